@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The pass order of the compiler, in one place:
+ *
+ *   import -> model -> arch -> graph -> [for each program: mid -> low -> section -> compose] -> bind -> verify -> emit
+ *
+ * Each program is first searched for its cheapest plan; a plan that does not fit the target's memory gives way to the next one, the last
+ * being the plainest, and a prefill program that fits in no form is tried again with half the rows.
+ */
+#include "compiler/compile.h"
+
+#include "compiler/arch/arch.h"
+#include "compiler/emit/emit.h"
+#include "compiler/spatial/compose.h"
+#include "compiler/spatial/section.h"
+#include "loader/hash.h"
+#include "loader/print_program.h"
+#include "loader/verify.h"
+#include "tilewright/range.h"
+#include "tilewright/tilewright.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define DEFAULT_CTX 2048u
+#define MAX_CTX (1u << 20)
+#define MAX_PREFILL_ROWS 128u
+#define MAX_FINALISTS 4u
+
+/* One planned program with every stage it went through. */
+struct planned {
+    struct tw_mid mid;
+    struct tw_low *lows;       /* by region */
+    struct tw_unit **sections; /* by region */
+    struct tw_unit *program;
+};
+
+struct compilation {
+    struct tw_compile_options options;
+    struct tw_cmem mem;
+    struct tw_model model;
+    struct tw_target target;
+    struct tw_graph graph;
+    struct tw_strpool strings;
+    uint32_t n_ctx, prefill_rows;
+    struct planned decode, prefill;
+};
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void take_options(struct compilation *c, const struct tw_compile_options *o) {
+    memset(c, 0, sizeof *c);
+    if (o) {
+        memcpy(&c->options, o, o->size < sizeof c->options ? o->size : sizeof c->options);
+    }
+    if (!c->options.target) {
+        c->options.target = "host";
+    }
+}
+
+static int check_options(const struct compilation *c, tw_error *err) {
+    if (c->options.n_ctx > MAX_CTX) {
+        return tw_fail(err, TW_E_USAGE, "context of %u tokens; at most %u", c->options.n_ctx, MAX_CTX);
+    }
+    if (c->options.prefill_rows > MAX_PREFILL_ROWS) {
+        return tw_fail(err, TW_E_USAGE, "prefill of %u rows; at most %u", c->options.prefill_rows, MAX_PREFILL_ROWS);
+    }
+    return 0;
+}
+
+#define KIB ((uint64_t)1 << 10)
+
+uint64_t tw_compile_memory(const struct tw_hparams *h, uint32_t n_sites) {
+    uint64_t program = 4096 * KIB;  /* the search */
+    program += n_sites * 128 * KIB; /* storages, buffers, stages, code */
+    program += ((uint64_t)h->n_kv_heads + n_sites) * 8 *
+               KIB;                          /* attention's code: by key head, and by site that has a part of one */
+    uint64_t layers = h->n_layers * 8 * KIB; /* symbols */
+    uint64_t widest = (uint64_t)h->dim + h->hidden + (uint64_t)h->n_heads * h->head_dim;
+    return 2 * program + layers + 2 * widest * TW_PANEL_ROWS * 4; /* last: panels that pieces of the file cut */
+}
+
+static int check_memory(const struct compilation *c, const char *path, tw_error *err) {
+    uint64_t need = tw_compile_memory(&c->model.h, tw_target_sites(&c->target)), have = c->mem.size;
+    if (need <= have) {
+        return 0;
+    }
+    return tw_fail(err, TW_E_NOMEM,
+                   "%s: %u key heads and %u layers for %u sites take up to %llu MiB to plan; %llu MiB of addresses can "
+                   "be had (ulimit -v)",
+                   path, c->model.h.n_kv_heads, c->model.h.n_layers, tw_target_sites(&c->target),
+                   (unsigned long long)(need >> 20), (unsigned long long)(have >> 20));
+}
+
+/* import, arch: everything before a target matters. */
+static int front(struct compilation *c, const char *path, tw_error *err) {
+    int rc = check_options(c, err);
+    if (rc == 0) {
+        rc = tw_target_open(c->options.target, c->options.host_sites, &c->target, err);
+    }
+    if (rc == 0) {
+        rc = tw_cmem_init(&c->mem, err);
+    }
+    if (rc == 0) {
+        rc = tw_model_open(path, c->options.tokenizer, &c->model, err);
+    }
+    if (rc) {
+        return rc;
+    }
+    c->graph.mem = &c->mem;
+    c->strings.mem = &c->mem;
+    uint32_t trained = c->model.h.n_ctx_train;
+    c->n_ctx = c->options.n_ctx ? c->options.n_ctx : trained < DEFAULT_CTX ? trained : DEFAULT_CTX;
+    uint64_t position_bytes = (uint64_t)c->model.h.n_layers * c->model.h.n_kv_heads * c->model.h.head_dim * 8,
+             state_bytes;
+    if (!tw_mul_u64(position_bytes, (uint64_t)c->n_ctx + 2 * MAX_PREFILL_ROWS, &state_bytes) || state_bytes >> 46) {
+        return tw_fail(
+            err, TW_E_RANGE,
+            "%s: a context of %u tokens needs %u layers x %u heads x %u values of state each; use a smaller -c", path,
+            c->n_ctx, c->model.h.n_layers, c->model.h.n_kv_heads, c->model.h.head_dim);
+    }
+    rc = check_memory(c, path, err);
+    return rc ? rc : tw_arch_build(&c->model, &c->graph, err);
+}
+
+static void back_out(struct compilation *c) {
+    tw_model_close(&c->model);
+    tw_cmem_finish(&c->mem);
+}
+
+/* SRAM of the values that cross regions, as low will shape them. */
+static uint64_t shared_bytes(const struct compilation *c, uint32_t rows) {
+    uint64_t bytes = 0;
+    for (uint32_t v = 0; v < c->graph.values.n; v++) {
+        const struct tw_gvalue *g = &c->graph.values.items[v];
+        if (g->shared) {
+            uint64_t stride = (tw_row_bytes(g->dtype, (g->cols + 31) / 32 * 32) + 63) / 64 * 64;
+            bytes += stride * (g->token_rows ? rows : 1);
+        }
+    }
+    return bytes;
+}
+
+/* Positions of the caches: a chunk that starts at the last position still writes inside them. */
+static uint32_t n_positions(const struct compilation *c) {
+    return (c->n_ctx + MAX_PREFILL_ROWS + TW_KV_BLOCK - 1) / TW_KV_BLOCK * TW_KV_BLOCK;
+}
+
+/* A section alone, composed with itself only, already obeys the rules. */
+static int check_section(struct tw_unit *section, tw_error *err) {
+    struct tw_unit alone;
+    struct tw_unit *list[1] = {section};
+    int rc = tw_compose(list, 1, section->name, &alone, err);
+    if (rc == 0) {
+        struct tw_program p = tw_unit_program(&alone);
+        rc = tw_verify_program(&p, NULL, err);
+    }
+    return rc;
+}
+
+static int place_region(struct planned *p, uint32_t region, uint64_t budget, tw_error *err) {
+    int rc = tw_low_expand(&p->mid, region, budget, &p->lows[region], err);
+    return rc ? rc : tw_low_place(&p->lows[region], err);
+}
+
+static int build_section(struct compilation *c, struct planned *p, uint32_t region, tw_error *err) {
+    struct tw_section_config config = {.n_ctx = c->n_ctx, .n_positions = n_positions(c), .index = region};
+    p->sections[region] = tw_cmem_alloc(&c->mem, sizeof **p->sections);
+    int rc = tw_section_build(&p->lows[region], &config, &c->strings, p->sections[region], err);
+    return rc ? rc : check_section(p->sections[region], err);
+}
+
+/* One plan carried through to a complete program. */
+static int realise(struct compilation *c, struct planned *p, const char *name, uint32_t rows, tw_error *err) {
+    uint64_t shared = shared_bytes(c, rows);
+    if (shared >= c->target.sram_bytes) {
+        return tw_fail(err, TW_E_PLACEMENT,
+                       "program %s: activations of %u rows need %llu bytes of SRAM; a site of target %s has %llu", name,
+                       rows, (unsigned long long)shared, c->target.name, (unsigned long long)c->target.sram_bytes);
+    }
+    p->lows = tw_cmem_alloc(&c->mem, c->graph.regions.n * sizeof *p->lows);
+    p->sections = tw_cmem_alloc(&c->mem, c->graph.regions.n * sizeof *p->sections);
+    int rc = 0;
+    for (uint32_t r = 0; r < c->graph.regions.n && rc == 0; r++) { /* what does not fit fails before any code is made */
+        rc = place_region(p, r, c->target.sram_bytes - shared, err);
+    }
+    for (uint32_t r = 0; r < c->graph.regions.n && rc == 0; r++) {
+        rc = build_section(c, p, r, err);
+    }
+    p->program = tw_cmem_alloc(&c->mem, sizeof *p->program);
+    return rc ? rc : tw_compose(p->sections, c->graph.regions.n, name, p->program, err);
+}
+
+/* A plan that did not fit leaves nothing behind, so that the last attempt has as much memory as the first. */
+static void forget_attempt(struct compilation *c, size_t used, const struct tw_strpool *strings) {
+    tw_strpool_rewind(&c->strings, strings);
+    tw_cmem_release(&c->mem, used);
+}
+
+/* The cheapest plan that fits: finalists in order, the plainest last. */
+static int plan_program(struct compilation *c, struct planned *p, const char *name, uint32_t rows, tw_error *err) {
+    const struct tw_strpool strings = c->strings;
+    const size_t used = c->mem.used;
+    int rc = 0;
+    for (uint32_t i = 0; i <= MAX_FINALISTS; i++) {
+        int found;
+        forget_attempt(c, used, &strings);
+        rc = tw_mid_plan(&c->graph, &c->target, rows, i < MAX_FINALISTS ? i : TW_PLAN_PLAINEST, &p->mid, &found, err);
+        if (rc) {
+            return rc;
+        }
+        if (!found) {
+            continue;
+        }
+        rc = realise(c, p, name, rows, err);
+        if (rc != TW_E_PLACEMENT) {
+            return rc;
+        }
+    }
+    return rc;
+}
+
+static int plan_prefill(struct compilation *c, tw_error *err) {
+    uint32_t rows = c->options.prefill_rows ? c->options.prefill_rows : MAX_PREFILL_ROWS;
+    rows = rows < c->n_ctx ? rows : c->n_ctx;
+    int rc = TW_E_PLACEMENT;
+    for (; rows >= 1 && rc == TW_E_PLACEMENT; rows /= 2) {
+        c->prefill_rows = rows;
+        rc = plan_program(c, &c->prefill, tw_cmem_printf(&c->mem, "prefill.%u", rows), rows, err);
+        if (c->options.prefill_rows) {
+            break; /* the caller's number, or nothing */
+        }
+    }
+    return rc;
+}
+
+static int plan_all(struct compilation *c, tw_error *err) {
+    int rc = plan_program(c, &c->decode, "decode", 1, err);
+    return rc ? rc : plan_prefill(c, err);
+}
+
+static int verify_whole(struct planned *p, tw_error *err) {
+    struct tw_program program = tw_unit_program(p->program);
+    return tw_verify_program(&program, NULL, err);
+}
+
+static char *plan_text(const struct compilation *c) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f) {
+        return NULL;
+    }
+    tw_mid_print(&c->decode.mid, f);
+    fprintf(f, "\n");
+    tw_mid_print(&c->prefill.mid, f);
+    if (fclose(f) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static void fill_report(struct compilation *c, const struct tw_emit_totals *totals, const char *path, double start,
+                        double planned, struct tw_compile_report *r) {
+    struct stat st;
+    memset(r, 0, sizeof *r);
+    snprintf(r->target, sizeof r->target, "%s", c->target.name);
+    r->n_sites = tw_target_sites(&c->target);
+    r->n_ctx = c->n_ctx;
+    r->prefill_rows = c->prefill_rows;
+    r->n_params = totals->n_params;
+    r->param_bytes = totals->param_bytes;
+    r->state_bytes = totals->state_bytes;
+    r->bundle_bytes = stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+    r->plan_s = planned - start;
+    r->emit_s = now_s() - planned;
+    r->decode_cycles = (uint64_t)c->decode.mid.cycles;
+    r->prefill_cycles = (uint64_t)c->prefill.mid.cycles;
+    r->decode_tok_s = c->target.clock_hz / c->decode.mid.cycles;
+    r->prefill_tok_s = c->target.clock_hz * c->prefill_rows / c->prefill.mid.cycles;
+}
+
+static int emit_all(struct compilation *c, const char *path, struct tw_emit_totals *totals, tw_error *err) {
+    struct tw_unit *programs[2] = {c->decode.program, c->prefill.program};
+    char *plan = plan_text(c);
+    struct tw_emit_input in = {.graph = &c->graph,
+                               .target = &c->target,
+                               .n_programs = 2,
+                               .programs = programs,
+                               .n_ctx = c->n_ctx,
+                               .plan = plan,
+                               .progress = c->options.progress,
+                               .ctx = c->options.ctx};
+    if (!plan) {
+        return tw_fail(err, TW_E_NOMEM, "%s: no memory for the plan's text", path);
+    }
+    struct tw_emit_spec spec = tw_emit_bind(&in, totals);
+    int rc = verify_whole(&c->decode, err);
+    if (rc == 0) {
+        rc = verify_whole(&c->prefill, err);
+    }
+    if (rc == 0) {
+        rc = tw_emit_bundle(&in, &spec, path, err);
+    }
+    free(plan);
+    return rc;
+}
+
+int tw_compile_file(const char *model_path, const char *out_path, const struct tw_compile_options *options,
+                    struct tw_compile_report *report, tw_error *err) {
+    struct compilation c;
+    struct tw_emit_totals totals;
+    double start = now_s(), planned = 0;
+    take_options(&c, options);
+    int rc = front(&c, model_path, err);
+    if (rc == 0) {
+        rc = plan_all(&c, err);
+        planned = now_s();
+    }
+    if (rc == 0) {
+        rc = emit_all(&c, out_path, &totals, err);
+    }
+    if (rc == 0 && report) {
+        fill_report(&c, &totals, out_path, start, planned, report);
+    }
+    back_out(&c);
+    return rc;
+}
+
+/* ---- dump ---- */
+
+static void print_unit(struct tw_unit *u, FILE *out) {
+    struct tw_program view = tw_unit_program(u);
+    tw_program_print_file(&view, TW_PRINT_ALL, out, NULL);
+}
+
+static void dump_planned(struct compilation *c, struct planned *p, const char *stage, FILE *out) {
+    for (uint32_t r = 0; r < c->graph.regions.n; r++) {
+        if (!strcmp(stage, "low")) {
+            tw_low_print(&p->lows[r], out);
+        } else if (!strcmp(stage, "section")) {
+            print_unit(p->sections[r], out);
+        }
+    }
+    if (!strcmp(stage, "mid")) {
+        tw_mid_print(&p->mid, out);
+    } else if (!strcmp(stage, "program")) {
+        print_unit(p->program, out);
+    }
+}
+
+int tw_compile_dump(const char *model_path, const char *stage, const struct tw_compile_options *options, FILE *out,
+                    tw_error *err) {
+    static const char *const stages[] = {"graph", "mid", "low", "section", "program"};
+    size_t known = 0;
+    while (known < sizeof stages / sizeof *stages && strcmp(stages[known], stage)) {
+        known++;
+    }
+    if (known == sizeof stages / sizeof *stages) {
+        return tw_fail(err, TW_E_USAGE, "no stage \"%.32s\"; there are graph, mid, low, section, program", stage);
+    }
+    struct compilation c;
+    take_options(&c, options);
+    int rc = front(&c, model_path, err);
+    if (rc == 0 && known == 0) {
+        tw_graph_print(&c.graph, out);
+    } else if (rc == 0) {
+        rc = plan_all(&c, err);
+        if (rc == 0) {
+            dump_planned(&c, &c.decode, stage, out);
+            fprintf(out, "\n");
+            dump_planned(&c, &c.prefill, stage, out);
+        }
+    }
+    back_out(&c);
+    return rc;
+}
+
+/* ---- cache key ---- */
+
+#define WHOLE_HASH_LIMIT ((uint64_t)64 << 20)
+#define SAMPLE_BYTES 65536u
+#define N_SAMPLES 256u
+
+/* Small files by content; large ones by size, time of change, and samples spread over the file. */
+static int hash_file(struct tw_hash *h, const char *path, tw_error *err) {
+    struct stat st;
+    FILE *f = fopen(path, "rb");
+    if (!f || fstat(fileno(f), &st) != 0) {
+        if (f) {
+            fclose(f);
+        }
+        return tw_fail(err, TW_E_IO, "%s: cannot be read", path);
+    }
+    uint64_t size = (uint64_t)st.st_size, step = SAMPLE_BYTES;
+    tw_hash_update(h, &size, sizeof size);
+    if (size > WHOLE_HASH_LIMIT) {
+        int64_t changed[2] = {st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+        tw_hash_update(h, changed, sizeof changed);
+        step = size / N_SAMPLES;
+    }
+    static _Thread_local unsigned char block[SAMPLE_BYTES];
+    for (uint64_t at = 0; at < size; at += step) {
+        size_t n = fseeko(f, (off_t)at, SEEK_SET) == 0 ? fread(block, 1, sizeof block, f) : 0;
+        tw_hash_update(h, block, n);
+    }
+    fclose(f);
+    return 0;
+}
+
+int tw_compile_key(const char *model_path, const struct tw_compile_options *options, char key_hex[65], tw_error *err) {
+    struct compilation c;
+    struct tw_hash h;
+    uint8_t digest[TW_HASH_BYTES];
+    take_options(&c, options);
+    int rc = check_options(&c, err);
+    if (rc == 0) {
+        rc = tw_target_open(c.options.target, c.options.host_sites, &c.target, err);
+    }
+    if (rc) {
+        return rc;
+    }
+    uint32_t numbers[2] = {c.options.n_ctx, c.options.prefill_rows};
+    tw_hash_init(&h);
+    tw_hash_update(&h, TW_VERSION, sizeof TW_VERSION);
+    tw_hash_update(&h, c.target.hash, sizeof c.target.hash);
+    tw_hash_update(&h, numbers, sizeof numbers);
+    rc = hash_file(&h, model_path, err);
+    if (rc == 0 && c.options.tokenizer) {
+        rc = hash_file(&h, c.options.tokenizer, err);
+    }
+    tw_hash_final(&h, digest);
+    for (unsigned i = 0; i < TW_HASH_BYTES; i++) {
+        snprintf(key_hex + 2 * i, 3, "%02x", digest[i]);
+    }
+    return rc;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Writes a bundle (compiler/emit/bundle_write.h). The weights go first, streamed to their final offsets and hashed on
+ * the way; then libelf writes headers and metadata in front of them; then the content hash, over what the file now
+ * holds. The finished file must pass the loader before it gets its name. */
+#include "compiler/emit/bundle_layout.h"
+#include "loader/hash.h"
+#include "loader/loader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libelf.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PIECE_BYTES (8u << 20)
+
+/* The file being written and the piece of weights at hand. */
+struct output {
+    const char *path;
+    int fd;
+    uint8_t *piece; /* PIECE_BYTES */
+    struct tw_hash hash;
+    uint64_t done, total; /* bytes of weights */
+};
+
+static int fail_write(const char *path, int number, tw_error *err) {
+    bool full = number == ENOSPC || number == EDQUOT || number == EFBIG;
+    return tw_fail(err, full ? TW_E_NOSPACE : TW_E_IO, "%s: cannot write: %s", path, strerror(number));
+}
+
+static int write_at(const struct output *out, const void *bytes, uint64_t size, uint64_t offset, tw_error *err) {
+    const uint8_t *at = bytes;
+    while (size != 0) {
+        ssize_t n = pwrite(out->fd, at, size, (off_t)offset);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return fail_write(out->path, n < 0 ? errno : ENOSPC, err);
+        }
+        at += n;
+        size -= (uint64_t)n;
+        offset += (uint64_t)n;
+    }
+    return 0;
+}
+
+/* Hashes and writes the `used` bytes of the piece, which belong at `*offset` of the file, and starts the next one. */
+static int flush(struct output *out, uint64_t *used, uint64_t *offset, const struct tw_emit_spec *spec, tw_error *err) {
+    tw_hash_update(&out->hash, out->piece, *used);
+    int rc = write_at(out, out->piece, *used, *offset, err);
+    out->done += *used;
+    *offset += *used;
+    *used = 0;
+    if (rc == 0 && spec->progress) {
+        spec->progress(spec->ctx, out->done, out->total);
+    }
+    return rc;
+}
+
+/* One bank: its symbols and the zeros between them, in pieces. */
+static int write_bank(struct output *out, const struct tw_emit_layout *layout, uint32_t bank, tw_error *err) {
+    const struct tw_emit_spec *spec = layout->spec;
+    uint64_t offset = layout->parts[layout->first_param + bank - 1].header.sh_offset, used = 0, in_bank = 0;
+    for (uint32_t i = 0; i < spec->n_symbols; i++) {
+        const struct tw_emit_symbol *s = &spec->symbols[i];
+        if (s->role != TW_ROLE_PARAM || s->bank != bank) {
+            continue;
+        }
+        memset(out->piece + used, 0, layout->symbol_offset[i] - in_bank);
+        used += layout->symbol_offset[i] - in_bank;
+        in_bank = layout->symbol_offset[i] + s->bytes;
+        for (uint64_t at = 0; at < s->bytes;) {
+            int rc = used == PIECE_BYTES ? flush(out, &used, &offset, spec, err) : 0;
+            uint64_t room = PIECE_BYTES - used, n = s->bytes - at < room ? s->bytes - at : room;
+            rc = rc ? rc : spec->fill(spec->ctx, s, at, n, out->piece + used, err);
+            if (rc != 0) {
+                return rc;
+            }
+            used += n;
+            at += n;
+        }
+    }
+    return flush(out, &used, &offset, spec, err);
+}
+
+static int write_weights(struct output *out, const struct tw_emit_layout *layout, tw_error *err) {
+    struct tw_bank_record *record = layout->parts[layout->index[TW_SEC_BANKS] - 1].data;
+    uint32_t n_banks = layout->spec->note.n_banks;
+    out->piece = malloc(PIECE_BYTES);
+    if (!out->piece) {
+        return tw_fail(err, TW_E_NOMEM, "%s: no memory for a piece of weights", out->path);
+    }
+    for (uint32_t bank = 0; bank < n_banks; bank++) {
+        out->total += layout->parts[layout->first_param + bank - 1].header.sh_size;
+    }
+    for (uint32_t bank = 0; bank < n_banks; bank++) {
+        tw_hash_init(&out->hash);
+        int rc = write_bank(out, layout, bank, err);
+        if (rc != 0) {
+            return rc;
+        }
+        record[bank].bytes = layout->parts[layout->first_param + bank - 1].header.sh_size;
+        tw_hash_final(&out->hash, record[bank].hash);
+    }
+    return 0;
+}
+
+static bool describe_header(const struct tw_emit_layout *layout, Elf *elf) {
+    Elf64_Ehdr *header = elf64_newehdr(elf);
+    Elf64_Phdr *segments = elf64_newphdr(elf, layout->n_segments);
+    if (!header || !segments) {
+        return false;
+    }
+    header->e_ident[EI_DATA] = ELFDATA2LSB;
+    header->e_type = ET_EXEC;
+    header->e_machine = EM_X86_64;
+    header->e_version = EV_CURRENT;
+    header->e_phoff = layout->segment_table;
+    header->e_shoff = layout->section_table;
+    header->e_shstrndx = (Elf64_Half)layout->index[TW_SEC_SHSTRTAB];
+    memcpy(segments, layout->segments, layout->n_segments * sizeof *segments);
+    return true;
+}
+
+/* Sections without data (weights, already in the file) are only described: libelf writes nothing for them. */
+static bool describe_sections(const struct tw_emit_layout *layout, Elf *elf) {
+    for (uint32_t i = 0; i < layout->n_parts; i++) {
+        const struct tw_emit_part *part = &layout->parts[i];
+        Elf_Scn *section = elf_newscn(elf);
+        Elf64_Shdr *header = section ? elf64_getshdr(section) : NULL;
+        if (!header) {
+            return false;
+        }
+        *header = part->header;
+        if (part->data) {
+            Elf_Data *data = elf_newdata(section);
+            if (!data) {
+                return false;
+            }
+            data->d_buf = part->data;
+            data->d_size = part->header.sh_size;
+            data->d_align = part->header.sh_addralign;
+            data->d_type = ELF_T_BYTE; /* tables are little-endian already, as the machine's definition demands */
+            data->d_version = EV_CURRENT;
+        }
+    }
+    return true;
+}
+
+static int write_elf(const struct output *out, const struct tw_emit_layout *layout, tw_error *err) {
+    if (elf_version(EV_CURRENT) == EV_NONE) {
+        return tw_fail(err, TW_E_INTERNAL, "%s: libelf is too old", out->path);
+    }
+    Elf *elf = elf_begin(out->fd, ELF_C_WRITE, NULL);
+    if (!elf) {
+        return tw_fail(err, TW_E_NOMEM, "%s: libelf: %s", out->path, elf_errmsg(-1));
+    }
+    int rc = 0;
+    errno = 0;
+    if (!describe_header(layout, elf) || !describe_sections(layout, elf)) {
+        rc = tw_fail(err, TW_E_NOMEM, "%s: libelf: %s", out->path, elf_errmsg(-1));
+    } else {
+        elf_flagelf(elf, ELF_C_SET, ELF_F_LAYOUT);
+        if (elf_update(elf, ELF_C_WRITE) < 0) {
+            int number = errno;
+            rc = number ? fail_write(out->path, number, err)
+                        : tw_fail(err, TW_E_INTERNAL, "%s: libelf: %s", out->path, elf_errmsg(-1));
+        }
+    }
+    elf_end(elf);
+    /* libelf zero-fills from each section to the next, and the segment table lies between two: it goes in once more. */
+    return rc ? rc
+              : write_at(out, layout->segments, layout->n_segments * sizeof(Elf64_Phdr), layout->segment_table, err);
+}
+
+/* Reads the metadata back, so that the hash is of what is in the file. */
+static int write_content_hash(const struct output *out, uint64_t meta_bytes, tw_error *err) {
+    struct tw_hash hash;
+    uint8_t digest[TW_HASH_BYTES];
+    tw_hash_init(&hash);
+    for (uint64_t at = 0; at < meta_bytes;) {
+        uint64_t want = meta_bytes - at < PIECE_BYTES ? meta_bytes - at : PIECE_BYTES;
+        ssize_t n = pread(out->fd, out->piece, want, (off_t)at);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return tw_fail(err, TW_E_IO, "%s: cannot read back: %s", out->path, n < 0 ? strerror(errno) : "file ends");
+        }
+        tw_hash_update(&hash, out->piece, (uint64_t)n);
+        at += (uint64_t)n;
+    }
+    tw_hash_final(&hash, digest);
+    return write_at(out, digest, sizeof digest, TW_HEADER_OFFSET + offsetof(struct tw_bundle_note, content_hash), err);
+}
+
+static int write_file(struct output *out, const struct tw_emit_layout *layout, tw_error *err) {
+    int rc = write_weights(out, layout, err);
+    rc = rc ? rc : write_elf(out, layout, err);
+    rc = rc ? rc : write_content_hash(out, layout->meta_bytes, err);
+    free(out->piece);
+    out->piece = NULL;
+    if (rc == 0 && ftruncate(out->fd, (off_t)layout->file_bytes) != 0) {
+        rc = fail_write(out->path, errno, err);
+    }
+    if (rc == 0 && fsync(out->fd) != 0) {
+        rc = fail_write(out->path, errno, err);
+    }
+    return rc;
+}
+
+/* A device or pipe must not be replaced by a file. */
+static int check_target(const char *path, tw_error *err) {
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        return tw_fail(err, TW_E_IO, "%s: exists and is not a regular file", path);
+    }
+    return 0;
+}
+
+/* So that the new name survives a power cut; best effort, as some file systems refuse it. */
+static void sync_folder(const char *path) {
+    char copy[PATH_MAX];
+    if (strlen(path) >= sizeof copy) {
+        return;
+    }
+    strcpy(copy, path);
+    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)fsync(fd);
+        close(fd);
+    }
+}
+
+/* Writes and checks the file `temporary`, then gives it its name. */
+static int write_and_rename(const char *path, const char *temporary, const struct tw_emit_layout *layout,
+                            tw_error *err) {
+    struct output out = {.path = path, .fd = -1};
+    struct tw_bundle bundle;
+    unlink(temporary);
+    out.fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (out.fd < 0) {
+        return fail_write(temporary, errno, err);
+    }
+    int rc = write_file(&out, layout, err);
+    if (close(out.fd) != 0 && rc == 0) {
+        rc = fail_write(path, errno, err);
+    }
+    if (rc == 0) {
+        rc = tw_bundle_open(temporary, TW_BUNDLE_NO_RULES, &bundle, err);
+        tw_bundle_close(&bundle);
+    }
+    if (rc == 0 && rename(temporary, path) != 0) {
+        rc = fail_write(path, errno, err);
+    }
+    if (rc == 0) {
+        sync_folder(path);
+    } else {
+        unlink(temporary);
+    }
+    return rc;
+}
+
+int tw_bundle_write(const char *path, const struct tw_emit_spec *spec, tw_error *err) {
+    struct tw_emit_layout layout;
+    size_t room = strlen(path) + 32;
+    char *temporary = malloc(room);
+    if (!temporary) {
+        return tw_fail(err, TW_E_NOMEM, "%s: no memory", path);
+    }
+    snprintf(temporary, room, "%s.tmp-%ld", path, (long)getpid());
+    memset(&layout, 0, sizeof layout);
+    int rc = check_target(path, err);
+    rc = rc ? rc : tw_emit_layout_build(path, spec, &layout, err);
+    rc = rc ? rc : write_and_rename(path, temporary, &layout, err);
+    tw_emit_layout_finish(&layout);
+    free(temporary);
+    return rc;
+}

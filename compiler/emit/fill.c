@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Packing on demand. A source of another type than its sequence's (mixed layers) is converted to F32 rows first. */
+#include "compiler/emit/fill.h"
+
+#include "compiler/emit/pack.h"
+#include "compiler/graph/dequant.h"
+
+#include <string.h>
+
+/* Scratch from the compile arena, kept between calls and only grown. */
+static void *scratch(struct tw_filler *f, uint8_t **buffer, uint64_t *size, uint64_t need) {
+    if (*size < need) {
+        uint8_t *p = tw_cmem_alloc(f->mem, need + 64);
+        *buffer = p + (64 - (uintptr_t)p % 64) % 64;
+        *size = need;
+    }
+    return *buffer;
+}
+
+static void pack_converted(struct tw_filler *f, const struct tw_model_tensor *t, uint32_t first, uint32_t rows,
+                           uint8_t *dst) {
+    uint64_t row_bytes = (uint64_t)t->cols * 4;
+    if (f->row_size < TW_PANEL_ROWS * row_bytes) {
+        f->row = tw_cmem_alloc(f->mem, TW_PANEL_ROWS * row_bytes);
+        f->row_size = TW_PANEL_ROWS * row_bytes;
+    }
+    for (uint32_t r = 0; r < rows; r++) {
+        tw_dequant_row(t, first + r, f->row + (uint64_t)r * t->cols);
+    }
+    tw_pack_panel(TW_DT_F32, (const uint8_t *)f->row, row_bytes, rows, t->cols, dst);
+}
+
+static void pack(struct tw_filler *f, const struct tw_fill_source *source, uint64_t panel, uint8_t *dst) {
+    const struct tw_model_tensor *t = source->value->source[source->instance];
+    uint32_t first = (uint32_t)panel * TW_PANEL_ROWS, left = t->rows - first;
+    uint32_t rows = left < TW_PANEL_ROWS ? left : TW_PANEL_ROWS;
+    if (t->dtype != source->value->dtype) {
+        pack_converted(f, t, first, rows, dst);
+        return;
+    }
+    uint64_t row_bytes = tw_row_bytes(t->dtype, t->cols);
+    tw_pack_panel(t->dtype, t->data + first * row_bytes, row_bytes, rows, t->cols, dst);
+}
+
+static void fill_vector(struct tw_filler *f, const struct tw_fill_source *source, uint64_t offset, uint64_t size,
+                        uint8_t *dst) {
+    const float *data = source->value->constant;
+    if (!data) {
+        const struct tw_model_tensor *t = source->value->source[source->instance];
+        if (f->row_size < (uint64_t)t->cols * 4) {
+            f->row = tw_cmem_alloc(f->mem, (uint64_t)t->cols * 4);
+            f->row_size = (uint64_t)t->cols * 4;
+        }
+        tw_dequant_row(t, 0, f->row);
+        data = f->row;
+    }
+    memcpy(dst, (const uint8_t *)data + offset, size);
+}
+
+int tw_fill(struct tw_filler *f, const struct tw_fill_source *source, uint64_t offset, uint64_t size, uint8_t *dst,
+            tw_error *err) {
+    (void)err;
+    if (source->value->packing == TW_PACK_ROW) {
+        fill_vector(f, source, offset, size, dst);
+        return 0;
+    }
+    uint64_t bytes = tw_panel_bytes(source->value->dtype, source->value->cols);
+    while (size) {
+        uint64_t panel = offset / bytes, skip = offset % bytes, n = bytes - skip < size ? bytes - skip : size;
+        if (n == bytes && (uintptr_t)dst % 64 == 0) {
+            pack(f, source, panel, dst);
+        } else {
+            uint8_t *whole = scratch(f, &f->panel, &f->panel_size, bytes);
+            if (f->cut != source || f->cut_panel != panel) {
+                pack(f, source, panel, whole);
+                f->cut = source;
+                f->cut_panel = panel;
+            }
+            memcpy(dst, whole + skip, n);
+        }
+        offset += n;
+        size -= n;
+        dst += n;
+    }
+    return 0;
+}

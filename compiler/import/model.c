@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Opening a model file (model.h): map it, tell its format by content, run that importer, and for a llama2.c checkpoint
+ * find the tokenizer file beside it. */
+#include "compiler/import/model.h"
+
+#include "compiler/import/bytes.h"
+#include "compiler/import/import.h"
+#include "compiler/import/mapfile.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct owner {
+    struct tw_import_memory memory;
+    struct tw_mapfile file;
+};
+
+/* ---- formats -------------------------------------------------------------------------------------- */
+
+/* What people pass by mistake, by its first bytes. */
+static const struct {
+    const char *magic;
+    uint32_t length;
+    int code;
+    const char *what;
+} foreign[] = {
+    {"lmgg", 4, TW_E_UNSUPPORTED, "an old ggml file (before GGUF)"},
+    {"fmgg", 4, TW_E_UNSUPPORTED, "an old ggmf file (before GGUF)"},
+    {"tjgg", 4, TW_E_UNSUPPORTED, "an old ggjt file (before GGUF)"},
+    {"algg", 4, TW_E_UNSUPPORTED, "a ggla adapter, not a model"},
+    {"nsgg", 4, TW_E_UNSUPPORTED, "a ggsn session, not a model"},
+    {"FUGG", 4, TW_E_UNSUPPORTED, "a GGUF file with its bytes swapped"},
+    {"\x7f"
+     "ELF",
+     4, TW_E_UNSUPPORTED, "an ELF file, not a model"},
+    {"PK\x03\x04", 4, TW_E_UNSUPPORTED, "a zip archive (a PyTorch checkpoint?)"},
+    {"\x1f\x8b", 2, TW_E_UNSUPPORTED, "gzip-compressed: unpack it first"},
+    {"version https://git-lfs", 23, TW_E_FORMAT, "a Git LFS pointer: the model itself was not fetched"},
+    {"<!DOCTYPE", 9, TW_E_FORMAT, "an HTML page: the download failed"},
+    {"<!doctype", 9, TW_E_FORMAT, "an HTML page: the download failed"},
+    {"<html", 5, TW_E_FORMAT, "an HTML page: the download failed"},
+};
+
+int tw_import_detect(const char *path, const uint8_t *bytes, uint64_t size, enum tw_model_format *out, tw_error *err) {
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        if (size >= foreign[i].length && memcmp(bytes, foreign[i].magic, foreign[i].length) == 0) {
+            return tw_fail(err, foreign[i].code, "%s: this is %s; expected a GGUF file or a llama2.c checkpoint", path,
+                           foreign[i].what);
+        }
+    }
+    /* safetensors: the length of a JSON object, then the object. A llama2.c header has dim below 2^20 and a small
+     * number where the brace would be the ninth byte, so the two are told apart by hidden_dim = 0. */
+    if (size >= 10 && bytes[8] == '{' && tw_load_u32(bytes + 4) == 0) {
+        return tw_fail(err, TW_E_UNSUPPORTED,
+                       "%s: this is a safetensors file, which is not supported; expected a GGUF file or a llama2.c "
+                       "checkpoint",
+                       path);
+    }
+    *out = size >= 4 && memcmp(bytes, "GGUF", 4) == 0 ? TW_FORMAT_GGUF : TW_FORMAT_LLAMA2C;
+    return 0;
+}
+
+/* ---- tokenizer files ------------------------------------------------------------------------------ */
+
+static int load_tokenizer(struct owner *owner, const char *path, struct tw_model *model, tw_error *err) {
+    char buffer[TW_SHORT_PATH_BYTES];
+    struct tw_mapfile file;
+    int rc = tw_mapfile_open(path, &file, err);
+    if (rc == 0) {
+        rc = tw_import_llama2c_vocab(tw_short_path(path, buffer), file.bytes, file.size, &owner->memory, model, err);
+    }
+    tw_mapfile_close(&file); /* the blob is a copy */
+    return rc;
+}
+
+/* The path of `name` in the directory of `path`, if there is such a file; else NULL. */
+static char *beside(struct tw_import_memory *memory, const char *path, const char *name) {
+    const char *slash = strrchr(path, '/');
+    int directory = slash ? (int)(slash + 1 - path) : 0;
+    size_t bytes = (size_t)directory + strlen(name) + 1;
+    char *result = tw_import_alloc(memory, bytes, 1);
+    if (!result) {
+        return NULL;
+    }
+    snprintf(result, bytes, "%.*s%s", directory, path, name);
+    return access(result, F_OK) == 0 ? result : NULL;
+}
+
+/* The name that carries the vocabulary's size comes first: a directory may hold models of several vocabularies. */
+static int find_tokenizer(struct owner *owner, const char *path, struct tw_model *model, tw_error *err) {
+    char name[32];
+    snprintf(name, sizeof name, "tok%u.bin", model->h.n_vocab);
+    const char *found = beside(&owner->memory, path, name);
+    if (!found) {
+        found = beside(&owner->memory, path, "tokenizer.bin");
+    }
+    return found ? load_tokenizer(owner, found, model, err) : 0;
+}
+
+/* ---- models --------------------------------------------------------------------------------------- */
+
+static int import_llama2c(struct owner *owner, const char *path, const char *tokenizer, struct tw_model *model,
+                          const char *shown, tw_error *err) {
+    int rc = tw_import_llama2c(shown, owner->file.bytes, owner->file.size, &owner->memory, model, err);
+    if (rc) {
+        return rc;
+    }
+    return tokenizer ? load_tokenizer(owner, tokenizer, model, err) : find_tokenizer(owner, path, model, err);
+}
+
+static int import(struct owner *owner, const char *path, const char *tokenizer, struct tw_model *model, tw_error *err) {
+    char buffer[TW_SHORT_PATH_BYTES];
+    const char *shown = tw_short_path(path, buffer);
+    enum tw_model_format format;
+    int rc = tw_mapfile_open(path, &owner->file, err);
+    rc = rc ? rc : tw_import_detect(shown, owner->file.bytes, owner->file.size, &format, err);
+    if (rc) {
+        return rc;
+    }
+    if (format == TW_FORMAT_LLAMA2C) {
+        rc = import_llama2c(owner, path, tokenizer, model, shown, err);
+    } else if (tokenizer) {
+        rc = tw_fail(err, TW_E_USAGE, "%s: a GGUF file carries its own tokenizer, so a tokenizer file does not apply",
+                     shown);
+    } else {
+        rc = tw_import_gguf(shown, owner->file.bytes, owner->file.size, &owner->memory, model, err);
+    }
+    if (rc == 0) {
+        model->path = tw_import_text(&owner->memory, path, strlen(path));
+        rc = model->path ? 0 : tw_fail(err, TW_E_NOMEM, "%s: no memory for the path", shown);
+    }
+    return rc;
+}
+
+static void owner_destroy(struct owner *owner) {
+    if (owner) {
+        tw_mapfile_close(&owner->file);
+        tw_import_free(&owner->memory);
+        free(owner);
+    }
+}
+
+int tw_model_open(const char *path, const char *tokenizer, struct tw_model *out, tw_error *err) {
+    struct tw_model model = {0};
+    memset(out, 0, sizeof *out);
+    struct owner *owner = calloc(1, sizeof *owner);
+    if (!owner) {
+        return tw_fail(err, TW_E_NOMEM, "no memory to open a model");
+    }
+    int rc = import(owner, path, tokenizer, &model, err);
+    if (rc) {
+        owner_destroy(owner);
+        return rc;
+    }
+    *out = model;
+    out->owner = owner;
+    return 0;
+}
+
+void tw_model_close(struct tw_model *model) {
+    if (model) {
+        owner_destroy(model->owner);
+        memset(model, 0, sizeof *model);
+    }
+}
+
+static int compare_name(const void *name, const void *tensor) {
+    return strcmp(name, ((const struct tw_model_tensor *)tensor)->name);
+}
+
+const struct tw_model_tensor *tw_model_find(const struct tw_model *model, const char *name) {
+    return model->n_tensors ? bsearch(name, model->tensors, model->n_tensors, sizeof model->tensors[0], compare_name)
+                            : NULL;
+}

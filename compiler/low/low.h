@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Realising a planned region: the TileGraph (storage shards, kernel calls, exchanges) and its projection to per-site work lists,
+ * the LowProgram, in one structure. Built by expand.c from a MidProgram without re-deriving any choice; placed by place.c.
+ */
+#ifndef TW_LOW_H
+#define TW_LOW_H
+
+#include "compiler/mid/mid.h"
+
+enum tw_storage_kind {
+    TW_ST_SET,    /* one equal member on every site (siblings); written by calls or by an exchange */
+    TW_ST_SHARED, /* a set that lives across sections under its value's name */
+    TW_ST_LOCAL,  /* one site, touched by its MATH engine only */
+    TW_ST_OUT,    /* one site, FIFO of one page from MATH to STORE */
+    TW_ST_STREAM /* one site, FIFO of the LOAD engine's pages (weights, vectors, cache blocks, gathered rows) or of results */
+};
+
+/* Bytes on a site (SET, SHARED: on every site, at one offset). Columns [first_col, first_col + cols) of a value, padded to whole
+ * panels; row r starts at r*stride. Live over steps [from, to] of the region; storages that another engine or another site
+ * writes are live over the whole region. */
+struct tw_storage {
+    const char *name;
+    enum tw_storage_kind kind;
+    enum tw_dtype dtype;
+    uint32_t value; /* mid value; TW_NONE: none */
+    uint32_t site;  /* LOCAL, OUT, STREAM */
+    uint32_t first_col, cols, rows;
+    uint32_t stride; /* bytes of a row */
+    uint32_t pages;
+    uint64_t page_bytes;
+    uint32_t producer, consumer; /* engines: OUT, STREAM */
+    uint32_t from, to;           /* steps */
+    uint64_t offset;             /* assigned by placement, relative to the region's private memory (SHARED: none) */
+};
+
+/* One kernel of one step on one site, over output columns [first_col, first_col + cols). */
+struct tw_call {
+    uint32_t step, site;
+    uint32_t first_col, cols;
+    uint32_t in[3];   /* storages; TW_NONE: a weight, a state, an input */
+    uint32_t out;     /* storage */
+    uint32_t scratch; /* attention's running state */
+};
+
+/* A part of a value leaves `site` for the same columns of the set `dst` on every site. */
+struct tw_send {
+    uint32_t step, site;
+    uint32_t src, dst; /* storages */
+    uint32_t staging;  /* FIFO to STORE that MATH copies src into, where src is read by MATH too; else TW_NONE */
+    uint32_t first_col, cols;
+};
+
+enum tw_work_kind { TW_WORK_CALL, TW_WORK_SEND, TW_WORK_RECV, TW_WORK_CARRY };
+struct tw_work {
+    enum tw_work_kind kind;
+    uint32_t step;
+    uint32_t index; /* CALL: calls; SEND: sends; RECV, CARRY: the step */
+};
+
+/* FIFOs of one site that its LOAD engine fills, shared by all calls of the region; TW_NONE where nothing needs one. */
+struct tw_streams_of_site {
+    uint32_t weights, vectors, cache, rows, results;
+};
+
+struct tw_low {
+    const struct tw_mid *mid;
+    const struct tw_mid_region *region;
+    uint32_t n_sites, rows;
+    uint64_t budget_bytes; /* private memory of a site */
+    TW_VEC(struct tw_storage) storages;
+    TW_VEC(struct tw_call) calls;
+    TW_VEC(struct tw_send) sends;
+    uint32_t *storage_of;               /* [mid value * n_sites + site] */
+    uint32_t *senders;                  /* by step: number of sends of an exchange */
+    struct tw_streams_of_site *streams; /* by site */
+    TW_VEC(struct tw_work) * work;      /* by site, in order */
+    uint64_t used_bytes;                /* private memory of the fullest site */
+};
+
+/* expand.c. Errors: PLACEMENT (a single panel or page does not fit), INTERNAL. */
+int tw_low_expand(const struct tw_mid *mid, uint32_t region, uint64_t budget_bytes, struct tw_low *out, tw_error *err);
+/* place.c: offsets by first fit over live ranges. PLACEMENT names region, site, and bytes. */
+int tw_low_place(struct tw_low *low, tw_error *err);
+int tw_low_check(const struct tw_low *low, tw_error *err);
+void tw_low_print(const struct tw_low *low, FILE *out);
+
+/* Weight panels of one page of the stream `weights` for a matrix of that type and depth; at least 1. */
+uint32_t tw_low_page_panels(const struct tw_low *low, enum tw_dtype dtype, uint32_t k);
+
+/* Byte offset of column `col` in a row of a storage. */
+static inline uint64_t tw_storage_col(const struct tw_storage *s, uint32_t col) {
+    return (uint64_t)(col - s->first_col) / tw_dtype_block_elems(s->dtype) * tw_dtype_block_bytes(s->dtype);
+}
+
+#endif

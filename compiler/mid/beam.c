@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The search: a beam over a region's operations. A state knows, for each value, the layout it was made in and whether a whole copy is
+ * on every site; states of equal future (same layouts of all values) keep the cheaper one. Each surviving state is a complete list of
+ * steps, Copies included, linked backwards. */
+#include "compiler/mid/mid.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BEAM_WIDTH 24u
+
+struct placed {
+    struct tw_layout layout;
+    tw_mvalue_id made, whole; /* ids in the state's own numbering; TW_NONE: not (yet) there */
+};
+
+struct node { /* a step and the one before it */
+    struct node *before;
+    struct tw_mstep step;
+};
+
+struct state {
+    double cycles;
+    uint32_t order; /* of arrival: the last tie-break */
+    uint32_t n_values;
+    struct tw_mvalue *values; /* copied when a state branches */
+    struct placed *placed;    /* by graph value */
+    struct node *last;
+};
+
+struct search {
+    const struct tw_graph *g;
+    const struct tw_target *t;
+    struct tw_cmem *mem;
+    uint32_t rows, arrivals;
+};
+
+static struct state clone(struct search *s, const struct state *from) {
+    struct state to = *from;
+    size_t n = s->g->values.n;
+    to.values = tw_cmem_alloc(s->mem, 2 * n * sizeof *to.values);
+    to.placed = tw_cmem_alloc(s->mem, n * sizeof *to.placed);
+    memcpy(to.values, from->values, from->n_values * sizeof *to.values);
+    memcpy(to.placed, from->placed, n * sizeof *to.placed);
+    to.order = s->arrivals++;
+    return to;
+}
+
+static void append(struct search *s, struct state *st, const struct tw_mstep *step) {
+    struct node *node = tw_cmem_alloc(s->mem, sizeof *node);
+    node->before = st->last;
+    node->step = *step;
+    st->last = node;
+    st->cycles += step->cycles;
+}
+
+static tw_mvalue_id new_value(struct state *st, tw_gvalue_id v, struct tw_layout layout) {
+    st->values[st->n_values] = (struct tw_mvalue){v, layout};
+    return st->n_values++;
+}
+
+/* The version of v that is whole on every site; inserts the Copy that makes it. */
+static tw_mvalue_id whole(struct search *s, struct state *st, tw_gvalue_id v) {
+    struct placed *p = &st->placed[v];
+    if (p->whole == TW_NONE) {
+        p->whole = new_value(st, v, tw_layout_replicated());
+        struct tw_mstep copy = {.prim = TW_PRIM_COPY, .gop = TW_NONE, .way_name = "exchange", .owners = p->layout};
+        copy.in[0] = p->made;
+        copy.in[1] = copy.in[2] = TW_NONE;
+        copy.out = p->whole;
+        copy.cycles = tw_price_exchange(&s->g->values.items[v], p->layout, s->rows, s->t);
+        append(s, st, &copy);
+    }
+    return p->whole;
+}
+
+static tw_mvalue_id input_version(struct search *s, struct state *st, tw_gvalue_id v, const struct tw_way *way,
+                                  uint32_t i) {
+    const struct placed *p = &st->placed[v];
+    if (p->whole != TW_NONE) {
+        return p->whole; /* an owner's columns of the whole are a view */
+    }
+    if (!way->needs_all[i] && way->owners.parts && p->made != TW_NONE && tw_layout_equal(p->layout, way->owners)) {
+        return p->made;
+    }
+    return whole(s, st, v);
+}
+
+static void apply(struct search *s, struct state *st, const struct tw_gop *op, const struct tw_way *way,
+                  uint32_t way_index) {
+    struct tw_mstep step = {.prim = TW_PRIM_COMPUTE,
+                            .gop = (uint32_t)(op - s->g->ops.items),
+                            .way = way_index,
+                            .way_name = way->name,
+                            .owners = way->owners,
+                            .out = TW_NONE};
+    for (uint32_t i = 0; i < 3; i++) {
+        step.in[i] = TW_NONE;
+        if (i < tw_gop_inputs(op->kind) && s->g->values.items[op->in[i]].kind == TW_GV_ACTIVATION) {
+            step.in[i] = input_version(s, st, op->in[i], way, i);
+        }
+    }
+    if (op->out != TW_NONE) {
+        step.out = new_value(st, op->out, way->owners);
+        st->placed[op->out] = (struct placed){way->owners, step.out, way->owners.parts ? TW_NONE : step.out};
+    }
+    step.cycles = tw_price_compute(s->g, op, way->owners, s->rows, s->t);
+    append(s, st, &step);
+}
+
+static int by_price(const void *a, const void *b) {
+    const struct state *x = a, *y = b;
+    if (x->cycles != y->cycles) {
+        return x->cycles < y->cycles ? -1 : 1;
+    }
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+static int same_future(const struct search *s, const struct state *a, const struct state *b) {
+    for (uint32_t v = 0; v < s->g->values.n; v++) {
+        const struct placed *x = &a->placed[v], *y = &b->placed[v];
+        if ((x->made == TW_NONE) != (y->made == TW_NONE) || (x->whole == TW_NONE) != (y->whole == TW_NONE) ||
+            !tw_layout_equal(x->layout, y->layout)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Cheapest first, dominated states dropped, at most the beam's width. */
+static uint32_t prune(const struct search *s, struct state *states, uint32_t n) {
+    qsort(states, n, sizeof *states, by_price);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n && kept < BEAM_WIDTH; i++) {
+        int dominated = 0;
+        for (uint32_t k = 0; k < kept && !dominated; k++) {
+            dominated = same_future(s, &states[k], &states[i]);
+        }
+        if (!dominated) {
+            states[kept++] = states[i];
+        }
+    }
+    return kept;
+}
+
+static void start(struct search *s, uint32_t region, struct state *st) {
+    const struct tw_graph *g = s->g;
+    *st = (struct state){0};
+    st->values = tw_cmem_alloc(s->mem, 2 * g->values.n * sizeof *st->values);
+    st->placed = tw_cmem_alloc(s->mem, g->values.n * sizeof *st->placed);
+    for (uint32_t v = 0; v < g->values.n; v++) {
+        st->placed[v].made = st->placed[v].whole = TW_NONE;
+        const struct tw_gvalue *value = &g->values.items[v];
+        if (value->shared && value->region != region) { /* from an earlier region: whole everywhere */
+            tw_mvalue_id id = new_value(st, v, tw_layout_replicated());
+            st->placed[v] = (struct placed){tw_layout_replicated(), id, id};
+        }
+    }
+}
+
+/* Shared values leave their region whole; the carried value moves to its name. */
+static void close_region(struct search *s, struct state *st, uint32_t region) {
+    const struct tw_graph *g = s->g;
+    const struct tw_gregion *r = &g->regions.items[region];
+    for (uint32_t v = 0; v < g->values.n; v++) {
+        if (g->values.items[v].shared && g->values.items[v].region == region) {
+            whole(s, st, v);
+        }
+    }
+    if (r->carry_out != TW_NONE) {
+        struct tw_mstep copy = {.prim = TW_PRIM_COPY, .gop = TW_NONE, .way_name = "carry", .carry = 1};
+        copy.in[0] = whole(s, st, r->carry_out);
+        copy.in[1] = copy.in[2] = TW_NONE;
+        copy.out = st->placed[r->carry_in].whole;
+        copy.cycles = s->t->call_cycles + (double)s->rows * g->values.items[r->carry_in].cols / s->t->vector_per_cycle;
+        append(s, st, &copy);
+    }
+}
+
+/* Expands every state by every way of one operation. */
+static uint32_t expand(struct search *s, const struct tw_gop *op, const struct state *from, uint32_t n, int plainest,
+                       struct state *to) {
+    uint32_t made = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct tw_layout in_layout[3] = {{0, 0}, {0, 0}, {0, 0}};
+        for (uint32_t k = 0; k < tw_gop_inputs(op->kind); k++) {
+            in_layout[k] = from[i].placed[op->in[k]].layout;
+        }
+        struct tw_way ways[TW_MAX_WAYS];
+        uint32_t n_ways = tw_catalogue(s->g, op, in_layout, s->t, ways);
+        for (uint32_t w = 0; w < (plainest && n_ways ? 1 : n_ways); w++) {
+            to[made] = clone(s, &from[i]);
+            apply(s, &to[made++], op, &ways[w], w);
+        }
+    }
+    return prune(s, to, made);
+}
+
+static void unroll(struct search *s, const struct state *st, struct tw_mid_region *out) {
+    uint32_t n = 0;
+    for (const struct node *k = st->last; k; k = k->before) {
+        n++;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        TW_VEC_PUSH(s->mem, out->steps);
+    }
+    for (const struct node *k = st->last; k; k = k->before) {
+        out->steps.items[--n] = k->step;
+    }
+    for (uint32_t i = 0; i < st->n_values; i++) {
+        *TW_VEC_PUSH(s->mem, out->values) = st->values[i];
+    }
+    out->cycles = st->cycles;
+}
+
+static int plan_region(struct search *s, uint32_t region, uint32_t rank, struct tw_mid_region *out) {
+    const struct tw_gregion *r = &s->g->regions.items[region];
+    struct state *now = tw_cmem_alloc(s->mem, BEAM_WIDTH * TW_MAX_WAYS * sizeof *now);
+    struct state *next = tw_cmem_alloc(s->mem, BEAM_WIDTH * TW_MAX_WAYS * sizeof *next);
+    start(s, region, &now[0]);
+    uint32_t n = 1;
+    for (uint32_t i = 0; i < r->n_ops; i++) {
+        n = expand(s, &s->g->ops.items[r->first_op + i], now, n, rank == TW_PLAN_PLAINEST, next);
+        struct state *swap = now;
+        now = next;
+        next = swap;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        close_region(s, &now[i], region);
+    }
+    qsort(now, n, sizeof *now, by_price);
+    uint32_t pick = rank == TW_PLAN_PLAINEST ? 0 : rank;
+    if (n == 0) {
+        return -1;
+    }
+    unroll(s, &now[pick < n ? pick : n - 1], out);
+    return pick < n;
+}
+
+int tw_mid_plan(const struct tw_graph *g, const struct tw_target *t, uint32_t rows, uint32_t rank, struct tw_mid *out,
+                int *found, tw_error *err) {
+    struct search s = {.g = g, .t = t, .mem = g->mem, .rows = rows};
+    *out = (struct tw_mid){.graph = g, .target = t, .rows = rows, .n_regions = g->regions.n};
+    out->regions = tw_cmem_alloc(g->mem, g->regions.n * sizeof *out->regions);
+    *found = 0;
+    for (uint32_t r = 0; r < g->regions.n; r++) {
+        out->regions[r].region = r;
+        int there = plan_region(&s, r, rank, &out->regions[r]);
+        if (there < 0) {
+            return tw_fail(err, TW_E_INTERNAL, "mid: no way for region %s", g->regions.items[r].name);
+        }
+        *found |= there;
+        out->cycles += out->regions[r].cycles * g->regions.items[r].repeat;
+    }
+    return tw_mid_check(out, err);
+}

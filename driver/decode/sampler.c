@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The sampler (sampler.h). All three cuts keep a prefix of the candidates in falling order, so a heap yields them one
+ * by one and only the part that survives is ever sorted; without a cut nothing is sorted at all. */
+#include "driver/decode/sampler.h"
+
+#include "tilewright/machine.h"
+#include "tilewright/numerics.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STREAM 54u /* the stream of PCG's own demonstration */
+
+/* Below this tw_exp would leave the normal numbers; such a candidate has no share. */
+#define LEAST_EXPONENT (-87.0f)
+
+void tw_random_init(struct tw_random *random, uint64_t seed, uint64_t stream) {
+    random->state = 0;
+    random->increment = (stream << 1) | 1;
+    (void)tw_random_next(random);
+    random->state += seed;
+    (void)tw_random_next(random);
+}
+
+uint32_t tw_random_next(struct tw_random *random) {
+    uint64_t old = random->state;
+    random->state = old * 6364136223846793005u + random->increment;
+    uint32_t folded = (uint32_t)(((old >> 18) ^ old) >> 27);
+    unsigned turn = (unsigned)(old >> 59);
+    return (folded >> turn) | (folded << ((32 - turn) & 31));
+}
+
+/* In [0, 1), 53 bits. */
+static double uniform(struct tw_random *random) {
+    uint64_t high = tw_random_next(random);
+    uint64_t bits = (high << 32) | tw_random_next(random);
+    return (double)(bits >> 11) * 0x1p-53;
+}
+
+void tw_sampler_params_default(struct tw_sampler_params *params) {
+    *params = (struct tw_sampler_params){
+        .size = sizeof *params, .temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .seed = 0};
+}
+
+static int check(const struct tw_sampler_params *params, uint32_t n_vocab, tw_error *err) {
+    if (params->size != sizeof *params) {
+        return tw_fail(err, TW_E_USAGE, "sampler: size of the parameters is %u, expected %u", params->size,
+                       (unsigned)sizeof *params);
+    }
+    /* Written so that a NaN fails each comparison. */
+    if (!(params->temperature >= 0.0f && params->temperature <= 3.402823466e38f)) {
+        return tw_fail(err, TW_E_USAGE, "sampler: temperature is %g, expected a finite number from 0 up",
+                       (double)params->temperature);
+    }
+    if (!(params->top_p > 0.0f && params->top_p <= 1.0f)) {
+        return tw_fail(err, TW_E_USAGE, "sampler: top-p is %g, expected above 0 and at most 1", (double)params->top_p);
+    }
+    if (!(params->min_p >= 0.0f && params->min_p <= 1.0f)) {
+        return tw_fail(err, TW_E_USAGE, "sampler: min-p is %g, expected 0 to 1", (double)params->min_p);
+    }
+    if (n_vocab == 0) {
+        return tw_fail(err, TW_E_USAGE, "sampler: the vocabulary is empty");
+    }
+    return 0;
+}
+
+static bool is_greedy(const struct tw_sampler_params *params) {
+    return params->temperature == 0.0f || params->top_k == 1;
+}
+
+int tw_sampler_init(struct tw_sampler *sampler, const struct tw_sampler_params *params, uint32_t n_vocab,
+                    tw_error *err) {
+    memset(sampler, 0, sizeof *sampler);
+    int rc = check(params, n_vocab, err);
+    if (rc) {
+        return rc;
+    }
+    sampler->params = *params;
+    sampler->n_vocab = n_vocab;
+    tw_random_init(&sampler->random, params->seed, STREAM);
+    if (is_greedy(params)) {
+        return 0;
+    }
+    sampler->candidates = calloc(n_vocab, sizeof *sampler->candidates);
+    if (sampler->candidates == NULL) {
+        return tw_fail(err, TW_E_NOMEM, "sampler: no memory for %u candidates", n_vocab);
+    }
+    return 0;
+}
+
+void tw_sampler_finish(struct tw_sampler *sampler) {
+    free(sampler->candidates);
+    memset(sampler, 0, sizeof *sampler);
+}
+
+/* The id of the largest logit, the lowest one among equals; TW_NONE if all are NaN. */
+static uint32_t largest(const float *logits, uint32_t n) {
+    uint32_t best = TW_NONE;
+    for (uint32_t i = 0; i < n; i++) {
+        if (best == TW_NONE ? logits[i] == logits[i] : logits[i] > logits[best]) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+static float share(float difference) {
+    return difference < LEAST_EXPONENT ? 0.0f : tw_exp(difference);
+}
+
+static bool before(struct tw_candidate a, struct tw_candidate b) {
+    return a.weight > b.weight || (a.weight == b.weight && a.id < b.id);
+}
+
+static void sift_down(struct tw_candidate *heap, uint32_t n, uint32_t at) {
+    struct tw_candidate moving = heap[at];
+    for (;;) {
+        uint64_t child = 2 * (uint64_t)at + 1;
+        if (child >= n) {
+            break;
+        }
+        if (child + 1 < n && before(heap[child + 1], heap[child])) {
+            child++;
+        }
+        if (!before(heap[child], moving)) {
+            break;
+        }
+        heap[at] = heap[child];
+        at = (uint32_t)child;
+    }
+    heap[at] = moving;
+}
+
+/* Of a heap of n, moves the first candidate to the end and makes a heap of the other n - 1. */
+static void pop(struct tw_candidate *heap, uint32_t n) {
+    struct tw_candidate first = heap[0];
+    heap[0] = heap[n - 1];
+    heap[n - 1] = first;
+    sift_down(heap, n - 1, 0);
+}
+
+/* The candidates that are not NaN, in the order of their ids, with their distance from the largest logit. */
+static uint32_t gather(struct tw_sampler *sampler, const float *logits, float max) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < sampler->n_vocab; i++) {
+        if (logits[i] == logits[i]) {
+            /* Equal ones apart, as infinities have no difference. */
+            float difference = logits[i] == max ? 0.0f : logits[i] - max;
+            sampler->candidates[n++] = (struct tw_candidate){.weight = difference, .id = i};
+        }
+    }
+    return n;
+}
+
+/* Sorts the first `k` of n candidates to the end (rank r at n - 1 - r) and returns the sum of their shares. */
+static double take_top_k(struct tw_candidate *c, uint32_t n, uint32_t k) {
+    double total = 0.0;
+    for (uint32_t r = 0; r < k; r++) {
+        pop(c, n - r);
+        total += (double)share(c[n - 1 - r].weight);
+    }
+    return total;
+}
+
+/* Makes the cuts. Returns how many of the n candidates remain; they are at the end of the array. */
+static uint32_t cut(const struct tw_sampler_params *params, struct tw_candidate *c, uint32_t n) {
+    bool by_k = params->top_k != 0 && params->top_k < n;
+    bool by_p = params->top_p < 1.0f;
+    if (!by_k && !by_p && params->min_p == 0.0f) {
+        return n;
+    }
+    double total = 0.0;
+    for (uint32_t i = 0; by_p && !by_k && i < n; i++) {
+        total += (double)share(c[i].weight);
+    }
+    for (uint32_t i = n / 2; i-- > 0;) {
+        sift_down(c, n, i);
+    }
+    uint32_t limit = by_k ? params->top_k : n, kept = 0;
+    if (by_k) {
+        total = take_top_k(c, n, limit);
+    }
+    double reached = 0.0;
+    while (kept < limit && !(by_p && reached >= (double)params->top_p * total)) {
+        if (!by_k) {
+            pop(c, n - kept);
+        }
+        float probability = share(c[n - 1 - kept].weight);
+        if (kept > 0 && probability < params->min_p) {
+            break;
+        }
+        reached += (double)probability;
+        kept++;
+    }
+    return kept;
+}
+
+/* Draws one of n candidates by their shares at the temperature. */
+static uint32_t draw(struct tw_sampler *sampler, struct tw_candidate *c, uint32_t n) {
+    double total = 0.0, passed = 0.0;
+    uint32_t chosen = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        c[i].weight = share(c[i].weight / sampler->params.temperature);
+        total += (double)c[i].weight;
+    }
+    double target = uniform(&sampler->random) * total;
+    for (uint32_t i = 0; i < n && passed <= target; i++) {
+        if (c[i].weight > 0.0f) {
+            chosen = i; /* the last one with a share, should rounding carry the target to the total */
+            passed += (double)c[i].weight;
+        }
+    }
+    return c[chosen].id;
+}
+
+int tw_sampler_sample(struct tw_sampler *sampler, const float *logits, uint32_t *id, tw_error *err) {
+    uint32_t best = largest(logits, sampler->n_vocab);
+    if (best == TW_NONE) {
+        return tw_fail(err, TW_E_FAULT, "sampler: all %u logits are NaN", sampler->n_vocab);
+    }
+    if (is_greedy(&sampler->params)) {
+        *id = best;
+        return 0;
+    }
+    uint32_t n = gather(sampler, logits, logits[best]);
+    uint32_t kept = cut(&sampler->params, sampler->candidates, n);
+    *id = draw(sampler, sampler->candidates + (n - kept), kept);
+    return 0;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The sampler: one token id from one row of logits.
+ *
+ * The candidates are cut in the order of llama.cpp's default chain, then drawn from:
+ *   top-k        the k largest logits remain;
+ *   top-p        of these, softmaxed at temperature 1, the shortest prefix whose probabilities reach top_p;
+ *   min-p        of these, the ones at least min_p times as probable as the first;
+ *   temperature  the logits are divided by it, softmaxed, and one candidate is drawn.
+ * Larger logits come first, the lower id among equals. A NaN is never chosen.
+ *
+ * The same parameters, seed and logits give the same tokens on every machine: only exactly rounded operations and
+ * tw_exp are used, sums run in a fixed order, and the random numbers are our own (PCG32).
+ */
+#ifndef TW_DECODE_SAMPLER_H
+#define TW_DECODE_SAMPLER_H
+
+#include "tilewright/error.h"
+
+#include <stdint.h>
+
+struct tw_sampler_params {
+    uint32_t size;     /* sizeof(struct tw_sampler_params) */
+    float temperature; /* finite, >= 0; 0: the largest logit, nothing is drawn */
+    uint32_t top_k;    /* 0: no limit; 1: like temperature 0 */
+    float top_p;       /* above 0 up to 1; 1: no limit */
+    float min_p;       /* 0 to 1; 0: no limit */
+    uint64_t seed;
+};
+
+/* llama.cpp's defaults: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05; seed 0. */
+void tw_sampler_params_default(struct tw_sampler_params *params);
+
+/* PCG32, the XSH-RR 64/32 generator of M. E. O'Neill, "PCG: A Family of Simple Fast Space-Efficient Statistically Good
+ * Algorithms for Random Number Generation", 2014 (pcg-random.org); any two streams differ. */
+struct tw_random {
+    uint64_t state, increment;
+};
+void tw_random_init(struct tw_random *random, uint64_t seed, uint64_t stream);
+uint32_t tw_random_next(struct tw_random *random);
+
+struct tw_candidate {
+    float weight; /* first its logit minus the largest one, in the end its share */
+    uint32_t id;
+};
+
+/* Embedded; zeroed ones may be finished. One thread at a time. */
+struct tw_sampler {
+    struct tw_sampler_params params;
+    uint32_t n_vocab;
+    struct tw_random random;         /* two numbers a drawn token; greedy choice takes none */
+    struct tw_candidate *candidates; /* n_vocab of them; NULL if nothing will be drawn */
+};
+
+/* Checks the parameters and allocates what sampling needs, once. Errors: USAGE (names the parameter), NOMEM. */
+int tw_sampler_init(struct tw_sampler *sampler, const struct tw_sampler_params *params, uint32_t n_vocab,
+                    tw_error *err);
+void tw_sampler_finish(struct tw_sampler *sampler);
+
+/* Chooses from n_vocab logits; allocates nothing. Errors: FAULT if every logit is a NaN. */
+int tw_sampler_sample(struct tw_sampler *sampler, const float *logits, uint32_t *id, tw_error *err);
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An open device: a transport, who it said it is, and one lock that keeps a request and its answer together.
+ */
+#ifndef TW_DRIVER_DEVICE_H
+#define TW_DRIVER_DEVICE_H
+
+#include "driver/transport/transport.h"
+#include "tilewright/tilewright.h"
+
+#include <pthread.h>
+
+struct tw_device {
+    struct tw_transport *transport;
+    pthread_mutex_t lock;
+    uint32_t sequence;
+    struct tw_wire_identity identity;
+    char selector[80];
+};
+
+/* One request. The answer's payload is copied to out (out_bytes, exactly what the opcode answers with), its address to
+ * *out_address (may be NULL). A refusal fills *failure (may be NULL) and gives its code. Errors: what the device answered;
+ * DEVICE_LOST, TIMEOUT, PROTOCOL (the answer does not fit the request). */
+struct tw_device_call {
+    enum tw_wire_opcode opcode;
+    uint64_t address;
+    const void *payload; /* 8-byte aligned */
+    uint32_t bytes;
+    void *out;
+    uint32_t out_bytes;
+    uint64_t *out_address;
+    struct tw_wire_failure *failure;
+};
+int tw_device_call(struct tw_device *device, const struct tw_device_call *call, tw_error *err);
+
+/* Device memory. alloc: zeroed if `zero`. free never fails: what cannot be freed is the device's until its reset. */
+int tw_device_alloc(struct tw_device *device, uint64_t bytes, uint32_t align, bool zero, uint64_t *address,
+                    tw_error *err);
+void tw_device_free(struct tw_device *device, uint64_t address);
+/* Any size; cut into messages. */
+int tw_device_write(struct tw_device *device, uint64_t address, const void *bytes, uint64_t size, tw_error *err);
+int tw_device_read(struct tw_device *device, uint64_t address, void *bytes, uint64_t size, tw_error *err);
+/* Constant host bytes on the device: in place where the device sees them, else a copy. */
+int tw_device_place(struct tw_device *device, const void *bytes, uint64_t size, uint32_t align, uint64_t *address,
+                    tw_error *err);
+/* Host pointer to device memory, or NULL where the device does not share its memory. */
+void *tw_device_map(struct tw_device *device, uint64_t address, uint64_t bytes);
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Device memory as the driver uses it: allocations, transfers cut into messages, and constant bytes placed without a copy
+ * where the device sees the host's memory.
+ */
+#include "driver/device.h"
+
+int tw_device_alloc(struct tw_device *device, uint64_t bytes, uint32_t align, bool zero, uint64_t *address,
+                    tw_error *err) {
+    struct tw_wire_alloc q = {.bytes = bytes ? bytes : 1, .align = align, .flags = zero ? TW_WIRE_ALLOC_ZERO : 0};
+    struct tw_device_call call = {.opcode = TW_WIRE_ALLOC, .payload = &q, .bytes = sizeof q, .out_address = address};
+    return tw_device_call(device, &call, err);
+}
+
+void tw_device_free(struct tw_device *device, uint64_t address) {
+    struct tw_device_call call = {.opcode = TW_WIRE_FREE, .address = address};
+    if (address) {
+        tw_device_call(device, &call, NULL);
+    }
+}
+
+static uint32_t piece(const struct tw_device *device, uint64_t left) {
+    uint32_t most = device->identity.max_payload & ~UINT32_C(63);
+    most = most ? most : 64;
+    return left < most ? (uint32_t)left : most;
+}
+
+int tw_device_write(struct tw_device *device, uint64_t address, const void *bytes, uint64_t size, tw_error *err) {
+    for (uint64_t at = 0; at < size;) {
+        uint32_t n = piece(device, size - at);
+        struct tw_device_call call = {
+            .opcode = TW_WIRE_WRITE, .address = address + at, .payload = (const uint8_t *)bytes + at, .bytes = n};
+        int code = tw_device_call(device, &call, err);
+        if (code) {
+            return code;
+        }
+        at += n;
+    }
+    return 0;
+}
+
+int tw_device_read(struct tw_device *device, uint64_t address, void *bytes, uint64_t size, tw_error *err) {
+    for (uint64_t at = 0; at < size;) {
+        uint32_t n = piece(device, size - at);
+        struct tw_wire_range q = {.bytes = n};
+        struct tw_device_call call = {.opcode = TW_WIRE_READ,
+                                      .address = address + at,
+                                      .payload = &q,
+                                      .bytes = sizeof q,
+                                      .out = (uint8_t *)bytes + at,
+                                      .out_bytes = n};
+        int code = tw_device_call(device, &call, err);
+        if (code) {
+            return code;
+        }
+        at += n;
+    }
+    return 0;
+}
+
+int tw_device_place(struct tw_device *device, const void *bytes, uint64_t size, uint32_t align, uint64_t *address,
+                    tw_error *err) {
+    const struct tw_transport_ops *ops = device->transport->ops;
+    if (ops->adopt && size) {
+        pthread_mutex_lock(&device->lock);
+        int code = ops->adopt(device->transport, bytes, size, address, err);
+        pthread_mutex_unlock(&device->lock);
+        return code;
+    }
+    uint64_t at;
+    int code = tw_device_alloc(device, size, align, false, &at, err);
+    if (code) {
+        return code;
+    }
+    code = tw_device_write(device, at, bytes, size, err);
+    if (code) {
+        tw_device_free(device, at);
+        return code;
+    }
+    *address = at;
+    return 0;
+}
+
+void *tw_device_map(struct tw_device *device, uint64_t address, uint64_t bytes) {
+    const struct tw_transport_ops *ops = device->transport->ops;
+    if (!ops->map) {
+        return NULL;
+    }
+    pthread_mutex_lock(&device->lock);
+    void *p = ops->map(device->transport, address, bytes);
+    pthread_mutex_unlock(&device->lock);
+    return p;
+}

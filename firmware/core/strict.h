@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Inside of the strict interpreter: its state, shared by strict.c (life and scheduling), strict_sync.c (control, FIFOs,
+ * semaphores) and strict_data.c (checks and execution of data ops).
+ */
+#ifndef TW_FIRMWARE_STRICT_H
+#define TW_FIRMWARE_STRICT_H
+
+#include "firmware/core/bind.h"
+#include "firmware/core/shadow.h"
+
+struct strict_loop {
+    uint32_t var, count;
+    uint32_t word, index; /* of the first op of the body */
+};
+
+struct strict_engine {
+    uint32_t stream, site, engine;
+    const uint32_t *words;
+    uint32_t n_words, at, index; /* next op: word and number */
+    uint32_t depth;
+    struct strict_loop loop[TW_MAX_VARS];
+    uint32_t vars[TW_MAX_VARS];
+};
+
+struct strict_buffer {
+    uint32_t head, level;      /* FIFO: oldest published page, published pages */
+    uint32_t reserved, waited; /* pages the producer, the consumer may touch now */
+    uint32_t first_flag;       /* of its pages in page_written */
+    uint8_t owner;             /* SCRATCH: engine + 1 that touched it first, 0: none yet */
+};
+
+struct tw_strict {
+    struct tw_machine_config config;
+    struct strict_engine *engines;
+    struct strict_buffer *buffers;
+    uint8_t *page_written;
+    uint8_t **sram;         /* a site's bytes */
+    uint64_t **sram_shadow; /* and their definedness */
+    uint64_t *sram_bytes;
+    uint64_t **dram_shadow; /* a tensor's, all instances; NULL: defined from the start */
+    uint32_t *words;        /* semaphore words: [semaphore][site] */
+    uint32_t *trips;
+    uint32_t epoch;
+    uint64_t n_page_flags, ops;
+    bool faulted;
+};
+
+static inline uint32_t *strict_word(struct tw_strict *s, uint32_t semaphore, uint32_t site) {
+    return &s->words[(uint64_t)semaphore * s->config.program->n_sites + site];
+}
+
+/* Decodes the engine's next op; the text was checked when the machine was made. */
+static inline void strict_fetch(const struct strict_engine *e, struct tw_op *op) {
+    if (!tw_op_decode(e->words, e->n_words, e->at, op)) {
+        memset(op, 0, sizeof *op);
+    }
+}
+
+/* strict_sync.c: whether the next op would block (then what it waits for), and the execution of control and synchronisation. */
+struct strict_block {
+    uint32_t object;
+    uint64_t have, need;
+};
+bool tw_strict_blocked(struct tw_strict *s, const struct strict_engine *e, struct strict_block *why);
+int tw_strict_sync(struct tw_strict *s, struct strict_engine *e, const struct tw_op *op, struct tw_fault *fault);
+
+/* strict_data.c */
+int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const struct tw_op *op, struct tw_fault *fault);
+
+#endif

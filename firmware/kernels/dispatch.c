@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which kernel tables this processor can run, asked of the processor at run time.
+ */
+#include "firmware/kernels/internal.h"
+
+#if TW_KERNELS_X86
+#include <cpuid.h>
+
+/* clang 14 has no name for this one. */
+static bool has_f16c(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+static bool has_avx2(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+}
+
+static bool has_avx512(void) {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
+const struct tw_kernel_table *tw_kernel_table(enum tw_isa isa) {
+    switch (isa) {
+    case TW_ISA_SCALAR:
+        return &tw_kernels_scalar;
+#if TW_KERNELS_X86
+    case TW_ISA_AVX2:
+        __builtin_cpu_init();
+        return has_avx2() ? &tw_kernels_avx2 : NULL;
+    case TW_ISA_AVX512:
+        __builtin_cpu_init();
+        return has_avx512() ? &tw_kernels_avx512 : NULL;
+#else
+    case TW_ISA_AVX2:
+    case TW_ISA_AVX512:
+        return NULL;
+#endif
+    case TW_ISA_COUNT:
+        break;
+    }
+    return NULL;
+}
+
+const struct tw_kernel_table *tw_kernel_table_best(void) {
+    for (int isa = TW_ISA_COUNT - 1; isa > TW_ISA_SCALAR; isa--) {
+        const struct tw_kernel_table *t = tw_kernel_table((enum tw_isa)isa);
+        if (t) {
+            return t;
+        }
+    }
+    return &tw_kernels_scalar;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Quantised tiles with VNNI: the weights are the unsigned operand as they are stored, x the signed one, four
+ * products a lane and instruction. The integer sums start at minus the weights' offset times x's sum. Included by
+ * vector_matmul.h's user, before its products are defined.
+ */
+
+struct tile_ints {
+    __m512i at[QUANT_ROWS][MAX2(QUANT_PANELS, QUANT_ROW_PANELS)];
+};
+
+TW_INLINE const struct tw_q8s *x_block(const struct tw_matmul *m, uint32_t row, size_t b) {
+    return (const struct tw_q8s *)(const void *)(m->x + m->x_stride * row) + b;
+}
+
+/* Four consecutive quants in every lane. */
+TW_INLINE __m512i x_four(const int8_t *q) {
+    int32_t four;
+    memcpy(&four, q, sizeof four);
+    return _mm512_set1_epi32(four);
+}
+
+/* The weights of quarter-group g: Q8_0 has eight groups of bytes; Q4_0 four of low, then four of high nibbles. */
+TW_INLINE __m512i w_group(unsigned dtype, const uint8_t *block, int g) {
+    if (dtype == TW_DT_Q8_0) {
+        return _mm512_load_si512(block + 64 * g);
+    }
+    __m512i bytes = _mm512_load_si512(block + 64 * (g % 4));
+    return _mm512_and_si512(g < 4 ? bytes : _mm512_srli_epi16(bytes, 4), _mm512_set1_epi8(15));
+}
+
+TW_INLINE void block_sums(struct tile_ints *s, const struct tw_matmul *m, unsigned dtype, uint32_t row,
+                          const uint8_t *w, size_t b, const int R, const int P) {
+    const uint32_t offset = dtype == TW_DT_Q8_0 ? 128 : 8;
+    const size_t block_bytes = dtype == TW_DT_Q8_0 ? 512 : 256;
+    TW_UNROLL
+    for (int r = 0; r < R; r++) {
+        uint32_t start = 0u - offset * (uint32_t)x_block(m, row + (uint32_t)r, b)->sum;
+        TW_UNROLL
+        for (int p = 0; p < P; p++) {
+            s->at[r][p] = _mm512_set1_epi32((int32_t)start);
+        }
+    }
+    TW_UNROLL
+    for (int g = 0; g < 8; g++) {
+        __m512i weights[MAX2(QUANT_PANELS, QUANT_ROW_PANELS)];
+        TW_UNROLL
+        for (int p = 0; p < P; p++) {
+            weights[p] = w_group(dtype, w + m->panel_bytes * (size_t)p + b * block_bytes, g);
+        }
+        TW_UNROLL
+        for (int r = 0; r < R; r++) {
+            __m512i four = x_four(x_block(m, row + (uint32_t)r, b)->q + 4 * g);
+            TW_UNROLL
+            for (int p = 0; p < P; p++) {
+                s->at[r][p] = _mm512_dpbusd_epi32(s->at[r][p], weights[p], four);
+            }
+        }
+    }
+}
+
+TW_INLINE void quant_tile(const struct tw_matmul *m, unsigned dtype, uint32_t row, uint32_t panel, const int R,
+                          const int P) {
+    struct tile_sums sums;
+    const uint8_t *w = m->w + m->panel_bytes * panel;
+    const size_t block_bytes = dtype == TW_DT_Q8_0 ? 512 : 256;
+    sums_start(&sums, m, row, panel, R, P);
+    for (size_t b = 0; b < m->k / 32; b++) {
+        struct tile_ints ints;
+        if (R == 1) {
+            TW_UNROLL
+            for (int p = 0; p < P; p++) {
+                TW_UNROLL
+                for (size_t line = 0; line < block_bytes; line += 64) {
+                    __builtin_prefetch(w + m->panel_bytes * (size_t)p + b * block_bytes + line + ROW_PREFETCH);
+                }
+            }
+        }
+        block_sums(&ints, m, dtype, row, w, b, R, P);
+        TW_UNROLL
+        for (int p = 0; p < P; p++) {
+            vf scale = v_load_f16(w + m->panel_bytes * (size_t)p + m->scales + b * 32);
+            TW_UNROLL
+            for (int r = 0; r < R; r++) {
+                vf both = v_mul(scale, v_set1(x_block(m, row + (uint32_t)r, b)->d));
+                sums.at[r][p] = v_fma(_mm512_cvtepi32_ps(ints.at[r][p]), both, sums.at[r][p]);
+            }
+        }
+    }
+    sums_store(&sums, m, row, panel, R, P);
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The scalar kernels: the definition that every other table must equal bit for bit, written for reading. Sixteen "lanes"
+ * in a loop are the lanes of a vector, in the same order.
+ */
+#include "firmware/kernels/internal.h"
+#include "tilewright/numerics.h"
+
+#include <string.h>
+
+/* ---- rows ---------------------------------------------------------------------------------------- */
+
+static void rms_norm(const struct tw_kargs *a) {
+    const float *weight = (const float *)a->p[1];
+    uint32_t cols = a->i[2];
+    for (uint32_t r = 0; r < a->rows; r++) {
+        const float *x = tw_const_row(a->p[0], a->i[0], r);
+        float *y = tw_row(a->p[2], a->i[1], r);
+        float lane[TW_LANES] = {0};
+        for (uint32_t c = 0; c < cols; c++) {
+            lane[c % TW_LANES] = __builtin_fmaf(x[c], x[c], lane[c % TW_LANES]);
+        }
+        float factor = tw_rms_factor(tw_fold_add(lane), cols, a->f);
+        for (uint32_t c = 0; c < cols; c++) {
+            y[c] = x[c] * factor * weight[c];
+        }
+    }
+}
+
+static void quant(const struct tw_kargs *a) {
+    for (uint32_t r = 0; r < a->rows; r++) {
+        const float *x = tw_const_row(a->p[0], a->i[0], r);
+        struct tw_q8s *y = (struct tw_q8s *)(void *)tw_row(a->p[1], a->i[1], r);
+        for (uint32_t b = 0; b < a->i[2] / 32; b++) {
+            tw_quant_block(x + (size_t)b * 32, y + b);
+        }
+    }
+}
+
+static void add(const struct tw_kargs *a) {
+    for (uint32_t r = 0; r < a->rows; r++) {
+        const float *x = tw_const_row(a->p[0], a->i[0], r), *y = tw_const_row(a->p[1], a->i[1], r);
+        float *z = tw_row(a->p[2], a->i[2], r);
+        for (uint32_t c = 0; c < a->i[3]; c++) {
+            z[c] = x[c] + y[c];
+        }
+    }
+}
+
+static void silu_mul(const struct tw_kargs *a) {
+    for (uint32_t r = 0; r < a->rows; r++) {
+        const float *g = tw_const_row(a->p[0], a->i[0], r), *u = tw_const_row(a->p[1], a->i[1], r);
+        float *h = tw_row(a->p[2], a->i[2], r);
+        for (uint32_t c = 0; c < a->i[3]; c++) {
+            h[c] = tw_silu(g[c]) * u[c];
+        }
+    }
+}
+
+static void rope_table(const struct tw_kargs *a) {
+    const float *frequency = (const float *)a->p[0];
+    uint32_t half = a->i[1];
+    for (uint32_t r = 0; r < a->rows; r++) {
+        float *cs = tw_row(a->p[1], a->i[0], r);
+        for (uint32_t i = 0; i < half; i++) {
+            tw_sincos(a->pos + r, frequency[i], &cs[half + i], &cs[i]);
+        }
+    }
+}
+
+static void rope(const struct tw_kargs *a) {
+    struct tw_rope v = tw_rope_view(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *c = tw_const_row(v.cs, v.cs_stride, r), *s = c + v.half;
+        for (uint32_t h = 0; h < v.heads; h++) {
+            float *x = tw_row(v.x, v.x_stride, r) + (size_t)h * v.head_dim;
+            for (uint32_t i = 0; i < v.half; i++) {
+                float *x0 = v.mode ? x + i : x + 2 * i;
+                tw_rotate(x0, v.mode ? x0 + v.half : x0 + 1, c[i], s[i]);
+            }
+        }
+    }
+}
+
+/* ---- matrix products ----------------------------------------------------------------------------- */
+
+static float weight_at(const struct tw_matmul *m, const uint8_t *panel, uint32_t k, uint32_t lane) {
+    size_t at = (size_t)k * TW_PANEL_ROWS + lane;
+    if (m->dtype == TW_DT_F32) {
+        return ((const float *)(const void *)panel)[at];
+    }
+    uint16_t half = ((const uint16_t *)(const void *)panel)[at];
+    return m->dtype == TW_DT_F16 ? tw_f16_to_f32(half) : tw_bf16_to_f32(half);
+}
+
+static float float_product(const struct tw_matmul *m, const float *x, const uint8_t *panel, uint32_t lane, float y) {
+    for (uint32_t k = 0; k < m->k; k++) {
+        y = __builtin_fmaf(weight_at(m, panel, k, lane), x[k], y);
+    }
+    return y;
+}
+
+/* The exact sum of a block: weights as stored, then the offset taken out by x's sum. */
+static int32_t q8_block(const uint8_t *quants, const struct tw_q8s *x) {
+    uint32_t s = 0;
+    for (uint32_t k = 0; k < 32; k++) {
+        s += (uint32_t)((int32_t)quants[k / 4 * 64 + k % 4] * x->q[k]);
+    }
+    return (int32_t)(s - 128u * (uint32_t)x->sum);
+}
+
+static int32_t q4_block(const uint8_t *quants, const struct tw_q8s *x) {
+    uint32_t s = 0;
+    for (uint32_t k = 0; k < 16; k++) {
+        uint8_t byte = quants[k / 4 * 64 + k % 4];
+        s += (uint32_t)((byte & 15) * x->q[k] + (byte >> 4) * x->q[16 + k]);
+    }
+    return (int32_t)(s - 8u * (uint32_t)x->sum);
+}
+
+static float quant_product(const struct tw_matmul *m, const struct tw_q8s *x, const uint8_t *panel, uint32_t lane,
+                           float y) {
+    bool q8 = m->dtype == TW_DT_Q8_0;
+    const uint16_t *scales = (const uint16_t *)(const void *)(panel + m->scales);
+    for (uint32_t b = 0; b < m->k / 32; b++) {
+        const uint8_t *quants = panel + (size_t)b * (q8 ? 512 : 256) + lane * 4;
+        int32_t s = q8 ? q8_block(quants, x + b) : q4_block(quants, x + b);
+        float scale = tw_f16_to_f32(scales[(size_t)b * TW_PANEL_ROWS + lane]) * x[b].d;
+        y = __builtin_fmaf((float)s, scale, y);
+    }
+    return y;
+}
+
+static void matmul(const struct tw_kargs *a) {
+    struct tw_matmul m = tw_matmul_view(a);
+    for (uint32_t r = 0; r < m.rows; r++) {
+        const void *x = m.x + m.x_stride * r;
+        for (uint32_t p = 0; p < m.panels; p++) {
+            const uint8_t *panel = m.w + m.panel_bytes * p;
+            float *y = tw_matmul_y(&m, r, p);
+            for (uint32_t lane = 0; lane < TW_PANEL_ROWS; lane++) {
+                float start = m.reload ? y[lane] : 0.0f;
+                y[lane] = a->x_dtype == TW_DT_Q8S ? quant_product(&m, (const struct tw_q8s *)x, panel, lane, start)
+                                                  : float_product(&m, (const float *)x, panel, lane, start);
+            }
+        }
+    }
+}
+
+/* ---- attention ----------------------------------------------------------------------------------- */
+
+static void attn_init(const struct tw_kargs *a) {
+    size_t floats = (size_t)a->i[1] + 2, n = (size_t)a->rows * a->i[0];
+    float *state = (float *)a->p[0];
+    memset(state, 0, n * floats * sizeof(float));
+    for (size_t i = 0; i < n; i++) {
+        state[i * floats] = -__builtin_inff();
+    }
+}
+
+/* s_j of the `visible` first positions, lane j % 16. */
+static void scores(const struct tw_attention *v, const float *q, uint32_t visible, float *s) {
+    for (uint32_t j = 0; j < visible; j++) {
+        const float *key = v->keys + (size_t)(j / 16) * v->head_dim * 16 + j % 16;
+        float sum = 0.0f;
+        for (uint32_t d = 0; d < v->head_dim; d++) {
+            sum = __builtin_fmaf(q[d], key[(size_t)d * 16], sum);
+        }
+        s[j] = sum * v->scale;
+    }
+}
+
+/* Turns the scores into p_j under the new maximum, updates m and l, and returns the factor of the old sums. */
+static float softmax(float *s, uint32_t visible, float *state) {
+    float high[TW_LANES], sum[TW_LANES] = {0};
+    for (uint32_t i = 0; i < TW_LANES; i++) {
+        high[i] = -__builtin_inff();
+    }
+    for (uint32_t j = 0; j < visible; j++) {
+        high[j % TW_LANES] = tw_max(high[j % TW_LANES], s[j]);
+    }
+    float m = tw_max(state[0], tw_fold_max(high)), c = tw_exp(state[0] - m);
+    for (uint32_t j = 0; j < visible; j++) {
+        s[j] = tw_exp(s[j] - m);
+        sum[j % TW_LANES] += s[j];
+    }
+    state[0] = m;
+    state[1] = __builtin_fmaf(state[1], c, tw_fold_add(sum));
+    return c;
+}
+
+static void attn_query(const struct tw_attention *v, uint32_t r, uint32_t h) {
+    float p[TW_KV_BLOCK], *state = tw_attention_state(v, r, h), *o = state + 2;
+    uint32_t visible = tw_attention_visible(v, r);
+    if (visible == 0) {
+        return;
+    }
+    scores(v, tw_attention_query(v, r, h), visible, p);
+    float c = softmax(p, visible, state);
+    for (uint32_t d = 0; d < v->head_dim; d++) {
+        float sum = o[d] * c;
+        for (uint32_t j = 0; j < visible; j++) {
+            sum = __builtin_fmaf(p[j], v->values[(size_t)j * v->head_dim + d], sum);
+        }
+        o[d] = sum;
+    }
+}
+
+static void attn_step(const struct tw_kargs *a) {
+    struct tw_attention v = tw_attention_view(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        for (uint32_t h = 0; h < v.heads; h++) {
+            attn_query(&v, r, h);
+        }
+    }
+}
+
+static void attn_done(const struct tw_kargs *a) {
+    uint32_t heads = a->i[1], head_dim = a->i[2];
+    const float *state = (const float *)a->p[0];
+    for (uint32_t r = 0; r < a->rows; r++) {
+        float *y = tw_row(a->p[1], a->i[0], r);
+        for (uint32_t h = 0; h < heads; h++, state += (size_t)head_dim + 2, y += head_dim) {
+            for (uint32_t d = 0; d < head_dim; d++) {
+                y[d] = state[2 + d] / state[1];
+            }
+        }
+    }
+}
+
+const struct tw_kernel_table tw_kernels_scalar = {
+    "scalar",
+    {
+        TW_MOVE_KERNELS,
+        [TW_OP_RMS_NORM] = rms_norm,
+        [TW_OP_QUANT] = quant,
+        [TW_OP_MATMUL] = matmul,
+        [TW_OP_ROPE_TABLE] = rope_table,
+        [TW_OP_ROPE] = rope,
+        [TW_OP_ATTN_INIT] = attn_init,
+        [TW_OP_ATTN_STEP] = attn_step,
+        [TW_OP_ATTN_DONE] = attn_done,
+        [TW_OP_ADD] = add,
+        [TW_OP_SILU_MUL] = silu_mul,
+    },
+};

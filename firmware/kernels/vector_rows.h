@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Row kernels over 16 lanes: norm, quantisation, elementwise, rotary. Written once in the vocabulary of lanes_*.h and
+ * included by each instruction set's file. The formulas are those of scalar.c, lane for lane.
+ */
+
+TW_INLINE vf v_exp(vf x) {
+    vf a = v_min(v_set1(TW_EXP_HI), v_max(v_set1(TW_EXP_LO), x));
+    vf t = v_fma(a, v_set1(TW_EXP_LOG2E), v_set1(TW_ROUND_MAGIC));
+    vf n = v_sub(t, v_set1(TW_ROUND_MAGIC));
+    vf r = v_fma(n, v_set1(-TW_EXP_LN2_LO), v_fma(n, v_set1(-TW_EXP_LN2_HI), a));
+    vf q = v_fma(v_set1(TW_EXP_C6), r, v_set1(TW_EXP_C5));
+    q = v_fma(q, r, v_set1(TW_EXP_C4));
+    q = v_fma(q, r, v_set1(TW_EXP_C3));
+    q = v_fma(q, r, v_set1(TW_EXP_C2));
+    q = v_add(v_fma(q, v_mul(r, r), r), v_set1(1.0f));
+    return v_zero_below(x, TW_EXP_LO, v_mul(v_add(q, q), v_exp_scale(t)));
+}
+
+TW_INLINE vf v_silu(vf x) {
+    return v_div(x, v_add(v_set1(1.0f), v_exp(v_neg(x))));
+}
+
+/* A row in vectors of 16 and a rest. */
+TW_INLINE uint32_t vectors_end(uint32_t cols) {
+    return cols / TW_LANES * TW_LANES;
+}
+
+static void rms_norm(const struct tw_kargs *a) {
+    const float *weight = (const float *)a->p[1];
+    uint32_t cols = a->i[2], end = vectors_end(cols), rest = cols - end;
+    for (uint32_t r = 0; r < a->rows; r++) {
+        const float *x = tw_const_row(a->p[0], a->i[0], r);
+        float *y = tw_row(a->p[2], a->i[1], r);
+        vf sum = v_zero();
+        for (uint32_t c = 0; c < end; c += TW_LANES) {
+            vf v = v_load(x + c);
+            sum = v_fma(v, v, sum);
+        }
+        vf tail = v_load_n(x + end, rest);
+        sum = v_fma(tail, tail, sum);
+        vf factor = v_set1(tw_rms_factor(v_fold_add(sum), cols, a->f));
+        for (uint32_t c = 0; c < end; c += TW_LANES) {
+            v_store(y + c, v_mul(v_mul(v_load(x + c), factor), v_load(weight + c)));
+        }
+        v_store_n(y + end, rest, v_mul(v_mul(tail, factor), v_load_n(weight + end, rest)));
+    }
+}
+
+static void quant(const struct tw_kargs *a) {
+    for (uint32_t r = 0; r < a->rows; r++) {
+        const float *x = tw_const_row(a->p[0], a->i[0], r);
+        struct tw_q8s *y = (struct tw_q8s *)(void *)tw_row(a->p[1], a->i[1], r);
+        for (uint32_t b = 0; b < a->i[2] / 32; b++, x += 32, y++) {
+            float inverse;
+            y->d = tw_quant_scale(v_block_magnitude(x), &inverse);
+            if (inverse == 0.0f) {
+                memset(y->q, 0, sizeof y->q);
+                y->sum = 0;
+            } else {
+                y->sum = v_block_quants(x, inverse, y->q);
+            }
+        }
+    }
+}
+
+static void add(const struct tw_kargs *a) {
+    uint32_t end = vectors_end(a->i[3]), rest = a->i[3] - end;
+    for (uint32_t r = 0; r < a->rows; r++) {
+        const float *x = tw_const_row(a->p[0], a->i[0], r), *y = tw_const_row(a->p[1], a->i[1], r);
+        float *z = tw_row(a->p[2], a->i[2], r);
+        for (uint32_t c = 0; c < end; c += TW_LANES) {
+            v_store(z + c, v_add(v_load(x + c), v_load(y + c)));
+        }
+        v_store_n(z + end, rest, v_add(v_load_n(x + end, rest), v_load_n(y + end, rest)));
+    }
+}
+
+static void silu_mul(const struct tw_kargs *a) {
+    uint32_t end = vectors_end(a->i[3]), rest = a->i[3] - end;
+    for (uint32_t r = 0; r < a->rows; r++) {
+        const float *g = tw_const_row(a->p[0], a->i[0], r), *u = tw_const_row(a->p[1], a->i[1], r);
+        float *h = tw_row(a->p[2], a->i[2], r);
+        for (uint32_t c = 0; c < end; c += TW_LANES) {
+            v_store(h + c, v_mul(v_silu(v_load(g + c)), v_load(u + c)));
+        }
+        if (rest) {
+            v_store_n(h + end, rest, v_mul(v_silu(v_load_n(g + end, rest)), v_load_n(u + end, rest)));
+        }
+    }
+}
+
+/* Once a token: the scalar formula, with this instruction set's fused multiply-add. */
+static void rope_table(const struct tw_kargs *a) {
+    const float *frequency = (const float *)a->p[0];
+    uint32_t half = a->i[1];
+    for (uint32_t r = 0; r < a->rows; r++) {
+        float *cs = tw_row(a->p[1], a->i[0], r);
+        for (uint32_t i = 0; i < half; i++) {
+            tw_sincos(a->pos + r, frequency[i], &cs[half + i], &cs[i]);
+        }
+    }
+}
+
+TW_INLINE void v_rotate(vf *x0, vf *x1, const float *c, const float *s) {
+    vf a = *x0, b = *x1, vc = v_load(c), vs = v_load(s);
+    *x0 = v_fma(a, vc, v_neg(v_mul(b, vs)));
+    *x1 = v_fma(a, vs, v_mul(b, vc));
+}
+
+/* Pairs (2i, 2i+1). */
+static void rope_adjacent(float *x, const float *c, const float *s, uint32_t half) {
+    uint32_t i = 0;
+    for (; i + TW_LANES <= half; i += TW_LANES) {
+        vf x0, x1, a, b;
+        v_unzip(v_load(x + 2 * i), v_load(x + 2 * i + TW_LANES), &x0, &x1);
+        v_rotate(&x0, &x1, c + i, s + i);
+        v_zip(x0, x1, &a, &b);
+        v_store(x + 2 * i, a);
+        v_store(x + 2 * i + TW_LANES, b);
+    }
+    for (; i < half; i++) {
+        tw_rotate(x + 2 * i, x + 2 * i + 1, c[i], s[i]);
+    }
+}
+
+/* Pairs (i, i + half). */
+static void rope_halves(float *x, const float *c, const float *s, uint32_t half) {
+    uint32_t i = 0;
+    for (; i + TW_LANES <= half; i += TW_LANES) {
+        vf x0 = v_load(x + i), x1 = v_load(x + half + i);
+        v_rotate(&x0, &x1, c + i, s + i);
+        v_store(x + i, x0);
+        v_store(x + half + i, x1);
+    }
+    for (; i < half; i++) {
+        tw_rotate(x + i, x + half + i, c[i], s[i]);
+    }
+}
+
+static void rope(const struct tw_kargs *a) {
+    struct tw_rope v = tw_rope_view(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *c = tw_const_row(v.cs, v.cs_stride, r);
+        float *x = tw_row(v.x, v.x_stride, r);
+        for (uint32_t h = 0; h < v.heads; h++, x += v.head_dim) {
+            if (v.mode) {
+                rope_halves(x, c, c + v.half, v.half);
+            } else {
+                rope_adjacent(x, c, c + v.half, v.half);
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The float sums of a tile of R rows of x by P panels of weights, shared by the float and the quantised products. R and P are
+ * constants where these are inlined, so that the arrays become registers. Included by each instruction set's file, which
+ * defines the sizes FLOAT_ROWS, FLOAT_MID_ROWS, FLOAT_PANELS, FLOAT_ROW_PANELS and the same with QUANT_.
+ */
+
+#define MAX2(a, b) ((a) > (b) ? (a) : (b))
+
+/* The sums of a tile, at most as large as some tile of this instruction set is. */
+struct tile_sums {
+    vf at[MAX2(FLOAT_ROWS, QUANT_ROWS)]
+         [MAX2(MAX2(FLOAT_PANELS, FLOAT_ROW_PANELS), MAX2(QUANT_PANELS, QUANT_ROW_PANELS))];
+};
+
+TW_INLINE void sums_start(struct tile_sums *s, const struct tw_matmul *m, uint32_t row, uint32_t panel, const int R,
+                          const int P) {
+    TW_UNROLL
+    for (int r = 0; r < R; r++) {
+        TW_UNROLL
+        for (int p = 0; p < P; p++) {
+            s->at[r][p] = m->reload ? v_load(tw_matmul_y(m, row + (uint32_t)r, panel + (uint32_t)p)) : v_zero();
+        }
+    }
+}
+
+TW_INLINE void sums_store(const struct tile_sums *s, const struct tw_matmul *m, uint32_t row, uint32_t panel,
+                          const int R, const int P) {
+    TW_UNROLL
+    for (int r = 0; r < R; r++) {
+        TW_UNROLL
+        for (int p = 0; p < P; p++) {
+            v_store(tw_matmul_y(m, row + (uint32_t)r, panel + (uint32_t)p), s->at[r][p]);
+        }
+    }
+}

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tile machine: the objects of a program, as the compiler writes them, the bundle stores them, the
+ * loader checks them and the firmware executes them. There is one representation: every record below is
+ * fixed-width, little-endian, holds ids and never pointers, and is used in place.
+ *
+ * An id is the index of its record in its table. TW_NONE means "no such object".
+ * Identity order everywhere: site (chip, y, x), then engine.
+ */
+#ifndef TILEWRIGHT_MACHINE_H
+#define TILEWRIGHT_MACHINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__cplusplus)
+#define TW_STATIC_ASSERT(cond, msg) static_assert(cond, msg)
+#else
+#define TW_STATIC_ASSERT(cond, msg) _Static_assert(cond, msg)
+#endif
+
+#define TW_NONE 0xFFFFFFFFu
+
+/* The machine ABI: what a firmware must understand to run a program. A reader accepts its own major. */
+#define TW_MACHINE_ABI_MAJOR 1u
+#define TW_MACHINE_ABI_MINOR 0u
+
+/* ---- element types ------------------------------------------------------------------------------- */
+
+/* X(name, value, text, elements per block, bytes per block) for row-major storage.
+ * Q8_0 and Q4_0 are ggml's: 32 elements, one f16 scale d, value = d*q (q int8) and d*(q-8) (q 4 bit).
+ * Q8S is the machine's activation form, never stored in a file: per 32 elements a float d, an int32
+ * sum of the quants, and 32 int8 quants, value = d*q (struct tw_q8s). */
+#define TW_DTYPES(X)           \
+    X(F32, 0, "f32", 1, 4)     \
+    X(F16, 1, "f16", 1, 2)     \
+    X(BF16, 2, "bf16", 1, 2)   \
+    X(I32, 3, "i32", 1, 4)     \
+    X(Q8_0, 4, "q8_0", 32, 34) \
+    X(Q4_0, 5, "q4_0", 32, 18) \
+    X(Q8S, 6, "q8s", 32, 40)   \
+    X(U8, 7, "u8", 1, 1)
+
+enum tw_dtype {
+#define TW_X(name, value, text, elems, bytes) TW_DT_##name = value,
+    TW_DTYPES(TW_X)
+#undef TW_X
+        TW_DT_COUNT = 8
+};
+
+struct tw_q8s {
+    float d;
+    int32_t sum;
+    int8_t q[32];
+};
+TW_STATIC_ASSERT(sizeof(struct tw_q8s) == 40, "q8s block");
+
+static inline uint32_t tw_dtype_block_elems(unsigned dtype) {
+    static const uint8_t elems[TW_DT_COUNT] = {1, 1, 1, 1, 32, 32, 32, 1};
+    return dtype < TW_DT_COUNT ? elems[dtype] : 1;
+}
+static inline uint32_t tw_dtype_block_bytes(unsigned dtype) {
+    static const uint8_t bytes[TW_DT_COUNT] = {4, 2, 2, 4, 34, 18, 40, 1};
+    return dtype < TW_DT_COUNT ? bytes[dtype] : 1;
+}
+static inline const char *tw_dtype_name(unsigned dtype) {
+    static const char *const name[TW_DT_COUNT] = {"f32", "f16", "bf16", "i32", "q8_0", "q4_0", "q8s", "u8"};
+    return dtype < TW_DT_COUNT ? name[dtype] : "?";
+}
+/* Bytes of one row-major row of `cols` elements (cols a multiple of the block). */
+static inline uint64_t tw_row_bytes(unsigned dtype, uint64_t cols) {
+    return cols / tw_dtype_block_elems(dtype) * tw_dtype_block_bytes(dtype);
+}
+
+/* ---- packing ------------------------------------------------------------------------------------- */
+
+/* Weights of a matrix product are packed in panels of 16 rows, so that a vector lane is an output row
+ * and every output element is summed in ascending k in every instruction set. Rows beyond the matrix are
+ * zero weights. Panel p holds rows 16p .. 16p+15; panels follow each other without gaps.
+ *   F32, F16, BF16:  [k][16 rows]
+ *   Q8_0:  quants [k/32][8 groups][16 rows][4] as u8 = q + 128 (k = 32*block + 4*group + byte),
+ *          then scales [k/32][16 rows] f16, then zero padding to a multiple of 64 bytes
+ *   Q4_0:  quants [k/32][4 groups][16 rows][4] as bytes: low nibble k = 4*group + byte, high nibble
+ *          k = 16 + 4*group + byte (nibble value as in ggml: weight = d*(nibble - 8)),
+ *          then scales [k/32][16 rows] f16, then zero padding to a multiple of 64 bytes
+ * KEYS: the key cache, [head][position/16][head_dim][16 positions] f32; rows = positions (a multiple of
+ *          TW_KV_BLOCK), cols = heads*head_dim.
+ * VALUES: the value cache, [head][position][head_dim] f32. */
+#define TW_PACKINGS(X)       \
+    X(ROW, 0, "row")         \
+    X(PANEL16, 1, "panel16") \
+    X(KEYS, 2, "keys")       \
+    X(VALUES, 3, "values")
+
+enum tw_packing {
+#define TW_X(name, value, text) TW_PACK_##name = value,
+    TW_PACKINGS(TW_X)
+#undef TW_X
+        TW_PACK_COUNT = 4
+};
+
+#define TW_PANEL_ROWS 16u
+/* Positions of one key block of the online softmax. Blocks are cut by position, never by query or chunk,
+ * so a token's logits do not depend on how it was fed. */
+#define TW_KV_BLOCK 64u
+
+/* Bytes of one PANEL16 panel of a matrix with `k` columns; 0 for a dtype that is not packed in panels. */
+static inline uint64_t tw_panel_bytes(unsigned dtype, uint64_t k) {
+    uint64_t quants = dtype == TW_DT_Q8_0 ? 512 : 256;
+    switch (dtype) {
+    case TW_DT_F32:
+        return k * 64;
+    case TW_DT_F16:
+    case TW_DT_BF16:
+        return k * 32;
+    case TW_DT_Q8_0:
+    case TW_DT_Q4_0:
+        return (k / 32 * (quants + 32) + 63) / 64 * 64;
+    default:
+        return 0;
+    }
+}
+/* Byte offset of the scales inside a quantised panel. */
+static inline uint64_t tw_panel_scales_offset(unsigned dtype, uint64_t k) {
+    return k / 32 * (dtype == TW_DT_Q8_0 ? 512u : 256u);
+}
+static inline uint64_t tw_panels(uint64_t rows) {
+    return (rows + TW_PANEL_ROWS - 1) / TW_PANEL_ROWS;
+}
+
+/* ---- objects ------------------------------------------------------------------------------------- */
+
+#define TW_ROLES(X)        \
+    X(INPUT, 0, "input")   \
+    X(PARAM, 1, "param")   \
+    X(OUTPUT, 2, "output") \
+    X(STATE, 3, "state")   \
+    X(ACTIVATION, 4, "activation")
+
+enum tw_role {
+#define TW_X(name, value, text) TW_ROLE_##name = value,
+    TW_ROLES(TW_X)
+#undef TW_X
+        TW_ROLE_COUNT = 5
+};
+
+enum tw_init { TW_INIT_NONE = 0, TW_INIT_ZERO = 1, TW_INIT_BLOB = 2 };
+
+/* A named tensor. Param, State, Input and Output live in device DRAM behind binding rows: instance i (one
+ * per layer) is at binding row bind_first + i. An Activation lives in SRAM buffers that name it
+ * (bind_count 0). `head_dim` is used by KEYS and VALUES. `bytes` is one instance's. */
+struct tw_tensor {
+    uint32_t name; /* offset in the string table */
+    uint32_t rows, cols;
+    uint8_t dtype, packing, role, init;
+    uint32_t bind_first, bind_count;
+    uint32_t head_dim;
+    uint32_t reserved;
+    uint64_t bytes;
+};
+TW_STATIC_ASSERT(sizeof(struct tw_tensor) == 40, "tensor record");
+
+enum tw_buffer_kind {
+    TW_BUF_FIFO = 0,     /* ring of pages; one producer engine, one consumer engine on its site */
+    TW_BUF_RESIDENT = 1, /* one page, ordered by program order, flags and rendezvous */
+    TW_BUF_SCRATCH = 2   /* one page, touched by one engine only */
+};
+
+/* Bytes of a site's SRAM: [offset, offset + pages*page_bytes). `sibling_base`: the buffer is one of a set
+ * with one member a site; the member of site s has id sibling_base + s, and all have equal offset, dtype
+ * and size, so that a multicast can name them by one number. `tensor`: the Activation it holds a copy of. */
+struct tw_buffer {
+    uint32_t name;
+    uint32_t site;
+    uint8_t kind, dtype, mem_class, producer, consumer, pad[3]; /* producer, consumer: engines (FIFO) */
+    uint32_t pages;
+    uint64_t page_bytes;
+    uint64_t offset;
+    uint32_t sibling_base;
+    uint32_t tensor;
+};
+TW_STATIC_ASSERT(sizeof(struct tw_buffer) == 48, "buffer record");
+
+enum tw_sem_role { TW_SEM_READY = 0, TW_SEM_VALID = 1, TW_SEM_GATHER = 2, TW_SEM_RELEASE = 3 };
+
+/* A semaphore has one 32-bit word on each site of its group. Words only count upward, wrap-safely, and
+ * are never reset; waits name thresholds that grow with the epoch (variable 0). */
+struct tw_semaphore {
+    uint32_t name;
+    uint32_t group; /* sites that hold a word */
+    uint32_t role;
+    uint32_t initial;
+};
+TW_STATIC_ASSERT(sizeof(struct tw_semaphore) == 16, "semaphore record");
+
+/* A rectangle of sites on one chip: x0 <= x < x1, y0 <= y < y1; site = (chip*height + y)*width + x. */
+struct tw_group {
+    uint16_t chip, x0, y0, x1, y1, network;
+};
+TW_STATIC_ASSERT(sizeof(struct tw_group) == 12, "group record");
+
+/* A number read from an Input (i32, element 0) when the step starts, before any engine runs, and constant
+ * through the step: ceil((x + add) / div). The step is refused if x < 0 or the result exceeds max. */
+struct tw_trip {
+    uint32_t name;
+    uint32_t input; /* tensor */
+    uint32_t add, div, max;
+};
+TW_STATIC_ASSERT(sizeof(struct tw_trip) == 20, "trip record");
+
+enum tw_stage_kind {
+    TW_STAGE_LOAD = 0,
+    TW_STAGE_STORE = 1,
+    TW_STAGE_RECV = 2,
+    TW_STAGE_COMPUTE = 3,
+    TW_STAGE_SYNC = 4
+};
+
+/* What a run of ops of one engine does, for which output block, and where it comes from. */
+struct tw_stage {
+    uint32_t kind;
+    uint32_t site;
+    uint32_t engine;
+    uint32_t section;
+    uint32_t origin;            /* string: the graph operation, e.g. "layer.attn_q" */
+    uint32_t first_col, n_cols; /* output block (work item) */
+    uint32_t k;                 /* reduction depth, 0 where there is none */
+};
+TW_STATIC_ASSERT(sizeof(struct tw_stage) == 32, "stage record");
+
+/* An ordering edge between two stages through a buffer, and the handshake that realises it. */
+enum tw_handshake { TW_HS_CREDIT = 0, TW_HS_SEMAPHORE = 1, TW_HS_BARRIER = 2 };
+struct tw_edge {
+    uint32_t from, to; /* stages */
+    uint32_t buffer;
+    uint32_t handshake;
+    uint32_t semaphore; /* TW_NONE for credit */
+    uint32_t count;     /* increments a receiver waits for each epoch */
+};
+TW_STATIC_ASSERT(sizeof(struct tw_edge) == 24, "edge record");
+
+/* Which ids belong to a section, and the semaphores of the rendezvous that closes it (TW_NONE: open).
+ * `repeat`: how many binding rows the section is looped over (1: once). */
+struct tw_span {
+    uint32_t name;
+    uint32_t repeat;
+    uint32_t first_buffer, n_buffers;
+    uint32_t first_semaphore, n_semaphores;
+    uint32_t first_stage, n_stages;
+    uint32_t first_edge, n_edges;
+    uint32_t local, gather, release; /* rendezvous semaphores */
+    uint32_t reserved;
+};
+TW_STATIC_ASSERT(sizeof(struct tw_span) == 56, "span record");
+
+enum tw_engine { TW_ENGINE_LOAD = 0, TW_ENGINE_MATH = 1, TW_ENGINE_STORE = 2, TW_ENGINE_COUNT = 3 };
+
+static inline const char *tw_engine_name(unsigned engine) {
+    static const char *const name[TW_ENGINE_COUNT] = {"load", "math", "store"};
+    return engine < TW_ENGINE_COUNT ? name[engine] : "?";
+}
+
+/* One engine's program: n_words words of encoded ops (tilewright/opcode.h). */
+struct tw_stream {
+    uint32_t site, engine;
+    const uint32_t *words;
+    uint32_t n_words;
+};
+
+/* A program, as tables of records. All pointers belong to whoever made the view (the compiler's arena, the
+ * loader's bundle, the firmware's memory) and stay constant while it is in use. streams are sorted by (site,
+ * engine) and there are n_sites * TW_ENGINE_COUNT of them, empty ones included: stream index =
+ * site * TW_ENGINE_COUNT + engine. */
+struct tw_program {
+    const char *name;    /* "decode", "prefill.64" */
+    const char *strings; /* string table: NUL-terminated strings, offset 0 is "" */
+    uint32_t strings_bytes;
+    uint32_t rows; /* tokens per step at most */
+    uint32_t n_sites, mesh_width, mesh_height, n_chips;
+    uint64_t sram_bytes; /* a site's SRAM */
+    uint32_t n_tensors, n_buffers, n_semaphores, n_groups, n_trips, n_stages, n_edges, n_spans;
+    const struct tw_tensor *tensors;
+    const struct tw_buffer *buffers;
+    const struct tw_semaphore *semaphores;
+    const struct tw_group *groups;
+    const struct tw_trip *trips;
+    const struct tw_stage *stages;
+    const struct tw_edge *edges;
+    const struct tw_span *spans;
+    const struct tw_stream *streams;
+};
+
+static inline const char *tw_program_string(const struct tw_program *p, uint32_t offset) {
+    return offset < p->strings_bytes ? p->strings + offset : "?";
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Numerics are part of the machine. This header is the scalar definition of every formula whose rounding matters;
+ * each kernel of each instruction set gives the same bits. Compile with -ffp-contract=off: a fused multiply-add
+ * happens only where fmaf is written. Rounding mode: nearest even; subnormals are kept.
+ *
+ * Freestanding apart from fmaf, fma and sqrtf, which are correctly rounded everywhere.
+ *
+ * Equality of bits covers every number and infinity; where a result is NaN it is NaN everywhere, its sign and payload
+ * are not defined.
+ *
+ * The orders of sums:
+ *   matmul      y = 0 (or the old y on reload); for k ascending: y = fmaf(w[k], x[k], y)
+ *               quantised, a block of 32 at a time: y = fmaf((float)s, dw * dx, y) with the exact integer
+ *               s = sum(w_q * x_q); Q8_0 as stored (q + 128): s = sum(u * x_q) - 128 * x.sum;
+ *               Q4_0: s = sum(n * x_q) - 8 * x.sum; all modulo 2^32
+ *   reductions  (rms_norm's squares, softmax's denominator and maximum): 16 lanes, lane l takes the elements l, l + 16, ...
+ *               ascending, then tw_fold_add or tw_fold_max
+ *   attention   s_j = chain over d ascending of fmaf(q[d], k[j][d], s), from 0, then times scale; o[d] = o[d] * c, then over j
+ *               ascending fmaf(p_j, v[j][d], o[d])
+ */
+#ifndef TILEWRIGHT_NUMERICS_H
+#define TILEWRIGHT_NUMERICS_H
+
+#include "tilewright/machine.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_LANES 16u
+
+/* ---- bits and formats ---------------------------------------------------------------------------- */
+
+static inline uint32_t tw_float_bits(float f) {
+    uint32_t u;
+    __builtin_memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+static inline float tw_bits_float(uint32_t u) {
+    float f;
+    __builtin_memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+/* IEEE half to float: exact; a signalling NaN becomes quiet. */
+static inline float tw_f16_to_f32(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u, mantissa = h & 0x3FFu;
+    if (exponent == 31) {
+        return tw_bits_float(sign | 0x7F800000u | mantissa << 13 | (mantissa ? 0x400000u : 0));
+    }
+    if (exponent == 0) {
+        float magnitude = (float)mantissa * 5.9604644775390625e-08f; /* 2^-24, exact */
+        return tw_bits_float(sign | tw_float_bits(magnitude));
+    }
+    return tw_bits_float(sign | (exponent + 112) << 23 | mantissa << 13);
+}
+
+/* Float to IEEE half, nearest even; overflow gives infinity, a NaN stays a (quiet) NaN. */
+static inline uint16_t tw_f32_to_f16(float f) {
+    uint32_t u = tw_float_bits(f), sign = (u >> 16) & 0x8000u;
+    u &= 0x7FFFFFFFu;
+    if (u > 0x7F800000u) {
+        return (uint16_t)(sign | 0x7E00u | ((u >> 13) & 0x3FFu));
+    }
+    if (u >= 0x47800000u) { /* 2^16 and beyond */
+        return (uint16_t)(sign | 0x7C00u);
+    }
+    if (u < 0x38800000u) { /* below 2^-14: the addition of 1/2 leaves the rounded multiple of 2^-24 in the low bits */
+        return (uint16_t)(sign | (tw_float_bits(tw_bits_float(u) + 0.5f) - 0x3F000000u));
+    }
+    u += 0xFFFu + ((u >> 13) & 1u);
+    return (uint16_t)(sign | ((u - 0x38000000u) >> 13));
+}
+
+static inline float tw_bf16_to_f32(uint16_t b) {
+    return tw_bits_float((uint32_t)b << 16);
+}
+
+/* Nearest even; a NaN stays a (quiet) NaN. */
+static inline uint16_t tw_f32_to_bf16(float f) {
+    uint32_t u = tw_float_bits(f);
+    if ((u & 0x7FFFFFFFu) > 0x7F800000u) {
+        return (uint16_t)(u >> 16 | 0x40u);
+    }
+    return (uint16_t)((u + 0x7FFFu + ((u >> 16) & 1u)) >> 16);
+}
+
+/* ---- functions ----------------------------------------------------------------------------------- */
+
+/* e^x = 2^n * e^r, n = round(x/ln 2), r = x - n*ln2 in two parts, and e^r = 1 + r + r^2*q(r) with a minimax q (relative
+ * error 3.1e-9 before rounding). Bound, over every float from TW_EXP_LO to the overflow: relative error below 8.6e-8
+ * (0.72 of 2^-23). Below TW_EXP_LO, -infinity included, the result is +0 (the true value is under 1.9e-38), so that no
+ * subnormal is ever made; from 88.7228394 on it is +infinity. NaN gives NaN; a number never does. */
+#define TW_EXP_LO (-86.9f)
+#define TW_EXP_HI 88.73f
+#define TW_EXP_LOG2E 1.44269502f
+#define TW_EXP_LN2_HI 0.693145751953125f
+#define TW_EXP_LN2_LO 1.42860682e-06f
+#define TW_EXP_C2 0.49999994f
+#define TW_EXP_C3 0.166665211f
+#define TW_EXP_C4 0.0416683890f
+#define TW_EXP_C5 0.00836872403f
+#define TW_EXP_C6 0.00138145837f
+#define TW_ROUND_MAGIC 12582912.0f /* 1.5 * 2^23: adding it rounds to an integer, which stands in the low bits */
+
+static inline float tw_exp(float x) {
+    float a = TW_EXP_LO > x ? TW_EXP_LO : x; /* a NaN passes both */
+    a = TW_EXP_HI < a ? TW_EXP_HI : a;
+    float t = __builtin_fmaf(a, TW_EXP_LOG2E, TW_ROUND_MAGIC);
+    float n = t - TW_ROUND_MAGIC;
+    float r = __builtin_fmaf(n, -TW_EXP_LN2_HI, a);
+    r = __builtin_fmaf(n, -TW_EXP_LN2_LO, r);
+    float q = __builtin_fmaf(TW_EXP_C6, r, TW_EXP_C5);
+    q = __builtin_fmaf(q, r, TW_EXP_C4);
+    q = __builtin_fmaf(q, r, TW_EXP_C3);
+    q = __builtin_fmaf(q, r, TW_EXP_C2);
+    q = __builtin_fmaf(q, r * r, r) + 1.0f;
+    /* Twice e^r times 2^(n-1): n reaches 128, whose power is no float. The low 9 bits of t are those of n. */
+    float scale = tw_bits_float((tw_float_bits(t) << 23) + (126u << 23));
+    float y = (q + q) * scale;
+    return x < TW_EXP_LO ? 0.0f : y;
+}
+
+static inline float tw_silu(float x) {
+    return x / (1.0f + tw_exp(-x));
+}
+
+/* sin and cos of position*frequency: the product and its reduction by multiples of pi/2 (two parts, fused) in double, then float
+ * polynomials on [-pi/4, pi/4]. Absolute error below 1.2e-7 while |angle| < 2^31. Infinite or NaN frequencies give NaN; an
+ * angle of 2^51 and more gives some number or NaN. */
+static inline void tw_sincos(uint32_t position, float frequency, float *sine, float *cosine) {
+    double angle = (double)position * (double)frequency;
+    double t = angle * 0.6366197723675814 + 6755399441055744.0; /* 1.5 * 2^52 */
+    double n = t - 6755399441055744.0;
+    uint64_t quadrant;
+    __builtin_memcpy(&quadrant, &t, sizeof quadrant);
+    double reduced = __builtin_fma(n, -1.5707963267948966, angle);
+    float r = (float)__builtin_fma(n, -6.123233995736766e-17, reduced), z = r * r;
+    float s = __builtin_fmaf(2.71827457e-06f, z, -0.000198393303f);
+    s = __builtin_fmaf(s, z, 0.00833332911f);
+    s = __builtin_fmaf(s, z, -0.166666672f);
+    s = __builtin_fmaf(s, r * z, r);
+    float c = __builtin_fmaf(2.44327857e-05f, z, -0.0013887313f);
+    c = __builtin_fmaf(c, z, 0.0416666456f);
+    c = __builtin_fmaf(c, z * z, __builtin_fmaf(-0.5f, z, 1.0f));
+    float sin_part = quadrant & 1 ? c : s, cos_part = quadrant & 1 ? s : c;
+    *sine = quadrant & 2 ? -sin_part : sin_part;
+    *cosine = (quadrant + 1) & 2 ? -cos_part : cos_part;
+}
+
+/* A pair of a rotary embedding. */
+static inline void tw_rotate(float *x0, float *x1, float c, float s) {
+    float a = *x0, b = *x1;
+    *x0 = __builtin_fmaf(a, c, -(b * s));
+    *x1 = __builtin_fmaf(a, s, b * c);
+}
+
+/* ---- reductions ---------------------------------------------------------------------------------- */
+
+/* The maximum of the machine: x where it is greater, else `best`; a NaN x is passed over. */
+static inline float tw_max(float best, float x) {
+    return x > best ? x : best;
+}
+
+/* Folds 16 lanes: lane i takes lane i + 8, then + 4, + 2, + 1. Destroys `lane`. */
+static inline float tw_fold_add(float lane[TW_LANES]) {
+    for (uint32_t width = TW_LANES / 2; width; width /= 2) {
+        for (uint32_t i = 0; i < width; i++) {
+            lane[i] += lane[i + width];
+        }
+    }
+    return lane[0];
+}
+
+static inline float tw_fold_max(float lane[TW_LANES]) {
+    for (uint32_t width = TW_LANES / 2; width; width /= 2) {
+        for (uint32_t i = 0; i < width; i++) {
+            lane[i] = tw_max(lane[i], lane[i + width]);
+        }
+    }
+    return lane[0];
+}
+
+/* rms_norm: y = (x * factor) * w with this factor of the sum of squares. */
+static inline float tw_rms_factor(float sum_of_squares, uint32_t cols, float epsilon) {
+    return 1.0f / __builtin_sqrtf(sum_of_squares / (float)cols + epsilon);
+}
+
+/* ---- activation blocks --------------------------------------------------------------------------- */
+
+/* The scale of a block of 32 whose largest magnitude has the bits `amax` (as an integer, so that the maximum of any
+ * floats is defined in any order; a NaN is the largest).
+ *   ordinary: d = amax/127, *inverse = 1/d, and the scale stored is d rounded to half precision where that is a normal
+ *             half (as ggml stores it), otherwise d itself, so that nothing overflows or underflows
+ *   amax/127 below the normal floats: the block is zero: *inverse = 0, stored scale 0
+ *   an infinity or a NaN in the block: quants 0 and the scale NaN, so that every product with the block is NaN */
+static inline float tw_quant_scale(uint32_t amax, float *inverse) {
+    *inverse = 0.0f;
+    if (amax >= 0x7F800000u) {
+        return tw_bits_float(0x7FC00000u);
+    }
+    float d = tw_bits_float(amax) / 127.0f;
+    if (tw_float_bits(d) < 0x00800000u) {
+        return 0.0f;
+    }
+    *inverse = 1.0f / d;
+    uint16_t half = tw_f32_to_f16(d);
+    uint32_t exponent = (half >> 10) & 31u;
+    return exponent >= 1 && exponent <= 30 ? tw_f16_to_f32(half) : d;
+}
+
+/* Quantises 32 floats: q = x/d to nearest even, |q| <= 127. */
+static inline void tw_quant_block(const float *x, struct tw_q8s *out) {
+    uint32_t amax = 0;
+    for (uint32_t i = 0; i < 32; i++) {
+        uint32_t magnitude = tw_float_bits(x[i]) & 0x7FFFFFFFu;
+        amax = magnitude > amax ? magnitude : amax;
+    }
+    float inverse;
+    out->d = tw_quant_scale(amax, &inverse);
+    out->sum = 0;
+    for (uint32_t i = 0; i < 32; i++) {
+        int32_t q = 0;
+        if (inverse != 0.0f) {
+            /* The rounded integer stands in the low bits, as a two's complement. */
+            uint32_t u = tw_float_bits(x[i] * inverse + TW_ROUND_MAGIC);
+            q = (int32_t)(u - 0x4B400000u);
+        }
+        out->q[i] = (int8_t)q;
+        out->sum += q;
+    }
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Encoding of ops. A stream is a sequence of 32-bit words. Each op is
+ *   word 0: number | total words << 16      word 1: stage id      then the operands of ops.def in order:
+ *   R W M   buffer, affine                      T U   tensor, affine instance, affine byte offset
+ *   F S G I C V  one word                       X     trip, max             E   float bits      A  affine
+ *   affine: constant low, constant high, number of terms, then (variable, step low, step high) a term
+ * Loops are closed by END. The decoder is total: it checks every word against the end of the stream.
+ */
+#ifndef TILEWRIGHT_OPCODE_H
+#define TILEWRIGHT_OPCODE_H
+
+#include "tilewright/machine.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_MAX_VARS 8u  /* loop variables and the epoch: variable 0 counts the steps run before this one */
+#define TW_MAX_TERMS 4u /* terms of one affine number */
+#define TW_MAX_OPERANDS 14u
+
+enum tw_opcode {
+#define TW_OP(name, number, text, engines, operands) TW_OP_##name = number,
+#include "tilewright/ops.def"
+#undef TW_OP
+    TW_OP_LIMIT = 64
+};
+
+struct tw_op_info {
+    const char *name;     /* NULL: no such op */
+    const char *engines;  /* letters L, M, S */
+    const char *operands; /* letters, see ops.def */
+};
+
+/* The table's entry of an op number; name NULL if there is none. */
+static inline struct tw_op_info tw_op_info(uint32_t code) {
+    struct tw_op_info none = {NULL, "", ""};
+    switch (code) {
+#define TW_OP(name, number, text, engines, operands)        \
+    case number: {                                          \
+        struct tw_op_info info = {text, engines, operands}; \
+        return info;                                        \
+    }
+#include "tilewright/ops.def"
+#undef TW_OP
+    default:
+        return none;
+    }
+}
+
+/* constant + sum of step*variable, modulo 2^64 (steps are two's complement). */
+struct tw_affine {
+    uint64_t base;
+    uint32_t n_terms;
+    struct {
+        uint32_t var;
+        uint64_t step;
+    } term[TW_MAX_TERMS];
+};
+
+static inline uint64_t tw_affine_value(const struct tw_affine *a, const uint32_t *vars) {
+    uint64_t v = a->base;
+    for (uint32_t i = 0; i < a->n_terms; i++) {
+        v += a->term[i].step * vars[a->term[i].var];
+    }
+    return v;
+}
+
+static inline struct tw_affine tw_affine_const(uint64_t base) {
+    struct tw_affine a;
+    memset(&a, 0, sizeof a);
+    a.base = base;
+    return a;
+}
+
+/* a + step*var; the caller keeps n_terms below TW_MAX_TERMS. */
+static inline struct tw_affine tw_affine_plus(struct tw_affine a, uint32_t var, uint64_t step) {
+    if (step != 0 && a.n_terms < TW_MAX_TERMS) {
+        a.term[a.n_terms].var = var;
+        a.term[a.n_terms].step = step;
+        a.n_terms++;
+    }
+    return a;
+}
+
+struct tw_operand {
+    char kind;                 /* the letter */
+    uint32_t id;               /* buffer, tensor, semaphore, group, site, variable, trip, immediate, float bits */
+    uint32_t max;              /* X */
+    struct tw_affine offset;   /* R W M T U: bytes; A: the number */
+    struct tw_affine instance; /* T U */
+};
+
+struct tw_op {
+    uint32_t code, stage;
+    uint32_t n_operands;
+    uint32_t n_words; /* of its encoding */
+    struct tw_operand operand[TW_MAX_OPERANDS];
+};
+
+static inline float tw_operand_float(const struct tw_operand *o) {
+    float f;
+    memcpy(&f, &o->id, sizeof f);
+    return f;
+}
+
+static inline bool tw_decode_affine(const uint32_t *w, uint32_t n, uint32_t *at, struct tw_affine *out) {
+    if (n - *at < 3 || w[*at + 2] > TW_MAX_TERMS || n - *at - 3 < 3 * w[*at + 2]) {
+        return false;
+    }
+    out->base = w[*at] | (uint64_t)w[*at + 1] << 32;
+    out->n_terms = w[*at + 2];
+    *at += 3;
+    for (uint32_t i = 0; i < out->n_terms; i++, *at += 3) {
+        if (w[*at] >= TW_MAX_VARS) {
+            return false;
+        }
+        out->term[i].var = w[*at];
+        out->term[i].step = w[*at + 1] | (uint64_t)w[*at + 2] << 32;
+    }
+    return true;
+}
+
+static inline bool tw_decode_operand(const uint32_t *w, uint32_t n, uint32_t *at, struct tw_operand *o) {
+    if (o->kind == 'A') {
+        return tw_decode_affine(w, n, at, &o->offset);
+    }
+    if (*at >= n) {
+        return false;
+    }
+    o->id = w[(*at)++];
+    switch (o->kind) {
+    case 'T':
+    case 'U':
+        return tw_decode_affine(w, n, at, &o->instance) && tw_decode_affine(w, n, at, &o->offset);
+    case 'R':
+    case 'W':
+    case 'M':
+        return tw_decode_affine(w, n, at, &o->offset);
+    case 'X':
+        if (*at >= n) {
+            return false;
+        }
+        o->max = w[(*at)++];
+        return true;
+    case 'V':
+        return o->id >= 1 && o->id < TW_MAX_VARS;
+    default:
+        return true;
+    }
+}
+
+/* Decodes the op at words[at]. False if the number is unknown or the words do not hold exactly its operands;
+ * checks nothing about ids. */
+static inline bool tw_op_decode(const uint32_t *words, uint32_t n_words, uint32_t at, struct tw_op *op) {
+    if (at >= n_words || n_words - at < 2) {
+        return false;
+    }
+    memset(op, 0, offsetof(struct tw_op, operand)); /* operands and terms beyond their counts are unset */
+    op->code = words[at] & 0xFFFFu;
+    op->n_words = words[at] >> 16;
+    op->stage = words[at + 1];
+    struct tw_op_info info = tw_op_info(op->code);
+    if (!info.name || op->n_words < 2 || op->n_words > n_words - at) {
+        return false;
+    }
+    uint32_t i = at + 2, end = at + op->n_words;
+    for (const char *k = info.operands; *k; k++) {
+        if (op->n_operands >= TW_MAX_OPERANDS) {
+            return false;
+        }
+        struct tw_operand *o = &op->operand[op->n_operands++];
+        o->kind = *k;
+        o->id = o->max = o->offset.n_terms = o->instance.n_terms = 0;
+        o->offset.base = o->instance.base = 0;
+        if (!tw_decode_operand(words, end, &i, o)) {
+            return false;
+        }
+    }
+    return i == end;
+}
+
+static inline uint32_t tw_encode_affine(const struct tw_affine *a, uint32_t *w) {
+    uint32_t n = 0;
+    w[n++] = (uint32_t)a->base;
+    w[n++] = (uint32_t)(a->base >> 32);
+    w[n++] = a->n_terms;
+    for (uint32_t i = 0; i < a->n_terms; i++) {
+        w[n++] = a->term[i].var;
+        w[n++] = (uint32_t)a->term[i].step;
+        w[n++] = (uint32_t)(a->term[i].step >> 32);
+    }
+    return n;
+}
+
+#define TW_MAX_OP_WORDS (2u + TW_MAX_OPERANDS * (1u + 2u * (3u + 3u * TW_MAX_TERMS)))
+
+/* Encodes an op whose operand kinds are the table's; `w` has TW_MAX_OP_WORDS words. Returns the words used and
+ * sets op->n_words. */
+static inline uint32_t tw_op_encode(struct tw_op *op, uint32_t *w) {
+    uint32_t n = 2;
+    for (uint32_t i = 0; i < op->n_operands; i++) {
+        const struct tw_operand *o = &op->operand[i];
+        if (o->kind != 'A') {
+            w[n++] = o->id;
+        }
+        if (o->kind == 'X') {
+            w[n++] = o->max;
+        }
+        if (o->kind == 'T' || o->kind == 'U') {
+            n += tw_encode_affine(&o->instance, w + n);
+        }
+        if (strchr("RWMTUA", o->kind)) {
+            n += tw_encode_affine(&o->offset, w + n);
+        }
+    }
+    op->n_words = n;
+    w[0] = op->code | n << 16;
+    w[1] = op->stage;
+    return n;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The public API of libtilewright: open a bundle, put it onto a device, decode with it.
+ *
+ *     tw_decoder_open()     a bundle file, checked, with its tokenizer
+ *     tw_device_open()      a device: the emulator, or one that discovery lists
+ *     tw_deploy()           the decoder's weights and programs on the device
+ *     tw_session_create()   one sequence: its state, its position
+ *     tw_session_feed()     tokens in, logits out; or tw_generate(), the whole loop
+ *
+ * Objects are destroyed in the opposite order; each must outlive what was made from it. destroy(NULL) and close(NULL) are legal.
+ *
+ * Errors: a function that can fail returns 0 or a TW_E_* code and fills `err` (which may be NULL) with one line. Listed are the codes
+ * that mean something for that function; NOMEM is possible wherever something is created, and DEVICE_LOST, TIMEOUT, PROTOCOL
+ * wherever a device is involved. A failed function leaves its out-parameters unset and its objects as they were, unless told otherwise.
+ *
+ * Threads: a device and a deployment may be used from many threads at a time, a session from one at a time. A decoder does not change.
+ * Functions block until they are done. The library never prints, exits, or installs signal handlers.
+ *
+ * Option and info structures begin with `size`: set it to sizeof the structure. Zero fields mean the default. An options pointer
+ * may be NULL: all defaults.
+ */
+#ifndef TILEWRIGHT_TILEWRIGHT_H
+#define TILEWRIGHT_TILEWRIGHT_H
+
+#include "tilewright/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_VERSION "0.1.0"
+
+/* Version of the library that is linked, as text. */
+const char *tw_version(void);
+
+typedef struct tw_device tw_device;
+typedef struct tw_decoder tw_decoder;
+typedef struct tw_deployment tw_deployment;
+typedef struct tw_session tw_session;
+
+/* ---- devices -------------------------------------------------------------------------------------- */
+
+struct tw_device_info {
+    uint32_t size;
+    uint32_t index;    /* in the list; accepted as a selector */
+    char selector[80]; /* "emu", "emu:grid8x8", "null" */
+    char target[64];   /* the machine it is; "" takes any bundle's target */
+    char state[32];    /* "ready", or why it cannot be used */
+    char detail[160];  /* one line for people */
+};
+
+/* Calls found() for every device until it returns false. Never fails because of one device. */
+void tw_device_list(bool (*found)(void *ctx, const struct tw_device_info *info), void *ctx);
+
+struct tw_device_options {
+    uint32_t size;
+    uint32_t n_threads;    /* of the emulator's fast mode; 0: the processors this process may use */
+    const char *isa;       /* of the emulator: "scalar", "avx2", "avx512"; NULL: the fastest of this processor */
+    uint64_t memory_bytes; /* of the emulator; 0: the host's */
+};
+
+/* Opens a device for this process alone. selector: an index of the list, "emu[:TARGET]", "null"; NULL: "emu".
+ * Errors: NO_DEVICE (names what there is), DEVICE_BUSY (names the holder), VERSION (names the side to upgrade), USAGE, UNSUPPORTED. */
+int tw_device_open(const char *selector, const struct tw_device_options *options, tw_device **out, tw_error *err);
+void tw_device_close(tw_device *device);
+/* selector, target and state of an open device. */
+void tw_device_get_info(const tw_device *device, struct tw_device_info *info);
+
+/* ---- decoders: bundle files ----------------------------------------------------------------------- */
+
+enum tw_decoder_flags {
+    TW_DECODER_CHECK_HASH = 1, /* recompute every hash: reads the whole file */
+    TW_DECODER_NO_RULES = 2    /* parse only, do not verify: for looking at a file; such a decoder cannot be deployed */
+};
+
+/* Maps and checks a bundle. Errors: IO, TRUNCATED, FORMAT, RANGE, VERSION, HASH, VERIFY, UNSUPPORTED. */
+int tw_decoder_open(const char *path, unsigned flags, tw_decoder **out, tw_error *err);
+void tw_decoder_close(tw_decoder *decoder);
+
+struct tw_decoder_info {
+    uint32_t size;
+    uint16_t bundle_major, bundle_minor, abi_major, abi_minor;
+    uint32_t n_vocab, n_ctx, n_layers;
+    uint32_t n_programs, n_segments, n_symbols;
+    uint32_t has_tokenizer;
+    uint32_t bos, eos; /* UINT32_MAX: none */
+    uint64_t n_params; /* weights of the model */
+    uint64_t n_bind_rows;
+    uint64_t param_bytes, state_bytes, scratch_bytes;
+    uint64_t bytes_per_token; /* weights that a decode step reads */
+    uint8_t content_hash[32], target_hash[32];
+    char target[64], model[128], arch[32], license[64], tool[64];
+    const char *path, *plan, *origin; /* texts of the bundle, or NULL; live as long as the decoder */
+};
+void tw_decoder_get_info(const tw_decoder *decoder, struct tw_decoder_info *info);
+
+struct tw_program_info {
+    uint32_t size;
+    uint32_t rows; /* tokens of one step at most */
+    uint32_t n_sites, mesh_width, mesh_height, n_chips;
+    uint32_t n_tensors, n_buffers, n_semaphores, n_groups, n_trips, n_stages, n_edges, n_spans;
+    uint64_t sram_bytes, sram_used; /* of one site; used: of the fullest site */
+    uint64_t n_ops, n_words;
+    const char *name;
+};
+struct tw_segment_info {
+    uint32_t size;
+    uint32_t bank;
+    uint64_t bytes;
+    const char *kind; /* "param", "state", "scratch" */
+};
+struct tw_symbol_info {
+    uint32_t size;
+    uint32_t segment;
+    uint64_t offset, bytes;
+    const char *name, *role, *dtype;
+};
+/* Entry `index` of the decoder's tables. False behind the last. */
+bool tw_decoder_get_program(const tw_decoder *decoder, uint32_t index, struct tw_program_info *info);
+bool tw_decoder_get_segment(const tw_decoder *decoder, uint32_t index, struct tw_segment_info *info);
+bool tw_decoder_get_symbol(const tw_decoder *decoder, uint32_t index, struct tw_symbol_info *info);
+
+#define TW_RULES_MAX 32u
+struct tw_rules_info {
+    uint32_t size;
+    uint32_t n_rules;
+    uint32_t failed_rule;           /* 0: none */
+    uint64_t checked[TW_RULES_MAX]; /* objects checked; index: the rule's number */
+};
+/* Checks every program against the rules of the tile machine. `info` (may be NULL) is filled in any case. Errors: VERIFY. */
+int tw_decoder_verify(const tw_decoder *decoder, struct tw_rules_info *info, tw_error *err);
+/* Name and demand of rule 1..n_rules; NULL for other numbers. */
+const char *tw_rule_name(uint32_t rule);
+const char *tw_rule_text(uint32_t rule);
+
+/* Prints a program as text; program NULL: all of them. Errors: USAGE (no such program; names those there are), NOSPACE. */
+int tw_decoder_print(const tw_decoder *decoder, const char *program, FILE *out, tw_error *err);
+
+/* ---- text ----------------------------------------------------------------------------------------- */
+
+enum tw_tokenize_flags {
+    TW_TOKENIZE_NO_BOS = 1, /* no BOS in front, whatever the vocabulary says */
+    TW_TOKENIZE_SPECIAL = 2 /* the names of special tokens in the text stand for them */
+};
+
+/* Ids of text[0..n): as many as `capacity` has room for go to `ids` (may be NULL if capacity is 0), *count is how many there are.
+ * Errors: UNSUPPORTED (the bundle has no tokenizer), RANGE (text too long). */
+int tw_tokenize(const tw_decoder *decoder, const char *text, size_t n, unsigned flags, uint32_t *ids, size_t capacity,
+                size_t *count, tw_error *err);
+/* Text of ids, not terminated; *n bytes in all, of which capacity's go to `text`. Special tokens give nothing.
+ * Errors: UNSUPPORTED, RANGE (an id outside of the vocabulary). */
+int tw_detokenize(const tw_decoder *decoder, const uint32_t *ids, size_t count, char *text, size_t capacity, size_t *n,
+                  tw_error *err);
+
+/* ---- deployments and sessions --------------------------------------------------------------------- */
+
+/* Puts weights and programs onto the device. A device in this process uses the mapped weights in place. Errors: TARGET (names both
+ * targets), VERSION, VERIFY (opened with NO_RULES), NOMEM (device memory: have, need). */
+int tw_deploy(tw_device *device, const tw_decoder *decoder, tw_deployment **out, tw_error *err);
+void tw_deployment_destroy(tw_deployment *deployment);
+
+enum tw_mode { TW_MODE_FAST = 0, TW_MODE_STRICT = 1 };
+
+struct tw_session_options {
+    uint32_t size;
+    uint32_t n_ctx;           /* positions to use; 0: the bundle's; more than the bundle's is refused */
+    enum tw_mode mode;        /* strict: one op at a time, every access checked; slow */
+    uint32_t n_threads;       /* fast mode; 0: the device's choice */
+    uint32_t chunk;           /* tokens fed in one step at most; 0: the prefill program's rows; 1: token by token */
+    uint32_t random_schedule; /* strict: pick engines at random, from `seed`; gives the same bits */
+    uint64_t seed;
+};
+
+/* A new sequence at position 0. Errors: USAGE (an option out of range), FORMAT (the bundle lacks a program or tensor), NOMEM. */
+int tw_session_create(tw_deployment *deployment, const struct tw_session_options *options, tw_session **out,
+                      tw_error *err);
+void tw_session_destroy(tw_session *session);
+
+struct tw_session_info {
+    uint32_t size;
+    uint32_t n_vocab, n_ctx, chunk, n_threads;
+    uint32_t position;
+    uint64_t steps;
+    const char *mode, *target, *device;
+};
+void tw_session_get_info(const tw_session *session, struct tw_session_info *info);
+
+/* Appends n tokens (n > 0) to the sequence. Allocates nothing and makes no system call but to wake threads. Errors, before anything has
+ * run: RANGE (an id outside of the vocabulary), CONTEXT_FULL. FAULT (names program, site, engine, op and graph operation) ends the
+ * session: it can only be destroyed. */
+int tw_session_feed(tw_session *session, const uint32_t *ids, size_t n, tw_error *err);
+/* n_vocab logits of what follows the last token fed, valid until the session's next feed. NULL before the first feed and after a rewind. */
+const float *tw_session_logits(const tw_session *session);
+uint32_t tw_session_position(const tw_session *session);
+/* Forgets the tokens from `position` on. Errors: USAGE (beyond the current position). */
+int tw_session_rewind(tw_session *session, uint32_t position, tw_error *err);
+
+/* ---- generation ----------------------------------------------------------------------------------- */
+
+enum tw_generate_flags {
+    TW_GENERATE_IGNORE_EOS = 1,   /* do not stop at the tokens that end a text */
+    TW_GENERATE_PRINT_SPECIAL = 2 /* special tokens appear in the text */
+};
+
+struct tw_generate_options {
+    uint32_t size;
+    uint32_t n_predict; /* tokens at most; 0: until the text ends or the context is full */
+    uint32_t flags;
+    float temperature;  /* 0: greedy, the lowest id among equals */
+    uint32_t top_k;     /* 0: no limit */
+    float top_p, min_p; /* top_p 0 means 1: no limit; min_p 0: no limit */
+    uint64_t seed;      /* same seed, same tokens, on every device */
+    /* Each returns 0, or another value to stop after this token. on_text gets whole UTF-8 characters; needs a tokenizer. */
+    int (*on_token)(void *ctx, uint32_t id, const float *logits);
+    int (*on_text)(void *ctx, const char *text, size_t n);
+    void *ctx;
+    const volatile int
+        *stop; /* or NULL: generation ends after the current token once it is not 0 (set it from a signal handler) */
+};
+
+enum tw_stop_reason {
+    TW_STOP_COUNT = 0,    /* n_predict tokens */
+    TW_STOP_END = 1,      /* the text's end token, which is not counted, passed on or printed */
+    TW_STOP_CONTEXT = 2,  /* the context is full; tw_generate returns CONTEXT_FULL */
+    TW_STOP_CALLBACK = 3, /* a callback said so */
+    TW_STOP_INTERRUPT = 4 /* *stop; tw_generate returns INTERRUPTED */
+};
+
+struct tw_generate_result {
+    uint32_t size;
+    enum tw_stop_reason reason;
+    uint32_t n_prompt, n_generated;
+    double prefill_s, first_token_s, decode_s; /* first_token: from the call to the first token chosen */
+};
+
+/* Feeds the prompt (n_prompt > 0) and generates. `result` (may be NULL) is filled in any case. The last token chosen is not fed.
+ * Errors: those of feed; USAGE (a sampling parameter); CONTEXT_FULL and INTERRUPTED after all text so far was passed on. */
+int tw_generate(tw_session *session, const uint32_t *prompt, size_t n_prompt, const struct tw_generate_options *options,
+                struct tw_generate_result *result, tw_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

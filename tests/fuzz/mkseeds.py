@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the seeds of the importers' fuzz targets: small complete files in each form, and a few with one fault.
+
+usage: mkseeds.py [tests/fuzz/seeds]    (standard library only; the output is the same on every run)
+"""
+import os
+import struct
+import sys
+
+OUT = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "seeds")
+DIM, HIDDEN, LAYERS, HEADS, KV, VOCAB, SEQ = 32, 32, 1, 4, 2, 6, 4
+TOKENS = ["<unk>", "<s>", "</s>", "<0x0A>", "\u2581a", "b"]
+SCORES = [0.0, 0.0, 0.0, 0.0, -1.0, -2.5]
+TYPES = [2, 3, 3, 6, 1, 1]
+
+
+def save(target, name, data):
+    folder = os.path.join(OUT, target)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name), "wb") as f:
+        f.write(data)
+
+
+# ---- GGUF ----
+U8, I32, U32, F32, BOOL, STR, ARR, U64 = 0, 5, 4, 6, 7, 8, 9, 10
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q", 12: "d"}
+
+
+def text(s):
+    raw = s.encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def value(kind, v):
+    if kind == STR:
+        return text(v)
+    if kind == ARR:
+        elem, items = v
+        return struct.pack("<IQ", elem, len(items)) + b"".join(value(elem, x) for x in items)
+    return struct.pack("<" + SCALARS[kind], v)
+
+
+def gguf(keys, tensors, version=3, alignment=32):
+    block = {0: (1, 4), 1: (1, 2), 2: (32, 18), 8: (32, 34), 30: (1, 2)}
+    head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(keys))
+    for key, kind, v in keys:
+        head += text(key) + struct.pack("<I", kind) + value(kind, v)
+    data = b""
+    for name, dims, kind in tensors:
+        data += bytes(-len(data) % alignment)
+        elems, size = block[kind]
+        count = 1
+        for d in dims:
+            count *= d
+        head += text(name) + struct.pack("<I", len(dims)) + struct.pack("<%dQ" % len(dims), *dims)
+        head += struct.pack("<IQ", kind, len(data))
+        data += struct.pack("<%df" % count, *[1.0] * count) if kind == 0 else bytes(count // elems * size)
+    return head + bytes(-len(head) % alignment) + data
+
+
+def keys(extra=(), drop=()):
+    base = [
+        ("general.architecture", STR, "llama"),
+        ("general.name", STR, "seed"),
+        ("llama.context_length", U32, 64),
+        ("llama.embedding_length", U32, DIM),
+        ("llama.block_count", U32, LAYERS),
+        ("llama.feed_forward_length", U32, HIDDEN),
+        ("llama.attention.head_count", U32, HEADS),
+        ("llama.attention.head_count_kv", U32, KV),
+        ("llama.rope.dimension_count", U32, DIM // HEADS),
+        ("llama.attention.layer_norm_rms_epsilon", F32, 1e-5),
+        ("tokenizer.ggml.model", STR, "llama"),
+        ("tokenizer.ggml.tokens", ARR, (STR, TOKENS)),
+        ("tokenizer.ggml.scores", ARR, (F32, SCORES)),
+        ("tokenizer.ggml.token_type", ARR, (I32, TYPES)),
+        ("tokenizer.ggml.bos_token_id", U32, 1),
+        ("tokenizer.ggml.eos_token_id", U32, 2),
+        ("tokenizer.ggml.unknown_token_id", U32, 0),
+        ("tokenizer.ggml.padding_token_id", U32, 0xFFFFFFFF),
+    ]
+    names = [k for k, _, _ in extra]
+    return [k for k in base if k[0] not in drop and k[0] not in names] + list(extra)
+
+
+def tensors(kind=0, tied=False):
+    kv = DIM // HEADS * KV
+    out = [("token_embd.weight", (DIM, VOCAB), kind), ("output_norm.weight", (DIM,), 0)]
+    if not tied:
+        out.append(("output.weight", (DIM, VOCAB), kind))
+    for layer in range(LAYERS):
+        for name, dims in (("attn_norm", (DIM,)), ("attn_q", (DIM, DIM)), ("attn_k", (DIM, kv)), ("attn_v", (DIM, kv)),
+                           ("attn_output", (DIM, DIM)), ("ffn_norm", (DIM,)), ("ffn_gate", (DIM, HIDDEN)),
+                           ("ffn_up", (DIM, HIDDEN)), ("ffn_down", (HIDDEN, DIM))):
+            out.append(("blk.%d.%s.weight" % (layer, name), dims, 0 if len(dims) == 1 else kind))
+    return out
+
+
+def seeds_gguf():
+    for name, kind in (("f16", 1), ("q4_0", 2), ("q8_0", 8), ("bf16", 30)):
+        save("gguf", "llama_" + name, gguf(keys(), tensors(kind, True)))
+    save("gguf", "untied_v2", gguf(keys(), tensors(2), version=2))
+    save("gguf", "rope", gguf(keys([("llama.rope.scaling.type", STR, "linear"),
+                                    ("llama.rope.scaling.factor", F32, 2.0), ("llama.rope.freq_base", F32, 5e5)]),
+                              tensors(2, True) + [("rope_freqs.weight", (DIM // HEADS // 2,), 0)]))
+    save("gguf", "flags", gguf(keys([("tokenizer.ggml.add_bos_token", BOOL, 0), ("tokenizer.ggml.add_eos_token", BOOL, 1),
+                                     ("tokenizer.ggml.add_space_prefix", BOOL, 0), ("general.alignment", U32, 8)],
+                                    ["tokenizer.ggml.token_type"]), tensors(2, True), alignment=8))
+    every = [("k%d" % t, t, 1) for t in SCALARS] + [("a%d" % t, ARR, (t, [1, 0])) for t in SCALARS]
+    nested = [("nested", ARR, (ARR, [(U8, [1, 2]), (STR, ["x", ""])])), ("none", ARR, (STR, []))]
+    save("gguf", "every_type", gguf([("general.architecture", STR, "llama")] + every + nested, [("t", (8,), 0)]))
+    save("gguf", "gpt2", gguf(keys([("tokenizer.ggml.model", STR, "gpt2")]), tensors(2, True)))
+    save("gguf", "split", gguf(keys([("split.count", U64, 2)]), []))
+    save("gguf", "duplicate", gguf([("a", U32, 1), ("a", U32, 2)], []))
+
+
+# ---- llama2.c ----
+def checkpoint(untied=False, tables=True, dim=4, hidden=4, layers=1, heads=2, kv=1, vocab=VOCAB, seq=SEQ):
+    hd = dim // heads
+    floats = vocab * dim + dim + layers * (2 * dim + 2 * dim * dim + 2 * dim * kv * hd + 3 * dim * hidden)
+    floats += (seq * hd if tables else 0) + (vocab * dim if untied else 0)
+    head = struct.pack("<7i", dim, hidden, layers, heads, kv, -vocab if untied else vocab, seq)
+    return head + bytes(4 * floats)
+
+
+def version1(shared=1):
+    body = checkpoint(not shared, False)[28:]
+    head = struct.pack("<2I7iB", 0x616B3432, 1, 4, 4, 1, 2, 1, VOCAB, SEQ, shared)
+    return head + bytes(256 - len(head)) + body
+
+
+def tokenizer(pieces=("<unk>", "\n<s>\n", "\n</s>\n", "<0x0A>", " a", "b")):
+    out = struct.pack("<i", max(len(p) for p in pieces))
+    for score, piece in zip(SCORES, pieces):
+        out += struct.pack("<fi", score, len(piece)) + piece.encode()
+    return out
+
+
+def seeds_llama2c():
+    def pair(model, tok):
+        return struct.pack("<I", len(model)) + model + tok
+    save("llama2c", "legacy", pair(checkpoint(), tokenizer()))
+    save("llama2c", "no_tables", pair(checkpoint(tables=False), tokenizer()))
+    save("llama2c", "untied", pair(checkpoint(untied=True), tokenizer()))
+    save("llama2c", "version1", pair(version1(), tokenizer()))
+    save("llama2c", "version1_untied", pair(version1(0), tokenizer()))
+    save("llama2c", "tokenizer_only", pair(b"", tokenizer()))
+    save("llama2c", "cut", pair(checkpoint()[:-1], tokenizer()[:-1]))
+
+
+# ---- vocabulary blob ----
+def blob(flags=5, bos=1, eos=2, types=TYPES):
+    pieces = [t.encode() for t in TOKENS]
+    offsets = [0]
+    for p in pieces:
+        offsets.append(offsets[-1] + len(p))
+    head = struct.pack("<12I", 0x31435654, 1, len(pieces), flags, bos, eos, 0, 0xFFFFFFFF, offsets[-1], 0, 0, 0)
+    kinds = bytes(types)
+    return (head + struct.pack("<%df" % len(pieces), *SCORES) + struct.pack("<%dI" % len(offsets), *offsets) + kinds +
+            bytes(-len(kinds) % 4) + b"".join(pieces))
+
+
+def seeds_vocab():
+    save("vocab", "good", blob())
+    save("vocab", "all_flags", blob(flags=15))
+    save("vocab", "no_ids", blob(flags=4, bos=0xFFFFFFFF, eos=0xFFFFFFFF))
+    save("vocab", "bad_id", blob(bos=6))
+    save("vocab", "bad_type", blob(types=[2, 3, 3, 6, 1, 9]))
+    save("vocab", "cut", blob()[:-1])
+
+
+seeds_gguf()
+seeds_llama2c()
+seeds_vocab()

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * `tilewright run` as a child process: token ids in, token ids and logits out. */
+#ifndef TW_TESTS_COMMAND_RUN_H
+#define TW_TESTS_COMMAND_RUN_H
+
+#include "tilewright/error.h"
+
+#include <stdint.h>
+
+/* What to run; zero fields and NULLs leave the option to the command. */
+struct command_run {
+    const char *model;
+    const uint32_t *ids;
+    uint32_t n_ids, n; /* of the prompt; to generate */
+    const char *target, *mode, *isa;
+    uint32_t threads, chunk, rows, sites;
+};
+
+struct command_output {
+    uint32_t n, n_vocab;
+    uint32_t *ids;
+    float *logits; /* [n][n_vocab] */
+};
+
+/* Why there is no command to test, or NULL. */
+const char *command_absent(void);
+
+/* Runs $TW_BIN greedily, past the end of the text, for 120 s at most. Errors: INTERNAL (exit status, ids or logits not as
+ * asked; the message has the command line and its standard error). */
+int command_run(const struct command_run *run, uint32_t n_vocab, struct command_output *out, tw_error *err);
+void command_output_finish(struct command_output *out);
+
+/* "--target sim4x4 --mode strict ...": for messages, in a static buffer. */
+const char *command_text(const struct command_run *run);
+
+/* The folder for the runs' files, made on the first call; its removal. */
+const char *command_folder(void);
+void command_folder_remove(void);
+
+#endif

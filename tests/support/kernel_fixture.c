@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Random buffers and comparisons for the kernel tests. */
+#include "tests/support/kernel_fixture.h"
+#include "tilewright/numerics.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+uint32_t fixture_next(struct fixture_random *r) {
+    r->state = r->state * 6364136223846793005u + 1442695040888963407u;
+    uint32_t high = (uint32_t)(r->state >> 32);
+    return high ^ high >> 15;
+}
+
+uint32_t fixture_below(struct fixture_random *r, uint32_t n) {
+    return (uint32_t)(((uint64_t)fixture_next(r) * n) >> 32);
+}
+
+float fixture_unit(struct fixture_random *r) {
+    return (float)(fixture_next(r) >> 8) / 8388608.0f - 1.0f;
+}
+
+void *fixture_alloc(size_t bytes) {
+    void *p = NULL;
+    if (posix_memalign(&p, 64, bytes ? bytes : 1) != 0) {
+        fail_msg("no memory for %zu bytes", bytes);
+        abort();
+    }
+    return p;
+}
+
+float *fixture_floats(struct fixture_random *r, size_t n) {
+    float *f = (float *)fixture_alloc(n * sizeof *f);
+    for (size_t i = 0; i < n; i++) {
+        f[i] = fixture_unit(r);
+    }
+    return f;
+}
+
+uint8_t *fixture_bytes(struct fixture_random *r, size_t n) {
+    uint8_t *b = (uint8_t *)fixture_alloc(n);
+    for (size_t i = 0; i < n; i++) {
+        b[i] = (uint8_t)fixture_next(r);
+    }
+    return b;
+}
+
+void *fixture_q8s(struct fixture_random *r, uint32_t rows, uint32_t cols) {
+    float *x = fixture_floats(r, (size_t)rows * cols);
+    struct tw_q8s *q = (struct tw_q8s *)fixture_alloc((size_t)rows * (cols / 32) * sizeof *q);
+    for (size_t b = 0; b < (size_t)rows * (cols / 32); b++) {
+        tw_quant_block(x + b * 32, q + b);
+    }
+    free(x);
+    return q;
+}
+
+static void store_u16(uint8_t *p, uint16_t v) {
+    memcpy(p, &v, sizeof v);
+}
+
+uint8_t *fixture_panels(struct fixture_random *r, unsigned dtype, uint32_t k, uint32_t panels) {
+    size_t panel_bytes = (size_t)tw_panel_bytes(dtype, k), n = panel_bytes * panels;
+    uint8_t *w = fixture_bytes(r, n);
+    if (dtype == TW_DT_F32) {
+        for (size_t i = 0; i < n; i += 4) {
+            float f = fixture_unit(r);
+            memcpy(w + i, &f, sizeof f);
+        }
+        return w;
+    }
+    for (uint32_t p = 0; p < panels; p++) {
+        bool quantised = tw_dtype_block_elems(dtype) > 1;
+        uint8_t *from = w + panel_bytes * p + (quantised ? tw_panel_scales_offset(dtype, k) : 0);
+        for (uint8_t *at = from; at < w + panel_bytes * (p + 1); at += 2) {
+            float f = quantised ? 0.01f * fixture_unit(r) : fixture_unit(r);
+            store_u16(at, dtype == TW_DT_BF16 ? tw_f32_to_bf16(f) : tw_f32_to_f16(f));
+        }
+    }
+    return w;
+}
+
+void fixture_scalar(uint32_t op, const struct tw_kargs *args) {
+    tw_kernel_table(TW_ISA_SCALAR)->fn[op](args);
+}
+
+static bool is_nan_bits(uint32_t u) {
+    return (u & 0x7FFFFFFFu) > 0x7F800000u;
+}
+
+static void assert_same(const void *found, const void *expected, size_t bytes, enum fixture_kind kind, const char *isa,
+                        const char *what) {
+    if (memcmp(found, expected, bytes) == 0) {
+        return;
+    }
+    for (size_t i = 0; i < bytes / 4; i++) {
+        uint32_t f, e;
+        memcpy(&f, (const char *)found + i * 4, 4);
+        memcpy(&e, (const char *)expected + i * 4, 4);
+        if (f != e && !(kind == FIXTURE_FLOATS && is_nan_bits(f) && is_nan_bits(e))) {
+            fail_msg("%s: %s: word %zu of %zu is 0x%08x (%g), scalar has 0x%08x (%g)", what, isa, i, bytes / 4, f,
+                     (double)tw_bits_float(f), e, (double)tw_bits_float(e));
+        }
+    }
+}
+
+void fixture_same_bits(uint32_t op, const struct tw_kargs *args, unsigned out, size_t bytes, enum fixture_kind kind,
+                       const char *what) {
+    void *before = fixture_alloc(bytes), *copy = fixture_alloc(bytes);
+    memcpy(before, args->p[out], bytes);
+    fixture_scalar(op, args);
+    for (int isa = TW_ISA_SCALAR + 1; isa < TW_ISA_COUNT; isa++) {
+        const struct tw_kernel_table *table = tw_kernel_table((enum tw_isa)isa);
+        if (!table) {
+            continue;
+        }
+        struct tw_kargs a = *args;
+        memcpy(copy, before, bytes);
+        a.p[out] = copy;
+        table->fn[op](&a);
+        assert_same(copy, args->p[out], bytes, kind, table->name, what);
+    }
+    free(copy);
+    free(before);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Random buffers and comparisons for the kernel tests. */
+#ifndef TW_TESTS_KERNEL_FIXTURE_H
+#define TW_TESTS_KERNEL_FIXTURE_H
+
+#include "firmware/kernels/kernels.h"
+
+#include <stddef.h>
+
+/* A fixed sequence from a seed; `next` is uniform in 32 bits, `below` in [0, n), `unit` in [-1, 1). */
+struct fixture_random {
+    uint64_t state;
+};
+uint32_t fixture_next(struct fixture_random *r);
+uint32_t fixture_below(struct fixture_random *r, uint32_t n);
+float fixture_unit(struct fixture_random *r);
+
+/* Memory aligned to 64 bytes and exactly as long as asked (a sanitizer sees the first byte beyond), never NULL: a test
+ * without memory fails. To be freed. */
+void *fixture_alloc(size_t bytes);
+float *fixture_floats(struct fixture_random *r, size_t n);
+uint8_t *fixture_bytes(struct fixture_random *r, size_t n);
+
+/* Rows of cols/32 q8s blocks, quantised by the scalar kernel from random floats. */
+void *fixture_q8s(struct fixture_random *r, uint32_t rows, uint32_t cols);
+
+/* One panel set with sane values: finite floats or halves; random quants with small scales. */
+uint8_t *fixture_panels(struct fixture_random *r, unsigned dtype, uint32_t k, uint32_t panels);
+
+enum fixture_kind { FIXTURE_FLOATS, FIXTURE_EXACT };
+
+/* Runs the op on every instruction set of this processor and asserts that p[out] (`bytes` long; each run starts from what
+ * it holds) comes out as from the scalar kernel: FIXTURE_FLOATS takes any NaN for any other. Leaves the scalar result
+ * in p[out]. `what` names the case in a failure. */
+void fixture_same_bits(uint32_t op, const struct tw_kargs *args, unsigned out, size_t bytes, enum fixture_kind kind,
+                       const char *what);
+
+/* The scalar kernel. */
+void fixture_scalar(uint32_t op, const struct tw_kargs *args);
+
+#endif

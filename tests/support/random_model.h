@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Llama models of any shape, made in memory without a file: for tests of what comes behind the importers. Same shape and seed, same
+ * bytes. */
+#ifndef TW_TESTS_RANDOM_MODEL_H
+#define TW_TESTS_RANDOM_MODEL_H
+
+#include "compiler/import/model.h"
+
+struct random_shape {
+    uint32_t dim, hidden, n_layers, n_heads, n_kv_heads, head_dim, n_vocab, n_ctx;
+    uint32_t rope_dims; /* 0: head_dim */
+    enum tw_dtype
+        dtype;         /* of the matrices; a quantised type gives way to F32 where a row is no whole number of blocks */
+    bool tied, halves; /* halves: rotary pairs (i, i + half) */
+    bool mixed;        /* the layers' matrices are not all of one type */
+    bool hollow;       /* no data: tensors of any size cost nothing, and a saved file has holes that read as zeros */
+    uint64_t seed;     /* of the data */
+};
+
+struct random_model {
+    struct tw_model model;
+    struct tw_model_tensor *tensors;
+    char (*names)[32];
+    uint8_t *data;
+};
+
+/* The next of a sequence of random numbers, and one of 0..n-1. */
+uint64_t random_next(uint64_t *state);
+uint32_t random_below(uint64_t *state, uint32_t n);
+
+/* A small shape, with odd sizes more often than life has them: every seed gives a valid one. */
+struct random_shape random_shape_of(uint64_t seed);
+/* For messages; static storage. */
+const char *random_shape_text(const struct random_shape *shape);
+
+/* False: no memory. random_model_finish frees it. */
+bool random_model_init(struct random_model *m, const struct random_shape *shape);
+void random_model_finish(struct random_model *m);
+
+/* Writes the model as a GGUF file (without a tokenizer). False, with errno, if it cannot be written. */
+bool random_model_save(const struct random_model *m, const char *path);
+
+#endif

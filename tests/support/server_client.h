@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A command server over malloced memory, and a client that speaks to it in whole messages. */
+#ifndef TW_TESTS_SERVER_CLIENT_H
+#define TW_TESTS_SERVER_CLIENT_H
+
+#include "firmware/core/server.h"
+#include "tests/support/bigram.h"
+
+struct client {
+    struct tw_server server;
+    uint32_t sequence;
+    int64_t live; /* allocations that the port has given and not got back */
+    bool no_memory;
+    struct tw_server_answer answer;
+    struct tw_wire_header header; /* of the last answer */
+};
+
+void client_init(struct client *c, uint64_t memory_bytes);
+void client_finish(struct client *c);
+
+/* One request; returns the answer's status. */
+int client_call(struct client *c, enum tw_wire_opcode opcode, uint64_t address, const void *payload, uint32_t bytes);
+/* The failure that the last answer carries. */
+const struct tw_wire_failure *client_failure(const struct client *c);
+/* 0 if it was refused. */
+uint64_t client_alloc(struct client *c, uint64_t bytes);
+
+/* The bigram program in the server's memory, loaded. */
+struct client_bigram {
+    struct bigram b;
+    uint64_t address[BIGRAM_BINDS], blob, bind;
+    uint32_t program;
+};
+int client_load_bigram(struct client *c, enum tw_wire_mode mode, struct client_bigram *out);
+/* Runs n steps with these tokens; logits[BIGRAM_COLS] is read after. */
+int client_run_bigram(struct client *c, const struct client_bigram *g, const uint32_t *ids, uint32_t rows,
+                      uint32_t n_steps, float *logits);
+
+#endif

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The verbs. Each file of tools/cmd/ is one: its option table and what it does.
+ */
+#ifndef TW_TOOLS_CMD_H
+#define TW_TOOLS_CMD_H
+
+#include "tools/options.h"
+
+struct cmd {
+    const struct opt_verb *verb;
+    /* argv[0] is the verb. Returns 0 or a TW_E_* code with a line in err; UI_PIPE where nobody reads the output any more. */
+    int (*run)(int argc, char **argv, tw_error *err);
+};
+
+extern const struct cmd cmd_compile, cmd_run, cmd_bench, cmd_inspect, cmd_dump, cmd_verify, cmd_devices;
+
+#endif

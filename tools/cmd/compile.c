@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tilewright compile: model file in, bundle out, and a short report of what was made.
+ */
+#include "tools/cmd.h"
+#include "tools/engine.h"
+#include "tools/ui.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct compile_args {
+    struct engine_options engine;
+    const char *out;
+    bool json, quiet;
+};
+
+#define AT(field) offsetof(struct compile_args, field)
+static const struct opt options[] = {
+    {OPT_TEXT, 'o', "output", "BUNDLE", AT(out), 0, 0, "file to write (required)"},
+    COMPILE_ROWS(struct compile_args),
+    {OPT_FLAG, 'q', "quiet", NULL, AT(quiet), 0, 0, "print nothing"},
+    {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print the report as JSON"},
+    {.kind = OPT_END},
+};
+
+static const struct opt_verb verb = {"compile", "MODEL",
+                                     1,         "Compiles a model (GGUF, llama2.c) into a bundle for a target.",
+                                     options,   "The bundle is written whole or not at all."};
+
+static int report_json(const struct tw_compile_report *r, const char *out, double seconds, tw_error *err) {
+    json_t *o =
+        json_pack("{s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f}", "bundle", out,
+                  "target", r->target, "sites", (int)r->n_sites, "n_ctx", (int)r->n_ctx, "prefill_rows",
+                  (int)r->prefill_rows, "n_params", (json_int_t)r->n_params, "param_bytes", (json_int_t)r->param_bytes,
+                  "state_bytes", (json_int_t)r->state_bytes, "bundle_bytes", (json_int_t)r->bundle_bytes, "compile_s",
+                  seconds, "plan_s", r->plan_s, "emit_s", r->emit_s, "predicted_decode_cycles",
+                  (json_int_t)r->decode_cycles, "predicted_prefill_cycles", (json_int_t)r->prefill_cycles,
+                  "predicted_decode_tok_s", r->decode_tok_s, "predicted_prefill_tok_s", r->prefill_tok_s);
+    return ui_print_json(o, err);
+}
+
+static int report_text(const struct tw_compile_report *r, const char *out, double seconds, tw_error *err) {
+    char a[32], b[32], c[32];
+    printf("%s: %s, %s of weights, %s of state\n", out, ui_bytes(r->bundle_bytes, a), ui_bytes(r->param_bytes, b),
+           ui_bytes(r->state_bytes, c));
+    printf("target %s: %u sites, context %u, prefill %u tokens a step\n", r->target, r->n_sites, r->n_ctx,
+           r->prefill_rows);
+    printf("predicted: decode %.1f tok/s (%llu cycles), prefill %.1f tok/s\n", r->decode_tok_s,
+           (unsigned long long)r->decode_cycles, r->prefill_tok_s);
+    printf("compiled in %.2f s: planning %.2f s, writing %.2f s\n", seconds, r->plan_s, r->emit_s);
+    return ui_flush(err);
+}
+
+static int compile(const char *model, const struct compile_args *a, tw_error *err) {
+    if (!a->out || !*a->out) {
+        return tw_fail(err, TW_E_USAGE, "option --output (-o) is missing: the bundle to write");
+    }
+    struct tw_compile_options c = engine_compile_options(&a->engine, "");
+    c.progress = ui_progress;
+    size_t room = strlen(a->out) + 32;
+    char *temporary = malloc(room);
+    if (!temporary) {
+        return tw_fail(err, TW_E_NOMEM, "out of memory");
+    }
+    snprintf(temporary, room, "%s.tmp-%ld", a->out, (long)getpid());
+    struct tw_compile_report report;
+    memset(&report, 0, sizeof report);
+    double start = ui_now();
+    ui_guard_file(temporary);
+    int code = tw_compile_file(model, a->out, &c, &report, err);
+    ui_guard_file(NULL);
+    ui_progress_end();
+    free(temporary);
+    if (code || a->quiet) {
+        return code;
+    }
+    double seconds = ui_now() - start;
+    return a->json ? report_json(&report, a->out, seconds, err) : report_text(&report, a->out, seconds, err);
+}
+
+static int run(int argc, char **argv, tw_error *err) {
+    struct compile_args a = {.engine = ENGINE_DEFAULTS};
+    struct opt_result result;
+    int code = opt_parse(&verb, argc, argv, &a, &result, err);
+    if (code) {
+        return code;
+    }
+    if (result.help) {
+        opt_print_help(&verb, stdout);
+        return ui_flush(err);
+    }
+    return compile(result.operand[0], &a, err);
+}
+
+const struct cmd cmd_compile = {&verb, run};

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tilewright dump: a stage of a compilation as text, from a model; or the programs that a bundle holds.
+ */
+#include "tools/cmd.h"
+#include "tools/engine.h"
+#include "tools/ui.h"
+
+#include <string.h>
+
+struct dump_args {
+    struct engine_options engine;
+    const char *stage, *program;
+};
+
+#define AT(field) offsetof(struct dump_args, field)
+static const struct opt options[] = {
+    {OPT_TEXT, 0, "stage", "S", AT(stage), 0, 0, "graph, mid, low, section or program (program)"},
+    {OPT_TEXT, 0, "program", "NAME", AT(program), 0, 0, "of a bundle: this program only"},
+    COMPILE_ROWS(struct dump_args),
+    {.kind = OPT_END},
+};
+
+static const struct opt_verb verb = {
+    "dump",  "MODEL|BUNDLE",
+    1,       "Prints a stage of a model's compilation, or a bundle's programs, as text.",
+    options, "A bundle holds programs only; the earlier stages come from the model."};
+
+static int dump_bundle(const char *path, const struct dump_args *a, tw_error *err) {
+    if (a->stage && strcmp(a->stage, "program") != 0) {
+        return tw_fail(err, TW_E_USAGE, "%s: a bundle holds only stage program; dump stage '%.40s' of its model", path,
+                       a->stage);
+    }
+    tw_decoder *decoder;
+    int code = tw_decoder_open(path, TW_DECODER_NO_RULES, &decoder, err);
+    if (!code) {
+        code = tw_decoder_print(decoder, a->program, stdout, err);
+        tw_decoder_close(decoder);
+    }
+    return code;
+}
+
+static int dump_model(const char *path, const struct dump_args *a, tw_error *err) {
+    if (a->program) {
+        return tw_fail(err, TW_E_USAGE, "option --program is for bundles");
+    }
+    struct tw_compile_options c = engine_compile_options(&a->engine, "");
+    c.progress = ui_progress;
+    int code = tw_compile_dump(path, a->stage ? a->stage : "program", &c, stdout, err);
+    ui_progress_end();
+    return code;
+}
+
+static int run(int argc, char **argv, tw_error *err) {
+    struct dump_args a = {.engine = ENGINE_DEFAULTS};
+    struct opt_result result;
+    int code = opt_parse(&verb, argc, argv, &a, &result, err);
+    if (code) {
+        return code;
+    }
+    if (result.help) {
+        opt_print_help(&verb, stdout);
+        return ui_flush(err);
+    }
+    const char *path = result.operand[0];
+    code = cache_is_bundle(path) ? dump_bundle(path, &a, err) : dump_model(path, &a, err);
+    /* Whatever stopped a printer in the middle, a reader that went away is the reason to tell. */
+    int flushed = ui_flush(code ? NULL : err);
+    return flushed == UI_PIPE || !code ? flushed : code;
+}
+
+const struct cmd cmd_dump = {&verb, run};

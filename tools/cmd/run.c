@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tilewright run: reads a prompt, generates, and streams the text; or ids, logits, JSON.
+ */
+#include "tools/cmd.h"
+#include "tools/engine.h"
+#include "tools/prompt.h"
+#include "tools/row_file.h"
+#include "tools/ui.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum { N_DEFAULT = -2, N_UNTIL_END = -1, N_DEFAULT_COUNT = 256 };
+#define SEED_MAX 9007199254740992.0 /* 2^53: survives any JSON reader */
+
+struct run_args {
+    struct engine_options engine;
+    struct prompt_options prompt;
+    const char *logits;
+    int64_t n, seed, top_k;
+    float temp, top_p, min_p;
+    bool print_ids, json, special, ignore_eos, hide_prompt, stats;
+};
+
+#define AT(field) offsetof(struct run_args, field)
+#define PROMPT(field) (offsetof(struct run_args, prompt) + offsetof(struct prompt_options, field))
+static const struct opt options[] = {
+    {OPT_TEXT, 'p', "prompt", "TEXT", PROMPT(text), 0, 0, "what the text begins with (nothing)"},
+    {OPT_TEXT, 'f', "file", "FILE", PROMPT(file), 0, 0, "read the prompt from a file; - is standard input"},
+    {OPT_IDS, 0, "ids", "1,2,3", PROMPT(ids), 0, 0,
+     "the prompt as token ids, used as they are; greedy unless --temp is given"},
+    {OPT_FLAG, 0, "no-bos", NULL, PROMPT(no_bos), 0, 0, "do not put the beginning-of-text token before the prompt"},
+    {OPT_FLAG, 0, "special", NULL, AT(special), 0, 0, "special tokens are read in the prompt and printed in the text"},
+    {OPT_I64, 'n', "n-predict", "N", AT(n), -1, 1 << 24,
+     "tokens to generate; -1: until the text ends (256, or what the context holds)"},
+    {OPT_I64, 's', "seed", "N", AT(seed), -1, SEED_MAX, "same seed, same text; -1: a random one (-1)"},
+    {OPT_FLOAT, 0, "temp", "T", AT(temp), 0, 100, "temperature; 0: always the likeliest token (0.8)"},
+    {OPT_I64, 0, "top-k", "K", AT(top_k), 0, 1 << 24, "choose among the K likeliest; 0: all (40)"},
+    {OPT_FLOAT, 0, "top-p", "P", AT(top_p), 0, 1, "... that make up this share of the probability (0.95)"},
+    {OPT_FLOAT, 0, "min-p", "P", AT(min_p), 0, 1, "... at least this share as likely as the first (0.05)"},
+    {OPT_FLAG, 0, "ignore-eos", NULL, AT(ignore_eos), 0, 0, "go on where the model ends its text"},
+    {OPT_FLAG, 0, "no-display-prompt", NULL, AT(hide_prompt), 0, 0, "print what is generated only"},
+    {OPT_FLAG, 0, "print-ids", NULL, AT(print_ids), 0, 0,
+     "print the generated token ids in one line instead of the text"},
+    {OPT_TEXT, 0, "logits", "FILE", AT(logits), 0, 0, "write the logits, float32, one row a generated token"},
+    {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print one JSON object at the end instead of the text"},
+    {OPT_FLAG, 0, "stats", NULL, AT(stats), 0, 0, "tell speed and seed on standard error at the end"},
+    COMPILE_ROWS(struct run_args),
+    SESSION_ROWS(struct run_args),
+    {.kind = OPT_END},
+};
+
+static const struct opt_verb verb = {
+    "run",
+    "MODEL|BUNDLE",
+    1,
+    "Generates text. A model is compiled first, into the cache; a bundle runs as it is.",
+    options,
+    "Standard output carries the text and nothing else. Ctrl-C ends the text and the command with status 130."};
+
+struct output {
+    const struct run_args *args;
+    struct row_file *logits;
+    uint32_t n_vocab;
+    uint32_t *ids;
+    size_t n_ids, ids_room;
+    char *text; /* for JSON */
+    size_t n_text, text_room;
+    int code; /* of a callback that failed */
+    tw_error *err;
+};
+
+static bool grow(void **items, size_t *room, size_t need, size_t item_bytes) {
+    if (need <= *room) {
+        return true;
+    }
+    size_t more = *room ? *room * 2 : 1024;
+    more = more < need ? need : more;
+    void *p = realloc(*items, more * item_bytes);
+    if (p) {
+        *items = p;
+        *room = more;
+    }
+    return p != NULL;
+}
+
+static int on_token(void *ctx, uint32_t id, const float *logits) {
+    struct output *out = ctx;
+    if (out->args->print_ids || out->args->json) {
+        if (!grow((void **)&out->ids, &out->ids_room, out->n_ids + 1, sizeof *out->ids)) {
+            return out->code = tw_fail(out->err, TW_E_NOMEM, "no memory for the generated ids");
+        }
+        out->ids[out->n_ids++] = id;
+    }
+    if (out->logits) {
+        out->code = row_file_write(out->logits, logits, (size_t)out->n_vocab * sizeof *logits, out->err);
+    }
+    return out->code;
+}
+
+static int on_text(void *ctx, const char *text, size_t n) {
+    struct output *out = ctx;
+    if (out->args->json) {
+        if (!grow((void **)&out->text, &out->text_room, out->n_text + n, 1)) {
+            return out->code = tw_fail(out->err, TW_E_NOMEM, "no memory for the text");
+        }
+        memcpy(out->text + out->n_text, text, n);
+        out->n_text += n;
+        return 0;
+    }
+    fwrite(text, 1, n, stdout);
+    return out->code = ui_flush(out->err);
+}
+
+static void choose_sampling(const struct run_args *a, struct tw_generate_options *g) {
+    bool greedy = a->temp < 0 && a->prompt.ids.given;
+    g->temperature = greedy ? 0.0f : a->temp < 0 ? 0.8f : a->temp;
+    g->top_k = (uint32_t)a->top_k;
+    g->top_p = a->top_p;
+    g->min_p = a->min_p;
+    uint64_t seed = (uint64_t)a->seed;
+    if (a->seed < 0 && getrandom(&seed, sizeof seed, 0) == (ssize_t)sizeof seed) {
+        seed &= (UINT64_C(1) << 53) - 1;
+    }
+    g->seed = seed;
+}
+
+static uint32_t choose_count(const struct run_args *a, const struct engine *e, size_t n_prompt) {
+    if (a->n != N_DEFAULT) {
+        return a->n == N_UNTIL_END ? 0 : (uint32_t)a->n;
+    }
+    /* The last token generated needs no position of its own. */
+    size_t room = e->session_info.n_ctx >= n_prompt ? e->session_info.n_ctx - n_prompt + 1 : 1;
+    return room < N_DEFAULT_COUNT ? (uint32_t)room : N_DEFAULT_COUNT;
+}
+
+static json_t *ids_json(const uint32_t *ids, size_t n) {
+    json_t *array = json_array();
+    for (size_t i = 0; i < n; i++) {
+        json_array_append_new(array, json_integer(ids[i]));
+    }
+    return array;
+}
+
+static double rate(double n, double seconds) {
+    return seconds > 0 ? n / seconds : 0;
+}
+
+static int print_json(const struct engine *e, const struct output *out, const struct prompt *prompt,
+                      const struct tw_generate_options *g, const struct tw_generate_result *r, tw_error *err) {
+    static const char *const reason[] = {"count", "end", "context", "callback", "interrupt"};
+    json_t *text =
+        out->n_text || e->info.has_tokenizer ? json_stringn(out->text ? out->text : "", out->n_text) : json_null();
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:f, s:o, s:o, s:o, s:s, s:f, s:f, s:f, s:f}", "model",
+                          e->info.model, "target", e->session_info.target, "device", e->session_info.device, "mode",
+                          e->session_info.mode, "threads", (int)e->session_info.n_threads, "seed", (json_int_t)g->seed,
+                          "temp", (double)g->temperature, "prompt_ids", ids_json(prompt->ids, prompt->n), "ids",
+                          ids_json(out->ids, out->n_ids), "text", text, "stop", reason[r->reason], "prefill_tok_s",
+                          rate(r->n_prompt, r->prefill_s), "decode_tok_s",
+                          rate(r->n_generated > 1 ? r->n_generated - 1 : 0, r->decode_s), "first_token_ms",
+                          1e3 * r->first_token_s, "load_s", e->load_s);
+    return ui_print_json(o, err);
+}
+
+static int print_results(const struct engine *e, struct output *out, const struct prompt *prompt,
+                         const struct tw_generate_options *g, const struct tw_generate_result *r, tw_error *err) {
+    if (out->args->stats) {
+        ui_note("%u tokens of prompt, %.1f tok/s; %u generated, %.1f tok/s; first after %.1f ms; seed %llu; %s, %s, %u "
+                "threads",
+                r->n_prompt, rate(r->n_prompt, r->prefill_s), r->n_generated,
+                rate(r->n_generated > 1 ? r->n_generated - 1 : 0, r->decode_s), 1e3 * r->first_token_s,
+                (unsigned long long)g->seed, e->session_info.target, e->session_info.mode, e->session_info.n_threads);
+    }
+    if (out->args->json) {
+        return print_json(e, out, prompt, g, r, err);
+    }
+    if (out->args->print_ids) {
+        for (size_t i = 0; i < out->n_ids; i++) {
+            printf(i ? " %u" : "%u", out->ids[i]);
+        }
+        putchar('\n');
+    } else {
+        ui_end_line();
+    }
+    return ui_flush(err);
+}
+
+static int generate(struct engine *e, struct output *out, const struct prompt *prompt, tw_error *err) {
+    const struct run_args *a = out->args;
+    struct tw_generate_options g = {.size = sizeof g,
+                                    .n_predict = choose_count(a, e, prompt->n),
+                                    .flags = (a->ignore_eos ? TW_GENERATE_IGNORE_EOS : 0u) |
+                                             (a->special ? TW_GENERATE_PRINT_SPECIAL : 0u),
+                                    .on_token = on_token,
+                                    .on_text = a->print_ids ? NULL : on_text,
+                                    .ctx = out,
+                                    .stop = &ui_stop};
+    choose_sampling(a, &g);
+    struct tw_generate_result r = {.size = sizeof r};
+    if (!a->print_ids && !a->json && !a->hide_prompt && prompt->n_text) {
+        fwrite(prompt->text, 1, prompt->n_text, stdout);
+        int code = ui_flush(err);
+        if (code) {
+            return code;
+        }
+    }
+    int code = 0;
+    if (a->n == 0) {
+        code = tw_session_feed(e->session, prompt->ids, prompt->n, err);
+    } else {
+        code = tw_generate(e->session, prompt->ids, prompt->n, &g, &r, err);
+    }
+    if (out->code) {
+        return out->code;
+    }
+    bool show = !code || code == TW_E_CONTEXT_FULL || code == TW_E_INTERRUPTED;
+    int printed = show ? print_results(e, out, prompt, &g, &r, code ? NULL : err) : 0;
+    return printed == UI_PIPE || !code ? printed : code;
+}
+
+static int with_engine(struct engine *e, const struct run_args *a, tw_error *err) {
+    struct prompt prompt;
+    struct row_file logits;
+    struct output out = {.args = a, .n_vocab = e->info.n_vocab, .err = err};
+    int code = prompt_read(&a->prompt, a->special, e->source.decoder, &prompt, err);
+    if (!code && a->logits) {
+        code = row_file_open(&logits, a->logits, err);
+        out.logits = code ? NULL : &logits;
+    }
+    if (!code) {
+        ui_catch_interrupts();
+        code = generate(e, &out, &prompt, err);
+    }
+    if (out.logits) {
+        bool keep = !code || code == TW_E_CONTEXT_FULL || code == TW_E_INTERRUPTED;
+        int closed = row_file_close(&logits, keep, code ? NULL : err);
+        code = code ? code : closed;
+    }
+    prompt_finish(&prompt);
+    free(out.ids);
+    free(out.text);
+    return code;
+}
+
+static int check(const struct run_args *a, tw_error *err) {
+    if ((a->prompt.text != NULL) + (a->prompt.file != NULL) + a->prompt.ids.given > 1) {
+        return tw_fail(err, TW_E_USAGE, "options --prompt, --file and --ids: only one of them can be given");
+    }
+    if (a->print_ids && a->json) {
+        return tw_fail(err, TW_E_USAGE, "options --print-ids and --json: only one of them can be given");
+    }
+    return 0;
+}
+
+static int run(int argc, char **argv, tw_error *err) {
+    struct run_args a = {
+        .engine = ENGINE_DEFAULTS, .n = N_DEFAULT, .seed = -1, .temp = -1, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f};
+    struct opt_result result;
+    int code = opt_parse(&verb, argc, argv, &a, &result, err);
+    if (!code && result.help) {
+        opt_print_help(&verb, stdout);
+        code = ui_flush(err);
+    } else if (!code) {
+        code = check(&a, err);
+        struct engine e;
+        code = code ? code : engine_open(&e, result.operand[0], &a.engine, err);
+        if (!code) {
+            code = with_engine(&e, &a, err);
+            engine_close(&e);
+        }
+    }
+    free(a.prompt.ids.ids);
+    return code;
+}
+
+const struct cmd cmd_run = {&verb, run};

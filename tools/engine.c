@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opens device, decoder, deployment and session in this order, so that a wrong device is told before a long compilation.
+ */
+#include "tools/engine.h"
+
+#include "tilewright/target.h"
+#include "tools/ui.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct tw_compile_options engine_compile_options(const struct engine_options *o, const char *device_target) {
+    struct tw_compile_options c = {.size = sizeof c,
+                                   .n_ctx = (uint32_t)o->ctx,
+                                   .prefill_rows = (uint32_t)o->rows,
+                                   .host_sites = (uint32_t)o->sites,
+                                   .target = o->target,
+                                   .tokenizer = o->tokenizer};
+    if (!c.target && device_target[0]) {
+        c.target = device_target;
+    }
+    return c;
+}
+
+static int parse_mode(const char *text, enum tw_mode *mode, tw_error *err) {
+    *mode = TW_MODE_FAST;
+    if (!text || strcmp(text, "fast") == 0) {
+        return 0;
+    }
+    *mode = TW_MODE_STRICT;
+    return strcmp(text, "strict") == 0
+               ? 0
+               : tw_fail(err, TW_E_USAGE, "option --mode: '%.60s' is neither fast nor strict", text);
+}
+
+static int open_device(struct engine *e, const struct engine_options *o, struct tw_device_info *info, tw_error *err) {
+    const char *isa = o->isa ? o->isa : getenv("TILEWRIGHT_ISA");
+    e->isa = isa && *isa ? isa : "auto";
+    struct tw_device_options d = {.size = sizeof d, .n_threads = (uint32_t)o->threads, .isa = isa};
+    int code = tw_device_open(o->device, &d, &e->device, err);
+    if (code) {
+        return code;
+    }
+    info->size = sizeof *info;
+    tw_device_get_info(e->device, info);
+    struct tw_target target;
+    code = o->target ? tw_target_open(o->target, (uint32_t)o->sites, &target, err) : 0;
+    if (!code && o->target && info->target[0] && strcmp(info->target, target.name) != 0) {
+        return tw_fail(err, TW_E_TARGET, "device %s is a %s, not a %s (--target)", info->selector, info->target,
+                       target.name);
+    }
+    return code;
+}
+
+static int open_session(struct engine *e, const struct engine_options *o, enum tw_mode mode, tw_error *err) {
+    struct tw_session_options s = {.size = sizeof s,
+                                   .n_ctx = (uint32_t)o->ctx,
+                                   .mode = mode,
+                                   .n_threads = (uint32_t)o->threads,
+                                   .chunk = (uint32_t)o->chunk};
+    double start = ui_now();
+    int code = tw_deploy(e->device, e->source.decoder, &e->deployment, err);
+    code = code ? code : tw_session_create(e->deployment, &s, &e->session, err);
+    e->load_s = e->source.open_s + ui_now() - start;
+    if (code) {
+        return code;
+    }
+    e->info.size = sizeof e->info;
+    tw_decoder_get_info(e->source.decoder, &e->info);
+    e->session_info.size = sizeof e->session_info;
+    tw_session_get_info(e->session, &e->session_info);
+    return 0;
+}
+
+int engine_open(struct engine *e, const char *path, const struct engine_options *o, tw_error *err) {
+    memset(e, 0, sizeof *e);
+    enum tw_mode mode;
+    struct tw_device_info device;
+    int code = parse_mode(o->mode, &mode, err);
+    code = code ? code : open_device(e, o, &device, err);
+    if (!code) {
+        struct tw_compile_options c = engine_compile_options(o, device.target);
+        code = cache_open(path, &c, o->fresh, &e->source, err);
+    }
+    code = code ? code : open_session(e, o, mode, err);
+    if (code) {
+        engine_close(e);
+    }
+    return code;
+}
+
+void engine_close(struct engine *e) {
+    tw_session_destroy(e->session);
+    tw_deployment_destroy(e->deployment);
+    tw_decoder_close(e->source.decoder);
+    tw_device_close(e->device);
+    memset(e, 0, sizeof *e);
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tilewright: the command. Finds the verb, runs it, and turns its error into one line and an exit status.
+ */
+#include "tilewright/tilewright.h"
+#include "tools/cmd.h"
+#include "tools/ui.h"
+
+#include <string.h>
+
+static const struct cmd *const commands[] = {&cmd_compile, &cmd_run,    &cmd_bench,   &cmd_inspect,
+                                             &cmd_dump,    &cmd_verify, &cmd_devices, NULL};
+
+static void print_usage(FILE *out) {
+    fputs("usage: tilewright VERB [arguments]\n"
+          "Compiles a language model to a tiled accelerator and runs it there or on the emulated device.\n\n",
+          out);
+    for (size_t i = 0; commands[i]; i++) {
+        fprintf(out, "  %-9s %s\n", commands[i]->verb->name, commands[i]->verb->summary);
+    }
+    fputs("\ntilewright VERB --help tells a verb's options; tilewright --version the version.\n", out);
+}
+
+static const struct cmd *find(const char *name) {
+    for (size_t i = 0; commands[i]; i++) {
+        if (strcmp(commands[i]->verb->name, name) == 0) {
+            return commands[i];
+        }
+    }
+    return NULL;
+}
+
+/* Help was asked for: on stdout. */
+static int help(const struct cmd *command, tw_error *err) {
+    if (command) {
+        opt_print_help(command->verb, stdout);
+    } else {
+        print_usage(stdout);
+    }
+    return ui_flush(err);
+}
+
+static int dispatch(int argc, char **argv, tw_error *err) {
+    const char *word = argv[1];
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+        return help(NULL, err);
+    }
+    if (strcmp(word, "--version") == 0) {
+        printf("tilewright %s\n", tw_version());
+        return ui_flush(err);
+    }
+    const struct cmd *command = find(strcmp(word, "help") == 0 && argc > 2 ? argv[2] : word);
+    if (!command && strcmp(word, "help") == 0 && argc == 2) {
+        return help(NULL, err);
+    }
+    if (!command) {
+        return tw_fail(err, TW_E_USAGE, "unknown verb '%.60s'; see tilewright --help",
+                       strcmp(word, "help") == 0 ? argv[2] : word);
+    }
+    if (strcmp(word, "help") == 0) {
+        return help(command, err);
+    }
+    return command->run(argc - 1, argv + 1, err);
+}
+
+int main(int argc, char **argv) {
+    ui_init();
+    if (argc < 2) {
+        print_usage(stderr);
+        return TW_CLASS_USAGE;
+    }
+    tw_error err = {0};
+    int code = dispatch(argc, argv, &err);
+    if (code == UI_PIPE) {
+        return 128 + 13; /* as if SIGPIPE had ended us, but with everything closed */
+    }
+    if (code && code != TW_E_INTERRUPTED) {
+        fprintf(stderr, "tilewright: %s\n", err.message);
+    }
+    return tw_error_exit_status(code);
+}

@@ -1,0 +1,50 @@
+# The library, static and shared, and the command.
+
+STATIC_LIB := $(BUILD)/libtilewright.a
+SHARED_LIB := $(BUILD)/libtilewright.so
+SONAME := libtilewright.so.$(SOVERSION)
+COMMAND := $(BUILD)/tilewright
+
+ALL_CFLAGS = $(BASE_CFLAGS) $(CFLAGS) $(SANFLAGS) $(PKG_CFLAGS)
+ALL_LIBS = $(PKG_LIBS) -lm -pthread
+
+.PHONY: FORCE
+FORCE:
+
+# Another compiler or other flags: everything is compiled again.
+$(BUILD)/flags: FORCE
+	@test -n '$(PKG_LIBS)' || { $(PKG_CONFIG) --exists --print-errors $(PACKAGES); \
+		echo 'packages are missing: run tools/bootstrap' >&2; exit 1; }
+	$(call stamp,$(CC) $(ALL_CFLAGS) $(LDFLAGS))
+
+# A file added or removed: the archives and the library are made again.
+$(BUILD)/sources: FORCE
+	$(call stamp,$(LIB_SRCS) $(TOOL_SRCS) $(TEST_SUPPORT_SRCS))
+
+$(OBJ)/%.o: %.c $(BUILD)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) $(EXTRA_CFLAGS) -MMD -MP -c -o $@ $<
+
+archive = @mkdir -p $(@D); rm -f $@; ar rcsD $@ $(1)
+
+$(STATIC_LIB): $(LIB_OBJS) $(BUILD)/sources
+	$(call say,AR,$@)
+	$(call archive,$(LIB_OBJS))
+
+# Only what tilewright.h declares is visible in the shared library.
+$(BUILD)/tilewright.map: tools/mk/version-script $(wildcard include/tilewright/*.h)
+	@mkdir -p $(@D)
+	$(Q)CC='$(CC)' tools/mk/version-script TILEWRIGHT_$(SOVERSION) >$@.tmp && mv $@.tmp $@
+
+$(SHARED_LIB): $(LIB_OBJS) $(BUILD)/sources $(BUILD)/tilewright.map
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared $(SANFLAGS) $(LDFLAGS) -Wl,-soname,$(SONAME) \
+		-Xlinker --version-script -Xlinker $(BUILD)/tilewright.map $(if $(SAN),,-Wl,-z,defs) -o $@ $(LIB_OBJS) $(ALL_LIBS)
+	@ln -sf $(@F) $(BUILD)/$(SONAME)
+
+$(COMMAND): $(TOOL_OBJS) $(STATIC_LIB) $(BUILD)/sources
+	$(call say,LD,$@)
+	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $(TOOL_OBJS) $(STATIC_LIB) $(ALL_LIBS)
+
+-include $(LIB_OBJS:.o=.d) $(TOOL_OBJS:.o=.d)

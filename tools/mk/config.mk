@@ -1,0 +1,53 @@
+# What a build is: version, compiler, flags and the folder it goes to.
+
+VERSION := 0.1.0
+SOVERSION := 0
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+
+# SAN=address,undefined or SAN=thread: a sanitized build, in a folder of its own.
+SAN :=
+BUILD := build$(if $(SAN),/san-$(SAN))
+
+STD := -std=c11 -D_GNU_SOURCE
+WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wswitch-enum
+# The order of every sum is part of the machine's definition: no contraction, no reassociation.
+FLOAT := -ffp-contract=off -fno-math-errno
+CFLAGS := -O2 -g
+LDFLAGS :=
+
+# Sanitizers make the optimiser see paths that do not exist, so a warning is an error only in the plain build.
+ifeq ($(SAN),)
+STRICT := -Werror
+else
+SANFLAGS := -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
+endif
+
+BASE_CFLAGS := $(STD) $(FLOAT) $(WARN) $(STRICT) -Iinclude -I. -pthread -fPIC
+
+# make -n: the first word of MAKEFLAGS holds the single letters, if there are any.
+DRY_RUN := $(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS))))
+
+# All cores unless the caller said -j.
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
+MAKEFLAGS += --no-builtin-rules
+
+# Data that lies beside the checkout; tests that need it skip where it is absent.
+TW_SHARED ?= ../shared
+ifneq ($(wildcard $(TW_SHARED)/.),)
+override TW_SHARED := $(abspath $(TW_SHARED))
+export TW_SHARED
+else
+unexport TW_SHARED
+endif
+
+# V=1 shows the commands.
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
+
+# Rewrites a stamp only when its text changes, so that what depends on it is made again exactly then.
+stamp = @mkdir -p $(@D); printf '%s\n' '$(1)' | cmp -s - $@ || printf '%s\n' '$(1)' >$@

@@ -1,0 +1,44 @@
+# The goals a person types.
+
+C_FILES := $(sort $(shell find driver loader compiler firmware tools include tests -name '*.[ch]' 2>/dev/null))
+DEMO_MODEL := tests/data/fairytale-1.7m-Q8_0.gguf
+FUZZ_SECONDS := 600
+
+# These scripts call make: they share its job slots, but make -n only prints them.
+SCRIPT := @$(if $(DRY_RUN),,+)
+
+.PHONY: all demo check bench fuzz format clean help
+all: $(STATIC_LIB) $(SHARED_LIB) $(COMMAND)
+
+demo: all
+	@$(COMMAND) run $(DEMO_MODEL) -p "Once upon a time" --temp 0.8 --top-p 0.95 -s 1 -n 200
+
+check:
+	$(SCRIPT)CC='$(CC)' tools/check/run-checks
+
+bench: all
+	@if test -x tools/bench/run; then TW_BIN='$(abspath $(COMMAND))' TW_BUILD='$(abspath $(BUILD))' tools/bench/run; \
+		else echo 'tools/bench/run is not in this checkout: nothing to measure with' >&2; exit 1; fi
+
+# Long fuzzing: FUZZ_SECONDS for each target; what it finds stays in build/check/fuzz/.
+fuzz:
+	$(SCRIPT)FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_RUNS=-1 tools/check/fuzz
+
+format:
+	clang-format -i $(C_FILES)
+
+clean:
+	rm -rf build
+
+help:
+	@sed -n 's/^#: //p' tools/mk/goals.mk
+
+#: make              the library (static, shared) and the command build/tilewright
+#: make demo         reads a fairy tale that a small model writes on the emulated device
+#: make check        all checks; the last line counts them
+#: make bench        measures decode and prefill, against a peer where there is one
+#: make fuzz         fuzzes each target for FUZZ_SECONDS (600)
+#: make install      DESTDIR=... PREFIX=/usr/local
+#: make format       clang-format over all C files
+#: make clean        removes build/
+#: options           CC=clang  SAN=address,undefined  SAN=thread  CFLAGS=...  V=1  TW_SHARED=...

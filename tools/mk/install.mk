@@ -1,0 +1,31 @@
+# make install [DESTDIR=...] [PREFIX=...]
+
+PREFIX := /usr/local
+DESTDIR :=
+BINDIR := $(PREFIX)/bin
+LIBDIR := $(PREFIX)/lib
+INCLUDEDIR := $(PREFIX)/include
+MANDIR := $(PREFIX)/share/man
+FULL_NAME := libtilewright.so.$(VERSION)
+
+$(BUILD)/tilewright.pc: tools/mk/tilewright.pc.in tools/mk/install.mk tools/mk/config.mk FORCE
+	@mkdir -p $(@D)
+	@sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
+		-e 's|@VERSION@|$(VERSION)|' -e 's|@PACKAGES@|$(PACKAGES)|' $< >$@
+
+MAN_PAGES := $(wildcard tools/man/*.1)
+
+.PHONY: install
+install: all $(BUILD)/tilewright.pc
+	install -d '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(LIBDIR)/pkgconfig' '$(DESTDIR)$(INCLUDEDIR)/tilewright'
+	install -m 755 $(COMMAND) '$(DESTDIR)$(BINDIR)/'
+	install -m 644 $(STATIC_LIB) '$(DESTDIR)$(LIBDIR)/'
+	install -m 644 $(SHARED_LIB) '$(DESTDIR)$(LIBDIR)/$(FULL_NAME)'
+	ln -sf $(FULL_NAME) '$(DESTDIR)$(LIBDIR)/$(SONAME)'
+	ln -sf $(SONAME) '$(DESTDIR)$(LIBDIR)/libtilewright.so'
+	install -m 644 $(BUILD)/tilewright.pc '$(DESTDIR)$(LIBDIR)/pkgconfig/'
+	install -m 644 include/tilewright/*.h include/tilewright/*.def '$(DESTDIR)$(INCLUDEDIR)/tilewright/'
+ifneq ($(MAN_PAGES),)
+	install -d '$(DESTDIR)$(MANDIR)/man1'
+	install -m 644 $(MAN_PAGES) '$(DESTDIR)$(MANDIR)/man1/'
+endif

@@ -1,0 +1,18 @@
+# What is compiled: every C file in its place, no lists to keep.
+
+find_c = $(sort $(shell find $(1) -name '*.c' 2>/dev/null))
+
+LIB_SRCS := $(call find_c,loader driver compiler) \
+	$(sort $(wildcard firmware/core/*.c firmware/kernels/*.c firmware/port/*.c))
+TOOL_SRCS := $(sort $(wildcard tools/*.c tools/cmd/*.c))
+TEST_SRCS := $(filter %_test.c,$(call find_c,tests))
+TEST_SUPPORT_SRCS := $(sort $(wildcard tests/support/*.c))
+FUZZ_SRCS := $(sort $(wildcard tests/fuzz/fuzz_*.c))
+ALL_SRCS := $(LIB_SRCS) $(TOOL_SRCS) $(TEST_SRCS) $(TEST_SUPPORT_SRCS) $(FUZZ_SRCS)
+
+OBJ := $(BUILD)/obj
+LIB_OBJS := $(LIB_SRCS:%.c=$(OBJ)/%.o)
+TOOL_OBJS := $(TOOL_SRCS:%.c=$(OBJ)/%.o)
+TEST_SUPPORT_OBJS := $(TEST_SUPPORT_SRCS:%.c=$(OBJ)/%.o)
+TEST_BINS := $(TEST_SRCS:%.c=$(BUILD)/%)
+FUZZ_BINS := $(FUZZ_SRCS:%.c=$(BUILD)/%)

@@ -1,0 +1,38 @@
+# Unit tests: every tests/**/*_test.c is one program; fuzz targets: every tests/fuzz/fuzz_*.c.
+
+# What the tests may link besides the library: the command's code (for its parts) and tests/support.
+TEST_ARCHIVE := $(OBJ)/tests.a
+
+$(TEST_ARCHIVE): $(TOOL_OBJS) $(TEST_SUPPORT_OBJS) $(BUILD)/sources
+	$(call archive,$(TOOL_OBJS) $(TEST_SUPPORT_OBJS))
+
+$(OBJ)/tests/%.o: EXTRA_CFLAGS = $(TEST_CFLAGS)
+
+$(TEST_BINS): $(BUILD)/%: $(OBJ)/%.o $(TEST_ARCHIVE) $(STATIC_LIB)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $< $(TEST_ARCHIVE) $(STATIC_LIB) $(TEST_LIBS) $(ALL_LIBS)
+
+$(FUZZ_BINS): $(BUILD)/%: $(OBJ)/%.o $(TEST_ARCHIVE) $(STATIC_LIB)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -fsanitize=fuzzer,address,undefined $(LDFLAGS) -o $@ $< $(TEST_ARCHIVE) $(STATIC_LIB) $(ALL_LIBS)
+
+# Fuzz targets need clang and a library that reports its coverage.
+FUZZ_BUILD := BUILD=build/fuzz CC=clang SAN=fuzzer-no-link,address,undefined
+
+# The second compiler's opinion, without its code.
+CLANG_STAMPS := $(ALL_SRCS:%.c=$(BUILD)/clang/%.ok)
+
+$(CLANG_STAMPS): $(BUILD)/clang/%.ok: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(Q)clang $(BASE_CFLAGS) -O2 $(PKG_CFLAGS) $(TEST_CFLAGS) -fsyntax-only -MMD -MP -MF $(@:.ok=.d) -MT $@ $<
+	@touch $@
+
+.PHONY: tests fuzz-targets clang-syntax
+tests: $(TEST_BINS)
+fuzz-targets: $(FUZZ_BINS)
+clang-syntax: $(CLANG_STAMPS)
+
+.SECONDARY: $(TEST_SRCS:%.c=$(OBJ)/%.o) $(FUZZ_SRCS:%.c=$(OBJ)/%.o)
+-include $(TEST_SRCS:%.c=$(OBJ)/%.d) $(TEST_SUPPORT_OBJS:.o=.d) $(FUZZ_SRCS:%.c=$(OBJ)/%.d) $(CLANG_STAMPS:.ok=.d)

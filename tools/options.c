@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Command-line options, parsed by the verb's table in one pass over argv.
+ */
+#include "tools/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct opt *find_long(const struct opt_verb *verb, const char *name, size_t n) {
+    for (const struct opt *o = verb->options; o->kind != OPT_END; o++) {
+        if (strlen(o->name) == n && strncmp(o->name, name, n) == 0) {
+            return o;
+        }
+    }
+    return NULL;
+}
+
+static const struct opt *find_short(const struct opt_verb *verb, char letter) {
+    for (const struct opt *o = verb->options; o->kind != OPT_END; o++) {
+        if (o->letter && o->letter == letter) {
+            return o;
+        }
+    }
+    return NULL;
+}
+
+bool opt_parse_i64(const char *text, int64_t lo, int64_t hi, int64_t *out) {
+    const char *digits = *text == '-' ? text + 1 : text;
+    if (*digits == 0 || strspn(digits, "0123456789") != strlen(digits)) {
+        return false;
+    }
+    errno = 0;
+    long long v = strtoll(text, NULL, 10);
+    *out = v;
+    return errno == 0 && v >= lo && v <= hi;
+}
+
+static int bad_value(const struct opt *o, const char *text, tw_error *err) {
+    switch (o->kind) {
+    case OPT_I64:
+        return tw_fail(err, TW_E_USAGE, "option --%s: '%.60s' is not a whole number from %.0f to %.0f", o->name, text,
+                       o->lo, o->hi);
+    case OPT_FLOAT:
+        return tw_fail(err, TW_E_USAGE, "option --%s: '%.60s' is not a number from %g to %g", o->name, text, o->lo,
+                       o->hi);
+    case OPT_IDS:
+        return tw_fail(err, TW_E_USAGE, "option --%s: '%.60s' is not a list of token ids such as 1,2,3", o->name, text);
+    case OPT_FLAG:
+    case OPT_TEXT:
+    case OPT_END:
+        break;
+    }
+    return tw_fail(err, TW_E_INTERNAL, "option --%s", o->name);
+}
+
+static int parse_ids(const struct opt *o, const char *text, struct opt_ids *out, tw_error *err) {
+    size_t most = strlen(text) / 2 + 1;
+    uint32_t *ids = malloc(most * sizeof *ids);
+    if (!ids) {
+        return tw_fail(err, TW_E_NOMEM, "option --%s: no memory for the ids", o->name);
+    }
+    size_t n = 0;
+    const char *p = text + strspn(text, " \n");
+    while (*p) {
+        char number[16];
+        size_t len = strspn(p, "0123456789");
+        int64_t v = 0;
+        if (len == 0 || len >= sizeof number) {
+            break;
+        }
+        memcpy(number, p, len);
+        number[len] = 0;
+        if (!opt_parse_i64(number, 0, UINT32_MAX - 1, &v)) {
+            break;
+        }
+        ids[n++] = (uint32_t)v;
+        p += len;
+        size_t gap = strspn(p, ", \n");
+        bool more = strspn(p + gap, "0123456789") > 0;
+        bool trailing_comma = memchr(p, ',', gap) != NULL && !more;
+        if ((gap == 0 && *p) || trailing_comma) {
+            break;
+        }
+        p += gap;
+    }
+    if (*p || n == 0) {
+        free(ids);
+        return bad_value(o, text, err);
+    }
+    free(out->ids);
+    *out = (struct opt_ids){.given = true, .ids = ids, .n = n};
+    return 0;
+}
+
+static int store_number(const struct opt *o, const char *text, void *at, tw_error *err) {
+    char *end;
+    errno = 0;
+    if (o->kind == OPT_I64) {
+        int64_t v;
+        if (!opt_parse_i64(text, (int64_t)o->lo, (int64_t)o->hi, &v)) {
+            return bad_value(o, text, err);
+        }
+        memcpy(at, &v, sizeof v);
+    } else {
+        double v = strtod(text, &end);
+        if (*text == 0 || strspn(text, "0123456789.eE+-") != strlen(text) || *end || !isfinite(v) || v < o->lo ||
+            v > o->hi) {
+            return bad_value(o, text, err);
+        }
+        float f = (float)v;
+        memcpy(at, &f, sizeof f);
+    }
+    return 0;
+}
+
+static int store(const struct opt *o, const char *text, void *into, tw_error *err) {
+    void *at = (char *)into + o->offset;
+    switch (o->kind) {
+    case OPT_FLAG:
+        *(bool *)at = true;
+        return 0;
+    case OPT_TEXT:
+        *(const char **)at = text;
+        return 0;
+    case OPT_IDS:
+        return parse_ids(o, text, at, err);
+    case OPT_I64:
+    case OPT_FLOAT:
+        return store_number(o, text, at, err);
+    case OPT_END:
+        break;
+    }
+    return tw_fail(err, TW_E_INTERNAL, "option --%s", o->name);
+}
+
+/* The option at argv[*i] and its value, which may be the next argument. *option NULL: it is --help. */
+static int take_option(const struct opt_verb *verb, int argc, char **argv, int *i, const struct opt **option,
+                       const char **value, tw_error *err) {
+    const char *word = argv[*i];
+    bool is_long = word[1] == '-';
+    const char *equals = is_long ? strchr(word, '=') : NULL;
+    size_t n = equals ? (size_t)(equals - word) : strlen(word);
+    *option = NULL;
+    *value = NULL;
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+        return 0;
+    }
+    const struct opt *o = is_long ? find_long(verb, word + 2, n - 2) : find_short(verb, word[1]);
+    if (!o) {
+        return tw_fail(err, TW_E_USAGE, "unknown option '%.60s'; see tilewright %s --help", word, verb->name);
+    }
+    const char *attached = is_long ? (equals ? equals + 1 : NULL) : (word[2] ? word + 2 : NULL);
+    if (o->kind == OPT_FLAG) {
+        if (attached) {
+            return tw_fail(err, TW_E_USAGE, "option --%s takes no argument: '%.60s'", o->name, word);
+        }
+    } else if (attached) {
+        *value = attached;
+    } else if (*i + 1 < argc) {
+        *value = argv[++*i];
+    } else {
+        return tw_fail(err, TW_E_USAGE, "option --%s needs an argument %s", o->name, o->arg);
+    }
+    *option = o;
+    return 0;
+}
+
+int opt_parse(const struct opt_verb *verb, int argc, char **argv, void *into, struct opt_result *result,
+              tw_error *err) {
+    uint32_t n = 0;
+    bool options = true;
+    memset(result, 0, sizeof *result);
+    for (int i = 1; i < argc; i++) {
+        if (options && strcmp(argv[i], "--") == 0) {
+            options = false;
+            continue;
+        }
+        if (options && argv[i][0] == '-' && argv[i][1]) {
+            const struct opt *o;
+            const char *value;
+            int code = take_option(verb, argc, argv, &i, &o, &value, err);
+            if (!code && !o) {
+                result->help = true;
+                return 0;
+            }
+            code = code ? code : store(o, value, into, err);
+            if (code) {
+                return code;
+            }
+            continue;
+        }
+        if (n == verb->n_operands) {
+            return tw_fail(err, TW_E_USAGE, "unexpected argument '%.60s'; see tilewright %s --help", argv[i],
+                           verb->name);
+        }
+        result->operand[n++] = argv[i];
+    }
+    if (n < verb->n_operands) {
+        return tw_fail(err, TW_E_USAGE, "%s is missing; see tilewright %s --help", verb->operands, verb->name);
+    }
+    return 0;
+}
+
+void opt_print_help(const struct opt_verb *verb, FILE *out) {
+    fprintf(out, "usage: tilewright %s %s%s[options]\n%s\n\n", verb->name, verb->operands, *verb->operands ? " " : "",
+            verb->summary);
+    for (const struct opt *o = verb->options; o->kind != OPT_END; o++) {
+        char left[64];
+        snprintf(left, sizeof left, "%c%c%s--%s%s%s", o->letter ? '-' : ' ', o->letter ? o->letter : ' ',
+                 o->letter ? ", " : "  ", o->name, o->kind == OPT_FLAG ? "" : " ", o->kind == OPT_FLAG ? "" : o->arg);
+        fprintf(out, "  %-28s %s\n", left, o->help);
+    }
+    fprintf(out, "  %-28s %s\n", "-h, --help", "this text");
+    if (*verb->notes) {
+        fprintf(out, "\n%s\n", verb->notes);
+    }
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Command-line options: one table a verb drives parsing, range checks and --help.
+ */
+#ifndef TW_TOOLS_OPTIONS_H
+#define TW_TOOLS_OPTIONS_H
+
+#include "tilewright/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Kinds and the type that the value is stored as. */
+enum opt_kind {
+    OPT_FLAG,  /* bool, no argument */
+    OPT_TEXT,  /* const char *, the argument as it is */
+    OPT_I64,   /* int64_t in [lo, hi] */
+    OPT_FLOAT, /* float in [lo, hi] */
+    OPT_IDS,   /* struct opt_ids: numbers separated by commas or blanks */
+    OPT_END
+};
+
+struct opt_ids {
+    bool given;
+    uint32_t *ids; /* malloced; the caller frees */
+    size_t n;
+};
+
+struct opt {
+    enum opt_kind kind;
+    char letter;      /* 0: none */
+    const char *name; /* without dashes */
+    const char *arg;  /* name of the argument in --help */
+    size_t offset;    /* into the verb's structure */
+    double lo, hi;
+    const char *help;
+};
+
+struct opt_verb {
+    const char *name;
+    const char *operands;      /* "MODEL|BUNDLE" */
+    uint32_t n_operands;       /* exactly so many, unless --help is asked for */
+    const char *summary;       /* one line */
+    const struct opt *options; /* ends with OPT_END; -h, --help is understood beside them */
+    const char *notes;         /* more lines for --help, or "" */
+};
+
+#define OPT_MAX_OPERANDS 2u
+struct opt_result {
+    bool help;
+    const char *operand[OPT_MAX_OPERANDS];
+};
+
+/* Parses argv[1..argc). "-n 3", "-n3", "--name 3", "--name=3"; "--" ends the options; the last of equal options counts.
+ * Errors: USAGE (names the option, what was found and expected), NOMEM. */
+int opt_parse(const struct opt_verb *verb, int argc, char **argv, void *into, struct opt_result *result, tw_error *err);
+
+void opt_print_help(const struct opt_verb *verb, FILE *out);
+
+/* A whole number in [lo, hi], without blanks or signs other than '-'. */
+bool opt_parse_i64(const char *text, int64_t lo, int64_t hi, int64_t *out);
+
+#endif

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Prompts: a whole file is read into memory, within a bound.
+ */
+#include "tools/prompt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FILE_MAX ((size_t)64 << 20)
+
+static int read_all(FILE *f, const char *name, struct prompt *out, tw_error *err) {
+    size_t room = 0;
+    for (;;) {
+        if (out->n_text == room) {
+            room = room ? room * 2 : 65536;
+            char *p = realloc(out->text, room);
+            if (!p) {
+                return tw_fail(err, TW_E_NOMEM, "%s: no memory for the prompt", name);
+            }
+            out->text = p;
+        }
+        size_t n = fread(out->text + out->n_text, 1, room - out->n_text, f);
+        out->n_text += n;
+        if (out->n_text > FILE_MAX) {
+            return tw_fail(err, TW_E_RANGE, "%s: the prompt has more than %zu bytes", name, FILE_MAX);
+        }
+        if (n == 0) {
+            return ferror(f) ? tw_fail(err, TW_E_IO, "%s: %s", name, strerror(errno)) : 0;
+        }
+    }
+}
+
+static int read_text(const struct prompt_options *o, struct prompt *out, tw_error *err) {
+    if (!o->file) {
+        out->text = strdup(o->text ? o->text : "");
+        out->n_text = out->text ? strlen(out->text) : 0;
+        return out->text ? 0 : tw_fail(err, TW_E_NOMEM, "no memory for the prompt");
+    }
+    bool is_stdin = strcmp(o->file, "-") == 0;
+    FILE *f = is_stdin ? stdin : fopen(o->file, "rbe");
+    if (!f) {
+        return tw_fail(err, TW_E_IO, "%s: %s", o->file, strerror(errno));
+    }
+    int code = read_all(f, is_stdin ? "standard input" : o->file, out, err);
+    if (!is_stdin) {
+        fclose(f);
+    }
+    return code;
+}
+
+static int take_ids(const struct opt_ids *ids, const tw_decoder *decoder, struct prompt *out, tw_error *err) {
+    struct tw_decoder_info info = {.size = sizeof info};
+    tw_decoder_get_info(decoder, &info);
+    for (size_t i = 0; i < ids->n; i++) {
+        if (ids->ids[i] >= info.n_vocab) {
+            return tw_fail(err, TW_E_USAGE, "option --ids: id %u at place %zu: the vocabulary has %u tokens",
+                           ids->ids[i], i, info.n_vocab);
+        }
+    }
+    out->ids = malloc(ids->n * sizeof *out->ids);
+    if (!out->ids) {
+        return tw_fail(err, TW_E_NOMEM, "no memory for the prompt");
+    }
+    memcpy(out->ids, ids->ids, ids->n * sizeof *out->ids);
+    out->n = ids->n;
+    return 0;
+}
+
+static int tokenize(const struct prompt_options *o, bool special, const tw_decoder *decoder, struct prompt *out,
+                    tw_error *err) {
+    unsigned flags = (o->no_bos ? TW_TOKENIZE_NO_BOS : 0u) | (special ? TW_TOKENIZE_SPECIAL : 0u);
+    size_t room = out->n_text + 16; /* a byte makes one token at most */
+    out->ids = malloc(room * sizeof *out->ids);
+    if (!out->ids) {
+        return tw_fail(err, TW_E_NOMEM, "no memory for the prompt");
+    }
+    int code = tw_tokenize(decoder, out->text, out->n_text, flags, out->ids, room, &out->n, err);
+    if (!code && out->n > room) {
+        code = tw_fail(err, TW_E_INTERNAL, "%zu bytes of prompt make %zu tokens", out->n_text, out->n);
+    }
+    if (!code && out->n == 0) {
+        code =
+            tw_fail(err, TW_E_USAGE, "the prompt is empty, and nothing comes before it: give one with -p, -f or --ids");
+    }
+    return code;
+}
+
+int prompt_read(const struct prompt_options *options, bool special, const tw_decoder *decoder, struct prompt *out,
+                tw_error *err) {
+    memset(out, 0, sizeof *out);
+    if (options->ids.given) {
+        return take_ids(&options->ids, decoder, out, err);
+    }
+    int code = read_text(options, out, err);
+    return code ? code : tokenize(options, special, decoder, out, err);
+}
+
+void prompt_finish(struct prompt *prompt) {
+    free(prompt->text);
+    free(prompt->ids);
+    memset(prompt, 0, sizeof *prompt);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The prompt of a command line: text, a file or ids, as the token ids to feed.
+ */
+#ifndef TW_TOOLS_PROMPT_H
+#define TW_TOOLS_PROMPT_H
+
+#include "tilewright/tilewright.h"
+#include "tools/options.h"
+
+struct prompt_options {
+    const char *text, *file; /* NULL: not given */
+    struct opt_ids ids;
+    bool no_bos;
+};
+
+struct prompt {
+    char *text; /* NULL for ids */
+    size_t n_text;
+    uint32_t *ids;
+    size_t n; /* > 0 */
+};
+
+/* Reads and tokenizes; without any option the prompt is the beginning-of-text token. The caller calls prompt_finish in any
+ * case. Errors: USAGE (an id outside of the vocabulary, no token at all), UNSUPPORTED (no tokenizer), IO, RANGE (a file over 64 MiB). */
+int prompt_read(const struct prompt_options *options, bool special, const tw_decoder *decoder, struct prompt *out,
+                tw_error *err);
+void prompt_finish(struct prompt *prompt);
+
+#endif
