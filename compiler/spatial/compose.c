@@ -8,8 +8,8 @@
 struct join {
     struct tw_unit *out;
     struct tw_unit *section;
-    uint32_t *tensor_map;
-    uint32_t first_buffer, first_semaphore, first_stage, first_edge;
+    uint32_t *tensor_map, *buffer_map;
+    uint32_t first_semaphore, first_stage, first_edge;
     uint32_t *trip_map;
     uint64_t private_base; /* activations come first in each site's SRAM */
 };
@@ -46,18 +46,41 @@ static int unify_tensors(struct join *j, tw_error *err) {
     return 0;
 }
 
-static void append_records(struct join *j, uint32_t span) {
-    struct tw_unit *s = j->section, *o = j->out;
-    for (uint32_t i = 0; i < s->buffers.n; i++) {
-        struct tw_buffer *b = TW_VEC_PUSH(o->mem, o->buffers);
-        *b = s->buffers.items[i];
-        b->sibling_base += b->sibling_base == TW_NONE ? 0 : j->first_buffer;
-        if (b->tensor == TW_NONE) {
-            b->offset += j->private_base;
-        } else {
-            b->tensor = j->tensor_map[b->tensor];
+/* The program's buffer that holds the same activation on the same site, or TW_NONE. */
+static uint32_t find_activation(const struct tw_unit *o, uint32_t tensor, uint32_t site) {
+    for (uint32_t i = 0; i < o->buffers.n; i++) {
+        if (o->buffers.items[i].tensor == tensor && o->buffers.items[i].site == site) {
+            return i;
         }
     }
+    return TW_NONE;
+}
+
+/* An activation that an earlier section brought is held in that section's buffers; all others are new. Siblings are neighbours and are
+ * found or made together, so their base maps like any buffer. */
+static void append_buffers(struct join *j) {
+    struct tw_unit *s = j->section, *o = j->out;
+    uint32_t known = o->buffers.n;
+    j->buffer_map = tw_cmem_alloc(o->mem, (s->buffers.n + 1) * sizeof *j->buffer_map);
+    for (uint32_t i = 0; i < s->buffers.n; i++) {
+        const struct tw_buffer *from = &s->buffers.items[i];
+        uint32_t tensor = from->tensor == TW_NONE ? TW_NONE : j->tensor_map[from->tensor];
+        uint32_t found = tensor == TW_NONE ? TW_NONE : find_activation(o, tensor, from->site);
+        j->buffer_map[i] = found;
+        if (found != TW_NONE && found < known) {
+            continue;
+        }
+        j->buffer_map[i] = o->buffers.n;
+        struct tw_buffer *b = TW_VEC_PUSH(o->mem, o->buffers);
+        *b = *from;
+        b->tensor = tensor;
+        b->offset += tensor == TW_NONE ? j->private_base : 0;
+        b->sibling_base = from->sibling_base == TW_NONE ? TW_NONE : j->buffer_map[from->sibling_base];
+    }
+}
+
+static void append_records(struct join *j, uint32_t span) {
+    struct tw_unit *s = j->section, *o = j->out;
     for (uint32_t i = 0; i < s->semaphores.n; i++) {
         *TW_VEC_PUSH(o->mem, o->semaphores) =
             s->semaphores.items[i]; /* all over the group of all sites, number 0 in both */
@@ -72,7 +95,7 @@ static void append_records(struct join *j, uint32_t span) {
         *e = s->edges.items[i];
         e->from += j->first_stage;
         e->to += j->first_stage;
-        e->buffer += j->first_buffer;
+        e->buffer = j->buffer_map[e->buffer];
         e->semaphore += e->semaphore == TW_NONE ? 0 : j->first_semaphore;
     }
 }
@@ -84,7 +107,7 @@ static void shift_operand(const struct join *j, struct tw_operand *o) {
     case 'W':
     case 'M':
     case 'F':
-        o->id += j->first_buffer;
+        o->id = j->buffer_map[o->id];
         break;
     case 'T':
     case 'U':
@@ -150,15 +173,16 @@ static int append_section(struct join *j, tw_error *err) {
     *span = (struct tw_span){.name = tw_strpool_add(o->strings, s->name),
                              .repeat = s->repeat,
                              .first_buffer = o->buffers.n,
-                             .n_buffers = s->buffers.n,
+                            
                              .first_semaphore = o->semaphores.n,
                              .first_stage = o->stages.n,
                              .first_edge = o->edges.n,
                              .n_edges = s->edges.n};
-    j->first_buffer = o->buffers.n;
     j->first_semaphore = o->semaphores.n;
     j->first_stage = o->stages.n;
     j->first_edge = o->edges.n;
+    append_buffers(j);
+    span->n_buffers = o->buffers.n - span->first_buffer;
     append_records(j, index);
     span->local = tw_unit_semaphore(o, tw_cmem_printf(o->mem, "%s.local", s->name), TW_SEM_GATHER);
     span->gather = tw_unit_semaphore(o, tw_cmem_printf(o->mem, "%s.gather", s->name), TW_SEM_GATHER);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bump arena of the tile machine: allocation is an addition, and running out keeps counting so that the caller learns the
- * size it should have given.
+ * The bump arena of the tile machine: allocation is an addition, and running out keeps counting so that the caller
+ * learns the size it should have given.
  */
 #ifndef TW_FIRMWARE_ARENA_H
 #define TW_FIRMWARE_ARENA_H

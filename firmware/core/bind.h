@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What strict execution and the plan builder share: the walk over a program's text, the binding of an op's operands to kernel
- * arguments, the addresses behind binding rows, and the latching of trips.
+ * What strict execution and the plan builder share: the walk over a program's text, the binding of an op's operands to
+ * kernel arguments, the addresses behind binding rows, and the latching of trips.
  */
 #ifndef TW_FIRMWARE_BIND_H
 #define TW_FIRMWARE_BIND_H
@@ -32,9 +32,9 @@ struct tw_text_place {
     uint64_t times;               /* executions a step: the product of the constant loops around it */
 };
 
-/* Checks the tables of the program and every op of its text: decodes, may run on its engine, ids inside their tables, loops nest
- * and reuse no variable, data ops have a kernel. Calls visit (may be NULL) for each op in order of (site, engine, text).
- * Returns 0, what visit returned, or FAULT with what = BadOp or BadTable. */
+/* Checks the tables of the program and every op of its text: decodes, may run on its engine, ids inside their tables,
+ * loops nest and reuse no variable, data ops have a kernel. Calls visit (may be NULL) for each op in order of (site,
+ * engine, text). Returns 0, what visit returned, or FAULT with what = BadOp or BadTable. */
 typedef int tw_text_visit(void *ctx, const struct tw_text_place *place, const struct tw_op *op, struct tw_fault *fault);
 int tw_text_walk(const struct tw_machine_config *config, tw_text_visit *visit, void *ctx, struct tw_fault *fault);
 
@@ -51,8 +51,8 @@ static inline bool tw_region_is_tensor(char kind) {
     return kind == 'T' || kind == 'U';
 }
 
-/* Everything of the kernel arguments that does not depend on loop variables or trips: immediates, float, dtype of x, tensor, and
- * counts that are constant (else their maximum). */
+/* Everything of the kernel arguments that does not depend on loop variables or trips: immediates, float, dtype of x,
+ * tensor, and counts that are constant (else their maximum). */
 void tw_bind_constants(const struct tw_program *p, const struct tw_op *op, struct tw_kargs *k);
 
 /* The value of a count. */

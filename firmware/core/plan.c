@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Building a replay plan: bounds from the text, memory, the passes of the walk. What stays is taken from the low end of the arena,
- * what only the walk needs from the high end, so that afterwards everything beyond `used` is free again.
+ * Building a replay plan: bounds from the text, memory, the passes of the walk. What stays is taken from the low end of
+ * the arena, what only the walk needs from the high end, so that afterwards everything beyond `used` is free again.
  */
 #include "firmware/core/plan.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Emission of kernel calls: constants from the text, pointers from the resolver, what depends on trips or dynamic loops as patches.
+ * Emission of kernel calls: constants from the text, pointers from the resolver, what depends on trips or dynamic loops
+ * as patches.
  */
 #include "firmware/core/plan_walk.h"
 

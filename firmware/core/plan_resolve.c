@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operands to pointers. A READ whose rows lie in device memory as they would lie in the page is not done at all: the page remembers
- * where its content is, and operands that name the page resolve to that place. What would make this wrong (the page is written to,
- * read beyond the rows, or the memory changes while the page is in use) marks the READ and has the walk repeated without it.
+ * Operands to pointers. A READ whose rows lie in device memory as they would lie in the page is not done at all: the
+ * page remembers where its content is, and operands that name the page resolve to that place. What would make this
+ * wrong (the page is written to, read beyond the rows, or the memory changes while the page is in use) marks the READ
+ * and has the walk repeated without it.
  */
 #include "firmware/core/plan_walk.h"
 
@@ -98,7 +99,8 @@ static bool overlap(uint64_t a_lo, uint64_t a_hi, uint64_t b_lo, uint64_t b_hi) 
     return a_lo < b_hi && b_lo < a_hi;
 }
 
-/* A write to memory that pages of this step are, or were, in place in: every use of the same bytes must be known to be over. */
+/* A write to memory that pages of this step are, or were, in place in: every use of the same bytes must be known to be
+ * over. */
 static void note_row_write(struct walk *w, const struct walk_engine *e, struct walk_row *row, uint64_t lo,
                            uint64_t hi) {
     const struct walk_use *uses = &w->uses[(size_t)(row - w->rows) * w->n_threads];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Semaphores of the symbolic step. Each increment by another thread is kept with that thread's vector clock; a wait takes the
- * increments it needs, joins their clocks and emits waits only for threads whose progress is not implied by what the waiting
- * thread or another of the increments already knows.
+ * Semaphores of the symbolic step. Each increment by another thread is kept with that thread's vector clock; a wait
+ * takes the increments it needs, joins their clocks and emits waits only for threads whose progress is not implied by
+ * what the waiting thread or another of the increments already knows.
  */
 #include "firmware/core/plan_walk.h"
 

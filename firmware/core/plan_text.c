@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The plan builder's view of the text: counts what a step can need at most, decodes every op once, and finds out how each buffer is
- * written, which decides what may be shared or read in place.
+ * The plan builder's view of the text: counts what a step can need at most, decodes every op once, and finds out how
+ * each buffer is written, which decides what may be shared or read in place.
  */
 #include "firmware/core/plan_walk.h"
 
@@ -222,7 +222,8 @@ int tw_walk_decode_text(struct walk *w) {
     return rc;
 }
 
-/* A set that only multicasts to all sites write holds the same bytes on every site at all times: one storage will do. */
+/* A set that only multicasts to all sites write holds the same bytes on every site at all times: one storage will do.
+ * */
 void tw_walk_find_shared(struct walk *w) {
     const struct tw_program *p = w->program;
     for (uint32_t base = 0; base < p->n_buffers; base++) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The symbolic step. Engines run in the canonical order, a site's as far as they go before the next site's; constant loops are
- * unrolled. At a dynamic loop the engines of the site that share it meet; then its body is walked once, on its own.
+ * The symbolic step. Engines run in the canonical order, a site's as far as they go before the next site's; constant
+ * loops are unrolled. At a dynamic loop the engines of the site that share it meet; then its body is walked once, on
+ * its own.
  */
 #include "firmware/core/plan_walk.h"
 
@@ -19,7 +20,8 @@ static int place_fault(const struct walk *w, const struct walk_engine *e, int rc
 
 /* ---- FIFOs ---- */
 
-/* Inside a dynamic loop a FIFO may not carry pages from one iteration to the next: only then is one walk of the body enough. */
+/* Inside a dynamic loop a FIFO may not carry pages from one iteration to the next: only then is one walk of the body
+ * enough. */
 static int enter_dynamic(struct walk *w, uint32_t id) {
     struct walk_buffer *f = &w->buffers[id];
     if (w->dynamic_depth > 0 && f->touched != w->dynamic_serial) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Inside of the plan builder: one symbolic step of all engines. plan_text.c decodes the text once, plan_walk.c moves the engines,
- * plan_sync.c keeps semaphores and vector clocks, plan_resolve.c turns operands into pointers (in-place reads live there),
- * plan_calls.c emits calls, plan.c owns memory and the passes.
+ * Inside of the plan builder: one symbolic step of all engines. plan_text.c decodes the text once, plan_walk.c moves
+ * the engines, plan_sync.c keeps semaphores and vector clocks, plan_resolve.c turns operands into pointers (in-place
+ * reads live there), plan_calls.c emits calls, plan.c owns memory and the passes.
  *
- * The walk runs several times over the same text: counting passes until no assumption about in-place reads is refuted (a refuted
- * one is marked and stays marked), then one that stores.
+ * The walk runs several times over the same text: counting passes until no assumption about in-place reads is refuted
+ * (a refuted one is marked and stays marked), then one that stores.
  */
 #ifndef TW_FIRMWARE_PLAN_WALK_H
 #define TW_FIRMWARE_PLAN_WALK_H
@@ -92,7 +92,8 @@ struct walk_row {
     uint8_t flags;
 };
 
-/* A thread's in-place use of a row in this step: its entries up to the last one, and what they touch, as one interval. */
+/* A thread's in-place use of a row in this step: its entries up to the last one, and what they touch, as one interval.
+ * */
 struct walk_use {
     uint32_t last;
     uint64_t lo, hi;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Replay: a thread runs its array of entries from first to last. Nothing is decoded, checked or allocated here; whatever depends on
- * the step's input was checked in tw_plan_begin.
+ * Replay: a thread runs its array of entries from first to last. Nothing is decoded, checked or allocated here;
+ * whatever depends on the step's input was checked in tw_plan_begin.
  */
 #include "firmware/core/plan.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The strict interpreter: engines run one op at a time under a chosen scheduler, and every access is checked. It is the oracle that
- * the replay of a plan must equal bit for bit.
+ * The strict interpreter: engines run one op at a time under a chosen scheduler, and every access is checked. It is the
+ * oracle that the replay of a plan must equal bit for bit.
  */
 #include "firmware/core/strict.h"
 

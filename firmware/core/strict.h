@@ -57,7 +57,8 @@ static inline void strict_fetch(const struct strict_engine *e, struct tw_op *op)
     }
 }
 
-/* strict_sync.c: whether the next op would block (then what it waits for), and the execution of control and synchronisation. */
+/* strict_sync.c: whether the next op would block (then what it waits for), and the execution of control and
+ * synchronisation. */
 struct strict_block {
     uint32_t object;
     uint64_t have, need;

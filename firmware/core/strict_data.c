@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Strict data ops: every operand is resolved to a checked region (place, bounds, role, right to touch it), what is read must be
- * defined, then the kernel runs and what it wrote becomes defined. Ops with a row count of 0 touch nothing.
+ * Strict data ops: every operand is resolved to a checked region (place, bounds, role, right to touch it), what is read
+ * must be defined, then the kernel runs and what it wrote becomes defined. Ops with a row count of 0 touch nothing.
  */
 #include "firmware/core/strict.h"
 
@@ -46,7 +46,8 @@ static bool on_producer_side(const struct access *a, const struct tw_buffer *b, 
     return a->e->engine == b->producer && (!both || kind != 'R');
 }
 
-/* Byte offset inside the ring of a FIFO region, whose offset counts from the oldest published or the next unpublished page. */
+/* Byte offset inside the ring of a FIFO region, whose offset counts from the oldest published or the next unpublished
+ * page. */
 static int fifo_region(const struct access *a, const struct tw_operand *o, struct tw_extent extent, uint64_t offset,
                        uint64_t *ring) {
     const struct tw_buffer *b = &a->s->config.program->buffers[o->id];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Strict control flow, FIFO credit and semaphores. Blocking ops are asked first (tw_strict_blocked) and executed only when they pass,
- * so executing one merely records the right it grants.
+ * Strict control flow, FIFO credit and semaphores. Blocking ops are asked first (tw_strict_blocked) and executed only
+ * when they pass, so executing one merely records the right it grants.
  */
 #include "firmware/core/strict.h"
 

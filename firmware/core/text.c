@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The walk over a program's text (bind.h): one pass that decodes each op, checks its ids against the tables and follows the loops,
- * so that everything behind it may index without asking again.
+ * The walk over a program's text (bind.h): one pass that decodes each op, checks its ids against the tables and follows
+ * the loops, so that everything behind it may index without asking again.
  */
 #include "firmware/core/bind.h"
 #include "tilewright/range.h"

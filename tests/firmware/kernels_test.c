@@ -285,6 +285,9 @@ static void check_attention(struct fixture_random *r, const struct attention_cas
     uint32_t q_floats = c->heads * c->head_dim + 3;
     size_t state_floats = (size_t)c->rows * c->state_heads * (c->head_dim + 2), kv = (size_t)64 * c->head_dim;
     float *q = fixture_floats(r, (size_t)c->rows * q_floats), *keys = fixture_floats(r, kv);
+    for (size_t i = 0; c->wild && i < kv; i += 1 + fixture_below(r, 200)) {
+        keys[i] = fixture_below(r, 2) ? NAN : INFINITY; /* some positions that are seen */
+    }
     float *values = c->wild ? wild_floats(r, kv) : fixture_floats(r, kv), *s = fixture_floats(r, state_floats);
     stale(keys, values, c);
     struct tw_kargs init = {.p = {s}, .i = {c->state_heads, c->head_dim}, .rows = c->rows};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans on one thread: replay leaves the same bytes as strict execution, reads in place where that is sound and nowhere else, and
- * refuses what it cannot flatten.
+ * Plans on one thread: replay leaves the same bytes as strict execution, reads in place where that is sound and nowhere
+ * else, and refuses what it cannot flatten.
  */
 #include "tests/support/machine_run.h"
 #include "tests/support/tiny_decoder.h"
@@ -77,6 +77,38 @@ static void unaligned_tensors_are_copied(void **state) {
     struct tw_plan_stats stats = expect_equal(&c);
     assert_int_equal(stats.in_place_reads, 0);
     mb_destroy(d.m);
+}
+
+/* Both sites get page 0 of the Param, then site 1 alone gets page 1: site 0 must keep page 0. */
+static void a_multicast_to_some_leaves_the_others_alone(void **state) {
+    (void)state;
+    struct mb *m = mb_create(2, 1);
+    uint32_t param = mb_tensor(m, TW_ROLE_PARAM, TW_INIT_BLOB, 2, 16, 1);
+    uint32_t out = mb_tensor(m, TW_ROLE_OUTPUT, TW_INIT_NONE, 2, 16, 1);
+    uint32_t set = mb_siblings(m, 64), source = mb_fifo(m, 0, TW_ENGINE_LOAD, TW_ENGINE_STORE, 2, 64);
+    uint32_t second = mb_group(m, 1, 0, 2, 1), valid = mb_semaphore(m, 0, 0);
+    mb_fill(m, param);
+    for (uint32_t page = 0; page < 2; page++) {
+        mb_op(m, 0, L, RESERVE, F_(source), I_(1));
+        mb_op(m, 0, L, READ, T_(param, mb_at(0), mb_at(page * 64)), W_(source, mb_at(0)), I_(1), I_(64), I_(64),
+              I_(64));
+        mb_op(m, 0, L, PUSH, F_(source), I_(1));
+        mb_op(m, 0, S, WAIT, F_(source), I_(1));
+        mb_op(m, 0, S, MCAST, R_(source, mb_at(0)), I_(64), W_(set, mb_at(0)), I_(64), I_(64), X_(TW_NONE, 1),
+              G_(page ? second : 0));
+        mb_op(m, 0, S, POP, F_(source), I_(1));
+    }
+    mb_op(m, 0, S, MCAST_SET, S_(valid), G_(0));
+    for (uint32_t s = 0; s < 2; s++) {
+        mb_op(m, s, S, SEM_WAIT, S_(valid), A_(tw_affine_plus(mb_at(1), 0, 1)));
+        mb_op(m, s, S, WRITE, R_(set + s, mb_at(0)), I_(64), U_(out, mb_at(0), mb_at(s * 64)), I_(64), I_(64),
+              X_(TW_NONE, 1));
+    }
+    mb_freeze(m);
+    struct mr_case c = {m, NULL, NULL, 2};
+    assert_int_equal(expect_equal(&c).copies, 3);
+    assert_memory_equal(mb_data(m, out, 0), mb_data(m, param, 0), 128);
+    mb_destroy(m);
 }
 
 /* ---- in-place reads, one hazard each ---- */
@@ -487,6 +519,7 @@ int main(void) {
         cmocka_unit_test(weights_norms_and_caches_are_read_in_place),
         cmocka_unit_test(siblings_that_may_differ_get_a_copy_each),
         cmocka_unit_test(unaligned_tensors_are_copied),
+        cmocka_unit_test(a_multicast_to_some_leaves_the_others_alone),
         cmocka_unit_test(a_page_keeps_the_state_from_before_a_later_write),
         cmocka_unit_test(a_page_of_two_reads_is_copied),
         cmocka_unit_test(a_page_that_is_changed_in_place_is_copied),

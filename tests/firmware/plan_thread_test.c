@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans on real threads: the bytes do not depend on how many there are, and waits are few. Also run under the thread sanitizer.
+ * Plans on real threads: the bytes do not depend on how many there are, and waits are few. Also run under the thread
+ * sanitizer.
  */
 #include "tests/support/machine_run.h"
 #include "tests/support/tiny_decoder.h"
@@ -74,8 +75,38 @@ static void each_rendezvous_and_gather_costs_one_wait_a_thread(void **state) {
     mb_destroy(d.m);
 }
 
-/* Site 0 reads State into a page and says so; site 1, on another thread, overwrites the State; the page is used with no word to
- * site 1, so only a copy is safe. */
+/* Site 0 tells sites 1 and 2; site 1, having heard it, tells site 2: there the word of site 1 implies that of site 0. */
+static void a_wait_that_another_implies_is_dropped(void **state) {
+    (void)state;
+    struct mb *m = mb_create(3, 1);
+    uint32_t first = mb_semaphore(m, 0, 0), both = mb_semaphore(m, 0, 0);
+    struct tw_affine once = tw_affine_plus(mb_at(1), 0, 1);
+    for (uint32_t s = 0; s < 3; s++) {
+        uint32_t work = mb_buffer(m, s, TW_BUF_SCRATCH, 1, 64);
+        if (s == 1) {
+            mb_op(m, s, M, SEM_WAIT, S_(first), A_(once));
+        } else if (s == 2) {
+            mb_op(m, s, M, SEM_WAIT, S_(both), A_(tw_affine_plus(mb_at(2), 0, 2)));
+        }
+        mb_op(m, s, M, ATTN_INIT, W_(work, mb_at(0)), I_(1), I_(14), X_(TW_NONE, 1));
+    }
+    mb_op(m, 0, M, SEM_INC, S_(first), C_(1), I_(1));
+    mb_op(m, 0, M, SEM_INC, S_(both), C_(2), I_(1));
+    mb_op(m, 1, M, SEM_INC, S_(both), C_(2), I_(1));
+    mb_tensor(m, TW_ROLE_OUTPUT, TW_INIT_NONE, 1, 1, 1);
+    mb_freeze(m);
+    struct mr_case c = {m, NULL, NULL, 2};
+    struct tw_plan_stats stats;
+    struct mr_result fast = mr_fast(&c, 3, &stats);
+    assert_int_equal(fast.rc, 0);
+    assert_int_equal(stats.waits, 2);
+    assert_int_equal(stats.posts, 2);
+    free(fast.bytes);
+    mb_destroy(m);
+}
+
+/* Site 0 reads State into a page and says so; site 1, on another thread, overwrites the State; the page is used with no
+ * word to site 1, so only a copy is safe. */
 static void a_page_in_use_is_safe_from_writers_on_other_threads(void **state) {
     (void)state;
     struct mb *m = mb_create(2, 1);
@@ -132,6 +163,7 @@ int main(void) {
         cmocka_unit_test(separate_siblings_give_the_same_bytes_on_any_number_of_threads),
         cmocka_unit_test(copied_tensors_give_the_same_bytes_on_any_number_of_threads),
         cmocka_unit_test(each_rendezvous_and_gather_costs_one_wait_a_thread),
+        cmocka_unit_test(a_wait_that_another_implies_is_dropped),
         cmocka_unit_test(a_page_in_use_is_safe_from_writers_on_other_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

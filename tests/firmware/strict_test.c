@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The strict interpreter: every kind of fault is found, at the op that commits it, and every scheduler gives the same bytes.
+ * The strict interpreter: every kind of fault is found, at the op that commits it, and every scheduler gives the same
+ * bytes.
  */
 #include "tests/support/machine_run.h"
 #include "tests/support/tiny_decoder.h"

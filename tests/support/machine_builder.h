@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Programs of the tile machine by hand, for tests: append objects and ops, then run them strictly or by replay. Tensors get memory
- * of their own, so that each run starts from the same bytes. A mistake in the use of the builder aborts.
+ * Programs of the tile machine by hand, for tests: append objects and ops, then run them strictly or by replay. Tensors
+ * get memory of their own, so that each run starts from the same bytes. A mistake in the use of the builder aborts.
  */
 #ifndef TW_TESTS_MACHINE_BUILDER_H
 #define TW_TESTS_MACHINE_BUILDER_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small decoder by hand, one head a site, for tests of the tile machine: embedding lookup, layers in a constant loop with streamed
- * weights, cache writes, attention in a dynamic loop over key blocks, two all-gathers and a rendezvous a layer.
+ * A small decoder by hand, one head a site, for tests of the tile machine: embedding lookup, layers in a constant loop
+ * with streamed weights, cache writes, attention in a dynamic loop over key blocks, two all-gathers and a rendezvous a
+ * layer.
  */
 #ifndef TW_TESTS_TINY_DECODER_H
 #define TW_TESTS_TINY_DECODER_H

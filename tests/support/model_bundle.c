@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Compiles the shipped model into a folder of the test's own. */
+#include "tests/support/model_bundle.h"
+
+#include "compiler/compile.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct { char target[32], path[96]; } made[8];
+static uint32_t n_made;
+static char folder[64];
+
+static void die(const char *what, const tw_error *err) {
+    fprintf(stderr, "model bundle: %s: %s\n", what, err ? err->message : "");
+    abort();
+}
+
+const char *model_bundle(const char *target) {
+    for (uint32_t i = 0; i < n_made; i++) {
+        if (strcmp(made[i].target, target) == 0) {
+            return made[i].path;
+        }
+    }
+    if (!folder[0]) {
+        strcpy(folder, "/tmp/tw-model-XXXXXX");
+        if (!mkdtemp(folder)) {
+            die("no folder", NULL);
+        }
+    }
+    if (n_made == sizeof made / sizeof made[0]) {
+        die("too many targets", NULL);
+    }
+    struct tw_compile_options o = {.size = sizeof o, .host_sites = 2, .prefill_rows = 32, .target = target};
+    tw_error err = {0};
+    snprintf(made[n_made].target, sizeof made[0].target, "%s", target);
+    snprintf(made[n_made].path, sizeof made[0].path, "%s/%s.twb", folder, target);
+    if (tw_compile_file(SHIPPED_MODEL, made[n_made].path, &o, NULL, &err)) {
+        die(target, &err);
+    }
+    return made[n_made++].path;
+}
+
+void model_bundle_cleanup(void) {
+    while (n_made) {
+        unlink(made[--n_made].path);
+    }
+    if (folder[0]) {
+        rmdir(folder);
+        folder[0] = 0;
+    }
+}
+
+void rig_open(struct rig *r, const char *target, uint32_t n_threads, const struct tw_session_options *options) {
+    memset(r, 0, sizeof *r);
+    struct tw_device_options d = {.size = sizeof d, .n_threads = n_threads};
+    if (tw_device_open("emu", &d, &r->device, &r->err) ||
+        tw_decoder_open(model_bundle(target), 0, &r->decoder, &r->err) ||
+        tw_deploy(r->device, r->decoder, &r->deployment, &r->err) ||
+        tw_session_create(r->deployment, options, &r->session, &r->err)) {
+        die(target, &r->err);
+    }
+}
+
+void rig_close(struct rig *r) {
+    tw_session_destroy(r->session);
+    tw_deployment_destroy(r->deployment);
+    tw_decoder_close(r->decoder);
+    tw_device_close(r->device);
+}
