@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The pass order of the compiler, in one place:
  *
- *   import -> model -> arch -> graph -> [for each program: mid -> low -> section -> compose] -> bind -> verify -> emit
+ *   import -> model -> arch -> graph -> [for each program: mid -> low -> section -> compose] -> bind -> certify -> check -> emit
  *
  * Each program is first searched for its cheapest plan; a plan that does not fit the target's memory gives way to the next one, the last
  * being the plainest, and a prefill program that fits in no form is tried again with half the rows.
@@ -10,6 +10,7 @@
 
 #include "compiler/arch/arch.h"
 #include "compiler/emit/emit.h"
+#include "compiler/spatial/certify.h"
 #include "compiler/spatial/compose.h"
 #include "compiler/spatial/section.h"
 #include "loader/hash.h"
@@ -34,6 +35,7 @@ struct planned {
     struct tw_low *lows;       /* by region */
     struct tw_unit **sections; /* by region */
     struct tw_unit *program;
+    struct tw_certificate certificate;
 };
 
 struct compilation {
@@ -76,13 +78,12 @@ static int check_options(const struct compilation *c, tw_error *err) {
 #define KIB ((uint64_t)1 << 10)
 
 uint64_t tw_compile_memory(const struct tw_hparams *h, uint32_t n_sites) {
-    uint64_t program = 4096 * KIB;  /* the search */
-    program += n_sites * 128 * KIB; /* storages, buffers, stages, code */
-    program += ((uint64_t)h->n_kv_heads + n_sites) * 8 *
-               KIB;                          /* attention's code: by key head, and by site that has a part of one */
-    uint64_t layers = h->n_layers * 8 * KIB; /* symbols */
+    const uint64_t search = 4096 * KIB, site = 128 * KIB; /* storages, buffers, stages, code */
+    const uint64_t head = 8 * KIB, layer = 8 * KIB;       /* attention's code; symbols */
+    uint64_t heads = (uint64_t)h->n_kv_heads + n_sites;   /* each site may have a part of one head's work */
     uint64_t widest = (uint64_t)h->dim + h->hidden + (uint64_t)h->n_heads * h->head_dim;
-    return 2 * program + layers + 2 * widest * TW_PANEL_ROWS * 4; /* last: panels that pieces of the file cut */
+    uint64_t panels = 2 * widest * TW_PANEL_ROWS * 4; /* that pieces of the file cut, and rows to convert */
+    return 2 * (search + n_sites * site + heads * head) + h->n_layers * layer + panels;
 }
 
 static int check_memory(const struct compilation *c, const char *path, tw_error *err) {
@@ -241,12 +242,21 @@ static int plan_prefill(struct compilation *c, tw_error *err) {
 
 static int plan_all(struct compilation *c, tw_error *err) {
     int rc = plan_program(c, &c->decode, "decode", 1, err);
-    return rc ? rc : plan_prefill(c, err);
+    rc = rc ? rc : plan_prefill(c, err);
+    if (rc == 0 && err) {
+        memset(err, 0, sizeof *err); /* attempts that did not fit are no failure */
+    }
+    return rc;
 }
 
-static int verify_whole(struct planned *p, tw_error *err) {
+/* The proof is made on the whole and checked, by the loader's own checker, before anything is written. */
+static int prove_whole(struct compilation *c, struct planned *p, tw_error *err) {
     struct tw_program program = tw_unit_program(p->program);
-    return tw_verify_program(&program, NULL, err);
+    int rc = tw_verify_program(&program, NULL, err);
+    if (rc == 0) {
+        rc = tw_certify(&c->mem, &program, &p->certificate, err);
+    }
+    return rc ? rc : tw_check_order(&program, &p->certificate, NULL, err);
 }
 
 static char *plan_text(const struct compilation *c) {
@@ -301,11 +311,13 @@ static int emit_all(struct compilation *c, const char *path, struct tw_emit_tota
         return tw_fail(err, TW_E_NOMEM, "%s: no memory for the plan's text", path);
     }
     struct tw_emit_spec spec = tw_emit_bind(&in, totals);
-    int rc = verify_whole(&c->decode, err);
+    int rc = prove_whole(c, &c->decode, err);
     if (rc == 0) {
-        rc = verify_whole(&c->prefill, err);
+        rc = prove_whole(c, &c->prefill, err);
     }
     if (rc == 0) {
+        struct tw_certificate certificates[2] = {c->decode.certificate, c->prefill.certificate};
+        in.certificates = certificates;
         rc = tw_emit_bundle(&in, &spec, path, err);
     }
     free(plan);
@@ -410,8 +422,25 @@ static int hash_file(struct tw_hash *h, const char *path, tw_error *err) {
         size_t n = fseeko(f, (off_t)at, SEEK_SET) == 0 ? fread(block, 1, sizeof block, f) : 0;
         tw_hash_update(h, block, n);
     }
+    int failed = ferror(f);
     fclose(f);
-    return 0;
+    return failed ? tw_fail(err, TW_E_IO, "%s: cannot be read", path) : 0;
+}
+
+/* A llama2.c checkpoint finds a tokenizer beside itself, whose vocabulary is part of what is compiled. (A checkpoint that does not open is
+ * left for the compilation to refuse.) */
+static void hash_found_tokenizer(struct tw_hash *h, const char *path) {
+    struct tw_model m = {0};
+    char magic[4] = "";
+    FILE *f = fopen(path, "rb");
+    size_t n = f ? fread(magic, 1, sizeof magic, f) : 0;
+    if (f) {
+        fclose(f);
+    }
+    if (n == sizeof magic && memcmp(magic, "GGUF", sizeof magic) != 0 && tw_model_open(path, NULL, &m, NULL) == 0) {
+        tw_hash_update(h, m.vocab, m.vocab_bytes);
+    }
+    tw_model_close(&m);
 }
 
 int tw_compile_key(const char *model_path, const struct tw_compile_options *options, char key_hex[65], tw_error *err) {
@@ -434,6 +463,8 @@ int tw_compile_key(const char *model_path, const struct tw_compile_options *opti
     rc = hash_file(&h, model_path, err);
     if (rc == 0 && c.options.tokenizer) {
         rc = hash_file(&h, c.options.tokenizer, err);
+    } else if (rc == 0) {
+        hash_found_tokenizer(&h, model_path);
     }
     tw_hash_final(&h, digest);
     for (unsigned i = 0; i < TW_HASH_BYTES; i++) {

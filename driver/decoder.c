@@ -224,7 +224,7 @@ static const struct {
     const char *name, *text;
 } rules[] = {{"", ""},
 #define TW_X(number, name, text) {#name, text},
-             TW_RULES(TW_X)
+             TW_RULES(TW_X) TW_ORDER_RULES(TW_X)
 #undef TW_X
 };
 #define N_RULES ((uint32_t)(sizeof rules / sizeof rules[0]) - 1)
@@ -237,19 +237,16 @@ const char *tw_rule_text(uint32_t rule) {
     return rule >= 1 && rule <= N_RULES ? rules[rule].text : NULL;
 }
 
-int tw_decoder_verify(const tw_decoder *decoder, struct tw_rules_info *info, tw_error *err) {
+int tw_decoder_verify(tw_decoder *decoder, struct tw_rules_info *info, tw_error *err) {
     struct tw_rules_info i = {.size = info ? info->size : 0, .n_rules = N_RULES};
-    int code = 0;
-    for (uint32_t p = 0; p < decoder->bundle.n_programs && !code; p++) {
-        struct tw_verify_report report = {.failed_rule = 0};
-        code = tw_verify_program(&decoder->bundle.programs[p], &report, err);
-        for (uint32_t r = 1; r <= N_RULES; r++) {
-            i.checked[r] += report.checked[r];
-        }
-        i.failed_rule = (uint32_t)report.failed_rule;
+    struct tw_verify_report report = {.failed_rule = 0};
+    int code = tw_bundle_check_rules(&decoder->bundle, &report, err);
+    for (uint32_t r = 1; r <= N_RULES; r++) {
+        i.checked[r] = report.checked[r];
     }
+    i.failed_rule = (uint32_t)report.failed_rule;
     if (info) {
         give(info, info->size, &i, sizeof i);
     }
-    return code ? tw_error_prefix(err, decoder->bundle.path) : 0;
+    return code;
 }

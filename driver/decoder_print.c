@@ -23,6 +23,9 @@ int tw_decoder_print(const tw_decoder *decoder, const char *program, FILE *out, 
     for (uint32_t i = 0; i < decoder->bundle.n_programs && !code; i++) {
         const struct tw_program *p = &decoder->bundle.programs[i];
         if (!program || strcmp(p->name, program) == 0) {
+            if (found) {
+                fputc('\n', out);
+            }
             found = true;
             code = tw_program_print_file(p, TW_PRINT_ALL, out, err);
         }

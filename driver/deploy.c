@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deploying: checks that bundle and device fit, places the parameter segments and the programs' blobs. What a sequence owns
- * (state, inputs and outputs, binding rows, prepared programs) comes with each session.
+ * Deploying: checks that bundle and device fit, places the parameter segments and the programs' blobs. What a sequence
+ * owns (state, inputs and outputs, binding rows, prepared programs) comes with each session.
  */
 #include "driver/deploy.h"
 

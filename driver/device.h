@@ -19,8 +19,8 @@ struct tw_device {
 };
 
 /* One request. The answer's payload is copied to out (out_bytes, exactly what the opcode answers with), its address to
- * *out_address (may be NULL). A refusal fills *failure (may be NULL) and gives its code. Errors: what the device answered;
- * DEVICE_LOST, TIMEOUT, PROTOCOL (the answer does not fit the request). */
+ * *out_address (may be NULL). A refusal fills *failure (may be NULL) and gives its code. Errors: what the device
+ * answered; DEVICE_LOST, TIMEOUT, PROTOCOL (the answer does not fit the request). */
 struct tw_device_call {
     enum tw_wire_opcode opcode;
     uint64_t address;

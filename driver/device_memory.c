@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Device memory as the driver uses it: allocations, transfers cut into messages, and constant bytes placed without a copy
- * where the device sees the host's memory.
+ * Device memory as the driver uses it: allocations, transfers cut into messages, and constant bytes placed without a
+ * copy where the device sees the host's memory.
  */
 #include "driver/device.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sessions: one sequence's memory on the device, and tokens fed in steps of the programs: as many as a prefill step takes while
- * two or more are left, else one by the decode program.
+ * Sessions: one sequence's memory on the device, and tokens fed in steps of the programs: as many as a prefill step
+ * takes while two or more are left, else one by the decode program.
  */
 #include "driver/session.h"
 
@@ -58,6 +58,19 @@ static int make_bindings(struct tw_session *s, tw_error *err) {
     return code ? code : tw_device_write(s->deployment->device, s->bind_address, s->bind, n * sizeof *s->bind, err);
 }
 
+static int make_interrupt(struct tw_session *s, tw_error *err) {
+    struct tw_device *device = s->deployment->device;
+    s->interrupt = &s->own_interrupt;
+    if (!tw_device_map(device, s->bind_address, 8)) {
+        return 0; /* nothing that the device could look at */
+    }
+    int code = tw_device_alloc(device, sizeof *s->interrupt, 64, true, &s->interrupt_address, err);
+    if (!code) {
+        s->interrupt = tw_device_map(device, s->interrupt_address, sizeof *s->interrupt);
+    }
+    return code;
+}
+
 static int make_programs(struct tw_session *s, const struct tw_session_options *o, tw_error *err) {
     int code = tw_session_load_program(s, "decode", o, &s->decode, err);
     if (!code && !s->decode.program) {
@@ -89,6 +102,7 @@ int tw_session_create(tw_deployment *deployment, const struct tw_session_options
     s->n_ctx = o->n_ctx ? o->n_ctx : note->n_ctx;
     code = make_segments(s, err);
     code = code ? code : make_bindings(s, err);
+    code = code ? code : make_interrupt(s, err);
     code = code ? code : make_programs(s, o, err);
     if (code) {
         tw_session_destroy(s);
@@ -106,6 +120,7 @@ void tw_session_destroy(tw_session *s) {
     tw_session_unload_program(s, &s->prefill);
     tw_session_unload_program(s, &s->decode);
     tw_device_free(s->deployment->device, s->bind_address);
+    tw_device_free(s->deployment->device, s->interrupt_address);
     for (uint32_t i = 0; s->segment_address && i < b->n_segments; i++) {
         if (b->segments[i].kind != TW_SEG_PARAM) {
             tw_device_free(s->deployment->device, s->segment_address[i]);
@@ -131,12 +146,17 @@ void tw_session_get_info(const tw_session *s, struct tw_session_info *info) {
     memcpy(info, &i, info->size < sizeof i ? info->size : sizeof i);
 }
 
-static int check_feed(const struct tw_session *s, const uint32_t *ids, size_t n, tw_error *err) {
+int tw_session_check_feed(const struct tw_session *s, const uint32_t *ids, size_t n, tw_error *err) {
     if (s->broken) {
         return tw_fail(err, TW_E_FAULT, "session: a step failed before; create a new session");
     }
     if (n == 0) {
         return tw_fail(err, TW_E_USAGE, "session: no tokens to feed");
+    }
+    if (n > s->n_ctx - s->position) {
+        return tw_fail(err, TW_E_CONTEXT_FULL,
+                       "the context is full: %zu more tokens at position %u of %u; use a larger context (-c)", n,
+                       s->position, s->n_ctx);
     }
     for (size_t i = 0; i < n; i++) {
         if (ids[i] >= s->n_vocab) {
@@ -144,16 +164,11 @@ static int check_feed(const struct tw_session *s, const uint32_t *ids, size_t n,
                            s->n_vocab);
         }
     }
-    if (n > s->n_ctx - s->position) {
-        return tw_fail(err, TW_E_CONTEXT_FULL,
-                       "the context is full: %zu more tokens at position %u of %u; use a larger context (-c)", n,
-                       s->position, s->n_ctx);
-    }
     return 0;
 }
 
 int tw_session_feed(tw_session *s, const uint32_t *ids, size_t n, tw_error *err) {
-    int code = check_feed(s, ids, n, err);
+    int code = tw_session_check_feed(s, ids, n, err);
     while (!code && n) {
         bool chunked = n > 1 && s->chunk > 1;
         uint32_t rows = !chunked ? 1 : n < s->chunk ? (uint32_t)n : s->chunk;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A session's programs: binds the inputs and the output by name, lays out the one request that steps it, and turns a fault
- * into a line that names section and graph operation.
+ * A session's programs: binds the inputs and the output by name, lays out the one request that steps it, and turns a
+ * fault into a line that names section and graph operation.
  */
 #include "driver/session.h"
 
@@ -56,7 +56,7 @@ static int lay_out_request(struct tw_session *s, struct session_program *out, ui
     static const char *const name[IN_COUNT] = {"ids", "pos", "rows", "end"};
     const struct tw_program *p = out->program;
     struct tw_wire_input in[IN_COUNT];
-    uint32_t which[IN_COUNT], n = 0, data = 0;
+    uint32_t which[IN_COUNT], number[IN_COUNT] = {TW_NONE, TW_NONE, TW_NONE, TW_NONE}, n = 0, data = 0;
     for (uint32_t i = 0; i < IN_COUNT; i++) {
         uint32_t bytes = (i == IN_IDS ? p->rows : 1) * 4;
         uint64_t address;
@@ -66,20 +66,30 @@ static int lay_out_request(struct tw_session *s, struct session_program *out, ui
         }
         if (address) {
             in[n] = (struct tw_wire_input){.address = address, .bytes = bytes};
-            which[n++] = i;
+            which[n] = i;
+            number[i] = n++;
             data += bytes;
         }
     }
     struct tw_wire_run run = {
-        .program = out->number, .n_steps = 1, .scheduler = scheduler, .n_inputs = n, .seed = seed};
+        .program = out->number, .n_steps = 1, .scheduler = (uint16_t)scheduler, .n_inputs = n, .seed = seed};
     uint32_t at = (uint32_t)(sizeof run + n * sizeof in[0]);
+    uint32_t tail = (at + data + 7) / 8 * 8;
     out->request_bytes = at + data;
-    out->request = calloc(1, out->request_bytes);
+    out->request = calloc(1, tail + sizeof *out->greedy);
     if (!out->request) {
         return tw_fail(err, TW_E_NOMEM, "session: out of memory");
     }
     memcpy(out->request, &run, sizeof run);
     memcpy(out->request + sizeof run, in, n * sizeof in[0]);
+    out->greedy = (struct tw_wire_greedy *)(void *)(out->request + tail);
+    *out->greedy = (struct tw_wire_greedy){.logits = out->logits_address,
+                                           .abort = s->interrupt_address,
+                                           .n_vocab = s->n_vocab,
+                                           .limit = s->n_ctx,
+                                           .ids = number[IN_IDS],
+                                           .pos = number[IN_POS],
+                                           .end = number[IN_END]};
     for (uint32_t i = 0; i < n; i++) {
         out->input[which[i]] = (uint32_t *)(void *)(out->request + at);
         at += in[i].bytes;
@@ -152,7 +162,7 @@ static const char *span_of(const struct tw_program *p, uint32_t stage) {
 }
 
 /* "decode: fault Undefined at site 3, math, op 12 (matmul), section layer, layer.attn_q: have 4, need 8" */
-static int explain_fault(const struct session_program *p, const struct tw_wire_failure *f, int code, tw_error *err) {
+int tw_session_explain(const struct session_program *p, const struct tw_wire_failure *f, int code, tw_error *err) {
     const struct tw_program *prog = p->program;
     if (f->site == TW_NONE || f->stage >= prog->n_stages) {
         return tw_error_prefix(err, prog->name);
@@ -164,7 +174,7 @@ static int explain_fault(const struct session_program *p, const struct tw_wire_f
                    (unsigned long long)f->have, (unsigned long long)f->need);
 }
 
-static int fetch_logits(struct tw_session *s, const struct session_program *p, tw_error *err) {
+int tw_session_fetch_logits(struct tw_session *s, const struct session_program *p, tw_error *err) {
     if (p->logits_mapped) {
         s->logits = p->logits_mapped;
         return 0;
@@ -174,8 +184,8 @@ static int fetch_logits(struct tw_session *s, const struct session_program *p, t
     return code;
 }
 
-int tw_session_step(struct tw_session *s, struct session_program *p, const uint32_t *ids, uint32_t rows,
-                    tw_error *err) {
+void tw_session_set_inputs(const struct tw_session *s, const struct session_program *p, const uint32_t *ids,
+                           uint32_t rows) {
     const uint32_t value[IN_COUNT] = {0, s->position, rows, s->position + rows};
     memcpy(p->input[IN_IDS], ids, rows * sizeof *ids);
     memset(p->input[IN_IDS] + rows, 0, (p->rows - rows) * sizeof *ids);
@@ -184,6 +194,11 @@ int tw_session_step(struct tw_session *s, struct session_program *p, const uint3
             *p->input[i] = value[i];
         }
     }
+}
+
+int tw_session_step(struct tw_session *s, struct session_program *p, const uint32_t *ids, uint32_t rows,
+                    tw_error *err) {
+    tw_session_set_inputs(s, p, ids, rows);
     struct tw_wire_done done;
     struct tw_wire_failure failure = {.site = TW_NONE, .stage = TW_NONE};
     struct tw_device_call call = {.opcode = TW_WIRE_RUN,
@@ -193,7 +208,7 @@ int tw_session_step(struct tw_session *s, struct session_program *p, const uint3
                                   .out_bytes = sizeof done,
                                   .failure = &failure};
     int code = tw_device_call(s->deployment->device, &call, err);
-    code = code ? explain_fault(p, &failure, code, err) : fetch_logits(s, p, err);
+    code = code ? tw_session_explain(p, &failure, code, err) : tw_session_fetch_logits(s, p, err);
     if (code) {
         s->broken = true;
         s->logits = NULL;

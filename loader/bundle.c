@@ -8,15 +8,44 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static int check_rules(const struct tw_bundle *bundle, tw_error *err) {
-    for (uint32_t i = 0; i < bundle->n_programs; i++) {
-        int rc = tw_verify_program(&bundle->programs[i], NULL, err);
-        if (rc != 0) {
-            tw_error_prefix(err, bundle->path);
-            return rc;
+static void add_report(struct tw_verify_report *sum, const struct tw_verify_report *one) {
+    for (size_t r = 0; sum && r < sizeof sum->checked / sizeof *sum->checked; r++) {
+        sum->checked[r] += one->checked[r];
+    }
+    if (sum) {
+        sum->failed_rule = one->failed_rule ? one->failed_rule : sum->failed_rule;
+    }
+}
+
+static int find_certificates(struct tw_bundle *bundle, tw_error *err) {
+    uint64_t size;
+    const void *section = tw_elf_content(&tw_owner(bundle)->elf, TW_SEC_CERT, &size);
+    bundle->certificates = calloc(bundle->n_programs, sizeof *bundle->certificates);
+    if (!bundle->certificates) {
+        return tw_fail(err, TW_E_NOMEM, "no memory for %u certificates", bundle->n_programs);
+    }
+    return tw_certificate_open(section, (size_t)size, bundle->programs, bundle->n_programs, bundle->certificates, err);
+}
+
+int tw_bundle_check_rules(struct tw_bundle *bundle, struct tw_verify_report *report, tw_error *err) {
+    int rc = 0;
+    for (uint32_t i = 0; i < bundle->n_programs && rc == 0; i++) {
+        struct tw_verify_report one = {.failed_rule = 0};
+        rc = tw_verify_program(&bundle->programs[i], &one, err);
+        add_report(report, &one);
+    }
+    if (rc == 0 && !bundle->certificates) {
+        rc = find_certificates(bundle, err);
+        if (rc == TW_E_VERIFY && report) {
+            report->failed_rule = TW_ORDER_certificate;
         }
     }
-    return 0;
+    for (uint32_t i = 0; i < bundle->n_programs && rc == 0; i++) {
+        struct tw_verify_report one = {.failed_rule = 0};
+        rc = tw_check_order(&bundle->programs[i], &bundle->certificates[i], &one, err);
+        add_report(report, &one);
+    }
+    return rc ? tw_error_prefix(err, bundle->path) : 0;
 }
 
 static int read_parts(struct tw_bundle *bundle, unsigned flags, tw_error *err) {
@@ -28,7 +57,7 @@ static int read_parts(struct tw_bundle *bundle, unsigned flags, tw_error *err) {
     rc = rc ? rc : tw_parts_symbols(bundle, err);
     rc = rc ? rc : tw_parts_bind(bundle, err);
     rc = rc ? rc : tw_parts_check_hash(bundle, flags & TW_BUNDLE_CHECK_HASH, err);
-    return rc || (flags & TW_BUNDLE_NO_RULES) ? rc : check_rules(bundle, err);
+    return rc || (flags & TW_BUNDLE_NO_RULES) ? rc : tw_bundle_check_rules(bundle, NULL, err);
 }
 
 static int make_owner(const char *name, struct tw_bundle *bundle, tw_error *err) {
@@ -106,6 +135,7 @@ void tw_bundle_close(struct tw_bundle *bundle) {
     free(bundle->segments);
     free(bundle->bind);
     free(bundle->symbols);
+    free(bundle->certificates);
     if (owner) {
         tw_elf_finish(&owner->elf);
         free(owner->streams);

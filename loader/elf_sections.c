@@ -164,7 +164,7 @@ static int check_links(const struct tw_elf *elf, tw_error *err) {
                        "%s: sh_entsize of .rela.tw.bind %llu or .symtab %llu, or first global %u, is wrong", elf->name,
                        (unsigned long long)rela->sh_entsize, (unsigned long long)symtab->sh_entsize, symtab->sh_info);
     }
-    static const enum tw_section_id reserved[] = {TW_SEC_INIT, TW_SEC_CERT, TW_SEC_SIGNATURE};
+    static const enum tw_section_id reserved[] = {TW_SEC_INIT, TW_SEC_SIGNATURE};
     for (uint32_t k = 0; k < sizeof reserved / sizeof *reserved; k++) {
         uint32_t i = elf->fixed[reserved[k]];
         if (i != 0 && elf->sections[i].sh_size != 0) {

@@ -6,6 +6,7 @@
 #ifndef TW_LOADER_H
 #define TW_LOADER_H
 
+#include "loader/certificate.h"
 #include "tilewright/bundle.h"
 #include "tilewright/error.h"
 #include "tilewright/machine.h"
@@ -49,7 +50,8 @@ struct tw_bundle {
     struct tw_symbol *symbols;
     const void *vocab; /* blob or NULL */
     size_t vocab_bytes;
-    const char *plan, *origin; /* text, NUL-terminated or NULL */
+    struct tw_certificate *certificates; /* of each program; NULL if opened with NO_RULES */
+    const char *plan, *origin;           /* text, NUL-terminated or NULL */
     void *owner;
 };
 
@@ -64,6 +66,10 @@ int tw_bundle_open(const char *path, unsigned flags, struct tw_bundle *out, tw_e
 int tw_bundle_open_memory(const char *name, const void *bytes, size_t size, unsigned flags, struct tw_bundle *out,
                           tw_error *err);
 void tw_bundle_close(struct tw_bundle *bundle);
+
+/* Every rule for every program, as an open without NO_RULES does. `report` (may be NULL; zeroed by the caller) gets the
+ * sums of all programs. 0, or VERIFY naming file and rule; NOMEM. */
+int tw_bundle_check_rules(struct tw_bundle *bundle, struct tw_verify_report *report, tw_error *err);
 
 /* The program of that name, or NULL. */
 const struct tw_program *tw_bundle_program(const struct tw_bundle *bundle, const char *name);

@@ -6,24 +6,32 @@
 #define TW_LOADER_PRINT_INTERNAL_H
 
 #include "loader/print_program.h"
+#include "loader/text_tables.h"
 
 struct tw_printer {
     const struct tw_program *program;
     tw_program_line *line;
     void *ctx;
-    int rc; /* of the first line that was refused */
-    size_t used;
-    char text[2048]; /* a line that does not fit is cut */
+    int rc; /* of the first line that was refused, or NOMEM */
+    size_t used, room;
+    char *text; /* `first`, or an allocation where a name made a line too long for it */
+    char first[2048];
 };
 
+/* At most 255 bytes at once. */
 void tw_print_text(struct tw_printer *p, const char *format, ...)
 #if defined(__GNUC__)
     __attribute__((format(printf, 2, 3)))
 #endif
     ;
-/* A name from the string table; kind and id if it is empty or missing. */
-void tw_print_name(struct tw_printer *p, uint32_t name, char kind, uint32_t id);
+/* The string at `name`, in quotes where it is no word; '-' if it lies outside the string table. */
+void tw_print_name(struct tw_printer *p, uint32_t name);
+/* "name@id" of a record of that table; "@id" if there is no such record, or it has no name. */
+void tw_print_reference(struct tw_printer *p, enum tw_text_table table, uint32_t id);
 void tw_print_end(struct tw_printer *p);
+
+/* One record's line. `record` is of the kind of `table`; id is not printed of the PROGRAM. */
+void tw_print_record(struct tw_printer *p, enum tw_text_table table, uint32_t id, const void *record);
 
 /* print_ops.c */
 void tw_print_streams(struct tw_printer *p);

@@ -1,175 +1,181 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prints a program's tables, one record a line, and drives the printing of its streams. A line is built in one buffer and
- * handed to the caller's function. */
+ * Prints a program's tables, one record a line by the tables of text_tables.h, and drives the printing of its streams. A
+ * line is built in one buffer and handed to the caller's function. */
 #include "loader/print_internal.h"
 
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
-void tw_print_text(struct tw_printer *p, const char *format, ...) {
-    size_t room = sizeof p->text - 1 - p->used; /* one byte stays for the newline */
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(p->text + p->used, room, format, args);
-    va_end(args);
-    if (n > 0) {
-        p->used += (size_t)n < room ? (size_t)n : room - 1;
+/* ---- the line ------------------------------------------------------------------------------------- */
+
+/* Room for `bytes` more and a newline. False, with the line given up, if memory ran out. */
+static bool make_room(struct tw_printer *p, size_t bytes) {
+    if (p->rc != 0 || bytes < p->room - p->used) {
+        return p->rc == 0;
+    }
+    size_t room = p->room;
+    while (room - p->used <= bytes) {
+        room *= 2;
+    }
+    char *text = p->text == p->first ? malloc(room) : realloc(p->text, room);
+    if (!text) {
+        p->rc = TW_E_NOMEM;
+        return false;
+    }
+    if (p->text == p->first) {
+        memcpy(text, p->first, p->used);
+    }
+    p->text = text;
+    p->room = room;
+    return true;
+}
+
+static void add(struct tw_printer *p, const char *text, size_t bytes) {
+    if (make_room(p, bytes)) {
+        memcpy(p->text + p->used, text, bytes);
+        p->used += bytes;
     }
 }
 
-/* Bytes of a file's string that could end the line or the name are shown as '?'. */
-void tw_print_name(struct tw_printer *p, uint32_t name, char kind, uint32_t id) {
-    uint32_t limit = p->program->strings ? p->program->strings_bytes : 0;
-    const char *s = p->program->strings;
-    if (name >= limit || s[name] == 0) {
-        tw_print_text(p, "%c%u", kind, id);
-        return;
-    }
-    for (uint32_t i = name; i < limit && s[i] != 0 && i - name < 100; i++) {
-        unsigned char c = (unsigned char)s[i];
-        tw_print_text(p, "%c", c <= 0x20 || c == 0x7F ? '?' : c);
+void tw_print_text(struct tw_printer *p, const char *format, ...) {
+    char piece[256];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(piece, sizeof piece, format, args);
+    va_end(args);
+    if (n > 0) {
+        add(p, piece, (size_t)n < sizeof piece ? (size_t)n : sizeof piece - 1);
     }
 }
 
 void tw_print_end(struct tw_printer *p) {
-    p->text[p->used++] = '\n';
+    add(p, "\n", 1);
     if (p->rc == 0) {
         p->rc = p->line(p->ctx, p->text, p->used);
     }
     p->used = 0;
 }
 
-static const char *one_of(uint32_t value, const char *const *names, uint32_t n) {
-    return value < n ? names[value] : "?";
-}
+/* ---- names ---------------------------------------------------------------------------------------- */
 
-static void print_tensors(struct tw_printer *p) {
-    static const char *const role[] = {"input", "param", "output", "state", "activation"};
-    static const char *const packing[] = {"row", "panel16", "keys", "values"};
-    static const char *const init[] = {"none", "zero", "blob"};
-    for (uint32_t i = 0; i < p->program->n_tensors; i++) {
-        const struct tw_tensor *t = &p->program->tensors[i];
-        tw_print_text(p, "tensor %u ", i);
-        tw_print_name(p, t->name, 't', i);
-        tw_print_text(p, " %s %s[%u, %u] %s bytes=%llu", one_of(t->role, role, 5), tw_dtype_name(t->dtype), t->rows,
-                      t->cols, one_of(t->packing, packing, 4), (unsigned long long)t->bytes);
-        if (t->head_dim) {
-            tw_print_text(p, " head_dim=%u", t->head_dim);
+static void print_quoted(struct tw_printer *p, const char *s, size_t n) {
+    add(p, "\"", 1);
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)s[i];
+        if (c < 0x20 || c >= 0x7F) {
+            tw_print_text(p, "\\x%02x", c);
+        } else {
+            tw_print_text(p, c == '"' || c == '\\' ? "\\%c" : "%c", c);
         }
-        tw_print_text(p, " bind=%u+%u init=%s", t->bind_first, t->bind_count, one_of(t->init, init, 3));
-        tw_print_end(p);
     }
+    add(p, "\"", 1);
 }
 
-static void print_buffers(struct tw_printer *p) {
-    static const char *const kind[] = {"fifo", "resident", "scratch"};
-    for (uint32_t i = 0; i < p->program->n_buffers; i++) {
-        const struct tw_buffer *b = &p->program->buffers[i];
-        tw_print_text(p, "buffer %u ", i);
-        tw_print_name(p, b->name, 'b', i);
-        tw_print_text(p, " site %u %s %s %u x %llu at %llu", b->site, one_of(b->kind, kind, 3), tw_dtype_name(b->dtype),
-                      b->pages, (unsigned long long)b->page_bytes, (unsigned long long)b->offset);
-        if (b->kind == TW_BUF_FIFO) {
-            tw_print_text(p, " %s -> %s", tw_engine_name(b->producer), tw_engine_name(b->consumer));
-        }
-        if (b->mem_class) {
-            tw_print_text(p, " class=%u", b->mem_class);
-        }
-        if (b->sibling_base != TW_NONE) {
-            tw_print_text(p, " siblings=%u", b->sibling_base);
-        }
-        if (b->tensor < p->program->n_tensors) {
-            tw_print_text(p, " of ");
-            tw_print_name(p, p->program->tensors[b->tensor].name, 't', b->tensor);
-        }
-        tw_print_end(p);
+static void print_string(struct tw_printer *p, const char *s, size_t n) {
+    bool word = n > 0;
+    for (size_t i = 0; i < n && word; i++) {
+        word = tw_text_is_word((unsigned char)s[i], i == 0);
     }
-}
-
-static void print_groups(struct tw_printer *p) {
-    for (uint32_t i = 0; i < p->program->n_groups; i++) {
-        const struct tw_group *g = &p->program->groups[i];
-        tw_print_text(p, "group %u chip %u x=%u..%u y=%u..%u network=%u", i, g->chip, g->x0, g->x1, g->y0, g->y1,
-                      g->network);
-        tw_print_end(p);
-    }
-}
-
-static void print_semaphores(struct tw_printer *p) {
-    static const char *const role[] = {"ready", "valid", "gather", "release"};
-    for (uint32_t i = 0; i < p->program->n_semaphores; i++) {
-        const struct tw_semaphore *s = &p->program->semaphores[i];
-        tw_print_text(p, "semaphore %u ", i);
-        tw_print_name(p, s->name, 's', i);
-        tw_print_text(p, " %s group=%u initial=%u", one_of(s->role, role, 4), s->group, s->initial);
-        tw_print_end(p);
-    }
-}
-
-static void print_trips(struct tw_printer *p) {
-    for (uint32_t i = 0; i < p->program->n_trips; i++) {
-        const struct tw_trip *t = &p->program->trips[i];
-        tw_print_text(p, "trip %u ", i);
-        tw_print_name(p, t->name, 'n', i);
-        tw_print_text(p, " = (");
-        tw_print_name(p, t->input < p->program->n_tensors ? p->program->tensors[t->input].name : TW_NONE, 't',
-                      t->input);
-        tw_print_text(p, " + %u) / %u, max %u", t->add, t->div, t->max);
-        tw_print_end(p);
-    }
-}
-
-static void print_id(struct tw_printer *p, const char *label, uint32_t id) {
-    if (id == TW_NONE) {
-        tw_print_text(p, " %s=-", label);
+    if (word) {
+        add(p, s, n);
     } else {
-        tw_print_text(p, " %s=%u", label, id);
+        print_quoted(p, s, n);
     }
 }
 
-static void print_spans(struct tw_printer *p) {
-    for (uint32_t i = 0; i < p->program->n_spans; i++) {
-        const struct tw_span *s = &p->program->spans[i];
-        tw_print_text(p, "section %u ", i);
-        tw_print_name(p, s->name, 'c', i);
-        tw_print_text(p, " repeat=%u buffers=%u+%u semaphores=%u+%u stages=%u+%u edges=%u+%u", s->repeat,
-                      s->first_buffer, s->n_buffers, s->first_semaphore, s->n_semaphores, s->first_stage, s->n_stages,
-                      s->first_edge, s->n_edges);
-        print_id(p, "local", s->local);
-        print_id(p, "gather", s->gather);
-        print_id(p, "release", s->release);
-        tw_print_end(p);
+/* The string at `name` and its length; NULL outside of the table. A last string without its NUL ends with the table. */
+static const char *string_at(const struct tw_program *g, uint32_t name, size_t *n) {
+    if (!g->strings || name >= g->strings_bytes) {
+        return NULL;
+    }
+    *n = strnlen(g->strings + name, g->strings_bytes - name);
+    return g->strings + name;
+}
+
+void tw_print_name(struct tw_printer *p, uint32_t name) {
+    size_t n;
+    const char *s = string_at(p->program, name, &n);
+    if (s) {
+        print_string(p, s, n);
+    } else {
+        tw_print_text(p, "-");
     }
 }
 
-static void print_stages(struct tw_printer *p) {
-    static const char *const kind[] = {"load", "store", "recv", "compute", "sync"};
-    static const char *const handshake[] = {"credit", "semaphore", "barrier"};
-    for (uint32_t i = 0; i < p->program->n_stages; i++) {
-        const struct tw_stage *s = &p->program->stages[i];
-        tw_print_text(p, "stage %u %s site %u %s section %u ", i, one_of(s->kind, kind, 5), s->site,
-                      tw_engine_name(s->engine), s->section);
-        tw_print_name(p, s->origin, 'o', i);
-        tw_print_text(p, " cols=%u+%u k=%u", s->first_col, s->n_cols, s->k);
-        tw_print_end(p);
-    }
-    for (uint32_t i = 0; i < p->program->n_edges; i++) {
-        const struct tw_edge *e = &p->program->edges[i];
-        tw_print_text(p, "edge %u stage %u -> %u buffer=%u %s", i, e->from, e->to, e->buffer,
-                      one_of(e->handshake, handshake, 3));
-        if (e->semaphore != TW_NONE) {
-            tw_print_text(p, " semaphore=%u count=%u", e->semaphore, e->count);
+void tw_print_reference(struct tw_printer *p, enum tw_text_table table, uint32_t id) {
+    const struct tw_text_record *r = tw_text_record(table);
+    if (id < tw_text_count_of(p->program, r)) {
+        const char *record = (const char *)tw_text_table_of(p->program, r) + (size_t)id * r->bytes;
+        size_t n;
+        const char *s = string_at(p->program, (uint32_t)tw_text_get(record, r->name, 4), &n);
+        if (s && n > 0) {
+            print_string(p, s, n);
         }
-        tw_print_end(p);
+    }
+    tw_print_text(p, "@%u", id);
+}
+
+/* ---- records -------------------------------------------------------------------------------------- */
+
+static void print_value(struct tw_printer *p, const struct tw_text_field *f, uint64_t value) {
+    if (f->kind != TW_TEXT_NUMBER && value == TW_NONE) {
+        tw_print_text(p, "-");
+    } else if (f->kind == TW_TEXT_TENSOR) {
+        tw_print_reference(p, TW_TEXT_TENSORS, (uint32_t)value);
+    } else if (value < f->n_names) {
+        tw_print_text(p, "%s", f->names[value]);
+    } else {
+        tw_print_text(p, "%llu", (unsigned long long)value);
     }
 }
 
-static void print_head(struct tw_printer *p) {
-    const struct tw_program *g = p->program;
-    tw_print_text(p, "program %s rows=%u sites=%u mesh=%ux%u chips=%u sram=%llu", g->name ? g->name : "?", g->rows,
-                  g->n_sites, g->mesh_width, g->mesh_height, g->n_chips, (unsigned long long)g->sram_bytes);
+static void print_field(struct tw_printer *p, const struct tw_text_field *f, const void *record) {
+    uint64_t first = tw_text_get(record, f->at, f->bytes);
+    uint64_t second = f->between ? tw_text_get(record, f->second, f->second_bytes) : f->absent;
+    if (f->optional && first == f->absent && second == f->absent) {
+        return;
+    }
+    tw_print_text(p, " %s=", f->key);
+    print_value(p, f, first);
+    if (f->between) {
+        tw_print_text(p, "%s", f->between);
+        print_value(p, f, second);
+    }
+}
+
+void tw_print_record(struct tw_printer *p, enum tw_text_table table, uint32_t id, const void *record) {
+    const struct tw_text_record *r = tw_text_record(table);
+    tw_print_text(p, "%s", r->word);
+    if (table != TW_TEXT_PROGRAM) {
+        tw_print_text(p, " %u", id);
+    }
+    if (r->has_name) {
+        tw_print_text(p, " ");
+        tw_print_name(p, (uint32_t)tw_text_get(record, r->name, 4));
+    }
+    if (table == TW_TEXT_PROGRAM) {
+        tw_print_text(p, " ");
+        if (p->program->name) {
+            print_string(p, p->program->name, strlen(p->program->name));
+        } else {
+            tw_print_text(p, "-");
+        }
+    }
+    for (uint32_t i = 0; i < r->n_fields; i++) {
+        print_field(p, &r->fields[i], record);
+    }
     tw_print_end(p);
+}
+
+static void print_table(struct tw_printer *p, enum tw_text_table table) {
+    const struct tw_text_record *r = tw_text_record(table);
+    const char *records = tw_text_table_of(p->program, r);
+    uint32_t n = tw_text_count_of(p->program, r);
+    for (uint32_t i = 0; i < n && p->rc == 0; i++) {
+        tw_print_record(p, table, i, records + (size_t)i * r->bytes);
+    }
 }
 
 int tw_program_print(const struct tw_program *program, unsigned what, tw_program_line *line, void *ctx) {
@@ -179,18 +185,17 @@ int tw_program_print(const struct tw_program *program, unsigned what, tw_program
     p.ctx = ctx;
     p.rc = 0;
     p.used = 0;
-    print_head(&p);
-    if (what & TW_PRINT_TABLES) {
-        print_tensors(&p);
-        print_buffers(&p);
-        print_groups(&p);
-        print_semaphores(&p);
-        print_trips(&p);
-        print_spans(&p);
-        print_stages(&p);
+    p.text = p.first;
+    p.room = sizeof p.first;
+    tw_print_record(&p, TW_TEXT_PROGRAM, 0, program);
+    for (int table = TW_TEXT_TENSORS; table < TW_TEXT_STREAM && what & TW_PRINT_TABLES; table++) {
+        print_table(&p, (enum tw_text_table)table);
     }
     if (what & TW_PRINT_STREAMS) {
         tw_print_streams(&p);
+    }
+    if (p.text != p.first) {
+        free(p.text);
     }
     return p.rc;
 }
@@ -200,10 +205,13 @@ static int write_line(void *ctx, const char *line, size_t bytes) {
 }
 
 int tw_program_print_file(const struct tw_program *program, unsigned what, FILE *file, tw_error *err) {
+    const char *name = program->name ? program->name : "?";
     int rc = tw_program_print(program, what, write_line, file);
+    if (rc == TW_E_NOMEM) {
+        return tw_fail(err, rc, "no memory for a line of the text of program %.60s", name);
+    }
     if (rc || fflush(file) != 0) {
-        return tw_fail(err, TW_E_IO, "the text of program %s could not be written",
-                       program->name ? program->name : "?");
+        return tw_fail(err, TW_E_IO, "the text of program %.60s could not be written", name);
     }
     return 0;
 }

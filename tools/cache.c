@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cache of compiled models: one file a key (content, options, version), made beside its place and renamed, so that two
- * processes that compile the same model at once both end with a whole file.
+ * The cache of compiled models: one file a key (content, options, version), made beside its place and renamed, so that
+ * two processes that compile the same model at once both end with a whole file.
  */
 #include "tools/cache.h"
 
@@ -16,7 +16,8 @@
 #include <unistd.h>
 
 #define PATH_BYTES 4096
-/* Cached bundles up to this size are checked against their hash each time; larger ones would cost the start too much. */
+/* Cached bundles up to this size are checked against their hash each time; larger ones would cost the start too much.
+ * */
 #define HASH_ALWAYS (UINT64_C(8) << 20)
 
 bool cache_is_bundle(const char *path) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opens device, decoder, deployment and session in this order, so that a wrong device is told before a long compilation.
+ * Opens device, decoder, deployment and session in this order, so that a wrong device is told before a long
+ * compilation.
  */
 #include "tools/engine.h"
 

@@ -79,9 +79,11 @@ static int parse_ids(const struct opt *o, const char *text, struct opt_ids *out,
         ids[n++] = (uint32_t)v;
         p += len;
         size_t gap = strspn(p, ", \n");
-        bool more = strspn(p + gap, "0123456789") > 0;
-        bool trailing_comma = memchr(p, ',', gap) != NULL && !more;
-        if ((gap == 0 && *p) || trailing_comma) {
+        size_t commas = 0;
+        for (size_t i = 0; i < gap; i++) {
+            commas += p[i] == ',';
+        }
+        if ((gap == 0 && *p) || commas > 1 || (commas == 1 && !p[gap])) {
             break;
         }
         p += gap;

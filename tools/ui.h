@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What all verbs share with the person at the terminal: interrupts, progress, output that may break, and common options.
+ * What all verbs share with the person at the terminal: interrupts, progress, output that may break, and common
+ * options.
  */
 #ifndef TW_TOOLS_UI_H
 #define TW_TOOLS_UI_H
@@ -14,7 +15,8 @@
 
 /* ---- interrupts ---- */
 
-/* Not 0 after SIGINT, SIGTERM or SIGHUP, once ui_catch_interrupts() was called; a second signal ends the process at once. */
+/* Not 0 after SIGINT, SIGTERM or SIGHUP, once ui_catch_interrupts() was called; a second signal ends the process at
+ * once. */
 extern volatile int ui_stop;
 void ui_catch_interrupts(void);
 /* While a file is made: a signal removes `path` and ends the process with 130. NULL ends that. */

@@ -147,6 +147,9 @@ static int make_texts(struct tw_emit_layout *layout, tw_error *err) {
     if (rc == 0 && layout->index[TW_SEC_VOCAB]) {
         rc = copy_content(layout, TW_SEC_VOCAB, spec->vocab, spec->vocab_bytes, err);
     }
+    if (rc == 0 && layout->index[TW_SEC_CERT]) {
+        rc = copy_content(layout, TW_SEC_CERT, spec->certificate, spec->certificate_bytes, err);
+    }
     if (rc == 0 && spec->plan) {
         rc = copy_content(layout, TW_SEC_PLAN, spec->plan, strlen(spec->plan) + 1, err);
     }

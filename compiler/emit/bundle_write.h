@@ -29,6 +29,8 @@ struct tw_emit_spec {
     const uint32_t *bind_symbol; /* row -> symbol */
     const void *vocab;
     size_t vocab_bytes;
+    const void *certificate; /* content of .tw.cert, or NULL */
+    size_t certificate_bytes;
     const char *plan, *origin; /* text or NULL */
     /* Writes bytes [offset, offset + size) of the packed tensor to dst; called in ascending order of offset, pieces of
      * at most 8 MiB (multiples of 64 except the last). */

@@ -50,7 +50,6 @@ static void add_symbols(struct binder *b, const struct tw_unit *u, uint32_t tens
             s->source = source;
             s->bank = pick_bank(b, t->bytes);
             b->totals->param_bytes += t->bytes;
-            b->totals->n_params += (uint64_t)t->rows * t->cols;
         } else if (t->role == TW_ROLE_STATE) {
             b->totals->state_bytes += t->bytes;
         }
@@ -77,6 +76,14 @@ static void bind_tensor(struct binder *b, struct tw_unit *u, uint32_t tensor) {
     add_symbols(b, u, tensor);
 }
 
+static uint64_t count_params(const struct tw_model *m) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < m->n_tensors; i++) {
+        n += (uint64_t)m->tensors[i].rows * m->tensors[i].cols;
+    }
+    return n;
+}
+
 struct tw_emit_spec tw_emit_bind(const struct tw_emit_input *in, struct tw_emit_totals *totals) {
     struct binder b = {.in = in, .mem = in->graph->mem, .totals = totals};
     uint32_t n = 0;
@@ -84,7 +91,7 @@ struct tw_emit_spec tw_emit_bind(const struct tw_emit_input *in, struct tw_emit_
         n += in->programs[p]->tensors.n;
     }
     b.known = tw_cmem_alloc(b.mem, (n + 1) * sizeof *b.known);
-    *totals = (struct tw_emit_totals){0, 0, 0};
+    *totals = (struct tw_emit_totals){.n_params = count_params(in->graph->model)};
     for (uint32_t p = 0; p < in->n_programs; p++) {
         for (uint32_t i = 0; i < in->programs[p]->tensors.n; i++) {
             bind_tensor(&b, in->programs[p], i);
@@ -124,6 +131,7 @@ static void set_note(struct tw_bundle_note *note, const struct tw_emit_input *in
     note->n_ctx = in->n_ctx;
     note->n_layers = m->h.n_layers;
     note->n_banks = in->target->n_banks;
+    note->n_params = count_params(m);
     memcpy(note->target_hash, in->target->hash, sizeof note->target_hash);
     snprintf(note->target, sizeof note->target, "%s", in->target->name);
     snprintf(note->model, sizeof note->model, "%s", m->name);
@@ -170,6 +178,8 @@ int tw_emit_bundle(const struct tw_emit_input *in, struct tw_emit_spec *spec, co
     spec->programs = programs;
     spec->vocab = in->graph->model->vocab;
     spec->vocab_bytes = in->graph->model->vocab_bytes;
+    spec->certificate =
+        tw_certificate_pack(in->graph->mem, programs, in->certificates, in->n_programs, &spec->certificate_bytes);
     spec->plan = in->plan;
     spec->origin = origin;
     spec->fill = fill;

@@ -8,13 +8,15 @@
 
 #include "compiler/emit/bundle_write.h"
 #include "compiler/graph/graph.h"
+#include "compiler/spatial/certify.h"
 #include "compiler/spatial/unit.h"
 
 struct tw_emit_input {
     const struct tw_graph *graph;
     const struct tw_target *target;
     uint32_t n_programs;
-    struct tw_unit **programs; /* share one string pool */
+    struct tw_unit **programs;                 /* share one string pool */
+    const struct tw_certificate *certificates; /* of the programs; needed by tw_emit_bundle only */
     uint32_t n_ctx;
     const char *plan;
     void (*progress)(void *ctx, const char *what, uint64_t done, uint64_t total);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Packing of weights into panels: 16 rows are transposed in units of one float, one half, or four quants, a short run of k at
- * a time so that source and destination lines stay in the first-level cache.
+ * Packing of weights into panels: 16 rows are transposed in units of one float, one half, or four quants, a short
+ * run of k at a time so that source and destination lines stay in the first-level cache.
  */
 #include "compiler/emit/pack.h"
 
@@ -34,8 +34,8 @@ static void transpose_u16(const uint8_t *src, size_t stride, uint32_t rows, uint
     }
 }
 
-/* A block of both formats is a half-precision scale and groups of four bytes, which go to the row's lane as they are but for
- * the offset of Q8_0: ggml's Q4_0 keeps k and k + 16 in the nibbles of one byte, as the panel does. */
+/* A block of both formats is a half-precision scale and groups of four bytes, which go to the row's lane as they are
+ * but for the offset of Q8_0: ggml's Q4_0 keeps k and k + 16 in the nibbles of one byte, as the panel does. */
 static void pack_block(const uint8_t *block, uint32_t groups, uint32_t flip, uint8_t *quants, uint8_t *scale) {
     memcpy(scale, block, 2);
     for (uint32_t g = 0; g < groups; g++) {

@@ -173,7 +173,7 @@ static int append_section(struct join *j, tw_error *err) {
     *span = (struct tw_span){.name = tw_strpool_add(o->strings, s->name),
                              .repeat = s->repeat,
                              .first_buffer = o->buffers.n,
-                            
+
                              .first_semaphore = o->semaphores.n,
                              .first_stage = o->stages.n,
                              .first_edge = o->edges.n,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The decode loop: feed the prompt, then choose, pass on and feed one token at a time. Text goes through a stream that holds an
+ * The decode loop: feed the prompt, then choose, pass on and feed one token at a time; or, for greedy tokens whose logits
+ * nobody wants to see, have the device choose and feed a few at a time. Text goes through a stream that holds an
  * incomplete character back.
  */
 #include "driver/decode/sampler.h"
@@ -8,6 +9,10 @@
 #include "driver/session.h"
 
 #include <time.h>
+
+/* A run of the device may take so long: text should come evenly, and an interrupt be noticed. */
+#define RUN_S 0.03
+#define RUN_TOKENS 16u
 
 struct loop {
     struct tw_session *session;
@@ -17,6 +22,7 @@ struct loop {
     struct tw_generate_result r;
     double start;
     bool begin_text; /* nothing came before: the first piece's blank is the tokenizer's own */
+    bool resident;   /* the device chooses */
 };
 
 static const struct tw_generate_options defaults;
@@ -71,7 +77,8 @@ static int pass_text(void *ctx, const char *text, size_t n) {
 
 /* Gives a token to the callbacks; true when one of them wants to stop. */
 static bool pass_on(struct loop *l, uint32_t id) {
-    if (l->o->on_token && l->o->on_token(l->o->ctx, id, l->session->logits)) {
+    const float *logits = l->o->flags & TW_GENERATE_NO_LOGITS ? NULL : l->session->logits;
+    if (l->o->on_token && l->o->on_token(l->o->ctx, id, logits)) {
         return true;
     }
     const struct tw_tokenizer *tok = l->session->deployment->decoder->tokenizer;
@@ -91,34 +98,110 @@ static bool ends_text(const struct loop *l, uint32_t id) {
     return tok && !(l->o->flags & TW_GENERATE_IGNORE_EOS) && tw_tokenizer_is_end(tok, id);
 }
 
+/* Takes a chosen token in. True: it was the last one; *code is then what generate returns. */
+static bool take(struct loop *l, uint32_t id, int *code, tw_error *err) {
+    *code = 0;
+    if (l->r.n_generated == 0) {
+        l->r.first_token_s = now() - l->start;
+    }
+    if (ends_text(l, id)) {
+        l->r.reason = TW_STOP_END;
+        return true;
+    }
+    l->r.n_generated++;
+    bool stop = pass_on(l, id);
+    if (stop || (l->o->n_predict && l->r.n_generated == l->o->n_predict)) {
+        l->r.reason = stop ? TW_STOP_CALLBACK : TW_STOP_COUNT;
+        return true;
+    }
+    if (interrupted(l)) {
+        l->r.reason = TW_STOP_INTERRUPT;
+        *code = tw_fail(err, TW_E_INTERRUPTED, "interrupted after %u tokens", l->r.n_generated);
+        return true;
+    }
+    return false;
+}
+
+static int note_context(struct loop *l, int code) {
+    l->r.reason = code == TW_E_CONTEXT_FULL ? TW_STOP_CONTEXT : l->r.reason;
+    return code;
+}
+
+/* ---- tokens that the device chooses ---- */
+
+static void list_stops(const struct loop *l, struct tw_greedy_options *o) {
+    const struct tw_vocab_header *h = &l->session->deployment->decoder->vocab.header;
+    const uint32_t candidates[] = {h->eos, h->bos};
+    for (uint32_t i = 0; i < 2; i++) {
+        if (ends_text(l, candidates[i])) {
+            o->stop[o->n_stops++] = candidates[i];
+        }
+    }
+}
+
+/* Tokens of the next run, `token_s` being the time that one took; `last` of them were in the one before. */
+static uint32_t next_count(const struct loop *l, uint32_t last, double token_s) {
+    uint32_t n = last * token_s * 2 <= RUN_S ? last * 2 : RUN_S > token_s ? (uint32_t)(RUN_S / token_s) : 1;
+    n = n < RUN_TOKENS ? n : RUN_TOKENS;
+    uint32_t left = l->o->n_predict ? l->o->n_predict - l->r.n_generated : n;
+    return n < left ? n : left;
+}
+
+/* Takes the tokens of a run in. Those behind the last one wanted were fed in vain, and are forgotten. */
+static bool take_run(struct loop *l, const uint32_t *ids, uint32_t n, int *code, tw_error *err) {
+    for (uint32_t i = 0; i < n; i++) {
+        if (take(l, ids[i], code, err)) {
+            uint32_t in_vain = n - 1 - i;
+            if (in_vain > 0) {
+                tw_session_rewind(l->session, l->session->position - in_vain, NULL);
+            }
+            return true;
+        }
+    }
+    return false;
+}
+
+/* `id`: the token chosen last. */
+static int generate_resident(struct loop *l, uint32_t id, tw_error *err) {
+    struct tw_greedy_options o = {.size = sizeof o, .n = 1};
+    list_stops(l, &o);
+    for (;;) {
+        uint32_t ids[RUN_TOKENS], n;
+        enum tw_stop_reason reason = TW_STOP_COUNT;
+        double begin = now();
+        tw_error fault = {0};
+        int code = tw_session_run_greedy(l->session, id, &o, ids, &n, &reason, &fault), taken;
+        double run_s = now() - begin;
+        if (take_run(l, ids, n, &taken, err)) {
+            return taken;
+        }
+        if (code) {
+            return note_context(l, tw_fail(err, code, "%s", fault.message));
+        }
+        if (reason == TW_STOP_INTERRUPT) {
+            l->r.reason = reason;
+            return tw_fail(err, TW_E_INTERRUPTED, "interrupted after %u tokens", l->r.n_generated);
+        }
+        id = ids[n - 1];
+        o.n = next_count(l, n, run_s / n);
+    }
+}
+
+/* ---- tokens that are chosen here ---- */
+
 static int generate(struct loop *l, tw_error *err) {
     for (;;) {
         uint32_t id;
         int code = tw_sampler_sample(&l->sampler, l->session->logits, &id, err);
-        if (code) {
+        if (code || take(l, id, &code, err)) {
             return code;
         }
-        if (l->r.n_generated == 0) {
-            l->r.first_token_s = now() - l->start;
-        }
-        if (ends_text(l, id)) {
-            l->r.reason = TW_STOP_END;
-            return 0;
-        }
-        l->r.n_generated++;
-        bool stop = pass_on(l, id);
-        if (stop || (l->o->n_predict && l->r.n_generated == l->o->n_predict)) {
-            l->r.reason = stop ? TW_STOP_CALLBACK : TW_STOP_COUNT;
-            return 0;
-        }
-        if (interrupted(l)) {
-            l->r.reason = TW_STOP_INTERRUPT;
-            return tw_fail(err, TW_E_INTERRUPTED, "interrupted after %u tokens", l->r.n_generated);
+        if (l->resident) {
+            return generate_resident(l, id, err);
         }
         code = tw_session_feed(l->session, &id, 1, err);
         if (code) {
-            l->r.reason = code == TW_E_CONTEXT_FULL ? TW_STOP_CONTEXT : l->r.reason;
-            return code;
+            return note_context(l, code);
         }
     }
 }
@@ -145,6 +228,9 @@ int tw_generate(tw_session *session, const uint32_t *prompt, size_t n_prompt, co
     /* A prompt of BOS alone, at the start, leaves the first blank to be dropped from what is generated. */
     l.begin_text =
         session->position == 0 && n_prompt == 1 && decoder->tokenizer && prompt[0] == decoder->vocab.header.bos;
+    bool greedy = l.o->temperature == 0.0f || l.o->top_k == 1;
+    l.resident = greedy && l.o->flags & TW_GENERATE_NO_LOGITS &&
+                 session->deployment->device->identity.capabilities & TW_WIRE_CAN_GREEDY;
     int code = init_sampler(&l, err);
     code = code ? code : run(&l, prompt, n_prompt, err);
     tw_sampler_finish(&l.sampler);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The transport to the emulator: a request is handled while it is submitted, on the caller's thread, and its answer waits in
- * place. Selectors: "emu" takes the target of whatever bundle comes, "emu:TARGET" plays that target and refuses others.
+ * The transport to the emulator: a request is handled while it is submitted, on the caller's thread, and its answer
+ * waits in place. Selectors: "emu" takes the target of whatever bundle comes, "emu:TARGET" plays that target and
+ * refuses others.
  */
 #include "firmware/port/emu.h"
 #include "driver/transport/transport.h"

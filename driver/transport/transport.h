@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A transport: how messages of tilewright/wire.h reach a device and come back. One vtable; each backend is one file and passes
- * tests/driver/transport_conformance_test.c. null.c is the smallest legal one and the skeleton to copy.
+ * A transport: how messages of tilewright/wire.h reach a device and come back. One vtable; each backend is one file
+ * and passes tests/driver/transport_conformance_test.c. null.c is the smallest legal one and the skeleton to copy.
  */
 #ifndef TW_DRIVER_TRANSPORT_H
 #define TW_DRIVER_TRANSPORT_H
@@ -30,30 +30,33 @@ struct tw_transport; /* a backend's own structure, which begins with this */
 struct tw_transport_ops {
     const char *name; /* the first word of its selectors: "emu", "null" */
 
-    /* Calls found() for each device there is, in a stable order, until it returns false. Never fails as a whole: what cannot
-     * be used is reported with its reason as state. Opens nothing. */
+    /* Calls found() for each device there is, in a stable order, until it returns false. Never fails as a whole: what
+     * cannot be used is reported with its reason as state. Opens nothing. */
     void (*discover)(bool (*found)(void *ctx, const struct tw_transport_info *info), void *ctx);
 
-    /* Opens the device that `rest` names: the selector after "name:", or "" for the plain name. Exclusive where the device is a
-     * thing outside of this process. Errors: NO_DEVICE (names those there are), DEVICE_BUSY (names the holder), USAGE (an option
-     * that this backend cannot honour), NOMEM. */
+    /* Opens the device that `rest` names: the selector after "name:", or "" for the plain name. Exclusive where the
+     * device is a thing outside of this process. Errors: NO_DEVICE (names those there are), DEVICE_BUSY (names the
+     * holder), USAGE (an option that this backend cannot honour), NOMEM. */
     int (*open)(const char *rest, const struct tw_transport_options *options, struct tw_transport **out, tw_error *err);
 
-    /* Sends a request: a whole header and header.length bytes of payload (8-byte aligned; the caller keeps them unchanged until the
-     * answer has come). At most `credits` requests may be unanswered. Errors: DEVICE_LOST, TIMEOUT, USAGE (no credit left). */
+    /* Sends a request: a whole header and header.length bytes of payload (8-byte aligned; the caller keeps them
+     * unchanged until the answer has come). At most `credits` requests may be unanswered. Errors: DEVICE_LOST,
+     * TIMEOUT, USAGE (no credit left). */
     int (*submit)(struct tw_transport *t, const uint8_t header[TW_WIRE_HEADER_BYTES], const void *payload,
                   uint32_t payload_bytes, tw_error *err);
 
-    /* Waits for the answer to the oldest unanswered request; answers come in the order of their requests. *payload is valid
-     * until the next submit. Errors: DEVICE_LOST, TIMEOUT, USAGE (nothing is unanswered). Does not look into the message. */
+    /* Waits for the answer to the oldest unanswered request; answers come in the order of their requests. *payload is
+     * valid until the next submit. Errors: DEVICE_LOST, TIMEOUT, USAGE (nothing is unanswered). Does not look into the
+     * message. */
     int (*receive)(struct tw_transport *t, uint8_t header[TW_WIRE_HEADER_BYTES], const void **payload,
                    uint32_t *payload_bytes, tw_error *err);
 
-    /* Optional. Makes host memory that stays mapped and unchanged a read-only allocation of the device without a copy; FREE
-     * forgets it. Errors: NOMEM, RANGE. NULL: the device does not see host memory. */
+    /* Optional. Makes host memory that stays mapped and unchanged a read-only allocation of the device without a copy;
+     * FREE forgets it. Errors: NOMEM, RANGE. NULL: the device does not see host memory. */
     int (*adopt)(struct tw_transport *t, const void *bytes, uint64_t size, uint64_t *address, tw_error *err);
 
-    /* Optional. Host pointer to device memory, or NULL where the range is not inside one allocation. NULL: not shared. */
+    /* Optional. Host pointer to device memory, or NULL where the range is not inside one allocation. NULL: not shared.
+     * */
     void *(*map)(struct tw_transport *t, uint64_t address, uint64_t bytes);
 
     /* Gives the device back. Legal at any time; unanswered requests are dropped. */

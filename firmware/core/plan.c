@@ -175,8 +175,10 @@ static int store(struct walk *w, struct tw_plan *plan, struct tw_arena *a) {
 static void finish(const struct walk *w, struct tw_plan *plan) {
     plan->checks = w->checks;
     plan->stats = w->stats;
-    plan->base = 0u - plan->stride; /* the first step begins at 0 */
+    uint32_t first = plan->config.first_epoch * plan->stride;
+    plan->base = first - plan->stride; /* the first step begins at `first` */
     for (uint32_t t = 0; t < plan->n_threads; t++) {
+        atomic_init(&plan->progress[t].count, first);
         for (uint32_t i = 0; i < plan->threads[t].n_entries; i++) {
             plan->stats.posts += plan->threads[t].entries[i].flags & PLAN_POST ? 1u : 0u;
         }

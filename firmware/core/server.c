@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The command server's dispatch: checks a request's header and payload size against one table, calls the opcode's handler and
- * encodes the answer. Also the small requests: identity, events, counters, log, heartbeat.
+ * The command server's dispatch: checks a request's header and payload size against one table, calls the opcode's
+ * handler and encodes the answer. Also the small requests: identity, events, counters, log, heartbeat.
  */
 #include "firmware/core/server.h"
 
@@ -26,6 +26,22 @@ int tw_server_refuse(struct tw_server *server, int code, const char *what, uint6
     f->need = need;
     copy_text(f->what, sizeof f->what, what);
     return code;
+}
+
+int tw_server_fault(struct tw_wire_failure *f, uint32_t program, const struct tw_fault *fault) {
+    memset(f, 0, sizeof *f);
+    f->code = fault->code ? fault->code : TW_E_FAULT;
+    f->site = fault->site;
+    f->engine = fault->engine;
+    f->op_index = fault->op_index;
+    f->opcode = fault->opcode;
+    f->stage = fault->stage;
+    f->object = fault->object;
+    f->program = program;
+    f->have = fault->have;
+    f->need = fault->need;
+    copy_text(f->what, sizeof f->what, fault->what ? fault->what : "fault");
+    return f->code;
 }
 
 static void log_line(struct tw_server *server, const char *text) {
@@ -64,7 +80,7 @@ static int hello(struct tw_server *server, struct tw_server_request *request) {
     id->abi_major = TW_MACHINE_ABI_MAJOR;
     id->abi_minor = TW_MACHINE_ABI_MINOR;
     id->firmware_version = FIRMWARE_VERSION;
-    id->capabilities = (server->port.kernels ? TW_WIRE_CAN_STRICT : 0u) |
+    id->capabilities = (server->port.kernels ? TW_WIRE_CAN_STRICT | TW_WIRE_CAN_GREEDY : 0u) |
                        (server->port.kernels && server->port.run ? TW_WIRE_CAN_FAST : 0u);
     id->n_threads = server->port.max_threads;
     id->max_allocations = TW_SERVER_ALLOCATIONS;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The command server: the device's side of tilewright/wire.h. One call handles one request completely and leaves the answer
- * in the server, so a port only moves bytes. Freestanding: all state is in the structures below, memory and threads come
- * through the port's hooks. One caller at a time.
+ * The command server: the device's side of tilewright/wire.h. One call handles one request completely and leaves the
+ * answer in the server, so a port only moves bytes. Freestanding: all state is in the structures below, memory and
+ * threads come through the port's hooks. One caller at a time.
  */
 #ifndef TW_FIRMWARE_SERVER_H
 #define TW_FIRMWARE_SERVER_H
@@ -21,15 +21,18 @@
 /* What a home of the firmware provides. Hooks run on the caller's thread. */
 struct tw_server_port {
     void *ctx;
-    /* `bytes` (> 0) of memory aligned to `align` (a power of two): its device address, or 0. zero: filled with zeros. */
+    /* `bytes` (> 0) of memory aligned to `align` (a power of two): its device address, or 0. zero: filled with zeros.
+     * */
     uint64_t (*alloc)(void *ctx, uint64_t bytes, uint32_t align, bool zero);
     /* Takes back what alloc gave, or forgets a range that the port adopted. */
     void (*free)(void *ctx, uint64_t address, uint64_t bytes, bool adopted);
     /* Pointer to memory inside an allocation; never fails. */
     void *(*map)(void *ctx, uint64_t address);
-    /* Readies up to n_threads threads for plans and returns how many there are (>= 1); called while a program is loaded. */
+    /* Readies up to n_threads threads for plans and returns how many there are (>= 1); called while a program is
+     * loaded. */
     uint32_t (*team)(void *ctx, uint32_t n_threads);
-    /* Runs one step of a plan on n_threads threads, at most what team gave. NULL: the device cannot run in fast mode. */
+    /* Runs one step of a plan on n_threads threads, at most what team gave. NULL: the device cannot run in fast mode.
+     * */
     void (*run)(void *ctx, struct tw_plan *plan, uint32_t n_threads);
     const struct tw_kernel_table *kernels; /* NULL: the device cannot run programs */
     uint64_t memory_bytes;                 /* in all */
@@ -83,10 +86,14 @@ struct tw_server {
         struct tw_wire_counters counters;
         char line[TW_SERVER_LOG_BYTES];
     } answer; /* the small answers' payload */
+    struct {
+        struct tw_wire_tokens head;
+        uint32_t id[TW_WIRE_MAX_TOKENS];
+    } tokens; /* a greedy run's */
 };
 
-/* What the port gets back: a header to send and `length` bytes of payload, valid until the next request. A large payload (READ)
- * points into device memory. */
+/* What the port gets back: a header to send and `length` bytes of payload, valid until the next request. A large
+ * payload (READ) points into device memory. */
 struct tw_server_answer {
     uint8_t header[TW_WIRE_HEADER_BYTES];
     const void *payload;
@@ -96,13 +103,15 @@ struct tw_server_answer {
 /* Copies the port's description. The server holds nothing afterwards that needs releasing but what RESET releases. */
 void tw_server_init(struct tw_server *server, const struct tw_server_port *port);
 
-/* Handles one request. A request that is not a valid message is answered too (status PROTOCOL or VERSION), so that the other
- * side learns why. `payload` has payload_bytes bytes, 8-byte aligned; a length that differs from the header's is refused. */
+/* Handles one request. A request that is not a valid message is answered too (status PROTOCOL or VERSION), so that the
+ * other side learns why. `payload` has payload_bytes bytes, 8-byte aligned; a length that differs from the header's is
+ * refused. */
 void tw_server_handle(struct tw_server *server, const uint8_t header[TW_WIRE_HEADER_BYTES], const void *payload,
                       uint64_t payload_bytes, struct tw_server_answer *answer);
 
-/* For ports that share memory with their host: makes [address, address + bytes) a read-only allocation. 0, NOMEM (table full) or RANGE
- * (empty, wraps, or overlaps a live allocation). Adopting the same range again counts; as many FREEs forget it. */
+/* For ports that share memory with their host: makes [address, address + bytes) a read-only allocation. 0, NOMEM
+ * (table full) or RANGE (empty, wraps, or overlaps a live allocation). Adopting the same range again counts; as many
+ * FREEs forget it. */
 int tw_server_adopt(struct tw_server *server, uint64_t address, uint64_t bytes);
 
 /* Unloads and frees everything. */
@@ -110,8 +119,8 @@ void tw_server_reset(struct tw_server *server);
 
 /* ---- between the server's files ---- */
 
-/* One request on its way through the handlers. A handler returns 0 or a TW_E_* code, having filled server->answer.failure
- * (tw_server_refuse does both). */
+/* One request on its way through the handlers. A handler returns 0 or a TW_E_* code, having filled
+ * server->answer.failure (tw_server_refuse does both). */
 struct tw_server_request {
     struct tw_wire_header header;
     const uint8_t *payload;
@@ -120,6 +129,8 @@ struct tw_server_request {
     uint32_t out_bytes;
 };
 int tw_server_refuse(struct tw_server *server, int code, const char *what, uint64_t have, uint64_t need);
+/* Puts a fault of a program into a failure; returns its code. */
+int tw_server_fault(struct tw_wire_failure *to, uint32_t program, const struct tw_fault *fault);
 
 int tw_server_alloc(struct tw_server *server, struct tw_server_request *request);
 int tw_server_free(struct tw_server *server, struct tw_server_request *request);

@@ -1,27 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The server's program requests. LOAD makes a view of a program that lies in device memory and prepares the tile machine for it,
- * in memory asked from the port twice: once to learn the size, once to have it. RUN writes the inputs and steps.
+ * The server's LOAD and UNLOAD. LOAD makes a view of a program that lies in device memory and prepares the tile machine
+ * for it, in memory asked from the port twice: once to learn the size, once to have it.
  */
 #include "firmware/core/server.h"
 #include "tilewright/progblob.h"
 #include "tilewright/range.h"
 
 #define ARENA_ALIGN 64u
-
-static int refuse_fault(struct tw_server *server, uint32_t program, const struct tw_fault *fault) {
-    int code = fault->code ? fault->code : TW_E_FAULT;
-    tw_server_refuse(server, code, fault->what ? fault->what : "fault", fault->have, fault->need);
-    struct tw_wire_failure *f = &server->answer.failure;
-    f->site = fault->site;
-    f->engine = fault->engine;
-    f->op_index = fault->op_index;
-    f->opcode = fault->opcode;
-    f->stage = fault->stage;
-    f->object = fault->object;
-    f->program = program;
-    return code;
-}
 
 static void *map_range(void *ctx, uint64_t address, uint64_t size) {
     struct tw_server *server = ctx;
@@ -114,7 +100,7 @@ static int build_machine(struct tw_server *server, const struct tw_wire_load *q,
     struct tw_fault fault;
     int code = prepare_machine(p, &config, &arena, &fault);
     if (code && code != TW_E_NOMEM) {
-        return refuse_fault(server, number, &fault);
+        return tw_server_fault(&server->answer.failure, number, &fault);
     }
     p->arena_bytes = arena.used ? arena.used : 1;
     p->arena = own_alloc(server, p->arena_bytes);
@@ -128,7 +114,7 @@ static int build_machine(struct tw_server *server, const struct tw_wire_load *q,
     if (code == TW_E_NOMEM) {
         return tw_server_refuse(server, TW_E_INTERNAL, "the machine needs more than it said", arena.size, arena.used);
     }
-    return code ? refuse_fault(server, number, &fault) : 0;
+    return code ? tw_server_fault(&server->answer.failure, number, &fault) : 0;
 }
 
 static int check_load(struct tw_server *server, const struct tw_wire_load *q) {
@@ -210,92 +196,4 @@ void tw_server_unload_all(struct tw_server *server) {
             unload(server, &server->programs[i]);
         }
     }
-}
-
-/* Writes the request's inputs; nothing is written unless all of them are in order. */
-static int write_inputs(struct tw_server *server, const struct tw_server_request *request,
-                        const struct tw_wire_run *q) {
-    struct tw_wire_input in[TW_WIRE_MAX_INPUTS];
-    uint64_t at = sizeof *q + (uint64_t)q->n_inputs * sizeof in[0];
-    if (q->n_inputs > TW_WIRE_MAX_INPUTS || at > request->header.length) {
-        return tw_server_refuse(server, TW_E_PROTOCOL, "inputs of a step", q->n_inputs, TW_WIRE_MAX_INPUTS);
-    }
-    memcpy(in, request->payload + sizeof *q, q->n_inputs * sizeof in[0]);
-    uint64_t end = at;
-    for (uint32_t i = 0; i < q->n_inputs; i++) {
-        const struct tw_server_allocation *a = tw_server_find(server, in[i].address, in[i].bytes);
-        if (!a || a->adopted || a->frozen) {
-            return tw_server_refuse(server, TW_E_RANGE, "input outside of writable memory", in[i].address, in[i].bytes);
-        }
-        end += in[i].bytes;
-    }
-    if (end != request->header.length) {
-        return tw_server_refuse(server, TW_E_PROTOCOL, "bytes of a step's inputs", request->header.length, end);
-    }
-    for (uint32_t i = 0; i < q->n_inputs; i++) {
-        memcpy(server->port.map(server->port.ctx, in[i].address), request->payload + at, in[i].bytes);
-        at += in[i].bytes;
-    }
-    return 0;
-}
-
-static int step(struct tw_server *server, struct tw_server_program *p, const struct tw_wire_run *q,
-                struct tw_fault *fault) {
-    memset(fault, 0, sizeof *fault);
-    if (p->mode == TW_WIRE_STRICT) {
-        return tw_strict_step(p->strict, q->scheduler == TW_SCHED_RANDOM ? TW_SCHED_RANDOM : TW_SCHED_CANONICAL,
-                              q->seed + p->steps, fault);
-    }
-    int code = tw_plan_begin(p->plan, fault);
-    if (!code) {
-        server->port.run(server->port.ctx, p->plan, p->n_threads);
-    }
-    return code;
-}
-
-/* A step that was refused while its trips were latched has run nothing, and the program is as it was. */
-static bool ran_nothing(const struct tw_fault *fault) {
-    static const char name[] = "InputRange";
-    for (size_t i = 0; fault->what && fault->what[i] == name[i]; i++) {
-        if (name[i] == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-int tw_server_run(struct tw_server *server, struct tw_server_request *request) {
-    struct tw_wire_run q;
-    memcpy(&q, request->payload, sizeof q);
-    if (q.program >= TW_SERVER_PROGRAMS || !server->programs[q.program].used) {
-        return tw_server_refuse(server, TW_E_RANGE, "no such program", q.program, 0);
-    }
-    struct tw_server_program *p = &server->programs[q.program];
-    if (p->broken) {
-        return tw_server_refuse(server, TW_E_FAULT, "the program faulted before and must be loaded again", p->steps, 0);
-    }
-    int code = write_inputs(server, request, &q);
-    if (code) {
-        return code;
-    }
-    for (uint32_t i = 0; i < q.n_steps; i++) {
-        struct tw_fault fault;
-        if (step(server, p, &q, &fault)) {
-            p->broken = !ran_nothing(&fault);
-            server->counters.faults++;
-            code = refuse_fault(server, q.program, &fault);
-            tw_server_post_event(server, TW_WIRE_EVENT_FAULT, &server->answer.failure);
-            return code;
-        }
-        p->steps++;
-        server->progress++;
-        server->counters.steps++;
-        server->counters.ops += p->strict ? tw_strict_ops(p->strict) : 0;
-    }
-    struct tw_wire_done *a = &server->answer.done;
-    a->steps = p->steps;
-    a->ops = p->strict ? tw_strict_ops(p->strict) : 0;
-    request->out = a;
-    request->out_bytes = sizeof *a;
-    return 0;
 }

@@ -8,10 +8,6 @@
 #include "firmware/core/arena.h"
 #include "tilewright/range.h"
 
-static uint32_t n_engines(const struct tw_strict *s) {
-    return s->config.program->n_sites * TW_ENGINE_COUNT;
-}
-
 static void take_sram(struct tw_strict *s, struct tw_arena *arena) {
     const struct tw_program *p = s->config.program;
     for (uint32_t site = 0; site < p->n_sites; site++) {
@@ -70,8 +66,28 @@ static void take_tables(struct tw_strict *s, struct tw_arena *arena) {
     s->dram_shadow = tw_arena_zeroed(arena, p->n_tensors, sizeof *s->dram_shadow, 8);
     s->words = tw_arena_zeroed(arena, p->n_semaphores * sites, sizeof *s->words, 8);
     s->trips = tw_arena_zeroed(arena, p->n_trips, sizeof *s->trips, 8);
+    s->ready = tw_arena_zeroed(arena, sites * TW_ENGINE_COUNT, sizeof *s->ready, 8);
+    s->slot = tw_arena_zeroed(arena, sites * TW_ENGINE_COUNT, sizeof *s->slot, 8);
     take_sram(s, arena);
     take_dram_shadow(s, arena);
+}
+
+/* What first_epoch steps would have added to the words that this op increments. */
+static int advance_words(void *ctx, const struct tw_text_place *at, const struct tw_op *op, struct tw_fault *fault) {
+    struct tw_strict *s = ctx;
+    if (op->code != TW_OP_SEM_INC && op->code != TW_OP_MCAST_SET) {
+        return 0;
+    }
+    uint32_t id = op->operand[0].id, target = op->operand[1].id;
+    if (at->dynamic > 0) { /* how much a step adds depends on its trips */
+        return tw_fault_set(fault, "EpochStep", id, s->config.first_epoch, 0);
+    }
+    uint32_t by = (uint32_t)at->times * (op->code == TW_OP_SEM_INC ? op->operand[2].id : 1);
+    for (uint32_t site = 0; site < s->config.program->n_sites; site++) {
+        bool hit = op->code == TW_OP_SEM_INC ? site == target : tw_group_has(s->config.program, target, site);
+        *strict_word(s, id, site) += hit ? s->config.first_epoch * by : 0;
+    }
+    return 0;
 }
 
 static void set_up(struct tw_strict *s) {
@@ -86,7 +102,7 @@ static void set_up(struct tw_strict *s) {
             *strict_word(s, i, site) = p->semaphores[i].initial;
         }
     }
-    for (uint32_t i = 0; i < n_engines(s); i++) {
+    for (uint32_t i = 0; i < strict_n_engines(s); i++) {
         struct strict_engine *e = &s->engines[i];
         e->stream = i;
         e->site = tw_stream_site(i);
@@ -116,89 +132,32 @@ int tw_strict_init(const struct tw_machine_config *config, struct tw_arena *aren
     }
     set_up(s);
     *out = s;
-    return 0;
+    s->epoch = config->first_epoch;
+    return s->epoch ? tw_text_walk(config, advance_words, s, fault) : 0;
 }
 
-static int execute(struct tw_strict *s, struct strict_engine *e, struct tw_fault *fault) {
-    struct tw_op op;
-    strict_fetch(e, &op);
+int tw_strict_execute(struct tw_strict *s, struct strict_engine *e, struct tw_op *op, struct tw_fault *fault) {
+    strict_fetch(e, op);
     fault->site = e->site;
     fault->engine = e->engine;
     fault->op_index = e->index;
-    fault->opcode = op.code;
-    fault->stage = op.stage;
+    fault->opcode = op->code;
+    fault->stage = op->stage;
     s->ops++;
-    if (!tw_op_is_data(op.code)) {
-        return tw_strict_sync(s, e, &op, fault);
+    e->ops++;
+    if (!tw_op_is_data(op->code)) {
+        return tw_strict_sync(s, e, op, fault);
     }
-    int rc = tw_strict_data(s, e, &op, fault);
-    e->at += op.n_words;
+    int rc = tw_strict_data(s, e, op, fault);
+    e->at += op->n_words;
     e->index++;
     return rc;
-}
-
-static bool runnable(struct tw_strict *s, const struct strict_engine *e) {
-    struct strict_block why;
-    return e->at < e->n_words && !tw_strict_blocked(s, e, &why);
-}
-
-static int run_canonical(struct tw_strict *s, struct tw_fault *fault) {
-    bool moved = true;
-    while (moved) {
-        moved = false;
-        for (uint32_t i = 0; i < n_engines(s); i++) {
-            while (runnable(s, &s->engines[i])) {
-                int rc = execute(s, &s->engines[i], fault);
-                if (rc != 0) {
-                    return rc;
-                }
-                moved = true;
-            }
-        }
-    }
-    return 0;
-}
-
-/* splitmix64 */
-static uint64_t next_random(uint64_t *state) {
-    uint64_t z = *state += 0x9E3779B97F4A7C15u;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-    return z ^ z >> 31;
-}
-
-/* The n-th runnable engine; counts them all when n is TW_NONE. */
-static uint32_t find_runnable(struct tw_strict *s, uint32_t n, struct strict_engine **out) {
-    uint32_t found = 0;
-    for (uint32_t i = 0; i < n_engines(s); i++) {
-        if (runnable(s, &s->engines[i])) {
-            if (found == n) {
-                *out = &s->engines[i];
-                return found;
-            }
-            found++;
-        }
-    }
-    return found;
-}
-
-static int run_random(struct tw_strict *s, uint64_t seed, struct tw_fault *fault) {
-    struct strict_engine *e = NULL;
-    uint32_t n;
-    while ((n = find_runnable(s, TW_NONE, &e)) > 0) {
-        find_runnable(s, (uint32_t)(next_random(&seed) % n), &e);
-        int rc = execute(s, e, fault);
-        if (rc != 0) {
-            return rc;
-        }
-    }
-    return 0;
 }
 
 static int report_deadlock(struct tw_strict *s, struct tw_fault *fault) {
     struct strict_block why = {TW_NONE, 0, 0};
     struct tw_op op;
-    for (uint32_t i = 0; i < n_engines(s); i++) {
+    for (uint32_t i = 0; i < strict_n_engines(s); i++) {
         const struct strict_engine *e = &s->engines[i];
         if (e->at < e->n_words && tw_strict_blocked(s, e, &why)) {
             strict_fetch(e, &op);
@@ -216,6 +175,10 @@ static int report_deadlock(struct tw_strict *s, struct tw_fault *fault) {
 static int check_drained(const struct tw_strict *s, struct tw_fault *fault) {
     for (uint32_t i = 0; i < s->config.program->n_buffers; i++) {
         if (s->buffers[i].level != 0) {
+            fault->site = s->config.program->buffers[i].site;
+            fault->engine = s->config.program->buffers[i].producer;
+            fault->op_index = fault->stage = TW_NONE;
+            fault->opcode = 0;
             return tw_fault_set(fault, "FifoOverrun", i, s->buffers[i].level, 0);
         }
     }
@@ -223,19 +186,25 @@ static int check_drained(const struct tw_strict *s, struct tw_fault *fault) {
 }
 
 /* What a step finds in SRAM is undefined: each step writes what it reads. */
-static void begin_step(struct tw_strict *s) {
+void tw_strict_begin(struct tw_strict *s) {
     const struct tw_program *p = s->config.program;
     for (uint32_t site = 0; site < p->n_sites; site++) {
         memset(s->sram_shadow[site], 0, (size_t)tw_shadow_words(s->sram_bytes[site]) * 8);
     }
     memset(s->page_written, 0, (size_t)s->n_page_flags);
-    for (uint32_t i = 0; i < n_engines(s); i++) {
+    for (uint32_t i = 0; i < strict_n_engines(s); i++) {
         struct strict_engine *e = &s->engines[i];
         e->at = e->index = e->depth = 0;
+        e->ops = e->since = e->ran_at = 0;
         memset(e->vars, 0, sizeof e->vars);
         e->vars[0] = s->epoch;
     }
     s->ops = 0;
+}
+
+int tw_strict_end(struct tw_strict *s, struct tw_fault *fault) {
+    int rc = report_deadlock(s, fault);
+    return rc != 0 ? rc : check_drained(s, fault);
 }
 
 int tw_strict_step(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t seed, struct tw_fault *fault) {
@@ -249,13 +218,10 @@ int tw_strict_step(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t se
     if (rc != 0) {
         return rc; /* nothing ran: the step may be tried again */
     }
-    begin_step(s);
-    rc = scheduler == TW_SCHED_RANDOM ? run_random(s, seed, fault) : run_canonical(s, fault);
+    tw_strict_begin(s);
+    rc = tw_strict_run(s, scheduler, seed, fault);
     if (rc == 0) {
-        rc = report_deadlock(s, fault);
-    }
-    if (rc == 0) {
-        rc = check_drained(s, fault);
+        rc = tw_strict_end(s, fault);
     }
     s->faulted = rc != 0;
     s->epoch++;

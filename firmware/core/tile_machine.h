@@ -34,9 +34,36 @@ struct tw_machine_config {
     void *(*map)(void *ctx, uint64_t address, uint64_t size);
     void *ctx;
     const struct tw_kernel_table *kernels;
+    /* Number of the first step: variable 0, and every counter is as so many steps would have left it. 0 but in tests; other
+     * values are refused where a word is incremented in a loop over a trip. */
+    uint32_t first_epoch;
 };
 
-enum tw_scheduler { TW_SCHED_CANONICAL = 0, TW_SCHED_RANDOM = 1 };
+/* In which order engines run. Canonical: round robin over (site, engine), each as far as it goes. Random: a seeded choice among
+ * runnable engines before every op. Starve: the adversary that the seed names (TW_STARVE_SEED). */
+enum tw_scheduler { TW_SCHED_CANONICAL = 0, TW_SCHED_RANDOM = 1, TW_SCHED_STARVE = 2, TW_SCHED_COUNT = 3 };
+
+/* X(name, number, what it does): adversaries. Of those equally near to running, the first in identity order runs. `number` is
+ * taken modulo what there is of its kind; the last five ignore it. */
+#define TW_STARVES(X)                                                                        \
+    X(ENGINE, 0, "engine `number` runs only when nothing else can")                          \
+    X(SITE, 1, "site `number` runs only when no other can")                                  \
+    X(KIND, 2, "engines of one kind run only when no other can: LOAD, MATH or STORE last")   \
+    X(OP, 3, "one kind of op, the `number`th of the table, runs only when nothing else can") \
+    X(FAVOUR, 4, "engine `number` runs whenever it can, so as far as possible ahead")        \
+    X(NEWEST, 5, "the engine that became runnable last")                                     \
+    X(TURNS, 6, "the engine that has not run for longest, one op each")                      \
+    X(BACKWARD, 7, "the last in identity order")                                             \
+    X(LEADER, 8, "the engine that has run most ops of the step")                             \
+    X(LAGGARD, 9, "the engine that has run fewest")
+
+enum tw_starve {
+#define TW_X(name, number, text) TW_STARVE_##name = number,
+    TW_STARVES(TW_X)
+#undef TW_X
+        TW_STARVE_COUNT = 10
+};
+#define TW_STARVE_SEED(starve, number) ((uint64_t)(number)*TW_STARVE_COUNT + (uint64_t)(starve))
 
 /* ---- strict: firmware/core/strict.c ---- */
 struct tw_strict; /* opaque, inside the arena */
@@ -45,10 +72,9 @@ struct tw_strict; /* opaque, inside the arena */
  * needed, or a fault. */
 int tw_strict_init(const struct tw_machine_config *config, struct tw_arena *arena, struct tw_strict **out,
                    struct tw_fault *fault);
-/* One step: latches trips, runs all engines to their end. Canonical: round robin over (site, engine), each as far as it goes;
- * random: a seeded choice among runnable engines before every op. Faults: FAULT with what = ReadOutOfRange, WriteOutOfRange,
- * Undefined (a byte never written was read), Role, FifoOverrun, FifoUnderrun, Deadlock (no engine can run; names the first waiter),
- * BadOp, InputRange, IdOutOfRange. */
+/* One step: latches trips, runs all engines to their end in the scheduler's order. Faults: FAULT with what = ReadOutOfRange,
+ * WriteOutOfRange, Undefined (a byte never written was read), Role, FifoOverrun, FifoUnderrun, Deadlock (no engine can run; names
+ * the first waiter), BadOp, InputRange, IdOutOfRange. */
 int tw_strict_step(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t seed, struct tw_fault *fault);
 uint64_t tw_strict_ops(const struct tw_strict *s); /* ops executed in the last step */
 

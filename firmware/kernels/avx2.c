@@ -24,7 +24,7 @@
 #define FLOAT_MID_ROWS 2
 #define FLOAT_PANELS 1
 #define FLOAT_ROW_PANELS 4
-#define QUANT_ROWS 4
+#define QUANT_ROWS 8
 #define QUANT_MID_ROWS 2
 #define QUANT_PANELS 1
 #define QUANT_ROW_PANELS 2

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The AVX-512 table (F, BW, VL, DQ, VNNI): the vector kernels over one register of 16 lanes, with VNNI for quantised
- * products. The target is set by pragma, so that the file needs no flags of its own; it must not run before dispatch.c has
- * asked the processor.
+ * products. The target is set by pragma, so that the file needs no flags of its own; it must not run before
+ * dispatch.c has asked the processor.
  */
 #include "firmware/kernels/internal.h"
 
@@ -25,10 +25,10 @@
 #define FLOAT_MID_ROWS 4
 #define FLOAT_PANELS 2
 #define FLOAT_ROW_PANELS 4
-#define QUANT_ROWS 6
-#define QUANT_MID_ROWS 3
+#define QUANT_ROWS 8
+#define QUANT_MID_ROWS 4
 #define QUANT_PANELS 2
-#define QUANT_ROW_PANELS 2
+#define QUANT_ROW_PANELS 4
 #define ROW_PREFETCH 2048
 #define ATTN_QUERIES 4
 #define ATTN_GROUPS 4

@@ -17,7 +17,8 @@
 #endif
 
 /* Tiles are templates: functions that take their sizes as constant arguments and must be inlined and unrolled for their
- * accumulators to stay in registers. */
+ * accumulators to stay in registers. Loops over the groups of a block stay loops where a compiler, seeing all its
+ * integer additions at once, would reorder them into more live values than there are registers. */
 #define TW_INLINE static inline __attribute__((always_inline))
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(undefined_behavior_sanitizer)
@@ -25,11 +26,14 @@
 #endif
 #endif
 #if defined(TW_SANITIZED) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TW_ROLLED
 #define TW_UNROLL /* each access is instrumented: unrolled, compilers take minutes */
 #elif defined(__clang__)
 #define TW_UNROLL _Pragma("clang loop unroll(full)")
+#define TW_ROLLED _Pragma("clang loop unroll(disable)")
 #else
 #define TW_UNROLL _Pragma("GCC unroll 64")
+#define TW_ROLLED _Pragma("GCC unroll 1")
 #endif
 
 extern const struct tw_kernel_table tw_kernels_scalar;
@@ -37,7 +41,7 @@ extern const struct tw_kernel_table tw_kernels_scalar;
 extern const struct tw_kernel_table tw_kernels_avx2, tw_kernels_avx512;
 #endif
 
-/* Movement is the same for every table: READ, GATHER, WRITE, KEY_WRITE, VALUE_WRITE, MCAST, COPY, LAST_ROW. In move.c. */
+/* Movement is the same for every table. In move.c. */
 tw_kernel tw_move_read, tw_move_gather, tw_move_write, tw_move_key_write, tw_move_value_write, tw_move_mcast,
     tw_move_copy, tw_move_last_row;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels that move data and compute nothing, shared by every table: strided row copies, the embedding lookup and the
- * writes into the key and value caches.
+ * The kernels that move data and compute nothing, shared by every table: strided row copies, the embedding lookup
+ * and the writes into the key and value caches.
  */
 #include "firmware/kernels/internal.h"
 #include "tilewright/numerics.h"

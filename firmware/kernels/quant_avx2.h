@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Quantised tiles without VNNI, exact. Q8_0: bytes times bytes in one instruction would saturate, so the even and the odd
- * bytes of four are widened in place (a mask and a shift) and multiplied as 16-bit pairs. Q4_0: nibbles are small enough for the
- * byte product, and its 16-bit sums hold a whole block: 8 * 2 * 15 * 128 < 2^15. Included by vector_matmul.h's user,
- * before its products are defined.
+ * Quantised tiles without VNNI, exact. Q8_0: bytes times bytes in one instruction would saturate, so the even and
+ * the odd bytes of four are widened in place (a mask and a shift) and multiplied as 16-bit pairs. Q4_0: nibbles are
+ * small enough for the byte product, and its 16-bit sums hold a whole block: 8 * 2 * 15 * 128 < 2^15. Included by
+ * vector_matmul.h's user, before its products are defined.
  */
 
 enum { HALVES = 2 }; /* registers of a panel's 16 rows */
@@ -42,17 +42,27 @@ TW_INLINE void q8_sums(struct tile_ints *s, const struct tw_matmul *m, uint32_t 
     const __m256i low = _mm256_set1_epi16(255);
     widen(&wide, m, row, b, R);
     TW_UNROLL
-    for (int g = 0; g < 8; g++) {
+    for (int i = 0; i < P * HALVES; i++) {
+        const uint8_t *half = w + m->panel_bytes * (size_t)(i / HALVES) + b * 512 + i % HALVES * 32;
+        __m256i sum[QUANT_ROWS];
         TW_UNROLL
-        for (int i = 0; i < P * HALVES; i++) {
-            __m256i bytes = w_load(w + m->panel_bytes * (size_t)(i / HALVES) + b * 512 + g * 64 + i % HALVES * 32);
+        for (int r = 0; r < R; r++) {
+            sum[r] = s->at[r][i / HALVES][i % HALVES];
+        }
+        TW_ROLLED
+        for (int g = 0; g < 8; g++) {
+            __m256i bytes = w_load(half + g * 64);
             __m256i even = _mm256_and_si256(bytes, low), odd = _mm256_srli_epi16(bytes, 8);
             TW_UNROLL
             for (int r = 0; r < R; r++) {
-                __m256i *sum = &s->at[r][i / HALVES][i % HALVES];
-                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(even, _mm256_set1_epi32(wide.even[r][g])));
-                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(odd, _mm256_set1_epi32(wide.odd[r][g])));
+                __m256i product = _mm256_madd_epi16(even, _mm256_set1_epi32(wide.even[r][g]));
+                sum[r] = _mm256_add_epi32(sum[r], product);
+                sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(odd, _mm256_set1_epi32(wide.odd[r][g])));
             }
+        }
+        TW_UNROLL
+        for (int r = 0; r < R; r++) {
+            s->at[r][i / HALVES][i % HALVES] = sum[r];
         }
     }
 }
@@ -71,6 +81,10 @@ TW_INLINE void q4_sums(struct tile_ints *s, const struct tw_matmul *m, uint32_t 
     for (int i = 0; i < P * HALVES; i++) {
         __m256i words[QUANT_ROWS];
         TW_UNROLL
+        for (int r = 0; r < R; r++) {
+            words[r] = _mm256_setzero_si256();
+        }
+        TW_ROLLED
         for (int g = 0; g < 4; g++) {
             __m256i bytes = w_load(w + m->panel_bytes * (size_t)(i / HALVES) + b * 256 + g * 64 + i % HALVES * 32);
             __m256i low = _mm256_and_si256(bytes, nibble);
@@ -79,8 +93,8 @@ TW_INLINE void q4_sums(struct tile_ints *s, const struct tw_matmul *m, uint32_t 
             for (int r = 0; r < R; r++) {
                 const int8_t *q = x_block(m, row + (uint32_t)r, b)->q + 4 * g;
                 __m256i pair = _mm256_maddubs_epi16(low, x_four(q));
-                words[r] = g ? _mm256_add_epi16(words[r], pair) : pair;
-                words[r] = _mm256_add_epi16(words[r], _mm256_maddubs_epi16(high, x_four(q + 16)));
+                pair = _mm256_add_epi16(pair, _mm256_maddubs_epi16(high, x_four(q + 16)));
+                words[r] = _mm256_add_epi16(words[r], pair);
             }
         }
         TW_UNROLL
@@ -108,9 +122,14 @@ TW_INLINE void quant_tile(const struct tw_matmul *m, unsigned dtype, uint32_t ro
                           const int P) {
     struct tile_sums sums;
     const uint8_t *w = m->w + m->panel_bytes * panel;
+    const size_t block_bytes = dtype == TW_DT_Q8_0 ? 512 : 256;
     sums_start(&sums, m, row, panel, R, P);
     for (size_t b = 0; b < m->k / 32; b++) {
         struct tile_ints ints;
+        TW_UNROLL
+        for (int p = 0; R == 1 && p < P; p++) {
+            prefetch_ahead(w + m->panel_bytes * (size_t)p + b * block_bytes, block_bytes);
+        }
         ints_start(&ints, m, dtype == TW_DT_Q8_0 ? 128 : 8, row, b, R, P);
         if (dtype == TW_DT_Q8_0) {
             q8_sums(&ints, m, row, w, b, R, P);

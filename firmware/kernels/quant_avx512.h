@@ -67,14 +67,9 @@ TW_INLINE void quant_tile(const struct tw_matmul *m, unsigned dtype, uint32_t ro
     sums_start(&sums, m, row, panel, R, P);
     for (size_t b = 0; b < m->k / 32; b++) {
         struct tile_ints ints;
-        if (R == 1) {
-            TW_UNROLL
-            for (int p = 0; p < P; p++) {
-                TW_UNROLL
-                for (size_t line = 0; line < block_bytes; line += 64) {
-                    __builtin_prefetch(w + m->panel_bytes * (size_t)p + b * block_bytes + line + ROW_PREFETCH);
-                }
-            }
+        TW_UNROLL
+        for (int p = 0; R == 1 && p < P; p++) {
+            prefetch_ahead(w + m->panel_bytes * (size_t)p + b * block_bytes, block_bytes);
         }
         block_sums(&ints, m, dtype, row, w, b, R, P);
         TW_UNROLL

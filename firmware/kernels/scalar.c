@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scalar kernels: the definition that every other table must equal bit for bit, written for reading. Sixteen "lanes"
- * in a loop are the lanes of a vector, in the same order.
+ * The scalar kernels: the definition that every other table must equal bit for bit, written for reading. Sixteen
+ * "lanes" in a loop are the lanes of a vector, in the same order.
  */
 #include "firmware/kernels/internal.h"
 #include "tilewright/numerics.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The online softmax over 16 lanes. A tile of T queries (rows of a chunk and heads of a group alike) meets the keys and the
- * values of a block together, so that each is loaded once for T queries. Positions a query does not see are computed but
- * masked before anything is derived from them; their values are never read. Included by each instruction set's file, which
- * defines ATTN_QUERIES, ATTN_GROUPS (key vectors) and ATTN_DIMS (value vectors).
+ * The online softmax over 16 lanes. A tile of T queries (rows of a chunk and heads of a group alike) meets the keys
+ * and the values of a block together, so that each is loaded once for T queries. Positions a query does not see are
+ * computed but masked before anything is derived from them; their values are never read. Included by each
+ * instruction set's file, which defines ATTN_QUERIES, ATTN_GROUPS (key vectors) and ATTN_DIMS (value vectors).
  */
 
 struct query_tile {

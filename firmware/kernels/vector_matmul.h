@@ -4,8 +4,8 @@
  * registers, so that weights are loaded (and widened) once for R rows; one row alone takes several panels to hide
  * latency. A strip of panels small enough for the cache meets all rows before the next one is touched.
  *
- * Included last by each instruction set's file; quant_tile comes from its quant_*.h. ROW_PREFETCH is how many bytes ahead the
- * product with one row, which is bound by memory, asks for weights.
+ * Included last by each instruction set's file; quant_tile comes from its quant_*.h. ROW_PREFETCH is how many bytes
+ * ahead the product with one row, which is bound by memory, asks for weights.
  */
 
 TW_INLINE vf v_load_weights(unsigned dtype, const uint8_t *panel, size_t k) {
@@ -32,7 +32,7 @@ TW_INLINE void float_tile(const struct tw_matmul *m, unsigned dtype, uint32_t ro
         for (int p = 0; p < P; p++) {
             const uint8_t *from = w + m->panel_bytes * (size_t)p;
             if (R == 1) {
-                __builtin_prefetch(from + k * line + ROW_PREFETCH);
+                prefetch_ahead(from + k * line, line);
             }
             weights[p] = v_load_weights(dtype, from, k);
         }

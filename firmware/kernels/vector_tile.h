@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The float sums of a tile of R rows of x by P panels of weights, shared by the float and the quantised products. R and P are
- * constants where these are inlined, so that the arrays become registers. Included by each instruction set's file, which
- * defines the sizes FLOAT_ROWS, FLOAT_MID_ROWS, FLOAT_PANELS, FLOAT_ROW_PANELS and the same with QUANT_.
+ * The float sums of a tile of R rows of x by P panels of weights, shared by the float and the quantised products. R
+ * and P are constants where these are inlined, so that the arrays become registers. Included by each instruction
+ * set's file, which defines ROW_PREFETCH and the sizes FLOAT_ROWS, FLOAT_MID_ROWS, FLOAT_PANELS, FLOAT_ROW_PANELS
+ * and the same with QUANT_.
  */
 
 #define MAX2(a, b) ((a) > (b) ? (a) : (b))
@@ -12,6 +13,14 @@ struct tile_sums {
     vf at[MAX2(FLOAT_ROWS, QUANT_ROWS)]
          [MAX2(MAX2(FLOAT_PANELS, FLOAT_ROW_PANELS), MAX2(QUANT_PANELS, QUANT_ROW_PANELS))];
 };
+
+/* Asks for the bytes that the product with one row needs ROW_PREFETCH bytes later. */
+TW_INLINE void prefetch_ahead(const uint8_t *at, const size_t bytes) {
+    TW_UNROLL
+    for (size_t line = 0; line < bytes; line += 64) {
+        __builtin_prefetch(at + line + ROW_PREFETCH);
+    }
+}
 
 TW_INLINE void sums_start(struct tile_sums *s, const struct tw_matmul *m, uint32_t row, uint32_t panel, const int R,
                           const int P) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The emulator port: anonymous mappings as device memory, addresses that are pointers, and a team of host threads for fast
- * steps. The hooks below are all that the command server needs of it.
+ * The emulator port: anonymous mappings as device memory, addresses that are pointers, and a team of host threads for
+ * fast steps. The hooks below are all that the command server needs of it.
  */
 #include "firmware/port/emu.h"
 
@@ -35,10 +35,10 @@ static bool mapped_bytes(uint64_t bytes, uint64_t *out) {
     return tw_align_u64(bytes, PAGE, out) && *out <= SIZE_MAX;
 }
 
-/* Fresh mappings are zero, so `zero` costs nothing and pages appear when first touched. */
+/* Fresh mappings are zero, so `zero` costs nothing and pages appear when first touched. Memory that is asked for zeroed is state: a
+ * token touches a little of every head's cache, and with huge pages the first one would pay for zeroing all of it. */
 static uint64_t emu_alloc(void *ctx, uint64_t bytes, uint32_t align, bool zero) {
     (void)ctx;
-    (void)zero;
     uint64_t size, whole;
     uint64_t slack = align > PAGE ? align : bytes >= HUGE_PAGE ? HUGE_PAGE : 0;
     if (!mapped_bytes(bytes, &size) || !tw_add_u64(size, slack, &whole) || whole > SIZE_MAX) {
@@ -56,7 +56,7 @@ static uint64_t emu_alloc(void *ctx, uint64_t bytes, uint32_t align, bool zero) 
         munmap(p + head + size, slack - head);
     }
     if (bytes >= HUGE_PAGE) {
-        madvise(p + head, size, MADV_HUGEPAGE); /* an attempt; small pages do as well */
+        madvise(p + head, size, zero ? MADV_NOHUGEPAGE : MADV_HUGEPAGE); /* an attempt; either kind of page will do */
     }
     return (uintptr_t)(p + head);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The emulator port: the firmware inside the driver's own process. Device memory is host memory and a device address is the
- * pointer's value, so weights that the host has mapped are used in place and a fast step is a replay on a few host threads.
+ * The emulator port: the firmware inside the driver's own process. Device memory is host memory and a device address
+ * is the pointer's value, so weights that the host has mapped are used in place and a fast step is a replay on a few
+ * host threads.
  */
 #ifndef TW_FIRMWARE_PORT_EMU_H
 #define TW_FIRMWARE_PORT_EMU_H
@@ -20,8 +21,8 @@ struct tw_emu_options {
     const struct tw_kernel_table *kernels; /* NULL: the fastest of this processor */
 };
 
-/* Starts n_threads - 1 worker threads lazily, with the first fast step that needs them. They spin for a moment after each
- * step and then sleep. Errors: NOMEM. */
+/* Starts n_threads - 1 worker threads lazily, with the first fast step that needs them. They spin for a moment after
+ * each step and then sleep. Errors: NOMEM. */
 int tw_emu_create(const struct tw_emu_options *options, struct tw_emu **out, tw_error *err);
 /* Resets the device, ends the workers. NULL is legal. */
 void tw_emu_destroy(struct tw_emu *emu);
@@ -30,8 +31,8 @@ void tw_emu_destroy(struct tw_emu *emu);
 void tw_emu_handle(struct tw_emu *emu, const uint8_t *header, const void *payload, uint64_t payload_bytes,
                    struct tw_server_answer *answer);
 
-/* Makes a range of host memory that stays mapped and unchanged a read-only allocation, without a copy; FREE forgets it. Its
- * device address is the pointer. 0, NOMEM or RANGE. */
+/* Makes a range of host memory that stays mapped and unchanged a read-only allocation, without a copy; FREE forgets
+ * it. Its device address is the pointer. 0, NOMEM or RANGE. */
 int tw_emu_adopt(struct tw_emu *emu, const void *bytes, uint64_t size, uint64_t *address);
 
 /* Host pointer to [address, address + bytes) of device memory, or NULL if it is not inside one allocation. */

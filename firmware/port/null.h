@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The smallest home of the firmware: a command server without memory, threads or kernels. It says who it is, counts, and
- * refuses the rest by name. A new port starts as a copy of it.
+ * The smallest home of the firmware: a command server without memory, threads or kernels. It says who it is, counts,
+ * and refuses the rest by name. A new port starts as a copy of it.
  */
 #ifndef TW_FIRMWARE_PORT_NULL_H
 #define TW_FIRMWARE_PORT_NULL_H

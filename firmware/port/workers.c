@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Host threads of the emulator. A step is published by storing its number and its member count in one word, `step`; a member
- * compares it with the word it saw last, and touches the rest of the record only if it takes part, since then the next step
- * cannot be published before it is done.
+ * Host threads of the emulator. A step is published by storing its number and its member count in one word, `step`; a
+ * member compares it with the word it saw last, and touches the rest of the record only if it takes part, since then
+ * the next step cannot be published before it is done.
  * Sleeping members are counted under the mutex before they look at `step` for the last time, so a publisher that reads
  * a count of 0 needs no wake-up.
  */
@@ -44,7 +44,8 @@ static inline void pause_thread(void) {
 #endif
 }
 
-/* A member that waits for one whose processor was taken away gives its own up: on a busy machine the other may need it. */
+/* A member that waits for one whose processor was taken away gives its own up: on a busy machine the other may need
+ * it. */
 static void relax(void *ctx) {
     (void)ctx;
     sched_yield();

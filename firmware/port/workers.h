@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The emulator's host threads: a team that runs one plan step together. The caller is member 0; the others wait for the next
- * step by spinning for a moment, then by sleeping, so that a decode loop pays no system call and an idle device no processor.
+ * The emulator's host threads: a team that runs one plan step together. The caller is member 0; the others wait for
+ * the next step by spinning for a moment, then by sleeping, so that a decode loop pays no system call and an idle
+ * device no processor.
  */
 #ifndef TW_FIRMWARE_PORT_WORKERS_H
 #define TW_FIRMWARE_PORT_WORKERS_H

@@ -14,10 +14,12 @@
  *               quantised, a block of 32 at a time: y = fmaf((float)s, dw * dx, y) with the exact integer
  *               s = sum(w_q * x_q); Q8_0 as stored (q + 128): s = sum(u * x_q) - 128 * x.sum;
  *               Q4_0: s = sum(n * x_q) - 8 * x.sum; all modulo 2^32
- *   reductions  (rms_norm's squares, softmax's denominator and maximum): 16 lanes, lane l takes the elements l, l + 16, ...
- *               ascending, then tw_fold_add or tw_fold_max
- *   attention   s_j = chain over d ascending of fmaf(q[d], k[j][d], s), from 0, then times scale; o[d] = o[d] * c, then over j
- *               ascending fmaf(p_j, v[j][d], o[d])
+ *   reductions  (rms_norm's squares, softmax's denominator and maximum): 16 lanes, lane l takes the elements
+ *               l, l + 16, ... ascending, then tw_fold_add or tw_fold_max
+ *   attention   one step of state (m, l, o) over a block of positions j: s_j = 0, for d ascending
+ *               s_j = fmaf(q[d], k[j][d], s_j), then s_j * scale; m' = max(m, s_j); c = exp(m - m');
+ *               p_j = exp(s_j - m'); l = fmaf(l, c, sum of p_j); o[d] = o[d] * c, then for j ascending
+ *               o[d] = fmaf(p_j, v[j][d], o[d])
  */
 #ifndef TILEWRIGHT_NUMERICS_H
 #define TILEWRIGHT_NUMERICS_H
@@ -127,9 +129,9 @@ static inline float tw_silu(float x) {
     return x / (1.0f + tw_exp(-x));
 }
 
-/* sin and cos of position*frequency: the product and its reduction by multiples of pi/2 (two parts, fused) in double, then float
- * polynomials on [-pi/4, pi/4]. Absolute error below 1.2e-7 while |angle| < 2^31. Infinite or NaN frequencies give NaN; an
- * angle of 2^51 and more gives some number or NaN. */
+/* sin and cos of position*frequency: the product and its reduction by multiples of pi/2 (two parts, fused) in
+ * double, then float polynomials on [-pi/4, pi/4]. Absolute error below 1.2e-7 while |angle| < 2^31. Infinite or NaN
+ * frequencies give NaN; an angle of 2^51 and more gives some number or NaN. */
 static inline void tw_sincos(uint32_t position, float frequency, float *sine, float *cosine) {
     double angle = (double)position * (double)frequency;
     double t = angle * 0.6366197723675814 + 6755399441055744.0; /* 1.5 * 2^52 */

@@ -8,17 +8,19 @@
  *     tw_session_create()   one sequence: its state, its position
  *     tw_session_feed()     tokens in, logits out; or tw_generate(), the whole loop
  *
- * Objects are destroyed in the opposite order; each must outlive what was made from it. destroy(NULL) and close(NULL) are legal.
+ * Objects are destroyed in the opposite order; each must outlive what was made from it. destroy(NULL) and close(NULL)
+ * are legal.
  *
- * Errors: a function that can fail returns 0 or a TW_E_* code and fills `err` (which may be NULL) with one line. Listed are the codes
- * that mean something for that function; NOMEM is possible wherever something is created, and DEVICE_LOST, TIMEOUT, PROTOCOL
- * wherever a device is involved. A failed function leaves its out-parameters unset and its objects as they were, unless told otherwise.
+ * Errors: a function that can fail returns 0 or a TW_E_* code and fills `err` (which may be NULL) with one line.
+ * Listed are the codes that mean something for that function; NOMEM is possible wherever something is created, and
+ * DEVICE_LOST, TIMEOUT, PROTOCOL wherever a device is involved. A failed function leaves its out-parameters unset and
+ * its objects as they were, unless told otherwise.
  *
- * Threads: a device and a deployment may be used from many threads at a time, a session from one at a time. A decoder does not change.
- * Functions block until they are done. The library never prints, exits, or installs signal handlers.
+ * Threads: a device and a deployment may be used from many threads at a time, a session from one at a time. A decoder
+ * does not change. Functions block until they are done. The library never prints, exits, or installs signal handlers.
  *
- * Option and info structures begin with `size`: set it to sizeof the structure. Zero fields mean the default. An options pointer
- * may be NULL: all defaults.
+ * Option and info structures begin with `size`: set it to sizeof the structure. Zero fields mean the default. An
+ * options pointer may be NULL: all defaults.
  */
 #ifndef TILEWRIGHT_TILEWRIGHT_H
 #define TILEWRIGHT_TILEWRIGHT_H
@@ -66,7 +68,8 @@ struct tw_device_options {
 };
 
 /* Opens a device for this process alone. selector: an index of the list, "emu[:TARGET]", "null"; NULL: "emu".
- * Errors: NO_DEVICE (names what there is), DEVICE_BUSY (names the holder), VERSION (names the side to upgrade), USAGE, UNSUPPORTED. */
+ * Errors: NO_DEVICE (names what there is), DEVICE_BUSY (names the holder), VERSION (names the side to upgrade), USAGE,
+ * UNSUPPORTED. */
 int tw_device_open(const char *selector, const struct tw_device_options *options, tw_device **out, tw_error *err);
 void tw_device_close(tw_device *device);
 /* selector, target and state of an open device. */
@@ -133,14 +136,24 @@ struct tw_rules_info {
     uint32_t failed_rule;           /* 0: none */
     uint64_t checked[TW_RULES_MAX]; /* objects checked; index: the rule's number */
 };
-/* Checks every program against the rules of the tile machine. `info` (may be NULL) is filled in any case. Errors: VERIFY. */
-int tw_decoder_verify(const tw_decoder *decoder, struct tw_rules_info *info, tw_error *err);
+/* Checks every program against the rules of the tile machine. `info` (may be NULL) is filled in any case. Errors:
+ * VERIFY. */
+int tw_decoder_verify(tw_decoder *decoder, struct tw_rules_info *info, tw_error *err);
 /* Name and demand of rule 1..n_rules; NULL for other numbers. */
 const char *tw_rule_name(uint32_t rule);
 const char *tw_rule_text(uint32_t rule);
 
-/* Prints a program as text; program NULL: all of them. Errors: USAGE (no such program; names those there are), NOSPACE. */
+/* Prints a program as text; program NULL: all of them. Errors: USAGE (no such program; names those there are),
+ * NOSPACE. */
 int tw_decoder_print(const tw_decoder *decoder, const char *program, FILE *out, tw_error *err);
+
+/* ---- programs as text: files in the language of tws(5) -------------------------------------------- */
+
+/* The same for the programs of a text file, one or more. `info` (may be NULL) is filled in any case; *n_programs (may be NULL): how
+ * many were looked at. Errors: IO, FORMAT and RANGE (FILE:LINE:COL: what was found and expected), VERIFY. */
+int tw_program_file_verify(const char *path, struct tw_rules_info *info, uint32_t *n_programs, tw_error *err);
+/* Prints them in the canonical form. Errors: IO, FORMAT, RANGE, USAGE, NOSPACE, as above. */
+int tw_program_file_print(const char *path, const char *program, FILE *out, tw_error *err);
 
 /* ---- text ----------------------------------------------------------------------------------------- */
 
@@ -149,8 +162,8 @@ enum tw_tokenize_flags {
     TW_TOKENIZE_SPECIAL = 2 /* the names of special tokens in the text stand for them */
 };
 
-/* Ids of text[0..n): as many as `capacity` has room for go to `ids` (may be NULL if capacity is 0), *count is how many there are.
- * Errors: UNSUPPORTED (the bundle has no tokenizer), RANGE (text too long). */
+/* Ids of text[0..n): as many as `capacity` has room for go to `ids` (may be NULL if capacity is 0), *count is how many
+ * there are. Errors: UNSUPPORTED (the bundle has no tokenizer), RANGE (text too long). */
 int tw_tokenize(const tw_decoder *decoder, const char *text, size_t n, unsigned flags, uint32_t *ids, size_t capacity,
                 size_t *count, tw_error *err);
 /* Text of ids, not terminated; *n bytes in all, of which capacity's go to `text`. Special tokens give nothing.
@@ -160,8 +173,8 @@ int tw_detokenize(const tw_decoder *decoder, const uint32_t *ids, size_t count, 
 
 /* ---- deployments and sessions --------------------------------------------------------------------- */
 
-/* Puts weights and programs onto the device. A device in this process uses the mapped weights in place. Errors: TARGET (names both
- * targets), VERSION, VERIFY (opened with NO_RULES), NOMEM (device memory: have, need). */
+/* Puts weights and programs onto the device. A device in this process uses the mapped weights in place. Errors: TARGET
+ * (names both targets), VERSION, VERIFY (opened with NO_RULES), NOMEM (device memory: have, need). */
 int tw_deploy(tw_device *device, const tw_decoder *decoder, tw_deployment **out, tw_error *err);
 void tw_deployment_destroy(tw_deployment *deployment);
 
@@ -177,7 +190,8 @@ struct tw_session_options {
     uint64_t seed;
 };
 
-/* A new sequence at position 0. Errors: USAGE (an option out of range), FORMAT (the bundle lacks a program or tensor), NOMEM. */
+/* A new sequence at position 0. Errors: USAGE (an option out of range), FORMAT (the bundle lacks a program or tensor),
+ * NOMEM. */
 int tw_session_create(tw_deployment *deployment, const struct tw_session_options *options, tw_session **out,
                       tw_error *err);
 void tw_session_destroy(tw_session *session);
@@ -191,11 +205,12 @@ struct tw_session_info {
 };
 void tw_session_get_info(const tw_session *session, struct tw_session_info *info);
 
-/* Appends n tokens (n > 0) to the sequence. Allocates nothing and makes no system call but to wake threads. Errors, before anything has
- * run: RANGE (an id outside of the vocabulary), CONTEXT_FULL. FAULT (names program, site, engine, op and graph operation) ends the
- * session: it can only be destroyed. */
+/* Appends n tokens (n > 0) to the sequence. Allocates nothing and makes no system call but to wake threads. Errors,
+ * before anything has run: RANGE (an id outside of the vocabulary), CONTEXT_FULL. FAULT (names program, site, engine,
+ * op and graph operation) ends the session: it can only be destroyed. */
 int tw_session_feed(tw_session *session, const uint32_t *ids, size_t n, tw_error *err);
-/* n_vocab logits of what follows the last token fed, valid until the session's next feed. NULL before the first feed and after a rewind. */
+/* n_vocab logits of what follows the last token fed, valid until the session's next feed. NULL before the first feed
+ * and after a rewind. */
 const float *tw_session_logits(const tw_session *session);
 uint32_t tw_session_position(const tw_session *session);
 /* Forgets the tokens from `position` on. Errors: USAGE (beyond the current position). */
@@ -204,8 +219,11 @@ int tw_session_rewind(tw_session *session, uint32_t position, tw_error *err);
 /* ---- generation ----------------------------------------------------------------------------------- */
 
 enum tw_generate_flags {
-    TW_GENERATE_IGNORE_EOS = 1,   /* do not stop at the tokens that end a text */
-    TW_GENERATE_PRINT_SPECIAL = 2 /* special tokens appear in the text */
+    TW_GENERATE_IGNORE_EOS = 1,    /* do not stop at the tokens that end a text */
+    TW_GENERATE_PRINT_SPECIAL = 2, /* special tokens appear in the text */
+    /* on_token gets NULL for the logits. Greedy tokens are then chosen on the device, a few at a time; a callback or *stop that
+     * ends the text leaves a session whose logits are NULL. */
+    TW_GENERATE_NO_LOGITS = 4
 };
 
 struct tw_generate_options {
@@ -216,7 +234,8 @@ struct tw_generate_options {
     uint32_t top_k;     /* 0: no limit */
     float top_p, min_p; /* top_p 0 means 1: no limit; min_p 0: no limit */
     uint64_t seed;      /* same seed, same tokens, on every device */
-    /* Each returns 0, or another value to stop after this token. on_text gets whole UTF-8 characters; needs a tokenizer. */
+    /* Each returns 0, or another value to stop after this token. on_text gets whole UTF-8 characters; needs a
+     * tokenizer. */
     int (*on_token)(void *ctx, uint32_t id, const float *logits);
     int (*on_text)(void *ctx, const char *text, size_t n);
     void *ctx;
@@ -232,6 +251,27 @@ enum tw_stop_reason {
     TW_STOP_INTERRUPT = 4 /* *stop; tw_generate returns INTERRUPTED */
 };
 
+#define TW_GREEDY_MAX 256u
+#define TW_GREEDY_STOPS 4u
+struct tw_greedy_options {
+    uint32_t size;
+    uint32_t n;                     /* tokens at most: 1 to TW_GREEDY_MAX */
+    uint32_t n_stops;               /* at most TW_GREEDY_STOPS */
+    uint32_t stop[TW_GREEDY_STOPS]; /* ids that end the run */
+};
+
+/* Feeds `id`, then what is likeliest to follow (the lowest id among equals), then what follows that: one command for the device,
+ * which chooses and feeds by itself. tokens (room for n of them) gets the *n_tokens that were chosen; the last one is not fed, so
+ * the next run may begin with it; the logits are those that it was chosen from. *reason: COUNT (n tokens), END (the last one is a
+ * stop), CONTEXT (the last one has no room), INTERRUPT. The same tokens as by feeding one at a time. Allocates nothing.
+ * Errors: those of feed; USAGE (n or n_stops out of range); UNSUPPORTED (the device cannot). With FAULT the tokens before it are
+ * told. */
+int tw_session_run_greedy(tw_session *session, uint32_t id, const struct tw_greedy_options *options, uint32_t *tokens,
+                          uint32_t *n_tokens, enum tw_stop_reason *reason, tw_error *err);
+/* Ends the session's greedy run before its next token, or else its next run before the first; then it is forgotten. A device that
+ * does not share memory with this process notices it only between runs. May be called from any thread and from signal handlers. */
+void tw_session_interrupt(tw_session *session);
+
 struct tw_generate_result {
     uint32_t size;
     enum tw_stop_reason reason;
@@ -239,8 +279,9 @@ struct tw_generate_result {
     double prefill_s, first_token_s, decode_s; /* first_token: from the call to the first token chosen */
 };
 
-/* Feeds the prompt (n_prompt > 0) and generates. `result` (may be NULL) is filled in any case. The last token chosen is not fed.
- * Errors: those of feed; USAGE (a sampling parameter); CONTEXT_FULL and INTERRUPTED after all text so far was passed on. */
+/* Feeds the prompt (n_prompt > 0) and generates. `result` (may be NULL) is filled in any case. The last token chosen
+ * is not fed. Errors: those of feed; USAGE (a sampling parameter); CONTEXT_FULL and INTERRUPTED after all text so far
+ * was passed on. */
 int tw_generate(tw_session *session, const uint32_t *prompt, size_t n_prompt, const struct tw_generate_options *options,
                 struct tw_generate_result *result, tw_error *err);
 

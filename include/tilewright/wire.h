@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The device protocol: what a driver sends to a device and what comes back. A message is a fixed 32-byte little-endian
- * header and `length` bytes of payload; requests are answered in order, the answer repeats opcode and sequence. The header
- * is encoded and decoded through one table (TW_WIRE_HEADER). Payloads are fixed-width little-endian structures, used in
- * place. Freestanding: the firmware includes this file as it is.
+ * header and `length` bytes of payload; requests are answered in order, the answer repeats opcode and sequence. The
+ * header is encoded and decoded through one table (TW_WIRE_HEADER). Payloads are fixed-width little-endian structures,
+ * used in place. Freestanding: the firmware includes this file as it is.
  *
  * A request has status 0. An answer has status 0 or a TW_E_* code; a refusal's payload is one struct tw_wire_failure.
  * Device addresses are whatever ALLOC returned; a driver does no arithmetic on them beyond adding offsets.
@@ -40,7 +40,7 @@ extern "C" {
     X(HASH, 8, "tw_wire_range -> tw_wire_hash of the bytes at the address")              \
     X(LOAD, 9, "tw_wire_load: prepares a program that lies in memory -> tw_wire_loaded") \
     X(UNLOAD, 10, "releases the program whose number is the address")                    \
-    X(RUN, 11, "tw_wire_run, inputs: steps a program -> tw_wire_done")                   \
+    X(RUN, 11, "tw_wire_run, ...: steps a program -> tw_wire_done or tw_wire_tokens")    \
     X(EVENT, 12, "takes the oldest event -> tw_wire_event, or no payload")               \
     X(COUNTERS, 13, "-> tw_wire_counters")                                               \
     X(LOG, 14, "takes the oldest line of the log -> text, or no payload")                \
@@ -95,7 +95,8 @@ TW_STATIC_ASSERT(sizeof(struct tw_wire_hello) == 16, "hello");
 
 enum tw_wire_capabilities {
     TW_WIRE_CAN_STRICT = 1, /* RUN in strict mode */
-    TW_WIRE_CAN_FAST = 2    /* RUN in fast mode */
+    TW_WIRE_CAN_FAST = 2,   /* RUN in fast mode */
+    TW_WIRE_CAN_GREEDY = 4  /* RUN with TW_WIRE_RUN_GREEDY */
 };
 
 struct tw_wire_identity {
@@ -136,8 +137,8 @@ TW_STATIC_ASSERT(sizeof(struct tw_wire_hash) == 8, "hash");
 
 enum tw_wire_mode { TW_WIRE_STRICT = 0, TW_WIRE_FAST = 1 };
 
-/* The program blob (tilewright/progblob.h, with streams) and its binding rows (uint64 each) lie in device memory and stay
- * there, unchanged, until UNLOAD. The program has passed the loader's verifier. */
+/* The program blob (tilewright/progblob.h, with streams) and its binding rows (uint64 each) lie in device memory and
+ * stay there, unchanged, until UNLOAD. The program has passed the loader's verifier. */
 struct tw_wire_load {
     uint64_t blob, blob_bytes;
     uint64_t bind, n_bind;
@@ -154,11 +155,13 @@ struct tw_wire_loaded {
 TW_STATIC_ASSERT(sizeof(struct tw_wire_loaded) == 16, "loaded");
 
 /* Followed by n_inputs struct tw_wire_input, then their bytes one after the other without gaps. The inputs are written
- * before the first step. */
+ * before the first step. With GREEDY, behind that, at the next multiple of 8: struct tw_wire_greedy. */
+enum tw_wire_run_flags { TW_WIRE_RUN_GREEDY = 1 };
 struct tw_wire_run {
     uint32_t program;
     uint32_t n_steps;
-    uint32_t scheduler; /* strict: enum tw_scheduler */
+    uint16_t scheduler; /* strict: enum tw_scheduler */
+    uint16_t flags;     /* tw_wire_run_flags */
     uint32_t n_inputs;
     uint64_t seed;
 };
@@ -171,11 +174,36 @@ struct tw_wire_input {
 TW_STATIC_ASSERT(sizeof(struct tw_wire_input) == 16, "input");
 #define TW_WIRE_MAX_INPUTS 8u
 
+/* GREEDY: each step's likeliest token (the lowest id among equals, a NaN never) is the next step's input, on the device,
+ * without the host. Up to n_steps steps, at most TW_WIRE_MAX_TOKENS. */
+#define TW_WIRE_MAX_TOKENS 256u
+#define TW_WIRE_MAX_STOPS 4u
+struct tw_wire_greedy {
+    uint64_t logits;  /* n_vocab f32 that a step leaves */
+    uint64_t abort;   /* a word that ends the run before its next step when it is not 0; 0: there is none */
+    uint32_t n_vocab; /* > 0 */
+    uint32_t limit;   /* positions: no step begins at this one */
+    /* Inputs of the request, by number; their first words hold the token fed, its position, and the position behind it. The
+     * last two count up with each step; TW_NONE: the program has none. */
+    uint32_t ids, pos, end;
+    uint32_t n_stops;
+    uint32_t stop[TW_WIRE_MAX_STOPS]; /* tokens that end the run */
+};
+TW_STATIC_ASSERT(sizeof(struct tw_wire_greedy) == 56, "greedy");
+
 struct tw_wire_done {
     uint64_t steps; /* of this program since it was loaded */
     uint64_t ops;   /* strict: executed in the last step */
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_done) == 16, "done");
+
+enum tw_wire_ended {
+    TW_WIRE_ENDED_COUNT = 0, /* n_steps */
+    TW_WIRE_ENDED_STOP = 1,  /* the last token is one of the stops */
+    TW_WIRE_ENDED_LIMIT = 2, /* the last token would be fed at `limit` */
+    TW_WIRE_ENDED_ABORT = 3,
+    TW_WIRE_ENDED_FAULT = 4 /* in the step behind the last token */
+};
 
 /* Why a request was refused. site .. need are those of struct tw_fault and TW_NONE / 0 where there was no fault. */
 struct tw_wire_failure {
@@ -186,6 +214,15 @@ struct tw_wire_failure {
     char what[80]; /* text, terminated */
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_failure) == 128, "failure");
+
+/* Answer to a GREEDY run; followed by n_steps words: the tokens, then TW_NONE. The last one was not fed. */
+struct tw_wire_tokens {
+    uint64_t steps, ops; /* as in tw_wire_done */
+    uint32_t n_tokens;
+    uint32_t ended;                 /* tw_wire_ended */
+    struct tw_wire_failure failure; /* FAULT, else zeros */
+};
+TW_STATIC_ASSERT(sizeof(struct tw_wire_tokens) == 152, "tokens");
 
 enum tw_wire_event_kind { TW_WIRE_EVENT_DONE = 1, TW_WIRE_EVENT_FAULT = 2, TW_WIRE_EVENT_RESET = 3 };
 struct tw_wire_event {
@@ -306,7 +343,8 @@ static inline int tw_wire_decode(const uint8_t bytes[TW_WIRE_HEADER_BYTES], stru
     return TW_OK;
 }
 
-/* The highest version in both ranges: 0 and *version, or which side is too old: -1 the one of range a, 1 the one of b. */
+/* The highest version in both ranges: 0 and *version, or which side is too old: -1 the one of range a, 1 the one of b.
+ * */
 static inline int tw_wire_agree(uint32_t a_min, uint32_t a_max, uint32_t b_min, uint32_t b_max, uint32_t *version) {
     if (a_max < b_min) {
         return -1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The token path allocates nothing and makes no system call but to wake threads: the allocator is counted, and the kernel ends
- * the process at any other call. */
+ * The token path allocates nothing and makes no system call but to wake threads: the allocator is counted, and the
+ * kernel ends the process at any other call. */
 #include "tests/support/model_bundle.h"
 
 #include <linux/filter.h>
@@ -31,7 +31,9 @@
 
 #define N_TOKENS 32u
 
+#ifndef SANITIZED
 static _Atomic uint64_t allocations;
+#endif
 
 #if !defined(SANITIZED) && defined(__GLIBC__)
 #define COUNTED 1
@@ -64,6 +66,7 @@ void free(void *p) {
 }
 #endif
 
+#ifndef SANITIZED
 static uint32_t token(uint32_t i) {
     return (i * 7919 + 1) % 1000;
 }
@@ -86,6 +89,8 @@ static int feed_prompt(struct rig *r) {
     }
     return tw_session_feed(r->session, ids, N_TOKENS, NULL);
 }
+
+#endif
 
 /* ---- allocations ---- */
 

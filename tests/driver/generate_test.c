@@ -48,7 +48,8 @@ static struct tw_generate_options listen(struct heard *h, uint32_t n) {
         .size = sizeof(struct tw_generate_options), .n_predict = n, .on_token = on_token, .on_text = on_text, .ctx = h};
 }
 
-/* Only the first ids: further on, margins fall below what rounding of the activations may move (tests/golden goes by margins). */
+/* Only the first ids: further on, margins fall below what rounding of the activations may move (tests/golden goes by
+ * margins). */
 #define GOLDEN_IDS 16u
 
 static void greedy_ids_are_the_golden_ones(void **state) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The contract of driver/transport/transport.h, run over every backend. What a backend cannot do it must say in its identity,
- * and then refuse by name. */
+ * The contract of driver/transport/transport.h, run over every backend. What a backend cannot do it must say in its
+ * identity, and then refuse by name. */
 #include "driver/transport/transport.h"
 
 #include <setjmp.h>

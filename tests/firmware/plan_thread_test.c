@@ -3,6 +3,7 @@
  * Plans on real threads: the bytes do not depend on how many there are, and waits are few. Also run under the thread
  * sanitizer.
  */
+#include "firmware/core/plan.h"
 #include "tests/support/machine_run.h"
 #include "tests/support/tiny_decoder.h"
 
@@ -58,6 +59,33 @@ static void separate_siblings_give_the_same_bytes_on_any_number_of_threads(void 
 static void copied_tensors_give_the_same_bytes_on_any_number_of_threads(void **state) {
     (void)state;
     expect_equal_on_threads((struct td_options){2, 1, false, 4}, 6);
+}
+
+/* Progress counts wrap between steps, inside of one, and from one half of the numbers to the other. */
+static void progress_may_start_just_below_its_wrap(void **state) {
+    (void)state;
+    struct td d = td_create((struct td_options){2, 2, false, 0});
+    struct mr_case c = {d.m, decoder_input, &d, 5};
+    struct mr_result strict = mr_strict(&c, TW_SCHED_CANONICAL, 0);
+    for (uint32_t n = 1; n <= 4; n++) {
+        void *memory;
+        struct tw_plan *plan = NULL;
+        assert_int_equal(mb_plan(d.m, n, &memory, &plan, NULL), 0);
+        uint64_t stride = plan->stride, inside = (UINT64_C(1) << 32) / stride;
+        const uint32_t first[] = {UINT32_MAX - 1, (uint32_t)inside - 2, (uint32_t)(inside * 7) - 1,
+                                  (uint32_t)((UINT64_C(1) << 31) / stride) - 1};
+        free(memory);
+        for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
+            d.m->config.first_epoch = first[i];
+            struct mr_result fast = mr_fast(&c, n, NULL);
+            assert_int_equal(fast.rc, 0);
+            assert_memory_equal(fast.bytes, strict.bytes, strict.size);
+            free(fast.bytes);
+        }
+        d.m->config.first_epoch = 0;
+    }
+    free(strict.bytes);
+    mb_destroy(d.m);
 }
 
 static void each_rendezvous_and_gather_costs_one_wait_a_thread(void **state) {
@@ -162,6 +190,7 @@ int main(void) {
         cmocka_unit_test(nine_sites_give_the_same_bytes_on_any_number_of_threads),
         cmocka_unit_test(separate_siblings_give_the_same_bytes_on_any_number_of_threads),
         cmocka_unit_test(copied_tensors_give_the_same_bytes_on_any_number_of_threads),
+        cmocka_unit_test(progress_may_start_just_below_its_wrap),
         cmocka_unit_test(each_rendezvous_and_gather_costs_one_wait_a_thread),
         cmocka_unit_test(a_wait_that_another_implies_is_dropped),
         cmocka_unit_test(a_page_in_use_is_safe_from_writers_on_other_threads),

@@ -40,7 +40,7 @@ def run(program, ids, rows, steps=1, scheduler=0, seed=0):
     return record(RUN, 0, head + inputs + struct.pack("<4iI", *ids, rows))
 
 
-def load(mode, blob_bytes=2048, n_bind=4):
+def load(mode, blob_bytes=1040, n_bind=4):
     return record(LOAD, 0, struct.pack("<QQQQII", at(BLOB), blob_bytes, at(BIND), n_bind, mode, 0))
 
 

@@ -63,7 +63,8 @@ static void device_finish(struct device *d) {
  * not take (its binding rows are not the verifier's to know) counts as 0 and clears *ran. */
 static int run_steps(struct device *d, const struct tw_program *p, enum tw_scheduler scheduler, uint64_t seed,
                      bool *ran, struct tw_fault *fault) {
-    struct tw_machine_config config = {p, d->address, d->n_rows, map, d, tw_kernel_table(TW_ISA_SCALAR)};
+    struct tw_machine_config config = {.program = p, .bind = d->address, .n_bind = d->n_rows, .map = map, .ctx = d};
+    config.kernels = tw_kernel_table(TW_ISA_SCALAR);
     struct tw_arena arena = {NULL, 0, 0};
     struct tw_strict *machine = NULL;
     *ran = false;

@@ -11,7 +11,8 @@ static const char strings[] = "\0ids\0rows\0table\0logits\0row\0out\0step\0looku
 enum { S_IDS = 1, S_ROWS = 5, S_TABLE = 10, S_LOGITS = 16, S_ROW = 23, S_OUT = 27, S_STEP = 31, S_LOOKUP = 36 };
 enum { ROW_BYTES = BIGRAM_COLS * 4, TENSOR_IDS = 0, TENSOR_TABLE = 2, TENSOR_LOGITS = 3 };
 
-/* Appends an op. Operands follow the table's letters: ids and immediates as given; an X takes (trip, max). Offsets are 0. */
+/* Appends an op. Operands follow the table's letters: ids and immediates as given; an X takes (trip, max). Offsets are
+ * 0. */
 static void put(struct bigram *b, uint32_t engine, uint32_t code, const uint32_t *values) {
     struct tw_op op;
     memset(&op, 0, sizeof op);

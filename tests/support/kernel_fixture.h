@@ -29,9 +29,9 @@ uint8_t *fixture_panels(struct fixture_random *r, unsigned dtype, uint32_t k, ui
 
 enum fixture_kind { FIXTURE_FLOATS, FIXTURE_EXACT };
 
-/* Runs the op on every instruction set of this processor and asserts that p[out] (`bytes` long; each run starts from what
- * it holds) comes out as from the scalar kernel: FIXTURE_FLOATS takes any NaN for any other. Leaves the scalar result
- * in p[out]. `what` names the case in a failure. */
+/* Runs the op on every instruction set of this processor and asserts that p[out] (`bytes` long; each run starts from
+ * what it holds) comes out as from the scalar kernel: FIXTURE_FLOATS takes any NaN for any other. Leaves the scalar
+ * result in p[out]. `what` names the case in a failure. */
 void fixture_same_bits(uint32_t op, const struct tw_kargs *args, unsigned out, size_t bytes, enum fixture_kind kind,
                        const char *what);
 

@@ -95,7 +95,7 @@ static inline void *mr_thread_main(void *arg) {
 static inline void mr_run_threads(struct tw_plan *plan, uint32_t n) {
     pthread_t thread[MR_MAX_THREADS];
     struct mr_thread arg[MR_MAX_THREADS];
-    mb_require(n <= MR_MAX_THREADS, "too many threads");
+    mb_require(n > 0 && n <= MR_MAX_THREADS, "number of threads");
     for (uint32_t t = 0; t < n; t++) {
         arg[t] = (struct mr_thread){plan, t};
         mb_require(t == 0 || pthread_create(&thread[t], NULL, mr_thread_main, &arg[t]) == 0, "pthread_create");

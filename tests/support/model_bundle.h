@@ -7,7 +7,8 @@
 
 #define SHIPPED_MODEL "tests/data/fairytale-1.7m-Q8_0.gguf"
 
-/* Path of the bundle for that target ("host" has two sites); a static string. Aborts the test where it cannot be made. */
+/* Path of the bundle for that target ("host" has two sites); a static string. Aborts the test where it cannot be made.
+ * */
 const char *model_bundle(const char *target);
 /* Removes what model_bundle made. */
 void model_bundle_cleanup(void);

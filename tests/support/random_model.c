@@ -100,7 +100,7 @@ static void add_tensor(struct random_model *m, uint32_t rows, uint32_t cols, enu
     struct tw_model_tensor *t = &m->tensors[m->model.n_tensors];
     char *name = m->names[m->model.n_tensors++];
     snprintf(name, sizeof m->names[0], format, layer);
-    if (vector || cols % tw_dtype_block_elems(dtype) != 0) {
+    if (vector || rows == 1 || cols % tw_dtype_block_elems(dtype) != 0) { /* one row: a vector to an importer */
         dtype = TW_DT_F32;
     }
     *t = (struct tw_model_tensor){.name = name, .rows = rows, .cols = cols, .dtype = dtype};

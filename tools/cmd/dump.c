@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright dump: a stage of a compilation as text, from a model; or the programs that a bundle holds.
+ * tilewright dump: a stage of a compilation as text, from a model; or the programs that a bundle or a text file holds.
  */
 #include "tools/cmd.h"
 #include "tools/engine.h"
+#include "tools/text_file.h"
 #include "tools/ui.h"
 
 #include <string.h>
@@ -16,20 +17,26 @@ struct dump_args {
 #define AT(field) offsetof(struct dump_args, field)
 static const struct opt options[] = {
     {OPT_TEXT, 0, "stage", "S", AT(stage), 0, 0, "graph, mid, low, section or program (program)"},
-    {OPT_TEXT, 0, "program", "NAME", AT(program), 0, 0, "of a bundle: this program only"},
+    {OPT_TEXT, 0, "program", "NAME", AT(program), 0, 0, "of a bundle or text file: this program only"},
     COMPILE_ROWS(struct dump_args),
     {.kind = OPT_END},
 };
 
 static const struct opt_verb verb = {
-    "dump",  "MODEL|BUNDLE",
-    1,       "Prints a stage of a model's compilation, or a bundle's programs, as text.",
-    options, "A bundle holds programs only; the earlier stages come from the model."};
+    "dump",
+    "MODEL|BUNDLE|TEXT",
+    1,
+    "Prints a stage of a model's compilation, or the programs of a bundle or text file, as text.",
+    options,
+    "A bundle holds programs only; the earlier stages come from the model. Programs are in the form of tws(5)."};
 
-static int dump_bundle(const char *path, const struct dump_args *a, tw_error *err) {
+static int dump_bundle(const char *path, bool is_text, const struct dump_args *a, tw_error *err) {
     if (a->stage && strcmp(a->stage, "program") != 0) {
-        return tw_fail(err, TW_E_USAGE, "%s: a bundle holds only stage program; dump stage '%.40s' of its model", path,
-                       a->stage);
+        return tw_fail(err, TW_E_USAGE, "%s: a %s holds only stage program; dump stage '%.40s' of its model", path,
+                       is_text ? "text file" : "bundle", a->stage);
+    }
+    if (is_text) {
+        return tw_program_file_print(path, a->program, stdout, err);
     }
     tw_decoder *decoder;
     int code = tw_decoder_open(path, TW_DECODER_NO_RULES, &decoder, err);
@@ -42,7 +49,7 @@ static int dump_bundle(const char *path, const struct dump_args *a, tw_error *er
 
 static int dump_model(const char *path, const struct dump_args *a, tw_error *err) {
     if (a->program) {
-        return tw_fail(err, TW_E_USAGE, "option --program is for bundles");
+        return tw_fail(err, TW_E_USAGE, "option --program is for bundles and text files");
     }
     struct tw_compile_options c = engine_compile_options(&a->engine, "");
     c.progress = ui_progress;
@@ -63,7 +70,8 @@ static int run(int argc, char **argv, tw_error *err) {
         return ui_flush(err);
     }
     const char *path = result.operand[0];
-    code = cache_is_bundle(path) ? dump_bundle(path, &a, err) : dump_model(path, &a, err);
+    bool is_text = text_file_is(path);
+    code = is_text || cache_is_bundle(path) ? dump_bundle(path, is_text, &a, err) : dump_model(path, &a, err);
     /* Whatever stopped a printer in the middle, a reader that went away is the reason to tell. */
     int flushed = ui_flush(code ? NULL : err);
     return flushed == UI_PIPE || !code ? flushed : code;

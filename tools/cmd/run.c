@@ -192,7 +192,8 @@ static int generate(struct engine *e, struct output *out, const struct prompt *p
     struct tw_generate_options g = {.size = sizeof g,
                                     .n_predict = choose_count(a, e, prompt->n),
                                     .flags = (a->ignore_eos ? TW_GENERATE_IGNORE_EOS : 0u) |
-                                             (a->special ? TW_GENERATE_PRINT_SPECIAL : 0u),
+                                             (a->special ? TW_GENERATE_PRINT_SPECIAL : 0u) |
+                                             (a->logits ? 0u : TW_GENERATE_NO_LOGITS),
                                     .on_token = on_token,
                                     .on_text = a->print_ids ? NULL : on_text,
                                     .ctx = out,

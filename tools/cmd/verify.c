@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright verify: recomputes every hash of a bundle and checks its programs against the rules of the tile machine.
+ * tilewright verify: recomputes every hash of a bundle, or parses a file of programs as text, and checks the programs
+ * against the rules of the tile machine.
  */
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
+#include "tools/text_file.h"
 #include "tools/ui.h"
 
 struct verify_args {
@@ -17,9 +19,15 @@ static const struct opt options[] = {
     {.kind = OPT_END},
 };
 
-static const struct opt_verb verb = {"verify", "BUNDLE",
-                                     1,        "Checks a bundle: every hash, and every rule for its programs.",
-                                     options,  "Exit status 3: the file is damaged; 7: a program breaks a rule."};
+static const struct opt_verb verb = {
+    "verify", "BUNDLE|TEXT",
+    1,        "Checks a bundle (every hash, and every rule for its programs) or a text file of programs, see tws(5).",
+    options,  "Exit status 3: the file is damaged; 7: a program breaks a rule."};
+
+/* `info` of a text file: no target, no model. */
+static bool is_text(const struct tw_decoder_info *info) {
+    return info->target[0] == 0;
+}
 
 static int print_json(const char *path, const struct tw_decoder_info *info, const struct tw_rules_info *r, int code,
                       const char *message, tw_error *err) {
@@ -29,8 +37,9 @@ static int print_json(const char *path, const struct tw_decoder_info *info, cons
                                                "demands", tw_rule_text(i), "checked", (json_int_t)r->checked[i],
                                                "failed", (int)(r->failed_rule == i)));
     }
-    json_t *o = json_pack("{s:s, s:b, s:s, s:s, s:i, s:o, s:o}", "bundle", path, "ok", code == 0, "target",
-                          info->target, "model", info->model, "programs", (int)info->n_programs, "error",
+    json_t *o = json_pack("{s:s, s:b, s:s?, s:s?, s:i, s:o, s:o}", is_text(info) ? "text" : "bundle", path, "ok",
+                          code == 0, "target", is_text(info) ? NULL : info->target, "model",
+                          is_text(info) ? NULL : info->model, "programs", (int)info->n_programs, "error",
                           code ? json_string(message) : json_null(), "rules", rules);
     return ui_print_json(o, err);
 }
@@ -46,9 +55,33 @@ static int print_text(const char *path, const struct tw_decoder_info *info, cons
             printf("%2u %-20s %10llu  %s\n", i, tw_rule_name(i), (unsigned long long)r->checked[i], tw_rule_text(i));
         }
     }
+    if (is_text(info)) {
+        printf("%s: ok: %u program%s obey%s %u rules (%llu checks)\n", path, info->n_programs,
+               info->n_programs == 1 ? "" : "s", info->n_programs == 1 ? "s" : "", r->n_rules,
+               (unsigned long long)checked);
+        return ui_flush(err);
+    }
     printf("%s: ok: hashes match; %u programs for %s obey %u rules (%llu checks)\n", path, info->n_programs,
            info->target, r->n_rules, (unsigned long long)checked);
     return ui_flush(err);
+}
+
+static int tell(const char *path, const struct verify_args *a, const struct tw_decoder_info *info,
+                const struct tw_rules_info *rules, int code, tw_error *err) {
+    int printed = 0;
+    if (a->json) {
+        printed = print_json(path, info, rules, code, code ? err->message : "", code ? NULL : err);
+    } else if (!code) {
+        printed = print_text(path, info, rules, a->rules, err);
+    }
+    return code ? code : printed;
+}
+
+static int verify_text(const char *path, const struct verify_args *a, tw_error *err) {
+    struct tw_decoder_info info = {.size = sizeof info};
+    struct tw_rules_info rules = {.size = sizeof rules};
+    int code = tw_program_file_verify(path, &rules, &info.n_programs, err);
+    return code && code != TW_E_VERIFY ? code : tell(path, a, &info, &rules, code, err);
 }
 
 static int verify(const char *path, const struct verify_args *a, tw_error *err) {
@@ -61,14 +94,9 @@ static int verify(const char *path, const struct verify_args *a, tw_error *err) 
     struct tw_rules_info rules = {.size = sizeof rules};
     tw_decoder_get_info(decoder, &info);
     code = tw_decoder_verify(decoder, &rules, err);
-    int printed = 0;
-    if (a->json) {
-        printed = print_json(path, &info, &rules, code, code ? err->message : "", code ? NULL : err);
-    } else if (!code) {
-        printed = print_text(path, &info, &rules, a->rules, err);
-    }
+    code = tell(path, a, &info, &rules, code, err);
     tw_decoder_close(decoder);
-    return code ? code : printed;
+    return code;
 }
 
 static int run(int argc, char **argv, tw_error *err) {
@@ -82,7 +110,8 @@ static int run(int argc, char **argv, tw_error *err) {
         opt_print_help(&verb, stdout);
         return ui_flush(err);
     }
-    return verify(result.operand[0], &a, err);
+    const char *path = result.operand[0];
+    return text_file_is(path) ? verify_text(path, &a, err) : verify(path, &a, err);
 }
 
 const struct cmd cmd_verify = {&verb, run};

@@ -14,6 +14,7 @@ $(BUILD)/tilewright.pc: tools/mk/tilewright.pc.in tools/mk/install.mk tools/mk/c
 		-e 's|@VERSION@|$(VERSION)|' -e 's|@PACKAGES@|$(PACKAGES)|' $< >$@
 
 MAN_PAGES := $(wildcard tools/man/*.1)
+FORMAT_PAGES := $(wildcard tools/man/*.5)
 
 .PHONY: install
 install: all $(BUILD)/tilewright.pc
@@ -28,4 +29,8 @@ install: all $(BUILD)/tilewright.pc
 ifneq ($(MAN_PAGES),)
 	install -d '$(DESTDIR)$(MANDIR)/man1'
 	install -m 644 $(MAN_PAGES) '$(DESTDIR)$(MANDIR)/man1/'
+endif
+ifneq ($(FORMAT_PAGES),)
+	install -d '$(DESTDIR)$(MANDIR)/man5'
+	install -m 644 $(FORMAT_PAGES) '$(DESTDIR)$(MANDIR)/man5/'
 endif

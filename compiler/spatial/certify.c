@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Certification by greedy execution. Engines that enter a loop together are found from what the body does: engines that share its loop
+ * id, engines at the other end of its FIFOs, and all engines where it holds semaphores. */
+#include "compiler/spatial/certify.h"
+
+#include "tilewright/opcode.h"
+
+#include <string.h>
+
+struct cursor {
+    uint32_t words_at, index;
+    uint32_t run;  /* ops executed since the last turn was written */
+    uint8_t depth; /* of the group it runs in */
+};
+
+struct certifier {
+    struct tw_cmem *mem;
+    const struct tw_program *p;
+    tw_error *err;
+    uint32_t n_streams;
+    struct cursor *cursors;
+    uint64_t *levels; /* FIFO: published pages */
+    uint64_t *words;  /* [semaphore][site]: increments so far */
+    uint32_t vars[TW_MAX_VARS];
+    TW_VEC(uint32_t) turns;
+    struct tw_op op;
+};
+
+static bool peek(struct certifier *c, uint32_t stream) {
+    const struct tw_stream *s = &c->p->streams[stream];
+    c->op.code = 0;
+    return tw_op_decode(s->words, s->n_words, c->cursors[stream].words_at, &c->op);
+}
+
+static void emit(struct certifier *c, uint32_t word) {
+    *TW_VEC_PUSH(c->mem, c->turns) = word;
+}
+
+static void flush(struct certifier *c, uint32_t stream) {
+    if (c->cursors[stream].run) {
+        emit(c, TW_TURN_WORD(TW_TURN_RUN, stream));
+        emit(c, c->cursors[stream].run);
+        c->cursors[stream].run = 0;
+    }
+}
+
+static uint64_t *word(struct certifier *c, uint32_t semaphore, uint32_t site) {
+    return &c->words[(size_t)semaphore * c->p->n_sites + site];
+}
+
+static bool enabled(struct certifier *c, uint32_t site) {
+    const struct tw_operand *o = c->op.operand;
+    switch (c->op.code) {
+    case TW_OP_RESERVE:
+        return c->p->buffers[o[0].id].pages - c->levels[o[0].id] >= o[1].id;
+    case TW_OP_WAIT:
+        return c->levels[o[0].id] >= o[1].id;
+    case TW_OP_SEM_WAIT:
+        return c->p->semaphores[o[0].id].initial + *word(c, o[0].id, site) >= tw_affine_value(&o[1].offset, c->vars);
+    default:
+        return true;
+    }
+}
+
+static void effect(struct certifier *c) {
+    const struct tw_operand *o = c->op.operand;
+    if (c->op.code == TW_OP_PUSH) {
+        c->levels[o[0].id] += o[1].id;
+    } else if (c->op.code == TW_OP_POP) {
+        c->levels[o[0].id] -= o[1].id;
+    } else if (c->op.code == TW_OP_SEM_INC) {
+        *word(c, o[0].id, o[1].id) += o[2].id;
+    } else if (c->op.code == TW_OP_MCAST_SET) {
+        const struct tw_group *g = &c->p->groups[o[1].id];
+        for (uint32_t y = g->y0; y < g->y1; y++) {
+            for (uint32_t x = g->x0; x < g->x1; x++) {
+                *word(c, o[0].id, (g->chip * c->p->mesh_height + y) * c->p->mesh_width + x) += 1;
+            }
+        }
+    }
+}
+
+/* Runs a stream up to a loop's border, its end, or an op that must wait. Returns whether it moved. */
+static bool advance(struct certifier *c, uint32_t stream) {
+    struct cursor *at = &c->cursors[stream];
+    uint32_t before = at->index;
+    while (peek(c, stream) && c->op.code != TW_OP_LOOP && c->op.code != TW_OP_END &&
+           enabled(c, c->p->streams[stream].site)) {
+        effect(c);
+        at->words_at += c->op.n_words;
+        at->index++;
+        at->run++;
+    }
+    flush(c, stream);
+    return at->index != before;
+}
+
+/* Marks the engines that the loop at the stream's cursor talks to: 1 in `engines` of its site; true if it holds semaphores. */
+static bool scan_body(struct certifier *c, uint32_t stream, uint8_t engines[TW_ENGINE_COUNT]) {
+    const struct tw_stream *s = &c->p->streams[stream];
+    uint32_t at = c->cursors[stream].words_at, depth = 0;
+    bool flags = false;
+    struct tw_op op;
+    while (tw_op_decode(s->words, s->n_words, at, &op)) {
+        depth += op.code == TW_OP_LOOP;
+        if (op.n_operands && op.operand[0].kind == 'F') {
+            engines[c->p->buffers[op.operand[0].id].producer] = 1;
+            engines[c->p->buffers[op.operand[0].id].consumer] = 1;
+        }
+        flags |= op.code == TW_OP_SEM_INC || op.code == TW_OP_SEM_WAIT || op.code == TW_OP_MCAST_SET;
+        at += op.n_words;
+        if (op.code == TW_OP_END && --depth == 0) {
+            break;
+        }
+    }
+    return flags;
+}
+
+/* Do the loops at two cursors belong together by kind: same trip or count? */
+static bool at_same_loop(struct certifier *c, uint32_t stream, const struct tw_operand *count) {
+    return peek(c, stream) && c->op.code == TW_OP_LOOP && c->op.operand[1].id == count->id &&
+           c->op.operand[1].max == count->max;
+}
+
+/* The streams that must enter with `stream`, which is at a LOOP; false while one of them is not there yet. */
+static bool gather(struct certifier *c, uint32_t stream, uint32_t *members, uint32_t *n) {
+    uint8_t engines[TW_ENGINE_COUNT] = {0}, known[TW_ENGINE_COUNT];
+    uint32_t site = c->p->streams[stream].site;
+    (void)peek(c, stream);
+    struct tw_operand count = c->op.operand[1];
+    engines[c->p->streams[stream].engine] = 1;
+    bool all = scan_body(c, stream, engines);
+    *n = 0;
+    do { /* the engines at the other ends may talk to more engines */
+        memcpy(known, engines, sizeof known);
+        for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
+            uint32_t other = site * TW_ENGINE_COUNT + e;
+            if (engines[e] && at_same_loop(c, other, &count)) {
+                all |= scan_body(c, other, engines);
+            }
+        }
+    } while (memcmp(known, engines, sizeof known) != 0);
+    for (uint32_t s = 0; s < c->n_streams; s++) {
+        const struct tw_stream *other = &c->p->streams[s];
+        if (other->n_words && (all || (other->site == site && engines[other->engine]))) {
+            if (c->cursors[s].depth != c->cursors[stream].depth || !at_same_loop(c, s, &count)) {
+                return false;
+            }
+            members[(*n)++] = s;
+        }
+    }
+    return true;
+}
+
+static int run_group(struct certifier *c, const uint32_t *members, uint32_t n, bool body);
+
+static void pass_border(struct certifier *c, const uint32_t *members, uint32_t n, int deeper) {
+    for (uint32_t i = 0; i < n; i++) {
+        (void)peek(c, members[i]);
+        c->cursors[members[i]].words_at += c->op.n_words;
+        c->cursors[members[i]].index++;
+        c->cursors[members[i]].depth = (uint8_t)(c->cursors[members[i]].depth + deeper);
+    }
+}
+
+/* The words after all iterations of a body that was run once. */
+static void multiply_words(struct certifier *c, const uint64_t *before, uint32_t count) {
+    size_t n = (size_t)c->p->n_semaphores * c->p->n_sites;
+    for (size_t i = 0; i < n; i++) {
+        c->words[i] = before[i] + (c->words[i] - before[i]) * count;
+    }
+}
+
+static int run_loop(struct certifier *c, const uint32_t *members, uint32_t n) {
+    size_t n_words = (size_t)c->p->n_semaphores * c->p->n_sites;
+    (void)peek(c, members[0]);
+    uint32_t count = c->op.operand[1].max;
+    bool flags = false;
+    uint8_t engines[TW_ENGINE_COUNT];
+    for (uint32_t i = 0; i < n && !flags; i++) {
+        flags = scan_body(c, members[i], engines);
+    }
+    uint64_t *before = flags ? tw_cmem_alloc(c->mem, (n_words + 1) * sizeof *before) : NULL;
+    if (flags) {
+        memcpy(before, c->words, n_words * sizeof *before);
+    }
+    emit(c, TW_TURN_WORD(TW_TURN_LOOP, n));
+    for (uint32_t i = 0; i < n; i++) {
+        emit(c, members[i]);
+    }
+    pass_border(c, members, n, 1);
+    int rc = run_group(c, members, n, true);
+    if (rc == 0) {
+        emit(c, TW_TURN_WORD(TW_TURN_END, 0));
+        pass_border(c, members, n, -1);
+        if (flags) {
+            multiply_words(c, before, count);
+        }
+    }
+    return rc;
+}
+
+static int stuck(struct certifier *c, uint32_t stream) {
+    const struct tw_stream *s = &c->p->streams[stream];
+    (void)peek(c, stream);
+    uint32_t origin = c->op.stage < c->p->n_stages ? c->p->stages[c->op.stage].origin : 0, id = c->op.operand[0].id;
+    const char *object = c->op.code == TW_OP_LOOP || c->op.code == TW_OP_END ? "the engines of its loop"
+                         : c->op.code == TW_OP_SEM_WAIT ? tw_program_string(c->p, c->p->semaphores[id].name)
+                                                        : tw_program_string(c->p, c->p->buffers[id].name);
+    return tw_fail(c->err, TW_E_VERIFY,
+                   "rule 20 no_deadlock: %.60s site %u %s op %u (%s, %.40s): waits for %.60s for ever", c->p->name,
+                   s->site, tw_engine_name(s->engine), c->cursors[stream].index, tw_op_info(c->op.code).name,
+                   tw_program_string(c->p, origin), object);
+}
+
+/* Runs the members until all are at the end of the body (or of their streams). */
+static int run_group(struct certifier *c, const uint32_t *members, uint32_t n, bool body) {
+    uint32_t *inner = tw_cmem_alloc(c->mem, (c->n_streams + 1) * sizeof *inner), n_inner;
+    for (;;) {
+        bool moved = false, done = true;
+        uint32_t waiting = TW_NONE;
+        for (uint32_t i = 0; i < n; i++) {
+            moved |= advance(c, members[i]);
+            bool more = peek(c, members[i]);
+            if (more && c->op.code == TW_OP_LOOP && gather(c, members[i], inner, &n_inner)) {
+                int rc = run_loop(c, inner, n_inner);
+                if (rc) {
+                    return rc;
+                }
+                moved = true;
+                more = true;
+            }
+            bool over = body ? peek(c, members[i]) && c->op.code == TW_OP_END : !peek(c, members[i]);
+            if (!over) {
+                done = false;
+                waiting = waiting == TW_NONE ? members[i] : waiting;
+            }
+            (void)more;
+        }
+        if (done) {
+            return 0;
+        }
+        if (!moved) {
+            return stuck(c, waiting);
+        }
+    }
+}
+
+int tw_certify(struct tw_cmem *mem, const struct tw_program *program, struct tw_certificate *out, tw_error *err) {
+    struct certifier c = {.mem = mem, .p = program, .err = err, .n_streams = program->n_sites * TW_ENGINE_COUNT};
+    c.cursors = tw_cmem_alloc(mem, (c.n_streams + 1) * sizeof *c.cursors);
+    c.levels = tw_cmem_alloc(mem, (program->n_buffers + 1) * sizeof *c.levels);
+    c.words = tw_cmem_alloc(mem, ((size_t)program->n_semaphores * program->n_sites + 1) * sizeof *c.words);
+    uint32_t *all = tw_cmem_alloc(mem, (c.n_streams + 1) * sizeof *all);
+    for (uint32_t i = 0; i < c.n_streams; i++) {
+        all[i] = i;
+    }
+    int rc = run_group(&c, all, c.n_streams, false);
+    *out = (struct tw_certificate){c.turns.items, c.turns.n};
+    return rc;
+}
+
+void *tw_certificate_pack(struct tw_cmem *mem, const struct tw_program *programs,
+                          const struct tw_certificate *certificates, uint32_t n, size_t *size) {
+    uint32_t words = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        words += certificates[i].n_words;
+    }
+    *size = sizeof(struct tw_cert_header) + n * sizeof(struct tw_cert_entry) + (size_t)words * 4;
+    uint8_t *blob = tw_cmem_alloc(mem, *size), *at = blob + sizeof(struct tw_cert_header);
+    struct tw_cert_header header = {TW_CERT_MAGIC, n};
+    memcpy(blob, &header, sizeof header);
+    uint8_t *content = at + n * sizeof(struct tw_cert_entry);
+    for (uint32_t i = 0, first = 0; i < n; first += certificates[i].n_words, i++) {
+        struct tw_cert_entry e = {.first_word = first, .n_words = certificates[i].n_words};
+        tw_program_hash(&programs[i], e.program_hash);
+        memcpy(at + i * sizeof e, &e, sizeof e);
+        memcpy(content + (size_t)first * 4, certificates[i].words, (size_t)e.n_words * 4);
+    }
+    return blob;
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The link: how messages of tilewright/wire.h cross a medium that keeps the borders of packets (a UNIX socket of type
+ * SEQPACKET, USB transfers) and may lose, repeat, cut or damage them. A message travels as its bytes (header, then
+ * payload) in DATA packets of at most TW_LINK_CHUNK bytes, each with the CRC32C of its bytes. Both directions number
+ * their messages from 1 on; a receiver takes only the byte it expects next, drops what it had before and answers a gap
+ * or damage with RESEND: so a message arrives once, in order and whole, or the sender is told that it did not. An
+ * answer has the number of its request. While a host waits it sends PING; the device answers with PROGRESS at once,
+ * also in the middle of a request, which tells both sides what the other has. Freestanding.
+ */
+#ifndef TILEWRIGHT_LINK_H
+#define TILEWRIGHT_LINK_H
+
+#include "tilewright/wire.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_LINK_MAGIC 0x4B4C5754u /* "TWLK" */
+#define TW_LINK_VERSION 1u
+#define TW_LINK_HEADER_BYTES 40u
+#define TW_LINK_CHUNK 65536u              /* bytes of one packet behind its header, at most */
+#define TW_LINK_MAX_PAYLOAD (1u << 20)    /* of one message */
+#define TW_LINK_MAX_MESSAGE (TW_WIRE_HEADER_BYTES + TW_LINK_MAX_PAYLOAD)
+#define TW_LINK_CREDITS 8u /* requests that a device takes before it has answered the first */
+
+/* X(name, number, who sends it: what it does; payload) */
+#define TW_LINK_KINDS(X)                                                                               \
+    X(OPEN, 1, "host: asks for the device; tw_link_open")                                              \
+    X(OPENED, 2, "device: here it is, or who has it; tw_link_opened")                                  \
+    X(DATA, 3, "both: bytes [offset, offset + length) of message `sequence`, which has `total`")       \
+    X(RESEND, 4, "both: send your messages from `sequence` on again")                                  \
+    X(PING, 5, "host: where are you?")                                                                 \
+    X(PROGRESS, 6, "device: answer to PING; tw_link_progress")                                         \
+    X(CLOSE, 7, "host: has ended in order: weights may stay resident, the rest is freed")
+
+enum tw_link_kind {
+#define TW_X(name, number, text) TW_LINK_##name = number,
+    TW_LINK_KINDS(TW_X)
+#undef TW_X
+        TW_LINK_KIND_LIMIT = 8
+};
+
+/* X(field, type, offset). generation: of the open, 0 before OPENED; ack: the last message of the other side that is
+ * complete here; crc: CRC32C of the bytes before it. */
+#define TW_LINK_HEADER(X)       \
+    X(magic, uint32_t, 0)       \
+    X(version, uint8_t, 4)      \
+    X(kind, uint8_t, 5)         \
+    X(flags, uint16_t, 6)       \
+    X(generation, uint32_t, 8)  \
+    X(sequence, uint32_t, 12)   \
+    X(ack, uint32_t, 16)        \
+    X(offset, uint32_t, 20)     \
+    X(length, uint32_t, 24)     \
+    X(total, uint32_t, 28)      \
+    X(data_crc, uint32_t, 32)   \
+    X(crc, uint32_t, 36)
+
+struct tw_link_header {
+#define TW_X(field, type, offset) type field;
+    TW_LINK_HEADER(TW_X)
+#undef TW_X
+};
+
+enum tw_link_open_flags { TW_LINK_QUERY = 1 /* only tell the state: does not open, disturbs nobody */ };
+struct tw_link_open {
+    uint32_t flags;
+    uint32_t pid;
+    char command[32]; /* the host's program, for those who find the device busy */
+};
+TW_STATIC_ASSERT(sizeof(struct tw_link_open) == 40, "link open");
+
+struct tw_link_opened {
+    int32_t status; /* 0, or DEVICE_BUSY: the next two name the holder */
+    uint32_t holder_pid;
+    char holder[32];
+    uint32_t generation; /* of this open */
+    uint32_t credits, max_payload;
+    uint32_t was_dirty; /* 1: the last holder died or lost it, and the device was reset */
+    char target[64], device[32];
+    char faults[32]; /* plan of an emulator that lies, or "" */
+};
+TW_STATIC_ASSERT(sizeof(struct tw_link_opened) == 184, "link opened");
+
+struct tw_link_progress {
+    uint32_t received;  /* last request that is complete here */
+    uint32_t answered;  /* last one answered */
+    uint32_t executing; /* opcode of the one at work, or 0 */
+    uint32_t reserved;
+    uint64_t beat; /* changes whenever the device gets on with its work */
+};
+TW_STATIC_ASSERT(sizeof(struct tw_link_progress) == 24, "link progress");
+
+static inline void tw_link_encode(struct tw_link_header *header, uint8_t bytes[TW_LINK_HEADER_BYTES]) {
+    header->magic = TW_LINK_MAGIC;
+    header->version = TW_LINK_VERSION;
+    header->crc = 0;
+#define TW_X(field, type, offset) tw_wire_put(bytes + offset, (uint64_t)header->field, sizeof(type));
+    TW_LINK_HEADER(TW_X)
+#undef TW_X
+    header->crc = tw_wire_crc32c(0, bytes, TW_LINK_HEADER_BYTES - 4);
+    tw_wire_put(bytes + TW_LINK_HEADER_BYTES - 4, header->crc, 4);
+}
+
+/* Reads and checks the header of a packet of n bytes, not its data: 0, PROTOCOL or VERSION, and *why. */
+static inline int tw_link_decode(const uint8_t *bytes, size_t n, struct tw_link_header *header, const char **why) {
+    *why = "length";
+    if (n < TW_LINK_HEADER_BYTES) {
+        return TW_E_PROTOCOL;
+    }
+#define TW_X(field, type, offset) header->field = (type)tw_wire_get(bytes + offset, sizeof(type));
+    TW_LINK_HEADER(TW_X)
+#undef TW_X
+    if (header->magic != TW_LINK_MAGIC) {
+        *why = "magic";
+        return TW_E_PROTOCOL;
+    }
+    if (header->crc != tw_wire_crc32c(0, bytes, TW_LINK_HEADER_BYTES - 4)) {
+        *why = "checksum";
+        return TW_E_PROTOCOL;
+    }
+    if (header->version != TW_LINK_VERSION) {
+        *why = "version";
+        return TW_E_VERSION;
+    }
+    if (header->kind == 0 || header->kind >= TW_LINK_KIND_LIMIT) {
+        *why = "kind";
+        return TW_E_PROTOCOL;
+    }
+    if (header->length > TW_LINK_CHUNK || header->length != n - TW_LINK_HEADER_BYTES ||
+        header->total > TW_LINK_MAX_MESSAGE || header->offset > header->total ||
+        header->length > header->total - header->offset) {
+        *why = "length";
+        return TW_E_PROTOCOL;
+    }
+    *why = "";
+    return TW_OK;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The shipped model's decode program on the tile machine itself: a session gives the memory, the test steps the machine. */
+#ifndef TW_TESTS_MODEL_MACHINE_H
+#define TW_TESTS_MODEL_MACHINE_H
+
+#include "firmware/core/tile_machine.h"
+#include "tests/support/model_bundle.h"
+
+struct model_machine {
+    struct rig rig;
+    struct tw_machine_config config;
+    uint32_t n_vocab;
+    uint32_t *ids, *pos, *rows, *end; /* Inputs; NULL: the program has none */
+    const float *logits;
+    size_t output_bytes, state_bytes; /* of all tensors of the role */
+};
+
+/* Aborts the test where it cannot be made. The session is not used otherwise. */
+void model_machine_open(struct model_machine *m, const char *target);
+void model_machine_close(struct model_machine *m);
+
+/* What a decoding leaves: the ids chosen, all of Output after each step, all of State at the end. */
+struct model_trace {
+    uint32_t n;
+    uint32_t *ids;
+    uint8_t *outputs, *state;
+};
+void model_trace_finish(struct model_trace *t);
+
+/* One step with the inputs as they are; 0 or a fault's code. */
+typedef int model_step(void *ctx, uint32_t step);
+
+/* Clears State and Output, then decodes n tokens greedily from token 1 on. */
+int model_machine_decode(struct model_machine *m, model_step *step, void *ctx, uint32_t n, struct model_trace *out);
+
+/* Token of the first step with other ids or other Output bytes; n: State differs; UINT32_MAX: equal. */
+uint32_t model_trace_compare(const struct model_machine *m, const struct model_trace *a, const struct model_trace *b);
+
+#endif

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Device memory for any program (order_device.h): one block, a binding row after the other, with a copy of how it began. */
+#include "tests/support/order_device.h"
+
+#include "tests/support/random_model.h"
+#include "tilewright/range.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ROWS = 1 << 16, ALIGN = 64 };
+#define MAX_BYTES ((uint64_t)256 << 20)
+
+/* ---- contents ---- */
+
+static uint16_t small_half(uint64_t *s) {
+    uint32_t r = (uint32_t)random_next(s);
+    return (uint16_t)((r & 0x83FFu) | (9 + (r >> 16) % 3) << 10);
+}
+
+static void fill_bytes(uint8_t *at, uint64_t n, uint64_t *s) {
+    for (uint64_t i = 0; i < n; i++) {
+        at[i] = (uint8_t)random_next(s);
+    }
+}
+
+static void fill_halves(uint8_t *at, uint64_t n, uint64_t *s) {
+    for (uint64_t i = 0; i < n; i++) {
+        uint16_t x = small_half(s);
+        memcpy(at + i * 2, &x, 2);
+    }
+}
+
+static void fill_floats(uint8_t *at, uint64_t n, uint64_t *s) {
+    for (uint64_t i = 0; i < n; i++) {
+        float x = (float)((double)(random_next(s) >> 40) / (1 << 23) - 1.0) * 0.5f;
+        memcpy(at + i * 4, &x, 4);
+    }
+}
+
+/* Bfloat16 numbers between 2^-6 and 2^-3. */
+static void fill_bfloats(uint8_t *at, uint64_t n, uint64_t *s) {
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t r = (uint32_t)random_next(s);
+        uint16_t x = (uint16_t)((r & 0x807Fu) | (121 + (r >> 16) % 3) << 7);
+        memcpy(at + i * 2, &x, 2);
+    }
+}
+
+static void fill_quants(const struct tw_tensor *t, uint8_t *at, uint64_t *s) {
+    if (t->packing == TW_PACK_PANEL16) {
+        uint64_t panel = tw_panel_bytes(t->dtype, t->cols), scales = tw_panel_scales_offset(t->dtype, t->cols);
+        for (uint64_t p = 0; panel && (p + 1) * panel <= t->bytes; p++) {
+            fill_bytes(at + p * panel, scales, s);
+            fill_halves(at + p * panel + scales, t->cols / 32 * 16, s);
+        }
+        return;
+    }
+    uint32_t block = tw_dtype_block_bytes(t->dtype);
+    for (uint64_t b = 0; (b + 1) * block <= t->bytes; b++) {
+        fill_halves(at + b * block, 1, s);
+        fill_bytes(at + b * block + 2, block - 2, s);
+    }
+}
+
+static void fill_tensor(const struct tw_tensor *t, uint8_t *at, uint64_t seed) {
+    uint64_t s = seed * 7919 + 1;
+    if (t->role == TW_ROLE_STATE && t->init == TW_INIT_ZERO) {
+        return;
+    }
+    switch ((enum tw_dtype)t->dtype) {
+    case TW_DT_F32:
+        fill_floats(at, t->bytes / 4, &s);
+        break;
+    case TW_DT_F16:
+        fill_halves(at, t->bytes / 2, &s);
+        break;
+    case TW_DT_BF16:
+        fill_bfloats(at, t->bytes / 2, &s);
+        break;
+    case TW_DT_Q8_0:
+    case TW_DT_Q4_0:
+        fill_quants(t, at, &s);
+        break;
+    case TW_DT_U8:
+        fill_bytes(at, t->bytes, &s);
+        break;
+    case TW_DT_I32: /* ids: 0 is one */
+    case TW_DT_Q8S:
+    case TW_DT_COUNT:
+        break;
+    }
+}
+
+/* ---- memory ---- */
+
+static uint8_t *row_data(const struct order_device *d, const struct tw_tensor *t, uint32_t instance) {
+    return (uint8_t *)(uintptr_t)d->address[t->bind_first + instance];
+}
+
+static bool is_kept(const struct tw_tensor *t) {
+    return t->role == TW_ROLE_OUTPUT || t->role == TW_ROLE_STATE;
+}
+
+/* Tensors that name one row share it; it is as large as the largest. */
+static bool size_rows(struct order_device *d) {
+    const struct tw_program *p = d->program;
+    uint64_t n = 0, size = 0;
+    for (uint32_t t = 0; t < p->n_tensors; t++) {
+        uint64_t end = (uint64_t)p->tensors[t].bind_first + p->tensors[t].bind_count;
+        n = p->tensors[t].bind_count && end > n ? end : n;
+    }
+    if (n > MAX_ROWS) {
+        return false;
+    }
+    d->n_rows = (uint32_t)n;
+    d->address = calloc(n + 1, sizeof *d->address);
+    d->bytes = calloc(n + 1, sizeof *d->bytes);
+    if (!d->address || !d->bytes) {
+        return false;
+    }
+    for (uint32_t t = 0; t < p->n_tensors; t++) {
+        for (uint32_t i = 0; i < p->tensors[t].bind_count; i++) {
+            uint64_t *bytes = &d->bytes[p->tensors[t].bind_first + i];
+            *bytes = p->tensors[t].bytes > *bytes ? p->tensors[t].bytes : *bytes;
+            d->kept_bytes += is_kept(&p->tensors[t]) && p->tensors[t].bytes < MAX_BYTES ? p->tensors[t].bytes : 0;
+        }
+    }
+    for (uint32_t r = 0; r < d->n_rows; r++) {
+        if (d->bytes[r] > MAX_BYTES || size > MAX_BYTES) {
+            return false;
+        }
+        d->address[r] = size;
+        size += (d->bytes[r] + ALIGN - 1) / ALIGN * ALIGN;
+    }
+    d->size = (size_t)size + ALIGN;
+    return true;
+}
+
+bool order_device_open(struct order_device *d, const struct tw_program *p) {
+    memset(d, 0, sizeof *d);
+    d->program = p;
+    if (!size_rows(d)) {
+        order_device_close(d);
+        return false;
+    }
+    d->memory = aligned_alloc(ALIGN, d->size);
+    d->initial = malloc(d->size);
+    if (!d->memory || !d->initial) {
+        order_device_close(d);
+        return false;
+    }
+    memset(d->memory, 0, d->size);
+    for (uint32_t r = 0; r < d->n_rows; r++) {
+        d->address[r] += (uint64_t)(uintptr_t)d->memory;
+    }
+    for (uint32_t t = 0; t < p->n_tensors; t++) {
+        for (uint32_t i = 0; i < p->tensors[t].bind_count; i++) {
+            fill_tensor(&p->tensors[t], row_data(d, &p->tensors[t], i), t * 1009u + i);
+        }
+    }
+    memcpy(d->initial, d->memory, d->size);
+    return true;
+}
+
+void order_device_close(struct order_device *d) {
+    free(d->address);
+    free(d->bytes);
+    free(d->memory);
+    free(d->initial);
+    free(d->arena);
+    memset(d, 0, sizeof *d);
+}
+
+void order_device_rewind(struct order_device *d) {
+    memcpy(d->memory, d->initial, d->size);
+}
+
+/* The row that holds an address is found by halves: rows follow each other. */
+static void *map(void *ctx, uint64_t address, uint64_t size) {
+    const struct order_device *d = ctx;
+    uint32_t from = 0, to = d->n_rows;
+    while (to - from > 1) {
+        uint32_t middle = from + (to - from) / 2;
+        *(d->address[middle] <= address ? &from : &to) = middle;
+    }
+    bool ok = d->n_rows && address >= d->address[from] && tw_range_ok(address - d->address[from], size, d->bytes[from]);
+    return ok ? (void *)(uintptr_t)address : NULL;
+}
+
+struct tw_machine_config order_device_config(struct order_device *d) {
+    return (struct tw_machine_config){.program = d->program,
+                                      .bind = d->address,
+                                      .n_bind = d->n_rows,
+                                      .map = map,
+                                      .ctx = d,
+                                      .kernels = tw_kernel_table(TW_ISA_SCALAR)};
+}
+
+/* ---- steps ---- */
+
+static uint32_t value_of(const char *name, const struct order_inputs *in, uint32_t i) {
+    if (strcmp(name, "ids") == 0) {
+        return (i * 7 + in->pos * 3 + 1) % (in->n_ids ? in->n_ids : 1);
+    }
+    return strcmp(name, "pos") == 0 ? in->pos : strcmp(name, "end") == 0 ? in->pos + in->rows : in->rows;
+}
+
+void order_device_set(struct order_device *d, const struct order_inputs *in) {
+    const struct tw_program *p = d->program;
+    for (uint32_t t = 0; t < p->n_tensors; t++) {
+        const struct tw_tensor *x = &p->tensors[t];
+        for (uint32_t i = 0; x->role == TW_ROLE_INPUT && x->dtype == TW_DT_I32 && i < x->bytes / 4; i++) {
+            uint32_t value = value_of(tw_program_string(p, x->name), in, i);
+            memcpy(row_data(d, x, 0) + (size_t)i * 4, &value, 4);
+        }
+    }
+}
+
+static void keep(const struct order_device *d, uint8_t *to) {
+    const struct tw_program *p = d->program;
+    for (uint32_t t = 0; t < p->n_tensors; t++) {
+        for (uint32_t i = 0; is_kept(&p->tensors[t]) && i < p->tensors[t].bind_count; i++) {
+            memcpy(to, row_data(d, &p->tensors[t], i), (size_t)p->tensors[t].bytes);
+            to += p->tensors[t].bytes;
+        }
+    }
+}
+
+static bool make_room(struct order_device *d, size_t bytes, size_t max_bytes) {
+    if (bytes <= d->arena_bytes) {
+        return true;
+    }
+    if (bytes > max_bytes) {
+        return false;
+    }
+    free(d->arena);
+    d->arena_bytes = (bytes + 4095) / 4096 * 4096;
+    d->arena = aligned_alloc(ALIGN, d->arena_bytes);
+    d->arena_bytes = d->arena ? d->arena_bytes : 0;
+    return d->arena != NULL;
+}
+
+static int begin(struct order_device *d, struct tw_strict **machine, struct tw_fault *fault) {
+    struct tw_machine_config config = order_device_config(d);
+    struct tw_arena arena = {d->arena, d->arena_bytes, 0};
+    int rc = tw_strict_init(&config, &arena, machine, fault);
+    if (rc == TW_E_NOMEM && make_room(d, arena.used, (size_t)MAX_BYTES)) {
+        arena = (struct tw_arena){d->arena, d->arena_bytes, 0};
+        rc = tw_strict_init(&config, &arena, machine, fault);
+    }
+    return rc;
+}
+
+struct order_run order_device_run(struct order_device *d, const struct order_inputs *in, uint32_t n,
+                                  enum tw_scheduler scheduler, uint64_t seed, uint8_t *kept) {
+    struct order_run run;
+    struct tw_strict *machine = NULL;
+    memset(&run, 0, sizeof run);
+    order_device_rewind(d);
+    run.rc = begin(d, &machine, &run.fault);
+    while (run.rc == 0 && run.steps < n) {
+        order_device_set(d, &in[run.steps]);
+        run.rc = tw_strict_step(machine, scheduler, seed + (scheduler == TW_SCHED_RANDOM ? run.steps : 0), &run.fault);
+        if (kept) {
+            keep(d, kept + run.steps * d->kept_bytes);
+        }
+        run.steps += run.rc == 0;
+    }
+    return run;
+}
+
+int order_device_explore(struct order_device *d, const struct order_inputs *in, struct tw_explore_options options,
+                         size_t max_bytes, struct tw_explore_result *result, struct tw_fault *fault) {
+    struct tw_machine_config config = order_device_config(d);
+    struct tw_arena arena = {d->arena, d->arena_bytes, 0};
+    int rc;
+    order_device_rewind(d);
+    order_device_set(d, in);
+    while ((rc = tw_explore(&config, &arena, &options, result, fault)) == TW_E_NOMEM &&
+           make_room(d, arena.used, max_bytes)) {
+        arena = (struct tw_arena){d->arena, d->arena_bytes, 0};
+    }
+    return rc;
+}
+
+bool order_fault_is_input(const struct tw_fault *fault) {
+    return fault->what && (strcmp(fault->what, "InputRange") == 0 || strcmp(fault->what, "IdOutOfRange") == 0);
+}

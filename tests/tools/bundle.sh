@@ -1,0 +1,103 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# compile, inspect, verify, dump, bench: a bundle from end to end, and what bad ones get.
+# shellcheck disable=SC2016 # parameters of sh -c
+. tests/tools/tap.sh
+
+run 0 compile "$model" -o "$work/a.twb" --target sim4x4
+check 'compile tells what it made' sh -c 'printf "%s\n" "$1" | grep -q "target sim4x4: 16 sites"' _ "$out"
+check 'compile -q prints nothing' run 0 compile "$model" -o "$work/b.twb" --target sim4x4 -q
+same 'really nothing' '' "$out$err"
+check 'compiling twice gives the same bytes' cmp "$work/a.twb" "$work/b.twb"
+run 0 compile "$model" -o "$work/b.twb" --target grid8x8 --json
+check 'compile --json' python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); assert d["target"] == "grid8x8" and d["sites"] == 64 and d["bundle_bytes"] > 1e6' "$work/out"
+same 'the size it tells is the size' "$(stat -c %s "$work/b.twb")" "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["bundle_bytes"])' "$work/out")"
+
+run 0 inspect "$work/a.twb"
+check 'inspect shows programs and memory' sh -c 'grep -q "^program   decode" "$1" && grep -q "^program   prefill" "$1" && grep -q "^memory    state" "$1"' _ "$work/out"
+run 0 inspect "$work/a.twb" --json
+check 'inspect --json' python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["target"] == "sim4x4" and d["n_vocab"] == 1024 and d["n_layers"] == 8 and d["tokenizer"] is True
+assert {p["name"].split(".")[0] for p in d["programs"]} == {"decode", "prefill"} and len(d["tensors"]) > 70' "$work/out"
+run 0 inspect "$work/a.twb" --symbols --plan
+check 'inspect --symbols lists the caches' sh -c 'grep -q " state .*key" "$1"' _ "$work/out"
+run 0 verify "$work/a.twb"
+check 'verify' sh -c 'printf "%s\n" "$1" | grep -q ": ok: hashes match; 2 programs"' _ "$out"
+run 0 verify "$work/a.twb" --rules
+check 'verify --rules' [ "$(wc -l <"$work/out")" -ge 17 ]
+run 0 verify "$work/a.twb" --json
+check 'verify --json' python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); assert d["ok"] and sum(r["checked"] for r in d["rules"]) > 1000' "$work/out"
+for stage in graph mid low section program; do
+    run 0 dump "$model" --stage $stage --target sim4x4
+    check "dump --stage $stage" [ "$(wc -l <"$work/out")" -gt 5 ]
+done
+sed 's/ bind=[^ ]*//' "$work/out" >"$work/program" # rows are assigned last
+run 0 dump "$work/a.twb"
+sed -i 's/ bind=[^ ]*//' "$work/out"
+check 'dump of a bundle is what the compiler had' cmp "$work/out" "$work/program"
+run 0 dump "$work/a.twb" --program decode
+check 'dump --program' sh -c 'head -n 1 "$1" | grep -q "decode"' _ "$work/out"
+refuses 'an unknown program' 2 "no program 'x'.*decode" dump "$work/a.twb" --program x
+refuses 'a stage that a bundle lacks' 2 'only stage program' dump "$work/a.twb" --stage mid
+
+run 0 run "$work/a.twb" --ids 1,403,407 -n 8 --print-ids
+golden=$out
+run 0 run "$work/b.twb" --ids 1,403,407 -n 8 --print-ids --device emu:grid8x8
+same 'bundles for two targets give the same ids' "$golden" "$out"
+refuses 'a bundle on another target'"'"'s device' 7 'sim4x4.*grid8x8' run "$work/a.twb" --device emu:grid8x8
+refuses 'a bundle with another --target' 7 'sim4x4.*host' run "$work/a.twb" --target host
+refuses 'a context beyond the bundle'"'"'s' 2 '513.*512' run "$work/a.twb" -c 513
+refuses 'a tokenizer for a bundle' 2 '--tokenizer' run "$work/a.twb" --tokenizer x
+
+run 0 bench "$work/a.twb" -p 8 -n 8 -r 2 --json
+check 'bench --json' python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+for k in ("prefill_tok_s", "decode_tok_s", "load_s", "rss_mib", "threads", "first_token_ms", "bytes_per_token"):
+    assert d[k] > 0, k
+assert d["target"] == "sim4x4" and d["mode"] == "fast" and d["compile_s"] is None' "$work/out"
+run 0 bench "$work/a.twb" -p 8 -n 8 -r 2
+check 'bench' sh -c 'grep -q "^decode " "$1"' _ "$work/out"
+refuses 'bench beyond the context' 5 '513 tokens do not fit a context of 512' bench "$work/a.twb" -p 5 -n 513
+
+# Damage: one line, status 3 (or 7), no crash, at once.
+size=$(stat -c %s "$work/a.twb")
+for cut in 0 1 63 64 1000 4095 4096 $((size / 2)) $((size - 1)); do
+    head -c "$cut" "$work/a.twb" >"$work/cut.twb"
+    if run 3 verify "$work/cut.twb" && [ "$(wc -l <"$work/err")" = 1 ]; then
+        ok "a bundle cut at $cut"
+    else
+        not_ok "a bundle cut at $cut" "$status" "$err"
+    fi
+done
+cp "$work/a.twb" "$work/bad.twb"
+printf 'zzzz' | dd of="$work/bad.twb" bs=1 seek=$((size * 2 / 3)) conv=notrunc 2>/dev/null
+refuses 'a changed weight fails verify' 3 'hash|bank' verify "$work/bad.twb"
+
+if [ -e /proc/self/fd ] && mkdir "$work/ro" && chmod 500 "$work/ro" && ! touch "$work/ro/x" 2>/dev/null; then
+    refuses 'a folder that cannot be written' '3|5' 'ro/x.twb' compile "$model" -o "$work/ro/x.twb"
+else
+    rm -f "$work/ro/x"
+    refuses 'a folder that is not there' 3 '/no/such/x.twb' compile "$model" -o /no/such/x.twb
+fi
+printf 'keep' >"$work/old.twb"
+run 3 compile /no/such/model -o "$work/old.twb"
+same 'a failed compile leaves the old file' keep "$(cat "$work/old.twb")"
+if [ -w /dev/full ]; then
+    status=0
+    (ulimit -f 64 && trap '' XFSZ && exec "$TW_BIN" compile "$model" -o "$work/full.twb") >"$work/out" 2>"$work/err" || status=$?
+    same 'a full disk: status 5' 5 "$status"
+    same 'and no half bundle' '' "$(find "$work" -name 'full.twb*')"
+fi
+if command -v readelf >/dev/null; then
+    readelf -aW "$work/a.twb" >/dev/null 2>"$work/err"
+    same 'readelf has nothing to say' '' "$(cat "$work/err")"
+    nm -S "$work/a.twb" >"$work/out" 2>"$work/err"
+    same 'nm has nothing to say' '' "$(cat "$work/err")"
+    check 'nm lists a weight' grep -q 'attn_q' "$work/out"
+else
+    echo 'skip readelf and nm: they are not installed'
+fi
+finish

@@ -1,0 +1,82 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The cache of compiled models: when it is used, what damages it survives, and what happens without it.
+# shellcheck disable=SC2016 # parameters of sh -c
+. tests/tools/tap.sh
+
+go() { run 0 run "$model" --ids 1,403,407 -n 8 --print-ids "$@"; }
+bundles() { find "$work/cache" -name '*.twb' | wc -l | tr -d ' '; }
+
+go
+golden=$out
+same 'one bundle a model' 1 "$(bundles)"
+bundle=$(find "$work/cache" -name '*.twb')
+before=$(stat -c %i.%Y "$bundle")
+go
+same 'the second run gives the same' "$golden" "$out"
+same 'and compiles nothing' "$before" "$(stat -c %i.%Y "$bundle")"
+go --ctx 100
+same 'another context, another bundle' 2 "$(bundles)"
+go --target sim4x4
+same 'another target, another bundle' 3 "$(bundles)"
+cp "$model" "$work/copy.gguf"
+run 0 run "$work/copy.gguf" --ids 1,403,407 -n 8 --print-ids
+same 'the same content under another name shares the bundle' 3 "$(bundles)"
+same 'files of the cache are private to the user' 700 "$(stat -c %a "$work/cache/tilewright")"
+
+damage() { # NAME: the bundle was changed; the next run makes it again and says so in one line
+    if go && [ "$out" = "$golden" ] && [ "$(wc -l <"$work/err")" = 1 ] && printf '%s\n' "$err" | grep -q 'damaged and is made again'; then
+        ok "$1"
+    else
+        not_ok "$1" "$status" "$out" "$err"
+    fi
+    go
+    same "$1: mended" "$golden:" "$out:$err"
+}
+size=$(stat -c %s "$bundle")
+truncate -s $((size / 2)) "$bundle"
+damage 'a truncated bundle'
+: >"$bundle"
+damage 'an empty bundle'
+printf 'x' | dd of="$bundle" bs=1 seek=300 conv=notrunc 2>/dev/null
+damage 'a changed header'
+printf 'xyzw' | dd of="$bundle" bs=1 seek=$((size / 2)) conv=notrunc 2>/dev/null
+damage 'a changed weight'
+cp "$model" "$bundle"
+damage 'another file in its place'
+before=$(stat -c %i "$bundle")
+go --fresh
+check '--fresh compiles again' [ "$before" != "$(stat -c %i "$bundle")" ]
+
+rm -rf "$work/cache"
+"$TW_BIN" run "$model" --ids 1,403,407 -n 8 --print-ids >"$work/a" 2>&1 &
+first=$!
+"$TW_BIN" run "$model" --ids 1,403,407 -n 8 --print-ids >"$work/b" 2>&1 &
+second=$!
+wait $first
+wait $second
+same 'two at once, the first' "$golden" "$(cat "$work/a")"
+same 'two at once, the second' "$golden" "$(cat "$work/b")"
+same 'and one bundle' 1 "$(bundles)"
+same 'and nothing else' 1 "$(find "$work/cache" -type f | wc -l | tr -d ' ')"
+
+rm -rf "$work/cache"
+: >"$work/cache" # a file where the folder should be
+if go && [ "$out" = "$golden" ] && printf '%s\n' "$err" | grep -q 'temporary file' && [ "$(wc -l <"$work/err")" = 1 ]; then
+    ok 'without a cache: a temporary file, and a word'
+else
+    not_ok 'without a cache' "$status" "$out" "$err"
+fi
+rm "$work/cache"
+mkdir "$work/home"
+status=0
+out=$(env -u XDG_CACHE_HOME HOME="$work/home" "$TW_BIN" run "$model" --ids 1,403,407 -n 8 --print-ids) || status=$?
+same 'without XDG_CACHE_HOME: under HOME' "0 $golden 1" "$status $out $(find "$work/home/.cache/tilewright" -name '*.twb' | wc -l | tr -d ' ')"
+out=$(env XDG_CACHE_HOME=relative HOME="$work/home" "$TW_BIN" run "$model" --ids 1,403,407 -n 8 --print-ids)
+same 'a relative XDG_CACHE_HOME is ignored' "$golden" "$out"
+check 'and not made' [ ! -e relative ]
+status=0
+out=$(env -u XDG_CACHE_HOME -u HOME TMPDIR="$work" "$TW_BIN" run "$model" --ids 1,403,407 -n 8 --print-ids 2>/dev/null) || status=$?
+same 'without HOME as well: a temporary file' "0 $golden" "$status $out"
+same 'which is gone afterwards' '' "$(find "$work" -maxdepth 1 -name 'tilewright-*')"
+finish

@@ -1,0 +1,114 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# tilewright run on the shipped model: what it prints, where, and that every way of running gives the same ids.
+# shellcheck disable=SC2016 # parameters of sh -c
+. tests/tools/tap.sh
+
+ids=1,403,407,261,378
+expect() { # NAME EXPECTED ARGUMENTS...: stdout is this, stderr is empty
+    name=$1
+    want=$2
+    shift 2
+    if run 0 "$@" && [ -z "$err" ]; then same "$name" "$want" "$out"; else not_ok "$name" "$status" "$err"; fi
+}
+
+run 0 run "$model" --ids $ids -n 24 --print-ids
+golden=$out
+check 'ids alone on one line' sh -c 'printf "%s\n" "$1" | grep -Eqx "([0-9]+ ){23}[0-9]+"' _ "$golden"
+same 'and nothing else' 1 "$(wc -l <"$work/out" | tr -d ' ')"
+expect 'again, from the cache' "$golden" run "$model" --ids $ids -n 24 --print-ids
+for o in '--chunk 1' '--chunk 3' '-t 1' '-t 2' '--isa scalar' '--mode strict' '--rows 8' '--sites 1' '--sites 3' \
+    '--target sim4x4' '--target sim4x4 --mode strict' '--target grid8x8 -t 1' '--device emu' '--device 0' \
+    '--device emu:sim4x4 --chunk 2' '--ctx 40'; do
+    # shellcheck disable=SC2086 # words
+    expect "the same ids with $o" "$golden" run "$model" --ids $ids -n 24 --print-ids $o
+done
+TILEWRIGHT_ISA=scalar
+export TILEWRIGHT_ISA
+expect 'the same ids with TILEWRIGHT_ISA' "$golden" run "$model" --ids $ids -n 24 --print-ids
+TILEWRIGHT_ISA=sse9
+refuses 'a bad TILEWRIGHT_ISA' 2 'sse9' run "$model" --ids $ids
+unset TILEWRIGHT_ISA
+expect 'ids separated by blanks, long form with =' "$golden" run "$model" '--ids=1 403 407 261 378' -n24 --print-ids
+
+run 0 run "$model" -p 'Once upon a time' --temp 0 -n 20
+text=$out
+check 'the text begins with the prompt' sh -c 'case $1 in "Once upon a time "?*) ;; *) exit 1 ;; esac' _ "$text"
+run 0 run "$model" -p 'Once upon a time' --temp 0 -n 20 --no-display-prompt
+same 'without the prompt' "$text" "Once upon a time$out"
+printf 'Once upon a time' >"$work/prompt"
+expect 'the prompt from a file' "$text" run "$model" -f "$work/prompt" --temp 0 -n 20
+same 'the prompt from standard input' "$text" "$("$TW_BIN" run "$model" -f - --temp 0 -n 20 <"$work/prompt")"
+run 0 run "$model" --temp 0 -n 12
+check 'a text without prompt begins with no blank' sh -c 'case $1 in [!\ ]*) ;; *) exit 1 ;; esac' _ "$out"
+run 0 run "$model" -p Hello -n 0
+same '-n 0 prints the prompt alone' Hello "$out"
+
+run 0 run "$model" -p 'The' -s 5 -n 40
+first=$out
+expect 'the same seed, the same text' "$first" run "$model" -p 'The' -s 5 -n 40
+run 0 run "$model" -p 'The' -s 6 -n 40
+check 'another seed, another text' [ "$out" != "$first" ]
+run 0 run "$model" -p 'The' -n 40 --stats
+check '--stats is one line on stderr' sh -c 'printf "%s\n" "$1" | grep -Eq "^tilewright: .*tok/s.*seed [0-9]+"' _ "$err"
+seed=$(printf '%s\n' "$err" | sed 's/.*seed \([0-9]*\).*/\1/')
+expect 'the seed it tells repeats the text' "$out" run "$model" -p 'The' -n 40 -s "$seed"
+
+run 0 run "$model" -p 'Once upon a time' -n 10 -s 1 --json
+check 'JSON' sh -c 'python3 - "$1" <<EOF
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert len(d["ids"]) == 10 and d["stop"] == "count" and d["seed"] == 1 and d["prompt_ids"][0] == 1, d
+assert d["text"] and d["target"] == "host" and d["threads"] >= 1 and d["decode_tok_s"] > 0, d
+EOF' _ "$work/out"
+
+run 0 run "$model" --ids $ids -n 6 --print-ids --logits "$work/logits"
+same 'one row of logits a token' $((6 * 1024 * 4)) "$(wc -c <"$work/logits" | tr -d ' ')"
+check 'the largest logits are the greedy ids' sh -c 'python3 - "$1" $2 <<EOF
+import array, sys
+a = array.array("f", open(sys.argv[1], "rb").read())
+rows = [a[i : i + 1024] for i in range(0, len(a), 1024)]
+assert [r.index(max(r)) for r in rows] == [int(x) for x in sys.argv[2:]]
+EOF' _ "$work/logits" "$out"
+cp "$work/logits" "$work/expected"
+for o in '--mode strict' '--target sim4x4' '--target grid8x8 --mode strict' '--isa scalar' '-t 1 --chunk 1'; do
+    # shellcheck disable=SC2086
+    run 0 run "$model" --ids $ids -n 6 --print-ids --logits "$work/logits" $o
+    check "the same bits of logits with $o" cmp "$work/logits" "$work/expected"
+done
+refuses 'logits that cannot be written' 3 '/no/such' run "$model" --ids $ids -n 1 --logits /no/such/logits
+if [ -w /dev/full ]; then
+    refuses 'logits on a full disk' 5 '/dev/full' run "$model" --ids $ids -n 60 --print-ids --logits /dev/full
+    status=0
+    "$TW_BIN" run "$model" -p x -n 5 >/dev/full 2>"$work/err" || status=$?
+    same 'text on a full disk' 5 "$status"
+    same 'and one line' 1 "$(wc -l <"$work/err" | tr -d ' ')"
+fi
+
+if run 5 run "$model" --ids $ids -c 20 -n 100 --ignore-eos --print-ids && [ "$(wc -w <"$work/out")" = 16 ]; then
+    check 'a full context: what there is, then the reason' sh -c 'printf "%s\n" "$1" | grep -q "context is full.*20 of 20.*-c"' _ "$err"
+else
+    not_ok 'a full context' "$status" "$out" "$err"
+fi
+refuses 'a prompt longer than the context' 5 'context is full' run "$model" --ids 1,2,3,4,5 -c 4 -n 1
+run 0 run "$model" --ids $ids -c 20 --ignore-eos --print-ids
+same 'without -n it stops where the context ends' 16 "$(wc -w <"$work/out" | tr -d ' ')"
+refuses 'an id outside of the vocabulary' 2 'id 1024 at place 1: the vocabulary has 1024' run "$model" --ids 1,1024
+same 'no temporary file is left' '' "$(find "$work" -name '*.tmp-*')"
+
+# A reader that goes away, and an interrupt.
+"$TW_BIN" run "$model" -p x -n 100000 --ignore-eos -c 400 2>"$work/err" | head -c 1 >/dev/null
+same 'a reader that goes away is no error' '' "$(cat "$work/err")"
+for signal in INT TERM; do
+    python3 - "$TW_BIN" "$model" $signal >"$work/result" <<'EOF'
+import signal, subprocess, sys
+command = [sys.argv[1], "run", sys.argv[2], "-p", "x", "-n", "-1", "--mode", "strict", "--target", "sim4x4", "--ignore-eos"]
+p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+p.stdout.read(1)
+p.send_signal(getattr(signal, "SIG" + sys.argv[3]))
+out, err = p.communicate(timeout=60)
+print(p.returncode, err.decode())
+EOF
+    same "SIG$signal ends the text with status 130 and without a word" 130 "$(tr -d ' \n' <"$work/result")"
+done
+finish

@@ -1,0 +1,58 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Programs as text at the command line: dump writes what verify and dump read, and mistakes are told with file and line.
+# shellcheck disable=SC2016 # parameters of sh -c
+. tests/tools/tap.sh
+rules=$root/tests/loader/rules
+
+run 0 dump "$model" --target sim4x4
+cp "$work/out" "$work/a.tws"
+sed '/^$/d' "$work/a.tws" >"$work/a.canonical"
+run 0 verify "$work/a.tws"
+check 'verify takes the programs that dump wrote' sh -c 'printf "%s\n" "$1" | grep -Eq "a.tws: ok: 2 programs obey [0-9]+ rules"' _ "$out"
+run 0 verify "$work/a.tws" --rules
+check 'verify --rules of a text' [ "$(wc -l <"$work/out")" -ge 17 ]
+run 0 verify "$work/a.tws" --json
+check 'verify --json of a text' python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["ok"] and d["text"].endswith("a.tws") and d["programs"] == 2 and d["error"] is None
+assert sum(r["checked"] for r in d["rules"]) > 1000' "$work/out"
+run 0 dump "$work/a.tws"
+sed -i '/^$/d' "$work/out"
+check 'dump of a text prints it back byte for byte' cmp "$work/out" "$work/a.canonical"
+run 0 dump "$work/a.tws" --program decode
+check 'dump --program of a text' sh -c 'head -n 1 "$1" | grep -q "^program decode " && [ "$(grep -c "^program" "$1")" = 1 ]' _ "$work/out"
+run 0 compile "$model" -o "$work/a.twb" --target sim4x4 -q
+run 0 dump "$work/a.twb"
+cp "$work/out" "$work/b.tws"
+check 'verify takes what dump wrote of a bundle' run 0 verify "$work/b.tws"
+
+refuses 'a text has no earlier stages' 2 'text file holds only stage program' dump "$work/a.tws" --stage low
+refuses 'an unknown program of a text' 2 "no program 'x'; there are decode, prefill" dump "$work/a.tws" --program x
+refuses 'a broken rule' 7 '06-fifo_balance.bad.tws:3: rule 6 fifo_balance: p buffer 0 \(f\): 3 pages' verify "$rules/06-fifo_balance.bad.tws"
+cat "$rules/06-fifo_balance.ok.tws" "$rules/07-region_in_buffer.bad.tws" >"$work/two.tws"
+refuses 'a broken rule of a second program' 7 'two.tws:[0-9]+: rule 7 region_in_buffer' verify "$work/two.tws"
+if run 7 verify "$rules/06-fifo_balance.bad.tws" --json; then
+    check 'verify --json of a broken rule' python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert not d["ok"] and "rule 6" in d["error"] and [r["rule"] for r in d["rules"] if r["failed"]] == [6]' "$work/out"
+else
+    not_ok 'verify --json of a broken rule' "exit status $status"
+fi
+sed '3s/role=/rule=/' "$work/a.tws" >"$work/bad.tws"
+refuses 'a mistake in the text' 3 "bad.tws:3:[0-9]+: found 'rule=.*', expected a field of a tensor" verify "$work/bad.tws"
+refuses 'dump of a mistake' 3 'bad.tws:3:' dump "$work/bad.tws" --program x
+printf '; nothing here\n' >"$work/empty.tws"
+refuses 'a text without a program' 3 "empty.tws:2:1: found the end of the text, expected 'program'" verify "$work/empty.tws"
+refuses 'a text that is not there' 3 'none.tws' verify "$work/none.tws"
+
+if command -v groff >/dev/null 2>&1; then
+    for page in tools/man/*.[15]; do
+        same "no warnings of groff: $page" '' "$(groff -man -t -ww -Tutf8 "$page" 2>&1 >/dev/null)"
+    done
+else
+    echo 'skip man pages: no groff here'
+fi
+finish

@@ -1,0 +1,63 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The command line: help, versions, and every kind of wrong argument.
+# shellcheck disable=SC2016 # parameters of sh -c
+. tests/tools/tap.sh
+
+verbs='compile run bench inspect dump verify devices'
+for verb in $verbs; do
+    if run 0 "$verb" --help && printf '%s\n' "$out" | grep -q "^usage: tilewright $verb" && [ -z "$err" ]; then
+        ok "$verb --help"
+    else
+        not_ok "$verb --help" "$status" "$out" "$err"
+    fi
+    same "help $verb is the same text" "$out" "$("$TW_BIN" help "$verb")"
+    longest=$(awk '{ if (length > n) n = length } END { print n + 0 }' "$work/out")
+    check "$verb --help fits in 120 columns" [ "$longest" -le 120 ]
+done
+run 0 --help
+check 'the general help names every verb' sh -c 'for v in '"$verbs"'; do grep -q "^  $v " "$1" || exit 1; done' _ "$work/out"
+check 'the version' run 0 --version
+same 'the version is the header'"'"'s' "tilewright $(sed -n 's/#define TW_VERSION "\(.*\)"/\1/p' include/tilewright/tilewright.h)" "$out"
+run 2
+same 'without arguments: usage on stderr, status 2' "2 0" "$status $(wc -c <"$work/out" | tr -d ' ')"
+
+refuses 'an unknown verb' 2 "unknown verb 'rnu'" rnu x
+refuses 'an unknown option' 2 "unknown option '--tmep'.*run --help" run m --tmep 1
+refuses 'an unknown letter' 2 "unknown option '-z'" run m -z
+refuses 'an option without its argument' 2 'option --n-predict needs an argument N' run m -n
+refuses 'a flag with an argument' 2 'option --json takes no argument' run m --json=1
+refuses 'no model' 2 'MODEL.BUNDLE is missing' run
+refuses 'two models' 2 "unexpected argument 'b'" run a b
+for n in x 1x '' ' 1' 1.5 -2 99999999999999999999 0x10 1e3; do
+    refuses "run -n '$n'" 2 'option --n-predict: .*whole number from -1 to' run m -n "$n"
+done
+for t in x '' 1x nan inf -1 1e99 0x1p3 101; do
+    refuses "run --temp '$t'" 2 'option --temp: .*number from 0 to 100' run m --temp "$t"
+done
+for ids in '' ',' '1,' ',1' '1,,2' '1,x' 1-2 -1 4294967295 99999999999999; do
+    refuses "run --ids '$ids'" 2 'option --ids: .*list of token ids' run m --ids "$ids"
+done
+refuses 'a prompt twice over' 2 'only one of them' run m -p a --ids 1
+refuses 'ids and JSON at once' 2 'only one of them' run m --print-ids --json
+refuses 'an unknown mode' 2 "'quick' is neither fast nor strict" run "$model" --mode quick
+refuses 'an unknown device' 6 "device 'gpu'.*there are emu" run "$model" --device gpu
+refuses 'a device number too high' 6 'the list goes from 0 to' run "$model" --device 99
+refuses 'an unknown target' 2 'nowhere.*host.*sim4x4.*grid8x8' run "$model" --target nowhere
+refuses 'an unknown emulated target' 6 'emu:nowhere.*emu:sim4x4' run "$model" --device emu:nowhere
+refuses 'device and target that differ' 7 'sim4x4.*grid8x8' run "$model" --device emu:sim4x4 --target grid8x8
+refuses 'an unknown instruction set' 2 "instruction set 'sse9'" run "$model" --isa sse9
+refuses 'a missing model' 3 '/no/such/file' run /no/such/file
+refuses 'a folder for a model' 3 "$work" run "$work"
+refuses 'a missing prompt file' 3 '/no/such/prompt' run "$model" -f /no/such/prompt
+refuses 'compile without -o' 2 '--output' compile "$model"
+refuses 'an unknown stage' 2 'stage' dump "$model" --stage nothing
+refuses 'inspect of a model' 3 'fairytale' inspect "$model"
+refuses 'verify of a model' 3 'fairytale' verify "$model"
+refuses 'the null device runs nothing' 5 'null' run "$model" --device null -n 1
+
+run 0 devices
+check 'devices lists the emulator first' sh -c 'head -n 1 "$1" | grep -q "^ 0  emu "' _ "$work/out"
+run 0 devices --json
+check 'devices --json is JSON' sh -c 'python3 -c "import json, sys; d = json.load(sys.stdin); assert d[0][\"device\"] == \"emu\" and all(x[\"state\"] for x in d)" <"$1"' _ "$work/out"
+finish

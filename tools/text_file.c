@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Looks at a file's first bytes: bundles, GGUF files and llama2.c checkpoints all have a zero among their first eight.
+ */
+#include "tools/text_file.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+bool text_file_is(const char *path) {
+    unsigned char bytes[256];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd >= 0 ? read(fd, bytes, sizeof bytes) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    for (ssize_t i = 0; i < n; i++) {
+        if ((bytes[i] < 0x20 && !strchr("\t\n\r", bytes[i])) || bytes[i] == 0 || bytes[i] == 0x7F) {
+            return false;
+        }
+    }
+    return n > 0 && !(n >= 4 && memcmp(bytes, "GGUF", 4) == 0);
+}
