@@ -10,9 +10,11 @@
 
 #include "compiler/arch/arch.h"
 #include "compiler/emit/emit.h"
+#include "compiler/import/mapfile.h"
 #include "compiler/spatial/certify.h"
 #include "compiler/spatial/compose.h"
 #include "compiler/spatial/section.h"
+#include "compiler/spatial/summary.h"
 #include "loader/hash.h"
 #include "loader/print_program.h"
 #include "loader/verify.h"
@@ -23,6 +25,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+
+/* The build names the compiler's sources by their checksum, so that a cache does not outlive them. */
+#ifndef TW_COMPILER_ID
+#define TW_COMPILER_ID ""
+#endif
 
 #define DEFAULT_CTX 2048u
 #define MAX_CTX (1u << 20)
@@ -194,7 +201,8 @@ static int realise(struct compilation *c, struct planned *p, const char *name, u
         rc = build_section(c, p, r, err);
     }
     p->program = tw_cmem_alloc(&c->mem, sizeof *p->program);
-    return rc ? rc : tw_compose(p->sections, c->graph.regions.n, name, p->program, err);
+    struct tw_composition whole = {.name = name, .sections = p->sections, .n = c->graph.regions.n};
+    return rc ? rc : tw_compose_program(&whole, p->program, err);
 }
 
 /* A plan that did not fit leaves nothing behind, so that the last attempt has as much memory as the first. */
@@ -269,7 +277,10 @@ static char *plan_text(const struct compilation *c) {
     tw_mid_print(&c->decode.mid, f);
     fprintf(f, "\n");
     tw_mid_print(&c->prefill.mid, f);
-    if (fclose(f) != 0) {
+    fprintf(f, "\n");
+    int rc = tw_unit_print_summary(c->decode.program, f, NULL);
+    rc = rc ? rc : tw_unit_print_summary(c->prefill.program, f, NULL);
+    if (fclose(f) != 0 || rc) {
         free(text);
         return NULL;
     }
@@ -352,12 +363,21 @@ static void print_unit(struct tw_unit *u, FILE *out) {
     tw_program_print_file(&view, TW_PRINT_ALL, out, NULL);
 }
 
+/* A section as the program that it is alone, closed by its rendezvous, so that `verify` can judge it. */
+static void print_alone(struct tw_unit *section, FILE *out) {
+    struct tw_unit alone;
+    struct tw_unit *list[1] = {section};
+    if (tw_compose(list, 1, section->name, &alone, NULL) == 0) {
+        print_unit(&alone, out);
+    }
+}
+
 static void dump_planned(struct compilation *c, struct planned *p, const char *stage, FILE *out) {
     for (uint32_t r = 0; r < c->graph.regions.n; r++) {
         if (!strcmp(stage, "low")) {
             tw_low_print(&p->lows[r], out);
         } else if (!strcmp(stage, "section")) {
-            print_unit(p->sections[r], out);
+            print_alone(p->sections[r], out);
         }
     }
     if (!strcmp(stage, "mid")) {
@@ -403,12 +423,15 @@ int tw_compile_dump(const char *model_path, const char *stage, const struct tw_c
 /* Small files by content; large ones by size, time of change, and samples spread over the file. */
 static int hash_file(struct tw_hash *h, const char *path, tw_error *err) {
     struct stat st;
-    FILE *f = fopen(path, "rb");
+    struct tw_mapfile map;
+    int rc = tw_mapfile_open(path, &map, err); /* says what cannot be a model; fopen would wait for a pipe's writer */
+    tw_mapfile_close(&map);
+    FILE *f = rc ? NULL : fopen(path, "rb");
     if (!f || fstat(fileno(f), &st) != 0) {
         if (f) {
             fclose(f);
         }
-        return tw_fail(err, TW_E_IO, "%s: cannot be read", path);
+        return rc ? rc : tw_fail(err, TW_E_IO, "%s: cannot be read", path);
     }
     uint64_t size = (uint64_t)st.st_size, step = SAMPLE_BYTES;
     tw_hash_update(h, &size, sizeof size);
@@ -457,7 +480,7 @@ int tw_compile_key(const char *model_path, const struct tw_compile_options *opti
     }
     uint32_t numbers[2] = {c.options.n_ctx, c.options.prefill_rows};
     tw_hash_init(&h);
-    tw_hash_update(&h, TW_VERSION, sizeof TW_VERSION);
+    tw_hash_update(&h, TW_VERSION TW_COMPILER_ID, sizeof TW_VERSION TW_COMPILER_ID);
     tw_hash_update(&h, c.target.hash, sizeof c.target.hash);
     tw_hash_update(&h, numbers, sizeof numbers);
     rc = hash_file(&h, model_path, err);

@@ -10,7 +10,8 @@
 
 #define DRIVER_VERSION 0x000100u /* 0.1.0 */
 
-const struct tw_transport_ops *const tw_transports[] = {&tw_transport_emu, &tw_transport_null, NULL};
+const struct tw_transport_ops *const tw_transports[] = {&tw_transport_emu, &tw_transport_socket, &tw_transport_null,
+                                                        NULL};
 
 const char *tw_version(void) {
     return TW_VERSION;
@@ -71,11 +72,11 @@ static const struct tw_transport_ops *find_transport(const char *selector, const
     return NULL;
 }
 
-static int resolve(const char *selector, char name[80], tw_error *err) {
+static int resolve(const char *selector, char name[128], tw_error *err) {
     size_t n = strlen(selector);
-    if (n == 0 || n >= 80) {
-        return tw_fail(err, TW_E_NO_DEVICE, "device '%.60s': no such device; there are emu, emu:TARGET and null",
-                       selector);
+    if (n == 0 || n >= 128) {
+        return tw_fail(err, TW_E_NO_DEVICE,
+                       "device '%.60s': no such device; there are emu, emu:TARGET, socket:NAME and null", selector);
     }
     memcpy(name, selector, n + 1);
     if (strspn(selector, "0123456789") != n) {
@@ -133,8 +134,9 @@ int tw_device_open(const char *selector, const struct tw_device_options *options
         o.n_threads = options->n_threads;
         o.isa = options->isa;
         o.memory_bytes = options->memory_bytes;
+        o.deadline_ms = options->size > offsetof(struct tw_device_options, deadline_ms) ? options->deadline_ms : 0;
     }
-    char name[80];
+    char name[128];
     int code = resolve(selector ? selector : "emu", name, err);
     if (code) {
         return code;
@@ -142,7 +144,8 @@ int tw_device_open(const char *selector, const struct tw_device_options *options
     const char *rest;
     const struct tw_transport_ops *ops = find_transport(name, &rest);
     if (!ops) {
-        return tw_fail(err, TW_E_NO_DEVICE, "device '%s': no such device; there are emu, emu:TARGET and null", name);
+        return tw_fail(err, TW_E_NO_DEVICE,
+                       "device '%s': no such device; there are emu, emu:TARGET, socket:NAME and null", name);
     }
     struct tw_device *d = calloc(1, sizeof *d);
     if (!d) {
@@ -173,8 +176,9 @@ void tw_device_close(tw_device *device) {
 }
 
 void tw_device_get_info(const tw_device *device, struct tw_device_info *info) {
-    struct tw_device_info i = {.size = sizeof i, .index = UINT32_MAX, .state = "open"};
-    memcpy(i.selector, device->selector, sizeof i.selector);
+    struct tw_device_info i = {.size = sizeof i, .index = UINT32_MAX};
+    memcpy(i.selector, device->selector, sizeof i.selector - 1);
+    snprintf(i.state, sizeof i.state, "%s", device->lost ? "lost" : "open");
     memcpy(i.target, device->identity.target, sizeof i.target);
     memcpy(i.detail, device->identity.device, sizeof device->identity.device);
     memcpy(info, &i, info->size < sizeof i ? info->size : sizeof i);
@@ -217,23 +221,44 @@ static int check_answer(const struct tw_device *d, const struct tw_device_call *
     return 0;
 }
 
-static int exchange(struct tw_device *d, const struct tw_device_call *call, tw_error *err) {
+/* What a transport cannot mend ends the handle: later calls tell the cause and touch nothing. */
+static int note_loss(struct tw_device *d, int code, const tw_error *e, tw_error *err) {
+    if (code == TW_E_DEVICE_LOST || code == TW_E_TIMEOUT || code == TW_E_PROTOCOL) {
+        d->lost = code;
+        snprintf(d->cause, sizeof d->cause, "%.*s", (int)sizeof d->cause - 1, e->message);
+    }
+    return tw_fail(err, code, "%s", e->message);
+}
+
+static int check_alive(const struct tw_device *d, tw_error *err) {
+    return d->lost ? tw_fail(err, TW_E_DEVICE_LOST, "device %s is lost; open it again (%s)", d->selector, d->cause) : 0;
+}
+
+static int post(struct tw_device *d, const struct tw_device_call *call, struct tw_wire_header *sent, tw_error *err) {
     uint8_t bytes[TW_WIRE_HEADER_BYTES];
-    struct tw_wire_header sent = {.version = TW_WIRE_VERSION_MAX,
-                                  .opcode = (uint8_t)call->opcode,
-                                  .sequence = ++d->sequence,
-                                  .address = call->address,
-                                  .length = call->bytes};
-    tw_wire_encode(&sent, bytes);
-    const struct tw_transport_ops *ops = d->transport->ops;
-    int code = ops->submit(d->transport, bytes, call->payload, call->bytes, err);
+    *sent = (struct tw_wire_header){.version = TW_WIRE_VERSION_MAX,
+                                    .opcode = (uint8_t)call->opcode,
+                                    .sequence = ++d->sequence,
+                                    .address = call->address,
+                                    .length = call->bytes};
+    tw_wire_encode(sent, bytes);
+    d->sent_bytes += call->bytes;
+    tw_error e = {0};
+    int code = d->transport->ops->submit(d->transport, bytes, call->payload, call->bytes, &e);
+    return code ? note_loss(d, code, &e, err) : 0;
+}
+
+static int collect(struct tw_device *d, const struct tw_device_call *call, const struct tw_wire_header *sent,
+                   tw_error *err) {
+    uint8_t bytes[TW_WIRE_HEADER_BYTES];
     const void *payload = NULL;
     uint32_t payload_bytes = 0;
-    code = code ? code : ops->receive(d->transport, bytes, &payload, &payload_bytes, err);
     struct tw_wire_header h;
-    code = code ? code : check_answer(d, call, &sent, bytes, &h, payload_bytes, err);
+    tw_error e = {0};
+    int code = d->transport->ops->receive(d->transport, bytes, &payload, &payload_bytes, &e);
+    code = code ? code : check_answer(d, call, sent, bytes, &h, payload_bytes, &e);
     if (code) {
-        return code;
+        return note_loss(d, code, &e, err);
     }
     if (h.status) {
         return refused(d, call, &h, payload, err);
@@ -253,7 +278,42 @@ static int exchange(struct tw_device *d, const struct tw_device_call *call, tw_e
 
 int tw_device_call(struct tw_device *device, const struct tw_device_call *call, tw_error *err) {
     pthread_mutex_lock(&device->lock);
-    int code = exchange(device, call, err);
+    struct tw_wire_header sent;
+    int code = check_alive(device, err);
+    code = code ? code : post(device, call, &sent, err);
+    code = code ? code : collect(device, call, &sent, err);
+    pthread_mutex_unlock(&device->lock);
+    return code;
+}
+
+#define MOST_IN_FLIGHT 16u
+
+static int call_many(struct tw_device *d, uint64_t n, void (*fill)(void *ctx, uint64_t i, struct tw_device_call *call),
+                     void *ctx, tw_error *err) {
+    struct tw_device_call call[MOST_IN_FLIGHT] = {{0}};
+    struct tw_wire_header sent[MOST_IN_FLIGHT];
+    uint64_t posted = 0, collected = 0;
+    uint64_t most = d->transport->credits < MOST_IN_FLIGHT ? d->transport->credits : MOST_IN_FLIGHT;
+    int code = check_alive(d, err);
+    while (!d->lost && (collected < posted || (!code && posted < n))) {
+        if (!code && posted < n && posted - collected < most) {
+            memset(&call[posted % most], 0, sizeof call[0]);
+            fill(ctx, posted, &call[posted % most]);
+            code = post(d, &call[posted % most], &sent[posted % most], err);
+            posted++;
+        } else {
+            int one = collect(d, &call[collected % most], &sent[collected % most], code ? NULL : err);
+            code = code ? code : one;
+            collected++;
+        }
+    }
+    return code;
+}
+
+int tw_device_call_many(struct tw_device *device, uint64_t n,
+                        void (*fill)(void *ctx, uint64_t i, struct tw_device_call *call), void *ctx, tw_error *err) {
+    pthread_mutex_lock(&device->lock);
+    int code = call_many(device, n, fill, ctx, err);
     pthread_mutex_unlock(&device->lock);
     return code;
 }

@@ -14,8 +14,11 @@ struct tw_device {
     struct tw_transport *transport;
     pthread_mutex_t lock;
     uint32_t sequence;
+    uint64_t sent_bytes; /* payloads of requests: what placing weights costs */
+    int lost;            /* 0, or why every call fails from now on: DEVICE_LOST, TIMEOUT, PROTOCOL */
+    char cause[200];
     struct tw_wire_identity identity;
-    char selector[80];
+    char selector[128];
 };
 
 /* One request. The answer's payload is copied to out (out_bytes, exactly what the opcode answers with), its address to
@@ -32,6 +35,11 @@ struct tw_device_call {
     struct tw_wire_failure *failure;
 };
 int tw_device_call(struct tw_device *device, const struct tw_device_call *call, tw_error *err);
+/* n requests without answers of their own (out_bytes 0), as many in flight as the device takes; the first error counts,
+ * and what comes behind it may have been done. fill(ctx, i, call) makes the i-th; its payload stays unchanged until the
+ * end. */
+int tw_device_call_many(struct tw_device *device, uint64_t n,
+                        void (*fill)(void *ctx, uint64_t i, struct tw_device_call *call), void *ctx, tw_error *err);
 
 /* Device memory. alloc: zeroed if `zero`. free never fails: what cannot be freed is the device's until its reset. */
 int tw_device_alloc(struct tw_device *device, uint64_t bytes, uint32_t align, bool zero, uint64_t *address,
@@ -40,7 +48,8 @@ void tw_device_free(struct tw_device *device, uint64_t address);
 /* Any size; cut into messages. */
 int tw_device_write(struct tw_device *device, uint64_t address, const void *bytes, uint64_t size, tw_error *err);
 int tw_device_read(struct tw_device *device, uint64_t address, void *bytes, uint64_t size, tw_error *err);
-/* Constant host bytes on the device: in place where the device sees them, else a copy. */
+/* Constant host bytes on the device: in place where the device sees them, as the device has them where it kept the same
+ * content, else a copy. */
 int tw_device_place(struct tw_device *device, const void *bytes, uint64_t size, uint32_t align, uint64_t *address,
                     tw_error *err);
 /* Host pointer to device memory, or NULL where the device does not share its memory. */

@@ -5,6 +5,8 @@
  */
 #include "driver/device.h"
 
+#include <sodium/crypto_generichash.h>
+
 int tw_device_alloc(struct tw_device *device, uint64_t bytes, uint32_t align, bool zero, uint64_t *address,
                     tw_error *err) {
     struct tw_wire_alloc q = {.bytes = bytes ? bytes : 1, .align = align, .flags = zero ? TW_WIRE_ALLOC_ZERO : 0};
@@ -25,18 +27,25 @@ static uint32_t piece(const struct tw_device *device, uint64_t left) {
     return left < most ? (uint32_t)left : most;
 }
 
+struct write {
+    const struct tw_device *device;
+    uint64_t address, size;
+    const uint8_t *bytes;
+};
+
+static void fill_write(void *ctx, uint64_t i, struct tw_device_call *call) {
+    const struct write *w = ctx;
+    uint64_t at = i * piece(w->device, UINT64_MAX);
+    *call = (struct tw_device_call){.opcode = TW_WIRE_WRITE,
+                                    .address = w->address + at,
+                                    .payload = w->bytes + at,
+                                    .bytes = piece(w->device, w->size - at)};
+}
+
 int tw_device_write(struct tw_device *device, uint64_t address, const void *bytes, uint64_t size, tw_error *err) {
-    for (uint64_t at = 0; at < size;) {
-        uint32_t n = piece(device, size - at);
-        struct tw_device_call call = {
-            .opcode = TW_WIRE_WRITE, .address = address + at, .payload = (const uint8_t *)bytes + at, .bytes = n};
-        int code = tw_device_call(device, &call, err);
-        if (code) {
-            return code;
-        }
-        at += n;
-    }
-    return 0;
+    struct write w = {device, address, size, bytes};
+    uint32_t most = piece(device, UINT64_MAX);
+    return tw_device_call_many(device, size / most + (size % most != 0), fill_write, &w, err);
 }
 
 int tw_device_read(struct tw_device *device, uint64_t address, void *bytes, uint64_t size, tw_error *err) {
@@ -58,15 +67,8 @@ int tw_device_read(struct tw_device *device, uint64_t address, void *bytes, uint
     return 0;
 }
 
-int tw_device_place(struct tw_device *device, const void *bytes, uint64_t size, uint32_t align, uint64_t *address,
-                    tw_error *err) {
-    const struct tw_transport_ops *ops = device->transport->ops;
-    if (ops->adopt && size) {
-        pthread_mutex_lock(&device->lock);
-        int code = ops->adopt(device->transport, bytes, size, address, err);
-        pthread_mutex_unlock(&device->lock);
-        return code;
-    }
+static int place_copy(struct tw_device *device, const void *bytes, uint64_t size, uint32_t align, uint64_t *address,
+                      tw_error *err) {
     uint64_t at;
     int code = tw_device_alloc(device, size, align, false, &at, err);
     if (code) {
@@ -79,6 +81,45 @@ int tw_device_place(struct tw_device *device, const void *bytes, uint64_t size, 
     }
     *address = at;
     return 0;
+}
+
+/* What the device kept from an earlier host is not sent again. The name is the hash of these very bytes. */
+static int place_kept(struct tw_device *device, const void *bytes, uint64_t size, uint32_t align, uint64_t *address,
+                      tw_error *err) {
+    struct tw_wire_content c = {.bytes = size};
+    uint64_t at = 0;
+    crypto_generichash(c.hash, sizeof c.hash, bytes, size, NULL, 0);
+    struct tw_device_call find = {.opcode = TW_WIRE_FIND, .payload = &c, .bytes = sizeof c, .out_address = &at};
+    int code = tw_device_call(device, &find, err);
+    if (code) {
+        return code;
+    }
+    if (at && at % align == 0) {
+        *address = at;
+        return 0;
+    }
+    tw_device_free(device, at); /* 0: there is none */
+    code = place_copy(device, bytes, size, align, &at, err);
+    struct tw_device_call keep = {.opcode = TW_WIRE_KEEP, .address = at, .payload = &c, .bytes = sizeof c};
+    code = code ? code : tw_device_call(device, &keep, err);
+    if (!code) {
+        *address = at;
+    }
+    return code;
+}
+
+int tw_device_place(struct tw_device *device, const void *bytes, uint64_t size, uint32_t align, uint64_t *address,
+                    tw_error *err) {
+    const struct tw_transport_ops *ops = device->transport->ops;
+    if (ops->adopt && size) {
+        pthread_mutex_lock(&device->lock);
+        int code = ops->adopt(device->transport, bytes, size, address, err);
+        pthread_mutex_unlock(&device->lock);
+        return code;
+    }
+    bool keeps = device->identity.capabilities & TW_WIRE_CAN_KEEP;
+    return keeps && size ? place_kept(device, bytes, size, align, address, err)
+                         : place_copy(device, bytes, size, align, address, err);
 }
 
 void *tw_device_map(struct tw_device *device, uint64_t address, uint64_t bytes) {

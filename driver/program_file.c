@@ -4,9 +4,9 @@
  */
 #include "tilewright/tilewright.h"
 
+#include "loader/certificate.h"
 #include "loader/parse_program.h"
 #include "loader/print_program.h"
-#include "loader/verify.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -53,22 +53,41 @@ static int next(struct program_file *f, struct tw_program_text **out, tw_error *
 /* ---- verify --------------------------------------------------------------------------------------- */
 
 #define TW_X(number, name, text) +1
-enum { N_RULES = TW_RULES(TW_X) };
+enum { N_RULES = TW_RULES(TW_X) TW_ORDER_RULES(TW_X) };
 #undef TW_X
 
-static int verify_one(const struct tw_program_text *text, const char *path, struct tw_rules_info *info, tw_error *err) {
+struct judge {
+    tw_prover *prover;
+    void *ctx;
+    struct tw_rules_info *info;
+};
+
+static int check_order(const struct judge *j, const struct tw_program *program, struct tw_verify_report *report,
+                       tw_error *err) {
+    struct tw_certificate certificate = {NULL, 0};
+    int code = j->prover(j->ctx, program, &certificate.words, &certificate.n_words, err);
+    if (code == TW_E_VERIFY) {
+        report->failed_rule = TW_ORDER_no_deadlock;
+    }
+    return code ? code : tw_check_order(program, &certificate, report, err);
+}
+
+static int verify_one(const struct tw_program_text *text, const char *path, const struct judge *j, tw_error *err) {
     struct tw_verify_report report = {.failed_rule = 0};
     char where[256];
     int code = tw_verify_program(&text->program, &report, err);
-    for (uint32_t r = 1; r <= N_RULES; r++) {
-        info->checked[r] += report.checked[r];
+    if (!code && j->prover) {
+        code = check_order(j, &text->program, &report, err);
     }
-    info->failed_rule = (uint32_t)report.failed_rule;
+    for (uint32_t r = 1; r <= N_RULES; r++) {
+        j->info->checked[r] += report.checked[r];
+    }
+    j->info->failed_rule = (uint32_t)report.failed_rule;
     snprintf(where, sizeof where, "%.200s:%u", path, text->line);
     return code ? tw_error_prefix(err, where) : 0;
 }
 
-static int verify_all(struct program_file *f, struct tw_rules_info *info, uint32_t *n, tw_error *err) {
+static int verify_all(struct program_file *f, const struct judge *j, uint32_t *n, tw_error *err) {
     struct tw_program_text *text = NULL;
     int code = next(f, &text, err);
     if (!code && !text) {
@@ -77,7 +96,7 @@ static int verify_all(struct program_file *f, struct tw_rules_info *info, uint32
     }
     while (!code && text) {
         ++*n;
-        code = verify_one(text, f->path, info, err);
+        code = verify_one(text, f->path, j, err);
         tw_program_text_free(text);
         text = NULL;
         code = code ? code : next(f, &text, err);
@@ -85,12 +104,14 @@ static int verify_all(struct program_file *f, struct tw_rules_info *info, uint32
     return code;
 }
 
-int tw_program_file_verify(const char *path, struct tw_rules_info *info, uint32_t *n_programs, tw_error *err) {
+int tw_program_file_verify(const char *path, tw_prover *prover, void *ctx, struct tw_rules_info *info,
+                           uint32_t *n_programs, tw_error *err) {
     struct program_file f = {.path = path};
     struct tw_rules_info i = {.size = info ? info->size : 0, .n_rules = N_RULES};
+    struct judge judge = {prover, ctx, &i};
     uint32_t n = 0;
     int code = read_file(&f, err);
-    code = code ? code : verify_all(&f, &i, &n, err);
+    code = code ? code : verify_all(&f, &judge, &n, err);
     free(f.text);
     if (info) { /* the caller may know an older, shorter form */
         memcpy(info, &i, info->size < sizeof i ? info->size : sizeof i);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Greedy runs: one request, and the device chooses and feeds its own tokens. The request is the one of a step with a tail.
+ * Greedy runs: one request, and the device chooses and feeds its own tokens. The request is the one of a step with a
+ * tail.
  */
 #include "driver/session.h"
 

@@ -233,8 +233,7 @@ static int turn_loop(struct tw_checker *c, uint32_t n) {
     c->at += 1 + n;
     f->body = c->at;
     c->depth++;
-    tw_ck_sync_enter(c, f);
-    return 0;
+    return tw_ck_sync_enter(c, f);
 }
 
 static int at_end(struct tw_checker *c, const struct tw_ck_frame *f) {
@@ -261,9 +260,11 @@ static void repeat_body(struct tw_checker *c, struct tw_ck_frame *f) {
     }
     f->pass = 1;
     c->at = f->body;
-    if (f->flags) { /* others keep what they know: ops of a loop without flags count for all iterations */
+    if (f->flags) {
         tw_ck_memory_forget(c);
         tw_ck_sync_repeat(c, c->ends);
+    } else {
+        tw_ck_sync_again(c, f);
     }
 }
 

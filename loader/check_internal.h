@@ -68,9 +68,12 @@ struct tw_ck_saved {
     uint64_t value;
 };
 
-/* Bytes that a loop has written when it is over: added to `list` on leaving, unless the FIFO moved meanwhile. */
+/* What changes about written bytes when a loop is over: the iterations have written `rect` together, unless the FIFO moved meanwhile; or
+ * (drop) the page counts as unwritten, because the loop may not have run. */
 struct tw_ck_pending {
     uint32_t buffer, page; /* page: index in `pages`, or TW_NONE for the buffer's own list */
+    uint32_t frame;        /* which loop */
+    bool drop;
     struct tw_ck_rect rect;
 };
 
@@ -82,6 +85,7 @@ struct tw_ck_frame {
     uint32_t body;        /* certificate word behind LOOP */
     uint32_t pass;        /* 0, 1: the value of the loop's variable; two iterations show that all are alike */
     size_t fifo_log, word_log, pending;
+    int32_t *known; /* dynamic: the streams' clocks where the loop began */
 };
 
 struct tw_checker {
@@ -99,9 +103,9 @@ struct tw_checker {
     int32_t *ends;   /* scratch of tw_ck_all_known: [stream] */
     struct tw_ck_fifo *fifos;
     struct tw_ck_written *pages; /* of FIFOs */
-    int32_t **page_clocks; /* by page: what its producer knew when it was published; NULL while it is not */
+    int32_t **page_clocks;       /* by page: what its producer knew when it was published; NULL while it is not */
     struct tw_ck_word *words;
-    uint32_t *word_first; /* by semaphore; index of its word on a site by tw_ck_word_index */
+    uint32_t *word_first;  /* by semaphore; index of its word on a site by tw_ck_word_index */
     int32_t **word_clocks; /* by word: what those knew who raised it alone; NULL: nobody did */
     int32_t **flag_clocks; /* by semaphore: what those knew who raised all its words at once */
     struct tw_ck_log *buffer_log, *tensor_log;
@@ -142,13 +146,15 @@ static inline struct tw_ck_frame *tw_ck_top(struct tw_checker *c) {
 int tw_ck_sync_init(struct tw_checker *c);
 int tw_ck_sync_op(struct tw_checker *c);
 void tw_ck_sync_finish(struct tw_checker *c);
-void tw_ck_sync_enter(struct tw_checker *c, const struct tw_ck_frame *f);
-int tw_ck_sync_leave(struct tw_checker *c, const struct tw_ck_frame *f);
+int tw_ck_sync_enter(struct tw_checker *c, struct tw_ck_frame *f);
+int tw_ck_sync_leave(struct tw_checker *c, struct tw_ck_frame *f);
 /* Where the first pass of a body ends: levels are back and, with flags, everybody knows that everybody is here. */
 int tw_ck_sync_balanced(struct tw_checker *c, const struct tw_ck_frame *f);
 /* Renumbers what is known for the next iteration: back[t] is how many ops stream t goes back. An op k of the iteration that is over is
  * op k - back in the next one's numbers, before its first. */
 void tw_ck_sync_repeat(struct tw_checker *c, const int32_t *back);
+/* The same for a loop without flags: of each other the streams know what was before the loop, but nothing of the next iteration. */
+void tw_ck_sync_again(struct tw_checker *c, const struct tw_ck_frame *f);
 /* The stream knows that every other has executed its first ends[stream] ops. */
 int tw_ck_all_known(struct tw_checker *c, uint32_t stream, const int32_t *ends, const char *what,
                     enum tw_order_rule rule);
@@ -156,6 +162,8 @@ int tw_ck_all_known(struct tw_checker *c, uint32_t stream, const int32_t *ends, 
 /* check_memory.c */
 int tw_ck_memory_init(struct tw_checker *c);
 int tw_ck_memory_op(struct tw_checker *c);
+/* Rule 26: the buffer is an activation's or belongs to the section of the op being executed. */
+int tw_ck_own_section(struct tw_checker *c, uint32_t buffer);
 void tw_ck_memory_forget(struct tw_checker *c); /* all accesses so far are over for everybody */
 int tw_ck_memory_leave(struct tw_checker *c, const struct tw_ck_frame *f);
 void tw_ck_memory_finish(struct tw_checker *c);

@@ -41,7 +41,7 @@ static struct tw_ck_rect rows_of(const struct tw_checker *c, uint32_t n, unsigne
         r.trip = rows->id;
         r.max = rows->max;
     } else if (c->op.code == TW_OP_GATHER && n == 1) {
-        r.row_bytes = 0; /* the ids: an Input, which no op writes */
+        r.row_bytes = (uint64_t)tw_op_count(&c->op, 0)->max * 4; /* one id a row, all in one row */
     }
     if (r.trip == TW_NONE && r.max > 1 && r.stride == r.row_bytes) {
         r.row_bytes *= r.max;
@@ -201,24 +201,45 @@ static const char *buffer_name(const struct tw_checker *c, uint32_t id) {
     return tw_program_string(c->p, c->p->buffers[id].name);
 }
 
-/* Is the op inside a loop that may run no iteration at all? What it writes is then not sure to be written. */
-static bool may_not_run(const struct tw_checker *c) {
-    bool open = false;
+/* The outermost open loop over which the region moves: only behind it have all iterations written. */
+static uint32_t moving_frame(const struct tw_checker *c, const struct region *r) {
+    const struct tw_ck_stream *s = &c->streams[c->stream];
     for (uint32_t d = 0; d < c->depth; d++) {
-        open = open || c->frames[d].dynamic;
+        for (uint32_t i = 0; i < r->offset->n_terms; i++) {
+            if (r->offset->term[i].var == s->loop_var[d] && r->offset->term[i].step != 0 && s->loop_count[d] > 1) {
+                return d;
+            }
+        }
     }
-    return open;
+    return TW_NONE;
 }
 
+static bool varies(const struct region *r) {
+    return r->now.lo != r->wide.lo || r->now.row_bytes != r->wide.row_bytes;
+}
+
+static int add_pending(struct tw_checker *c, struct tw_ck_pending p) {
+    int rc = tw_ck_grow(c, &c->pending, &c->cap_pending, c->n_pending, sizeof *c->pending);
+    if (rc == 0) {
+        c->pending[c->n_pending++] = p;
+    }
+    return rc;
+}
+
+/* A loop over a trip may run no iteration at all. Inside it a page may be written for its consumer in the same iteration, but nothing is
+ * written for what comes behind it. */
 static int note_written(struct tw_checker *c, const struct region *r, struct tw_ck_written *list, uint32_t buffer,
                         uint32_t page) {
-    bool varies = r->now.lo != r->wide.lo || r->now.row_bytes != r->wide.row_bytes;
-    int rc = r->now.exact && (page != TW_NONE || !may_not_run(c)) ? add_written(c, list, &r->now) : 0;
-    if (rc == 0 && varies && r->wide.exact && !may_not_run(c) && c->depth) {
-        rc = tw_ck_grow(c, &c->pending, &c->cap_pending, c->n_pending, sizeof *c->pending);
-        if (rc == 0) {
-            c->pending[c->n_pending++] = (struct tw_ck_pending){buffer, page, r->wide};
-        }
+    uint32_t dynamic = TW_NONE, moving = moving_frame(c, r);
+    for (uint32_t d = 0; d < c->depth; d++) {
+        dynamic = c->frames[d].dynamic ? d : dynamic;
+    }
+    int rc = r->now.exact && (page != TW_NONE || dynamic == TW_NONE) ? add_written(c, list, &r->now) : 0;
+    if (rc == 0 && page != TW_NONE && dynamic != TW_NONE) {
+        rc = add_pending(c, (struct tw_ck_pending){buffer, page, dynamic, true, r->now});
+    }
+    if (rc == 0 && varies(r) && r->wide.exact && dynamic == TW_NONE && moving != TW_NONE) {
+        rc = add_pending(c, (struct tw_ck_pending){buffer, page, moving, false, r->wide});
     }
     return rc;
 }
@@ -233,14 +254,19 @@ static int touch_page(struct tw_checker *c, const struct region *r) {
     uint32_t page = f->first_page + (uint32_t)((f->head + (producer ? f->level : 0) + page_no) % b->pages);
     in.now.lo -= page_no * b->page_bytes;
     in.wide.lo -= in.wide.lo / b->page_bytes * b->page_bytes;
-    in.wide.exact = in.wide.exact && r->wide.lo / b->page_bytes == page_no && flat_end(&in.wide) <= b->page_bytes;
-    if (r->reads) {
+    bool one_page = r->wide.lo / b->page_bytes == page_no && flat_end(&in.wide) <= b->page_bytes;
+    in.wide.exact = in.wide.exact && one_page;
+    int rc = tw_ck_own_section(c, r->id);
+    if (rc == 0 && r->reads) { /* in all iterations, whose pages must then be this one */
         tw_ck_count(c, TW_ORDER_defined);
-        if (!is_written(&c->pages[page], &in.now)) {
-            return tw_ck_fail(
+        if ((varies(r) && !one_page) || !is_written(&c->pages[page], &in.wide)) {
+            rc = tw_ck_fail(
                 c, TW_ORDER_defined, "reads bytes [%llu, %llu) of a page of FIFO %u (%s) that were not written",
-                (unsigned long long)in.now.lo, (unsigned long long)flat_end(&in.now), r->id, buffer_name(c, r->id));
+                (unsigned long long)in.wide.lo, (unsigned long long)flat_end(&in.wide), r->id, buffer_name(c, r->id));
         }
+    }
+    if (rc) {
+        return rc;
     }
     if (flat_end(&in.now) > b->page_bytes && r->writes) {
         return tw_ck_fail(c, TW_ORDER_defined, "writes over a page border of FIFO %u (%s)", r->id,
@@ -249,11 +275,19 @@ static int touch_page(struct tw_checker *c, const struct region *r) {
     return r->writes ? note_written(c, &in, &c->pages[page], r->id, page) : 0;
 }
 
+int tw_ck_own_section(struct tw_checker *c, uint32_t id) {
+    if (c->p->buffers[id].tensor != TW_NONE || c->buffer_span[id] == c->p->stages[c->op.stage].section) {
+        return 0;
+    }
+    return tw_ck_fail(c, TW_ORDER_memory_apart, "buffer %u (%s) belongs to section %u", id, buffer_name(c, id),
+                      c->buffer_span[id]);
+}
+
 static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t id) {
     uint32_t section = c->p->stages[c->op.stage].section;
-    if (c->p->buffers[id].tensor == TW_NONE && c->buffer_span[id] != section) {
-        return tw_ck_fail(c, TW_ORDER_memory_apart, "buffer %u (%s) belongs to section %u", id, buffer_name(c, id),
-                          c->buffer_span[id]);
+    int rc = tw_ck_own_section(c, id);
+    if (rc) {
+        return rc;
     }
     if (r->reads) {
         tw_ck_count(c, TW_ORDER_defined);
@@ -264,7 +298,7 @@ static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t i
         }
     }
     struct tw_ck_access access = {c->stream, c->streams[c->stream].at, r->wide, 0, true, r->writes};
-    int rc = log_access(c, &c->buffer_log[id], &access, r->writes ? "writes" : "reads", buffer_name(c, id));
+    rc = log_access(c, &c->buffer_log[id], &access, r->writes ? "writes" : "reads", buffer_name(c, id));
     if (rc || !r->writes) {
         return rc;
     }
@@ -302,6 +336,10 @@ static int touch_tensor(struct tw_checker *c, struct region *r) {
     const struct tw_tensor *t = &c->p->tensors[r->id];
     if (t->role == TW_ROLE_PARAM || t->role == TW_ROLE_INPUT) {
         return 0;
+    }
+    if (r->reads && t->init == TW_INIT_NONE) {
+        return tw_ck_fail(c, TW_ORDER_defined, "reads tensor %u (%s), which has no initial value", r->id,
+                          tw_program_string(c->p, t->name));
     }
     if (c->op.code == TW_OP_KEY_WRITE ||
         c->op.code == TW_OP_VALUE_WRITE) { /* both packings keep a head's bytes together */
@@ -362,20 +400,30 @@ int tw_ck_memory_op(struct tw_checker *c) {
 
 /* ---- loops ---- */
 
-/* What a loop's iterations have written together is written when it is over; pages of FIFOs that moved are other pages now. */
-int tw_ck_memory_leave(struct tw_checker *c, const struct tw_ck_frame *f) {
-    int rc = 0;
-    for (size_t i = f->pending; i < c->n_pending && rc == 0; i++) {
-        const struct tw_ck_pending *p = &c->pending[i];
-        bool moved = false;
-        for (size_t k = f->fifo_log; k < c->n_fifo_log && p->page != TW_NONE && !moved; k++) {
-            moved = c->fifo_log[k].item == p->buffer;
-        }
-        if (!moved) {
-            rc = add_written(c, p->page == TW_NONE ? &c->written[p->buffer] : &c->pages[p->page], &p->rect);
+static int apply_pending(struct tw_checker *c, const struct tw_ck_frame *f, const struct tw_ck_pending *p) {
+    for (size_t k = f->fifo_log; k < c->n_fifo_log && p->page != TW_NONE; k++) {
+        if (c->fifo_log[k].item == p->buffer) {
+            return 0; /* pages of FIFOs that moved are other pages now */
         }
     }
-    c->n_pending = f->pending;
+    return add_written(c, p->page == TW_NONE ? &c->written[p->buffer] : &c->pages[p->page], &p->rect);
+}
+
+/* What a loop's iterations have written together is written when it is over; entries of outer loops stay. */
+int tw_ck_memory_leave(struct tw_checker *c, const struct tw_ck_frame *f) {
+    size_t kept = f->pending;
+    int rc = 0;
+    for (size_t i = f->pending; i < c->n_pending && rc == 0; i++) {
+        struct tw_ck_pending p = c->pending[i];
+        if (p.frame != c->depth - 1) {
+            c->pending[kept++] = p;
+        } else if (p.drop) {
+            c->pages[p.page].n = 0;
+        } else {
+            rc = apply_pending(c, f, &p);
+        }
+    }
+    c->n_pending = kept;
     return rc;
 }
 

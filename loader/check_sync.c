@@ -6,25 +6,29 @@
 
 #include <stdlib.h>
 
+#define MAX_PAGES (1u << 22) /* of all FIFOs of a program */
+
 static void join(int32_t *into, const int32_t *from, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         into[i] = into[i] < from[i] ? from[i] : into[i];
     }
 }
 
-/* Clocks are made when somebody has something to tell and freed when everybody knows it: a program of many engines has few at a time. */
+/* Clocks are made when somebody has something to tell and freed when everybody knows it: a program of many engines has few at a time.
+ * Whoever has waited for this op knows that it is over. */
 static int tell(struct tw_checker *c, int32_t **clock) {
     const int32_t *own = tw_ck_clock(c, c->stream);
     if (*clock) {
         join(*clock, own, c->n_streams);
-        return 0;
+    } else {
+        *clock = malloc(c->n_streams * sizeof **clock);
+        if (!*clock) {
+            return tw_fail(c->err, TW_E_NOMEM, "no memory to check the order of %s: a clock of %u engines", c->p->name,
+                           c->n_streams);
+        }
+        memcpy(*clock, own, c->n_streams * sizeof **clock);
     }
-    *clock = malloc(c->n_streams * sizeof **clock);
-    if (!*clock) {
-        return tw_fail(c->err, TW_E_NOMEM, "no memory to check the order of %s: a clock of %u engines", c->p->name,
-                       c->n_streams);
-    }
-    memcpy(*clock, own, c->n_streams * sizeof **clock);
+    (*clock)[c->stream] = (int32_t)c->streams[c->stream].at + 1;
     return 0;
 }
 
@@ -43,22 +47,26 @@ static void forget(int32_t **clocks, size_t n) {
 
 int tw_ck_sync_init(struct tw_checker *c) {
     const struct tw_program *p = c->p;
-    uint32_t n_pages = 0, n_words = 0;
+    uint64_t n_pages = 0;
+    uint32_t n_words = 0;
     c->fifos = calloc(p->n_buffers + 1, sizeof *c->fifos);
     c->word_first = calloc(p->n_semaphores + 1, sizeof *c->word_first);
     if (!c->fifos || !c->word_first) {
         return tw_fail(c->err, TW_E_NOMEM, "no memory to check the order of %s", p->name);
     }
     for (uint32_t i = 0; i < p->n_buffers; i++) {
-        c->fifos[i].first_page = n_pages;
+        c->fifos[i].first_page = (uint32_t)n_pages;
         n_pages += p->buffers[i].kind == TW_BUF_FIFO ? p->buffers[i].pages : 0;
+        if (n_pages > MAX_PAGES) {
+            return tw_ck_fail(c, TW_ORDER_certificate, "FIFOs of more than %u pages in all are not checked", MAX_PAGES);
+        }
     }
     for (uint32_t i = 0; i < p->n_semaphores; i++) {
         const struct tw_group *g = &p->groups[p->semaphores[i].group];
         c->word_first[i] = n_words;
         n_words += (uint32_t)(g->x1 - g->x0) * (uint32_t)(g->y1 - g->y0); /* the verifier bounds the sum */
     }
-    c->n_pages = n_pages;
+    c->n_pages = (uint32_t)n_pages;
     c->n_words = n_words;
     c->pages = calloc(n_pages + 1, sizeof *c->pages);
     c->page_clocks = calloc((size_t)n_pages + 1, sizeof *c->page_clocks);
@@ -67,7 +75,7 @@ int tw_ck_sync_init(struct tw_checker *c) {
     c->flag_clocks = calloc((size_t)p->n_semaphores + 1, sizeof *c->flag_clocks);
     if (!c->pages || !c->page_clocks || !c->words || !c->word_clocks || !c->flag_clocks) {
         return tw_fail(c->err, TW_E_NOMEM, "no memory to check the order of %s: %u pages, %u words, %u engines",
-                       p->name, n_pages, n_words, c->n_streams);
+                       p->name, c->n_pages, n_words, c->n_streams);
     }
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         c->fifos[i].before = TW_NONE;
@@ -82,6 +90,9 @@ int tw_ck_sync_init(struct tw_checker *c) {
 }
 
 void tw_ck_sync_finish(struct tw_checker *c) {
+    for (uint32_t d = 0; d < TW_CK_MAX_DEPTH; d++) {
+        free(c->frames[d].known);
+    }
     forget(c->page_clocks, c->n_pages);
     forget(c->word_clocks, c->n_words);
     forget(c->flag_clocks, c->p->n_semaphores);
@@ -140,7 +151,11 @@ static int stuck(struct tw_checker *c, uint32_t buffer, const char *what, uint32
 static int fifo_op(struct tw_checker *c) {
     uint32_t buffer = c->op.operand[0].id, n = c->op.operand[1].id, pages = c->p->buffers[buffer].pages;
     struct tw_ck_fifo *f = &c->fifos[buffer];
+    int rc = tw_ck_own_section(c, buffer);
     tw_ck_count(c, TW_ORDER_no_deadlock);
+    if (rc) {
+        return rc;
+    }
     if (c->op.code == TW_OP_RESERVE) {
         if (n > pages - f->level) {
             return stuck(c, buffer, "free", pages - f->level, n);
@@ -159,7 +174,7 @@ static int fifo_op(struct tw_checker *c) {
         }
         return 0;
     }
-    int rc = save(c, &c->fifo_log, &c->n_fifo_log, &c->cap_fifo_log, buffer, f->level);
+    rc = save(c, &c->fifo_log, &c->n_fifo_log, &c->cap_fifo_log, buffer, f->level);
     if (rc == 0 && c->op.code == TW_OP_PUSH) {
         return push(c, buffer, n);
     }
@@ -288,21 +303,57 @@ int tw_ck_all_known(struct tw_checker *c, uint32_t stream, const int32_t *ends, 
     return 0;
 }
 
+/* A loop over a trip may run once or not at all, and then its streams learn less of each other, or nothing: behind it they know what they
+ * knew before. */
+static int save_clocks(struct tw_checker *c, struct tw_ck_frame *f) {
+    f->known = calloc((size_t)f->n * c->n_streams, sizeof *f->known);
+    if (!f->known) {
+        return tw_fail(c->err, TW_E_NOMEM, "no memory to check the order of %s: %u engines", c->p->name, c->n_streams);
+    }
+    for (uint32_t i = 0; i < f->n; i++) {
+        memcpy(&f->known[(size_t)i * c->n_streams], tw_ck_clock(c, c->members[f->first + i]),
+               c->n_streams * sizeof *f->known);
+    }
+    return 0;
+}
+
+static void restore_clocks(struct tw_checker *c, struct tw_ck_frame *f) {
+    for (uint32_t i = 0; i < f->n && f->known; i++) {
+        memcpy(tw_ck_clock(c, c->members[f->first + i]), &f->known[(size_t)i * c->n_streams],
+               c->n_streams * sizeof *f->known);
+    }
+    free(f->known);
+    f->known = NULL;
+}
+
 /* Loops without flags hide their ops from other engines while they are open. */
-void tw_ck_sync_enter(struct tw_checker *c, const struct tw_ck_frame *f) {
+int tw_ck_sync_enter(struct tw_checker *c, struct tw_ck_frame *f) {
     for (uint32_t i = 0; i < f->n && !f->flags; i++) {
         struct tw_ck_stream *s = &c->streams[c->members[f->first + i]];
         s->inner_from = s->inner_from == TW_NONE ? s->at : s->inner_from;
     }
+    return f->dynamic ? save_clocks(c, f) : 0;
 }
 
-/* A body with flags must leave every engine knowing that every other is past its last op that is no semaphore op. */
+/* Else what one engine has heard of the iteration before could reach a third one as if it were of this iteration. */
+void tw_ck_sync_again(struct tw_checker *c, const struct tw_ck_frame *f) {
+    for (uint32_t i = 0; i < f->n; i++) {
+        int32_t *clock = tw_ck_clock(c, c->members[f->first + i]);
+        for (uint32_t k = 0; k < f->n; k++) {
+            uint32_t t = c->members[f->first + k];
+            int32_t before = (int32_t)c->streams[t].open_from[c->depth - 1];
+            clock[t] = k != i && clock[t] > before ? before : clock[t];
+        }
+    }
+}
+
+/* A body with flags must leave every engine knowing that every other is past its last op that is no semaphore op, be it of the body or
+ * before the loop. */
 static int check_rendezvous(struct tw_checker *c, const struct tw_ck_frame *f) {
     int rc = 0;
     for (uint32_t i = 0; i < f->n && f->flags; i++) {
         const struct tw_ck_stream *s = &c->streams[c->members[f->first + i]];
-        c->ends[c->members[f->first + i]] =
-            s->last_data > (int32_t)s->open_from[c->depth - 1] ? s->last_data : INT32_MIN;
+        c->ends[c->members[f->first + i]] = s->last_data > 0 ? s->last_data : INT32_MIN;
     }
     for (uint32_t i = 0; i < f->n && f->flags && rc == 0; i++) {
         tw_ck_count(c, TW_ORDER_closed_loop);
@@ -369,11 +420,12 @@ static void multiply_words(struct tw_checker *c, const struct tw_ck_frame *f) {
     }
 }
 
-int tw_ck_sync_leave(struct tw_checker *c, const struct tw_ck_frame *f) {
+int tw_ck_sync_leave(struct tw_checker *c, struct tw_ck_frame *f) {
     int rc = tw_ck_sync_balanced(c, f);
     if (rc) {
         return rc;
     }
+    restore_clocks(c, f);
     multiply_words(c, f);
     if (c->depth == 1) {
         c->n_fifo_log = c->n_word_log = 0;

@@ -62,16 +62,17 @@ static int cache_folder(char folder[PATH_BYTES]) {
     return e ? e : access(folder, W_OK | X_OK) ? errno : 0;
 }
 
-static int compile(const char *model, const char *bundle, const struct tw_compile_options *options,
+/* `folder`: one that holds nothing but the bundle, or NULL. A signal removes both until the caller ends the guard. */
+static int compile(const char *model, const char *bundle, const char *folder, const struct tw_compile_options *options,
                    struct cache_result *out, tw_error *err) {
     char temporary[PATH_BYTES + 64];
     snprintf(temporary, sizeof temporary, "%s.tmp-%ld", bundle, (long)getpid());
     struct tw_compile_options o = *options;
     o.progress = ui_progress;
     double start = ui_now();
-    ui_guard_file(temporary);
+    ui_guard(temporary, folder ? bundle : NULL, folder);
     int code = tw_compile_file(model, bundle, &o, NULL, err);
-    ui_guard_file(NULL);
+    ui_guard(folder ? bundle : NULL, NULL, folder);
     ui_progress_end();
     out->compiled = true;
     out->compile_s = ui_now() - start;
@@ -89,17 +90,17 @@ static int open_decoder(const char *path, unsigned flags, struct cache_result *o
 static int open_temporary(const char *model, const struct tw_compile_options *options, struct cache_result *out,
                           tw_error *err) {
     const char *tmp = getenv("TMPDIR");
-    char path[PATH_BYTES];
-    int n = snprintf(path, sizeof path - 64, "%s/tilewright-XXXXXX", tmp && tmp[0] == '/' ? tmp : "/tmp");
-    if (n < 0 || n >= PATH_BYTES - 64 || !mkdtemp(path)) {
-        return tw_fail(err, TW_E_NOSPACE, "%.200s: no temporary folder can be made there: %s", path, strerror(errno));
+    char folder[PATH_BYTES], path[PATH_BYTES + 64];
+    int n = snprintf(folder, sizeof folder, "%s/tilewright-XXXXXX", tmp && tmp[0] == '/' ? tmp : "/tmp");
+    if (n < 0 || n >= PATH_BYTES || !mkdtemp(folder)) {
+        return tw_fail(err, TW_E_NOSPACE, "%.200s: no temporary folder can be made there: %s", folder, strerror(errno));
     }
-    snprintf(path + n, sizeof path - (size_t)n, "/model.twb");
-    int code = compile(model, path, options, out, err);
+    snprintf(path, sizeof path, "%s/model.twb", folder);
+    int code = compile(model, path, folder, options, out, err);
     code = code ? code : open_decoder(path, 0, out, err);
     unlink(path);
-    path[n] = 0;
-    rmdir(path);
+    rmdir(folder);
+    ui_guard(NULL, NULL, NULL);
     return code;
 }
 
@@ -120,7 +121,7 @@ static int open_cached(const char *model, const char *bundle, const struct tw_co
         }
         ui_note("the cached bundle is damaged and is made again: %s", err->message);
     }
-    int code = compile(model, bundle, options, out, err);
+    int code = compile(model, bundle, NULL, options, out, err);
     return code ? code : open_decoder(bundle, 0, out, err);
 }
 
@@ -133,12 +134,18 @@ static int open_model(const char *path, const struct tw_compile_options *options
     }
     int e = cache_folder(bundle);
     if (e) {
-        ui_note("the cache %s cannot be used (%s): compiling into a temporary file", bundle, strerror(e));
+        ui_note("the cache %s cannot be used (%s): compiling into a temporary file",
+                bundle[0] ? bundle : "in XDG_CACHE_HOME or HOME", strerror(e));
         return open_temporary(path, options, out, err);
     }
     size_t n = strlen(bundle);
     snprintf(bundle + n, sizeof bundle - n, "/%s.twb", key);
-    return open_cached(path, bundle, options, fresh, out, err);
+    code = open_cached(path, bundle, options, fresh, out, err);
+    if (code == TW_E_NOSPACE) {
+        ui_note("%s: compiling into a temporary file", err->message);
+        return open_temporary(path, options, out, err);
+    }
+    return code;
 }
 
 static int check_bundle_options(const char *path, const struct tw_compile_options *o, const tw_decoder *decoder,

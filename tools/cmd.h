@@ -14,6 +14,6 @@ struct cmd {
     int (*run)(int argc, char **argv, tw_error *err);
 };
 
-extern const struct cmd cmd_compile, cmd_run, cmd_bench, cmd_inspect, cmd_dump, cmd_verify, cmd_devices;
+extern const struct cmd cmd_compile, cmd_run, cmd_bench, cmd_inspect, cmd_dump, cmd_verify, cmd_devices, cmd_emulate;
 
 #endif

@@ -18,34 +18,34 @@ struct engine_options {
 
 /* Their rows of an option table; `type` is the verb's structure, whose field `engine` is a struct engine_options. */
 #define ENGINE_OFFSET(type, field) (offsetof(type, engine) + offsetof(struct engine_options, field))
-#define COMPILE_ROWS(type)                                                                                          \
-    {OPT_TEXT,                                                                                                      \
-     0,                                                                                                             \
-     "target",                                                                                                      \
-     "T",                                                                                                           \
-     ENGINE_OFFSET(type, target),                                                                                   \
-     0,                                                                                                             \
-     0,                                                                                                             \
-     "machine to compile for: host, sim4x4, grid8x8 or a JSON file (host)"},                                        \
-        {OPT_I64,                                                                                                   \
-         'c',                                                                                                       \
-         "ctx",                                                                                                     \
-         "N",                                                                                                       \
-         ENGINE_OFFSET(type, ctx),                                                                                  \
-         1,                                                                                                         \
-         1 << 24,                                                                                                   \
-         "context: positions (the model's, at most 2048)"},                                                         \
-        {OPT_I64,                                                                                                   \
-         0,                                                                                                         \
-         "rows",                                                                                                    \
-         "N",                                                                                                       \
-         ENGINE_OFFSET(type, rows),                                                                                 \
-         1,                                                                                                         \
-         128,                                                                                                       \
-         "tokens of one prefill step (what fits, at most 128)"},                                                    \
-        {OPT_I64, 0, "sites", "N", ENGINE_OFFSET(type, sites), 1, 4096, "sites of target host (the processors)"}, { \
-        OPT_TEXT, 0, "tokenizer", "FILE", ENGINE_OFFSET(type, tokenizer), 0, 0,                                     \
-            "tokenizer.bin of a llama2.c checkpoint (the one beside it)"                                            \
+#define COMPILE_ROWS(type)                                                                                         \
+    {OPT_TEXT,                                                                                                     \
+     0,                                                                                                            \
+     "target",                                                                                                     \
+     "T",                                                                                                          \
+     ENGINE_OFFSET(type, target),                                                                                  \
+     0,                                                                                                            \
+     0,                                                                                                            \
+     "machine to compile for: host, sim4x4, grid8x8 or a JSON file (host)"},                                       \
+        {OPT_I64,                                                                                                  \
+         'c',                                                                                                      \
+         "ctx",                                                                                                    \
+         "N",                                                                                                      \
+         ENGINE_OFFSET(type, ctx),                                                                                 \
+         1,                                                                                                        \
+         1 << 20,                                                                                                  \
+         "context: positions (the model's, at most 2048)"},                                                        \
+        {OPT_I64,                                                                                                  \
+         0,                                                                                                        \
+         "rows",                                                                                                   \
+         "N",                                                                                                      \
+         ENGINE_OFFSET(type, rows),                                                                                \
+         1,                                                                                                        \
+         128,                                                                                                      \
+         "tokens of one prefill step (what fits, at most 128)"},                                                   \
+        {OPT_I64, 0, "sites", "N", ENGINE_OFFSET(type, sites), 1, 256, "sites of target host (the processors)"}, { \
+        OPT_TEXT, 0, "tokenizer", "FILE", ENGINE_OFFSET(type, tokenizer), 0, 0,                                    \
+            "tokenizer.bin of a llama2.c checkpoint (the one beside it)"                                           \
     }
 #define SESSION_ROWS(type)                                                                                            \
     {OPT_TEXT, 0, "device", "D", ENGINE_OFFSET(type, device), 0, 0, "device of `tilewright devices` (emu)"},          \
@@ -92,7 +92,7 @@ struct engine {
 /* Fills the compile options that `o` asks for; `device_target` is used where o names none ("" : the default). */
 struct tw_compile_options engine_compile_options(const struct engine_options *o, const char *device_target);
 
-/* Opens everything. `random_schedule`, `seed`: of strict mode. On failure nothing is left open. */
+/* Opens everything. On failure nothing is left open. */
 int engine_open(struct engine *e, const char *path, const struct engine_options *o, tw_error *err);
 void engine_close(struct engine *e);
 

@@ -151,6 +151,10 @@ static int take_option(const struct opt_verb *verb, int argc, char **argv, int *
         return 0;
     }
     const struct opt *o = is_long ? find_long(verb, word + 2, n - 2) : find_short(verb, word[1]);
+    if (!o && *verb->operands && (strcmp(word, "-m") == 0 || strcmp(word, "--model") == 0)) {
+        return tw_fail(err, TW_E_USAGE, "unknown option '%s': the file needs none; usage: tilewright %s %s [options]",
+                       word, verb->name, verb->operands);
+    }
     if (!o) {
         return tw_fail(err, TW_E_USAGE, "unknown option '%.60s'; see tilewright %s --help", word, verb->name);
     }

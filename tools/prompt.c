@@ -71,15 +71,19 @@ static int take_ids(const struct opt_ids *ids, const tw_decoder *decoder, struct
 static int tokenize(const struct prompt_options *o, bool special, const tw_decoder *decoder, struct prompt *out,
                     tw_error *err) {
     unsigned flags = (o->no_bos ? TW_TOKENIZE_NO_BOS : 0u) | (special ? TW_TOKENIZE_SPECIAL : 0u);
-    size_t room = out->n_text + 16; /* a byte makes one token at most */
-    out->ids = malloc(room * sizeof *out->ids);
-    if (!out->ids) {
-        return tw_fail(err, TW_E_NOMEM, "no memory for the prompt");
-    }
-    int code = tw_tokenize(decoder, out->text, out->n_text, flags, out->ids, room, &out->n, err);
-    if (!code && out->n > room) {
-        code = tw_fail(err, TW_E_INTERNAL, "%zu bytes of prompt make %zu tokens", out->n_text, out->n);
-    }
+    /* Rarely more than a token a byte: three, where a blank becomes a character that the vocabulary lacks. */
+    size_t room = out->n_text + 16, made = 0;
+    int code;
+    do {
+        room = made > room ? made : room;
+        uint32_t *ids = realloc(out->ids, room * sizeof *ids);
+        if (!ids) {
+            return tw_fail(err, TW_E_NOMEM, "no memory for the prompt");
+        }
+        out->ids = ids;
+        code = tw_tokenize(decoder, out->text, out->n_text, flags, out->ids, room, &made, err);
+    } while (!code && made > room);
+    out->n = code ? 0 : made;
     if (!code && out->n == 0) {
         code =
             tw_fail(err, TW_E_USAGE, "the prompt is empty, and nothing comes before it: give one with -p, -f or --ids");

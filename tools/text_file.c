@@ -6,12 +6,16 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 bool text_file_is(const char *path) {
     unsigned char bytes[256];
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    ssize_t n = fd >= 0 ? read(fd, bytes, sizeof bytes) : -1;
+    struct stat st;
+    /* From a pipe, what is read to look at it would be missing afterwards. */
+    bool regular = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    ssize_t n = regular ? read(fd, bytes, sizeof bytes) : -1;
     if (fd >= 0) {
         close(fd);
     }

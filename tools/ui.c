@@ -5,6 +5,7 @@
 #include "tools/ui.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #include <unistd.h>
 
 volatile int ui_stop;
-static const char *volatile guarded;
+static const char *volatile guarded[2], *volatile guarded_folder;
 
 static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
 
@@ -24,8 +25,13 @@ static void on_signal(int number) {
 
 static void on_signal_remove(int number) {
     (void)number;
-    if (guarded) {
-        unlink(guarded);
+    for (size_t i = 0; i < 2; i++) {
+        if (guarded[i]) {
+            unlink(guarded[i]);
+        }
+    }
+    if (guarded_folder) {
+        rmdir(guarded_folder);
     }
     _exit(130);
 }
@@ -46,18 +52,36 @@ void ui_catch_interrupts(void) {
     set_handlers(on_signal, (int)SA_RESETHAND);
 }
 
-void ui_guard_file(const char *path) {
-    if (path) {
-        guarded = path;
-        set_handlers(on_signal_remove, 0);
-    } else {
+void ui_guard(const char *first, const char *second, const char *folder) {
+    if (!first) {
         set_handlers(SIG_DFL, 0);
-        guarded = NULL;
+    }
+    guarded[0] = first;
+    guarded[1] = second;
+    guarded_folder = folder;
+    if (first) {
+        set_handlers(on_signal_remove, 0);
+    }
+}
+
+/* A file that is opened later must not become standard output or error because the caller had closed that: what we
+ * print would go into it. In its place stands a descriptor that refuses, as a closed one does. */
+static void hold_standard_streams(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) {
+            return;
+        }
     }
 }
 
 void ui_init(void) {
     signal(SIGPIPE, SIG_IGN);
+    hold_standard_streams();
+}
+
+/* stdio does not keep why an earlier write failed. The output is broken by now, so another byte may tell. */
+static int why_broken(void) {
+    return write(STDOUT_FILENO, "\n", 1) < 0 ? errno : 0;
 }
 
 int ui_flush(tw_error *err) {
@@ -65,7 +89,7 @@ int ui_flush(tw_error *err) {
     if (fflush(stdout) == 0 && !ferror(stdout)) {
         return 0;
     }
-    int e = errno;
+    int e = errno ? errno : why_broken();
     if (e == EPIPE) {
         return UI_PIPE;
     }

@@ -19,12 +19,13 @@
  * once. */
 extern volatile int ui_stop;
 void ui_catch_interrupts(void);
-/* While a file is made: a signal removes `path` and ends the process with 130. NULL ends that. */
-void ui_guard_file(const char *path);
+/* While files are made: a signal removes these (`second` and `folder` may be NULL), then the folder, and ends the
+ * process with 130. ui_guard(NULL, NULL, NULL) ends that. */
+void ui_guard(const char *first, const char *second, const char *folder);
 
 /* ---- output ---- */
 
-/* SIGPIPE becomes an error of the write. */
+/* SIGPIPE becomes an error of the write; standard streams that are closed stay so. */
 void ui_init(void);
 /* Flushes stdout. 0; NOSPACE or IO with a line; or UI_PIPE where the reader has gone, which is nobody's mistake. */
 #define UI_PIPE 1

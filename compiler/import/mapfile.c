@@ -51,7 +51,8 @@ int tw_mapfile_open(const char *path, struct tw_mapfile *out, tw_error *err) {
     if (rc == 0) {
         void *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (bytes == MAP_FAILED) {
-            rc = tw_fail(err, TW_E_IO, "%s: cannot be mapped: %s", name, strerror(errno));
+            rc =
+                tw_fail(err, errno == ENOMEM ? TW_E_NOMEM : TW_E_IO, "%s: cannot be mapped: %s", name, strerror(errno));
         } else {
             out->bytes = bytes;
             out->size = (uint64_t)st.st_size;

@@ -15,7 +15,7 @@ struct tw_mapfile {
     uint64_t size;
 };
 
-/* Maps the file at `path`; it must be a regular, readable file of at least one byte. Error: IO. */
+/* Maps the file at `path`; it must be a regular, readable file of at least one byte. Errors: IO, NOMEM. */
 int tw_mapfile_open(const char *path, struct tw_mapfile *out, tw_error *err);
 void tw_mapfile_close(struct tw_mapfile *file); /* zeroed is fine */
 

@@ -1,49 +1,112 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Composition, one section after the other: map its ids into the program's, copy its records, rewrite its ops through the op table,
- * then close it. */
+ * Composition, one phase after the other: map each section's ids into the program's, copy its records, rewrite its ops through the op
+ * table, then close the phase. What the tensors are is settled before (unify.c), and so is where bytes lie (residency.c). */
 #include "compiler/spatial/compose.h"
+
+#include "compiler/spatial/phases.h"
+#include "compiler/spatial/residency.h"
+#include "loader/verify.h"
 
 #include <string.h>
 
-struct join {
+/* What the machine's tables hold (rules 1 and 14 of the verifier). */
+#define MAX_INCREMENTS 0x7FFFFFFFu
+#define MAX_WORDS (1u << 24)
+
+struct composer {
+    struct tw_composition c; /* phases of one repeat */
     struct tw_unit *out;
-    struct tw_unit *section;
-    uint32_t *tensor_map, *buffer_map;
-    uint32_t first_semaphore, first_stage, first_edge;
-    uint32_t *trip_map;
-    uint64_t private_base; /* activations come first in each site's SRAM */
+    struct tw_unified unified;
+    struct tw_residency residency;
+    uint32_t next_loop;
+    tw_error *err;
+};
+
+struct join {
+    struct composer *k;
+    struct tw_unit *out;
+    const struct tw_unit *section;
+    const uint32_t *tensor_map;
+    uint32_t *buffer_map, *group_map, *trip_map;
+    uint32_t first_semaphore, first_stage, loop_shift;
+    uint64_t base; /* of private memory */
 };
 
 static const char *string(const struct tw_unit *u, uint32_t at) {
     return u->strings->bytes.items + at;
 }
 
-/* Names unify: same shape, type, packing and role, or the sections do not belong together. */
-static int unify_tensors(struct join *j, tw_error *err) {
-    j->tensor_map = tw_cmem_alloc(j->out->mem, (j->section->tensors.n + 1) * sizeof *j->tensor_map);
-    for (uint32_t i = 0; i < j->section->tensors.n; i++) {
-        const struct tw_tensor *t = &j->section->tensors.items[i];
-        const char *name = string(j->section, t->name);
-        uint32_t id = tw_unit_tensor(j->out, name);
-        if (id == TW_NONE) {
-            id = tw_unit_add_tensor(j->out, name, t, j->section->tensor_value.items[i]);
-        } else {
-            const struct tw_tensor *o = &j->out->tensors.items[id];
-            if (o->rows != t->rows || o->cols != t->cols || o->dtype != t->dtype || o->packing != t->packing ||
-                o->role != t->role || o->bind_count != t->bind_count) {
-                return tw_fail(err, TW_E_INTERNAL, "compose: tensor %s of section %s differs from an earlier section's",
-                               name, j->section->name);
-            }
-        }
-        j->tensor_map[i] = id;
+/* ---- what is joined ---- */
+
+static uint64_t code_words(const struct tw_unit *s) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < s->n_sites * TW_ENGINE_COUNT; i++) {
+        n += s->code[i].n;
     }
-    j->trip_map = tw_cmem_alloc(j->out->mem, (j->section->trips.n + 1) * sizeof *j->trip_map);
-    for (uint32_t i = 0; i < j->section->trips.n; i++) {
-        const struct tw_trip *t = &j->section->trips.items[i];
-        const char *input = string(j->section, j->section->tensors.items[t->input].name);
-        j->trip_map[i] = tw_unit_trip(j->out, string(j->section, t->name), input, t->div, t->max);
+    return n;
+}
+
+static int check_section(const struct composer *k, uint32_t i) {
+    const struct tw_unit *a = k->c.sections[0], *s = k->c.sections[i];
+    const struct tw_target *t = a->target, *o = s->target;
+    if (t->width != o->width || t->height != o->height || t->n_chips != o->n_chips || a->rows != s->rows ||
+        t->sram_bytes != o->sram_bytes || memcmp(t->hash, o->hash, sizeof t->hash) != 0 || a->strings != s->strings) {
+        return tw_refuse(k->err, TW_REFUSE_target_mismatch,
+                         "section %s is for %u rows on target %s, %u x %u sites on %u chips; section %s for %u rows on "
+                         "%s, %u x %u on %u%s",
+                         s->name, s->rows, o->name, o->width, o->height, o->n_chips, a->name, a->rows, t->name,
+                         t->width, t->height, t->n_chips, a->strings == s->strings ? "" : ", and names of its own");
+    }
+    if (k->c.phases && i > 0 && k->c.phases[i] < k->c.phases[i - 1]) {
+        return tw_refuse(k->err, TW_REFUSE_not_scheduled, "section %s of phase %u after phase %u", s->name,
+                         k->c.phases[i], k->c.phases[i - 1]);
+    }
+    if (code_words(s) == 0 || s->repeat == 0) {
+        return tw_refuse(k->err, TW_REFUSE_not_scheduled, "section %s has no code", s->name);
     }
     return 0;
+}
+
+/* ---- records ---- */
+
+static int map_trips(struct join *j) {
+    const struct tw_unit *s = j->section;
+    struct tw_unit *o = j->out;
+    j->trip_map = tw_cmem_alloc(o->mem, (s->trips.n + 1) * sizeof *j->trip_map);
+    for (uint32_t i = 0; i < s->trips.n; i++) {
+        struct tw_trip t = s->trips.items[i];
+        uint32_t id = 0;
+        t.input = j->tensor_map[t.input];
+        while (id < o->trips.n && o->trips.items[id].name != t.name) {
+            id++;
+        }
+        if (id == o->trips.n) {
+            *TW_VEC_PUSH(o->mem, o->trips) = t;
+        } else if (memcmp(&o->trips.items[id], &t, sizeof t) != 0) {
+            return tw_refuse(j->k->err, TW_REFUSE_shape_conflict,
+                             "trip %s of section %s is (%u + %u) / %u, at most %u, of tensor %u; earlier (%u + %u)",
+                             string(s, t.name), s->name, t.input, t.add, t.div, t.max, t.input,
+                             o->trips.items[id].input, o->trips.items[id].add);
+        }
+        j->trip_map[i] = id;
+    }
+    return 0;
+}
+
+static void map_groups(struct join *j) {
+    const struct tw_unit *s = j->section;
+    struct tw_unit *o = j->out;
+    j->group_map = tw_cmem_alloc(o->mem, (s->groups.n + 1) * sizeof *j->group_map);
+    for (uint32_t i = 0; i < s->groups.n; i++) {
+        uint32_t id = 0;
+        while (id < o->groups.n && memcmp(&o->groups.items[id], &s->groups.items[i], sizeof *s->groups.items) != 0) {
+            id++;
+        }
+        if (id == o->groups.n) {
+            *TW_VEC_PUSH(o->mem, o->groups) = s->groups.items[i];
+        }
+        j->group_map[i] = id;
+    }
 }
 
 /* The program's buffer that holds the same activation on the same site, or TW_NONE. */
@@ -56,10 +119,24 @@ static uint32_t find_activation(const struct tw_unit *o, uint32_t tensor, uint32
     return TW_NONE;
 }
 
+static int check_same_buffer(struct join *j, const struct tw_buffer *have, const struct tw_buffer *b) {
+    if (have->page_bytes == b->page_bytes && have->pages == b->pages && have->kind == b->kind &&
+        have->dtype == b->dtype && have->mem_class == b->mem_class) {
+        return 0;
+    }
+    return tw_refuse(j->k->err, TW_REFUSE_shape_conflict,
+                     "activation %s: section %s has %u pages of %llu bytes, %s, on site %u; an earlier section %u of "
+                     "%llu, %s",
+                     string(j->section, b->name), j->section->name, b->pages, (unsigned long long)b->page_bytes,
+                     tw_dtype_name(b->dtype), b->site, have->pages, (unsigned long long)have->page_bytes,
+                     tw_dtype_name(have->dtype));
+}
+
 /* An activation that an earlier section brought is held in that section's buffers; all others are new. Siblings are neighbours and are
  * found or made together, so their base maps like any buffer. */
-static void append_buffers(struct join *j) {
-    struct tw_unit *s = j->section, *o = j->out;
+static int append_buffers(struct join *j) {
+    const struct tw_unit *s = j->section;
+    struct tw_unit *o = j->out;
     uint32_t known = o->buffers.n;
     j->buffer_map = tw_cmem_alloc(o->mem, (s->buffers.n + 1) * sizeof *j->buffer_map);
     for (uint32_t i = 0; i < s->buffers.n; i++) {
@@ -68,22 +145,29 @@ static void append_buffers(struct join *j) {
         uint32_t found = tensor == TW_NONE ? TW_NONE : find_activation(o, tensor, from->site);
         j->buffer_map[i] = found;
         if (found != TW_NONE && found < known) {
+            int rc = check_same_buffer(j, &o->buffers.items[found], from);
+            if (rc) {
+                return rc;
+            }
             continue;
         }
         j->buffer_map[i] = o->buffers.n;
         struct tw_buffer *b = TW_VEC_PUSH(o->mem, o->buffers);
         *b = *from;
         b->tensor = tensor;
-        b->offset += tensor == TW_NONE ? j->private_base : 0;
+        b->offset = tensor == TW_NONE ? from->offset + j->base : j->k->residency.offset[tensor];
         b->sibling_base = from->sibling_base == TW_NONE ? TW_NONE : j->buffer_map[from->sibling_base];
     }
+    return 0;
 }
 
 static void append_records(struct join *j, uint32_t span) {
-    struct tw_unit *s = j->section, *o = j->out;
+    const struct tw_unit *s = j->section;
+    struct tw_unit *o = j->out;
     for (uint32_t i = 0; i < s->semaphores.n; i++) {
-        *TW_VEC_PUSH(o->mem, o->semaphores) =
-            s->semaphores.items[i]; /* all over the group of all sites, number 0 in both */
+        struct tw_semaphore *sem = TW_VEC_PUSH(o->mem, o->semaphores);
+        *sem = s->semaphores.items[i];
+        sem->group = j->group_map[sem->group];
     }
     for (uint32_t i = 0; i < s->stages.n; i++) {
         struct tw_stage *stage = TW_VEC_PUSH(o->mem, o->stages);
@@ -100,50 +184,78 @@ static void append_records(struct join *j, uint32_t span) {
     }
 }
 
-/* What an id of each operand letter becomes in the program. */
-static void shift_operand(const struct join *j, struct tw_operand *o) {
+/* Loop ids ascend along each stream; a section that was made with others than these keeps its own where it can. */
+static void shift_loops(struct join *j) {
+    uint32_t first, last;
+    if (tw_unit_loop_ids(j->section, &first, &last)) {
+        j->loop_shift = first < j->k->next_loop ? j->k->next_loop - first : 0;
+        j->k->next_loop = last + j->loop_shift + 1;
+    }
+}
+
+/* Everything of a section but its code. */
+static int append_tables(struct join *j, uint32_t span) {
+    j->first_semaphore = j->out->semaphores.n;
+    j->first_stage = j->out->stages.n;
+    map_groups(j);
+    shift_loops(j);
+    int rc = map_trips(j);
+    rc = rc ? rc : append_buffers(j);
+    if (rc == 0) {
+        append_records(j, span);
+    }
+    return rc;
+}
+
+/* ---- code ---- */
+
+/* What an id of each operand letter becomes in the program; TW_NONE where it is outside its table. */
+static uint32_t shifted(const struct join *j, const struct tw_operand *o) {
+    const struct tw_unit *s = j->section;
     switch (o->kind) {
     case 'R':
     case 'W':
     case 'M':
     case 'F':
-        o->id = j->buffer_map[o->id];
-        break;
+        return o->id < s->buffers.n ? j->buffer_map[o->id] : TW_NONE;
     case 'T':
     case 'U':
-        o->id = j->tensor_map[o->id];
-        break;
+        return o->id < s->tensors.n ? j->tensor_map[o->id] : TW_NONE;
     case 'S':
-        o->id += j->first_semaphore;
-        break;
+        return o->id < s->semaphores.n ? o->id + j->first_semaphore : TW_NONE;
+    case 'G':
+        return o->id < s->groups.n ? j->group_map[o->id] : TW_NONE;
     case 'X':
-        o->id = o->id == TW_NONE ? TW_NONE : j->trip_map[o->id];
-        break;
-    default: /* groups are shared; the rest are numbers */
-        break;
+        return o->id < s->trips.n ? j->trip_map[o->id] : TW_NONE; /* TW_NONE: a constant */
+    default:                                                      /* sites stay, the rest are numbers */
+        return o->id;
     }
 }
 
-static int append_code(struct join *j, uint32_t stream, tw_error *err) {
+static void shift_op(const struct join *j, struct tw_op *op) {
+    for (uint32_t i = 0; i < op->n_operands; i++) {
+        op->operand[i].id = shifted(j, &op->operand[i]);
+    }
+    if (op->code == TW_OP_LOOP && op->operand[2].id != TW_NONE) {
+        op->operand[2].id += j->loop_shift;
+    }
+    op->stage += j->first_stage;
+}
+
+static void append_code(const struct join *j, uint32_t stream) {
     const uint32_t *words = j->section->code[stream].items;
-    uint32_t n = j->section->code[stream].n;
+    uint32_t n = j->section->code[stream].n, n_words;
     struct tw_op op;
-    for (uint32_t at = 0; at < n; at += op.n_words) {
-        if (!tw_op_decode(words, n, at, &op)) {
-            return tw_fail(err, TW_E_INTERNAL, "compose: section %s stream %u word %u does not decode",
-                           j->section->name, stream, at);
-        }
-        for (uint32_t i = 0; i < op.n_operands; i++) {
-            shift_operand(j, &op.operand[i]);
-        }
-        op.stage += j->first_stage;
+    for (uint32_t at = 0; at < n; at += n_words) {
+        (void)tw_op_decode(words, n, at, &op); /* tw_unify has decoded it */
+        n_words = op.n_words;
+        shift_op(j, &op);
         uint32_t encoded[TW_MAX_OP_WORDS];
         uint32_t size = tw_op_encode(&op, encoded);
         for (uint32_t i = 0; i < size; i++) {
             *TW_VEC_PUSH(j->out->mem, j->out->code[stream]) = encoded[i];
         }
     }
-    return 0;
 }
 
 /* The closing rendezvous: the engines of a site arrive on the site's own word, its MATH engine then arrives once at the root, and the
@@ -166,110 +278,167 @@ static void emit_rendezvous(struct tw_unit *u, const struct tw_span *span, uint3
     tw_unit_emit(u, site, e, TW_OP_SEM_WAIT, stage, span->release, tw_unit_threshold(u, 1));
 }
 
-static int append_section(struct join *j, tw_error *err) {
-    struct tw_unit *s = j->section, *o = j->out;
-    struct tw_span *span = TW_VEC_PUSH(o->mem, o->spans);
-    uint32_t index = o->spans.n - 1;
-    *span = (struct tw_span){.name = tw_strpool_add(o->strings, s->name),
-                             .repeat = s->repeat,
-                             .first_buffer = o->buffers.n,
+/* ---- phases ---- */
 
+/* "a", or "a+b". */
+static const char *phase_name(const struct composer *k, uint32_t first, uint32_t n) {
+    const char *name = k->c.sections[first]->name;
+    for (uint32_t i = 1; i < n; i++) {
+        name = tw_cmem_printf(k->out->mem, "%s+%s", name, k->c.sections[first + i]->name);
+    }
+    return name;
+}
+
+static int check_participants(const struct composer *k, const char *name, uint32_t repeat) {
+    const struct tw_unit *o = k->out;
+    uint64_t arrivals = (uint64_t)o->n_sites * repeat, words = 0;
+    for (uint32_t i = 0; i < o->semaphores.n; i++) {
+        const struct tw_group *g = &o->groups.items[o->semaphores.items[i].group];
+        words += (uint64_t)(g->x1 - g->x0) * (uint64_t)(g->y1 - g->y0);
+    }
+    if (arrivals > MAX_INCREMENTS) {
+        return tw_refuse(k->err, TW_REFUSE_participant_limit,
+                         "program %s: %u sites arrive %u times a step at the rendezvous of %s, %llu in all; a word "
+                         "counts %u",
+                         k->c.name, o->n_sites, repeat, name, (unsigned long long)arrivals, MAX_INCREMENTS);
+    }
+    if (words > MAX_WORDS) {
+        return tw_refuse(k->err, TW_REFUSE_participant_limit,
+                         "program %s: %u semaphores have %llu words up to %s; there may be %u", k->c.name,
+                         o->semaphores.n, (unsigned long long)words, name, MAX_WORDS);
+    }
+    return 0;
+}
+
+/* One engine's part of a phase: in its loop, the code of each section, then the rendezvous. */
+static void append_stream(const struct composer *k, const struct join *joins, uint32_t n, const struct tw_span *span,
+                          uint32_t stream, uint32_t origin) {
+    struct tw_unit *o = k->out;
+    uint32_t site = stream / TW_ENGINE_COUNT, engine = stream % TW_ENGINE_COUNT, stage = o->stages.n;
+    *TW_VEC_PUSH(o->mem, o->stages) = (struct tw_stage){TW_STAGE_SYNC, site, engine, o->spans.n - 1, origin, 0, 0, 0};
+    if (span->repeat > 1) {
+        tw_unit_emit(o, site, (enum tw_engine)engine, TW_OP_LOOP, stage, TW_VAR_INSTANCE, TW_NONE, span->repeat,
+                     TW_NONE);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        append_code(&joins[i], stream);
+    }
+    emit_rendezvous(o, span, site, engine, stage);
+    if (span->repeat > 1) {
+        tw_unit_emit(o, site, (enum tw_engine)engine, TW_OP_END, stage);
+    }
+}
+
+static void add_rendezvous(struct tw_unit *o, struct tw_span *span, const char *name) {
+    span->local = tw_unit_semaphore(o, tw_cmem_printf(o->mem, "%s.local", name), TW_SEM_GATHER);
+    span->gather = tw_unit_semaphore(o, tw_cmem_printf(o->mem, "%s.gather", name), TW_SEM_GATHER);
+    span->release = tw_unit_semaphore(o, tw_cmem_printf(o->mem, "%s.release", name), TW_SEM_RELEASE);
+}
+
+static int append_phase(struct composer *k, uint32_t first, uint32_t n) {
+    struct tw_unit *o = k->out;
+    const char *name = phase_name(k, first, n);
+    struct join *joins = tw_cmem_alloc(o->mem, n * sizeof *joins);
+    uint64_t *bases = tw_cmem_alloc(o->mem, n * sizeof *bases), private_bytes;
+    struct tw_span *span = TW_VEC_PUSH(o->mem, o->spans);
+    *span = (struct tw_span){.name = tw_strpool_add(o->strings, name),
+                             .repeat = k->c.sections[first]->repeat,
+                             .first_buffer = o->buffers.n,
                              .first_semaphore = o->semaphores.n,
                              .first_stage = o->stages.n,
-                             .first_edge = o->edges.n,
-                             .n_edges = s->edges.n};
-    j->first_semaphore = o->semaphores.n;
-    j->first_stage = o->stages.n;
-    j->first_edge = o->edges.n;
-    append_buffers(j);
-    span->n_buffers = o->buffers.n - span->first_buffer;
-    append_records(j, index);
-    span->local = tw_unit_semaphore(o, tw_cmem_printf(o->mem, "%s.local", s->name), TW_SEM_GATHER);
-    span->gather = tw_unit_semaphore(o, tw_cmem_printf(o->mem, "%s.gather", s->name), TW_SEM_GATHER);
-    span->release = tw_unit_semaphore(o, tw_cmem_printf(o->mem, "%s.release", s->name), TW_SEM_RELEASE);
-    span->n_semaphores = o->semaphores.n - span->first_semaphore;
-    uint32_t origin = tw_strpool_add(o->strings, tw_cmem_printf(o->mem, "%s.rendezvous", s->name));
-    o->repeat = s->repeat; /* for thresholds */
-    int rc = 0;
-    for (uint32_t i = 0; i < o->n_sites * TW_ENGINE_COUNT && rc == 0; i++) {
-        uint32_t site = i / TW_ENGINE_COUNT, engine = i % TW_ENGINE_COUNT, stage = o->stages.n;
-        *TW_VEC_PUSH(o->mem, o->stages) = (struct tw_stage){TW_STAGE_SYNC, site, engine, index, origin, 0, 0, 0};
-        if (s->repeat > 1) {
-            tw_unit_emit(o, site, (enum tw_engine)engine, TW_OP_LOOP, stage, TW_VAR_INSTANCE, TW_NONE, s->repeat,
-                         TW_NONE);
-        }
-        rc = append_code(j, i, err);
-        emit_rendezvous(o, span, site, engine, stage);
-        if (s->repeat > 1) {
-            tw_unit_emit(o, site, (enum tw_engine)engine, TW_OP_END, stage);
-        }
+                             .first_edge = o->edges.n};
+    int rc = tw_residency_phase(&k->c, &k->unified, &k->residency, first, n, bases, &private_bytes, k->err);
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        joins[i] = (struct join){.k = k,
+                                 .out = o,
+                                 .section = k->c.sections[first + i],
+                                 .tensor_map = k->unified.map[first + i],
+                                 .base = bases[i]};
+        rc = append_tables(&joins[i], o->spans.n - 1);
     }
+    if (rc) {
+        return rc;
+    }
+    add_rendezvous(o, span, name);
+    rc = check_participants(k, name, span->repeat);
+    o->private_bytes = private_bytes > o->private_bytes ? private_bytes : o->private_bytes;
+    o->repeat = span->repeat; /* for thresholds */
+    uint32_t origin = tw_strpool_add(o->strings, tw_cmem_printf(o->mem, "%s.rendezvous", name));
+    for (uint32_t i = 0; i < o->n_sites * TW_ENGINE_COUNT && rc == 0; i++) {
+        append_stream(k, joins, n, span, i, origin);
+    }
+    span->n_buffers = o->buffers.n - span->first_buffer;
+    span->n_semaphores = o->semaphores.n - span->first_semaphore;
     span->n_stages = o->stages.n - span->first_stage;
+    span->n_edges = o->edges.n - span->first_edge;
     return rc;
 }
 
-/* Residency of activations: they live in SRAM across sections, below all private memory, one after the other in order of first use. */
-static void place_activations(struct tw_unit *o) {
-    uint64_t *offset = tw_cmem_alloc(o->mem, (o->tensors.n + 1) * sizeof *offset), end = 0;
-    for (uint32_t i = 0; i < o->buffers.n; i++) {
-        struct tw_buffer *b = &o->buffers.items[i];
-        if (b->tensor == TW_NONE) {
-            continue;
+/* ---- the program ---- */
+
+static void add_tensors(struct composer *k) {
+    struct tw_unit *o = k->out;
+    for (uint32_t i = 0; i < k->unified.tensors.n; i++) {
+        const struct tw_unified_tensor *t = &k->unified.tensors.items[i];
+        *TW_VEC_PUSH(o->mem, o->tensors) = t->record;
+        *TW_VEC_PUSH(o->mem, o->tensor_value) = t->value;
+        if (t->record.role == TW_ROLE_OUTPUT) {
+            *TW_VEC_PUSH(o->mem, o->outputs) = i;
         }
-        if (!offset[b->tensor]) {
-            offset[b->tensor] = end + 1; /* 0 marks "none yet" */
-            end += (b->pages * b->page_bytes + 63) / 64 * 64;
-        }
-        b->offset = offset[b->tensor] - 1;
     }
-    o->shared_bytes = end;
 }
 
-static uint64_t activation_bytes(struct tw_unit *const *sections, uint32_t n) {
-    uint32_t seen[64] = {0}, n_seen = 0;
-    uint64_t bytes = 0;
-    for (uint32_t k = 0; k < n; k++) {
-        for (uint32_t i = 0; i < sections[k]->buffers.n; i++) {
-            const struct tw_buffer *b = &sections[k]->buffers.items[i];
-            if (b->tensor == TW_NONE || b->site != 0) {
-                continue;
-            }
-            uint32_t name = sections[k]->tensors.items[b->tensor].name, known = 0;
-            for (uint32_t s = 0; s < n_seen; s++) {
-                known |= seen[s] == name;
-            }
-            if (!known && n_seen < 64) {
-                seen[n_seen++] = name;
-                bytes += (b->pages * b->page_bytes + 63) / 64 * 64;
-            }
+/* Exact only if every section is. */
+static void join_claims(struct composer *k) {
+    struct tw_unit *o = k->out;
+    for (uint32_t i = 0; i < k->c.n; i++) {
+        const struct tw_unit *s = k->c.sections[i];
+        if (s->approx) {
+            o->approx = tw_cmem_printf(o->mem, "%s%s%s: %s", o->approx ? o->approx : "", o->approx ? "; " : "", s->name,
+                                       s->approx);
         }
     }
-    return bytes;
+}
+
+static int check_valid(struct composer *k) {
+    struct tw_program view = tw_unit_program(k->out);
+    tw_error broken = {0};
+    if (k->c.part || tw_verify_program(&view, NULL, &broken) == 0) {
+        return 0;
+    }
+    return tw_refuse(k->err, TW_REFUSE_invalid, "%s", broken.message);
+}
+
+int tw_compose_program(const struct tw_composition *c, struct tw_unit *out, tw_error *err) {
+    struct composer k = {.c = *c, .out = out, .err = err};
+    if (c->n == 0) {
+        return tw_refuse(err, TW_REFUSE_no_sections, "program %s", c->name);
+    }
+    const struct tw_unit *a = c->sections[0];
+    tw_unit_init(out, a->mem, a->strings, a->target, c->name, a->rows);
+    tw_unit_all_sites(out);
+    int rc = 0;
+    for (uint32_t i = 0; i < c->n && rc == 0; i++) {
+        rc = check_section(&k, i);
+    }
+    rc = rc ? rc : tw_phases_cut(c, &k.c, err);
+    rc = rc ? rc : tw_unify(&k.c, &k.unified, err);
+    if (rc) {
+        return rc;
+    }
+    tw_residency_plan(&k.c, &k.unified, &k.residency);
+    out->shared_bytes = k.residency.shared;
+    add_tensors(&k);
+    join_claims(&k);
+    for (uint32_t first = 0; first < k.c.n && rc == 0;) {
+        uint32_t n = tw_phase_size(&k.c, first);
+        rc = append_phase(&k, first, n);
+        first += n;
+    }
+    return rc ? rc : check_valid(&k);
 }
 
 int tw_compose(struct tw_unit *const *sections, uint32_t n, const char *name, struct tw_unit *out, tw_error *err) {
-    tw_unit_init(out, sections[0]->mem, sections[0]->strings, sections[0]->target, name, sections[0]->rows);
-    tw_unit_all_sites(out);
-    uint64_t shared = activation_bytes(sections, n);
-    for (uint32_t k = 0; k < n; k++) {
-        struct join j = {.out = out, .section = sections[k], .private_base = shared};
-        if (shared + sections[k]->private_bytes > out->target->sram_bytes) {
-            return tw_fail(
-                err, TW_E_PLACEMENT,
-                "program %s: section %s needs %llu bytes of SRAM and activations %llu; a site of target %s has %llu",
-                name, sections[k]->name, (unsigned long long)sections[k]->private_bytes, (unsigned long long)shared,
-                out->target->name, (unsigned long long)out->target->sram_bytes);
-        }
-        out->private_bytes =
-            sections[k]->private_bytes > out->private_bytes ? sections[k]->private_bytes : out->private_bytes;
-        int rc = unify_tensors(&j, err);
-        if (rc == 0) {
-            rc = append_section(&j, err);
-        }
-        if (rc) {
-            return rc;
-        }
-    }
-    place_activations(out);
-    return 0;
+    struct tw_composition c = {.name = name, .sections = sections, .n = n, .part = true};
+    return tw_compose_program(&c, out, err);
 }

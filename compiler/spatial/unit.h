@@ -41,7 +41,9 @@ struct tw_unit {
     TW_VEC(struct tw_stage) stages;
     TW_VEC(struct tw_edge) edges;
     TW_VEC(struct tw_span) spans;
-    TW_VEC(uint32_t) * code; /* [site * TW_ENGINE_COUNT + engine] */
+    TW_VEC(uint32_t) * code;  /* [site * TW_ENGINE_COUNT + engine] */
+    TW_VEC(uint32_t) outputs; /* programs: tensors that the host reads after a step */
+    const char *approx;       /* NULL: exact, bit-equal to the strict interpreter; else why it may not be */
 };
 
 void tw_unit_init(struct tw_unit *u, struct tw_cmem *mem, struct tw_strpool *strings, const struct tw_target *t,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The decode loop: feed the prompt, then choose, pass on and feed one token at a time; or, for greedy tokens whose logits
- * nobody wants to see, have the device choose and feed a few at a time. Text goes through a stream that holds an
+ * The decode loop: feed the prompt, then choose, pass on and feed one token at a time; or, for greedy tokens whose
+ * logits nobody wants to see, have the device choose and feed a few at a time. Text goes through a stream that holds an
  * incomplete character back.
  */
 #include "driver/decode/sampler.h"
@@ -52,7 +52,7 @@ static int feed_prompt(struct loop *l, const uint32_t *ids, size_t n, tw_error *
     if (n > l->session->n_ctx - l->session->position) {
         return tw_session_feed(l->session, ids, n, err); /* refused as a whole */
     }
-    size_t part = l->session->chunk > 16 ? l->session->chunk : 16;
+    size_t part = l->session->chunk > 16 ? l->session->chunk : 16, total = n;
     while (n) {
         if (interrupted(l)) {
             l->r.reason = TW_STOP_INTERRUPT;
@@ -64,6 +64,9 @@ static int feed_prompt(struct loop *l, const uint32_t *ids, size_t n, tw_error *
             return code;
         }
         l->r.n_prompt += (uint32_t)m;
+        if (l->o->on_prompt) {
+            l->o->on_prompt(l->o->ctx, l->r.n_prompt, (uint32_t)total);
+        }
         ids += m;
         n -= m;
     }

@@ -2,9 +2,11 @@
  *
  * The transport to the emulator: a request is handled while it is submitted, on the caller's thread, and its answer
  * waits in place. Selectors: "emu" takes the target of whatever bundle comes, "emu:TARGET" plays that target and
- * refuses others.
+ * refuses others; "emu:TARGET?faults=PLAN,SEED" (TARGET may be empty) lies, for tests.
  */
 #include "firmware/port/emu.h"
+#include "driver/transport/emu_faults.h"
+#include "driver/transport/emu_options.h"
 #include "driver/transport/transport.h"
 #include "tilewright/target.h"
 
@@ -40,51 +42,19 @@ static void discover(bool (*found)(void *ctx, const struct tw_transport_info *in
     }
 }
 
-static int find_kernels(const char *isa, const struct tw_kernel_table **out, tw_error *err) {
-    static const char *const name[TW_ISA_COUNT] = {"scalar", "avx2", "avx512"};
-    *out = NULL;
-    if (!isa || !*isa) {
-        return 0;
-    }
-    for (unsigned i = 0; i < TW_ISA_COUNT; i++) {
-        if (strcmp(isa, name[i]) == 0) {
-            *out = tw_kernel_table((enum tw_isa)i);
-            return *out ? 0
-                        : tw_fail(err, TW_E_UNSUPPORTED, "instruction set %s: this processor or build lacks it", isa);
-        }
-    }
-    return tw_fail(err, TW_E_USAGE, "instruction set '%s': there are scalar, avx2 and avx512", isa);
-}
-
-static int resolve_target(const char *name, char target[64], tw_error *err) {
-    struct tw_target t;
-    target[0] = 0;
-    if (!*name) {
-        return 0;
-    }
-    int code = tw_target_open(name, 0, &t, err);
-    if (code == TW_E_USAGE) {
-        char known[160] = "";
-        for (const char *const *k = tw_target_names(); *k; k++) {
-            size_t n = strlen(known);
-            snprintf(known + n, sizeof known - n, "%semu:%s", n ? ", " : "", *k);
-        }
-        return tw_fail(err, TW_E_NO_DEVICE, "device emu:%s: no such target; there are %s", name, known);
-    }
-    memcpy(target, t.name, 64);
-    target[63] = 0;
-    return code;
-}
-
 static int open_emu(const char *rest, const struct tw_transport_options *options, struct tw_transport **out,
                     tw_error *err) {
-    char target[64];
-    struct tw_emu_options o = {
-        .target = target, .n_threads = options->n_threads, .memory_bytes = options->memory_bytes};
-    int code = resolve_target(rest, target, err);
-    code = code ? code : find_kernels(options->isa, &o.kernels, err);
+    char target[64], name[64];
+    const char *faults = strstr(rest, "?faults=");
+    size_t n = faults ? (size_t)(faults - rest) : strlen(rest);
+    snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), rest);
+    struct tw_emu_options o = {.n_threads = options->n_threads, .memory_bytes = options->memory_bytes};
+    int code = tw_emu_options_fill(&o, name, options->isa, target, err);
     if (code) {
         return code;
+    }
+    if (faults) {
+        return tw_emu_faults_open(faults + strlen("?faults="), &o, options->deadline_ms, out, err);
     }
     struct emu_transport *t = calloc(1, sizeof *t);
     if (!t) {

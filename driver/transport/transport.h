@@ -15,6 +15,7 @@ struct tw_transport_options {
     uint32_t n_threads;    /* of a device that runs in this process; 0: its choice */
     const char *isa;       /* instruction set of such a device: "scalar", "avx2", "avx512"; NULL: the fastest */
     uint64_t memory_bytes; /* of such a device; 0: its choice */
+    uint32_t deadline_ms;  /* without progress, after which a device is given up; 0: the backend's choice */
 };
 
 /* What discovery tells about one device. */
@@ -39,14 +40,16 @@ struct tw_transport_ops {
      * holder), USAGE (an option that this backend cannot honour), NOMEM. */
     int (*open)(const char *rest, const struct tw_transport_options *options, struct tw_transport **out, tw_error *err);
 
-    /* Sends a request: a whole header and header.length bytes of payload (8-byte aligned; the caller keeps them
+    /* After DEVICE_LOST or TIMEOUT the handle is dead: submit and receive say DEVICE_LOST with the cause and touch nothing.
+     *
+     * Sends a request: a whole header and header.length bytes of payload (8-byte aligned; the caller keeps them
      * unchanged until the answer has come). At most `credits` requests may be unanswered. Errors: DEVICE_LOST,
      * TIMEOUT, USAGE (no credit left). */
     int (*submit)(struct tw_transport *t, const uint8_t header[TW_WIRE_HEADER_BYTES], const void *payload,
                   uint32_t payload_bytes, tw_error *err);
 
     /* Waits for the answer to the oldest unanswered request; answers come in the order of their requests. *payload is
-     * valid until the next submit. Errors: DEVICE_LOST, TIMEOUT, USAGE (nothing is unanswered). Does not look into the
+     * valid until the next submit or receive. Errors: DEVICE_LOST, TIMEOUT, USAGE (nothing is unanswered). Does not look into the
      * message. */
     int (*receive)(struct tw_transport *t, uint8_t header[TW_WIRE_HEADER_BYTES], const void **payload,
                    uint32_t *payload_bytes, tw_error *err);
@@ -73,5 +76,6 @@ extern const struct tw_transport_ops *const tw_transports[];
 
 extern const struct tw_transport_ops tw_transport_emu;
 extern const struct tw_transport_ops tw_transport_null;
+extern const struct tw_transport_ops tw_transport_socket;
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The search: a path runs on until several orders have to be tried; there the state is kept, each order is run in turn from it,
- * and a state whose hash was met before is left. Whatever differs between two orders is in the state: all of the machine's
- * memory, Output and State.
+ * The search: a path runs on until several orders have to be tried; there the state is kept, each order is run in turn
+ * from it, and a state whose hash was met before is left. Whatever differs between two orders is in the state: all of
+ * the machine's memory, Output and State.
  */
 #include "firmware/core/explore_internal.h"
 
@@ -177,7 +177,8 @@ static uint32_t missing(struct search *q, uint32_t n) {
     return TW_NONE;
 }
 
-/* Grows {e} to a set of next ops that nothing outside of it can interfere with; 0: there is none that can run as a whole. */
+/* Grows {e} to a set of next ops that nothing outside of it can interfere with; 0: there is none that can run as a
+ * whole. */
 static uint32_t close_set(struct search *q, uint32_t e) {
     uint32_t n = 1, f;
     memset(q->frozen, 0, q->x.n_engines);

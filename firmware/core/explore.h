@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Exhaustive execution of tiny programs: every interleaving of the engines' ops that can matter, found by running the strict
- * machine. Waits are monotone, so ops of different engines commute unless they touch the same bytes and one writes. Where no
- * other engine can come to touch what an op touches before that op has run, one order stands for all; everywhere else every
- * order is run, and states that were met before are not run again. A program without races takes a single path.
+ * Exhaustive execution of tiny programs: every interleaving of the engines' ops that can matter, found by running the
+ * strict machine. Waits are monotone, so ops of different engines commute unless they touch the same bytes and one
+ * writes. Where no other engine can come to touch what an op touches before that op has run, one order stands for all;
+ * everywhere else every order is run, and states that were met before are not run again. A program without races takes
+ * a single path.
  */
 #ifndef TW_FIRMWARE_EXPLORE_H
 #define TW_FIRMWARE_EXPLORE_H
@@ -49,15 +50,16 @@ struct tw_explore_result {
     uint64_t offset;
 };
 
-/* Explores. Inputs and the initial State are what device memory holds; it is left as it was found. The result's schedules lie in
- * the arena. A step ends as in tw_strict_step; with `overlap` only the last one does, and only its bytes are compared. Returns 0
- * and *result; NOMEM with arena->used the size to come back with, which may be told in two stages; or the fault of tw_strict_init
- * or of latching the trips. Time: quadratic in the ops of a step, times the paths. */
+/* Explores. Inputs and the initial State are what device memory holds; it is left as it was found. The result's
+ * schedules lie in the arena. A step ends as in tw_strict_step; with `overlap` only the last one does, and only its
+ * bytes are compared. Returns 0 and *result; NOMEM with arena->used the size to come back with, which may be told in
+ * two stages; or the fault of tw_strict_init or of latching the trips. Time: quadratic in the ops of a step, times the
+ * paths. */
 int tw_explore(const struct tw_machine_config *config, struct tw_arena *arena, const struct tw_explore_options *options,
                struct tw_explore_result *result, struct tw_fault *fault);
 
-/* Runs a schedule from the result of the same exploration and leaves its bytes in device memory. 0, or what it comes to: the
- * fault, Deadlock, or BadSchedule (object: the entry) if it does not fit the program. */
+/* Runs a schedule from the result of the same exploration and leaves its bytes in device memory. 0, or what it comes
+ * to: the fault, Deadlock, or BadSchedule (object: the entry) if it does not fit the program. */
 int tw_explore_replay(const struct tw_machine_config *config, struct tw_arena *arena,
                       const struct tw_explore_options *options, const struct tw_explore_schedule *schedule,
                       struct tw_fault *fault);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Inside of the explorer. Control never depends on data, so each engine's run is a straight line of ops whose bytes are known
- * beforehand: explore_trace.c unrolls it and tells which ops conflict, explore_machine.c moves the machine, explore.c searches.
+ * Inside of the explorer. Control never depends on data, so each engine's run is a straight line of ops whose bytes are
+ * known beforehand: explore_trace.c unrolls it and tells which ops conflict, explore_machine.c moves the machine,
+ * explore.c searches.
  */
 #ifndef TW_FIRMWARE_EXPLORE_INTERNAL_H
 #define TW_FIRMWARE_EXPLORE_INTERNAL_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The explorer's machine: made in a block of its own so that its state can be copied, moved one op at a time, led along a given
- * schedule.
+ * The explorer's machine: made in a block of its own so that its state can be copied, moved one op at a time, led along
+ * a given schedule.
  */
 #include "firmware/core/explore_internal.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The explorer's traces: unrolls each engine's loops, resolves what every op touches down to addresses (the place in a FIFO's
- * ring follows from the engine's own pushes or pops), and compares. A byte stands for its whole 4-byte word, as in the shadow.
+ * The explorer's traces: unrolls each engine's loops, resolves what every op touches down to addresses (the place in a
+ * FIFO's ring follows from the engine's own pushes or pops), and compares. A byte stands for its whole 4-byte word, as
+ * in the shadow.
  */
 #include "firmware/core/explore_internal.h"
 

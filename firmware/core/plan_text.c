@@ -77,7 +77,7 @@ static void find_affines(struct walk_op *out, const struct tw_op *op, const uint
             continue;
         }
         at += kind == 'X' ? 2 : 1;
-        if (strchr("RWMTU", kind)) {
+        if (tw_letter_in("RWMTU", kind)) {
             struct walk_region *r = &out->region[region++];
             if (tw_region_is_tensor(kind)) {
                 r->instance = at;

@@ -81,13 +81,14 @@ static int hello(struct tw_server *server, struct tw_server_request *request) {
     id->abi_minor = TW_MACHINE_ABI_MINOR;
     id->firmware_version = FIRMWARE_VERSION;
     id->capabilities = (server->port.kernels ? TW_WIRE_CAN_STRICT | TW_WIRE_CAN_GREEDY : 0u) |
+                       (server->port.memory_bytes ? (uint32_t)TW_WIRE_CAN_KEEP : 0u) |
                        (server->port.kernels && server->port.run ? TW_WIRE_CAN_FAST : 0u);
     id->n_threads = server->port.max_threads;
     id->max_allocations = TW_SERVER_ALLOCATIONS;
     id->max_programs = TW_SERVER_PROGRAMS;
     id->memory_bytes = server->port.memory_bytes;
     id->memory_used = server->counters.memory_used;
-    id->max_payload = TW_WIRE_MAX_PAYLOAD;
+    id->max_payload = tw_server_max_payload(server);
     copy_text(id->target, sizeof id->target, server->port.target);
     copy_text(id->device, sizeof id->device, server->port.device);
     request->out = id;
@@ -160,6 +161,8 @@ static const struct {
     [TW_WIRE_COUNTERS] = {counters, 0, 0},
     [TW_WIRE_LOG] = {read_log, 0, 0},
     [TW_WIRE_HEARTBEAT] = {heartbeat, 0, 0},
+    [TW_WIRE_KEEP] = {tw_server_keep, sizeof(struct tw_wire_content), sizeof(struct tw_wire_content)},
+    [TW_WIRE_FIND] = {tw_server_find_content, sizeof(struct tw_wire_content), sizeof(struct tw_wire_content)},
 };
 
 static int check_and_handle(struct tw_server *server, struct tw_server_request *request, const uint8_t *bytes,
@@ -190,6 +193,7 @@ void tw_server_handle(struct tw_server *server, const uint8_t header[TW_WIRE_HEA
     memset(&request, 0, sizeof request);
     request.payload = payload;
     server->counters.messages++;
+    tw_server_tick(server);
     int code = check_and_handle(server, &request, header, payload_bytes);
     if (code) {
         server->counters.refused++;

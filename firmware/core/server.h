@@ -10,6 +10,7 @@
 #include "firmware/core/tile_machine.h"
 #include "tilewright/wire.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #define TW_SERVER_ALLOCATIONS 256u
@@ -37,6 +38,7 @@ struct tw_server_port {
     const struct tw_kernel_table *kernels; /* NULL: the device cannot run programs */
     uint64_t memory_bytes;                 /* in all */
     uint32_t max_threads;
+    uint32_t max_payload; /* of a message; 0: TW_WIRE_MAX_PAYLOAD */
     char target[64], device[32];
 };
 
@@ -45,6 +47,8 @@ struct tw_server_allocation {
     uint32_t users;   /* references of loaded programs: FREE is refused */
     uint32_t frozen;  /* of these, program blobs and binding rows: writes are refused */
     uint32_t adopted; /* memory of the port's owner, read-only: how many times it was adopted */
+    uint32_t kept;    /* 0: no content by name; else 1 + its users */
+    uint8_t hash[32]; /* of what is kept */
 };
 
 struct tw_server_program {
@@ -67,6 +71,9 @@ struct tw_server {
     struct tw_server_program programs[TW_SERVER_PROGRAMS];
     struct tw_wire_counters counters;
     uint64_t progress; /* counts steps; the heartbeat's word */
+    /* The two words that other threads of the port may touch during a request. */
+    _Atomic uint32_t beat; /* changes whenever the device gets on */
+    _Atomic bool cancel;   /* a run ends before its next step: nobody waits for it */
     struct {
         uint32_t first, count, lost;
         uint64_t number;
@@ -116,6 +123,16 @@ int tw_server_adopt(struct tw_server *server, uint64_t address, uint64_t bytes);
 
 /* Unloads and frees everything. */
 void tw_server_reset(struct tw_server *server);
+/* The host has closed in order: all but what is kept. */
+void tw_server_release(struct tw_server *server);
+
+/* Legal from any thread, at any time. */
+static inline uint32_t tw_server_beat(const struct tw_server *server) {
+    return atomic_load_explicit(&server->beat, memory_order_relaxed);
+}
+static inline void tw_server_cancel(struct tw_server *server, bool cancel) {
+    atomic_store_explicit(&server->cancel, cancel, memory_order_relaxed);
+}
 
 /* ---- between the server's files ---- */
 
@@ -138,6 +155,17 @@ int tw_server_write(struct tw_server *server, struct tw_server_request *request)
 int tw_server_read(struct tw_server *server, struct tw_server_request *request);
 int tw_server_fill(struct tw_server *server, struct tw_server_request *request);
 int tw_server_hash(struct tw_server *server, struct tw_server_request *request);
+int tw_server_keep(struct tw_server *server, struct tw_server_request *request);
+int tw_server_find_content(struct tw_server *server, struct tw_server_request *request);
+/* Frees kept memory that nobody uses until `bytes` more fit and the table has room; false if they do not. */
+bool tw_server_make_room(struct tw_server *server, uint64_t bytes);
+static inline uint32_t tw_server_max_payload(const struct tw_server *server) {
+    return server->port.max_payload ? server->port.max_payload : TW_WIRE_MAX_PAYLOAD;
+}
+void tw_server_drop(struct tw_server *server, struct tw_server_allocation *a);
+static inline void tw_server_tick(struct tw_server *server) {
+    atomic_fetch_add_explicit(&server->beat, 1, memory_order_relaxed);
+}
 /* The allocation that holds [address, address + bytes), or NULL. */
 struct tw_server_allocation *tw_server_find(struct tw_server *server, uint64_t address, uint64_t bytes);
 

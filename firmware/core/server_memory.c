@@ -29,7 +29,7 @@ static void add(struct tw_server *server, uint64_t address, uint64_t bytes, bool
     struct tw_server_allocation *a = &server->allocations[server->n_allocations++];
     a->address = address;
     a->bytes = bytes;
-    a->users = a->frozen = 0;
+    a->users = a->frozen = a->kept = 0;
     a->adopted = adopted ? 1 : 0;
     if (!adopted) {
         server->counters.memory_used += bytes;
@@ -39,7 +39,7 @@ static void add(struct tw_server *server, uint64_t address, uint64_t bytes, bool
     }
 }
 
-static void drop(struct tw_server *server, struct tw_server_allocation *a) {
+void tw_server_drop(struct tw_server *server, struct tw_server_allocation *a) {
     server->port.free(server->port.ctx, a->address, a->bytes, a->adopted != 0);
     if (!a->adopted) {
         server->counters.memory_used -= a->bytes;
@@ -53,12 +53,13 @@ int tw_server_alloc(struct tw_server *server, struct tw_server_request *request)
     if (q.bytes == 0 || !tw_is_pow2_u64(q.align) || q.align > MAX_ALIGN || (q.flags & ~(uint32_t)TW_WIRE_ALLOC_ZERO)) {
         return tw_server_refuse(server, TW_E_RANGE, "allocation size, alignment or flags", q.bytes, q.align);
     }
+    bool room = tw_server_make_room(server, q.bytes);
     if (server->n_allocations == TW_SERVER_ALLOCATIONS) {
         return tw_server_refuse(server, TW_E_NOMEM, "allocation table full", server->n_allocations,
                                 TW_SERVER_ALLOCATIONS);
     }
     uint64_t left = server->port.memory_bytes - server->counters.memory_used;
-    if (q.bytes > left) {
+    if (!room) {
         return tw_server_refuse(server, TW_E_NOMEM, "device memory", left, q.bytes);
     }
     uint64_t address = server->port.alloc(server->port.ctx, q.bytes, q.align, (q.flags & TW_WIRE_ALLOC_ZERO) != 0);
@@ -102,14 +103,22 @@ int tw_server_free(struct tw_server *server, struct tw_server_request *request) 
     if (!a) {
         return tw_server_refuse(server, TW_E_RANGE, "no allocation starts there", request->header.address, 0);
     }
-    if (a->adopted > 1) {
-        a->adopted--;
+    if (a->kept == 1) {
+        return tw_server_refuse(server, TW_E_RANGE, "kept memory that nobody uses", request->header.address, 0);
+    }
+    if (a->adopted > 1 || a->kept > 2) {
+        a->adopted -= a->adopted != 0;
+        a->kept -= a->kept != 0;
         return 0;
     }
     if (a->users) {
         return tw_server_refuse(server, TW_E_DEVICE_BUSY, "a loaded program uses it", a->users, 0);
     }
-    drop(server, a);
+    if (a->kept) {
+        a->kept--;
+        return 0;
+    }
+    tw_server_drop(server, a);
     return 0;
 }
 
@@ -120,7 +129,7 @@ static uint8_t *access_range(struct tw_server *server, uint64_t address, uint64_
         tw_server_refuse(server, TW_E_RANGE, "address outside of allocated memory", address, bytes);
         return NULL;
     }
-    if (write && (a->adopted || a->frozen)) {
+    if (write && (a->adopted || a->frozen || a->kept)) {
         tw_server_refuse(server, TW_E_RANGE, "memory is read-only", address, bytes);
         return NULL;
     }
@@ -139,8 +148,8 @@ int tw_server_write(struct tw_server *server, struct tw_server_request *request)
 int tw_server_read(struct tw_server *server, struct tw_server_request *request) {
     struct tw_wire_range q;
     memcpy(&q, request->payload, sizeof q);
-    if (q.bytes > TW_WIRE_MAX_PAYLOAD) {
-        return tw_server_refuse(server, TW_E_RANGE, "bytes to read", q.bytes, TW_WIRE_MAX_PAYLOAD);
+    if (q.bytes > tw_server_max_payload(server)) {
+        return tw_server_refuse(server, TW_E_RANGE, "bytes to read", q.bytes, tw_server_max_payload(server));
     }
     request->out = access_range(server, request->header.address, q.bytes, false);
     if (!request->out) {
@@ -178,7 +187,7 @@ int tw_server_hash(struct tw_server *server, struct tw_server_request *request) 
 void tw_server_reset(struct tw_server *server) {
     tw_server_unload_all(server);
     while (server->n_allocations) {
-        drop(server, &server->allocations[server->n_allocations - 1]);
+        tw_server_drop(server, &server->allocations[server->n_allocations - 1]);
     }
     server->last_hit = 0;
 }

@@ -16,7 +16,7 @@ static void *map_range(void *ctx, uint64_t address, uint64_t size) {
 
 /* Memory of the server itself, outside of the allocation table. 0 when there is none. */
 static uint64_t own_alloc(struct tw_server *server, uint64_t bytes) {
-    if (bytes > server->port.memory_bytes - server->counters.memory_used) {
+    if (!tw_server_make_room(server, bytes)) {
         return 0;
     }
     uint64_t address = server->port.alloc(server->port.ctx, bytes, ARENA_ALIGN, true);

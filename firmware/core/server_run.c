@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The server's RUN: writes the inputs and steps. A greedy run goes on by itself: it chooses each step's likeliest token and makes
- * it the next step's input, so that many tokens cost one request.
+ * The server's RUN: writes the inputs and steps. A greedy run goes on by itself: it chooses each step's likeliest token
+ * and makes it the next step's input, so that many tokens cost one request.
  */
 #include "firmware/core/server.h"
 #include "tilewright/range.h"
@@ -52,7 +52,7 @@ static int parse(struct run *r, const struct tw_server_request *request, uint64_
     *data = at;
     for (uint32_t i = 0; i < r->q.n_inputs; i++) {
         const struct tw_server_allocation *a = tw_server_find(server, r->in[i].address, r->in[i].bytes);
-        if (!a || a->adopted || a->frozen) {
+        if (!a || a->adopted || a->frozen || a->kept) {
             return tw_server_refuse(server, TW_E_RANGE, "input outside of writable memory", r->in[i].address,
                                     r->in[i].bytes);
         }
@@ -145,6 +145,7 @@ static int step(const struct run *r, struct tw_wire_failure *failure) {
     }
     p->steps++;
     server->progress++;
+    tw_server_tick(server);
     server->counters.steps++;
     server->counters.ops += p->strict ? tw_strict_ops(p->strict) : 0;
     return 0;
@@ -152,7 +153,7 @@ static int step(const struct run *r, struct tw_wire_failure *failure) {
 
 static int run_steps(const struct run *r, struct tw_server_request *request) {
     struct tw_wire_done *a = &r->server->answer.done;
-    for (uint32_t i = 0; i < r->q.n_steps; i++) {
+    for (uint32_t i = 0; i < r->q.n_steps && !atomic_load_explicit(&r->server->cancel, memory_order_relaxed); i++) {
         int code = step(r, &r->server->answer.failure);
         if (code) {
             return code;
@@ -209,6 +210,9 @@ static bool is_stop(const struct tw_wire_greedy *g, uint32_t id) {
 }
 
 static bool aborted(const struct run *r) {
+    if (atomic_load_explicit(&r->server->cancel, memory_order_relaxed)) {
+        return true;
+    }
     return r->greedy.abort && atomic_load_explicit((_Atomic uint32_t *)map(r, r->greedy.abort), memory_order_relaxed);
 }
 

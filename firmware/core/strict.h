@@ -65,8 +65,8 @@ static inline void strict_fetch(const struct strict_engine *e, struct tw_op *op)
     }
 }
 
-/* strict.c: what every step begins with; one op of an engine that can run (op: the one executed); at the step's end, a deadlock
- * or pages left behind as a fault. */
+/* strict.c: what every step begins with; one op of an engine that can run (op: the one executed); at the step's end, a
+ * deadlock or pages left behind as a fault. */
 void tw_strict_begin(struct tw_strict *s);
 int tw_strict_execute(struct tw_strict *s, struct strict_engine *e, struct tw_op *op, struct tw_fault *fault);
 int tw_strict_end(struct tw_strict *s, struct tw_fault *fault);

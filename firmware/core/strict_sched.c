@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Schedulers of the strict interpreter. Canonical asks each engine in turn; random and the adversaries choose before every op
- * from a list of runnable engines, which is brought up to date by what the last op can have enabled.
+ * Schedulers of the strict interpreter. Canonical asks each engine in turn; random and the adversaries choose before
+ * every op from a list of runnable engines, which is brought up to date by what the last op can have enabled.
  */
 #include "firmware/core/strict.h"
 

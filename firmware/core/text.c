@@ -110,7 +110,7 @@ static int check_op(const struct tw_machine_config *config, const struct tw_text
                     const struct tw_op *op, struct tw_fault *fault) {
     const struct tw_program *p = config->program;
     static const char letter[TW_ENGINE_COUNT] = {'L', 'M', 'S'};
-    if (!strchr(tw_op_info(op->code).engines, letter[tw_stream_engine(at->stream)])) {
+    if (!tw_letter_in(tw_op_info(op->code).engines, letter[tw_stream_engine(at->stream)])) {
         return bad(fault, "BadOp", TW_NONE, tw_stream_engine(at->stream), op->code);
     }
     for (uint32_t n = 0; n < op->n_operands; n++) {

@@ -99,6 +99,7 @@ static void describe(struct tw_server_port *port, const struct tw_emu_options *o
     port->kernels = options->kernels ? options->kernels : tw_kernel_table_best();
     port->memory_bytes = options->memory_bytes ? options->memory_bytes : host_memory();
     port->max_threads = options->n_threads ? options->n_threads : tw_emu_processors();
+    port->max_payload = options->max_payload;
     port->max_threads = port->max_threads < TW_EMU_MAX_THREADS ? port->max_threads : TW_EMU_MAX_THREADS;
     const char *target = options->target ? options->target : "";
     memcpy(port->target, target, strnlen(target, sizeof port->target - 1));
@@ -142,4 +143,8 @@ int tw_emu_adopt(struct tw_emu *emu, const void *bytes, uint64_t size, uint64_t 
 
 void *tw_emu_map(struct tw_emu *emu, uint64_t address, uint64_t bytes) {
     return tw_server_find(&emu->server, address, bytes) ? (void *)(uintptr_t)address : NULL;
+}
+
+struct tw_server *tw_emu_server(struct tw_emu *emu) {
+    return &emu->server;
 }

@@ -18,6 +18,7 @@ struct tw_emu_options {
     const char *target;                    /* the machine that it plays; "" or NULL: any bundle's */
     uint32_t n_threads;                    /* of fast mode at most; 0: the processors this process may use */
     uint64_t memory_bytes;                 /* of the device; 0: what the host has */
+    uint32_t max_payload;                  /* of a message; 0: TW_WIRE_MAX_PAYLOAD */
     const struct tw_kernel_table *kernels; /* NULL: the fastest of this processor */
 };
 
@@ -37,6 +38,9 @@ int tw_emu_adopt(struct tw_emu *emu, const void *bytes, uint64_t size, uint64_t 
 
 /* Host pointer to [address, address + bytes) of device memory, or NULL if it is not inside one allocation. */
 void *tw_emu_map(struct tw_emu *emu, uint64_t address, uint64_t bytes);
+
+/* Its command server, for ports that serve it to others. */
+struct tw_server *tw_emu_server(struct tw_emu *emu);
 
 /* Processors that this process may run on. */
 uint32_t tw_emu_processors(void);

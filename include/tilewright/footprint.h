@@ -35,7 +35,7 @@ static inline uint32_t tw_op_imm(const struct tw_op *op, uint32_t n) {
 /* The n-th operand that is a region (R W M T U), or NULL. */
 static inline const struct tw_operand *tw_op_region(const struct tw_op *op, uint32_t n) {
     for (uint32_t i = 0; i < op->n_operands; i++) {
-        if (strchr("RWMTU", op->operand[i].kind) && n-- == 0) {
+        if (tw_letter_in("RWMTU", op->operand[i].kind) && n-- == 0) {
             return &op->operand[i];
         }
     }

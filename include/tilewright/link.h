@@ -3,8 +3,8 @@
  * The link: how messages of tilewright/wire.h cross a medium that keeps the borders of packets (a UNIX socket of type
  * SEQPACKET, USB transfers) and may lose, repeat, cut or damage them. A message travels as its bytes (header, then
  * payload) in DATA packets of at most TW_LINK_CHUNK bytes, each with the CRC32C of its bytes. Both directions number
- * their messages from 1 on; a receiver takes only the byte it expects next, drops what it had before and answers a gap
- * or damage with RESEND: so a message arrives once, in order and whole, or the sender is told that it did not. An
+ * their messages from 1 on; a receiver takes only the byte it expects next, drops what it has already and answers a gap
+ * or damage with RESEND: so a message arrives once, in order and whole. An
  * answer has the number of its request. While a host waits it sends PING; the device answers with PROGRESS at once,
  * also in the middle of a request, which tells both sides what the other has. Freestanding.
  */
@@ -20,19 +20,19 @@ extern "C" {
 #define TW_LINK_MAGIC 0x4B4C5754u /* "TWLK" */
 #define TW_LINK_VERSION 1u
 #define TW_LINK_HEADER_BYTES 40u
-#define TW_LINK_CHUNK 65536u              /* bytes of one packet behind its header, at most */
-#define TW_LINK_MAX_PAYLOAD (1u << 20)    /* of one message */
+#define TW_LINK_CHUNK 65536u           /* bytes of one packet behind its header, at most */
+#define TW_LINK_MAX_PAYLOAD (1u << 20) /* of one message */
 #define TW_LINK_MAX_MESSAGE (TW_WIRE_HEADER_BYTES + TW_LINK_MAX_PAYLOAD)
 #define TW_LINK_CREDITS 8u /* requests that a device takes before it has answered the first */
 
 /* X(name, number, who sends it: what it does; payload) */
-#define TW_LINK_KINDS(X)                                                                               \
-    X(OPEN, 1, "host: asks for the device; tw_link_open")                                              \
-    X(OPENED, 2, "device: here it is, or who has it; tw_link_opened")                                  \
-    X(DATA, 3, "both: bytes [offset, offset + length) of message `sequence`, which has `total`")       \
-    X(RESEND, 4, "both: send your messages from `sequence` on again")                                  \
-    X(PING, 5, "host: where are you?")                                                                 \
-    X(PROGRESS, 6, "device: answer to PING; tw_link_progress")                                         \
+#define TW_LINK_KINDS(X)                                                                         \
+    X(OPEN, 1, "host: asks for the device; tw_link_open")                                        \
+    X(OPENED, 2, "device: here it is, or who has it; tw_link_opened")                            \
+    X(DATA, 3, "both: bytes [offset, offset + length) of message `sequence`, which has `total`") \
+    X(RESEND, 4, "both: send your messages from `sequence` on again; tw_link_resend")            \
+    X(PING, 5, "host: where are you?")                                                           \
+    X(PROGRESS, 6, "device: answer to PING; tw_link_progress")                                   \
     X(CLOSE, 7, "host: has ended in order: weights may stay resident, the rest is freed")
 
 enum tw_link_kind {
@@ -44,18 +44,18 @@ enum tw_link_kind {
 
 /* X(field, type, offset). generation: of the open, 0 before OPENED; ack: the last message of the other side that is
  * complete here; crc: CRC32C of the bytes before it. */
-#define TW_LINK_HEADER(X)       \
-    X(magic, uint32_t, 0)       \
-    X(version, uint8_t, 4)      \
-    X(kind, uint8_t, 5)         \
-    X(flags, uint16_t, 6)       \
-    X(generation, uint32_t, 8)  \
-    X(sequence, uint32_t, 12)   \
-    X(ack, uint32_t, 16)        \
-    X(offset, uint32_t, 20)     \
-    X(length, uint32_t, 24)     \
-    X(total, uint32_t, 28)      \
-    X(data_crc, uint32_t, 32)   \
+#define TW_LINK_HEADER(X)      \
+    X(magic, uint32_t, 0)      \
+    X(version, uint8_t, 4)     \
+    X(kind, uint8_t, 5)        \
+    X(flags, uint16_t, 6)      \
+    X(generation, uint32_t, 8) \
+    X(sequence, uint32_t, 12)  \
+    X(ack, uint32_t, 16)       \
+    X(offset, uint32_t, 20)    \
+    X(length, uint32_t, 24)    \
+    X(total, uint32_t, 28)     \
+    X(data_crc, uint32_t, 32)  \
     X(crc, uint32_t, 36)
 
 struct tw_link_header {
@@ -83,6 +83,12 @@ struct tw_link_opened {
     char faults[32]; /* plan of an emulator that lies, or "" */
 };
 TW_STATIC_ASSERT(sizeof(struct tw_link_opened) == 184, "link opened");
+
+struct tw_link_resend {
+    uint32_t offset; /* into the first of them: what lies before it is here */
+    uint32_t reserved;
+};
+TW_STATIC_ASSERT(sizeof(struct tw_link_resend) == 8, "link resend");
 
 struct tw_link_progress {
     uint32_t received;  /* last request that is complete here */

@@ -30,6 +30,14 @@ enum tw_opcode {
     TW_OP_LIMIT = 64
 };
 
+/* True if the letter is one of the set's. */
+static inline bool tw_letter_in(const char *set, char letter) {
+    while (*set && *set != letter) {
+        set++;
+    }
+    return *set != 0;
+}
+
 struct tw_op_info {
     const char *name;     /* NULL: no such op */
     const char *engines;  /* letters L, M, S */
@@ -214,7 +222,7 @@ static inline uint32_t tw_op_encode(struct tw_op *op, uint32_t *w) {
         if (o->kind == 'T' || o->kind == 'U') {
             n += tw_encode_affine(&o->instance, w + n);
         }
-        if (strchr("RWMTUA", o->kind)) {
+        if (tw_letter_in("RWMTUA", o->kind)) {
             n += tw_encode_affine(&o->offset, w + n);
         }
     }

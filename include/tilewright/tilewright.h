@@ -51,7 +51,7 @@ typedef struct tw_session tw_session;
 struct tw_device_info {
     uint32_t size;
     uint32_t index;    /* in the list; accepted as a selector */
-    char selector[80]; /* "emu", "emu:grid8x8", "null" */
+    char selector[80]; /* "emu", "emu:grid8x8", "socket:bench", "null" */
     char target[64];   /* the machine it is; "" takes any bundle's target */
     char state[32];    /* "ready", or why it cannot be used */
     char detail[160];  /* one line for people */
@@ -65,15 +65,40 @@ struct tw_device_options {
     uint32_t n_threads;    /* of the emulator's fast mode; 0: the processors this process may use */
     const char *isa;       /* of the emulator: "scalar", "avx2", "avx512"; NULL: the fastest of this processor */
     uint64_t memory_bytes; /* of the emulator; 0: the host's */
+    /* Milliseconds without any progress after which a device in another process or behind a cable is given up; 0: ten
+     * seconds. A device that gets on, however slowly, has all the time it wants. */
+    uint32_t deadline_ms;
 };
 
-/* Opens a device for this process alone. selector: an index of the list, "emu[:TARGET]", "null"; NULL: "emu".
+/* Opens a device for this process alone. selector: an index of the list, "emu[:TARGET]", "socket:NAME" (or a path), "null"; NULL:
+ * "emu". After DEVICE_LOST or TIMEOUT from any call the handle is dead: each later call says DEVICE_LOST and why, and
+ * touches nothing; close it and open the device again.
  * Errors: NO_DEVICE (names what there is), DEVICE_BUSY (names the holder), VERSION (names the side to upgrade), USAGE,
  * UNSUPPORTED. */
 int tw_device_open(const char *selector, const struct tw_device_options *options, tw_device **out, tw_error *err);
 void tw_device_close(tw_device *device);
 /* selector, target and state of an open device. */
 void tw_device_get_info(const tw_device *device, struct tw_device_info *info);
+
+/* Serves an emulated device to other processes: "socket:NAME" for them. */
+struct tw_serve_options {
+    uint32_t size;
+    const char *path;      /* of the socket, or a NAME for the well-known folder that discovery reads */
+    const char *target;    /* the machine that it plays; NULL: any bundle's */
+    const char *isa;       /* as in tw_device_options */
+    const char *faults;    /* fault plan (tw_fault_plan), for tests; NULL: none */
+    uint64_t seed;         /* of the plan */
+    uint64_t memory_bytes; /* 0: the host's */
+    uint32_t n_threads;    /* 0: the processors this process may use */
+    void (*ready)(void *ctx, const char *path); /* or NULL: called when hosts can connect */
+    void *ctx;
+};
+
+/* Returns when *stop (set it from a signal handler) is not 0. Errors: DEVICE_BUSY (names the process that serves this
+ * path), NO_DEVICE (no such target), USAGE, UNSUPPORTED, IO. */
+int tw_serve(const struct tw_serve_options *options, const volatile int *stop, tw_error *err);
+/* Name and effect of fault plan `index`; NULL behind the last. */
+const char *tw_fault_plan(uint32_t index, const char **text);
 
 /* ---- decoders: bundle files ----------------------------------------------------------------------- */
 
@@ -129,6 +154,21 @@ bool tw_decoder_get_program(const tw_decoder *decoder, uint32_t index, struct tw
 bool tw_decoder_get_segment(const tw_decoder *decoder, uint32_t index, struct tw_segment_info *info);
 bool tw_decoder_get_symbol(const tw_decoder *decoder, uint32_t index, struct tw_symbol_info *info);
 
+/* A buffer in the SRAM of a site. Sections of its program by number, UINT32_MAX and no name where no op touches it. */
+struct tw_map_info {
+    uint32_t size;
+    uint32_t buffer, mem_class, pages;
+    uint64_t offset, bytes;
+    uint32_t first_section, last_section;
+    const char *name, *kind, *dtype;
+    const char *tensor; /* the activation that it holds, or NULL */
+    const char *first_name, *last_name;
+};
+/* Calls found() for each buffer of the site, by ascending offset, until it returns false. Errors: USAGE (no such program or site),
+ * NOMEM. */
+int tw_decoder_map(const tw_decoder *decoder, uint32_t program, uint32_t site,
+                   bool (*found)(void *ctx, const struct tw_map_info *info), void *ctx, tw_error *err);
+
 #define TW_RULES_MAX 32u
 struct tw_rules_info {
     uint32_t size;
@@ -149,9 +189,18 @@ int tw_decoder_print(const tw_decoder *decoder, const char *program, FILE *out, 
 
 /* ---- programs as text: files in the language of tws(5) -------------------------------------------- */
 
-/* The same for the programs of a text file, one or more. `info` (may be NULL) is filled in any case; *n_programs (may be NULL): how
- * many were looked at. Errors: IO, FORMAT and RANGE (FILE:LINE:COL: what was found and expected), VERIFY. */
-int tw_program_file_verify(const char *path, struct tw_rules_info *info, uint32_t *n_programs, tw_error *err);
+/* Makes a certificate of a program that obeys the rules without one: *words stay valid until the next call or the end
+ * of ctx. A text has none of its own; the compiler makes them (compiler/spatial/certify.h). Errors: VERIFY where there
+ * is none. */
+struct tw_program;
+typedef int tw_prover(void *ctx, const struct tw_program *program, const uint32_t **words, uint32_t *n_words,
+                      tw_error *err);
+
+/* The same for the programs of a text file, one or more; their order is proved by `prover` (NULL: not looked at).
+ * `info` (may be NULL) is filled in any case; *n_programs (may be NULL): how many were looked at. Errors: IO, FORMAT
+ * and RANGE (FILE:LINE:COL: what was found and expected), VERIFY. */
+int tw_program_file_verify(const char *path, tw_prover *prover, void *ctx, struct tw_rules_info *info,
+                           uint32_t *n_programs, tw_error *err);
 /* Prints them in the canonical form. Errors: IO, FORMAT, RANGE, USAGE, NOSPACE, as above. */
 int tw_program_file_print(const char *path, const char *program, FILE *out, tw_error *err);
 
@@ -221,8 +270,8 @@ int tw_session_rewind(tw_session *session, uint32_t position, tw_error *err);
 enum tw_generate_flags {
     TW_GENERATE_IGNORE_EOS = 1,    /* do not stop at the tokens that end a text */
     TW_GENERATE_PRINT_SPECIAL = 2, /* special tokens appear in the text */
-    /* on_token gets NULL for the logits. Greedy tokens are then chosen on the device, a few at a time; a callback or *stop that
-     * ends the text leaves a session whose logits are NULL. */
+    /* on_token gets NULL for the logits. Greedy tokens are then chosen on the device, a few at a time; a callback or
+     * *stop that ends the text leaves a session whose logits are NULL. */
     TW_GENERATE_NO_LOGITS = 4
 };
 
@@ -234,10 +283,12 @@ struct tw_generate_options {
     uint32_t top_k;     /* 0: no limit */
     float top_p, min_p; /* top_p 0 means 1: no limit; min_p 0: no limit */
     uint64_t seed;      /* same seed, same tokens, on every device */
-    /* Each returns 0, or another value to stop after this token. on_text gets whole UTF-8 characters; needs a
-     * tokenizer. */
+    /* Any may be NULL. These two return 0, or another value to stop after this token. on_text gets whole UTF-8
+     * characters; needs a tokenizer. */
     int (*on_token)(void *ctx, uint32_t id, const float *logits);
     int (*on_text)(void *ctx, const char *text, size_t n);
+    /* After each part of the prompt; the last time, before the first token, with done == total. */
+    void (*on_prompt)(void *ctx, uint32_t done, uint32_t total);
     void *ctx;
     const volatile int
         *stop; /* or NULL: generation ends after the current token once it is not 0 (set it from a signal handler) */
@@ -260,16 +311,17 @@ struct tw_greedy_options {
     uint32_t stop[TW_GREEDY_STOPS]; /* ids that end the run */
 };
 
-/* Feeds `id`, then what is likeliest to follow (the lowest id among equals), then what follows that: one command for the device,
- * which chooses and feeds by itself. tokens (room for n of them) gets the *n_tokens that were chosen; the last one is not fed, so
- * the next run may begin with it; the logits are those that it was chosen from. *reason: COUNT (n tokens), END (the last one is a
- * stop), CONTEXT (the last one has no room), INTERRUPT. The same tokens as by feeding one at a time. Allocates nothing.
- * Errors: those of feed; USAGE (n or n_stops out of range); UNSUPPORTED (the device cannot). With FAULT the tokens before it are
- * told. */
+/* Feeds `id`, then what is likeliest to follow (the lowest id among equals), then what follows that: one command for
+ * the device, which chooses and feeds by itself. tokens (room for n of them) gets the *n_tokens that were chosen; the
+ * last one is not fed, so the next run may begin with it; the logits are those that it was chosen from. *reason: COUNT
+ * (n tokens), END (the last one is a stop), CONTEXT (the last one has no room), INTERRUPT. The same tokens as by
+ * feeding one at a time. Allocates nothing. Errors: those of feed; USAGE (n or n_stops out of range); UNSUPPORTED (the
+ * device cannot). With FAULT the tokens before it are told. */
 int tw_session_run_greedy(tw_session *session, uint32_t id, const struct tw_greedy_options *options, uint32_t *tokens,
                           uint32_t *n_tokens, enum tw_stop_reason *reason, tw_error *err);
-/* Ends the session's greedy run before its next token, or else its next run before the first; then it is forgotten. A device that
- * does not share memory with this process notices it only between runs. May be called from any thread and from signal handlers. */
+/* Ends the session's greedy run before its next token, or else its next run before the first; then it is forgotten. A
+ * device that does not share memory with this process notices it only between runs. May be called from any thread and
+ * from signal handlers. */
 void tw_session_interrupt(tw_session *session);
 
 struct tw_generate_result {

@@ -44,13 +44,15 @@ extern "C" {
     X(EVENT, 12, "takes the oldest event -> tw_wire_event, or no payload")               \
     X(COUNTERS, 13, "-> tw_wire_counters")                                               \
     X(LOG, 14, "takes the oldest line of the log -> text, or no payload")                \
-    X(HEARTBEAT, 15, "progress word in the address of the answer")
+    X(HEARTBEAT, 15, "progress word in the address of the answer")                       \
+    X(KEEP, 16, "tw_wire_content: the allocation at the address holds that; it stays")   \
+    X(FIND, 17, "tw_wire_content -> address of an allocation with that, or 0")
 
 enum tw_wire_opcode {
 #define TW_X(name, number, text) TW_WIRE_##name = number,
     TW_WIRE_OPCODES(TW_X)
 #undef TW_X
-        TW_WIRE_OPCODE_LIMIT = 16
+        TW_WIRE_OPCODE_LIMIT = 18
 };
 
 static inline const char *tw_wire_opcode_name(unsigned opcode) {
@@ -96,7 +98,8 @@ TW_STATIC_ASSERT(sizeof(struct tw_wire_hello) == 16, "hello");
 enum tw_wire_capabilities {
     TW_WIRE_CAN_STRICT = 1, /* RUN in strict mode */
     TW_WIRE_CAN_FAST = 2,   /* RUN in fast mode */
-    TW_WIRE_CAN_GREEDY = 4  /* RUN with TW_WIRE_RUN_GREEDY */
+    TW_WIRE_CAN_GREEDY = 4, /* RUN with TW_WIRE_RUN_GREEDY */
+    TW_WIRE_CAN_KEEP = 8    /* KEEP and FIND */
 };
 
 struct tw_wire_identity {
@@ -134,6 +137,15 @@ struct tw_wire_hash {
     uint32_t reserved;
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_hash) == 8, "hash");
+
+/* Content by name, so that weights which a device has already are not sent again. KEEP makes a whole allocation
+ * read-only and lets it outlive its host: after its last FREE, and after the host has closed, it stays until its memory
+ * is needed, or RESET. FIND counts one more user, who FREEs it. The host vouches for the hash. */
+struct tw_wire_content {
+    uint64_t bytes;
+    uint8_t hash[32]; /* BLAKE2b-256 */
+};
+TW_STATIC_ASSERT(sizeof(struct tw_wire_content) == 40, "content");
 
 enum tw_wire_mode { TW_WIRE_STRICT = 0, TW_WIRE_FAST = 1 };
 
@@ -174,8 +186,8 @@ struct tw_wire_input {
 TW_STATIC_ASSERT(sizeof(struct tw_wire_input) == 16, "input");
 #define TW_WIRE_MAX_INPUTS 8u
 
-/* GREEDY: each step's likeliest token (the lowest id among equals, a NaN never) is the next step's input, on the device,
- * without the host. Up to n_steps steps, at most TW_WIRE_MAX_TOKENS. */
+/* GREEDY: each step's likeliest token (the lowest id among equals, a NaN never) is the next step's input, on the
+ * device, without the host. Up to n_steps steps, at most TW_WIRE_MAX_TOKENS. */
 #define TW_WIRE_MAX_TOKENS 256u
 #define TW_WIRE_MAX_STOPS 4u
 struct tw_wire_greedy {
@@ -183,8 +195,8 @@ struct tw_wire_greedy {
     uint64_t abort;   /* a word that ends the run before its next step when it is not 0; 0: there is none */
     uint32_t n_vocab; /* > 0 */
     uint32_t limit;   /* positions: no step begins at this one */
-    /* Inputs of the request, by number; their first words hold the token fed, its position, and the position behind it. The
-     * last two count up with each step; TW_NONE: the program has none. */
+    /* Inputs of the request, by number; their first words hold the token fed, its position, and the position behind it.
+     * The last two count up with each step; TW_NONE: the program has none. */
     uint32_t ids, pos, end;
     uint32_t n_stops;
     uint32_t stop[TW_WIRE_MAX_STOPS]; /* tokens that end the run */

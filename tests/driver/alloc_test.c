@@ -90,6 +90,13 @@ static int feed_prompt(struct rig *r) {
     return tw_session_feed(r->session, ids, N_TOKENS, NULL);
 }
 
+static int run_greedy(struct rig *r) {
+    struct tw_greedy_options o = {.size = sizeof o, .n = N_TOKENS};
+    enum tw_stop_reason reason;
+    uint32_t ids[N_TOKENS], n;
+    return tw_session_run_greedy(r->session, token(0), &o, ids, &n, &reason, NULL);
+}
+
 #endif
 
 /* ---- allocations ---- */
@@ -104,6 +111,7 @@ static void check_allocations(uint32_t n_threads, enum tw_mode mode) {
     assert_true(before > 0);
     assert_int_equal(feed_tokens(&r), 0);
     assert_int_equal(feed_prompt(&r), 0);
+    assert_int_equal(run_greedy(&r), 0);
     assert_int_equal(atomic_load(&allocations), before);
     rig_close(&r);
 }
@@ -216,7 +224,7 @@ static void child(uint32_t n_threads, enum tw_mode mode, bool call_something) {
     if (call_something) {
         getppid();
     }
-    _exit(feed_tokens(&r) || feed_prompt(&r) ? CHILD_FAILED : CHILD_OK);
+    _exit(feed_tokens(&r) || feed_prompt(&r) || run_greedy(&r) ? CHILD_FAILED : CHILD_OK);
 }
 
 /* The child's exit status; skips the test where there is no seccomp. */

@@ -174,6 +174,46 @@ static void a_full_context_ends_it_with_an_error_after_all_text(void **state) {
 }
 
 /* Finds a seed whose text ends by itself, then sees that IGNORE_EOS goes on from there. */
+struct parts {
+    uint32_t n, last, total, tokens;
+};
+
+static void on_prompt(void *ctx, uint32_t done, uint32_t total) {
+    struct parts *p = ctx;
+    assert_true(done > p->last && done <= total);
+    assert_int_equal(p->tokens, 0);
+    p->n++;
+    p->last = done;
+    p->total = total;
+}
+
+static int count_token(void *ctx, uint32_t id, const float *logits) {
+    struct parts *p = ctx;
+    assert_true(id < 1024 && logits);
+    assert_int_equal(p->last, p->total);
+    p->tokens++;
+    return 0;
+}
+
+static void the_parts_of_a_prompt_are_told_before_the_first_token(void **state) {
+    (void)state;
+    struct rig r;
+    rig_open(&r, "host", 1, NULL);
+    uint32_t ids[300];
+    for (uint32_t i = 0; i < 300; i++) {
+        ids[i] = 3 + i;
+    }
+    struct parts p = {0};
+    struct tw_generate_options o = {
+        .size = sizeof o, .n_predict = 2, .on_prompt = on_prompt, .on_token = count_token, .ctx = &p};
+    assert_int_equal(tw_generate(r.session, ids, 300, &o, NULL, &r.err), 0);
+    assert_int_equal(p.total, 300);
+    assert_int_equal(p.last, 300);
+    assert_true(p.n > 1);
+    assert_int_equal(p.tokens, 2);
+    rig_close(&r);
+}
+
 static void the_end_token_ends_it_unless_told_otherwise(void **state) {
     (void)state;
     struct rig r;
@@ -233,6 +273,7 @@ int main(void) {
         cmocka_unit_test(a_callback_stops_it),
         cmocka_unit_test(an_interrupt_ends_it_after_the_token),
         cmocka_unit_test(a_full_context_ends_it_with_an_error_after_all_text),
+        cmocka_unit_test(the_parts_of_a_prompt_are_told_before_the_first_token),
         cmocka_unit_test(the_end_token_ends_it_unless_told_otherwise),
         cmocka_unit_test(bad_sampling_parameters_are_refused),
     };

@@ -103,7 +103,8 @@ static void each_rendezvous_and_gather_costs_one_wait_a_thread(void **state) {
     mb_destroy(d.m);
 }
 
-/* Site 0 tells sites 1 and 2; site 1, having heard it, tells site 2: there the word of site 1 implies that of site 0. */
+/* Site 0 tells sites 1 and 2; site 1, having heard it, tells site 2: there the word of site 1 implies that of site
+ * 0. */
 static void a_wait_that_another_implies_is_dropped(void **state) {
     (void)state;
     struct mb *m = mb_create(3, 1);

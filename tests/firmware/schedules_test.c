@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The shipped model on the strict machine: whatever the schedule, and wherever epochs begin to count, it leaves the same bytes. */
+ * The shipped model on the strict machine: whatever the schedule, and wherever epochs begin to count, it leaves the
+ * same bytes. */
 #include "tests/support/machine_run.h"
 #include "tests/support/model_machine.h"
 
@@ -19,7 +20,7 @@
 #define SHORT 0
 #endif
 
-enum { TOKENS = SHORT ? 6 : 200, RANDOM_SCHEDULES = SHORT ? 3 : 20, WRAP_TOKENS = SHORT ? 4 : 10 };
+enum { TOKENS = SHORT ? 40 : 200, RANDOM_SCHEDULES = SHORT ? 4 : 20, WRAP_TOKENS = 10 };
 
 static const uint64_t adversaries[] = {
     TW_STARVE_SEED(TW_STARVE_ENGINE, 16),
@@ -91,7 +92,7 @@ static void every_schedule_gives_the_model_the_same_bytes(void **state) {
     for (uint64_t seed = 1; seed <= RANDOM_SCHEDULES; seed++) {
         expect_equal(m, &canonical, strict_trace(m, TW_SCHED_RANDOM, seed * 1000003, TOKENS), "random", seed);
     }
-    for (size_t i = 0; i < (SHORT ? 3 : ADVERSARIES); i++) {
+    for (size_t i = 0; i < (SHORT ? 5 : ADVERSARIES); i++) {
         expect_equal(m, &canonical, strict_trace(m, TW_SCHED_STARVE, adversaries[i], TOKENS), "adversary",
                      adversaries[i]);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Schedulers and epochs of the strict interpreter: adversaries do what they say and change nothing where a program is right, and
- * counting may start anywhere.
+ * Schedulers and epochs of the strict interpreter: adversaries do what they say and change nothing where a program is
+ * right, and counting may start anywhere.
  */
 #include "tests/support/machine_run.h"
 #include "tests/support/tiny_decoder.h"

@@ -364,6 +364,35 @@ static void chunks_of_any_size_give_the_bits_of_single_tokens(void **state) {
     }
 }
 
+/* Without --logits the device feeds its own tokens back, several a request. */
+static void the_device_chooses_the_same_ids_by_itself(void **state) {
+    struct opened *o = opened_or_skip(state);
+    static const struct {
+        const char *target, *mode;
+        uint32_t threads, n;
+    } cases[] = {
+        {"host", "fast", 1, BASE_TOKENS},   {"host", "fast", 2, BASE_TOKENS}, {"host", "strict", 1, 20},
+        {"sim4x4", "fast", 2, BASE_TOKENS}, {"sim4x4", "strict", 1, 20},      {"grid8x8", "fast", 2, 24},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct command_run run = base_run(o);
+        struct command_output out;
+        run.target = cases[i].target;
+        run.mode = cases[i].mode;
+        run.threads = cases[i].threads;
+        run.n = cases[i].n;
+        run.no_logits = true;
+        run_it(o, run, &out);
+        for (uint32_t k = 0; k < out.n; k++) {
+            if (out.ids[k] != o->base.ids[k]) {
+                fail_msg("%s: step %u gives token %u, the host chose %u", command_text(&run), k, out.ids[k],
+                         o->base.ids[k]);
+            }
+        }
+        command_output_finish(&out);
+    }
+}
+
 /* ---- the table ----------------------------------------------------------------------------------- */
 
 #define OPEN(name)                           \
@@ -377,7 +406,7 @@ OPEN(tinystories_f16)
 OPEN(tinystories_q8_0)
 OPEN(tinystories_q4_0)
 
-#define CASES 6
+#define CASES 7
 static const struct {
     const char *name;
     void (*test)(void **state);
@@ -388,6 +417,7 @@ static const struct {
     {"has the same bits on any number of sites", all_numbers_of_sites_give_the_same_bits},
     {"has the same bits in all instruction sets", all_instruction_sets_give_the_same_bits},
     {"has the same bits in chunks of any size as token by token", chunks_of_any_size_give_the_bits_of_single_tokens},
+    {"has the same ids where the device chooses", the_device_chooses_the_same_ids_by_itself},
 };
 
 /* All cases with one model; the number that failed. */

@@ -5,6 +5,7 @@
 
 #include "tilewright/error.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* What to run; zero fields and NULLs leave the option to the command. */
@@ -14,19 +15,20 @@ struct command_run {
     uint32_t n_ids, n; /* of the prompt; to generate */
     const char *target, *mode, *isa;
     uint32_t threads, chunk, rows, sites;
+    bool no_logits; /* then the device chooses by itself */
 };
 
 struct command_output {
     uint32_t n, n_vocab;
     uint32_t *ids;
-    float *logits; /* [n][n_vocab] */
+    float *logits; /* [n][n_vocab]; NULL with no_logits */
 };
 
 /* Why there is no command to test, or NULL. */
 const char *command_absent(void);
 
-/* Runs $TW_BIN greedily, past the end of the text, for 120 s at most. Errors: INTERNAL (exit status, ids or logits not as
- * asked; the message has the command line and its standard error). */
+/* Runs $TW_BIN greedily, past the end of the text, for 120 s at most. Errors: INTERNAL (exit status, ids or logits not
+ * as asked; the message has the command line and its standard error). */
 int command_run(const struct command_run *run, uint32_t n_vocab, struct command_output *out, tw_error *err);
 void command_output_finish(struct command_output *out);
 

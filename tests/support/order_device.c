@@ -203,7 +203,7 @@ static uint32_t value_of(const char *name, const struct order_inputs *in, uint32
     if (strcmp(name, "ids") == 0) {
         return (i * 7 + in->pos * 3 + 1) % (in->n_ids ? in->n_ids : 1);
     }
-    return strcmp(name, "pos") == 0 ? in->pos : strcmp(name, "end") == 0 ? in->pos + in->rows : in->rows;
+    return strcmp(name, "pos") == 0 ? in->pos : strcmp(name, "end") == 0 ? in->end : in->rows;
 }
 
 void order_device_set(struct order_device *d, const struct order_inputs *in) {
@@ -259,6 +259,7 @@ struct order_run order_device_run(struct order_device *d, const struct order_inp
     memset(&run, 0, sizeof run);
     order_device_rewind(d);
     run.rc = begin(d, &machine, &run.fault);
+    run.taken = run.rc == 0;
     while (run.rc == 0 && run.steps < n) {
         order_device_set(d, &in[run.steps]);
         run.rc = tw_strict_step(machine, scheduler, seed + (scheduler == TW_SCHED_RANDOM ? run.steps : 0), &run.fault);

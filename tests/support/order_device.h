@@ -9,10 +9,9 @@
 #include "firmware/core/explore.h"
 #include "firmware/core/tile_machine.h"
 
-/* What the host writes before a step: Inputs by their names. `end` is pos + rows; "ids" counts through 0 .. n_ids - 1; an input of
- * another name is `rows`. */
+/* What the host writes before a step: Inputs by their names. "ids" counts through 0 .. n_ids - 1; an input of another name gets `rows`. */
 struct order_inputs {
-    uint32_t pos, rows, n_ids;
+    uint32_t pos, rows, end, n_ids;
 };
 
 struct order_device {
@@ -37,7 +36,8 @@ void order_device_set(struct order_device *d, const struct order_inputs *in);
 struct tw_machine_config order_device_config(struct order_device *d);
 
 struct order_run {
-    int rc; /* of the last step */
+    int rc;     /* of the last step */
+    bool taken; /* false: the machine refuses the program, before any op */
     uint32_t steps;
     struct tw_fault fault;
 };

@@ -82,6 +82,9 @@ else
     rm -f "$work/ro/x"
     refuses 'a folder that is not there' 3 '/no/such/x.twb' compile "$model" -o /no/such/x.twb
 fi
+cp "$model" "$work/own.gguf"
+refuses 'a bundle in place of its model' 2 'would replace .*own.gguf' compile "$work/own.gguf" -o "$work/./own.gguf"
+check 'the model is as it was' cmp "$model" "$work/own.gguf"
 printf 'keep' >"$work/old.twb"
 run 3 compile /no/such/model -o "$work/old.twb"
 same 'a failed compile leaves the old file' keep "$(cat "$work/old.twb")"
@@ -91,6 +94,34 @@ if [ -w /dev/full ]; then
     same 'a full disk: status 5' 5 "$status"
     same 'and no half bundle' '' "$(find "$work" -name 'full.twb*')"
 fi
+
+# Output that breaks: more than a buffer of it, so that it breaks before the last flush.
+cat >"$work/reader.py" <<'EOF'
+import subprocess, sys
+p = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+p.stdout.read(1)
+p.stdout.close()
+print(p.wait(), *p.stderr.read().decode().split("\n"))
+EOF
+run 0 dump "$work/a.twb"
+cp "$work/out" "$work/a.tws"
+for words in "dump $model" "dump $work/a.twb" "dump $work/a.tws"; do
+    # shellcheck disable=SC2086
+    same "a reader that goes away: $words" 141 "$(python3 "$work/reader.py" "$TW_BIN" $words | sed 's/ *$//')"
+done
+if [ -w /dev/full ]; then
+    for words in "dump $work/a.twb" "dump $model" "inspect $work/a.twb --json" "verify $work/a.twb"; do
+        status=0
+        # shellcheck disable=SC2086
+        "$TW_BIN" $words >/dev/full 2>"$work/err" || status=$?
+        same "a full disk: $words" '5 1' "$status $(grep -c 'No space left' "$work/err")"
+    done
+fi
+
+# A text of programs from a pipe is refused for what it is, not for what is left of it after a first look.
+head -c 4000 "$work/a.tws" | { sleep 0.2 && "$TW_BIN" verify /dev/stdin >"$work/out" 2>"$work/err"; }
+check 'a text from a pipe' grep -q '/dev/stdin: is not a regular file' "$work/err"
+
 if command -v readelf >/dev/null; then
     readelf -aW "$work/a.twb" >/dev/null 2>"$work/err"
     same 'readelf has nothing to say' '' "$(cat "$work/err")"

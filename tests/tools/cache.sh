@@ -78,5 +78,33 @@ check 'and not made' [ ! -e relative ]
 status=0
 out=$(env -u XDG_CACHE_HOME -u HOME TMPDIR="$work" "$TW_BIN" run "$model" --ids 1,403,407 -n 8 --print-ids 2>/dev/null) || status=$?
 same 'without HOME as well: a temporary file' "0 $golden" "$status $out"
+check 'the note does not name a folder that is not there' sh -c 'env -u XDG_CACHE_HOME -u HOME "$1" run "$2" --ids 1 -n 1 2>&1 >/dev/null | grep -q "the cache in XDG_CACHE_HOME or HOME cannot be used"' _ "$TW_BIN" "$model"
 same 'which is gone afterwards' '' "$(find "$work" -maxdepth 1 -name 'tilewright-*')"
+
+# A signal while it is made: neither the file nor its folder stays. (A run that is faster than the signal is tried again.)
+cat >"$work/kill.py" <<'EOF'
+import glob, os, subprocess, sys
+folder = sys.argv[3]
+os.environ["TMPDIR"], os.environ["XDG_CACHE_HOME"] = folder, "/dev/null"
+for attempt in range(50):
+    p = subprocess.Popen([sys.argv[1], "run", sys.argv[2], "--target", "grid8x8", "-n", "1"], stdout=subprocess.DEVNULL,
+                         stderr=subprocess.DEVNULL)
+    while p.poll() is None and not glob.glob(folder + "/tilewright-*"):
+        pass
+    p.terminate()
+    if p.wait() == 130:
+        break
+print(p.returncode, os.listdir(folder))
+EOF
+mkdir "$work/tmp"
+same 'a signal leaves no temporary folder' '130 []' "$(python3 "$work/kill.py" "$TW_BIN" "$model" "$work/tmp")"
+
+# No room in the cache, and none for a temporary file either.
+mkdir "$work/small"
+status=0
+(ulimit -f 64 && trap '' XFSZ && XDG_CACHE_HOME=$work/small TMPDIR=$work/small exec "$TW_BIN" run "$model" -n 1) \
+    >"$work/out" 2>"$work/err" || status=$?
+same 'a full cache: status 5' 5 "$status"
+check 'a temporary file was tried' grep -q 'small/tilewright/.*: compiling into a temporary file' "$work/err"
+same 'and nothing stays' '' "$(find "$work/small" -type f -o -name 'tilewright-*')"
 finish

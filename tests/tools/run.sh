@@ -54,6 +54,13 @@ check '--stats is one line on stderr' sh -c 'printf "%s\n" "$1" | grep -Eq "^til
 seed=$(printf '%s\n' "$err" | sed 's/.*seed \([0-9]*\).*/\1/')
 expect 'the seed it tells repeats the text' "$out" run "$model" -p 'The' -n 40 -s "$seed"
 
+run 0 run "$model" -p 'The' --temp 0 -n 40 --print-ids
+greedy=$out
+for o in '--top-k 1' '--top-p 0' '--min-p 1'; do
+    # shellcheck disable=SC2086
+    expect "only the likeliest is left with $o" "$greedy" run "$model" -p 'The' -n 40 --print-ids -s 7 $o
+done
+
 run 0 run "$model" -p 'Once upon a time' -n 10 -s 1 --json
 check 'JSON' sh -c 'python3 - "$1" <<EOF
 import json, sys
@@ -76,6 +83,10 @@ for o in '--mode strict' '--target sim4x4' '--target grid8x8 --mode strict' '--i
     run 0 run "$model" --ids $ids -n 6 --print-ids --logits "$work/logits" $o
     check "the same bits of logits with $o" cmp "$work/logits" "$work/expected"
 done
+"$TW_BIN" run "$model" --ids $ids -n 6 --logits "$work/logits" >&- 2>/dev/null
+check 'a closed standard output: the text does not get into the logits' cmp "$work/logits" "$work/expected"
+"$TW_BIN" run "$model" --ids $ids -n 6 --print-ids --stats --logits "$work/logits" >/dev/null 2>&-
+check 'nor the words for a closed standard error' cmp "$work/logits" "$work/expected"
 refuses 'logits that cannot be written' 3 '/no/such' run "$model" --ids $ids -n 1 --logits /no/such/logits
 if [ -w /dev/full ]; then
     refuses 'logits on a full disk' 5 '/dev/full' run "$model" --ids $ids -n 60 --print-ids --logits /dev/full
@@ -91,10 +102,37 @@ else
     not_ok 'a full context' "$status" "$out" "$err"
 fi
 refuses 'a prompt longer than the context' 5 'context is full' run "$model" --ids 1,2,3,4,5 -c 4 -n 1
+refuses 'such a prompt is not printed either' 5 'context is full' run "$model" -p 'Once upon a time' -c 4 -n 1
+refuses 'nor an empty line of ids' 5 'context is full' run "$model" --ids 1,2,3,4,5 -c 4 -n 1 --print-ids
 run 0 run "$model" --ids $ids -c 20 --ignore-eos --print-ids
 same 'without -n it stops where the context ends' 16 "$(wc -w <"$work/out" | tr -d ' ')"
 refuses 'an id outside of the vocabulary' 2 'id 1024 at place 1: the vocabulary has 1024' run "$model" --ids 1,1024
 same 'no temporary file is left' '' "$(find "$work" -name '*.tmp-*')"
+
+# A checkpoint with no tokenizer beside it.
+python3 - "$work/plain.bin" <<'EOF'
+import random, struct, sys
+random.seed(1)
+dim, hidden, layers, heads, vocab, seq = 32, 32, 1, 2, 64, 16
+n = vocab * dim + layers * (2 * dim + 4 * dim * dim + 3 * dim * hidden) + dim
+header = struct.pack("<7i", dim, hidden, layers, heads, heads, vocab, seq)
+open(sys.argv[1], "wb").write(header + struct.pack("<%df" % n, *[random.uniform(-0.5, 0.5) for _ in range(n)]))
+EOF
+refuses 'no tokenizer, a prompt of text' 4 'plain.bin: it has no tokenizer.*--tokenizer.*--ids' run "$work/plain.bin" -p x
+refuses 'no tokenizer, nothing to print' 4 'plain.bin: it has no tokenizer.*--print-ids' run "$work/plain.bin" --ids 1
+if run 0 run "$work/plain.bin" --ids 1 -n 4 --print-ids; then
+    same 'no tokenizer, ids' 4 "$(wc -w <"$work/out" | tr -d ' ')"
+else
+    not_ok 'no tokenizer, ids' "$status" "$err"
+fi
+
+# Blanks that the vocabulary lacks: three tokens for a byte.
+python3 -c 'import sys; d = open(sys.argv[1], "rb").read(); open(sys.argv[2], "wb").write(d.replace("\u2581".encode(), b"\x01\x02\x03"))' \
+    "$model" "$work/blankless.gguf"
+run 0 run "$work/blankless.gguf" -p "$(printf '%100s' '')" -n 0 --json
+check 'a prompt of more tokens than bytes' python3 -c '
+import json, sys
+assert len(json.load(open(sys.argv[1]))["prompt_ids"]) > 300' "$work/out"
 
 # A reader that goes away, and an interrupt.
 "$TW_BIN" run "$model" -p x -n 100000 --ignore-eos -c 400 2>"$work/err" | head -c 1 >/dev/null
@@ -111,4 +149,26 @@ print(p.returncode, err.decode())
 EOF
     same "SIG$signal ends the text with status 130 and without a word" 130 "$(tr -d ' \n' <"$work/result")"
 done
+
+# Progress, on a terminal only: of a long prompt, and of a measurement.
+cat >"$work/terminal.py" <<'EOF'
+import os, pty, signal, subprocess, sys
+wanted, command = sys.argv[1].encode(), sys.argv[2:]
+master, slave = pty.openpty()
+p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=slave)
+os.close(slave)
+seen = b""
+try:
+    while wanted not in seen:
+        seen += os.read(master, 4096)
+    p.send_signal(signal.SIGINT)
+except OSError:  # it ended without a word
+    pass
+out, err = p.communicate(timeout=60)
+print(p.returncode, len(out), wanted in seen)
+EOF
+printf 'a %.0s' $(seq 20000) >"$work/long"
+same 'a long prompt shows progress' '130 0 True' "$(python3 "$work/terminal.py" 'reading the prompt' "$TW_BIN" run "$model" \
+    -f "$work/long" -c 60000 --chunk 1 -n 1)"
+same 'a measurement shows progress' '130 0 True' "$(python3 "$work/terminal.py" measuring "$TW_BIN" bench "$model" -r 1000)"
 finish

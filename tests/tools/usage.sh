@@ -27,6 +27,8 @@ refuses 'an unknown option' 2 "unknown option '--tmep'.*run --help" run m --tmep
 refuses 'an unknown letter' 2 "unknown option '-z'" run m -z
 refuses 'an option without its argument' 2 'option --n-predict needs an argument N' run m -n
 refuses 'a flag with an argument' 2 'option --json takes no argument' run m --json=1
+refuses 'a model named as elsewhere' 2 "'-m': the file needs none; usage: tilewright run MODEL" run -m "$model"
+refuses 'a context beyond what can be compiled' 2 'option --ctx: .*from 1 to 1048576' run m -c 1048577
 refuses 'no model' 2 'MODEL.BUNDLE is missing' run
 refuses 'two models' 2 "unexpected argument 'b'" run a b
 for n in x 1x '' ' 1' 1.5 -2 99999999999999999999 0x10 1e3; do
@@ -48,7 +50,13 @@ refuses 'an unknown emulated target' 6 'emu:nowhere.*emu:sim4x4' run "$model" --
 refuses 'device and target that differ' 7 'sim4x4.*grid8x8' run "$model" --device emu:sim4x4 --target grid8x8
 refuses 'an unknown instruction set' 2 "instruction set 'sse9'" run "$model" --isa sse9
 refuses 'a missing model' 3 '/no/such/file' run /no/such/file
-refuses 'a folder for a model' 3 "$work" run "$work"
+refuses 'a missing model tells why' 3 '/no/such/file: .*No such file' run /no/such/file
+refuses 'a folder for a model' 3 "$work: is a directory" run "$work"
+mkfifo "$work/pipe"
+for verb in run bench inspect verify dump; do # nobody writes into it: waiting would be for ever
+    refuses "$verb of a pipe" 3 'not a regular file' $verb "$work/pipe"
+done
+refuses 'compile of a pipe' 3 'not a regular file' compile "$work/pipe" -o "$work/x.twb"
 refuses 'a missing prompt file' 3 '/no/such/prompt' run "$model" -f /no/such/prompt
 refuses 'compile without -o' 2 '--output' compile "$model"
 refuses 'an unknown stage' 2 'stage' dump "$model" --stage nothing

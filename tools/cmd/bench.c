@@ -38,6 +38,7 @@ struct result {
     double decode_ms_median, decode_ms_p99; /* of one token */
     double first_token_ms;                  /* opening the bundle, a prompt of up to 16 tokens, the first logits */
     uint32_t prompt, n, repeats;
+    uint64_t done, total; /* tokens fed, for the progress line */
 };
 
 static int by_value(const void *a, const void *b) {
@@ -65,33 +66,49 @@ static uint32_t likeliest(const float *logits, uint32_t n) {
     return best;
 }
 
+/* n tokens were fed: shows it, and notices an interrupt. */
+static int tick(struct result *r, uint32_t n, tw_error *err) {
+    r->done += n;
+    ui_progress(NULL, "measuring", r->done, r->total);
+    return ui_stop ? tw_fail(err, TW_E_INTERRUPTED, "interrupted") : 0;
+}
+
+/* In parts, as tw_generate feeds a prompt: each is a step of the session. */
+static int prefill(struct engine *e, struct result *r, const uint32_t *ids, tw_error *err) {
+    uint32_t part = e->session_info.chunk > 16 ? e->session_info.chunk : 16;
+    int code = tw_session_rewind(e->session, 0, err);
+    for (uint32_t at = 0, n; at < r->prompt && !code; at += n) {
+        n = r->prompt - at < part ? r->prompt - at : part;
+        code = tw_session_feed(e->session, ids + at, n, err);
+        code = code ? code : tick(r, n, err);
+    }
+    return code;
+}
+
 /* From an empty context, token by token, the likeliest one each time. */
-static int decode(struct engine *e, uint32_t n, double *token_s, tw_error *err) {
+static int decode(struct engine *e, struct result *r, double *token_s, tw_error *err) {
     uint32_t id = token(e, 0);
     int code = tw_session_rewind(e->session, 0, err);
-    for (uint32_t i = 0; i < n && !code; i++) {
+    for (uint32_t i = 0; i < r->n && !code; i++) {
         double start = ui_now();
         code = tw_session_feed(e->session, &id, 1, err);
         id = code ? 0 : likeliest(tw_session_logits(e->session), e->info.n_vocab);
         token_s[i] = ui_now() - start;
-        if (!code && ui_stop) {
-            code = tw_fail(err, TW_E_INTERRUPTED, "interrupted");
-        }
+        code = code ? code : tick(r, 1, err);
     }
     return code;
 }
 
 /* One repeat: prefill and decode, each from an empty context, as llama-bench does it. */
-static int repeat(struct engine *e, const struct result *r, uint32_t *ids, double *prefill_s, double *token_s,
+static int repeat(struct engine *e, struct result *r, uint32_t *ids, double *prefill_s, double *token_s,
                   tw_error *err) {
     for (uint32_t i = 0; i < r->prompt; i++) {
         ids[i] = token(e, i);
     }
-    int code = tw_session_rewind(e->session, 0, err);
     double start = ui_now();
-    code = code ? code : tw_session_feed(e->session, ids, r->prompt, err);
+    int code = prefill(e, r, ids, err);
     *prefill_s = ui_now() - start;
-    return code ? code : decode(e, r->n, token_s, err);
+    return code ? code : decode(e, r, token_s, err);
 }
 
 static int first_token(struct engine *e, struct result *r, tw_error *err) {
@@ -113,6 +130,7 @@ struct samples {
 static int measure(struct engine *e, struct result *r, struct samples *s, tw_error *err) {
     int code = first_token(e, r, err);
     double unused;
+    r->total = (uint64_t)(r->prompt + r->n) * (r->repeats + 1);
     code = code ? code : repeat(e, r, s->ids, &unused, s->token_s, err); /* warms caches and threads */
     for (uint32_t i = 0; i < r->repeats && !code; i++) {
         double *token_s = s->token_s + (size_t)i * r->n, prefill_s, total = 0;
@@ -152,8 +170,8 @@ static int print(const struct engine *e, const struct result *r, bool json, tw_e
         return ui_print_json(o, err);
     }
     char bytes[32];
-    printf("%s on %s (target %s, %s mode, %u threads, isa %s)\n", e->info.model, s->device, s->target, s->mode,
-           s->n_threads, e->isa);
+    printf("%s on %s (target %s, %s mode, %u threads, isa %s)\n", e->info.model[0] ? e->info.model : "-", s->device,
+           s->target, s->mode, s->n_threads, e->isa);
     printf("prefill  %10.1f tok/s  (%u tokens, median of %u)\n", r->prefill_tok_s, r->prompt, r->repeats);
     printf("decode   %10.1f tok/s  (%u tokens; one: median %.3f ms, 99%% below %.3f ms)\n", r->decode_tok_s, r->n,
            r->decode_ms_median, r->decode_ms_p99);
@@ -191,6 +209,7 @@ static int bench(struct engine *e, const struct bench_args *a, tw_error *err) {
     }
     ui_catch_interrupts();
     code = code ? code : measure(e, &r, &s, err);
+    ui_progress_end();
     code = code ? code : print(e, &r, a->json, err);
     free(s.ids);
     free(s.token_s);

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct compile_args {
@@ -53,9 +54,30 @@ static int report_text(const struct tw_compile_report *r, const char *out, doubl
     return ui_flush(err);
 }
 
-static int compile(const char *model, const struct compile_args *a, tw_error *err) {
+static bool same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* The output is written beside its place and renamed: it would replace the very file that it is made from. */
+static int check_output(const char *model, const struct compile_args *a, tw_error *err) {
     if (!a->out || !*a->out) {
         return tw_fail(err, TW_E_USAGE, "option --output (-o) is missing: the bundle to write");
+    }
+    const char *const inputs[] = {model, a->engine.tokenizer, a->engine.target};
+    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
+        if (inputs[i] && same_file(inputs[i], a->out)) {
+            return tw_fail(err, TW_E_USAGE, "option --output: the bundle would replace %s, which it is made from",
+                           inputs[i]);
+        }
+    }
+    return 0;
+}
+
+static int compile(const char *model, const struct compile_args *a, tw_error *err) {
+    int code = check_output(model, a, err);
+    if (code) {
+        return code;
     }
     struct tw_compile_options c = engine_compile_options(&a->engine, "");
     c.progress = ui_progress;
@@ -68,9 +90,9 @@ static int compile(const char *model, const struct compile_args *a, tw_error *er
     struct tw_compile_report report;
     memset(&report, 0, sizeof report);
     double start = ui_now();
-    ui_guard_file(temporary);
-    int code = tw_compile_file(model, a->out, &c, &report, err);
-    ui_guard_file(NULL);
+    ui_guard(temporary, NULL, NULL);
+    code = tw_compile_file(model, a->out, &c, &report, err);
+    ui_guard(NULL, NULL, NULL);
     ui_progress_end();
     free(temporary);
     if (code || a->quiet) {

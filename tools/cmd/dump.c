@@ -72,9 +72,9 @@ static int run(int argc, char **argv, tw_error *err) {
     const char *path = result.operand[0];
     bool is_text = text_file_is(path);
     code = is_text || cache_is_bundle(path) ? dump_bundle(path, is_text, &a, err) : dump_model(path, &a, err);
-    /* Whatever stopped a printer in the middle, a reader that went away is the reason to tell. */
-    int flushed = ui_flush(code ? NULL : err);
-    return flushed == UI_PIPE || !code ? flushed : code;
+    /* Whatever a printer says that was stopped in the middle, what broke the output is the reason to tell. */
+    int flushed = ui_flush(err);
+    return flushed ? flushed : code;
 }
 
 const struct cmd cmd_dump = {&verb, run};

@@ -4,16 +4,20 @@
  */
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
+#include "tools/cmd/inspect_map.h"
 #include "tools/ui.h"
 
 struct inspect_args {
-    bool json, symbols, plan;
+    bool json, symbols, plan, map;
+    int64_t site;
 };
 
 #define AT(field) offsetof(struct inspect_args, field)
 static const struct opt options[] = {
     {OPT_FLAG, 0, "symbols", NULL, AT(symbols), 0, 0, "list every tensor: segment, offset, size, role, type, name"},
     {OPT_FLAG, 0, "plan", NULL, AT(plan), 0, 0, "print the chosen plan and its prices"},
+    {OPT_FLAG, 0, "map", NULL, AT(map), 0, 0, "print where each buffer of a site's SRAM is and what each bank holds"},
+    {OPT_I64, 0, "site", "S", AT(site), 0, 4095, "the site of --map (0)"},
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print JSON (with all tensors)"},
     {.kind = OPT_END},
 };
@@ -85,7 +89,8 @@ static int print_text(const tw_decoder *decoder, const struct tw_decoder_info *i
     if (a->plan) {
         puts(info->plan ? info->plan : "the bundle holds no plan");
     }
-    return ui_flush(err);
+    int code = a->map ? inspect_print_map(decoder, (uint32_t)a->site, err) : 0;
+    return code ? code : ui_flush(err);
 }
 
 /* ---- JSON ---- */
@@ -126,8 +131,14 @@ static json_t *symbols_json(const tw_decoder *decoder) {
     return array;
 }
 
-static int print_json(const tw_decoder *decoder, const struct tw_decoder_info *i, tw_error *err) {
+static int print_json(const tw_decoder *decoder, const struct tw_decoder_info *i, const struct inspect_args *a,
+                      tw_error *err) {
     char content[65], target[65];
+    json_t *map = NULL;
+    int code = a->map ? inspect_map_json(decoder, (uint32_t)a->site, &map, err) : 0;
+    if (code) {
+        return code;
+    }
     hex(i->content_hash, content);
     hex(i->target_hash, target);
     json_t *version = json_pack("[i, i]", (int)i->bundle_major, (int)i->bundle_minor);
@@ -139,6 +150,9 @@ static int print_json(const tw_decoder *decoder, const struct tw_decoder_info *i
         (int)i->n_layers, "n_vocab", (int)i->n_vocab, "n_ctx", (int)i->n_ctx, "tokenizer", (int)i->has_tokenizer,
         "bind_rows", (json_int_t)i->n_bind_rows, "bytes_per_token", (json_int_t)i->bytes_per_token, "programs",
         programs_json(decoder), "segments", segments_json(decoder), "tensors", symbols_json(decoder));
+    if (map) {
+        json_object_set_new(o, "map", map);
+    }
     return ui_print_json(o, err);
 }
 
@@ -160,7 +174,10 @@ static int run(int argc, char **argv, tw_error *err) {
     }
     struct tw_decoder_info info = {.size = sizeof info};
     tw_decoder_get_info(decoder, &info);
-    code = a.json ? print_json(decoder, &info, err) : print_text(decoder, &info, &a, err);
+    code = a.map ? inspect_check_site(decoder, (uint32_t)a.site, err) : 0;
+    if (!code) {
+        code = a.json ? print_json(decoder, &info, &a, err) : print_text(decoder, &info, &a, err);
+    }
     tw_decoder_close(decoder);
     return code;
 }

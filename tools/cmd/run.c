@@ -8,6 +8,7 @@
 #include "tools/row_file.h"
 #include "tools/ui.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -62,6 +63,7 @@ static const struct opt_verb verb = {
 
 struct output {
     const struct run_args *args;
+    const struct prompt *prompt;
     struct row_file *logits;
     uint32_t n_vocab;
     uint32_t *ids;
@@ -114,11 +116,30 @@ static int on_text(void *ctx, const char *text, size_t n) {
     return out->code = ui_flush(out->err);
 }
 
+static int print_prompt(struct output *out) {
+    const struct run_args *a = out->args;
+    if (!a->print_ids && !a->json && !a->hide_prompt && out->prompt->n_text) {
+        fwrite(out->prompt->text, 1, out->prompt->n_text, stdout);
+        out->code = ui_flush(out->err);
+    }
+    return out->code;
+}
+
+/* The prompt is printed once it is read: before, the progress line would wipe the end of it. */
+static void on_prompt(void *ctx, uint32_t done, uint32_t total) {
+    if (done < total) {
+        ui_progress(NULL, "reading the prompt", done, total);
+        return;
+    }
+    ui_progress_end();
+    print_prompt(ctx); /* on_token stops where this failed */
+}
+
 static void choose_sampling(const struct run_args *a, struct tw_generate_options *g) {
     bool greedy = a->temp < 0 && a->prompt.ids.given;
     g->temperature = greedy ? 0.0f : a->temp < 0 ? 0.8f : a->temp;
     g->top_k = (uint32_t)a->top_k;
-    g->top_p = a->top_p;
+    g->top_p = a->top_p > 0 ? a->top_p : FLT_MIN; /* the library takes 0 for "no limit" */
     g->min_p = a->min_p;
     uint64_t seed = (uint64_t)a->seed;
     if (a->seed < 0 && getrandom(&seed, sizeof seed, 0) == (ssize_t)sizeof seed) {
@@ -196,23 +217,18 @@ static int generate(struct engine *e, struct output *out, const struct prompt *p
                                              (a->logits ? 0u : TW_GENERATE_NO_LOGITS),
                                     .on_token = on_token,
                                     .on_text = a->print_ids ? NULL : on_text,
+                                    .on_prompt = on_prompt,
                                     .ctx = out,
                                     .stop = &ui_stop};
     choose_sampling(a, &g);
     struct tw_generate_result r = {.size = sizeof r};
-    if (!a->print_ids && !a->json && !a->hide_prompt && prompt->n_text) {
-        fwrite(prompt->text, 1, prompt->n_text, stdout);
-        int code = ui_flush(err);
-        if (code) {
-            return code;
-        }
+    if (a->n == 0 || prompt->n > e->session_info.n_ctx) { /* the latter is refused */
+        int code = tw_session_feed(e->session, prompt->ids, prompt->n, err);
+        code = code ? code : print_prompt(out);
+        return code ? code : print_results(e, out, prompt, &g, &r, err);
     }
-    int code = 0;
-    if (a->n == 0) {
-        code = tw_session_feed(e->session, prompt->ids, prompt->n, err);
-    } else {
-        code = tw_generate(e->session, prompt->ids, prompt->n, &g, &r, err);
-    }
+    int code = tw_generate(e->session, prompt->ids, prompt->n, &g, &r, err);
+    ui_progress_end();
     if (out->code) {
         return out->code;
     }
@@ -221,11 +237,32 @@ static int generate(struct engine *e, struct output *out, const struct prompt *p
     return printed == UI_PIPE || !code ? printed : code;
 }
 
+/* A model without tokenizer can be used with ids alone. */
+static int check_tokenizer(const struct engine *e, const struct run_args *a, const char *path, tw_error *err) {
+    if (e->info.has_tokenizer) {
+        return 0;
+    }
+    if (!a->prompt.ids.given) {
+        return tw_fail(err, TW_E_UNSUPPORTED,
+                       "%s: it has no tokenizer (a checkpoint's is named by --tokenizer), so the prompt must be --ids",
+                       path);
+    }
+    if (a->n != 0 && !a->print_ids && !a->json && !a->logits) {
+        return tw_fail(
+            err, TW_E_UNSUPPORTED,
+            "%s: it has no tokenizer (a checkpoint's is named by --tokenizer), so there is no text to print: "
+            "use --print-ids, --json or --logits",
+            path);
+    }
+    return 0;
+}
+
 static int with_engine(struct engine *e, const struct run_args *a, tw_error *err) {
     struct prompt prompt;
     struct row_file logits;
     struct output out = {.args = a, .n_vocab = e->info.n_vocab, .err = err};
     int code = prompt_read(&a->prompt, a->special, e->source.decoder, &prompt, err);
+    out.prompt = &prompt;
     if (!code && a->logits) {
         code = row_file_open(&logits, a->logits, err);
         out.logits = code ? NULL : &logits;
@@ -268,7 +305,8 @@ static int run(int argc, char **argv, tw_error *err) {
         struct engine e;
         code = code ? code : engine_open(&e, result.operand[0], &a.engine, err);
         if (!code) {
-            code = with_engine(&e, &a, err);
+            code = check_tokenizer(&e, &a, result.operand[0], err);
+            code = code ? code : with_engine(&e, &a, err);
             engine_close(&e);
         }
     }

@@ -3,6 +3,7 @@
  * tilewright verify: recomputes every hash of a bundle, or parses a file of programs as text, and checks the programs
  * against the rules of the tile machine.
  */
+#include "compiler/spatial/certify.h"
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
 #include "tools/text_file.h"
@@ -80,7 +81,13 @@ static int tell(const char *path, const struct verify_args *a, const struct tw_d
 static int verify_text(const char *path, const struct verify_args *a, tw_error *err) {
     struct tw_decoder_info info = {.size = sizeof info};
     struct tw_rules_info rules = {.size = sizeof rules};
-    int code = tw_program_file_verify(path, &rules, &info.n_programs, err);
+    struct tw_cmem mem;
+    int code = tw_cmem_init(&mem, err);
+    if (code) {
+        return code;
+    }
+    code = tw_program_file_verify(path, tw_certify_words, &mem, &rules, &info.n_programs, err);
+    tw_cmem_finish(&mem);
     return code && code != TW_E_VERIFY ? code : tell(path, a, &info, &rules, code, err);
 }
 

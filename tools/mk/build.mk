@@ -26,6 +26,13 @@ $(OBJ)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(EXTRA_CFLAGS) -MMD -MP -c -o $@ $<
 
+# What decides a bundle's bytes: a cached bundle of another compiler is not used again (compiler/compile.c).
+COMPILER_FILES := $(sort $(shell find compiler include -name '*.[ch]' -o -name '*.def'))
+$(BUILD)/compiler-id: FORCE
+	$(call stamp,$(firstword $(shell cat $(COMPILER_FILES) | cksum)))
+$(OBJ)/compiler/compile.o: $(BUILD)/compiler-id
+$(OBJ)/compiler/compile.o: EXTRA_CFLAGS += -DTW_COMPILER_ID='"$(shell cat $(BUILD)/compiler-id)"'
+
 archive = @mkdir -p $(@D); rm -f $@; ar rcsD $@ $(1)
 
 $(STATIC_LIB): $(LIB_OBJS) $(BUILD)/sources

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Records are copied with their ids mapped, then each op is decoded, its operands mapped by their letters, and encoded again. */
+#include "compiler/spatial/rewrite.h"
+
+#include "compiler/spatial/unify.h"
+
+struct rewriter {
+    const struct tw_unit *from;
+    const struct tw_rewrite *how;
+    struct tw_unit *out;
+    uint32_t first, count; /* iterations */
+    uint32_t *buffer_map;
+    tw_error *err;
+};
+
+static uint32_t name(const struct rewriter *r, uint32_t at) {
+    const char *text = r->from->strings->bytes.items + at;
+    return tw_strpool_add(r->out->strings,
+                          *text && r->how->prefix ? tw_cmem_printf(r->out->mem, "%s%s", r->how->prefix, text) : text);
+}
+
+static uint32_t moved_site(const struct rewriter *r, uint32_t site) {
+    const struct tw_target *a = r->from->target, *b = r->out->target;
+    uint32_t x = site % a->width, y = site / a->width % a->height, chip = site / (a->width * a->height);
+    return ((chip + r->how->chip) * b->height + y + r->how->y) * b->width + x + r->how->x;
+}
+
+static bool fits(uint32_t at, uint32_t n, uint32_t room) {
+    return at <= room && n <= room - at;
+}
+
+static int check(const struct rewriter *r) {
+    const struct tw_target *a = r->from->target, *b = r->out->target;
+    const struct tw_rewrite *h = r->how;
+    if (!fits(h->x, a->width, b->width) || !fits(h->y, a->height, b->height) ||
+        !fits(h->chip, a->n_chips, b->n_chips)) {
+        return tw_refuse(
+            r->err, TW_REFUSE_target_mismatch,
+            "section %s takes %u x %u sites on %u chips from (%u, %u) of chip %u on; target %s has %u x %u "
+            "on %u",
+            r->from->name, a->width, a->height, a->n_chips, h->x, h->y, h->chip, b->name, b->width, b->height,
+            b->n_chips);
+    }
+    if (r->count == 0 || !fits(r->first, r->count, r->from->repeat)) {
+        return tw_fail(r->err, TW_E_INTERNAL, "section %s: iterations %u + %u of %u", r->from->name, r->first, r->count,
+                       r->from->repeat);
+    }
+    return 0;
+}
+
+/* ---- records ---- */
+
+static void add_buffer(struct rewriter *r, const struct tw_buffer *from, uint32_t site, uint32_t sibling_base) {
+    struct tw_buffer *b = TW_VEC_PUSH(r->out->mem, r->out->buffers);
+    *b = *from;
+    b->name = name(r, from->name);
+    b->site = site;
+    b->sibling_base = sibling_base;
+}
+
+/* A set becomes as wide as the target; a buffer of one site keeps its one. */
+static void move_buffers(struct rewriter *r) {
+    const struct tw_unit *f = r->from;
+    r->buffer_map = tw_cmem_alloc(r->out->mem, (f->buffers.n + 1) * sizeof *r->buffer_map);
+    for (uint32_t i = 0; i < f->buffers.n; i++) {
+        const struct tw_buffer *b = &f->buffers.items[i];
+        if (b->sibling_base == TW_NONE) {
+            r->buffer_map[i] = r->out->buffers.n;
+            add_buffer(r, b, moved_site(r, b->site), TW_NONE);
+            continue;
+        }
+        uint32_t base = i == b->sibling_base ? r->out->buffers.n : r->buffer_map[b->sibling_base];
+        if (i == b->sibling_base) {
+            for (uint32_t site = 0; site < r->out->n_sites; site++) {
+                add_buffer(r, b, site, base);
+            }
+            r->buffer_map[i] = base; /* members find the set by it; the first one's own place follows */
+        }
+        r->buffer_map[i] = i == b->sibling_base ? base : base + moved_site(r, b->site);
+    }
+    for (uint32_t i = 0; i < f->buffers.n; i++) { /* last, since members look at the base's entry */
+        if (f->buffers.items[i].sibling_base == i) {
+            r->buffer_map[i] += moved_site(r, f->buffers.items[i].site);
+        }
+    }
+}
+
+static void move_tensors(struct rewriter *r) {
+    const struct tw_unit *f = r->from;
+    for (uint32_t i = 0; i < f->tensors.n; i++) {
+        struct tw_tensor *t = TW_VEC_PUSH(r->out->mem, r->out->tensors);
+        *t = f->tensors.items[i];
+        t->name = name(r, t->name);
+        *TW_VEC_PUSH(r->out->mem, r->out->tensor_value) = f->tensor_value.items[i];
+    }
+    for (uint32_t i = 0; i < f->trips.n; i++) {
+        struct tw_trip *t = TW_VEC_PUSH(r->out->mem, r->out->trips);
+        *t = f->trips.items[i];
+        t->name = name(r, t->name);
+    }
+}
+
+static void move_semaphores(struct rewriter *r) {
+    const struct tw_unit *f = r->from;
+    for (uint32_t i = 0; i < f->groups.n; i++) {
+        struct tw_group *g = TW_VEC_PUSH(r->out->mem, r->out->groups);
+        *g = f->groups.items[i];
+        g->chip = (uint16_t)(g->chip + r->how->chip);
+        g->x0 = (uint16_t)(g->x0 + r->how->x);
+        g->x1 = (uint16_t)(g->x1 + r->how->x);
+        g->y0 = (uint16_t)(g->y0 + r->how->y);
+        g->y1 = (uint16_t)(g->y1 + r->how->y);
+    }
+    for (uint32_t i = 0; i < f->semaphores.n; i++) {
+        struct tw_semaphore *s = TW_VEC_PUSH(r->out->mem, r->out->semaphores);
+        *s = f->semaphores.items[i];
+        s->name = name(r, s->name);
+    }
+}
+
+static void move_stages(struct rewriter *r) {
+    const struct tw_unit *f = r->from;
+    for (uint32_t i = 0; i < f->stages.n; i++) {
+        struct tw_stage *s = TW_VEC_PUSH(r->out->mem, r->out->stages);
+        *s = f->stages.items[i];
+        s->site = moved_site(r, s->site);
+        s->origin = name(r, s->origin);
+    }
+    for (uint32_t i = 0; i < f->edges.n; i++) {
+        struct tw_edge *e = TW_VEC_PUSH(r->out->mem, r->out->edges);
+        *e = f->edges.items[i];
+        e->buffer = r->buffer_map[e->buffer];
+    }
+}
+
+/* ---- code ---- */
+
+/* An address at iteration first + i, in terms of i. */
+static void cut_affine(const struct rewriter *r, struct tw_affine *a) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < a->n_terms; i++) {
+        if (a->term[i].var == TW_VAR_INSTANCE) {
+            a->base += a->term[i].step * r->first;
+        }
+        if (a->term[i].var != TW_VAR_INSTANCE || r->count > 1) {
+            a->term[kept++] = a->term[i];
+        }
+    }
+    a->n_terms = kept;
+}
+
+/* A threshold counts the iterations there are: tw_unit_threshold for the whole, made anew for the part. */
+static void cut_threshold(const struct rewriter *r, struct tw_affine *a) {
+    uint64_t count = a->base;
+    struct tw_unit part = {.repeat = r->count};
+    if (r->count != r->from->repeat) {
+        *a = tw_unit_threshold(&part, (uint32_t)count);
+    }
+}
+
+static void map_operand(const struct rewriter *r, struct tw_operand *o) {
+    switch (o->kind) {
+    case 'R':
+    case 'W':
+    case 'M':
+        cut_affine(r, &o->offset);
+        o->id = r->buffer_map[o->id];
+        break;
+    case 'F':
+        o->id = r->buffer_map[o->id];
+        break;
+    case 'T':
+    case 'U':
+        cut_affine(r, &o->instance);
+        cut_affine(r, &o->offset);
+        break;
+    case 'C':
+        o->id = moved_site(r, o->id);
+        break;
+    default: /* tables whose ids stay: semaphores, groups, trips; numbers */
+        break;
+    }
+}
+
+static bool inside(const struct rewriter *r, const struct tw_operand *o) {
+    bool buffer = o->kind == 'R' || o->kind == 'W' || o->kind == 'M' || o->kind == 'F';
+    return buffer ? o->id < r->from->buffers.n : o->kind != 'C' || o->id < r->from->n_sites;
+}
+
+static int rewrite_stream(struct rewriter *r, uint32_t site, uint32_t engine) {
+    uint32_t from = site * TW_ENGINE_COUNT + engine, to = moved_site(r, site) * TW_ENGINE_COUNT + engine;
+    struct tw_op op;
+    for (uint32_t at = 0; at < r->from->code[from].n; at += op.n_words) {
+        bool ok = tw_op_decode(r->from->code[from].items, r->from->code[from].n, at, &op);
+        uint32_t n_words = op.n_words, words[TW_MAX_OP_WORDS];
+        for (uint32_t i = 0; ok && i < op.n_operands; i++) {
+            ok = inside(r, &op.operand[i]);
+            if (ok && op.operand[i].kind == 'A' && op.code == TW_OP_SEM_WAIT) {
+                cut_threshold(r, &op.operand[i].offset);
+            } else if (ok && op.operand[i].kind == 'A') {
+                cut_affine(r, &op.operand[i].offset);
+            } else if (ok) {
+                map_operand(r, &op.operand[i]);
+            }
+        }
+        if (!ok) {
+            return tw_fail(r->err, TW_E_INTERNAL, "section %s stream %u word %u does not decode", r->from->name, from,
+                           at);
+        }
+        uint32_t n = tw_op_encode(&op, words);
+        for (uint32_t i = 0; i < n; i++) {
+            *TW_VEC_PUSH(r->out->mem, r->out->code[to]) = words[i];
+        }
+        op.n_words = n_words;
+    }
+    return 0;
+}
+
+int tw_section_rewrite(const struct tw_unit *section, const struct tw_rewrite *how, struct tw_cmem *mem,
+                       struct tw_strpool *strings, struct tw_unit *out, tw_error *err) {
+    struct rewriter r = {.from = section, .how = how, .out = out, .first = how->first, .err = err};
+    r.count = how->count ? how->count : section->repeat;
+    const char *prefix = how->prefix ? how->prefix : "";
+    tw_unit_init(out, mem, strings, how->target ? how->target : section->target,
+                 tw_cmem_printf(mem, "%s%s", prefix, section->name), section->rows);
+    int rc = check(&r);
+    if (rc) {
+        return rc;
+    }
+    out->repeat = r.count;
+    out->private_bytes = section->private_bytes;
+    out->shared_bytes = section->shared_bytes;
+    out->approx = section->approx;
+    move_buffers(&r);
+    move_tensors(&r);
+    move_semaphores(&r);
+    move_stages(&r);
+    for (uint32_t i = 0; i < section->n_sites * TW_ENGINE_COUNT && rc == 0; i++) {
+        rc = rewrite_stream(&r, i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT);
+    }
+    return rc;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which tensors of the sections are one, and what the program makes of them: shape, type, role, initial value. Equal names are one
+ * tensor. The section that writes it decides its type; a reader narrows on the way in. Among readers only, the wider float wins. Roles
+ * come from use: carried names are State, written and read Activation, written only Output, and what is only read is what it was
+ * declared to be, Input or Param.
+ */
+#ifndef TW_SPATIAL_UNIFY_H
+#define TW_SPATIAL_UNIFY_H
+
+#include "compiler/spatial/compose.h"
+#include "compiler/spatial/uses.h"
+
+/* One tensor of the program. Sections by their number in the composition; TW_NONE: none. */
+struct tw_unified_tensor {
+    struct tw_tensor record;
+    uint32_t value;    /* graph value */
+    uint32_t writer;   /* that writes it first */
+    uint32_t reader;   /* that reads it first */
+    uint32_t decider;  /* whose record it has */
+    uint32_t binder;   /* that binds its initial value */
+    uint32_t from, to; /* phases that touch it */
+    bool carried;
+};
+
+struct tw_unified {
+    TW_VEC(struct tw_unified_tensor) tensors;
+    uint32_t **map;       /* [section][its tensor] */
+    struct tw_use **uses; /* [section][its tensor] */
+};
+
+/* In the arena of the sections. Errors: shape_conflict, dtype_conflict, role_conflict, initial_conflict, not_scheduled, phase_crossing;
+ * INTERNAL (code that does not decode). */
+int tw_unify(const struct tw_composition *c, struct tw_unified *out, tw_error *err);
+
+/* The phase of a section. */
+static inline uint32_t tw_phase_of(const struct tw_composition *c, uint32_t section) {
+    return c->phases ? c->phases[section] : section;
+}
+
+/* Fails with a refusal: REFUSE(err, shape_conflict, "...", ...). */
+enum tw_refusal {
+#define TW_X(name, code, text) TW_REFUSE_##name,
+    TW_REFUSALS(TW_X)
+#undef TW_X
+};
+int tw_refuse(tw_error *err, enum tw_refusal why, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

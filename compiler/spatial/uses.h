@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a section does with each of its tensors and buffers, read from its ops and trips through the op table and from nothing that it
+ * declares.
+ */
+#ifndef TW_SPATIAL_USES_H
+#define TW_SPATIAL_USES_H
+
+#include "compiler/spatial/unit.h"
+
+#include <stdbool.h>
+
+struct tw_use {
+    bool reads, writes;
+    bool converts; /* every read converts from any weight type (the table of a GATHER) */
+};
+
+/* One entry a tensor, in the unit's arena. Errors: INTERNAL (code that does not decode, an id outside its table). */
+int tw_unit_uses(const struct tw_unit *u, struct tw_use **uses, tw_error *err);
+
+/* What a program needs of a target. Bits: by number of the op, by number of the type. */
+struct tw_needs {
+    uint64_t ops;
+    uint32_t dtypes;
+    uint32_t words; /* of semaphores on one site */
+    uint64_t sram_bytes;
+};
+int tw_unit_needs(const struct tw_unit *u, struct tw_needs *needs, tw_error *err);
+
+/* The lowest and the highest id of a loop over a trip; false: it has none. */
+bool tw_unit_loop_ids(const struct tw_unit *u, uint32_t *first, uint32_t *last);
+
+#endif

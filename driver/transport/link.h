@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The driver's end of a link (tilewright/link.h) over a SEQPACKET socket: what the backends share that reach a device by
+ * packets. It sends again what was lost, waits as long as the device gets on, and knows when the device is gone.
+ */
+#ifndef TW_DRIVER_TRANSPORT_LINK_H
+#define TW_DRIVER_TRANSPORT_LINK_H
+
+#include "driver/transport/transport.h"
+#include "tilewright/link.h"
+
+/* Milliseconds without progress after which a device is given up, where the caller names none. */
+#define TW_LINK_DEADLINE_MS 10000u
+
+struct tw_link {
+    struct tw_transport base; /* the backend sets ops */
+    char name[128];           /* "socket:/run/..."; begins every error */
+    int fd;
+    void (*closed)(void *owner); /* or NULL: called when the link has been closed */
+    void *owner;
+    uint32_t deadline_ms, generation;
+    uint32_t sent, answered; /* numbers of the last request and the last answer */
+    struct {
+        uint8_t header[TW_WIRE_HEADER_BYTES];
+        const void *payload;
+        uint32_t bytes;
+    } request[TW_LINK_CREDITS];
+    uint8_t *message; /* the answer that is coming: TW_LINK_MAX_MESSAGE */
+    uint32_t have;
+    bool asked, behind;       /* RESEND was sent; PROGRESS told of an answer that is not here */
+    uint32_t pinged;          /* `sent` at the last PING */
+    uint32_t received, doing; /* by the last PROGRESS */
+    uint64_t beat;
+    uint64_t moved_at, heard_at, pinged_at; /* something got on; a good packet came */
+    uint32_t tick_ms, damaged;
+    bool all_ones;
+    int dead; /* 0, or why: DEVICE_LOST, TIMEOUT */
+    char cause[200];
+    struct tw_link_opened opened;
+    uint8_t packet[TW_LINK_HEADER_BYTES + TW_LINK_CHUNK];
+};
+
+/* Makes a link of a connected socket, which is the link's from then on, and opens the device. Errors: DEVICE_BUSY (names
+ * the holder), DEVICE_LOST, TIMEOUT, VERSION, NOMEM; fd is closed then. */
+int tw_link_open(const char *name, int fd, uint32_t deadline_ms, struct tw_link **out, tw_error *err);
+/* Asks a connected socket for the device's state without opening it; waits at most ms. False: no answer. */
+bool tw_link_query(int fd, int ms, struct tw_link_opened *out);
+
+/* As the vtable has them. */
+int tw_link_submit(struct tw_transport *t, const uint8_t *header, const void *payload, uint32_t payload_bytes,
+                   tw_error *err);
+int tw_link_receive(struct tw_transport *t, uint8_t *header, const void **payload, uint32_t *payload_bytes,
+                    tw_error *err);
+/* Says CLOSE, frees, calls closed(). */
+void tw_link_close(struct tw_transport *t);
+
+#endif

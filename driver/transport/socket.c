@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The transport to an emulator in another process. Selectors: "socket:NAME" for NAME.sock in the well-known folder,
+ * "socket:PATH" for a path with a slash. PATH.use is locked while the device is open: the kernel lets go of it when its
+ * holder dies, and it names the holder even while the device does not answer.
+ */
+#include "firmware/port/socket.h"
+#include "driver/transport/link.h"
+#include "firmware/port/lock.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define QUERY_MS 500
+
+static int connect_path(const char *path) {
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+    int bytes = 1 << 20;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd >= 0) {
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    }
+    if (fd >= 0 && connect(fd, (const struct sockaddr *)&a, sizeof a)) {
+        int e = errno;
+        close(fd);
+        errno = e;
+        fd = -1;
+    }
+    return fd;
+}
+
+/* ---- discovery ---- */
+
+static void set_state(struct tw_transport_info *info, const char *state, const char *detail) {
+    snprintf(info->state, sizeof info->state, "%s", state);
+    snprintf(info->detail, sizeof info->detail, "%s", detail);
+}
+
+static void ask_state(struct tw_transport_info *info, const char *path) {
+    struct tw_link_opened o;
+    int fd = connect_path(path);
+    if (fd < 0) {
+        int e = errno;
+        set_state(info,
+                  e == ECONNREFUSED ? "gone"
+                  : e == EACCES     ? "no permission"
+                                    : "unusable",
+                  e == ECONNREFUSED ? "nobody serves it any more; tilewright emulate does" : strerror(e));
+        return;
+    }
+    if (!tw_link_query(fd, QUERY_MS, &o)) {
+        set_state(info, "silent", "its process does not answer");
+    } else {
+        memcpy(info->target, o.target, sizeof info->target);
+        snprintf(info->state, sizeof info->state, "%s", o.status == TW_E_DEVICE_BUSY ? "busy" : "ready");
+        int n = snprintf(info->detail, sizeof info->detail, "%s in another process%s%s", o.device,
+                         o.faults[0] ? ", with fault plan " : "", o.faults);
+        if (o.status == TW_E_DEVICE_BUSY) {
+            snprintf(info->detail + n, sizeof info->detail - (size_t)n, "; process %u (%s) has it", o.holder_pid,
+                     o.holder);
+        }
+    }
+    close(fd);
+}
+
+/* NAME.sock */
+static bool socket_name(const char *file, char name[64]) {
+    size_t n = strlen(file);
+    if (n < 6 || n - 5 >= 64 || strcmp(file + n - 5, ".sock") != 0) {
+        return false;
+    }
+    memcpy(name, file, n - 5);
+    name[n - 5] = 0;
+    return true;
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b) {
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static void discover(bool (*found)(void *ctx, const struct tw_transport_info *info), void *ctx) {
+    char folder[96], name[64], path[108];
+    struct dirent **entry = NULL;
+    tw_socket_folder(folder);
+    int n = scandir(folder, &entry, NULL, by_name);
+    bool more = true;
+    for (int i = 0; i < n; i++) {
+        if (more && socket_name(entry[i]->d_name, name) && tw_socket_path(name, path, NULL) == 0) {
+            struct tw_transport_info info = {.selector = ""};
+            snprintf(info.selector, sizeof info.selector, "socket:%s", name);
+            ask_state(&info, path);
+            more = found(ctx, &info);
+        }
+        free(entry[i]);
+    }
+    free(entry);
+}
+
+/* ---- opening ---- */
+
+struct use {
+    int lock; /* -1: none */
+    char path[116];
+};
+
+static void end_use(void *owner) {
+    struct use *u = owner;
+    tw_lock_release(u->path, u->lock);
+    free(u);
+}
+
+/* Where no lock file can be made (a folder of another user), the device alone decides. */
+static int begin_use(const char *name, const char *path, struct use **out, tw_error *err) {
+    struct use *u = calloc(1, sizeof *u);
+    if (!u) {
+        return tw_fail(err, TW_E_NOMEM, "device %s: out of memory", name);
+    }
+    char what[140];
+    tw_error e = {0};
+    u->lock = -1;
+    snprintf(u->path, sizeof u->path, "%s.use", path);
+    snprintf(what, sizeof what, "device %s", name);
+    if (tw_lock_take(u->path, what, &u->lock, &e) == TW_E_DEVICE_BUSY) {
+        free(u);
+        return tw_fail(err, TW_E_DEVICE_BUSY, "%s", e.message);
+    }
+    *out = u;
+    return 0;
+}
+
+static int refuse(const char *name, const char *path, int e, tw_error *err) {
+    const char *why = e == ENOENT ? "there is no such socket" : e == ECONNREFUSED ? "nobody serves it" : strerror(e);
+    return tw_fail(err, TW_E_NO_DEVICE, "device %s: %s: %s; start one with: tilewright emulate --listen %s", name, path,
+                   why, path);
+}
+
+static int connect_and_open(const char *name, const char *path, uint32_t deadline_ms, struct tw_link **out,
+                            tw_error *err) {
+    struct use *use = NULL;
+    int fd = connect_path(path); /* first: a lock file beside no socket would be litter */
+    if (fd < 0) {
+        return refuse(name, path, errno, err);
+    }
+    int code = begin_use(name, path, &use, err);
+    if (code) {
+        close(fd);
+        return code;
+    }
+    code = tw_link_open(name, fd, deadline_ms, out, err);
+    if (code) {
+        end_use(use);
+        return code;
+    }
+    (*out)->closed = end_use;
+    (*out)->owner = use;
+    return 0;
+}
+
+static int open_socket(const char *rest, const struct tw_transport_options *options, struct tw_transport **out,
+                       tw_error *err) {
+    char name[128], path[108];
+    struct tw_link *link;
+    if (!*rest) {
+        return tw_fail(err, TW_E_NO_DEVICE, "device socket: which one? socket:NAME or socket:PATH");
+    }
+    if (tw_socket_path(rest, path, err)) {
+        return TW_E_NO_DEVICE;
+    }
+    snprintf(name, sizeof name, "socket:%s", rest);
+    int code = connect_and_open(name, path, options->deadline_ms, &link, err);
+    if (code) {
+        return code;
+    }
+    link->base.ops = &tw_transport_socket;
+    *out = &link->base;
+    return 0;
+}
+
+const struct tw_transport_ops tw_transport_socket = {
+    .name = "socket",
+    .discover = discover,
+    .open = open_socket,
+    .submit = tw_link_submit,
+    .receive = tw_link_receive,
+    .close = tw_link_close,
+};

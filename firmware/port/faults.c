@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fault plans: a table of chances for what hits single packets, and a trigger for what happens once.
+ */
+#include "firmware/port/faults.h"
+
+#include <stdio.h>
+
+enum plan {
+#define TW_X(name, text) PLAN_##name,
+    TW_FAULT_PLANS(TW_X)
+#undef TW_X
+};
+
+static const struct {
+    const char *name, *text;
+} plans[] = {
+#define TW_X(name, text) {#name, text},
+    TW_FAULT_PLANS(TW_X)
+#undef TW_X
+};
+#define N_PLANS (sizeof plans / sizeof plans[0])
+
+/* splitmix64 */
+static uint64_t draw(struct tw_faults *f) {
+    uint64_t z = f->random += 0x9E3779B97F4A7C15u;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+}
+
+static bool one_in(struct tw_faults *f, uint32_t n) {
+    return n && draw(f) % n == 0;
+}
+
+int tw_faults_init(struct tw_faults *f, const char *name, uint64_t seed, tw_error *err) {
+    memset(f, 0, sizeof *f);
+    f->plan = -1;
+    f->random = seed;
+    for (size_t i = 0; i < N_PLANS; i++) {
+        f->plan = name && strcmp(name, plans[i].name) == 0 ? (int)i : f->plan;
+    }
+    if (f->plan < 0 && name && *name) {
+        char known[200] = "";
+        for (size_t i = 0, at = 0; i < N_PLANS; i++) {
+            at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", plans[i].name);
+        }
+        return tw_fail(err, TW_E_USAGE, "fault plan '%.40s': there are %s", name, known);
+    }
+    /* Behind the open and HELLO, so that the fault hits work. */
+    f->trigger = 6 + (uint32_t)(draw(f) % 12);
+    pthread_mutex_init(&f->lock, NULL);
+    return 0;
+}
+
+void tw_faults_finish(struct tw_faults *f) {
+    pthread_mutex_destroy(&f->lock);
+}
+
+const char *tw_faults_name(const struct tw_faults *f) {
+    return f->plan < 0 ? "" : plans[f->plan].name;
+}
+
+const char *tw_faults_list(unsigned i, const char **text) {
+    *text = i < N_PLANS ? plans[i].text : NULL;
+    return i < N_PLANS ? plans[i].name : NULL;
+}
+
+void tw_faults_new_host(struct tw_faults *f) {
+    pthread_mutex_lock(&f->lock);
+    f->over = f->fired;
+    pthread_mutex_unlock(&f->lock);
+}
+
+/* True from the trigger on, until the next host comes. */
+static bool triggered(struct tw_faults *f, uint32_t count) {
+    if (f->over || count < f->trigger) {
+        return false;
+    }
+    f->fired = true;
+    return true;
+}
+
+struct chances {
+    uint32_t drop, delay, duplicate, truncate, corrupt; /* one in so many; 0: never */
+};
+
+static struct chances chances_of(int plan) {
+    switch (plan) {
+    case PLAN_drop:
+        return (struct chances){.drop = 8};
+    case PLAN_delay:
+        return (struct chances){.delay = 4};
+    case PLAN_duplicate:
+        return (struct chances){.duplicate = 4};
+    case PLAN_truncate:
+        return (struct chances){.truncate = 8};
+    case PLAN_corrupt:
+        return (struct chances){.corrupt = 8};
+    case PLAN_mess:
+        return (struct chances){16, 16, 16, 16, 16};
+    default:
+        return (struct chances){0};
+    }
+}
+
+static void damage(struct tw_faults *f, const struct chances *c, uint8_t *bytes, size_t *n) {
+    if (one_in(f, c->truncate) && *n > 1) {
+        *n = 1 + (size_t)(draw(f) % (*n - 1));
+    }
+    if (one_in(f, c->corrupt)) {
+        uint64_t bit = draw(f) % (*n * 8);
+        bytes[bit / 8] = (uint8_t)(bytes[bit / 8] ^ 1u << bit % 8);
+    }
+}
+
+struct tw_faults_packet tw_faults_pass(struct tw_faults *f, uint8_t *bytes, size_t *n) {
+    struct tw_faults_packet v = {.copies = 1};
+    struct chances c = chances_of(f->plan);
+    pthread_mutex_lock(&f->lock);
+    f->packets++;
+    if (f->plan == PLAN_ones && triggered(f, f->packets)) {
+        memset(bytes, 0xFF, *n);
+    } else if (f->plan == PLAN_silent && triggered(f, f->packets)) {
+        v.copies = 0;
+    } else if (f->plan == PLAN_vanish && triggered(f, f->packets)) {
+        v.vanish = true;
+    }
+    v.copies = one_in(f, c.drop) ? 0 : one_in(f, c.duplicate) ? 2 : v.copies;
+    v.late_ms = one_in(f, c.delay) ? 1 + (uint32_t)(draw(f) % 20) : 0;
+    damage(f, &c, bytes, n);
+    pthread_mutex_unlock(&f->lock);
+    return v;
+}
+
+struct tw_faults_request tw_faults_handle(struct tw_faults *f, unsigned opcode) {
+    struct tw_faults_request v = {0};
+    pthread_mutex_lock(&f->lock);
+    f->requests++;
+    if (f->plan == PLAN_stall) {
+        v.wait_ms = one_in(f, 8) ? 150 : 0;
+    } else if (f->plan == PLAN_slow) {
+        v.wait_ms = 30;
+        v.moving = true;
+    } else if (f->plan == PLAN_freeze) {
+        v.freeze = triggered(f, f->requests);
+    } else if (f->plan == PLAN_version && opcode == TW_WIRE_HELLO) {
+        v.wrong_version = triggered(f, f->trigger);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return v;
+}

@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The device's end of a link. Requests are put together in slots, one a credit; the executing thread takes them in
+ * order and keeps each answer in a slot until the host is known to have it. When a host goes, what it left undone is
+ * dropped and the device is cleaned (after CLOSE) or reset (after anything else) before the next one is let in.
+ */
+#include "firmware/port/served.h"
+
+#include "firmware/port/lock.h"
+#include "firmware/port/packet.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+struct slot {
+    uint8_t *bytes; /* TW_LINK_MAX_MESSAGE; the payload is 8-byte aligned */
+    uint32_t n;
+};
+
+enum after { AFTER_NOTHING, AFTER_CLOSE, AFTER_DEATH };
+
+struct tw_served {
+    struct tw_emu *emu;
+    struct tw_faults *faults;
+    int news;
+    uint8_t in[TW_PACKET_BYTES]; /* of the caller's thread */
+
+    pthread_mutex_t lock; /* of everything below */
+    pthread_cond_t work, still;
+    pthread_t executor;
+    bool started, quit, sending;
+    int fd; /* the host, or -1 */
+    uint32_t generation, pid;
+    char command[32];
+    bool opened, was_dirty; /* opened: OPENED was sent */
+    bool said_close;
+    enum after after; /* what the executor has to do before a host is let in */
+    uint32_t received, executed, acked;
+    uint32_t have;      /* bytes of request received + 1 */
+    bool asked;         /* RESEND was sent for what is missing; not again until something came */
+    uint32_t executing; /* opcode, 0: none */
+    struct slot request[TW_LINK_CREDITS], answer[TW_LINK_CREDITS];
+    _Atomic uint64_t beat;
+};
+
+static struct slot *slot_of(struct slot *slots, uint32_t sequence) {
+    return &slots[sequence % TW_LINK_CREDITS];
+}
+
+static void sleep_ms(uint32_t ms) {
+    struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
+    nanosleep(&t, NULL);
+}
+
+/* ---- sending ---- */
+
+static bool send_whole(int fd, const uint8_t *bytes, size_t n, bool wait) {
+    for (;;) {
+        enum tw_packet_result r = tw_packet_send(fd, bytes, n);
+        if (r != TW_PACKET_AGAIN || !wait) {
+            return r != TW_PACKET_GONE; /* what finds no room is lost, and asked for again */
+        }
+        tw_packet_wait(fd, true, 200); /* the other thread shuts the socket down if the host has to go */
+    }
+}
+
+static bool send_built(struct tw_served *s, int fd, uint8_t *bytes, size_t n, bool wait) {
+    struct tw_faults_packet v = tw_faults_pass(s->faults, bytes, &n);
+    if (v.late_ms) {
+        sleep_ms(v.late_ms);
+    }
+    for (uint32_t i = 0; i < v.copies; i++) {
+        if (!send_whole(fd, bytes, n, wait)) {
+            return false;
+        }
+    }
+    return !v.vanish;
+}
+
+bool tw_served_send(struct tw_served *s, int fd, struct tw_link_header *h, const void *payload, uint32_t bytes) {
+    uint8_t packet[TW_LINK_HEADER_BYTES + sizeof(struct tw_link_opened)];
+    const struct tw_packet_data data = {NULL, payload, bytes};
+    return send_built(s, fd, packet, tw_packet_build(h, &data, packet), false);
+}
+
+/* One message's packets from a kept answer, from h->offset on. */
+static bool send_answer(struct tw_served *s, int fd, struct tw_link_header *h, const struct slot *a, bool wait) {
+    uint8_t packet[TW_PACKET_BYTES];
+    const struct tw_packet_data data = {a->bytes, a->bytes + TW_WIRE_HEADER_BYTES, a->n - TW_WIRE_HEADER_BYTES};
+    bool there = true;
+    for (; there && h->offset < a->n; h->offset += h->length) {
+        there = send_built(s, fd, packet, tw_packet_build(h, &data, packet), wait);
+    }
+    return there;
+}
+
+/* ---- the executing thread ---- */
+
+static void settle(struct tw_served *s) {
+    enum after after = s->after;
+    pthread_mutex_unlock(&s->lock);
+    struct tw_server *server = tw_emu_server(s->emu);
+    if (after == AFTER_CLOSE) {
+        tw_server_release(server);
+    } else {
+        tw_server_reset(server);
+    }
+    tw_server_cancel(server, false);
+    pthread_mutex_lock(&s->lock);
+    s->after = AFTER_NOTHING;
+}
+
+/* Waits as a fault plan wants; a frozen request ends when its host has gone. */
+static void obey(struct tw_served *s, const struct tw_faults_request *v) {
+    for (uint32_t ms = 0; ms < v->wait_ms; ms += 10) {
+        sleep_ms(10);
+        if (v->moving) {
+            atomic_fetch_add_explicit(&s->beat, 1, memory_order_relaxed);
+        }
+    }
+    pthread_mutex_lock(&s->lock);
+    while (v->freeze && !s->quit && s->after == AFTER_NOTHING) {
+        pthread_cond_wait(&s->work, &s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void lie_about_version(struct slot *a) {
+    struct tw_wire_identity id;
+    if (a->n == TW_WIRE_HEADER_BYTES + sizeof id) {
+        memcpy(&id, a->bytes + TW_WIRE_HEADER_BYTES, sizeof id);
+        id.protocol_min = id.protocol_max = 99;
+        memcpy(a->bytes + TW_WIRE_HEADER_BYTES, &id, sizeof id);
+    }
+}
+
+/* Without the lock: slots of this number are the executor's until it has counted it. */
+static void execute(struct tw_served *s, const struct slot *request, struct slot *answer) {
+    struct tw_server_answer out;
+    struct tw_faults_request v = tw_faults_handle(s->faults, request->bytes[5]);
+    obey(s, &v);
+    tw_emu_handle(s->emu, request->bytes, request->bytes + TW_WIRE_HEADER_BYTES, request->n - TW_WIRE_HEADER_BYTES,
+                  &out);
+    memcpy(answer->bytes, out.header, TW_WIRE_HEADER_BYTES);
+    if (out.length) {
+        memcpy(answer->bytes + TW_WIRE_HEADER_BYTES, out.payload, out.length);
+    }
+    answer->n = TW_WIRE_HEADER_BYTES + out.length;
+    if (v.wrong_version) {
+        lie_about_version(answer);
+    }
+}
+
+static void execute_next(struct tw_served *s) {
+    uint32_t number = s->executed + 1, generation = s->generation;
+    const struct slot *request = slot_of(s->request, number);
+    struct slot *answer = slot_of(s->answer, number);
+    s->executing = request->bytes[5] ? request->bytes[5] : 1u;
+    pthread_mutex_unlock(&s->lock);
+    execute(s, request, answer);
+    atomic_fetch_add_explicit(&s->beat, 1, memory_order_relaxed);
+    pthread_mutex_lock(&s->lock);
+    s->executing = 0;
+    if (s->generation != generation || s->after != AFTER_NOTHING || s->fd < 0) {
+        return; /* nobody waits for it any more */
+    }
+    s->executed = number;
+    struct tw_link_header h = {.kind = TW_LINK_DATA, .generation = generation, .sequence = number, .ack = s->received};
+    int fd = s->fd;
+    s->sending = true;
+    pthread_mutex_unlock(&s->lock);
+    bool there = send_answer(s, fd, &h, answer, true);
+    pthread_mutex_lock(&s->lock);
+    s->sending = false;
+    if (!there) {
+        shutdown(fd, SHUT_RDWR); /* the other thread sees it and lets the host go */
+    }
+    pthread_cond_broadcast(&s->still);
+}
+
+static void tell_news(const struct tw_served *s) {
+    uint64_t one = 1;
+    while (write(s->news, &one, sizeof one) < 0 && errno == EINTR) {
+    }
+}
+
+static void *run_executor(void *arg) {
+    struct tw_served *s = arg;
+    pthread_mutex_lock(&s->lock);
+    while (!s->quit) {
+        if (s->after != AFTER_NOTHING) {
+            settle(s);
+            tell_news(s);
+        } else if (s->executed != s->received) {
+            execute_next(s);
+        } else {
+            pthread_cond_wait(&s->work, &s->lock);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- life ---- */
+
+static int make_slots(struct tw_served *s) {
+    for (uint32_t i = 0; i < TW_LINK_CREDITS; i++) {
+        s->request[i].bytes = malloc(TW_LINK_MAX_MESSAGE); /* touched where it is used */
+        s->answer[i].bytes = malloc(TW_LINK_MAX_MESSAGE);
+        if (!s->request[i].bytes || !s->answer[i].bytes) {
+            return TW_E_NOMEM;
+        }
+    }
+    return 0;
+}
+
+static void free_all(struct tw_served *s) {
+    for (uint32_t i = 0; i < TW_LINK_CREDITS; i++) {
+        free(s->request[i].bytes);
+        free(s->answer[i].bytes);
+    }
+    if (s->news >= 0) {
+        close(s->news);
+    }
+    pthread_cond_destroy(&s->work);
+    pthread_cond_destroy(&s->still);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+int tw_served_create(struct tw_emu *emu, struct tw_faults *faults, struct tw_served **out, tw_error *err) {
+    struct tw_served *s = calloc(1, sizeof *s);
+    if (!s) {
+        return tw_fail(err, TW_E_NOMEM, "emulator: no memory for its link");
+    }
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->work, NULL);
+    pthread_cond_init(&s->still, NULL);
+    s->faults = faults;
+    s->fd = -1;
+    s->news = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (make_slots(s)) {
+        free_all(s);
+        return tw_fail(err, TW_E_NOMEM, "emulator: no memory for its link");
+    }
+    s->emu = emu;
+    if (s->news < 0 || pthread_create(&s->executor, NULL, run_executor, s)) {
+        free_all(s);
+        return tw_fail(err, TW_E_INTERNAL, "emulator: no thread or descriptor for its link");
+    }
+    *out = s;
+    return 0;
+}
+
+/* Lets the host go; with the lock. */
+static void detach(struct tw_served *s, enum after after) {
+    if (s->fd < 0) {
+        return;
+    }
+    int fd = s->fd;
+    shutdown(fd, SHUT_RDWR);
+    while (s->sending) {
+        pthread_cond_wait(&s->still, &s->lock);
+    }
+    close(fd);
+    s->fd = -1;
+    s->after = after;
+    s->was_dirty = after == AFTER_DEATH;
+    s->received = s->executed = s->acked = s->have = 0;
+    tw_server_cancel(tw_emu_server(s->emu), true);
+    pthread_cond_broadcast(&s->work);
+}
+
+void tw_served_destroy(struct tw_served *s) {
+    if (!s) {
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    detach(s, AFTER_DEATH);
+    s->quit = true;
+    pthread_cond_broadcast(&s->work);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->executor, NULL);
+    tw_emu_destroy(s->emu);
+    free_all(s);
+}
+
+/* ---- the caller's thread ---- */
+
+int tw_served_news_fd(const struct tw_served *s) {
+    return s->news;
+}
+
+int tw_served_host_fd(const struct tw_served *s) {
+    return s->fd; /* only the caller's thread changes it */
+}
+
+static void describe(struct tw_served *s, struct tw_link_opened *out) {
+    const struct tw_server_port *port = &tw_emu_server(s->emu)->port;
+    memset(out, 0, sizeof *out);
+    out->credits = TW_LINK_CREDITS;
+    out->max_payload = TW_LINK_MAX_PAYLOAD;
+    memcpy(out->target, port->target, sizeof out->target);
+    memcpy(out->device, port->device, sizeof out->device);
+    memcpy(out->faults, tw_faults_name(s->faults), strlen(tw_faults_name(s->faults)));
+}
+
+void tw_served_describe(struct tw_served *s, struct tw_link_opened *out) {
+    pthread_mutex_lock(&s->lock);
+    describe(s, out);
+    if (s->fd >= 0) {
+        out->status = TW_E_DEVICE_BUSY;
+        out->holder_pid = s->pid;
+        memcpy(out->holder, s->command, sizeof out->holder);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static bool send_opened(struct tw_served *s) {
+    struct tw_link_opened o;
+    describe(s, &o);
+    o.generation = s->generation;
+    o.was_dirty = s->was_dirty;
+    struct tw_link_header h = {.kind = TW_LINK_OPENED, .generation = s->generation};
+    s->opened = true;
+    return tw_served_send(s, s->fd, &h, &o, sizeof o);
+}
+
+bool tw_served_attach(struct tw_served *s, int fd, uint32_t pid, const char *command) {
+    pthread_mutex_lock(&s->lock);
+    bool free_now = s->fd < 0;
+    if (free_now) {
+        tw_faults_new_host(s->faults);
+        s->fd = fd;
+        s->pid = pid;
+        s->generation++;
+        s->opened = s->said_close = s->asked = false;
+        memset(s->command, 0, sizeof s->command);
+        memcpy(s->command, command, strnlen(command, sizeof s->command - 1));
+        if (s->after == AFTER_NOTHING && !s->executing && !send_opened(s)) {
+            detach(s, AFTER_DEATH);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return free_now;
+}
+
+void tw_served_news(struct tw_served *s) {
+    uint64_t n;
+    if (read(s->news, &n, sizeof n) < 0) {
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    if (s->fd >= 0 && !s->opened && s->after == AFTER_NOTHING && !send_opened(s)) {
+        detach(s, AFTER_DEATH);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- packets from the host; with the lock; false: the host has to go ---- */
+
+static bool ask_again(struct tw_served *s) {
+    if (s->asked) {
+        return true;
+    }
+    s->asked = true;
+    struct tw_link_resend r = {.offset = s->have};
+    struct tw_link_header h = {.kind = TW_LINK_RESEND, .generation = s->generation, .sequence = s->received + 1};
+    return tw_served_send(s, s->fd, &h, &r, sizeof r);
+}
+
+static bool take_data(struct tw_served *s, const struct tw_link_header *h, const uint8_t *bytes) {
+    if (h->sequence <= s->received || (h->sequence == s->received + 1 && h->offset < s->have)) {
+        return true; /* a repetition */
+    }
+    if (h->sequence != s->received + 1 || h->offset != s->have || h->total < TW_WIRE_HEADER_BYTES) {
+        return ask_again(s);
+    }
+    if (h->sequence - s->executed > TW_LINK_CREDITS) {
+        return true; /* a host that ignores its credits */
+    }
+    struct slot *r = slot_of(s->request, h->sequence);
+    memcpy(r->bytes + h->offset, bytes, h->length);
+    s->have += h->length;
+    s->asked = false;
+    if (s->have == h->total) {
+        r->n = h->total;
+        s->have = 0;
+        s->received++;
+        pthread_cond_broadcast(&s->work);
+    }
+    return true;
+}
+
+/* The kept answers from byte `offset` of number `from` on. */
+static bool send_again(struct tw_served *s, uint32_t from, uint32_t offset) {
+    bool there = true;
+    for (uint32_t n = from; there && n > s->acked && n <= s->executed; n++) {
+        struct tw_link_header h = {.kind = TW_LINK_DATA,
+                                   .generation = s->generation,
+                                   .sequence = n,
+                                   .ack = s->received,
+                                   .offset = n == from ? offset : 0};
+        there = send_answer(s, s->fd, &h, slot_of(s->answer, n), false);
+    }
+    return there;
+}
+
+static bool send_progress(struct tw_served *s) {
+    struct tw_link_progress p = {.received = s->received,
+                                 .answered = s->executed,
+                                 .executing = s->executing,
+                                 .beat = atomic_load_explicit(&s->beat, memory_order_relaxed) +
+                                         tw_server_beat(tw_emu_server(s->emu))};
+    struct tw_link_header h = {.kind = TW_LINK_PROGRESS, .generation = s->generation, .ack = s->received};
+    return tw_served_send(s, s->fd, &h, &p, sizeof p);
+}
+
+static bool handle(struct tw_served *s, uint8_t *bytes, size_t n) {
+    struct tw_link_header h;
+    struct tw_link_resend again = {0};
+    if (!tw_packet_good(bytes, n, &h)) {
+        return !s->opened || ask_again(s);
+    }
+    if (h.kind == TW_LINK_OPEN) {
+        return !s->opened || send_opened(s); /* it did not hear the first answer */
+    }
+    if (h.kind == TW_LINK_PING && !s->opened) {
+        return send_progress(s);
+    }
+    if (h.generation != s->generation || !s->opened) {
+        return true; /* a stray */
+    }
+    s->acked = h.ack > s->acked && h.ack <= s->executed ? h.ack : s->acked;
+    switch (h.kind) {
+    case TW_LINK_DATA:
+        return take_data(s, &h, bytes + TW_LINK_HEADER_BYTES);
+    case TW_LINK_RESEND:
+        memcpy(&again, bytes + TW_LINK_HEADER_BYTES, h.length == sizeof again ? sizeof again : 0);
+        return send_again(s, h.sequence, again.offset);
+    case TW_LINK_PING:
+        s->asked = false; /* whatever was asked for may have been lost */
+        return send_progress(s);
+    case TW_LINK_CLOSE:
+        s->said_close = true;
+        return false;
+    default:
+        return true;
+    }
+}
+
+/* A packet through the faults. */
+static bool pass_in(struct tw_served *s, size_t n) {
+    struct tw_faults_packet v = tw_faults_pass(s->faults, s->in, &n);
+    if (v.late_ms) {
+        sleep_ms(v.late_ms);
+    }
+    bool there = !v.vanish;
+    for (uint32_t i = 0; there && i < v.copies; i++) {
+        there = handle(s, s->in, n);
+    }
+    return there;
+}
+
+void tw_served_take(struct tw_served *s) {
+    pthread_mutex_lock(&s->lock);
+    bool there = s->fd >= 0;
+    /* A few packets at a time, so that other descriptors get their turn. */
+    for (int i = 0; there && i < 16; i++) {
+        size_t n;
+        enum tw_packet_result r = tw_packet_take(s->fd, s->in, &n);
+        if (r == TW_PACKET_AGAIN) {
+            break;
+        }
+        there = r == TW_PACKET_OK && pass_in(s, n);
+    }
+    if (!there) {
+        detach(s, s->said_close ? AFTER_CLOSE : AFTER_DEATH);
+    }
+    pthread_mutex_unlock(&s->lock);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The device's end of a link (tilewright/link.h): one emulator, one host at a time. A thread of its own executes
+ * requests, so that the caller's thread can take packets, tell progress and notice a dead host meanwhile.
+ */
+#ifndef TW_FIRMWARE_PORT_SERVED_H
+#define TW_FIRMWARE_PORT_SERVED_H
+
+#include "firmware/port/emu.h"
+#include "firmware/port/faults.h"
+#include "tilewright/link.h"
+
+struct tw_served; /* opaque */
+
+/* Takes the emulator, and `faults` for as long as it lives. Errors: NOMEM, INTERNAL (no thread or descriptor). On
+ * failure the emulator stays the caller's. */
+int tw_served_create(struct tw_emu *emu, struct tw_faults *faults, struct tw_served **out, tw_error *err);
+/* Drops the host, ends the thread, destroys the emulator. NULL is legal. */
+void tw_served_destroy(struct tw_served *s);
+
+/* The descriptor to wait on for the executing thread's news; then call tw_served_news. */
+int tw_served_news_fd(const struct tw_served *s);
+void tw_served_news(struct tw_served *s);
+
+/* The host's connection, or -1. Wait on it, then call tw_served_take, which may end the connection. */
+int tw_served_host_fd(const struct tw_served *s);
+void tw_served_take(struct tw_served *s);
+
+/* Makes a connection that has asked for the device its host. False if there is one already. Takes fd if true. */
+bool tw_served_attach(struct tw_served *s, int fd, uint32_t pid, const char *command);
+/* What a query or a refused host is told. status: DEVICE_BUSY if there is a host. */
+void tw_served_describe(struct tw_served *s, struct tw_link_opened *out);
+
+/* Sends one packet through the faults. False: the connection is to be closed. */
+bool tw_served_send(struct tw_served *s, int fd, struct tw_link_header *h, const void *payload, uint32_t bytes);
+
+#endif

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The listening side: a poll loop over the socket, those who have connected and not said what they want, the host, and
+ * the executing thread's news.
+ */
+#include "firmware/port/socket.h"
+
+#include "firmware/port/lock.h"
+#include "firmware/port/packet.h"
+#include "firmware/port/served.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define GUESTS 16u
+#define GUEST_MS 2000u /* a connection that wants nothing is closed after this */
+
+/* A connection that is not (or not yet) the host's. */
+struct guest {
+    int fd; /* -1: none */
+    bool answered;
+    uint64_t since;
+};
+
+struct tw_socket {
+    struct tw_served *served;
+    struct tw_faults faults;
+    int listener, lock, wake;
+    char path[108], lock_path[116];
+    struct guest guest[GUESTS];
+    _Atomic bool stop;
+    uint8_t packet[TW_PACKET_BYTES];
+};
+
+/* ---- names ---- */
+
+void tw_socket_folder(char path[96]) {
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    unsigned uid = (unsigned)getuid();
+    if (runtime && *runtime && strlen(runtime) < 80) {
+        snprintf(path, 96, "%s/tilewright", runtime);
+        return;
+    }
+    snprintf(path, 96, "/run/user/%u", uid);
+    bool there = access(path, W_OK) == 0;
+    snprintf(path, 96, there ? "/run/user/%u/tilewright" : "/tmp/tilewright-%u", uid);
+}
+
+int tw_socket_path(const char *name, char path[108], tw_error *err) {
+    char folder[96];
+    tw_socket_folder(folder);
+    bool plain = strchr(name, '/') == NULL;
+    int n = plain ? snprintf(path, 108, "%s/%s.sock", folder, name) : snprintf(path, 108, "%s", name);
+    return n < 108
+               ? 0
+               : tw_fail(err, TW_E_USAGE, "socket %.120s: the path has %d bytes, at most 107 are possible", name, n);
+}
+
+/* ---- making ---- */
+
+/* The parent folder of a well-known socket is made on demand, for this user alone. */
+static void make_folder(const char *path) {
+    char folder[96];
+    tw_socket_folder(folder);
+    size_t n = strlen(folder);
+    if (strncmp(path, folder, n) == 0 && path[n] == '/') {
+        mkdir(folder, 0700);
+    }
+}
+
+static int bind_path(struct tw_socket *s, tw_error *err) {
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    struct stat st;
+    memcpy(a.sun_path, s->path, strlen(s->path) + 1);
+    if (lstat(s->path, &st) == 0) {
+        if (!S_ISSOCK(st.st_mode)) {
+            return tw_fail(err, TW_E_IO, "%s: there is something else than a socket; choose another path", s->path);
+        }
+        unlink(s->path); /* we hold the lock, so nobody serves it */
+    }
+    s->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (s->listener < 0 || bind(s->listener, (const struct sockaddr *)&a, sizeof a) || listen(s->listener, 16)) {
+        return tw_fail(err, TW_E_IO, "%s: the socket cannot be made: %s", s->path, strerror(errno));
+    }
+    return 0;
+}
+
+static int open_path(struct tw_socket *s, const char *path, tw_error *err) {
+    int code = tw_socket_path(path, s->path, err);
+    if (code) {
+        return code;
+    }
+    char what[140];
+    make_folder(s->path);
+    snprintf(s->lock_path, sizeof s->lock_path, "%s.lock", s->path);
+    snprintf(what, sizeof what, "socket %s", s->path);
+    code = tw_lock_take(s->lock_path, what, &s->lock, err);
+    return code ? code : bind_path(s, err);
+}
+
+static int make_device(struct tw_socket *s, const struct tw_socket_options *o, tw_error *err) {
+    struct tw_emu_options e = o->emu;
+    e.max_payload = TW_LINK_MAX_PAYLOAD;
+    struct tw_emu *emu;
+    int code = tw_emu_create(&e, &emu, err);
+    if (code) {
+        return code;
+    }
+    code = tw_served_create(emu, &s->faults, &s->served, err);
+    if (code) {
+        tw_emu_destroy(emu);
+    }
+    return code;
+}
+
+int tw_socket_create(const struct tw_socket_options *o, struct tw_socket **out, tw_error *err) {
+    struct tw_socket *s = calloc(1, sizeof *s);
+    if (!s) {
+        return tw_fail(err, TW_E_NOMEM, "emulator: no memory for its socket");
+    }
+    s->listener = s->lock = -1;
+    for (uint32_t i = 0; i < GUESTS; i++) {
+        s->guest[i].fd = -1;
+    }
+    int code = tw_faults_init(&s->faults, o->faults, o->seed, err);
+    if (code) {
+        free(s);
+        return code;
+    }
+    s->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    code = s->wake < 0 ? tw_fail(err, TW_E_IO, "emulator: no descriptor: %s", strerror(errno)) : 0;
+    code = code || !o->path ? code : open_path(s, o->path, err);
+    code = code ? code : make_device(s, o, err);
+    if (code) {
+        tw_socket_destroy(s);
+        return code;
+    }
+    *out = s;
+    return 0;
+}
+
+void tw_socket_destroy(struct tw_socket *s) {
+    if (!s) {
+        return;
+    }
+    if (s->listener >= 0) {
+        close(s->listener);
+        unlink(s->path);
+    }
+    for (uint32_t i = 0; i < GUESTS; i++) {
+        if (s->guest[i].fd >= 0) {
+            close(s->guest[i].fd);
+        }
+    }
+    tw_served_destroy(s->served);
+    tw_faults_finish(&s->faults);
+    if (s->wake >= 0) {
+        close(s->wake);
+    }
+    tw_lock_release(s->lock_path, s->lock);
+    free(s);
+}
+
+/* ---- guests ---- */
+
+static void dismiss(struct guest *g) {
+    close(g->fd);
+    g->fd = -1;
+}
+
+/* Room for packets in flight; what the system allows. */
+static void enlarge(int fd) {
+    int bytes = 1 << 20;
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+}
+
+/* The place of the guest that has waited longest, where all are taken. */
+static struct guest *place(struct tw_socket *s) {
+    struct guest *oldest = &s->guest[0];
+    for (uint32_t i = 0; i < GUESTS; i++) {
+        if (s->guest[i].fd < 0) {
+            return &s->guest[i];
+        }
+        oldest = s->guest[i].since < oldest->since ? &s->guest[i] : oldest;
+    }
+    dismiss(oldest);
+    return oldest;
+}
+
+static void welcome(struct tw_socket *s, int fd) {
+    enlarge(fd);
+    *place(s) = (struct guest){.fd = fd, .since = tw_packet_now()};
+}
+
+static void accept_all(struct tw_socket *s) {
+    int fd;
+    while ((fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
+        welcome(s, fd);
+    }
+}
+
+int tw_socket_pair(struct tw_socket *s) {
+    int fd[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fd)) {
+        return -1;
+    }
+    enlarge(fd[0]);
+    welcome(s, fd[1]);
+    return fd[0];
+}
+
+static void answer(struct tw_socket *s, struct guest *g) {
+    struct tw_link_opened o;
+    struct tw_link_header h = {.kind = TW_LINK_OPENED};
+    tw_served_describe(s->served, &o);
+    tw_served_send(s->served, g->fd, &h, &o, sizeof o);
+    g->answered = true; /* it stays until the other side closes: closing first could swallow the answer */
+}
+
+static uint32_t peer_pid(int fd, uint32_t said) {
+    struct ucred c;
+    socklen_t n = sizeof c;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &n) == 0 && c.pid > 0 ? (uint32_t)c.pid : said;
+}
+
+/* A guest that wants to be the host. A host that has died is noticed first. */
+static void promote(struct tw_socket *s, struct guest *g, const struct tw_link_open *q) {
+    for (int i = 0; i < 1000; i++) { /* what it sent before it died is read first */
+        struct pollfd p = {.fd = tw_served_host_fd(s->served), .events = POLLIN};
+        if (p.fd < 0 || poll(&p, 1, 0) <= 0) {
+            break;
+        }
+        tw_served_take(s->served);
+    }
+    if (tw_served_attach(s->served, g->fd, peer_pid(g->fd, q->pid), q->command)) {
+        g->fd = -1;
+    } else {
+        answer(s, g);
+    }
+}
+
+static void hear(struct tw_socket *s, struct guest *g) {
+    size_t n;
+    struct tw_link_header h;
+    struct tw_link_open q;
+    enum tw_packet_result r = tw_packet_take(g->fd, s->packet, &n);
+    if (r == TW_PACKET_AGAIN) {
+        return;
+    }
+    if (r == TW_PACKET_GONE) {
+        dismiss(g);
+        return;
+    }
+    if (!tw_packet_good(s->packet, n, &h) || h.kind != TW_LINK_OPEN || h.length != sizeof q) {
+        return; /* it will ask again */
+    }
+    memcpy(&q, s->packet + TW_LINK_HEADER_BYTES, sizeof q);
+    q.command[sizeof q.command - 1] = 0;
+    if (g->answered || q.flags & TW_LINK_QUERY) {
+        answer(s, g);
+    } else {
+        promote(s, g, &q);
+    }
+}
+
+/* ---- the loop ---- */
+
+static uint32_t list_fds(const struct tw_socket *s, struct pollfd *p, struct guest **who, struct guest *guests) {
+    uint32_t n = 0;
+    const int own[] = {s->wake, s->listener, tw_served_news_fd(s->served), tw_served_host_fd(s->served)};
+    for (; n < 4; n++) {
+        p[n] = (struct pollfd){.fd = own[n], .events = POLLIN};
+    }
+    for (uint32_t i = 0; i < GUESTS; i++) {
+        if (guests[i].fd >= 0) {
+            who[n] = &guests[i];
+            p[n++] = (struct pollfd){.fd = guests[i].fd, .events = POLLIN};
+        }
+    }
+    return n;
+}
+
+static void turn(struct tw_socket *s) {
+    struct pollfd p[4 + GUESTS];
+    struct guest *who[4 + GUESTS];
+    uint32_t n = list_fds(s, p, who, s->guest);
+    if (poll(p, n, 250) < 0) {
+        return; /* a signal */
+    }
+    if (p[2].revents) {
+        tw_served_news(s->served);
+    }
+    if (p[3].revents) {
+        tw_served_take(s->served);
+    }
+    for (uint32_t i = 4; i < n; i++) {
+        if (p[i].revents) {
+            hear(s, who[i]);
+        }
+    }
+    if (p[1].revents) {
+        accept_all(s);
+    }
+    uint64_t now = tw_packet_now();
+    for (uint32_t i = 0; i < GUESTS; i++) {
+        if (s->guest[i].fd >= 0 && now - s->guest[i].since > GUEST_MS) {
+            dismiss(&s->guest[i]);
+        }
+    }
+}
+
+void tw_socket_run(struct tw_socket *s, const volatile int *stop) {
+    while (!atomic_load(&s->stop) && !(stop && *stop)) {
+        turn(s);
+    }
+}
+
+void tw_socket_stop(struct tw_socket *s) {
+    uint64_t one = 1;
+    atomic_store(&s->stop, true);
+    while (write(s->wake, &one, sizeof one) < 0 && errno == EINTR) {
+    }
+}

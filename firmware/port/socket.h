@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The emulator in a process of its own, or on a thread of its own, behind a UNIX socket of type SEQPACKET. One host at a
+ * time; others are told who has it. The device outlives its hosts: what one of them kept is there for the next.
+ */
+#ifndef TW_FIRMWARE_PORT_SOCKET_H
+#define TW_FIRMWARE_PORT_SOCKET_H
+
+#include "firmware/port/emu.h"
+
+struct tw_socket; /* opaque */
+
+struct tw_socket_options {
+    const char *path; /* of the socket; NULL: none, only tw_socket_pair */
+    struct tw_emu_options emu;
+    const char *faults; /* plan of firmware/port/faults.h, or NULL */
+    uint64_t seed;
+};
+
+/* Makes the device and listens; a socket that a dead process left at the path is replaced. While it lives, PATH.lock is
+ * locked. Errors: DEVICE_BUSY (names the process that serves this path), USAGE (path too long; no such fault plan), IO,
+ * NOMEM. */
+int tw_socket_create(const struct tw_socket_options *options, struct tw_socket **out, tw_error *err);
+/* Drops the host, removes socket and lock. NULL is legal. */
+void tw_socket_destroy(struct tw_socket *s);
+
+/* A connection to the device for this process, or -1. */
+int tw_socket_pair(struct tw_socket *s);
+
+/* Serves until tw_socket_stop was called, or *stop (may be NULL: set by a signal handler) is not 0. */
+void tw_socket_run(struct tw_socket *s, const volatile int *stop);
+/* Legal from any thread. */
+void tw_socket_stop(struct tw_socket *s);
+
+/* The well-known folder of sockets: $XDG_RUNTIME_DIR/tilewright, else /run/user/UID/tilewright where that is there, else
+ * /tmp/tilewright-UID. */
+void tw_socket_folder(char path[96]);
+/* The path that a name stands for: itself if it has a slash, else NAME.sock in that folder. USAGE: too long. */
+int tw_socket_path(const char *name, char path[108], tw_error *err);
+
+#endif

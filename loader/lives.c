@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One walk over all ops; a multicast touches the sibling of every site of its group. */
+#include "loader/lives.h"
+
+#include "tilewright/opcode.h"
+
+static void touch(const struct tw_program *p, struct tw_life *lives, uint64_t buffer, uint32_t section) {
+    if (buffer >= p->n_buffers) {
+        return;
+    }
+    struct tw_life *l = &lives[buffer];
+    l->last = l->first == TW_NONE || section > l->last ? section : l->last;
+    l->first = section < l->first ? section : l->first;
+}
+
+static void touch_siblings(const struct tw_program *p, struct tw_life *lives, const struct tw_op *op, uint32_t buffer,
+                           uint32_t section) {
+    uint32_t group = op->operand[op->n_operands - 1].id;
+    if (group >= p->n_groups || buffer >= p->n_buffers || p->buffers[buffer].sibling_base == TW_NONE) {
+        return;
+    }
+    const struct tw_group *g = &p->groups[group];
+    for (uint32_t y = g->y0; y < g->y1 && y < p->mesh_height; y++) {
+        for (uint32_t x = g->x0; x < g->x1 && x < p->mesh_width; x++) {
+            uint64_t site = ((uint64_t)g->chip * p->mesh_height + y) * p->mesh_width + x;
+            touch(p, lives, p->buffers[buffer].sibling_base + site, section);
+        }
+    }
+}
+
+void tw_program_lives(const struct tw_program *p, struct tw_life *lives) {
+    struct tw_op op;
+    for (uint32_t i = 0; i < p->n_buffers; i++) {
+        lives[i] = (struct tw_life){TW_NONE, TW_NONE};
+    }
+    for (uint32_t s = 0; s < p->n_sites * TW_ENGINE_COUNT; s++) {
+        const struct tw_stream *stream = &p->streams[s];
+        for (uint32_t at = 0; tw_op_decode(stream->words, stream->n_words, at, &op); at += op.n_words) {
+            uint32_t section = op.stage < p->n_stages ? p->stages[op.stage].section : TW_NONE;
+            for (uint32_t i = 0; i < op.n_operands && section < p->n_spans; i++) {
+                const struct tw_operand *o = &op.operand[i];
+                if (!strchr("RWMF", o->kind)) {
+                    continue;
+                }
+                touch(p, lives, o->id, section);
+                if (op.code == TW_OP_MCAST && o->kind == 'W') {
+                    touch_siblings(p, lives, &op, o->id, section);
+                }
+            }
+        }
+    }
+}

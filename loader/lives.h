@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * In which sections of a program each buffer is touched.
+ */
+#ifndef TW_LOADER_LIVES_H
+#define TW_LOADER_LIVES_H
+
+#include "tilewright/machine.h"
+
+/* first, last: section; TW_NONE: no op names the buffer. */
+struct tw_life {
+    uint32_t first, last;
+};
+
+/* Fills lives[0 .. n_buffers). The program need not be verified: what is outside its table is passed over. */
+void tw_program_lives(const struct tw_program *program, struct tw_life *lives);
+
+#endif

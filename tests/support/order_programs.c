@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Programs to mutate (order_programs.h). */
+#include "tests/support/order_programs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CTX = 128, ROWS = 4, VOCAB = 48 };
+
+static const struct kind {
+    const char *target;
+    uint32_t host_sites, rows, weight;
+    enum tw_dtype dtype;
+} kinds[] = {
+    {"host", 1, 1, 4, TW_DT_F32},       {"host", 1, ROWS, 4, TW_DT_Q8_0},   {"host", 2, 1, 8, TW_DT_Q8_0},
+    {"host", 2, ROWS, 8, TW_DT_F32},    {"host", 3, 1, 5, TW_DT_F32},       {"host", 3, ROWS, 5, TW_DT_F32},
+    {"sim4x4", 0, 1, 5, TW_DT_F32},     {"sim4x4", 0, ROWS, 4, TW_DT_Q8_0}, {"grid8x8", 0, 1, 1, TW_DT_F32},
+    {"grid8x8", 0, ROWS, 1, TW_DT_F32},
+};
+const uint32_t order_n_programs = sizeof kinds / sizeof *kinds;
+
+static const struct random_shape shape = {.dim = 32,
+                                          .hidden = 64,
+                                          .n_layers = 2,
+                                          .n_heads = 2,
+                                          .n_kv_heads = 2,
+                                          .head_dim = 16,
+                                          .n_vocab = VOCAB,
+                                          .n_ctx = CTX,
+                                          .seed = 7};
+
+/* Positions on both sides of a border between key blocks, chunks that are full and not; then a loop over no block at all. */
+static void set_scenarios(struct order_program *x, uint32_t rows) {
+    uint32_t part = rows > 2 ? 2 : 1;
+    x->scenario[0] = (struct order_scenario){
+        3, {{0, rows, rows, VOCAB}, {62, rows, 62 + rows, VOCAB}, {70, part, 70 + part, VOCAB}}};
+    x->scenario[1] = (struct order_scenario){2, {{0, rows, 0, VOCAB}, {5, part, 0, VOCAB}}};
+}
+
+static bool compile(const struct kind *k, struct order_program *x, tw_error *err) {
+    struct random_shape s = shape;
+    s.dtype = k->dtype;
+    snprintf(x->name, sizeof x->name, "%s%.0u %s", k->target, k->host_sites, k->rows == 1 ? "decode" : "prefill");
+    if (!random_model_init(&x->model, &s) ||
+        pipeline_init(&x->pipeline, &x->model.model, k->target, k->host_sites, err) != 0 ||
+        pipeline_program(&x->pipeline, k->rows, 0, &x->built, err) != 0) {
+        return false;
+    }
+    x->program = tw_unit_program(&x->built.program);
+    /* Binding rows are the bundle's to give; here each tensor has its own. */
+    struct tw_tensor *tensors = x->built.program.tensors.items;
+    for (uint32_t t = 0, row = 0; t < x->program.n_tensors; t++) {
+        tensors[t].bind_first = row;
+        row += tensors[t].bind_count;
+    }
+    return true;
+}
+
+static bool run(struct order_program *x, tw_error *err) {
+    struct order_device d;
+    if (!order_device_open(&d, &x->program)) {
+        tw_fail(err, TW_E_NOMEM, "%s: no device memory", x->name);
+        return false;
+    }
+    bool ok = true;
+    for (uint32_t s = 0; s < ORDER_N_SCENARIOS && ok; s++) {
+        x->expected_bytes[s] = d.kept_bytes * x->scenario[s].n;
+        x->expected[s] = calloc(1, x->expected_bytes[s] + 1);
+        struct order_run r =
+            order_device_run(&d, x->scenario[s].in, x->scenario[s].n, TW_SCHED_CANONICAL, 0, x->expected[s]);
+        if (r.rc != 0) {
+            tw_fail(err, TW_E_FAULT, "%s: scenario %u, step %u: %s at site %u %s op %u", x->name, s, r.steps,
+                    r.fault.what, r.fault.site, tw_engine_name(r.fault.engine), r.fault.op_index);
+            ok = false;
+        }
+    }
+    order_device_close(&d);
+    return ok;
+}
+
+bool order_program_make(uint32_t n, struct order_program *x, tw_error *err) {
+    const struct kind *k = &kinds[n];
+    memset(x, 0, sizeof *x);
+    x->weight = k->weight;
+    if (!compile(k, x, err)) {
+        return false;
+    }
+    set_scenarios(x, k->rows);
+    if (tw_verify_program(&x->program, NULL, err) != 0 ||
+        tw_certify(&x->pipeline.mem, &x->program, &x->certificate, err) != 0 ||
+        tw_check_order(&x->program, &x->certificate, NULL, err) != 0) {
+        return false;
+    }
+    order_index_make(&x->index, &x->program);
+    return run(x, err);
+}
+
+void order_program_free(struct order_program *x) {
+    order_index_free(&x->index);
+    for (uint32_t s = 0; s < ORDER_N_SCENARIOS; s++) {
+        free(x->expected[s]);
+    }
+    pipeline_finish(&x->pipeline);
+    random_model_finish(&x->model);
+    memset(x, 0, sizeof *x);
+}

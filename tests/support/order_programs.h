@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Programs of every kind to mutate: a tiny llama, decode and prefill, compiled for each target.
+ */
+#ifndef TW_TESTS_ORDER_PROGRAMS_H
+#define TW_TESTS_ORDER_PROGRAMS_H
+
+#include "tests/support/order_judge.h"
+#include "tests/support/order_mutate.h"
+#include "tests/support/pipeline.h"
+
+enum { ORDER_N_SCENARIOS = 2 };
+
+struct order_program {
+    char name[40];
+    struct random_model model;
+    struct pipeline pipeline;
+    struct pipeline_program built;
+    struct tw_program program;
+    struct tw_certificate certificate;
+    struct order_index index;
+    struct order_scenario scenario[ORDER_N_SCENARIOS];
+    uint8_t *expected[ORDER_N_SCENARIOS]; /* what the program leaves */
+    size_t expected_bytes[ORDER_N_SCENARIOS];
+    uint32_t weight; /* how many of the mutants are to be its */
+};
+
+/* How many there are, and the nth. False with a message in err. The program is certified, checked, and runs. */
+extern const uint32_t order_n_programs;
+bool order_program_make(uint32_t n, struct order_program *x, tw_error *err);
+void order_program_free(struct order_program *x);
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Small random programs: one or two sites, two to five engines, FIFOs, flags, resident buffers, loops, multicasts, one or two sections.
+ * About half are right by construction; in the others blocks of ops have changed places or a handshake was left out.
+ */
+#ifndef TW_TESTS_ORDER_RANDOM_H
+#define TW_TESTS_ORDER_RANDOM_H
+
+#include "tests/support/program_builder.h"
+
+struct order_small {
+    struct pb *b; /* pb_free */
+    bool has_trip, has_loop, has_flag;
+};
+
+/* The program of a seed. */
+struct order_small order_small_program(uint64_t seed);
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Emulated devices behind sockets, in child processes: to open, to kill, to let lie. */
+#ifndef TW_TESTS_SOCKET_DEVICE_H
+#define TW_TESTS_SOCKET_DEVICE_H
+
+#include "tilewright/tilewright.h"
+
+#include <sys/types.h>
+
+/* A folder of the test's own becomes $XDG_RUNTIME_DIR; removed with all that is in it by the second. */
+void socket_folder_make(void);
+void socket_folder_remove(void);
+
+struct socket_device {
+    pid_t pid;
+    char selector[80]; /* "socket:NAME" */
+    char path[108];
+};
+
+/* Serves in a child process that dies with this one; returns when hosts can connect. Aborts the test where it cannot. */
+void socket_device_start(struct socket_device *d, const char *name, const char *faults, uint64_t seed);
+/* SIGTERM; the exit status. */
+int socket_device_end(struct socket_device *d);
+/* SIGKILL. */
+void socket_device_kill(struct socket_device *d);
+
+/* A child process that runs `work` and ends with its result; it dies with this one. */
+pid_t child_start(int (*work)(void *ctx), void *ctx);
+/* Exit status, or 128 + signal. */
+int child_wait(pid_t pid);
+
+/* Open descriptors, resident KiB, threads of a process. */
+unsigned process_fds(pid_t pid);
+unsigned long process_kib(pid_t pid);
+
+/* Opens with that deadline; the code. */
+int socket_open(const char *selector, uint32_t deadline_ms, tw_device **out, tw_error *err);
+double seconds(void);
+
+#endif

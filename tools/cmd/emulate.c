@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tilewright emulate: the emulated device as a process of its own behind a UNIX socket, until it is told to end.
+ */
+#include "tilewright/tilewright.h"
+#include "tools/cmd.h"
+#include "tools/ui.h"
+
+#include <string.h>
+
+struct emulate_args {
+    const char *listen, *target, *isa, *faults;
+    int64_t threads, memory, seed;
+    bool quiet;
+};
+
+#define AT(field) offsetof(struct emulate_args, field)
+static const struct opt options[] = {
+    {OPT_TEXT, 'l', "listen", "PATH", AT(listen), 0, 0,
+     "socket to make, or a NAME that `tilewright devices` lists (emu)"},
+    {OPT_TEXT, 0, "target", "T", AT(target), 0, 0, "the machine to be; without it any bundle's"},
+    {OPT_I64, 't', "threads", "N", AT(threads), 1, 256, "host threads (processors)"},
+    {OPT_I64, 0, "memory", "MIB", AT(memory), 1, 1 << 24, "device memory in MiB (the host's)"},
+    {OPT_TEXT, 0, "isa", "I", AT(isa), 0, 0, "instruction set: scalar, avx2, avx512 (the fastest)"},
+    {OPT_TEXT, 0, "faults", "PLAN", AT(faults), 0, 0, "be a faulty device, for tests: a name, or 'list'"},
+    {OPT_I64, 's', "seed", "N", AT(seed), 0, 1e15, "of the fault plan (1)"},
+    {OPT_FLAG, 'q', "quiet", NULL, AT(quiet), 0, 0, "do not tell the device's name"},
+    {.kind = OPT_END},
+};
+
+static const struct opt_verb verb = {
+    "emulate", "",
+    0,         "Serves the emulated device to other processes, until SIGTERM or Ctrl-C.",
+    options,   "--device socket:PATH opens it."};
+
+static void say_ready(void *ctx, const char *path) {
+    const struct emulate_args *a = ctx;
+    if (!a->quiet) {
+        printf("socket:%s\n", strchr(a->listen, '/') ? path : a->listen);
+        fflush(stdout);
+    }
+}
+
+static int list_plans(tw_error *err) {
+    const char *text, *name;
+    for (uint32_t i = 0; (name = tw_fault_plan(i, &text)); i++) {
+        printf("%-10s %s\n", name, text);
+    }
+    return ui_flush(err);
+}
+
+static int run(int argc, char **argv, tw_error *err) {
+    struct emulate_args a = {.listen = "emu", .seed = 1};
+    struct opt_result result;
+    int code = opt_parse(&verb, argc, argv, &a, &result, err);
+    if (code) {
+        return code;
+    }
+    if (result.help) {
+        opt_print_help(&verb, stdout);
+        return ui_flush(err);
+    }
+    if (a.faults && strcmp(a.faults, "list") == 0) {
+        return list_plans(err);
+    }
+    struct tw_serve_options o = {.size = sizeof o,
+                                 .path = a.listen,
+                                 .target = a.target,
+                                 .isa = a.isa,
+                                 .faults = a.faults,
+                                 .seed = (uint64_t)a.seed,
+                                 .memory_bytes = (uint64_t)a.memory << 20,
+                                 .n_threads = (uint32_t)a.threads,
+                                 .ready = say_ready,
+                                 .ctx = &a};
+    ui_catch_interrupts();
+    return tw_serve(&o, &ui_stop, err);
+}
+
+const struct cmd cmd_emulate = {&verb, run};

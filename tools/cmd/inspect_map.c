@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tilewright inspect --map: buffers by address with the sections that they live in, totals a memory class, banks with their segments.
+ */
+#include "tools/cmd/inspect_map.h"
+
+#include "tools/ui.h"
+
+#include <string.h>
+
+#define MAX_CLASSES 256u /* a class is a byte */
+
+/* Of the buffers seen: bytes of all, and the highest end. Those of different sections share bytes, so the first may exceed the second. */
+struct totals {
+    uint32_t n[MAX_CLASSES];
+    uint64_t bytes[MAX_CLASSES], end[MAX_CLASSES];
+    json_t *buffers; /* NULL: print */
+};
+
+static void count(struct totals *t, const struct tw_map_info *b) {
+    uint32_t c = b->mem_class % MAX_CLASSES;
+    uint64_t end = b->offset + b->bytes;
+    t->n[c]++;
+    t->bytes[c] += b->bytes;
+    t->end[c] = end > t->end[c] ? end : t->end[c];
+}
+
+/* "layer", "embed..head", "-" */
+static void life(const struct tw_map_info *b, char text[80]) {
+    if (!b->first_name) {
+        snprintf(text, 80, "-");
+    } else if (b->first_section == b->last_section) {
+        snprintf(text, 80, "%.70s", b->first_name);
+    } else {
+        snprintf(text, 80, "%.35s..%.35s", b->first_name, b->last_name);
+    }
+}
+
+static bool look_no_further(void *ctx, const struct tw_map_info *b) {
+    (void)ctx;
+    (void)b;
+    return false;
+}
+
+int inspect_check_site(const tw_decoder *decoder, uint32_t site, tw_error *err) {
+    struct tw_program_info p = {.size = sizeof p};
+    int code = 0;
+    for (uint32_t i = 0; !code && tw_decoder_get_program(decoder, i, &p); i++) {
+        code = tw_decoder_map(decoder, i, site, look_no_further, NULL, err);
+    }
+    return code;
+}
+
+/* ---- text ---- */
+
+static bool print_buffer(void *ctx, const struct tw_map_info *b) {
+    char sections[80];
+    count(ctx, b);
+    life(b, sections);
+    printf("          %10llu %10llu  class %u %-8s %3u x %-5s %-16s %s%s%s\n", (unsigned long long)b->offset,
+           (unsigned long long)b->bytes, b->mem_class, b->kind, b->pages, b->dtype, sections, b->name,
+           b->tensor ? " = " : "", b->tensor ? b->tensor : "");
+    return true;
+}
+
+static void print_totals(const struct totals *t, uint64_t sram) {
+    for (uint32_t c = 0; c < MAX_CLASSES; c++) {
+        if (t->n[c]) {
+            char used[32], all[32], sum[32];
+            printf("          class %u: %s of %s used; %u buffers of %s\n", c, ui_bytes(t->end[c], used),
+                   ui_bytes(sram, all), t->n[c], ui_bytes(t->bytes[c], sum));
+        }
+    }
+}
+
+/* Bytes of a bank, and whether it holds a segment. False: neither it nor a later one does. */
+static bool bank_bytes(const tw_decoder *decoder, uint32_t bank, uint64_t *bytes, bool *any) {
+    struct tw_segment_info s = {.size = sizeof s};
+    bool more = false;
+    *bytes = 0;
+    *any = false;
+    for (uint32_t i = 0; tw_decoder_get_segment(decoder, i, &s); i++) {
+        more = more || s.bank >= bank;
+        *any = *any || s.bank == bank;
+        *bytes += s.bank == bank ? s.bytes : 0;
+    }
+    return more;
+}
+
+static void print_banks(const tw_decoder *decoder) {
+    uint64_t bytes;
+    bool any;
+    for (uint32_t bank = 0; bank_bytes(decoder, bank, &bytes, &any); bank++) {
+        char text[32];
+        struct tw_segment_info s = {.size = sizeof s};
+        if (any) {
+            printf("map       DRAM bank %u: %s\n", bank, ui_bytes(bytes, text));
+        }
+        for (uint32_t i = 0; tw_decoder_get_segment(decoder, i, &s); i++) {
+            if (s.bank == bank) {
+                printf("          %10s %10llu  segment %u\n", s.kind, (unsigned long long)s.bytes, i);
+            }
+        }
+    }
+}
+
+int inspect_print_map(const tw_decoder *decoder, uint32_t site, tw_error *err) {
+    struct tw_program_info p = {.size = sizeof p};
+    for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p); i++) {
+        struct totals t = {.buffers = NULL};
+        printf("map       %s, SRAM of site %u: offset, bytes, kind, sections that touch it, buffer\n", p.name, site);
+        int code = tw_decoder_map(decoder, i, site, print_buffer, &t, err);
+        if (code) {
+            return code;
+        }
+        print_totals(&t, p.sram_bytes);
+    }
+    print_banks(decoder);
+    return 0;
+}
+
+/* ---- JSON ---- */
+
+static bool add_buffer(void *ctx, const struct tw_map_info *b) {
+    struct totals *t = ctx;
+    count(t, b);
+    json_t *o = json_pack("{s:i, s:s, s:s?, s:s, s:s, s:i, s:i, s:I, s:I, s:s?, s:s?}", "buffer", (int)b->buffer,
+                          "name", b->name, "tensor", b->tensor, "kind", b->kind, "dtype", b->dtype, "class",
+                          (int)b->mem_class, "pages", (int)b->pages, "offset", (json_int_t)b->offset, "bytes",
+                          (json_int_t)b->bytes, "first_section", b->first_name, "last_section", b->last_name);
+    return json_array_append_new(t->buffers, o) == 0;
+}
+
+static json_t *classes_json(const struct totals *t, uint64_t sram) {
+    json_t *array = json_array();
+    for (uint32_t c = 0; c < MAX_CLASSES; c++) {
+        if (t->n[c]) {
+            json_array_append_new(array, json_pack("{s:i, s:i, s:I, s:I, s:I}", "class", (int)c, "buffers",
+                                                   (int)t->n[c], "buffer_bytes", (json_int_t)t->bytes[c], "used",
+                                                   (json_int_t)t->end[c], "size", (json_int_t)sram));
+        }
+    }
+    return array;
+}
+
+static json_t *banks_json(const tw_decoder *decoder) {
+    json_t *array = json_array();
+    uint64_t bytes;
+    bool any;
+    for (uint32_t bank = 0; bank_bytes(decoder, bank, &bytes, &any); bank++) {
+        json_t *segments = json_array();
+        struct tw_segment_info s = {.size = sizeof s};
+        for (uint32_t i = 0; tw_decoder_get_segment(decoder, i, &s); i++) {
+            if (s.bank == bank) {
+                json_array_append_new(segments, json_pack("{s:i, s:s, s:I}", "segment", (int)i, "kind", s.kind, "bytes",
+                                                          (json_int_t)s.bytes));
+            }
+        }
+        json_array_append_new(
+            array, json_pack("{s:i, s:I, s:o}", "bank", (int)bank, "bytes", (json_int_t)bytes, "segments", segments));
+    }
+    return array;
+}
+
+int inspect_map_json(const tw_decoder *decoder, uint32_t site, json_t **out, tw_error *err) {
+    struct tw_program_info p = {.size = sizeof p};
+    json_t *sram = json_array();
+    for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p); i++) {
+        struct totals t = {.buffers = json_array()};
+        int code = tw_decoder_map(decoder, i, site, add_buffer, &t, err);
+        if (code) {
+            json_decref(t.buffers);
+            json_decref(sram);
+            return code;
+        }
+        json_array_append_new(sram, json_pack("{s:s, s:o, s:o}", "program", p.name, "classes",
+                                              classes_json(&t, p.sram_bytes), "buffers", t.buffers));
+    }
+    *out = json_pack("{s:i, s:o, s:o}", "site", (int)site, "sram", sram, "dram", banks_json(decoder));
+    return *out ? 0 : tw_fail(err, TW_E_NOMEM, "no memory for the map");
+}
