@@ -278,9 +278,9 @@ static void twins_open(struct twins *t) {
 /* The changed copy's graph and evaluator, once the change is made. */
 static void twins_build(struct twins *t) {
     tw_error err = {0};
-    t->changed.graph = (struct tw_graph){.mem = &t->changed.mem};
-    tw_reference_destroy(t->changed.reference);
+    tw_reference_destroy(t->changed.reference); /* while its graph is still there */
     t->changed.reference = NULL;
+    t->changed.graph = (struct tw_graph){.mem = &t->changed.mem};
     assert_int_equal(tw_arch_build(&t->changed.model, &t->changed.graph, &err), 0);
     assert_int_equal(tw_reference_create(&t->changed.graph, CONTEXT, &t->changed.reference, &err), 0);
 }
