@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * "emu:TARGET?faults=PLAN,SEED": an emulator of this process that lies. It is served on a thread of its own over a link,
- * as a device far away is, so that what fails and what mends it are the real thing.
+ * "emu:TARGET?faults=PLAN,SEED": an emulator of this process that lies. It is served on a thread of its own over a
+ * link, as a device far away is, so that what fails and what mends it are the real thing.
  */
 #include "driver/transport/emu_faults.h"
 

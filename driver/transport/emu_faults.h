@@ -8,8 +8,8 @@
 #include "driver/transport/transport.h"
 #include "firmware/port/emu.h"
 
-/* text: "PLAN" or "PLAN,SEED". Errors: NO_DEVICE (not of that form), USAGE (no such plan; names them), and those that the
- * plan causes: DEVICE_LOST, TIMEOUT. */
+/* text: "PLAN" or "PLAN,SEED". Errors: NO_DEVICE (not of that form), USAGE (no such plan; names them), and those that
+ * the plan causes: DEVICE_LOST, TIMEOUT. */
 int tw_emu_faults_open(const char *text, const struct tw_emu_options *emu, uint32_t deadline_ms,
                        struct tw_transport **out, tw_error *err);
 

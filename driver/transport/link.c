@@ -8,6 +8,7 @@
 
 #include "firmware/port/lock.h"
 #include "firmware/port/packet.h"
+#include "tilewright/opcode.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 
 #define TICK_FIRST_MS 20u
 #define TICK_MOST_MS 200u
+#define TICKS_PER_DEADLINE 50u /* so many tries are not all lost by bad luck */
 
 /* ---- losing it ---- */
 
@@ -39,9 +41,15 @@ static int expire(struct tw_link *l, tw_error *err) {
     const char *what =
         l->sent > l->answered ? tw_wire_opcode_name(l->request[(l->answered + 1) % TW_LINK_CREDITS].header[5]) : "OPEN";
     if (l->heard_at > l->moved_at) {
+        char where[80] = "";
+        if (l->doing == TW_WIRE_RUN && l->site != TW_NONE) {
+            const char *op = tw_op_info(l->opcode).name;
+            snprintf(where, sizeof where, " at site %u, %s", l->site, op ? op : "?");
+        }
         snprintf(l->cause, sizeof l->cause,
-                 "%s made no progress for %.1f s: the device answers, but its progress word stays at %llu%s%s", what, s,
-                 (unsigned long long)l->beat, l->doing ? ", in " : "", l->doing ? tw_wire_opcode_name(l->doing) : "");
+                 "%s made no progress for %.1f s: the device answers, but its progress word stays at %llu%s%s%s", what,
+                 s, (unsigned long long)l->beat, l->doing ? ", in " : "", l->doing ? tw_wire_opcode_name(l->doing) : "",
+                 where);
         return lose(l, TW_E_TIMEOUT, l->cause, err);
     }
     if (l->all_ones) {
@@ -130,6 +138,11 @@ static int send_open(struct tw_link *l, uint32_t flags, tw_error *err) {
 
 /* ---- waiting ---- */
 
+static uint32_t tick_most(const struct tw_link *l) {
+    uint32_t most = l->deadline_ms / TICKS_PER_DEADLINE;
+    return most < TICK_FIRST_MS ? TICK_FIRST_MS : most < TICK_MOST_MS ? most : TICK_MOST_MS;
+}
+
 static void start_waiting(struct tw_link *l) {
     l->moved_at = l->pinged_at = tw_packet_now();
     l->tick_ms = TICK_FIRST_MS;
@@ -140,7 +153,7 @@ static void start_waiting(struct tw_link *l) {
 static int ping(struct tw_link *l, uint64_t now, tw_error *err) {
     l->pinged_at = now;
     l->pinged = l->sent;
-    l->tick_ms = l->tick_ms * 2 < TICK_MOST_MS ? l->tick_ms * 2 : TICK_MOST_MS;
+    l->tick_ms = l->tick_ms * 2 < tick_most(l) ? l->tick_ms * 2 : tick_most(l);
     l->asked = false; /* whatever was asked for may have been lost */
     int code = l->generation ? 0 : send_open(l, 0, err);
     return code ? code : send_small(l, new_header(l, TW_LINK_PING, 0), NULL, 0, err);
@@ -193,12 +206,14 @@ static int take_progress(struct tw_link *l, const struct tw_link_header *h, tw_e
         return 0;
     }
     memcpy(&p, l->packet + TW_LINK_HEADER_BYTES, sizeof p);
-    if (p.beat != l->beat) {
+    if (p.beat != l->beat || p.received != l->received) {
         l->beat = p.beat;
         l->moved_at = l->heard_at;
     }
     l->received = p.received;
     l->doing = p.executing;
+    l->site = p.site;
+    l->opcode = p.opcode;
     bool lacking = p.answered > l->answered && l->generation;
     bool ask = lacking && l->behind; /* told twice: it is not just on its way */
     l->behind = lacking;

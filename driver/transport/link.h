@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The driver's end of a link (tilewright/link.h) over a SEQPACKET socket: what the backends share that reach a device by
- * packets. It sends again what was lost, waits as long as the device gets on, and knows when the device is gone.
+ * The driver's end of a link (tilewright/link.h) over a SEQPACKET socket: what the backends share that reach a device
+ * by packets. It sends again what was lost, waits as long as the device gets on, and knows when the device is gone.
  */
 #ifndef TW_DRIVER_TRANSPORT_LINK_H
 #define TW_DRIVER_TRANSPORT_LINK_H
@@ -30,6 +30,7 @@ struct tw_link {
     bool asked, behind;       /* RESEND was sent; PROGRESS told of an answer that is not here */
     uint32_t pinged;          /* `sent` at the last PING */
     uint32_t received, doing; /* by the last PROGRESS */
+    uint32_t site, opcode;
     uint64_t beat;
     uint64_t moved_at, heard_at, pinged_at; /* something got on; a good packet came */
     uint32_t tick_ms, damaged;
@@ -40,8 +41,8 @@ struct tw_link {
     uint8_t packet[TW_LINK_HEADER_BYTES + TW_LINK_CHUNK];
 };
 
-/* Makes a link of a connected socket, which is the link's from then on, and opens the device. Errors: DEVICE_BUSY (names
- * the holder), DEVICE_LOST, TIMEOUT, VERSION, NOMEM; fd is closed then. */
+/* Makes a link of a connected socket, which is the link's from then on, and opens the device. Errors: DEVICE_BUSY
+ * (names the holder), DEVICE_LOST, TIMEOUT, VERSION, NOMEM; fd is closed then. */
 int tw_link_open(const char *name, int fd, uint32_t deadline_ms, struct tw_link **out, tw_error *err);
 /* Asks a connected socket for the device's state without opening it; waits at most ms. False: no answer. */
 bool tw_link_query(int fd, int ms, struct tw_link_opened *out);

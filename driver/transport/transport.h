@@ -40,17 +40,18 @@ struct tw_transport_ops {
      * holder), USAGE (an option that this backend cannot honour), NOMEM. */
     int (*open)(const char *rest, const struct tw_transport_options *options, struct tw_transport **out, tw_error *err);
 
-    /* After DEVICE_LOST or TIMEOUT the handle is dead: submit and receive say DEVICE_LOST with the cause and touch nothing.
+    /* After DEVICE_LOST or TIMEOUT the handle is dead: submit and receive say DEVICE_LOST with the cause and touch
+     * nothing.
      *
      * Sends a request: a whole header and header.length bytes of payload (8-byte aligned; the caller keeps them
-     * unchanged until the answer has come). At most `credits` requests may be unanswered. Errors: DEVICE_LOST,
-     * TIMEOUT, USAGE (no credit left). */
+     * unchanged until the answer has come). At most `credits` requests may be unanswered. Errors: DEVICE_LOST, TIMEOUT,
+     * USAGE (no credit left). */
     int (*submit)(struct tw_transport *t, const uint8_t header[TW_WIRE_HEADER_BYTES], const void *payload,
                   uint32_t payload_bytes, tw_error *err);
 
     /* Waits for the answer to the oldest unanswered request; answers come in the order of their requests. *payload is
-     * valid until the next submit or receive. Errors: DEVICE_LOST, TIMEOUT, USAGE (nothing is unanswered). Does not look into the
-     * message. */
+     * valid until the next submit or receive. Errors: DEVICE_LOST, TIMEOUT, USAGE (nothing is unanswered). Does not
+     * look into the message. */
     int (*receive)(struct tw_transport *t, uint8_t header[TW_WIRE_HEADER_BYTES], const void **payload,
                    uint32_t *payload_bytes, tw_error *err);
 

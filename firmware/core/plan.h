@@ -63,10 +63,13 @@ struct plan_thread {
     uint32_t n_entries, n_patches;
 };
 
-/* A thread's count of completed entries, alone in its cache lines. */
+/* A thread's count of completed entries, which others wait for, and the entry that it is at, for those who look from
+ * outside; each alone in its cache line. */
 struct plan_progress {
     _Atomic uint32_t count;
-    uint8_t pad[124];
+    uint8_t pad[60];
+    _Atomic uint32_t at;
+    uint8_t pad_at[60];
 };
 
 /* ids[0 .. rows) < limit */

@@ -123,6 +123,7 @@ void tw_plan_run(struct tw_plan *plan, uint32_t thread, void (*relax)(void *ctx)
     uint32_t n = r.thread->n_entries;
     for (uint32_t i = 0; i < n; i++) {
         const struct plan_entry *e = &entries[i];
+        atomic_store_explicit(&plan->progress[thread].at, i, memory_order_relaxed);
         switch ((enum plan_kind)e->kind) {
         case PLAN_CALL:
             e->u.call.fn(&e->u.call.args);
@@ -142,6 +143,29 @@ void tw_plan_run(struct tw_plan *plan, uint32_t thread, void (*relax)(void *ctx)
         }
         if (entries[i].flags & PLAN_POST) {
             atomic_store_explicit(&plan->progress[thread].count, plan->base + i + 1, memory_order_release);
+        }
+    }
+}
+
+/* ---- from outside ---- */
+
+uint64_t tw_plan_beat(const struct tw_plan *plan) {
+    uint64_t sum = plan->base;
+    for (uint32_t t = 0; t < plan->n_threads; t++) {
+        sum = sum * 31 + atomic_load_explicit(&plan->progress[t].at, memory_order_relaxed);
+    }
+    return sum;
+}
+
+void tw_plan_where(const struct tw_plan *plan, uint32_t *site, uint32_t *opcode) {
+    *site = *opcode = TW_NONE;
+    for (uint32_t t = 0; t < plan->n_threads; t++) {
+        uint32_t at = atomic_load_explicit(&plan->progress[t].at, memory_order_relaxed);
+        const struct plan_entry *e = at < plan->threads[t].n_entries ? &plan->threads[t].entries[at] : NULL;
+        if (e && (e->kind == PLAN_CALL || e->kind == PLAN_PATCHED)) {
+            *site = e->site;
+            *opcode = e->code;
+            return;
         }
     }
 }

@@ -145,6 +145,9 @@ int tw_strict_execute(struct tw_strict *s, struct strict_engine *e, struct tw_op
     fault->stage = op->stage;
     s->ops++;
     e->ops++;
+    if (s->config.beat) {
+        atomic_fetch_add_explicit(s->config.beat, 1, memory_order_relaxed);
+    }
     if (!tw_op_is_data(op->code)) {
         return tw_strict_sync(s, e, op, fault);
     }

@@ -10,6 +10,8 @@
 #include "tilewright/error.h"
 #include "tilewright/machine.h"
 
+#include <stdatomic.h>
+
 /* A bump arena over memory of the port. `used` keeps growing past `size` when it runs out, so that a first pass with
  * size 0 tells how much is needed. */
 struct tw_arena {
@@ -37,6 +39,7 @@ struct tw_machine_config {
     /* Number of the first step: variable 0, and every counter is as so many steps would have left it. 0 but in tests;
      * other values are refused where a word is incremented in a loop over a trip. */
     uint32_t first_epoch;
+    _Atomic uint32_t *beat; /* or NULL: counts strict ops, for those who watch from outside */
 };
 
 /* In which order engines run. Canonical: round robin over (site, engine), each as far as it goes. Random: a seeded
@@ -92,6 +95,11 @@ int tw_plan_begin(struct tw_plan *plan, struct tw_fault *fault);
  * where n_threads is 1). No allocation, no system call; waits spin with a pause and call `relax` (may be NULL) after
  * many spins. */
 void tw_plan_run(struct tw_plan *plan, uint32_t thread, void (*relax)(void *ctx), void *ctx);
+
+/* Legal from any thread while the plan runs: a number that changes as the step gets on, and the site and opcode of a
+ * thread that is not waiting for another (TW_NONE: there is none). */
+uint64_t tw_plan_beat(const struct tw_plan *plan);
+void tw_plan_where(const struct tw_plan *plan, uint32_t *site, uint32_t *opcode);
 
 struct tw_plan_stats {
     uint64_t calls, waits, posts, in_place_reads, copies; /* per step, all threads, constant loops unrolled */

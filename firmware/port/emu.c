@@ -8,6 +8,7 @@
 #include "firmware/port/workers.h"
 #include "tilewright/range.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -19,6 +20,8 @@
 struct tw_emu {
     struct tw_server server;
     struct tw_workers *workers;
+    pthread_mutex_t watch; /* of `running`, so that who looks at a plan is done before it ends */
+    const struct tw_plan *running;
 };
 
 uint32_t tw_emu_processors(void) {
@@ -74,10 +77,18 @@ static void *emu_map(void *ctx, uint64_t address) {
     return (void *)(uintptr_t)address;
 }
 
+static void set_running(struct tw_emu *emu, const struct tw_plan *plan) {
+    pthread_mutex_lock(&emu->watch);
+    emu->running = plan;
+    pthread_mutex_unlock(&emu->watch);
+}
+
 static void emu_run(void *ctx, struct tw_plan *plan, uint32_t n_threads) {
     struct tw_emu *emu = ctx;
     /* A plan has its member count baked in, and all must run at once: the server asked emu_team for it at LOAD. */
+    set_running(emu, plan);
     tw_workers_run(emu->workers, plan, n_threads);
+    set_running(emu, NULL);
 }
 
 static uint32_t emu_team(void *ctx, uint32_t n_threads) {
@@ -118,6 +129,7 @@ int tw_emu_create(const struct tw_emu_options *options, struct tw_emu **out, tw_
         free(emu);
         return tw_fail(err, TW_E_NOMEM, "emulator: no memory for %u threads", port.max_threads);
     }
+    pthread_mutex_init(&emu->watch, NULL);
     tw_server_init(&emu->server, &port);
     *out = emu;
     return 0;
@@ -127,6 +139,7 @@ void tw_emu_destroy(struct tw_emu *emu) {
     if (emu) {
         tw_workers_destroy(emu->workers);
         tw_server_reset(&emu->server);
+        pthread_mutex_destroy(&emu->watch);
         free(emu);
     }
 }
@@ -147,4 +160,16 @@ void *tw_emu_map(struct tw_emu *emu, uint64_t address, uint64_t bytes) {
 
 struct tw_server *tw_emu_server(struct tw_emu *emu) {
     return &emu->server;
+}
+
+uint64_t tw_emu_beat(struct tw_emu *emu, uint32_t *site, uint32_t *opcode) {
+    *site = *opcode = TW_NONE;
+    pthread_mutex_lock(&emu->watch);
+    uint64_t beat = tw_server_beat(&emu->server);
+    if (emu->running) {
+        beat += tw_plan_beat(emu->running);
+        tw_plan_where(emu->running, site, opcode);
+    }
+    pthread_mutex_unlock(&emu->watch);
+    return beat;
 }

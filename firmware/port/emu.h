@@ -42,6 +42,10 @@ void *tw_emu_map(struct tw_emu *emu, uint64_t address, uint64_t bytes);
 /* Its command server, for ports that serve it to others. */
 struct tw_server *tw_emu_server(struct tw_emu *emu);
 
+/* Legal from any thread: a number that changes whenever the device gets on, also within a step; and the site and opcode
+ * of a fast step at work (TW_NONE: none). */
+uint64_t tw_emu_beat(struct tw_emu *emu, uint32_t *site, uint32_t *opcode);
+
 /* Processors that this process may run on. */
 uint32_t tw_emu_processors(void);
 

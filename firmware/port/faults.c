@@ -140,7 +140,7 @@ struct tw_faults_request tw_faults_handle(struct tw_faults *f, unsigned opcode) 
     if (f->plan == PLAN_stall) {
         v.wait_ms = one_in(f, 8) ? 150 : 0;
     } else if (f->plan == PLAN_slow) {
-        v.wait_ms = 30;
+        v.wait_ms = 10;
         v.moving = true;
     } else if (f->plan == PLAN_freeze) {
         v.freeze = triggered(f, f->requests);
@@ -149,4 +149,11 @@ struct tw_faults_request tw_faults_handle(struct tw_faults *f, unsigned opcode) 
     }
     pthread_mutex_unlock(&f->lock);
     return v;
+}
+
+bool tw_faults_kernels(const struct tw_faults *f, struct tw_frozen *how) {
+    *how = (struct tw_frozen){0};
+    how->hang_at = f->plan == PLAN_site ? f->trigger * 16 : 0;
+    how->late_ms = f->plan == PLAN_crawl ? 5 : 0;
+    return how->hang_at || how->late_ms;
 }

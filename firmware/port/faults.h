@@ -7,6 +7,7 @@
 #ifndef TW_FIRMWARE_PORT_FAULTS_H
 #define TW_FIRMWARE_PORT_FAULTS_H
 
+#include "firmware/port/frozen.h"
 #include "tilewright/error.h"
 #include "tilewright/wire.h"
 
@@ -22,8 +23,10 @@
     X(corrupt, "one packet in eight has a bit flipped")                                     \
     X(mess, "all of these, one in sixteen each")                                            \
     X(stall, "one request in eight waits for 150 ms before it is handled")                  \
-    X(slow, "each request takes 30 ms longer, during which the progress word moves")        \
+    X(slow, "each request takes 10 ms longer, during which the progress word moves")        \
+    X(crawl, "the tile machine is some hundred times slower")                               \
     X(freeze, "a request never ends; the rest of the device answers")                       \
+    X(site, "one site hangs in the middle of a step")                                       \
     X(silent, "from some packet on nothing is taken or sent")                               \
     X(ones, "from some packet on all bytes are 0xFF, as of a device that fell off its bus") \
     X(version, "HELLO tells of a protocol that no driver speaks")                           \
@@ -45,6 +48,9 @@ void tw_faults_finish(struct tw_faults *f);
 const char *tw_faults_name(const struct tw_faults *f);
 /* Text of plan number i, or NULL behind the last. */
 const char *tw_faults_list(unsigned i, const char **text);
+
+/* True for the plans that need kernels of their own, and which. */
+bool tw_faults_kernels(const struct tw_faults *f, struct tw_frozen *how);
 
 /* A new host: what happened once does not happen again. */
 void tw_faults_new_host(struct tw_faults *f);

@@ -6,7 +6,6 @@
  */
 #include "firmware/port/served.h"
 
-#include "firmware/port/lock.h"
 #include "firmware/port/packet.h"
 
 #include <errno.h>
@@ -273,6 +272,10 @@ static void detach(struct tw_served *s, enum after after) {
     s->was_dirty = after == AFTER_DEATH;
     s->received = s->executed = s->acked = s->have = 0;
     tw_server_cancel(tw_emu_server(s->emu), true);
+    struct tw_frozen how;
+    if (tw_faults_kernels(s->faults, &how)) {
+        tw_frozen_release();
+    }
     pthread_cond_broadcast(&s->work);
 }
 
@@ -412,11 +415,8 @@ static bool send_again(struct tw_served *s, uint32_t from, uint32_t offset) {
 }
 
 static bool send_progress(struct tw_served *s) {
-    struct tw_link_progress p = {.received = s->received,
-                                 .answered = s->executed,
-                                 .executing = s->executing,
-                                 .beat = atomic_load_explicit(&s->beat, memory_order_relaxed) +
-                                         tw_server_beat(tw_emu_server(s->emu))};
+    struct tw_link_progress p = {.received = s->received, .answered = s->executed, .executing = s->executing};
+    p.beat = tw_emu_beat(s->emu, &p.site, &p.opcode) + atomic_load_explicit(&s->beat, memory_order_relaxed);
     struct tw_link_header h = {.kind = TW_LINK_PROGRESS, .generation = s->generation, .ack = s->received};
     return tw_served_send(s, s->fd, &h, &p, sizeof p);
 }

@@ -110,6 +110,10 @@ static int make_device(struct tw_socket *s, const struct tw_socket_options *o, t
     struct tw_emu_options e = o->emu;
     e.max_payload = TW_LINK_MAX_PAYLOAD;
     struct tw_emu *emu;
+    struct tw_frozen how;
+    if (tw_faults_kernels(&s->faults, &how)) {
+        e.kernels = tw_frozen_kernels(e.kernels ? e.kernels : tw_kernel_table_best(), &how);
+    }
     int code = tw_emu_create(&e, &emu, err);
     if (code) {
         return code;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The emulator in a process of its own, or on a thread of its own, behind a UNIX socket of type SEQPACKET. One host at a
- * time; others are told who has it. The device outlives its hosts: what one of them kept is there for the next.
+ * The emulator in a process of its own, or on a thread of its own, behind a UNIX socket of type SEQPACKET. One host at
+ * a time; others are told who has it. The device outlives its hosts: what one of them kept is there for the next.
  */
 #ifndef TW_FIRMWARE_PORT_SOCKET_H
 #define TW_FIRMWARE_PORT_SOCKET_H
@@ -32,8 +32,8 @@ void tw_socket_run(struct tw_socket *s, const volatile int *stop);
 /* Legal from any thread. */
 void tw_socket_stop(struct tw_socket *s);
 
-/* The well-known folder of sockets: $XDG_RUNTIME_DIR/tilewright, else /run/user/UID/tilewright where that is there, else
- * /tmp/tilewright-UID. */
+/* The well-known folder of sockets: $XDG_RUNTIME_DIR/tilewright, else /run/user/UID/tilewright where that is there,
+ * else /tmp/tilewright-UID. */
 void tw_socket_folder(char path[96]);
 /* The path that a name stands for: itself if it has a slash, else NAME.sock in that folder. USAGE: too long. */
 int tw_socket_path(const char *name, char path[108], tw_error *err);

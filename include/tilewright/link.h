@@ -95,9 +95,10 @@ struct tw_link_progress {
     uint32_t answered;  /* last one answered */
     uint32_t executing; /* opcode of the one at work, or 0 */
     uint32_t reserved;
-    uint64_t beat; /* changes whenever the device gets on with its work */
+    uint64_t beat;         /* changes whenever the device gets on with its work */
+    uint32_t site, opcode; /* of a program's step at work; TW_NONE: unknown */
 };
-TW_STATIC_ASSERT(sizeof(struct tw_link_progress) == 24, "link progress");
+TW_STATIC_ASSERT(sizeof(struct tw_link_progress) == 32, "link progress");
 
 static inline void tw_link_encode(struct tw_link_header *header, uint8_t bytes[TW_LINK_HEADER_BYTES]) {
     header->magic = TW_LINK_MAGIC;

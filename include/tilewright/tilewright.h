@@ -70,15 +70,29 @@ struct tw_device_options {
     uint32_t deadline_ms;
 };
 
-/* Opens a device for this process alone. selector: an index of the list, "emu[:TARGET]", "socket:NAME" (or a path), "null"; NULL:
- * "emu". After DEVICE_LOST or TIMEOUT from any call the handle is dead: each later call says DEVICE_LOST and why, and
- * touches nothing; close it and open the device again.
- * Errors: NO_DEVICE (names what there is), DEVICE_BUSY (names the holder), VERSION (names the side to upgrade), USAGE,
- * UNSUPPORTED. */
+/* Opens a device for this process alone. selector: an index of the list, "emu[:TARGET]", "socket:NAME" (or a path),
+ * "null"; NULL: "emu". After DEVICE_LOST or TIMEOUT from any call the handle is dead: each later call says DEVICE_LOST and
+ * why, and touches nothing; close it and open the device again. Errors: NO_DEVICE (names what there is), DEVICE_BUSY
+ * (names the holder), VERSION (names the side to upgrade), USAGE, UNSUPPORTED. */
 int tw_device_open(const char *selector, const struct tw_device_options *options, tw_device **out, tw_error *err);
 void tw_device_close(tw_device *device);
 /* selector, target and state of an open device. */
 void tw_device_get_info(const tw_device *device, struct tw_device_info *info);
+
+/* Frees everything on the device, what it kept for later included, and sees that it answers. What was deployed on it
+ * can only be destroyed. */
+int tw_device_reset(tw_device *device, tw_error *err);
+
+struct tw_selftest_step {
+    uint32_t size;
+    const char *name;
+    double seconds;
+    uint64_t bytes; /* moved, where the time tells a speed; else 0 */
+};
+/* Tests an open device beside whatever is on it: memory, transfers, a small program. Calls passed() (may be NULL) for
+ * each step that passed. Errors: FAULT (place, found and expected), UNSUPPORTED (too little memory to test). */
+int tw_device_selftest(tw_device *device, void (*passed)(void *ctx, const struct tw_selftest_step *step), void *ctx,
+                       tw_error *err);
 
 /* Serves an emulated device to other processes: "socket:NAME" for them. */
 struct tw_serve_options {

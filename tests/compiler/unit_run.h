@@ -105,7 +105,12 @@ static inline void run_open(struct unit_run *r, struct tw_unit *u, const struct 
             run_fill(r, t, sides, n);
         }
     }
-    r->config = (struct tw_machine_config){&r->p, r->bind, rows, run_map, r, tw_kernel_table(TW_ISA_SCALAR), 0};
+    r->config = (struct tw_machine_config){.program = &r->p,
+                                           .bind = r->bind,
+                                           .n_bind = rows,
+                                           .map = run_map,
+                                           .ctx = r,
+                                           .kernels = tw_kernel_table(TW_ISA_SCALAR)};
 }
 
 static inline void run_close(struct unit_run *r) {

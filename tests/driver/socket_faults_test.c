@@ -13,9 +13,9 @@
 
 #include <cmocka.h>
 
-#define DEADLINE_MS 1000u
-#define BYTES 200000u /* four packets */
-#define ROUNDS 6
+#define DEADLINE_MS 400u
+#define BYTES 140000u /* three packets */
+#define ROUNDS 4
 
 /* How each plan has to end. 0: in the right result, however bad the link is. */
 static const struct {
@@ -31,7 +31,9 @@ static const struct {
     {"mess", 0, ""},
     {"stall", 0, ""},
     {"slow", 0, ""},
+    {"crawl", 0, ""}, /* a_slow_machine_is_no_hang */
     {"freeze", TW_E_TIMEOUT, "its progress word stays at"},
+    {"site", 0, ""}, /* runs no program here: a_frozen_site_is_named */
     {"silent", TW_E_DEVICE_LOST, "no sign of life"},
     {"ones", TW_E_DEVICE_LOST, "0xFF"},
     {"version", TW_E_VERSION, "upgrade the driver"},
@@ -99,6 +101,12 @@ static int work(const char *selector, tw_error *err) {
 }
 
 /* The first open meets the fault; what happened once is over for the second. */
+/* A FREE has no result, so a device lost in it is noticed by the next call, which tells the same cause. */
+static bool is_expected(size_t i, int code, const tw_error *err) {
+    bool late = expected[i].code == TW_E_TIMEOUT && code == TW_E_DEVICE_LOST;
+    return (code == expected[i].code || late) && strstr(err->message, expected[i].words);
+}
+
 static void run_plan(size_t i, uint64_t seed) {
     struct socket_device d;
     tw_error err = {0};
@@ -106,7 +114,7 @@ static void run_plan(size_t i, uint64_t seed) {
     double start = seconds();
     int code = work(d.selector, &err);
     double took = seconds() - start;
-    if (code != expected[i].code || !strstr(err.message, expected[i].words)) {
+    if (!is_expected(i, code, &err)) {
         fail_msg("%s, seed %llu: %d '%s'", expected[i].plan, (unsigned long long)seed, code, err.message);
     }
     assert_true(code == 0 || strstr(err.message, d.selector) != NULL);
@@ -118,7 +126,7 @@ static void run_plan(size_t i, uint64_t seed) {
 static void plans_end_as_expected(void **state) {
     (void)state;
     for (size_t i = 0; i < N_PLANS; i++) {
-        for (uint64_t seed = 1; seed <= 3; seed++) {
+        for (uint64_t seed = 1; seed <= 2; seed++) {
             run_plan(i, seed);
         }
     }
@@ -131,7 +139,7 @@ static void the_emulator_of_this_process_lies_the_same_way(void **state) {
         tw_error err = {0};
         snprintf(selector, sizeof selector, "emu:host?faults=%s,%u", expected[i].plan, 11);
         int code = work(selector, &err);
-        if (code != expected[i].code || !strstr(err.message, expected[i].words)) {
+        if (!is_expected(i, code, &err)) {
             fail_msg("%s: %d '%s'", selector, code, err.message);
         }
     }
@@ -174,12 +182,69 @@ static void a_bad_link_changes_no_token(void **state) {
     }
 }
 
+static int open_session(const char *selector, uint32_t deadline_ms, enum tw_mode mode, struct rig *r) {
+    struct tw_session_options o = {.size = sizeof o, .mode = mode};
+    *r = (struct rig){.err = {0}};
+    int code = socket_open(selector, deadline_ms, &r->device, &r->err);
+    code = code ? code : tw_decoder_open(model_bundle("sim4x4"), 0, &r->decoder, &r->err);
+    code = code ? code : tw_deploy(r->device, r->decoder, &r->deployment, &r->err);
+    return code ? code : tw_session_create(r->deployment, &o, &r->session, &r->err);
+}
+
+static void a_frozen_site_is_named(void **state) {
+    (void)state;
+    struct socket_device d;
+    struct rig r;
+    const uint32_t ids[] = {1, 403, 407, 300};
+    socket_device_start(&d, "frozen", "site", 1);
+    assert_int_equal(open_session(d.selector, DEADLINE_MS, TW_MODE_FAST, &r), 0);
+    double start = seconds();
+    int code = 0;
+    for (uint32_t i = 0; !code && i < 4; i++) {
+        code = tw_session_feed(r.session, &ids[i], 1, &r.err);
+    }
+    assert_int_equal(code, TW_E_TIMEOUT);
+    assert_true(seconds() - start < 3);
+    assert_non_null(strstr(r.err.message, "in RUN at site "));
+    assert_non_null(strstr(r.err.message, ", matmul"));
+    rig_close(&r);
+    assert_int_equal(open_session(d.selector, 0, TW_MODE_FAST, &r), 0); /* the reset let it go */
+    assert_int_equal(tw_session_feed(r.session, ids, 4, &r.err), 0);
+    rig_close(&r);
+    assert_int_equal(socket_device_end(&d), 0);
+}
+
+/* A step takes many times the deadline, but gets on all the while. */
+static void a_slow_machine_is_no_hang(void **state) {
+    (void)state;
+    static const enum tw_mode modes[] = {TW_MODE_FAST, TW_MODE_STRICT};
+    for (size_t m = 0; m < 2; m++) {
+        struct socket_device d;
+        struct rig r;
+        uint32_t ids[20];
+        for (uint32_t i = 0; i < 20; i++) {
+            ids[i] = 1 + i;
+        }
+        socket_device_start(&d, "crawl", "crawl", 1);
+        assert_int_equal(open_session(d.selector, 100, modes[m], &r), 0);
+        double start = seconds();
+        if (tw_session_feed(r.session, ids, 20, &r.err)) { /* one step */
+            fail_msg("%s", r.err.message);
+        }
+        assert_true(seconds() - start > 0.5);
+        rig_close(&r);
+        assert_int_equal(socket_device_end(&d), 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_plan_has_a_test),
         cmocka_unit_test(plans_end_as_expected),
         cmocka_unit_test(the_emulator_of_this_process_lies_the_same_way),
         cmocka_unit_test(a_bad_link_changes_no_token),
+        cmocka_unit_test(a_frozen_site_is_named),
+        cmocka_unit_test(a_slow_machine_is_no_hang),
     };
     socket_folder_make();
     int failed = cmocka_run_group_tests_name("socket_faults", tests, NULL, NULL);

@@ -20,8 +20,8 @@ struct bed {
     uint32_t sequence;
 };
 
-/* The backends under test: vtable, the selector behind "name:", and the target that the device then is. Over a link that
- * loses and damages packets the contract is the same. */
+/* The backends under test: vtable, the selector behind "name:", and the target that the device then is. Over a link
+ * that loses and damages packets the contract is the same. */
 static const struct {
     const struct tw_transport_ops *ops;
     const char *rest, *target;

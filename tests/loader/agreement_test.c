@@ -47,7 +47,7 @@ static uint32_t explore_all(const struct tw_program *p, bool has_trip) {
     for (uint32_t n = 0; n < (has_trip ? 3u : 1u); n++) {
         for (uint32_t overlap = 0; overlap < 2; overlap++) {
             struct tw_explore_options o = {.steps = 2, .max_states = 2048, .max_depth = 48, .overlap = overlap};
-            struct order_inputs in = {0, n, 0, 0};
+            struct order_inputs in = {0, n, 0, 4};
             struct tw_explore_result r;
             struct tw_fault fault;
             int rc = order_device_explore(&d, &in, o, (size_t)1 << 28, &r, &fault);

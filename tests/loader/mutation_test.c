@@ -20,7 +20,7 @@
 #endif
 #endif
 #ifndef SHORT_MUTANTS
-#define SHORT_MUTANTS 4000
+#define SHORT_MUTANTS 3000
 #endif
 
 enum { EXPLORED_OPS = 500, EXPLORED_BYTES = 1 << 30 };
@@ -98,7 +98,7 @@ static void run_accepted(struct world *w, const struct order_program *x, const s
     for (uint32_t c = 0; c < ORDER_N_OP_CLASSES; c++) {
         n_ops += x->index.n[c];
     }
-    if (ran && n_ops <= EXPLORED_OPS) {
+    if (ran && n_ops <= EXPLORED_OPS && order_inputs_keep_promise(&m->p, &x->scenario[0].in[1])) {
         explore(w, x, m, &d, t);
     }
     order_device_close(&d);

@@ -68,7 +68,7 @@ static inline struct mb *mb_create(uint32_t width, uint32_t height) {
         m->streams[i] = (struct tw_stream){i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT, m->words[i], 0};
     }
     m->groups[m->p.n_groups++] = (struct tw_group){0, 0, 0, (uint16_t)width, (uint16_t)height, 0};
-    m->config = (struct tw_machine_config){&m->p, m->bind, 0, mb_map, m, NULL, 0};
+    m->config = (struct tw_machine_config){.program = &m->p, .bind = m->bind, .map = mb_map, .ctx = m};
     return m;
 }
 

@@ -3,6 +3,7 @@
 #include "tests/support/order_device.h"
 
 #include "tests/support/random_model.h"
+#include "tilewright/footprint.h"
 #include "tilewright/range.h"
 
 #include <stdlib.h>
@@ -283,6 +284,25 @@ int order_device_explore(struct order_device *d, const struct order_inputs *in, 
         arena = (struct tw_arena){d->arena, d->arena_bytes, 0};
     }
     return rc;
+}
+
+bool order_inputs_keep_promise(const struct tw_program *p, const struct order_inputs *in) {
+    for (uint32_t s = 0; s < p->n_sites * TW_ENGINE_COUNT; s++) {
+        const struct tw_stream *t = &p->streams[s];
+        for (uint32_t at = 0; at < t->n_words; at += t->words[at] >> 16) {
+            struct tw_op op;
+            if ((t->words[at] & 0xFFFFu) != TW_OP_LAST_ROW || !tw_op_decode(t->words, t->n_words, at, &op)) {
+                continue;
+            }
+            uint32_t trip = tw_op_count(&op, 0)->id;
+            const struct tw_trip *x = trip == TW_NONE ? NULL : &p->trips[trip];
+            const char *input = x ? tw_program_string(p, p->tensors[x->input].name) : NULL;
+            if (x && (uint64_t)value_of(input, in, 0) + x->add == 0) {
+                return false;
+            }
+        }
+    }
+    return true;
 }
 
 bool order_fault_is_input(const struct tw_fault *fault) {

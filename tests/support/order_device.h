@@ -53,4 +53,7 @@ int order_device_explore(struct order_device *d, const struct order_inputs *in, 
 /* Faults that are the host's doing: inputs outside of their range. */
 bool order_fault_is_input(const struct tw_fault *fault);
 
+/* The host's promise that the checker relies on: a trip that counts the rows of a LAST_ROW is never 0. */
+bool order_inputs_keep_promise(const struct tw_program *p, const struct order_inputs *in);
+
 #endif

@@ -91,6 +91,11 @@ static void tell_fault(struct order_trial *t, const struct order_run *r, enum tw
 struct order_trial order_try(struct order_device *d, const struct order_scenario *s, uint32_t n_random,
                              uint32_t n_adversaries, uint64_t seed, const uint8_t *expected, size_t expected_bytes) {
     struct order_trial t = {.safe = true};
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (!order_inputs_keep_promise(d->program, &s->in[i])) {
+            return t;
+        }
+    }
     size_t bytes = d->kept_bytes * s->n;
     uint8_t *first = calloc(2, bytes + 1), *other = first ? first + bytes : NULL;
     if (!first) {

@@ -5,9 +5,10 @@
 
 #include "tests/support/random_model.h"
 
-enum { T_IN, T_OUT, T_N, T_STATE };
+enum { T_IN, T_OUT, T_N, T_STATE, T_TABLE, T_IDS };
 enum { X0, X1, SCRATCH, N_PLAIN };
-enum { MAX_FIFOS = 4, MAX_BLOCKS = 64, PAGE = 64, OUT_ROWS = 6, MAX_FLAGS = 4 };
+enum { MAX_FIFOS = 4, MAX_BLOCKS = 64, PAGE = 64, OUT_ROWS = 6, MAX_FLAGS = 4, MAX_SETS = 32 };
+enum { V_LOOP = 1, V_PART, V_REPEAT }; /* loop variables */
 
 struct fifo {
     uint32_t set, pending;
@@ -25,8 +26,11 @@ struct gen {
     struct pb *b;
     uint64_t seed;
     uint32_t sites, section, n_fifos, n_flags, next_loop, depth;
+    struct fifo before; /* one of the section before */
     bool active[PB_SITES * TW_ENGINE_COUNT];
-    uint32_t care; /* of 16: how often a handshake is there where it is needed */
+    uint32_t care;    /* of 16: how often a handshake is there where it is needed */
+    uint32_t repeat;  /* iterations of the section */
+    uint32_t by_rows; /* sets of buffers, as bits, whose content has as many rows as the trip says */
     uint32_t plain[N_PLAIN];
     struct fifo fifos[MAX_FIFOS];
     uint32_t flags[MAX_FLAGS], flag_count[MAX_FLAGS][PB_SITES];
@@ -69,16 +73,53 @@ static struct tw_affine zero(void) {
     return tw_affine_const(0);
 }
 
+/* Opens a loop over the parts of 16 bytes of a buffer, mostly all of them; their offset. */
+static struct tw_affine parts_begin(struct gen *g) {
+    bool dynamic = below(g, 12) == 0;
+    uint32_t n = dynamic || below(g, 12) == 0 ? 2 : 4;
+    PB_OP(g->b, LOOP, pb_id(V_PART), pb_rows(dynamic ? 0 : TW_NONE, n), pb_id(dynamic ? g->next_loop++ : TW_NONE));
+    g->out->has_trip = g->out->has_trip || dynamic;
+    g->out->has_loop = true;
+    return pb_v(0, V_PART, PAGE / 4);
+}
+
+static bool in_parts(struct gen *g) {
+    return below(g, 6) == 0;
+}
+
 static void read_into(struct gen *g, uint32_t buffer) {
     struct tw_affine from = tw_affine_const(below(g, 2) * PAGE);
     if (g->depth) {
-        from = tw_affine_plus(from, 1, PAGE);
+        from = tw_affine_plus(from, V_LOOP, PAGE);
+    }
+    if (in_parts(g)) {
+        struct tw_affine at = parts_begin(g);
+        PB_OP(g->b, READ, pb_of(T_IN, zero(), tw_affine_plus(from, V_PART, PAGE / 4)), pb_at(buffer, at), pb_id(1),
+              pb_id(PAGE / 4), pb_id(PAGE), pb_id(PAGE));
+        pb_end(g->b);
+        return;
     }
     PB_OP(g->b, READ, pb_of(T_IN, zero(), from), pb_on(buffer, 0), pb_id(1), pb_id(PAGE), pb_id(PAGE), pb_id(PAGE));
 }
 
+/* Does the buffer hold two rows of 32 bytes, of which the trip counts? Now and then an op is wrong about it. */
+static bool has_rows(struct gen *g, uint32_t buffer) {
+    bool rows = g->by_rows >> buffer / g->sites % MAX_SETS & 1;
+    rows = below(g, 16) ? rows : !rows && g->by_rows;
+    g->out->has_trip = g->out->has_trip || rows;
+    return rows;
+}
+
 static void compute(struct gen *g, uint32_t from, uint32_t to) {
-    if (from == to || below(g, 2)) {
+    if (has_rows(g, from)) {
+        PB_OP(g->b, COPY, pb_on(from, 0), pb_id(PAGE / 2), pb_on(to, 0), pb_id(PAGE / 2), pb_id(PAGE / 2),
+              pb_rows(0, 2));
+    } else if (in_parts(g)) {
+        struct tw_affine at = parts_begin(g);
+        PB_OP(g->b, COPY, pb_at(from, at), pb_id(PAGE), pb_at(to, at), pb_id(PAGE), pb_id(PAGE / 4),
+              pb_rows(TW_NONE, 1));
+        pb_end(g->b);
+    } else if (from == to || below(g, 2)) {
         PB_OP(g->b, ADD, pb_on(from, 0), pb_id(PAGE), pb_on(from, 0), pb_id(PAGE), pb_on(to, 0), pb_id(PAGE), pb_id(16),
               pb_rows(TW_NONE, 1));
     } else {
@@ -87,24 +128,41 @@ static void compute(struct gen *g, uint32_t from, uint32_t to) {
 }
 
 static void write_out(struct gen *g, uint32_t buffer) {
-    bool state = below(g, 6) == 0;
-    uint32_t row = below(g, 2) ? g->b->site : below(g, OUT_ROWS);
-    PB_OP(g->b, WRITE, pb_on(buffer, 0), pb_id(PAGE),
-          pb_of(state ? T_STATE : T_OUT, zero(), tw_affine_const(state ? 0 : row * PAGE)), pb_id(PAGE), pb_id(PAGE),
-          pb_rows(TW_NONE, 1));
+    bool state = below(g, 6) == 0, rows = has_rows(g, buffer);
+    uint32_t row = below(g, 2) ? g->b->site : below(g, OUT_ROWS), tensor = state ? T_STATE : T_OUT;
+    struct tw_affine instance = state ? zero() : tw_affine_const(below(g, 2)),
+                     at = tw_affine_const(state ? 0 : row * PAGE);
+    if (!state && g->repeat > 1 && below(g, 2)) {
+        instance = pb_v(0, V_REPEAT, 1);
+    }
+    if (!rows && in_parts(g)) {
+        struct tw_affine part = parts_begin(g);
+        PB_OP(g->b, WRITE, pb_at(buffer, part), pb_id(PAGE),
+              pb_of(tensor, instance, tw_affine_plus(at, V_PART, PAGE / 4)), pb_id(PAGE), pb_id(PAGE / 4),
+              pb_rows(TW_NONE, 1));
+        pb_end(g->b);
+        return;
+    }
+    uint32_t bytes = rows ? PAGE / 2 : PAGE;
+    PB_OP(g->b, WRITE, pb_on(buffer, 0), pb_id(bytes), pb_of(tensor, instance, at), pb_id(bytes), pb_id(bytes),
+          pb_rows(rows ? 0 : TW_NONE, rows ? 2 : 1));
 }
 
 /* Content for a page or buffer by an engine that can make it. */
 static void produce(struct gen *g, uint32_t to) {
     if (g->b->engine == TW_ENGINE_LOAD) {
-        if (below(g, 8) == 0) {
+        if (has_rows(g, to)) {
+            PB_OP(g->b, GATHER, pb_of(T_TABLE, zero(), zero()), pb_of(T_IDS, zero(), zero()), pb_on(to, 0),
+                  pb_id(PAGE / 2), pb_id(8), pb_rows(0, 2));
+        } else if (below(g, 8) == 0) {
             PB_OP(g->b, READ, pb_of(T_STATE, zero(), zero()), pb_on(to, 0), pb_id(1), pb_id(PAGE), pb_id(PAGE),
                   pb_id(PAGE));
         } else {
             read_into(g, to);
         }
     } else if (g->b->engine == TW_ENGINE_MATH) {
-        PB_OP(g->b, ATTN_INIT, pb_on(to, 0), pb_id(1), pb_id(14), pb_rows(TW_NONE, 1));
+        bool rows = has_rows(g, to);
+        PB_OP(g->b, ATTN_INIT, pb_on(to, 0), pb_id(1), pb_id(rows ? 6 : 14), pb_rows(rows ? 0 : TW_NONE, rows ? 2 : 1));
     }
 }
 
@@ -167,30 +225,45 @@ static void drain(struct gen *g) {
 
 /* ---- loops ---- */
 
-static void loop_begin(struct gen *g, uint32_t site, uint32_t engine, bool dynamic, uint32_t count) {
+static void loop_begin(struct gen *g, uint32_t site, uint32_t engine, uint32_t loop, uint32_t count) {
     block(g, site, engine);
-    PB_OP(g->b, LOOP, pb_id(1), pb_rows(dynamic ? 0 : TW_NONE, count), pb_id(dynamic ? g->next_loop : TW_NONE));
+    PB_OP(g->b, LOOP, pb_id(V_LOOP), pb_rows(loop == TW_NONE ? TW_NONE : 0, count), pb_id(loop));
 }
 
-/* Pages pass through a FIFO, or two, in a loop of their engines. */
+/* LOAD writes a resident buffer in the loop, which is not for anybody in it. */
+static void write_aside(struct gen *g, uint32_t site, const bool in[TW_ENGINE_COUNT]) {
+    if (in[TW_ENGINE_LOAD] && below(g, 2)) {
+        go(g, site, TW_ENGINE_LOAD);
+        read_into(g, id(g, g->plain[X1]));
+        g->touch[1][site] = (struct touch){.written = true, .writer = site * TW_ENGINE_COUNT + TW_ENGINE_LOAD};
+    }
+}
+
+/* Pages pass through a FIFO, or two, in a loop of their engines; or one that is there before stays the whole time. */
 static void loop_transaction(struct gen *g) {
     struct fifo *f = &g->fifos[below(g, g->n_fifos)], *second = &g->fifos[below(g, g->n_fifos)];
     uint32_t site = below(g, g->sites), count = 1 + below(g, 3);
     bool dynamic = below(g, 3) == 0, in[TW_ENGINE_COUNT] = {false}, two = second != f && below(g, 2);
     two = two && is_usable(g, second, site) && !(second->pending >> site * 8 & 0xFF);
-    if (!is_usable(g, f, site) || (f->pending >> site * 8 & 0xFF)) {
+    uint32_t in_flight = f->pending >> site * 8 & 0xFF;
+    if (!is_usable(g, f, site) || in_flight >= f->pages) {
         return;
     }
     in[f->from] = in[f->to] = true;
     in[second->from] = in[second->from] || two;
     in[second->to] = in[second->to] || two;
+    uint32_t loop = dynamic ? g->next_loop++ : TW_NONE;
     count = dynamic ? 2 : count;
     for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
         if (in[e]) {
-            loop_begin(g, site, e, dynamic, count);
+            loop_begin(g, site, e, loop, count);
         }
     }
     g->depth++;
+    bool early = below(g, 2);
+    if (early) {
+        write_aside(g, site, in);
+    }
     push_page(g, f, site);
     if (two && below(g, 2)) {
         push_page(g, second, site);
@@ -203,10 +276,8 @@ static void loop_transaction(struct gen *g) {
             pop_page(g, second, site);
         }
     }
-    if (in[TW_ENGINE_LOAD] && below(g, 3) == 0) { /* not for anybody in the loop */
-        go(g, site, TW_ENGINE_LOAD);
-        read_into(g, id(g, g->plain[X1]));
-        g->touch[1][site] = (struct touch){.written = true, .writer = site * TW_ENGINE_COUNT + TW_ENGINE_LOAD};
+    if (!early) {
+        write_aside(g, site, in);
     }
     g->depth--;
     for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
@@ -215,7 +286,6 @@ static void loop_transaction(struct gen *g) {
             pb_end(g->b);
         }
     }
-    g->next_loop += dynamic;
     g->out->has_loop = true;
     g->out->has_trip = g->out->has_trip || dynamic;
 }
@@ -279,6 +349,9 @@ static void resident_read(struct gen *g) {
 
 /* A site sends its x0 to the x1 of all; MATH of each waits for the flag. */
 static void multicast(struct gen *g) {
+    if (g->care == 0) { /* before a section's loop there are no flags */
+        return;
+    }
     uint32_t site = below(g, g->sites), k = new_flag(g), store = site * TW_ENGINE_COUNT + TW_ENGINE_STORE;
     if (!is_active(g, site, TW_ENGINE_STORE) || !g->touch[0][site].written) {
         return;
@@ -300,6 +373,54 @@ static void multicast(struct gen *g) {
     }
 }
 
+/* A loop that runs once, with all engines and a flag between two of them. */
+static void flag_loop(struct gen *g) {
+    uint32_t n = g->sites * TW_ENGINE_COUNT, from = below(g, n), to = below(g, n);
+    if (g->care == 0 || from == to || !g->active[from] || !g->active[to]) {
+        return;
+    }
+    uint32_t care = g->care;
+    for (uint32_t i = 0; i < n; i++) {
+        if (g->active[i]) {
+            loop_begin(g, i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT, TW_NONE, 1);
+        }
+    }
+    g->depth++;
+    g->care = 16;
+    sync(g, from, to);
+    g->care = care;
+    g->depth--;
+    for (uint32_t i = 0; i < n; i++) {
+        if (g->active[i]) {
+            go(g, i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT);
+            pb_end(g->b);
+        }
+    }
+    g->out->has_loop = true;
+}
+
+/* A loop in a loop: MATH writes a quarter of x0 in each outer iteration, and reads all of it behind the loops, or too early. */
+static void nested_loops(struct gen *g) {
+    uint32_t site = below(g, g->sites), x0 = g->plain[X0] + site, scratch = g->plain[SCRATCH] + site;
+    if (!is_active(g, site, TW_ENGINE_MATH)) {
+        return;
+    }
+    bool early = below(g, 3) == 0;
+    before_access(g, 0, site, site * TW_ENGINE_COUNT + TW_ENGINE_MATH, true);
+    loop_begin(g, site, TW_ENGINE_MATH, TW_NONE, 4);
+    PB_OP(g->b, LOOP, pb_id(V_PART), pb_rows(TW_NONE, 2), pb_id(TW_NONE));
+    PB_OP(g->b, ATTN_INIT, pb_at(x0, pb_v(0, V_LOOP, PAGE / 4)), pb_id(1), pb_id(2), pb_rows(TW_NONE, 1));
+    pb_end(g->b);
+    if (!early) {
+        pb_end(g->b);
+    }
+    PB_OP(g->b, COPY, pb_on(x0, 0), pb_id(PAGE), pb_on(scratch, 0), pb_id(PAGE), pb_id(PAGE), pb_rows(TW_NONE, 1));
+    if (early) {
+        pb_end(g->b);
+    }
+    g->out->has_loop = true;
+}
+
 /* ---- sections ---- */
 
 static uint32_t active_engines(const struct gen *g, uint32_t site) {
@@ -310,8 +431,14 @@ static uint32_t active_engines(const struct gen *g, uint32_t site) {
     return n;
 }
 
+/* `base` in the first iteration and step, n more in each. */
+static struct tw_affine threshold(const struct gen *g, uint64_t base, uint32_t n) {
+    struct tw_affine a = pb_v(base, 0, (uint64_t)n * g->repeat);
+    return g->repeat > 1 ? tw_affine_plus(a, V_REPEAT, n) : a;
+}
+
 static void wait_for(struct gen *g, uint32_t semaphore, uint32_t n) {
-    PB_OP(g->b, SEM_WAIT, pb_id(semaphore), pb_num(pb_v(n, 0, n)));
+    PB_OP(g->b, SEM_WAIT, pb_id(semaphore), pb_num(threshold(g, n, n)));
 }
 
 static void release(struct gen *g, uint32_t semaphore) {
@@ -365,7 +492,7 @@ static void close_flags(struct gen *g) {
                 if (op.operand[0].id == g->flags[k] && op.operand[1].offset.n_terms == 0) {
                     uint32_t old = op.n_words;
                     op.operand[1].offset =
-                        tw_affine_plus(op.operand[1].offset, 0, g->flag_count[k][i / TW_ENGINE_COUNT]);
+                        threshold(g, op.operand[1].offset.base, g->flag_count[k][i / TW_ENGINE_COUNT]);
                     pb_splice(g->b, s->site, s->engine, at, old, &op);
                     op.n_words = s->words[at] >> 16;
                 }
@@ -376,7 +503,7 @@ static void close_flags(struct gen *g) {
 
 static void begin_section(struct gen *g, const struct tw_span *before) {
     struct pb *b = g->b;
-    struct tw_span s = {.name = pb_string(b, "s"), .repeat = 1};
+    struct tw_span s = {.name = pb_string(b, "s"), .repeat = g->repeat};
     s.first_buffer = before ? before->first_buffer + before->n_buffers : 0;
     s.first_semaphore = before ? before->first_semaphore + before->n_semaphores : 0;
     s.first_stage = before ? before->first_stage + before->n_stages : 0;
@@ -394,6 +521,10 @@ static void begin_section(struct gen *g, const struct tw_span *before) {
         uint32_t set = pb_fifos(b, "f", ends[k][0], ends[k][1], TW_DT_F32, pages, PAGE);
         g->fifos[g->n_fifos] = (struct fifo){set, 0, ends[k][0], ends[k][1], pages};
     }
+    if (before && below(g, 6) == 0) {
+        g->fifos[0] = g->before;
+    }
+    g->before = g->fifos[0];
     uint64_t base = b->buffers[s.first_buffer].offset;
     for (uint32_t i = s.first_buffer; shared && i < b->p.n_buffers; i++) {
         b->buffers[i].offset -= base;
@@ -408,6 +539,8 @@ static void begin_section(struct gen *g, const struct tw_span *before) {
     pb_semaphore(b, "gather", TW_SEM_GATHER, 0);
     pb_semaphore(b, "release", TW_SEM_RELEASE, 0);
     g->first_stage = pb_stages(b, g->section, "work");
+    g->by_rows = below(g, 4) ? 0 : (uint32_t)random_next(&g->seed);
+    g->by_rows &= ~(1u << g->plain[SCRATCH] / g->sites % MAX_SETS); /* scratch takes what comes */
     s.n_buffers = b->p.n_buffers - s.first_buffer;
     s.n_semaphores = b->p.n_semaphores - s.first_semaphore;
     s.n_stages = b->p.n_stages - s.first_stage;
@@ -417,33 +550,65 @@ static void begin_section(struct gen *g, const struct tw_span *before) {
     b->spans[b->p.n_spans++] = s;
 }
 
-static void fill_section(struct gen *g) {
-    uint32_t n = 3 + below(g, 14);
+static void fill_section(struct gen *g, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
-        switch (below(g, 10)) {
+        switch (below(g, 22)) {
         case 0:
         case 1:
         case 2:
         case 3:
-            fifo_transaction(g);
+            resident_write(g);
             break;
         case 4:
         case 5:
-            resident_write(g);
-            break;
         case 6:
         case 7:
             resident_read(g);
             break;
         case 8:
+        case 9:
+        case 10:
+        case 11:
             loop_transaction(g);
             break;
-        default:
+        case 12:
+            nested_loops(g);
+            break;
+        case 13:
+            flag_loop(g);
+            break;
+        case 14:
+        case 15:
             multicast(g);
+            break;
+        default:
+            fifo_transaction(g);
             break;
         }
     }
     drain(g);
+}
+
+/* The loop of a repeated section, or one that runs once. Some of the section's ops are before it, without flags. */
+static void open_section_loop(struct gen *g) {
+    uint32_t care = g->care, repeat = g->repeat;
+    g->care = 0;
+    g->repeat = 1;
+    if (below(g, 3) == 0) {
+        fill_section(g, 3);
+    }
+    g->care = care;
+    g->repeat = repeat;
+    g->n_flags = 0;
+    memset(g->flag_count, 0, sizeof g->flag_count);
+    memset(g->n_blocks, 0, sizeof g->n_blocks);
+    for (uint32_t i = 0; i < g->sites * TW_ENGINE_COUNT; i++) {
+        if (g->active[i]) {
+            go(g, i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT);
+            PB_OP(g->b, LOOP, pb_id(V_REPEAT), pb_rows(TW_NONE, g->repeat), pb_id(TW_NONE));
+        }
+    }
+    g->out->has_loop = true;
 }
 
 /* Two neighbouring blocks of one engine change places. */
@@ -479,9 +644,11 @@ static void tables(struct gen *g) {
         stores = stores || is_active(g, s, TW_ENGINE_STORE);
     }
     pb_tensor(b, "in", TW_ROLE_PARAM, TW_DT_F32, TW_PACK_ROW, 5, 16, 0, 1);
-    pb_tensor(b, "out", TW_ROLE_STATE, TW_DT_F32, TW_PACK_ROW, OUT_ROWS, 16, 0, 1);
+    pb_tensor(b, "out", TW_ROLE_STATE, TW_DT_F32, TW_PACK_ROW, OUT_ROWS, 16, 0, 2);
     pb_tensor(b, "n", TW_ROLE_INPUT, TW_DT_I32, TW_PACK_ROW, 1, 1, 0, 1);
     pb_tensor(b, "state", TW_ROLE_STATE, TW_DT_F32, TW_PACK_ROW, 1, 16, 0, 1);
+    pb_tensor(b, "table", TW_ROLE_PARAM, TW_DT_F32, TW_PACK_ROW, 4, 8, 0, 1);
+    pb_tensor(b, "ids", TW_ROLE_INPUT, TW_DT_I32, TW_PACK_ROW, 2, 1, 0, 1);
     pb_group(b, 0, 0, g->sites, 1);
     pb_trip(b, "n", T_N, 0, 1, 2);
 }
@@ -500,9 +667,14 @@ struct order_small order_small_program(uint64_t seed) {
     tables(g);
     uint32_t n_sections = 1 + (below(g, 5) == 0);
     for (g->section = 0; g->section < n_sections; g->section++) {
+        g->repeat = below(g, 4) ? 1 : 2;
         begin_section(g, g->section ? &g->b->spans[g->section - 1] : NULL);
         memset(g->n_blocks, 0, sizeof g->n_blocks);
-        fill_section(g);
+        bool looped = g->repeat > 1 || below(g, 8) == 0;
+        if (looped) {
+            open_section_loop(g);
+        }
+        fill_section(g, 3 + below(g, 14));
         for (uint32_t i = 0; i < g->sites * TW_ENGINE_COUNT; i++) {
             block(g, i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT);
         }
@@ -511,6 +683,12 @@ struct order_small order_small_program(uint64_t seed) {
         }
         close_flags(g);
         rendezvous(g);
+        for (uint32_t i = 0; looped && i < g->sites * TW_ENGINE_COUNT; i++) {
+            if (g->active[i]) {
+                go(g, i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT);
+                pb_end(g->b);
+            }
+        }
     }
     out.b = g->b;
     free(g);

@@ -17,7 +17,8 @@ struct socket_device {
     char path[108];
 };
 
-/* Serves in a child process that dies with this one; returns when hosts can connect. Aborts the test where it cannot. */
+/* Serves in a child process that dies with this one; returns when hosts can connect. Aborts the test where it
+ * cannot. */
 void socket_device_start(struct socket_device *d, const char *name, const char *faults, uint64_t seed);
 /* SIGTERM; the exit status. */
 int socket_device_end(struct socket_device *d);

@@ -1,0 +1,84 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Devices of other processes: emulate, devices, selftest, reset, doctor.
+. tests/tools/tap.sh
+XDG_RUNTIME_DIR=$work/run
+export XDG_RUNTIME_DIR
+mkdir -p "$XDG_RUNTIME_DIR"
+bundle=$work/m.twb
+run 0 compile "$model" -o "$bundle" --sites 2 -q || not_ok 'a bundle' "$err"
+emulator=''
+holder=''
+trap 'kill -9 $emulator $holder 2>/dev/null; rm -rf "$work"' EXIT
+
+# start NAME [options]: an emulator that listens
+start() {
+    : >"$work/name"
+    "$TW_BIN" emulate --listen "$@" >"$work/name" 2>"$work/emulate.err" &
+    emulator=$!
+    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        [ -s "$work/name" ] && return
+        sleep 0.1
+    done
+    not_ok 'the emulator starts' "$(cat "$work/emulate.err")"
+}
+
+start one
+same 'emulate tells its name' socket:one "$(cat "$work/name")"
+check 'devices lists it as ready' run 0 devices --device socket:one
+check 'its number is accepted too' run 0 devices --device "$(echo "$out" | awk '{ print $1 }')"
+run 0 run "$bundle" --ids 1,403,407 -n 40 --print-ids
+tokens=$out
+check 'a model runs on it' run 0 run "$bundle" --ids 1,403,407 -n 40 --print-ids --device socket:one
+same 'with the same tokens' "$tokens" "$out"
+check 'and a second time' run 0 run "$bundle" --ids 1,403,407 -n 40 --print-ids --device socket:one
+same 'with the same tokens again' "$tokens" "$out"
+check 'selftest passes' run 0 selftest --device socket:one
+check 'selftest of the emulator in the process passes' run 0 selftest
+check 'reset' run 0 reset --device socket:one
+refuses 'reset without a device' 2 'device is missing' reset
+refuses 'another emulator at the same path is refused' 6 "process $emulator .tilewright" emulate --listen one
+refuses 'an unknown fault plan' 2 'there are drop, ' emulate --listen two --faults nonsense
+run 0 emulate --faults list
+check 'the plans are listed' sh -c 'grep -q "^freeze " "$1"' _ "$work/out"
+
+"$TW_BIN" bench "$bundle" --device socket:one -r 1000 >/dev/null 2>&1 &
+holder=$!
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    "$TW_BIN" devices | grep -q 'socket:one *busy' && break
+    sleep 0.1
+done
+refuses 'a second host is told who has it' 6 "process $holder .tilewright" run "$bundle" --device socket:one -n 1
+run 6 devices --device socket:one
+check 'devices tells that it is busy, and by whom' sh -c 'grep -q "busy.*process $2 (" "$1"' _ "$work/out" "$holder"
+kill -9 "$holder"
+wait "$holder" 2>/dev/null
+holder=''
+check 'after its host was killed it opens' run 0 run "$bundle" --device socket:one -n 2
+
+kill -TERM "$emulator"
+status=0
+wait "$emulator" || status=$?
+emulator=''
+same 'SIGTERM ends it in order' 0 "$status"
+same 'and leaves nothing behind' '' "$(ls "$XDG_RUNTIME_DIR/tilewright")"
+refuses 'then there is no such device' 6 'tilewright emulate --listen' run "$bundle" --device socket:one -n 1
+
+start two --faults vanish --seed 3
+refuses 'a device that vanishes is an error that names it' 6 'device socket:two.*closed the connection' \
+    run "$bundle" --device socket:two -n 40
+check 'and the next open works' run 0 run "$bundle" --device socket:two -n 2
+kill -9 "$emulator"
+wait "$emulator" 2>/dev/null
+emulator=''
+run 6 devices --device socket:two
+check 'a killed one is listed as gone' sh -c 'grep -q gone "$1"' _ "$work/out"
+start two
+check 'and its socket can be served again' run 0 devices --device socket:two
+
+check 'doctor finds the emulator working' run 0 doctor
+check 'doctor tells about every kind' sh -c 'for w in emulator processor memlock usb permissions; do grep -q " $w " "$1" || exit 1; done' _ "$work/out"
+run 0 doctor --json
+check 'doctor --json has a remedy for all that is lacking' sh -c \
+    'python3 -c "import json, sys; assert all(c[\"state\"] == \"ok\" or c[\"remedy\"] for c in json.load(sys.stdin))" <"$1"' _ "$work/out"
+finish
