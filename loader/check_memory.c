@@ -311,13 +311,10 @@ static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t i
 static int touch_siblings(struct tw_checker *c, const struct region *r) {
     const struct tw_group *g = &c->p->groups[c->op.operand[c->op.n_operands - 1].id];
     uint32_t base = c->p->buffers[r->id].sibling_base;
-    for (uint32_t y = g->y0; y < g->y1; y++) {
-        for (uint32_t x = g->x0; x < g->x1; x++) {
-            uint32_t site = (g->chip * c->p->mesh_height + y) * c->p->mesh_width + x;
-            int rc = touch_buffer(c, r, base + site);
-            if (rc) {
-                return rc;
-            }
+    for (uint32_t i = 0; i < tw_group_size(g); i++) {
+        int rc = touch_buffer(c, r, base + tw_group_site(c->p, g, i));
+        if (rc) {
+            return rc;
         }
     }
     c->streams[c->stream].mcast_group = c->op.operand[c->op.n_operands - 1].id;
