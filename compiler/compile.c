@@ -84,17 +84,19 @@ static int check_options(const struct compilation *c, tw_error *err) {
 
 #define KIB ((uint64_t)1 << 10)
 
-uint64_t tw_compile_memory(const struct tw_hparams *h, uint32_t n_sites) {
-    const uint64_t search = 4096 * KIB, site = 128 * KIB; /* storages, buffers, stages, code */
-    const uint64_t head = 8 * KIB, layer = 8 * KIB;       /* attention's code; symbols */
-    uint64_t heads = (uint64_t)h->n_kv_heads + n_sites;   /* each site may have a part of one head's work */
+uint64_t tw_compile_memory(const struct tw_hparams *h, const struct tw_target *t) {
+    const uint64_t n_sites = tw_target_sites(t), search = 4096 * KIB;
+    const uint64_t site =
+        128 * KIB + (t->n_chips - 1) * 6 * KIB;         /* storages, buffers, stages, code; sends to each chip */
+    const uint64_t head = 8 * KIB, layer = 8 * KIB;     /* attention's code; symbols */
+    uint64_t heads = (uint64_t)h->n_kv_heads + n_sites; /* each site may have a part of one head's work */
     uint64_t widest = (uint64_t)h->dim + h->hidden + (uint64_t)h->n_heads * h->head_dim;
     uint64_t panels = 2 * widest * TW_PANEL_ROWS * 4; /* that pieces of the file cut, and rows to convert */
     return 2 * (search + n_sites * site + heads * head) + h->n_layers * layer + panels;
 }
 
 static int check_memory(const struct compilation *c, const char *path, tw_error *err) {
-    uint64_t need = tw_compile_memory(&c->model.h, tw_target_sites(&c->target)), have = c->mem.size;
+    uint64_t need = tw_compile_memory(&c->model.h, &c->target), have = c->mem.size;
     if (need <= have) {
         return 0;
     }

@@ -6,6 +6,7 @@
 #define TW_COMPILER_COMPILE_H
 
 #include "compiler/import/model.h"
+#include "tilewright/target.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@ struct tw_compile_options {
     uint32_t n_ctx;        /* positions of the state; 0: the model's, at most 2048 */
     uint32_t prefill_rows; /* tokens of a prefill step, 1..128; 0: the largest of 128, 64, 32, ... that fits */
     uint32_t host_sites;   /* target host: sites; 0: the processors online */
-    const char *target;    /* "host", "sim4x4", "grid8x8" or the path of a JSON file; NULL: "host" */
+    const char *target;    /* a built-in target's name or the path of a JSON file; NULL: "host" */
     const char *tokenizer; /* llama2.c tokenizer.bin, or NULL */
     void (*progress)(void *ctx, const char *what, uint64_t done, uint64_t total); /* or NULL */
     void *ctx;
@@ -44,8 +45,8 @@ int tw_compile_key(const char *model_path, const struct tw_compile_options *opti
 int tw_compile_dump(const char *model_path, const char *stage, const struct tw_compile_options *options, FILE *out,
                     tw_error *err);
 
-/* Bytes of the compile arena (arena.h) that a model of that shape takes at most on so many sites; what exceeds the arena is refused
+/* Bytes of the compile arena (arena.h) that a model of that shape takes at most on that target; what exceeds the arena is refused
  * with NOMEM before planning starts. */
-uint64_t tw_compile_memory(const struct tw_hparams *h, uint32_t n_sites);
+uint64_t tw_compile_memory(const struct tw_hparams *h, const struct tw_target *t);
 
 #endif

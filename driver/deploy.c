@@ -28,6 +28,13 @@ static int check_fit(const struct tw_device *device, const struct tw_decoder *de
         return tw_fail(err, TW_E_TARGET, "%s: it is for target %.63s, device %s is a %s", decoder->bundle.path,
                        note->target, device->selector, id->target);
     }
+    for (uint32_t i = 0; i < decoder->bundle.n_programs; i++) {
+        const struct tw_program *p = &decoder->bundle.programs[i];
+        if (p->n_chips > 1 && !(id->capabilities & TW_WIRE_CAN_LINK)) {
+            return tw_fail(err, TW_E_UNSUPPORTED, "%s: program %s spans %u chips, device %s has no links between chips",
+                           decoder->bundle.path, p->name, p->n_chips, device->selector);
+        }
+    }
     return 0;
 }
 

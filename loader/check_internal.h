@@ -107,7 +107,8 @@ struct tw_checker {
     struct tw_ck_word *words;
     uint32_t *word_first;  /* by semaphore; index of its word on a site by tw_ck_word_index */
     int32_t **word_clocks; /* by word: what those knew who raised it alone; NULL: nobody did */
-    int32_t **flag_clocks; /* by semaphore: what those knew who raised all its words at once */
+    int32_t **flag_clocks; /* by semaphore and chip: what those knew who raised all its words there at once */
+    size_t n_flags;
     struct tw_ck_log *buffer_log, *tensor_log;
     struct tw_ck_written *written;      /* by buffer */
     uint32_t *overlap_first, *overlaps; /* by buffer: others of its site that share bytes, ended by TW_NONE */

@@ -311,13 +311,10 @@ static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t i
 static int touch_siblings(struct tw_checker *c, const struct region *r) {
     const struct tw_group *g = &c->p->groups[c->op.operand[c->op.n_operands - 1].id];
     uint32_t base = c->p->buffers[r->id].sibling_base;
-    for (uint32_t y = g->y0; y < g->y1; y++) {
-        for (uint32_t x = g->x0; x < g->x1; x++) {
-            uint32_t site = (g->chip * c->p->mesh_height + y) * c->p->mesh_width + x;
-            int rc = touch_buffer(c, r, base + site);
-            if (rc) {
-                return rc;
-            }
+    for (uint32_t i = 0; i < tw_group_size(g); i++) {
+        int rc = touch_buffer(c, r, base + tw_group_site(c->p, g, i));
+        if (rc) {
+            return rc;
         }
     }
     c->streams[c->stream].mcast_group = c->op.operand[c->op.n_operands - 1].id;
@@ -430,7 +427,7 @@ int tw_ck_memory_leave(struct tw_checker *c, const struct tw_ck_frame *f) {
 /* ---- overlaps ---- */
 
 struct placed {
-    uint32_t id, site;
+    uint32_t id, site, span; /* of an activation: TW_NONE */
     uint64_t lo, hi;
 };
 
@@ -443,6 +440,11 @@ static int by_place(const void *a, const void *b) {
         return x->lo < y->lo ? -1 : 1;
     }
     return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static int by_section(const void *a, const void *b) {
+    const struct placed *x = a, *y = b;
+    return x->span != y->span ? (x->span < y->span ? -1 : 1) : by_place(a, b);
 }
 
 static int may_share(struct tw_checker *c, uint32_t a, uint32_t b) {
@@ -465,9 +467,6 @@ static int may_share(struct tw_checker *c, uint32_t a, uint32_t b) {
 
 static int add_overlap(struct tw_checker *c, uint32_t a, uint32_t b, uint32_t *n) {
     int rc = may_share(c, a, b);
-    if (rc || c->buffer_span[a] != c->buffer_span[b]) {
-        return rc;
-    }
     uint32_t pair[2] = {a, b};
     for (int i = 0; i < 2 && rc == 0; i++) {
         uint32_t of = pair[i], with = pair[1 - i];
@@ -481,21 +480,47 @@ static int add_overlap(struct tw_checker *c, uint32_t a, uint32_t b, uint32_t *n
     return rc;
 }
 
+/* Activations share bytes with nothing. Of all that begins before a buffer the one that ends last tells. */
+static int check_activations(struct tw_checker *c, const struct placed *placed, uint32_t n) {
+    const struct placed *last = NULL, *last_activation = NULL;
+    int rc = 0;
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        const struct placed *p = &placed[i];
+        last = last && last->site == p->site ? last : NULL;
+        last_activation = last_activation && last_activation->site == p->site ? last_activation : NULL;
+        const struct placed *other = p->span == TW_NONE ? last : last_activation;
+        rc = other && p->lo < other->hi ? may_share(c, other->id, p->id) : 0;
+        last = !last || p->hi > last->hi ? p : last;
+        if (p->span == TW_NONE) {
+            last_activation = !last_activation || p->hi > last_activation->hi ? p : last_activation;
+        }
+    }
+    return rc;
+}
+
+/* Sections may share bytes with each other, so only buffers of one section are compared one by one. */
 static int find_overlaps(struct tw_checker *c, struct placed *placed, uint32_t *n) {
     const struct tw_program *p = c->p;
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         const struct tw_buffer *b = &p->buffers[i];
-        placed[i] = (struct placed){i, b->site, b->offset, b->offset + b->pages * b->page_bytes};
+        uint32_t span = b->tensor == TW_NONE ? c->buffer_span[i] : TW_NONE;
+        placed[i] = (struct placed){i, b->site, span, b->offset, b->offset + b->pages * b->page_bytes};
         c->overlap_first[i] = i * MAX_OVERLAPS;
         for (uint32_t k = 0; k < MAX_OVERLAPS; k++) {
             c->overlaps[i * MAX_OVERLAPS + k] = TW_NONE;
         }
     }
     qsort(placed, p->n_buffers, sizeof *placed, by_place);
+    int rc = check_activations(c, placed, p->n_buffers);
+    if (rc) {
+        return rc;
+    }
+    qsort(placed, p->n_buffers, sizeof *placed, by_section);
     for (uint32_t i = 0; i < p->n_buffers; i++) {
-        for (uint32_t k = i + 1; k < p->n_buffers && placed[k].site == placed[i].site && placed[k].lo < placed[i].hi;
+        for (uint32_t k = i + 1; k < p->n_buffers && placed[k].span == placed[i].span &&
+                                 placed[k].site == placed[i].site && placed[k].lo < placed[i].hi;
              k++) {
-            int rc = add_overlap(c, placed[i].id, placed[k].id, n);
+            rc = add_overlap(c, placed[i].id, placed[k].id, n);
             if (rc) {
                 return rc;
             }

@@ -62,9 +62,8 @@ int tw_ck_sync_init(struct tw_checker *c) {
         }
     }
     for (uint32_t i = 0; i < p->n_semaphores; i++) {
-        const struct tw_group *g = &p->groups[p->semaphores[i].group];
         c->word_first[i] = n_words;
-        n_words += (uint32_t)(g->x1 - g->x0) * (uint32_t)(g->y1 - g->y0); /* the verifier bounds the sum */
+        n_words += (uint32_t)tw_group_size(&p->groups[p->semaphores[i].group]); /* the verifier bounds the sum */
     }
     c->n_pages = (uint32_t)n_pages;
     c->n_words = n_words;
@@ -72,7 +71,8 @@ int tw_ck_sync_init(struct tw_checker *c) {
     c->page_clocks = calloc((size_t)n_pages + 1, sizeof *c->page_clocks);
     c->words = calloc(n_words + 1, sizeof *c->words);
     c->word_clocks = calloc((size_t)n_words + 1, sizeof *c->word_clocks);
-    c->flag_clocks = calloc((size_t)p->n_semaphores + 1, sizeof *c->flag_clocks);
+    c->n_flags = (size_t)p->n_semaphores * p->n_chips;
+    c->flag_clocks = calloc(c->n_flags + 1, sizeof *c->flag_clocks);
     if (!c->pages || !c->page_clocks || !c->words || !c->word_clocks || !c->flag_clocks) {
         return tw_fail(c->err, TW_E_NOMEM, "no memory to check the order of %s: %u pages, %u words, %u engines",
                        p->name, c->n_pages, n_words, c->n_streams);
@@ -95,7 +95,7 @@ void tw_ck_sync_finish(struct tw_checker *c) {
     }
     forget(c->page_clocks, c->n_pages);
     forget(c->word_clocks, c->n_words);
-    forget(c->flag_clocks, c->p->n_semaphores);
+    forget(c->flag_clocks, c->n_flags);
     free(c->flag_clocks);
     free(c->fifos);
     free(c->word_first);
@@ -191,10 +191,12 @@ static int fifo_op(struct tw_checker *c) {
 /* ---- semaphores ---- */
 
 static uint32_t word_index(const struct tw_checker *c, uint32_t semaphore, uint32_t site) {
-    const struct tw_program *p = c->p;
-    const struct tw_group *g = &p->groups[p->semaphores[semaphore].group];
-    uint32_t x = site % p->mesh_width, y = site / p->mesh_width % p->mesh_height;
-    return c->word_first[semaphore] + (y - g->y0) * (uint32_t)(g->x1 - g->x0) + (x - g->x0);
+    return c->word_first[semaphore] + tw_group_number(c->p, &c->p->groups[c->p->semaphores[semaphore].group], site);
+}
+
+/* What those knew who raised all words of a semaphore on one chip. */
+static int32_t **flag_clock(const struct tw_checker *c, uint32_t semaphore, uint32_t chip) {
+    return &c->flag_clocks[(size_t)semaphore * c->p->n_chips + chip];
 }
 
 /* Rule 21: whoever increments after a wait on the word must know that the wait is over, or it might have been counted in. */
@@ -233,7 +235,7 @@ static int wait_for_word(struct tw_checker *c) {
     }
     w->waited[c->p->streams[c->stream].engine] = (int32_t)c->streams[c->stream].at + 1;
     learn(c, c->word_clocks[index]);
-    learn(c, c->flag_clocks[semaphore]);
+    learn(c, *flag_clock(c, semaphore, site / (c->p->mesh_width * c->p->mesh_height)));
     return 0;
 }
 
@@ -242,18 +244,16 @@ static int increment_one(struct tw_checker *c, uint32_t semaphore, uint32_t site
     return rc ? rc : tell(c, &c->word_clocks[word_index(c, semaphore, site)]);
 }
 
-/* A flag on all sites of the semaphore tells all the same; one clock holds it. */
+/* A flag on all words that the semaphore has on a chip tells all the same; one clock holds it. */
 static int multicast_flag(struct tw_checker *c) {
     const struct tw_program *p = c->p;
     uint32_t semaphore = c->op.operand[0].id, group = c->op.operand[1].id;
-    const struct tw_group *g = &p->groups[group];
-    bool all = group == p->semaphores[semaphore].group;
-    int rc = all ? tell(c, &c->flag_clocks[semaphore]) : 0;
-    for (uint32_t y = g->y0; y < g->y1; y++) {
-        for (uint32_t x = g->x0; x < g->x1 && rc == 0; x++) {
-            uint32_t site = (g->chip * p->mesh_height + y) * p->mesh_width + x;
-            rc = all ? increment(c, semaphore, site, 1) : increment_one(c, semaphore, site, 1);
-        }
+    const struct tw_group *g = &p->groups[group], *words = &p->groups[p->semaphores[semaphore].group];
+    bool all = g->x0 == words->x0 && g->x1 == words->x1 && g->y0 == words->y0 && g->y1 == words->y1;
+    int rc = all ? tell(c, flag_clock(c, semaphore, g->chip)) : 0;
+    for (uint32_t i = 0; i < tw_group_size(g) && rc == 0; i++) {
+        uint32_t site = tw_group_site(p, g, i);
+        rc = all ? increment(c, semaphore, site, 1) : increment_one(c, semaphore, site, 1);
     }
     struct tw_ck_stream *s = &c->streams[c->stream];
     s->mcast_group = s->mcast_group == group ? TW_NONE : s->mcast_group;
@@ -390,18 +390,16 @@ void tw_ck_sync_repeat(struct tw_checker *c, const int32_t *back) {
     }
     for (uint32_t sem = 0; sem < c->p->n_semaphores; sem++) {
         const struct tw_group *g = &c->p->groups[c->p->semaphores[sem].group];
-        for (uint32_t y = g->y0; y < g->y1; y++) {
-            for (uint32_t x = g->x0; x < g->x1; x++) {
-                uint32_t site = (g->chip * c->p->mesh_height + y) * c->p->mesh_width + x;
-                struct tw_ck_word *w = &c->words[word_index(c, sem, site)];
-                for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
-                    w->waited[e] -= w->waited[e] == INT32_MIN ? 0 : back[site * TW_ENGINE_COUNT + e];
-                }
+        for (uint32_t i = 0; i < tw_group_size(g); i++) {
+            uint32_t site = tw_group_site(c->p, g, i);
+            struct tw_ck_word *w = &c->words[c->word_first[sem] + i];
+            for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
+                w->waited[e] -= w->waited[e] == INT32_MIN ? 0 : back[site * TW_ENGINE_COUNT + e];
             }
         }
     }
     forget(c->word_clocks, c->n_words);
-    forget(c->flag_clocks, c->p->n_semaphores);
+    forget(c->flag_clocks, c->n_flags);
 }
 
 /* What one body adds to a word, times the iterations. The log's first entry of a word is its value where the loop began. */

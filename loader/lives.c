@@ -20,10 +20,9 @@ static void touch_siblings(const struct tw_program *p, struct tw_life *lives, co
         return;
     }
     const struct tw_group *g = &p->groups[group];
-    for (uint32_t y = g->y0; y < g->y1 && y < p->mesh_height; y++) {
-        for (uint32_t x = g->x0; x < g->x1 && x < p->mesh_width; x++) {
-            uint64_t site = ((uint64_t)g->chip * p->mesh_height + y) * p->mesh_width + x;
-            touch(p, lives, p->buffers[buffer].sibling_base + site, section);
+    for (uint32_t site = 0; site < p->n_sites && p->mesh_width && p->mesh_height; site++) {
+        if (tw_group_holds(p, g, site)) {
+            touch(p, lives, (uint64_t)p->buffers[buffer].sibling_base + site, section);
         }
     }
 }

@@ -49,6 +49,8 @@ static const char *const engines[] = {
     { .key = word, .at = AT(member), .bytes = SIZE(member) }
 #define REST(word, member) \
     { .key = word, .at = AT(member), .bytes = SIZE(member), .optional = true }
+#define REST_ONE(word, member) \
+    { .key = word, .at = AT(member), .bytes = SIZE(member), .optional = true, .absent = 1 }
 #define NAMED(word, member, list) \
     { .key = word, .at = AT(member), .bytes = SIZE(member), .names = list, .n_names = COUNT(list) }
 #define REST_NAMED(word, member, list) \
@@ -108,7 +110,7 @@ static const struct tw_text_field group_fields[] = {
     NUMBER("chip", chip),
     PAIR("x", x0, "..", x1),
     PAIR("y", y0, "..", y1),
-    REST("network", network),
+    REST_ONE("chips", chips),
 };
 #undef RECORD
 

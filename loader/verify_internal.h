@@ -69,7 +69,7 @@ struct tw_vf_buffer {
 
 enum tw_vf_sem_use { TW_VF_PLAIN = 0, TW_VF_LOCAL = 1, TW_VF_GATHER = 2, TW_VF_RELEASE = 3 };
 struct tw_vf_sem {
-    uint32_t first_word; /* in `words`: one a site of its group, row by row */
+    uint32_t first_word; /* in `words`: one a site of its group, in their order */
     uint32_t span;       /* whose rendezvous it serves, with the use; TW_NONE if PLAIN */
     enum tw_vf_sem_use use;
     uint64_t sum; /* of all increments, to keep the words from wrapping */
@@ -181,6 +181,7 @@ int tw_vf_fifo_finish(struct tw_verifier *v);
 int tw_vf_dynamic_loop(struct tw_verifier *v, uint32_t engine);
 int tw_vf_dynamic_compare(struct tw_verifier *v);
 int tw_vf_sync_op(struct tw_verifier *v);
+int tw_vf_mcast_group(struct tw_verifier *v, uint32_t group);
 int tw_vf_sync_finish(struct tw_verifier *v);
 uint64_t *tw_vf_word(const struct tw_verifier *v, uint32_t sem, uint32_t site);
 

@@ -192,11 +192,7 @@ static int check_mcast(struct tw_verifier *v, const struct tw_vf_data *d) {
         return tw_vf_fail(v, TW_RULE_groups_on_chip, "buffer %u (%s) is not resident with siblings", d->region[1]->id,
                           tw_program_string(p, b->name));
     }
-    if (p->groups[group].chip != v->place.site / (p->mesh_width * p->mesh_height)) {
-        return tw_vf_fail(v, TW_RULE_groups_on_chip, "group %u is on chip %u, the sender is not", group,
-                          p->groups[group].chip);
-    }
-    return 0;
+    return tw_vf_mcast_group(v, group);
 }
 
 /* ---- regions of one op ---------------------------------------------------------------------------- */

@@ -2,8 +2,8 @@
  *
  * The verifier's loops over trips (rule 12) and semaphores (rule 14). Increments of a word are added up over the whole
  * step, loops multiplied out; a threshold must grow by exactly that total each epoch and must not exceed it within one.
- * Words of a semaphore form the rectangle of its group; increments are kept as differences in both directions until all
- * streams are walked, so that an increment of a rectangle costs four additions. */
+ * Words of a semaphore form the rectangle of its group, one a chip; increments are kept as differences in both directions
+ * until all streams are walked, so that an increment of a rectangle costs four additions. */
 #include "loader/verify_internal.h"
 
 /* ---- loops over trips ----------------------------------------------------------------------------- */
@@ -67,9 +67,14 @@ int tw_vf_dynamic_compare(struct tw_verifier *v) {
 
 /* ---- increments ----------------------------------------------------------------------------------- */
 
+/* Sites of one chip. */
 struct rect {
     uint32_t chip, x0, y0, x1, y1;
 };
+
+static const struct tw_group *group_of(const struct tw_verifier *v, uint32_t sem) {
+    return &v->program->groups[v->program->semaphores[sem].group];
+}
 
 static struct rect rect_of_group(const struct tw_group *g) {
     struct rect r = {g->chip, g->x0, g->y0, g->x1, g->y1};
@@ -82,26 +87,25 @@ static struct rect rect_of_site(const struct tw_program *p, uint32_t site) {
     return r;
 }
 
-static bool holds(const struct rect *outer, const struct rect *inner) {
-    return outer->chip == inner->chip && outer->x0 <= inner->x0 && inner->x1 <= outer->x1 && outer->y0 <= inner->y0 &&
-           inner->y1 <= outer->y1;
+static bool holds(const struct tw_group *g, const struct rect *r) {
+    return g->chip <= r->chip && r->chip - g->chip < g->chips && g->x0 <= r->x0 && r->x1 <= g->x1 && g->y0 <= r->y0 &&
+           r->y1 <= g->y1;
 }
 
 uint64_t *tw_vf_word(const struct tw_verifier *v, uint32_t sem, uint32_t site) {
-    struct rect g = rect_of_group(&v->program->groups[v->program->semaphores[sem].group]);
-    struct rect s = rect_of_site(v->program, site);
-    if (!holds(&g, &s)) {
+    const struct tw_group *g = group_of(v, sem);
+    if (!tw_group_holds(v->program, g, site)) {
         return NULL;
     }
-    return &v->words[v->sems[sem].first_word + (s.y0 - g.y0) * (g.x1 - g.x0) + (s.x0 - g.x0)];
+    return &v->words[v->sems[sem].first_word + tw_group_number(v->program, g, site)];
 }
 
 /* Adds `by` to the words of a rectangle inside the semaphore's group, as differences. */
 static void add_rect(struct tw_verifier *v, uint32_t sem, const struct rect *r, uint64_t by) {
-    struct rect g = rect_of_group(&v->program->groups[v->program->semaphores[sem].group]);
-    uint32_t width = g.x1 - g.x0, height = g.y1 - g.y0;
-    uint32_t x0 = r->x0 - g.x0, y0 = r->y0 - g.y0, x1 = r->x1 - g.x0, y1 = r->y1 - g.y0;
-    uint64_t *w = &v->words[v->sems[sem].first_word];
+    const struct tw_group *g = group_of(v, sem);
+    uint32_t width = (uint32_t)(g->x1 - g->x0), height = (uint32_t)(g->y1 - g->y0);
+    uint32_t x0 = r->x0 - g->x0, y0 = r->y0 - g->y0, x1 = r->x1 - g->x0, y1 = r->y1 - g->y0;
+    uint64_t *w = &v->words[v->sems[sem].first_word + (r->chip - g->chip) * width * height];
     w[y0 * width + x0] += by;
     if (x1 < width) {
         w[y0 * width + x1] -= by;
@@ -114,10 +118,8 @@ static void add_rect(struct tw_verifier *v, uint32_t sem, const struct rect *r, 
     }
 }
 
-static void sum_words(struct tw_verifier *v, uint32_t sem) {
-    struct rect g = rect_of_group(&v->program->groups[v->program->semaphores[sem].group]);
-    uint32_t width = g.x1 - g.x0, height = g.y1 - g.y0;
-    uint64_t *w = &v->words[v->sems[sem].first_word];
+/* The words of one chip, from their differences. */
+static void sum_rect(uint64_t *w, uint32_t width, uint32_t height) {
     for (uint32_t i = 0; i < width * height; i++) {
         uint64_t left = i % width ? w[i - 1] : 0, up = i >= width ? w[i - width] : 0;
         uint64_t corner = i % width && i >= width ? w[i - width - 1] : 0;
@@ -125,11 +127,18 @@ static void sum_words(struct tw_verifier *v, uint32_t sem) {
     }
 }
 
+static void sum_words(struct tw_verifier *v, uint32_t sem) {
+    const struct tw_group *g = group_of(v, sem);
+    uint32_t width = (uint32_t)(g->x1 - g->x0), height = (uint32_t)(g->y1 - g->y0);
+    for (uint32_t chip = 0; chip < g->chips; chip++) {
+        sum_rect(&v->words[v->sems[sem].first_word + chip * width * height], width, height);
+    }
+}
+
 static int increment(struct tw_verifier *v, uint32_t sem, const struct rect *where, uint64_t by) {
     const struct tw_program *p = v->program;
-    struct rect g = rect_of_group(&p->groups[p->semaphores[sem].group]);
     uint64_t iterations = v->n_loops ? v->loop[v->n_loops - 1].iterations : 1;
-    if (!holds(&g, where)) {
+    if (!holds(group_of(v, sem), where)) {
         return tw_vf_fail(v, TW_RULE_thresholds_reachable, "semaphore %u (%s) has no word on chip %u x %u..%u y %u..%u",
                           sem, tw_program_string(p, p->semaphores[sem].name), where->chip, where->x0, where->x1,
                           where->y0, where->y1);
@@ -167,6 +176,15 @@ static int add_wait(struct tw_verifier *v, uint32_t sem, const struct tw_affine 
     return 0;
 }
 
+/* A multicast goes to one chip, the sender's or another; to several chips it is several. */
+int tw_vf_mcast_group(struct tw_verifier *v, uint32_t group) {
+    const struct tw_group *g = &v->program->groups[group];
+    if (g->chips == 1) {
+        return 0;
+    }
+    return tw_vf_fail(v, TW_RULE_groups_on_chip, "multicasts to group %u on %u chips, expected one", group, g->chips);
+}
+
 int tw_vf_sync_op(struct tw_verifier *v) {
     uint32_t sem = v->op.operand[0].id;
     const struct tw_operand *second = &v->op.operand[1];
@@ -183,11 +201,8 @@ int tw_vf_sync_op(struct tw_verifier *v) {
         return rc ? rc : tw_vf_round_op(v, sem, NULL);
     case TW_OP_MCAST_SET:
         where = rect_of_group(&v->program->groups[second->id]);
-        if (where.chip != rect_of_site(v->program, v->place.site).chip) {
-            return tw_vf_fail(v, TW_RULE_groups_on_chip, "group %u is on chip %u, the sender is not", second->id,
-                              where.chip);
-        }
-        rc = increment(v, sem, &where, 1);
+        rc = tw_vf_mcast_group(v, second->id);
+        rc = rc ? rc : increment(v, sem, &where, 1);
         return rc ? rc : tw_vf_round_op(v, sem, NULL);
     default:
         rc = add_wait(v, sem, &second->offset);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The verifier's look at the tables alone: every id inside its table, every enum known, sizes that follow from shapes,
- * buffers inside SRAM, groups on one chip, sound trips, spans that partition the ids. One pass over each table. */
+ * buffers inside SRAM, groups on their chips, sound trips, spans that partition the ids. One pass over each table. */
 #include "loader/verify_internal.h"
 
 #define CHECK(cond, rule, ...)                                 \
@@ -212,10 +212,10 @@ static int check_groups(struct tw_verifier *v) {
     for (uint32_t i = 0; i < p->n_groups; i++) {
         const struct tw_group *g = &p->groups[i];
         tw_vf_at_object(v, "group", i, 0);
-        CHECK(g->chip < p->n_chips && g->x0 < g->x1 && g->x1 <= p->mesh_width && g->y0 < g->y1 &&
-                  g->y1 <= p->mesh_height,
-              groups_on_chip, "chip %u x %u..%u y %u..%u on %u chips of %u x %u", g->chip, g->x0, g->x1, g->y0, g->y1,
-              p->n_chips, p->mesh_width, p->mesh_height);
+        CHECK(g->chips >= 1 && (uint32_t)g->chip + g->chips <= p->n_chips && g->x0 < g->x1 && g->x1 <= p->mesh_width &&
+                  g->y0 < g->y1 && g->y1 <= p->mesh_height,
+              groups_on_chip, "chips %u..%u x %u..%u y %u..%u on %u chips of %u x %u", g->chip,
+              (uint32_t)g->chip + g->chips, g->x0, g->x1, g->y0, g->y1, p->n_chips, p->mesh_width, p->mesh_height);
     }
     return 0;
 }
@@ -233,10 +233,9 @@ static int check_semaphores(struct tw_verifier *v) {
         CHECK(s->group < p->n_groups && s->role <= TW_SEM_RELEASE, table_sizes, "group %u or role %u is unknown",
               s->group, s->role);
         CHECK(s->initial <= TW_VF_MAX_COUNT, thresholds_reachable, "initial value %u", s->initial);
-        const struct tw_group *g = &p->groups[s->group];
         v->sems[i].first_word = (uint32_t)n_words;
         v->sems[i].span = TW_NONE;
-        n_words += (uint64_t)(g->x1 - g->x0) * (uint64_t)(g->y1 - g->y0);
+        n_words += tw_group_size(&p->groups[s->group]);
         CHECK(n_words <= TW_VF_MAX_WORDS_OF_SEMAPHORES, table_sizes, "more than %u semaphore words",
               TW_VF_MAX_WORDS_OF_SEMAPHORES);
     }

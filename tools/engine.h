@@ -26,7 +26,7 @@ struct engine_options {
      ENGINE_OFFSET(type, target),                                                                                  \
      0,                                                                                                            \
      0,                                                                                                            \
-     "machine to compile for: host, sim4x4, grid8x8 or a JSON file (host)"},                                       \
+     "machine to compile for: host, sim4x4, grid8x8, sim4x4x2, quad2x2 or a JSON file (host)"},                    \
         {OPT_I64,                                                                                                  \
          'c',                                                                                                      \
          "ctx",                                                                                                    \

@@ -26,7 +26,7 @@ struct binder {
 /* Weights go to the bank that holds least so far; ties to the lowest. */
 static uint32_t pick_bank(struct binder *b, uint64_t bytes) {
     uint32_t best = 0;
-    for (uint32_t i = 1; i < b->in->target->n_banks; i++) {
+    for (uint32_t i = 1; i < b->in->target->n_chips * b->in->target->n_banks; i++) {
         best = b->bank_bytes[i] < b->bank_bytes[best] ? i : best;
     }
     b->bank_bytes[best] += bytes;
@@ -130,7 +130,7 @@ static void set_note(struct tw_bundle_note *note, const struct tw_emit_input *in
     note->n_vocab = m->h.n_vocab;
     note->n_ctx = in->n_ctx;
     note->n_layers = m->h.n_layers;
-    note->n_banks = in->target->n_banks;
+    note->n_banks = in->target->n_chips * in->target->n_banks; /* one space: a site reads any chip's */
     note->n_params = count_params(m);
     memcpy(note->target_hash, in->target->hash, sizeof note->target_hash);
     snprintf(note->target, sizeof note->target, "%s", in->target->name);

@@ -9,9 +9,13 @@ static double max_d(double a, double b) {
     return a > b ? a : b;
 }
 
-/* Streaming `bytes` on one of `owners` sites that all stream at once. */
+static uint32_t on_fullest_chip(uint32_t owners, const struct tw_target *t) {
+    return owners ? (owners + t->n_chips - 1) / t->n_chips : 1; /* owners are spread evenly over the sites */
+}
+
+/* Streaming `bytes` on one of `owners` sites that all stream at once from the banks of their chips. */
 static double load_cycles(double bytes, uint32_t owners, const struct tw_target *t) {
-    double share = t->dram_bytes_per_cycle / (owners ? owners : 1);
+    double share = t->dram_bytes_per_cycle / on_fullest_chip(owners, t);
     return bytes / (share < t->site_load_bytes_per_cycle ? share : t->site_load_bytes_per_cycle);
 }
 
@@ -69,8 +73,16 @@ double tw_price_compute(const struct tw_graph *g, const struct tw_gop *op, struc
     return t->call_cycles + elements / t->vector_per_cycle;
 }
 
-/* Every part is multicast to all sites: the bytes cross each site's link once, and each sender raises one flag. */
+/* Over the links between chips: the fullest chip sends its parts to every other chip, and each takes the parts of all others. */
+static double link_cycles(double bytes, uint32_t parts, const struct tw_target *t) {
+    double own = bytes * on_fullest_chip(parts, t) / parts, out = own * (t->n_chips - 1), in = bytes - own;
+    return t->chip_link_cycles + max_d(out, in) / t->chip_link_bytes_per_cycle;
+}
+
+/* Every part is multicast to all sites, one chip after the other: the bytes cross each site's link once, and each sender raises
+ * one flag a chip. */
 double tw_price_exchange(const struct tw_gvalue *v, struct tw_layout from, uint32_t rows, const struct tw_target *t) {
     double bytes = (double)(v->token_rows ? rows : 1) * (double)tw_row_bytes(v->dtype, (v->cols + 31) / 32 * 32);
-    return t->sync_cycles + 2.0 * from.parts + bytes / t->link_bytes_per_cycle;
+    double on_chip = t->sync_cycles + 2.0 * (from.parts + t->n_chips - 1) + bytes / t->link_bytes_per_cycle;
+    return t->n_chips > 1 && from.parts ? on_chip + link_cycles(bytes, from.parts, t) : on_chip;
 }

@@ -72,10 +72,8 @@ static void effect(struct certifier *c) {
         *word(c, o[0].id, o[1].id) += o[2].id;
     } else if (c->op.code == TW_OP_MCAST_SET) {
         const struct tw_group *g = &c->p->groups[o[1].id];
-        for (uint32_t y = g->y0; y < g->y1; y++) {
-            for (uint32_t x = g->x0; x < g->x1; x++) {
-                *word(c, o[0].id, (g->chip * c->p->mesh_height + y) * c->p->mesh_width + x) += 1;
-            }
+        for (uint32_t i = 0; i < tw_group_size(g); i++) {
+            *word(c, o[0].id, tw_group_site(c->p, g, i)) += 1;
         }
     }
 }

@@ -46,6 +46,17 @@ static uint64_t code_words(const struct tw_unit *s) {
     return n;
 }
 
+/* A program spans all chips of its target. */
+static int check_links(const struct composer *k, const struct tw_target *t) {
+    if (t->n_chips == 1 || tw_target_has_links(t)) {
+        return 0;
+    }
+    return tw_refuse(k->err, TW_REFUSE_no_chip_links,
+                     "program %s spans the %u chips of target %s, which has no links between them (keys "
+                     "\"chip_link_bytes_per_cycle\" and \"chip_link_cycles\")",
+                     k->c.name, t->n_chips, t->name);
+}
+
 static int check_section(const struct composer *k, uint32_t i) {
     const struct tw_unit *a = k->c.sections[0], *s = k->c.sections[i];
     const struct tw_target *t = a->target, *o = s->target;
@@ -293,8 +304,7 @@ static int check_participants(const struct composer *k, const char *name, uint32
     const struct tw_unit *o = k->out;
     uint64_t arrivals = (uint64_t)o->n_sites * repeat, words = 0;
     for (uint32_t i = 0; i < o->semaphores.n; i++) {
-        const struct tw_group *g = &o->groups.items[o->semaphores.items[i].group];
-        words += (uint64_t)(g->x1 - g->x0) * (uint64_t)(g->y1 - g->y0);
+        words += tw_group_size(&o->groups.items[o->semaphores.items[i].group]);
     }
     if (arrivals > MAX_INCREMENTS) {
         return tw_refuse(k->err, TW_REFUSE_participant_limit,
@@ -417,7 +427,7 @@ int tw_compose_program(const struct tw_composition *c, struct tw_unit *out, tw_e
     const struct tw_unit *a = c->sections[0];
     tw_unit_init(out, a->mem, a->strings, a->target, c->name, a->rows);
     tw_unit_all_sites(out);
-    int rc = 0;
+    int rc = check_links(&k, a->target);
     for (uint32_t i = 0; i < c->n && rc == 0; i++) {
         rc = check_section(&k, i);
     }

@@ -27,6 +27,7 @@
     X(participant_limit, PLACEMENT, "a rendezvous counts beyond what a semaphore word or the machine's tables hold") \
     X(phase_overflow, PLACEMENT, "sections that run at once need more of a memory class than a site has")            \
     X(residency_overflow, PLACEMENT, "a section beside the activations needs more SRAM than a site has")             \
+    X(no_chip_links, UNSUPPORTED, "the program spans chips and its target has no links between them")                \
     X(target_mismatch, INTERNAL, "sections were made for other targets or rows")                                     \
     X(invalid, VERIFY, "the result breaks a rule of the machine")
 

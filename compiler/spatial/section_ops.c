@@ -367,7 +367,7 @@ static void emit_send(struct tw_section_builder *b, const struct tw_send *s) {
     const struct tw_storage *src = &b->low->storages.items[s->src], *dst = &b->low->storages.items[s->dst];
     const struct tw_gvalue *v = &b->graph->values.items[b->low->region->values.items[dst->value].value];
     uint32_t trip, rows, fifo = tw_section_buffer(b, s->staging == TW_NONE ? s->src : s->staging, s->site);
-    uint32_t bytes = (uint32_t)tw_row_bytes(v->dtype, s->cols);
+    uint32_t bytes = (uint32_t)tw_row_bytes(v->dtype, s->cols), chips = b->u->target->n_chips;
     set_rows(b, (int)v->token_rows, &trip, &rows);
     const char *origin = tw_cmem_printf(b->u->mem, "%s.exchange", v->name);
     uint32_t stage = tw_section_stage(b, TW_STAGE_STORE, s->site, STORE, origin, s->first_col, s->cols, 0);
@@ -382,10 +382,16 @@ static void emit_send(struct tw_section_builder *b, const struct tw_send *s) {
     }
     tw_unit_emit(b->u, s->site, MATH, TW_OP_PUSH, math, fifo, 1);
     tw_unit_emit(b->u, s->site, STORE, TW_OP_WAIT, stage, fifo, 1);
-    tw_unit_emit(b->u, s->site, STORE, TW_OP_MCAST, stage, fifo, from, src->stride,
-                 tw_section_buffer(b, s->dst, s->site), to, dst->stride, bytes, trip, rows, tw_unit_all_sites(b->u));
-    tw_unit_emit(b->u, s->site, STORE, TW_OP_POP, stage, fifo, 1);
-    tw_unit_emit(b->u, s->site, STORE, TW_OP_MCAST_SET, stage, b->exchange_sem[s->step], tw_unit_all_sites(b->u));
+    for (uint32_t chip = 0; chip < chips;
+         chip++) { /* data, then its flag, chip by chip: nothing blocks between the two */
+        uint32_t group = tw_unit_chip_sites(b->u, chip);
+        tw_unit_emit(b->u, s->site, STORE, TW_OP_MCAST, stage, fifo, from, src->stride,
+                     tw_section_buffer(b, s->dst, s->site), to, dst->stride, bytes, trip, rows, group);
+        if (chip + 1 == chips) {
+            tw_unit_emit(b->u, s->site, STORE, TW_OP_POP, stage, fifo, 1);
+        }
+        tw_unit_emit(b->u, s->site, STORE, TW_OP_MCAST_SET, stage, b->exchange_sem[s->step], group);
+    }
 }
 
 static void emit_recv(struct tw_section_builder *b, uint32_t site, uint32_t step) {

@@ -23,6 +23,9 @@ static void print_needs(const struct tw_needs *n, FILE *out) {
             fprintf(out, " %s", name);
         }
     }
+    if (n->chips > 1) {
+        fprintf(out, "; links between %u chips", n->chips);
+    }
     fprintf(out, "\n");
 }
 

@@ -152,11 +152,20 @@ uint32_t tw_unit_trip(struct tw_unit *u, const char *name, const char *input, ui
 }
 
 uint32_t tw_unit_all_sites(struct tw_unit *u) {
-    if (u->groups.n == 0) {
+    uint32_t chips = u->target->n_chips;
+    for (uint32_t i = u->groups.n; i < (chips > 1 ? 1 + chips : 1); i++) { /* all chips, then each of several */
         struct tw_group *g = TW_VEC_PUSH(u->mem, u->groups);
-        *g = (struct tw_group){0, 0, 0, (uint16_t)u->target->width, (uint16_t)u->target->height, 0};
+        *g = (struct tw_group){.chip = (uint16_t)(i ? i - 1 : 0),
+                               .x1 = (uint16_t)u->target->width,
+                               .y1 = (uint16_t)u->target->height,
+                               .chips = (uint16_t)(i ? 1 : chips)};
     }
     return 0;
+}
+
+uint32_t tw_unit_chip_sites(struct tw_unit *u, uint32_t chip) {
+    uint32_t all = tw_unit_all_sites(u);
+    return u->target->n_chips > 1 ? all + 1 + chip : all;
 }
 
 uint32_t tw_unit_semaphore(struct tw_unit *u, const char *name, enum tw_sem_role role) {

@@ -58,7 +58,8 @@ void tw_unit_emit(struct tw_unit *u, uint32_t site, enum tw_engine engine, enum 
 uint32_t tw_unit_tensor(struct tw_unit *u, const char *name); /* TW_NONE: not there */
 uint32_t tw_unit_add_tensor(struct tw_unit *u, const char *name, const struct tw_tensor *record, uint32_t value);
 uint32_t tw_unit_trip(struct tw_unit *u, const char *name, const char *input, uint32_t div, uint32_t max);
-uint32_t tw_unit_all_sites(struct tw_unit *u); /* the group of all sites */
+uint32_t tw_unit_all_sites(struct tw_unit *u);                 /* the group of all sites of all chips */
+uint32_t tw_unit_chip_sites(struct tw_unit *u, uint32_t chip); /* the group of all sites of a chip */
 uint32_t tw_unit_semaphore(struct tw_unit *u, const char *name, enum tw_sem_role role);
 
 /* The threshold of a wait for `count` increments an iteration of the section: count*(1 + instance + repeat*epoch). */

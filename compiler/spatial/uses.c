@@ -90,6 +90,7 @@ static int look_for_kinds(void *ctx, const struct tw_op *op) {
 
 int tw_unit_needs(const struct tw_unit *u, struct tw_needs *needs, tw_error *err) {
     memset(needs, 0, sizeof *needs);
+    needs->chips = u->target->n_chips;
     for (uint32_t i = 0; i < u->tensors.n; i++) {
         needs->dtypes |= 1u << u->tensors.items[i].dtype;
     }
@@ -99,15 +100,14 @@ int tw_unit_needs(const struct tw_unit *u, struct tw_needs *needs, tw_error *err
         needs->dtypes |= 1u << b->dtype;
         needs->sram_bytes = end > needs->sram_bytes ? end : needs->sram_bytes;
     }
+    const struct tw_program mesh = {.mesh_width = u->target->width, .mesh_height = u->target->height};
     uint32_t *words = tw_cmem_alloc(u->mem, (u->n_sites + 1) * sizeof *words);
     for (uint32_t i = 0; i < u->semaphores.n; i++) {
         const struct tw_group *g = &u->groups.items[u->semaphores.items[i].group];
-        for (uint32_t y = g->y0; y < g->y1; y++) {
-            for (uint32_t x = g->x0; x < g->x1; x++) {
-                uint32_t site = (g->chip * u->target->height + y) * u->target->width + x;
-                words[site]++;
-                needs->words = words[site] > needs->words ? words[site] : needs->words;
-            }
+        for (uint32_t k = 0; k < tw_group_size(g); k++) {
+            uint32_t site = tw_group_site(&mesh, g, k);
+            words[site]++;
+            needs->words = words[site] > needs->words ? words[site] : needs->words;
         }
     }
     return each_op(u, look_for_kinds, needs, err);

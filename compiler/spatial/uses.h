@@ -23,6 +23,7 @@ struct tw_needs {
     uint64_t ops;
     uint32_t dtypes;
     uint32_t words; /* of semaphores on one site */
+    uint32_t chips; /* that it spans; more than one need links */
     uint64_t sram_bytes;
 };
 int tw_unit_needs(const struct tw_unit *u, struct tw_needs *needs, tw_error *err);

@@ -19,21 +19,24 @@ static const struct field {
     enum kind kind;
     size_t offset;
     double min, max;
+    bool link; /* of links between chips: there or not with the others */
 } fields[] = {
-    {"chips", COUNT, offsetof(struct tw_target, n_chips), 1, 64},
-    {"width", COUNT, offsetof(struct tw_target, width), 1, TW_MAX_SITES},
-    {"height", COUNT, offsetof(struct tw_target, height), 1, TW_MAX_SITES},
-    {"sram_bytes", BYTES, offsetof(struct tw_target, sram_bytes), 16384, 4294967296.0},
-    {"banks", COUNT, offsetof(struct tw_target, n_banks), 1, TW_MAX_BANKS},
-    {"clock_hz", RATE, offsetof(struct tw_target, clock_hz), 1e3, 1e12},
-    {"dram_bytes_per_cycle", RATE, offsetof(struct tw_target, dram_bytes_per_cycle), 1e-3, 1e9},
-    {"site_load_bytes_per_cycle", RATE, offsetof(struct tw_target, site_load_bytes_per_cycle), 1e-3, 1e9},
-    {"fma_per_cycle", RATE, offsetof(struct tw_target, fma_per_cycle), 1e-3, 1e9},
-    {"int8_mac_per_cycle", RATE, offsetof(struct tw_target, int8_mac_per_cycle), 1e-3, 1e9},
-    {"vector_per_cycle", RATE, offsetof(struct tw_target, vector_per_cycle), 1e-3, 1e9},
-    {"link_bytes_per_cycle", RATE, offsetof(struct tw_target, link_bytes_per_cycle), 1e-3, 1e9},
-    {"sync_cycles", RATE, offsetof(struct tw_target, sync_cycles), 0, 1e9},
-    {"call_cycles", RATE, offsetof(struct tw_target, call_cycles), 0, 1e9},
+    {"chips", COUNT, offsetof(struct tw_target, n_chips), 1, 64, false},
+    {"width", COUNT, offsetof(struct tw_target, width), 1, TW_MAX_SITES, false},
+    {"height", COUNT, offsetof(struct tw_target, height), 1, TW_MAX_SITES, false},
+    {"sram_bytes", BYTES, offsetof(struct tw_target, sram_bytes), 16384, 4294967296.0, false},
+    {"banks", COUNT, offsetof(struct tw_target, n_banks), 1, TW_MAX_BANKS, false},
+    {"clock_hz", RATE, offsetof(struct tw_target, clock_hz), 1e3, 1e12, false},
+    {"dram_bytes_per_cycle", RATE, offsetof(struct tw_target, dram_bytes_per_cycle), 1e-3, 1e9, false},
+    {"site_load_bytes_per_cycle", RATE, offsetof(struct tw_target, site_load_bytes_per_cycle), 1e-3, 1e9, false},
+    {"fma_per_cycle", RATE, offsetof(struct tw_target, fma_per_cycle), 1e-3, 1e9, false},
+    {"int8_mac_per_cycle", RATE, offsetof(struct tw_target, int8_mac_per_cycle), 1e-3, 1e9, false},
+    {"vector_per_cycle", RATE, offsetof(struct tw_target, vector_per_cycle), 1e-3, 1e9, false},
+    {"link_bytes_per_cycle", RATE, offsetof(struct tw_target, link_bytes_per_cycle), 1e-3, 1e9, false},
+    {"sync_cycles", RATE, offsetof(struct tw_target, sync_cycles), 0, 1e9, false},
+    {"call_cycles", RATE, offsetof(struct tw_target, call_cycles), 0, 1e9, false},
+    {"chip_link_bytes_per_cycle", RATE, offsetof(struct tw_target, chip_link_bytes_per_cycle), 1e-3, 1e9, true},
+    {"chip_link_cycles", RATE, offsetof(struct tw_target, chip_link_cycles), 0, 1e9, true},
 };
 #define N_FIELDS (sizeof fields / sizeof *fields)
 
@@ -61,6 +64,14 @@ static int read_field(const char *path, const json_t *root, const struct field *
     return 0;
 }
 
+static bool has_links(const json_t *root) {
+    bool any = false;
+    for (size_t i = 0; i < N_FIELDS; i++) {
+        any |= fields[i].link && json_object_get(root, fields[i].key);
+    }
+    return any;
+}
+
 static int check_keys(const char *path, json_t *root, tw_error *err) {
     const char *key;
     json_t *value;
@@ -82,6 +93,9 @@ static json_t *canonical(const struct tw_target *t) {
     int failed = json_object_set_new(root, "name", json_string(t->name));
     for (size_t i = 0; i < N_FIELDS; i++) {
         const void *at = (const char *)t + fields[i].offset;
+        if (fields[i].link && !tw_target_has_links(t)) {
+            continue;
+        }
         json_t *v = fields[i].kind == COUNT   ? json_integer(*(const uint32_t *)at)
                     : fields[i].kind == BYTES ? json_integer((json_int_t) * (const uint64_t *)at)
                                               : json_real(*(const double *)at);
@@ -129,14 +143,15 @@ static int read_target(const char *path, json_t *root, struct tw_target *t, tw_e
     strcpy(t->name, name);
     int rc = check_keys(path, root, err);
     for (size_t i = 0; i < N_FIELDS && rc == 0; i++) {
-        rc = read_field(path, root, &fields[i], t, err);
+        rc = fields[i].link && !has_links(root) ? 0 : read_field(path, root, &fields[i], t, err);
     }
     if (rc == 0 && (uint64_t)t->n_chips * t->width * t->height > TW_MAX_SITES) {
         rc = tw_fail(err, TW_E_RANGE, "%s: %u chips of %u x %u sites; at most %u sites", path, t->n_chips, t->width,
                      t->height, TW_MAX_SITES);
     }
-    if (rc == 0 && t->n_chips != 1) {
-        rc = tw_fail(err, TW_E_UNSUPPORTED, "%s: %u chips; programs span one chip", path, t->n_chips);
+    if (rc == 0 && t->n_chips * t->n_banks > TW_MAX_BANKS) {
+        rc = tw_fail(err, TW_E_RANGE, "%s: %u chips with %u banks each; at most %u banks", path, t->n_chips, t->n_banks,
+                     TW_MAX_BANKS);
     }
     return rc ? rc : hash_target(t, err);
 }

@@ -22,19 +22,12 @@ int tw_fault_nomem(struct tw_fault *fault, uint64_t have, uint64_t need) {
 }
 
 bool tw_group_has(const struct tw_program *p, uint32_t group, uint32_t site) {
-    const struct tw_group *g = &p->groups[group];
-    uint32_t per_chip = p->mesh_width * p->mesh_height;
-    uint32_t x = site % per_chip % p->mesh_width, y = site % per_chip / p->mesh_width;
-    return site / per_chip == g->chip && x >= g->x0 && x < g->x1 && y >= g->y0 && y < g->y1;
+    return tw_group_holds(p, &p->groups[group], site);
 }
 
-uint32_t tw_group_sites(const struct tw_program *p, uint32_t group) {
+bool tw_group_fills_chips(const struct tw_program *p, uint32_t group) {
     const struct tw_group *g = &p->groups[group];
-    return g->x1 > g->x0 && g->y1 > g->y0 ? (uint32_t)(g->x1 - g->x0) * (uint32_t)(g->y1 - g->y0) : 0;
-}
-
-bool tw_group_has_all(const struct tw_program *p, uint32_t group) {
-    return p->n_chips == 1 && tw_group_sites(p, group) == p->n_sites;
+    return g->x0 == 0 && g->y0 == 0 && g->x1 == p->mesh_width && g->y1 == p->mesh_height;
 }
 
 bool tw_region_reads(const struct tw_op *op, uint32_t region) {

@@ -110,12 +110,10 @@ static int emit_multicast(struct walk *w, const struct walk_engine *e, const str
         return tw_fault_set(w->fault, "Role", own, p->buffers[own].kind, TW_BUF_RESIDENT);
     }
     size_t offset = (size_t)(b->p[1].at - w->buffers[own].base);
-    if (w->buffers[own].flags & WALK_BUF_SHARED) {
-        emit_call(w, e, op, b);
-        return 0;
-    }
+    uint32_t per_chip = p->mesh_width * p->mesh_height;
     for (uint32_t site = 0; site < p->n_sites; site++) {
-        if (tw_group_has(p, op->target, site)) {
+        bool stored = site % per_chip != 0 && (w->buffers[base + site].flags & WALK_BUF_SHARED);
+        if (!stored && tw_group_has(p, op->target, site)) { /* once where a chip's siblings share their storage */
             b->p[1].at = w->buffers[base + site].base + offset;
             emit_call(w, e, op, b);
         }

@@ -14,10 +14,10 @@ static void add(uint64_t *total, uint64_t times, uint64_t each) {
     }
 }
 
-static uint32_t group_sites(const struct walk *w, const struct tw_op *op) {
+static uint64_t group_sites(const struct walk *w, const struct tw_op *op) {
     for (uint32_t n = 0; n < op->n_operands; n++) {
         if (op->operand[n].kind == 'G') {
-            return tw_group_sites(w->program, op->operand[n].id);
+            return tw_group_size(&w->program->groups[op->operand[n].id]);
         }
     }
     return 1;
@@ -50,7 +50,9 @@ int tw_walk_count_text(struct walk *w) {
     for (uint32_t i = 0; i < p->n_buffers && rc == 0; i++) {
         add(&w->bounds.pages, p->buffers[i].pages, 1);
         if (p->buffers[i].sibling_base == i) {
-            add(&w->bounds.shared_bytes, p->buffers[i].pages, p->buffers[i].page_bytes + 64);
+            for (uint32_t chip = 0; chip < p->n_chips; chip++) {
+                add(&w->bounds.shared_bytes, p->buffers[i].pages, p->buffers[i].page_bytes + 64);
+            }
         }
     }
     if (rc == 0 && w->bounds.entries > UINT32_MAX / 4) {
@@ -142,11 +144,17 @@ static bool may_stand_for(const struct walk *w, const struct walk_op *op, const 
            (role == TW_ROLE_PARAM || role == TW_ROLE_INPUT);
 }
 
+/* The siblings on every chip that it goes to, whether it reaches them or not: they are alike only if it reaches all. */
 static void note_multicast(struct walk *w, const struct walk_op *op) {
-    uint32_t base = w->program->buffers[op->region[1].id].sibling_base;
-    bool all = tw_group_has_all(w->program, op->target);
-    for (uint32_t site = 0; base != TW_NONE && site < w->program->n_sites; site++) {
-        *buffer_flags(w, base + site) |= (uint8_t)(all ? WALK_BUF_MCAST : WALK_BUF_MCAST_PART);
+    const struct tw_program *p = w->program;
+    const struct tw_group *g = &p->groups[op->target];
+    uint32_t base = p->buffers[op->region[1].id].sibling_base;
+    bool all = tw_group_fills_chips(p, op->target);
+    for (uint32_t site = 0; base != TW_NONE && site < p->n_sites; site++) {
+        uint32_t chip = tw_chip_of(p, site);
+        if (chip >= g->chip && chip - g->chip < g->chips) {
+            *buffer_flags(w, base + site) |= (uint8_t)(all ? WALK_BUF_MCAST : WALK_BUF_MCAST_PART);
+        }
     }
 }
 
@@ -222,20 +230,27 @@ int tw_walk_decode_text(struct walk *w) {
     return rc;
 }
 
-/* A set that only multicasts to all sites write holds the same bytes on every site at all times: one storage will do.
- * */
+static void find_shared_on(struct walk *w, uint32_t first, uint32_t n) {
+    uint32_t flags = 0;
+    for (uint32_t i = first; i < first + n; i++) {
+        flags |= w->buffers[i].flags;
+    }
+    for (uint32_t i = first; i < first + n && flags == WALK_BUF_MCAST; i++) {
+        w->buffers[i].flags |= WALK_BUF_SHARED;
+    }
+}
+
+/* The members of a set on one chip that only multicasts to all its sites write hold the same bytes on every site of the
+ * chip at all times: one storage will do. */
 void tw_walk_find_shared(struct walk *w) {
     const struct tw_program *p = w->program;
+    uint32_t per_chip = p->mesh_width * p->mesh_height;
     for (uint32_t base = 0; base < p->n_buffers; base++) {
         if (p->buffers[base].sibling_base != base || p->buffers[base].kind != TW_BUF_RESIDENT) {
             continue;
         }
-        uint32_t flags = 0;
-        for (uint32_t site = 0; site < p->n_sites; site++) {
-            flags |= w->buffers[base + site].flags;
-        }
-        for (uint32_t site = 0; site < p->n_sites && flags == WALK_BUF_MCAST; site++) {
-            w->buffers[base + site].flags |= WALK_BUF_SHARED;
+        for (uint32_t site = 0; site < p->n_sites; site += per_chip) {
+            find_shared_on(w, base + site, per_chip);
         }
     }
 }

@@ -60,10 +60,10 @@ struct walk_engine {
 };
 
 #define WALK_BUF_WRITTEN 1u    /* by something else than READs that fill it from constant memory */
-#define WALK_BUF_MCAST 2u      /* by a multicast to all sites */
+#define WALK_BUF_MCAST 2u      /* by a multicast to all sites of its chip */
 #define WALK_BUF_MCAST_PART 4u /* by a multicast to some */
 #define WALK_BUF_READ 8u       /* by READs that may be done in place */
-#define WALK_BUF_SHARED 16u    /* one storage for all siblings */
+#define WALK_BUF_SHARED 16u    /* one storage for all siblings of a chip */
 #define WALK_BUF_COPY 32u      /* RESIDENT: an in-place read was refuted */
 
 struct walk_buffer {

@@ -82,7 +82,7 @@ static int hello(struct tw_server *server, struct tw_server_request *request) {
     id->firmware_version = FIRMWARE_VERSION;
     id->capabilities = (server->port.kernels ? TW_WIRE_CAN_STRICT | TW_WIRE_CAN_GREEDY : 0u) |
                        (server->port.memory_bytes ? (uint32_t)TW_WIRE_CAN_KEEP : 0u) |
-                       (server->port.kernels && server->port.run ? TW_WIRE_CAN_FAST : 0u);
+                       (server->port.kernels && server->port.run ? TW_WIRE_CAN_FAST : 0u) | TW_WIRE_CAN_LINK;
     id->n_threads = server->port.max_threads;
     id->max_allocations = TW_SERVER_ALLOCATIONS;
     id->max_programs = TW_SERVER_PROGRAMS;

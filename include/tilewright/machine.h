@@ -187,8 +187,8 @@ TW_STATIC_ASSERT(sizeof(struct tw_buffer) == 48, "buffer record");
 
 enum tw_sem_role { TW_SEM_READY = 0, TW_SEM_VALID = 1, TW_SEM_GATHER = 2, TW_SEM_RELEASE = 3 };
 
-/* A semaphore has one 32-bit word on each site of its group. Words only count upward, wrap-safely, and
- * are never reset; waits name thresholds that grow with the epoch (variable 0). */
+/* A semaphore has one 32-bit word on each site of its group, which may span chips. Words only count upward,
+ * wrap-safely, and are never reset; waits name thresholds that grow with the epoch (variable 0). */
 struct tw_semaphore {
     uint32_t name;
     uint32_t group; /* sites that hold a word */
@@ -197,9 +197,11 @@ struct tw_semaphore {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_semaphore) == 16, "semaphore record");
 
-/* A rectangle of sites on one chip: x0 <= x < x1, y0 <= y < y1; site = (chip*height + y)*width + x. */
+/* The same rectangle of sites, x0 <= x < x1, y0 <= y < y1, on each of the chips chip .. chip + chips - 1; site =
+ * (chip*height + y)*width + x. A group that a multicast goes to is on one chip (chips 1), the sender's or another one: the
+ * data then crosses a chip link. */
 struct tw_group {
-    uint16_t chip, x0, y0, x1, y1, network;
+    uint16_t chip, x0, y0, x1, y1, chips;
 };
 TW_STATIC_ASSERT(sizeof(struct tw_group) == 12, "group record");
 
@@ -293,6 +295,30 @@ struct tw_program {
     const struct tw_span *spans;
     const struct tw_stream *streams;
 };
+
+/* Sites of a group; any record will do, also one that no program may have. */
+static inline uint64_t tw_group_size(const struct tw_group *g) {
+    uint32_t width = g->x1 > g->x0 ? (uint32_t)(g->x1 - g->x0) : 0,
+             height = g->y1 > g->y0 ? (uint32_t)(g->y1 - g->y0) : 0;
+    return (uint64_t)width * height * g->chips;
+}
+static inline int tw_group_holds(const struct tw_program *p, const struct tw_group *g, uint32_t site) {
+    uint32_t x = site % p->mesh_width, y = site / p->mesh_width % p->mesh_height;
+    uint32_t chip = site / p->mesh_width / p->mesh_height;
+    return chip >= g->chip && chip - g->chip < g->chips && x >= g->x0 && x < g->x1 && y >= g->y0 && y < g->y1;
+}
+/* Sites of a group in order of (chip, y, x): the site of a number below its size, and the number of a site that it holds. */
+static inline uint32_t tw_group_site(const struct tw_program *p, const struct tw_group *g, uint32_t number) {
+    uint32_t width = (uint32_t)(g->x1 - g->x0), height = (uint32_t)(g->y1 - g->y0);
+    uint32_t chip = g->chip + number / width / height, y = g->y0 + number / width % height;
+    return (chip * p->mesh_height + y) * p->mesh_width + g->x0 + number % width;
+}
+static inline uint32_t tw_group_number(const struct tw_program *p, const struct tw_group *g, uint32_t site) {
+    uint32_t width = (uint32_t)(g->x1 - g->x0), height = (uint32_t)(g->y1 - g->y0);
+    uint32_t x = site % p->mesh_width, y = site / p->mesh_width % p->mesh_height;
+    uint32_t chip = site / p->mesh_width / p->mesh_height;
+    return ((chip - g->chip) * height + (y - g->y0)) * width + (x - g->x0);
+}
 
 static inline const char *tw_program_string(const struct tw_program *p, uint32_t offset) {
     return offset < p->strings_bytes ? p->strings + offset : "?";

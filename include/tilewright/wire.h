@@ -99,7 +99,8 @@ enum tw_wire_capabilities {
     TW_WIRE_CAN_STRICT = 1, /* RUN in strict mode */
     TW_WIRE_CAN_FAST = 2,   /* RUN in fast mode */
     TW_WIRE_CAN_GREEDY = 4, /* RUN with TW_WIRE_RUN_GREEDY */
-    TW_WIRE_CAN_KEEP = 8    /* KEEP and FIND */
+    TW_WIRE_CAN_KEEP = 8,   /* KEEP and FIND */
+    TW_WIRE_CAN_LINK = 16   /* its chips have links: programs that span several */
 };
 
 struct tw_wire_identity {

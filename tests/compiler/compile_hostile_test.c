@@ -84,8 +84,8 @@ static void a_thousand_layers_compile(void **state) {
 
 static void sizes_of_one_compile(void **state) {
     struct compile_world *w = *state;
-    static const char *const targets[] = {"host", "sim4x4", "grid8x8"};
-    for (size_t i = 0; i < 15; i++) {
+    static const char *const targets[] = {"host", "sim4x4", "grid8x8", "sim4x4x2", "quad2x2"};
+    for (size_t i = 0; i < 5 * sizeof targets / sizeof *targets; i++) {
         struct random_shape s = plain;
         s.hidden = i % 5 == 0 || i % 5 == 4 ? 1 : 32;
         s.n_vocab = i % 5 == 1 || i % 5 == 4 ? 1 : 64;
@@ -170,6 +170,24 @@ static void targets_at_the_ends_of_their_ranges_compile_or_refuse(void **state) 
     }
 }
 
+static void chips_without_links_are_refused_by_name(void **state) {
+    struct compile_world *w = *state;
+    use_chips(w, 3, "");
+    must_end_with(w, plain, TW_E_UNSUPPORTED, "compose: no_chip_links: program embed spans the 3 chips of target t");
+    use_chips(w, 1, "");
+    must_end_with(w, plain, 0, "");
+}
+
+static void any_number_of_chips_compiles(void **state) {
+    struct compile_world *w = *state;
+    static const uint32_t chips[] = {2, 3, 5, 7, SANITIZED ? 8 : 32};
+    for (size_t i = 0; i < sizeof chips / sizeof *chips; i++) {
+        use_chips(w, chips[i], ",\"chip_link_bytes_per_cycle\":4,\"chip_link_cycles\":100");
+        must_end_with(w, plain, 0, "");
+        assert_int_equal(w->report.n_sites, 6 * chips[i]);
+    }
+}
+
 /* ---- memory --------------------------------------------------------------------------------------- */
 
 /* In a process of its own with so much address space; gives the exit status, or -signal. */
@@ -201,9 +219,9 @@ static void skip_where_sanitized(void) {
 
 static void the_shipped_model_compiles_in_half_a_gigabyte_of_addresses(void **state) {
     struct compile_world *w = *state;
-    static const char *const targets[] = {"host", "sim4x4", "grid8x8"};
+    static const char *const targets[] = {"host", "sim4x4", "grid8x8", "sim4x4x2", "quad2x2"};
     skip_where_sanitized();
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
         w->options.target = targets[i];
         assert_int_equal(in_little_memory(w, SHIPPED, (uint64_t)512 << 20, 0, ""), 0);
     }
@@ -234,6 +252,8 @@ int main(void) {
         world_test(wide_models_are_refused_with_the_bytes),
         world_test(state_that_no_machine_holds_is_refused_with_the_numbers),
         world_test(targets_at_the_ends_of_their_ranges_compile_or_refuse),
+        world_test(chips_without_links_are_refused_by_name),
+        world_test(any_number_of_chips_compiles),
         world_test(the_shipped_model_compiles_in_half_a_gigabyte_of_addresses),
         world_test(what_needs_more_memory_than_there_is_is_refused_not_aborted),
     };

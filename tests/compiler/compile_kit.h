@@ -94,17 +94,27 @@ static inline void must_be_equal_files(const char *a, const char *b) {
     free(y);
 }
 
-/* Writes a target like sim4x4 with another shape and memory, and makes it the target. */
-static inline void use_target(struct compile_world *w, uint32_t width, uint32_t height, uint64_t sram_bytes) {
-    char text[512];
+/* Writes a target like sim4x4 with another shape, memory and more keys, and makes it the target. */
+static inline void use_target_text(struct compile_world *w, uint32_t chips, uint32_t width, uint32_t height,
+                                   uint64_t sram_bytes, const char *more) {
+    char text[600];
     int n = snprintf(
         text, sizeof text,
-        "{\"name\":\"t\",\"chips\":1,\"width\":%u,\"height\":%u,\"sram_bytes\":%llu,\"banks\":2,\"clock_hz\":1e9,"
+        "{\"name\":\"t\",\"chips\":%u,\"width\":%u,\"height\":%u,\"sram_bytes\":%llu,\"banks\":2,\"clock_hz\":1e9,"
         "\"dram_bytes_per_cycle\":64,\"site_load_bytes_per_cycle\":16,\"fma_per_cycle\":64,\"int8_mac_per_cycle\":256,"
-        "\"vector_per_cycle\":16,\"link_bytes_per_cycle\":32,\"sync_cycles\":50,\"call_cycles\":20}",
-        width, height, (unsigned long long)sram_bytes);
+        "\"vector_per_cycle\":16,\"link_bytes_per_cycle\":32,\"sync_cycles\":50,\"call_cycles\":20%s}",
+        chips, width, height, (unsigned long long)sram_bytes, more);
     assert_int_equal(bundle_fixture_save(w->target, (const uint8_t *)text, (size_t)n), 0);
     w->options.target = w->target;
+}
+
+static inline void use_target(struct compile_world *w, uint32_t width, uint32_t height, uint64_t sram_bytes) {
+    use_target_text(w, 1, width, height, sram_bytes, "");
+}
+
+/* Chips of 3 x 2 sites. */
+static inline void use_chips(struct compile_world *w, uint32_t chips, const char *more) {
+    use_target_text(w, chips, 3, 2, 1 << 20, more);
 }
 
 /* False where the file system takes no file of that size. */

@@ -6,7 +6,8 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-static const char *const targets[] = {"host", "sim4x4", "grid8x8"};
+static const char *const targets[] = {"host", "sim4x4", "grid8x8", "sim4x4x2", "quad2x2"};
+#define N_TARGETS (sizeof targets / sizeof *targets)
 
 /* ---- bundles -------------------------------------------------------------------------------------- */
 
@@ -15,7 +16,7 @@ static void compiling_twice_gives_identical_bundles(void **state) {
     char second[4300];
     snprintf(second, sizeof second, "%s.second", w->out);
     w->options.host_sites = 3;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < N_TARGETS; i++) {
         w->options.target = targets[i];
         must_compile(w, SHIPPED, w->out);
         must_compile(w, SHIPPED, second);
@@ -30,7 +31,7 @@ static void models_of_many_shapes_become_bundles_that_the_loader_accepts(void **
         struct random_shape shape = random_shape_of(seed);
         struct tw_bundle b;
         assert_true(save_model(w, shape));
-        w->options.target = targets[seed % 3];
+        w->options.target = targets[seed % N_TARGETS];
         w->options.host_sites = 1 + seed % 4;
         must_compile(w, w->model, w->out);
         must_open(w->out, &b);
@@ -177,7 +178,7 @@ static void a_context_of_one_token_is_possible(void **state) {
     struct compile_world *w = *state;
     struct tw_bundle b;
     w->options.n_ctx = 1;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < N_TARGETS; i++) {
         w->options.target = targets[i];
         must_compile(w, SHIPPED, w->out);
         assert_int_equal(w->report.n_ctx, 1);

@@ -29,7 +29,7 @@ static const struct random_shape twin_shapes[2] = {
 };
 static const char *const twin_prefix[2] = {"a.", "b."};
 
-/* Two models compiled for a mesh of 2 x 4, and a target of 4 x 4 that has room for both. */
+/* Two models compiled for a mesh of 2 x 4, and a target of 4 x 4, or of two chips of 2 x 4, that has room for both. */
 struct twins {
     struct random_model model[2];
     struct pipeline p[2];
@@ -61,11 +61,15 @@ static void close_twins(struct twins *t) {
     }
 }
 
-/* Sections of both, named apart, in the order embed, layer, head, each pair one phase. x[i]: where model i goes on a 4 x 4 mesh. */
+/* Sections of both, named apart, in the order embed, layer, head, each pair one phase. x[i]: where model i goes, in columns of one row
+ * of chips. */
 static void side_by_side(struct twins *t, const uint32_t x[2], struct tw_unit *units, struct tw_unit **list,
                          uint32_t *phases) {
     for (uint32_t k = 0; k < 6; k++) {
-        struct tw_rewrite how = {.target = &t->wide, .x = x[k % 2], .prefix = twin_prefix[k % 2]};
+        struct tw_rewrite how = {.target = &t->wide,
+                                 .x = x[k % 2] % t->wide.width,
+                                 .chip = x[k % 2] / t->wide.width,
+                                 .prefix = twin_prefix[k % 2]};
         tw_error err = {0};
         if (tw_section_rewrite(t->program[k % 2].sections[k / 2], &how, &t->p[0].mem, &t->p[0].strings, &units[k],
                                &err)) {
@@ -89,6 +93,13 @@ static void compose_twins(struct twins *t, const uint32_t x[2], struct tw_unit *
     must_prove(out);
 }
 
+/* The halves of the mesh as chips with a link between them. */
+static void two_chips(struct twins *t) {
+    t->wide.width /= 2;
+    t->wide.n_chips = 2;
+    t->wide.chip_link_bytes_per_cycle = 8;
+}
+
 static void run_alone(struct twins *t, uint32_t i, struct run_trace *out) {
     struct unit_run r;
     struct run_side side = {"", &t->p[i].graph};
@@ -98,7 +109,7 @@ static void run_alone(struct twins *t, uint32_t i, struct run_trace *out) {
     run_close(&r);
 }
 
-static void check_twins(const uint32_t x[2]) {
+static void check_twins(const uint32_t x[2], bool on_chips) {
     struct twins t;
     static struct run_trace alone[2], together;
     struct tw_unit whole;
@@ -106,6 +117,9 @@ static void check_twins(const uint32_t x[2]) {
     open_twins(&t, 1);
     for (uint32_t i = 0; i < 2; i++) {
         run_alone(&t, i, &alone[i]);
+    }
+    if (on_chips) {
+        two_chips(&t);
     }
     compose_twins(&t, x, &whole);
     assert_int_equal(whole.spans.n, 4); /* embed, three layers of both, two more of b, head */
@@ -126,12 +140,18 @@ static void check_twins(const uint32_t x[2]) {
 
 static void decoders_on_halves_of_a_mesh_compute_what_each_does_alone(void **state) {
     (void)state;
-    check_twins((const uint32_t[]){0, 2});
+    check_twins((const uint32_t[]){0, 2}, false);
+}
+
+static void decoders_on_chips_of_their_own_compute_what_each_does_alone(void **state) {
+    (void)state;
+    check_twins((const uint32_t[]){0, 2}, true);
+    check_twins((const uint32_t[]){2, 0}, true);
 }
 
 static void decoders_on_the_same_sites_compute_what_each_does_alone(void **state) {
     (void)state;
-    check_twins((const uint32_t[]){1, 1});
+    check_twins((const uint32_t[]){1, 1}, false);
 }
 
 /* ---- structure ------------------------------------------------------------------------------------ */
@@ -311,6 +331,7 @@ static void a_section_that_leaves_the_mesh_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decoders_on_halves_of_a_mesh_compute_what_each_does_alone),
+        cmocka_unit_test(decoders_on_chips_of_their_own_compute_what_each_does_alone),
         cmocka_unit_test(decoders_on_the_same_sites_compute_what_each_does_alone),
         cmocka_unit_test(engines_of_a_half_run_no_op_of_the_other),
         cmocka_unit_test(sections_that_share_a_site_have_memory_of_their_own),

@@ -377,6 +377,33 @@ static void sections_of_other_targets_or_rows_are_refused(void **state) {
     }
 }
 
+static char *summary(const struct tw_unit *u) {
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    assert_non_null(f);
+    assert_int_equal(tw_unit_print_summary(u, f, NULL), 0);
+    assert_int_equal(fclose(f), 0);
+    return text;
+}
+
+static void chips_without_links_are_refused(void **state) {
+    (void)state;
+    struct kit k;
+    struct tw_unit u[1], out;
+    tw_error err = {0};
+    kit_open(&k);
+    k.target.n_chips = 2;
+    section(&k, &u[0], "one");
+    refused(u, 1, true, TW_E_UNSUPPORTED, "no_chip_links", "program p spans the 2 chips of target ");
+    k.target.chip_link_bytes_per_cycle = 1;
+    assert_int_equal(compose(u, 1, true, &out, &err), 0);
+    char *text = summary(&out);
+    assert_non_null(strstr(text, "; links between 2 chips\n"));
+    free(text);
+    kit_close(&k);
+}
+
 static void more_arrivals_than_a_word_counts_are_refused(void **state) {
     (void)state;
     struct kit k;
@@ -425,16 +452,6 @@ static void a_result_that_breaks_a_rule_is_refused_with_rule_and_op(void **state
 
 /* ---- what a program says of itself ---------------------------------------------------------------- */
 
-static char *summary(const struct tw_unit *u) {
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    assert_non_null(f);
-    assert_int_equal(tw_unit_print_summary(u, f, NULL), 0);
-    assert_int_equal(fclose(f), 0);
-    return text;
-}
-
 static void outputs_claims_and_requirements_are_joined(void **state) {
     (void)state;
     struct grid_world w;
@@ -482,6 +499,7 @@ int main(void) {
         cmocka_unit_test(nothing_to_join_is_refused),
         cmocka_unit_test(a_section_without_code_is_refused),
         cmocka_unit_test(sections_of_other_targets_or_rows_are_refused),
+        cmocka_unit_test(chips_without_links_are_refused),
         cmocka_unit_test(more_arrivals_than_a_word_counts_are_refused),
         cmocka_unit_test(what_a_site_has_no_room_for_is_refused),
         cmocka_unit_test(a_result_that_breaks_a_rule_is_refused_with_rule_and_op),

@@ -6,6 +6,8 @@
 #include "loader/print_program.h"
 #include "tests/compiler/program_kit.h"
 
+#include <unistd.h>
+
 /* ---- validity ------------------------------------------------------------------------------------- */
 
 static void verify_program(struct grid_world *w) {
@@ -133,17 +135,66 @@ static uint32_t rendezvous_ops(const struct tw_program *p, const struct tw_span 
     return n;
 }
 
+static void expect_rendezvous(const char *target, uint32_t host_sites, uint32_t sites) {
+    struct grid_world w;
+    open_shape(&w, known_shapes[0], target, host_sites);
+    assert_true(build(&w, 1, 0));
+    struct tw_program p = tw_unit_program(&w.program.program);
+    for (uint32_t i = 0; i < p.n_spans; i++) {
+        assert_int_equal(rendezvous_ops(&p, &p.spans[i]), 9 * sites + 1);
+    }
+    close_world(&w);
+}
+
 /* Three arrivals, a wait and an arrival at the root, a release and three waits a site; one wait of the root's. */
 static void the_rendezvous_is_linear_in_sites(void **state) {
     (void)state;
     for (uint32_t sites = 1; sites <= 256; sites *= 2) {
-        struct grid_world w;
-        open_shape(&w, known_shapes[0], "host", sites);
-        assert_true(build(&w, 1, 0));
-        struct tw_program p = tw_unit_program(&w.program.program);
-        for (uint32_t i = 0; i < p.n_spans; i++) {
-            assert_int_equal(rendezvous_ops(&p, &p.spans[i]), 9 * sites + 1);
+        expect_rendezvous("host", sites, sites);
+    }
+    expect_rendezvous("sim4x4x2", 0, 32);
+    expect_rendezvous("quad2x2", 0, 16);
+}
+
+/* ---- chips ---------------------------------------------------------------------------------------- */
+
+/* A STORE engine sends to one chip after the other, data and flag, with nothing between them that could block. */
+static void check_sends(const struct tw_program *p, uint32_t site, uint32_t *sends) {
+    struct tw_op op;
+    uint32_t expected = 0, open = TW_NONE;
+    for (uint32_t at = 0; next_op(&p->streams[site * TW_ENGINE_COUNT + TW_ENGINE_STORE], &at, &op);) {
+        if (op.code != TW_OP_MCAST && op.code != TW_OP_MCAST_SET) {
+            assert_true(open == TW_NONE || op.code == TW_OP_POP);
+            continue;
         }
+        uint32_t group = op.operand[op.n_operands - 1].id;
+        assert_int_equal(p->groups[group].chips, 1);
+        assert_int_equal(p->groups[group].chip, expected);
+        assert_int_equal(tw_group_size(&p->groups[group]), p->mesh_width * p->mesh_height);
+        assert_int_equal(open, op.code == TW_OP_MCAST ? TW_NONE : group);
+        open = op.code == TW_OP_MCAST ? group : TW_NONE;
+        expected = op.code == TW_OP_MCAST ? expected : (expected + 1) % p->n_chips;
+        *sends += op.code == TW_OP_MCAST_SET;
+    }
+    assert_int_equal(expected, 0);
+}
+
+static void every_value_goes_to_each_chip_in_turn_and_semaphores_span_all(void **state) {
+    (void)state;
+    static const char *const targets[] = {"sim4x4", "sim4x4x2", "quad2x2"};
+    for (uint32_t t = 0; t < 3; t++) {
+        struct grid_world w;
+        uint32_t sends = 0;
+        open_shape(&w, known_shapes[1], targets[t], 0);
+        assert_true(build(&w, 32, TW_PLAN_PLAINEST) || build(&w, 1, 0));
+        struct tw_program p = tw_unit_program(&w.program.program);
+        for (uint32_t i = 0; i < p.n_semaphores; i++) {
+            assert_int_equal(tw_group_size(&p.groups[p.semaphores[i].group]), p.n_sites);
+        }
+        for (uint32_t site = 0; site < p.n_sites; site++) {
+            check_sends(&p, site, &sends);
+        }
+        assert_true(sends >= p.n_chips * p.n_sites);
         close_world(&w);
     }
 }
@@ -257,12 +308,28 @@ static void check_arena(struct random_shape shape, const char *target, uint32_t 
             assert_int_equal(tw_certify(&w.p.mem, &view, &certificate, NULL), 0);
         }
     }
-    uint64_t bound = tw_compile_memory(&w.model.model.h, tw_target_sites(&w.p.target));
+    uint64_t bound = tw_compile_memory(&w.model.model.h, &w.p.target);
     if (w.p.mem.used > bound * 3 / 4) {
         fail_msg("%s on %s x %u: %zu bytes used, bound %llu", random_shape_text(&w.shape), target,
                  tw_target_sites(&w.p.target), w.p.mem.used, (unsigned long long)bound);
     }
     close_world(&w);
+}
+
+/* 64 chips of 4 sites: every value that is exchanged is sent 64 times. */
+static void check_many_chips(struct random_shape shape) {
+    static const char text[] =
+        "{\"name\":\"many\",\"chips\":64,\"width\":2,\"height\":2,\"sram_bytes\":1048576,\"banks\":1,\"clock_hz\":1e9,"
+        "\"dram_bytes_per_cycle\":64,\"site_load_bytes_per_cycle\":16,\"fma_per_cycle\":64,\"int8_mac_per_cycle\":256,"
+        "\"vector_per_cycle\":16,\"link_bytes_per_cycle\":32,\"sync_cycles\":50,\"call_cycles\":20,"
+        "\"chip_link_bytes_per_cycle\":1e6,\"chip_link_cycles\":0}";
+    char path[] = "/tmp/tw-chips-XXXXXX.json";
+    int fd = mkstemps(path, 5);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, sizeof text - 1), (ssize_t)sizeof text - 1);
+    close(fd);
+    check_arena(shape, path, 0);
+    unlink(path);
 }
 
 static void the_arena_stays_well_below_its_bound(void **state) {
@@ -282,6 +349,7 @@ static void the_arena_stays_well_below_its_bound(void **state) {
     s = known_shapes[0];
     s.n_layers = 4096;
     check_arena(s, "sim4x4", 0);
+    check_many_chips(known_shapes[0]);
     for (uint32_t sites = 1; sites <= 256; sites += 17) {
         check_arena(known_shapes[sites % N_KNOWN_SHAPES], "host", sites);
     }
@@ -295,6 +363,7 @@ int main(void) {
         cmocka_unit_test(an_activation_is_one_buffer_a_site_for_all_sections),
         cmocka_unit_test(activations_and_private_memory_do_not_meet),
         cmocka_unit_test(the_rendezvous_is_linear_in_sites),
+        cmocka_unit_test(every_value_goes_to_each_chip_in_turn_and_semaphores_span_all),
         cmocka_unit_test(two_builds_print_equal_programs),
         cmocka_unit_test(a_tensor_that_differs_between_sections_is_refused_by_name),
         cmocka_unit_test(what_overflows_the_memory_is_refused_with_the_numbers),

@@ -13,7 +13,8 @@
 
 #define N_MODELS 60u
 
-static const char *const targets[] = {"host", "sim4x4", "grid8x8"};
+static const char *const targets[] = {"host", "sim4x4", "grid8x8", "sim4x4x2", "quad2x2"};
+#define N_TARGETS (sizeof targets / sizeof *targets)
 static const uint32_t host_sites[] = {1, 2, 3, 5, 8};
 static const uint32_t rows_of[] = {1, 7, 32, 128};
 
@@ -229,7 +230,7 @@ static void what_lives_together_lies_apart_and_every_column_is_made_once(void **
     for (uint64_t seed = 0; seed < N_MODELS; seed++) {
         struct world w;
         uint32_t rows = rows_of[seed / 3 % 4];
-        open_shape(&w, random_shape_of(seed), targets[seed % 3], host_sites[seed % 5], rows,
+        open_shape(&w, random_shape_of(seed), targets[seed % N_TARGETS], host_sites[seed % 5], rows,
                    seed % 4 == 3 ? TW_PLAN_PLAINEST : seed % 4);
         try_regions(&w, rows);
         close_world(&w);

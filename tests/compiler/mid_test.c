@@ -12,7 +12,8 @@
 
 #define N_MODELS 40u
 
-static const char *const targets[] = {"host", "sim4x4", "grid8x8"};
+static const char *const targets[] = {"host", "sim4x4", "grid8x8", "sim4x4x2", "quad2x2"};
+#define N_TARGETS (sizeof targets / sizeof *targets)
 static const uint32_t host_sites[] = {1, 2, 3, 5, 8};
 
 /* A random model on one of the targets. */
@@ -27,7 +28,7 @@ static void open_world(struct world *w, uint64_t seed) {
     w->shape = random_shape_of(seed);
     w->shape.hollow = true;
     assert_true(random_model_init(&w->model, &w->shape));
-    if (pipeline_init(&w->p, &w->model.model, targets[seed % 3], host_sites[seed % 5], &err)) {
+    if (pipeline_init(&w->p, &w->model.model, targets[seed % N_TARGETS], host_sites[seed % 5], &err)) {
         fail_msg("%s: %s", random_shape_text(&w->shape), err.message);
     }
 }
@@ -337,9 +338,15 @@ static void prices_never_fall_as_rows_rise(void **state) {
     }
 }
 
-/* A product of 512 x 512 in one call: 2^18 multiply-adds a row against the weights' way from DRAM. */
-static void a_product_costs_its_weights_or_its_arithmetic(void **state) {
-    (void)state;
+/* A model whose every width is 512, on a target. */
+struct priced {
+    struct random_model model;
+    struct pipeline p;
+    const struct tw_gop *product;
+    const struct tw_gvalue *row; /* 512 columns of f32 */
+};
+
+static void open_priced(struct priced *x, const char *target) {
     struct random_shape shape = {.dim = 512,
                                  .hidden = 512,
                                  .n_layers = 1,
@@ -350,23 +357,57 @@ static void a_product_costs_its_weights_or_its_arithmetic(void **state) {
                                  .n_ctx = 8,
                                  .dtype = TW_DT_F32,
                                  .hollow = true};
-    struct random_model model;
-    struct pipeline p;
     tw_error err = {0};
-    assert_true(random_model_init(&model, &shape));
-    assert_int_equal(pipeline_init(&p, &model.model, "sim4x4", 0, &err), 0);
     uint32_t i = 0;
-    while (p.graph.ops.items[i].kind != TW_GOP_MATMUL) {
+    assert_true(random_model_init(&x->model, &shape));
+    assert_int_equal(pipeline_init(&x->p, &x->model.model, target, 0, &err), 0);
+    while (x->p.graph.ops.items[i].kind != TW_GOP_MATMUL) {
         i++;
     }
+    x->product = &x->p.graph.ops.items[i];
+    x->row = &x->p.graph.values.items[x->product->out];
+    assert_int_equal(x->row->cols, 512);
+}
+
+static void close_priced(struct priced *x) {
+    pipeline_finish(&x->p);
+    random_model_finish(&x->model);
+}
+
+/* A product of 512 x 512 in one call: 2^18 multiply-adds a row against the weights' way from DRAM. */
+static void a_product_costs_its_weights_or_its_arithmetic(void **state) {
+    (void)state;
+    struct priced x;
+    open_priced(&x, "sim4x4");
     /* One site: 512*512*4 bytes at 16 bytes a cycle; then 128 rows of 2^18 at 64 a cycle. */
     struct tw_layout one = {1, 512}, all = {16, 16};
-    assert_true(tw_price_compute(&p.graph, &p.graph.ops.items[i], one, 1, &p.target) == 20 + 1048576.0 / 16);
-    assert_true(tw_price_compute(&p.graph, &p.graph.ops.items[i], one, 128, &p.target) == 20 + 128.0 * 262144 / 64);
+    assert_true(tw_price_compute(&x.p.graph, x.product, one, 1, &x.p.target) == 20 + 1048576.0 / 16);
+    assert_true(tw_price_compute(&x.p.graph, x.product, one, 128, &x.p.target) == 20 + 128.0 * 262144 / 64);
     /* All sites share 64 bytes a cycle: a sixteenth of the weights each, at 4 bytes a cycle. */
-    assert_true(tw_price_compute(&p.graph, &p.graph.ops.items[i], all, 1, &p.target) == 20 + 1048576.0 / 16 / 4);
-    pipeline_finish(&p);
-    random_model_finish(&model);
+    assert_true(tw_price_compute(&x.p.graph, x.product, all, 1, &x.p.target) == 20 + 1048576.0 / 16 / 4);
+    close_priced(&x);
+    /* Two such chips have twice the DRAM: a 32nd of the weights each, at 4 bytes a cycle. */
+    open_priced(&x, "sim4x4x2");
+    all.parts = 32;
+    assert_true(tw_price_compute(&x.p.graph, x.product, all, 1, &x.p.target) == 20 + 1048576.0 / 32 / 4);
+    close_priced(&x);
+}
+
+static void an_exchange_between_chips_also_costs_their_links(void **state) {
+    (void)state;
+    struct priced x;
+    struct tw_layout all = {32, 16}, one = {1, 512};
+    open_priced(&x, "sim4x4");
+    assert_true(tw_price_exchange(x.row, one, 1, &x.p.target) == 50 + 2 * 1 + 2048.0 / 32);
+    close_priced(&x);
+    /* Each chip sends its half of 2048 bytes to the other one at 8 bytes a cycle, 600 cycles away. */
+    open_priced(&x, "sim4x4x2");
+    assert_true(tw_price_exchange(x.row, all, 1, &x.p.target) == 50 + 2 * 33 + 2048.0 / 32 + 600 + 1024.0 / 8);
+    close_priced(&x);
+    /* The chip that has it all sends it to three others, at 16 bytes a cycle. */
+    open_priced(&x, "quad2x2");
+    assert_true(tw_price_exchange(x.row, one, 1, &x.p.target) == 50 + 2 * 4 + 2048.0 / 32 + 400 + 3 * 2048.0 / 16);
+    close_priced(&x);
 }
 
 int main(void) {
@@ -383,6 +424,7 @@ int main(void) {
         cmocka_unit_test(a_broken_plan_is_refused),
         cmocka_unit_test(prices_never_fall_as_rows_rise),
         cmocka_unit_test(a_product_costs_its_weights_or_its_arithmetic),
+        cmocka_unit_test(an_exchange_between_chips_also_costs_their_links),
     };
     return cmocka_run_group_tests_name("mid", tests, NULL, NULL);
 }

@@ -20,7 +20,8 @@
 static const struct {
     const char *name;
     uint32_t host_sites;
-} grid_targets[] = {{"host", 1}, {"host", 2}, {"host", 3}, {"host", 5}, {"host", 8}, {"sim4x4", 0}, {"grid8x8", 0}};
+} grid_targets[] = {{"host", 1},   {"host", 2},    {"host", 3},     {"host", 5},   {"host", 8},
+                    {"sim4x4", 0}, {"grid8x8", 0}, {"sim4x4x2", 0}, {"quad2x2", 0}};
 #define N_GRID_TARGETS (sizeof grid_targets / sizeof *grid_targets)
 
 static const uint32_t grid_rows[] = {1, 7, 32, 128};

@@ -12,7 +12,12 @@
 
 static const struct {
     const char *target, *device;
-} machines[] = {{"host", "emu"}, {"sim4x4", "emu:sim4x4"}, {"grid8x8", "emu:grid8x8"}};
+} machines[] = {{"host", "emu"},
+                {"sim4x4", "emu:sim4x4"},
+                {"grid8x8", "emu:grid8x8"},
+                {"sim4x4x2", "emu:sim4x4x2"},
+                {"quad2x2", "emu:quad2x2"}};
+#define N_MACHINES (sizeof machines / sizeof *machines)
 
 struct run {
     struct random_shape shape;
@@ -101,7 +106,7 @@ static void every_machine_mode_and_chunk_gives_the_same_bits_and_the_references_
         struct run r;
         uint64_t s = seed;
         make_run(w, seed, &r);
-        for (uint32_t i = 0; i < 3; i++) {
+        for (uint32_t i = 0; i < N_MACHINES; i++) {
             w->options.target = machines[i].target;
             w->options.host_sites = 1 + (uint32_t)seed % 5;
             must_compile(w, w->model, w->out);

@@ -22,7 +22,8 @@ static uint32_t *count_increments(const struct tw_program *p) {
                 words[op.operand[0].id * p->n_sites + op.operand[1].id] += op.operand[2].id;
             }
             for (uint32_t s = 0; s < p->n_sites && op.code == TW_OP_MCAST_SET; s++) {
-                words[op.operand[0].id * p->n_sites + s]++;
+                words[op.operand[0].id * p->n_sites + s] +=
+                    (uint32_t)tw_group_holds(p, &p->groups[op.operand[1].id], s);
             }
         }
     }

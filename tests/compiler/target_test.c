@@ -28,6 +28,8 @@ static const char *const keys[][2] = {
     {"link_bytes_per_cycle", "8"},
     {"sync_cycles", "0"},
     {"call_cycles", "20"},
+    {"chip_link_bytes_per_cycle", "2"},
+    {"chip_link_cycles", "400"},
 };
 #define N_KEYS (sizeof keys / sizeof *keys)
 
@@ -86,8 +88,9 @@ static void every_built_in_target_opens_under_its_own_name(void **state) {
         assert_in_range(tw_target_sites(&t), 1, TW_MAX_SITES);
         assert_int_equal(t.sram_bytes % 64, 0);
         assert_true(t.clock_hz > 0 && t.fma_per_cycle > 0 && t.dram_bytes_per_cycle > 0);
+        assert_int_equal(t.n_chips > 1, tw_target_has_links(&t));
     }
-    assert_int_equal(n, 3);
+    assert_int_equal(n, 5);
 }
 
 static void the_small_targets_have_their_documented_shapes(void **state) {
@@ -99,6 +102,10 @@ static void the_small_targets_have_their_documented_shapes(void **state) {
     assert_int_equal(tw_target_sites(&t), 64);
     assert_int_equal(t.sram_bytes, 1536 * 1024);
     assert_int_equal(t.n_banks, 12);
+    assert_int_equal(tw_target_open("sim4x4x2", 0, &t, NULL), 0);
+    assert_int_equal(t.n_chips * 10000 + t.width * 100 + t.height, 20404);
+    assert_int_equal(tw_target_open("quad2x2", 0, &t, NULL), 0);
+    assert_int_equal(t.n_chips * 10000 + t.width * 100 + t.height, 40202);
 }
 
 static void the_host_has_as_many_sites_as_asked_for(void **state) {
@@ -207,18 +214,32 @@ static void a_key_of_another_type_is_named(void **state) {
 static void a_number_out_of_range_is_named(void **state) {
     (void)state;
     static const char *const bad[][2] = {
-        {"chips", "0"},          {"chips", "65"},       {"width", "0"},
-        {"width", "-1"},         {"width", "4097"},     {"height", "4294967298"},
-        {"banks", "0"},          {"banks", "65"},       {"sram_bytes", "16383"},
-        {"sram_bytes", "-64"},   {"clock_hz", "0"},     {"clock_hz", "-1e9"},
-        {"fma_per_cycle", "0"},  {"sync_cycles", "-1"}, {"sram_bytes", "9223372036854775807"},
+        {"chips", "0"},
+        {"chips", "65"},
+        {"width", "0"},
+        {"width", "-1"},
+        {"width", "4097"},
+        {"height", "4294967298"},
+        {"banks", "0"},
+        {"banks", "65"},
+        {"sram_bytes", "16383"},
+        {"sram_bytes", "-64"},
+        {"clock_hz", "0"},
+        {"clock_hz", "-1e9"},
+        {"fma_per_cycle", "0"},
+        {"sync_cycles", "-1"},
+        {"sram_bytes", "9223372036854775807"},
         {"call_cycles", "1e10"},
+        {"chip_link_bytes_per_cycle", "0"},
+        {"chip_link_cycles", "-1"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         expect(bad[i][0], bad[i][1], TW_E_RANGE);
     }
     const char *many = text_with("width", "4096");
     expect_text(many, strlen(many), TW_E_RANGE, "4096 x 2 sites");
+    const char *banks = text_with("chips", "17");
+    expect_text(banks, strlen(banks), TW_E_RANGE, "17 chips with 4 banks each; at most 64");
 }
 
 static void numbers_at_the_ends_of_their_ranges_are_taken(void **state) {
@@ -229,9 +250,22 @@ static void numbers_at_the_ends_of_their_ranges_are_taken(void **state) {
     expect("sram_bytes", "4294967296", 0);
 }
 
-static void several_chips_are_not_supported(void **state) {
+/* The keys of links may be left out, which is "no links"; one of them alone is a mistake (every_missing_key_is_named). */
+static void chips_may_have_no_links(void **state) {
     (void)state;
-    expect("chips", "2", TW_E_UNSUPPORTED);
+    char text[2048], *comma;
+    for (uint32_t chips = 1; chips <= 2; chips++) {
+        snprintf(text, sizeof text, "%s", text_with("chips", chips == 1 ? "1" : "2"));
+        struct tw_target with = parsed(text);
+        assert_true(tw_target_has_links(&with) && with.chip_link_cycles == 400.0);
+        comma = strstr(text, ",\"chip_link_bytes");
+        assert_non_null(comma);
+        strcpy(comma, "}");
+        struct tw_target without = parsed(text);
+        assert_int_equal(without.n_chips, chips);
+        assert_false(tw_target_has_links(&without));
+        assert_memory_not_equal(with.hash, without.hash, sizeof with.hash);
+    }
 }
 
 static void unknown_and_repeated_keys_are_refused(void **state) {
@@ -302,10 +336,8 @@ static void every_value_is_in_the_hash(void **state) {
     (void)state;
     struct tw_target a = parsed(text_with(NULL, NULL));
     for (size_t i = 0; i < N_KEYS; i++) {
-        if (strcmp(keys[i][0], "chips")) { /* which has one value only */
-            struct tw_target b = parsed(text_with(keys[i][0], i == 0 ? "\"u\"" : i == 4 || i == 6 ? "65536" : "7"));
-            assert_memory_not_equal(a.hash, b.hash, sizeof a.hash);
-        }
+        struct tw_target b = parsed(text_with(keys[i][0], i == 0 ? "\"u\"" : i == 4 || i == 6 ? "65536" : "7"));
+        assert_memory_not_equal(a.hash, b.hash, sizeof a.hash);
     }
 }
 
@@ -323,7 +355,7 @@ int main(void) {
         cmocka_unit_test(a_key_of_another_type_is_named),
         cmocka_unit_test(a_number_out_of_range_is_named),
         cmocka_unit_test(numbers_at_the_ends_of_their_ranges_are_taken),
-        cmocka_unit_test(several_chips_are_not_supported),
+        cmocka_unit_test(chips_may_have_no_links),
         cmocka_unit_test(unknown_and_repeated_keys_are_refused),
         cmocka_unit_test(a_name_is_short_and_printable),
         cmocka_unit_test(what_is_not_a_json_object_is_refused),

@@ -92,6 +92,10 @@ static void another_target_gives_the_same_bits(void **state) {
     check_same("sim4x4", 1, (struct tw_session_options){.chunk = 1});
     check_same("sim4x4", 1, (struct tw_session_options){0});
     check_same("sim4x4", 2, (struct tw_session_options){0});
+    check_same("sim4x4x2", 1, (struct tw_session_options){.chunk = 1});
+    check_same("sim4x4x2", 2, (struct tw_session_options){0});
+    check_same("quad2x2", 2, (struct tw_session_options){0});
+    check_same("quad2x2", 1, (struct tw_session_options){.mode = TW_MODE_STRICT, .random_schedule = 1, .seed = 11});
 }
 
 static void a_device_without_shared_memory_gives_the_same_bits(void **state) {
@@ -247,6 +251,26 @@ static void a_bundle_for_another_target_is_refused(void **state) {
     tw_device_close(device);
 }
 
+static void a_bundle_that_spans_chips_needs_a_device_with_links(void **state) {
+    (void)state;
+    tw_error err = {0};
+    tw_device *device;
+    tw_decoder *decoder;
+    tw_deployment *d = NULL;
+    assert_int_equal(tw_device_open("emu:quad2x2", NULL, &device, &err), 0);
+    assert_int_equal(tw_decoder_open(model_bundle("quad2x2"), 0, &decoder, &err), 0);
+    uint32_t can = device->identity.capabilities;
+    device->identity.capabilities &= ~(uint32_t)TW_WIRE_CAN_LINK;
+    assert_int_equal(tw_deploy(device, decoder, &d, &err), TW_E_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "program decode spans 4 chips, device emu:quad2x2 has no links"));
+    assert_null(d);
+    device->identity.capabilities = can;
+    assert_int_equal(tw_deploy(device, decoder, &d, &err), 0);
+    tw_deployment_destroy(d);
+    tw_decoder_close(decoder);
+    tw_device_close(device);
+}
+
 static void an_unverified_bundle_is_not_deployed(void **state) {
     (void)state;
     tw_error err = {0};
@@ -374,6 +398,7 @@ int main(void) {
         cmocka_unit_test(a_fault_tells_what_happened_and_ends_the_session),
         cmocka_unit_test(options_out_of_range_are_refused),
         cmocka_unit_test(a_bundle_for_another_target_is_refused),
+        cmocka_unit_test(a_bundle_that_spans_chips_needs_a_device_with_links),
         cmocka_unit_test(an_unverified_bundle_is_not_deployed),
         cmocka_unit_test(devices_that_are_not_there_are_named_with_those_that_are),
         cmocka_unit_test(a_small_device_says_what_it_lacks_and_stays_usable),

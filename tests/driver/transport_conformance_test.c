@@ -27,6 +27,7 @@ static const struct {
     const char *rest, *target;
 } backends[] = {{&tw_transport_emu, "", ""},
                 {&tw_transport_emu, "sim4x4", "sim4x4"},
+                {&tw_transport_emu, "quad2x2", "quad2x2"},
                 {&tw_transport_emu, "sim4x4?faults=mess,1", "sim4x4"},
                 {&tw_transport_socket, "one", ""},
                 {&tw_transport_socket, "liar", ""},

@@ -111,6 +111,50 @@ static void a_multicast_to_some_leaves_the_others_alone(void **state) {
     mb_destroy(m);
 }
 
+static void multicast_page(struct mb *m, uint32_t source, uint32_t set, uint32_t param, uint32_t page) {
+    mb_op(m, 0, L, RESERVE, F_(source), I_(1));
+    mb_op(m, 0, L, READ, T_(param, mb_at(0), mb_at(page * 64)), W_(source, mb_at(0)), I_(1), I_(64), I_(64), I_(64));
+    mb_op(m, 0, L, PUSH, F_(source), I_(1));
+    mb_op(m, 0, S, WAIT, F_(source), I_(1));
+    for (uint32_t chip = 0; chip < (page ? 1u : 2u); chip++) {
+        mb_op(m, 0, S, MCAST, R_(source, mb_at(0)), I_(64), W_(set, mb_at(0)), I_(64), I_(64), X_(TW_NONE, 1),
+              G_(page ? 3 : 1 + chip));
+    }
+    mb_op(m, 0, S, POP, F_(source), I_(1));
+}
+
+/* Page 0 of the Param goes to all sites of both chips, page 1 to site 3 alone: the siblings of the first chip can share one
+ * storage, those of the second cannot. */
+static void the_siblings_of_a_chip_share_their_storage_if_they_are_alike(void **state) {
+    (void)state;
+    struct mb *m = mb_create_chips(2, 2, 1);
+    uint32_t param = mb_tensor(m, TW_ROLE_PARAM, TW_INIT_BLOB, 2, 16, 1);
+    uint32_t out = mb_tensor(m, TW_ROLE_OUTPUT, TW_INIT_NONE, 4, 16, 1);
+    uint32_t set = mb_siblings(m, 64), source = mb_fifo(m, 0, TW_ENGINE_LOAD, TW_ENGINE_STORE, 2, 64);
+    uint32_t valid = mb_semaphore(m, 0, 0); /* a word on every site of both chips */
+    mb_chip_group(m, 0, 0, 0, 2, 1);
+    mb_chip_group(m, 1, 0, 0, 2, 1);
+    mb_chip_group(m, 1, 1, 0, 2, 1);
+    mb_fill(m, param);
+    multicast_page(m, source, set, param, 0);
+    multicast_page(m, source, set, param, 1);
+    mb_op(m, 0, S, MCAST_SET, S_(valid), G_(1));
+    mb_op(m, 0, S, MCAST_SET, S_(valid), G_(2));
+    for (uint32_t s = 0; s < 4; s++) {
+        mb_op(m, s, S, SEM_WAIT, S_(valid), A_(tw_affine_plus(mb_at(1), 0, 1)));
+        mb_op(m, s, S, WRITE, R_(set + s, mb_at(0)), I_(64), U_(out, mb_at(0), mb_at(s * 64)), I_(64), I_(64),
+              X_(TW_NONE, 1));
+    }
+    mb_freeze(m);
+    struct mr_case c = {m, NULL, NULL, 2};
+    assert_int_equal(expect_equal(&c).copies, 1 + 2 + 1);
+    const uint8_t *got = mb_data(m, out, 0), *pages = mb_data(m, param, 0);
+    for (uint32_t s = 0; s < 4; s++) {
+        assert_memory_equal(got + s * 64, pages + (s == 3 ? 64 : 0), 64);
+    }
+    mb_destroy(m);
+}
+
 /* ---- in-place reads, one hazard each ---- */
 
 /* One site: pages of 64 bytes, a Param of 4 x 16 floats, a State and an Output of 16 floats. */
@@ -520,6 +564,7 @@ int main(void) {
         cmocka_unit_test(siblings_that_may_differ_get_a_copy_each),
         cmocka_unit_test(unaligned_tensors_are_copied),
         cmocka_unit_test(a_multicast_to_some_leaves_the_others_alone),
+        cmocka_unit_test(the_siblings_of_a_chip_share_their_storage_if_they_are_alike),
         cmocka_unit_test(a_page_keeps_the_state_from_before_a_later_write),
         cmocka_unit_test(a_page_of_two_reads_is_copied),
         cmocka_unit_test(a_page_that_is_changed_in_place_is_copied),

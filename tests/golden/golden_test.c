@@ -290,12 +290,16 @@ static void all_targets_modes_and_threads_give_the_same_bits(void **state) {
         const char *target, *mode;
         uint32_t threads, n;
     } cases[] = {
-        {"host", "fast", 2, BASE_TOKENS},    {"host", "strict", 1, BASE_TOKENS},
-        {"host", "strict", 2, BASE_TOKENS},  {"sim4x4", "fast", 1, BASE_TOKENS},
-        {"sim4x4", "fast", 2, BASE_TOKENS},  {"sim4x4", "strict", 1, BASE_TOKENS},
-        {"sim4x4", "strict", 2, 16},         {"grid8x8", "fast", 1, BASE_TOKENS},
-        {"grid8x8", "fast", 2, BASE_TOKENS}, {"grid8x8", "strict", 1, BASE_TOKENS},
-        {"grid8x8", "strict", 2, 16},
+        {"host", "fast", 2, BASE_TOKENS},     {"host", "strict", 1, BASE_TOKENS},
+        {"host", "strict", 2, BASE_TOKENS},   {"sim4x4", "fast", 1, BASE_TOKENS},
+        {"sim4x4", "fast", 2, BASE_TOKENS},   {"sim4x4", "strict", 1, BASE_TOKENS},
+        {"sim4x4", "strict", 2, 16},          {"grid8x8", "fast", 1, BASE_TOKENS},
+        {"grid8x8", "fast", 2, BASE_TOKENS},  {"grid8x8", "strict", 1, BASE_TOKENS},
+        {"grid8x8", "strict", 2, 16},         {"sim4x4x2", "fast", 1, BASE_TOKENS},
+        {"sim4x4x2", "fast", 2, BASE_TOKENS}, {"sim4x4x2", "strict", 1, BASE_TOKENS},
+        {"sim4x4x2", "strict", 2, 16},        {"quad2x2", "fast", 1, BASE_TOKENS},
+        {"quad2x2", "fast", 2, BASE_TOKENS},  {"quad2x2", "strict", 1, BASE_TOKENS},
+        {"quad2x2", "strict", 2, 16},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct command_run run = base_run(o);
@@ -342,10 +346,10 @@ static void chunks_of_any_size_give_the_bits_of_single_tokens(void **state) {
         const char *target, *mode;
         uint32_t chunk, rows;
     } cases[] = {
-        {"host", "fast", 1, 0},    {"host", "fast", 3, 0},    {"host", "fast", 7, 0},     {"host", "fast", 32, 0},
-        {"host", "fast", 64, 0},   {"host", "fast", 0, 0},    {"host", "fast", 0, 5},     {"host", "strict", 7, 0},
-        {"sim4x4", "fast", 7, 0},  {"sim4x4", "fast", 32, 0}, {"sim4x4", "strict", 0, 0}, {"grid8x8", "fast", 1, 0},
-        {"grid8x8", "fast", 0, 0},
+        {"host", "fast", 1, 0},    {"host", "fast", 3, 0},     {"host", "fast", 7, 0},       {"host", "fast", 32, 0},
+        {"host", "fast", 64, 0},   {"host", "fast", 0, 0},     {"host", "fast", 0, 5},       {"host", "strict", 7, 0},
+        {"sim4x4", "fast", 7, 0},  {"sim4x4", "fast", 32, 0},  {"sim4x4", "strict", 0, 0},   {"grid8x8", "fast", 1, 0},
+        {"grid8x8", "fast", 0, 0}, {"sim4x4x2", "fast", 7, 0}, {"sim4x4x2", "strict", 0, 0}, {"quad2x2", "fast", 0, 0},
     };
     uint32_t ids[1024];
     struct command_run run = base_run(o);

@@ -131,7 +131,7 @@ static void comments_blanks_and_order_are_free(void **state) {
         "semaphore 0 \"s\" group=0 role=0#0 is ready\n"
         "tensor 0 t bind=0+1 bytes=064 packing=row shape=1x16 dtype=0 role=param init=none\n"
         "  buffer 0 b offset=0 pages=1x64 dtype=f32 kind=scratch site=0 siblings=- of=-\n"
-        "group 0 network=0 chip=0 x=0..1 y=0..1\n"
+        "group 0 chips=1 chip=0 x=0..1 y=0..1\n"
         "stream 1 engine=1 site=0\n"
         "stage=-\n"
         "attn_init\t@0[0+v1*0]  heads=1 head_dim=2 rows=1;done";

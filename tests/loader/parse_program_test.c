@@ -171,7 +171,7 @@ static void every_byte_of_every_record_belongs_to_a_field(void **state) {
 /* ---- compiled programs ----------------------------------------------------------------------------- */
 
 static void the_programs_of_a_bundle_come_back_for_every_target(void **state) {
-    static const char *const targets[] = {"host", "grid8x8", "sim4x4"};
+    static const char *const targets[] = {"host", "grid8x8", "sim4x4", "sim4x4x2", "quad2x2"};
     (void)state;
     for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++) {
         struct tw_bundle bundle;

@@ -27,6 +27,19 @@ BREAK(word_elsewhere) {
     b->p.n_groups = 2;
     b->semaphores[SMALL_KV].group = 1;
 }
+/* Two chips of one site: the semaphore has a word on the first, the flag is raised on the second. */
+BREAK(word_on_other_chip) {
+    struct tw_group first = {0, 0, 0, 1, 1, 1};
+    b->p.mesh_width = 1;
+    b->p.n_chips = b->groups[0].chips = 2;
+    b->groups[0].x1 = 1;
+    b->groups[1] = b->groups[2] = first;
+    b->groups[2].chip = 1;
+    b->p.n_groups = 3;
+    b->semaphores[SMALL_VALID].group = 1;
+    CHANGE(b, STORE, MCAST, 0, op.operand[op.n_operands - 1].id = 2);
+    CHANGE(b, STORE, MCAST_SET, 0, op.operand[1].id = 2);
+}
 
 /* ---- rendezvous_shape ---- */
 BREAK(never_arrives) {
@@ -81,6 +94,7 @@ static const struct breakage breakages[] = {
     ROW(thresholds_reachable, flag_twice, "grows by 2 an epoch, 4 increments arrive"),
     ROW(thresholds_reachable, flags_too_many, "the most is 2147483647"),
     ROW(thresholds_reachable, word_elsewhere, "semaphore 0 (kv) has no word"),
+    ROW(thresholds_reachable, word_on_other_chip, "semaphore 1 (valid) has no word on chip 1 x 0..1 y 0..1"),
     ROW(rendezvous_shape, never_arrives, "release semaphore 4 of section 0, outside a round"),
     ROW(rendezvous_shape, never_waits, "between arrival at and release from the rendezvous of section 0"),
     ROW(rendezvous_shape, arrives_elsewhere, "arrives at site 1"),

@@ -117,6 +117,28 @@ BREAK(group_empty) {
 BREAK(group_other_chip) {
     b->groups[0].chip = 1;
 }
+BREAK(group_of_no_chip) {
+    b->groups[0].chips = 0;
+}
+/* Two chips of one site each are the same sites as one chip of two; its group spans them. */
+static void on_two_chips(struct pb *b) {
+    b->p.mesh_width = 1;
+    b->p.n_chips = b->groups[0].chips = 2;
+    b->groups[0].x1 = 1;
+}
+BREAK(group_of_more_chips) {
+    on_two_chips(b);
+    b->groups[0].chip = 1;
+}
+BREAK(mcast_to_two_chips) {
+    on_two_chips(b);
+}
+BREAK(flag_to_two_chips) {
+    on_two_chips(b);
+    b->groups[1] = (struct tw_group){1, 0, 0, 1, 1, 1};
+    b->p.n_groups = 2;
+    CHANGE(b, STORE, MCAST, 0, op.operand[op.n_operands - 1].id = 1);
+}
 BREAK(mcast_without_siblings) {
     for (uint32_t s = 0; s < SMALL_SITES; s++) {
         b->buffers[SMALL_BUF(SMALL_X, s)].sibling_base = TW_NONE;
@@ -178,7 +200,11 @@ static const struct breakage breakages[] = {
     ROW(trips_sound, rows_of_none, "a count of 0"),
     ROW(groups_on_chip, group_too_wide, "x 0..3"),
     ROW(groups_on_chip, group_empty, "x 2..2"),
-    ROW(groups_on_chip, group_other_chip, "chip 1"),
+    ROW(groups_on_chip, group_other_chip, "chips 1..2 x 0..2"),
+    ROW(groups_on_chip, group_of_no_chip, "chips 0..0"),
+    ROW(groups_on_chip, group_of_more_chips, "chips 1..3 x 0..1 y 0..1 on 2 chips of 1 x 1"),
+    ROW(groups_on_chip, mcast_to_two_chips, "(mcast, layer.attn): multicasts to group 0 on 2 chips, expected one"),
+    ROW(groups_on_chip, flag_to_two_chips, "(mcast_set, layer.attn): multicasts to group 0 on 2 chips"),
     ROW(groups_on_chip, mcast_without_siblings, "buffer 0 (x) is not resident with siblings"),
     ROW(spans_partition, spans_overlap, "begins at buffer 31"),
     ROW(spans_partition, buffers_left_over, "33 buffers"),

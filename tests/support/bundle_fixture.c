@@ -114,7 +114,7 @@ static void make_tables(struct bundle_fixture *f) {
         b.sibling_base = b.tensor = TW_NONE;
         f->buffers[i] = b;
     }
-    struct tw_group group = {0, 0, 0, 2, 1, 0};
+    struct tw_group group = {0, 0, 0, 2, 1, 1};
     struct tw_trip trip = {S_ROWS, 0, 0, 1, 4};
     f->group = group;
     f->trip = trip;

@@ -46,15 +46,15 @@ static inline void *mb_map(void *ctx, uint64_t address, uint64_t size) {
     return ok ? (void *)(uintptr_t)address : NULL;
 }
 
-/* A program for a mesh of width x height sites on one chip; group 0 is all of them. */
-static inline struct mb *mb_create(uint32_t width, uint32_t height) {
+/* A program for chips of width x height sites; group 0 is all of them. */
+static inline struct mb *mb_create_chips(uint32_t chips, uint32_t width, uint32_t height) {
     struct mb *m = calloc(1, sizeof *m);
-    mb_require(m && width * height <= MB_SITES, "create");
+    mb_require(m && chips * width * height <= MB_SITES, "create");
     m->dram = aligned_alloc(64, MB_DRAM);
     mb_require(m->dram != NULL, "memory");
     memset(m->dram, 0, MB_DRAM);
-    m->p = (struct tw_program){.name = "test", .strings = "", .strings_bytes = 1, .rows = 1, .n_chips = 1};
-    m->p.n_sites = width * height;
+    m->p = (struct tw_program){.name = "test", .strings = "", .strings_bytes = 1, .rows = 1, .n_chips = chips};
+    m->p.n_sites = chips * width * height;
     m->p.mesh_width = width;
     m->p.mesh_height = height;
     m->p.sram_bytes = 1 << 20;
@@ -67,9 +67,13 @@ static inline struct mb *mb_create(uint32_t width, uint32_t height) {
     for (uint32_t i = 0; i < m->p.n_sites * TW_ENGINE_COUNT; i++) {
         m->streams[i] = (struct tw_stream){i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT, m->words[i], 0};
     }
-    m->groups[m->p.n_groups++] = (struct tw_group){0, 0, 0, (uint16_t)width, (uint16_t)height, 0};
+    m->groups[m->p.n_groups++] = (struct tw_group){0, 0, 0, (uint16_t)width, (uint16_t)height, (uint16_t)chips};
     m->config = (struct tw_machine_config){.program = &m->p, .bind = m->bind, .map = mb_map, .ctx = m};
     return m;
+}
+
+static inline struct mb *mb_create(uint32_t width, uint32_t height) {
+    return mb_create_chips(1, width, height);
 }
 
 static inline void mb_destroy(struct mb *m) {
@@ -169,10 +173,16 @@ static inline uint32_t mb_semaphore(struct mb *m, uint32_t group, uint32_t initi
     return m->p.n_semaphores++;
 }
 
-static inline uint32_t mb_group(struct mb *m, uint32_t x0, uint32_t y0, uint32_t x1, uint32_t y1) {
+/* Sites x0 <= x < x1, y0 <= y < y1 of a chip. */
+static inline uint32_t mb_chip_group(struct mb *m, uint32_t chip, uint32_t x0, uint32_t y0, uint32_t x1, uint32_t y1) {
     mb_require(m->p.n_groups < MB_GROUPS, "group table");
-    m->groups[m->p.n_groups] = (struct tw_group){0, (uint16_t)x0, (uint16_t)y0, (uint16_t)x1, (uint16_t)y1, 0};
+    m->groups[m->p.n_groups] =
+        (struct tw_group){(uint16_t)chip, (uint16_t)x0, (uint16_t)y0, (uint16_t)x1, (uint16_t)y1, 1};
     return m->p.n_groups++;
+}
+
+static inline uint32_t mb_group(struct mb *m, uint32_t x0, uint32_t y0, uint32_t x1, uint32_t y1) {
+    return mb_chip_group(m, 0, x0, y0, x1, y1);
 }
 
 static inline uint32_t mb_trip(struct mb *m, uint32_t input, uint32_t add, uint32_t div, uint32_t max) {

@@ -327,9 +327,9 @@ static void alter_stage(struct tw_program *p, struct tw_stage *copy, uint64_t *s
 }
 
 static void alter_group(struct tw_program *p, struct tw_group *copy, uint64_t *seed, char *what, size_t size) {
-    uint32_t n = random_below(seed, p->n_groups), r = random_below(seed, 5);
+    uint32_t n = random_below(seed, p->n_groups), r = random_below(seed, 6);
     struct tw_group *g = &copy[n];
-    uint16_t *const field[] = {&g->x0, &g->x1, &g->y0, &g->y1, &g->chip};
+    uint16_t *const field[] = {&g->x0, &g->x1, &g->y0, &g->y1, &g->chip, &g->chips};
     *field[r] = (uint16_t)(*field[r] + (random_below(seed, 2) ? 1 : -1));
     p->groups = copy;
     snprintf(what, size, "group %u field %u", n, r);

@@ -16,7 +16,8 @@ static const struct kind {
     {"host", 1, 1, 4, TW_DT_F32},       {"host", 1, ROWS, 4, TW_DT_Q8_0},   {"host", 2, 1, 8, TW_DT_Q8_0},
     {"host", 2, ROWS, 8, TW_DT_F32},    {"host", 3, 1, 5, TW_DT_F32},       {"host", 3, ROWS, 5, TW_DT_F32},
     {"sim4x4", 0, 1, 5, TW_DT_F32},     {"sim4x4", 0, ROWS, 4, TW_DT_Q8_0}, {"grid8x8", 0, 1, 1, TW_DT_F32},
-    {"grid8x8", 0, ROWS, 1, TW_DT_F32},
+    {"grid8x8", 0, ROWS, 1, TW_DT_F32}, {"sim4x4x2", 0, 1, 2, TW_DT_F32},   {"sim4x4x2", 0, ROWS, 2, TW_DT_Q8_0},
+    {"quad2x2", 0, 1, 3, TW_DT_Q8_0},   {"quad2x2", 0, ROWS, 3, TW_DT_F32},
 };
 const uint32_t order_n_programs = sizeof kinds / sizeof *kinds;
 

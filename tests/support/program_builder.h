@@ -146,7 +146,7 @@ static inline uint32_t pb_semaphore(struct pb *b, const char *name, enum tw_sem_
 
 static inline uint32_t pb_group(struct pb *b, uint32_t x0, uint32_t y0, uint32_t x1, uint32_t y1) {
     uint32_t id = b->p.n_groups++;
-    struct tw_group g = {0, (uint16_t)x0, (uint16_t)y0, (uint16_t)x1, (uint16_t)y1, 0};
+    struct tw_group g = {0, (uint16_t)x0, (uint16_t)y0, (uint16_t)x1, (uint16_t)y1, 1};
     assert(id < PB_MAX);
     b->groups[id] = g;
     return id;
