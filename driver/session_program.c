@@ -115,7 +115,7 @@ static int prepare(struct tw_session *s, uint32_t index, const struct tw_session
     }
     out->number = loaded.program;
     out->loaded = true;
-    s->n_threads = loaded.n_threads;
+    s->n_threads = s->n_threads ? s->n_threads : loaded.n_threads; /* the first is decode */
     return 0;
 }
 

@@ -132,6 +132,19 @@ static int check_load(struct tw_server *server, const struct tw_wire_load *q) {
     return 0;
 }
 
+/* Threads meet some six times a layer. Where each would have less than about 100 us of weights to go through in a step, one thread is as fast
+ * on an idle host, and on a busy one, where a thread that spins may wait for one that is not running, much faster. */
+#define THREAD_WORK_BYTES ((uint64_t)2 << 20)
+
+static uint32_t choose_threads(const struct tw_program *p, uint32_t max) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < p->n_tensors && bytes < UINT64_MAX >> 16; i++) {
+        bytes += p->tensors[i].role == TW_ROLE_PARAM ? (p->tensors[i].bytes >> 8) * p->tensors[i].bind_count : 0;
+    }
+    uint64_t threads = bytes / (THREAD_WORK_BYTES >> 8) * (p->rows < 256 ? p->rows : 256);
+    return threads < 1 ? 1 : threads < max ? (uint32_t)threads : max;
+}
+
 int tw_server_load(struct tw_server *server, struct tw_server_request *request) {
     struct tw_wire_load q;
     memcpy(&q, request->payload, sizeof q);
@@ -154,7 +167,7 @@ int tw_server_load(struct tw_server *server, struct tw_server_request *request) 
     p->n_bind = q.n_bind;
     code = open_blob(server, &q, p);
     if (!code && p->mode == TW_WIRE_FAST) {
-        uint32_t wanted = q.n_threads ? q.n_threads : server->port.max_threads;
+        uint32_t wanted = q.n_threads ? q.n_threads : choose_threads(&p->program, server->port.max_threads);
         wanted = wanted < p->program.n_sites ? wanted : p->program.n_sites;
         p->n_threads = server->port.team(server->port.ctx, wanted);
     }
