@@ -16,8 +16,10 @@
  * The checker executes the list once on abstract state (FIFO levels, words, clocks, written bytes). It trusts nothing in it: a wrong
  * list is refused and can never make a bad program pass. Linear in ops, plus for each wait the number of engines.
  *
- * Refused though they could be sound (kept simple on purpose): semaphores inside loops that do not end in a rendezvous of all engines;
- * pages in flight where a loop begins; conflicting accesses of two engines inside one open loop; thresholds below what has arrived.
+ * Refused though they could be sound (kept simple on purpose): loops of engines that talk to each other and are not alike; semaphores
+ * inside loops that do not end in a rendezvous of all engines; pages in flight where a loop begins; conflicting accesses of two engines
+ * inside one open loop, or in an order that only a freed page tells; thresholds below what has arrived; reads of what is written in a loop
+ * over a trip, which may run no iteration, or through another buffer.
  */
 #ifndef TW_LOADER_CERTIFICATE_H
 #define TW_LOADER_CERTIFICATE_H

@@ -420,9 +420,10 @@ static int init(struct tw_checker *c) {
     c->clocks = calloc((size_t)c->n_streams * c->n_streams + 1, sizeof *c->clocks);
     c->section_end = calloc((size_t)c->n_streams * c->p->n_spans + 1, sizeof *c->section_end);
     c->ends = calloc(c->n_streams + 1, sizeof *c->ends);
+    c->least = calloc(c->n_streams + 1, sizeof *c->least);
     c->members = calloc((size_t)c->n_streams * TW_CK_MAX_DEPTH + 1, sizeof *c->members);
     c->frame_of = calloc(c->n_streams + 1, sizeof *c->frame_of);
-    if (!c->streams || !c->clocks || !c->section_end || !c->ends || !c->members || !c->frame_of) {
+    if (!c->streams || !c->clocks || !c->section_end || !c->ends || !c->least || !c->members || !c->frame_of) {
         return tw_fail(c->err, TW_E_NOMEM, "no memory to check the order of %s: %u engines", c->p->name, c->n_streams);
     }
     int rc = count_ops(c);
@@ -452,6 +453,7 @@ int tw_check_order(const struct tw_program *program, const struct tw_certificate
     free(c.clocks);
     free(c.section_end);
     free(c.ends);
+    free(c.least);
     free(c.members);
     free(c.frame_of);
     return rc;

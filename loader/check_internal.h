@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the files of the certificate's checker share: check.c (turns, loops), check_sync.c (FIFOs, semaphores, clocks), check_memory.c
- * (conflicts, written bytes, overlaps). Everything named tw_ck_* is private to them. */
+ * (conflicts, written bytes), check_overlap.c (the memory map). Everything named tw_ck_* is private to them. */
 #ifndef TW_LOADER_CHECK_INTERNAL_H
 #define TW_LOADER_CHECK_INTERNAL_H
 
@@ -58,9 +58,12 @@ struct tw_ck_fifo {
 };
 
 struct tw_ck_word {
-    uint64_t count;                  /* of increments this step, open loops being in the iteration that is walked */
-    uint64_t before;                 /* scratch: count where a loop began, UINT64_MAX outside its check */
-    int32_t waited[TW_ENGINE_COUNT]; /* op index behind the last wait of the site's engines; INT32_MIN: none */
+    uint64_t count;  /* of increments this step, open loops being in the iteration that is walked */
+    uint64_t before; /* scratch: count where a loop began, UINT64_MAX outside its check */
+    int32_t waited
+        [TW_ENGINE_COUNT]; /* op index behind the last wait of the site's engines that not all know of; INT32_MIN: none */
+    uint32_t semaphore, site;
+    bool live; /* in live_words */
 };
 
 struct tw_ck_saved {
@@ -101,6 +104,7 @@ struct tw_checker {
     int32_t *
         section_end; /* [span][stream]: op index behind the last op of sections up to that one that is no semaphore op */
     int32_t *ends;   /* scratch of tw_ck_all_known: [stream] */
+    int32_t *least;  /* scratch of tw_ck_sync_repeat: [stream] */
     struct tw_ck_fifo *fifos;
     struct tw_ck_written *pages; /* of FIFOs */
     int32_t **page_clocks;       /* by page: what its producer knew when it was published; NULL while it is not */
@@ -122,6 +126,11 @@ struct tw_checker {
     size_t n_fifo_log, cap_fifo_log, n_word_log, cap_word_log;
     struct tw_ck_pending *pending;
     size_t n_pending, cap_pending;
+    /* What has something to forget, so that a rendezvous costs what was done since the last one. */
+    uint32_t *live_words;         /* words with a wait that not all know of */
+    int32_t ***told;              /* places of clocks of words and flags */
+    struct tw_ck_log **used_logs; /* with accesses */
+    size_t n_live_words, cap_live_words, n_told, cap_told, n_used_logs, cap_used_logs;
     /* the op being executed */
     uint32_t stream;
     struct tw_op op;
@@ -168,5 +177,8 @@ int tw_ck_own_section(struct tw_checker *c, uint32_t buffer);
 void tw_ck_memory_forget(struct tw_checker *c); /* all accesses so far are over for everybody */
 int tw_ck_memory_leave(struct tw_checker *c, const struct tw_ck_frame *f);
 void tw_ck_memory_finish(struct tw_checker *c);
+
+/* check_overlap.c: finds what shares bytes and checks that it may. */
+int tw_ck_overlap_init(struct tw_checker *c);
 
 #endif

@@ -32,6 +32,15 @@ static int tell(struct tw_checker *c, int32_t **clock) {
     return 0;
 }
 
+/* The same for the clock of a word or flag, which is forgotten at the next rendezvous. */
+static int tell_word(struct tw_checker *c, int32_t **clock) {
+    int rc = *clock ? 0 : tw_ck_grow(c, &c->told, &c->cap_told, c->n_told, sizeof *c->told);
+    if (rc == 0 && !*clock) {
+        c->told[c->n_told++] = clock;
+    }
+    return rc ? rc : tell(c, clock);
+}
+
 static void learn(struct tw_checker *c, const int32_t *clock) {
     if (clock) {
         join(tw_ck_clock(c, c->stream), clock, c->n_streams);
@@ -80,10 +89,14 @@ int tw_ck_sync_init(struct tw_checker *c) {
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         c->fifos[i].before = TW_NONE;
     }
-    for (uint32_t i = 0; i < n_words; i++) {
-        c->words[i].before = UINT64_MAX;
-        for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
-            c->words[i].waited[e] = INT32_MIN;
+    for (uint32_t i = 0; i < p->n_semaphores; i++) {
+        const struct tw_group *g = &p->groups[p->semaphores[i].group];
+        for (uint32_t k = 0; k < tw_group_size(g); k++) {
+            struct tw_ck_word *w = &c->words[c->word_first[i] + k];
+            *w = (struct tw_ck_word){.before = UINT64_MAX, .semaphore = i, .site = tw_group_site(p, g, k)};
+            for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
+                w->waited[e] = INT32_MIN;
+            }
         }
     }
     return 0;
@@ -105,6 +118,8 @@ void tw_ck_sync_finish(struct tw_checker *c) {
     free(c->word_clocks);
     free(c->fifo_log);
     free(c->word_log);
+    free(c->live_words);
+    free(c->told);
 }
 
 /* Remembers an item's value where the innermost loop first changes it. A second entry for the same item is harmless: the first wins. */
@@ -233,6 +248,14 @@ static int wait_for_word(struct tw_checker *c) {
                           semaphore, tw_program_string(c->p, c->p->semaphores[semaphore].name),
                           (unsigned long long)threshold, (unsigned long long)arrived);
     }
+    if (!w->live) {
+        int rc = tw_ck_grow(c, &c->live_words, &c->cap_live_words, c->n_live_words, sizeof *c->live_words);
+        if (rc) {
+            return rc;
+        }
+        c->live_words[c->n_live_words++] = index;
+        w->live = true;
+    }
     w->waited[c->p->streams[c->stream].engine] = (int32_t)c->streams[c->stream].at + 1;
     learn(c, c->word_clocks[index]);
     learn(c, *flag_clock(c, semaphore, site / (c->p->mesh_width * c->p->mesh_height)));
@@ -241,7 +264,7 @@ static int wait_for_word(struct tw_checker *c) {
 
 static int increment_one(struct tw_checker *c, uint32_t semaphore, uint32_t site, uint32_t by) {
     int rc = increment(c, semaphore, site, by);
-    return rc ? rc : tell(c, &c->word_clocks[word_index(c, semaphore, site)]);
+    return rc ? rc : tell_word(c, &c->word_clocks[word_index(c, semaphore, site)]);
 }
 
 /* A flag on all words that the semaphore has on a chip tells all the same; one clock holds it. */
@@ -250,7 +273,7 @@ static int multicast_flag(struct tw_checker *c) {
     uint32_t semaphore = c->op.operand[0].id, group = c->op.operand[1].id;
     const struct tw_group *g = &p->groups[group], *words = &p->groups[p->semaphores[semaphore].group];
     bool all = g->x0 == words->x0 && g->x1 == words->x1 && g->y0 == words->y0 && g->y1 == words->y1;
-    int rc = all ? tell(c, flag_clock(c, semaphore, g->chip)) : 0;
+    int rc = all ? tell_word(c, flag_clock(c, semaphore, g->chip)) : 0;
     for (uint32_t i = 0; i < tw_group_size(g) && rc == 0; i++) {
         uint32_t site = tw_group_site(p, g, i);
         rc = all ? increment(c, semaphore, site, 1) : increment_one(c, semaphore, site, 1);
@@ -382,24 +405,53 @@ int tw_ck_sync_balanced(struct tw_checker *c, const struct tw_ck_frame *f) {
     return rc ? rc : check_rendezvous(c, f);
 }
 
+/* What all engines know of each one: least[t] of stream t. */
+static void find_least(const struct tw_checker *c, int32_t *least) {
+    for (uint32_t t = 0; t < c->n_streams; t++) {
+        least[t] = INT32_MAX;
+    }
+    for (uint32_t s = 0; s < c->n_streams; s++) {
+        for (uint32_t t = 0; c->streams[s].n_ops && t < c->n_streams; t++) {
+            int32_t known = tw_ck_clock(c, s)[t];
+            least[t] = s != t && known < least[t] ? known : least[t];
+        }
+    }
+}
+
+/* Waits that all know to be over need not be kept; the others get the numbers of the next iteration. */
+static bool renumber_waits(struct tw_ck_word *w, const int32_t *back, const int32_t *least) {
+    bool live = false;
+    for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
+        uint32_t stream = w->site * TW_ENGINE_COUNT + e;
+        if (w->waited[e] != INT32_MIN && least[stream] >= w->waited[e]) {
+            w->waited[e] = INT32_MIN;
+        } else if (w->waited[e] != INT32_MIN) {
+            w->waited[e] -= back[stream];
+            live = true;
+        }
+    }
+    return live;
+}
+
 void tw_ck_sync_repeat(struct tw_checker *c, const int32_t *back) {
+    size_t kept = 0;
+    find_least(c, c->least);
+    for (size_t i = 0; i < c->n_live_words; i++) {
+        struct tw_ck_word *w = &c->words[c->live_words[i]];
+        w->live = renumber_waits(w, back, c->least);
+        c->live_words[kept] = c->live_words[i];
+        kept += w->live;
+    }
+    c->n_live_words = kept;
     for (uint32_t s = 0; s < c->n_streams; s++) {
         for (uint32_t t = 0; t < c->n_streams; t++) {
             tw_ck_clock(c, s)[t] -= back[t];
         }
     }
-    for (uint32_t sem = 0; sem < c->p->n_semaphores; sem++) {
-        const struct tw_group *g = &c->p->groups[c->p->semaphores[sem].group];
-        for (uint32_t i = 0; i < tw_group_size(g); i++) {
-            uint32_t site = tw_group_site(c->p, g, i);
-            struct tw_ck_word *w = &c->words[c->word_first[sem] + i];
-            for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
-                w->waited[e] -= w->waited[e] == INT32_MIN ? 0 : back[site * TW_ENGINE_COUNT + e];
-            }
-        }
+    for (size_t i = 0; i < c->n_told; i++) {
+        forget(c->told[i], 1);
     }
-    forget(c->word_clocks, c->n_words);
-    forget(c->flag_clocks, c->n_flags);
+    c->n_told = 0;
 }
 
 /* What one body adds to a word, times the iterations. The log's first entry of a word is its value where the loop began. */

@@ -22,7 +22,7 @@
 #endif
 #endif
 #ifndef PROGRAMS
-#define PROGRAMS 16000
+#define PROGRAMS 13500
 #endif
 
 enum { STRUCTURAL = ORDER_RULES, N_ROWS };

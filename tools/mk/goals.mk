@@ -3,11 +3,12 @@
 C_FILES := $(sort $(shell find driver loader compiler firmware tools include tests -name '*.[ch]' 2>/dev/null))
 DEMO_MODEL := tests/data/fairytale-1.7m-Q8_0.gguf
 FUZZ_SECONDS := 600
+MUTANTS := 100000
 
 # These scripts call make: they share its job slots, but make -n only prints them.
 SCRIPT := @$(if $(DRY_RUN),,+)
 
-.PHONY: all demo check bench fuzz format clean help
+.PHONY: all demo check bench bench-order fuzz mutate format clean help
 all: $(STATIC_LIB) $(SHARED_LIB) $(COMMAND)
 
 demo: all
@@ -19,6 +20,16 @@ check:
 bench: all
 	@if test -x tools/bench/run; then TW_BIN='$(abspath $(COMMAND))' TW_BUILD='$(abspath $(BUILD))' tools/bench/run; \
 		else echo 'tools/bench/run is not in this checkout: nothing to measure with' >&2; exit 1; fi
+
+# What certificates cost, for the models that `make bench` has made, too.
+bench-order: $(BENCH_BINS)
+	@$(BUILD)/tests/bench/order_bench $(DEMO_MODEL) $(wildcard $(BUILD)/bench/*.gguf) $(BENCH_MODELS)
+
+# The long form of the checker's tests: MUTANTS mutants, each accepted one under more than 100 schedules; ten random programs a mutant.
+mutate: $(BUILD)/tests/loader/mutation_test $(BUILD)/tests/loader/agreement_test $(BUILD)/tests/loader/certificate_test
+	@TW_AGREE=$(MUTANTS)0 $(BUILD)/tests/loader/agreement_test
+	@TW_LIES=$(MUTANTS) $(BUILD)/tests/loader/certificate_test
+	@TW_MUTANTS=$(MUTANTS) $(BUILD)/tests/loader/mutation_test
 
 # Long fuzzing: FUZZ_SECONDS for each target; what it finds stays in build/check/fuzz/.
 fuzz:
@@ -37,6 +48,8 @@ help:
 #: make demo         reads a fairy tale that a small model writes on the emulated device
 #: make check        all checks; the last line counts them
 #: make bench        measures decode and prefill, against a peer where there is one
+#: make bench-order  measures what certificates cost
+#: make mutate       mutants of programs against the checker, MUTANTS of them (100000)
 #: make fuzz         fuzzes each target for FUZZ_SECONDS (600)
 #: make install      DESTDIR=... PREFIX=/usr/local
 #: make format       clang-format over all C files

@@ -1,4 +1,5 @@
-# Unit tests: every tests/**/*_test.c is one program; fuzz targets: every tests/fuzz/fuzz_*.c.
+# Unit tests: every tests/**/*_test.c is one program; fuzz targets: every tests/fuzz/fuzz_*.c; measurements: every
+# tests/bench/*_bench.c.
 
 # What the tests may link besides the library: the command's code (for its parts) and tests/support.
 TEST_ARCHIVE := $(OBJ)/tests.a
@@ -8,7 +9,7 @@ $(TEST_ARCHIVE): $(TOOL_OBJS) $(TEST_SUPPORT_OBJS) $(BUILD)/sources
 
 $(OBJ)/tests/%.o: EXTRA_CFLAGS = $(TEST_CFLAGS)
 
-$(TEST_BINS): $(BUILD)/%: $(OBJ)/%.o $(TEST_ARCHIVE) $(STATIC_LIB)
+$(TEST_BINS) $(BENCH_BINS): $(BUILD)/%: $(OBJ)/%.o $(TEST_ARCHIVE) $(STATIC_LIB)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $< $(TEST_ARCHIVE) $(STATIC_LIB) $(TEST_LIBS) $(ALL_LIBS)
@@ -34,5 +35,5 @@ tests: $(TEST_BINS)
 fuzz-targets: $(FUZZ_BINS)
 clang-syntax: $(CLANG_STAMPS)
 
-.SECONDARY: $(TEST_SRCS:%.c=$(OBJ)/%.o) $(FUZZ_SRCS:%.c=$(OBJ)/%.o)
--include $(TEST_SRCS:%.c=$(OBJ)/%.d) $(TEST_SUPPORT_OBJS:.o=.d) $(FUZZ_SRCS:%.c=$(OBJ)/%.d) $(CLANG_STAMPS:.ok=.d)
+.SECONDARY: $(TEST_SRCS:%.c=$(OBJ)/%.o) $(FUZZ_SRCS:%.c=$(OBJ)/%.o) $(BENCH_SRCS:%.c=$(OBJ)/%.o)
+-include $(TEST_SRCS:%.c=$(OBJ)/%.d) $(BENCH_SRCS:%.c=$(OBJ)/%.d) $(TEST_SUPPORT_OBJS:.o=.d) $(FUZZ_SRCS:%.c=$(OBJ)/%.d) $(CLANG_STAMPS:.ok=.d)

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the certificate costs: ns an op of verifying and checking as programs grow, the rendezvous of 2 to 1,472 sites, and the certificate's
+ * share and load time of bundles. usage: order_bench [MODEL...] (GGUF or llama2.c files) */
+#include "compiler/compile.h"
+#include "compiler/spatial/certify.h"
+#include "compiler/spatial/compose.h"
+#include "loader/loader.h"
+#include "tests/support/pipeline.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void die(const char *what, const tw_error *err) {
+    fprintf(stderr, "order_bench: %s: %s\n", what, err->message);
+    exit(1);
+}
+
+static uint64_t count_ops(const struct tw_program *p) {
+    uint64_t n = 0;
+    for (uint32_t s = 0; s < p->n_sites * TW_ENGINE_COUNT; s++) {
+        for (uint32_t at = 0; at < p->streams[s].n_words; at += p->streams[s].words[at] >> 16) {
+            n++;
+        }
+    }
+    return n;
+}
+
+struct cost {
+    double verify, certify, check; /* seconds, the least of several runs */
+    uint32_t words;                /* of the certificate */
+};
+
+static struct cost measure(struct tw_cmem *mem, const struct tw_program *p, uint32_t runs) {
+    struct cost c = {1e9, 1e9, 1e9, 0};
+    struct tw_certificate cert;
+    tw_error err = {0};
+    for (uint32_t i = 0; i < runs; i++) {
+        size_t used = mem->used;
+        double a = now_s();
+        if (tw_verify_program(p, NULL, &err)) {
+            die(p->name, &err);
+        }
+        double b = now_s();
+        if (tw_certify(mem, p, &cert, &err)) {
+            die(p->name, &err);
+        }
+        double d = now_s();
+        if (tw_check_order(p, &cert, NULL, &err)) {
+            die(p->name, &err);
+        }
+        double e = now_s();
+        c.verify = b - a < c.verify ? b - a : c.verify;
+        c.certify = d - b < c.certify ? d - b : c.certify;
+        c.check = e - d < c.check ? e - d : c.check;
+        c.words = cert.n_words;
+        tw_cmem_release(mem, used);
+    }
+    return c;
+}
+
+/* ---- growing programs ---- */
+
+/* The layer's section as many times as it takes, each with its own buffers over the same bytes, its own flags and its own rendezvous. */
+static void grow(const char *target, uint32_t sites, uint64_t ops) {
+    static const struct random_shape shape = {.dim = 64,
+                                              .hidden = 128,
+                                              .n_layers = 2,
+                                              .n_heads = 4,
+                                              .n_kv_heads = 4,
+                                              .head_dim = 16,
+                                              .n_vocab = 64,
+                                              .n_ctx = 128,
+                                              .dtype = TW_DT_F32,
+                                              .hollow = true};
+    struct random_model model;
+    struct pipeline p;
+    struct pipeline_program built;
+    struct tw_unit out;
+    tw_error err = {0};
+    if (!random_model_init(&model, &shape) || pipeline_init(&p, &model.model, target, sites, &err) ||
+        pipeline_program(&p, 1, 0, &built, &err)) {
+        die(target, &err);
+    }
+    struct tw_program one = tw_unit_program(&built.program);
+    uint64_t base = count_ops(&one);
+    struct tw_unit alone, *layer = built.sections[1];
+    if (tw_compose(&layer, 1, "layer", &alone, &err)) {
+        die(target, &err);
+    }
+    struct tw_program layer_program = tw_unit_program(&alone);
+    uint64_t each = count_ops(&layer_program);
+    uint32_t n = 2 + (ops > base ? (uint32_t)((ops - base + each - 1) / each) : 0) + 1;
+    struct tw_unit **sections = calloc(n, sizeof *sections);
+    sections[0] = built.sections[0];
+    sections[n - 1] = built.sections[2];
+    for (uint32_t i = 1; i + 1 < n; i++) {
+        sections[i] = layer;
+    }
+    if (tw_compose(sections, n, "grown", &out, &err)) {
+        die(target, &err);
+    }
+    struct tw_program program = tw_unit_program(&out);
+    uint64_t total = count_ops(&program);
+    struct cost c = measure(&p.mem, &program, total < 200000 ? 5 : 2);
+    printf("%-8s %6u %9llu %7u %10.1f %10.1f %10.1f %10.1f %9.2f\n", target, program.n_sites, (unsigned long long)total,
+           n, c.verify * 1e9 / (double)total, c.check * 1e9 / (double)total, (c.verify + c.check) * 1e9 / (double)total,
+           c.certify * 1e9 / (double)total, (double)c.words * 4 / (double)total);
+    fflush(stdout);
+    free(sections);
+    pipeline_finish(&p);
+    random_model_finish(&model);
+}
+
+/* ---- a boundary ---- */
+
+/* A section in which each site's MATH engine does one small thing; the rest is its rendezvous. */
+static void boundary(uint32_t width, uint32_t height) {
+    struct tw_target t;
+    struct tw_cmem mem;
+    struct tw_strpool strings = {0};
+    struct tw_unit section, *list[1] = {&section}, out;
+    tw_error err = {0};
+    if (tw_target_open("grid8x8", 0, &t, &err) || tw_cmem_init(&mem, &err)) {
+        die("target", &err);
+    }
+    t.width = width;
+    t.height = height;
+    strings.mem = &mem;
+    tw_unit_init(&section, &mem, &strings, &t, "empty", 1);
+    tw_unit_all_sites(&section);
+    for (uint32_t s = 0; s < width * height; s++) {
+        *TW_VEC_PUSH(&mem, section.buffers) = (struct tw_buffer){.site = s,
+                                                                 .kind = TW_BUF_SCRATCH,
+                                                                 .dtype = TW_DT_F32,
+                                                                 .pages = 1,
+                                                                 .page_bytes = 64,
+                                                                 .sibling_base = TW_NONE,
+                                                                 .tensor = TW_NONE};
+        *TW_VEC_PUSH(&mem, section.stages) =
+            (struct tw_stage){.kind = TW_STAGE_COMPUTE, .site = s, .engine = TW_ENGINE_MATH};
+        tw_unit_emit(&section, s, TW_ENGINE_MATH, TW_OP_ATTN_INIT, s, s, tw_affine_const(0), 1u, 14u, TW_NONE, 1u);
+    }
+    section.private_bytes = 64;
+    if (tw_compose(list, 1, "boundary", &out, &err)) {
+        die("boundary", &err);
+    }
+    struct tw_program p = tw_unit_program(&out);
+    uint64_t ops = count_ops(&p) - p.n_sites, most = 0, words = 0;
+    for (uint32_t s = 0; s < p.n_sites * TW_ENGINE_COUNT; s++) {
+        uint64_t n = 0;
+        for (uint32_t at = 0; at < p.streams[s].n_words; at += p.streams[s].words[at] >> 16) {
+            n++;
+        }
+        most = n > most ? n : most;
+    }
+    for (uint32_t i = 0; i < p.n_semaphores; i++) {
+        words += p.n_sites;
+    }
+    struct cost c = measure(&mem, &p, p.n_sites < 300 ? 3 : 1);
+    printf("%6u %8llu %10.2f %12llu %14llu %10.2f %10.2f %10.2f\n", p.n_sites, (unsigned long long)ops,
+           (double)ops / (double)p.n_sites, (unsigned long long)most, (unsigned long long)words, c.verify * 1e3,
+           c.check * 1e3, c.check * 1e9 / (double)ops);
+    fflush(stdout);
+    tw_cmem_finish(&mem);
+}
+
+/* ---- bundles ---- */
+
+static int bundle(const char *model, const char *target) {
+    char path[] = "/tmp/order_bench_XXXXXX";
+    struct tw_compile_options options = {.size = sizeof options, .target = target};
+    struct tw_compile_report report;
+    struct tw_bundle b;
+    struct stat st;
+    tw_error err = {0};
+    int fd = mkstemp(path);
+    if (fd < 0) {
+        return 1;
+    }
+    close(fd);
+    if (tw_compile_file(model, path, &options, &report, &err)) {
+        printf("%-34s %-8s %s\n", strrchr(model, '/') ? strrchr(model, '/') + 1 : model, target, err.message);
+        unlink(path);
+        return 0;
+    }
+    double best = 1e9, parse = 1e9, cert = 0;
+    uint64_t ops = 0;
+    for (uint32_t i = 0; i < 5; i++) {
+        double a = now_s();
+        if (tw_bundle_open(path, TW_BUNDLE_NO_RULES, &b, &err)) {
+            die(path, &err);
+        }
+        double m = now_s();
+        if (tw_bundle_check_rules(&b, NULL, &err)) {
+            die(path, &err);
+        }
+        double e = now_s();
+        parse = m - a < parse ? m - a : parse;
+        best = e - m < best ? e - m : best;
+        cert = 8;
+        ops = 0;
+        for (uint32_t k = 0; k < b.n_programs; k++) {
+            cert += 40 + 4.0 * b.certificates[k].n_words;
+            ops += count_ops(&b.programs[k]);
+        }
+        tw_bundle_close(&b);
+    }
+    stat(path, &st);
+    unlink(path);
+    double share = 100 * cert / (double)st.st_size;
+    bool ok = best < 0.1 && (share < 5 || st.st_size < 10000000);
+    printf("%-34s %-8s %10.1f %9llu %10.0f %9.3f %9.2f %9.2f %s\n",
+           strrchr(model, '/') ? strrchr(model, '/') + 1 : model, target, (double)st.st_size / 1e6,
+           (unsigned long long)ops, cert, share, parse * 1e3, best * 1e3, ok ? "" : "over the limit");
+    fflush(stdout);
+    return ok ? 0 : 1;
+}
+
+int main(int argc, char **argv) {
+    static const uint32_t meshes[][2] = {{2, 1},  {4, 1},   {4, 2},   {4, 4},   {8, 4},   {8, 8},
+                                         {16, 8}, {16, 16}, {32, 16}, {32, 23}, {32, 32}, {46, 32}};
+    static const char *const targets[] = {"host", "sim4x4", "grid8x8"};
+    int failed = 0;
+    printf("Growing programs: layers one after the other, each a section of its own. ns an op.\n");
+    printf("%-8s %6s %9s %7s %10s %10s %10s %10s %9s\n", "target", "sites", "ops", "parts", "verify", "check", "both",
+           "certify", "cert B/op");
+    for (uint64_t ops = 10000; ops <= 1000000; ops *= 10) {
+        grow("host", 2, ops);
+    }
+    for (uint64_t ops = 10000; ops <= 1000000; ops *= 10) {
+        grow("sim4x4", 0, ops);
+    }
+    printf("\nThe rendezvous of a boundary.\n");
+    printf("%6s %8s %10s %12s %14s %10s %10s %10s\n", "sites", "ops", "ops/site", "most/engine", "flag places",
+           "verify ms", "check ms", "check/op");
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        boundary(meshes[i][0], meshes[i][1]);
+    }
+    printf("\nBundles: the certificate's share (limit 5 %% over 10 MB), opening without rules, the rules (limit 100 "
+           "ms).\n");
+    printf("%-34s %-8s %10s %9s %10s %9s %9s %9s\n", "model", "target", "MB", "ops", "cert B", "share %", "open ms",
+           "rules ms");
+    for (int i = 1; i < (argc > 1 ? argc : 2); i++) {
+        for (size_t t = 0; t < 3; t++) {
+            failed |= bundle(argc > 1 ? argv[i] : "tests/data/fairytale-1.7m-Q8_0.gguf", targets[t]);
+        }
+    }
+    return failed;
+}

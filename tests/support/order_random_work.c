@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Transactions of random programs (order_random_internal.h): each adds a block of ops to one engine, or the two halves of a handshake to two. */
+#include "tests/support/order_random_internal.h"
+
+/* ---- data ops ---- */
+
+static struct tw_affine zero(void) {
+    return tw_affine_const(0);
+}
+
+/* Opens a loop over the parts of 16 bytes of a buffer, mostly all of them; their offset. */
+static struct tw_affine parts_begin(struct gen *g) {
+    bool dynamic = below(g, 12) == 0;
+    uint32_t n = dynamic || below(g, 12) == 0 ? 2 : 4;
+    PB_OP(g->b, LOOP, pb_id(V_PART), pb_rows(dynamic ? 0 : TW_NONE, n), pb_id(dynamic ? g->next_loop++ : TW_NONE));
+    g->out->has_trip = g->out->has_trip || dynamic;
+    g->out->has_loop = true;
+    return pb_v(0, V_PART, PAGE / 4);
+}
+
+static bool in_parts(struct gen *g) {
+    return below(g, 6) == 0;
+}
+
+static void read_into(struct gen *g, uint32_t buffer) {
+    struct tw_affine from = tw_affine_const(below(g, 2) * PAGE);
+    if (g->depth) {
+        from = tw_affine_plus(from, V_LOOP, PAGE);
+    }
+    if (in_parts(g)) {
+        struct tw_affine at = parts_begin(g);
+        PB_OP(g->b, READ, pb_of(T_IN, zero(), tw_affine_plus(from, V_PART, PAGE / 4)), pb_at(buffer, at), pb_id(1),
+              pb_id(PAGE / 4), pb_id(PAGE), pb_id(PAGE));
+        pb_end(g->b);
+        return;
+    }
+    PB_OP(g->b, READ, pb_of(T_IN, zero(), from), pb_on(buffer, 0), pb_id(1), pb_id(PAGE), pb_id(PAGE), pb_id(PAGE));
+}
+
+/* Does the buffer hold two rows of 32 bytes, of which the trip counts? Now and then an op is wrong about it. */
+static bool has_rows(struct gen *g, uint32_t buffer) {
+    bool rows = g->by_rows >> buffer / g->sites % MAX_SETS & 1;
+    rows = below(g, 16) ? rows : !rows && g->by_rows;
+    g->out->has_trip = g->out->has_trip || rows;
+    return rows;
+}
+
+static void compute(struct gen *g, uint32_t from, uint32_t to) {
+    if (has_rows(g, from)) {
+        PB_OP(g->b, COPY, pb_on(from, 0), pb_id(PAGE / 2), pb_on(to, 0), pb_id(PAGE / 2), pb_id(PAGE / 2),
+              pb_rows(0, 2));
+    } else if (in_parts(g)) {
+        struct tw_affine at = parts_begin(g);
+        PB_OP(g->b, COPY, pb_at(from, at), pb_id(PAGE), pb_at(to, at), pb_id(PAGE), pb_id(PAGE / 4),
+              pb_rows(TW_NONE, 1));
+        pb_end(g->b);
+    } else if (from == to || below(g, 2)) {
+        PB_OP(g->b, ADD, pb_on(from, 0), pb_id(PAGE), pb_on(from, 0), pb_id(PAGE), pb_on(to, 0), pb_id(PAGE), pb_id(16),
+              pb_rows(TW_NONE, 1));
+    } else {
+        PB_OP(g->b, COPY, pb_on(from, 0), pb_id(PAGE), pb_on(to, 0), pb_id(PAGE), pb_id(PAGE), pb_rows(TW_NONE, 1));
+    }
+}
+
+static void write_out(struct gen *g, uint32_t buffer) {
+    bool state = below(g, 6) == 0, rows = has_rows(g, buffer);
+    uint32_t row = below(g, 2) ? g->b->site : below(g, OUT_ROWS), tensor = state ? T_STATE : T_OUT;
+    struct tw_affine instance = state ? zero() : tw_affine_const(below(g, 2)),
+                     at = tw_affine_const(state ? 0 : row * PAGE);
+    if (!state && g->repeat > 1 && below(g, 2)) {
+        instance = pb_v(0, V_REPEAT, 1);
+    }
+    if (!rows && in_parts(g)) {
+        struct tw_affine part = parts_begin(g);
+        PB_OP(g->b, WRITE, pb_at(buffer, part), pb_id(PAGE),
+              pb_of(tensor, instance, tw_affine_plus(at, V_PART, PAGE / 4)), pb_id(PAGE), pb_id(PAGE / 4),
+              pb_rows(TW_NONE, 1));
+        pb_end(g->b);
+        return;
+    }
+    uint32_t bytes = rows ? PAGE / 2 : PAGE;
+    PB_OP(g->b, WRITE, pb_on(buffer, 0), pb_id(bytes), pb_of(tensor, instance, at), pb_id(bytes), pb_id(bytes),
+          pb_rows(rows ? 0 : TW_NONE, rows ? 2 : 1));
+}
+
+/* Content for a page or buffer by an engine that can make it. */
+static void produce(struct gen *g, uint32_t to) {
+    if (g->b->engine == TW_ENGINE_LOAD) {
+        if (has_rows(g, to)) {
+            PB_OP(g->b, GATHER, pb_of(T_TABLE, zero(), zero()), pb_of(T_IDS, zero(), zero()), pb_on(to, 0),
+                  pb_id(PAGE / 2), pb_id(8), pb_rows(0, 2));
+        } else if (below(g, 8) == 0) {
+            PB_OP(g->b, READ, pb_of(T_STATE, zero(), zero()), pb_on(to, 0), pb_id(1), pb_id(PAGE), pb_id(PAGE),
+                  pb_id(PAGE));
+        } else {
+            read_into(g, to);
+        }
+    } else if (g->b->engine == TW_ENGINE_MATH) {
+        bool rows = has_rows(g, to);
+        PB_OP(g->b, ATTN_INIT, pb_on(to, 0), pb_id(1), pb_id(rows ? 6 : 14), pb_rows(rows ? 0 : TW_NONE, rows ? 2 : 1));
+    }
+}
+
+static void consume(struct gen *g, uint32_t from) {
+    if (g->b->engine == TW_ENGINE_STORE) {
+        write_out(g, from);
+    } else if (g->b->engine == TW_ENGINE_MATH) {
+        compute(g, from, id(g, g->plain[SCRATCH]));
+    }
+}
+
+/* ---- FIFOs ---- */
+
+static void push_page(struct gen *g, struct fifo *f, uint32_t site) {
+    block(g, site, f->from);
+    PB_OP(g->b, RESERVE, pb_id(id(g, f->set)), pb_id(1));
+    produce(g, id(g, f->set));
+    PB_OP(g->b, PUSH, pb_id(id(g, f->set)), pb_id(1));
+}
+
+static void pop_page(struct gen *g, struct fifo *f, uint32_t site) {
+    block(g, site, f->to);
+    PB_OP(g->b, WAIT, pb_id(id(g, f->set)), pb_id(1));
+    if (below(g, 8)) {
+        consume(g, id(g, f->set));
+    }
+    PB_OP(g->b, POP, pb_id(id(g, f->set)), pb_id(1));
+}
+
+static bool is_usable(const struct gen *g, const struct fifo *f, uint32_t site) {
+    return is_active(g, site, f->from) && is_active(g, site, f->to);
+}
+
+/* One half of a passage, or both. FIFOs of different sites are counted together in `pending`, site by site in bytes. */
+void order_fifo_transaction(struct gen *g) {
+    struct fifo *f = &g->fifos[below(g, g->n_fifos)];
+    uint32_t site = below(g, g->sites);
+    if (!is_usable(g, f, site)) {
+        return;
+    }
+    uint32_t level = f->pending >> site * 8 & 0xFF;
+    if (level < f->pages && (level == 0 || below(g, 2))) {
+        push_page(g, f, site);
+        f->pending += 1u << site * 8;
+    } else if (level > 0) {
+        pop_page(g, f, site);
+        f->pending -= 1u << site * 8;
+    }
+}
+
+void order_drain(struct gen *g) {
+    for (uint32_t i = 0; i < g->n_fifos; i++) {
+        for (uint32_t site = 0; site < g->sites; site++) {
+            for (; g->fifos[i].pending >> site * 8 & 0xFF; g->fifos[i].pending -= 1u << site * 8) {
+                pop_page(g, &g->fifos[i], site);
+            }
+        }
+    }
+}
+
+/* ---- loops ---- */
+
+static void loop_begin(struct gen *g, uint32_t site, uint32_t engine, uint32_t loop, uint32_t count) {
+    block(g, site, engine);
+    PB_OP(g->b, LOOP, pb_id(V_LOOP), pb_rows(loop == TW_NONE ? TW_NONE : 0, count), pb_id(loop));
+}
+
+/* LOAD writes a resident buffer in the loop, which is not for anybody in it. */
+static bool write_aside(struct gen *g, uint32_t site, const bool in[TW_ENGINE_COUNT]) {
+    if (!in[TW_ENGINE_LOAD] || below(g, 2)) {
+        return false;
+    }
+    go(g, site, TW_ENGINE_LOAD);
+    read_into(g, id(g, g->plain[X1]));
+    g->touch[1][site] = (struct touch){.written = true, .writer = site * TW_ENGINE_COUNT + TW_ENGINE_LOAD};
+    return true;
+}
+
+/* Another engine of the loop reads it behind the loop, which is all that has told it. */
+static void read_aside(struct gen *g, uint32_t site, const bool in[TW_ENGINE_COUNT]) {
+    uint32_t engine = in[TW_ENGINE_STORE] && below(g, 2) ? TW_ENGINE_STORE : TW_ENGINE_MATH;
+    if (in[engine] && g->depth == 0) {
+        block(g, site, engine);
+        consume(g, id(g, g->plain[X1]));
+        g->touch[1][site].read = true;
+        g->touch[1][site].reader = site * TW_ENGINE_COUNT + engine;
+    }
+}
+
+/* Pages pass through a FIFO, or two, in a loop of their engines; or one that is there before stays the whole time. */
+void order_loop_transaction(struct gen *g) {
+    struct fifo *f = &g->fifos[below(g, g->n_fifos)], *second = &g->fifos[below(g, g->n_fifos)];
+    uint32_t site = below(g, g->sites), count = below(g, 8) ? 2 + below(g, 2) : 1;
+    bool dynamic = below(g, 3) == 0, in[TW_ENGINE_COUNT] = {false}, two = second != f && below(g, 2);
+    two = two && is_usable(g, second, site) && !(second->pending >> site * 8 & 0xFF);
+    uint32_t in_flight = f->pending >> site * 8 & 0xFF;
+    if (!is_usable(g, f, site) || in_flight >= f->pages) {
+        return;
+    }
+    in[f->from] = in[f->to] = true;
+    in[second->from] = in[second->from] || two;
+    in[second->to] = in[second->to] || two;
+    uint32_t loop = dynamic ? g->next_loop++ : TW_NONE;
+    count = dynamic ? 2 : count;
+    for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
+        if (in[e]) {
+            loop_begin(g, site, e, loop, count);
+        }
+    }
+    g->depth++;
+    bool early = below(g, 2), aside = early && write_aside(g, site, in);
+    push_page(g, f, site);
+    if (two && below(g, 2)) {
+        push_page(g, second, site);
+        pop_page(g, f, site);
+        pop_page(g, second, site);
+    } else {
+        pop_page(g, f, site);
+        if (two) {
+            push_page(g, second, site);
+            pop_page(g, second, site);
+        }
+    }
+    aside = aside || (!early && write_aside(g, site, in));
+    g->depth--;
+    for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
+        if (in[e]) {
+            go(g, site, e);
+            pb_end(g->b);
+        }
+    }
+    if (aside && below(g, 3)) {
+        read_aside(g, site, in);
+    }
+    g->out->has_loop = true;
+    g->out->has_trip = g->out->has_trip || dynamic;
+}
+
+/* ---- flags and resident buffers ---- */
+
+static uint32_t new_flag(struct gen *g) {
+    uint32_t k = g->n_flags < MAX_FLAGS ? g->n_flags++ : below(g, MAX_FLAGS);
+    g->out->has_flag = true;
+    return k;
+}
+
+/* `to` waits until `from` is here. */
+static void sync(struct gen *g, uint32_t from, uint32_t to) {
+    if (from == to || below(g, 16) >= g->care) {
+        return;
+    }
+    uint32_t k = new_flag(g), site = to / TW_ENGINE_COUNT;
+    block(g, from / TW_ENGINE_COUNT, from % TW_ENGINE_COUNT);
+    PB_OP(g->b, SEM_INC, pb_id(g->flags[k]), pb_id(site), pb_id(1));
+    g->flag_count[k][site]++;
+    block(g, site, to % TW_ENGINE_COUNT);
+    PB_OP(g->b, SEM_WAIT, pb_id(g->flags[k]), pb_num(tw_affine_const(g->flag_count[k][site])));
+}
+
+static void before_access(struct gen *g, uint32_t x, uint32_t site, uint32_t stream, bool write) {
+    struct touch *t = &g->touch[x][site];
+    if (t->written && t->writer != stream) {
+        sync(g, t->writer, stream);
+    }
+    if (write && t->read && t->reader != stream) {
+        sync(g, t->reader, stream);
+    }
+    if (write) {
+        *t = (struct touch){.written = true, .writer = stream};
+    } else {
+        t->read = true;
+        t->reader = stream;
+    }
+}
+
+void order_resident_write(struct gen *g) {
+    uint32_t site = below(g, g->sites), engine = below(g, 2), x = below(g, 2);
+    if (!is_active(g, site, engine)) {
+        return;
+    }
+    before_access(g, x, site, site * TW_ENGINE_COUNT + engine, true);
+    block(g, site, engine);
+    produce(g, id(g, g->plain[x]));
+}
+
+void order_resident_read(struct gen *g) {
+    uint32_t site = below(g, g->sites), engine = 1 + below(g, 2), x = below(g, 2);
+    if (!is_active(g, site, engine) || (!g->touch[x][site].written && below(g, 16))) {
+        return;
+    }
+    before_access(g, x, site, site * TW_ENGINE_COUNT + engine, false);
+    block(g, site, engine);
+    consume(g, id(g, g->plain[x]));
+}
+
+/* A site sends its x0 to the x1 of all; MATH of each waits for the flag. */
+void order_multicast(struct gen *g) {
+    if (g->care == 0) { /* before a section's loop there are no flags */
+        return;
+    }
+    uint32_t site = below(g, g->sites), k = new_flag(g), store = site * TW_ENGINE_COUNT + TW_ENGINE_STORE;
+    if (!is_active(g, site, TW_ENGINE_STORE) || !g->touch[0][site].written) {
+        return;
+    }
+    before_access(g, 0, site, store, false);
+    for (uint32_t s = 0; s < g->sites; s++) {
+        before_access(g, 1, s, store, true);
+    }
+    block(g, site, TW_ENGINE_STORE);
+    PB_OP(g->b, MCAST, pb_on(id(g, g->plain[X0]), 0), pb_id(PAGE), pb_on(id(g, g->plain[X1]), 0), pb_id(PAGE),
+          pb_id(PAGE), pb_rows(TW_NONE, 1), pb_id(0));
+    PB_OP(g->b, MCAST_SET, pb_id(g->flags[k]), pb_id(0));
+    for (uint32_t s = 0; s < g->sites; s++) {
+        g->flag_count[k][s]++;
+        if (is_active(g, s, TW_ENGINE_MATH) && below(g, 16) < g->care) {
+            block(g, s, TW_ENGINE_MATH);
+            PB_OP(g->b, SEM_WAIT, pb_id(g->flags[k]), pb_num(tw_affine_const(g->flag_count[k][s])));
+        }
+    }
+}
+
+/* A loop that runs once, with all engines and a flag between two of them. */
+void order_flag_loop(struct gen *g) {
+    uint32_t n = g->sites * TW_ENGINE_COUNT, from = below(g, n), to = below(g, n);
+    if (g->care == 0 || from == to || !g->active[from] || !g->active[to]) {
+        return;
+    }
+    uint32_t care = g->care;
+    for (uint32_t i = 0; i < n; i++) {
+        if (g->active[i]) {
+            loop_begin(g, i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT, TW_NONE, 1);
+        }
+    }
+    g->depth++;
+    g->care = 16;
+    sync(g, from, to);
+    g->care = care;
+    g->depth--;
+    for (uint32_t i = 0; i < n; i++) {
+        if (g->active[i]) {
+            go(g, i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT);
+            pb_end(g->b);
+        }
+    }
+    g->out->has_loop = true;
+}
+
+/* A loop in a loop: MATH writes a quarter of x0 in each outer iteration, and reads all of it behind the loops, or too early. */
+void order_nested_loops(struct gen *g) {
+    uint32_t site = below(g, g->sites), x0 = g->plain[X0] + site, scratch = g->plain[SCRATCH] + site;
+    if (!is_active(g, site, TW_ENGINE_MATH)) {
+        return;
+    }
+    bool early = below(g, 3) == 0;
+    before_access(g, 0, site, site * TW_ENGINE_COUNT + TW_ENGINE_MATH, true);
+    loop_begin(g, site, TW_ENGINE_MATH, TW_NONE, 4);
+    PB_OP(g->b, LOOP, pb_id(V_PART), pb_rows(TW_NONE, 2), pb_id(TW_NONE));
+    PB_OP(g->b, ATTN_INIT, pb_at(x0, pb_v(0, V_LOOP, PAGE / 4)), pb_id(1), pb_id(2), pb_rows(TW_NONE, 1));
+    pb_end(g->b);
+    if (!early) {
+        pb_end(g->b);
+    }
+    PB_OP(g->b, COPY, pb_on(x0, 0), pb_id(PAGE), pb_on(scratch, 0), pb_id(PAGE), pb_id(PAGE), pb_rows(TW_NONE, 1));
+    if (early) {
+        pb_end(g->b);
+    }
+    g->out->has_loop = true;
+}
