@@ -93,6 +93,9 @@ static void open_section(const struct tw_program *p, struct tw_cmem *mem, const 
     size_t bytes;
     tw_error err = {0};
     (void)tw_certify(mem, p, &own, NULL);
+    if (own.n_words == 0) { /* stuck at once: nothing to pack */
+        return;
+    }
     uint8_t *packed = tw_certificate_pack(mem, p, &own, 1, &bytes);
     uint8_t *section = exact(packed, bytes);
     for (const uint8_t *at = data; at + 3 <= data + size; at += 3) {

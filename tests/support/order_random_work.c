@@ -49,6 +49,10 @@ static void compute(struct gen *g, uint32_t from, uint32_t to) {
     if (has_rows(g, from)) {
         PB_OP(g->b, COPY, pb_on(from, 0), pb_id(PAGE / 2), pb_on(to, 0), pb_id(PAGE / 2), pb_id(PAGE / 2),
               pb_rows(0, 2));
+    } else if (below(g, 10) == 0) { /* one part only */
+        struct tw_affine at = tw_affine_const(below(g, 4) * PAGE / 4);
+        PB_OP(g->b, COPY, pb_at(from, at), pb_id(PAGE), pb_at(to, at), pb_id(PAGE), pb_id(PAGE / 4),
+              pb_rows(TW_NONE, 1));
     } else if (in_parts(g)) {
         struct tw_affine at = parts_begin(g);
         PB_OP(g->b, COPY, pb_at(from, at), pb_id(PAGE), pb_at(to, at), pb_id(PAGE), pb_id(PAGE / 4),
