@@ -203,7 +203,7 @@ static int realise(struct compilation *c, struct planned *p, const char *name, u
         rc = build_section(c, p, r, err);
     }
     p->program = tw_cmem_alloc(&c->mem, sizeof *p->program);
-    struct tw_composition whole = {.name = name, .sections = p->sections, .n = c->graph.regions.n};
+    struct tw_composition whole = {.name = name, .sections = p->sections, .n = c->graph.regions.n, .colour = true};
     return rc ? rc : tw_compose_program(&whole, p->program, err);
 }
 
