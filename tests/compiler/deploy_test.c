@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Params that stay in SRAM: which do, that all programs have them at one place, and that nothing but the loads changes. */
 #include "compiler/spatial/deploy.h"
+#include "loader/keep.h"
 #include "tests/compiler/unit_run.h"
 
 static const struct random_shape shape = {.dim = 48,
@@ -137,6 +138,31 @@ static void what_does_not_fit_is_loaded(void **state) {
 
 /* ---- the rules ---- */
 
+static void programs_of_a_bundle_must_agree_on_what_stays(void **state) {
+    (void)state;
+    struct deployed kept, plain;
+    tw_error err = {0};
+    (void)deploy(&kept, "sim4x4", 0, true);
+    (void)deploy(&plain, "sim4x4", 0, false);
+    struct tw_program two[2] = {tw_unit_program(&kept.decode.program), tw_unit_program(&kept.prefill.program)};
+    assert_int_equal(tw_same_params(two, 2, &err), 0);
+    assert_int_equal(tw_same_params(two, 1, &err), 0);
+    struct tw_buffer *b = kept.prefill.program.buffers.items;
+    while (!tw_buffer_param(&two[1], b)) {
+        b++;
+    }
+    b->offset += 64;
+    assert_int_equal(tw_same_params(two, 2, &err), TW_E_VERIFY);
+    assert_non_null(strstr(err.message, "rule 26 memory_apart: program decode keeps param "));
+    b->offset -= 64;
+    two[1] = tw_unit_program(&plain.prefill.program);
+    assert_int_equal(tw_same_params(two, 2, &err), TW_E_VERIFY);
+    two[0] = tw_unit_program(&plain.decode.program);
+    assert_int_equal(tw_same_params(two, 2, &err), 0);
+    undeploy(&kept);
+    undeploy(&plain);
+}
+
 static void expect(struct tw_unit *u, const char *message) {
     struct tw_program p = tw_unit_program(u);
     tw_error err = {0};
@@ -194,6 +220,7 @@ int main(void) {
         cmocka_unit_test(keeping_changes_no_result),
         cmocka_unit_test(all_programs_keep_them_at_one_place_and_load_less),
         cmocka_unit_test(what_does_not_fit_is_loaded),
+        cmocka_unit_test(programs_of_a_bundle_must_agree_on_what_stays),
         cmocka_unit_test(the_rules_refuse_what_a_device_cannot_fill_or_must_not_write),
     };
     return cmocka_run_group_tests_name("deploy", tests, NULL, NULL);
