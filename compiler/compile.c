@@ -13,6 +13,7 @@
 #include "compiler/import/mapfile.h"
 #include "compiler/spatial/certify.h"
 #include "compiler/spatial/compose.h"
+#include "compiler/spatial/deploy.h"
 #include "compiler/spatial/section.h"
 #include "compiler/spatial/summary.h"
 #include "loader/hash.h"
@@ -135,25 +136,16 @@ static int front(struct compilation *c, const char *path, tw_error *err) {
             c->n_ctx, c->model.h.n_layers, c->model.h.n_kv_heads, c->model.h.head_dim);
     }
     rc = check_memory(c, path, err);
-    return rc ? rc : tw_arch_build(&c->model, &c->graph, err);
+    rc = rc ? rc : tw_arch_build(&c->model, &c->graph, err);
+    if (rc == 0) {
+        (void)tw_deploy_params(&c->graph, &c->target);
+    }
+    return rc;
 }
 
 static void back_out(struct compilation *c) {
     tw_model_close(&c->model);
     tw_cmem_finish(&c->mem);
-}
-
-/* SRAM of the values that cross regions, as low will shape them. */
-static uint64_t shared_bytes(const struct compilation *c, uint32_t rows) {
-    uint64_t bytes = 0;
-    for (uint32_t v = 0; v < c->graph.values.n; v++) {
-        const struct tw_gvalue *g = &c->graph.values.items[v];
-        if (g->shared) {
-            uint64_t stride = (tw_row_bytes(g->dtype, (g->cols + 31) / 32 * 32) + 63) / 64 * 64;
-            bytes += stride * (g->token_rows ? rows : 1);
-        }
-    }
-    return bytes;
 }
 
 /* Positions of the caches: a chunk that starts at the last position still writes inside them. */
@@ -187,7 +179,7 @@ static int build_section(struct compilation *c, struct planned *p, uint32_t regi
 
 /* One plan carried through to a complete program. */
 static int realise(struct compilation *c, struct planned *p, const char *name, uint32_t rows, tw_error *err) {
-    uint64_t shared = shared_bytes(c, rows);
+    uint64_t shared = tw_deploy_shared_bytes(&c->graph, rows);
     if (shared >= c->target.sram_bytes) {
         return tw_fail(err, TW_E_PLACEMENT,
                        "program %s: activations of %u rows need %llu bytes of SRAM; a site of target %s has %llu", name,
@@ -203,7 +195,7 @@ static int realise(struct compilation *c, struct planned *p, const char *name, u
         rc = build_section(c, p, r, err);
     }
     p->program = tw_cmem_alloc(&c->mem, sizeof *p->program);
-    struct tw_composition whole = {.name = name, .sections = p->sections, .n = c->graph.regions.n};
+    struct tw_composition whole = {.name = name, .sections = p->sections, .n = c->graph.regions.n, .colour = true};
     return rc ? rc : tw_compose_program(&whole, p->program, err);
 }
 

@@ -2,6 +2,7 @@
  * Opens and closes bundles (loader/loader.h): maps the file, parses the ELF headers, then fills the bundle part by
  * part; hash and program rules last, over what was parsed. */
 #include "loader/bundle_parts.h"
+#include "loader/keep.h"
 #include "loader/verify.h"
 
 #include <stdlib.h>
@@ -33,6 +34,12 @@ int tw_bundle_check_rules(struct tw_bundle *bundle, struct tw_verify_report *rep
         struct tw_verify_report one = {.failed_rule = 0};
         rc = tw_verify_program(&bundle->programs[i], &one, err);
         add_report(report, &one);
+    }
+    if (rc == 0) {
+        rc = tw_same_params(bundle->programs, bundle->n_programs, err);
+        if (rc == TW_E_VERIFY && report) {
+            report->failed_rule = TW_ORDER_memory_apart;
+        }
     }
     if (rc == 0 && !bundle->certificates) {
         rc = find_certificates(bundle, err);

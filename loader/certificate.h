@@ -40,7 +40,8 @@
       "no engine enters a section before every engine has left the one before; the last one closes the step")          \
     X(24, race_free, "conflicting accesses of different engines are ordered by waits")                                 \
     X(25, defined, "every byte read was written before, in this step, and not overwritten through another buffer")     \
-    X(26, memory_apart, "buffers that share bytes are used by one engine, or in different sections")                   \
+    X(26, memory_apart,                                                                                                \
+      "buffers that share bytes are used by one engine, or in sections apart: no life within another's")               \
     X(27, flag_after_data, "no engine blocks between a multicast and its flag")
 
 enum tw_order_rule {

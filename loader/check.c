@@ -88,6 +88,10 @@ static void step_over(struct tw_checker *c) {
 static int enter_section(struct tw_checker *c) {
     struct tw_ck_stream *s = &c->streams[c->stream];
     uint32_t section = c->p->stages[c->op.stage].section;
+    if (c->depth && section != c->frames[0].section) { /* a later iteration would enter it unchecked */
+        return tw_ck_fail(c, TW_ORDER_section_order, "an op of section %u in a loop of section %u", section,
+                          c->frames[0].section);
+    }
     if (section == s->section) {
         return 0;
     }
@@ -178,13 +182,18 @@ static int join_loop(struct tw_checker *c, struct tw_ck_frame *f, uint32_t strea
     }
     const struct tw_operand *count = &c->op.operand[1];
     bool dynamic = count->id != TW_NONE;
+    uint32_t section = c->p->stages[c->op.stage].section;
     if (first) {
+        f->section = section;
         f->dynamic = dynamic;
         f->count = count->max;
         f->trip = count->id;
     } else if (dynamic != f->dynamic || count->id != f->trip || count->max != f->count) {
         return tw_ck_fail(c, TW_ORDER_witness, "loops of another trip or count (%u, not %u) are entered together",
                           count->max, f->count);
+    } else if (section != f->section) {
+        return tw_ck_fail(c, TW_ORDER_section_order, "a loop of section %u is entered with one of section %u", section,
+                          f->section);
     }
     int rc = enter_section(c);
     if (rc) {

@@ -85,6 +85,7 @@ struct tw_ck_frame {
     bool flags;        /* holds semaphore ops, so it must end in a rendezvous */
     bool dynamic;
     uint32_t count, trip; /* iterations, at most; TW_NONE or the trip */
+    uint32_t section;     /* of all its ops */
     uint32_t body;        /* certificate word behind LOOP */
     uint32_t pass;        /* 0, 1: the value of the loop's variable; two iterations show that all are alike */
     size_t fifo_log, word_log, pending;

@@ -289,6 +289,10 @@ static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t i
     if (rc) {
         return rc;
     }
+    if (r->reads && tw_buffer_param(c->p, &c->p->buffers[id])) {
+        tw_ck_count(c, TW_ORDER_defined);
+        return 0; /* written by the device, before the first step; rule 9 keeps ops from it, rule 26 other buffers */
+    }
     if (r->reads) {
         tw_ck_count(c, TW_ORDER_defined);
         if (!is_written(&c->written[id], &r->wide)) {

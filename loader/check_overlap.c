@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The memory map (rule 26): which buffers of a site share bytes, and whether they may. Sorted by place and section, so that it is nearly
- * linear however many sections use the same bytes one after the other. */
+ * linear however many sections use the same bytes one after the other.
+ *
+ * Why an activation may share bytes where it is not alive. It lives from the first section that names it to the last. Every engine has
+ * left a section before one enters the next (rule 23), the last one closes the step, and a loop stays in one section. So whatever else
+ * is written there is written before or after all of its life in this step, never within. A read is covered by writes of the same step
+ * (rule 25 begins the first step with nothing written), hence by writes of the same life: a program that would read in the next step
+ * what another buffer has overwritten reads in the first one what nobody has written. */
 #include "loader/check_internal.h"
+#include "loader/lives.h"
 
 #include <stdlib.h>
 
@@ -13,12 +20,31 @@ static const char *name_of(const struct tw_checker *c, uint32_t buffer) {
 }
 
 struct placed {
-    uint32_t id, site, span; /* of an activation: TW_NONE */
+    uint32_t id, site, span;
+    bool activation;
+    struct tw_life life; /* of a private buffer: its section, which rule 26 demands where ops are walked */
     uint64_t lo, hi;
 };
 
-static int by_place(const void *a, const void *b) {
+static int by_life(const void *a, const void *b) {
     const struct placed *x = a, *y = b;
+    if (x->site != y->site) {
+        return x->site < y->site ? -1 : 1;
+    }
+    if (x->life.first != y->life.first) {
+        return x->life.first < y->life.first ? -1 : 1;
+    }
+    if (x->activation != y->activation) {
+        return x->activation ? -1 : 1;
+    }
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static int by_section(const void *a, const void *b) {
+    const struct placed *x = a, *y = b;
+    if (x->span != y->span) {
+        return x->span < y->span ? -1 : 1;
+    }
     if (x->site != y->site) {
         return x->site < y->site ? -1 : 1;
     }
@@ -28,17 +54,13 @@ static int by_place(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static int by_section(const void *a, const void *b) {
-    const struct placed *x = a, *y = b;
-    return x->span != y->span ? (x->span < y->span ? -1 : 1) : by_place(a, b);
-}
-
+/* Two private buffers of one section. */
 static int may_share(struct tw_checker *c, uint32_t a, uint32_t b) {
     const struct tw_buffer *x = &c->p->buffers[a], *y = &c->p->buffers[b];
     uint8_t users = c->buffer_users[a] | c->buffer_users[b];
     bool one_engine = (users & (users - 1)) == 0 && !(users & BY_OTHERS);
     tw_ck_count(c, TW_ORDER_memory_apart);
-    if (x->tensor == TW_NONE && y->tensor == TW_NONE && (c->buffer_span[a] != c->buffer_span[b] || one_engine)) {
+    if (one_engine) {
         return 0;
     }
     c->stream = TW_NONE;
@@ -66,54 +88,110 @@ static int add_overlap(struct tw_checker *c, uint32_t a, uint32_t b, uint32_t *n
     return rc;
 }
 
-/* Activations share bytes with nothing. Of all that begins before a buffer the one that ends last tells. */
-static int check_activations(struct tw_checker *c, const struct placed *placed, uint32_t n) {
-    const struct placed *last = NULL, *last_activation = NULL;
-    int rc = 0;
-    for (uint32_t i = 0; i < n && rc == 0; i++) {
-        const struct placed *p = &placed[i];
-        tw_ck_count(c, TW_ORDER_memory_apart);
-        last = last && last->site == p->site ? last : NULL;
-        last_activation = last_activation && last_activation->site == p->site ? last_activation : NULL;
-        const struct placed *other = p->span == TW_NONE ? last : last_activation;
-        rc = other && p->lo < other->hi ? may_share(c, other->id, p->id) : 0;
-        last = !last || p->hi > last->hi ? p : last;
-        if (p->span == TW_NONE) {
-            last_activation = !last_activation || p->hi > last_activation->hi ? p : last_activation;
-        }
-    }
-    return rc;
+static int refuse_alive(struct tw_checker *c, const struct placed *a, const struct placed *b) {
+    c->stream = TW_NONE;
+    return tw_ck_fail(c, TW_ORDER_memory_apart,
+                      "activation %u (%s) [%llu, %llu) and buffer %u (%s) [%llu, %llu) of site %u share bytes and are "
+                      "named in sections %u to %u and %u to %u",
+                      a->id, name_of(c, a->id), (unsigned long long)a->lo, (unsigned long long)a->hi, b->id,
+                      name_of(c, b->id), (unsigned long long)b->lo, (unsigned long long)b->hi, a->site, a->life.first,
+                      a->life.last, b->life.first, b->life.last);
 }
 
-/* Sections may share bytes with each other, so only buffers of one section are compared one by one. */
-static int find_overlaps(struct tw_checker *c, struct placed *placed, uint32_t *n) {
-    const struct tw_program *p = c->p;
-    for (uint32_t i = 0; i < p->n_buffers; i++) {
-        const struct tw_buffer *b = &p->buffers[i];
-        uint32_t span = b->tensor == TW_NONE ? c->buffer_span[i] : TW_NONE;
-        placed[i] = (struct placed){i, b->site, span, b->offset, b->offset + b->pages * b->page_bytes};
-        c->overlap_first[i] = i * MAX_OVERLAPS;
-        for (uint32_t k = 0; k < MAX_OVERLAPS; k++) {
-            c->overlaps[i * MAX_OVERLAPS + k] = TW_NONE;
+/* The activations of a site that are alive, by place; no two of them share bytes. */
+struct alive {
+    const struct placed **items;
+    uint32_t n;
+};
+
+static void bury(struct alive *alive, const struct placed *now) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < alive->n; i++) {
+        const struct placed *p = alive->items[i];
+        if (p->site == now->site && p->life.last >= now->life.first) {
+            alive->items[kept++] = p;
         }
     }
-    qsort(placed, p->n_buffers, sizeof *placed, by_place);
-    int rc = check_activations(c, placed, p->n_buffers);
-    if (rc) {
-        return rc;
+    alive->n = kept;
+}
+
+static uint32_t first_that_ends_behind(const struct alive *alive, uint64_t lo) {
+    uint32_t from = 0, to = alive->n;
+    while (from < to) {
+        uint32_t middle = from + (to - from) / 2;
+        if (alive->items[middle]->hi > lo) {
+            to = middle;
+        } else {
+            from = middle + 1;
+        }
     }
-    qsort(placed, p->n_buffers, sizeof *placed, by_section);
-    for (uint32_t i = 0; i < p->n_buffers; i++) {
-        for (uint32_t k = i + 1; k < p->n_buffers && placed[k].span == placed[i].span &&
-                                 placed[k].site == placed[i].site && placed[k].lo < placed[i].hi;
+    return from;
+}
+
+/* Section by section, activations first: nothing that is named may lie on an activation that is alive. */
+static int check_activations(struct tw_checker *c, const struct placed *placed, uint32_t n, struct alive *alive) {
+    for (uint32_t i = 0; i < n; i++) {
+        const struct placed *p = &placed[i];
+        tw_ck_count(c, TW_ORDER_memory_apart);
+        if (p->life.first == TW_NONE) {
+            continue; /* no op touches it */
+        }
+        if (i == 0 || p[-1].site != p->site || p[-1].life.first != p->life.first) {
+            bury(alive, p);
+        }
+        uint32_t at = first_that_ends_behind(alive, p->lo);
+        if (at < alive->n && alive->items[at]->lo < p->hi) {
+            return refuse_alive(c, alive->items[at], p);
+        }
+        if (p->activation) {
+            memmove(&alive->items[at + 1], &alive->items[at], (alive->n - at) * sizeof alive->items[0]);
+            alive->items[at] = p;
+            alive->n++;
+        }
+    }
+    return 0;
+}
+
+/* Private buffers of different sections may share bytes, so only those of one section are compared one by one. */
+static int check_privates(struct tw_checker *c, const struct placed *placed, uint32_t n, uint32_t *count) {
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t k = i + 1; k < n && placed[k].span == placed[i].span && placed[k].site == placed[i].site &&
+                                 placed[k].lo < placed[i].hi;
              k++) {
-            rc = add_overlap(c, placed[i].id, placed[k].id, n);
+            int rc = add_overlap(c, placed[i].id, placed[k].id, count);
             if (rc) {
                 return rc;
             }
         }
     }
     return 0;
+}
+
+static int find_overlaps(struct tw_checker *c, struct placed *placed, const struct tw_life *lives, struct alive *alive,
+                         uint32_t *count) {
+    const struct tw_program *p = c->p;
+    for (uint32_t i = 0; i < p->n_buffers; i++) {
+        const struct tw_buffer *b = &p->buffers[i];
+        bool activation = b->tensor != TW_NONE;
+        uint32_t span = activation ? TW_NONE : c->buffer_span[i];
+        placed[i] =
+            (struct placed){i, b->site, span, activation, lives[i], b->offset, b->offset + b->pages * b->page_bytes};
+        c->overlap_first[i] = i * MAX_OVERLAPS;
+        for (uint32_t k = 0; k < MAX_OVERLAPS; k++) {
+            c->overlaps[i * MAX_OVERLAPS + k] = TW_NONE;
+        }
+    }
+    qsort(placed, p->n_buffers, sizeof *placed, by_life);
+    int rc = check_activations(c, placed, p->n_buffers, alive);
+    if (rc) {
+        return rc;
+    }
+    qsort(placed, p->n_buffers, sizeof *placed, by_section);
+    uint32_t n = p->n_buffers;
+    while (n && placed[n - 1].activation) { /* their span sorts last */
+        n--;
+    }
+    return check_privates(c, placed, n, count);
 }
 
 /* Which engines name each buffer; multicasts name all siblings. */
@@ -144,15 +222,20 @@ int tw_ck_overlap_init(struct tw_checker *c) {
     c->overlaps = calloc(n * MAX_OVERLAPS, sizeof *c->overlaps);
     c->buffer_users = calloc(n, 1);
     struct placed *placed = calloc(n, sizeof *placed);
+    struct tw_life *lives = calloc(n, sizeof *lives);
+    struct alive alive = {calloc(n, sizeof *alive.items), 0};
     uint32_t *count = calloc(n, sizeof *count);
     int rc;
-    if (!c->overlap_first || !c->overlaps || !c->buffer_users || !placed || !count) {
+    if (!c->overlap_first || !c->overlaps || !c->buffer_users || !placed || !lives || !alive.items || !count) {
         rc = tw_fail(c->err, TW_E_NOMEM, "no memory to check the order of %s: %u buffers", p->name, p->n_buffers);
     } else {
         find_users(c);
-        rc = find_overlaps(c, placed, count);
+        tw_program_lives(p, lives);
+        rc = find_overlaps(c, placed, lives, &alive, count);
     }
     free(placed);
+    free(lives);
+    free(alive.items);
     free(count);
     return rc;
 }

@@ -30,7 +30,8 @@ static void touch_siblings(const struct tw_program *p, struct tw_life *lives, co
 void tw_program_lives(const struct tw_program *p, struct tw_life *lives) {
     struct tw_op op;
     for (uint32_t i = 0; i < p->n_buffers; i++) {
-        lives[i] = (struct tw_life){TW_NONE, TW_NONE};
+        bool always = p->n_spans && tw_buffer_param(p, &p->buffers[i]);
+        lives[i] = always ? (struct tw_life){0, p->n_spans - 1} : (struct tw_life){TW_NONE, TW_NONE};
     }
     for (uint32_t s = 0; s < p->n_sites * TW_ENGINE_COUNT; s++) {
         const struct tw_stream *stream = &p->streams[s];

@@ -7,7 +7,7 @@
 
 #include "tilewright/machine.h"
 
-/* first, last: section; TW_NONE: no op names the buffer. */
+/* first, last: section; TW_NONE: no op names the buffer. One that keeps a Param lives always. */
 struct tw_life {
     uint32_t first, last;
 };

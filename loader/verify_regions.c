@@ -57,7 +57,8 @@ static unsigned long long end_of(const struct tw_vf_data *d, uint32_t n) {
 
 /* A ring's pages are contiguous only one by one: terms that step by whole pages choose the page, the rest stays in it. */
 static int check_one_page(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
-    uint64_t page = d->buffer[n]->page_bytes, lo, hi;
+    const struct tw_tensor *param = tw_buffer_param(v->program, d->buffer[n]);
+    uint64_t page = d->buffer[n]->page_bytes, held = param ? param->bytes : page, lo, hi;
     struct tw_affine in_page = tw_affine_const(d->region[n]->offset.base % page);
     const struct tw_affine *a = &d->region[n]->offset;
     for (uint32_t i = 0; i < a->n_terms; i++) {
@@ -67,10 +68,10 @@ static int check_one_page(struct tw_verifier *v, const struct tw_vf_data *d, uin
         }
     }
     tw_vf_range(v, &in_page, &lo, &hi);
-    if (!tw_range_ok(hi, tw_extent_span(d->extent[n]), page)) {
+    if (!tw_range_ok(hi, tw_extent_span(d->extent[n]), held)) {
         return tw_vf_fail(v, TW_RULE_region_in_buffer, "%.*s spans %llu bytes from %llu of a page of %llu bytes",
                           NAME(v, n), (unsigned long long)tw_extent_span(d->extent[n]), (unsigned long long)hi,
-                          (unsigned long long)page);
+                          (unsigned long long)held);
     }
     return 0;
 }
@@ -91,6 +92,21 @@ static int check_fifo_region(struct tw_verifier *v, const struct tw_vf_data *d, 
         return tw_vf_fail(v, TW_RULE_region_in_buffer, "%.*s spans [%llu, %llu) of %u %s pages of %llu bytes",
                           NAME(v, n), (unsigned long long)d->lo[n], end_of(d, n), level,
                           produces ? "reserved" : "waited", (unsigned long long)b->page_bytes);
+    }
+    return check_one_page(v, d, n);
+}
+
+/* A Param in SRAM: each access stays in one instance, and none writes. */
+static int check_resident_param(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
+    const struct tw_buffer *b = d->buffer[n];
+    tw_vf_count(v, TW_RULE_roles_kept);
+    if (d->region[n]->kind != 'R') {
+        return tw_vf_fail(v, TW_RULE_roles_kept, "writes buffer %u (%s), which keeps a param", d->region[n]->id,
+                          tw_program_string(v->program, b->name));
+    }
+    if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), b->pages * b->page_bytes)) {
+        return tw_vf_fail(v, TW_RULE_region_in_buffer, "%.*s spans [%llu, %llu) of %u pages of %llu bytes", NAME(v, n),
+                          (unsigned long long)d->lo[n], end_of(d, n), b->pages, (unsigned long long)b->page_bytes);
     }
     return check_one_page(v, d, n);
 }
@@ -290,7 +306,9 @@ int tw_vf_regions(struct tw_verifier *v, struct tw_vf_data *d) {
             continue;
         }
         tw_vf_count(v, TW_RULE_region_in_buffer);
-        rc = d->buffer[n]->kind == TW_BUF_FIFO ? check_fifo_region(v, d, n) : check_plain_region(v, d, n);
+        rc = d->buffer[n]->kind == TW_BUF_FIFO           ? check_fifo_region(v, d, n)
+             : tw_buffer_param(v->program, d->buffer[n]) ? check_resident_param(v, d, n)
+                                                         : check_plain_region(v, d, n);
     }
     if (!rc && v->op.code == TW_OP_READ) {
         note_alignment(v, d);

@@ -171,8 +171,14 @@ static int check_buffer(struct tw_verifier *v, const struct tw_buffer *b) {
     CHECK(b->site < p->n_sites && b->kind <= TW_BUF_SCRATCH && b->dtype < TW_DT_COUNT &&
               (b->tensor == TW_NONE || b->tensor < p->n_tensors),
           table_sizes, "site %u, kind %u, dtype %u or tensor %u is unknown", b->site, b->kind, b->dtype, b->tensor);
-    CHECK(b->pages >= 1 && b->page_bytes >= 1 && (b->kind == TW_BUF_FIFO || b->pages == 1), buffer_placed,
+    const struct tw_tensor *param = tw_buffer_param(p, b);
+    CHECK(b->pages >= 1 && b->page_bytes >= 1 && (b->kind == TW_BUF_FIFO || b->pages == 1 || param), buffer_placed,
           "%u pages of %llu bytes", b->pages, (unsigned long long)b->page_bytes);
+    CHECK(!param || (b->kind == TW_BUF_RESIDENT && b->pages == param->bind_count && b->page_bytes >= param->bytes &&
+                     b->page_bytes % 64 == 0 && b->dtype == param->dtype),
+          buffer_placed, "%u pages of %llu bytes, kind %u, %s, keep %u instances of %llu bytes of a %s param", b->pages,
+          (unsigned long long)b->page_bytes, b->kind, tw_dtype_name(b->dtype), param ? param->bind_count : 0,
+          (unsigned long long)(param ? param->bytes : 0), param ? tw_dtype_name(param->dtype) : "");
     CHECK(b->offset % 64 == 0 && b->page_bytes % 4 == 0, buffer_placed,
           "offset %llu is not a multiple of 64, or page size %llu not of 4", (unsigned long long)b->offset,
           (unsigned long long)b->page_bytes);

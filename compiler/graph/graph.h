@@ -53,6 +53,7 @@ struct tw_gvalue {
     const float *constant;                 /* WEIGHT [1, cols] computed by arch/ */
     uint32_t region;                       /* that defines it; TW_NONE for weights, states, inputs */
     uint32_t shared;                       /* 1: read or carried by other regions under this name */
+    uint32_t resident;                     /* WEIGHT, 1: kept in SRAM (spatial/deploy.h) */
 };
 
 struct tw_gop {

@@ -163,7 +163,9 @@ static void add_streams(struct tw_low *low, const struct tw_gop *op, const struc
     }
     case TW_GOP_RMS_NORM:
     case TW_GOP_ROPE_TABLE:
-        grow_stream(low, &st->vectors, "vectors", TW_DT_F32, c->site, 2, (uint64_t)values[op->in[1]].cols * 4);
+        if (!values[op->in[1]].resident) {
+            grow_stream(low, &st->vectors, "vectors", TW_DT_F32, c->site, 2, (uint64_t)values[op->in[1]].cols * 4);
+        }
         break;
     case TW_GOP_ATTENTION:
         grow_stream(low, &st->cache, "cache", TW_DT_F32, c->site, 4, (uint64_t)TW_KV_BLOCK * op->head_dim * 4);

@@ -11,18 +11,37 @@ static uint64_t round64(uint64_t n) {
 
 /* ---- activations ---- */
 
+/* A Param lives in all programs, the others in a part of one. */
+static bool is_param(const struct tw_unified_tensor *t) {
+    return t->record.role == TW_ROLE_PARAM;
+}
+
 static bool together(const struct tw_composition *c, const struct tw_unified_tensor *a,
                      const struct tw_unified_tensor *b) {
-    return !c->colour || (a->from <= b->to && b->from <= a->to);
+    return !c->colour || is_param(a) || is_param(b) || (a->from <= b->to && b->from <= a->to);
 }
 
 struct placed {
     uint64_t bytes;
     uint32_t tensor;
+    uint32_t rank; /* of a Param: its place in the graph; of all others TW_NONE */
+    uint32_t order;
 };
+
+/* Params have the same places in every program, so no other comes before them and the graph tells their order. */
+static int params_first(const void *a, const void *b) {
+    const struct placed *x = a, *y = b;
+    if (x->rank != y->rank) {
+        return x->rank < y->rank ? -1 : 1;
+    }
+    return x->order < y->order ? -1 : x->order > y->order;
+}
 
 static int larger_first(const void *a, const void *b) {
     const struct placed *x = a, *y = b;
+    if (x->rank != y->rank) {
+        return x->rank < y->rank ? -1 : 1;
+    }
     if (x->bytes != y->bytes) {
         return x->bytes > y->bytes ? -1 : 1;
     }
@@ -56,9 +75,7 @@ static uint64_t lowest_free(const struct tw_composition *c, const struct tw_unif
 /* Without sharing, in order of first use: then adding a section moves nothing that was there before it. */
 static void place(const struct tw_composition *c, const struct tw_unified *n, struct tw_residency *r,
                   struct placed *list, uint32_t n_list) {
-    if (c->colour) {
-        qsort(list, n_list, sizeof *list, larger_first);
-    }
+    qsort(list, n_list, sizeof *list, c->colour ? larger_first : params_first);
     for (uint32_t i = 0; i < n_list; i++) {
         uint32_t tensor = list[i].tensor;
         r->offset[tensor] = c->colour ? lowest_free(c, n, r, list, i, tensor) : r->shared;
@@ -83,7 +100,9 @@ void tw_residency_plan(const struct tw_composition *c, const struct tw_unified *
             uint32_t tensor = b->tensor == TW_NONE ? TW_NONE : n->map[s][b->tensor];
             if (tensor != TW_NONE && out->bytes[tensor] == 0) {
                 out->bytes[tensor] = round64(b->pages * b->page_bytes);
-                list[n_list++] = (struct placed){out->bytes[tensor], tensor};
+                const struct tw_unified_tensor *t = &n->tensors.items[tensor];
+                list[n_list] = (struct placed){out->bytes[tensor], tensor, is_param(t) ? t->value : TW_NONE, n_list};
+                n_list++;
             }
         }
     }
@@ -95,7 +114,7 @@ void tw_residency_plan(const struct tw_composition *c, const struct tw_unified *
 /* Below it lie the activations that the phase must leave alone. */
 static uint64_t floor_of(const struct tw_composition *c, const struct tw_unified *n, const struct tw_residency *r,
                          uint32_t phase) {
-    struct tw_unified_tensor here = {.from = phase, .to = phase};
+    struct tw_unified_tensor here = {.record.role = TW_ROLE_ACTIVATION, .from = phase, .to = phase};
     uint64_t end = 0;
     for (uint32_t i = 0; i < n->tensors.n; i++) {
         if (r->bytes[i] && together(c, &n->tensors.items[i], &here) && r->offset[i] + r->bytes[i] > end) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Builds a section from a LowProgram: records first (buffers, tensors, semaphores), then each site's work list in order, every item
  * by the emitter of its operation in section_ops.c. */
+#include "compiler/spatial/deploy.h"
 #include "compiler/spatial/section_internal.h"
 
 static struct tw_tensor weight_tensor(const struct tw_gvalue *v) {
@@ -115,6 +116,29 @@ static void make_buffers(struct tw_section_builder *b) {
             add_buffer(b, s, s->site, TW_NONE, TW_NONE);
         }
     }
+}
+
+uint32_t tw_section_resident(struct tw_section_builder *b, tw_gvalue_id value, uint32_t site) {
+    const struct tw_gvalue *v = &b->graph->values.items[value];
+    uint32_t tensor = tw_section_tensor(b, value), base = b->u->buffers.n;
+    for (uint32_t i = 0; i < b->u->buffers.n; i++) {
+        if (b->u->buffers.items[i].tensor == tensor) {
+            return i + site; /* the first of the set */
+        }
+    }
+    for (uint32_t s = 0; s < b->low->n_sites; s++) {
+        *TW_VEC_PUSH(b->u->mem, b->u->buffers) = (struct tw_buffer){.name = tw_strpool_add(b->u->strings, v->name),
+                                                                    .site = s,
+                                                                    .kind = TW_BUF_RESIDENT,
+                                                                    .dtype = (uint8_t)v->dtype,
+                                                                    .producer = TW_ENGINE_MATH,
+                                                                    .consumer = TW_ENGINE_MATH,
+                                                                    .pages = v->instances,
+                                                                    .page_bytes = tw_resident_stride(v),
+                                                                    .sibling_base = base,
+                                                                    .tensor = tensor};
+    }
+    return base + site;
 }
 
 uint32_t tw_section_buffer(const struct tw_section_builder *b, uint32_t storage, uint32_t site) {

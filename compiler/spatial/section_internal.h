@@ -23,6 +23,8 @@ struct tw_section_builder {
 uint32_t tw_section_tensor(struct tw_section_builder *b, tw_gvalue_id value);
 uint32_t tw_section_logits(struct tw_section_builder *b);
 uint32_t tw_section_buffer(const struct tw_section_builder *b, uint32_t storage, uint32_t site);
+/* The buffer that keeps a resident Param on a site. */
+uint32_t tw_section_resident(struct tw_section_builder *b, tw_gvalue_id value, uint32_t site);
 uint32_t tw_section_stage(struct tw_section_builder *b, enum tw_stage_kind kind, uint32_t site, enum tw_engine engine,
                           const char *origin, uint32_t first_col, uint32_t n_cols, uint32_t k);
 void tw_section_edge(struct tw_section_builder *b, uint32_t from, uint32_t to, uint32_t buffer,

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The engine code of each kind of work. An operation with weights has a LOAD half that fills pages and a MATH half that uses them;
  * values for other sites or for DRAM leave through a FIFO to STORE. */
+#include "compiler/spatial/deploy.h"
 #include "compiler/spatial/section_internal.h"
+
+#include <stdbool.h>
 
 #define LOAD TW_ENGINE_LOAD
 #define MATH TW_ENGINE_MATH
@@ -147,30 +150,48 @@ static void emit_matmul(struct site_call *x) {
 
 /* ---- vectors and rows ---- */
 
-static void load_vector(struct site_call *x, uint32_t input) {
+/* Where a vector that the op reads is: kept in SRAM, or in a page that LOAD fills. */
+struct vector {
+    uint32_t buffer;
+    struct tw_affine at;
+    bool loaded;
+};
+
+static struct vector take_vector(struct site_call *x, uint32_t input) {
+    const struct tw_gvalue *v = value(x, input);
+    if (v->resident) {
+        struct tw_affine where =
+            v->instances > 1 ? tw_affine_plus(at(0), TW_VAR_INSTANCE, tw_resident_stride(v)) : at(0);
+        return (struct vector){tw_section_resident(x->b, x->op->in[input], x->site), where, false};
+    }
     uint32_t stream = x->b->low->streams[x->site].vectors;
     add_load_stage(x, stream);
-    load_page(x, stream, input, at(0), (uint64_t)value(x, input)->cols * 4);
+    load_page(x, stream, input, at(0), (uint64_t)v->cols * 4);
     tw_unit_emit(x->u, x->site, MATH, TW_OP_WAIT, x->math, buffer(x, stream), 1);
+    return (struct vector){buffer(x, stream), at(0), true};
+}
+
+static void leave_vector(const struct site_call *x, const struct vector *v) {
+    if (v->loaded) {
+        tw_unit_emit(x->u, x->site, MATH, TW_OP_POP, x->math, v->buffer, 1);
+    }
 }
 
 static void emit_rms_norm(struct site_call *x) {
-    uint32_t vectors = x->b->low->streams[x->site].vectors;
     const struct tw_storage *in = storage(x, x->c->in[0]), *out = storage(x, x->c->out);
-    load_vector(x, 1);
+    struct vector weights = take_vector(x, 1);
     tw_unit_emit(x->u, x->site, MATH, TW_OP_RMS_NORM, x->math, buffer(x, x->c->in[0]), at(0), in->stride,
-                 buffer(x, vectors), at(0), buffer(x, x->c->out), at(0), out->stride, x->c->cols, (double)x->op->eps,
+                 weights.buffer, weights.at, buffer(x, x->c->out), at(0), out->stride, x->c->cols, (double)x->op->eps,
                  x->rows_trip, x->rows);
-    tw_unit_emit(x->u, x->site, MATH, TW_OP_POP, x->math, buffer(x, vectors), 1);
+    leave_vector(x, &weights);
 }
 
 static void emit_rope_table(struct site_call *x) {
-    uint32_t vectors = x->b->low->streams[x->site].vectors;
-    load_vector(x, 1);
-    tw_unit_emit(x->u, x->site, MATH, TW_OP_ROPE_TABLE, x->math, buffer(x, vectors), at(0), buffer(x, x->c->out), at(0),
-                 storage(x, x->c->out)->stride, x->c->cols / 2, pos_trip(x), x->b->config->n_ctx - 1, x->rows_trip,
-                 x->rows);
-    tw_unit_emit(x->u, x->site, MATH, TW_OP_POP, x->math, buffer(x, vectors), 1);
+    struct vector frequencies = take_vector(x, 1);
+    tw_unit_emit(x->u, x->site, MATH, TW_OP_ROPE_TABLE, x->math, frequencies.buffer, frequencies.at,
+                 buffer(x, x->c->out), at(0), storage(x, x->c->out)->stride, x->c->cols / 2, pos_trip(x),
+                 x->b->config->n_ctx - 1, x->rows_trip, x->rows);
+    leave_vector(x, &frequencies);
 }
 
 static void emit_gather(struct site_call *x) {

@@ -149,7 +149,8 @@ static int count_until_settled(struct walk *w) {
     int rc;
     do { /* ends: every repetition marks at least one more READ, row or buffer, and there are finitely many */
         reset(w);
-        rc = tw_walk_step(w);
+        rc = tw_walk_place_params(w);
+        rc = rc ? rc : tw_walk_step(w);
     } while (rc == 0 && w->marks > 0);
     return rc;
 }
@@ -169,7 +170,8 @@ static int store(struct walk *w, struct tw_plan *plan, struct tw_arena *a) {
     }
     w->plan = plan;
     reset(w);
-    return tw_walk_step(w);
+    int rc = tw_walk_place_params(w);
+    return rc ? rc : tw_walk_step(w);
 }
 
 static void finish(const struct walk *w, struct tw_plan *plan) {

@@ -188,6 +188,9 @@ static int find_place(struct walk *w, const struct walk_engine *e, const struct 
     const struct tw_buffer *b = &w->program->buffers[r->id];
     const struct walk_buffer *state = &w->buffers[r->id];
     uint64_t offset, far, first = 0, allowed = b->pages;
+    if (r->kind != 'R' && tw_buffer_param(w->program, b)) {
+        return unsupported(w, "Role", r->id, TW_ROLE_PARAM, TW_ROLE_ACTIVATION);
+    }
     int rc = tw_walk_eval(w, e, r->offset, &offset, terms);
     if (rc != 0) {
         return rc;
@@ -282,6 +285,9 @@ static int resolve_buffer(struct walk *w, const struct walk_engine *e, const str
     if (r->kind == 'R' && whole_in_place(w, r->id, &at)) {
         return use_alias(w, e, pages, at.in_page, op->code == TW_OP_MCAST ? w->program->n_sites : 1, out);
     }
+    if (tw_buffer_param(w->program, &w->program->buffers[r->id])) {
+        return unsupported(w, "ReadOutOfRange", r->id, at.at, at.bytes);
+    }
     for (uint32_t i = 0; i < at.n_pages && r->kind != 'R'; i++) {
         if (pages[i].alias) {
             refute_page(w, &pages[i], r->id);
@@ -304,6 +310,29 @@ int tw_walk_resolve(struct walk *w, const struct walk_engine *e, const struct wa
 }
 
 /* ---- in-place reads ---- */
+
+/* A Param that stays in SRAM is not copied either: the page of an instance is where its binding row says. */
+int tw_walk_place_params(struct walk *w) {
+    const struct tw_program *p = w->program;
+    for (uint32_t i = 0; i < p->n_buffers; i++) {
+        const struct tw_tensor *t = tw_buffer_param(p, &p->buffers[i]);
+        for (uint32_t k = 0; t && k < p->buffers[i].pages; k++) {
+            struct walk_page *page = &w->pages[w->buffers[i].first_page + k];
+            struct walk_row *row = NULL;
+            int rc = find_row(w, p->buffers[i].tensor, k, &row);
+            if (rc == 0 && (uintptr_t)row->at % IN_PLACE_ALIGN != 0) {
+                rc = unsupported(w, "BadTable", i, (uintptr_t)row->at % IN_PLACE_ALIGN, IN_PLACE_ALIGN);
+            }
+            if (rc != 0) {
+                return rc;
+            }
+            page->alias = row->at;
+            page->bytes = t->bytes;
+            page->written = true;
+        }
+    }
+    return 0;
+}
 
 void tw_walk_release_page(struct walk *w, struct walk_page *page) {
     if (page->alias && page->row != TW_NONE) {

@@ -169,6 +169,7 @@ int tw_walk_eval(struct walk *w, const struct walk_engine *e, const uint32_t *af
                  struct walk_terms *terms);
 int tw_walk_resolve(struct walk *w, const struct walk_engine *e, const struct walk_op *op, uint32_t n,
                     struct walk_pointer *out);
+int tw_walk_place_params(struct walk *w);
 int tw_walk_read_in_place(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
                           const struct walk_pointer *source, bool *done);
 void tw_walk_release_page(struct walk *w, struct walk_page *page);

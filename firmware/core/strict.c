@@ -188,12 +188,30 @@ static int check_drained(const struct tw_strict *s, struct tw_fault *fault) {
     return 0;
 }
 
-/* What a step finds in SRAM is undefined: each step writes what it reads. */
+/* The Params that stay in SRAM. */
+static void fill_params(struct tw_strict *s) {
+    const struct tw_program *p = s->config.program;
+    for (uint32_t i = 0; i < p->n_buffers; i++) {
+        const struct tw_buffer *b = &p->buffers[i];
+        const struct tw_tensor *t = tw_buffer_param(p, b);
+        for (uint32_t k = 0; t && k < b->pages; k++) {
+            const uint8_t *from = tw_bind_tensor(&s->config, b->tensor, k);
+            uint64_t at = b->offset + k * b->page_bytes;
+            if (from) { /* else it is undefined, and reading it a fault */
+                memcpy(s->sram[b->site] + at, from, (size_t)t->bytes);
+                tw_shadow_mark(s->sram_shadow[b->site], at, t->bytes, true);
+            }
+        }
+    }
+}
+
+/* What a step finds in SRAM is undefined but for Params: each step writes what it reads. */
 void tw_strict_begin(struct tw_strict *s) {
     const struct tw_program *p = s->config.program;
     for (uint32_t site = 0; site < p->n_sites; site++) {
         memset(s->sram_shadow[site], 0, (size_t)tw_shadow_words(s->sram_bytes[site]) * 8);
     }
+    fill_params(s);
     memset(s->page_written, 0, (size_t)s->n_page_flags);
     for (uint32_t i = 0; i < strict_n_engines(s); i++) {
         struct strict_engine *e = &s->engines[i];

@@ -76,6 +76,9 @@ static int buffer_region(const struct access *a, const struct tw_operand *o, uin
     if (b->site != a->e->site) {
         return tw_fault_set(a->fault, "Role", o->id, a->e->site, b->site);
     }
+    if (o->kind != 'R' && tw_buffer_param(a->s->config.program, b)) {
+        return tw_fault_set(a->fault, "Role", o->id, TW_ROLE_PARAM, TW_ROLE_ACTIVATION);
+    }
     if (b->kind == TW_BUF_FIFO) {
         int rc = fifo_region(a, o, r->extent, offset, &at);
         if (rc != 0) {

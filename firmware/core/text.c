@@ -23,9 +23,15 @@ static bool tensor_ok(const struct tw_machine_config *config, const struct tw_te
     return t->role < TW_ROLE_COUNT && t->dtype < TW_DT_COUNT && (t->bind_count == 0 || end <= config->n_bind);
 }
 
+/* A page for each instance of the Param that it keeps. */
+static bool param_ok(const struct tw_program *p, const struct tw_buffer *b) {
+    const struct tw_tensor *t = tw_buffer_param(p, b);
+    return !t || (b->kind == TW_BUF_RESIDENT && b->pages == t->bind_count && b->page_bytes >= t->bytes);
+}
+
 static bool buffer_ok(const struct tw_program *p, const struct tw_buffer *b) {
     uint64_t bytes;
-    return b->site < p->n_sites && b->kind <= TW_BUF_SCRATCH && b->pages > 0 && b->page_bytes > 0 &&
+    return param_ok(p, b) && b->site < p->n_sites && b->kind <= TW_BUF_SCRATCH && b->pages > 0 && b->page_bytes > 0 &&
            b->dtype < TW_DT_COUNT && tw_mul_u64(b->pages, b->page_bytes, &bytes) &&
            tw_range_ok(b->offset, bytes, p->sram_bytes) && b->offset % 4 == 0 && b->page_bytes % 4 == 0 &&
            b->producer < TW_ENGINE_COUNT && b->consumer < TW_ENGINE_COUNT;

@@ -166,13 +166,15 @@ TW_STATIC_ASSERT(sizeof(struct tw_tensor) == 40, "tensor record");
 
 enum tw_buffer_kind {
     TW_BUF_FIFO = 0,     /* ring of pages; one producer engine, one consumer engine on its site */
-    TW_BUF_RESIDENT = 1, /* one page, ordered by program order, flags and rendezvous */
+    TW_BUF_RESIDENT = 1, /* one page (of a Param: one an instance), ordered by program order, flags and rendezvous */
     TW_BUF_SCRATCH = 2   /* one page, touched by one engine only */
 };
 
 /* Bytes of a site's SRAM: [offset, offset + pages*page_bytes). `sibling_base`: the buffer is one of a set
  * with one member a site; the member of site s has id sibling_base + s, and all have equal offset, dtype
- * and size, so that a multicast can name them by one number. `tensor`: the Activation it holds a copy of. */
+ * and size, so that a multicast can name them by one number. `tensor`: the Activation it holds a copy of; or the
+ * Param: then it is RESIDENT, has a page for each instance, is filled by the device before the first step and never
+ * written by an op. */
 struct tw_buffer {
     uint32_t name;
     uint32_t site;
@@ -327,4 +329,10 @@ static inline const char *tw_program_string(const struct tw_program *p, uint32_t
 #ifdef __cplusplus
 }
 #endif
+/* The Param that a buffer keeps in SRAM, or NULL. */
+static inline const struct tw_tensor *tw_buffer_param(const struct tw_program *p, const struct tw_buffer *b) {
+    const struct tw_tensor *t = b->tensor < p->n_tensors ? &p->tensors[b->tensor] : NULL;
+    return t && t->role == TW_ROLE_PARAM ? t : NULL;
+}
+
 #endif

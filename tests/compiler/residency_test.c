@@ -130,6 +130,7 @@ static void sharing_changes_no_result(void **state) {
         compose_queue(&q, false, &plain);
         compose_queue(&q, true, &coloured);
         must_prove(&plain);
+        must_prove(&coloured);
         run_open(&r, &plain, q.sides, 2);
         run_strict(&r, TW_SCHED_CANONICAL, 0, &expected);
         run_close(&r);

@@ -201,6 +201,8 @@ struct tw_machine_config order_device_config(struct order_device *d) {
 /* ---- steps ---- */
 
 static uint32_t value_of(const char *name, const struct order_inputs *in, uint32_t i) {
+    const char *prefix = strchr(name, '.'); /* of one of two models */
+    name = prefix ? prefix + 1 : name;
     if (strcmp(name, "ids") == 0) {
         return (i * 7 + in->pos * 3 + 1) % (in->n_ids ? in->n_ids : 1);
     }

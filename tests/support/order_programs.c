@@ -2,6 +2,9 @@
  * Programs to mutate (order_programs.h). */
 #include "tests/support/order_programs.h"
 
+#include "compiler/spatial/deploy.h"
+#include "compiler/spatial/rewrite.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,12 +15,16 @@ static const struct kind {
     const char *target;
     uint32_t host_sites, rows, weight;
     enum tw_dtype dtype;
+    bool twice; /* the step runs the model twice: activations of the one share bytes with those of the other */
 } kinds[] = {
-    {"host", 1, 1, 4, TW_DT_F32},       {"host", 1, ROWS, 4, TW_DT_Q8_0},   {"host", 2, 1, 8, TW_DT_Q8_0},
-    {"host", 2, ROWS, 8, TW_DT_F32},    {"host", 3, 1, 5, TW_DT_F32},       {"host", 3, ROWS, 5, TW_DT_F32},
-    {"sim4x4", 0, 1, 5, TW_DT_F32},     {"sim4x4", 0, ROWS, 4, TW_DT_Q8_0}, {"grid8x8", 0, 1, 1, TW_DT_F32},
-    {"grid8x8", 0, ROWS, 1, TW_DT_F32}, {"sim4x4x2", 0, 1, 2, TW_DT_F32},   {"sim4x4x2", 0, ROWS, 2, TW_DT_Q8_0},
-    {"quad2x2", 0, 1, 3, TW_DT_Q8_0},   {"quad2x2", 0, ROWS, 3, TW_DT_F32},
+    {"host", 1, 1, 4, TW_DT_F32, false},     {"host", 1, ROWS, 4, TW_DT_Q8_0, false},
+    {"host", 2, 1, 8, TW_DT_Q8_0, false},    {"host", 2, ROWS, 8, TW_DT_F32, false},
+    {"host", 3, 1, 5, TW_DT_F32, false},     {"host", 3, ROWS, 5, TW_DT_F32, false},
+    {"sim4x4", 0, 1, 5, TW_DT_F32, false},   {"sim4x4", 0, ROWS, 4, TW_DT_Q8_0, false},
+    {"grid8x8", 0, 1, 1, TW_DT_F32, false},  {"grid8x8", 0, ROWS, 1, TW_DT_F32, false},
+    {"sim4x4x2", 0, 1, 2, TW_DT_F32, false}, {"sim4x4x2", 0, ROWS, 2, TW_DT_Q8_0, false},
+    {"quad2x2", 0, 1, 3, TW_DT_Q8_0, false}, {"quad2x2", 0, ROWS, 3, TW_DT_F32, false},
+    {"host", 2, 1, 4, TW_DT_F32, true},      {"host", 3, ROWS, 4, TW_DT_Q8_0, true},
 };
 const uint32_t order_n_programs = sizeof kinds / sizeof *kinds;
 
@@ -39,13 +46,39 @@ static void set_scenarios(struct order_program *x, uint32_t rows) {
     x->scenario[1] = (struct order_scenario){2, {{0, rows, 0, VOCAB}, {5, part, 0, VOCAB}}};
 }
 
+/* The program's sections under two names, one model after the other. */
+static bool repeat(struct order_program *x, tw_error *err) {
+    struct tw_unit *list[8];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct tw_rewrite how = {.prefix = i ? "b." : "a."};
+        for (uint32_t k = 0; k < x->pipeline.graph.regions.n && n < 8; k++) {
+            list[n] = tw_cmem_alloc(&x->pipeline.mem, sizeof *list[n]);
+            if (tw_section_rewrite(x->built.sections[k], &how, &x->pipeline.mem, &x->pipeline.strings, list[n++],
+                                   err) != 0) {
+                return false;
+            }
+        }
+    }
+    struct tw_composition c = {.name = "twice", .sections = list, .n = n, .colour = true};
+    return tw_compose_program(&c, &x->built.program, err) == 0;
+}
+
 static bool compile(const struct kind *k, struct order_program *x, tw_error *err) {
     struct random_shape s = shape;
     s.dtype = k->dtype;
-    snprintf(x->name, sizeof x->name, "%s%.0u %s", k->target, k->host_sites, k->rows == 1 ? "decode" : "prefill");
+    snprintf(x->name, sizeof x->name, "%s%.0u %s", k->target, k->host_sites,
+             k->twice       ? "twice"
+             : k->rows == 1 ? "decode"
+                            : "prefill");
     if (!random_model_init(&x->model, &s) ||
-        pipeline_init(&x->pipeline, &x->model.model, k->target, k->host_sites, err) != 0 ||
-        pipeline_program(&x->pipeline, k->rows, 0, &x->built, err) != 0) {
+        pipeline_init(&x->pipeline, &x->model.model, k->target, k->host_sites, err) != 0) {
+        return false;
+    }
+    if (k->rows == 1) { /* the others load what these keep */
+        (void)tw_deploy_params(&x->pipeline.graph, &x->pipeline.target);
+    }
+    if (pipeline_program(&x->pipeline, k->rows, 0, &x->built, err) != 0 || (k->twice && !repeat(x, err))) {
         return false;
     }
     x->program = tw_unit_program(&x->built.program);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Programs of every kind to mutate: a tiny llama, decode and prefill, compiled for each target.
+ * Programs of every kind to mutate: a tiny llama, decode and prefill, compiled for each target; and twice in one step.
  */
 #ifndef TW_TESTS_ORDER_PROGRAMS_H
 #define TW_TESTS_ORDER_PROGRAMS_H

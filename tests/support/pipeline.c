@@ -2,6 +2,8 @@
  * Stages in a row (pipeline.h). */
 #include "tests/support/pipeline.h"
 
+#include "compiler/spatial/deploy.h"
+
 #include <string.h>
 
 int pipeline_init(struct pipeline *p, const struct tw_model *model, const char *target, uint32_t host_sites,
@@ -24,6 +26,7 @@ uint64_t pipeline_budget(const struct pipeline *p, uint32_t rows) {
     uint64_t shared = 0;
     for (uint32_t v = 0; v < p->graph.values.n; v++) {
         const struct tw_gvalue *g = &p->graph.values.items[v];
+        shared += g->resident ? tw_resident_stride(g) * g->instances : 0;
         shared += g->shared ? (g->token_rows ? rows : 1) * ((uint64_t)g->cols * 4 + 127) / 64 * 64 : 0;
     }
     return shared < p->target.sram_bytes ? p->target.sram_bytes - shared : 0;
