@@ -57,7 +57,7 @@ enum { N_RULES = TW_RULES(TW_X) TW_ORDER_RULES(TW_X) };
 #undef TW_X
 
 struct judge {
-    tw_prover *prover;
+    tw_prover prover;
     void *ctx;
     struct tw_rules_info *info;
 };
@@ -104,7 +104,7 @@ static int verify_all(struct program_file *f, const struct judge *j, uint32_t *n
     return code;
 }
 
-int tw_program_file_verify(const char *path, tw_prover *prover, void *ctx, struct tw_rules_info *info,
+int tw_program_file_verify(const char *path, tw_prover prover, void *ctx, struct tw_rules_info *info,
                            uint32_t *n_programs, tw_error *err) {
     struct program_file f = {.path = path};
     struct tw_rules_info i = {.size = info ? info->size : 0, .n_rules = N_RULES};

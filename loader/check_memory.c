@@ -289,9 +289,13 @@ static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t i
     if (rc) {
         return rc;
     }
-    if (r->reads && tw_buffer_param(c->p, &c->p->buffers[id])) {
+    if (tw_buffer_param(c->p, &c->p->buffers[id])) { /* written by the device, before the first step */
         tw_ck_count(c, TW_ORDER_defined);
-        return 0; /* written by the device, before the first step; rule 9 keeps ops from it, rule 26 other buffers */
+        if (!r->writes) {
+            return 0;
+        }
+        return tw_ck_fail(c, TW_ORDER_memory_apart, "a multicast writes buffer %u (%s), which keeps a param", id,
+                          buffer_name(c, id)); /* rule 9 keeps the other ops from it */
     }
     if (r->reads) {
         tw_ck_count(c, TW_ORDER_defined);

@@ -207,13 +207,13 @@ int tw_decoder_print(const tw_decoder *decoder, const char *program, FILE *out, 
  * of ctx. A text has none of its own; the compiler makes them (compiler/spatial/certify.h). Errors: VERIFY where there
  * is none. */
 struct tw_program;
-typedef int tw_prover(void *ctx, const struct tw_program *program, const uint32_t **words, uint32_t *n_words,
-                      tw_error *err);
+typedef int (*tw_prover)(void *ctx, const struct tw_program *program, const uint32_t **words, uint32_t *n_words,
+                         tw_error *err);
 
 /* The same for the programs of a text file, one or more; their order is proved by `prover` (NULL: not looked at).
  * `info` (may be NULL) is filled in any case; *n_programs (may be NULL): how many were looked at. Errors: IO, FORMAT
  * and RANGE (FILE:LINE:COL: what was found and expected), VERIFY. */
-int tw_program_file_verify(const char *path, tw_prover *prover, void *ctx, struct tw_rules_info *info,
+int tw_program_file_verify(const char *path, tw_prover prover, void *ctx, struct tw_rules_info *info,
                            uint32_t *n_programs, tw_error *err);
 /* Prints them in the canonical form. Errors: IO, FORMAT, RANGE, USAGE, NOSPACE, as above. */
 int tw_program_file_print(const char *path, const char *program, FILE *out, tw_error *err);

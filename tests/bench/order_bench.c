@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the certificate costs: ns an op of verifying and checking as programs grow, the rendezvous of 2 to 1,472 sites, and the certificate's
- * share and load time of bundles. usage: order_bench [MODEL...] (GGUF or llama2.c files) */
+ * What the certificate costs: ns an op of verifying and checking as programs grow, the rendezvous of 2 to 1,472 sites,
+ * and the certificate's share and load time of bundles. usage: order_bench [MODEL...] (GGUF or llama2.c files) */
 #include "compiler/compile.h"
 #include "compiler/spatial/certify.h"
 #include "compiler/spatial/compose.h"
@@ -70,7 +70,8 @@ static struct cost measure(struct tw_cmem *mem, const struct tw_program *p, uint
 
 /* ---- growing programs ---- */
 
-/* The layer's section as many times as it takes, each with its own buffers over the same bytes, its own flags and its own rendezvous. */
+/* The layer's section as many times as it takes, each with its own buffers over the same bytes, its own flags and
+ * its own rendezvous. */
 static void grow(const char *target, uint32_t sites, uint64_t ops) {
     static const struct random_shape shape = {.dim = 64,
                                               .hidden = 128,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The checker's verdict on small random programs against running every interleaving of them: what it accepts is clean, and without loops what
- * it calls a deadlock is one. TW_AGREE=N takes N programs, TW_AGREE_SEED others. */
+ * The checker's verdict on small random programs against running every interleaving of them: what it accepts is clean,
+ * and without loops what it calls a deadlock is one. TW_AGREE=N takes N programs, TW_AGREE_SEED others. */
 #include "tests/support/order_judge.h"
 #include "tests/support/order_mutate.h"
 #include "tests/support/order_random.h"
@@ -37,7 +37,8 @@ struct world {
 
 /* ---- running ---- */
 
-/* All interleavings of two steps, one after the other and overlapping, for each value of the trip; what any of them found. */
+/* All interleavings of two steps, one after the other and overlapping, for each value of the trip; what any of them
+ * found. */
 static uint32_t explore_all(const struct tw_program *p, bool has_trip) {
     struct order_device d;
     uint32_t found = 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Certificates that are missing, stale, truncated, or lie: a good program with a wrong certificate is refused or, if the lie is another order in
- * which it can run, accepted; a bad program is never accepted. TW_LIES=N tells N lies about each program. */
+ * Certificates that are missing, stale, truncated, or lie: a good program with a wrong certificate is refused or, if
+ * the lie is another order in which it can run, accepted; a bad program is never accepted. TW_LIES=N tells N lies about
+ * each program. */
 #include "tests/support/order_judge.h"
 #include "tests/support/order_lies.h"
 #include "tests/support/order_programs.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The rules of the certificate (TW_ORDER_RULES). tests/loader/order/NN-NAME.ok*.tws obey rule NN and run clean under every schedule;
- * NN-NAME.bad*.tws pass the structural rules and are refused by rule NN with the message of their second line, and the third says what running
- * every interleaving finds: what is refused on purpose though it would run finds nothing. */
+ * The rules of the certificate (TW_ORDER_RULES). tests/loader/order/NN-NAME.ok*.tws obey rule NN and run clean under
+ * every schedule; NN-NAME.bad*.tws pass the structural rules and are refused by rule NN with the message of their
+ * second line, and the third says what running every interleaving finds: what is refused on purpose though it would run
+ * finds nothing. */
 #include "tests/support/order_judge.h"
 #include "tests/support/program_text.h"
 
@@ -174,7 +175,8 @@ static void each_rule_refuses_what_breaks_it_and_nothing_that_obeys_it(void **st
 
 /* ---- an increment that a wait does not know of ---- */
 
-/* In the order that the certifier finds, MATH raises the flag before STORE waits; in this one behind it. Neither passes. */
+/* In the order that the certifier finds, MATH raises the flag before STORE waits; in this one behind it. Neither
+ * passes. */
 static void an_early_increment_is_refused_in_every_order(void **state) {
     static const uint32_t math_later[] = {TW_TURN_WORD(TW_TURN_RUN, 0), 3, TW_TURN_WORD(TW_TURN_RUN, 2), 2,
                                           TW_TURN_WORD(TW_TURN_RUN, 1), 2};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Device memory for any program, hand-made, compiled or broken, and strict runs on it: a number of steps under a scheduler, keeping
- * what each leaves in Output and State.
+ * Device memory for any program, hand-made, compiled or broken, and strict runs on it: a number of steps under a
+ * scheduler, keeping what each leaves in Output and State.
  */
 #ifndef TW_TESTS_ORDER_DEVICE_H
 #define TW_TESTS_ORDER_DEVICE_H
@@ -9,7 +9,8 @@
 #include "firmware/core/explore.h"
 #include "firmware/core/tile_machine.h"
 
-/* What the host writes before a step: Inputs by their names. "ids" counts through 0 .. n_ids - 1; an input of another name gets `rows`. */
+/* What the host writes before a step: Inputs by their names. "ids" counts through 0 .. n_ids - 1; an input of
+ * another name gets `rows`. */
 struct order_inputs {
     uint32_t pos, rows, end, n_ids;
 };
@@ -25,8 +26,8 @@ struct order_device {
     size_t arena_bytes;
 };
 
-/* Params hold small numbers, the same for a tensor of the same id in every program. False where the program asks for more memory
- * than a test has; the tables must have passed the verifier. */
+/* Params hold small numbers, the same for a tensor of the same id in every program. False where the program asks for
+ * more memory than a test has; the tables must have passed the verifier. */
 bool order_device_open(struct order_device *d, const struct tw_program *p);
 void order_device_close(struct order_device *d);
 

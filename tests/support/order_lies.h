@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Certificates that lie: words changed, dropped, doubled, exchanged; and other orders in which a program without loops can run.
+ * Certificates that lie: words changed, dropped, doubled, exchanged; and other orders in which a program without loops
+ * can run.
  */
 #ifndef TW_TESTS_ORDER_LIES_H
 #define TW_TESTS_ORDER_LIES_H
@@ -23,8 +24,8 @@ void order_lie_tell(struct order_lie *l, uint64_t *seed);
 /* Runs cut into shorter ones: the same order. */
 void order_lie_split(struct order_lie *l, uint64_t *seed);
 
-/* An order in which the program can run, op by op, each time a random engine of those that can. False where it has loops or gets stuck;
- * the words tell as far as it came. */
+/* An order in which the program can run, op by op, each time a random engine of those that can. False where it has
+ * loops or gets stuck; the words tell as far as it came. */
 bool order_lie_wander(struct order_lie *l, const struct tw_program *p, uint64_t *seed);
 
 #endif

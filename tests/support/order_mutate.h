@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Mutants of programs: one op or one number is deleted, doubled, exchanged with a neighbour, moved, or altered; also on all sites at once,
- * and two changes together. A mutant shares with its program all that it does not change.
+ * Mutants of programs: one op or one number is deleted, doubled, exchanged with a neighbour, moved, or altered; also on
+ * all sites at once, and two changes together. A mutant shares with its program all that it does not change.
  */
 #ifndef TW_TESTS_ORDER_MUTATE_H
 #define TW_TESTS_ORDER_MUTATE_H

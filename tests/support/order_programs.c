@@ -38,7 +38,8 @@ static const struct random_shape shape = {.dim = 32,
                                           .n_ctx = CTX,
                                           .seed = 7};
 
-/* Positions on both sides of a border between key blocks, chunks that are full and not; then a loop over no block at all. */
+/* Positions on both sides of a border between key blocks, chunks that are full and not; then a loop over no block at
+ * all. */
 static void set_scenarios(struct order_program *x, uint32_t rows) {
     uint32_t part = rows > 2 ? 2 : 1;
     x->scenario[0] = (struct order_scenario){

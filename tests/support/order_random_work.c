@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Transactions of random programs (order_random_internal.h): each adds a block of ops to one engine, or the two halves of a handshake to two. */
+ * Transactions of random programs (order_random_internal.h): each adds a block of ops to one engine, or the two halves
+ * of a handshake to two. */
 #include "tests/support/order_random_internal.h"
 
 /* ---- data ops ---- */
@@ -349,7 +350,8 @@ void order_flag_loop(struct gen *g) {
     g->out->has_loop = true;
 }
 
-/* A loop in a loop: MATH writes a quarter of x0 in each outer iteration, and reads all of it behind the loops, or too early. */
+/* A loop in a loop: MATH writes a quarter of x0 in each outer iteration, and reads all of it behind the loops, or
+ * too early. */
 void order_nested_loops(struct gen *g) {
     uint32_t site = below(g, g->sites), x0 = g->plain[X0] + site, scratch = g->plain[SCRATCH] + site;
     if (!is_active(g, site, TW_ENGINE_MATH)) {
