@@ -24,7 +24,7 @@
 #define SHORT_MUTANTS 3000
 #endif
 
-enum { EXPLORED_OPS = 500, EXPLORED_BYTES = 1 << 30 };
+enum { EXPLORED_OPS = 500, EXPLORED_BYTES = 1 << 30, MAX_PROGRAMS = 32 };
 
 /* What became of the mutants of a kind. */
 struct tally {
@@ -36,8 +36,8 @@ struct tally {
 struct world {
     uint32_t n, n_random, n_adversaries, unsafe;
     uint64_t seed;
-    struct tally by_kind[ORDER_N_KINDS], by_program[16];
-    char names[16][40];
+    struct tally by_kind[ORDER_N_KINDS], by_program[MAX_PROGRAMS];
+    char names[MAX_PROGRAMS][40];
 };
 
 static void read_environment(struct world *w) {
@@ -193,6 +193,7 @@ static void what_the_checker_accepts_is_the_same_under_every_schedule(void **sta
     uint32_t weights = 0;
     (void)state;
     read_environment(&w);
+    assert_in_range(order_n_programs, 1, MAX_PROGRAMS);
     print_message("%u mutants, seed %llu\n", w.n, (unsigned long long)w.seed);
     for (uint32_t p = 0; p < order_n_programs; p++) {
         static struct order_program x;
@@ -212,6 +213,10 @@ static void what_the_checker_accepts_is_the_same_under_every_schedule(void **sta
         uint32_t n = (uint32_t)((uint64_t)w.n * x.weight / weights);
         while (w.by_program[p].mutants < n) {
             try_mutant(&w, &x, p, choose_kind(&seed), &seed);
+        }
+        if (w.n_random >= 100) {
+            print_message("%s: %u mutants, %u accepted, %u unsafe so far\n", x.name, n, w.by_program[p].accepted,
+                          w.unsafe);
         }
         order_program_free(&x);
     }
