@@ -212,8 +212,8 @@ static int take_progress(struct tw_link *l, const struct tw_link_header *h, tw_e
     }
     l->received = p.received;
     l->doing = p.executing;
-    l->site = p.site;
-    l->opcode = p.opcode;
+    l->site = p.at.site;
+    l->opcode = p.at.opcode;
     bool lacking = p.answered > l->answered && l->generation;
     bool ask = lacking && l->behind; /* told twice: it is not just on its way */
     l->behind = lacking;

@@ -416,7 +416,7 @@ static bool send_again(struct tw_served *s, uint32_t from, uint32_t offset) {
 
 static bool send_progress(struct tw_served *s) {
     struct tw_link_progress p = {.received = s->received, .answered = s->executed, .executing = s->executing};
-    p.beat = tw_emu_beat(s->emu, &p.site, &p.opcode) + atomic_load_explicit(&s->beat, memory_order_relaxed);
+    p.beat = tw_emu_beat(s->emu, &p.at.site, &p.at.opcode) + atomic_load_explicit(&s->beat, memory_order_relaxed);
     struct tw_link_header h = {.kind = TW_LINK_PROGRESS, .generation = s->generation, .ack = s->received};
     return tw_served_send(s, s->fd, &h, &p, sizeof p);
 }

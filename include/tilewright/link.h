@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The link: how messages of tilewright/wire.h cross a medium that keeps the borders of packets (a UNIX socket of type
- * SEQPACKET, USB transfers) and may lose, repeat, cut or damage them. A message travels as its bytes (header, then
+ * SEQPACKET, USB transfers, slots of a ring) and may lose, repeat, cut or damage them. A message travels as its bytes (header, then
  * payload) in DATA packets of at most TW_LINK_CHUNK bytes, each with the CRC32C of its bytes. Both directions number
  * their messages from 1 on; a receiver takes only the byte it expects next, drops what it has already and answers a gap
  * or damage with RESEND: so a message arrives once, in order and whole. An
@@ -20,7 +20,7 @@ extern "C" {
 #define TW_LINK_MAGIC 0x4B4C5754u /* "TWLK" */
 #define TW_LINK_VERSION 1u
 #define TW_LINK_HEADER_BYTES 40u
-#define TW_LINK_CHUNK 65536u           /* bytes of one packet behind its header, at most */
+#define TW_LINK_CHUNK (64u << 10)      /* bytes of one packet behind its header, at most */
 #define TW_LINK_MAX_PAYLOAD (1u << 20) /* of one message */
 #define TW_LINK_MAX_MESSAGE (TW_WIRE_HEADER_BYTES + TW_LINK_MAX_PAYLOAD)
 #define TW_LINK_CREDITS 8u /* requests that a device takes before it has answered the first */
@@ -68,9 +68,10 @@ enum tw_link_open_flags { TW_LINK_QUERY = 1 /* only tell the state: does not ope
 struct tw_link_open {
     uint32_t flags;
     uint32_t pid;
+    uint64_t nonce;   /* of this open, never 0: another one on a medium for one host is another host */
     char command[32]; /* the host's program, for those who find the device busy */
 };
-TW_STATIC_ASSERT(sizeof(struct tw_link_open) == 40, "link open");
+TW_STATIC_ASSERT(sizeof(struct tw_link_open) == 48, "link open");
 
 struct tw_link_opened {
     int32_t status; /* 0, or DEVICE_BUSY: the next two name the holder */
@@ -90,15 +91,20 @@ struct tw_link_resend {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_link_resend) == 8, "link resend");
 
-struct tw_link_progress {
-    uint32_t received;  /* last request that is complete here */
-    uint32_t answered;  /* last one answered */
-    uint32_t executing; /* opcode of the one at work, or 0 */
-    uint32_t reserved;
-    uint64_t beat;         /* changes whenever the device gets on with its work */
-    uint32_t site, opcode; /* of a program's step at work; TW_NONE: unknown */
+/* An op of a program's step; site TW_NONE: there is none, or it is not known. */
+struct tw_link_place {
+    uint32_t site, engine, op_index, opcode;
 };
-TW_STATIC_ASSERT(sizeof(struct tw_link_progress) == 32, "link progress");
+struct tw_link_progress {
+    uint32_t received;            /* last request that is complete here */
+    uint32_t answered;            /* last one answered */
+    uint32_t executing;           /* opcode of the one at work, or 0 */
+    uint32_t program;             /* RUN: its number */
+    uint64_t beat;                /* changes whenever the device gets on with its work */
+    struct tw_link_place at;      /* an op that has begun and not ended */
+    struct tw_link_place waiting; /* one that cannot begin before that one has ended */
+};
+TW_STATIC_ASSERT(sizeof(struct tw_link_progress) == 56, "link progress");
 
 static inline void tw_link_encode(struct tw_link_header *header, uint8_t bytes[TW_LINK_HEADER_BYTES]) {
     header->magic = TW_LINK_MAGIC;
