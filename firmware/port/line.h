@@ -2,7 +2,8 @@
  *
  * A line: a pipe that outlives its hosts (USB endpoints, rings of a PCIe device), cut into calls. A call is a pipe for
  * one host: it begins with an OPEN packet of a host that has not called yet (tw_link_open.nonce) and ends when the next
- * one calls, when the medium says that the host has gone (tw_line_drop), or when the device closes it. So whoever
+ * one calls, when the medium says that the host has gone (its take gives a packet of 0 bytes), or when the device
+ * closes it. So whoever
  * serves calls needs not know that no socket is behind them.
  */
 #ifndef TW_FIRMWARE_PORT_LINE_H
@@ -21,7 +22,4 @@ void tw_line_destroy(struct tw_line *line);
 int tw_line_fd(const struct tw_line *line);
 /* A new call, if a host has opened one and the last one has been closed; else NULL. Packets of nobody are dropped. */
 struct tw_pipe *tw_line_accept(struct tw_line *line);
-/* The host has gone: the present call ends after what it has sent. Same thread as accept and take. */
-void tw_line_drop(struct tw_line *line);
-
 #endif

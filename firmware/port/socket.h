@@ -7,6 +7,7 @@
 #define TW_FIRMWARE_PORT_SOCKET_H
 
 #include "firmware/port/emu.h"
+#include "firmware/port/line.h"
 
 struct tw_socket; /* opaque */
 
@@ -23,6 +24,13 @@ struct tw_socket_options {
 int tw_socket_create(const struct tw_socket_options *options, struct tw_socket **out, tw_error *err);
 /* Drops the host, removes socket and lock. NULL is legal. */
 void tw_socket_destroy(struct tw_socket *s);
+
+/* Another door to the device, beside or instead of the socket: its calls are guests as connections are. The line is the
+ * device's from then on. At most 4. Before tw_socket_run. Errors: USAGE (too many; the line is destroyed). */
+int tw_socket_add_line(struct tw_socket *s, struct tw_line *line, tw_error *err);
+/* What a PING would be answered, and the generation of the present open (0: nobody has the device). Legal from any
+ * thread while the device lives. */
+void tw_socket_progress(struct tw_socket *s, struct tw_link_progress *progress, uint32_t *generation);
 
 /* A connection to the device for this process, or -1. */
 int tw_socket_pair(struct tw_socket *s);
