@@ -286,6 +286,14 @@ int tw_device_call(struct tw_device *device, const struct tw_device_call *call, 
     return code;
 }
 
+bool tw_device_stuck(struct tw_device *device, struct tw_link_progress *out) {
+    pthread_mutex_lock(&device->lock);
+    struct tw_transport *t = device->transport;
+    bool stuck = t->ops->stuck && t->ops->stuck(t, out);
+    pthread_mutex_unlock(&device->lock);
+    return stuck;
+}
+
 #define MOST_IN_FLIGHT 16u
 
 static int call_many(struct tw_device *d, uint64_t n, void (*fill)(void *ctx, uint64_t i, struct tw_device_call *call),

@@ -35,6 +35,8 @@ struct tw_device_call {
     struct tw_wire_failure *failure;
 };
 int tw_device_call(struct tw_device *device, const struct tw_device_call *call, tw_error *err);
+/* True after a TIMEOUT in the middle of a step: the op that has not ended, and one that waits for it. */
+bool tw_device_stuck(struct tw_device *device, struct tw_link_progress *out);
 /* n requests without answers of their own (out_bytes 0), as many in flight as the device takes; the first error counts,
  * and what comes behind it may have been done. fill(ctx, i, call) makes the i-th; its payload stays unchanged until the
  * end. */

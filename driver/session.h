@@ -60,8 +60,9 @@ int tw_session_check_feed(const struct tw_session *s, const uint32_t *ids, size_
 /* Puts the inputs of a step at the session's position into the request. */
 void tw_session_set_inputs(const struct tw_session *s, const struct session_program *p, const uint32_t *ids,
                            uint32_t rows);
-/* Turns a refusal into a line that names section and graph operation; returns its code. */
-int tw_session_explain(const struct session_program *p, const struct tw_wire_failure *f, int code, tw_error *err);
+/* Turns a refusal, or a step that does not end, into a line that names section and graph operation; returns its code. */
+int tw_session_explain(const struct tw_session *s, const struct session_program *p, const struct tw_wire_failure *f,
+                       int code, tw_error *err);
 /* Makes s->logits those of the last step. */
 int tw_session_fetch_logits(struct tw_session *s, const struct session_program *p, tw_error *err);
 

@@ -50,7 +50,7 @@ static int call_device(struct tw_session *s, const struct tw_greedy_options *o, 
         code = tw_fail(err, TW_E_PROTOCOL, "device %s: %u tokens of a run of %u", s->deployment->device->selector,
                        s->tokens.head.n_tokens, o->n);
     }
-    return code ? tw_session_explain(p, &failure, code, err) : 0;
+    return code ? tw_session_explain(s, p, &failure, code, err) : 0;
 }
 
 static int take_ended(struct tw_session *s, enum tw_stop_reason *reason, tw_error *err) {
@@ -74,7 +74,7 @@ static int take_ended(struct tw_session *s, enum tw_stop_reason *reason, tw_erro
     }
     tw_fail(err, TW_E_FAULT, "device %s: RUN: %.79s (have %llu, need %llu)", s->deployment->device->selector, f->what,
             (unsigned long long)f->have, (unsigned long long)f->need);
-    return tw_session_explain(&s->decode, f, TW_E_FAULT, err);
+    return tw_session_explain(s, &s->decode, f, TW_E_FAULT, err);
 }
 
 int tw_session_run_greedy(tw_session *s, uint32_t id, const struct tw_greedy_options *options, uint32_t *tokens,

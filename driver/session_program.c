@@ -152,28 +152,6 @@ void tw_session_unload_program(struct tw_session *s, struct session_program *p) 
 
 /* ---- stepping ---- */
 
-static const char *span_of(const struct tw_program *p, uint32_t stage) {
-    for (uint32_t i = 0; i < p->n_spans; i++) {
-        if (stage - p->spans[i].first_stage < p->spans[i].n_stages) {
-            return tw_program_string(p, p->spans[i].name);
-        }
-    }
-    return "?";
-}
-
-/* "decode: fault Undefined at site 3, math, op 12 (matmul), section layer, layer.attn_q: have 4, need 8" */
-int tw_session_explain(const struct session_program *p, const struct tw_wire_failure *f, int code, tw_error *err) {
-    const struct tw_program *prog = p->program;
-    if (f->site == TW_NONE || f->stage >= prog->n_stages) {
-        return tw_error_prefix(err, prog->name);
-    }
-    const char *op = tw_op_info(f->opcode).name;
-    return tw_fail(err, code, "%s: fault %s at site %u, %s, op %u (%s), section %s, %s: have %llu, need %llu",
-                   prog->name, f->what, f->site, tw_engine_name(f->engine), f->op_index, op ? op : "?",
-                   span_of(prog, f->stage), tw_program_string(prog, prog->stages[f->stage].origin),
-                   (unsigned long long)f->have, (unsigned long long)f->need);
-}
-
 int tw_session_fetch_logits(struct tw_session *s, const struct session_program *p, tw_error *err) {
     if (p->logits_mapped) {
         s->logits = p->logits_mapped;
@@ -208,7 +186,7 @@ int tw_session_step(struct tw_session *s, struct session_program *p, const uint3
                                   .out_bytes = sizeof done,
                                   .failure = &failure};
     int code = tw_device_call(s->deployment->device, &call, err);
-    code = code ? tw_session_explain(p, &failure, code, err) : tw_session_fetch_logits(s, p, err);
+    code = code ? tw_session_explain(s, p, &failure, code, err) : tw_session_fetch_logits(s, p, err);
     if (code) {
         s->broken = true;
         s->logits = NULL;

@@ -44,8 +44,11 @@ static int parse(const char *text, char plan[32], uint64_t *seed, tw_error *err)
     return 0;
 }
 
-static const struct tw_transport_ops ops = {
-    .name = "emu", .submit = tw_link_submit, .receive = tw_link_receive, .close = tw_link_close};
+static const struct tw_transport_ops ops = {.name = "emu",
+                                            .submit = tw_link_submit,
+                                            .receive = tw_link_receive,
+                                            .stuck = tw_link_stuck,
+                                            .close = tw_link_close};
 
 static int start(struct liar *l, const struct tw_socket_options *o, int *fd, tw_error *err) {
     int code = tw_socket_create(o, &l->device, err);
@@ -80,7 +83,7 @@ int tw_emu_faults_open(const char *text, const struct tw_emu_options *emu, uint3
     }
     struct tw_link *link;
     snprintf(name, sizeof name, "emu?faults=%s,%llu", plan, (unsigned long long)o.seed);
-    code = tw_link_open(name, fd, deadline_ms, &link, err);
+    code = tw_link_open(name, tw_pipe_socket(fd), deadline_ms, &link, err);
     if (code) {
         end(l);
         return code;

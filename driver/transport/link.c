@@ -10,9 +10,10 @@
 #include "firmware/port/packet.h"
 #include "tilewright/opcode.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #define TICK_FIRST_MS 20u
@@ -31,31 +32,67 @@ static int lose(struct tw_link *l, int code, const char *cause, tw_error *err) {
         snprintf(l->cause, sizeof l->cause, "%s", cause);
     }
     l->dead = code;
-    shutdown(l->fd, SHUT_RDWR);
+    if (!l->climbing) {
+        l->pipe->ops->hang_up(l->pipe);
+    }
     return tw_fail(err, code, "device %s: %s", l->name, l->cause);
 }
 
-/* The deadline has passed. What the pings brought tells which side is to blame. */
+static void add_place(char *text, size_t size, const char *before, const struct tw_link_place *p, const char *after) {
+    size_t n = strlen(text);
+    if (p->site != TW_NONE && n < size) {
+        const char *op = tw_op_info(p->opcode).name;
+        snprintf(text + n, size - n, "%ssite %u, %s, op %u (%s)%s", before, p->site, tw_engine_name(p->engine),
+                 p->op_index, op ? op : "?", after);
+    }
+}
+
+/* It answers, but gets nowhere. */
+static int is_stuck(struct tw_link *l, const char *what, double s, tw_error *err) {
+    const struct tw_link_progress *p = &l->progress;
+    char where[160] = "";
+    if (p->executing == TW_WIRE_RUN) {
+        add_place(where, sizeof where, " at ", &p->at, "");
+        add_place(where, sizeof where, "; ", &p->waiting, " waits for it");
+    }
+    snprintf(l->cause, sizeof l->cause,
+             "%s made no progress for %.1f s: the device answers, but its progress word stays at %llu%s%s%s", what, s,
+             (unsigned long long)p->beat, p->executing ? ", in " : "",
+             p->executing ? tw_wire_opcode_name(p->executing) : "", where);
+    return lose(l, TW_E_TIMEOUT, l->cause, err);
+}
+
+/* The second path: what the device says where packets do not come through. True: it got on, so the wait goes on. */
+static bool moves_after_all(struct tw_link *l) {
+    struct tw_link_progress p;
+    if (!l->pipe->ops->confirm || !l->pipe->ops->confirm(l->pipe, &p)) {
+        return false;
+    }
+    bool moved = p.beat != l->progress.beat || p.received != l->progress.received;
+    l->progress = p;
+    l->moved_at = moved ? tw_packet_now() : l->moved_at;
+    l->confirmed = true;
+    return moved;
+}
+
+/* The deadline has passed. 0: the device moves after all. What the pings brought tells which side is to blame. */
 static int expire(struct tw_link *l, tw_error *err) {
+    if (moves_after_all(l)) {
+        return 0;
+    }
     double s = 1e-3 * l->deadline_ms;
     const char *what =
         l->sent > l->answered ? tw_wire_opcode_name(l->request[(l->answered + 1) % TW_LINK_CREDITS].header[5]) : "OPEN";
-    if (l->heard_at > l->moved_at) {
-        char where[80] = "";
-        if (l->doing == TW_WIRE_RUN && l->site != TW_NONE) {
-            const char *op = tw_op_info(l->opcode).name;
-            snprintf(where, sizeof where, " at site %u, %s", l->site, op ? op : "?");
-        }
-        snprintf(l->cause, sizeof l->cause,
-                 "%s made no progress for %.1f s: the device answers, but its progress word stays at %llu%s%s%s", what,
-                 s, (unsigned long long)l->beat, l->doing ? ", in " : "", l->doing ? tw_wire_opcode_name(l->doing) : "",
-                 where);
-        return lose(l, TW_E_TIMEOUT, l->cause, err);
+    if (l->heard_at > l->moved_at || (l->confirmed && l->progress.executing)) {
+        return is_stuck(l, what, s, err);
     }
     if (l->all_ones) {
         snprintf(l->cause, sizeof l->cause, "all that comes for %.1f s is 0xFF bytes: the device is off its link", s);
     } else if (l->damaged) {
         snprintf(l->cause, sizeof l->cause, "all that comes for %.1f s is damaged (%u packets)", s, l->damaged);
+    } else if (l->confirmed) {
+        snprintf(l->cause, sizeof l->cause,
+                 "nothing came over its link for %.1f s during %s, though the device itself is alive", s, what);
     } else {
         snprintf(l->cause, sizeof l->cause, "no sign of life for %.1f s during %s", s, what);
     }
@@ -63,6 +100,7 @@ static int expire(struct tw_link *l, tw_error *err) {
 }
 
 static int gone(struct tw_link *l, tw_error *err) {
+    l->gone = true;
     return lose(l, TW_E_DEVICE_LOST, "the other side closed the connection: its process has ended", err);
 }
 
@@ -73,41 +111,49 @@ static struct tw_link_header new_header(const struct tw_link *l, enum tw_link_ki
         .kind = (uint8_t)kind, .generation = l->generation, .sequence = sequence, .ack = l->answered};
 }
 
-/* Waits for room, as long as the deadline allows. */
-static int send_packet(struct tw_link *l, const uint8_t *bytes, size_t n, tw_error *err) {
+/* Nothing more fits now: waits, as long as the deadline allows. */
+static int wait_for_room(struct tw_link *l, tw_error *err) {
+    if (tw_packet_now() - l->moved_at >= l->deadline_ms) {
+        return expire(l, err);
+    }
+    if (l->pipe->ops->wait(l->pipe, true, TICK_MOST_MS)) {
+        l->moved_at = tw_packet_now(); /* the other side takes packets */
+    }
+    return 0;
+}
+
+/* Builds the packet at h->offset of `data` where the pipe wants it, and sends it. */
+static int send_packet(struct tw_link *l, struct tw_link_header *h, const struct tw_packet_data *data, tw_error *err) {
+    struct tw_pipe *p = l->pipe;
     for (;;) {
-        switch (tw_packet_send(l->fd, bytes, n)) {
-        case TW_PACKET_OK:
-            return 0;
-        case TW_PACKET_GONE:
-            return gone(l, err);
-        case TW_PACKET_AGAIN:
-            break;
+        uint8_t *room = p->ops->room ? p->ops->room(p) : l->out;
+        enum tw_packet_result r = TW_PACKET_AGAIN;
+        if (room) {
+            r = p->ops->send(p, room, tw_packet_build(h, data, p->chunk, room));
         }
-        if (tw_packet_now() - l->moved_at >= l->deadline_ms) {
-            return expire(l, err);
+        if (r != TW_PACKET_AGAIN) {
+            return r == TW_PACKET_OK ? 0 : gone(l, err);
         }
-        if (tw_packet_wait(l->fd, true, TICK_MOST_MS)) {
-            l->moved_at = tw_packet_now(); /* the other side takes packets */
+        int code = wait_for_room(l, err);
+        if (code) {
+            return code;
         }
     }
 }
 
 static int send_small(struct tw_link *l, struct tw_link_header h, const void *payload, uint32_t bytes, tw_error *err) {
-    uint8_t packet[TW_LINK_HEADER_BYTES + 64];
     const struct tw_packet_data data = {NULL, payload, bytes};
-    return send_packet(l, packet, tw_packet_build(&h, &data, packet), err);
+    return send_packet(l, &h, &data, err);
 }
 
 /* A request's packets from `offset` on. */
 static int send_request(struct tw_link *l, uint32_t sequence, uint32_t offset, tw_error *err) {
-    uint8_t packet[TW_PACKET_BYTES];
     uint32_t i = sequence % TW_LINK_CREDITS;
     const struct tw_packet_data data = {l->request[i].header, l->request[i].payload, l->request[i].bytes};
     struct tw_link_header h = new_header(l, TW_LINK_DATA, sequence);
     int code = 0;
     for (h.offset = offset; !code && h.offset < TW_WIRE_HEADER_BYTES + data.payload_bytes; h.offset += h.length) {
-        code = send_packet(l, packet, tw_packet_build(&h, &data, packet), err);
+        code = send_packet(l, &h, &data, err);
     }
     return code;
 }
@@ -131,7 +177,7 @@ static int ask_again(struct tw_link *l, tw_error *err) {
 }
 
 static int send_open(struct tw_link *l, uint32_t flags, tw_error *err) {
-    struct tw_link_open q = {.flags = flags, .pid = (uint32_t)getpid()};
+    struct tw_link_open q = {.flags = flags, .pid = (uint32_t)getpid(), .nonce = l->nonce};
     tw_lock_own_name(q.command);
     return send_small(l, new_header(l, TW_LINK_OPEN, 0), &q, sizeof q, err);
 }
@@ -147,7 +193,7 @@ static void start_waiting(struct tw_link *l) {
     l->moved_at = l->pinged_at = tw_packet_now();
     l->tick_ms = TICK_FIRST_MS;
     l->damaged = 0;
-    l->all_ones = false;
+    l->all_ones = l->confirmed = false;
 }
 
 static int ping(struct tw_link *l, uint64_t now, tw_error *err) {
@@ -163,34 +209,33 @@ static void note_damage(struct tw_link *l, size_t n) {
     l->damaged++;
     l->all_ones = true;
     for (size_t i = 0; i < n; i++) {
-        l->all_ones = l->all_ones && l->packet[i] == 0xFF;
+        l->all_ones = l->all_ones && l->in[i] == 0xFF;
     }
 }
 
-/* The one wait: the next good packet, in l->packet. */
+/* The one wait: the next good packet, at l->in. */
 static int next_packet(struct tw_link *l, struct tw_link_header *h, tw_error *err) {
     for (int code = 0; !code;) {
-        size_t n;
-        enum tw_packet_result r = tw_packet_take(l->fd, l->packet, &n);
+        size_t n = 0;
+        enum tw_packet_result r = l->pipe->ops->take(l->pipe, &l->in, &n);
         if (r == TW_PACKET_GONE) {
             return gone(l, err);
         }
         uint64_t now = tw_packet_now();
-        if (r == TW_PACKET_OK && tw_packet_good(l->packet, n, h)) {
+        if (r == TW_PACKET_OK && tw_packet_good(l->in, n, h)) {
             l->heard_at = now;
             return 0;
         }
         if (now - l->moved_at >= l->deadline_ms) {
-            return expire(l, err);
-        }
-        if (r == TW_PACKET_OK) {
+            code = expire(l, err);
+        } else if (r == TW_PACKET_OK) {
             note_damage(l, n);
             code = ask_again(l, err);
         } else if (now - l->pinged_at >= l->tick_ms) {
             code = ping(l, now, err);
         } else {
             uint64_t tick = l->pinged_at + l->tick_ms - now, left = l->moved_at + l->deadline_ms - now;
-            tw_packet_wait(l->fd, false, (int)(tick < left ? tick : left));
+            l->pipe->ops->wait(l->pipe, false, (int)(tick < left ? tick : left));
         }
         if (code) {
             return code;
@@ -205,15 +250,11 @@ static int take_progress(struct tw_link *l, const struct tw_link_header *h, tw_e
     if (h->length != sizeof p) {
         return 0;
     }
-    memcpy(&p, l->packet + TW_LINK_HEADER_BYTES, sizeof p);
-    if (p.beat != l->beat || p.received != l->received) {
-        l->beat = p.beat;
+    memcpy(&p, l->in + TW_LINK_HEADER_BYTES, sizeof p);
+    if (p.beat != l->progress.beat || p.received != l->progress.received) {
         l->moved_at = l->heard_at;
     }
-    l->received = p.received;
-    l->doing = p.executing;
-    l->site = p.at.site;
-    l->opcode = p.at.opcode;
+    l->progress = p;
     bool lacking = p.answered > l->answered && l->generation;
     bool ask = lacking && l->behind; /* told twice: it is not just on its way */
     l->behind = lacking;
@@ -223,13 +264,13 @@ static int take_progress(struct tw_link *l, const struct tw_link_header *h, tw_e
 
 static int take_resend(struct tw_link *l, const struct tw_link_header *h, tw_error *err) {
     struct tw_link_resend r = {0};
-    memcpy(&r, l->packet + TW_LINK_HEADER_BYTES, h->length == sizeof r ? sizeof r : 0);
+    memcpy(&r, l->in + TW_LINK_HEADER_BYTES, h->length == sizeof r ? sizeof r : 0);
     return send_again(l, h->sequence, r.offset, err);
 }
 
 /* True when the answer is whole. */
 static bool take_data(struct tw_link *l, const struct tw_link_header *h) {
-    memcpy(l->message + l->have, l->packet + TW_LINK_HEADER_BYTES, h->length);
+    memcpy(l->message + l->have, l->in + TW_LINK_HEADER_BYTES, h->length);
     l->have += h->length;
     l->asked = l->behind = false;
     start_waiting(l);
@@ -339,7 +380,7 @@ static int shake_hands(struct tw_link *l, tw_error *err) {
         if (h.kind == TW_LINK_PROGRESS) {
             code = take_progress(l, &h, err);
         } else if (h.kind == TW_LINK_OPENED && h.length == sizeof l->opened) {
-            memcpy(&l->opened, l->packet + TW_LINK_HEADER_BYTES, sizeof l->opened);
+            memcpy(&l->opened, l->in + TW_LINK_HEADER_BYTES, sizeof l->opened);
             return finish_open(l, err);
         }
     }
@@ -347,25 +388,67 @@ static int shake_hands(struct tw_link *l, tw_error *err) {
 }
 
 static void dispose(struct tw_link *l) {
-    close(l->fd);
+    l->pipe->ops->close(l->pipe);
     free(l->message);
     free(l);
 }
 
-int tw_link_open(const char *name, int fd, uint32_t deadline_ms, struct tw_link **out, tw_error *err) {
-    struct tw_link *l = calloc(1, sizeof *l);
-    uint8_t *message = malloc(TW_LINK_MAX_MESSAGE);
+/* "both endpoints were reset, the device was reset" */
+static void note_rung(struct tw_link *l, const char *done) {
+    size_t n = strlen(l->recovered);
+    snprintf(l->recovered + n, sizeof l->recovered - n, "%s%s", n ? ", " : "", done);
+}
+
+/* Opens the device, and climbs the ladder as long as it does not answer. */
+static int open_device(struct tw_link *l, tw_error *err) {
+    uint32_t deadline = l->deadline_ms;
+    bool ladder = l->climbing = l->pipe->ops->recover != NULL;
+    l->deadline_ms = ladder && deadline > 4000 ? deadline / 4 : deadline;
+    tw_error e = {0};
+    int code = shake_hands(l, &e);
+    for (unsigned rung = 0; ladder && l->dead && !l->gone; rung++) {
+        const char *done = l->pipe->ops->recover(l->pipe, rung);
+        if (!done) {
+            break;
+        }
+        note_rung(l, done);
+        l->dead = 0;
+        code = shake_hands(l, &e);
+    }
+    l->deadline_ms = deadline;
+    l->climbing = false;
+    if (code && l->recovered[0]) {
+        return tw_fail(err, code, "%s; tried: %s; unplug it and plug it in again", e.message, l->recovered);
+    }
+    return code ? tw_fail(err, code, "%s", e.message) : 0;
+}
+
+/* Of all opens of a device the only one with this number. */
+static uint64_t new_nonce(void) {
+    static _Atomic uint32_t count;
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    uint64_t mix = ((uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec) ^ ((uint64_t)getpid() << 40);
+    return (mix + (uint64_t)atomic_fetch_add(&count, 1) * 0x9E3779B97F4A7C15u) | 1;
+}
+
+int tw_link_open(const char *name, struct tw_pipe *pipe, uint32_t deadline_ms, struct tw_link **out, tw_error *err) {
+    struct tw_link *l = pipe ? calloc(1, sizeof *l) : NULL;
+    uint8_t *message = pipe ? malloc(TW_LINK_MAX_MESSAGE) : NULL;
     if (!l || !message) {
         free(l);
         free(message);
-        close(fd);
+        if (pipe) {
+            pipe->ops->close(pipe);
+        }
         return tw_fail(err, TW_E_NOMEM, "device %s: out of memory", name);
     }
     snprintf(l->name, sizeof l->name, "%s", name);
-    l->fd = fd;
+    l->pipe = pipe;
     l->message = message;
+    l->nonce = new_nonce();
     l->deadline_ms = deadline_ms ? deadline_ms : TW_LINK_DEADLINE_MS;
-    int code = shake_hands(l, err);
+    int code = open_device(l, err);
     if (code) {
         dispose(l);
         return code;
@@ -374,26 +457,38 @@ int tw_link_open(const char *name, int fd, uint32_t deadline_ms, struct tw_link 
     return 0;
 }
 
-bool tw_link_query(int fd, int ms, struct tw_link_opened *out) {
-    struct tw_link *l = calloc(1, sizeof *l);
-    bool answered = false;
-    if (l) {
-        l->fd = fd;
-        l->deadline_ms = (uint32_t)ms;
-        l->moved_at = tw_packet_now();
-        struct tw_link_header h;
-        size_t n;
-        answered = send_open(l, TW_LINK_QUERY, NULL) == 0 && tw_packet_wait(fd, false, ms) &&
-                   tw_packet_take(fd, l->packet, &n) == TW_PACKET_OK && tw_packet_good(l->packet, n, &h) &&
-                   h.kind == TW_LINK_OPENED && h.length == sizeof *out;
-        if (answered) {
-            memcpy(out, l->packet + TW_LINK_HEADER_BYTES, sizeof *out);
-            out->holder[sizeof out->holder - 1] = out->target[sizeof out->target - 1] = 0;
-            out->device[sizeof out->device - 1] = out->faults[sizeof out->faults - 1] = 0;
-        }
+static bool await_state(struct tw_link *l, int ms, struct tw_link_opened *out) {
+    struct tw_link_header h;
+    size_t n;
+    bool answered = send_open(l, TW_LINK_QUERY, NULL) == 0 && l->pipe->ops->wait(l->pipe, false, ms) &&
+                    l->pipe->ops->take(l->pipe, &l->in, &n) == TW_PACKET_OK && tw_packet_good(l->in, n, &h) &&
+                    h.kind == TW_LINK_OPENED && h.length == sizeof *out;
+    if (answered) {
+        memcpy(out, l->in + TW_LINK_HEADER_BYTES, sizeof *out);
+        out->holder[sizeof out->holder - 1] = out->target[sizeof out->target - 1] = 0;
+        out->device[sizeof out->device - 1] = out->faults[sizeof out->faults - 1] = 0;
     }
+    return answered;
+}
+
+bool tw_link_query(struct tw_pipe *pipe, int ms, struct tw_link_opened *out) {
+    struct tw_link *l = calloc(1, sizeof *l);
+    if (!l) {
+        return false;
+    }
+    l->pipe = pipe;
+    l->deadline_ms = (uint32_t)ms;
+    l->moved_at = tw_packet_now();
+    l->nonce = new_nonce();
+    bool answered = await_state(l, ms, out);
     free(l);
     return answered;
+}
+
+bool tw_link_stuck(struct tw_transport *t, struct tw_link_progress *out) {
+    const struct tw_link *l = (const struct tw_link *)t;
+    *out = l->progress;
+    return l->dead == TW_E_TIMEOUT && l->progress.executing == TW_WIRE_RUN && l->progress.at.site != TW_NONE;
 }
 
 void tw_link_close(struct tw_transport *t) {
@@ -401,10 +496,12 @@ void tw_link_close(struct tw_transport *t) {
     void (*closed)(void *) = l->closed;
     void *owner = l->owner;
     if (!l->dead) {
-        uint8_t packet[TW_LINK_HEADER_BYTES];
         struct tw_link_header h = new_header(l, TW_LINK_CLOSE, 0);
         const struct tw_packet_data none = {NULL, NULL, 0};
-        tw_packet_send(l->fd, packet, tw_packet_build(&h, &none, packet)); /* an attempt: unsaid, the device is reset */
+        uint8_t *room = l->pipe->ops->room ? l->pipe->ops->room(l->pipe) : l->out;
+        if (room) { /* an attempt: unsaid, the device is reset */
+            l->pipe->ops->send(l->pipe, room, tw_packet_build(&h, &none, l->pipe->chunk, room));
+        }
     }
     dispose(l);
     if (closed) {

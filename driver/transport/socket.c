@@ -13,18 +13,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #define QUERY_MS 500
 
-static int connect_path(const char *path) {
+/* ms: at most, where a device does not look at who comes. */
+static int connect_path(const char *path, int ms) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
     int bytes = 1 << 20;
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd >= 0) {
+        struct timeval most = {ms / 1000, ms % 1000 * 1000};
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
     }
     if (fd >= 0 && connect(fd, (const struct sockaddr *)&a, sizeof a)) {
         int e = errno;
@@ -44,7 +48,7 @@ static void set_state(struct tw_transport_info *info, const char *state, const c
 
 static void ask_state(struct tw_transport_info *info, const char *path) {
     struct tw_link_opened o;
-    int fd = connect_path(path);
+    int fd = connect_path(path, QUERY_MS);
     if (fd < 0) {
         int e = errno;
         set_state(info,
@@ -54,7 +58,8 @@ static void ask_state(struct tw_transport_info *info, const char *path) {
                   e == ECONNREFUSED ? "nobody serves it any more; tilewright emulate does" : strerror(e));
         return;
     }
-    if (!tw_link_query(fd, QUERY_MS, &o)) {
+    struct tw_pipe *pipe = tw_pipe_socket(fd);
+    if (!pipe || !tw_link_query(pipe, QUERY_MS, &o)) {
         set_state(info, "silent", "its process does not answer");
     } else {
         memcpy(info->target, o.target, sizeof info->target);
@@ -66,7 +71,9 @@ static void ask_state(struct tw_transport_info *info, const char *path) {
                      o.holder);
         }
     }
-    close(fd);
+    if (pipe) {
+        pipe->ops->close(pipe);
+    }
 }
 
 /* NAME.sock */
@@ -135,7 +142,10 @@ static int begin_use(const char *name, const char *path, struct use **out, tw_er
 }
 
 static int refuse(const char *name, const char *path, int e, tw_error *err) {
-    const char *why = e == ENOENT ? "there is no such socket" : e == ECONNREFUSED ? "nobody serves it" : strerror(e);
+    const char *why = e == ENOENT         ? "there is no such socket"
+                      : e == ECONNREFUSED ? "nobody serves it"
+                      : e == EAGAIN       ? "its process does not answer"
+                                          : strerror(e);
     return tw_fail(err, TW_E_NO_DEVICE, "device %s: %s: %s; start one with: tilewright emulate --listen %s", name, path,
                    why, path);
 }
@@ -143,16 +153,23 @@ static int refuse(const char *name, const char *path, int e, tw_error *err) {
 static int connect_and_open(const char *name, const char *path, uint32_t deadline_ms, struct tw_link **out,
                             tw_error *err) {
     struct use *use = NULL;
-    int fd = connect_path(path); /* first: a lock file beside no socket would be litter */
-    if (fd < 0) {
+    if (access(path, F_OK)) { /* a lock file beside no socket would be litter */
         return refuse(name, path, errno, err);
     }
     int code = begin_use(name, path, &use, err);
     if (code) {
-        close(fd);
         return code;
     }
-    code = tw_link_open(name, fd, deadline_ms, out, err);
+    uint32_t ms = deadline_ms ? deadline_ms : TW_LINK_DEADLINE_MS;
+    int fd = connect_path(
+        path,
+        (int)(ms < INT32_MAX ? ms : INT32_MAX)); /* behind the lock: who would be refused does not crowd the device */
+    if (fd < 0) {
+        code = refuse(name, path, errno, err);
+        end_use(use);
+        return code;
+    }
+    code = tw_link_open(name, tw_pipe_socket(fd), deadline_ms, out, err);
     if (code) {
         end_use(use);
         return code;
@@ -188,5 +205,6 @@ const struct tw_transport_ops tw_transport_socket = {
     .open = open_socket,
     .submit = tw_link_submit,
     .receive = tw_link_receive,
+    .stuck = tw_link_stuck,
     .close = tw_link_close,
 };

@@ -7,7 +7,7 @@
 #define TW_DRIVER_TRANSPORT_H
 
 #include "tilewright/error.h"
-#include "tilewright/wire.h"
+#include "tilewright/link.h"
 
 #include <stdbool.h>
 
@@ -62,6 +62,9 @@ struct tw_transport_ops {
     /* Optional. Host pointer to device memory, or NULL where the range is not inside one allocation. NULL: not shared.
      * */
     void *(*map)(struct tw_transport *t, uint64_t address, uint64_t bytes);
+
+    /* Optional. True after a TIMEOUT in the middle of a program's step: the op that has not ended, and one that waits. */
+    bool (*stuck)(struct tw_transport *t, struct tw_link_progress *out);
 
     /* Gives the device back. Legal at any time; unanswered requests are dropped. */
     void (*close)(struct tw_transport *t);

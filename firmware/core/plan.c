@@ -162,9 +162,10 @@ static int store(struct walk *w, struct tw_plan *plan, struct tw_arena *a) {
         thread->n_entries = w->n_entries[t];
         thread->n_patches = w->n_patches[t];
         thread->entries = tw_arena_take(a, (uint64_t)thread->n_entries * sizeof *thread->entries, 64);
+        thread->origins = tw_arena_take(a, (uint64_t)thread->n_entries * sizeof *thread->origins, 8);
         thread->patches = tw_arena_take(a, (uint64_t)thread->n_patches * sizeof *thread->patches, 64);
         plan->stride = thread->n_entries >= plan->stride ? thread->n_entries + 1 : plan->stride;
-        if (!thread->entries || !thread->patches) {
+        if (!thread->entries || !thread->origins || !thread->patches) {
             return tw_fault_nomem(w->fault, a->size, a->used);
         }
     }

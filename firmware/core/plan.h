@@ -57,8 +57,14 @@ struct plan_patch {
     uint64_t step;
 };
 
+/* The op that an entry came from, for those who look from outside; engine TW_NONE: none. */
+struct plan_origin {
+    uint32_t engine, op_index;
+};
+
 struct plan_thread {
     struct plan_entry *entries;
+    struct plan_origin *origins; /* [n_entries] */
     struct plan_patch *patches;
     uint32_t n_entries, n_patches;
 };

@@ -5,8 +5,12 @@
  */
 #include "firmware/core/plan_walk.h"
 
-struct plan_entry *tw_walk_emit(struct walk *w, uint32_t site, enum plan_kind kind) {
+struct plan_entry *tw_walk_emit(struct walk *w, uint32_t site, const struct walk_engine *e, enum plan_kind kind) {
     uint32_t thread = walk_thread(w, site), n = w->n_entries[thread]++;
+    if (w->plan) {
+        w->plan->threads[thread].origins[n].engine = e ? e->engine : TW_NONE;
+        w->plan->threads[thread].origins[n].op_index = e ? e->pc - e->first : 0;
+    }
     struct plan_entry *entry = w->plan ? &w->plan->threads[thread].entries[n] : &w->unused_entry;
     entry->kind = (uint8_t)kind;
     entry->flags = entry->code = entry->n = 0;
@@ -37,7 +41,7 @@ struct bound {
 };
 
 static void emit_call(struct walk *w, const struct walk_engine *e, const struct walk_op *op, const struct bound *b) {
-    struct plan_entry *entry = tw_walk_emit(w, e->site, PLAN_CALL);
+    struct plan_entry *entry = tw_walk_emit(w, e->site, e, PLAN_CALL);
     entry->code = op->code;
     entry->u.call.fn = w->config.kernels->fn[op->code];
     entry->u.call.args = op->args;

@@ -125,7 +125,7 @@ static void emit_waits(struct walk *w, const struct walk_engine *e, uint32_t fir
             continue;
         }
         if (!entry || entry->n == PLAN_WAITS) {
-            entry = tw_walk_emit(w, e->site, PLAN_WAIT);
+            entry = tw_walk_emit(w, e->site, e, PLAN_WAIT);
             entry->code = TW_OP_SEM_WAIT;
         }
         entry->u.wait[entry->n].thread = t;

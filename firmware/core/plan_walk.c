@@ -242,7 +242,7 @@ static int walk_body(struct walk *w, uint32_t site, const struct walk_op *loop) 
 static int walk_dynamic(struct walk *w, uint32_t site, const struct walk_op *loop) {
     uint32_t thread = walk_thread(w, site), begin = w->n_entries[thread];
     struct plan_loop record = {loop->rows_trip, loop->number, w->dynamic_depth, begin};
-    struct plan_entry *entry = tw_walk_emit(w, site, PLAN_LOOP);
+    struct plan_entry *entry = tw_walk_emit(w, site, NULL, PLAN_LOOP);
     entry->code = TW_OP_LOOP;
     entry->u.loop = record;
     open_dynamic(w, site, loop);
@@ -252,7 +252,7 @@ static int walk_dynamic(struct walk *w, uint32_t site, const struct walk_op *loo
     }
     close_dynamic(w, site, loop);
     entry->u.loop.other = w->n_entries[thread];
-    entry = tw_walk_emit(w, site, PLAN_END);
+    entry = tw_walk_emit(w, site, NULL, PLAN_END);
     entry->code = TW_OP_END;
     entry->u.loop = record;
     return 0;

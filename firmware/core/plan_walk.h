@@ -174,8 +174,8 @@ int tw_walk_read_in_place(struct walk *w, const struct walk_engine *e, const str
                           const struct walk_pointer *source, bool *done);
 void tw_walk_release_page(struct walk *w, struct walk_page *page);
 
-/* plan_calls.c */
-struct plan_entry *tw_walk_emit(struct walk *w, uint32_t site, enum plan_kind kind);
+/* plan_calls.c. e: the engine whose op at its pc it is, or NULL. */
+struct plan_entry *tw_walk_emit(struct walk *w, uint32_t site, const struct walk_engine *e, enum plan_kind kind);
 int tw_walk_data(struct walk *w, const struct walk_engine *e, const struct walk_op *op);
 
 #endif

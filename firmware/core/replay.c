@@ -157,15 +157,26 @@ uint64_t tw_plan_beat(const struct tw_plan *plan) {
     return sum;
 }
 
-void tw_plan_where(const struct tw_plan *plan, uint32_t *site, uint32_t *opcode) {
-    *site = *opcode = TW_NONE;
+/* The op of the entry that a thread is at. */
+static void tell_place(const struct plan_thread *t, uint32_t at, struct tw_place *out) {
+    out->site = t->entries[at].site;
+    out->engine = t->origins[at].engine;
+    out->op_index = t->origins[at].op_index;
+    out->opcode = t->entries[at].code;
+}
+
+void tw_plan_where(const struct tw_plan *plan, struct tw_place *at, struct tw_place *waiting) {
+    at->site = waiting->site = TW_NONE;
     for (uint32_t t = 0; t < plan->n_threads; t++) {
-        uint32_t at = atomic_load_explicit(&plan->progress[t].at, memory_order_relaxed);
-        const struct plan_entry *e = at < plan->threads[t].n_entries ? &plan->threads[t].entries[at] : NULL;
-        if (e && (e->kind == PLAN_CALL || e->kind == PLAN_PATCHED)) {
-            *site = e->site;
-            *opcode = e->code;
-            return;
+        uint32_t i = atomic_load_explicit(&plan->progress[t].at, memory_order_relaxed);
+        if (i >= plan->threads[t].n_entries) {
+            continue;
+        }
+        enum plan_kind kind = (enum plan_kind)plan->threads[t].entries[i].kind;
+        if (kind == PLAN_WAIT && waiting->site == TW_NONE) {
+            tell_place(&plan->threads[t], i, waiting);
+        } else if ((kind == PLAN_CALL || kind == PLAN_PATCHED) && at->site == TW_NONE) {
+            tell_place(&plan->threads[t], i, at);
         }
     }
 }

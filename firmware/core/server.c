@@ -217,4 +217,5 @@ void tw_server_handle(struct tw_server *server, const uint8_t header[TW_WIRE_HEA
 void tw_server_init(struct tw_server *server, const struct tw_server_port *port) {
     memset(server, 0, sizeof *server);
     server->port = *port;
+    atomic_store_explicit(&server->watch.site, TW_NONE, memory_order_relaxed);
 }

@@ -71,8 +71,8 @@ struct tw_server {
     struct tw_server_program programs[TW_SERVER_PROGRAMS];
     struct tw_wire_counters counters;
     uint64_t progress; /* counts steps; the heartbeat's word */
-    /* The two words that other threads of the port may touch during a request. */
-    _Atomic uint32_t beat; /* changes whenever the device gets on */
+    /* What other threads of the port may look at during a request, and the word that they may set. */
+    struct tw_watch watch; /* its beat changes whenever the device gets on */
     _Atomic bool cancel;   /* a run ends before its next step: nobody waits for it */
     struct {
         uint32_t first, count, lost;
@@ -128,7 +128,7 @@ void tw_server_release(struct tw_server *server);
 
 /* Legal from any thread, at any time. */
 static inline uint32_t tw_server_beat(const struct tw_server *server) {
-    return atomic_load_explicit(&server->beat, memory_order_relaxed);
+    return atomic_load_explicit(&server->watch.beat, memory_order_relaxed);
 }
 static inline void tw_server_cancel(struct tw_server *server, bool cancel) {
     atomic_store_explicit(&server->cancel, cancel, memory_order_relaxed);
@@ -164,7 +164,7 @@ static inline uint32_t tw_server_max_payload(const struct tw_server *server) {
 }
 void tw_server_drop(struct tw_server *server, struct tw_server_allocation *a);
 static inline void tw_server_tick(struct tw_server *server) {
-    atomic_fetch_add_explicit(&server->beat, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&server->watch.beat, 1, memory_order_relaxed);
 }
 /* The allocation that holds [address, address + bytes), or NULL. */
 struct tw_server_allocation *tw_server_find(struct tw_server *server, uint64_t address, uint64_t bytes);

@@ -95,7 +95,7 @@ static int build_machine(struct tw_server *server, const struct tw_wire_load *q,
                                        .n_bind = q->n_bind,
                                        .map = map_range,
                                        .ctx = server,
-                                       .beat = &server->beat,
+                                       .watch = &server->watch,
                                        .kernels = server->port.kernels};
     struct tw_arena arena = {NULL, 0, 0};
     struct tw_fault fault;

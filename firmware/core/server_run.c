@@ -118,7 +118,9 @@ static int run_machine(const struct run *r, struct tw_fault *fault) {
     if (p->mode == TW_WIRE_STRICT) {
         /* Each step is another random one; an adversary stays itself. */
         uint64_t seed = r->q.seed + (r->q.scheduler == TW_SCHED_RANDOM ? p->steps : 0);
-        return tw_strict_step(p->strict, (enum tw_scheduler)r->q.scheduler, seed, fault);
+        int code = tw_strict_step(p->strict, (enum tw_scheduler)r->q.scheduler, seed, fault);
+        atomic_store_explicit(&r->server->watch.site, TW_NONE, memory_order_relaxed);
+        return code;
     }
     int code = tw_plan_begin(p->plan, fault);
     if (!code) {

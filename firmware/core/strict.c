@@ -136,6 +136,14 @@ int tw_strict_init(const struct tw_machine_config *config, struct tw_arena *aren
     return s->epoch ? tw_text_walk(config, advance_words, s, fault) : 0;
 }
 
+static void tell_watch(struct tw_watch *w, const struct tw_fault *op) {
+    atomic_store_explicit(&w->engine, op->engine, memory_order_relaxed);
+    atomic_store_explicit(&w->op_index, op->op_index, memory_order_relaxed);
+    atomic_store_explicit(&w->opcode, op->opcode, memory_order_relaxed);
+    atomic_store_explicit(&w->site, op->site, memory_order_relaxed);
+    atomic_fetch_add_explicit(&w->beat, 1, memory_order_relaxed);
+}
+
 int tw_strict_execute(struct tw_strict *s, struct strict_engine *e, struct tw_op *op, struct tw_fault *fault) {
     strict_fetch(e, op);
     fault->site = e->site;
@@ -145,8 +153,8 @@ int tw_strict_execute(struct tw_strict *s, struct strict_engine *e, struct tw_op
     fault->stage = op->stage;
     s->ops++;
     e->ops++;
-    if (s->config.beat) {
-        atomic_fetch_add_explicit(s->config.beat, 1, memory_order_relaxed);
+    if (s->config.watch) {
+        tell_watch(s->config.watch, fault);
     }
     if (!tw_op_is_data(op->code)) {
         return tw_strict_sync(s, e, op, fault);

@@ -29,6 +29,15 @@ struct tw_fault {
 
 /* What the machine runs on. Device addresses are turned into pointers by `map` (NULL if [address, address + size) is
  * not device memory that the host has allocated); the emulator's is the identity with a range check. */
+/* An op of a program at work; site TW_NONE: none. */
+struct tw_place {
+    uint32_t site, engine, op_index, opcode;
+};
+/* The op that a strict step is at, and a number that changes with each. Written by the step, read by anybody. */
+struct tw_watch {
+    _Atomic uint32_t beat, site, engine, op_index, opcode;
+};
+
 struct tw_machine_config {
     const struct tw_program *program;
     const uint64_t *bind; /* binding rows: device addresses */
@@ -39,7 +48,7 @@ struct tw_machine_config {
     /* Number of the first step: variable 0, and every counter is as so many steps would have left it. 0 but in tests;
      * other values are refused where a word is incremented in a loop over a trip. */
     uint32_t first_epoch;
-    _Atomic uint32_t *beat; /* or NULL: counts strict ops, for those who watch from outside */
+    struct tw_watch *watch; /* or NULL: for those who look at strict steps from outside */
 };
 
 /* In which order engines run. Canonical: round robin over (site, engine), each as far as it goes. Random: a seeded
@@ -96,10 +105,10 @@ int tw_plan_begin(struct tw_plan *plan, struct tw_fault *fault);
  * many spins. */
 void tw_plan_run(struct tw_plan *plan, uint32_t thread, void (*relax)(void *ctx), void *ctx);
 
-/* Legal from any thread while the plan runs: a number that changes as the step gets on, and the site and opcode of a
- * thread that is not waiting for another (TW_NONE: there is none). */
+/* Legal from any thread while the plan runs: a number that changes as the step gets on; an op that a thread is at, and
+ * one that another thread cannot begin yet. */
 uint64_t tw_plan_beat(const struct tw_plan *plan);
-void tw_plan_where(const struct tw_plan *plan, uint32_t *site, uint32_t *opcode);
+void tw_plan_where(const struct tw_plan *plan, struct tw_place *at, struct tw_place *waiting);
 
 struct tw_plan_stats {
     uint64_t calls, waits, posts, in_place_reads, copies; /* per step, all threads, constant loops unrolled */

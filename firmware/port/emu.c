@@ -162,14 +162,27 @@ struct tw_server *tw_emu_server(struct tw_emu *emu) {
     return &emu->server;
 }
 
-uint64_t tw_emu_beat(struct tw_emu *emu, uint32_t *site, uint32_t *opcode) {
-    *site = *opcode = TW_NONE;
+static struct tw_link_place link_place(const struct tw_place *p) {
+    return (struct tw_link_place){p->site, p->engine, p->op_index, p->opcode};
+}
+
+/* The parts of a strict op may be read of two of them; its site tells whether there is one. */
+static struct tw_place strict_place(const struct tw_watch *w) {
+    return (struct tw_place){atomic_load_explicit(&w->site, memory_order_relaxed),
+                             atomic_load_explicit(&w->engine, memory_order_relaxed),
+                             atomic_load_explicit(&w->op_index, memory_order_relaxed),
+                             atomic_load_explicit(&w->opcode, memory_order_relaxed)};
+}
+
+void tw_emu_progress(struct tw_emu *emu, struct tw_link_progress *out) {
+    struct tw_place at = strict_place(&emu->server.watch), waiting = {.site = TW_NONE};
     pthread_mutex_lock(&emu->watch);
-    uint64_t beat = tw_server_beat(&emu->server);
+    out->beat = tw_server_beat(&emu->server);
     if (emu->running) {
-        beat += tw_plan_beat(emu->running);
-        tw_plan_where(emu->running, site, opcode);
+        out->beat += tw_plan_beat(emu->running);
+        tw_plan_where(emu->running, &at, &waiting);
     }
     pthread_mutex_unlock(&emu->watch);
-    return beat;
+    out->at = link_place(&at);
+    out->waiting = link_place(&waiting);
 }

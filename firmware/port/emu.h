@@ -9,6 +9,7 @@
 
 #include "firmware/core/server.h"
 #include "tilewright/error.h"
+#include "tilewright/link.h"
 
 #define TW_EMU_MAX_THREADS 256u
 
@@ -42,9 +43,9 @@ void *tw_emu_map(struct tw_emu *emu, uint64_t address, uint64_t bytes);
 /* Its command server, for ports that serve it to others. */
 struct tw_server *tw_emu_server(struct tw_emu *emu);
 
-/* Legal from any thread: a number that changes whenever the device gets on, also within a step; and the site and opcode
- * of a fast step at work (TW_NONE: none). */
-uint64_t tw_emu_beat(struct tw_emu *emu, uint32_t *site, uint32_t *opcode);
+/* Legal from any thread: fills in the beat, which changes whenever the device gets on, also within a step, and the ops
+ * of a step at work. */
+void tw_emu_progress(struct tw_emu *emu, struct tw_link_progress *out);
 
 /* Processors that this process may run on. */
 uint32_t tw_emu_processors(void);

@@ -12,7 +12,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,13 +26,12 @@ struct tw_served {
     struct tw_emu *emu;
     struct tw_faults *faults;
     int news;
-    uint8_t in[TW_PACKET_BYTES]; /* of the caller's thread */
 
     pthread_mutex_t lock; /* of everything below */
     pthread_cond_t work, still;
     pthread_t executor;
     bool started, quit, sending;
-    int fd; /* the host, or -1 */
+    struct tw_pipe *host; /* or NULL */
     uint32_t generation, pid;
     char command[32];
     bool opened, was_dirty; /* opened: OPENED was sent */
@@ -43,6 +41,7 @@ struct tw_served {
     uint32_t have;      /* bytes of request received + 1 */
     bool asked;         /* RESEND was sent for what is missing; not again until something came */
     uint32_t executing; /* opcode, 0: none */
+    uint32_t program;   /* RUN: which */
     struct slot request[TW_LINK_CREDITS], answer[TW_LINK_CREDITS];
     _Atomic uint64_t beat;
 };
@@ -58,42 +57,44 @@ static void sleep_ms(uint32_t ms) {
 
 /* ---- sending ---- */
 
-static bool send_whole(int fd, const uint8_t *bytes, size_t n, bool wait) {
+static bool send_whole(struct tw_pipe *to, const uint8_t *bytes, size_t n, bool wait) {
     for (;;) {
-        enum tw_packet_result r = tw_packet_send(fd, bytes, n);
+        enum tw_packet_result r = to->ops->send(to, bytes, n);
         if (r != TW_PACKET_AGAIN || !wait) {
             return r != TW_PACKET_GONE; /* what finds no room is lost, and asked for again */
         }
-        tw_packet_wait(fd, true, 200); /* the other thread shuts the socket down if the host has to go */
+        to->ops->wait(to, true, 200); /* the other thread hangs up if the host has to go */
     }
 }
 
-static bool send_built(struct tw_served *s, int fd, uint8_t *bytes, size_t n, bool wait) {
+static bool send_built(struct tw_served *s, struct tw_pipe *to, uint8_t *bytes, size_t n, bool wait) {
     struct tw_faults_packet v = tw_faults_pass(s->faults, bytes, &n);
     if (v.late_ms) {
         sleep_ms(v.late_ms);
     }
     for (uint32_t i = 0; i < v.copies; i++) {
-        if (!send_whole(fd, bytes, n, wait)) {
+        if (!send_whole(to, bytes, n, wait)) {
             return false;
         }
     }
     return !v.vanish;
 }
 
-bool tw_served_send(struct tw_served *s, int fd, struct tw_link_header *h, const void *payload, uint32_t bytes) {
+bool tw_served_send(struct tw_served *s, struct tw_pipe *to, struct tw_link_header *h, const void *payload,
+                    uint32_t bytes) {
     uint8_t packet[TW_LINK_HEADER_BYTES + sizeof(struct tw_link_opened)];
     const struct tw_packet_data data = {NULL, payload, bytes};
-    return send_built(s, fd, packet, tw_packet_build(h, &data, packet), false);
+    return send_built(s, to, packet, tw_packet_build(h, &data, to->chunk, packet), false);
 }
 
 /* One message's packets from a kept answer, from h->offset on. */
-static bool send_answer(struct tw_served *s, int fd, struct tw_link_header *h, const struct slot *a, bool wait) {
+static bool send_answer(struct tw_served *s, struct tw_pipe *to, struct tw_link_header *h, const struct slot *a,
+                        bool wait) {
     uint8_t packet[TW_PACKET_BYTES];
     const struct tw_packet_data data = {a->bytes, a->bytes + TW_WIRE_HEADER_BYTES, a->n - TW_WIRE_HEADER_BYTES};
     bool there = true;
     for (; there && h->offset < a->n; h->offset += h->length) {
-        there = send_built(s, fd, packet, tw_packet_build(h, &data, packet), wait);
+        there = send_built(s, to, packet, tw_packet_build(h, &data, to->chunk, packet), wait);
     }
     return there;
 }
@@ -155,29 +156,39 @@ static void execute(struct tw_served *s, const struct slot *request, struct slot
     }
 }
 
+/* The program that a RUN names. */
+static uint32_t program_of(const struct slot *request) {
+    struct tw_wire_run q = {.program = TW_NONE};
+    if (request->bytes[5] == TW_WIRE_RUN && request->n >= TW_WIRE_HEADER_BYTES + sizeof q) {
+        memcpy(&q, request->bytes + TW_WIRE_HEADER_BYTES, sizeof q);
+    }
+    return q.program;
+}
+
 static void execute_next(struct tw_served *s) {
     uint32_t number = s->executed + 1, generation = s->generation;
     const struct slot *request = slot_of(s->request, number);
     struct slot *answer = slot_of(s->answer, number);
     s->executing = request->bytes[5] ? request->bytes[5] : 1u;
+    s->program = program_of(request);
     pthread_mutex_unlock(&s->lock);
     execute(s, request, answer);
     atomic_fetch_add_explicit(&s->beat, 1, memory_order_relaxed);
     pthread_mutex_lock(&s->lock);
     s->executing = 0;
-    if (s->generation != generation || s->after != AFTER_NOTHING || s->fd < 0) {
+    if (s->generation != generation || s->after != AFTER_NOTHING || !s->host) {
         return; /* nobody waits for it any more */
     }
     s->executed = number;
     struct tw_link_header h = {.kind = TW_LINK_DATA, .generation = generation, .sequence = number, .ack = s->received};
-    int fd = s->fd;
+    struct tw_pipe *to = s->host;
     s->sending = true;
     pthread_mutex_unlock(&s->lock);
-    bool there = send_answer(s, fd, &h, answer, true);
+    bool there = send_answer(s, to, &h, answer, true);
     pthread_mutex_lock(&s->lock);
     s->sending = false;
     if (!there) {
-        shutdown(fd, SHUT_RDWR); /* the other thread sees it and lets the host go */
+        to->ops->hang_up(to); /* the other thread sees it and lets the host go */
     }
     pthread_cond_broadcast(&s->still);
 }
@@ -241,7 +252,6 @@ int tw_served_create(struct tw_emu *emu, struct tw_faults *faults, struct tw_ser
     pthread_cond_init(&s->work, NULL);
     pthread_cond_init(&s->still, NULL);
     s->faults = faults;
-    s->fd = -1;
     s->news = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (make_slots(s)) {
         free_all(s);
@@ -258,16 +268,16 @@ int tw_served_create(struct tw_emu *emu, struct tw_faults *faults, struct tw_ser
 
 /* Lets the host go; with the lock. */
 static void detach(struct tw_served *s, enum after after) {
-    if (s->fd < 0) {
+    struct tw_pipe *host = s->host;
+    if (!host) {
         return;
     }
-    int fd = s->fd;
-    shutdown(fd, SHUT_RDWR);
+    host->ops->hang_up(host);
     while (s->sending) {
         pthread_cond_wait(&s->still, &s->lock);
     }
-    close(fd);
-    s->fd = -1;
+    host->ops->close(host);
+    s->host = NULL;
     s->after = after;
     s->was_dirty = after == AFTER_DEATH;
     s->received = s->executed = s->acked = s->have = 0;
@@ -300,7 +310,7 @@ int tw_served_news_fd(const struct tw_served *s) {
 }
 
 int tw_served_host_fd(const struct tw_served *s) {
-    return s->fd; /* only the caller's thread changes it */
+    return s->host ? s->host->fd : -1; /* only the caller's thread changes it */
 }
 
 static void describe(struct tw_served *s, struct tw_link_opened *out) {
@@ -316,7 +326,7 @@ static void describe(struct tw_served *s, struct tw_link_opened *out) {
 void tw_served_describe(struct tw_served *s, struct tw_link_opened *out) {
     pthread_mutex_lock(&s->lock);
     describe(s, out);
-    if (s->fd >= 0) {
+    if (s->host) {
         out->status = TW_E_DEVICE_BUSY;
         out->holder_pid = s->pid;
         memcpy(out->holder, s->command, sizeof out->holder);
@@ -331,15 +341,15 @@ static bool send_opened(struct tw_served *s) {
     o.was_dirty = s->was_dirty;
     struct tw_link_header h = {.kind = TW_LINK_OPENED, .generation = s->generation};
     s->opened = true;
-    return tw_served_send(s, s->fd, &h, &o, sizeof o);
+    return tw_served_send(s, s->host, &h, &o, sizeof o);
 }
 
-bool tw_served_attach(struct tw_served *s, int fd, uint32_t pid, const char *command) {
+bool tw_served_attach(struct tw_served *s, struct tw_pipe *host, uint32_t pid, const char *command) {
     pthread_mutex_lock(&s->lock);
-    bool free_now = s->fd < 0;
+    bool free_now = !s->host;
     if (free_now) {
         tw_faults_new_host(s->faults);
-        s->fd = fd;
+        s->host = host;
         s->pid = pid;
         s->generation++;
         s->opened = s->said_close = s->asked = false;
@@ -359,7 +369,7 @@ void tw_served_news(struct tw_served *s) {
         return;
     }
     pthread_mutex_lock(&s->lock);
-    if (s->fd >= 0 && !s->opened && s->after == AFTER_NOTHING && !send_opened(s)) {
+    if (s->host && !s->opened && s->after == AFTER_NOTHING && !send_opened(s)) {
         detach(s, AFTER_DEATH);
     }
     pthread_mutex_unlock(&s->lock);
@@ -374,7 +384,7 @@ static bool ask_again(struct tw_served *s) {
     s->asked = true;
     struct tw_link_resend r = {.offset = s->have};
     struct tw_link_header h = {.kind = TW_LINK_RESEND, .generation = s->generation, .sequence = s->received + 1};
-    return tw_served_send(s, s->fd, &h, &r, sizeof r);
+    return tw_served_send(s, s->host, &h, &r, sizeof r);
 }
 
 static bool take_data(struct tw_served *s, const struct tw_link_header *h, const uint8_t *bytes) {
@@ -409,16 +419,33 @@ static bool send_again(struct tw_served *s, uint32_t from, uint32_t offset) {
                                    .sequence = n,
                                    .ack = s->received,
                                    .offset = n == from ? offset : 0};
-        there = send_answer(s, s->fd, &h, slot_of(s->answer, n), false);
+        there = send_answer(s, s->host, &h, slot_of(s->answer, n), false);
     }
     return there;
 }
 
+static void fill_progress(struct tw_served *s, struct tw_link_progress *p) {
+    memset(p, 0, sizeof *p);
+    tw_emu_progress(s->emu, p);
+    p->beat += atomic_load_explicit(&s->beat, memory_order_relaxed);
+    p->received = s->received;
+    p->answered = s->executed;
+    p->executing = s->executing;
+    p->program = s->program;
+}
+
+void tw_served_progress(struct tw_served *s, struct tw_link_progress *progress, uint32_t *generation) {
+    pthread_mutex_lock(&s->lock);
+    fill_progress(s, progress);
+    *generation = s->host ? s->generation : 0;
+    pthread_mutex_unlock(&s->lock);
+}
+
 static bool send_progress(struct tw_served *s) {
-    struct tw_link_progress p = {.received = s->received, .answered = s->executed, .executing = s->executing};
-    p.beat = tw_emu_beat(s->emu, &p.at.site, &p.at.opcode) + atomic_load_explicit(&s->beat, memory_order_relaxed);
+    struct tw_link_progress p;
+    fill_progress(s, &p);
     struct tw_link_header h = {.kind = TW_LINK_PROGRESS, .generation = s->generation, .ack = s->received};
-    return tw_served_send(s, s->fd, &h, &p, sizeof p);
+    return tw_served_send(s, s->host, &h, &p, sizeof p);
 }
 
 static bool handle(struct tw_served *s, uint8_t *bytes, size_t n) {
@@ -455,29 +482,31 @@ static bool handle(struct tw_served *s, uint8_t *bytes, size_t n) {
 }
 
 /* A packet through the faults. */
-static bool pass_in(struct tw_served *s, size_t n) {
-    struct tw_faults_packet v = tw_faults_pass(s->faults, s->in, &n);
+static bool pass_in(struct tw_served *s, uint8_t *bytes, size_t n) {
+    struct tw_faults_packet v = tw_faults_pass(s->faults, bytes, &n);
     if (v.late_ms) {
         sleep_ms(v.late_ms);
     }
     bool there = !v.vanish;
     for (uint32_t i = 0; there && i < v.copies; i++) {
-        there = handle(s, s->in, n);
+        there = handle(s, bytes, n);
     }
     return there;
 }
 
 void tw_served_take(struct tw_served *s) {
     pthread_mutex_lock(&s->lock);
-    bool there = s->fd >= 0;
+    struct tw_pipe *host = s->host;
+    bool there = host != NULL;
     /* A few packets at a time, so that other descriptors get their turn. */
     for (int i = 0; there && i < 16; i++) {
+        uint8_t *bytes;
         size_t n;
-        enum tw_packet_result r = tw_packet_take(s->fd, s->in, &n);
+        enum tw_packet_result r = host->ops->take(host, &bytes, &n);
         if (r == TW_PACKET_AGAIN) {
             break;
         }
-        there = r == TW_PACKET_OK && pass_in(s, n);
+        there = r == TW_PACKET_OK && pass_in(s, bytes, n);
     }
     if (!there) {
         detach(s, s->said_close ? AFTER_CLOSE : AFTER_DEATH);

@@ -8,6 +8,7 @@
 
 #include "firmware/port/emu.h"
 #include "firmware/port/faults.h"
+#include "firmware/port/pipe.h"
 #include "tilewright/link.h"
 
 struct tw_served; /* opaque */
@@ -22,16 +23,20 @@ void tw_served_destroy(struct tw_served *s);
 int tw_served_news_fd(const struct tw_served *s);
 void tw_served_news(struct tw_served *s);
 
-/* The host's connection, or -1. Wait on it, then call tw_served_take, which may end the connection. */
+/* The descriptor of the host's pipe, or -1. Wait on it, then call tw_served_take, which may end the connection. */
 int tw_served_host_fd(const struct tw_served *s);
 void tw_served_take(struct tw_served *s);
 
-/* Makes a connection that has asked for the device its host. False if there is one already. Takes fd if true. */
-bool tw_served_attach(struct tw_served *s, int fd, uint32_t pid, const char *command);
+/* Makes a connection that has asked for the device its host. False if there is one already. Takes the pipe if true. */
+bool tw_served_attach(struct tw_served *s, struct tw_pipe *host, uint32_t pid, const char *command);
 /* What a query or a refused host is told. status: DEVICE_BUSY if there is a host. */
 void tw_served_describe(struct tw_served *s, struct tw_link_opened *out);
 
+/* What a PING is answered now, and the generation of the present open (0: there is no host). Legal from any thread. */
+void tw_served_progress(struct tw_served *s, struct tw_link_progress *progress, uint32_t *generation);
+
 /* Sends one packet through the faults. False: the connection is to be closed. */
-bool tw_served_send(struct tw_served *s, int fd, struct tw_link_header *h, const void *payload, uint32_t bytes);
+bool tw_served_send(struct tw_served *s, struct tw_pipe *to, struct tw_link_header *h, const void *payload,
+                    uint32_t bytes);
 
 #endif

@@ -21,11 +21,12 @@
 #include <unistd.h>
 
 #define GUESTS 16u
-#define GUEST_MS 2000u /* a connection that wants nothing is closed after this */
+#define GUEST_MS 10000u /* a connection that wants nothing is closed after this */
+#define LINES 4u
 
 /* A connection that is not (or not yet) the host's. */
 struct guest {
-    int fd; /* -1: none */
+    struct tw_pipe *pipe; /* NULL: none */
     bool answered;
     uint64_t since;
 };
@@ -36,9 +37,15 @@ struct tw_socket {
     int listener, lock, wake;
     char path[108], lock_path[116];
     struct guest guest[GUESTS];
+    struct tw_line *line[LINES];
+    uint32_t n_lines;
     _Atomic bool stop;
-    uint8_t packet[TW_PACKET_BYTES];
 };
+
+static void dismiss(struct guest *g) {
+    g->pipe->ops->close(g->pipe);
+    g->pipe = NULL;
+}
 
 /* ---- names ---- */
 
@@ -131,9 +138,6 @@ int tw_socket_create(const struct tw_socket_options *o, struct tw_socket **out, 
         return tw_fail(err, TW_E_NOMEM, "emulator: no memory for its socket");
     }
     s->listener = s->lock = -1;
-    for (uint32_t i = 0; i < GUESTS; i++) {
-        s->guest[i].fd = -1;
-    }
     int code = tw_faults_init(&s->faults, o->faults, o->seed, err);
     if (code) {
         free(s);
@@ -160,11 +164,14 @@ void tw_socket_destroy(struct tw_socket *s) {
         unlink(s->path);
     }
     for (uint32_t i = 0; i < GUESTS; i++) {
-        if (s->guest[i].fd >= 0) {
-            close(s->guest[i].fd);
+        if (s->guest[i].pipe) {
+            dismiss(&s->guest[i]);
         }
     }
     tw_served_destroy(s->served);
+    for (uint32_t i = 0; i < s->n_lines; i++) {
+        tw_line_destroy(s->line[i]);
+    }
     tw_faults_finish(&s->faults);
     if (s->wake >= 0) {
         close(s->wake);
@@ -175,40 +182,60 @@ void tw_socket_destroy(struct tw_socket *s) {
 
 /* ---- guests ---- */
 
-static void dismiss(struct guest *g) {
-    close(g->fd);
-    g->fd = -1;
-}
-
 /* Room for packets in flight; what the system allows. */
 static void enlarge(int fd) {
     int bytes = 1 << 20;
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
-/* The place of the guest that has waited longest, where all are taken. */
-static struct guest *place(struct tw_socket *s) {
-    struct guest *oldest = &s->guest[0];
+/* NULL: all are taken. Then who wants to come in waits outside; nobody is shown out before his time. */
+static struct guest *free_place(struct tw_socket *s) {
     for (uint32_t i = 0; i < GUESTS; i++) {
-        if (s->guest[i].fd < 0) {
+        if (!s->guest[i].pipe) {
             return &s->guest[i];
         }
-        oldest = s->guest[i].since < oldest->since ? &s->guest[i] : oldest;
     }
-    dismiss(oldest);
-    return oldest;
+    return NULL;
 }
 
-static void welcome(struct tw_socket *s, int fd) {
+/* False: no memory. */
+static bool welcome(struct guest *place, int fd) {
     enlarge(fd);
-    *place(s) = (struct guest){.fd = fd, .since = tw_packet_now()};
+    *place = (struct guest){.pipe = tw_pipe_socket(fd), .since = tw_packet_now()};
+    return place->pipe != NULL;
 }
 
 static void accept_all(struct tw_socket *s) {
-    int fd;
-    while ((fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-        welcome(s, fd);
+    struct guest *place;
+    while ((place = free_place(s))) {
+        int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 || !welcome(place, fd)) {
+            return;
+        }
     }
+}
+
+static void accept_calls(struct tw_socket *s) {
+    for (uint32_t i = 0; i < s->n_lines; i++) {
+        struct guest *place = free_place(s);
+        struct tw_pipe *call = place ? tw_line_accept(s->line[i]) : NULL;
+        if (call) {
+            *place = (struct guest){.pipe = call, .since = tw_packet_now()};
+        }
+    }
+}
+
+int tw_socket_add_line(struct tw_socket *s, struct tw_line *line, tw_error *err) {
+    if (s->n_lines == LINES) {
+        tw_line_destroy(line);
+        return tw_fail(err, TW_E_USAGE, "emulator: at most %u doors besides its socket", LINES);
+    }
+    s->line[s->n_lines++] = line;
+    return 0;
+}
+
+void tw_socket_progress(struct tw_socket *s, struct tw_link_progress *progress, uint32_t *generation) {
+    tw_served_progress(s->served, progress, generation);
 }
 
 int tw_socket_pair(struct tw_socket *s) {
@@ -216,8 +243,15 @@ int tw_socket_pair(struct tw_socket *s) {
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fd)) {
         return -1;
     }
+    struct guest *place = free_place(s);
+    if (!place || !welcome(place, fd[1])) {
+        close(fd[0]);
+        if (!place) {
+            close(fd[1]);
+        }
+        return -1;
+    }
     enlarge(fd[0]);
-    welcome(s, fd[1]);
     return fd[0];
 }
 
@@ -225,7 +259,7 @@ static void answer(struct tw_socket *s, struct guest *g) {
     struct tw_link_opened o;
     struct tw_link_header h = {.kind = TW_LINK_OPENED};
     tw_served_describe(s->served, &o);
-    tw_served_send(s->served, g->fd, &h, &o, sizeof o);
+    tw_served_send(s->served, g->pipe, &h, &o, sizeof o);
     g->answered = true; /* it stays until the other side closes: closing first could swallow the answer */
 }
 
@@ -244,18 +278,19 @@ static void promote(struct tw_socket *s, struct guest *g, const struct tw_link_o
         }
         tw_served_take(s->served);
     }
-    if (tw_served_attach(s->served, g->fd, peer_pid(g->fd, q->pid), q->command)) {
-        g->fd = -1;
+    if (tw_served_attach(s->served, g->pipe, peer_pid(g->pipe->fd, q->pid), q->command)) {
+        g->pipe = NULL;
     } else {
         answer(s, g);
     }
 }
 
 static void hear(struct tw_socket *s, struct guest *g) {
+    uint8_t *bytes;
     size_t n;
     struct tw_link_header h;
     struct tw_link_open q;
-    enum tw_packet_result r = tw_packet_take(g->fd, s->packet, &n);
+    enum tw_packet_result r = g->pipe->ops->take(g->pipe, &bytes, &n);
     if (r == TW_PACKET_AGAIN) {
         return;
     }
@@ -263,10 +298,10 @@ static void hear(struct tw_socket *s, struct guest *g) {
         dismiss(g);
         return;
     }
-    if (!tw_packet_good(s->packet, n, &h) || h.kind != TW_LINK_OPEN || h.length != sizeof q) {
+    if (!tw_packet_good(bytes, n, &h) || h.kind != TW_LINK_OPEN || h.length != sizeof q) {
         return; /* it will ask again */
     }
-    memcpy(&q, s->packet + TW_LINK_HEADER_BYTES, sizeof q);
+    memcpy(&q, bytes + TW_LINK_HEADER_BYTES, sizeof q);
     q.command[sizeof q.command - 1] = 0;
     if (g->answered || q.flags & TW_LINK_QUERY) {
         answer(s, g);
@@ -277,35 +312,41 @@ static void hear(struct tw_socket *s, struct guest *g) {
 
 /* ---- the loop ---- */
 
-static uint32_t list_fds(const struct tw_socket *s, struct pollfd *p, struct guest **who, struct guest *guests) {
+#define OWN 4u
+
+static uint32_t list_fds(struct tw_socket *s, struct pollfd *p, struct guest **who) {
     uint32_t n = 0;
-    const int own[] = {s->wake, s->listener, tw_served_news_fd(s->served), tw_served_host_fd(s->served)};
-    for (; n < 4; n++) {
+    bool full = free_place(s) == NULL;
+    const int own[] = {s->wake, full ? -1 : s->listener, tw_served_news_fd(s->served), tw_served_host_fd(s->served)};
+    for (; n < OWN; n++) {
         p[n] = (struct pollfd){.fd = own[n], .events = POLLIN};
     }
+    for (uint32_t i = 0; i < s->n_lines; i++) {
+        p[n++] = (struct pollfd){.fd = full ? -1 : tw_line_fd(s->line[i]), .events = POLLIN};
+    }
     for (uint32_t i = 0; i < GUESTS; i++) {
-        if (guests[i].fd >= 0) {
-            who[n] = &guests[i];
-            p[n++] = (struct pollfd){.fd = guests[i].fd, .events = POLLIN};
+        if (s->guest[i].pipe) {
+            who[n] = &s->guest[i];
+            p[n++] = (struct pollfd){.fd = s->guest[i].pipe->fd, .events = POLLIN};
         }
     }
     return n;
 }
 
 static void turn(struct tw_socket *s) {
-    struct pollfd p[4 + GUESTS];
-    struct guest *who[4 + GUESTS];
-    uint32_t n = list_fds(s, p, who, s->guest);
+    struct pollfd p[OWN + LINES + GUESTS];
+    struct guest *who[OWN + LINES + GUESTS];
+    uint32_t n = list_fds(s, p, who);
     if (poll(p, n, 250) < 0) {
         return; /* a signal */
     }
     if (p[2].revents) {
         tw_served_news(s->served);
     }
-    if (p[3].revents) {
+    if (p[3].revents || s->n_lines) { /* a call that was hung up is not told by its line's descriptor */
         tw_served_take(s->served);
     }
-    for (uint32_t i = 4; i < n; i++) {
+    for (uint32_t i = OWN + s->n_lines; i < n; i++) {
         if (p[i].revents) {
             hear(s, who[i]);
         }
@@ -313,9 +354,10 @@ static void turn(struct tw_socket *s) {
     if (p[1].revents) {
         accept_all(s);
     }
+    accept_calls(s);
     uint64_t now = tw_packet_now();
     for (uint32_t i = 0; i < GUESTS; i++) {
-        if (s->guest[i].fd >= 0 && now - s->guest[i].since > GUEST_MS) {
+        if (s->guest[i].pipe && now - s->guest[i].since > GUEST_MS) {
             dismiss(&s->guest[i]);
         }
     }

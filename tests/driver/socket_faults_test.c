@@ -206,7 +206,8 @@ static void a_frozen_site_is_named(void **state) {
     assert_int_equal(code, TW_E_TIMEOUT);
     assert_true(seconds() - start < 3);
     assert_non_null(strstr(r.err.message, "in RUN at site "));
-    assert_non_null(strstr(r.err.message, ", matmul"));
+    assert_non_null(strstr(r.err.message, "(matmul)"));
+    assert_non_null(strstr(r.err.message, " is in section "));
     rig_close(&r);
     assert_int_equal(open_session(d.selector, 0, TW_MODE_FAST, &r), 0); /* the reset let it go */
     assert_int_equal(tw_session_feed(r.session, ids, 4, &r.err), 0);

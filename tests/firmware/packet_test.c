@@ -15,6 +15,8 @@
 
 #include <cmocka.h>
 
+#define CHUNK 65536u
+
 static uint8_t packet[TW_PACKET_BYTES + 8], bytes[200000];
 
 static void set_up_bytes(void) {
@@ -36,14 +38,14 @@ static void both_checksums_agree(void **state) {
 /* A message of header and payload, cut into packets and put together again. */
 static void messages_survive_being_cut(void **state) {
     (void)state;
-    static const uint32_t sizes[] = {0, 1, 8, TW_LINK_CHUNK - 33, 65504, 65505, 131072, sizeof bytes};
+    static const uint32_t sizes[] = {0, 1, 8, CHUNK - 33, 65504, 65505, 131072, sizeof bytes};
     static uint8_t got[TW_WIRE_HEADER_BYTES + sizeof bytes];
     uint8_t head[TW_WIRE_HEADER_BYTES] = "the header of a message, 32 byte";
     for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
         const struct tw_packet_data data = {head, bytes, sizes[k]};
         struct tw_link_header h = {.kind = TW_LINK_DATA, .generation = 3, .sequence = 9}, back;
         for (h.offset = 0; h.offset < 32 + sizes[k]; h.offset += h.length) {
-            size_t n = tw_packet_build(&h, &data, packet);
+            size_t n = tw_packet_build(&h, &data, CHUNK, packet);
             assert_true(n <= TW_PACKET_BYTES);
             assert_true(tw_packet_good(packet, n, &back));
             assert_int_equal(back.sequence, 9);
@@ -59,7 +61,7 @@ static void every_flipped_bit_and_every_cut_is_noticed(void **state) {
     (void)state;
     const struct tw_packet_data data = {NULL, bytes, 100};
     struct tw_link_header h = {.kind = TW_LINK_PROGRESS, .generation = 1}, back;
-    size_t n = tw_packet_build(&h, &data, packet);
+    size_t n = tw_packet_build(&h, &data, CHUNK, packet);
     for (size_t bit = 0; bit < n * 8; bit++) {
         packet[bit / 8] = (uint8_t)(packet[bit / 8] ^ 1u << bit % 8);
         assert_false(tw_packet_good(packet, n, &back));
@@ -97,23 +99,25 @@ static void a_full_socket_takes_nothing_and_a_closed_one_is_gone(void **state) {
     (void)state;
     int fd[2];
     size_t n;
+    uint8_t *got;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fd), 0);
-    assert_int_equal(tw_packet_take(fd[0], packet, &n), TW_PACKET_AGAIN);
-    assert_false(tw_packet_wait(fd[0], false, 1));
+    struct tw_pipe *a = tw_pipe_socket(fd[0]), *b = tw_pipe_socket(fd[1]);
+    assert_int_equal(a->ops->take(a, &got, &n), TW_PACKET_AGAIN);
+    assert_false(a->ops->wait(a, false, 1));
     uint32_t sent = 0;
-    while (tw_packet_send(fd[0], bytes, 1000) == TW_PACKET_OK) {
+    while (a->ops->send(a, bytes, 1000) == TW_PACKET_OK) {
         sent++;
     }
     assert_true(sent > 10);
     for (; sent; sent--) {
-        assert_int_equal(tw_packet_take(fd[1], packet, &n), TW_PACKET_OK);
+        assert_int_equal(b->ops->take(b, &got, &n), TW_PACKET_OK);
         assert_int_equal(n, 1000);
     }
-    close(fd[1]);
-    assert_true(tw_packet_wait(fd[0], false, 1000));
-    assert_int_equal(tw_packet_take(fd[0], packet, &n), TW_PACKET_GONE);
-    assert_int_equal(tw_packet_send(fd[0], bytes, 10), TW_PACKET_GONE);
-    close(fd[0]);
+    b->ops->close(b);
+    assert_true(a->ops->wait(a, false, 1000));
+    assert_int_equal(a->ops->take(a, &got, &n), TW_PACKET_GONE);
+    assert_int_equal(a->ops->send(a, bytes, 10), TW_PACKET_GONE);
+    a->ops->close(a);
 }
 
 static void a_lock_names_its_holder_and_ends_with_it(void **state) {
