@@ -15,6 +15,7 @@
 struct call {
     struct tw_pipe base;
     struct tw_line *line;
+    bool first; /* the packet that began it has not been taken */
     _Atomic bool gone;
 };
 
@@ -77,8 +78,8 @@ static enum tw_packet_result take_packet(struct tw_pipe *p, uint8_t **bytes, siz
     if (atomic_load(&c->gone)) {
         return TW_PACKET_GONE;
     }
-    if (l->opening) {
-        l->opening = false;
+    if (c->first) {
+        c->first = false;
         *bytes = l->open;
         *n = sizeof l->open;
         return TW_PACKET_OK;
@@ -130,6 +131,8 @@ struct tw_pipe *tw_line_accept(struct tw_line *line) {
     }
     c->base = (struct tw_pipe){&ops, line->medium->chunk, line->medium->fd};
     c->line = line;
+    c->first = true;
+    line->opening = false;
     atomic_init(&c->gone, false);
     line->call = c;
     return &c->base;
