@@ -2,6 +2,7 @@
  * Packing on demand. A source of another type than its sequence's (mixed layers) is converted to F32 rows first. */
 #include "compiler/emit/fill.h"
 
+#include "compiler/emit/finite.h"
 #include "compiler/emit/pack.h"
 #include "compiler/graph/dequant.h"
 
@@ -30,23 +31,32 @@ static void pack_converted(struct tw_filler *f, const struct tw_model_tensor *t,
     tw_pack_panel(TW_DT_F32, (const uint8_t *)f->row, row_bytes, rows, t->cols, dst);
 }
 
-static void pack(struct tw_filler *f, const struct tw_fill_source *source, uint64_t panel, uint8_t *dst) {
+static int pack(struct tw_filler *f, const struct tw_fill_source *source, uint64_t panel, uint8_t *dst, tw_error *err) {
     const struct tw_model_tensor *t = source->value->source[source->instance];
     uint32_t first = (uint32_t)panel * TW_PANEL_ROWS, left = t->rows - first;
     uint32_t rows = left < TW_PANEL_ROWS ? left : TW_PANEL_ROWS;
+    int code = tw_check_finite(t, first, rows, err);
+    if (code) {
+        return code;
+    }
     if (t->dtype != source->value->dtype) {
         pack_converted(f, t, first, rows, dst);
-        return;
+        return 0;
     }
     uint64_t row_bytes = tw_row_bytes(t->dtype, t->cols);
     tw_pack_panel(t->dtype, t->data + first * row_bytes, row_bytes, rows, t->cols, dst);
+    return 0;
 }
 
-static void fill_vector(struct tw_filler *f, const struct tw_fill_source *source, uint64_t offset, uint64_t size,
-                        uint8_t *dst) {
+static int fill_vector(struct tw_filler *f, const struct tw_fill_source *source, uint64_t offset, uint64_t size,
+                       uint8_t *dst, tw_error *err) {
     const float *data = source->value->constant;
     if (!data) {
         const struct tw_model_tensor *t = source->value->source[source->instance];
+        int code = tw_check_finite(t, 0, 1, err);
+        if (code) {
+            return code;
+        }
         if (f->row_size < (uint64_t)t->cols * 4) {
             f->row = tw_cmem_alloc(f->mem, (uint64_t)t->cols * 4);
             f->row_size = (uint64_t)t->cols * 4;
@@ -55,25 +65,25 @@ static void fill_vector(struct tw_filler *f, const struct tw_fill_source *source
         data = f->row;
     }
     memcpy(dst, (const uint8_t *)data + offset, size);
+    return 0;
 }
 
 int tw_fill(struct tw_filler *f, const struct tw_fill_source *source, uint64_t offset, uint64_t size, uint8_t *dst,
             tw_error *err) {
-    (void)err;
     if (source->value->packing == TW_PACK_ROW) {
-        fill_vector(f, source, offset, size, dst);
-        return 0;
+        return fill_vector(f, source, offset, size, dst, err);
     }
     uint64_t bytes = tw_panel_bytes(source->value->dtype, source->value->cols);
-    while (size) {
+    int code = 0;
+    while (size && !code) {
         uint64_t panel = offset / bytes, skip = offset % bytes, n = bytes - skip < size ? bytes - skip : size;
         if (n == bytes && (uintptr_t)dst % 64 == 0) {
-            pack(f, source, panel, dst);
+            code = pack(f, source, panel, dst, err);
         } else {
             uint8_t *whole = scratch(f, &f->panel, &f->panel_size, bytes);
             if (f->cut != source || f->cut_panel != panel) {
-                pack(f, source, panel, whole);
-                f->cut = source;
+                code = pack(f, source, panel, whole, err);
+                f->cut = code ? NULL : source;
                 f->cut_panel = panel;
             }
             memcpy(dst, whole + skip, n);
@@ -82,5 +92,5 @@ int tw_fill(struct tw_filler *f, const struct tw_fill_source *source, uint64_t o
         size -= n;
         dst += n;
     }
-    return 0;
+    return code;
 }

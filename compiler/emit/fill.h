@@ -21,7 +21,7 @@ struct tw_filler {
     uint64_t row_size;
 };
 
-/* Writes bytes [offset, offset + size) of the source's packed form. */
+/* Writes bytes [offset, offset + size) of the source's packed form. RANGE: a weight is not finite. */
 int tw_fill(struct tw_filler *f, const struct tw_fill_source *source, uint64_t offset, uint64_t size, uint8_t *dst,
             tw_error *err);
 
