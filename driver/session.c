@@ -155,8 +155,8 @@ int tw_session_check_feed(const struct tw_session *s, const uint32_t *ids, size_
     }
     if (n > s->n_ctx - s->position) {
         return tw_fail(err, TW_E_CONTEXT_FULL,
-                       "the context is full: %zu more tokens at position %u of %u; use a larger context (-c)", n,
-                       s->position, s->n_ctx);
+                       "the context is full: %zu more token%s at position %u of %u; use a larger context (-c)", n,
+                       n == 1 ? "" : "s", s->position, s->n_ctx);
     }
     for (size_t i = 0; i < n; i++) {
         if (ids[i] >= s->n_vocab) {

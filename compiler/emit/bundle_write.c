@@ -238,25 +238,54 @@ static void sync_folder(const char *path) {
     }
 }
 
-/* Writes and checks the file `temporary`, then gives it its name. */
+/* A file without a name until it is whole, so that a compiler that is killed leaves nothing; where the file system has
+ * no such files, one named `temporary`. -1: errno tells why. `name`: by which it can be opened again. */
+static int open_temporary(const char *path, const char *temporary, char *name, size_t size) {
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", path);
+    int fd = strlen(path) < sizeof folder ? open(dirname(folder), O_TMPFILE | O_RDWR | O_CLOEXEC, 0644) : -1;
+    snprintf(name, size, "/proc/self/fd/%d", fd);
+    if (fd >= 0 && access(name, F_OK)) { /* without /proc it could not be given its name */
+        close(fd);
+        fd = -1;
+    }
+    if (fd < 0) {
+        snprintf(name, size, "%s", temporary);
+        fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    }
+    return fd;
+}
+
+/* Gives the file its name at last. 0 or errno. */
+static int publish(const char *name, const char *temporary, const char *path) {
+    bool unnamed = strcmp(name, temporary) != 0;
+    if (unnamed && linkat(AT_FDCWD, name, AT_FDCWD, temporary, AT_SYMLINK_FOLLOW)) {
+        return errno;
+    }
+    return rename(temporary, path) ? errno : 0;
+}
+
+/* Writes and checks the file, then gives it its name. */
 static int write_and_rename(const char *path, const char *temporary, const struct tw_emit_layout *layout,
                             tw_error *err) {
     struct output out = {.path = path, .fd = -1};
     struct tw_bundle bundle;
+    char name[PATH_MAX + 64];
     unlink(temporary);
-    out.fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    out.fd = open_temporary(path, temporary, name, sizeof name);
     if (out.fd < 0) {
         return fail_write(temporary, errno, err);
     }
     int rc = write_file(&out, layout, err);
-    if (close(out.fd) != 0 && rc == 0) {
-        rc = fail_write(path, errno, err);
-    }
     if (rc == 0) {
-        rc = tw_bundle_open(temporary, TW_BUNDLE_NO_RULES, &bundle, err);
+        rc = tw_bundle_open(name, TW_BUNDLE_NO_RULES, &bundle, err);
         tw_bundle_close(&bundle);
     }
-    if (rc == 0 && rename(temporary, path) != 0) {
+    int e = rc == 0 ? publish(name, temporary, path) : 0;
+    if (e) {
+        rc = fail_write(path, e, err);
+    }
+    if (close(out.fd) != 0 && rc == 0) {
         rc = fail_write(path, errno, err);
     }
     if (rc == 0) {

@@ -40,11 +40,11 @@ struct tw_emit_spec {
     void (*progress)(void *ctx, uint64_t done, uint64_t total); /* or NULL */
 };
 
-/* Writes to "path.tmp-<pid>" beside `path`, then fsync and rename: on any failure (disk full, signal flag) no file of
- * that name is left or changed. The finished file must pass tw_bundle_open (without the program rules) before it gets
- * its name. Same spec, same bytes. Errors: IO (also: `path` is there and no regular file), NOSPACE, NOMEM, UNSUPPORTED
- * (beyond the format's limits), INTERNAL (the spec contradicts itself), what tw_bundle_open returns, and whatever fill
- * returns. */
+/* Writes to a file without a name (where there are none, to "path.tmp-<pid>") beside `path`, then fsync and rename: on any
+ * failure (disk full, signal flag) no file of that name is left or changed, and one who is killed leaves nothing. The
+ * finished file must pass tw_bundle_open (without the program rules) before it gets its name. Same spec, same bytes.
+ * Errors: IO (also: `path` is there and no regular file), NOSPACE, NOMEM, UNSUPPORTED (beyond the format's limits),
+ * INTERNAL (the spec contradicts itself), what tw_bundle_open returns, and whatever fill returns. */
 int tw_bundle_write(const char *path, const struct tw_emit_spec *spec, tw_error *err);
 
 #endif
