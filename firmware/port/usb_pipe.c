@@ -136,6 +136,7 @@ enum tw_packet_result tw_usb_pipe_take(struct tw_pipe *pipe, uint8_t **bytes, si
     bool was_full = full(&p->in);
     if (p->gone) {
         r = TW_PACKET_GONE;
+        drain_fd(p->base.fd); /* said once: who polls is not to spin */
     } else if (p->in.count == 0) {
         r = TW_PACKET_AGAIN;
     } else {
