@@ -18,7 +18,7 @@ static struct tw_usb_pipe *of(struct tw_pipe *p) {
 
 static void signal_fd(int fd) {
     uint64_t one = 1;
-    while (write(fd, &one, sizeof one) < 0 && errno == EINTR) {
+    while (fd >= 0 && write(fd, &one, sizeof one) < 0 && errno == EINTR) {
     }
 }
 
@@ -68,7 +68,7 @@ static void share_out(struct tw_usb_pipe *p) {
     p->spare[1] = rest + 2 * TW_PACKET_BYTES;
 }
 
-int tw_usb_pipe_init(struct tw_usb_pipe *p, const struct tw_pipe_ops *ops, tw_error *err) {
+int tw_usb_pipe_init(struct tw_usb_pipe *p, const struct tw_pipe_ops *ops, bool wakes, tw_error *err) {
     pthread_condattr_t a;
     p->base = (struct tw_pipe){.ops = ops, .chunk = TW_LINK_CHUNK};
     pthread_mutex_init(&p->lock, NULL);
@@ -77,10 +77,10 @@ int tw_usb_pipe_init(struct tw_usb_pipe *p, const struct tw_pipe_ops *ops, tw_er
     pthread_cond_init(&p->changed, &a);
     pthread_condattr_destroy(&a);
     p->base.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    p->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    p->wake = wakes ? eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC) : -1;
     p->memory = malloc((size_t)BUFFERS * TW_PACKET_BYTES); /* touched where it is used */
     int code = p->memory ? 0 : tw_fail(err, TW_E_NOMEM, "USB device: no memory for its packets");
-    if (!code && (p->base.fd < 0 || p->wake < 0)) {
+    if (!code && (p->base.fd < 0 || (wakes && p->wake < 0))) {
         code = tw_fail(err, TW_E_IO, "USB device: no descriptor: %s", strerror(errno));
     }
     if (code) {

@@ -28,13 +28,13 @@ struct tw_usb_pipe {
     bool present;  /* a host has configured the device; without one, what is sent is lost */
     bool heard;    /* a packet came since the last mark */
     bool gone;
-    int wake; /* eventfd for the home's thread: something to send, room in `in`, or gone */
+    int wake; /* eventfd for the home's thread: something to send, room in `in`, or gone; -1: it waits otherwise */
     uint8_t *memory;
     uint8_t *spare[2]; /* buffers for the home to exchange with the queues; it puts back what it ends with */
 };
 
-/* `close` is the home's and frees the whole. Errors: NOMEM, IO (no descriptors). */
-int tw_usb_pipe_init(struct tw_usb_pipe *p, const struct tw_pipe_ops *ops, tw_error *err);
+/* wakes: there is a wake descriptor. `close` is the home's and frees the whole. Errors: NOMEM, IO (no descriptors). */
+int tw_usb_pipe_init(struct tw_usb_pipe *p, const struct tw_pipe_ops *ops, bool wakes, tw_error *err);
 void tw_usb_pipe_finish(struct tw_usb_pipe *p);
 /* For the home's table of ops. */
 enum tw_packet_result tw_usb_pipe_send(struct tw_pipe *p, const uint8_t *bytes, size_t n);

@@ -130,7 +130,7 @@ int tw_usbredir_create(const char *path, const struct tw_usb_options *options, s
         return tw_fail(err, TW_E_NOMEM, "usbredir %.120s: no memory for the device", path);
     }
     int code = tw_usb_device_init(&u->device, options, err);
-    code = code ? code : tw_usb_pipe_init(&u->pipe, &ops, err);
+    code = code ? code : tw_usb_pipe_init(&u->pipe, &ops, true, err);
     if (code) {
         free(u);
         return code;
