@@ -118,6 +118,10 @@ static int check(const struct tw_serve_options *o, tw_error *err) {
     if (!o->path && !usb) {
         return tw_fail(err, TW_E_USAGE, "serve: no door: neither a socket's path nor a USB device");
     }
+    if ((o->usb_speed && !o->usbredir) || (o->udc && !o->gadget) || (o->serial && !usb)) {
+        return tw_fail(err, TW_E_USAGE,
+                       "serve: a speed is of usbredir, a controller of gadget, a serial number of both");
+    }
     if (o->recovery && (o->path || !usb)) {
         return tw_fail(err, TW_E_USAGE, "serve: a device in recovery is on USB (usbredir, gadget) and nowhere else");
     }

@@ -22,7 +22,7 @@
 
 /* A read or write of so many bytes at once; where the kernel finds no memory for that, half of it, and so on. All are
  * multiples of every wMaxPacketSize. */
-#define PIECE_MAX (66u << 10) /* a whole packet */
+#define PIECE_MAX (TW_PACKET_BYTES / 1024 * 1024 + 1024) /* a whole packet */
 #define PIECE_MIN (4u << 10)
 #define PAUSE_MS 20 /* after an error that the bus has not explained yet */
 #define LOOK_MS 500 /* how long a thread waits before it looks whether the bus has changed */
@@ -452,5 +452,5 @@ void tw_gadget_board_serial(char serial[TW_USB_SERIAL_MAX + 1]) {
     }
     /* The machine id is a secret of the machine; its checksum is not. */
     bool known = read_word("/etc/machine-id", id, sizeof id);
-    snprintf(serial, TW_USB_SERIAL_MAX + 1, known ? "%08X" : "0", tw_packet_crc32c(0, id, strlen(id)));
+    snprintf(serial, TW_USB_SERIAL_MAX + 1, known ? "%08X" : "00000000", tw_packet_crc32c(0, id, strlen(id)));
 }

@@ -17,7 +17,7 @@
 int tw_gadget_create(const char *udc, const struct tw_usb_options *options, struct tw_pipe **out, tw_error *err);
 /* The controller that a gadget is on. */
 const char *tw_gadget_udc(const struct tw_pipe *gadget);
-/* The board's serial number: the device tree's, else one made of the machine id, else "0". */
+/* The board's serial number: the device tree's, else one made of the machine id, else "00000000". */
 void tw_gadget_board_serial(char serial[TW_USB_SERIAL_MAX + 1]);
 
 #endif

@@ -299,15 +299,17 @@ static size_t draw_length(uint32_t mps) {
 
 /* A row of bus packets: their lengths. */
 struct bus {
-    size_t n, length[2048];
+    size_t n, length[TW_PACKET_BYTES / 64 + 1];
 };
 
 static void to_bus(struct bus *b, size_t bytes, uint32_t mps) {
-    b->n = 0;
-    for (; bytes >= mps; bytes -= mps) {
-        b->length[b->n++] = mps;
+    size_t full = bytes / mps;
+    assert_true(full < sizeof b->length / sizeof b->length[0]);
+    for (size_t i = 0; i < full; i++) {
+        b->length[i] = mps;
     }
-    b->length[b->n++] = bytes;
+    b->length[full] = bytes % mps;
+    b->n = full + 1;
 }
 
 /* The host's controller sends a packet in transfers of its choice; transfers hold whole bus packets. */
