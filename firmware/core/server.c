@@ -5,8 +5,6 @@
  */
 #include "firmware/core/server.h"
 
-#define FIRMWARE_VERSION 0x000100u /* 0.1.0 */
-
 static uint32_t copy_text(char *to, uint32_t size, const char *from) {
     uint32_t n = 0;
     while (n + 1 < size && from[n]) {
@@ -79,7 +77,7 @@ static int hello(struct tw_server *server, struct tw_server_request *request) {
     id->protocol_max = TW_WIRE_VERSION_MAX;
     id->abi_major = TW_MACHINE_ABI_MAJOR;
     id->abi_minor = TW_MACHINE_ABI_MINOR;
-    id->firmware_version = FIRMWARE_VERSION;
+    id->firmware_version = TW_FIRMWARE_VERSION;
     id->capabilities = (server->port.kernels ? TW_WIRE_CAN_STRICT | TW_WIRE_CAN_GREEDY : 0u) |
                        (server->port.memory_bytes ? (uint32_t)TW_WIRE_CAN_KEEP : 0u) |
                        (server->port.kernels && server->port.run ? TW_WIRE_CAN_FAST : 0u) | TW_WIRE_CAN_LINK;

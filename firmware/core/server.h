@@ -13,6 +13,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#define TW_FIRMWARE_VERSION 0x000100u /* major << 16 | minor << 8 | patch */
+
 #define TW_SERVER_ALLOCATIONS 256u
 #define TW_SERVER_PROGRAMS 32u
 #define TW_SERVER_EVENTS 16u

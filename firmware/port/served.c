@@ -289,12 +289,18 @@ static void detach(struct tw_served *s, enum after after) {
     pthread_cond_broadcast(&s->work);
 }
 
+void tw_served_drop(struct tw_served *s) {
+    pthread_mutex_lock(&s->lock);
+    detach(s, AFTER_DEATH);
+    pthread_mutex_unlock(&s->lock);
+}
+
 void tw_served_destroy(struct tw_served *s) {
     if (!s) {
         return;
     }
+    tw_served_drop(s);
     pthread_mutex_lock(&s->lock);
-    detach(s, AFTER_DEATH);
     s->quit = true;
     pthread_cond_broadcast(&s->work);
     pthread_mutex_unlock(&s->lock);

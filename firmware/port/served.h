@@ -16,6 +16,8 @@ struct tw_served; /* opaque */
 /* Takes the emulator, and `faults` for as long as it lives. Errors: NOMEM, INTERNAL (no thread or descriptor). On
  * failure the emulator stays the caller's. */
 int tw_served_create(struct tw_emu *emu, struct tw_faults *faults, struct tw_served **out, tw_error *err);
+/* Drops the host, as if it had died. */
+void tw_served_drop(struct tw_served *s);
 /* Drops the host, ends the thread, destroys the emulator. NULL is legal. */
 void tw_served_destroy(struct tw_served *s);
 

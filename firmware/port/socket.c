@@ -5,7 +5,7 @@
  */
 #include "firmware/port/socket.h"
 
-#include "firmware/port/lock.h"
+#include "firmware/port/listen.h"
 #include "firmware/port/packet.h"
 #include "firmware/port/served.h"
 
@@ -17,7 +17,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define GUESTS 16u
@@ -34,8 +33,8 @@ struct guest {
 struct tw_socket {
     struct tw_served *served;
     struct tw_faults faults;
-    int listener, lock, wake;
-    char path[108], lock_path[116];
+    struct tw_listen listen;
+    int wake;
     struct guest guest[GUESTS];
     struct tw_line *line[LINES];
     uint32_t n_lines;
@@ -83,34 +82,14 @@ static void make_folder(const char *path) {
     }
 }
 
-static int bind_path(struct tw_socket *s, tw_error *err) {
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    struct stat st;
-    memcpy(a.sun_path, s->path, strlen(s->path) + 1);
-    if (lstat(s->path, &st) == 0) {
-        if (!S_ISSOCK(st.st_mode)) {
-            return tw_fail(err, TW_E_IO, "%s: there is something else than a socket; choose another path", s->path);
-        }
-        unlink(s->path); /* we hold the lock, so nobody serves it */
-    }
-    s->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (s->listener < 0 || bind(s->listener, (const struct sockaddr *)&a, sizeof a) || listen(s->listener, 16)) {
-        return tw_fail(err, TW_E_IO, "%s: the socket cannot be made: %s", s->path, strerror(errno));
-    }
-    return 0;
-}
-
-static int open_path(struct tw_socket *s, const char *path, tw_error *err) {
-    int code = tw_socket_path(path, s->path, err);
+static int open_path(struct tw_socket *s, const char *name, tw_error *err) {
+    char path[TW_LISTEN_PATH];
+    int code = tw_socket_path(name, path, err);
     if (code) {
         return code;
     }
-    char what[140];
-    make_folder(s->path);
-    snprintf(s->lock_path, sizeof s->lock_path, "%s.lock", s->path);
-    snprintf(what, sizeof what, "socket %s", s->path);
-    code = tw_lock_take(s->lock_path, what, &s->lock, err);
-    return code ? code : bind_path(s, err);
+    make_folder(path);
+    return tw_listen_begin(&s->listen, "socket", path, SOCK_SEQPACKET, err);
 }
 
 static int make_device(struct tw_socket *s, const struct tw_socket_options *o, tw_error *err) {
@@ -137,7 +116,7 @@ int tw_socket_create(const struct tw_socket_options *o, struct tw_socket **out, 
     if (!s) {
         return tw_fail(err, TW_E_NOMEM, "emulator: no memory for its socket");
     }
-    s->listener = s->lock = -1;
+    s->listen.fd = s->listen.lock = -1;
     int code = tw_faults_init(&s->faults, o->faults, o->seed, err);
     if (code) {
         free(s);
@@ -159,24 +138,23 @@ void tw_socket_destroy(struct tw_socket *s) {
     if (!s) {
         return;
     }
-    if (s->listener >= 0) {
-        close(s->listener);
-        unlink(s->path);
-    }
     for (uint32_t i = 0; i < GUESTS; i++) {
         if (s->guest[i].pipe) {
             dismiss(&s->guest[i]);
         }
     }
-    tw_served_destroy(s->served);
-    for (uint32_t i = 0; i < s->n_lines; i++) {
-        tw_line_destroy(s->line[i]);
+    if (s->served) {
+        tw_served_drop(s->served); /* a call ends before its line, */
     }
+    for (uint32_t i = 0; i < s->n_lines; i++) {
+        tw_line_destroy(s->line[i]); /* and a line, which may ask for progress, before the device */
+    }
+    tw_served_destroy(s->served);
     tw_faults_finish(&s->faults);
     if (s->wake >= 0) {
         close(s->wake);
     }
-    tw_lock_release(s->lock_path, s->lock);
+    tw_listen_end(&s->listen);
     free(s);
 }
 
@@ -208,7 +186,7 @@ static bool welcome(struct guest *place, int fd) {
 static void accept_all(struct tw_socket *s) {
     struct guest *place;
     while ((place = free_place(s))) {
-        int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = accept4(s->listen.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0 || !welcome(place, fd)) {
             return;
         }
@@ -317,7 +295,7 @@ static void hear(struct tw_socket *s, struct guest *g) {
 static uint32_t list_fds(struct tw_socket *s, struct pollfd *p, struct guest **who) {
     uint32_t n = 0;
     bool full = free_place(s) == NULL;
-    const int own[] = {s->wake, full ? -1 : s->listener, tw_served_news_fd(s->served), tw_served_host_fd(s->served)};
+    const int own[] = {s->wake, full ? -1 : s->listen.fd, tw_served_news_fd(s->served), tw_served_host_fd(s->served)};
     for (; n < OWN; n++) {
         p[n] = (struct pollfd){.fd = own[n], .events = POLLIN};
     }

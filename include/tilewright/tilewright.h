@@ -94,22 +94,31 @@ struct tw_selftest_step {
 int tw_device_selftest(tw_device *device, void (*passed)(void *ctx, const struct tw_selftest_step *step), void *ctx,
                        tw_error *err);
 
-/* Serves an emulated device to other processes: "socket:NAME" for them. */
+/* Serves a device through one or more doors: a UNIX socket ("socket:NAME" for other processes), a USB device for QEMU, a
+ * USB cable of this board. */
 struct tw_serve_options {
     uint32_t size;
-    const char *path;      /* of the socket, or a NAME for the well-known folder that discovery reads */
-    const char *target;    /* the machine that it plays; NULL: any bundle's */
-    const char *isa;       /* as in tw_device_options */
-    const char *faults;    /* fault plan (tw_fault_plan), for tests; NULL: none */
-    uint64_t seed;         /* of the plan */
+    const char *path;   /* of the socket, or a NAME for the well-known folder that discovery reads; NULL: no socket */
+    const char *target; /* the machine that it plays; NULL: any bundle's */
+    const char *isa;    /* as in tw_device_options */
+    const char *faults; /* fault plan (tw_fault_plan), for tests; NULL: none */
+    uint64_t seed;      /* of the plan */
     uint64_t memory_bytes; /* 0: the host's */
     uint32_t n_threads;    /* 0: the processors this process may use */
-    void (*ready)(void *ctx, const char *path); /* or NULL: called when hosts can connect */
+    /* Or NULL: called once for each door when hosts can come through it: "socket:PATH", "usbredir:PATH",
+     * "gadget:CONTROLLER". */
+    void (*ready)(void *ctx, const char *door);
     void *ctx;
+    const char *usbredir;  /* path of a UNIX socket where QEMU finds the device (-device usb-redir); NULL: none */
+    const char *usb_speed; /* of that device: "full", "high" (also NULL), "super" */
+    uint32_t gadget;       /* not 0: be the USB device of this Linux board (FunctionFS; needs root) */
+    const char *udc;       /* its controller in /sys/class/udc; NULL: the first */
+    const char *serial;    /* serial number on USB; NULL: the board's, or one made of the usbredir path */
+    const char *recovery;  /* not NULL: be a USB device that cannot run, for this reason; then there is no socket */
 };
 
-/* Returns when *stop (set it from a signal handler) is not 0. Errors: DEVICE_BUSY (names the process that serves this
- * path), NO_DEVICE (no such target), USAGE, UNSUPPORTED, IO. */
+/* Returns when *stop (set it from a signal handler) is not 0. Errors: DEVICE_BUSY (names who serves this path, or has this
+ * controller), NO_DEVICE (no such target or controller), USAGE, UNSUPPORTED, IO. */
 int tw_serve(const struct tw_serve_options *options, const volatile int *stop, tw_error *err);
 /* Name and effect of fault plan `index`; NULL behind the last. */
 const char *tw_fault_plan(uint32_t index, const char **text);

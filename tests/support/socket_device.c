@@ -51,8 +51,9 @@ static void on_term(int number) {
     stop = 1;
 }
 
-static void tell(void *ctx, const char *path) {
+static void tell(void *ctx, const char *door) {
     int fd = *(int *)ctx;
+    const char *path = door + strlen("socket:");
     if (write(fd, path, strlen(path)) < 0) {
         _exit(99);
     }

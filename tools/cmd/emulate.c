@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright emulate: the emulated device as a process of its own behind a UNIX socket, until it is told to end.
+ * tilewright emulate: the device as a process of its own, behind a UNIX socket or on USB, until it is told to end.
  */
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
@@ -9,15 +9,21 @@
 #include <string.h>
 
 struct emulate_args {
-    const char *listen, *target, *isa, *faults;
+    const char *listen, *target, *isa, *faults, *usbredir, *speed, *udc, *serial, *recovery;
     int64_t threads, memory, seed;
-    bool quiet;
+    bool gadget, quiet;
 };
 
 #define AT(field) offsetof(struct emulate_args, field)
 static const struct opt options[] = {
     {OPT_TEXT, 'l', "listen", "PATH", AT(listen), 0, 0,
-     "socket to make, or a NAME that `tilewright devices` lists (emu)"},
+     "socket to make, or a NAME that `tilewright devices` lists (emu, if there is no other door)"},
+    {OPT_TEXT, 0, "usbredir", "PATH", AT(usbredir), 0, 0, "be a USB device for QEMU behind this socket"},
+    {OPT_TEXT, 0, "speed", "S", AT(speed), 0, 0, "of that USB device: full, high (the default), super"},
+    {OPT_FLAG, 0, "gadget", NULL, AT(gadget), 0, 0, "be the USB device of this Linux board (root)"},
+    {OPT_TEXT, 0, "udc", "NAME", AT(udc), 0, 0, "its controller in /sys/class/udc (the first)"},
+    {OPT_TEXT, 0, "serial", "TEXT", AT(serial), 0, 0, "serial number on USB (the board's)"},
+    {OPT_TEXT, 0, "recovery", "WHY", AT(recovery), 0, 0, "be a USB device that cannot run, and tells why"},
     {OPT_TEXT, 0, "target", "T", AT(target), 0, 0, "the machine to be; without it any bundle's"},
     {OPT_I64, 't', "threads", "N", AT(threads), 1, 256, "host threads (processors)"},
     {OPT_I64, 0, "memory", "MIB", AT(memory), 1, 1 << 24, "device memory in MiB (the host's)"},
@@ -28,15 +34,20 @@ static const struct opt options[] = {
     {.kind = OPT_END},
 };
 
-static const struct opt_verb verb = {
-    "emulate", "",
-    0,         "Serves the emulated device to other processes, until SIGTERM or Ctrl-C.",
-    options,   "--device socket:PATH opens it."};
+static const struct opt_verb verb = {"emulate",
+                                     "",
+                                     0,
+                                     "Serves a device to other processes and to USB hosts, until SIGTERM or Ctrl-C.",
+                                     options,
+                                     "--device socket:PATH opens it. QEMU has it on USB by\n"
+                                     "  -chardev socket,id=tw,path=PATH,reconnect=1 -device usb-redir,chardev=tw"};
 
-static void say_ready(void *ctx, const char *path) {
+/* A line a door: the socket as it is selected, the others as what they are. */
+static void say_ready(void *ctx, const char *door) {
     const struct emulate_args *a = ctx;
+    bool named = strncmp(door, "socket:", 7) == 0 && !strchr(a->listen, '/');
     if (!a->quiet) {
-        printf("socket:%s\n", strchr(a->listen, '/') ? path : a->listen);
+        printf("%s%s\n", named ? "socket:" : "", named ? a->listen : door);
         fflush(stdout);
     }
 }
@@ -50,7 +61,7 @@ static int list_plans(tw_error *err) {
 }
 
 static int run(int argc, char **argv, tw_error *err) {
-    struct emulate_args a = {.listen = "emu", .seed = 1};
+    struct emulate_args a = {.seed = 1};
     struct opt_result result;
     int code = opt_parse(&verb, argc, argv, &a, &result, err);
     if (code) {
@@ -63,6 +74,9 @@ static int run(int argc, char **argv, tw_error *err) {
     if (a.faults && strcmp(a.faults, "list") == 0) {
         return list_plans(err);
     }
+    if (!a.listen && !a.usbredir && !a.gadget) {
+        a.listen = "emu";
+    }
     struct tw_serve_options o = {.size = sizeof o,
                                  .path = a.listen,
                                  .target = a.target,
@@ -72,7 +86,13 @@ static int run(int argc, char **argv, tw_error *err) {
                                  .memory_bytes = (uint64_t)a.memory << 20,
                                  .n_threads = (uint32_t)a.threads,
                                  .ready = say_ready,
-                                 .ctx = &a};
+                                 .ctx = &a,
+                                 .usbredir = a.usbredir,
+                                 .usb_speed = a.speed,
+                                 .gadget = a.gadget,
+                                 .udc = a.udc,
+                                 .serial = a.serial,
+                                 .recovery = a.recovery};
     ui_catch_interrupts();
     return tw_serve(&o, &ui_stop, err);
 }

@@ -6,6 +6,7 @@ BINDIR := $(PREFIX)/bin
 LIBDIR := $(PREFIX)/lib
 INCLUDEDIR := $(PREFIX)/include
 MANDIR := $(PREFIX)/share/man
+UNITDIR := $(PREFIX)/lib/systemd/system
 FULL_NAME := libtilewright.so.$(VERSION)
 
 $(BUILD)/tilewright.pc: tools/mk/tilewright.pc.in tools/mk/install.mk tools/mk/config.mk FORCE
@@ -13,11 +14,16 @@ $(BUILD)/tilewright.pc: tools/mk/tilewright.pc.in tools/mk/install.mk tools/mk/c
 	@sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
 		-e 's|@VERSION@|$(VERSION)|' -e 's|@PACKAGES@|$(PACKAGES)|' $< >$@
 
+$(BUILD)/%.service: tools/systemd/%.service.in tools/mk/install.mk FORCE
+	@mkdir -p $(@D)
+	@sed -e 's|@BINDIR@|$(BINDIR)|' $< >$@
+
+UNITS := $(patsubst tools/systemd/%.in,$(BUILD)/%,$(wildcard tools/systemd/*.service.in))
 MAN_PAGES := $(wildcard tools/man/*.1)
 FORMAT_PAGES := $(wildcard tools/man/*.5)
 
 .PHONY: install
-install: all $(BUILD)/tilewright.pc
+install: all $(BUILD)/tilewright.pc $(UNITS)
 	install -d '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(LIBDIR)/pkgconfig' '$(DESTDIR)$(INCLUDEDIR)/tilewright'
 	install -m 755 $(COMMAND) '$(DESTDIR)$(BINDIR)/'
 	install -m 644 $(STATIC_LIB) '$(DESTDIR)$(LIBDIR)/'
@@ -26,6 +32,8 @@ install: all $(BUILD)/tilewright.pc
 	ln -sf $(SONAME) '$(DESTDIR)$(LIBDIR)/libtilewright.so'
 	install -m 644 $(BUILD)/tilewright.pc '$(DESTDIR)$(LIBDIR)/pkgconfig/'
 	install -m 644 include/tilewright/*.h include/tilewright/*.def '$(DESTDIR)$(INCLUDEDIR)/tilewright/'
+	install -d '$(DESTDIR)$(UNITDIR)'
+	install -m 644 $(UNITS) '$(DESTDIR)$(UNITDIR)/'
 ifneq ($(MAN_PAGES),)
 	install -d '$(DESTDIR)$(MANDIR)/man1'
 	install -m 644 $(MAN_PAGES) '$(DESTDIR)$(MANDIR)/man1/'

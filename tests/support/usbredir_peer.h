@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What QEMU and a guest are to a usbredir device: connects to its socket, sees what is told of it, and moves control,
+ * bulk and interrupt transfers. One thread. Whatever does not come within a minute ends the program with a message. */
+#ifndef TW_TESTS_USBREDIR_PEER_H
+#define TW_TESTS_USBREDIR_PEER_H
+
+#include "firmware/port/pipe.h"
+
+#include <usbredirparser.h>
+
+#define PEER_MOVES 64u
+#define PEER_MS 60000
+
+/* A bulk transfer, from its submission on. */
+struct peer_move {
+    bool used, done;
+    uint64_t id;
+    uint8_t status;
+    uint32_t n; /* bytes moved */
+    uint8_t *data;
+};
+
+struct usbredir_peer {
+    struct usbredirparser *parser;
+    int fd;
+    bool gone; /* the device has closed the connection */
+    uint64_t next_id;
+
+    /* Told by the device. */
+    bool topology_first; /* interface and endpoints came before the connect */
+    bool connected;
+    struct usb_redir_device_connect_header device;
+    struct usb_redir_interface_info_header interface;
+    struct usb_redir_ep_info_header endpoints;
+    bool has_interface, has_endpoints;
+    uint8_t out, in, notices; /* addresses, by type and direction */
+
+    /* The answer to the request at hand. */
+    uint64_t waiting;
+    bool answered;
+    uint8_t status;
+    uint32_t n;
+    uint8_t data[512];
+
+    struct peer_move move[PEER_MOVES];
+    uint32_t n_notices;
+    uint8_t notice[8];
+};
+
+/* Connects and waits until the device has introduced itself. */
+void peer_open(struct usbredir_peer *p, const char *path);
+/* Only connects and says hello. False: nobody listens there. */
+bool peer_connect(struct usbredir_peer *p, const char *path);
+void peer_close(struct usbredir_peer *p);
+
+/* Moves what can be moved; waits at most ms for something to happen. */
+void peer_turn(struct usbredir_peer *p, int ms);
+
+/* A control request: its usb_redir status; p->data and p->n are the answer. */
+uint8_t peer_control(struct usbredir_peer *p, unsigned type, unsigned request, unsigned value, unsigned index,
+                     unsigned length);
+/* The same, without waiting for the answer. */
+void peer_control_start(struct usbredir_peer *p, unsigned type, unsigned request, unsigned value, unsigned index,
+                        unsigned length);
+uint8_t peer_configure(struct usbredir_peer *p, uint8_t configuration);
+uint8_t peer_set_alt(struct usbredir_peer *p, uint8_t interface, uint8_t alt);
+uint8_t peer_listen(struct usbredir_peer *p, bool on);
+
+/* Transfers. The move is the caller's until peer_forget. */
+struct peer_move *peer_bulk_out(struct usbredir_peer *p, const uint8_t *bytes, uint32_t n);
+struct peer_move *peer_bulk_in(struct usbredir_peer *p, uint32_t room);
+void peer_cancel(struct usbredir_peer *p, const struct peer_move *m);
+void peer_await(struct usbredir_peer *p, const struct peer_move *m);
+void peer_forget(struct usbredir_peer *p, struct peer_move *m);
+
+/* The driver's end of a link over the configured device: as a USB driver does it, with transfers of `room` bytes to
+ * read. Its close leaves the peer open. */
+struct tw_pipe *peer_pipe(struct usbredir_peer *p, uint32_t room);
+
+#endif
