@@ -1,6 +1,6 @@
 # The packages, found by pkg-config; a goal meant for a fresh machine installs what is missing before it asks.
 
-PACKAGES := libelf libbsd jansson libsodium
+PACKAGES := libelf libbsd jansson libsodium libusb-1.0
 TEST_PACKAGES := cmocka
 
 BOOTSTRAPPED_GOALS := demo check bench fuzz

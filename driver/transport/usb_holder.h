@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who has a device on USB, and who may have it: the kernel's claims as sysfs shows them, and the lock file that names
+ * the holder.
+ */
+#ifndef TW_DRIVER_TRANSPORT_USB_HOLDER_H
+#define TW_DRIVER_TRANSPORT_USB_HOLDER_H
+
+#include "driver/transport/usb_find.h"
+
+/* How a user gets the permission to open it. */
+#define TW_USB_PERMISSION_REMEDY                                                                     \
+    "not yours to open: sudo cp udev/60-tilewright.rules /etc/udev/rules.d/ && sudo udevadm control" \
+    " --reload && sudo udevadm trigger"
+
+/* "/dev/bus/usb/001/002" */
+void tw_usb_node(const struct tw_usb_device *d, char node[48]);
+/* A process has its interface. */
+bool tw_usb_claimed(const struct tw_usb_device *d);
+/* "process 12 (name) has it", as far as it can be known who. */
+void tw_usb_holder(const struct tw_usb_device *d, char text[80]);
+/* The lock file of the device at `path`; every user's processes find the same. */
+void tw_usb_lock_path(const char *path, char file[160]);
+
+#endif
