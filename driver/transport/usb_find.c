@@ -224,7 +224,7 @@ static void find_state(libusb_context *context, struct tw_usb_device *d, const s
     } else if (!may_open(d)) {
         set_state(d, TW_USB_NO_PERMISSION, TW_USB_PERMISSION_REMEDY);
     } else if (tw_usb_claimed(d)) {
-        tw_usb_holder(d, holder);
+        tw_usb_holder(d, false, holder);
         set_state(d, TW_USB_BUSY, holder);
     } else if (recovery) {
         d->state = TW_USB_RECOVERY;

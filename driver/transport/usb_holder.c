@@ -7,9 +7,7 @@
 
 #include "firmware/port/lock.h"
 
-#include <ctype.h>
 #include <dirent.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -53,13 +51,14 @@ static bool has_open(const char *pid, const char *node) {
     return found;
 }
 
-/* 0: nobody whose files we may see. */
+/* Another process; 0: nobody whose files we may see. */
 static uint32_t find_opener(const char *node) {
     DIR *dir = opendir("/proc");
     uint32_t pid = 0;
     for (struct dirent *e; dir && !pid && (e = readdir(dir));) {
-        if (isdigit((unsigned char)e->d_name[0]) && has_open(e->d_name, node)) {
-            pid = (uint32_t)strtoul(e->d_name, NULL, 10);
+        unsigned long n = strtoul(e->d_name, NULL, 10); /* 0: no process */
+        if (n && n != (unsigned long)getpid() && has_open(e->d_name, node)) {
+            pid = (uint32_t)n;
         }
     }
     if (dir) {
@@ -68,11 +67,11 @@ static uint32_t find_opener(const char *node) {
     return pid;
 }
 
-void tw_usb_holder(const struct tw_usb_device *d, char text[80]) {
+void tw_usb_holder(const struct tw_usb_device *d, bool locked, char text[80]) {
     char file[160], node[48], name[32];
     uint32_t pid;
     tw_usb_lock_path(d->path, file);
-    if (!tw_lock_label(file, &pid, name)) {
+    if (locked || !tw_lock_label(file, &pid, name)) {
         tw_usb_node(d, node);
         pid = find_opener(node);
         tw_lock_process_name(pid, name);

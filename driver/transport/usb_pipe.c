@@ -16,6 +16,7 @@
 
 #define BUDGET_BYTES (6u << 20) /* of all buffers; the kernel's limit for all of its users is 16 MiB by default */
 #define CONFIRM_MS 500
+#define LINGER_MS 500
 #define JOB_MS 30000
 #define REQUEST_IN (LIBUSB_ENDPOINT_IN | LIBUSB_REQUEST_TYPE_VENDOR | LIBUSB_RECIPIENT_INTERFACE)
 
@@ -32,7 +33,10 @@ void tw_usb_port_close(struct tw_usb_port *port) {
 
 /* ---- submitting; the lock is held ---- */
 
-void tw_usb_lose(struct usb_pipe *p) {
+void tw_usb_lose(struct usb_pipe *p, const char *cause) {
+    if (!p->gone) {
+        p->cause = cause;
+    }
     p->gone = true;
     pthread_cond_broadcast(&p->changed);
 }
@@ -52,7 +56,7 @@ enum tw_packet_result tw_usb_submit(struct slot *s, size_t n) {
         return TW_PACKET_OK;
     }
     if (code == LIBUSB_ERROR_NO_DEVICE) {
-        tw_usb_lose(p);
+        tw_usb_lose(p, TW_USB_UNPLUGGED);
     } else if (code == LIBUSB_ERROR_NO_MEM) {
         tw_usb_pause(lane); /* others use what the kernel gives to USB: it may be free soon */
     } else {
@@ -72,95 +76,80 @@ void tw_usb_receive_more(struct lane *lane) {
 
 /* ---- sending ---- */
 
-static struct slot *find_slot(struct lane *lane, enum slot_state state) {
+static struct slot *find_free(struct lane *lane) {
     for (unsigned i = 0; i < lane->n_slots; i++) {
-        if (lane->slot[i].state == state) {
+        if (lane->slot[i].state == SLOT_FREE) {
             return &lane->slot[i];
         }
     }
     return NULL;
 }
 
-static struct slot *find_lent(struct usb_pipe *p, const uint8_t *bytes) {
-    for (unsigned i = 0; i < p->out.n_slots; i++) {
-        if (p->out.slot[i].buffer == bytes && p->out.slot[i].state == SLOT_LENT) {
-            return &p->out.slot[i];
+/* By the address that room() gave. */
+static struct slot *find_lent(struct lane *lane, const uint8_t *bytes) {
+    for (unsigned i = 0; i < lane->n_slots; i++) {
+        if (lane->slot[i].buffer == bytes && lane->slot[i].state == SLOT_LENT) {
+            return &lane->slot[i];
         }
     }
     return NULL;
 }
 
-static bool can_send(struct usb_pipe *p) {
-    return may_submit(&p->out) && (find_slot(&p->out, SLOT_FREE) || (!p->cut && find_slot(&p->out, SLOT_LENT)));
+void tw_usb_end_cut_packet(struct usb_pipe *p) {
+    struct slot *s = find_free(&p->out);
+    if (p->cut && s && may_submit(&p->out)) {
+        s->buffer[0] = 0;
+        p->cut = tw_usb_submit(s, 1) != TW_PACKET_OK;
+        pthread_cond_broadcast(&p->changed);
+    }
 }
 
-/* The device may wait for the rest of a packet that was cut: one byte ends it, and it drops the whole. */
-static enum tw_packet_result end_cut_packet(struct usb_pipe *p) {
-    struct slot *s = find_slot(&p->out, SLOT_FREE);
-    if (!s) {
-        return TW_PACKET_AGAIN;
+/* A slot for one packet, or NULL if none can be sent now. Of a pipe that is gone any will do: the caller learns it when
+ * he sends. */
+static struct slot *lend(struct usb_pipe *p) {
+    struct slot *s = p->gone || (may_submit(&p->out) && !p->cut) ? find_free(&p->out) : NULL;
+    if (s) {
+        s->state = SLOT_LENT;
     }
-    s->buffer[0] = 0;
-    enum tw_packet_result r = tw_usb_submit(s, 1);
-    p->cut = r != TW_PACKET_OK;
-    return r;
+    return s;
 }
 
 static uint8_t *room(struct tw_pipe *pipe) {
     struct usb_pipe *p = (struct usb_pipe *)pipe;
     pthread_mutex_lock(&p->lock);
-    struct slot *s = p->gone ? NULL : find_slot(&p->out, SLOT_FREE);
-    if (s) {
-        s->state = SLOT_LENT;
-    }
+    struct slot *s = lend(p);
     pthread_mutex_unlock(&p->lock);
     return s ? s->buffer : NULL;
 }
 
-/* Gives a slot back that was not sent. */
-static void give_back(struct usb_pipe *p, struct slot *s) {
-    s->state = SLOT_FREE;
-    pthread_cond_broadcast(&p->changed);
-}
-
-static enum tw_packet_result send_slot(struct usb_pipe *p, struct slot *s, size_t n) {
-    if (p->gone) {
-        return TW_PACKET_GONE;
-    }
-    if (!may_submit(&p->out) || (p->cut && end_cut_packet(p) != TW_PACKET_OK)) {
-        return p->gone ? TW_PACKET_GONE : TW_PACKET_AGAIN;
-    }
-    return tw_usb_submit(s, n);
-}
-
+/* Ends the loan, whatever comes of it. */
 static enum tw_packet_result send_lent(struct usb_pipe *p, struct slot *s, size_t n) {
-    if (n == 0) {
-        give_back(p, s);
-        return TW_PACKET_OK;
+    enum tw_packet_result r = p->gone ? TW_PACKET_GONE : TW_PACKET_AGAIN;
+    if (n && may_submit(&p->out) && !p->cut) {
+        r = tw_usb_submit(s, n);
     }
-    return send_slot(p, s, n);
+    if (r != TW_PACKET_OK) {
+        s->state = SLOT_FREE;
+        pthread_cond_broadcast(&p->changed);
+    }
+    return r;
 }
 
 static enum tw_packet_result send_copy(struct usb_pipe *p, const uint8_t *bytes, size_t n) {
-    struct slot *s = can_send(p) ? find_slot(&p->out, SLOT_FREE) : NULL;
+    struct slot *s = lend(p);
     if (!s) {
         return p->gone ? TW_PACKET_GONE : TW_PACKET_AGAIN;
     }
-    s->state = SLOT_LENT;
     pthread_mutex_unlock(&p->lock);
     memcpy(s->buffer, bytes, n);
     pthread_mutex_lock(&p->lock);
-    enum tw_packet_result r = send_slot(p, s, n);
-    if (r != TW_PACKET_OK) {
-        give_back(p, s);
-    }
-    return r;
+    return send_lent(p, s, n);
 }
 
 static enum tw_packet_result send_packet(struct tw_pipe *pipe, const uint8_t *bytes, size_t n) {
     struct usb_pipe *p = (struct usb_pipe *)pipe;
     pthread_mutex_lock(&p->lock);
-    struct slot *s = find_lent(p, bytes);
+    struct slot *s = find_lent(&p->out, bytes);
     enum tw_packet_result r = s ? send_lent(p, s, n) : send_copy(p, bytes, n);
     pthread_mutex_unlock(&p->lock);
     return r;
@@ -212,12 +201,21 @@ static bool await_change(struct usb_pipe *p, const struct timespec *deadline) {
                     : pthread_cond_wait(&p->changed, &p->lock) == 0;
 }
 
+/* Who waits to send wakes when a slot is there: then room() gives one, also where it is only to learn that the pipe is
+ * gone. */
+static bool is_ready(struct usb_pipe *p, bool write) {
+    if (write) {
+        return (p->gone || (may_submit(&p->out) && !p->cut)) && find_free(&p->out);
+    }
+    return p->gone || p->queued > 0;
+}
+
 static bool wait_ready(struct tw_pipe *pipe, bool write, int ms) {
     struct usb_pipe *p = (struct usb_pipe *)pipe;
     struct timespec end = deadline_in(ms > 0 ? ms : 0);
     pthread_mutex_lock(&p->lock);
     bool ready, time_left = true;
-    while (!(ready = p->gone || (write ? can_send(p) : p->queued > 0)) && time_left) {
+    while (!(ready = is_ready(p, write)) && time_left) {
         time_left = await_change(p, ms < 0 ? NULL : &end);
     }
     pthread_mutex_unlock(&p->lock);
@@ -283,12 +281,15 @@ static const char *recover(struct tw_pipe *pipe, unsigned rung) {
 
 /* ---- the end ---- */
 
-static void hang_up(struct tw_pipe *pipe) {
-    struct usb_pipe *p = (struct usb_pipe *)pipe;
+static void lose_and_wake(struct usb_pipe *p, const char *cause) {
     pthread_mutex_lock(&p->lock);
-    tw_usb_lose(p);
+    tw_usb_lose(p, cause);
     pthread_mutex_unlock(&p->lock);
     tw_usb_wake(p);
+}
+
+static void hang_up(struct tw_pipe *pipe) {
+    lose_and_wake((struct usb_pipe *)pipe, "this side closed the connection");
 }
 
 static void free_lane(struct lane *lane) {
@@ -318,8 +319,26 @@ static void dispose(struct usb_pipe *p) {
     free(p);
 }
 
+static const char *get_cause(struct tw_pipe *pipe) {
+    struct usb_pipe *p = (struct usb_pipe *)pipe;
+    pthread_mutex_lock(&p->lock);
+    const char *cause = p->cause;
+    pthread_mutex_unlock(&p->lock);
+    return cause;
+}
+
+/* What was sent last, a CLOSE perhaps, gets a chance to arrive. */
+static void linger(struct usb_pipe *p) {
+    const struct timespec end = deadline_in(LINGER_MS);
+    pthread_mutex_lock(&p->lock);
+    while (!p->gone && p->out.flying && await_change(p, &end)) {
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
 static void close_pipe(struct tw_pipe *pipe) {
     struct usb_pipe *p = (struct usb_pipe *)pipe;
+    linger(p);
     hang_up(pipe);
     pthread_join(p->thread, NULL);
     dispose(p);
@@ -332,7 +351,7 @@ void tw_usb_pipe_expect(struct tw_pipe *pipe, uint32_t generation) {
     bool over = generation && p->dropped == generation;
     pthread_mutex_unlock(&p->lock);
     if (over) {
-        hang_up(pipe);
+        lose_and_wake(p, TW_USB_OVER);
     }
 }
 
@@ -345,7 +364,8 @@ static const struct tw_pipe_ops usb_ops = {.send = send_packet,
                                            .close = close_pipe,
                                            .room = room,
                                            .confirm = confirm,
-                                           .recover = recover};
+                                           .recover = recover,
+                                           .cause = get_cause};
 
 static bool make_slot(struct lane *lane, struct slot *s, unsigned char type) {
     libusb_device_handle *handle = lane->pipe->port.handle;
@@ -365,8 +385,7 @@ static bool make_slot(struct lane *lane, struct slot *s, unsigned char type) {
 }
 
 static bool make_lane(struct lane *lane, uint8_t address, size_t bytes, unsigned n) {
-    unsigned char type =
-        lane == &lane->pipe->notice ? LIBUSB_TRANSFER_TYPE_INTERRUPT : LIBUSB_TRANSFER_TYPE_BULK;
+    unsigned char type = lane == &lane->pipe->notice ? LIBUSB_TRANSFER_TYPE_INTERRUPT : LIBUSB_TRANSFER_TYPE_BULK;
     lane->address = address;
     lane->slot_bytes = bytes;
     bool made = true;

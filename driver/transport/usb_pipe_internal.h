@@ -17,6 +17,11 @@
 #define TW_USB_SLOTS 8u
 #define TW_USB_CONTROL_MS 400u
 
+/* Why a pipe is gone. */
+#define TW_USB_UNPLUGGED "it was unplugged, or lost its power"
+#define TW_USB_FAILS "its transfers fail all the time (a bad cable, hub or power supply?)"
+#define TW_USB_OVER "it was reset under this process"
+
 enum slot_state {
     SLOT_FREE,
     SLOT_LENT,   /* its buffer is with a user of the pipe */
@@ -64,14 +69,15 @@ struct usb_pipe {
     pthread_cond_t changed;
     pthread_t thread;
     struct lane out, in, notice; /* notice.n_slots 0: there is none */
-    bool gone, closing;
-    bool cancelled; /* gone, and what was in flight then has been cancelled */
+    bool gone;
+    const char *cause; /* of that */
+    bool cancelled;    /* gone, and what was in flight then has been cancelled */
 
     struct slot *queue[TW_USB_SLOTS]; /* packets that came, the oldest at `first` */
     unsigned first, queued;
     struct slot *lent; /* the packet that take() gave last */
     bool overlong;     /* the packet that comes is longer than one may be: its rest is dropped */
-    bool cut;          /* the device may have part of a packet: it has to see its end before the next */
+    bool cut;          /* the device may have part of a packet: one byte ends it, and it drops the whole */
 
     uint32_t generation, dropped; /* ours; the last one that the device said is over */
 
@@ -88,7 +94,9 @@ struct usb_pipe {
 enum tw_packet_result tw_usb_submit(struct slot *s, size_t n);
 /* Submits every free slot of a lane that receives. */
 void tw_usb_receive_more(struct lane *lane);
-void tw_usb_lose(struct usb_pipe *p);
+void tw_usb_lose(struct usb_pipe *p, const char *cause);
+/* Sends the byte that ends a packet that was cut, if there is one and a slot is free. */
+void tw_usb_end_cut_packet(struct usb_pipe *p);
 
 /* ---- usb_thread.c ---- */
 
