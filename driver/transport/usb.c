@@ -50,7 +50,7 @@ static void discover(bool (*found)(void *ctx, const struct tw_transport_info *in
         more = found(ctx, &info);
     }
     for (size_t i = 0; i < list.n && more; i++) {
-        const struct tw_usb_device *d = &list.device[i];
+        const struct tw_usb_found *d = &list.device[i];
         struct tw_transport_info info = {.instance = libusb_get_device_address(d->device), .link_mbits = d->mbits};
         info.link_best_mbits = d->best_mbits;
         snprintf(info.selector, sizeof info.selector, "usb:%s", d->name);
@@ -78,10 +78,10 @@ static int refuse_name(const struct tw_usb_list *list, const char *rest, tw_erro
     return tw_fail(err, TW_E_NO_DEVICE, "device usb:%s: no such device on USB; there are %s", rest, names);
 }
 
-static struct tw_usb_device *select_device(const struct tw_usb_list *list, const char *rest) {
-    struct tw_usb_device *first = *rest || list->n == 0 ? NULL : &list->device[0];
+static struct tw_usb_found *select_device(const struct tw_usb_list *list, const char *rest) {
+    struct tw_usb_found *first = *rest || list->n == 0 ? NULL : &list->device[0];
     for (size_t i = 0; i < list->n; i++) {
-        struct tw_usb_device *d = &list->device[i];
+        struct tw_usb_found *d = &list->device[i];
         if (*rest ? strcmp(rest, d->path) == 0 || strcmp(rest, d->name) == 0 : d->state == TW_USB_READY) {
             return d;
         }
@@ -89,7 +89,7 @@ static struct tw_usb_device *select_device(const struct tw_usb_list *list, const
     return first;
 }
 
-static int check_state(const struct tw_usb_device *d, tw_error *err) {
+static int check_state(const struct tw_usb_found *d, tw_error *err) {
     if (d->state == TW_USB_READY) {
         return 0;
     }
@@ -111,7 +111,7 @@ static void end_use(void *owner) {
 }
 
 /* Where no lock file can be made the kernel's claim alone decides. */
-static int begin_use(const struct tw_usb_device *d, struct use **out, tw_error *err) {
+static int begin_use(const struct tw_usb_found *d, struct use **out, tw_error *err) {
     struct use *u = calloc(1, sizeof *u);
     char what[80];
     tw_error e = {0};
@@ -131,7 +131,7 @@ static int begin_use(const struct tw_usb_device *d, struct use **out, tw_error *
 
 /* ---- opening ---- */
 
-static int refuse_open(const struct tw_usb_device *d, int code, tw_error *err) {
+static int refuse_open(const struct tw_usb_found *d, int code, tw_error *err) {
     char holder[80];
     if (code == LIBUSB_ERROR_ACCESS) {
         return tw_fail(err, TW_E_NO_DEVICE, "device usb:%s: %s", d->name, TW_USB_PERMISSION_REMEDY);
@@ -145,7 +145,7 @@ static int refuse_open(const struct tw_usb_device *d, int code, tw_error *err) {
 }
 
 /* A device with ids of its own tells only here that it is in recovery. One that does not answer is the link's matter. */
-static int check_recovery(const struct tw_usb_device *d, libusb_device_handle *handle, tw_error *err) {
+static int check_recovery(const struct tw_usb_found *d, libusb_device_handle *handle, tw_error *err) {
     struct tw_usb_status status;
     char text[121];
     int n = libusb_control_transfer(handle, REQUEST_IN, TW_USB_STATUS, 0, d->place.interface, (unsigned char *)&status,
@@ -159,7 +159,7 @@ static int check_recovery(const struct tw_usb_device *d, libusb_device_handle *h
 }
 
 /* *again is set where it may work in a moment. */
-static int open_port(const struct tw_usb_device *d, struct tw_usb_port *port, bool *again, tw_error *err) {
+static int open_port(const struct tw_usb_found *d, struct tw_usb_port *port, bool *again, tw_error *err) {
     int code = libusb_open(d->device, &port->handle);
     if (code) {
         port->handle = NULL;
@@ -189,7 +189,7 @@ struct opened {
 };
 
 /* On success the port has the list's context. */
-static int open_device(struct tw_usb_list *list, const struct tw_usb_device *d, struct opened *o, bool *again,
+static int open_device(struct tw_usb_list *list, const struct tw_usb_found *d, struct opened *o, bool *again,
                        tw_error *err) {
     int code = check_state(d, err);
     code = code ? code : begin_use(d, &o->use, err);
@@ -214,7 +214,7 @@ static int find_and_open(const char *rest, struct opened *o, bool *again, tw_err
     struct tw_usb_list list;
     int code = tw_usb_find(&list, err);
     if (!code) {
-        const struct tw_usb_device *d = select_device(&list, rest);
+        const struct tw_usb_found *d = select_device(&list, rest);
         code = d ? open_device(&list, d, o, again, err) : refuse_name(&list, rest, err);
     }
     tw_usb_find_end(&list);
@@ -242,13 +242,13 @@ static int open_usb(const char *rest, const struct tw_transport_options *options
     if (code) {
         return code;
     }
-    code = tw_usb_pipe_open(o.name, &o.port, &pipe, err);
+    code = tw_usb_host_pipe_open(o.name, &o.port, &pipe, err);
     code = code ? code : tw_link_open(o.name, pipe, options->deadline_ms, &link, err);
     if (code) {
         end_use(o.use);
         return code;
     }
-    tw_usb_pipe_expect(pipe, link->generation);
+    tw_usb_host_pipe_expect(pipe, link->generation);
     link->closed = end_use;
     link->owner = o.use;
     link->base.ops = &tw_transport_usb;

@@ -157,7 +157,7 @@ static uint32_t best_mbits(libusb_context *context, libusb_device_handle *handle
     return best;
 }
 
-static void ask_speed(libusb_context *context, struct tw_usb_device *d, uint16_t usb_version) {
+static void ask_speed(libusb_context *context, struct tw_usb_found *d, uint16_t usb_version) {
     libusb_device_handle *handle;
     d->mbits = d->best_mbits = link_mbits(d->device);
     if (d->mbits && d->mbits <= 480 && usb_version > 0x0200 && libusb_open(d->device, &handle) == 0) {
@@ -178,7 +178,7 @@ void tw_usb_reason(libusb_device_handle *handle, uint8_t interface, char text[12
     }
 }
 
-static void ask_reason(struct tw_usb_device *d) {
+static void ask_reason(struct tw_usb_found *d) {
     libusb_device_handle *handle;
     char text[121] = "";
     if (libusb_open(d->device, &handle) == 0) {
@@ -191,12 +191,12 @@ static void ask_reason(struct tw_usb_device *d) {
     snprintf(d->detail, sizeof d->detail, "in recovery: %s", text[0] ? text : "it does not say why");
 }
 
-static void set_state(struct tw_usb_device *d, enum tw_usb_state state, const char *detail) {
+static void set_state(struct tw_usb_found *d, enum tw_usb_state state, const char *detail) {
     d->state = state;
     snprintf(d->detail, sizeof d->detail, "%s", detail);
 }
 
-static void describe_ready(struct tw_usb_device *d, uint16_t version) {
+static void describe_ready(struct tw_usb_found *d, uint16_t version) {
     char product[64], better[64] = "";
     read_attribute(d->path, "product", product);
     if (d->best_mbits > d->mbits) {
@@ -208,13 +208,13 @@ static void describe_ready(struct tw_usb_device *d, uint16_t version) {
              better);
 }
 
-static bool may_open(const struct tw_usb_device *d) {
+static bool may_open(const struct tw_usb_found *d) {
     char node[48];
     tw_usb_node(d, node);
     return access(node, R_OK | W_OK) == 0 || errno != EACCES; /* what else is wrong, opening it tells better */
 }
 
-static void find_state(libusb_context *context, struct tw_usb_device *d, const struct libusb_device_descriptor *id) {
+static void find_state(libusb_context *context, struct tw_usb_found *d, const struct libusb_device_descriptor *id) {
     const char *wrong = tw_usb_place_find(d->device, &d->place);
     char holder[80];
     d->mbits = d->best_mbits = link_mbits(d->device);
@@ -250,12 +250,12 @@ static bool is_wanted(libusb_device *device, struct libusb_device_descriptor *id
 }
 
 static int by_path(const void *a, const void *b) {
-    return strverscmp(((const struct tw_usb_device *)a)->path, ((const struct tw_usb_device *)b)->path);
+    return strverscmp(((const struct tw_usb_found *)a)->path, ((const struct tw_usb_found *)b)->path);
 }
 
 static void name_all(struct tw_usb_list *list) {
     for (size_t i = 0; i < list->n; i++) {
-        struct tw_usb_device *d = &list->device[i];
+        struct tw_usb_found *d = &list->device[i];
         bool unique = d->serial[0] != 0;
         for (size_t k = 0; k < list->n; k++) {
             unique = unique && (k == i || strcmp(list->device[k].serial, d->serial) != 0);
@@ -271,7 +271,7 @@ static int collect(struct tw_usb_list *list, libusb_device **all, size_t n, tw_e
     }
     for (size_t i = 0; i < n; i++) {
         struct libusb_device_descriptor id;
-        struct tw_usb_device *d = &list->device[list->n];
+        struct tw_usb_found *d = &list->device[list->n];
         if (is_wanted(all[i], &id) && make_path(all[i], d->path)) {
             d->device = libusb_ref_device(all[i]);
             read_serial(d->path, d->serial);

@@ -27,7 +27,7 @@ enum tw_usb_state {
     TW_USB_UNUSABLE  /* its descriptors are not those of a Tilewright device */
 };
 
-struct tw_usb_device {
+struct tw_usb_found {
     libusb_device *device; /* the list's */
     char path[32];         /* "1-2.4": bus and ports; the same device in the same socket has the same path */
     char serial[48];       /* "": none that can be used as a name */
@@ -40,7 +40,7 @@ struct tw_usb_device {
 
 struct tw_usb_list {
     libusb_context *context;
-    struct tw_usb_device *device; /* by path */
+    struct tw_usb_found *device; /* by path */
     size_t n;
 };
 

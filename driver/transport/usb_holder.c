@@ -14,7 +14,7 @@
 
 #define LOCK_FOLDER "/run/lock"
 
-void tw_usb_node(const struct tw_usb_device *d, char node[48]) {
+void tw_usb_node(const struct tw_usb_found *d, char node[48]) {
     snprintf(node, 48, "/dev/bus/usb/%03u/%03u", libusb_get_bus_number(d->device),
              libusb_get_device_address(d->device));
 }
@@ -25,7 +25,7 @@ void tw_usb_lock_path(const char *path, char file[160]) {
     snprintf(file, 160, "%s/tilewright-usb-%s.lock", folder, path);
 }
 
-bool tw_usb_claimed(const struct tw_usb_device *d) {
+bool tw_usb_claimed(const struct tw_usb_found *d) {
     char link[128], driver[256];
     snprintf(link, sizeof link, "/sys/bus/usb/devices/%s:%u.%u/driver", d->path, d->place.configuration,
              d->place.interface);
@@ -67,7 +67,7 @@ static uint32_t find_opener(const char *node) {
     return pid;
 }
 
-void tw_usb_holder(const struct tw_usb_device *d, bool locked, char text[80]) {
+void tw_usb_holder(const struct tw_usb_found *d, bool locked, char text[80]) {
     char file[160], node[48], name[32];
     uint32_t pid;
     tw_usb_lock_path(d->path, file);

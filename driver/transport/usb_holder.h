@@ -14,12 +14,12 @@
     " --reload && sudo udevadm trigger"
 
 /* "/dev/bus/usb/001/002" */
-void tw_usb_node(const struct tw_usb_device *d, char node[48]);
+void tw_usb_node(const struct tw_usb_found *d, char node[48]);
 /* A process has its interface. */
-bool tw_usb_claimed(const struct tw_usb_device *d);
+bool tw_usb_claimed(const struct tw_usb_found *d);
 /* "process 12 (name) has it", as far as it can be known who. locked: by us, so it is a program that does not look at
  * the lock file. */
-void tw_usb_holder(const struct tw_usb_device *d, bool locked, char text[80]);
+void tw_usb_holder(const struct tw_usb_found *d, bool locked, char text[80]);
 /* The lock file of the device at `path`; every user's processes find the same. */
 void tw_usb_lock_path(const char *path, char file[160]);
 

@@ -344,7 +344,7 @@ static void close_pipe(struct tw_pipe *pipe) {
     dispose(p);
 }
 
-void tw_usb_pipe_expect(struct tw_pipe *pipe, uint32_t generation) {
+void tw_usb_host_pipe_expect(struct tw_pipe *pipe, uint32_t generation) {
     struct usb_pipe *p = (struct usb_pipe *)pipe;
     pthread_mutex_lock(&p->lock);
     p->generation = generation;
@@ -469,7 +469,7 @@ static struct usb_pipe *create(const char *name, const struct tw_usb_port *port)
     return p;
 }
 
-int tw_usb_pipe_open(const char *name, const struct tw_usb_port *port, struct tw_pipe **out, tw_error *err) {
+int tw_usb_host_pipe_open(const char *name, const struct tw_usb_port *port, struct tw_pipe **out, tw_error *err) {
     struct tw_usb_port owned = *port;
     struct usb_pipe *p = create(name, port);
     if (!p) {

@@ -21,9 +21,9 @@ void tw_usb_port_close(struct tw_usb_port *port);
 
 /* The port is the pipe's from then on, and is closed on error. `name` begins messages. Errors: NOMEM (also the kernel's
  * memory for USB transfers: how to raise it), DEVICE_LOST. */
-int tw_usb_pipe_open(const char *name, const struct tw_usb_port *port, struct tw_pipe **out, tw_error *err);
+int tw_usb_host_pipe_open(const char *name, const struct tw_usb_port *port, struct tw_pipe **out, tw_error *err);
 
 /* The generation that the device gave this host: the pipe hangs up when the device says that it is over. */
-void tw_usb_pipe_expect(struct tw_pipe *p, uint32_t generation);
+void tw_usb_host_pipe_expect(struct tw_pipe *p, uint32_t generation);
 
 #endif
