@@ -41,7 +41,7 @@ static void find_sanitizer(char path[300]) {
 }
 
 void usb_mock_enter(char **argv) {
-    char sanitizer[300], all[400];
+    char sanitizer[300], all[400], self[1000];
     const char *now = getenv("LD_PRELOAD");
     if (now && strstr(now, "libumockdev-preload")) {
         return;
@@ -49,7 +49,9 @@ void usb_mock_enter(char **argv) {
     find_sanitizer(sanitizer);
     snprintf(all, sizeof all, "%slibumockdev-preload.so.0", sanitizer);
     setenv("LD_PRELOAD", all, 1);
-    execv("/proc/self/exe", argv);
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1); /* by its name, which locks tell */
+    self[n > 0 ? n : 0] = 0;
+    execv(self, argv);
     die("exec", strerror(errno));
 }
 
