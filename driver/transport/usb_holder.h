@@ -8,10 +8,11 @@
 
 #include "driver/transport/usb_find.h"
 
-/* How a user gets the permission to open it. */
-#define TW_USB_PERMISSION_REMEDY                                                                     \
-    "not yours to open: sudo cp udev/60-tilewright.rules /etc/udev/rules.d/ && sudo udevadm control" \
-    " --reload && sudo udevadm trigger"
+/* How a user gets the permission to open it; fits a line of discovery's detail. */
+#define TW_USB_PERMISSION_REMEDY                                                                         \
+    "not yours to open: tilewright doctor --udev-rule | sudo tee /etc/udev/rules.d/60-tilewright.rules " \
+    "&& sudo udevadm control --reload && sudo udevadm trigger"
+TW_STATIC_ASSERT(sizeof(TW_USB_PERMISSION_REMEDY) <= 160, "permission remedy");
 
 /* "/dev/bus/usb/001/002" */
 void tw_usb_node(const struct tw_usb_found *d, char node[48]);
