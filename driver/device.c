@@ -10,8 +10,9 @@
 
 #define DRIVER_VERSION 0x000100u /* 0.1.0 */
 
-const struct tw_transport_ops *const tw_transports[] = {&tw_transport_emu, &tw_transport_socket, &tw_transport_null,
-                                                        NULL};
+const struct tw_transport_ops *const tw_transports[] = {&tw_transport_emu, &tw_transport_usb, &tw_transport_socket,
+                                                        &tw_transport_null, NULL};
+#define SELECTORS "emu, emu:TARGET, usb, usb:SERIAL, usb:BUS-PORT, socket:NAME and null"
 
 const char *tw_version(void) {
     return TW_VERSION;
@@ -26,13 +27,19 @@ struct lister {
     bool more;
 };
 
-static bool pass_on(void *ctx, const struct tw_transport_info *t) {
-    struct lister *l = ctx;
-    struct tw_device_info info = {.size = sizeof info, .index = l->next++};
+struct tw_device_info tw_device_describe(const struct tw_transport_info *t, uint32_t index) {
+    struct tw_device_info info = {
+        .size = sizeof info, .index = index, .link_mbits = t->link_mbits, .link_best_mbits = t->link_best_mbits};
     memcpy(info.selector, t->selector, sizeof info.selector);
     memcpy(info.target, t->target, sizeof info.target);
     memcpy(info.state, t->state, sizeof info.state);
     memcpy(info.detail, t->detail, sizeof info.detail);
+    return info;
+}
+
+static bool pass_on(void *ctx, const struct tw_transport_info *t) {
+    struct lister *l = ctx;
+    struct tw_device_info info = tw_device_describe(t, l->next++);
     l->more = l->found(l->ctx, &info);
     return l->more;
 }
@@ -75,8 +82,7 @@ static const struct tw_transport_ops *find_transport(const char *selector, const
 static int resolve(const char *selector, char name[128], tw_error *err) {
     size_t n = strlen(selector);
     if (n == 0 || n >= 128) {
-        return tw_fail(err, TW_E_NO_DEVICE,
-                       "device '%.60s': no such device; there are emu, emu:TARGET, socket:NAME and null", selector);
+        return tw_fail(err, TW_E_NO_DEVICE, "device '%.60s': no such device; there are " SELECTORS, selector);
     }
     memcpy(name, selector, n + 1);
     if (strspn(selector, "0123456789") != n) {
@@ -144,8 +150,7 @@ int tw_device_open(const char *selector, const struct tw_device_options *options
     const char *rest;
     const struct tw_transport_ops *ops = find_transport(name, &rest);
     if (!ops) {
-        return tw_fail(err, TW_E_NO_DEVICE,
-                       "device '%s': no such device; there are emu, emu:TARGET, socket:NAME and null", name);
+        return tw_fail(err, TW_E_NO_DEVICE, "device '%s': no such device; there are " SELECTORS, name);
     }
     struct tw_device *d = calloc(1, sizeof *d);
     if (!d) {
@@ -176,7 +181,10 @@ void tw_device_close(tw_device *device) {
 }
 
 void tw_device_get_info(const tw_device *device, struct tw_device_info *info) {
-    struct tw_device_info i = {.size = sizeof i, .index = UINT32_MAX};
+    struct tw_device_info i = {.size = sizeof i,
+                               .index = UINT32_MAX,
+                               .link_mbits = device->transport->link_mbits,
+                               .link_best_mbits = device->transport->link_best_mbits};
     memcpy(i.selector, device->selector, sizeof i.selector - 1);
     snprintf(i.state, sizeof i.state, "%s", device->lost ? "lost" : "open");
     memcpy(i.target, device->identity.target, sizeof i.target);

@@ -21,6 +21,9 @@ struct tw_device {
     char selector[128];
 };
 
+/* An entry of the list. */
+struct tw_device_info tw_device_describe(const struct tw_transport_info *t, uint32_t index);
+
 /* One request. The answer's payload is copied to out (out_bytes, exactly what the opcode answers with), its address to
  * *out_address (may be NULL). A refusal fills *failure (may be NULL) and gives its code. Errors: what the device
  * answered; DEVICE_LOST, TIMEOUT, PROTOCOL (the answer does not fit the request). */

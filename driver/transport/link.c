@@ -101,7 +101,10 @@ static int expire(struct tw_link *l, tw_error *err) {
 
 static int gone(struct tw_link *l, tw_error *err) {
     l->gone = true;
-    return lose(l, TW_E_DEVICE_LOST, "the other side closed the connection: its process has ended", err);
+    struct tw_pipe *p = l->pipe;
+    const char *cause = p->ops->cause ? p->ops->cause(p) : NULL;
+    return lose(l, TW_E_DEVICE_LOST, cause ? cause : "the other side closed the connection: its process has ended",
+                err);
 }
 
 /* ---- sending ---- */

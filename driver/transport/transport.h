@@ -20,10 +20,12 @@ struct tw_transport_options {
 
 /* What discovery tells about one device. */
 struct tw_transport_info {
-    char selector[80]; /* accepted by open */
-    char target[64];   /* the machine it is; "" takes any bundle's */
-    char state[32];    /* "ready", or a reason: "busy", "no permission", ... */
-    char detail[160];  /* one line */
+    char selector[80];                    /* accepted by open */
+    char target[64];                      /* the machine it is; "" takes any bundle's */
+    char state[32];                       /* "ready", or a reason: "busy", "no permission", ... */
+    char detail[160];                     /* one line */
+    uint32_t instance;                    /* changes when the device went and came back meanwhile; 0: it cannot */
+    uint32_t link_mbits, link_best_mbits; /* of its link now, and of the best it could have; 0: not known */
 };
 
 struct tw_transport; /* a backend's own structure, which begins with this */
@@ -72,7 +74,8 @@ struct tw_transport_ops {
 
 struct tw_transport {
     const struct tw_transport_ops *ops;
-    uint32_t credits; /* >= 1 */
+    uint32_t credits;                     /* >= 1 */
+    uint32_t link_mbits, link_best_mbits; /* as discovery tells */
 };
 
 /* The backends, in the order in which discovery lists them; NULL-terminated. */
@@ -81,5 +84,6 @@ extern const struct tw_transport_ops *const tw_transports[];
 extern const struct tw_transport_ops tw_transport_emu;
 extern const struct tw_transport_ops tw_transport_null;
 extern const struct tw_transport_ops tw_transport_socket;
+extern const struct tw_transport_ops tw_transport_usb;
 
 #endif

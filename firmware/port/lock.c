@@ -45,6 +45,9 @@ static uint32_t read_holder(int fd, char name[32]) {
     unsigned long pid = strtoul(text, &rest, 10);
     snprintf(name, 32, "%.31s", *rest == ' ' ? rest + 1 : "?");
     name[strcspn(name, "\n")] = 0;
+    for (char *c = name; *c; c++) {
+        *c = *c < ' ' || *c > '~' ? '?' : *c; /* in a shared folder anybody may have written it */
+    }
     return pid && pid < UINT32_MAX ? (uint32_t)pid : UINT32_MAX;
 }
 
@@ -67,9 +70,23 @@ static int refuse(int fd, const char *what, tw_error *err) {
     return tw_fail(err, TW_E_DEVICE_BUSY, "%s: process %u (%s) has it", what, pid, name);
 }
 
+/* Made only where it is missing: in a folder that all users share the kernel refuses O_CREAT for a file of another user
+ * (fs.protected_regular), and there everybody may lock it. */
+static int open_lock(const char *path) {
+    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    int fd = open(path, flags);
+    if (fd < 0 && errno == ENOENT) {
+        fd = open(path, flags | O_CREAT, 0666);
+        if (fd >= 0) {
+            fchmod(fd, 0666); /* whatever the umask is; where it is not ours somebody was faster */
+        }
+    }
+    return fd;
+}
+
 int tw_lock_take(const char *path, const char *what, int *out, tw_error *err) {
     for (;;) {
-        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        int fd = open_lock(path);
         if (fd < 0) {
             return tw_fail(err, TW_E_IO, "%s: lock file %s: %s", what, path, strerror(errno));
         }
@@ -84,6 +101,18 @@ int tw_lock_take(const char *path, const char *what, int *out, tw_error *err) {
         }
         close(fd); /* the last holder removed it */
     }
+}
+
+bool tw_lock_label(const char *path, uint32_t *pid, char name[32]) {
+    char alive[32];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) {
+        return false;
+    }
+    *pid = read_holder(fd, name);
+    close(fd);
+    tw_lock_process_name(*pid, alive);
+    return *pid != UINT32_MAX && strcmp(alive, name) == 0;
 }
 
 void tw_lock_release(const char *path, int fd) {

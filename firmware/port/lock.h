@@ -7,11 +7,14 @@
 
 #include "tilewright/error.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Takes the lock; *fd holds it until tw_lock_release. Errors: DEVICE_BUSY (the message begins with `what` and names the
  * holder), IO (the file cannot be made). */
 int tw_lock_take(const char *path, const char *what, int *fd, tw_error *err);
+/* Who locked it last, without a try to lock it; false where that process is gone or nobody did. */
+bool tw_lock_label(const char *path, uint32_t *pid, char name[32]);
 /* Removes the file and lets go. -1 is legal. */
 void tw_lock_release(const char *path, int fd);
 /* The running program's name. */

@@ -37,7 +37,9 @@ struct tw_pipe_ops {
     void (*close)(struct tw_pipe *p);
 
     /* Optional (driver's end). Room for one packet, in which it may be built without a copy; the next send has to be of
-     * this address (n 0: gives it back unsent). NULL: there is none now, the caller brings its own. */
+     * this address (n 0: gives it back unsent), and whatever it returns, the room is the pipe's again. NULL: there is
+     * none now; wait until one can be sent, or send from memory of your own. A pipe that is gone has room, too, or will
+     * have it soon: send tells. */
     uint8_t *(*room)(struct tw_pipe *p);
     /* Optional (driver's end). A path to the device that does not use the packets: its progress, by value. False: this
      * does not answer either. Waits at most half a second. */
@@ -45,6 +47,8 @@ struct tw_pipe_ops {
     /* Optional (driver's end). Rung 0, 1, ... of the recovery ladder between link and device, mildest first; what was
      * done in words ("both endpoints were reset"), or NULL: there is no such rung, or it failed. */
     const char *(*recover)(struct tw_pipe *p, unsigned rung);
+    /* Optional (driver's end). Why it is gone, once a call gave GONE. NULL: the other side closed it. */
+    const char *(*cause)(struct tw_pipe *p);
 };
 
 struct tw_pipe {

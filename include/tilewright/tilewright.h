@@ -50,15 +50,28 @@ typedef struct tw_session tw_session;
 
 struct tw_device_info {
     uint32_t size;
-    uint32_t index;    /* in the list; accepted as a selector */
-    char selector[80]; /* "emu", "emu:grid8x8", "socket:bench", "null" */
-    char target[64];   /* the machine it is; "" takes any bundle's target */
-    char state[32];    /* "ready", or why it cannot be used */
-    char detail[160];  /* one line for people */
+    uint32_t index;           /* in the list; accepted as a selector */
+    char selector[80];        /* "emu", "emu:grid8x8", "usb:TW0017", "socket:bench", "null" */
+    char target[64];          /* the machine it is; "" takes any bundle's target */
+    char state[32];           /* "ready", or why it cannot be used */
+    char detail[160];         /* one line for people */
+    uint32_t link_mbits;      /* speed of its link in Mbit/s; 0: there is none, or it is not known */
+    uint32_t link_best_mbits; /* what the device could do; more than link_mbits: another port or cable is faster */
 };
 
 /* Calls found() for every device until it returns false. Never fails because of one device. */
 void tw_device_list(bool (*found)(void *ctx, const struct tw_device_info *info), void *ctx);
+
+enum tw_device_event {
+    TW_DEVICE_ARRIVED = 1,
+    TW_DEVICE_LEFT = 2,   /* info is the last that was known of it */
+    TW_DEVICE_CHANGED = 3 /* its state is another: "busy", "ready", ... */
+};
+/* Watches the list: calls changed() with ARRIVED for each device that there is, then for whatever comes, goes or
+ * changes, within about a second. Returns when changed() returns false or *stop (set it from a signal handler or
+ * another thread; may be NULL) is not 0. changed() may use the library, also open the device. Errors: NOMEM. */
+int tw_device_watch(bool (*changed)(void *ctx, enum tw_device_event event, const struct tw_device_info *info),
+                    void *ctx, const volatile int *stop, tw_error *err);
 
 struct tw_device_options {
     uint32_t size;
@@ -70,8 +83,8 @@ struct tw_device_options {
     uint32_t deadline_ms;
 };
 
-/* Opens a device for this process alone. selector: an index of the list, "emu[:TARGET]", "socket:NAME" (or a path),
- * "null"; NULL: "emu". After DEVICE_LOST or TIMEOUT from any call the handle is dead: each later call says DEVICE_LOST and
+/* Opens a device for this process alone. selector: an index of the list, "emu[:TARGET]", "usb[:SERIAL]",
+ * "usb:BUS-PORT[.PORT...]", "socket:NAME" (or a path), "null"; NULL: "emu". After DEVICE_LOST or TIMEOUT from any call the handle is dead: each later call says DEVICE_LOST and
  * why, and touches nothing; close it and open the device again. Errors: NO_DEVICE (names what there is), DEVICE_BUSY
  * (names the holder), VERSION (names the side to upgrade), USAGE, UNSUPPORTED. */
 int tw_device_open(const char *selector, const struct tw_device_options *options, tw_device **out, tw_error *err);

@@ -9,13 +9,15 @@
 #include <string.h>
 
 struct devices_args {
-    bool json;
+    bool json, watch;
     const char *device;
 };
 
 static const struct opt options[] = {
     {OPT_TEXT, 0, "device", "D", offsetof(struct devices_args, device), 0, 0,
      "only this one; fails unless it is ready"},
+    {OPT_FLAG, 0, "watch", NULL, offsetof(struct devices_args, watch), 0, 0,
+     "go on with a line for each device that comes, goes or changes its state, until interrupted"},
     {OPT_FLAG, 0, "json", NULL, offsetof(struct devices_args, json), 0, 0, "print JSON"},
     {.kind = OPT_END},
 };
@@ -42,15 +44,77 @@ static bool match(void *ctx, const struct tw_device_info *d) {
     return !s->any;
 }
 
-static bool print_line(void *ctx, const struct tw_device_info *d) {
-    (void)ctx;
-    printf("%2u  %-14s %-9s %-10s %s\n", d->index, d->selector, d->state, d->target[0] ? d->target : "any", d->detail);
+/* ---- for people ---- */
+
+/* Columns as wide as what stands in them. */
+struct columns {
+    int selector, state, target;
+};
+
+static int wider(int width, const char *text) {
+    int n = (int)strlen(text);
+    return n > width ? n : width;
+}
+
+static bool measure(void *ctx, const struct tw_device_info *d) {
+    struct columns *c = ctx;
+    c->selector = wider(c->selector, d->selector);
+    c->state = wider(c->state, d->state);
+    c->target = wider(c->target, d->target[0] ? d->target : "any");
     return true;
 }
 
+static bool print_line(void *ctx, const struct tw_device_info *d) {
+    const struct columns *c = ctx;
+    printf("%2u  %-*s  %-*s  %-*s  %s\n", d->index, c->selector, d->selector, c->state, d->state, c->target,
+           d->target[0] ? d->target : "any", d->detail);
+    return true;
+}
+
+/* A list may change between the two passes: then a line of it is a little crooked. */
+static int print_all(tw_error *err) {
+    struct columns c = {0};
+    tw_device_list(measure, &c);
+    tw_device_list(print_line, &c);
+    return ui_flush(err);
+}
+
+/* ---- events ---- */
+
+struct watch {
+    bool json;
+    int code;
+    tw_error *err;
+};
+
+static bool print_event(void *ctx, enum tw_device_event event, const struct tw_device_info *d) {
+    static const char *const word[] = {"", "arrived", "left", "changed"};
+    struct watch *w = ctx;
+    if (w->json) {
+        w->code = ui_print_json(json_pack("{s:s, s:s, s:s, s:s}", "event", word[event], "device", d->selector, "state",
+                                          d->state, "detail", d->detail),
+                                w->err);
+    } else {
+        printf("%-7s  %-14s  %-9s  %s\n", word[event], d->selector, event == TW_DEVICE_LEFT ? "" : d->state,
+               event == TW_DEVICE_LEFT ? "" : d->detail);
+        w->code = ui_flush(w->err);
+    }
+    return w->code == 0;
+}
+
+static int watch_all(bool json, tw_error *err) {
+    struct watch w = {.json = json, .err = err};
+    ui_catch_interrupts();
+    int code = tw_device_watch(print_event, &w, &ui_stop, err);
+    return code ? code : w.code;
+}
+
+/* ---- for programs ---- */
+
 static bool add_json(void *ctx, const struct tw_device_info *d) {
-    json_array_append_new(ctx, json_pack("{s:i, s:s, s:s, s:s, s:s}", "index", (int)d->index, "device", d->selector,
-                                         "state", d->state, "target", d->target, "detail", d->detail));
+    json_array_append_new(ctx, json_pack("{s:i, s:s, s:s, s:s, s:s, s:i, s:i}", "index", (int)d->index, "device",
+                                         d->selector, "state", d->state, "target", d->target, "detail", d->detail,
+                                         "link_mbits", (int)d->link_mbits, "link_best_mbits", (int)d->link_best_mbits));
     return true;
 }
 
@@ -61,7 +125,9 @@ static int show_one(const struct devices_args *a, tw_error *err) {
         return tw_fail(err, TW_E_NO_DEVICE, "device %s is not in the list", a->device);
     }
     json_t *list = a->json ? json_array() : NULL;
-    a->json ? add_json(list, &s.found) : print_line(NULL, &s.found);
+    struct columns c = {0};
+    measure(&c, &s.found);
+    a->json ? add_json(list, &s.found) : print_line(&c, &s.found);
     int code = a->json ? ui_print_json(list, err) : ui_flush(err);
     if (code || strcmp(s.found.state, "ready") == 0) {
         return code;
@@ -82,6 +148,9 @@ static int run(int argc, char **argv, tw_error *err) {
         opt_print_help(&verb, stdout);
         return ui_flush(err);
     }
+    if (a.watch) {
+        return watch_all(a.json, err);
+    }
     if (a.device) {
         return show_one(&a, err);
     }
@@ -90,8 +159,7 @@ static int run(int argc, char **argv, tw_error *err) {
         tw_device_list(add_json, list);
         return ui_print_json(list, err);
     }
-    tw_device_list(print_line, NULL);
-    return ui_flush(err);
+    return print_all(err);
 }
 
 const struct cmd cmd_devices = {&verb, run};

@@ -14,6 +14,8 @@ $(TEST_BINS) $(BENCH_BINS): $(BUILD)/%: $(OBJ)/%.o $(TEST_ARCHIVE) $(STATIC_LIB)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $< $(TEST_ARCHIVE) $(STATIC_LIB) $(TEST_LIBS) $(ALL_LIBS)
 
+$(BUILD)/tests/driver/usb_test $(BUILD)/tests/driver/usb_pipe_test: TEST_LIBS += $(MOCK_LIBS)
+
 $(FUZZ_BINS): $(BUILD)/%: $(OBJ)/%.o $(TEST_ARCHIVE) $(STATIC_LIB)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the link costs on USB: MB/s of WRITE requests of 1 MiB, as weights are sent, against a bare libusb loop that
+ * submits the same bytes to the same endpoint as fast as transfers come back. The best of several runs each.
+ * usage: usb_bench [NAME [MIB [RUNS]]], NAME as behind "usb:" */
+#include "driver/transport/transport.h"
+#include "driver/transport/usb_find.h"
+#include "tilewright/link.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define DEPTH 8
+#define MIB (1u << 20)
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void die(const char *what, const char *why) {
+    fprintf(stderr, "usb_bench: %s: %s\n", what, why);
+    exit(1);
+}
+
+/* ---- the bare loop ---- */
+
+struct bare {
+    libusb_device_handle *handle;
+    size_t left; /* bytes not yet submitted */
+    unsigned flying;
+};
+
+static void submit(struct bare *b, struct libusb_transfer *t, size_t most) {
+    size_t n = b->left < most ? b->left : most;
+    t->length = (int)n;
+    b->left -= n;
+    int code = libusb_submit_transfer(t);
+    if (code) {
+        die("bare loop", libusb_strerror(code));
+    }
+    b->flying++;
+}
+
+static void LIBUSB_CALL on_done(struct libusb_transfer *t) {
+    struct bare *b = t->user_data;
+    b->flying--;
+    if (t->status != LIBUSB_TRANSFER_COMPLETED) {
+        die("bare loop", "a transfer failed");
+    }
+    if (b->left) {
+        submit(b, t, (size_t)t->length);
+    }
+}
+
+static void fill(struct libusb_transfer *t, struct bare *b, const struct tw_usb_place *place, size_t bytes) {
+    unsigned char *buffer = libusb_dev_mem_alloc(b->handle, bytes); /* freed when the device is closed */
+    buffer = buffer ? buffer : malloc(bytes);
+    if (!buffer) {
+        die("bare loop", "out of memory");
+    }
+    memset(buffer, 0xA5, bytes);
+    libusb_fill_bulk_transfer(t, b->handle, place->out, buffer, 0, on_done, b, 10000);
+    t->flags = LIBUSB_TRANSFER_ADD_ZERO_PACKET;
+}
+
+/* Seconds for `total` bytes in transfers of `bytes`. */
+static double run_bare(libusb_context *context, const struct tw_usb_found *d, size_t total, size_t bytes) {
+    struct bare b = {.left = total};
+    struct libusb_transfer *t[DEPTH];
+    if (libusb_open(d->device, &b.handle) || libusb_claim_interface(b.handle, d->place.interface)) {
+        die("bare loop", "the device cannot be opened");
+    }
+    for (int i = 0; i < DEPTH; i++) {
+        t[i] = libusb_alloc_transfer(0);
+        fill(t[i], &b, &d->place, bytes);
+    }
+    double begin = now_s();
+    for (int i = 0; i < DEPTH && b.left; i++) {
+        submit(&b, t[i], bytes);
+    }
+    while (b.flying) {
+        libusb_handle_events(context);
+    }
+    double s = now_s() - begin;
+    for (int i = 0; i < DEPTH; i++) {
+        libusb_free_transfer(t[i]);
+    }
+    libusb_release_interface(b.handle, d->place.interface);
+    libusb_close(b.handle);
+    return s;
+}
+
+static double best_bare(const char *name, size_t total, size_t bytes, int runs) {
+    struct tw_usb_list list;
+    tw_error err = {0};
+    double best = 1e9;
+    if (tw_usb_find(&list, &err) || list.n == 0) {
+        die("no device", err.message);
+    }
+    const struct tw_usb_found *d = &list.device[0];
+    for (size_t i = 0; i < list.n; i++) {
+        d = strcmp(list.device[i].name, name) == 0 ? &list.device[i] : d;
+    }
+    for (int i = 0; i < runs; i++) {
+        double s = run_bare(list.context, d, total, bytes);
+        best = s < best ? s : best;
+    }
+    tw_usb_find_end(&list);
+    double rate = 1e-6 * (double)total / best;
+    printf("bare loop, %d transfers of %7zu bytes in flight: %7.1f MB/s\n", DEPTH, bytes, rate);
+    return rate;
+}
+
+/* ---- the link ---- */
+
+static struct tw_transport *link_open(const char *name) {
+    const struct tw_transport_options o = {.deadline_ms = 30000};
+    struct tw_transport *t;
+    tw_error err = {0};
+    if (tw_transport_usb.open(name, &o, &t, &err)) {
+        die("open", err.message);
+    }
+    return t;
+}
+
+static void ask(struct tw_transport *t, enum tw_wire_opcode opcode, uint64_t address, const void *payload,
+                uint32_t bytes) {
+    static uint32_t sequence;
+    uint8_t header[TW_WIRE_HEADER_BYTES];
+    struct tw_wire_header h = {
+        .version = 1, .opcode = (uint8_t)opcode, .sequence = ++sequence, .address = address, .length = bytes};
+    tw_error err = {0};
+    tw_wire_encode(&h, header);
+    if (t->ops->submit(t, header, payload, bytes, &err)) {
+        die(tw_wire_opcode_name(opcode), err.message);
+    }
+}
+
+static uint64_t await(struct tw_transport *t) {
+    uint8_t header[TW_WIRE_HEADER_BYTES];
+    const void *payload;
+    uint32_t bytes;
+    struct tw_wire_header h;
+    const char *why = "refused";
+    tw_error err = {0};
+    if (t->ops->receive(t, header, &payload, &bytes, &err)) {
+        die("answer", err.message);
+    }
+    if (tw_wire_decode(header, &h, &why) || h.status) {
+        die("answer", why);
+    }
+    return h.address;
+}
+
+/* n requests, as many in flight as the device takes. */
+static double run_link(struct tw_transport *t, enum tw_wire_opcode opcode, uint64_t address, const void *payload,
+                       uint32_t bytes, unsigned n) {
+    double begin = now_s();
+    unsigned sent = 0;
+    for (unsigned answered = 0; answered < n; answered++) {
+        for (; sent < n && sent - answered < t->credits; sent++) {
+            ask(t, opcode, address, payload, bytes);
+        }
+        await(t);
+    }
+    return now_s() - begin;
+}
+
+static double best_link(struct tw_transport *t, const char *what, enum tw_wire_opcode opcode, uint64_t address,
+                        const void *payload, uint32_t bytes, unsigned n, int runs) {
+    double best = 1e9;
+    for (int i = 0; i < runs; i++) {
+        double s = run_link(t, opcode, address, payload, bytes, n);
+        best = s < best ? s : best;
+    }
+    double rate = 1e-6 * n * (double)MIB / best;
+    printf("link, %-5s requests of 1 MiB: %7.1f MB/s\n", what, rate);
+    return rate;
+}
+
+int main(int argc, char **argv) {
+    static const size_t sizes[] = {64u << 10, 256u << 10, 512u << 10, MIB};
+    const char *name = argc > 1 ? argv[1] : "";
+    unsigned mib = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 64;
+    int runs = argc > 3 ? atoi(argv[3]) : 3;
+    size_t total = (size_t)mib * MIB;
+    double same = best_bare(name, total, TW_LINK_HEADER_BYTES + TW_LINK_CHUNK, runs), best = same;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        double rate = best_bare(name, total, sizes[i], runs);
+        best = rate > best ? rate : best;
+    }
+    struct tw_transport *t = link_open(name);
+    const struct tw_wire_alloc q = {.bytes = MIB, .align = 64};
+    const struct tw_wire_range range = {.bytes = MIB};
+    uint64_t *payload = calloc(1, MIB);
+    if (!payload) {
+        die("link", "out of memory");
+    }
+    ask(t, TW_WIRE_ALLOC, 0, &q, sizeof q);
+    uint64_t address = await(t);
+    double write = best_link(t, "WRITE", TW_WIRE_WRITE, address, payload, MIB, mib, runs);
+    best_link(t, "READ", TW_WIRE_READ, address, &range, sizeof range, mib, runs);
+    t->ops->close(t);
+    free(payload);
+    printf("WRITE is %.0f %% of the bare loop with the same transfers, %.0f %% of the best\n", 100 * write / same,
+           100 * write / best);
+    return 0;
+}
