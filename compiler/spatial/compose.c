@@ -18,6 +18,7 @@ struct composer {
     struct tw_unit *out;
     struct tw_unified unified;
     struct tw_residency residency;
+    uint32_t **held; /* by tensor, then site: 1 + the buffer that an earlier phase brought; NULL: it has none */
     uint32_t next_loop;
     tw_error *err;
 };
@@ -120,14 +121,23 @@ static void map_groups(struct join *j) {
     }
 }
 
-/* The program's buffer that holds the same activation on the same site, or TW_NONE. */
-static uint32_t find_activation(const struct tw_unit *o, uint32_t tensor, uint32_t site) {
-    for (uint32_t i = 0; i < o->buffers.n; i++) {
-        if (o->buffers.items[i].tensor == tensor && o->buffers.items[i].site == site) {
-            return i;
-        }
+/* The program's buffer that holds an activation (or keeps a Param) on a site, or TW_NONE. */
+static uint32_t find_activation(const struct composer *k, uint32_t tensor, uint32_t site) {
+    const uint32_t *held = tensor == TW_NONE ? NULL : k->held[tensor];
+    return held && held[site] ? held[site] - 1 : TW_NONE;
+}
+
+/* Of several buffers of one tensor and site the first is found. */
+static void remember_activation(struct composer *k, uint32_t tensor, uint32_t site, uint32_t buffer) {
+    if (tensor == TW_NONE) {
+        return;
     }
-    return TW_NONE;
+    if (!k->held[tensor]) {
+        k->held[tensor] = tw_cmem_alloc(k->out->mem, k->out->n_sites * sizeof **k->held);
+    }
+    if (!k->held[tensor][site]) {
+        k->held[tensor][site] = buffer + 1;
+    }
 }
 
 static int check_same_buffer(struct join *j, const struct tw_buffer *have, const struct tw_buffer *b) {
@@ -153,7 +163,7 @@ static int append_buffers(struct join *j) {
     for (uint32_t i = 0; i < s->buffers.n; i++) {
         const struct tw_buffer *from = &s->buffers.items[i];
         uint32_t tensor = from->tensor == TW_NONE ? TW_NONE : j->tensor_map[from->tensor];
-        uint32_t found = tensor == TW_NONE ? TW_NONE : find_activation(o, tensor, from->site);
+        uint32_t found = find_activation(j->k, tensor, from->site);
         j->buffer_map[i] = found;
         if (found != TW_NONE && found < known) {
             int rc = check_same_buffer(j, &o->buffers.items[found], from);
@@ -163,6 +173,7 @@ static int append_buffers(struct join *j) {
             continue;
         }
         j->buffer_map[i] = o->buffers.n;
+        remember_activation(j->k, tensor, from->site, o->buffers.n);
         struct tw_buffer *b = TW_VEC_PUSH(o->mem, o->buffers);
         *b = *from;
         b->tensor = tensor;
@@ -439,6 +450,7 @@ int tw_compose_program(const struct tw_composition *c, struct tw_unit *out, tw_e
     tw_residency_plan(&k.c, &k.unified, &k.residency);
     out->shared_bytes = k.residency.shared;
     add_tensors(&k);
+    k.held = tw_cmem_alloc(out->mem, (k.unified.tensors.n + 1) * sizeof *k.held);
     join_claims(&k);
     for (uint32_t first = 0; first < k.c.n && rc == 0;) {
         uint32_t n = tw_phase_size(&k.c, first);
