@@ -12,6 +12,7 @@
 /* What the machine's tables hold (rules 1 and 14 of the verifier). */
 #define MAX_INCREMENTS 0x7FFFFFFFu
 #define MAX_WORDS (1u << 24)
+#define MAX_GROUPS 0x10000u
 
 struct composer {
     struct tw_composition c; /* phases of one repeat */
@@ -140,7 +141,17 @@ static void remember_activation(struct composer *k, uint32_t tensor, uint32_t si
     }
 }
 
+static bool same_set(const struct join *j, const struct tw_buffer *have, const struct tw_buffer *b) {
+    return b->sibling_base == TW_NONE ? have->sibling_base == TW_NONE
+                                      : have->sibling_base != TW_NONE && have->group == j->group_map[b->group];
+}
+
 static int check_same_buffer(struct join *j, const struct tw_buffer *have, const struct tw_buffer *b) {
+    if (!same_set(j, have, b)) {
+        return tw_refuse(j->k->err, TW_REFUSE_shape_conflict,
+                         "activation %s: section %s has it on other sites beside site %u than an earlier section",
+                         string(j->section, b->name), j->section->name, b->site);
+    }
     if (have->page_bytes == b->page_bytes && have->pages == b->pages && have->kind == b->kind &&
         have->dtype == b->dtype && have->mem_class == b->mem_class) {
         return 0;
@@ -178,7 +189,10 @@ static int append_buffers(struct join *j) {
         *b = *from;
         b->tensor = tensor;
         b->offset = tensor == TW_NONE ? from->offset + j->base : j->k->residency.offset[tensor];
-        b->sibling_base = from->sibling_base == TW_NONE ? TW_NONE : j->buffer_map[from->sibling_base];
+        if (from->sibling_base != TW_NONE) {
+            b->sibling_base = j->buffer_map[from->sibling_base];
+            b->group = (uint16_t)j->group_map[from->group];
+        }
     }
     return 0;
 }
@@ -322,6 +336,11 @@ static int check_participants(const struct composer *k, const char *name, uint32
                          "program %s: %u sites arrive %u times a step at the rendezvous of %s, %llu in all; a word "
                          "counts %u",
                          k->c.name, o->n_sites, repeat, name, (unsigned long long)arrivals, MAX_INCREMENTS);
+    }
+    if (o->groups.n > MAX_GROUPS) {
+        return tw_refuse(k->err, TW_REFUSE_participant_limit,
+                         "program %s: %u groups of sites up to %s; sets of buffers can name %u", k->c.name, o->groups.n,
+                         name, MAX_GROUPS);
     }
     if (words > MAX_WORDS) {
         return tw_refuse(k->err, TW_REFUSE_participant_limit,
