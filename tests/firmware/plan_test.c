@@ -40,7 +40,14 @@ static void decoder_input(void *ctx, uint32_t step) {
 static void the_decoder_replays_to_the_same_bytes(void **state) {
     (void)state;
     static const struct td_options options[] = {
-        {1, 1, false, 0}, {2, 1, false, 0}, {2, 2, false, 0}, {2, 1, true, 0}, {2, 1, false, 4}};
+        {.width = 1, .height = 1},
+        {.width = 2, .height = 1},
+        {.width = 2, .height = 2},
+        {.width = 2, .height = 1, .unshared = true},
+        {.width = 2, .height = 1, .misalign = 4},
+        {.width = 1, .height = 1, .chips = 2},
+        {.width = 2, .height = 1, .chips = 2},
+    };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         struct td d = td_create(options[i]);
         struct mr_case c = {d.m, decoder_input, &d, 8};
@@ -51,7 +58,7 @@ static void the_decoder_replays_to_the_same_bytes(void **state) {
 
 static void weights_norms_and_caches_are_read_in_place(void **state) {
     (void)state;
-    struct td d = td_create((struct td_options){2, 2, false, 0});
+    struct td d = td_create((struct td_options){.width = 2, .height = 2});
     struct mr_case c = {d.m, decoder_input, &d, 1};
     struct tw_plan_stats stats = expect_equal(&c);
     assert_int_equal(stats.in_place_reads, 4 * TD_LAYERS * (1 + 4 + 2));
@@ -63,7 +70,7 @@ static void weights_norms_and_caches_are_read_in_place(void **state) {
 
 static void siblings_that_may_differ_get_a_copy_each(void **state) {
     (void)state;
-    struct td d = td_create((struct td_options){2, 2, true, 0});
+    struct td d = td_create((struct td_options){.width = 2, .height = 2, .unshared = true});
     struct mr_case c = {d.m, decoder_input, &d, 1};
     struct tw_plan_stats stats = expect_equal(&c);
     assert_int_equal(stats.copies, 4 * TD_LAYERS * (4 + 1));
@@ -72,7 +79,7 @@ static void siblings_that_may_differ_get_a_copy_each(void **state) {
 
 static void unaligned_tensors_are_copied(void **state) {
     (void)state;
-    struct td d = td_create((struct td_options){2, 1, false, 4});
+    struct td d = td_create((struct td_options){.width = 2, .height = 1, .misalign = 4});
     struct mr_case c = {d.m, decoder_input, &d, 1};
     struct tw_plan_stats stats = expect_equal(&c);
     assert_int_equal(stats.in_place_reads, 0);
@@ -558,7 +565,7 @@ static void impossible_thread_counts_are_refused(void **state) {
 
 static void inputs_out_of_range_refuse_the_step_before_it_begins(void **state) {
     (void)state;
-    struct td d = td_create((struct td_options){2, 1, false, 0});
+    struct td d = td_create((struct td_options){.width = 2, .height = 1});
     struct tw_plan *plan = NULL;
     struct tw_fault f;
     void *memory;
@@ -585,7 +592,7 @@ static void inputs_out_of_range_refuse_the_step_before_it_begins(void **state) {
 
 static void too_little_memory_for_a_plan_is_said_with_the_size_needed(void **state) {
     (void)state;
-    struct td d = td_create((struct td_options){2, 2, false, 0});
+    struct td d = td_create((struct td_options){.width = 2, .height = 2});
     for (uint32_t threads = 1; threads <= 5; threads += 2) {
         struct tw_arena arena = {NULL, 0, 0};
         struct tw_plan *plan = NULL;
@@ -607,7 +614,7 @@ static void too_little_memory_for_a_plan_is_said_with_the_size_needed(void **sta
 
 static void a_plan_describes_each_of_its_entries(void **state) {
     (void)state;
-    struct td d = td_create((struct td_options){1, 1, false, 0});
+    struct td d = td_create((struct td_options){.width = 1, .height = 1});
     struct tw_plan *plan = NULL;
     struct tw_plan_stats stats;
     struct tw_fault f;
