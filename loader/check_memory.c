@@ -318,9 +318,9 @@ static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t i
 
 static int touch_siblings(struct tw_checker *c, const struct region *r) {
     const struct tw_group *g = &c->p->groups[c->op.operand[c->op.n_operands - 1].id];
-    uint32_t base = c->p->buffers[r->id].sibling_base;
-    for (uint32_t i = 0; i < tw_group_size(g); i++) {
-        int rc = touch_buffer(c, r, base + tw_group_site(c->p, g, i));
+    const struct tw_buffer *own = &c->p->buffers[r->id];
+    for (uint32_t i = 0; i < tw_group_size(g); i++) { /* the verifier: they all have one */
+        int rc = touch_buffer(c, r, tw_buffer_sibling(c->p, own, tw_group_site(c->p, g, i)));
         if (rc) {
             return rc;
         }

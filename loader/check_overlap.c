@@ -194,7 +194,14 @@ static int find_overlaps(struct tw_checker *c, struct placed *placed, const stru
     return check_privates(c, placed, n, count);
 }
 
-/* Which engines name each buffer; multicasts name all siblings. */
+static void note_receivers(struct tw_checker *c, uint32_t buffer) {
+    const struct tw_group *g = &c->p->groups[c->op.operand[c->op.n_operands - 1].id];
+    for (uint32_t i = 0; i < tw_group_size(g); i++) {
+        c->buffer_users[tw_buffer_sibling(c->p, &c->p->buffers[buffer], tw_group_site(c->p, g, i))] |= BY_OTHERS;
+    }
+}
+
+/* Which engines name each buffer; multicasts name the siblings of their group. */
 static void find_users(struct tw_checker *c) {
     for (uint32_t s = 0; s < c->n_streams; s++) {
         const struct tw_stream *stream = &c->p->streams[s];
@@ -206,9 +213,7 @@ static void find_users(struct tw_checker *c) {
                     c->buffer_users[o->id] |= (uint8_t)(1u << stream->engine);
                 }
                 if (c->op.code == TW_OP_MCAST && o->kind == 'W') {
-                    for (uint32_t k = 0; k < c->p->n_sites; k++) {
-                        c->buffer_users[c->p->buffers[o->id].sibling_base + k] |= BY_OTHERS;
-                    }
+                    note_receivers(c, o->id);
                 }
             }
         }

@@ -20,9 +20,10 @@ static void touch_siblings(const struct tw_program *p, struct tw_life *lives, co
         return;
     }
     const struct tw_group *g = &p->groups[group];
-    for (uint32_t site = 0; site < p->n_sites && p->mesh_width && p->mesh_height; site++) {
+    bool sound = p->mesh_width && p->mesh_height && p->buffers[buffer].group < p->n_groups;
+    for (uint32_t site = 0; site < p->n_sites && sound; site++) {
         if (tw_group_holds(p, g, site)) {
-            touch(p, lives, (uint64_t)p->buffers[buffer].sibling_base + site, section);
+            touch(p, lives, tw_buffer_sibling(p, &p->buffers[buffer], site), section);
         }
     }
 }

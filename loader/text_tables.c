@@ -100,6 +100,7 @@ static const struct tw_text_field buffer_fields[] = {
     REST_NAMED_PAIR("ends", producer, ">", consumer, engines),
     REST("class", mem_class),
     REST_ID("siblings", sibling_base, TW_TEXT_ID),
+    REST("group", group),
     REST_ID("of", tensor, TW_TEXT_TENSOR),
     REST("pad", pad),
 };

@@ -15,7 +15,8 @@
     X(2, stream_decodes,                                                                                               \
       "every op decodes; loops nest and close; variables belong to one open loop; epoch only in waits")                \
     X(3, engine_runs_op, "the engine may run the op")                                                                  \
-    X(4, buffer_placed, "buffers lie inside their site's SRAM, aligned to 64, and siblings agree")                     \
+    X(4, buffer_placed,                                                                                                \
+      "buffers lie inside their site's SRAM, aligned to 64; siblings agree, one on each site of their group")          \
     X(5, fifo_ends, "one producer and one consumer engine per FIFO, both on its site; one engine per scratch buffer")  \
     X(6, fifo_balance, "pushes equal pops over each loop iteration and each step, within the capacity")                \
     X(7, region_in_buffer, "affine regions stay inside pages held by the engine up to each loop's maximum")            \
@@ -24,7 +25,7 @@
     X(10, operand_types, "dtypes, packings, strides and alignments fit the op")                                        \
     X(11, trips_sound, "trips read one-element i32 Inputs, div > 0, and counts stay below their bounds")               \
     X(12, loops_agree, "engines of one site that share a loop id share trip and nest; ids ascend; no flags inside")    \
-    X(13, groups_on_chip, "groups are rectangles on chips that exist; multicasts go to resident siblings of one chip") \
+    X(13, groups_on_chip, "groups are rectangles on chips that exist; multicasts go to resident siblings on one chip") \
     X(14, thresholds_reachable, "each semaphore threshold equals the increments that reach it in its epoch")           \
     X(15, rendezvous_shape, "a closing section's rendezvous gathers every site and releases every engine")             \
     X(16, spans_partition, "spans partition the ids and the last section closes")                                      \

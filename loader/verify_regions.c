@@ -208,6 +208,11 @@ static int check_mcast(struct tw_verifier *v, const struct tw_vf_data *d) {
         return tw_vf_fail(v, TW_RULE_groups_on_chip, "buffer %u (%s) is not resident with siblings", d->region[1]->id,
                           tw_program_string(p, b->name));
     }
+    if (!tw_group_within(&p->groups[group], &p->groups[b->group])) {
+        return tw_vf_fail(v, TW_RULE_groups_on_chip,
+                          "multicasts to group %u; buffer %u (%s) has siblings on the sites of group %u", group,
+                          d->region[1]->id, tw_program_string(p, b->name), b->group);
+    }
     return tw_vf_mcast_group(v, group);
 }
 

@@ -151,16 +151,18 @@ static int check_siblings(struct tw_verifier *v, uint32_t id) {
     const struct tw_program *p = v->program;
     const struct tw_buffer *b = &p->buffers[id];
     uint32_t base = b->sibling_base;
-    CHECK((uint64_t)base + b->site == id && (uint64_t)base + p->n_sites <= p->n_buffers, buffer_placed,
-          "sibling of site %u in the set of buffers %u..%llu", b->site, base,
-          (unsigned long long)base + p->n_sites - 1);
+    CHECK(b->group < p->n_groups, table_sizes, "group %u of %u", b->group, p->n_groups);
+    uint64_t size = tw_group_size(&p->groups[b->group]);
+    CHECK(tw_buffer_sibling(p, b, b->site) == id && base + size <= p->n_buffers, buffer_placed,
+          "sibling of site %u in the set of buffers %u..%llu, one on each site of group %u", b->site, base,
+          (unsigned long long)base + size - 1, b->group);
     const struct tw_buffer *first = &p->buffers[base];
-    CHECK(first->sibling_base == base && first->kind == b->kind && first->dtype == b->dtype &&
-              first->offset == b->offset && first->pages == b->pages && first->page_bytes == b->page_bytes &&
-              first->mem_class == b->mem_class,
-          buffer_placed, "differs from its sibling %u in kind, dtype, place or size", base);
-    for (uint32_t s = 1; id == base && s < p->n_sites; s++) {
-        CHECK(p->buffers[base + s].sibling_base == base, buffer_placed, "buffer %u is not its sibling", base + s);
+    CHECK(first->sibling_base == base && first->group == b->group && first->kind == b->kind &&
+              first->dtype == b->dtype && first->offset == b->offset && first->pages == b->pages &&
+              first->page_bytes == b->page_bytes && first->mem_class == b->mem_class,
+          buffer_placed, "differs from its sibling %u in group, kind, dtype, place or size", base);
+    for (uint32_t i = 1; id == base && i < size; i++) {
+        CHECK(p->buffers[base + i].sibling_base == base, buffer_placed, "buffer %u is not its sibling", base + i);
     }
     return 0;
 }
@@ -204,10 +206,19 @@ static int check_buffers(struct tw_verifier *v) {
         }
         v->buffers[i].first_move = v->buffers[i].last_move = TW_NONE;
     }
+    return rc;
+}
+
+/* Sets of siblings name groups, which are sound by now. */
+static int check_sets(struct tw_verifier *v) {
+    const struct tw_program *p = v->program;
+    int rc = 0;
     for (uint32_t i = 0; i < p->n_buffers && !rc; i++) {
+        tw_vf_at_object(v, "buffer", i, p->buffers[i].name);
         if (p->buffers[i].sibling_base != TW_NONE) {
-            tw_vf_at_object(v, "buffer", i, p->buffers[i].name);
             rc = check_siblings(v, i);
+        } else {
+            CHECK(p->buffers[i].group == 0, buffer_placed, "of group %u, and of no set", p->buffers[i].group);
         }
     }
     return rc;
@@ -364,6 +375,7 @@ int tw_vf_tables(struct tw_verifier *v) {
     int rc = check_tensors(v);
     rc = rc ? rc : check_buffers(v);
     rc = rc ? rc : check_groups(v);
+    rc = rc ? rc : check_sets(v);
     rc = rc ? rc : check_semaphores(v);
     rc = rc ? rc : check_trips(v);
     rc = rc ? rc : check_spans(v);

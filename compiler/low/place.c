@@ -39,16 +39,42 @@ static uint64_t first_fit(const struct item *placed, uint32_t n, const struct it
     return best;
 }
 
-/* Places the storages of one site (TW_NONE: the sets) behind the n already placed; returns the new count. */
-static uint32_t place_group(struct tw_low *low, uint32_t site, struct item *items, uint32_t n) {
-    uint32_t first = n;
+/* Storages by the site whose memory they take, in order of number: first those of all sites (sets), then each site's, then those that
+ * compose places. */
+struct groups {
+    uint32_t *first; /* by group, and one more */
+    uint32_t *storage;
+};
+
+static uint32_t group_of(const struct tw_low *low, const struct tw_storage *s) {
+    return s->kind == TW_ST_SET ? 0 : s->kind == TW_ST_SHARED ? 1 + low->n_sites : 1 + s->site;
+}
+
+static struct groups group_storages(const struct tw_low *low) {
+    struct tw_cmem *mem = low->mid->graph->mem;
+    uint32_t n = low->n_sites + 2, *end = tw_cmem_alloc(mem, n * sizeof *end);
+    struct groups g = {tw_cmem_alloc(mem, (n + 1) * sizeof *g.first),
+                       tw_cmem_alloc(mem, (low->storages.n + 1) * sizeof *g.storage)};
     for (uint32_t i = 0; i < low->storages.n; i++) {
-        const struct tw_storage *s = &low->storages.items[i];
-        int mine =
-            site == TW_NONE ? s->kind == TW_ST_SET : s->kind != TW_ST_SET && s->kind != TW_ST_SHARED && s->site == site;
-        if (mine) {
-            items[n++] = (struct item){storage_bytes(s), 0, i, s->from, s->to};
-        }
+        g.first[group_of(low, &low->storages.items[i]) + 1]++;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        end[i] = g.first[i];
+        g.first[i + 1] += g.first[i];
+    }
+    for (uint32_t i = 0; i < low->storages.n; i++) {
+        g.storage[end[group_of(low, &low->storages.items[i])]++] = i;
+    }
+    return g;
+}
+
+/* Places the storages of one group behind the n already placed; returns the new count. */
+static uint32_t place_group(struct tw_low *low, const struct groups *g, uint32_t group, struct item *items,
+                            uint32_t n) {
+    uint32_t first = n;
+    for (uint32_t i = g->first[group]; i < g->first[group + 1]; i++) {
+        const struct tw_storage *s = &low->storages.items[g->storage[i]];
+        items[n++] = (struct item){storage_bytes(s), 0, g->storage[i], s->from, s->to};
     }
     qsort(items + first, n - first, sizeof *items, larger_first);
     for (uint32_t i = first; i < n; i++) {
@@ -62,10 +88,11 @@ static uint32_t place_group(struct tw_low *low, uint32_t site, struct item *item
 
 int tw_low_place(struct tw_low *low, tw_error *err) {
     struct item *items = tw_cmem_alloc(low->mid->graph->mem, (low->storages.n + 1) * sizeof *items);
+    struct groups groups = group_storages(low);
     low->used_bytes = 0;
-    uint32_t sets = place_group(low, TW_NONE, items, 0);
+    uint32_t sets = place_group(low, &groups, 0, items, 0);
     for (uint32_t s = 0; s < low->n_sites; s++) {
-        place_group(low, s, items, sets);
+        place_group(low, &groups, 1 + s, items, sets);
         if (low->used_bytes > low->budget_bytes) {
             return tw_fail(
                 err, TW_E_PLACEMENT,

@@ -12,12 +12,14 @@
 /* What the machine's tables hold (rules 1 and 14 of the verifier). */
 #define MAX_INCREMENTS 0x7FFFFFFFu
 #define MAX_WORDS (1u << 24)
+#define MAX_GROUPS 0x10000u
 
 struct composer {
     struct tw_composition c; /* phases of one repeat */
     struct tw_unit *out;
     struct tw_unified unified;
     struct tw_residency residency;
+    uint32_t **held; /* by tensor, then site: 1 + the buffer that an earlier phase brought; NULL: it has none */
     uint32_t next_loop;
     tw_error *err;
 };
@@ -120,17 +122,36 @@ static void map_groups(struct join *j) {
     }
 }
 
-/* The program's buffer that holds the same activation on the same site, or TW_NONE. */
-static uint32_t find_activation(const struct tw_unit *o, uint32_t tensor, uint32_t site) {
-    for (uint32_t i = 0; i < o->buffers.n; i++) {
-        if (o->buffers.items[i].tensor == tensor && o->buffers.items[i].site == site) {
-            return i;
-        }
+/* The program's buffer that holds an activation (or keeps a Param) on a site, or TW_NONE. */
+static uint32_t find_activation(const struct composer *k, uint32_t tensor, uint32_t site) {
+    const uint32_t *held = tensor == TW_NONE ? NULL : k->held[tensor];
+    return held && held[site] ? held[site] - 1 : TW_NONE;
+}
+
+/* Of several buffers of one tensor and site the first is found. */
+static void remember_activation(struct composer *k, uint32_t tensor, uint32_t site, uint32_t buffer) {
+    if (tensor == TW_NONE) {
+        return;
     }
-    return TW_NONE;
+    if (!k->held[tensor]) {
+        k->held[tensor] = tw_cmem_alloc(k->out->mem, k->out->n_sites * sizeof **k->held);
+    }
+    if (!k->held[tensor][site]) {
+        k->held[tensor][site] = buffer + 1;
+    }
+}
+
+static bool same_set(const struct join *j, const struct tw_buffer *have, const struct tw_buffer *b) {
+    return b->sibling_base == TW_NONE ? have->sibling_base == TW_NONE
+                                      : have->sibling_base != TW_NONE && have->group == j->group_map[b->group];
 }
 
 static int check_same_buffer(struct join *j, const struct tw_buffer *have, const struct tw_buffer *b) {
+    if (!same_set(j, have, b)) {
+        return tw_refuse(j->k->err, TW_REFUSE_shape_conflict,
+                         "activation %s: section %s has it on other sites beside site %u than an earlier section",
+                         string(j->section, b->name), j->section->name, b->site);
+    }
     if (have->page_bytes == b->page_bytes && have->pages == b->pages && have->kind == b->kind &&
         have->dtype == b->dtype && have->mem_class == b->mem_class) {
         return 0;
@@ -153,7 +174,7 @@ static int append_buffers(struct join *j) {
     for (uint32_t i = 0; i < s->buffers.n; i++) {
         const struct tw_buffer *from = &s->buffers.items[i];
         uint32_t tensor = from->tensor == TW_NONE ? TW_NONE : j->tensor_map[from->tensor];
-        uint32_t found = tensor == TW_NONE ? TW_NONE : find_activation(o, tensor, from->site);
+        uint32_t found = find_activation(j->k, tensor, from->site);
         j->buffer_map[i] = found;
         if (found != TW_NONE && found < known) {
             int rc = check_same_buffer(j, &o->buffers.items[found], from);
@@ -163,11 +184,15 @@ static int append_buffers(struct join *j) {
             continue;
         }
         j->buffer_map[i] = o->buffers.n;
+        remember_activation(j->k, tensor, from->site, o->buffers.n);
         struct tw_buffer *b = TW_VEC_PUSH(o->mem, o->buffers);
         *b = *from;
         b->tensor = tensor;
         b->offset = tensor == TW_NONE ? from->offset + j->base : j->k->residency.offset[tensor];
-        b->sibling_base = from->sibling_base == TW_NONE ? TW_NONE : j->buffer_map[from->sibling_base];
+        if (from->sibling_base != TW_NONE) {
+            b->sibling_base = j->buffer_map[from->sibling_base];
+            b->group = (uint16_t)j->group_map[from->group];
+        }
     }
     return 0;
 }
@@ -312,6 +337,11 @@ static int check_participants(const struct composer *k, const char *name, uint32
                          "counts %u",
                          k->c.name, o->n_sites, repeat, name, (unsigned long long)arrivals, MAX_INCREMENTS);
     }
+    if (o->groups.n > MAX_GROUPS) {
+        return tw_refuse(k->err, TW_REFUSE_participant_limit,
+                         "program %s: %u groups of sites up to %s; sets of buffers can name %u", k->c.name, o->groups.n,
+                         name, MAX_GROUPS);
+    }
     if (words > MAX_WORDS) {
         return tw_refuse(k->err, TW_REFUSE_participant_limit,
                          "program %s: %u semaphores have %llu words up to %s; there may be %u", k->c.name,
@@ -439,6 +469,7 @@ int tw_compose_program(const struct tw_composition *c, struct tw_unit *out, tw_e
     tw_residency_plan(&k.c, &k.unified, &k.residency);
     out->shared_bytes = k.residency.shared;
     add_tensors(&k);
+    k.held = tw_cmem_alloc(out->mem, (k.unified.tensors.n + 1) * sizeof *k.held);
     join_claims(&k);
     for (uint32_t first = 0; first < k.c.n && rc == 0;) {
         uint32_t n = tw_phase_size(&k.c, first);

@@ -4,6 +4,7 @@
 #include "compiler/spatial/residency.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static uint64_t round64(uint64_t n) {
     return (n + 63) / 64 * 64;
@@ -16,10 +17,33 @@ static bool is_param(const struct tw_unified_tensor *t) {
     return t->record.role == TW_ROLE_PARAM;
 }
 
-static bool together(const struct tw_composition *c, const struct tw_unified_tensor *a,
-                     const struct tw_unified_tensor *b) {
+static bool in_time(const struct tw_composition *c, const struct tw_unified_tensor *a,
+                    const struct tw_unified_tensor *b) {
     return !c->colour || is_param(a) || is_param(b) || (a->from <= b->to && b->from <= a->to);
 }
+
+/* ---- sites ---- */
+
+static bool has_site(const struct tw_residency *r, uint32_t tensor, uint32_t site) {
+    return r->sites[tensor] && r->sites[tensor][site / 64] >> site % 64 & 1;
+}
+
+static void add_site(struct tw_residency *r, struct tw_cmem *mem, uint32_t tensor, uint32_t site) {
+    if (!r->sites[tensor]) {
+        r->sites[tensor] = tw_cmem_alloc(mem, (r->n_sites / 64 + 1) * sizeof **r->sites);
+    }
+    r->sites[tensor][site / 64] |= (uint64_t)1 << site % 64;
+}
+
+static bool in_space(const struct tw_residency *r, uint32_t a, uint32_t b) {
+    bool meet = false;
+    for (uint32_t i = 0; i <= r->n_sites / 64 && !meet; i++) {
+        meet = (r->sites[a][i] & r->sites[b][i]) != 0;
+    }
+    return meet;
+}
+
+/* ---- places ---- */
 
 struct placed {
     uint64_t bytes;
@@ -52,8 +76,8 @@ static bool is_free(const struct tw_composition *c, const struct tw_unified *n, 
                     const struct placed *done, uint32_t n_done, uint32_t tensor, uint64_t at) {
     for (uint32_t i = 0; i < n_done; i++) {
         uint32_t other = done[i].tensor;
-        if (together(c, &n->tensors.items[tensor], &n->tensors.items[other]) &&
-            at < r->offset[other] + r->bytes[other] && r->offset[other] < at + r->bytes[tensor]) {
+        if (at < r->offset[other] + r->bytes[other] && r->offset[other] < at + r->bytes[tensor] &&
+            in_time(c, &n->tensors.items[tensor], &n->tensors.items[other]) && in_space(r, tensor, other)) {
             return false;
         }
     }
@@ -72,13 +96,30 @@ static uint64_t lowest_free(const struct tw_composition *c, const struct tw_unif
     return best;
 }
 
+/* Behind all that is on its sites so far. */
+static uint64_t on_top(const struct tw_residency *r, uint32_t tensor) {
+    uint64_t at = 0;
+    for (uint32_t site = 0; site < r->n_sites; site++) {
+        at = has_site(r, tensor, site) && r->top[site] > at ? r->top[site] : at;
+    }
+    return at;
+}
+
+static void raise_top(const struct tw_residency *r, uint32_t tensor) {
+    uint64_t end = r->offset[tensor] + r->bytes[tensor];
+    for (uint32_t site = 0; site < r->n_sites; site++) {
+        r->top[site] = has_site(r, tensor, site) && end > r->top[site] ? end : r->top[site];
+    }
+}
+
 /* Without sharing, in order of first use: then adding a section moves nothing that was there before it. */
 static void place(const struct tw_composition *c, const struct tw_unified *n, struct tw_residency *r,
                   struct placed *list, uint32_t n_list) {
     qsort(list, n_list, sizeof *list, c->colour ? larger_first : params_first);
     for (uint32_t i = 0; i < n_list; i++) {
         uint32_t tensor = list[i].tensor;
-        r->offset[tensor] = c->colour ? lowest_free(c, n, r, list, i, tensor) : r->shared;
+        r->offset[tensor] = c->colour ? lowest_free(c, n, r, list, i, tensor) : on_top(r, tensor);
+        raise_top(r, tensor);
         uint64_t end = r->offset[tensor] + r->bytes[tensor];
         r->shared = end > r->shared ? end : r->shared;
     }
@@ -88,8 +129,10 @@ void tw_residency_plan(const struct tw_composition *c, const struct tw_unified *
     struct tw_cmem *mem = c->sections[0]->mem;
     struct placed *list = tw_cmem_alloc(mem, (n->tensors.n + 1) * sizeof *list);
     uint32_t n_list = 0;
-    *out = (struct tw_residency){.offset = tw_cmem_alloc(mem, (n->tensors.n + 1) * sizeof *out->offset),
+    *out = (struct tw_residency){.n_sites = c->sections[0]->n_sites,
+                                 .offset = tw_cmem_alloc(mem, (n->tensors.n + 1) * sizeof *out->offset),
                                  .bytes = tw_cmem_alloc(mem, (n->tensors.n + 1) * sizeof *out->bytes),
+                                 .sites = tw_cmem_alloc(mem, (n->tensors.n + 1) * sizeof *out->sites),
                                  .top = tw_cmem_alloc(mem, (c->sections[0]->n_sites + 1) * sizeof *out->top)};
     for (uint32_t i = 0; i < n->tensors.n; i++) {
         out->offset[i] = UINT64_MAX;
@@ -98,6 +141,9 @@ void tw_residency_plan(const struct tw_composition *c, const struct tw_unified *
         for (uint32_t i = 0; i < c->sections[s]->buffers.n; i++) {
             const struct tw_buffer *b = &c->sections[s]->buffers.items[i];
             uint32_t tensor = b->tensor == TW_NONE ? TW_NONE : n->map[s][b->tensor];
+            if (tensor != TW_NONE) {
+                add_site(out, mem, tensor, b->site);
+            }
             if (tensor != TW_NONE && out->bytes[tensor] == 0) {
                 out->bytes[tensor] = round64(b->pages * b->page_bytes);
                 const struct tw_unified_tensor *t = &n->tensors.items[tensor];
@@ -111,17 +157,16 @@ void tw_residency_plan(const struct tw_composition *c, const struct tw_unified *
 
 /* ---- phases ---- */
 
-/* Below it lie the activations that the phase must leave alone. */
-static uint64_t floor_of(const struct tw_composition *c, const struct tw_unified *n, const struct tw_residency *r,
-                         uint32_t phase) {
+/* Below top[site] lie the activations that the phase must leave alone. */
+static void find_floors(const struct tw_composition *c, const struct tw_unified *n, const struct tw_residency *r,
+                        uint32_t phase) {
     struct tw_unified_tensor here = {.record.role = TW_ROLE_ACTIVATION, .from = phase, .to = phase};
-    uint64_t end = 0;
+    memset(r->top, 0, r->n_sites * sizeof *r->top);
     for (uint32_t i = 0; i < n->tensors.n; i++) {
-        if (r->bytes[i] && together(c, &n->tensors.items[i], &here) && r->offset[i] + r->bytes[i] > end) {
-            end = r->offset[i] + r->bytes[i];
+        if (r->bytes[i] && in_time(c, &n->tensors.items[i], &here)) {
+            raise_top(r, i);
         }
     }
-    return end;
 }
 
 /* Bytes of a section's private memory on each of its sites, from its base on. */
@@ -154,27 +199,37 @@ static int overflow(const struct tw_composition *c, uint32_t first, uint32_t n, 
                      c->name, n, c->sections[first]->name, private, site, shared, t->name, have);
 }
 
+/* One more section on top of what its sites have. */
+static uint64_t stack(const struct tw_unit *s, const struct tw_residency *r, uint64_t *bytes) {
+    uint64_t base = 0;
+    extents(s, bytes);
+    for (uint32_t site = 0; site < r->n_sites; site++) {
+        base = bytes[site] && r->top[site] > base ? r->top[site] : base;
+    }
+    for (uint32_t site = 0; site < r->n_sites; site++) {
+        r->top[site] = bytes[site] ? base + bytes[site] : r->top[site];
+    }
+    return base;
+}
+
 int tw_residency_phase(const struct tw_composition *c, const struct tw_unified *u, const struct tw_residency *r,
                        uint32_t first, uint32_t n, uint64_t *bases, uint64_t *private_bytes, tw_error *err) {
-    const struct tw_unit *one = c->sections[first];
-    uint64_t *bytes = tw_cmem_alloc(one->mem, (one->n_sites + 1) * sizeof *bytes);
-    uint64_t floor = floor_of(c, u, r, tw_phase_of(c, first)), end = floor;
+    struct tw_cmem *mem = c->sections[first]->mem;
+    uint64_t *bytes = tw_cmem_alloc(mem, (r->n_sites + 1) * sizeof *bytes);
+    uint64_t *floor = tw_cmem_alloc(mem, (r->n_sites + 1) * sizeof *floor);
     uint32_t fullest = 0;
-    for (uint32_t site = 0; site < one->n_sites; site++) {
-        r->top[site] = floor;
-    }
+    find_floors(c, u, r, tw_phase_of(c, first));
+    memcpy(floor, r->top, r->n_sites * sizeof *floor);
     for (uint32_t k = 0; k < n; k++) {
-        extents(c->sections[first + k], bytes);
-        bases[k] = floor;
-        for (uint32_t site = 0; site < one->n_sites; site++) {
-            bases[k] = bytes[site] && r->top[site] > bases[k] ? r->top[site] : bases[k];
-        }
-        for (uint32_t site = 0; site < one->n_sites; site++) {
-            r->top[site] = bytes[site] ? bases[k] + bytes[site] : r->top[site];
-            fullest = r->top[site] > end ? site : fullest;
-            end = r->top[site] > end ? r->top[site] : end;
-        }
+        bases[k] = stack(c->sections[first + k], r, bytes);
     }
-    *private_bytes = end - floor;
-    return end > one->target->sram_bytes ? overflow(c, first, n, floor, end, fullest, err) : 0;
+    *private_bytes = 0;
+    for (uint32_t site = 0; site < r->n_sites; site++) {
+        uint64_t own = r->top[site] - floor[site];
+        *private_bytes = own > *private_bytes ? own : *private_bytes;
+        fullest = r->top[site] > r->top[fullest] ? site : fullest;
+    }
+    return r->top[fullest] > c->sections[first]->target->sram_bytes
+               ? overflow(c, first, n, floor[fullest], r->top[fullest], fullest, err)
+               : 0;
 }

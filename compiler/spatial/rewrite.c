@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Records are copied with their ids mapped, then each op is decoded, its operands mapped by their letters, and encoded again. */
+ * Records are copied with their sites moved, then each op is decoded, its operands moved by their letters, and encoded again. */
 #include "compiler/spatial/rewrite.h"
 
 #include "compiler/spatial/unify.h"
@@ -9,7 +9,6 @@ struct rewriter {
     const struct tw_rewrite *how;
     struct tw_unit *out;
     uint32_t first, count; /* iterations */
-    uint32_t *buffer_map;
     tw_error *err;
 };
 
@@ -50,38 +49,14 @@ static int check(const struct rewriter *r) {
 
 /* ---- records ---- */
 
-static void add_buffer(struct rewriter *r, const struct tw_buffer *from, uint32_t site, uint32_t sibling_base) {
-    struct tw_buffer *b = TW_VEC_PUSH(r->out->mem, r->out->buffers);
-    *b = *from;
-    b->name = name(r, from->name);
-    b->site = site;
-    b->sibling_base = sibling_base;
-}
-
-/* A set becomes as wide as the target; a buffer of one site keeps its one. */
+/* Sets keep their members, which are on the sites of their group, in its order: both move. */
 static void move_buffers(struct rewriter *r) {
     const struct tw_unit *f = r->from;
-    r->buffer_map = tw_cmem_alloc(r->out->mem, (f->buffers.n + 1) * sizeof *r->buffer_map);
     for (uint32_t i = 0; i < f->buffers.n; i++) {
-        const struct tw_buffer *b = &f->buffers.items[i];
-        if (b->sibling_base == TW_NONE) {
-            r->buffer_map[i] = r->out->buffers.n;
-            add_buffer(r, b, moved_site(r, b->site), TW_NONE);
-            continue;
-        }
-        uint32_t base = i == b->sibling_base ? r->out->buffers.n : r->buffer_map[b->sibling_base];
-        if (i == b->sibling_base) {
-            for (uint32_t site = 0; site < r->out->n_sites; site++) {
-                add_buffer(r, b, site, base);
-            }
-            r->buffer_map[i] = base; /* members find the set by it; the first one's own place follows */
-        }
-        r->buffer_map[i] = i == b->sibling_base ? base : base + moved_site(r, b->site);
-    }
-    for (uint32_t i = 0; i < f->buffers.n; i++) { /* last, since members look at the base's entry */
-        if (f->buffers.items[i].sibling_base == i) {
-            r->buffer_map[i] += moved_site(r, f->buffers.items[i].site);
-        }
+        struct tw_buffer *b = TW_VEC_PUSH(r->out->mem, r->out->buffers);
+        *b = f->buffers.items[i];
+        b->name = name(r, b->name);
+        b->site = moved_site(r, b->site);
     }
 }
 
@@ -129,7 +104,6 @@ static void move_stages(struct rewriter *r) {
     for (uint32_t i = 0; i < f->edges.n; i++) {
         struct tw_edge *e = TW_VEC_PUSH(r->out->mem, r->out->edges);
         *e = f->edges.items[i];
-        e->buffer = r->buffer_map[e->buffer];
     }
 }
 
@@ -164,10 +138,6 @@ static void map_operand(const struct rewriter *r, struct tw_operand *o) {
     case 'W':
     case 'M':
         cut_affine(r, &o->offset);
-        o->id = r->buffer_map[o->id];
-        break;
-    case 'F':
-        o->id = r->buffer_map[o->id];
         break;
     case 'T':
     case 'U':
@@ -177,7 +147,7 @@ static void map_operand(const struct rewriter *r, struct tw_operand *o) {
     case 'C':
         o->id = moved_site(r, o->id);
         break;
-    default: /* tables whose ids stay: semaphores, groups, trips; numbers */
+    default: /* ids stay: FIFOs, semaphores, groups, trips; numbers */
         break;
     }
 }

@@ -15,7 +15,7 @@ struct tw_rewrite {
     uint32_t first, count;          /* iterations; count 0: all */
 };
 
-/* A set of siblings gets a member on every site of the target, for that is what siblings are. Errors: target_mismatch (compose.h),
+/* Ids stay what they are. Errors: target_mismatch (compose.h),
  * INTERNAL (code that does not decode, iterations that the section does not have). */
 int tw_section_rewrite(const struct tw_unit *section, const struct tw_rewrite *how, struct tw_cmem *mem,
                        struct tw_strpool *strings, struct tw_unit *out, tw_error *err);

@@ -121,11 +121,13 @@ static void make_buffers(struct tw_section_builder *b) {
 uint32_t tw_section_resident(struct tw_section_builder *b, tw_gvalue_id value, uint32_t site) {
     const struct tw_gvalue *v = &b->graph->values.items[value];
     uint32_t tensor = tw_section_tensor(b, value), base = b->u->buffers.n;
-    for (uint32_t i = 0; i < b->u->buffers.n; i++) {
-        if (b->u->buffers.items[i].tensor == tensor) {
-            return i + site; /* the first of the set */
-        }
+    while (b->kept.n <= tensor) {
+        *TW_VEC_PUSH(b->u->mem, b->kept) = 0;
     }
+    if (b->kept.items[tensor]) {
+        return b->kept.items[tensor] - 1 + site;
+    }
+    b->kept.items[tensor] = base + 1;
     for (uint32_t s = 0; s < b->low->n_sites; s++) {
         *TW_VEC_PUSH(b->u->mem, b->u->buffers) = (struct tw_buffer){.name = tw_strpool_add(b->u->strings, v->name),
                                                                     .site = s,

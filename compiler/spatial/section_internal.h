@@ -11,6 +11,7 @@ struct tw_section_builder {
     const struct tw_section_config *config;
     struct tw_unit *u;
     uint32_t *buffer_of;        /* storage -> first buffer */
+    TW_VEC(uint32_t) kept;      /* tensor -> 1 + the first buffer that keeps it, 0: none does */
     uint32_t *exchange_sem;     /* step -> semaphore */
     uint32_t *sender_stage;     /* step -> the first sender's stage */
     uint32_t cache_sem;         /* raised by cache writes, waited for by cache reads */

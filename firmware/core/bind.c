@@ -25,11 +25,6 @@ bool tw_group_has(const struct tw_program *p, uint32_t group, uint32_t site) {
     return tw_group_holds(p, &p->groups[group], site);
 }
 
-bool tw_group_fills_chips(const struct tw_program *p, uint32_t group) {
-    const struct tw_group *g = &p->groups[group];
-    return g->x0 == 0 && g->y0 == 0 && g->x1 == p->mesh_width && g->y1 == p->mesh_height;
-}
-
 bool tw_region_reads(const struct tw_op *op, uint32_t region) {
     char kind = tw_op_region(op, region)->kind;
     bool fresh = op->code == TW_OP_MATMUL && kind == 'M' && tw_op_imm(op, 5) == 0;

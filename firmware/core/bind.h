@@ -21,8 +21,6 @@ static inline uint32_t tw_stream_engine(uint32_t stream) {
 }
 
 bool tw_group_has(const struct tw_program *p, uint32_t group, uint32_t site);
-/* True if the group has every site of every chip that it is on. */
-bool tw_group_fills_chips(const struct tw_program *p, uint32_t group);
 static inline uint32_t tw_chip_of(const struct tw_program *p, uint32_t site) {
     return site / p->mesh_width / p->mesh_height;
 }

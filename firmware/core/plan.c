@@ -97,7 +97,7 @@ static void place_buffers(struct walk *w, struct tw_arena *a) {
         page += b->pages;
         state->base = w->sram[b->site] + b->offset;
         if (state->flags & WALK_BUF_SHARED) {
-            uint32_t first = i - b->site % (p->mesh_width * p->mesh_height); /* the chip's first member */
+            uint32_t first = tw_walk_storage(w, i);
             state->base = first == i ? tw_arena_take(a, b->pages * b->page_bytes, 64) : w->buffers[first].base;
         }
     }

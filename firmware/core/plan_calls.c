@@ -109,16 +109,21 @@ static int add_pos_check(struct walk *w, const struct walk_op *op) {
 
 static int emit_multicast(struct walk *w, const struct walk_engine *e, const struct walk_op *op, struct bound *b) {
     const struct tw_program *p = w->program;
-    uint32_t own = op->region[1].id, base = p->buffers[own].sibling_base;
-    if (base == TW_NONE || p->buffers[own].kind != TW_BUF_RESIDENT) {
+    uint32_t own = op->region[1].id;
+    if (p->buffers[own].sibling_base == TW_NONE || p->buffers[own].kind != TW_BUF_RESIDENT) {
         return tw_fault_set(w->fault, "Role", own, p->buffers[own].kind, TW_BUF_RESIDENT);
     }
     size_t offset = (size_t)(b->p[1].at - w->buffers[own].base);
-    uint32_t per_chip = p->mesh_width * p->mesh_height;
     for (uint32_t site = 0; site < p->n_sites; site++) {
-        bool stored = site % per_chip != 0 && (w->buffers[base + site].flags & WALK_BUF_SHARED);
-        if (!stored && tw_group_has(p, op->target, site)) { /* once where a chip's siblings share their storage */
-            b->p[1].at = w->buffers[base + site].base + offset;
+        if (!tw_group_has(p, op->target, site)) {
+            continue;
+        }
+        uint32_t to = tw_buffer_sibling(p, &p->buffers[own], site);
+        if (to == TW_NONE) {
+            return tw_fault_set(w->fault, "Role", own, site, p->buffers[own].group);
+        }
+        if (tw_walk_storage(w, to) == to) { /* once where a chip's siblings share their storage */
+            b->p[1].at = w->buffers[to].base + offset;
             emit_call(w, e, op, b);
         }
     }

@@ -148,12 +148,16 @@ static bool may_stand_for(const struct walk *w, const struct walk_op *op, const 
 static void note_multicast(struct walk *w, const struct walk_op *op) {
     const struct tw_program *p = w->program;
     const struct tw_group *g = &p->groups[op->target];
-    uint32_t base = p->buffers[op->region[1].id].sibling_base;
-    bool all = tw_group_fills_chips(p, op->target);
-    for (uint32_t site = 0; base != TW_NONE && site < p->n_sites; site++) {
-        uint32_t chip = tw_chip_of(p, site);
-        if (chip >= g->chip && chip - g->chip < g->chips) {
-            *buffer_flags(w, base + site) |= (uint8_t)(all ? WALK_BUF_MCAST : WALK_BUF_MCAST_PART);
+    const struct tw_buffer *own = &p->buffers[op->region[1].id];
+    if (own->sibling_base == TW_NONE) {
+        return; /* a fault when it runs */
+    }
+    const struct tw_group *set = &p->groups[own->group];
+    bool all = g->x0 <= set->x0 && set->x1 <= g->x1 && g->y0 <= set->y0 && set->y1 <= g->y1;
+    for (uint32_t site = 0; site < p->n_sites; site++) {
+        uint32_t chip = tw_chip_of(p, site), id = tw_buffer_sibling(p, own, site);
+        if (id != TW_NONE && chip >= g->chip && chip - g->chip < g->chips) {
+            *buffer_flags(w, id) |= (uint8_t)(all ? WALK_BUF_MCAST : WALK_BUF_MCAST_PART);
         }
     }
 }
@@ -240,17 +244,29 @@ static void find_shared_on(struct walk *w, uint32_t first, uint32_t n) {
     }
 }
 
-/* The members of a set on one chip that only multicasts to all its sites write hold the same bytes on every site of the
- * chip at all times: one storage will do. */
+/* The first member of the buffer's set on its chip, if they share their storage; else the buffer itself. */
+uint32_t tw_walk_storage(const struct walk *w, uint32_t id) {
+    const struct tw_program *p = w->program;
+    const struct tw_buffer *b = &p->buffers[id];
+    if (!(w->buffers[id].flags & WALK_BUF_SHARED)) {
+        return id;
+    }
+    const struct tw_group *g = &p->groups[b->group];
+    return id - (id - b->sibling_base) % ((uint32_t)tw_group_size(g) / g->chips);
+}
+
+/* The members of a set on one chip that only multicasts to all of them write hold the same bytes at all times: one
+ * storage will do. */
 void tw_walk_find_shared(struct walk *w) {
     const struct tw_program *p = w->program;
-    uint32_t per_chip = p->mesh_width * p->mesh_height;
     for (uint32_t base = 0; base < p->n_buffers; base++) {
         if (p->buffers[base].sibling_base != base || p->buffers[base].kind != TW_BUF_RESIDENT) {
             continue;
         }
-        for (uint32_t site = 0; site < p->n_sites; site += per_chip) {
-            find_shared_on(w, base + site, per_chip);
+        const struct tw_group *g = &p->groups[p->buffers[base].group];
+        uint32_t per_chip = (uint32_t)tw_group_size(g) / g->chips;
+        for (uint32_t chip = 0; chip < g->chips; chip++) {
+            find_shared_on(w, base + chip * per_chip, per_chip);
         }
     }
 }

@@ -60,7 +60,7 @@ struct walk_engine {
 };
 
 #define WALK_BUF_WRITTEN 1u    /* by something else than READs that fill it from constant memory */
-#define WALK_BUF_MCAST 2u      /* by a multicast to all sites of its chip */
+#define WALK_BUF_MCAST 2u      /* by a multicast to all siblings of its chip */
 #define WALK_BUF_MCAST_PART 4u /* by a multicast to some */
 #define WALK_BUF_READ 8u       /* by READs that may be done in place */
 #define WALK_BUF_SHARED 16u    /* one storage for all siblings of a chip */
@@ -155,6 +155,7 @@ static inline uint32_t *walk_clock(struct walk *w, uint32_t thread) {
 int tw_walk_count_text(struct walk *w);
 int tw_walk_decode_text(struct walk *w);
 void tw_walk_find_shared(struct walk *w);
+uint32_t tw_walk_storage(const struct walk *w, uint32_t buffer);
 
 /* plan_walk.c: one symbolic step; plan_sync.c: semaphores. */
 int tw_walk_step(struct walk *w);

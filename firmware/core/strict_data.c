@@ -208,7 +208,7 @@ static void mark_cache(const struct region *r, const struct tw_kargs *k) {
     }
 }
 
-/* The sender's own sibling was resolved already; every member of the group has the same offset and size. */
+/* The sender's own sibling was resolved already; every other has the same offset and size. */
 static int multicast(const struct access *a, struct tw_kargs *k, const struct region *own) {
     const struct tw_program *p = a->s->config.program;
     const struct tw_buffer *b = &p->buffers[own->id];
@@ -219,7 +219,10 @@ static int multicast(const struct access *a, struct tw_kargs *k, const struct re
     for (uint32_t site = 0; site < p->n_sites; site++) {
         if (tw_group_has(p, group, site)) {
             struct region r = *own;
-            r.id = b->sibling_base + site;
+            r.id = tw_buffer_sibling(p, b, site);
+            if (r.id == TW_NONE) {
+                return tw_fault_set(a->fault, "Role", own->id, site, b->group);
+            }
             r.at = a->s->sram[site] + own->offset;
             r.shadow = a->s->sram_shadow[site];
             k->p[1] = r.at;

@@ -37,18 +37,25 @@ static bool buffer_ok(const struct tw_program *p, const struct tw_buffer *b) {
            b->producer < TW_ENGINE_COUNT && b->consumer < TW_ENGINE_COUNT;
 }
 
-/* A sibling set has one member a site, alike in everything a multicast relies on. */
+/* A sibling set has one member on each site of its group, alike in everything a multicast relies on. */
 static bool siblings_ok(const struct tw_program *p, uint32_t id) {
     const struct tw_buffer *b = &p->buffers[id];
     if (b->sibling_base == TW_NONE) {
         return true;
     }
-    if (!tw_range_ok(b->sibling_base, p->n_sites, p->n_buffers) || b->sibling_base + b->site != id) {
+    if (b->group >= p->n_groups || tw_buffer_sibling(p, b, b->site) != id ||
+        !tw_range_ok(b->sibling_base, tw_group_size(&p->groups[b->group]), p->n_buffers)) {
         return false;
     }
+    for (uint64_t i = 0; id == b->sibling_base && i < tw_group_size(&p->groups[b->group]); i++) {
+        if (p->buffers[id + i].sibling_base != id) {
+            return false;
+        }
+    }
     const struct tw_buffer *first = &p->buffers[b->sibling_base];
-    return first->sibling_base == b->sibling_base && first->offset == b->offset && first->page_bytes == b->page_bytes &&
-           first->pages == b->pages && first->dtype == b->dtype && first->kind == b->kind;
+    return first->sibling_base == b->sibling_base && first->group == b->group && first->offset == b->offset &&
+           first->page_bytes == b->page_bytes && first->pages == b->pages && first->dtype == b->dtype &&
+           first->kind == b->kind;
 }
 
 static int check_tables(const struct tw_machine_config *config, struct tw_fault *fault) {

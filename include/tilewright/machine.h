@@ -170,15 +170,15 @@ enum tw_buffer_kind {
     TW_BUF_SCRATCH = 2   /* one page, touched by one engine only */
 };
 
-/* Bytes of a site's SRAM: [offset, offset + pages*page_bytes). `sibling_base`: the buffer is one of a set
- * with one member a site; the member of site s has id sibling_base + s, and all have equal offset, dtype
- * and size, so that a multicast can name them by one number. `tensor`: the Activation it holds a copy of; or the
- * Param: then it is RESIDENT, has a page for each instance, is filled by the device before the first step and never
- * written by an op. */
+/* Bytes of a site's SRAM: [offset, offset + pages*page_bytes). `sibling_base`: the buffer is one of a set with one member on each site of
+ * `group` (else 0), in order of the group's sites from id sibling_base on (tw_buffer_sibling), and all have equal offset, dtype and size, so
+ * that a multicast can name them by one number. `tensor`: the Activation it holds a copy of; or the Param: then it is RESIDENT, has a page
+ * for each instance, is filled by the device before the first step and never written by an op. */
 struct tw_buffer {
     uint32_t name;
     uint32_t site;
-    uint8_t kind, dtype, mem_class, producer, consumer, pad[3]; /* producer, consumer: engines (FIFO) */
+    uint8_t kind, dtype, mem_class, producer, consumer, pad; /* producer, consumer: engines (FIFO) */
+    uint16_t group;
     uint32_t pages;
     uint64_t page_bytes;
     uint64_t offset;
@@ -324,6 +324,20 @@ static inline uint32_t tw_group_number(const struct tw_program *p, const struct 
 
 static inline const char *tw_program_string(const struct tw_program *p, uint32_t offset) {
     return offset < p->strings_bytes ? p->strings + offset : "?";
+}
+
+/* Has group b every site that a has. */
+static inline int tw_group_within(const struct tw_group *a, const struct tw_group *b) {
+    return a->chip >= b->chip && a->chip + a->chips <= b->chip + b->chips && a->x0 >= b->x0 && a->x1 <= b->x1 &&
+           a->y0 >= b->y0 && a->y1 <= b->y1;
+}
+
+/* The member on a site of the set that a buffer is of; TW_NONE: it is of none, or the set has none there. */
+static inline uint32_t tw_buffer_sibling(const struct tw_program *p, const struct tw_buffer *b, uint32_t site) {
+    if (b->sibling_base == TW_NONE || !tw_group_holds(p, &p->groups[b->group], site)) {
+        return TW_NONE;
+    }
+    return b->sibling_base + tw_group_number(p, &p->groups[b->group], site);
 }
 
 #ifdef __cplusplus

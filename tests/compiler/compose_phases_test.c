@@ -154,6 +154,15 @@ static void decoders_on_the_same_sites_compute_what_each_does_alone(void **state
     check_twins((const uint32_t[]){1, 1}, false);
 }
 
+static void expect(const struct tw_composition *c, int code, const char *a, const char *b) {
+    struct tw_unit out;
+    tw_error err = {0};
+    assert_int_equal(tw_compose_program(c, &out, &err), code);
+    if (!strstr(err.message, a) || !strstr(err.message, b)) {
+        fail_msg("\"%s\" lacks \"%s\" or \"%s\"", err.message, a, b);
+    }
+}
+
 /* ---- structure ------------------------------------------------------------------------------------ */
 
 static void engines_of_a_half_run_no_op_of_the_other(void **state) {
@@ -193,6 +202,51 @@ static void sections_that_share_a_site_have_memory_of_their_own(void **state) {
     }
     assert_int_equal(whole.private_bytes, most);
     close_twins(&t);
+}
+
+/* Bytes that the fullest of the sites in columns [x, x + 2) needs. */
+static uint64_t bytes_in_columns(const struct tw_program *p, uint32_t x) {
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < p->n_buffers; i++) {
+        const struct tw_buffer *b = &p->buffers[i];
+        uint64_t end = b->offset + b->pages * b->page_bytes;
+        most = b->site % p->mesh_width / 2 == x / 2 && end > most ? end : most;
+    }
+    return most;
+}
+
+/* Two decoders on halves of a mesh need on each half what the one there needs alone, sets of siblings and activations too. */
+static void sections_on_sites_of_their_own_add_up_on_no_site(void **state) {
+    (void)state;
+    struct twins t;
+    for (int colour = 0; colour < 2; colour++) {
+        static struct tw_unit units[6];
+        struct tw_unit *list[6], whole, alone;
+        uint32_t phases[6];
+        tw_error err = {0};
+        open_twins(&t, 1);
+        side_by_side(&t, (const uint32_t[]){0, 2}, units, list, phases);
+        uint64_t need[2];
+        for (uint32_t i = 0; i < 2; i++) {
+            struct tw_composition one = {
+                .name = "one", .sections = t.program[i].sections, .n = 3, .colour = (bool)colour};
+            assert_int_equal(tw_compose_program(&one, &alone, &err), 0);
+            struct tw_program p = tw_unit_program(&alone);
+            need[i] = bytes_in_columns(&p, 0);
+        }
+        t.wide.sram_bytes = need[0] > need[1] ? need[0] : need[1];
+        struct tw_composition c = {.name = "twins", .sections = list, .n = 6, .phases = phases, .colour = (bool)colour};
+        if (tw_compose_program(&c, &whole, &err)) {
+            fail_msg("%s", err.message);
+        }
+        must_prove(&whole);
+        struct tw_program p = tw_unit_program(&whole);
+        assert_int_equal(bytes_in_columns(&p, 0), need[0]);
+        assert_int_equal(bytes_in_columns(&p, 2), need[1]);
+        t.wide.sram_bytes -= 64;
+        expect(&c, TW_E_PLACEMENT, "compose: phase_overflow: ", "run at once");
+        close_twins(&t);
+    }
 }
 
 static void a_moved_section_alone_is_a_valid_program(void **state) {
@@ -253,15 +307,6 @@ static void a_section_cut_into_parts_computes_the_same(void **state) {
 }
 
 /* ---- refusals ------------------------------------------------------------------------------------- */
-
-static void expect(const struct tw_composition *c, int code, const char *a, const char *b) {
-    struct tw_unit out;
-    tw_error err = {0};
-    assert_int_equal(tw_compose_program(c, &out, &err), code);
-    if (!strstr(err.message, a) || !strstr(err.message, b)) {
-        fail_msg("\"%s\" lacks \"%s\" or \"%s\"", err.message, a, b);
-    }
-}
 
 static void a_model_whose_sections_run_at_once_is_refused(void **state) {
     (void)state;
@@ -335,6 +380,7 @@ int main(void) {
         cmocka_unit_test(decoders_on_the_same_sites_compute_what_each_does_alone),
         cmocka_unit_test(engines_of_a_half_run_no_op_of_the_other),
         cmocka_unit_test(sections_that_share_a_site_have_memory_of_their_own),
+        cmocka_unit_test(sections_on_sites_of_their_own_add_up_on_no_site),
         cmocka_unit_test(a_moved_section_alone_is_a_valid_program),
         cmocka_unit_test(a_section_cut_into_parts_computes_the_same),
         cmocka_unit_test(a_model_whose_sections_run_at_once_is_refused),

@@ -192,7 +192,7 @@ static void types_follow_writers_then_the_wider_reader_in_any_order(void **state
 
 static void another_shape_under_one_name_is_refused(void **state) {
     (void)state;
-    for (uint32_t i = 0; i < 6; i++) {
+    for (uint32_t i = 0; i < 7; i++) {
         struct kit k;
         struct tw_unit u[2];
         kit_open(&k);
@@ -208,8 +208,11 @@ static void another_shape_under_one_name_is_refused(void **state) {
         t->bind_count += i == 3;
         t->head_dim += i == 4;
         u[1].buffers.items[1].page_bytes += i == 5 ? 64 : 0;
+        u[1].buffers.items[1].sibling_base = i == 6 ? 1 : TW_NONE;
         refused(u, 2, true, TW_E_INTERNAL, "shape_conflict",
-                i == 5 ? "activation t: section two" : "tensor t of section two");
+                i == 5   ? "activation t: section two"
+                : i == 6 ? "activation t: section two has it on other sites"
+                         : "tensor t of section two");
         kit_close(&k);
     }
 }

@@ -44,7 +44,7 @@ static void one_path_stands_for_all_of_a_pipeline(void **state) {
 static void one_path_stands_for_all_of_a_decoder(void **state) {
     (void)state;
     for (int unshared = 0; unshared < 2; unshared++) {
-        struct td d = td_create((struct td_options){2, 1, unshared, 0});
+        struct td d = td_create((struct td_options){.width = 2, .height = 1, .unshared = unshared});
         for (uint32_t rows = 1; rows <= 4; rows += 3) {
             td_input(&d, 62, rows);
             expect(d.m, (struct tw_explore_options){.steps = 2}, 0);

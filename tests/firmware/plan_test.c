@@ -40,7 +40,14 @@ static void decoder_input(void *ctx, uint32_t step) {
 static void the_decoder_replays_to_the_same_bytes(void **state) {
     (void)state;
     static const struct td_options options[] = {
-        {1, 1, false, 0}, {2, 1, false, 0}, {2, 2, false, 0}, {2, 1, true, 0}, {2, 1, false, 4}};
+        {.width = 1, .height = 1},
+        {.width = 2, .height = 1},
+        {.width = 2, .height = 2},
+        {.width = 2, .height = 1, .unshared = true},
+        {.width = 2, .height = 1, .misalign = 4},
+        {.width = 1, .height = 1, .chips = 2},
+        {.width = 2, .height = 1, .chips = 2},
+    };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         struct td d = td_create(options[i]);
         struct mr_case c = {d.m, decoder_input, &d, 8};
@@ -51,7 +58,7 @@ static void the_decoder_replays_to_the_same_bytes(void **state) {
 
 static void weights_norms_and_caches_are_read_in_place(void **state) {
     (void)state;
-    struct td d = td_create((struct td_options){2, 2, false, 0});
+    struct td d = td_create((struct td_options){.width = 2, .height = 2});
     struct mr_case c = {d.m, decoder_input, &d, 1};
     struct tw_plan_stats stats = expect_equal(&c);
     assert_int_equal(stats.in_place_reads, 4 * TD_LAYERS * (1 + 4 + 2));
@@ -63,7 +70,7 @@ static void weights_norms_and_caches_are_read_in_place(void **state) {
 
 static void siblings_that_may_differ_get_a_copy_each(void **state) {
     (void)state;
-    struct td d = td_create((struct td_options){2, 2, true, 0});
+    struct td d = td_create((struct td_options){.width = 2, .height = 2, .unshared = true});
     struct mr_case c = {d.m, decoder_input, &d, 1};
     struct tw_plan_stats stats = expect_equal(&c);
     assert_int_equal(stats.copies, 4 * TD_LAYERS * (4 + 1));
@@ -72,7 +79,7 @@ static void siblings_that_may_differ_get_a_copy_each(void **state) {
 
 static void unaligned_tensors_are_copied(void **state) {
     (void)state;
-    struct td d = td_create((struct td_options){2, 1, false, 4});
+    struct td d = td_create((struct td_options){.width = 2, .height = 1, .misalign = 4});
     struct mr_case c = {d.m, decoder_input, &d, 1};
     struct tw_plan_stats stats = expect_equal(&c);
     assert_int_equal(stats.in_place_reads, 0);
@@ -153,6 +160,82 @@ static void the_siblings_of_a_chip_share_their_storage_if_they_are_alike(void **
         assert_memory_equal(got + s * 64, pages + (s == 3 ? 64 : 0), 64);
     }
     mb_destroy(m);
+}
+
+/* Of four sites those in the middle have a set, at the bytes of another buffer on the first. The multicast goes to both of them, or also to
+ * the last, which has nothing to take it. */
+static struct mb *set_in_the_middle(bool beyond) {
+    struct mb *m = mb_create(4, 1);
+    uint32_t param = mb_tensor(m, TW_ROLE_PARAM, TW_INIT_BLOB, 2, 16, 1);
+    uint32_t out = mb_tensor(m, TW_ROLE_OUTPUT, TW_INIT_NONE, 4, 16, 1);
+    uint32_t middle = mb_group(m, 1, 0, 3, 1), right = mb_group(m, 1, 0, 4, 1);
+    uint32_t set = mb_siblings_of(m, middle, 64), alone = mb_buffer(m, 0, TW_BUF_RESIDENT, 1, 64);
+    uint32_t source = mb_fifo(m, 1, TW_ENGINE_LOAD, TW_ENGINE_STORE, 1, 64), valid = mb_semaphore(m, 0, 0);
+    mb_fill(m, param);
+    mb_op(m, 0, L, READ, T_(param, mb_at(0), mb_at(0)), W_(alone, mb_at(0)), I_(1), I_(64), I_(64), I_(64));
+    mb_op(m, 0, L, SEM_INC, S_(valid), C_(0), I_(1));
+    mb_op(m, 1, L, RESERVE, F_(source), I_(1));
+    mb_op(m, 1, L, READ, T_(param, mb_at(0), mb_at(64)), W_(source, mb_at(0)), I_(1), I_(64), I_(64), I_(64));
+    mb_op(m, 1, L, PUSH, F_(source), I_(1));
+    mb_op(m, 1, S, WAIT, F_(source), I_(1));
+    mb_op(m, 1, S, MCAST, R_(source, mb_at(0)), I_(64), W_(set, mb_at(0)), I_(64), I_(64), X_(TW_NONE, 1),
+          G_(beyond ? right : middle));
+    mb_op(m, 1, S, POP, F_(source), I_(1));
+    mb_op(m, 1, S, MCAST_SET, S_(valid), G_(middle));
+    for (uint32_t s = 0; s < 3; s++) {
+        mb_op(m, s, S, SEM_WAIT, S_(valid), A_(tw_affine_plus(mb_at(1), 0, 1)));
+        mb_op(m, s, S, WRITE, R_(s ? set + s - 1 : alone, mb_at(0)), I_(64), U_(out, mb_at(0), mb_at(s * 64)), I_(64),
+              I_(64), X_(TW_NONE, 1));
+    }
+    mb_freeze(m);
+    return m;
+}
+
+static void a_set_has_members_on_the_sites_of_its_group_only(void **state) {
+    (void)state;
+    struct mb *m = set_in_the_middle(false);
+    struct mr_case c = {m, NULL, NULL, 2};
+    assert_int_equal(expect_equal(&c).copies, 1); /* to the storage of both */
+    const uint8_t *got = mb_data(m, 1, 0), *pages = mb_data(m, 0, 0);
+    for (uint32_t s = 0; s < 3; s++) {
+        assert_memory_equal(got + s * 64, pages + (s ? 64 : 0), 64);
+    }
+    mb_destroy(m);
+}
+
+static void a_multicast_beyond_its_set_faults(void **state) {
+    (void)state;
+    struct mb *m = set_in_the_middle(true);
+    struct mr_case c = {m, NULL, NULL, 1};
+    struct mr_result r = mr_strict(&c, TW_SCHED_CANONICAL, 0);
+    struct tw_plan *plan;
+    struct tw_fault f;
+    void *memory;
+    assert_int_equal(r.rc, TW_E_FAULT);
+    assert_string_equal(r.fault.what, "Role");
+    assert_int_equal(mb_plan(m, 1, &memory, &plan, &f), TW_E_FAULT);
+    assert_string_equal(f.what, "Role");
+    free(memory);
+    free(r.bytes);
+    mb_destroy(m);
+}
+
+/* A device takes programs from anybody: members that the base does not have, or not all of those that the group has. */
+static void a_set_that_is_not_whole_is_refused(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 5; i++) {
+        struct mb *m = set_in_the_middle(false);
+        struct tw_plan *plan;
+        struct tw_fault f;
+        void *memory;
+        m->buffers[1].sibling_base = i == 0 ? TW_NONE : i == 1 ? 1 : 0;
+        m->buffers[0].group = i == 2 ? 2 : i == 3 ? 0 : i == 4 ? 99 : 1;
+        m->buffers[1].group = m->buffers[0].group;
+        assert_int_equal(mb_plan(m, 1, &memory, &plan, &f), TW_E_FAULT);
+        assert_string_equal(f.what, "BadTable");
+        free(memory);
+        mb_destroy(m);
+    }
 }
 
 /* ---- in-place reads, one hazard each ---- */
@@ -482,7 +565,7 @@ static void impossible_thread_counts_are_refused(void **state) {
 
 static void inputs_out_of_range_refuse_the_step_before_it_begins(void **state) {
     (void)state;
-    struct td d = td_create((struct td_options){2, 1, false, 0});
+    struct td d = td_create((struct td_options){.width = 2, .height = 1});
     struct tw_plan *plan = NULL;
     struct tw_fault f;
     void *memory;
@@ -509,7 +592,7 @@ static void inputs_out_of_range_refuse_the_step_before_it_begins(void **state) {
 
 static void too_little_memory_for_a_plan_is_said_with_the_size_needed(void **state) {
     (void)state;
-    struct td d = td_create((struct td_options){2, 2, false, 0});
+    struct td d = td_create((struct td_options){.width = 2, .height = 2});
     for (uint32_t threads = 1; threads <= 5; threads += 2) {
         struct tw_arena arena = {NULL, 0, 0};
         struct tw_plan *plan = NULL;
@@ -531,7 +614,7 @@ static void too_little_memory_for_a_plan_is_said_with_the_size_needed(void **sta
 
 static void a_plan_describes_each_of_its_entries(void **state) {
     (void)state;
-    struct td d = td_create((struct td_options){1, 1, false, 0});
+    struct td d = td_create((struct td_options){.width = 1, .height = 1});
     struct tw_plan *plan = NULL;
     struct tw_plan_stats stats;
     struct tw_fault f;
@@ -565,6 +648,9 @@ int main(void) {
         cmocka_unit_test(unaligned_tensors_are_copied),
         cmocka_unit_test(a_multicast_to_some_leaves_the_others_alone),
         cmocka_unit_test(the_siblings_of_a_chip_share_their_storage_if_they_are_alike),
+        cmocka_unit_test(a_set_has_members_on_the_sites_of_its_group_only),
+        cmocka_unit_test(a_multicast_beyond_its_set_faults),
+        cmocka_unit_test(a_set_that_is_not_whole_is_refused),
         cmocka_unit_test(a_page_keeps_the_state_from_before_a_later_write),
         cmocka_unit_test(a_page_of_two_reads_is_copied),
         cmocka_unit_test(a_page_that_is_changed_in_place_is_copied),

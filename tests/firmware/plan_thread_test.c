@@ -38,33 +38,33 @@ static void expect_equal_on_threads(struct td_options options, uint32_t steps) {
 
 static void two_sites_give_the_same_bytes_on_any_number_of_threads(void **state) {
     (void)state;
-    expect_equal_on_threads((struct td_options){2, 1, false, 0}, 12);
+    expect_equal_on_threads((struct td_options){.width = 2, .height = 1}, 12);
 }
 
 static void four_sites_give_the_same_bytes_on_any_number_of_threads(void **state) {
     (void)state;
-    expect_equal_on_threads((struct td_options){2, 2, false, 0}, 8);
+    expect_equal_on_threads((struct td_options){.width = 2, .height = 2}, 8);
 }
 
 static void nine_sites_give_the_same_bytes_on_any_number_of_threads(void **state) {
     (void)state;
-    expect_equal_on_threads((struct td_options){3, 3, false, 0}, 3);
+    expect_equal_on_threads((struct td_options){.width = 3, .height = 3}, 3);
 }
 
 static void separate_siblings_give_the_same_bytes_on_any_number_of_threads(void **state) {
     (void)state;
-    expect_equal_on_threads((struct td_options){2, 2, true, 0}, 6);
+    expect_equal_on_threads((struct td_options){.width = 2, .height = 2, .unshared = true}, 6);
 }
 
 static void copied_tensors_give_the_same_bytes_on_any_number_of_threads(void **state) {
     (void)state;
-    expect_equal_on_threads((struct td_options){2, 1, false, 4}, 6);
+    expect_equal_on_threads((struct td_options){.width = 2, .height = 1, .misalign = 4}, 6);
 }
 
 /* Progress counts wrap between steps, inside of one, and from one half of the numbers to the other. */
 static void progress_may_start_just_below_its_wrap(void **state) {
     (void)state;
-    struct td d = td_create((struct td_options){2, 2, false, 0});
+    struct td d = td_create((struct td_options){.width = 2, .height = 2});
     struct mr_case c = {d.m, decoder_input, &d, 5};
     struct mr_result strict = mr_strict(&c, TW_SCHED_CANONICAL, 0);
     for (uint32_t n = 1; n <= 4; n++) {
@@ -90,7 +90,7 @@ static void progress_may_start_just_below_its_wrap(void **state) {
 
 static void each_rendezvous_and_gather_costs_one_wait_a_thread(void **state) {
     (void)state;
-    struct td d = td_create((struct td_options){2, 1, false, 0});
+    struct td d = td_create((struct td_options){.width = 2, .height = 1});
     struct mr_case c = {d.m, decoder_input, &d, 1};
     struct tw_plan_stats stats;
     struct mr_result fast = mr_fast(&c, 2, &stats);

@@ -21,6 +21,7 @@
 #endif
 
 enum { TOKENS = SHORT ? 40 : 200, RANDOM_SCHEDULES = SHORT ? 4 : 20, WRAP_TOKENS = 10 };
+enum { CHIP_TOKENS = SHORT ? 3 : 16, CHIP_SCHEDULES = 6 };
 
 static const uint64_t adversaries[] = {
     TW_STARVE_SEED(TW_STARVE_ENGINE, 16),
@@ -99,7 +100,7 @@ static void every_schedule_gives_the_model_the_same_bytes(void **state) {
     model_trace_finish(&canonical);
 }
 
-/* ---- epochs ---- */
+/* ---- fast ---- */
 
 struct fast_run {
     struct tw_plan *plan;
@@ -128,6 +129,43 @@ static struct model_trace fast_trace(struct model_machine *m, uint32_t n_threads
     free(memory);
     return t;
 }
+
+/* ---- chips ---- */
+
+/* An engine and a site of the last chip, besides what is starved on one chip. */
+static uint64_t chip_adversary(const struct tw_program *p, size_t i) {
+    const uint64_t far[] = {TW_STARVE_SEED(TW_STARVE_ENGINE, p->n_sites * TW_ENGINE_COUNT - 1),
+                            TW_STARVE_SEED(TW_STARVE_SITE, p->n_sites - 1)};
+    return i < ADVERSARIES ? adversaries[i] : far[i - ADVERSARIES];
+}
+
+static void check_chips(const struct model_trace *one, const char *target, uint32_t n_chips) {
+    struct model_machine m;
+    model_machine_open(&m, target);
+    const struct tw_program *p = m.config.program;
+    assert_int_equal(p->n_chips, n_chips);
+    expect_equal(&m, one, strict_trace(&m, TW_SCHED_CANONICAL, 0, CHIP_TOKENS), target, 0);
+    for (uint64_t seed = 1; seed <= CHIP_SCHEDULES; seed++) {
+        expect_equal(&m, one, strict_trace(&m, TW_SCHED_RANDOM, seed * 1000003, CHIP_TOKENS), target, seed);
+    }
+    for (size_t i = 0; i < ADVERSARIES + 2; i++) {
+        uint64_t seed = chip_adversary(p, i);
+        expect_equal(&m, one, strict_trace(&m, TW_SCHED_STARVE, seed, CHIP_TOKENS), target, seed);
+    }
+    for (uint32_t threads = 1; threads <= 3; threads += 2) {
+        expect_equal(&m, one, fast_trace(&m, threads, CHIP_TOKENS), target, threads);
+    }
+    model_machine_close(&m);
+}
+
+static void several_chips_leave_the_bytes_of_one_whatever_the_schedule(void **state) {
+    struct model_trace one = strict_trace(*state, TW_SCHED_CANONICAL, 0, CHIP_TOKENS);
+    check_chips(&one, "sim4x4x2", 2);
+    check_chips(&one, "quad2x2", 4);
+    model_trace_finish(&one);
+}
+
+/* ---- epochs ---- */
 
 static void epochs_may_wrap_while_the_model_decodes(void **state) {
     struct model_machine *m = *state;
@@ -162,6 +200,7 @@ static int close_machine(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_schedule_gives_the_model_the_same_bytes),
+        cmocka_unit_test(several_chips_leave_the_bytes_of_one_whatever_the_schedule),
         cmocka_unit_test(epochs_may_wrap_while_the_model_decodes),
     };
     return cmocka_run_group_tests(tests, open_machine, close_machine);

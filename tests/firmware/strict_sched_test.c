@@ -49,7 +49,7 @@ static void decoder_input(void *ctx, uint32_t step) {
 
 static void no_adversary_changes_the_bytes_of_the_decoder(void **state) {
     (void)state;
-    struct td d = td_create((struct td_options){2, 1, false, 0});
+    struct td d = td_create((struct td_options){.width = 2, .height = 1});
     struct mr_case c = {d.m, decoder_input, &d, 6};
     struct mr_result canonical = mr_strict(&c, TW_SCHED_CANONICAL, 0);
     assert_int_equal(canonical.rc, 0);
@@ -182,7 +182,7 @@ static void words_may_start_just_below_their_wrap(void **state) {
     (void)state;
     /* All words wrap with the epoch, or on the way from one half to the other, or each at its own time. */
     static const uint32_t first[] = {UINT32_MAX, UINT32_MAX - 3, INT32_MAX - 2, UINT32_MAX / 3 - 1, UINT32_MAX / 6 - 2};
-    struct td d = td_create((struct td_options){2, 1, false, 0});
+    struct td d = td_create((struct td_options){.width = 2, .height = 1});
     struct mr_case c = {d.m, decoder_input, &d, 6};
     struct mr_result ordinary = mr_strict(&c, TW_SCHED_CANONICAL, 0);
     for (size_t i = 0; i < sizeof first / sizeof *first; i++) {

@@ -434,7 +434,7 @@ static void decoder_input(void *ctx, uint32_t step) {
 
 static void every_scheduler_gives_the_decoder_the_same_bytes(void **state) {
     (void)state;
-    struct td d = td_create((struct td_options){2, 1, false, 0});
+    struct td d = td_create((struct td_options){.width = 2, .height = 1});
     struct mr_case c = {d.m, decoder_input, &d, 6};
     struct mr_result canonical = mr_strict(&c, TW_SCHED_CANONICAL, 0);
     assert_int_equal(canonical.rc, 0);
@@ -450,7 +450,7 @@ static void every_scheduler_gives_the_decoder_the_same_bytes(void **state) {
 
 static void feeding_in_chunks_equals_feeding_one_by_one(void **state) {
     (void)state;
-    struct td d = td_create((struct td_options){2, 1, false, 0});
+    struct td d = td_create((struct td_options){.width = 2, .height = 1});
     float last[2][32];
     for (uint32_t rows = 1; rows <= 4; rows += 3) {
         struct tw_strict *s = NULL;
@@ -471,7 +471,7 @@ static void feeding_in_chunks_equals_feeding_one_by_one(void **state) {
 
 static void too_little_memory_is_said_with_the_size_needed(void **state) {
     (void)state;
-    struct td d = td_create((struct td_options){2, 1, false, 0});
+    struct td d = td_create((struct td_options){.width = 2, .height = 1});
     struct tw_arena arena = {NULL, 0, 0};
     struct tw_strict *s = NULL;
     struct tw_fault f;

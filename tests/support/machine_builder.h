@@ -157,14 +157,20 @@ static inline uint32_t mb_fifo(struct mb *m, uint32_t site, enum tw_engine from,
     return id;
 }
 
-/* A sibling set; the member of site s is the result + s. All sites must have used equally much SRAM before. */
-static inline uint32_t mb_siblings(struct mb *m, uint64_t bytes) {
+/* A sibling set on the sites of a group, in its order from the result on. All of them must have used equally much SRAM before. */
+static inline uint32_t mb_siblings_of(struct mb *m, uint32_t group, uint64_t bytes) {
     uint32_t base = m->p.n_buffers;
-    for (uint32_t s = 0; s < m->p.n_sites; s++) {
-        mb_buffer(m, s, TW_BUF_RESIDENT, 1, bytes);
-        m->buffers[base + s].sibling_base = base;
+    for (uint32_t i = 0; i < tw_group_size(&m->groups[group]); i++) {
+        mb_buffer(m, tw_group_site(&m->p, &m->groups[group], i), TW_BUF_RESIDENT, 1, bytes);
+        m->buffers[base + i].sibling_base = base;
+        m->buffers[base + i].group = (uint16_t)group;
     }
     return base;
+}
+
+/* On all sites: the member of site s is the result + s. */
+static inline uint32_t mb_siblings(struct mb *m, uint64_t bytes) {
+    return mb_siblings_of(m, 0, bytes);
 }
 
 static inline uint32_t mb_semaphore(struct mb *m, uint32_t group, uint32_t initial) {

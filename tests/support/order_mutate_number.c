@@ -182,7 +182,7 @@ const void *order_record_table(const struct tw_program *p, enum order_record rec
 }
 
 static void alter_buffer(const struct tw_program *p, struct tw_buffer *b, uint64_t *seed) {
-    switch (random_below(seed, 16)) {
+    switch (random_below(seed, 17)) {
     case 0:
     case 1:
         b->offset = tweak(b->offset, seed);
@@ -217,6 +217,9 @@ static void alter_buffer(const struct tw_program *p, struct tw_buffer *b, uint64
     case 13:
         b->sibling_base = random_below(seed, 2) ? TW_NONE : other(b->sibling_base, p->n_buffers, seed);
         break;
+    case 15:
+        b->group = (uint16_t)other(b->group, p->n_groups, seed);
+        break;
     case 14:
         b->tensor = b->tensor == TW_NONE || random_below(seed, 2) ? random_below(seed, p->n_tensors + 1) : TW_NONE;
         break;
@@ -232,9 +235,9 @@ static void alter_buffers(struct tw_program *p, struct tw_buffer *copy, uint64_t
     uint64_t same = random_next(seed);
     struct tw_buffer before = copy[n];
     if (base != TW_NONE && random_below(seed, 3)) {
-        for (uint32_t s = 0; s < p->n_sites && base + s < p->n_buffers; s++) {
+        for (uint32_t i = base; i < p->n_buffers && copy[i].sibling_base == base; i++) {
             uint64_t again = same;
-            alter_buffer(p, &copy[base + s], &again);
+            alter_buffer(p, &copy[i], &again);
         }
     } else {
         alter_buffer(p, &copy[n], &same);

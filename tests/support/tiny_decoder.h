@@ -16,6 +16,7 @@ struct td_options {
     uint32_t width, height;
     bool unshared; /* the gathered buffers are also written by their owner, so that siblings may differ */
     uint64_t misalign;
+    uint32_t chips; /* 0: one; each of width x height sites */
 };
 
 struct td {
@@ -27,6 +28,7 @@ struct td {
     uint32_t rows, pos, blocks;                                     /* trips */
     uint32_t normed, cached, valid, valid2, local, gather, release; /* semaphores */
     uint32_t heads_of, delta_of;                                    /* sibling sets */
+    uint32_t chip_sites;                                            /* group of all sites of chip 0; then one a chip */
     bool unshared;
 };
 
@@ -220,10 +222,12 @@ static inline void td_multicast(const struct td *d, const struct td_site *b, uin
                                 uint32_t flag) {
     struct mb *m = d->m;
     mb_op(m, b->s, S, WAIT, F_(fifo), I_(1));
-    mb_op(m, b->s, S, MCAST, R_(fifo, mb_at(0)), I_(64), W_(set + b->s, mb_at((uint64_t)b->s * 64)), I_(d->row), I_(64),
-          X_(d->rows, TD_ROWS), G_(0));
+    for (uint32_t chip = 0; chip < m->p.n_chips; chip++) {
+        mb_op(m, b->s, S, MCAST, R_(fifo, mb_at(0)), I_(64), W_(set + b->s, mb_at((uint64_t)b->s * 64)), I_(d->row),
+              I_(64), X_(d->rows, TD_ROWS), G_(d->chip_sites + chip));
+        mb_op(m, b->s, S, MCAST_SET, S_(flag), G_(d->chip_sites + chip));
+    }
     mb_op(m, b->s, S, POP, F_(fifo), I_(1));
-    mb_op(m, b->s, S, MCAST_SET, S_(flag), G_(0));
 }
 
 /* The rendezvous: a site's three engines arrive at it, the site at the root, the root releases all. */
@@ -234,7 +238,9 @@ static inline void td_rendezvous(const struct td *d, const struct td_site *b) {
     mb_op(m, b->s, S, SEM_INC, S_(d->gather), C_(0), I_(1));
     if (b->s == 0) {
         mb_op(m, b->s, S, SEM_WAIT, S_(d->gather), A_(td_every_layer(m->p.n_sites)));
-        mb_op(m, b->s, S, MCAST_SET, S_(d->release), G_(0));
+        for (uint32_t chip = 0; chip < m->p.n_chips; chip++) {
+            mb_op(m, b->s, S, MCAST_SET, S_(d->release), G_(d->chip_sites + chip));
+        }
     }
     mb_op(m, b->s, S, SEM_WAIT, S_(d->release), A_(td_released()));
 }
@@ -264,7 +270,11 @@ static inline void td_store(const struct td *d, const struct td_site *b) {
 }
 
 static inline struct td td_create(struct td_options o) {
-    struct td d = {.m = mb_create(o.width, o.height), .unshared = o.unshared};
+    struct td d = {.m = mb_create_chips(o.chips ? o.chips : 1, o.width, o.height), .unshared = o.unshared};
+    d.chip_sites = d.m->p.n_groups;
+    for (uint32_t chip = 0; chip < d.m->p.n_chips; chip++) {
+        mb_chip_group(d.m, chip, 0, 0, o.width, o.height);
+    }
     d.m->misalign = o.misalign;
     d.dim = TD_HEAD * d.m->p.n_sites;
     d.row = d.dim * 4;

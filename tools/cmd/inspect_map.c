@@ -104,6 +104,34 @@ static void print_banks(const tw_decoder *decoder) {
     }
 }
 
+/* What keeps State out of SRAM (compiler/README.md): it is a session's, and there is no room for it. */
+struct state_bytes {
+    uint64_t all, a_site; /* of a session */
+    uint64_t sram_left;   /* on the fullest site, by the largest program */
+};
+
+static struct state_bytes state_bytes(const tw_decoder *decoder) {
+    struct state_bytes state = {.sram_left = UINT64_MAX};
+    struct tw_program_info p = {.size = sizeof p};
+    struct tw_segment_info s = {.size = sizeof s};
+    for (uint32_t i = 0; tw_decoder_get_segment(decoder, i, &s); i++) {
+        state.all += strcmp(s.kind, "state") == 0 ? s.bytes : 0;
+    }
+    for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p); i++) {
+        uint64_t left = p.sram_bytes - p.sram_used;
+        state.a_site = (state.all + p.n_sites - 1) / p.n_sites;
+        state.sram_left = left < state.sram_left ? left : state.sram_left;
+    }
+    return state;
+}
+
+static void print_state(const tw_decoder *decoder) {
+    char all[32], a_site[32], left[32];
+    struct state_bytes s = state_bytes(decoder);
+    printf("map       state stays in DRAM, for it is a session's: %s, %s a site; %s of SRAM are left on the fullest\n",
+           ui_bytes(s.all, all), ui_bytes(s.a_site, a_site), ui_bytes(s.sram_left, left));
+}
+
 int inspect_print_map(const tw_decoder *decoder, uint32_t site, tw_error *err) {
     struct tw_program_info p = {.size = sizeof p};
     for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p); i++) {
@@ -116,6 +144,7 @@ int inspect_print_map(const tw_decoder *decoder, uint32_t site, tw_error *err) {
         print_totals(&t, p.sram_bytes);
     }
     print_banks(decoder);
+    print_state(decoder);
     return 0;
 }
 
@@ -176,6 +205,9 @@ int inspect_map_json(const tw_decoder *decoder, uint32_t site, json_t **out, tw_
         json_array_append_new(sram, json_pack("{s:s, s:o, s:o}", "program", p.name, "classes",
                                               classes_json(&t, p.sram_bytes), "buffers", t.buffers));
     }
-    *out = json_pack("{s:i, s:o, s:o}", "site", (int)site, "sram", sram, "dram", banks_json(decoder));
+    struct state_bytes state = state_bytes(decoder);
+    *out = json_pack("{s:i, s:o, s:o, s:{s:I, s:I, s:I}}", "site", (int)site, "sram", sram, "dram", banks_json(decoder),
+                     "state", "bytes", (json_int_t)state.all, "bytes_a_site", (json_int_t)state.a_site, "sram_left",
+                     (json_int_t)state.sram_left);
     return *out ? 0 : tw_fail(err, TW_E_NOMEM, "no memory for the map");
 }

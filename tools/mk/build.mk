@@ -26,6 +26,9 @@ $(OBJ)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(EXTRA_CFLAGS) -MMD -MP -c -o $@ $<
 
+# The checker's clocks are vectors as long as the engines are many; -O2 leaves loops of unknown length to one lane.
+$(OBJ)/loader/check_sync.o: EXTRA_CFLAGS += -O3
+
 # What decides a bundle's bytes: a cached bundle of another compiler is not used again (compiler/compile.c).
 COMPILER_FILES := $(sort $(shell find compiler include -name '*.[ch]' -o -name '*.def'))
 $(BUILD)/compiler-id: FORCE
