@@ -13,7 +13,7 @@ struct tile_ints {
 /* Four consecutive quants, four times. */
 TW_INLINE int8x16_t x_four(const int8_t *q) {
     int32_t four;
-    memcpy(&four, q, sizeof four);
+    __builtin_memcpy(&four, q, sizeof four); /* inline, also in freestanding code */
     return vreinterpretq_s8_s32(vdupq_n_s32(four));
 }
 

@@ -59,6 +59,11 @@ TW_INLINE void q4_pairs(struct pair_sums *s, const struct tw_matmul *m, uint32_t
 TW_INLINE void block_sums(struct tile_ints *s, const struct tw_matmul *m, unsigned dtype, uint32_t row,
                           const uint8_t *w, size_t b, const int R, const int P) {
     const bool q8 = dtype == TW_DT_Q8_0;
+    int32x4_t start[QUANT_ROWS];
+    TW_UNROLL
+    for (int r = 0; r < R; r++) {
+        start[r] = ints_start(dtype, x_block(m, row + (uint32_t)r, b));
+    }
     TW_UNROLL
     for (int i = 0; i < P * QUARTERS; i++) {
         const uint8_t *quarter = w + m->panel_bytes * (size_t)(i / QUARTERS) + b * (q8 ? 512 : 256) + i % QUARTERS * 16;
@@ -70,8 +75,7 @@ TW_INLINE void block_sums(struct tile_ints *s, const struct tw_matmul *m, unsign
         }
         TW_UNROLL
         for (int r = 0; r < R; r++) {
-            int32x4_t start = ints_start(dtype, x_block(m, row + (uint32_t)r, b));
-            s->at[r][i / QUARTERS][i % QUARTERS] = vaddq_s32(start, vpaddq_s32(pairs.low[r], pairs.high[r]));
+            s->at[r][i / QUARTERS][i % QUARTERS] = vaddq_s32(start[r], vpaddq_s32(pairs.low[r], pairs.high[r]));
         }
     }
 }

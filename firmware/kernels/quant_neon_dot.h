@@ -23,7 +23,7 @@ TW_INLINE void block_sums(struct tile_ints *s, const struct tw_matmul *m, unsign
             s->at[r][i / QUARTERS][i % QUARTERS] = start;
         }
     }
-    TW_UNROLL
+    TW_ROLLED
     for (int g = 0; g < 8; g++) {
         int8x16_t weights[MAX2(QUANT_PANELS, QUANT_ROW_PANELS) * QUARTERS];
         TW_UNROLL
