@@ -65,7 +65,7 @@ struct engine_options {
          ENGINE_OFFSET(type, isa),                                                                                    \
          0,                                                                                                           \
          0,                                                                                                           \
-         "instruction set: scalar, avx2, avx512 (the fastest; or $TILEWRIGHT_ISA)"},                                  \
+         "instruction set: scalar, avx2, avx512, neon, neon-dot (the fastest; or $TILEWRIGHT_ISA)"},                  \
         {OPT_I64,                                                                                                     \
          0,                                                                                                           \
          "chunk",                                                                                                     \

@@ -8,20 +8,36 @@
 
 #include <stdio.h>
 
+/* "scalar, avx2": the instruction sets that this processor and build have. */
+static const char *known_isas(char text[80]) {
+    size_t n = 0;
+    text[0] = 0;
+    for (unsigned i = 0; i < TW_ISA_COUNT; i++) {
+        const char *name = tw_isa_name((enum tw_isa)i);
+        if (tw_kernel_table((enum tw_isa)i) && n + strlen(name) + 3 <= 80) {
+            n += (size_t)snprintf(text + n, 80 - n, "%s%s", n ? ", " : "", name);
+        }
+    }
+    return text;
+}
+
 static int find_kernels(const char *isa, const struct tw_kernel_table **out, tw_error *err) {
-    static const char *const name[TW_ISA_COUNT] = {"scalar", "avx2", "avx512"};
+    char known[80];
     *out = NULL;
     if (!isa || !*isa) {
         return 0;
     }
     for (unsigned i = 0; i < TW_ISA_COUNT; i++) {
-        if (strcmp(isa, name[i]) == 0) {
+        if (strcmp(isa, tw_isa_name((enum tw_isa)i)) == 0) {
             *out = tw_kernel_table((enum tw_isa)i);
             return *out ? 0
-                        : tw_fail(err, TW_E_UNSUPPORTED, "instruction set %s: this processor or build lacks it", isa);
+                        : tw_fail(err, TW_E_UNSUPPORTED,
+                                  "instruction set %s: this processor or build lacks it; it has %s", isa,
+                                  known_isas(known));
         }
     }
-    return tw_fail(err, TW_E_USAGE, "instruction set '%s': there are scalar, avx2 and avx512", isa);
+    return tw_fail(err, TW_E_USAGE, "instruction set '%.40s': there is no such; this processor has %s", isa,
+                   known_isas(known));
 }
 
 static int resolve_target(const char *name, char target[64], tw_error *err) {

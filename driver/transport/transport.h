@@ -13,7 +13,7 @@
 
 struct tw_transport_options {
     uint32_t n_threads;    /* of a device that runs in this process; 0: its choice */
-    const char *isa;       /* instruction set of such a device: "scalar", "avx2", "avx512"; NULL: the fastest */
+    const char *isa;       /* instruction set of such a device, as tw_isa_name; NULL: the fastest */
     uint64_t memory_bytes; /* of such a device; 0: its choice */
     uint32_t deadline_ms;  /* without progress, after which a device is given up; 0: the backend's choice */
 };

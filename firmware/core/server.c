@@ -216,4 +216,8 @@ void tw_server_init(struct tw_server *server, const struct tw_server_port *port)
     memset(server, 0, sizeof *server);
     server->port = *port;
     atomic_store_explicit(&server->watch.site, TW_NONE, memory_order_relaxed);
+    /* A pointer reaches no more, so that every checked range of memory has a size_t. */
+    if (server->port.memory_bytes > SIZE_MAX) {
+        server->port.memory_bytes = SIZE_MAX;
+    }
 }

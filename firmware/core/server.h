@@ -38,7 +38,7 @@ struct tw_server_port {
      * */
     void (*run)(void *ctx, struct tw_plan *plan, uint32_t n_threads);
     const struct tw_kernel_table *kernels; /* NULL: the device cannot run programs */
-    uint64_t memory_bytes;                 /* in all */
+    uint64_t memory_bytes;                 /* in all; what a pointer does not reach is not used */
     uint32_t max_threads;
     uint32_t max_payload; /* of a message; 0: TW_WIRE_MAX_PAYLOAD */
     char target[64], device[32];

@@ -166,7 +166,7 @@ int tw_server_fill(struct tw_server *server, struct tw_server_request *request) 
     if (!p) {
         return server->answer.failure.code;
     }
-    memset(p, (int)(q.value & 0xFFu), q.bytes);
+    memset(p, (int)(q.value & 0xFFu), (size_t)q.bytes);
     return 0;
 }
 
@@ -178,7 +178,7 @@ int tw_server_hash(struct tw_server *server, struct tw_server_request *request) 
         return server->answer.failure.code;
     }
     memset(&server->answer.hash, 0, sizeof server->answer.hash);
-    server->answer.hash.crc32c = tw_wire_crc32c(0, p, q.bytes);
+    server->answer.hash.crc32c = tw_wire_crc32c(0, p, (size_t)q.bytes);
     request->out = &server->answer.hash;
     request->out_bytes = sizeof server->answer.hash;
     return 0;

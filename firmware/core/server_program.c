@@ -75,8 +75,8 @@ static int open_blob(struct tw_server *server, const struct tw_wire_load *q, str
         return tw_server_refuse(server, TW_E_NOMEM, "memory for a program's streams", 0, p->streams_bytes);
     }
     const char *what = "program blob";
-    int code = tw_progblob_open(h, q->blob_bytes, NULL, 0, &p->program, server->port.map(server->port.ctx, p->streams),
-                                n_streams, &what);
+    int code = tw_progblob_open(h, (size_t)q->blob_bytes, NULL, 0, &p->program,
+                                server->port.map(server->port.ctx, p->streams), n_streams, &what);
     return code ? tw_server_refuse(server, code, what, q->blob_bytes, 0) : 0;
 }
 
@@ -110,7 +110,7 @@ static int build_machine(struct tw_server *server, const struct tw_wire_load *q,
                                 server->port.memory_bytes - server->counters.memory_used, p->arena_bytes);
     }
     arena.base = server->port.map(server->port.ctx, p->arena);
-    arena.size = p->arena_bytes;
+    arena.size = (size_t)p->arena_bytes;
     code = prepare_machine(p, &config, &arena, &fault);
     if (code == TW_E_NOMEM) {
         return tw_server_refuse(server, TW_E_INTERNAL, "the machine needs more than it said", arena.size, arena.used);

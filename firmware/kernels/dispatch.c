@@ -24,21 +24,47 @@ static bool has_avx512(void) {
 }
 #endif
 
+#if TW_KERNELS_ARM64_DOT
+/* The identification register; Linux answers for it in programs, too (since 4.11). */
+static bool has_dot(void) {
+    uint64_t features = 0;
+#if defined(__linux__) || !__STDC_HOSTED__
+    __asm__("mrs %0, id_aa64isar0_el1" : "=r"(features));
+#endif
+    return (features >> 44 & 15) != 0;
+}
+#endif
+
+/* A table that this build or this processor lacks is NULL. */
 const struct tw_kernel_table *tw_kernel_table(enum tw_isa isa) {
     switch (isa) {
     case TW_ISA_SCALAR:
         return &tw_kernels_scalar;
-#if TW_KERNELS_X86
     case TW_ISA_AVX2:
+#if TW_KERNELS_X86
         __builtin_cpu_init();
         return has_avx2() ? &tw_kernels_avx2 : NULL;
+#else
+        break;
+#endif
     case TW_ISA_AVX512:
+#if TW_KERNELS_X86
         __builtin_cpu_init();
         return has_avx512() ? &tw_kernels_avx512 : NULL;
 #else
-    case TW_ISA_AVX2:
-    case TW_ISA_AVX512:
-        return NULL;
+        break;
+#endif
+    case TW_ISA_NEON:
+#if TW_KERNELS_ARM64
+        return &tw_kernels_neon; /* every processor of the architecture has it */
+#else
+        break;
+#endif
+    case TW_ISA_NEON_DOT:
+#if TW_KERNELS_ARM64_DOT
+        return has_dot() ? &tw_kernels_neon_dot : NULL;
+#else
+        break;
 #endif
     case TW_ISA_COUNT:
         break;

@@ -15,6 +15,17 @@
 #else
 #define TW_KERNELS_X86 0
 #endif
+#if defined(__aarch64__) && defined(__GNUC__)
+#define TW_KERNELS_ARM64 1
+#else
+#define TW_KERNELS_ARM64 0
+#endif
+/* Before release 16, clang has the dot product only where the whole file is compiled for it. */
+#if TW_KERNELS_ARM64 && (!defined(__clang__) || __clang_major__ >= 16 || defined(__ARM_FEATURE_DOTPROD))
+#define TW_KERNELS_ARM64_DOT 1
+#else
+#define TW_KERNELS_ARM64_DOT 0
+#endif
 
 /* Tiles are templates: functions that take their sizes as constant arguments and must be inlined and unrolled for their
  * accumulators to stay in registers. Loops over the groups of a block stay loops where a compiler, seeing all its
@@ -39,6 +50,12 @@
 extern const struct tw_kernel_table tw_kernels_scalar;
 #if TW_KERNELS_X86
 extern const struct tw_kernel_table tw_kernels_avx2, tw_kernels_avx512;
+#endif
+#if TW_KERNELS_ARM64
+extern const struct tw_kernel_table tw_kernels_neon;
+#endif
+#if TW_KERNELS_ARM64_DOT
+extern const struct tw_kernel_table tw_kernels_neon_dot;
 #endif
 
 /* Movement is the same for every table. In move.c. */

@@ -30,19 +30,41 @@ struct tw_kargs {
 
 typedef void tw_kernel(const struct tw_kargs *);
 
-enum tw_isa { TW_ISA_SCALAR = 0, TW_ISA_AVX2 = 1, TW_ISA_AVX512 = 2, TW_ISA_COUNT = 3 };
+/* X(name, number, text): instruction sets; of one processor's, the later is the faster. */
+#define TW_ISAS(X)         \
+    X(SCALAR, 0, "scalar") \
+    X(AVX2, 1, "avx2")     \
+    X(AVX512, 2, "avx512") \
+    X(NEON, 3, "neon")     \
+    X(NEON_DOT, 4, "neon-dot")
+
+enum tw_isa {
+#define TW_X(name, number, text) TW_ISA_##name = number,
+    TW_ISAS(TW_X)
+#undef TW_X
+        TW_ISA_COUNT = 5
+};
+
+static inline const char *tw_isa_name(enum tw_isa isa) {
+    static const char *const name[TW_ISA_COUNT] = {
+#define TW_X(name, number, text) text,
+        TW_ISAS(TW_X)
+#undef TW_X
+    };
+    return name[isa];
+}
 
 /* The kernel of each data op (READ, GATHER, WRITE, KEY_WRITE, VALUE_WRITE, MCAST and all compute ops; NULL for
  * control and synchronisation). */
 struct tw_kernel_table {
-    const char *name; /* "scalar", "avx2", "avx512" */
+    const char *name; /* as tw_isa_name */
     tw_kernel *fn[TW_OP_LIMIT];
 };
 
 /* The table of an instruction set, or NULL if this build or this processor lacks it. */
 const struct tw_kernel_table *tw_kernel_table(enum tw_isa isa);
 
-/* The fastest table of this processor; the environment variable TILEWRIGHT_ISA (scalar, avx2, avx512) is read by the
+/* The fastest table of this processor; the environment variable TILEWRIGHT_ISA (a name as above) is read by the
  * callers that have an environment, never here. */
 const struct tw_kernel_table *tw_kernel_table_best(void);
 

@@ -70,16 +70,17 @@ void tw_move_value_write(const struct tw_kargs *a) {
 
 /* ---- gather -------------------------------------------------------------------------------------- */
 
+/* Built-in copies: freestanding code would call a function for two bytes. */
 static uint16_t load_u16(const uint8_t *p) {
     uint16_t v;
-    memcpy(&v, p, sizeof v);
+    __builtin_memcpy(&v, p, sizeof v);
     return v;
 }
 
 static float load_float(unsigned dtype, const uint8_t *p) {
     float f;
     if (dtype == TW_DT_F32) {
-        memcpy(&f, p, sizeof f);
+        __builtin_memcpy(&f, p, sizeof f);
         return f;
     }
     return dtype == TW_DT_F16 ? tw_f16_to_f32(load_u16(p)) : tw_bf16_to_f32(load_u16(p));

@@ -17,10 +17,6 @@ struct wide_quants {
     int32_t even[QUANT_ROWS][8], odd[QUANT_ROWS][8];
 };
 
-TW_INLINE const struct tw_q8s *x_block(const struct tw_matmul *m, uint32_t row, size_t b) {
-    return (const struct tw_q8s *)(const void *)(m->x + m->x_stride * row) + b;
-}
-
 TW_INLINE __m256i w_load(const uint8_t *p) {
     return _mm256_load_si256((const __m256i *)(const void *)p);
 }
@@ -118,34 +114,16 @@ TW_INLINE void ints_start(struct tile_ints *s, const struct tw_matmul *m, uint32
     }
 }
 
-TW_INLINE void quant_tile(const struct tw_matmul *m, unsigned dtype, uint32_t row, uint32_t panel, const int R,
-                          const int P) {
-    struct tile_sums sums;
-    const uint8_t *w = m->w + m->panel_bytes * panel;
-    const size_t block_bytes = dtype == TW_DT_Q8_0 ? 512 : 256;
-    sums_start(&sums, m, row, panel, R, P);
-    for (size_t b = 0; b < m->k / 32; b++) {
-        struct tile_ints ints;
-        TW_UNROLL
-        for (int p = 0; R == 1 && p < P; p++) {
-            prefetch_ahead(w + m->panel_bytes * (size_t)p + b * block_bytes, block_bytes);
-        }
-        ints_start(&ints, m, dtype == TW_DT_Q8_0 ? 128 : 8, row, b, R, P);
-        if (dtype == TW_DT_Q8_0) {
-            q8_sums(&ints, m, row, w, b, R, P);
-        } else {
-            q4_sums(&ints, m, row, w, b, R, P);
-        }
-        TW_UNROLL
-        for (int p = 0; p < P; p++) {
-            vf scale = v_load_f16(w + m->panel_bytes * (size_t)p + m->scales + b * 32);
-            TW_UNROLL
-            for (int r = 0; r < R; r++) {
-                vf both = v_mul(scale, v_set1(x_block(m, row + (uint32_t)r, b)->d));
-                vf s = v_both(_mm256_cvtepi32_ps(ints.at[r][p][0]), _mm256_cvtepi32_ps(ints.at[r][p][1]));
-                sums.at[r][p] = v_fma(s, both, sums.at[r][p]);
-            }
-        }
+TW_INLINE void block_sums(struct tile_ints *s, const struct tw_matmul *m, unsigned dtype, uint32_t row,
+                          const uint8_t *w, size_t b, const int R, const int P) {
+    ints_start(s, m, dtype == TW_DT_Q8_0 ? 128 : 8, row, b, R, P);
+    if (dtype == TW_DT_Q8_0) {
+        q8_sums(s, m, row, w, b, R, P);
+    } else {
+        q4_sums(s, m, row, w, b, R, P);
     }
-    sums_store(&sums, m, row, panel, R, P);
+}
+
+TW_INLINE vf ints_float(const struct tile_ints *s, const int r, const int p) {
+    return v_both(_mm256_cvtepi32_ps(s->at[r][p][0]), _mm256_cvtepi32_ps(s->at[r][p][1]));
 }

@@ -9,10 +9,6 @@ struct tile_ints {
     __m512i at[QUANT_ROWS][MAX2(QUANT_PANELS, QUANT_ROW_PANELS)];
 };
 
-TW_INLINE const struct tw_q8s *x_block(const struct tw_matmul *m, uint32_t row, size_t b) {
-    return (const struct tw_q8s *)(const void *)(m->x + m->x_stride * row) + b;
-}
-
 /* Four consecutive quants in every lane. */
 TW_INLINE __m512i x_four(const int8_t *q) {
     int32_t four;
@@ -59,28 +55,6 @@ TW_INLINE void block_sums(struct tile_ints *s, const struct tw_matmul *m, unsign
     }
 }
 
-TW_INLINE void quant_tile(const struct tw_matmul *m, unsigned dtype, uint32_t row, uint32_t panel, const int R,
-                          const int P) {
-    struct tile_sums sums;
-    const uint8_t *w = m->w + m->panel_bytes * panel;
-    const size_t block_bytes = dtype == TW_DT_Q8_0 ? 512 : 256;
-    sums_start(&sums, m, row, panel, R, P);
-    for (size_t b = 0; b < m->k / 32; b++) {
-        struct tile_ints ints;
-        TW_UNROLL
-        for (int p = 0; R == 1 && p < P; p++) {
-            prefetch_ahead(w + m->panel_bytes * (size_t)p + b * block_bytes, block_bytes);
-        }
-        block_sums(&ints, m, dtype, row, w, b, R, P);
-        TW_UNROLL
-        for (int p = 0; p < P; p++) {
-            vf scale = v_load_f16(w + m->panel_bytes * (size_t)p + m->scales + b * 32);
-            TW_UNROLL
-            for (int r = 0; r < R; r++) {
-                vf both = v_mul(scale, v_set1(x_block(m, row + (uint32_t)r, b)->d));
-                sums.at[r][p] = v_fma(_mm512_cvtepi32_ps(ints.at[r][p]), both, sums.at[r][p]);
-            }
-        }
-    }
-    sums_store(&sums, m, row, panel, R, P);
+TW_INLINE vf ints_float(const struct tile_ints *s, const int r, const int p) {
+    return _mm512_cvtepi32_ps(s->at[r][p]);
 }

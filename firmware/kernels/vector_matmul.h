@@ -4,8 +4,8 @@
  * registers, so that weights are loaded (and widened) once for R rows; one row alone takes several panels to hide
  * latency. A strip of panels small enough for the cache meets all rows before the next one is touched.
  *
- * Included last by each instruction set's file; quant_tile comes from its quant_*.h. ROW_PREFETCH is how many bytes
- * ahead the product with one row, which is bound by memory, asks for weights.
+ * Included last by each instruction set's file, after its quant_*.h, from which come struct tile_ints, block_sums (the
+ * integers of one block) and ints_float (those of one row and panel as lanes).
  */
 
 TW_INLINE vf v_load_weights(unsigned dtype, const uint8_t *panel, size_t k) {
@@ -42,6 +42,33 @@ TW_INLINE void float_tile(const struct tw_matmul *m, unsigned dtype, uint32_t ro
             TW_UNROLL
             for (int p = 0; p < P; p++) {
                 sums.at[r][p] = v_fma(weights[p], xk, sums.at[r][p]);
+            }
+        }
+    }
+    sums_store(&sums, m, row, panel, R, P);
+}
+
+/* Blocks of 32: exact integer sums, then one float step with both scales. */
+TW_INLINE void quant_tile(const struct tw_matmul *m, unsigned dtype, uint32_t row, uint32_t panel, const int R,
+                          const int P) {
+    struct tile_sums sums;
+    const uint8_t *w = m->w + m->panel_bytes * panel;
+    const size_t block_bytes = dtype == TW_DT_Q8_0 ? 512 : 256;
+    sums_start(&sums, m, row, panel, R, P);
+    for (size_t b = 0; b < m->k / 32; b++) {
+        struct tile_ints ints;
+        TW_UNROLL
+        for (int p = 0; R == 1 && p < P; p++) {
+            prefetch_ahead(w + m->panel_bytes * (size_t)p + b * block_bytes, block_bytes);
+        }
+        block_sums(&ints, m, dtype, row, w, b, R, P);
+        TW_UNROLL
+        for (int p = 0; p < P; p++) {
+            vf scale = v_load_f16(w + m->panel_bytes * (size_t)p + m->scales + b * 32);
+            TW_UNROLL
+            for (int r = 0; r < R; r++) {
+                vf both = v_mul(scale, v_set1(x_block(m, row + (uint32_t)r, b)->d));
+                sums.at[r][p] = v_fma(ints_float(&ints, r, p), both, sums.at[r][p]);
             }
         }
     }

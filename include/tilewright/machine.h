@@ -23,6 +23,10 @@ extern "C" {
 #define TW_STATIC_ASSERT(cond, msg) _Static_assert(cond, msg)
 #endif
 
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "Tilewright's records are little-endian and used in place: compile for a little-endian processor"
+#endif
+
 #define TW_NONE 0xFFFFFFFFu
 
 /* The machine ABI: what a firmware must understand to run a program. A reader accepts its own major. */

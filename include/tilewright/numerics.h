@@ -4,7 +4,8 @@
  * each kernel of each instruction set gives the same bits. Compile with -ffp-contract=off: a fused multiply-add
  * happens only where fmaf is written. Rounding mode: nearest even; subnormals are kept.
  *
- * Freestanding apart from fmaf, fma and sqrtf, which are correctly rounded everywhere.
+ * Freestanding apart from fmaf, fma and sqrtf, which have to be correctly rounded. Where a processor has no double, its
+ * library's fma may round twice (newlib's does): a port for it brings a right one.
  *
  * Equality of bits covers every number and infinity; where a result is NaN it is NaN everywhere, its sign and payload
  * are not defined.

@@ -76,7 +76,7 @@ int tw_device_watch(bool (*changed)(void *ctx, enum tw_device_event event, const
 struct tw_device_options {
     uint32_t size;
     uint32_t n_threads;    /* of the emulator's fast mode at most; 0: the processors this process may use */
-    const char *isa;       /* of the emulator: "scalar", "avx2", "avx512"; NULL: the fastest of this processor */
+    const char *isa;       /* of the emulator: "scalar", "avx2", "avx512", "neon", "neon-dot"; NULL: the fastest */
     uint64_t memory_bytes; /* of the emulator; 0: the host's */
     /* Milliseconds without any progress after which a device in another process or behind a cable is given up; 0: ten
      * seconds. A device that gets on, however slowly, has all the time it wants. */

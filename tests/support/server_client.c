@@ -2,15 +2,16 @@
  * The server's tests' own port and driver (server_client.h). */
 #include "tests/support/server_client.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 
 static uint64_t port_alloc(void *ctx, uint64_t bytes, uint32_t align, bool zero) {
     struct client *c = ctx;
-    void *p = NULL;
-    if (c->no_memory || posix_memalign(&p, align < 64 ? 64 : align, bytes)) {
+    void *p = c->no_memory || bytes > SIZE_MAX ? NULL : memalign(align < 64 ? 64 : align, (size_t)bytes);
+    if (!p) {
         return 0;
     }
-    memset(p, zero ? 0 : 0xA5, bytes);
+    memset(p, zero ? 0 : 0xA5, (size_t)bytes);
     c->live++;
     return (uintptr_t)p;
 }

@@ -26,8 +26,13 @@ done
 TILEWRIGHT_ISA=scalar
 export TILEWRIGHT_ISA
 expect 'the same ids with TILEWRIGHT_ISA' "$golden" run "$model" --ids $ids -n 24 --print-ids
+case $(uname -m) in
+aarch64) TILEWRIGHT_ISA=avx2 ;;
+*) TILEWRIGHT_ISA=neon ;;
+esac
+refuses "another processor's instruction set" 4 'lacks it; it has scalar' run "$model" --ids $ids
 TILEWRIGHT_ISA=sse9
-refuses 'a bad TILEWRIGHT_ISA' 2 'sse9' run "$model" --ids $ids
+refuses 'a bad TILEWRIGHT_ISA' 2 'sse9.*this processor has scalar' run "$model" --ids $ids
 unset TILEWRIGHT_ISA
 expect 'ids separated by blanks, long form with =' "$golden" run "$model" '--ids=1 403 407 261 378' -n24 --print-ids
 

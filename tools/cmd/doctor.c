@@ -66,7 +66,7 @@ static void check_emulator(struct report *r) {
 }
 
 static void check_processor(struct report *r) {
-    static const char *const isa[] = {"avx512", "avx2", "scalar"};
+    static const char *const isa[] = {"neon-dot", "neon", "avx512", "avx2", "scalar"};
     for (size_t i = 0; i < sizeof isa / sizeof isa[0]; i++) {
         struct tw_device_options o = {.size = sizeof o, .isa = isa[i]};
         tw_device *device;
@@ -75,7 +75,7 @@ static void check_processor(struct report *r) {
             tw_device_close(device);
             snprintf(text, sizeof text, "the fastest kernels that it runs are %s", isa[i]);
             tell(r, strcmp(isa[i], "scalar") == 0 ? LACKING : GOOD, "processor", text,
-                 "the emulator is slow without AVX2; nothing has to be done");
+                 "the emulator is slow without AVX2 or NEON; nothing has to be done");
             return;
         }
     }

@@ -27,7 +27,7 @@ static const struct opt options[] = {
     {OPT_TEXT, 0, "target", "T", AT(target), 0, 0, "the machine to be; without it any bundle's"},
     {OPT_I64, 't', "threads", "N", AT(threads), 1, 256, "host threads (processors)"},
     {OPT_I64, 0, "memory", "MIB", AT(memory), 1, 1 << 24, "device memory in MiB (the host's)"},
-    {OPT_TEXT, 0, "isa", "I", AT(isa), 0, 0, "instruction set: scalar, avx2, avx512 (the fastest)"},
+    {OPT_TEXT, 0, "isa", "I", AT(isa), 0, 0, "instruction set: scalar, avx2, avx512, neon, neon-dot (the fastest)"},
     {OPT_TEXT, 0, "faults", "PLAN", AT(faults), 0, 0, "be a faulty device, for tests: a name, or 'list'"},
     {OPT_I64, 's', "seed", "N", AT(seed), 0, 1e15, "of the fault plan (1)"},
     {OPT_FLAG, 'q', "quiet", NULL, AT(quiet), 0, 0, "do not tell the device's name"},

@@ -6,7 +6,7 @@ TEST_PACKAGES := cmocka
 BOOTSTRAPPED_GOALS := demo check bench fuzz
 ifneq ($(filter $(BOOTSTRAPPED_GOALS),$(MAKECMDGOALS)),)
 ifeq ($(DRY_RUN),)
-ifneq ($(shell tools/bootstrap >&2 && echo ready),ready)
+ifneq ($(shell tools/bootstrap $(MAKECMDGOALS) >&2 && echo ready),ready)
 $(error the packages above are needed for this goal)
 endif
 endif

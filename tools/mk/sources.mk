@@ -9,7 +9,8 @@ TEST_SRCS := $(filter %_test.c,$(call find_c,tests))
 TEST_SUPPORT_SRCS := $(sort $(wildcard tests/support/*.c))
 FUZZ_SRCS := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 BENCH_SRCS := $(sort $(wildcard tests/bench/*_bench.c))
-ALL_SRCS := $(LIB_SRCS) $(TOOL_SRCS) $(TEST_SRCS) $(TEST_SUPPORT_SRCS) $(FUZZ_SRCS) $(BENCH_SRCS)
+CROSS_SRCS := tests/cross/image_dump.c tests/cross/kernels_cross.c tests/cross/decode_cross.c
+ALL_SRCS := $(LIB_SRCS) $(TOOL_SRCS) $(TEST_SRCS) $(TEST_SUPPORT_SRCS) $(FUZZ_SRCS) $(BENCH_SRCS) $(CROSS_SRCS)
 
 OBJ := $(BUILD)/obj
 LIB_OBJS := $(LIB_SRCS:%.c=$(OBJ)/%.o)
@@ -18,3 +19,4 @@ TEST_SUPPORT_OBJS := $(TEST_SUPPORT_SRCS:%.c=$(OBJ)/%.o)
 TEST_BINS := $(TEST_SRCS:%.c=$(BUILD)/%)
 FUZZ_BINS := $(FUZZ_SRCS:%.c=$(BUILD)/%)
 BENCH_BINS := $(BENCH_SRCS:%.c=$(BUILD)/%)
+CROSS_BINS := $(CROSS_SRCS:%.c=$(BUILD)/%)

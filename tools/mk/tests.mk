@@ -16,6 +16,12 @@ $(TEST_BINS) $(BENCH_BINS): $(BUILD)/%: $(OBJ)/%.o $(TEST_ARCHIVE) $(STATIC_LIB)
 
 $(BUILD)/tests/driver/usb_test $(BUILD)/tests/driver/usb_pipe_test: TEST_LIBS += $(MOCK_LIBS)
 
+# What tools/check/cross runs on other processors, for this one: linked like tests.
+$(CROSS_BINS): $(BUILD)/%: $(OBJ)/%.o $(TEST_ARCHIVE) $(STATIC_LIB)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $< $(TEST_ARCHIVE) $(STATIC_LIB) $(ALL_LIBS)
+
 $(FUZZ_BINS): $(BUILD)/%: $(OBJ)/%.o $(TEST_ARCHIVE) $(STATIC_LIB)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
@@ -32,10 +38,11 @@ $(CLANG_STAMPS): $(BUILD)/clang/%.ok: %.c $(BUILD)/flags
 	$(Q)clang $(BASE_CFLAGS) -O2 $(PKG_CFLAGS) $(TEST_CFLAGS) -fsyntax-only -MMD -MP -MF $(@:.ok=.d) -MT $@ $<
 	@touch $@
 
-.PHONY: tests fuzz-targets clang-syntax
+.PHONY: tests cross-tests fuzz-targets clang-syntax
 tests: $(TEST_BINS)
+cross-tests: $(CROSS_BINS)
 fuzz-targets: $(FUZZ_BINS)
 clang-syntax: $(CLANG_STAMPS)
 
-.SECONDARY: $(TEST_SRCS:%.c=$(OBJ)/%.o) $(FUZZ_SRCS:%.c=$(OBJ)/%.o) $(BENCH_SRCS:%.c=$(OBJ)/%.o)
--include $(TEST_SRCS:%.c=$(OBJ)/%.d) $(BENCH_SRCS:%.c=$(OBJ)/%.d) $(TEST_SUPPORT_OBJS:.o=.d) $(FUZZ_SRCS:%.c=$(OBJ)/%.d) $(CLANG_STAMPS:.ok=.d)
+.SECONDARY: $(TEST_SRCS:%.c=$(OBJ)/%.o) $(CROSS_SRCS:%.c=$(OBJ)/%.o) $(FUZZ_SRCS:%.c=$(OBJ)/%.o) $(BENCH_SRCS:%.c=$(OBJ)/%.o)
+-include $(TEST_SRCS:%.c=$(OBJ)/%.d) $(BENCH_SRCS:%.c=$(OBJ)/%.d) $(CROSS_SRCS:%.c=$(OBJ)/%.d) $(TEST_SUPPORT_OBJS:.o=.d) $(FUZZ_SRCS:%.c=$(OBJ)/%.d) $(CLANG_STAMPS:.ok=.d)
