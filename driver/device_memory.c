@@ -4,6 +4,8 @@
  * copy where the device sees the host's memory.
  */
 #include "driver/device.h"
+#include "firmware/port/packet.h"
+#include "tilewright/range.h"
 
 #include <sodium/crypto_generichash.h>
 
@@ -11,7 +13,13 @@ int tw_device_alloc(struct tw_device *device, uint64_t bytes, uint32_t align, bo
                     tw_error *err) {
     struct tw_wire_alloc q = {.bytes = bytes ? bytes : 1, .align = align, .flags = zero ? TW_WIRE_ALLOC_ZERO : 0};
     struct tw_device_call call = {.opcode = TW_WIRE_ALLOC, .payload = &q, .bytes = sizeof q, .out_address = address};
-    return tw_device_call(device, &call, err);
+    int code = tw_device_call(device, &call, err);
+    uint64_t end;
+    if (!code && (*address == 0 || (*address & (align - 1)) || !tw_add_u64(*address, q.bytes, &end))) {
+        return tw_fail(err, TW_E_PROTOCOL, "device %s: it gave address %llu for %llu bytes aligned to %u",
+                       device->selector, (unsigned long long)*address, (unsigned long long)q.bytes, align);
+    }
+    return code;
 }
 
 void tw_device_free(struct tw_device *device, uint64_t address) {
@@ -45,26 +53,35 @@ static void fill_write(void *ctx, uint64_t i, struct tw_device_call *call) {
 int tw_device_write(struct tw_device *device, uint64_t address, const void *bytes, uint64_t size, tw_error *err) {
     struct write w = {device, address, size, bytes};
     uint32_t most = piece(device, UINT64_MAX);
-    return tw_device_call_many(device, size / most + (size % most != 0), fill_write, &w, err);
+    return tw_device_call_many(device, size / most + (size % most != 0), fill_write, &w, NULL, err);
+}
+
+uint64_t tw_device_read_begin(struct tw_device_read *r, const struct tw_device *device, uint64_t address, void *bytes,
+                              uint64_t size) {
+    uint64_t most = piece(device, UINT64_MAX), rest = size % most;
+    *r = (struct tw_device_read){device, address, size, bytes, {{.bytes = most}, {.bytes = rest}}};
+    return size / most + (rest != 0);
+}
+
+void tw_device_read_fill(const struct tw_device_read *r, uint64_t i, struct tw_device_call *call) {
+    uint64_t at = i * r->range[0].bytes;
+    const struct tw_wire_range *range = &r->range[r->size - at < r->range[0].bytes];
+    *call = (struct tw_device_call){.opcode = TW_WIRE_READ,
+                                    .address = r->address + at,
+                                    .payload = range,
+                                    .bytes = sizeof *range,
+                                    .out = r->bytes + at,
+                                    .out_bytes = (uint32_t)range->bytes};
+}
+
+static void fill_read(void *ctx, uint64_t i, struct tw_device_call *call) {
+    tw_device_read_fill(ctx, i, call);
 }
 
 int tw_device_read(struct tw_device *device, uint64_t address, void *bytes, uint64_t size, tw_error *err) {
-    for (uint64_t at = 0; at < size;) {
-        uint32_t n = piece(device, size - at);
-        struct tw_wire_range q = {.bytes = n};
-        struct tw_device_call call = {.opcode = TW_WIRE_READ,
-                                      .address = address + at,
-                                      .payload = &q,
-                                      .bytes = sizeof q,
-                                      .out = (uint8_t *)bytes + at,
-                                      .out_bytes = n};
-        int code = tw_device_call(device, &call, err);
-        if (code) {
-            return code;
-        }
-        at += n;
-    }
-    return 0;
+    struct tw_device_read r;
+    uint64_t n = tw_device_read_begin(&r, device, address, bytes, size);
+    return tw_device_call_many(device, n, fill_read, &r, NULL, err);
 }
 
 static int place_copy(struct tw_device *device, const void *bytes, uint64_t size, uint32_t align, uint64_t *address,
@@ -83,6 +100,40 @@ static int place_copy(struct tw_device *device, const void *bytes, uint64_t size
     return 0;
 }
 
+static int hash_on_device(struct tw_device *device, uint64_t address, uint64_t n, uint32_t *crc, tw_error *err) {
+    struct tw_wire_range q = {.bytes = n};
+    struct tw_wire_hash h;
+    struct tw_device_call call = {
+        .opcode = TW_WIRE_HASH, .address = address, .payload = &q, .bytes = sizeof q, .out = &h, .out_bytes = sizeof h};
+    int code = tw_device_call(device, &call, err);
+    *crc = h.crc32c;
+    return code;
+}
+
+/* A device that keeps other bytes than it says would give wrong tokens without a word. So pieces of what it has, spread
+ * from the first byte to the last, are compared by hash. */
+static int check_kept(struct tw_device *device, const uint8_t *bytes, uint64_t size, uint64_t address, tw_error *err) {
+    const uint64_t piece_bytes = 64u << 10, pieces = 16;
+    uint64_t n = size < piece_bytes ? size : piece_bytes;
+    uint64_t step = size <= piece_bytes * pieces ? piece_bytes : (size - n) / (pieces - 1);
+    for (uint64_t at = 0; at < size; at += step) {
+        uint64_t some = size - at < n ? size - at : n;
+        uint32_t crc = 0;
+        int code = hash_on_device(device, address + at, some, &crc, err);
+        if (code) {
+            return code;
+        }
+        if (crc != tw_packet_crc32c(0, bytes + at, some)) {
+            return tw_fail(
+                err, TW_E_PROTOCOL,
+                "device %s: of %llu bytes that it says it kept, those from %llu on are others; clear it with: "
+                "tilewright reset --device %s",
+                device->selector, (unsigned long long)size, (unsigned long long)at, device->selector);
+        }
+    }
+    return 0;
+}
+
 /* What the device kept from an earlier host is not sent again. The name is the hash of these very bytes. */
 static int place_kept(struct tw_device *device, const void *bytes, uint64_t size, uint32_t align, uint64_t *address,
                       tw_error *err) {
@@ -94,9 +145,14 @@ static int place_kept(struct tw_device *device, const void *bytes, uint64_t size
     if (code) {
         return code;
     }
-    if (at && at % align == 0) {
+    uint64_t end;
+    if (at && (at & (align - 1)) == 0 && tw_add_u64(at, size, &end)) {
         *address = at;
-        return 0;
+        code = check_kept(device, bytes, size, at, err);
+        if (code) {
+            tw_device_free(device, at);
+        }
+        return code;
     }
     tw_device_free(device, at); /* 0: there is none */
     code = place_copy(device, bytes, size, align, &at, err);

@@ -44,6 +44,20 @@ void socket_folder_remove(void) {
     rmdir(folder);
 }
 
+unsigned socket_folder_entries(void) {
+    char path[400];
+    unsigned n = 0;
+    snprintf(path, sizeof path, "%s/tilewright", folder);
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        n += e->d_name[0] != '.';
+    }
+    if (dir) {
+        closedir(dir);
+    }
+    return n;
+}
+
 static volatile int stop;
 
 static void on_term(int number) {
@@ -129,10 +143,22 @@ pid_t child_start(int (*work)(void *ctx), void *ctx) {
     }
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        alarm(60);
+        alarm(200);
         _exit(work(ctx));
     }
     return pid;
+}
+
+void child_wait_stopped(pid_t pid) {
+    int status;
+    if (waitpid(pid, &status, WUNTRACED) != pid || !WIFSTOPPED(status)) {
+        die("a child that does not stop", NULL);
+    }
+}
+
+void child_stop(pid_t pid) {
+    kill(pid, SIGSTOP);
+    child_wait_stopped(pid);
 }
 
 unsigned process_fds(pid_t pid) {

@@ -10,6 +10,8 @@
 /* A folder of the test's own becomes $XDG_RUNTIME_DIR; removed with all that is in it by the second. */
 void socket_folder_make(void);
 void socket_folder_remove(void);
+/* Sockets, locks and whatever else is in it. */
+unsigned socket_folder_entries(void);
 
 struct socket_device {
     pid_t pid;
@@ -29,6 +31,10 @@ void socket_device_kill(struct socket_device *d);
 pid_t child_start(int (*work)(void *ctx), void *ctx);
 /* Exit status, or 128 + signal. */
 int child_wait(pid_t pid);
+
+/* SIGSTOP; returns when it is stopped. Or: when it has stopped itself. */
+void child_stop(pid_t pid);
+void child_wait_stopped(pid_t pid);
 
 /* Open descriptors, resident KiB, threads of a process. */
 unsigned process_fds(pid_t pid);
