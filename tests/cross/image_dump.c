@@ -34,7 +34,7 @@ static uint32_t row_of(const struct tw_session *s, uint64_t n_rows, uint64_t add
 static void put_request(FILE *f, struct tw_session *s, uint64_t n_rows) {
     struct session_program *p = &s->decode;
     uint32_t id = CROSS_FIRST_TOKEN;
-    tw_session_set_inputs(s, p, &id, 1);
+    tw_session_set_inputs(p, 0, s->position, &id, 1);
     size_t padded = (size_t)((const uint8_t *)p->greedy - p->request);
     uint8_t *q = calloc(1, padded + sizeof *p->greedy);
     if (!q) {
