@@ -17,7 +17,7 @@ struct emulate_args {
 #define AT(field) offsetof(struct emulate_args, field)
 static const struct opt options[] = {
     {OPT_TEXT, 'l', "listen", "PATH", AT(listen), 0, 0,
-     "socket to make, or a NAME that `tilewright devices` lists (emu, if there is no other door)"},
+     "socket to make, or a NAME that `tilewright devices` lists (emu)"},
     {OPT_TEXT, 0, "usbredir", "PATH", AT(usbredir), 0, 0, "be a USB device for QEMU behind this socket"},
     {OPT_TEXT, 0, "speed", "S", AT(speed), 0, 0, "of that USB device: full, high (the default), super"},
     {OPT_FLAG, 0, "gadget", NULL, AT(gadget), 0, 0, "be the USB device of this Linux board (root)"},
