@@ -55,27 +55,40 @@ static void LIBUSB_CALL on_done(struct libusb_transfer *t) {
     }
 }
 
-static void fill(struct libusb_transfer *t, struct bare *b, const struct tw_usb_place *place, size_t bytes) {
-    unsigned char *buffer = libusb_dev_mem_alloc(b->handle, bytes); /* freed when the device is closed */
-    buffer = buffer ? buffer : malloc(bytes);
+/* In memory that the kernel does not have to copy; false: there was none. */
+static bool fill(struct libusb_transfer *t, struct bare *b, const struct tw_usb_place *place, size_t bytes) {
+    unsigned char *buffer = libusb_dev_mem_alloc(b->handle, bytes);
+    bool mapped = buffer != NULL;
+    buffer = mapped ? buffer : malloc(bytes);
     if (!buffer) {
         die("bare loop", "out of memory");
     }
     memset(buffer, 0xA5, bytes);
     libusb_fill_bulk_transfer(t, b->handle, place->out, buffer, 0, on_done, b, 10000);
     t->flags = LIBUSB_TRANSFER_ADD_ZERO_PACKET;
+    return mapped;
+}
+
+static void empty(struct libusb_transfer *t, struct bare *b, bool mapped, size_t bytes) {
+    if (mapped) {
+        libusb_dev_mem_free(b->handle, t->buffer, bytes);
+    } else {
+        free(t->buffer);
+    }
+    libusb_free_transfer(t);
 }
 
 /* Seconds for `total` bytes in transfers of `bytes`. */
 static double run_bare(libusb_context *context, const struct tw_usb_found *d, size_t total, size_t bytes) {
     struct bare b = {.left = total};
     struct libusb_transfer *t[DEPTH];
+    bool mapped[DEPTH];
     if (libusb_open(d->device, &b.handle) || libusb_claim_interface(b.handle, d->place.interface)) {
         die("bare loop", "the device cannot be opened");
     }
     for (int i = 0; i < DEPTH; i++) {
         t[i] = libusb_alloc_transfer(0);
-        fill(t[i], &b, &d->place, bytes);
+        mapped[i] = fill(t[i], &b, &d->place, bytes);
     }
     double begin = now_s();
     for (int i = 0; i < DEPTH && b.left; i++) {
@@ -86,7 +99,7 @@ static double run_bare(libusb_context *context, const struct tw_usb_found *d, si
     }
     double s = now_s() - begin;
     for (int i = 0; i < DEPTH; i++) {
-        libusb_free_transfer(t[i]);
+        empty(t[i], &b, mapped[i], bytes);
     }
     libusb_release_interface(b.handle, d->place.interface);
     libusb_close(b.handle);
