@@ -4,6 +4,7 @@
  * copy where the device sees the host's memory.
  */
 #include "driver/device.h"
+#include "firmware/port/packet.h"
 
 #include <sodium/crypto_generichash.h>
 
@@ -83,6 +84,40 @@ static int place_copy(struct tw_device *device, const void *bytes, uint64_t size
     return 0;
 }
 
+static int hash_on_device(struct tw_device *device, uint64_t address, uint64_t n, uint32_t *crc, tw_error *err) {
+    struct tw_wire_range q = {.bytes = n};
+    struct tw_wire_hash h;
+    struct tw_device_call call = {
+        .opcode = TW_WIRE_HASH, .address = address, .payload = &q, .bytes = sizeof q, .out = &h, .out_bytes = sizeof h};
+    int code = tw_device_call(device, &call, err);
+    *crc = h.crc32c;
+    return code;
+}
+
+/* A device that keeps other bytes than it says would give wrong tokens without a word. So pieces of what it has, spread
+ * from the first byte to the last, are compared by hash. */
+static int check_kept(struct tw_device *device, const uint8_t *bytes, uint64_t size, uint64_t address, tw_error *err) {
+    const uint64_t piece_bytes = 64u << 10, pieces = 16;
+    uint64_t n = size < piece_bytes ? size : piece_bytes;
+    uint64_t step = size <= piece_bytes * pieces ? piece_bytes : (size - n) / (pieces - 1);
+    for (uint64_t at = 0; at < size; at += step) {
+        uint64_t some = size - at < n ? size - at : n;
+        uint32_t crc = 0;
+        int code = hash_on_device(device, address + at, some, &crc, err);
+        if (code) {
+            return code;
+        }
+        if (crc != tw_packet_crc32c(0, bytes + at, some)) {
+            return tw_fail(
+                err, TW_E_PROTOCOL,
+                "device %s: of %llu bytes that it says it kept, those from %llu on are others; clear it with: "
+                "tilewright reset --device %s",
+                device->selector, (unsigned long long)size, (unsigned long long)at, device->selector);
+        }
+    }
+    return 0;
+}
+
 /* What the device kept from an earlier host is not sent again. The name is the hash of these very bytes. */
 static int place_kept(struct tw_device *device, const void *bytes, uint64_t size, uint32_t align, uint64_t *address,
                       tw_error *err) {
@@ -96,7 +131,11 @@ static int place_kept(struct tw_device *device, const void *bytes, uint64_t size
     }
     if (at && at % align == 0) {
         *address = at;
-        return 0;
+        code = check_kept(device, bytes, size, at, err);
+        if (code) {
+            tw_device_free(device, at);
+        }
+        return code;
     }
     tw_device_free(device, at); /* 0: there is none */
     code = place_copy(device, bytes, size, align, &at, err);

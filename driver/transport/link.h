@@ -31,12 +31,17 @@ struct tw_link {
     bool asked, behind;                     /* RESEND was sent; PROGRESS told of an answer that is not here */
     uint32_t pinged;                        /* `sent` at the last PING */
     struct tw_link_progress progress;       /* the last one that came */
+    uint32_t most_received;                 /* of all that came */
     uint64_t moved_at, heard_at, pinged_at; /* something got on; a good packet came */
-    uint32_t tick_ms, damaged;
+    uint64_t looked_at;                     /* at the pipe */
+    uint32_t tick_ms;
+    /* Of this wait: damaged packets; good ones behind the deadline; times that requests were sent again; the version of
+     * packets of another one. */
+    uint32_t damaged, late, resends, other_version;
     bool all_ones, confirmed; /* confirmed: the second path answered in this wait */
     bool climbing;            /* the ladder: the pipe is still needed */
     bool gone;                /* the pipe is */
-    int dead;                 /* 0, or why: DEVICE_LOST, TIMEOUT */
+    int dead;                 /* 0, or why: DEVICE_LOST, TIMEOUT, VERSION */
     char cause[200];
     struct tw_link_opened opened;
     uint64_t nonce;               /* of this open */

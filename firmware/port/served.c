@@ -4,53 +4,17 @@
  * order and keeps each answer in a slot until the host is known to have it. When a host goes, what it left undone is
  * dropped and the device is cleaned (after CLOSE) or reset (after anything else) before the next one is let in.
  */
-#include "firmware/port/served.h"
+#include "firmware/port/served_internal.h"
 
 #include "firmware/port/packet.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
-struct slot {
-    uint8_t *bytes; /* TW_LINK_MAX_MESSAGE; the payload is 8-byte aligned */
-    uint32_t n;
-};
-
-enum after { AFTER_NOTHING, AFTER_CLOSE, AFTER_DEATH };
-
-struct tw_served {
-    struct tw_emu *emu;
-    struct tw_faults *faults;
-    int news;
-
-    pthread_mutex_t lock; /* of everything below */
-    pthread_cond_t work, still;
-    pthread_t executor;
-    bool started, quit, sending;
-    struct tw_pipe *host; /* or NULL */
-    uint32_t generation, pid;
-    char command[32];
-    bool opened, was_dirty; /* opened: OPENED was sent */
-    bool said_close;
-    enum after after; /* what the executor has to do before a host is let in */
-    uint32_t received, executed, acked;
-    uint32_t have;      /* bytes of request received + 1 */
-    bool asked;         /* RESEND was sent for what is missing; not again until something came */
-    uint32_t executing; /* opcode, 0: none */
-    uint32_t program;   /* RUN: which */
-    struct slot request[TW_LINK_CREDITS], answer[TW_LINK_CREDITS];
-    _Atomic uint64_t beat;
-};
-
-static struct slot *slot_of(struct slot *slots, uint32_t sequence) {
-    return &slots[sequence % TW_LINK_CREDITS];
-}
-
-static void sleep_ms(uint32_t ms) {
+void tw_served_sleep(uint32_t ms) {
     struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
     nanosleep(&t, NULL);
 }
@@ -68,9 +32,9 @@ static bool send_whole(struct tw_pipe *to, const uint8_t *bytes, size_t n, bool 
 }
 
 static bool send_built(struct tw_served *s, struct tw_pipe *to, uint8_t *bytes, size_t n, bool wait) {
-    struct tw_faults_packet v = tw_faults_pass(s->faults, bytes, &n);
+    struct tw_faults_packet v = tw_faults_pass(s->faults, bytes, &n, true);
     if (v.late_ms) {
-        sleep_ms(v.late_ms);
+        tw_served_sleep(v.late_ms);
     }
     for (uint32_t i = 0; i < v.copies; i++) {
         if (!send_whole(to, bytes, n, wait)) {
@@ -88,8 +52,8 @@ bool tw_served_send(struct tw_served *s, struct tw_pipe *to, struct tw_link_head
 }
 
 /* One message's packets from a kept answer, from h->offset on. */
-static bool send_answer(struct tw_served *s, struct tw_pipe *to, struct tw_link_header *h, const struct slot *a,
-                        bool wait) {
+bool tw_served_send_answer(struct tw_served *s, struct tw_pipe *to, struct tw_link_header *h, const struct slot *a,
+                           bool wait) {
     uint8_t packet[TW_PACKET_BYTES];
     const struct tw_packet_data data = {a->bytes, a->bytes + TW_WIRE_HEADER_BYTES, a->n - TW_WIRE_HEADER_BYTES};
     bool there = true;
@@ -118,42 +82,66 @@ static void settle(struct tw_served *s) {
 /* Waits as a fault plan wants; a frozen request ends when its host has gone. */
 static void obey(struct tw_served *s, const struct tw_faults_request *v) {
     for (uint32_t ms = 0; ms < v->wait_ms; ms += 10) {
-        sleep_ms(10);
+        tw_served_sleep(10);
         if (v->moving) {
             atomic_fetch_add_explicit(&s->beat, 1, memory_order_relaxed);
         }
     }
     pthread_mutex_lock(&s->lock);
     while (v->freeze && !s->quit && s->after == AFTER_NOTHING) {
-        pthread_cond_wait(&s->work, &s->lock);
+        if (v->flood) {
+            tw_served_send_progress(s);
+            pthread_mutex_unlock(&s->lock);
+            tw_served_sleep(1);
+            pthread_mutex_lock(&s->lock);
+        } else {
+            pthread_cond_wait(&s->work, &s->lock);
+        }
     }
     pthread_mutex_unlock(&s->lock);
 }
 
-static void lie_about_version(struct slot *a) {
-    struct tw_wire_identity id;
-    if (a->n == TW_WIRE_HEADER_BYTES + sizeof id) {
-        memcpy(&id, a->bytes + TW_WIRE_HEADER_BYTES, sizeof id);
-        id.protocol_min = id.protocol_max = 99;
-        memcpy(a->bytes + TW_WIRE_HEADER_BYTES, &id, sizeof id);
+/* As after a watchdog's reset: the host is still there, but the device knows nothing of it. */
+static void forget_host(struct tw_served *s) {
+    tw_server_reset(tw_emu_server(s->emu));
+    pthread_mutex_lock(&s->lock);
+    s->generation++;
+    s->received = s->executed = s->acked = s->have = 0;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The first byte of what was kept is another one. */
+static void spoil(struct tw_served *s, const struct slot *request, const struct slot *answer) {
+    uint8_t *kept = tw_emu_map(s->emu, tw_wire_get(request->bytes + 16, 8), 1);
+    if (kept && tw_wire_get(answer->bytes + 12, 4) == 0) {
+        *kept = (uint8_t)(*kept ^ 1);
     }
 }
 
 /* Without the lock: slots of this number are the executor's until it has counted it. */
-static void execute(struct tw_served *s, const struct slot *request, struct slot *answer) {
+static void execute(struct tw_served *s, uint32_t number) {
+    const struct slot *request = tw_served_slot(s->request, number), *last = tw_served_slot(s->answer, number - 1);
+    struct slot *answer = tw_served_slot(s->answer, number);
     struct tw_server_answer out;
     struct tw_faults_request v = tw_faults_handle(s->faults, request->bytes[5]);
     obey(s, &v);
+    if (v.reset) {
+        forget_host(s);
+        return;
+    }
     tw_emu_handle(s->emu, request->bytes, request->bytes + TW_WIRE_HEADER_BYTES, request->n - TW_WIRE_HEADER_BYTES,
                   &out);
     memcpy(answer->bytes, out.header, TW_WIRE_HEADER_BYTES);
     if (out.length) {
         memcpy(answer->bytes + TW_WIRE_HEADER_BYTES, out.payload, out.length);
     }
-    answer->n = TW_WIRE_HEADER_BYTES + out.length;
-    if (v.wrong_version) {
-        lie_about_version(answer);
+    if (v.rot) {
+        spoil(s, request, answer);
     }
+    struct tw_faults_answer told = {answer->bytes, TW_WIRE_HEADER_BYTES + out.length};
+    const struct tw_faults_answer before = {last->bytes, number > 1 ? last->n : 0};
+    tw_faults_lie(s->faults, &told, &before);
+    answer->n = told.n;
 }
 
 /* The program that a RUN names. */
@@ -167,12 +155,11 @@ static uint32_t program_of(const struct slot *request) {
 
 static void execute_next(struct tw_served *s) {
     uint32_t number = s->executed + 1, generation = s->generation;
-    const struct slot *request = slot_of(s->request, number);
-    struct slot *answer = slot_of(s->answer, number);
+    const struct slot *request = tw_served_slot(s->request, number);
     s->executing = request->bytes[5] ? request->bytes[5] : 1u;
     s->program = program_of(request);
     pthread_mutex_unlock(&s->lock);
-    execute(s, request, answer);
+    execute(s, number);
     atomic_fetch_add_explicit(&s->beat, 1, memory_order_relaxed);
     pthread_mutex_lock(&s->lock);
     s->executing = 0;
@@ -184,7 +171,7 @@ static void execute_next(struct tw_served *s) {
     struct tw_pipe *to = s->host;
     s->sending = true;
     pthread_mutex_unlock(&s->lock);
-    bool there = send_answer(s, to, &h, answer, true);
+    bool there = tw_served_send_answer(s, to, &h, tw_served_slot(s->answer, number), true);
     pthread_mutex_lock(&s->lock);
     s->sending = false;
     if (!there) {
@@ -267,7 +254,7 @@ int tw_served_create(struct tw_emu *emu, struct tw_faults *faults, struct tw_ser
 }
 
 /* Lets the host go; with the lock. */
-static void detach(struct tw_served *s, enum after after) {
+void tw_served_detach(struct tw_served *s, enum after after) {
     struct tw_pipe *host = s->host;
     if (!host) {
         return;
@@ -291,7 +278,7 @@ static void detach(struct tw_served *s, enum after after) {
 
 void tw_served_drop(struct tw_served *s) {
     pthread_mutex_lock(&s->lock);
-    detach(s, AFTER_DEATH);
+    tw_served_detach(s, AFTER_DEATH);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -340,11 +327,12 @@ void tw_served_describe(struct tw_served *s, struct tw_link_opened *out) {
     pthread_mutex_unlock(&s->lock);
 }
 
-static bool send_opened(struct tw_served *s) {
+bool tw_served_send_opened(struct tw_served *s) {
     struct tw_link_opened o;
     describe(s, &o);
     o.generation = s->generation;
     o.was_dirty = s->was_dirty;
+    tw_faults_lie_opened(s->faults, &o);
     struct tw_link_header h = {.kind = TW_LINK_OPENED, .generation = s->generation};
     s->opened = true;
     return tw_served_send(s, s->host, &h, &o, sizeof o);
@@ -361,8 +349,8 @@ bool tw_served_attach(struct tw_served *s, struct tw_pipe *host, uint32_t pid, c
         s->opened = s->said_close = s->asked = false;
         memset(s->command, 0, sizeof s->command);
         memcpy(s->command, command, strnlen(command, sizeof s->command - 1));
-        if (s->after == AFTER_NOTHING && !s->executing && !send_opened(s)) {
-            detach(s, AFTER_DEATH);
+        if (s->after == AFTER_NOTHING && !s->executing && !tw_served_send_opened(s)) {
+            tw_served_detach(s, AFTER_DEATH);
         }
     }
     pthread_mutex_unlock(&s->lock);
@@ -375,147 +363,8 @@ void tw_served_news(struct tw_served *s) {
         return;
     }
     pthread_mutex_lock(&s->lock);
-    if (s->host && !s->opened && s->after == AFTER_NOTHING && !send_opened(s)) {
-        detach(s, AFTER_DEATH);
-    }
-    pthread_mutex_unlock(&s->lock);
-}
-
-/* ---- packets from the host; with the lock; false: the host has to go ---- */
-
-static bool ask_again(struct tw_served *s) {
-    if (s->asked) {
-        return true;
-    }
-    s->asked = true;
-    struct tw_link_resend r = {.offset = s->have};
-    struct tw_link_header h = {.kind = TW_LINK_RESEND, .generation = s->generation, .sequence = s->received + 1};
-    return tw_served_send(s, s->host, &h, &r, sizeof r);
-}
-
-static bool take_data(struct tw_served *s, const struct tw_link_header *h, const uint8_t *bytes) {
-    if (h->sequence <= s->received || (h->sequence == s->received + 1 && h->offset < s->have)) {
-        return true; /* a repetition */
-    }
-    if (h->sequence != s->received + 1 || h->offset != s->have || h->total < TW_WIRE_HEADER_BYTES) {
-        return ask_again(s);
-    }
-    if (h->sequence - s->executed > TW_LINK_CREDITS) {
-        return true; /* a host that ignores its credits */
-    }
-    struct slot *r = slot_of(s->request, h->sequence);
-    memcpy(r->bytes + h->offset, bytes, h->length);
-    s->have += h->length;
-    s->asked = false;
-    if (s->have == h->total) {
-        r->n = h->total;
-        s->have = 0;
-        s->received++;
-        pthread_cond_broadcast(&s->work);
-    }
-    return true;
-}
-
-/* The kept answers from byte `offset` of number `from` on. */
-static bool send_again(struct tw_served *s, uint32_t from, uint32_t offset) {
-    bool there = true;
-    for (uint32_t n = from; there && n > s->acked && n <= s->executed; n++) {
-        struct tw_link_header h = {.kind = TW_LINK_DATA,
-                                   .generation = s->generation,
-                                   .sequence = n,
-                                   .ack = s->received,
-                                   .offset = n == from ? offset : 0};
-        there = send_answer(s, s->host, &h, slot_of(s->answer, n), false);
-    }
-    return there;
-}
-
-static void fill_progress(struct tw_served *s, struct tw_link_progress *p) {
-    memset(p, 0, sizeof *p);
-    tw_emu_progress(s->emu, p);
-    p->beat += atomic_load_explicit(&s->beat, memory_order_relaxed);
-    p->received = s->received;
-    p->answered = s->executed;
-    p->executing = s->executing;
-    p->program = s->program;
-}
-
-void tw_served_progress(struct tw_served *s, struct tw_link_progress *progress, uint32_t *generation) {
-    pthread_mutex_lock(&s->lock);
-    fill_progress(s, progress);
-    *generation = s->host ? s->generation : 0;
-    pthread_mutex_unlock(&s->lock);
-}
-
-static bool send_progress(struct tw_served *s) {
-    struct tw_link_progress p;
-    fill_progress(s, &p);
-    struct tw_link_header h = {.kind = TW_LINK_PROGRESS, .generation = s->generation, .ack = s->received};
-    return tw_served_send(s, s->host, &h, &p, sizeof p);
-}
-
-static bool handle(struct tw_served *s, uint8_t *bytes, size_t n) {
-    struct tw_link_header h;
-    struct tw_link_resend again = {0};
-    if (!tw_packet_good(bytes, n, &h)) {
-        return !s->opened || ask_again(s);
-    }
-    if (h.kind == TW_LINK_OPEN) {
-        return !s->opened || send_opened(s); /* it did not hear the first answer */
-    }
-    if (h.kind == TW_LINK_PING && !s->opened) {
-        return send_progress(s);
-    }
-    if (h.generation != s->generation || !s->opened) {
-        return true; /* a stray */
-    }
-    s->acked = h.ack > s->acked && h.ack <= s->executed ? h.ack : s->acked;
-    switch (h.kind) {
-    case TW_LINK_DATA:
-        return take_data(s, &h, bytes + TW_LINK_HEADER_BYTES);
-    case TW_LINK_RESEND:
-        memcpy(&again, bytes + TW_LINK_HEADER_BYTES, h.length == sizeof again ? sizeof again : 0);
-        return send_again(s, h.sequence, again.offset);
-    case TW_LINK_PING:
-        s->asked = false; /* whatever was asked for may have been lost */
-        return send_progress(s);
-    case TW_LINK_CLOSE:
-        s->said_close = true;
-        return false;
-    default:
-        return true;
-    }
-}
-
-/* A packet through the faults. */
-static bool pass_in(struct tw_served *s, uint8_t *bytes, size_t n) {
-    struct tw_faults_packet v = tw_faults_pass(s->faults, bytes, &n);
-    if (v.late_ms) {
-        sleep_ms(v.late_ms);
-    }
-    bool there = !v.vanish;
-    for (uint32_t i = 0; there && i < v.copies; i++) {
-        there = handle(s, bytes, n);
-    }
-    return there;
-}
-
-void tw_served_take(struct tw_served *s) {
-    pthread_mutex_lock(&s->lock);
-    struct tw_pipe *host = s->host;
-    bool there = host != NULL;
-    /* A few packets at a time, so that other descriptors get their turn. */
-    for (int i = 0; there && i < 16; i++) {
-        uint8_t *bytes;
-        size_t n;
-        enum tw_packet_result r = host->ops->take(host, &bytes, &n);
-        if (r == TW_PACKET_AGAIN) {
-            break;
-        }
-        there = r == TW_PACKET_OK && pass_in(s, bytes, n);
-    }
-    if (!there) {
-        detach(s, s->said_close ? AFTER_CLOSE : AFTER_DEATH);
+    if (s->host && !s->opened && s->after == AFTER_NOTHING && !tw_served_send_opened(s)) {
+        tw_served_detach(s, AFTER_DEATH);
     }
     pthread_mutex_unlock(&s->lock);
 }

@@ -129,7 +129,7 @@ pid_t child_start(int (*work)(void *ctx), void *ctx) {
     }
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        alarm(60);
+        alarm(200);
         _exit(work(ctx));
     }
     return pid;

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Between the files of a served device: served.c lives, executes and answers; served_host.c takes what the host sends.
+ */
+#ifndef TW_FIRMWARE_PORT_SERVED_INTERNAL_H
+#define TW_FIRMWARE_PORT_SERVED_INTERNAL_H
+
+#include "firmware/port/served.h"
+
+#include <stdatomic.h>
+
+struct slot {
+    uint8_t *bytes; /* TW_LINK_MAX_MESSAGE; the payload is 8-byte aligned */
+    uint32_t n;
+};
+
+enum after { AFTER_NOTHING, AFTER_CLOSE, AFTER_DEATH };
+
+struct tw_served {
+    struct tw_emu *emu;
+    struct tw_faults *faults;
+    int news;
+
+    pthread_mutex_t lock; /* of everything below */
+    pthread_cond_t work, still;
+    pthread_t executor;
+    bool started, quit, sending;
+    struct tw_pipe *host; /* or NULL */
+    uint32_t generation, pid;
+    char command[32];
+    bool opened, was_dirty; /* opened: OPENED was sent */
+    bool said_close;
+    enum after after; /* what the executor has to do before a host is let in */
+    uint32_t received, executed, acked;
+    uint32_t have;      /* bytes of request received + 1 */
+    bool asked;         /* RESEND was sent for what is missing; not again until something came */
+    uint32_t executing; /* opcode, 0: none */
+    uint32_t program;   /* RUN: which */
+    struct slot request[TW_LINK_CREDITS], answer[TW_LINK_CREDITS];
+    _Atomic uint64_t beat;
+};
+
+static inline struct slot *tw_served_slot(struct slot *slots, uint32_t sequence) {
+    return &slots[sequence % TW_LINK_CREDITS];
+}
+
+/* `wait`: as long as there is no room; without the lock then. False: the host has to go. */
+bool tw_served_send_answer(struct tw_served *s, struct tw_pipe *to, struct tw_link_header *h, const struct slot *a,
+                           bool wait);
+/* With the lock. */
+bool tw_served_send_opened(struct tw_served *s);
+bool tw_served_send_progress(struct tw_served *s);
+/* Lets the host go; with the lock. */
+void tw_served_detach(struct tw_served *s, enum after after);
+void tw_served_sleep(uint32_t ms);
+
+#endif
