@@ -302,14 +302,12 @@ bool tw_device_stuck(struct tw_device *device, struct tw_link_progress *out) {
     return stuck;
 }
 
-#define MOST_IN_FLIGHT 16u
-
 static int call_many(struct tw_device *d, uint64_t n, void (*fill)(void *ctx, uint64_t i, struct tw_device_call *call),
-                     void *ctx, tw_error *err) {
-    struct tw_device_call call[MOST_IN_FLIGHT] = {{0}};
-    struct tw_wire_header sent[MOST_IN_FLIGHT];
+                     void *ctx, uint64_t *n_good, tw_error *err) {
+    struct tw_device_call call[TW_DEVICE_IN_FLIGHT] = {{0}};
+    struct tw_wire_header sent[TW_DEVICE_IN_FLIGHT];
     uint64_t posted = 0, collected = 0;
-    uint64_t most = d->transport->credits < MOST_IN_FLIGHT ? d->transport->credits : MOST_IN_FLIGHT;
+    uint64_t most = d->transport->credits < TW_DEVICE_IN_FLIGHT ? d->transport->credits : TW_DEVICE_IN_FLIGHT;
     int code = check_alive(d, err);
     while (!d->lost && (collected < posted || (!code && posted < n))) {
         if (!code && posted < n && posted - collected < most) {
@@ -321,15 +319,21 @@ static int call_many(struct tw_device *d, uint64_t n, void (*fill)(void *ctx, ui
             int one = collect(d, &call[collected % most], &sent[collected % most], code ? NULL : err);
             code = code ? code : one;
             collected++;
+            *n_good += code == 0;
         }
     }
     return code;
 }
 
 int tw_device_call_many(struct tw_device *device, uint64_t n,
-                        void (*fill)(void *ctx, uint64_t i, struct tw_device_call *call), void *ctx, tw_error *err) {
+                        void (*fill)(void *ctx, uint64_t i, struct tw_device_call *call), void *ctx, uint64_t *n_good,
+                        tw_error *err) {
+    uint64_t good = 0;
     pthread_mutex_lock(&device->lock);
-    int code = call_many(device, n, fill, ctx, err);
+    int code = call_many(device, n, fill, ctx, &good, err);
     pthread_mutex_unlock(&device->lock);
+    if (n_good) {
+        *n_good = good;
+    }
     return code;
 }

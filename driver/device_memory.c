@@ -46,26 +46,35 @@ static void fill_write(void *ctx, uint64_t i, struct tw_device_call *call) {
 int tw_device_write(struct tw_device *device, uint64_t address, const void *bytes, uint64_t size, tw_error *err) {
     struct write w = {device, address, size, bytes};
     uint32_t most = piece(device, UINT64_MAX);
-    return tw_device_call_many(device, size / most + (size % most != 0), fill_write, &w, err);
+    return tw_device_call_many(device, size / most + (size % most != 0), fill_write, &w, NULL, err);
+}
+
+uint64_t tw_device_read_begin(struct tw_device_read *r, const struct tw_device *device, uint64_t address, void *bytes,
+                              uint64_t size) {
+    uint64_t most = piece(device, UINT64_MAX), rest = size % most;
+    *r = (struct tw_device_read){device, address, size, bytes, {{.bytes = most}, {.bytes = rest}}};
+    return size / most + (rest != 0);
+}
+
+void tw_device_read_fill(const struct tw_device_read *r, uint64_t i, struct tw_device_call *call) {
+    uint64_t at = i * r->range[0].bytes;
+    const struct tw_wire_range *range = &r->range[r->size - at < r->range[0].bytes];
+    *call = (struct tw_device_call){.opcode = TW_WIRE_READ,
+                                    .address = r->address + at,
+                                    .payload = range,
+                                    .bytes = sizeof *range,
+                                    .out = r->bytes + at,
+                                    .out_bytes = (uint32_t)range->bytes};
+}
+
+static void fill_read(void *ctx, uint64_t i, struct tw_device_call *call) {
+    tw_device_read_fill(ctx, i, call);
 }
 
 int tw_device_read(struct tw_device *device, uint64_t address, void *bytes, uint64_t size, tw_error *err) {
-    for (uint64_t at = 0; at < size;) {
-        uint32_t n = piece(device, size - at);
-        struct tw_wire_range q = {.bytes = n};
-        struct tw_device_call call = {.opcode = TW_WIRE_READ,
-                                      .address = address + at,
-                                      .payload = &q,
-                                      .bytes = sizeof q,
-                                      .out = (uint8_t *)bytes + at,
-                                      .out_bytes = n};
-        int code = tw_device_call(device, &call, err);
-        if (code) {
-            return code;
-        }
-        at += n;
-    }
-    return 0;
+    struct tw_device_read r;
+    uint64_t n = tw_device_read_begin(&r, device, address, bytes, size);
+    return tw_device_call_many(device, n, fill_read, &r, NULL, err);
 }
 
 static int place_copy(struct tw_device *device, const void *bytes, uint64_t size, uint32_t align, uint64_t *address,

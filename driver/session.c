@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sessions: one sequence's memory on the device, and tokens fed in steps of the programs: as many as a prefill step
- * takes while two or more are left, else one by the decode program.
+ * Sessions: one sequence's memory on the device, and what may be asked of it. Steps are in session_steps.c.
  */
 #include "driver/session.h"
 
@@ -165,18 +164,6 @@ int tw_session_check_feed(const struct tw_session *s, const uint32_t *ids, size_
         }
     }
     return 0;
-}
-
-int tw_session_feed(tw_session *s, const uint32_t *ids, size_t n, tw_error *err) {
-    int code = tw_session_check_feed(s, ids, n, err);
-    while (!code && n) {
-        bool chunked = n > 1 && s->chunk > 1;
-        uint32_t rows = !chunked ? 1 : n < s->chunk ? (uint32_t)n : s->chunk;
-        code = tw_session_step(s, chunked ? &s->prefill : &s->decode, ids, rows, err);
-        ids += rows;
-        n -= rows;
-    }
-    return code;
 }
 
 const float *tw_session_logits(const tw_session *s) {

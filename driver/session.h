@@ -22,10 +22,11 @@ struct session_program {
     uint32_t rows;
     uint64_t logits_address;
     const float *logits_mapped; /* where the device shares its memory */
-    uint8_t *request;           /* 8-byte aligned */
-    uint32_t request_bytes;
-    uint32_t *input[IN_COUNT];     /* in the request; NULL: the program does not have it */
-    struct tw_wire_greedy *greedy; /* behind the request: its tail if the device feeds its own tokens back */
+    /* 8-byte aligned; TW_DEVICE_IN_FLIGHT of them, `stride` bytes apart, so that steps can be under way together. */
+    uint8_t *request;
+    uint32_t request_bytes, stride;
+    uint32_t input[IN_COUNT];      /* offsets in a request; TW_NONE: the program does not have it */
+    struct tw_wire_greedy *greedy; /* behind the first request: its tail if the device feeds its own tokens back */
 };
 
 struct tw_session {
@@ -57,16 +58,13 @@ void tw_session_unload_program(struct tw_session *s, struct session_program *p);
 
 /* What feeding n of these tokens is refused for, before anything has run. */
 int tw_session_check_feed(const struct tw_session *s, const uint32_t *ids, size_t n, tw_error *err);
-/* Puts the inputs of a step at the session's position into the request. */
-void tw_session_set_inputs(const struct tw_session *s, const struct session_program *p, const uint32_t *ids,
-                           uint32_t rows);
+/* Puts the inputs of a step into the program's request number `copy`, and returns it. */
+uint8_t *tw_session_set_inputs(const struct session_program *p, uint32_t copy, uint32_t position, const uint32_t *ids,
+                               uint32_t rows);
 /* Turns a refusal, or a step that does not end, into a line that names section and graph operation; returns its code. */
 int tw_session_explain(const struct tw_session *s, const struct session_program *p, const struct tw_wire_failure *f,
                        int code, tw_error *err);
 /* Makes s->logits those of the last step. */
 int tw_session_fetch_logits(struct tw_session *s, const struct session_program *p, tw_error *err);
-
-/* One step of `rows` tokens at the session's position, and its logits. */
-int tw_session_step(struct tw_session *s, struct session_program *p, const uint32_t *ids, uint32_t rows, tw_error *err);
 
 #endif

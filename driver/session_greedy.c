@@ -88,7 +88,7 @@ int tw_session_run_greedy(tw_session *s, uint32_t id, const struct tw_greedy_opt
         *reason = TW_STOP_INTERRUPT;
         return 0;
     }
-    tw_session_set_inputs(s, &s->decode, &id, 1);
+    tw_session_set_inputs(&s->decode, 0, s->position, &id, 1);
     code = call_device(s, options, err);
     if (!code) {
         uint32_t n = s->tokens.head.n_tokens; /* each of them took a step */

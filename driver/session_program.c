@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A session's programs: binds the inputs and the output by name, lays out the one request that steps it, and turns a
- * fault into a line that names section and graph operation.
+ * A session's programs: binds the inputs and the output by name, lays out the request that steps it, prepares it on
+ * the device.
  */
 #include "driver/session.h"
 
@@ -76,7 +76,8 @@ static int lay_out_request(struct tw_session *s, struct session_program *out, ui
     uint32_t at = (uint32_t)(sizeof run + n * sizeof in[0]);
     uint32_t tail = (at + data + 7) / 8 * 8;
     out->request_bytes = at + data;
-    out->request = calloc(1, tail + sizeof *out->greedy);
+    out->stride = tail + (uint32_t)sizeof *out->greedy;
+    out->request = calloc(TW_DEVICE_IN_FLIGHT, out->stride);
     if (!out->request) {
         return tw_fail(err, TW_E_NOMEM, "session: out of memory");
     }
@@ -90,9 +91,13 @@ static int lay_out_request(struct tw_session *s, struct session_program *out, ui
                                            .ids = number[IN_IDS],
                                            .pos = number[IN_POS],
                                            .end = number[IN_END]};
+    memset(out->input, 0xFF, sizeof out->input); /* TW_NONE */
     for (uint32_t i = 0; i < n; i++) {
-        out->input[which[i]] = (uint32_t *)(void *)(out->request + at);
+        out->input[which[i]] = at;
         at += in[i].bytes;
+    }
+    for (uint32_t i = 1; i < TW_DEVICE_IN_FLIGHT; i++) {
+        memcpy(out->request + i * out->stride, out->request, out->stride);
     }
     return 0;
 }
@@ -148,51 +153,4 @@ void tw_session_unload_program(struct tw_session *s, struct session_program *p) 
     }
     free(p->request);
     memset(p, 0, sizeof *p);
-}
-
-/* ---- stepping ---- */
-
-int tw_session_fetch_logits(struct tw_session *s, const struct session_program *p, tw_error *err) {
-    if (p->logits_mapped) {
-        s->logits = p->logits_mapped;
-        return 0;
-    }
-    int code = tw_device_read(s->deployment->device, p->logits_address, s->logits_copy, (uint64_t)s->n_vocab * 4, err);
-    s->logits = code ? NULL : s->logits_copy;
-    return code;
-}
-
-void tw_session_set_inputs(const struct tw_session *s, const struct session_program *p, const uint32_t *ids,
-                           uint32_t rows) {
-    const uint32_t value[IN_COUNT] = {0, s->position, rows, s->position + rows};
-    memcpy(p->input[IN_IDS], ids, rows * sizeof *ids);
-    memset(p->input[IN_IDS] + rows, 0, (p->rows - rows) * sizeof *ids);
-    for (uint32_t i = IN_POS; i < IN_COUNT; i++) {
-        if (p->input[i]) {
-            *p->input[i] = value[i];
-        }
-    }
-}
-
-int tw_session_step(struct tw_session *s, struct session_program *p, const uint32_t *ids, uint32_t rows,
-                    tw_error *err) {
-    tw_session_set_inputs(s, p, ids, rows);
-    struct tw_wire_done done;
-    struct tw_wire_failure failure = {.site = TW_NONE, .stage = TW_NONE};
-    struct tw_device_call call = {.opcode = TW_WIRE_RUN,
-                                  .payload = p->request,
-                                  .bytes = p->request_bytes,
-                                  .out = &done,
-                                  .out_bytes = sizeof done,
-                                  .failure = &failure};
-    int code = tw_device_call(s->deployment->device, &call, err);
-    code = code ? tw_session_explain(s, p, &failure, code, err) : tw_session_fetch_logits(s, p, err);
-    if (code) {
-        s->broken = true;
-        s->logits = NULL;
-        return code;
-    }
-    s->position += rows;
-    s->steps++;
-    return 0;
 }

@@ -4,6 +4,7 @@
  */
 #include "driver/transport/link_internal.h"
 
+#include "firmware/port/lock.h"
 #include "firmware/port/packet.h"
 
 #include <stdatomic.h>
@@ -16,7 +17,10 @@ static int finish_open(struct tw_link *l, tw_error *err) {
     struct tw_link_opened *o = &l->opened;
     o->holder[sizeof o->holder - 1] = o->target[sizeof o->target - 1] = o->device[sizeof o->device - 1] = 0;
     if (o->status == TW_E_DEVICE_BUSY) {
-        return tw_fail(err, TW_E_DEVICE_BUSY, "device %s: process %u (%s) has it", l->name, o->holder_pid, o->holder);
+        char stopped[64];
+        tw_lock_note_stopped(o->holder_pid, stopped);
+        return tw_fail(err, TW_E_DEVICE_BUSY, "device %s: process %u (%s) has it%s", l->name, o->holder_pid, o->holder,
+                       stopped);
     }
     if (o->status || o->credits == 0 || o->credits > TW_LINK_CREDITS || o->max_payload != TW_LINK_MAX_PAYLOAD ||
         o->generation == 0) {

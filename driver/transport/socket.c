@@ -67,8 +67,10 @@ static void ask_state(struct tw_transport_info *info, const char *path) {
         int n = snprintf(info->detail, sizeof info->detail, "%s in another process%s%s", o.device,
                          o.faults[0] ? ", with fault plan " : "", o.faults);
         if (o.status == TW_E_DEVICE_BUSY) {
-            snprintf(info->detail + n, sizeof info->detail - (size_t)n, "; process %u (%s) has it", o.holder_pid,
-                     o.holder);
+            char stopped[64];
+            tw_lock_note_stopped(o.holder_pid, stopped);
+            snprintf(info->detail + n, sizeof info->detail - (size_t)n, "; process %u (%s) has it%s", o.holder_pid,
+                     o.holder, stopped);
         }
     }
     if (pipe) {
@@ -112,7 +114,8 @@ static void discover(bool (*found)(void *ctx, const struct tw_transport_info *in
 /* ---- opening ---- */
 
 struct use {
-    int lock; /* -1: none */
+    int lock;            /* -1: none */
+    uint32_t server_pid; /* who serves the socket */
     char path[116];
 };
 
@@ -150,6 +153,25 @@ static int refuse(const char *name, const char *path, int e, tw_error *err) {
                    why, path);
 }
 
+static uint32_t peer_pid(int fd) {
+    struct ucred c;
+    socklen_t n = sizeof c;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &n) == 0 && c.pid > 0 ? (uint32_t)c.pid : 0;
+}
+
+/* A device that does not answer because its process is stopped. Returns the code. */
+static int explain_silence(const struct use *u, int code, tw_error *err) {
+    char stopped[64] = "";
+    if (code == TW_E_DEVICE_LOST && err && u->server_pid) {
+        tw_lock_note_stopped(u->server_pid, stopped);
+    }
+    if (stopped[0]) {
+        size_t n = strlen(err->message);
+        snprintf(err->message + n, sizeof err->message - n, "; process %u serves it%s", u->server_pid, stopped);
+    }
+    return code;
+}
+
 static int connect_and_open(const char *name, const char *path, uint32_t deadline_ms, struct tw_link **out,
                             tw_error *err) {
     struct use *use = NULL;
@@ -169,8 +191,10 @@ static int connect_and_open(const char *name, const char *path, uint32_t deadlin
         end_use(use);
         return code;
     }
+    use->server_pid = peer_pid(fd);
     code = tw_link_open(name, tw_pipe_socket(fd), deadline_ms, out, err);
     if (code) {
+        explain_silence(use, code, err);
         end_use(use);
         return code;
     }
@@ -199,12 +223,24 @@ static int open_socket(const char *rest, const struct tw_transport_options *opti
     return 0;
 }
 
+static int submit(struct tw_transport *t, const uint8_t *header, const void *payload, uint32_t payload_bytes,
+                  tw_error *err) {
+    int code = tw_link_submit(t, header, payload, payload_bytes, err);
+    return code ? explain_silence(((struct tw_link *)t)->owner, code, err) : 0;
+}
+
+static int receive(struct tw_transport *t, uint8_t *header, const void **payload, uint32_t *payload_bytes,
+                   tw_error *err) {
+    int code = tw_link_receive(t, header, payload, payload_bytes, err);
+    return code ? explain_silence(((struct tw_link *)t)->owner, code, err) : 0;
+}
+
 const struct tw_transport_ops tw_transport_socket = {
     .name = "socket",
     .discover = discover,
     .open = open_socket,
-    .submit = tw_link_submit,
-    .receive = tw_link_receive,
+    .submit = submit,
+    .receive = receive,
     .stuck = tw_link_stuck,
     .close = tw_link_close,
 };

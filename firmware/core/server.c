@@ -42,7 +42,7 @@ int tw_server_fault(struct tw_wire_failure *f, uint32_t program, const struct tw
     return f->code;
 }
 
-static void log_line(struct tw_server *server, const char *text) {
+void tw_server_log(struct tw_server *server, const char *text) {
     if (server->log.count == TW_SERVER_LOG_LINES) {
         server->log.first = (server->log.first + 1) % TW_SERVER_LOG_LINES;
         server->log.count--;
@@ -63,7 +63,7 @@ void tw_server_post_event(struct tw_server *server, uint32_t kind, const struct 
     e->number = ++server->events.number;
     if (failure) {
         e->failure = *failure;
-        log_line(server, failure->what);
+        tw_server_log(server, failure->what);
     }
 }
 

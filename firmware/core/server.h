@@ -128,6 +128,9 @@ void tw_server_reset(struct tw_server *server);
 /* The host has closed in order: all but what is kept. */
 void tw_server_release(struct tw_server *server);
 
+/* A line for LOG; of more than TW_SERVER_LOG_LINES the oldest go. As a request: one caller at a time. */
+void tw_server_log(struct tw_server *server, const char *text);
+
 /* Legal from any thread, at any time. */
 static inline uint32_t tw_server_beat(const struct tw_server *server) {
     return atomic_load_explicit(&server->watch.beat, memory_order_relaxed);

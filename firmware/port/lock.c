@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,21 @@ void tw_lock_process_name(uint32_t pid, char name[32]) {
     char path[40];
     snprintf(path, sizeof path, "/proc/%u/comm", pid);
     read_name(path, name);
+}
+
+/* The state follows the name, which may hold anything. */
+void tw_lock_note_stopped(uint32_t pid, char text[64]) {
+    char path[40], line[128];
+    snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, line, sizeof line - 1);
+    if (fd >= 0) {
+        close(fd);
+    }
+    line[n > 0 ? n : 0] = 0;
+    const char *end = strrchr(line, ')');
+    bool stopped = end && (strncmp(end, ") T", 3) == 0 || strncmp(end, ") t", 3) == 0);
+    snprintf(text, 64, stopped ? " and is stopped (kill -CONT %u wakes it)" : "", pid);
 }
 
 static uint32_t read_holder(int fd, char name[32]) {
@@ -67,7 +83,9 @@ static int refuse(int fd, const char *what, tw_error *err) {
     if (pid == UINT32_MAX) {
         return tw_fail(err, TW_E_DEVICE_BUSY, "%s: another process has it", what);
     }
-    return tw_fail(err, TW_E_DEVICE_BUSY, "%s: process %u (%s) has it", what, pid, name);
+    char stopped[64];
+    tw_lock_note_stopped(pid, stopped);
+    return tw_fail(err, TW_E_DEVICE_BUSY, "%s: process %u (%s) has it%s", what, pid, name, stopped);
 }
 
 /* Made only where it is missing: in a folder that all users share the kernel refuses O_CREAT for a file of another user

@@ -17,6 +17,8 @@ int tw_lock_take(const char *path, const char *what, int *fd, tw_error *err);
 bool tw_lock_label(const char *path, uint32_t *pid, char name[32]);
 /* Removes the file and lets go. -1 is legal. */
 void tw_lock_release(const char *path, int fd);
+/* "", or what to add to a line about a process that is stopped, of this machine. */
+void tw_lock_note_stopped(uint32_t pid, char text[64]);
 /* The running program's name. */
 void tw_lock_own_name(char name[32]);
 /* The program of another process, or "?". */

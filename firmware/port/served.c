@@ -9,6 +9,7 @@
 #include "firmware/port/packet.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <time.h>
@@ -67,12 +68,15 @@ bool tw_served_send_answer(struct tw_served *s, struct tw_pipe *to, struct tw_li
 
 static void settle(struct tw_served *s) {
     enum after after = s->after;
+    char obituary[sizeof s->obituary];
+    memcpy(obituary, s->obituary, sizeof obituary);
     pthread_mutex_unlock(&s->lock);
     struct tw_server *server = tw_emu_server(s->emu);
     if (after == AFTER_CLOSE) {
         tw_server_release(server);
     } else {
         tw_server_reset(server);
+        tw_server_log(server, obituary);
     }
     tw_server_cancel(server, false);
     pthread_mutex_lock(&s->lock);
@@ -254,6 +258,18 @@ int tw_served_create(struct tw_emu *emu, struct tw_faults *faults, struct tw_ser
 }
 
 /* Lets the host go; with the lock. */
+/* "host 123 (tilewright) went without a word, 12 ms after a PING, in RUN" */
+static void write_obituary(struct tw_served *s) {
+    static const char *const kind[TW_LINK_KIND_LIMIT] = {"word",
+#define TW_X(name, number, text) #name,
+                                                         TW_LINK_KINDS(TW_X)
+#undef TW_X
+    };
+    snprintf(s->obituary, sizeof s->obituary, "host %u (%.16s) went without CLOSE, %llu ms after its last %s%s%s",
+             s->pid, s->command, (unsigned long long)(tw_packet_now() - s->heard_at), kind[s->heard],
+             s->executing ? ", in " : "", s->executing ? tw_wire_opcode_name(s->executing) : "");
+}
+
 void tw_served_detach(struct tw_served *s, enum after after) {
     struct tw_pipe *host = s->host;
     if (!host) {
@@ -267,6 +283,7 @@ void tw_served_detach(struct tw_served *s, enum after after) {
     s->host = NULL;
     s->after = after;
     s->was_dirty = after == AFTER_DEATH;
+    write_obituary(s);
     s->received = s->executed = s->acked = s->have = 0;
     tw_server_cancel(tw_emu_server(s->emu), true);
     struct tw_frozen how;
@@ -346,6 +363,8 @@ bool tw_served_attach(struct tw_served *s, struct tw_pipe *host, uint32_t pid, c
         s->host = host;
         s->pid = pid;
         s->generation++;
+        s->heard_at = tw_packet_now();
+        s->heard = TW_LINK_OPEN;
         s->opened = s->said_close = s->asked = false;
         memset(s->command, 0, sizeof s->command);
         memcpy(s->command, command, strnlen(command, sizeof s->command - 1));

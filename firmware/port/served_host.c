@@ -87,6 +87,8 @@ static bool handle(struct tw_served *s, uint8_t *bytes, size_t n) {
     if (!tw_packet_good(bytes, n, &h)) {
         return !s->opened || ask_again(s);
     }
+    s->heard_at = tw_packet_now();
+    s->heard = h.kind;
     if (h.kind == TW_LINK_OPEN) {
         return !s->opened || tw_served_send_opened(s); /* it did not hear the first answer */
     }

@@ -30,7 +30,10 @@ struct tw_served {
     char command[32];
     bool opened, was_dirty; /* opened: OPENED was sent */
     bool said_close;
-    enum after after; /* what the executor has to do before a host is let in */
+    uint64_t heard_at; /* of the host's last good packet, and its kind */
+    uint32_t heard;
+    char obituary[TW_SERVER_LOG_BYTES]; /* how the last host went, if not in order: for the log */
+    enum after after;                   /* what the executor has to do before a host is let in */
     uint32_t received, executed, acked;
     uint32_t have;      /* bytes of request received + 1 */
     bool asked;         /* RESEND was sent for what is missing; not again until something came */
