@@ -77,6 +77,13 @@ static int take_ended(struct tw_session *s, enum tw_stop_reason *reason, tw_erro
     return tw_session_explain(s, &s->decode, f, TW_E_FAULT, err);
 }
 
+/* Of the last token, where the caller wants them or they are here anyway. */
+static int keep_logits(struct tw_session *s, const struct tw_greedy_options *o, tw_error *err) {
+    bool unwanted = o->size > offsetof(struct tw_greedy_options, flags) && o->flags & TW_GREEDY_NO_LOGITS;
+    s->logits = s->decode.logits_mapped;
+    return unwanted || s->logits ? 0 : tw_session_fetch_logits(s, &s->decode, err);
+}
+
 int tw_session_run_greedy(tw_session *s, uint32_t id, const struct tw_greedy_options *options, uint32_t *tokens,
                           uint32_t *n_tokens, enum tw_stop_reason *reason, tw_error *err) {
     *n_tokens = 0;
@@ -99,7 +106,7 @@ int tw_session_run_greedy(tw_session *s, uint32_t id, const struct tw_greedy_opt
         code = take_ended(s, reason, err);
     }
     if (!code && *n_tokens > 0) {
-        code = tw_session_fetch_logits(s, &s->decode, err);
+        code = keep_logits(s, options, err);
     }
     if (code) {
         s->broken = true;

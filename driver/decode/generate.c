@@ -166,7 +166,7 @@ static bool take_run(struct loop *l, const uint32_t *ids, uint32_t n, int *code,
 
 /* `id`: the token chosen last. */
 static int generate_resident(struct loop *l, uint32_t id, tw_error *err) {
-    struct tw_greedy_options o = {.size = sizeof o, .n = 1};
+    struct tw_greedy_options o = {.size = sizeof o, .n = 1, .flags = TW_GREEDY_NO_LOGITS};
     list_stops(l, &o);
     for (;;) {
         uint32_t ids[RUN_TOKENS], n;

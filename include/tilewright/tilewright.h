@@ -340,11 +340,13 @@ enum tw_stop_reason {
 
 #define TW_GREEDY_MAX 256u
 #define TW_GREEDY_STOPS 4u
+enum tw_greedy_flags { TW_GREEDY_NO_LOGITS = 1 /* they stay on the device: tw_session_logits may be NULL */ };
 struct tw_greedy_options {
     uint32_t size;
     uint32_t n;                     /* tokens at most: 1 to TW_GREEDY_MAX */
     uint32_t n_stops;               /* at most TW_GREEDY_STOPS */
     uint32_t stop[TW_GREEDY_STOPS]; /* ids that end the run */
+    uint32_t flags;                 /* tw_greedy_flags */
 };
 
 /* Feeds `id`, then what is likeliest to follow (the lowest id among equals), then what follows that: one command for

@@ -135,6 +135,18 @@ pid_t child_start(int (*work)(void *ctx), void *ctx) {
     return pid;
 }
 
+void child_wait_stopped(pid_t pid) {
+    int status;
+    if (waitpid(pid, &status, WUNTRACED) != pid || !WIFSTOPPED(status)) {
+        die("a child that does not stop", NULL);
+    }
+}
+
+void child_stop(pid_t pid) {
+    kill(pid, SIGSTOP);
+    child_wait_stopped(pid);
+}
+
 unsigned process_fds(pid_t pid) {
     char path[64];
     unsigned n = 0;

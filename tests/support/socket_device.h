@@ -30,6 +30,10 @@ pid_t child_start(int (*work)(void *ctx), void *ctx);
 /* Exit status, or 128 + signal. */
 int child_wait(pid_t pid);
 
+/* SIGSTOP; returns when it is stopped. Or: when it has stopped itself. */
+void child_stop(pid_t pid);
+void child_wait_stopped(pid_t pid);
+
 /* Open descriptors, resident KiB, threads of a process. */
 unsigned process_fds(pid_t pid);
 unsigned long process_kib(pid_t pid);
