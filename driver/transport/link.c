@@ -83,7 +83,8 @@ static int expire(struct tw_link *l, tw_error *err) {
     double s = 1e-3 * l->deadline_ms;
     const char *what =
         l->sent > l->answered ? tw_wire_opcode_name(l->request[(l->answered + 1) % TW_LINK_CREDITS].header[5]) : "OPEN";
-    if (l->heard_at > l->moved_at || (l->confirmed && l->progress.executing)) {
+    bool answers = l->heard_at > l->moved_at && tw_packet_now() - l->heard_at < l->deadline_ms / 2; /* and still does */
+    if (answers || (l->confirmed && l->progress.executing)) {
         return is_stuck(l, what, s, err);
     }
     if (l->all_ones) {

@@ -44,6 +44,20 @@ void socket_folder_remove(void) {
     rmdir(folder);
 }
 
+unsigned socket_folder_entries(void) {
+    char path[400];
+    unsigned n = 0;
+    snprintf(path, sizeof path, "%s/tilewright", folder);
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        n += e->d_name[0] != '.';
+    }
+    if (dir) {
+        closedir(dir);
+    }
+    return n;
+}
+
 static volatile int stop;
 
 static void on_term(int number) {

@@ -10,6 +10,8 @@
 /* A folder of the test's own becomes $XDG_RUNTIME_DIR; removed with all that is in it by the second. */
 void socket_folder_make(void);
 void socket_folder_remove(void);
+/* Sockets, locks and whatever else is in it. */
+unsigned socket_folder_entries(void);
 
 struct socket_device {
     pid_t pid;

@@ -8,7 +8,7 @@ MUTANTS := 100000
 # These scripts call make: they share its job slots, but make -n only prints them.
 SCRIPT := @$(if $(DRY_RUN),,+)
 
-.PHONY: all demo check bench bench-order fuzz mutate format clean help
+.PHONY: all demo check bench bench-order fuzz mutate soak format clean help
 all: $(STATIC_LIB) $(SHARED_LIB) $(COMMAND)
 
 demo: all
@@ -35,6 +35,10 @@ mutate: $(BUILD)/tests/loader/mutation_test $(BUILD)/tests/loader/agreement_test
 fuzz:
 	$(SCRIPT)FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_RUNS=-1 tools/check/fuzz
 
+# The long form of the endurance tests: 1,000 opens, 1,000 kills of either side, 200 resets in the middle of a run.
+soak: $(BUILD)/tests/driver/socket_crash_test
+	@TW_LONG=1 $(BUILD)/tests/driver/socket_crash_test
+
 format:
 	clang-format -i $(C_FILES)
 
@@ -51,6 +55,7 @@ help:
 #: make bench-order  measures what certificates cost
 #: make mutate       mutants of programs against the checker, MUTANTS of them (100000)
 #: make fuzz         fuzzes each target for FUZZ_SECONDS (600)
+#: make soak         opens, kills and resets devices some thousand times
 #: make install      DESTDIR=... PREFIX=/usr/local
 #: make format       clang-format over all C files
 #: make clean        removes build/
