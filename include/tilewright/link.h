@@ -6,7 +6,8 @@
  * their messages from 1 on; a receiver takes only the byte it expects next, drops what it has already and answers a gap
  * or damage with RESEND: so a message arrives once, in order and whole. An
  * answer has the number of its request. While a host waits it sends PING; the device answers with PROGRESS at once,
- * also in the middle of a request, which tells both sides what the other has. Freestanding.
+ * also in the middle of a request, which tells both sides what the other has. A PING of an earlier generation is
+ * answered, too: from the higher number its host learns that the device was reset. Freestanding.
  */
 #ifndef TILEWRIGHT_LINK_H
 #define TILEWRIGHT_LINK_H

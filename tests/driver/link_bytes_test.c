@@ -71,12 +71,12 @@ static void a_prompt_in_chunks_moves_logits_once(void **state) {
     uint32_t ids[400];
     struct tw_session_info info = {.size = sizeof info};
     tw_session_get_info(rig.session, &info);
-    assert_true(info.chunk < 200); /* several steps */
+    assert_int_equal(info.chunk, 32);
     for (uint32_t i = 0; i < 400; i++) {
         ids[i] = 1 + i;
     }
     assert_int_equal(tw_session_feed(rig.session, ids, 400, &rig.err), 0);
-    assert_true(beyond(1, "prefill") < 400 * 20); /* the ids, and some requests */
+    assert_true(beyond(1, "prefill") < 5 * logits_bytes); /* of 13 steps */
     assert_non_null(tw_session_logits(rig.session));
 }
 
@@ -97,7 +97,7 @@ static void a_greedy_run_moves_no_logits_but_the_prompts(void **state) {
                                     .ctx = &n};
     assert_int_equal(tw_generate(rig.session, prompt, 3, &o, NULL, &rig.err), 0);
     assert_int_equal(n, TOKENS);
-    assert_true(beyond(1, "greedy run") < TOKENS * (uint64_t)MOST / 4);
+    assert_true(beyond(1, "greedy run") < TOKENS * (uint64_t)MOST);
 }
 
 static void a_greedy_run_is_one_command(void **state) {
@@ -107,11 +107,11 @@ static void a_greedy_run_is_one_command(void **state) {
     struct tw_greedy_options o = {.size = sizeof o, .n = TOKENS, .flags = TW_GREEDY_NO_LOGITS};
     assert_int_equal(tw_session_run_greedy(rig.session, 1, &o, tokens, &n, &reason, &rig.err), 0);
     assert_int_equal(n, TOKENS);
-    assert_true(beyond(0, "one command") < 1024);
+    assert_true(beyond(0, "one command") < 4 * 1024);
     assert_null(tw_session_logits(rig.session));
     o.flags = 0;
     assert_int_equal(tw_session_run_greedy(rig.session, tokens[TOKENS - 1], &o, tokens, &n, &reason, &rig.err), 0);
-    assert_true(beyond(1, "with its logits") < 1024);
+    assert_true(beyond(1, "with its logits") < 4 * 1024 + logits_bytes); /* maybe sent again */
     assert_non_null(tw_session_logits(rig.session));
 }
 

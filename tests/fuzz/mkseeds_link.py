@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the seeds of fuzz_link_driver, fuzz_link_device and fuzz_line, in the targets' record forms.
+"""Writes the seeds of fuzz_link_driver, fuzz_session_driver, fuzz_link_device and fuzz_line, in the targets' record forms.
 
 usage: mkseeds_link.py [tests/fuzz/seeds]    (the output is the same on every run)
 """
@@ -98,6 +98,27 @@ def seeds_line():
     save("line", "repeated", b"\x01\x01\x00\x01\x01\x04\x01\x01\x01\x00\x04")
 
 
+# ---- answers of a device to the driver above its transports ----
+GOOD, CONTENT, ADDRESS, REFUSED, LENGTH, HEADER, LOST = (bytes([i]) for i in range(7))
+
+
+def seeds_session():
+    deployed = GOOD * 40
+    save("session_driver", "good", b"\x00" + deployed * 2)
+    save("session_driver", "kept", b"\x02" + deployed * 2)
+    save("session_driver", "selftest", b"\x04" + deployed)
+    save("session_driver", "small_messages", b"\x01" + struct.pack("<I", 4096) + GOOD * 600)
+    save("session_driver", "no_memory", b"\x00" + REFUSED + b"\x09" + bytes(128))
+    place = struct.pack("<i7IQQ", -18, 1, 1, 3, 8, 5, 0, 0, 4, 8) + b"Undefined" + bytes(71)
+    for n in (20, 24, 28, 32, 36):
+        save("session_driver", "fault_%d" % n, b"\x00" + GOOD * n + REFUSED + b"\x12" + place + GOOD * 9)
+        save("session_driver", "tokens_%d" % n, b"\x00" + GOOD * n + (CONTENT + b"\xff" * 160) * 4)
+        save("session_driver", "stuck_%d" % n, b"\x00" + GOOD * n + bytes([132]) + bytes(24) + struct.pack("<8I", 0, 1, 2, 3, 1, 2, 3, 4))
+    save("session_driver", "addresses", b"\x02" + (ADDRESS + b"\xff") * 40)
+    save("session_driver", "header", b"\x00" + HEADER + b"\x01\x03\x80")
+
+
 seeds_driver()
+seeds_session()
 seeds_device()
 seeds_line()
