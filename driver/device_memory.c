@@ -5,6 +5,7 @@
  */
 #include "driver/device.h"
 #include "firmware/port/packet.h"
+#include "tilewright/range.h"
 
 #include <sodium/crypto_generichash.h>
 
@@ -12,7 +13,13 @@ int tw_device_alloc(struct tw_device *device, uint64_t bytes, uint32_t align, bo
                     tw_error *err) {
     struct tw_wire_alloc q = {.bytes = bytes ? bytes : 1, .align = align, .flags = zero ? TW_WIRE_ALLOC_ZERO : 0};
     struct tw_device_call call = {.opcode = TW_WIRE_ALLOC, .payload = &q, .bytes = sizeof q, .out_address = address};
-    return tw_device_call(device, &call, err);
+    int code = tw_device_call(device, &call, err);
+    uint64_t end;
+    if (!code && (*address == 0 || (*address & (align - 1)) || !tw_add_u64(*address, q.bytes, &end))) {
+        return tw_fail(err, TW_E_PROTOCOL, "device %s: it gave address %llu for %llu bytes aligned to %u",
+                       device->selector, (unsigned long long)*address, (unsigned long long)q.bytes, align);
+    }
+    return code;
 }
 
 void tw_device_free(struct tw_device *device, uint64_t address) {
@@ -138,7 +145,8 @@ static int place_kept(struct tw_device *device, const void *bytes, uint64_t size
     if (code) {
         return code;
     }
-    if (at && at % align == 0) {
+    uint64_t end;
+    if (at && (at & (align - 1)) == 0 && tw_add_u64(at, size, &end)) {
         *address = at;
         code = check_kept(device, bytes, size, at, err);
         if (code) {

@@ -152,8 +152,8 @@ static enum tw_packet_result send_packet(struct tw_pipe *p, const uint8_t *bytes
     if (h->gone) {
         return TW_PACKET_GONE;
     }
-    if (h->no_room) {
-        h->no_room--;
+    uint32_t no_room = h->no_room;
+    if (no_room && atomic_compare_exchange_strong(&h->no_room, &no_room, no_room - 1)) {
         return TW_PACKET_AGAIN;
     }
     if (!tw_packet_good(bytes, n, &q)) {
@@ -203,11 +203,12 @@ static struct host *come_in(const uint8_t *data, size_t size) {
         abort();
     }
     struct pollfd news = {.fd = tw_served_news_fd(served), .events = POLLIN};
-    while (!h->opened) {
-        if (poll(&news, 1, 15000) != 1) {
+    for (int n; !h->opened; tw_served_news(served)) {
+        while ((n = poll(&news, 1, 15000)) < 0) { /* the fuzzer's timer */
+        }
+        if (n == 0) {
             abort(); /* a device that does not get ready again */
         }
-        tw_served_news(served);
     }
     return h;
 }
