@@ -11,20 +11,25 @@
 
 enum { CTX = 128, ROWS = 4, VOCAB = 48 };
 
+/* A step runs the model once; twice, one after the other, so that activations of the one share bytes with those of the other; or at once on
+ * sites of its own for each, with sets of siblings on a part of the mesh. */
+enum how { ONCE, TWICE, BESIDE };
+
 static const struct kind {
     const char *target;
     uint32_t host_sites, rows, weight;
     enum tw_dtype dtype;
-    bool twice; /* the step runs the model twice: activations of the one share bytes with those of the other */
+    enum how how;
 } kinds[] = {
-    {"host", 1, 1, 4, TW_DT_F32, false},     {"host", 1, ROWS, 4, TW_DT_Q8_0, false},
-    {"host", 2, 1, 8, TW_DT_Q8_0, false},    {"host", 2, ROWS, 8, TW_DT_F32, false},
-    {"host", 3, 1, 5, TW_DT_F32, false},     {"host", 3, ROWS, 5, TW_DT_F32, false},
-    {"sim4x4", 0, 1, 5, TW_DT_F32, false},   {"sim4x4", 0, ROWS, 4, TW_DT_Q8_0, false},
-    {"grid8x8", 0, 1, 1, TW_DT_F32, false},  {"grid8x8", 0, ROWS, 1, TW_DT_F32, false},
-    {"sim4x4x2", 0, 1, 2, TW_DT_F32, false}, {"sim4x4x2", 0, ROWS, 2, TW_DT_Q8_0, false},
-    {"quad2x2", 0, 1, 3, TW_DT_Q8_0, false}, {"quad2x2", 0, ROWS, 3, TW_DT_F32, false},
-    {"host", 2, 1, 4, TW_DT_F32, true},      {"host", 3, ROWS, 4, TW_DT_Q8_0, true},
+    {"host", 1, 1, 4, TW_DT_F32, ONCE},     {"host", 1, ROWS, 4, TW_DT_Q8_0, ONCE},
+    {"host", 2, 1, 8, TW_DT_Q8_0, ONCE},    {"host", 2, ROWS, 8, TW_DT_F32, ONCE},
+    {"host", 3, 1, 5, TW_DT_F32, ONCE},     {"host", 3, ROWS, 5, TW_DT_F32, ONCE},
+    {"sim4x4", 0, 1, 5, TW_DT_F32, ONCE},   {"sim4x4", 0, ROWS, 4, TW_DT_Q8_0, ONCE},
+    {"grid8x8", 0, 1, 1, TW_DT_F32, ONCE},  {"grid8x8", 0, ROWS, 1, TW_DT_F32, ONCE},
+    {"sim4x4x2", 0, 1, 2, TW_DT_F32, ONCE}, {"sim4x4x2", 0, ROWS, 2, TW_DT_Q8_0, ONCE},
+    {"quad2x2", 0, 1, 3, TW_DT_Q8_0, ONCE}, {"quad2x2", 0, ROWS, 3, TW_DT_F32, ONCE},
+    {"host", 2, 1, 4, TW_DT_F32, TWICE},    {"host", 3, ROWS, 4, TW_DT_Q8_0, TWICE},
+    {"host", 2, 1, 5, TW_DT_F32, BESIDE},   {"host", 1, ROWS, 3, TW_DT_Q8_0, BESIDE},
 };
 const uint32_t order_n_programs = sizeof kinds / sizeof *kinds;
 
@@ -47,21 +52,25 @@ static void set_scenarios(struct order_program *x, uint32_t rows) {
     x->scenario[1] = (struct order_scenario){2, {{0, rows, 0, VOCAB}, {5, part, 0, VOCAB}}};
 }
 
-/* The program's sections under two names, one model after the other. */
-static bool repeat(struct order_program *x, tw_error *err) {
-    struct tw_unit *list[8];
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < 2; i++) {
-        struct tw_rewrite how = {.prefix = i ? "b." : "a."};
-        for (uint32_t k = 0; k < x->pipeline.graph.regions.n && n < 8; k++) {
-            list[n] = tw_cmem_alloc(&x->pipeline.mem, sizeof *list[n]);
-            if (tw_section_rewrite(x->built.sections[k], &how, &x->pipeline.mem, &x->pipeline.strings, list[n++],
-                                   err) != 0) {
-                return false;
-            }
+/* The program's sections under two names, one model after the other, or each pair of sections as a phase of a mesh twice as wide. */
+static bool repeat(struct order_program *x, bool beside, tw_error *err) {
+    enum { MOST = 8 };
+    struct tw_unit *list[MOST];
+    uint32_t phases[MOST], each = x->pipeline.graph.regions.n, n = 2 * each < MOST ? 2 * each : MOST;
+    x->target = x->pipeline.target;
+    x->target.width *= beside ? 2 : 1;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t model = beside ? i % 2 : i / each, section = beside ? i / 2 : i % each;
+        struct tw_rewrite how = {
+            .target = &x->target, .x = beside ? model * x->pipeline.target.width : 0, .prefix = model ? "b." : "a."};
+        list[i] = tw_cmem_alloc(&x->pipeline.mem, sizeof *list[i]);
+        phases[i] = beside ? section : i;
+        if (tw_section_rewrite(x->built.sections[section], &how, &x->pipeline.mem, &x->pipeline.strings, list[i],
+                               err) != 0) {
+            return false;
         }
     }
-    struct tw_composition c = {.name = "twice", .sections = list, .n = n, .colour = true};
+    struct tw_composition c = {.name = "twice", .sections = list, .n = n, .phases = phases, .colour = true};
     return tw_compose_program(&c, &x->built.program, err) == 0;
 }
 
@@ -69,9 +78,10 @@ static bool compile(const struct kind *k, struct order_program *x, tw_error *err
     struct random_shape s = shape;
     s.dtype = k->dtype;
     snprintf(x->name, sizeof x->name, "%s%.0u %s", k->target, k->host_sites,
-             k->twice       ? "twice"
-             : k->rows == 1 ? "decode"
-                            : "prefill");
+             k->how == TWICE    ? "twice"
+             : k->how == BESIDE ? "beside"
+             : k->rows == 1     ? "decode"
+                                : "prefill");
     if (!random_model_init(&x->model, &s) ||
         pipeline_init(&x->pipeline, &x->model.model, k->target, k->host_sites, err) != 0) {
         return false;
@@ -79,7 +89,8 @@ static bool compile(const struct kind *k, struct order_program *x, tw_error *err
     if (k->rows == 1) { /* the others load what these keep */
         (void)tw_deploy_params(&x->pipeline.graph, &x->pipeline.target);
     }
-    if (pipeline_program(&x->pipeline, k->rows, 0, &x->built, err) != 0 || (k->twice && !repeat(x, err))) {
+    if (pipeline_program(&x->pipeline, k->rows, 0, &x->built, err) != 0 ||
+        (k->how != ONCE && !repeat(x, k->how == BESIDE, err))) {
         return false;
     }
     x->program = tw_unit_program(&x->built.program);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Programs of every kind to mutate: a tiny llama, decode and prefill, compiled for each target; and twice in one step.
+ * Programs of every kind to mutate: a tiny llama, decode and prefill, compiled for each target; and twice in one step, one after the other
+ * or side by side.
  */
 #ifndef TW_TESTS_ORDER_PROGRAMS_H
 #define TW_TESTS_ORDER_PROGRAMS_H
@@ -15,6 +16,7 @@ struct order_program {
     char name[40];
     struct random_model model;
     struct pipeline pipeline;
+    struct tw_target target; /* of a program that runs the model twice */
     struct pipeline_program built;
     struct tw_program program;
     struct tw_certificate certificate;
