@@ -83,7 +83,8 @@ static void lose(struct host *h, const char *format, ...) {
 /* Is the device still there? */
 static void look_at_registers(struct host *h) {
     uint32_t magic = tw_pcie_load(&h->regs->magic);
-    int32_t fault = __atomic_load_n(&h->regs->fault, __ATOMIC_ACQUIRE);
+    bool started = tw_pcie_load(&h->regs->started) == h->start; /* before, the fault is one of another time */
+    int32_t fault = started ? __atomic_load_n(&h->regs->fault, __ATOMIC_ACQUIRE) : 0;
     if (magic == UINT32_MAX) {
         lose(h, "it is off its bus: its registers read as all ones; look whether it sits in its slot and has power");
     } else if (magic == 0) {
@@ -181,9 +182,6 @@ static enum tw_packet_result send_packet(struct tw_pipe *p, const uint8_t *bytes
 static uint8_t *give_room(struct tw_pipe *p) {
     struct host *h = (struct host *)p;
     uint8_t *slot = NULL;
-    if (!h->side.mailbox) {
-        return NULL; /* what is built in the window would be read back byte by byte */
-    }
     pthread_mutex_lock(&h->lock);
     if (!atomic_load(&h->gone) && !h->room_out && has_room(h)) {
         h->room_out = true;
@@ -214,7 +212,6 @@ static enum tw_packet_result take(struct tw_pipe *p, uint8_t **bytes, size_t *n)
         lose(h, "it put a packet of %u bytes into a slot of %u", size, TW_PCIE_SLOT_BYTES);
         return TW_PACKET_GONE;
     }
-    size = size < TW_PACKET_BYTES ? size : TW_PACKET_BYTES;
     copy_out(h, slot_to_host(h, h->taken), size);
     tw_pcie_store(&h->regs->taken, ++h->taken);
     tw_pcie_fence();
@@ -394,6 +391,11 @@ static const char *recover(struct tw_pipe *p, unsigned rung) {
 
 /* ---- life ---- */
 
+static const char *cause(struct tw_pipe *p) {
+    const struct host *h = (const struct host *)p;
+    return atomic_load(&h->gone) ? h->cause : NULL;
+}
+
 static void hang_up(struct tw_pipe *p) {
     lose((struct host *)p, "it was closed");
 }
@@ -418,7 +420,7 @@ static void close_pipe(struct tw_pipe *p) {
     dispose(h);
 }
 
-static const struct tw_pipe_ops ops = {
+static const struct tw_pipe_ops ops_host = {
     .send = send_packet,
     .take = take,
     .wait = wait_pipe,
@@ -427,12 +429,20 @@ static const struct tw_pipe_ops ops = {
     .room = give_room,
     .confirm = confirm,
     .recover = recover,
+    .cause = cause,
 };
 
-const char *tw_pcie_pipe_cause(struct tw_pipe *p) {
-    struct host *h = (struct host *)p;
-    return atomic_load(&h->gone) ? h->cause : "";
-}
+/* Nothing is built in the window: a byte there is slow, and what is written may have to be read back. */
+static const struct tw_pipe_ops ops_window = {
+    .send = send_packet,
+    .take = take,
+    .wait = wait_pipe,
+    .hang_up = hang_up,
+    .close = close_pipe,
+    .confirm = confirm,
+    .recover = recover,
+    .cause = cause,
+};
 
 uint32_t tw_pcie_pipe_firmware(const struct tw_pipe *p) {
     return ((const struct host *)p)->regs->firmware_version;
@@ -479,7 +489,7 @@ static int greet(struct host *h, tw_error *err) {
         return tw_fail(err, TW_E_PROTOCOL, "device %s: it has %u slots, this driver needs %u", h->name, slots,
                        TW_PCIE_SLOTS);
     }
-    uint64_t window;
+    uint64_t window = 0;
     if (h->side.mailbox) {
         h->box = h->side.mailbox;
         return 0;
@@ -506,7 +516,7 @@ int tw_pcie_pipe_create(const struct tw_pcie_side *side, struct tw_pipe **out, t
         }
         return tw_fail(err, TW_E_NOMEM, "device %s: out of memory", side->name);
     }
-    h->pipe = (struct tw_pipe){.ops = &ops, .chunk = TW_LINK_CHUNK, .fd = -1};
+    h->pipe = (struct tw_pipe){.ops = side->mailbox ? &ops_host : &ops_window, .chunk = TW_PCIE_CHUNK, .fd = -1};
     h->side = *side;
     snprintf(h->name, sizeof h->name, "%s", side->name);
     h->regs = (struct tw_pcie_registers *)(void *)side->bar2;

@@ -11,8 +11,8 @@
 #include "tilewright/pcie.h"
 
 #define TW_PCIE_SLOTS 16u
-/* A packet, in whole pages of the mailbox. */
-#define TW_PCIE_SLOT_BYTES ((TW_PACKET_BYTES + TW_PCIE_MAILBOX_HEAD - 1) / TW_PCIE_MAILBOX_HEAD * TW_PCIE_MAILBOX_HEAD)
+#define TW_PCIE_SLOT_BYTES (17u * 4096u) /* the smallest there is */
+TW_STATIC_ASSERT(TW_PCIE_SLOT_BYTES >= TW_LINK_HEADER_BYTES + TW_PCIE_CHUNK, "pcie slot");
 
 struct tw_pcie_side {
     const char *name; /* "pcie:0000:00:02.0"; begins every error; copied */
@@ -31,8 +31,6 @@ struct tw_pcie_side {
 /* Looks who is there and starts the device. Errors: NO_DEVICE (it is none of ours), VERSION, FAULT (in recovery, with
  * its reason; it cannot reach the mailbox), DEVICE_LOST (no answer), NOMEM; side.close is called then. */
 int tw_pcie_pipe_create(const struct tw_pcie_side *side, struct tw_pipe **out, tw_error *err);
-/* Why the pipe is gone, in words that follow "device NAME: "; "" while it is not. */
-const char *tw_pcie_pipe_cause(struct tw_pipe *pipe);
 /* The device's firmware version, as in its registers. */
 uint32_t tw_pcie_pipe_firmware(const struct tw_pipe *pipe);
 

@@ -137,9 +137,10 @@ static uint64_t slot_at(const struct device *d, uint32_t number, bool to_host) {
 
 static bool sound(const struct device *d, const struct mailbox *m) {
     const struct tw_pcie_registers *r = d->regs;
-    if (!tw_is_pow2_u64(m->n_slots) || m->n_slots > TW_PCIE_MAX_SLOTS || m->slot_bytes == 0 ||
-        m->slot_bytes % TW_PCIE_MAILBOX_HEAD || m->slot_bytes > MOST_SLOT_BYTES || m->at % TW_PCIE_MAILBOX_HEAD ||
-        tw_pcie_load(&r->to_device) || tw_pcie_load(&r->taken)) {
+    if (!tw_is_pow2_u64(m->n_slots) || m->n_slots > TW_PCIE_MAX_SLOTS ||
+        m->slot_bytes < TW_LINK_HEADER_BYTES + TW_PCIE_CHUNK || m->slot_bytes % TW_PCIE_MAILBOX_HEAD ||
+        m->slot_bytes > MOST_SLOT_BYTES || m->at % TW_PCIE_MAILBOX_HEAD || tw_pcie_load(&r->to_device) ||
+        tw_pcie_load(&r->taken)) {
         return false;
     }
     uint64_t bytes = tw_pcie_mailbox_bytes(m->n_slots, m->slot_bytes);
@@ -464,7 +465,7 @@ int tw_pcie_device_create(const struct tw_pcie_device_options *o, struct tw_pipe
     if (!d) {
         return refuse(o, TW_E_NOMEM, "out of memory", err);
     }
-    d->pipe = (struct tw_pipe){.ops = &ops, .chunk = TW_LINK_CHUNK, .fd = o->access.doorbell};
+    d->pipe = (struct tw_pipe){.ops = &ops, .chunk = TW_PCIE_CHUNK, .fd = o->access.doorbell};
     d->o = *o;
     d->regs = (struct tw_pcie_registers *)(void *)o->access.bar2;
     init_locks(d);

@@ -10,7 +10,7 @@
  * started = start and interrupts; `fault` tells why it could not. A start while it runs drops the packets on their way
  * and nothing else: the link sends them again, and another host shows itself by its OPEN. To end: mailbox_kind NONE and
  * a start; the host of before has gone, and when started = start the device touches the mailbox no more. RESET: the
- * host writes reset = reset + 1 and rings; the device lets its host go, frees everything and sets was_reset = reset.
+ * host writes reset = reset + 1 and rings; the device drops its host, frees what that had and sets was_reset = reset.
  * `magic` is 0 once the device has ended, and all ones where no device is behind the bus.
  */
 #ifndef TILEWRIGHT_PCIE_H
@@ -27,6 +27,7 @@ extern "C" {
 #define TW_PCIE_MAGIC 0x43505754u /* "TWPC" */
 #define TW_PCIE_VERSION 1u
 #define TW_PCIE_REGISTER_BYTES 4096u
+#define TW_PCIE_CHUNK (64u << 10) /* data bytes of a packet in a slot, at most */
 
 enum tw_pcie_mailbox_kind { TW_PCIE_NONE = 0, TW_PCIE_IN_WINDOW = 1, TW_PCIE_IN_HOST = 2 };
 enum tw_pcie_state { TW_PCIE_RUNS = 1, TW_PCIE_RECOVERY = 2 };
@@ -55,7 +56,7 @@ struct tw_pcie_registers {
     uint32_t mailbox_kind; /* tw_pcie_mailbox_kind */
     uint32_t n_slots;      /* of each direction; a power of two, at most max_slots */
     uint64_t mailbox;      /* offset in the window, or DMA address; a multiple of 4096 */
-    uint32_t slot_bytes;   /* multiple of 4096, at least TW_LINK_HEADER_BYTES + chunk of the packets sent */
+    uint32_t slot_bytes;   /* a multiple of 4096, at least TW_LINK_HEADER_BYTES + TW_PCIE_CHUNK, at most 1 MiB */
     uint32_t armed;        /* tw_pcie_armed bits; 0: the host looks by itself */
     uint32_t to_device;    /* packets that the host has put in */
     uint32_t taken;        /* packets that the host has taken out */
