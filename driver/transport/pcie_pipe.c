@@ -94,7 +94,9 @@ static void look_at_registers(struct host *h) {
     } else if (fault) {
         lose(h, "it could not use the mailbox at %#llx: %s",
              (unsigned long long)__atomic_load_n(&h->regs->fault_address, __ATOMIC_RELAXED),
-             fault == TW_E_RANGE ? "the IOMMU does not let it reach that address" : "it found nonsense there");
+             fault == TW_E_RANGE ? "the IOMMU does not let it reach that address"
+             : fault == TW_E_IO  ? "it cannot read this machine's memory (emulate --guest-ram, --monitor)"
+                                 : "it found nonsense there");
     }
 }
 

@@ -157,8 +157,10 @@ static void attach(struct device *d, const struct mailbox *m) {
         blame(d, TW_E_PROTOCOL, 0);
         return;
     }
-    if (d->o.access.renew) {
-        d->o.access.renew(d->o.access.ctx);
+    int code = d->o.access.renew ? d->o.access.renew(d->o.access.ctx) : 0;
+    if (code) {
+        blame(d, code, 0);
+        return;
     }
     d->to_host = d->done = 0;
     d->attached = put(d, offsetof(struct tw_pcie_mailbox, to_host), 0) &&
@@ -378,14 +380,6 @@ static void *keep_status(void *arg) {
 }
 
 /* ---- life ---- */
-
-void tw_pcie_device_unplugged(struct tw_pipe *p) {
-    struct device *d = (struct device *)p;
-    pthread_mutex_lock(&d->lock);
-    let_go(d);
-    pthread_mutex_unlock(&d->lock);
-    tw_event_ring(d->o.access.doorbell);
-}
 
 static void hang_up(struct tw_pipe *p) {
     struct device *d = (struct device *)p;

@@ -20,10 +20,10 @@ struct tw_pcie_access {
     uint64_t bar2_bytes;
     int doorbell; /* eventfd; the host's bell, and the device rings it itself to be looked at */
     /* Host memory at a DMA address: *bytes of it are there in one piece (at least 1). NULL: the device may not read (or
-     * write) there. What it gives stays mapped until close. Legal from two threads. */
+     * write) there. What it gives is valid until the next call of reach, renew or close; they are called one at a time. */
     uint8_t *(*reach)(void *ctx, uint64_t address, uint64_t *bytes, bool write);
-    /* A host has started: forget what is known of its tables. Or NULL. */
-    void (*renew)(void *ctx);
+    /* A host has started: forget what is known of it. 0, or a code for the `fault` register. Or NULL. */
+    int (*renew)(void *ctx);
     void (*interrupt)(void *ctx); /* MSI-X vector 0 */
     void (*close)(void *ctx);     /* or NULL */
     void *ctx;
@@ -43,7 +43,5 @@ struct tw_pcie_device_options {
 /* Fills the registers and waits for a host. The pipe's close() ends the device: `magic` becomes 0, access.close is
  * called. Errors: USAGE (BAR2 is too small, dma_bits), NOMEM, INTERNAL (no thread); access.close is called then. */
 int tw_pcie_device_create(const struct tw_pcie_device_options *options, struct tw_pipe **out, tw_error *err);
-/* The host's machine is gone: its mailbox is not touched any more until the next start. Legal from any thread. */
-void tw_pcie_device_unplugged(struct tw_pipe *pipe);
 
 #endif

@@ -44,8 +44,10 @@ struct tw_pcie_registers {
     uint64_t window_offset, window_bytes; /* in BAR2 */
     uint32_t started, was_reset;
     uint32_t generation; /* of the present open; 0: nobody has it */
-    int32_t fault;       /* since the last start: 0, or TW_E_RANGE: it could not reach the mailbox, or TW_E_PROTOCOL: */
-    uint64_t fault_address;           /* what it found there makes no sense; and where. It has let the mailbox go */
+    /* Since the last start: 0, or why the device has let the mailbox go, a TW_E_* code as is, and where. RANGE: it could
+     * not reach it; PROTOCOL: what it found there makes no sense; IO: an emulator that has no access to this machine. */
+    int32_t fault;
+    uint64_t fault_address;
     struct tw_link_progress progress; /* as if a PING had come; at most 50 ms old while it is started */
     char reason[120];                 /* RECOVERY: why; terminated */
     uint32_t alive;                   /* changes whenever `progress` has been written, even to the same */
