@@ -4,6 +4,7 @@
  * domain 0; behind it "?via=window" puts the mailbox into the device's memory instead of the host's, "?wait=poll" looks
  * for answers instead of sleeping until the interrupt. While it is open /run/lock/tilewright-pcie-BDF.lock names the holder.
  */
+#include "driver/transport/holder.h"
 #include "driver/transport/link.h"
 #include "driver/transport/pcie_pipe.h"
 #include "driver/transport/vfio.h"
@@ -39,26 +40,35 @@ static const struct kind *kind_of(const char *bdf) {
     return NULL;
 }
 
-static void lock_path(const char *bdf, char path[64]) {
-    snprintf(path, 64, "/run/lock/tilewright-pcie-%.15s.lock", bdf);
+static void lock_path(const char *bdf, char path[160]) {
+    char device[32];
+    snprintf(device, sizeof device, "pcie-%.15s", bdf);
+    tw_holder_lock(device, path);
+}
+
+/* Who has the function, by its lock file or its group's node. */
+static bool find_holder(const char *bdf, const char *group, uint32_t *pid, char name[32]) {
+    char lock[160], node[32];
+    lock_path(bdf, lock);
+    snprintf(node, sizeof node, "/dev/vfio/%.15s", group);
+    return tw_lock_label(lock, pid, name) || tw_holder_of_node(node, pid, name);
 }
 
 /* ---- discovery ---- */
 
 static void describe(const char *bdf, const struct kind *kind, struct tw_transport_info *info) {
     struct tw_vfio_look look;
-    char lock[64], holder[32];
+    char holder[32];
     uint32_t pid;
     snprintf(info->selector, sizeof info->selector, "pcie:%.15s", bdf);
     tw_vfio_look(&tw_vfio_system, bdf, &look);
     snprintf(info->state, sizeof info->state, "%s", look.state);
-    lock_path(bdf, lock);
     if (strcmp(look.state, "ready") != 0) {
         int n = snprintf(info->detail, sizeof info->detail, "%s; %s", look.reason, look.remedy);
         if (n >= (int)sizeof info->detail) {
             snprintf(info->detail, sizeof info->detail, "%.110s; opening it tells the remedy", look.reason);
         }
-    } else if (tw_lock_label(lock, &pid, holder)) {
+    } else if (find_holder(bdf, look.group, &pid, holder)) {
         snprintf(info->state, sizeof info->state, "busy");
         snprintf(info->detail, sizeof info->detail, "%s; process %u (%s) has it", kind->what, pid, holder);
     } else {
@@ -164,7 +174,7 @@ struct card {
     struct tw_vfio vfio;
     const struct kind *kind;
     int lock; /* -1: none */
-    char lock_path[64];
+    char lock_path[160];
     uint8_t *mailbox; /* or NULL */
     uint64_t address;
 };

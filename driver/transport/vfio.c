@@ -4,6 +4,8 @@
  */
 #include "driver/transport/vfio.h"
 
+#include "driver/transport/holder.h"
+
 #include "firmware/port/event.h"
 #include "tilewright/range.h"
 
@@ -34,8 +36,12 @@ static int open_group(struct tw_vfio *v, const char *group, tw_error *err) {
     snprintf(path, sizeof path, "/dev/vfio/%s", group);
     v->group = open(path, O_RDWR | O_CLOEXEC);
     if (v->group < 0 && errno == EBUSY) {
-        return tw_fail(err, TW_E_DEVICE_BUSY, "device %s: another process has it (sudo fuser -v %s names it)", v->name,
-                       path);
+        char holder[32];
+        uint32_t pid;
+        return tw_holder_of_node(path, &pid, holder)
+                   ? tw_fail(err, TW_E_DEVICE_BUSY, "device %s: process %u (%s) has it", v->name, pid, holder)
+                   : tw_fail(err, TW_E_DEVICE_BUSY, "device %s: another user's process has it (sudo fuser -v %s)",
+                             v->name, path);
     }
     return v->group < 0 ? tw_fail(err, TW_E_NO_DEVICE, "device %s: %s: %s", v->name, path, strerror(errno)) : 0;
 }
