@@ -316,16 +316,14 @@ static void number_next(uint32_t *number) {
 static bool start(struct host *h, enum tw_pcie_mailbox_kind kind) {
     struct tw_pcie_registers *r = h->regs;
     pthread_mutex_lock(&h->lock);
-    h->to_device = h->taken = 0;
     h->room_out = false;
-    if (kind != TW_PCIE_NONE) {
-        copy_in(h, h->box, (const uint8_t[sizeof(struct tw_pcie_mailbox)]){0}, sizeof(struct tw_pcie_mailbox));
-    }
-    r->mailbox_kind = (uint32_t)kind;
-    r->n_slots = TW_PCIE_SLOTS;
-    r->slot_bytes = TW_PCIE_SLOT_BYTES;
-    r->mailbox = h->side.mailbox ? h->side.mailbox_address : 0;
-    r->armed = r->to_device = r->taken = 0;
+    tw_pcie_store(&r->mailbox_kind, (uint32_t)kind);
+    tw_pcie_store(&r->n_slots, TW_PCIE_SLOTS);
+    tw_pcie_store(&r->slot_bytes, TW_PCIE_SLOT_BYTES);
+    __atomic_store_n(&r->mailbox, h->side.mailbox ? h->side.mailbox_address : 0, __ATOMIC_RELAXED);
+    tw_pcie_store(&r->armed, 0);
+    tw_pcie_store(&r->to_device, h->to_device); /* as they are already, but after a reset of the function */
+    tw_pcie_store(&r->taken, h->taken);
     number_next(&h->start);
     tw_pcie_store(&r->start, h->start);
     ring(h);
@@ -530,6 +528,8 @@ int tw_pcie_pipe_create(const struct tw_pcie_side *side, struct tw_pipe **out, t
     if (!code) {
         h->start = tw_pcie_load(&h->regs->start);
         h->reset = tw_pcie_load(&h->regs->reset);
+        h->to_device = tw_pcie_load(&h->regs->to_device);
+        h->taken = tw_pcie_load(&h->regs->taken);
         code = begin(h) ? 0 : fail_start(h, err);
     }
     if (code) {

@@ -136,11 +136,9 @@ static uint64_t slot_at(const struct device *d, uint32_t number, bool to_host) {
 /* ---- start and reset ---- */
 
 static bool sound(const struct device *d, const struct mailbox *m) {
-    const struct tw_pcie_registers *r = d->regs;
     if (!tw_is_pow2_u64(m->n_slots) || m->n_slots > TW_PCIE_MAX_SLOTS ||
         m->slot_bytes < TW_LINK_HEADER_BYTES + TW_PCIE_CHUNK || m->slot_bytes % TW_PCIE_MAILBOX_HEAD ||
-        m->slot_bytes > MOST_SLOT_BYTES || m->at % TW_PCIE_MAILBOX_HEAD || tw_pcie_load(&r->to_device) ||
-        tw_pcie_load(&r->taken)) {
+        m->slot_bytes > MOST_SLOT_BYTES || m->at % TW_PCIE_MAILBOX_HEAD) {
         return false;
     }
     uint64_t bytes = tw_pcie_mailbox_bytes(m->n_slots, m->slot_bytes);
@@ -162,9 +160,10 @@ static void attach(struct device *d, const struct mailbox *m) {
         blame(d, code, 0);
         return;
     }
-    d->to_host = d->done = 0;
-    d->attached = put(d, offsetof(struct tw_pcie_mailbox, to_host), 0) &&
-                  put(d, offsetof(struct tw_pcie_mailbox, done), 0) &&
+    d->to_host = tw_pcie_load(&d->regs->taken);
+    d->done = tw_pcie_load(&d->regs->to_device);
+    d->attached = put(d, offsetof(struct tw_pcie_mailbox, to_host), d->to_host) &&
+                  put(d, offsetof(struct tw_pcie_mailbox, done), d->done) &&
                   put(d, offsetof(struct tw_pcie_mailbox, wants_room), 0);
     pthread_cond_signal(&d->tick);
 }

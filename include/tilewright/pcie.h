@@ -5,11 +5,12 @@
  * device, MSI-X vector 0 tells the host that something moved. Registers are plain little-endian memory, so a read has
  * no effect, and each word has one writer. All counters run freely modulo 2^32. Freestanding.
  *
- * To start: the device fills its part and writes `magic` last. The host writes its part, all counters 0, then
- * start = start + 1 (never 0), and rings. The device takes the mailbox over (its counters there become 0), sets
- * started = start and interrupts; `fault` tells why it could not. A start while it runs drops the packets on their way
- * and nothing else: the link sends them again, and another host shows itself by its OPEN. To end: mailbox_kind NONE and
- * a start; the host of before has gone, and when started = start the device touches the mailbox no more. RESET: the
+ * To start: the device fills its part and writes `magic` last. The host writes its part, then start = start + 1 (never
+ * 0), and rings. The device takes the mailbox over, where it sets its counters to those of the host (done = to_device,
+ * to_host = taken: nothing is on its way), sets started = start and interrupts; `fault` tells why it could not. So the
+ * host's counters run on from start to start, and from host to host. A start while it runs drops the packets on their
+ * way and nothing else: the link sends them again, and another host shows itself by its OPEN. To end: mailbox_kind NONE
+ * and a start; the host of before has gone, and when started = start the device touches the mailbox no more. RESET: the
  * host writes reset = reset + 1 and rings; the device drops its host, frees what that had and sets was_reset = reset.
  * `magic` is 0 once the device has ended, and all ones where no device is behind the bus.
  */

@@ -52,7 +52,6 @@ static void write_start(uint32_t kind, uint64_t mailbox, uint32_t n_slots, uint3
     r->mailbox = mailbox;
     r->n_slots = n_slots;
     r->slot_bytes = slot_bytes;
-    r->to_device = r->taken = 0;
     r->armed = TW_PCIE_ARM_PACKET | TW_PCIE_ARM_ROOM;
     tw_pcie_store(&r->start, r->start + 1);
     ring();
@@ -194,14 +193,28 @@ static void mailboxes_that_cannot_be_are_refused(void **state) {
     start_good();
 }
 
-static void counters_of_another_time_are_refused(void **state) {
+static void counters_run_on_from_start_to_start(void **state) {
     (void)state;
-    write_start(TW_PCIE_IN_HOST, (uintptr_t)b.mailbox, 16, SLOT);
-    tw_pcie_store(&r->to_device, 1);
-    assert_refused(TW_E_PROTOCOL);
-    write_start(TW_PCIE_IN_HOST, (uintptr_t)b.mailbox, 16, SLOT);
-    tw_pcie_store(&r->taken, 1);
-    assert_refused(TW_E_PROTOCOL);
+    uint8_t packet[8] = {1};
+    const uint32_t at[] = {5, UINT32_MAX, 0x80000000u}; /* they wrap around, too */
+    for (size_t i = 0; i < 3; i++) {
+        r->to_device = at[i];
+        r->taken = at[i] - 1;
+        start_good();
+        assert_int_equal(box->done, at[i]);
+        assert_int_equal(box->to_host, at[i] - 1);
+        for (uint32_t k = 0; k < 40; k++) {
+            size_t n;
+            box->to_device_bytes[(at[i] + k) % 16] = 3;
+            tw_pcie_store(&r->to_device, at[i] + k + 1);
+            ring();
+            assert_int_equal(take(&n), TW_PACKET_OK);
+            assert_int_equal(n, 3);
+            assert_int_equal(p->ops->send(p, packet, 8), TW_PACKET_OK);
+            assert_int_equal(box->to_host, at[i] + k);
+            tw_pcie_store(&r->taken, at[i] + k);
+        }
+    }
 }
 
 static void a_mailbox_beyond_the_devices_reach_is_refused(void **state) {
@@ -234,7 +247,7 @@ static void counters_and_lengths_out_of_range_end_the_host(void **state) {
     const uint32_t counters[] = {17, 1000, UINT32_MAX, 0x80000000u};
     for (size_t i = 0; i < 4; i++) {
         start_good();
-        tw_pcie_store(&r->to_device, counters[i]);
+        tw_pcie_store(&r->to_device, box->done + counters[i]);
         ring();
         assert_left();
         assert_int_equal(r->fault, TW_E_PROTOCOL);
@@ -242,18 +255,20 @@ static void counters_and_lengths_out_of_range_end_the_host(void **state) {
     const uint32_t lengths[] = {0, SLOT + 1, UINT32_MAX};
     for (size_t i = 0; i < 3; i++) {
         start_good();
-        box->to_device_bytes[0] = lengths[i];
-        tw_pcie_store(&r->to_device, 1);
+        uint32_t slot = box->done % 16;
+        box->to_device_bytes[slot] = lengths[i];
+        tw_pcie_store(&r->to_device, box->done + 1);
         ring();
         assert_left();
         assert_int_equal(r->fault, TW_E_PROTOCOL);
-        assert_int_equal(r->fault_address, (uintptr_t)b.mailbox + offsetof(struct tw_pcie_mailbox, to_device_bytes));
+        assert_int_equal(r->fault_address,
+                         (uintptr_t)b.mailbox + offsetof(struct tw_pcie_mailbox, to_device_bytes) + slot * 4);
     }
     const uint32_t taken[] = {1, 17, UINT32_MAX - 16};
     for (size_t i = 0; i < 3; i++) {
         uint8_t packet[8] = {1};
         start_good();
-        tw_pcie_store(&r->taken, taken[i]);
+        tw_pcie_store(&r->taken, box->to_host + taken[i]);
         assert_int_equal(p->ops->send(p, packet, 8), TW_PACKET_AGAIN);
         assert_left();
         assert_int_equal(r->fault, TW_E_PROTOCOL);
@@ -365,7 +380,7 @@ int main(void) {
         TEST(interrupts_are_only_what_was_armed),
         TEST(a_full_mailbox_has_no_room_until_the_host_takes),
         TEST(mailboxes_that_cannot_be_are_refused),
-        TEST(counters_of_another_time_are_refused),
+        TEST(counters_run_on_from_start_to_start),
         TEST(a_mailbox_beyond_the_devices_reach_is_refused),
         TEST(memory_that_is_not_mapped_is_told_with_its_address),
         TEST(counters_and_lengths_out_of_range_end_the_host),
