@@ -8,7 +8,6 @@
 
 #include "firmware/port/event.h"
 #include "firmware/port/lock.h"
-#include "firmware/port/pcie_device.h"
 #include "firmware/port/vtd.h"
 
 #include <errno.h>
@@ -269,30 +268,7 @@ static void progress(void *ctx, struct tw_link_progress *p, uint32_t *generation
     tw_socket_progress(ctx, p, generation);
 }
 
-/* Takes v. */
-static int add_device(struct tw_socket *s, struct ivshmem *v, const struct tw_ivshmem_options *o, tw_error *err) {
-    const struct tw_pcie_device_options d = {.access = {.bar2 = v->bar2,
-                                                        .bar2_bytes = TW_IVSHMEM_BAR2,
-                                                        .doorbell = v->doorbell,
-                                                        .reach = reach,
-                                                        .renew = renew,
-                                                        .interrupt = interrupt,
-                                                        .close = destroy,
-                                                        .ctx = v},
-                                             .firmware_version = o->firmware_version,
-                                             .dma_bits = 48,
-                                             .progress = progress,
-                                             .ctx = s};
-    struct tw_pipe *medium;
-    int code = tw_pcie_device_create(&d, &medium, err);
-    if (code) {
-        return code;
-    }
-    struct tw_line *line = tw_line_create(medium);
-    return line ? tw_socket_add_line(s, line, err) : tw_fail(err, TW_E_NOMEM, "ivshmem %s: out of memory", o->path);
-}
-
-int tw_ivshmem_add(struct tw_socket *s, const struct tw_ivshmem_options *o, tw_error *err) {
+int tw_ivshmem_open(const struct tw_ivshmem_options *o, struct tw_pcie_access *out, tw_error *err) {
     struct ivshmem *v = calloc(1, sizeof *v);
     if (!v) {
         return tw_fail(err, TW_E_NOMEM, "ivshmem %s: out of memory", o->path);
@@ -303,5 +279,26 @@ int tw_ivshmem_add(struct tw_socket *s, const struct tw_ivshmem_options *o, tw_e
         destroy(v);
         return code;
     }
-    return add_device(s, v, o, err);
+    *out = (struct tw_pcie_access){.bar2 = v->bar2,
+                                   .bar2_bytes = TW_IVSHMEM_BAR2,
+                                   .doorbell = v->doorbell,
+                                   .reach = reach,
+                                   .renew = renew,
+                                   .interrupt = interrupt,
+                                   .close = destroy,
+                                   .ctx = v};
+    return 0;
+}
+
+int tw_ivshmem_add(struct tw_socket *s, const struct tw_ivshmem_options *o, tw_error *err) {
+    struct tw_pcie_device_options d = {
+        .firmware_version = o->firmware_version, .dma_bits = 48, .progress = progress, .ctx = s};
+    struct tw_pipe *medium;
+    int code = tw_ivshmem_open(o, &d.access, err);
+    code = code ? code : tw_pcie_device_create(&d, &medium, err);
+    if (code) {
+        return code;
+    }
+    struct tw_line *line = tw_line_create(medium);
+    return line ? tw_socket_add_line(s, line, err) : tw_fail(err, TW_E_NOMEM, "ivshmem %s: out of memory", o->path);
 }

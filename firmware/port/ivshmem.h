@@ -7,6 +7,7 @@
 #ifndef TW_FIRMWARE_PORT_IVSHMEM_H
 #define TW_FIRMWARE_PORT_IVSHMEM_H
 
+#include "firmware/port/pcie_device.h"
 #include "firmware/port/socket.h"
 
 #define TW_IVSHMEM_BAR2 (64u << 20)
@@ -19,6 +20,8 @@ struct tw_ivshmem_options {
     uint32_t firmware_version;
 };
 
+/* The door alone: what a device behind it stands on. out->close ends it. Errors as below. */
+int tw_ivshmem_open(const struct tw_ivshmem_options *options, struct tw_pcie_access *out, tw_error *err);
 /* Makes the device's door for QEMU and gives it to `s`, before tw_socket_run. One QEMU at a time may connect; when it
  * ends the next may. Errors: DEVICE_BUSY (names the process that serves this path), USAGE, IO, NOMEM, INTERNAL. */
 int tw_ivshmem_add(struct tw_socket *s, const struct tw_ivshmem_options *options, tw_error *err);
