@@ -10,9 +10,9 @@
 
 #define DRIVER_VERSION 0x000100u /* 0.1.0 */
 
-const struct tw_transport_ops *const tw_transports[] = {&tw_transport_emu, &tw_transport_usb, &tw_transport_socket,
-                                                        &tw_transport_null, NULL};
-#define SELECTORS "emu, emu:TARGET, usb, usb:SERIAL, usb:BUS-PORT, socket:NAME and null"
+const struct tw_transport_ops *const tw_transports[] = {&tw_transport_emu,    &tw_transport_usb,  &tw_transport_pcie,
+                                                        &tw_transport_socket, &tw_transport_null, NULL};
+#define SELECTORS "emu, emu:TARGET, usb, usb:SERIAL, usb:BUS-PORT, pcie, pcie:BDF, socket:NAME and null"
 
 const char *tw_version(void) {
     return TW_VERSION;

@@ -85,5 +85,6 @@ extern const struct tw_transport_ops tw_transport_emu;
 extern const struct tw_transport_ops tw_transport_null;
 extern const struct tw_transport_ops tw_transport_socket;
 extern const struct tw_transport_ops tw_transport_usb;
+extern const struct tw_transport_ops tw_transport_pcie;
 
 #endif

@@ -65,6 +65,12 @@ static bool begins_call(struct tw_line *l, const uint8_t *bytes, size_t n) {
     return true;
 }
 
+/* The host has gone, says the medium, or another one is there. After a reset of the medium the same host calls again. */
+static bool ends_call(struct tw_line *l, const uint8_t *bytes, size_t n) {
+    l->nonce = n == 0 ? 0 : l->nonce;
+    return n == 0 || begins_call(l, bytes, n);
+}
+
 /* ---- a call ---- */
 
 static enum tw_packet_result send_packet(struct tw_pipe *p, const uint8_t *bytes, size_t n) {
@@ -85,7 +91,7 @@ static enum tw_packet_result take_packet(struct tw_pipe *p, uint8_t **bytes, siz
         return TW_PACKET_OK;
     }
     enum tw_packet_result r = l->medium->ops->take(l->medium, bytes, n);
-    if (r == TW_PACKET_GONE || (r == TW_PACKET_OK && (*n == 0 || begins_call(l, *bytes, *n)))) {
+    if (r == TW_PACKET_GONE || (r == TW_PACKET_OK && ends_call(l, *bytes, *n))) {
         atomic_store(&c->gone, true);
         return TW_PACKET_GONE;
     }
@@ -116,7 +122,7 @@ static void look_for_call(struct tw_line *l) {
     uint8_t *bytes;
     size_t n;
     for (int i = 0; i < 16 && !l->opening && l->medium->ops->take(l->medium, &bytes, &n) == TW_PACKET_OK; i++) {
-        begins_call(l, bytes, n);
+        ends_call(l, bytes, n);
     }
 }
 

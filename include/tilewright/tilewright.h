@@ -84,8 +84,8 @@ struct tw_device_options {
 };
 
 /* Opens a device for this process alone. selector: an index of the list, "emu[:TARGET]", "usb[:SERIAL]",
- * "usb:BUS-PORT[.PORT...]", "socket:NAME" (or a path), "null"; NULL: "emu". After DEVICE_LOST or TIMEOUT from any call the handle is dead: each later call says DEVICE_LOST and
- * why, and touches nothing; close it and open the device again. Errors: NO_DEVICE (names what there is), DEVICE_BUSY
+ * "usb:BUS-PORT[.PORT...]", "pcie[:BDF]", "socket:NAME" (or a path), "null"; NULL: "emu". After DEVICE_LOST or TIMEOUT
+ * from any call the handle is dead: each later call says DEVICE_LOST and why, and touches nothing; close it and open the device again. Errors: NO_DEVICE (names what there is), DEVICE_BUSY
  * (names the holder), VERSION (names the side to upgrade), USAGE, UNSUPPORTED. */
 int tw_device_open(const char *selector, const struct tw_device_options *options, tw_device **out, tw_error *err);
 void tw_device_close(tw_device *device);

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How long the way to a PCIe device and back takes, against the bare way: bell, eventfd, process, eventfd, interrupt.
+ *   pcie_bench echo SOCKET      outside of the guest: an ivshmem peer that answers each bell at once, and counts it in BAR2
+ *   pcie_bench BDF ECHO-BDF     in the guest: the device (emulate --ivshmem), and the echo
+ * tests/bench/pcie.sh boots a guest with both. */
+#include "driver/device.h"
+#include "driver/transport/link.h"
+#include "driver/transport/vfio.h"
+#include "firmware/port/event.h"
+#include "firmware/port/ivshmem.h"
+#include "firmware/port/packet.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define WARM 200
+#define TIMES 3000
+
+static double now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+}
+
+static int fail(const tw_error *err) {
+    fprintf(stderr, "pcie_bench: %s\n", err->message);
+    return 1;
+}
+
+/* ---- the echo ---- */
+
+static int serve_echo(const char *path) {
+    tw_error err = {0};
+    struct tw_pcie_access a;
+    const struct tw_ivshmem_options o = {.path = path};
+    if (tw_ivshmem_open(&o, &a, &err)) {
+        return fail(&err);
+    }
+    uint32_t *count = (uint32_t *)(void *)a.bar2;
+    struct pollfd p = {.fd = a.doorbell, .events = POLLIN};
+    while (poll(&p, 1, -1) > 0) {
+        if (tw_event_heard(a.doorbell)) {
+            tw_pcie_store(count, *count + 1);
+            a.interrupt(a.ctx);
+        }
+    }
+    a.close(a.ctx);
+    return 0;
+}
+
+/* ---- in the guest ---- */
+
+struct way {
+    struct tw_vfio echo;
+    tw_device *device;
+    bool poll;
+};
+
+static bool echo_once(struct way *w) {
+    const uint32_t *count = (const uint32_t *)(const void *)w->echo.bar[2].mapped;
+    uint32_t before = tw_pcie_load(count);
+    tw_vfio_poke(&w->echo, 0, 12, 1u << 16);
+    if (w->poll) {
+        while (tw_pcie_load(count) == before) {
+        }
+        return true;
+    }
+    struct pollfd p = {.fd = w->echo.interrupt, .events = POLLIN};
+    return poll(&p, 1, 5000) > 0 && tw_event_heard(p.fd);
+}
+
+static bool ping_once(struct way *w) {
+    struct tw_link *l = (struct tw_link *)w->device->transport;
+    struct tw_link_header h = {.kind = TW_LINK_PING, .generation = l->generation, .ack = l->answered};
+    const struct tw_packet_data none = {NULL, NULL, 0};
+    uint8_t packet[TW_LINK_HEADER_BYTES], *bytes;
+    size_t n = tw_packet_build(&h, &none, l->pipe->chunk, packet);
+    if (l->pipe->ops->send(l->pipe, packet, n) != TW_PACKET_OK) {
+        return false;
+    }
+    enum tw_packet_result r;
+    while ((r = l->pipe->ops->take(l->pipe, &bytes, &n)) == TW_PACKET_AGAIN) {
+        if (!l->pipe->ops->wait(l->pipe, false, 5000)) {
+            return false;
+        }
+    }
+    return r == TW_PACKET_OK && tw_packet_good(bytes, n, &h) && h.kind == TW_LINK_PROGRESS;
+}
+
+static bool heartbeat_once(struct way *w) {
+    struct tw_device_call call = {.opcode = TW_WIRE_HEARTBEAT};
+    return tw_device_call(w->device, &call, NULL) == 0;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median; what it is of the bare way, if that is known. */
+static double measure(const char *what, bool (*once)(struct way *), struct way *w, double bare) {
+    static double took[TIMES];
+    for (int i = -WARM; i < TIMES; i++) {
+        double begin = now_us();
+        if (!once(w)) {
+            printf("%-28s does not come back\n", what);
+            return 0;
+        }
+        took[i < 0 ? 0 : i] = now_us() - begin;
+    }
+    qsort(took, TIMES, sizeof took[0], by_value);
+    printf("%-28s %8.1f us median %8.1f us best %8.1f us of 90 in 100", what, took[TIMES / 2], took[0],
+           took[TIMES * 9 / 10]);
+    printf(bare > 0 ? "   %.2f of the bare way\n" : "\n", took[TIMES / 2] / bare);
+    fflush(stdout);
+    return took[TIMES / 2];
+}
+
+static int measure_device(const char *bdf, struct way *w, double bare, tw_error *err) {
+    char selector[64];
+    snprintf(selector, sizeof selector, "pcie:%s%s", bdf, w->poll ? "?wait=poll" : "");
+    int code = tw_device_open(selector, NULL, &w->device, err);
+    if (code) {
+        return code;
+    }
+    measure(w->poll ? "PING, polled" : "PING, interrupt", ping_once, w, bare);
+    measure(w->poll ? "HEARTBEAT, polled" : "HEARTBEAT, interrupt", heartbeat_once, w, bare);
+    tw_device_close(w->device);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    tw_error err = {0};
+    struct way w = {.device = NULL};
+    if (argc != 3) {
+        fprintf(stderr, "usage: pcie_bench echo SOCKET | pcie_bench BDF ECHO-BDF\n");
+        return 2;
+    }
+    if (strcmp(argv[1], "echo") == 0) {
+        return serve_echo(argv[2]);
+    }
+    int code = tw_vfio_open(&w.echo, "echo", argv[2], &err);
+    code = code ? code : tw_vfio_map_bar(&w.echo, 0, &err);
+    code = code ? code : tw_vfio_map_bar(&w.echo, 2, &err);
+    code = code ? code : tw_vfio_listen(&w.echo, &err);
+    for (int poll = 0; !code && poll < 2; poll++) {
+        w.poll = poll;
+        double bare = measure(poll ? "bare, polled" : "bare, interrupt", echo_once, &w, 0);
+        code = measure_device(argv[1], &w, bare, &err);
+    }
+    tw_vfio_close(&w.echo);
+    return code ? fail(&err) : 0;
+}

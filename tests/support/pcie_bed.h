@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A PCIe device and its host in one process: BAR2 is memory that both see, a DMA address is a pointer's value, interrupts
+ * and doorbells are eventfds. Either side can be taken away. */
+#ifndef TW_TESTS_PCIE_BED_H
+#define TW_TESTS_PCIE_BED_H
+
+#include "driver/device.h"
+#include "driver/transport/link.h"
+#include "driver/transport/pcie_pipe.h"
+#include "firmware/port/pcie_device.h"
+#include "firmware/port/socket.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define PCIE_BED_BAR2 (8u << 20)
+
+struct pcie_bed {
+    uint8_t *bar2;    /* PCIE_BED_BAR2 */
+    uint8_t *mailbox; /* the host's memory that the device can reach */
+    uint64_t mailbox_bytes;
+    int doorbell, interrupt, request;
+    _Atomic bool mapped, read_only; /* the mailbox, for the device */
+    _Atomic uint32_t interrupts, rings;
+    bool deaf; /* doorbells get lost */
+
+    struct tw_pipe *medium; /* the device's side */
+    struct tw_socket *socket;
+    pthread_t thread;
+};
+
+/* Memory and descriptors, without a device. Aborts the test where it cannot. */
+void pcie_bed_init(struct pcie_bed *b);
+void pcie_bed_finish(struct pcie_bed *b);
+
+/* The device's side, as a bare medium. */
+struct tw_pcie_device_options pcie_bed_options(struct pcie_bed *b);
+/* A whole emulator behind it, on a thread of its own. memory_bytes of its memory. */
+void pcie_bed_serve(struct pcie_bed *b, const char *faults);
+/* Ends it. */
+void pcie_bed_end(struct pcie_bed *b);
+
+/* What the host's side stands on. poll: without interrupts. */
+struct tw_pcie_side pcie_bed_side(struct pcie_bed *b, bool window, bool poll);
+/* Opens the device over a link and says HELLO; the code. */
+int pcie_bed_open(struct pcie_bed *b, bool window, bool poll, uint32_t deadline_ms, tw_device **out, tw_error *err);
+/* What kill -9 of a host leaves: nothing is said, and its memory is not mapped any more. */
+void pcie_bed_kill_host(struct pcie_bed *b, tw_device *device);
+
+struct tw_pcie_registers *pcie_bed_registers(struct pcie_bed *b);
+
+#endif
