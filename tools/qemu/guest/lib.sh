@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the guest's scripts share: results, the line to the host, users, waiting. Sourced by a scenario, which calls
 # finish last.
-# shellcheck shell=sh disable=SC2034,SC3045 # for the scenarios; busybox's read has -t
+# shellcheck shell=sh disable=SC2034,SC3045,SC3043 # for the scenarios; busybox has read -t, local
 
 prompt=1,403,407 # of tools/qemu/run
 results=0
@@ -32,7 +32,7 @@ skip() {
 
 # check NAME COMMAND...
 check() {
-    name=$1
+    local name="$1"
     shift
     if "$@"; then ok "$name"; else not_ok "$name" "failed: $*" "$err"; fi
 }
@@ -50,8 +50,7 @@ run() {
 
 # run_as USER STATUS COMMAND...
 run_as() {
-    as=$1
-    wanted=$2
+    local as="$1" wanted="$2"
     shift 2
     status=0
     timeout -k 5 120 as "$as" "$@" >/tmp/out 2>/tmp/err </dev/null || status=$?
@@ -62,10 +61,7 @@ run_as() {
 
 # refuses NAME USER STATUS PATTERN COMMAND...: it ends with that status and says something that matches the pattern
 refuses() {
-    name=$1
-    user=$2
-    want=$3
-    pattern=$4
+    local name="$1" user="$2" want="$3" pattern="$4"
     shift 4
     if ! run_as "$user" "$want" "$@"; then
         not_ok "$name" "exit status $status instead of $want" "$out" "$err"
@@ -78,8 +74,7 @@ refuses() {
 
 # tells NAME PATTERN COMMAND...: it succeeds and prints a line that matches
 tells() {
-    name=$1
-    pattern=$2
+    local name="$1" pattern="$2"
     shift 2
     if ! run_as root 0 "$@"; then
         not_ok "$name" "exit status $status" "$out" "$err"
@@ -110,14 +105,14 @@ decodes() {
 # host ACTION...: asks the machine outside for it (see boot), and returns when it is done
 host() {
     echo "@@host $*"
-    answer=''
+    local answer=''
     read -r -t 60 answer </dev/console
     [ "$answer" = "@@done" ] || not_ok "the host does: $*" "it answers: $answer"
 }
 
 # wait_for SECONDS COMMAND...: until the command succeeds
 wait_for() {
-    tries=$(($1 * 10))
+    local tries=$(($1 * 10))
     shift
     while [ "$tries" -gt 0 ]; do
         "$@" >/dev/null 2>&1 && return 0
@@ -130,7 +125,7 @@ wait_for() {
 # suite NAME PROGRAM...: runs a cmocka program, and passes its results on as ours, each with its group's name, which
 # cmocka prints after the group as "# ok - GROUP"
 suite() {
-    suite=$1
+    local suite="$1" passed
     shift
     status=0
     CMOCKA_MESSAGE_OUTPUT=TAP timeout -k 5 300 "$@" >/tmp/suite 2>&1 </dev/null || status=$?
