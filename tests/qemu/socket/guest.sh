@@ -1,25 +1,12 @@
 # shellcheck shell=sh disable=SC2034
 . /lib.sh
 . /device.sh
+. /local.sh
 XDG_RUNTIME_DIR=/run
 export XDG_RUNTIME_DIR
-
+serve='--listen one'
 name=socket
 selector=socket:one
-act() {
-    action=$1
-    shift
-    case $action in
-    kill) kill -9 "$device" && wait "$device" ;;
-    end) kill "$device" && wait "$device" ;;
-    stop) kill -STOP "$device" ;;
-    cont) kill -CONT "$device" ;;
-    start)
-        tilewright emulate --listen one "$@" >/tmp/device.log 2>&1 </dev/null &
-        device=$!
-        ;;
-    esac
-}
 
 act start
 works
