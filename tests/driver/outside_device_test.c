@@ -92,7 +92,7 @@ static void a_greedy_run_is_one_command_and_few_bytes(void **state) {
 static void opening_and_closing_leaks_nothing(void **state) {
     (void)state;
     const char *wish = getenv("TW_LONG");
-    unsigned cycles = wish && *wish ? 1000 : 60, fds = 0;
+    unsigned cycles = wish && *wish ? 1000 : 30, fds = 0;
     unsigned long kib = 0;
     for (unsigned i = 0; i < cycles; i++) {
         struct rig r;
@@ -100,7 +100,7 @@ static void opening_and_closing_leaks_nothing(void **state) {
         uint32_t id = 1;
         assert_int_equal(tw_session_feed(r.session, &id, 1, &r.err), 0);
         rig_close(&r);
-        if (i == 20) { /* warm */
+        if (i == 10) { /* warm */
             fds = process_fds(getpid());
             kib = process_kib(getpid());
         }

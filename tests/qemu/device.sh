@@ -56,7 +56,6 @@ works() {
     check "$name: it is listed as ready" wait_for 60 listed_as ready
     suite "$name suite" env TW_CONFORM="$selector" transport_conformance_test
     decodes "$name" "$selector"
-    decodes "$name, a second time" "$selector"
     suite "$name" env TW_DEVICE="$selector" outside_device_test
     tells "$name: its self-test passes" '^ok ' tilewright selftest --device "$selector"
     check "$name: reset" run 0 tilewright reset --device "$selector"

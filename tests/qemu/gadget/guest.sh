@@ -13,7 +13,6 @@ board() { # board NAME SUPER SPEED
 }
 
 systemd-udevd --daemon >/dev/null 2>&1
-mount -t configfs configfs /sys/kernel/config
 modprobe libcomposite
 modprobe usb_f_fs
 
