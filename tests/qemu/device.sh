@@ -8,6 +8,11 @@
 
 holder=''
 
+# revive [OPTIONS]: a new process in the place of one that has ended. A scenario may need more.
+revive() {
+    act start "$@"
+}
+
 listed_as() { # listed_as STATE: `tilewright devices` shows the device in that state
     tilewright devices --device "$selector" 2>/dev/null | grep -q " $1 "
 }
@@ -94,7 +99,7 @@ lost() {
 }
 
 killed() {
-    lost 'its process killed' "$selector" 'act kill' -- 'act start'
+    lost 'its process killed' "$selector" 'act kill' -- revive
 }
 
 # The device is silent but there: its driver gives it up, and the next one finds it well.
@@ -108,12 +113,12 @@ frozen() {
 
 wrong_version() {
     act end
-    act start --faults version
+    revive --faults version
     check "$name, of another protocol: it is listed" wait_for 60 listed_as ready
     refuses "$name, of another protocol: refused by name" root 6 'protocol' \
         tilewright run /data/model.twb --device "$selector" --ids "$prompt" -n 1
     echo "# it says: $err"
     act end
-    act start
+    revive
     ready "$name, of our protocol again"
 }

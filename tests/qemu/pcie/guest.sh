@@ -46,11 +46,11 @@ rescan() {
     bind
 }
 
-# A device that comes back has a connection of its own to QEMU, so the old one is unplugged first.
-replace() {
-    act unplug
+# QEMU connects to a device's process once, when it makes the device: a new process needs a new device.
+revive() {
+    gone || act unplug
     wait_for 30 gone
-    act start
+    act start "$@"
     act plug
     bind
 }
@@ -84,7 +84,7 @@ frozen
 at pcie1 0000:01:00.0 'pcie behind a port'
 bind
 works
-lost 'unplugged' "$selector" 'act unplug' -- 'act kill' 'wait_for 30 gone' 'act start' 'act plug' bind
-lost 'its process killed' "$selector" 'act kill' -- replace
+lost 'unplugged' "$selector" 'act unplug' -- 'act kill' revive
+killed
 wrong_version
 finish
