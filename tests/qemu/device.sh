@@ -57,6 +57,27 @@ holder_ends() {
     fi
 }
 
+# With udevd at work, and no rule of ours yet: a user is told of it; with it, the members of the group may.
+permission() {
+    run_as user 0 tilewright devices
+    check "$name, no rule: devices tells a user that it is not theirs" has "$selector +no permission"
+    refuses "$name, no rule: a user is told of the rule" user 6 'rule' \
+        tilewright run /data/model.twb --device "$selector" --ids "$prompt" -n 1
+    echo "# it says: $err"
+    run_as user 0 tilewright doctor
+    check "$name, no rule: doctor tells how to install it" has '/etc/udev/rules.d/60-tilewright.rules'
+
+    mkdir -p /etc/udev/rules.d
+    cp /60-tilewright.rules /etc/udev/rules.d/
+    udevadm control --reload
+    udevadm trigger --action=add --subsystem-match=usb --subsystem-match=vfio
+    udevadm settle -t 60
+    check "$name, with the rule: a member of the group runs a model" generate member
+    refuses "$name, with the rule: others do not" user 6 'rule|group' \
+        tilewright run /data/model.twb --device "$selector" --ids "$prompt" -n 1
+    decodes "$name, for a member of the group" "$selector" member
+}
+
 works() {
     check "$name: it is listed as ready" wait_for 60 listed_as ready
     suite "$name suite" env TW_CONFORM="$selector" transport_conformance_test
@@ -72,6 +93,7 @@ one_holder() {
         tilewright run /data/model.twb --device "$selector" -n 1
     run 6 tilewright devices --device "$selector"
     check "$name: devices tells who has it" has "busy.*process $holder .tilewright"
+    tells "$name: top shows what it does" "^ *$holder .*$selector" tilewright top --once
     kill -9 "$holder"
     wait "$holder" 2>/dev/null
     ready "$name, after its driver was killed"

@@ -3,4 +3,4 @@
 usb usb0 --speed super
 usb_absent usb1 --speed high
 give_device_tests
-give tests/qemu/usb.sh=/usb.sh udev/60-tilewright.rules=/60-tilewright.rules
+give tests/qemu/usb.sh=/usb.sh
