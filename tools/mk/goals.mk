@@ -8,7 +8,7 @@ MUTANTS := 100000
 # These scripts call make: they share its job slots, but make -n only prints them.
 SCRIPT := @$(if $(DRY_RUN),,+)
 
-.PHONY: all demo check bench bench-order fuzz mutate soak format clean help
+.PHONY: all demo check check-qemu bench bench-order fuzz mutate soak format clean help
 all: $(STATIC_LIB) $(SHARED_LIB) $(COMMAND)
 
 demo: all
@@ -16,6 +16,10 @@ demo: all
 
 check:
 	$(SCRIPT)CC='$(CC)' tools/check/run-checks
+
+# All scenarios of tests/qemu/, or those that SCENARIOS names.
+check-qemu: all $(BUILD)/tests/driver/transport_conformance_test
+	@TW_BIN='$(abspath $(COMMAND))' TW_BUILD='$(abspath $(BUILD))' tools/qemu/run $(SCENARIOS)
 
 bench: all
 	@if test -x tools/bench/run; then TW_BIN='$(abspath $(COMMAND))' TW_BUILD='$(abspath $(BUILD))' tools/bench/run; \
@@ -51,6 +55,7 @@ help:
 #: make              the library (static, shared) and the command build/tilewright
 #: make demo         reads a fairy tale that a small model writes on the emulated device
 #: make check        all checks; the last line counts them
+#: make check-qemu   all tests in QEMU: a stock kernel, with devices on its USB and PCIe buses
 #: make bench        measures decode and prefill, against a peer where there is one
 #: make bench-order  measures what certificates cost
 #: make mutate       mutants of programs against the checker, MUTANTS of them (100000)
@@ -59,4 +64,5 @@ help:
 #: make install      DESTDIR=... PREFIX=/usr/local
 #: make format       clang-format over all C files
 #: make clean        removes build/
+#:                   SCENARIOS="usb pcie": only these
 #: options           CC=clang  SAN=address,undefined  SAN=thread  CFLAGS=...  V=1  TW_SHARED=...

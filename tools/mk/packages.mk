@@ -3,7 +3,7 @@
 PACKAGES := libelf libbsd jansson libsodium libusb-1.0 libusbredirparser-0.5
 TEST_PACKAGES := cmocka
 
-BOOTSTRAPPED_GOALS := demo check bench fuzz
+BOOTSTRAPPED_GOALS := demo check check-qemu bench fuzz
 ifneq ($(filter $(BOOTSTRAPPED_GOALS),$(MAKECMDGOALS)),)
 ifeq ($(DRY_RUN),)
 ifneq ($(shell tools/bootstrap $(MAKECMDGOALS) >&2 && echo ready),ready)

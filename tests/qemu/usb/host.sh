@@ -1,0 +1,6 @@
+# shellcheck shell=bash
+# Devices on the bus of a PC: at super speed, and when that has gone at high speed.
+usb usb0 --speed super
+usb_absent usb1 --speed high
+give_device_tests
+give tests/qemu/usb.sh=/usb.sh
