@@ -197,6 +197,17 @@ void tw_device_get_info(const tw_device *device, struct tw_device_info *info) {
     memcpy(info, &i, info->size < sizeof i ? info->size : sizeof i);
 }
 
+const char *tw_device_recovered(const tw_device *device) {
+    return device->transport->recovered ? device->transport->recovered : "";
+}
+
+void tw_device_get_status(tw_device *device, struct tw_status_info *info) {
+    struct tw_status_info i;
+    tw_status_get(&device->status, &i);
+    i.size = info->size;
+    memcpy(info, &i, info->size < sizeof i ? info->size : sizeof i);
+}
+
 /* ---- requests ---- */
 
 static int refused(const struct tw_device *d, const struct tw_device_call *call, const struct tw_wire_header *h,

@@ -136,22 +136,28 @@ void tw_status_init(struct tw_status *s) {
 
 void tw_status_publish(struct tw_status *s, const char *selector, const struct tw_wire_identity *identity) {
     static _Atomic uint32_t last_number;
-    struct tw_status_owner owner;
+    struct tw_status_owner *owner = &s->owner;
     uint32_t number = atomic_fetch_add(&last_number, 1) + 1;
     bool made = false;
     tw_status_sweep();
-    describe_owner(&owner, selector, identity);
+    describe_owner(owner, selector, identity);
     if (may_be_shared(selector)) {
-        tw_status_path(true, owner.pid, number, s->path);
-        made = make_file(s, &owner);
+        tw_status_path(true, owner->pid, number, s->path);
+        made = make_file(s, owner);
     }
     if (!made) {
-        tw_status_path(false, owner.pid, number, s->path);
+        tw_status_path(false, owner->pid, number, s->path);
         make_own_folder();
-        make_file(s, &owner);
+        make_file(s, owner);
     }
     pthread_mutex_lock(&s->lock);
     publish(s);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void tw_status_get(struct tw_status *s, struct tw_status_info *info) {
+    pthread_mutex_lock(&s->lock);
+    tw_status_describe(&s->owner, &s->now, info);
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -10,7 +10,7 @@
 
 #include "driver/status_page.h"
 #include "driver/transport/transport.h"
-#include "tilewright/error.h"
+#include "tilewright/tilewright.h"
 
 #include <pthread.h>
 
@@ -19,6 +19,7 @@ struct tw_status {
     struct tw_status_page *page; /* or NULL: none could be made */
     int fd;                      /* locked for as long as the page is true */
     char path[128];
+    struct tw_status_owner owner;
     uint64_t published;
     uint32_t unanswered; /* requests */
     struct tw_status_now now;
@@ -31,6 +32,8 @@ void tw_status_init(struct tw_status *s);
 /* Makes the page of a device that has just been opened. Whatever stands in the way (a full disk, a folder that cannot
  * be written): there is no page. */
 void tw_status_publish(struct tw_status *s, const char *selector, const struct tw_wire_identity *identity);
+/* The same numbers, for this process. */
+void tw_status_get(struct tw_status *s, struct tw_status_info *info);
 /* Removes the page. */
 void tw_status_finish(struct tw_status *s);
 

@@ -228,7 +228,7 @@ static double seconds_since(uint64_t ns, uint64_t now) {
     return ns < now ? 1e-9 * (double)(now - ns) : 0;
 }
 
-static void describe(const struct tw_status_owner *o, const struct tw_status_now *n, struct tw_status_info *info) {
+void tw_status_describe(const struct tw_status_owner *o, const struct tw_status_now *n, struct tw_status_info *info) {
     static const char *const state[] = {"idle", "running", "waiting", "lost"};
     uint64_t now = tw_status_clock();
     bool busy = n->state == TW_STATUS_RUNNING;
@@ -269,7 +269,7 @@ static bool pass_on(void *ctx, int fd, const struct tw_status_owner *o) {
     if (!read_now(fd, &now)) {
         return true;
     }
-    describe(o, &now, &info);
+    tw_status_describe(o, &now, &info);
     return l->found(l->ctx, &info);
 }
 

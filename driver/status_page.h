@@ -60,6 +60,9 @@ TW_STATIC_ASSERT(sizeof(_Atomic uint64_t) == 8, "atomic words have no lock besid
 void tw_status_path(bool shared, uint32_t pid, uint32_t number, char path[128]);
 /* Start time and namespace of a process, pid 0: of this one. False: there is no such process, or no /proc. */
 bool tw_status_process(uint32_t pid, uint64_t *start, uint64_t *name_space);
+/* What a page says, in the words of the public API; its texts end, and are printable. */
+struct tw_status_info;
+void tw_status_describe(const struct tw_status_owner *o, const struct tw_status_now *n, struct tw_status_info *info);
 /* Removes the pages that dead processes left. */
 void tw_status_sweep(void);
 uint64_t tw_status_clock(void);

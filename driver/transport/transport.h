@@ -83,6 +83,7 @@ struct tw_transport {
     uint32_t credits;                     /* >= 1 */
     uint32_t link_mbits, link_best_mbits; /* as discovery tells */
     struct tw_transport_count count;
+    const char *recovered; /* what open did to make the device answer, in words; NULL or "": nothing */
     /* Set by the owner or NULL: to be called inside submit and receive when the device got on while we wait. */
     void (*moved)(void *ctx);
     void *moved_ctx;

@@ -92,6 +92,10 @@ void tw_device_close(tw_device *device);
 /* selector, target and state of an open device. */
 void tw_device_get_info(const tw_device *device, struct tw_device_info *info);
 
+/* What opening it took beyond asking, in words ("both endpoints were reset"), or "": it answered at once. Lives as long
+ * as the device. */
+const char *tw_device_recovered(const tw_device *device);
+
 /* Frees everything on the device, what it kept for later included, and sees that it answers. What was deployed on it
  * can only be destroyed. */
 int tw_device_reset(tw_device *device, tw_error *err);
@@ -112,6 +116,8 @@ struct tw_status_info {
     double open_s, progress_s; /* since the device was opened; since it last got on */
 };
 
+/* The same of an open device. info->size says how much of it there is room for. */
+void tw_device_get_status(tw_device *device, struct tw_status_info *info);
 /* Calls found() for every device that a process of this computer has open and this user may know of, until it returns
  * false. Disturbs nobody. */
 void tw_status_list(bool (*found)(void *ctx, const struct tw_status_info *info), void *ctx);
