@@ -70,7 +70,7 @@ if command -v setpriv >/dev/null && setpriv --bounding-set=-ipc_lock --inh-caps=
             >"$work/limit" 2>/dev/null
     }
     if limited 65536; then
-        check 'little memory may be locked: the sum is told' grep -q 'lacks *memlock *64 KiB .*up to 8708 (2 x 64 packets of 68 KiB' "$work/limit"
+        check 'little memory may be locked: the sum is told' grep -Eq 'lacks *memlock *64 KiB .*needs 2180 .2 x 16 packets of 68 KiB and a page' "$work/limit"
         check '... with the command' grep -q 'limits.d/tilewright.conf.*prlimit' "$work/limit"
     fi
     if limited 67108864; then

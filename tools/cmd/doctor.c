@@ -80,13 +80,15 @@ static bool may_lock_all(void) {
     return effective >> CAP_IPC_LOCK & 1;
 }
 
-/* A card's mailbox, with as many slots as one can have, is memory of this process that the card reads and writes. */
+/* A card's mailbox, as the driver makes it: memory of this process that the card reads and writes. */
+#define MAILBOX_SLOTS 16u
+#define MAILBOX_SLOT_BYTES (17u * 4096u)
+
 static void check_memlock(struct doctor *d) {
     static const char remedy[] =
         "echo '* - memlock 65536' | sudo tee /etc/security/limits.d/tilewright.conf  (then log in "
         "again; this shell alone: sudo prlimit --memlock=67108864 --pid $$)";
-    const uint32_t slot = (TW_LINK_HEADER_BYTES + TW_LINK_CHUNK + 4095) / 4096 * 4096;
-    const uint64_t need = tw_pcie_mailbox_bytes(TW_PCIE_MAX_SLOTS, slot);
+    const uint64_t need = tw_pcie_mailbox_bytes(MAILBOX_SLOTS, MAILBOX_SLOT_BYTES);
     struct rlimit l;
     if (getrlimit(RLIMIT_MEMLOCK, &l)) {
         return;
@@ -96,8 +98,9 @@ static void check_memlock(struct doctor *d) {
         return;
     }
     doctor_tell(d, l.rlim_cur >= need ? DOCTOR_GOOD : DOCTOR_LACKING, "memlock", remedy,
-                "%llu KiB may be locked; DMA of a PCIe device needs up to %llu (2 x %u packets of %u KiB and a page)",
-                (unsigned long long)l.rlim_cur / 1024, (unsigned long long)need / 1024, TW_PCIE_MAX_SLOTS, slot / 1024);
+                "%llu KiB may be locked; DMA of a PCIe device needs %llu (2 x %u packets of %u KiB and a page)",
+                (unsigned long long)l.rlim_cur / 1024, (unsigned long long)need / 1024, MAILBOX_SLOTS,
+                MAILBOX_SLOT_BYTES / 1024);
 }
 
 /* The kernel doubles what is asked for, and gives at most this. */
@@ -130,6 +133,8 @@ static const char *remedy_of(const struct tw_device_info *i, char text[300]) {
                  "echo vfio-pci | sudo tee /sys/bus/pci/devices/%.16s/driver_override && echo %.16s | sudo tee "
                  "/sys/bus/pci/drivers_probe",
                  name, name);
+    } else if (!*name) { /* a whole kind: USB that this kernel does not have */
+        snprintf(text, 300, "see %s above", i->selector);
     } else { /* "recovery", "silent", and whatever a transport may call it */
         snprintf(text, 300, "tilewright reset -v --device %s", i->selector);
     }
