@@ -36,10 +36,12 @@ static void publish(struct tw_status *s) {
         return;
     }
     uint64_t word[TW_STATUS_WORDS];
-    memcpy(word, &s->now, sizeof word);
+    size_t n = s->old_texts ? TW_STATUS_WORDS : TW_STATUS_NUMBER_WORDS;
+    s->old_texts -= s->old_texts > 0;
+    memcpy(word, &s->now, n * sizeof word[0]);
     _Atomic uint64_t *slot = s->page->slot[(s->published + 1) % 2];
     atomic_thread_fence(memory_order_release); /* readers see that this slot is old before they see it change */
-    for (size_t i = 0; i < TW_STATUS_WORDS; i++) {
+    for (size_t i = 0; i < n; i++) {
         atomic_store_explicit(&slot[i], word[i], memory_order_relaxed);
     }
     atomic_store_explicit(&s->page->published, ++s->published, memory_order_release);
@@ -177,6 +179,7 @@ void tw_status_set_bundle(struct tw_status *s, const char *path) {
     const char *name = strrchr(path, '/');
     pthread_mutex_lock(&s->lock);
     snprintf(s->now.bundle, sizeof s->now.bundle, "%s", name ? name + 1 : path);
+    s->old_texts = 2;
     publish(s);
     pthread_mutex_unlock(&s->lock);
 }
@@ -217,6 +220,7 @@ void tw_status_fail(struct tw_status *s, bool lost, const char *message) {
     if (s->now.state != TW_STATUS_LOST) { /* later calls only repeat it */
         s->now.state = lost ? TW_STATUS_LOST : s->now.state;
         snprintf(s->now.error, sizeof s->now.error, "%.*s", (int)sizeof s->now.error - 1, message);
+        s->old_texts = 2;
         publish(s);
     }
     pthread_mutex_unlock(&s->lock);

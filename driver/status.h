@@ -22,6 +22,7 @@ struct tw_status {
     struct tw_status_owner owner;
     uint64_t published;
     uint32_t unanswered; /* requests */
+    uint32_t old_texts;  /* slots that lack the texts of `now`: 0 to 2 */
     struct tw_status_now now;
     struct {
         uint64_t ns, tokens;

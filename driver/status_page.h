@@ -36,6 +36,7 @@ struct tw_status_now {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_status_now) % 8 == 0, "a slot is whole words");
 #define TW_STATUS_WORDS (sizeof(struct tw_status_now) / 8)
+#define TW_STATUS_NUMBER_WORDS (offsetof(struct tw_status_now, bundle) / 8)
 
 /* What does not change; all of it is there before the file has its name. */
 struct tw_status_owner {

@@ -199,6 +199,7 @@ static void *publish_for_ever(void *ctx) {
             s->now.received_bytes = i;
         memset(s->now.error, 'a' + (int)(i % 26), sizeof s->now.error - 1);
         memset(s->now.bundle, 'a' + (int)(i % 26), sizeof s->now.bundle - 1);
+        s->old_texts = 2;
         pthread_mutex_unlock(&s->lock);
         tw_status_moved(s);
     }
@@ -359,6 +360,7 @@ static void texts_of_others_do_not_reach_the_terminal_as_they_are(void **state) 
     tw_status_publish(&s, "emu", &machine);
     memset(s.page->owner.program, 0x1B, sizeof s.page->owner.program); /* and no end */
     memset(s.now.bundle, 0x9B, sizeof s.now.bundle);
+    s.old_texts = 2;
     s.now.state = 77;
     s.now.doing = 99;
     tw_status_moved(&s);
