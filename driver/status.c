@@ -40,9 +40,9 @@ static void publish(struct tw_status *s) {
     s->old_texts -= s->old_texts > 0;
     memcpy(word, &s->now, n * sizeof word[0]);
     _Atomic uint64_t *slot = s->page->slot[(s->published + 1) % 2];
-    atomic_thread_fence(memory_order_release); /* readers see that this slot is old before they see it change */
+    /* Release each: who sees a word of it change sees before that this slot is not the current one. */
     for (size_t i = 0; i < n; i++) {
-        atomic_store_explicit(&slot[i], word[i], memory_order_relaxed);
+        atomic_store_explicit(&slot[i], word[i], memory_order_release);
     }
     atomic_store_explicit(&s->page->published, ++s->published, memory_order_release);
 }

@@ -104,9 +104,7 @@ static bool read_owner(int fd, struct tw_status_owner *o) {
 }
 
 static bool read_count(int fd, uint64_t *published) {
-    bool good = read_at(fd, published, sizeof *published, offsetof(struct tw_status_page, published));
-    atomic_thread_fence(memory_order_acquire);
-    return good;
+    return read_at(fd, published, sizeof *published, offsetof(struct tw_status_page, published));
 }
 
 /* The current slot, whole. */
