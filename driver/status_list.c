@@ -26,9 +26,11 @@
 
 /* ---- names and processes ---- */
 
+/* The shared one is where the lock files of these devices lie, too (driver/transport/holder.h). */
 static void folder_of(bool shared, char folder[96]) {
+    const char *other = getenv("TW_LOCK_FOLDER");
     if (shared) {
-        memcpy(folder, TW_STATUS_SHARED_FOLDER, sizeof TW_STATUS_SHARED_FOLDER);
+        snprintf(folder, 96, "%s", other && *other && strlen(other) < 90 ? other : TW_STATUS_SHARED_FOLDER);
     } else {
         tw_socket_folder(folder);
     }

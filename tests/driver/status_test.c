@@ -186,6 +186,28 @@ static void the_rate_is_that_of_the_last_seconds(void **state) {
     tw_status_finish(&s);
 }
 
+static void a_board_s_page_lies_where_other_users_look(void **state) {
+    struct tw_status s;
+    char locks[200];
+    (void)state;
+    snprintf(locks, sizeof locks, "%s/locks", getenv("XDG_RUNTIME_DIR"));
+    assert_int_equal(mkdir(locks, 0700), 0);
+    setenv("TW_LOCK_FOLDER", locks, 1);
+    tw_status_init(&s);
+    tw_status_publish(&s, "usb:1-2", &machine);
+    assert_int_equal(strncmp(s.path, locks, strlen(locks)), 0);
+    assert_int_equal(files_in_folder(), 0);
+    assert_string_equal(find_own().info.device, "usb:1-2");
+    tw_status_finish(&s);
+    assert_int_equal(rmdir(locks), 0);
+    tw_status_init(&s);
+    tw_status_publish(&s, "pcie:0000:00:02.0", &machine); /* the folder is gone: this user's own will do */
+    assert_int_equal(find_own().n, 1);
+    assert_int_equal(files_in_folder(), 1);
+    tw_status_finish(&s);
+    unsetenv("TW_LOCK_FOLDER");
+}
+
 /* ---- readers and the owner ---- */
 
 static _Atomic bool stop;
@@ -428,6 +450,7 @@ int main(void) {
         cmocka_unit_test(a_lost_device_tells_its_cause),
         cmocka_unit_test(the_numbers_are_those_of_the_steps),
         cmocka_unit_test(the_rate_is_that_of_the_last_seconds),
+        cmocka_unit_test(a_board_s_page_lies_where_other_users_look),
         cmocka_unit_test(nobody_reads_a_torn_page),
         cmocka_unit_test(the_page_of_a_killed_process_vanishes),
         cmocka_unit_test(an_open_removes_pages_of_the_dead_too),

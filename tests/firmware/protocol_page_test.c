@@ -205,11 +205,11 @@ FIELDS(tw_usb_notice, W(kind), W(generation));
 #define W(field) FIELD(tw_pcie_registers, field)
 FIELDS(tw_pcie_registers, W(magic), W(version), W(state), W(firmware_version), W(max_slots), W(dma_bits),
        W(window_offset), W(window_bytes), W(started), W(was_reset), W(generation), W(fault), W(fault_address),
-       W(progress), W(reason), W(reserved), W(start), W(reset), W(mailbox_kind), W(n_slots), W(mailbox), W(slot_bytes),
-       W(armed), W(to_device), W(taken));
+       W(progress), W(reason), W(alive), W(reserved), W(start), W(reset), W(mailbox_kind), W(n_slots), W(mailbox),
+       W(slot_bytes), W(armed), W(to_device), W(taken));
 #undef W
 #define W(field) FIELD(tw_pcie_mailbox, field)
-FIELDS(tw_pcie_mailbox, W(to_host), W(done), W(reserved), W(to_host_bytes), W(to_device_bytes));
+FIELDS(tw_pcie_mailbox, W(to_host), W(done), W(wants_room), W(reserved), W(to_host_bytes), W(to_device_bytes));
 #undef W
 
 static const struct layout layouts[] = {
@@ -283,7 +283,8 @@ static const struct constant constants[] = {
     C(TW_USB_STATUS),           C(TW_USB_RESET),         C(TW_USB_REASON),          C(TW_USB_NOTICE_DROPPED),
     C(TW_PCIE_MAGIC),           C(TW_PCIE_VERSION),      C(TW_PCIE_REGISTER_BYTES), C(TW_PCIE_IN_WINDOW),
     C(TW_PCIE_IN_HOST),         C(TW_PCIE_RUNS),         C(TW_PCIE_RECOVERY),       C(TW_PCIE_MAX_SLOTS),
-    C(TW_PCIE_MAILBOX_HEAD),
+    C(TW_PCIE_MAILBOX_HEAD),    C(TW_PCIE_CHUNK),        C(TW_PCIE_NONE),           C(TW_PCIE_ARM_PACKET),
+    C(TW_PCIE_ARM_ROOM),
 };
 #define N_CONSTANTS (sizeof constants / sizeof constants[0])
 

@@ -63,6 +63,9 @@ put proc/sys/net/core/wmem_max 4096
 says 'sockets that hold too little' lacks sockets '4 KiB' 'sysctl -w net.core.wmem_max'
 put proc/sys/net/core/wmem_max 212992
 says 'sockets that hold enough' ok sockets '208 KiB'
+slots=$(sed -n 's/^#define TW_PCIE_SLOTS \([0-9]*\)u.*/\1/p' driver/transport/pcie_pipe.h)
+pages=$(sed -n 's/^#define TW_PCIE_SLOT_BYTES (\([0-9]*\)u \* 4096u).*/\1/p' driver/transport/pcie_pipe.h)
+need=$((4 + 2 * slots * pages * 4))
 # Without the right to lock any amount, which root has: the limit counts.
 if command -v setpriv >/dev/null && setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock true 2>/dev/null; then
     limited() { # limited BYTES
@@ -70,7 +73,7 @@ if command -v setpriv >/dev/null && setpriv --bounding-set=-ipc_lock --inh-caps=
             >"$work/limit" 2>/dev/null
     }
     if limited 65536; then
-        check 'little memory may be locked: the sum is told' grep -Eq 'lacks *memlock *64 KiB .*needs 2180 .2 x 16 packets of 68 KiB and a page' "$work/limit"
+        check 'little memory may be locked: the sum is told' grep -Eq 'lacks *memlock *64 KiB .*needs '"$need"' .2 x '"$slots"' packets of '"$((pages * 4))"' KiB and a page' "$work/limit"
         check '... with the command' grep -q 'limits.d/tilewright.conf.*prlimit' "$work/limit"
     fi
     if limited 67108864; then

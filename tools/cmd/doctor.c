@@ -80,7 +80,8 @@ static bool may_lock_all(void) {
     return effective >> CAP_IPC_LOCK & 1;
 }
 
-/* A card's mailbox, as the driver makes it: memory of this process that the card reads and writes. */
+/* A card's mailbox, as the driver makes it (driver/transport/pcie_pipe.h): memory of this process that the card reads
+ * and writes. */
 #define MAILBOX_SLOTS 16u
 #define MAILBOX_SLOT_BYTES (17u * 4096u)
 
@@ -135,6 +136,8 @@ static const char *remedy_of(const struct tw_device_info *i, char text[300]) {
                  name, name);
     } else if (!*name) { /* a whole kind: USB that this kernel does not have */
         snprintf(text, 300, "see %s above", i->selector);
+    } else if (pcie && strcmp(i->state, "recovery") != 0) { /* "no IOMMU", "no VFIO", "not viable", ... */
+        snprintf(text, 300, "see iommu, vfio and iommu group above");
     } else { /* "recovery", "silent", and whatever a transport may call it */
         snprintf(text, 300, "tilewright reset -v --device %s", i->selector);
     }
