@@ -105,6 +105,7 @@ int tw_deploy(tw_device *device, const tw_decoder *decoder, tw_deployment **out,
         tw_deployment_destroy(d);
         return code;
     }
+    tw_status_set_bundle(&device->status, decoder->bundle.path);
     *out = d;
     return 0;
 }

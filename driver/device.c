@@ -163,11 +163,15 @@ int tw_device_open(const char *selector, const struct tw_device_options *options
         return code;
     }
     pthread_mutex_init(&d->lock, NULL);
+    tw_status_init(&d->status);
+    d->transport->moved_ctx = &d->status;
+    d->transport->moved = tw_status_moved;
     code = greet(d, err);
     if (code) {
         tw_device_close(d);
         return code;
     }
+    tw_status_publish(&d->status, d->selector, &d->identity);
     *out = d;
     return 0;
 }
@@ -175,6 +179,7 @@ int tw_device_open(const char *selector, const struct tw_device_options *options
 void tw_device_close(tw_device *device) {
     if (device) {
         device->transport->ops->close(device->transport);
+        tw_status_finish(&device->status);
         pthread_mutex_destroy(&device->lock);
         free(device);
     }
@@ -189,6 +194,17 @@ void tw_device_get_info(const tw_device *device, struct tw_device_info *info) {
     snprintf(i.state, sizeof i.state, "%s", device->lost ? "lost" : "open");
     memcpy(i.target, device->identity.target, sizeof i.target);
     memcpy(i.detail, device->identity.device, sizeof device->identity.device);
+    memcpy(info, &i, info->size < sizeof i ? info->size : sizeof i);
+}
+
+const char *tw_device_recovered(const tw_device *device) {
+    return device->transport->recovered ? device->transport->recovered : "";
+}
+
+void tw_device_get_status(tw_device *device, struct tw_status_info *info) {
+    struct tw_status_info i;
+    tw_status_get(&device->status, &i);
+    i.size = info->size;
     memcpy(info, &i, info->size < sizeof i ? info->size : sizeof i);
 }
 
@@ -235,6 +251,7 @@ static int note_loss(struct tw_device *d, int code, const tw_error *e, tw_error 
         d->lost = code;
         snprintf(d->cause, sizeof d->cause, "%.*s", (int)sizeof d->cause - 1, e->message);
     }
+    tw_status_fail(&d->status, d->lost != 0, e->message);
     return tw_fail(err, code, "%s", e->message);
 }
 
@@ -251,6 +268,7 @@ static int post(struct tw_device *d, const struct tw_device_call *call, struct t
                                     .length = call->bytes};
     tw_wire_encode(sent, bytes);
     d->sent_bytes += call->bytes;
+    tw_status_begin(&d->status, call->opcode, call->bytes);
     tw_error e = {0};
     int code = d->transport->ops->submit(d->transport, bytes, call->payload, call->bytes, &e);
     return code ? note_loss(d, code, &e, err) : 0;
@@ -268,8 +286,11 @@ static int collect(struct tw_device *d, const struct tw_device_call *call, const
     if (code) {
         return note_loss(d, code, &e, err);
     }
+    tw_status_end(&d->status, payload_bytes, &d->transport->count);
     if (h.status) {
-        return refused(d, call, &h, payload, err);
+        code = refused(d, call, &h, payload, &e);
+        tw_status_fail(&d->status, false, e.message);
+        return tw_fail(err, code, "%s", e.message);
     }
     if (h.length != call->out_bytes) {
         return tw_fail(err, TW_E_PROTOCOL, "device %s: the answer to %s has %u bytes, expected %u", d->selector,

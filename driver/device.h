@@ -5,6 +5,7 @@
 #ifndef TW_DRIVER_DEVICE_H
 #define TW_DRIVER_DEVICE_H
 
+#include "driver/status.h"
 #include "driver/transport/transport.h"
 #include "tilewright/tilewright.h"
 
@@ -18,6 +19,7 @@ struct tw_device {
     int lost;            /* 0, or why every call fails from now on: DEVICE_LOST, TIMEOUT, PROTOCOL */
     char cause[200];
     struct tw_wire_identity identity;
+    struct tw_status status;
     char selector[128];
 };
 

@@ -67,4 +67,9 @@ int tw_session_explain(const struct tw_session *s, const struct session_program 
 /* Makes s->logits those of the last step. */
 int tw_session_fetch_logits(struct tw_session *s, const struct session_program *p, tw_error *err);
 
+/* Tells the status page of n tokens that were fed in so many steps, up to the session's position. */
+void tw_session_tell(const struct tw_session *s, uint32_t n, uint32_t steps, bool prompt);
+/* Ends the session: its state is not known any more. Returns code. */
+int tw_session_break(struct tw_session *s, int code, const tw_error *err);
+
 #endif

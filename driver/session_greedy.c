@@ -103,14 +103,11 @@ int tw_session_run_greedy(tw_session *s, uint32_t id, const struct tw_greedy_opt
         *n_tokens = n;
         s->position += n;
         s->steps += n;
+        tw_session_tell(s, n, n, false);
         code = take_ended(s, reason, err);
     }
     if (!code && *n_tokens > 0) {
         code = keep_logits(s, options, err);
     }
-    if (code) {
-        s->broken = true;
-        s->logits = NULL;
-    }
-    return code;
+    return code ? tw_session_break(s, code, err) : 0;
 }

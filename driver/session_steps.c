@@ -16,6 +16,7 @@ struct step {
 struct row {
     struct step step[TW_DEVICE_IN_FLIGHT];
     uint64_t n_steps;
+    bool prompt;                  /* the tokens were given, not generated */
     struct tw_device_read logits; /* behind the steps */
 };
 
@@ -76,6 +77,35 @@ static size_t plan(struct tw_session *s, const uint32_t *ids, size_t n, struct r
     return at;
 }
 
+void tw_session_tell(const struct tw_session *s, uint32_t n, uint32_t steps, bool prompt) {
+    const struct tw_status_step step = {
+        .tokens = n, .steps = steps, .prompt = prompt, .position = s->position, .n_ctx = s->n_ctx};
+    tw_status_step(&s->deployment->device->status, &step);
+}
+
+int tw_session_break(struct tw_session *s, int code, const tw_error *err) {
+    struct tw_device *device = s->deployment->device;
+    s->broken = true;
+    s->logits = NULL;
+    if (err) {
+        tw_status_fail(&device->status, device->lost != 0, err->message); /* says more than the device did */
+    }
+    return code;
+}
+
+/* Those that were done. */
+static void count_steps(struct tw_session *s, const struct row *r, uint64_t n) {
+    uint32_t tokens = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        tokens += r->step[i].rows;
+    }
+    s->position += tokens;
+    s->steps += n;
+    if (n) {
+        tw_session_tell(s, tokens, (uint32_t)n, r->prompt);
+    }
+}
+
 /* Runs the steps, and gets the logits of the last one if they are `wanted`. */
 static int run(struct tw_session *s, struct row *r, bool wanted, tw_error *err) {
     const struct session_program *last = r->step[r->n_steps - 1].program;
@@ -87,23 +117,19 @@ static int run(struct tw_session *s, struct row *r, bool wanted, tw_error *err) 
         s->logits = s->logits_copy;
     }
     int code = tw_device_call_many(s->deployment->device, r->n_steps + reads, fill, r, &n_good, err);
-    for (uint64_t i = 0; i < n_good && i < r->n_steps; i++) {
-        s->position += r->step[i].rows;
-        s->steps++;
+    count_steps(s, r, n_good < r->n_steps ? n_good : r->n_steps);
+    if (code && n_good < r->n_steps) {
+        code = tw_session_explain(s, r->step[n_good].program, &r->step[n_good].failure, code, err);
     }
-    if (code) {
-        s->broken = true;
-        s->logits = NULL;
-    }
-    return code && n_good < r->n_steps
-               ? tw_session_explain(s, r->step[n_good].program, &r->step[n_good].failure, code, err)
-               : code;
+    return code ? tw_session_break(s, code, err) : 0;
 }
 
 int tw_session_feed(tw_session *s, const uint32_t *ids, size_t n, tw_error *err) {
     int code = tw_session_check_feed(s, ids, n, err);
+    bool prompt = n > 1;
     while (!code && n) {
         struct row r;
+        r.prompt = prompt;
         size_t taken = plan(s, ids, n, &r);
         code = run(s, &r, taken == n, err);
         ids += taken;

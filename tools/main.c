@@ -8,9 +8,9 @@
 
 #include <string.h>
 
-static const struct cmd *const commands[] = {&cmd_compile,  &cmd_run,    &cmd_bench,   &cmd_inspect,
-                                             &cmd_dump,     &cmd_verify, &cmd_devices, &cmd_emulate,
-                                             &cmd_selftest, &cmd_reset,  &cmd_doctor,  NULL};
+static const struct cmd *const commands[] = {&cmd_compile, &cmd_run,     &cmd_bench,   &cmd_inspect,  &cmd_dump,
+                                             &cmd_verify,  &cmd_devices, &cmd_emulate, &cmd_selftest, &cmd_reset,
+                                             &cmd_doctor,  &cmd_top,     NULL};
 
 static void print_usage(FILE *out) {
     fputs("usage: tilewright VERB [arguments]\n"

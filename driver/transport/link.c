@@ -193,6 +193,7 @@ static int send_again(struct tw_link *l, uint32_t from, uint32_t offset, tw_erro
     }
     from = from > l->answered ? from : l->answered + 1;
     for (uint32_t n = from; !code && n <= l->sent; n++) {
+        l->base.count.resent++;
         code = send_request(l, n, n == from ? offset : 0, err);
     }
     return code;
@@ -203,6 +204,7 @@ static int ask_again(struct tw_link *l, tw_error *err) {
         return 0;
     }
     l->asked = true;
+    l->base.count.resent++;
     struct tw_link_resend r = {.offset = l->have};
     return send_small(l, tw_link_new_header(l, TW_LINK_RESEND, l->answered + 1), &r, sizeof r, err);
 }
@@ -243,6 +245,7 @@ static void note_damage(struct tw_link *l, size_t n) {
         l->other_version = h.version;
     }
     l->damaged++;
+    l->base.count.damaged++;
     l->all_ones = true;
     for (size_t i = 0; i < n; i++) {
         l->all_ones = l->all_ones && l->in[i] == 0xFF;
@@ -292,6 +295,12 @@ int tw_link_next_packet(struct tw_link *l, struct tw_link_header *h, tw_error *e
     }
 }
 
+static void tell_moved(const struct tw_link *l) {
+    if (l->base.moved) {
+        l->base.moved(l->base.moved_ctx);
+    }
+}
+
 int tw_link_take_progress(struct tw_link *l, const struct tw_link_header *h, tw_error *err) {
     struct tw_link_progress p;
     if (h->length != sizeof p) {
@@ -301,6 +310,7 @@ int tw_link_take_progress(struct tw_link *l, const struct tw_link_header *h, tw_
     if (p.beat != l->progress.beat || p.received > l->most_received) {
         l->moved_at = l->heard_at;
         l->resends = 0;
+        tell_moved(l);
     }
     l->most_received = p.received > l->most_received ? p.received : l->most_received;
     l->progress = p;

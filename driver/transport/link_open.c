@@ -110,6 +110,7 @@ int tw_link_open(const char *name, struct tw_pipe *pipe, uint32_t deadline_ms, s
     snprintf(l->name, sizeof l->name, "%s", name);
     l->pipe = pipe;
     l->message = message;
+    l->base.recovered = l->recovered;
     l->nonce = new_nonce();
     l->deadline_ms = deadline_ms ? deadline_ms : TW_LINK_DEADLINE_MS;
     int code = open_device(l, err);

@@ -72,10 +72,21 @@ struct tw_transport_ops {
     void (*close)(struct tw_transport *t);
 };
 
+/* What went wrong on the way and was mended; zeros where nothing can. */
+struct tw_transport_count {
+    uint64_t resent;  /* times that one side had to send something again */
+    uint64_t damaged; /* packets */
+};
+
 struct tw_transport {
     const struct tw_transport_ops *ops;
     uint32_t credits;                     /* >= 1 */
     uint32_t link_mbits, link_best_mbits; /* as discovery tells */
+    struct tw_transport_count count;
+    const char *recovered; /* what open did to make the device answer, in words; NULL or "": nothing */
+    /* Set by the owner or NULL: to be called inside submit and receive when the device got on while we wait. */
+    void (*moved)(void *ctx);
+    void *moved_ctx;
 };
 
 /* The backends, in the order in which discovery lists them; NULL-terminated. */

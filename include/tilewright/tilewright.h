@@ -92,9 +92,35 @@ void tw_device_close(tw_device *device);
 /* selector, target and state of an open device. */
 void tw_device_get_info(const tw_device *device, struct tw_device_info *info);
 
+/* What opening it took beyond asking, in words ("both endpoints were reset"), or "": it answered at once. Lives as long
+ * as the device. */
+const char *tw_device_recovered(const tw_device *device);
+
 /* Frees everything on the device, what it kept for later included, and sees that it answers. What was deployed on it
  * can only be destroyed. */
 int tw_device_reset(tw_device *device, tw_error *err);
+
+/* What a process does with a device that it has open, by the page that it publishes (`tilewright top`). */
+struct tw_status_info {
+    uint32_t size;
+    uint32_t pid;
+    char program[32], device[80], target[64], bundle[64];
+    char state[16];           /* "idle", "running" a step, "waiting" for another request, "lost" */
+    char doing[16];           /* that request: "WRITE", "LOAD", ...; or "" */
+    char error[200];          /* of the last request that failed; lost: the cause; or "" */
+    uint32_t position, n_ctx; /* of the session that stepped last */
+    uint64_t tokens, prompt_tokens, steps;
+    double tokens_per_s; /* of the last seconds; 0 while nothing is generated */
+    uint64_t sent_bytes, received_bytes;
+    uint64_t resent, damaged;  /* times that something was sent again; packets that came damaged */
+    double open_s, progress_s; /* since the device was opened; since it last got on */
+};
+
+/* The same of an open device. info->size says how much of it there is room for. */
+void tw_device_get_status(tw_device *device, struct tw_status_info *info);
+/* Calls found() for every device that a process of this computer has open and this user may know of, until it returns
+ * false. Disturbs nobody. */
+void tw_status_list(bool (*found)(void *ctx, const struct tw_status_info *info), void *ctx);
 
 struct tw_selftest_step {
     uint32_t size;

@@ -67,6 +67,21 @@ void free(void *p) {
 #endif
 
 #ifndef SANITIZED
+/* The status page of this process, which all of the below is published on. */
+static bool find_own(void *ctx, const struct tw_status_info *info) {
+    struct tw_status_info *out = ctx;
+    if (info->pid == (uint32_t)getpid()) {
+        *out = *info;
+    }
+    return out->pid == 0;
+}
+
+static struct tw_status_info own_page(void) {
+    struct tw_status_info info = {.pid = 0};
+    tw_status_list(find_own, &info);
+    return info;
+}
+
 static uint32_t token(uint32_t i) {
     return (i * 7919 + 1) % 1000;
 }
@@ -113,6 +128,9 @@ static void check_allocations(uint32_t n_threads, enum tw_mode mode) {
     assert_int_equal(feed_prompt(&r), 0);
     assert_int_equal(run_greedy(&r), 0);
     assert_int_equal(atomic_load(&allocations), before);
+    struct tw_status_info page = own_page();
+    assert_int_equal(page.tokens, 2 * N_TOKENS);
+    assert_int_equal(page.prompt_tokens, 2 * N_TOKENS);
     rig_close(&r);
 }
 
@@ -215,7 +233,7 @@ static void child(uint32_t n_threads, enum tw_mode mode, bool call_something) {
     struct tw_session_options o = {.size = sizeof o, .mode = mode};
     struct rig r;
     rig_open(&r, "host", n_threads, &o);
-    if (feed_prompt(&r)) {
+    if (feed_prompt(&r) || own_page().prompt_tokens != N_TOKENS) {
         _exit(CHILD_FAILED);
     }
     if (!forbid(n_threads > 1)) {

@@ -75,6 +75,55 @@ run 6 devices --device socket:two
 check 'a killed one is listed as gone' sh -c 'grep -q gone "$1"' _ "$work/out"
 start two
 check 'and its socket can be served again' run 0 devices --device socket:two
+kill -9 "$emulator"
+wait "$emulator" 2>/dev/null
+
+# ---- reset and selftest of devices that are ill
+field() { # field NAME: of the JSON printed last
+    python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$work/out" "$1"
+}
+start ill --faults corrupt --seed 2
+check 'reset tells its steps' run 0 reset -v --device socket:ill
+same '... opening and reset, one line each' 3 "$(grep -c '^tilewright: reset socket:ill: ' "$work/err")"
+check 'selftest passes over a bad link' run 0 selftest --device socket:ill --json -r 2
+same '... in both rounds' 2 "$(field rounds_passed)"
+check '... and tells what had to be sent again' [ "$(field resent)" -gt 0 ]
+check '... and what came damaged' [ "$(field damaged)" -gt 0 ]
+kill -9 "$emulator"
+wait "$emulator" 2>/dev/null
+
+start frozen --faults freeze --seed 3
+run 6 selftest --device socket:frozen --deadline 1 --json
+same 'selftest of a device that freezes fails as JSON' 'False TIMEOUT' "$(field passed) $(field code)"
+check '... one line tells the step and the request' grep -Eq '^tilewright: [a-z, ]+: device socket:frozen: [A-Z]+ made no progress' "$work/err"
+check 'reset brings it back' run 0 reset --device socket:frozen --json --deadline 5
+same '... as JSON' True "$(field reset)"
+kill -9 "$emulator"
+wait "$emulator" 2>/dev/null
+
+start newer --faults version
+refuses 'reset of a device that cannot be spoken to' 6 'protocol 99 to 99, this driver' reset --device socket:newer
+kill -9 "$emulator"
+wait "$emulator" 2>/dev/null
+
+# The connection ends in the middle, now and then in that of a reset: then the device is opened once more.
+again=0
+bad=0
+for seed in 1 5 2 3 4; do
+    start "v$seed" --faults vanish --seed "$seed"
+    for _ in 1 2 3 4 5 6; do
+        run 0 reset -v --device "socket:v$seed" || bad=$((bad + 1))
+        again=$((again + $(grep -c 'open again: it answers' "$work/err")))
+    done
+    kill -9 "$emulator"
+    wait "$emulator" 2>/dev/null
+    [ "$again" -eq 0 ] || break
+done
+emulator=''
+same 'a reset whose connection ends opens the device once more' "0 bad" "$bad bad"
+check '... which it tells' [ "$again" -gt 0 ]
+refuses 'reset of a device that is not there, as JSON, is one line too' 6 'there is no such socket' reset --device socket:nothing
+start two
 
 check 'doctor finds the emulator working' run 0 doctor
 check 'doctor tells about every kind' sh -c 'for w in emulator processor memlock usb permissions; do grep -q " $w " "$1" || exit 1; done' _ "$work/out"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright selftest: memory, transfers and a small program on a device, each checked against what is known.
+ * tilewright selftest: memory, transfers and a small program on a device, each checked against what is known, as often
+ * as asked for, and what the link had to mend meanwhile.
  */
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
@@ -8,19 +9,24 @@
 
 struct selftest_args {
     const char *device;
+    int64_t repeats;
+    float deadline;
     bool json;
 };
 
 #define AT(field) offsetof(struct selftest_args, field)
 static const struct opt options[] = {
     {OPT_TEXT, 0, "device", "D", AT(device), 0, 0, "device of `tilewright devices` (emu)"},
+    {OPT_I64, 'r', "repeats", "N", AT(repeats), 1, 1000000, "so many times, or until it fails (1)"},
+    {OPT_FLOAT, 0, "deadline", "S", AT(deadline), 0.1, 3600, "seconds without progress that count as a failure (10)"},
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print JSON"},
     {.kind = OPT_END},
 };
 
-static const struct opt_verb verb = {"selftest", "",
-                                     0,          "Tests a device: memory, transfers, a small program.",
-                                     options,    "The exit status is 6 where a step fails."};
+static const struct opt_verb verb = {
+    "selftest", "",
+    0,          "Tests a device: memory, transfers, a small program.",
+    options,    "The exit status is 6 where a step fails; the message names the step, the place, found and expected."};
 
 static void print_step(void *ctx, const struct tw_selftest_step *s) {
     (void)ctx;
@@ -36,8 +42,40 @@ static void add_step(void *ctx, const struct tw_selftest_step *s) {
         ctx, json_pack("{s:s, s:f, s:I}", "step", s->name, "seconds", s->seconds, "bytes", (json_int_t)s->bytes));
 }
 
+/* The steps of each round are told in JSON, on paper those of the first. */
+static int test(const struct selftest_args *a, tw_device *device, json_t *steps, int64_t *passed, tw_error *err) {
+    int code = 0;
+    for (*passed = 0; !code && *passed < a->repeats && !ui_stop; *passed += !code) {
+        code = tw_device_selftest(device, a->json ? add_step : *passed == 0 ? print_step : NULL, steps, err);
+        ui_progress(NULL, "testing", (uint64_t)*passed, (uint64_t)a->repeats);
+    }
+    ui_progress_end();
+    return !code && ui_stop ? tw_fail(err, TW_E_INTERRUPTED, "interrupted") : code;
+}
+
+static int print_text(const struct selftest_args *a, const struct tw_status_info *s, int64_t passed, tw_error *err) {
+    char sent[32], received[32];
+    if (a->repeats > 1) {
+        printf("ok  %lld of %lld rounds\n", (long long)passed, (long long)a->repeats);
+    }
+    printf("    link: %s sent, %s received, sent again %llu times, %llu packets damaged\n",
+           ui_bytes(s->sent_bytes, sent), ui_bytes(s->received_bytes, received), (unsigned long long)s->resent,
+           (unsigned long long)s->damaged);
+    return ui_flush(err);
+}
+
+static int print_json(const struct selftest_args *a, const struct tw_status_info *s, json_t *steps, int64_t passed,
+                      int code, const char *message, tw_error *err) {
+    json_t *o = json_pack("{s:s, s:b, s:I, s:I, s:o, s:s*, s:s*, s:I, s:I, s:I, s:I}", "device", a->device, "passed",
+                          code == 0, "rounds", (json_int_t)a->repeats, "rounds_passed", (json_int_t)passed, "steps",
+                          steps, "error", code ? message : NULL, "code", code ? tw_error_name(code) : NULL,
+                          "sent_bytes", (json_int_t)s->sent_bytes, "received_bytes", (json_int_t)s->received_bytes,
+                          "resent", (json_int_t)s->resent, "damaged", (json_int_t)s->damaged);
+    return ui_print_json(o, err);
+}
+
 static int run(int argc, char **argv, tw_error *err) {
-    struct selftest_args a = {.device = "emu"};
+    struct selftest_args a = {.device = "emu", .repeats = 1, .deadline = 10};
     struct opt_result result;
     int code = opt_parse(&verb, argc, argv, &a, &result, err);
     if (code) {
@@ -47,21 +85,24 @@ static int run(int argc, char **argv, tw_error *err) {
         opt_print_help(&verb, stdout);
         return ui_flush(err);
     }
-    tw_device *device;
-    code = tw_device_open(a.device, NULL, &device, err);
-    if (code) {
-        return code;
+    struct tw_device_options o = {.size = sizeof o, .deadline_ms = (uint32_t)(a.deadline * 1000)};
+    tw_device *device = NULL;
+    struct tw_status_info s = {.size = sizeof s};
+    int64_t passed = 0;
+    json_t *steps = json_array();
+    tw_error e = {0};
+    code = tw_device_open(a.device, &o, &device, &e);
+    if (!code) {
+        ui_catch_interrupts();
+        code = test(&a, device, steps, &passed, &e);
+        tw_device_get_status(device, &s);
+        tw_device_close(device);
     }
-    json_t *steps = a.json ? json_array() : NULL;
-    code = tw_device_selftest(device, a.json ? add_step : print_step, steps, err);
-    tw_device_close(device);
-    if (!a.json) {
-        int flushed = ui_flush(code ? NULL : err);
-        return code ? code : flushed;
-    }
-    json_t *o = json_pack("{s:s, s:b, s:o}", "device", a.device, "passed", code == 0, "steps", steps);
-    int printed = ui_print_json(o, code ? NULL : err);
-    return code ? code : printed;
+    int printed = a.json   ? print_json(&a, &s, json_incref(steps), passed, code, e.message, err)
+                  : device ? print_text(&a, &s, passed, err)
+                           : 0;
+    json_decref(steps);
+    return printed || !code ? printed : tw_fail(err, code, "%s", e.message);
 }
 
 const struct cmd cmd_selftest = {&verb, run};

@@ -36,6 +36,9 @@ $(BUILD)/compiler-id: FORCE
 $(OBJ)/compiler/compile.o: $(BUILD)/compiler-id
 $(OBJ)/compiler/compile.o: EXTRA_CFLAGS += -DTW_COMPILER_ID='"$(shell cat $(BUILD)/compiler-id)"'
 
+# The command carries udev's rule inside.
+$(OBJ)/tools/cmd/doctor_rule.o: udev/60-tilewright.rules
+
 archive = @mkdir -p $(@D); rm -f $@; ar rcsD $@ $(1)
 
 $(STATIC_LIB): $(LIB_OBJS) $(BUILD)/sources

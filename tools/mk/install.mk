@@ -7,6 +7,9 @@ LIBDIR := $(PREFIX)/lib
 INCLUDEDIR := $(PREFIX)/include
 MANDIR := $(PREFIX)/share/man
 UNITDIR := $(PREFIX)/lib/systemd/system
+# udev and systemd read their folders below /usr/lib and /usr/local/lib.
+UDEVDIR := $(PREFIX)/lib/udev/rules.d
+SYSUSERSDIR := $(PREFIX)/lib/sysusers.d
 FULL_NAME := libtilewright.so.$(VERSION)
 
 $(BUILD)/tilewright.pc: tools/mk/tilewright.pc.in tools/mk/install.mk tools/mk/config.mk FORCE
@@ -21,6 +24,7 @@ $(BUILD)/%.service: tools/systemd/%.service.in tools/mk/install.mk FORCE
 UNITS := $(patsubst tools/systemd/%.in,$(BUILD)/%,$(wildcard tools/systemd/*.service.in))
 MAN_PAGES := $(wildcard tools/man/*.1)
 FORMAT_PAGES := $(wildcard tools/man/*.5)
+CONCEPT_PAGES := $(wildcard tools/man/*.7)
 
 .PHONY: install
 install: all $(BUILD)/tilewright.pc $(UNITS)
@@ -42,3 +46,10 @@ ifneq ($(FORMAT_PAGES),)
 	install -d '$(DESTDIR)$(MANDIR)/man5'
 	install -m 644 $(FORMAT_PAGES) '$(DESTDIR)$(MANDIR)/man5/'
 endif
+ifneq ($(CONCEPT_PAGES),)
+	install -d '$(DESTDIR)$(MANDIR)/man7'
+	install -m 644 $(CONCEPT_PAGES) '$(DESTDIR)$(MANDIR)/man7/'
+endif
+	install -d '$(DESTDIR)$(UDEVDIR)' '$(DESTDIR)$(SYSUSERSDIR)'
+	install -m 644 udev/60-tilewright.rules '$(DESTDIR)$(UDEVDIR)/'
+	install -m 644 udev/tilewright.conf '$(DESTDIR)$(SYSUSERSDIR)/'

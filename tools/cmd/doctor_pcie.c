@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * PCIe: IOMMU, VFIO, and each IOMMU group that holds a card: whether the kernel would hand it out, which it does only
+ * when all of the group is let go of by other drivers.
+ */
+#include "tools/cmd/doctor.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The id that QEMU gives to the memory through which a card is played. */
+#define CARD_VENDOR 0x1AF4
+#define CARD_DEVICE 0x1110
+#define BRIDGE_CLASS 0x0604
+
+#define IOMMU_COMMAND                                                                                                 \
+    "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&intel_iommu=on /' /etc/default/grub && sudo update-grub && sudo reboot  " \
+    "(VT-d or AMD-Vi has to be on in the firmware)"
+
+static void check_kernel(struct doctor *d) {
+    bool groups = doctor_each(d, "/sys/kernel/iommu_groups", NULL, NULL) > 0;
+    doctor_tell(d, groups ? DOCTOR_GOOD : DOCTOR_LACKING, "iommu", IOMMU_COMMAND,
+                groups ? "the IOMMU is on" : "no IOMMU groups: it is off, or there is none");
+    if (!doctor_can(d, F_OK, "/dev/vfio/vfio")) {
+        doctor_tell(d, DOCTOR_LACKING, "vfio", "sudo modprobe vfio-pci",
+                    "there is no /dev/vfio/vfio: VFIO is not loaded");
+    } else if (!doctor_can(d, R_OK | W_OK, "/dev/vfio/vfio")) {
+        doctor_tell(d, DOCTOR_LACKING, "vfio",
+                    "sudo chmod 666 /dev/vfio/vfio  (the kernel's own default; groups stay protected)",
+                    "/dev/vfio/vfio cannot be opened: %s", strerror(errno));
+    } else if (!doctor_can(d, F_OK, "/sys/bus/pci/drivers/vfio-pci")) {
+        doctor_tell(d, DOCTOR_LACKING, "vfio", "sudo modprobe vfio-pci", "VFIO is loaded, its driver vfio-pci is not");
+    } else {
+        doctor_tell(d, DOCTOR_GOOD, "vfio", NULL, "the driver is loaded");
+    }
+}
+
+/* ---- groups ---- */
+
+struct group {
+    char number[128];
+    char card[128];    /* its address */
+    char blocker[128]; /* another device of the group, which a driver has */
+    char driver[128];
+};
+
+static void look_for_blocker(struct doctor *d, const char *name, void *ctx) {
+    struct group *g = ctx;
+    char driver[128];
+    long class = 0;
+    doctor_read_number(d, &class, "/sys/bus/pci/devices/%s/class", name);
+    bool bound = doctor_read_link(d, driver, "/sys/bus/pci/devices/%s/driver", name);
+    bool harmless =
+        !bound || strcmp(driver, "vfio-pci") == 0 || strcmp(driver, "pci-stub") == 0 || class >> 8 == BRIDGE_CLASS;
+    if (!harmless && strcmp(name, g->card) != 0 && !g->blocker[0]) {
+        snprintf(g->blocker, sizeof g->blocker, "%.127s", name);
+        snprintf(g->driver, sizeof g->driver, "%.127s", driver);
+    }
+}
+
+/* Writing an address to several files with tee does it in their order. */
+static void tell_unbound(struct doctor *d, const struct group *g, const char *driver) {
+    char remedy[400], unbind[140] = "";
+    if (driver[0]) {
+        snprintf(unbind, sizeof unbind, "/sys/bus/pci/drivers/%.60s/unbind ", driver);
+    }
+    snprintf(remedy, sizeof remedy,
+             "echo vfio-pci | sudo tee /sys/bus/pci/devices/%.16s/driver_override && echo %.16s | sudo tee "
+             "%s/sys/bus/pci/drivers_probe",
+             g->card, g->card, unbind);
+    doctor_tell(d, DOCTOR_LACKING, "iommu group", remedy, "pcie:%s, group %s: not bound to vfio-pci%s%s", g->card,
+                g->number, driver[0] ? " but to " : "", driver);
+}
+
+static void tell_access(struct doctor *d, const struct group *g) {
+    char remedy[400];
+    if (doctor_can(d, R_OK | W_OK, "/dev/vfio/%s", g->number)) {
+        doctor_tell(d, DOCTOR_GOOD, "iommu group", NULL, "pcie:%s: group %s is viable and may be opened", g->card,
+                    g->number);
+        return;
+    }
+    int e = errno;
+    snprintf(remedy, sizeof remedy, "docker run --device /dev/vfio/%.16s ...", g->number);
+    doctor_tell(d, DOCTOR_LACKING, "iommu group", e == ENOENT ? remedy : DOCTOR_RULE_COMMAND,
+                "pcie:%s: /dev/vfio/%s cannot be opened: %s", g->card, g->number, strerror(e));
+}
+
+static void tell_group(struct doctor *d, const struct group *g) {
+    char remedy[400];
+    if (!g->blocker[0]) {
+        tell_access(d, g);
+        return;
+    }
+    snprintf(remedy, sizeof remedy, "echo %.16s | sudo tee /sys/bus/pci/drivers/%.60s/unbind", g->blocker, g->driver);
+    doctor_tell(d, DOCTOR_LACKING, "iommu group", remedy,
+                "pcie:%s, group %s is not viable: driver %s has %s, which is in it too", g->card, g->number, g->driver,
+                g->blocker);
+}
+
+static void check_card(struct doctor *d, const char *name, void *ctx) {
+    (void)ctx;
+    long vendor = 0, device = 0;
+    char driver[128], folder[200];
+    struct group g = {.blocker = ""};
+    doctor_read_number(d, &vendor, "/sys/bus/pci/devices/%s/vendor", name);
+    doctor_read_number(d, &device, "/sys/bus/pci/devices/%s/device", name);
+    doctor_read_link(d, driver, "/sys/bus/pci/devices/%s/driver", name);
+    if (vendor != CARD_VENDOR || device != CARD_DEVICE) {
+        return;
+    }
+    if (!doctor_read_link(d, g.number, "/sys/bus/pci/devices/%s/iommu_group", name)) {
+        doctor_tell(d, DOCTOR_LACKING, "iommu group", IOMMU_COMMAND, "pcie:%s is in no IOMMU group", name);
+        return;
+    }
+    snprintf(g.card, sizeof g.card, "%.127s", name);
+    snprintf(folder, sizeof folder, "/sys/kernel/iommu_groups/%.100s/devices", g.number);
+    doctor_each(d, folder, look_for_blocker, &g);
+    if (strcmp(driver, "vfio-pci") == 0) {
+        tell_group(d, &g);
+    } else {
+        tell_unbound(d, &g, driver);
+    }
+}
+
+void doctor_check_pcie(struct doctor *d) {
+    if (!doctor_can(d, F_OK, "/sys/bus/pci")) {
+        doctor_tell(d, DOCTOR_LACKING, "pcie", "run on the host", "this kernel has no PCI: no /sys/bus/pci");
+        return;
+    }
+    check_kernel(d);
+    doctor_each(d, "/sys/bus/pci/devices", check_card, NULL);
+}
