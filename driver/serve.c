@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Serving an emulated device through its doors: the public form of firmware/port/socket.h, usbredir.h and gadget.h.
+ * Serving an emulated device through its doors: the public form of firmware/port/socket.h, usbredir.h, gadget.h and ivshmem.h.
  */
 #include "driver/transport/emu_options.h"
 #include "firmware/port/faults.h"
 #include "firmware/port/gadget.h"
+#include "firmware/port/ivshmem.h"
 #include "firmware/port/socket.h"
 #include "firmware/port/usbredir.h"
 #include "tilewright/tilewright.h"
@@ -12,9 +13,9 @@
 #include <stdio.h>
 #include <time.h>
 
-#define DOORS 3u
+#define DOORS 4u
 
-/* What is served: the device, or USB doors alone where it cannot run. */
+/* What is served: the device, or doors on buses alone where it cannot run. */
 struct serving {
     struct tw_serve_options o;
     struct tw_socket *socket;      /* NULL in recovery */
@@ -24,7 +25,7 @@ struct serving {
     uint32_t n_doors;
 };
 
-/* ---- USB doors ---- */
+/* ---- doors on buses ---- */
 
 static void tell_progress(void *ctx, struct tw_link_progress *progress, uint32_t *generation) {
     tw_socket_progress(ctx, progress, generation);
@@ -91,6 +92,18 @@ static int open_usb(struct serving *s, tw_error *err) {
     return code || !s->o.gadget ? code : open_gadget(s, &o, err);
 }
 
+static int open_ivshmem(struct serving *s, tw_error *err) {
+    const struct tw_ivshmem_options o = {
+        .path = s->o.ivshmem, .ram = s->o.guest_ram, .monitor = s->o.monitor, .requester = (uint16_t)s->o.requester};
+    const struct tw_pcie_device_options d = {.firmware_version = TW_FIRMWARE_VERSION,
+                                             .reason = s->o.recovery,
+                                             .progress = s->socket ? tell_progress : NULL,
+                                             .ctx = s->socket};
+    struct tw_pipe *medium;
+    int code = tw_ivshmem_create(&o, &d, &medium, err);
+    return code ? code : open_door(s, "ivshmem", o.path, medium, err);
+}
+
 /* ---- the device ---- */
 
 static int make_device(struct serving *s, tw_error *err) {
@@ -111,19 +124,23 @@ static int make_device(struct serving *s, tw_error *err) {
 }
 
 static int check(const struct tw_serve_options *o, tw_error *err) {
-    bool usb = o->usbredir || o->gadget;
+    bool usb = o->usbredir || o->gadget, bus = usb || o->ivshmem;
     if (o->path && !*o->path) {
         return tw_fail(err, TW_E_USAGE, "serve: no path to listen on");
     }
-    if (!o->path && !usb) {
-        return tw_fail(err, TW_E_USAGE, "serve: no door: neither a socket's path nor a USB device");
+    if (!o->path && !bus) {
+        return tw_fail(err, TW_E_USAGE, "serve: no door: neither a socket's path nor a USB or PCIe device");
     }
     if ((o->usb_speed && !o->usbredir) || (o->udc && !o->gadget) || (o->serial && !usb)) {
         return tw_fail(err, TW_E_USAGE,
                        "serve: a speed is of usbredir, a controller of gadget, a serial number of both");
     }
-    if (o->recovery && (o->path || !usb)) {
-        return tw_fail(err, TW_E_USAGE, "serve: a device in recovery is on USB (usbredir, gadget) and nowhere else");
+    if (!o->ivshmem && (o->guest_ram || o->monitor)) {
+        return tw_fail(err, TW_E_USAGE, "serve: a guest's memory and monitor are of ivshmem");
+    }
+    if (o->recovery && (o->path || !bus)) {
+        return tw_fail(err, TW_E_USAGE,
+                       "serve: a device in recovery is on a bus (usbredir, gadget, ivshmem) and nowhere else");
     }
     return 0;
 }
@@ -142,6 +159,7 @@ int tw_serve(const struct tw_serve_options *options, const volatile int *stop, t
     int code = check(&s.o, err);
     code = code || s.o.recovery ? code : make_device(&s, err);
     code = code ? code : open_usb(&s, err);
+    code = code || !s.o.ivshmem ? code : open_ivshmem(&s, err);
     for (uint32_t i = 0; !code && s.o.ready && i < s.n_doors; i++) {
         s.o.ready(s.o.ctx, s.door[i]);
     }

@@ -36,12 +36,12 @@ static bool has_open(const char *pid, const char *node) {
     return found;
 }
 
-bool tw_holder_of_node(const char *node, uint32_t *pid, char name[32]) {
+bool tw_holder_of_node(const char *node, uint32_t but, uint32_t *pid, char name[32]) {
     DIR *dir = opendir("/proc");
     *pid = 0;
     for (struct dirent *e; dir && !*pid && (e = readdir(dir));) {
         unsigned long n = strtoul(e->d_name, NULL, 10); /* 0: no process */
-        if (n && n < UINT32_MAX && has_open(e->d_name, node)) {
+        if (n && n < UINT32_MAX && n != but && has_open(e->d_name, node)) {
             *pid = (uint32_t)n;
         }
     }

@@ -51,7 +51,7 @@ static bool find_holder(const char *bdf, const char *group, uint32_t *pid, char 
     char lock[160], node[32];
     lock_path(bdf, lock);
     snprintf(node, sizeof node, "/dev/vfio/%.15s", group);
-    return tw_lock_label(lock, pid, name) || tw_holder_of_node(node, pid, name);
+    return tw_lock_label(lock, pid, name) || tw_holder_of_node(node, 0, pid, name);
 }
 
 /* ---- discovery ---- */

@@ -38,7 +38,7 @@ static int open_group(struct tw_vfio *v, const char *group, tw_error *err) {
     if (v->group < 0 && errno == EBUSY) {
         char holder[32];
         uint32_t pid;
-        return tw_holder_of_node(path, &pid, holder)
+        return tw_holder_of_node(path, 0, &pid, holder)
                    ? tw_fail(err, TW_E_DEVICE_BUSY, "device %s: process %u (%s) has it", v->name, pid, holder)
                    : tw_fail(err, TW_E_DEVICE_BUSY, "device %s: another user's process has it (sudo fuser -v %s)",
                              v->name, path);

@@ -24,6 +24,7 @@
 #include <sys/un.h>
 
 #define RAM_MOST (UINT64_C(2) << 30) /* above it QEMU's file and the guest's addresses part */
+#define DMA_BITS 48                  /* what four levels of tables translate */
 #define GUEST_ID 0
 #define OUR_ID 1
 
@@ -264,10 +265,6 @@ static int start(struct ivshmem *v, const struct tw_ivshmem_options *o, tw_error
     return code;
 }
 
-static void progress(void *ctx, struct tw_link_progress *p, uint32_t *generation) {
-    tw_socket_progress(ctx, p, generation);
-}
-
 int tw_ivshmem_open(const struct tw_ivshmem_options *o, struct tw_pcie_access *out, tw_error *err) {
     struct ivshmem *v = calloc(1, sizeof *v);
     if (!v) {
@@ -290,15 +287,10 @@ int tw_ivshmem_open(const struct tw_ivshmem_options *o, struct tw_pcie_access *o
     return 0;
 }
 
-int tw_ivshmem_add(struct tw_socket *s, const struct tw_ivshmem_options *o, tw_error *err) {
-    struct tw_pcie_device_options d = {
-        .firmware_version = o->firmware_version, .dma_bits = 48, .progress = progress, .ctx = s};
-    struct tw_pipe *medium;
+int tw_ivshmem_create(const struct tw_ivshmem_options *o, const struct tw_pcie_device_options *device,
+                      struct tw_pipe **medium, tw_error *err) {
+    struct tw_pcie_device_options d = *device;
+    d.dma_bits = DMA_BITS;
     int code = tw_ivshmem_open(o, &d.access, err);
-    code = code ? code : tw_pcie_device_create(&d, &medium, err);
-    if (code) {
-        return code;
-    }
-    struct tw_line *line = tw_line_create(medium);
-    return line ? tw_socket_add_line(s, line, err) : tw_fail(err, TW_E_NOMEM, "ivshmem %s: out of memory", o->path);
+    return code ? code : tw_pcie_device_create(&d, medium, err);
 }

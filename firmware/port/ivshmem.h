@@ -8,7 +8,6 @@
 #define TW_FIRMWARE_PORT_IVSHMEM_H
 
 #include "firmware/port/pcie_device.h"
-#include "firmware/port/socket.h"
 
 #define TW_IVSHMEM_BAR2 (64u << 20)
 
@@ -17,13 +16,14 @@ struct tw_ivshmem_options {
     const char *ram;  /* file of -object memory-backend-file,share=on; at most 2 GiB. NULL: no DMA, only the window */
     const char *monitor; /* UNIX socket of the HMP monitor; NULL: there is no IOMMU, addresses are physical */
     uint16_t requester;  /* bus << 8 | device << 3 | function of the ivshmem device */
-    uint32_t firmware_version;
 };
 
-/* The door alone: what a device behind it stands on. out->close ends it. Errors as below. */
+/* The door alone: what a device behind it stands on. out->close ends it. One QEMU at a time may connect;
+ * when it ends the next may. Errors as below. */
 int tw_ivshmem_open(const struct tw_ivshmem_options *options, struct tw_pcie_access *out, tw_error *err);
-/* Makes the device's door for QEMU and gives it to `s`, before tw_socket_run. One QEMU at a time may connect; when it
- * ends the next may. Errors: DEVICE_BUSY (names the process that serves this path), USAGE, IO, NOMEM, INTERNAL. */
-int tw_ivshmem_add(struct tw_socket *s, const struct tw_ivshmem_options *options, tw_error *err);
+/* The PCIe device behind that door; its options' access and dma_bits are filled here. The pipe is a medium for a line.
+ * Errors: DEVICE_BUSY (names the process that serves this path), USAGE, IO, NOMEM, INTERNAL. */
+int tw_ivshmem_create(const struct tw_ivshmem_options *options, const struct tw_pcie_device_options *device,
+                      struct tw_pipe **medium, tw_error *err);
 
 #endif

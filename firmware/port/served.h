@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The device's end of a link (tilewright/link.h): one emulator, one host at a time. A thread of its own executes
- * requests, so that the caller's thread can take packets, tell progress and notice a dead host meanwhile.
+ * requests, so that the caller's thread can take packets, tell progress and notice a dead host meanwhile; what takes less
+ * time than waking it is executed at once.
  */
 #ifndef TW_FIRMWARE_PORT_SERVED_H
 #define TW_FIRMWARE_PORT_SERVED_H

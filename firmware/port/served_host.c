@@ -35,7 +35,9 @@ static bool take_data(struct tw_served *s, const struct tw_link_header *h, const
         r->n = h->total;
         s->have = 0;
         s->received++;
-        pthread_cond_broadcast(&s->work);
+        if (!tw_served_execute_short(s)) {
+            pthread_cond_broadcast(&s->work);
+        }
     }
     return true;
 }

@@ -53,6 +53,8 @@ bool tw_served_send_answer(struct tw_served *s, struct tw_pipe *to, struct tw_li
 /* With the lock. */
 bool tw_served_send_opened(struct tw_served *s);
 bool tw_served_send_progress(struct tw_served *s);
+/* Executes the request that is complete now on the caller's thread, if that is the quicker way; with the lock. */
+bool tw_served_execute_short(struct tw_served *s);
 /* Lets the host go; with the lock. */
 void tw_served_detach(struct tw_served *s, enum after after);
 void tw_served_sleep(uint32_t ms);

@@ -145,7 +145,7 @@ struct tw_serve_options {
     uint64_t memory_bytes; /* 0: the host's */
     uint32_t n_threads;    /* 0: the processors this process may use */
     /* Or NULL: called once for each door when hosts can come through it: "socket:PATH", "usbredir:PATH",
-     * "gadget:CONTROLLER". */
+     * "gadget:CONTROLLER", "ivshmem:PATH". */
     void (*ready)(void *ctx, const char *door);
     void *ctx;
     const char *usbredir;  /* path of a UNIX socket where QEMU finds the device (-device usb-redir); NULL: none */
@@ -153,7 +153,11 @@ struct tw_serve_options {
     uint32_t gadget;       /* not 0: be the USB device of this Linux board (FunctionFS; needs root) */
     const char *udc;       /* its controller in /sys/class/udc; NULL: the first */
     const char *serial;    /* serial number on USB; NULL: the board's, or one made of the usbredir path */
-    const char *recovery;  /* not NULL: be a USB device that cannot run, for this reason; then there is no socket */
+    const char *recovery;  /* not NULL: be a device that cannot run, for this reason; then there is no socket */
+    /* Not NULL: be a PCIe device in a QEMU guest: path of the socket for its ivshmem-doorbell, file of the guest's RAM
+     * (NULL: no DMA), socket of its monitor (NULL: it has no IOMMU), and the device's bus << 8 | slot << 3 | function. */
+    const char *ivshmem, *guest_ram, *monitor;
+    uint32_t requester;
 };
 
 /* Returns when *stop (set it from a signal handler) is not 0. Errors: DEVICE_BUSY (names who serves this path, or has this

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright emulate: the device as a process of its own, behind a UNIX socket or on USB, until it is told to end.
+ * tilewright emulate: the device as a process of its own, behind a UNIX socket, on USB or on PCIe, until it is told to end.
  */
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
 #include "tools/ui.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct emulate_args {
     const char *listen, *target, *isa, *faults, *usbredir, *speed, *udc, *serial, *recovery;
+    const char *ivshmem, *guest_ram, *monitor, *requester;
     int64_t threads, memory, seed;
     bool gadget, quiet;
 };
@@ -23,7 +25,11 @@ static const struct opt options[] = {
     {OPT_FLAG, 0, "gadget", NULL, AT(gadget), 0, 0, "be the USB device of this Linux board (root)"},
     {OPT_TEXT, 0, "udc", "NAME", AT(udc), 0, 0, "its controller in /sys/class/udc (the first)"},
     {OPT_TEXT, 0, "serial", "TEXT", AT(serial), 0, 0, "serial number on USB (the board's)"},
-    {OPT_TEXT, 0, "recovery", "WHY", AT(recovery), 0, 0, "be a USB device that cannot run, and tells why"},
+    {OPT_TEXT, 0, "ivshmem", "PATH", AT(ivshmem), 0, 0, "be a PCIe device for QEMU behind this socket"},
+    {OPT_TEXT, 0, "guest-ram", "FILE", AT(guest_ram), 0, 0, "of QEMU's guest (memory-backend-file, share=on)"},
+    {OPT_TEXT, 0, "monitor", "PATH", AT(monitor), 0, 0, "QEMU's, where its guest has an IOMMU"},
+    {OPT_TEXT, 0, "requester", "HEX", AT(requester), 0, 0, "that PCIe device's bus << 8 | slot << 3 (0010)"},
+    {OPT_TEXT, 0, "recovery", "WHY", AT(recovery), 0, 0, "be a device on a bus that cannot run, and tells why"},
     {OPT_TEXT, 0, "target", "T", AT(target), 0, 0, "the machine to be; without it any bundle's"},
     {OPT_I64, 't', "threads", "N", AT(threads), 1, 256, "host threads (processors)"},
     {OPT_I64, 0, "memory", "MIB", AT(memory), 1, 1 << 24, "device memory in MiB (the host's)"},
@@ -34,13 +40,16 @@ static const struct opt options[] = {
     {.kind = OPT_END},
 };
 
-static const struct opt_verb verb = {"emulate",
-                                     "",
-                                     0,
-                                     "Serves a device to other processes and to USB hosts, until SIGTERM or Ctrl-C.",
-                                     options,
-                                     "--device socket:PATH opens it. QEMU has it on USB by\n"
-                                     "  -chardev socket,id=tw,path=PATH,reconnect=1 -device usb-redir,chardev=tw"};
+static const struct opt_verb verb = {
+    "emulate",
+    "",
+    0,
+    "Serves a device to other processes and to hosts on a bus, until SIGTERM or Ctrl-C.",
+    options,
+    "--device socket:PATH opens it. QEMU has it on USB by\n"
+    "  -chardev socket,id=tw,path=PATH,reconnect=1 -device usb-redir,chardev=tw\n"
+    "and on PCIe by\n"
+    "  -chardev socket,id=tw,path=PATH -device ivshmem-doorbell,chardev=tw,vectors=1"};
 
 /* A line a door: the socket as it is selected, the others as what they are. */
 static void say_ready(void *ctx, const char *door) {
@@ -60,8 +69,14 @@ static int list_plans(tw_error *err) {
     return ui_flush(err);
 }
 
+static bool parse_requester(const char *text, uint32_t *out) {
+    size_t n = strlen(text);
+    *out = (uint32_t)strtoul(text, NULL, 16);
+    return n > 0 && n <= 4 && strspn(text, "0123456789abcdefABCDEF") == n;
+}
+
 static int run(int argc, char **argv, tw_error *err) {
-    struct emulate_args a = {.seed = 1};
+    struct emulate_args a = {.seed = 1, .requester = "0010"};
     struct opt_result result;
     int code = opt_parse(&verb, argc, argv, &a, &result, err);
     if (code) {
@@ -74,7 +89,12 @@ static int run(int argc, char **argv, tw_error *err) {
     if (a.faults && strcmp(a.faults, "list") == 0) {
         return list_plans(err);
     }
-    if (!a.listen && !a.usbredir && !a.gadget) {
+    uint32_t requester;
+    if (!parse_requester(a.requester, &requester)) {
+        return tw_fail(err, TW_E_USAGE, "emulate: --requester '%.40s' is no hexadecimal number below 10000",
+                       a.requester);
+    }
+    if (!a.listen && !a.usbredir && !a.gadget && !a.ivshmem) {
         a.listen = "emu";
     }
     struct tw_serve_options o = {.size = sizeof o,
@@ -92,7 +112,11 @@ static int run(int argc, char **argv, tw_error *err) {
                                  .gadget = a.gadget,
                                  .udc = a.udc,
                                  .serial = a.serial,
-                                 .recovery = a.recovery};
+                                 .recovery = a.recovery,
+                                 .ivshmem = a.ivshmem,
+                                 .guest_ram = a.guest_ram,
+                                 .monitor = a.monitor,
+                                 .requester = requester};
     ui_catch_interrupts();
     return tw_serve(&o, &ui_stop, err);
 }
