@@ -286,7 +286,7 @@ static void a_user_without_permission_is_told_the_rule_and_the_command(void **st
     become(0);
     g_free(root);
     assert_int_equal(l.n, 1);
-    expect_entry(&l.device[0], "usb:TW0001", "no permission", "udev/60-tilewright.rules");
+    expect_entry(&l.device[0], "usb:TW0001", "no permission", "60-tilewright.rules");
     expect_entry(&l.device[0], "usb:TW0001", "no permission", "udevadm trigger");
     assert_int_equal(code, TW_E_NO_DEVICE);
     assert_non_null(strstr(err.message, "60-tilewright.rules"));
