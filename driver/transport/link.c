@@ -309,7 +309,7 @@ int tw_link_take_progress(struct tw_link *l, const struct tw_link_header *h, tw_
     memcpy(&p, l->in + TW_LINK_HEADER_BYTES, sizeof p);
     if (p.beat != l->progress.beat || p.received > l->most_received) {
         l->moved_at = l->heard_at;
-        l->resends = 0;
+        l->resends = l->late = 0;
         tell_moved(l);
     }
     l->most_received = p.received > l->most_received ? p.received : l->most_received;

@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define DEADLINE_MS 2u
+#define DEADLINE_MS 1u
 #define WRITE_BYTES 150000u /* three packets */
 
 enum record { NOTHING, RAW, OPENED, DATA, ANSWER, PROGRESS, RESEND, GONE, NO_ROOM, OTHER_VERSION, RECORDS };
