@@ -4,6 +4,7 @@
  */
 #include "firmware/port/packet.h"
 
+#include <pthread.h>
 #include <time.h>
 
 #if defined(__x86_64__)
@@ -22,13 +23,37 @@ __attribute__((target("sse4.2"))) static uint32_t crc_by_instruction(uint32_t cr
 }
 #endif
 
+/* Eight bytes at a time: table[k][i] is what byte i does when k more bytes follow it. */
+static uint32_t table[8][256];
+
+static void make_table(void) {
+    for (uint32_t i = 0; i < 256; i++) {
+        const uint8_t bytes[8] = {(uint8_t)i};
+        for (size_t k = 0; k < 8; k++) {
+            table[k][i] = ~tw_wire_crc32c(~0u, bytes, k + 1);
+        }
+    }
+}
+
+uint32_t tw_packet_crc32c_plain(uint32_t crc, const void *bytes, size_t n) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const uint8_t *p = bytes;
+    uint32_t c = ~crc;
+    pthread_once(&once, make_table);
+    for (; n >= 8; n -= 8, p += 8) {
+        c = table[7][(c ^ p[0]) & 255] ^ table[6][(c >> 8 ^ p[1]) & 255] ^ table[5][(c >> 16 ^ p[2]) & 255] ^
+            table[4][c >> 24 ^ p[3]] ^ table[3][p[4]] ^ table[2][p[5]] ^ table[1][p[6]] ^ table[0][p[7]];
+    }
+    return tw_wire_crc32c(~c, p, n);
+}
+
 uint32_t tw_packet_crc32c(uint32_t crc, const void *bytes, size_t n) {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("sse4.2")) {
         return crc_by_instruction(crc, bytes, n);
     }
 #endif
-    return tw_wire_crc32c(crc, bytes, n);
+    return tw_packet_crc32c_plain(crc, bytes, n);
 }
 
 size_t tw_packet_build(struct tw_link_header *h, const struct tw_packet_data *data, uint32_t chunk, uint8_t *bytes) {

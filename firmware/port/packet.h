@@ -9,6 +9,8 @@
 
 /* As tw_wire_crc32c, by the processor's instruction where it has one. */
 uint32_t tw_packet_crc32c(uint32_t crc, const void *bytes, size_t n);
+/* The same on a processor that has none. */
+uint32_t tw_packet_crc32c_plain(uint32_t crc, const void *bytes, size_t n);
 
 /* A message: its header and its payload, or the payload of a packet that is no DATA (then `header` is NULL). */
 struct tw_packet_data {
