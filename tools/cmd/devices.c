@@ -17,7 +17,7 @@ static const struct opt options[] = {
     {OPT_TEXT, 0, "device", "D", offsetof(struct devices_args, device), 0, 0,
      "only this one; fails unless it is ready"},
     {OPT_FLAG, 0, "watch", NULL, offsetof(struct devices_args, watch), 0, 0,
-     "go on with a line for each device that comes, goes or changes its state, until interrupted"},
+     "go on with a line for each device that comes, goes or changes state, until interrupted"},
     {OPT_FLAG, 0, "json", NULL, offsetof(struct devices_args, json), 0, 0, "print JSON"},
     {.kind = OPT_END},
 };
