@@ -50,7 +50,10 @@ void tw_lock_note_stopped(uint32_t pid, char text[64]) {
     line[n > 0 ? n : 0] = 0;
     const char *end = strrchr(line, ')');
     bool stopped = end && (strncmp(end, ") T", 3) == 0 || strncmp(end, ") t", 3) == 0);
-    snprintf(text, 64, stopped ? " and is stopped (kill -CONT %u wakes it)" : "", pid);
+    text[0] = 0;
+    if (stopped) {
+        snprintf(text, 64, " and is stopped (kill -CONT %u wakes it)", pid);
+    }
 }
 
 static uint32_t read_holder(int fd, char name[32]) {

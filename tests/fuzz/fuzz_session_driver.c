@@ -154,7 +154,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
         model_bundle_cleanup(); /* it is mapped */
     }
-    struct device d = {.base = {&ops, CREDITS}, .in = {data, size, 0}};
+    struct device d = {.base = {.ops = &ops, .credits = CREDITS}, .in = {data, size, 0}};
     uint32_t how = fuzz_u8(&d.in);
     struct tw_device device = {.transport = &d.base, .selector = "fuzz"};
     device.identity = (struct tw_wire_identity){.abi_major = TW_MACHINE_ABI_MAJOR,
