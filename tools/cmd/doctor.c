@@ -208,15 +208,29 @@ static void check_group(struct report *r) {
 
 /* ---- what there is ---- */
 
+/* One that is not ready is refused before anything is touched, with the commands that mend it. */
+static void tell_card(struct report *r, const char *selector, const char *text, bool good) {
+    tw_device *device;
+    tw_error err = {0};
+    if (!good && tw_device_open(selector, NULL, &device, &err) == 0) {
+        tw_device_close(device); /* it has become ready in between */
+    }
+    tell(r, good ? GOOD : LACKING, "device", text, err.message);
+}
+
 static bool tell_device(void *ctx, const struct tw_device_info *d) {
     struct report *r = ctx;
     char text[300], remedy[160];
     bool ready = strcmp(d->state, "ready") == 0, busy = strcmp(d->state, "busy") == 0;
     bool gone = strcmp(d->state, "gone") == 0;
+    snprintf(text, sizeof text, "%s: %s: %s", d->selector, d->state, d->detail);
+    if (strncmp(d->selector, "pcie:", 5) == 0) {
+        tell_card(r, d->selector, text, ready || busy);
+        return true;
+    }
     if (strncmp(d->selector, "socket:", 7) != 0) {
         return true;
     }
-    snprintf(text, sizeof text, "%s: %s: %s", d->selector, d->state, d->detail);
     snprintf(remedy, sizeof remedy, gone ? "tilewright emulate --listen %s" : "tilewright reset --device socket:%s",
              d->selector + 7);
     tell(r, ready || busy ? GOOD : LACKING, "device", text, remedy);
