@@ -7,7 +7,7 @@
 #include "firmware/port/ivshmem.h"
 
 #include "firmware/port/event.h"
-#include "firmware/port/lock.h"
+#include "firmware/port/listen.h"
 #include "firmware/port/vtd.h"
 
 #include <errno.h>
@@ -15,13 +15,11 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 
 #define RAM_MOST (UINT64_C(2) << 30) /* above it QEMU's file and the guest's addresses part */
 #define DMA_BITS 48                  /* what four levels of tables translate */
@@ -29,9 +27,9 @@
 #define OUR_ID 1
 
 struct ivshmem {
-    char path[108], lock_path[116];
+    struct tw_listen listen;
     char *ram_path, *monitor; /* or NULL */
-    int lock, listener, wake;
+    int wake;
     int memory, doorbell, interrupt;
     uint8_t *bar2;
     struct tw_vtd vtd; /* of the caller of reach and renew */
@@ -128,7 +126,7 @@ static bool has_ended(int qemu) {
 }
 
 static int welcome(struct ivshmem *v, int qemu) {
-    int fd = accept4(v->listener, NULL, NULL, SOCK_CLOEXEC);
+    int fd = accept4(v->listen.fd, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0 || qemu >= 0 || !introduce(v, fd)) {
         if (fd >= 0) {
             close(fd); /* there is one already, or it has gone again */
@@ -142,7 +140,7 @@ static int welcome(struct ivshmem *v, int qemu) {
 static void *serve(void *arg) {
     struct ivshmem *v = arg;
     int qemu = -1;
-    struct pollfd p[] = {{.fd = v->wake, .events = POLLIN}, {.fd = v->listener, .events = POLLIN}, {.fd = -1}};
+    struct pollfd p[] = {{.fd = v->wake, .events = POLLIN}, {.fd = v->listen.fd, .events = POLLIN}, {.fd = -1}};
     while (!(p[0].revents & POLLIN)) {
         p[2] = (struct pollfd){.fd = qemu, .events = POLLIN};
         if (poll(p, 3, -1) < 0) {
@@ -177,76 +175,41 @@ static void destroy(void *ctx) {
         tw_event_ring(v->wake);
         pthread_join(v->thread, NULL);
     }
-    if (v->listener >= 0) {
-        unlink(v->path);
-    }
+    tw_listen_end(&v->listen);
     forget_ram(v);
     if (v->bar2) {
         munmap(v->bar2, TW_IVSHMEM_BAR2);
     }
-    const int fds[] = {v->listener, v->wake, v->memory, v->doorbell, v->interrupt};
+    const int fds[] = {v->wake, v->memory, v->doorbell, v->interrupt};
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
         close_fd(fds[i]);
     }
-    tw_lock_release(v->lock_path, v->lock);
     free(v->ram_path);
     free(v->monitor);
     free(v);
 }
 
 /* Nobody may make it smaller under our feet. */
-static int make_memory(struct ivshmem *v, tw_error *err) {
+static int make_memory(struct ivshmem *v, const char *path, tw_error *err) {
     v->memory = memfd_create("tilewright-bar2", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (v->memory < 0 || ftruncate(v->memory, TW_IVSHMEM_BAR2) ||
         fcntl(v->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
-        return tw_fail(err, TW_E_NOMEM, "ivshmem %s: no memory for BAR2: %s", v->path, strerror(errno));
+        return tw_fail(err, TW_E_NOMEM, "ivshmem %s: no memory for BAR2: %s", path, strerror(errno));
     }
     void *p = mmap(NULL, TW_IVSHMEM_BAR2, PROT_READ | PROT_WRITE, MAP_SHARED, v->memory, 0);
     if (p == MAP_FAILED) {
-        return tw_fail(err, TW_E_NOMEM, "ivshmem %s: BAR2 cannot be mapped: %s", v->path, strerror(errno));
+        return tw_fail(err, TW_E_NOMEM, "ivshmem %s: BAR2 cannot be mapped: %s", path, strerror(errno));
     }
     v->bar2 = p;
     v->doorbell = tw_event_create();
     v->interrupt = tw_event_create();
     v->wake = tw_event_create();
     return v->doorbell < 0 || v->interrupt < 0 || v->wake < 0
-               ? tw_fail(err, TW_E_IO, "ivshmem %s: no descriptor: %s", v->path, strerror(errno))
+               ? tw_fail(err, TW_E_IO, "ivshmem %s: no descriptor: %s", path, strerror(errno))
                : 0;
 }
 
-static int make_listener(struct ivshmem *v, tw_error *err) {
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    struct stat st;
-    char what[140];
-    snprintf(v->lock_path, sizeof v->lock_path, "%s.lock", v->path);
-    snprintf(what, sizeof what, "ivshmem %s", v->path);
-    int code = tw_lock_take(v->lock_path, what, &v->lock, err);
-    if (code) {
-        return code;
-    }
-    memcpy(a.sun_path, v->path, strlen(v->path) + 1);
-    if (lstat(v->path, &st) == 0) {
-        if (!S_ISSOCK(st.st_mode)) {
-            return tw_fail(err, TW_E_IO, "ivshmem %s: there is something else than a socket; choose another path",
-                           v->path);
-        }
-        unlink(v->path); /* we hold the lock, so nobody serves it */
-    }
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || bind(fd, (const struct sockaddr *)&a, sizeof a) || listen(fd, 4)) {
-        code = tw_fail(err, TW_E_IO, "ivshmem %s: the socket cannot be made: %s", v->path, strerror(errno));
-        close_fd(fd);
-        return code;
-    }
-    v->listener = fd;
-    return 0;
-}
-
 static int copy_names(struct ivshmem *v, const struct tw_ivshmem_options *o, tw_error *err) {
-    if (strlen(o->path) >= sizeof v->path) {
-        return tw_fail(err, TW_E_USAGE, "ivshmem %s: the path is longer than %zu bytes", o->path, sizeof v->path - 1);
-    }
-    memcpy(v->path, o->path, strlen(o->path) + 1);
     v->ram_path = o->ram ? strdup(o->ram) : NULL;
     v->monitor = o->monitor ? strdup(o->monitor) : NULL;
     v->vtd.requester = o->requester;
@@ -256,10 +219,10 @@ static int copy_names(struct ivshmem *v, const struct tw_ivshmem_options *o, tw_
 
 static int start(struct ivshmem *v, const struct tw_ivshmem_options *o, tw_error *err) {
     int code = copy_names(v, o, err);
-    code = code ? code : make_memory(v, err);
-    code = code ? code : make_listener(v, err);
+    code = code ? code : make_memory(v, o->path, err);
+    code = code ? code : tw_listen_begin(&v->listen, "ivshmem", o->path, SOCK_STREAM, err);
     if (!code && pthread_create(&v->thread, NULL, serve, v)) {
-        code = tw_fail(err, TW_E_INTERNAL, "ivshmem %s: no thread", v->path);
+        code = tw_fail(err, TW_E_INTERNAL, "ivshmem %s: no thread", o->path);
     }
     v->running = !code;
     return code;
@@ -270,7 +233,7 @@ int tw_ivshmem_open(const struct tw_ivshmem_options *o, struct tw_pcie_access *o
     if (!v) {
         return tw_fail(err, TW_E_NOMEM, "ivshmem %s: out of memory", o->path);
     }
-    v->lock = v->listener = v->wake = v->memory = v->doorbell = v->interrupt = -1;
+    v->listen.fd = v->listen.lock = v->wake = v->memory = v->doorbell = v->interrupt = -1;
     int code = start(v, o, err);
     if (code) {
         destroy(v);
