@@ -54,7 +54,7 @@ refuses 'an unknown speed' 2 "'warp'.*full, high and super" emulate --usbredir "
 refuses 'a serial number that is none' 2 'serial number' emulate --usbredir "$work/usb" --serial "$(printf 'a\tb')"
 refuses 'a speed without the device' 2 'usbredir' emulate --listen one --speed high
 refuses 'a controller without the gadget' 2 'gadget' emulate --usbredir "$work/usb" --udc x
-refuses 'recovery on a socket' 2 'recovery is on USB' emulate --recovery broken
+refuses 'recovery on a socket' 2 'in recovery is on a bus' emulate --recovery broken
 refuses 'a folder that is not there' 3 'No such file' emulate --usbredir "$work/no/usb"
 refuses 'a controller that is not there' 6 'no USB device controller' emulate --gadget --udc no-such-controller
 check 'the refused have left nothing' [ ! -e "$work/usb" ]
