@@ -171,7 +171,8 @@ static void execute_next(struct tw_served *s, bool wait) {
     pthread_mutex_lock(&s->lock);
     s->executing = 0;
     if (s->generation != generation || s->after != AFTER_NOTHING || !s->host) {
-        return; /* nobody waits for it any more */
+        pthread_cond_broadcast(&s->work); /* nobody waits for it any more but who cleans up */
+        return;
     }
     s->executed = number;
     struct tw_link_header h = {.kind = TW_LINK_DATA, .generation = generation, .sequence = number, .ack = s->received};
@@ -229,7 +230,7 @@ static void *run_executor(void *arg) {
     struct tw_served *s = arg;
     pthread_mutex_lock(&s->lock);
     while (!s->quit) {
-        if (s->after != AFTER_NOTHING) {
+        if (s->after != AFTER_NOTHING && !s->executing) {
             settle(s);
             tell_news(s);
         } else if (s->executed != s->received && !s->executing) {
