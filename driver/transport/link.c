@@ -124,8 +124,11 @@ static int was_reset(struct tw_link *l, uint32_t generation, tw_error *err) {
 /* ---- sending ---- */
 
 struct tw_link_header tw_link_new_header(const struct tw_link *l, enum tw_link_kind kind, uint32_t sequence) {
-    return (struct tw_link_header){
-        .kind = (uint8_t)kind, .generation = l->generation, .sequence = sequence, .ack = l->answered};
+    return (struct tw_link_header){.kind = (uint8_t)kind,
+                                   .flags = tw_packet_check(),
+                                   .generation = l->generation,
+                                   .sequence = sequence,
+                                   .ack = l->answered};
 }
 
 /* The clock of the wait. Time in which this process was stopped, or got no processor, does not count. */

@@ -47,6 +47,18 @@ uint32_t tw_packet_crc32c_plain(uint32_t crc, const void *bytes, size_t n) {
     return tw_wire_crc32c(~c, p, n);
 }
 
+uint16_t tw_packet_check(void) {
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("sse4.2") ? 0 : TW_LINK_MIXED;
+#else
+    return TW_LINK_MIXED;
+#endif
+}
+
+static uint32_t check_data(const struct tw_link_header *h, const uint8_t *data) {
+    return h->flags & TW_LINK_MIXED ? tw_link_mix(data, h->length) : tw_packet_crc32c(0, data, h->length);
+}
+
 uint32_t tw_packet_crc32c(uint32_t crc, const void *bytes, size_t n) {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("sse4.2")) {
@@ -70,15 +82,14 @@ size_t tw_packet_build(struct tw_link_header *h, const struct tw_packet_data *da
     if (h->length > n) {
         memcpy(to + n, (const uint8_t *)data->payload + (h->offset + n - head), h->length - n);
     }
-    h->data_crc = tw_packet_crc32c(0, to, h->length);
+    h->data_crc = check_data(h, to);
     tw_link_encode(h, bytes);
     return TW_LINK_HEADER_BYTES + h->length;
 }
 
 bool tw_packet_good(const uint8_t *bytes, size_t n, struct tw_link_header *h) {
     const char *why;
-    return tw_link_decode(bytes, n, h, &why) == 0 &&
-           h->data_crc == tw_packet_crc32c(0, bytes + TW_LINK_HEADER_BYTES, h->length);
+    return tw_link_decode(bytes, n, h, &why) == 0 && h->data_crc == check_data(h, bytes + TW_LINK_HEADER_BYTES);
 }
 
 uint64_t tw_packet_now(void) {

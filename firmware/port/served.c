@@ -49,6 +49,7 @@ bool tw_served_send(struct tw_served *s, struct tw_pipe *to, struct tw_link_head
                     uint32_t bytes) {
     uint8_t packet[TW_LINK_HEADER_BYTES + sizeof(struct tw_link_opened)];
     const struct tw_packet_data data = {NULL, payload, bytes};
+    h->flags = atomic_load_explicit(&s->check, memory_order_relaxed);
     return send_built(s, to, packet, tw_packet_build(h, &data, to->chunk, packet), false);
 }
 
@@ -58,6 +59,7 @@ bool tw_served_send_answer(struct tw_served *s, struct tw_pipe *to, struct tw_li
     uint8_t packet[TW_PACKET_BYTES];
     const struct tw_packet_data data = {a->bytes, a->bytes + TW_WIRE_HEADER_BYTES, a->n - TW_WIRE_HEADER_BYTES};
     bool there = true;
+    h->flags = atomic_load_explicit(&s->check, memory_order_relaxed);
     for (; there && h->offset < a->n; h->offset += h->length) {
         there = send_built(s, to, packet, tw_packet_build(h, &data, to->chunk, packet), wait);
     }

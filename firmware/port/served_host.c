@@ -89,6 +89,7 @@ static bool handle(struct tw_served *s, uint8_t *bytes, size_t n) {
     if (!tw_packet_good(bytes, n, &h)) {
         return !s->opened || ask_again(s);
     }
+    atomic_store_explicit(&s->check, h.flags & TW_LINK_MIXED, memory_order_relaxed);
     s->heard_at = tw_packet_now();
     s->heard = h.kind;
     if (h.kind == TW_LINK_OPEN) {

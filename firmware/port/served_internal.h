@@ -40,6 +40,7 @@ struct tw_served {
     uint32_t executing; /* opcode, 0: none */
     uint32_t program;   /* RUN: which */
     struct slot request[TW_LINK_CREDITS], answer[TW_LINK_CREDITS];
+    _Atomic uint16_t check; /* how the host checks data: its packets' TW_LINK_MIXED, or 0 */
     _Atomic uint64_t beat;
 };
 

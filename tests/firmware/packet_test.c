@@ -45,7 +45,7 @@ static void messages_survive_being_cut(void **state) {
     uint8_t head[TW_WIRE_HEADER_BYTES] = "the header of a message, 32 byte";
     for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
         const struct tw_packet_data data = {head, bytes, sizes[k]};
-        struct tw_link_header h = {.kind = TW_LINK_DATA, .generation = 3, .sequence = 9}, back;
+        struct tw_link_header h = {.kind = TW_LINK_DATA, .flags = k % 2, .generation = 3, .sequence = 9}, back;
         for (h.offset = 0; h.offset < 32 + sizes[k]; h.offset += h.length) {
             size_t n = tw_packet_build(&h, &data, CHUNK, packet);
             assert_true(n <= TW_PACKET_BYTES);
@@ -59,23 +59,49 @@ static void messages_survive_being_cut(void **state) {
     }
 }
 
+/* By either check of the data. */
 static void every_flipped_bit_and_every_cut_is_noticed(void **state) {
     (void)state;
     const struct tw_packet_data data = {NULL, bytes, 100};
-    struct tw_link_header h = {.kind = TW_LINK_PROGRESS, .generation = 1}, back;
-    size_t n = tw_packet_build(&h, &data, CHUNK, packet);
-    for (size_t bit = 0; bit < n * 8; bit++) {
-        packet[bit / 8] = (uint8_t)(packet[bit / 8] ^ 1u << bit % 8);
+    for (uint16_t flags = 0; flags <= TW_LINK_MIXED; flags++) {
+        struct tw_link_header h = {.kind = TW_LINK_PROGRESS, .flags = flags}, back;
+        size_t n = tw_packet_build(&h, &data, CHUNK, packet);
+        for (size_t bit = 0; bit < n * 8; bit++) {
+            packet[bit / 8] = (uint8_t)(packet[bit / 8] ^ 1u << bit % 8);
+            assert_false(tw_packet_good(packet, n, &back));
+            packet[bit / 8] = (uint8_t)(packet[bit / 8] ^ 1u << bit % 8);
+        }
+        for (size_t cut = 0; cut < n; cut++) {
+            assert_false(tw_packet_good(packet, cut, &back));
+        }
+        assert_false(tw_packet_good(packet, n + 1, &back));
+        assert_true(tw_packet_good(packet, n, &back));
+        memset(packet, 0xFF, n);
         assert_false(tw_packet_good(packet, n, &back));
-        packet[bit / 8] = (uint8_t)(packet[bit / 8] ^ 1u << bit % 8);
     }
-    for (size_t cut = 0; cut < n; cut++) {
-        assert_false(tw_packet_good(packet, cut, &back));
+}
+
+/* What a sum would not notice: the same change in two words, words in another order, zeros more or less at the end. */
+static void the_mix_notices_what_sums_miss(void **state) {
+    (void)state;
+    uint8_t copy[64];
+    uint32_t right = tw_link_mix(bytes, 64);
+    for (size_t a = 0; a < 8; a++) {
+        for (size_t b = 0; b < a; b++) {
+            memcpy(copy, bytes, 64);
+            copy[a * 8 + 7] ^= 0x80;
+            copy[b * 8 + 7] ^= 0x80;
+            assert_int_not_equal(tw_link_mix(copy, 64), right);
+            memcpy(copy, bytes, 64);
+            memcpy(copy + a * 8, bytes + b * 8, 8);
+            memcpy(copy + b * 8, bytes + a * 8, 8);
+            assert_int_not_equal(tw_link_mix(copy, 64), right);
+        }
     }
-    assert_false(tw_packet_good(packet, n + 1, &back));
-    assert_true(tw_packet_good(packet, n, &back));
-    memset(packet, 0xFF, n);
-    assert_false(tw_packet_good(packet, n, &back));
+    memset(copy, 0, 64);
+    for (size_t n = 0; n < 64; n++) {
+        assert_int_not_equal(tw_link_mix(copy, n), tw_link_mix(copy, n + 1));
+    }
 }
 
 static void headers_out_of_bounds_are_refused(void **state) {
@@ -154,6 +180,7 @@ int main(void) {
         cmocka_unit_test(all_checksums_agree),
         cmocka_unit_test(messages_survive_being_cut),
         cmocka_unit_test(every_flipped_bit_and_every_cut_is_noticed),
+        cmocka_unit_test(the_mix_notices_what_sums_miss),
         cmocka_unit_test(headers_out_of_bounds_are_refused),
         cmocka_unit_test(a_full_socket_takes_nothing_and_a_closed_one_is_gone),
         cmocka_unit_test(a_lock_names_its_holder_and_ends_with_it),
