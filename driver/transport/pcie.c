@@ -11,9 +11,12 @@
 #include "firmware/port/lock.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define MAILBOX_BYTES (TW_PCIE_MAILBOX_HEAD + 2ull * TW_PCIE_SLOTS * TW_PCIE_SLOT_BYTES)
 #define WINDOW_BAR 2u
@@ -56,6 +59,46 @@ static bool find_holder(const char *bdf, const char *group, uint32_t *pid, char 
 
 /* ---- discovery ---- */
 
+/* A look at the registers, which has no effect. Root may have it, where the function is not asleep; others learn the same
+ * when they open the device. */
+static bool peek(const char *bdf, struct tw_pcie_registers *out) {
+    char path[96], power[16] = "";
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%.15s/power_state", bdf);
+    FILE *f = fopen(path, "re");
+    bool awake = f && fgets(power, sizeof power, f) && (strncmp(power, "D0", 2) == 0 || strncmp(power, "unk", 3) == 0);
+    if (f) {
+        fclose(f);
+    }
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%.15s/resource%u", bdf, WINDOW_BAR);
+    int fd = awake ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    void *p = fd < 0 ? MAP_FAILED : mmap(NULL, TW_PCIE_REGISTER_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (p == MAP_FAILED) {
+        return false;
+    }
+    memcpy(out, p, sizeof *out);
+    munmap(p, TW_PCIE_REGISTER_BYTES);
+    return out->magic != UINT32_MAX;
+}
+
+/* One that could be opened: is it ours, and does it run? */
+static void describe_ready(const char *bdf, const struct kind *kind, const char *group,
+                           struct tw_transport_info *info) {
+    struct tw_pcie_registers r;
+    bool seen = peek(bdf, &r);
+    if (seen && r.magic != TW_PCIE_MAGIC) {
+        snprintf(info->state, sizeof info->state, "not ours");
+        snprintf(info->detail, sizeof info->detail, "%s without a Tilewright device behind it", kind->what);
+    } else if (seen && r.state == TW_PCIE_RECOVERY) {
+        snprintf(info->state, sizeof info->state, "recovery");
+        snprintf(info->detail, sizeof info->detail, "it cannot run: %.119s", r.reason);
+    } else {
+        snprintf(info->detail, sizeof info->detail, "%s, IOMMU group %s", kind->what, group);
+    }
+}
+
 static void describe(const char *bdf, const struct kind *kind, struct tw_transport_info *info) {
     struct tw_vfio_look look;
     char holder[32];
@@ -72,7 +115,7 @@ static void describe(const char *bdf, const struct kind *kind, struct tw_transpo
         snprintf(info->state, sizeof info->state, "busy");
         snprintf(info->detail, sizeof info->detail, "%s; process %u (%s) has it", kind->what, pid, holder);
     } else {
-        snprintf(info->detail, sizeof info->detail, "%s, IOMMU group %s", kind->what, look.group);
+        describe_ready(bdf, kind, look.group, info);
     }
 }
 

@@ -268,6 +268,45 @@ static void a_mailbox_started_again_loses_nothing(void **state) {
     tw_device_close(d);
 }
 
+/* Requests and answers are on their way when the mailbox starts again: they are asked for by number. */
+static void a_mailbox_started_again_in_mid_work_loses_nothing(void **state) {
+    (void)state;
+    tw_device *d;
+    uint64_t at;
+    enum { SIZE = 100000 };
+    uint8_t *bytes = malloc(8 * SIZE), *back = malloc(8 * SIZE), header[TW_WIRE_HEADER_BYTES];
+    for (int i = 0; i < 8 * SIZE; i++) {
+        bytes[i] = (uint8_t)(i * 3 + i / 1000);
+    }
+    for (unsigned mode = 0; mode < 8; mode++) {
+        open_mode(mode % 4, &d);
+        struct tw_transport *t = d->transport;
+        assert_int_equal(tw_device_alloc(d, 8 * SIZE, 4096, true, &at, NULL), 0);
+        for (uint32_t i = 0; i < t->credits; i++) {
+            struct tw_wire_header h = {.version = 1,
+                                       .opcode = TW_WIRE_WRITE,
+                                       .sequence = ++d->sequence,
+                                       .address = at + i * SIZE,
+                                       .length = SIZE};
+            tw_wire_encode(&h, header);
+            assert_int_equal(t->ops->submit(t, header, bytes + i * SIZE, SIZE, NULL), 0);
+            if (i % 3 == mode % 3) {
+                assert_non_null(pipe_of(d)->ops->recover(pipe_of(d), 0));
+            }
+        }
+        for (uint32_t i = 0; i < t->credits; i++) {
+            const void *payload;
+            uint32_t n;
+            assert_int_equal(t->ops->receive(t, header, &payload, &n, NULL), 0);
+        }
+        assert_int_equal(tw_device_read(d, at, back, t->credits * SIZE, NULL), 0);
+        assert_memory_equal(bytes, back, t->credits * SIZE);
+        tw_device_close(d);
+    }
+    free(bytes);
+    free(back);
+}
+
 static void a_reset_by_register_frees_everything(void **state) {
     (void)state;
     tw_device *d, *e;
@@ -363,6 +402,7 @@ int main(void) {
         TEST(a_device_off_its_bus_is_told_as_such),
         TEST(an_unplug_request_ends_the_handle),
         TEST(a_mailbox_started_again_loses_nothing),
+        TEST(a_mailbox_started_again_in_mid_work_loses_nothing),
         TEST(a_reset_by_register_frees_everything),
         TEST(the_second_path_tells_progress),
         TEST(a_frozen_device_is_told_from_a_dead_one),
