@@ -15,7 +15,7 @@ FULL_NAME := libtilewright.so.$(VERSION)
 $(BUILD)/tilewright.pc: tools/mk/tilewright.pc.in tools/mk/install.mk tools/mk/config.mk FORCE
 	@mkdir -p $(@D)
 	@sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
-		-e 's|@VERSION@|$(VERSION)|' -e 's|@PACKAGES@|$(PACKAGES)|' $< >$@
+		-e 's|@VERSION@|$(VERSION)|' -e 's|@LIBS@|$(PKG_LIBS)|' $< >$@
 
 $(BUILD)/%.service: tools/systemd/%.service.in tools/mk/install.mk FORCE
 	@mkdir -p $(@D)
