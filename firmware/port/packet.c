@@ -68,21 +68,47 @@ uint32_t tw_packet_crc32c(uint32_t crc, const void *bytes, size_t n) {
     return tw_packet_crc32c_plain(crc, bytes, n);
 }
 
+/* Copies whole words on the way through the mix, so that memory is passed over once. */
+static uint64_t copy_mixed(uint64_t h, uint8_t *to, const uint8_t *from, size_t n) {
+    for (size_t i = 0; i + 8 <= n; i += 8) {
+        uint64_t word;
+        memcpy(&word, from + i, 8);
+        memcpy(to + i, &word, 8);
+        h = tw_link_mix_word(h, word);
+    }
+    return h;
+}
+
+static uint32_t fill_mixed(uint8_t *to, size_t length, const uint8_t *head, size_t n, const uint8_t *payload) {
+    size_t rest = length - n, words = rest / 8 * 8;
+    if (n % 8) { /* a message that is sent again from an odd byte on */
+        memcpy(to, head, n);
+        memcpy(to + n, payload, rest);
+        return tw_link_mix(to, length);
+    }
+    uint64_t h = copy_mixed(tw_link_mix_begin(length), to, head, n);
+    h = copy_mixed(h, to + n, payload, words);
+    memcpy(to + n + words, payload + words, rest - words);
+    return tw_link_mix_from(h, to + n + words, rest - words);
+}
+
+static uint32_t fill_crc(uint8_t *to, size_t length, const uint8_t *head, size_t n, const uint8_t *payload) {
+    memcpy(to, head, n);
+    memcpy(to + n, payload, length - n);
+    return tw_packet_crc32c(0, to, length);
+}
+
 size_t tw_packet_build(struct tw_link_header *h, const struct tw_packet_data *data, uint32_t chunk, uint8_t *bytes) {
+    static const uint8_t none[1];
     uint32_t head = data->header ? TW_WIRE_HEADER_BYTES : 0;
     h->total = head + data->payload_bytes;
     uint32_t left = h->total - h->offset;
     h->length = left < chunk ? left : chunk;
+    uint32_t in_head = h->offset < head ? head - h->offset : 0, n = in_head < h->length ? in_head : h->length;
+    const uint8_t *from = n ? data->header + h->offset : none;
+    const uint8_t *payload = h->length > n ? (const uint8_t *)data->payload + (h->offset + n - head) : none;
     uint8_t *to = bytes + TW_LINK_HEADER_BYTES;
-    uint32_t n = 0;
-    if (h->offset < head) {
-        n = head - h->offset < h->length ? head - h->offset : h->length;
-        memcpy(to, data->header + h->offset, n);
-    }
-    if (h->length > n) {
-        memcpy(to + n, (const uint8_t *)data->payload + (h->offset + n - head), h->length - n);
-    }
-    h->data_crc = check_data(h, to);
+    h->data_crc = (h->flags & TW_LINK_MIXED ? fill_mixed : fill_crc)(to, h->length, from, n, payload);
     tw_link_encode(h, bytes);
     return TW_LINK_HEADER_BYTES + h->length;
 }

@@ -72,19 +72,29 @@ enum tw_link_flags {
 /* A check of data for processors without an instruction for CRC32C, on which a table costs many times the copying: each
  * 64-bit word changes all bits of the state (xor, rotation, multiplication by an odd number, each one reversible), the
  * last one padded with zeros. A difference in one word is never lost before the last fold to 32 bits. */
-static inline uint32_t tw_link_mix(const void *bytes, size_t n) {
-    const uint8_t *p = (const uint8_t *)bytes;
-    uint64_t h = 0x9E3779B97F4A7C15u ^ n, word;
+static inline uint64_t tw_link_mix_word(uint64_t h, uint64_t word) {
+    h ^= word;
+    return (h << 29 | h >> 35) * 0xD6E8FEB86659FD93u;
+}
+static inline uint32_t tw_link_mix_from(uint64_t h, const void *rest, size_t n) {
+    const uint8_t *p = (const uint8_t *)rest;
+    uint64_t word;
     for (; n >= 8; n -= 8, p += 8) {
         memcpy(&word, p, 8); /* little-endian machines only, as everywhere */
-        h ^= word;
-        h = (h << 29 | h >> 35) * 0xD6E8FEB86659FD93u;
+        h = tw_link_mix_word(h, word);
     }
     word = 0;
     memcpy(&word, p, n);
-    h = (h ^ word) * 0xD6E8FEB86659FD93u;
+    h = tw_link_mix_word(h, word);
     h = (h ^ h >> 32) * 0xD6E8FEB86659FD93u;
     return (uint32_t)(h >> 32);
+}
+/* The state before the first of n bytes. */
+static inline uint64_t tw_link_mix_begin(size_t n) {
+    return 0x9E3779B97F4A7C15u ^ n;
+}
+static inline uint32_t tw_link_mix(const void *bytes, size_t n) {
+    return tw_link_mix_from(tw_link_mix_begin(n), bytes, n);
 }
 
 enum tw_link_open_flags { TW_LINK_QUERY = 1 /* only tell the state: does not open, disturbs nobody */ };
