@@ -107,10 +107,10 @@ static double run_bare(libusb_context *context, const struct tw_usb_found *d, si
     return s;
 }
 
-static double best_bare(const char *name, size_t total, size_t bytes, bool dma, int runs) {
+/* MB/s. */
+static double bare_rate(const char *name, size_t total, size_t bytes, bool dma) {
     struct tw_usb_list list;
     tw_error err = {0};
-    double best = 1e9;
     if (tw_usb_find(&list, &err) || list.n == 0) {
         die("no device", err.message);
     }
@@ -118,15 +118,9 @@ static double best_bare(const char *name, size_t total, size_t bytes, bool dma, 
     for (size_t i = 0; i < list.n; i++) {
         d = strcmp(list.device[i].name, name) == 0 ? &list.device[i] : d;
     }
-    for (int i = 0; i < runs; i++) {
-        double s = run_bare(list.context, d, total, bytes, dma);
-        best = s < best ? s : best;
-    }
+    double s = run_bare(list.context, d, total, bytes, dma);
     tw_usb_find_end(&list);
-    double rate = 1e-6 * (double)total / best;
-    printf("bare loop, %d transfers of %7zu bytes in flight, %s memory: %7.1f MB/s\n", DEPTH, bytes,
-           dma ? "DMA" : "own", rate);
-    return rate;
+    return 1e-6 * (double)total / s;
 }
 
 /* ---- the link ---- */
@@ -184,31 +178,8 @@ static double run_link(struct tw_transport *t, enum tw_wire_opcode opcode, uint6
     return now_s() - begin;
 }
 
-static double best_link(struct tw_transport *t, const char *what, enum tw_wire_opcode opcode, uint64_t address,
-                        const void *payload, uint32_t bytes, unsigned n, int runs) {
-    double best = 1e9;
-    for (int i = 0; i < runs; i++) {
-        double s = run_link(t, opcode, address, payload, bytes, n);
-        best = s < best ? s : best;
-    }
-    double rate = 1e-6 * n * (double)MIB / best;
-    printf("link, %-5s requests of 1 MiB: %7.1f MB/s\n", what, rate);
-    return rate;
-}
-
-int main(int argc, char **argv) {
-    static const size_t sizes[] = {64u << 10, 256u << 10, 512u << 10, MIB};
-    const char *name = argc > 1 ? argv[1] : "";
-    unsigned mib = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 64;
-    int runs = argc > 3 ? atoi(argv[3]) : 3;
-    size_t total = (size_t)mib * MIB;
-    const size_t packet = TW_LINK_HEADER_BYTES + TW_LINK_CHUNK;
-    double dma = best_bare(name, total, packet, true, runs), same = best_bare(name, total, packet, false, runs);
-    double best = same;
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        double rate = best_bare(name, total, sizes[i], false, runs);
-        best = rate > best ? rate : best;
-    }
+/* MB/s of WRITE and READ. */
+static void link_rates(const char *name, unsigned mib, double *write, double *read) {
     struct tw_transport *t = link_open(name);
     const struct tw_wire_alloc q = {.bytes = MIB, .align = 64};
     const struct tw_wire_range range = {.bytes = MIB};
@@ -218,13 +189,67 @@ int main(int argc, char **argv) {
     }
     ask(t, TW_WIRE_ALLOC, 0, &q, sizeof q);
     uint64_t address = await(t);
-    double write = best_link(t, "WRITE", TW_WIRE_WRITE, address, payload, MIB, mib, runs);
-    best_link(t, "READ", TW_WIRE_READ, address, &range, sizeof range, mib, runs);
+    *write = 1e-6 * mib * (double)MIB / run_link(t, TW_WIRE_WRITE, address, payload, MIB, mib);
+    *read = 1e-6 * mib * (double)MIB / run_link(t, TW_WIRE_READ, address, &range, sizeof range, mib);
     t->ops->close(t);
     free(payload);
-    printf(
-        "WRITE is %.0f %% of the bare loop with the same transfers, %.0f %% of the best one, %.0f %% of one that does "
-        "not touch its bytes\n",
-        100 * write / same, 100 * write / best, 100 * write / dma);
+}
+
+/* ---- rounds: all of them after one another, so that what else the machine does meets all alike ---- */
+
+enum contender { DMA, SAME, SMALL, MIDDLE, LARGE, LARGEST, WRITE, READ, CONTENDERS };
+#define PACKET_BYTES (TW_LINK_HEADER_BYTES + TW_LINK_CHUNK)
+#define MOST_ROUNDS 99
+
+static const struct {
+    const char *what;
+    size_t bytes; /* of a bare transfer; 0: the link */
+} contenders[CONTENDERS] = {
+    [DMA] = {"bare, the link's transfers, bytes not touched", PACKET_BYTES},
+    [SAME] = {"bare, the link's transfers", PACKET_BYTES},
+    [SMALL] = {"bare, 64 KiB transfers", 64u << 10},
+    [MIDDLE] = {"bare, 256 KiB transfers", 256u << 10},
+    [LARGE] = {"bare, 512 KiB transfers", 512u << 10},
+    [LARGEST] = {"bare, 1 MiB transfers", MIB},
+    [WRITE] = {"link, WRITE of 1 MiB", 0},
+    [READ] = {"link, READ of 1 MiB", 0},
+};
+
+static void run_round(const char *name, unsigned mib, double rate[CONTENDERS]) {
+    for (int c = 0; c < WRITE; c++) {
+        rate[c] = bare_rate(name, (size_t)mib * MIB, contenders[c].bytes, c == DMA);
+    }
+    link_rates(name, mib, &rate[WRITE], &rate[READ]);
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of a contender's rate, or of WRITE's share of it. */
+static double median(double rate[][CONTENDERS], int rounds, enum contender c, bool share) {
+    double value[MOST_ROUNDS];
+    for (int i = 0; i < rounds; i++) {
+        value[i] = share ? 100 * rate[i][WRITE] / rate[i][c] : rate[i][c];
+    }
+    qsort(value, (size_t)rounds, sizeof *value, by_value);
+    return value[rounds / 2];
+}
+
+int main(int argc, char **argv) {
+    static double rate[MOST_ROUNDS][CONTENDERS];
+    const char *name = argc > 1 ? argv[1] : "";
+    unsigned mib = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 64;
+    int rounds = argc > 3 ? atoi(argv[3]) : 5;
+    rounds = rounds < 1 ? 1 : rounds > MOST_ROUNDS ? MOST_ROUNDS : rounds;
+    for (int i = 0; i < rounds; i++) {
+        run_round(name, mib, rate[i]);
+    }
+    printf("medians of %d rounds, %u MiB each, %d transfers in flight\n", rounds, mib, DEPTH);
+    for (int c = 0; c < CONTENDERS; c++) {
+        printf("%-46s %7.1f MB/s; WRITE is %3.0f %% of it\n", contenders[c].what,
+               median(rate, rounds, (enum contender)c, false), median(rate, rounds, (enum contender)c, true));
+    }
     return 0;
 }
