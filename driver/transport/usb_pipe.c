@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define BUDGET_BYTES (6u << 20) /* of all buffers; the kernel's limit for all of its users is 16 MiB by default */
+#define BUDGET_BYTES (8u << 20) /* of all buffers; the kernel's limit for all of its users is 16 MiB by default */
 #define CONFIRM_MS 500
 #define LINGER_MS 500
 #define JOB_MS 30000

@@ -21,7 +21,8 @@ extern "C" {
 #define TW_LINK_MAGIC 0x4B4C5754u /* "TWLK" */
 #define TW_LINK_VERSION 1u
 #define TW_LINK_HEADER_BYTES 40u
-#define TW_LINK_CHUNK (256u << 10)     /* bytes of one packet behind its header, at most */
+/* Data bytes of a packet at most, so that the longest message is two packets. */
+#define TW_LINK_CHUNK ((512u << 10) + TW_WIRE_HEADER_BYTES)
 #define TW_LINK_MAX_PAYLOAD (1u << 20) /* of one message */
 #define TW_LINK_MAX_MESSAGE (TW_WIRE_HEADER_BYTES + TW_LINK_MAX_PAYLOAD)
 #define TW_LINK_CREDITS 8u /* requests that a device takes before it has answered the first */
