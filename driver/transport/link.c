@@ -194,7 +194,10 @@ static int send_again(struct tw_link *l, uint32_t from, uint32_t offset, tw_erro
     if (++l->resends > MOST_RESENDS) {
         return lose(l, TW_E_DEVICE_LOST, "it wants the same requests again and again", err);
     }
-    from = from > l->answered ? from : l->answered + 1;
+    if (from <= l->answered) { /* what it asked for it has got meanwhile */
+        from = l->answered + 1;
+        offset = 0;
+    }
     for (uint32_t n = from; !code && n <= l->sent; n++) {
         l->base.count.resent++;
         code = send_request(l, n, n == from ? offset : 0, err);
