@@ -3,6 +3,7 @@
  * Devices: the list of what the transports find, opening by selector, and the request that everything else is made of.
  */
 #include "driver/device.h"
+#include "driver/clean_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +35,8 @@ struct tw_device_info tw_device_describe(const struct tw_transport_info *t, uint
     memcpy(info.target, t->target, sizeof info.target);
     memcpy(info.state, t->state, sizeof info.state);
     memcpy(info.detail, t->detail, sizeof info.detail);
+    tw_clean_text(info.target);
+    tw_clean_text(info.detail);
     return info;
 }
 
@@ -63,7 +66,7 @@ static bool match_index(void *ctx, const struct tw_device_info *info) {
     if (info->index == q->wanted) {
         memcpy(q->selector, info->selector, sizeof q->selector);
     }
-    return true;
+    return !q->selector[0]; /* what comes behind it would only take its time */
 }
 
 /* ---- open ---- */
@@ -121,6 +124,8 @@ static int greet(struct tw_device *d, tw_error *err) {
     }
     struct tw_wire_identity *id = &d->identity;
     id->target[sizeof id->target - 1] = id->device[sizeof id->device - 1] = 0;
+    tw_clean_text(id->target);
+    tw_clean_text(id->device);
     uint32_t version;
     int old = tw_wire_agree(TW_WIRE_VERSION_MIN, TW_WIRE_VERSION_MAX, id->protocol_min, id->protocol_max, &version);
     if (old) {
@@ -219,6 +224,7 @@ static int refused(const struct tw_device *d, const struct tw_device_call *call,
     }
     memcpy(&f, payload, sizeof f);
     f.what[sizeof f.what - 1] = 0;
+    tw_clean_text(f.what);
     if (call->failure) {
         *call->failure = f;
     }
@@ -247,7 +253,7 @@ static int check_answer(const struct tw_device *d, const struct tw_device_call *
 
 /* What a transport cannot mend ends the handle: later calls tell the cause and touch nothing. */
 static int note_loss(struct tw_device *d, int code, const tw_error *e, tw_error *err) {
-    if (code == TW_E_DEVICE_LOST || code == TW_E_TIMEOUT || code == TW_E_PROTOCOL) {
+    if (code == TW_E_DEVICE_LOST || code == TW_E_TIMEOUT || code == TW_E_PROTOCOL || code == TW_E_VERSION) {
         d->lost = code;
         snprintf(d->cause, sizeof d->cause, "%.*s", (int)sizeof d->cause - 1, e->message);
     }

@@ -16,7 +16,7 @@ struct tw_device {
     pthread_mutex_t lock;
     uint32_t sequence;
     uint64_t sent_bytes; /* payloads of requests: what placing weights costs */
-    int lost;            /* 0, or why every call fails from now on: DEVICE_LOST, TIMEOUT, PROTOCOL */
+    int lost;            /* 0, or why every call fails from now on: DEVICE_LOST, TIMEOUT, PROTOCOL, VERSION */
     char cause[200];
     struct tw_wire_identity identity;
     struct tw_status status;

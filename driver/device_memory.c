@@ -102,7 +102,7 @@ static int place_copy(struct tw_device *device, const void *bytes, uint64_t size
 
 static int hash_on_device(struct tw_device *device, uint64_t address, uint64_t n, uint32_t *crc, tw_error *err) {
     struct tw_wire_range q = {.bytes = n};
-    struct tw_wire_hash h;
+    struct tw_wire_hash h = {0};
     struct tw_device_call call = {
         .opcode = TW_WIRE_HASH, .address = address, .payload = &q, .bytes = sizeof q, .out = &h, .out_bytes = sizeof h};
     int code = tw_device_call(device, &call, err);
@@ -156,12 +156,17 @@ static int place_kept(struct tw_device *device, const void *bytes, uint64_t size
     }
     tw_device_free(device, at); /* 0: there is none */
     code = place_copy(device, bytes, size, align, &at, err);
-    struct tw_device_call keep = {.opcode = TW_WIRE_KEEP, .address = at, .payload = &c, .bytes = sizeof c};
-    code = code ? code : tw_device_call(device, &keep, err);
-    if (!code) {
-        *address = at;
+    if (code) {
+        return code;
     }
-    return code;
+    struct tw_device_call keep = {.opcode = TW_WIRE_KEEP, .address = at, .payload = &c, .bytes = sizeof c};
+    code = tw_device_call(device, &keep, err);
+    if (code) {
+        tw_device_free(device, at);
+        return code;
+    }
+    *address = at;
+    return 0;
 }
 
 int tw_device_place(struct tw_device *device, const void *bytes, uint64_t size, uint32_t align, uint64_t *address,

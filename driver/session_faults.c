@@ -49,7 +49,7 @@ static void add_place(const struct tw_program *p, const struct tw_link_place *pl
 }
 
 /* "decode: device ...: RUN made no progress ...; site 3 is in section layer, layer.attn_q; site 1 waits in ..." */
-static int explain_stuck(const struct tw_session *s, const struct tw_program *p, tw_error *err) {
+static void explain_stuck(const struct tw_session *s, const struct tw_program *p, tw_error *err) {
     struct tw_link_progress progress;
     char text[160] = "";
     if (err && tw_device_stuck(s->deployment->device, &progress)) {
@@ -58,7 +58,7 @@ static int explain_stuck(const struct tw_session *s, const struct tw_program *p,
         size_t n = strlen(err->message);
         snprintf(err->message + n, sizeof err->message - n, "%s", text);
     }
-    return tw_error_prefix(err, p->name);
+    tw_error_prefix(err, p->name);
 }
 
 /* "decode: fault Undefined at site 3, math, op 12 (matmul), section layer, layer.attn_q: have 4, need 8" */
@@ -70,7 +70,8 @@ int tw_session_explain(const struct tw_session *s, const struct session_program 
         return code;
     }
     if (f->site == TW_NONE || f->stage >= prog->n_stages) {
-        return tw_error_prefix(err, prog->name);
+        tw_error_prefix(err, prog->name);
+        return code;
     }
     const char *op = tw_op_info(f->opcode).name;
     return tw_fail(err, code, "%s: fault %s at site %u, %s, op %u (%s), section %s, %s: have %llu, need %llu",

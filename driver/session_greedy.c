@@ -3,6 +3,7 @@
  * Greedy runs: one request, and the device chooses and feeds its own tokens. The request is the one of a step with a
  * tail.
  */
+#include "driver/clean_text.h"
 #include "driver/session.h"
 
 TW_STATIC_ASSERT(TW_GREEDY_MAX == TW_WIRE_MAX_TOKENS && TW_GREEDY_STOPS == TW_WIRE_MAX_STOPS, "limits of greedy runs");
@@ -34,6 +35,17 @@ static void set_request(struct session_program *p, const struct tw_greedy_option
     }
 }
 
+/* What the answer says is possible: tokens that there are, as many as its reason allows, inside the context. */
+static bool makes_sense(const struct tw_session *s, const struct tw_greedy_options *o) {
+    const struct tw_wire_tokens *t = &s->tokens.head;
+    bool may_be_none = t->ended == TW_WIRE_ENDED_ABORT || t->ended == TW_WIRE_ENDED_FAULT;
+    bool good = t->n_tokens <= o->n && t->n_tokens <= s->n_ctx - s->position && (t->n_tokens > 0 || may_be_none);
+    for (uint32_t i = 0; good && i < t->n_tokens; i++) {
+        good = s->tokens.id[i] < s->n_vocab;
+    }
+    return good;
+}
+
 static int call_device(struct tw_session *s, const struct tw_greedy_options *o, tw_error *err) {
     struct session_program *p = &s->decode;
     struct tw_wire_failure failure = {.site = TW_NONE, .stage = TW_NONE};
@@ -46,15 +58,19 @@ static int call_device(struct tw_session *s, const struct tw_greedy_options *o, 
                                   .failure = &failure};
     int code = tw_device_call(s->deployment->device, &call, err);
     set_request(p, NULL);
-    if (!code && s->tokens.head.n_tokens > o->n) {
-        code = tw_fail(err, TW_E_PROTOCOL, "device %s: %u tokens of a run of %u", s->deployment->device->selector,
-                       s->tokens.head.n_tokens, o->n);
+    if (!code && !makes_sense(s, o)) {
+        code =
+            tw_fail(err, TW_E_PROTOCOL,
+                    "device %s: its answer to a run of %u tokens at position %u makes no sense: %u tokens, end %u",
+                    s->deployment->device->selector, o->n, s->position, s->tokens.head.n_tokens, s->tokens.head.ended);
     }
     return code ? tw_session_explain(s, p, &failure, code, err) : 0;
 }
 
 static int take_ended(struct tw_session *s, enum tw_stop_reason *reason, tw_error *err) {
-    const struct tw_wire_failure *f = &s->tokens.head.failure;
+    struct tw_wire_failure *f = &s->tokens.head.failure;
+    f->what[sizeof f->what - 1] = 0;
+    tw_clean_text(f->what);
     switch ((enum tw_wire_ended)s->tokens.head.ended) {
     case TW_WIRE_ENDED_COUNT:
         *reason = TW_STOP_COUNT;
@@ -72,7 +88,7 @@ static int take_ended(struct tw_session *s, enum tw_stop_reason *reason, tw_erro
     case TW_WIRE_ENDED_FAULT:
         break;
     }
-    tw_fail(err, TW_E_FAULT, "device %s: RUN: %.79s (have %llu, need %llu)", s->deployment->device->selector, f->what,
+    tw_fail(err, TW_E_FAULT, "device %s: RUN: %s (have %llu, need %llu)", s->deployment->device->selector, f->what,
             (unsigned long long)f->have, (unsigned long long)f->need);
     return tw_session_explain(s, &s->decode, f, TW_E_FAULT, err);
 }

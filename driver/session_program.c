@@ -116,7 +116,8 @@ static int prepare(struct tw_session *s, uint32_t index, const struct tw_session
         .opcode = TW_WIRE_LOAD, .payload = &q, .bytes = sizeof q, .out = &loaded, .out_bytes = sizeof loaded};
     int code = tw_device_call(d->device, &call, err);
     if (code) {
-        return tw_error_prefix(err, out->program->name);
+        tw_error_prefix(err, out->program->name);
+        return code;
     }
     out->number = loaded.program;
     out->loaded = true;

@@ -5,6 +5,8 @@
  */
 #include "driver/status_page.h"
 
+#include "driver/clean_text.h"
+
 #include "firmware/port/socket.h"
 #include "tilewright/tilewright.h"
 #include "tilewright/wire.h"
@@ -209,17 +211,12 @@ void tw_status_sweep(void) {
 
 /* ---- telling ---- */
 
-/* Another process wrote it: it must end, and must not move a terminal's cursor. */
+/* Another process wrote it: perhaps it does not end. */
 static void copy_text(char *out, size_t room, const char *text, size_t n) {
-    size_t i = 0;
-    for (; i < n && i + 1 < room && text[i]; i++) {
-        unsigned char c = (unsigned char)text[i];
-        out[i] = text[i];
-        if (c < 0x20 || c >= 0x7F) {
-            out[i] = '?';
-        }
-    }
-    out[i] = 0;
+    size_t most = n < room - 1 ? n : room - 1, length = strnlen(text, most);
+    memcpy(out, text, length);
+    out[length] = 0;
+    tw_clean_text(out);
 }
 
 #define COPY_TEXT(out, text) copy_text(out, sizeof(out), text, sizeof(text))

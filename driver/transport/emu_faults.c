@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct liar {
     struct tw_socket *device;
@@ -57,6 +58,9 @@ static int start(struct liar *l, const struct tw_socket_options *o, int *fd, tw_
     }
     *fd = tw_socket_pair(l->device);
     if (*fd < 0 || pthread_create(&l->thread, NULL, serve, l)) {
+        if (*fd >= 0) {
+            close(*fd);
+        }
         tw_socket_destroy(l->device);
         return tw_fail(err, TW_E_INTERNAL, "device emu: no thread or socket for the fault plan");
     }

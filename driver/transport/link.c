@@ -114,6 +114,12 @@ static int other_version(struct tw_link *l, tw_error *err) {
     return lose(l, TW_E_VERSION, l->cause, err);
 }
 
+/* A medium that outlives its hosts may bring what the one of before did not hear, an OPENED too, and its generation was
+ * taken for ours: before the first answer the real one is still believed, and gets all requests from the first on. */
+static bool was_opened_late(const struct tw_link *l, const struct tw_link_header *h) {
+    return h->kind == TW_LINK_OPENED && h->generation > l->generation && l->answered == 0 && l->have == 0;
+}
+
 /* A packet of an open behind ours: the device has forgotten us. */
 static int was_reset(struct tw_link *l, uint32_t generation, tw_error *err) {
     snprintf(l->cause, sizeof l->cause, "it was reset in the meantime (its generation is %u, that of this open %u)",
@@ -194,7 +200,10 @@ static int send_again(struct tw_link *l, uint32_t from, uint32_t offset, tw_erro
     if (++l->resends > MOST_RESENDS) {
         return lose(l, TW_E_DEVICE_LOST, "it wants the same requests again and again", err);
     }
-    from = from > l->answered ? from : l->answered + 1;
+    if (from <= l->answered) { /* what it asked for it has got meanwhile */
+        from = l->answered + 1;
+        offset = 0;
+    }
     for (uint32_t n = from; !code && n <= l->sent; n++) {
         l->base.count.resent++;
         code = send_request(l, n, n == from ? offset : 0, err);
@@ -386,13 +395,14 @@ int tw_link_receive(struct tw_transport *t, uint8_t *header, const void **payloa
         if (code) {
             return code;
         }
-        if (h.generation > l->generation) {
+        if (was_opened_late(l, &h)) {
+            l->generation = h.generation;
+            code = send_again(l, 1, 0, err);
+        } else if (h.generation > l->generation) {
             return was_reset(l, h.generation, err);
-        }
-        if (h.generation != l->generation) {
+        } else if (h.generation != l->generation) {
             continue; /* a stray */
-        }
-        if (h.kind == TW_LINK_DATA && is_next(l, &h)) {
+        } else if (h.kind == TW_LINK_DATA && is_next(l, &h)) {
             if (take_data(l, &h)) {
                 break;
             }

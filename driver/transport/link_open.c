@@ -75,13 +75,15 @@ static int open_device(struct tw_link *l, tw_error *err) {
         if (!done) {
             break;
         }
-        note_rung(l, done);
-        l->dead = 0;
-        code = shake_hands(l, &e);
+        if (*done) {
+            note_rung(l, done);
+            l->dead = 0;
+            code = shake_hands(l, &e);
+        }
     }
     l->deadline_ms = deadline;
     l->climbing = false;
-    if (code && l->recovered[0]) {
+    if (l->dead && l->recovered[0]) { /* one that answers has a reason of its own */
         return tw_fail(err, code, "%s; tried: %s; unplug it and plug it in again", e.message, l->recovered);
     }
     return code ? tw_fail(err, code, "%s", e.message) : 0;

@@ -7,6 +7,7 @@
 #include "firmware/port/socket.h"
 #include "driver/transport/link.h"
 #include "firmware/port/lock.h"
+#include "firmware/port/packet.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -19,6 +20,15 @@
 
 #define QUERY_MS 500
 
+/* Goes on after a signal, as long as there is time. */
+static int connect_until(int fd, const struct sockaddr_un *a, uint64_t end) {
+    int code;
+    do {
+        code = connect(fd, (const struct sockaddr *)a, sizeof *a);
+    } while (code && errno == EINTR && tw_packet_now() < end);
+    return code;
+}
+
 /* ms: at most, where a device does not look at who comes. */
 static int connect_path(const char *path, int ms) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -30,7 +40,7 @@ static int connect_path(const char *path, int ms) {
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
     }
-    if (fd >= 0 && connect(fd, (const struct sockaddr *)&a, sizeof a)) {
+    if (fd >= 0 && connect_until(fd, &a, tw_packet_now() + (uint64_t)ms)) {
         int e = errno;
         close(fd);
         errno = e;

@@ -5,11 +5,11 @@
  */
 #include "driver/transport/usb_find.h"
 
+#include "driver/clean_text.h"
 #include "driver/transport/usb_holder.h"
 #include "tilewright/range.h"
 #include "tilewright/usb.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,9 +104,7 @@ static void read_attribute(const char *path, const char *name, char text[64]) {
         fclose(f);
     }
     text[strcspn(text, "\n")] = 0;
-    for (char *c = text; *c; c++) {
-        *c = isascii((unsigned char)*c) && isprint((unsigned char)*c) ? *c : '?';
-    }
+    tw_clean_text(text);
 }
 
 /* A serial number is a name if it can be typed and looks neither like a path nor like an index. */
@@ -173,9 +171,7 @@ void tw_usb_reason(libusb_device_handle *handle, uint8_t interface, char text[12
     int n = libusb_control_transfer(handle, REQUEST_IN, TW_USB_REASON, 0, interface, (unsigned char *)text, 120,
                                     CONTROL_MS);
     text[n > 0 ? n : 0] = 0;
-    for (char *c = text; *c; c++) {
-        *c = isascii((unsigned char)*c) && isprint((unsigned char)*c) ? *c : ' ';
-    }
+    tw_clean_text(text);
 }
 
 static void ask_reason(struct tw_usb_found *d) {

@@ -274,9 +274,9 @@ static const char *recover(struct tw_pipe *pipe, unsigned rung) {
     }
     while (mine && p->job && !p->gone && await_change(p, &end)) {
     }
-    bool done = mine && !p->job && !p->gone && p->job_succeeded;
+    bool ended = mine && !p->job && !p->gone, done = p->job_succeeded;
     pthread_mutex_unlock(&p->lock);
-    return done ? ladder[rung].text : NULL;
+    return !ended ? NULL : done ? ladder[rung].text : "";
 }
 
 /* ---- the end ---- */

@@ -152,8 +152,9 @@ void tw_vfio_look(const struct tw_vfio_places *places, const char *bdf, struct t
            may_open(&s, "vfio", "sudo chmod 666 %s  (the kernel's own default; groups stay protected)") &&
            may_open(
                &s, out->group,
-               "sudo cp udev/60-tilewright.rules /etc/udev/rules.d/ && sudo udevadm control --reload && sudo udevadm "
-               "trigger && sudo usermod -aG tilewright $USER, or until the next boot: sudo chown $USER %s"));
+               "tilewright doctor --udev-rule | sudo tee /etc/udev/rules.d/60-tilewright.rules && sudo udevadm control "
+               "--reload && sudo udevadm trigger && sudo usermod -aG tilewright $USER, or until the next boot: sudo "
+               "chown $USER %s"));
 }
 
 bool tw_vfio_number(const struct tw_vfio_places *places, const char *bdf, const char *file, uint32_t *out) {

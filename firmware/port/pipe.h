@@ -45,7 +45,8 @@ struct tw_pipe_ops {
      * does not answer either. Waits at most half a second. */
     bool (*confirm)(struct tw_pipe *p, struct tw_link_progress *out);
     /* Optional (driver's end). Rung 0, 1, ... of the recovery ladder between link and device, mildest first; what was
-     * done in words ("both endpoints were reset"), or NULL: there is no such rung, or it failed. */
+     * done in words ("both endpoints were reset"), "": it failed, so the next one's turn; NULL: there is no such rung, or
+     * the pipe is gone. */
     const char *(*recover)(struct tw_pipe *p, unsigned rung);
     /* Optional (driver's end). Why it is gone, once a call gave GONE. NULL: the other side closed it. */
     const char *(*cause)(struct tw_pipe *p);

@@ -314,7 +314,7 @@ static void a_reset_by_register_frees_everything(void **state) {
     open_mode(0, &d);
     assert_int_equal(tw_device_alloc(d, 1 << 20, 4096, false, &at, NULL), 0);
     assert_non_null(pipe_of(d)->ops->recover(pipe_of(d), 1));
-    assert_null(pipe_of(d)->ops->recover(pipe_of(d), 2)); /* this one has no hardware reset */
+    assert_string_equal(pipe_of(d)->ops->recover(pipe_of(d), 2), ""); /* this one has no hardware reset */
     assert_true(nobody_has_it());
     pcie_bed_kill_host(&bed, d);
     open_mode(0, &e);

@@ -5,10 +5,12 @@
 #include "firmware/port/event.h"
 #include "tests/support/pcie_bed.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -23,13 +25,18 @@ static struct tw_pcie_mailbox *box(bool window) {
 
 /* What the device does when it is rung. */
 static struct {
-    bool silent;
+    bool silent, leaves; /* leaves: when it is rung it is off the bus */
     int fault;
+    pthread_t firmware;
     unsigned resets;
 } device;
 
 static void answer(void *ctx) {
     (void)ctx;
+    if (device.leaves) {
+        memset(r, 0xFF, sizeof *r);
+        return;
+    }
     if (!device.silent && r->started != r->start) {
         struct tw_pcie_mailbox *m = box(r->mailbox_kind == TW_PCIE_IN_WINDOW);
         r->fault = device.fault;
@@ -43,10 +50,21 @@ static void answer(void *ctx) {
     }
 }
 
+/* A reset clears the registers; the firmware fills them again after a while. */
+static void *come_back(void *arg) {
+    (void)arg;
+    nanosleep(&(struct timespec){0, 20000000}, NULL);
+    r->version = TW_PCIE_VERSION;
+    r->state = TW_PCIE_RUNS;
+    tw_pcie_store(&r->magic, TW_PCIE_MAGIC);
+    return NULL;
+}
+
 static bool reset(void *ctx) {
     (void)ctx;
     device.resets++;
-    return true;
+    memset(r, 0, sizeof *r);
+    return pthread_create(&device.firmware, NULL, come_back, NULL) == 0;
 }
 
 static int make(void **state) {
@@ -161,6 +179,12 @@ static void a_device_that_does_not_start_is_told(void **state) {
     assert_refused(TW_E_DEVICE_LOST, "does not answer its doorbell");
 }
 
+static void a_device_that_leaves_at_its_start_is_lost_and_has_no_fault(void **state) {
+    (void)state;
+    device.leaves = true;
+    assert_refused(TW_E_DEVICE_LOST, "off its bus");
+}
+
 static void a_mailbox_that_it_cannot_reach_is_told_with_its_address(void **state) {
     (void)state;
     device.fault = TW_E_RANGE;
@@ -269,6 +293,18 @@ static void counters_out_of_range_end_the_pipe(void **state) {
     }
 }
 
+/* Else who sends would wait for room until his deadline. */
+static void a_pipe_that_is_gone_has_room_and_says_so_when_it_is_sent(void **state) {
+    (void)state;
+    assert_int_equal(open_pipe(false), 0);
+    tw_pcie_store(&box(false)->done, 1000);
+    uint8_t *room = p->ops->room(p);
+    assert_non_null(room);
+    assert_int_equal(p->ops->send(p, room, 8), TW_PACKET_GONE);
+    assert_non_null(p->ops->room(p));
+    assert_gone("counter is damaged");
+}
+
 static void lengths_out_of_range_end_the_pipe(void **state) {
     (void)state;
     const uint32_t bad[] = {0, TW_PCIE_SLOT_BYTES + 1, UINT32_MAX};
@@ -318,10 +354,14 @@ static void the_ladder_has_three_rungs(void **state) {
     assert_int_equal(r->was_reset, r->reset);
     assert_non_null(strstr(p->ops->recover(p, 2), "function was reset"));
     assert_int_equal(device.resets, 1);
+    assert_int_equal(pthread_join(device.firmware, NULL), 0);
+    assert_int_equal(r->start, start + 2);
     assert_null(p->ops->recover(p, 3));
     r->start = UINT32_MAX; /* what the register holds does not matter any more */
     assert_non_null(p->ops->recover(p, 0));
     assert_int_equal(r->start, start + 3);
+    device.silent = true;
+    assert_string_equal(p->ops->recover(p, 1), ""); /* it failed, and the next one may do it */
     p->ops->hang_up(p);
     assert_null(p->ops->recover(p, 0));
 }
@@ -350,11 +390,13 @@ int main(void) {
         TEST(a_device_in_recovery_tells_its_reason),
         TEST(windows_that_cannot_be_are_refused),
         TEST(a_device_that_does_not_start_is_told),
+        TEST(a_device_that_leaves_at_its_start_is_lost_and_has_no_fault),
         TEST(a_mailbox_that_it_cannot_reach_is_told_with_its_address),
         TEST(packets_of_all_sizes_go_both_ways),
         TEST(room_is_a_slot_that_is_sent_as_it_is),
         TEST(a_packet_does_not_change_after_it_was_taken),
         TEST(counters_out_of_range_end_the_pipe),
+        TEST(a_pipe_that_is_gone_has_room_and_says_so_when_it_is_sent),
         TEST(lengths_out_of_range_end_the_pipe),
         TEST(a_device_that_leaves_while_somebody_waits_is_told),
         TEST(a_device_whose_heart_stands_still_is_not_confirmed),

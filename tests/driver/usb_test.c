@@ -256,7 +256,7 @@ static void every_device_is_listed_with_its_state_and_reason(void **state) {
     expect_entry(&l.device[4], "usb:1-6", "unusable", "no usable pair of bulk endpoints");
     expect_entry(&l.device[5], "usb:1-7", "unusable", "no usable pair of bulk endpoints");
     expect_entry(&l.device[6], "usb:1-8", "unusable", "no Tilewright interface");
-    expect_entry(&l.device[7], "usb:1-9", "recovery", "checksum is wrong [31m");
+    expect_entry(&l.device[7], "usb:1-9", "recovery", "checksum is wrong?[31m");
     expect_entry(&l.device[8], "usb:1-10", "busy", "has it");
     refuses("usb:1-9", TW_E_NO_DEVICE, "in recovery: its firmware's checksum");
     refuses("usb:1-10", TW_E_DEVICE_BUSY, "has it");

@@ -134,6 +134,8 @@ static const char *remedy_of(const struct tw_device_info *i, char text[300]) {
                  "echo vfio-pci | sudo tee /sys/bus/pci/devices/%.16s/driver_override && echo %.16s | sudo tee "
                  "/sys/bus/pci/drivers_probe",
                  name, name);
+    } else if (strcmp(i->state, "not ours") == 0) {
+        snprintf(text, 300, "nothing, if it is meant for something else; else start its firmware");
     } else if (!*name) { /* a whole kind: USB that this kernel does not have */
         snprintf(text, 300, "see %s above", i->selector);
     } else if (pcie && strcmp(i->state, "recovery") != 0) { /* "no IOMMU", "no VFIO", "not viable", ... */

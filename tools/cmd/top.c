@@ -168,7 +168,10 @@ static int show(tw_error *err) {
     strftime(clock, sizeof clock, "%H:%M:%S", localtime_r(&now, &local));
     fprintf(out, "tilewright top  %s  (q ends)\n\n", clock);
     print_table(out);
-    fclose(out);
+    if (fclose(out)) {
+        free(text);
+        return tw_fail(err, TW_E_NOMEM, "no memory for the screen");
+    }
     put_screen(text);
     free(text);
     return ui_flush(err);
