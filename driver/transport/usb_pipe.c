@@ -17,7 +17,7 @@
 #define BUDGET_BYTES (8u << 20) /* of all buffers; the kernel's limit for all of its users is 16 MiB by default */
 #define CONFIRM_MS 500
 #define LINGER_MS 500
-#define JOB_MS 30000
+#define JOB_MS 10000
 #define REQUEST_IN (LIBUSB_ENDPOINT_IN | LIBUSB_REQUEST_TYPE_VENDOR | LIBUSB_RECIPIENT_INTERFACE)
 
 void tw_usb_port_close(struct tw_usb_port *port) {
