@@ -397,6 +397,15 @@ bool tw_served_send_opened(struct tw_served *s) {
     return tw_served_send(s, s->host, &h, &o, sizeof o);
 }
 
+/* As text that anybody may print: what comes from a host may hold anything. */
+static void note_command(struct tw_served *s, const char *command) {
+    size_t n = strnlen(command, sizeof s->command - 1);
+    memset(s->command, 0, sizeof s->command);
+    for (size_t i = 0; i < n; i++) {
+        s->command[i] = command[i] < ' ' || command[i] > '~' ? '?' : command[i];
+    }
+}
+
 bool tw_served_attach(struct tw_served *s, struct tw_pipe *host, uint32_t pid, const char *command) {
     pthread_mutex_lock(&s->lock);
     bool free_now = !s->host;
@@ -408,8 +417,7 @@ bool tw_served_attach(struct tw_served *s, struct tw_pipe *host, uint32_t pid, c
         s->heard_at = tw_packet_now();
         s->heard = TW_LINK_OPEN;
         s->opened = s->said_close = s->asked = false;
-        memset(s->command, 0, sizeof s->command);
-        memcpy(s->command, command, strnlen(command, sizeof s->command - 1));
+        note_command(s, command);
         if (s->after == AFTER_NOTHING && !s->executing && !tw_served_send_opened(s)) {
             tw_served_detach(s, AFTER_DEATH);
         }
