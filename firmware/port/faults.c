@@ -36,8 +36,9 @@ int tw_faults_init(struct tw_faults *f, const char *name, uint64_t seed, tw_erro
     }
     if (f->plan < 0 && name && *name) {
         char known[400] = "";
-        for (size_t i = 0, at = 0; i < N_PLANS; i++) {
-            at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", plans[i].name);
+        for (size_t i = 0; i < N_PLANS; i++) {
+            size_t at = strlen(known);
+            snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", plans[i].name);
         }
         return tw_fail(err, TW_E_USAGE, "fault plan '%.40s': there are %s", name, known);
     }

@@ -35,7 +35,8 @@ struct gadget {
     struct tw_usb_device device; /* the control thread's */
     struct tw_gadget_tree tree;
     int ep0, out, in, notices;
-    int stop; /* eventfd */
+    int stop;        /* eventfd */
+    uint8_t *buffer; /* PIECE_MAX: what the receiving thread reads */
     pthread_t thread[THREADS];
     uint32_t n_threads;
 
@@ -62,6 +63,13 @@ static bool wait_enabled(struct gadget *g, uint32_t *epoch) {
     return !stopping;
 }
 
+static uint32_t current_epoch(struct gadget *g) {
+    pthread_mutex_lock(&g->lock);
+    uint32_t epoch = g->epoch;
+    pthread_mutex_unlock(&g->lock);
+    return epoch;
+}
+
 static bool same_bus(struct gadget *g, uint32_t epoch) {
     pthread_mutex_lock(&g->lock);
     bool same = g->enabled && !g->stopping && g->epoch == epoch;
@@ -69,15 +77,23 @@ static bool same_bus(struct gadget *g, uint32_t epoch) {
     return same;
 }
 
-static void change_bus(struct gadget *g, bool enabled) {
+static void set_enabled(struct gadget *g, bool enabled) {
     pthread_mutex_lock(&g->lock);
     g->enabled = enabled;
     g->epoch++;
     g->noticed = false;
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
+}
+
+/* Disabled until the queues are empty, so that no packet of the new host gets in before the mark. */
+static void change_bus(struct gadget *g, bool enabled) {
+    set_enabled(g, false);
     tw_usb_device_configured(&g->device);
     tw_usb_pipe_cut(&g->pipe, enabled);
+    if (enabled) {
+        set_enabled(g, true);
+    }
 }
 
 static void pause_ms(long ms) {
@@ -109,42 +125,43 @@ static void *receive(void *arg) {
     static const struct tw_usb_assembly none;
     struct gadget *g = arg;
     struct tw_usb_assembly a = none;
-    uint8_t *buffer = malloc(PIECE_MAX);
     size_t piece = PIECE_MAX;
     uint32_t epoch = 0, now;
     a.bytes = g->pipe.spare[0];
-    while (buffer && wait_enabled(g, &now)) {
-        if (now != epoch) {
-            tw_usb_assembly_clear(&a);
-            epoch = now;
-        }
-        ssize_t n = read(g->out, buffer, piece);
+    while (wait_enabled(g, &now)) {
+        ssize_t n = read(g->out, g->buffer, piece);
         if (n < 0) {
             if (!try_again(&piece)) {
                 pause_ms(PAUSE_MS);
             }
-        } else if (tw_usb_assembly_add(&a, buffer, (size_t)n, (size_t)n < piece)) {
+            continue;
+        }
+        now = current_epoch(g); /* what was waited for through a reset is the next host's first packet */
+        if (now != epoch) {
+            tw_usb_assembly_clear(&a);
+            epoch = now;
+        }
+        if (tw_usb_assembly_add(&a, g->buffer, (size_t)n, (size_t)n < piece)) {
             hand_over(g, &a, epoch);
         }
     }
-    free(buffer);
     return NULL;
 }
 
 static bool write_bus(struct gadget *g, const uint8_t *bytes, size_t n, size_t *piece, uint32_t epoch) {
-    do {
+    for (;;) {
         size_t part = n < *piece ? n : *piece;
         ssize_t done = write(g->in, bytes, part);
         if (done < 0) {
             if (!same_bus(g, epoch) || !try_again(piece)) {
                 return false;
             }
-            continue;
+        } else if ((n -= (size_t)done) == 0) { /* a packet of 0 bytes is written, too */
+            return true;
+        } else {
+            bytes += done;
         }
-        bytes += done;
-        n -= (size_t)done;
-    } while (n);
-    return true;
+    }
 }
 
 static void *transmit(void *arg) {
@@ -355,6 +372,9 @@ static void close_fd(int fd) {
 
 static void destroy(struct gadget *g) {
     hang_up(&g->pipe.base);
+    if (g->tree.gadgets >= 0) {
+        tw_gadget_tree_unbind(&g->tree); /* the control thread may wait for a host that does not take its answer */
+    }
     for (uint32_t i = 0; i < g->n_threads; i++) {
         pthread_join(g->thread[i], NULL);
     }
@@ -364,6 +384,7 @@ static void destroy(struct gadget *g) {
     close_fd(g->ep0);
     tw_gadget_tree_remove(&g->tree);
     close_fd(g->stop);
+    free(g->buffer);
     pthread_cond_destroy(&g->changed);
     pthread_mutex_destroy(&g->lock);
     tw_usb_pipe_finish(&g->pipe);
@@ -394,6 +415,10 @@ static int start(struct gadget *g, const char *udc, tw_error *err) {
     g->stop = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (g->stop < 0) {
         return tw_fail(err, TW_E_IO, "gadget: no descriptor: %s", strerror(errno));
+    }
+    g->buffer = malloc(PIECE_MAX);
+    if (!g->buffer) {
+        return tw_fail(err, TW_E_NOMEM, "gadget: no memory for what it receives");
     }
     g->device.drop = drop;
     g->device.ctx = g;

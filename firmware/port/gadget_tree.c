@@ -270,6 +270,8 @@ static void find_holder(const struct tw_gadget_tree *t, char holder[64]) {
     }
     if (dir) {
         closedir(dir);
+    } else if (folder >= 0) {
+        close(folder);
     }
 }
 

@@ -183,15 +183,25 @@ static void start(struct device *d, uint32_t number) {
     interrupt_any(d);
 }
 
+/* The host drops what it had: the packets on their way to us with it, or an OPEN among them would keep the device from
+ * being nobody's. The mailbox stays: the next OPEN may come through it. */
+static void reset(struct device *d) {
+    d->left = d->resetting = true;
+    if (d->attached) {
+        d->done = tw_pcie_load(&d->regs->to_device);
+        put(d, offsetof(struct tw_pcie_mailbox, done), d->done);
+    }
+    pthread_cond_signal(&d->tick);
+}
+
 /* What the host has asked for besides packets. */
 static void look(struct device *d) {
-    uint32_t number = tw_pcie_load(&d->regs->start), reset = tw_pcie_load(&d->regs->reset);
+    uint32_t number = tw_pcie_load(&d->regs->start);
     if (number != d->started) {
         start(d, number);
     }
-    if (reset != d->was_reset && !d->resetting) {
-        d->left = d->resetting = true; /* the mailbox stays: the next OPEN may come through it */
-        pthread_cond_signal(&d->tick);
+    if (tw_pcie_load(&d->regs->reset) != d->was_reset && !d->resetting) {
+        reset(d);
     }
 }
 

@@ -70,8 +70,10 @@ bool tw_served_send_answer(struct tw_served *s, struct tw_pipe *to, struct tw_li
 
 #define SHORT_BYTES 16384u
 
+/* Cleans up behind a host. If the next one has gone meanwhile, too, that has to be seen to once more. */
 static void settle(struct tw_served *s) {
     enum after after = s->after;
+    uint32_t departures = s->departures;
     char obituary[sizeof s->obituary];
     memcpy(obituary, s->obituary, sizeof obituary);
     pthread_mutex_unlock(&s->lock);
@@ -82,9 +84,11 @@ static void settle(struct tw_served *s) {
         tw_server_reset(server);
         tw_server_log(server, obituary);
     }
-    tw_server_cancel(server, false);
     pthread_mutex_lock(&s->lock);
-    s->after = AFTER_NOTHING;
+    if (s->departures == departures) {
+        tw_server_cancel(server, false);
+        s->after = AFTER_NOTHING;
+    }
 }
 
 /* Waits as a fault plan wants; a frozen request ends when its host has gone. */
@@ -295,7 +299,6 @@ int tw_served_create(struct tw_emu *emu, struct tw_faults *faults, struct tw_ser
     return 0;
 }
 
-/* Lets the host go; with the lock. */
 /* "host 123 (tilewright) went without a word, 12 ms after a PING, in RUN" */
 static void write_obituary(struct tw_served *s) {
     static const char *const kind[TW_LINK_KIND_LIMIT] = {"word",
@@ -319,6 +322,7 @@ void tw_served_detach(struct tw_served *s, enum after after) {
     }
     host->ops->close(host);
     s->host = NULL;
+    s->departures++;
     s->after = after;
     s->was_dirty = after == AFTER_DEATH;
     write_obituary(s);
@@ -393,6 +397,15 @@ bool tw_served_send_opened(struct tw_served *s) {
     return tw_served_send(s, s->host, &h, &o, sizeof o);
 }
 
+/* As text that anybody may print: what comes from a host may hold anything. */
+static void note_command(struct tw_served *s, const char *command) {
+    size_t n = strnlen(command, sizeof s->command - 1);
+    memset(s->command, 0, sizeof s->command);
+    for (size_t i = 0; i < n; i++) {
+        s->command[i] = command[i] < ' ' || command[i] > '~' ? '?' : command[i];
+    }
+}
+
 bool tw_served_attach(struct tw_served *s, struct tw_pipe *host, uint32_t pid, const char *command) {
     pthread_mutex_lock(&s->lock);
     bool free_now = !s->host;
@@ -404,8 +417,7 @@ bool tw_served_attach(struct tw_served *s, struct tw_pipe *host, uint32_t pid, c
         s->heard_at = tw_packet_now();
         s->heard = TW_LINK_OPEN;
         s->opened = s->said_close = s->asked = false;
-        memset(s->command, 0, sizeof s->command);
-        memcpy(s->command, command, strnlen(command, sizeof s->command - 1));
+        note_command(s, command);
         if (s->after == AFTER_NOTHING && !s->executing && !tw_served_send_opened(s)) {
             tw_served_detach(s, AFTER_DEATH);
         }

@@ -33,6 +33,7 @@ struct tw_served {
     uint64_t heard_at; /* of the host's last good packet, and its kind */
     uint32_t heard;
     char obituary[TW_SERVER_LOG_BYTES]; /* how the last host went, if not in order: for the log */
+    uint32_t departures;                /* hosts that went */
     enum after after;                   /* what the executor has to do before a host is let in */
     uint32_t received, executed, acked;
     uint32_t have;      /* bytes of request received + 1 */

@@ -193,16 +193,6 @@ static void accept_all(struct tw_socket *s) {
     }
 }
 
-static void accept_calls(struct tw_socket *s) {
-    for (uint32_t i = 0; i < s->n_lines; i++) {
-        struct guest *place = free_place(s);
-        struct tw_pipe *call = place ? tw_line_accept(s->line[i]) : NULL;
-        if (call) {
-            *place = (struct guest){.pipe = call, .since = tw_packet_now()};
-        }
-    }
-}
-
 int tw_socket_add_line(struct tw_socket *s, struct tw_line *line, tw_error *err) {
     if (s->n_lines == LINES) {
         tw_line_destroy(line);
@@ -285,6 +275,18 @@ static void hear(struct tw_socket *s, struct guest *g) {
         answer(s, g);
     } else {
         promote(s, g, &q);
+    }
+}
+
+/* What began a call has left its medium, whose descriptor may say nothing more: so it is heard at once. */
+static void accept_calls(struct tw_socket *s) {
+    for (uint32_t i = 0; i < s->n_lines; i++) {
+        struct guest *place = free_place(s);
+        struct tw_pipe *call = place ? tw_line_accept(s->line[i]) : NULL;
+        if (call) {
+            *place = (struct guest){.pipe = call, .since = tw_packet_now()};
+            hear(s, place);
+        }
     }
 }
 

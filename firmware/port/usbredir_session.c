@@ -3,146 +3,14 @@
  * The usb-host end of usbredirparser: its callbacks put transfers into bounded lists, and pump() answers those whose
  * turn has come. An OUT transfer that finds no room stays unanswered, which the guest sees as a device that says NAK.
  */
-#include "firmware/port/usbredir_session.h"
+#include "firmware/port/usbredir_internal.h"
 
 #include "firmware/port/packet.h"
 
 #include <stdlib.h>
-#include <usbredirparser.h>
 
-#define TRANSFERS 4096u         /* in flight in one direction, at most; QEMU's guests have some dozens */
-#define HELD_BYTES (64u << 20)  /* of OUT transfers that wait */
-#define OUTPUT_BYTES (4u << 20) /* written but not sent: more is not made */
-#define TURN_BYTES (1 << 20)    /* read in one turn */
+#define TURN_BYTES (1 << 20) /* read in one turn */
 #define TICK_MS 5
-
-struct transfer {
-    uint64_t id;
-    struct usb_redir_bulk_packet_header header;
-    uint8_t *data; /* OUT: the parser's */
-    uint32_t length;
-};
-
-struct transfers {
-    struct transfer *at; /* [TRANSFERS] */
-    uint32_t first, count;
-    uint64_t bytes; /* of data */
-};
-
-struct tw_usbredir_session {
-    struct usbredirparser *parser;
-    struct tw_usbredir_stream stream;
-    struct tw_usb_device *device;
-    struct tw_usb_pipe *pipe;
-    struct transfers out, in;
-    struct tw_usb_assembly assembly;
-    struct tw_usb_split split;
-    uint8_t configuration;
-    bool greeted, ended;
-    int quota; /* bytes that may still be read in this turn */
-
-    bool listens;          /* to the interrupt endpoint */
-    uint64_t notices_sent; /* also the next one's id */
-    bool noticed;
-    struct tw_usb_notice notice;
-
-    bool resetting; /* a RESET waits for its answer */
-    uint64_t reset_id, reset_until;
-    struct usb_redir_control_packet_header reset_header;
-};
-
-/* ---- lists of transfers ---- */
-
-static struct transfer *nth(const struct transfers *t, uint32_t i) {
-    return &t->at[(t->first + i) % TRANSFERS];
-}
-
-static bool append(struct transfers *t, const struct transfer *x) {
-    if (t->count == TRANSFERS || t->bytes + (x->data ? x->length : 0) > HELD_BYTES) {
-        return false;
-    }
-    *nth(t, t->count++) = *x;
-    t->bytes += x->data ? x->length : 0;
-    return true;
-}
-
-/* Takes out number i; the order of the others stays. */
-static struct transfer extract(struct transfers *t, uint32_t i) {
-    struct transfer x = *nth(t, i);
-    for (; i > 0; i--) {
-        *nth(t, i) = *nth(t, i - 1);
-    }
-    t->first = (t->first + 1) % TRANSFERS;
-    t->count--;
-    t->bytes -= x.data ? x.length : 0;
-    return x;
-}
-
-/* Answers a transfer with `n` bytes moved; data: of an IN transfer. */
-static void answer(struct tw_usbredir_session *s, struct transfer *x, uint8_t status, const uint8_t *data, size_t n) {
-    struct usb_redir_bulk_packet_header h = x->header;
-    h.status = status;
-    h.length = (uint16_t)(n & 0xFFFF);
-    h.length_high = (uint16_t)(n >> 16);
-    usbredirparser_send_bulk_packet(s->parser, x->id, &h, (uint8_t *)(uintptr_t)data, data ? (int)n : 0);
-    if (x->data) {
-        usbredirparser_free_packet_data(s->parser, x->data);
-    }
-}
-
-static void answer_all(struct tw_usbredir_session *s, struct transfers *t, uint8_t status) {
-    while (t->count) {
-        struct transfer x = extract(t, 0);
-        answer(s, &x, status, NULL, 0);
-    }
-}
-
-/* ---- moving packets ---- */
-
-static uint32_t bus_packet(const struct tw_usbredir_session *s) {
-    return tw_usb_bulk_packet(s->device->speed);
-}
-
-/* A transfer is a row of full bus packets, of which the last may be short: that is the border. */
-static void take_out(struct tw_usbredir_session *s, const struct transfer *x) {
-    bool border = x->length == 0 || x->length % bus_packet(s) != 0;
-    if (tw_usb_assembly_add(&s->assembly, x->data, x->length, border)) {
-        if (!s->device->recovery) {
-            tw_usb_pipe_put(s->pipe, &s->assembly.bytes, s->assembly.n);
-        }
-        tw_usb_assembly_clear(&s->assembly);
-    }
-}
-
-static void pump_out(struct tw_usbredir_session *s) {
-    while (s->out.count && tw_usb_pipe_room(s->pipe)) {
-        struct transfer x = extract(&s->out, 0);
-        take_out(s, &x);
-        answer(s, &x, usb_redir_success, NULL, x.length);
-    }
-}
-
-static bool open_split(struct tw_usbredir_session *s) {
-    size_t n;
-    if (!s->split.open && tw_usb_pipe_get(s->pipe, &s->split.bytes, &n)) {
-        tw_usb_split_begin(&s->split, n);
-    }
-    return s->split.open;
-}
-
-static bool has_room(const struct tw_usbredir_session *s) {
-    return usbredirparser_get_bufferered_output_size(s->parser) < OUTPUT_BYTES;
-}
-
-static void pump_in(struct tw_usbredir_session *s) {
-    while (s->in.count && has_room(s) && open_split(s)) {
-        struct transfer x = extract(&s->in, 0);
-        const uint8_t *bytes;
-        bool babble;
-        size_t n = tw_usb_split_next(&s->split, x.length, bus_packet(s), &bytes, &babble);
-        answer(s, &x, babble ? usb_redir_babble : usb_redir_success, bytes, n);
-    }
-}
 
 static void send_notice(struct tw_usbredir_session *s) {
     struct usb_redir_interrupt_packet_header h = {.endpoint = TW_USB_NOTICE, .length = sizeof s->notice};
@@ -168,8 +36,8 @@ static void drop(void *ctx) {
     struct tw_usbredir_session *s = ctx;
     /* What the guest had on its way belongs to the host that is dropped. */
     while (s->out.count) {
-        struct transfer x = extract(&s->out, 0);
-        answer(s, &x, usb_redir_success, NULL, x.length);
+        struct transfer x = tw_usbredir_extract(&s->out, 0);
+        tw_usbredir_answer(s, &x, usb_redir_success, NULL, x.length);
     }
     cut(s);
 }
@@ -227,7 +95,7 @@ static void tell_topology(struct tw_usbredir_session *s) {
     e.type[0] = e.type[16] = usb_redir_type_control;
     e.max_packet_size[0] = e.max_packet_size[16] = s->device->speed == TW_USB_SUPER ? 512 : 64;
     e.type[out] = e.type[in] = usb_redir_type_bulk;
-    e.max_packet_size[out] = e.max_packet_size[in] = (uint16_t)bus_packet(s);
+    e.max_packet_size[out] = e.max_packet_size[in] = (uint16_t)tw_usbredir_bus_packet(s);
     e.type[notice] = usb_redir_type_interrupt;
     e.max_packet_size[notice] = TW_USB_NOTICE_PACKET;
     e.interval[notice] = 4;
@@ -264,8 +132,8 @@ static void on_reset(void *priv) {
     s->configuration = 0;
     s->listens = s->noticed = s->resetting = false;
     s->device->dropping = 0;
-    answer_all(s, &s->out, usb_redir_cancelled);
-    answer_all(s, &s->in, usb_redir_cancelled);
+    tw_usbredir_answer_all(s, &s->out, usb_redir_cancelled);
+    tw_usbredir_answer_all(s, &s->in, usb_redir_cancelled);
     tw_usb_device_configured(s->device);
     cut(s);
 }
@@ -341,9 +209,9 @@ static void on_stop_interrupts(void *priv, uint64_t id, struct usb_redir_stop_in
 /* The transfer with this id, cancelled, if it is still here. */
 static bool cancel_in(struct tw_usbredir_session *s, struct transfers *t, uint64_t id) {
     for (uint32_t i = 0; i < t->count; i++) {
-        if (nth(t, i)->id == id) {
-            struct transfer x = extract(t, i);
-            answer(s, &x, usb_redir_cancelled, NULL, 0);
+        if (tw_usbredir_nth(t, i)->id == id) {
+            struct transfer x = tw_usbredir_extract(t, i);
+            tw_usbredir_answer(s, &x, usb_redir_cancelled, NULL, 0);
             return true;
         }
     }
@@ -372,15 +240,15 @@ static void on_bulk(void *priv, uint64_t id, struct usb_redir_bulk_packet_header
         return;
     }
     if (!s->configuration || (!out && h->endpoint != TW_USB_IN)) {
-        answer(s, &x, usb_redir_inval, NULL, 0);
+        tw_usbredir_answer(s, &x, usb_redir_inval, NULL, 0);
         return;
     }
     if (out ? s->device->out_halted : s->device->in_halted) {
-        answer(s, &x, usb_redir_stall, NULL, 0);
+        tw_usbredir_answer(s, &x, usb_redir_stall, NULL, 0);
         return;
     }
     x.length = out ? x.length : length;
-    if (!append(out ? &s->out : &s->in, &x)) {
+    if (!tw_usbredir_append(out ? &s->out : &s->in, &x)) {
         usbredirparser_free_packet_data(s->parser, data);
         s->ended = true; /* more in flight than any guest has */
     }
@@ -446,74 +314,6 @@ static void settle_reset(struct tw_usbredir_session *s) {
     }
 }
 
-/* ---- requests for what the device does not have ---- */
-
-static void on_iso_start(void *priv, uint64_t id, struct usb_redir_start_iso_stream_header *h) {
-    struct tw_usbredir_session *s = priv;
-    struct usb_redir_iso_stream_status_header a = {.status = usb_redir_inval, .endpoint = h->endpoint};
-    usbredirparser_send_iso_stream_status(s->parser, id, &a);
-}
-
-static void on_iso_stop(void *priv, uint64_t id, struct usb_redir_stop_iso_stream_header *h) {
-    struct usb_redir_start_iso_stream_header same = {.endpoint = h->endpoint};
-    on_iso_start(priv, id, &same);
-}
-
-static void refuse_streams(struct tw_usbredir_session *s, uint64_t id, uint32_t endpoints) {
-    struct usb_redir_bulk_streams_status_header a = {.endpoints = endpoints, .status = usb_redir_inval};
-    usbredirparser_send_bulk_streams_status(s->parser, id, &a);
-}
-
-static void on_streams_alloc(void *priv, uint64_t id, struct usb_redir_alloc_bulk_streams_header *h) {
-    refuse_streams(priv, id, h->endpoints);
-}
-
-static void on_streams_free(void *priv, uint64_t id, struct usb_redir_free_bulk_streams_header *h) {
-    refuse_streams(priv, id, h->endpoints);
-}
-
-static void refuse_receiving(struct tw_usbredir_session *s, uint64_t id, uint32_t stream, uint8_t endpoint) {
-    struct usb_redir_bulk_receiving_status_header a = {
-        .stream_id = stream, .endpoint = endpoint, .status = usb_redir_inval};
-    usbredirparser_send_bulk_receiving_status(s->parser, id, &a);
-}
-
-static void on_receiving_start(void *priv, uint64_t id, struct usb_redir_start_bulk_receiving_header *h) {
-    refuse_receiving(priv, id, h->stream_id, h->endpoint);
-}
-
-static void on_receiving_stop(void *priv, uint64_t id, struct usb_redir_stop_bulk_receiving_header *h) {
-    refuse_receiving(priv, id, h->stream_id, h->endpoint);
-}
-
-static void on_iso(void *priv, uint64_t id, struct usb_redir_iso_packet_header *h, uint8_t *data, int n) {
-    struct tw_usbredir_session *s = priv;
-    (void)id;
-    (void)h;
-    (void)n;
-    usbredirparser_free_packet_data(s->parser, data);
-}
-
-static void on_interrupt(void *priv, uint64_t id, struct usb_redir_interrupt_packet_header *h, uint8_t *data, int n) {
-    struct tw_usbredir_session *s = priv;
-    struct usb_redir_interrupt_packet_header a = *h;
-    (void)n;
-    usbredirparser_free_packet_data(s->parser, data);
-    a.status = usb_redir_inval;
-    a.length = 0;
-    usbredirparser_send_interrupt_packet(s->parser, id, &a, NULL, 0);
-}
-
-static void on_filter(void *priv, struct usbredirfilter_rule *rules, int n) {
-    (void)priv;
-    (void)n;
-    free(rules);
-}
-
-static void on_nothing(void *priv) {
-    (void)priv;
-}
-
 /* ---- life ---- */
 
 static void set_callbacks(struct usbredirparser *p) {
@@ -531,17 +331,6 @@ static void set_callbacks(struct usbredirparser *p) {
     p->cancel_data_packet_func = on_cancel;
     p->control_packet_func = on_control;
     p->bulk_packet_func = on_bulk;
-    p->start_iso_stream_func = on_iso_start;
-    p->stop_iso_stream_func = on_iso_stop;
-    p->alloc_bulk_streams_func = on_streams_alloc;
-    p->free_bulk_streams_func = on_streams_free;
-    p->start_bulk_receiving_func = on_receiving_start;
-    p->stop_bulk_receiving_func = on_receiving_stop;
-    p->iso_packet_func = on_iso;
-    p->interrupt_packet_func = on_interrupt;
-    p->filter_filter_func = on_filter;
-    p->filter_reject_func = on_nothing;
-    p->device_disconnect_ack_func = on_nothing;
 }
 
 static bool start_parser(struct tw_usbredir_session *s) {
@@ -552,6 +341,7 @@ static bool start_parser(struct tw_usbredir_session *s) {
     }
     s->parser->priv = s;
     set_callbacks(s->parser);
+    tw_usbredir_refuse(s->parser);
     /* Without 32-bit lengths and packet sizes QEMU does not keep several bulk transfers in flight. */
     usbredirparser_caps_set_cap(caps, usb_redir_cap_connect_device_version);
     usbredirparser_caps_set_cap(caps, usb_redir_cap_ep_info_max_packet_size);
@@ -564,14 +354,14 @@ static bool start_parser(struct tw_usbredir_session *s) {
 struct tw_usbredir_session *tw_usbredir_session_create(struct tw_usb_device *device, struct tw_usb_pipe *pipe,
                                                        const struct tw_usbredir_stream *stream) {
     struct tw_usbredir_session *s = calloc(1, sizeof *s);
-    struct transfer *lists = calloc(2 * TRANSFERS, sizeof *lists);
+    struct transfer *lists = calloc(2 * TW_USBREDIR_TRANSFERS, sizeof *lists);
     if (!s || !lists || !start_parser(s)) {
         free(lists);
         free(s);
         return NULL;
     }
     s->out.at = lists;
-    s->in.at = lists + TRANSFERS;
+    s->in.at = lists + TW_USBREDIR_TRANSFERS;
     s->stream = *stream;
     s->device = device;
     s->pipe = pipe;
@@ -587,7 +377,7 @@ void tw_usbredir_session_destroy(struct tw_usbredir_session *s) {
     if (!s) {
         return;
     }
-    answer_all(s, &s->out, usb_redir_cancelled); /* frees their data */
+    tw_usbredir_answer_all(s, &s->out, usb_redir_cancelled); /* frees their data */
     tw_usb_device_configured(s->device);
     s->device->dropping = 0;
     s->device->drop = NULL;
@@ -602,15 +392,15 @@ void tw_usbredir_session_destroy(struct tw_usbredir_session *s) {
 
 static void pump(struct tw_usbredir_session *s) {
     settle_reset(s);
-    pump_out(s);
-    pump_in(s);
+    tw_usbredir_pump_out(s);
+    tw_usbredir_pump_in(s);
     if (s->noticed && s->listens) {
         send_notice(s);
     }
 }
 
 bool tw_usbredir_session_reads(const struct tw_usbredir_session *s) {
-    return has_room(s);
+    return tw_usbredir_has_room(s);
 }
 
 bool tw_usbredir_session_writes(const struct tw_usbredir_session *s) {
@@ -622,7 +412,7 @@ int tw_usbredir_session_tick(const struct tw_usbredir_session *s) {
 }
 
 bool tw_usbredir_session_turn(struct tw_usbredir_session *s) {
-    s->quota = has_room(s) ? TURN_BYTES : 0;
+    s->quota = tw_usbredir_has_room(s) ? TURN_BYTES : 0;
     if (s->quota && usbredirparser_do_read(s->parser) == usbredirparser_read_parse_error) {
         s->ended = true;
     }

@@ -5,6 +5,7 @@
  */
 #include "firmware/port/vtd.h"
 
+#include "firmware/port/packet.h"
 #include "tilewright/range.h"
 
 #include <errno.h>
@@ -22,6 +23,7 @@
 #define WRITE 2u
 #define LARGE 0x80u /* the entry is the page, not a table */
 #define ROOT_MODE UINT64_C(0xc00)
+#define MONITOR_MS 2000u
 
 /* ---- the walk ---- */
 
@@ -123,15 +125,21 @@ static bool find_answer(const char *text, uint64_t value[2]) {
     return *end == ' ';
 }
 
+/* By one deadline, however slowly it speaks: the device waits meanwhile. */
 static bool hear_answer(int fd, uint64_t value[2]) {
     char text[4096];
     size_t n = 0;
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    while (n < sizeof text - 1 && poll(&p, 1, 2000) > 0) {
+    uint64_t end = tw_packet_now() + MONITOR_MS, now;
+    while (n < sizeof text - 1 && (now = tw_packet_now()) < end) {
+        if (poll(&p, 1, (int)(end - now)) <= 0) {
+            continue; /* a signal, or the time is up */
+        }
         ssize_t got = read(fd, text + n, sizeof text - 1 - n);
-        if (got <= 0) {
+        if (got == 0 || (got < 0 && errno != EINTR)) {
             return false;
         }
+        got = got > 0 ? got : 0;
         n += (size_t)got;
         text[n] = 0;
         if (find_answer(text, value)) {

@@ -148,6 +148,28 @@ static void the_next_host_ends_the_call_before(void **state) {
     assert_null(tw_line_accept(b->line));
 }
 
+/* The recovery ladder of a host resets the medium, and the host goes on asking with the number that it has. Once that was
+ * taken for an old packet, and no rung could help. */
+static void the_same_host_calls_again_after_a_reset_of_the_medium(void **state) {
+    struct bed *b = *state;
+    for (int i = 0; i < 2; i++) { /* the mark is heard by a call, or by nobody */
+        say(b, TW_LINK_OPEN, 5);
+        struct tw_pipe *call = tw_line_accept(b->line);
+        assert_non_null(call);
+        assert_int_equal(hear(call), TW_LINK_OPEN);
+        b->medium->mark = true;
+        if (i == 0) {
+            assert_int_equal(state_of(call), TW_PACKET_GONE);
+        }
+        call->ops->close(call);
+        assert_null(tw_line_accept(b->line));
+    }
+    say(b, TW_LINK_OPEN, 5);
+    struct tw_pipe *call = tw_line_accept(b->line);
+    assert_non_null(call);
+    call->ops->close(call);
+}
+
 static void a_host_that_has_gone_ends_its_call(void **state) {
     struct bed *b = *state;
     say(b, TW_LINK_OPEN, 1);
@@ -175,6 +197,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_call_begins_with_open_and_nothing_else, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_next_host_ends_the_call_before, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_same_host_calls_again_after_a_reset_of_the_medium, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_host_that_has_gone_ends_its_call, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("line", tests, NULL, NULL);

@@ -336,6 +336,17 @@ static void a_reset_is_done_when_the_host_is_let_go(void **state) {
     assert_int_equal(p->ops->send(p, packet, 8), TW_PACKET_OK); /* the mailbox is still there */
 }
 
+static void a_reset_drops_what_is_on_its_way_to_the_device(void **state) {
+    (void)state;
+    start_good();
+    box->to_device_bytes[0] = 8;
+    tw_pcie_store(&r->to_device, 1);
+    tw_pcie_store(&r->reset, 1);
+    ring();
+    assert_left(); /* and nothing behind it */
+    assert_int_equal(box->done, 1);
+}
+
 static void a_device_in_recovery_says_why(void **state) {
     (void)state;
     struct pcie_bed other;
@@ -388,6 +399,7 @@ int main(void) {
         TEST(what_the_host_writes_over_the_devices_words_does_not_matter),
         TEST(a_start_without_a_mailbox_ends_it),
         TEST(a_reset_is_done_when_the_host_is_let_go),
+        TEST(a_reset_drops_what_is_on_its_way_to_the_device),
         TEST(a_device_in_recovery_says_why),
         TEST(hanging_up_is_for_good),
     };
