@@ -126,7 +126,7 @@ static bool has_ended(int qemu) {
 }
 
 static int welcome(struct ivshmem *v, int qemu) {
-    int fd = accept4(v->listen.fd, NULL, NULL, SOCK_CLOEXEC);
+    int fd = tw_listen_accept(&v->listen, 0);
     if (fd < 0 || qemu >= 0 || !introduce(v, fd)) {
         if (fd >= 0) {
             close(fd); /* there is one already, or it has gone again */

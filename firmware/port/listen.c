@@ -15,6 +15,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define SCARCE_US 50000
+
 static int bind_path(struct tw_listen *l, int type, tw_error *err) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     struct stat st;
@@ -58,6 +60,14 @@ int tw_listen_begin(struct tw_listen *l, const char *what, const char *path, int
         tw_listen_end(l);
     }
     return code;
+}
+
+int tw_listen_accept(const struct tw_listen *l, int flags) {
+    int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | flags);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+        usleep(SCARCE_US);
+    }
+    return fd;
 }
 
 void tw_listen_end(struct tw_listen *l) {

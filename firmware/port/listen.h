@@ -18,6 +18,9 @@ struct tw_listen {
  * While it lives, PATH.lock is locked. `what` ("socket", "usbredir") begins an error. Errors: USAGE (path too long),
  * DEVICE_BUSY (names the process that serves this path), IO. l needs no tw_listen_end then. */
 int tw_listen_begin(struct tw_listen *l, const char *what, const char *path, int type, tw_error *err);
+/* Who has connected, with SOCK_CLOEXEC and `flags`; -1: nobody. Where there is no descriptor for him it takes a moment,
+ * so that a loop that polls does not spin until there is one. */
+int tw_listen_accept(const struct tw_listen *l, int flags);
 /* Removes socket and lock. Legal for one with fd and lock -1, and twice. */
 void tw_listen_end(struct tw_listen *l);
 

@@ -186,7 +186,7 @@ static bool welcome(struct guest *place, int fd) {
 static void accept_all(struct tw_socket *s) {
     struct guest *place;
     while ((place = free_place(s))) {
-        int fd = accept4(s->listen.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = tw_listen_accept(&s->listen, SOCK_NONBLOCK);
         if (fd < 0 || !welcome(place, fd)) {
             return;
         }

@@ -53,7 +53,7 @@ static void disconnect(struct usbredir *u) {
 static void connect_next(struct usbredir *u) {
     const struct tw_usbredir_stream stream = {read_stream, write_stream, u};
     int bytes = 1 << 20; /* several transfers; what the system allows */
-    u->connection = accept4(u->listen.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    u->connection = tw_listen_accept(&u->listen, SOCK_NONBLOCK);
     if (u->connection < 0) {
         return;
     }
