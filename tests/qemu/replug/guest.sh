@@ -46,7 +46,8 @@ same "$cycles times unplugged in mid-token: the driver ends, the next one works"
 act use
 echo "# descriptors and KiB of the device's process: $before, then $answer"
 same 'the device has as many descriptors open as before' "${before% *}" "${answer% *}"
-check 'and not much more memory' test "${answer#* }" -lt $((${before#* } + 8192))
+# The device's buffers are its own from the start, 34 MiB of packets and 16 of messages, and are touched one after another.
+check 'and not much more memory' test "${answer#* }" -lt $((${before#* } + 51200))
 
 cycle=0
 while [ "$cycle" -lt "$cycles" ] && [ -z "$failed" ]; do
