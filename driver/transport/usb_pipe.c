@@ -12,7 +12,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define BUDGET_BYTES (8u << 20) /* of all buffers; the kernel's limit for all of its users is 16 MiB by default */
 #define CONFIRM_MS 500
@@ -183,18 +182,6 @@ static enum tw_packet_result take(struct tw_pipe *pipe, uint8_t **bytes, size_t 
 
 /* ---- waiting ---- */
 
-static struct timespec deadline_in(int ms) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += ms / 1000;
-    t.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000;
-    }
-    return t;
-}
-
 /* For a change, with the lock held; deadline NULL: for ever. False: the time is up. */
 static bool await_change(struct usb_pipe *p, const struct timespec *deadline) {
     return deadline ? pthread_cond_timedwait(&p->changed, &p->lock, deadline) != ETIMEDOUT
@@ -212,7 +199,7 @@ static bool is_ready(struct usb_pipe *p, bool write) {
 
 static bool wait_ready(struct tw_pipe *pipe, bool write, int ms) {
     struct usb_pipe *p = (struct usb_pipe *)pipe;
-    struct timespec end = deadline_in(ms > 0 ? ms : 0);
+    struct timespec end = tw_packet_after(ms > 0 ? (uint32_t)ms : 0);
     pthread_mutex_lock(&p->lock);
     bool ready, time_left = true;
     while (!(ready = is_ready(p, write)) && time_left) {
@@ -226,7 +213,7 @@ static bool wait_ready(struct tw_pipe *pipe, bool write, int ms) {
 
 /* With the lock held: sends the request and waits for its answer. */
 static bool ask_status(struct usb_pipe *p, struct tw_usb_status *status) {
-    const struct timespec end = deadline_in(CONFIRM_MS);
+    const struct timespec end = tw_packet_after(CONFIRM_MS);
     if (p->gone || p->job || p->control_flying || libusb_submit_transfer(p->control)) {
         return false;
     }
@@ -261,7 +248,7 @@ static const char *recover(struct tw_pipe *pipe, unsigned rung) {
                   {JOB_RESET_HOST, "the device was told to drop its host"},
                   {JOB_RESET_PORT, "the device was reset by its port"}};
     struct usb_pipe *p = (struct usb_pipe *)pipe;
-    const struct timespec end = deadline_in(JOB_MS);
+    const struct timespec end = tw_packet_after(JOB_MS);
     if (rung >= sizeof ladder / sizeof ladder[0]) {
         return NULL;
     }
@@ -329,7 +316,7 @@ static const char *get_cause(struct tw_pipe *pipe) {
 
 /* What was sent last, a CLOSE perhaps, gets a chance to arrive. */
 static void linger(struct usb_pipe *p) {
-    const struct timespec end = deadline_in(LINGER_MS);
+    const struct timespec end = tw_packet_after(LINGER_MS);
     pthread_mutex_lock(&p->lock);
     while (!p->gone && p->out.flying && await_change(p, &end)) {
     }

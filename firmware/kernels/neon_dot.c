@@ -20,28 +20,7 @@
 
 #include "tilewright/numerics.h"
 
-#define FLOAT_ROWS 6
-#define FLOAT_MID_ROWS 2
-#define FLOAT_PANELS 1
-#define FLOAT_ROW_PANELS 2
-#define QUANT_ROWS 4
-#define QUANT_MID_ROWS 2
-#define QUANT_PANELS 1
-#define QUANT_ROW_PANELS 2
-#define ROW_PREFETCH 1024
-#define ATTN_QUERIES 2
-#define ATTN_GROUPS 2
-#define ATTN_DIMS 2
-
-#include "firmware/kernels/lanes_neon.h"
-
-#include "firmware/kernels/vector_rows.h"
-
-#include "firmware/kernels/vector_attn.h"
-
-#include "firmware/kernels/vector_tile.h"
-
-#include "firmware/kernels/ints_neon.h"
+#include "firmware/kernels/table_neon.h"
 
 #include "firmware/kernels/quant_neon_dot.h"
 

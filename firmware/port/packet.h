@@ -7,6 +7,8 @@
 
 #include "firmware/port/pipe.h"
 
+#include <time.h>
+
 /* As tw_wire_crc32c, by the processor's instruction where it has one. */
 uint32_t tw_packet_crc32c(uint32_t crc, const void *bytes, size_t n);
 /* The same on a processor that has none. */
@@ -31,5 +33,7 @@ bool tw_packet_good(const uint8_t *bytes, size_t n, struct tw_link_header *h);
 
 /* The one clock of deadlines: milliseconds, monotonic. */
 uint64_t tw_packet_now(void);
+/* The moment ms from now, for waits on a condition that was made with CLOCK_MONOTONIC. */
+struct timespec tw_packet_after(uint32_t ms);
 
 #endif

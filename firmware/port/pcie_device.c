@@ -6,6 +6,8 @@
  */
 #include "firmware/port/pcie_device.h"
 
+#include "firmware/port/packet.h"
+
 #include "firmware/port/event.h"
 #include "tilewright/range.h"
 
@@ -14,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define IDLE_MS 250u    /* between two looks of the status thread while nobody has started */
 #define PROBE_TURNS 12u /* of TW_PCIE_STATUS_MS between two looks for the host's memory */
@@ -294,24 +295,12 @@ static enum tw_packet_result send_packet(struct tw_pipe *p, const uint8_t *bytes
 
 /* ---- waiting ---- */
 
-static struct timespec after_ms(uint32_t ms) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += ms / 1000;
-    t.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000;
-    }
-    return t;
-}
-
 /* The host rings for room when it is told that somebody waits; it may have looked just before. */
 static bool wait_for_room(struct device *d, int ms) {
     bool there = d->hung_up || has_room(d);
     for (int left = ms; !there && left != 0;) {
         uint32_t most = left > 0 && left < (int)ROOM_MS ? (uint32_t)left : ROOM_MS;
-        struct timespec end = after_ms(most);
+        struct timespec end = tw_packet_after(most);
         if (d->attached) {
             put(d, offsetof(struct tw_pcie_mailbox, wants_room), 1);
         }
@@ -379,7 +368,7 @@ static void *keep_status(void *arg) {
         if (d->attached && turn % PROBE_TURNS == 0) {
             reach(d, 0, &n, true); /* a host that died is told by its memory, which the IOMMU does not map any more */
         }
-        struct timespec end = after_ms(d->attached || d->resetting ? TW_PCIE_STATUS_MS : IDLE_MS);
+        struct timespec end = tw_packet_after(d->attached || d->resetting ? TW_PCIE_STATUS_MS : IDLE_MS);
         if (!d->quit) {
             pthread_cond_timedwait(&d->tick, &d->lock, &end);
         }

@@ -4,10 +4,11 @@
  */
 #include "firmware/port/usb_pipe.h"
 
+#include "firmware/port/packet.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BUFFERS (2 * TW_USB_QUEUE + 3) /* the queues', the view, the two to spare */
@@ -160,23 +161,13 @@ static bool wait_until(struct tw_usb_pipe *p, const struct timespec *end) {
            ETIMEDOUT;
 }
 
-static struct timespec after_ms(int ms) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += ms / 1000;
-    t.tv_nsec += (long)(ms % 1000) * 1000000;
-    t.tv_sec += t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
-    return t;
-}
-
 static bool ready(const struct tw_usb_pipe *p, bool write) {
     return p->gone || (write ? !p->present || !full(&p->out) : p->in.count > 0);
 }
 
 bool tw_usb_pipe_wait(struct tw_pipe *pipe, bool write, int ms) {
     struct tw_usb_pipe *p = of(pipe);
-    struct timespec end = after_ms(ms < 0 ? 0 : ms);
+    struct timespec end = tw_packet_after(ms < 0 ? 0 : (uint32_t)ms);
     pthread_mutex_lock(&p->lock);
     while (!ready(p, write) && wait_until(p, ms < 0 ? NULL : &end)) {
     }
@@ -230,7 +221,7 @@ bool tw_usb_pipe_put(struct tw_usb_pipe *p, uint8_t **bytes, size_t n) {
 }
 
 bool tw_usb_pipe_wait_room(struct tw_usb_pipe *p, int ms) {
-    struct timespec end = after_ms(ms);
+    struct timespec end = tw_packet_after((uint32_t)ms);
     pthread_mutex_lock(&p->lock);
     while (!p->gone && full(&p->in) && wait_until(p, &end)) {
     }
@@ -240,7 +231,7 @@ bool tw_usb_pipe_wait_room(struct tw_usb_pipe *p, int ms) {
 }
 
 bool tw_usb_pipe_wait_get(struct tw_usb_pipe *p, uint8_t **bytes, size_t *n, int ms) {
-    struct timespec end = after_ms(ms);
+    struct timespec end = tw_packet_after((uint32_t)ms);
     pthread_mutex_lock(&p->lock);
     while (ms > 0 && !p->gone && p->out.count == 0 && wait_until(p, &end)) {
     }
