@@ -13,13 +13,15 @@
 int tw_cmem_init(struct tw_cmem *m, tw_error *err) {
     /* Under an address-space limit take what can be had, down to 64 MiB. */
     for (size_t size = RESERVED_BYTES; size >= (size_t)64 << 20; size /= 2) {
-        void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p != MAP_FAILED) {
             *m = (struct tw_cmem){.base = p, .size = size};
             return 0;
         }
     }
-    return tw_fail(err, TW_E_NOMEM, "compiler: cannot reserve 64 MiB of addresses; raise the limit (ulimit -v)");
+    return tw_fail(err, TW_E_NOMEM,
+                   "compiler: cannot reserve 64 MiB of addresses; raise the limit (ulimit -v)");
 }
 
 void tw_cmem_finish(struct tw_cmem *m) {
@@ -32,7 +34,9 @@ void tw_cmem_finish(struct tw_cmem *m) {
 void *tw_cmem_alloc(struct tw_cmem *m, size_t bytes) {
     size_t need = (bytes + 15) & ~(size_t)15;
     if (need > m->size - m->used) {
-        abort(); /* counts are bounded by the importers and target limits: reaching this is our own mistake */
+        /* counts are bounded by the importers and target limits: reaching this is our own
+         * mistake */
+        abort();
     }
     void *p = m->base + m->used;
     m->used += need;

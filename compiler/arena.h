@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory of one compilation: a bump arena over one reserved range of addresses, freed as a whole, and growable arrays in it.
- * Pages are only backed when touched, so a reservation costs nothing; arenas of a compile stay far below it because the
- * importers bound every count.
+ * Memory of one compilation: a bump arena over one reserved range of addresses, freed as a whole,
+ * and growable arrays in it. Pages are only backed when touched, so a reservation costs nothing;
+ * arenas of a compile stay far below it because the importers bound every count.
  */
 #ifndef TW_COMPILER_ARENA_H
 #define TW_COMPILER_ARENA_H
@@ -24,7 +24,8 @@ void tw_cmem_finish(struct tw_cmem *m);
 void *tw_cmem_alloc(struct tw_cmem *m, size_t bytes);
 /* Gives back, zeroed, everything allocated since `used` had that value. */
 void tw_cmem_release(struct tw_cmem *m, size_t used);
-char *tw_cmem_printf(struct tw_cmem *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
+char *tw_cmem_printf(struct tw_cmem *m, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* A growable array; T *items, n, cap. TW_VEC_PUSH gives a pointer to a new zeroed element. */
 #define TW_VEC(T)     \
@@ -34,8 +35,10 @@ char *tw_cmem_printf(struct tw_cmem *m, const char *format, ...) __attribute__((
         uint32_t cap; \
     }
 void *tw_vec_grow(struct tw_cmem *m, void *items, uint32_t n, uint32_t *cap, size_t item_bytes);
-#define TW_VEC_PUSH(m, v)                                                                                              \
-    ((v).n == (v).cap ? (void)((v).items = tw_vec_grow((m), (v).items, (v).n, &(v).cap, sizeof *(v).items)) : (void)0, \
+#define TW_VEC_PUSH(m, v)                                                                      \
+    ((v).n == (v).cap                                                                          \
+         ? (void)((v).items = tw_vec_grow((m), (v).items, (v).n, &(v).cap, sizeof *(v).items)) \
+         : (void)0,                                                                            \
      &(v).items[(v).n++])
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cache of compiled models: one file a key (content, options, version), made beside its place and renamed, so that
- * two processes that compile the same model at once both end with a whole file.
+ * The cache of compiled models: one file a key (content, options, version), made beside its place
+ * and renamed, so that two processes that compile the same model at once both end with a whole
+ * file.
  */
 #include "tools/cache.h"
 
@@ -16,8 +17,9 @@
 #include <unistd.h>
 
 #define PATH_BYTES 4096
-/* Cached bundles up to this size are checked against their hash each time; larger ones would cost the start too much.
- * */
+/* Cached bundles up to this size are checked against their hash each time; larger ones would cost
+ * the start too much.
+ */
 #define HASH_ALWAYS (UINT64_C(8) << 20)
 
 bool cache_is_bundle(const char *path) {
@@ -62,9 +64,11 @@ static int cache_folder(char folder[PATH_BYTES]) {
     return e ? e : access(folder, W_OK | X_OK) ? errno : 0;
 }
 
-/* `folder`: one that holds nothing but the bundle, or NULL. A signal removes both until the caller ends the guard. */
-static int compile(const char *model, const char *bundle, const char *folder, const struct tw_compile_options *options,
-                   struct cache_result *out, tw_error *err) {
+/* `folder`: one that holds nothing but the bundle, or NULL. A signal removes both until the caller
+ * ends the guard. */
+static int compile(const char *model, const char *bundle, const char *folder,
+                   const struct tw_compile_options *options, struct cache_result *out,
+                   tw_error *err) {
     char temporary[PATH_BYTES + 64];
     snprintf(temporary, sizeof temporary, "%s.tmp-%ld", bundle, (long)getpid());
     struct tw_compile_options o = *options;
@@ -87,13 +91,15 @@ static int open_decoder(const char *path, unsigned flags, struct cache_result *o
 }
 
 /* Without a cache: compile into a temporary file that disappears when it is closed. */
-static int open_temporary(const char *model, const struct tw_compile_options *options, struct cache_result *out,
-                          tw_error *err) {
+static int open_temporary(const char *model, const struct tw_compile_options *options,
+                          struct cache_result *out, tw_error *err) {
     const char *tmp = getenv("TMPDIR");
     char folder[PATH_BYTES], path[PATH_BYTES + 64];
-    int n = snprintf(folder, sizeof folder, "%s/tilewright-XXXXXX", tmp && tmp[0] == '/' ? tmp : "/tmp");
+    int n = snprintf(folder, sizeof folder, "%s/tilewright-XXXXXX",
+                     tmp && tmp[0] == '/' ? tmp : "/tmp");
     if (n < 0 || n >= PATH_BYTES || !mkdtemp(folder)) {
-        return tw_fail(err, TW_E_NOSPACE, "%.200s: no temporary folder can be made there: %s", folder, strerror(errno));
+        return tw_fail(err, TW_E_NOSPACE, "%.200s: no temporary folder can be made there: %s",
+                       folder, strerror(errno));
     }
     snprintf(path, sizeof path, "%s/model.twb", folder);
     int code = compile(model, path, folder, options, out, err);
@@ -106,10 +112,12 @@ static int open_temporary(const char *model, const struct tw_compile_options *op
 
 static bool damaged(int code) {
     enum tw_error_class c = tw_error_class_of(code);
-    return c == TW_CLASS_INPUT || c == TW_CLASS_VERIFY || code == TW_E_VERSION || code == TW_E_UNSUPPORTED;
+    return c == TW_CLASS_INPUT || c == TW_CLASS_VERIFY || code == TW_E_VERSION ||
+           code == TW_E_UNSUPPORTED;
 }
 
-static int open_cached(const char *model, const char *bundle, const struct tw_compile_options *options, bool fresh,
+static int open_cached(const char *model, const char *bundle,
+                       const struct tw_compile_options *options, bool fresh,
                        struct cache_result *out, tw_error *err) {
     struct stat st;
     bool there = !fresh && stat(bundle, &st) == 0;
@@ -125,8 +133,8 @@ static int open_cached(const char *model, const char *bundle, const struct tw_co
     return code ? code : open_decoder(bundle, 0, out, err);
 }
 
-static int open_model(const char *path, const struct tw_compile_options *options, bool fresh, struct cache_result *out,
-                      tw_error *err) {
+static int open_model(const char *path, const struct tw_compile_options *options, bool fresh,
+                      struct cache_result *out, tw_error *err) {
     char key[65], bundle[PATH_BYTES];
     int code = tw_compile_key(path, options, key, err);
     if (code) {
@@ -148,23 +156,25 @@ static int open_model(const char *path, const struct tw_compile_options *options
     return code;
 }
 
-static int check_bundle_options(const char *path, const struct tw_compile_options *o, const tw_decoder *decoder,
-                                tw_error *err) {
+static int check_bundle_options(const char *path, const struct tw_compile_options *o,
+                                const tw_decoder *decoder, tw_error *err) {
     struct tw_decoder_info info = {.size = sizeof info};
     tw_decoder_get_info(decoder, &info);
     if (o->tokenizer) {
-        return tw_fail(err, TW_E_USAGE, "%s: --tokenizer is for models; a bundle holds its own", path);
+        return tw_fail(err, TW_E_USAGE, "%s: --tokenizer is for models; a bundle holds its own",
+                       path);
     }
     struct tw_target target;
     int code = o->target ? tw_target_open(o->target, o->host_sites, &target, err) : 0;
     if (code || !o->target || strcmp(target.name, info.target) == 0) {
         return code;
     }
-    return tw_fail(err, TW_E_TARGET, "%s: it is for target %s, not for %s", path, info.target, target.name);
+    return tw_fail(err, TW_E_TARGET, "%s: it is for target %s, not for %s", path, info.target,
+                   target.name);
 }
 
-int cache_open(const char *path, const struct tw_compile_options *options, bool fresh, struct cache_result *out,
-               tw_error *err) {
+int cache_open(const char *path, const struct tw_compile_options *options, bool fresh,
+               struct cache_result *out, tw_error *err) {
     memset(out, 0, sizeof *out);
     if (!cache_is_bundle(path)) {
         return open_model(path, options, fresh, out, err);

@@ -9,12 +9,12 @@
 
 struct cmd {
     const struct opt_verb *verb;
-    /* argv[0] is the verb. Returns 0 or a TW_E_* code with a line in err; UI_PIPE where nobody reads the output any
-     * more. */
+    /* argv[0] is the verb. Returns 0 or a TW_E_* code with a line in err; UI_PIPE where nobody
+     * reads the output any more. */
     int (*run)(int argc, char **argv, tw_error *err);
 };
 
-extern const struct cmd cmd_compile, cmd_run, cmd_bench, cmd_inspect, cmd_dump, cmd_verify, cmd_devices, cmd_emulate,
-    cmd_selftest, cmd_reset, cmd_doctor, cmd_top;
+extern const struct cmd cmd_compile, cmd_run, cmd_bench, cmd_inspect, cmd_dump, cmd_verify,
+    cmd_devices, cmd_emulate, cmd_selftest, cmd_reset, cmd_doctor, cmd_top;
 
 #endif

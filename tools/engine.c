@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opens device, decoder, deployment and session in this order, so that a wrong device is told before a long
- * compilation.
+ * Opens device, decoder, deployment and session in this order, so that a wrong device is told
+ * before a long compilation.
  */
 #include "tools/engine.h"
 
@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct tw_compile_options engine_compile_options(const struct engine_options *o, const char *device_target) {
+struct tw_compile_options engine_compile_options(const struct engine_options *o,
+                                                 const char *device_target) {
     struct tw_compile_options c = {.size = sizeof c,
                                    .n_ctx = (uint32_t)o->ctx,
                                    .prefill_rows = (uint32_t)o->rows,
@@ -32,10 +33,12 @@ static int parse_mode(const char *text, enum tw_mode *mode, tw_error *err) {
     *mode = TW_MODE_STRICT;
     return strcmp(text, "strict") == 0
                ? 0
-               : tw_fail(err, TW_E_USAGE, "option --mode: '%.60s' is neither fast nor strict", text);
+               : tw_fail(err, TW_E_USAGE, "option --mode: '%.60s' is neither fast nor strict",
+                         text);
 }
 
-static int open_device(struct engine *e, const struct engine_options *o, struct tw_device_info *info, tw_error *err) {
+static int open_device(struct engine *e, const struct engine_options *o,
+                       struct tw_device_info *info, tw_error *err) {
     const char *isa = o->isa ? o->isa : getenv("TILEWRIGHT_ISA");
     e->isa = isa && *isa ? isa : "auto";
     struct tw_device_options d = {.size = sizeof d, .n_threads = (uint32_t)o->threads, .isa = isa};
@@ -48,13 +51,14 @@ static int open_device(struct engine *e, const struct engine_options *o, struct 
     struct tw_target target;
     code = o->target ? tw_target_open(o->target, (uint32_t)o->sites, &target, err) : 0;
     if (!code && o->target && info->target[0] && strcmp(info->target, target.name) != 0) {
-        return tw_fail(err, TW_E_TARGET, "device %s is a %s, not a %s (--target)", info->selector, info->target,
-                       target.name);
+        return tw_fail(err, TW_E_TARGET, "device %s is a %s, not a %s (--target)", info->selector,
+                       info->target, target.name);
     }
     return code;
 }
 
-static int open_session(struct engine *e, const struct engine_options *o, enum tw_mode mode, tw_error *err) {
+static int open_session(struct engine *e, const struct engine_options *o, enum tw_mode mode,
+                        tw_error *err) {
     struct tw_session_options s = {.size = sizeof s,
                                    .n_ctx = (uint32_t)o->ctx,
                                    .mode = mode,

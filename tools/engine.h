@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What run and bench share: options of model, device and session, and the way from them to a session that is ready.
+ * What run and bench share: options of model, device and session, and the way from them to a
+ * session that is ready.
  */
 #ifndef TW_TOOLS_ENGINE_H
 #define TW_TOOLS_ENGINE_H
@@ -16,66 +17,91 @@ struct engine_options {
 #define ENGINE_DEFAULTS \
     { NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, false }
 
-/* Their rows of an option table; `type` is the verb's structure, whose field `engine` is a struct engine_options. */
+/* Their rows of an option table; `type` is the verb's structure, whose field `engine` is a struct
+ * engine_options. */
 #define ENGINE_OFFSET(type, field) (offsetof(type, engine) + offsetof(struct engine_options, field))
-#define COMPILE_ROWS(type)                                                                                         \
-    {OPT_TEXT,                                                                                                     \
-     0,                                                                                                            \
-     "target",                                                                                                     \
-     "T",                                                                                                          \
-     ENGINE_OFFSET(type, target),                                                                                  \
-     0,                                                                                                            \
-     0,                                                                                                            \
-     "machine to compile for: host, sim4x4, grid8x8, sim4x4x2, quad2x2 or a JSON file (host)"},                    \
-        {OPT_I64,                                                                                                  \
-         'c',                                                                                                      \
-         "ctx",                                                                                                    \
-         "N",                                                                                                      \
-         ENGINE_OFFSET(type, ctx),                                                                                 \
-         1,                                                                                                        \
-         1 << 20,                                                                                                  \
-         "context: positions (the model's, at most 2048)"},                                                        \
-        {OPT_I64,                                                                                                  \
-         0,                                                                                                        \
-         "rows",                                                                                                   \
-         "N",                                                                                                      \
-         ENGINE_OFFSET(type, rows),                                                                                \
-         1,                                                                                                        \
-         128,                                                                                                      \
-         "tokens of one prefill step (what fits, at most 128)"},                                                   \
-        {OPT_I64, 0, "sites", "N", ENGINE_OFFSET(type, sites), 1, 256, "sites of target host (the processors)"}, { \
-        OPT_TEXT, 0, "tokenizer", "FILE", ENGINE_OFFSET(type, tokenizer), 0, 0,                                    \
-            "tokenizer.bin of a llama2.c checkpoint (the one beside it)"                                           \
+#define COMPILE_ROWS(type)                                                                      \
+    {OPT_TEXT,                                                                                  \
+     0,                                                                                         \
+     "target",                                                                                  \
+     "T",                                                                                       \
+     ENGINE_OFFSET(type, target),                                                               \
+     0,                                                                                         \
+     0,                                                                                         \
+     "machine to compile for: host, sim4x4, grid8x8, sim4x4x2, quad2x2 or a JSON file (host)"}, \
+        {OPT_I64,                                                                               \
+         'c',                                                                                   \
+         "ctx",                                                                                 \
+         "N",                                                                                   \
+         ENGINE_OFFSET(type, ctx),                                                              \
+         1,                                                                                     \
+         1 << 20,                                                                               \
+         "context: positions (the model's, at most 2048)"},                                     \
+        {OPT_I64,                                                                               \
+         0,                                                                                     \
+         "rows",                                                                                \
+         "N",                                                                                   \
+         ENGINE_OFFSET(type, rows),                                                             \
+         1,                                                                                     \
+         128,                                                                                   \
+         "tokens of one prefill step (what fits, at most 128)"},                                \
+        {OPT_I64,                                                                               \
+         0,                                                                                     \
+         "sites",                                                                               \
+         "N",                                                                                   \
+         ENGINE_OFFSET(type, sites),                                                            \
+         1,                                                                                     \
+         256,                                                                                   \
+         "sites of target host (the processors)"},                                              \
+    {                                                                                           \
+        OPT_TEXT, 0, "tokenizer", "FILE", ENGINE_OFFSET(type, tokenizer), 0, 0,                 \
+            "tokenizer.bin of a llama2.c checkpoint (the one beside it)"                        \
     }
-#define SESSION_ROWS(type)                                                                                            \
-    {OPT_TEXT, 0, "device", "D", ENGINE_OFFSET(type, device), 0, 0, "device of `tilewright devices` (emu)"},          \
-        {OPT_I64,                                                                                                     \
-         't',                                                                                                         \
-         "threads",                                                                                                   \
-         "N",                                                                                                         \
-         ENGINE_OFFSET(type, threads),                                                                                \
-         1,                                                                                                           \
-         256,                                                                                                         \
-         "host threads of the emulator (processors)"},                                                                \
-        {OPT_TEXT, 0, "mode", "M", ENGINE_OFFSET(type, mode), 0, 0, "fast, or strict: every access checked (fast)"},  \
-        {OPT_TEXT,                                                                                                    \
-         0,                                                                                                           \
-         "isa",                                                                                                       \
-         "I",                                                                                                         \
-         ENGINE_OFFSET(type, isa),                                                                                    \
-         0,                                                                                                           \
-         0,                                                                                                           \
-         "instruction set: scalar, avx2, avx512, neon, neon-dot (the fastest; or $TILEWRIGHT_ISA)"},                  \
-        {OPT_I64,                                                                                                     \
-         0,                                                                                                           \
-         "chunk",                                                                                                     \
-         "N",                                                                                                         \
-         ENGINE_OFFSET(type, chunk),                                                                                  \
-         1,                                                                                                           \
-         128,                                                                                                         \
-         "tokens fed in one step at most (what the bundle takes)"},                                                   \
-    {                                                                                                                 \
-        OPT_FLAG, 0, "fresh", NULL, ENGINE_OFFSET(type, fresh), 0, 0, "compile again even if the cache has the model" \
+#define SESSION_ROWS(type)                                                         \
+    {OPT_TEXT,                                                                     \
+     0,                                                                            \
+     "device",                                                                     \
+     "D",                                                                          \
+     ENGINE_OFFSET(type, device),                                                  \
+     0,                                                                            \
+     0,                                                                            \
+     "device of `tilewright devices` (emu)"},                                      \
+        {OPT_I64,                                                                  \
+         't',                                                                      \
+         "threads",                                                                \
+         "N",                                                                      \
+         ENGINE_OFFSET(type, threads),                                             \
+         1,                                                                        \
+         256,                                                                      \
+         "host threads of the emulator (processors)"},                             \
+        {OPT_TEXT,                                                                 \
+         0,                                                                        \
+         "mode",                                                                   \
+         "M",                                                                      \
+         ENGINE_OFFSET(type, mode),                                                \
+         0,                                                                        \
+         0,                                                                        \
+         "fast, or strict: every access checked (fast)"},                          \
+        {OPT_TEXT,                                                                 \
+         0,                                                                        \
+         "isa",                                                                    \
+         "I",                                                                      \
+         ENGINE_OFFSET(type, isa),                                                 \
+         0,                                                                        \
+         0,                                                                        \
+         "instruction set: scalar, avx2, avx512, neon, neon-dot (the fastest; or " \
+         "$TILEWRIGHT_ISA)"},                                                      \
+        {OPT_I64,                                                                  \
+         0,                                                                        \
+         "chunk",                                                                  \
+         "N",                                                                      \
+         ENGINE_OFFSET(type, chunk),                                               \
+         1,                                                                        \
+         128,                                                                      \
+         "tokens fed in one step at most (what the bundle takes)"},                \
+    {                                                                              \
+        OPT_FLAG, 0, "fresh", NULL, ENGINE_OFFSET(type, fresh), 0, 0,              \
+            "compile again even if the cache has the model"                        \
     }
 
 struct engine {
@@ -89,8 +115,10 @@ struct engine {
     double load_s;   /* bundle to ready session: open, verify, place, prepare; without compiling */
 };
 
-/* Fills the compile options that `o` asks for; `device_target` is used where o names none ("" : the default). */
-struct tw_compile_options engine_compile_options(const struct engine_options *o, const char *device_target);
+/* Fills the compile options that `o` asks for; `device_target` is used where o names none ("" : the
+ * default). */
+struct tw_compile_options engine_compile_options(const struct engine_options *o,
+                                                 const char *device_target);
 
 /* Opens everything. On failure nothing is left open. */
 int engine_open(struct engine *e, const char *path, const struct engine_options *o, tw_error *err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright: the command. Finds the verb, runs it, and turns its error into one line and an exit status.
+ * tilewright: the command. Finds the verb, runs it, and turns its error into one line and an exit
+ * status.
  */
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
@@ -8,18 +9,20 @@
 
 #include <string.h>
 
-static const struct cmd *const commands[] = {&cmd_compile, &cmd_run,     &cmd_bench,   &cmd_inspect,  &cmd_dump,
-                                             &cmd_verify,  &cmd_devices, &cmd_emulate, &cmd_selftest, &cmd_reset,
-                                             &cmd_doctor,  &cmd_top,     NULL};
+static const struct cmd *const commands[] = {
+    &cmd_compile, &cmd_run,      &cmd_bench, &cmd_inspect, &cmd_dump, &cmd_verify, &cmd_devices,
+    &cmd_emulate, &cmd_selftest, &cmd_reset, &cmd_doctor,  &cmd_top,  NULL};
 
 static void print_usage(FILE *out) {
     fputs("usage: tilewright VERB [arguments]\n"
-          "Compiles a language model to a tiled accelerator and runs it there or on the emulated device.\n\n",
+          "Compiles a language model to a tiled accelerator and runs it there or on the emulated "
+          "device.\n\n",
           out);
     for (size_t i = 0; commands[i]; i++) {
         fprintf(out, "  %-9s %s\n", commands[i]->verb->name, commands[i]->verb->summary);
     }
-    fputs("\ntilewright VERB --help tells a verb's options; tilewright --version the version.\n", out);
+    fputs("\ntilewright VERB --help tells a verb's options; tilewright --version the version.\n",
+          out);
 }
 
 static const struct cmd *find(const char *name) {

@@ -41,13 +41,16 @@ bool opt_parse_i64(const char *text, int64_t lo, int64_t hi, int64_t *out) {
 static int bad_value(const struct opt *o, const char *text, tw_error *err) {
     switch (o->kind) {
     case OPT_I64:
-        return tw_fail(err, TW_E_USAGE, "option --%s: '%.60s' is not a whole number from %.0f to %.0f", o->name, text,
-                       o->lo, o->hi);
+        return tw_fail(err, TW_E_USAGE,
+                       "option --%s: '%.60s' is not a whole number from %.0f to %.0f", o->name,
+                       text, o->lo, o->hi);
     case OPT_FLOAT:
-        return tw_fail(err, TW_E_USAGE, "option --%s: '%.60s' is not a number from %g to %g", o->name, text, o->lo,
-                       o->hi);
+        return tw_fail(err, TW_E_USAGE, "option --%s: '%.60s' is not a number from %g to %g",
+                       o->name, text, o->lo, o->hi);
     case OPT_IDS:
-        return tw_fail(err, TW_E_USAGE, "option --%s: '%.60s' is not a list of token ids such as 1,2,3", o->name, text);
+        return tw_fail(err, TW_E_USAGE,
+                       "option --%s: '%.60s' is not a list of token ids such as 1,2,3", o->name,
+                       text);
     case OPT_FLAG:
     case OPT_TEXT:
     case OPT_END:
@@ -108,8 +111,8 @@ static int store_number(const struct opt *o, const char *text, void *at, tw_erro
         memcpy(at, &v, sizeof v);
     } else {
         double v = strtod(text, &end);
-        if (*text == 0 || strspn(text, "0123456789.eE+-") != strlen(text) || *end || !isfinite(v) || v < o->lo ||
-            v > o->hi) {
+        if (*text == 0 || strspn(text, "0123456789.eE+-") != strlen(text) || *end || !isfinite(v) ||
+            v < o->lo || v > o->hi) {
             return bad_value(o, text, err);
         }
         float f = (float)v;
@@ -138,9 +141,10 @@ static int store(const struct opt *o, const char *text, void *into, tw_error *er
     return tw_fail(err, TW_E_INTERNAL, "option --%s", o->name);
 }
 
-/* The option at argv[*i] and its value, which may be the next argument. *option NULL: it is --help. */
-static int take_option(const struct opt_verb *verb, int argc, char **argv, int *i, const struct opt **option,
-                       const char **value, tw_error *err) {
+/* The option at argv[*i] and its value, which may be the next argument. *option NULL: it is
+ * --help. */
+static int take_option(const struct opt_verb *verb, int argc, char **argv, int *i,
+                       const struct opt **option, const char **value, tw_error *err) {
     const char *word = argv[*i];
     bool is_long = word[1] == '-';
     const char *equals = is_long ? strchr(word, '=') : NULL;
@@ -152,16 +156,20 @@ static int take_option(const struct opt_verb *verb, int argc, char **argv, int *
     }
     const struct opt *o = is_long ? find_long(verb, word + 2, n - 2) : find_short(verb, word[1]);
     if (!o && *verb->operands && (strcmp(word, "-m") == 0 || strcmp(word, "--model") == 0)) {
-        return tw_fail(err, TW_E_USAGE, "unknown option '%s': the file needs none; usage: tilewright %s %s [options]",
-                       word, verb->name, verb->operands);
+        return tw_fail(
+            err, TW_E_USAGE,
+            "unknown option '%s': the file needs none; usage: tilewright %s %s [options]", word,
+            verb->name, verb->operands);
     }
     if (!o) {
-        return tw_fail(err, TW_E_USAGE, "unknown option '%.60s'; see tilewright %s --help", word, verb->name);
+        return tw_fail(err, TW_E_USAGE, "unknown option '%.60s'; see tilewright %s --help", word,
+                       verb->name);
     }
     const char *attached = is_long ? (equals ? equals + 1 : NULL) : (word[2] ? word + 2 : NULL);
     if (o->kind == OPT_FLAG) {
         if (attached) {
-            return tw_fail(err, TW_E_USAGE, "option --%s takes no argument: '%.60s'", o->name, word);
+            return tw_fail(err, TW_E_USAGE, "option --%s takes no argument: '%.60s'", o->name,
+                           word);
         }
     } else if (attached) {
         *value = attached;
@@ -174,8 +182,8 @@ static int take_option(const struct opt_verb *verb, int argc, char **argv, int *
     return 0;
 }
 
-int opt_parse(const struct opt_verb *verb, int argc, char **argv, void *into, struct opt_result *result,
-              tw_error *err) {
+int opt_parse(const struct opt_verb *verb, int argc, char **argv, void *into,
+              struct opt_result *result, tw_error *err) {
     uint32_t n = 0;
     bool options = true;
     memset(result, 0, sizeof *result);
@@ -199,24 +207,26 @@ int opt_parse(const struct opt_verb *verb, int argc, char **argv, void *into, st
             continue;
         }
         if (n == verb->n_operands) {
-            return tw_fail(err, TW_E_USAGE, "unexpected argument '%.60s'; see tilewright %s --help", argv[i],
-                           verb->name);
+            return tw_fail(err, TW_E_USAGE, "unexpected argument '%.60s'; see tilewright %s --help",
+                           argv[i], verb->name);
         }
         result->operand[n++] = argv[i];
     }
     if (n < verb->n_operands) {
-        return tw_fail(err, TW_E_USAGE, "%s is missing; see tilewright %s --help", verb->operands, verb->name);
+        return tw_fail(err, TW_E_USAGE, "%s is missing; see tilewright %s --help", verb->operands,
+                       verb->name);
     }
     return 0;
 }
 
 void opt_print_help(const struct opt_verb *verb, FILE *out) {
-    fprintf(out, "usage: tilewright %s %s%s[options]\n%s\n\n", verb->name, verb->operands, *verb->operands ? " " : "",
-            verb->summary);
+    fprintf(out, "usage: tilewright %s %s%s[options]\n%s\n\n", verb->name, verb->operands,
+            *verb->operands ? " " : "", verb->summary);
     for (const struct opt *o = verb->options; o->kind != OPT_END; o++) {
         char left[64];
-        snprintf(left, sizeof left, "%c%c%s--%s%s%s", o->letter ? '-' : ' ', o->letter ? o->letter : ' ',
-                 o->letter ? ", " : "  ", o->name, o->kind == OPT_FLAG ? "" : " ", o->kind == OPT_FLAG ? "" : o->arg);
+        snprintf(left, sizeof left, "%c%c%s--%s%s%s", o->letter ? '-' : ' ',
+                 o->letter ? o->letter : ' ', o->letter ? ", " : "  ", o->name,
+                 o->kind == OPT_FLAG ? "" : " ", o->kind == OPT_FLAG ? "" : o->arg);
         fprintf(out, "  %-28s %s\n", left, o->help);
     }
     fprintf(out, "  %-28s %s\n", "-h, --help", "this text");

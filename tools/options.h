@@ -52,9 +52,10 @@ struct opt_result {
     const char *operand[OPT_MAX_OPERANDS];
 };
 
-/* Parses argv[1..argc). "-n 3", "-n3", "--name 3", "--name=3"; "--" ends the options; the last of equal options counts.
- * Errors: USAGE (names the option, what was found and expected), NOMEM. */
-int opt_parse(const struct opt_verb *verb, int argc, char **argv, void *into, struct opt_result *result, tw_error *err);
+/* Parses argv[1..argc). "-n 3", "-n3", "--name 3", "--name=3"; "--" ends the options; the last of
+ * equal options counts. Errors: USAGE (names the option, what was found and expected), NOMEM. */
+int opt_parse(const struct opt_verb *verb, int argc, char **argv, void *into,
+              struct opt_result *result, tw_error *err);
 
 void opt_print_help(const struct opt_verb *verb, FILE *out);
 

@@ -24,7 +24,8 @@ static int read_all(FILE *f, const char *name, struct prompt *out, tw_error *err
         size_t n = fread(out->text + out->n_text, 1, room - out->n_text, f);
         out->n_text += n;
         if (out->n_text > FILE_MAX) {
-            return tw_fail(err, TW_E_RANGE, "%s: the prompt has more than %zu bytes", name, FILE_MAX);
+            return tw_fail(err, TW_E_RANGE, "%s: the prompt has more than %zu bytes", name,
+                           FILE_MAX);
         }
         if (n == 0) {
             return ferror(f) ? tw_fail(err, TW_E_IO, "%s: %s", name, strerror(errno)) : 0;
@@ -50,12 +51,14 @@ static int read_text(const struct prompt_options *o, struct prompt *out, tw_erro
     return code;
 }
 
-static int take_ids(const struct opt_ids *ids, const tw_decoder *decoder, struct prompt *out, tw_error *err) {
+static int take_ids(const struct opt_ids *ids, const tw_decoder *decoder, struct prompt *out,
+                    tw_error *err) {
     struct tw_decoder_info info = {.size = sizeof info};
     tw_decoder_get_info(decoder, &info);
     for (size_t i = 0; i < ids->n; i++) {
         if (ids->ids[i] >= info.n_vocab) {
-            return tw_fail(err, TW_E_USAGE, "option --ids: id %u at place %zu: the vocabulary has %u tokens",
+            return tw_fail(err, TW_E_USAGE,
+                           "option --ids: id %u at place %zu: the vocabulary has %u tokens",
                            ids->ids[i], i, info.n_vocab);
         }
     }
@@ -68,10 +71,11 @@ static int take_ids(const struct opt_ids *ids, const tw_decoder *decoder, struct
     return 0;
 }
 
-static int tokenize(const struct prompt_options *o, bool special, const tw_decoder *decoder, struct prompt *out,
-                    tw_error *err) {
+static int tokenize(const struct prompt_options *o, bool special, const tw_decoder *decoder,
+                    struct prompt *out, tw_error *err) {
     unsigned flags = (o->no_bos ? TW_TOKENIZE_NO_BOS : 0u) | (special ? TW_TOKENIZE_SPECIAL : 0u);
-    /* Rarely more than a token a byte: three, where a blank becomes a character that the vocabulary lacks. */
+    /* Rarely more than a token a byte: three, where a blank becomes a character that the vocabulary
+     * lacks. */
     size_t room = out->n_text + 16, made = 0;
     int code;
     do {
@@ -85,14 +89,15 @@ static int tokenize(const struct prompt_options *o, bool special, const tw_decod
     } while (!code && made > room);
     out->n = code ? 0 : made;
     if (!code && out->n == 0) {
-        code =
-            tw_fail(err, TW_E_USAGE, "the prompt is empty, and nothing comes before it: give one with -p, -f or --ids");
+        code = tw_fail(
+            err, TW_E_USAGE,
+            "the prompt is empty, and nothing comes before it: give one with -p, -f or --ids");
     }
     return code;
 }
 
-int prompt_read(const struct prompt_options *options, bool special, const tw_decoder *decoder, struct prompt *out,
-                tw_error *err) {
+int prompt_read(const struct prompt_options *options, bool special, const tw_decoder *decoder,
+                struct prompt *out, tw_error *err) {
     memset(out, 0, sizeof *out);
     if (options->ids.given) {
         return take_ids(&options->ids, decoder, out, err);

@@ -21,11 +21,11 @@ struct prompt {
     size_t n; /* > 0 */
 };
 
-/* Reads and tokenizes; without any option the prompt is the beginning-of-text token. The caller calls prompt_finish in
- * any case. Errors: USAGE (an id outside of the vocabulary, no token at all), UNSUPPORTED (no tokenizer), IO, RANGE (a
- * file over 64 MiB). */
-int prompt_read(const struct prompt_options *options, bool special, const tw_decoder *decoder, struct prompt *out,
-                tw_error *err);
+/* Reads and tokenizes; without any option the prompt is the beginning-of-text token. The caller
+ * calls prompt_finish in any case. Errors: USAGE (an id outside of the vocabulary, no token at
+ * all), UNSUPPORTED (no tokenizer), IO, RANGE (a file over 64 MiB). */
+int prompt_read(const struct prompt_options *options, bool special, const tw_decoder *decoder,
+                struct prompt *out, tw_error *err);
 void prompt_finish(struct prompt *prompt);
 
 #endif

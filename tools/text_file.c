@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Looks at a file's first bytes: bundles, GGUF files and llama2.c checkpoints all have a zero among their first eight.
+ * Looks at a file's first bytes: bundles, GGUF files and llama2.c checkpoints all have a zero among
+ * their first eight.
  */
 #include "tools/text_file.h"
 

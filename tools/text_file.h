@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-/* True if the file begins with text: something, without control characters. False also where it cannot be read (the next
- * step says why). */
+/* True if the file begins with text: something, without control characters. False also where it
+ * cannot be read (the next step says why). */
 bool text_file_is(const char *path);
 
 #endif

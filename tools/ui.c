@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The terminal's side of the command: signal flags, a progress line that erases itself, checked output.
+ * The terminal's side of the command: signal flags, a progress line that erases itself, checked
+ * output.
  */
 #include "tools/ui.h"
 
@@ -64,11 +65,13 @@ void ui_guard(const char *first, const char *second, const char *folder) {
     }
 }
 
-/* A file that is opened later must not become standard output or error because the caller had closed that: what we
- * print would go into it. In its place stands a descriptor that refuses, as a closed one does. */
+/* A file that is opened later must not become standard output or error because the caller had
+ * closed that: what we print would go into it. In its place stands a descriptor that refuses, as a
+ * closed one does. */
 static void hold_standard_streams(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) {
+        if (fcntl(fd, F_GETFD) < 0 &&
+            open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) {
             return;
         }
     }
@@ -79,7 +82,8 @@ void ui_init(void) {
     hold_standard_streams();
 }
 
-/* stdio does not keep why an earlier write failed. The output is broken by now, so another byte may tell. */
+/* stdio does not keep why an earlier write failed. The output is broken by now, so another byte may
+ * tell. */
 static int why_broken(void) {
     return write(STDOUT_FILENO, "\n", 1) < 0 ? errno : 0;
 }
@@ -93,7 +97,8 @@ int ui_flush(tw_error *err) {
     if (e == EPIPE) {
         return UI_PIPE;
     }
-    return tw_fail(err, e == ENOSPC ? TW_E_NOSPACE : TW_E_IO, "standard output: %s", e ? strerror(e) : "write failed");
+    return tw_fail(err, e == ENOSPC ? TW_E_NOSPACE : TW_E_IO, "standard output: %s",
+                   e ? strerror(e) : "write failed");
 }
 
 void ui_end_line(void) {

@@ -19,6 +19,7 @@ int tw_arch_build(const struct tw_model *model, struct tw_graph *g, tw_error *er
             return rc ? rc : tw_graph_check(g, err);
         }
     }
-    return tw_fail(err, TW_E_UNSUPPORTED, "%s: architecture \"%s\" is not supported; supported: llama", model->path,
+    return tw_fail(err, TW_E_UNSUPPORTED,
+                   "%s: architecture \"%s\" is not supported; supported: llama", model->path,
                    model->arch);
 }

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Llama: RMSNorm, rotary positions, grouped-query attention, SwiGLU. Three regions: embed, the layers as one Repeat, head. */
+/* SPDX-License-Identifier: Apache-2.0 Llama: RMSNorm, rotary positions, grouped-query attention,
+ * SwiGLU. Three regions: embed, the layers as one Repeat, head. */
 #include "compiler/arch/arch.h"
 
 #include <math.h>
@@ -30,8 +30,10 @@ static tw_gvalue_id single_weight(struct builder *b, const char *name) {
     return tw_graph_weight(b->g, name, 1, source);
 }
 
-/* x*w^T; quantised weights take x in quantised blocks, made once for all products of the same x (`cache`). */
-static tw_gvalue_id matmul(struct builder *b, const char *name, tw_gvalue_id x, tw_gvalue_id w, tw_gvalue_id *cache) {
+/* x*w^T; quantised weights take x in quantised blocks, made once for all products of the same x
+ * (`cache`). */
+static tw_gvalue_id matmul(struct builder *b, const char *name, tw_gvalue_id x, tw_gvalue_id w,
+                           tw_gvalue_id *cache) {
     struct tw_graph *g = b->g;
     g->values.items[w].packing = TW_PACK_PANEL16; /* a matrix of one row, too */
     const struct tw_gvalue xv = g->values.items[x], wv = g->values.items[w];
@@ -55,7 +57,8 @@ static tw_gvalue_id rms_norm(struct builder *b, const char *name, tw_gvalue_id x
     return out;
 }
 
-static tw_gvalue_id binary(struct builder *b, enum tw_gop_kind kind, const char *name, tw_gvalue_id x, tw_gvalue_id y) {
+static tw_gvalue_id binary(struct builder *b, enum tw_gop_kind kind, const char *name,
+                           tw_gvalue_id x, tw_gvalue_id y) {
     tw_gvalue_id out = tw_graph_activation(b->g, name, 1, b->g->values.items[x].cols, TW_DT_F32);
     tw_graph_op(b->g, kind, name, x, y, TW_NONE, out);
     return out;
@@ -77,7 +80,8 @@ static tw_gvalue_id rope(struct builder *b, const char *name, tw_gvalue_id x, ui
 }
 
 static void kv_append(struct builder *b, const char *name, tw_gvalue_id x, tw_gvalue_id state) {
-    set_heads(b, tw_graph_op(b->g, TW_GOP_KV_APPEND, name, x, state, b->g->pos, TW_NONE), b->h->n_kv_heads);
+    set_heads(b, tw_graph_op(b->g, TW_GOP_KV_APPEND, name, x, state, b->g->pos, TW_NONE),
+              b->h->n_kv_heads);
 }
 
 static tw_gvalue_id attention_block(struct builder *b, tw_gvalue_id x) {
@@ -85,8 +89,10 @@ static tw_gvalue_id attention_block(struct builder *b, tw_gvalue_id x) {
     const struct tw_hparams *h = b->h;
     uint32_t kv_cols = h->n_kv_heads * h->head_dim;
     tw_gvalue_id quant = TW_NONE, quant_out = TW_NONE;
-    tw_gvalue_id keys = tw_graph_state(g, "attn.key", h->n_layers, kv_cols, h->head_dim, TW_PACK_KEYS);
-    tw_gvalue_id values = tw_graph_state(g, "attn.value", h->n_layers, kv_cols, h->head_dim, TW_PACK_VALUES);
+    tw_gvalue_id keys =
+        tw_graph_state(g, "attn.key", h->n_layers, kv_cols, h->head_dim, TW_PACK_KEYS);
+    tw_gvalue_id values =
+        tw_graph_state(g, "attn.value", h->n_layers, kv_cols, h->head_dim, TW_PACK_VALUES);
     tw_gvalue_id n = rms_norm(b, "attn_norm", x, layer_weight(b, "attn_norm.weight"));
     tw_gvalue_id k = matmul(b, "attn_k", n, layer_weight(b, "attn_k.weight"), &quant);
     tw_gvalue_id v = matmul(b, "attn_v", n, layer_weight(b, "attn_v.weight"), &quant);
@@ -110,9 +116,9 @@ static tw_gvalue_id feed_forward_block(struct builder *b, tw_gvalue_id x) {
     return binary(b, TW_GOP_ADD, "ffn_residual", down, x);
 }
 
-/* Rotation frequencies theta^(-2i/d), divided by the scaling of the model's kind.
- * LLAMA3 (Llama 3.1 model card): wavelengths longer than original_ctx/low are divided by factor, shorter than original_ctx/high kept,
- * in between interpolated. */
+/* Rotation frequencies theta^(-2i/d), divided by the scaling of the model's kind. LLAMA3 (Llama 3.1
+ * model card): wavelengths longer than original_ctx/low are divided by factor, shorter than
+ * original_ctx/high kept, in between interpolated. */
 static float scaled_frequency(const struct tw_hparams *h, uint32_t i) {
     double freq = pow((double)h->rope_theta, -2.0 * i / h->rope_dims);
     if (h->rope_freq_factors) {
@@ -141,8 +147,8 @@ static tw_gvalue_id frequencies(struct builder *b) {
 int tw_arch_llama(const struct tw_model *model, struct tw_graph *g, tw_error *err) {
     struct builder b = {.g = g, .h = &model->h};
     if (b.h->head_dim > 512 || b.h->head_dim % 2) {
-        return tw_fail(err, TW_E_UNSUPPORTED, "%s: head dimension %u; supported: even, at most 512", model->path,
-                       b.h->head_dim);
+        return tw_fail(err, TW_E_UNSUPPORTED, "%s: head dimension %u; supported: even, at most 512",
+                       model->path, b.h->head_dim);
     }
     g->ids = tw_graph_input(g, "ids", 1);
     g->pos = tw_graph_input(g, "pos", 0);
@@ -164,8 +170,10 @@ int tw_arch_llama(const struct tw_model *model, struct tw_graph *g, tw_error *er
     tw_graph_begin_region(g, "head", 1);
     tw_gvalue_id last = tw_graph_activation(g, "last", 0, b.h->dim, TW_DT_F32);
     tw_graph_op(g, TW_GOP_LAST_ROW, "last", x, TW_NONE, TW_NONE, last);
-    tw_gvalue_id n = rms_norm(&b, "output_norm", last, single_weight(&b, "output_norm.weight")), quant = TW_NONE;
-    g->logits = matmul(&b, "logits", n, model->tied ? table : single_weight(&b, "output.weight"), &quant);
+    tw_gvalue_id n = rms_norm(&b, "output_norm", last, single_weight(&b, "output_norm.weight")),
+                 quant = TW_NONE;
+    g->logits =
+        matmul(&b, "logits", n, model->tied ? table : single_weight(&b, "output.weight"), &quant);
     tw_graph_op(g, TW_GOP_OUTPUT, "logits", g->logits, TW_NONE, TW_NONE, TW_NONE);
     tw_graph_end_region(g, TW_NONE, TW_NONE);
     return 0;

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0
- * The bytes of a bundle's metadata sections (compiler/emit/bundle_layout.h): each is built in memory as the bundle's
- * header lays it out, from the programs, the shared images and the symbols. */
+/* SPDX-License-Identifier: Apache-2.0 The bytes of a bundle's metadata sections
+ * (compiler/emit/bundle_layout.h): each is built in memory as the bundle's header lays it out, from
+ * the programs, the shared images and the symbols. */
 #include "compiler/emit/bundle_layout.h"
 
 #include "tilewright/progblob.h"
@@ -8,19 +8,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-void *tw_emit_content(struct tw_emit_layout *layout, uint32_t number, uint64_t size, tw_error *err) {
+void *tw_emit_content(struct tw_emit_layout *layout, uint32_t number, uint64_t size,
+                      tw_error *err) {
     struct tw_emit_part *part = &layout->parts[number - 1];
     part->data = calloc(size + 1, 1);
     part->header.sh_size = size;
     if (!part->data) {
-        tw_fail(err, TW_E_NOMEM, "%s: no memory for section %s of %llu bytes", layout->path, part->name,
-                (unsigned long long)size);
+        tw_fail(err, TW_E_NOMEM, "%s: no memory for section %s of %llu bytes", layout->path,
+                part->name, (unsigned long long)size);
     }
     return part->data;
 }
 
-static int copy_content(struct tw_emit_layout *layout, enum tw_section_id id, const void *bytes, uint64_t size,
-                        tw_error *err) {
+static int copy_content(struct tw_emit_layout *layout, enum tw_section_id id, const void *bytes,
+                        uint64_t size, tw_error *err) {
     void *to = tw_emit_content(layout, layout->index[id], size, err);
     if (!to) {
         return TW_E_NOMEM;
@@ -31,11 +32,14 @@ static int copy_content(struct tw_emit_layout *layout, enum tw_section_id id, co
 
 static int make_programs(struct tw_emit_layout *layout, tw_error *err) {
     const struct tw_emit_spec *spec = layout->spec;
-    uint64_t at = sizeof(struct tw_programs_header) + spec->n_programs * sizeof(struct tw_program_record), size = at;
+    uint64_t at = sizeof(struct tw_programs_header) +
+                  spec->n_programs * sizeof(struct tw_program_record),
+             size = at;
     for (uint32_t i = 0; i < spec->n_programs; i++) {
         uint32_t bytes = tw_progblob_bytes(&spec->programs[i], false);
         if (bytes == 0) {
-            return tw_fail(err, TW_E_UNSUPPORTED, "%s: program %s: its tables or name are too large", layout->path,
+            return tw_fail(err, TW_E_UNSUPPORTED,
+                           "%s: program %s: its tables or name are too large", layout->path,
                            spec->programs[i].name);
         }
         size += bytes;
@@ -57,11 +61,12 @@ static int make_programs(struct tw_emit_layout *layout, tw_error *err) {
 
 static int make_sites(struct tw_emit_layout *layout, tw_error *err) {
     const struct tw_images *m = &layout->images;
-    struct tw_sites_header header = {TW_SITES_MAGIC, m->n_images, m->n_streams, m->n_patches, m->n_args, 0};
+    struct tw_sites_header header = {TW_SITES_MAGIC, m->n_images, m->n_streams,
+                                     m->n_patches,   m->n_args,   0};
     uint64_t images = m->n_images * sizeof *m->images, streams = m->n_streams * sizeof *m->streams;
     uint64_t patches = m->n_patches * sizeof *m->patches, args = m->n_args * sizeof *m->args;
-    uint8_t *to =
-        tw_emit_content(layout, layout->index[TW_SEC_SITES], sizeof header + images + streams + patches + args, err);
+    uint8_t *to = tw_emit_content(layout, layout->index[TW_SEC_SITES],
+                                  sizeof header + images + streams + patches + args, err);
     if (!to) {
         return TW_E_NOMEM;
     }
@@ -92,9 +97,10 @@ static int make_symbols(struct tw_emit_layout *layout, tw_error *err) {
         return tw_fail(err, TW_E_UNSUPPORTED, "%s: symbol names of 4 GiB or more", layout->path);
     }
     char *text = tw_emit_content(layout, layout->index[TW_SEC_STRTAB], names, err);
-    Elf64_Sym *sym = tw_emit_content(layout, layout->index[TW_SEC_SYMTAB], (spec->n_symbols + 1u) * sizeof *sym, err);
-    struct tw_symbol_type *type =
-        tw_emit_content(layout, layout->index[TW_SEC_TYPES], (spec->n_symbols + 1u) * sizeof *type, err);
+    Elf64_Sym *sym = tw_emit_content(layout, layout->index[TW_SEC_SYMTAB],
+                                     (spec->n_symbols + 1u) * sizeof *sym, err);
+    struct tw_symbol_type *type = tw_emit_content(layout, layout->index[TW_SEC_TYPES],
+                                                  (spec->n_symbols + 1u) * sizeof *type, err);
     if (!text || !sym || !type) {
         return TW_E_NOMEM;
     }
@@ -125,8 +131,8 @@ static int make_bind(struct tw_emit_layout *layout, tw_error *err) {
 }
 
 static int make_section_names(struct tw_emit_layout *layout, tw_error *err) {
-    char *text =
-        tw_emit_content(layout, layout->index[TW_SEC_SHSTRTAB], 1 + layout->n_parts * sizeof(layout->parts->name), err);
+    char *text = tw_emit_content(layout, layout->index[TW_SEC_SHSTRTAB],
+                                 1 + layout->n_parts * sizeof(layout->parts->name), err);
     if (!text) {
         return TW_E_NOMEM;
     }
@@ -143,7 +149,8 @@ static int make_section_names(struct tw_emit_layout *layout, tw_error *err) {
 
 static int make_texts(struct tw_emit_layout *layout, tw_error *err) {
     const struct tw_emit_spec *spec = layout->spec;
-    int rc = copy_content(layout, TW_SEC_STRINGS, spec->programs[0].strings, spec->programs[0].strings_bytes, err);
+    int rc = copy_content(layout, TW_SEC_STRINGS, spec->programs[0].strings,
+                          spec->programs[0].strings_bytes, err);
     if (rc == 0 && layout->index[TW_SEC_VOCAB]) {
         rc = copy_content(layout, TW_SEC_VOCAB, spec->vocab, spec->vocab_bytes, err);
     }
@@ -169,7 +176,8 @@ int tw_emit_make_contents(struct tw_emit_layout *layout, tw_error *err) {
     rc = rc ? rc : make_section_names(layout, err);
     if (rc == 0 && (!tw_emit_content(layout, layout->index[TW_SEC_BANKS], banks, err) ||
                     !tw_emit_content(layout, layout->index[TW_SEC_NOTE], TW_NOTE_BYTES, err) ||
-                    !tw_emit_content(layout, layout->index[TW_SEC_HEADER], sizeof(struct tw_bundle_note), err))) {
+                    !tw_emit_content(layout, layout->index[TW_SEC_HEADER],
+                                     sizeof(struct tw_bundle_note), err))) {
         rc = TW_E_NOMEM;
     }
     return rc;
@@ -196,7 +204,8 @@ void tw_emit_fill_addresses(struct tw_emit_layout *layout) {
     Elf64_Rela *rela = layout->parts[layout->index[TW_SEC_RELA] - 1].data;
     uint64_t bind = layout->parts[layout->index[TW_SEC_BIND] - 1].header.sh_addr;
     for (uint32_t i = 0; i < spec->n_symbols; i++) {
-        sym[i + 1].st_value = layout->parts[sym[i + 1].st_shndx - 1].header.sh_addr + layout->symbol_offset[i];
+        sym[i + 1].st_value =
+            layout->parts[sym[i + 1].st_shndx - 1].header.sh_addr + layout->symbol_offset[i];
     }
     for (uint64_t row = 0; row < spec->n_bind_rows; row++) {
         rela[row].r_offset = bind + row * 8;

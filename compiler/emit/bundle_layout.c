@@ -1,7 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0
- * The layout of a bundle (compiler/emit/bundle_layout.h): lists the sections, gives each symbol its place, then each
- * section its offset: headers and metadata first, weights behind them on 64 KiB boundaries, memory-only sections after
- * those. */
+/* SPDX-License-Identifier: Apache-2.0 The layout of a bundle (compiler/emit/bundle_layout.h): lists
+ * the sections, gives each symbol its place, then each section its offset: headers and metadata
+ * first, weights behind them on 64 KiB boundaries, memory-only sections after those. */
 #include "compiler/emit/bundle_layout.h"
 
 #include "tilewright/range.h"
@@ -10,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint32_t tw_emit_symbol_section(const struct tw_emit_layout *layout, const struct tw_emit_symbol *symbol) {
+uint32_t tw_emit_symbol_section(const struct tw_emit_layout *layout,
+                                const struct tw_emit_symbol *symbol) {
     switch ((enum tw_role)symbol->role) {
     case TW_ROLE_PARAM:
         return layout->first_param + symbol->bank;
@@ -31,16 +31,19 @@ static int check_programs(const struct tw_emit_layout *layout, tw_error *err) {
     const char *strings = spec->n_programs ? spec->programs[0].strings : NULL;
     uint32_t bytes = strings ? spec->programs[0].strings_bytes : 0;
     if (bytes == 0 || strings[0] != 0 || strings[bytes - 1] != 0) {
-        return tw_fail(err, TW_E_INTERNAL, "%s: no programs, or their string table is not terminated", layout->path);
+        return tw_fail(err, TW_E_INTERNAL,
+                       "%s: no programs, or their string table is not terminated", layout->path);
     }
     for (uint32_t i = 0; i < spec->n_programs; i++) {
         const struct tw_program *p = &spec->programs[i];
         if (p->strings != strings || p->strings_bytes != bytes) {
-            return tw_fail(err, TW_E_INTERNAL, "%s: program %s has a string table of its own", layout->path, p->name);
+            return tw_fail(err, TW_E_INTERNAL, "%s: program %s has a string table of its own",
+                           layout->path, p->name);
         }
         for (uint32_t t = 0; t < p->n_tensors; t++) {
             if (p->tensors[t].init == TW_INIT_BLOB) {
-                return tw_fail(err, TW_E_UNSUPPORTED, "%s: tensor %s: initial values from a blob are not supported",
+                return tw_fail(err, TW_E_UNSUPPORTED,
+                               "%s: tensor %s: initial values from a blob are not supported",
                                layout->path, tw_program_string(p, p->tensors[t].name));
             }
         }
@@ -51,21 +54,23 @@ static int check_programs(const struct tw_emit_layout *layout, tw_error *err) {
 static int check_symbols(const struct tw_emit_layout *layout, tw_error *err) {
     const struct tw_emit_spec *spec = layout->spec;
     if (spec->note.n_banks > TW_MAX_BANKS || spec->n_symbols >= UINT32_MAX / sizeof(Elf64_Sym)) {
-        return tw_fail(err, TW_E_UNSUPPORTED, "%s: %u banks or %u symbols are too many", layout->path,
-                       spec->note.n_banks, spec->n_symbols);
+        return tw_fail(err, TW_E_UNSUPPORTED, "%s: %u banks or %u symbols are too many",
+                       layout->path, spec->note.n_banks, spec->n_symbols);
     }
     for (uint32_t i = 0; i < spec->n_symbols; i++) {
         const struct tw_emit_symbol *s = &spec->symbols[i];
-        if (tw_emit_symbol_section(layout, s) == 0 || s->dtype >= TW_DT_COUNT || s->bytes == 0 || s->name[0] == 0 ||
-            (s->role == TW_ROLE_PARAM && s->bank >= spec->note.n_banks)) {
-            return tw_fail(err, TW_E_INTERNAL, "%s: symbol %u (%s): role %u dtype %u bank %u bytes %llu", layout->path,
+        if (tw_emit_symbol_section(layout, s) == 0 || s->dtype >= TW_DT_COUNT || s->bytes == 0 ||
+            s->name[0] == 0 || (s->role == TW_ROLE_PARAM && s->bank >= spec->note.n_banks)) {
+            return tw_fail(err, TW_E_INTERNAL,
+                           "%s: symbol %u (%s): role %u dtype %u bank %u bytes %llu", layout->path,
                            i, s->name, s->role, s->dtype, s->bank, (unsigned long long)s->bytes);
         }
     }
     for (uint64_t row = 0; row < spec->n_bind_rows; row++) {
         if (spec->bind_symbol[row] >= spec->n_symbols) {
-            return tw_fail(err, TW_E_INTERNAL, "%s: binding row %llu names symbol %u of %u", layout->path,
-                           (unsigned long long)row, spec->bind_symbol[row], spec->n_symbols);
+            return tw_fail(err, TW_E_INTERNAL, "%s: binding row %llu names symbol %u of %u",
+                           layout->path, (unsigned long long)row, spec->bind_symbol[row],
+                           spec->n_symbols);
         }
     }
     return 0;
@@ -73,12 +78,12 @@ static int check_symbols(const struct tw_emit_layout *layout, tw_error *err) {
 
 static bool has_section(const struct tw_emit_spec *spec, enum tw_section_id id, bool required) {
     return required || (id == TW_SEC_VOCAB && spec->vocab_bytes != 0) ||
-           (id == TW_SEC_CERT && spec->certificate_bytes != 0) || (id == TW_SEC_PLAN && spec->plan) ||
-           (id == TW_SEC_ORIGIN && spec->origin);
+           (id == TW_SEC_CERT && spec->certificate_bytes != 0) ||
+           (id == TW_SEC_PLAN && spec->plan) || (id == TW_SEC_ORIGIN && spec->origin);
 }
 
-static uint32_t add_part(struct tw_emit_layout *layout, const char *name, uint32_t type, uint64_t flags,
-                         uint64_t align) {
+static uint32_t add_part(struct tw_emit_layout *layout, const char *name, uint32_t type,
+                         uint64_t flags, uint64_t align) {
     struct tw_emit_part *part = &layout->parts[layout->n_parts++];
     snprintf(part->name, sizeof part->name, "%s", name);
     part->header.sh_type = type;
@@ -106,9 +111,11 @@ static void set_links(struct tw_emit_layout *layout) {
 
 static int list_parts(struct tw_emit_layout *layout, tw_error *err) {
     const struct tw_emit_spec *spec = layout->spec;
-    layout->parts = calloc(TW_SEC_COUNT + TW_MAX_BANKS + layout->images.n_images, sizeof *layout->parts);
+    layout->parts =
+        calloc(TW_SEC_COUNT + TW_MAX_BANKS + layout->images.n_images, sizeof *layout->parts);
     if (!layout->parts) {
-        return tw_fail(err, TW_E_NOMEM, "%s: no memory for %u images", layout->path, layout->images.n_images);
+        return tw_fail(err, TW_E_NOMEM, "%s: no memory for %u images", layout->path,
+                       layout->images.n_images);
     }
 #define TW_X(id, name, type, flags, required)                                \
     if (has_section(spec, TW_SEC_##id, required)) {                          \
@@ -136,7 +143,8 @@ static int place_symbols(struct tw_emit_layout *layout, tw_error *err) {
     const struct tw_emit_spec *spec = layout->spec;
     layout->symbol_offset = calloc(spec->n_symbols + 1u, sizeof *layout->symbol_offset);
     if (!layout->symbol_offset) {
-        return tw_fail(err, TW_E_NOMEM, "%s: no memory for %u symbols", layout->path, spec->n_symbols);
+        return tw_fail(err, TW_E_NOMEM, "%s: no memory for %u symbols", layout->path,
+                       spec->n_symbols);
     }
     for (uint32_t i = 0; i < spec->n_symbols; i++) {
         const struct tw_emit_symbol *s = &spec->symbols[i];
@@ -144,7 +152,8 @@ static int place_symbols(struct tw_emit_layout *layout, tw_error *err) {
         uint64_t end;
         if (!tw_align_u64(section->sh_size, TW_SYMBOL_ALIGN, &layout->symbol_offset[i]) ||
             !tw_add_u64(layout->symbol_offset[i], s->bytes, &end) || end > UINT64_MAX / 4) {
-            return tw_fail(err, TW_E_UNSUPPORTED, "%s: symbol %s of %llu bytes does not fit its section", layout->path,
+            return tw_fail(err, TW_E_UNSUPPORTED,
+                           "%s: symbol %s of %llu bytes does not fit its section", layout->path,
                            s->name, (unsigned long long)s->bytes);
         }
         section->sh_size = end;
@@ -152,7 +161,8 @@ static int place_symbols(struct tw_emit_layout *layout, tw_error *err) {
     return 0;
 }
 
-/* Places section `number` at the first aligned offset from `at` on; returns its end. Sizes are far below 2^63. */
+/* Places section `number` at the first aligned offset from `at` on; returns its end. Sizes are far
+ * below 2^63. */
 static uint64_t place(struct tw_emit_layout *layout, uint32_t number, uint64_t at) {
     Elf64_Shdr *h = &layout->parts[number - 1].header;
     h->sh_offset = (at + h->sh_addralign - 1) & ~(h->sh_addralign - 1);
@@ -160,8 +170,9 @@ static uint64_t place(struct tw_emit_layout *layout, uint32_t number, uint64_t a
     return h->sh_offset + h->sh_size;
 }
 
-/* The writable segment, as a linker lays out .data and .bss: the bindings, whose address must have the residue of their
- * offset, then state and scratch, which have memory only. `at` is the end of the weights. */
+/* The writable segment, as a linker lays out .data and .bss: the bindings, whose address must have
+ * the residue of their offset, then state and scratch, which have memory only. `at` is the end of
+ * the weights. */
 static void place_memory(struct tw_emit_layout *layout, uint64_t at) {
     Elf64_Shdr *bind = &layout->parts[layout->index[TW_SEC_BIND] - 1].header;
     Elf64_Shdr *state = &layout->parts[layout->index[TW_SEC_STATE] - 1].header;
@@ -194,7 +205,8 @@ static void place_parts(struct tw_emit_layout *layout) {
     place_memory(layout, at);
 }
 
-static void set_segment(struct tw_emit_layout *layout, uint32_t *n, uint32_t number, uint32_t type) {
+static void set_segment(struct tw_emit_layout *layout, uint32_t *n, uint32_t number,
+                        uint32_t type) {
     const Elf64_Shdr *h = &layout->parts[number - 1].header;
     Elf64_Phdr *segment = &layout->segments[(*n)++];
     segment->p_type = type;
@@ -218,8 +230,8 @@ static void set_segments(struct tw_emit_layout *layout) {
     writable->p_align = TW_PARAM_ALIGN;
 }
 
-int tw_emit_layout_build(const char *path, const struct tw_emit_spec *spec, struct tw_emit_layout *layout,
-                         tw_error *err) {
+int tw_emit_layout_build(const char *path, const struct tw_emit_spec *spec,
+                         struct tw_emit_layout *layout, tw_error *err) {
     layout->path = path;
     layout->spec = spec;
     int rc = check_programs(layout, err);

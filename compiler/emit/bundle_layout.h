@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A bundle before it is a file: all its sections, with content (but the weights), addresses and offsets in the file.
+ * A bundle before it is a file: all its sections, with content (but the weights), addresses and
+ * offsets in the file.
  */
-#ifndef TW_EMIT_BUNDLE_LAYOUT_H
-#define TW_EMIT_BUNDLE_LAYOUT_H
+#ifndef TW_COMPILER_EMIT_BUNDLE_LAYOUT_H
+#define TW_COMPILER_EMIT_BUNDLE_LAYOUT_H
 
 #include "compiler/emit/bundle_write.h"
 #include "compiler/emit/images.h"
@@ -32,17 +33,18 @@ struct tw_emit_layout {
     uint64_t meta_bytes, file_bytes;
 };
 
-/* Fills a zeroed layout; tw_emit_layout_finish frees it, after an error too. Errors: NOMEM, UNSUPPORTED (a size beyond
- * the format), INTERNAL (the spec contradicts itself). */
-int tw_emit_layout_build(const char *path, const struct tw_emit_spec *spec, struct tw_emit_layout *layout,
-                         tw_error *err);
+/* Fills a zeroed layout; tw_emit_layout_finish frees it, after an error too. Errors: NOMEM,
+ * UNSUPPORTED (a size beyond the format), INTERNAL (the spec contradicts itself). */
+int tw_emit_layout_build(const char *path, const struct tw_emit_spec *spec,
+                         struct tw_emit_layout *layout, tw_error *err);
 void tw_emit_layout_finish(struct tw_emit_layout *layout);
 
 /* Section number of a symbol. */
-uint32_t tw_emit_symbol_section(const struct tw_emit_layout *layout, const struct tw_emit_symbol *symbol);
+uint32_t tw_emit_symbol_section(const struct tw_emit_layout *layout,
+                                const struct tw_emit_symbol *symbol);
 
-/* Inside tw_emit_layout_build: makes the content of each section whose bytes do not depend on offsets
- * (bundle_content.c). */
+/* Inside tw_emit_layout_build: makes the content of each section whose bytes do not depend on
+ * offsets (bundle_content.c). */
 int tw_emit_make_contents(struct tw_emit_layout *layout, tw_error *err);
 /* Then, with all offsets known: symbols, relocations and the note. */
 void tw_emit_fill_addresses(struct tw_emit_layout *layout);

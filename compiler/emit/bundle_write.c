@@ -1,10 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Writes a bundle (compiler/emit/bundle_write.h). The weights go first, streamed to their final offsets and hashed on
- * the way; then libelf writes headers and metadata in front of them; then the content hash, over what the file now
- * holds. The finished file must pass the loader before it gets its name. */
+/* SPDX-License-Identifier: Apache-2.0 Writes a bundle (compiler/emit/bundle_write.h). The weights
+ * go first, streamed to their final offsets and hashed on the way; then libelf writes headers and
+ * metadata in front of them; then the content hash, over what the file now holds. The finished file
+ * must pass the loader before it gets its name. */
 #include "compiler/emit/bundle_layout.h"
-#include "loader/hash.h"
-#include "loader/loader.h"
+#include "loader/base/hash.h"
+#include "loader/bundle/loader.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,10 +30,12 @@ struct output {
 
 static int fail_write(const char *path, int number, tw_error *err) {
     bool full = number == ENOSPC || number == EDQUOT || number == EFBIG;
-    return tw_fail(err, full ? TW_E_NOSPACE : TW_E_IO, "%s: cannot write: %s", path, strerror(number));
+    return tw_fail(err, full ? TW_E_NOSPACE : TW_E_IO, "%s: cannot write: %s", path,
+                   strerror(number));
 }
 
-static int write_at(const struct output *out, const void *bytes, uint64_t size, uint64_t offset, tw_error *err) {
+static int write_at(const struct output *out, const void *bytes, uint64_t size, uint64_t offset,
+                    tw_error *err) {
     const uint8_t *at = bytes;
     while (size != 0) {
         ssize_t n = pwrite(out->fd, at, size, (off_t)offset);
@@ -50,8 +52,10 @@ static int write_at(const struct output *out, const void *bytes, uint64_t size, 
     return 0;
 }
 
-/* Hashes and writes the `used` bytes of the piece, which belong at `*offset` of the file, and starts the next one. */
-static int flush(struct output *out, uint64_t *used, uint64_t *offset, const struct tw_emit_spec *spec, tw_error *err) {
+/* Hashes and writes the `used` bytes of the piece, which belong at `*offset` of the file, and
+ * starts the next one. */
+static int flush(struct output *out, uint64_t *used, uint64_t *offset,
+                 const struct tw_emit_spec *spec, tw_error *err) {
     tw_hash_update(&out->hash, out->piece, *used);
     int rc = write_at(out, out->piece, *used, *offset, err);
     out->done += *used;
@@ -64,9 +68,11 @@ static int flush(struct output *out, uint64_t *used, uint64_t *offset, const str
 }
 
 /* One bank: its symbols and the zeros between them, in pieces. */
-static int write_bank(struct output *out, const struct tw_emit_layout *layout, uint32_t bank, tw_error *err) {
+static int write_bank(struct output *out, const struct tw_emit_layout *layout, uint32_t bank,
+                      tw_error *err) {
     const struct tw_emit_spec *spec = layout->spec;
-    uint64_t offset = layout->parts[layout->first_param + bank - 1].header.sh_offset, used = 0, in_bank = 0;
+    uint64_t offset = layout->parts[layout->first_param + bank - 1].header.sh_offset, used = 0,
+             in_bank = 0;
     for (uint32_t i = 0; i < spec->n_symbols; i++) {
         const struct tw_emit_symbol *s = &spec->symbols[i];
         if (s->role != TW_ROLE_PARAM || s->bank != bank) {
@@ -128,7 +134,8 @@ static bool describe_header(const struct tw_emit_layout *layout, Elf *elf) {
     return true;
 }
 
-/* Sections without data (weights, already in the file) are only described: libelf writes nothing for them. */
+/* Sections without data (weights, already in the file) are only described: libelf writes nothing
+ * for them. */
 static bool describe_sections(const struct tw_emit_layout *layout, Elf *elf) {
     for (uint32_t i = 0; i < layout->n_parts; i++) {
         const struct tw_emit_part *part = &layout->parts[i];
@@ -146,7 +153,8 @@ static bool describe_sections(const struct tw_emit_layout *layout, Elf *elf) {
             data->d_buf = part->data;
             data->d_size = part->header.sh_size;
             data->d_align = part->header.sh_addralign;
-            data->d_type = ELF_T_BYTE; /* tables are little-endian already, as the machine's definition demands */
+            /* tables are little-endian already, as the machine's definition demands */
+            data->d_type = ELF_T_BYTE;
             data->d_version = EV_CURRENT;
         }
     }
@@ -174,9 +182,11 @@ static int write_elf(const struct output *out, const struct tw_emit_layout *layo
         }
     }
     elf_end(elf);
-    /* libelf zero-fills from each section to the next, and the segment table lies between two: it goes in once more. */
+    /* libelf zero-fills from each section to the next, and the segment table lies between two: it
+     * goes in once more. */
     return rc ? rc
-              : write_at(out, layout->segments, layout->n_segments * sizeof(Elf64_Phdr), layout->segment_table, err);
+              : write_at(out, layout->segments, layout->n_segments * sizeof(Elf64_Phdr),
+                         layout->segment_table, err);
 }
 
 /* Reads the metadata back, so that the hash is of what is in the file. */
@@ -191,13 +201,15 @@ static int write_content_hash(const struct output *out, uint64_t meta_bytes, tw_
             continue;
         }
         if (n <= 0) {
-            return tw_fail(err, TW_E_IO, "%s: cannot read back: %s", out->path, n < 0 ? strerror(errno) : "file ends");
+            return tw_fail(err, TW_E_IO, "%s: cannot read back: %s", out->path,
+                           n < 0 ? strerror(errno) : "file ends");
         }
         tw_hash_update(&hash, out->piece, (uint64_t)n);
         at += (uint64_t)n;
     }
     tw_hash_final(&hash, digest);
-    return write_at(out, digest, sizeof digest, TW_HEADER_OFFSET + offsetof(struct tw_bundle_note, content_hash), err);
+    return write_at(out, digest, sizeof digest,
+                    TW_HEADER_OFFSET + offsetof(struct tw_bundle_note, content_hash), err);
 }
 
 static int write_file(struct output *out, const struct tw_emit_layout *layout, tw_error *err) {
@@ -238,12 +250,15 @@ static void sync_folder(const char *path) {
     }
 }
 
-/* A file without a name until it is whole, so that a compiler that is killed leaves nothing; where the file system has
- * no such files, one named `temporary`. -1: errno tells why. `name`: by which it can be opened again. */
+/* A file without a name until it is whole, so that a compiler that is killed leaves nothing; where
+ * the file system has no such files, one named `temporary`. -1: errno tells why. `name`: by which
+ * it can be opened again. */
 static int open_temporary(const char *path, const char *temporary, char *name, size_t size) {
     char folder[PATH_MAX];
     snprintf(folder, sizeof folder, "%s", path);
-    int fd = strlen(path) < sizeof folder ? open(dirname(folder), O_TMPFILE | O_RDWR | O_CLOEXEC, 0644) : -1;
+    int fd = strlen(path) < sizeof folder
+                 ? open(dirname(folder), O_TMPFILE | O_RDWR | O_CLOEXEC, 0644)
+                 : -1;
     snprintf(name, size, "/proc/self/fd/%d", fd);
     if (fd >= 0 && access(name, F_OK)) { /* without /proc it could not be given its name */
         close(fd);
@@ -266,8 +281,8 @@ static int publish(const char *name, const char *temporary, const char *path) {
 }
 
 /* Writes and checks the file, then gives it its name. */
-static int write_and_rename(const char *path, const char *temporary, const struct tw_emit_layout *layout,
-                            tw_error *err) {
+static int write_and_rename(const char *path, const char *temporary,
+                            const struct tw_emit_layout *layout, tw_error *err) {
     struct output out = {.path = path, .fd = -1};
     struct tw_bundle bundle;
     char name[PATH_MAX + 64];

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Symbols, binding rows and the packing of weights. Programs of a bundle share Params and State by name: the first program that names
- * a tensor makes its symbols, later ones find them. */
+/* SPDX-License-Identifier: Apache-2.0 Symbols, binding rows and the packing of weights. Programs of
+ * a bundle share Params and State by name: the first program that names a tensor makes its symbols,
+ * later ones find them. */
 #include "compiler/emit/emit.h"
 
 #include "compiler/emit/fill.h"
@@ -33,20 +33,24 @@ static uint32_t pick_bank(struct binder *b, uint64_t bytes) {
     return best;
 }
 
-static const char *symbol_name(struct binder *b, const char *tensor, uint32_t instance, uint32_t n) {
+static const char *symbol_name(struct binder *b, const char *tensor, uint32_t instance,
+                               uint32_t n) {
     return n > 1 ? tw_cmem_printf(b->mem, "blk.%u.%s", instance, tensor) : tensor;
 }
 
-static void add_symbols(struct binder *b, const struct tw_unit *u, uint32_t tensor) {
+static void add_symbols(struct binder *b, const struct tw_builder *u, uint32_t tensor) {
     const struct tw_tensor *t = &u->tensors.items[tensor];
     const char *name = tw_cmem_printf(b->mem, "%s", u->strings->bytes.items + t->name);
     for (uint32_t i = 0; i < t->bind_count; i++) {
         struct tw_emit_symbol *s = TW_VEC_PUSH(b->mem, b->symbols);
-        *s = (struct tw_emit_symbol){
-            .name = symbol_name(b, name, i, t->bind_count), .role = t->role, .dtype = t->dtype, .bytes = t->bytes};
+        *s = (struct tw_emit_symbol){.name = symbol_name(b, name, i, t->bind_count),
+                                     .role = t->role,
+                                     .dtype = t->dtype,
+                                     .bytes = t->bytes};
         if (t->role == TW_ROLE_PARAM) {
             struct tw_fill_source *source = tw_cmem_alloc(b->mem, sizeof *source);
-            *source = (struct tw_fill_source){&b->in->graph->values.items[u->tensor_value.items[tensor]], i};
+            *source = (struct tw_fill_source){
+                &b->in->graph->values.items[u->tensor_value.items[tensor]], i};
             s->source = source;
             s->bank = pick_bank(b, t->bytes);
             b->totals->param_bytes += t->bytes;
@@ -57,7 +61,7 @@ static void add_symbols(struct binder *b, const struct tw_unit *u, uint32_t tens
     }
 }
 
-static void bind_tensor(struct binder *b, struct tw_unit *u, uint32_t tensor) {
+static void bind_tensor(struct binder *b, struct tw_builder *u, uint32_t tensor) {
     struct tw_tensor *t = &u->tensors.items[tensor];
     if (t->role == TW_ROLE_ACTIVATION) {
         return;
@@ -97,8 +101,10 @@ struct tw_emit_spec tw_emit_bind(const struct tw_emit_input *in, struct tw_emit_
             bind_tensor(&b, in->programs[p], i);
         }
     }
-    return (struct tw_emit_spec){
-        .n_symbols = b.symbols.n, .symbols = b.symbols.items, .n_bind_rows = b.rows.n, .bind_symbol = b.rows.items};
+    return (struct tw_emit_spec){.n_symbols = b.symbols.n,
+                                 .symbols = b.symbols.items,
+                                 .n_bind_rows = b.rows.n,
+                                 .bind_symbol = b.rows.items};
 }
 
 /* Both callbacks of the writer get one context. */
@@ -107,8 +113,8 @@ struct write_context {
     struct tw_filler filler;
 };
 
-static int fill(void *ctx, const struct tw_emit_symbol *symbol, uint64_t offset, uint64_t size, uint8_t *dst,
-                tw_error *err) {
+static int fill(void *ctx, const struct tw_emit_symbol *symbol, uint64_t offset, uint64_t size,
+                uint8_t *dst, tw_error *err) {
     struct write_context *w = ctx;
     return tw_fill(&w->filler, symbol->source, offset, size, dst, err);
 }
@@ -130,7 +136,8 @@ static void set_note(struct tw_bundle_note *note, const struct tw_emit_input *in
     note->n_vocab = m->h.n_vocab;
     note->n_ctx = in->n_ctx;
     note->n_layers = m->h.n_layers;
-    note->n_banks = in->target->n_chips * in->target->n_banks; /* one space: a site reads any chip's */
+    /* one space: a site reads any chip's */
+    note->n_banks = in->target->n_chips * in->target->n_banks;
     note->n_params = count_params(m);
     memcpy(note->target_hash, in->target->hash, sizeof note->target_hash);
     snprintf(note->target, sizeof note->target, "%s", in->target->name);
@@ -163,10 +170,11 @@ static char *origin_text(const struct tw_graph *g) {
     return text;
 }
 
-int tw_emit_bundle(const struct tw_emit_input *in, struct tw_emit_spec *spec, const char *path, tw_error *err) {
+int tw_emit_bundle(const struct tw_emit_input *in, struct tw_emit_spec *spec, const char *path,
+                   tw_error *err) {
     struct tw_program *programs = tw_cmem_alloc(in->graph->mem, in->n_programs * sizeof *programs);
     for (uint32_t p = 0; p < in->n_programs; p++) {
-        programs[p] = tw_unit_program(in->programs[p]);
+        programs[p] = tw_builder_program(in->programs[p]);
     }
     char *origin = origin_text(in->graph);
     if (!origin) {
@@ -178,8 +186,8 @@ int tw_emit_bundle(const struct tw_emit_input *in, struct tw_emit_spec *spec, co
     spec->programs = programs;
     spec->vocab = in->graph->model->vocab;
     spec->vocab_bytes = in->graph->model->vocab_bytes;
-    spec->certificate =
-        tw_certificate_pack(in->graph->mem, programs, in->certificates, in->n_programs, &spec->certificate_bytes);
+    spec->certificate = tw_certificate_pack(in->graph->mem, programs, in->certificates,
+                                            in->n_programs, &spec->certificate_bytes);
     spec->plan = in->plan;
     spec->origin = origin;
     spec->fill = fill;

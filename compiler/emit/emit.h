@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Emission: from composed programs to a bundle. Gives every tensor instance a symbol and a binding row, spreads weights over the
- * target's banks, and packs weights as their place in the file comes.
+ * Emission: from composed programs to a bundle. Gives every tensor instance a symbol and a binding
+ * row, spreads weights over the target's banks, and packs weights as their place in the file comes.
  */
-#ifndef TW_EMIT_H
-#define TW_EMIT_H
+#ifndef TW_COMPILER_EMIT_EMIT_H
+#define TW_COMPILER_EMIT_EMIT_H
 
 #include "compiler/emit/bundle_write.h"
 #include "compiler/graph/graph.h"
 #include "compiler/spatial/certify.h"
-#include "compiler/spatial/unit.h"
+#include "compiler/spatial/program_builder.h"
 
 struct tw_emit_input {
     const struct tw_graph *graph;
     const struct tw_target *target;
     uint32_t n_programs;
-    struct tw_unit **programs;                 /* share one string pool */
+    struct tw_builder **programs;              /* share one string pool */
     const struct tw_certificate *certificates; /* of the programs; needed by tw_emit_bundle only */
     uint32_t n_ctx;
     const char *plan;
@@ -27,11 +27,12 @@ struct tw_emit_totals {
     uint64_t param_bytes, state_bytes, n_params;
 };
 
-/* Assigns symbols and binding rows: sets bind_first of every tensor of every program. Call once, before the programs are verified as a
- * whole. The symbols belong to the graph's arena. */
+/* Assigns symbols and binding rows: sets bind_first of every tensor of every program. Call once,
+ * before the programs are verified as a whole. The symbols belong to the graph's arena. */
 struct tw_emit_spec tw_emit_bind(const struct tw_emit_input *in, struct tw_emit_totals *totals);
 
 /* Fills the rest of `spec` and writes the bundle. Errors: those of tw_bundle_write. */
-int tw_emit_bundle(const struct tw_emit_input *in, struct tw_emit_spec *spec, const char *path, tw_error *err);
+int tw_emit_bundle(const struct tw_emit_input *in, struct tw_emit_spec *spec, const char *path,
+                   tw_error *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Packing on demand. A source of another type than its sequence's (mixed layers) is converted to F32 rows first. */
+/* SPDX-License-Identifier: Apache-2.0 Packing on demand. A source of another type than its
+ * sequence's (mixed layers) is converted to F32 rows first. */
 #include "compiler/emit/fill.h"
 
 #include "compiler/emit/finite.h"
@@ -18,8 +18,8 @@ static void *scratch(struct tw_filler *f, uint8_t **buffer, uint64_t *size, uint
     return *buffer;
 }
 
-static void pack_converted(struct tw_filler *f, const struct tw_model_tensor *t, uint32_t first, uint32_t rows,
-                           uint8_t *dst) {
+static void pack_converted(struct tw_filler *f, const struct tw_model_tensor *t, uint32_t first,
+                           uint32_t rows, uint8_t *dst) {
     uint64_t row_bytes = (uint64_t)t->cols * 4;
     if (f->row_size < TW_PANEL_ROWS * row_bytes) {
         f->row = tw_cmem_alloc(f->mem, TW_PANEL_ROWS * row_bytes);
@@ -31,7 +31,8 @@ static void pack_converted(struct tw_filler *f, const struct tw_model_tensor *t,
     tw_pack_panel(TW_DT_F32, (const uint8_t *)f->row, row_bytes, rows, t->cols, dst);
 }
 
-static int pack(struct tw_filler *f, const struct tw_fill_source *source, uint64_t panel, uint8_t *dst, tw_error *err) {
+static int pack(struct tw_filler *f, const struct tw_fill_source *source, uint64_t panel,
+                uint8_t *dst, tw_error *err) {
     const struct tw_model_tensor *t = source->value->source[source->instance];
     uint32_t first = (uint32_t)panel * TW_PANEL_ROWS, left = t->rows - first;
     uint32_t rows = left < TW_PANEL_ROWS ? left : TW_PANEL_ROWS;
@@ -48,8 +49,8 @@ static int pack(struct tw_filler *f, const struct tw_fill_source *source, uint64
     return 0;
 }
 
-static int fill_vector(struct tw_filler *f, const struct tw_fill_source *source, uint64_t offset, uint64_t size,
-                       uint8_t *dst, tw_error *err) {
+static int fill_vector(struct tw_filler *f, const struct tw_fill_source *source, uint64_t offset,
+                       uint64_t size, uint8_t *dst, tw_error *err) {
     const float *data = source->value->constant;
     if (!data) {
         const struct tw_model_tensor *t = source->value->source[source->instance];
@@ -68,15 +69,16 @@ static int fill_vector(struct tw_filler *f, const struct tw_fill_source *source,
     return 0;
 }
 
-int tw_fill(struct tw_filler *f, const struct tw_fill_source *source, uint64_t offset, uint64_t size, uint8_t *dst,
-            tw_error *err) {
+int tw_fill(struct tw_filler *f, const struct tw_fill_source *source, uint64_t offset,
+            uint64_t size, uint8_t *dst, tw_error *err) {
     if (source->value->packing == TW_PACK_ROW) {
         return fill_vector(f, source, offset, size, dst, err);
     }
     uint64_t bytes = tw_panel_bytes(source->value->dtype, source->value->cols);
     int code = 0;
     while (size && !code) {
-        uint64_t panel = offset / bytes, skip = offset % bytes, n = bytes - skip < size ? bytes - skip : size;
+        uint64_t panel = offset / bytes, skip = offset % bytes,
+                 n = bytes - skip < size ? bytes - skip : size;
         if (n == bytes && (uintptr_t)dst % 64 == 0) {
             code = pack(f, source, panel, dst, err);
         } else {

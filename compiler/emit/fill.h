@@ -1,8 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0
- * The packed bytes of a weight, any part of them on demand: whole panels are packed where they go, a panel that a part cuts is packed
- * aside once. */
-#ifndef TW_EMIT_FILL_H
-#define TW_EMIT_FILL_H
+/* SPDX-License-Identifier: Apache-2.0 The packed bytes of a weight, any part of them on demand:
+ * whole panels are packed where they go, a panel that a part cuts is packed aside once. */
+#ifndef TW_COMPILER_EMIT_FILL_H
+#define TW_COMPILER_EMIT_FILL_H
 
 #include "compiler/graph/graph.h"
 
@@ -21,8 +20,9 @@ struct tw_filler {
     uint64_t row_size;
 };
 
-/* Writes bytes [offset, offset + size) of the source's packed form. RANGE: a weight is not finite. */
-int tw_fill(struct tw_filler *f, const struct tw_fill_source *source, uint64_t offset, uint64_t size, uint8_t *dst,
-            tw_error *err);
+/* Writes bytes [offset, offset + size) of the source's packed form. RANGE: a weight is not
+ * finite. */
+int tw_fill(struct tw_filler *f, const struct tw_fill_source *source, uint64_t offset,
+            uint64_t size, uint8_t *dst, tw_error *err);
 
 #endif

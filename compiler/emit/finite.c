@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0
- * A number is not finite when all bits of its exponent are set. Rows are scanned whole, which compilers do several
- * numbers at a time; only a bad row is looked at closely. */
+/* SPDX-License-Identifier: Apache-2.0 A number is not finite when all bits of its exponent are set.
+ * Rows are scanned whole, which compilers do several numbers at a time; only a bad row is looked at
+ * closely. */
 #include "compiler/emit/finite.h"
 
 #include <string.h>
@@ -38,7 +38,8 @@ static uint32_t count_half(const uint8_t *row, uint32_t n, uint32_t stride, uint
     return bad;
 }
 
-/* How a type's numbers lie in a row: `stride` bytes apart, each for `block` columns; stride 4 is F32. */
+/* How a type's numbers lie in a row: `stride` bytes apart, each for `block` columns; stride 4 is
+ * F32. */
 struct layout {
     uint32_t stride, block, exponent;
 };
@@ -63,13 +64,15 @@ static struct layout layout_of(enum tw_dtype dtype) {
     return (struct layout){4, 1, F32_EXPONENT};
 }
 
-static int refuse(const struct tw_model_tensor *t, uint32_t row, const uint8_t *bytes, struct layout l, tw_error *err) {
+static int refuse(const struct tw_model_tensor *t, uint32_t row, const uint8_t *bytes,
+                  struct layout l, tw_error *err) {
     uint32_t i = 0;
     while (!(l.stride == 4 ? bad_f32(bytes, i) : bad_half(bytes, i, l.stride, l.exponent))) {
         i++;
     }
     return tw_fail(err, TW_E_RANGE,
-                   "tensor %s: the %s at row %u, column %u is infinite or not a number: the model is damaged, or its "
+                   "tensor %s: the %s at row %u, column %u is infinite or not a number: the model "
+                   "is damaged, or its "
                    "conversion overflowed",
                    t->name, l.block > 1 ? "scale of the block" : "weight", row, i * l.block);
 }

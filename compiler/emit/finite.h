@@ -1,12 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Weights that are no numbers, found while they are packed: one of them makes every logit a NaN, and nothing would name
- * the tensor any more. */
-#ifndef TW_EMIT_FINITE_H
-#define TW_EMIT_FINITE_H
+/* SPDX-License-Identifier: Apache-2.0 Weights that are no numbers, found while they are packed: one
+ * of them makes every logit a NaN, and nothing would name the tensor any more. */
+#ifndef TW_COMPILER_EMIT_FINITE_H
+#define TW_COMPILER_EMIT_FINITE_H
 
 #include "compiler/import/model.h"
 
-/* RANGE if a value (or a block's scale) in rows [first, first + rows) is infinite or a NaN; names tensor, row and column. */
+/* RANGE if a value (or a block's scale) in rows [first, first + rows) is infinite or a NaN; names
+ * tensor, row and column. */
 int tw_check_finite(const struct tw_model_tensor *t, uint32_t first, uint32_t rows, tw_error *err);
 
 #endif

@@ -1,7 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Sharing of op streams (compiler/emit/images.h): three passes over the streams. Classify each by a hash of its
- * structural words, mark the words that differ from its class's first member, then write the marked words of each as
- * its arguments. */
+/* SPDX-License-Identifier: Apache-2.0 Sharing of op streams (compiler/emit/images.h): three passes
+ * over the streams. Classify each by a hash of its structural words, mark the words that differ
+ * from its class's first member, then write the marked words of each as its arguments. */
 #include "compiler/emit/images.h"
 
 #include "tilewright/opcode.h"
@@ -34,7 +33,8 @@ static uint32_t mark_affine(uint8_t *fixed, uint32_t at, const struct tw_affine 
     return at + 3 + 3 * a->n_terms;
 }
 
-/* Marks the words that decide how the op is laid out: its header, the numbers of terms, the variables. */
+/* Marks the words that decide how the op is laid out: its header, the numbers of terms, the
+ * variables. */
 static void mark_op(uint8_t *fixed, uint32_t at, const struct tw_op *op) {
     fixed[at] = 1;
     at += 2;
@@ -58,8 +58,8 @@ static int mark_stream(const struct tw_stream *s, uint8_t *fixed, tw_error *err)
     for (uint32_t at = 0; at < s->n_words;) {
         struct tw_op op;
         if (!tw_op_decode(s->words, s->n_words, at, &op)) {
-            return tw_fail(err, TW_E_INTERNAL, "bundle: site %u engine %s: word %u does not decode", s->site,
-                           tw_engine_name(s->engine), at);
+            return tw_fail(err, TW_E_INTERNAL, "bundle: site %u engine %s: word %u does not decode",
+                           s->site, tw_engine_name(s->engine), at);
         }
         mark_op(fixed, at, &op);
         at += op.n_words;
@@ -90,9 +90,11 @@ static bool same_shape(const struct shape *a, const struct tw_stream *s) {
     return true;
 }
 
-static int add_shape(struct builder *b, const struct tw_stream *s, uint64_t hash, uint32_t *out, tw_error *err) {
+static int add_shape(struct builder *b, const struct tw_stream *s, uint64_t hash, uint32_t *out,
+                     tw_error *err) {
     if (b->n_shapes >= TW_MAX_IMAGES) {
-        return tw_fail(err, TW_E_UNSUPPORTED, "bundle: more than %u different engine programs", TW_MAX_IMAGES);
+        return tw_fail(err, TW_E_UNSUPPORTED, "bundle: more than %u different engine programs",
+                       TW_MAX_IMAGES);
     }
     if (b->n_shapes == b->capacity) {
         uint32_t capacity = b->capacity ? b->capacity * 2 : 64;
@@ -116,7 +118,8 @@ static int add_shape(struct builder *b, const struct tw_stream *s, uint64_t hash
     return 0;
 }
 
-/* The image of a stream: an equal shape's, whose patches then take in the words that differ, or a new one. */
+/* The image of a stream: an equal shape's, whose patches then take in the words that differ, or a
+ * new one. */
 static int classify(struct builder *b, const struct tw_stream *s, uint32_t *out, tw_error *err) {
     int rc = mark_stream(s, b->mark, err);
     if (rc != 0) {
@@ -142,10 +145,11 @@ static int classify_all(struct builder *b, const struct tw_program *programs, ui
     for (uint32_t p = 0; p < n_programs; p++) {
         for (uint32_t i = 0; i < programs[p].n_sites * TW_ENGINE_COUNT; i++, record++) {
             const struct tw_stream *s = &programs[p].streams[i];
-            struct tw_stream_record r = {p, i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT, TW_NONE, 0, 0};
+            struct tw_stream_record r = {p, i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT, TW_NONE, 0,
+                                         0};
             if (s->site != r.site || s->engine != r.engine) {
-                return tw_fail(err, TW_E_INTERNAL, "bundle: program %s: stream %u is out of order", programs[p].name,
-                               i);
+                return tw_fail(err, TW_E_INTERNAL, "bundle: program %s: stream %u is out of order",
+                               programs[p].name, i);
             }
             int rc = s->n_words ? classify(b, s, &r.image, err) : 0;
             if (rc != 0) {
@@ -176,7 +180,8 @@ static int write_images(const struct builder *b, struct tw_images *out, tw_error
         out->image_words[i] = b->shapes[i].words;
     }
     for (uint32_t i = 0; i < out->n_streams; i++) {
-        n_args += out->streams[i].image == TW_NONE ? 0 : out->images[out->streams[i].image].n_patches;
+        n_args +=
+            out->streams[i].image == TW_NONE ? 0 : out->images[out->streams[i].image].n_patches;
     }
     if (n_patches > UINT32_MAX || n_args > UINT32_MAX) {
         return tw_fail(err, TW_E_UNSUPPORTED, "bundle: more than 2^32 arguments");
@@ -185,10 +190,13 @@ static int write_images(const struct builder *b, struct tw_images *out, tw_error
     out->n_args = (uint32_t)n_args;
     out->patches = calloc(n_patches + 1, sizeof *out->patches);
     out->args = calloc(n_args + 1, sizeof *out->args);
-    return out->patches && out->args ? 0 : tw_fail(err, TW_E_NOMEM, "bundle: no memory for the arguments");
+    return out->patches && out->args
+               ? 0
+               : tw_fail(err, TW_E_NOMEM, "bundle: no memory for the arguments");
 }
 
-static void write_args(const struct builder *b, const struct tw_program *programs, struct tw_images *out) {
+static void write_args(const struct builder *b, const struct tw_program *programs,
+                       struct tw_images *out) {
     for (uint32_t i = 0, at = 0; i < b->n_shapes; i++) {
         for (uint32_t w = 0; w < b->shapes[i].n_words; w++) {
             if (b->shapes[i].patch[w]) {
@@ -202,7 +210,8 @@ static void write_args(const struct builder *b, const struct tw_program *program
             continue;
         }
         const struct tw_image_record *image = &out->images[r->image];
-        const uint32_t *words = programs[r->program].streams[r->site * TW_ENGINE_COUNT + r->engine].words;
+        const uint32_t *words =
+            programs[r->program].streams[r->site * TW_ENGINE_COUNT + r->engine].words;
         r->first_arg = at;
         for (uint32_t k = 0; k < image->n_patches; k++) {
             out->args[at++] = words[out->patches[image->first_patch + k]];
@@ -210,8 +219,8 @@ static void write_args(const struct builder *b, const struct tw_program *program
     }
 }
 
-static int init(struct builder *b, const struct tw_program *programs, uint32_t n_programs, struct tw_images *out,
-                tw_error *err) {
+static int init(struct builder *b, const struct tw_program *programs, uint32_t n_programs,
+                struct tw_images *out, tw_error *err) {
     uint64_t n_streams = 0;
     uint32_t longest = 0;
     for (uint32_t p = 0; p < n_programs; p++) {
@@ -225,14 +234,16 @@ static int init(struct builder *b, const struct tw_program *programs, uint32_t n
     b->mark = malloc(longest + 1u);
     out->streams = calloc(n_streams + 1, sizeof *out->streams);
     if (n_streams > UINT32_MAX || !b->bucket || !b->mark || !out->streams) {
-        return tw_fail(err, TW_E_NOMEM, "bundle: no memory for %llu streams", (unsigned long long)n_streams);
+        return tw_fail(err, TW_E_NOMEM, "bundle: no memory for %llu streams",
+                       (unsigned long long)n_streams);
     }
     memset(b->bucket, 0xFF, b->n_buckets * sizeof *b->bucket);
     out->n_streams = (uint32_t)n_streams;
     return 0;
 }
 
-int tw_images_build(const struct tw_program *programs, uint32_t n_programs, struct tw_images *out, tw_error *err) {
+int tw_images_build(const struct tw_program *programs, uint32_t n_programs, struct tw_images *out,
+                    tw_error *err) {
     struct builder b;
     memset(&b, 0, sizeof b);
     memset(out, 0, sizeof *out);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Packing of weights into panels: 16 rows are transposed in units of one float, one half, or four quants, a short
- * run of k at a time so that source and destination lines stay in the first-level cache.
+ * Packing of weights into panels: 16 rows are transposed in units of one float, one half, or four
+ * quants, a short run of k at a time so that source and destination lines stay in the first-level
+ * cache.
  */
 #include "compiler/emit/pack.h"
 
@@ -10,7 +11,8 @@
 
 enum { PANEL = TW_PANEL_ROWS, RUN = 16 };
 
-static void transpose_u32(const uint8_t *src, size_t stride, uint32_t rows, uint32_t k, uint32_t *dst) {
+static void transpose_u32(const uint8_t *src, size_t stride, uint32_t rows, uint32_t k,
+                          uint32_t *dst) {
     for (uint32_t from = 0; from < k; from += RUN) {
         uint32_t end = k - from < RUN ? k : from + RUN;
         for (uint32_t r = 0; r < rows; r++) {
@@ -22,7 +24,8 @@ static void transpose_u32(const uint8_t *src, size_t stride, uint32_t rows, uint
     }
 }
 
-static void transpose_u16(const uint8_t *src, size_t stride, uint32_t rows, uint32_t k, uint16_t *dst) {
+static void transpose_u16(const uint8_t *src, size_t stride, uint32_t rows, uint32_t k,
+                          uint16_t *dst) {
     for (uint32_t from = 0; from < k; from += RUN) {
         uint32_t end = k - from < RUN ? k : from + RUN;
         for (uint32_t r = 0; r < rows; r++) {
@@ -34,9 +37,11 @@ static void transpose_u16(const uint8_t *src, size_t stride, uint32_t rows, uint
     }
 }
 
-/* A block of both formats is a half-precision scale and groups of four bytes, which go to the row's lane as they are
- * but for the offset of Q8_0: ggml's Q4_0 keeps k and k + 16 in the nibbles of one byte, as the panel does. */
-static void pack_block(const uint8_t *block, uint32_t groups, uint32_t flip, uint8_t *quants, uint8_t *scale) {
+/* A block of both formats is a half-precision scale and groups of four bytes, which go to the row's
+ * lane as they are but for the offset of Q8_0: ggml's Q4_0 keeps k and k + 16 in the nibbles of one
+ * byte, as the panel does. */
+static void pack_block(const uint8_t *block, uint32_t groups, uint32_t flip, uint8_t *quants,
+                       uint8_t *scale) {
     memcpy(scale, block, 2);
     for (uint32_t g = 0; g < groups; g++) {
         uint32_t four;
@@ -54,14 +59,17 @@ static void clear_block(uint32_t groups, uint32_t zero, uint8_t *quants, uint8_t
     }
 }
 
-static void pack_quants(bool q8, const uint8_t *src, size_t stride, uint32_t rows, uint32_t blocks, uint8_t *dst) {
-    const uint32_t groups = q8 ? 8 : 4, flip = q8 ? 0x80808080u : 0, zero = q8 ? 0x80808080u : 0x88888888u;
+static void pack_quants(bool q8, const uint8_t *src, size_t stride, uint32_t rows, uint32_t blocks,
+                        uint8_t *dst) {
+    const uint32_t groups = q8 ? 8 : 4, flip = q8 ? 0x80808080u : 0,
+                   zero = q8 ? 0x80808080u : 0x88888888u;
     const size_t block_bytes = q8 ? 34 : 18, quant_bytes = (size_t)groups * PANEL * 4;
     uint8_t *scales = dst + blocks * quant_bytes;
     for (uint32_t b = 0; b < blocks; b++) {
         uint8_t *quants = dst + b * quant_bytes, *scale = scales + (size_t)b * PANEL * 2;
         for (uint32_t r = 0; r < rows; r++) {
-            pack_block(src + stride * r + b * block_bytes, groups, flip, quants + r * 4, scale + r * 2);
+            pack_block(src + stride * r + b * block_bytes, groups, flip, quants + r * 4,
+                       scale + r * 2);
         }
         for (uint32_t r = rows; r < PANEL; r++) {
             clear_block(groups, zero, quants + r * 4, scale + r * 2);
@@ -69,8 +77,8 @@ static void pack_quants(bool q8, const uint8_t *src, size_t stride, uint32_t row
     }
 }
 
-void tw_pack_panel(enum tw_dtype dtype, const uint8_t *src_rows, uint64_t src_row_bytes, uint32_t rows, uint32_t k,
-                   uint8_t *dst) {
+void tw_pack_panel(enum tw_dtype dtype, const uint8_t *src_rows, uint64_t src_row_bytes,
+                   uint32_t rows, uint32_t k, uint8_t *dst) {
     size_t stride = (size_t)src_row_bytes, bytes = (size_t)tw_panel_bytes(dtype, k);
     bool quantised = dtype == TW_DT_Q8_0 || dtype == TW_DT_Q4_0;
     if (quantised) {

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Weights to floats: one loop a type, every value read byte by byte because the file aligns nothing. */
+/* SPDX-License-Identifier: Apache-2.0 Weights to floats: one loop a type, every value read byte by
+ * byte because the file aligns nothing. */
 #include "compiler/graph/dequant.h"
 
 #include "tilewright/numerics.h"
@@ -15,7 +15,8 @@ static float bfloat_at(const uint8_t *p) {
 }
 
 static float float_at(const uint8_t *p) {
-    return tw_bits_float((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
+    return tw_bits_float((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
+                         (uint32_t)p[3] << 24);
 }
 
 /* {scale f16, 32 signed bytes}: d*q */
@@ -26,7 +27,8 @@ static void q8_0_block(const uint8_t *p, float *out) {
     }
 }
 
-/* {scale f16, 16 bytes}: the low nibbles are the first 16 elements, the high ones the others: d*(n - 8) */
+/* {scale f16, 16 bytes}: the low nibbles are the first 16 elements, the high ones the others: d*(n
+ * - 8) */
 static void q4_0_block(const uint8_t *p, float *out) {
     float d = half_at(p);
     for (uint32_t i = 0; i < 16; i++) {

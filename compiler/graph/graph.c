@@ -34,8 +34,8 @@ static struct tw_gvalue *add_value(struct tw_graph *g, const char *name, enum tw
     return v;
 }
 
-tw_gvalue_id tw_graph_activation(struct tw_graph *g, const char *name, uint32_t token_rows, uint32_t cols,
-                                 enum tw_dtype dtype) {
+tw_gvalue_id tw_graph_activation(struct tw_graph *g, const char *name, uint32_t token_rows,
+                                 uint32_t cols, enum tw_dtype dtype) {
     struct tw_gvalue *v = add_value(g, name, TW_GV_ACTIVATION, dtype);
     v->token_rows = token_rows;
     v->rows = token_rows ? 0 : 1;
@@ -44,8 +44,9 @@ tw_gvalue_id tw_graph_activation(struct tw_graph *g, const char *name, uint32_t 
     return g->values.n - 1;
 }
 
-/* Instances of one sequence may differ in type; then the whole sequence is stored as F32, which every other type converts to
- * exactly. Vectors are F32 always, and so is what does not fill panels of whole 64-byte lines: half precision with odd columns. */
+/* Instances of one sequence may differ in type; then the whole sequence is stored as F32, which
+ * every other type converts to exactly. Vectors are F32 always, and so is what does not fill panels
+ * of whole 64-byte lines: half precision with odd columns. */
 tw_gvalue_id tw_graph_weight(struct tw_graph *g, const char *name, uint32_t instances,
                              const struct tw_model_tensor **source) {
     struct tw_gvalue *v = add_value(g, name, TW_GV_WEIGHT, source[0]->dtype);
@@ -55,14 +56,16 @@ tw_gvalue_id tw_graph_weight(struct tw_graph *g, const char *name, uint32_t inst
     v->source = source;
     v->packing = v->rows == 1 ? TW_PACK_ROW : TW_PACK_PANEL16;
     for (uint32_t i = 0; i < instances; i++) {
-        if (source[i]->dtype != v->dtype || v->rows == 1 || tw_panel_bytes(v->dtype, v->cols) % 64 != 0) {
+        if (source[i]->dtype != v->dtype || v->rows == 1 ||
+            tw_panel_bytes(v->dtype, v->cols) % 64 != 0) {
             v->dtype = TW_DT_F32;
         }
     }
     return g->values.n - 1;
 }
 
-tw_gvalue_id tw_graph_constant(struct tw_graph *g, const char *name, const float *data, uint32_t cols) {
+tw_gvalue_id tw_graph_constant(struct tw_graph *g, const char *name, const float *data,
+                               uint32_t cols) {
     struct tw_gvalue *v = add_value(g, name, TW_GV_WEIGHT, TW_DT_F32);
     v->rows = 1;
     v->cols = cols;
@@ -71,8 +74,8 @@ tw_gvalue_id tw_graph_constant(struct tw_graph *g, const char *name, const float
     return g->values.n - 1;
 }
 
-tw_gvalue_id tw_graph_state(struct tw_graph *g, const char *name, uint32_t instances, uint32_t cols, uint32_t head_dim,
-                            enum tw_packing packing) {
+tw_gvalue_id tw_graph_state(struct tw_graph *g, const char *name, uint32_t instances, uint32_t cols,
+                            uint32_t head_dim, enum tw_packing packing) {
     struct tw_gvalue *v = add_value(g, name, TW_GV_STATE, TW_DT_F32);
     v->cols = cols;
     v->instances = instances;
@@ -105,8 +108,8 @@ void tw_graph_end_region(struct tw_graph *g, tw_gvalue_id carry_in, tw_gvalue_id
     r->carry_out = carry_out;
 }
 
-struct tw_gop *tw_graph_op(struct tw_graph *g, enum tw_gop_kind kind, const char *name, tw_gvalue_id a, tw_gvalue_id b,
-                           tw_gvalue_id c, tw_gvalue_id out) {
+struct tw_gop *tw_graph_op(struct tw_graph *g, enum tw_gop_kind kind, const char *name,
+                           tw_gvalue_id a, tw_gvalue_id b, tw_gvalue_id c, tw_gvalue_id out) {
     struct tw_gop *op = TW_VEC_PUSH(g->mem, g->ops);
     op->kind = kind;
     op->name = name;
@@ -119,12 +122,13 @@ struct tw_gop *tw_graph_op(struct tw_graph *g, enum tw_gop_kind kind, const char
 }
 
 static int bad(const struct tw_graph *g, const struct tw_gop *op, tw_error *err, const char *what) {
-    return tw_fail(err, TW_E_INTERNAL, "graph: %s.%s (%s): %s", g->regions.items[op->region].name, op->name,
-                   tw_gop_name(op->kind), what);
+    return tw_fail(err, TW_E_INTERNAL, "graph: %s.%s (%s): %s", g->regions.items[op->region].name,
+                   op->name, tw_gop_name(op->kind), what);
 }
 
 /* Each activation is defined once, before its uses, in its region or (shared) in an earlier one. */
-static int check_inputs(const struct tw_graph *g, const struct tw_gop *op, const uint8_t *defined, tw_error *err) {
+static int check_inputs(const struct tw_graph *g, const struct tw_gop *op, const uint8_t *defined,
+                        tw_error *err) {
     for (uint32_t i = 0; i < tw_gop_inputs(op->kind); i++) {
         if (op->in[i] >= g->values.n) {
             return bad(g, op, err, "an input is no value");
@@ -147,9 +151,10 @@ static int check_inputs(const struct tw_graph *g, const struct tw_gop *op, const
 /* What each input has to be: A activation, W weight, S state, I input. */
 static const char *input_kinds(enum tw_gop_kind kind) {
     static const char *const kinds[TW_GOP_COUNT] = {
-        [TW_GOP_GATHER] = "WI", [TW_GOP_ROPE_TABLE] = "IW", [TW_GOP_RMS_NORM] = "AW",   [TW_GOP_QUANT] = "A",
-        [TW_GOP_MATMUL] = "AW", [TW_GOP_ROPE] = "AA",       [TW_GOP_KV_APPEND] = "ASI", [TW_GOP_ATTENTION] = "ASS",
-        [TW_GOP_ADD] = "AA",    [TW_GOP_SILU_MUL] = "AA",   [TW_GOP_LAST_ROW] = "A",    [TW_GOP_OUTPUT] = "A",
+        [TW_GOP_GATHER] = "WI",     [TW_GOP_ROPE_TABLE] = "IW", [TW_GOP_RMS_NORM] = "AW",
+        [TW_GOP_QUANT] = "A",       [TW_GOP_MATMUL] = "AW",     [TW_GOP_ROPE] = "AA",
+        [TW_GOP_KV_APPEND] = "ASI", [TW_GOP_ATTENTION] = "ASS", [TW_GOP_ADD] = "AA",
+        [TW_GOP_SILU_MUL] = "AA",   [TW_GOP_LAST_ROW] = "A",    [TW_GOP_OUTPUT] = "A",
     };
     return kinds[kind];
 }
@@ -167,7 +172,8 @@ static int check_kinds(const struct tw_graph *g, const struct tw_gop *op, tw_err
     if ((op->out != TW_NONE) != has_output) {
         return bad(g, op, err, has_output ? "it has no output" : "it has an output");
     }
-    if (has_output && (op->out >= g->values.n || g->values.items[op->out].kind != TW_GV_ACTIVATION)) {
+    if (has_output &&
+        (op->out >= g->values.n || g->values.items[op->out].kind != TW_GV_ACTIVATION)) {
         return bad(g, op, err, "its output is no activation");
     }
     return 0;
@@ -180,7 +186,8 @@ static int check_shapes(const struct tw_graph *g, const struct tw_gop *op, tw_er
     case TW_GOP_GATHER:
         return out == v[op->in[0]].cols ? 0 : bad(g, op, err, "table and output differ in width");
     case TW_GOP_ROPE_TABLE:
-        return out == 2 * v[op->in[1]].cols ? 0 : bad(g, op, err, "table is not twice the frequencies");
+        return out == 2 * v[op->in[1]].cols ? 0
+                                            : bad(g, op, err, "table is not twice the frequencies");
     case TW_GOP_MATMUL: {
         int quantised = tw_dtype_block_elems(v[op->in[1]].dtype) > 1;
         if (out != v[op->in[1]].rows || v[op->in[0]].cols != v[op->in[1]].cols) {
@@ -191,18 +198,23 @@ static int check_shapes(const struct tw_graph *g, const struct tw_gop *op, tw_er
                    : bad(g, op, err, "activation and weight types do not pair");
     }
     case TW_GOP_RMS_NORM:
-        return out == v[op->in[0]].cols && out == v[op->in[1]].cols ? 0 : bad(g, op, err, "widths differ");
+        return out == v[op->in[0]].cols && out == v[op->in[1]].cols
+                   ? 0
+                   : bad(g, op, err, "widths differ");
     case TW_GOP_ADD:
     case TW_GOP_SILU_MUL:
-        return out == v[op->in[0]].cols && out == v[op->in[1]].cols ? 0 : bad(g, op, err, "widths differ");
+        return out == v[op->in[0]].cols && out == v[op->in[1]].cols
+                   ? 0
+                   : bad(g, op, err, "widths differ");
     case TW_GOP_ROPE:
-        return out == op->n_heads * op->head_dim && out == v[op->in[0]].cols && op->rope_dims <= op->head_dim &&
-                       op->rope_dims == v[op->in[1]].cols
+        return out == op->n_heads * op->head_dim && out == v[op->in[0]].cols &&
+                       op->rope_dims <= op->head_dim && op->rope_dims == v[op->in[1]].cols
                    ? 0
                    : bad(g, op, err, "heads do not fit");
     case TW_GOP_ATTENTION:
         return out == op->n_heads * op->head_dim && out == v[op->in[0]].cols && op->n_kv_heads &&
-                       op->n_heads % op->n_kv_heads == 0 && v[op->in[1]].cols == op->n_kv_heads * op->head_dim &&
+                       op->n_heads % op->n_kv_heads == 0 &&
+                       v[op->in[1]].cols == op->n_kv_heads * op->head_dim &&
                        v[op->in[2]].cols == v[op->in[1]].cols
                    ? 0
                    : bad(g, op, err, "heads do not fit the state");
@@ -210,7 +222,9 @@ static int check_shapes(const struct tw_graph *g, const struct tw_gop *op, tw_er
     case TW_GOP_LAST_ROW:
         return out == v[op->in[0]].cols ? 0 : bad(g, op, err, "widths differ");
     case TW_GOP_KV_APPEND:
-        return v[op->in[0]].cols == v[op->in[1]].cols ? 0 : bad(g, op, err, "row and state differ in width");
+        return v[op->in[0]].cols == v[op->in[1]].cols
+                   ? 0
+                   : bad(g, op, err, "row and state differ in width");
     case TW_GOP_OUTPUT:
     case TW_GOP_COUNT:
         break;
@@ -218,8 +232,10 @@ static int check_shapes(const struct tw_graph *g, const struct tw_gop *op, tw_er
     return 0;
 }
 
-/* A carried value is an activation from before the region; what the next iteration sees instead is one of the region's. */
-static int check_carry(const struct tw_graph *g, uint32_t index, const uint8_t *defined, tw_error *err) {
+/* A carried value is an activation from before the region; what the next iteration sees instead is
+ * one of the region's. */
+static int check_carry(const struct tw_graph *g, uint32_t index, const uint8_t *defined,
+                       tw_error *err) {
     const struct tw_gregion *r = &g->regions.items[index];
     const char *what = NULL;
     if (r->carry_in == TW_NONE && r->carry_out == TW_NONE) {
@@ -275,7 +291,8 @@ void tw_graph_print(const struct tw_graph *g, FILE *out) {
     static const char *const kinds[] = {"activation", "weight", "state", "input"};
     for (uint32_t i = 0; i < g->values.n; i++) {
         const struct tw_gvalue *v = &g->values.items[i];
-        fprintf(out, "value %%%s: %s %s[%s%.0u, %u]", v->name, kinds[v->kind], tw_dtype_name(v->dtype),
+        fprintf(out, "value %%%s: %s %s[%s%.0u, %u]", v->name, kinds[v->kind],
+                tw_dtype_name(v->dtype),
                 v->token_rows            ? "tokens"
                 : v->kind == TW_GV_STATE ? "positions"
                                          : "",

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0
- * The reference evaluator (reference.h): walks the regions and their operations in order; each activation has one row, which
- * holds its value until it is computed anew. */
+/* SPDX-License-Identifier: Apache-2.0 The reference evaluator (reference.h): walks the regions and
+ * their operations in order; each activation has one row, which holds its value until it is
+ * computed anew. */
 #include "compiler/graph/reference.h"
 
 #include "compiler/graph/dequant.h"
@@ -21,10 +21,11 @@ struct tw_reference {
     float *scores;  /* of one head's attention, [n_ctx] */
 };
 
-/* ---- the operations ------------------------------------------------------------------------------ */
+/* ---- the operations ---- */
 
 /* Row `row` of a weight, or of its member for this iteration of the region. */
-static const float *weight_row(struct tw_reference *r, tw_gvalue_id id, uint32_t instance, uint32_t row) {
+static const float *weight_row(struct tw_reference *r, tw_gvalue_id id, uint32_t instance,
+                               uint32_t row) {
     const struct tw_gvalue *v = &r->g->values.items[id];
     if (v->constant) {
         return v->constant;
@@ -48,7 +49,8 @@ static float dot(const float *x, const float *y, uint32_t n) {
     return sum;
 }
 
-/* out[half + half] = cosines, sines of pos*freq[half]; the angle in double, as a float has no digits left at large ones */
+/* out[half + half] = cosines, sines of pos*freq[half]; the angle in double, as a float has no
+ * digits left at large ones */
 static void rope_table(float *out, const float *freq, uint32_t half, uint32_t pos) {
     for (uint32_t i = 0; i < half; i++) {
         double angle = (double)pos * (double)freq[i];
@@ -66,7 +68,8 @@ static void rms_norm(float *out, const float *x, const float *w, uint32_t n, flo
 }
 
 /* out[rows] = w[rows, cols] * x[cols] */
-static void matmul(struct tw_reference *r, float *out, const float *x, tw_gvalue_id w, uint32_t instance) {
+static void matmul(struct tw_reference *r, float *out, const float *x, tw_gvalue_id w,
+                   uint32_t instance) {
     const struct tw_gvalue *v = &r->g->values.items[w];
     for (uint32_t n = 0; n < v->rows; n++) {
         out[n] = dot(weight_row(r, w, instance, n), x, v->cols);
@@ -104,13 +107,16 @@ static void softmax(float *x, uint32_t n) {
     }
 }
 
-/* out[heads, head_dim]: each query head over all positions so far, in the keys and values of its group's head */
-static void attention(struct tw_reference *r, float *out, const float *q, const struct tw_gop *op, uint32_t instance) {
+/* out[heads, head_dim]: each query head over all positions so far, in the keys and values of its
+ * group's head */
+static void attention(struct tw_reference *r, float *out, const float *q, const struct tw_gop *op,
+                      uint32_t instance) {
     const uint32_t dim = op->head_dim, group = op->n_heads / op->n_kv_heads;
     for (uint32_t head = 0; head < op->n_heads; head++) {
         size_t at = (size_t)head * dim, kv_at = (size_t)(head / group) * dim;
         for (uint32_t t = 0; t <= r->pos; t++) {
-            r->scores[t] = dot(q + at, state_row(r, op->in[1], instance, t) + kv_at, dim) * op->scale;
+            r->scores[t] =
+                dot(q + at, state_row(r, op->in[1], instance, t) + kv_at, dim) * op->scale;
         }
         softmax(r->scores, r->pos + 1);
         memset(out + at, 0, dim * sizeof *out);
@@ -180,7 +186,7 @@ static void evaluate(struct tw_reference *r, const struct tw_gop *op, uint32_t i
     }
 }
 
-/* ---- the step ------------------------------------------------------------------------------------ */
+/* ---- the step ---- */
 
 static void run_region(struct tw_reference *r, const struct tw_gregion *region) {
     for (uint32_t instance = 0; instance < region->repeat; instance++) {
@@ -196,10 +202,12 @@ static void run_region(struct tw_reference *r, const struct tw_gregion *region) 
 
 int tw_reference_step(struct tw_reference *r, uint32_t token, const float **logits, tw_error *err) {
     if (token >= r->g->model->h.n_vocab) {
-        return tw_fail(err, TW_E_RANGE, "token %u: the vocabulary has %u tokens", token, r->g->model->h.n_vocab);
+        return tw_fail(err, TW_E_RANGE, "token %u: the vocabulary has %u tokens", token,
+                       r->g->model->h.n_vocab);
     }
     if (r->pos >= r->n_ctx) {
-        return tw_fail(err, TW_E_CONTEXT_FULL, "position %u: the context has %u positions", r->pos, r->n_ctx);
+        return tw_fail(err, TW_E_CONTEXT_FULL, "position %u: the context has %u positions", r->pos,
+                       r->n_ctx);
     }
     r->token = token;
     for (uint32_t i = 0; i < r->g->regions.n; i++) {
@@ -214,11 +222,12 @@ uint32_t tw_reference_n_vocab(const struct tw_reference *r) {
     return r->g->values.items[r->g->logits].cols;
 }
 
-/* ---- memory -------------------------------------------------------------------------------------- */
+/* ---- memory ---- */
 
 static float *alloc_floats(uint64_t a, uint64_t b, uint64_t c) {
     uint64_t count;
-    if (!tw_mul_u64(a, b, &count) || !tw_mul_u64(count, c, &count) || count > SIZE_MAX / sizeof(float)) {
+    if (!tw_mul_u64(a, b, &count) || !tw_mul_u64(count, c, &count) ||
+        count > SIZE_MAX / sizeof(float)) {
         return NULL;
     }
     return calloc((size_t)count, sizeof(float));
@@ -261,7 +270,8 @@ static bool alloc_all(struct tw_reference *r) {
     return r->weights && r->scores;
 }
 
-int tw_reference_create(const struct tw_graph *g, uint32_t n_ctx, struct tw_reference **out, tw_error *err) {
+int tw_reference_create(const struct tw_graph *g, uint32_t n_ctx, struct tw_reference **out,
+                        tw_error *err) {
     *out = NULL;
     if (n_ctx == 0) {
         return tw_fail(err, TW_E_USAGE, "reference: a context of 0 positions, expected 1 or more");
@@ -273,7 +283,8 @@ int tw_reference_create(const struct tw_graph *g, uint32_t n_ctx, struct tw_refe
     }
     if (!r || !alloc_all(r)) {
         tw_reference_destroy(r);
-        return tw_fail(err, TW_E_NOMEM, "reference: no memory for a context of %u positions", n_ctx);
+        return tw_fail(err, TW_E_NOMEM, "reference: no memory for a context of %u positions",
+                       n_ctx);
     }
     *out = r;
     return 0;

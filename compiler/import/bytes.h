@@ -2,8 +2,8 @@
  *
  * Little-endian numbers at unaligned places of a file.
  */
-#ifndef TW_IMPORT_BYTES_H
-#define TW_IMPORT_BYTES_H
+#ifndef TW_COMPILER_IMPORT_BYTES_H
+#define TW_COMPILER_IMPORT_BYTES_H
 
 #include <stdint.h>
 #include <string.h>

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The element types of GGUF tensors, by number: names for messages, block sizes for range checks, and which of them we
- * read.
+ * The element types of GGUF tensors, by number: names for messages, block sizes for range checks,
+ * and which of them we read.
  */
-#ifndef TW_IMPORT_GGML_TYPE_H
-#define TW_IMPORT_GGML_TYPE_H
+#ifndef TW_COMPILER_IMPORT_GGML_TYPE_H
+#define TW_COMPILER_IMPORT_GGML_TYPE_H
 
 #include <stdint.h>
 
 struct tw_ggml_type {
-    const char *name;                  /* "Q4_K" */
-    uint32_t block_elems, block_bytes; /* 0: the type was removed from the format or has no published block */
-    int dtype;                         /* enum tw_dtype, or -1 if we do not read it */
+    const char *name; /* "Q4_K" */
+    /* 0: the type was removed from the format or has no published block */
+    uint32_t block_elems, block_bytes;
+    int dtype; /* enum tw_dtype, or -1 if we do not read it */
 };
 
 /* The type of that number, or NULL if the number was never given out. */

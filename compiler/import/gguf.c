@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0
- * The GGUF container reader (gguf.h): one cursor walks the file once, every step of it is bounded by the file's end;
- * tables grow with what was read, never with what a count promises. */
+/* SPDX-License-Identifier: Apache-2.0 The GGUF container reader (gguf.h): one cursor walks the file
+ * once, every step of it is bounded by the file's end; tables grow with what was read, never with
+ * what a count promises. */
 #include "compiler/import/gguf.h"
 
 #include "compiler/import/bytes.h"
@@ -37,7 +37,8 @@ static int need(struct reader *r, uint64_t bytes, const char *what) {
         return 0;
     }
     return tw_fail(r->err, TW_E_TRUNCATED,
-                   "%s: the file ends at offset %" PRIu64 ", but %s at offset %" PRIu64 " needs %" PRIu64 " bytes",
+                   "%s: the file ends at offset %" PRIu64 ", but %s at offset %" PRIu64
+                   " needs %" PRIu64 " bytes",
                    r->path, r->size, what, r->at, bytes);
 }
 
@@ -67,7 +68,8 @@ static int read_bytes(struct reader *r, const char *what, const uint8_t **text, 
     }
     if (!tw_range_ok(r->at, *length, r->size)) {
         return tw_fail(r->err, TW_E_TRUNCATED,
-                       "%s: %s at offset %" PRIu64 " has length %" PRIu64 ", but only %" PRIu64 " bytes follow",
+                       "%s: %s at offset %" PRIu64 " has length %" PRIu64 ", but only %" PRIu64
+                       " bytes follow",
                        r->path, what, start, *length, r->size - r->at);
     }
     *text = r->bytes + r->at;
@@ -84,21 +86,25 @@ static int read_name(struct reader *r, const char *what, uint64_t max, const cha
         return rc;
     }
     if (length == 0) {
-        return tw_fail(r->err, TW_E_FORMAT, "%s: %s at offset %" PRIu64 " is empty", r->path, what, start);
+        return tw_fail(r->err, TW_E_FORMAT, "%s: %s at offset %" PRIu64 " is empty", r->path, what,
+                       start);
     }
     if (length > max) {
         return tw_fail(r->err, TW_E_FORMAT,
-                       "%s: %s at offset %" PRIu64 " is %" PRIu64 " bytes long, expected at most %" PRIu64, r->path,
-                       what, start, length, max);
+                       "%s: %s at offset %" PRIu64 " is %" PRIu64
+                       " bytes long, expected at most %" PRIu64,
+                       r->path, what, start, length, max);
     }
     if (memchr(text, 0, (size_t)length)) {
-        return tw_fail(r->err, TW_E_FORMAT, "%s: %s at offset %" PRIu64 " contains a NUL byte", r->path, what, start);
+        return tw_fail(r->err, TW_E_FORMAT, "%s: %s at offset %" PRIu64 " contains a NUL byte",
+                       r->path, what, start);
     }
     *out = tw_import_text(r->memory, text, length);
     return *out ? 0 : tw_fail(r->err, TW_E_NOMEM, "%s: no memory for %s", r->path, what);
 }
 
-/* Adds to a message what was read before: a wrong length or type there shows only at the name that follows. */
+/* Adds to a message what was read before: a wrong length or type there shows only at the name that
+ * follows. */
 static int after(struct reader *r, int rc, const char *what, const char *previous) {
     char message[sizeof r->err->message];
     if (!r->err || !previous) {
@@ -108,7 +114,7 @@ static int after(struct reader *r, int rc, const char *what, const char *previou
     return tw_fail(r->err, rc, "%.350s (after %s %.*s)", message, what, SHOWN, previous);
 }
 
-/* ---- header --------------------------------------------------------------------------------------- */
+/* ---- header ---- */
 
 static int check_version(struct reader *r, uint32_t version) {
     if (version == 2 || version == 3) {
@@ -116,20 +122,24 @@ static int check_version(struct reader *r, uint32_t version) {
     }
     if (version != 0 && (version & 0xFFFFFFu) == 0) {
         return tw_fail(r->err, TW_E_UNSUPPORTED,
-                       "%s: this is a big-endian GGUF file (version %u with its bytes swapped), expected little-endian",
+                       "%s: this is a big-endian GGUF file (version %u with its bytes swapped), "
+                       "expected little-endian",
                        r->path, version >> 24);
     }
     if (version == 1) {
         return tw_fail(r->err, TW_E_UNSUPPORTED,
-                       "%s: GGUF version 1 is not supported (32-bit counts), expected version 2 or 3: convert it again",
+                       "%s: GGUF version 1 is not supported (32-bit counts), expected version 2 or "
+                       "3: convert it again",
                        r->path);
     }
-    return tw_fail(r->err, TW_E_UNSUPPORTED, "%s: GGUF version is %u, expected 2 or 3", r->path, version);
+    return tw_fail(r->err, TW_E_UNSUPPORTED, "%s: GGUF version is %u, expected 2 or 3", r->path,
+                   version);
 }
 
 static int read_header(struct reader *r, struct tw_gguf *out) {
     if (r->size < 4 || memcmp(r->bytes, "GGUF", 4) != 0) {
-        return tw_fail(r->err, TW_E_FORMAT, "%s: the file does not start with the magic GGUF", r->path);
+        return tw_fail(r->err, TW_E_FORMAT, "%s: the file does not start with the magic GGUF",
+                       r->path);
     }
     r->at = 4;
     int rc = read_u32(r, "the version", &out->version);
@@ -152,21 +162,25 @@ static int check_count(struct reader *r, const char *what, uint64_t count, uint6
         return 0;
     }
     return tw_fail(r->err, TW_E_TRUNCATED,
-                   "%s: %s is %" PRIu64 ", but the %" PRIu64 " bytes after offset %" PRIu64 " hold at most %" PRIu64,
+                   "%s: %s is %" PRIu64 ", but the %" PRIu64 " bytes after offset %" PRIu64
+                   " hold at most %" PRIu64,
                    r->path, what, count, r->size - r->at, r->at, room);
 }
 
-/* ---- metadata ------------------------------------------------------------------------------------- */
+/* ---- metadata ---- */
 
-static int skip_elements(struct reader *r, const char *key, uint32_t elem_type, uint64_t count, unsigned depth);
+static int skip_elements(struct reader *r, const char *key, uint32_t elem_type, uint64_t count,
+                         unsigned depth);
 
-static int read_array_head(struct reader *r, const char *key, uint32_t *elem_type, uint64_t *count) {
+static int read_array_head(struct reader *r, const char *key, uint32_t *elem_type,
+                           uint64_t *count) {
     int rc = read_u32(r, "an array's element type", elem_type);
     if (rc == 0) {
         rc = read_u64(r, "an array's length", count);
     }
     if (rc == 0 && *elem_type >= TW_GGUF_TYPES) {
-        rc = tw_fail(r->err, TW_E_FORMAT, "%s: key %.*s is an array of unknown element type %u, expected 0 to %u",
+        rc = tw_fail(r->err, TW_E_FORMAT,
+                     "%s: key %.*s is an array of unknown element type %u, expected 0 to %u",
                      r->path, SHOWN, key, *elem_type, TW_GGUF_TYPES - 1);
     }
     return rc;
@@ -184,8 +198,8 @@ static int skip_strings(struct reader *r, uint64_t count) {
 
 static int skip_arrays(struct reader *r, const char *key, uint64_t count, unsigned depth) {
     if (depth >= MAX_ARRAY_DEPTH) {
-        return tw_fail(r->err, TW_E_UNSUPPORTED, "%s: key %.*s nests arrays deeper than %u levels", r->path, SHOWN, key,
-                       MAX_ARRAY_DEPTH);
+        return tw_fail(r->err, TW_E_UNSUPPORTED, "%s: key %.*s nests arrays deeper than %u levels",
+                       r->path, SHOWN, key, MAX_ARRAY_DEPTH);
     }
     int rc = check_count(r, "the length of an array of arrays", count, 12);
     for (uint64_t i = 0; i < count && rc == 0; i++) {
@@ -199,7 +213,8 @@ static int skip_arrays(struct reader *r, const char *key, uint64_t count, unsign
     return rc;
 }
 
-static int skip_elements(struct reader *r, const char *key, uint32_t elem_type, uint64_t count, unsigned depth) {
+static int skip_elements(struct reader *r, const char *key, uint32_t elem_type, uint64_t count,
+                         unsigned depth) {
     if (elem_type == TW_GGUF_STRING) {
         return skip_strings(r, count);
     }
@@ -208,7 +223,8 @@ static int skip_elements(struct reader *r, const char *key, uint32_t elem_type, 
     }
     int rc = check_count(r, "the length of an array", count, scalar_bytes(elem_type));
     if (rc == 0) {
-        r->at += count * scalar_bytes(elem_type); /* cannot wrap: it was just found to fit the file */
+        /* cannot wrap: it was just found to fit the file */
+        r->at += count * scalar_bytes(elem_type);
     }
     return rc;
 }
@@ -227,7 +243,8 @@ static int read_value(struct reader *r, struct tw_gguf_kv *kv) {
     }
     uint32_t bytes = scalar_bytes(kv->type);
     if (bytes == 0) {
-        return tw_fail(r->err, TW_E_FORMAT, "%s: key %.*s has unknown value type %u, expected 0 to %u", r->path, SHOWN,
+        return tw_fail(r->err, TW_E_FORMAT,
+                       "%s: key %.*s has unknown value type %u, expected 0 to %u", r->path, SHOWN,
                        kv->key, kv->type, TW_GGUF_TYPES - 1);
     }
     rc = need(r, bytes, "a value");
@@ -238,22 +255,24 @@ static int read_value(struct reader *r, struct tw_gguf_kv *kv) {
     kv->count = 1;
     r->at += bytes;
     if (kv->type == TW_GGUF_BOOL && kv->value[0] > 1) {
-        return tw_fail(r->err, TW_E_FORMAT, "%s: key %.*s is a bool of value %u, expected 0 or 1", r->path, SHOWN,
-                       kv->key, kv->value[0]);
+        return tw_fail(r->err, TW_E_FORMAT, "%s: key %.*s is a bool of value %u, expected 0 or 1",
+                       r->path, SHOWN, kv->key, kv->value[0]);
     }
     return 0;
 }
 
-/* Appends room for one element to a table that starts empty and doubles, so that memory follows the file's real
- * content. Old copies stay in the memory: at most as much again. */
-static void *grow(struct reader *r, void *table, uint64_t count, uint64_t *capacity, uint64_t size) {
+/* Appends room for one element to a table that starts empty and doubles, so that memory follows the
+ * file's real content. Old copies stay in the memory: at most as much again. */
+static void *grow(struct reader *r, void *table, uint64_t count, uint64_t *capacity,
+                  uint64_t size) {
     if (count < *capacity) {
         return table;
     }
     uint64_t wanted = *capacity ? *capacity * 2 : 64;
     void *larger = tw_import_alloc(r->memory, wanted, size);
     if (!larger) {
-        tw_fail(r->err, TW_E_NOMEM, "%s: no memory for a table of %" PRIu64 " entries", r->path, wanted);
+        tw_fail(r->err, TW_E_NOMEM, "%s: no memory for a table of %" PRIu64 " entries", r->path,
+                wanted);
         return NULL;
     }
     if (count > 0) {
@@ -297,8 +316,10 @@ static int sort_metadata(struct reader *r, struct tw_gguf *out) {
     }
     for (uint64_t i = 1; i < out->n_kv; i++) {
         if (strcmp(out->kv[i - 1].key, out->kv[i].key) == 0) {
-            return tw_fail(r->err, TW_E_FORMAT, "%s: key %.*s occurs twice (offsets %" PRIu64 " and %" PRIu64 ")",
-                           r->path, SHOWN, out->kv[i].key, out->kv[i - 1].offset, out->kv[i].offset);
+            return tw_fail(r->err, TW_E_FORMAT,
+                           "%s: key %.*s occurs twice (offsets %" PRIu64 " and %" PRIu64 ")",
+                           r->path, SHOWN, out->kv[i].key, out->kv[i - 1].offset,
+                           out->kv[i].offset);
         }
     }
     return 0;
@@ -306,21 +327,23 @@ static int sort_metadata(struct reader *r, struct tw_gguf *out) {
 
 static int read_alignment(struct reader *r, struct tw_gguf *out) {
     out->alignment = DEFAULT_ALIGNMENT;
-    int rc = tw_gguf_uint(out, "general.alignment", false, 8, MAX_ALIGNMENT, &out->alignment, r->err);
+    int rc =
+        tw_gguf_uint(out, "general.alignment", false, 8, MAX_ALIGNMENT, &out->alignment, r->err);
     if (rc == 0 && !tw_is_pow2_u64(out->alignment)) {
-        rc = tw_fail(r->err, TW_E_RANGE, "%s: key general.alignment is %" PRIu64 ", expected a power of two", r->path,
+        rc = tw_fail(r->err, TW_E_RANGE,
+                     "%s: key general.alignment is %" PRIu64 ", expected a power of two", r->path,
                      out->alignment);
     }
     return rc;
 }
 
-/* ---- tensors -------------------------------------------------------------------------------------- */
+/* ---- tensors ---- */
 
 static int read_dims(struct reader *r, struct tw_gguf_tensor *t) {
     int rc = read_u32(r, "a tensor's dimension count", &t->n_dims);
     if (rc == 0 && t->n_dims > TW_GGUF_MAX_DIMS) {
-        rc = tw_fail(r->err, TW_E_FORMAT, "%s: tensor %s has %u dimensions, expected at most %u", r->path, t->name,
-                     t->n_dims, TW_GGUF_MAX_DIMS);
+        rc = tw_fail(r->err, TW_E_FORMAT, "%s: tensor %s has %u dimensions, expected at most %u",
+                     r->path, t->name, t->n_dims, TW_GGUF_MAX_DIMS);
     }
     for (uint32_t d = 0; d < TW_GGUF_MAX_DIMS && rc == 0; d++) {
         t->dims[d] = 1;
@@ -328,7 +351,8 @@ static int read_dims(struct reader *r, struct tw_gguf_tensor *t) {
             rc = read_u64(r, "a tensor's dimension", &t->dims[d]);
         }
         if (rc == 0 && (t->dims[d] == 0 || t->dims[d] > INT64_MAX)) {
-            rc = tw_fail(r->err, TW_E_RANGE, "%s: dimension %u of tensor %s is %" PRId64 ", expected at least 1",
+            rc = tw_fail(r->err, TW_E_RANGE,
+                         "%s: dimension %u of tensor %s is %" PRId64 ", expected at least 1",
                          r->path, d, t->name, (int64_t)t->dims[d]);
         }
     }
@@ -339,16 +363,19 @@ static int read_dims(struct reader *r, struct tw_gguf_tensor *t) {
 static int size_tensor(struct reader *r, struct tw_gguf_tensor *t) {
     const struct tw_ggml_type *type = tw_ggml_type_of(t->type);
     if (!type) {
-        return tw_fail(r->err, TW_E_UNSUPPORTED, "%s: tensor %s has unknown type %u", r->path, t->name, t->type);
+        return tw_fail(r->err, TW_E_UNSUPPORTED, "%s: tensor %s has unknown type %u", r->path,
+                       t->name, t->type);
     }
     if (type->block_elems == 0) {
-        return tw_fail(r->err, TW_E_UNSUPPORTED, "%s: tensor %s has type %s (%u), which is not supported", r->path,
-                       t->name, type->name, t->type);
+        return tw_fail(r->err, TW_E_UNSUPPORTED,
+                       "%s: tensor %s has type %s (%u), which is not supported", r->path, t->name,
+                       type->name, t->type);
     }
     if (t->dims[0] % type->block_elems != 0) {
         return tw_fail(r->err, TW_E_SHAPE,
-                       "%s: tensor %s of type %s has rows of %" PRIu64 " elements, expected a multiple of %u", r->path,
-                       t->name, type->name, t->dims[0], type->block_elems);
+                       "%s: tensor %s of type %s has rows of %" PRIu64
+                       " elements, expected a multiple of %u",
+                       r->path, t->name, type->name, t->dims[0], type->block_elems);
     }
     uint64_t bytes = t->dims[0] / type->block_elems;
     bool fits = tw_mul_u64(bytes, type->block_bytes, &bytes);
@@ -357,8 +384,8 @@ static int size_tensor(struct reader *r, struct tw_gguf_tensor *t) {
     }
     if (!fits) {
         char shape[TW_GGUF_SHAPE_BYTES];
-        return tw_fail(r->err, TW_E_RANGE, "%s: tensor %s of shape %s is larger than 2^64 bytes", r->path, t->name,
-                       tw_gguf_shape_text(t, shape));
+        return tw_fail(r->err, TW_E_RANGE, "%s: tensor %s of shape %s is larger than 2^64 bytes",
+                       r->path, t->name, tw_gguf_shape_text(t, shape));
     }
     t->bytes = bytes;
     return 0;
@@ -396,21 +423,24 @@ static int read_tensor_infos(struct reader *r, struct tw_gguf *out) {
 }
 
 static int compare_tensor(const void *a, const void *b) {
-    return strcmp(((const struct tw_gguf_tensor *)a)->name, ((const struct tw_gguf_tensor *)b)->name);
+    return strcmp(((const struct tw_gguf_tensor *)a)->name,
+                  ((const struct tw_gguf_tensor *)b)->name);
 }
 
-/* Finds one tensor's bytes in the data section. Overlap is harmless here, since nothing writes to them. */
+/* Finds one tensor's bytes in the data section. Overlap is harmless here, since nothing writes to
+ * them. */
 static int place_tensor(struct reader *r, const struct tw_gguf *g, struct tw_gguf_tensor *t) {
     uint64_t start;
     if (t->offset % g->alignment != 0) {
         return tw_fail(r->err, TW_E_FORMAT,
-                       "%s: tensor %s is at offset %" PRIu64 " of the data, expected a multiple of %" PRIu64, r->path,
-                       t->name, t->offset, g->alignment);
+                       "%s: tensor %s is at offset %" PRIu64
+                       " of the data, expected a multiple of %" PRIu64,
+                       r->path, t->name, t->offset, g->alignment);
     }
     if (!tw_add_u64(g->data_start, t->offset, &start) || !tw_range_ok(start, t->bytes, r->size)) {
         return tw_fail(r->err, TW_E_TRUNCATED,
-                       "%s: tensor %s has %" PRIu64 " bytes at offset %" PRIu64 " of the data (which starts at %" PRIu64
-                       "), but the file ends at %" PRIu64,
+                       "%s: tensor %s has %" PRIu64 " bytes at offset %" PRIu64
+                       " of the data (which starts at %" PRIu64 "), but the file ends at %" PRIu64,
                        r->path, t->name, t->bytes, t->offset, g->data_start, r->size);
     }
     t->data = r->bytes + start;
@@ -430,14 +460,15 @@ static int place_tensors(struct reader *r, struct tw_gguf *out) {
     }
     for (uint64_t i = 1; i < out->n_tensors && rc == 0; i++) {
         if (strcmp(out->tensors[i - 1].name, out->tensors[i].name) == 0) {
-            rc = tw_fail(r->err, TW_E_FORMAT, "%s: tensor %s occurs twice", r->path, out->tensors[i].name);
+            rc = tw_fail(r->err, TW_E_FORMAT, "%s: tensor %s occurs twice", r->path,
+                         out->tensors[i].name);
         }
     }
     return rc;
 }
 
-int tw_gguf_parse(const char *path, const uint8_t *bytes, uint64_t size, struct tw_import_memory *memory,
-                  struct tw_gguf *out, tw_error *err) {
+int tw_gguf_parse(const char *path, const uint8_t *bytes, uint64_t size,
+                  struct tw_import_memory *memory, struct tw_gguf *out, tw_error *err) {
     struct reader r = {.path = path, .bytes = bytes, .size = size, .memory = memory, .err = err};
     static int (*const steps[])(struct reader *, struct tw_gguf *) = {
         read_header, read_metadata, sort_metadata, read_alignment, read_tensor_infos, place_tensors,

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The GGUF container (versions 2 and 3, little-endian): metadata and tensor table of a file in memory, fully checked.
+ * The GGUF container (versions 2 and 3, little-endian): metadata and tensor table of a file in
+ * memory, fully checked.
  *
- * After tw_gguf_parse every string, array and tensor lies inside the file, names are unique and tensor sizes are those
- * of their shapes. What the keys mean is the business of gguf_llama.c and gguf_vocab.c.
+ * After tw_gguf_parse every string, array and tensor lies inside the file, names are unique and
+ * tensor sizes are those of their shapes. What the keys mean is the business of gguf_llama.c and
+ * gguf_vocab.c.
  */
-#ifndef TW_IMPORT_GGUF_H
-#define TW_IMPORT_GGUF_H
+#ifndef TW_COMPILER_IMPORT_GGUF_H
+#define TW_COMPILER_IMPORT_GGUF_H
 
-#include "compiler/import/memory.h"
+#include "compiler/import/model_memory.h"
 #include "tilewright/error.h"
 
 #include <stdbool.h>
@@ -32,12 +34,13 @@ enum tw_gguf_type {
 #define TW_GGUF_MAX_DIMS 4u
 
 struct tw_gguf_kv {
-    const char *key;      /* terminated copy */
-    const uint8_t *value; /* in the file, unaligned: the scalar, the string's bytes, the array's elements */
-    uint64_t offset;      /* of the key in the file */
-    uint64_t count;       /* bytes of a string, elements of an array, else 1 */
-    uint32_t type;        /* enum tw_gguf_type */
-    uint32_t elem_type;   /* of an array */
+    const char *key; /* terminated copy */
+    /* in the file, unaligned: the scalar, the string's bytes, the array's elements */
+    const uint8_t *value;
+    uint64_t offset;    /* of the key in the file */
+    uint64_t count;     /* bytes of a string, elements of an array, else 1 */
+    uint32_t type;      /* enum tw_gguf_type */
+    uint32_t elem_type; /* of an array */
 };
 
 struct tw_gguf_tensor {
@@ -59,31 +62,32 @@ struct tw_gguf {
     struct tw_gguf_tensor *tensors; /* sorted by name */
 };
 
-/* Parses a whole file in memory; the results point into `bytes` and `memory`. Work and memory are bounded by `size`,
- * whatever the counts in the file say. Errors: FORMAT, TRUNCATED, RANGE, UNSUPPORTED (version, byte order, tensor types
- * without a known block), NOMEM. */
-int tw_gguf_parse(const char *path, const uint8_t *bytes, uint64_t size, struct tw_import_memory *memory,
-                  struct tw_gguf *out, tw_error *err);
+/* Parses a whole file in memory; the results point into `bytes` and `memory`. Work and memory are
+ * bounded by `size`, whatever the counts in the file say. Errors: FORMAT, TRUNCATED, RANGE,
+ * UNSUPPORTED (version, byte order, tensor types without a known block), NOMEM. */
+int tw_gguf_parse(const char *path, const uint8_t *bytes, uint64_t size,
+                  struct tw_import_memory *memory, struct tw_gguf *out, tw_error *err);
 
 const struct tw_gguf_kv *tw_gguf_find(const struct tw_gguf *gguf, const char *key);
 const struct tw_gguf_tensor *tw_gguf_find_tensor(const struct tw_gguf *gguf, const char *name);
 
 /* ---- typed values (gguf_value.c) ----
- * Each leaves *out alone and returns 0 if the key is absent and `needed` is false. Errors: MISSING, FORMAT (the value
- * has another type), RANGE. */
+ * Each leaves *out alone and returns 0 if the key is absent and `needed` is false. Errors: MISSING,
+ * FORMAT (the value has another type), RANGE. */
 
 /* Any integer type; min <= value <= max. */
-int tw_gguf_uint(const struct tw_gguf *gguf, const char *key, bool needed, uint64_t min, uint64_t max, uint64_t *out,
-                 tw_error *err);
+int tw_gguf_uint(const struct tw_gguf *gguf, const char *key, bool needed, uint64_t min,
+                 uint64_t max, uint64_t *out, tw_error *err);
 /* F32 or F64; must be finite. */
-int tw_gguf_float(const struct tw_gguf *gguf, const char *key, bool needed, float *out, tw_error *err);
+int tw_gguf_float(const struct tw_gguf *gguf, const char *key, bool needed, float *out,
+                  tw_error *err);
 int tw_gguf_bool(const struct tw_gguf *gguf, const char *key, bool *out, tw_error *err);
 /* A string; *out and *length view the file and are not terminated. */
-int tw_gguf_string(const struct tw_gguf *gguf, const char *key, bool needed, const char **out, uint64_t *length,
-                   tw_error *err);
+int tw_gguf_string(const struct tw_gguf *gguf, const char *key, bool needed, const char **out,
+                   uint64_t *length, tw_error *err);
 /* The array of `elem_type` under `key`, or NULL in *out if it is absent and not needed. */
-int tw_gguf_array(const struct tw_gguf *gguf, const char *key, bool needed, enum tw_gguf_type elem_type,
-                  const struct tw_gguf_kv **out, tw_error *err);
+int tw_gguf_array(const struct tw_gguf *gguf, const char *key, bool needed,
+                  enum tw_gguf_type elem_type, const struct tw_gguf_kv **out, tw_error *err);
 
 /* Steps through the elements of a checked string array: *cursor starts at kv->value. */
 void tw_gguf_next_string(const uint8_t **cursor, const uint8_t **text, uint64_t *length);
@@ -93,6 +97,7 @@ const char *tw_gguf_type_name(uint32_t type);
 
 /* The shape as "[64, 512]", in the file's order. */
 #define TW_GGUF_SHAPE_BYTES 96
-const char *tw_gguf_shape_text(const struct tw_gguf_tensor *tensor, char buffer[TW_GGUF_SHAPE_BYTES]);
+const char *tw_gguf_shape_text(const struct tw_gguf_tensor *tensor,
+                               char buffer[TW_GGUF_SHAPE_BYTES]);
 
 #endif

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0
- * A llama model out of a GGUF file (import.h): keys become hyperparameters, tensors are matched against the table of
- * llama_parts.h, and everything that would change the result but that we do not compute is refused by name. */
+/* SPDX-License-Identifier: Apache-2.0 A llama model out of a GGUF file (import.h): keys become
+ * hyperparameters, tensors are matched against the table of llama_parts.h, and everything that
+ * would change the result but that we do not compute is refused by name. */
 #include "compiler/import/ggml_type.h"
 #include "compiler/import/hparams.h"
 #include "compiler/import/import.h"
@@ -30,7 +30,7 @@ static const struct tw_hparam_names names = {
     .theta = "key llama.rope.freq_base",
 };
 
-/* ---- what kind of file this is -------------------------------------------------------------------- */
+/* ---- what kind of file this is ---- */
 
 static bool text_is(const char *text, uint64_t length, const char *expected) {
     return length == strlen(expected) && memcmp(text, expected, (size_t)length) == 0;
@@ -58,25 +58,28 @@ static int check_kind(const struct importer *im) {
     uint64_t length = 0;
     int rc = tw_gguf_string(im->gguf, "general.type", false, &text, &length, im->err);
     if (rc == 0 && text && !text_is(text, length, "model")) {
-        rc = tw_fail(im->err, TW_E_UNSUPPORTED, "%s: key general.type is \"%.*s\", expected \"model\"", im->gguf->path,
+        rc = tw_fail(im->err, TW_E_UNSUPPORTED,
+                     "%s: key general.type is \"%.*s\", expected \"model\"", im->gguf->path,
                      shown(length), text);
     }
     rc = rc ? rc : tw_gguf_string(im->gguf, "general.architecture", true, &text, &length, im->err);
     if (rc == 0 && !text_is(text, length, "llama")) {
-        rc = tw_fail(im->err, TW_E_UNSUPPORTED, "%s: architecture \"%.*s\" is not supported, expected \"llama\"",
+        rc = tw_fail(im->err, TW_E_UNSUPPORTED,
+                     "%s: architecture \"%.*s\" is not supported, expected \"llama\"",
                      im->gguf->path, shown(length), text);
     }
     im->model->arch = "llama";
     return rc;
 }
 
-/* Keys of llama's relatives. Absent or neutral they change nothing; otherwise we would compute something else than the
- * model's authors did. */
+/* Keys of llama's relatives. Absent or neutral they change nothing; otherwise we would compute
+ * something else than the model's authors did. */
 static int check_neutral_uint(const struct importer *im, const char *key) {
     uint64_t value = 0;
     int rc = tw_gguf_uint(im->gguf, key, false, 0, UINT64_MAX, &value, im->err);
     if (rc == 0 && value != 0) {
-        rc = tw_fail(im->err, TW_E_UNSUPPORTED, "%s: key %s is %" PRIu64 ", which is not supported (expected 0)",
+        rc = tw_fail(im->err, TW_E_UNSUPPORTED,
+                     "%s: key %s is %" PRIu64 ", which is not supported (expected 0)",
                      im->gguf->path, key, value);
     }
     return rc;
@@ -86,8 +89,9 @@ static int check_neutral_float(const struct importer *im, const char *key, float
     float value = neutral;
     int rc = tw_gguf_float(im->gguf, key, false, &value, im->err);
     if (rc == 0 && value != neutral && value != 0.0f) {
-        rc = tw_fail(im->err, TW_E_UNSUPPORTED, "%s: key %s is %g, which is not supported (expected %g)",
-                     im->gguf->path, key, (double)value, (double)neutral);
+        rc = tw_fail(im->err, TW_E_UNSUPPORTED,
+                     "%s: key %s is %g, which is not supported (expected %g)", im->gguf->path, key,
+                     (double)value, (double)neutral);
     }
     return rc;
 }
@@ -96,8 +100,8 @@ static int check_neutral_bool(const struct importer *im, const char *key, bool n
     bool value = neutral;
     int rc = tw_gguf_bool(im->gguf, key, &value, im->err);
     if (rc == 0 && value != neutral) {
-        rc = tw_fail(im->err, TW_E_UNSUPPORTED, "%s: key %s is %s, which is not supported", im->gguf->path, key,
-                     value ? "true" : "false");
+        rc = tw_fail(im->err, TW_E_UNSUPPORTED, "%s: key %s is %s, which is not supported",
+                     im->gguf->path, key, value ? "true" : "false");
     }
     return rc;
 }
@@ -122,9 +126,10 @@ static int check_features(const struct importer *im) {
     return rc;
 }
 
-/* ---- hyperparameters ------------------------------------------------------------------------------ */
+/* ---- hyperparameters ---- */
 
-static int read_size(const struct importer *im, const char *key, bool needed, uint32_t max, uint32_t *out) {
+static int read_size(const struct importer *im, const char *key, bool needed, uint32_t max,
+                     uint32_t *out) {
     uint64_t value = *out;
     int rc = tw_gguf_uint(im->gguf, key, needed, 1, max, &value, im->err);
     *out = (uint32_t)value;
@@ -135,20 +140,23 @@ static int read_size(const struct importer *im, const char *key, bool needed, ui
 static int announced_vocab(const struct importer *im, uint64_t *out) {
     const struct tw_gguf_kv *tokens;
     *out = 0;
-    int rc = tw_gguf_array(im->gguf, "tokenizer.ggml.tokens", false, TW_GGUF_STRING, &tokens, im->err);
+    int rc =
+        tw_gguf_array(im->gguf, "tokenizer.ggml.tokens", false, TW_GGUF_STRING, &tokens, im->err);
     if (rc == 0 && tokens) {
         *out = tokens->count;
         return 0;
     }
-    return rc ? rc : tw_gguf_uint(im->gguf, "llama.vocab_size", false, 1, TW_MAX_VOCAB, out, im->err);
+    return rc ? rc
+              : tw_gguf_uint(im->gguf, "llama.vocab_size", false, 1, TW_MAX_VOCAB, out, im->err);
 }
 
 static bool is_matrix(const struct tw_gguf_tensor *t) {
     return t->n_dims >= 2 && t->dims[2] == 1 && t->dims[3] == 1;
 }
 
-/* The vocabulary's size is the embedding's row count. This comes first because a file whose dimensions are in the wrong
- * order, or whose embedding_length is wrong, shows it here with the plainest message. */
+/* The vocabulary's size is the embedding's row count. This comes first because a file whose
+ * dimensions are in the wrong order, or whose embedding_length is wrong, shows it here with the
+ * plainest message. */
 static int read_vocab_size(const struct importer *im) {
     struct tw_hparams *h = &im->model->h;
     const struct tw_gguf_tensor *t = tw_gguf_find_tensor(im->gguf, "token_embd.weight");
@@ -162,7 +170,8 @@ static int read_vocab_size(const struct importer *im) {
         t = tw_gguf_find_tensor(im->gguf, "output.weight");
     }
     if (!t) {
-        return tw_fail(im->err, TW_E_MISSING, "%s: tensor token_embd.weight is missing", im->gguf->path);
+        return tw_fail(im->err, TW_E_MISSING, "%s: tensor token_embd.weight is missing",
+                       im->gguf->path);
     }
     if (is_matrix(t) && t->dims[0] == h->dim && t->dims[1] <= TW_MAX_VOCAB) {
         h->n_vocab = (uint32_t)t->dims[1];
@@ -170,10 +179,12 @@ static int read_vocab_size(const struct importer *im) {
     }
     tw_gguf_shape_text(t, shape);
     if (announced) {
-        return tw_fail(im->err, TW_E_SHAPE, "%s: tensor %s has shape %s, expected [%u, %" PRIu64 "]", im->gguf->path,
+        return tw_fail(im->err, TW_E_SHAPE,
+                       "%s: tensor %s has shape %s, expected [%u, %" PRIu64 "]", im->gguf->path,
                        t->name, shape, h->dim, announced);
     }
-    return tw_fail(im->err, TW_E_SHAPE, "%s: tensor %s has shape %s, expected [%u, tokens] with 1 to %u tokens",
+    return tw_fail(im->err, TW_E_SHAPE,
+                   "%s: tensor %s has shape %s, expected [%u, tokens] with 1 to %u tokens",
                    im->gguf->path, t->name, shape, h->dim, TW_MAX_VOCAB);
 }
 
@@ -188,7 +199,8 @@ static int read_head_dim(const struct importer *im) {
     }
     if (rc == 0 && value != 0 && value != key) {
         rc = tw_fail(im->err, TW_E_UNSUPPORTED,
-                     "%s: key llama.attention.value_length is %u and the keys' length is %u, expected the same",
+                     "%s: key llama.attention.value_length is %u and the keys' length is %u, "
+                     "expected the same",
                      im->gguf->path, value, key);
     }
     im->model->h.head_dim = key;
@@ -197,7 +209,8 @@ static int read_head_dim(const struct importer *im) {
 
 static int read_window(const struct importer *im) {
     uint64_t window = 0;
-    int rc = tw_gguf_uint(im->gguf, "llama.attention.sliding_window", false, 0, UINT64_MAX, &window, im->err);
+    int rc = tw_gguf_uint(im->gguf, "llama.attention.sliding_window", false, 0, UINT64_MAX, &window,
+                          im->err);
     if (rc == 0 && window != 0 && window < im->model->h.n_ctx_train) {
         rc = tw_fail(im->err, TW_E_UNSUPPORTED,
                      "%s: key llama.attention.sliding_window is %" PRIu64
@@ -216,9 +229,11 @@ static int read_sizes(const struct importer *im) {
     rc = rc ? rc : read_size(im, "llama.feed_forward_length", true, TW_MAX_HIDDEN, &h->hidden);
     rc = rc ? rc : read_size(im, "llama.attention.head_count", true, TW_MAX_HEADS, &h->n_heads);
     h->n_kv_heads = h->n_heads;
-    rc = rc ? rc : read_size(im, "llama.attention.head_count_kv", false, TW_MAX_HEADS, &h->n_kv_heads);
+    rc = rc ? rc
+            : read_size(im, "llama.attention.head_count_kv", false, TW_MAX_HEADS, &h->n_kv_heads);
     rc = rc ? rc : read_head_dim(im);
-    rc = rc ? rc : read_size(im, "llama.rope.dimension_count", false, TW_MAX_HEAD_DIM, &h->rope_dims);
+    rc = rc ? rc
+            : read_size(im, "llama.rope.dimension_count", false, TW_MAX_HEAD_DIM, &h->rope_dims);
     rc = rc ? rc : read_window(im);
     return rc ? rc : tw_hparams_check_sizes(im->gguf->path, &names, h, im->err);
 }
@@ -236,12 +251,14 @@ static int read_rope_scaling(const struct importer *im) {
         return rc;
     }
     if (!text_is(type, length, "linear")) {
-        return tw_fail(im->err, TW_E_UNSUPPORTED,
-                       "%s: key llama.rope.scaling.type is \"%.*s\", expected \"none\" or \"linear\"", im->gguf->path,
-                       shown(length), type);
+        return tw_fail(
+            im->err, TW_E_UNSUPPORTED,
+            "%s: key llama.rope.scaling.type is \"%.*s\", expected \"none\" or \"linear\"",
+            im->gguf->path, shown(length), type);
     }
     if (factor <= 0.0f) {
-        return tw_fail(im->err, TW_E_RANGE, "%s: key llama.rope.scaling.factor is %g, expected a number above 0",
+        return tw_fail(im->err, TW_E_RANGE,
+                       "%s: key llama.rope.scaling.factor is %g, expected a number above 0",
                        im->gguf->path, (double)factor);
     }
     if (factor != 1.0f) {
@@ -255,7 +272,8 @@ static int read_numbers(const struct importer *im) {
     struct tw_hparams *h = &im->model->h;
     h->rope_theta = 10000.0f;
     h->rope_pairing = TW_ROPE_INTERLEAVED; /* GGUF writers permute llama's q and k to this */
-    int rc = tw_gguf_float(im->gguf, "llama.attention.layer_norm_rms_epsilon", true, &h->rms_eps, im->err);
+    int rc = tw_gguf_float(im->gguf, "llama.attention.layer_norm_rms_epsilon", true, &h->rms_eps,
+                           im->err);
     rc = rc ? rc : tw_gguf_float(im->gguf, "llama.rope.freq_base", false, &h->rope_theta, im->err);
     rc = rc ? rc : tw_hparams_check_numbers(im->gguf->path, &names, h, im->err);
     return rc ? rc : read_rope_scaling(im);
@@ -272,9 +290,10 @@ static int read_text(const struct importer *im, const char *key, const char **ou
     return *out ? 0 : tw_fail(im->err, TW_E_NOMEM, "%s: no memory for key %s", im->gguf->path, key);
 }
 
-/* ---- tensors -------------------------------------------------------------------------------------- */
+/* ---- tensors ---- */
 
-static int check_shape(const struct importer *im, const struct tw_gguf_tensor *t, uint32_t rows, uint32_t cols) {
+static int check_shape(const struct importer *im, const struct tw_gguf_tensor *t, uint32_t rows,
+                       uint32_t cols) {
     char found[TW_GGUF_SHAPE_BYTES];
     bool plain = t->n_dims >= 1 && t->dims[2] == 1 && t->dims[3] == 1;
     if (plain && t->dims[0] == cols && t->dims[1] == rows) {
@@ -282,30 +301,33 @@ static int check_shape(const struct importer *im, const struct tw_gguf_tensor *t
     }
     tw_gguf_shape_text(t, found);
     if (rows == 1) {
-        return tw_fail(im->err, TW_E_SHAPE, "%s: tensor %s has shape %s, expected [%u]", im->gguf->path, t->name, found,
-                       cols);
+        return tw_fail(im->err, TW_E_SHAPE, "%s: tensor %s has shape %s, expected [%u]",
+                       im->gguf->path, t->name, found, cols);
     }
-    return tw_fail(im->err, TW_E_SHAPE, "%s: tensor %s has shape %s, expected [%u, %u]", im->gguf->path, t->name, found,
-                   cols, rows);
+    return tw_fail(im->err, TW_E_SHAPE, "%s: tensor %s has shape %s, expected [%u, %u]",
+                   im->gguf->path, t->name, found, cols, rows);
 }
 
 static int check_type(const struct importer *im, const struct tw_gguf_tensor *t, bool vector) {
     const struct tw_ggml_type *type = tw_ggml_type_of(t->type);
     if (type->dtype < 0) {
         return tw_fail(im->err, TW_E_UNSUPPORTED,
-                       "%s: tensor %s has type %s, which is not supported (expected F32, F16, BF16, Q8_0 or Q4_0)",
+                       "%s: tensor %s has type %s, which is not supported (expected F32, F16, "
+                       "BF16, Q8_0 or Q4_0)",
                        im->gguf->path, t->name, type->name);
     }
     if (vector && type->block_elems != 1) {
-        return tw_fail(im->err, TW_E_UNSUPPORTED,
-                       "%s: vector %s has type %s, which is not supported (expected F32, F16 or BF16)", im->gguf->path,
-                       t->name, type->name);
+        return tw_fail(
+            im->err, TW_E_UNSUPPORTED,
+            "%s: vector %s has type %s, which is not supported (expected F32, F16 or BF16)",
+            im->gguf->path, t->name, type->name);
     }
     return 0;
 }
 
 /* Checks tensor `t` as `part` and appends it under `name`. */
-static int add_tensor(struct importer *im, const struct tw_gguf_tensor *t, enum tw_llama_part part, const char *name) {
+static int add_tensor(struct importer *im, const struct tw_gguf_tensor *t, enum tw_llama_part part,
+                      const char *name) {
     uint32_t rows, cols;
     tw_part_shape(part, &im->model->h, &rows, &cols);
     int rc = check_shape(im, t, rows, cols);
@@ -351,8 +373,8 @@ static int add_embedding(struct importer *im) {
     return rc;
 }
 
-/* The divisors of the rotary frequencies (how llama-3's scaling travels in GGUF), copied because the file's copy may be
- * unaligned. */
+/* The divisors of the rotary frequencies (how llama-3's scaling travels in GGUF), copied because
+ * the file's copy may be unaligned. */
 static int add_rope_factors(struct importer *im) {
     const struct tw_gguf_tensor *t = tw_gguf_find_tensor(im->gguf, "rope_freqs.weight");
     uint32_t count = im->model->h.rope_dims / 2;
@@ -361,8 +383,8 @@ static int add_rope_factors(struct importer *im) {
     }
     int rc = check_shape(im, t, 1, count);
     if (rc == 0 && t->type != 0) {
-        rc = tw_fail(im->err, TW_E_UNSUPPORTED, "%s: tensor %s has type %s, expected F32", im->gguf->path, t->name,
-                     tw_ggml_type_of(t->type)->name);
+        rc = tw_fail(im->err, TW_E_UNSUPPORTED, "%s: tensor %s has type %s, expected F32",
+                     im->gguf->path, t->name, tw_ggml_type_of(t->type)->name);
     }
     if (rc) {
         return rc;
@@ -374,7 +396,8 @@ static int add_rope_factors(struct importer *im) {
     memcpy(factors, t->data, count * sizeof *factors);
     for (uint32_t i = 0; i < count; i++) {
         if (!(factors[i] > 0.0f) || factors[i] > 1e30f) {
-            return tw_fail(im->err, TW_E_RANGE, "%s: element %u of tensor %s is %g, expected a number above 0",
+            return tw_fail(im->err, TW_E_RANGE,
+                           "%s: element %u of tensor %s is %g, expected a number above 0",
                            im->gguf->path, i, t->name, (double)factors[i]);
         }
     }
@@ -401,14 +424,16 @@ static int refuse_extra(const struct importer *im, const struct tw_gguf_tensor *
     const char *rest = "";
     int64_t layer = layer_of(t->name, &rest);
     if (layer >= (int64_t)im->model->h.n_layers) {
-        return tw_fail(im->err, TW_E_FORMAT, "%s: key llama.block_count is %u, but there is a tensor %s",
-                       im->gguf->path, im->model->h.n_layers, t->name);
+        return tw_fail(im->err, TW_E_FORMAT,
+                       "%s: key llama.block_count is %u, but there is a tensor %s", im->gguf->path,
+                       im->model->h.n_layers, t->name);
     }
     if (layer >= 0 && strncmp(rest, "attn_rot_embd", 13) == 0) {
         return 0; /* old converters' copy of the rotary frequencies, which follow from the keys */
     }
     return tw_fail(im->err, TW_E_UNSUPPORTED,
-                   "%s: tensor %s is not part of a plain llama model, so that leaving it out would change the result",
+                   "%s: tensor %s is not part of a plain llama model, so that leaving it out would "
+                   "change the result",
                    im->gguf->path, t->name);
 }
 
@@ -439,8 +464,8 @@ static int read_tensors(struct importer *im) {
     return rc;
 }
 
-int tw_import_gguf(const char *path, const uint8_t *bytes, uint64_t size, struct tw_import_memory *memory,
-                   struct tw_model *out, tw_error *err) {
+int tw_import_gguf(const char *path, const uint8_t *bytes, uint64_t size,
+                   struct tw_import_memory *memory, struct tw_model *out, tw_error *err) {
     struct tw_gguf gguf;
     struct importer im = {.gguf = &gguf, .memory = memory, .model = out, .err = err};
     *out = (struct tw_model){.path = path};

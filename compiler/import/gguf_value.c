@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Look-ups in a parsed GGUF file (gguf.h): binary search by name, and values converted with their type and range
- * checked. */
+/* SPDX-License-Identifier: Apache-2.0 Look-ups in a parsed GGUF file (gguf.h): binary search by
+ * name, and values converted with their type and range checked. */
 #include "compiler/import/bytes.h"
 #include "compiler/import/gguf.h"
 
@@ -20,34 +19,37 @@ static int compare_name(const void *name, const void *tensor) {
 }
 
 const struct tw_gguf_kv *tw_gguf_find(const struct tw_gguf *gguf, const char *key) {
-    return gguf->n_kv ? bsearch(key, gguf->kv, (size_t)gguf->n_kv, sizeof gguf->kv[0], compare_key) : NULL;
+    return gguf->n_kv ? bsearch(key, gguf->kv, (size_t)gguf->n_kv, sizeof gguf->kv[0], compare_key)
+                      : NULL;
 }
 
 const struct tw_gguf_tensor *tw_gguf_find_tensor(const struct tw_gguf *gguf, const char *name) {
-    return gguf->n_tensors
-               ? bsearch(name, gguf->tensors, (size_t)gguf->n_tensors, sizeof gguf->tensors[0], compare_name)
-               : NULL;
+    return gguf->n_tensors ? bsearch(name, gguf->tensors, (size_t)gguf->n_tensors,
+                                     sizeof gguf->tensors[0], compare_name)
+                           : NULL;
 }
 
 const char *tw_gguf_type_name(uint32_t type) {
-    static const char *const names[TW_GGUF_TYPES] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
-                                                     "bool", "string", "array", "u64", "i64", "f64"};
+    static const char *const names[TW_GGUF_TYPES] = {"u8",  "i8",  "u16",  "i16",    "u32",
+                                                     "i32", "f32", "bool", "string", "array",
+                                                     "u64", "i64", "f64"};
     return type < TW_GGUF_TYPES ? names[type] : "unknown";
 }
 
-const char *tw_gguf_shape_text(const struct tw_gguf_tensor *tensor, char buffer[TW_GGUF_SHAPE_BYTES]) {
+const char *tw_gguf_shape_text(const struct tw_gguf_tensor *tensor,
+                               char buffer[TW_GGUF_SHAPE_BYTES]) {
     size_t used = (size_t)snprintf(buffer, TW_GGUF_SHAPE_BYTES, "[");
     for (uint32_t d = 0; d < tensor->n_dims; d++) {
-        used +=
-            (size_t)snprintf(buffer + used, TW_GGUF_SHAPE_BYTES - used, "%s%" PRIu64, d ? ", " : "", tensor->dims[d]);
+        used += (size_t)snprintf(buffer + used, TW_GGUF_SHAPE_BYTES - used, "%s%" PRIu64,
+                                 d ? ", " : "", tensor->dims[d]);
     }
     snprintf(buffer + used, TW_GGUF_SHAPE_BYTES - used, "]");
     return buffer;
 }
 
 /* Finds `key`; NULL in *kv if it is absent and not needed. */
-static int look_up(const struct tw_gguf *gguf, const char *key, bool needed, const struct tw_gguf_kv **kv,
-                   tw_error *err) {
+static int look_up(const struct tw_gguf *gguf, const char *key, bool needed,
+                   const struct tw_gguf_kv **kv, tw_error *err) {
     *kv = tw_gguf_find(gguf, key);
     if (!*kv && needed) {
         return tw_fail(err, TW_E_MISSING, "%s: key %s is missing", gguf->path, key);
@@ -55,10 +57,11 @@ static int look_up(const struct tw_gguf *gguf, const char *key, bool needed, con
     return 0;
 }
 
-static int wrong_type(const struct tw_gguf *gguf, const struct tw_gguf_kv *kv, const char *expected, tw_error *err) {
+static int wrong_type(const struct tw_gguf *gguf, const struct tw_gguf_kv *kv, const char *expected,
+                      tw_error *err) {
     if (kv->type == TW_GGUF_ARRAY) {
-        return tw_fail(err, TW_E_FORMAT, "%s: key %s is an array of %s, expected %s", gguf->path, kv->key,
-                       tw_gguf_type_name(kv->elem_type), expected);
+        return tw_fail(err, TW_E_FORMAT, "%s: key %s is an array of %s, expected %s", gguf->path,
+                       kv->key, tw_gguf_type_name(kv->elem_type), expected);
     }
     return tw_fail(err, TW_E_FORMAT, "%s: key %s has type %s, expected %s", gguf->path, kv->key,
                    tw_gguf_type_name(kv->type), expected);
@@ -101,8 +104,8 @@ static bool load_integer(const struct tw_gguf_kv *kv, uint64_t *value, bool *neg
     return true;
 }
 
-int tw_gguf_uint(const struct tw_gguf *gguf, const char *key, bool needed, uint64_t min, uint64_t max, uint64_t *out,
-                 tw_error *err) {
+int tw_gguf_uint(const struct tw_gguf *gguf, const char *key, bool needed, uint64_t min,
+                 uint64_t max, uint64_t *out, tw_error *err) {
     const struct tw_gguf_kv *kv;
     uint64_t value;
     bool negative;
@@ -114,18 +117,21 @@ int tw_gguf_uint(const struct tw_gguf *gguf, const char *key, bool needed, uint6
         return wrong_type(gguf, kv, "an integer", err);
     }
     if (negative) {
-        return tw_fail(err, TW_E_RANGE, "%s: key %s is %" PRId64 ", expected %" PRIu64 " to %" PRIu64, gguf->path, key,
-                       (int64_t)value, min, max);
+        return tw_fail(err, TW_E_RANGE,
+                       "%s: key %s is %" PRId64 ", expected %" PRIu64 " to %" PRIu64, gguf->path,
+                       key, (int64_t)value, min, max);
     }
     if (value < min || value > max) {
-        return tw_fail(err, TW_E_RANGE, "%s: key %s is %" PRIu64 ", expected %" PRIu64 " to %" PRIu64, gguf->path, key,
-                       value, min, max);
+        return tw_fail(err, TW_E_RANGE,
+                       "%s: key %s is %" PRIu64 ", expected %" PRIu64 " to %" PRIu64, gguf->path,
+                       key, value, min, max);
     }
     *out = value;
     return 0;
 }
 
-int tw_gguf_float(const struct tw_gguf *gguf, const char *key, bool needed, float *out, tw_error *err) {
+int tw_gguf_float(const struct tw_gguf *gguf, const char *key, bool needed, float *out,
+                  tw_error *err) {
     const struct tw_gguf_kv *kv;
     int rc = look_up(gguf, key, needed, &kv, err);
     if (rc || !kv) {
@@ -134,9 +140,11 @@ int tw_gguf_float(const struct tw_gguf *gguf, const char *key, bool needed, floa
     if (kv->type != TW_GGUF_F32 && kv->type != TW_GGUF_F64) {
         return wrong_type(gguf, kv, "f32", err);
     }
-    double value = kv->type == TW_GGUF_F32 ? (double)tw_load_f32(kv->value) : tw_load_f64(kv->value);
+    double value =
+        kv->type == TW_GGUF_F32 ? (double)tw_load_f32(kv->value) : tw_load_f64(kv->value);
     if (!(fabs(value) <= (double)FLT_MAX)) {
-        return tw_fail(err, TW_E_RANGE, "%s: key %s is %g, expected a finite number", gguf->path, key, value);
+        return tw_fail(err, TW_E_RANGE, "%s: key %s is %g, expected a finite number", gguf->path,
+                       key, value);
     }
     *out = (float)value;
     return 0;
@@ -154,8 +162,8 @@ int tw_gguf_bool(const struct tw_gguf *gguf, const char *key, bool *out, tw_erro
     return 0;
 }
 
-int tw_gguf_string(const struct tw_gguf *gguf, const char *key, bool needed, const char **out, uint64_t *length,
-                   tw_error *err) {
+int tw_gguf_string(const struct tw_gguf *gguf, const char *key, bool needed, const char **out,
+                   uint64_t *length, tw_error *err) {
     const struct tw_gguf_kv *kv;
     int rc = look_up(gguf, key, needed, &kv, err);
     if (rc || !kv) {
@@ -169,8 +177,8 @@ int tw_gguf_string(const struct tw_gguf *gguf, const char *key, bool needed, con
     return 0;
 }
 
-int tw_gguf_array(const struct tw_gguf *gguf, const char *key, bool needed, enum tw_gguf_type elem_type,
-                  const struct tw_gguf_kv **out, tw_error *err) {
+int tw_gguf_array(const struct tw_gguf *gguf, const char *key, bool needed,
+                  enum tw_gguf_type elem_type, const struct tw_gguf_kv **out, tw_error *err) {
     int rc = look_up(gguf, key, needed, out, err);
     if (rc || !*out) {
         return rc;

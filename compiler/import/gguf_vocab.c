@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0
- * The vocabulary of a GGUF file (import.h). Only tokenizer model "llama" (SentencePiece's byte-pair form) becomes a
- * blob; other models are checked for their size and left out, since such a file can still be run with token ids. */
+/* SPDX-License-Identifier: Apache-2.0 The vocabulary of a GGUF file (import.h). Only tokenizer
+ * model "llama" (SentencePiece's byte-pair form) becomes a blob; other models are checked for their
+ * size and left out, since such a file can still be run with token ids. */
 #include "compiler/import/bytes.h"
 #include "compiler/import/import.h"
 #include "compiler/import/vocab_build.h"
@@ -17,8 +17,9 @@ struct source {
 static int check_count(const struct source *s, const struct tw_gguf_kv *array, uint32_t n_vocab) {
     if (array && array->count != n_vocab) {
         return tw_fail(s->err, TW_E_SHAPE,
-                       "%s: key %s has %" PRIu64 " entries, expected %u (the rows of token_embd.weight)", s->gguf->path,
-                       array->key, array->count, n_vocab);
+                       "%s: key %s has %" PRIu64
+                       " entries, expected %u (the rows of token_embd.weight)",
+                       s->gguf->path, array->key, array->count, n_vocab);
     }
     return 0;
 }
@@ -27,7 +28,8 @@ static int check_count(const struct source *s, const struct tw_gguf_kv *array, u
 static int read_id(const struct source *s, const char *key, uint32_t n_vocab, uint32_t *out) {
     const struct tw_gguf_kv *kv = tw_gguf_find(s->gguf, key);
     uint64_t value = TW_NONE;
-    if (kv && (kv->type == TW_GGUF_U32 || kv->type == TW_GGUF_I32) && tw_load_u32(kv->value) == TW_NONE) {
+    if (kv && (kv->type == TW_GGUF_U32 || kv->type == TW_GGUF_I32) &&
+        tw_load_u32(kv->value) == TW_NONE) {
         return 0;
     }
     int rc = tw_gguf_uint(s->gguf, key, false, 0, n_vocab - 1, &value, s->err);
@@ -49,13 +51,14 @@ static int read_flags(const struct source *s, struct tw_vocab_header *h) {
     int rc = tw_gguf_bool(s->gguf, "tokenizer.ggml.add_bos_token", &bos, s->err);
     rc = rc ? rc : tw_gguf_bool(s->gguf, "tokenizer.ggml.add_eos_token", &eos, s->err);
     rc = rc ? rc : tw_gguf_bool(s->gguf, "tokenizer.ggml.add_space_prefix", &space, s->err);
-    h->flags = (bos ? TW_VOCAB_ADD_BOS : 0u) | (eos ? TW_VOCAB_ADD_EOS : 0u) | (space ? TW_VOCAB_SPACE_PREFIX : 0u);
+    h->flags = (bos ? TW_VOCAB_ADD_BOS : 0u) | (eos ? TW_VOCAB_ADD_EOS : 0u) |
+               (space ? TW_VOCAB_SPACE_PREFIX : 0u);
     return rc;
 }
 
 /* The stored type; where the file stores none, what the piece and the special ids say. */
-static int token_type(const struct source *s, const struct tw_vocab_header *h, uint32_t i, const uint8_t *piece,
-                      uint64_t length, enum tw_token_type *out) {
+static int token_type(const struct source *s, const struct tw_vocab_header *h, uint32_t i,
+                      const uint8_t *piece, uint64_t length, enum tw_token_type *out) {
     if (!s->types) {
         *out = i == h->unk                  ? TW_TOKEN_UNKNOWN
                : i == h->bos || i == h->eos ? TW_TOKEN_CONTROL
@@ -64,8 +67,8 @@ static int token_type(const struct source *s, const struct tw_vocab_header *h, u
     }
     int32_t stored = (int32_t)tw_load_u32(s->types->value + (uint64_t)i * 4);
     if (stored < 0 || stored > TW_TOKEN_BYTE) {
-        return tw_fail(s->err, TW_E_RANGE, "%s: entry %u of key %s is %d, expected 0 to %d", s->gguf->path, i,
-                       s->types->key, stored, TW_TOKEN_BYTE);
+        return tw_fail(s->err, TW_E_RANGE, "%s: entry %u of key %s is %d, expected 0 to %d",
+                       s->gguf->path, i, s->types->key, stored, TW_TOKEN_BYTE);
     }
     *out = stored == 0 ? TW_TOKEN_NORMAL : (enum tw_token_type)stored; /* 0 is "undefined" */
     return 0;
@@ -90,7 +93,9 @@ static int put_tokens(const struct source *s, struct tw_vocab_builder *b) {
         char *piece = NULL;
         tw_gguf_next_string(&cursor, &text, &length);
         rc = token_type(s, b->header, i, text, length, &type);
-        rc = rc ? rc : tw_vocab_put(b, tw_load_f32(s->scores->value + (uint64_t)i * 4), type, length, &piece, s->err);
+        rc = rc ? rc
+                : tw_vocab_put(b, tw_load_f32(s->scores->value + (uint64_t)i * 4), type, length,
+                               &piece, s->err);
         if (rc == 0 && length > 0) {
             memcpy(piece, text, (size_t)length);
         }
@@ -111,7 +116,9 @@ static int build_spm(struct source *s, struct tw_import_memory *memory, struct t
     struct tw_vocab_builder b;
     uint32_t n = model->h.n_vocab;
     int rc = tw_gguf_array(s->gguf, "tokenizer.ggml.scores", true, TW_GGUF_F32, &s->scores, s->err);
-    rc = rc ? rc : tw_gguf_array(s->gguf, "tokenizer.ggml.token_type", false, TW_GGUF_I32, &s->types, s->err);
+    rc = rc ? rc
+            : tw_gguf_array(s->gguf, "tokenizer.ggml.token_type", false, TW_GGUF_I32, &s->types,
+                            s->err);
     rc = rc ? rc : check_count(s, s->scores, n);
     rc = rc ? rc : check_count(s, s->types, n);
     rc = rc ? rc : tw_vocab_begin(&b, s->gguf->path, n, total_bytes(s->tokens), memory, s->err);
@@ -125,8 +132,8 @@ static int build_spm(struct source *s, struct tw_import_memory *memory, struct t
     return tw_vocab_finish(&b, model, s->err);
 }
 
-int tw_import_gguf_vocab(const struct tw_gguf *gguf, struct tw_import_memory *memory, struct tw_model *model,
-                         tw_error *err) {
+int tw_import_gguf_vocab(const struct tw_gguf *gguf, struct tw_import_memory *memory,
+                         struct tw_model *model, tw_error *err) {
     struct source s = {.gguf = gguf, .err = err};
     const char *kind = NULL;
     uint64_t length = 0;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Limits and rules of hyperparameters, whatever file they come from. The limits are far above any model that fits one
- * machine, and low enough that a product of two sizes and a layer count never overflows 64 bits.
+ * Limits and rules of hyperparameters, whatever file they come from. The limits are far above any
+ * model that fits one machine, and low enough that a product of two sizes and a layer count never
+ * overflows 64 bits.
  */
-#ifndef TW_IMPORT_HPARAMS_H
-#define TW_IMPORT_HPARAMS_H
+#ifndef TW_COMPILER_IMPORT_HPARAMS_H
+#define TW_COMPILER_IMPORT_HPARAMS_H
 
 #include "compiler/import/model.h"
 
@@ -22,12 +23,13 @@ struct tw_hparam_names {
     const char *dim, *heads, *kv_heads, *head_dim, *rope_dims, *eps, *theta;
 };
 
-/* Fills head_dim (if 0) and rope_dims (if 0) from the other sizes, which lie within the limits above, and checks that
- * all fit each other. Errors: RANGE. */
-int tw_hparams_check_sizes(const char *path, const struct tw_hparam_names *names, struct tw_hparams *h, tw_error *err);
+/* Fills head_dim (if 0) and rope_dims (if 0) from the other sizes, which lie within the limits
+ * above, and checks that all fit each other. Errors: RANGE. */
+int tw_hparams_check_sizes(const char *path, const struct tw_hparam_names *names,
+                           struct tw_hparams *h, tw_error *err);
 
 /* Checks the epsilon and the rotary base. Errors: RANGE. */
-int tw_hparams_check_numbers(const char *path, const struct tw_hparam_names *names, const struct tw_hparams *h,
-                             tw_error *err);
+int tw_hparams_check_numbers(const char *path, const struct tw_hparam_names *names,
+                             const struct tw_hparams *h, tw_error *err);
 
 #endif

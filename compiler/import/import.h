@@ -1,35 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The importers proper: they read a model file that is already in memory. model.c maps files and picks one; the fuzzers
- * call them directly. `path` is for messages only. Results point into `bytes` and `memory`. Errors as for
- * tw_model_open; on failure *out is unspecified and `memory` holds what is to be freed.
+ * The importers proper: they read a model file that is already in memory. model.c maps files and
+ * picks one; the fuzzers call them directly. `path` is for messages only. Results point into
+ * `bytes` and `memory`. Errors as for tw_model_open; on failure *out is unspecified and `memory`
+ * holds what is to be freed.
  */
-#ifndef TW_IMPORT_IMPORT_H
-#define TW_IMPORT_IMPORT_H
+#ifndef TW_COMPILER_IMPORT_IMPORT_H
+#define TW_COMPILER_IMPORT_IMPORT_H
 
 #include "compiler/import/gguf.h"
-#include "compiler/import/memory.h"
 #include "compiler/import/model.h"
+#include "compiler/import/model_memory.h"
 
-/* A GGUF file of architecture llama, with its vocabulary if that is of a kind we read (gguf_llama.c). */
-int tw_import_gguf(const char *path, const uint8_t *bytes, uint64_t size, struct tw_import_memory *memory,
-                   struct tw_model *out, tw_error *err);
+/* A GGUF file of architecture llama, with its vocabulary if that is of a kind we read
+ * (gguf_llama.c). */
+int tw_import_gguf(const char *path, const uint8_t *bytes, uint64_t size,
+                   struct tw_import_memory *memory, struct tw_model *out, tw_error *err);
 
-/* The vocabulary of a parsed GGUF file whose embedding has h.n_vocab rows (gguf_vocab.c). Leaves model->vocab NULL
- * where there is none or it is of another kind. */
-int tw_import_gguf_vocab(const struct tw_gguf *gguf, struct tw_import_memory *memory, struct tw_model *model,
-                         tw_error *err);
+/* The vocabulary of a parsed GGUF file whose embedding has h.n_vocab rows (gguf_vocab.c). Leaves
+ * model->vocab NULL where there is none or it is of another kind. */
+int tw_import_gguf_vocab(const struct tw_gguf *gguf, struct tw_import_memory *memory,
+                         struct tw_model *model, tw_error *err);
 
 /* A llama2.c checkpoint, legacy form or version 1 (llama2c.c); without vocabulary. */
-int tw_import_llama2c(const char *path, const uint8_t *bytes, uint64_t size, struct tw_import_memory *memory,
-                      struct tw_model *out, tw_error *err);
+int tw_import_llama2c(const char *path, const uint8_t *bytes, uint64_t size,
+                      struct tw_import_memory *memory, struct tw_model *out, tw_error *err);
 
 /* The llama2.c tokenizer file of a model with h.n_vocab tokens (llama2c_vocab.c). */
-int tw_import_llama2c_vocab(const char *path, const uint8_t *bytes, uint64_t size, struct tw_import_memory *memory,
-                            struct tw_model *model, tw_error *err);
+int tw_import_llama2c_vocab(const char *path, const uint8_t *bytes, uint64_t size,
+                            struct tw_import_memory *memory, struct tw_model *model, tw_error *err);
 
 /* Refuses by name what is no model file that we read; decides by content. */
 enum tw_model_format { TW_FORMAT_GGUF, TW_FORMAT_LLAMA2C };
-int tw_import_detect(const char *path, const uint8_t *bytes, uint64_t size, enum tw_model_format *out, tw_error *err);
+int tw_import_detect(const char *path, const uint8_t *bytes, uint64_t size,
+                     enum tw_model_format *out, tw_error *err);
 
 #endif

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0
- * llama2.c checkpoints (import.h): a header of sizes, then float32 matrices without names, so that the layout is a list
- * of parts and the file's size is the only check of the content. */
+/* SPDX-License-Identifier: Apache-2.0 llama2.c checkpoints (import.h): a header of sizes, then
+ * float32 matrices without names, so that the layout is a list of parts and the file's size is the
+ * only check of the content. */
 #include "compiler/import/bytes.h"
 #include "compiler/import/hparams.h"
 #include "compiler/import/import.h"
@@ -22,8 +22,9 @@ static const int legacy_order[] = {
     TW_PART_OUTPUT_NORM, FREQUENCIES,       TW_PART_OUTPUT,
 };
 static const int v1_order[] = {
-    TW_PART_ATTN_NORM, TW_PART_FFN_NORM,    TW_PART_OUTPUT_NORM, TW_PART_EMBEDDING, TW_PART_ATTN_Q, TW_PART_ATTN_K,
-    TW_PART_ATTN_V,    TW_PART_ATTN_OUTPUT, TW_PART_FFN_GATE,    TW_PART_FFN_DOWN,  TW_PART_FFN_UP, TW_PART_OUTPUT,
+    TW_PART_ATTN_NORM, TW_PART_FFN_NORM, TW_PART_OUTPUT_NORM, TW_PART_EMBEDDING,
+    TW_PART_ATTN_Q,    TW_PART_ATTN_K,   TW_PART_ATTN_V,      TW_PART_ATTN_OUTPUT,
+    TW_PART_FFN_GATE,  TW_PART_FFN_DOWN, TW_PART_FFN_UP,      TW_PART_OUTPUT,
 };
 
 static const struct tw_hparam_names names = {
@@ -48,9 +49,10 @@ struct checkpoint {
     tw_error *err;
 };
 
-/* ---- header --------------------------------------------------------------------------------------- */
+/* ---- header ---- */
 
-/* The seven sizes at `at`. A negative vocabulary means an output matrix of its own (legacy form only). */
+/* The seven sizes at `at`. A negative vocabulary means an output matrix of its own (legacy form
+ * only). */
 static int read_sizes(struct checkpoint *c, uint64_t at, bool *negative_vocab) {
     struct tw_hparams *h = &c->model->h;
     const struct {
@@ -74,9 +76,10 @@ static int read_sizes(struct checkpoint *c, uint64_t at, bool *negative_vocab) {
         }
         if (value < 1 || value > (int64_t)fields[i].max) {
             return tw_fail(c->err, TW_E_RANGE,
-                           "%s: %sfield %s of a llama2.c header (offset %" PRIu64 ") is %" PRId64 ", expected 1 to %u",
-                           c->path, at == 0 ? "not a GGUF file, and " : "", fields[i].name, at + 4 * i, value,
-                           fields[i].max);
+                           "%s: %sfield %s of a llama2.c header (offset %" PRIu64 ") is %" PRId64
+                           ", expected 1 to %u",
+                           c->path, at == 0 ? "not a GGUF file, and " : "", fields[i].name,
+                           at + 4 * i, value, fields[i].max);
         }
         *fields[i].out = (uint32_t)value;
     }
@@ -87,8 +90,9 @@ static int read_legacy(struct checkpoint *c) {
     bool untied = false;
     if (c->size < LEGACY_HEADER_BYTES) {
         return tw_fail(c->err, TW_E_TRUNCATED,
-                       "%s: %" PRIu64 " bytes are too few for a model file (a llama2.c header has %u)", c->path,
-                       c->size, LEGACY_HEADER_BYTES);
+                       "%s: %" PRIu64
+                       " bytes are too few for a model file (a llama2.c header has %u)",
+                       c->path, c->size, LEGACY_HEADER_BYTES);
     }
     c->weights_at = LEGACY_HEADER_BYTES;
     c->order = legacy_order;
@@ -102,16 +106,18 @@ static int read_versioned(struct checkpoint *c) {
     bool negative = false;
     uint32_t version = c->size >= 8 ? tw_load_u32(c->bytes + 4) : 1;
     if (version == 2) {
-        return tw_fail(
-            c->err, TW_E_UNSUPPORTED,
-            "%s: llama2.c checkpoint version 2 (int8) is not supported, expected version 1 or the legacy form",
-            c->path);
+        return tw_fail(c->err, TW_E_UNSUPPORTED,
+                       "%s: llama2.c checkpoint version 2 (int8) is not supported, expected "
+                       "version 1 or the legacy form",
+                       c->path);
     }
     if (version != 1) {
-        return tw_fail(c->err, TW_E_UNSUPPORTED, "%s: llama2.c checkpoint version is %u, expected 1", c->path, version);
+        return tw_fail(c->err, TW_E_UNSUPPORTED,
+                       "%s: llama2.c checkpoint version is %u, expected 1", c->path, version);
     }
     if (c->size < V1_HEADER_BYTES) {
-        return tw_fail(c->err, TW_E_TRUNCATED, "%s: %" PRIu64 " bytes, but a llama2.c version 1 header has %u", c->path,
+        return tw_fail(c->err, TW_E_TRUNCATED,
+                       "%s: %" PRIu64 " bytes, but a llama2.c version 1 header has %u", c->path,
                        c->size, V1_HEADER_BYTES);
     }
     c->weights_at = V1_HEADER_BYTES;
@@ -119,20 +125,23 @@ static int read_versioned(struct checkpoint *c) {
     c->n_order = sizeof v1_order / sizeof v1_order[0];
     int rc = read_sizes(c, 8, &negative);
     if (rc == 0 && negative) {
-        rc = tw_fail(c->err, TW_E_RANGE, "%s: llama2.c header field vocab_size is negative, expected 1 to %u", c->path,
+        rc = tw_fail(c->err, TW_E_RANGE,
+                     "%s: llama2.c header field vocab_size is negative, expected 1 to %u", c->path,
                      TW_MAX_VOCAB);
     }
     if (rc == 0 && c->bytes[36] > 1) {
-        rc = tw_fail(c->err, TW_E_RANGE, "%s: llama2.c header field shared_classifier is %u, expected 0 or 1", c->path,
+        rc = tw_fail(c->err, TW_E_RANGE,
+                     "%s: llama2.c header field shared_classifier is %u, expected 0 or 1", c->path,
                      c->bytes[36]);
     }
     c->model->tied = c->bytes[36] != 0;
     return rc;
 }
 
-/* ---- layout --------------------------------------------------------------------------------------- */
+/* ---- layout ---- */
 
-/* Bytes that `part` takes in the file, all layers together. The limits on the sizes keep this far below 2^63. */
+/* Bytes that `part` takes in the file, all layers together. The limits on the sizes keep this far
+ * below 2^63. */
 static uint64_t part_bytes(const struct checkpoint *c, int part) {
     const struct tw_hparams *h = &c->model->h;
     uint32_t rows, cols;
@@ -143,20 +152,23 @@ static uint64_t part_bytes(const struct checkpoint *c, int part) {
         return 0;
     }
     tw_part_shape((enum tw_llama_part)part, h, &rows, &cols);
-    return (uint64_t)rows * cols * sizeof(float) * (tw_part_is_per_layer((enum tw_llama_part)part) ? h->n_layers : 1);
+    return (uint64_t)rows * cols * sizeof(float) *
+           (tw_part_is_per_layer((enum tw_llama_part)part) ? h->n_layers : 1);
 }
 
 static int file_bytes(const struct checkpoint *c, uint64_t *out) {
     *out = c->weights_at;
     for (size_t i = 0; i < c->n_order; i++) {
         if (!tw_add_u64(*out, part_bytes(c, c->order[i]), out)) {
-            return tw_fail(c->err, TW_E_RANGE, "%s: the llama2.c header describes more than 2^64 bytes", c->path);
+            return tw_fail(c->err, TW_E_RANGE,
+                           "%s: the llama2.c header describes more than 2^64 bytes", c->path);
         }
     }
     return 0;
 }
 
-/* The legacy form ends with unused rotary tables (before an output matrix of its own); newer exports leave them out. */
+/* The legacy form ends with unused rotary tables (before an output matrix of its own); newer
+ * exports leave them out. */
 static int check_size(struct checkpoint *c) {
     const struct tw_hparams *h = &c->model->h;
     uint64_t without, with;
@@ -175,13 +187,14 @@ static int check_size(struct checkpoint *c) {
                    "%s: the file has %" PRIu64
                    " bytes, but a llama2.c checkpoint of dim %u, hidden_dim %u, %u layers, %u"
                    " heads, %u kv heads, %u tokens%s and seq_len %u has %" PRIu64 "%s",
-                   c->path, c->size, h->dim, h->hidden, h->n_layers, h->n_heads, h->n_kv_heads, h->n_vocab,
-                   c->model->tied ? "" : " (untied)", h->n_ctx_train, with,
+                   c->path, c->size, h->dim, h->hidden, h->n_layers, h->n_heads, h->n_kv_heads,
+                   h->n_vocab, c->model->tied ? "" : " (untied)", h->n_ctx_train, with,
                    c->order == legacy_order ? " (or less the rotary tables)" : "");
 }
 
-static int add_tensor(struct checkpoint *c, struct tw_import_memory *memory, struct tw_model_tensor *t,
-                      enum tw_llama_part part, uint32_t layer, uint64_t at) {
+static int add_tensor(struct checkpoint *c, struct tw_import_memory *memory,
+                      struct tw_model_tensor *t, enum tw_llama_part part, uint32_t layer,
+                      uint64_t at) {
     char name[TW_PART_NAME_BYTES];
     tw_part_name(part, layer, name);
     tw_part_shape(part, &c->model->h, &t->rows, &t->cols);
@@ -220,8 +233,8 @@ static int make_tensors(struct checkpoint *c, struct tw_import_memory *memory) {
     return 0;
 }
 
-int tw_import_llama2c(const char *path, const uint8_t *bytes, uint64_t size, struct tw_import_memory *memory,
-                      struct tw_model *out, tw_error *err) {
+int tw_import_llama2c(const char *path, const uint8_t *bytes, uint64_t size,
+                      struct tw_import_memory *memory, struct tw_model *out, tw_error *err) {
     struct checkpoint c = {.path = path, .bytes = bytes, .size = size, .model = out, .err = err};
     *out = (struct tw_model){.path = path, .arch = "llama", .name = "", .license = ""};
     out->h.rms_eps = 1e-5f;

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0
- * llama2.c tokenizer files (import.h): max_token_length, then score, length and bytes of each token. Their pieces are
- * brought into the form that GGUF uses, so that one tokenizer serves both. */
+/* SPDX-License-Identifier: Apache-2.0 llama2.c tokenizer files (import.h): max_token_length, then
+ * score, length and bytes of each token. Their pieces are brought into the form that GGUF uses, so
+ * that one tokenizer serves both. */
 #include "compiler/import/bytes.h"
 #include "compiler/import/import.h"
 #include "compiler/import/vocab_build.h"
@@ -30,12 +30,14 @@ struct tokenizer {
 
 static int read_head(struct tokenizer *t) {
     if (t->size < 4) {
-        return tw_fail(t->err, TW_E_TRUNCATED, "%s: %" PRIu64 " bytes are too few for a llama2.c tokenizer", t->path,
+        return tw_fail(t->err, TW_E_TRUNCATED,
+                       "%s: %" PRIu64 " bytes are too few for a llama2.c tokenizer", t->path,
                        t->size);
     }
     int32_t max = (int32_t)tw_load_u32(t->bytes);
     if (max < 1) {
-        return tw_fail(t->err, TW_E_RANGE, "%s: max_token_length at offset 0 is %d, expected at least 1", t->path, max);
+        return tw_fail(t->err, TW_E_RANGE,
+                       "%s: max_token_length at offset 0 is %d, expected at least 1", t->path, max);
     }
     t->max_length = (uint32_t)max;
     t->at = 4;
@@ -45,19 +47,22 @@ static int read_head(struct tokenizer *t) {
 static int next_piece(struct tokenizer *t, uint32_t i, uint32_t n_vocab, struct piece *out) {
     if (!tw_range_ok(t->at, 8, t->size)) {
         return tw_fail(t->err, TW_E_TRUNCATED,
-                       "%s: the file ends at offset %" PRIu64 " inside token %u, expected %u tokens (the model's)",
+                       "%s: the file ends at offset %" PRIu64
+                       " inside token %u, expected %u tokens (the model's)",
                        t->path, t->size, i, n_vocab);
     }
     int32_t length = (int32_t)tw_load_u32(t->bytes + t->at + 4);
     if (length < 0 || (uint32_t)length > t->max_length) {
         return tw_fail(t->err, TW_E_RANGE,
-                       "%s: the length of token %u at offset %" PRIu64 " is %d, expected 0 to max_token_length, %u",
+                       "%s: the length of token %u at offset %" PRIu64
+                       " is %d, expected 0 to max_token_length, %u",
                        t->path, i, t->at + 4, length, t->max_length);
     }
     if (!tw_range_ok(t->at + 8, (uint64_t)length, t->size)) {
         return tw_fail(t->err, TW_E_TRUNCATED,
-                       "%s: token %u has %d bytes at offset %" PRIu64 ", but the file ends at %" PRIu64, t->path, i,
-                       length, t->at + 8, t->size);
+                       "%s: token %u has %d bytes at offset %" PRIu64
+                       ", but the file ends at %" PRIu64,
+                       t->path, i, length, t->at + 8, t->size);
     }
     out->score = tw_load_f32(t->bytes + t->at);
     out->text = t->bytes + t->at + 8;
@@ -68,7 +73,8 @@ static int next_piece(struct tokenizer *t, uint32_t i, uint32_t n_vocab, struct 
 
 /* The exporter writes the two control tokens with line breaks round them; GGUF has them plain. */
 static void strip_control(struct piece *p, uint32_t id) {
-    if ((id == BOS_ID || id == EOS_ID) && p->length > 2 && p->text[0] == '\n' && p->text[p->length - 1] == '\n') {
+    if ((id == BOS_ID || id == EOS_ID) && p->length > 2 && p->text[0] == '\n' &&
+        p->text[p->length - 1] == '\n') {
         p->text++;
         p->length -= 2;
     }
@@ -98,10 +104,12 @@ static enum tw_token_type type_of(const struct piece *p, uint32_t id) {
     if (id == UNK_ID) {
         return TW_TOKEN_UNKNOWN;
     }
-    return id == BOS_ID || id == EOS_ID ? TW_TOKEN_CONTROL : tw_vocab_guess_type(p->text, p->length);
+    return id == BOS_ID || id == EOS_ID ? TW_TOKEN_CONTROL
+                                        : tw_vocab_guess_type(p->text, p->length);
 }
 
-/* First pass: every token is there, nothing follows, and how many bytes the converted pieces have. */
+/* First pass: every token is there, nothing follows, and how many bytes the converted pieces
+ * have. */
 static int measure(struct tokenizer t, uint32_t n_vocab, uint64_t *total) {
     struct piece p;
     *total = 0;
@@ -115,8 +123,9 @@ static int measure(struct tokenizer t, uint32_t n_vocab, uint64_t *total) {
     }
     if (rc == 0 && t.at != t.size) {
         rc = tw_fail(t.err, TW_E_FORMAT,
-                     "%s: %" PRIu64 " bytes follow token %u, expected exactly %u tokens (the model's)", t.path,
-                     t.size - t.at, n_vocab - 1, n_vocab);
+                     "%s: %" PRIu64
+                     " bytes follow token %u, expected exactly %u tokens (the model's)",
+                     t.path, t.size - t.at, n_vocab - 1, n_vocab);
     }
     return rc;
 }
@@ -140,8 +149,9 @@ static int put_pieces(struct tokenizer t, struct tw_vocab_builder *b) {
     return rc;
 }
 
-int tw_import_llama2c_vocab(const char *path, const uint8_t *bytes, uint64_t size, struct tw_import_memory *memory,
-                            struct tw_model *model, tw_error *err) {
+int tw_import_llama2c_vocab(const char *path, const uint8_t *bytes, uint64_t size,
+                            struct tw_import_memory *memory, struct tw_model *model,
+                            tw_error *err) {
     struct tokenizer t = {.path = path, .bytes = bytes, .size = size, .err = err};
     struct tw_vocab_builder b;
     uint32_t n = model->h.n_vocab;

@@ -12,12 +12,18 @@ static const struct {
     const char *name;
     enum extent rows, cols;
 } parts[TW_PART_COUNT] = {
-    [TW_PART_EMBEDDING] = {"token_embd", VOCAB, DIM}, [TW_PART_OUTPUT_NORM] = {"output_norm", ONE, DIM},
-    [TW_PART_OUTPUT] = {"output", VOCAB, DIM},        [TW_PART_ATTN_NORM] = {"attn_norm", ONE, DIM},
-    [TW_PART_ATTN_Q] = {"attn_q", ATTN, DIM},         [TW_PART_ATTN_K] = {"attn_k", KV, DIM},
-    [TW_PART_ATTN_V] = {"attn_v", KV, DIM},           [TW_PART_ATTN_OUTPUT] = {"attn_output", DIM, ATTN},
-    [TW_PART_FFN_NORM] = {"ffn_norm", ONE, DIM},      [TW_PART_FFN_GATE] = {"ffn_gate", HIDDEN, DIM},
-    [TW_PART_FFN_UP] = {"ffn_up", HIDDEN, DIM},       [TW_PART_FFN_DOWN] = {"ffn_down", DIM, HIDDEN},
+    [TW_PART_EMBEDDING] = {"token_embd", VOCAB, DIM},
+    [TW_PART_OUTPUT_NORM] = {"output_norm", ONE, DIM},
+    [TW_PART_OUTPUT] = {"output", VOCAB, DIM},
+    [TW_PART_ATTN_NORM] = {"attn_norm", ONE, DIM},
+    [TW_PART_ATTN_Q] = {"attn_q", ATTN, DIM},
+    [TW_PART_ATTN_K] = {"attn_k", KV, DIM},
+    [TW_PART_ATTN_V] = {"attn_v", KV, DIM},
+    [TW_PART_ATTN_OUTPUT] = {"attn_output", DIM, ATTN},
+    [TW_PART_FFN_NORM] = {"ffn_norm", ONE, DIM},
+    [TW_PART_FFN_GATE] = {"ffn_gate", HIDDEN, DIM},
+    [TW_PART_FFN_UP] = {"ffn_up", HIDDEN, DIM},
+    [TW_PART_FFN_DOWN] = {"ffn_down", DIM, HIDDEN},
 };
 
 static uint32_t extent_of(enum extent extent, const struct tw_hparams *h) {
@@ -47,7 +53,8 @@ const char *tw_part_name(enum tw_llama_part part, uint32_t layer, char buffer[TW
     return buffer;
 }
 
-void tw_part_shape(enum tw_llama_part part, const struct tw_hparams *h, uint32_t *rows, uint32_t *cols) {
+void tw_part_shape(enum tw_llama_part part, const struct tw_hparams *h, uint32_t *rows,
+                   uint32_t *cols) {
     *rows = extent_of(parts[part].rows, h);
     *cols = extent_of(parts[part].cols, h);
 }
@@ -58,7 +65,8 @@ struct tw_model_tensor *tw_part_alloc(struct tw_import_memory *memory, const str
 }
 
 static int compare(const void *a, const void *b) {
-    return strcmp(((const struct tw_model_tensor *)a)->name, ((const struct tw_model_tensor *)b)->name);
+    return strcmp(((const struct tw_model_tensor *)a)->name,
+                  ((const struct tw_model_tensor *)b)->name);
 }
 
 void tw_part_sort(struct tw_model_tensor *tensors, uint32_t count) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tensors of a llama model: names and shapes as functions of the hyperparameters, in one table that both importers
- * use.
+ * The tensors of a llama model: names and shapes as functions of the hyperparameters, in one table
+ * that both importers use.
  */
-#ifndef TW_IMPORT_LLAMA_PARTS_H
-#define TW_IMPORT_LLAMA_PARTS_H
+#ifndef TW_COMPILER_IMPORT_LLAMA_PARTS_H
+#define TW_COMPILER_IMPORT_LLAMA_PARTS_H
 
-#include "compiler/import/memory.h"
 #include "compiler/import/model.h"
+#include "compiler/import/model_memory.h"
 
 enum tw_llama_part {
     TW_PART_EMBEDDING,
@@ -35,7 +35,8 @@ static inline bool tw_part_is_per_layer(enum tw_llama_part part) {
 const char *tw_part_name(enum tw_llama_part part, uint32_t layer, char buffer[TW_PART_NAME_BYTES]);
 
 /* Vectors have one row. */
-void tw_part_shape(enum tw_llama_part part, const struct tw_hparams *h, uint32_t *rows, uint32_t *cols);
+void tw_part_shape(enum tw_llama_part part, const struct tw_hparams *h, uint32_t *rows,
+                   uint32_t *cols);
 
 /* Room for all tensors of a model: 3 and those of the layers. */
 struct tw_model_tensor *tw_part_alloc(struct tw_import_memory *memory, const struct tw_hparams *h);

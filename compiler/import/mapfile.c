@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Read-only file mappings (mapfile.h): open without blocking on a pipe, insist on a regular file, map it private. */
+/* SPDX-License-Identifier: Apache-2.0 Read-only file mappings (mapfile.h): open without blocking on
+ * a pipe, insist on a regular file, map it private. */
 #include "compiler/import/mapfile.h"
 
 #include <errno.h>
@@ -25,7 +25,8 @@ static int check_kind(const char *name, const struct stat *st, tw_error *err) {
         return tw_fail(err, TW_E_IO, "%s: is a directory, expected a file", name);
     }
     if (!S_ISREG(st->st_mode)) {
-        return tw_fail(err, TW_E_IO, "%s: is not a regular file (a pipe or device cannot be mapped)", name);
+        return tw_fail(err, TW_E_IO,
+                       "%s: is not a regular file (a pipe or device cannot be mapped)", name);
     }
     if (st->st_size <= 0) {
         return tw_fail(err, TW_E_IO, "%s: the file is empty", name);
@@ -46,13 +47,14 @@ int tw_mapfile_open(const char *path, struct tw_mapfile *out, tw_error *err) {
     if (fd < 0) {
         return tw_fail(err, TW_E_IO, "%s: cannot be opened: %s", name, strerror(errno));
     }
-    int rc = fstat(fd, &st) == 0 ? check_kind(name, &st, err)
-                                 : tw_fail(err, TW_E_IO, "%s: cannot be examined: %s", name, strerror(errno));
+    int rc = fstat(fd, &st) == 0
+                 ? check_kind(name, &st, err)
+                 : tw_fail(err, TW_E_IO, "%s: cannot be examined: %s", name, strerror(errno));
     if (rc == 0) {
         void *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (bytes == MAP_FAILED) {
-            rc =
-                tw_fail(err, errno == ENOMEM ? TW_E_NOMEM : TW_E_IO, "%s: cannot be mapped: %s", name, strerror(errno));
+            rc = tw_fail(err, errno == ENOMEM ? TW_E_NOMEM : TW_E_IO, "%s: cannot be mapped: %s",
+                         name, strerror(errno));
         } else {
             out->bytes = bytes;
             out->size = (uint64_t)st.st_size;

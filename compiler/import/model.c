@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Opening a model file (model.h): map it, tell its format by content, run that importer, and for a llama2.c checkpoint
- * find the tokenizer file beside it. */
+/* SPDX-License-Identifier: Apache-2.0 Opening a model file (model.h): map it, tell its format by
+ * content, run that importer, and for a llama2.c checkpoint find the tokenizer file beside it. */
 #include "compiler/import/model.h"
 
 #include "compiler/import/bytes.h"
@@ -17,7 +16,7 @@ struct owner {
     struct tw_mapfile file;
 };
 
-/* ---- formats -------------------------------------------------------------------------------------- */
+/* ---- formats ---- */
 
 /* What people pass by mistake, by its first bytes. */
 static const struct {
@@ -37,24 +36,29 @@ static const struct {
      4, TW_E_UNSUPPORTED, "an ELF file, not a model"},
     {"PK\x03\x04", 4, TW_E_UNSUPPORTED, "a zip archive (a PyTorch checkpoint?)"},
     {"\x1f\x8b", 2, TW_E_UNSUPPORTED, "gzip-compressed: unpack it first"},
-    {"version https://git-lfs", 23, TW_E_FORMAT, "a Git LFS pointer: the model itself was not fetched"},
+    {"version https://git-lfs", 23, TW_E_FORMAT,
+     "a Git LFS pointer: the model itself was not fetched"},
     {"<!DOCTYPE", 9, TW_E_FORMAT, "an HTML page: the download failed"},
     {"<!doctype", 9, TW_E_FORMAT, "an HTML page: the download failed"},
     {"<html", 5, TW_E_FORMAT, "an HTML page: the download failed"},
 };
 
-int tw_import_detect(const char *path, const uint8_t *bytes, uint64_t size, enum tw_model_format *out, tw_error *err) {
+int tw_import_detect(const char *path, const uint8_t *bytes, uint64_t size,
+                     enum tw_model_format *out, tw_error *err) {
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
         if (size >= foreign[i].length && memcmp(bytes, foreign[i].magic, foreign[i].length) == 0) {
-            return tw_fail(err, foreign[i].code, "%s: this is %s; expected a GGUF file or a llama2.c checkpoint", path,
+            return tw_fail(err, foreign[i].code,
+                           "%s: this is %s; expected a GGUF file or a llama2.c checkpoint", path,
                            foreign[i].what);
         }
     }
-    /* safetensors: the length of a JSON object, then the object. A llama2.c header has dim below 2^20 and a small
-     * number where the brace would be the ninth byte, so the two are told apart by hidden_dim = 0. */
+    /* safetensors: the length of a JSON object, then the object. A llama2.c header has dim below
+     * 2^20 and a small number where the brace would be the ninth byte, so the two are told apart by
+     * hidden_dim = 0. */
     if (size >= 10 && bytes[8] == '{' && tw_load_u32(bytes + 4) == 0) {
         return tw_fail(err, TW_E_UNSUPPORTED,
-                       "%s: this is a safetensors file, which is not supported; expected a GGUF file or a llama2.c "
+                       "%s: this is a safetensors file, which is not supported; expected a GGUF "
+                       "file or a llama2.c "
                        "checkpoint",
                        path);
     }
@@ -62,14 +66,16 @@ int tw_import_detect(const char *path, const uint8_t *bytes, uint64_t size, enum
     return 0;
 }
 
-/* ---- tokenizer files ------------------------------------------------------------------------------ */
+/* ---- tokenizer files ---- */
 
-static int load_tokenizer(struct owner *owner, const char *path, struct tw_model *model, tw_error *err) {
+static int load_tokenizer(struct owner *owner, const char *path, struct tw_model *model,
+                          tw_error *err) {
     char buffer[TW_SHORT_PATH_BYTES];
     struct tw_mapfile file;
     int rc = tw_mapfile_open(path, &file, err);
     if (rc == 0) {
-        rc = tw_import_llama2c_vocab(tw_short_path(path, buffer), file.bytes, file.size, &owner->memory, model, err);
+        rc = tw_import_llama2c_vocab(tw_short_path(path, buffer), file.bytes, file.size,
+                                     &owner->memory, model, err);
     }
     tw_mapfile_close(&file); /* the blob is a copy */
     return rc;
@@ -88,8 +94,10 @@ static char *beside(struct tw_import_memory *memory, const char *path, const cha
     return access(result, F_OK) == 0 ? result : NULL;
 }
 
-/* The name that carries the vocabulary's size comes first: a directory may hold models of several vocabularies. */
-static int find_tokenizer(struct owner *owner, const char *path, struct tw_model *model, tw_error *err) {
+/* The name that carries the vocabulary's size comes first: a directory may hold models of several
+ * vocabularies. */
+static int find_tokenizer(struct owner *owner, const char *path, struct tw_model *model,
+                          tw_error *err) {
     char name[32];
     snprintf(name, sizeof name, "tok%u.bin", model->h.n_vocab);
     const char *found = beside(&owner->memory, path, name);
@@ -99,18 +107,21 @@ static int find_tokenizer(struct owner *owner, const char *path, struct tw_model
     return found ? load_tokenizer(owner, found, model, err) : 0;
 }
 
-/* ---- models --------------------------------------------------------------------------------------- */
+/* ---- models ---- */
 
-static int import_llama2c(struct owner *owner, const char *path, const char *tokenizer, struct tw_model *model,
-                          const char *shown, tw_error *err) {
-    int rc = tw_import_llama2c(shown, owner->file.bytes, owner->file.size, &owner->memory, model, err);
+static int import_llama2c(struct owner *owner, const char *path, const char *tokenizer,
+                          struct tw_model *model, const char *shown, tw_error *err) {
+    int rc =
+        tw_import_llama2c(shown, owner->file.bytes, owner->file.size, &owner->memory, model, err);
     if (rc) {
         return rc;
     }
-    return tokenizer ? load_tokenizer(owner, tokenizer, model, err) : find_tokenizer(owner, path, model, err);
+    return tokenizer ? load_tokenizer(owner, tokenizer, model, err)
+                     : find_tokenizer(owner, path, model, err);
 }
 
-static int import(struct owner *owner, const char *path, const char *tokenizer, struct tw_model *model, tw_error *err) {
+static int import(struct owner *owner, const char *path, const char *tokenizer,
+                  struct tw_model *model, tw_error *err) {
     char buffer[TW_SHORT_PATH_BYTES];
     const char *shown = tw_short_path(path, buffer);
     enum tw_model_format format;
@@ -122,8 +133,9 @@ static int import(struct owner *owner, const char *path, const char *tokenizer, 
     if (format == TW_FORMAT_LLAMA2C) {
         rc = import_llama2c(owner, path, tokenizer, model, shown, err);
     } else if (tokenizer) {
-        rc = tw_fail(err, TW_E_USAGE, "%s: a GGUF file carries its own tokenizer, so a tokenizer file does not apply",
-                     shown);
+        rc = tw_fail(
+            err, TW_E_USAGE,
+            "%s: a GGUF file carries its own tokenizer, so a tokenizer file does not apply", shown);
     } else {
         rc = tw_import_gguf(shown, owner->file.bytes, owner->file.size, &owner->memory, model, err);
     }
@@ -171,6 +183,7 @@ static int compare_name(const void *name, const void *tensor) {
 }
 
 const struct tw_model_tensor *tw_model_find(const struct tw_model *model, const char *name) {
-    return model->n_tensors ? bsearch(name, model->tensors, model->n_tensors, sizeof model->tensors[0], compare_name)
+    return model->n_tensors ? bsearch(name, model->tensors, model->n_tensors,
+                                      sizeof model->tensors[0], compare_name)
                             : NULL;
 }

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An imported model: checked hyperparameters, tensors still memory-mapped in the file, and the vocabulary. What every
- * importer produces and compiler/arch/ consumes; nothing after arch/ sees a file format.
+ * An imported model: checked hyperparameters, tensors still memory-mapped in the file, and the
+ * vocabulary. What every importer produces and compiler/arch/ consumes; nothing after arch/ sees a
+ * file format.
  */
-#ifndef TW_IMPORT_MODEL_H
-#define TW_IMPORT_MODEL_H
+#ifndef TW_COMPILER_IMPORT_MODEL_H
+#define TW_COMPILER_IMPORT_MODEL_H
 
 #include "tilewright/error.h"
 #include "tilewright/machine.h"
 
 #include <stdbool.h>
 
-/* A weight matrix or vector in the file's own row-major form. rows = 1 for vectors. `data` is not necessarily aligned. */
+/* A weight matrix or vector in the file's own row-major form. rows = 1 for vectors. `data` is not
+ * necessarily aligned. */
 struct tw_model_tensor {
     const char *name; /* GGUF names: token_embd.weight, blk.0.attn_q.weight, ... */
     uint32_t rows, cols;
@@ -20,7 +22,11 @@ struct tw_model_tensor {
     uint64_t bytes;
 };
 
-enum tw_rope_scaling { TW_ROPE_SCALING_NONE = 0, TW_ROPE_SCALING_LINEAR = 1, TW_ROPE_SCALING_LLAMA3 = 2 };
+enum tw_rope_scaling {
+    TW_ROPE_SCALING_NONE = 0,
+    TW_ROPE_SCALING_LINEAR = 1,
+    TW_ROPE_SCALING_LLAMA3 = 2
+};
 
 /* Pairs of a head's dimensions that rotate together. */
 enum tw_rope_pairing { TW_ROPE_INTERLEAVED = 0, TW_ROPE_HALVES = 1 };
@@ -35,7 +41,8 @@ struct tw_hparams {
     float rope_factor;                                 /* LINEAR, LLAMA3 */
     float rope_low_freq_factor, rope_high_freq_factor; /* LLAMA3 */
     uint32_t rope_original_ctx;                        /* LLAMA3 */
-    const float *rope_freq_factors; /* rope_dims/2 divisors of the frequencies (GGUF rope_freqs.weight), or NULL */
+    /* rope_dims/2 divisors of the frequencies (GGUF rope_freqs.weight), or NULL */
+    const float *rope_freq_factors;
 };
 
 struct tw_model {
@@ -46,16 +53,18 @@ struct tw_model {
     struct tw_hparams h;
     uint32_t n_tensors;
     const struct tw_model_tensor *tensors; /* sorted by name */
-    const void *vocab;                     /* blob of tilewright/vocab.h, or NULL if the file has no tokenizer */
+    /* blob of tilewright/vocab.h, or NULL if the file has no tokenizer */
+    const void *vocab;
     size_t vocab_bytes;
     bool tied; /* the output matrix is the embedding (no output.weight) */
     void *owner;
 };
 
-/* Opens and checks a model file of any supported format (decided by content, not by name). `tokenizer` is the path of a
- * llama2.c tokenizer.bin, or NULL: then, for a llama2.c checkpoint, "tokenizer.bin" or "tok<vocab>.bin" beside it is used
- * if present. On success the caller calls tw_model_close. Errors: IO, TRUNCATED, FORMAT, RANGE, MISSING, SHAPE,
- * UNSUPPORTED, NOMEM; messages name the file, the key, tensor or offset, what was found and what was expected. */
+/* Opens and checks a model file of any supported format (decided by content, not by name).
+ * `tokenizer` is the path of a llama2.c tokenizer.bin, or NULL: then, for a llama2.c checkpoint,
+ * "tokenizer.bin" or "tok<vocab>.bin" beside it is used if present. On success the caller calls
+ * tw_model_close. Errors: IO, TRUNCATED, FORMAT, RANGE, MISSING, SHAPE, UNSUPPORTED, NOMEM;
+ * messages name the file, the key, tensor or offset, what was found and what was expected. */
 int tw_model_open(const char *path, const char *tokenizer, struct tw_model *out, tw_error *err);
 void tw_model_close(struct tw_model *model); /* zeroed models and NULL are fine */
 

@@ -15,7 +15,8 @@ static bool is_hex(char c) {
 
 enum tw_token_type tw_vocab_guess_type(const void *piece, uint64_t length) {
     const char *s = piece;
-    bool byte = length == 6 && memcmp(s, "<0x", 3) == 0 && is_hex(s[3]) && is_hex(s[4]) && s[5] == '>';
+    bool byte =
+        length == 6 && memcmp(s, "<0x", 3) == 0 && is_hex(s[3]) && is_hex(s[4]) && s[5] == '>';
     return byte ? TW_TOKEN_BYTE : TW_TOKEN_NORMAL;
 }
 
@@ -23,18 +24,21 @@ int tw_vocab_begin(struct tw_vocab_builder *b, const char *path, uint64_t n_toke
                    struct tw_import_memory *memory, tw_error *err) {
     *b = (struct tw_vocab_builder){.path = path};
     if (n_tokens == 0 || n_tokens > TW_MAX_VOCAB) {
-        return tw_fail(err, TW_E_RANGE, "%s: the vocabulary has %" PRIu64 " tokens, expected 1 to %u", path, n_tokens,
-                       TW_MAX_VOCAB);
+        return tw_fail(err, TW_E_RANGE,
+                       "%s: the vocabulary has %" PRIu64 " tokens, expected 1 to %u", path,
+                       n_tokens, TW_MAX_VOCAB);
     }
     if (bytes >= UINT32_MAX) {
-        return tw_fail(err, TW_E_RANGE, "%s: the vocabulary's pieces have %" PRIu64 " bytes, expected at most %u", path,
-                       bytes, UINT32_MAX - 1);
+        return tw_fail(err, TW_E_RANGE,
+                       "%s: the vocabulary's pieces have %" PRIu64 " bytes, expected at most %u",
+                       path, bytes, UINT32_MAX - 1);
     }
     uint64_t types_bytes = (n_tokens + 3) / 4 * 4;
     uint64_t size = sizeof *b->header + n_tokens * 4 + (n_tokens + 1) * 4 + types_bytes + bytes;
     b->header = tw_import_alloc(memory, size, 1);
     if (!b->header) {
-        return tw_fail(err, TW_E_NOMEM, "%s: no memory for a vocabulary of %" PRIu64 " bytes", path, size);
+        return tw_fail(err, TW_E_NOMEM, "%s: no memory for a vocabulary of %" PRIu64 " bytes", path,
+                       size);
     }
     b->size = (size_t)size;
     b->scores = (float *)(b->header + 1);
@@ -49,16 +53,17 @@ int tw_vocab_begin(struct tw_vocab_builder *b, const char *path, uint64_t n_toke
     return 0;
 }
 
-int tw_vocab_put(struct tw_vocab_builder *b, float score, enum tw_token_type type, uint64_t length, char **piece,
-                 tw_error *err) {
+int tw_vocab_put(struct tw_vocab_builder *b, float score, enum tw_token_type type, uint64_t length,
+                 char **piece, tw_error *err) {
     uint32_t i = b->next;
     uint32_t at = b->offsets[i];
     if (i >= b->header->n_tokens || !tw_range_ok(at, length, b->header->bytes_size)) {
-        return tw_fail(err, TW_E_INTERNAL, "%s: token %u does not fit the vocabulary that was announced", b->path, i);
+        return tw_fail(err, TW_E_INTERNAL,
+                       "%s: token %u does not fit the vocabulary that was announced", b->path, i);
     }
     if (!isfinite(score)) {
-        return tw_fail(err, TW_E_RANGE, "%s: the score of token %u is %g, expected a finite number", b->path, i,
-                       (double)score);
+        return tw_fail(err, TW_E_RANGE, "%s: the score of token %u is %g, expected a finite number",
+                       b->path, i, (double)score);
     }
     b->scores[i] = score;
     b->types[i] = (uint8_t)type;

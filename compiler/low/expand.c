@@ -1,9 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Expansion: every step of the plan becomes calls on its owners and sends of its exchanges, over storages; the order of steps is
- * the order of each site's work list. */
+/* SPDX-License-Identifier: Apache-2.0 Expansion: every step of the plan becomes calls on its owners
+ * and sends of its exchanges, over storages; the order of steps is the order of each site's work
+ * list. */
 #include "compiler/low/low.h"
 
-/* A weight page takes at most this part of a site's private memory, and no more than PAGE_CAP bytes. */
+/* A weight page takes at most this part of a site's private memory, and no more than PAGE_CAP
+ * bytes. */
 #define PAGE_SHARE 8u
 #define PAGE_CAP ((uint64_t)256 << 10)
 
@@ -16,7 +17,8 @@ static const struct tw_gop *gop_of(const struct tw_low *low, const struct tw_mst
 }
 
 uint32_t tw_low_page_panels(const struct tw_low *low, enum tw_dtype dtype, uint32_t k) {
-    uint64_t cap = low->budget_bytes / PAGE_SHARE < PAGE_CAP ? low->budget_bytes / PAGE_SHARE : PAGE_CAP;
+    uint64_t cap =
+        low->budget_bytes / PAGE_SHARE < PAGE_CAP ? low->budget_bytes / PAGE_SHARE : PAGE_CAP;
     uint64_t panels = cap / tw_panel_bytes(dtype, k);
     return panels ? (uint32_t)panels : 1;
 }
@@ -47,8 +49,8 @@ static uint32_t pad(uint32_t n, uint32_t to) {
     return (n + to - 1) / to * to;
 }
 
-static uint32_t new_storage(struct tw_low *low, const char *name, enum tw_storage_kind kind, enum tw_dtype dtype,
-                            uint32_t site) {
+static uint32_t new_storage(struct tw_low *low, const char *name, enum tw_storage_kind kind,
+                            enum tw_dtype dtype, uint32_t site) {
     struct tw_storage *s = TW_VEC_PUSH(low->mid->graph->mem, low->storages);
     s->name = name;
     s->kind = kind;
@@ -61,7 +63,8 @@ static uint32_t new_storage(struct tw_low *low, const char *name, enum tw_storag
 }
 
 /* Columns of a value, widened to whole panels (f32) or blocks. */
-static void shape_storage(struct tw_low *low, uint32_t id, tw_mvalue_id v, uint32_t first, uint32_t cols) {
+static void shape_storage(struct tw_low *low, uint32_t id, tw_mvalue_id v, uint32_t first,
+                          uint32_t cols) {
     struct tw_storage *s = &low->storages.items[id];
     uint32_t align = s->dtype == TW_DT_Q8S ? 32 : TW_PANEL_ROWS;
     s->value = v;
@@ -72,14 +75,16 @@ static void shape_storage(struct tw_low *low, uint32_t id, tw_mvalue_id v, uint3
     s->page_bytes = (uint64_t)s->stride * s->rows;
 }
 
-/* Storage of a value made by step `step`: a set if it is whole everywhere, else one shard an owner: a FIFO to STORE where STORE is
- * its reader, local memory of MATH otherwise. An exchange's target is written by other sites, so it is live throughout. */
+/* Storage of a value made by step `step`: a set if it is whole everywhere, else one shard an owner:
+ * a FIFO to STORE where STORE is its reader, local memory of MATH otherwise. An exchange's target
+ * is written by other sites, so it is live throughout. */
 static void make_storage(struct tw_low *low, uint32_t step, tw_mvalue_id v, int from_exchange) {
     const struct tw_gvalue *g = gvalue(low, v);
     struct tw_layout layout = low->region->values.items[v].layout;
     struct uses u = uses_of(low, v);
     if (layout.parts == 0) {
-        uint32_t id = new_storage(low, g->name, g->shared ? TW_ST_SHARED : TW_ST_SET, g->dtype, TW_NONE);
+        uint32_t id =
+            new_storage(low, g->name, g->shared ? TW_ST_SHARED : TW_ST_SET, g->dtype, TW_NONE);
         shape_storage(low, id, v, 0, g->cols);
         if (!from_exchange && !g->shared) {
             low->storages.items[id].from = step;
@@ -96,7 +101,8 @@ static void make_storage(struct tw_low *low, uint32_t step, tw_mvalue_id v, int 
         if (cols == 0) {
             continue;
         }
-        uint32_t id = new_storage(low, g->name, u.store && !u.math ? TW_ST_OUT : TW_ST_LOCAL, g->dtype, site);
+        uint32_t id =
+            new_storage(low, g->name, u.store && !u.math ? TW_ST_OUT : TW_ST_LOCAL, g->dtype, site);
         shape_storage(low, id, v, first, cols);
         struct tw_storage *st = &low->storages.items[id];
         st->producer = TW_ENGINE_MATH;
@@ -109,7 +115,8 @@ static void make_storage(struct tw_low *low, uint32_t step, tw_mvalue_id v, int 
     }
 }
 
-/* Rotation works in place: its output takes over its input's storage, which lives (and goes to STORE) as the output needs. */
+/* Rotation works in place: its output takes over its input's storage, which lives (and goes to
+ * STORE) as the output needs. */
 static void share_storage(struct tw_low *low, tw_mvalue_id in, tw_mvalue_id out) {
     struct uses u = uses_of(low, out);
     for (uint32_t s = 0; s < low->n_sites; s++) {
@@ -129,14 +136,15 @@ static void share_storage(struct tw_low *low, tw_mvalue_id in, tw_mvalue_id out)
     }
 }
 
-static void add_work(struct tw_low *low, uint32_t site, enum tw_work_kind kind, uint32_t step, uint32_t index) {
+static void add_work(struct tw_low *low, uint32_t site, enum tw_work_kind kind, uint32_t step,
+                     uint32_t index) {
     struct tw_work *w = TW_VEC_PUSH(low->mid->graph->mem, low->work[site]);
     *w = (struct tw_work){kind, step, index};
 }
 
 /* A FIFO that LOAD fills for MATH. */
-static void grow_stream(struct tw_low *low, uint32_t *stream, const char *name, enum tw_dtype dtype, uint32_t site,
-                        uint32_t pages, uint64_t page_bytes) {
+static void grow_stream(struct tw_low *low, uint32_t *stream, const char *name, enum tw_dtype dtype,
+                        uint32_t site, uint32_t pages, uint64_t page_bytes) {
     if (*stream == TW_NONE) {
         *stream = new_storage(low, name, TW_ST_STREAM, dtype, site);
     }
@@ -158,20 +166,24 @@ static void add_streams(struct tw_low *low, const struct tw_gop *op, const struc
         uint64_t panels = tw_panels(c->first_col % TW_PANEL_ROWS + c->cols),
                  most = tw_low_page_panels(low, w->dtype, w->cols);
         uint64_t page = panels < most ? panels : most;
-        grow_stream(low, &st->weights, "weights", TW_DT_U8, c->site, 2, page * tw_panel_bytes(w->dtype, w->cols));
+        grow_stream(low, &st->weights, "weights", TW_DT_U8, c->site, 2,
+                    page * tw_panel_bytes(w->dtype, w->cols));
         break;
     }
     case TW_GOP_RMS_NORM:
     case TW_GOP_ROPE_TABLE:
         if (!values[op->in[1]].resident) {
-            grow_stream(low, &st->vectors, "vectors", TW_DT_F32, c->site, 2, (uint64_t)values[op->in[1]].cols * 4);
+            grow_stream(low, &st->vectors, "vectors", TW_DT_F32, c->site, 2,
+                        (uint64_t)values[op->in[1]].cols * 4);
         }
         break;
     case TW_GOP_ATTENTION:
-        grow_stream(low, &st->cache, "cache", TW_DT_F32, c->site, 4, (uint64_t)TW_KV_BLOCK * op->head_dim * 4);
+        grow_stream(low, &st->cache, "cache", TW_DT_F32, c->site, 4,
+                    (uint64_t)TW_KV_BLOCK * op->head_dim * 4);
         break;
     case TW_GOP_GATHER:
-        grow_stream(low, &st->rows, "rows", TW_DT_F32, c->site, 1, low->storages.items[c->out].page_bytes);
+        grow_stream(low, &st->rows, "rows", TW_DT_F32, c->site, 1,
+                    low->storages.items[c->out].page_bytes);
         break;
     case TW_GOP_QUANT:
     case TW_GOP_ROPE:
@@ -185,13 +197,18 @@ static void add_streams(struct tw_low *low, const struct tw_gop *op, const struc
     }
 }
 
-static void add_call(struct tw_low *low, uint32_t step, uint32_t site, uint32_t first, uint32_t cols) {
+static void add_call(struct tw_low *low, uint32_t step, uint32_t site, uint32_t first,
+                     uint32_t cols) {
     const struct tw_mstep *s = &low->region->steps.items[step];
     const struct tw_gop *op = gop_of(low, s);
     struct tw_call *c = TW_VEC_PUSH(low->mid->graph->mem, low->calls);
     uint32_t index = low->calls.n - 1;
-    *c = (struct tw_call){
-        .step = step, .site = site, .first_col = first, .cols = cols, .out = TW_NONE, .scratch = TW_NONE};
+    *c = (struct tw_call){.step = step,
+                          .site = site,
+                          .first_col = first,
+                          .cols = cols,
+                          .out = TW_NONE,
+                          .scratch = TW_NONE};
     for (uint32_t k = 0; k < 3; k++) {
         c->in[k] = s->in[k] == TW_NONE ? TW_NONE : low->storage_of[s->in[k] * low->n_sites + site];
     }
@@ -227,7 +244,8 @@ static void expand_compute(struct tw_low *low, uint32_t step) {
         uint32_t first, n;
         tw_layout_window(s->owners, cols, p, &first, &n);
         if (n) {
-            add_call(low, step, s->owners.parts ? tw_layout_site(s->owners, p, low->n_sites) : p, first, n);
+            add_call(low, step, s->owners.parts ? tw_layout_site(s->owners, p, low->n_sites) : p,
+                     first, n);
         }
     }
 }
@@ -289,7 +307,8 @@ static void import_shared(struct tw_low *low) {
     }
 }
 
-/* Results that leave for DRAM stream out a weight page's columns at a time instead of waiting for all. */
+/* Results that leave for DRAM stream out a weight page's columns at a time instead of waiting for
+ * all. */
 static void result_streams(struct tw_low *low) {
     for (uint32_t i = 0; i < low->calls.n; i++) {
         const struct tw_call *c = &low->calls.items[i];
@@ -297,7 +316,8 @@ static void result_streams(struct tw_low *low) {
         if (op->kind == TW_GOP_MATMUL && c->out != TW_NONE && op->out == low->mid->graph->logits) {
             struct tw_storage *out = &low->storages.items[c->out];
             const struct tw_gvalue *w = &low->mid->graph->values.items[op->in[1]];
-            uint64_t most = tw_low_page_panels(low, w->dtype, w->cols), panels = tw_panels(out->cols);
+            uint64_t most = tw_low_page_panels(low, w->dtype, w->cols),
+                     panels = tw_panels(out->cols);
             out->kind = TW_ST_STREAM;
             out->pages = 2;
             out->page_bytes = (most < panels ? most : panels) * TW_PANEL_ROWS * 4;
@@ -306,11 +326,14 @@ static void result_streams(struct tw_low *low) {
     }
 }
 
-int tw_low_expand(const struct tw_mid *mid, uint32_t region, uint64_t budget_bytes, struct tw_low *out, tw_error *err) {
+int tw_low_expand(const struct tw_mid *mid, uint32_t region, uint64_t budget_bytes,
+                  struct tw_low *out, tw_error *err) {
     struct tw_cmem *mem = mid->graph->mem;
     struct tw_low *low = out;
-    *low =
-        (struct tw_low){.mid = mid, .region = &mid->regions[region], .rows = mid->rows, .budget_bytes = budget_bytes};
+    *low = (struct tw_low){.mid = mid,
+                           .region = &mid->regions[region],
+                           .rows = mid->rows,
+                           .budget_bytes = budget_bytes};
     low->n_sites = tw_target_sites(mid->target);
     size_t n = (size_t)low->region->values.n * low->n_sites;
     low->storage_of = tw_cmem_alloc(mem, n * sizeof *low->storage_of);

@@ -1,24 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Realising a planned region: the TileGraph (storage shards, kernel calls, exchanges) and its projection to per-site work lists,
- * the LowProgram, in one structure. Built by expand.c from a MidProgram without re-deriving any choice; placed by place.c.
+ * Realising a planned region: the TileGraph (storage shards, kernel calls, exchanges) and its
+ * projection to per-site work lists, the LowProgram, in one structure. Built by expand.c from a
+ * MidProgram without re-deriving any choice; placed by place.c.
  */
-#ifndef TW_LOW_H
-#define TW_LOW_H
+#ifndef TW_COMPILER_LOW_LOW_H
+#define TW_COMPILER_LOW_LOW_H
 
 #include "compiler/mid/mid.h"
 
 enum tw_storage_kind {
-    TW_ST_SET,    /* one equal member on every site (siblings); written by calls or by an exchange */
+    /* one equal member on every site (siblings); written by calls or by an exchange */
+    TW_ST_SET,
     TW_ST_SHARED, /* a set that lives across sections under its value's name */
     TW_ST_LOCAL,  /* one site, touched by its MATH engine only */
     TW_ST_OUT,    /* one site, FIFO of one page from MATH to STORE */
-    TW_ST_STREAM /* one site, FIFO of the LOAD engine's pages (weights, vectors, cache blocks, gathered rows) or of results */
+    /* one site, FIFO of the LOAD engine's pages (weights, vectors, cache blocks, gathered rows) or
+     * of results */
+    TW_ST_STREAM
 };
 
-/* Bytes on a site (SET, SHARED: on every site, at one offset). Columns [first_col, first_col + cols) of a value, padded to whole
- * panels; row r starts at r*stride. Live over steps [from, to] of the region; storages that another engine or another site
- * writes are live over the whole region. */
+/* Bytes on a site (SET, SHARED: on every site, at one offset). Columns [first_col, first_col +
+ * cols) of a value, padded to whole panels; row r starts at r*stride. Live over steps [from, to] of
+ * the region; storages that another engine or another site writes are live over the whole
+ * region. */
 struct tw_storage {
     const char *name;
     enum tw_storage_kind kind;
@@ -31,7 +36,8 @@ struct tw_storage {
     uint64_t page_bytes;
     uint32_t producer, consumer; /* engines: OUT, STREAM */
     uint32_t from, to;           /* steps */
-    uint64_t offset;             /* assigned by placement, relative to the region's private memory (SHARED: none) */
+    /* assigned by placement, relative to the region's private memory (SHARED: none) */
+    uint64_t offset;
 };
 
 /* One kernel of one step on one site, over output columns [first_col, first_col + cols). */
@@ -47,7 +53,8 @@ struct tw_call {
 struct tw_send {
     uint32_t step, site;
     uint32_t src, dst; /* storages */
-    uint32_t staging;  /* FIFO to STORE that MATH copies src into, where src is read by MATH too; else TW_NONE */
+    /* FIFO to STORE that MATH copies src into, where src is read by MATH too; else TW_NONE */
+    uint32_t staging;
     uint32_t first_col, cols;
 };
 
@@ -58,7 +65,8 @@ struct tw_work {
     uint32_t index; /* CALL: calls; SEND: sends; RECV, CARRY: the step */
 };
 
-/* FIFOs of one site that its LOAD engine fills, shared by all calls of the region; TW_NONE where nothing needs one. */
+/* FIFOs of one site that its LOAD engine fills, shared by all calls of the region; TW_NONE where
+ * nothing needs one. */
 struct tw_streams_of_site {
     uint32_t weights, vectors, cache, rows, results;
 };
@@ -79,18 +87,21 @@ struct tw_low {
 };
 
 /* expand.c. Errors: PLACEMENT (a single panel or page does not fit), INTERNAL. */
-int tw_low_expand(const struct tw_mid *mid, uint32_t region, uint64_t budget_bytes, struct tw_low *out, tw_error *err);
+int tw_low_expand(const struct tw_mid *mid, uint32_t region, uint64_t budget_bytes,
+                  struct tw_low *out, tw_error *err);
 /* place.c: offsets by first fit over live ranges. PLACEMENT names region, site, and bytes. */
 int tw_low_place(struct tw_low *low, tw_error *err);
 int tw_low_check(const struct tw_low *low, tw_error *err);
 void tw_low_print(const struct tw_low *low, FILE *out);
 
-/* Weight panels of one page of the stream `weights` for a matrix of that type and depth; at least 1. */
+/* Weight panels of one page of the stream `weights` for a matrix of that type and depth; at least
+ * 1. */
 uint32_t tw_low_page_panels(const struct tw_low *low, enum tw_dtype dtype, uint32_t k);
 
 /* Byte offset of column `col` in a row of a storage. */
 static inline uint64_t tw_storage_col(const struct tw_storage *s, uint32_t col) {
-    return (uint64_t)(col - s->first_col) / tw_dtype_block_elems(s->dtype) * tw_dtype_block_bytes(s->dtype);
+    return (uint64_t)(col - s->first_col) / tw_dtype_block_elems(s->dtype) *
+           tw_dtype_block_bytes(s->dtype);
 }
 
 #endif

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Placement: every storage gets the lowest offset that is free of storages live at the same time. Sets come first, since they take
- * the same offset on every site; then each site's own storages. Larger ones first, ties by number. */
+/* SPDX-License-Identifier: Apache-2.0 Placement: every storage gets the lowest offset that is free
+ * of storages live at the same time. Sets come first, since they take the same offset on every
+ * site; then each site's own storages. Larger ones first, ties by number. */
 #include "compiler/low/low.h"
 
 #include <stdlib.h>
@@ -22,7 +22,8 @@ static int larger_first(const void *a, const void *b) {
     return x->storage < y->storage ? -1 : x->storage > y->storage;
 }
 
-/* The lowest offset at which `it` meets none of placed[0..n) that lives with it: try 0 and the end of each. */
+/* The lowest offset at which `it` meets none of placed[0..n) that lives with it: try 0 and the end
+ * of each. */
 static uint64_t first_fit(const struct item *placed, uint32_t n, const struct item *it) {
     uint64_t best = UINT64_MAX;
     for (uint32_t c = 0; c <= n; c++) {
@@ -30,7 +31,8 @@ static uint64_t first_fit(const struct item *placed, uint32_t n, const struct it
         int free_here = at < best;
         for (uint32_t i = 0; i < n && free_here; i++) {
             int together = placed[i].from <= it->to && it->from <= placed[i].to;
-            free_here = !together || at + it->bytes <= placed[i].offset || placed[i].offset + placed[i].bytes <= at;
+            free_here = !together || at + it->bytes <= placed[i].offset ||
+                        placed[i].offset + placed[i].bytes <= at;
         }
         if (free_here) {
             best = at;
@@ -39,8 +41,8 @@ static uint64_t first_fit(const struct item *placed, uint32_t n, const struct it
     return best;
 }
 
-/* Storages by the site whose memory they take, in order of number: first those of all sites (sets), then each site's, then those that
- * compose places. */
+/* Storages by the site whose memory they take, in order of number: first those of all sites (sets),
+ * then each site's, then those that compose places. */
 struct groups {
     uint32_t *first; /* by group, and one more */
     uint32_t *storage;
@@ -69,8 +71,8 @@ static struct groups group_storages(const struct tw_low *low) {
 }
 
 /* Places the storages of one group behind the n already placed; returns the new count. */
-static uint32_t place_group(struct tw_low *low, const struct groups *g, uint32_t group, struct item *items,
-                            uint32_t n) {
+static uint32_t place_group(struct tw_low *low, const struct groups *g, uint32_t group,
+                            struct item *items, uint32_t n) {
     uint32_t first = n;
     for (uint32_t i = g->first[group]; i < g->first[group + 1]; i++) {
         const struct tw_storage *s = &low->storages.items[g->storage[i]];
@@ -94,11 +96,12 @@ int tw_low_place(struct tw_low *low, tw_error *err) {
     for (uint32_t s = 0; s < low->n_sites; s++) {
         place_group(low, &groups, 1 + s, items, sets);
         if (low->used_bytes > low->budget_bytes) {
-            return tw_fail(
-                err, TW_E_PLACEMENT,
-                "section %s for %u rows needs %llu bytes of SRAM on site %u of target %s, which has %llu left for it",
-                low->mid->graph->regions.items[low->region->region].name, low->rows,
-                (unsigned long long)low->used_bytes, s, low->mid->target->name, (unsigned long long)low->budget_bytes);
+            return tw_fail(err, TW_E_PLACEMENT,
+                           "section %s for %u rows needs %llu bytes of SRAM on site %u of target "
+                           "%s, which has %llu left for it",
+                           low->mid->graph->regions.items[low->region->region].name, low->rows,
+                           (unsigned long long)low->used_bytes, s, low->mid->target->name,
+                           (unsigned long long)low->budget_bytes);
         }
     }
     return 0;

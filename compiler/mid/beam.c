@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0
- * The search: a beam over a region's operations. A state knows, for each value, the layout it was made in and whether a whole copy is
- * on every site; states of equal future (same layouts of all values) keep the cheaper one. Each surviving state is a complete list of
- * steps, Copies included, linked backwards. */
+/* SPDX-License-Identifier: Apache-2.0 The search: a beam over a region's operations. A state knows,
+ * for each value, the layout it was made in and whether a whole copy is on every site; states of
+ * equal future (same layouts of all values) keep the cheaper one. Each surviving state is a
+ * complete list of steps, Copies included, linked backwards. */
 #include "compiler/mid/mid.h"
 
 #include <stdlib.h>
@@ -64,7 +64,8 @@ static tw_mvalue_id whole(struct search *s, struct state *st, tw_gvalue_id v) {
     struct placed *p = &st->placed[v];
     if (p->whole == TW_NONE) {
         p->whole = new_value(st, v, tw_layout_replicated());
-        struct tw_mstep copy = {.prim = TW_PRIM_COPY, .gop = TW_NONE, .way_name = "exchange", .owners = p->layout};
+        struct tw_mstep copy = {
+            .prim = TW_PRIM_COPY, .gop = TW_NONE, .way_name = "exchange", .owners = p->layout};
         copy.in[0] = p->made;
         copy.in[1] = copy.in[2] = TW_NONE;
         copy.out = p->whole;
@@ -74,20 +75,21 @@ static tw_mvalue_id whole(struct search *s, struct state *st, tw_gvalue_id v) {
     return p->whole;
 }
 
-static tw_mvalue_id input_version(struct search *s, struct state *st, tw_gvalue_id v, const struct tw_way *way,
-                                  uint32_t i) {
+static tw_mvalue_id input_version(struct search *s, struct state *st, tw_gvalue_id v,
+                                  const struct tw_way *way, uint32_t i) {
     const struct placed *p = &st->placed[v];
     if (p->whole != TW_NONE) {
         return p->whole; /* an owner's columns of the whole are a view */
     }
-    if (!way->needs_all[i] && way->owners.parts && p->made != TW_NONE && tw_layout_equal(p->layout, way->owners)) {
+    if (!way->needs_all[i] && way->owners.parts && p->made != TW_NONE &&
+        tw_layout_equal(p->layout, way->owners)) {
         return p->made;
     }
     return whole(s, st, v);
 }
 
-static void apply(struct search *s, struct state *st, const struct tw_gop *op, const struct tw_way *way,
-                  uint32_t way_index) {
+static void apply(struct search *s, struct state *st, const struct tw_gop *op,
+                  const struct tw_way *way, uint32_t way_index) {
     struct tw_mstep step = {.prim = TW_PRIM_COMPUTE,
                             .gop = (uint32_t)(op - s->g->ops.items),
                             .way = way_index,
@@ -102,7 +104,8 @@ static void apply(struct search *s, struct state *st, const struct tw_gop *op, c
     }
     if (op->out != TW_NONE) {
         step.out = new_value(st, op->out, way->owners);
-        st->placed[op->out] = (struct placed){way->owners, step.out, way->owners.parts ? TW_NONE : step.out};
+        st->placed[op->out] =
+            (struct placed){way->owners, step.out, way->owners.parts ? TW_NONE : step.out};
     }
     step.cycles = tw_price_compute(s->g, op, way->owners, s->rows, s->t);
     append(s, st, &step);
@@ -119,7 +122,8 @@ static int by_price(const void *a, const void *b) {
 static int same_future(const struct search *s, const struct state *a, const struct state *b) {
     for (uint32_t v = 0; v < s->g->values.n; v++) {
         const struct placed *x = &a->placed[v], *y = &b->placed[v];
-        if ((x->made == TW_NONE) != (y->made == TW_NONE) || (x->whole == TW_NONE) != (y->whole == TW_NONE) ||
+        if ((x->made == TW_NONE) != (y->made == TW_NONE) ||
+            (x->whole == TW_NONE) != (y->whole == TW_NONE) ||
             !tw_layout_equal(x->layout, y->layout)) {
             return 0;
         }
@@ -151,7 +155,8 @@ static void start(struct search *s, uint32_t region, struct state *st) {
     for (uint32_t v = 0; v < g->values.n; v++) {
         st->placed[v].made = st->placed[v].whole = TW_NONE;
         const struct tw_gvalue *value = &g->values.items[v];
-        if (value->shared && value->region != region) { /* from an earlier region: whole everywhere */
+        /* from an earlier region: whole everywhere */
+        if (value->shared && value->region != region) {
             tw_mvalue_id id = new_value(st, v, tw_layout_replicated());
             st->placed[v] = (struct placed){tw_layout_replicated(), id, id};
         }
@@ -168,18 +173,20 @@ static void close_region(struct search *s, struct state *st, uint32_t region) {
         }
     }
     if (r->carry_out != TW_NONE) {
-        struct tw_mstep copy = {.prim = TW_PRIM_COPY, .gop = TW_NONE, .way_name = "carry", .carry = 1};
+        struct tw_mstep copy = {
+            .prim = TW_PRIM_COPY, .gop = TW_NONE, .way_name = "carry", .carry = 1};
         copy.in[0] = whole(s, st, r->carry_out);
         copy.in[1] = copy.in[2] = TW_NONE;
         copy.out = st->placed[r->carry_in].whole;
-        copy.cycles = s->t->call_cycles + (double)s->rows * g->values.items[r->carry_in].cols / s->t->vector_per_cycle;
+        copy.cycles = s->t->call_cycles +
+                      (double)s->rows * g->values.items[r->carry_in].cols / s->t->vector_per_cycle;
         append(s, st, &copy);
     }
 }
 
 /* Expands every state by every way of one operation. */
-static uint32_t expand(struct search *s, const struct tw_gop *op, const struct state *from, uint32_t n, int plainest,
-                       struct state *to) {
+static uint32_t expand(struct search *s, const struct tw_gop *op, const struct state *from,
+                       uint32_t n, int plainest, struct state *to) {
     uint32_t made = 0;
     for (uint32_t i = 0; i < n; i++) {
         struct tw_layout in_layout[3] = {{0, 0}, {0, 0}, {0, 0}};
@@ -187,7 +194,7 @@ static uint32_t expand(struct search *s, const struct tw_gop *op, const struct s
             in_layout[k] = from[i].placed[op->in[k]].layout;
         }
         struct tw_way ways[TW_MAX_WAYS];
-        uint32_t n_ways = tw_catalogue(s->g, op, in_layout, s->t, ways);
+        uint32_t n_ways = tw_strategies(s->g, op, in_layout, s->t, ways);
         for (uint32_t w = 0; w < (plainest && n_ways ? 1 : n_ways); w++) {
             to[made] = clone(s, &from[i]);
             apply(s, &to[made++], op, &ways[w], w);
@@ -213,7 +220,8 @@ static void unroll(struct search *s, const struct state *st, struct tw_mid_regio
     out->cycles = st->cycles;
 }
 
-static int plan_region(struct search *s, uint32_t region, uint32_t rank, struct tw_mid_region *out) {
+static int plan_region(struct search *s, uint32_t region, uint32_t rank,
+                       struct tw_mid_region *out) {
     const struct tw_gregion *r = &s->g->regions.items[region];
     struct state *now = tw_cmem_alloc(s->mem, BEAM_WIDTH * TW_MAX_WAYS * sizeof *now);
     struct state *next = tw_cmem_alloc(s->mem, BEAM_WIDTH * TW_MAX_WAYS * sizeof *next);
@@ -237,8 +245,8 @@ static int plan_region(struct search *s, uint32_t region, uint32_t rank, struct 
     return pick < n;
 }
 
-int tw_mid_plan(const struct tw_graph *g, const struct tw_target *t, uint32_t rows, uint32_t rank, struct tw_mid *out,
-                int *found, tw_error *err) {
+int tw_mid_plan(const struct tw_graph *g, const struct tw_target *t, uint32_t rows, uint32_t rank,
+                struct tw_mid *out, int *found, tw_error *err) {
     struct search s = {.g = g, .t = t, .mem = g->mem, .rows = rows};
     *out = (struct tw_mid){.graph = g, .target = t, .rows = rows, .n_regions = g->regions.n};
     out->regions = tw_cmem_alloc(g->mem, g->regions.n * sizeof *out->regions);
@@ -247,7 +255,8 @@ int tw_mid_plan(const struct tw_graph *g, const struct tw_target *t, uint32_t ro
         out->regions[r].region = r;
         int there = plan_region(&s, r, rank, &out->regions[r]);
         if (there < 0) {
-            return tw_fail(err, TW_E_INTERNAL, "mid: no way for region %s", g->regions.items[r].name);
+            return tw_fail(err, TW_E_INTERNAL, "mid: no way for region %s",
+                           g->regions.items[r].name);
         }
         *found |= there;
         out->cycles += out->regions[r].cycles * g->regions.items[r].repeat;

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Prices in cycles, from local geometry and the target's constants. The slowest owner is what counts. */
+/* SPDX-License-Identifier: Apache-2.0 Prices in cycles, from local geometry and the target's
+ * constants. The slowest owner is what counts. */
 #include "compiler/mid/mid.h"
 
 /* Keys an attention is priced for: a typical fill of the context. */
@@ -10,34 +10,37 @@ static double max_d(double a, double b) {
 }
 
 static uint32_t on_fullest_chip(uint32_t owners, const struct tw_target *t) {
-    return owners ? (owners + t->n_chips - 1) / t->n_chips : 1; /* owners are spread evenly over the sites */
+    /* owners are spread evenly over the sites */
+    return owners ? (owners + t->n_chips - 1) / t->n_chips : 1;
 }
 
-/* Streaming `bytes` on one of `owners` sites that all stream at once from the banks of their chips. */
+/* Streaming `bytes` on one of `owners` sites that all stream at once from the banks of their
+ * chips. */
 static double load_cycles(double bytes, uint32_t owners, const struct tw_target *t) {
     double share = t->dram_bytes_per_cycle / on_fullest_chip(owners, t);
     return bytes / (share < t->site_load_bytes_per_cycle ? share : t->site_load_bytes_per_cycle);
 }
 
-static double matmul_cycles(const struct tw_gvalue *w, uint32_t n_cols, uint32_t owners, uint32_t rows,
-                            const struct tw_target *t) {
+static double matmul_cycles(const struct tw_gvalue *w, uint32_t n_cols, uint32_t owners,
+                            uint32_t rows, const struct tw_target *t) {
     double panels = (double)tw_panels(n_cols);
     double load = load_cycles(panels * (double)tw_panel_bytes(w->dtype, w->cols), owners, t);
     double rate = tw_dtype_block_elems(w->dtype) > 1 ? t->int8_mac_per_cycle : t->fma_per_cycle;
     return max_d(load, rows * panels * TW_PANEL_ROWS * (double)w->cols / rate);
 }
 
-static double attention_cycles(const struct tw_gop *op, uint32_t n_cols, uint32_t owners, uint32_t rows,
-                               const struct tw_target *t) {
+static double attention_cycles(const struct tw_gop *op, uint32_t n_cols, uint32_t owners,
+                               uint32_t rows, const struct tw_target *t) {
     double heads = (double)n_cols / op->head_dim, group = (double)op->n_heads / op->n_kv_heads;
     double kv_heads = heads < group ? 1.0 : heads / group;
     double load = load_cycles(kv_heads * PRICED_KEYS * 8.0 * op->head_dim, owners, t);
-    double math = rows * heads * PRICED_KEYS * (2.0 * op->head_dim / t->fma_per_cycle + 4.0 / t->vector_per_cycle);
+    double math = rows * heads * PRICED_KEYS *
+                  (2.0 * op->head_dim / t->fma_per_cycle + 4.0 / t->vector_per_cycle);
     return max_d(load, math);
 }
 
-double tw_price_compute(const struct tw_graph *g, const struct tw_gop *op, struct tw_layout owners, uint32_t rows,
-                        const struct tw_target *t) {
+double tw_price_compute(const struct tw_graph *g, const struct tw_gop *op, struct tw_layout owners,
+                        uint32_t rows, const struct tw_target *t) {
     tw_gvalue_id shape = op->out == TW_NONE ? op->in[0] : op->out;
     const struct tw_gvalue *v = &g->values.items[shape];
     uint32_t n_owners = owners.parts ? owners.parts : tw_target_sites(t), widest = 0;
@@ -50,7 +53,8 @@ double tw_price_compute(const struct tw_graph *g, const struct tw_gop *op, struc
     double elements = (double)value_rows * widest;
     switch (op->kind) {
     case TW_GOP_MATMUL:
-        return t->call_cycles + matmul_cycles(&g->values.items[op->in[1]], widest, n_owners, value_rows, t);
+        return t->call_cycles +
+               matmul_cycles(&g->values.items[op->in[1]], widest, n_owners, value_rows, t);
     case TW_GOP_ATTENTION:
         return t->call_cycles + attention_cycles(op, widest, n_owners, value_rows, t);
     case TW_GOP_SILU_MUL:
@@ -73,16 +77,21 @@ double tw_price_compute(const struct tw_graph *g, const struct tw_gop *op, struc
     return t->call_cycles + elements / t->vector_per_cycle;
 }
 
-/* Over the links between chips: the fullest chip sends its parts to every other chip, and each takes the parts of all others. */
+/* Over the links between chips: the fullest chip sends its parts to every other chip, and each
+ * takes the parts of all others. */
 static double link_cycles(double bytes, uint32_t parts, const struct tw_target *t) {
-    double own = bytes * on_fullest_chip(parts, t) / parts, out = own * (t->n_chips - 1), in = bytes - own;
+    double own = bytes * on_fullest_chip(parts, t) / parts, out = own * (t->n_chips - 1),
+           in = bytes - own;
     return t->chip_link_cycles + max_d(out, in) / t->chip_link_bytes_per_cycle;
 }
 
-/* Every part is multicast to all sites, one chip after the other: the bytes cross each site's link once, and each sender raises
- * one flag a chip. */
-double tw_price_exchange(const struct tw_gvalue *v, struct tw_layout from, uint32_t rows, const struct tw_target *t) {
-    double bytes = (double)(v->token_rows ? rows : 1) * (double)tw_row_bytes(v->dtype, (v->cols + 31) / 32 * 32);
-    double on_chip = t->sync_cycles + 2.0 * (from.parts + t->n_chips - 1) + bytes / t->link_bytes_per_cycle;
+/* Every part is multicast to all sites, one chip after the other: the bytes cross each site's link
+ * once, and each sender raises one flag a chip. */
+double tw_price_exchange(const struct tw_gvalue *v, struct tw_layout from, uint32_t rows,
+                         const struct tw_target *t) {
+    double bytes = (double)(v->token_rows ? rows : 1) *
+                   (double)tw_row_bytes(v->dtype, (v->cols + 31) / 32 * 32);
+    double on_chip =
+        t->sync_cycles + 2.0 * (from.parts + t->n_chips - 1) + bytes / t->link_bytes_per_cycle;
     return t->n_chips > 1 && from.parts ? on_chip + link_cycles(bytes, from.parts, t) : on_chip;
 }

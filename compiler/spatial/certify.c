@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Certification by greedy execution. Engines that enter a loop together are found from what the body does: engines that share its loop
- * id, engines at the other end of its FIFOs, and all engines where it holds semaphores. */
+/* SPDX-License-Identifier: Apache-2.0 Certification by greedy execution. Engines that enter a loop
+ * together are found from what the body does: engines that share its loop id, engines at the other
+ * end of its FIFOs, and all engines where it holds semaphores. */
 #include "compiler/spatial/certify.h"
 
 #include "tilewright/opcode.h"
@@ -56,7 +56,8 @@ static bool enabled(struct certifier *c, uint32_t site) {
     case TW_OP_WAIT:
         return c->levels[o[0].id] >= o[1].id;
     case TW_OP_SEM_WAIT:
-        return c->p->semaphores[o[0].id].initial + *word(c, o[0].id, site) >= tw_affine_value(&o[1].offset, c->vars);
+        return c->p->semaphores[o[0].id].initial + *word(c, o[0].id, site) >=
+               tw_affine_value(&o[1].offset, c->vars);
     default:
         return true;
     }
@@ -78,7 +79,8 @@ static void effect(struct certifier *c) {
     }
 }
 
-/* Runs a stream up to a loop's border, its end, or an op that must wait. Returns whether it moved. */
+/* Runs a stream up to a loop's border, its end, or an op that must wait. Returns whether it
+ * moved. */
 static bool advance(struct certifier *c, uint32_t stream) {
     struct cursor *at = &c->cursors[stream];
     uint32_t before = at->index;
@@ -93,7 +95,8 @@ static bool advance(struct certifier *c, uint32_t stream) {
     return at->index != before;
 }
 
-/* Marks the engines that the loop at the stream's cursor talks to: 1 in `engines` of its site; true if it holds semaphores. */
+/* Marks the engines that the loop at the stream's cursor talks to: 1 in `engines` of its site; true
+ * if it holds semaphores. */
 static bool scan_body(struct certifier *c, uint32_t stream, uint8_t engines[TW_ENGINE_COUNT]) {
     const struct tw_stream *s = &c->p->streams[stream];
     uint32_t at = c->cursors[stream].words_at, depth = 0;
@@ -105,7 +108,8 @@ static bool scan_body(struct certifier *c, uint32_t stream, uint8_t engines[TW_E
             engines[c->p->buffers[op.operand[0].id].producer] = 1;
             engines[c->p->buffers[op.operand[0].id].consumer] = 1;
         }
-        flags |= op.code == TW_OP_SEM_INC || op.code == TW_OP_SEM_WAIT || op.code == TW_OP_MCAST_SET;
+        flags |=
+            op.code == TW_OP_SEM_INC || op.code == TW_OP_SEM_WAIT || op.code == TW_OP_MCAST_SET;
         at += op.n_words;
         if (op.code == TW_OP_END && --depth == 0) {
             break;
@@ -120,7 +124,8 @@ static bool at_same_loop(struct certifier *c, uint32_t stream, const struct tw_o
            c->op.operand[1].max == count->max;
 }
 
-/* The streams that must enter with `stream`, which is at a LOOP; false while one of them is not there yet. */
+/* The streams that must enter with `stream`, which is at a LOOP; false while one of them is not
+ * there yet. */
 static bool gather(struct certifier *c, uint32_t stream, uint32_t *members, uint32_t *n) {
     uint8_t engines[TW_ENGINE_COUNT] = {0}, known[TW_ENGINE_COUNT];
     uint32_t site = c->p->streams[stream].site;
@@ -201,14 +206,17 @@ static int run_loop(struct certifier *c, const uint32_t *members, uint32_t n) {
 static int stuck(struct certifier *c, uint32_t stream) {
     const struct tw_stream *s = &c->p->streams[stream];
     (void)peek(c, stream);
-    uint32_t origin = c->op.stage < c->p->n_stages ? c->p->stages[c->op.stage].origin : 0, id = c->op.operand[0].id;
-    const char *object = c->op.code == TW_OP_LOOP || c->op.code == TW_OP_END ? "the engines of its loop"
-                         : c->op.code == TW_OP_SEM_WAIT ? tw_program_string(c->p, c->p->semaphores[id].name)
-                                                        : tw_program_string(c->p, c->p->buffers[id].name);
-    return tw_fail(c->err, TW_E_VERIFY,
-                   "rule 20 no_deadlock: %.60s site %u %s op %u (%s, %.40s): waits for %.60s for ever", c->p->name,
-                   s->site, tw_engine_name(s->engine), c->cursors[stream].index, tw_op_info(c->op.code).name,
-                   tw_program_string(c->p, origin), object);
+    uint32_t origin = c->op.stage < c->p->n_stages ? c->p->stages[c->op.stage].origin : 0,
+             id = c->op.operand[0].id;
+    const char *object =
+        c->op.code == TW_OP_LOOP || c->op.code == TW_OP_END ? "the engines of its loop"
+        : c->op.code == TW_OP_SEM_WAIT ? tw_program_string(c->p, c->p->semaphores[id].name)
+                                       : tw_program_string(c->p, c->p->buffers[id].name);
+    return tw_fail(
+        c->err, TW_E_VERIFY,
+        "rule 20 no_deadlock: %.60s site %u %s op %u (%s, %.40s): waits for %.60s for ever",
+        c->p->name, s->site, tw_engine_name(s->engine), c->cursors[stream].index,
+        tw_op_info(c->op.code).name, tw_program_string(c->p, origin), object);
 }
 
 /* Runs the members until all are at the end of the body (or of their streams). */
@@ -228,7 +236,8 @@ static int run_group(struct certifier *c, const uint32_t *members, uint32_t n, b
                 moved = true;
                 more = true;
             }
-            bool over = body ? peek(c, members[i]) && c->op.code == TW_OP_END : !peek(c, members[i]);
+            bool over =
+                body ? peek(c, members[i]) && c->op.code == TW_OP_END : !peek(c, members[i]);
             if (!over) {
                 done = false;
                 waiting = waiting == TW_NONE ? members[i] : waiting;
@@ -244,11 +253,14 @@ static int run_group(struct certifier *c, const uint32_t *members, uint32_t n, b
     }
 }
 
-int tw_certify(struct tw_cmem *mem, const struct tw_program *program, struct tw_certificate *out, tw_error *err) {
-    struct certifier c = {.mem = mem, .p = program, .err = err, .n_streams = program->n_sites * TW_ENGINE_COUNT};
+int tw_certify(struct tw_cmem *mem, const struct tw_program *program, struct tw_certificate *out,
+               tw_error *err) {
+    struct certifier c = {
+        .mem = mem, .p = program, .err = err, .n_streams = program->n_sites * TW_ENGINE_COUNT};
     c.cursors = tw_cmem_alloc(mem, (c.n_streams + 1) * sizeof *c.cursors);
     c.levels = tw_cmem_alloc(mem, (program->n_buffers + 1) * sizeof *c.levels);
-    c.words = tw_cmem_alloc(mem, ((size_t)program->n_semaphores * program->n_sites + 1) * sizeof *c.words);
+    c.words = tw_cmem_alloc(mem, ((size_t)program->n_semaphores * program->n_sites + 1) *
+                                     sizeof *c.words);
     uint32_t *all = tw_cmem_alloc(mem, (c.n_streams + 1) * sizeof *all);
     for (uint32_t i = 0; i < c.n_streams; i++) {
         all[i] = i;
@@ -258,8 +270,8 @@ int tw_certify(struct tw_cmem *mem, const struct tw_program *program, struct tw_
     return rc;
 }
 
-int tw_certify_words(void *mem, const struct tw_program *program, const uint32_t **words, uint32_t *n_words,
-                     tw_error *err) {
+int tw_certify_words(void *mem, const struct tw_program *program, const uint32_t **words,
+                     uint32_t *n_words, tw_error *err) {
     struct tw_certificate certificate;
     int rc = tw_certify(mem, program, &certificate, err);
     *words = certificate.words;

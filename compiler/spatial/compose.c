@@ -1,11 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Composition, one phase after the other: map each section's ids into the program's, copy its records, rewrite its ops through the op
- * table, then close the phase. What the tensors are is settled before (unify.c), and so is where bytes lie (residency.c). */
+/* SPDX-License-Identifier: Apache-2.0 Composition, one phase after the other: map each section's
+ * ids into the program's, copy its records, rewrite its ops through the op table, then close the
+ * phase. What the tensors are is settled before (unify.c), and so is where bytes lie
+ * (residency.c). */
 #include "compiler/spatial/compose.h"
 
 #include "compiler/spatial/phases.h"
 #include "compiler/spatial/residency.h"
-#include "loader/verify.h"
+#include "loader/verify/verify.h"
 
 #include <string.h>
 
@@ -16,31 +17,32 @@
 
 struct composer {
     struct tw_composition c; /* phases of one repeat */
-    struct tw_unit *out;
+    struct tw_builder *out;
     struct tw_unified unified;
     struct tw_residency residency;
-    uint32_t **held; /* by tensor, then site: 1 + the buffer that an earlier phase brought; NULL: it has none */
+    /* by tensor, then site: 1 + the buffer that an earlier phase brought; NULL: it has none */
+    uint32_t **held;
     uint32_t next_loop;
     tw_error *err;
 };
 
 struct join {
     struct composer *k;
-    struct tw_unit *out;
-    const struct tw_unit *section;
+    struct tw_builder *out;
+    const struct tw_builder *section;
     const uint32_t *tensor_map;
     uint32_t *buffer_map, *group_map, *trip_map;
     uint32_t first_semaphore, first_stage, loop_shift;
     uint64_t base; /* of private memory */
 };
 
-static const char *string(const struct tw_unit *u, uint32_t at) {
+static const char *string(const struct tw_builder *u, uint32_t at) {
     return u->strings->bytes.items + at;
 }
 
 /* ---- what is joined ---- */
 
-static uint64_t code_words(const struct tw_unit *s) {
+static uint64_t code_words(const struct tw_builder *s) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < s->n_sites * TW_ENGINE_COUNT; i++) {
         n += s->code[i].n;
@@ -53,26 +55,30 @@ static int check_links(const struct composer *k, const struct tw_target *t) {
     if (t->n_chips == 1 || tw_target_has_links(t)) {
         return 0;
     }
-    return tw_refuse(k->err, TW_REFUSE_no_chip_links,
-                     "program %s spans the %u chips of target %s, which has no links between them (keys "
-                     "\"chip_link_bytes_per_cycle\" and \"chip_link_cycles\")",
-                     k->c.name, t->n_chips, t->name);
+    return tw_refuse(
+        k->err, TW_REFUSE_no_chip_links,
+        "program %s spans the %u chips of target %s, which has no links between them (keys "
+        "\"chip_link_bytes_per_cycle\" and \"chip_link_cycles\")",
+        k->c.name, t->n_chips, t->name);
 }
 
 static int check_section(const struct composer *k, uint32_t i) {
-    const struct tw_unit *a = k->c.sections[0], *s = k->c.sections[i];
+    const struct tw_builder *a = k->c.sections[0], *s = k->c.sections[i];
     const struct tw_target *t = a->target, *o = s->target;
-    if (t->width != o->width || t->height != o->height || t->n_chips != o->n_chips || a->rows != s->rows ||
-        t->sram_bytes != o->sram_bytes || memcmp(t->hash, o->hash, sizeof t->hash) != 0 || a->strings != s->strings) {
+    if (t->width != o->width || t->height != o->height || t->n_chips != o->n_chips ||
+        a->rows != s->rows || t->sram_bytes != o->sram_bytes ||
+        memcmp(t->hash, o->hash, sizeof t->hash) != 0 || a->strings != s->strings) {
         return tw_refuse(k->err, TW_REFUSE_target_mismatch,
-                         "section %s is for %u rows on target %s, %u x %u sites on %u chips; section %s for %u rows on "
+                         "section %s is for %u rows on target %s, %u x %u sites on %u chips; "
+                         "section %s for %u rows on "
                          "%s, %u x %u on %u%s",
-                         s->name, s->rows, o->name, o->width, o->height, o->n_chips, a->name, a->rows, t->name,
-                         t->width, t->height, t->n_chips, a->strings == s->strings ? "" : ", and names of its own");
+                         s->name, s->rows, o->name, o->width, o->height, o->n_chips, a->name,
+                         a->rows, t->name, t->width, t->height, t->n_chips,
+                         a->strings == s->strings ? "" : ", and names of its own");
     }
     if (k->c.phases && i > 0 && k->c.phases[i] < k->c.phases[i - 1]) {
-        return tw_refuse(k->err, TW_REFUSE_not_scheduled, "section %s of phase %u after phase %u", s->name,
-                         k->c.phases[i], k->c.phases[i - 1]);
+        return tw_refuse(k->err, TW_REFUSE_not_scheduled, "section %s of phase %u after phase %u",
+                         s->name, k->c.phases[i], k->c.phases[i - 1]);
     }
     if (code_words(s) == 0 || s->repeat == 0) {
         return tw_refuse(k->err, TW_REFUSE_not_scheduled, "section %s has no code", s->name);
@@ -83,8 +89,8 @@ static int check_section(const struct composer *k, uint32_t i) {
 /* ---- records ---- */
 
 static int map_trips(struct join *j) {
-    const struct tw_unit *s = j->section;
-    struct tw_unit *o = j->out;
+    const struct tw_builder *s = j->section;
+    struct tw_builder *o = j->out;
     j->trip_map = tw_cmem_alloc(o->mem, (s->trips.n + 1) * sizeof *j->trip_map);
     for (uint32_t i = 0; i < s->trips.n; i++) {
         struct tw_trip t = s->trips.items[i];
@@ -97,7 +103,8 @@ static int map_trips(struct join *j) {
             *TW_VEC_PUSH(o->mem, o->trips) = t;
         } else if (memcmp(&o->trips.items[id], &t, sizeof t) != 0) {
             return tw_refuse(j->k->err, TW_REFUSE_shape_conflict,
-                             "trip %s of section %s is (%u + %u) / %u, at most %u, of tensor %u; earlier (%u + %u)",
+                             "trip %s of section %s is (%u + %u) / %u, at most %u, of tensor %u; "
+                             "earlier (%u + %u)",
                              string(s, t.name), s->name, t.input, t.add, t.div, t.max, t.input,
                              o->trips.items[id].input, o->trips.items[id].add);
         }
@@ -107,12 +114,13 @@ static int map_trips(struct join *j) {
 }
 
 static void map_groups(struct join *j) {
-    const struct tw_unit *s = j->section;
-    struct tw_unit *o = j->out;
+    const struct tw_builder *s = j->section;
+    struct tw_builder *o = j->out;
     j->group_map = tw_cmem_alloc(o->mem, (s->groups.n + 1) * sizeof *j->group_map);
     for (uint32_t i = 0; i < s->groups.n; i++) {
         uint32_t id = 0;
-        while (id < o->groups.n && memcmp(&o->groups.items[id], &s->groups.items[i], sizeof *s->groups.items) != 0) {
+        while (id < o->groups.n &&
+               memcmp(&o->groups.items[id], &s->groups.items[i], sizeof *s->groups.items) != 0) {
             id++;
         }
         if (id == o->groups.n) {
@@ -129,7 +137,8 @@ static uint32_t find_activation(const struct composer *k, uint32_t tensor, uint3
 }
 
 /* Of several buffers of one tensor and site the first is found. */
-static void remember_activation(struct composer *k, uint32_t tensor, uint32_t site, uint32_t buffer) {
+static void remember_activation(struct composer *k, uint32_t tensor, uint32_t site,
+                                uint32_t buffer) {
     if (tensor == TW_NONE) {
         return;
     }
@@ -141,15 +150,19 @@ static void remember_activation(struct composer *k, uint32_t tensor, uint32_t si
     }
 }
 
-static bool same_set(const struct join *j, const struct tw_buffer *have, const struct tw_buffer *b) {
-    return b->sibling_base == TW_NONE ? have->sibling_base == TW_NONE
-                                      : have->sibling_base != TW_NONE && have->group == j->group_map[b->group];
+static bool same_set(const struct join *j, const struct tw_buffer *have,
+                     const struct tw_buffer *b) {
+    return b->sibling_base == TW_NONE
+               ? have->sibling_base == TW_NONE
+               : have->sibling_base != TW_NONE && have->group == j->group_map[b->group];
 }
 
-static int check_same_buffer(struct join *j, const struct tw_buffer *have, const struct tw_buffer *b) {
+static int check_same_buffer(struct join *j, const struct tw_buffer *have,
+                             const struct tw_buffer *b) {
     if (!same_set(j, have, b)) {
         return tw_refuse(j->k->err, TW_REFUSE_shape_conflict,
-                         "activation %s: section %s has it on other sites beside site %u than an earlier section",
+                         "activation %s: section %s has it on other sites beside site %u than an "
+                         "earlier section",
                          string(j->section, b->name), j->section->name, b->site);
     }
     if (have->page_bytes == b->page_bytes && have->pages == b->pages && have->kind == b->kind &&
@@ -157,18 +170,20 @@ static int check_same_buffer(struct join *j, const struct tw_buffer *have, const
         return 0;
     }
     return tw_refuse(j->k->err, TW_REFUSE_shape_conflict,
-                     "activation %s: section %s has %u pages of %llu bytes, %s, on site %u; an earlier section %u of "
+                     "activation %s: section %s has %u pages of %llu bytes, %s, on site %u; an "
+                     "earlier section %u of "
                      "%llu, %s",
-                     string(j->section, b->name), j->section->name, b->pages, (unsigned long long)b->page_bytes,
-                     tw_dtype_name(b->dtype), b->site, have->pages, (unsigned long long)have->page_bytes,
-                     tw_dtype_name(have->dtype));
+                     string(j->section, b->name), j->section->name, b->pages,
+                     (unsigned long long)b->page_bytes, tw_dtype_name(b->dtype), b->site,
+                     have->pages, (unsigned long long)have->page_bytes, tw_dtype_name(have->dtype));
 }
 
-/* An activation that an earlier section brought is held in that section's buffers; all others are new. Siblings are neighbours and are
- * found or made together, so their base maps like any buffer. */
+/* An activation that an earlier section brought is held in that section's buffers; all others are
+ * new. Siblings are neighbours and are found or made together, so their base maps like any
+ * buffer. */
 static int append_buffers(struct join *j) {
-    const struct tw_unit *s = j->section;
-    struct tw_unit *o = j->out;
+    const struct tw_builder *s = j->section;
+    struct tw_builder *o = j->out;
     uint32_t known = o->buffers.n;
     j->buffer_map = tw_cmem_alloc(o->mem, (s->buffers.n + 1) * sizeof *j->buffer_map);
     for (uint32_t i = 0; i < s->buffers.n; i++) {
@@ -198,8 +213,8 @@ static int append_buffers(struct join *j) {
 }
 
 static void append_records(struct join *j, uint32_t span) {
-    const struct tw_unit *s = j->section;
-    struct tw_unit *o = j->out;
+    const struct tw_builder *s = j->section;
+    struct tw_builder *o = j->out;
     for (uint32_t i = 0; i < s->semaphores.n; i++) {
         struct tw_semaphore *sem = TW_VEC_PUSH(o->mem, o->semaphores);
         *sem = s->semaphores.items[i];
@@ -220,10 +235,11 @@ static void append_records(struct join *j, uint32_t span) {
     }
 }
 
-/* Loop ids ascend along each stream; a section that was made with others than these keeps its own where it can. */
+/* Loop ids ascend along each stream; a section that was made with others than these keeps its own
+ * where it can. */
 static void shift_loops(struct join *j) {
     uint32_t first, last;
-    if (tw_unit_loop_ids(j->section, &first, &last)) {
+    if (tw_builder_loop_ids(j->section, &first, &last)) {
         j->loop_shift = first < j->k->next_loop ? j->k->next_loop - first : 0;
         j->k->next_loop = last + j->loop_shift + 1;
     }
@@ -245,9 +261,10 @@ static int append_tables(struct join *j, uint32_t span) {
 
 /* ---- code ---- */
 
-/* What an id of each operand letter becomes in the program; TW_NONE where it is outside its table. */
+/* What an id of each operand letter becomes in the program; TW_NONE where it is outside its
+ * table. */
 static uint32_t shifted(const struct join *j, const struct tw_operand *o) {
-    const struct tw_unit *s = j->section;
+    const struct tw_builder *s = j->section;
     switch (o->kind) {
     case 'R':
     case 'W':
@@ -263,7 +280,7 @@ static uint32_t shifted(const struct join *j, const struct tw_operand *o) {
         return o->id < s->groups.n ? j->group_map[o->id] : TW_NONE;
     case 'X':
         return o->id < s->trips.n ? j->trip_map[o->id] : TW_NONE; /* TW_NONE: a constant */
-    default:                                                      /* sites stay, the rest are numbers */
+    default: /* sites stay, the rest are numbers */
         return o->id;
     }
 }
@@ -294,24 +311,26 @@ static void append_code(const struct join *j, uint32_t stream) {
     }
 }
 
-/* The closing rendezvous: the engines of a site arrive on the site's own word, its MATH engine then arrives once at the root, and the
- * root's MATH engine releases every site. Linear in sites. */
-static void emit_rendezvous(struct tw_unit *u, const struct tw_span *span, uint32_t site, uint32_t engine,
-                            uint32_t stage) {
+/* The closing rendezvous: the engines of a site arrive on the site's own word, its MATH engine then
+ * arrives once at the root, and the root's MATH engine releases every site. Linear in sites. */
+static void emit_rendezvous(struct tw_builder *u, const struct tw_section *span, uint32_t site,
+                            uint32_t engine, uint32_t stage) {
     const enum tw_engine e = (enum tw_engine)engine;
     const uint32_t root = 0;
-    tw_unit_emit(u, site, e, TW_OP_SEM_INC, stage, span->local, site, 1);
+    tw_builder_emit(u, site, e, TW_OP_SEM_INC, stage, span->local, site, 1);
     if (e == TW_ENGINE_MATH) {
-        tw_unit_emit(u, site, e, TW_OP_SEM_WAIT, stage, span->local, tw_unit_threshold(u, TW_ENGINE_COUNT));
-        tw_unit_emit(u, site, e, TW_OP_SEM_INC, stage, span->gather, root, 1);
+        tw_builder_emit(u, site, e, TW_OP_SEM_WAIT, stage, span->local,
+                        tw_builder_threshold(u, TW_ENGINE_COUNT));
+        tw_builder_emit(u, site, e, TW_OP_SEM_INC, stage, span->gather, root, 1);
         if (site == root) {
-            tw_unit_emit(u, site, e, TW_OP_SEM_WAIT, stage, span->gather, tw_unit_threshold(u, u->n_sites));
+            tw_builder_emit(u, site, e, TW_OP_SEM_WAIT, stage, span->gather,
+                            tw_builder_threshold(u, u->n_sites));
             for (uint32_t s = 0; s < u->n_sites; s++) {
-                tw_unit_emit(u, site, e, TW_OP_SEM_INC, stage, span->release, s, 1);
+                tw_builder_emit(u, site, e, TW_OP_SEM_INC, stage, span->release, s, 1);
             }
         }
     }
-    tw_unit_emit(u, site, e, TW_OP_SEM_WAIT, stage, span->release, tw_unit_threshold(u, 1));
+    tw_builder_emit(u, site, e, TW_OP_SEM_WAIT, stage, span->release, tw_builder_threshold(u, 1));
 }
 
 /* ---- phases ---- */
@@ -326,75 +345,82 @@ static const char *phase_name(const struct composer *k, uint32_t first, uint32_t
 }
 
 static int check_participants(const struct composer *k, const char *name, uint32_t repeat) {
-    const struct tw_unit *o = k->out;
+    const struct tw_builder *o = k->out;
     uint64_t arrivals = (uint64_t)o->n_sites * repeat, words = 0;
     for (uint32_t i = 0; i < o->semaphores.n; i++) {
         words += tw_group_size(&o->groups.items[o->semaphores.items[i].group]);
     }
     if (arrivals > MAX_INCREMENTS) {
         return tw_refuse(k->err, TW_REFUSE_participant_limit,
-                         "program %s: %u sites arrive %u times a step at the rendezvous of %s, %llu in all; a word "
+                         "program %s: %u sites arrive %u times a step at the rendezvous of %s, "
+                         "%llu in all; a word "
                          "counts %u",
-                         k->c.name, o->n_sites, repeat, name, (unsigned long long)arrivals, MAX_INCREMENTS);
+                         k->c.name, o->n_sites, repeat, name, (unsigned long long)arrivals,
+                         MAX_INCREMENTS);
     }
     if (o->groups.n > MAX_GROUPS) {
         return tw_refuse(k->err, TW_REFUSE_participant_limit,
-                         "program %s: %u groups of sites up to %s; sets of buffers can name %u", k->c.name, o->groups.n,
-                         name, MAX_GROUPS);
+                         "program %s: %u groups of sites up to %s; sets of buffers can name %u",
+                         k->c.name, o->groups.n, name, MAX_GROUPS);
     }
     if (words > MAX_WORDS) {
         return tw_refuse(k->err, TW_REFUSE_participant_limit,
-                         "program %s: %u semaphores have %llu words up to %s; there may be %u", k->c.name,
-                         o->semaphores.n, (unsigned long long)words, name, MAX_WORDS);
+                         "program %s: %u semaphores have %llu words up to %s; there may be %u",
+                         k->c.name, o->semaphores.n, (unsigned long long)words, name, MAX_WORDS);
     }
     return 0;
 }
 
 /* One engine's part of a phase: in its loop, the code of each section, then the rendezvous. */
-static void append_stream(const struct composer *k, const struct join *joins, uint32_t n, const struct tw_span *span,
-                          uint32_t stream, uint32_t origin) {
-    struct tw_unit *o = k->out;
-    uint32_t site = stream / TW_ENGINE_COUNT, engine = stream % TW_ENGINE_COUNT, stage = o->stages.n;
-    *TW_VEC_PUSH(o->mem, o->stages) = (struct tw_stage){TW_STAGE_SYNC, site, engine, o->spans.n - 1, origin, 0, 0, 0};
+static void append_stream(const struct composer *k, const struct join *joins, uint32_t n,
+                          const struct tw_section *span, uint32_t stream, uint32_t origin) {
+    struct tw_builder *o = k->out;
+    uint32_t site = stream / TW_ENGINE_COUNT, engine = stream % TW_ENGINE_COUNT,
+             stage = o->stages.n;
+    *TW_VEC_PUSH(o->mem, o->stages) =
+        (struct tw_stage){TW_STAGE_SYNC, site, engine, o->sections.n - 1, origin, 0, 0, 0};
     if (span->repeat > 1) {
-        tw_unit_emit(o, site, (enum tw_engine)engine, TW_OP_LOOP, stage, TW_VAR_INSTANCE, TW_NONE, span->repeat,
-                     TW_NONE);
+        tw_builder_emit(o, site, (enum tw_engine)engine, TW_OP_LOOP, stage, TW_VAR_INSTANCE,
+                        TW_NONE, span->repeat, TW_NONE);
     }
     for (uint32_t i = 0; i < n; i++) {
         append_code(&joins[i], stream);
     }
     emit_rendezvous(o, span, site, engine, stage);
     if (span->repeat > 1) {
-        tw_unit_emit(o, site, (enum tw_engine)engine, TW_OP_END, stage);
+        tw_builder_emit(o, site, (enum tw_engine)engine, TW_OP_END, stage);
     }
 }
 
-static void add_rendezvous(struct tw_unit *o, struct tw_span *span, const char *name) {
-    span->local = tw_unit_semaphore(o, tw_cmem_printf(o->mem, "%s.local", name), TW_SEM_GATHER);
-    span->gather = tw_unit_semaphore(o, tw_cmem_printf(o->mem, "%s.gather", name), TW_SEM_GATHER);
-    span->release = tw_unit_semaphore(o, tw_cmem_printf(o->mem, "%s.release", name), TW_SEM_RELEASE);
+static void add_rendezvous(struct tw_builder *o, struct tw_section *span, const char *name) {
+    span->local = tw_builder_semaphore(o, tw_cmem_printf(o->mem, "%s.local", name), TW_SEM_GATHER);
+    span->gather =
+        tw_builder_semaphore(o, tw_cmem_printf(o->mem, "%s.gather", name), TW_SEM_GATHER);
+    span->release =
+        tw_builder_semaphore(o, tw_cmem_printf(o->mem, "%s.release", name), TW_SEM_RELEASE);
 }
 
 static int append_phase(struct composer *k, uint32_t first, uint32_t n) {
-    struct tw_unit *o = k->out;
+    struct tw_builder *o = k->out;
     const char *name = phase_name(k, first, n);
     struct join *joins = tw_cmem_alloc(o->mem, n * sizeof *joins);
     uint64_t *bases = tw_cmem_alloc(o->mem, n * sizeof *bases), private_bytes;
-    struct tw_span *span = TW_VEC_PUSH(o->mem, o->spans);
-    *span = (struct tw_span){.name = tw_strpool_add(o->strings, name),
-                             .repeat = k->c.sections[first]->repeat,
-                             .first_buffer = o->buffers.n,
-                             .first_semaphore = o->semaphores.n,
-                             .first_stage = o->stages.n,
-                             .first_edge = o->edges.n};
-    int rc = tw_residency_phase(&k->c, &k->unified, &k->residency, first, n, bases, &private_bytes, k->err);
+    struct tw_section *span = TW_VEC_PUSH(o->mem, o->sections);
+    *span = (struct tw_section){.name = tw_strpool_add(o->strings, name),
+                                .repeat = k->c.sections[first]->repeat,
+                                .first_buffer = o->buffers.n,
+                                .first_semaphore = o->semaphores.n,
+                                .first_stage = o->stages.n,
+                                .first_edge = o->edges.n};
+    int rc = tw_residency_phase(&k->c, &k->unified, &k->residency, first, n, bases, &private_bytes,
+                                k->err);
     for (uint32_t i = 0; i < n && rc == 0; i++) {
         joins[i] = (struct join){.k = k,
                                  .out = o,
                                  .section = k->c.sections[first + i],
                                  .tensor_map = k->unified.map[first + i],
                                  .base = bases[i]};
-        rc = append_tables(&joins[i], o->spans.n - 1);
+        rc = append_tables(&joins[i], o->sections.n - 1);
     }
     if (rc) {
         return rc;
@@ -417,7 +443,7 @@ static int append_phase(struct composer *k, uint32_t first, uint32_t n) {
 /* ---- the program ---- */
 
 static void add_tensors(struct composer *k) {
-    struct tw_unit *o = k->out;
+    struct tw_builder *o = k->out;
     for (uint32_t i = 0; i < k->unified.tensors.n; i++) {
         const struct tw_unified_tensor *t = &k->unified.tensors.items[i];
         *TW_VEC_PUSH(o->mem, o->tensors) = t->record;
@@ -430,18 +456,18 @@ static void add_tensors(struct composer *k) {
 
 /* Exact only if every section is. */
 static void join_claims(struct composer *k) {
-    struct tw_unit *o = k->out;
+    struct tw_builder *o = k->out;
     for (uint32_t i = 0; i < k->c.n; i++) {
-        const struct tw_unit *s = k->c.sections[i];
+        const struct tw_builder *s = k->c.sections[i];
         if (s->approx) {
-            o->approx = tw_cmem_printf(o->mem, "%s%s%s: %s", o->approx ? o->approx : "", o->approx ? "; " : "", s->name,
-                                       s->approx);
+            o->approx = tw_cmem_printf(o->mem, "%s%s%s: %s", o->approx ? o->approx : "",
+                                       o->approx ? "; " : "", s->name, s->approx);
         }
     }
 }
 
 static int check_valid(struct composer *k) {
-    struct tw_program view = tw_unit_program(k->out);
+    struct tw_program view = tw_builder_program(k->out);
     tw_error broken = {0};
     if (k->c.part || tw_verify_program(&view, NULL, &broken) == 0) {
         return 0;
@@ -449,14 +475,14 @@ static int check_valid(struct composer *k) {
     return tw_refuse(k->err, TW_REFUSE_invalid, "%s", broken.message);
 }
 
-int tw_compose_program(const struct tw_composition *c, struct tw_unit *out, tw_error *err) {
+int tw_compose_program(const struct tw_composition *c, struct tw_builder *out, tw_error *err) {
     struct composer k = {.c = *c, .out = out, .err = err};
     if (c->n == 0) {
         return tw_refuse(err, TW_REFUSE_no_sections, "program %s", c->name);
     }
-    const struct tw_unit *a = c->sections[0];
-    tw_unit_init(out, a->mem, a->strings, a->target, c->name, a->rows);
-    tw_unit_all_sites(out);
+    const struct tw_builder *a = c->sections[0];
+    tw_builder_init(out, a->mem, a->strings, a->target, c->name, a->rows);
+    tw_builder_all_sites(out);
     int rc = check_links(&k, a->target);
     for (uint32_t i = 0; i < c->n && rc == 0; i++) {
         rc = check_section(&k, i);
@@ -479,7 +505,8 @@ int tw_compose_program(const struct tw_composition *c, struct tw_unit *out, tw_e
     return rc ? rc : check_valid(&k);
 }
 
-int tw_compose(struct tw_unit *const *sections, uint32_t n, const char *name, struct tw_unit *out, tw_error *err) {
+int tw_compose(struct tw_builder *const *sections, uint32_t n, const char *name,
+               struct tw_builder *out, tw_error *err) {
     struct tw_composition c = {.name = name, .sections = sections, .n = n, .part = true};
     return tw_compose_program(&c, out, err);
 }

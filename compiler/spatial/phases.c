@@ -2,7 +2,7 @@
  * Phases whose sections repeat a different number of times are cut where the first of them ends. */
 #include "compiler/spatial/phases.h"
 
-#include "compiler/spatial/rewrite.h"
+#include "compiler/spatial/retarget.h"
 
 uint32_t tw_phase_size(const struct tw_composition *c, uint32_t first) {
     uint32_t n = 1;
@@ -13,27 +13,28 @@ uint32_t tw_phase_size(const struct tw_composition *c, uint32_t first) {
 }
 
 struct expansion {
-    TW_VEC(struct tw_unit *) sections;
+    TW_VEC(struct tw_builder *) sections;
     TW_VEC(uint32_t) phases;
 };
 
-static int add_cut(struct tw_unit *section, uint32_t done, uint32_t count, uint32_t phase, struct expansion *out,
-                   tw_error *err) {
-    struct tw_unit *part = section;
+static int add_cut(struct tw_builder *section, uint32_t done, uint32_t count, uint32_t phase,
+                   struct expansion *out, tw_error *err) {
+    struct tw_builder *part = section;
     int rc = 0;
     if (count != section->repeat) {
         struct tw_rewrite how = {.first = done, .count = count};
         part = tw_cmem_alloc(section->mem, sizeof *part);
-        rc = tw_section_rewrite(section, &how, section->mem, section->strings, part, err);
+        rc = tw_section_retarget(section, &how, section->mem, section->strings, part, err);
     }
     *TW_VEC_PUSH(section->mem, out->sections) = part;
     *TW_VEC_PUSH(section->mem, out->phases) = phase;
     return rc;
 }
 
-/* Sections [first, first + n) of one phase, as phases of as many iterations as all that are left have. */
-static int cut_phase(const struct tw_composition *c, uint32_t first, uint32_t n, uint32_t *phase, struct expansion *out,
-                     tw_error *err) {
+/* Sections [first, first + n) of one phase, as phases of as many iterations as all that are left
+ * have. */
+static int cut_phase(const struct tw_composition *c, uint32_t first, uint32_t n, uint32_t *phase,
+                     struct expansion *out, tw_error *err) {
     uint32_t done = 0, next;
     int rc = 0;
     do {

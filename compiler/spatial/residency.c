@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Activations are coloured like storages in low/place.c: the lowest offset that is free of those that live at the same time, larger ones
- * first. A phase's private memory is stacked site by site. */
+/* SPDX-License-Identifier: Apache-2.0 Activations are coloured like storages in low/place.c: the
+ * lowest offset that is free of those that live at the same time, larger ones first. A phase's
+ * private memory is stacked site by site. */
 #include "compiler/spatial/residency.h"
 
 #include <stdlib.h>
@@ -52,7 +52,8 @@ struct placed {
     uint32_t order;
 };
 
-/* Params have the same places in every program, so no other comes before them and the graph tells their order. */
+/* Params have the same places in every program, so no other comes before them and the graph tells
+ * their order. */
 static int params_first(const void *a, const void *b) {
     const struct placed *x = a, *y = b;
     if (x->rank != y->rank) {
@@ -72,20 +73,23 @@ static int larger_first(const void *a, const void *b) {
     return x->tensor < y->tensor ? -1 : x->tensor > y->tensor;
 }
 
-static bool is_free(const struct tw_composition *c, const struct tw_unified *n, const struct tw_residency *r,
-                    const struct placed *done, uint32_t n_done, uint32_t tensor, uint64_t at) {
+static bool is_free(const struct tw_composition *c, const struct tw_unified *n,
+                    const struct tw_residency *r, const struct placed *done, uint32_t n_done,
+                    uint32_t tensor, uint64_t at) {
     for (uint32_t i = 0; i < n_done; i++) {
         uint32_t other = done[i].tensor;
         if (at < r->offset[other] + r->bytes[other] && r->offset[other] < at + r->bytes[tensor] &&
-            in_time(c, &n->tensors.items[tensor], &n->tensors.items[other]) && in_space(r, tensor, other)) {
+            in_time(c, &n->tensors.items[tensor], &n->tensors.items[other]) &&
+            in_space(r, tensor, other)) {
             return false;
         }
     }
     return true;
 }
 
-static uint64_t lowest_free(const struct tw_composition *c, const struct tw_unified *n, const struct tw_residency *r,
-                            const struct placed *done, uint32_t n_done, uint32_t tensor) {
+static uint64_t lowest_free(const struct tw_composition *c, const struct tw_unified *n,
+                            const struct tw_residency *r, const struct placed *done,
+                            uint32_t n_done, uint32_t tensor) {
     uint64_t best = UINT64_MAX;
     for (uint32_t i = 0; i <= n_done; i++) { /* 0 and the end of each */
         uint64_t at = i == n_done ? 0 : r->offset[done[i].tensor] + r->bytes[done[i].tensor];
@@ -112,9 +116,10 @@ static void raise_top(const struct tw_residency *r, uint32_t tensor) {
     }
 }
 
-/* Without sharing, in order of first use: then adding a section moves nothing that was there before it. */
-static void place(const struct tw_composition *c, const struct tw_unified *n, struct tw_residency *r,
-                  struct placed *list, uint32_t n_list) {
+/* Without sharing, in order of first use: then adding a section moves nothing that was there before
+ * it. */
+static void place(const struct tw_composition *c, const struct tw_unified *n,
+                  struct tw_residency *r, struct placed *list, uint32_t n_list) {
     qsort(list, n_list, sizeof *list, c->colour ? larger_first : params_first);
     for (uint32_t i = 0; i < n_list; i++) {
         uint32_t tensor = list[i].tensor;
@@ -125,15 +130,17 @@ static void place(const struct tw_composition *c, const struct tw_unified *n, st
     }
 }
 
-void tw_residency_plan(const struct tw_composition *c, const struct tw_unified *n, struct tw_residency *out) {
+void tw_residency_plan(const struct tw_composition *c, const struct tw_unified *n,
+                       struct tw_residency *out) {
     struct tw_cmem *mem = c->sections[0]->mem;
     struct placed *list = tw_cmem_alloc(mem, (n->tensors.n + 1) * sizeof *list);
     uint32_t n_list = 0;
-    *out = (struct tw_residency){.n_sites = c->sections[0]->n_sites,
-                                 .offset = tw_cmem_alloc(mem, (n->tensors.n + 1) * sizeof *out->offset),
-                                 .bytes = tw_cmem_alloc(mem, (n->tensors.n + 1) * sizeof *out->bytes),
-                                 .sites = tw_cmem_alloc(mem, (n->tensors.n + 1) * sizeof *out->sites),
-                                 .top = tw_cmem_alloc(mem, (c->sections[0]->n_sites + 1) * sizeof *out->top)};
+    *out = (struct tw_residency){
+        .n_sites = c->sections[0]->n_sites,
+        .offset = tw_cmem_alloc(mem, (n->tensors.n + 1) * sizeof *out->offset),
+        .bytes = tw_cmem_alloc(mem, (n->tensors.n + 1) * sizeof *out->bytes),
+        .sites = tw_cmem_alloc(mem, (n->tensors.n + 1) * sizeof *out->sites),
+        .top = tw_cmem_alloc(mem, (c->sections[0]->n_sites + 1) * sizeof *out->top)};
     for (uint32_t i = 0; i < n->tensors.n; i++) {
         out->offset[i] = UINT64_MAX;
     }
@@ -147,7 +154,8 @@ void tw_residency_plan(const struct tw_composition *c, const struct tw_unified *
             if (tensor != TW_NONE && out->bytes[tensor] == 0) {
                 out->bytes[tensor] = round64(b->pages * b->page_bytes);
                 const struct tw_unified_tensor *t = &n->tensors.items[tensor];
-                list[n_list] = (struct placed){out->bytes[tensor], tensor, is_param(t) ? t->value : TW_NONE, n_list};
+                list[n_list] = (struct placed){out->bytes[tensor], tensor,
+                                               is_param(t) ? t->value : TW_NONE, n_list};
                 n_list++;
             }
         }
@@ -158,8 +166,8 @@ void tw_residency_plan(const struct tw_composition *c, const struct tw_unified *
 /* ---- phases ---- */
 
 /* Below top[site] lie the activations that the phase must leave alone. */
-static void find_floors(const struct tw_composition *c, const struct tw_unified *n, const struct tw_residency *r,
-                        uint32_t phase) {
+static void find_floors(const struct tw_composition *c, const struct tw_unified *n,
+                        const struct tw_residency *r, uint32_t phase) {
     struct tw_unified_tensor here = {.record.role = TW_ROLE_ACTIVATION, .from = phase, .to = phase};
     memset(r->top, 0, r->n_sites * sizeof *r->top);
     for (uint32_t i = 0; i < n->tensors.n; i++) {
@@ -170,7 +178,7 @@ static void find_floors(const struct tw_composition *c, const struct tw_unified 
 }
 
 /* Bytes of a section's private memory on each of its sites, from its base on. */
-static void extents(const struct tw_unit *s, uint64_t *bytes) {
+static void extents(const struct tw_builder *s, uint64_t *bytes) {
     for (uint32_t site = 0; site < s->n_sites; site++) {
         bytes[site] = 0;
     }
@@ -183,24 +191,26 @@ static void extents(const struct tw_unit *s, uint64_t *bytes) {
     }
 }
 
-static int overflow(const struct tw_composition *c, uint32_t first, uint32_t n, uint64_t floor, uint64_t end,
-                    uint32_t site, tw_error *err) {
+static int overflow(const struct tw_composition *c, uint32_t first, uint32_t n, uint64_t floor,
+                    uint64_t end, uint32_t site, tw_error *err) {
     const struct tw_target *t = c->sections[0]->target;
     unsigned long long private = end - floor, have = t->sram_bytes, shared = floor;
     if (n == 1) {
         return tw_refuse(err, TW_REFUSE_residency_overflow,
-                         "program %s: section %s needs %llu bytes of SRAM and activations %llu; a site of target %s "
+                         "program %s: section %s needs %llu bytes of SRAM and activations %llu; a "
+                         "site of target %s "
                          "has %llu",
                          c->name, c->sections[first]->name, private, shared, t->name, have);
     }
     return tw_refuse(err, TW_REFUSE_phase_overflow,
-                     "program %s: the %u sections from %s on run at once and need %llu bytes of memory class 0 on site "
+                     "program %s: the %u sections from %s on run at once and need %llu bytes of "
+                     "memory class 0 on site "
                      "%u, activations %llu; a site of target %s has %llu",
                      c->name, n, c->sections[first]->name, private, site, shared, t->name, have);
 }
 
 /* One more section on top of what its sites have. */
-static uint64_t stack(const struct tw_unit *s, const struct tw_residency *r, uint64_t *bytes) {
+static uint64_t stack(const struct tw_builder *s, const struct tw_residency *r, uint64_t *bytes) {
     uint64_t base = 0;
     extents(s, bytes);
     for (uint32_t site = 0; site < r->n_sites; site++) {
@@ -212,8 +222,9 @@ static uint64_t stack(const struct tw_unit *s, const struct tw_residency *r, uin
     return base;
 }
 
-int tw_residency_phase(const struct tw_composition *c, const struct tw_unified *u, const struct tw_residency *r,
-                       uint32_t first, uint32_t n, uint64_t *bases, uint64_t *private_bytes, tw_error *err) {
+int tw_residency_phase(const struct tw_composition *c, const struct tw_unified *u,
+                       const struct tw_residency *r, uint32_t first, uint32_t n, uint64_t *bases,
+                       uint64_t *private_bytes, tw_error *err) {
     struct tw_cmem *mem = c->sections[first]->mem;
     uint64_t *bytes = tw_cmem_alloc(mem, (r->n_sites + 1) * sizeof *bytes);
     uint64_t *floor = tw_cmem_alloc(mem, (r->n_sites + 1) * sizeof *floor);

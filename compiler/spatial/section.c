@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Builds a section from a LowProgram: records first (buffers, tensors, semaphores), then each site's work list in order, every item
- * by the emitter of its operation in section_ops.c. */
-#include "compiler/spatial/deploy.h"
+/* SPDX-License-Identifier: Apache-2.0 Builds a section from a LowProgram: records first (buffers,
+ * tensors, semaphores), then each site's work list in order, every item by the emitter of its
+ * operation in section_ops.c. */
+#include "compiler/low/pin_params.h"
 #include "compiler/spatial/section_internal.h"
 
 static struct tw_tensor weight_tensor(const struct tw_gvalue *v) {
@@ -31,7 +31,7 @@ static struct tw_tensor state_tensor(const struct tw_gvalue *v, uint32_t positio
 
 uint32_t tw_section_tensor(struct tw_section_builder *b, tw_gvalue_id value) {
     const struct tw_gvalue *v = &b->graph->values.items[value];
-    uint32_t id = tw_unit_tensor(b->u, v->name);
+    uint32_t id = tw_builder_tensor(b->u, v->name);
     if (id != TW_NONE) {
         return id;
     }
@@ -54,31 +54,34 @@ uint32_t tw_section_tensor(struct tw_section_builder *b, tw_gvalue_id value) {
         break;
     }
     case TW_GV_ACTIVATION:
-        t = (struct tw_tensor){
-            .rows = b->low->rows, .cols = v->cols, .dtype = (uint8_t)v->dtype, .role = TW_ROLE_ACTIVATION};
+        t = (struct tw_tensor){.rows = b->low->rows,
+                               .cols = v->cols,
+                               .dtype = (uint8_t)v->dtype,
+                               .role = TW_ROLE_ACTIVATION};
         t.bytes = (uint64_t)b->low->rows * tw_row_bytes(v->dtype, v->cols);
         break;
     }
-    return tw_unit_add_tensor(b->u, v->name, &t, value);
+    return tw_builder_add_tensor(b->u, v->name, &t, value);
 }
 
 uint32_t tw_section_logits(struct tw_section_builder *b) {
-    uint32_t id = tw_unit_tensor(b->u, "logits");
+    uint32_t id = tw_builder_tensor(b->u, "logits");
     if (id != TW_NONE) {
         return id;
     }
-    uint32_t cols = (uint32_t)tw_panels(b->graph->values.items[b->graph->logits].cols) * TW_PANEL_ROWS;
+    uint32_t cols =
+        (uint32_t)tw_panels(b->graph->values.items[b->graph->logits].cols) * TW_PANEL_ROWS;
     struct tw_tensor t = {.rows = 1,
                           .cols = cols,
                           .dtype = TW_DT_F32,
                           .role = TW_ROLE_OUTPUT,
                           .bind_count = 1,
                           .bytes = (uint64_t)cols * 4};
-    return tw_unit_add_tensor(b->u, "logits", &t, b->graph->logits);
+    return tw_builder_add_tensor(b->u, "logits", &t, b->graph->logits);
 }
 
-static void add_buffer(struct tw_section_builder *b, const struct tw_storage *s, uint32_t site, uint32_t sibling_base,
-                       uint32_t tensor) {
+static void add_buffer(struct tw_section_builder *b, const struct tw_storage *s, uint32_t site,
+                       uint32_t sibling_base, uint32_t tensor) {
     struct tw_buffer *r = TW_VEC_PUSH(b->u->mem, b->u->buffers);
     int fifo = s->kind == TW_ST_OUT || s->kind == TW_ST_STREAM;
     int local = s->kind == TW_ST_LOCAL;
@@ -99,7 +102,8 @@ static void add_buffer(struct tw_section_builder *b, const struct tw_storage *s,
     };
 }
 
-/* Shared sets get their offsets here, in order of appearance; compose lays them out for the whole program. */
+/* Shared sets get their offsets here, in order of appearance; compose lays them out for the whole
+ * program. */
 static void make_buffers(struct tw_section_builder *b) {
     const struct tw_low *low = b->low;
     b->buffer_of = tw_cmem_alloc(b->u->mem, (low->storages.n + 1) * sizeof *b->buffer_of);
@@ -107,8 +111,9 @@ static void make_buffers(struct tw_section_builder *b) {
         const struct tw_storage *s = &low->storages.items[i];
         b->buffer_of[i] = b->u->buffers.n;
         if (s->kind == TW_ST_SET || s->kind == TW_ST_SHARED) {
-            uint32_t tensor =
-                s->kind == TW_ST_SHARED ? tw_section_tensor(b, low->region->values.items[s->value].value) : TW_NONE;
+            uint32_t tensor = s->kind == TW_ST_SHARED
+                                  ? tw_section_tensor(b, low->region->values.items[s->value].value)
+                                  : TW_NONE;
             for (uint32_t site = 0; site < low->n_sites; site++) {
                 add_buffer(b, s, site, b->buffer_of[i], tensor);
             }
@@ -129,16 +134,17 @@ uint32_t tw_section_resident(struct tw_section_builder *b, tw_gvalue_id value, u
     }
     b->kept.items[tensor] = base + 1;
     for (uint32_t s = 0; s < b->low->n_sites; s++) {
-        *TW_VEC_PUSH(b->u->mem, b->u->buffers) = (struct tw_buffer){.name = tw_strpool_add(b->u->strings, v->name),
-                                                                    .site = s,
-                                                                    .kind = TW_BUF_RESIDENT,
-                                                                    .dtype = (uint8_t)v->dtype,
-                                                                    .producer = TW_ENGINE_MATH,
-                                                                    .consumer = TW_ENGINE_MATH,
-                                                                    .pages = v->instances,
-                                                                    .page_bytes = tw_resident_stride(v),
-                                                                    .sibling_base = base,
-                                                                    .tensor = tensor};
+        *TW_VEC_PUSH(b->u->mem, b->u->buffers) =
+            (struct tw_buffer){.name = tw_strpool_add(b->u->strings, v->name),
+                               .site = s,
+                               .kind = TW_BUF_RESIDENT,
+                               .dtype = (uint8_t)v->dtype,
+                               .producer = TW_ENGINE_MATH,
+                               .consumer = TW_ENGINE_MATH,
+                               .pages = v->instances,
+                               .page_bytes = tw_pinned_stride(v),
+                               .sibling_base = base,
+                               .tensor = tensor};
     }
     return base + site;
 }
@@ -148,11 +154,13 @@ uint32_t tw_section_buffer(const struct tw_section_builder *b, uint32_t storage,
     return b->buffer_of[storage] + (kind == TW_ST_SET || kind == TW_ST_SHARED ? site : 0);
 }
 
-uint32_t tw_section_stage(struct tw_section_builder *b, enum tw_stage_kind kind, uint32_t site, enum tw_engine engine,
-                          const char *origin, uint32_t first_col, uint32_t n_cols, uint32_t k) {
+uint32_t tw_section_stage(struct tw_section_builder *b, enum tw_stage_kind kind, uint32_t site,
+                          enum tw_engine engine, const char *origin, uint32_t first_col,
+                          uint32_t n_cols, uint32_t k) {
     struct tw_stage *s = TW_VEC_PUSH(b->u->mem, b->u->stages);
     const char *name = tw_cmem_printf(b->u->mem, "%s.%s", b->u->name, origin);
-    *s = (struct tw_stage){kind, site, engine, 0, tw_strpool_add(b->u->strings, name), first_col, n_cols, k};
+    *s = (struct tw_stage){kind,      site,   engine, 0, tw_strpool_add(b->u->strings, name),
+                           first_col, n_cols, k};
     return b->u->stages.n - 1;
 }
 
@@ -172,11 +180,14 @@ int tw_section_reads_heads(const struct tw_section_builder *b, const struct tw_c
     uint32_t group = op->n_heads / op->n_kv_heads, hd = op->head_dim;
     uint32_t first = attention->first_col / hd / group,
              last = ((attention->first_col + attention->cols) / hd - 1) / group;
-    uint32_t write_first = append->first_col / hd, write_last = (append->first_col + append->cols) / hd - 1;
-    return (op->in[1] == write->in[1] || op->in[2] == write->in[1]) && first <= write_last && write_first <= last;
+    uint32_t write_first = append->first_col / hd,
+             write_last = (append->first_col + append->cols) / hd - 1;
+    return (op->in[1] == write->in[1] || op->in[2] == write->in[1]) && first <= write_last &&
+           write_first <= last;
 }
 
-/* A site's word of the cache flag counts the appends, by whomever, of heads that its attention reads. */
+/* A site's word of the cache flag counts the appends, by whomever, of heads that its attention
+ * reads. */
 static void count_cache_writes(struct tw_section_builder *b) {
     const struct tw_low *low = b->low;
     b->cache_writes = tw_cmem_alloc(b->u->mem, low->n_sites * sizeof *b->cache_writes);
@@ -187,33 +198,41 @@ static void count_cache_writes(struct tw_section_builder *b) {
     }
     for (uint32_t i = 0; i < low->calls.n; i++) {
         const struct tw_call *append = &low->calls.items[i];
-        for (uint32_t k = 0; k < b->attention.n && call_op(b, append)->kind == TW_GOP_KV_APPEND; k++) {
+        for (uint32_t k = 0; k < b->attention.n && call_op(b, append)->kind == TW_GOP_KV_APPEND;
+             k++) {
             const struct tw_call *attention = &low->calls.items[b->attention.items[k]];
-            b->cache_writes[attention->site] += (uint32_t)tw_section_reads_heads(b, attention, append);
+            b->cache_writes[attention->site] +=
+                (uint32_t)tw_section_reads_heads(b, attention, append);
         }
     }
 }
 
 static void make_semaphores(struct tw_section_builder *b) {
     const struct tw_low *low = b->low;
-    b->exchange_sem = tw_cmem_alloc(b->u->mem, (low->region->steps.n + 1) * sizeof *b->exchange_sem);
-    b->sender_stage = tw_cmem_alloc(b->u->mem, (low->region->steps.n + 1) * sizeof *b->sender_stage);
+    b->exchange_sem =
+        tw_cmem_alloc(b->u->mem, (low->region->steps.n + 1) * sizeof *b->exchange_sem);
+    b->sender_stage =
+        tw_cmem_alloc(b->u->mem, (low->region->steps.n + 1) * sizeof *b->sender_stage);
     b->cache_sem = TW_NONE;
     for (uint32_t i = 0; i < low->region->steps.n; i++) {
         const struct tw_mstep *s = &low->region->steps.items[i];
         b->sender_stage[i] = TW_NONE;
         if (s->prim == TW_PRIM_COPY && !s->carry) {
-            const char *value = b->graph->values.items[low->region->values.items[s->out].value].name;
-            b->exchange_sem[i] = tw_unit_semaphore(b->u, tw_cmem_printf(b->u->mem, "%s.valid", value), TW_SEM_VALID);
+            const char *value =
+                b->graph->values.items[low->region->values.items[s->out].value].name;
+            b->exchange_sem[i] = tw_builder_semaphore(
+                b->u, tw_cmem_printf(b->u->mem, "%s.valid", value), TW_SEM_VALID);
         } else if (s->gop != TW_NONE && b->graph->ops.items[s->gop].kind == TW_GOP_ATTENTION &&
                    b->cache_sem == TW_NONE) {
-            b->cache_sem = tw_unit_semaphore(b->u, "cache.valid", TW_SEM_VALID);
+            b->cache_sem = tw_builder_semaphore(b->u, "cache.valid", TW_SEM_VALID);
         }
     }
 }
 
-/* A step's items of all sites: first what is computed and sent, then (`receive`) what is received, which names its sender. */
-static int emit_step(struct tw_section_builder *b, uint32_t step, uint32_t *at, int receive, tw_error *err) {
+/* A step's items of all sites: first what is computed and sent, then (`receive`) what is received,
+ * which names its sender. */
+static int emit_step(struct tw_section_builder *b, uint32_t step, uint32_t *at, int receive,
+                     tw_error *err) {
     for (uint32_t site = 0; site < b->low->n_sites; site++) {
         for (; at[site] < b->low->work[site].n; at[site]++) {
             const struct tw_work *w = &b->low->work[site].items[at[site]];
@@ -229,15 +248,16 @@ static int emit_step(struct tw_section_builder *b, uint32_t step, uint32_t *at, 
     return 0;
 }
 
-int tw_section_build(const struct tw_low *low, const struct tw_section_config *config, struct tw_strpool *strings,
-                     struct tw_unit *out, tw_error *err) {
+int tw_section_build(const struct tw_low *low, const struct tw_section_config *config,
+                     struct tw_strpool *strings, struct tw_builder *out, tw_error *err) {
     const struct tw_gregion *region = &low->mid->graph->regions.items[low->region->region];
-    struct tw_section_builder b = {.low = low, .graph = low->mid->graph, .config = config, .u = out};
-    tw_unit_init(out, low->mid->graph->mem, strings, low->mid->target, region->name, low->rows);
+    struct tw_section_builder b = {
+        .low = low, .graph = low->mid->graph, .config = config, .u = out};
+    tw_builder_init(out, low->mid->graph->mem, strings, low->mid->target, region->name, low->rows);
     out->repeat = region->repeat;
     out->private_bytes = low->used_bytes;
     b.next_loop = config->index << 16;
-    tw_unit_all_sites(out);
+    tw_builder_all_sites(out);
     make_buffers(&b);
     make_semaphores(&b);
     count_cache_writes(&b);

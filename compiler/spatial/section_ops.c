@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0
- * The engine code of each kind of work. An operation with weights has a LOAD half that fills pages and a MATH half that uses them;
- * values for other sites or for DRAM leave through a FIFO to STORE. */
-#include "compiler/spatial/deploy.h"
+/* SPDX-License-Identifier: Apache-2.0 The engine code of each kind of work. An operation with
+ * weights has a LOAD half that fills pages and a MATH half that uses them; values for other sites
+ * or for DRAM leave through a FIFO to STORE. */
+#include "compiler/low/pin_params.h"
 #include "compiler/spatial/section_internal.h"
 
 #include <stdbool.h>
@@ -13,7 +13,7 @@
 /* One call being emitted. */
 struct site_call {
     struct tw_section_builder *b;
-    struct tw_unit *u;
+    struct tw_builder *u;
     const struct tw_call *c;
     const struct tw_gop *op;
     uint32_t site;
@@ -46,50 +46,57 @@ static struct tw_affine instance(const struct tw_gvalue *v) {
     return v->instances > 1 ? tw_affine_plus(at(0), TW_VAR_INSTANCE, 1) : at(0);
 }
 
-/* Rows of a value with token rows: the trip "rows", or one where the program's steps have one token. */
+/* Rows of a value with token rows: the trip "rows", or one where the program's steps have one
+ * token. */
 static void set_rows(struct tw_section_builder *b, int token_rows, uint32_t *trip, uint32_t *max) {
     *max = token_rows ? b->low->rows : 1;
-    *trip = *max > 1 ? tw_unit_trip(b->u, "rows", "rows", 1, b->low->rows) : TW_NONE;
+    *trip = *max > 1 ? tw_builder_trip(b->u, "rows", "rows", 1, b->low->rows) : TW_NONE;
 }
 
 static uint32_t pos_trip(const struct site_call *x) {
-    return tw_unit_trip(x->u, "pos", "pos", 1, x->b->config->n_ctx - 1);
+    return tw_builder_trip(x->u, "pos", "pos", 1, x->b->config->n_ctx - 1);
 }
 
-/* A page must be free before MATH writes a value that leaves through STORE; in-place ops find it reserved. */
+/* A page must be free before MATH writes a value that leaves through STORE; in-place ops find it
+ * reserved. */
 static void reserve_output(const struct site_call *x) {
-    if (x->c->out != TW_NONE && storage(x, x->c->out)->kind == TW_ST_OUT && x->op->kind != TW_GOP_ROPE) {
-        tw_unit_emit(x->u, x->site, MATH, TW_OP_RESERVE, x->math, buffer(x, x->c->out), 1);
+    if (x->c->out != TW_NONE && storage(x, x->c->out)->kind == TW_ST_OUT &&
+        x->op->kind != TW_GOP_ROPE) {
+        tw_builder_emit(x->u, x->site, MATH, TW_OP_RESERVE, x->math, buffer(x, x->c->out), 1);
     }
 }
 
 static void add_load_stage(struct site_call *x, uint32_t stream) {
-    x->load = tw_section_stage(x->b, TW_STAGE_LOAD, x->site, LOAD, x->op->name, x->c->first_col, x->c->cols, 0);
+    x->load = tw_section_stage(x->b, TW_STAGE_LOAD, x->site, LOAD, x->op->name, x->c->first_col,
+                               x->c->cols, 0);
     tw_section_edge(x->b, x->load, x->math, buffer(x, stream), TW_HS_CREDIT, TW_NONE, 1);
 }
 
 /* One page of the stream: [offset, offset + bytes) of a tensor. */
-static void load_page(const struct site_call *x, uint32_t stream, uint32_t input, struct tw_affine offset,
-                      uint64_t bytes) {
-    uint32_t tensor = tw_section_tensor(x->b, x->op->in[input]), fifo = buffer(x, stream), n = (uint32_t)bytes;
-    tw_unit_emit(x->u, x->site, LOAD, TW_OP_RESERVE, x->load, fifo, 1);
-    tw_unit_emit(x->u, x->site, LOAD, TW_OP_READ, x->load, tensor, instance(value(x, input)), offset, fifo, at(0), 1, n,
-                 n, n);
-    tw_unit_emit(x->u, x->site, LOAD, TW_OP_PUSH, x->load, fifo, 1);
+static void load_page(const struct site_call *x, uint32_t stream, uint32_t input,
+                      struct tw_affine offset, uint64_t bytes) {
+    uint32_t tensor = tw_section_tensor(x->b, x->op->in[input]), fifo = buffer(x, stream),
+             n = (uint32_t)bytes;
+    tw_builder_emit(x->u, x->site, LOAD, TW_OP_RESERVE, x->load, fifo, 1);
+    tw_builder_emit(x->u, x->site, LOAD, TW_OP_READ, x->load, tensor, instance(value(x, input)),
+                    offset, fifo, at(0), 1, n, n, n);
+    tw_builder_emit(x->u, x->site, LOAD, TW_OP_PUSH, x->load, fifo, 1);
 }
 
 static void emit_loop(const struct site_call *x, enum tw_engine e, uint32_t stage, uint32_t count) {
-    tw_unit_emit(x->u, x->site, e, TW_OP_LOOP, stage, TW_VAR_INNER, TW_NONE, count, TW_NONE);
+    tw_builder_emit(x->u, x->site, e, TW_OP_LOOP, stage, TW_VAR_INNER, TW_NONE, count, TW_NONE);
 }
 
 static void emit_end(const struct site_call *x, enum tw_engine e, uint32_t stage) {
-    tw_unit_emit(x->u, x->site, e, TW_OP_END, stage);
+    tw_builder_emit(x->u, x->site, e, TW_OP_END, stage);
 }
 
 /* ---- matrix product ---- */
 
-/* `n` panels from `first` (plus step a loop iteration) through one weight page, into columns from the same panel on. */
-static void matmul_page(const struct site_call *x, uint64_t first, uint64_t step, uint32_t n, int engine) {
+/* `n` panels from `first` (plus step a loop iteration) through one weight page, into columns from
+ * the same panel on. */
+static void matmul_page(const struct site_call *x, uint64_t first, uint64_t step, uint32_t n,
+                        int engine) {
     const struct tw_gvalue *w = value(x, 1);
     const struct tw_storage *out = storage(x, x->c->out), *in = storage(x, x->c->in[0]);
     uint32_t weights = x->b->low->streams[x->site].weights, base = out->first_col / TW_PANEL_ROWS;
@@ -98,37 +105,40 @@ static void matmul_page(const struct site_call *x, uint64_t first, uint64_t step
     if (engine == LOAD) {
         load_page(x, weights, 1, at_inner((base + first) * panel, step * panel), n * panel);
     } else if (engine == MATH) {
-        tw_unit_emit(x->u, x->site, MATH, TW_OP_WAIT, x->math, buffer(x, weights), 1);
+        tw_builder_emit(x->u, x->site, MATH, TW_OP_WAIT, x->math, buffer(x, weights), 1);
         if (results) {
-            tw_unit_emit(x->u, x->site, MATH, TW_OP_RESERVE, x->math, buffer(x, x->c->out), 1);
+            tw_builder_emit(x->u, x->site, MATH, TW_OP_RESERVE, x->math, buffer(x, x->c->out), 1);
         }
-        tw_unit_emit(x->u, x->site, MATH, TW_OP_MATMUL, x->math, buffer(x, x->c->in[0]), at(0), in->stride,
-                     buffer(x, weights), at(0), w->dtype, w->cols, n, buffer(x, x->c->out),
-                     results ? at(0) : at_inner(first * 64, step * 64), results ? n * 64 : out->stride, 0, x->rows_trip,
-                     x->rows);
-        tw_unit_emit(x->u, x->site, MATH, TW_OP_POP, x->math, buffer(x, weights), 1);
+        tw_builder_emit(x->u, x->site, MATH, TW_OP_MATMUL, x->math, buffer(x, x->c->in[0]), at(0),
+                        in->stride, buffer(x, weights), at(0), w->dtype, w->cols, n,
+                        buffer(x, x->c->out), results ? at(0) : at_inner(first * 64, step * 64),
+                        results ? n * 64 : out->stride, 0, x->rows_trip, x->rows);
+        tw_builder_emit(x->u, x->site, MATH, TW_OP_POP, x->math, buffer(x, weights), 1);
         if (results) {
-            tw_unit_emit(x->u, x->site, MATH, TW_OP_PUSH, x->math, buffer(x, x->c->out), 1);
+            tw_builder_emit(x->u, x->site, MATH, TW_OP_PUSH, x->math, buffer(x, x->c->out), 1);
         }
     } else if (results) {
         uint32_t out_buffer = buffer(x, x->c->out);
-        tw_unit_emit(x->u, x->site, STORE, TW_OP_WAIT, x->store, out_buffer, 1);
-        tw_unit_emit(x->u, x->site, STORE, TW_OP_WRITE, x->store, out_buffer, at(0), n * 64, tw_section_logits(x->b),
-                     at(0), at_inner((base + first) * 64, step * 64), n * 64, n * 64, TW_NONE, 1);
-        tw_unit_emit(x->u, x->site, STORE, TW_OP_POP, x->store, out_buffer, 1);
+        tw_builder_emit(x->u, x->site, STORE, TW_OP_WAIT, x->store, out_buffer, 1);
+        tw_builder_emit(x->u, x->site, STORE, TW_OP_WRITE, x->store, out_buffer, at(0), n * 64,
+                        tw_section_logits(x->b), at(0), at_inner((base + first) * 64, step * 64),
+                        n * 64, n * 64, TW_NONE, 1);
+        tw_builder_emit(x->u, x->site, STORE, TW_OP_POP, x->store, out_buffer, 1);
     }
 }
 
 static void emit_matmul(struct site_call *x) {
     const struct tw_gvalue *w = value(x, 1);
     const struct tw_storage *out = storage(x, x->c->out);
-    uint32_t panels = out->cols / TW_PANEL_ROWS, page = tw_low_page_panels(x->b->low, w->dtype, w->cols);
+    uint32_t panels = out->cols / TW_PANEL_ROWS,
+             page = tw_low_page_panels(x->b->low, w->dtype, w->cols);
     uint32_t full = panels / page, rest = panels % page;
     int engines = 2;
     add_load_stage(x, x->b->low->streams[x->site].weights);
     if (out->kind == TW_ST_STREAM) {
         engines = 3;
-        x->store = tw_section_stage(x->b, TW_STAGE_STORE, x->site, STORE, x->op->name, x->c->first_col, x->c->cols, 0);
+        x->store = tw_section_stage(x->b, TW_STAGE_STORE, x->site, STORE, x->op->name,
+                                    x->c->first_col, x->c->cols, 0);
         tw_section_edge(x->b, x->math, x->store, buffer(x, x->c->out), TW_HS_CREDIT, TW_NONE, 1);
     }
     for (int e = 0; e < engines; e++) {
@@ -161,36 +171,36 @@ static struct vector take_vector(struct site_call *x, uint32_t input) {
     const struct tw_gvalue *v = value(x, input);
     if (v->resident) {
         struct tw_affine where =
-            v->instances > 1 ? tw_affine_plus(at(0), TW_VAR_INSTANCE, tw_resident_stride(v)) : at(0);
+            v->instances > 1 ? tw_affine_plus(at(0), TW_VAR_INSTANCE, tw_pinned_stride(v)) : at(0);
         return (struct vector){tw_section_resident(x->b, x->op->in[input], x->site), where, false};
     }
     uint32_t stream = x->b->low->streams[x->site].vectors;
     add_load_stage(x, stream);
     load_page(x, stream, input, at(0), (uint64_t)v->cols * 4);
-    tw_unit_emit(x->u, x->site, MATH, TW_OP_WAIT, x->math, buffer(x, stream), 1);
+    tw_builder_emit(x->u, x->site, MATH, TW_OP_WAIT, x->math, buffer(x, stream), 1);
     return (struct vector){buffer(x, stream), at(0), true};
 }
 
 static void leave_vector(const struct site_call *x, const struct vector *v) {
     if (v->loaded) {
-        tw_unit_emit(x->u, x->site, MATH, TW_OP_POP, x->math, v->buffer, 1);
+        tw_builder_emit(x->u, x->site, MATH, TW_OP_POP, x->math, v->buffer, 1);
     }
 }
 
 static void emit_rms_norm(struct site_call *x) {
     const struct tw_storage *in = storage(x, x->c->in[0]), *out = storage(x, x->c->out);
     struct vector weights = take_vector(x, 1);
-    tw_unit_emit(x->u, x->site, MATH, TW_OP_RMS_NORM, x->math, buffer(x, x->c->in[0]), at(0), in->stride,
-                 weights.buffer, weights.at, buffer(x, x->c->out), at(0), out->stride, x->c->cols, (double)x->op->eps,
-                 x->rows_trip, x->rows);
+    tw_builder_emit(x->u, x->site, MATH, TW_OP_RMS_NORM, x->math, buffer(x, x->c->in[0]), at(0),
+                    in->stride, weights.buffer, weights.at, buffer(x, x->c->out), at(0),
+                    out->stride, x->c->cols, (double)x->op->eps, x->rows_trip, x->rows);
     leave_vector(x, &weights);
 }
 
 static void emit_rope_table(struct site_call *x) {
     struct vector frequencies = take_vector(x, 1);
-    tw_unit_emit(x->u, x->site, MATH, TW_OP_ROPE_TABLE, x->math, frequencies.buffer, frequencies.at,
-                 buffer(x, x->c->out), at(0), storage(x, x->c->out)->stride, x->c->cols / 2, pos_trip(x),
-                 x->b->config->n_ctx - 1, x->rows_trip, x->rows);
+    tw_builder_emit(x->u, x->site, MATH, TW_OP_ROPE_TABLE, x->math, frequencies.buffer,
+                    frequencies.at, buffer(x, x->c->out), at(0), storage(x, x->c->out)->stride,
+                    x->c->cols / 2, pos_trip(x), x->b->config->n_ctx - 1, x->rows_trip, x->rows);
     leave_vector(x, &frequencies);
 }
 
@@ -198,15 +208,17 @@ static void emit_gather(struct site_call *x) {
     uint32_t rows = x->b->low->streams[x->site].rows, fifo = buffer(x, rows);
     const struct tw_storage *out = storage(x, x->c->out);
     add_load_stage(x, rows);
-    tw_unit_emit(x->u, x->site, LOAD, TW_OP_RESERVE, x->load, fifo, 1);
-    tw_unit_emit(x->u, x->site, LOAD, TW_OP_GATHER, x->load, tw_section_tensor(x->b, x->op->in[0]), at(0), at(0),
-                 tw_section_tensor(x->b, x->op->in[1]), at(0), at(0), fifo, at(0), out->stride, x->c->cols,
-                 x->rows_trip, x->rows);
-    tw_unit_emit(x->u, x->site, LOAD, TW_OP_PUSH, x->load, fifo, 1);
-    tw_unit_emit(x->u, x->site, MATH, TW_OP_WAIT, x->math, fifo, 1);
-    tw_unit_emit(x->u, x->site, MATH, TW_OP_COPY, x->math, fifo, at(0), out->stride, buffer(x, x->c->out), at(0),
-                 out->stride, x->c->cols * 4, x->rows_trip, x->rows);
-    tw_unit_emit(x->u, x->site, MATH, TW_OP_POP, x->math, fifo, 1);
+    tw_builder_emit(x->u, x->site, LOAD, TW_OP_RESERVE, x->load, fifo, 1);
+    tw_builder_emit(x->u, x->site, LOAD, TW_OP_GATHER, x->load,
+                    tw_section_tensor(x->b, x->op->in[0]), at(0), at(0),
+                    tw_section_tensor(x->b, x->op->in[1]), at(0), at(0), fifo, at(0), out->stride,
+                    x->c->cols, x->rows_trip, x->rows);
+    tw_builder_emit(x->u, x->site, LOAD, TW_OP_PUSH, x->load, fifo, 1);
+    tw_builder_emit(x->u, x->site, MATH, TW_OP_WAIT, x->math, fifo, 1);
+    tw_builder_emit(x->u, x->site, MATH, TW_OP_COPY, x->math, fifo, at(0), out->stride,
+                    buffer(x, x->c->out), at(0), out->stride, x->c->cols * 4, x->rows_trip,
+                    x->rows);
+    tw_builder_emit(x->u, x->site, MATH, TW_OP_POP, x->math, fifo, 1);
 }
 
 /* ---- elementwise ---- */
@@ -217,30 +229,33 @@ static struct tw_affine column(const struct site_call *x, uint32_t id) {
 
 static void emit_binary(struct site_call *x, enum tw_opcode code) {
     const struct tw_call *c = x->c;
-    tw_unit_emit(x->u, x->site, MATH, code, x->math, buffer(x, c->in[0]), column(x, c->in[0]),
-                 storage(x, c->in[0])->stride, buffer(x, c->in[1]), column(x, c->in[1]), storage(x, c->in[1])->stride,
-                 buffer(x, c->out), column(x, c->out), storage(x, c->out)->stride, c->cols, x->rows_trip, x->rows);
+    tw_builder_emit(x->u, x->site, MATH, code, x->math, buffer(x, c->in[0]), column(x, c->in[0]),
+                    storage(x, c->in[0])->stride, buffer(x, c->in[1]), column(x, c->in[1]),
+                    storage(x, c->in[1])->stride, buffer(x, c->out), column(x, c->out),
+                    storage(x, c->out)->stride, c->cols, x->rows_trip, x->rows);
 }
 
 static void emit_quant(struct site_call *x) {
     const struct tw_call *c = x->c;
-    tw_unit_emit(x->u, x->site, MATH, TW_OP_QUANT, x->math, buffer(x, c->in[0]), column(x, c->in[0]),
-                 storage(x, c->in[0])->stride, buffer(x, c->out), column(x, c->out), storage(x, c->out)->stride,
-                 c->cols, x->rows_trip, x->rows);
+    tw_builder_emit(x->u, x->site, MATH, TW_OP_QUANT, x->math, buffer(x, c->in[0]),
+                    column(x, c->in[0]), storage(x, c->in[0])->stride, buffer(x, c->out),
+                    column(x, c->out), storage(x, c->out)->stride, c->cols, x->rows_trip, x->rows);
 }
 
 static void emit_last_row(struct site_call *x) {
     uint32_t trip, rows;
     set_rows(x->b, 1, &trip, &rows);
-    tw_unit_emit(x->u, x->site, MATH, TW_OP_LAST_ROW, x->math, buffer(x, x->c->in[0]), at(0),
-                 storage(x, x->c->in[0])->stride, buffer(x, x->c->out), at(0), x->c->cols * 4, trip, rows);
+    tw_builder_emit(x->u, x->site, MATH, TW_OP_LAST_ROW, x->math, buffer(x, x->c->in[0]), at(0),
+                    storage(x, x->c->in[0])->stride, buffer(x, x->c->out), at(0), x->c->cols * 4,
+                    trip, rows);
 }
 
 static void emit_rope(struct site_call *x) {
     const struct tw_storage *s = storage(x, x->c->out), *cs = storage(x, x->c->in[1]);
-    tw_unit_emit(x->u, x->site, MATH, TW_OP_ROPE, x->math, buffer(x, x->c->out), column(x, x->c->out), s->stride,
-                 buffer(x, x->c->in[1]), at(0), cs->stride, x->c->cols / x->op->head_dim, x->op->head_dim,
-                 x->op->rope_dims, (uint32_t)x->op->pairing, x->rows_trip, x->rows);
+    tw_builder_emit(x->u, x->site, MATH, TW_OP_ROPE, x->math, buffer(x, x->c->out),
+                    column(x, x->c->out), s->stride, buffer(x, x->c->in[1]), at(0), cs->stride,
+                    x->c->cols / x->op->head_dim, x->op->head_dim, x->op->rope_dims,
+                    (uint32_t)x->op->pairing, x->rows_trip, x->rows);
 }
 
 /* ---- attention ---- */
@@ -250,20 +265,22 @@ static void emit_kv_append(struct site_call *x) {
     const struct tw_storage *in = storage(x, x->c->in[0]);
     uint32_t fifo = buffer(x, x->c->in[0]), hd = x->op->head_dim;
     const struct tw_gvalue *state = value(x, 1);
-    uint32_t stage =
-        tw_section_stage(x->b, TW_STAGE_STORE, x->site, STORE, x->op->name, x->c->first_col, x->c->cols, 0);
+    uint32_t stage = tw_section_stage(x->b, TW_STAGE_STORE, x->site, STORE, x->op->name,
+                                      x->c->first_col, x->c->cols, 0);
     tw_section_edge(x->b, x->math, stage, fifo, TW_HS_CREDIT, TW_NONE, 1);
-    tw_unit_emit(x->u, x->site, MATH, TW_OP_PUSH, x->math, fifo, 1);
-    tw_unit_emit(x->u, x->site, STORE, TW_OP_WAIT, stage, fifo, 1);
-    tw_unit_emit(x->u, x->site, STORE, state->packing == TW_PACK_KEYS ? TW_OP_KEY_WRITE : TW_OP_VALUE_WRITE, stage,
-                 fifo, column(x, x->c->in[0]), in->stride, tw_section_tensor(x->b, x->op->in[1]), instance(state),
-                 at(0), x->c->first_col / hd, x->c->cols / hd, hd, pos_trip(x), x->b->config->n_ctx - 1, x->rows_trip,
-                 x->rows);
-    tw_unit_emit(x->u, x->site, STORE, TW_OP_POP, stage, fifo, 1);
+    tw_builder_emit(x->u, x->site, MATH, TW_OP_PUSH, x->math, fifo, 1);
+    tw_builder_emit(x->u, x->site, STORE, TW_OP_WAIT, stage, fifo, 1);
+    tw_builder_emit(x->u, x->site, STORE,
+                    state->packing == TW_PACK_KEYS ? TW_OP_KEY_WRITE : TW_OP_VALUE_WRITE, stage,
+                    fifo, column(x, x->c->in[0]), in->stride, tw_section_tensor(x->b, x->op->in[1]),
+                    instance(state), at(0), x->c->first_col / hd, x->c->cols / hd, hd, pos_trip(x),
+                    x->b->config->n_ctx - 1, x->rows_trip, x->rows);
+    tw_builder_emit(x->u, x->site, STORE, TW_OP_POP, stage, fifo, 1);
     for (uint32_t i = 0; i < x->b->attention.n; i++) {
         const struct tw_call *reader = &x->b->low->calls.items[x->b->attention.items[i]];
         if (tw_section_reads_heads(x->b, reader, x->c)) {
-            tw_unit_emit(x->u, x->site, STORE, TW_OP_SEM_INC, stage, x->b->cache_sem, reader->site, 1);
+            tw_builder_emit(x->u, x->site, STORE, TW_OP_SEM_INC, stage, x->b->cache_sem,
+                            reader->site, 1);
         }
     }
 }
@@ -277,56 +294,64 @@ static void group_heads(const struct site_call *x, uint32_t kv, uint32_t *first,
     *n = end - *first;
 }
 
-static void attention_load(const struct site_call *x, uint32_t first_kv, uint32_t last_kv, uint32_t blocks_trip,
-                           uint32_t max_blocks) {
-    uint32_t fifo = buffer(x, x->b->low->streams[x->site].cache), bytes = TW_KV_BLOCK * x->op->head_dim * 4;
+static void attention_load(const struct site_call *x, uint32_t first_kv, uint32_t last_kv,
+                           uint32_t blocks_trip, uint32_t max_blocks) {
+    uint32_t fifo = buffer(x, x->b->low->streams[x->site].cache),
+             bytes = TW_KV_BLOCK * x->op->head_dim * 4;
     uint64_t head_bytes = (uint64_t)x->b->config->n_positions * x->op->head_dim * 4;
     uint64_t page = storage(x, x->b->low->streams[x->site].cache)->page_bytes;
-    tw_unit_emit(x->u, x->site, LOAD, TW_OP_SEM_WAIT, x->load, x->b->cache_sem,
-                 tw_unit_threshold(x->u, x->b->cache_writes[x->site]));
-    tw_unit_emit(x->u, x->site, LOAD, TW_OP_LOOP, x->load, TW_VAR_INNER, blocks_trip, max_blocks, x->b->step_loop);
+    tw_builder_emit(x->u, x->site, LOAD, TW_OP_SEM_WAIT, x->load, x->b->cache_sem,
+                    tw_builder_threshold(x->u, x->b->cache_writes[x->site]));
+    tw_builder_emit(x->u, x->site, LOAD, TW_OP_LOOP, x->load, TW_VAR_INNER, blocks_trip, max_blocks,
+                    x->b->step_loop);
     for (uint32_t kv = first_kv; kv <= last_kv; kv++) {
-        tw_unit_emit(x->u, x->site, LOAD, TW_OP_RESERVE, x->load, fifo, 2);
+        tw_builder_emit(x->u, x->site, LOAD, TW_OP_RESERVE, x->load, fifo, 2);
         for (uint32_t k = 0; k < 2; k++) { /* keys, then values */
-            tw_unit_emit(x->u, x->site, LOAD, TW_OP_READ, x->load, tw_section_tensor(x->b, x->op->in[1 + k]),
-                         instance(value(x, 1 + k)), at_inner(kv * head_bytes, bytes), fifo, at(k * page), 1, bytes,
-                         bytes, bytes);
+            tw_builder_emit(x->u, x->site, LOAD, TW_OP_READ, x->load,
+                            tw_section_tensor(x->b, x->op->in[1 + k]), instance(value(x, 1 + k)),
+                            at_inner(kv * head_bytes, bytes), fifo, at(k * page), 1, bytes, bytes,
+                            bytes);
         }
-        tw_unit_emit(x->u, x->site, LOAD, TW_OP_PUSH, x->load, fifo, 2);
+        tw_builder_emit(x->u, x->site, LOAD, TW_OP_PUSH, x->load, fifo, 2);
     }
     emit_end(x, LOAD, x->load);
 }
 
-static void attention_math(const struct site_call *x, uint32_t first_kv, uint32_t last_kv, uint32_t blocks_trip,
-                           uint32_t max_blocks) {
+static void attention_math(const struct site_call *x, uint32_t first_kv, uint32_t last_kv,
+                           uint32_t blocks_trip, uint32_t max_blocks) {
     const struct tw_storage *q = storage(x, x->c->in[0]), *out = storage(x, x->c->out);
     uint32_t fifo = buffer(x, x->b->low->streams[x->site].cache), state = buffer(x, x->c->scratch),
              hd = x->op->head_dim;
     uint64_t page = storage(x, x->b->low->streams[x->site].cache)->page_bytes;
     uint32_t heads = x->c->cols / hd, first_head = x->c->first_col / hd;
-    tw_unit_emit(x->u, x->site, MATH, TW_OP_ATTN_INIT, x->math, state, at(0), heads, hd, x->rows_trip, x->rows);
-    tw_unit_emit(x->u, x->site, MATH, TW_OP_LOOP, x->math, TW_VAR_INNER, blocks_trip, max_blocks, x->b->step_loop);
+    tw_builder_emit(x->u, x->site, MATH, TW_OP_ATTN_INIT, x->math, state, at(0), heads, hd,
+                    x->rows_trip, x->rows);
+    tw_builder_emit(x->u, x->site, MATH, TW_OP_LOOP, x->math, TW_VAR_INNER, blocks_trip, max_blocks,
+                    x->b->step_loop);
     for (uint32_t kv = first_kv; kv <= last_kv; kv++) {
         uint32_t first, n;
         group_heads(x, kv, &first, &n);
-        tw_unit_emit(x->u, x->site, MATH, TW_OP_WAIT, x->math, fifo, 2);
-        tw_unit_emit(x->u, x->site, MATH, TW_OP_ATTN_STEP, x->math, buffer(x, x->c->in[0]),
-                     at(tw_storage_col(q, first * hd)), q->stride, fifo, at(0), fifo, at(page), state, at(0), n,
-                     first - first_head, heads, hd, (double)x->op->scale, at_inner(0, 1), pos_trip(x),
-                     x->b->config->n_ctx - 1, x->rows_trip, x->rows);
-        tw_unit_emit(x->u, x->site, MATH, TW_OP_POP, x->math, fifo, 2);
+        tw_builder_emit(x->u, x->site, MATH, TW_OP_WAIT, x->math, fifo, 2);
+        tw_builder_emit(x->u, x->site, MATH, TW_OP_ATTN_STEP, x->math, buffer(x, x->c->in[0]),
+                        at(tw_storage_col(q, first * hd)), q->stride, fifo, at(0), fifo, at(page),
+                        state, at(0), n, first - first_head, heads, hd, (double)x->op->scale,
+                        at_inner(0, 1), pos_trip(x), x->b->config->n_ctx - 1, x->rows_trip,
+                        x->rows);
+        tw_builder_emit(x->u, x->site, MATH, TW_OP_POP, x->math, fifo, 2);
     }
     emit_end(x, MATH, x->math);
     reserve_output(x);
-    tw_unit_emit(x->u, x->site, MATH, TW_OP_ATTN_DONE, x->math, state, at(0), buffer(x, x->c->out),
-                 column(x, x->c->out), out->stride, heads, hd, x->rows_trip, x->rows);
+    tw_builder_emit(x->u, x->site, MATH, TW_OP_ATTN_DONE, x->math, state, at(0),
+                    buffer(x, x->c->out), column(x, x->c->out), out->stride, heads, hd,
+                    x->rows_trip, x->rows);
 }
 
 static void emit_attention(struct site_call *x) {
     uint32_t group = x->op->n_heads / x->op->n_kv_heads, hd = x->op->head_dim;
-    uint32_t first_kv = x->c->first_col / hd / group, last_kv = ((x->c->first_col + x->c->cols) / hd - 1) / group;
+    uint32_t first_kv = x->c->first_col / hd / group,
+             last_kv = ((x->c->first_col + x->c->cols) / hd - 1) / group;
     uint32_t max_blocks = x->b->config->n_positions / TW_KV_BLOCK;
-    uint32_t blocks = tw_unit_trip(x->u, "blocks", "end", TW_KV_BLOCK, max_blocks);
+    uint32_t blocks = tw_builder_trip(x->u, "blocks", "end", TW_KV_BLOCK, max_blocks);
     add_load_stage(x, x->b->low->streams[x->site].cache);
     attention_load(x, first_kv, last_kv, blocks, max_blocks);
     attention_math(x, first_kv, last_kv, blocks, max_blocks);
@@ -337,10 +362,12 @@ static void emit_attention(struct site_call *x) {
 static void emit_call(struct tw_section_builder *b, const struct tw_call *c) {
     const struct tw_gop *op = &b->graph->ops.items[b->low->region->steps.items[c->step].gop];
     struct site_call x = {.b = b, .u = b->u, .c = c, .op = op, .site = c->site, .load = TW_NONE};
-    const struct tw_gvalue *shape = &b->graph->values.items[op->out == TW_NONE ? op->in[0] : op->out];
+    const struct tw_gvalue *shape =
+        &b->graph->values.items[op->out == TW_NONE ? op->in[0] : op->out];
     set_rows(b, (int)shape->token_rows, &x.rows_trip, &x.rows);
     uint32_t depth = op->kind == TW_GOP_MATMUL ? b->graph->values.items[op->in[1]].cols : 0;
-    x.math = tw_section_stage(b, TW_STAGE_COMPUTE, c->site, MATH, op->name, c->first_col, c->cols, depth);
+    x.math = tw_section_stage(b, TW_STAGE_COMPUTE, c->site, MATH, op->name, c->first_col, c->cols,
+                              depth);
     if (op->kind != TW_GOP_ATTENTION) { /* which reserves when its loop is over */
         reserve_output(&x);
     }
@@ -385,33 +412,43 @@ static void emit_call(struct tw_section_builder *b, const struct tw_call *c) {
 }
 
 static void emit_send(struct tw_section_builder *b, const struct tw_send *s) {
-    const struct tw_storage *src = &b->low->storages.items[s->src], *dst = &b->low->storages.items[s->dst];
-    const struct tw_gvalue *v = &b->graph->values.items[b->low->region->values.items[dst->value].value];
-    uint32_t trip, rows, fifo = tw_section_buffer(b, s->staging == TW_NONE ? s->src : s->staging, s->site);
+    const struct tw_storage *src = &b->low->storages.items[s->src],
+                            *dst = &b->low->storages.items[s->dst];
+    const struct tw_gvalue *v =
+        &b->graph->values.items[b->low->region->values.items[dst->value].value];
+    uint32_t trip, rows,
+        fifo = tw_section_buffer(b, s->staging == TW_NONE ? s->src : s->staging, s->site);
     uint32_t bytes = (uint32_t)tw_row_bytes(v->dtype, s->cols), chips = b->u->target->n_chips;
     set_rows(b, (int)v->token_rows, &trip, &rows);
     const char *origin = tw_cmem_printf(b->u->mem, "%s.exchange", v->name);
-    uint32_t stage = tw_section_stage(b, TW_STAGE_STORE, s->site, STORE, origin, s->first_col, s->cols, 0);
-    uint32_t math = tw_section_stage(b, TW_STAGE_COMPUTE, s->site, MATH, origin, s->first_col, s->cols, 0);
+    uint32_t stage =
+        tw_section_stage(b, TW_STAGE_STORE, s->site, STORE, origin, s->first_col, s->cols, 0);
+    uint32_t math =
+        tw_section_stage(b, TW_STAGE_COMPUTE, s->site, MATH, origin, s->first_col, s->cols, 0);
     tw_section_edge(b, math, stage, fifo, TW_HS_CREDIT, TW_NONE, 1);
-    b->sender_stage[s->step] = b->sender_stage[s->step] == TW_NONE ? stage : b->sender_stage[s->step];
-    struct tw_affine from = at(tw_storage_col(src, s->first_col)), to = at(tw_storage_col(dst, s->first_col));
+    b->sender_stage[s->step] =
+        b->sender_stage[s->step] == TW_NONE ? stage : b->sender_stage[s->step];
+    struct tw_affine from = at(tw_storage_col(src, s->first_col)),
+                     to = at(tw_storage_col(dst, s->first_col));
     if (s->staging != TW_NONE) {
-        tw_unit_emit(b->u, s->site, MATH, TW_OP_RESERVE, math, fifo, 1);
-        tw_unit_emit(b->u, s->site, MATH, TW_OP_COPY, math, tw_section_buffer(b, s->src, s->site), from, src->stride,
-                     fifo, from, src->stride, bytes, trip, rows);
+        tw_builder_emit(b->u, s->site, MATH, TW_OP_RESERVE, math, fifo, 1);
+        tw_builder_emit(b->u, s->site, MATH, TW_OP_COPY, math,
+                        tw_section_buffer(b, s->src, s->site), from, src->stride, fifo, from,
+                        src->stride, bytes, trip, rows);
     }
-    tw_unit_emit(b->u, s->site, MATH, TW_OP_PUSH, math, fifo, 1);
-    tw_unit_emit(b->u, s->site, STORE, TW_OP_WAIT, stage, fifo, 1);
+    tw_builder_emit(b->u, s->site, MATH, TW_OP_PUSH, math, fifo, 1);
+    tw_builder_emit(b->u, s->site, STORE, TW_OP_WAIT, stage, fifo, 1);
     for (uint32_t chip = 0; chip < chips;
          chip++) { /* data, then its flag, chip by chip: nothing blocks between the two */
-        uint32_t group = tw_unit_chip_sites(b->u, chip);
-        tw_unit_emit(b->u, s->site, STORE, TW_OP_MCAST, stage, fifo, from, src->stride,
-                     tw_section_buffer(b, s->dst, s->site), to, dst->stride, bytes, trip, rows, group);
+        uint32_t group = tw_builder_chip_sites(b->u, chip);
+        tw_builder_emit(b->u, s->site, STORE, TW_OP_MCAST, stage, fifo, from, src->stride,
+                        tw_section_buffer(b, s->dst, s->site), to, dst->stride, bytes, trip, rows,
+                        group);
         if (chip + 1 == chips) {
-            tw_unit_emit(b->u, s->site, STORE, TW_OP_POP, stage, fifo, 1);
+            tw_builder_emit(b->u, s->site, STORE, TW_OP_POP, stage, fifo, 1);
         }
-        tw_unit_emit(b->u, s->site, STORE, TW_OP_MCAST_SET, stage, b->exchange_sem[s->step], group);
+        tw_builder_emit(b->u, s->site, STORE, TW_OP_MCAST_SET, stage, b->exchange_sem[s->step],
+                        group);
     }
 }
 
@@ -419,27 +456,32 @@ static void emit_recv(struct tw_section_builder *b, uint32_t site, uint32_t step
     const struct tw_mstep *s = &b->low->region->steps.items[step];
     const struct tw_gvalue *v = &b->graph->values.items[b->low->region->values.items[s->out].value];
     uint32_t dst = tw_section_buffer(b, b->low->storage_of[s->out * b->low->n_sites + site], site);
-    uint32_t stage = tw_section_stage(b, TW_STAGE_RECV, site, MATH, tw_cmem_printf(b->u->mem, "%s.exchange", v->name),
-                                      0, v->cols, 0);
+    uint32_t stage =
+        tw_section_stage(b, TW_STAGE_RECV, site, MATH,
+                         tw_cmem_printf(b->u->mem, "%s.exchange", v->name), 0, v->cols, 0);
     tw_section_edge(b, b->sender_stage[step], stage, dst, TW_HS_SEMAPHORE, b->exchange_sem[step],
                     b->low->senders[step]);
-    tw_unit_emit(b->u, site, MATH, TW_OP_SEM_WAIT, stage, b->exchange_sem[step],
-                 tw_unit_threshold(b->u, b->low->senders[step]));
+    tw_builder_emit(b->u, site, MATH, TW_OP_SEM_WAIT, stage, b->exchange_sem[step],
+                    tw_builder_threshold(b->u, b->low->senders[step]));
 }
 
 static void emit_carry(struct tw_section_builder *b, uint32_t site, uint32_t step) {
     const struct tw_mstep *s = &b->low->region->steps.items[step];
     uint32_t from = b->low->storage_of[s->in[0] * b->low->n_sites + site],
              to = b->low->storage_of[s->out * b->low->n_sites + site];
-    const struct tw_storage *src = &b->low->storages.items[from], *dst = &b->low->storages.items[to];
-    uint32_t trip, rows, cols = b->graph->values.items[b->low->region->values.items[s->out].value].cols;
+    const struct tw_storage *src = &b->low->storages.items[from],
+                            *dst = &b->low->storages.items[to];
+    uint32_t trip, rows,
+        cols = b->graph->values.items[b->low->region->values.items[s->out].value].cols;
     set_rows(b, 1, &trip, &rows);
     uint32_t stage = tw_section_stage(b, TW_STAGE_COMPUTE, site, MATH, "carry", 0, cols, 0);
-    tw_unit_emit(b->u, site, MATH, TW_OP_COPY, stage, tw_section_buffer(b, from, site), at(0), src->stride,
-                 tw_section_buffer(b, to, site), at(0), dst->stride, cols * 4, trip, rows);
+    tw_builder_emit(b->u, site, MATH, TW_OP_COPY, stage, tw_section_buffer(b, from, site), at(0),
+                    src->stride, tw_section_buffer(b, to, site), at(0), dst->stride, cols * 4, trip,
+                    rows);
 }
 
-int tw_section_emit_work(struct tw_section_builder *b, uint32_t site, const struct tw_work *work, tw_error *err) {
+int tw_section_emit_work(struct tw_section_builder *b, uint32_t site, const struct tw_work *work,
+                         tw_error *err) {
     switch (work->kind) {
     case TW_WORK_CALL:
         emit_call(b, &b->low->calls.items[work->index]);

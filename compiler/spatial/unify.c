@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Two passes: the first joins what all sections say about a name, the second holds each section against the result, so that the order
- * of the sections decides nothing. */
+/* SPDX-License-Identifier: Apache-2.0 Two passes: the first joins what all sections say about a
+ * name, the second holds each section against the result, so that the order of the sections decides
+ * nothing. */
 #include "compiler/spatial/unify.h"
 
 #include <stdarg.h>
@@ -59,21 +59,22 @@ static bool is_int(unsigned dtype) {
 
 /* Does every value of type b have its like in type a. */
 static bool is_wider(unsigned a, unsigned b) {
-    static const uint8_t width[TW_DT_COUNT] = {
-        [TW_DT_F32] = 4, [TW_DT_F16] = 3, [TW_DT_BF16] = 3, [TW_DT_Q8S] = 2, [TW_DT_Q8_0] = 2, [TW_DT_Q4_0] = 1};
+    static const uint8_t width[TW_DT_COUNT] = {[TW_DT_F32] = 4, [TW_DT_F16] = 3,  [TW_DT_BF16] = 3,
+                                               [TW_DT_Q8S] = 2, [TW_DT_Q8_0] = 2, [TW_DT_Q4_0] = 1};
     return width[a] > width[b];
 }
 
-static int dtype_conflict(const struct unify *u, const struct tw_unified_tensor *t, uint32_t section,
-                          const struct tw_tensor *other, const char *why) {
-    return tw_refuse(u->err, TW_REFUSE_dtype_conflict, "tensor %s is %s in section %s and %s in section %s: %s",
-                     tensor_name(u, &t->record), tw_dtype_name(t->record.dtype), section_name(u, t->decider),
-                     tw_dtype_name(other->dtype), section_name(u, section), why);
+static int dtype_conflict(const struct unify *u, const struct tw_unified_tensor *t,
+                          uint32_t section, const struct tw_tensor *other, const char *why) {
+    return tw_refuse(
+        u->err, TW_REFUSE_dtype_conflict, "tensor %s is %s in section %s and %s in section %s: %s",
+        tensor_name(u, &t->record), tw_dtype_name(t->record.dtype), section_name(u, t->decider),
+        tw_dtype_name(other->dtype), section_name(u, section), why);
 }
 
 /* Does section `section`, which declares `t` so, decide what the tensor is from now on? */
-static int decide(const struct unify *u, struct tw_unified_tensor *known, uint32_t section, const struct tw_tensor *t,
-                  const struct tw_use *use, bool *decides) {
+static int decide(const struct unify *u, struct tw_unified_tensor *known, uint32_t section,
+                  const struct tw_tensor *t, const struct tw_use *use, bool *decides) {
     *decides = known->writer == TW_NONE && use->writes;
     if (known->record.dtype == t->dtype) {
         return 0;
@@ -94,7 +95,8 @@ static int decide(const struct unify *u, struct tw_unified_tensor *known, uint32
     return 0;
 }
 
-/* Whether a section that declares another type than the tensor has can read it: only what converts by itself does. */
+/* Whether a section that declares another type than the tensor has can read it: only what converts
+ * by itself does. */
 static int check_reader(const struct unify *u, const struct tw_unified_tensor *t, uint32_t section,
                         const struct tw_tensor *declared, const struct tw_use *use) {
     if (declared->dtype == t->record.dtype || use->converts || !(use->reads || use->writes)) {
@@ -105,19 +107,20 @@ static int check_reader(const struct unify *u, const struct tw_unified_tensor *t
 
 /* ---- first pass: join ---- */
 
-static int check_shape(const struct unify *u, const struct tw_unified_tensor *known, uint32_t section,
-                       const struct tw_tensor *t) {
+static int check_shape(const struct unify *u, const struct tw_unified_tensor *known,
+                       uint32_t section, const struct tw_tensor *t) {
     const struct tw_tensor *k = &known->record;
-    if (k->rows == t->rows && k->cols == t->cols && k->packing == t->packing && k->bind_count == t->bind_count &&
-        k->head_dim == t->head_dim) {
+    if (k->rows == t->rows && k->cols == t->cols && k->packing == t->packing &&
+        k->bind_count == t->bind_count && k->head_dim == t->head_dim) {
         return 0;
     }
     return tw_refuse(u->err, TW_REFUSE_shape_conflict,
-                     "tensor %s of section %s is %u x %u, packing %u, %u instances, heads of %u; in section %s it is "
+                     "tensor %s of section %s is %u x %u, packing %u, %u instances, heads of %u; "
+                     "in section %s it is "
                      "%u x %u, %u, %u, %u",
-                     tensor_name(u, t), section_name(u, section), t->rows, t->cols, t->packing, t->bind_count,
-                     t->head_dim, section_name(u, known->decider), k->rows, k->cols, k->packing, k->bind_count,
-                     k->head_dim);
+                     tensor_name(u, t), section_name(u, section), t->rows, t->cols, t->packing,
+                     t->bind_count, t->head_dim, section_name(u, known->decider), k->rows, k->cols,
+                     k->packing, k->bind_count, k->head_dim);
 }
 
 /* The initial value of a State is bound once; a section that binds none takes what there is. */
@@ -135,13 +138,14 @@ static int bind_initial(const struct unify *u, struct tw_unified_tensor *known, 
         return 0;
     }
     return tw_refuse(u->err, TW_REFUSE_initial_conflict,
-                     "tensor %s is bound to %s by section %s and to %s by section %s", tensor_name(u, t),
-                     init_name(known->record.init), section_name(u, known->binder), init_name(t->init),
-                     section_name(u, section));
+                     "tensor %s is bound to %s by section %s and to %s by section %s",
+                     tensor_name(u, t), init_name(known->record.init),
+                     section_name(u, known->binder), init_name(t->init), section_name(u, section));
 }
 
-static int join(struct unify *u, struct tw_unified_tensor *known, uint32_t section, uint32_t index) {
-    const struct tw_unit *s = u->c->sections[section];
+static int join(struct unify *u, struct tw_unified_tensor *known, uint32_t section,
+                uint32_t index) {
+    const struct tw_builder *s = u->c->sections[section];
     const struct tw_tensor *t = &s->tensors.items[index];
     const struct tw_use *use = &u->out->uses[section][index];
     bool decides;
@@ -178,9 +182,9 @@ static uint32_t find(const struct tw_unified *n, uint32_t name) {
 }
 
 static int join_section(struct unify *u, uint32_t section) {
-    const struct tw_unit *s = u->c->sections[section];
+    const struct tw_builder *s = u->c->sections[section];
     u->out->map[section] = tw_cmem_alloc(s->mem, (s->tensors.n + 1) * sizeof **u->out->map);
-    int rc = tw_unit_uses(s, &u->out->uses[section], u->err);
+    int rc = tw_builder_tensor_uses(s, &u->out->uses[section], u->err);
     for (uint32_t i = 0; i < s->tensors.n && rc == 0; i++) {
         uint32_t id = find(u->out, s->tensors.items[i].name);
         if (id == TW_NONE) {
@@ -230,8 +234,8 @@ static int check_scheduled(const struct unify *u, const struct tw_unified_tensor
         return 0;
     }
     return tw_refuse(u->err, TW_REFUSE_not_scheduled,
-                     "section %s reads activation %s, which no section before it writes", section_name(u, t->reader),
-                     tensor_name(u, &t->record));
+                     "section %s reads activation %s, which no section before it writes",
+                     section_name(u, t->reader), tensor_name(u, &t->record));
 }
 
 static const char *use_name(const struct tw_unified_tensor *t) {
@@ -247,15 +251,16 @@ static int check_role(const struct unify *u, const struct tw_unified_tensor *t, 
     if (declared->role == role) {
         return 0;
     }
-    return tw_refuse(u->err, TW_REFUSE_role_conflict, "tensor %s of section %s is declared %s; it is %s, which is %s",
-                     tensor_name(u, declared), section_name(u, section), role_name(declared->role), use_name(t),
-                     role_name(role));
+    return tw_refuse(u->err, TW_REFUSE_role_conflict,
+                     "tensor %s of section %s is declared %s; it is %s, which is %s",
+                     tensor_name(u, declared), section_name(u, section), role_name(declared->role),
+                     use_name(t), role_name(role));
 }
 
 /* ---- second pass: hold each section against the result ---- */
 
 static int check_section(const struct unify *u, uint32_t section) {
-    const struct tw_unit *s = u->c->sections[section];
+    const struct tw_builder *s = u->c->sections[section];
     int rc = 0;
     for (uint32_t i = 0; i < s->tensors.n && rc == 0; i++) {
         const struct tw_unified_tensor *t = &u->out->tensors.items[u->out->map[section][i]];
@@ -276,9 +281,10 @@ static int check_crossing(const struct unify *u, uint32_t a, uint32_t b) {
             if (n->map[a][i] == n->map[b][k] && conflict) {
                 uint32_t writer = x->writes ? a : b;
                 return tw_refuse(u->err, TW_REFUSE_phase_crossing,
-                                 "tensor %s is written by section %s and touched by section %s, which runs at once",
-                                 tensor_name(u, &u->c->sections[a]->tensors.items[i]), section_name(u, writer),
-                                 section_name(u, writer == a ? b : a));
+                                 "tensor %s is written by section %s and touched by section %s, "
+                                 "which runs at once",
+                                 tensor_name(u, &u->c->sections[a]->tensors.items[i]),
+                                 section_name(u, writer), section_name(u, writer == a ? b : a));
             }
         }
     }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which tensors of the sections are one, and what the program makes of them: shape, type, role, initial value. Equal names are one
- * tensor. The section that writes it decides its type; a reader narrows on the way in. Among readers only, the wider float wins. Roles
- * come from use: carried names are State, written and read Activation, written only Output, and what is only read is what it was
- * declared to be, Input or Param.
+ * Which tensors of the sections are one, and what the program makes of them: shape, type, role,
+ * initial value. Equal names are one tensor. The section that writes it decides its type; a reader
+ * narrows on the way in. Among readers only, the wider float wins. Roles come from use: carried
+ * names are State, written and read Activation, written only Output, and what is only read is what
+ * it was declared to be, Input or Param.
  */
-#ifndef TW_SPATIAL_UNIFY_H
-#define TW_SPATIAL_UNIFY_H
+#ifndef TW_COMPILER_SPATIAL_UNIFY_H
+#define TW_COMPILER_SPATIAL_UNIFY_H
 
 #include "compiler/spatial/compose.h"
-#include "compiler/spatial/uses.h"
+#include "compiler/spatial/tensor_uses.h"
 
 /* One tensor of the program. Sections by their number in the composition; TW_NONE: none. */
 struct tw_unified_tensor {
@@ -29,8 +30,8 @@ struct tw_unified {
     struct tw_use **uses; /* [section][its tensor] */
 };
 
-/* In the arena of the sections. Errors: shape_conflict, dtype_conflict, role_conflict, initial_conflict, not_scheduled, phase_crossing;
- * INTERNAL (code that does not decode). */
+/* In the arena of the sections. Errors: shape_conflict, dtype_conflict, role_conflict,
+ * initial_conflict, not_scheduled, phase_crossing; INTERNAL (code that does not decode). */
 int tw_unify(const struct tw_composition *c, struct tw_unified *out, tw_error *err);
 
 /* The phase of a section. */
@@ -44,6 +45,7 @@ enum tw_refusal {
     TW_REFUSALS(TW_X)
 #undef TW_X
 };
-int tw_refuse(tw_error *err, enum tw_refusal why, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int tw_refuse(tw_error *err, enum tw_refusal why, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The decode loop: feed the prompt, then choose, pass on and feed one token at a time; or, for greedy tokens whose
- * logits nobody wants to see, have the device choose and feed a few at a time. Text goes through a stream that holds an
- * incomplete character back.
+ * The decode loop: feed the prompt, then choose, pass on and feed one token at a time; or, for
+ * greedy tokens whose logits nobody wants to see, have the device choose and feed a few at a time.
+ * Text goes through a stream that holds an incomplete character back.
  */
 #include "driver/decode/sampler.h"
-#include "driver/decode/utf8_stream.h"
-#include "driver/session.h"
+#include "driver/session/session.h"
+#include "driver/tokenizer/utf8_stream.h"
 
 #include <time.h>
 
@@ -56,7 +56,8 @@ static int feed_prompt(struct loop *l, const uint32_t *ids, size_t n, tw_error *
     while (n) {
         if (interrupted(l)) {
             l->r.reason = TW_STOP_INTERRUPT;
-            return tw_fail(err, TW_E_INTERRUPTED, "interrupted after %u tokens of the prompt", l->r.n_prompt);
+            return tw_fail(err, TW_E_INTERRUPTED, "interrupted after %u tokens of the prompt",
+                           l->r.n_prompt);
         }
         size_t m = n < part ? n : part;
         int code = tw_session_feed(l->session, ids, m, err);
@@ -87,8 +88,8 @@ static bool pass_on(struct loop *l, uint32_t id) {
     const struct tw_tokenizer *tok = l->session->deployment->decoder->tokenizer;
     const char *bytes;
     size_t n;
-    unsigned flags =
-        (l->o->flags & TW_GENERATE_PRINT_SPECIAL ? TW_PIECE_SPECIAL : 0u) | (l->begin_text ? TW_PIECE_FIRST : 0u);
+    unsigned flags = (l->o->flags & TW_GENERATE_PRINT_SPECIAL ? TW_PIECE_SPECIAL : 0u) |
+                     (l->begin_text ? TW_PIECE_FIRST : 0u);
     l->begin_text = false;
     if (!l->o->on_text || !tok || tw_tokenizer_piece(tok, id, flags, &bytes, &n, NULL)) {
         return false;
@@ -142,15 +143,19 @@ static void list_stops(const struct loop *l, struct tw_greedy_options *o) {
     }
 }
 
-/* Tokens of the next run, `token_s` being the time that one took; `last` of them were in the one before. */
+/* Tokens of the next run, `token_s` being the time that one took; `last` of them were in the one
+ * before. */
 static uint32_t next_count(const struct loop *l, uint32_t last, double token_s) {
-    uint32_t n = last * token_s * 2 <= RUN_S ? last * 2 : RUN_S > token_s ? (uint32_t)(RUN_S / token_s) : 1;
+    uint32_t n = last * token_s * 2 <= RUN_S ? last * 2
+                 : RUN_S > token_s           ? (uint32_t)(RUN_S / token_s)
+                                             : 1;
     n = n < RUN_TOKENS ? n : RUN_TOKENS;
     uint32_t left = l->o->n_predict ? l->o->n_predict - l->r.n_generated : n;
     return n < left ? n : left;
 }
 
-/* Takes the tokens of a run in. Those behind the last one wanted were fed in vain, and are forgotten. */
+/* Takes the tokens of a run in. Those behind the last one wanted were fed in vain, and are
+ * forgotten. */
 static bool take_run(struct loop *l, const uint32_t *ids, uint32_t n, int *code, tw_error *err) {
     for (uint32_t i = 0; i < n; i++) {
         if (take(l, ids[i], code, err)) {
@@ -224,13 +229,15 @@ static int run(struct loop *l, const uint32_t *prompt, size_t n_prompt, tw_error
     return code;
 }
 
-int tw_generate(tw_session *session, const uint32_t *prompt, size_t n_prompt, const struct tw_generate_options *options,
-                struct tw_generate_result *result, tw_error *err) {
+int tw_generate(tw_session *session, const uint32_t *prompt, size_t n_prompt,
+                const struct tw_generate_options *options, struct tw_generate_result *result,
+                tw_error *err) {
     struct loop l = {.session = session, .o = options ? options : &defaults, .start = now()};
     const struct tw_decoder *decoder = session->deployment->decoder;
-    /* A prompt of BOS alone, at the start, leaves the first blank to be dropped from what is generated. */
-    l.begin_text =
-        session->position == 0 && n_prompt == 1 && decoder->tokenizer && prompt[0] == decoder->vocab.header.bos;
+    /* A prompt of BOS alone, at the start, leaves the first blank to be dropped from what is
+     * generated. */
+    l.begin_text = session->position == 0 && n_prompt == 1 && decoder->tokenizer &&
+                   prompt[0] == decoder->vocab.header.bos;
     bool greedy = l.o->temperature == 0.0f || l.o->top_k == 1;
     l.resident = greedy && l.o->flags & TW_GENERATE_NO_LOGITS &&
                  session->deployment->device->identity.capabilities & TW_WIRE_CAN_GREEDY;

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0
- * The sampler (sampler.h). All three cuts keep a prefix of the candidates in falling order, so a heap yields them one
- * by one and only the part that survives is ever sorted; without a cut nothing is sorted at all. */
+/* SPDX-License-Identifier: Apache-2.0 The sampler (sampler.h). All three cuts keep a prefix of the
+ * candidates in falling order, so a heap yields them one by one and only the part that survives is
+ * ever sorted; without a cut nothing is sorted at all. */
 #include "driver/decode/sampler.h"
 
 #include "tilewright/machine.h"
@@ -39,25 +39,32 @@ static double uniform(struct tw_random *random) {
 }
 
 void tw_sampler_params_default(struct tw_sampler_params *params) {
-    *params = (struct tw_sampler_params){
-        .size = sizeof *params, .temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .seed = 0};
+    *params = (struct tw_sampler_params){.size = sizeof *params,
+                                         .temperature = 0.8f,
+                                         .top_k = 40,
+                                         .top_p = 0.95f,
+                                         .min_p = 0.05f,
+                                         .seed = 0};
 }
 
 static int check(const struct tw_sampler_params *params, uint32_t n_vocab, tw_error *err) {
     if (params->size != sizeof *params) {
-        return tw_fail(err, TW_E_USAGE, "sampler: size of the parameters is %u, expected %u", params->size,
-                       (unsigned)sizeof *params);
+        return tw_fail(err, TW_E_USAGE, "sampler: size of the parameters is %u, expected %u",
+                       params->size, (unsigned)sizeof *params);
     }
     /* Written so that a NaN fails each comparison. */
     if (!(params->temperature >= 0.0f && params->temperature <= 3.402823466e38f)) {
-        return tw_fail(err, TW_E_USAGE, "sampler: temperature is %g, expected a finite number from 0 up",
+        return tw_fail(err, TW_E_USAGE,
+                       "sampler: temperature is %g, expected a finite number from 0 up",
                        (double)params->temperature);
     }
     if (!(params->top_p > 0.0f && params->top_p <= 1.0f)) {
-        return tw_fail(err, TW_E_USAGE, "sampler: top-p is %g, expected above 0 and at most 1", (double)params->top_p);
+        return tw_fail(err, TW_E_USAGE, "sampler: top-p is %g, expected above 0 and at most 1",
+                       (double)params->top_p);
     }
     if (!(params->min_p >= 0.0f && params->min_p <= 1.0f)) {
-        return tw_fail(err, TW_E_USAGE, "sampler: min-p is %g, expected 0 to 1", (double)params->min_p);
+        return tw_fail(err, TW_E_USAGE, "sampler: min-p is %g, expected 0 to 1",
+                       (double)params->min_p);
     }
     if (n_vocab == 0) {
         return tw_fail(err, TW_E_USAGE, "sampler: the vocabulary is empty");
@@ -69,8 +76,8 @@ static bool is_greedy(const struct tw_sampler_params *params) {
     return params->temperature == 0.0f || params->top_k == 1;
 }
 
-int tw_sampler_init(struct tw_sampler *sampler, const struct tw_sampler_params *params, uint32_t n_vocab,
-                    tw_error *err) {
+int tw_sampler_init(struct tw_sampler *sampler, const struct tw_sampler_params *params,
+                    uint32_t n_vocab, tw_error *err) {
     memset(sampler, 0, sizeof *sampler);
     int rc = check(params, n_vocab, err);
     if (rc) {
@@ -140,7 +147,8 @@ static void pop(struct tw_candidate *heap, uint32_t n) {
     sift_down(heap, n - 1, 0);
 }
 
-/* The candidates that are not NaN, in the order of their ids, with their distance from the largest logit. */
+/* The candidates that are not NaN, in the order of their ids, with their distance from the largest
+ * logit. */
 static uint32_t gather(struct tw_sampler *sampler, const float *logits, float max) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < sampler->n_vocab; i++) {
@@ -153,7 +161,8 @@ static uint32_t gather(struct tw_sampler *sampler, const float *logits, float ma
     return n;
 }
 
-/* Sorts the first `k` of n candidates to the end (rank r at n - 1 - r) and returns the sum of their shares. */
+/* Sorts the first `k` of n candidates to the end (rank r at n - 1 - r) and returns the sum of their
+ * shares. */
 static double take_top_k(struct tw_candidate *c, uint32_t n, uint32_t k) {
     double total = 0.0;
     for (uint32_t r = 0; r < k; r++) {
@@ -207,14 +216,16 @@ static uint32_t draw(struct tw_sampler *sampler, struct tw_candidate *c, uint32_
     double target = uniform(&sampler->random) * total;
     for (uint32_t i = 0; i < n && passed <= target; i++) {
         if (c[i].weight > 0.0f) {
-            chosen = i; /* the last one with a share, should rounding carry the target to the total */
+            /* the last one with a share, should rounding carry the target to the total */
+            chosen = i;
             passed += (double)c[i].weight;
         }
     }
     return c[chosen].id;
 }
 
-int tw_sampler_sample(struct tw_sampler *sampler, const float *logits, uint32_t *id, tw_error *err) {
+int tw_sampler_sample(struct tw_sampler *sampler, const float *logits, uint32_t *id,
+                      tw_error *err) {
     uint32_t best = largest(logits, sampler->n_vocab);
     if (best == TW_NONE) {
         return tw_fail(err, TW_E_FAULT, "sampler: all %u logits are NaN", sampler->n_vocab);

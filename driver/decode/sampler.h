@@ -9,11 +9,12 @@
  *   temperature  the logits are divided by it, softmaxed, and one candidate is drawn.
  * Larger logits come first, the lower id among equals. A NaN is never chosen.
  *
- * The same parameters, seed and logits give the same tokens on every machine: only exactly rounded operations and
- * tw_exp are used, sums run in a fixed order, and the random numbers are our own (PCG32).
+ * The same parameters, seed and logits give the same tokens on every machine: only exactly rounded
+ * operations and tw_exp are used, sums run in a fixed order, and the random numbers are our own
+ * (PCG32).
  */
-#ifndef TW_DECODE_SAMPLER_H
-#define TW_DECODE_SAMPLER_H
+#ifndef TW_DRIVER_DECODE_SAMPLER_H
+#define TW_DRIVER_DECODE_SAMPLER_H
 
 #include "tilewright/error.h"
 
@@ -31,8 +32,9 @@ struct tw_sampler_params {
 /* llama.cpp's defaults: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05; seed 0. */
 void tw_sampler_params_default(struct tw_sampler_params *params);
 
-/* PCG32, the XSH-RR 64/32 generator of M. E. O'Neill, "PCG: A Family of Simple Fast Space-Efficient Statistically Good
- * Algorithms for Random Number Generation", 2014 (pcg-random.org); any two streams differ. */
+/* PCG32, the XSH-RR 64/32 generator of M. E. O'Neill, "PCG: A Family of Simple Fast Space-Efficient
+ * Statistically Good Algorithms for Random Number Generation", 2014 (pcg-random.org); any two
+ * streams differ. */
 struct tw_random {
     uint64_t state, increment;
 };
@@ -52,9 +54,10 @@ struct tw_sampler {
     struct tw_candidate *candidates; /* n_vocab of them; NULL if nothing will be drawn */
 };
 
-/* Checks the parameters and allocates what sampling needs, once. Errors: USAGE (names the parameter), NOMEM. */
-int tw_sampler_init(struct tw_sampler *sampler, const struct tw_sampler_params *params, uint32_t n_vocab,
-                    tw_error *err);
+/* Checks the parameters and allocates what sampling needs, once. Errors: USAGE (names the
+ * parameter), NOMEM. */
+int tw_sampler_init(struct tw_sampler *sampler, const struct tw_sampler_params *params,
+                    uint32_t n_vocab, tw_error *err);
 void tw_sampler_finish(struct tw_sampler *sampler);
 
 /* Chooses from n_vocab logits; allocates nothing. Errors: FAULT if every logit is a NaN. */

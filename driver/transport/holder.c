@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lock files lie in one folder for all users. /proc shows whose files are open, to root those of all.
+ * Lock files lie in one folder for all users. /proc shows whose files are open, to root those of
+ * all.
  */
 #include "driver/transport/holder.h"
 
-#include "firmware/port/lock.h"
+#include "loader/base/lock.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -15,7 +16,8 @@
 #define LOCK_FOLDER "/run/lock"
 
 void tw_holder_lock(const char *device, char file[160]) {
-    const char *folder = getenv("TW_LOCK_FOLDER"); /* for containers that share another one, and for tests */
+    /* for containers that share another one, and for tests */
+    const char *folder = getenv("TW_LOCK_FOLDER");
     folder = folder && *folder && strlen(folder) < 90 ? folder : LOCK_FOLDER;
     snprintf(file, 160, "%s/tilewright-%.40s.lock", folder, device);
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operands to kernel arguments, binding rows to addresses, trips to numbers (bind.h); driven by the op table.
+ * Operands to kernel arguments, binding rows to addresses, trips to numbers (bind.h); driven by the
+ * op table.
  */
 #include "firmware/core/bind.h"
 
-int tw_fault_set(struct tw_fault *fault, const char *what, uint32_t object, uint64_t have, uint64_t need) {
+int tw_fault_set(struct tw_fault *fault, const char *what, uint32_t object, uint64_t have,
+                 uint64_t need) {
     fault->code = TW_E_FAULT;
     fault->what = what;
     fault->object = object;
@@ -52,7 +54,8 @@ void tw_bind_constants(const struct tw_program *p, const struct tw_op *op, struc
     }
 }
 
-uint8_t *tw_bind_tensor(const struct tw_machine_config *config, uint32_t tensor, uint64_t instance) {
+uint8_t *tw_bind_tensor(const struct tw_machine_config *config, uint32_t tensor,
+                        uint64_t instance) {
     const struct tw_tensor *t = &config->program->tensors[tensor];
     if (instance >= t->bind_count || (uint64_t)t->bind_first + instance >= config->n_bind) {
         return NULL;
@@ -60,7 +63,8 @@ uint8_t *tw_bind_tensor(const struct tw_machine_config *config, uint32_t tensor,
     return config->map(config->ctx, config->bind[t->bind_first + instance], t->bytes);
 }
 
-static int latch(const struct tw_machine_config *config, uint32_t index, uint32_t *out, struct tw_fault *fault) {
+static int latch(const struct tw_machine_config *config, uint32_t index, uint32_t *out,
+                 struct tw_fault *fault) {
     const struct tw_trip *t = &config->program->trips[index];
     const uint8_t *at = tw_bind_tensor(config, t->input, 0);
     int32_t x = -1;
@@ -70,7 +74,8 @@ static int latch(const struct tw_machine_config *config, uint32_t index, uint32_
     memcpy(&x, at, sizeof x);
     uint64_t value = ((uint64_t)(uint32_t)x + t->add + t->div - 1) / t->div;
     if (x < 0 || value > t->max) {
-        return tw_fault_set(fault, "InputRange", index, x < 0 ? (uint64_t)(int64_t)x : value, t->max);
+        return tw_fault_set(fault, "InputRange", index, x < 0 ? (uint64_t)(int64_t)x : value,
+                            t->max);
     }
     *out = (uint32_t)value;
     return 0;

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What strict execution and the plan builder share: the walk over a program's text, the binding of an op's operands to
- * kernel arguments, the addresses behind binding rows, and the latching of trips.
+ * What strict execution and the plan builder share: the walk over a program's text, the binding of
+ * an op's operands to kernel arguments, the addresses behind binding rows, and the latching of
+ * trips.
  */
-#ifndef TW_FIRMWARE_BIND_H
-#define TW_FIRMWARE_BIND_H
+#ifndef TW_FIRMWARE_CORE_BIND_H
+#define TW_FIRMWARE_CORE_BIND_H
 
 #include "firmware/core/tile_machine.h"
 #include "tilewright/footprint.h"
 
 /* Fills what was compared and returns TW_E_FAULT; the place is filled by whoever knows it. */
-int tw_fault_set(struct tw_fault *fault, const char *what, uint32_t object, uint64_t have, uint64_t need);
+int tw_fault_set(struct tw_fault *fault, const char *what, uint32_t object, uint64_t have,
+                 uint64_t need);
 int tw_fault_nomem(struct tw_fault *fault, uint64_t have, uint64_t need);
 
 static inline uint32_t tw_stream_site(uint32_t stream) {
@@ -30,14 +32,18 @@ struct tw_text_place {
     uint32_t stream, index, word; /* index counts ops, word words */
     uint32_t depth, dynamic;      /* open loops around it; how many of them have a trip */
     uint32_t match;               /* END: index of its LOOP */
-    uint64_t times;               /* executions a step: the product of the constant loops around it */
+    /* executions a step: the product of the constant loops around it */
+    uint64_t times;
 };
 
-/* Checks the tables of the program and every op of its text: decodes, may run on its engine, ids inside their tables,
- * loops nest and reuse no variable, data ops have a kernel. Calls visit (may be NULL) for each op in order of (site,
- * engine, text). Returns 0, what visit returned, or FAULT with what = BadOp or BadTable. */
-typedef int tw_text_visit(void *ctx, const struct tw_text_place *place, const struct tw_op *op, struct tw_fault *fault);
-int tw_text_walk(const struct tw_machine_config *config, tw_text_visit *visit, void *ctx, struct tw_fault *fault);
+/* Checks the tables of the program and every op of its text: decodes, may run on its engine, ids
+ * inside their tables, loops nest and reuse no variable, data ops have a kernel. Calls visit (may
+ * be NULL) for each op in order of (site, engine, text). Returns 0, what visit returned, or FAULT
+ * with what = BadOp or BadTable. */
+typedef int tw_text_visit(void *ctx, const struct tw_text_place *place, const struct tw_op *op,
+                          struct tw_fault *fault);
+int tw_text_walk(const struct tw_machine_config *config, tw_text_visit *visit, void *ctx,
+                 struct tw_fault *fault);
 
 /* True for the ops that move or compute data, i.e. that have a kernel. */
 static inline bool tw_op_is_data(uint32_t code) {
@@ -52,8 +58,8 @@ static inline bool tw_region_is_tensor(char kind) {
     return kind == 'T' || kind == 'U';
 }
 
-/* Everything of the kernel arguments that does not depend on loop variables or trips: immediates, float, dtype of x,
- * tensor, and counts that are constant (else their maximum). */
+/* Everything of the kernel arguments that does not depend on loop variables or trips: immediates,
+ * float, dtype of x, tensor, and counts that are constant (else their maximum). */
 void tw_bind_constants(const struct tw_program *p, const struct tw_op *op, struct tw_kargs *k);
 
 /* The value of a count. */
@@ -61,7 +67,8 @@ static inline uint32_t tw_bind_count(const struct tw_operand *x, const uint32_t 
     return x->id == TW_NONE ? x->max : trips[x->id];
 }
 
-/* Host address of one instance of a tensor, or NULL if there is no such row or the device does not have the memory. */
+/* Host address of one instance of a tensor, or NULL if there is no such row or the device does not
+ * have the memory. */
 uint8_t *tw_bind_tensor(const struct tw_machine_config *config, uint32_t tensor, uint64_t instance);
 
 /* Reads and checks all trips of the coming step. Fault InputRange. */

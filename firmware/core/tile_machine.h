@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tile machine: loads one verified program and steps it, strictly (one op at a time, every access checked) or by
- * replay of a flattened plan. Freestanding; all memory comes from the caller as one arena.
+ * The tile machine: loads one verified program and steps it, strictly (one op at a time, every
+ * access checked) or by replay of a flattened plan. Freestanding; all memory comes from the caller
+ * as one arena.
  */
-#ifndef TW_FIRMWARE_TILE_MACHINE_H
-#define TW_FIRMWARE_TILE_MACHINE_H
+#ifndef TW_FIRMWARE_CORE_TILE_MACHINE_H
+#define TW_FIRMWARE_CORE_TILE_MACHINE_H
 
 #include "firmware/kernels/kernels.h"
 #include "tilewright/error.h"
@@ -12,14 +13,15 @@
 
 #include <stdatomic.h>
 
-/* A bump arena over memory of the port. `used` keeps growing past `size` when it runs out, so that a first pass with
- * size 0 tells how much is needed. */
+/* A bump arena over memory of the port. `used` keeps growing past `size` when it runs out, so that
+ * a first pass with size 0 tells how much is needed. */
 struct tw_arena {
     uint8_t *base;
     size_t size, used;
 };
 
-/* Where a fault happened and the numbers compared. code: TW_E_* ; what: static text such as "ReadOutOfRange". */
+/* Where a fault happened and the numbers compared. code: TW_E_* ; what: static text such as
+ * "ReadOutOfRange". */
 struct tw_fault {
     int code;
     const char *what;
@@ -27,13 +29,15 @@ struct tw_fault {
     uint64_t have, need;
 };
 
-/* What the machine runs on. Device addresses are turned into pointers by `map` (NULL if [address, address + size) is
- * not device memory that the host has allocated); the emulator's is the identity with a range check. */
+/* What the machine runs on. Device addresses are turned into pointers by `map` (NULL if [address,
+ * address + size) is not device memory that the host has allocated); the emulator's is the identity
+ * with a range check. */
 /* An op of a program at work; site TW_NONE: none. */
 struct tw_place {
     uint32_t site, engine, op_index, opcode;
 };
-/* The op that a strict step is at, and a number that changes with each. Written by the step, read by anybody. */
+/* The op that a strict step is at, and a number that changes with each. Written by the step, read
+ * by anybody. */
 struct tw_watch {
     _Atomic uint32_t beat, site, engine, op_index, opcode;
 };
@@ -45,18 +49,26 @@ struct tw_machine_config {
     void *(*map)(void *ctx, uint64_t address, uint64_t size);
     void *ctx;
     const struct tw_kernel_table *kernels;
-    /* Number of the first step: variable 0, and every counter is as so many steps would have left it. 0 but in tests;
-     * other values are refused where a word is incremented in a loop over a trip. */
+    /* Number of the first step: variable 0, and every counter is as so many steps would have left
+     * it. 0 but in tests; other values are refused where a word is incremented in a loop over a
+     * trip. */
     uint32_t first_epoch;
     struct tw_watch *watch; /* or NULL: for those who look at strict steps from outside */
 };
 
-/* In which order engines run. Canonical: round robin over (site, engine), each as far as it goes. Random: a seeded
- * choice among runnable engines before every op. Starve: the adversary that the seed names (TW_STARVE_SEED). */
-enum tw_scheduler { TW_SCHED_CANONICAL = 0, TW_SCHED_RANDOM = 1, TW_SCHED_STARVE = 2, TW_SCHED_COUNT = 3 };
+/* In which order engines run. Canonical: round robin over (site, engine), each as far as it goes.
+ * Random: a seeded choice among runnable engines before every op. Starve: the adversary that the
+ * seed names (TW_STARVE_SEED). */
+enum tw_scheduler {
+    TW_SCHED_CANONICAL = 0,
+    TW_SCHED_RANDOM = 1,
+    TW_SCHED_STARVE = 2,
+    TW_SCHED_COUNT = 3
+};
 
-/* X(name, number, what it does): adversaries. Of those equally near to running, the first in identity order runs.
- * `number` is taken modulo what there is of its kind; the last five ignore it. */
+/* X(name, number, what it does): adversaries. Of those equally near to running, the first in
+ * identity order runs. `number` is taken modulo what there is of its kind; the last five ignore
+ * it. */
 #define TW_STARVES(X)                                                                        \
     X(ENGINE, 0, "engine `number` runs only when nothing else can")                          \
     X(SITE, 1, "site `number` runs only when no other can")                                  \
@@ -77,45 +89,49 @@ enum tw_starve {
 };
 #define TW_STARVE_SEED(starve, number) ((uint64_t)(number)*TW_STARVE_COUNT + (uint64_t)(starve))
 
-/* ---- strict: firmware/core/strict.c ---- */
+/* ---- strict: firmware/core/strict/strict.c ---- */
 struct tw_strict; /* opaque, inside the arena */
 
-/* Prepares strict execution; SRAM of all sites and shadow state come from the arena. 0 and *out, or NOMEM with
- * arena->used the size needed, or a fault. */
-int tw_strict_init(const struct tw_machine_config *config, struct tw_arena *arena, struct tw_strict **out,
+/* Prepares strict execution; SRAM of all sites and shadow state come from the arena. 0 and *out, or
+ * NOMEM with arena->used the size needed, or a fault. */
+int tw_strict_init(const struct tw_machine_config *config, struct tw_arena *arena,
+                   struct tw_strict **out, struct tw_fault *fault);
+/* One step: latches trips, runs all engines to their end in the scheduler's order. Faults: FAULT
+ * with what = ReadOutOfRange, WriteOutOfRange, Undefined (a byte never written was read), Role,
+ * FifoOverrun, FifoUnderrun, Deadlock (no engine can run; names the first waiter), BadOp,
+ * InputRange, IdOutOfRange. */
+int tw_strict_step(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t seed,
                    struct tw_fault *fault);
-/* One step: latches trips, runs all engines to their end in the scheduler's order. Faults: FAULT with what =
- * ReadOutOfRange, WriteOutOfRange, Undefined (a byte never written was read), Role, FifoOverrun, FifoUnderrun, Deadlock
- * (no engine can run; names the first waiter), BadOp, InputRange, IdOutOfRange. */
-int tw_strict_step(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t seed, struct tw_fault *fault);
 uint64_t tw_strict_ops(const struct tw_strict *s); /* ops executed in the last step */
 
-/* ---- fast: firmware/core/plan.c (build), firmware/core/replay.c (run) ---- */
+/* ---- fast: firmware/core/plan/plan.c (build), firmware/core/plan/replay.c (run) ---- */
 struct tw_plan;
 
-/* Flattens the program for n_threads host threads (site s runs on thread s * n_threads / n_sites). Same contract of the
- * arena. */
-int tw_plan_build(const struct tw_machine_config *config, uint32_t n_threads, struct tw_arena *arena,
-                  struct tw_plan **out, struct tw_fault *fault);
-/* Latches the trips of the next step and resets per-step thread state; called by one thread before the others start.
- * Fault InputRange. */
+/* Flattens the program for n_threads host threads (site s runs on thread s * n_threads / n_sites).
+ * Same contract of the arena. */
+int tw_plan_build(const struct tw_machine_config *config, uint32_t n_threads,
+                  struct tw_arena *arena, struct tw_plan **out, struct tw_fault *fault);
+/* Latches the trips of the next step and resets per-step thread state; called by one thread before
+ * the others start. Fault InputRange. */
 int tw_plan_begin(struct tw_plan *plan, struct tw_fault *fault);
-/* Runs thread t's part of the step; all threads must run theirs concurrently (or t in ascending order cooperatively
- * where n_threads is 1). No allocation, no system call; waits spin with a pause and call `relax` (may be NULL) after
- * many spins. */
+/* Runs thread t's part of the step; all threads must run theirs concurrently (or t in ascending
+ * order cooperatively where n_threads is 1). No allocation, no system call; waits spin with a pause
+ * and call `relax` (may be NULL) after many spins. */
 void tw_plan_run(struct tw_plan *plan, uint32_t thread, void (*relax)(void *ctx), void *ctx);
 
-/* Legal from any thread while the plan runs: a number that changes as the step gets on; an op that a thread is at, and
- * one that another thread cannot begin yet. */
-uint64_t tw_plan_beat(const struct tw_plan *plan);
+/* Legal from any thread while the plan runs: a number that changes as the step gets on; an op that
+ * a thread is at, and one that another thread cannot begin yet. */
+uint64_t tw_plan_progress(const struct tw_plan *plan);
 void tw_plan_where(const struct tw_plan *plan, struct tw_place *at, struct tw_place *waiting);
 
 struct tw_plan_stats {
-    uint64_t calls, waits, posts, in_place_reads, copies; /* per step, all threads, constant loops unrolled */
+    /* per step, all threads, constant loops unrolled */
+    uint64_t calls, waits, posts, in_place_reads, copies;
 };
 void tw_plan_get_stats(const struct tw_plan *plan, struct tw_plan_stats *out);
-/* One line per entry of a thread's plan, for dump: writes into buf, returns the entry after `index`, or 0 at the
- * end. */
-uint32_t tw_plan_describe(const struct tw_plan *plan, uint32_t thread, uint32_t index, char *buf, size_t size);
+/* One line per entry of a thread's plan, for dump: writes into buf, returns the entry after
+ * `index`, or 0 at the end. */
+uint32_t tw_plan_describe(const struct tw_plan *plan, uint32_t thread, uint32_t index, char *buf,
+                          size_t size);
 
 #endif

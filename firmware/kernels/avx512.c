@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The AVX-512 table (F, BW, VL, DQ, VNNI): the vector kernels over one register of 16 lanes, with VNNI for quantised
- * products. The target is set by pragma, so that the file needs no flags of its own; it must not run before
- * dispatch.c has asked the processor.
+ * The AVX-512 table (F, BW, VL, DQ, VNNI): the vector kernels over one register of 16 lanes, with
+ * VNNI for quantised products. The target is set by pragma, so that the file needs no flags of its
+ * own; it must not run before dispatch.c has asked the processor.
  */
 #include "firmware/kernels/internal.h"
 
@@ -12,8 +12,9 @@
 #include <string.h>
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"))), \
-                             apply_to = function)
+#pragma clang attribute push(                                                               \
+    __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"))), \
+    apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")

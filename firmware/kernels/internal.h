@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the kernel files share: the tables' names, views of the uniform arguments and the loop helpers.
+ * What the kernel files share: the tables' names, views of the uniform arguments and the loop
+ * helpers.
  *
- * A view names what an op of ops.def keeps in p[] and i[], so that operand order is spelled out in one place for all
- * instruction sets.
+ * A view names what an op of ops.def keeps in p[] and i[], so that operand order is spelled out in
+ * one place for all instruction sets.
  */
 #ifndef TW_FIRMWARE_KERNELS_INTERNAL_H
 #define TW_FIRMWARE_KERNELS_INTERNAL_H
@@ -21,18 +22,21 @@
 #define TW_KERNELS_ARM64 0
 #endif
 /* Before release 16, clang has the dot product only where the whole file is compiled for it. */
-#if TW_KERNELS_ARM64 && (!defined(__clang__) || __clang_major__ >= 16 || defined(__ARM_FEATURE_DOTPROD))
+#if TW_KERNELS_ARM64 && \
+    (!defined(__clang__) || __clang_major__ >= 16 || defined(__ARM_FEATURE_DOTPROD))
 #define TW_KERNELS_ARM64_DOT 1
 #else
 #define TW_KERNELS_ARM64_DOT 0
 #endif
 
-/* Tiles are templates: functions that take their sizes as constant arguments and must be inlined and unrolled for their
- * accumulators to stay in registers. Loops over the groups of a block stay loops where a compiler, seeing all its
- * integer additions at once, would reorder them into more live values than there are registers. */
+/* Tiles are templates: functions that take their sizes as constant arguments and must be inlined
+ * and unrolled for their accumulators to stay in registers. Loops over the groups of a block stay
+ * loops where a compiler, seeing all its integer additions at once, would reorder them into more
+ * live values than there are registers. */
 #define TW_INLINE static inline __attribute__((always_inline))
 #if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(undefined_behavior_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
+    __has_feature(undefined_behavior_sanitizer)
 #define TW_SANITIZED 1
 #endif
 #endif
@@ -59,20 +63,21 @@ extern const struct tw_kernel_table tw_kernels_neon_dot;
 #endif
 
 /* Movement is the same for every table. In move.c. */
-tw_kernel tw_move_read, tw_move_gather, tw_move_write, tw_move_key_write, tw_move_value_write, tw_move_mcast,
-    tw_move_copy, tw_move_last_row;
+tw_kernel tw_move_read, tw_move_gather, tw_move_write, tw_move_key_write, tw_move_value_write,
+    tw_move_mcast, tw_move_copy, tw_move_last_row;
 
-#define TW_MOVE_KERNELS                                                                                              \
-    [TW_OP_READ] = tw_move_read, [TW_OP_GATHER] = tw_move_gather, [TW_OP_WRITE] = tw_move_write,                     \
-    [TW_OP_KEY_WRITE] = tw_move_key_write, [TW_OP_VALUE_WRITE] = tw_move_value_write, [TW_OP_MCAST] = tw_move_mcast, \
-    [TW_OP_COPY] = tw_move_copy, [TW_OP_LAST_ROW] = tw_move_last_row
+#define TW_MOVE_KERNELS                                                                          \
+    [TW_OP_READ] = tw_move_read, [TW_OP_GATHER] = tw_move_gather, [TW_OP_WRITE] = tw_move_write, \
+    [TW_OP_KEY_WRITE] = tw_move_key_write, [TW_OP_VALUE_WRITE] = tw_move_value_write,            \
+    [TW_OP_MCAST] = tw_move_mcast, [TW_OP_COPY] = tw_move_copy,                                  \
+    [TW_OP_LAST_ROW] = tw_move_last_row
 
 /* The entries of a table made of vector_*.h. */
-#define TW_VECTOR_KERNELS                                                                                 \
-    TW_MOVE_KERNELS, [TW_OP_RMS_NORM] = rms_norm, [TW_OP_QUANT] = quant, [TW_OP_MATMUL] = matmul,         \
-                     [TW_OP_ROPE_TABLE] = rope_table, [TW_OP_ROPE] = rope, [TW_OP_ATTN_INIT] = attn_init, \
-                     [TW_OP_ATTN_STEP] = attn_step, [TW_OP_ATTN_DONE] = attn_done, [TW_OP_ADD] = add,     \
-                     [TW_OP_SILU_MUL] = silu_mul
+#define TW_VECTOR_KERNELS                                                                         \
+    TW_MOVE_KERNELS, [TW_OP_RMS_NORM] = rms_norm, [TW_OP_QUANT] = quant, [TW_OP_MATMUL] = matmul, \
+                     [TW_OP_ROPE_TABLE] = rope_table, [TW_OP_ROPE] = rope,                        \
+                     [TW_OP_ATTN_INIT] = attn_init, [TW_OP_ATTN_STEP] = attn_step,                \
+                     [TW_OP_ATTN_DONE] = attn_done, [TW_OP_ADD] = add, [TW_OP_SILU_MUL] = silu_mul
 
 /* Row r of a region. */
 static inline float *tw_row(void *base, uint32_t stride, uint32_t r) {
@@ -121,7 +126,8 @@ struct tw_rope {
 };
 
 static inline struct tw_rope tw_rope_view(const struct tw_kargs *a) {
-    struct tw_rope v = {a->p[0], a->p[1], a->i[0], a->i[1], a->i[2], a->i[3], a->i[4] / 2, a->i[5], a->rows};
+    struct tw_rope v = {a->p[0], a->p[1],     a->i[0], a->i[1], a->i[2],
+                        a->i[3], a->i[4] / 2, a->i[5], a->rows};
     return v;
 }
 
@@ -161,7 +167,8 @@ static inline uint32_t tw_attention_visible(const struct tw_attention *v, uint32
     return end - start < TW_KV_BLOCK ? (uint32_t)(end - start) : TW_KV_BLOCK;
 }
 
-static inline const float *tw_attention_query(const struct tw_attention *v, uint32_t r, uint32_t h) {
+static inline const float *tw_attention_query(const struct tw_attention *v, uint32_t r,
+                                              uint32_t h) {
     return tw_const_row(v->q, v->q_stride, r) + (size_t)h * v->head_dim;
 }
 static inline float *tw_attention_state(const struct tw_attention *v, uint32_t r, uint32_t h) {

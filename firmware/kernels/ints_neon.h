@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The integers of a quantised tile, and weights and quants as signed bytes: what quant_neon.h and quant_neon_dot.h
- * share. Included before either.
+ * The integers of a quantised tile, and weights and quants as signed bytes: what quant_neon.h and
+ * quant_neon_dot.h share. Included before either.
  */
 
 enum { QUARTERS = 4 }; /* registers of a panel's 16 rows */
@@ -28,8 +28,8 @@ TW_INLINE int8x16_t w_high(const uint8_t *w) {
     return vreinterpretq_s8_u8(vshrq_n_u8(vld1q_u8(w), 4));
 }
 
-/* What has to be added to the sum of a block of x times weights as above, so that the weights' offset is taken out by
- * x's own sum. For Q8_0 that is nothing, unless x lies about its sum. */
+/* What has to be added to the sum of a block of x times weights as above, so that the weights'
+ * offset is taken out by x's own sum. For Q8_0 that is nothing, unless x lies about its sum. */
 TW_INLINE int32x4_t ints_start(unsigned dtype, const struct tw_q8s *x) {
     uint32_t sum = (uint32_t)x->sum;
     if (dtype == TW_DT_Q8_0) {

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels behind the machine's data ops, one table an instruction set. Every kernel of every table gives
- * the same bits as the scalar one (tests/firmware/kernels_test.c); formulas are in tilewright/numerics.h.
+ * The kernels behind the machine's data ops, one table an instruction set. Every kernel of every
+ * table gives the same bits as the scalar one (tests/firmware/kernels/kernels_test.c); formulas are
+ * in tilewright/numerics.h.
  *
- * Kernels take their op's operands in one uniform structure, so that the strict interpreter and the replay plan bind
- * ops to calls by the same table-driven code. Freestanding: no malloc, no libc beyond memcpy/memset.
+ * Kernels take their op's operands in one uniform structure, so that the strict interpreter and the
+ * replay plan bind ops to calls by the same table-driven code. Freestanding: no malloc, no libc
+ * beyond memcpy/memset.
  */
-#ifndef TW_FIRMWARE_KERNELS_H
-#define TW_FIRMWARE_KERNELS_H
+#ifndef TW_FIRMWARE_KERNELS_KERNELS_H
+#define TW_FIRMWARE_KERNELS_KERNELS_H
 
 #include "tilewright/machine.h"
 #include "tilewright/opcode.h"
@@ -15,17 +17,19 @@
 #define TW_KARGS_REGIONS 5u
 #define TW_KARGS_IMMS 8u
 
-/* p: the regions and tensor regions of the op (letters R W M T U) in order, as addresses, except `ids` below.
- * i: the immediates (I) in order. rows: the last X. pos: the first X where an op has two. f: E. block: A.
- * Regions may not overlap except where an op says in place. All pointers are at least 4-byte aligned, weight pages
- * 64-byte. p of GATHER: table, ids, destination. p of MCAST: source, then destinations are passed one call each. */
+/* p: the regions and tensor regions of the op (letters R W M T U) in order, as addresses, except
+ * `ids` below. i: the immediates (I) in order. rows: the last X. pos: the first X where an op has
+ * two. f: E. block: A. Regions may not overlap except where an op says in place. All pointers are
+ * at least 4-byte aligned, weight pages 64-byte. p of GATHER: table, ids, destination. p of MCAST:
+ * source, then destinations are passed one call each. */
 struct tw_kargs {
     void *p[TW_KARGS_REGIONS];
     uint32_t i[TW_KARGS_IMMS];
     uint32_t rows, pos, block;
     float f;
-    uint32_t x_dtype;               /* MATMUL: dtype of x's buffer (F32 or Q8S) */
-    const struct tw_tensor *tensor; /* the T or U tensor (GATHER: the table): dtype, packing, rows, cols, head_dim */
+    uint32_t x_dtype; /* MATMUL: dtype of x's buffer (F32 or Q8S) */
+    /* the T or U tensor (GATHER: the table): dtype, packing, rows, cols, head_dim */
+    const struct tw_tensor *tensor;
 };
 
 typedef void tw_kernel(const struct tw_kargs *);
@@ -54,8 +58,8 @@ static inline const char *tw_isa_name(enum tw_isa isa) {
     return name[isa];
 }
 
-/* The kernel of each data op (READ, GATHER, WRITE, KEY_WRITE, VALUE_WRITE, MCAST and all compute ops; NULL for
- * control and synchronisation). */
+/* The kernel of each data op (READ, GATHER, WRITE, KEY_WRITE, VALUE_WRITE, MCAST and all compute
+ * ops; NULL for control and synchronisation). */
 struct tw_kernel_table {
     const char *name; /* as tw_isa_name */
     tw_kernel *fn[TW_OP_LIMIT];
@@ -64,8 +68,8 @@ struct tw_kernel_table {
 /* The table of an instruction set, or NULL if this build or this processor lacks it. */
 const struct tw_kernel_table *tw_kernel_table(enum tw_isa isa);
 
-/* The fastest table of this processor; the environment variable TILEWRIGHT_ISA (a name as above) is read by the
- * callers that have an environment, never here. */
+/* The fastest table of this processor; the environment variable TILEWRIGHT_ISA (a name as above) is
+ * read by the callers that have an environment, never here. */
 const struct tw_kernel_table *tw_kernel_table_best(void);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sixteen float lanes as two AVX2 registers: the vocabulary in which vector_rows.h, vector_attn.h and vector_matmul.h
- * are written. lanes_avx512.h has the same names. Included by avx2.c only, under its target.
+ * Sixteen float lanes as two AVX2 registers: the vocabulary in which vector_rows.h, vector_attn.h
+ * and vector_matmul.h are written. lanes_avx512.h has the same names. Included by avx2.c only,
+ * under its target.
  */
 
 typedef struct {
@@ -27,7 +28,8 @@ TW_INLINE void v_store(float *p, vf a) {
 }
 /* All bits set in the first n of the lanes from `from` on. */
 TW_INLINE __m256i v_first(uint32_t n, int from) {
-    __m256i lane = _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(from));
+    __m256i lane =
+        _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(from));
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane);
 }
 /* The first n (0..16) lanes; others load as 0 and are not stored. */
@@ -135,7 +137,7 @@ TW_INLINE vf v_load_bf16(const uint8_t *p) {
     return v_both(v_eight_bf16(p), v_eight_bf16(p + 16));
 }
 
-/* ---- quantisation of a block: magnitudes as integers, then quants and their sum ------------------- */
+/* ---- quantisation of a block: magnitudes as integers, then quants and their sum ---- */
 
 TW_INLINE __m256i v_magnitude(const float *x) {
     return _mm256_and_si256(_mm256_castps_si256(_mm256_loadu_ps(x)), _mm256_set1_epi32(INT32_MAX));
@@ -152,7 +154,8 @@ TW_INLINE __m256i v_quants(const float *x, __m256 inverse) {
 }
 TW_INLINE int32_t v_block_quants(const float *x, float inverse, int8_t *q) {
     __m256 f = _mm256_set1_ps(inverse);
-    __m256i a = v_quants(x, f), b = v_quants(x + 8, f), c = v_quants(x + 16, f), d = v_quants(x + 24, f);
+    __m256i a = v_quants(x, f), b = v_quants(x + 8, f), c = v_quants(x + 16, f),
+            d = v_quants(x + 24, f);
     __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
     packed = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     _mm256_storeu_si256((__m256i *)(void *)q, packed);

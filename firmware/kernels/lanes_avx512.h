@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sixteen float lanes as one AVX-512 register: the vocabulary in which vector_rows.h, vector_attn.h and
- * vector_matmul.h are written. lanes_avx2.h has the same names. Included by avx512.c only, under its target.
+ * Sixteen float lanes as one AVX-512 register: the vocabulary in which vector_rows.h, vector_attn.h
+ * and vector_matmul.h are written. lanes_avx2.h has the same names. Included by avx512.c only,
+ * under its target.
  */
 
 typedef __m512 vf;
@@ -48,7 +49,8 @@ TW_INLINE vf v_fma(vf a, vf b, vf c) {
     return _mm512_fmadd_ps(a, b, c);
 }
 TW_INLINE vf v_neg(vf a) {
-    return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(a), _mm512_set1_epi32(INT32_MIN)));
+    return _mm512_castsi512_ps(
+        _mm512_xor_si512(_mm512_castps_si512(a), _mm512_set1_epi32(INT32_MIN)));
 }
 /* a > b ? a : b, as the instruction has it for NaN. */
 TW_INLINE vf v_max(vf a, vf b) {
@@ -104,7 +106,7 @@ TW_INLINE vf v_load_bf16(const uint8_t *p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
-/* ---- quantisation of a block: magnitudes as integers, then quants and their sum ------------------- */
+/* ---- quantisation of a block: magnitudes as integers, then quants and their sum ---- */
 
 TW_INLINE uint32_t v_block_magnitude(const float *x) {
     __m512i mask = _mm512_set1_epi32(INT32_MAX);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sixteen float lanes as four NEON registers: the vocabulary in which vector_rows.h, vector_attn.h and vector_matmul.h
- * are written. lanes_avx2.h has the same names. NEON has no masked loads, so the ends of rows go through a buffer.
- * Included by neon.c and neon_dot.c only, with <arm_neon.h>.
+ * Sixteen float lanes as four NEON registers: the vocabulary in which vector_rows.h, vector_attn.h
+ * and vector_matmul.h are written. lanes_avx2.h has the same names. NEON has no masked loads, so
+ * the ends of rows go through a buffer. Included by neon.c and neon_dot.c only, with <arm_neon.h>.
  */
 
 typedef struct {
@@ -137,7 +137,7 @@ TW_INLINE vf v_load_bf16(const uint8_t *p) {
     V_RETURN(vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(p + 8 * i)), 16)));
 }
 
-/* ---- quantisation of a block: magnitudes as integers, then quants and their sum ------------------- */
+/* ---- quantisation of a block: magnitudes as integers, then quants and their sum ---- */
 
 TW_INLINE uint32_t v_block_magnitude(const float *x) {
     uint32x4_t most = vdupq_n_u32(0);
@@ -155,7 +155,8 @@ TW_INLINE int32_t v_block_quants(const float *x, float inverse, int8_t *q) {
     int32_t sum = 0;
     TW_UNROLL
     for (int i = 0; i < 4; i++) {
-        int16x8_t eight = vcombine_s16(v_quants(x + 8 * i, inverse), v_quants(x + 8 * i + 4, inverse));
+        int16x8_t eight =
+            vcombine_s16(v_quants(x + 8 * i, inverse), v_quants(x + 8 * i + 4, inverse));
         vst1_s8(q + 8 * i, vmovn_s16(eight));
         sum += vaddvq_s16(eight);
     }

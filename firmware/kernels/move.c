@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels that move data and compute nothing, shared by every table: strided row copies, the embedding lookup
- * and the writes into the key and value caches.
+ * The kernels that move data and compute nothing, shared by every table: strided row copies, the
+ * embedding lookup and the writes into the key and value caches.
  */
 #include "firmware/kernels/internal.h"
 #include "tilewright/numerics.h"
 
 #include <string.h>
 
-static void copy_rows(char *to, size_t to_stride, const char *from, size_t from_stride, size_t bytes, uint32_t rows) {
+static void copy_rows(char *to, size_t to_stride, const char *from, size_t from_stride,
+                      size_t bytes, uint32_t rows) {
     if (to_stride == bytes && from_stride == bytes) {
         memcpy(to, from, bytes * rows);
         return;
@@ -62,13 +63,15 @@ void tw_move_value_write(const struct tw_kargs *a) {
     uint32_t first = a->i[1], heads = a->i[2], head_dim = a->i[3];
     size_t head_floats = (size_t)a->tensor->rows * head_dim;
     for (uint32_t h = 0; h < heads; h++) {
-        float *to = (float *)a->p[1] + (first + (size_t)h) * head_floats + (size_t)a->pos * head_dim;
+        float *to =
+            (float *)a->p[1] + (first + (size_t)h) * head_floats + (size_t)a->pos * head_dim;
         const float *from = (const float *)a->p[0] + (size_t)h * head_dim;
-        copy_rows((char *)to, head_dim * sizeof(float), (const char *)from, a->i[0], head_dim * sizeof(float), a->rows);
+        copy_rows((char *)to, head_dim * sizeof(float), (const char *)from, a->i[0],
+                  head_dim * sizeof(float), a->rows);
     }
 }
 
-/* ---- gather -------------------------------------------------------------------------------------- */
+/* ---- gather ---- */
 
 /* Built-in copies: freestanding code would call a function for two bytes. */
 static uint16_t load_u16(const uint8_t *p) {
@@ -87,7 +90,8 @@ static float load_float(unsigned dtype, const uint8_t *p) {
 }
 
 /* One element every `step` bytes: a row of a ROW table, or a lane of a panel. */
-static void decode_floats(unsigned dtype, const uint8_t *from, size_t step, uint32_t cols, float *out) {
+static void decode_floats(unsigned dtype, const uint8_t *from, size_t step, uint32_t cols,
+                          float *out) {
     for (uint32_t c = 0; c < cols; c++) {
         out[c] = load_float(dtype, from + step * c);
     }
@@ -103,7 +107,8 @@ static void decode_row_block(unsigned dtype, const uint8_t *block, float *out) {
 }
 
 /* `quants` and `scale` are those of the row's lane. */
-static void decode_lane_block(unsigned dtype, const uint8_t *quants, const uint8_t *scale, float *out) {
+static void decode_lane_block(unsigned dtype, const uint8_t *quants, const uint8_t *scale,
+                              float *out) {
     float d = tw_f16_to_f32(load_u16(scale));
     for (uint32_t i = 0; i < 32; i++) {
         uint32_t j = dtype == TW_DT_Q8_0 ? i : i % 16;
@@ -123,13 +128,15 @@ static void decode_row(unsigned dtype, const uint8_t *row, uint32_t cols, float 
     }
 }
 
-static void decode_lane(unsigned dtype, const uint8_t *panel, uint32_t lane, uint32_t k, uint32_t cols, float *out) {
+static void decode_lane(unsigned dtype, const uint8_t *panel, uint32_t lane, uint32_t k,
+                        uint32_t cols, float *out) {
     if (tw_dtype_block_elems(dtype) == 1) {
         size_t bytes = tw_dtype_block_bytes(dtype);
         decode_floats(dtype, panel + lane * bytes, TW_PANEL_ROWS * bytes, cols, out);
         return;
     }
-    const uint8_t *quants = panel + lane * 4, *scale = panel + tw_panel_scales_offset(dtype, k) + lane * 2;
+    const uint8_t *quants = panel + lane * 4,
+                  *scale = panel + tw_panel_scales_offset(dtype, k) + lane * 2;
     size_t step = dtype == TW_DT_Q8_0 ? 512 : 256;
     for (uint32_t c = 0; c < cols; c += 32, quants += step, scale += 32) {
         decode_lane_block(dtype, quants, scale, out + c);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The NEON table, for every 64-bit Arm processor: the vector kernels over four registers, quantised products by
- * widening multiplication.
+ * The NEON table, for every 64-bit Arm processor: the vector kernels over four registers, quantised
+ * products by widening multiplication.
  */
 #include "firmware/kernels/internal.h"
 

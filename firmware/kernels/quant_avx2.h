@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Quantised tiles without VNNI, exact. Q8_0: bytes times bytes in one instruction would saturate, so the even and
- * the odd bytes of four are widened in place (a mask and a shift) and multiplied as 16-bit pairs. Q4_0: nibbles are
- * small enough for the byte product, and its 16-bit sums hold a whole block: 8 * 2 * 15 * 128 < 2^15. Included by
- * vector_matmul.h's user, before its products are defined.
+ * Quantised tiles without VNNI, exact. Q8_0: bytes times bytes in one instruction would saturate,
+ * so the even and the odd bytes of four are widened in place (a mask and a shift) and multiplied as
+ * 16-bit pairs. Q4_0: nibbles are small enough for the byte product, and its 16-bit sums hold a
+ * whole block: 8 * 2 * 15 * 128 < 2^15. Included by vector_matmul.h's user, before its products are
+ * defined.
  */
 
 enum { HALVES = 2 }; /* registers of a panel's 16 rows */
@@ -12,7 +13,8 @@ struct tile_ints {
     __m256i at[QUANT_ROWS][MAX2(QUANT_PANELS, QUANT_ROW_PANELS)][HALVES];
 };
 
-/* The quants of a block of R rows as 16-bit numbers: the even and the odd ones of each four, two a dword. */
+/* The quants of a block of R rows as 16-bit numbers: the even and the odd ones of each four, two a
+ * dword. */
 struct wide_quants {
     int32_t even[QUANT_ROWS][8], odd[QUANT_ROWS][8];
 };
@@ -21,19 +23,21 @@ TW_INLINE __m256i w_load(const uint8_t *p) {
     return _mm256_load_si256((const __m256i *)(const void *)p);
 }
 
-TW_INLINE void widen(struct wide_quants *wide, const struct tw_matmul *m, uint32_t row, size_t b, const int R) {
+TW_INLINE void widen(struct wide_quants *wide, const struct tw_matmul *m, uint32_t row, size_t b,
+                     const int R) {
     TW_UNROLL
     for (int r = 0; r < R; r++) {
         const int8_t *q = x_block(m, row + (uint32_t)r, b)->q;
         __m256i bytes = _mm256_loadu_si256((const __m256i *)(const void *)q);
-        __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8), odd = _mm256_srai_epi16(bytes, 8);
+        __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8),
+                odd = _mm256_srai_epi16(bytes, 8);
         _mm256_storeu_si256((__m256i *)(void *)wide->even[r], even);
         _mm256_storeu_si256((__m256i *)(void *)wide->odd[r], odd);
     }
 }
 
-TW_INLINE void q8_sums(struct tile_ints *s, const struct tw_matmul *m, uint32_t row, const uint8_t *w, size_t b,
-                       const int R, const int P) {
+TW_INLINE void q8_sums(struct tile_ints *s, const struct tw_matmul *m, uint32_t row,
+                       const uint8_t *w, size_t b, const int R, const int P) {
     struct wide_quants wide;
     const __m256i low = _mm256_set1_epi16(255);
     widen(&wide, m, row, b, R);
@@ -53,7 +57,8 @@ TW_INLINE void q8_sums(struct tile_ints *s, const struct tw_matmul *m, uint32_t 
             for (int r = 0; r < R; r++) {
                 __m256i product = _mm256_madd_epi16(even, _mm256_set1_epi32(wide.even[r][g]));
                 sum[r] = _mm256_add_epi32(sum[r], product);
-                sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(odd, _mm256_set1_epi32(wide.odd[r][g])));
+                sum[r] = _mm256_add_epi32(
+                    sum[r], _mm256_madd_epi16(odd, _mm256_set1_epi32(wide.odd[r][g])));
             }
         }
         TW_UNROLL
@@ -70,8 +75,8 @@ TW_INLINE __m256i x_four(const int8_t *q) {
     return _mm256_set1_epi32(four);
 }
 
-TW_INLINE void q4_sums(struct tile_ints *s, const struct tw_matmul *m, uint32_t row, const uint8_t *w, size_t b,
-                       const int R, const int P) {
+TW_INLINE void q4_sums(struct tile_ints *s, const struct tw_matmul *m, uint32_t row,
+                       const uint8_t *w, size_t b, const int R, const int P) {
     const __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
     TW_UNROLL
     for (int i = 0; i < P * HALVES; i++) {
@@ -82,7 +87,8 @@ TW_INLINE void q4_sums(struct tile_ints *s, const struct tw_matmul *m, uint32_t 
         }
         TW_ROLLED
         for (int g = 0; g < 4; g++) {
-            __m256i bytes = w_load(w + m->panel_bytes * (size_t)(i / HALVES) + b * 256 + g * 64 + i % HALVES * 32);
+            __m256i bytes = w_load(w + m->panel_bytes * (size_t)(i / HALVES) + b * 256 + g * 64 +
+                                   i % HALVES * 32);
             __m256i low = _mm256_and_si256(bytes, nibble);
             __m256i high = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), nibble);
             TW_UNROLL
@@ -102,8 +108,8 @@ TW_INLINE void q4_sums(struct tile_ints *s, const struct tw_matmul *m, uint32_t 
 }
 
 /* Integer sums begin at minus the weights' offset times x's sum. */
-TW_INLINE void ints_start(struct tile_ints *s, const struct tw_matmul *m, uint32_t offset, uint32_t row, size_t b,
-                          const int R, const int P) {
+TW_INLINE void ints_start(struct tile_ints *s, const struct tw_matmul *m, uint32_t offset,
+                          uint32_t row, size_t b, const int R, const int P) {
     TW_UNROLL
     for (int r = 0; r < R; r++) {
         uint32_t start = 0u - offset * (uint32_t)x_block(m, row + (uint32_t)r, b)->sum;
@@ -114,8 +120,8 @@ TW_INLINE void ints_start(struct tile_ints *s, const struct tw_matmul *m, uint32
     }
 }
 
-TW_INLINE void block_sums(struct tile_ints *s, const struct tw_matmul *m, unsigned dtype, uint32_t row,
-                          const uint8_t *w, size_t b, const int R, const int P) {
+TW_INLINE void block_sums(struct tile_ints *s, const struct tw_matmul *m, unsigned dtype,
+                          uint32_t row, const uint8_t *w, size_t b, const int R, const int P) {
     ints_start(s, m, dtype == TW_DT_Q8_0 ? 128 : 8, row, b, R, P);
     if (dtype == TW_DT_Q8_0) {
         q8_sums(s, m, row, w, b, R, P);

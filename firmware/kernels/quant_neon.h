@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Quantised tiles by widening multiplication, exact. A register of weights is four rows of four k, whose products stand
- * beside each other until pairs are added. Q8_0: products have 16 bits and are added in pairs into 32 at once, since two
- * of the largest would overflow. Q4_0: nibbles are small enough for 16-bit sums of a whole block: 8 * 15 * 128 < 2^15.
- * Included by neon.c, before its products are defined.
+ * Quantised tiles by widening multiplication, exact. A register of weights is four rows of four k,
+ * whose products stand beside each other until pairs are added. Q8_0: products have 16 bits and are
+ * added in pairs into 32 at once, since two of the largest would overflow. Q4_0: nibbles are small
+ * enough for 16-bit sums of a whole block: 8 * 15 * 128 < 2^15. Included by neon.c, before its
+ * products are defined.
  */
 
 /* Pairs that are still to be added, of rows 0 and 1 and of rows 2 and 3. */
@@ -11,8 +12,8 @@ struct pair_sums {
     int32x4_t low[QUANT_ROWS], high[QUANT_ROWS];
 };
 
-TW_INLINE void q8_pairs(struct pair_sums *s, const struct tw_matmul *m, uint32_t row, const uint8_t *w, size_t b,
-                        const int R) {
+TW_INLINE void q8_pairs(struct pair_sums *s, const struct tw_matmul *m, uint32_t row,
+                        const uint8_t *w, size_t b, const int R) {
     TW_UNROLL
     for (int r = 0; r < R; r++) {
         s->low[r] = s->high[r] = vdupq_n_s32(0);
@@ -29,8 +30,8 @@ TW_INLINE void q8_pairs(struct pair_sums *s, const struct tw_matmul *m, uint32_t
     }
 }
 
-TW_INLINE void q4_pairs(struct pair_sums *s, const struct tw_matmul *m, uint32_t row, const uint8_t *w, size_t b,
-                        const int R) {
+TW_INLINE void q4_pairs(struct pair_sums *s, const struct tw_matmul *m, uint32_t row,
+                        const uint8_t *w, size_t b, const int R) {
     int16x8_t low[QUANT_ROWS], high[QUANT_ROWS];
     TW_UNROLL
     for (int r = 0; r < R; r++) {
@@ -56,8 +57,8 @@ TW_INLINE void q4_pairs(struct pair_sums *s, const struct tw_matmul *m, uint32_t
     }
 }
 
-TW_INLINE void block_sums(struct tile_ints *s, const struct tw_matmul *m, unsigned dtype, uint32_t row,
-                          const uint8_t *w, size_t b, const int R, const int P) {
+TW_INLINE void block_sums(struct tile_ints *s, const struct tw_matmul *m, unsigned dtype,
+                          uint32_t row, const uint8_t *w, size_t b, const int R, const int P) {
     const bool q8 = dtype == TW_DT_Q8_0;
     int32x4_t start[QUANT_ROWS];
     TW_UNROLL
@@ -66,7 +67,8 @@ TW_INLINE void block_sums(struct tile_ints *s, const struct tw_matmul *m, unsign
     }
     TW_UNROLL
     for (int i = 0; i < P * QUARTERS; i++) {
-        const uint8_t *quarter = w + m->panel_bytes * (size_t)(i / QUARTERS) + b * (q8 ? 512 : 256) + i % QUARTERS * 16;
+        const uint8_t *quarter =
+            w + m->panel_bytes * (size_t)(i / QUARTERS) + b * (q8 ? 512 : 256) + i % QUARTERS * 16;
         struct pair_sums pairs;
         if (q8) {
             q8_pairs(&pairs, m, row, quarter, b, R);
@@ -75,7 +77,8 @@ TW_INLINE void block_sums(struct tile_ints *s, const struct tw_matmul *m, unsign
         }
         TW_UNROLL
         for (int r = 0; r < R; r++) {
-            s->at[r][i / QUARTERS][i % QUARTERS] = vaddq_s32(start[r], vpaddq_s32(pairs.low[r], pairs.high[r]));
+            s->at[r][i / QUARTERS][i % QUARTERS] =
+                vaddq_s32(start[r], vpaddq_s32(pairs.low[r], pairs.high[r]));
         }
     }
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Quantised tiles by the signed dot product of Armv8.2: four products a lane and instruction, exact. Included by
- * neon_dot.c, before its products are defined.
+ * Quantised tiles by the signed dot product of Armv8.2: four products a lane and instruction,
+ * exact. Included by neon_dot.c, before its products are defined.
  */
 
-/* The weights of quarter-group g: Q8_0 has eight groups of bytes; Q4_0 four of low, then four of high nibbles. */
+/* The weights of quarter-group g: Q8_0 has eight groups of bytes; Q4_0 four of low, then four of
+ * high nibbles. */
 TW_INLINE int8x16_t w_group(unsigned dtype, const uint8_t *quarter, int g) {
     if (dtype == TW_DT_Q8_0) {
         return w_signed(quarter + g * 64);
@@ -12,8 +13,8 @@ TW_INLINE int8x16_t w_group(unsigned dtype, const uint8_t *quarter, int g) {
     return g < 4 ? w_low(quarter + g * 64) : w_high(quarter + (g - 4) * 64);
 }
 
-TW_INLINE void block_sums(struct tile_ints *s, const struct tw_matmul *m, unsigned dtype, uint32_t row,
-                          const uint8_t *w, size_t b, const int R, const int P) {
+TW_INLINE void block_sums(struct tile_ints *s, const struct tw_matmul *m, unsigned dtype,
+                          uint32_t row, const uint8_t *w, size_t b, const int R, const int P) {
     const size_t block_bytes = dtype == TW_DT_Q8_0 ? 512 : 256;
     TW_UNROLL
     for (int r = 0; r < R; r++) {

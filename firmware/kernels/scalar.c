@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scalar kernels: the definition that every other table must equal bit for bit, written for reading. Sixteen
- * "lanes" in a loop are the lanes of a vector, in the same order.
+ * The scalar kernels: the definition that every other table must equal bit for bit, written for
+ * reading. Sixteen "lanes" in a loop are the lanes of a vector, in the same order.
  */
 #include "firmware/kernels/internal.h"
 #include "tilewright/numerics.h"
 
 #include <string.h>
 
-/* ---- rows ---------------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 
 static void rms_norm(const struct tw_kargs *a) {
     const float *weight = (const float *)a->p[1];
@@ -82,7 +82,7 @@ static void rope(const struct tw_kargs *a) {
     }
 }
 
-/* ---- matrix products ----------------------------------------------------------------------------- */
+/* ---- matrix products ---- */
 
 static float weight_at(const struct tw_matmul *m, const uint8_t *panel, uint32_t k, uint32_t lane) {
     size_t at = (size_t)k * TW_PANEL_ROWS + lane;
@@ -93,7 +93,8 @@ static float weight_at(const struct tw_matmul *m, const uint8_t *panel, uint32_t
     return m->dtype == TW_DT_F16 ? tw_f16_to_f32(half) : tw_bf16_to_f32(half);
 }
 
-static float float_product(const struct tw_matmul *m, const float *x, const uint8_t *panel, uint32_t lane, float y) {
+static float float_product(const struct tw_matmul *m, const float *x, const uint8_t *panel,
+                           uint32_t lane, float y) {
     for (uint32_t k = 0; k < m->k; k++) {
         y = __builtin_fmaf(weight_at(m, panel, k, lane), x[k], y);
     }
@@ -118,8 +119,8 @@ static int32_t q4_block(const uint8_t *quants, const struct tw_q8s *x) {
     return (int32_t)(s - 8u * (uint32_t)x->sum);
 }
 
-static float quant_product(const struct tw_matmul *m, const struct tw_q8s *x, const uint8_t *panel, uint32_t lane,
-                           float y) {
+static float quant_product(const struct tw_matmul *m, const struct tw_q8s *x, const uint8_t *panel,
+                           uint32_t lane, float y) {
     bool q8 = m->dtype == TW_DT_Q8_0;
     const uint16_t *scales = (const uint16_t *)(const void *)(panel + m->scales);
     for (uint32_t b = 0; b < m->k / 32; b++) {
@@ -140,14 +141,15 @@ static void matmul(const struct tw_kargs *a) {
             float *y = tw_matmul_y(&m, r, p);
             for (uint32_t lane = 0; lane < TW_PANEL_ROWS; lane++) {
                 float start = m.reload ? y[lane] : 0.0f;
-                y[lane] = a->x_dtype == TW_DT_Q8S ? quant_product(&m, (const struct tw_q8s *)x, panel, lane, start)
-                                                  : float_product(&m, (const float *)x, panel, lane, start);
+                y[lane] = a->x_dtype == TW_DT_Q8S
+                              ? quant_product(&m, (const struct tw_q8s *)x, panel, lane, start)
+                              : float_product(&m, (const float *)x, panel, lane, start);
             }
         }
     }
 }
 
-/* ---- attention ----------------------------------------------------------------------------------- */
+/* ---- attention ---- */
 
 static void attn_init(const struct tw_kargs *a) {
     size_t floats = (size_t)a->i[1] + 2, n = (size_t)a->rows * a->i[0];
@@ -170,7 +172,8 @@ static void scores(const struct tw_attention *v, const float *q, uint32_t visibl
     }
 }
 
-/* Turns the scores into p_j under the new maximum, updates m and l, and returns the factor of the old sums. */
+/* Turns the scores into p_j under the new maximum, updates m and l, and returns the factor of the
+ * old sums. */
 static float softmax(float *s, uint32_t visible, float *state) {
     float high[TW_LANES], sum[TW_LANES] = {0};
     for (uint32_t i = 0; i < TW_LANES; i++) {

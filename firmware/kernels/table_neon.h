@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What both NEON tables are made of, but for the quantised product: the tiles' shapes, the lanes, and the vector kernels
- * over them. Included by neon.c and neon_dot.c behind their target, and no guard: each compiles it for its own.
+ * What both NEON tables are made of, but for the quantised product: the tiles' shapes, the lanes,
+ * and the vector kernels over them. Included by neon.c and neon_dot.c behind their target, and no
+ * guard: each compiles it for its own.
  */
 #define FLOAT_ROWS 6
 #define FLOAT_MID_ROWS 2

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The online softmax over 16 lanes. A tile of T queries (rows of a chunk and heads of a group alike) meets the keys
- * and the values of a block together, so that each is loaded once for T queries. Positions a query does not see are
- * computed but masked before anything is derived from them; their values are never read. Included by each
- * instruction set's file, which defines ATTN_QUERIES, ATTN_GROUPS (key vectors) and ATTN_DIMS (value vectors).
+ * The online softmax over 16 lanes. A tile of T queries (rows of a chunk and heads of a group
+ * alike) meets the keys and the values of a block together, so that each is loaded once for T
+ * queries. Positions a query does not see are computed but masked before anything is derived from
+ * them; their values are never read. Included by each instruction set's file, which defines
+ * ATTN_QUERIES, ATTN_GROUPS (key vectors) and ATTN_DIMS (value vectors).
  */
 
 struct query_tile {
@@ -15,8 +16,8 @@ struct query_tile {
 };
 
 /* Scores of J groups of 16 positions from `group` on. */
-TW_INLINE void score_groups(const struct tw_attention *v, struct query_tile *tile, uint32_t group, const int T,
-                            const int J) {
+TW_INLINE void score_groups(const struct tw_attention *v, struct query_tile *tile, uint32_t group,
+                            const int T, const int J) {
     vf sum[ATTN_QUERIES][ATTN_GROUPS];
     const size_t step = (size_t)v->head_dim * TW_LANES;
     const float *keys = v->keys + group * step;
@@ -46,7 +47,8 @@ TW_INLINE void score_groups(const struct tw_attention *v, struct query_tile *til
     for (int t = 0; t < T; t++) {
         TW_UNROLL
         for (int j = 0; j < J; j++) {
-            v_store(tile->p[t] + (group + (uint32_t)j) * TW_LANES, v_mul(sum[t][j], v_set1(v->scale)));
+            v_store(tile->p[t] + (group + (uint32_t)j) * TW_LANES,
+                    v_mul(sum[t][j], v_set1(v->scale)));
         }
     }
 }
@@ -79,16 +81,18 @@ TW_INLINE vf v_load_part(const float *p, uint32_t n) {
     return n == TW_LANES ? v_load(p) : v_load_n(p, n);
 }
 
-/* o of D vectors from dimension d on; n lanes of the last one (a constant 16 but for the end of odd head sizes). */
-TW_INLINE void value_dims(const struct tw_attention *v, struct query_tile *tile, uint32_t d, uint32_t n, const int T,
-                          const int D) {
+/* o of D vectors from dimension d on; n lanes of the last one (a constant 16 but for the end of odd
+ * head sizes). */
+TW_INLINE void value_dims(const struct tw_attention *v, struct query_tile *tile, uint32_t d,
+                          uint32_t n, const int T, const int D) {
     vf sum[ATTN_QUERIES][ATTN_DIMS];
     const float *value = v->values + d;
     TW_UNROLL
     for (int t = 0; t < T; t++) {
         TW_UNROLL
         for (int i = 0; i < D; i++) {
-            sum[t][i] = v_mul(v_load_part(tile->o[t] + d + (uint32_t)i * TW_LANES, n), v_set1(tile->c[t]));
+            sum[t][i] =
+                v_mul(v_load_part(tile->o[t] + d + (uint32_t)i * TW_LANES, n), v_set1(tile->c[t]));
         }
     }
     for (uint32_t j = 0; j < tile->common; j++, value += v->head_dim) {
@@ -112,7 +116,8 @@ TW_INLINE void value_dims(const struct tw_attention *v, struct query_tile *tile,
         for (uint32_t j = tile->common; j < tile->visible[t]; j++, own += v->head_dim) {
             TW_UNROLL
             for (int i = 0; i < D; i++) {
-                sum[t][i] = v_fma(v_set1(tile->p[t][j]), v_load_part(own + (uint32_t)i * TW_LANES, n), sum[t][i]);
+                sum[t][i] = v_fma(v_set1(tile->p[t][j]),
+                                  v_load_part(own + (uint32_t)i * TW_LANES, n), sum[t][i]);
             }
         }
         TW_UNROLL
@@ -135,13 +140,15 @@ TW_INLINE void attn_values(const struct tw_attention *v, struct query_tile *tile
     }
 }
 
-/* Queries index, index + 1, ... of the chunk, counted with the head running fastest. All of them see something. */
+/* Queries index, index + 1, ... of the chunk, counted with the head running fastest. All of them
+ * see something. */
 TW_INLINE void attn_tile(const struct tw_attention *v, uint64_t index, const int T) {
     struct query_tile tile;
     uint32_t most = 0;
     tile.common = TW_KV_BLOCK;
     for (int t = 0; t < T; t++) {
-        uint32_t r = (uint32_t)((index + (uint64_t)t) / v->heads), h = (uint32_t)((index + (uint64_t)t) % v->heads);
+        uint32_t r = (uint32_t)((index + (uint64_t)t) / v->heads),
+                 h = (uint32_t)((index + (uint64_t)t) % v->heads);
         tile.q[t] = tw_attention_query(v, r, h);
         tile.o[t] = tw_attention_state(v, r, h) + 2;
         uint32_t visible = tile.visible[t] = tw_attention_visible(v, r);
@@ -193,7 +200,8 @@ static void attn_init(const struct tw_kargs *a) {
 }
 
 static void attn_done(const struct tw_kargs *a) {
-    uint32_t heads = a->i[1], head_dim = a->i[2], end = vectors_end(head_dim), rest = head_dim - end;
+    uint32_t heads = a->i[1], head_dim = a->i[2], end = vectors_end(head_dim),
+             rest = head_dim - end;
     const float *state = (const float *)a->p[0];
     for (uint32_t r = 0; r < a->rows; r++) {
         float *y = tw_row(a->p[1], a->i[0], r);

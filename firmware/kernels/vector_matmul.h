@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products over 16 lanes, a lane an output row of the panel. A tile of R rows of x by P panels keeps its sums in
- * registers, so that weights are loaded (and widened) once for R rows; one row alone takes several panels to hide
- * latency. A strip of panels small enough for the cache meets all rows before the next one is touched.
+ * Matrix products over 16 lanes, a lane an output row of the panel. A tile of R rows of x by P
+ * panels keeps its sums in registers, so that weights are loaded (and widened) once for R rows; one
+ * row alone takes several panels to hide latency. A strip of panels small enough for the cache
+ * meets all rows before the next one is touched.
  *
- * Included last by each instruction set's file, after its quant_*.h, from which come struct tile_ints, block_sums (the
- * integers of one block) and ints_float (those of one row and panel as lanes).
+ * Included last by each instruction set's file, after its quant_*.h, from which come struct
+ * tile_ints, block_sums (the integers of one block) and ints_float (those of one row and panel as
+ * lanes).
  */
 
 TW_INLINE vf v_load_weights(unsigned dtype, const uint8_t *panel, size_t k) {
@@ -19,8 +21,8 @@ TW_INLINE vf v_load_weights(unsigned dtype, const uint8_t *panel, size_t k) {
     }
 }
 
-TW_INLINE void float_tile(const struct tw_matmul *m, unsigned dtype, uint32_t row, uint32_t panel, const int R,
-                          const int P) {
+TW_INLINE void float_tile(const struct tw_matmul *m, unsigned dtype, uint32_t row, uint32_t panel,
+                          const int R, const int P) {
     struct tile_sums sums;
     const char *x = m->x + m->x_stride * row;
     const uint8_t *w = m->w + m->panel_bytes * panel;
@@ -49,8 +51,8 @@ TW_INLINE void float_tile(const struct tw_matmul *m, unsigned dtype, uint32_t ro
 }
 
 /* Blocks of 32: exact integer sums, then one float step with both scales. */
-TW_INLINE void quant_tile(const struct tw_matmul *m, unsigned dtype, uint32_t row, uint32_t panel, const int R,
-                          const int P) {
+TW_INLINE void quant_tile(const struct tw_matmul *m, unsigned dtype, uint32_t row, uint32_t panel,
+                          const int R, const int P) {
     struct tile_sums sums;
     const uint8_t *w = m->w + m->panel_bytes * panel;
     const size_t block_bytes = dtype == TW_DT_Q8_0 ? 512 : 256;
@@ -75,31 +77,33 @@ TW_INLINE void quant_tile(const struct tw_matmul *m, unsigned dtype, uint32_t ro
     sums_store(&sums, m, row, panel, R, P);
 }
 
-/* Defines `name`, the whole product with weights of one dtype, out of tiles: strips of panels, then rows. */
-#define TW_PRODUCT(name, tile, dtype, size)                                                          \
-    TW_INLINE void name##_strip(const struct tw_matmul *m, uint32_t panel, const int P) {            \
-        uint32_t row = 0;                                                                            \
-        for (; row + size##_ROWS <= m->rows; row += size##_ROWS) {                                   \
-            tile(m, dtype, row, panel, size##_ROWS, P);                                              \
-        }                                                                                            \
-        for (; row + size##_MID_ROWS <= m->rows; row += size##_MID_ROWS) {                           \
-            tile(m, dtype, row, panel, size##_MID_ROWS, P);                                          \
-        }                                                                                            \
-        for (; row < m->rows; row++) {                                                               \
-            tile(m, dtype, row, panel, 1, P);                                                        \
-        }                                                                                            \
-    }                                                                                                \
-    static void name(const struct tw_matmul *m) {                                                    \
-        uint32_t panel = 0;                                                                          \
-        for (; m->rows == 1 && panel + size##_ROW_PANELS <= m->panels; panel += size##_ROW_PANELS) { \
-            tile(m, dtype, 0, panel, 1, size##_ROW_PANELS);                                          \
-        }                                                                                            \
-        for (; size##_PANELS > 1 && panel + size##_PANELS <= m->panels; panel += size##_PANELS) {    \
-            name##_strip(m, panel, size##_PANELS);                                                   \
-        }                                                                                            \
-        for (; panel < m->panels; panel++) {                                                         \
-            name##_strip(m, panel, 1);                                                               \
-        }                                                                                            \
+/* Defines `name`, the whole product with weights of one dtype, out of tiles: strips of panels, then
+ * rows. */
+#define TW_PRODUCT(name, tile, dtype, size)                                                       \
+    TW_INLINE void name##_strip(const struct tw_matmul *m, uint32_t panel, const int P) {         \
+        uint32_t row = 0;                                                                         \
+        for (; row + size##_ROWS <= m->rows; row += size##_ROWS) {                                \
+            tile(m, dtype, row, panel, size##_ROWS, P);                                           \
+        }                                                                                         \
+        for (; row + size##_MID_ROWS <= m->rows; row += size##_MID_ROWS) {                        \
+            tile(m, dtype, row, panel, size##_MID_ROWS, P);                                       \
+        }                                                                                         \
+        for (; row < m->rows; row++) {                                                            \
+            tile(m, dtype, row, panel, 1, P);                                                     \
+        }                                                                                         \
+    }                                                                                             \
+    static void name(const struct tw_matmul *m) {                                                 \
+        uint32_t panel = 0;                                                                       \
+        for (; m->rows == 1 && panel + size##_ROW_PANELS <= m->panels;                            \
+             panel += size##_ROW_PANELS) {                                                        \
+            tile(m, dtype, 0, panel, 1, size##_ROW_PANELS);                                       \
+        }                                                                                         \
+        for (; size##_PANELS > 1 && panel + size##_PANELS <= m->panels; panel += size##_PANELS) { \
+            name##_strip(m, panel, size##_PANELS);                                                \
+        }                                                                                         \
+        for (; panel < m->panels; panel++) {                                                      \
+            name##_strip(m, panel, 1);                                                            \
+        }                                                                                         \
     }
 
 TW_PRODUCT(product_f32, float_tile, TW_DT_F32, FLOAT)

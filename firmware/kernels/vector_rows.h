@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Row kernels over 16 lanes: norm, quantisation, elementwise, rotary. Written once in the vocabulary of lanes_*.h and
- * included by each instruction set's file. The formulas are those of scalar.c, lane for lane.
+ * Row kernels over 16 lanes: norm, quantisation, elementwise, rotary. Written once in the
+ * vocabulary of lanes_*.h and included by each instruction set's file. The formulas are those of
+ * scalar.c, lane for lane.
  */
 
 TW_INLINE vf v_exp(vf x) {
@@ -85,7 +86,8 @@ static void silu_mul(const struct tw_kargs *a) {
             v_store(h + c, v_mul(v_silu(v_load(g + c)), v_load(u + c)));
         }
         if (rest) {
-            v_store_n(h + end, rest, v_mul(v_silu(v_load_n(g + end, rest)), v_load_n(u + end, rest)));
+            v_store_n(h + end, rest,
+                      v_mul(v_silu(v_load_n(g + end, rest)), v_load_n(u + end, rest)));
         }
     }
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The float sums of a tile of R rows of x by P panels of weights, shared by the float and the quantised products. R
- * and P are constants where these are inlined, so that the arrays become registers. Included by each instruction
- * set's file, which defines the sizes FLOAT_ROWS, FLOAT_MID_ROWS, FLOAT_PANELS, FLOAT_ROW_PANELS, the same with QUANT_,
- * and ROW_PREFETCH: how many bytes ahead a product with one row, which is bound by memory, asks for weights.
+ * The float sums of a tile of R rows of x by P panels of weights, shared by the float and the
+ * quantised products. R and P are constants where these are inlined, so that the arrays become
+ * registers. Included by each instruction set's file, which defines the sizes FLOAT_ROWS,
+ * FLOAT_MID_ROWS, FLOAT_PANELS, FLOAT_ROW_PANELS, the same with QUANT_, and ROW_PREFETCH: how many
+ * bytes ahead a product with one row, which is bound by memory, asks for weights.
  */
 
 #define MAX2(a, b) ((a) > (b) ? (a) : (b))
@@ -27,19 +28,20 @@ TW_INLINE void prefetch_ahead(const uint8_t *at, const size_t bytes) {
     }
 }
 
-TW_INLINE void sums_start(struct tile_sums *s, const struct tw_matmul *m, uint32_t row, uint32_t panel, const int R,
-                          const int P) {
+TW_INLINE void sums_start(struct tile_sums *s, const struct tw_matmul *m, uint32_t row,
+                          uint32_t panel, const int R, const int P) {
     TW_UNROLL
     for (int r = 0; r < R; r++) {
         TW_UNROLL
         for (int p = 0; p < P; p++) {
-            s->at[r][p] = m->reload ? v_load(tw_matmul_y(m, row + (uint32_t)r, panel + (uint32_t)p)) : v_zero();
+            s->at[r][p] = m->reload ? v_load(tw_matmul_y(m, row + (uint32_t)r, panel + (uint32_t)p))
+                                    : v_zero();
         }
     }
 }
 
-TW_INLINE void sums_store(const struct tile_sums *s, const struct tw_matmul *m, uint32_t row, uint32_t panel,
-                          const int R, const int P) {
+TW_INLINE void sums_store(const struct tile_sums *s, const struct tw_matmul *m, uint32_t row,
+                          uint32_t panel, const int R, const int P) {
     TW_UNROLL
     for (int r = 0; r < R; r++) {
         TW_UNROLL

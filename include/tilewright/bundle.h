@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bundle: a little-endian ELF64 file (.twb) with everything a device and its driver need for one model on one
- * target. Written by compiler/emit/, read by loader/. Sections:
+ * The bundle: a little-endian ELF64 file (.twb) with everything a device and its driver need for
+ * one model on one target. Written by compiler/emit/, read by loader/. Sections:
  *
  *   .note.tilewright   right behind the ELF header; PT_NOTE; marks the file as a bundle: owner TW_NOTE_NAME, type
  *                      NT_VERSION, which has no descriptor (eu-elflint accepts no other note of an owner that it does
@@ -25,14 +25,16 @@
  *   .tw.types          struct tw_symbol_type a symbol, same index as .symtab: role and dtype. (Not st_other: the
  *                      linters of every machine refuse bits there that its ABI does not define.)
  *
- * The ELF identity is ET_EXEC, ELFOSABI_NONE, EM_X86_64 and no entry point. Nothing in the file is x86 code and no part
- * of it is executable; x86-64 is named because its ABI is the one that gives relocation type 1 exactly our meaning, a
- * 64-bit word "symbol + addend", so that readelf, nm, objdump, strip and eu-elflint read a bundle without a complaint
- * (EM_NONE has no relocations at all, and each tool says so).
+ * The ELF identity is ET_EXEC, ELFOSABI_NONE, EM_X86_64 and no entry point. Nothing in the file is
+ * x86 code and no part of it is executable; x86-64 is named because its ABI is the one that gives
+ * relocation type 1 exactly our meaning, a 64-bit word "symbol + addend", so that readelf, nm,
+ * objdump, strip and eu-elflint read a bundle without a complaint (EM_NONE has no relocations at
+ * all, and each tool says so).
  *
- * The file is in two parts. Metadata, [0, meta_bytes): headers and all sections but the weights. Weights, behind it.
- * The content hash covers the metadata, and through the hashes in .tw.banks the weights; so opening a bundle costs no
- * pass over the weights, and one hash still names the whole content.
+ * The file is in two parts. Metadata, [0, meta_bytes): headers and all sections but the weights.
+ * Weights, behind it. The content hash covers the metadata, and through the hashes in .tw.banks the
+ * weights; so opening a bundle costs no pass over the weights, and one hash still names the whole
+ * content.
  *
  * Sections that a reader does not know are ignored unless their sh_flags have TW_SHF_REQUIRED.
  */
@@ -51,14 +53,16 @@ extern "C" {
 #define TW_NOTE_TYPE 1u           /* NT_VERSION */
 #define TW_HASH_BYTES 32u         /* BLAKE2b-256 */
 #define TW_R_64 1u
-#define TW_SHF_REQUIRED 0x100u /* SHF_OS_NONCONFORMING, whose meaning in ELF it is: refuse what you do not know */
+#define TW_SHF_REQUIRED \
+    0x100u /* SHF_OS_NONCONFORMING, whose meaning in ELF it is: refuse what you do not know */
 #define TW_PARAM_ALIGN 65536u
 #define TW_SYMBOL_ALIGN 64u
 #define TW_MAX_BANKS 64u
 #define TW_MAX_IMAGES 0xF000u /* section indices stay below SHN_LORESERVE */
 
-/* Every section with a fixed name: X(id, name, sh_type, sh_flags, required). Numbered ones: .tw.param.<bank> (PROGBITS,
- * ALLOC, n_banks of them) and .tw.image.<n> (PROGBITS). The sh_ names are those of <elf.h>. */
+/* Every section with a fixed name: X(id, name, sh_type, sh_flags, required). Numbered ones:
+ * .tw.param.<bank> (PROGBITS, ALLOC, n_banks of them) and .tw.image.<n> (PROGBITS). The sh_ names
+ * are those of <elf.h>. */
 #define TW_BUNDLE_SECTIONS(X)                                       \
     X(NOTE, ".note.tilewright", SHT_NOTE, 0, 1)                     \
     X(HEADER, ".tw.header", SHT_PROGBITS, 0, 1)                     \
@@ -96,15 +100,17 @@ struct tw_bundle_note {
     uint32_t n_vocab, n_ctx, n_layers;
     uint32_t n_banks;
     uint32_t flags;
-    uint64_t n_params;                   /* weights of the model */
-    uint64_t meta_bytes;                 /* set by the writer: where the metadata ends */
-    uint8_t target_hash[TW_HASH_BYTES];  /* of the target's canonical JSON */
-    uint8_t content_hash[TW_HASH_BYTES]; /* set by the writer: of [0, meta_bytes) with this field zero */
+    uint64_t n_params;                  /* weights of the model */
+    uint64_t meta_bytes;                /* set by the writer: where the metadata ends */
+    uint8_t target_hash[TW_HASH_BYTES]; /* of the target's canonical JSON */
+    /* set by the writer: of [0, meta_bytes) with this field zero */
+    uint8_t content_hash[TW_HASH_BYTES];
     char target[64], model[128], arch[32], license[64], tool[64];
 };
 TW_STATIC_ASSERT(sizeof(struct tw_bundle_note) == 464, "note");
 
-/* Fixed offsets in the file: ELF header; note (Elf64_Nhdr, owner padded to 4); struct tw_bundle_note. */
+/* Fixed offsets in the file: ELF header; note (Elf64_Nhdr, owner padded to 4); struct
+ * tw_bundle_note. */
 #define TW_NOTE_OFFSET 64u
 #define TW_NOTE_BYTES (12u + 12u)
 #define TW_HEADER_OFFSET (TW_NOTE_OFFSET + TW_NOTE_BYTES)
@@ -133,13 +139,15 @@ struct tw_image_record {
     uint32_t n_words, first_patch, n_patches, reserved;
 };
 TW_STATIC_ASSERT(sizeof(struct tw_image_record) == 16, "image record");
-/* The stream's words are the image's, with word patch[first_patch + i] replaced by args[first_arg + i]. One record for
- * every (program, site, engine), in that order; image TW_NONE: an empty stream. */
+/* The stream's words are the image's, with word patch[first_patch + i] replaced by args[first_arg +
+ * i]. One record for every (program, site, engine), in that order; image TW_NONE: an empty
+ * stream. */
 struct tw_stream_record {
     uint32_t program, site, engine, image, first_arg, reserved;
 };
 TW_STATIC_ASSERT(sizeof(struct tw_stream_record) == 24, "stream record");
-/* Bytes of expanded streams that a reader accepts for a file of that size, so that a small file cannot ask for much. */
+/* Bytes of expanded streams that a reader accepts for a file of that size, so that a small file
+ * cannot ask for much. */
 #define TW_MAX_EXPANDED_BYTES(file_bytes) (1048576u + 256u * (uint64_t)(file_bytes))
 
 struct tw_bank_record {

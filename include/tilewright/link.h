@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The link: how messages of tilewright/wire.h cross a medium that keeps the borders of packets (a UNIX socket of type
- * SEQPACKET, USB transfers, slots of a ring) and may lose, repeat, cut or damage them. A message travels as its bytes (header, then
- * payload) in DATA packets of at most TW_LINK_CHUNK bytes, each with the CRC32C of its bytes. Both directions number
- * their messages from 1 on; a receiver takes only the byte it expects next, drops what it has already and answers a gap
- * or damage with RESEND: so a message arrives once, in order and whole. An
- * answer has the number of its request. While a host waits it sends PING; the device answers with PROGRESS at once,
- * also in the middle of a request, which tells both sides what the other has. A PING of an earlier generation is
- * answered, too: from the higher number its host learns that the device was reset. Freestanding.
+ * The link: how messages of tilewright/wire.h cross a medium that keeps the borders of packets (a
+ * UNIX socket of type SEQPACKET, USB transfers, slots of a ring) and may lose, repeat, cut or
+ * damage them. A message travels as its bytes (header, then payload) in DATA packets of at most
+ * TW_LINK_CHUNK bytes, each with the CRC32C of its bytes. Both directions number their messages
+ * from 1 on; a receiver takes only the byte it expects next, drops what it has already and answers
+ * a gap or damage with RESEND: so a message arrives once, in order and whole. An answer has the
+ * number of its request. While a host waits it sends PING; the device answers with PROGRESS at
+ * once, also in the middle of a request, which tells both sides what the other has. A PING of an
+ * earlier generation is answered, too: from the higher number its host learns that the device was
+ * reset. Freestanding.
  */
 #ifndef TILEWRIGHT_LINK_H
 #define TILEWRIGHT_LINK_H
@@ -44,8 +46,8 @@ enum tw_link_kind {
         TW_LINK_KIND_LIMIT = 8
 };
 
-/* X(field, type, offset). generation: of the open, 0 before OPENED; ack: the last message of the other side that is
- * complete here; crc: CRC32C of the bytes before it. */
+/* X(field, type, offset). generation: of the open, 0 before OPENED; ack: the last message of the
+ * other side that is complete here; crc: CRC32C of the bytes before it. */
 #define TW_LINK_HEADER(X)      \
     X(magic, uint32_t, 0)      \
     X(version, uint8_t, 4)     \
@@ -67,12 +69,14 @@ struct tw_link_header {
 };
 
 enum tw_link_flags {
-    TW_LINK_MIXED = 1 /* data_crc is tw_link_mix of the data, not its CRC32C; a device answers as it is asked */
+    /* data_crc is tw_link_mix of the data, not its CRC32C; a device answers as it is asked */
+    TW_LINK_MIXED = 1
 };
 
-/* A check of data for processors without an instruction for CRC32C, on which a table costs many times the copying: each
- * 64-bit word changes all bits of the state (xor, rotation, multiplication by an odd number, each one reversible), the
- * last one padded with zeros. A difference in one word is never lost before the last fold to 32 bits. */
+/* A check of data for processors without an instruction for CRC32C, on which a table costs many
+ * times the copying: each 64-bit word changes all bits of the state (xor, rotation, multiplication
+ * by an odd number, each one reversible), the last one padded with zeros. A difference in one word
+ * is never lost before the last fold to 32 bits. */
 static inline uint64_t tw_link_mix_word(uint64_t h, uint64_t word) {
     h ^= word;
     return (h << 29 | h >> 35) * 0xD6E8FEB86659FD93u;
@@ -98,11 +102,14 @@ static inline uint32_t tw_link_mix(const void *bytes, size_t n) {
     return tw_link_mix_from(tw_link_mix_begin(n), bytes, n);
 }
 
-enum tw_link_open_flags { TW_LINK_QUERY = 1 /* only tell the state: does not open, disturbs nobody */ };
+enum tw_link_open_flags {
+    TW_LINK_QUERY = 1 /* only tell the state: does not open, disturbs nobody */
+};
 struct tw_link_open {
     uint32_t flags;
     uint32_t pid;
-    uint64_t nonce;   /* of this open, never 0: another one on a medium for one host is another host */
+    /* of this open, never 0: another one on a medium for one host is another host */
+    uint64_t nonce;
     char command[32]; /* the host's program, for those who find the device busy */
 };
 TW_STATIC_ASSERT(sizeof(struct tw_link_open) == 48, "link open");
@@ -140,19 +147,23 @@ struct tw_link_progress {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_link_progress) == 56, "link progress");
 
-static inline void tw_link_encode(struct tw_link_header *header, uint8_t bytes[TW_LINK_HEADER_BYTES]) {
+static inline void tw_link_encode(struct tw_link_header *header,
+                                  uint8_t bytes[TW_LINK_HEADER_BYTES]) {
     header->magic = TW_LINK_MAGIC;
     header->version = TW_LINK_VERSION;
     header->crc = 0;
-#define TW_X(field, type, offset) tw_wire_put(bytes + offset, (uint64_t)header->field, sizeof(type));
+#define TW_X(field, type, offset) \
+    tw_wire_put(bytes + offset, (uint64_t)header->field, sizeof(type));
     TW_LINK_HEADER(TW_X)
 #undef TW_X
     header->crc = tw_wire_crc32c(0, bytes, TW_LINK_HEADER_BYTES - 4);
     tw_wire_put(bytes + TW_LINK_HEADER_BYTES - 4, header->crc, 4);
 }
 
-/* Reads and checks the header of a packet of n bytes, not its data: 0, PROTOCOL or VERSION, and *why. */
-static inline int tw_link_decode(const uint8_t *bytes, size_t n, struct tw_link_header *header, const char **why) {
+/* Reads and checks the header of a packet of n bytes, not its data: 0, PROTOCOL or VERSION, and
+ * *why. */
+static inline int tw_link_decode(const uint8_t *bytes, size_t n, struct tw_link_header *header,
+                                 const char **why) {
     *why = "length";
     if (n < TW_LINK_HEADER_BYTES) {
         return TW_E_PROTOCOL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tile machine: the objects of a program, as the compiler writes them, the bundle stores them, the
- * loader checks them and the firmware executes them. There is one representation: every record below is
- * fixed-width, little-endian, holds ids and never pointers, and is used in place.
+ * The tile machine: the objects of a program, as the compiler writes them, the bundle stores them,
+ * the loader checks them and the firmware executes them. There is one representation: every record
+ * below is fixed-width, little-endian, holds ids and never pointers, and is used in place.
  *
  * An id is the index of its record in its table. TW_NONE means "no such object".
  * Identity order everywhere: site (chip, y, x), then engine.
@@ -24,21 +24,23 @@ extern "C" {
 #endif
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "Tilewright's records are little-endian and used in place: compile for a little-endian processor"
+#error \
+    "Tilewright's records are little-endian and used in place: compile for a little-endian processor"
 #endif
 
 #define TW_NONE 0xFFFFFFFFu
 
-/* The machine ABI: what a firmware must understand to run a program. A reader accepts its own major. */
+/* The machine ABI: what a firmware must understand to run a program. A reader accepts its own
+ * major. */
 #define TW_MACHINE_ABI_MAJOR 1u
 #define TW_MACHINE_ABI_MINOR 0u
 
-/* ---- element types ------------------------------------------------------------------------------- */
+/* ---- element types ---- */
 
-/* X(name, value, text, elements per block, bytes per block) for row-major storage.
- * Q8_0 and Q4_0 are ggml's: 32 elements, one f16 scale d, value = d*q (q int8) and d*(q-8) (q 4 bit).
- * Q8S is the machine's activation form, never stored in a file: per 32 elements a float d, an int32
- * sum of the quants, and 32 int8 quants, value = d*q (struct tw_q8s). */
+/* X(name, value, text, elements per block, bytes per block) for row-major storage. Q8_0 and Q4_0
+ * are ggml's: 32 elements, one f16 scale d, value = d*q (q int8) and d*(q-8) (q 4 bit). Q8S is the
+ * machine's activation form, never stored in a file: per 32 elements a float d, an int32 sum of the
+ * quants, and 32 int8 quants, value = d*q (struct tw_q8s). */
 #define TW_DTYPES(X)           \
     X(F32, 0, "f32", 1, 4)     \
     X(F16, 1, "f16", 1, 2)     \
@@ -72,7 +74,8 @@ static inline uint32_t tw_dtype_block_bytes(unsigned dtype) {
     return dtype < TW_DT_COUNT ? bytes[dtype] : 1;
 }
 static inline const char *tw_dtype_name(unsigned dtype) {
-    static const char *const name[TW_DT_COUNT] = {"f32", "f16", "bf16", "i32", "q8_0", "q4_0", "q8s", "u8"};
+    static const char *const name[TW_DT_COUNT] = {"f32",  "f16",  "bf16", "i32",
+                                                  "q8_0", "q4_0", "q8s",  "u8"};
     return dtype < TW_DT_COUNT ? name[dtype] : "?";
 }
 /* Bytes of one row-major row of `cols` elements (cols a multiple of the block). */
@@ -80,18 +83,19 @@ static inline uint64_t tw_row_bytes(unsigned dtype, uint64_t cols) {
     return cols / tw_dtype_block_elems(dtype) * tw_dtype_block_bytes(dtype);
 }
 
-/* ---- packing ------------------------------------------------------------------------------------- */
+/* ---- packing ---- */
 
-/* Weights of a matrix product are packed in panels of 16 rows, so that a vector lane is an output row
- * and every output element is summed in ascending k in every instruction set. Rows beyond the matrix are
- * zero weights. Panel p holds rows 16p .. 16p+15; panels follow each other without gaps.
+/* Weights of a matrix product are packed in panels of 16 rows, so that a vector lane is an output
+ * row and every output element is summed in ascending k in every instruction set. Rows beyond the
+ * matrix are zero weights. Panel p holds rows 16p .. 16p+15; panels follow each other without gaps.
  *   F32, F16, BF16:  [k][16 rows]
  *   Q8_0:  quants [k/32][8 groups][16 rows][4] as u8 = q + 128 (k = 32*block + 4*group + byte),
  *          then scales [k/32][16 rows] f16, then zero padding to a multiple of 64 bytes
  *   Q4_0:  quants [k/32][4 groups][16 rows][4] as bytes: low nibble k = 4*group + byte, high nibble
  *          k = 16 + 4*group + byte (nibble value as in ggml: weight = d*(nibble - 8)),
  *          then scales [k/32][16 rows] f16, then zero padding to a multiple of 64 bytes
- * KEYS: the key cache, [head][position/16][head_dim][16 positions] f32; rows = positions (a multiple of
+ * KEYS: the key cache, [head][position/16][head_dim][16 positions] f32; rows = positions (a
+ * multiple of
  *          TW_KV_BLOCK), cols = heads*head_dim.
  * VALUES: the value cache, [head][position][head_dim] f32. */
 #define TW_PACKINGS(X)       \
@@ -108,11 +112,12 @@ enum tw_packing {
 };
 
 #define TW_PANEL_ROWS 16u
-/* Positions of one key block of the online softmax. Blocks are cut by position, never by query or chunk,
- * so a token's logits do not depend on how it was fed. */
+/* Positions of one key block of the online softmax. Blocks are cut by position, never by query or
+ * chunk, so a token's logits do not depend on how it was fed. */
 #define TW_KV_BLOCK 64u
 
-/* Bytes of one PANEL16 panel of a matrix with `k` columns; 0 for a dtype that is not packed in panels. */
+/* Bytes of one PANEL16 panel of a matrix with `k` columns; 0 for a dtype that is not packed in
+ * panels. */
 static inline uint64_t tw_panel_bytes(unsigned dtype, uint64_t k) {
     uint64_t quants = dtype == TW_DT_Q8_0 ? 512 : 256;
     switch (dtype) {
@@ -136,7 +141,7 @@ static inline uint64_t tw_panels(uint64_t rows) {
     return (rows + TW_PANEL_ROWS - 1) / TW_PANEL_ROWS;
 }
 
-/* ---- objects ------------------------------------------------------------------------------------- */
+/* ---- objects ---- */
 
 #define TW_ROLES(X)        \
     X(INPUT, 0, "input")   \
@@ -154,9 +159,9 @@ enum tw_role {
 
 enum tw_init { TW_INIT_NONE = 0, TW_INIT_ZERO = 1, TW_INIT_BLOB = 2 };
 
-/* A named tensor. Param, State, Input and Output live in device DRAM behind binding rows: instance i (one
- * per layer) is at binding row bind_first + i. An Activation lives in SRAM buffers that name it
- * (bind_count 0). `head_dim` is used by KEYS and VALUES. `bytes` is one instance's. */
+/* A named tensor. Param, State, Input and Output live in device DRAM behind binding rows: instance
+ * i (one per layer) is at binding row bind_first + i. An Activation lives in SRAM buffers that name
+ * it (bind_count 0). `head_dim` is used by KEYS and VALUES. `bytes` is one instance's. */
 struct tw_tensor {
     uint32_t name; /* offset in the string table */
     uint32_t rows, cols;
@@ -169,19 +174,23 @@ struct tw_tensor {
 TW_STATIC_ASSERT(sizeof(struct tw_tensor) == 40, "tensor record");
 
 enum tw_buffer_kind {
-    TW_BUF_FIFO = 0,     /* ring of pages; one producer engine, one consumer engine on its site */
-    TW_BUF_RESIDENT = 1, /* one page (of a Param: one an instance), ordered by program order, flags and rendezvous */
-    TW_BUF_SCRATCH = 2   /* one page, touched by one engine only */
+    TW_BUF_FIFO = 0, /* ring of pages; one producer engine, one consumer engine on its site */
+    /* one page (of a Param: one an instance), ordered by program order, flags and rendezvous */
+    TW_BUF_RESIDENT = 1,
+    TW_BUF_SCRATCH = 2 /* one page, touched by one engine only */
 };
 
-/* Bytes of a site's SRAM: [offset, offset + pages*page_bytes). `sibling_base`: the buffer is one of a set with one member on each site of
- * `group` (else 0), in order of the group's sites from id sibling_base on (tw_buffer_sibling), and all have equal offset, dtype and size, so
- * that a multicast can name them by one number. `tensor`: the Activation it holds a copy of; or the Param: then it is RESIDENT, has a page
- * for each instance, is filled by the device before the first step and never written by an op. */
+/* Bytes of a site's SRAM: [offset, offset + pages*page_bytes). `sibling_base`: the buffer is one of
+ * a set with one member on each site of `group` (else 0), in order of the group's sites from id
+ * sibling_base on (tw_buffer_sibling), and all have equal offset, dtype and size, so that a
+ * multicast can name them by one number. `tensor`: the Activation it holds a copy of; or the Param:
+ * then it is RESIDENT, has a page for each instance, is filled by the device before the first step
+ * and never written by an op. */
 struct tw_buffer {
     uint32_t name;
     uint32_t site;
-    uint8_t kind, dtype, mem_class, producer, consumer, pad; /* producer, consumer: engines (FIFO) */
+    /* producer, consumer: engines (FIFO) */
+    uint8_t kind, dtype, mem_class, producer, consumer, pad;
     uint16_t group;
     uint32_t pages;
     uint64_t page_bytes;
@@ -193,8 +202,9 @@ TW_STATIC_ASSERT(sizeof(struct tw_buffer) == 48, "buffer record");
 
 enum tw_sem_role { TW_SEM_READY = 0, TW_SEM_VALID = 1, TW_SEM_GATHER = 2, TW_SEM_RELEASE = 3 };
 
-/* A semaphore has one 32-bit word on each site of its group, which may span chips. Words only count upward,
- * wrap-safely, and are never reset; waits name thresholds that grow with the epoch (variable 0). */
+/* A semaphore has one 32-bit word on each site of its group, which may span chips. Words only count
+ * upward, wrap-safely, and are never reset; waits name thresholds that grow with the epoch
+ * (variable 0). */
 struct tw_semaphore {
     uint32_t name;
     uint32_t group; /* sites that hold a word */
@@ -203,16 +213,17 @@ struct tw_semaphore {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_semaphore) == 16, "semaphore record");
 
-/* The same rectangle of sites, x0 <= x < x1, y0 <= y < y1, on each of the chips chip .. chip + chips - 1; site =
- * (chip*height + y)*width + x. A group that a multicast goes to is on one chip (chips 1), the sender's or another one: the
- * data then crosses a chip link. */
+/* The same rectangle of sites, x0 <= x < x1, y0 <= y < y1, on each of the chips chip .. chip +
+ * chips - 1; site = (chip*height + y)*width + x. A group that a multicast goes to is on one chip
+ * (chips 1), the sender's or another one: the data then crosses a chip link. */
 struct tw_group {
     uint16_t chip, x0, y0, x1, y1, chips;
 };
 TW_STATIC_ASSERT(sizeof(struct tw_group) == 12, "group record");
 
-/* A number read from an Input (i32, element 0) when the step starts, before any engine runs, and constant
- * through the step: ceil((x + add) / div). The step is refused if x < 0 or the result exceeds max. */
+/* A number read from an Input (i32, element 0) when the step starts, before any engine runs, and
+ * constant through the step: ceil((x + add) / div). The step is refused if x < 0 or the result
+ * exceeds max. */
 struct tw_trip {
     uint32_t name;
     uint32_t input; /* tensor */
@@ -251,9 +262,9 @@ struct tw_edge {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_edge) == 24, "edge record");
 
-/* Which ids belong to a section, and the semaphores of the rendezvous that closes it (TW_NONE: open).
- * `repeat`: how many binding rows the section is looped over (1: once). */
-struct tw_span {
+/* Which ids belong to a section, and the semaphores of the rendezvous that closes it (TW_NONE:
+ * open). `repeat`: how many binding rows the section is looped over (1: once). */
+struct tw_section {
     uint32_t name;
     uint32_t repeat;
     uint32_t first_buffer, n_buffers;
@@ -263,7 +274,7 @@ struct tw_span {
     uint32_t local, gather, release; /* rendezvous semaphores */
     uint32_t reserved;
 };
-TW_STATIC_ASSERT(sizeof(struct tw_span) == 56, "span record");
+TW_STATIC_ASSERT(sizeof(struct tw_section) == 56, "span record");
 
 enum tw_engine { TW_ENGINE_LOAD = 0, TW_ENGINE_MATH = 1, TW_ENGINE_STORE = 2, TW_ENGINE_COUNT = 3 };
 
@@ -279,10 +290,10 @@ struct tw_stream {
     uint32_t n_words;
 };
 
-/* A program, as tables of records. All pointers belong to whoever made the view (the compiler's arena, the
- * loader's bundle, the firmware's memory) and stay constant while it is in use. streams are sorted by (site,
- * engine) and there are n_sites * TW_ENGINE_COUNT of them, empty ones included: stream index =
- * site * TW_ENGINE_COUNT + engine. */
+/* A program, as tables of records. All pointers belong to whoever made the view (the compiler's
+ * arena, the loader's bundle, the firmware's memory) and stay constant while it is in use. streams
+ * are sorted by (site, engine) and there are n_sites * TW_ENGINE_COUNT of them, empty ones
+ * included: stream index = site * TW_ENGINE_COUNT + engine. */
 struct tw_program {
     const char *name;    /* "decode", "prefill.64" */
     const char *strings; /* string table: NUL-terminated strings, offset 0 is "" */
@@ -290,7 +301,7 @@ struct tw_program {
     uint32_t rows; /* tokens per step at most */
     uint32_t n_sites, mesh_width, mesh_height, n_chips;
     uint64_t sram_bytes; /* a site's SRAM */
-    uint32_t n_tensors, n_buffers, n_semaphores, n_groups, n_trips, n_stages, n_edges, n_spans;
+    uint32_t n_tensors, n_buffers, n_semaphores, n_groups, n_trips, n_stages, n_edges, n_sections;
     const struct tw_tensor *tensors;
     const struct tw_buffer *buffers;
     const struct tw_semaphore *semaphores;
@@ -298,7 +309,7 @@ struct tw_program {
     const struct tw_trip *trips;
     const struct tw_stage *stages;
     const struct tw_edge *edges;
-    const struct tw_span *spans;
+    const struct tw_section *sections;
     const struct tw_stream *streams;
 };
 
@@ -308,18 +319,23 @@ static inline uint64_t tw_group_size(const struct tw_group *g) {
              height = g->y1 > g->y0 ? (uint32_t)(g->y1 - g->y0) : 0;
     return (uint64_t)width * height * g->chips;
 }
-static inline int tw_group_holds(const struct tw_program *p, const struct tw_group *g, uint32_t site) {
+static inline int tw_group_holds(const struct tw_program *p, const struct tw_group *g,
+                                 uint32_t site) {
     uint32_t x = site % p->mesh_width, y = site / p->mesh_width % p->mesh_height;
     uint32_t chip = site / p->mesh_width / p->mesh_height;
-    return chip >= g->chip && chip - g->chip < g->chips && x >= g->x0 && x < g->x1 && y >= g->y0 && y < g->y1;
+    return chip >= g->chip && chip - g->chip < g->chips && x >= g->x0 && x < g->x1 && y >= g->y0 &&
+           y < g->y1;
 }
-/* Sites of a group in order of (chip, y, x): the site of a number below its size, and the number of a site that it holds. */
-static inline uint32_t tw_group_site(const struct tw_program *p, const struct tw_group *g, uint32_t number) {
+/* Sites of a group in order of (chip, y, x): the site of a number below its size, and the number of
+ * a site that it holds. */
+static inline uint32_t tw_group_site(const struct tw_program *p, const struct tw_group *g,
+                                     uint32_t number) {
     uint32_t width = (uint32_t)(g->x1 - g->x0), height = (uint32_t)(g->y1 - g->y0);
     uint32_t chip = g->chip + number / width / height, y = g->y0 + number / width % height;
     return (chip * p->mesh_height + y) * p->mesh_width + g->x0 + number % width;
 }
-static inline uint32_t tw_group_number(const struct tw_program *p, const struct tw_group *g, uint32_t site) {
+static inline uint32_t tw_group_number(const struct tw_program *p, const struct tw_group *g,
+                                       uint32_t site) {
     uint32_t width = (uint32_t)(g->x1 - g->x0), height = (uint32_t)(g->y1 - g->y0);
     uint32_t x = site % p->mesh_width, y = site / p->mesh_width % p->mesh_height;
     uint32_t chip = site / p->mesh_width / p->mesh_height;
@@ -332,12 +348,14 @@ static inline const char *tw_program_string(const struct tw_program *p, uint32_t
 
 /* Has group b every site that a has. */
 static inline int tw_group_within(const struct tw_group *a, const struct tw_group *b) {
-    return a->chip >= b->chip && a->chip + a->chips <= b->chip + b->chips && a->x0 >= b->x0 && a->x1 <= b->x1 &&
-           a->y0 >= b->y0 && a->y1 <= b->y1;
+    return a->chip >= b->chip && a->chip + a->chips <= b->chip + b->chips && a->x0 >= b->x0 &&
+           a->x1 <= b->x1 && a->y0 >= b->y0 && a->y1 <= b->y1;
 }
 
-/* The member on a site of the set that a buffer is of; TW_NONE: it is of none, or the set has none there. */
-static inline uint32_t tw_buffer_sibling(const struct tw_program *p, const struct tw_buffer *b, uint32_t site) {
+/* The member on a site of the set that a buffer is of; TW_NONE: it is of none, or the set has none
+ * there. */
+static inline uint32_t tw_buffer_sibling(const struct tw_program *p, const struct tw_buffer *b,
+                                         uint32_t site) {
     if (b->sibling_base == TW_NONE || !tw_group_holds(p, &p->groups[b->group], site)) {
         return TW_NONE;
     }
@@ -348,7 +366,8 @@ static inline uint32_t tw_buffer_sibling(const struct tw_program *p, const struc
 }
 #endif
 /* The Param that a buffer keeps in SRAM, or NULL. */
-static inline const struct tw_tensor *tw_buffer_param(const struct tw_program *p, const struct tw_buffer *b) {
+static inline const struct tw_tensor *tw_buffer_param(const struct tw_program *p,
+                                                      const struct tw_buffer *b) {
     const struct tw_tensor *t = b->tensor < p->n_tensors ? &p->tensors[b->tensor] : NULL;
     return t && t->role == TW_ROLE_PARAM ? t : NULL;
 }

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numerics are part of the machine. This header is the scalar definition of every formula whose rounding matters;
- * each kernel of each instruction set gives the same bits. Compile with -ffp-contract=off: a fused multiply-add
- * happens only where fmaf is written. Rounding mode: nearest even; subnormals are kept.
+ * Numerics are part of the machine. This header is the scalar definition of every formula whose
+ * rounding matters; each kernel of each instruction set gives the same bits. Compile with
+ * -ffp-contract=off: a fused multiply-add happens only where fmaf is written. Rounding mode:
+ * nearest even; subnormals are kept.
  *
- * Freestanding apart from fmaf, fma and sqrtf, which have to be correctly rounded. Where a processor has no double, its
- * library's fma may round twice (newlib's does): a port for it brings a right one.
+ * Freestanding apart from fmaf, fma and sqrtf, which have to be correctly rounded. Where a
+ * processor has no double, its library's fma may round twice (newlib's does): a port for it brings
+ * a right one.
  *
- * Equality of bits covers every number and infinity; where a result is NaN it is NaN everywhere, its sign and payload
- * are not defined.
+ * Equality of bits covers every number and infinity; where a result is NaN it is NaN everywhere,
+ * its sign and payload are not defined.
  *
  * The orders of sums:
  *   matmul      y = 0 (or the old y on reload); for k ascending: y = fmaf(w[k], x[k], y)
@@ -33,7 +35,7 @@ extern "C" {
 
 #define TW_LANES 16u
 
-/* ---- bits and formats ---------------------------------------------------------------------------- */
+/* ---- bits and formats ---- */
 
 static inline uint32_t tw_float_bits(float f) {
     uint32_t u;
@@ -49,7 +51,8 @@ static inline float tw_bits_float(uint32_t u) {
 
 /* IEEE half to float: exact; a signalling NaN becomes quiet. */
 static inline float tw_f16_to_f32(uint16_t h) {
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u, mantissa = h & 0x3FFu;
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u,
+             mantissa = h & 0x3FFu;
     if (exponent == 31) {
         return tw_bits_float(sign | 0x7F800000u | mantissa << 13 | (mantissa ? 0x400000u : 0));
     }
@@ -70,7 +73,8 @@ static inline uint16_t tw_f32_to_f16(float f) {
     if (u >= 0x47800000u) { /* 2^16 and beyond */
         return (uint16_t)(sign | 0x7C00u);
     }
-    if (u < 0x38800000u) { /* below 2^-14: the addition of 1/2 leaves the rounded multiple of 2^-24 in the low bits */
+    /* below 2^-14: the addition of 1/2 leaves the rounded multiple of 2^-24 in the low bits */
+    if (u < 0x38800000u) {
         return (uint16_t)(sign | (tw_float_bits(tw_bits_float(u) + 0.5f) - 0x3F000000u));
     }
     u += 0xFFFu + ((u >> 13) & 1u);
@@ -90,12 +94,13 @@ static inline uint16_t tw_f32_to_bf16(float f) {
     return (uint16_t)((u + 0x7FFFu + ((u >> 16) & 1u)) >> 16);
 }
 
-/* ---- functions ----------------------------------------------------------------------------------- */
+/* ---- functions ---- */
 
-/* e^x = 2^n * e^r, n = round(x/ln 2), r = x - n*ln2 in two parts, and e^r = 1 + r + r^2*q(r) with a minimax q (relative
- * error 3.1e-9 before rounding). Bound, over every float from TW_EXP_LO to the overflow: relative error below 8.6e-8
- * (0.72 of 2^-23). Below TW_EXP_LO, -infinity included, the result is +0 (the true value is under 1.9e-38), so that no
- * subnormal is ever made; from 88.7228394 on it is +infinity. NaN gives NaN; a number never does. */
+/* e^x = 2^n * e^r, n = round(x/ln 2), r = x - n*ln2 in two parts, and e^r = 1 + r + r^2*q(r) with a
+ * minimax q (relative error 3.1e-9 before rounding). Bound, over every float from TW_EXP_LO to the
+ * overflow: relative error below 8.6e-8 (0.72 of 2^-23). Below TW_EXP_LO, -infinity included, the
+ * result is +0 (the true value is under 1.9e-38), so that no subnormal is ever made; from
+ * 88.7228394 on it is +infinity. NaN gives NaN; a number never does. */
 #define TW_EXP_LO (-86.9f)
 #define TW_EXP_HI 88.73f
 #define TW_EXP_LOG2E 1.44269502f
@@ -106,7 +111,8 @@ static inline uint16_t tw_f32_to_bf16(float f) {
 #define TW_EXP_C4 0.0416683890f
 #define TW_EXP_C5 0.00836872403f
 #define TW_EXP_C6 0.00138145837f
-#define TW_ROUND_MAGIC 12582912.0f /* 1.5 * 2^23: adding it rounds to an integer, which stands in the low bits */
+#define TW_ROUND_MAGIC \
+    12582912.0f /* 1.5 * 2^23: adding it rounds to an integer, which stands in the low bits */
 
 static inline float tw_exp(float x) {
     float a = TW_EXP_LO > x ? TW_EXP_LO : x; /* a NaN passes both */
@@ -120,7 +126,8 @@ static inline float tw_exp(float x) {
     q = __builtin_fmaf(q, r, TW_EXP_C3);
     q = __builtin_fmaf(q, r, TW_EXP_C2);
     q = __builtin_fmaf(q, r * r, r) + 1.0f;
-    /* Twice e^r times 2^(n-1): n reaches 128, whose power is no float. The low 9 bits of t are those of n. */
+    /* Twice e^r times 2^(n-1): n reaches 128, whose power is no float. The low 9 bits of t are
+     * those of n. */
     float scale = tw_bits_float((tw_float_bits(t) << 23) + (126u << 23));
     float y = (q + q) * scale;
     return x < TW_EXP_LO ? 0.0f : y;
@@ -130,9 +137,10 @@ static inline float tw_silu(float x) {
     return x / (1.0f + tw_exp(-x));
 }
 
-/* sin and cos of position*frequency: the product and its reduction by multiples of pi/2 (two parts, fused) in
- * double, then float polynomials on [-pi/4, pi/4]. Absolute error below 1.2e-7 while |angle| < 2^31. Infinite or NaN
- * frequencies give NaN; an angle of 2^51 and more gives some number or NaN. */
+/* sin and cos of position*frequency: the product and its reduction by multiples of pi/2 (two parts,
+ * fused) in double, then float polynomials on [-pi/4, pi/4]. Absolute error below 1.2e-7 while
+ * |angle| < 2^31. Infinite or NaN frequencies give NaN; an angle of 2^51 and more gives some number
+ * or NaN. */
 static inline void tw_sincos(uint32_t position, float frequency, float *sine, float *cosine) {
     double angle = (double)position * (double)frequency;
     double t = angle * 0.6366197723675814 + 6755399441055744.0; /* 1.5 * 2^52 */
@@ -160,7 +168,7 @@ static inline void tw_rotate(float *x0, float *x1, float c, float s) {
     *x1 = __builtin_fmaf(a, s, b * c);
 }
 
-/* ---- reductions ---------------------------------------------------------------------------------- */
+/* ---- reductions ---- */
 
 /* The maximum of the machine: x where it is greater, else `best`; a NaN x is passed over. */
 static inline float tw_max(float best, float x) {
@@ -191,14 +199,15 @@ static inline float tw_rms_factor(float sum_of_squares, uint32_t cols, float eps
     return 1.0f / __builtin_sqrtf(sum_of_squares / (float)cols + epsilon);
 }
 
-/* ---- activation blocks --------------------------------------------------------------------------- */
+/* ---- activation blocks ---- */
 
-/* The scale of a block of 32 whose largest magnitude has the bits `amax` (as an integer, so that the maximum of any
- * floats is defined in any order; a NaN is the largest).
+/* The scale of a block of 32 whose largest magnitude has the bits `amax` (as an integer, so that
+ * the maximum of any floats is defined in any order; a NaN is the largest).
  *   ordinary: d = amax/127, *inverse = 1/d, and the scale stored is d rounded to half precision where that is a normal
  *             half (as ggml stores it), otherwise d itself, so that nothing overflows or underflows
  *   amax/127 below the normal floats: the block is zero: *inverse = 0, stored scale 0
- *   an infinity or a NaN in the block: quants 0 and the scale NaN, so that every product with the block is NaN */
+ *   an infinity or a NaN in the block: quants 0 and the scale NaN, so that every product with the block is
+ * NaN */
 static inline float tw_quant_scale(uint32_t amax, float *inverse) {
     *inverse = 0.0f;
     if (amax >= 0x7F800000u) {

@@ -5,7 +5,8 @@
  *   R W M   buffer, affine                      T U   tensor, affine instance, affine byte offset
  *   F S G I C V  one word                       X     trip, max             E   float bits      A  affine
  *   affine: constant low, constant high, number of terms, then (variable, step low, step high) a term
- * Loops are closed by END. The decoder is total: it checks every word against the end of the stream.
+ * Loops are closed by END. The decoder is total: it checks every word against the end of the
+ * stream.
  */
 #ifndef TILEWRIGHT_OPCODE_H
 #define TILEWRIGHT_OPCODE_H
@@ -19,7 +20,8 @@
 extern "C" {
 #endif
 
-#define TW_MAX_VARS 8u  /* loop variables and the epoch: variable 0 counts the steps run before this one */
+#define TW_MAX_VARS \
+    8u /* loop variables and the epoch: variable 0 counts the steps run before this one */
 #define TW_MAX_TERMS 4u /* terms of one affine number */
 #define TW_MAX_OPERANDS 14u
 
@@ -96,8 +98,9 @@ static inline struct tw_affine tw_affine_plus(struct tw_affine a, uint32_t var, 
 }
 
 struct tw_operand {
-    char kind;                 /* the letter */
-    uint32_t id;               /* buffer, tensor, semaphore, group, site, variable, trip, immediate, float bits */
+    char kind; /* the letter */
+    /* buffer, tensor, semaphore, group, site, variable, trip, immediate, float bits */
+    uint32_t id;
     uint32_t max;              /* X */
     struct tw_affine offset;   /* R W M T U: bytes; A: the number */
     struct tw_affine instance; /* T U */
@@ -116,7 +119,8 @@ static inline float tw_operand_float(const struct tw_operand *o) {
     return f;
 }
 
-static inline bool tw_decode_affine(const uint32_t *w, uint32_t n, uint32_t *at, struct tw_affine *out) {
+static inline bool tw_decode_affine(const uint32_t *w, uint32_t n, uint32_t *at,
+                                    struct tw_affine *out) {
     if (n - *at < 3 || w[*at + 2] > TW_MAX_TERMS || n - *at - 3 < 3 * w[*at + 2]) {
         return false;
     }
@@ -133,7 +137,8 @@ static inline bool tw_decode_affine(const uint32_t *w, uint32_t n, uint32_t *at,
     return true;
 }
 
-static inline bool tw_decode_operand(const uint32_t *w, uint32_t n, uint32_t *at, struct tw_operand *o) {
+static inline bool tw_decode_operand(const uint32_t *w, uint32_t n, uint32_t *at,
+                                     struct tw_operand *o) {
     if (o->kind == 'A') {
         return tw_decode_affine(w, n, at, &o->offset);
     }
@@ -162,13 +167,15 @@ static inline bool tw_decode_operand(const uint32_t *w, uint32_t n, uint32_t *at
     }
 }
 
-/* Decodes the op at words[at]. False if the number is unknown or the words do not hold exactly its operands;
- * checks nothing about ids. */
-static inline bool tw_op_decode(const uint32_t *words, uint32_t n_words, uint32_t at, struct tw_op *op) {
+/* Decodes the op at words[at]. False if the number is unknown or the words do not hold exactly its
+ * operands; checks nothing about ids. */
+static inline bool tw_op_decode(const uint32_t *words, uint32_t n_words, uint32_t at,
+                                struct tw_op *op) {
     if (at >= n_words || n_words - at < 2) {
         return false;
     }
-    memset(op, 0, offsetof(struct tw_op, operand)); /* operands and terms beyond their counts are unset */
+    /* operands and terms beyond their counts are unset */
+    memset(op, 0, offsetof(struct tw_op, operand));
     op->code = words[at] & 0xFFFFu;
     op->n_words = words[at] >> 16;
     op->stage = words[at + 1];
@@ -207,8 +214,8 @@ static inline uint32_t tw_encode_affine(const struct tw_affine *a, uint32_t *w) 
 
 #define TW_MAX_OP_WORDS (2u + TW_MAX_OPERANDS * (1u + 2u * (3u + 3u * TW_MAX_TERMS)))
 
-/* Encodes an op whose operand kinds are the table's; `w` has TW_MAX_OP_WORDS words. Returns the words used and
- * sets op->n_words. */
+/* Encodes an op whose operand kinds are the table's; `w` has TW_MAX_OP_WORDS words. Returns the
+ * words used and sets op->n_words. */
 static inline uint32_t tw_op_encode(struct tw_op *op, uint32_t *w) {
     uint32_t n = 2;
     for (uint32_t i = 0; i < op->n_operands; i++) {

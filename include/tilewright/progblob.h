@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program as one blob of bytes: how `.tw.programs` stores it and how LOAD carries it to a device. Freestanding.
+ * A program as one blob of bytes: how `.tw.programs` stores it and how LOAD carries it to a device.
+ * Freestanding.
  *   struct tw_progblob_header, then the tables in the order of its (offset, count) pairs, each 8-aligned.
- * Two forms. Without streams (the bundle's): tables only; names are offsets in `.tw.strings`, streams come from
- * `.tw.sites`. With streams (the wire's): also a table of struct tw_progblob_stream, all their words, and the string
- * table, so that the blob stands alone. Little-endian; read in place.
+ * Two forms. Without streams (the bundle's): tables only; names are offsets in `.tw.strings`,
+ * streams come from `.tw.sites`. With streams (the wire's): also a table of struct
+ * tw_progblob_stream, all their words, and the string table, so that the blob stands alone.
+ * Little-endian; read in place.
  */
 #ifndef TILEWRIGHT_PROGBLOB_H
 #define TILEWRIGHT_PROGBLOB_H
@@ -37,7 +39,7 @@ TW_STATIC_ASSERT(sizeof(struct tw_progblob_stream) == 16, "blob stream");
     X(TRIPS, trips, n_trips, struct tw_trip)                     \
     X(STAGES, stages, n_stages, struct tw_stage)                 \
     X(EDGES, edges, n_edges, struct tw_edge)                     \
-    X(SPANS, spans, n_spans, struct tw_span)
+    X(SPANS, sections, n_sections, struct tw_section)
 
 enum tw_progblob_table_id {
 #define TW_X(id, field, count, type) TW_PB_##id,
@@ -81,8 +83,10 @@ static inline uint32_t tw_progblob_name_length(const char *name) {
     return n;
 }
 
-/* Offsets, counts and total size of the blob; false if it would not fit 32-bit offsets or the name does not fit. */
-static inline bool tw_progblob_layout(const struct tw_program *p, bool with_streams, struct tw_progblob_header *h) {
+/* Offsets, counts and total size of the blob; false if it would not fit 32-bit offsets or the name
+ * does not fit. */
+static inline bool tw_progblob_layout(const struct tw_program *p, bool with_streams,
+                                      struct tw_progblob_header *h) {
     uint64_t count[TW_PB_COUNT] = {
 #define TW_X(id, field, n, type) p->n,
         TW_PROGBLOB_TABLES(TW_X)
@@ -107,18 +111,21 @@ static inline bool tw_progblob_layout(const struct tw_program *p, bool with_stre
         at += (count[t] * tw_progblob_elem_bytes(t) + 7) & ~(uint64_t)7;
     }
     h->bytes = (uint32_t)at;
-    return at <= UINT32_MAX && p->n_sites <= TW_MAX_SITES && tw_progblob_name_length(p->name) < TW_PROGRAM_NAME_BYTES;
+    return at <= UINT32_MAX && p->n_sites <= TW_MAX_SITES &&
+           tw_progblob_name_length(p->name) < TW_PROGRAM_NAME_BYTES;
 }
 
-/* Size of the program's blob, or 0 if it has none: 4 GiB or more, a name of 32 bytes or more, too many sites. */
+/* Size of the program's blob, or 0 if it has none: 4 GiB or more, a name of 32 bytes or more, too
+ * many sites. */
 static inline uint32_t tw_progblob_bytes(const struct tw_program *program, bool with_streams) {
     struct tw_progblob_header h;
     return tw_progblob_layout(program, with_streams, &h) ? h.bytes : 0;
 }
 
-static inline void tw_progblob_write_streams(const struct tw_program *p, const struct tw_progblob_header *h,
-                                             uint8_t *buf) {
-    struct tw_progblob_stream *record = (struct tw_progblob_stream *)(void *)(buf + h->table[TW_PB_STREAMS].offset);
+static inline void tw_progblob_write_streams(const struct tw_program *p,
+                                             const struct tw_progblob_header *h, uint8_t *buf) {
+    struct tw_progblob_stream *record =
+        (struct tw_progblob_stream *)(void *)(buf + h->table[TW_PB_STREAMS].offset);
     uint8_t *words = buf + h->table[TW_PB_WORDS].offset;
     uint32_t at = 0;
     for (uint32_t i = 0; i < h->table[TW_PB_STREAMS].count; i++) {
@@ -133,8 +140,10 @@ static inline void tw_progblob_write_streams(const struct tw_program *p, const s
     memcpy(buf + h->table[TW_PB_STRINGS].offset, p->strings, p->strings_bytes);
 }
 
-/* Writes the blob into buf, which is 8-aligned and has the bytes that tw_progblob_bytes told (not 0). */
-static inline void tw_progblob_write(const struct tw_program *program, bool with_streams, uint8_t *buf) {
+/* Writes the blob into buf, which is 8-aligned and has the bytes that tw_progblob_bytes told (not
+ * 0). */
+static inline void tw_progblob_write(const struct tw_program *program, bool with_streams,
+                                     uint8_t *buf) {
     struct tw_progblob_header h;
     if (!tw_progblob_layout(program, with_streams, &h)) {
         return;
@@ -150,9 +159,10 @@ static inline void tw_progblob_write(const struct tw_program *program, bool with
     h.with_streams = with_streams;
     h.sram_bytes = program->sram_bytes;
     memcpy(buf, &h, sizeof h);
-#define TW_X(id, field, n, type)                                                                     \
-    if (program->n) {                                                                                \
-        memcpy(buf + h.table[TW_PB_##id].offset, program->field, (size_t)program->n * sizeof(type)); \
+#define TW_X(id, field, n, type)                                 \
+    if (program->n) {                                            \
+        memcpy(buf + h.table[TW_PB_##id].offset, program->field, \
+               (size_t)program->n * sizeof(type));               \
     }
     TW_PROGBLOB_TABLES(TW_X)
 #undef TW_X
@@ -166,7 +176,8 @@ static inline int tw_progblob_refuse(const char **what, int code, const char *te
     return code;
 }
 
-static inline int tw_progblob_check_header(const struct tw_progblob_header *h, size_t size, const char **what) {
+static inline int tw_progblob_check_header(const struct tw_progblob_header *h, size_t size,
+                                           const char **what) {
     if (size < sizeof *h) {
         return tw_progblob_refuse(what, TW_E_TRUNCATED, "program blob ends inside its header");
     }
@@ -185,30 +196,36 @@ static inline int tw_progblob_check_header(const struct tw_progblob_header *h, s
     for (unsigned t = 0; t < TW_PB_COUNT; t++) {
         uint64_t bytes = (uint64_t)h->table[t].count * tw_progblob_elem_bytes(t);
         if (h->table[t].offset % 8 != 0 || !tw_range_ok(h->table[t].offset, bytes, h->bytes)) {
-            return tw_progblob_refuse(what, TW_E_RANGE, "a table lies outside the program blob or is misaligned");
+            return tw_progblob_refuse(what, TW_E_RANGE,
+                                      "a table lies outside the program blob or is misaligned");
         }
     }
     return 0;
 }
 
 static inline int tw_progblob_check_streams(const struct tw_progblob_header *h, const uint8_t *buf,
-                                            struct tw_stream *streams, uint32_t max_streams, const char **what) {
+                                            struct tw_stream *streams, uint32_t max_streams,
+                                            const char **what) {
     uint32_t n = h->table[TW_PB_STREAMS].count;
     const struct tw_progblob_stream *r =
         (const struct tw_progblob_stream *)(const void *)(buf + h->table[TW_PB_STREAMS].offset);
     const uint32_t *words = (const uint32_t *)(const void *)(buf + h->table[TW_PB_WORDS].offset);
     if (n != h->n_sites * TW_ENGINE_COUNT) {
-        return tw_progblob_refuse(what, TW_E_FORMAT, "program has not one stream for each site and engine");
+        return tw_progblob_refuse(what, TW_E_FORMAT,
+                                  "program has not one stream for each site and engine");
     }
     if (n > max_streams) {
-        return tw_progblob_refuse(what, TW_E_NOMEM, "program has more streams than there is room for");
+        return tw_progblob_refuse(what, TW_E_NOMEM,
+                                  "program has more streams than there is room for");
     }
     for (uint32_t i = 0; i < n; i++) {
         if (r[i].site != i / TW_ENGINE_COUNT || r[i].engine != i % TW_ENGINE_COUNT) {
-            return tw_progblob_refuse(what, TW_E_FORMAT, "streams are not in order of site and engine");
+            return tw_progblob_refuse(what, TW_E_FORMAT,
+                                      "streams are not in order of site and engine");
         }
         if (!tw_range_ok(r[i].first_word, r[i].n_words, h->table[TW_PB_WORDS].count)) {
-            return tw_progblob_refuse(what, TW_E_RANGE, "a stream's words lie outside the program blob");
+            return tw_progblob_refuse(what, TW_E_RANGE,
+                                      "a stream's words lie outside the program blob");
         }
         streams[i].site = r[i].site;
         streams[i].engine = r[i].engine;
@@ -218,14 +235,16 @@ static inline int tw_progblob_check_streams(const struct tw_progblob_header *h, 
     return 0;
 }
 
-/* Checks the blob and makes a view of it; all pointers of `out` are into `buf`, `strings` and `streams`, which must
- * outlive it. buf: 8-aligned, `size` bytes of which the blob may use fewer. A blob without streams gets the string
- * table passed (bytes with a NUL at both ends, checked by the caller) and out->streams = streams, to be filled by the
- * caller; a blob with streams fills streams[0 .. n_sites * TW_ENGINE_COUNT) itself and uses its own strings. Checks
- * sizes, offsets, alignment and the order of streams; ids inside records are the verifier's work. Returns 0, or
+/* Checks the blob and makes a view of it; all pointers of `out` are into `buf`, `strings` and
+ * `streams`, which must outlive it. buf: 8-aligned, `size` bytes of which the blob may use fewer. A
+ * blob without streams gets the string table passed (bytes with a NUL at both ends, checked by the
+ * caller) and out->streams = streams, to be filled by the caller; a blob with streams fills
+ * streams[0 .. n_sites * TW_ENGINE_COUNT) itself and uses its own strings. Checks sizes, offsets,
+ * alignment and the order of streams; ids inside records are the verifier's work. Returns 0, or
  * TRUNCATED, FORMAT, RANGE, NOMEM (max_streams too small) with *what = a static line. */
-static inline int tw_progblob_open(const void *buf, size_t size, const char *strings, uint32_t strings_bytes,
-                                   struct tw_program *out, struct tw_stream *streams, uint32_t max_streams,
+static inline int tw_progblob_open(const void *buf, size_t size, const char *strings,
+                                   uint32_t strings_bytes, struct tw_program *out,
+                                   struct tw_stream *streams, uint32_t max_streams,
                                    const char **what) {
     const uint8_t *bytes = (const uint8_t *)buf;
     const struct tw_progblob_header *h = (const struct tw_progblob_header *)buf;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Overflow-safe size arithmetic: the one helper through which every size, count and offset from outside
- * passes. All functions are total: they return false instead of wrapping.
+ * Overflow-safe size arithmetic: the one helper through which every size, count and offset from
+ * outside passes. All functions are total: they return false instead of wrapping.
  */
 #ifndef TILEWRIGHT_RANGE_H
 #define TILEWRIGHT_RANGE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A target: the shape of a tiled accelerator and the constants of its price function, read from a JSON file. The canonical JSON
- * (sorted keys, no blanks) is hashed into each bundle.
+ * A target: the shape of a tiled accelerator and the constants of its price function, read from a
+ * JSON file. The canonical JSON (sorted keys, no blanks) is hashed into each bundle.
  */
 #ifndef TILEWRIGHT_TARGET_H
 #define TILEWRIGHT_TARGET_H
@@ -31,20 +31,24 @@ struct tw_target {
     double link_bytes_per_cycle; /* multicast, one link */
     double sync_cycles;          /* one flag from site to site */
     double call_cycles;          /* fixed cost of one compute call */
-    /* Links between chips: each chip sends and takes so much at a time; 0: it has none, and no program spans its chips. */
+    /* Links between chips: each chip sends and takes so much at a time; 0: it has none, and no
+     * program spans its chips. */
     double chip_link_bytes_per_cycle;
     double chip_link_cycles; /* latency */
     uint8_t hash[TW_HASH_BYTES];
 };
 
-/* Opens a built-in target by name ("host", "sim4x4", "grid8x8", "sim4x4x2", "quad2x2"), or a JSON file by path (a name with '/' or ".json").
- * host_sites: sites of "host", at most 256; 0: the processors online. Errors: USAGE (no such target; names those there are), IO, and
- * those of tw_target_parse. */
+/* Opens a built-in target by name ("host", "sim4x4", "grid8x8", "sim4x4x2", "quad2x2"), or a JSON
+ * file by path (a name with '/' or ".json"). host_sites: sites of "host", at most 256; 0: the
+ * processors online. Errors: USAGE (no such target; names those there are), IO, and those of
+ * tw_target_parse. */
 int tw_target_open(const char *name, uint32_t host_sites, struct tw_target *out, tw_error *err);
 
-/* Reads the JSON text of a target file; `name` is for messages. Errors, all with the key: FORMAT (no JSON, an unknown key, another type),
- * MISSING, RANGE. The keys of the links between chips are left out together where there are none. */
-int tw_target_parse(const char *name, const char *text, size_t size, struct tw_target *out, tw_error *err);
+/* Reads the JSON text of a target file; `name` is for messages. Errors, all with the key: FORMAT
+ * (no JSON, an unknown key, another type), MISSING, RANGE. The keys of the links between chips are
+ * left out together where there are none. */
+int tw_target_parse(const char *name, const char *text, size_t size, struct tw_target *out,
+                    tw_error *err);
 
 /* Names of the built-in targets, NULL-terminated. */
 const char *const *tw_target_names(void);

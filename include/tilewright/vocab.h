@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The vocabulary, as the importers make it, `.tw.vocab` stores it and the tokenizer reads it: one blob, little-endian,
+ * The vocabulary, as the importers make it, `.tw.vocab` stores it and the tokenizer reads it: one
+ * blob, little-endian,
  *   struct tw_vocab_header, float scores[n], uint32_t offsets[n + 1], uint8_t types[n], char bytes[...]
- * each part starting on a multiple of 4 bytes. Piece i is bytes[offsets[i] .. offsets[i+1]), not terminated, any bytes
- * (SentencePiece's U+2581 for a blank, as in GGUF; byte tokens as "<0x0A>" with type BYTE).
+ * each part starting on a multiple of 4 bytes. Piece i is bytes[offsets[i] .. offsets[i+1]), not
+ * terminated, any bytes (SentencePiece's U+2581 for a blank, as in GGUF; byte tokens as "<0x0A>"
+ * with type BYTE).
  */
 #ifndef TILEWRIGHT_VOCAB_H
 #define TILEWRIGHT_VOCAB_H
@@ -54,8 +56,9 @@ struct tw_vocab {
     const char *bytes;
 };
 
-/* Checks the blob (4-byte aligned; sizes, monotone offsets, ids below n_tokens, finite scores) and makes a view of it; the
- * blob must outlive the view. Errors: FORMAT, TRUNCATED, RANGE. In loader/vocab.c. */
+/* Checks the blob (4-byte aligned; sizes, monotone offsets, ids below n_tokens, finite scores) and
+ * makes a view of it; the blob must outlive the view. Errors: FORMAT, TRUNCATED, RANGE. In
+ * loader/bundle/vocab.c. */
 int tw_vocab_open(const void *blob, size_t size, struct tw_vocab *out, tw_error *err);
 
 #ifdef __cplusplus

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device protocol: what a driver sends to a device and what comes back. A message is a fixed 32-byte little-endian
- * header and `length` bytes of payload; requests are answered in order, the answer repeats opcode and sequence. The
- * header is encoded and decoded through one table (TW_WIRE_HEADER). Payloads are fixed-width little-endian structures,
- * used in place. Freestanding: the firmware includes this file as it is.
+ * The device protocol: what a driver sends to a device and what comes back. A message is a fixed
+ * 32-byte little-endian header and `length` bytes of payload; requests are answered in order, the
+ * answer repeats opcode and sequence. The header is encoded and decoded through one table
+ * (TW_WIRE_HEADER). Payloads are fixed-width little-endian structures, used in place. Freestanding:
+ * the firmware includes this file as it is.
  *
- * A request has status 0. An answer has status 0 or a TW_E_* code; a refusal's payload is one struct tw_wire_failure.
- * Device addresses are whatever ALLOC returned; a driver does no arithmetic on them beyond adding offsets.
+ * A request has status 0. An answer has status 0 or a TW_E_* code; a refusal's payload is one
+ * struct tw_wire_failure. Device addresses are whatever ALLOC returned; a driver does no arithmetic
+ * on them beyond adding offsets.
  */
 #ifndef TILEWRIGHT_WIRE_H
 #define TILEWRIGHT_WIRE_H
@@ -84,7 +86,7 @@ struct tw_wire_header {
 #undef TW_X
 };
 
-/* ---- payloads ------------------------------------------------------------------------------------- */
+/* ---- payloads ---- */
 
 /* Ranges of versions the driver speaks, and its machine ABI. */
 struct tw_wire_hello {
@@ -139,9 +141,10 @@ struct tw_wire_hash {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_hash) == 8, "hash");
 
-/* Content by name, so that weights which a device has already are not sent again. KEEP makes a whole allocation
- * read-only and lets it outlive its host: after its last FREE, and after the host has closed, it stays until its memory
- * is needed, or RESET. FIND counts one more user, who FREEs it. The host vouches for the hash. */
+/* Content by name, so that weights which a device has already are not sent again. KEEP makes a
+ * whole allocation read-only and lets it outlive its host: after its last FREE, and after the host
+ * has closed, it stays until its memory is needed, or RESET. FIND counts one more user, who FREEs
+ * it. The host vouches for the hash. */
 struct tw_wire_content {
     uint64_t bytes;
     uint8_t hash[32]; /* BLAKE2b-256 */
@@ -150,8 +153,9 @@ TW_STATIC_ASSERT(sizeof(struct tw_wire_content) == 40, "content");
 
 enum tw_wire_mode { TW_WIRE_STRICT = 0, TW_WIRE_FAST = 1 };
 
-/* The program blob (tilewright/progblob.h, with streams) and its binding rows (uint64 each) lie in device memory and
- * stay there, unchanged, until UNLOAD. The program has passed the loader's verifier. */
+/* The program blob (tilewright/progblob.h, with streams) and its binding rows (uint64 each) lie in
+ * device memory and stay there, unchanged, until UNLOAD. The program has passed the loader's
+ * verifier. */
 struct tw_wire_load {
     uint64_t blob, blob_bytes;
     uint64_t bind, n_bind;
@@ -167,8 +171,9 @@ struct tw_wire_loaded {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_loaded) == 16, "loaded");
 
-/* Followed by n_inputs struct tw_wire_input, then their bytes one after the other without gaps. The inputs are written
- * before the first step. With GREEDY, behind that, at the next multiple of 8: struct tw_wire_greedy. */
+/* Followed by n_inputs struct tw_wire_input, then their bytes one after the other without gaps. The
+ * inputs are written before the first step. With GREEDY, behind that, at the next multiple of 8:
+ * struct tw_wire_greedy. */
 enum tw_wire_run_flags { TW_WIRE_RUN_GREEDY = 1 };
 struct tw_wire_run {
     uint32_t program;
@@ -187,17 +192,18 @@ struct tw_wire_input {
 TW_STATIC_ASSERT(sizeof(struct tw_wire_input) == 16, "input");
 #define TW_WIRE_MAX_INPUTS 8u
 
-/* GREEDY: each step's likeliest token (the lowest id among equals, a NaN never) is the next step's input, on the
- * device, without the host. Up to n_steps steps, at most TW_WIRE_MAX_TOKENS. */
+/* GREEDY: each step's likeliest token (the lowest id among equals, a NaN never) is the next step's
+ * input, on the device, without the host. Up to n_steps steps, at most TW_WIRE_MAX_TOKENS. */
 #define TW_WIRE_MAX_TOKENS 256u
 #define TW_WIRE_MAX_STOPS 4u
 struct tw_wire_greedy {
-    uint64_t logits;  /* n_vocab f32 that a step leaves */
-    uint64_t abort;   /* a word that ends the run before its next step when it is not 0; 0: there is none */
+    uint64_t logits; /* n_vocab f32 that a step leaves */
+    /* a word that ends the run before its next step when it is not 0; 0: there is none */
+    uint64_t abort;
     uint32_t n_vocab; /* > 0 */
     uint32_t limit;   /* positions: no step begins at this one */
-    /* Inputs of the request, by number; their first words hold the token fed, its position, and the position behind it.
-     * The last two count up with each step; TW_NONE: the program has none. */
+    /* Inputs of the request, by number; their first words hold the token fed, its position, and the
+     * position behind it. The last two count up with each step; TW_NONE: the program has none. */
     uint32_t ids, pos, end;
     uint32_t n_stops;
     uint32_t stop[TW_WIRE_MAX_STOPS]; /* tokens that end the run */
@@ -218,7 +224,8 @@ enum tw_wire_ended {
     TW_WIRE_ENDED_FAULT = 4 /* in the step behind the last token */
 };
 
-/* Why a request was refused. site .. need are those of struct tw_fault and TW_NONE / 0 where there was no fault. */
+/* Why a request was refused. site .. need are those of struct tw_fault and TW_NONE / 0 where there
+ * was no fault. */
 struct tw_wire_failure {
     int32_t code;
     uint32_t site, engine, op_index, opcode, stage, object;
@@ -228,7 +235,8 @@ struct tw_wire_failure {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_failure) == 128, "failure");
 
-/* Answer to a GREEDY run; followed by n_steps words: the tokens, then TW_NONE. The last one was not fed. */
+/* Answer to a GREEDY run; followed by n_steps words: the tokens, then TW_NONE. The last one was not
+ * fed. */
 struct tw_wire_tokens {
     uint64_t steps, ops; /* as in tw_wire_done */
     uint32_t n_tokens;
@@ -237,7 +245,11 @@ struct tw_wire_tokens {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_tokens) == 152, "tokens");
 
-enum tw_wire_event_kind { TW_WIRE_EVENT_DONE = 1, TW_WIRE_EVENT_FAULT = 2, TW_WIRE_EVENT_RESET = 3 };
+enum tw_wire_event_kind {
+    TW_WIRE_EVENT_DONE = 1,
+    TW_WIRE_EVENT_FAULT = 2,
+    TW_WIRE_EVENT_RESET = 3
+};
 struct tw_wire_event {
     uint32_t kind;
     uint32_t lost; /* events dropped before this one */
@@ -255,39 +267,47 @@ struct tw_wire_counters {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_counters) == 80, "counters");
 
-/* ---- CRC32C (Castagnoli, reflected 0x82F63B78), bytewise ------------------------------------------- */
+/* ---- CRC32C (Castagnoli, reflected 0x82F63B78), bytewise ---- */
 
 /* Continues `crc` (0 at the start) over n bytes. About 1 ns a byte: a header takes 30 ns. */
 static inline uint32_t tw_wire_crc32c(uint32_t crc, const void *bytes, size_t n) {
     static const uint32_t table[256] = {
-        0x00000000, 0xF26B8303, 0xE13B70F7, 0x1350F3F4, 0xC79A971F, 0x35F1141C, 0x26A1E7E8, 0xD4CA64EB, 0x8AD958CF,
-        0x78B2DBCC, 0x6BE22838, 0x9989AB3B, 0x4D43CFD0, 0xBF284CD3, 0xAC78BF27, 0x5E133C24, 0x105EC76F, 0xE235446C,
-        0xF165B798, 0x030E349B, 0xD7C45070, 0x25AFD373, 0x36FF2087, 0xC494A384, 0x9A879FA0, 0x68EC1CA3, 0x7BBCEF57,
-        0x89D76C54, 0x5D1D08BF, 0xAF768BBC, 0xBC267848, 0x4E4DFB4B, 0x20BD8EDE, 0xD2D60DDD, 0xC186FE29, 0x33ED7D2A,
-        0xE72719C1, 0x154C9AC2, 0x061C6936, 0xF477EA35, 0xAA64D611, 0x580F5512, 0x4B5FA6E6, 0xB93425E5, 0x6DFE410E,
-        0x9F95C20D, 0x8CC531F9, 0x7EAEB2FA, 0x30E349B1, 0xC288CAB2, 0xD1D83946, 0x23B3BA45, 0xF779DEAE, 0x05125DAD,
-        0x1642AE59, 0xE4292D5A, 0xBA3A117E, 0x4851927D, 0x5B016189, 0xA96AE28A, 0x7DA08661, 0x8FCB0562, 0x9C9BF696,
-        0x6EF07595, 0x417B1DBC, 0xB3109EBF, 0xA0406D4B, 0x522BEE48, 0x86E18AA3, 0x748A09A0, 0x67DAFA54, 0x95B17957,
-        0xCBA24573, 0x39C9C670, 0x2A993584, 0xD8F2B687, 0x0C38D26C, 0xFE53516F, 0xED03A29B, 0x1F682198, 0x5125DAD3,
-        0xA34E59D0, 0xB01EAA24, 0x42752927, 0x96BF4DCC, 0x64D4CECF, 0x77843D3B, 0x85EFBE38, 0xDBFC821C, 0x2997011F,
-        0x3AC7F2EB, 0xC8AC71E8, 0x1C661503, 0xEE0D9600, 0xFD5D65F4, 0x0F36E6F7, 0x61C69362, 0x93AD1061, 0x80FDE395,
-        0x72966096, 0xA65C047D, 0x5437877E, 0x4767748A, 0xB50CF789, 0xEB1FCBAD, 0x197448AE, 0x0A24BB5A, 0xF84F3859,
-        0x2C855CB2, 0xDEEEDFB1, 0xCDBE2C45, 0x3FD5AF46, 0x7198540D, 0x83F3D70E, 0x90A324FA, 0x62C8A7F9, 0xB602C312,
-        0x44694011, 0x5739B3E5, 0xA55230E6, 0xFB410CC2, 0x092A8FC1, 0x1A7A7C35, 0xE811FF36, 0x3CDB9BDD, 0xCEB018DE,
-        0xDDE0EB2A, 0x2F8B6829, 0x82F63B78, 0x709DB87B, 0x63CD4B8F, 0x91A6C88C, 0x456CAC67, 0xB7072F64, 0xA457DC90,
-        0x563C5F93, 0x082F63B7, 0xFA44E0B4, 0xE9141340, 0x1B7F9043, 0xCFB5F4A8, 0x3DDE77AB, 0x2E8E845F, 0xDCE5075C,
-        0x92A8FC17, 0x60C37F14, 0x73938CE0, 0x81F80FE3, 0x55326B08, 0xA759E80B, 0xB4091BFF, 0x466298FC, 0x1871A4D8,
-        0xEA1A27DB, 0xF94AD42F, 0x0B21572C, 0xDFEB33C7, 0x2D80B0C4, 0x3ED04330, 0xCCBBC033, 0xA24BB5A6, 0x502036A5,
-        0x4370C551, 0xB11B4652, 0x65D122B9, 0x97BAA1BA, 0x84EA524E, 0x7681D14D, 0x2892ED69, 0xDAF96E6A, 0xC9A99D9E,
-        0x3BC21E9D, 0xEF087A76, 0x1D63F975, 0x0E330A81, 0xFC588982, 0xB21572C9, 0x407EF1CA, 0x532E023E, 0xA145813D,
-        0x758FE5D6, 0x87E466D5, 0x94B49521, 0x66DF1622, 0x38CC2A06, 0xCAA7A905, 0xD9F75AF1, 0x2B9CD9F2, 0xFF56BD19,
-        0x0D3D3E1A, 0x1E6DCDEE, 0xEC064EED, 0xC38D26C4, 0x31E6A5C7, 0x22B65633, 0xD0DDD530, 0x0417B1DB, 0xF67C32D8,
-        0xE52CC12C, 0x1747422F, 0x49547E0B, 0xBB3FFD08, 0xA86F0EFC, 0x5A048DFF, 0x8ECEE914, 0x7CA56A17, 0x6FF599E3,
-        0x9D9E1AE0, 0xD3D3E1AB, 0x21B862A8, 0x32E8915C, 0xC083125F, 0x144976B4, 0xE622F5B7, 0xF5720643, 0x07198540,
-        0x590AB964, 0xAB613A67, 0xB831C993, 0x4A5A4A90, 0x9E902E7B, 0x6CFBAD78, 0x7FAB5E8C, 0x8DC0DD8F, 0xE330A81A,
-        0x115B2B19, 0x020BD8ED, 0xF0605BEE, 0x24AA3F05, 0xD6C1BC06, 0xC5914FF2, 0x37FACCF1, 0x69E9F0D5, 0x9B8273D6,
-        0x88D28022, 0x7AB90321, 0xAE7367CA, 0x5C18E4C9, 0x4F48173D, 0xBD23943E, 0xF36E6F75, 0x0105EC76, 0x12551F82,
-        0xE03E9C81, 0x34F4F86A, 0xC69F7B69, 0xD5CF889D, 0x27A40B9E, 0x79B737BA, 0x8BDCB4B9, 0x988C474D, 0x6AE7C44E,
+        0x00000000, 0xF26B8303, 0xE13B70F7, 0x1350F3F4, 0xC79A971F, 0x35F1141C, 0x26A1E7E8,
+        0xD4CA64EB, 0x8AD958CF, 0x78B2DBCC, 0x6BE22838, 0x9989AB3B, 0x4D43CFD0, 0xBF284CD3,
+        0xAC78BF27, 0x5E133C24, 0x105EC76F, 0xE235446C, 0xF165B798, 0x030E349B, 0xD7C45070,
+        0x25AFD373, 0x36FF2087, 0xC494A384, 0x9A879FA0, 0x68EC1CA3, 0x7BBCEF57, 0x89D76C54,
+        0x5D1D08BF, 0xAF768BBC, 0xBC267848, 0x4E4DFB4B, 0x20BD8EDE, 0xD2D60DDD, 0xC186FE29,
+        0x33ED7D2A, 0xE72719C1, 0x154C9AC2, 0x061C6936, 0xF477EA35, 0xAA64D611, 0x580F5512,
+        0x4B5FA6E6, 0xB93425E5, 0x6DFE410E, 0x9F95C20D, 0x8CC531F9, 0x7EAEB2FA, 0x30E349B1,
+        0xC288CAB2, 0xD1D83946, 0x23B3BA45, 0xF779DEAE, 0x05125DAD, 0x1642AE59, 0xE4292D5A,
+        0xBA3A117E, 0x4851927D, 0x5B016189, 0xA96AE28A, 0x7DA08661, 0x8FCB0562, 0x9C9BF696,
+        0x6EF07595, 0x417B1DBC, 0xB3109EBF, 0xA0406D4B, 0x522BEE48, 0x86E18AA3, 0x748A09A0,
+        0x67DAFA54, 0x95B17957, 0xCBA24573, 0x39C9C670, 0x2A993584, 0xD8F2B687, 0x0C38D26C,
+        0xFE53516F, 0xED03A29B, 0x1F682198, 0x5125DAD3, 0xA34E59D0, 0xB01EAA24, 0x42752927,
+        0x96BF4DCC, 0x64D4CECF, 0x77843D3B, 0x85EFBE38, 0xDBFC821C, 0x2997011F, 0x3AC7F2EB,
+        0xC8AC71E8, 0x1C661503, 0xEE0D9600, 0xFD5D65F4, 0x0F36E6F7, 0x61C69362, 0x93AD1061,
+        0x80FDE395, 0x72966096, 0xA65C047D, 0x5437877E, 0x4767748A, 0xB50CF789, 0xEB1FCBAD,
+        0x197448AE, 0x0A24BB5A, 0xF84F3859, 0x2C855CB2, 0xDEEEDFB1, 0xCDBE2C45, 0x3FD5AF46,
+        0x7198540D, 0x83F3D70E, 0x90A324FA, 0x62C8A7F9, 0xB602C312, 0x44694011, 0x5739B3E5,
+        0xA55230E6, 0xFB410CC2, 0x092A8FC1, 0x1A7A7C35, 0xE811FF36, 0x3CDB9BDD, 0xCEB018DE,
+        0xDDE0EB2A, 0x2F8B6829, 0x82F63B78, 0x709DB87B, 0x63CD4B8F, 0x91A6C88C, 0x456CAC67,
+        0xB7072F64, 0xA457DC90, 0x563C5F93, 0x082F63B7, 0xFA44E0B4, 0xE9141340, 0x1B7F9043,
+        0xCFB5F4A8, 0x3DDE77AB, 0x2E8E845F, 0xDCE5075C, 0x92A8FC17, 0x60C37F14, 0x73938CE0,
+        0x81F80FE3, 0x55326B08, 0xA759E80B, 0xB4091BFF, 0x466298FC, 0x1871A4D8, 0xEA1A27DB,
+        0xF94AD42F, 0x0B21572C, 0xDFEB33C7, 0x2D80B0C4, 0x3ED04330, 0xCCBBC033, 0xA24BB5A6,
+        0x502036A5, 0x4370C551, 0xB11B4652, 0x65D122B9, 0x97BAA1BA, 0x84EA524E, 0x7681D14D,
+        0x2892ED69, 0xDAF96E6A, 0xC9A99D9E, 0x3BC21E9D, 0xEF087A76, 0x1D63F975, 0x0E330A81,
+        0xFC588982, 0xB21572C9, 0x407EF1CA, 0x532E023E, 0xA145813D, 0x758FE5D6, 0x87E466D5,
+        0x94B49521, 0x66DF1622, 0x38CC2A06, 0xCAA7A905, 0xD9F75AF1, 0x2B9CD9F2, 0xFF56BD19,
+        0x0D3D3E1A, 0x1E6DCDEE, 0xEC064EED, 0xC38D26C4, 0x31E6A5C7, 0x22B65633, 0xD0DDD530,
+        0x0417B1DB, 0xF67C32D8, 0xE52CC12C, 0x1747422F, 0x49547E0B, 0xBB3FFD08, 0xA86F0EFC,
+        0x5A048DFF, 0x8ECEE914, 0x7CA56A17, 0x6FF599E3, 0x9D9E1AE0, 0xD3D3E1AB, 0x21B862A8,
+        0x32E8915C, 0xC083125F, 0x144976B4, 0xE622F5B7, 0xF5720643, 0x07198540, 0x590AB964,
+        0xAB613A67, 0xB831C993, 0x4A5A4A90, 0x9E902E7B, 0x6CFBAD78, 0x7FAB5E8C, 0x8DC0DD8F,
+        0xE330A81A, 0x115B2B19, 0x020BD8ED, 0xF0605BEE, 0x24AA3F05, 0xD6C1BC06, 0xC5914FF2,
+        0x37FACCF1, 0x69E9F0D5, 0x9B8273D6, 0x88D28022, 0x7AB90321, 0xAE7367CA, 0x5C18E4C9,
+        0x4F48173D, 0xBD23943E, 0xF36E6F75, 0x0105EC76, 0x12551F82, 0xE03E9C81, 0x34F4F86A,
+        0xC69F7B69, 0xD5CF889D, 0x27A40B9E, 0x79B737BA, 0x8BDCB4B9, 0x988C474D, 0x6AE7C44E,
         0xBE2DA0A5, 0x4C4623A6, 0x5F16D052, 0xAD7D5351,
     };
     const uint8_t *p = (const uint8_t *)bytes;
@@ -298,7 +318,7 @@ static inline uint32_t tw_wire_crc32c(uint32_t crc, const void *bytes, size_t n)
     return ~crc;
 }
 
-/* ---- header ---------------------------------------------------------------------------------------- */
+/* ---- header ---- */
 
 static inline void tw_wire_put(uint8_t *at, uint64_t value, size_t bytes) {
     for (size_t i = 0; i < bytes; i++) {
@@ -315,20 +335,23 @@ static inline uint64_t tw_wire_get(const uint8_t *at, size_t bytes) {
 }
 
 /* Sets magic and crc of `header` and writes its 32 bytes. */
-static inline void tw_wire_encode(struct tw_wire_header *header, uint8_t bytes[TW_WIRE_HEADER_BYTES]) {
+static inline void tw_wire_encode(struct tw_wire_header *header,
+                                  uint8_t bytes[TW_WIRE_HEADER_BYTES]) {
     header->magic = TW_WIRE_MAGIC;
     header->crc = 0;
-#define TW_X(field, type, offset) tw_wire_put(bytes + offset, (uint64_t)header->field, sizeof(type));
+#define TW_X(field, type, offset) \
+    tw_wire_put(bytes + offset, (uint64_t)header->field, sizeof(type));
     TW_WIRE_HEADER(TW_X)
 #undef TW_X
     header->crc = tw_wire_crc32c(0, bytes, TW_WIRE_HEADER_BYTES - 4);
     tw_wire_put(bytes + TW_WIRE_HEADER_BYTES - 4, header->crc, 4);
 }
 
-/* Reads and checks a header: 0, PROTOCOL (not a header, damaged, or out of bounds) or VERSION (whole, but of a version
- * outside TW_WIRE_VERSION_MIN..MAX; the fields are valid then). *why (may not be NULL) names the field at fault. */
-static inline int tw_wire_decode(const uint8_t bytes[TW_WIRE_HEADER_BYTES], struct tw_wire_header *header,
-                                 const char **why) {
+/* Reads and checks a header: 0, PROTOCOL (not a header, damaged, or out of bounds) or VERSION
+ * (whole, but of a version outside TW_WIRE_VERSION_MIN..MAX; the fields are valid then). *why (may
+ * not be NULL) names the field at fault. */
+static inline int tw_wire_decode(const uint8_t bytes[TW_WIRE_HEADER_BYTES],
+                                 struct tw_wire_header *header, const char **why) {
 #define TW_X(field, type, offset) header->field = (type)tw_wire_get(bytes + offset, sizeof(type));
     TW_WIRE_HEADER(TW_X)
 #undef TW_X
@@ -356,9 +379,11 @@ static inline int tw_wire_decode(const uint8_t bytes[TW_WIRE_HEADER_BYTES], stru
     return TW_OK;
 }
 
-/* The highest version in both ranges: 0 and *version, or which side is too old: -1 the one of range a, 1 the one of b.
- * */
-static inline int tw_wire_agree(uint32_t a_min, uint32_t a_max, uint32_t b_min, uint32_t b_max, uint32_t *version) {
+/* The highest version in both ranges: 0 and *version, or which side is too old: -1 the one of range
+ * a, 1 the one of b.
+ */
+static inline int tw_wire_agree(uint32_t a_min, uint32_t a_max, uint32_t b_min, uint32_t b_max,
+                                uint32_t *version) {
     if (a_max < b_min) {
         return -1;
     }

@@ -1,10 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0
- * What the certificate costs: ns an op of verifying and checking as programs grow, the rendezvous of 2 to 1,472 sites,
- * and the certificate's share and load time of bundles. usage: order_bench [MODEL...] (GGUF or llama2.c files) */
+/* SPDX-License-Identifier: Apache-2.0 What the certificate costs: ns an op of verifying and
+ * checking as programs grow, the rendezvous of 2 to 1,472 sites, and the certificate's share and
+ * load time of bundles. usage: order_bench [MODEL...] (GGUF or llama2.c files) */
 #include "compiler/compile.h"
 #include "compiler/spatial/certify.h"
 #include "compiler/spatial/compose.h"
-#include "loader/loader.h"
+#include "loader/bundle/loader.h"
 #include "tests/support/pipeline.h"
 
 #include <stdio.h>
@@ -71,8 +71,8 @@ static struct cost measure(struct tw_cmem *mem, const struct tw_program *p, uint
 
 /* ---- growing programs ---- */
 
-/* The layer's section as many times as it takes, each with its own buffers over the same bytes, its own flags and
- * its own rendezvous. */
+/* The layer's section as many times as it takes, each with its own buffers over the same bytes, its
+ * own flags and its own rendezvous. */
 static void grow(const char *target, uint32_t sites, uint64_t ops) {
     static const struct random_shape shape = {.dim = 64,
                                               .hidden = 128,
@@ -87,22 +87,23 @@ static void grow(const char *target, uint32_t sites, uint64_t ops) {
     struct random_model model;
     struct pipeline p;
     struct pipeline_program built;
-    struct tw_unit out;
+    struct tw_builder out;
     tw_error err = {0};
-    if (!random_model_init(&model, &shape) || pipeline_init(&p, &model.model, target, sites, &err) ||
+    if (!random_model_init(&model, &shape) ||
+        pipeline_init(&p, &model.model, target, sites, &err) ||
         pipeline_program(&p, 1, 0, &built, &err)) {
         die(target, &err);
     }
-    struct tw_program one = tw_unit_program(&built.program);
+    struct tw_program one = tw_builder_program(&built.program);
     uint64_t base = count_ops(&one);
-    struct tw_unit alone, *layer = built.sections[1];
+    struct tw_builder alone, *layer = built.sections[1];
     if (tw_compose(&layer, 1, "layer", &alone, &err)) {
         die(target, &err);
     }
-    struct tw_program layer_program = tw_unit_program(&alone);
+    struct tw_program layer_program = tw_builder_program(&alone);
     uint64_t each = count_ops(&layer_program);
     uint32_t n = 2 + (ops > base ? (uint32_t)((ops - base + each - 1) / each) : 0) + 1;
-    struct tw_unit **sections = calloc(n, sizeof *sections);
+    struct tw_builder **sections = calloc(n, sizeof *sections);
     sections[0] = built.sections[0];
     sections[n - 1] = built.sections[2];
     for (uint32_t i = 1; i + 1 < n; i++) {
@@ -111,11 +112,12 @@ static void grow(const char *target, uint32_t sites, uint64_t ops) {
     if (tw_compose(sections, n, "grown", &out, &err)) {
         die(target, &err);
     }
-    struct tw_program program = tw_unit_program(&out);
+    struct tw_program program = tw_builder_program(&out);
     uint64_t total = count_ops(&program);
     struct cost c = measure(&p.mem, &program, total < 200000 ? 5 : 2);
-    printf("%-8s %6u %9llu %7u %10.1f %10.1f %10.1f %10.1f %9.2f\n", target, program.n_sites, (unsigned long long)total,
-           n, c.verify * 1e9 / (double)total, c.check * 1e9 / (double)total, (c.verify + c.check) * 1e9 / (double)total,
+    printf("%-8s %6u %9llu %7u %10.1f %10.1f %10.1f %10.1f %9.2f\n", target, program.n_sites,
+           (unsigned long long)total, n, c.verify * 1e9 / (double)total,
+           c.check * 1e9 / (double)total, (c.verify + c.check) * 1e9 / (double)total,
            c.certify * 1e9 / (double)total, (double)c.words * 4 / (double)total);
     fflush(stdout);
     free(sections);
@@ -130,7 +132,7 @@ static void boundary(uint32_t width, uint32_t height) {
     struct tw_target t;
     struct tw_cmem mem;
     struct tw_strpool strings = {0};
-    struct tw_unit section, *list[1] = {&section}, out;
+    struct tw_builder section, *list[1] = {&section}, out;
     tw_error err = {0};
     if (tw_target_open("grid8x8", 0, &t, &err) || tw_cmem_init(&mem, &err)) {
         die("target", &err);
@@ -138,8 +140,8 @@ static void boundary(uint32_t width, uint32_t height) {
     t.width = width;
     t.height = height;
     strings.mem = &mem;
-    tw_unit_init(&section, &mem, &strings, &t, "empty", 1);
-    tw_unit_all_sites(&section);
+    tw_builder_init(&section, &mem, &strings, &t, "empty", 1);
+    tw_builder_all_sites(&section);
     for (uint32_t s = 0; s < width * height; s++) {
         *TW_VEC_PUSH(&mem, section.buffers) = (struct tw_buffer){.site = s,
                                                                  .kind = TW_BUF_SCRATCH,
@@ -150,13 +152,14 @@ static void boundary(uint32_t width, uint32_t height) {
                                                                  .tensor = TW_NONE};
         *TW_VEC_PUSH(&mem, section.stages) =
             (struct tw_stage){.kind = TW_STAGE_COMPUTE, .site = s, .engine = TW_ENGINE_MATH};
-        tw_unit_emit(&section, s, TW_ENGINE_MATH, TW_OP_ATTN_INIT, s, s, tw_affine_const(0), 1u, 14u, TW_NONE, 1u);
+        tw_builder_emit(&section, s, TW_ENGINE_MATH, TW_OP_ATTN_INIT, s, s, tw_affine_const(0), 1u,
+                        14u, TW_NONE, 1u);
     }
     section.private_bytes = 64;
     if (tw_compose(list, 1, "boundary", &out, &err)) {
         die("boundary", &err);
     }
-    struct tw_program p = tw_unit_program(&out);
+    struct tw_program p = tw_builder_program(&out);
     uint64_t ops = count_ops(&p) - p.n_sites, most = 0, words = 0;
     for (uint32_t s = 0; s < p.n_sites * TW_ENGINE_COUNT; s++) {
         uint64_t n = 0;
@@ -169,9 +172,9 @@ static void boundary(uint32_t width, uint32_t height) {
         words += p.n_sites;
     }
     struct cost c = measure(&mem, &p, p.n_sites < 300 ? 3 : 1);
-    printf("%6u %8llu %10.2f %12llu %14llu %10.2f %10.2f %10.2f\n", p.n_sites, (unsigned long long)ops,
-           (double)ops / (double)p.n_sites, (unsigned long long)most, (unsigned long long)words, c.verify * 1e3,
-           c.check * 1e3, c.check * 1e9 / (double)ops);
+    printf("%6u %8llu %10.2f %12llu %14llu %10.2f %10.2f %10.2f\n", p.n_sites,
+           (unsigned long long)ops, (double)ops / (double)p.n_sites, (unsigned long long)most,
+           (unsigned long long)words, c.verify * 1e3, c.check * 1e3, c.check * 1e9 / (double)ops);
     fflush(stdout);
     tw_cmem_finish(&mem);
 }
@@ -191,7 +194,8 @@ static int bundle(const char *model, const char *target) {
     }
     close(fd);
     if (tw_compile_file(model, path, &options, &report, &err)) {
-        printf("%-34s %-8s %s\n", strrchr(model, '/') ? strrchr(model, '/') + 1 : model, target, err.message);
+        printf("%-34s %-8s %s\n", strrchr(model, '/') ? strrchr(model, '/') + 1 : model, target,
+               err.message);
         unlink(path);
         return 0;
     }
@@ -223,7 +227,8 @@ static int bundle(const char *model, const char *target) {
     bool ok = best < 0.1 && (share < 5 || st.st_size < 10000000);
     printf("%-34s %-8s %10.1f %9llu %10.0f %9.3f %9.2f %9.2f %s\n",
            strrchr(model, '/') ? strrchr(model, '/') + 1 : model, target, (double)st.st_size / 1e6,
-           (unsigned long long)ops, cert, share, parse * 1e3, best * 1e3, ok ? "" : "over the limit");
+           (unsigned long long)ops, cert, share, parse * 1e3, best * 1e3,
+           ok ? "" : "over the limit");
     fflush(stdout);
     return ok ? 0 : 1;
 }
@@ -234,8 +239,8 @@ int main(int argc, char **argv) {
     static const char *const targets[] = {"host", "sim4x4", "grid8x8"};
     int failed = 0;
     printf("Growing programs: layers one after the other, each a section of its own. ns an op.\n");
-    printf("%-8s %6s %9s %7s %10s %10s %10s %10s %9s\n", "target", "sites", "ops", "parts", "verify", "check", "both",
-           "certify", "cert B/op");
+    printf("%-8s %6s %9s %7s %10s %10s %10s %10s %9s\n", "target", "sites", "ops", "parts",
+           "verify", "check", "both", "certify", "cert B/op");
     for (uint64_t ops = 10000; ops <= 1000000; ops *= 10) {
         grow("host", 2, ops);
     }
@@ -243,18 +248,20 @@ int main(int argc, char **argv) {
         grow("sim4x4", 0, ops);
     }
     printf("\nThe rendezvous of a boundary.\n");
-    printf("%6s %8s %10s %12s %14s %10s %10s %10s\n", "sites", "ops", "ops/site", "most/engine", "flag places",
-           "verify ms", "check ms", "check/op");
+    printf("%6s %8s %10s %12s %14s %10s %10s %10s\n", "sites", "ops", "ops/site", "most/engine",
+           "flag places", "verify ms", "check ms", "check/op");
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         boundary(meshes[i][0], meshes[i][1]);
     }
-    printf("\nBundles: the certificate's share (limit 5 %% over 10 MB), opening without rules, the rules (limit 100 "
+    printf("\nBundles: the certificate's share (limit 5 %% over 10 MB), opening without rules, the "
+           "rules (limit 100 "
            "ms).\n");
-    printf("%-34s %-8s %10s %9s %10s %9s %9s %9s\n", "model", "target", "MB", "ops", "cert B", "share %", "open ms",
-           "rules ms");
+    printf("%-34s %-8s %10s %9s %10s %9s %9s %9s\n", "model", "target", "MB", "ops", "cert B",
+           "share %", "open ms", "rules ms");
     for (int i = 1; i < (argc > 1 ? argc : 2); i++) {
         for (size_t t = 0; t < 3; t++) {
-            failed |= bundle(argc > 1 ? argv[i] : "tests/data/fairytale-1.7m-Q8_0.gguf", targets[t]);
+            failed |=
+                bundle(argc > 1 ? argv[i] : "tests/data/fairytale-1.7m-Q8_0.gguf", targets[t]);
         }
     }
     return failed;

@@ -1,14 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0
- * How long the way to a PCIe device and back takes, against the bare way: bell, eventfd, process, eventfd, interrupt.
+/* SPDX-License-Identifier: Apache-2.0 How long the way to a PCIe device and back takes, against the
+ * bare way: bell, eventfd, process, eventfd, interrupt.
  *   pcie_bench echo SOCKET      outside of the guest: an ivshmem peer that answers each bell at once, and counts it in BAR2
  *   pcie_bench BDF ECHO-BDF     in the guest: the device (emulate --ivshmem), and the echo
  * tests/bench/pcie.sh boots a guest with both. */
-#include "driver/device.h"
-#include "driver/transport/link.h"
-#include "driver/transport/vfio.h"
-#include "firmware/port/event.h"
-#include "firmware/port/ivshmem.h"
-#include "firmware/port/packet.h"
+#include "driver/device/device.h"
+#include "driver/transport/link/link_client.h"
+#include "driver/transport/pcie/vfio.h"
+#include "firmware/link/packet.h"
+#include "firmware/pcie/ivshmem.h"
+#include "loader/base/event.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -74,7 +74,8 @@ static bool echo_once(struct way *w) {
 
 static bool ping_once(struct way *w) {
     struct tw_link *l = (struct tw_link *)w->device->transport;
-    struct tw_link_header h = {.kind = TW_LINK_PING, .generation = l->generation, .ack = l->answered};
+    struct tw_link_header h = {
+        .kind = TW_LINK_PING, .generation = l->generation, .ack = l->answered};
     const struct tw_packet_data none = {NULL, NULL, 0};
     uint8_t packet[TW_LINK_HEADER_BYTES], *bytes;
     size_t n = tw_packet_build(&h, &none, l->pipe->chunk, packet);
@@ -112,8 +113,8 @@ static double measure(const char *what, bool (*once)(struct way *), struct way *
         took[i < 0 ? 0 : i] = now_us() - begin;
     }
     qsort(took, TIMES, sizeof took[0], by_value);
-    printf("%-28s %8.1f us median %8.1f us best %8.1f us of 90 in 100", what, took[TIMES / 2], took[0],
-           took[TIMES * 9 / 10]);
+    printf("%-28s %8.1f us median %8.1f us best %8.1f us of 90 in 100", what, took[TIMES / 2],
+           took[0], took[TIMES * 9 / 10]);
     printf(bare > 0 ? "   %.2f of the bare way\n" : "\n", took[TIMES / 2] / bare);
     fflush(stdout);
     return took[TIMES / 2];

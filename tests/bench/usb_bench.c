@@ -1,10 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0
- * What the link costs on USB: MB/s of WRITE requests of 1 MiB, as weights are sent, against a bare libusb loop that
- * submits the same bytes to the same endpoint as fast as transfers come back: from the program's own memory, as such
- * loops do, which the kernel copies; and from memory for DMA, which nobody touches. The best of several runs each.
- * usage: usb_bench [NAME [MIB [RUNS]]], NAME as behind "usb:" */
+/* SPDX-License-Identifier: Apache-2.0 What the link costs on USB: MB/s of WRITE requests of 1 MiB,
+ * as weights are sent, against a bare libusb loop that submits the same bytes to the same endpoint
+ * as fast as transfers come back: from the program's own memory, as such loops do, which the kernel
+ * copies; and from memory for DMA, which nobody touches. The best of several runs each. usage:
+ * usb_bench [NAME [MIB [RUNS]]], NAME as behind "usb:" */
 #include "driver/transport/transport.h"
-#include "driver/transport/usb_find.h"
+#include "driver/transport/usb/usb_find.h"
 #include "tilewright/link.h"
 
 #include <stdio.h>
@@ -57,7 +57,8 @@ static void LIBUSB_CALL on_done(struct libusb_transfer *t) {
 }
 
 /* dma: in memory that the kernel does not have to copy; returns whether there was some. */
-static bool fill(struct libusb_transfer *t, struct bare *b, const struct tw_usb_place *place, size_t bytes, bool dma) {
+static bool fill(struct libusb_transfer *t, struct bare *b, const struct tw_usb_place *place,
+                 size_t bytes, bool dma) {
     unsigned char *buffer = dma ? libusb_dev_mem_alloc(b->handle, bytes) : NULL;
     bool mapped = buffer != NULL;
     buffer = mapped ? buffer : malloc(bytes);
@@ -80,7 +81,8 @@ static void empty(struct libusb_transfer *t, struct bare *b, bool mapped, size_t
 }
 
 /* Seconds for `total` bytes in transfers of `bytes`. */
-static double run_bare(libusb_context *context, const struct tw_usb_found *d, size_t total, size_t bytes, bool dma) {
+static double run_bare(libusb_context *context, const struct tw_usb_found *d, size_t total,
+                       size_t bytes, bool dma) {
     struct bare b = {.left = total};
     struct libusb_transfer *t[DEPTH];
     bool mapped[DEPTH];
@@ -135,12 +137,15 @@ static struct tw_transport *link_open(const char *name) {
     return t;
 }
 
-static void ask(struct tw_transport *t, enum tw_wire_opcode opcode, uint64_t address, const void *payload,
-                uint32_t bytes) {
+static void ask(struct tw_transport *t, enum tw_wire_opcode opcode, uint64_t address,
+                const void *payload, uint32_t bytes) {
     static uint32_t sequence;
     uint8_t header[TW_WIRE_HEADER_BYTES];
-    struct tw_wire_header h = {
-        .version = 1, .opcode = (uint8_t)opcode, .sequence = ++sequence, .address = address, .length = bytes};
+    struct tw_wire_header h = {.version = 1,
+                               .opcode = (uint8_t)opcode,
+                               .sequence = ++sequence,
+                               .address = address,
+                               .length = bytes};
     tw_error err = {0};
     tw_wire_encode(&h, header);
     if (t->ops->submit(t, header, payload, bytes, &err)) {
@@ -165,8 +170,8 @@ static uint64_t await(struct tw_transport *t) {
 }
 
 /* n requests, as many in flight as the device takes. */
-static double run_link(struct tw_transport *t, enum tw_wire_opcode opcode, uint64_t address, const void *payload,
-                       uint32_t bytes, unsigned n) {
+static double run_link(struct tw_transport *t, enum tw_wire_opcode opcode, uint64_t address,
+                       const void *payload, uint32_t bytes, unsigned n) {
     double begin = now_s();
     unsigned sent = 0;
     for (unsigned answered = 0; answered < n; answered++) {
@@ -190,7 +195,8 @@ static void link_rates(const char *name, unsigned mib, double *write, double *re
     ask(t, TW_WIRE_ALLOC, 0, &q, sizeof q);
     uint64_t address = await(t);
     *write = 1e-6 * mib * (double)MIB / run_link(t, TW_WIRE_WRITE, address, payload, MIB, mib);
-    *read = 1e-6 * mib * (double)MIB / run_link(t, TW_WIRE_READ, address, &range, sizeof range, mib);
+    *read =
+        1e-6 * mib * (double)MIB / run_link(t, TW_WIRE_READ, address, &range, sizeof range, mib);
     t->ops->close(t);
     free(payload);
 }
@@ -249,7 +255,8 @@ int main(int argc, char **argv) {
     printf("medians of %d rounds, %u MiB each, %d transfers in flight\n", rounds, mib, DEPTH);
     for (int c = 0; c < CONTENDERS; c++) {
         printf("%-46s %7.1f MB/s; WRITE is %3.0f %% of it\n", contenders[c].what,
-               median(rate, rounds, (enum contender)c, false), median(rate, rounds, (enum contender)c, true));
+               median(rate, rounds, (enum contender)c, false),
+               median(rate, rounds, (enum contender)c, true));
     }
     return 0;
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For tests of the compiler as a whole: a folder of its own, models on disk, and what is expected of an output.
+ * For tests of the compiler as a whole: a folder of its own, models on disk, and what is expected
+ * of an output.
  */
-#ifndef TW_TESTS_COMPILE_KIT_H
-#define TW_TESTS_COMPILE_KIT_H
+#ifndef TW_TESTS_COMPILER_COMPILE_KIT_H
+#define TW_TESTS_COMPILER_COMPILE_KIT_H
 
 #include "compiler/compile.h"
-#include "loader/loader.h"
+#include "loader/bundle/loader.h"
 #include "tests/support/bundle_fixture.h"
 #include "tests/support/random_model.h"
 
@@ -63,8 +64,8 @@ static inline void must_compile(struct compile_world *w, const char *model, cons
     }
 }
 
-static inline void expect_error(struct compile_world *w, const char *model, const char *out, int code,
-                                const char *part) {
+static inline void expect_error(struct compile_world *w, const char *model, const char *out,
+                                int code, const char *part) {
     int rc = compile_to(w, model, out);
     if (rc != code || w->err.code != code || !strstr(w->err.message, part)) {
         fail_msg("code %d, message \"%s\", expected %d and \"%s\"", rc, w->err.message, code, part);
@@ -95,20 +96,23 @@ static inline void must_be_equal_files(const char *a, const char *b) {
 }
 
 /* Writes a target like sim4x4 with another shape, memory and more keys, and makes it the target. */
-static inline void use_target_text(struct compile_world *w, uint32_t chips, uint32_t width, uint32_t height,
-                                   uint64_t sram_bytes, const char *more) {
+static inline void use_target_text(struct compile_world *w, uint32_t chips, uint32_t width,
+                                   uint32_t height, uint64_t sram_bytes, const char *more) {
     char text[600];
-    int n = snprintf(
-        text, sizeof text,
-        "{\"name\":\"t\",\"chips\":%u,\"width\":%u,\"height\":%u,\"sram_bytes\":%llu,\"banks\":2,\"clock_hz\":1e9,"
-        "\"dram_bytes_per_cycle\":64,\"site_load_bytes_per_cycle\":16,\"fma_per_cycle\":64,\"int8_mac_per_cycle\":256,"
-        "\"vector_per_cycle\":16,\"link_bytes_per_cycle\":32,\"sync_cycles\":50,\"call_cycles\":20%s}",
-        chips, width, height, (unsigned long long)sram_bytes, more);
+    int n = snprintf(text, sizeof text,
+                     "{\"name\":\"t\",\"chips\":%u,\"width\":%u,\"height\":%u,\"sram_bytes\":%llu,"
+                     "\"banks\":2,\"clock_hz\":1e9,"
+                     "\"dram_bytes_per_cycle\":64,\"site_load_bytes_per_cycle\":16,\"fma_per_"
+                     "cycle\":64,\"int8_mac_per_cycle\":256,"
+                     "\"vector_per_cycle\":16,\"link_bytes_per_cycle\":32,\"sync_cycles\":50,"
+                     "\"call_cycles\":20%s}",
+                     chips, width, height, (unsigned long long)sram_bytes, more);
     assert_int_equal(bundle_fixture_save(w->target, (const uint8_t *)text, (size_t)n), 0);
     w->options.target = w->target;
 }
 
-static inline void use_target(struct compile_world *w, uint32_t width, uint32_t height, uint64_t sram_bytes) {
+static inline void use_target(struct compile_world *w, uint32_t width, uint32_t height,
+                              uint64_t sram_bytes) {
     use_target_text(w, 1, width, height, sram_bytes, "");
 }
 

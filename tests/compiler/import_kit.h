@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A workshop for small GGUF files: starts from a complete two-layer llama, lets a test change one key or tensor, and
- * writes the file from those lists. It shares no code with the reader.
+ * A workshop for small GGUF files: starts from a complete two-layer llama, lets a test change one
+ * key or tensor, and writes the file from those lists. It shares no code with the reader.
  */
-#ifndef TW_TESTS_IMPORT_KIT_H
-#define TW_TESTS_IMPORT_KIT_H
+#ifndef TW_TESTS_COMPILER_IMPORT_KIT_H
+#define TW_TESTS_COMPILER_IMPORT_KIT_H
 
 #include <stdint.h>
 #include <stdio.h>
@@ -46,7 +46,7 @@ struct kit {
     size_t size, capacity;
 };
 
-/* ---- bytes ---------------------------------------------------------------------------------------- */
+/* ---- bytes ---- */
 
 static inline void kit_put(struct kit *k, const void *bytes, size_t n) {
     if (k->size + n > k->capacity) {
@@ -80,7 +80,7 @@ static inline void kit_pad(struct kit *k, uint64_t alignment) {
     }
 }
 
-/* ---- keys ----------------------------------------------------------------------------------------- */
+/* ---- keys ---- */
 
 static inline void kit_drop(struct kit *k, const char *key) {
     for (size_t i = 0; i < k->n_kv; i++) {
@@ -92,7 +92,8 @@ static inline void kit_drop(struct kit *k, const char *key) {
     }
 }
 
-static inline void kit_raw(struct kit *k, const char *key, uint32_t type, const void *value, size_t bytes) {
+static inline void kit_raw(struct kit *k, const char *key, uint32_t type, const void *value,
+                           size_t bytes) {
     kit_drop(k, key);
     struct kit_kv *kv = &k->kv[k->n_kv++];
     if (k->n_kv > 64 || bytes > sizeof kv->value || strlen(key) >= sizeof kv->key) {
@@ -128,8 +129,8 @@ static inline void kit_string(struct kit *k, const char *key, const char *text) 
     kit_raw(k, key, 8, value.file, value.size);
     free(value.file);
 }
-static inline void kit_array(struct kit *k, const char *key, uint32_t elem_type, uint64_t count, const void *elements,
-                             size_t bytes) {
+static inline void kit_array(struct kit *k, const char *key, uint32_t elem_type, uint64_t count,
+                             const void *elements, size_t bytes) {
     struct kit value = {0};
     kit_put_int(&value, elem_type, 4);
     kit_put_int(&value, count, 8);
@@ -137,7 +138,8 @@ static inline void kit_array(struct kit *k, const char *key, uint32_t elem_type,
     kit_raw(k, key, 9, value.file, value.size);
     free(value.file);
 }
-static inline void kit_strings(struct kit *k, const char *key, const char *const *texts, size_t count) {
+static inline void kit_strings(struct kit *k, const char *key, const char *const *texts,
+                               size_t count) {
     struct kit value = {0};
     for (size_t i = 0; i < count; i++) {
         kit_put_text(&value, texts[i]);
@@ -146,20 +148,21 @@ static inline void kit_strings(struct kit *k, const char *key, const char *const
     free(value.file);
 }
 
-/* ---- tensors -------------------------------------------------------------------------------------- */
+/* ---- tensors ---- */
 
 static inline void kit_drop_tensor(struct kit *k, const char *name) {
     for (size_t i = 0; i < k->n_tensors; i++) {
         if (strcmp(k->tensors[i].name, name) == 0) {
-            memmove(&k->tensors[i], &k->tensors[i + 1], (k->n_tensors - i - 1) * sizeof k->tensors[0]);
+            memmove(&k->tensors[i], &k->tensors[i + 1],
+                    (k->n_tensors - i - 1) * sizeof k->tensors[0]);
             k->n_tensors--;
             return;
         }
     }
 }
 
-static inline void kit_append_tensor(struct kit *k, const char *name, uint32_t type, uint32_t n_dims, uint64_t d0,
-                                     uint64_t d1) {
+static inline void kit_append_tensor(struct kit *k, const char *name, uint32_t type,
+                                     uint32_t n_dims, uint64_t d0, uint64_t d1) {
     /* Bytes a 32-element block of the types that the tests use. */
     uint64_t block = type == 0 ? 128 : type == 1 || type == 30 ? 64 : type == 8 ? 34 : 18;
     struct kit_tensor *t = &k->tensors[k->n_tensors++];
@@ -172,21 +175,24 @@ static inline void kit_append_tensor(struct kit *k, const char *name, uint32_t t
 }
 
 /* Replaces the tensor of that name. d1 = 1: a vector. */
-static inline void kit_tensor(struct kit *k, const char *name, uint32_t type, uint64_t d0, uint64_t d1) {
+static inline void kit_tensor(struct kit *k, const char *name, uint32_t type, uint64_t d0,
+                              uint64_t d1) {
     kit_drop_tensor(k, name);
     kit_append_tensor(k, name, type, d1 == 1 ? 1 : 2, d0, d1);
 }
 
-/* ---- whole files ---------------------------------------------------------------------------------- */
+/* ---- whole files ---- */
 
 static inline void kit_layer(struct kit *k, unsigned layer) {
     static const struct {
         const char *name;
         uint64_t d0, d1;
     } parts[] = {
-        {"attn_norm", KIT_DIM, 1},         {"attn_q", KIT_DIM, KIT_DIM},      {"attn_k", KIT_DIM, KIT_KV_DIM},
-        {"attn_v", KIT_DIM, KIT_KV_DIM},   {"attn_output", KIT_DIM, KIT_DIM}, {"ffn_norm", KIT_DIM, 1},
-        {"ffn_gate", KIT_DIM, KIT_HIDDEN}, {"ffn_up", KIT_DIM, KIT_HIDDEN},   {"ffn_down", KIT_HIDDEN, KIT_DIM},
+        {"attn_norm", KIT_DIM, 1},         {"attn_q", KIT_DIM, KIT_DIM},
+        {"attn_k", KIT_DIM, KIT_KV_DIM},   {"attn_v", KIT_DIM, KIT_KV_DIM},
+        {"attn_output", KIT_DIM, KIT_DIM}, {"ffn_norm", KIT_DIM, 1},
+        {"ffn_gate", KIT_DIM, KIT_HIDDEN}, {"ffn_up", KIT_DIM, KIT_HIDDEN},
+        {"ffn_down", KIT_HIDDEN, KIT_DIM},
     };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         char name[64];
@@ -196,7 +202,8 @@ static inline void kit_layer(struct kit *k, unsigned layer) {
 }
 
 static inline void kit_tokens(struct kit *k) {
-    static const char *const pieces[KIT_VOCAB] = {"<unk>", "<s>", "</s>", "<0x0A>", "\xE2\x96\x81", "a", "b", "ab", ""};
+    static const char *const pieces[KIT_VOCAB] = {"<unk>", "<s>", "</s>", "<0x0A>", "\xE2\x96\x81",
+                                                  "a",     "b",   "ab",   ""};
     static const float scores[KIT_VOCAB] = {0, 0, 0, 0, -1, -2, -3, -0.5f, -9};
     static const int32_t types[KIT_VOCAB] = {2, 3, 3, 6, 1, 1, 4, 1, 5};
     kit_string(k, "tokenizer.ggml.model", "llama");

@@ -2,8 +2,8 @@
  *
  * For tests of the GGUF importer: imports what import_kit.h wrote, and states the outcome.
  */
-#ifndef TW_TESTS_IMPORT_KIT_MODEL_H
-#define TW_TESTS_IMPORT_KIT_MODEL_H
+#ifndef TW_TESTS_COMPILER_IMPORT_KIT_MODEL_H
+#define TW_TESTS_COMPILER_IMPORT_KIT_MODEL_H
 
 #include "compiler/import/import.h"
 #include "tilewright/vocab.h"
@@ -36,7 +36,8 @@ static inline void accept(struct opened *o, struct kit *k) {
         fail_msg("refused: %s", o->err.message);
     }
     if (o->model.vocab) {
-        assert_int_equal(tw_vocab_open(o->model.vocab, o->model.vocab_bytes, &o->vocab, &o->err), 0);
+        assert_int_equal(tw_vocab_open(o->model.vocab, o->model.vocab_bytes, &o->vocab, &o->err),
+                         0);
     }
 }
 
@@ -48,8 +49,10 @@ static inline void finish(struct opened *o, struct kit *k) {
 static inline void expect_refused(struct kit *k, int code, const char *part) {
     struct opened o;
     int rc = import(&o, k);
-    if (rc != code || o.err.code != code || !strstr(o.err.message, part) || !strstr(o.err.message, "t.gguf: ")) {
-        fail_msg("code %d, message \"%s\", expected code %d and \"%s\"", rc, o.err.message, code, part);
+    if (rc != code || o.err.code != code || !strstr(o.err.message, part) ||
+        !strstr(o.err.message, "t.gguf: ")) {
+        fail_msg("code %d, message \"%s\", expected code %d and \"%s\"", rc, o.err.message, code,
+                 part);
     }
     finish(&o, k);
 }

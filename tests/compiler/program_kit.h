@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For tests that read programs: the ops of a stream one by one, and the grid of models, targets and rows over which every section and
- * program must be valid.
+ * For tests that read programs: the ops of a stream one by one, and the grid of models, targets and
+ * rows over which every section and program must be valid.
  */
-#ifndef TW_TESTS_PROGRAM_KIT_H
-#define TW_TESTS_PROGRAM_KIT_H
+#ifndef TW_TESTS_COMPILER_PROGRAM_KIT_H
+#define TW_TESTS_COMPILER_PROGRAM_KIT_H
 
-#include "loader/verify.h"
+#include "loader/verify/verify.h"
 #include "tests/support/pipeline.h"
 #include "tilewright/opcode.h"
 
@@ -27,7 +27,8 @@ static const struct {
 static const uint32_t grid_rows[] = {1, 7, 32, 128};
 #define N_GRID_ROWS (sizeof grid_rows / sizeof *grid_rows)
 
-/* Sizes that a llama has in life, and some that only a test thinks of; the seeds of random_shape_of make the rest. */
+/* Sizes that a llama has in life, and some that only a test thinks of; the seeds of random_shape_of
+ * make the rest. */
 static const struct random_shape known_shapes[] = {
     {.dim = 64,
      .hidden = 172,
@@ -100,30 +101,34 @@ static inline void close_world(struct grid_world *w) {
     random_model_finish(&w->model);
 }
 
-/* Builds the program of so many rows; false where it does not fit, which decode (1 row) always does. */
+/* Builds the program of so many rows; false where it does not fit, which decode (1 row) always
+ * does. */
 static inline bool build(struct grid_world *w, uint32_t rows, uint32_t rank) {
     tw_error err = {0};
     int rc = pipeline_program(&w->p, rows, rank, &w->program, &err);
     if (rc && (rc != TW_E_PLACEMENT || rows == 1)) {
-        fail_msg("%s on %s, %u rows: %s", random_shape_text(&w->shape), w->p.target.name, rows, err.message);
+        fail_msg("%s on %s, %u rows: %s", random_shape_text(&w->shape), w->p.target.name, rows,
+                 err.message);
     }
     return rc == 0;
 }
 
-static inline void must_verify(const struct grid_world *w, struct tw_unit *unit) {
+static inline void must_verify(const struct grid_world *w, struct tw_builder *unit) {
     tw_error err = {0};
-    struct tw_program program = tw_unit_program(unit);
+    struct tw_program program = tw_builder_program(unit);
     if (tw_verify_program(&program, NULL, &err)) {
-        fail_msg("%s on %s x %u: %s", random_shape_text(&w->shape), w->p.target.name, program.n_sites, err.message);
+        fail_msg("%s on %s x %u: %s", random_shape_text(&w->shape), w->p.target.name,
+                 program.n_sites, err.message);
     }
 }
 
 /* Each section composed with nothing else is a valid program. */
 static inline void verify_sections_alone(struct grid_world *w) {
     for (uint32_t r = 0; r < w->p.graph.regions.n; r++) {
-        struct tw_unit alone;
+        struct tw_builder alone;
         tw_error err = {0};
-        assert_int_equal(tw_compose(&w->program.sections[r], 1, w->program.sections[r]->name, &alone, &err), 0);
+        assert_int_equal(
+            tw_compose(&w->program.sections[r], 1, w->program.sections[r]->name, &alone, &err), 0);
         must_verify(w, &alone);
     }
 }
@@ -134,7 +139,8 @@ static inline uint32_t over_the_grid(void (*look)(struct grid_world *w)) {
     for (uint32_t i = 0; i < N_KNOWN_SHAPES + 12; i++) {
         for (uint32_t t = 0; t < N_GRID_TARGETS; t++) {
             struct grid_world w;
-            struct random_shape shape = i < N_KNOWN_SHAPES ? known_shapes[i] : random_shape_of(i * 31 + t);
+            struct random_shape shape =
+                i < N_KNOWN_SHAPES ? known_shapes[i] : random_shape_of(i * 31 + t);
             open_shape(&w, shape, grid_targets[t].name, grid_targets[t].host_sites);
             for (uint32_t r = 0; r < 2; r++) {
                 if (build(&w, grid_rows[(i + t + 2 * r) % N_GRID_ROWS],

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0
- * From model file to logits: models of random shapes, compiled for every target and run strictly and fast, in chunks of any size, give the
- * same bits everywhere, and the reference evaluator's numbers. */
+/* SPDX-License-Identifier: Apache-2.0 From model file to logits: models of random shapes, compiled
+ * for every target and run strictly and fast, in chunks of any size, give the same bits everywhere,
+ * and the reference evaluator's numbers. */
 #include "tests/compiler/compile_kit.h"
 #include "tests/support/model_fixture.h"
 #include "tilewright/tilewright.h"
@@ -33,19 +33,21 @@ struct run {
         }                                                                               \
     } while (0)
 
-static void compare(struct run *r, const float *logits, const char *machine, const struct tw_session_options *o) {
+static void compare(struct run *r, const float *logits, const char *machine,
+                    const struct tw_session_options *o) {
     size_t bytes = r->shape.n_vocab * sizeof *logits;
     if (!r->first) {
         r->first = malloc(bytes);
         assert_non_null(r->first);
         memcpy(r->first, logits, bytes);
     } else if (memcmp(r->first, logits, bytes) != 0) {
-        fail_msg("%s: other bits on %s, mode %d, chunk %u, %u tokens", random_shape_text(&r->shape), machine,
-                 (int)o->mode, o->chunk, r->n_tokens);
+        fail_msg("%s: other bits on %s, mode %d, chunk %u, %u tokens", random_shape_text(&r->shape),
+                 machine, (int)o->mode, o->chunk, r->n_tokens);
     }
 }
 
-static void feed(struct run *r, const char *bundle, const char *machine, const struct tw_session_options *o) {
+static void feed(struct run *r, const char *bundle, const char *machine,
+                 const struct tw_session_options *o) {
     tw_device *device;
     tw_decoder *decoder;
     tw_deployment *deployment;
@@ -63,7 +65,8 @@ static void feed(struct run *r, const char *bundle, const char *machine, const s
     tw_device_close(device);
 }
 
-/* Differences in rounding only: with 8-bit activations there is more, so quantised models are compared among themselves. */
+/* Differences in rounding only: with 8-bit activations there is more, so quantised models are
+ * compared among themselves. */
 static void compare_with_reference(const struct compile_world *w, struct run *r) {
     struct model_fixture f;
     tw_error err = {0};
@@ -80,8 +83,8 @@ static void compare_with_reference(const struct compile_world *w, struct run *r)
     }
     assert_true(largest > 0);
     if (apart > 1e-4f * largest) {
-        fail_msg("%s: %g from the reference, whose largest logit is %g", random_shape_text(&r->shape), (double)apart,
-                 (double)largest);
+        fail_msg("%s: %g from the reference, whose largest logit is %g",
+                 random_shape_text(&r->shape), (double)apart, (double)largest);
     }
     model_fixture_finish(&f);
 }
@@ -89,7 +92,8 @@ static void compare_with_reference(const struct compile_world *w, struct run *r)
 static void make_run(struct compile_world *w, uint64_t seed, struct run *r) {
     uint64_t s = seed;
     *r = (struct run){.shape = random_shape_of(seed)};
-    r->shape.dim = r->shape.dim == 1 ? 24 : r->shape.dim; /* a norm over one element keeps its sign only */
+    /* a norm over one element keeps its sign only */
+    r->shape.dim = r->shape.dim == 1 ? 24 : r->shape.dim;
     r->shape.n_vocab += 2;
     r->shape.n_ctx = r->shape.n_ctx < 3 ? MAX_TOKENS : r->shape.n_ctx;
     r->n_tokens = 1 + random_below(&s, r->shape.n_ctx < MAX_TOKENS ? r->shape.n_ctx : MAX_TOKENS);
@@ -99,7 +103,8 @@ static void make_run(struct compile_world *w, uint64_t seed, struct run *r) {
     assert_true(save_model(w, r->shape));
 }
 
-static void every_machine_mode_and_chunk_gives_the_same_bits_and_the_references_numbers(void **state) {
+static void
+every_machine_mode_and_chunk_gives_the_same_bits_and_the_references_numbers(void **state) {
     struct compile_world *w = *state;
     uint32_t exact = 0;
     for (uint64_t seed = 0; seed < N_MODELS; seed++) {
@@ -132,8 +137,9 @@ static void every_machine_mode_and_chunk_gives_the_same_bits_and_the_references_
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_machine_mode_and_chunk_gives_the_same_bits_and_the_references_numbers,
-                                        compile_setup, compile_teardown),
+        cmocka_unit_test_setup_teardown(
+            every_machine_mode_and_chunk_gives_the_same_bits_and_the_references_numbers,
+            compile_setup, compile_teardown),
     };
     return cmocka_run_group_tests_name("random models", tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0
- * A whole model on a bare firmware: reads an image (image.h) from standard input, gives it to a command server of its
- * own, and decodes some tokens greedily, on the device: strictly, and by plans with each table of this processor. Prints
- * "ok"/"not ok" lines, and a line "same decode ..." that is the same on every machine. */
+/* SPDX-License-Identifier: Apache-2.0 A whole model on a bare firmware: reads an image (image.h)
+ * from standard input, gives it to a command server of its own, and decodes some tokens greedily,
+ * on the device: strictly, and by plans with each table of this processor. Prints "ok"/"not ok"
+ * lines, and a line "same decode ..." that is the same on every machine. */
 #include "tests/cross/image.h"
 #include "tests/support/server_client.h"
 
@@ -67,7 +67,8 @@ static void place_segments(struct placed *p) {
         abort();
     }
     for (uint32_t i = 0; i < p->head.n_segments; i++) {
-        void *content = p->segments[i].kind == CROSS_CONTENT ? take((size_t)p->segments[i].bytes) : NULL;
+        void *content =
+            p->segments[i].kind == CROSS_CONTENT ? take((size_t)p->segments[i].bytes) : NULL;
         p->address[i] = place(content, p->segments[i].bytes);
         free(content);
     }
@@ -87,7 +88,8 @@ static uint8_t *request(const struct placed *p, uint32_t program) {
     struct tw_wire_run *run = (struct tw_wire_run *)(void *)q;
     struct tw_wire_input *in = (struct tw_wire_input *)(void *)(run + 1);
     struct tw_wire_greedy *greedy =
-        (struct tw_wire_greedy *)(void *)(q + p->head.request_bytes - sizeof(struct tw_wire_greedy));
+        (struct tw_wire_greedy *)(void *)(q + p->head.request_bytes -
+                                          sizeof(struct tw_wire_greedy));
     run->program = program;
     run->n_steps = CROSS_TOKENS;
     for (uint32_t i = 0; i < run->n_inputs; i++) {
@@ -136,7 +138,8 @@ static struct result decode(const struct placed *p, enum tw_wire_mode mode) {
         exit(1);
     }
     memcpy(r.ids, tokens + 1, sizeof r.ids);
-    const struct tw_wire_greedy *greedy = (const void *)(q + p->head.request_bytes - sizeof *greedy);
+    const struct tw_wire_greedy *greedy =
+        (const void *)(q + p->head.request_bytes - sizeof *greedy);
     r.logits = hash_memory(CROSS_HASH, greedy->logits, (uint64_t)p->head.n_vocab * 4);
     for (uint32_t i = 0; i < p->head.n_segments; i++) {
         if (p->segments[i].kind == CROSS_STATE) {
@@ -148,7 +151,8 @@ static struct result decode(const struct placed *p, enum tw_wire_mode mode) {
     return r;
 }
 
-static bool expect(const struct result *r, const struct result *expected, const char *mode, const char *isa) {
+static bool expect(const struct result *r, const struct result *expected, const char *mode,
+                   const char *isa) {
     bool same = memcmp(r, expected, sizeof *r) == 0;
     printf("%sok decode %s, %s\n", same ? "" : "not ", mode, isa);
     return same;

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0
- * What decode_cross needs to decode a model on a bare firmware: one stream of little-endian records, in the order below,
- * each part 8-aligned. Written by image_dump on the build machine, read from standard input on every other one.
+/* SPDX-License-Identifier: Apache-2.0 What decode_cross needs to decode a model on a bare firmware:
+ * one stream of little-endian records, in the order below, each part 8-aligned. Written by
+ * image_dump on the build machine, read from standard input on every other one.
  *
  *   struct cross_image
  *   struct cross_segment  [n_segments]
@@ -43,7 +43,8 @@ static inline uint64_t cross_hash(uint64_t hash, const void *bytes, size_t n) {
     return hash;
 }
 
-/* The line that is compared between machines: the tokens, the last step's logits, the state that the run leaves. */
+/* The line that is compared between machines: the tokens, the last step's logits, the state that
+ * the run leaves. */
 static inline void cross_print(const uint32_t *ids, uint64_t logits, uint64_t state) {
     printf("same decode");
     for (uint32_t i = 0; i < CROSS_TOKENS; i++) {

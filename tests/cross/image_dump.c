@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0
- * image_dump TARGET FILE: compiles the shipped model for a target and writes its image for decode_cross (image.h); then
- * decodes with it in the driver's own way and prints the line that every machine has to print. */
-#include "driver/session.h"
+/* SPDX-License-Identifier: Apache-2.0 image_dump TARGET FILE: compiles the shipped model for a
+ * target and writes its image for decode_cross (image.h); then decodes with it in the driver's own
+ * way and prints the line that every machine has to print. */
+#include "driver/session/session.h"
 #include "tests/cross/image.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/model_fixture.h"
@@ -85,7 +85,8 @@ static void dump(FILE *f, struct tw_session *s) {
     put_request(f, s, b->n_bind_rows);
     for (uint32_t i = 0; i < b->n_segments; i++) {
         if (b->segments[i].kind == TW_SEG_PARAM) {
-            put(f, tw_device_map(d->device, s->segment_address[i], b->segments[i].size), (size_t)b->segments[i].size);
+            put(f, tw_device_map(d->device, s->segment_address[i], b->segments[i].size),
+                (size_t)b->segments[i].size);
         }
     }
 }
@@ -103,8 +104,9 @@ static void print_expected(struct tw_session *s) {
     for (uint32_t i = 0; i < b->n_segments; i++) {
         if (b->segments[i].kind == TW_SEG_STATE) {
             uint64_t bytes = b->segments[i].size;
-            state =
-                cross_hash(state, tw_device_map(s->deployment->device, s->segment_address[i], bytes), (size_t)bytes);
+            state = cross_hash(state,
+                               tw_device_map(s->deployment->device, s->segment_address[i], bytes),
+                               (size_t)bytes);
         }
     }
     cross_print(ids, cross_hash(CROSS_HASH, tw_session_logits(s), (size_t)s->n_vocab * 4), state);

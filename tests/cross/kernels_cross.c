@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Every kernel of every table of this processor against the scalar one, and a hash of what came out. A plain program for
- * processors of which there is only a cross compiler and an emulator: prints "ok", "not ok" and "same NAME HASH" lines;
- * the last are the same on every machine. */
+/* SPDX-License-Identifier: Apache-2.0 Every kernel of every table of this processor against the
+ * scalar one, and a hash of what came out. A plain program for processors of which there is only a
+ * cross compiler and an emulator: prints "ok", "not ok" and "same NAME HASH" lines; the last are
+ * the same on every machine. */
 #include "tests/cross/image.h"
 #include "tests/support/kernel_cases.h"
 
@@ -20,8 +20,8 @@ static void hash_words(const void *words, size_t bytes, bool floats) {
     }
 }
 
-static void check(uint32_t op, const struct tw_kargs *args, unsigned out, size_t bytes, enum fixture_kind kind,
-                  const char *what) {
+static void check(uint32_t op, const struct tw_kargs *args, unsigned out, size_t bytes,
+                  enum fixture_kind kind, const char *what) {
     char message[FIXTURE_MESSAGE];
     checked++;
     if (fixture_differs(op, args, out, bytes, kind, what, message)) {

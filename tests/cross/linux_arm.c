@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Lets a program compiled for a bare Cortex-M run under qemu-arm: newlib's calls to its board, answered by Linux. */
+/* SPDX-License-Identifier: Apache-2.0 Lets a program compiled for a bare Cortex-M run under
+ * qemu-arm: newlib's calls to its board, answered by Linux. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -8,7 +8,8 @@
 
 enum { CALL_EXIT = 1, CALL_READ = 3, CALL_WRITE = 4, HEAP_BYTES = 96 << 20 };
 
-/* Arm EABI: number in r7, arguments from r0 on. In assembly because r7 may be the compiler's frame pointer. */
+/* Arm EABI: number in r7, arguments from r0 on. In assembly because r7 may be the compiler's frame
+ * pointer. */
 int linux_call(int number, intptr_t a, intptr_t b, intptr_t c);
 __asm__(".thumb_func\n"
         ".global linux_call\n"

@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Fuzzes the bundle loader: each input is opened as it is and, so that the fuzzer gets behind the hash, with its
- * content hash put right. What opens is read through, as a user of the loader would. */
-#include "loader/loader.h"
+/* SPDX-License-Identifier: Apache-2.0 Fuzzes the bundle loader: each input is opened as it is and,
+ * so that the fuzzer gets behind the hash, with its content hash put right. What opens is read
+ * through, as a user of the loader would. */
+#include "loader/bundle/loader.h"
 #include "tests/support/bundle_fixture.h"
 
 #include <stdlib.h>
@@ -29,7 +29,9 @@ static void use(const struct tw_bundle *b) {
         sum += strlen(b->symbols[i].name);
     }
     for (uint32_t i = 0; i < b->n_segments; i++) {
-        sum += b->segments[i].bytes && b->segments[i].size ? b->segments[i].bytes[b->segments[i].size - 1] : 0;
+        sum += b->segments[i].bytes && b->segments[i].size
+                   ? b->segments[i].bytes[b->segments[i].size - 1]
+                   : 0;
     }
     sink = sum;
 }

@@ -1,13 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Fuzzes certificates and the section that holds them. Input: a byte that chooses the form, two bytes that choose a small
- * random program, and
+/* SPDX-License-Identifier: Apache-2.0 Fuzzes certificates and the section that holds them. Input: a
+ * byte that chooses the form, two bytes that choose a small random program, and
  *   0: edits (kind, 16-bit place, 16-bit value) of the program's own certificate
  *   1: words of a certificate
  *   2: a seed of a mutant of the program, which gets a certificate of its own
  *   3: changes of bytes of .tw.cert; and the bytes of one
  * What the checker accepts is run in every interleaving, and must be clean. */
+#include "tests/support/order_false_certificates.h"
 #include "tests/support/order_judge.h"
-#include "tests/support/order_lies.h"
 #include "tests/support/order_mutate.h"
 #include "tests/support/order_random.h"
 
@@ -33,7 +32,8 @@ static void must_be_clean(const struct tw_program *p) {
     struct order_device d;
     require(order_device_open(&d, p));
     for (uint32_t n = 0; n < 3; n++) {
-        struct tw_explore_options options = {.steps = 2, .max_states = 1024, .max_depth = 32, .overlap = n == 1};
+        struct tw_explore_options options = {
+            .steps = 2, .max_states = 1024, .max_depth = 32, .overlap = n == 1};
         struct order_inputs in = {0, n, n, 4};
         struct tw_explore_result r;
         struct tw_fault fault;
@@ -51,7 +51,8 @@ static void judge(const struct tw_program *p, const uint32_t *words, uint32_t n)
     tw_error err = {0};
     int rc = tw_check_order(p, &c, &report, &err);
     require((rc == 0) == (err.message[0] == 0) && (rc == 0 || rc == TW_E_VERIFY));
-    require(rc == 0 || (report.failed_rule >= TW_ORDER_certificate && report.failed_rule <= TW_ORDER_flag_after_data));
+    require(rc == 0 || (report.failed_rule >= TW_ORDER_certificate &&
+                        report.failed_rule <= TW_ORDER_flag_after_data));
     if (rc == 0) {
         must_be_clean(p);
     }
@@ -59,7 +60,8 @@ static void judge(const struct tw_program *p, const uint32_t *words, uint32_t n)
 }
 
 /* Edits of ops, then of the certificate, from the same bytes. */
-static void edit_program(const struct tw_program *p, struct tw_cmem *mem, const uint8_t *data, size_t size) {
+static void edit_program(const struct tw_program *p, struct tw_cmem *mem, const uint8_t *data,
+                         size_t size) {
     struct order_index index;
     struct tw_certificate none = {NULL, 0}, own;
     struct order_mutant m;
@@ -78,20 +80,23 @@ static void edit_program(const struct tw_program *p, struct tw_cmem *mem, const 
     order_index_free(&index);
 }
 
-static void edit_certificate(const struct tw_program *p, struct tw_cmem *mem, const uint8_t *data, size_t size) {
+static void edit_certificate(const struct tw_program *p, struct tw_cmem *mem, const uint8_t *data,
+                             size_t size) {
     struct tw_certificate own;
-    struct order_lie l;
+    struct order_false l;
     (void)tw_certify(mem, p, &own, NULL); /* as far as it comes */
-    order_lie_begin(&l, &own);
+    order_false_begin(&l, &own);
     for (; size >= 5; data += 5, size -= 5) {
-        order_lie_edit(&l, data[0], data[1] | (uint32_t)data[2] << 8, data[3] | (uint32_t)data[4] << 8);
+        order_false_edit(&l, data[0], data[1] | (uint32_t)data[2] << 8,
+                         data[3] | (uint32_t)data[4] << 8);
     }
     judge(p, l.words, l.n);
-    order_lie_free(&l);
+    order_false_free(&l);
 }
 
 /* The section: first what is right, with the input over its bytes, then the input alone. */
-static void open_section(const struct tw_program *p, struct tw_cmem *mem, const uint8_t *data, size_t size) {
+static void open_section(const struct tw_program *p, struct tw_cmem *mem, const uint8_t *data,
+                         size_t size) {
     struct tw_certificate own, out[1];
     size_t bytes;
     tw_error err = {0};

@@ -1,10 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Fuzzes the device's end of a link with a hostile host: firmware/port/served.c and the emulator behind it. The input
- * is what the host sends, a record a packet or a message. Whatever it sends, the next host gets a device without
- * traces. What the fuzzer may not do is LOAD: programs have passed the loader's verifier, says the contract.
+/* SPDX-License-Identifier: Apache-2.0 Fuzzes the device's end of a link with a hostile host:
+ * firmware/serve/link_server.c and the emulator behind it. The input is what the host sends, a
+ * record a packet or a message. Whatever it sends, the next host gets a device without traces. What
+ * the fuzzer may not do is LOAD: programs have passed the loader's verifier, says the contract.
  * Records: kind u8, then what give_packet() reads for it. */
-#include "firmware/port/packet.h"
-#include "firmware/port/served.h"
+#include "firmware/link/packet.h"
+#include "firmware/serve/link_server.h"
 #include "tests/support/fuzz_input.h"
 
 #include <poll.h>
@@ -31,14 +31,16 @@ struct host {
     uint8_t bytes[TW_PACKET_BYTES];
 };
 
-static struct tw_served *served;
+static struct tw_link_server *served;
 static struct tw_emu *emu;
 static struct tw_faults no_faults;
 
 /* ---- what the host says ---- */
 
-static size_t say(struct host *h, enum tw_link_kind kind, uint32_t sequence, const void *payload, uint32_t n) {
-    struct tw_link_header q = {.kind = (uint8_t)kind, .generation = h->generation, .sequence = sequence, .ack = h->ack};
+static size_t say(struct host *h, enum tw_link_kind kind, uint32_t sequence, const void *payload,
+                  uint32_t n) {
+    struct tw_link_header q = {
+        .kind = (uint8_t)kind, .generation = h->generation, .sequence = sequence, .ack = h->ack};
     const struct tw_packet_data data = {NULL, payload, n};
     return tw_packet_build(&q, &data, TW_LINK_CHUNK, h->bytes);
 }
@@ -46,7 +48,8 @@ static size_t say(struct host *h, enum tw_link_kind kind, uint32_t sequence, con
 static size_t say_request(struct host *h) {
     static uint8_t payload[MAX_PAYLOAD];
     uint8_t header[TW_WIRE_HEADER_BYTES];
-    uint32_t opcode = fuzz_u8(&h->in) % TW_WIRE_OPCODE_LIMIT, place = fuzz_u8(&h->in), n = fuzz_u16(&h->in);
+    uint32_t opcode = fuzz_u8(&h->in) % TW_WIRE_OPCODE_LIMIT, place = fuzz_u8(&h->in),
+             n = fuzz_u16(&h->in);
     n = n < MAX_PAYLOAD ? n : MAX_PAYLOAD;
     struct tw_wire_header w = {.version = TW_WIRE_VERSION_MAX,
                                .opcode = opcode == TW_WIRE_LOAD ? TW_WIRE_ALLOC : (uint8_t)opcode,
@@ -55,8 +58,10 @@ static size_t say_request(struct host *h) {
                                .length = n};
     tw_wire_encode(&w, header);
     fuzz_bytes(&h->in, payload, n);
-    struct tw_link_header q = {
-        .kind = TW_LINK_DATA, .generation = h->generation, .sequence = ++h->sequence, .ack = h->ack};
+    struct tw_link_header q = {.kind = TW_LINK_DATA,
+                               .generation = h->generation,
+                               .sequence = ++h->sequence,
+                               .ack = h->ack};
     const struct tw_packet_data data = {header, payload, n};
     return tw_packet_build(&q, &data, TW_LINK_CHUNK, h->bytes);
 }
@@ -79,8 +84,8 @@ static size_t say_part(struct host *h) {
 /* A packet with the opcode of a LOAD, if it is one's. */
 static bool loads(const uint8_t *bytes, size_t n) {
     struct tw_link_header q;
-    return tw_packet_good(bytes, n, &q) && q.kind == TW_LINK_DATA && q.offset <= 5 && 5 - q.offset < q.length &&
-           bytes[TW_LINK_HEADER_BYTES + 5 - q.offset] == TW_WIRE_LOAD;
+    return tw_packet_good(bytes, n, &q) && q.kind == TW_LINK_DATA && q.offset <= 5 &&
+           5 - q.offset < q.length && bytes[TW_LINK_HEADER_BYTES + 5 - q.offset] == TW_WIRE_LOAD;
 }
 
 static size_t give_packet(struct host *h) {
@@ -138,7 +143,8 @@ static enum tw_packet_result take_packet(struct tw_pipe *p, uint8_t **bytes, siz
 static void note_answer(struct host *h, const uint8_t *message, uint32_t n) {
     struct tw_wire_header w;
     const char *why;
-    if (n < TW_WIRE_HEADER_BYTES || (tw_wire_decode(message, &w, &why) && strcmp(why, "opcode") != 0)) {
+    if (n < TW_WIRE_HEADER_BYTES ||
+        (tw_wire_decode(message, &w, &why) && strcmp(why, "opcode") != 0)) {
         abort(); /* an answer is a whole message */
     }
     if (w.opcode == TW_WIRE_ALLOC && w.status == 0) {
@@ -181,15 +187,19 @@ static void close_host(struct tw_pipe *p) {
     free(p);
 }
 
-static const struct tw_pipe_ops ops = {
-    .send = send_packet, .take = take_packet, .wait = wait_host, .hang_up = hang_up, .close = close_host};
+static const struct tw_pipe_ops ops = {.send = send_packet,
+                                       .take = take_packet,
+                                       .wait = wait_host,
+                                       .hang_up = hang_up,
+                                       .close = close_host};
 
 /* ---- the device ---- */
 
 static void make_device(void) {
-    const struct tw_emu_options o = {.n_threads = 1, .memory_bytes = MEMORY, .max_payload = TW_LINK_MAX_PAYLOAD};
+    const struct tw_emu_options o = {
+        .n_threads = 1, .memory_bytes = MEMORY, .max_payload = TW_LINK_MAX_PAYLOAD};
     if (tw_faults_init(&no_faults, NULL, 0, NULL) || tw_emu_create(&o, &emu, NULL) ||
-        tw_served_create(emu, &no_faults, &served, NULL)) {
+        tw_link_server_create(emu, &no_faults, &served, NULL)) {
         abort();
     }
 }
@@ -199,11 +209,11 @@ static struct host *come_in(const uint8_t *data, size_t size) {
     struct host *h = calloc(1, sizeof *h);
     h->base = (struct tw_pipe){&ops, 1000, -1};
     h->in = (struct fuzz_input){data, size, 0};
-    if (!tw_served_attach(served, &h->base, 1, "fuzz")) {
+    if (!tw_link_server_attach(served, &h->base, 1, "fuzz")) {
         abort();
     }
-    struct pollfd news = {.fd = tw_served_news_fd(served), .events = POLLIN};
-    for (int n; !h->opened; tw_served_news(served)) {
+    struct pollfd news = {.fd = tw_link_server_news_fd(served), .events = POLLIN};
+    for (int n; !h->opened; tw_link_server_news(served)) {
         while ((n = poll(&news, 1, 15000)) < 0) { /* the fuzzer's timer */
         }
         if (n == 0) {
@@ -215,7 +225,7 @@ static struct host *come_in(const uint8_t *data, size_t size) {
 
 static bool has_host(void) {
     struct tw_link_opened state;
-    tw_served_describe(served, &state);
+    tw_link_server_describe(served, &state);
     return state.status == TW_E_DEVICE_BUSY;
 }
 
@@ -224,7 +234,7 @@ static void settle(void) {
     struct tw_link_progress p;
     uint32_t generation;
     do {
-        tw_served_progress(served, &p, &generation);
+        tw_link_server_progress(served, &p, &generation);
     } while (generation && p.answered != p.received);
 }
 
@@ -234,7 +244,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     struct host *h = come_in(data, size);
     while (has_host() && fuzz_more(&h->in)) {
-        tw_served_take(served);
+        tw_link_server_take(served);
         if (has_host() && h->settle) {
             h->settle = false;
             settle();
@@ -242,16 +252,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     if (has_host()) {
         h->gone = true;
-        tw_served_take(served);
+        tw_link_server_take(served);
     }
     h = come_in(NULL, 0); /* closed in order, it may have left what is kept; so this one dies */
     h->gone = true;
-    tw_served_take(served);
+    tw_link_server_take(served);
     h = come_in(NULL, 0);
     if (tw_emu_server(emu)->counters.memory_used) {
         abort();
     }
     h->gone = true;
-    tw_served_take(served);
+    tw_link_server_take(served);
     return 0;
 }

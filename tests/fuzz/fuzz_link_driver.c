@@ -1,10 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Fuzzes the driver's end of a link with a hostile device: the input is what the device does, a record each time that
- * the driver looks for a packet. Whatever it does, open, calls and close end, with a line that names the device.
- * Records: kind u8, then what take_packet() reads for it. */
-#include "driver/device.h"
-#include "driver/transport/link.h"
-#include "firmware/port/packet.h"
+/* SPDX-License-Identifier: Apache-2.0 Fuzzes the driver's end of a link with a hostile device: the
+ * input is what the device does, a record each time that the driver looks for a packet. Whatever it
+ * does, open, calls and close end, with a line that names the device. Records: kind u8, then what
+ * take_packet() reads for it. */
+#include "driver/device/device.h"
+#include "driver/transport/link/link_client.h"
+#include "firmware/link/packet.h"
 #include "tests/support/fuzz_input.h"
 
 #include <stdlib.h>
@@ -14,7 +14,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define DEADLINE_MS 1u
 #define WRITE_BYTES 150000u /* three packets */
 
-enum record { NOTHING, RAW, OPENED, DATA, ANSWER, PROGRESS, RESEND, GONE, NO_ROOM, OTHER_VERSION, RECORDS };
+enum record {
+    NOTHING,
+    RAW,
+    OPENED,
+    DATA,
+    ANSWER,
+    PROGRESS,
+    RESEND,
+    GONE,
+    NO_ROOM,
+    OTHER_VERSION,
+    RECORDS
+};
 
 struct device {
     struct tw_pipe base;
@@ -34,7 +46,8 @@ static size_t build(struct device *d, struct tw_link_header *h, const struct tw_
 }
 
 static size_t say(struct device *d, enum tw_link_kind kind, const void *payload, uint32_t n) {
-    struct tw_link_header h = {.kind = (uint8_t)kind, .flags = (uint16_t)fuzz_u8(&d->in), .sequence = d->sequence + 1};
+    struct tw_link_header h = {
+        .kind = (uint8_t)kind, .flags = (uint16_t)fuzz_u8(&d->in), .sequence = d->sequence + 1};
     const struct tw_packet_data data = {NULL, payload, n};
     return build(d, &h, &data);
 }
@@ -85,7 +98,8 @@ static size_t say_answer(struct device *d) {
     tw_wire_encode(&w, header);
     header[0] = (uint8_t)(header[0] ^ (how & 4));
     fuzz_bytes(&d->in, payload, n < 256 ? n : 256);
-    struct tw_link_header h = {.kind = TW_LINK_DATA, .sequence = ++d->sequence, .generation = d->generation};
+    struct tw_link_header h = {
+        .kind = TW_LINK_DATA, .sequence = ++d->sequence, .generation = d->generation};
     const struct tw_packet_data data = {header, payload, n};
     return tw_packet_build(&h, &data, TW_LINK_CHUNK, d->bytes);
 }
@@ -95,7 +109,8 @@ static size_t say_other_version(struct device *d) {
     struct tw_link_header h = {.kind = TW_LINK_PROGRESS};
     tw_link_encode(&h, d->bytes);
     d->bytes[4] = (uint8_t)fuzz_u8(&d->in);
-    tw_wire_put(d->bytes + TW_LINK_HEADER_BYTES - 4, tw_wire_crc32c(0, d->bytes, TW_LINK_HEADER_BYTES - 4), 4);
+    tw_wire_put(d->bytes + TW_LINK_HEADER_BYTES - 4,
+                tw_wire_crc32c(0, d->bytes, TW_LINK_HEADER_BYTES - 4), 4);
     return TW_LINK_HEADER_BYTES;
 }
 
@@ -180,8 +195,11 @@ static const char *recover(struct tw_pipe *p, unsigned rung) {
     return rung < ((struct device *)p)->rungs ? "the fuzzer was asked to be kind" : NULL;
 }
 
-static const struct tw_pipe_ops plain = {
-    .send = send_packet, .take = take_packet, .wait = wait_device, .hang_up = hang_up, .close = close_device};
+static const struct tw_pipe_ops plain = {.send = send_packet,
+                                         .take = take_packet,
+                                         .wait = wait_device,
+                                         .hang_up = hang_up,
+                                         .close = close_device};
 static const struct tw_pipe_ops with_ladder = {.send = send_packet,
                                                .take = take_packet,
                                                .wait = wait_device,
@@ -194,7 +212,7 @@ static const struct tw_pipe_ops with_ladder = {.send = send_packet,
 static const struct tw_transport_ops ops = {.name = "fuzz",
                                             .submit = tw_link_submit,
                                             .receive = tw_link_receive,
-                                            .stuck = tw_link_stuck,
+                                            .stuck = tw_link_fail_stuck,
                                             .close = tw_link_close};
 
 static void must_tell(int code, const tw_error *err) {
@@ -206,7 +224,8 @@ static void must_tell(int code, const tw_error *err) {
 static int use_once(struct tw_device *device, uint32_t round) {
     static uint8_t bytes[WRITE_BYTES];
     struct tw_wire_counters counters;
-    struct tw_device_call call = {.opcode = TW_WIRE_COUNTERS, .out = &counters, .out_bytes = sizeof counters};
+    struct tw_device_call call = {
+        .opcode = TW_WIRE_COUNTERS, .out = &counters, .out_bytes = sizeof counters};
     tw_error err = {0};
     int code = round == 0   ? tw_device_call(device, &call, &err)
                : round == 1 ? tw_device_write(device, 64, bytes, sizeof bytes, &err)
@@ -230,7 +249,7 @@ static void use(struct tw_link *link, struct device *d) {
     int lost = device.lost;
     tw_error err = {0};
     struct tw_link_progress p;
-    tw_device_stuck(&device, &p);
+    tw_device_fail_stuck(&device, &p);
     if (lost && tw_device_alloc(&device, 1, 1, false, &(uint64_t){0}, &err) != TW_E_DEVICE_LOST) {
         abort();
     }

@@ -1,10 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Fuzzes the device's side of a PCIe mailbox: a host that writes anything anywhere in the registers and the mailbox, takes
- * its memory away, and starts again. Input: records of
+/* SPDX-License-Identifier: Apache-2.0 Fuzzes the device's side of a PCIe mailbox: a host that
+ * writes anything anywhere in the registers and the mailbox, takes its memory away, and starts
+ * again. Input: records of
  *   action u8, at u16, value u32
- * At most one packet of each size class goes back: the device may only ever touch BAR2 and what the host's memory is. */
-#include "firmware/port/event.h"
-#include "firmware/port/pcie_device.h"
+ * At most one packet of each size class goes back: the device may only ever touch BAR2 and what the
+ * host's memory is. */
+#include "firmware/pcie/pcie_device.h"
+#include "loader/base/event.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define MEMORY (4096u + 4 * SLOT)
 #define MEMORY_AT 0x40000000u
 
-enum action { REGISTER, HOST_WORD, MAILBOX_WORD, START_HOST, START_WINDOW, RING, TAKE, SEND, MAP, STRAY, LIMIT };
+enum action {
+    REGISTER,
+    HOST_WORD,
+    MAILBOX_WORD,
+    START_HOST,
+    START_WINDOW,
+    RING,
+    TAKE,
+    SEND,
+    MAP,
+    STRAY,
+    LIMIT
+};
 
 static struct {
     uint8_t *bar2, *memory;
@@ -111,9 +124,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     f.read_only = false;
     memset(f.bar2, 0, BAR2);
     memset(f.memory, 0, MEMORY);
-    const struct tw_pcie_device_options o = {
-        .access = {.bar2 = f.bar2, .bar2_bytes = BAR2, .doorbell = doorbell, .reach = reach, .interrupt = interrupt},
-        .dma_bits = 48};
+    const struct tw_pcie_device_options o = {.access = {.bar2 = f.bar2,
+                                                        .bar2_bytes = BAR2,
+                                                        .doorbell = doorbell,
+                                                        .reach = reach,
+                                                        .interrupt = interrupt},
+                                             .dma_bits = 48};
     if (doorbell < 0 || tw_pcie_device_create(&o, &f.pipe, NULL)) {
         abort();
     }

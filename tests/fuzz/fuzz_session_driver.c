@@ -1,8 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Fuzzes the driver above its transports with a device that answers whole messages of any content: deploying, sessions,
- * steps, greedy runs, self-test. Whatever it answers, every call ends, and an error is one line.
- * Input: how to use it, then for each answer a byte that says in what it differs from a good one, and what that needs. */
-#include "driver/device.h"
+/* SPDX-License-Identifier: Apache-2.0 Fuzzes the driver above its transports with a device that
+ * answers whole messages of any content: deploying, sessions, steps, greedy runs, self-test.
+ * Whatever it answers, every call ends, and an error is one line. Input: how to use it, then for
+ * each answer a byte that says in what it differs from a good one, and what that needs. */
+#include "driver/device/device.h"
 #include "tests/support/fuzz_input.h"
 #include "tests/support/model_bundle.h"
 
@@ -40,8 +40,9 @@ static uint32_t bytes_of(const struct tw_wire_header *h, const void *request) {
         return sizeof(struct tw_wire_loaded);
     case TW_WIRE_RUN:
         memcpy(&run, request, sizeof run);
-        return run.flags & TW_WIRE_RUN_GREEDY ? (uint32_t)sizeof(struct tw_wire_tokens) + 4 * run.n_steps
-                                              : (uint32_t)sizeof(struct tw_wire_done);
+        return run.flags & TW_WIRE_RUN_GREEDY
+                   ? (uint32_t)sizeof(struct tw_wire_tokens) + 4 * run.n_steps
+                   : (uint32_t)sizeof(struct tw_wire_done);
     case TW_WIRE_COUNTERS:
         return sizeof(struct tw_wire_counters);
     default:
@@ -49,11 +50,13 @@ static uint32_t bytes_of(const struct tw_wire_header *h, const void *request) {
     }
 }
 
-static int submit(struct tw_transport *t, const uint8_t *header, const void *request, uint32_t bytes, tw_error *err) {
+static int submit(struct tw_transport *t, const uint8_t *header, const void *request,
+                  uint32_t bytes, tw_error *err) {
     struct device *d = (struct device *)t;
     const char *why;
     struct tw_wire_header *h = &d->asked[d->submitted % CREDITS];
-    if (d->submitted - d->answered >= CREDITS || tw_wire_decode(header, h, &why) || h->length != bytes) {
+    if (d->submitted - d->answered >= CREDITS || tw_wire_decode(header, h, &why) ||
+        h->length != bytes) {
         abort(); /* the driver keeps to its contract */
     }
     d->wanted[d->submitted++ % CREDITS] = bytes_of(h, request);
@@ -61,7 +64,8 @@ static int submit(struct tw_transport *t, const uint8_t *header, const void *req
     return 0;
 }
 
-static int receive(struct tw_transport *t, uint8_t *header, const void **out, uint32_t *bytes, tw_error *err) {
+static int receive(struct tw_transport *t, uint8_t *header, const void **out, uint32_t *bytes,
+                   tw_error *err) {
     struct device *d = (struct device *)t;
     if (d->answered == d->submitted) {
         abort();
@@ -99,7 +103,8 @@ static int receive(struct tw_transport *t, uint8_t *header, const void **out, ui
         break;
     }
     tw_wire_encode(&h, header);
-    header[flip % TW_WIRE_HEADER_BYTES] = (uint8_t)(header[flip % TW_WIRE_HEADER_BYTES] ^ (flip & 128));
+    header[flip % TW_WIRE_HEADER_BYTES] =
+        (uint8_t)(header[flip % TW_WIRE_HEADER_BYTES] ^ (flip & 128));
     *out = payload;
     *bytes = h.length;
     return 0;
@@ -123,7 +128,8 @@ static void check(int code, const tw_error *err) {
     }
 }
 
-static void use_session(struct tw_device *device, const tw_decoder *decoder, struct fuzz_input *in) {
+static void use_session(struct tw_device *device, const tw_decoder *decoder,
+                        struct fuzz_input *in) {
     tw_error err = {0};
     tw_deployment *deployment = NULL;
     tw_session *session = NULL;
@@ -157,11 +163,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct device d = {.base = {.ops = &ops, .credits = CREDITS}, .in = {data, size, 0}};
     uint32_t how = fuzz_u8(&d.in);
     struct tw_device device = {.transport = &d.base, .selector = "fuzz"};
-    device.identity = (struct tw_wire_identity){.abi_major = TW_MACHINE_ABI_MAJOR,
-                                                .abi_minor = TW_MACHINE_ABI_MINOR,
-                                                .max_payload = how & 1 ? fuzz_u32(&d.in) : TW_LINK_MAX_PAYLOAD,
-                                                .capabilities = TW_WIRE_CAN_GREEDY | TW_WIRE_CAN_FAST |
-                                                                (how & 2 ? TW_WIRE_CAN_KEEP : 0u)};
+    device.identity = (struct tw_wire_identity){
+        .abi_major = TW_MACHINE_ABI_MAJOR,
+        .abi_minor = TW_MACHINE_ABI_MINOR,
+        .max_payload = how & 1 ? fuzz_u32(&d.in) : TW_LINK_MAX_PAYLOAD,
+        .capabilities = TW_WIRE_CAN_GREEDY | TW_WIRE_CAN_FAST | (how & 2 ? TW_WIRE_CAN_KEEP : 0u)};
     pthread_mutex_init(&device.lock, NULL);
     tw_error err = {0};
     if (how & 4) {

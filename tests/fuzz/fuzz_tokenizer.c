@@ -1,9 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Fuzzes the tokenizer, the way back and the UTF-8 stream. Input: a byte of encode flags, a byte that chooses the
- * vocabulary (0: the blob that follows, else one of ours), for a blob its size (16 bits, little-endian) and its bytes;
- * the rest is the text. Over a vocabulary of ours the text must come back, and what is streamed must be well-formed. */
-#include "driver/decode/tokenizer.h"
-#include "driver/decode/utf8_stream.h"
+/* SPDX-License-Identifier: Apache-2.0 Fuzzes the tokenizer, the way back and the UTF-8 stream.
+ * Input: a byte of encode flags, a byte that chooses the vocabulary (0: the blob that follows, else
+ * one of ours), for a blob its size (16 bits, little-endian) and its bytes; the rest is the text.
+ * Over a vocabulary of ours the text must come back, and what is streamed must be well-formed. */
+#include "driver/tokenizer/tokenizer.h"
+#include "driver/tokenizer/utf8_stream.h"
 #include "tests/support/vocab_fixture.h"
 
 #include "tilewright/machine.h"
@@ -14,10 +14,12 @@
 #define BLANK "\xE2\x96\x81"
 
 static const struct fixture_piece pieces[] = {
-    {"<unk>", 0, TW_TOKEN_UNKNOWN},   {"<s>", 0, TW_TOKEN_CONTROL},        {"</s>", 0, TW_TOKEN_CONTROL},
-    {"<s><s>", 0, TW_TOKEN_CONTROL},  {"u", 0, TW_TOKEN_USER_DEFINED},     {BLANK, -3, TW_TOKEN_NORMAL},
-    {"a", -3, TW_TOKEN_NORMAL},       {"b", -3, TW_TOKEN_NORMAL},          {"ab", -1, TW_TOKEN_NORMAL},
-    {"ba", -1, TW_TOKEN_NORMAL},      {"aa", -2, TW_TOKEN_NORMAL},         {"abab", -2, TW_TOKEN_NORMAL},
+    {"<unk>", 0, TW_TOKEN_UNKNOWN},   {"<s>", 0, TW_TOKEN_CONTROL},
+    {"</s>", 0, TW_TOKEN_CONTROL},    {"<s><s>", 0, TW_TOKEN_CONTROL},
+    {"u", 0, TW_TOKEN_USER_DEFINED},  {BLANK, -3, TW_TOKEN_NORMAL},
+    {"a", -3, TW_TOKEN_NORMAL},       {"b", -3, TW_TOKEN_NORMAL},
+    {"ab", -1, TW_TOKEN_NORMAL},      {"ba", -1, TW_TOKEN_NORMAL},
+    {"aa", -2, TW_TOKEN_NORMAL},      {"abab", -2, TW_TOKEN_NORMAL},
     {BLANK "a", -1, TW_TOKEN_NORMAL}, {"a" BLANK "b", 0, TW_TOKEN_NORMAL},
 };
 
@@ -51,7 +53,8 @@ static void stream_all(const char *text, size_t n) {
     require(stream.n == 0);
 }
 
-static void run(const struct tw_vocab *vocab, unsigned flags, const char *text, size_t n, int comes_back) {
+static void run(const struct tw_vocab *vocab, unsigned flags, const char *text, size_t n,
+                int comes_back) {
     struct tw_tokenizer *tokenizer;
     struct tw_token_list list = {.n = 0};
     tw_error err = {0};
@@ -61,12 +64,15 @@ static void run(const struct tw_vocab *vocab, unsigned flags, const char *text, 
         return;
     }
     if (tw_tokenizer_encode(tokenizer, text, n, flags, &list, &err) == 0) {
-        /* A marker's plain text begins with a blank of its own, so only unmarked text comes back. */
+        /* A marker's plain text begins with a blank of its own, so only unmarked text comes
+         * back. */
         int plain = !(flags & (TW_ENCODE_SPECIAL | TW_ENCODE_USER_DEFINED));
-        require(tw_tokenizer_decode(tokenizer, list.ids, list.n, TW_PIECE_FIRST, NULL, 0, &length, &err) == 0);
+        require(tw_tokenizer_decode(tokenizer, list.ids, list.n, TW_PIECE_FIRST, NULL, 0, &length,
+                                    &err) == 0);
         char *back = malloc(length + 1);
         require(back != NULL);
-        require(tw_tokenizer_decode(tokenizer, list.ids, list.n, TW_PIECE_FIRST, back, length, &length, &err) == 0);
+        require(tw_tokenizer_decode(tokenizer, list.ids, list.n, TW_PIECE_FIRST, back, length,
+                                    &length, &err) == 0);
         stream_all(back, length);
         if (comes_back && plain && memmem(text, n, BLANK, 3) == NULL) {
             require(length == n && memcmp(back, text, n) == 0);
@@ -108,7 +114,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct tw_vocab_header header = {
         .flags = choice & 7, .bos = 1, .eos = 2, .unk = choice & 16 ? TW_NONE : 0, .pad = TW_NONE};
     int bytes = !(choice & 8);
-    require(fixture_vocab(pieces, sizeof pieces / sizeof *pieces, bytes, header, &fixture, NULL) == 0);
+    require(fixture_vocab(pieces, sizeof pieces / sizeof *pieces, bytes, header, &fixture, NULL) ==
+            0);
     run(&fixture.vocab, flags, (const char *)data + 2, size - 2, bytes);
     free(fixture.blob);
     return 0;

@@ -1,12 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Fuzzes the USB device behind usbredir with whole sessions. Input: a byte (speed in bits 0-1, bit 2: recovery, bit 3:
- * no hello first), then records of
+/* SPDX-License-Identifier: Apache-2.0 Fuzzes the USB device behind usbredir with whole sessions.
+ * Input: a byte (speed in bits 0-1, bit 2: recovery, bit 3: no hello first), then records of
  *   kind u8, id u8, bytes u16, payload
- * Kind below 200: a usbredir message of that type, whose header fields and data are the payload (bit 7 of the id:
- * the length field is 3 more than there is). 200: the payload as it is. 201: the device sends a packet of (payload's first
- * two bytes) bytes. 202: the device takes a packet. 203: the open's generation changes.
- * Whatever comes in behind our hello, what goes out has to keep to the protocol. */
-#include "firmware/port/usbredir_session.h"
+ * Kind below 200: a usbredir message of that type, whose header fields and data are the payload
+ * (bit 7 of the id: the length field is 3 more than there is). 200: the payload as it is. 201: the
+ * device sends a packet of (payload's first two bytes) bytes. 202: the device takes a packet. 203:
+ * the open's generation changes. Whatever comes in behind our hello, what goes out has to keep to
+ * the protocol. */
+#include "firmware/usb/usbredir_session.h"
 
 #include <stdlib.h>
 #include <usbredirparser.h>
@@ -80,13 +80,14 @@ ON(interrupt_status, interrupt_receiving_status)
 ON(streams, bulk_streams_status)
 ON(receiving, bulk_receiving_status)
 
-#define ON_DATA(name, type)                                                                                      \
-    static void on_##name(void *priv, uint64_t id, struct usb_redir_##type##_header *h, uint8_t *bytes, int n) { \
-        (void)priv;                                                                                              \
-        (void)id;                                                                                                \
-        (void)h;                                                                                                 \
-        (void)n;                                                                                                 \
-        usbredirparser_free_packet_data(guest, bytes);                                                           \
+#define ON_DATA(name, type)                                                             \
+    static void on_##name(void *priv, uint64_t id, struct usb_redir_##type##_header *h, \
+                          uint8_t *bytes, int n) {                                      \
+        (void)priv;                                                                     \
+        (void)id;                                                                       \
+        (void)h;                                                                        \
+        (void)n;                                                                        \
+        usbredirparser_free_packet_data(guest, bytes);                                  \
     }
 ON_DATA(control, control_packet)
 ON_DATA(bulk, bulk_packet)
@@ -154,8 +155,9 @@ static void push_message(uint32_t type, uint8_t id, const uint8_t *payload, uint
 
 static void push_hello(void) {
     uint8_t hello[68] = "fuzz";
-    uint32_t caps = 1u << usb_redir_cap_connect_device_version | 1u << usb_redir_cap_ep_info_max_packet_size |
-                    1u << usb_redir_cap_64bits_ids | 1u << usb_redir_cap_32bits_bulk_length;
+    uint32_t caps = 1u << usb_redir_cap_connect_device_version |
+                    1u << usb_redir_cap_ep_info_max_packet_size | 1u << usb_redir_cap_64bits_ids |
+                    1u << usb_redir_cap_32bits_bulk_length;
     tw_wire_put(hello + 64, caps, 4);
     push_message(usb_redir_hello, 0, hello, sizeof hello, false);
 }
@@ -196,8 +198,8 @@ static const struct tw_pipe_ops ops = {.send = tw_usb_pipe_send,
                                        .hang_up = tw_usb_pipe_hang_up,
                                        .close = no_close};
 
-static void run(struct tw_usbredir_session *s, struct tw_usb_pipe *pipe, const uint8_t *data, size_t size,
-                bool polite) {
+static void run(struct tw_usbredir_session *s, struct tw_usb_pipe *pipe, const uint8_t *data,
+                size_t size, bool polite) {
     for (size_t at = 0; at + 4 <= size;) {
         uint8_t kind = data[at], id = data[at + 1];
         uint32_t n = data[at + 2] | (uint32_t)data[at + 3] << 8;

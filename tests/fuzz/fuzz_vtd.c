@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Fuzzes the walk through a guest's IOMMU tables. Input: root u64, requester u16, flags u8, n u8, n addresses u64, then what
- * lies at the beginning of the guest's memory. Whatever the tables say, memory outside of the guest's is not touched. */
-#include "firmware/port/vtd.h"
+/* SPDX-License-Identifier: Apache-2.0 Fuzzes the walk through a guest's IOMMU tables. Input: root
+ * u64, requester u16, flags u8, n u8, n addresses u64, then what lies at the beginning of the
+ * guest's memory. Whatever the tables say, memory outside of the guest's is not touched. */
+#include "firmware/pcie/vtd.h"
 #include "tilewright/wire.h"
 
 #include <stdlib.h>
@@ -30,8 +30,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < HEAD) {
         return 0;
     }
-    struct tw_vtd v = {
-        .root = tw_wire_get(data, 8), .requester = (uint16_t)tw_wire_get(data + 8, 2), .on = data[10] & 1};
+    struct tw_vtd v = {.root = tw_wire_get(data, 8),
+                       .requester = (uint16_t)tw_wire_get(data + 8, 2),
+                       .on = data[10] & 1};
     size_t n = data[11], list = HEAD + 8 * n;
     if (size < list) {
         return 0;

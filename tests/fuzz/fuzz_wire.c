@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Fuzzes the command server with whole sessions of requests. Input: records of
  *   opcode u8, address selector u8, payload bytes u16, payload
- * Opcode 0: the payload's first 32 bytes are the header as it is. In payloads, an aligned u64 whose top byte is 0xAD
- * stands for the address of an allocation (low byte: which) plus an offset (next byte), so that programs and inputs
- * can be named. What the fuzzer may not do is change a program's blob or bindings: those have passed the loader's
- * verifier, says the contract. */
+ * Opcode 0: the payload's first 32 bytes are the header as it is. In payloads, an aligned u64 whose
+ * top byte is 0xAD stands for the address of an allocation (low byte: which) plus an offset (next
+ * byte), so that programs and inputs can be named. What the fuzzer may not do is change a program's
+ * blob or bindings: those have passed the loader's verifier, says the contract. */
 #include "tests/support/server_client.h"
 
 #include <stdlib.h>
@@ -19,7 +19,8 @@ static struct client_bigram bigram;
 
 static uint64_t pick(uint32_t selector, uint32_t offset) {
     const struct tw_server *s = &client.server;
-    uint64_t base = s->n_allocations ? s->allocations[selector % s->n_allocations].address : selector;
+    uint64_t base =
+        s->n_allocations ? s->allocations[selector % s->n_allocations].address : selector;
     return base + offset;
 }
 
@@ -35,8 +36,8 @@ static void substitute(uint8_t *payload, uint32_t n) {
 }
 
 static bool touches_program(uint64_t address) {
-    return address - bigram.blob < 4096 || address - bigram.bind < 4096 || bigram.blob - address < MAX_PAYLOAD ||
-           bigram.bind - address < MAX_PAYLOAD;
+    return address - bigram.blob < 4096 || address - bigram.bind < 4096 ||
+           bigram.blob - address < MAX_PAYLOAD || bigram.bind - address < MAX_PAYLOAD;
 }
 
 static void raw_request(const uint8_t *bytes, uint32_t n, const uint8_t *payload) {
@@ -45,11 +46,13 @@ static void raw_request(const uint8_t *bytes, uint32_t n, const uint8_t *payload
     if (n < TW_WIRE_HEADER_BYTES) {
         return;
     }
-    if (tw_wire_decode(bytes, &h, &why) == 0 && (h.opcode == TW_WIRE_WRITE || h.opcode == TW_WIRE_FILL)) {
+    if (tw_wire_decode(bytes, &h, &why) == 0 &&
+        (h.opcode == TW_WIRE_WRITE || h.opcode == TW_WIRE_FILL)) {
         return;
     }
     tw_server_handle(&client.server, bytes, payload, n - TW_WIRE_HEADER_BYTES, &client.answer);
-    if (tw_wire_decode(client.answer.header, &a, &why) == TW_E_PROTOCOL && strcmp(why, "opcode") != 0) {
+    if (tw_wire_decode(client.answer.header, &a, &why) == TW_E_PROTOCOL &&
+        strcmp(why, "opcode") != 0) {
         abort();
     }
 }

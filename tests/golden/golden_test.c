@@ -1,10 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0
- * The built command against golden ids and against itself: for real models, `tilewright run` gives the ids that llama.cpp
- * gave, the same bits of logits on every target, mode, number of threads, chunk and instruction set, and for float weights
- * the logits of the reference evaluator.
+/* SPDX-License-Identifier: Apache-2.0 The built command against golden ids and against itself: for
+ * real models, `tilewright run` gives the ids that llama.cpp gave, the same bits of logits on every
+ * target, mode, number of threads, chunk and instruction set, and for float weights the logits of
+ * the reference evaluator.
  *
- * One run on target host (the base) is compared with what comes from outside; all others with the base, byte by byte. Needs
- * $TW_BIN. */
+ * One run on target host (the base) is compared with what comes from outside; all others with the
+ * base, byte by byte. Needs $TW_BIN. */
 #include "firmware/kernels/kernels.h"
 #include "tests/support/command_run.h"
 #include "tests/support/golden.h"
@@ -36,9 +36,10 @@
 #define SHORT 0
 #endif
 
-/* `error`: how far two right computations may be from each other in a logit, and so in which of two near ones is the larger.
- * With quantised weights they agree to the last digits until the rounding of one activation to 8 bits falls the other way, and
- * differ by the noise of 8-bit activations from there on: `first` is for the logits behind the prompt, of most prompts. */
+/* `error`: how far two right computations may be from each other in a logit, and so in which of two
+ * near ones is the larger. With quantised weights they agree to the last digits until the rounding
+ * of one activation to 8 bits falls the other way, and differ by the noise of 8-bit activations
+ * from there on: `first` is for the logits behind the prompt, of most prompts. */
 struct subject {
     const char *model, *golden; /* below TW_SHARED where `shared` */
     const char *suffix;
@@ -65,24 +66,27 @@ static const struct subject stories_gguf = {.model = "data/models/stories260K.gg
                                             .first = 2e-4,
                                             .error = 2e-4};
 /* llama.cpp rounds the activations to F16. */
-static const struct subject tinystories_f16 = {.model = "data/models/tinystories656K/TinyStories-656K.f16.gguf",
-                                               .golden = "data/models/golden/TinyStories-656K.f16.json",
-                                               .shared = true,
-                                               .floats = true,
-                                               .first = 0.02,
-                                               .error = 0.02};
-static const struct subject tinystories_q8_0 = {.model = "data/models/tinystories656K/TinyStories-656K-Q8_0.gguf",
-                                                .golden = "data/models/golden/TinyStories-656K-Q8_0.json",
-                                                .shared = true,
-                                                .first = 0.005,
-                                                .error = 0.25};
-static const struct subject tinystories_q4_0 = {.model = "data/models/tinystories656K/derived/ts656k-Q4_0.gguf",
-                                                .golden = "data/models/golden/ts656k-Q4_0.json",
-                                                .shared = true,
-                                                .first = 0.005,
-                                                .error = 0.25};
+static const struct subject tinystories_f16 = {
+    .model = "data/models/tinystories656K/TinyStories-656K.f16.gguf",
+    .golden = "data/models/golden/TinyStories-656K.f16.json",
+    .shared = true,
+    .floats = true,
+    .first = 0.02,
+    .error = 0.02};
+static const struct subject tinystories_q8_0 = {
+    .model = "data/models/tinystories656K/TinyStories-656K-Q8_0.gguf",
+    .golden = "data/models/golden/TinyStories-656K-Q8_0.json",
+    .shared = true,
+    .first = 0.005,
+    .error = 0.25};
+static const struct subject tinystories_q4_0 = {
+    .model = "data/models/tinystories656K/derived/ts656k-Q4_0.gguf",
+    .golden = "data/models/golden/ts656k-Q4_0.json",
+    .shared = true,
+    .first = 0.005,
+    .error = 0.25};
 
-/* ---- one subject, opened ------------------------------------------------------------------------- */
+/* ---- one subject, opened ---- */
 
 struct opened {
     const struct subject *subject;
@@ -161,7 +165,7 @@ static struct opened *opened_or_skip(void **state) {
     return o;
 }
 
-/* ---- against golden ids -------------------------------------------------------------------------- */
+/* ---- against golden ids ---- */
 
 static const float *row(const struct command_output *out, uint32_t i) {
     return out->logits + (size_t)i * out->n_vocab;
@@ -178,25 +182,27 @@ static double logit_difference(const struct golden_run *run, uint32_t step, cons
     return worst;
 }
 
-static void compare_step(const struct opened *o, const struct golden_run *run, uint32_t step, uint32_t id,
-                         const float *logits) {
+static void compare_step(const struct opened *o, const struct golden_run *run, uint32_t step,
+                         uint32_t id, const float *logits) {
     uint32_t best = best_token(logits, o->fixture.model.h.n_vocab);
     double gap = (double)logits[best] - (double)logits[run->ids[step]];
     if (id != best) {
-        fail_msg("prompt \"%s\", step %u: chose token %u, the best is %u", run->prompt, step, id, best);
+        fail_msg("prompt \"%s\", step %u: chose token %u, the best is %u", run->prompt, step, id,
+                 best);
     }
     if (!(gap <= o->subject->error)) {
-        fail_msg("prompt \"%s\", step %u: token %u before golden %u by %f", run->prompt, step, best, run->ids[step],
-                 gap);
+        fail_msg("prompt \"%s\", step %u: token %u before golden %u by %f", run->prompt, step, best,
+                 run->ids[step], gap);
     }
     if (!(logit_difference(run, step, logits) <= o->subject->error)) {
-        fail_msg("prompt \"%s\", step %u: a logit differs by %f from the golden one", run->prompt, step,
-                 logit_difference(run, step, logits));
+        fail_msg("prompt \"%s\", step %u: a logit differs by %f from the golden one", run->prompt,
+                 step, logit_difference(run, step, logits));
     }
 }
 
-/* Follows a golden run to its end; returns the difference of its first logits. Where the two best logits are nearer than the
- * error, the paths may part: then the next command starts from the golden ids so far, so that every step is compared. */
+/* Follows a golden run to its end; returns the difference of its first logits. Where the two best
+ * logits are nearer than the error, the paths may part: then the next command starts from the
+ * golden ids so far, so that every step is compared. */
 static double follow(const struct opened *o, const struct golden_run *run) {
     uint32_t *ids = malloc((size_t)(run->n_prompt + run->n_ids) * sizeof *ids);
     double first = 0;
@@ -230,13 +236,15 @@ static void it_gives_the_golden_ids(void **state) {
         n_near += follow(o, &o->golden.runs[i]) <= o->subject->first;
     }
     if (2 * n_near <= o->golden.n_runs) {
-        fail_msg("the first logits of only %u of %u prompts are near the golden ones", n_near, o->golden.n_runs);
+        fail_msg("the first logits of only %u of %u prompts are near the golden ones", n_near,
+                 o->golden.n_runs);
     }
 }
 
-/* ---- against the reference ----------------------------------------------------------------------- */
+/* ---- against the reference ---- */
 
-static void compare_rows(const struct opened *o, uint32_t step, const float *actual, const float *expected) {
+static void compare_rows(const struct opened *o, uint32_t step, const float *actual,
+                         const float *expected) {
     float largest = 0;
     uint32_t n = o->fixture.model.h.n_vocab;
     for (uint32_t i = 0; i < n; i++) {
@@ -244,7 +252,8 @@ static void compare_rows(const struct opened *o, uint32_t step, const float *act
     }
     for (uint32_t i = 0; i < n; i++) {
         if (!(fabsf(actual[i] - expected[i]) <= 1e-4f * largest)) {
-            fail_msg("step %u, token %u: logit %.7g, reference %.7g", step, i, (double)actual[i], (double)expected[i]);
+            fail_msg("step %u, token %u: logit %.7g, reference %.7g", step, i, (double)actual[i],
+                     (double)expected[i]);
         }
     }
 }
@@ -258,7 +267,8 @@ static void its_logits_are_those_of_the_reference(void **state) {
         skip(); /* the machine quantises the activations, the reference does not */
     }
     for (uint32_t i = 0; i < run->n_prompt; i++) {
-        assert_int_equal(tw_reference_step(o->fixture.reference, run->prompt_ids[i], &logits, &err), 0);
+        assert_int_equal(tw_reference_step(o->fixture.reference, run->prompt_ids[i], &logits, &err),
+                         0);
     }
     for (uint32_t i = 0; i < o->base.n; i++) {
         compare_rows(o, i, row(&o->base, i), logits);
@@ -266,7 +276,7 @@ static void its_logits_are_those_of_the_reference(void **state) {
     }
 }
 
-/* ---- against itself ------------------------------------------------------------------------------ */
+/* ---- against itself ---- */
 
 /* The run gives the base's ids and logits from step `first` on, bit by bit. */
 static void expect_base(const struct opened *o, struct command_run run, uint32_t first) {
@@ -278,7 +288,8 @@ static void expect_base(const struct opened *o, struct command_run run, uint32_t
                      o->base.ids[first + i]);
         }
         if (memcmp(row(&out, i), row(&o->base, first + i), out.n_vocab * sizeof(float))) {
-            fail_msg("%s: the logits of step %u have other bits than host's", command_text(&run), i);
+            fail_msg("%s: the logits of step %u have other bits than host's", command_text(&run),
+                     i);
         }
     }
     command_output_finish(&out);
@@ -345,10 +356,12 @@ static void chunks_of_any_size_give_the_bits_of_single_tokens(void **state) {
         const char *target, *mode;
         uint32_t chunk, rows;
     } cases[] = {
-        {"host", "fast", 1, 0},    {"host", "fast", 3, 0},     {"host", "fast", 7, 0},       {"host", "fast", 32, 0},
-        {"host", "fast", 64, 0},   {"host", "fast", 0, 0},     {"host", "fast", 0, 5},       {"host", "strict", 7, 0},
-        {"sim4x4", "fast", 7, 0},  {"sim4x4", "fast", 32, 0},  {"sim4x4", "strict", 0, 0},   {"grid8x8", "fast", 1, 0},
-        {"grid8x8", "fast", 0, 0}, {"sim4x4x2", "fast", 7, 0}, {"sim4x4x2", "strict", 0, 0}, {"quad2x2", "fast", 0, 0},
+        {"host", "fast", 1, 0},    {"host", "fast", 3, 0},     {"host", "fast", 7, 0},
+        {"host", "fast", 32, 0},   {"host", "fast", 64, 0},    {"host", "fast", 0, 0},
+        {"host", "fast", 0, 5},    {"host", "strict", 7, 0},   {"sim4x4", "fast", 7, 0},
+        {"sim4x4", "fast", 32, 0}, {"sim4x4", "strict", 0, 0}, {"grid8x8", "fast", 1, 0},
+        {"grid8x8", "fast", 0, 0}, {"sim4x4x2", "fast", 7, 0}, {"sim4x4x2", "strict", 0, 0},
+        {"quad2x2", "fast", 0, 0},
     };
     uint32_t ids[1024];
     struct command_run run = base_run(o);
@@ -374,8 +387,9 @@ static void the_device_chooses_the_same_ids_by_itself(void **state) {
         const char *target, *mode;
         uint32_t threads, n;
     } cases[] = {
-        {"host", "fast", 1, BASE_TOKENS},   {"host", "fast", 2, BASE_TOKENS}, {"host", "strict", 1, 20},
-        {"sim4x4", "fast", 2, BASE_TOKENS}, {"sim4x4", "strict", 1, 20},      {"grid8x8", "fast", 2, 24},
+        {"host", "fast", 1, BASE_TOKENS}, {"host", "fast", 2, BASE_TOKENS},
+        {"host", "strict", 1, 20},        {"sim4x4", "fast", 2, BASE_TOKENS},
+        {"sim4x4", "strict", 1, 20},      {"grid8x8", "fast", 2, 24},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct command_run run = base_run(o);
@@ -388,15 +402,15 @@ static void the_device_chooses_the_same_ids_by_itself(void **state) {
         run_it(o, run, &out);
         for (uint32_t k = 0; k < out.n; k++) {
             if (out.ids[k] != o->base.ids[k]) {
-                fail_msg("%s: step %u gives token %u, the host chose %u", command_text(&run), k, out.ids[k],
-                         o->base.ids[k]);
+                fail_msg("%s: step %u gives token %u, the host chose %u", command_text(&run), k,
+                         out.ids[k], o->base.ids[k]);
             }
         }
         command_output_finish(&out);
     }
 }
 
-/* ---- the table ----------------------------------------------------------------------------------- */
+/* ---- the table ---- */
 
 #define OPEN(name)                           \
     static int open_##name(void **state) {   \
@@ -416,10 +430,12 @@ static const struct {
 } cases_of_each[CASES] = {
     {"gives the golden ids", it_gives_the_golden_ids},
     {"has the logits of the reference", its_logits_are_those_of_the_reference},
-    {"has the same bits on all targets, modes and threads", all_targets_modes_and_threads_give_the_same_bits},
+    {"has the same bits on all targets, modes and threads",
+     all_targets_modes_and_threads_give_the_same_bits},
     {"has the same bits on any number of sites", all_numbers_of_sites_give_the_same_bits},
     {"has the same bits in all instruction sets", all_instruction_sets_give_the_same_bits},
-    {"has the same bits in chunks of any size as token by token", chunks_of_any_size_give_the_bits_of_single_tokens},
+    {"has the same bits in chunks of any size as token by token",
+     chunks_of_any_size_give_the_bits_of_single_tokens},
     {"has the same ids where the device chooses", the_device_chooses_the_same_ids_by_itself},
 };
 

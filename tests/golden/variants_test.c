@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0
- * GGUF variants of a real model (rotary scaling and base, factors, alignment, key order, tied output, ...), which
- * mkvariants.py of the shared data writes, through importer, graph and reference evaluator, against the ids and logits that
- * llama.cpp gives for them. A variant that we refuse has to be refused by name. */
+/* SPDX-License-Identifier: Apache-2.0 GGUF variants of a real model (rotary scaling and base,
+ * factors, alignment, key order, tied output, ...), which mkvariants.py of the shared data writes,
+ * through importer, graph and reference evaluator, against the ids and logits that llama.cpp gives
+ * for them. A variant that we refuse has to be refused by name. */
 #include "tests/support/command_run.h"
 #include "tests/support/model_fixture.h"
 
@@ -33,7 +33,8 @@ static int set_up(void **state) {
         return 0;
     }
     snprintf(v->folder, sizeof v->folder, "%s", command_folder());
-    snprintf(command, sizeof command, "python3 '%s/data/variants/mkvariants.py' '%s/data/models' '%s' >/dev/null", root,
+    snprintf(command, sizeof command,
+             "python3 '%s/data/variants/mkvariants.py' '%s/data/models' '%s' >/dev/null", root,
              root, v->folder);
     snprintf(path, sizeof path, "%s/data/variants/golden.json", root);
     if (access(path, R_OK) || system(command)) {
@@ -57,7 +58,7 @@ static int tear_down(void **state) {
     return rc;
 }
 
-/* ---- comparing ----------------------------------------------------------------------------------- */
+/* ---- comparing ---- */
 
 static uint32_t id_at(const json_t *ids, size_t i) {
     return (uint32_t)json_integer_value(json_array_get(ids, i));
@@ -107,7 +108,8 @@ static void compare_variant(const struct variants *v, const char *name) {
     size_t i;
     json_t *run;
     tw_error err = {0};
-    json_t *runs = json_object_get(json_object_get(json_object_get(v->golden, "gguf"), name), "runs");
+    json_t *runs =
+        json_object_get(json_object_get(json_object_get(v->golden, "gguf"), name), "runs");
     snprintf(path, sizeof path, "%s/%s.gguf", v->folder, name);
     if (model_fixture_open(path, 512, &f, &err)) {
         fail_msg("%s", err.message);
@@ -127,7 +129,7 @@ static const struct variants *variants_or_skip(void **state) {
     return v;
 }
 
-/* ---- the cases ----------------------------------------------------------------------------------- */
+/* ---- the cases ---- */
 
 static void rotary_scaling_bases_and_factors_give_llama_cpps_ids(void **state) {
     const struct variants *v = variants_or_skip(state);

@@ -8,11 +8,20 @@
 #include <stdlib.h>
 
 static const char strings[] = "\0ids\0rows\0table\0logits\0row\0out\0step\0lookup";
-enum { S_IDS = 1, S_ROWS = 5, S_TABLE = 10, S_LOGITS = 16, S_ROW = 23, S_OUT = 27, S_STEP = 31, S_LOOKUP = 36 };
+enum {
+    S_IDS = 1,
+    S_ROWS = 5,
+    S_TABLE = 10,
+    S_LOGITS = 16,
+    S_ROW = 23,
+    S_OUT = 27,
+    S_STEP = 31,
+    S_LOOKUP = 36
+};
 enum { ROW_BYTES = BIGRAM_COLS * 4, TENSOR_IDS = 0, TENSOR_TABLE = 2, TENSOR_LOGITS = 3 };
 
-/* Appends an op. Operands follow the table's letters: ids and immediates as given; an X takes (trip, max). Offsets are
- * 0. */
+/* Appends an op. Operands follow the table's letters: ids and immediates as given; an X takes
+ * (trip, max). Offsets are 0. */
 static void put(struct bigram *b, uint32_t engine, uint32_t code, const uint32_t *values) {
     struct tw_op op;
     memset(&op, 0, sizeof op);
@@ -57,13 +66,14 @@ static void make_streams(struct bigram *b) {
 
 static void make_tables(struct bigram *b) {
     const struct tw_tensor tensors[4] = {
-        {S_IDS, 1, BIGRAM_ROWS, TW_DT_I32, TW_PACK_ROW, TW_ROLE_INPUT, TW_INIT_NONE, BIGRAM_IDS, 1, 0, 0,
-         BIGRAM_ROWS * 4},
-        {S_ROWS, 1, 1, TW_DT_I32, TW_PACK_ROW, TW_ROLE_INPUT, TW_INIT_NONE, BIGRAM_VALID, 1, 0, 0, 4},
-        {S_TABLE, BIGRAM_VOCAB, BIGRAM_COLS, TW_DT_F32, TW_PACK_ROW, TW_ROLE_PARAM, TW_INIT_NONE, BIGRAM_TABLE, 1, 0, 0,
-         BIGRAM_VOCAB * ROW_BYTES},
-        {S_LOGITS, 1, BIGRAM_COLS, TW_DT_F32, TW_PACK_ROW, TW_ROLE_OUTPUT, TW_INIT_NONE, BIGRAM_LOGITS, 1, 0, 0,
-         ROW_BYTES},
+        {S_IDS, 1, BIGRAM_ROWS, TW_DT_I32, TW_PACK_ROW, TW_ROLE_INPUT, TW_INIT_NONE, BIGRAM_IDS, 1,
+         0, 0, BIGRAM_ROWS * 4},
+        {S_ROWS, 1, 1, TW_DT_I32, TW_PACK_ROW, TW_ROLE_INPUT, TW_INIT_NONE, BIGRAM_VALID, 1, 0, 0,
+         4},
+        {S_TABLE, BIGRAM_VOCAB, BIGRAM_COLS, TW_DT_F32, TW_PACK_ROW, TW_ROLE_PARAM, TW_INIT_NONE,
+         BIGRAM_TABLE, 1, 0, 0, BIGRAM_VOCAB * ROW_BYTES},
+        {S_LOGITS, 1, BIGRAM_COLS, TW_DT_F32, TW_PACK_ROW, TW_ROLE_OUTPUT, TW_INIT_NONE,
+         BIGRAM_LOGITS, 1, 0, 0, ROW_BYTES},
     };
     memcpy(b->tensors, tensors, sizeof tensors);
     for (uint32_t i = 0; i < 2; i++) {
@@ -80,16 +90,16 @@ static void make_tables(struct bigram *b) {
     }
     b->trip = (struct tw_trip){S_ROWS, 1, 0, 1, BIGRAM_ROWS};
     for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
-        b->stages[e] =
-            (struct tw_stage){.kind = TW_STAGE_COMPUTE, .engine = e, .origin = S_LOOKUP, .n_cols = BIGRAM_COLS};
+        b->stages[e] = (struct tw_stage){
+            .kind = TW_STAGE_COMPUTE, .engine = e, .origin = S_LOOKUP, .n_cols = BIGRAM_COLS};
     }
-    b->span = (struct tw_span){.name = S_STEP,
-                               .repeat = 1,
-                               .n_buffers = 2,
-                               .n_stages = TW_ENGINE_COUNT,
-                               .local = TW_NONE,
-                               .gather = TW_NONE,
-                               .release = TW_NONE};
+    b->span = (struct tw_section){.name = S_STEP,
+                                  .repeat = 1,
+                                  .n_buffers = 2,
+                                  .n_stages = TW_ENGINE_COUNT,
+                                  .local = TW_NONE,
+                                  .gather = TW_NONE,
+                                  .release = TW_NONE};
 }
 
 void bigram_init(struct bigram *b) {
@@ -109,12 +119,12 @@ void bigram_init(struct bigram *b) {
                                      .n_buffers = 2,
                                      .n_trips = 1,
                                      .n_stages = TW_ENGINE_COUNT,
-                                     .n_spans = 1,
+                                     .n_sections = 1,
                                      .tensors = b->tensors,
                                      .buffers = b->buffers,
                                      .trips = &b->trip,
                                      .stages = b->stages,
-                                     .spans = &b->span,
+                                     .sections = &b->span,
                                      .streams = b->streams};
     for (uint32_t r = 0; r < BIGRAM_VOCAB; r++) {
         for (uint32_t c = 0; c < BIGRAM_COLS; c++) {

@@ -1,9 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0
- * The smallest decoder that there is: the logits are the row of a table that the last token names. One site, three
- * engines, two FIFOs; made op by op, so that the device side can be tested without a compiler, and its answers are
- * known. */
-#ifndef TW_TESTS_BIGRAM_H
-#define TW_TESTS_BIGRAM_H
+/* SPDX-License-Identifier: Apache-2.0 The smallest decoder that there is: the logits are the row of
+ * a table that the last token names. One site, three engines, two FIFOs; made op by op, so that the
+ * device side can be tested without a compiler, and its answers are known. */
+#ifndef TW_TESTS_SUPPORT_BIGRAM_H
+#define TW_TESTS_SUPPORT_BIGRAM_H
 
 #include "tilewright/machine.h"
 
@@ -11,7 +10,13 @@
 #define BIGRAM_COLS 16u
 #define BIGRAM_ROWS 4u
 /* Binding rows, in this order. */
-enum bigram_bind { BIGRAM_IDS = 0, BIGRAM_VALID = 1, BIGRAM_TABLE = 2, BIGRAM_LOGITS = 3, BIGRAM_BINDS = 4 };
+enum bigram_bind {
+    BIGRAM_IDS = 0,
+    BIGRAM_VALID = 1,
+    BIGRAM_TABLE = 2,
+    BIGRAM_LOGITS = 3,
+    BIGRAM_BINDS = 4
+};
 
 struct bigram {
     struct tw_program program;
@@ -19,7 +24,7 @@ struct bigram {
     struct tw_buffer buffers[2];
     struct tw_trip trip;
     struct tw_stage stages[TW_ENGINE_COUNT];
-    struct tw_span span;
+    struct tw_section span;
     struct tw_stream streams[TW_ENGINE_COUNT];
     uint32_t words[TW_ENGINE_COUNT][256];
     float table[BIGRAM_VOCAB][BIGRAM_COLS];

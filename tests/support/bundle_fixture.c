@@ -1,9 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0
- * The small bundle of the tests (bundle_fixture.h): its ops are encoded by the encoder, its weights come from a
- * formula. */
+/* SPDX-License-Identifier: Apache-2.0 The small bundle of the tests (bundle_fixture.h): its ops are
+ * encoded by the encoder, its weights come from a formula. */
 #include "tests/support/bundle_fixture.h"
 
-#include "loader/hash.h"
+#include "loader/base/hash.h"
 #include "tilewright/opcode.h"
 
 #include <dirent.h>
@@ -32,7 +31,8 @@ struct writer {
     uint32_t n, stage;
 };
 
-/* Appends an op; operands are given as (id or value) in the table's order, regions with offset `base`. */
+/* Appends an op; operands are given as (id or value) in the table's order, regions with offset
+ * `base`. */
 static void put(struct writer *w, uint32_t code, const uint32_t *ids, struct tw_affine offset,
                 struct tw_affine instance) {
     struct tw_op op;
@@ -100,13 +100,16 @@ static void make_streams(struct bundle_fixture *f, uint32_t program) {
 static void make_tables(struct bundle_fixture *f) {
     struct tw_tensor tensors[4] = {
         {S_TOKENS, 1, 4, TW_DT_I32, TW_PACK_ROW, TW_ROLE_INPUT, TW_INIT_NONE, 0, 1, 0, 0, 16},
-        {S_WEIGHT, 16, 16, TW_DT_F32, TW_PACK_PANEL16, TW_ROLE_PARAM, TW_INIT_NONE, 1, 3, 0, 0, 1024},
+        {S_WEIGHT, 16, 16, TW_DT_F32, TW_PACK_PANEL16, TW_ROLE_PARAM, TW_INIT_NONE, 1, 3, 0, 0,
+         1024},
         {S_CACHE, 1, 16, TW_DT_F32, TW_PACK_ROW, TW_ROLE_STATE, TW_INIT_ZERO, 4, 1, 0, 0, 64},
         {S_LOGITS, 1, 32, TW_DT_F32, TW_PACK_ROW, TW_ROLE_OUTPUT, TW_INIT_NONE, 5, 1, 0, 0, 128},
     };
     memcpy(f->tensors, tensors, sizeof tensors);
     for (uint32_t i = 0; i < 4; i++) {
-        struct tw_buffer b = {.name = i % 2 ? S_Y : S_W, .site = i / 2, .kind = i % 2 ? TW_BUF_RESIDENT : TW_BUF_FIFO};
+        struct tw_buffer b = {.name = i % 2 ? S_Y : S_W,
+                              .site = i / 2,
+                              .kind = i % 2 ? TW_BUF_RESIDENT : TW_BUF_FIFO};
         b.consumer = TW_ENGINE_MATH;
         b.pages = 1;
         b.page_bytes = i % 2 ? 64 : 1024;
@@ -119,7 +122,8 @@ static void make_tables(struct bundle_fixture *f) {
     f->group = group;
     f->trip = trip;
     for (uint32_t i = 0; i < FIXTURE_STREAMS; i++) {
-        struct tw_stage s = {TW_STAGE_COMPUTE, i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT, 0, S_ORIGIN, 0, 16, 16};
+        struct tw_stage s = {
+            TW_STAGE_COMPUTE, i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT, 0, S_ORIGIN, 0, 16, 16};
         f->stages[i] = s;
     }
 }
@@ -150,15 +154,15 @@ uint8_t bundle_fixture_byte(uint32_t index, uint64_t offset) {
     return (uint8_t)(x >> 56 ^ x >> 24);
 }
 
-static int fill(void *ctx, const struct tw_emit_symbol *symbol, uint64_t offset, uint64_t size, uint8_t *dst,
-                tw_error *err) {
+static int fill(void *ctx, const struct tw_emit_symbol *symbol, uint64_t offset, uint64_t size,
+                uint8_t *dst, tw_error *err) {
     struct bundle_fixture *f = ctx;
     uint32_t index = (uint32_t)(symbol - f->symbols);
-    bool follows =
-        f->last == symbol ? offset == f->last_end : offset == 0 && (!f->last || f->last_end == f->last->bytes);
+    bool follows = f->last == symbol ? offset == f->last_end
+                                     : offset == 0 && (!f->last || f->last_end == f->last->bytes);
     bool last = offset + size == symbol->bytes;
-    f->disorder +=
-        !follows || size == 0 || size > 8u << 20 || offset + size > symbol->bytes || (size % 64 != 0 && !last);
+    f->disorder += !follows || size == 0 || size > 8u << 20 || offset + size > symbol->bytes ||
+                   (size % 64 != 0 && !last);
     f->last = symbol;
     f->last_end = offset + size;
     f->filled += size;
@@ -173,9 +177,12 @@ static int fill(void *ctx, const struct tw_emit_symbol *symbol, uint64_t offset,
 
 static void make_spec(struct bundle_fixture *f) {
     static const struct tw_emit_symbol symbols[FIXTURE_SYMBOLS] = {
-        {"tokens", TW_ROLE_INPUT, TW_DT_I32, 0, 16, NULL},     {"weight.0", TW_ROLE_PARAM, TW_DT_F32, 0, 1024, NULL},
-        {"weight.1", TW_ROLE_PARAM, TW_DT_F32, 1, 1100, NULL}, {"weight.2", TW_ROLE_PARAM, TW_DT_F32, 0, 1024, NULL},
-        {"cache", TW_ROLE_STATE, TW_DT_F32, 0, 64, NULL},      {"logits", TW_ROLE_OUTPUT, TW_DT_F32, 0, 128, NULL},
+        {"tokens", TW_ROLE_INPUT, TW_DT_I32, 0, 16, NULL},
+        {"weight.0", TW_ROLE_PARAM, TW_DT_F32, 0, 1024, NULL},
+        {"weight.1", TW_ROLE_PARAM, TW_DT_F32, 1, 1100, NULL},
+        {"weight.2", TW_ROLE_PARAM, TW_DT_F32, 0, 1024, NULL},
+        {"cache", TW_ROLE_STATE, TW_DT_F32, 0, 64, NULL},
+        {"logits", TW_ROLE_OUTPUT, TW_DT_F32, 0, 128, NULL},
     };
     memcpy(f->symbols, symbols, sizeof symbols);
     for (uint32_t i = 0; i < FIXTURE_ROWS; i++) {

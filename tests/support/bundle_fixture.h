@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0
- * A small bundle made by hand: two programs on two sites, two banks of weights, state, inputs and outputs. */
-#ifndef TW_TESTS_BUNDLE_FIXTURE_H
-#define TW_TESTS_BUNDLE_FIXTURE_H
+/* SPDX-License-Identifier: Apache-2.0 A small bundle made by hand: two programs on two sites, two
+ * banks of weights, state, inputs and outputs. */
+#ifndef TW_TESTS_SUPPORT_BUNDLE_FIXTURE_H
+#define TW_TESTS_SUPPORT_BUNDLE_FIXTURE_H
 
 #include "compiler/emit/bundle_write.h"
 
@@ -31,7 +31,8 @@ struct bundle_fixture {
     uint32_t disorder; /* pieces that broke the contract of fill */
 };
 
-/* Fills the fixture. It obeys the bundle's rules, not the verifier's: open it with TW_BUNDLE_NO_RULES. */
+/* Fills the fixture. It obeys the bundle's rules, not the verifier's: open it with
+ * TW_BUNDLE_NO_RULES. */
 void bundle_fixture_init(struct bundle_fixture *f);
 
 /* Byte `offset` of symbol number `index`, as fill writes it. */
@@ -41,12 +42,14 @@ uint8_t bundle_fixture_byte(uint32_t index, uint64_t offset);
 char *bundle_fixture_folder(void);
 void bundle_fixture_remove(char *folder);
 
-/* The whole file in memory of exactly its size, 64 KiB-aligned; to be freed. NULL where it cannot be read. */
+/* The whole file in memory of exactly its size, 64 KiB-aligned; to be freed. NULL where it cannot
+ * be read. */
 uint8_t *bundle_fixture_read(const char *path, size_t *size);
 /* Writes the bytes to path; 0 or -1. */
 int bundle_fixture_save(const char *path, const uint8_t *bytes, size_t size);
 
-/* Puts the right content hash into an image that was changed, if its note says a size that the image has. */
+/* Puts the right content hash into an image that was changed, if its note says a size that the
+ * image has. */
 void bundle_fixture_seal(uint8_t *bytes, size_t size);
 
 #endif

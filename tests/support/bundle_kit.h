@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The set-up that the tests of bundles share: a fixture, a folder, and opening what was written. */
-#ifndef TW_TESTS_BUNDLE_KIT_H
-#define TW_TESTS_BUNDLE_KIT_H
+#ifndef TW_TESTS_SUPPORT_BUNDLE_KIT_H
+#define TW_TESTS_SUPPORT_BUNDLE_KIT_H
 
-#include "loader/loader.h"
+#include "loader/bundle/loader.h"
 #include "tests/support/bundle_fixture.h"
 
 #include <setjmp.h>

@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Runs the command under test (command_run.h): options become words, ids come back on standard output, logits in a
- * file. */
+/* SPDX-License-Identifier: Apache-2.0 Runs the command under test (command_run.h): options become
+ * words, ids come back on standard output, logits in a file. */
 #include "tests/support/command_run.h"
 
 #include <fcntl.h>
@@ -55,7 +54,7 @@ void command_folder_remove(void) {
     rmdir(folder);
 }
 
-/* ---- the command line ---------------------------------------------------------------------------- */
+/* ---- the command line ---- */
 
 struct words {
     const char *word[MAX_WORDS];
@@ -110,14 +109,15 @@ static char *ids_text(const uint32_t *ids, uint32_t n) {
     return text;
 }
 
-/* ---- the child ----------------------------------------------------------------------------------- */
+/* ---- the child ---- */
 
 static int redirect(const char *path, int to) {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     return fd < 0 || dup2(fd, to) < 0 ? -1 : 0;
 }
 
-/* The exit status, or 128 and the signal. A child that hangs ends by its alarm, or with its parent. */
+/* The exit status, or 128 and the signal. A child that hangs ends by its alarm, or with its
+ * parent. */
 static int spawn(const struct words *w, const char *out, const char *err) {
     pid_t child = fork();
     if (child == 0) {
@@ -150,7 +150,7 @@ static char *read_file(const char *path, size_t *n) {
     return bytes;
 }
 
-/* ---- what comes back ----------------------------------------------------------------------------- */
+/* ---- what comes back ---- */
 
 /* Ids separated by blanks, one line, nothing else. */
 static int parse_ids(const char *text, uint32_t n, uint32_t *ids) {
@@ -177,16 +177,18 @@ static int collect(const struct command_run *run, const char *ids_path, const ch
     out->ids = malloc((size_t)out->n * sizeof *out->ids);
     out->logits = (float *)(void *)logits;
     if (!text || (!logits && !run->no_logits) || !out->ids || parse_ids(text, out->n, out->ids)) {
-        rc = tw_fail(err, TW_E_INTERNAL, "%s: standard output is not one line of %u ids", command_text(run), out->n);
+        rc = tw_fail(err, TW_E_INTERNAL, "%s: standard output is not one line of %u ids",
+                     command_text(run), out->n);
     } else if (!run->no_logits && n_logits != (size_t)out->n * out->n_vocab * sizeof(float)) {
-        rc = tw_fail(err, TW_E_INTERNAL, "%s: %zu bytes of logits, expected %u rows of %u floats", command_text(run),
-                     n_logits, out->n, out->n_vocab);
+        rc = tw_fail(err, TW_E_INTERNAL, "%s: %zu bytes of logits, expected %u rows of %u floats",
+                     command_text(run), n_logits, out->n, out->n_vocab);
     }
     free(text);
     return rc;
 }
 
-int command_run(const struct command_run *run, uint32_t n_vocab, struct command_output *out, tw_error *err) {
+int command_run(const struct command_run *run, uint32_t n_vocab, struct command_output *out,
+                tw_error *err) {
     char out_path[600], err_path[600], logits_path[600];
     char *ids = ids_text(run->ids, run->n_ids);
     struct words w = {.n = 0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `tilewright run` as a child process: token ids in, token ids and logits out. */
-#ifndef TW_TESTS_COMMAND_RUN_H
-#define TW_TESTS_COMMAND_RUN_H
+#ifndef TW_TESTS_SUPPORT_COMMAND_RUN_H
+#define TW_TESTS_SUPPORT_COMMAND_RUN_H
 
 #include "tilewright/error.h"
 
@@ -27,9 +27,10 @@ struct command_output {
 /* Why there is no command to test, or NULL. */
 const char *command_absent(void);
 
-/* Runs $TW_BIN greedily, past the end of the text, for 120 s at most. Errors: INTERNAL (exit status, ids or logits not
- * as asked; the message has the command line and its standard error). */
-int command_run(const struct command_run *run, uint32_t n_vocab, struct command_output *out, tw_error *err);
+/* Runs $TW_BIN greedily, past the end of the text, for 120 s at most. Errors: INTERNAL (exit
+ * status, ids or logits not as asked; the message has the command line and its standard error). */
+int command_run(const struct command_run *run, uint32_t n_vocab, struct command_output *out,
+                tw_error *err);
 void command_output_finish(struct command_output *out);
 
 /* "--target sim4x4 --mode strict ...": for messages, in a static buffer. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of the explorer: a small program to begin with, and the check of a verdict by running the schedules that come
- * with it.
+ * Tests of the explorer: a small program to begin with, and the check of a verdict by running the
+ * schedules that come with it.
  */
-#ifndef TW_TESTS_EXPLORE_KIT_H
-#define TW_TESTS_EXPLORE_KIT_H
+#ifndef TW_TESTS_SUPPORT_EXPLORE_KIT_H
+#define TW_TESTS_SUPPORT_EXPLORE_KIT_H
 
-#include "firmware/core/explore.h"
+#include "firmware/explore/explore.h"
 #include "tests/support/machine_run.h"
 
 #include <setjmp.h>
@@ -33,8 +33,8 @@ static inline struct explored explore(struct mb *m, struct tw_explore_options o)
     return x;
 }
 
-static inline int replay(struct mb *m, struct tw_explore_options o, const uint16_t *engines, uint32_t n,
-                         struct tw_fault *fault) {
+static inline int replay(struct mb *m, struct tw_explore_options o, const uint16_t *engines,
+                         uint32_t n, struct tw_fault *fault) {
     static uint8_t memory[1 << 20];
     struct tw_arena arena = {memory, sizeof memory, 0};
     struct tw_explore_schedule s = {engines, n};
@@ -44,8 +44,8 @@ static inline int replay(struct mb *m, struct tw_explore_options o, const uint16
     return rc;
 }
 
-static inline uint8_t *kept_after(struct mb *m, struct tw_explore_options o, const struct tw_explore_schedule *s,
-                                  size_t *n) {
+static inline uint8_t *kept_after(struct mb *m, struct tw_explore_options o,
+                                  const struct tw_explore_schedule *s, size_t *n) {
     struct mr_case c = {m, NULL, NULL, 1};
     struct mr_result r = mr_begin(&c);
     struct tw_fault f;
@@ -56,8 +56,10 @@ static inline uint8_t *kept_after(struct mb *m, struct tw_explore_options o, con
     return r.bytes;
 }
 
-/* The two schedules of the result do leave different bytes, and the first difference is where it says. */
-static inline void check_differs(struct mb *m, struct tw_explore_options o, const struct explored *x) {
+/* The two schedules of the result do leave different bytes, and the first difference is where it
+ * says. */
+static inline void check_differs(struct mb *m, struct tw_explore_options o,
+                                 const struct explored *x) {
     size_t n, at = 0;
     uint8_t *a = kept_after(m, o, &x->r.differs_schedule[0], &n);
     uint8_t *b = kept_after(m, o, &x->r.differs_schedule[1], &n);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Reading a fuzzer's input in small steps; behind its end there are zeros. */
-#ifndef TW_TESTS_FUZZ_INPUT_H
-#define TW_TESTS_FUZZ_INPUT_H
+#ifndef TW_TESTS_SUPPORT_FUZZ_INPUT_H
+#define TW_TESTS_SUPPORT_FUZZ_INPUT_H
 
 #include <stdbool.h>
 #include <stddef.h>

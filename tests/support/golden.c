@@ -41,7 +41,8 @@ static uint32_t *ids_of(const json_t *array, uint32_t *n) {
 
 /* The 16 first logits of step 0, and the best one of each step. */
 static void logits_of_run(const json_t *object, struct golden_run *run) {
-    const json_t *first = json_object_get(object, "first_logits16"), *best = json_object_get(object, "top1");
+    const json_t *first = json_object_get(object, "first_logits16"),
+                 *best = json_object_get(object, "top1");
     run->logits = alloc(FIRST_LOGITS + run->n_ids, sizeof *run->logits);
     for (uint32_t i = 0; run->logits && i < FIRST_LOGITS; i++) {
         double value = json_number_value(json_array_get(first, i));
@@ -49,7 +50,8 @@ static void logits_of_run(const json_t *object, struct golden_run *run) {
     }
     for (uint32_t i = 0; run->logits && i < run->n_ids; i++) {
         double value = json_number_value(json_array_get(best, i));
-        run->logits[run->n_logits++] = (struct golden_logit){.step = i, .id = run->ids[i], .logit = value};
+        run->logits[run->n_logits++] =
+            (struct golden_logit){.step = i, .id = run->ids[i], .logit = value};
     }
 }
 
@@ -59,7 +61,8 @@ static int load_run(const json_t *object, struct golden_run *run) {
     run->prompt_ids = ids_of(json_object_get(object, "prompt_ids"), &run->n_prompt);
     run->ids = ids_of(json_object_get(object, "ids"), &run->n_ids);
     run->margins = alloc(run->n_ids, sizeof *run->margins);
-    if (!run->prompt || !run->prompt_ids || !run->ids || !run->margins || json_array_size(margins) != run->n_ids ||
+    if (!run->prompt || !run->prompt_ids || !run->ids || !run->margins ||
+        json_array_size(margins) != run->n_ids ||
         json_array_size(json_object_get(object, "top1")) != run->n_ids ||
         json_array_size(json_object_get(object, "first_logits16")) != FIRST_LOGITS) {
         return TW_E_FORMAT;

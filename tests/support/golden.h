@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Golden files: greedy ids and logits that other programs computed, in one form for both kinds of file. */
-#ifndef TW_TESTS_GOLDEN_H
-#define TW_TESTS_GOLDEN_H
+/* SPDX-License-Identifier: Apache-2.0 Golden files: greedy ids and logits that other programs
+ * computed, in one form for both kinds of file. */
+#ifndef TW_TESTS_SUPPORT_GOLDEN_H
+#define TW_TESTS_SUPPORT_GOLDEN_H
 
 #include "tilewright/error.h"
 
@@ -19,7 +19,8 @@ struct golden_run {
     uint32_t n_prompt, n_ids, n_logits;
     uint32_t *prompt_ids; /* BOS included */
     uint32_t *ids;
-    double *margins; /* [n_ids] between the two best logits of each step, or NULL where the file has none */
+    /* [n_ids] between the two best logits of each step, or NULL where the file has none */
+    double *margins;
     struct golden_logit *logits;
 };
 
@@ -31,12 +32,14 @@ struct golden {
     void *json; /* keeps the prompts' text */
 };
 
-/* Reads a file of either form: data/models/golden/NAME.json ("runs"; `suffix` is NULL), or the fairy-tale model's
- * ("prompts", of which greedy_SUFFIX and top5_SUFFIX count). Errors: IO, FORMAT. */
+/* Reads a file of either form: data/models/golden/NAME.json ("runs"; `suffix` is NULL), or the
+ * fairy-tale model's ("prompts", of which greedy_SUFFIX and top5_SUFFIX count). Errors: IO,
+ * FORMAT. */
 int golden_load(const char *path, const char *suffix, struct golden *out, tw_error *err);
 void golden_finish(struct golden *golden);
 
-/* $TW_SHARED/rest in a static buffer; NULL, with the reason on stderr, where the data is absent: the test skips. */
+/* $TW_SHARED/rest in a static buffer; NULL, with the reason on stderr, where the data is absent:
+ * the test skips. */
 const char *golden_shared(const char *rest);
 
 #endif

@@ -10,31 +10,36 @@
 
 enum { SEED = 20240611 };
 
-static const unsigned float_dtypes[] = {TW_DT_F32, TW_DT_F16, TW_DT_BF16}, quant_dtypes[] = {TW_DT_Q8_0, TW_DT_Q4_0};
+static const unsigned float_dtypes[] = {TW_DT_F32, TW_DT_F16, TW_DT_BF16},
+                      quant_dtypes[] = {TW_DT_Q8_0, TW_DT_Q4_0};
 
-/* ---- matmul -------------------------------------------------------------------------------------- */
+/* ---- matmul ---- */
 
 struct shape {
     uint32_t k, panels, rows, reload;
 };
 
-static void check_matmul(kernel_check *check, struct fixture_random *r, unsigned dtype, struct shape s, void *x,
-                         uint32_t x_stride, uint8_t *w, const char *note) {
-    uint32_t y_stride = (s.panels * 16 + 4) * 4; /* four floats between rows, which nobody may touch */
+static void check_matmul(kernel_check *check, struct fixture_random *r, unsigned dtype,
+                         struct shape s, void *x, uint32_t x_stride, uint8_t *w, const char *note) {
+    /* four floats between rows, which nobody may touch */
+    uint32_t y_stride = (s.panels * 16 + 4) * 4;
     size_t y_floats = (size_t)s.rows * (y_stride / 4);
     float *y = fixture_floats(r, y_floats);
-    struct tw_kargs a = {.p = {x, w, y}, .i = {x_stride, dtype, s.k, s.panels, y_stride, s.reload}, .rows = s.rows};
+    struct tw_kargs a = {
+        .p = {x, w, y}, .i = {x_stride, dtype, s.k, s.panels, y_stride, s.reload}, .rows = s.rows};
     a.x_dtype = tw_dtype_block_elems(dtype) > 1 ? TW_DT_Q8S : TW_DT_F32;
     char what[120];
-    snprintf(what, sizeof what, "matmul %s%s k %u, %u panels, %u rows, reload %u", tw_dtype_name(dtype), note, s.k,
-             s.panels, s.rows, s.reload);
+    snprintf(what, sizeof what, "matmul %s%s k %u, %u panels, %u rows, reload %u",
+             tw_dtype_name(dtype), note, s.k, s.panels, s.rows, s.reload);
     check(TW_OP_MATMUL, &a, 2, y_floats * 4, FIXTURE_FLOATS, what);
     free(y);
 }
 
 /* Every number of rows around the tiles' sizes, then any. */
-static struct shape some_shape(struct fixture_random *r, uint32_t n, uint32_t unit, uint32_t most_units) {
-    struct shape s = {unit * (1 + fixture_below(r, most_units)), 1 + fixture_below(r, 9), 0, fixture_below(r, 2)};
+static struct shape some_shape(struct fixture_random *r, uint32_t n, uint32_t unit,
+                               uint32_t most_units) {
+    struct shape s = {unit * (1 + fixture_below(r, most_units)), 1 + fixture_below(r, 9), 0,
+                      fixture_below(r, 2)};
     s.rows = n < 26 ? n + 1 : 1 + fixture_below(r, 130);
     return s;
 }
@@ -79,15 +84,16 @@ static void matmul_with_quantised_weights(kernel_check *check) {
     }
 }
 
-/* Scales of any bits, quants of -128, block sums that do not belong to the quants: no different result, no undefined
- * behaviour. */
+/* Scales of any bits, quants of -128, block sums that do not belong to the quants: no different
+ * result, no undefined behaviour. */
 static void matmul_with_hostile_quants(kernel_check *check) {
     struct fixture_random r = {SEED + 3};
     for (uint32_t n = 0; n < 30; n++) {
-        struct shape s = {32 * (1 + fixture_below(&r, 2)), 1 + fixture_below(&r, 5), 1 + fixture_below(&r, 9),
-                          n % 3 == 0};
+        struct shape s = {32 * (1 + fixture_below(&r, 2)), 1 + fixture_below(&r, 5),
+                          1 + fixture_below(&r, 9), n % 3 == 0};
         unsigned dtype = quant_dtypes[n % 2];
-        size_t w_bytes = (size_t)tw_panel_bytes(dtype, s.k) * s.panels, x_bytes = (size_t)s.rows * (s.k / 32) * 40;
+        size_t w_bytes = (size_t)tw_panel_bytes(dtype, s.k) * s.panels,
+               x_bytes = (size_t)s.rows * (s.k / 32) * 40;
         uint8_t *w = fixture_bytes(&r, w_bytes), *x = fixture_bytes(&r, x_bytes);
         if (n % 5 == 0) { /* the largest magnitudes, all at once */
             memset(w, n % 2 ? 0xFF : 0x00, (size_t)tw_panel_scales_offset(dtype, s.k));
@@ -111,7 +117,7 @@ static void matmul_of_no_rows_writes_nothing(kernel_check *check) {
     }
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 
 /* Floats of every size: mostly near 1, some huge, tiny, subnormal, infinite or NaN. */
 static float *wild_floats(struct fixture_random *r, size_t n) {
@@ -131,8 +137,8 @@ static void rms_norm_of_any_width(kernel_check *check) {
     struct fixture_random r = {SEED + 6};
     for (uint32_t cols = 1; cols < 70; cols += 1 + cols / 20) {
         uint32_t rows = 1 + fixture_below(&r, 4), stride = (cols + 3) * 4;
-        float *x =
-            cols % 5 ? fixture_floats(&r, (size_t)rows * (cols + 3)) : wild_floats(&r, (size_t)rows * (cols + 3));
+        float *x = cols % 5 ? fixture_floats(&r, (size_t)rows * (cols + 3))
+                            : wild_floats(&r, (size_t)rows * (cols + 3));
         float *w = fixture_floats(&r, cols), *y = fixture_floats(&r, (size_t)rows * (cols + 3));
         struct tw_kargs a = {.p = {x, w, y}, .i = {stride, stride, cols}, .f = 1e-5f, .rows = rows};
         check(TW_OP_RMS_NORM, &a, 2, (size_t)rows * stride, FIXTURE_FLOATS, "rms_norm");
@@ -145,8 +151,10 @@ static void rms_norm_of_any_width(kernel_check *check) {
 static void quant_of_any_floats(kernel_check *check) {
     struct fixture_random r = {SEED + 7};
     for (uint32_t n = 0; n < 60; n++) {
-        uint32_t blocks = 1 + fixture_below(&r, 4), rows = 1 + fixture_below(&r, 3), cols = blocks * 32;
-        float *x = n % 2 ? wild_floats(&r, (size_t)rows * cols) : fixture_floats(&r, (size_t)rows * cols);
+        uint32_t blocks = 1 + fixture_below(&r, 4), rows = 1 + fixture_below(&r, 3),
+                 cols = blocks * 32;
+        float *x =
+            n % 2 ? wild_floats(&r, (size_t)rows * cols) : fixture_floats(&r, (size_t)rows * cols);
         float scale = ldexpf(1.0f, (int)fixture_below(&r, 250) - 125);
         for (size_t i = 0; n % 3 == 0 && i < (size_t)rows * cols; i++) {
             x[i] *= scale;
@@ -163,7 +171,8 @@ static void add_and_silu_mul_of_any_floats(kernel_check *check) {
     struct fixture_random r = {SEED + 8};
     for (uint32_t cols = 1; cols < 300; cols += 1 + cols / 8) {
         uint32_t rows = 1 + fixture_below(&r, 3), stride = (cols + 1) * 4;
-        float *x = wild_floats(&r, (size_t)rows * (cols + 1)), *y = wild_floats(&r, (size_t)rows * (cols + 1));
+        float *x = wild_floats(&r, (size_t)rows * (cols + 1)),
+              *y = wild_floats(&r, (size_t)rows * (cols + 1));
         float *z = fixture_floats(&r, (size_t)rows * (cols + 1));
         struct tw_kargs a = {.p = {x, y, z}, .i = {stride, stride, stride, cols}, .rows = rows};
         check(TW_OP_ADD, &a, 2, (size_t)rows * stride, FIXTURE_FLOATS, "add");
@@ -177,14 +186,19 @@ static void add_and_silu_mul_of_any_floats(kernel_check *check) {
 static void rope_tables_and_rotations(kernel_check *check) {
     struct fixture_random r = {SEED + 9};
     for (uint32_t n = 0; n < 60; n++) {
-        uint32_t half = 1 + fixture_below(&r, 50), head_dim = 2 * half + fixture_below(&r, 5), heads = 1 + n % 3;
-        uint32_t rows = 1 + fixture_below(&r, 4), cs_floats = 2 * half + 1, x_floats = heads * head_dim + 2;
+        uint32_t half = 1 + fixture_below(&r, 50), head_dim = 2 * half + fixture_below(&r, 5),
+                 heads = 1 + n % 3;
+        uint32_t rows = 1 + fixture_below(&r, 4), cs_floats = 2 * half + 1,
+                 x_floats = heads * head_dim + 2;
         float *freq = n % 7 ? fixture_floats(&r, half) : wild_floats(&r, half);
-        float *cs = fixture_floats(&r, (size_t)rows * cs_floats), *x = fixture_floats(&r, (size_t)rows * x_floats);
+        float *cs = fixture_floats(&r, (size_t)rows * cs_floats),
+              *x = fixture_floats(&r, (size_t)rows * x_floats);
         struct tw_kargs table = {.p = {freq, cs}, .i = {cs_floats * 4, half}, .rows = rows};
         table.pos = n % 2 ? fixture_below(&r, 4096) : fixture_next(&r);
-        check(TW_OP_ROPE_TABLE, &table, 1, (size_t)rows * cs_floats * 4, FIXTURE_FLOATS, "rope_table");
-        struct tw_kargs a = {.p = {x, cs}, .i = {x_floats * 4, cs_floats * 4, heads, head_dim, 2 * half, n / 2 % 2}};
+        check(TW_OP_ROPE_TABLE, &table, 1, (size_t)rows * cs_floats * 4, FIXTURE_FLOATS,
+              "rope_table");
+        struct tw_kargs a = {
+            .p = {x, cs}, .i = {x_floats * 4, cs_floats * 4, heads, head_dim, 2 * half, n / 2 % 2}};
         a.rows = rows;
         check(TW_OP_ROPE, &a, 0, (size_t)rows * x_floats * 4, FIXTURE_FLOATS, "rope");
         free(x);
@@ -193,14 +207,15 @@ static void rope_tables_and_rotations(kernel_check *check) {
     }
 }
 
-/* ---- attention ----------------------------------------------------------------------------------- */
+/* ---- attention ---- */
 
 struct attention_case {
     uint32_t heads, first, state_heads, head_dim, block, pos, rows;
     bool wild;
 };
 
-/* Keys and values of positions that the last row does not see are NaN: stale memory must not be felt. */
+/* Keys and values of positions that the last row does not see are NaN: stale memory must not be
+ * felt. */
 static void stale(float *keys, float *values, const struct attention_case *c) {
     int64_t seen = (int64_t)c->pos + c->rows - (int64_t)c->block * 64;
     for (int64_t j = seen < 0 ? 0 : seen; j < 64; j++) {
@@ -211,30 +226,35 @@ static void stale(float *keys, float *values, const struct attention_case *c) {
     }
 }
 
-static void check_attention(kernel_check *check, struct fixture_random *r, const struct attention_case *c) {
+static void check_attention(kernel_check *check, struct fixture_random *r,
+                            const struct attention_case *c) {
     uint32_t q_floats = c->heads * c->head_dim + 3;
-    size_t state_floats = (size_t)c->rows * c->state_heads * (c->head_dim + 2), kv = (size_t)64 * c->head_dim;
+    size_t state_floats = (size_t)c->rows * c->state_heads * (c->head_dim + 2),
+           kv = (size_t)64 * c->head_dim;
     float *q = fixture_floats(r, (size_t)c->rows * q_floats), *keys = fixture_floats(r, kv);
     for (size_t i = 0; c->wild && i < kv; i += 1 + fixture_below(r, 200)) {
         keys[i] = fixture_below(r, 2) ? NAN : INFINITY; /* some positions that are seen */
     }
-    float *values = c->wild ? wild_floats(r, kv) : fixture_floats(r, kv), *s = fixture_floats(r, state_floats);
+    float *values = c->wild ? wild_floats(r, kv) : fixture_floats(r, kv),
+          *s = fixture_floats(r, state_floats);
     stale(keys, values, c);
     struct tw_kargs init = {.p = {s}, .i = {c->state_heads, c->head_dim}, .rows = c->rows};
     if (fixture_below(r, 2)) {
         check(TW_OP_ATTN_INIT, &init, 0, state_floats * 4, FIXTURE_EXACT, "attn_init");
     }
-    struct tw_kargs a = {.p = {q, keys, values, s}, .block = c->block, .pos = c->pos, .rows = c->rows};
+    struct tw_kargs a = {
+        .p = {q, keys, values, s}, .block = c->block, .pos = c->pos, .rows = c->rows};
     uint32_t imms[] = {q_floats * 4, c->heads, c->first, c->state_heads, c->head_dim};
     memcpy(a.i, imms, sizeof imms);
     a.f = c->wild ? 30.0f : 0.25f;
     char what[140];
-    snprintf(what, sizeof what, "attn_step heads %u of %u, dim %u, block %u, pos %u, rows %u", c->heads, c->state_heads,
-             c->head_dim, c->block, c->pos, c->rows);
+    snprintf(what, sizeof what, "attn_step heads %u of %u, dim %u, block %u, pos %u, rows %u",
+             c->heads, c->state_heads, c->head_dim, c->block, c->pos, c->rows);
     check(TW_OP_ATTN_STEP, &a, 3, state_floats * 4, FIXTURE_FLOATS, what);
     uint32_t y_floats = c->state_heads * c->head_dim + 1;
     float *y = fixture_floats(r, (size_t)c->rows * y_floats);
-    struct tw_kargs done = {.p = {s, y}, .i = {y_floats * 4, c->state_heads, c->head_dim}, .rows = c->rows};
+    struct tw_kargs done = {
+        .p = {s, y}, .i = {y_floats * 4, c->state_heads, c->head_dim}, .rows = c->rows};
     check(TW_OP_ATTN_DONE, &done, 1, (size_t)c->rows * y_floats * 4, FIXTURE_FLOATS, "attn_done");
     free(y);
     free(s);
@@ -250,7 +270,8 @@ static void attention_at_every_edge_of_a_block(kernel_check *check) {
                                      62, 63, 64, 65, 100, 127, 128, 129, 191, 192};
     for (uint32_t n = 0; n < 4 * (sizeof edges / sizeof *edges); n++) {
         uint32_t first = fixture_below(&r, 3);
-        struct attention_case c = {.heads = 1 + fixture_below(&r, 5), .first = first, .head_dim = dims[n % 9]};
+        struct attention_case c = {
+            .heads = 1 + fixture_below(&r, 5), .first = first, .head_dim = dims[n % 9]};
         c.state_heads = first + c.heads + fixture_below(&r, 2);
         c.block = fixture_below(&r, 3);
         c.pos = edges[n % (sizeof edges / sizeof *edges)];
@@ -268,9 +289,10 @@ static void attention_of_a_long_chunk(kernel_check *check) {
     }
 }
 
-/* ---- movement ------------------------------------------------------------------------------------ */
+/* ---- movement ---- */
 
-/* Rows of a table in both packings; the panels' weights are random bytes, whatever that makes of halves and scales. */
+/* Rows of a table in both packings; the panels' weights are random bytes, whatever that makes of
+ * halves and scales. */
 static void gather_of_any_bits(kernel_check *check) {
     struct fixture_random r = {SEED + 12};
     for (uint32_t n = 0; n < 4 * TW_DT_COUNT; n++) {
@@ -280,7 +302,8 @@ static void gather_of_any_bits(kernel_check *check) {
         if (panels == 0) {
             continue; /* no dtype of tables */
         }
-        size_t bytes = t.packing == TW_PACK_PANEL16 ? panels : (size_t)tw_row_bytes(t.dtype, t.cols) * t.rows;
+        size_t bytes =
+            t.packing == TW_PACK_PANEL16 ? panels : (size_t)tw_row_bytes(t.dtype, t.cols) * t.rows;
         uint8_t *table = fixture_bytes(&r, bytes);
         int32_t ids[5];
         for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
@@ -299,11 +322,14 @@ static void moves_between_rows_and_caches(kernel_check *check) {
     enum { ROWS = 9, WIDTH = 26, POSITIONS = 64, HEADS = 4, DIM = 12 };
     struct fixture_random r = {SEED + 13};
     struct tw_tensor cache = {.rows = POSITIONS, .cols = HEADS * DIM, .head_dim = DIM};
-    uint8_t *from = fixture_bytes(&r, ROWS * WIDTH * 4), *to = fixture_bytes(&r, HEADS * POSITIONS * DIM * 4);
-    struct tw_kargs a = {.p = {from, to}, .i = {WIDTH * 4, 1, 2, DIM}, .rows = ROWS, .pos = 21, .tensor = &cache};
+    uint8_t *from = fixture_bytes(&r, ROWS * WIDTH * 4),
+            *to = fixture_bytes(&r, HEADS * POSITIONS * DIM * 4);
+    struct tw_kargs a = {
+        .p = {from, to}, .i = {WIDTH * 4, 1, 2, DIM}, .rows = ROWS, .pos = 21, .tensor = &cache};
     check(TW_OP_KEY_WRITE, &a, 1, HEADS * POSITIONS * DIM * 4, FIXTURE_EXACT, "key_write");
     check(TW_OP_VALUE_WRITE, &a, 1, HEADS * POSITIONS * DIM * 4, FIXTURE_EXACT, "value_write");
-    struct tw_kargs rows = {.p = {from, to}, .i = {WIDTH * 4, WIDTH * 4 + 4, WIDTH * 4 - 3}, .rows = ROWS};
+    struct tw_kargs rows = {
+        .p = {from, to}, .i = {WIDTH * 4, WIDTH * 4 + 4, WIDTH * 4 - 3}, .rows = ROWS};
     check(TW_OP_WRITE, &rows, 1, ROWS * (WIDTH * 4 + 4), FIXTURE_EXACT, "write");
     struct tw_kargs last = {.p = {from, to}, .i = {WIDTH * 4, WIDTH * 4}, .rows = ROWS};
     check(TW_OP_LAST_ROW, &last, 1, WIDTH * 4, FIXTURE_EXACT, "last_row");

@@ -91,7 +91,8 @@ static bool is_nan_bits(uint32_t u) {
 }
 
 /* Index of the first word that differs, or bytes / 4. */
-static size_t first_difference(const void *found, const void *expected, size_t bytes, enum fixture_kind kind) {
+static size_t first_difference(const void *found, const void *expected, size_t bytes,
+                               enum fixture_kind kind) {
     size_t i = 0;
     for (; i < bytes / 4; i++) {
         uint32_t f, e;
@@ -104,22 +105,25 @@ static size_t first_difference(const void *found, const void *expected, size_t b
     return i;
 }
 
-static bool describe(const void *found, const void *expected, size_t bytes, enum fixture_kind kind, const char *isa,
-                     const char *what, char message[FIXTURE_MESSAGE]) {
-    size_t i = memcmp(found, expected, bytes) ? first_difference(found, expected, bytes, kind) : bytes / 4;
+static bool describe(const void *found, const void *expected, size_t bytes, enum fixture_kind kind,
+                     const char *isa, const char *what, char message[FIXTURE_MESSAGE]) {
+    size_t i =
+        memcmp(found, expected, bytes) ? first_difference(found, expected, bytes, kind) : bytes / 4;
     if (i == bytes / 4) {
         return false;
     }
     uint32_t f, e;
     memcpy(&f, (const char *)found + i * 4, 4);
     memcpy(&e, (const char *)expected + i * 4, 4);
-    snprintf(message, FIXTURE_MESSAGE, "%s: %s: word %zu of %zu is 0x%08lx (%g), scalar has 0x%08lx (%g)", what, isa, i,
-             bytes / 4, (unsigned long)f, (double)tw_bits_float(f), (unsigned long)e, (double)tw_bits_float(e));
+    snprintf(message, FIXTURE_MESSAGE,
+             "%s: %s: word %zu of %zu is 0x%08lx (%g), scalar has 0x%08lx (%g)", what, isa, i,
+             bytes / 4, (unsigned long)f, (double)tw_bits_float(f), (unsigned long)e,
+             (double)tw_bits_float(e));
     return true;
 }
 
-bool fixture_differs(uint32_t op, const struct tw_kargs *args, unsigned out, size_t bytes, enum fixture_kind kind,
-                     const char *what, char message[FIXTURE_MESSAGE]) {
+bool fixture_differs(uint32_t op, const struct tw_kargs *args, unsigned out, size_t bytes,
+                     enum fixture_kind kind, const char *what, char message[FIXTURE_MESSAGE]) {
     void *before = fixture_alloc(bytes), *copy = fixture_alloc(bytes);
     bool differs = false;
     memcpy(before, args->p[out], bytes);

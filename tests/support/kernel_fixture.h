@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Random buffers and comparisons for the kernel tests. */
-#ifndef TW_TESTS_KERNEL_FIXTURE_H
-#define TW_TESTS_KERNEL_FIXTURE_H
+#ifndef TW_TESTS_SUPPORT_KERNEL_FIXTURE_H
+#define TW_TESTS_SUPPORT_KERNEL_FIXTURE_H
 
 #include "firmware/kernels/kernels.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A fixed sequence from a seed; `next` is uniform in 32 bits, `below` in [0, n), `unit` in [-1, 1). */
+/* A fixed sequence from a seed; `next` is uniform in 32 bits, `below` in [0, n), `unit` in [-1,
+ * 1). */
 struct fixture_random {
     uint64_t state;
 };
@@ -16,8 +17,8 @@ uint32_t fixture_next(struct fixture_random *r);
 uint32_t fixture_below(struct fixture_random *r, uint32_t n);
 float fixture_unit(struct fixture_random *r);
 
-/* Memory aligned to 64 bytes and exactly as long as asked (a sanitizer sees the first byte beyond), never NULL: a test
- * without memory aborts. To be freed. */
+/* Memory aligned to 64 bytes and exactly as long as asked (a sanitizer sees the first byte beyond),
+ * never NULL: a test without memory aborts. To be freed. */
 void *fixture_alloc(size_t bytes);
 float *fixture_floats(struct fixture_random *r, size_t n);
 uint8_t *fixture_bytes(struct fixture_random *r, size_t n);
@@ -30,12 +31,13 @@ uint8_t *fixture_panels(struct fixture_random *r, unsigned dtype, uint32_t k, ui
 
 enum fixture_kind { FIXTURE_FLOATS, FIXTURE_EXACT };
 
-/* Runs the op on every instruction set of this processor; true, with the first difference in words, if p[out] (`bytes`
- * long; each run starts from what it holds) does not come out as from the scalar kernel: FIXTURE_FLOATS takes any NaN
- * for any other. Leaves the scalar result in p[out]. `what` names the case. */
+/* Runs the op on every instruction set of this processor; true, with the first difference in words,
+ * if p[out] (`bytes` long; each run starts from what it holds) does not come out as from the scalar
+ * kernel: FIXTURE_FLOATS takes any NaN for any other. Leaves the scalar result in p[out]. `what`
+ * names the case. */
 #define FIXTURE_MESSAGE 240
-bool fixture_differs(uint32_t op, const struct tw_kargs *args, unsigned out, size_t bytes, enum fixture_kind kind,
-                     const char *what, char message[FIXTURE_MESSAGE]);
+bool fixture_differs(uint32_t op, const struct tw_kargs *args, unsigned out, size_t bytes,
+                     enum fixture_kind kind, const char *what, char message[FIXTURE_MESSAGE]);
 
 /* The scalar kernel. */
 void fixture_scalar(uint32_t op, const struct tw_kargs *args);

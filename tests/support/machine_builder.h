@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Programs of the tile machine by hand, for tests: append objects and ops, then run them strictly or by replay. Tensors
- * get memory of their own, so that each run starts from the same bytes. A mistake in the use of the builder aborts.
+ * Programs of the tile machine by hand, for tests: append objects and ops, then run them strictly
+ * or by replay. Tensors get memory of their own, so that each run starts from the same bytes. A
+ * mistake in the use of the builder aborts.
  */
-#ifndef TW_TESTS_MACHINE_BUILDER_H
-#define TW_TESTS_MACHINE_BUILDER_H
+#ifndef TW_TESTS_SUPPORT_MACHINE_BUILDER_H
+#define TW_TESTS_SUPPORT_MACHINE_BUILDER_H
 
 #include "firmware/core/tile_machine.h"
 #include "tilewright/opcode.h"
@@ -13,7 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MB_TENSORS = 64, MB_BUFFERS = 512, MB_SEMS = 32, MB_GROUPS = 8, MB_TRIPS = 8, MB_SITES = 16, MB_ROWS = 512 };
+enum {
+    MB_TENSORS = 64,
+    MB_BUFFERS = 512,
+    MB_SEMS = 32,
+    MB_GROUPS = 8,
+    MB_TRIPS = 8,
+    MB_SITES = 16,
+    MB_ROWS = 512
+};
 enum { MB_WORDS = 8192, MB_DRAM = 4 << 20 };
 
 struct mb {
@@ -53,7 +62,8 @@ static inline struct mb *mb_create_chips(uint32_t chips, uint32_t width, uint32_
     m->dram = aligned_alloc(64, MB_DRAM);
     mb_require(m->dram != NULL, "memory");
     memset(m->dram, 0, MB_DRAM);
-    m->p = (struct tw_program){.name = "test", .strings = "", .strings_bytes = 1, .rows = 1, .n_chips = chips};
+    m->p = (struct tw_program){
+        .name = "test", .strings = "", .strings_bytes = 1, .rows = 1, .n_chips = chips};
     m->p.n_sites = chips * width * height;
     m->p.mesh_width = width;
     m->p.mesh_height = height;
@@ -65,10 +75,13 @@ static inline struct mb *mb_create_chips(uint32_t chips, uint32_t width, uint32_
     m->p.trips = m->trips;
     m->p.streams = m->streams;
     for (uint32_t i = 0; i < m->p.n_sites * TW_ENGINE_COUNT; i++) {
-        m->streams[i] = (struct tw_stream){i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT, m->words[i], 0};
+        m->streams[i] =
+            (struct tw_stream){i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT, m->words[i], 0};
     }
-    m->groups[m->p.n_groups++] = (struct tw_group){0, 0, 0, (uint16_t)width, (uint16_t)height, (uint16_t)chips};
-    m->config = (struct tw_machine_config){.program = &m->p, .bind = m->bind, .map = mb_map, .ctx = m};
+    m->groups[m->p.n_groups++] =
+        (struct tw_group){0, 0, 0, (uint16_t)width, (uint16_t)height, (uint16_t)chips};
+    m->config =
+        (struct tw_machine_config){.program = &m->p, .bind = m->bind, .map = mb_map, .ctx = m};
     return m;
 }
 
@@ -84,9 +97,11 @@ static inline void mb_destroy(struct mb *m) {
     }
 }
 
-/* A tensor with `instances` binding rows of `bytes` bytes each; m->misalign is added to their addresses. */
-static inline uint32_t mb_tensor_bytes(struct mb *m, enum tw_role role, enum tw_init init, uint32_t rows, uint32_t cols,
-                                       enum tw_packing packing, uint64_t bytes, uint32_t instances) {
+/* A tensor with `instances` binding rows of `bytes` bytes each; m->misalign is added to their
+ * addresses. */
+static inline uint32_t mb_tensor_bytes(struct mb *m, enum tw_role role, enum tw_init init,
+                                       uint32_t rows, uint32_t cols, enum tw_packing packing,
+                                       uint64_t bytes, uint32_t instances) {
     uint32_t id = m->p.n_tensors++;
     mb_require(id < MB_TENSORS && m->config.n_bind + instances <= MB_ROWS, "tensor table");
     m->tensors[id] = (struct tw_tensor){.rows = rows,
@@ -107,9 +122,10 @@ static inline uint32_t mb_tensor_bytes(struct mb *m, enum tw_role role, enum tw_
 }
 
 /* Row-major float32. */
-static inline uint32_t mb_tensor(struct mb *m, enum tw_role role, enum tw_init init, uint32_t rows, uint32_t cols,
-                                 uint32_t instances) {
-    return mb_tensor_bytes(m, role, init, rows, cols, TW_PACK_ROW, (uint64_t)rows * cols * 4, instances);
+static inline uint32_t mb_tensor(struct mb *m, enum tw_role role, enum tw_init init, uint32_t rows,
+                                 uint32_t cols, uint32_t instances) {
+    return mb_tensor_bytes(m, role, init, rows, cols, TW_PACK_ROW, (uint64_t)rows * cols * 4,
+                           instances);
 }
 
 static inline void *mb_data(struct mb *m, uint32_t tensor, uint32_t instance) {
@@ -132,8 +148,8 @@ static inline void mb_set_i32(struct mb *m, uint32_t tensor, uint32_t index, int
     memcpy((uint8_t *)mb_data(m, tensor, 0) + (size_t)index * 4, &value, sizeof value);
 }
 
-static inline uint32_t mb_buffer(struct mb *m, uint32_t site, enum tw_buffer_kind kind, uint32_t pages,
-                                 uint64_t page_bytes) {
+static inline uint32_t mb_buffer(struct mb *m, uint32_t site, enum tw_buffer_kind kind,
+                                 uint32_t pages, uint64_t page_bytes) {
     uint32_t id = m->p.n_buffers++;
     mb_require(id < MB_BUFFERS, "buffer table");
     m->buffers[id] = (struct tw_buffer){.site = site,
@@ -149,15 +165,16 @@ static inline uint32_t mb_buffer(struct mb *m, uint32_t site, enum tw_buffer_kin
     return id;
 }
 
-static inline uint32_t mb_fifo(struct mb *m, uint32_t site, enum tw_engine from, enum tw_engine to, uint32_t pages,
-                               uint64_t page_bytes) {
+static inline uint32_t mb_fifo(struct mb *m, uint32_t site, enum tw_engine from, enum tw_engine to,
+                               uint32_t pages, uint64_t page_bytes) {
     uint32_t id = mb_buffer(m, site, TW_BUF_FIFO, pages, page_bytes);
     m->buffers[id].producer = (uint8_t)from;
     m->buffers[id].consumer = (uint8_t)to;
     return id;
 }
 
-/* A sibling set on the sites of a group, in its order from the result on. All of them must have used equally much SRAM before. */
+/* A sibling set on the sites of a group, in its order from the result on. All of them must have
+ * used equally much SRAM before. */
 static inline uint32_t mb_siblings_of(struct mb *m, uint32_t group, uint64_t bytes) {
     uint32_t base = m->p.n_buffers;
     for (uint32_t i = 0; i < tw_group_size(&m->groups[group]); i++) {
@@ -180,10 +197,11 @@ static inline uint32_t mb_semaphore(struct mb *m, uint32_t group, uint32_t initi
 }
 
 /* Sites x0 <= x < x1, y0 <= y < y1 of a chip. */
-static inline uint32_t mb_chip_group(struct mb *m, uint32_t chip, uint32_t x0, uint32_t y0, uint32_t x1, uint32_t y1) {
+static inline uint32_t mb_chip_group(struct mb *m, uint32_t chip, uint32_t x0, uint32_t y0,
+                                     uint32_t x1, uint32_t y1) {
     mb_require(m->p.n_groups < MB_GROUPS, "group table");
-    m->groups[m->p.n_groups] =
-        (struct tw_group){(uint16_t)chip, (uint16_t)x0, (uint16_t)y0, (uint16_t)x1, (uint16_t)y1, 1};
+    m->groups[m->p.n_groups] = (struct tw_group){(uint16_t)chip, (uint16_t)x0, (uint16_t)y0,
+                                                 (uint16_t)x1,   (uint16_t)y1, 1};
     return m->p.n_groups++;
 }
 
@@ -191,7 +209,8 @@ static inline uint32_t mb_group(struct mb *m, uint32_t x0, uint32_t y0, uint32_t
     return mb_chip_group(m, 0, x0, y0, x1, y1);
 }
 
-static inline uint32_t mb_trip(struct mb *m, uint32_t input, uint32_t add, uint32_t div, uint32_t max) {
+static inline uint32_t mb_trip(struct mb *m, uint32_t input, uint32_t add, uint32_t div,
+                               uint32_t max) {
     mb_require(m->p.n_trips < MB_TRIPS, "trip table");
     m->trips[m->p.n_trips] = (struct tw_trip){0, input, add, div, max};
     return m->p.n_trips++;
@@ -275,7 +294,8 @@ mb_append(struct mb *m, uint32_t site, enum tw_engine engine, uint32_t code, uin
 static inline void mb_end(struct mb *m, uint32_t site, enum tw_engine engine) {
     mb_append(m, site, engine, TW_OP_END, 0, NULL);
 }
-#define mb_loop(m, site, letter, var, times) mb_op(m, site, letter, LOOP, V_(var), X_(TW_NONE, times), I_(TW_NONE))
+#define mb_loop(m, site, letter, var, times) \
+    mb_op(m, site, letter, LOOP, V_(var), X_(TW_NONE, times), I_(TW_NONE))
 #define mb_dynamic(m, site, letter, var, trip, id) \
     mb_op(m, site, letter, LOOP, V_(var), X_(trip, (m)->trips[trip].max), I_(id))
 
@@ -294,7 +314,8 @@ static inline void mb_rewind(struct mb *m) {
 }
 
 /* A machine in memory of exactly the size it asks for. The caller frees *memory. */
-static inline int mb_strict(struct mb *m, void **memory, struct tw_strict **out, struct tw_fault *fault) {
+static inline int mb_strict(struct mb *m, void **memory, struct tw_strict **out,
+                            struct tw_fault *fault) {
     struct tw_arena arena = {NULL, 0, 0};
     *memory = NULL;
     int rc = tw_strict_init(&m->config, &arena, out, fault);
@@ -306,7 +327,8 @@ static inline int mb_strict(struct mb *m, void **memory, struct tw_strict **out,
     return tw_strict_init(&m->config, &arena, out, fault);
 }
 
-static inline int mb_plan(struct mb *m, uint32_t threads, void **memory, struct tw_plan **out, struct tw_fault *fault) {
+static inline int mb_plan(struct mb *m, uint32_t threads, void **memory, struct tw_plan **out,
+                          struct tw_fault *fault) {
     struct tw_arena arena = {NULL, 0, 0};
     *memory = NULL;
     int rc = tw_plan_build(&m->config, threads, &arena, out, fault);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs a hand-made program for a number of steps and keeps what it leaves in Output and State after each, for
- * comparison: strictly, or by replay on real threads.
+ * Runs a hand-made program for a number of steps and keeps what it leaves in Output and State after
+ * each, for comparison: strictly, or by replay on real threads.
  */
-#ifndef TW_TESTS_MACHINE_RUN_H
-#define TW_TESTS_MACHINE_RUN_H
+#ifndef TW_TESTS_SUPPORT_MACHINE_RUN_H
+#define TW_TESTS_SUPPORT_MACHINE_RUN_H
 
 #include "tests/support/machine_builder.h"
 
@@ -60,7 +60,8 @@ static inline struct mr_result mr_begin(const struct mr_case *c) {
     return r;
 }
 
-static inline struct mr_result mr_strict(const struct mr_case *c, enum tw_scheduler scheduler, uint64_t seed) {
+static inline struct mr_result mr_strict(const struct mr_case *c, enum tw_scheduler scheduler,
+                                         uint64_t seed) {
     struct mr_result r = mr_begin(c);
     void *memory;
     struct tw_strict *s = NULL;
@@ -98,7 +99,8 @@ static inline void mr_run_threads(struct tw_plan *plan, uint32_t n) {
     mb_require(n > 0 && n <= MR_MAX_THREADS, "number of threads");
     for (uint32_t t = 0; t < n; t++) {
         arg[t] = (struct mr_thread){plan, t};
-        mb_require(t == 0 || pthread_create(&thread[t], NULL, mr_thread_main, &arg[t]) == 0, "pthread_create");
+        mb_require(t == 0 || pthread_create(&thread[t], NULL, mr_thread_main, &arg[t]) == 0,
+                   "pthread_create");
     }
     mr_thread_main(&arg[0]);
     for (uint32_t t = 1; t < n; t++) {
@@ -106,7 +108,8 @@ static inline void mr_run_threads(struct tw_plan *plan, uint32_t n) {
     }
 }
 
-static inline struct mr_result mr_fast(const struct mr_case *c, uint32_t threads, struct tw_plan_stats *stats) {
+static inline struct mr_result mr_fast(const struct mr_case *c, uint32_t threads,
+                                       struct tw_plan_stats *stats) {
     struct mr_result r = mr_begin(c);
     void *memory;
     struct tw_plan *plan = NULL;

@@ -32,7 +32,8 @@ const char *model_bundle(const char *target) {
     if (n_made == sizeof made / sizeof made[0]) {
         die("too many targets", NULL);
     }
-    struct tw_compile_options o = {.size = sizeof o, .host_sites = 2, .prefill_rows = 32, .target = target};
+    struct tw_compile_options o = {
+        .size = sizeof o, .host_sites = 2, .prefill_rows = 32, .target = target};
     tw_error err = {0};
     snprintf(made[n_made].target, sizeof made[0].target, "%s", target);
     snprintf(made[n_made].path, sizeof made[0].path, "%s/%s.twb", folder, target);
@@ -52,7 +53,8 @@ void model_bundle_cleanup(void) {
     }
 }
 
-void rig_open(struct rig *r, const char *target, uint32_t n_threads, const struct tw_session_options *options) {
+void rig_open(struct rig *r, const char *target, uint32_t n_threads,
+              const struct tw_session_options *options) {
     memset(r, 0, sizeof *r);
     struct tw_device_options d = {.size = sizeof d, .n_threads = n_threads};
     if (tw_device_open("emu", &d, &r->device, &r->err) ||

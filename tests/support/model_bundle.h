@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The shipped model as a bundle for a target, compiled once a test program; and a session on it. */
-#ifndef TW_TESTS_MODEL_BUNDLE_H
-#define TW_TESTS_MODEL_BUNDLE_H
+#ifndef TW_TESTS_SUPPORT_MODEL_BUNDLE_H
+#define TW_TESTS_SUPPORT_MODEL_BUNDLE_H
 
 #include "tilewright/tilewright.h"
 
 #define SHIPPED_MODEL "tests/data/fairytale-1.7m-Q8_0.gguf"
 
-/* Path of the bundle for that target ("host" has two sites); a static string. Aborts the test where it cannot be made.
- * */
+/* Path of the bundle for that target ("host" has two sites); a static string. Aborts the test where
+ * it cannot be made.
+ */
 const char *model_bundle(const char *target);
 /* Removes what model_bundle made. */
 void model_bundle_cleanup(void);
@@ -21,7 +22,8 @@ struct rig {
     tw_error err;
 };
 /* Opens a session; the test fails where it cannot. NULL options: defaults. */
-void rig_open(struct rig *r, const char *target, uint32_t n_threads, const struct tw_session_options *options);
+void rig_open(struct rig *r, const char *target, uint32_t n_threads,
+              const struct tw_session_options *options);
 void rig_close(struct rig *r);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A model file with its graph and, if wanted, its reference evaluator. */
-#ifndef TW_TESTS_MODEL_FIXTURE_H
-#define TW_TESTS_MODEL_FIXTURE_H
+#ifndef TW_TESTS_SUPPORT_MODEL_FIXTURE_H
+#define TW_TESTS_SUPPORT_MODEL_FIXTURE_H
 
 #include "compiler/graph/reference.h"
 
@@ -13,7 +13,8 @@ struct model_fixture {
     uint32_t n_ctx;
 };
 
-/* Opens a model, builds its graph and, where n_ctx is not 0, an evaluator with that many positions. */
+/* Opens a model, builds its graph and, where n_ctx is not 0, an evaluator with that many
+ * positions. */
 int model_fixture_open(const char *path, uint32_t n_ctx, struct model_fixture *out, tw_error *err);
 void model_fixture_finish(struct model_fixture *fixture);
 

@@ -2,7 +2,7 @@
  * The shipped model on the tile machine (model_machine.h). */
 #include "tests/support/model_machine.h"
 
-#include "driver/session.h"
+#include "driver/session/session.h"
 #include "tests/support/model_fixture.h"
 
 #include <stdlib.h>
@@ -90,8 +90,10 @@ static void set(uint32_t *input, uint32_t value) {
     }
 }
 
-int model_machine_decode(struct model_machine *m, model_step *step, void *ctx, uint32_t n, struct model_trace *out) {
-    *out = (struct model_trace){n, malloc(n * sizeof *out->ids), malloc(n * m->output_bytes), malloc(m->state_bytes)};
+int model_machine_decode(struct model_machine *m, model_step *step, void *ctx, uint32_t n,
+                         struct model_trace *out) {
+    *out = (struct model_trace){n, malloc(n * sizeof *out->ids), malloc(n * m->output_bytes),
+                                malloc(m->state_bytes)};
     each_byte(m, TW_ROLE_STATE, NULL, true);
     each_byte(m, TW_ROLE_OUTPUT, NULL, true);
     uint32_t id = 1;
@@ -112,10 +114,12 @@ int model_machine_decode(struct model_machine *m, model_step *step, void *ctx, u
     return 0;
 }
 
-uint32_t model_trace_compare(const struct model_machine *m, const struct model_trace *a, const struct model_trace *b) {
+uint32_t model_trace_compare(const struct model_machine *m, const struct model_trace *a,
+                             const struct model_trace *b) {
     for (uint32_t i = 0; i < a->n; i++) {
         size_t at = i * m->output_bytes;
-        if (a->ids[i] != b->ids[i] || memcmp(a->outputs + at, b->outputs + at, m->output_bytes) != 0) {
+        if (a->ids[i] != b->ids[i] ||
+            memcmp(a->outputs + at, b->outputs + at, m->output_bytes) != 0) {
             return i;
         }
     }

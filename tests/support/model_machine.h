@@ -1,8 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0
- * The shipped model's decode program on the tile machine itself: a session gives the memory, the test steps the
- * machine. */
-#ifndef TW_TESTS_MODEL_MACHINE_H
-#define TW_TESTS_MODEL_MACHINE_H
+/* SPDX-License-Identifier: Apache-2.0 The shipped model's decode program on the tile machine
+ * itself: a session gives the memory, the test steps the machine. */
+#ifndef TW_TESTS_SUPPORT_MODEL_MACHINE_H
+#define TW_TESTS_SUPPORT_MODEL_MACHINE_H
 
 #include "firmware/core/tile_machine.h"
 #include "tests/support/model_bundle.h"
@@ -20,7 +19,8 @@ struct model_machine {
 void model_machine_open(struct model_machine *m, const char *target);
 void model_machine_close(struct model_machine *m);
 
-/* What a decoding leaves: the ids chosen, all of Output after each step, all of State at the end. */
+/* What a decoding leaves: the ids chosen, all of Output after each step, all of State at the
+ * end. */
 struct model_trace {
     uint32_t n;
     uint32_t *ids;
@@ -32,9 +32,12 @@ void model_trace_finish(struct model_trace *t);
 typedef int model_step(void *ctx, uint32_t step);
 
 /* Clears State and Output, then decodes n tokens greedily from token 1 on. */
-int model_machine_decode(struct model_machine *m, model_step *step, void *ctx, uint32_t n, struct model_trace *out);
+int model_machine_decode(struct model_machine *m, model_step *step, void *ctx, uint32_t n,
+                         struct model_trace *out);
 
-/* Token of the first step with other ids or other Output bytes; n: State differs; UINT32_MAX: equal. */
-uint32_t model_trace_compare(const struct model_machine *m, const struct model_trace *a, const struct model_trace *b);
+/* Token of the first step with other ids or other Output bytes; n: State differs; UINT32_MAX:
+ * equal. */
+uint32_t model_trace_compare(const struct model_machine *m, const struct model_trace *a,
+                             const struct model_trace *b);
 
 #endif

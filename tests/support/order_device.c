@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Device memory for any program (order_device.h): one block, a binding row after the other, with a copy of how it
- * began. */
+/* SPDX-License-Identifier: Apache-2.0 Device memory for any program (order_device.h): one block, a
+ * binding row after the other, with a copy of how it began. */
 #include "tests/support/order_device.h"
 
 #include "tests/support/random_model.h"
@@ -51,7 +50,8 @@ static void fill_bfloats(uint8_t *at, uint64_t n, uint64_t *s) {
 
 static void fill_quants(const struct tw_tensor *t, uint8_t *at, uint64_t *s) {
     if (t->packing == TW_PACK_PANEL16) {
-        uint64_t panel = tw_panel_bytes(t->dtype, t->cols), scales = tw_panel_scales_offset(t->dtype, t->cols);
+        uint64_t panel = tw_panel_bytes(t->dtype, t->cols),
+                 scales = tw_panel_scales_offset(t->dtype, t->cols);
         for (uint64_t p = 0; panel && (p + 1) * panel <= t->bytes; p++) {
             fill_bytes(at + p * panel, scales, s);
             fill_halves(at + p * panel + scales, t->cols / 32 * 16, s);
@@ -96,7 +96,8 @@ static void fill_tensor(const struct tw_tensor *t, uint8_t *at, uint64_t seed) {
 
 /* ---- memory ---- */
 
-static uint8_t *row_data(const struct order_device *d, const struct tw_tensor *t, uint32_t instance) {
+static uint8_t *row_data(const struct order_device *d, const struct tw_tensor *t,
+                         uint32_t instance) {
     return (uint8_t *)(uintptr_t)d->address[t->bind_first + instance];
 }
 
@@ -125,7 +126,9 @@ static bool size_rows(struct order_device *d) {
         for (uint32_t i = 0; i < p->tensors[t].bind_count; i++) {
             uint64_t *bytes = &d->bytes[p->tensors[t].bind_first + i];
             *bytes = p->tensors[t].bytes > *bytes ? p->tensors[t].bytes : *bytes;
-            d->kept_bytes += is_kept(&p->tensors[t]) && p->tensors[t].bytes < MAX_BYTES ? p->tensors[t].bytes : 0;
+            d->kept_bytes += is_kept(&p->tensors[t]) && p->tensors[t].bytes < MAX_BYTES
+                                 ? p->tensors[t].bytes
+                                 : 0;
         }
     }
     for (uint32_t r = 0; r < d->n_rows; r++) {
@@ -186,7 +189,8 @@ static void *map(void *ctx, uint64_t address, uint64_t size) {
         uint32_t middle = from + (to - from) / 2;
         *(d->address[middle] <= address ? &from : &to) = middle;
     }
-    bool ok = d->n_rows && address >= d->address[from] && tw_range_ok(address - d->address[from], size, d->bytes[from]);
+    bool ok = d->n_rows && address >= d->address[from] &&
+              tw_range_ok(address - d->address[from], size, d->bytes[from]);
     return ok ? (void *)(uintptr_t)address : NULL;
 }
 
@@ -214,7 +218,8 @@ void order_device_set(struct order_device *d, const struct order_inputs *in) {
     const struct tw_program *p = d->program;
     for (uint32_t t = 0; t < p->n_tensors; t++) {
         const struct tw_tensor *x = &p->tensors[t];
-        for (uint32_t i = 0; x->role == TW_ROLE_INPUT && x->dtype == TW_DT_I32 && i < x->bytes / 4; i++) {
+        for (uint32_t i = 0; x->role == TW_ROLE_INPUT && x->dtype == TW_DT_I32 && i < x->bytes / 4;
+             i++) {
             uint32_t value = value_of(tw_program_string(p, x->name), in, i);
             memcpy(row_data(d, x, 0) + (size_t)i * 4, &value, 4);
         }
@@ -266,7 +271,8 @@ struct order_run order_device_run(struct order_device *d, const struct order_inp
     run.taken = run.rc == 0;
     while (run.rc == 0 && run.steps < n) {
         order_device_set(d, &in[run.steps]);
-        run.rc = tw_strict_step(machine, scheduler, seed + (scheduler == TW_SCHED_RANDOM ? run.steps : 0), &run.fault);
+        run.rc = tw_strict_step(machine, scheduler,
+                                seed + (scheduler == TW_SCHED_RANDOM ? run.steps : 0), &run.fault);
         if (kept) {
             keep(d, kept + run.steps * d->kept_bytes);
         }
@@ -275,8 +281,9 @@ struct order_run order_device_run(struct order_device *d, const struct order_inp
     return run;
 }
 
-int order_device_explore(struct order_device *d, const struct order_inputs *in, struct tw_explore_options options,
-                         size_t max_bytes, struct tw_explore_result *result, struct tw_fault *fault) {
+int order_device_explore(struct order_device *d, const struct order_inputs *in,
+                         struct tw_explore_options options, size_t max_bytes,
+                         struct tw_explore_result *result, struct tw_fault *fault) {
     struct tw_machine_config config = order_device_config(d);
     struct tw_arena arena = {d->arena, d->arena_bytes, 0};
     int rc;
@@ -294,7 +301,8 @@ bool order_inputs_keep_promise(const struct tw_program *p, const struct order_in
         const struct tw_stream *t = &p->streams[s];
         for (uint32_t at = 0; at < t->n_words; at += t->words[at] >> 16) {
             struct tw_op op;
-            if ((t->words[at] & 0xFFFFu) != TW_OP_LAST_ROW || !tw_op_decode(t->words, t->n_words, at, &op)) {
+            if ((t->words[at] & 0xFFFFu) != TW_OP_LAST_ROW ||
+                !tw_op_decode(t->words, t->n_words, at, &op)) {
                 continue;
             }
             uint32_t trip = tw_op_count(&op, 0)->id;
@@ -309,5 +317,6 @@ bool order_inputs_keep_promise(const struct tw_program *p, const struct order_in
 }
 
 bool order_fault_is_input(const struct tw_fault *fault) {
-    return fault->what && (strcmp(fault->what, "InputRange") == 0 || strcmp(fault->what, "IdOutOfRange") == 0);
+    return fault->what &&
+           (strcmp(fault->what, "InputRange") == 0 || strcmp(fault->what, "IdOutOfRange") == 0);
 }

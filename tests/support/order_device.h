@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Device memory for any program, hand-made, compiled or broken, and strict runs on it: a number of steps under a
- * scheduler, keeping what each leaves in Output and State.
+ * Device memory for any program, hand-made, compiled or broken, and strict runs on it: a number of
+ * steps under a scheduler, keeping what each leaves in Output and State.
  */
-#ifndef TW_TESTS_ORDER_DEVICE_H
-#define TW_TESTS_ORDER_DEVICE_H
+#ifndef TW_TESTS_SUPPORT_ORDER_DEVICE_H
+#define TW_TESTS_SUPPORT_ORDER_DEVICE_H
 
-#include "firmware/core/explore.h"
 #include "firmware/core/tile_machine.h"
+#include "firmware/explore/explore.h"
 
-/* What the host writes before a step: Inputs by their names. "ids" counts through 0 .. n_ids - 1; an input of
- * another name gets `rows`. */
+/* What the host writes before a step: Inputs by their names. "ids" counts through 0 .. n_ids - 1;
+ * an input of another name gets `rows`. */
 struct order_inputs {
     uint32_t pos, rows, end, n_ids;
 };
@@ -26,8 +26,8 @@ struct order_device {
     size_t arena_bytes;
 };
 
-/* Params hold small numbers, the same for a tensor of the same id in every program. False where the program asks for
- * more memory than a test has; the tables must have passed the verifier. */
+/* Params hold small numbers, the same for a tensor of the same id in every program. False where the
+ * program asks for more memory than a test has; the tables must have passed the verifier. */
 bool order_device_open(struct order_device *d, const struct tw_program *p);
 void order_device_close(struct order_device *d);
 
@@ -48,13 +48,15 @@ struct order_run order_device_run(struct order_device *d, const struct order_inp
                                   enum tw_scheduler scheduler, uint64_t seed, uint8_t *kept);
 
 /* Explores n steps with the inputs `in`. NOMEM: not within max_bytes. */
-int order_device_explore(struct order_device *d, const struct order_inputs *in, struct tw_explore_options options,
-                         size_t max_bytes, struct tw_explore_result *result, struct tw_fault *fault);
+int order_device_explore(struct order_device *d, const struct order_inputs *in,
+                         struct tw_explore_options options, size_t max_bytes,
+                         struct tw_explore_result *result, struct tw_fault *fault);
 
 /* Faults that are the host's doing: inputs outside of their range. */
 bool order_fault_is_input(const struct tw_fault *fault);
 
-/* The host's promise that the checker relies on: a trip that counts the rows of a LAST_ROW is never 0. */
+/* The host's promise that the checker relies on: a trip that counts the rows of a LAST_ROW is never
+ * 0. */
 bool order_inputs_keep_promise(const struct tw_program *p, const struct order_inputs *in);
 
 #endif

@@ -15,7 +15,8 @@ static void refuse(struct order_verdict *v, const struct tw_verify_report *r, co
     }
 }
 
-struct order_verdict order_judge(struct tw_cmem *mem, const struct tw_program *p, const struct tw_certificate *given) {
+struct order_verdict order_judge(struct tw_cmem *mem, const struct tw_program *p,
+                                 const struct tw_certificate *given) {
     struct order_verdict v;
     struct tw_verify_report report = {.failed_rule = 0};
     struct tw_certificate own;
@@ -80,16 +81,20 @@ static const char *schedule_text(enum tw_scheduler scheduler, uint64_t seed) {
     return text;
 }
 
-static void tell_fault(struct order_trial *t, const struct order_run *r, enum tw_scheduler scheduler, uint64_t seed) {
+static void tell_fault(struct order_trial *t, const struct order_run *r,
+                       enum tw_scheduler scheduler, uint64_t seed) {
     struct tw_op_info info = tw_op_info(r->fault.opcode);
-    snprintf(t->what, sizeof t->what, "%s: step %u: %s at site %u %s op %u (%s), object %u, have %llu need %llu",
-             schedule_text(scheduler, seed), r->steps, r->fault.what ? r->fault.what : "?", r->fault.site,
-             tw_engine_name(r->fault.engine), r->fault.op_index, info.name ? info.name : "?", r->fault.object,
-             (unsigned long long)r->fault.have, (unsigned long long)r->fault.need);
+    snprintf(t->what, sizeof t->what,
+             "%s: step %u: %s at site %u %s op %u (%s), object %u, have %llu need %llu",
+             schedule_text(scheduler, seed), r->steps, r->fault.what ? r->fault.what : "?",
+             r->fault.site, tw_engine_name(r->fault.engine), r->fault.op_index,
+             info.name ? info.name : "?", r->fault.object, (unsigned long long)r->fault.have,
+             (unsigned long long)r->fault.need);
 }
 
-struct order_trial order_try(struct order_device *d, const struct order_scenario *s, uint32_t n_random,
-                             uint32_t n_adversaries, uint64_t seed, const uint8_t *expected, size_t expected_bytes) {
+struct order_trial order_try(struct order_device *d, const struct order_scenario *s,
+                             uint32_t n_random, uint32_t n_adversaries, uint64_t seed,
+                             const uint8_t *expected, size_t expected_bytes) {
     struct order_trial t = {.safe = true};
     for (uint32_t i = 0; i < s->n; i++) {
         if (!order_inputs_keep_promise(d->program, &s->in[i])) {

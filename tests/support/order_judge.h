@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The checker's verdict on a program, and what the strict machine says to it: under many schedules an accepted program
- * never faults, never gets stuck, and always leaves the same bytes.
+ * The checker's verdict on a program, and what the strict machine says to it: under many schedules
+ * an accepted program never faults, never gets stuck, and always leaves the same bytes.
  */
-#ifndef TW_TESTS_ORDER_JUDGE_H
-#define TW_TESTS_ORDER_JUDGE_H
+#ifndef TW_TESTS_SUPPORT_ORDER_JUDGE_H
+#define TW_TESTS_SUPPORT_ORDER_JUDGE_H
 
 #include "compiler/spatial/certify.h"
 #include "tests/support/order_device.h"
@@ -19,9 +19,10 @@ struct order_verdict {
     char message[480];
 };
 
-/* Verifies, certifies and checks; `given` is a further certificate to try, which may be NULL. The program is
- * accepted if any certificate is. `mem` is left as it was. */
-struct order_verdict order_judge(struct tw_cmem *mem, const struct tw_program *p, const struct tw_certificate *given);
+/* Verifies, certifies and checks; `given` is a further certificate to try, which may be NULL. The
+ * program is accepted if any certificate is. `mem` is left as it was. */
+struct order_verdict order_judge(struct tw_cmem *mem, const struct tw_program *p,
+                                 const struct tw_certificate *given);
 
 /* One sequence of steps. */
 struct order_scenario {
@@ -36,9 +37,11 @@ struct order_trial {
     char what[400];
 };
 
-/* Runs the scenario under the canonical schedule, n_random random ones and n_adversaries of the adversaries.
- * `expected` (may be NULL) has the bytes of the program that it is a mutant of, `expected_bytes` of them. */
-struct order_trial order_try(struct order_device *d, const struct order_scenario *s, uint32_t n_random,
-                             uint32_t n_adversaries, uint64_t seed, const uint8_t *expected, size_t expected_bytes);
+/* Runs the scenario under the canonical schedule, n_random random ones and n_adversaries of the
+ * adversaries. `expected` (may be NULL) has the bytes of the program that it is a mutant of,
+ * `expected_bytes` of them. */
+struct order_trial order_try(struct order_device *d, const struct order_scenario *s,
+                             uint32_t n_random, uint32_t n_adversaries, uint64_t seed,
+                             const uint8_t *expected, size_t expected_bytes);
 
 #endif

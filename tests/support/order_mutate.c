@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Mutants (order_mutate.h): ops are cut out of and put into copies of their streams; records are changed in copies of
- * their tables. */
+/* SPDX-License-Identifier: Apache-2.0 Mutants (order_mutate.h): ops are cut out of and put into
+ * copies of their streams; records are changed in copies of their tables. */
 #include "tests/support/order_mutate.h"
 
 #include "tests/support/order_mutate_number.h"
@@ -29,7 +28,8 @@ const char *order_kind_name(uint32_t kind) {
     };
     static char text[64];
     if (kind < ORDER_KIND_RECORDS) {
-        snprintf(text, sizeof text, "%s %s", classes[kind / ORDER_N_ACTIONS], action_name(kind % ORDER_N_ACTIONS));
+        snprintf(text, sizeof text, "%s %s", classes[kind / ORDER_N_ACTIONS],
+                 action_name(kind % ORDER_N_ACTIONS));
         return text;
     }
     return kind < ORDER_KIND_ALL_SITES    ? records[kind - ORDER_KIND_RECORDS]
@@ -40,8 +40,8 @@ const char *order_kind_name(uint32_t kind) {
 /* ---- where ops are ---- */
 
 static bool serves_rendezvous(const struct tw_program *p, uint32_t semaphore) {
-    for (uint32_t i = 0; i < p->n_spans; i++) {
-        const struct tw_span *s = &p->spans[i];
+    for (uint32_t i = 0; i < p->n_sections; i++) {
+        const struct tw_section *s = &p->sections[i];
         if (s->local == semaphore || s->gather == semaphore || s->release == semaphore) {
             return true;
         }
@@ -103,7 +103,8 @@ static void *own(struct order_mutant *m, const void *from, size_t bytes) {
     return to;
 }
 
-static void begin(struct order_mutant *m, const struct order_index *x, const struct tw_certificate *certificate) {
+static void begin(struct order_mutant *m, const struct order_index *x,
+                  const struct tw_certificate *certificate) {
     memset(m, 0, sizeof *m);
     m->p = *x->program;
     m->owned = malloc(ORDER_MAX_OWNED * sizeof *m->owned);
@@ -127,7 +128,8 @@ void order_mutant_free(struct order_mutant *m) {
     memset(m, 0, sizeof *m);
 }
 
-static void __attribute__((format(printf, 2, 3))) tell(struct order_mutant *m, const char *format, ...) {
+static void __attribute__((format(printf, 2, 3)))
+tell(struct order_mutant *m, const char *format, ...) {
     size_t n = strlen(m->text);
     va_list args;
     va_start(args, format);
@@ -181,8 +183,8 @@ static uint32_t size_at(const struct tw_stream *s, uint32_t at) {
 }
 
 /* Replaces `cut` words at `at`. */
-static void splice(struct order_mutant *m, uint32_t stream, uint32_t at, uint32_t cut, const uint32_t *put,
-                   uint32_t n) {
+static void splice(struct order_mutant *m, uint32_t stream, uint32_t at, uint32_t cut,
+                   const uint32_t *put, uint32_t n) {
     struct tw_stream *s = &m->streams[stream];
     uint32_t *words = own(m, NULL, 0);
     m->owned[m->n_owned - 1] = words = realloc(words, ((size_t)s->n_words + n + 1) * sizeof *words);
@@ -265,7 +267,8 @@ static void alter_op(struct order_mutant *m, struct order_place p, uint64_t *see
     splice(m, p.stream, at, old, words, tw_op_encode(&op, words));
 }
 
-static void change_op(struct order_mutant *m, struct order_place p, enum order_action action, uint64_t *seed) {
+static void change_op(struct order_mutant *m, struct order_place p, enum order_action action,
+                      uint64_t *seed) {
     const struct tw_stream *s = &m->streams[p.stream];
     uint32_t n = op_count(s), at = word_of(s, p.op);
     if (at >= s->n_words) {
@@ -273,13 +276,14 @@ static void change_op(struct order_mutant *m, struct order_place p, enum order_a
     }
     uint32_t code = s->words[at] & 0xFFFFu, delta = 1 + random_below(seed, 12);
     bool border = code == TW_OP_LOOP || code == TW_OP_END;
-    tell(m, " [%s site %u %s op %u %s", action_name((uint32_t)action), s->site, tw_engine_name(s->engine), p.op,
-         tw_op_info(code).name);
+    tell(m, " [%s site %u %s op %u %s", action_name((uint32_t)action), s->site,
+         tw_engine_name(s->engine), p.op, tw_op_info(code).name);
     switch (action) {
     case ORDER_DELETE:
         if (border && random_below(seed, 4)) { /* both borders: the body runs once */
             uint32_t other = other_border(s, p.op), first = other < p.op ? other : p.op;
-            delete_op(m, (struct order_place){p.stream, first + (other > p.op ? other - p.op : p.op - other)});
+            delete_op(m, (struct order_place){
+                             p.stream, first + (other > p.op ? other - p.op : p.op - other)});
             delete_op(m, (struct order_place){p.stream, first});
         } else {
             delete_op(m, p);
@@ -307,12 +311,14 @@ static void change_op(struct order_mutant *m, struct order_place p, enum order_a
 
 /* ---- kinds ---- */
 
-static bool change_some_op(const struct order_index *x, struct order_mutant *m, uint32_t kind, uint64_t *seed) {
+static bool change_some_op(const struct order_index *x, struct order_mutant *m, uint32_t kind,
+                           uint64_t *seed) {
     uint32_t c = kind / ORDER_N_ACTIONS;
     if (x->n[c] == 0) {
         return false;
     }
-    change_op(m, x->places[c][random_below(seed, x->n[c])], (enum order_action)(kind % ORDER_N_ACTIONS), seed);
+    change_op(m, x->places[c][random_below(seed, x->n[c])],
+              (enum order_action)(kind % ORDER_N_ACTIONS), seed);
     return true;
 }
 
@@ -323,7 +329,8 @@ static bool change_all_sites(const struct order_index *x, struct order_mutant *m
         return false;
     }
     struct order_place p = x->places[c][random_below(seed, x->n[c])];
-    uint32_t engine = p.stream % TW_ENGINE_COUNT, from = word_of(&x->program->streams[p.stream], p.op);
+    uint32_t engine = p.stream % TW_ENGINE_COUNT,
+             from = word_of(&x->program->streams[p.stream], p.op);
     uint32_t code = x->program->streams[p.stream].words[from] & 0xFFFFu;
     uint64_t same = random_next(seed);
     for (uint32_t site = 0; site < m->p.n_sites; site++) {
@@ -331,7 +338,8 @@ static bool change_all_sites(const struct order_index *x, struct order_mutant *m
         const struct tw_stream *s = &m->streams[here.stream];
         uint32_t at = word_of(s, p.op);
         uint64_t copy = same;
-        if (at < s->n_words && (s->words[at] & 0xFFFFu) == code && m->n_owned + 4 < ORDER_MAX_OWNED) {
+        if (at < s->n_words && (s->words[at] & 0xFFFFu) == code &&
+            m->n_owned + 4 < ORDER_MAX_OWNED) {
             change_op(m, here, (enum order_action)(kind % ORDER_N_ACTIONS), &copy);
         }
     }
@@ -351,7 +359,8 @@ static bool change_record(struct order_mutant *m, enum order_record record, uint
     return true;
 }
 
-static bool change(const struct order_index *x, struct order_mutant *m, uint32_t kind, uint64_t *seed) {
+static bool change(const struct order_index *x, struct order_mutant *m, uint32_t kind,
+                   uint64_t *seed) {
     if (kind < ORDER_KIND_RECORDS) {
         return change_some_op(x, m, kind, seed);
     }
@@ -365,8 +374,8 @@ static bool change(const struct order_index *x, struct order_mutant *m, uint32_t
            change(x, m, random_below(seed, ORDER_KIND_ALL_SITES), seed);
 }
 
-bool order_mutate(const struct order_index *x, const struct tw_certificate *certificate, uint32_t kind, uint64_t *seed,
-                  struct order_mutant *out) {
+bool order_mutate(const struct order_index *x, const struct tw_certificate *certificate,
+                  uint32_t kind, uint64_t *seed, struct order_mutant *out) {
     begin(out, x, certificate);
     out->kind = kind;
     if (!change(x, out, kind, seed)) {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Mutants of programs: one op or one number is deleted, doubled, exchanged with a neighbour, moved, or altered; also on
- * all sites at once, and two changes together. A mutant shares with its program all that it does not change.
+ * Mutants of programs: one op or one number is deleted, doubled, exchanged with a neighbour, moved,
+ * or altered; also on all sites at once, and two changes together. A mutant shares with its program
+ * all that it does not change.
  */
-#ifndef TW_TESTS_ORDER_MUTATE_H
-#define TW_TESTS_ORDER_MUTATE_H
+#ifndef TW_TESTS_SUPPORT_ORDER_MUTATE_H
+#define TW_TESTS_SUPPORT_ORDER_MUTATE_H
 
-#include "loader/certificate.h"
+#include "loader/order/certificate.h"
 #include "tilewright/opcode.h"
 
 /* X(id, name): kinds of ops, and of records. */
@@ -55,8 +56,9 @@ enum order_record {
 enum {
     ORDER_KIND_RECORDS = ORDER_N_OP_CLASSES * ORDER_N_ACTIONS,
     ORDER_KIND_ALL_SITES =
-        ORDER_KIND_RECORDS + ORDER_N_RECORDS, /* an op's change, on every site that has the same op there */
-    ORDER_KIND_PAIR,                          /* two changes */
+        ORDER_KIND_RECORDS +
+        ORDER_N_RECORDS, /* an op's change, on every site that has the same op there */
+    ORDER_KIND_PAIR,     /* two changes */
     ORDER_N_KINDS
 };
 /* Static storage. */
@@ -82,14 +84,16 @@ struct order_mutant {
     struct tw_stream *streams;
     void **owned;
     uint32_t n_owned;
-    /* The certificate of the program as it would be of the mutant, if only lengths of runs differ; words NULL else. */
+    /* The certificate of the program as it would be of the mutant, if only lengths of runs differ;
+     * words NULL else. */
     uint32_t *words;
     uint32_t n_words;
 };
 
-/* Makes a mutant of a kind; false where the program has nothing of that kind. `certificate` may have no words. */
-bool order_mutate(const struct order_index *x, const struct tw_certificate *certificate, uint32_t kind, uint64_t *seed,
-                  struct order_mutant *out);
+/* Makes a mutant of a kind; false where the program has nothing of that kind. `certificate` may
+ * have no words. */
+bool order_mutate(const struct order_index *x, const struct tw_certificate *certificate,
+                  uint32_t kind, uint64_t *seed, struct order_mutant *out);
 void order_mutant_free(struct order_mutant *m);
 
 #endif

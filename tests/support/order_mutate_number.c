@@ -7,7 +7,8 @@
 #include <stdio.h>
 
 static uint64_t tweak(uint64_t v, uint64_t *seed) {
-    static const int64_t near[] = {1, -1, 1, -1, 2, -2, 4, -4, 64, -64, 32, -32, 128, -128, 256, -256};
+    static const int64_t near[] = {1,  -1,  1,  -1,  2,   -2,   4,   -4,
+                                   64, -64, 32, -32, 128, -128, 256, -256};
     uint32_t r = random_below(seed, 24);
     switch (r) {
     case 16:
@@ -72,7 +73,8 @@ static void alter_region(struct tw_operand *o, uint32_t n_ids, uint64_t *seed) {
     if (random_below(seed, 3) == 0) {
         o->id = other(o->id, n_ids, seed);
     } else {
-        alter_affine(o->instance.n_terms && random_below(seed, 2) ? &o->instance : &o->offset, seed);
+        alter_affine(o->instance.n_terms && random_below(seed, 2) ? &o->instance : &o->offset,
+                     seed);
     }
 }
 
@@ -123,9 +125,10 @@ static void alter_operand(const struct tw_program *p, struct tw_operand *o, uint
     }
 }
 
-void order_alter_op(const struct tw_program *p, uint32_t stream, struct tw_op *op, uint64_t *seed, char *what,
-                    size_t size) {
-    if (op->n_operands == 0 || random_below(seed, 16) == 0) { /* another stage: of the same engine, mostly */
+void order_alter_op(const struct tw_program *p, uint32_t stream, struct tw_op *op, uint64_t *seed,
+                    char *what, size_t size) {
+    /* another stage: of the same engine, mostly */
+    if (op->n_operands == 0 || random_below(seed, 16) == 0) {
         uint32_t stage = random_below(seed, p->n_stages + 1);
         for (uint32_t i = 0; i < p->n_stages && random_below(seed, 8); i++) {
             stage = (stage + 1) % (p->n_stages + 1);
@@ -143,14 +146,15 @@ void order_alter_op(const struct tw_program *p, uint32_t stream, struct tw_op *o
     for (uint32_t tries = 0; tries < 8 && memcmp(o, &before, sizeof before) == 0; tries++) {
         alter_operand(p, o, seed);
     }
-    snprintf(what, size, "operand %u %c id %u->%u max %u->%u base %llu->%llu terms %u->%u", n, o->kind, before.id,
-             o->id, before.max, o->max, (unsigned long long)before.offset.base, (unsigned long long)o->offset.base,
-             before.offset.n_terms, o->offset.n_terms);
+    snprintf(what, size, "operand %u %c id %u->%u max %u->%u base %llu->%llu terms %u->%u", n,
+             o->kind, before.id, o->id, before.max, o->max, (unsigned long long)before.offset.base,
+             (unsigned long long)o->offset.base, before.offset.n_terms, o->offset.n_terms);
 }
 
 /* ---- records ---- */
 
-const void *order_record_table(const struct tw_program *p, enum order_record record, size_t *bytes) {
+const void *order_record_table(const struct tw_program *p, enum order_record record,
+                               size_t *bytes) {
     switch (record) {
     case ORDER_REC_BUFFER:
         *bytes = p->n_buffers * sizeof *p->buffers;
@@ -162,8 +166,8 @@ const void *order_record_table(const struct tw_program *p, enum order_record rec
         *bytes = p->n_trips * sizeof *p->trips;
         return p->trips;
     case ORDER_REC_SPAN:
-        *bytes = p->n_spans * sizeof *p->spans;
-        return p->spans;
+        *bytes = p->n_sections * sizeof *p->sections;
+        return p->sections;
     case ORDER_REC_GROUP:
         *bytes = p->n_groups * sizeof *p->groups;
         return p->groups;
@@ -215,13 +219,16 @@ static void alter_buffer(const struct tw_program *p, struct tw_buffer *b, uint64
         *(random_below(seed, 2) ? &b->producer : &b->consumer) = (uint8_t)random_below(seed, 4);
         break;
     case 13:
-        b->sibling_base = random_below(seed, 2) ? TW_NONE : other(b->sibling_base, p->n_buffers, seed);
+        b->sibling_base =
+            random_below(seed, 2) ? TW_NONE : other(b->sibling_base, p->n_buffers, seed);
         break;
     case 15:
         b->group = (uint16_t)other(b->group, p->n_groups, seed);
         break;
     case 14:
-        b->tensor = b->tensor == TW_NONE || random_below(seed, 2) ? random_below(seed, p->n_tensors + 1) : TW_NONE;
+        b->tensor = b->tensor == TW_NONE || random_below(seed, 2)
+                        ? random_below(seed, p->n_tensors + 1)
+                        : TW_NONE;
         break;
     default:
         b->site = random_below(seed, p->n_sites + 1);
@@ -230,7 +237,8 @@ static void alter_buffer(const struct tw_program *p, struct tw_buffer *b, uint64
 }
 
 /* Siblings must agree, so two times of three all of a set get the same change. */
-static void alter_buffers(struct tw_program *p, struct tw_buffer *copy, uint64_t *seed, char *what, size_t size) {
+static void alter_buffers(struct tw_program *p, struct tw_buffer *copy, uint64_t *seed, char *what,
+                          size_t size) {
     uint32_t n = random_below(seed, p->n_buffers), base = copy[n].sibling_base;
     uint64_t same = random_next(seed);
     struct tw_buffer before = copy[n];
@@ -243,42 +251,51 @@ static void alter_buffers(struct tw_program *p, struct tw_buffer *copy, uint64_t
         alter_buffer(p, &copy[n], &same);
     }
     p->buffers = copy;
-    snprintf(
-        what, size, "buffer %u offset %llu->%llu page %llu->%llu pages %u->%u kind %u->%u siblings %d->%d of %d->%d", n,
-        (unsigned long long)before.offset, (unsigned long long)copy[n].offset, (unsigned long long)before.page_bytes,
-        (unsigned long long)copy[n].page_bytes, before.pages, copy[n].pages, before.kind, copy[n].kind,
-        (int)before.sibling_base, (int)copy[n].sibling_base, (int)before.tensor, (int)copy[n].tensor);
+    snprintf(what, size,
+             "buffer %u offset %llu->%llu page %llu->%llu pages %u->%u kind %u->%u siblings %d->%d "
+             "of %d->%d",
+             n, (unsigned long long)before.offset, (unsigned long long)copy[n].offset,
+             (unsigned long long)before.page_bytes, (unsigned long long)copy[n].page_bytes,
+             before.pages, copy[n].pages, before.kind, copy[n].kind, (int)before.sibling_base,
+             (int)copy[n].sibling_base, (int)before.tensor, (int)copy[n].tensor);
 }
 
 /* Any word of a record of words. */
-static void alter_word(uint32_t *words, uint32_t n_records, uint32_t words_each, uint64_t *seed, const char *name,
-                       char *what, size_t size) {
+static void alter_word(uint32_t *words, uint32_t n_records, uint32_t words_each, uint64_t *seed,
+                       const char *name, char *what, size_t size) {
     uint32_t n = random_below(seed, n_records), k = random_below(seed, words_each);
     uint32_t *w = &words[n * words_each + k], before = *w;
     *w = (uint32_t)tweak(*w, seed);
     snprintf(what, size, "%s %u word %u %u->%u", name, n, k, before, *w);
 }
 
-/* Half of the time a border between two sections moves, for one kind of id, so that they still partition the ids. */
-static void alter_span(struct tw_program *p, struct tw_span *copy, uint64_t *seed, char *what, size_t size) {
-    p->spans = copy;
-    if (p->n_spans < 2 || random_below(seed, 2)) {
-        alter_word((uint32_t *)(void *)copy, p->n_spans, sizeof *copy / 4, seed, "span", what, size);
+/* Half of the time a border between two sections moves, for one kind of id, so that they still
+ * partition the ids. */
+static void alter_span(struct tw_program *p, struct tw_section *copy, uint64_t *seed, char *what,
+                       size_t size) {
+    p->sections = copy;
+    if (p->n_sections < 2 || random_below(seed, 2)) {
+        alter_word((uint32_t *)(void *)copy, p->n_sections, sizeof *copy / 4, seed, "span", what,
+                   size);
         return;
     }
-    struct tw_span *a = &copy[random_below(seed, p->n_spans - 1)], *b = a + 1;
+    struct tw_section *a = &copy[random_below(seed, p->n_sections - 1)], *b = a + 1;
     uint32_t by = 1 + random_below(seed, 4), which = random_below(seed, 3);
     uint32_t *n_a = which == 0 ? &a->n_buffers : which == 1 ? &a->n_semaphores : &a->n_stages;
     uint32_t *n_b = which == 0 ? &b->n_buffers : which == 1 ? &b->n_semaphores : &b->n_stages;
-    uint32_t *first = which == 0 ? &b->first_buffer : which == 1 ? &b->first_semaphore : &b->first_stage;
+    uint32_t *first = which == 0   ? &b->first_buffer
+                      : which == 1 ? &b->first_semaphore
+                                   : &b->first_stage;
     by = random_below(seed, 2) ? by : 0 - by;
     *n_a += by;
     *n_b -= by;
     *first += by;
-    snprintf(what, size, "border of spans %d and next, kind %u, by %d", (int)(a - copy), which, (int)by);
+    snprintf(what, size, "border of spans %d and next, kind %u, by %d", (int)(a - copy), which,
+             (int)by);
 }
 
-static void alter_tensor(struct tw_program *p, struct tw_tensor *copy, uint64_t *seed, char *what, size_t size) {
+static void alter_tensor(struct tw_program *p, struct tw_tensor *copy, uint64_t *seed, char *what,
+                         size_t size) {
     uint32_t n = random_below(seed, p->n_tensors), r = random_below(seed, 8);
     struct tw_tensor *t = &copy[n];
     p->tensors = copy;
@@ -311,7 +328,8 @@ static void alter_tensor(struct tw_program *p, struct tw_tensor *copy, uint64_t 
     snprintf(what, size, "tensor %u field %u", n, r);
 }
 
-static void alter_stage(struct tw_program *p, struct tw_stage *copy, uint64_t *seed, char *what, size_t size) {
+static void alter_stage(struct tw_program *p, struct tw_stage *copy, uint64_t *seed, char *what,
+                        size_t size) {
     uint32_t n = random_below(seed, p->n_stages), r = random_below(seed, 4);
     struct tw_stage *s = &copy[n];
     p->stages = copy;
@@ -323,13 +341,14 @@ static void alter_stage(struct tw_program *p, struct tw_stage *copy, uint64_t *s
         s->engine = random_below(seed, 4);
         break;
     default:
-        s->section = other(s->section, p->n_spans, seed);
+        s->section = other(s->section, p->n_sections, seed);
         break;
     }
     snprintf(what, size, "stage %u field %u", n, r);
 }
 
-static void alter_group(struct tw_program *p, struct tw_group *copy, uint64_t *seed, char *what, size_t size) {
+static void alter_group(struct tw_program *p, struct tw_group *copy, uint64_t *seed, char *what,
+                        size_t size) {
     uint32_t n = random_below(seed, p->n_groups), r = random_below(seed, 6);
     struct tw_group *g = &copy[n];
     uint16_t *const field[] = {&g->x0, &g->x1, &g->y0, &g->y1, &g->chip, &g->chips};
@@ -359,8 +378,8 @@ static void alter_shape(struct tw_program *p, uint64_t *seed, char *what, size_t
     snprintf(what, size, "shape, field %u", r);
 }
 
-void order_alter_record(struct tw_program *p, enum order_record record, void *copy, uint64_t *seed, char *what,
-                        size_t size) {
+void order_alter_record(struct tw_program *p, enum order_record record, void *copy, uint64_t *seed,
+                        char *what, size_t size) {
     switch (record) {
     case ORDER_REC_BUFFER:
         alter_buffers(p, copy, seed, what, size);

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One number of an op or record becomes another: near ones, round ones, or what stands at the like place elsewhere.
+ * One number of an op or record becomes another: near ones, round ones, or what stands at the like
+ * place elsewhere.
  */
-#ifndef TW_TESTS_ORDER_MUTATE_NUMBER_H
-#define TW_TESTS_ORDER_MUTATE_NUMBER_H
+#ifndef TW_TESTS_SUPPORT_ORDER_MUTATE_NUMBER_H
+#define TW_TESTS_SUPPORT_ORDER_MUTATE_NUMBER_H
 
 #include "tests/support/order_mutate.h"
 
 /* Changes one number of an op of a stream; `what` says which. */
-void order_alter_op(const struct tw_program *p, uint32_t stream, struct tw_op *op, uint64_t *seed, char *what,
-                    size_t size);
+void order_alter_op(const struct tw_program *p, uint32_t stream, struct tw_op *op, uint64_t *seed,
+                    char *what, size_t size);
 
 /* The table of a record and its size; NULL for the shape, which is in the program itself. */
 const void *order_record_table(const struct tw_program *p, enum order_record record, size_t *bytes);
 
 /* Changes one number of a record in `copy`, a copy of its table, which the program then uses. */
-void order_alter_record(struct tw_program *p, enum order_record record, void *copy, uint64_t *seed, char *what,
-                        size_t size);
+void order_alter_record(struct tw_program *p, enum order_record record, void *copy, uint64_t *seed,
+                        char *what, size_t size);
 
 #endif

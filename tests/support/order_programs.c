@@ -2,8 +2,8 @@
  * Programs to mutate (order_programs.h). */
 #include "tests/support/order_programs.h"
 
-#include "compiler/spatial/deploy.h"
-#include "compiler/spatial/rewrite.h"
+#include "compiler/low/pin_params.h"
+#include "compiler/spatial/retarget.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +11,9 @@
 
 enum { CTX = 128, ROWS = 4, VOCAB = 48 };
 
-/* A step runs the model once; twice, one after the other, so that activations of the one share bytes with those of the other; or at once on
- * sites of its own for each, with sets of siblings on a part of the mesh. */
+/* A step runs the model once; twice, one after the other, so that activations of the one share
+ * bytes with those of the other; or at once on sites of its own for each, with sets of siblings on
+ * a part of the mesh. */
 enum how { ONCE, TWICE, BESIDE };
 
 static const struct kind {
@@ -43,8 +44,8 @@ static const struct random_shape shape = {.dim = 32,
                                           .n_ctx = CTX,
                                           .seed = 7};
 
-/* Positions on both sides of a border between key blocks, chunks that are full and not; then a loop over no block at
- * all. */
+/* Positions on both sides of a border between key blocks, chunks that are full and not; then a loop
+ * over no block at all. */
 static void set_scenarios(struct order_program *x, uint32_t rows) {
     uint32_t part = rows > 2 ? 2 : 1;
     x->scenario[0] = (struct order_scenario){
@@ -52,25 +53,29 @@ static void set_scenarios(struct order_program *x, uint32_t rows) {
     x->scenario[1] = (struct order_scenario){2, {{0, rows, 0, VOCAB}, {5, part, 0, VOCAB}}};
 }
 
-/* The program's sections under two names, one model after the other, or each pair of sections as a phase of a mesh twice as wide. */
+/* The program's sections under two names, one model after the other, or each pair of sections as a
+ * phase of a mesh twice as wide. */
 static bool repeat(struct order_program *x, bool beside, tw_error *err) {
     enum { MOST = 8 };
-    struct tw_unit *list[MOST];
-    uint32_t phases[MOST], each = x->pipeline.graph.regions.n, n = 2 * each < MOST ? 2 * each : MOST;
+    struct tw_builder *list[MOST];
+    uint32_t phases[MOST], each = x->pipeline.graph.regions.n,
+                           n = 2 * each < MOST ? 2 * each : MOST;
     x->target = x->pipeline.target;
     x->target.width *= beside ? 2 : 1;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t model = beside ? i % 2 : i / each, section = beside ? i / 2 : i % each;
-        struct tw_rewrite how = {
-            .target = &x->target, .x = beside ? model * x->pipeline.target.width : 0, .prefix = model ? "b." : "a."};
+        struct tw_rewrite how = {.target = &x->target,
+                                 .x = beside ? model * x->pipeline.target.width : 0,
+                                 .prefix = model ? "b." : "a."};
         list[i] = tw_cmem_alloc(&x->pipeline.mem, sizeof *list[i]);
         phases[i] = beside ? section : i;
-        if (tw_section_rewrite(x->built.sections[section], &how, &x->pipeline.mem, &x->pipeline.strings, list[i],
-                               err) != 0) {
+        if (tw_section_retarget(x->built.sections[section], &how, &x->pipeline.mem,
+                                &x->pipeline.strings, list[i], err) != 0) {
             return false;
         }
     }
-    struct tw_composition c = {.name = "twice", .sections = list, .n = n, .phases = phases, .colour = true};
+    struct tw_composition c = {
+        .name = "twice", .sections = list, .n = n, .phases = phases, .colour = true};
     return tw_compose_program(&c, &x->built.program, err) == 0;
 }
 
@@ -87,13 +92,13 @@ static bool compile(const struct kind *k, struct order_program *x, tw_error *err
         return false;
     }
     if (k->rows == 1) { /* the others load what these keep */
-        (void)tw_deploy_params(&x->pipeline.graph, &x->pipeline.target);
+        (void)tw_pin_params(&x->pipeline.graph, &x->pipeline.target);
     }
     if (pipeline_program(&x->pipeline, k->rows, 0, &x->built, err) != 0 ||
         (k->how != ONCE && !repeat(x, k->how == BESIDE, err))) {
         return false;
     }
-    x->program = tw_unit_program(&x->built.program);
+    x->program = tw_builder_program(&x->built.program);
     /* Binding rows are the bundle's to give; here each tensor has its own. */
     struct tw_tensor *tensors = x->built.program.tensors.items;
     for (uint32_t t = 0, row = 0; t < x->program.n_tensors; t++) {
@@ -113,11 +118,12 @@ static bool run(struct order_program *x, tw_error *err) {
     for (uint32_t s = 0; s < ORDER_N_SCENARIOS && ok; s++) {
         x->expected_bytes[s] = d.kept_bytes * x->scenario[s].n;
         x->expected[s] = calloc(1, x->expected_bytes[s] + 1);
-        struct order_run r =
-            order_device_run(&d, x->scenario[s].in, x->scenario[s].n, TW_SCHED_CANONICAL, 0, x->expected[s]);
+        struct order_run r = order_device_run(&d, x->scenario[s].in, x->scenario[s].n,
+                                              TW_SCHED_CANONICAL, 0, x->expected[s]);
         if (r.rc != 0) {
-            tw_fail(err, TW_E_FAULT, "%s: scenario %u, step %u: %s at site %u %s op %u", x->name, s, r.steps,
-                    r.fault.what, r.fault.site, tw_engine_name(r.fault.engine), r.fault.op_index);
+            tw_fail(err, TW_E_FAULT, "%s: scenario %u, step %u: %s at site %u %s op %u", x->name, s,
+                    r.steps, r.fault.what, r.fault.site, tw_engine_name(r.fault.engine),
+                    r.fault.op_index);
             ok = false;
         }
     }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Programs of every kind to mutate: a tiny llama, decode and prefill, compiled for each target; and twice in one step, one after the other
- * or side by side.
+ * Programs of every kind to mutate: a tiny llama, decode and prefill, compiled for each target; and
+ * twice in one step, one after the other or side by side.
  */
-#ifndef TW_TESTS_ORDER_PROGRAMS_H
-#define TW_TESTS_ORDER_PROGRAMS_H
+#ifndef TW_TESTS_SUPPORT_ORDER_PROGRAMS_H
+#define TW_TESTS_SUPPORT_ORDER_PROGRAMS_H
 
 #include "tests/support/order_judge.h"
 #include "tests/support/order_mutate.h"
@@ -27,7 +27,8 @@ struct order_program {
     uint32_t weight; /* how many of the mutants are to be its */
 };
 
-/* How many there are, and the nth. False with a message in err. The program is certified, checked, and runs. */
+/* How many there are, and the nth. False with a message in err. The program is certified, checked,
+ * and runs. */
 extern const uint32_t order_n_programs;
 bool order_program_make(uint32_t n, struct order_program *x, tw_error *err);
 void order_program_free(struct order_program *x);

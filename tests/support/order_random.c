@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Random programs (order_random.h). They grow, transaction by transaction, in an order in which they could run; then
- * some blocks of ops change places. */
+/* SPDX-License-Identifier: Apache-2.0 Random programs (order_random.h). They grow, transaction by
+ * transaction, in an order in which they could run; then some blocks of ops change places. */
 #include "tests/support/order_random_internal.h"
 
 /* ---- sections ---- */
@@ -73,8 +72,8 @@ static void close_flags(struct gen *g) {
             for (uint32_t k = 0; op.code == TW_OP_SEM_WAIT && k < g->n_flags; k++) {
                 if (op.operand[0].id == g->flags[k] && op.operand[1].offset.n_terms == 0) {
                     uint32_t old = op.n_words;
-                    op.operand[1].offset =
-                        threshold(g, op.operand[1].offset.base, g->flag_count[k][i / TW_ENGINE_COUNT]);
+                    op.operand[1].offset = threshold(g, op.operand[1].offset.base,
+                                                     g->flag_count[k][i / TW_ENGINE_COUNT]);
                     pb_splice(g->b, s->site, s->engine, at, old, &op);
                     op.n_words = s->words[at] >> 16;
                 }
@@ -83,9 +82,9 @@ static void close_flags(struct gen *g) {
     }
 }
 
-static void begin_section(struct gen *g, const struct tw_span *before) {
+static void begin_section(struct gen *g, const struct tw_section *before) {
     struct pb *b = g->b;
-    struct tw_span s = {.name = pb_string(b, "s"), .repeat = g->repeat};
+    struct tw_section s = {.name = pb_string(b, "s"), .repeat = g->repeat};
     s.first_buffer = before ? before->first_buffer + before->n_buffers : 0;
     s.first_semaphore = before ? before->first_semaphore + before->n_semaphores : 0;
     s.first_stage = before ? before->first_stage + before->n_stages : 0;
@@ -129,7 +128,7 @@ static void begin_section(struct gen *g, const struct tw_span *before) {
     s.local = g->rendezvous;
     s.gather = g->rendezvous + 1;
     s.release = g->rendezvous + 2;
-    b->spans[b->p.n_spans++] = s;
+    b->sections[b->p.n_sections++] = s;
 }
 
 static void fill_section(struct gen *g, uint32_t n) {
@@ -157,7 +156,8 @@ static void fill_section(struct gen *g, uint32_t n) {
             order_nested_loops(g);
             break;
         case 13:
-            if (below(g, 3) == 0) { /* a barrier of all engines, so blocks that change places mostly break it */
+            if (below(g, 3) ==
+                0) { /* a barrier of all engines, so blocks that change places mostly break it */
                 order_flag_loop(g);
             }
             break;
@@ -173,7 +173,8 @@ static void fill_section(struct gen *g, uint32_t n) {
     order_drain(g);
 }
 
-/* The loop of a repeated section, or one that runs once. Some of the section's ops are before it, without flags. */
+/* The loop of a repeated section, or one that runs once. Some of the section's ops are before it,
+ * without flags. */
 static void open_section_loop(struct gen *g) {
     uint32_t care = g->care, repeat = g->repeat;
     g->care = 0;
@@ -220,7 +221,8 @@ static void choose_engines(struct gen *g) {
     } while (n < 2 || n > 5 || !(g->active[0] || g->active[1] || g->active[2]));
 }
 
-/* The Output must be written by an op: STORE or, where there is none, nobody; then it is a State. */
+/* The Output must be written by an op: STORE or, where there is none, nobody; then it is a
+ * State. */
 static void tables(struct gen *g) {
     struct pb *b = g->b;
     bool stores = false;
@@ -252,7 +254,7 @@ struct order_small order_small_program(uint64_t seed) {
     uint32_t n_sections = 1 + (below(g, 5) == 0);
     for (g->section = 0; g->section < n_sections; g->section++) {
         g->repeat = below(g, 4) ? 1 : 2;
-        begin_section(g, g->section ? &g->b->spans[g->section - 1] : NULL);
+        begin_section(g, g->section ? &g->b->sections[g->section - 1] : NULL);
         memset(g->n_blocks, 0, sizeof g->n_blocks);
         bool looped = g->repeat > 1 || below(g, 8) == 0;
         if (looped) {

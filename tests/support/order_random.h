@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Small random programs: one or two sites, two to five engines, FIFOs, flags, resident buffers, loops, multicasts, one
- * or two sections. About half are right by construction; in the others blocks of ops have changed places or a handshake
- * was left out.
+ * Small random programs: one or two sites, two to five engines, FIFOs, flags, resident buffers,
+ * loops, multicasts, one or two sections. About half are right by construction; in the others
+ * blocks of ops have changed places or a handshake was left out.
  */
-#ifndef TW_TESTS_ORDER_RANDOM_H
-#define TW_TESTS_ORDER_RANDOM_H
+#ifndef TW_TESTS_SUPPORT_ORDER_RANDOM_H
+#define TW_TESTS_SUPPORT_ORDER_RANDOM_H
 
 #include "tests/support/program_builder.h"
 

@@ -1,8 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0
- * What the files that make random programs share: order_random.c (sections, the program), order_random_work.c
- * (transactions). */
-#ifndef TW_TESTS_ORDER_RANDOM_INTERNAL_H
-#define TW_TESTS_ORDER_RANDOM_INTERNAL_H
+/* SPDX-License-Identifier: Apache-2.0 What the files that make random programs share:
+ * order_random.c (sections, the program), order_random_work.c (transactions). */
+#ifndef TW_TESTS_SUPPORT_ORDER_RANDOM_INTERNAL_H
+#define TW_TESTS_SUPPORT_ORDER_RANDOM_INTERNAL_H
 
 #include "tests/support/order_random.h"
 #include "tests/support/random_model.h"
@@ -30,9 +29,10 @@ struct gen {
     uint32_t sites, section, n_fifos, n_flags, next_loop, depth;
     struct fifo before; /* one of the section before */
     bool active[PB_SITES * TW_ENGINE_COUNT];
-    uint32_t care;    /* of 16: how often a handshake is there where it is needed */
-    uint32_t repeat;  /* iterations of the section */
-    uint32_t by_rows; /* sets of buffers, as bits, whose content has as many rows as the trip says */
+    uint32_t care;   /* of 16: how often a handshake is there where it is needed */
+    uint32_t repeat; /* iterations of the section */
+    /* sets of buffers, as bits, whose content has as many rows as the trip says */
+    uint32_t by_rows;
     uint32_t plain[N_PLAIN];
     struct fifo fifos[MAX_FIFOS];
     uint32_t flags[MAX_FLAGS], flag_count[MAX_FLAGS][PB_SITES];
@@ -69,7 +69,8 @@ static inline uint32_t id(const struct gen *g, uint32_t set) {
     return set + g->b->site;
 }
 
-/* Transactions: each adds to the engines what a handshake or an access takes, or nothing where it is not possible. */
+/* Transactions: each adds to the engines what a handshake or an access takes, or nothing where it
+ * is not possible. */
 void order_fifo_transaction(struct gen *g);
 void order_drain(struct gen *g);
 void order_loop_transaction(struct gen *g);

@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Transactions of random programs (order_random_internal.h): each adds a block of ops to one engine, or the two halves
- * of a handshake to two. */
+/* SPDX-License-Identifier: Apache-2.0 Transactions of random programs (order_random_internal.h):
+ * each adds a block of ops to one engine, or the two halves of a handshake to two. */
 #include "tests/support/order_random_internal.h"
 
 /* ---- data ops ---- */
@@ -13,7 +12,8 @@ static struct tw_affine zero(void) {
 static struct tw_affine parts_begin(struct gen *g) {
     bool dynamic = below(g, 12) == 0;
     uint32_t n = dynamic || below(g, 12) == 0 ? 2 : 4;
-    PB_OP(g->b, LOOP, pb_id(V_PART), pb_rows(dynamic ? 0 : TW_NONE, n), pb_id(dynamic ? g->next_loop++ : TW_NONE));
+    PB_OP(g->b, LOOP, pb_id(V_PART), pb_rows(dynamic ? 0 : TW_NONE, n),
+          pb_id(dynamic ? g->next_loop++ : TW_NONE));
     g->out->has_trip = g->out->has_trip || dynamic;
     g->out->has_loop = true;
     return pb_v(0, V_PART, PAGE / 4);
@@ -30,15 +30,17 @@ static void read_into(struct gen *g, uint32_t buffer) {
     }
     if (in_parts(g)) {
         struct tw_affine at = parts_begin(g);
-        PB_OP(g->b, READ, pb_of(T_IN, zero(), tw_affine_plus(from, V_PART, PAGE / 4)), pb_at(buffer, at), pb_id(1),
-              pb_id(PAGE / 4), pb_id(PAGE), pb_id(PAGE));
+        PB_OP(g->b, READ, pb_of(T_IN, zero(), tw_affine_plus(from, V_PART, PAGE / 4)),
+              pb_at(buffer, at), pb_id(1), pb_id(PAGE / 4), pb_id(PAGE), pb_id(PAGE));
         pb_end(g->b);
         return;
     }
-    PB_OP(g->b, READ, pb_of(T_IN, zero(), from), pb_on(buffer, 0), pb_id(1), pb_id(PAGE), pb_id(PAGE), pb_id(PAGE));
+    PB_OP(g->b, READ, pb_of(T_IN, zero(), from), pb_on(buffer, 0), pb_id(1), pb_id(PAGE),
+          pb_id(PAGE), pb_id(PAGE));
 }
 
-/* Does the buffer hold two rows of 32 bytes, of which the trip counts? Now and then an op is wrong about it. */
+/* Does the buffer hold two rows of 32 bytes, of which the trip counts? Now and then an op is wrong
+ * about it. */
 static bool has_rows(struct gen *g, uint32_t buffer) {
     bool rows = g->by_rows >> buffer / g->sites % MAX_SETS & 1;
     rows = below(g, 16) ? rows : !rows && g->by_rows;
@@ -48,8 +50,8 @@ static bool has_rows(struct gen *g, uint32_t buffer) {
 
 static void compute(struct gen *g, uint32_t from, uint32_t to) {
     if (has_rows(g, from)) {
-        PB_OP(g->b, COPY, pb_on(from, 0), pb_id(PAGE / 2), pb_on(to, 0), pb_id(PAGE / 2), pb_id(PAGE / 2),
-              pb_rows(0, 2));
+        PB_OP(g->b, COPY, pb_on(from, 0), pb_id(PAGE / 2), pb_on(to, 0), pb_id(PAGE / 2),
+              pb_id(PAGE / 2), pb_rows(0, 2));
     } else if (below(g, 10) == 0) { /* one part only */
         struct tw_affine at = tw_affine_const(below(g, 4) * PAGE / 4);
         PB_OP(g->b, COPY, pb_at(from, at), pb_id(PAGE), pb_at(to, at), pb_id(PAGE), pb_id(PAGE / 4),
@@ -60,10 +62,11 @@ static void compute(struct gen *g, uint32_t from, uint32_t to) {
               pb_rows(TW_NONE, 1));
         pb_end(g->b);
     } else if (from == to || below(g, 2)) {
-        PB_OP(g->b, ADD, pb_on(from, 0), pb_id(PAGE), pb_on(from, 0), pb_id(PAGE), pb_on(to, 0), pb_id(PAGE), pb_id(16),
-              pb_rows(TW_NONE, 1));
+        PB_OP(g->b, ADD, pb_on(from, 0), pb_id(PAGE), pb_on(from, 0), pb_id(PAGE), pb_on(to, 0),
+              pb_id(PAGE), pb_id(16), pb_rows(TW_NONE, 1));
     } else {
-        PB_OP(g->b, COPY, pb_on(from, 0), pb_id(PAGE), pb_on(to, 0), pb_id(PAGE), pb_id(PAGE), pb_rows(TW_NONE, 1));
+        PB_OP(g->b, COPY, pb_on(from, 0), pb_id(PAGE), pb_on(to, 0), pb_id(PAGE), pb_id(PAGE),
+              pb_rows(TW_NONE, 1));
     }
 }
 
@@ -78,31 +81,32 @@ static void write_out(struct gen *g, uint32_t buffer) {
     if (!rows && in_parts(g)) {
         struct tw_affine part = parts_begin(g);
         PB_OP(g->b, WRITE, pb_at(buffer, part), pb_id(PAGE),
-              pb_of(tensor, instance, tw_affine_plus(at, V_PART, PAGE / 4)), pb_id(PAGE), pb_id(PAGE / 4),
-              pb_rows(TW_NONE, 1));
+              pb_of(tensor, instance, tw_affine_plus(at, V_PART, PAGE / 4)), pb_id(PAGE),
+              pb_id(PAGE / 4), pb_rows(TW_NONE, 1));
         pb_end(g->b);
         return;
     }
     uint32_t bytes = rows ? PAGE / 2 : PAGE;
-    PB_OP(g->b, WRITE, pb_on(buffer, 0), pb_id(bytes), pb_of(tensor, instance, at), pb_id(bytes), pb_id(bytes),
-          pb_rows(rows ? 0 : TW_NONE, rows ? 2 : 1));
+    PB_OP(g->b, WRITE, pb_on(buffer, 0), pb_id(bytes), pb_of(tensor, instance, at), pb_id(bytes),
+          pb_id(bytes), pb_rows(rows ? 0 : TW_NONE, rows ? 2 : 1));
 }
 
 /* Content for a page or buffer by an engine that can make it. */
 static void produce(struct gen *g, uint32_t to) {
     if (g->b->engine == TW_ENGINE_LOAD) {
         if (has_rows(g, to)) {
-            PB_OP(g->b, GATHER, pb_of(T_TABLE, zero(), zero()), pb_of(T_IDS, zero(), zero()), pb_on(to, 0),
-                  pb_id(PAGE / 2), pb_id(8), pb_rows(0, 2));
+            PB_OP(g->b, GATHER, pb_of(T_TABLE, zero(), zero()), pb_of(T_IDS, zero(), zero()),
+                  pb_on(to, 0), pb_id(PAGE / 2), pb_id(8), pb_rows(0, 2));
         } else if (below(g, 8) == 0) {
-            PB_OP(g->b, READ, pb_of(T_STATE, zero(), zero()), pb_on(to, 0), pb_id(1), pb_id(PAGE), pb_id(PAGE),
-                  pb_id(PAGE));
+            PB_OP(g->b, READ, pb_of(T_STATE, zero(), zero()), pb_on(to, 0), pb_id(1), pb_id(PAGE),
+                  pb_id(PAGE), pb_id(PAGE));
         } else {
             read_into(g, to);
         }
     } else if (g->b->engine == TW_ENGINE_MATH) {
         bool rows = has_rows(g, to);
-        PB_OP(g->b, ATTN_INIT, pb_on(to, 0), pb_id(1), pb_id(rows ? 6 : 14), pb_rows(rows ? 0 : TW_NONE, rows ? 2 : 1));
+        PB_OP(g->b, ATTN_INIT, pb_on(to, 0), pb_id(1), pb_id(rows ? 6 : 14),
+              pb_rows(rows ? 0 : TW_NONE, rows ? 2 : 1));
     }
 }
 
@@ -136,7 +140,8 @@ static bool is_usable(const struct gen *g, const struct fifo *f, uint32_t site) 
     return is_active(g, site, f->from) && is_active(g, site, f->to);
 }
 
-/* One half of a passage, or both. FIFOs of different sites are counted together in `pending`, site by site in bytes. */
+/* One half of a passage, or both. FIFOs of different sites are counted together in `pending`, site
+ * by site in bytes. */
 void order_fifo_transaction(struct gen *g) {
     struct fifo *f = &g->fifos[below(g, g->n_fifos)];
     uint32_t site = below(g, g->sites);
@@ -165,7 +170,8 @@ void order_drain(struct gen *g) {
 
 /* ---- loops ---- */
 
-static void loop_begin(struct gen *g, uint32_t site, uint32_t engine, uint32_t loop, uint32_t count) {
+static void loop_begin(struct gen *g, uint32_t site, uint32_t engine, uint32_t loop,
+                       uint32_t count) {
     block(g, site, engine);
     PB_OP(g->b, LOOP, pb_id(V_LOOP), pb_rows(loop == TW_NONE ? TW_NONE : 0, count), pb_id(loop));
 }
@@ -177,7 +183,8 @@ static bool write_aside(struct gen *g, uint32_t site, const bool in[TW_ENGINE_CO
     }
     go(g, site, TW_ENGINE_LOAD);
     read_into(g, id(g, g->plain[X1]));
-    g->touch[1][site] = (struct touch){.written = true, .writer = site * TW_ENGINE_COUNT + TW_ENGINE_LOAD};
+    g->touch[1][site] =
+        (struct touch){.written = true, .writer = site * TW_ENGINE_COUNT + TW_ENGINE_LOAD};
     return true;
 }
 
@@ -192,11 +199,13 @@ static void read_aside(struct gen *g, uint32_t site, const bool in[TW_ENGINE_COU
     }
 }
 
-/* Pages pass through a FIFO, or two, in a loop of their engines; or one that is there before stays the whole time. */
+/* Pages pass through a FIFO, or two, in a loop of their engines; or one that is there before stays
+ * the whole time. */
 void order_loop_transaction(struct gen *g) {
     struct fifo *f = &g->fifos[below(g, g->n_fifos)], *second = &g->fifos[below(g, g->n_fifos)];
     uint32_t site = below(g, g->sites), count = below(g, 8) ? 2 + below(g, 2) : 1;
-    bool dynamic = below(g, 3) == 0, in[TW_ENGINE_COUNT] = {false}, two = second != f && below(g, 2);
+    bool dynamic = below(g, 3) == 0, in[TW_ENGINE_COUNT] = {false},
+         two = second != f && below(g, 2);
     two = two && is_usable(g, second, site) && !(second->pending >> site * 8 & 0xFF);
     uint32_t in_flight = f->pending >> site * 8 & 0xFF;
     if (!is_usable(g, f, site) || in_flight >= f->pages) {
@@ -303,7 +312,8 @@ void order_multicast(struct gen *g) {
     if (g->care == 0) { /* before a section's loop there are no flags */
         return;
     }
-    uint32_t site = below(g, g->sites), k = new_flag(g), store = site * TW_ENGINE_COUNT + TW_ENGINE_STORE;
+    uint32_t site = below(g, g->sites), k = new_flag(g),
+             store = site * TW_ENGINE_COUNT + TW_ENGINE_STORE;
     if (!is_active(g, site, TW_ENGINE_STORE) || !g->touch[0][site].written) {
         return;
     }
@@ -312,8 +322,8 @@ void order_multicast(struct gen *g) {
         before_access(g, 1, s, store, true);
     }
     block(g, site, TW_ENGINE_STORE);
-    PB_OP(g->b, MCAST, pb_on(id(g, g->plain[X0]), 0), pb_id(PAGE), pb_on(id(g, g->plain[X1]), 0), pb_id(PAGE),
-          pb_id(PAGE), pb_rows(TW_NONE, 1), pb_id(0));
+    PB_OP(g->b, MCAST, pb_on(id(g, g->plain[X0]), 0), pb_id(PAGE), pb_on(id(g, g->plain[X1]), 0),
+          pb_id(PAGE), pb_id(PAGE), pb_rows(TW_NONE, 1), pb_id(0));
     PB_OP(g->b, MCAST_SET, pb_id(g->flags[k]), pb_id(0));
     for (uint32_t s = 0; s < g->sites; s++) {
         g->flag_count[k][s]++;
@@ -350,10 +360,11 @@ void order_flag_loop(struct gen *g) {
     g->out->has_loop = true;
 }
 
-/* A loop in a loop: MATH writes a quarter of x0 in each outer iteration, and reads all of it behind the loops, or
- * too early. */
+/* A loop in a loop: MATH writes a quarter of x0 in each outer iteration, and reads all of it behind
+ * the loops, or too early. */
 void order_nested_loops(struct gen *g) {
-    uint32_t site = below(g, g->sites), x0 = g->plain[X0] + site, scratch = g->plain[SCRATCH] + site;
+    uint32_t site = below(g, g->sites), x0 = g->plain[X0] + site,
+             scratch = g->plain[SCRATCH] + site;
     if (!is_active(g, site, TW_ENGINE_MATH)) {
         return;
     }
@@ -361,12 +372,14 @@ void order_nested_loops(struct gen *g) {
     before_access(g, 0, site, site * TW_ENGINE_COUNT + TW_ENGINE_MATH, true);
     loop_begin(g, site, TW_ENGINE_MATH, TW_NONE, 4);
     PB_OP(g->b, LOOP, pb_id(V_PART), pb_rows(TW_NONE, 2), pb_id(TW_NONE));
-    PB_OP(g->b, ATTN_INIT, pb_at(x0, pb_v(0, V_LOOP, PAGE / 4)), pb_id(1), pb_id(2), pb_rows(TW_NONE, 1));
+    PB_OP(g->b, ATTN_INIT, pb_at(x0, pb_v(0, V_LOOP, PAGE / 4)), pb_id(1), pb_id(2),
+          pb_rows(TW_NONE, 1));
     pb_end(g->b);
     if (!early) {
         pb_end(g->b);
     }
-    PB_OP(g->b, COPY, pb_on(x0, 0), pb_id(PAGE), pb_on(scratch, 0), pb_id(PAGE), pb_id(PAGE), pb_rows(TW_NONE, 1));
+    PB_OP(g->b, COPY, pb_on(x0, 0), pb_id(PAGE), pb_on(scratch, 0), pb_id(PAGE), pb_id(PAGE),
+          pb_rows(TW_NONE, 1));
     if (early) {
         pb_end(g->b);
     }

@@ -2,7 +2,7 @@
  * A PCIe device and its host in one process. */
 #include "tests/support/pcie_bed.h"
 
-#include "firmware/port/event.h"
+#include "loader/base/event.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,33 +77,36 @@ struct tw_pcie_device_options pcie_bed_options(struct pcie_bed *b) {
 }
 
 static void *serve(void *arg) {
-    tw_socket_run(((struct pcie_bed *)arg)->socket, NULL);
+    tw_device_server_run(((struct pcie_bed *)arg)->socket, NULL);
     return NULL;
 }
 
 static void progress(void *ctx, struct tw_link_progress *p, uint32_t *generation) {
-    tw_socket_progress(ctx, p, generation);
+    tw_device_server_progress(ctx, p, generation);
 }
 
 void pcie_bed_serve(struct pcie_bed *b, const char *faults) {
     tw_error err = {0};
-    struct tw_socket_options o = {.emu = {.n_threads = 1, .memory_bytes = 256u << 20}, .faults = faults, .seed = 1};
-    if (tw_socket_create(&o, &b->socket, &err)) {
+    struct tw_device_server_options o = {
+        .emu = {.n_threads = 1, .memory_bytes = 256u << 20}, .faults = faults, .seed = 1};
+    if (tw_device_server_create(&o, &b->socket, &err)) {
         die("no emulator", &err);
     }
     struct tw_pcie_device_options p = pcie_bed_options(b);
     p.progress = progress;
     p.ctx = b->socket;
-    struct tw_line *line = tw_pcie_device_create(&p, &b->medium, &err) ? NULL : tw_line_create(b->medium);
-    if (!line || tw_socket_add_line(b->socket, line, &err) || pthread_create(&b->thread, NULL, serve, b)) {
+    struct tw_medium *line =
+        tw_pcie_device_create(&p, &b->medium, &err) ? NULL : tw_medium_create(b->medium);
+    if (!line || tw_device_server_add_medium(b->socket, line, &err) ||
+        pthread_create(&b->thread, NULL, serve, b)) {
         die("no device", &err);
     }
 }
 
 void pcie_bed_end(struct pcie_bed *b) {
-    tw_socket_stop(b->socket);
+    tw_device_server_stop(b->socket);
     pthread_join(b->thread, NULL);
-    tw_socket_destroy(b->socket);
+    tw_device_server_destroy(b->socket);
 }
 
 /* ---- the host's side ---- */
@@ -131,12 +134,14 @@ struct tw_pcie_side pcie_bed_side(struct pcie_bed *b, bool window, bool poll) {
 static const struct tw_transport_ops ops = {.name = "pcie-bed",
                                             .submit = tw_link_submit,
                                             .receive = tw_link_receive,
-                                            .stuck = tw_link_stuck,
+                                            .stuck = tw_link_fail_stuck,
                                             .close = tw_link_close};
 
 static int hello(tw_device *d, tw_error *err) {
-    struct tw_wire_hello q = {
-        .protocol_min = 1, .protocol_max = 1, .abi_major = TW_MACHINE_ABI_MAJOR, .abi_minor = TW_MACHINE_ABI_MINOR};
+    struct tw_wire_hello q = {.protocol_min = 1,
+                              .protocol_max = 1,
+                              .abi_major = TW_MACHINE_ABI_MAJOR,
+                              .abi_minor = TW_MACHINE_ABI_MINOR};
     struct tw_device_call call = {.opcode = TW_WIRE_HELLO,
                                   .payload = &q,
                                   .bytes = sizeof q,
@@ -145,7 +150,8 @@ static int hello(tw_device *d, tw_error *err) {
     return tw_device_call(d, &call, err);
 }
 
-int pcie_bed_open(struct pcie_bed *b, bool window, bool poll, uint32_t deadline_ms, tw_device **out, tw_error *err) {
+int pcie_bed_open(struct pcie_bed *b, bool window, bool poll, uint32_t deadline_ms, tw_device **out,
+                  tw_error *err) {
     struct tw_pcie_side side = pcie_bed_side(b, window, poll);
     struct tw_pipe *pipe;
     struct tw_link *link;

@@ -1,14 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0
- * A PCIe device and its host in one process: BAR2 is memory that both see, a DMA address is a pointer's value, interrupts
- * and doorbells are eventfds. Either side can be taken away. */
-#ifndef TW_TESTS_PCIE_BED_H
-#define TW_TESTS_PCIE_BED_H
+/* SPDX-License-Identifier: Apache-2.0 A PCIe device and its host in one process: BAR2 is memory
+ * that both see, a DMA address is a pointer's value, interrupts and doorbells are eventfds. Either
+ * side can be taken away. */
+#ifndef TW_TESTS_SUPPORT_PCIE_BED_H
+#define TW_TESTS_SUPPORT_PCIE_BED_H
 
-#include "driver/device.h"
-#include "driver/transport/link.h"
-#include "driver/transport/pcie_pipe.h"
-#include "firmware/port/pcie_device.h"
-#include "firmware/port/socket.h"
+#include "driver/device/device.h"
+#include "driver/transport/link/link_client.h"
+#include "driver/transport/pcie/pcie_host_pipe.h"
+#include "firmware/pcie/pcie_device.h"
+#include "firmware/serve/device_server.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -25,7 +25,7 @@ struct pcie_bed {
     bool deaf; /* doorbells get lost */
 
     struct tw_pipe *medium; /* the device's side */
-    struct tw_socket *socket;
+    struct tw_device_server *socket;
     pthread_t thread;
 };
 
@@ -43,7 +43,8 @@ void pcie_bed_end(struct pcie_bed *b);
 /* What the host's side stands on. poll: without interrupts. */
 struct tw_pcie_side pcie_bed_side(struct pcie_bed *b, bool window, bool poll);
 /* Opens the device over a link and says HELLO; the code. */
-int pcie_bed_open(struct pcie_bed *b, bool window, bool poll, uint32_t deadline_ms, tw_device **out, tw_error *err);
+int pcie_bed_open(struct pcie_bed *b, bool window, bool poll, uint32_t deadline_ms, tw_device **out,
+                  tw_error *err);
 /* What kill -9 of a host leaves: nothing is said, and its memory is not mapped any more. */
 void pcie_bed_kill_host(struct pcie_bed *b, tw_device *device);
 

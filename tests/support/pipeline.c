@@ -2,12 +2,12 @@
  * Stages in a row (pipeline.h). */
 #include "tests/support/pipeline.h"
 
-#include "compiler/spatial/deploy.h"
+#include "compiler/low/pin_params.h"
 
 #include <string.h>
 
-int pipeline_init(struct pipeline *p, const struct tw_model *model, const char *target, uint32_t host_sites,
-                  tw_error *err) {
+int pipeline_init(struct pipeline *p, const struct tw_model *model, const char *target,
+                  uint32_t host_sites, tw_error *err) {
     memset(p, 0, sizeof *p);
     uint32_t n_ctx = model->h.n_ctx_train;
     p->config.n_ctx = n_ctx;
@@ -26,21 +26,25 @@ uint64_t pipeline_budget(const struct pipeline *p, uint32_t rows) {
     uint64_t shared = 0;
     for (uint32_t v = 0; v < p->graph.values.n; v++) {
         const struct tw_gvalue *g = &p->graph.values.items[v];
-        shared += g->resident ? tw_resident_stride(g) * g->instances : 0;
-        shared += g->shared ? (g->token_rows ? rows : 1) * ((uint64_t)g->cols * 4 + 127) / 64 * 64 : 0;
+        shared += g->resident ? tw_pinned_stride(g) * g->instances : 0;
+        shared +=
+            g->shared ? (g->token_rows ? rows : 1) * ((uint64_t)g->cols * 4 + 127) / 64 * 64 : 0;
     }
     return shared < p->target.sram_bytes ? p->target.sram_bytes - shared : 0;
 }
 
-int pipeline_low(const struct tw_mid *mid, uint32_t region, uint64_t budget, struct tw_low *out, tw_error *err) {
+int pipeline_low(const struct tw_mid *mid, uint32_t region, uint64_t budget, struct tw_low *out,
+                 tw_error *err) {
     int rc = tw_low_expand(mid, region, budget, out, err);
     return rc ? rc : tw_low_place(out, err);
 }
 
-static int build_section(struct pipeline *p, struct pipeline_program *out, uint32_t region, tw_error *err) {
+static int build_section(struct pipeline *p, struct pipeline_program *out, uint32_t region,
+                         tw_error *err) {
     struct tw_section_config config = p->config;
     config.index = region;
-    int rc = pipeline_low(&out->mid, region, pipeline_budget(p, out->rows), &out->lows[region], err);
+    int rc =
+        pipeline_low(&out->mid, region, pipeline_budget(p, out->rows), &out->lows[region], err);
     if (rc == 0) {
         out->sections[region] = tw_cmem_alloc(&p->mem, sizeof **out->sections);
         rc = tw_section_build(&out->lows[region], &config, &p->strings, out->sections[region], err);
@@ -48,7 +52,8 @@ static int build_section(struct pipeline *p, struct pipeline_program *out, uint3
     return rc;
 }
 
-int pipeline_program(struct pipeline *p, uint32_t rows, uint32_t rank, struct pipeline_program *out, tw_error *err) {
+int pipeline_program(struct pipeline *p, uint32_t rows, uint32_t rank, struct pipeline_program *out,
+                     tw_error *err) {
     int found;
     memset(out, 0, sizeof *out);
     out->rows = rows;

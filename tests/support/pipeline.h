@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0
- * The compiler's stages one by one, as compile.c runs them, for tests that look at what is between two stages. */
-#ifndef TW_TESTS_PIPELINE_H
-#define TW_TESTS_PIPELINE_H
+/* SPDX-License-Identifier: Apache-2.0 The compiler's stages one by one, as compile.c runs them, for
+ * tests that look at what is between two stages. */
+#ifndef TW_TESTS_SUPPORT_PIPELINE_H
+#define TW_TESTS_SUPPORT_PIPELINE_H
 
 #include "compiler/arch/arch.h"
 #include "compiler/spatial/compose.h"
@@ -21,22 +21,25 @@ struct pipeline_program {
     uint32_t rows;
     struct tw_mid mid;
     struct tw_low *lows;
-    struct tw_unit **sections;
-    struct tw_unit program;
+    struct tw_builder **sections;
+    struct tw_builder program;
 };
 
 /* Opens the target and builds the model's graph. */
-int pipeline_init(struct pipeline *p, const struct tw_model *model, const char *target, uint32_t host_sites,
-                  tw_error *err);
+int pipeline_init(struct pipeline *p, const struct tw_model *model, const char *target,
+                  uint32_t host_sites, tw_error *err);
 void pipeline_finish(struct pipeline *p);
 
-/* SRAM that is left for the sections' own memory beside the values that cross regions. 0: those alone are too large. */
+/* SRAM that is left for the sections' own memory beside the values that cross regions. 0: those
+ * alone are too large. */
 uint64_t pipeline_budget(const struct pipeline *p, uint32_t rows);
 
 /* expand and place of one region. */
-int pipeline_low(const struct tw_mid *mid, uint32_t region, uint64_t budget, struct tw_low *out, tw_error *err);
+int pipeline_low(const struct tw_mid *mid, uint32_t region, uint64_t budget, struct tw_low *out,
+                 tw_error *err);
 
 /* mid, low, sections, compose, without any verification. Errors: those of the stages. */
-int pipeline_program(struct pipeline *p, uint32_t rows, uint32_t rank, struct pipeline_program *out, tw_error *err);
+int pipeline_program(struct pipeline *p, uint32_t rows, uint32_t rank, struct pipeline_program *out,
+                     tw_error *err);
 
 #endif

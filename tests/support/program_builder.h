@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Builds small programs by hand: fixed tables, a cursor (site, engine, stage) and an append of one op at a time; and edits
- * them: find an op, change or remove it, insert one. Everything asserts on the test's own mistakes.
+ * Builds small programs by hand: fixed tables, a cursor (site, engine, stage) and an append of one
+ * op at a time; and edits them: find an op, change or remove it, insert one. Everything asserts on
+ * the test's own mistakes.
  */
-#ifndef TW_TESTS_PROGRAM_BUILDER_H
-#define TW_TESTS_PROGRAM_BUILDER_H
+#ifndef TW_TESTS_SUPPORT_PROGRAM_BUILDER_H
+#define TW_TESTS_SUPPORT_PROGRAM_BUILDER_H
 
 #include "tilewright/opcode.h"
 
@@ -24,7 +25,7 @@ struct pb {
     struct tw_trip trips[PB_MAX];
     struct tw_stage stages[PB_MAX];
     struct tw_edge edges[PB_MAX];
-    struct tw_span spans[PB_MAX];
+    struct tw_section sections[PB_MAX];
     struct tw_stream streams[PB_SITES * TW_ENGINE_COUNT];
     uint32_t words[PB_SITES * TW_ENGINE_COUNT][PB_WORDS];
     char strings[4096];
@@ -50,7 +51,7 @@ static inline struct pb *pb_new(const char *name, uint32_t width, uint32_t heigh
     b->p.trips = b->trips;
     b->p.stages = b->stages;
     b->p.edges = b->edges;
-    b->p.spans = b->spans;
+    b->p.sections = b->sections;
     b->p.streams = b->streams;
     for (uint32_t i = 0; i < b->p.n_sites * TW_ENGINE_COUNT; i++) {
         b->streams[i].site = i / TW_ENGINE_COUNT;
@@ -72,7 +73,7 @@ static inline uint32_t pb_string(struct pb *b, const char *s) {
     return at;
 }
 
-/* ---- tables --------------------------------------------------------------------------------------- */
+/* ---- tables ---- */
 
 static inline uint64_t pb_tensor_bytes(const struct tw_tensor *t) {
     return t->packing == TW_PACK_PANEL16 ? tw_panels(t->rows) * tw_panel_bytes(t->dtype, t->cols)
@@ -80,9 +81,9 @@ static inline uint64_t pb_tensor_bytes(const struct tw_tensor *t) {
 }
 
 /* A tensor whose binding rows follow those of the one before. head_dim 0 where it has none. */
-static inline uint32_t pb_tensor(struct pb *b, const char *name, enum tw_role role, enum tw_dtype dtype,
-                                 enum tw_packing packing, uint32_t rows, uint32_t cols, uint32_t head_dim,
-                                 uint32_t instances) {
+static inline uint32_t pb_tensor(struct pb *b, const char *name, enum tw_role role,
+                                 enum tw_dtype dtype, enum tw_packing packing, uint32_t rows,
+                                 uint32_t cols, uint32_t head_dim, uint32_t instances) {
     uint32_t id = b->p.n_tensors++;
     assert(id < PB_MAX);
     struct tw_tensor *t = &b->tensors[id];
@@ -100,9 +101,10 @@ static inline uint32_t pb_tensor(struct pb *b, const char *name, enum tw_role ro
     return id;
 }
 
-/* A buffer on every site, as siblings; returns the id of site 0's. Placed behind the buffers before it. */
-static inline uint32_t pb_buffers(struct pb *b, const char *name, enum tw_buffer_kind kind, enum tw_dtype dtype,
-                                  uint32_t pages, uint64_t page_bytes) {
+/* A buffer on every site, as siblings; returns the id of site 0's. Placed behind the buffers before
+ * it. */
+static inline uint32_t pb_buffers(struct pb *b, const char *name, enum tw_buffer_kind kind,
+                                  enum tw_dtype dtype, uint32_t pages, uint64_t page_bytes) {
     uint32_t base = b->p.n_buffers, label = pb_string(b, name);
     uint64_t offset = 0;
     assert(base + b->p.n_sites <= PB_MAX);
@@ -126,8 +128,9 @@ static inline uint32_t pb_buffers(struct pb *b, const char *name, enum tw_buffer
     return base;
 }
 
-static inline uint32_t pb_fifos(struct pb *b, const char *name, enum tw_engine producer, enum tw_engine consumer,
-                                enum tw_dtype dtype, uint32_t pages, uint64_t page_bytes) {
+static inline uint32_t pb_fifos(struct pb *b, const char *name, enum tw_engine producer,
+                                enum tw_engine consumer, enum tw_dtype dtype, uint32_t pages,
+                                uint64_t page_bytes) {
     uint32_t base = pb_buffers(b, name, TW_BUF_FIFO, dtype, pages, page_bytes);
     for (uint32_t s = 0; s < b->p.n_sites; s++) {
         b->buffers[base + s].producer = (uint8_t)producer;
@@ -136,7 +139,8 @@ static inline uint32_t pb_fifos(struct pb *b, const char *name, enum tw_engine p
     return base;
 }
 
-static inline uint32_t pb_semaphore(struct pb *b, const char *name, enum tw_sem_role role, uint32_t group) {
+static inline uint32_t pb_semaphore(struct pb *b, const char *name, enum tw_sem_role role,
+                                    uint32_t group) {
     uint32_t id = b->p.n_semaphores++;
     struct tw_semaphore s = {pb_string(b, name), group, role, 0};
     assert(id < PB_MAX);
@@ -152,8 +156,8 @@ static inline uint32_t pb_group(struct pb *b, uint32_t x0, uint32_t y0, uint32_t
     return id;
 }
 
-static inline uint32_t pb_trip(struct pb *b, const char *name, uint32_t input, uint32_t add, uint32_t div,
-                               uint32_t max) {
+static inline uint32_t pb_trip(struct pb *b, const char *name, uint32_t input, uint32_t add,
+                               uint32_t div, uint32_t max) {
     uint32_t id = b->p.n_trips++;
     struct tw_trip t = {pb_string(b, name), input, add, div, max};
     assert(id < PB_MAX);
@@ -165,14 +169,15 @@ static inline uint32_t pb_trip(struct pb *b, const char *name, uint32_t input, u
 static inline uint32_t pb_stages(struct pb *b, uint32_t section, const char *origin) {
     uint32_t first = b->p.n_stages, label = pb_string(b, origin);
     for (uint32_t i = 0; i < b->p.n_sites * TW_ENGINE_COUNT; i++) {
-        struct tw_stage s = {TW_STAGE_COMPUTE, i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT, section, label, 0, 0, 0};
+        struct tw_stage s = {
+            TW_STAGE_COMPUTE, i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT, section, label, 0, 0, 0};
         assert(b->p.n_stages < PB_MAX);
         b->stages[b->p.n_stages++] = s;
     }
     return first;
 }
 
-/* ---- operands ------------------------------------------------------------------------------------- */
+/* ---- operands ---- */
 
 static inline struct tw_operand pb_id(uint32_t id) {
     struct tw_operand o;
@@ -188,7 +193,8 @@ static inline struct tw_operand pb_at(uint32_t buffer, struct tw_affine offset) 
 static inline struct tw_operand pb_on(uint32_t buffer, uint64_t offset) {
     return pb_at(buffer, tw_affine_const(offset));
 }
-static inline struct tw_operand pb_of(uint32_t tensor, struct tw_affine instance, struct tw_affine offset) {
+static inline struct tw_operand pb_of(uint32_t tensor, struct tw_affine instance,
+                                      struct tw_affine offset) {
     struct tw_operand o = pb_at(tensor, offset);
     o.instance = instance;
     return o;
@@ -210,9 +216,10 @@ static inline struct tw_affine pb_v(uint64_t base, uint32_t var, uint64_t step) 
     return tw_affine_plus(tw_affine_const(base), var, step);
 }
 
-/* ---- streams -------------------------------------------------------------------------------------- */
+/* ---- streams ---- */
 
-static inline struct tw_op pb_make(uint32_t stage, uint32_t code, const struct tw_operand *operands, uint32_t n) {
+static inline struct tw_op pb_make(uint32_t stage, uint32_t code, const struct tw_operand *operands,
+                                   uint32_t n) {
     struct tw_op op;
     const char *kinds = tw_op_info(code).operands;
     memset(&op, 0, sizeof op);
@@ -232,8 +239,8 @@ static inline struct tw_stream *pb_stream(struct pb *b, uint32_t site, uint32_t 
 }
 
 /* Replaces `old_words` words at `at` by `op` (nothing where it is NULL). */
-static inline void pb_splice(struct pb *b, uint32_t site, uint32_t engine, uint32_t at, uint32_t old_words,
-                             const struct tw_op *op) {
+static inline void pb_splice(struct pb *b, uint32_t site, uint32_t engine, uint32_t at,
+                             uint32_t old_words, const struct tw_op *op) {
     struct tw_stream *s = pb_stream(b, site, engine);
     uint32_t *words = b->words[site * TW_ENGINE_COUNT + engine], encoded[TW_MAX_OP_WORDS], n = 0;
     if (op) {
@@ -246,20 +253,22 @@ static inline void pb_splice(struct pb *b, uint32_t site, uint32_t engine, uint3
     s->n_words += n - old_words;
 }
 
-static inline void pb_append(struct pb *b, uint32_t code, const struct tw_operand *operands, uint32_t n) {
+static inline void pb_append(struct pb *b, uint32_t code, const struct tw_operand *operands,
+                             uint32_t n) {
     struct tw_op op = pb_make(b->stage, code, operands, n);
     pb_splice(b, b->site, b->engine, pb_stream(b, b->site, b->engine)->n_words, 0, &op);
 }
-#define PB_OP(b, NAME, ...)                                                \
-    pb_append((b), TW_OP_##NAME, (const struct tw_operand[]){__VA_ARGS__}, \
-              (uint32_t)(sizeof((const struct tw_operand[]){__VA_ARGS__}) / sizeof(struct tw_operand)))
+#define PB_OP(b, NAME, ...)                                          \
+    pb_append(                                                       \
+        (b), TW_OP_##NAME, (const struct tw_operand[]){__VA_ARGS__}, \
+        (uint32_t)(sizeof((const struct tw_operand[]){__VA_ARGS__}) / sizeof(struct tw_operand)))
 static inline void pb_end(struct pb *b) {
     pb_append(b, TW_OP_END, NULL, 0);
 }
 
 /* The word at which the nth (from 0) op of that code begins; *op is the op. */
-static inline uint32_t pb_find(struct pb *b, uint32_t site, uint32_t engine, uint32_t code, uint32_t nth,
-                               struct tw_op *op) {
+static inline uint32_t pb_find(struct pb *b, uint32_t site, uint32_t engine, uint32_t code,
+                               uint32_t nth, struct tw_op *op) {
     const struct tw_stream *s = pb_stream(b, site, engine);
     for (uint32_t at = 0; at < s->n_words; at += op->n_words) {
         bool decoded = tw_op_decode(s->words, s->n_words, at, op);
@@ -274,7 +283,8 @@ static inline uint32_t pb_find(struct pb *b, uint32_t site, uint32_t engine, uin
 }
 
 /* Puts an END before the nth op of that code. */
-static inline void pb_insert_end(struct pb *b, uint32_t site, uint32_t engine, uint32_t code, uint32_t nth) {
+static inline void pb_insert_end(struct pb *b, uint32_t site, uint32_t engine, uint32_t code,
+                                 uint32_t nth) {
     struct tw_op end = pb_make(TW_NONE, TW_OP_END, NULL, 0), op;
     pb_splice(b, site, engine, pb_find(b, site, engine, code, nth, &op), 0, &end);
 }

@@ -2,8 +2,8 @@
  *
  * Exact copies of programs, and seeded changes of single words in their tables and streams.
  */
-#ifndef TW_TESTS_PROGRAM_MUTATE_H
-#define TW_TESTS_PROGRAM_MUTATE_H
+#ifndef TW_TESTS_SUPPORT_PROGRAM_MUTATE_H
+#define TW_TESTS_SUPPORT_PROGRAM_MUTATE_H
 
 #include "tilewright/machine.h"
 
@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A copy whose tables are allocations of their exact sizes, so that a sanitizer sees a step too far. */
+/* A copy whose tables are allocations of their exact sizes, so that a sanitizer sees a step too
+ * far. */
 static inline void *exact_clone(const void *from, size_t bytes) {
     void *to = malloc(bytes ? bytes : 1);
     assert(to);
@@ -45,9 +46,10 @@ static inline struct exact *exact_copy(const struct tw_program *p) {
     x->p.trips = exact_part(x, p->trips, p->n_trips * sizeof *p->trips);
     x->p.stages = exact_part(x, p->stages, p->n_stages * sizeof *p->stages);
     x->p.edges = exact_part(x, p->edges, p->n_edges * sizeof *p->edges);
-    x->p.spans = exact_part(x, p->spans, p->n_spans * sizeof *p->spans);
+    x->p.sections = exact_part(x, p->sections, p->n_sections * sizeof *p->sections);
     x->p.strings = exact_part(x, p->strings, p->strings_bytes);
-    struct tw_stream *streams = exact_clone(p->streams, p->n_sites * TW_ENGINE_COUNT * sizeof *p->streams);
+    struct tw_stream *streams =
+        exact_clone(p->streams, p->n_sites * TW_ENGINE_COUNT * sizeof *p->streams);
     for (uint32_t i = 0; i < p->n_sites * TW_ENGINE_COUNT; i++) {
         streams[i].words = exact_part(x, p->streams[i].words, (size_t)p->streams[i].n_words * 4);
     }
@@ -74,7 +76,8 @@ static inline uint64_t mutate_random(uint64_t *seed) {
 static inline void exact_mutate(struct exact *x, uint64_t *seed) {
     static const uint32_t values[] = {0, 1, 0x7FFFFFFF, 0x80000000, TW_NONE, 64, 4096};
     uint64_t r = mutate_random(seed);
-    uint32_t n = r & 1 ? (uint32_t)(r >> 8) % x->n_parts : 9 + (uint32_t)(r >> 8) % (x->n_parts - 9);
+    uint32_t n =
+        r & 1 ? (uint32_t)(r >> 8) % x->n_parts : 9 + (uint32_t)(r >> 8) % (x->n_parts - 9);
     size_t words = x->part[n].size / 4;
     if (words == 0) {
         return;

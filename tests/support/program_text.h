@@ -2,11 +2,11 @@
  *
  * Programs to text in memory and back, for tests of the text form.
  */
-#ifndef TW_TESTS_PROGRAM_TEXT_H
-#define TW_TESTS_PROGRAM_TEXT_H
+#ifndef TW_TESTS_SUPPORT_PROGRAM_TEXT_H
+#define TW_TESTS_SUPPORT_PROGRAM_TEXT_H
 
-#include "loader/parse_program.h"
-#include "loader/print_program.h"
+#include "loader/text/parse_program.h"
+#include "loader/text/print_program.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Random models (random_model.h): the table of a llama's tensors, filled from a counter-based generator. */
+/* SPDX-License-Identifier: Apache-2.0 Random models (random_model.h): the table of a llama's
+ * tensors, filled from a counter-based generator. */
 #include "tests/support/random_model.h"
 
 #include <stdio.h>
@@ -18,10 +18,11 @@ uint32_t random_below(uint64_t *state, uint32_t n) {
     return (uint32_t)(random_next(state) % n);
 }
 
-/* ---- shapes --------------------------------------------------------------------------------------- */
+/* ---- shapes ---- */
 
-#define PICK(state, ...) \
-    ((const uint32_t[]){__VA_ARGS__}[random_below(state, sizeof((const uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t))])
+#define PICK(state, ...)                                                                           \
+    ((const uint32_t[]){__VA_ARGS__}[random_below(state, sizeof((const uint32_t[]){__VA_ARGS__}) / \
+                                                             sizeof(uint32_t))])
 
 struct random_shape random_shape_of(uint64_t seed) {
     uint64_t s = seed * 7919 + 1;
@@ -35,7 +36,8 @@ struct random_shape random_shape_of(uint64_t seed) {
     shape.rope_dims = random_below(&s, 3) ? 0 : 2 + 2 * random_below(&s, shape.head_dim / 2);
     shape.n_vocab = PICK(&s, 1, 5, 17, 64, 512, 1000, 1031);
     shape.n_ctx = PICK(&s, 1, 7, 64, 100, 512);
-    shape.dtype = (enum tw_dtype)PICK(&s, TW_DT_F32, TW_DT_F16, TW_DT_BF16, TW_DT_Q8_0, TW_DT_Q8_0, TW_DT_Q4_0);
+    shape.dtype = (enum tw_dtype)PICK(&s, TW_DT_F32, TW_DT_F16, TW_DT_BF16, TW_DT_Q8_0, TW_DT_Q8_0,
+                                      TW_DT_Q4_0);
     shape.tied = random_below(&s, 2);
     shape.halves = random_below(&s, 2);
     shape.mixed = random_below(&s, 4) == 0;
@@ -44,14 +46,16 @@ struct random_shape random_shape_of(uint64_t seed) {
 
 const char *random_shape_text(const struct random_shape *s) {
     static char text[256];
-    snprintf(text, sizeof text, "seed %llu: dim %u hidden %u layers %u heads %u/%u x %u rope %u vocab %u ctx %u %s%s%s",
-             (unsigned long long)s->seed, s->dim, s->hidden, s->n_layers, s->n_heads, s->n_kv_heads, s->head_dim,
-             s->rope_dims, s->n_vocab, s->n_ctx, tw_dtype_name(s->dtype), s->tied ? " tied" : "",
-             s->mixed ? " mixed" : "");
+    snprintf(
+        text, sizeof text,
+        "seed %llu: dim %u hidden %u layers %u heads %u/%u x %u rope %u vocab %u ctx %u %s%s%s",
+        (unsigned long long)s->seed, s->dim, s->hidden, s->n_layers, s->n_heads, s->n_kv_heads,
+        s->head_dim, s->rope_dims, s->n_vocab, s->n_ctx, tw_dtype_name(s->dtype),
+        s->tied ? " tied" : "", s->mixed ? " mixed" : "");
     return text;
 }
 
-/* ---- tensors -------------------------------------------------------------------------------------- */
+/* ---- tensors ---- */
 
 /* Half and bfloat16 numbers of either sign, of magnitude 2^-6 to 2^-3. */
 static uint16_t small_half(uint64_t *s) {
@@ -68,7 +72,8 @@ static float small_float(uint64_t *s) {
 
 static void fill_blocks(uint8_t *at, uint64_t blocks, uint32_t block_bytes, uint64_t *s) {
     for (uint64_t b = 0; b < blocks; b++, at += block_bytes) {
-        uint16_t scale = (uint16_t)((small_half(s) & 0x7FFFu) - (4u << 10)); /* the quants reach 127 */
+        /* the quants reach 127 */
+        uint16_t scale = (uint16_t)((small_half(s) & 0x7FFFu) - (4u << 10));
         memcpy(at, &scale, sizeof scale);
         for (uint32_t i = 2; i < block_bytes; i += 8) {
             uint64_t r = random_next(s);
@@ -95,12 +100,13 @@ static void fill_tensor(uint8_t *at, const struct tw_model_tensor *t, uint64_t *
 }
 
 /* A matrix of the shape's type if its rows are whole blocks. rows 1 with cols: a vector, F32. */
-static void add_tensor(struct random_model *m, uint32_t rows, uint32_t cols, enum tw_dtype dtype, bool vector,
-                       const char *format, uint32_t layer) {
+static void add_tensor(struct random_model *m, uint32_t rows, uint32_t cols, enum tw_dtype dtype,
+                       bool vector, const char *format, uint32_t layer) {
     struct tw_model_tensor *t = &m->tensors[m->model.n_tensors];
     char *name = m->names[m->model.n_tensors++];
     snprintf(name, sizeof m->names[0], format, layer);
-    if (vector || rows == 1 || cols % tw_dtype_block_elems(dtype) != 0) { /* one row: a vector to an importer */
+    /* one row: a vector to an importer */
+    if (vector || rows == 1 || cols % tw_dtype_block_elems(dtype) != 0) {
         dtype = TW_DT_F32;
     }
     *t = (struct tw_model_tensor){.name = name, .rows = rows, .cols = cols, .dtype = dtype};
@@ -126,7 +132,8 @@ static void list_layer(struct random_model *m, const struct random_shape *s, uin
 }
 
 static int by_name(const void *a, const void *b) {
-    return strcmp(((const struct tw_model_tensor *)a)->name, ((const struct tw_model_tensor *)b)->name);
+    return strcmp(((const struct tw_model_tensor *)a)->name,
+                  ((const struct tw_model_tensor *)b)->name);
 }
 
 static bool make_data(struct random_model *m, uint64_t seed) {
@@ -148,7 +155,8 @@ static bool make_data(struct random_model *m, uint64_t seed) {
 
 bool random_model_init(struct random_model *m, const struct random_shape *s) {
     size_t most = 3 + 9 * (size_t)s->n_layers;
-    *m = (struct random_model){.tensors = calloc(most, sizeof *m->tensors), .names = calloc(most, sizeof *m->names)};
+    *m = (struct random_model){.tensors = calloc(most, sizeof *m->tensors),
+                               .names = calloc(most, sizeof *m->names)};
     if (!m->tensors || !m->names) {
         random_model_finish(m);
         return false;
@@ -172,19 +180,20 @@ bool random_model_init(struct random_model *m, const struct random_shape *s) {
     m->model.license = "CC0-1.0";
     m->model.tied = s->tied;
     m->model.tensors = m->tensors;
-    m->model.h = (struct tw_hparams){.n_vocab = s->n_vocab,
-                                     .n_ctx_train = s->n_ctx,
-                                     .dim = s->dim,
-                                     .n_layers = s->n_layers,
-                                     .n_heads = s->n_heads,
-                                     .n_kv_heads = s->n_kv_heads,
-                                     .head_dim = s->head_dim,
-                                     .hidden = s->hidden,
-                                     .rms_eps = 1e-5f,
-                                     .rope_theta = 10000.0f,
-                                     .rope_dims = s->rope_dims ? s->rope_dims : s->head_dim,
-                                     .rope_pairing = s->halves ? TW_ROPE_HALVES : TW_ROPE_INTERLEAVED,
-                                     .rope_factor = 1.0f};
+    m->model.h =
+        (struct tw_hparams){.n_vocab = s->n_vocab,
+                            .n_ctx_train = s->n_ctx,
+                            .dim = s->dim,
+                            .n_layers = s->n_layers,
+                            .n_heads = s->n_heads,
+                            .n_kv_heads = s->n_kv_heads,
+                            .head_dim = s->head_dim,
+                            .hidden = s->hidden,
+                            .rms_eps = 1e-5f,
+                            .rope_theta = 10000.0f,
+                            .rope_dims = s->rope_dims ? s->rope_dims : s->head_dim,
+                            .rope_pairing = s->halves ? TW_ROPE_HALVES : TW_ROPE_INTERLEAVED,
+                            .rope_factor = 1.0f};
     return true;
 }
 
@@ -195,7 +204,7 @@ void random_model_finish(struct random_model *m) {
     *m = (struct random_model){.data = NULL};
 }
 
-/* ---- files ---------------------------------------------------------------------------------------- */
+/* ---- files ---- */
 
 static void put_int(FILE *f, uint64_t value, unsigned bytes) {
     for (unsigned i = 0; i < bytes; i++) {

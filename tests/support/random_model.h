@@ -1,20 +1,21 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Llama models of any shape, made in memory without a file: for tests of what comes behind the importers. Same shape and seed, same
- * bytes. */
-#ifndef TW_TESTS_RANDOM_MODEL_H
-#define TW_TESTS_RANDOM_MODEL_H
+/* SPDX-License-Identifier: Apache-2.0 Llama models of any shape, made in memory without a file: for
+ * tests of what comes behind the importers. Same shape and seed, same bytes. */
+#ifndef TW_TESTS_SUPPORT_RANDOM_MODEL_H
+#define TW_TESTS_SUPPORT_RANDOM_MODEL_H
 
 #include "compiler/import/model.h"
 
 struct random_shape {
     uint32_t dim, hidden, n_layers, n_heads, n_kv_heads, head_dim, n_vocab, n_ctx;
     uint32_t rope_dims; /* 0: head_dim */
-    enum tw_dtype
-        dtype;         /* of the matrices; a quantised type gives way to F32 where a row is no whole number of blocks */
+    /* of the matrices; a quantised type gives way to F32 where a row is no whole number of
+     * blocks */
+    enum tw_dtype dtype;
     bool tied, halves; /* halves: rotary pairs (i, i + half) */
     bool mixed;        /* the layers' matrices are not all of one type */
-    bool hollow;       /* no data: tensors of any size cost nothing, and a saved file has holes that read as zeros */
-    uint64_t seed;     /* of the data */
+    /* no data: tensors of any size cost nothing, and a saved file has holes that read as zeros */
+    bool hollow;
+    uint64_t seed; /* of the data */
 };
 
 struct random_model {
@@ -37,7 +38,8 @@ const char *random_shape_text(const struct random_shape *shape);
 bool random_model_init(struct random_model *m, const struct random_shape *shape);
 void random_model_finish(struct random_model *m);
 
-/* Writes the model as a GGUF file (without a tokenizer). False, with errno, if it cannot be written. */
+/* Writes the model as a GGUF file (without a tokenizer). False, with errno, if it cannot be
+ * written. */
 bool random_model_save(const struct random_model *m, const char *path);
 
 #endif

@@ -2,8 +2,8 @@
  * One connection at a time; a packet that finds no room waits for it. */
 #include "tests/support/relay.h"
 
-#include "firmware/port/pipe.h"
-#include "firmware/port/socket.h"
+#include "firmware/link/pipe.h"
+#include "firmware/serve/device_server.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -77,7 +77,8 @@ static bool serve(struct relay *r, struct tw_pipe *host, struct tw_pipe *device)
 static void *run(void *arg) {
     struct relay *r = arg;
     for (bool end = false; !end;) {
-        struct pollfd p[] = {{.fd = r->listener, .events = POLLIN}, {.fd = r->stop[0], .events = POLLIN}};
+        struct pollfd p[] = {{.fd = r->listener, .events = POLLIN},
+                             {.fd = r->stop[0], .events = POLLIN}};
         poll(p, 2, -1);
         end = p[1].revents != 0;
         int fd = end ? -1 : accept4(r->listener, NULL, NULL, SOCK_CLOEXEC);
@@ -93,14 +94,14 @@ static void *run(void *arg) {
 
 struct relay *relay_start(const char *name, const char *device_path) {
     struct relay *r = calloc(1, sizeof *r);
-    if (!r || tw_socket_path(name, r->path, NULL) || pipe(r->stop)) {
+    if (!r || tw_device_server_path(name, r->path, NULL) || pipe(r->stop)) {
         die("relay");
     }
     snprintf(r->device_path, sizeof r->device_path, "%s", device_path);
     struct sockaddr_un a = address_of(r->path);
     r->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (r->listener < 0 || bind(r->listener, (const struct sockaddr *)&a, sizeof a) || listen(r->listener, 4) ||
-        pthread_create(&r->thread, NULL, run, r)) {
+    if (r->listener < 0 || bind(r->listener, (const struct sockaddr *)&a, sizeof a) ||
+        listen(r->listener, 4) || pthread_create(&r->thread, NULL, run, r)) {
         die("relay");
     }
     return r;

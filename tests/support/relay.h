@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A socket between a host and a device: what comes in on one side goes out on the other, counted. */
-#ifndef TW_TESTS_RELAY_H
-#define TW_TESTS_RELAY_H
+ * A socket between a host and a device: what comes in on one side goes out on the other,
+ * counted. */
+#ifndef TW_TESTS_SUPPORT_RELAY_H
+#define TW_TESTS_SUPPORT_RELAY_H
 
 #include <stdint.h>
 
@@ -13,7 +14,8 @@ struct relay_count {
     uint64_t others; /* what the wait costs: PING, PROGRESS */
 };
 
-/* Serves NAME in the folder of sockets for one host after the other, on a thread of its own. Aborts where it cannot. */
+/* Serves NAME in the folder of sockets for one host after the other, on a thread of its own. Aborts
+ * where it cannot. */
 struct relay *relay_start(const char *name, const char *device_path);
 void relay_end(struct relay *r);
 /* Since the last call. */

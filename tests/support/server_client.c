@@ -7,7 +7,8 @@
 
 static uint64_t port_alloc(void *ctx, uint64_t bytes, uint32_t align, bool zero) {
     struct client *c = ctx;
-    void *p = c->no_memory || bytes > SIZE_MAX ? NULL : memalign(align < 64 ? 64 : align, (size_t)bytes);
+    void *p =
+        c->no_memory || bytes > SIZE_MAX ? NULL : memalign(align < 64 ? 64 : align, (size_t)bytes);
     if (!p) {
         return 0;
     }
@@ -62,16 +63,20 @@ void client_finish(struct client *c) {
     tw_server_reset(&c->server);
 }
 
-int client_call(struct client *c, enum tw_wire_opcode opcode, uint64_t address, const void *payload, uint32_t bytes) {
+int client_call(struct client *c, enum tw_wire_opcode opcode, uint64_t address, const void *payload,
+                uint32_t bytes) {
     uint8_t header[TW_WIRE_HEADER_BYTES];
-    struct tw_wire_header h = {
-        .version = 1, .opcode = (uint8_t)opcode, .sequence = ++c->sequence, .address = address, .length = bytes};
+    struct tw_wire_header h = {.version = 1,
+                               .opcode = (uint8_t)opcode,
+                               .sequence = ++c->sequence,
+                               .address = address,
+                               .length = bytes};
     tw_wire_encode(&h, header);
     tw_server_handle(&c->server, header, payload, bytes, &c->answer);
     const char *why;
     int bad = tw_wire_decode(c->answer.header, &c->header, &why);
-    if (bad || c->header.sequence != h.sequence || c->header.opcode != opcode || c->header.length != c->answer.length ||
-        c->header.flags != TW_WIRE_ANSWER) {
+    if (bad || c->header.sequence != h.sequence || c->header.opcode != opcode ||
+        c->header.length != c->answer.length || c->header.flags != TW_WIRE_ANSWER) {
         abort(); /* an answer that no driver could take */
     }
     return c->header.status;
@@ -87,7 +92,8 @@ uint64_t client_alloc(struct client *c, uint64_t bytes) {
 }
 
 int client_load_bigram(struct client *c, enum tw_wire_mode mode, struct client_bigram *out) {
-    static const uint32_t bytes[BIGRAM_BINDS] = {BIGRAM_ROWS * 4, 4, sizeof out->b.table, BIGRAM_COLS * 4};
+    static const uint32_t bytes[BIGRAM_BINDS] = {BIGRAM_ROWS * 4, 4, sizeof out->b.table,
+                                                 BIGRAM_COLS * 4};
     bigram_init(&out->b);
     for (uint32_t i = 0; i < BIGRAM_BINDS; i++) {
         out->address[i] = client_alloc(c, bytes[i]);
@@ -100,8 +106,11 @@ int client_load_bigram(struct client *c, enum tw_wire_mode mode, struct client_b
     client_call(c, TW_WIRE_WRITE, out->blob, blob, blob_bytes);
     free(blob);
     client_call(c, TW_WIRE_WRITE, out->bind, out->address, sizeof out->address);
-    struct tw_wire_load q = {
-        .blob = out->blob, .blob_bytes = blob_bytes, .bind = out->bind, .n_bind = BIGRAM_BINDS, .mode = mode};
+    struct tw_wire_load q = {.blob = out->blob,
+                             .blob_bytes = blob_bytes,
+                             .bind = out->bind,
+                             .n_bind = BIGRAM_BINDS,
+                             .mode = mode};
     int code = client_call(c, TW_WIRE_LOAD, 0, &q, sizeof q);
     if (!code) {
         struct tw_wire_loaded loaded;
@@ -111,8 +120,8 @@ int client_load_bigram(struct client *c, enum tw_wire_mode mode, struct client_b
     return code;
 }
 
-int client_run_bigram(struct client *c, const struct client_bigram *g, const uint32_t *ids, uint32_t rows,
-                      uint32_t n_steps, float *logits) {
+int client_run_bigram(struct client *c, const struct client_bigram *g, const uint32_t *ids,
+                      uint32_t rows, uint32_t n_steps, float *logits) {
     struct {
         struct tw_wire_run run;
         struct tw_wire_input in[2];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A command server over malloced memory, and a client that speaks to it in whole messages. */
-#ifndef TW_TESTS_SERVER_CLIENT_H
-#define TW_TESTS_SERVER_CLIENT_H
+#ifndef TW_TESTS_SUPPORT_SERVER_CLIENT_H
+#define TW_TESTS_SUPPORT_SERVER_CLIENT_H
 
-#include "firmware/core/server.h"
+#include "firmware/core/server/server.h"
 #include "tests/support/bigram.h"
 
 struct client {
@@ -19,7 +19,8 @@ void client_init(struct client *c, uint64_t memory_bytes);
 void client_finish(struct client *c);
 
 /* One request; returns the answer's status. */
-int client_call(struct client *c, enum tw_wire_opcode opcode, uint64_t address, const void *payload, uint32_t bytes);
+int client_call(struct client *c, enum tw_wire_opcode opcode, uint64_t address, const void *payload,
+                uint32_t bytes);
 /* The failure that the last answer carries. */
 const struct tw_wire_failure *client_failure(const struct client *c);
 /* 0 if it was refused. */
@@ -33,7 +34,7 @@ struct client_bigram {
 };
 int client_load_bigram(struct client *c, enum tw_wire_mode mode, struct client_bigram *out);
 /* Runs n steps with these tokens; logits[BIGRAM_COLS] is read after. */
-int client_run_bigram(struct client *c, const struct client_bigram *g, const uint32_t *ids, uint32_t rows,
-                      uint32_t n_steps, float *logits);
+int client_run_bigram(struct client *c, const struct client_bigram *g, const uint32_t *ids,
+                      uint32_t rows, uint32_t n_steps, float *logits);
 
 #endif

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- * The small program, written down op by op; each site computes 16 of the 32 columns and owns one head of 16. */
+/* SPDX-License-Identifier: Apache-2.0 The small program, written down op by op; each site computes
+ * 16 of the 32 columns and owns one head of 16. */
 #include "tests/support/small_program.h"
 
 #define LAYERS 2u
@@ -62,26 +62,37 @@ static void sections(struct pb *b) {
     pb_stages(b, 1, "head");
     struct tw_edge edge = {1, 2, SMALL_BUF(SMALL_OF, 0), TW_HS_CREDIT, TW_NONE, 0};
     b->edges[b->p.n_edges++] = edge;
-    struct tw_span layers = {
-        pb_string(b, "layers"), LAYERS,           0, SMALL_BUF(SMALL_LF, 0), 0, SMALL_HEAD, 0, 6, 0, 1, SMALL_LAYERS,
-        SMALL_LAYERS + 1,       SMALL_LAYERS + 2, 0};
-    struct tw_span head = {pb_string(b, "head"),
-                           1,
-                           SMALL_BUF(SMALL_LF, 0),
-                           SMALL_SITES,
-                           SMALL_HEAD,
-                           3,
-                           6,
-                           6,
-                           1,
-                           0,
-                           SMALL_HEAD,
-                           SMALL_HEAD + 1,
-                           SMALL_HEAD + 2,
-                           0};
-    b->spans[0] = layers;
-    b->spans[1] = head;
-    b->p.n_spans = 2;
+    struct tw_section layers = {pb_string(b, "layers"),
+                                LAYERS,
+                                0,
+                                SMALL_BUF(SMALL_LF, 0),
+                                0,
+                                SMALL_HEAD,
+                                0,
+                                6,
+                                0,
+                                1,
+                                SMALL_LAYERS,
+                                SMALL_LAYERS + 1,
+                                SMALL_LAYERS + 2,
+                                0};
+    struct tw_section head = {pb_string(b, "head"),
+                              1,
+                              SMALL_BUF(SMALL_LF, 0),
+                              SMALL_SITES,
+                              SMALL_HEAD,
+                              3,
+                              6,
+                              6,
+                              1,
+                              0,
+                              SMALL_HEAD,
+                              SMALL_HEAD + 1,
+                              SMALL_HEAD + 2,
+                              0};
+    b->sections[0] = layers;
+    b->sections[1] = head;
+    b->p.n_sections = 2;
 }
 
 static void sem_wait(struct pb *b, uint32_t sem, uint32_t unit, uint32_t rounds) {
@@ -105,11 +116,11 @@ static void rendezvous(struct pb *b, uint32_t first, uint32_t rounds) {
     sem_wait(b, first + 2, 1, rounds);
 }
 
-static void fill(struct pb *b, uint32_t set, uint32_t tensor, struct tw_affine instance, struct tw_affine offset,
-                 uint32_t bytes) {
+static void fill(struct pb *b, uint32_t set, uint32_t tensor, struct tw_affine instance,
+                 struct tw_affine offset, uint32_t bytes) {
     PB_OP(b, RESERVE, pb_id(buf(b, set)), pb_id(1));
-    PB_OP(b, READ, pb_of(tensor, instance, offset), pb_on(buf(b, set), 0), pb_id(1), pb_id(bytes), pb_id(bytes),
-          pb_id(bytes));
+    PB_OP(b, READ, pb_of(tensor, instance, offset), pb_on(buf(b, set), 0), pb_id(1), pb_id(bytes),
+          pb_id(bytes), pb_id(bytes));
     PB_OP(b, PUSH, pb_id(buf(b, set)), pb_id(1));
 }
 
@@ -117,8 +128,8 @@ static void load(struct pb *b) {
     struct tw_affine zero = tw_affine_const(0), layer = pb_v(0, 1, 1);
     struct tw_affine block = pb_v(b->site * 8192u, 2, 4096);
     PB_OP(b, RESERVE, pb_id(buf(b, SMALL_XF)), pb_id(1));
-    PB_OP(b, GATHER, pb_of(SMALL_EMBED, zero, zero), pb_of(SMALL_IDS, zero, zero), pb_on(buf(b, SMALL_XF), 0),
-          pb_id(128), pb_id(32), ROWS);
+    PB_OP(b, GATHER, pb_of(SMALL_EMBED, zero, zero), pb_of(SMALL_IDS, zero, zero),
+          pb_on(buf(b, SMALL_XF), 0), pb_id(128), pb_id(32), ROWS);
     PB_OP(b, PUSH, pb_id(buf(b, SMALL_XF)), pb_id(1));
     fill(b, SMALL_CF, SMALL_FREQ, zero, zero, 32);
     PB_OP(b, LOOP, pb_id(1), pb_rows(TW_NONE, LAYERS), pb_id(TW_NONE));
@@ -139,52 +150,59 @@ static void attention(struct pb *b) {
     PB_OP(b, LOOP, pb_id(3), pb_rows(SMALL_BLOCKS, 2), pb_id(7));
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_KF)), pb_id(1));
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_VF)), pb_id(1));
-    PB_OP(b, ATTN_STEP, pb_on(buf(b, SMALL_Q), 0), pb_id(64), pb_on(buf(b, SMALL_KF), 0), pb_on(buf(b, SMALL_VF), 0),
-          pb_on(buf(b, SMALL_ST), 0), pb_id(1), pb_id(0), pb_id(1), pb_id(16), pb_float(0.25f), pb_num(pb_v(0, 3, 1)),
-          POS, ROWS);
+    PB_OP(b, ATTN_STEP, pb_on(buf(b, SMALL_Q), 0), pb_id(64), pb_on(buf(b, SMALL_KF), 0),
+          pb_on(buf(b, SMALL_VF), 0), pb_on(buf(b, SMALL_ST), 0), pb_id(1), pb_id(0), pb_id(1),
+          pb_id(16), pb_float(0.25f), pb_num(pb_v(0, 3, 1)), POS, ROWS);
     PB_OP(b, POP, pb_id(buf(b, SMALL_KF)), pb_id(1));
     PB_OP(b, POP, pb_id(buf(b, SMALL_VF)), pb_id(1));
     pb_end(b);
-    PB_OP(b, ATTN_DONE, pb_on(buf(b, SMALL_ST), 0), pb_on(buf(b, SMALL_Y), 0), pb_id(64), pb_id(1), pb_id(16), ROWS);
+    PB_OP(b, ATTN_DONE, pb_on(buf(b, SMALL_ST), 0), pb_on(buf(b, SMALL_Y), 0), pb_id(64), pb_id(1),
+          pb_id(16), ROWS);
 }
 
 static void project(struct pb *b) {
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_NF)), pb_id(1));
-    PB_OP(b, RMS_NORM, pb_on(buf(b, SMALL_X), 0), pb_id(128), pb_on(buf(b, SMALL_NF), 0), pb_on(buf(b, SMALL_XN), 0),
-          pb_id(128), pb_id(32), pb_float(1e-5f), ROWS);
+    PB_OP(b, RMS_NORM, pb_on(buf(b, SMALL_X), 0), pb_id(128), pb_on(buf(b, SMALL_NF), 0),
+          pb_on(buf(b, SMALL_XN), 0), pb_id(128), pb_id(32), pb_float(1e-5f), ROWS);
     PB_OP(b, POP, pb_id(buf(b, SMALL_NF)), pb_id(1));
-    PB_OP(b, QUANT, pb_on(buf(b, SMALL_XN), 0), pb_id(128), pb_on(buf(b, SMALL_XQ), 0), pb_id(40), pb_id(32), ROWS);
+    PB_OP(b, QUANT, pb_on(buf(b, SMALL_XN), 0), pb_id(128), pb_on(buf(b, SMALL_XQ), 0), pb_id(40),
+          pb_id(32), ROWS);
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_WF)), pb_id(1));
-    PB_OP(b, MATMUL, pb_on(buf(b, SMALL_XQ), 0), pb_id(40), pb_on(buf(b, SMALL_WF), 0), pb_id(TW_DT_Q8_0), pb_id(32),
-          pb_id(1), pb_on(buf(b, SMALL_Q), 0), pb_id(64), pb_id(0), ROWS);
+    PB_OP(b, MATMUL, pb_on(buf(b, SMALL_XQ), 0), pb_id(40), pb_on(buf(b, SMALL_WF), 0),
+          pb_id(TW_DT_Q8_0), pb_id(32), pb_id(1), pb_on(buf(b, SMALL_Q), 0), pb_id(64), pb_id(0),
+          ROWS);
     PB_OP(b, POP, pb_id(buf(b, SMALL_WF)), pb_id(1));
-    PB_OP(b, ROPE, pb_on(buf(b, SMALL_Q), 0), pb_id(64), pb_on(buf(b, SMALL_CS), 0), pb_id(64), pb_id(1), pb_id(16),
-          pb_id(16), pb_id(0), ROWS);
+    PB_OP(b, ROPE, pb_on(buf(b, SMALL_Q), 0), pb_id(64), pb_on(buf(b, SMALL_CS), 0), pb_id(64),
+          pb_id(1), pb_id(16), pb_id(16), pb_id(0), ROWS);
     PB_OP(b, RESERVE, pb_id(buf(b, SMALL_OF)), pb_id(1));
-    PB_OP(b, COPY, pb_on(buf(b, SMALL_Q), 0), pb_id(64), pb_on(buf(b, SMALL_OF), 0), pb_id(64), pb_id(64), ROWS);
+    PB_OP(b, COPY, pb_on(buf(b, SMALL_Q), 0), pb_id(64), pb_on(buf(b, SMALL_OF), 0), pb_id(64),
+          pb_id(64), ROWS);
     PB_OP(b, PUSH, pb_id(buf(b, SMALL_OF)), pb_id(1));
 }
 
 static void gate(struct pb *b) {
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_GF)), pb_id(1));
-    PB_OP(b, MATMUL, pb_on(buf(b, SMALL_XN), 0), pb_id(128), pb_on(buf(b, SMALL_GF), 0), pb_id(TW_DT_F32), pb_id(32),
-          pb_id(1), pb_on(buf(b, SMALL_Q), 0), pb_id(64), pb_id(0), ROWS);
+    PB_OP(b, MATMUL, pb_on(buf(b, SMALL_XN), 0), pb_id(128), pb_on(buf(b, SMALL_GF), 0),
+          pb_id(TW_DT_F32), pb_id(32), pb_id(1), pb_on(buf(b, SMALL_Q), 0), pb_id(64), pb_id(0),
+          ROWS);
     PB_OP(b, POP, pb_id(buf(b, SMALL_GF)), pb_id(1));
     PB_OP(b, SILU_MUL, pb_on(buf(b, SMALL_Q), 0), pb_id(64), pb_on(buf(b, SMALL_Y), 0), pb_id(64),
           pb_on(buf(b, SMALL_H), 0), pb_id(64), pb_id(16), ROWS);
     PB_OP(b, RESERVE, pb_id(buf(b, SMALL_OF)), pb_id(1));
-    PB_OP(b, ADD, pb_on(buf(b, SMALL_H), 0), pb_id(64), pb_on(buf(b, SMALL_X), b->site * 64u), pb_id(128),
-          pb_on(buf(b, SMALL_OF), 0), pb_id(64), pb_id(16), ROWS);
+    PB_OP(b, ADD, pb_on(buf(b, SMALL_H), 0), pb_id(64), pb_on(buf(b, SMALL_X), b->site * 64u),
+          pb_id(128), pb_on(buf(b, SMALL_OF), 0), pb_id(64), pb_id(16), ROWS);
     PB_OP(b, PUSH, pb_id(buf(b, SMALL_OF)), pb_id(1));
     PB_OP(b, SEM_WAIT, pb_id(SMALL_VALID), pb_num(tw_affine_plus(pb_v(2, 1, 2), 0, 2 * LAYERS)));
 }
 
 static void math(struct pb *b) {
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_XF)), pb_id(1));
-    PB_OP(b, COPY, pb_on(buf(b, SMALL_XF), 0), pb_id(128), pb_on(buf(b, SMALL_X), 0), pb_id(128), pb_id(128), ROWS);
+    PB_OP(b, COPY, pb_on(buf(b, SMALL_XF), 0), pb_id(128), pb_on(buf(b, SMALL_X), 0), pb_id(128),
+          pb_id(128), ROWS);
     PB_OP(b, POP, pb_id(buf(b, SMALL_XF)), pb_id(1));
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_CF)), pb_id(1));
-    PB_OP(b, ROPE_TABLE, pb_on(buf(b, SMALL_CF), 0), pb_on(buf(b, SMALL_CS), 0), pb_id(64), pb_id(8), POS, ROWS);
+    PB_OP(b, ROPE_TABLE, pb_on(buf(b, SMALL_CF), 0), pb_on(buf(b, SMALL_CS), 0), pb_id(64),
+          pb_id(8), POS, ROWS);
     PB_OP(b, POP, pb_id(buf(b, SMALL_CF)), pb_id(1));
     PB_OP(b, LOOP, pb_id(1), pb_rows(TW_NONE, LAYERS), pb_id(TW_NONE));
     project(b);
@@ -196,7 +214,8 @@ static void math(struct pb *b) {
 
 static void math_head(struct pb *b) {
     PB_OP(b, RESERVE, pb_id(buf(b, SMALL_LF)), pb_id(1));
-    PB_OP(b, LAST_ROW, pb_on(buf(b, SMALL_X), b->site * 64u), pb_id(128), pb_on(buf(b, SMALL_LF), 0), pb_id(64), ROWS);
+    PB_OP(b, LAST_ROW, pb_on(buf(b, SMALL_X), b->site * 64u), pb_id(128),
+          pb_on(buf(b, SMALL_LF), 0), pb_id(64), ROWS);
     PB_OP(b, PUSH, pb_id(buf(b, SMALL_LF)), pb_id(1));
 }
 
@@ -204,15 +223,15 @@ static void store(struct pb *b) {
     struct tw_affine zero = tw_affine_const(0), layer = pb_v(0, 1, 1);
     PB_OP(b, LOOP, pb_id(1), pb_rows(TW_NONE, LAYERS), pb_id(TW_NONE));
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_OF)), pb_id(1));
-    PB_OP(b, KEY_WRITE, pb_on(buf(b, SMALL_OF), 0), pb_id(64), pb_of(SMALL_KEYS, layer, zero), pb_id(b->site), pb_id(1),
-          pb_id(16), POS, ROWS);
-    PB_OP(b, VALUE_WRITE, pb_on(buf(b, SMALL_OF), 0), pb_id(64), pb_of(SMALL_VALUES, layer, zero), pb_id(b->site),
-          pb_id(1), pb_id(16), POS, ROWS);
+    PB_OP(b, KEY_WRITE, pb_on(buf(b, SMALL_OF), 0), pb_id(64), pb_of(SMALL_KEYS, layer, zero),
+          pb_id(b->site), pb_id(1), pb_id(16), POS, ROWS);
+    PB_OP(b, VALUE_WRITE, pb_on(buf(b, SMALL_OF), 0), pb_id(64), pb_of(SMALL_VALUES, layer, zero),
+          pb_id(b->site), pb_id(1), pb_id(16), POS, ROWS);
     PB_OP(b, POP, pb_id(buf(b, SMALL_OF)), pb_id(1));
     PB_OP(b, SEM_INC, pb_id(SMALL_KV), pb_id(b->site), pb_id(1));
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_OF)), pb_id(1));
-    PB_OP(b, MCAST, pb_on(buf(b, SMALL_OF), 0), pb_id(64), pb_on(buf(b, SMALL_X), b->site * 64u), pb_id(128), pb_id(64),
-          ROWS, pb_id(SMALL_ALL));
+    PB_OP(b, MCAST, pb_on(buf(b, SMALL_OF), 0), pb_id(64), pb_on(buf(b, SMALL_X), b->site * 64u),
+          pb_id(128), pb_id(64), ROWS, pb_id(SMALL_ALL));
     PB_OP(b, POP, pb_id(buf(b, SMALL_OF)), pb_id(1));
     PB_OP(b, MCAST_SET, pb_id(SMALL_VALID), pb_id(SMALL_ALL));
     rendezvous(b, SMALL_LAYERS, LAYERS);
@@ -222,13 +241,14 @@ static void store(struct pb *b) {
 static void store_head(struct pb *b) {
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_LF)), pb_id(1));
     PB_OP(b, WRITE, pb_on(buf(b, SMALL_LF), 0), pb_id(64),
-          pb_of(SMALL_LOGITS, tw_affine_const(0), tw_affine_const(b->site * 64u)), pb_id(64), pb_id(64),
-          pb_rows(TW_NONE, 1));
+          pb_of(SMALL_LOGITS, tw_affine_const(0), tw_affine_const(b->site * 64u)), pb_id(64),
+          pb_id(64), pb_rows(TW_NONE, 1));
     PB_OP(b, POP, pb_id(buf(b, SMALL_LF)), pb_id(1));
 }
 
 struct pb *small_program(void) {
-    static void (*const body[2][TW_ENGINE_COUNT])(struct pb *) = {{load, math, store}, {NULL, math_head, store_head}};
+    static void (*const body[2][TW_ENGINE_COUNT])(struct pb *) = {{load, math, store},
+                                                                  {NULL, math_head, store_head}};
     struct pb *b = pb_new("decode", SMALL_SITES, 1);
     b->p.rows = MAX_ROWS;
     tables(b);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A decoder in miniature that uses every op of the machine once or more: two sites, two layers in a loop, an attention
- * loop over a trip, a multicast with its flag, two sections with their rendezvous. It obeys every rule of loader/verify.h.
+ * A decoder in miniature that uses every op of the machine once or more: two sites, two layers in a
+ * loop, an attention loop over a trip, a multicast with its flag, two sections with their
+ * rendezvous. It obeys every rule of loader/verify/verify.h.
  */
-#ifndef TW_TESTS_SMALL_PROGRAM_H
-#define TW_TESTS_SMALL_PROGRAM_H
+#ifndef TW_TESTS_SUPPORT_SMALL_PROGRAM_H
+#define TW_TESTS_SUPPORT_SMALL_PROGRAM_H
 
 #include "tests/support/program_builder.h"
 

@@ -95,7 +95,8 @@ static void serve(const char *name, const char *faults, uint64_t seed, int ready
     _exit(code ? 1 : 0);
 }
 
-void socket_device_start(struct socket_device *d, const char *name, const char *faults, uint64_t seed) {
+void socket_device_start(struct socket_device *d, const char *name, const char *faults,
+                         uint64_t seed) {
     int fd[2];
     memset(d, 0, sizeof *d);
     if (pipe2(fd, O_CLOEXEC)) {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Emulated devices behind sockets, in child processes: to open, to kill, to let lie. */
-#ifndef TW_TESTS_SOCKET_DEVICE_H
-#define TW_TESTS_SOCKET_DEVICE_H
+#ifndef TW_TESTS_SUPPORT_SOCKET_DEVICE_H
+#define TW_TESTS_SUPPORT_SOCKET_DEVICE_H
 
 #include "tilewright/tilewright.h"
 
 #include <sys/types.h>
 
-/* A folder of the test's own becomes $XDG_RUNTIME_DIR; removed with all that is in it by the second. */
+/* A folder of the test's own becomes $XDG_RUNTIME_DIR; removed with all that is in it by the
+ * second. */
 void socket_folder_make(void);
 void socket_folder_remove(void);
 /* Sockets, locks and whatever else is in it. */
@@ -19,9 +20,10 @@ struct socket_device {
     char path[108];
 };
 
-/* Serves in a child process that dies with this one; returns when hosts can connect. Aborts the test where it
- * cannot. */
-void socket_device_start(struct socket_device *d, const char *name, const char *faults, uint64_t seed);
+/* Serves in a child process that dies with this one; returns when hosts can connect. Aborts the
+ * test where it cannot. */
+void socket_device_start(struct socket_device *d, const char *name, const char *faults,
+                         uint64_t seed);
 /* SIGTERM; the exit status. */
 int socket_device_end(struct socket_device *d);
 /* SIGKILL. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small decoder by hand, one head a site, for tests of the tile machine: embedding lookup, layers in a constant loop
- * with streamed weights, cache writes, attention in a dynamic loop over key blocks, two all-gathers and a rendezvous a
- * layer.
+ * A small decoder by hand, one head a site, for tests of the tile machine: embedding lookup, layers
+ * in a constant loop with streamed weights, cache writes, attention in a dynamic loop over key
+ * blocks, two all-gathers and a rendezvous a layer.
  */
-#ifndef TW_TESTS_TINY_DECODER_H
-#define TW_TESTS_TINY_DECODER_H
+#ifndef TW_TESTS_SUPPORT_TINY_DECODER_H
+#define TW_TESTS_SUPPORT_TINY_DECODER_H
 
 #include "tests/support/machine_builder.h"
 
@@ -14,7 +14,8 @@ enum { TD_LAYER = 1, TD_BLOCK = 2 }; /* loop variables */
 
 struct td_options {
     uint32_t width, height;
-    bool unshared; /* the gathered buffers are also written by their owner, so that siblings may differ */
+    /* the gathered buffers are also written by their owner, so that siblings may differ */
+    bool unshared;
     uint64_t misalign;
     uint32_t chips; /* 0: one; each of width x height sites */
 };
@@ -28,7 +29,8 @@ struct td {
     uint32_t rows, pos, blocks;                                     /* trips */
     uint32_t normed, cached, valid, valid2, local, gather, release; /* semaphores */
     uint32_t heads_of, delta_of;                                    /* sibling sets */
-    uint32_t chip_sites;                                            /* group of all sites of chip 0; then one a chip */
+    /* group of all sites of chip 0; then one a chip */
+    uint32_t chip_sites;
     bool unshared;
 };
 
@@ -40,7 +42,8 @@ struct td_site {
 
 /* step * (epoch * layers + layer + 1) */
 static inline struct tw_affine td_every_layer(uint32_t each) {
-    return tw_affine_plus(tw_affine_plus(mb_at(each), 0, (uint64_t)each * TD_LAYERS), TD_LAYER, each);
+    return tw_affine_plus(tw_affine_plus(mb_at(each), 0, (uint64_t)each * TD_LAYERS), TD_LAYER,
+                          each);
 }
 
 /* The release word starts just before it wraps. */
@@ -62,12 +65,15 @@ static inline void td_tensors(struct td *d) {
     d->norm = mb_tensor(m, TW_ROLE_PARAM, TW_INIT_BLOB, 1, d->dim, TD_LAYERS);
     uint32_t *weights[] = {&d->wq, &d->wk, &d->wv, &d->wo};
     for (int i = 0; i < 4; i++) {
-        *weights[i] = mb_tensor_bytes(m, TW_ROLE_PARAM, TW_INIT_BLOB, d->dim, d->dim, TW_PACK_PANEL16,
-                                      n * tw_panel_bytes(TW_DT_F32, d->dim), TD_LAYERS);
+        *weights[i] =
+            mb_tensor_bytes(m, TW_ROLE_PARAM, TW_INIT_BLOB, d->dim, d->dim, TW_PACK_PANEL16,
+                            n * tw_panel_bytes(TW_DT_F32, d->dim), TD_LAYERS);
     }
     uint64_t cache = (uint64_t)TD_CTX * d->dim * 4;
-    d->keys = mb_tensor_bytes(m, TW_ROLE_STATE, TW_INIT_ZERO, TD_CTX, d->dim, TW_PACK_KEYS, cache, TD_LAYERS);
-    d->values = mb_tensor_bytes(m, TW_ROLE_STATE, TW_INIT_ZERO, TD_CTX, d->dim, TW_PACK_VALUES, cache, TD_LAYERS);
+    d->keys = mb_tensor_bytes(m, TW_ROLE_STATE, TW_INIT_ZERO, TD_CTX, d->dim, TW_PACK_KEYS, cache,
+                              TD_LAYERS);
+    d->values = mb_tensor_bytes(m, TW_ROLE_STATE, TW_INIT_ZERO, TD_CTX, d->dim, TW_PACK_VALUES,
+                                cache, TD_LAYERS);
     m->tensors[d->keys].head_dim = m->tensors[d->values].head_dim = TD_HEAD;
     d->out = mb_tensor(m, TW_ROLE_OUTPUT, TW_INIT_NONE, TD_ROWS, d->dim, 1);
     d->rows = mb_trip(m, d->rows_in, 0, 1, TD_ROWS);
@@ -87,7 +93,8 @@ static inline void td_tensors(struct td *d) {
 
 static inline struct td_site td_buffers(struct td *d, uint32_t s) {
     struct mb *m = d->m;
-    uint64_t rows = (uint64_t)TD_ROWS * d->row, mine = TD_ROWS * 64, page = tw_panel_bytes(TW_DT_F32, d->dim);
+    uint64_t rows = (uint64_t)TD_ROWS * d->row, mine = TD_ROWS * 64,
+             page = tw_panel_bytes(TW_DT_F32, d->dim);
     uint64_t block = (uint64_t)TW_KV_BLOCK * TD_HEAD * 4;
     struct td_site b = {.s = s};
     b.in = mb_fifo(m, s, TW_ENGINE_LOAD, TW_ENGINE_MATH, 1, rows);
@@ -111,18 +118,20 @@ static inline void td_load_weight(const struct td *d, const struct td_site *b, u
     struct mb *m = d->m;
     uint64_t page = tw_panel_bytes(TW_DT_F32, d->dim);
     mb_op(m, b->s, L, RESERVE, F_(b->w), I_(1));
-    mb_op(m, b->s, L, READ, T_(tensor, tw_affine_plus(mb_at(0), TD_LAYER, 1), mb_at(b->s * page)), W_(b->w, mb_at(0)),
-          I_(1), I_(page), I_(page), I_(page));
+    mb_op(m, b->s, L, READ, T_(tensor, tw_affine_plus(mb_at(0), TD_LAYER, 1), mb_at(b->s * page)),
+          W_(b->w, mb_at(0)), I_(1), I_(page), I_(page), I_(page));
     mb_op(m, b->s, L, PUSH, F_(b->w), I_(1));
 }
 
-static inline void td_load_cache(const struct td *d, const struct td_site *b, uint32_t tensor, uint32_t fifo) {
+static inline void td_load_cache(const struct td *d, const struct td_site *b, uint32_t tensor,
+                                 uint32_t fifo) {
     struct mb *m = d->m;
     uint64_t block = (uint64_t)TW_KV_BLOCK * TD_HEAD * 4;
-    struct tw_affine at = tw_affine_plus(mb_at((uint64_t)b->s * TD_CTX * TD_HEAD * 4), TD_BLOCK, block);
+    struct tw_affine at =
+        tw_affine_plus(mb_at((uint64_t)b->s * TD_CTX * TD_HEAD * 4), TD_BLOCK, block);
     mb_op(m, b->s, L, RESERVE, F_(fifo), I_(1));
-    mb_op(m, b->s, L, READ, T_(tensor, tw_affine_plus(mb_at(0), TD_LAYER, 1), at), W_(fifo, mb_at(0)), I_(1), I_(block),
-          I_(0), I_(0));
+    mb_op(m, b->s, L, READ, T_(tensor, tw_affine_plus(mb_at(0), TD_LAYER, 1), at),
+          W_(fifo, mb_at(0)), I_(1), I_(block), I_(0), I_(0));
     mb_op(m, b->s, L, PUSH, F_(fifo), I_(1));
 }
 
@@ -130,12 +139,12 @@ static inline void td_load(const struct td *d, const struct td_site *b) {
     struct mb *m = d->m;
     uint32_t s = b->s;
     mb_op(m, s, L, RESERVE, F_(b->in), I_(1));
-    mb_op(m, s, L, GATHER, T_(d->embed, mb_at(0), mb_at(0)), T_(d->ids, mb_at(0), mb_at(0)), W_(b->in, mb_at(0)),
-          I_(d->row), I_(d->dim), X_(d->rows, TD_ROWS));
+    mb_op(m, s, L, GATHER, T_(d->embed, mb_at(0), mb_at(0)), T_(d->ids, mb_at(0), mb_at(0)),
+          W_(b->in, mb_at(0)), I_(d->row), I_(d->dim), X_(d->rows, TD_ROWS));
     mb_op(m, s, L, PUSH, F_(b->in), I_(1));
     mb_loop(m, s, L, TD_LAYER, TD_LAYERS);
-    mb_op(m, s, L, READ, T_(d->norm, tw_affine_plus(mb_at(0), TD_LAYER, 1), mb_at(0)), W_(b->norm, mb_at(0)), I_(1),
-          I_(d->row), I_(d->row), I_(d->row));
+    mb_op(m, s, L, READ, T_(d->norm, tw_affine_plus(mb_at(0), TD_LAYER, 1), mb_at(0)),
+          W_(b->norm, mb_at(0)), I_(1), I_(d->row), I_(d->row), I_(d->row));
     mb_op(m, s, L, SEM_INC, S_(d->normed), C_(s), I_(1));
     td_load_weight(d, b, d->wq);
     td_load_weight(d, b, d->wk);
@@ -151,15 +160,17 @@ static inline void td_load(const struct td *d, const struct td_site *b) {
     mb_end(m, s, TW_ENGINE_LOAD);
 }
 
-static inline void td_matmul(const struct td *d, const struct td_site *b, struct tw_operand x, struct tw_operand y) {
+static inline void td_matmul(const struct td *d, const struct td_site *b, struct tw_operand x,
+                             struct tw_operand y) {
     struct mb *m = d->m;
     mb_op(m, b->s, M, WAIT, F_(b->w), I_(1));
-    mb_op(m, b->s, M, MATMUL, x, I_(d->row), R_(b->w, mb_at(0)), I_(TW_DT_F32), I_(d->dim), I_(1), y, I_(64), I_(0),
-          X_(d->rows, TD_ROWS));
+    mb_op(m, b->s, M, MATMUL, x, I_(d->row), R_(b->w, mb_at(0)), I_(TW_DT_F32), I_(d->dim), I_(1),
+          y, I_(64), I_(0), X_(d->rows, TD_ROWS));
     mb_op(m, b->s, M, POP, F_(b->w), I_(1));
 }
 
-static inline void td_matmul_to(const struct td *d, const struct td_site *b, struct tw_operand x, uint32_t fifo) {
+static inline void td_matmul_to(const struct td *d, const struct td_site *b, struct tw_operand x,
+                                uint32_t fifo) {
     mb_op(d->m, b->s, M, RESERVE, F_(fifo), I_(1));
     td_matmul(d, b, x, M_(fifo, mb_at(0)));
     mb_op(d->m, b->s, M, PUSH, F_(fifo), I_(1));
@@ -179,8 +190,8 @@ static inline void td_attention(const struct td *d, const struct td_site *b) {
     mb_op(m, s, M, POP, F_(b->vf), I_(1));
     mb_end(m, s, TW_ENGINE_MATH);
     mb_op(m, s, M, RESERVE, F_(b->head), I_(1));
-    mb_op(m, s, M, ATTN_DONE, R_(b->state, mb_at(0)), W_(b->head, mb_at(0)), I_(64), I_(1), I_(TD_HEAD),
-          X_(d->rows, TD_ROWS));
+    mb_op(m, s, M, ATTN_DONE, R_(b->state, mb_at(0)), W_(b->head, mb_at(0)), I_(64), I_(1),
+          I_(TD_HEAD), X_(d->rows, TD_ROWS));
     mb_op(m, s, M, PUSH, F_(b->head), I_(1));
 }
 
@@ -189,16 +200,17 @@ static inline void td_math(const struct td *d, const struct td_site *b) {
     uint32_t s = b->s, heads = d->heads_of + s, delta = d->delta_of + s;
     struct tw_operand rows = X_(d->rows, TD_ROWS);
     mb_op(m, s, M, WAIT, F_(b->in), I_(1));
-    mb_op(m, s, M, COPY, R_(b->in, mb_at(0)), I_(d->row), W_(b->x, mb_at(0)), I_(d->row), I_(d->row), rows);
+    mb_op(m, s, M, COPY, R_(b->in, mb_at(0)), I_(d->row), W_(b->x, mb_at(0)), I_(d->row),
+          I_(d->row), rows);
     mb_op(m, s, M, POP, F_(b->in), I_(1));
     if (d->unshared) { /* the columns that only this site sends */
-        mb_op(m, s, M, COPY, R_(b->x, mb_at(0)), I_(d->row), W_(heads, mb_at((uint64_t)s * 64)), I_(d->row), I_(64),
-              rows);
+        mb_op(m, s, M, COPY, R_(b->x, mb_at(0)), I_(d->row), W_(heads, mb_at((uint64_t)s * 64)),
+              I_(d->row), I_(64), rows);
     }
     mb_loop(m, s, M, TD_LAYER, TD_LAYERS);
     mb_op(m, s, M, SEM_WAIT, S_(d->normed), A_(td_every_layer(1)));
-    mb_op(m, s, M, RMS_NORM, R_(b->x, mb_at(0)), I_(d->row), R_(b->norm, mb_at(0)), W_(b->n, mb_at(0)), I_(d->row),
-          I_(d->dim), E_(1e-5f), rows);
+    mb_op(m, s, M, RMS_NORM, R_(b->x, mb_at(0)), I_(d->row), R_(b->norm, mb_at(0)),
+          W_(b->n, mb_at(0)), I_(d->row), I_(d->dim), E_(1e-5f), rows);
     td_matmul(d, b, R_(b->n, mb_at(0)), M_(b->q, mb_at(0)));
     td_matmul_to(d, b, R_(b->n, mb_at(0)), b->key);
     td_matmul_to(d, b, R_(b->n, mb_at(0)), b->value);
@@ -208,29 +220,32 @@ static inline void td_math(const struct td *d, const struct td_site *b) {
     struct tw_affine all = td_every_layer(m->p.n_sites);
     all.base += 7;
     mb_op(m, s, M, SEM_WAIT, S_(d->valid2), A_(all));
-    mb_op(m, s, M, ADD, R_(b->x, mb_at(0)), I_(d->row), R_(delta, mb_at(0)), I_(d->row), W_(b->x, mb_at(0)), I_(d->row),
-          I_(d->dim), rows);
+    mb_op(m, s, M, ADD, R_(b->x, mb_at(0)), I_(d->row), R_(delta, mb_at(0)), I_(d->row),
+          W_(b->x, mb_at(0)), I_(d->row), I_(d->dim), rows);
     mb_op(m, s, M, SEM_INC, S_(d->local), C_(s), I_(1));
     mb_op(m, s, M, SEM_WAIT, S_(d->release), A_(td_released()));
     mb_end(m, s, TW_ENGINE_MATH);
     mb_op(m, s, M, RESERVE, F_(b->y), I_(1));
-    mb_op(m, s, M, COPY, R_(b->x, mb_at((uint64_t)s * 64)), I_(d->row), W_(b->y, mb_at(0)), I_(64), I_(64), rows);
+    mb_op(m, s, M, COPY, R_(b->x, mb_at((uint64_t)s * 64)), I_(d->row), W_(b->y, mb_at(0)), I_(64),
+          I_(64), rows);
     mb_op(m, s, M, PUSH, F_(b->y), I_(1));
 }
 
-static inline void td_multicast(const struct td *d, const struct td_site *b, uint32_t fifo, uint32_t set,
-                                uint32_t flag) {
+static inline void td_multicast(const struct td *d, const struct td_site *b, uint32_t fifo,
+                                uint32_t set, uint32_t flag) {
     struct mb *m = d->m;
     mb_op(m, b->s, S, WAIT, F_(fifo), I_(1));
     for (uint32_t chip = 0; chip < m->p.n_chips; chip++) {
-        mb_op(m, b->s, S, MCAST, R_(fifo, mb_at(0)), I_(64), W_(set + b->s, mb_at((uint64_t)b->s * 64)), I_(d->row),
-              I_(64), X_(d->rows, TD_ROWS), G_(d->chip_sites + chip));
+        mb_op(m, b->s, S, MCAST, R_(fifo, mb_at(0)), I_(64),
+              W_(set + b->s, mb_at((uint64_t)b->s * 64)), I_(d->row), I_(64), X_(d->rows, TD_ROWS),
+              G_(d->chip_sites + chip));
         mb_op(m, b->s, S, MCAST_SET, S_(flag), G_(d->chip_sites + chip));
     }
     mb_op(m, b->s, S, POP, F_(fifo), I_(1));
 }
 
-/* The rendezvous: a site's three engines arrive at it, the site at the root, the root releases all. */
+/* The rendezvous: a site's three engines arrive at it, the site at the root, the root releases
+ * all. */
 static inline void td_rendezvous(const struct td *d, const struct td_site *b) {
     struct mb *m = d->m;
     mb_op(m, b->s, S, SEM_INC, S_(d->local), C_(b->s), I_(1));
@@ -251,12 +266,12 @@ static inline void td_store(const struct td *d, const struct td_site *b) {
     mb_loop(m, s, S, TD_LAYER, TD_LAYERS);
     struct tw_affine layer = tw_affine_plus(mb_at(0), TD_LAYER, 1);
     mb_op(m, s, S, WAIT, F_(b->key), I_(1));
-    mb_op(m, s, S, KEY_WRITE, R_(b->key, mb_at(0)), I_(64), U_(d->keys, layer, mb_at(0)), I_(s), I_(1), I_(TD_HEAD),
-          X_(d->pos, TD_CTX), X_(d->rows, TD_ROWS));
+    mb_op(m, s, S, KEY_WRITE, R_(b->key, mb_at(0)), I_(64), U_(d->keys, layer, mb_at(0)), I_(s),
+          I_(1), I_(TD_HEAD), X_(d->pos, TD_CTX), X_(d->rows, TD_ROWS));
     mb_op(m, s, S, POP, F_(b->key), I_(1));
     mb_op(m, s, S, WAIT, F_(b->value), I_(1));
-    mb_op(m, s, S, VALUE_WRITE, R_(b->value, mb_at(0)), I_(64), U_(d->values, layer, mb_at(0)), I_(s), I_(1),
-          I_(TD_HEAD), X_(d->pos, TD_CTX), X_(d->rows, TD_ROWS));
+    mb_op(m, s, S, VALUE_WRITE, R_(b->value, mb_at(0)), I_(64), U_(d->values, layer, mb_at(0)),
+          I_(s), I_(1), I_(TD_HEAD), X_(d->pos, TD_CTX), X_(d->rows, TD_ROWS));
     mb_op(m, s, S, POP, F_(b->value), I_(1));
     mb_op(m, s, S, SEM_INC, S_(d->cached), C_(s), I_(1));
     td_multicast(d, b, b->head, d->heads_of, d->valid);
@@ -264,13 +279,14 @@ static inline void td_store(const struct td *d, const struct td_site *b) {
     td_rendezvous(d, b);
     mb_end(m, s, TW_ENGINE_STORE);
     mb_op(m, s, S, WAIT, F_(b->y), I_(1));
-    mb_op(m, s, S, WRITE, R_(b->y, mb_at(0)), I_(64), U_(d->out, mb_at(0), mb_at((uint64_t)s * 64)), I_(d->row), I_(64),
-          X_(d->rows, TD_ROWS));
+    mb_op(m, s, S, WRITE, R_(b->y, mb_at(0)), I_(64), U_(d->out, mb_at(0), mb_at((uint64_t)s * 64)),
+          I_(d->row), I_(64), X_(d->rows, TD_ROWS));
     mb_op(m, s, S, POP, F_(b->y), I_(1));
 }
 
 static inline struct td td_create(struct td_options o) {
-    struct td d = {.m = mb_create_chips(o.chips ? o.chips : 1, o.width, o.height), .unshared = o.unshared};
+    struct td d = {.m = mb_create_chips(o.chips ? o.chips : 1, o.width, o.height),
+                   .unshared = o.unshared};
     d.chip_sites = d.m->p.n_groups;
     for (uint32_t chip = 0; chip < d.m->p.n_chips; chip++) {
         mb_chip_group(d.m, chip, 0, 0, o.width, o.height);

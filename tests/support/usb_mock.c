@@ -49,7 +49,8 @@ void usb_mock_enter(char **argv) {
     find_sanitizer(sanitizer);
     snprintf(all, sizeof all, "%slibumockdev-preload.so.0", sanitizer);
     setenv("LD_PRELOAD", all, 1);
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1); /* by its name, which locks tell */
+    /* by its name, which locks tell */
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n > 0 ? n : 0] = 0;
     execv(self, argv);
     die("exec", strerror(errno));
@@ -68,18 +69,21 @@ static void end_urb(struct usb_mock *m, struct usbdevfs_urb *u, int status, size
 }
 
 /* Takes the oldest transfer of an endpoint, or the one given, out of those in flight. */
-static struct usbdevfs_urb *land(struct usb_mock *m, unsigned char endpoint, const struct usbdevfs_urb *this) {
+static struct usbdevfs_urb *land(struct usb_mock *m, unsigned char endpoint,
+                                 const struct usbdevfs_urb *this) {
     for (unsigned i = 0; i < m->n_flying; i++) {
         struct usbdevfs_urb *u = m->flying[i];
         if (this ? u == this : u->endpoint == endpoint) {
-            memmove(m->flying + i, m->flying + i + 1, (--m->n_flying - i) * sizeof(struct usbdevfs_urb *));
+            memmove(m->flying + i, m->flying + i + 1,
+                    (--m->n_flying - i) * sizeof(struct usbdevfs_urb *));
             return u;
         }
     }
     return NULL;
 }
 
-/* As a bus does it: bus packets fill the transfer, and one that is shorter than the others ends it. */
+/* As a bus does it: bus packets fill the transfer, and one that is shorter than the others ends
+ * it. */
 static void feed_host(struct usb_mock *m) {
     while (m->to_host) {
         struct mock_packet *p = m->to_host;
@@ -307,7 +311,8 @@ void usb_mock_finish(struct usb_mock *m) {
 }
 
 static size_t put_endpoint(uint8_t *d, unsigned address, unsigned type, unsigned packet) {
-    const uint8_t bytes[7] = {7, 5, (uint8_t)address, (uint8_t)type, (uint8_t)packet, (uint8_t)(packet >> 8), 4};
+    const uint8_t bytes[7] = {
+        7, 5, (uint8_t)address, (uint8_t)type, (uint8_t)packet, (uint8_t)(packet >> 8), 4};
     memcpy(d, bytes, sizeof bytes);
     return sizeof bytes;
 }
@@ -376,12 +381,14 @@ void usb_mock_add(struct usb_mock *m, unsigned port, const struct mock_shape *sh
     if (shape->serial) {
         snprintf(serial, sizeof serial, "A: serial=%s\\n\n", shape->serial);
     }
-    snprintf(text, sizeof text,
-             "P: /devices/pci0000:00/0000:00:01.0/usb1/1-%u\n"
-             "N: bus/usb/001/%03u\nE: BUSNUM=001\nE: DEVNUM=%03u\nE: DEVNAME=/dev/bus/usb/001/%03u\n"
-             "E: DEVTYPE=usb_device\nE: SUBSYSTEM=usb\nA: bConfigurationValue=1\\n\nA: busnum=1\\n\nA: devnum=%u\\n\n"
-             "A: devpath=%u\\n\nA: speed=480\\n\nA: product=a mock\\n\n%sH: descriptors=%s\n",
-             port, port + 1, port + 1, port + 1, port + 1, port, serial, hex);
+    snprintf(
+        text, sizeof text,
+        "P: /devices/pci0000:00/0000:00:01.0/usb1/1-%u\n"
+        "N: bus/usb/001/%03u\nE: BUSNUM=001\nE: DEVNUM=%03u\nE: DEVNAME=/dev/bus/usb/001/%03u\n"
+        "E: DEVTYPE=usb_device\nE: SUBSYSTEM=usb\nA: bConfigurationValue=1\\n\nA: busnum=1\\n\nA: "
+        "devnum=%u\\n\n"
+        "A: devpath=%u\\n\nA: speed=480\\n\nA: product=a mock\\n\n%sH: descriptors=%s\n",
+        port, port + 1, port + 1, port + 1, port + 1, port, serial, hex);
     add_text(m, text);
     snprintf(node, sizeof node, "/dev/bus/usb/001/%03u", port + 1);
     GError *e = NULL;
@@ -393,7 +400,8 @@ void usb_mock_add(struct usb_mock *m, unsigned port, const struct mock_shape *sh
 void usb_mock_claimed(struct usb_mock *m, unsigned port) {
     char text[300];
     snprintf(text, sizeof text,
-             "P: /devices/pci0000:00/0000:00:01.0/usb1/1-%u/1-%u:1.0\nE: DEVTYPE=usb_interface\nE: SUBSYSTEM=usb\n"
+             "P: /devices/pci0000:00/0000:00:01.0/usb1/1-%u/1-%u:1.0\nE: DEVTYPE=usb_interface\nE: "
+             "SUBSYSTEM=usb\n"
              "L: driver=../../../../../../bus/usb/drivers/usbfs\n",
              port, port);
     add_text(m, text);

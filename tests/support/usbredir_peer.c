@@ -2,7 +2,7 @@
  * The usb-guest end of usbredirparser. */
 #include "tests/support/usbredir_peer.h"
 
-#include "firmware/port/packet.h"
+#include "firmware/link/packet.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -85,16 +85,19 @@ static void on_endpoints(void *priv, struct usb_redir_ep_info_header *h) {
     }
 }
 
-static void take_answer(struct usbredir_peer *p, uint64_t id, uint8_t status, const uint8_t *data, int n) {
+static void take_answer(struct usbredir_peer *p, uint64_t id, uint8_t status, const uint8_t *data,
+                        int n) {
     if (id == p->waiting && !p->answered) {
         p->answered = true;
         p->status = status;
         p->n = n > 0 ? (uint32_t)n : 0;
-        memcpy(p->data, data ? data : (const uint8_t *)"", p->n < sizeof p->data ? p->n : sizeof p->data);
+        memcpy(p->data, data ? data : (const uint8_t *)"",
+               p->n < sizeof p->data ? p->n : sizeof p->data);
     }
 }
 
-static void on_configuration(void *priv, uint64_t id, struct usb_redir_configuration_status_header *h) {
+static void on_configuration(void *priv, uint64_t id,
+                             struct usb_redir_configuration_status_header *h) {
     take_answer(priv, id, h->status, &h->configuration, 1);
 }
 
@@ -102,17 +105,20 @@ static void on_alt(void *priv, uint64_t id, struct usb_redir_alt_setting_status_
     take_answer(priv, id, h->status, &h->alt, 1);
 }
 
-static void on_listening(void *priv, uint64_t id, struct usb_redir_interrupt_receiving_status_header *h) {
+static void on_listening(void *priv, uint64_t id,
+                         struct usb_redir_interrupt_receiving_status_header *h) {
     take_answer(priv, id, h->status, NULL, 0);
 }
 
-static void on_control(void *priv, uint64_t id, struct usb_redir_control_packet_header *h, uint8_t *data, int n) {
+static void on_control(void *priv, uint64_t id, struct usb_redir_control_packet_header *h,
+                       uint8_t *data, int n) {
     struct usbredir_peer *p = priv;
     take_answer(p, id, h->status, data, n);
     usbredirparser_free_packet_data(p->parser, data);
 }
 
-static void on_bulk(void *priv, uint64_t id, struct usb_redir_bulk_packet_header *h, uint8_t *data, int n) {
+static void on_bulk(void *priv, uint64_t id, struct usb_redir_bulk_packet_header *h, uint8_t *data,
+                    int n) {
     struct usbredir_peer *p = priv;
     (void)n;
     for (uint32_t i = 0; i < PEER_MOVES; i++) {
@@ -128,7 +134,8 @@ static void on_bulk(void *priv, uint64_t id, struct usb_redir_bulk_packet_header
     die("an answer to no transfer");
 }
 
-static void on_interrupt(void *priv, uint64_t id, struct usb_redir_interrupt_packet_header *h, uint8_t *data, int n) {
+static void on_interrupt(void *priv, uint64_t id, struct usb_redir_interrupt_packet_header *h,
+                         uint8_t *data, int n) {
     struct usbredir_peer *p = priv;
     (void)id;
     if (h->endpoint != p->notices || n != (int)sizeof p->notice) {
@@ -237,8 +244,8 @@ static uint8_t hear(struct usbredir_peer *p) {
     return p->status;
 }
 
-void peer_control_start(struct usbredir_peer *p, unsigned type, unsigned request, unsigned value, unsigned index,
-                        unsigned length) {
+void peer_control_start(struct usbredir_peer *p, unsigned type, unsigned request, unsigned value,
+                        unsigned index, unsigned length) {
     struct usb_redir_control_packet_header h = {.endpoint = (uint8_t)(type & 0x80),
                                                 .request = (uint8_t)request,
                                                 .requesttype = (uint8_t)type,
@@ -250,8 +257,8 @@ void peer_control_start(struct usbredir_peer *p, unsigned type, unsigned request
     usbredirparser_send_control_packet(p->parser, ask(p), &h, n ? zeros : NULL, n);
 }
 
-uint8_t peer_control(struct usbredir_peer *p, unsigned type, unsigned request, unsigned value, unsigned index,
-                     unsigned length) {
+uint8_t peer_control(struct usbredir_peer *p, unsigned type, unsigned request, unsigned value,
+                     unsigned index, unsigned length) {
     peer_control_start(p, type, request, value, index, length);
     return hear(p);
 }
@@ -281,14 +288,16 @@ uint8_t peer_listen(struct usbredir_peer *p, bool on) {
 
 /* ---- transfers ---- */
 
-static struct peer_move *start(struct usbredir_peer *p, uint8_t endpoint, const uint8_t *bytes, uint32_t n) {
+static struct peer_move *start(struct usbredir_peer *p, uint8_t endpoint, const uint8_t *bytes,
+                               uint32_t n) {
     struct usb_redir_bulk_packet_header h = {
         .endpoint = endpoint, .length = (uint16_t)(n & 0xFFFF), .length_high = (uint16_t)(n >> 16)};
     for (uint32_t i = 0; i < PEER_MOVES; i++) {
         struct peer_move *m = &p->move[i];
         if (!m->used) {
             *m = (struct peer_move){.used = true, .id = p->next_id++};
-            usbredirparser_send_bulk_packet(p->parser, m->id, &h, (uint8_t *)(uintptr_t)bytes, bytes ? (int)n : 0);
+            usbredirparser_send_bulk_packet(p->parser, m->id, &h, (uint8_t *)(uintptr_t)bytes,
+                                            bytes ? (int)n : 0);
             return m;
         }
     }
@@ -445,8 +454,11 @@ static void close_pipe(struct tw_pipe *pipe) {
     free(p);
 }
 
-static const struct tw_pipe_ops ops = {
-    .send = send_packet, .take = take_packet, .wait = wait_pipe, .hang_up = hang_up, .close = close_pipe};
+static const struct tw_pipe_ops ops = {.send = send_packet,
+                                       .take = take_packet,
+                                       .wait = wait_pipe,
+                                       .hang_up = hang_up,
+                                       .close = close_pipe};
 
 struct tw_pipe *peer_pipe(struct usbredir_peer *peer, uint32_t room) {
     struct pipe *p = calloc(1, sizeof *p);

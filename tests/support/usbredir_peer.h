@@ -1,10 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0
- * What QEMU and a guest are to a usbredir device: connects to its socket, sees what is told of it, and moves control,
- * bulk and interrupt transfers. One thread. Whatever does not come within a minute ends the program with a message. */
-#ifndef TW_TESTS_USBREDIR_PEER_H
-#define TW_TESTS_USBREDIR_PEER_H
+/* SPDX-License-Identifier: Apache-2.0 What QEMU and a guest are to a usbredir device: connects to
+ * its socket, sees what is told of it, and moves control, bulk and interrupt transfers. One thread.
+ * Whatever does not come within a minute ends the program with a message. */
+#ifndef TW_TESTS_SUPPORT_USBREDIR_PEER_H
+#define TW_TESTS_SUPPORT_USBREDIR_PEER_H
 
-#include "firmware/port/pipe.h"
+#include "firmware/link/pipe.h"
 
 #include <usbredirparser.h>
 
@@ -57,11 +57,11 @@ void peer_close(struct usbredir_peer *p);
 void peer_turn(struct usbredir_peer *p, int ms);
 
 /* A control request: its usb_redir status; p->data and p->n are the answer. */
-uint8_t peer_control(struct usbredir_peer *p, unsigned type, unsigned request, unsigned value, unsigned index,
-                     unsigned length);
+uint8_t peer_control(struct usbredir_peer *p, unsigned type, unsigned request, unsigned value,
+                     unsigned index, unsigned length);
 /* The same, without waiting for the answer. */
-void peer_control_start(struct usbredir_peer *p, unsigned type, unsigned request, unsigned value, unsigned index,
-                        unsigned length);
+void peer_control_start(struct usbredir_peer *p, unsigned type, unsigned request, unsigned value,
+                        unsigned index, unsigned length);
 uint8_t peer_configure(struct usbredir_peer *p, uint8_t configuration);
 uint8_t peer_set_alt(struct usbredir_peer *p, uint8_t interface, uint8_t alt);
 uint8_t peer_listen(struct usbredir_peer *p, bool on);
@@ -73,8 +73,8 @@ void peer_cancel(struct usbredir_peer *p, const struct peer_move *m);
 void peer_await(struct usbredir_peer *p, const struct peer_move *m);
 void peer_forget(struct usbredir_peer *p, struct peer_move *m);
 
-/* The driver's end of a link over the configured device: as a USB driver does it, with transfers of `room` bytes to
- * read. Its close leaves the peer open. */
+/* The driver's end of a link over the configured device: as a USB driver does it, with transfers of
+ * `room` bytes to read. Its close leaves the peer open. */
 struct tw_pipe *peer_pipe(struct usbredir_peer *p, uint32_t room);
 
 #endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of the verifier's rules: each is the small program, different in one place, and the rule and words of its refusal.
+ * Tests of the verifier's rules: each is the small program, different in one place, and the rule
+ * and words of its refusal.
  */
-#ifndef TW_TESTS_VERIFY_KIT_H
-#define TW_TESTS_VERIFY_KIT_H
+#ifndef TW_TESTS_SUPPORT_VERIFY_KIT_H
+#define TW_TESTS_SUPPORT_VERIFY_KIT_H
 
-#include "loader/verify.h"
+#include "loader/verify/verify.h"
 #include "tests/support/small_program.h"
 
 #include <setjmp.h>
@@ -63,8 +64,8 @@ static inline void is_refused_by_its_rule(void **state) {
     int rc = tw_verify_program(&b->p, &report, &err);
     pb_free(b);
     snprintf(begins, sizeof begins, "rule %d ", (int)x->rule);
-    if (rc != TW_E_VERIFY || report.failed_rule != (int)x->rule || strncmp(err.message, begins, strlen(begins)) != 0 ||
-        !strstr(err.message, x->says)) {
+    if (rc != TW_E_VERIFY || report.failed_rule != (int)x->rule ||
+        strncmp(err.message, begins, strlen(begins)) != 0 || !strstr(err.message, x->says)) {
         fail_msg("expected \"%s... %s\", got %d \"%s\"", begins, x->says, rc, err.message);
     }
 }

@@ -22,15 +22,16 @@ static void put(struct parts *parts, const char *text, float score, enum tw_toke
     parts->offsets[++parts->next] = at + n;
 }
 
-int fixture_vocab(const struct fixture_piece *pieces, uint32_t n, int bytes, struct tw_vocab_header header,
-                  struct fixture *out, tw_error *err) {
+int fixture_vocab(const struct fixture_piece *pieces, uint32_t n, int bytes,
+                  struct tw_vocab_header header, struct fixture *out, tw_error *err) {
     uint32_t n_tokens = n + (bytes ? 256 : 0);
     size_t bytes_size = bytes ? 256 * 6 : 0;
     for (uint32_t i = 0; i < n; i++) {
         bytes_size += strlen(pieces[i].text);
     }
     size_t scores_at = sizeof header, offsets_at = scores_at + 4 * (size_t)n_tokens;
-    size_t types_at = offsets_at + 4 * ((size_t)n_tokens + 1), bytes_at = types_at + ((size_t)n_tokens + 3) / 4 * 4;
+    size_t types_at = offsets_at + 4 * ((size_t)n_tokens + 1),
+           bytes_at = types_at + ((size_t)n_tokens + 3) / 4 * 4;
     char *blob = calloc(1, bytes_at + bytes_size);
     if (blob == NULL) {
         return tw_fail(err, TW_E_NOMEM, "fixture");

@@ -63,8 +63,8 @@ put proc/sys/net/core/wmem_max 4096
 says 'sockets that hold too little' lacks sockets '4 KiB' 'sysctl -w net.core.wmem_max'
 put proc/sys/net/core/wmem_max 212992
 says 'sockets that hold enough' ok sockets '208 KiB'
-slots=$(sed -n 's/^#define TW_PCIE_SLOTS \([0-9]*\)u.*/\1/p' driver/transport/pcie_pipe.h)
-pages=$(sed -n 's/^#define TW_PCIE_SLOT_BYTES (\([0-9]*\)u \* 4096u).*/\1/p' driver/transport/pcie_pipe.h)
+slots=$(sed -n 's/^#define TW_PCIE_SLOTS \([0-9]*\)u.*/\1/p' driver/transport/pcie/pcie_host_pipe.h)
+pages=$(sed -n 's/^#define TW_PCIE_SLOT_BYTES (\([0-9]*\)u \* 4096u).*/\1/p' driver/transport/pcie/pcie_host_pipe.h)
 need=$((4 + 2 * slots * pages * 4))
 # Without the right to lock any amount, which root has: the limit counts.
 if command -v setpriv >/dev/null && setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock true 2>/dev/null; then

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright bench: prefill and decode speed of a session, medians over repeats. Both begin with an empty context, so
- * that figures compare with llama-bench's.
+ * tilewright bench: prefill and decode speed of a session, medians over repeats. Both begin with an
+ * empty context, so that figures compare with llama-bench's.
  */
 #include "tools/cmd.h"
 #include "tools/engine.h"
@@ -21,22 +21,26 @@ struct bench_args {
 
 #define AT(field) offsetof(struct bench_args, field)
 static const struct opt options[] = {
-    {OPT_I64, 'p', "n-prompt", "N", AT(prompt), 1, 1 << 24, "tokens of prefill (128, or the context)"},
-    {OPT_I64, 'n', "n-gen", "N", AT(n), 1, 1 << 24, "tokens of decode, from an empty context (128, or the context)"},
-    {OPT_I64, 'r', "repeats", "N", AT(repeats), 1, REPEATS_MAX, "repeats; medians are reported (5)"},
+    {OPT_I64, 'p', "n-prompt", "N", AT(prompt), 1, 1 << 24,
+     "tokens of prefill (128, or the context)"},
+    {OPT_I64, 'n', "n-gen", "N", AT(n), 1, 1 << 24,
+     "tokens of decode, from an empty context (128, or the context)"},
+    {OPT_I64, 'r', "repeats", "N", AT(repeats), 1, REPEATS_MAX,
+     "repeats; medians are reported (5)"},
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print JSON"},
     COMPILE_ROWS(struct bench_args),
     SESSION_ROWS(struct bench_args),
     {.kind = OPT_END},
 };
 
-static const struct opt_verb verb = {"bench", "MODEL|BUNDLE", 1, "Measures prefill and decode on a device.", options,
-                                     ""};
+static const struct opt_verb verb = {
+    "bench", "MODEL|BUNDLE", 1, "Measures prefill and decode on a device.", options, ""};
 
 struct result {
     double prefill_tok_s, decode_tok_s;
     double decode_ms_median, decode_ms_p99; /* of one token */
-    double first_token_ms;                  /* opening the bundle, a prompt of up to 16 tokens, the first logits */
+    /* opening the bundle, a prompt of up to 16 tokens, the first logits */
+    double first_token_ms;
     uint32_t prompt, n, repeats;
     uint64_t done, total; /* tokens fed, for the progress line */
 };
@@ -100,8 +104,8 @@ static int decode(struct engine *e, struct result *r, double *token_s, tw_error 
 }
 
 /* One repeat: prefill and decode, each from an empty context, as llama-bench does it. */
-static int repeat(struct engine *e, struct result *r, uint32_t *ids, double *prefill_s, double *token_s,
-                  tw_error *err) {
+static int repeat(struct engine *e, struct result *r, uint32_t *ids, double *prefill_s,
+                  double *token_s, tw_error *err) {
     for (uint32_t i = 0; i < r->prompt; i++) {
         ids[i] = token(e, i);
     }
@@ -131,7 +135,8 @@ static int measure(struct engine *e, struct result *r, struct samples *s, tw_err
     int code = first_token(e, r, err);
     double unused;
     r->total = (uint64_t)(r->prompt + r->n) * (r->repeats + 1);
-    code = code ? code : repeat(e, r, s->ids, &unused, s->token_s, err); /* warms caches and threads */
+    /* warms caches and threads */
+    code = code ? code : repeat(e, r, s->ids, &unused, s->token_s, err);
     for (uint32_t i = 0; i < r->repeats && !code; i++) {
         double *token_s = s->token_s + (size_t)i * r->n, prefill_s, total = 0;
         code = repeat(e, r, s->ids, &prefill_s, token_s, err);
@@ -159,39 +164,46 @@ static int print(const struct engine *e, const struct result *r, bool json, tw_e
     const struct tw_session_info *s = &e->session_info;
     if (json) {
         json_t *compile_s = e->source.compiled ? json_real(e->source.compile_s) : json_null();
-        json_t *o =
-            json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:I, s:I}",
-                      "model", e->info.model, "target", s->target, "device", s->device, "mode", s->mode, "isa", e->isa,
-                      "threads", (int)s->n_threads, "n_prompt", (int)r->prompt, "n_gen", (int)r->n, "repeats",
-                      (int)r->repeats, "prefill_tok_s", r->prefill_tok_s, "decode_tok_s", r->decode_tok_s,
-                      "decode_ms_median", r->decode_ms_median, "decode_ms_p99", r->decode_ms_p99, "first_token_ms",
-                      r->first_token_ms, "load_s", e->load_s, "compile_s", compile_s, "rss_mib", rss_mib(),
-                      "bytes_per_token", (json_int_t)e->info.bytes_per_token, "n_params", (json_int_t)e->info.n_params);
+        json_t *o = json_pack(
+            "{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, "
+            "s:I, s:I}",
+            "model", e->info.model, "target", s->target, "device", s->device, "mode", s->mode,
+            "isa", e->isa, "threads", (int)s->n_threads, "n_prompt", (int)r->prompt, "n_gen",
+            (int)r->n, "repeats", (int)r->repeats, "prefill_tok_s", r->prefill_tok_s,
+            "decode_tok_s", r->decode_tok_s, "decode_ms_median", r->decode_ms_median,
+            "decode_ms_p99", r->decode_ms_p99, "first_token_ms", r->first_token_ms, "load_s",
+            e->load_s, "compile_s", compile_s, "rss_mib", rss_mib(), "bytes_per_token",
+            (json_int_t)e->info.bytes_per_token, "n_params", (json_int_t)e->info.n_params);
         return ui_print_json(o, err);
     }
     char bytes[32];
-    printf("%s on %s (target %s, %s mode, %u threads, isa %s)\n", e->info.model[0] ? e->info.model : "-", s->device,
-           s->target, s->mode, s->n_threads, e->isa);
-    printf("prefill  %10.1f tok/s  (%u tokens, median of %u)\n", r->prefill_tok_s, r->prompt, r->repeats);
-    printf("decode   %10.1f tok/s  (%u tokens; one: median %.3f ms, 99%% below %.3f ms)\n", r->decode_tok_s, r->n,
-           r->decode_ms_median, r->decode_ms_p99);
+    printf("%s on %s (target %s, %s mode, %u threads, isa %s)\n",
+           e->info.model[0] ? e->info.model : "-", s->device, s->target, s->mode, s->n_threads,
+           e->isa);
+    printf("prefill  %10.1f tok/s  (%u tokens, median of %u)\n", r->prefill_tok_s, r->prompt,
+           r->repeats);
+    printf("decode   %10.1f tok/s  (%u tokens; one: median %.3f ms, 99%% below %.3f ms)\n",
+           r->decode_tok_s, r->n, r->decode_ms_median, r->decode_ms_p99);
     printf("weights  %10s a token, %.2f GB/s in decode\n", ui_bytes(e->info.bytes_per_token, bytes),
            1e-9 * (double)e->info.bytes_per_token * r->decode_tok_s);
-    printf("load     %10.1f ms, first token after %.1f ms, memory at most %.1f MiB\n", 1e3 * e->load_s,
-           r->first_token_ms, rss_mib());
+    printf("load     %10.1f ms, first token after %.1f ms, memory at most %.1f MiB\n",
+           1e3 * e->load_s, r->first_token_ms, rss_mib());
     if (e->source.compiled) {
         printf("compiled in %.2f s\n", e->source.compile_s);
     }
     return ui_flush(err);
 }
 
-static int choose_counts(const struct engine *e, const struct bench_args *a, struct result *r, tw_error *err) {
+static int choose_counts(const struct engine *e, const struct bench_args *a, struct result *r,
+                         tw_error *err) {
     uint32_t ctx = e->session_info.n_ctx, usual = ctx < 128 ? ctx : 128;
     r->prompt = a->prompt ? (uint32_t)a->prompt : usual;
     r->n = a->n ? (uint32_t)a->n : usual;
     r->repeats = (uint32_t)a->repeats;
     uint32_t most = r->prompt > r->n ? r->prompt : r->n;
-    return most > ctx ? tw_fail(err, TW_E_CONTEXT_FULL, "%u tokens do not fit a context of %u (-c)", most, ctx) : 0;
+    return most > ctx ? tw_fail(err, TW_E_CONTEXT_FULL, "%u tokens do not fit a context of %u (-c)",
+                                most, ctx)
+                      : 0;
 }
 
 static int bench(struct engine *e, const struct bench_args *a, tw_error *err) {

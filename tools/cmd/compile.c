@@ -26,28 +26,32 @@ static const struct opt options[] = {
     {.kind = OPT_END},
 };
 
-static const struct opt_verb verb = {"compile", "MODEL",
-                                     1,         "Compiles a model (GGUF, llama2.c) into a bundle for a target.",
-                                     options,   "The bundle is written whole or not at all."};
+static const struct opt_verb verb = {
+    "compile", "MODEL",
+    1,         "Compiles a model (GGUF, llama2.c) into a bundle for a target.",
+    options,   "The bundle is written whole or not at all."};
 
-static int report_json(const struct tw_compile_report *r, const char *out, double seconds, tw_error *err) {
-    json_t *o =
-        json_pack("{s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f}", "bundle", out,
-                  "target", r->target, "sites", (int)r->n_sites, "n_ctx", (int)r->n_ctx, "prefill_rows",
-                  (int)r->prefill_rows, "n_params", (json_int_t)r->n_params, "param_bytes", (json_int_t)r->param_bytes,
-                  "state_bytes", (json_int_t)r->state_bytes, "bundle_bytes", (json_int_t)r->bundle_bytes, "compile_s",
-                  seconds, "plan_s", r->plan_s, "emit_s", r->emit_s, "predicted_decode_cycles",
-                  (json_int_t)r->decode_cycles, "predicted_prefill_cycles", (json_int_t)r->prefill_cycles,
-                  "predicted_decode_tok_s", r->decode_tok_s, "predicted_prefill_tok_s", r->prefill_tok_s);
+static int report_json(const struct tw_compile_report *r, const char *out, double seconds,
+                       tw_error *err) {
+    json_t *o = json_pack(
+        "{s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f}",
+        "bundle", out, "target", r->target, "sites", (int)r->n_sites, "n_ctx", (int)r->n_ctx,
+        "prefill_rows", (int)r->prefill_rows, "n_params", (json_int_t)r->n_params, "param_bytes",
+        (json_int_t)r->param_bytes, "state_bytes", (json_int_t)r->state_bytes, "bundle_bytes",
+        (json_int_t)r->bundle_bytes, "compile_s", seconds, "plan_s", r->plan_s, "emit_s", r->emit_s,
+        "predicted_decode_cycles", (json_int_t)r->decode_cycles, "predicted_prefill_cycles",
+        (json_int_t)r->prefill_cycles, "predicted_decode_tok_s", r->decode_tok_s,
+        "predicted_prefill_tok_s", r->prefill_tok_s);
     return ui_print_json(o, err);
 }
 
-static int report_text(const struct tw_compile_report *r, const char *out, double seconds, tw_error *err) {
+static int report_text(const struct tw_compile_report *r, const char *out, double seconds,
+                       tw_error *err) {
     char a[32], b[32], c[32];
-    printf("%s: %s, %s of weights, %s of state\n", out, ui_bytes(r->bundle_bytes, a), ui_bytes(r->param_bytes, b),
-           ui_bytes(r->state_bytes, c));
-    printf("target %s: %u sites, context %u, prefill %u tokens a step\n", r->target, r->n_sites, r->n_ctx,
-           r->prefill_rows);
+    printf("%s: %s, %s of weights, %s of state\n", out, ui_bytes(r->bundle_bytes, a),
+           ui_bytes(r->param_bytes, b), ui_bytes(r->state_bytes, c));
+    printf("target %s: %u sites, context %u, prefill %u tokens a step\n", r->target, r->n_sites,
+           r->n_ctx, r->prefill_rows);
     printf("predicted: decode %.1f tok/s (%llu cycles), prefill %.1f tok/s\n", r->decode_tok_s,
            (unsigned long long)r->decode_cycles, r->prefill_tok_s);
     printf("compiled in %.2f s: planning %.2f s, writing %.2f s\n", seconds, r->plan_s, r->emit_s);
@@ -59,7 +63,8 @@ static bool same_file(const char *a, const char *b) {
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* The output is written beside its place and renamed: it would replace the very file that it is made from. */
+/* The output is written beside its place and renamed: it would replace the very file that it is
+ * made from. */
 static int check_output(const char *model, const struct compile_args *a, tw_error *err) {
     if (!a->out || !*a->out) {
         return tw_fail(err, TW_E_USAGE, "option --output (-o) is missing: the bundle to write");
@@ -67,7 +72,8 @@ static int check_output(const char *model, const struct compile_args *a, tw_erro
     const char *const inputs[] = {model, a->engine.tokenizer, a->engine.target};
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
         if (inputs[i] && same_file(inputs[i], a->out)) {
-            return tw_fail(err, TW_E_USAGE, "option --output: the bundle would replace %s, which it is made from",
+            return tw_fail(err, TW_E_USAGE,
+                           "option --output: the bundle would replace %s, which it is made from",
                            inputs[i]);
         }
     }
@@ -99,7 +105,8 @@ static int compile(const char *model, const struct compile_args *a, tw_error *er
         return code;
     }
     double seconds = ui_now() - start;
-    return a->json ? report_json(&report, a->out, seconds, err) : report_text(&report, a->out, seconds, err);
+    return a->json ? report_json(&report, a->out, seconds, err)
+                   : report_text(&report, a->out, seconds, err);
 }
 
 static int run(int argc, char **argv, tw_error *err) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright devices: every device with its state; each selector that it prints is accepted by --device.
+ * tilewright devices: every device with its state; each selector that it prints is accepted by
+ * --device.
  */
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
@@ -22,9 +23,10 @@ static const struct opt options[] = {
     {.kind = OPT_END},
 };
 
-static const struct opt_verb verb = {"devices", "",
-                                     0,         "Lists the devices that can be used, with their state.",
-                                     options,   "--device of other verbs takes a number or a name of this list."};
+static const struct opt_verb verb = {
+    "devices", "",
+    0,         "Lists the devices that can be used, with their state.",
+    options,   "--device of other verbs takes a number or a name of this list."};
 
 /* One device of the list: by number or name. */
 struct search {
@@ -66,8 +68,8 @@ static bool measure(void *ctx, const struct tw_device_info *d) {
 
 static bool print_line(void *ctx, const struct tw_device_info *d) {
     const struct columns *c = ctx;
-    printf("%2u  %-*s  %-*s  %-*s  %s\n", d->index, c->selector, d->selector, c->state, d->state, c->target,
-           d->target[0] ? d->target : "any", d->detail);
+    printf("%2u  %-*s  %-*s  %-*s  %s\n", d->index, c->selector, d->selector, c->state, d->state,
+           c->target, d->target[0] ? d->target : "any", d->detail);
     return true;
 }
 
@@ -91,12 +93,12 @@ static bool print_event(void *ctx, enum tw_device_event event, const struct tw_d
     static const char *const word[] = {"", "arrived", "left", "changed"};
     struct watch *w = ctx;
     if (w->json) {
-        w->code = ui_print_json(json_pack("{s:s, s:s, s:s, s:s}", "event", word[event], "device", d->selector, "state",
-                                          d->state, "detail", d->detail),
+        w->code = ui_print_json(json_pack("{s:s, s:s, s:s, s:s}", "event", word[event], "device",
+                                          d->selector, "state", d->state, "detail", d->detail),
                                 w->err);
     } else {
-        printf("%-7s  %-14s  %-9s  %s\n", word[event], d->selector, event == TW_DEVICE_LEFT ? "" : d->state,
-               event == TW_DEVICE_LEFT ? "" : d->detail);
+        printf("%-7s  %-14s  %-9s  %s\n", word[event], d->selector,
+               event == TW_DEVICE_LEFT ? "" : d->state, event == TW_DEVICE_LEFT ? "" : d->detail);
         w->code = ui_flush(w->err);
     }
     return w->code == 0;
@@ -112,9 +114,11 @@ static int watch_all(bool json, tw_error *err) {
 /* ---- for programs ---- */
 
 static bool add_json(void *ctx, const struct tw_device_info *d) {
-    json_array_append_new(ctx, json_pack("{s:i, s:s, s:s, s:s, s:s, s:i, s:i}", "index", (int)d->index, "device",
-                                         d->selector, "state", d->state, "target", d->target, "detail", d->detail,
-                                         "link_mbits", (int)d->link_mbits, "link_best_mbits", (int)d->link_best_mbits));
+    json_array_append_new(ctx,
+                          json_pack("{s:i, s:s, s:s, s:s, s:s, s:i, s:i}", "index", (int)d->index,
+                                    "device", d->selector, "state", d->state, "target", d->target,
+                                    "detail", d->detail, "link_mbits", (int)d->link_mbits,
+                                    "link_best_mbits", (int)d->link_best_mbits));
     return true;
 }
 
@@ -133,8 +137,8 @@ static int show_one(const struct devices_args *a, tw_error *err) {
         return code;
     }
     bool busy = strcmp(s.found.state, "busy") == 0;
-    return tw_fail(err, busy ? TW_E_DEVICE_BUSY : TW_E_NO_DEVICE, "device %s is %s: %s", s.found.selector,
-                   s.found.state, s.found.detail);
+    return tw_fail(err, busy ? TW_E_DEVICE_BUSY : TW_E_NO_DEVICE, "device %s is %s: %s",
+                   s.found.selector, s.found.state, s.found.detail);
 }
 
 static int run(int argc, char **argv, tw_error *err) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright doctor: what this computer lacks for each kind of device, and the command that mends it. The emulator must
- * work; what the rest lacks is told, and is no failure.
+ * tilewright doctor: what this computer lacks for each kind of device, and the command that mends
+ * it. The emulator must work; what the rest lacks is told, and is no failure.
  */
 #include "tools/cmd/doctor.h"
 #include "tilewright/pcie.h"
@@ -20,8 +20,10 @@ struct doctor_args {
 #define AT(field) offsetof(struct doctor_args, field)
 static const struct opt options[] = {
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print JSON"},
-    {OPT_FLAG, 0, "udev-rule", NULL, AT(udev_rule), 0, 0, "print the udev rule that belongs to this version, only"},
-    {OPT_TEXT, 0, "root", "DIR", AT(root), 0, 0, "look at /sys, /dev, /proc and /etc below DIR (/)"},
+    {OPT_FLAG, 0, "udev-rule", NULL, AT(udev_rule), 0, 0,
+     "print the udev rule that belongs to this version, only"},
+    {OPT_TEXT, 0, "root", "DIR", AT(root), 0, 0,
+     "look at /sys, /dev, /proc and /etc below DIR (/)"},
     {.kind = OPT_END},
 };
 
@@ -52,7 +54,8 @@ static void check_processor(struct doctor *d) {
         tw_device *device;
         if (tw_device_open("emu", &o, &device, NULL) == 0) {
             tw_device_close(device);
-            doctor_tell(d, strcmp(isa[i], "scalar") == 0 ? DOCTOR_LACKING : DOCTOR_GOOD, "processor",
+            doctor_tell(d, strcmp(isa[i], "scalar") == 0 ? DOCTOR_LACKING : DOCTOR_GOOD,
+                        "processor",
                         "the emulator is slow without AVX2 or NEON; nothing has to be done",
                         "the fastest kernels that it runs are %s", isa[i]);
             return;
@@ -80,8 +83,8 @@ static bool may_lock_all(void) {
     return effective >> CAP_IPC_LOCK & 1;
 }
 
-/* A card's mailbox, as the driver makes it (driver/transport/pcie_pipe.h): memory of this process that the card reads
- * and writes. */
+/* A card's mailbox, as the driver makes it (driver/transport/pcie/pcie_host_pipe.h): memory of this
+ * process that the card reads and writes. */
 #define MAILBOX_SLOTS 16u
 #define MAILBOX_SLOT_BYTES (17u * 4096u)
 
@@ -95,13 +98,15 @@ static void check_memlock(struct doctor *d) {
         return;
     }
     if (l.rlim_cur == RLIM_INFINITY || may_lock_all()) {
-        doctor_tell(d, DOCTOR_GOOD, "memlock", NULL, "this process may lock as much memory as it wants");
+        doctor_tell(d, DOCTOR_GOOD, "memlock", NULL,
+                    "this process may lock as much memory as it wants");
         return;
     }
     doctor_tell(d, l.rlim_cur >= need ? DOCTOR_GOOD : DOCTOR_LACKING, "memlock", remedy,
-                "%llu KiB may be locked; DMA of a PCIe device needs %llu (2 x %u packets of %u KiB and a page)",
-                (unsigned long long)l.rlim_cur / 1024, (unsigned long long)need / 1024, MAILBOX_SLOTS,
-                MAILBOX_SLOT_BYTES / 1024);
+                "%llu KiB may be locked; DMA of a PCIe device needs %llu (2 x %u packets of %u KiB "
+                "and a page)",
+                (unsigned long long)l.rlim_cur / 1024, (unsigned long long)need / 1024,
+                MAILBOX_SLOTS, MAILBOX_SLOT_BYTES / 1024);
 }
 
 /* The kernel doubles what is asked for, and gives at most this. */
@@ -109,8 +114,8 @@ static void check_buffers(struct doctor *d) {
     long bytes;
     if (doctor_read_number(d, &bytes, "/proc/sys/net/core/wmem_max")) {
         doctor_tell(d, bytes >= 131072 ? DOCTOR_GOOD : DOCTOR_LACKING, "sockets",
-                    "sudo sysctl -w net.core.wmem_max=1048576", "a socket may hold %ld KiB%s", bytes / 1024,
-                    bytes >= 131072 ? "" : "; packets of 64 KiB want 128");
+                    "sudo sysctl -w net.core.wmem_max=1048576", "a socket may hold %ld KiB%s",
+                    bytes / 1024, bytes >= 131072 ? "" : "; packets of 64 KiB want 128");
     }
 }
 
@@ -128,17 +133,20 @@ static const char *remedy_of(const struct tw_device_info *i, char text[300]) {
         snprintf(text, 300, "tilewright emulate --listen %s", name);
     } else if (strcmp(i->state, "no permission") == 0) {
         snprintf(text, 300, "%s",
-                 usb || pcie ? DOCTOR_RULE_COMMAND : "run as the user whose process serves it: ls -l $XDG_RUNTIME_DIR");
+                 usb || pcie ? DOCTOR_RULE_COMMAND
+                             : "run as the user whose process serves it: ls -l $XDG_RUNTIME_DIR");
     } else if (strcmp(i->state, "not bound") == 0) {
         snprintf(text, 300,
-                 "echo vfio-pci | sudo tee /sys/bus/pci/devices/%.16s/driver_override && echo %.16s | sudo tee "
+                 "echo vfio-pci | sudo tee /sys/bus/pci/devices/%.16s/driver_override && echo "
+                 "%.16s | sudo tee "
                  "/sys/bus/pci/drivers_probe",
                  name, name);
     } else if (strcmp(i->state, "not ours") == 0) {
         snprintf(text, 300, "nothing, if it is meant for something else; else start its firmware");
     } else if (!*name) { /* a whole kind: USB that this kernel does not have */
         snprintf(text, 300, "see %s above", i->selector);
-    } else if (pcie && strcmp(i->state, "recovery") != 0) { /* "no IOMMU", "no VFIO", "not viable", ... */
+    } else if (pcie &&
+               strcmp(i->state, "recovery") != 0) { /* "no IOMMU", "no VFIO", "not viable", ... */
         snprintf(text, 300, "see iommu, vfio and iommu group above");
     } else { /* "recovery", "silent", and whatever a transport may call it */
         snprintf(text, 300, "tilewright reset -v --device %s", i->selector);
@@ -152,8 +160,8 @@ static bool tell_device(void *ctx, const struct tw_device_info *i) {
     const char *remedy = remedy_of(i, text);
     bool built_in = strncmp(i->selector, "emu", 3) == 0 || strcmp(i->selector, "null") == 0;
     if (!built_in || remedy) {
-        doctor_tell(d, remedy ? DOCTOR_LACKING : DOCTOR_GOOD, "device", remedy, "%s: %s: %s", i->selector, i->state,
-                    i->detail);
+        doctor_tell(d, remedy ? DOCTOR_LACKING : DOCTOR_GOOD, "device", remedy, "%s: %s: %s",
+                    i->selector, i->state, i->detail);
     }
     return true;
 }
@@ -171,7 +179,8 @@ static int report(const struct doctor_args *a, tw_error *err) {
     doctor_check_pcie(&d);
     tw_device_list(tell_device, &d);
     int code = a->json ? ui_print_json(d.list, err) : ui_flush(err);
-    return code || !d.broken ? code : tw_fail(err, TW_E_FAULT, "the emulator does not work; see above");
+    return code || !d.broken ? code
+                             : tw_fail(err, TW_E_FAULT, "the emulator does not work; see above");
 }
 
 static int run(int argc, char **argv, tw_error *err) {
@@ -190,7 +199,8 @@ static int run(int argc, char **argv, tw_error *err) {
         return ui_flush(err);
     }
     if (a.root && access(a.root, R_OK | X_OK)) {
-        return tw_fail(err, TW_E_USAGE, "option --root: %.200s is no folder that can be read", a.root);
+        return tw_fail(err, TW_E_USAGE, "option --root: %.200s is no folder that can be read",
+                       a.root);
     }
     return report(&a, err);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of tilewright doctor: each looks at one subject and tells what it found, one line each, with the command
- * that mends it.
+ * The parts of tilewright doctor: each looks at one subject and tells what it found, one line each,
+ * with the command that mends it.
  */
 #ifndef TW_TOOLS_CMD_DOCTOR_H
 #define TW_TOOLS_CMD_DOCTOR_H
@@ -17,12 +17,13 @@ struct doctor {
 };
 
 /* One line, and below it the remedy (may be NULL where the verdict is good). */
-void doctor_tell(struct doctor *d, enum doctor_verdict v, const char *what, const char *remedy, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
+void doctor_tell(struct doctor *d, enum doctor_verdict v, const char *what, const char *remedy,
+                 const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 /* ---- files below the root; the format gives the path ---- */
 
-bool doctor_can(const struct doctor *d, int mode, const char *format, ...) __attribute__((format(printf, 3, 4)));
+bool doctor_can(const struct doctor *d, int mode, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* The first line, without what is blank at its ends; false and "" where it cannot be read. */
 bool doctor_read_line(const struct doctor *d, char line[128], const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -31,9 +32,10 @@ bool doctor_read_number(const struct doctor *d, long *out, const char *format, .
 /* The last part of what a symbolic link points to. */
 bool doctor_read_link(const struct doctor *d, char name[128], const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Calls use() for each entry of a folder, in the order of their names; how many there are, 0 where it cannot be read. */
-int doctor_each(struct doctor *d, const char *folder, void (*use)(struct doctor *d, const char *name, void *ctx),
-                void *ctx);
+/* Calls use() for each entry of a folder, in the order of their names; how many there are, 0 where
+ * it cannot be read. */
+int doctor_each(struct doctor *d, const char *folder,
+                void (*use)(struct doctor *d, const char *name, void *ctx), void *ctx);
 
 /* ---- the parts ---- */
 
@@ -46,6 +48,7 @@ extern const char tw_udev_rule[];
 /* Installs and applies it. */
 #define DOCTOR_RULE_COMMAND                                                              \
     "tilewright doctor --udev-rule | sudo tee /etc/udev/rules.d/60-tilewright.rules && " \
-    "sudo udevadm control --reload && sudo udevadm trigger --subsystem-match=usb --subsystem-match=vfio"
+    "sudo udevadm control --reload && sudo udevadm trigger --subsystem-match=usb "       \
+    "--subsystem-match=vfio"
 
 #endif

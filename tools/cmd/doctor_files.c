@@ -12,8 +12,8 @@
 
 #define PATH_ROOM 512
 
-void doctor_tell(struct doctor *d, enum doctor_verdict v, const char *what, const char *remedy, const char *format,
-                 ...) {
+void doctor_tell(struct doctor *d, enum doctor_verdict v, const char *what, const char *remedy,
+                 const char *format, ...) {
     static const char *const word[] = {"ok", "lacks", "broken"};
     char found[400];
     va_list args;
@@ -23,8 +23,8 @@ void doctor_tell(struct doctor *d, enum doctor_verdict v, const char *what, cons
     remedy = v == DOCTOR_GOOD ? NULL : remedy;
     d->broken = d->broken || v == DOCTOR_BROKEN;
     if (d->list) {
-        json_array_append_new(d->list, json_pack("{s:s, s:s, s:s, s:s*}", "check", what, "state", word[v], "found",
-                                                 found, "remedy", remedy));
+        json_array_append_new(d->list, json_pack("{s:s, s:s, s:s, s:s*}", "check", what, "state",
+                                                 word[v], "found", found, "remedy", remedy));
         return;
     }
     printf("%-6s  %-14s  %s\n", word[v], what, found);
@@ -33,7 +33,8 @@ void doctor_tell(struct doctor *d, enum doctor_verdict v, const char *what, cons
     }
 }
 
-static void make_path(const struct doctor *d, char path[PATH_ROOM], const char *format, va_list args) {
+static void make_path(const struct doctor *d, char path[PATH_ROOM], const char *format,
+                      va_list args) {
     int n = snprintf(path, PATH_ROOM, "%.200s", d->root);
     vsnprintf(path + n, (size_t)(PATH_ROOM - n), format, args);
 }
@@ -98,8 +99,8 @@ bool doctor_read_link(const struct doctor *d, char name[128], const char *format
     return true;
 }
 
-int doctor_each(struct doctor *d, const char *folder, void (*use)(struct doctor *d, const char *name, void *ctx),
-                void *ctx) {
+int doctor_each(struct doctor *d, const char *folder,
+                void (*use)(struct doctor *d, const char *name, void *ctx), void *ctx) {
     char path[PATH_ROOM];
     struct dirent **entry = NULL;
     int found = 0;

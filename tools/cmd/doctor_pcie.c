@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * PCIe: IOMMU, VFIO, and each IOMMU group that holds a card: whether the kernel would hand it out, which it does only
- * when all of the group is let go of by other drivers.
+ * PCIe: IOMMU, VFIO, and each IOMMU group that holds a card: whether the kernel would hand it out,
+ * which it does only when all of the group is let go of by other drivers.
  */
 #include "tools/cmd/doctor.h"
 
@@ -13,8 +13,9 @@
 #define CARD_VENDOR 0x1AF4
 #define CARD_DEVICE 0x1110
 
-#define IOMMU_COMMAND                                                                                                 \
-    "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&intel_iommu=on /' /etc/default/grub && sudo update-grub && sudo reboot  " \
+#define IOMMU_COMMAND                                                                     \
+    "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&intel_iommu=on /' /etc/default/grub && sudo " \
+    "update-grub && sudo reboot  "                                                        \
     "(VT-d or AMD-Vi has to be on in the firmware)"
 
 static void check_kernel(struct doctor *d) {
@@ -25,11 +26,13 @@ static void check_kernel(struct doctor *d) {
         doctor_tell(d, DOCTOR_LACKING, "vfio", "sudo modprobe vfio-pci",
                     "there is no /dev/vfio/vfio: VFIO is not loaded");
     } else if (!doctor_can(d, R_OK | W_OK, "/dev/vfio/vfio")) {
-        doctor_tell(d, DOCTOR_LACKING, "vfio",
-                    "sudo chmod 666 /dev/vfio/vfio  (the kernel's own default; groups stay protected)",
-                    "/dev/vfio/vfio cannot be opened: %s", strerror(errno));
+        doctor_tell(
+            d, DOCTOR_LACKING, "vfio",
+            "sudo chmod 666 /dev/vfio/vfio  (the kernel's own default; groups stay protected)",
+            "/dev/vfio/vfio cannot be opened: %s", strerror(errno));
     } else if (!doctor_can(d, F_OK, "/sys/bus/pci/drivers/vfio-pci")) {
-        doctor_tell(d, DOCTOR_LACKING, "vfio", "sudo modprobe vfio-pci", "VFIO is loaded, its driver vfio-pci is not");
+        doctor_tell(d, DOCTOR_LACKING, "vfio", "sudo modprobe vfio-pci",
+                    "VFIO is loaded, its driver vfio-pci is not");
     } else {
         doctor_tell(d, DOCTOR_GOOD, "vfio", NULL, "the driver is loaded");
     }
@@ -44,8 +47,8 @@ struct group {
     char driver[128];
 };
 
-/* The kernel's rule, as the driver has it in driver/transport/vfio_look.c: vfio-pci and its variants for some devices, and
- * those that do no DMA themselves. */
+/* The kernel's rule, as the driver has it in driver/transport/pcie/vfio_probe.c: vfio-pci and its
+ * variants for some devices, and those that do no DMA themselves. */
 static bool is_vfio(const char *driver) {
     return strncmp(driver, "vfio", 4) == 0;
 }
@@ -54,7 +57,8 @@ static void look_for_blocker(struct doctor *d, const char *name, void *ctx) {
     struct group *g = ctx;
     char driver[128];
     bool bound = doctor_read_link(d, driver, "/sys/bus/pci/devices/%s/driver", name);
-    bool harmless = !bound || is_vfio(driver) || strcmp(driver, "pci-stub") == 0 || strcmp(driver, "pcieport") == 0;
+    bool harmless = !bound || is_vfio(driver) || strcmp(driver, "pci-stub") == 0 ||
+                    strcmp(driver, "pcieport") == 0;
     if (!harmless && strcmp(name, g->card) != 0 && !g->blocker[0]) {
         snprintf(g->blocker, sizeof g->blocker, "%.127s", name);
         snprintf(g->driver, sizeof g->driver, "%.127s", driver);
@@ -68,18 +72,20 @@ static void tell_unbound(struct doctor *d, const struct group *g, const char *dr
         snprintf(unbind, sizeof unbind, "/sys/bus/pci/drivers/%.60s/unbind ", driver);
     }
     snprintf(remedy, sizeof remedy,
-             "echo vfio-pci | sudo tee /sys/bus/pci/devices/%.16s/driver_override && echo %.16s | sudo tee "
+             "echo vfio-pci | sudo tee /sys/bus/pci/devices/%.16s/driver_override && echo %.16s | "
+             "sudo tee "
              "%s/sys/bus/pci/drivers_probe",
              g->card, g->card, unbind);
-    doctor_tell(d, DOCTOR_LACKING, "iommu group", remedy, "pcie:%s, group %s: not bound to vfio-pci%s%s", g->card,
-                g->number, driver[0] ? " but to " : "", driver);
+    doctor_tell(d, DOCTOR_LACKING, "iommu group", remedy,
+                "pcie:%s, group %s: not bound to vfio-pci%s%s", g->card, g->number,
+                driver[0] ? " but to " : "", driver);
 }
 
 static void tell_access(struct doctor *d, const struct group *g) {
     char remedy[400];
     if (doctor_can(d, R_OK | W_OK, "/dev/vfio/%s", g->number)) {
-        doctor_tell(d, DOCTOR_GOOD, "iommu group", NULL, "pcie:%s: group %s is viable and may be opened", g->card,
-                    g->number);
+        doctor_tell(d, DOCTOR_GOOD, "iommu group", NULL,
+                    "pcie:%s: group %s is viable and may be opened", g->card, g->number);
         return;
     }
     int e = errno;
@@ -94,10 +100,11 @@ static void tell_group(struct doctor *d, const struct group *g) {
         tell_access(d, g);
         return;
     }
-    snprintf(remedy, sizeof remedy, "echo %.16s | sudo tee /sys/bus/pci/drivers/%.60s/unbind", g->blocker, g->driver);
+    snprintf(remedy, sizeof remedy, "echo %.16s | sudo tee /sys/bus/pci/drivers/%.60s/unbind",
+             g->blocker, g->driver);
     doctor_tell(d, DOCTOR_LACKING, "iommu group", remedy,
-                "pcie:%s, group %s is not viable: driver %s has %s, which is in it too", g->card, g->number, g->driver,
-                g->blocker);
+                "pcie:%s, group %s is not viable: driver %s has %s, which is in it too", g->card,
+                g->number, g->driver, g->blocker);
 }
 
 static void check_card(struct doctor *d, const char *name, void *ctx) {
@@ -112,7 +119,8 @@ static void check_card(struct doctor *d, const char *name, void *ctx) {
         return;
     }
     if (!doctor_read_link(d, g.number, "/sys/bus/pci/devices/%s/iommu_group", name)) {
-        doctor_tell(d, DOCTOR_LACKING, "iommu group", IOMMU_COMMAND, "pcie:%s is in no IOMMU group", name);
+        doctor_tell(d, DOCTOR_LACKING, "iommu group", IOMMU_COMMAND, "pcie:%s is in no IOMMU group",
+                    name);
         return;
     }
     snprintf(g.card, sizeof g.card, "%.127s", name);
@@ -127,7 +135,8 @@ static void check_card(struct doctor *d, const char *name, void *ctx) {
 
 void doctor_check_pcie(struct doctor *d) {
     if (!doctor_can(d, F_OK, "/sys/bus/pci")) {
-        doctor_tell(d, DOCTOR_LACKING, "pcie", "run on the host", "this kernel has no PCI: no /sys/bus/pci");
+        doctor_tell(d, DOCTOR_LACKING, "pcie", "run on the host",
+                    "this kernel has no PCI: no /sys/bus/pci");
         return;
     }
     check_kernel(d);

@@ -18,8 +18,9 @@ __asm__(".section .rodata\n"
         ".previous\n");
 
 /* Where udev looks, the first one that has the name counts. */
-static const char *const folders[] = {"/etc/udev/rules.d", "/run/udev/rules.d", "/usr/local/lib/udev/rules.d",
-                                      "/usr/lib/udev/rules.d", "/lib/udev/rules.d"};
+static const char *const folders[] = {"/etc/udev/rules.d", "/run/udev/rules.d",
+                                      "/usr/local/lib/udev/rules.d", "/usr/lib/udev/rules.d",
+                                      "/lib/udev/rules.d"};
 
 static const char *find_rule(const struct doctor *d) {
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
@@ -46,9 +47,11 @@ static void check_file(struct doctor *d) {
     bool runs = doctor_can(d, F_OK, "/run/udev/control");
     if (!runs && !folder) {
         doctor_tell(d, DOCTOR_LACKING, "udev rule", "on the host: " DOCTOR_RULE_COMMAND,
-                    "udev does not run here (a container?): devices have the permissions that the host gave them");
+                    "udev does not run here (a container?): devices have the permissions that the "
+                    "host gave them");
     } else if (!folder) {
-        doctor_tell(d, DOCTOR_LACKING, "udev rule", DOCTOR_RULE_COMMAND, "60-tilewright.rules is not installed");
+        doctor_tell(d, DOCTOR_LACKING, "udev rule", DOCTOR_RULE_COMMAND,
+                    "60-tilewright.rules is not installed");
     } else if (!is_ours(d, folder)) {
         doctor_tell(d, DOCTOR_LACKING, "udev rule", DOCTOR_RULE_COMMAND,
                     "%s/60-tilewright.rules is another version's or was changed", folder);
@@ -56,8 +59,8 @@ static void check_file(struct doctor *d) {
         doctor_tell(d, DOCTOR_LACKING, "udev rule", "sudo systemctl start systemd-udevd",
                     "%s/60-tilewright.rules is installed, but udev does not run", folder);
     } else {
-        doctor_tell(d, DOCTOR_GOOD, "udev rule", NULL, "%s/60-tilewright.rules is this version's, and udev runs",
-                    folder);
+        doctor_tell(d, DOCTOR_GOOD, "udev rule", NULL,
+                    "%s/60-tilewright.rules is this version's, and udev runs", folder);
     }
 }
 
@@ -88,7 +91,8 @@ static void check_group(struct doctor *d) {
         doctor_tell(d, DOCTOR_GOOD, "permissions", NULL, "this is root, who may open every device");
     } else if (!g) {
         doctor_tell(d, DOCTOR_LACKING, "permissions",
-                    "sudo groupadd --system tilewright && sudo usermod -aG tilewright $USER  (then log in again)",
+                    "sudo groupadd --system tilewright && sudo usermod -aG tilewright $USER  (then "
+                    "log in again)",
                     "there is no group tilewright, which may open boards and cards");
     } else if (process_is_in(g->gr_gid)) {
         doctor_tell(d, DOCTOR_GOOD, "permissions", NULL, "you are in group tilewright");
@@ -96,7 +100,8 @@ static void check_group(struct doctor *d) {
         doctor_tell(d, DOCTOR_LACKING, "permissions", "newgrp tilewright  (or log in again)",
                     "you are in group tilewright, but were not yet when you logged in");
     } else {
-        doctor_tell(d, DOCTOR_LACKING, "permissions", "sudo usermod -aG tilewright $USER  (then log in again)",
+        doctor_tell(d, DOCTOR_LACKING, "permissions",
+                    "sudo usermod -aG tilewright $USER  (then log in again)",
                     "you are not in group tilewright");
     }
 }

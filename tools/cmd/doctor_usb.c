@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * USB: the kernel's support, the memory for transfers, and each board's speed and permissions, by sysfs alone.
+ * USB: the kernel's support, the memory for transfers, and each board's speed and permissions, by
+ * sysfs alone.
  */
 #include "tools/cmd/doctor.h"
 
@@ -16,13 +17,15 @@
 
 static bool check_kernel(struct doctor *d) {
     if (!doctor_can(d, F_OK, "/sys/bus/usb")) {
-        doctor_tell(d, DOCTOR_LACKING, "usb",
-                    "sudo modprobe usbcore  (or run on the host; or pass the controller to the machine)",
-                    "this kernel has no USB: no /sys/bus/usb (a container or a small virtual machine?)");
+        doctor_tell(
+            d, DOCTOR_LACKING, "usb",
+            "sudo modprobe usbcore  (or run on the host; or pass the controller to the machine)",
+            "this kernel has no USB: no /sys/bus/usb (a container or a small virtual machine?)");
         return false;
     }
     if (!doctor_can(d, R_OK | X_OK, "/dev/bus/usb")) {
-        doctor_tell(d, DOCTOR_LACKING, "usb", "pass it to the container: docker run --device /dev/bus/usb ...",
+        doctor_tell(d, DOCTOR_LACKING, "usb",
+                    "pass it to the container: docker run --device /dev/bus/usb ...",
                     "/dev/bus/usb cannot be read: %s", strerror(errno));
     } else if (doctor_each(d, "/dev/bus/usb", NULL, NULL) == 0) {
         doctor_tell(d, DOCTOR_LACKING, "usb", "plug a controller in, or pass one to this machine",
@@ -38,8 +41,8 @@ static void check_memory(struct doctor *d) {
     if (doctor_read_number(d, &mb, "/sys/module/usbcore/parameters/usbfs_memory_mb")) {
         bool good = mb == 0 || mb >= WANTED_MB;
         doctor_tell(d, good ? DOCTOR_GOOD : DOCTOR_LACKING, "usbfs memory",
-                    "echo 128 | sudo tee /sys/module/usbcore/parameters/usbfs_memory_mb", "transfers may hold %ld MB%s",
-                    mb,
+                    "echo 128 | sudo tee /sys/module/usbcore/parameters/usbfs_memory_mb",
+                    "transfers may hold %ld MB%s", mb,
                     mb == 0 ? " (no limit)"
                     : good  ? ""
                             : "; large ones want 128");
@@ -51,8 +54,8 @@ static void check_memory(struct doctor *d) {
 static long read_hex(const struct doctor *d, const char *device, const char *attribute) {
     char line[128];
     unsigned value;
-    bool got =
-        doctor_read_line(d, line, "/sys/bus/usb/devices/%s/%s", device, attribute) && sscanf(line, "%x", &value) == 1;
+    bool got = doctor_read_line(d, line, "/sys/bus/usb/devices/%s/%s", device, attribute) &&
+               sscanf(line, "%x", &value) == 1;
     return got ? (long)value : -1;
 }
 
@@ -73,7 +76,8 @@ static void look_at_interface(struct doctor *d, const char *name, void *ctx) {
 
 static bool is_board(struct doctor *d, const char *name) {
     long vendor = read_hex(d, name, "idVendor"), product = read_hex(d, name, "idProduct");
-    if (vendor == TW_USB_VENDOR && (product == TW_USB_PRODUCT || product == TW_USB_PRODUCT_RECOVERY)) {
+    if (vendor == TW_USB_VENDOR &&
+        (product == TW_USB_PRODUCT || product == TW_USB_PRODUCT_RECOVERY)) {
         return true;
     }
     struct board b = {.name = name};
@@ -81,7 +85,8 @@ static bool is_board(struct doctor *d, const char *name) {
     return b.ours;
 }
 
-/* A device that could do more says so by its version even on a slow port: 2.10 has the descriptor of USB 3. */
+/* A device that could do more says so by its version even on a slow port: 2.10 has the descriptor
+ * of USB 3. */
 static void check_speed(struct doctor *d, const char *name) {
     long speed = 0;
     char version[128];
@@ -107,18 +112,20 @@ static void check_node(struct doctor *d, const char *name) {
     }
     snprintf(path, sizeof path, "%.200s/dev/bus/usb/%03ld/%03ld", d->root, bus, number);
     if (access(path, R_OK | W_OK) == 0) {
-        doctor_tell(d, DOCTOR_GOOD, "usb access", NULL, "usb:%s: /dev/bus/usb/%03ld/%03ld may be opened", name, bus,
-                    number);
+        doctor_tell(d, DOCTOR_GOOD, "usb access", NULL,
+                    "usb:%s: /dev/bus/usb/%03ld/%03ld may be opened", name, bus, number);
         return;
     }
     int e = errno;
     const struct group *g = getgrnam("tilewright");
     bool applied = g && stat(path, &st) == 0 && st.st_gid == g->gr_gid;
     doctor_tell(d, DOCTOR_LACKING, "usb access",
-                e == ENOENT ? "pass the port to this container or machine: docker run -v /dev/bus/usb:/dev/bus/usb ..."
+                e == ENOENT ? "pass the port to this container or machine: docker run -v "
+                              "/dev/bus/usb:/dev/bus/usb ..."
                 : applied   ? "sudo usermod -aG tilewright $USER  (then log in again)"
                             : DOCTOR_RULE_COMMAND,
-                "usb:%s: /dev/bus/usb/%03ld/%03ld cannot be opened: %s%s", name, bus, number, strerror(e),
+                "usb:%s: /dev/bus/usb/%03ld/%03ld cannot be opened: %s%s", name, bus, number,
+                strerror(e),
                 applied       ? "; it is group tilewright's"
                 : e == EACCES ? "; the udev rule has not been applied to it"
                               : "");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright dump: a stage of a compilation as text, from a model; or the programs that a bundle or a text file holds.
+ * tilewright dump: a stage of a compilation as text, from a model; or the programs that a bundle or
+ * a text file holds.
  */
 #include "tools/cmd.h"
 #include "tools/engine.h"
@@ -17,7 +18,8 @@ struct dump_args {
 #define AT(field) offsetof(struct dump_args, field)
 static const struct opt options[] = {
     {OPT_TEXT, 0, "stage", "S", AT(stage), 0, 0, "graph, mid, low, section or program (program)"},
-    {OPT_TEXT, 0, "program", "NAME", AT(program), 0, 0, "of a bundle or text file: this program only"},
+    {OPT_TEXT, 0, "program", "NAME", AT(program), 0, 0,
+     "of a bundle or text file: this program only"},
     COMPILE_ROWS(struct dump_args),
     {.kind = OPT_END},
 };
@@ -28,11 +30,13 @@ static const struct opt_verb verb = {
     1,
     "Prints a stage of a model's compilation, or the programs of a bundle or text file, as text.",
     options,
-    "A bundle holds programs only; the earlier stages come from the model. Programs are in the form of tws(5)."};
+    "A bundle holds programs only; the earlier stages come from the model. Programs are in the "
+    "form of tws(5)."};
 
 static int dump_bundle(const char *path, bool is_text, const struct dump_args *a, tw_error *err) {
     if (a->stage && strcmp(a->stage, "program") != 0) {
-        return tw_fail(err, TW_E_USAGE, "%s: a %s holds only stage program; dump stage '%.40s' of its model", path,
+        return tw_fail(err, TW_E_USAGE,
+                       "%s: a %s holds only stage program; dump stage '%.40s' of its model", path,
                        is_text ? "text file" : "bundle", a->stage);
     }
     if (is_text) {
@@ -71,8 +75,10 @@ static int run(int argc, char **argv, tw_error *err) {
     }
     const char *path = result.operand[0];
     bool is_text = text_file_is(path);
-    code = is_text || cache_is_bundle(path) ? dump_bundle(path, is_text, &a, err) : dump_model(path, &a, err);
-    /* Whatever a printer says that was stopped in the middle, what broke the output is the reason to tell. */
+    code = is_text || cache_is_bundle(path) ? dump_bundle(path, is_text, &a, err)
+                                            : dump_model(path, &a, err);
+    /* Whatever a printer says that was stopped in the middle, what broke the output is the reason
+     * to tell. */
     int flushed = ui_flush(err);
     return flushed ? flushed : code;
 }

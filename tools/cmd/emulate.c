@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright emulate: the device as a process of its own, behind a UNIX socket, on USB or on PCIe, until it is told to end.
+ * tilewright emulate: the device as a process of its own, behind a UNIX socket, on USB or on PCIe,
+ * until it is told to end.
  */
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
@@ -20,21 +21,29 @@ struct emulate_args {
 static const struct opt options[] = {
     {OPT_TEXT, 'l', "listen", "PATH", AT(listen), 0, 0,
      "socket to make, or a NAME that `tilewright devices` lists (emu)"},
-    {OPT_TEXT, 0, "usbredir", "PATH", AT(usbredir), 0, 0, "be a USB device for QEMU behind this socket"},
-    {OPT_TEXT, 0, "speed", "S", AT(speed), 0, 0, "of that USB device: full, high (the default), super"},
+    {OPT_TEXT, 0, "usbredir", "PATH", AT(usbredir), 0, 0,
+     "be a USB device for QEMU behind this socket"},
+    {OPT_TEXT, 0, "speed", "S", AT(speed), 0, 0,
+     "of that USB device: full, high (the default), super"},
     {OPT_FLAG, 0, "gadget", NULL, AT(gadget), 0, 0, "be the USB device of this Linux board (root)"},
     {OPT_TEXT, 0, "udc", "NAME", AT(udc), 0, 0, "its controller in /sys/class/udc (the first)"},
     {OPT_TEXT, 0, "serial", "TEXT", AT(serial), 0, 0, "serial number on USB (the board's)"},
-    {OPT_TEXT, 0, "ivshmem", "PATH", AT(ivshmem), 0, 0, "be a PCIe device for QEMU behind this socket"},
-    {OPT_TEXT, 0, "guest-ram", "FILE", AT(guest_ram), 0, 0, "of QEMU's guest (memory-backend-file, share=on)"},
+    {OPT_TEXT, 0, "ivshmem", "PATH", AT(ivshmem), 0, 0,
+     "be a PCIe device for QEMU behind this socket"},
+    {OPT_TEXT, 0, "guest-ram", "FILE", AT(guest_ram), 0, 0,
+     "of QEMU's guest (memory-backend-file, share=on)"},
     {OPT_TEXT, 0, "monitor", "PATH", AT(monitor), 0, 0, "QEMU's, where its guest has an IOMMU"},
-    {OPT_TEXT, 0, "requester", "HEX", AT(requester), 0, 0, "that PCIe device's bus << 8 | slot << 3 (0010)"},
-    {OPT_TEXT, 0, "recovery", "WHY", AT(recovery), 0, 0, "be a device on a bus that cannot run, and tells why"},
+    {OPT_TEXT, 0, "requester", "HEX", AT(requester), 0, 0,
+     "that PCIe device's bus << 8 | slot << 3 (0010)"},
+    {OPT_TEXT, 0, "recovery", "WHY", AT(recovery), 0, 0,
+     "be a device on a bus that cannot run, and tells why"},
     {OPT_TEXT, 0, "target", "T", AT(target), 0, 0, "the machine to be; without it any bundle's"},
     {OPT_I64, 't', "threads", "N", AT(threads), 1, 256, "host threads (processors)"},
     {OPT_I64, 0, "memory", "MIB", AT(memory), 1, 1 << 24, "device memory in MiB (the host's)"},
-    {OPT_TEXT, 0, "isa", "I", AT(isa), 0, 0, "instruction set: scalar, avx2, avx512, neon, neon-dot (the fastest)"},
-    {OPT_TEXT, 0, "faults", "PLAN", AT(faults), 0, 0, "be a faulty device, for tests: a name, or 'list'"},
+    {OPT_TEXT, 0, "isa", "I", AT(isa), 0, 0,
+     "instruction set: scalar, avx2, avx512, neon, neon-dot (the fastest)"},
+    {OPT_TEXT, 0, "faults", "PLAN", AT(faults), 0, 0,
+     "be a faulty device, for tests: a name, or 'list'"},
     {OPT_I64, 's', "seed", "N", AT(seed), 0, 1e15, "of the fault plan (1)"},
     {OPT_FLAG, 'q', "quiet", NULL, AT(quiet), 0, 0, "do not tell the device's name"},
     {.kind = OPT_END},
@@ -91,7 +100,8 @@ static int run(int argc, char **argv, tw_error *err) {
     }
     uint32_t requester;
     if (!parse_requester(a.requester, &requester)) {
-        return tw_fail(err, TW_E_USAGE, "emulate: --requester '%.40s' is no hexadecimal number below 10000",
+        return tw_fail(err, TW_E_USAGE,
+                       "emulate: --requester '%.40s' is no hexadecimal number below 10000",
                        a.requester);
     }
     if (!a.listen && !a.usbredir && !a.gadget && !a.ivshmem) {

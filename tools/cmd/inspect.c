@@ -14,17 +14,20 @@ struct inspect_args {
 
 #define AT(field) offsetof(struct inspect_args, field)
 static const struct opt options[] = {
-    {OPT_FLAG, 0, "symbols", NULL, AT(symbols), 0, 0, "list every tensor: segment, offset, size, role, type, name"},
+    {OPT_FLAG, 0, "symbols", NULL, AT(symbols), 0, 0,
+     "list every tensor: segment, offset, size, role, type, name"},
     {OPT_FLAG, 0, "plan", NULL, AT(plan), 0, 0, "print the chosen plan and its prices"},
-    {OPT_FLAG, 0, "map", NULL, AT(map), 0, 0, "print where each buffer of a site's SRAM is and what each bank holds"},
+    {OPT_FLAG, 0, "map", NULL, AT(map), 0, 0,
+     "print where each buffer of a site's SRAM is and what each bank holds"},
     {OPT_I64, 0, "site", "S", AT(site), 0, 4095, "the site of --map (0)"},
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print JSON (with all tensors)"},
     {.kind = OPT_END},
 };
 
-static const struct opt_verb verb = {"inspect", "BUNDLE",
-                                     1,         "Shows what a bundle holds.",
-                                     options,   "A bundle is an ELF file: readelf, nm and objdump work on it as well."};
+static const struct opt_verb verb = {
+    "inspect", "BUNDLE",
+    1,         "Shows what a bundle holds.",
+    options,   "A bundle is an ELF file: readelf, nm and objdump work on it as well."};
 
 static void hex(const uint8_t bytes[32], char text[65]) {
     for (size_t i = 0; i < 32; i++) {
@@ -40,11 +43,11 @@ static void print_note(const struct tw_decoder_info *i) {
     printf("model     %s (%s, %s)\n", i->model[0] ? i->model : "-", i->arch,
            i->license[0] ? i->license : "no licence stated");
     printf("          %llu weights, %u layers, %u tokens of vocabulary%s, context %u\n",
-           (unsigned long long)i->n_params, i->n_layers, i->n_vocab, i->has_tokenizer ? "" : " (no tokenizer)",
-           i->n_ctx);
+           (unsigned long long)i->n_params, i->n_layers, i->n_vocab,
+           i->has_tokenizer ? "" : " (no tokenizer)", i->n_ctx);
     printf("target    %s\n", i->target);
-    printf("format    bundle %u.%u, machine ABI %u.%u, made by %s\n", i->bundle_major, i->bundle_minor, i->abi_major,
-           i->abi_minor, i->tool);
+    printf("format    bundle %u.%u, machine ABI %u.%u, made by %s\n", i->bundle_major,
+           i->bundle_minor, i->abi_major, i->abi_minor, i->tool);
     printf("content   %s\n", hash);
 }
 
@@ -52,11 +55,13 @@ static void print_programs(const tw_decoder *decoder) {
     struct tw_program_info p = {.size = sizeof p};
     for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p); i++) {
         char used[32], sram[32];
-        printf("program   %-12s %3u tokens, %u sites (%u x %u, %u chips), %u sections, %u stages, %llu ops\n", p.name,
-               p.rows, p.n_sites, p.mesh_width, p.mesh_height, p.n_chips, p.n_spans, p.n_stages,
-               (unsigned long long)p.n_ops);
-        printf("          %-12s %u buffers, %u semaphores, %u multicast groups; SRAM %s of %s\n", "", p.n_buffers,
-               p.n_semaphores, p.n_groups, ui_bytes(p.sram_used, used), ui_bytes(p.sram_bytes, sram));
+        printf("program   %-12s %3u tokens, %u sites (%u x %u, %u chips), %u sections, %u stages, "
+               "%llu ops\n",
+               p.name, p.rows, p.n_sites, p.mesh_width, p.mesh_height, p.n_chips, p.n_sections,
+               p.n_stages, (unsigned long long)p.n_ops);
+        printf("          %-12s %u buffers, %u semaphores, %u multicast groups; SRAM %s of %s\n",
+               "", p.n_buffers, p.n_semaphores, p.n_groups, ui_bytes(p.sram_used, used),
+               ui_bytes(p.sram_bytes, sram));
     }
 }
 
@@ -73,13 +78,13 @@ static void print_memory(const tw_decoder *decoder, const struct tw_decoder_info
 static void print_symbols(const tw_decoder *decoder) {
     struct tw_symbol_info s = {.size = sizeof s};
     for (uint32_t n = 0; tw_decoder_get_symbol(decoder, n, &s); n++) {
-        printf("%3u %12llx %12llu %-8s %-5s %s\n", s.segment, (unsigned long long)s.offset, (unsigned long long)s.bytes,
-               s.role, s.dtype, s.name);
+        printf("%3u %12llx %12llu %-8s %-5s %s\n", s.segment, (unsigned long long)s.offset,
+               (unsigned long long)s.bytes, s.role, s.dtype, s.name);
     }
 }
 
-static int print_text(const tw_decoder *decoder, const struct tw_decoder_info *info, const struct inspect_args *a,
-                      tw_error *err) {
+static int print_text(const tw_decoder *decoder, const struct tw_decoder_info *info,
+                      const struct inspect_args *a, tw_error *err) {
     print_note(info);
     print_programs(decoder);
     print_memory(decoder, info);
@@ -99,13 +104,15 @@ static json_t *programs_json(const tw_decoder *decoder) {
     json_t *array = json_array();
     struct tw_program_info p = {.size = sizeof p};
     for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p); i++) {
-        json_array_append_new(array, json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I}",
-                                               "name", p.name, "rows", (int)p.rows, "sites", (int)p.n_sites, "width",
-                                               (int)p.mesh_width, "height", (int)p.mesh_height, "chips", (int)p.n_chips,
-                                               "sections", (int)p.n_spans, "stages", (int)p.n_stages, "buffers",
-                                               (int)p.n_buffers, "semaphores", (int)p.n_semaphores, "groups",
-                                               (int)p.n_groups, "ops", (json_int_t)p.n_ops, "sram_bytes",
-                                               (json_int_t)p.sram_bytes, "sram_used", (json_int_t)p.sram_used));
+        json_array_append_new(
+            array,
+            json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I}",
+                      "name", p.name, "rows", (int)p.rows, "sites", (int)p.n_sites, "width",
+                      (int)p.mesh_width, "height", (int)p.mesh_height, "chips", (int)p.n_chips,
+                      "sections", (int)p.n_sections, "stages", (int)p.n_stages, "buffers",
+                      (int)p.n_buffers, "semaphores", (int)p.n_semaphores, "groups",
+                      (int)p.n_groups, "ops", (json_int_t)p.n_ops, "sram_bytes",
+                      (json_int_t)p.sram_bytes, "sram_used", (json_int_t)p.sram_used));
     }
     return array;
 }
@@ -114,8 +121,8 @@ static json_t *segments_json(const tw_decoder *decoder) {
     json_t *array = json_array();
     struct tw_segment_info s = {.size = sizeof s};
     for (uint32_t i = 0; tw_decoder_get_segment(decoder, i, &s); i++) {
-        json_array_append_new(
-            array, json_pack("{s:s, s:i, s:I}", "kind", s.kind, "bank", (int)s.bank, "bytes", (json_int_t)s.bytes));
+        json_array_append_new(array, json_pack("{s:s, s:i, s:I}", "kind", s.kind, "bank",
+                                               (int)s.bank, "bytes", (json_int_t)s.bytes));
     }
     return array;
 }
@@ -124,15 +131,16 @@ static json_t *symbols_json(const tw_decoder *decoder) {
     json_t *array = json_array();
     struct tw_symbol_info s = {.size = sizeof s};
     for (uint32_t i = 0; tw_decoder_get_symbol(decoder, i, &s); i++) {
-        json_array_append_new(array, json_pack("{s:s, s:i, s:I, s:I, s:s, s:s}", "name", s.name, "segment",
-                                               (int)s.segment, "offset", (json_int_t)s.offset, "bytes",
-                                               (json_int_t)s.bytes, "role", s.role, "dtype", s.dtype));
+        json_array_append_new(array,
+                              json_pack("{s:s, s:i, s:I, s:I, s:s, s:s}", "name", s.name, "segment",
+                                        (int)s.segment, "offset", (json_int_t)s.offset, "bytes",
+                                        (json_int_t)s.bytes, "role", s.role, "dtype", s.dtype));
     }
     return array;
 }
 
-static int print_json(const tw_decoder *decoder, const struct tw_decoder_info *i, const struct inspect_args *a,
-                      tw_error *err) {
+static int print_json(const tw_decoder *decoder, const struct tw_decoder_info *i,
+                      const struct inspect_args *a, tw_error *err) {
     char content[65], target[65];
     json_t *map = NULL;
     int code = a->map ? inspect_map_json(decoder, (uint32_t)a->site, &map, err) : 0;
@@ -143,13 +151,16 @@ static int print_json(const tw_decoder *decoder, const struct tw_decoder_info *i
     hex(i->target_hash, target);
     json_t *version = json_pack("[i, i]", (int)i->bundle_major, (int)i->bundle_minor);
     json_t *abi = json_pack("[i, i]", (int)i->abi_major, (int)i->abi_minor);
-    json_t *o = json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:I, s:i, s:i, s:i, s:b, s:I, s:I, s:o, s:o, s:o}", "model",
-        i->model, "arch", i->arch, "license", i->license, "target", i->target, "tool", i->tool, "content_hash", content,
-        "target_hash", target, "bundle_version", version, "abi", abi, "n_params", (json_int_t)i->n_params, "n_layers",
-        (int)i->n_layers, "n_vocab", (int)i->n_vocab, "n_ctx", (int)i->n_ctx, "tokenizer", (int)i->has_tokenizer,
-        "bind_rows", (json_int_t)i->n_bind_rows, "bytes_per_token", (json_int_t)i->bytes_per_token, "programs",
-        programs_json(decoder), "segments", segments_json(decoder), "tensors", symbols_json(decoder));
+    json_t *o =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:I, s:i, s:i, s:i, s:b, s:I, "
+                  "s:I, s:o, s:o, s:o}",
+                  "model", i->model, "arch", i->arch, "license", i->license, "target", i->target,
+                  "tool", i->tool, "content_hash", content, "target_hash", target, "bundle_version",
+                  version, "abi", abi, "n_params", (json_int_t)i->n_params, "n_layers",
+                  (int)i->n_layers, "n_vocab", (int)i->n_vocab, "n_ctx", (int)i->n_ctx, "tokenizer",
+                  (int)i->has_tokenizer, "bind_rows", (json_int_t)i->n_bind_rows, "bytes_per_token",
+                  (json_int_t)i->bytes_per_token, "programs", programs_json(decoder), "segments",
+                  segments_json(decoder), "tensors", symbols_json(decoder));
     if (map) {
         json_object_set_new(o, "map", map);
     }

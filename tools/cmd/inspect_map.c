@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright inspect --map: buffers by address with the sections that they live in, totals a memory class, banks with their segments.
+ * tilewright inspect --map: buffers by address with the sections that they live in, totals a memory
+ * class, banks with their segments.
  */
 #include "tools/cmd/inspect_map.h"
 
@@ -10,7 +11,8 @@
 
 #define MAX_CLASSES 256u /* a class is a byte */
 
-/* Of the buffers seen: bytes of all, and the highest end. Those of different sections share bytes, so the first may exceed the second. */
+/* Of the buffers seen: bytes of all, and the highest end. Those of different sections share bytes,
+ * so the first may exceed the second. */
 struct totals {
     uint32_t n[MAX_CLASSES];
     uint64_t bytes[MAX_CLASSES], end[MAX_CLASSES];
@@ -57,9 +59,10 @@ static bool print_buffer(void *ctx, const struct tw_map_info *b) {
     char sections[80];
     count(ctx, b);
     life(b, sections);
-    printf("          %10llu %10llu  class %u %-8s %3u x %-5s %-16s %s%s%s\n", (unsigned long long)b->offset,
-           (unsigned long long)b->bytes, b->mem_class, b->kind, b->pages, b->dtype, sections, b->name,
-           b->tensor ? " = " : "", b->tensor ? b->tensor : "");
+    printf("          %10llu %10llu  class %u %-8s %3u x %-5s %-16s %s%s%s\n",
+           (unsigned long long)b->offset, (unsigned long long)b->bytes, b->mem_class, b->kind,
+           b->pages, b->dtype, sections, b->name, b->tensor ? " = " : "",
+           b->tensor ? b->tensor : "");
     return true;
 }
 
@@ -67,8 +70,9 @@ static void print_totals(const struct totals *t, uint64_t sram) {
     for (uint32_t c = 0; c < MAX_CLASSES; c++) {
         if (t->n[c]) {
             char used[32], all[32], sum[32];
-            printf("          class %u: %s of %s used; %u buffers of %s\n", c, ui_bytes(t->end[c], used),
-                   ui_bytes(sram, all), t->n[c], ui_bytes(t->bytes[c], sum));
+            printf("          class %u: %s of %s used; %u buffers of %s\n", c,
+                   ui_bytes(t->end[c], used), ui_bytes(sram, all), t->n[c],
+                   ui_bytes(t->bytes[c], sum));
         }
     }
 }
@@ -98,13 +102,15 @@ static void print_banks(const tw_decoder *decoder) {
         }
         for (uint32_t i = 0; tw_decoder_get_segment(decoder, i, &s); i++) {
             if (s.bank == bank) {
-                printf("          %10s %10llu  segment %u\n", s.kind, (unsigned long long)s.bytes, i);
+                printf("          %10s %10llu  segment %u\n", s.kind, (unsigned long long)s.bytes,
+                       i);
             }
         }
     }
 }
 
-/* What keeps State out of SRAM (compiler/README.md): it is a session's, and there is no room for it. */
+/* What keeps State out of SRAM (compiler/README.md): it is a session's, and there is no room for
+ * it. */
 struct state_bytes {
     uint64_t all, a_site; /* of a session */
     uint64_t sram_left;   /* on the fullest site, by the largest program */
@@ -128,7 +134,8 @@ static struct state_bytes state_bytes(const tw_decoder *decoder) {
 static void print_state(const tw_decoder *decoder) {
     char all[32], a_site[32], left[32];
     struct state_bytes s = state_bytes(decoder);
-    printf("map       state stays in DRAM, for it is a session's: %s, %s a site; %s of SRAM are left on the fullest\n",
+    printf("map       state stays in DRAM, for it is a session's: %s, %s a site; %s of SRAM are "
+           "left on the fullest\n",
            ui_bytes(s.all, all), ui_bytes(s.a_site, a_site), ui_bytes(s.sram_left, left));
 }
 
@@ -136,7 +143,9 @@ int inspect_print_map(const tw_decoder *decoder, uint32_t site, tw_error *err) {
     struct tw_program_info p = {.size = sizeof p};
     for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p); i++) {
         struct totals t = {.buffers = NULL};
-        printf("map       %s, SRAM of site %u: offset, bytes, kind, sections that touch it, buffer\n", p.name, site);
+        printf(
+            "map       %s, SRAM of site %u: offset, bytes, kind, sections that touch it, buffer\n",
+            p.name, site);
         int code = tw_decoder_map(decoder, i, site, print_buffer, &t, err);
         if (code) {
             return code;
@@ -153,10 +162,11 @@ int inspect_print_map(const tw_decoder *decoder, uint32_t site, tw_error *err) {
 static bool add_buffer(void *ctx, const struct tw_map_info *b) {
     struct totals *t = ctx;
     count(t, b);
-    json_t *o = json_pack("{s:i, s:s, s:s?, s:s, s:s, s:i, s:i, s:I, s:I, s:s?, s:s?}", "buffer", (int)b->buffer,
-                          "name", b->name, "tensor", b->tensor, "kind", b->kind, "dtype", b->dtype, "class",
-                          (int)b->mem_class, "pages", (int)b->pages, "offset", (json_int_t)b->offset, "bytes",
-                          (json_int_t)b->bytes, "first_section", b->first_name, "last_section", b->last_name);
+    json_t *o = json_pack("{s:i, s:s, s:s?, s:s, s:s, s:i, s:i, s:I, s:I, s:s?, s:s?}", "buffer",
+                          (int)b->buffer, "name", b->name, "tensor", b->tensor, "kind", b->kind,
+                          "dtype", b->dtype, "class", (int)b->mem_class, "pages", (int)b->pages,
+                          "offset", (json_int_t)b->offset, "bytes", (json_int_t)b->bytes,
+                          "first_section", b->first_name, "last_section", b->last_name);
     return json_array_append_new(t->buffers, o) == 0;
 }
 
@@ -164,9 +174,10 @@ static json_t *classes_json(const struct totals *t, uint64_t sram) {
     json_t *array = json_array();
     for (uint32_t c = 0; c < MAX_CLASSES; c++) {
         if (t->n[c]) {
-            json_array_append_new(array, json_pack("{s:i, s:i, s:I, s:I, s:I}", "class", (int)c, "buffers",
-                                                   (int)t->n[c], "buffer_bytes", (json_int_t)t->bytes[c], "used",
-                                                   (json_int_t)t->end[c], "size", (json_int_t)sram));
+            json_array_append_new(
+                array, json_pack("{s:i, s:i, s:I, s:I, s:I}", "class", (int)c, "buffers",
+                                 (int)t->n[c], "buffer_bytes", (json_int_t)t->bytes[c], "used",
+                                 (json_int_t)t->end[c], "size", (json_int_t)sram));
         }
     }
     return array;
@@ -181,12 +192,13 @@ static json_t *banks_json(const tw_decoder *decoder) {
         struct tw_segment_info s = {.size = sizeof s};
         for (uint32_t i = 0; tw_decoder_get_segment(decoder, i, &s); i++) {
             if (s.bank == bank) {
-                json_array_append_new(segments, json_pack("{s:i, s:s, s:I}", "segment", (int)i, "kind", s.kind, "bytes",
-                                                          (json_int_t)s.bytes));
+                json_array_append_new(segments,
+                                      json_pack("{s:i, s:s, s:I}", "segment", (int)i, "kind",
+                                                s.kind, "bytes", (json_int_t)s.bytes));
             }
         }
-        json_array_append_new(
-            array, json_pack("{s:i, s:I, s:o}", "bank", (int)bank, "bytes", (json_int_t)bytes, "segments", segments));
+        json_array_append_new(array, json_pack("{s:i, s:I, s:o}", "bank", (int)bank, "bytes",
+                                               (json_int_t)bytes, "segments", segments));
     }
     return array;
 }
@@ -202,12 +214,13 @@ int inspect_map_json(const tw_decoder *decoder, uint32_t site, json_t **out, tw_
             json_decref(sram);
             return code;
         }
-        json_array_append_new(sram, json_pack("{s:s, s:o, s:o}", "program", p.name, "classes",
-                                              classes_json(&t, p.sram_bytes), "buffers", t.buffers));
+        json_array_append_new(sram,
+                              json_pack("{s:s, s:o, s:o}", "program", p.name, "classes",
+                                        classes_json(&t, p.sram_bytes), "buffers", t.buffers));
     }
     struct state_bytes state = state_bytes(decoder);
-    *out = json_pack("{s:i, s:o, s:o, s:{s:I, s:I, s:I}}", "site", (int)site, "sram", sram, "dram", banks_json(decoder),
-                     "state", "bytes", (json_int_t)state.all, "bytes_a_site", (json_int_t)state.a_site, "sram_left",
-                     (json_int_t)state.sram_left);
+    *out = json_pack("{s:i, s:o, s:o, s:{s:I, s:I, s:I}}", "site", (int)site, "sram", sram, "dram",
+                     banks_json(decoder), "state", "bytes", (json_int_t)state.all, "bytes_a_site",
+                     (json_int_t)state.a_site, "sram_left", (json_int_t)state.sram_left);
     return *out ? 0 : tw_fail(err, TW_E_NOMEM, "no memory for the map");
 }

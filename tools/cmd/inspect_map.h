@@ -2,8 +2,8 @@
  *
  * tilewright inspect --map: where a bundle's bytes are.
  */
-#ifndef TW_TOOLS_INSPECT_MAP_H
-#define TW_TOOLS_INSPECT_MAP_H
+#ifndef TW_TOOLS_CMD_INSPECT_MAP_H
+#define TW_TOOLS_CMD_INSPECT_MAP_H
 
 #include "tilewright/tilewright.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright reset: makes a device answer again and frees everything on it. Opening it climbs the ladder of what
- * connects it as far as needed; then the device itself is reset; if it is lost on the way it is opened once more.
+ * tilewright reset: makes a device answer again and frees everything on it. Opening it climbs the
+ * ladder of what connects it as far as needed; then the device itself is reset; if it is lost on
+ * the way it is opened once more.
  */
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
@@ -19,7 +20,8 @@ struct reset_args {
 #define AT(field) offsetof(struct reset_args, field)
 static const struct opt options[] = {
     {OPT_TEXT, 0, "device", "D", AT(device), 0, 0, "device of `tilewright devices`"},
-    {OPT_FLOAT, 0, "deadline", "S", AT(deadline), 0.1, 3600, "seconds without a sign of life that end a step (10)"},
+    {OPT_FLOAT, 0, "deadline", "S", AT(deadline), 0.1, 3600,
+     "seconds without a sign of life that end a step (10)"},
     {OPT_FLAG, 'v', "verbose", NULL, AT(verbose), 0, 0, "tell each step on standard error"},
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print JSON"},
     {.kind = OPT_END},
@@ -31,7 +33,8 @@ static const struct opt_verb verb = {
     0,
     "Resets a device: whatever is in its memory is freed, weights kept for later too.",
     options,
-    "A device that another process has is not touched; the message names the process. The exit status is 6 where the\n"
+    "A device that another process has is not touched; the message names the process. The exit "
+    "status is 6 where the\n"
     "device does not answer in the end, and then the message says what was tried."};
 
 struct ladder {
@@ -40,7 +43,8 @@ struct ladder {
     double start;
 };
 
-static void say(const struct ladder *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(const struct ladder *l, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 static void say(const struct ladder *l, const char *format, ...) {
     char text[600];
     va_list args;
@@ -53,16 +57,19 @@ static void say(const struct ladder *l, const char *format, ...) {
 }
 
 /* The result of a step, which `text` tells where it went well. */
-static void note(struct ladder *l, const char *step, int code, const char *text, const tw_error *err) {
+static void note(struct ladder *l, const char *step, int code, const char *text,
+                 const tw_error *err) {
     double now = ui_now();
     say(l, "%s: %s (%.1f ms)", step, code ? err->message : text, 1e3 * (now - l->start));
-    json_array_append_new(l->steps, json_pack("{s:s, s:b, s:s, s:f}", "step", step, "done", code == 0, "text",
-                                              code ? err->message : text, "seconds", now - l->start));
+    json_array_append_new(l->steps,
+                          json_pack("{s:s, s:b, s:s, s:f}", "step", step, "done", code == 0, "text",
+                                    code ? err->message : text, "seconds", now - l->start));
     l->start = now;
 }
 
 static int open_device(struct ladder *l, const char *step, tw_device **device, tw_error *err) {
-    struct tw_device_options o = {.size = sizeof o, .deadline_ms = (uint32_t)(l->args->deadline * 1000)};
+    struct tw_device_options o = {.size = sizeof o,
+                                  .deadline_ms = (uint32_t)(l->args->deadline * 1000)};
     char text[300] = "it answers";
     int code = tw_device_open(l->args->device, &o, device, err);
     if (!code && tw_device_recovered(*device)[0]) {
@@ -104,8 +111,9 @@ static int climb(struct ladder *l, tw_error *err) {
 
 static int report(const struct ladder *l, int code, tw_error *err) {
     if (l->args->json) {
-        json_t *o = json_pack("{s:s, s:b, s:O, s:s*, s:s*}", "device", l->args->device, "reset", code == 0, "steps",
-                              l->steps, "error", code ? err->message : NULL, "code", code ? tw_error_name(code) : NULL);
+        json_t *o = json_pack("{s:s, s:b, s:O, s:s*, s:s*}", "device", l->args->device, "reset",
+                              code == 0, "steps", l->steps, "error", code ? err->message : NULL,
+                              "code", code ? tw_error_name(code) : NULL);
         int printed = ui_print_json(o, code ? NULL : err);
         return code ? code : printed;
     }
@@ -128,7 +136,8 @@ static int run(int argc, char **argv, tw_error *err) {
         return ui_flush(err);
     }
     if (!a.device) {
-        return tw_fail(err, TW_E_USAGE, "reset: --device is missing; tilewright devices lists them");
+        return tw_fail(err, TW_E_USAGE,
+                       "reset: --device is missing; tilewright devices lists them");
     }
     struct ladder l = {.args = &a, .steps = json_array(), .start = ui_now()};
     code = report(&l, climb(&l, err), err);

@@ -4,8 +4,8 @@
  */
 #include "tools/cmd.h"
 #include "tools/engine.h"
+#include "tools/logits_file.h"
 #include "tools/prompt.h"
-#include "tools/row_file.h"
 #include "tools/ui.h"
 
 #include <float.h>
@@ -29,25 +29,35 @@ struct run_args {
 #define PROMPT(field) (offsetof(struct run_args, prompt) + offsetof(struct prompt_options, field))
 static const struct opt options[] = {
     {OPT_TEXT, 'p', "prompt", "TEXT", PROMPT(text), 0, 0, "what the text begins with (nothing)"},
-    {OPT_TEXT, 'f', "file", "FILE", PROMPT(file), 0, 0, "read the prompt from a file; - is standard input"},
+    {OPT_TEXT, 'f', "file", "FILE", PROMPT(file), 0, 0,
+     "read the prompt from a file; - is standard input"},
     {OPT_IDS, 0, "ids", "1,2,3", PROMPT(ids), 0, 0,
      "the prompt as token ids, used as they are; greedy unless --temp is given"},
-    {OPT_FLAG, 0, "no-bos", NULL, PROMPT(no_bos), 0, 0, "do not put the beginning-of-text token before the prompt"},
-    {OPT_FLAG, 0, "special", NULL, AT(special), 0, 0, "special tokens are read in the prompt and printed in the text"},
+    {OPT_FLAG, 0, "no-bos", NULL, PROMPT(no_bos), 0, 0,
+     "do not put the beginning-of-text token before the prompt"},
+    {OPT_FLAG, 0, "special", NULL, AT(special), 0, 0,
+     "special tokens are read in the prompt and printed in the text"},
     {OPT_I64, 'n', "n-predict", "N", AT(n), -1, 1 << 24,
      "tokens to generate; -1: until the text ends (256, or what the context holds)"},
-    {OPT_I64, 's', "seed", "N", AT(seed), -1, SEED_MAX, "same seed, same text; -1: a random one (-1)"},
-    {OPT_FLOAT, 0, "temp", "T", AT(temp), 0, 100, "temperature; 0: always the likeliest token (0.8)"},
+    {OPT_I64, 's', "seed", "N", AT(seed), -1, SEED_MAX,
+     "same seed, same text; -1: a random one (-1)"},
+    {OPT_FLOAT, 0, "temp", "T", AT(temp), 0, 100,
+     "temperature; 0: always the likeliest token (0.8)"},
     {OPT_I64, 0, "top-k", "K", AT(top_k), 0, 1 << 24, "choose among the K likeliest; 0: all (40)"},
-    {OPT_FLOAT, 0, "top-p", "P", AT(top_p), 0, 1, "... that make up this share of the probability (0.95)"},
-    {OPT_FLOAT, 0, "min-p", "P", AT(min_p), 0, 1, "... at least this share as likely as the first (0.05)"},
+    {OPT_FLOAT, 0, "top-p", "P", AT(top_p), 0, 1,
+     "... that make up this share of the probability (0.95)"},
+    {OPT_FLOAT, 0, "min-p", "P", AT(min_p), 0, 1,
+     "... at least this share as likely as the first (0.05)"},
     {OPT_FLAG, 0, "ignore-eos", NULL, AT(ignore_eos), 0, 0, "go on where the model ends its text"},
     {OPT_FLAG, 0, "no-display-prompt", NULL, AT(hide_prompt), 0, 0, "print what is generated only"},
     {OPT_FLAG, 0, "print-ids", NULL, AT(print_ids), 0, 0,
      "print the generated token ids in one line instead of the text"},
-    {OPT_TEXT, 0, "logits", "FILE", AT(logits), 0, 0, "write the logits, float32, one row a generated token"},
-    {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print one JSON object at the end instead of the text"},
-    {OPT_FLAG, 0, "stats", NULL, AT(stats), 0, 0, "tell speed and seed on standard error at the end"},
+    {OPT_TEXT, 0, "logits", "FILE", AT(logits), 0, 0,
+     "write the logits, float32, one row a generated token"},
+    {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0,
+     "print one JSON object at the end instead of the text"},
+    {OPT_FLAG, 0, "stats", NULL, AT(stats), 0, 0,
+     "tell speed and seed on standard error at the end"},
     COMPILE_ROWS(struct run_args),
     SESSION_ROWS(struct run_args),
     {.kind = OPT_END},
@@ -59,12 +69,13 @@ static const struct opt_verb verb = {
     1,
     "Generates text. A model is compiled first, into the cache; a bundle runs as it is.",
     options,
-    "Standard output carries the text and nothing else. Ctrl-C ends the text and the command with status 130."};
+    "Standard output carries the text and nothing else. Ctrl-C ends the text and the command with "
+    "status 130."};
 
 struct output {
     const struct run_args *args;
     const struct prompt *prompt;
-    struct row_file *logits;
+    struct logits_file *logits;
     uint32_t n_vocab;
     uint32_t *ids;
     size_t n_ids, ids_room;
@@ -97,7 +108,8 @@ static int on_token(void *ctx, uint32_t id, const float *logits) {
         out->ids[out->n_ids++] = id;
     }
     if (out->logits) {
-        out->code = row_file_write(out->logits, logits, (size_t)out->n_vocab * sizeof *logits, out->err);
+        out->code =
+            logits_file_write(out->logits, logits, (size_t)out->n_vocab * sizeof *logits, out->err);
     }
     return out->code;
 }
@@ -170,29 +182,35 @@ static double rate(double n, double seconds) {
 }
 
 static int print_json(const struct engine *e, const struct output *out, const struct prompt *prompt,
-                      const struct tw_generate_options *g, const struct tw_generate_result *r, tw_error *err) {
+                      const struct tw_generate_options *g, const struct tw_generate_result *r,
+                      tw_error *err) {
     static const char *const reason[] = {"count", "end", "context", "callback", "interrupt"};
-    json_t *text =
-        out->n_text || e->info.has_tokenizer ? json_stringn(out->text ? out->text : "", out->n_text) : json_null();
-    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:f, s:o, s:o, s:o, s:s, s:f, s:f, s:f, s:f}", "model",
-                          e->info.model, "target", e->session_info.target, "device", e->session_info.device, "mode",
-                          e->session_info.mode, "threads", (int)e->session_info.n_threads, "seed", (json_int_t)g->seed,
-                          "temp", (double)g->temperature, "prompt_ids", ids_json(prompt->ids, prompt->n), "ids",
-                          ids_json(out->ids, out->n_ids), "text", text, "stop", reason[r->reason], "prefill_tok_s",
-                          rate(r->n_prompt, r->prefill_s), "decode_tok_s",
-                          rate(r->n_generated > 1 ? r->n_generated - 1 : 0, r->decode_s), "first_token_ms",
-                          1e3 * r->first_token_s, "load_s", e->load_s);
+    json_t *text = out->n_text || e->info.has_tokenizer
+                       ? json_stringn(out->text ? out->text : "", out->n_text)
+                       : json_null();
+    json_t *o = json_pack(
+        "{s:s, s:s, s:s, s:s, s:i, s:I, s:f, s:o, s:o, s:o, s:s, s:f, s:f, s:f, s:f}", "model",
+        e->info.model, "target", e->session_info.target, "device", e->session_info.device, "mode",
+        e->session_info.mode, "threads", (int)e->session_info.n_threads, "seed",
+        (json_int_t)g->seed, "temp", (double)g->temperature, "prompt_ids",
+        ids_json(prompt->ids, prompt->n), "ids", ids_json(out->ids, out->n_ids), "text", text,
+        "stop", reason[r->reason], "prefill_tok_s", rate(r->n_prompt, r->prefill_s), "decode_tok_s",
+        rate(r->n_generated > 1 ? r->n_generated - 1 : 0, r->decode_s), "first_token_ms",
+        1e3 * r->first_token_s, "load_s", e->load_s);
     return ui_print_json(o, err);
 }
 
 static int print_results(const struct engine *e, struct output *out, const struct prompt *prompt,
-                         const struct tw_generate_options *g, const struct tw_generate_result *r, tw_error *err) {
+                         const struct tw_generate_options *g, const struct tw_generate_result *r,
+                         tw_error *err) {
     if (out->args->stats) {
-        ui_note("%u tokens of prompt, %.1f tok/s; %u generated, %.1f tok/s; first after %.1f ms; seed %llu; %s, %s, %u "
+        ui_note("%u tokens of prompt, %.1f tok/s; %u generated, %.1f tok/s; first after %.1f ms; "
+                "seed %llu; %s, %s, %u "
                 "threads",
                 r->n_prompt, rate(r->n_prompt, r->prefill_s), r->n_generated,
-                rate(r->n_generated > 1 ? r->n_generated - 1 : 0, r->decode_s), 1e3 * r->first_token_s,
-                (unsigned long long)g->seed, e->session_info.target, e->session_info.mode, e->session_info.n_threads);
+                rate(r->n_generated > 1 ? r->n_generated - 1 : 0, r->decode_s),
+                1e3 * r->first_token_s, (unsigned long long)g->seed, e->session_info.target,
+                e->session_info.mode, e->session_info.n_threads);
     }
     if (out->args->json) {
         return print_json(e, out, prompt, g, r, err);
@@ -208,7 +226,8 @@ static int print_results(const struct engine *e, struct output *out, const struc
     return ui_flush(err);
 }
 
-static int generate(struct engine *e, struct output *out, const struct prompt *prompt, tw_error *err) {
+static int generate(struct engine *e, struct output *out, const struct prompt *prompt,
+                    tw_error *err) {
     const struct run_args *a = out->args;
     struct tw_generate_options g = {.size = sizeof g,
                                     .n_predict = choose_count(a, e, prompt->n),
@@ -238,33 +257,35 @@ static int generate(struct engine *e, struct output *out, const struct prompt *p
 }
 
 /* A model without tokenizer can be used with ids alone. */
-static int check_tokenizer(const struct engine *e, const struct run_args *a, const char *path, tw_error *err) {
+static int check_tokenizer(const struct engine *e, const struct run_args *a, const char *path,
+                           tw_error *err) {
     if (e->info.has_tokenizer) {
         return 0;
     }
     if (!a->prompt.ids.given) {
         return tw_fail(err, TW_E_UNSUPPORTED,
-                       "%s: it has no tokenizer (a checkpoint's is named by --tokenizer), so the prompt must be --ids",
+                       "%s: it has no tokenizer (a checkpoint's is named by --tokenizer), so the "
+                       "prompt must be --ids",
                        path);
     }
     if (a->n != 0 && !a->print_ids && !a->json && !a->logits) {
-        return tw_fail(
-            err, TW_E_UNSUPPORTED,
-            "%s: it has no tokenizer (a checkpoint's is named by --tokenizer), so there is no text to print: "
-            "use --print-ids, --json or --logits",
-            path);
+        return tw_fail(err, TW_E_UNSUPPORTED,
+                       "%s: it has no tokenizer (a checkpoint's is named by --tokenizer), so there "
+                       "is no text to print: "
+                       "use --print-ids, --json or --logits",
+                       path);
     }
     return 0;
 }
 
 static int with_engine(struct engine *e, const struct run_args *a, tw_error *err) {
     struct prompt prompt;
-    struct row_file logits;
+    struct logits_file logits;
     struct output out = {.args = a, .n_vocab = e->info.n_vocab, .err = err};
     int code = prompt_read(&a->prompt, a->special, e->source.decoder, &prompt, err);
     out.prompt = &prompt;
     if (!code && a->logits) {
-        code = row_file_open(&logits, a->logits, err);
+        code = logits_file_open(&logits, a->logits, err);
         out.logits = code ? NULL : &logits;
     }
     if (!code) {
@@ -273,7 +294,7 @@ static int with_engine(struct engine *e, const struct run_args *a, tw_error *err
     }
     if (out.logits) {
         bool keep = !code || code == TW_E_CONTEXT_FULL || code == TW_E_INTERRUPTED;
-        int closed = row_file_close(&logits, keep, code ? NULL : err);
+        int closed = logits_file_close(&logits, keep, code ? NULL : err);
         code = code ? code : closed;
     }
     prompt_finish(&prompt);
@@ -284,17 +305,24 @@ static int with_engine(struct engine *e, const struct run_args *a, tw_error *err
 
 static int check(const struct run_args *a, tw_error *err) {
     if ((a->prompt.text != NULL) + (a->prompt.file != NULL) + a->prompt.ids.given > 1) {
-        return tw_fail(err, TW_E_USAGE, "options --prompt, --file and --ids: only one of them can be given");
+        return tw_fail(err, TW_E_USAGE,
+                       "options --prompt, --file and --ids: only one of them can be given");
     }
     if (a->print_ids && a->json) {
-        return tw_fail(err, TW_E_USAGE, "options --print-ids and --json: only one of them can be given");
+        return tw_fail(err, TW_E_USAGE,
+                       "options --print-ids and --json: only one of them can be given");
     }
     return 0;
 }
 
 static int run(int argc, char **argv, tw_error *err) {
-    struct run_args a = {
-        .engine = ENGINE_DEFAULTS, .n = N_DEFAULT, .seed = -1, .temp = -1, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f};
+    struct run_args a = {.engine = ENGINE_DEFAULTS,
+                         .n = N_DEFAULT,
+                         .seed = -1,
+                         .temp = -1,
+                         .top_k = 40,
+                         .top_p = 0.95f,
+                         .min_p = 0.05f};
     struct opt_result result;
     int code = opt_parse(&verb, argc, argv, &a, &result, err);
     if (!code && result.help) {

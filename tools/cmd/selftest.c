@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright selftest: memory, transfers and a small program on a device, each checked against what is known, as often
- * as asked for, and what the link had to mend meanwhile.
+ * tilewright selftest: memory, transfers and a small program on a device, each checked against what
+ * is known, as often as asked for, and what the link had to mend meanwhile.
  */
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
@@ -18,15 +18,19 @@ struct selftest_args {
 static const struct opt options[] = {
     {OPT_TEXT, 0, "device", "D", AT(device), 0, 0, "device of `tilewright devices` (emu)"},
     {OPT_I64, 'r', "repeats", "N", AT(repeats), 1, 1000000, "so many times, or until it fails (1)"},
-    {OPT_FLOAT, 0, "deadline", "S", AT(deadline), 0.1, 3600, "seconds without progress that count as a failure (10)"},
+    {OPT_FLOAT, 0, "deadline", "S", AT(deadline), 0.1, 3600,
+     "seconds without progress that count as a failure (10)"},
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print JSON"},
     {.kind = OPT_END},
 };
 
-static const struct opt_verb verb = {
-    "selftest", "",
-    0,          "Tests a device: memory, transfers, a small program.",
-    options,    "The exit status is 6 where a step fails; the message names the step, the place, found and expected."};
+static const struct opt_verb verb = {"selftest",
+                                     "",
+                                     0,
+                                     "Tests a device: memory, transfers, a small program.",
+                                     options,
+                                     "The exit status is 6 where a step fails; the message names "
+                                     "the step, the place, found and expected."};
 
 static void print_step(void *ctx, const struct tw_selftest_step *s) {
     (void)ctx;
@@ -38,39 +42,46 @@ static void print_step(void *ctx, const struct tw_selftest_step *s) {
 }
 
 static void add_step(void *ctx, const struct tw_selftest_step *s) {
-    json_array_append_new(
-        ctx, json_pack("{s:s, s:f, s:I}", "step", s->name, "seconds", s->seconds, "bytes", (json_int_t)s->bytes));
+    json_array_append_new(ctx, json_pack("{s:s, s:f, s:I}", "step", s->name, "seconds", s->seconds,
+                                         "bytes", (json_int_t)s->bytes));
 }
 
 /* The steps of each round are told in JSON, on paper those of the first. */
-static int test(const struct selftest_args *a, tw_device *device, json_t *steps, int64_t *passed, tw_error *err) {
+static int test(const struct selftest_args *a, tw_device *device, json_t *steps, int64_t *passed,
+                tw_error *err) {
     int code = 0;
     for (*passed = 0; !code && *passed < a->repeats && !ui_stop; *passed += !code) {
-        code = tw_device_selftest(device, a->json ? add_step : *passed == 0 ? print_step : NULL, steps, err);
+        code = tw_device_selftest(device,
+                                  a->json        ? add_step
+                                  : *passed == 0 ? print_step
+                                                 : NULL,
+                                  steps, err);
         ui_progress(NULL, "testing", (uint64_t)*passed, (uint64_t)a->repeats);
     }
     ui_progress_end();
     return !code && ui_stop ? tw_fail(err, TW_E_INTERRUPTED, "interrupted") : code;
 }
 
-static int print_text(const struct selftest_args *a, const struct tw_status_info *s, int64_t passed, tw_error *err) {
+static int print_text(const struct selftest_args *a, const struct tw_status_info *s, int64_t passed,
+                      tw_error *err) {
     char sent[32], received[32];
     if (a->repeats > 1) {
         printf("ok  %lld of %lld rounds\n", (long long)passed, (long long)a->repeats);
     }
     printf("    link: %s sent, %s received, sent again %llu times, %llu packets damaged\n",
-           ui_bytes(s->sent_bytes, sent), ui_bytes(s->received_bytes, received), (unsigned long long)s->resent,
-           (unsigned long long)s->damaged);
+           ui_bytes(s->sent_bytes, sent), ui_bytes(s->received_bytes, received),
+           (unsigned long long)s->resent, (unsigned long long)s->damaged);
     return ui_flush(err);
 }
 
-static int print_json(const struct selftest_args *a, const struct tw_status_info *s, json_t *steps, int64_t passed,
-                      int code, const char *message, tw_error *err) {
-    json_t *o = json_pack("{s:s, s:b, s:I, s:I, s:o, s:s*, s:s*, s:I, s:I, s:I, s:I}", "device", a->device, "passed",
-                          code == 0, "rounds", (json_int_t)a->repeats, "rounds_passed", (json_int_t)passed, "steps",
-                          steps, "error", code ? message : NULL, "code", code ? tw_error_name(code) : NULL,
-                          "sent_bytes", (json_int_t)s->sent_bytes, "received_bytes", (json_int_t)s->received_bytes,
-                          "resent", (json_int_t)s->resent, "damaged", (json_int_t)s->damaged);
+static int print_json(const struct selftest_args *a, const struct tw_status_info *s, json_t *steps,
+                      int64_t passed, int code, const char *message, tw_error *err) {
+    json_t *o = json_pack(
+        "{s:s, s:b, s:I, s:I, s:o, s:s*, s:s*, s:I, s:I, s:I, s:I}", "device", a->device, "passed",
+        code == 0, "rounds", (json_int_t)a->repeats, "rounds_passed", (json_int_t)passed, "steps",
+        steps, "error", code ? message : NULL, "code", code ? tw_error_name(code) : NULL,
+        "sent_bytes", (json_int_t)s->sent_bytes, "received_bytes", (json_int_t)s->received_bytes,
+        "resent", (json_int_t)s->resent, "damaged", (json_int_t)s->damaged);
     return ui_print_json(o, err);
 }
 

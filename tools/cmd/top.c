@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright top: what the processes of this computer do with the devices that they have open, by the pages that they
- * publish. On a terminal it is shown again each second; no device is opened or asked.
+ * tilewright top: what the processes of this computer do with the devices that they have open, by
+ * the pages that they publish. On a terminal it is shown again each second; no device is opened or
+ * asked.
  */
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
@@ -24,22 +25,28 @@ struct top_args {
 };
 
 static const struct opt options[] = {
-    {OPT_FLAG, '1', "once", NULL, offsetof(struct top_args, once), 0, 0, "show it once, on a terminal too"},
+    {OPT_FLAG, '1', "once", NULL, offsetof(struct top_args, once), 0, 0,
+     "show it once, on a terminal too"},
     {OPT_FLAG, 0, "json", NULL, offsetof(struct top_args, json), 0, 0, "print JSON, once"},
     {.kind = OPT_END},
 };
 
 static const struct opt_verb verb = {
-    "top",   "",
-    0,       "Shows which process has which device open and what it does with it.",
-    options, "On a terminal it is refreshed each second; q or Ctrl-C ends it. No device is opened or disturbed."};
+    "top",
+    "",
+    0,
+    "Shows which process has which device open and what it does with it.",
+    options,
+    "On a terminal it is refreshed each second; q or Ctrl-C ends it. No device is opened or "
+    "disturbed."};
 
 /* ---- one snapshot ---- */
 
 static const char *span(double s, char text[32]) {
     uint64_t t = (uint64_t)s;
     if (t < 86400) {
-        snprintf(text, 32, "%u:%02u:%02u", (unsigned)(t / 3600), (unsigned)(t / 60 % 60), (unsigned)(t % 60));
+        snprintf(text, 32, "%u:%02u:%02u", (unsigned)(t / 3600), (unsigned)(t / 60 % 60),
+                 (unsigned)(t % 60));
     } else {
         snprintf(text, 32, "%llu d", (unsigned long long)(t / 86400));
     }
@@ -47,8 +54,9 @@ static const char *span(double s, char text[32]) {
 }
 
 static void print_heading(FILE *out) {
-    fprintf(out, "%7s  %-14s %-20s %-8s %9s %9s %8s %13s %10s %10s %9s  %s\n", "PID", "PROGRAM", "DEVICE", "STATE",
-            "TOKENS/S", "TOKENS", "PROMPT", "POSITION", "SENT", "RECEIVED", "OPEN", "BUNDLE");
+    fprintf(out, "%7s  %-14s %-20s %-8s %9s %9s %8s %13s %10s %10s %9s  %s\n", "PID", "PROGRAM",
+            "DEVICE", "STATE", "TOKENS/S", "TOKENS", "PROMPT", "POSITION", "SENT", "RECEIVED",
+            "OPEN", "BUNDLE");
 }
 
 /* What deserves a line of its own below the device's. */
@@ -62,16 +70,18 @@ static void print_trouble(FILE *out, const struct tw_status_info *i) {
                 (unsigned long long)i->resent, (unsigned long long)i->damaged);
     }
     if (i->error[0]) {
-        fprintf(out, "%9s%s: %s\n", "", strcmp(i->state, "lost") == 0 ? "cause" : "last error", i->error);
+        fprintf(out, "%9s%s: %s\n", "", strcmp(i->state, "lost") == 0 ? "cause" : "last error",
+                i->error);
     }
 }
 
 static void print_line(FILE *out, const struct tw_status_info *i) {
     char sent[32], received[32], open[32], position[32];
     snprintf(position, sizeof position, i->n_ctx ? "%u/%u" : "-", i->position, i->n_ctx);
-    fprintf(out, "%7u  %-14s %-20s %-8s %9.1f %9llu %8llu %13s %10s %10s %9s  %s\n", i->pid, i->program, i->device,
-            i->state, i->tokens_per_s, (unsigned long long)i->tokens, (unsigned long long)i->prompt_tokens, position,
-            ui_bytes(i->sent_bytes, sent), ui_bytes(i->received_bytes, received), span(i->open_s, open), i->bundle);
+    fprintf(out, "%7u  %-14s %-20s %-8s %9.1f %9llu %8llu %13s %10s %10s %9s  %s\n", i->pid,
+            i->program, i->device, i->state, i->tokens_per_s, (unsigned long long)i->tokens,
+            (unsigned long long)i->prompt_tokens, position, ui_bytes(i->sent_bytes, sent),
+            ui_bytes(i->received_bytes, received), span(i->open_s, open), i->bundle);
     print_trouble(out, i);
 }
 
@@ -99,16 +109,17 @@ static void print_table(FILE *out) {
 
 static bool add_json(void *ctx, const struct tw_status_info *i) {
     json_array_append_new(
-        ctx,
-        json_pack("{s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:I, s:f, "
-                  "s:f}",
-                  "pid", (json_int_t)i->pid, "program", i->program, "device", i->device, "target", i->target, "bundle",
-                  i->bundle, "state", i->state, "doing", i->doing, "error", i->error, "tokens_per_s", i->tokens_per_s,
-                  "tokens", (json_int_t)i->tokens, "prompt_tokens", (json_int_t)i->prompt_tokens, "steps",
-                  (json_int_t)i->steps, "position", (int)i->position, "n_ctx", (int)i->n_ctx, "sent_bytes",
-                  (json_int_t)i->sent_bytes, "received_bytes", (json_int_t)i->received_bytes, "resent",
-                  (json_int_t)i->resent, "damaged", (json_int_t)i->damaged, "open_s", i->open_s, "progress_s",
-                  i->progress_s));
+        ctx, json_pack("{s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:i, s:i, "
+                       "s:I, s:I, s:I, s:I, s:f, "
+                       "s:f}",
+                       "pid", (json_int_t)i->pid, "program", i->program, "device", i->device,
+                       "target", i->target, "bundle", i->bundle, "state", i->state, "doing",
+                       i->doing, "error", i->error, "tokens_per_s", i->tokens_per_s, "tokens",
+                       (json_int_t)i->tokens, "prompt_tokens", (json_int_t)i->prompt_tokens,
+                       "steps", (json_int_t)i->steps, "position", (int)i->position, "n_ctx",
+                       (int)i->n_ctx, "sent_bytes", (json_int_t)i->sent_bytes, "received_bytes",
+                       (json_int_t)i->received_bytes, "resent", (json_int_t)i->resent, "damaged",
+                       (json_int_t)i->damaged, "open_s", i->open_s, "progress_s", i->progress_s));
     return true;
 }
 
@@ -119,7 +130,8 @@ struct terminal {
     bool keys; /* standard input is the terminal, and its keys come one by one */
 };
 
-/* The other screen of the terminal, without a cursor. Ctrl-Z is off: it would leave the terminal like this. */
+/* The other screen of the terminal, without a cursor. Ctrl-Z is off: it would leave the terminal
+ * like this. */
 static void enter(struct terminal *t) {
     t->keys = isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &t->before) == 0;
     if (t->keys) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright verify: recomputes every hash of a bundle, or parses a file of programs as text, and checks the programs
- * against the rules of the tile machine.
+ * tilewright verify: recomputes every hash of a bundle, or parses a file of programs as text, and
+ * checks the programs against the rules of the tile machine.
  */
 #include "compiler/spatial/certify.h"
 #include "tilewright/tilewright.h"
@@ -15,45 +15,53 @@ struct verify_args {
 
 #define AT(field) offsetof(struct verify_args, field)
 static const struct opt options[] = {
-    {OPT_FLAG, 0, "rules", NULL, AT(rules), 0, 0, "list the rules and how many objects each was checked on"},
+    {OPT_FLAG, 0, "rules", NULL, AT(rules), 0, 0,
+     "list the rules and how many objects each was checked on"},
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print JSON"},
     {.kind = OPT_END},
 };
 
 static const struct opt_verb verb = {
-    "verify", "BUNDLE|TEXT",
-    1,        "Checks a bundle (every hash, and every rule for its programs) or a text file of programs, see tws(5).",
-    options,  "Exit status 3: the file is damaged; 7: a program breaks a rule."};
+    "verify",
+    "BUNDLE|TEXT",
+    1,
+    "Checks a bundle (every hash, and every rule for its programs) or a text file of programs, see "
+    "tws(5).",
+    options,
+    "Exit status 3: the file is damaged; 7: a program breaks a rule."};
 
 /* `info` of a text file: no target, no model. */
 static bool is_text(const struct tw_decoder_info *info) {
     return info->target[0] == 0;
 }
 
-static int print_json(const char *path, const struct tw_decoder_info *info, const struct tw_rules_info *r, int code,
-                      const char *message, tw_error *err) {
+static int print_json(const char *path, const struct tw_decoder_info *info,
+                      const struct tw_rules_info *r, int code, const char *message, tw_error *err) {
     json_t *rules = json_array();
     for (uint32_t i = 1; i <= r->n_rules; i++) {
-        json_array_append_new(rules, json_pack("{s:i, s:s, s:s, s:I, s:b}", "rule", (int)i, "name", tw_rule_name(i),
-                                               "demands", tw_rule_text(i), "checked", (json_int_t)r->checked[i],
-                                               "failed", (int)(r->failed_rule == i)));
+        json_array_append_new(rules, json_pack("{s:i, s:s, s:s, s:I, s:b}", "rule", (int)i, "name",
+                                               tw_rule_name(i), "demands", tw_rule_text(i),
+                                               "checked", (json_int_t)r->checked[i], "failed",
+                                               (int)(r->failed_rule == i)));
     }
-    json_t *o = json_pack("{s:s, s:b, s:s?, s:s?, s:i, s:o, s:o}", is_text(info) ? "text" : "bundle", path, "ok",
-                          code == 0, "target", is_text(info) ? NULL : info->target, "model",
-                          is_text(info) ? NULL : info->model, "programs", (int)info->n_programs, "error",
-                          code ? json_string(message) : json_null(), "rules", rules);
+    json_t *o =
+        json_pack("{s:s, s:b, s:s?, s:s?, s:i, s:o, s:o}", is_text(info) ? "text" : "bundle", path,
+                  "ok", code == 0, "target", is_text(info) ? NULL : info->target, "model",
+                  is_text(info) ? NULL : info->model, "programs", (int)info->n_programs, "error",
+                  code ? json_string(message) : json_null(), "rules", rules);
     return ui_print_json(o, err);
 }
 
-static int print_text(const char *path, const struct tw_decoder_info *info, const struct tw_rules_info *r, bool list,
-                      tw_error *err) {
+static int print_text(const char *path, const struct tw_decoder_info *info,
+                      const struct tw_rules_info *r, bool list, tw_error *err) {
     uint64_t checked = 0;
     for (uint32_t i = 1; i <= r->n_rules; i++) {
         checked += r->checked[i];
     }
     if (list) {
         for (uint32_t i = 1; i <= r->n_rules; i++) {
-            printf("%2u %-20s %10llu  %s\n", i, tw_rule_name(i), (unsigned long long)r->checked[i], tw_rule_text(i));
+            printf("%2u %-20s %10llu  %s\n", i, tw_rule_name(i), (unsigned long long)r->checked[i],
+                   tw_rule_text(i));
         }
     }
     if (is_text(info)) {
@@ -62,8 +70,8 @@ static int print_text(const char *path, const struct tw_decoder_info *info, cons
                (unsigned long long)checked);
         return ui_flush(err);
     }
-    printf("%s: ok: hashes match; %u programs for %s obey %u rules (%llu checks)\n", path, info->n_programs,
-           info->target, r->n_rules, (unsigned long long)checked);
+    printf("%s: ok: hashes match; %u programs for %s obey %u rules (%llu checks)\n", path,
+           info->n_programs, info->target, r->n_rules, (unsigned long long)checked);
     return ui_flush(err);
 }
 

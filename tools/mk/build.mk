@@ -27,14 +27,14 @@ $(OBJ)/%.o: %.c $(BUILD)/flags
 	$(Q)$(CC) $(ALL_CFLAGS) $(EXTRA_CFLAGS) -MMD -MP -c -o $@ $<
 
 # The checker's clocks are vectors as long as the engines are many; -O2 leaves loops of unknown length to one lane.
-$(OBJ)/loader/check_sync.o: EXTRA_CFLAGS += -O3
+$(OBJ)/loader/order/check_sync.o: EXTRA_CFLAGS += -O3
 
-# What decides a bundle's bytes: a cached bundle of another compiler is not used again (compiler/compile.c).
-COMPILER_FILES := $(sort $(shell find compiler include -name '*.[ch]' -o -name '*.def'))
+# What decides a bundle's bytes: a cached bundle of another compiler is not used again (compiler/cache_key.c).
+COMPILER_FILES := $(sort $(shell find compiler include loader -name '*.[ch]' -o -name '*.def'))
 $(BUILD)/compiler-id: FORCE
 	$(call stamp,$(firstword $(shell cat $(COMPILER_FILES) | cksum)))
-$(OBJ)/compiler/compile.o: $(BUILD)/compiler-id
-$(OBJ)/compiler/compile.o: EXTRA_CFLAGS += -DTW_COMPILER_ID='"$(shell cat $(BUILD)/compiler-id)"'
+$(OBJ)/compiler/cache_key.o: $(BUILD)/compiler-id
+$(OBJ)/compiler/cache_key.o: EXTRA_CFLAGS += -DTW_COMPILER_ID='"$(shell cat $(BUILD)/compiler-id)"'
 
 # The command carries udev's rule inside.
 $(OBJ)/tools/cmd/doctor_rule.o: udev/60-tilewright.rules

@@ -18,7 +18,7 @@ check:
 	$(SCRIPT)CC='$(CC)' tools/check/run-checks
 
 # All scenarios of tests/qemu/, or those that SCENARIOS names.
-check-qemu: all $(BUILD)/tests/driver/transport_conformance_test
+check-qemu: all $(BUILD)/tests/driver/transport/transport_conformance_test
 	@TW_BIN='$(abspath $(COMMAND))' TW_BUILD='$(abspath $(BUILD))' tools/qemu/run $(SCENARIOS)
 
 bench: all
@@ -30,18 +30,18 @@ bench-order: $(BENCH_BINS)
 	@$(BUILD)/tests/bench/order_bench $(DEMO_MODEL) $(wildcard $(BUILD)/bench/*.gguf) $(BENCH_MODELS)
 
 # The long form of the checker's tests: MUTANTS mutants, each accepted one under more than 100 schedules; ten random programs a mutant.
-mutate: $(BUILD)/tests/loader/mutation_test $(BUILD)/tests/loader/agreement_test $(BUILD)/tests/loader/certificate_test
-	@TW_AGREE=$(MUTANTS)0 $(BUILD)/tests/loader/agreement_test
-	@TW_LIES=$(MUTANTS) $(BUILD)/tests/loader/certificate_test
-	@TW_MUTANTS=$(MUTANTS) $(BUILD)/tests/loader/mutation_test
+mutate: $(BUILD)/tests/loader/order/mutation_test $(BUILD)/tests/loader/order/agreement_test $(BUILD)/tests/loader/order/certificate_test
+	@TW_AGREE=$(MUTANTS)0 $(BUILD)/tests/loader/order/agreement_test
+	@TW_FALSE_CERTIFICATES=$(MUTANTS) $(BUILD)/tests/loader/order/certificate_test
+	@TW_MUTANTS=$(MUTANTS) $(BUILD)/tests/loader/order/mutation_test
 
 # Long fuzzing: FUZZ_SECONDS for each target; what it finds stays in build/check/fuzz/.
 fuzz:
 	$(SCRIPT)FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_RUNS=-1 tools/check/fuzz
 
 # The long form of the endurance tests: 1,000 opens, 1,000 kills of either side, 200 resets in the middle of a run.
-soak: $(BUILD)/tests/driver/socket_crash_test
-	@TW_LONG=1 $(BUILD)/tests/driver/socket_crash_test
+soak: $(BUILD)/tests/driver/transport/socket/socket_crash_test
+	@TW_LONG=1 $(BUILD)/tests/driver/transport/socket/socket_crash_test
 
 format:
 	clang-format -i $(C_FILES)

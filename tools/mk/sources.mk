@@ -2,8 +2,7 @@
 
 find_c = $(sort $(shell find $(1) -name '*.c' 2>/dev/null))
 
-LIB_SRCS := $(call find_c,loader driver compiler) \
-	$(sort $(wildcard firmware/core/*.c firmware/kernels/*.c firmware/port/*.c))
+LIB_SRCS := $(call find_c,loader firmware driver compiler)
 TOOL_SRCS := $(sort $(wildcard tools/*.c tools/cmd/*.c))
 TEST_SRCS := $(filter %_test.c,$(call find_c,tests))
 TEST_SUPPORT_SRCS := $(sort $(wildcard tests/support/*.c))

@@ -14,7 +14,7 @@ $(TEST_BINS) $(BENCH_BINS): $(BUILD)/%: $(OBJ)/%.o $(TEST_ARCHIVE) $(STATIC_LIB)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $< $(TEST_ARCHIVE) $(STATIC_LIB) $(TEST_LIBS) $(ALL_LIBS)
 
-$(BUILD)/tests/driver/usb_test $(BUILD)/tests/driver/usb_pipe_test: TEST_LIBS += $(MOCK_LIBS)
+$(BUILD)/tests/driver/transport/usb/usb_test $(BUILD)/tests/driver/transport/usb/usb_host_pipe_test: TEST_LIBS += $(MOCK_LIBS)
 
 # What tools/check/cross runs on other processors, for this one: linked like tests.
 $(CROSS_BINS): $(BUILD)/%: $(OBJ)/%.o $(TEST_ARCHIVE) $(STATIC_LIB)

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The key under which a compilation is cached: everything that decides a bundle's bytes, hashed.
+ */
+#include "compiler/pipeline_internal.h"
+
+#include "compiler/import/mapfile.h"
+#include "loader/base/hash.h"
+#include "tilewright/tilewright.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+/* The build names the compiler's sources by their checksum, so that a cache does not outlive
+ * them. */
+#ifndef TW_COMPILER_ID
+#define TW_COMPILER_ID ""
+#endif
+
+#define WHOLE_HASH_LIMIT ((uint64_t)64 << 20)
+#define SAMPLE_BYTES 65536u
+#define N_SAMPLES 256u
+
+/* Small files by content; large ones by size, time of change, and samples spread over the file. */
+static int hash_file(struct tw_hash *h, const char *path, tw_error *err) {
+    struct stat st;
+    struct tw_mapfile map;
+    /* says what cannot be a model; fopen would wait for a pipe's writer */
+    int rc = tw_mapfile_open(path, &map, err);
+    tw_mapfile_close(&map);
+    FILE *f = rc ? NULL : fopen(path, "rb");
+    if (!f || fstat(fileno(f), &st) != 0) {
+        if (f) {
+            fclose(f);
+        }
+        return rc ? rc : tw_fail(err, TW_E_IO, "%s: cannot be read", path);
+    }
+    uint64_t size = (uint64_t)st.st_size, step = SAMPLE_BYTES;
+    tw_hash_update(h, &size, sizeof size);
+    if (size > WHOLE_HASH_LIMIT) {
+        int64_t changed[2] = {st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+        tw_hash_update(h, changed, sizeof changed);
+        step = size / N_SAMPLES;
+    }
+    static _Thread_local unsigned char block[SAMPLE_BYTES];
+    for (uint64_t at = 0; at < size; at += step) {
+        size_t n = fseeko(f, (off_t)at, SEEK_SET) == 0 ? fread(block, 1, sizeof block, f) : 0;
+        tw_hash_update(h, block, n);
+    }
+    int failed = ferror(f);
+    fclose(f);
+    return failed ? tw_fail(err, TW_E_IO, "%s: cannot be read", path) : 0;
+}
+
+/* A llama2.c checkpoint finds a tokenizer beside itself, whose vocabulary is part of what is
+ * compiled. (A checkpoint that does not open is left for the compilation to refuse.) */
+static void hash_found_tokenizer(struct tw_hash *h, const char *path) {
+    struct tw_model m = {0};
+    char magic[4] = "";
+    FILE *f = fopen(path, "rb");
+    size_t n = f ? fread(magic, 1, sizeof magic, f) : 0;
+    if (f) {
+        fclose(f);
+    }
+    if (n == sizeof magic && memcmp(magic, "GGUF", sizeof magic) != 0 &&
+        tw_model_open(path, NULL, &m, NULL) == 0) {
+        tw_hash_update(h, m.vocab, m.vocab_bytes);
+    }
+    tw_model_close(&m);
+}
+
+int tw_compile_key(const char *model_path, const struct tw_compile_options *options,
+                   char key_hex[65], tw_error *err) {
+    struct compilation c;
+    struct tw_hash h;
+    uint8_t digest[TW_HASH_BYTES];
+    tw_pipeline_take_options(&c, options);
+    int rc = tw_pipeline_check_options(&c, err);
+    if (rc == 0) {
+        rc = tw_target_open(c.options.target, c.options.host_sites, &c.target, err);
+    }
+    if (rc) {
+        return rc;
+    }
+    uint32_t numbers[2] = {c.options.n_ctx, c.options.prefill_rows};
+    tw_hash_init(&h);
+    tw_hash_update(&h, TW_VERSION TW_COMPILER_ID, sizeof TW_VERSION TW_COMPILER_ID);
+    tw_hash_update(&h, c.target.hash, sizeof c.target.hash);
+    tw_hash_update(&h, numbers, sizeof numbers);
+    rc = hash_file(&h, model_path, err);
+    if (rc == 0 && c.options.tokenizer) {
+        rc = hash_file(&h, c.options.tokenizer, err);
+    } else if (rc == 0) {
+        hash_found_tokenizer(&h, model_path);
+    }
+    tw_hash_final(&h, digest);
+    for (unsigned i = 0; i < TW_HASH_BYTES; i++) {
+        snprintf(key_hex + 2 * i, 3, "%02x", digest[i]);
+    }
+    return rc;
+}

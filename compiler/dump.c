@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Prints any stage of a compilation as text (`tilewright dump`).
+ */
+#include "compiler/pipeline_internal.h"
+
+#include "compiler/spatial/compose.h"
+#include "loader/text/print_program.h"
+
+#include <string.h>
+
+static void print_unit(struct tw_builder *u, FILE *out) {
+    struct tw_program view = tw_builder_program(u);
+    tw_program_print_file(&view, TW_PRINT_ALL, out, NULL);
+}
+
+/* A section as the program that it is alone, closed by its rendezvous, so that `verify` can judge
+ * it. */
+static void print_alone(struct tw_builder *section, FILE *out) {
+    struct tw_builder alone;
+    struct tw_builder *list[1] = {section};
+    if (tw_compose(list, 1, section->name, &alone, NULL) == 0) {
+        print_unit(&alone, out);
+    }
+}
+
+static void dump_planned(struct compilation *c, struct planned *p, const char *stage, FILE *out) {
+    for (uint32_t r = 0; r < c->graph.regions.n; r++) {
+        if (!strcmp(stage, "low")) {
+            tw_low_print(&p->lows[r], out);
+        } else if (!strcmp(stage, "section")) {
+            print_alone(p->sections[r], out);
+        }
+    }
+    if (!strcmp(stage, "mid")) {
+        tw_mid_print(&p->mid, out);
+    } else if (!strcmp(stage, "program")) {
+        print_unit(p->program, out);
+    }
+}
+
+int tw_compile_dump(const char *model_path, const char *stage,
+                    const struct tw_compile_options *options, FILE *out, tw_error *err) {
+    static const char *const stages[] = {"graph", "mid", "low", "section", "program"};
+    size_t known = 0;
+    while (known < sizeof stages / sizeof *stages && strcmp(stages[known], stage)) {
+        known++;
+    }
+    if (known == sizeof stages / sizeof *stages) {
+        return tw_fail(err, TW_E_USAGE,
+                       "no stage \"%.32s\"; there are graph, mid, low, section, program", stage);
+    }
+    struct compilation c;
+    tw_pipeline_take_options(&c, options);
+    int rc = tw_pipeline_frontend(&c, model_path, err);
+    if (rc == 0 && known == 0) {
+        tw_graph_print(&c.graph, out);
+    } else if (rc == 0) {
+        rc = tw_pipeline_plan(&c, err);
+        if (rc == 0) {
+            dump_planned(&c, &c.decode, stage, out);
+            fprintf(out, "\n");
+            dump_planned(&c, &c.prefill, stage, out);
+        }
+    }
+    tw_pipeline_finish(&c);
+    return rc;
+}

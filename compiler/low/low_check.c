@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 The LowProgram's checker and printer: calls and sends stay
+ * inside the storages they name, on the sites that own them. */
+#include "compiler/low/low.h"
+
+static const char *region_name(const struct tw_low *low) {
+    return low->mid->graph->regions.items[low->region->region].name;
+}
+
+static int window_ok(const struct tw_low *low, uint32_t storage, uint32_t site, uint32_t first,
+                     uint32_t cols) {
+    if (storage >= low->storages.n) {
+        return 0;
+    }
+    const struct tw_storage *s = &low->storages.items[storage];
+    int here = s->kind == TW_ST_SET || s->kind == TW_ST_SHARED || s->site == site;
+    return here && first >= s->first_col && first + cols <= s->first_col + s->cols;
+}
+
+int tw_low_check(const struct tw_low *low, tw_error *err) {
+    for (uint32_t i = 0; i < low->calls.n; i++) {
+        const struct tw_call *c = &low->calls.items[i];
+        if (c->out != TW_NONE && !window_ok(low, c->out, c->site, c->first_col, c->cols)) {
+            return tw_fail(err, TW_E_INTERNAL, "low: %s call %u writes outside its storage",
+                           region_name(low), i);
+        }
+        for (uint32_t k = 0; k < 3; k++) {
+            if (c->in[k] != TW_NONE &&
+                !window_ok(low, c->in[k], c->site, low->storages.items[c->in[k]].first_col, 0)) {
+                return tw_fail(err, TW_E_INTERNAL,
+                               "low: %s call %u reads a storage of another site", region_name(low),
+                               i);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < low->sends.n; i++) {
+        const struct tw_send *s = &low->sends.items[i];
+        if (!window_ok(low, s->src, s->site, s->first_col, s->cols) ||
+            !window_ok(low, s->dst, s->site, s->first_col, s->cols)) {
+            return tw_fail(err, TW_E_INTERNAL, "low: %s send %u is outside its storages",
+                           region_name(low), i);
+        }
+    }
+    return 0;
+}
+
+static void print_storage(const struct tw_low *low, uint32_t i, FILE *out) {
+    static const char *const kinds[] = {"set", "shared", "local", "out", "stream"};
+    const struct tw_storage *s = &low->storages.items[i];
+    fprintf(out, "storage %u %s: %s %s cols [%u, %u) rows %u", i, s->name, kinds[s->kind],
+            tw_dtype_name(s->dtype), s->first_col, s->first_col + s->cols, s->rows);
+    if (s->site != TW_NONE) {
+        fprintf(out, " site %u", s->site);
+    }
+    fprintf(out, " pages %u x %llu at %llu steps [%u, %u]\n", s->pages,
+            (unsigned long long)s->page_bytes, (unsigned long long)s->offset, s->from, s->to);
+}
+
+static void print_work(const struct tw_low *low, const struct tw_work *w, FILE *out) {
+    const struct tw_mstep *step = &low->region->steps.items[w->step];
+    switch (w->kind) {
+    case TW_WORK_CALL: {
+        const struct tw_call *c = &low->calls.items[w->index];
+        fprintf(out, "    call %s cols [%u, %u)", low->mid->graph->ops.items[step->gop].name,
+                c->first_col, c->first_col + c->cols);
+        for (uint32_t k = 0; k < 3; k++) {
+            if (c->in[k] != TW_NONE) {
+                fprintf(out, " s%u", c->in[k]);
+            }
+        }
+        fprintf(out, c->out == TW_NONE ? "\n" : " -> s%u\n", c->out);
+        break;
+    }
+    case TW_WORK_SEND: {
+        const struct tw_send *s = &low->sends.items[w->index];
+        fprintf(out, "    send s%u cols [%u, %u) -> s%u everywhere\n", s->src, s->first_col,
+                s->first_col + s->cols, s->dst);
+        break;
+    }
+    case TW_WORK_RECV:
+        fprintf(out, "    recv step %u from %u sites\n", w->step, low->senders[w->step]);
+        break;
+    case TW_WORK_CARRY:
+        fprintf(out, "    carry\n");
+        break;
+    }
+}
+
+void tw_low_print(const struct tw_low *low, FILE *out) {
+    fprintf(out, "low %s rows %u sites %u private %llu of %llu bytes\n", region_name(low),
+            low->rows, low->n_sites, (unsigned long long)low->used_bytes,
+            (unsigned long long)low->budget_bytes);
+    for (uint32_t i = 0; i < low->storages.n; i++) {
+        print_storage(low, i, out);
+    }
+    for (uint32_t s = 0; s < low->n_sites; s++) {
+        fprintf(out, "site %u {\n", s);
+        for (uint32_t i = 0; i < low->work[s].n; i++) {
+            print_work(low, &low->work[s].items[i], out);
+        }
+        fprintf(out, "}\n");
+    }
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 What is kept saves its loads in each step and costs only
+ * room: no program may lay anything else there. So a small part of the SRAM is given, and the rest
+ * is left to pages of weights. Decided from graph and target alone, hence the same for every
+ * program. */
+#include "compiler/low/pin_params.h"
+
+#define PART_OF_SRAM 8u
+
+static bool is_vector(const struct tw_gop *op, const struct tw_gvalue *v) {
+    return (op->kind == TW_GOP_RMS_NORM || op->kind == TW_GOP_ROPE_TABLE) &&
+           v->kind == TW_GV_WEIGHT && v->dtype == TW_DT_F32 && v->packing == TW_PACK_ROW;
+}
+
+uint64_t tw_pin_params(struct tw_graph *graph, const struct tw_target *target) {
+    uint64_t used = 0, limit = target->sram_bytes / PART_OF_SRAM;
+    for (uint32_t i = 0; i < graph->ops.n; i++) {
+        const struct tw_gop *op = &graph->ops.items[i];
+        struct tw_gvalue *v = op->in[1] == TW_NONE ? NULL : &graph->values.items[op->in[1]];
+        if (!v || !is_vector(op, v) || v->resident) {
+            continue;
+        }
+        uint64_t bytes = tw_pinned_stride(v) * v->instances;
+        if (bytes <= limit - used) {
+            v->resident = 1;
+            used += bytes;
+        }
+    }
+    return used;
+}
+
+uint64_t tw_pin_shared_bytes(const struct tw_graph *graph, uint32_t rows) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < graph->values.n; i++) {
+        const struct tw_gvalue *v = &graph->values.items[i];
+        if (v->resident) {
+            bytes += tw_pinned_stride(v) * v->instances;
+        } else if (v->shared) {
+            uint64_t stride = (tw_row_bytes(v->dtype, (v->cols + 31) / 32 * 32) + 63) / 64 * 64;
+            bytes += stride * (v->token_rows ? rows : 1);
+        }
+    }
+    return bytes;
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 The catalogue: the ways each operation can be done, screened
+ * by exact local geometry. The plainest way comes first. */
+#include "compiler/mid/mid.h"
+
+void tw_layout_window(struct tw_layout l, uint32_t cols, uint32_t part, uint32_t *first,
+                      uint32_t *n) {
+    if (l.parts == 0) {
+        *first = 0;
+        *n = cols;
+        return;
+    }
+    uint64_t units = (cols + l.unit - 1) / l.unit;
+    uint64_t from = units * part / l.parts * l.unit, to = units * (part + 1) / l.parts * l.unit;
+    *first = (uint32_t)from;
+    *n = (uint32_t)((to > cols ? cols : to) - from);
+}
+
+uint32_t tw_layout_site(struct tw_layout l, uint32_t part, uint32_t n_sites) {
+    return (uint32_t)((uint64_t)part * n_sites / l.parts);
+}
+
+struct list {
+    struct tw_way *ways;
+    uint32_t n;
+};
+
+static void add(struct list *l, const char *name, struct tw_layout owners, uint8_t all0,
+                uint8_t all1, uint8_t all2) {
+    for (uint32_t i = 0; i < l->n; i++) {
+        if (tw_layout_equal(l->ways[i].owners, owners) && l->ways[i].needs_all[0] == all0) {
+            return;
+        }
+    }
+    if (l->n < TW_MAX_WAYS) {
+        l->ways[l->n++] = (struct tw_way){name, owners, {all0, all1, all2}};
+    }
+}
+
+static struct tw_layout split(uint32_t parts, uint32_t unit) {
+    struct tw_layout l = {parts, unit};
+    return l;
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+/* How the consumers of a product want its columns: whole heads for rotation, caches and attention.
+ * 0: no wish. */
+static const struct tw_gop *head_consumer(const struct tw_graph *g, tw_gvalue_id v) {
+    for (uint32_t i = 0; i < g->ops.n; i++) {
+        const struct tw_gop *op = &g->ops.items[i];
+        if (op->in[0] == v && (op->kind == TW_GOP_ROPE || op->kind == TW_GOP_KV_APPEND ||
+                               op->kind == TW_GOP_ATTENTION)) {
+            return op;
+        }
+    }
+    return NULL;
+}
+
+/* Head layouts: a part is whole query heads, or whole groups of query heads that share a key
+ * head. */
+static void head_ways(struct list *l, const struct tw_gop *op, uint32_t sites, uint8_t all0) {
+    uint32_t group = op->n_heads / op->n_kv_heads;
+    add(l, "heads", split(min_u32(sites, op->n_heads), op->head_dim), all0, 0, 0);
+    if (group > 1 && op->n_kv_heads < sites) {
+        add(l, "groups", split(min_u32(sites, op->n_kv_heads), op->head_dim * group), all0, 0, 0);
+    }
+    if (sites > 1) {
+        add(l, "heads.half", split((min_u32(sites, op->n_heads) + 1) / 2, op->head_dim), all0, 0,
+            0);
+    }
+}
+
+static void matmul_ways(struct list *l, const struct tw_graph *g, const struct tw_gop *op,
+                        uint32_t sites) {
+    const struct tw_gop *heads = head_consumer(g, op->out);
+    if (heads) {
+        head_ways(l, heads, sites, 1);
+        return;
+    }
+    uint32_t panels = (uint32_t)tw_panels(g->values.items[op->out].cols);
+    /* Blocks of 32 columns let the product's consumer quantise its own columns before they
+     * travel. */
+    add(l, "rows", split(min_u32(sites, panels), TW_PANEL_ROWS), 1, 0, 0);
+    if (panels >= 2) {
+        add(l, "rows.32", split(min_u32(sites, (panels + 1) / 2), 2 * TW_PANEL_ROWS), 1, 0, 0);
+    }
+    if (sites > 1 && panels > 1) {
+        add(l, "rows.half", split((min_u32(sites, panels) + 1) / 2, TW_PANEL_ROWS), 1, 0, 0);
+    }
+}
+
+static void one_or_all(struct list *l, uint32_t cols) {
+    add(l, "everywhere", tw_layout_replicated(), 1, 1, 0);
+    add(l, "one_site", split(1, cols), 0, 0, 0);
+}
+
+uint32_t tw_strategies(const struct tw_graph *g, const struct tw_gop *op,
+                       const struct tw_layout in_layout[3], const struct tw_target *t,
+                       struct tw_way ways[TW_MAX_WAYS]) {
+    struct list l = {ways, 0};
+    uint32_t sites = tw_target_sites(t);
+    uint32_t cols = op->out == TW_NONE ? 0 : g->values.items[op->out].cols;
+    switch (op->kind) {
+    case TW_GOP_GATHER:
+    case TW_GOP_ROPE_TABLE:
+    case TW_GOP_RMS_NORM:
+        one_or_all(&l, cols);
+        break;
+    case TW_GOP_QUANT:
+        add(&l, "everywhere", tw_layout_replicated(), 1, 0, 0);
+        if (in_layout[0].parts > 0 && in_layout[0].unit % 32 == 0) {
+            add(&l, "before_exchange", in_layout[0], 0, 0, 0);
+        }
+        break;
+    case TW_GOP_MATMUL:
+        matmul_ways(&l, g, op, sites);
+        break;
+    case TW_GOP_ROPE:
+    case TW_GOP_KV_APPEND:
+        add(&l, "as_made", in_layout[0], 0, 1, 0); /* the table is whole everywhere */
+        break;
+    case TW_GOP_ATTENTION:
+        add(&l, "as_made", in_layout[0], 0, 0, 0);
+        break;
+    case TW_GOP_ADD:
+    case TW_GOP_SILU_MUL:
+        if (in_layout[0].parts > 0) {
+            add(&l, "as_made", in_layout[0], 0, 0, 0);
+        }
+        add(&l, "everywhere", tw_layout_replicated(), 1, 1, 0);
+        break;
+    case TW_GOP_LAST_ROW:
+        add(&l, "everywhere", tw_layout_replicated(), 1, 0, 0);
+        break;
+    case TW_GOP_OUTPUT:
+        add(&l, "as_made", in_layout[0], 0, 0, 0);
+        break;
+    case TW_GOP_COUNT:
+        break;
+    }
+    return l.n;
+}

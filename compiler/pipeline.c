@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The pass order of the compiler, in one place:
+ *
+ *   import -> model -> arch -> graph -> [for each program: mid -> low -> section -> compose] -> bind -> certify -> check -> emit
+ *
+ * Each program is first searched for its cheapest plan; a plan that does not fit the target's
+ * memory gives way to the next one, the last being the plainest, and a prefill program that fits in
+ * no form is tried again with half the rows.
+ */
+#include "compiler/pipeline_internal.h"
+
+#include "compiler/arch/arch.h"
+#include "compiler/emit/emit.h"
+#include "compiler/low/pin_params.h"
+#include "compiler/spatial/certify.h"
+#include "compiler/spatial/compose.h"
+#include "compiler/spatial/report.h"
+#include "compiler/spatial/section.h"
+#include "loader/verify/verify.h"
+#include "tilewright/range.h"
+#include "tilewright/tilewright.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void tw_pipeline_take_options(struct compilation *c, const struct tw_compile_options *o) {
+    memset(c, 0, sizeof *c);
+    if (o) {
+        memcpy(&c->options, o, o->size < sizeof c->options ? o->size : sizeof c->options);
+    }
+    if (!c->options.target) {
+        c->options.target = "host";
+    }
+}
+
+int tw_pipeline_check_options(const struct compilation *c, tw_error *err) {
+    if (c->options.n_ctx > MAX_CTX) {
+        return tw_fail(err, TW_E_USAGE, "context of %u tokens; at most %u", c->options.n_ctx,
+                       MAX_CTX);
+    }
+    if (c->options.prefill_rows > MAX_PREFILL_ROWS) {
+        return tw_fail(err, TW_E_USAGE, "prefill of %u rows; at most %u", c->options.prefill_rows,
+                       MAX_PREFILL_ROWS);
+    }
+    return 0;
+}
+
+/* import, arch: everything before a target matters. */
+int tw_pipeline_frontend(struct compilation *c, const char *path, tw_error *err) {
+    int rc = tw_pipeline_check_options(c, err);
+    if (rc == 0) {
+        rc = tw_target_open(c->options.target, c->options.host_sites, &c->target, err);
+    }
+    if (rc == 0) {
+        rc = tw_cmem_init(&c->mem, err);
+    }
+    if (rc == 0) {
+        rc = tw_model_open(path, c->options.tokenizer, &c->model, err);
+    }
+    if (rc) {
+        return rc;
+    }
+    c->graph.mem = &c->mem;
+    c->strings.mem = &c->mem;
+    uint32_t trained = c->model.h.n_ctx_train;
+    c->n_ctx = c->options.n_ctx ? c->options.n_ctx : trained < DEFAULT_CTX ? trained : DEFAULT_CTX;
+    uint64_t position_bytes =
+                 (uint64_t)c->model.h.n_layers * c->model.h.n_kv_heads * c->model.h.head_dim * 8,
+             state_bytes;
+    if (!tw_mul_u64(position_bytes, (uint64_t)c->n_ctx + 2 * MAX_PREFILL_ROWS, &state_bytes) ||
+        state_bytes >> 46) {
+        return tw_fail(err, TW_E_RANGE,
+                       "%s: a context of %u tokens needs %u layers x %u heads x %u values of state "
+                       "each; use a smaller -c",
+                       path, c->n_ctx, c->model.h.n_layers, c->model.h.n_kv_heads,
+                       c->model.h.head_dim);
+    }
+    rc = tw_pipeline_check_memory(c, path, err);
+    rc = rc ? rc : tw_arch_build(&c->model, &c->graph, err);
+    if (rc == 0) {
+        (void)tw_pin_params(&c->graph, &c->target);
+    }
+    return rc;
+}
+
+void tw_pipeline_finish(struct compilation *c) {
+    tw_model_close(&c->model);
+    tw_cmem_finish(&c->mem);
+}
+
+/* Positions of the caches: a chunk that starts at the last position still writes inside them. */
+static uint32_t n_positions(const struct compilation *c) {
+    return (c->n_ctx + MAX_PREFILL_ROWS + TW_KV_BLOCK - 1) / TW_KV_BLOCK * TW_KV_BLOCK;
+}
+
+/* A section alone, composed with itself only, already obeys the rules. */
+static int check_section(struct tw_builder *section, tw_error *err) {
+    struct tw_builder alone;
+    struct tw_builder *list[1] = {section};
+    int rc = tw_compose(list, 1, section->name, &alone, err);
+    if (rc == 0) {
+        struct tw_program p = tw_builder_program(&alone);
+        rc = tw_verify_program(&p, NULL, err);
+    }
+    return rc;
+}
+
+static int place_region(struct planned *p, uint32_t region, uint64_t budget, tw_error *err) {
+    int rc = tw_low_expand(&p->mid, region, budget, &p->lows[region], err);
+    return rc ? rc : tw_low_place(&p->lows[region], err);
+}
+
+static int build_section(struct compilation *c, struct planned *p, uint32_t region, tw_error *err) {
+    struct tw_section_config config = {
+        .n_ctx = c->n_ctx, .n_positions = n_positions(c), .index = region};
+    p->sections[region] = tw_cmem_alloc(&c->mem, sizeof **p->sections);
+    int rc = tw_section_build(&p->lows[region], &config, &c->strings, p->sections[region], err);
+    return rc ? rc : check_section(p->sections[region], err);
+}
+
+/* One plan carried through to a complete program. */
+static int realise(struct compilation *c, struct planned *p, const char *name, uint32_t rows,
+                   tw_error *err) {
+    uint64_t shared = tw_pin_shared_bytes(&c->graph, rows);
+    if (shared >= c->target.sram_bytes) {
+        return tw_fail(err, TW_E_PLACEMENT,
+                       "program %s: activations of %u rows need %llu bytes of SRAM; a site of "
+                       "target %s has %llu",
+                       name, rows, (unsigned long long)shared, c->target.name,
+                       (unsigned long long)c->target.sram_bytes);
+    }
+    p->lows = tw_cmem_alloc(&c->mem, c->graph.regions.n * sizeof *p->lows);
+    p->sections = tw_cmem_alloc(&c->mem, c->graph.regions.n * sizeof *p->sections);
+    int rc = 0;
+    /* what does not fit fails before any code is made */
+    for (uint32_t r = 0; r < c->graph.regions.n && rc == 0; r++) {
+        rc = place_region(p, r, c->target.sram_bytes - shared, err);
+    }
+    for (uint32_t r = 0; r < c->graph.regions.n && rc == 0; r++) {
+        rc = build_section(c, p, r, err);
+    }
+    p->program = tw_cmem_alloc(&c->mem, sizeof *p->program);
+    struct tw_composition whole = {
+        .name = name, .sections = p->sections, .n = c->graph.regions.n, .colour = true};
+    return rc ? rc : tw_compose_program(&whole, p->program, err);
+}
+
+/* A plan that did not fit leaves nothing behind, so that the last attempt has as much memory as the
+ * first. */
+static void forget_attempt(struct compilation *c, size_t used, const struct tw_strpool *strings) {
+    tw_strpool_rewind(&c->strings, strings);
+    tw_cmem_release(&c->mem, used);
+}
+
+/* The cheapest plan that fits: finalists in order, the plainest last. */
+static int plan_program(struct compilation *c, struct planned *p, const char *name, uint32_t rows,
+                        tw_error *err) {
+    const struct tw_strpool strings = c->strings;
+    const size_t used = c->mem.used;
+    int rc = 0;
+    for (uint32_t i = 0; i <= MAX_FINALISTS; i++) {
+        int found;
+        forget_attempt(c, used, &strings);
+        rc = tw_mid_plan(&c->graph, &c->target, rows, i < MAX_FINALISTS ? i : TW_PLAN_PLAINEST,
+                         &p->mid, &found, err);
+        if (rc) {
+            return rc;
+        }
+        if (!found) {
+            continue;
+        }
+        rc = realise(c, p, name, rows, err);
+        if (rc != TW_E_PLACEMENT) {
+            return rc;
+        }
+    }
+    return rc;
+}
+
+static int plan_prefill(struct compilation *c, tw_error *err) {
+    uint32_t rows = c->options.prefill_rows ? c->options.prefill_rows : MAX_PREFILL_ROWS;
+    rows = rows < c->n_ctx ? rows : c->n_ctx;
+    int rc = TW_E_PLACEMENT;
+    for (; rows >= 1 && rc == TW_E_PLACEMENT; rows /= 2) {
+        c->prefill_rows = rows;
+        rc = plan_program(c, &c->prefill, tw_cmem_printf(&c->mem, "prefill.%u", rows), rows, err);
+        if (c->options.prefill_rows) {
+            break; /* the caller's number, or nothing */
+        }
+    }
+    return rc;
+}
+
+int tw_pipeline_plan(struct compilation *c, tw_error *err) {
+    int rc = plan_program(c, &c->decode, "decode", 1, err);
+    rc = rc ? rc : plan_prefill(c, err);
+    if (rc == 0 && err) {
+        memset(err, 0, sizeof *err); /* attempts that did not fit are no failure */
+    }
+    return rc;
+}
+
+/* The proof is made on the whole and checked, by the loader's own checker, before anything is
+ * written. */
+static int prove_whole(struct compilation *c, struct planned *p, tw_error *err) {
+    struct tw_program program = tw_builder_program(p->program);
+    int rc = tw_verify_program(&program, NULL, err);
+    if (rc == 0) {
+        rc = tw_certify(&c->mem, &program, &p->certificate, err);
+    }
+    return rc ? rc : tw_check_order(&program, &p->certificate, NULL, err);
+}
+
+static char *plan_text(const struct compilation *c) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f) {
+        return NULL;
+    }
+    tw_mid_print(&c->decode.mid, f);
+    fprintf(f, "\n");
+    tw_mid_print(&c->prefill.mid, f);
+    fprintf(f, "\n");
+    int rc = tw_builder_print_report(c->decode.program, f, NULL);
+    rc = rc ? rc : tw_builder_print_report(c->prefill.program, f, NULL);
+    if (fclose(f) != 0 || rc) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static void fill_report(struct compilation *c, const struct tw_emit_totals *totals,
+                        const char *path, double start, double planned,
+                        struct tw_compile_report *r) {
+    struct stat st;
+    memset(r, 0, sizeof *r);
+    snprintf(r->target, sizeof r->target, "%s", c->target.name);
+    r->n_sites = tw_target_sites(&c->target);
+    r->n_ctx = c->n_ctx;
+    r->prefill_rows = c->prefill_rows;
+    r->n_params = totals->n_params;
+    r->param_bytes = totals->param_bytes;
+    r->state_bytes = totals->state_bytes;
+    r->bundle_bytes = stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+    r->plan_s = planned - start;
+    r->emit_s = now_s() - planned;
+    r->decode_cycles = (uint64_t)c->decode.mid.cycles;
+    r->prefill_cycles = (uint64_t)c->prefill.mid.cycles;
+    r->decode_tok_s = c->target.clock_hz / c->decode.mid.cycles;
+    r->prefill_tok_s = c->target.clock_hz * c->prefill_rows / c->prefill.mid.cycles;
+}
+
+static int emit_all(struct compilation *c, const char *path, struct tw_emit_totals *totals,
+                    tw_error *err) {
+    struct tw_builder *programs[2] = {c->decode.program, c->prefill.program};
+    char *plan = plan_text(c);
+    struct tw_emit_input in = {.graph = &c->graph,
+                               .target = &c->target,
+                               .n_programs = 2,
+                               .programs = programs,
+                               .n_ctx = c->n_ctx,
+                               .plan = plan,
+                               .progress = c->options.progress,
+                               .ctx = c->options.ctx};
+    if (!plan) {
+        return tw_fail(err, TW_E_NOMEM, "%s: no memory for the plan's text", path);
+    }
+    struct tw_emit_spec spec = tw_emit_bind(&in, totals);
+    int rc = prove_whole(c, &c->decode, err);
+    if (rc == 0) {
+        rc = prove_whole(c, &c->prefill, err);
+    }
+    if (rc == 0) {
+        struct tw_certificate certificates[2] = {c->decode.certificate, c->prefill.certificate};
+        in.certificates = certificates;
+        rc = tw_emit_bundle(&in, &spec, path, err);
+    }
+    free(plan);
+    return rc;
+}
+
+int tw_compile_file(const char *model_path, const char *out_path,
+                    const struct tw_compile_options *options, struct tw_compile_report *report,
+                    tw_error *err) {
+    struct compilation c;
+    struct tw_emit_totals totals;
+    double start = now_s(), planned = 0;
+    tw_pipeline_take_options(&c, options);
+    int rc = tw_pipeline_frontend(&c, model_path, err);
+    if (rc == 0) {
+        rc = tw_pipeline_plan(&c, err);
+        planned = now_s();
+    }
+    if (rc == 0) {
+        rc = emit_all(&c, out_path, &totals, err);
+    }
+    if (rc == 0 && report) {
+        fill_report(&c, &totals, out_path, start, planned, report);
+    }
+    tw_pipeline_finish(&c);
+    return rc;
+}

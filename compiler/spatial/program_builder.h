@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A program under construction: growable tables of the machine's records and one op stream an
+ * engine. Sections are units; compose appends them to one more unit, the program.
+ */
+#ifndef TW_COMPILER_SPATIAL_PROGRAM_BUILDER_H
+#define TW_COMPILER_SPATIAL_PROGRAM_BUILDER_H
+
+#include "compiler/arena.h"
+#include "tilewright/opcode.h"
+#include "tilewright/target.h"
+
+/* Strings of all programs of a bundle; offset 0 is "". Equal strings get equal offsets. */
+struct tw_strpool {
+    struct tw_cmem *mem;
+    TW_VEC(char) bytes;
+    TW_VEC(uint32_t) slots; /* hash table of offsets, 0 empty */
+    uint32_t n_strings;
+};
+uint32_t tw_strpool_add(struct tw_strpool *pool, const char *text);
+/* Forgets every string added since the pool was as `before`; the arena may then be released to what
+ * it was at that time. */
+void tw_strpool_rewind(struct tw_strpool *pool, const struct tw_strpool *before);
+
+/* Loop variables: 0 is the epoch, 1 runs over a repeated section's instances, 2 over pages and key
+ * blocks. */
+enum { TW_VAR_EPOCH = 0, TW_VAR_INSTANCE = 1, TW_VAR_INNER = 2 };
+
+struct tw_builder {
+    struct tw_cmem *mem;
+    struct tw_strpool *strings;
+    const char *name;
+    uint32_t repeat; /* sections: iterations */
+    uint32_t rows, n_sites;
+    const struct tw_target *target;
+    /* SRAM of the fullest site: sections' own memory, activations */
+    uint64_t private_bytes, shared_bytes;
+    TW_VEC(struct tw_tensor) tensors;
+    TW_VEC(uint32_t) tensor_value; /* graph value of each tensor, or TW_NONE */
+    TW_VEC(struct tw_buffer) buffers;
+    TW_VEC(struct tw_semaphore) semaphores;
+    TW_VEC(struct tw_group) groups;
+    TW_VEC(struct tw_trip) trips;
+    TW_VEC(struct tw_stage) stages;
+    TW_VEC(struct tw_edge) edges;
+    TW_VEC(struct tw_section) sections;
+    TW_VEC(uint32_t) * code;  /* [site * TW_ENGINE_COUNT + engine] */
+    TW_VEC(uint32_t) outputs; /* programs: tensors that the host reads after a step */
+    /* NULL: exact, bit-equal to the strict interpreter; else why it may not be */
+    const char *approx;
+};
+
+void tw_builder_init(struct tw_builder *u, struct tw_cmem *mem, struct tw_strpool *strings,
+                     const struct tw_target *t, const char *name, uint32_t rows);
+
+/* Appends one op; the arguments follow the op's operand letters: R W M (uint32_t buffer, struct
+ * tw_affine), T U (uint32_t tensor, struct tw_affine instance, struct tw_affine offset), X
+ * (uint32_t trip, uint32_t max), A (struct tw_affine), E (double), F S G I C V (uint32_t). */
+void tw_builder_emit(struct tw_builder *u, uint32_t site, enum tw_engine engine,
+                     enum tw_opcode code, uint32_t stage, ...);
+
+/* Records; found again by name where they have one. */
+uint32_t tw_builder_tensor(struct tw_builder *u, const char *name); /* TW_NONE: not there */
+uint32_t tw_builder_add_tensor(struct tw_builder *u, const char *name,
+                               const struct tw_tensor *record, uint32_t value);
+uint32_t tw_builder_trip(struct tw_builder *u, const char *name, const char *input, uint32_t div,
+                         uint32_t max);
+/* the group of all sites of all chips */
+uint32_t tw_builder_all_sites(struct tw_builder *u);
+/* the group of all sites of a chip */
+uint32_t tw_builder_chip_sites(struct tw_builder *u, uint32_t chip);
+uint32_t tw_builder_semaphore(struct tw_builder *u, const char *name, enum tw_sem_role role);
+
+/* The threshold of a wait for `count` increments an iteration of the section: count*(1 + instance +
+ * repeat*epoch). */
+struct tw_affine tw_builder_threshold(const struct tw_builder *u, uint32_t count);
+
+/* A view for the verifier, the printer and the writer; valid while the unit is not changed. */
+struct tw_program tw_builder_program(struct tw_builder *u);
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Read from the finished program, so that it is the join of what its sections and rendezvous
+ * are. */
+#include "compiler/spatial/report.h"
+
+#include "compiler/spatial/tensor_uses.h"
+
+static const char *name_of(const struct tw_builder *u, uint32_t tensor) {
+    return u->strings->bytes.items + u->tensors.items[tensor].name;
+}
+
+static void print_needs(const struct tw_needs *n, FILE *out) {
+    fprintf(out, "  requires     %llu bytes of SRAM and %u semaphore words a site; types",
+            (unsigned long long)n->sram_bytes, n->words);
+    for (unsigned i = 0; i < TW_DT_COUNT; i++) {
+        if (n->dtypes >> i & 1) {
+            fprintf(out, " %s", tw_dtype_name(i));
+        }
+    }
+    fprintf(out, "; ops");
+    for (unsigned i = 0; i < TW_OP_LIMIT; i++) {
+        const char *name = tw_op_info(i).name;
+        if (name && n->ops >> i & 1) {
+            fprintf(out, " %s", name);
+        }
+    }
+    if (n->chips > 1) {
+        fprintf(out, "; links between %u chips", n->chips);
+    }
+    fprintf(out, "\n");
+}
+
+/* Activations by the first buffer of each. */
+static void print_activations(const struct tw_builder *u, FILE *out) {
+    for (uint32_t t = 0; t < u->tensors.n; t++) {
+        for (uint32_t i = 0; i < u->buffers.n; i++) {
+            const struct tw_buffer *b = &u->buffers.items[i];
+            if (b->tensor == t) {
+                fprintf(out, "  activation   [%llu, %llu) of each SRAM: %s\n",
+                        (unsigned long long)b->offset,
+                        (unsigned long long)(b->offset + b->pages * b->page_bytes), name_of(u, t));
+                break;
+            }
+        }
+    }
+    fprintf(out,
+            "  sections     %llu bytes of each SRAM behind the activations, one phase after the "
+            "other\n",
+            (unsigned long long)u->private_bytes);
+}
+
+static void print_dram(const struct tw_builder *u, enum tw_role role, const char *what, FILE *out) {
+    uint64_t bytes = 0;
+    uint32_t n = 0;
+    for (uint32_t t = 0; t < u->tensors.n; t++) {
+        const struct tw_tensor *x = &u->tensors.items[t];
+        n += x->role == role;
+        bytes += x->role == role ? x->bytes * x->bind_count : 0;
+    }
+    fprintf(out, "  %-12s %u tensors, %llu bytes, in DRAM\n", what, n, (unsigned long long)bytes);
+}
+
+int tw_builder_print_report(const struct tw_builder *u, FILE *out, tw_error *err) {
+    struct tw_needs needs;
+    int rc = tw_builder_needs(u, &needs, err);
+    if (rc) {
+        return rc;
+    }
+    fprintf(out, "program %s: %u phases\n  outputs     ", u->name, u->sections.n);
+    for (uint32_t i = 0; i < u->outputs.n; i++) {
+        fprintf(out, " %s", name_of(u, u->outputs.items[i]));
+    }
+    if (u->approx) {
+        fprintf(out, "\n  claims       approximate: %s\n", u->approx);
+    } else {
+        fprintf(out, "\n  claims       exact: equal bits to the strict interpreter's\n");
+    }
+    print_needs(&needs, out);
+    print_activations(u, out);
+    print_dram(u, TW_ROLE_STATE, "state", out);
+    print_dram(u, TW_ROLE_PARAM, "params", out);
+    return 0;
+}

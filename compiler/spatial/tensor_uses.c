@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 One walk over all ops; the letter of an operand says which
+ * table it names and whether that is read or written. */
+#include "compiler/spatial/tensor_uses.h"
+
+#include "tilewright/footprint.h"
+
+#include <string.h>
+
+/* Calls look for every op; stops at its first error. */
+static int each_op(const struct tw_builder *u, int (*look)(void *ctx, const struct tw_op *op),
+                   void *ctx, tw_error *err) {
+    struct tw_op op;
+    for (uint32_t s = 0; s < u->n_sites * TW_ENGINE_COUNT; s++) {
+        for (uint32_t at = 0; at < u->code[s].n; at += op.n_words) {
+            if (!tw_op_decode(u->code[s].items, u->code[s].n, at, &op)) {
+                return tw_fail(err, TW_E_INTERNAL,
+                               "compose: section %s stream %u word %u does not decode", u->name, s,
+                               at);
+            }
+            if (look(ctx, &op)) {
+                return tw_fail(
+                    err, TW_E_INTERNAL,
+                    "compose: section %s stream %u word %u (%s) names what is in no table", u->name,
+                    s, at, tw_op_info(op.code).name);
+            }
+        }
+    }
+    return 0;
+}
+
+/* ---- tensors ---- */
+
+struct uses_walk {
+    const struct tw_builder *u;
+    struct tw_use *uses;
+};
+
+static void note(struct tw_use *use, bool reads, bool writes, bool converts) {
+    use->converts = converts && (use->converts || !(use->reads || use->writes));
+    use->reads = use->reads || reads;
+    use->writes = use->writes || writes;
+}
+
+/* A product that starts its sums anew does not read where they go. */
+static bool reads_target(const struct tw_op *op) {
+    return op->code != TW_OP_MATMUL || tw_op_imm(op, 5) != 0;
+}
+
+static int look_for_tensors(void *ctx, const struct tw_op *op) {
+    struct uses_walk *w = ctx;
+    for (uint32_t i = 0; i < op->n_operands; i++) {
+        const struct tw_operand *o = &op->operand[i];
+        bool dram = o->kind == 'T' || o->kind == 'U',
+             sram = o->kind == 'R' || o->kind == 'W' || o->kind == 'M';
+        if (!dram && !sram) {
+            continue;
+        }
+        if (o->id >= (dram ? w->u->tensors.n : w->u->buffers.n)) {
+            return 1;
+        }
+        uint32_t tensor = dram ? o->id : w->u->buffers.items[o->id].tensor;
+        if (tensor == TW_NONE) {
+            continue;
+        }
+        if (tensor >= w->u->tensors.n) {
+            return 1;
+        }
+        note(&w->uses[tensor],
+             o->kind == 'T' || o->kind == 'R' || (o->kind == 'M' && reads_target(op)),
+             o->kind == 'U' || o->kind == 'W' || o->kind == 'M',
+             op->code == TW_OP_GATHER && i == 0);
+    }
+    return 0;
+}
+
+int tw_builder_tensor_uses(const struct tw_builder *u, struct tw_use **uses, tw_error *err) {
+    struct uses_walk w = {u, tw_cmem_alloc(u->mem, (u->tensors.n + 1) * sizeof **uses)};
+    /* latched from their Inputs, whether or not a loop names them */
+    for (uint32_t i = 0; i < u->trips.n; i++) {
+        if (u->trips.items[i].input >= u->tensors.n) {
+            return tw_fail(err, TW_E_INTERNAL,
+                           "compose: trip %u of section %s reads tensor %u of %u", i, u->name,
+                           u->trips.items[i].input, u->tensors.n);
+        }
+        note(&w.uses[u->trips.items[i].input], true, false, false);
+    }
+    *uses = w.uses;
+    return each_op(u, look_for_tensors, &w, err);
+}
+
+/* ---- requirements ---- */
+
+static int look_for_kinds(void *ctx, const struct tw_op *op) {
+    struct tw_needs *n = ctx;
+    n->ops |= (uint64_t)1 << op->code;
+    return 0;
+}
+
+int tw_builder_needs(const struct tw_builder *u, struct tw_needs *needs, tw_error *err) {
+    memset(needs, 0, sizeof *needs);
+    needs->chips = u->target->n_chips;
+    for (uint32_t i = 0; i < u->tensors.n; i++) {
+        needs->dtypes |= 1u << u->tensors.items[i].dtype;
+    }
+    for (uint32_t i = 0; i < u->buffers.n; i++) {
+        const struct tw_buffer *b = &u->buffers.items[i];
+        uint64_t end = b->offset + b->pages * b->page_bytes;
+        needs->dtypes |= 1u << b->dtype;
+        needs->sram_bytes = end > needs->sram_bytes ? end : needs->sram_bytes;
+    }
+    const struct tw_program mesh = {.mesh_width = u->target->width,
+                                    .mesh_height = u->target->height};
+    uint32_t *words = tw_cmem_alloc(u->mem, (u->n_sites + 1) * sizeof *words);
+    for (uint32_t i = 0; i < u->semaphores.n; i++) {
+        const struct tw_group *g = &u->groups.items[u->semaphores.items[i].group];
+        for (uint32_t k = 0; k < tw_group_size(g); k++) {
+            uint32_t site = tw_group_site(&mesh, g, k);
+            words[site]++;
+            needs->words = words[site] > needs->words ? words[site] : needs->words;
+        }
+    }
+    return each_op(u, look_for_kinds, needs, err);
+}
+
+/* ---- loops ---- */
+
+struct loop_ids {
+    uint32_t first, last;
+    bool any;
+};
+
+static int look_for_loops(void *ctx, const struct tw_op *op) {
+    struct loop_ids *l = ctx;
+    if (op->code == TW_OP_LOOP && op->operand[2].id != TW_NONE) {
+        uint32_t id = op->operand[2].id;
+        l->first = !l->any || id < l->first ? id : l->first;
+        l->last = !l->any || id > l->last ? id : l->last;
+        l->any = true;
+    }
+    return 0;
+}
+
+bool tw_builder_loop_ids(const struct tw_builder *u, uint32_t *first, uint32_t *last) {
+    struct loop_ids l = {0, 0, false};
+    (void)each_op(u, look_for_loops, &l, NULL); /* whoever asks has decoded the code before */
+    *first = l.first;
+    *last = l.last;
+    return l.any;
+}

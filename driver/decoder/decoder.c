@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Decoders: a bundle that the loader has checked, its tokenizer, and what it tells about itself.
+ */
+#include "driver/decoder/decoder.h"
+
+#include "loader/verify/verify.h"
+#include "tilewright/opcode.h"
+
+#include <stdlib.h>
+
+static int open_tokenizer(struct tw_decoder *d, tw_error *err) {
+    if (!d->bundle.vocab) {
+        return 0;
+    }
+    int code = tw_vocab_open(d->bundle.vocab, d->bundle.vocab_bytes, &d->vocab, err);
+    code = code ? code : tw_tokenizer_create(&d->vocab, &d->tokenizer, err);
+    return code ? tw_error_prefix(err, d->bundle.path) : 0;
+}
+
+int tw_decoder_open(const char *path, unsigned flags, tw_decoder **out, tw_error *err) {
+    struct tw_decoder *d = calloc(1, sizeof *d);
+    if (!d) {
+        return tw_fail(err, TW_E_NOMEM, "%s: out of memory", path);
+    }
+    unsigned f = (flags & TW_DECODER_CHECK_HASH ? TW_BUNDLE_CHECK_HASH : 0u) |
+                 (flags & TW_DECODER_NO_RULES ? TW_BUNDLE_NO_RULES : 0u);
+    int code = tw_bundle_open(path, f, &d->bundle, err);
+    if (code) {
+        free(d);
+        return code;
+    }
+    d->verified = !(flags & TW_DECODER_NO_RULES);
+    code = open_tokenizer(d, err);
+    if (code) {
+        tw_decoder_close(d);
+        return code;
+    }
+    *out = d;
+    return 0;
+}
+
+void tw_decoder_close(tw_decoder *decoder) {
+    if (decoder) {
+        tw_tokenizer_destroy(decoder->tokenizer);
+        tw_bundle_close(&decoder->bundle);
+        free(decoder);
+    }
+}
+
+/* ---- what a bundle tells ---- */
+
+/* Copies an info structure to a caller that may know an older, shorter form of it. */
+static void give(void *to, uint32_t to_size, const void *from, uint32_t from_size) {
+    memcpy(to, from, to_size < from_size ? to_size : from_size);
+}
+
+/* Marks the Param tensors whose every instance the stream reads; rows of a table count for
+ * themselves. */
+static uint64_t mark_reads(const struct tw_program *p, const struct tw_stream *stream,
+                           uint8_t *read) {
+    uint64_t gathered = 0;
+    struct tw_op op;
+    for (uint32_t at = 0; tw_op_decode(stream->words, stream->n_words, at, &op); at += op.n_words) {
+        const struct tw_operand *t = op.n_operands ? &op.operand[0] : NULL;
+        if (!t || t->kind != 'T' || t->id >= p->n_tensors ||
+            p->tensors[t->id].role != TW_ROLE_PARAM) {
+            continue;
+        }
+        const struct tw_tensor *tensor = &p->tensors[t->id];
+        if (op.code == TW_OP_GATHER) {
+            gathered += tensor->rows ? tensor->bytes / tensor->rows : 0;
+        } else {
+            read[t->id] = 1;
+        }
+    }
+    return gathered;
+}
+
+static uint64_t bytes_per_token(const struct tw_bundle *b) {
+    const struct tw_program *p = tw_bundle_program(b, "decode");
+    uint8_t *read = p ? calloc(p->n_tensors + 1, 1) : NULL;
+    if (!read) {
+        return 0;
+    }
+    uint64_t bytes = 0;
+    for (uint32_t s = 0; s < p->n_sites * TW_ENGINE_COUNT; s++) {
+        bytes += mark_reads(p, &p->streams[s], read);
+    }
+    for (uint32_t t = 0; t < p->n_tensors; t++) {
+        bytes += read[t] ? p->tensors[t].bytes * p->tensors[t].bind_count : 0;
+    }
+    free(read);
+    return bytes;
+}
+
+void tw_decoder_get_info(const tw_decoder *decoder, struct tw_decoder_info *info) {
+    const struct tw_bundle *b = &decoder->bundle;
+    const struct tw_bundle_note *n = b->note;
+    struct tw_decoder_info i = {.size = info->size,
+                                .bundle_major = n->bundle_major,
+                                .bundle_minor = n->bundle_minor,
+                                .abi_major = n->abi_major,
+                                .abi_minor = n->abi_min_minor,
+                                .n_vocab = n->n_vocab,
+                                .n_ctx = n->n_ctx,
+                                .n_layers = n->n_layers,
+                                .n_programs = b->n_programs,
+                                .n_segments = b->n_segments,
+                                .n_symbols = b->n_symbols,
+                                .has_tokenizer = decoder->tokenizer != NULL,
+                                .bos = decoder->tokenizer ? decoder->vocab.header.bos : TW_NONE,
+                                .eos = decoder->tokenizer ? decoder->vocab.header.eos : TW_NONE,
+                                .n_params = n->n_params,
+                                .n_bind_rows = b->n_bind_rows,
+                                .path = b->path,
+                                .plan = b->plan,
+                                .origin = b->origin,
+                                .bytes_per_token = bytes_per_token(b)};
+    for (uint32_t s = 0; s < b->n_segments; s++) {
+        switch (b->segments[s].kind) {
+        case TW_SEG_PARAM:
+            i.param_bytes += b->segments[s].size;
+            break;
+        case TW_SEG_STATE:
+            i.state_bytes += b->segments[s].size;
+            break;
+        case TW_SEG_SCRATCH:
+            i.scratch_bytes += b->segments[s].size;
+            break;
+        }
+    }
+    memcpy(i.content_hash, n->content_hash, sizeof i.content_hash);
+    memcpy(i.target_hash, n->target_hash, sizeof i.target_hash);
+    /* Texts of a note are NUL-padded; the last byte is NUL here in any case. */
+    memcpy(i.target, n->target, sizeof i.target - 1);
+    memcpy(i.model, n->model, sizeof i.model - 1);
+    memcpy(i.arch, n->arch, sizeof i.arch - 1);
+    memcpy(i.license, n->license, sizeof i.license - 1);
+    memcpy(i.tool, n->tool, sizeof i.tool - 1);
+    give(info, info->size, &i, sizeof i);
+}
+
+static void count_ops(const struct tw_program *p, struct tw_program_info *i) {
+    for (uint32_t s = 0; s < p->n_sites * TW_ENGINE_COUNT; s++) {
+        const struct tw_stream *stream = &p->streams[s];
+        i->n_words += stream->n_words;
+        for (uint32_t at = 0; at < stream->n_words; at += stream->words[at] >> 16) {
+            if (stream->words[at] >> 16 == 0) {
+                break; /* only in a program that was not verified */
+            }
+            i->n_ops++;
+        }
+    }
+    for (uint32_t b = 0; b < p->n_buffers; b++) {
+        uint64_t end = p->buffers[b].offset + p->buffers[b].pages * p->buffers[b].page_bytes;
+        i->sram_used = end > i->sram_used ? end : i->sram_used;
+    }
+}
+
+bool tw_decoder_get_program(const tw_decoder *decoder, uint32_t index,
+                            struct tw_program_info *info) {
+    if (index >= decoder->bundle.n_programs) {
+        return false;
+    }
+    const struct tw_program *p = &decoder->bundle.programs[index];
+    struct tw_program_info i = {.size = info->size,
+                                .rows = p->rows,
+                                .n_sites = p->n_sites,
+                                .mesh_width = p->mesh_width,
+                                .mesh_height = p->mesh_height,
+                                .n_chips = p->n_chips,
+                                .n_tensors = p->n_tensors,
+                                .n_buffers = p->n_buffers,
+                                .n_semaphores = p->n_semaphores,
+                                .n_groups = p->n_groups,
+                                .n_trips = p->n_trips,
+                                .n_stages = p->n_stages,
+                                .n_edges = p->n_edges,
+                                .n_sections = p->n_sections,
+                                .sram_bytes = p->sram_bytes,
+                                .name = p->name};
+    count_ops(p, &i);
+    give(info, info->size, &i, sizeof i);
+    return true;
+}
+
+bool tw_decoder_get_segment(const tw_decoder *decoder, uint32_t index,
+                            struct tw_segment_info *info) {
+    static const char *const kind[] = {
+        [TW_SEG_PARAM] = "param", [TW_SEG_STATE] = "state", [TW_SEG_SCRATCH] = "scratch"};
+    if (index >= decoder->bundle.n_segments) {
+        return false;
+    }
+    const struct tw_segment *s = &decoder->bundle.segments[index];
+    struct tw_segment_info i = {
+        .size = info->size, .bank = s->bank, .bytes = s->size, .kind = kind[s->kind]};
+    give(info, info->size, &i, sizeof i);
+    return true;
+}
+
+static const char *role_name(uint32_t role) {
+    static const char *const name[TW_ROLE_COUNT] = {
+#define TW_X(id, number, text) [number] = text,
+        TW_ROLES(TW_X)
+#undef TW_X
+    };
+    return role < TW_ROLE_COUNT ? name[role] : "?";
+}
+
+bool tw_decoder_get_symbol(const tw_decoder *decoder, uint32_t index, struct tw_symbol_info *info) {
+    if (index >= decoder->bundle.n_symbols) {
+        return false;
+    }
+    const struct tw_symbol *s = &decoder->bundle.symbols[index];
+    struct tw_symbol_info i = {.size = info->size,
+                               .segment = s->segment,
+                               .offset = s->offset,
+                               .bytes = s->size,
+                               .name = s->name,
+                               .role = role_name(s->role),
+                               .dtype = tw_dtype_name(s->dtype)};
+    give(info, info->size, &i, sizeof i);
+    return true;
+}
+
+/* ---- rules ---- */
+
+static const struct {
+    const char *name, *text;
+} rules[] = {{"", ""},
+#define TW_X(number, name, text) {#name, text},
+             TW_RULES(TW_X) TW_ORDER_RULES(TW_X)
+#undef TW_X
+};
+#define N_RULES ((uint32_t)(sizeof rules / sizeof rules[0]) - 1)
+
+const char *tw_rule_name(uint32_t rule) {
+    return rule >= 1 && rule <= N_RULES ? rules[rule].name : NULL;
+}
+
+const char *tw_rule_text(uint32_t rule) {
+    return rule >= 1 && rule <= N_RULES ? rules[rule].text : NULL;
+}
+
+int tw_decoder_verify(tw_decoder *decoder, struct tw_rules_info *info, tw_error *err) {
+    struct tw_rules_info i = {.size = info ? info->size : 0, .n_rules = N_RULES};
+    struct tw_verify_report report = {.failed_rule = 0};
+    int code = tw_bundle_check_rules(&decoder->bundle, &report, err);
+    for (uint32_t r = 1; r <= N_RULES; r++) {
+        i.checked[r] = report.checked[r];
+    }
+    i.failed_rule = (uint32_t)report.failed_rule;
+    if (info) {
+        give(info, info->size, &i, sizeof i);
+    }
+    return code;
+}

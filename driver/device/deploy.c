@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Deploying: checks that bundle and device fit, places the parameter segments and the programs'
+ * blobs. What a sequence owns (state, inputs and outputs, binding rows, prepared programs) comes
+ * with each session.
+ */
+#include "driver/device/deploy.h"
+
+#include "tilewright/progblob.h"
+
+#include <stdlib.h>
+
+#define PROGRAM_ALIGN 64u
+
+static int check_fit(const struct tw_device *device, const struct tw_decoder *decoder,
+                     tw_error *err) {
+    const struct tw_bundle_note *note = decoder->bundle.note;
+    const struct tw_wire_identity *id = &device->identity;
+    if (!decoder->verified) {
+        return tw_fail(err, TW_E_VERIFY,
+                       "%s: it was opened without its rules checked and cannot be deployed",
+                       decoder->bundle.path);
+    }
+    if (note->abi_major != id->abi_major || note->abi_min_minor > id->abi_minor) {
+        bool newer = note->abi_major > id->abi_major || note->abi_min_minor > id->abi_minor;
+        return tw_fail(err, TW_E_VERSION, "%s: it needs machine ABI %u.%u, device %s has %u.%u: %s",
+                       decoder->bundle.path, note->abi_major, note->abi_min_minor, device->selector,
+                       id->abi_major, id->abi_minor,
+                       newer ? "upgrade the device's firmware" : "compile the bundle again");
+    }
+    if (id->target[0] && strncmp(id->target, note->target, sizeof note->target) != 0) {
+        return tw_fail(err, TW_E_TARGET, "%s: it is for target %.63s, device %s is a %s",
+                       decoder->bundle.path, note->target, device->selector, id->target);
+    }
+    for (uint32_t i = 0; i < decoder->bundle.n_programs; i++) {
+        const struct tw_program *p = &decoder->bundle.programs[i];
+        if (p->n_chips > 1 && !(id->capabilities & TW_WIRE_CAN_LINK)) {
+            return tw_fail(err, TW_E_UNSUPPORTED,
+                           "%s: program %s spans %u chips, device %s has no links between chips",
+                           decoder->bundle.path, p->name, p->n_chips, device->selector);
+        }
+    }
+    return 0;
+}
+
+static int place_segments(struct tw_deployment *d, tw_error *err) {
+    const struct tw_bundle *b = &d->decoder->bundle;
+    for (uint32_t i = 0; i < b->n_segments; i++) {
+        const struct tw_segment *s = &b->segments[i];
+        if (s->kind != TW_SEG_PARAM || s->size == 0) {
+            continue;
+        }
+        int code = tw_device_place(d->device, s->bytes, s->size, TW_PARAM_ALIGN,
+                                   &d->segment_address[i], err);
+        if (code) {
+            return code;
+        }
+    }
+    return 0;
+}
+
+static int place_programs(struct tw_deployment *d, tw_error *err) {
+    const struct tw_bundle *b = &d->decoder->bundle;
+    for (uint32_t i = 0; i < b->n_programs; i++) {
+        uint32_t bytes = tw_progblob_bytes(&b->programs[i], true);
+        if (bytes == 0) {
+            return tw_fail(err, TW_E_RANGE, "%s: program %s is too large to send", b->path,
+                           b->programs[i].name);
+        }
+        d->blob[i] = aligned_alloc(PROGRAM_ALIGN, ((size_t)bytes + PROGRAM_ALIGN - 1) /
+                                                      PROGRAM_ALIGN * PROGRAM_ALIGN);
+        if (!d->blob[i]) {
+            return tw_fail(err, TW_E_NOMEM, "%s: no memory for program %s (%u bytes)", b->path,
+                           b->programs[i].name, bytes);
+        }
+        tw_progblob_write(&b->programs[i], true, d->blob[i]);
+        d->blob_bytes[i] = bytes;
+        int code =
+            tw_device_place(d->device, d->blob[i], bytes, PROGRAM_ALIGN, &d->blob_address[i], err);
+        if (code) {
+            return code;
+        }
+    }
+    return 0;
+}
+
+static int make_tables(struct tw_deployment *d, tw_error *err) {
+    const struct tw_bundle *b = &d->decoder->bundle;
+    d->segment_address = calloc(b->n_segments + 1, sizeof *d->segment_address);
+    d->blob_address = calloc(b->n_programs + 1, sizeof *d->blob_address);
+    d->blob_bytes = calloc(b->n_programs + 1, sizeof *d->blob_bytes);
+    d->blob = calloc(b->n_programs + 1, sizeof *d->blob);
+    if (!d->segment_address || !d->blob_address || !d->blob_bytes || !d->blob) {
+        return tw_fail(err, TW_E_NOMEM, "%s: out of memory", b->path);
+    }
+    return 0;
+}
+
+int tw_deploy(tw_device *device, const tw_decoder *decoder, tw_deployment **out, tw_error *err) {
+    int code = check_fit(device, decoder, err);
+    if (code) {
+        return code;
+    }
+    struct tw_deployment *d = calloc(1, sizeof *d);
+    if (!d) {
+        return tw_fail(err, TW_E_NOMEM, "%s: out of memory", decoder->bundle.path);
+    }
+    d->device = device;
+    d->decoder = decoder;
+    code = make_tables(d, err);
+    code = code ? code : place_segments(d, err);
+    code = code ? code : place_programs(d, err);
+    if (code) {
+        tw_deployment_destroy(d);
+        return code;
+    }
+    tw_status_set_bundle(&device->status, decoder->bundle.path);
+    *out = d;
+    return 0;
+}
+
+void tw_deployment_destroy(tw_deployment *d) {
+    if (!d) {
+        return;
+    }
+    for (uint32_t i = 0; d->segment_address && i < d->decoder->bundle.n_segments; i++) {
+        tw_device_free(d->device, d->segment_address[i]);
+    }
+    for (uint32_t i = 0; d->blob && i < d->decoder->bundle.n_programs; i++) {
+        if (d->blob_address) {
+            tw_device_free(d->device, d->blob_address[i]);
+        }
+        free(d->blob[i]);
+    }
+    free(d->segment_address);
+    free(d->blob_address);
+    free(d->blob_bytes);
+    free(d->blob);
+    free(d);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A deployment: a decoder's weights and programs in a device's memory, shared by all sessions on
+ * it.
+ */
+#ifndef TW_DRIVER_DEVICE_DEPLOY_H
+#define TW_DRIVER_DEVICE_DEPLOY_H
+
+#include "driver/decoder/decoder.h"
+#include "driver/device/device.h"
+
+struct tw_deployment {
+    struct tw_device *device;
+    const struct tw_decoder *decoder;
+    /* n_segments; only PARAM ones are the deployment's, the others stay 0 */
+    uint64_t *segment_address;
+    uint64_t *blob_address; /* n_programs: the program blobs */
+    uint64_t *blob_bytes;
+    uint8_t **blob; /* host copies: the device may use them in place */
+};
+
+#endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Hot-plug events: the list of devices is read again each second, and at once when USB hints that
+ * something changed; the differences are the events. So none is missed, whatever the system tells
+ * or does not tell.
+ */
+#include "driver/device/device.h"
+#include "driver/transport/usb/usb_hint.h"
+#include "firmware/link/packet.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SCAN_MS 1000u
+#define STEP_MS 100u /* until *stop is looked at again */
+
+struct snapshot {
+    struct tw_transport_info *device;
+    size_t n, capacity;
+    bool failed; /* no memory */
+};
+
+static bool append(void *ctx, const struct tw_transport_info *t) {
+    struct snapshot *s = ctx;
+    if (s->n == s->capacity) {
+        size_t capacity = s->capacity ? 2 * s->capacity : 16;
+        struct tw_transport_info *more = realloc(s->device, capacity * sizeof *more);
+        if (!more) {
+            s->failed = true;
+            return false;
+        }
+        s->device = more;
+        s->capacity = capacity;
+    }
+    s->device[s->n++] = *t;
+    return true;
+}
+
+static void take_snapshot(struct snapshot *s) {
+    s->n = 0;
+    for (size_t i = 0; tw_transports[i] && !s->failed; i++) {
+        tw_transports[i]->discover(append, s);
+    }
+}
+
+/* The same device, not only one of the same name. */
+static const struct tw_transport_info *find(const struct snapshot *s,
+                                            const struct tw_transport_info *t) {
+    for (size_t i = 0; i < s->n; i++) {
+        if (strcmp(s->device[i].selector, t->selector) == 0 &&
+            s->device[i].instance == t->instance) {
+            return &s->device[i];
+        }
+    }
+    return NULL;
+}
+
+struct watcher {
+    bool (*changed)(void *ctx, enum tw_device_event event, const struct tw_device_info *info);
+    void *ctx;
+    const volatile int *stop;
+    struct snapshot before, now;
+};
+
+static bool is_stopped(const struct watcher *w) {
+    return w->stop && *w->stop;
+}
+
+static bool tell(struct watcher *w, enum tw_device_event event, const struct tw_transport_info *t,
+                 size_t index) {
+    struct tw_device_info info = tw_device_describe(t, (uint32_t)index);
+    return !is_stopped(w) && w->changed(w->ctx, event, &info);
+}
+
+static bool tell_differences(struct watcher *w) {
+    bool more = true;
+    for (size_t i = 0; more && i < w->before.n; i++) {
+        const struct tw_transport_info *t = &w->before.device[i];
+        more = find(&w->now, t) || tell(w, TW_DEVICE_LEFT, t, i);
+    }
+    for (size_t i = 0; more && i < w->now.n; i++) {
+        const struct tw_transport_info *t = &w->now.device[i], *old = find(&w->before, t);
+        if (!old) {
+            more = tell(w, TW_DEVICE_ARRIVED, t, i);
+        } else if (strcmp(old->state, t->state) != 0) {
+            more = tell(w, TW_DEVICE_CHANGED, t, i);
+        }
+    }
+    return more;
+}
+
+static void await_scan(const struct watcher *w, struct tw_usb_hint *hint) {
+    uint64_t begin = tw_packet_now();
+    while (!is_stopped(w) && tw_packet_now() - begin < SCAN_MS &&
+           !tw_usb_hint_wait(hint, STEP_MS)) {
+    }
+}
+
+int tw_device_watch(bool (*changed)(void *ctx, enum tw_device_event event,
+                                    const struct tw_device_info *info),
+                    void *ctx, const volatile int *stop, tw_error *err) {
+    struct watcher w = {.changed = changed, .ctx = ctx, .stop = stop};
+    /* before the first scan, so that nothing falls between */
+    struct tw_usb_hint *hint = tw_usb_hint_create();
+    take_snapshot(&w.now);
+    while (!w.now.failed && tell_differences(&w) && !is_stopped(&w)) {
+        struct snapshot old = w.before;
+        w.before = w.now;
+        w.now = old;
+        await_scan(&w, hint);
+        take_snapshot(&w.now);
+    }
+    bool failed = w.now.failed;
+    tw_usb_hint_destroy(hint);
+    free(w.before.device);
+    free(w.now.device);
+    return failed ? tw_fail(err, TW_E_NOMEM, "devices: out of memory") : 0;
+}

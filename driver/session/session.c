@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sessions: one sequence's memory on the device, and what may be asked of it. Steps are in
+ * session_steps.c.
+ */
+#include "driver/session/session.h"
+
+#include <stdlib.h>
+
+static const struct tw_session_options defaults;
+
+static int check_options(const struct tw_deployment *d, const struct tw_session_options *o,
+                         tw_error *err) {
+    const struct tw_bundle_note *note = d->decoder->bundle.note;
+    if (o->n_ctx > note->n_ctx) {
+        return tw_fail(err, TW_E_USAGE,
+                       "context of %u positions: %s was compiled for %u; compile it with -c %u",
+                       o->n_ctx, d->decoder->bundle.path, note->n_ctx, o->n_ctx);
+    }
+    if (o->mode != TW_MODE_FAST && o->mode != TW_MODE_STRICT) {
+        return tw_fail(err, TW_E_USAGE, "session mode %u: there are fast (0) and strict (1)",
+                       (unsigned)o->mode);
+    }
+    if (note->n_vocab == 0 || note->n_ctx == 0) {
+        return tw_fail(err, TW_E_FORMAT,
+                       "%s: its note says %u tokens of vocabulary and %u positions of context",
+                       d->decoder->bundle.path, note->n_vocab, note->n_ctx);
+    }
+    return 0;
+}
+
+/* State and scratch are the session's own, so that sessions share nothing but weights. */
+static int make_segments(struct tw_session *s, tw_error *err) {
+    const struct tw_bundle *b = &s->deployment->decoder->bundle;
+    s->segment_address = calloc(b->n_segments + 1, sizeof *s->segment_address);
+    if (!s->segment_address) {
+        return tw_fail(err, TW_E_NOMEM, "session: out of memory");
+    }
+    for (uint32_t i = 0; i < b->n_segments; i++) {
+        if (b->segments[i].kind == TW_SEG_PARAM) {
+            s->segment_address[i] = s->deployment->segment_address[i];
+            continue;
+        }
+        int code = tw_device_alloc(s->deployment->device, b->segments[i].size, 64, true,
+                                   &s->segment_address[i], err);
+        if (code) {
+            return code;
+        }
+    }
+    return 0;
+}
+
+static int make_bindings(struct tw_session *s, tw_error *err) {
+    const struct tw_bundle *b = &s->deployment->decoder->bundle;
+    size_t n = (size_t)b->n_bind_rows;
+    s->bind = calloc(n + 1, sizeof *s->bind);
+    s->logits_copy = calloc(s->n_vocab, sizeof *s->logits_copy);
+    if (!s->bind || !s->logits_copy) {
+        return tw_fail(err, TW_E_NOMEM, "session: out of memory");
+    }
+    tw_bundle_relocate(b, s->segment_address, s->bind);
+    int code = tw_device_alloc(s->deployment->device, n * sizeof *s->bind, 64, false,
+                               &s->bind_address, err);
+    return code ? code
+                : tw_device_write(s->deployment->device, s->bind_address, s->bind,
+                                  n * sizeof *s->bind, err);
+}
+
+static int make_interrupt(struct tw_session *s, tw_error *err) {
+    struct tw_device *device = s->deployment->device;
+    s->interrupt = &s->own_interrupt;
+    if (!tw_device_map(device, s->bind_address, 8)) {
+        return 0; /* nothing that the device could look at */
+    }
+    int code = tw_device_alloc(device, sizeof *s->interrupt, 64, true, &s->interrupt_address, err);
+    if (!code) {
+        s->interrupt = tw_device_map(device, s->interrupt_address, sizeof *s->interrupt);
+    }
+    return code;
+}
+
+static int make_programs(struct tw_session *s, const struct tw_session_options *o, tw_error *err) {
+    int code = tw_session_load_program(s, "decode", o, &s->decode, err);
+    if (!code && !s->decode.program) {
+        return tw_fail(err, TW_E_FORMAT, "%s: it has no program \"decode\"",
+                       s->deployment->decoder->bundle.path);
+    }
+    if (!code && o->chunk != 1) {
+        code = tw_session_load_program(s, "prefill", o, &s->prefill, err);
+    }
+    uint32_t most = s->prefill.program ? s->prefill.rows : 1;
+    s->chunk = o->chunk && o->chunk < most ? o->chunk : most;
+    return code;
+}
+
+int tw_session_create(tw_deployment *deployment, const struct tw_session_options *options,
+                      tw_session **out, tw_error *err) {
+    const struct tw_session_options *o = options ? options : &defaults;
+    int code = check_options(deployment, o, err);
+    if (code) {
+        return code;
+    }
+    struct tw_session *s = calloc(1, sizeof *s);
+    if (!s) {
+        return tw_fail(err, TW_E_NOMEM, "session: out of memory");
+    }
+    const struct tw_bundle_note *note = deployment->decoder->bundle.note;
+    s->deployment = deployment;
+    s->mode = o->mode;
+    s->n_vocab = note->n_vocab;
+    s->n_ctx = o->n_ctx ? o->n_ctx : note->n_ctx;
+    code = make_segments(s, err);
+    code = code ? code : make_bindings(s, err);
+    code = code ? code : make_interrupt(s, err);
+    code = code ? code : make_programs(s, o, err);
+    if (code) {
+        tw_session_destroy(s);
+        return code;
+    }
+    *out = s;
+    return 0;
+}
+
+void tw_session_destroy(tw_session *s) {
+    if (!s) {
+        return;
+    }
+    const struct tw_bundle *b = &s->deployment->decoder->bundle;
+    tw_session_unload_program(s, &s->prefill);
+    tw_session_unload_program(s, &s->decode);
+    tw_device_free(s->deployment->device, s->bind_address);
+    tw_device_free(s->deployment->device, s->interrupt_address);
+    for (uint32_t i = 0; s->segment_address && i < b->n_segments; i++) {
+        if (b->segments[i].kind != TW_SEG_PARAM) {
+            tw_device_free(s->deployment->device, s->segment_address[i]);
+        }
+    }
+    free(s->segment_address);
+    free(s->bind);
+    free(s->logits_copy);
+    free(s);
+}
+
+void tw_session_get_info(const tw_session *s, struct tw_session_info *info) {
+    struct tw_session_info i = {.size = info->size,
+                                .n_vocab = s->n_vocab,
+                                .n_ctx = s->n_ctx,
+                                .chunk = s->chunk,
+                                .n_threads = s->n_threads,
+                                .position = s->position,
+                                .steps = s->steps,
+                                .mode = s->mode == TW_MODE_STRICT ? "strict" : "fast",
+                                .target = s->deployment->decoder->bundle.note->target,
+                                .device = s->deployment->device->selector};
+    memcpy(info, &i, info->size < sizeof i ? info->size : sizeof i);
+}
+
+int tw_session_check_feed(const struct tw_session *s, const uint32_t *ids, size_t n,
+                          tw_error *err) {
+    if (s->broken) {
+        return tw_fail(err, TW_E_FAULT, "session: a step failed before; create a new session");
+    }
+    if (n == 0) {
+        return tw_fail(err, TW_E_USAGE, "session: no tokens to feed");
+    }
+    if (n > s->n_ctx - s->position) {
+        return tw_fail(
+            err, TW_E_CONTEXT_FULL,
+            "the context is full: %zu more token%s at position %u of %u; use a larger context (-c)",
+            n, n == 1 ? "" : "s", s->position, s->n_ctx);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (ids[i] >= s->n_vocab) {
+            return tw_fail(err, TW_E_RANGE,
+                           "token id %u at place %zu: the vocabulary has %u tokens", ids[i], i,
+                           s->n_vocab);
+        }
+    }
+    return 0;
+}
+
+const float *tw_session_logits(const tw_session *s) {
+    return s->logits;
+}
+
+uint32_t tw_session_position(const tw_session *s) {
+    return s->position;
+}
+
+int tw_session_rewind(tw_session *s, uint32_t position, tw_error *err) {
+    if (position > s->position) {
+        return tw_fail(err, TW_E_USAGE, "rewind to position %u: the session is at %u", position,
+                       s->position);
+    }
+    /* Attention reads positions below the step's end only, so what lies behind is as good as
+     * absent. */
+    s->position = position;
+    s->logits = NULL;
+    return 0;
+}

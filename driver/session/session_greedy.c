@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Greedy runs: one request, and the device chooses and feeds its own tokens. The request is the one
+ * of a step with a tail.
+ */
+#include "driver/session/session.h"
+#include "loader/base/text_filter.h"
+
+TW_STATIC_ASSERT(TW_GREEDY_MAX == TW_WIRE_MAX_TOKENS && TW_GREEDY_STOPS == TW_WIRE_MAX_STOPS,
+                 "limits of greedy runs");
+
+void tw_session_interrupt(tw_session *s) {
+    atomic_store(s->interrupt, 1);
+}
+
+static int check(const struct tw_session *s, uint32_t id, const struct tw_greedy_options *o,
+                 tw_error *err) {
+    if (o->n == 0 || o->n > TW_GREEDY_MAX || o->n_stops > TW_GREEDY_STOPS) {
+        return tw_fail(err, TW_E_USAGE,
+                       "greedy run of %u tokens with %u stops: 1 to %u tokens, at most %u stops",
+                       o->n, o->n_stops, TW_GREEDY_MAX, TW_GREEDY_STOPS);
+    }
+    if (!(s->deployment->device->identity.capabilities & TW_WIRE_CAN_GREEDY)) {
+        return tw_fail(err, TW_E_UNSUPPORTED, "device %s: it cannot choose tokens by itself",
+                       s->deployment->device->selector);
+    }
+    return tw_session_check_feed(s, &id, 1, err);
+}
+
+/* The request of a step becomes that of a run, and back. */
+static void set_request(struct session_program *p, const struct tw_greedy_options *o) {
+    struct tw_wire_run *run = (struct tw_wire_run *)(void *)p->request;
+    run->n_steps = o ? o->n : 1;
+    run->flags = o ? TW_WIRE_RUN_GREEDY : 0;
+    if (o) {
+        p->greedy->n_stops = o->n_stops;
+        memcpy(p->greedy->stop, o->stop, sizeof p->greedy->stop);
+    }
+}
+
+/* What the answer says is possible: tokens that there are, as many as its reason allows, inside the
+ * context. */
+static bool makes_sense(const struct tw_session *s, const struct tw_greedy_options *o) {
+    const struct tw_wire_tokens *t = &s->tokens.head;
+    bool may_be_none = t->ended == TW_WIRE_ENDED_ABORT || t->ended == TW_WIRE_ENDED_FAULT;
+    bool good = t->n_tokens <= o->n && t->n_tokens <= s->n_ctx - s->position &&
+                (t->n_tokens > 0 || may_be_none);
+    for (uint32_t i = 0; good && i < t->n_tokens; i++) {
+        good = s->tokens.id[i] < s->n_vocab;
+    }
+    return good;
+}
+
+static int call_device(struct tw_session *s, const struct tw_greedy_options *o, tw_error *err) {
+    struct session_program *p = &s->decode;
+    struct tw_wire_failure failure = {.site = TW_NONE, .stage = TW_NONE};
+    set_request(p, o);
+    struct tw_device_call call = {
+        .opcode = TW_WIRE_RUN,
+        .payload = p->request,
+        .bytes = (uint32_t)((uint8_t *)(p->greedy + 1) - p->request),
+        .out = &s->tokens,
+        .out_bytes = (uint32_t)(sizeof s->tokens.head + o->n * sizeof s->tokens.id[0]),
+        .failure = &failure};
+    int code = tw_device_call(s->deployment->device, &call, err);
+    set_request(p, NULL);
+    if (!code && !makes_sense(s, o)) {
+        code = tw_fail(err, TW_E_PROTOCOL,
+                       "device %s: its answer to a run of %u tokens at position %u makes no sense: "
+                       "%u tokens, end %u",
+                       s->deployment->device->selector, o->n, s->position, s->tokens.head.n_tokens,
+                       s->tokens.head.ended);
+    }
+    return code ? tw_session_explain(s, p, &failure, code, err) : 0;
+}
+
+static int take_ended(struct tw_session *s, enum tw_stop_reason *reason, tw_error *err) {
+    struct tw_wire_failure *f = &s->tokens.head.failure;
+    f->what[sizeof f->what - 1] = 0;
+    tw_clean_text(f->what);
+    switch ((enum tw_wire_ended)s->tokens.head.ended) {
+    case TW_WIRE_ENDED_COUNT:
+        *reason = TW_STOP_COUNT;
+        return 0;
+    case TW_WIRE_ENDED_STOP:
+        *reason = TW_STOP_END;
+        return 0;
+    case TW_WIRE_ENDED_LIMIT:
+        *reason = TW_STOP_CONTEXT;
+        return 0;
+    case TW_WIRE_ENDED_ABORT:
+        *reason = TW_STOP_INTERRUPT;
+        atomic_store(s->interrupt, 0);
+        return 0;
+    case TW_WIRE_ENDED_FAULT:
+        break;
+    }
+    tw_fail(err, TW_E_FAULT, "device %s: RUN: %s (have %llu, need %llu)",
+            s->deployment->device->selector, f->what, (unsigned long long)f->have,
+            (unsigned long long)f->need);
+    return tw_session_explain(s, &s->decode, f, TW_E_FAULT, err);
+}
+
+/* Of the last token, where the caller wants them or they are here anyway. */
+static int keep_logits(struct tw_session *s, const struct tw_greedy_options *o, tw_error *err) {
+    bool unwanted =
+        o->size > offsetof(struct tw_greedy_options, flags) && o->flags & TW_GREEDY_NO_LOGITS;
+    s->logits = s->decode.logits_mapped;
+    return unwanted || s->logits ? 0 : tw_session_fetch_logits(s, &s->decode, err);
+}
+
+int tw_session_run_greedy(tw_session *s, uint32_t id, const struct tw_greedy_options *options,
+                          uint32_t *tokens, uint32_t *n_tokens, enum tw_stop_reason *reason,
+                          tw_error *err) {
+    *n_tokens = 0;
+    int code = check(s, id, options, err);
+    if (code) {
+        return code;
+    }
+    if (atomic_exchange(s->interrupt, 0)) {
+        *reason = TW_STOP_INTERRUPT;
+        return 0;
+    }
+    tw_session_set_inputs(&s->decode, 0, s->position, &id, 1);
+    code = call_device(s, options, err);
+    if (!code) {
+        uint32_t n = s->tokens.head.n_tokens; /* each of them took a step */
+        memcpy(tokens, s->tokens.id, n * sizeof *tokens);
+        *n_tokens = n;
+        s->position += n;
+        s->steps += n;
+        tw_session_tell(s, n, n, false);
+        code = take_ended(s, reason, err);
+    }
+    if (!code && *n_tokens > 0) {
+        code = keep_logits(s, options, err);
+    }
+    return code ? tw_session_break(s, code, err) : 0;
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Steps. Tokens are cut into as many as a prefill step takes while two or more are left, else one
+ * by the decode program. Steps of a row, and the read of the last one's logits, are sent without
+ * waiting for one another's answers.
+ */
+#include "driver/session/session.h"
+
+struct step {
+    struct session_program *program;
+    uint8_t *request;
+    uint32_t rows;
+    struct tw_wire_done done;
+    struct tw_wire_failure failure;
+};
+
+struct row {
+    struct step step[TW_DEVICE_IN_FLIGHT];
+    uint64_t n_steps;
+    bool prompt;                  /* the tokens were given, not generated */
+    struct tw_device_read logits; /* behind the steps */
+};
+
+uint8_t *tw_session_set_inputs(const struct session_program *p, uint32_t copy, uint32_t position,
+                               const uint32_t *ids, uint32_t rows) {
+    const uint32_t value[IN_COUNT] = {0, position, rows, position + rows};
+    uint8_t *request = p->request + (size_t)copy * p->stride;
+    uint8_t *to = request + p->input[IN_IDS];
+    memcpy(to, ids, rows * sizeof *ids);
+    memset(to + rows * sizeof *ids, 0, (p->rows - rows) * sizeof *ids);
+    for (uint32_t i = IN_POS; i < IN_COUNT; i++) {
+        if (p->input[i] != TW_NONE) {
+            memcpy(request + p->input[i], &value[i], sizeof value[i]);
+        }
+    }
+    return request;
+}
+
+int tw_session_fetch_logits(struct tw_session *s, const struct session_program *p, tw_error *err) {
+    if (p->logits_mapped) {
+        s->logits = p->logits_mapped;
+        return 0;
+    }
+    int code = tw_device_read(s->deployment->device, p->logits_address, s->logits_copy,
+                              (uint64_t)s->n_vocab * 4, err);
+    s->logits = code ? NULL : s->logits_copy;
+    return code;
+}
+
+static void fill(void *ctx, uint64_t i, struct tw_device_call *call) {
+    struct row *r = ctx;
+    if (i >= r->n_steps) {
+        tw_device_read_fill(&r->logits, i - r->n_steps, call);
+        return;
+    }
+    struct step *t = &r->step[i];
+    *call = (struct tw_device_call){.opcode = TW_WIRE_RUN,
+                                    .payload = t->request,
+                                    .bytes = t->program->request_bytes,
+                                    .out = &t->done,
+                                    .out_bytes = sizeof t->done,
+                                    .failure = &t->failure};
+}
+
+/* The next steps for n tokens; returns how many tokens they take. */
+static size_t plan(struct tw_session *s, const uint32_t *ids, size_t n, struct row *r) {
+    size_t at = 0;
+    for (r->n_steps = 0; at < n && r->n_steps < TW_DEVICE_IN_FLIGHT; r->n_steps++) {
+        struct step *t = &r->step[r->n_steps];
+        size_t left = n - at;
+        bool chunked = left > 1 && s->chunk > 1;
+        t->program = chunked ? &s->prefill : &s->decode;
+        t->rows = !chunked ? 1 : left < s->chunk ? (uint32_t)left : s->chunk;
+        t->request = tw_session_set_inputs(t->program, (uint32_t)r->n_steps,
+                                           s->position + (uint32_t)at, ids + at, t->rows);
+        t->failure = (struct tw_wire_failure){.site = TW_NONE, .stage = TW_NONE};
+        at += t->rows;
+    }
+    return at;
+}
+
+void tw_session_tell(const struct tw_session *s, uint32_t n, uint32_t steps, bool prompt) {
+    const struct tw_status_step step = {
+        .tokens = n, .steps = steps, .prompt = prompt, .position = s->position, .n_ctx = s->n_ctx};
+    tw_status_step(&s->deployment->device->status, &step);
+}
+
+int tw_session_break(struct tw_session *s, int code, const tw_error *err) {
+    struct tw_device *device = s->deployment->device;
+    s->broken = true;
+    s->logits = NULL;
+    if (err) {
+        /* says more than the device did */
+        tw_status_fail(&device->status, device->lost != 0, err->message);
+    }
+    return code;
+}
+
+/* Those that were done. */
+static void count_steps(struct tw_session *s, const struct row *r, uint64_t n) {
+    uint32_t tokens = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        tokens += r->step[i].rows;
+    }
+    s->position += tokens;
+    s->steps += n;
+    if (n) {
+        tw_session_tell(s, tokens, (uint32_t)n, r->prompt);
+    }
+}
+
+/* Runs the steps, and gets the logits of the last one if they are `wanted`. */
+static int run(struct tw_session *s, struct row *r, bool wanted, tw_error *err) {
+    const struct session_program *last = r->step[r->n_steps - 1].program;
+    uint64_t reads = 0, n_good;
+    s->logits = wanted ? last->logits_mapped : NULL;
+    if (wanted && !s->logits) {
+        reads = tw_device_read_begin(&r->logits, s->deployment->device, last->logits_address,
+                                     s->logits_copy, (uint64_t)s->n_vocab * 4);
+        s->logits = s->logits_copy;
+    }
+    int code =
+        tw_device_call_many(s->deployment->device, r->n_steps + reads, fill, r, &n_good, err);
+    count_steps(s, r, n_good < r->n_steps ? n_good : r->n_steps);
+    if (code && n_good < r->n_steps) {
+        code = tw_session_explain(s, r->step[n_good].program, &r->step[n_good].failure, code, err);
+    }
+    return code ? tw_session_break(s, code, err) : 0;
+}
+
+int tw_session_feed(tw_session *s, const uint32_t *ids, size_t n, tw_error *err) {
+    int code = tw_session_check_feed(s, ids, n, err);
+    bool prompt = n > 1;
+    while (!code && n) {
+        struct row r;
+        r.prompt = prompt;
+        size_t taken = plan(s, ids, n, &r);
+        code = run(s, &r, taken == n, err);
+        ids += taken;
+        n -= taken;
+    }
+    return code;
+}

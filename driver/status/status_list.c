@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading status pages: every file of the two folders that has a page's name is read (not mapped: a
+ * file that another user cuts short would kill us), judged and told. A page is stale when nobody
+ * holds its lock, or its process is gone.
+ */
+#include "driver/status/status_page.h"
+
+#include "loader/base/text_filter.h"
+
+#include "firmware/serve/device_server.h"
+#include "tilewright/tilewright.h"
+#include "tilewright/wire.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TRIES 1000u    /* to catch a moment between two publications */
+#define RATE_AGE_S 4.0 /* a rate is forgotten when no token came for so long and nothing runs */
+#define SHARED_PREFIX "tilewright-"
+
+/* ---- names and processes ---- */
+
+/* The shared one is where the lock files of these devices lie, too (driver/transport/holder.h). */
+static void folder_of(bool shared, char folder[96]) {
+    const char *other = getenv("TW_LOCK_FOLDER");
+    if (shared) {
+        snprintf(folder, 96, "%s",
+                 other && *other && strlen(other) < 90 ? other : TW_STATUS_SHARED_FOLDER);
+    } else {
+        tw_device_server_folder(folder);
+    }
+}
+
+void tw_status_path(bool shared, uint32_t pid, uint32_t number, char path[128]) {
+    char folder[96];
+    folder_of(shared, folder);
+    snprintf(path, 128, "%.90s/%s%u-%u.status", folder, shared ? SHARED_PREFIX : "", pid, number);
+}
+
+/* PID-N.status, or with .new while it is made; behind the prefix in the shared folder. */
+static bool is_page_name(const char *name, bool shared, uint32_t *pid, bool *draft) {
+    unsigned number;
+    int end = 0;
+    if (shared && strncmp(name, SHARED_PREFIX, strlen(SHARED_PREFIX)) != 0) {
+        return false;
+    }
+    name += shared ? strlen(SHARED_PREFIX) : 0;
+    if (strspn(name, "0123456789-") >= 24 ||
+        sscanf(name, "%u-%u.status%n", pid, &number, &end) != 2 || end == 0) {
+        return false;
+    }
+    *draft = strcmp(name + end, ".new") == 0;
+    return *draft || name[end] == 0;
+}
+
+/* The name of the process stands in parentheses and may contain anything, so the count begins
+ * behind the last one. */
+static bool parse_start(char *text, uint64_t *start) {
+    char *at = strrchr(text, ')');
+    for (int field = 2; at && field < 22; field++) {
+        at = strchr(at + 1, ' ');
+    }
+    *start = at ? strtoull(at, NULL, 10) : 0;
+    return at != NULL;
+}
+
+bool tw_status_process(uint32_t pid, uint64_t *start, uint64_t *name_space) {
+    char path[40], text[1024];
+    struct stat st;
+    snprintf(path, sizeof path, pid ? "/proc/%u/stat" : "/proc/self/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) {
+        close(fd);
+    }
+    text[n > 0 ? n : 0] = 0;
+    *name_space = stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
+    return parse_start(text, start);
+}
+
+/* Of a process that we can see. In another namespace the lock alone tells. */
+static bool has_ended(const struct tw_status_owner *o) {
+    uint64_t start, own_start, name_space;
+    if (!tw_status_process(0, &own_start, &name_space) || !o->pid_start ||
+        o->pid_namespace != name_space) {
+        return false;
+    }
+    if (tw_status_process(o->pid, &start, &name_space)) {
+        return start != o->pid_start;
+    }
+    return kill((pid_t)o->pid, 0) != 0 && errno == ESRCH; /* else /proc hides it */
+}
+
+/* ---- files ---- */
+
+static bool read_at(int fd, void *out, size_t n, size_t at) {
+    return pread(fd, out, n, (off_t)at) == (ssize_t)n;
+}
+
+static bool read_owner(int fd, struct tw_status_owner *o) {
+    struct stat st;
+    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == TW_STATUS_FILE_BYTES &&
+           read_at(fd, o, sizeof *o, 0) && o->magic == TW_STATUS_MAGIC;
+}
+
+static bool read_count(int fd, uint64_t *published) {
+    return read_at(fd, published, sizeof *published, offsetof(struct tw_status_page, published));
+}
+
+/* The current slot, whole. */
+static bool read_now(int fd, struct tw_status_now *now) {
+    for (unsigned i = 0; i < TRIES; i++) {
+        uint64_t before, after;
+        if (!read_count(fd, &before)) {
+            return false;
+        }
+        size_t at = offsetof(struct tw_status_page, slot) + (before % 2) * sizeof *now;
+        if (!read_at(fd, now, sizeof *now, at) || !read_count(fd, &after)) {
+            return false;
+        }
+        if (before == after) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_free(int fd) {
+    return flock(fd, LOCK_SH | LOCK_NB) == 0; /* let go of when fd is closed */
+}
+
+/* The name may have become another process's meanwhile. */
+static void remove_page(int fd, const char *path) {
+    struct stat a, b;
+    if (fstat(fd, &a) == 0 && lstat(path, &b) == 0 && a.st_ino == b.st_ino &&
+        a.st_dev == b.st_dev) {
+        unlink(path); /* fails where it is another user's */
+    }
+}
+
+/* One file of a folder. False: it is no page, one of another version, or a stale one, which is
+ * removed. */
+static bool open_page(const char *path, int *fd, struct tw_status_owner *o) {
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (*fd < 0) {
+        return false;
+    }
+    bool page = read_owner(*fd, o), same = o->version == TW_STATUS_VERSION;
+    bool stale = page && (is_free(*fd) || (same && has_ended(o)));
+    if (stale) {
+        remove_page(*fd, path);
+    }
+    if (page && same && !stale) {
+        return true;
+    }
+    close(*fd);
+    return false;
+}
+
+static void remove_draft(const char *path, uint32_t pid) {
+    if (kill((pid_t)pid, 0) != 0 && errno == ESRCH) {
+        unlink(path);
+    }
+}
+
+struct entries {
+    struct dirent **entry;
+    int n;
+    bool shared;
+    char folder[96];
+};
+
+static void read_folder(bool shared, struct entries *e) {
+    e->shared = shared;
+    folder_of(shared, e->folder);
+    e->n = scandir(e->folder, &e->entry, NULL, versionsort);
+}
+
+/* Calls use() for each page of a folder until it returns false; NULL: only sweeps. */
+static bool each_page(bool shared, bool (*use)(void *ctx, int fd, const struct tw_status_owner *o),
+                      void *ctx) {
+    struct entries e = {.entry = NULL};
+    bool more = true;
+    read_folder(shared, &e);
+    for (int i = 0; i < e.n; i++) {
+        char path[400];
+        uint32_t pid;
+        bool draft;
+        int fd;
+        struct tw_status_owner o = {.magic = 0};
+        snprintf(path, sizeof path, "%s/%s", e.folder, e.entry[i]->d_name);
+        if (!more || !is_page_name(e.entry[i]->d_name, shared, &pid, &draft)) {
+            /* not ours, or not asked for any more */
+        } else if (draft) {
+            remove_draft(path, pid);
+        } else if (open_page(path, &fd, &o)) {
+            more = use ? use(ctx, fd, &o) : true;
+            close(fd);
+        }
+        free(e.entry[i]);
+    }
+    free(e.entry);
+    return more;
+}
+
+void tw_status_sweep(void) {
+    each_page(true, NULL, NULL);
+    each_page(false, NULL, NULL);
+}
+
+/* ---- telling ---- */
+
+/* Another process wrote it: perhaps it does not end. */
+static void copy_text(char *out, size_t room, const char *text, size_t n) {
+    size_t most = n < room - 1 ? n : room - 1, length = strnlen(text, most);
+    memcpy(out, text, length);
+    out[length] = 0;
+    tw_clean_text(out);
+}
+
+#define COPY_TEXT(out, text) copy_text(out, sizeof(out), text, sizeof(text))
+
+static double seconds_since(uint64_t ns, uint64_t now) {
+    return ns < now ? 1e-9 * (double)(now - ns) : 0;
+}
+
+void tw_status_describe(const struct tw_status_owner *o, const struct tw_status_now *n,
+                        struct tw_status_info *info) {
+    static const char *const state[] = {"idle", "running", "waiting", "lost"};
+    uint64_t now = tw_status_clock();
+    bool busy = n->state == TW_STATUS_RUNNING;
+    *info = (struct tw_status_info){.size = sizeof *info,
+                                    .pid = o->pid,
+                                    .position = n->position,
+                                    .n_ctx = n->n_ctx,
+                                    .tokens = n->tokens,
+                                    .prompt_tokens = n->prompt_tokens,
+                                    .steps = n->steps,
+                                    .sent_bytes = n->sent_bytes,
+                                    .received_bytes = n->received_bytes,
+                                    .resent = n->resent,
+                                    .damaged = n->damaged,
+                                    .open_s = seconds_since(o->opened_ns, now),
+                                    .progress_s = seconds_since(n->progress_ns, now)};
+    COPY_TEXT(info->program, o->program);
+    COPY_TEXT(info->device, o->device);
+    COPY_TEXT(info->target, o->target);
+    COPY_TEXT(info->bundle, n->bundle);
+    COPY_TEXT(info->error, n->error);
+    snprintf(info->state, sizeof info->state, "%s",
+             n->state <= TW_STATUS_LOST ? state[n->state] : "?");
+    snprintf(info->doing, sizeof info->doing, "%s", n->doing ? tw_wire_opcode_name(n->doing) : "");
+    if (n->rate_ns && (busy || seconds_since(n->token_ns, now) < RATE_AGE_S) &&
+        n->state != TW_STATUS_LOST) {
+        info->tokens_per_s = (double)n->rate_tokens * 1e9 / (double)n->rate_ns;
+    }
+}
+
+struct lister {
+    bool (*found)(void *ctx, const struct tw_status_info *info);
+    void *ctx;
+};
+
+static bool pass_on(void *ctx, int fd, const struct tw_status_owner *o) {
+    const struct lister *l = ctx;
+    struct tw_status_now now;
+    struct tw_status_info info;
+    if (!read_now(fd, &now)) {
+        return true;
+    }
+    tw_status_describe(o, &now, &info);
+    return l->found(l->ctx, &info);
+}
+
+void tw_status_list(bool (*found)(void *ctx, const struct tw_status_info *info), void *ctx) {
+    struct lister l = {found, ctx};
+    if (each_page(true, pass_on, &l)) {
+        each_page(false, pass_on, &l);
+    }
+}

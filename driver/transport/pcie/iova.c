@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A sorted list of free ranges. Allocations are few and long-lived, so the first that fits is taken
+ * and lists are searched from the front.
+ */
+#include "driver/transport/pcie/iova.h"
+
+#include "tilewright/range.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+uint64_t tw_iova_page(uint64_t iommu_sizes, uint64_t host_page) {
+    uint64_t lowest = iommu_sizes & (~iommu_sizes + 1);
+    return lowest > host_page ? lowest : host_page;
+}
+
+/* Entries that the list may get by freeing everything. */
+static int make_room(struct tw_iova *a, size_t n) {
+    if (n > a->room) {
+        struct tw_iova_range *more = realloc(a->free, 2 * n * sizeof *more);
+        if (!more) {
+            return TW_E_NOMEM;
+        }
+        a->free = more;
+        a->room = 2 * n;
+    }
+    return 0;
+}
+
+/* Adds a range, which melts with those it touches; there is room. */
+static void add(struct tw_iova *a, struct tw_iova_range r) {
+    size_t i = 0, end;
+    while (i < a->n && r.first > 0 && a->free[i].last < r.first - 1) {
+        i++;
+    }
+    for (end = i; end < a->n && (r.last == UINT64_MAX || a->free[end].first <= r.last + 1); end++) {
+        r.first = a->free[end].first < r.first ? a->free[end].first : r.first;
+        r.last = a->free[end].last > r.last ? a->free[end].last : r.last;
+    }
+    memmove(&a->free[i + 1], &a->free[end], (a->n - end) * sizeof r);
+    a->free[i] = r;
+    a->n = a->n - (end - i) + 1;
+}
+
+/* What of an offered range is whole pages, reached by the device, and not address 0. False:
+ * nothing. */
+static bool trim(const struct tw_iova *a, uint64_t limit, struct tw_iova_range *r) {
+    uint64_t first = r->first < a->page ? a->page : r->first,
+             last = r->last < limit ? r->last : limit;
+    if (!tw_align_u64(first, a->page, &first) || last < first || last - first < a->page - 1) {
+        return false;
+    }
+    r->first = first;
+    r->last = first + (last - first - (a->page - 1)) / a->page * a->page + a->page - 1;
+    return true;
+}
+
+int tw_iova_init(struct tw_iova *a, const struct tw_iova_range *ranges, size_t n, uint32_t bits,
+                 uint64_t page, tw_error *err) {
+    uint64_t limit = bits < 64 ? (UINT64_C(1) << bits) - 1 : UINT64_MAX;
+    *a = (struct tw_iova){.page = page};
+    if (make_room(a, n + 1)) {
+        return tw_fail(err, TW_E_NOMEM, "DMA addresses: out of memory");
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct tw_iova_range r = ranges[i];
+        if (r.first <= r.last && trim(a, limit, &r)) {
+            add(a, r);
+        }
+    }
+    if (a->n == 0) {
+        tw_iova_finish(a);
+        return tw_fail(err, TW_E_NOMEM,
+                       "DMA addresses: the device reaches those below 2^%u, the IOMMU offers %zu "
+                       "ranges from %#llx on; "
+                       "none is in both",
+                       bits, n, n ? (unsigned long long)ranges[0].first : 0ull);
+    }
+    return 0;
+}
+
+void tw_iova_finish(struct tw_iova *a) {
+    free(a->free);
+    *a = (struct tw_iova){0};
+}
+
+int tw_iova_alloc(struct tw_iova *a, uint64_t bytes, uint64_t *address, tw_error *err) {
+    uint64_t size, most = 0;
+    if (bytes == 0 || !tw_align_u64(bytes, a->page, &size)) {
+        return tw_fail(err, TW_E_NOMEM, "DMA addresses: %llu bytes cannot be mapped",
+                       (unsigned long long)bytes);
+    }
+    if (make_room(a, a->n + a->live + 2)) {
+        return tw_fail(err, TW_E_NOMEM, "DMA addresses: out of memory");
+    }
+    for (size_t i = 0; i < a->n; i++) {
+        struct tw_iova_range *r = &a->free[i];
+        if (r->last - r->first >= size - 1) {
+            *address = r->first;
+            if (r->last - r->first == size - 1) {
+                memmove(r, r + 1, (--a->n - i) * sizeof *r);
+            } else {
+                r->first += size;
+            }
+            a->live++;
+            return 0;
+        }
+        most = r->last - r->first > most ? r->last - r->first : most;
+    }
+    return tw_fail(err, TW_E_NOMEM,
+                   "DMA addresses: %llu bytes are wanted, the largest free range has %llu",
+                   (unsigned long long)size, a->n ? (unsigned long long)most + 1 : 0ull);
+}
+
+void tw_iova_free(struct tw_iova *a, uint64_t address, uint64_t bytes) {
+    uint64_t size;
+    if (bytes && tw_align_u64(bytes, a->page, &size)) {
+        add(a, (struct tw_iova_range){address, address + size - 1});
+        a->live--;
+    }
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What pcie_pipe.c (packets, waiting) and pcie_start.c (who is there; start, reset, end) share: the
+ * host's side of a mailbox.
+ */
+#ifndef TW_DRIVER_TRANSPORT_PCIE_PCIE_HOST_PIPE_INTERNAL_H
+#define TW_DRIVER_TRANSPORT_PCIE_PCIE_HOST_PIPE_INTERNAL_H
+
+#include "driver/transport/pcie/pcie_host_pipe.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct host {
+    struct tw_pipe pipe;
+    struct tw_pcie_side side;
+    char name[96];
+    struct tw_pcie_registers *regs;
+    uint8_t *box; /* the mailbox: host memory, or in the window */
+    uint32_t start, reset;
+    int wake; /* rung when the pipe is gone */
+
+    pthread_mutex_t lock; /* of sending */
+    uint32_t to_device;
+    bool room_out; /* room() gave the next slot */
+
+    _Atomic bool blamed, gone; /* gone: `cause` is there */
+    char cause[200];
+    uint32_t taken; /* of the thread that takes */
+    union {
+        uint8_t bytes[TW_PCIE_SLOT_BYTES];
+        uint64_t words[TW_PCIE_SLOT_BYTES / 8];
+    } in;
+};
+
+static inline struct tw_pcie_mailbox *tw_pcie_head(const struct host *h) {
+    return (struct tw_pcie_mailbox *)(void *)h->box;
+}
+
+static inline void tw_pcie_ring(const struct host *h) {
+    h->side.ring(h->side.ctx);
+}
+
+/* ---- pcie_pipe.c ---- */
+
+int64_t tw_pcie_now_ns(void);
+/* The pipe is gone; the first cause stays. */
+void tw_pcie_lose(struct host *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* What the device says is wrong with the mailbox of this start: 0 or a TW_E_* code. */
+int32_t tw_pcie_fault(const struct host *h);
+/* Is the device still there? If not, the pipe is gone. */
+void tw_pcie_probe(struct host *h);
+
+/* Of the pipe. */
+enum tw_packet_result tw_pcie_send(struct tw_pipe *p, const uint8_t *bytes, size_t n);
+enum tw_packet_result tw_pcie_take(struct tw_pipe *p, uint8_t **bytes, size_t *n);
+bool tw_pcie_wait(struct tw_pipe *p, bool write, int ms);
+uint8_t *tw_pcie_room(struct tw_pipe *p);
+
+#endif

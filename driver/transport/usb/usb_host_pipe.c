@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The pipe over USB, as its users call it. Every endpoint has a fixed set of transfers with buffers
+ * that the kernel moves without a copy where it can; a packet to send is built in one of them, a
+ * packet that came is read in one of them, and all waiting is on one condition. usb_thread.c does
+ * the rest.
+ */
+#include "driver/transport/usb/usb_host_pipe.h"
+#include "driver/transport/usb/usb_host_pipe_internal.h"
+#include "firmware/link/packet.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define BUDGET_BYTES \
+    (8u << 20) /* of all buffers; the kernel's limit for all of its users is 16 MiB by default */
+#define CONFIRM_MS 500
+#define LINGER_MS 500
+#define JOB_MS 10000
+#define REQUEST_IN (LIBUSB_ENDPOINT_IN | LIBUSB_REQUEST_TYPE_VENDOR | LIBUSB_RECIPIENT_INTERFACE)
+
+void tw_usb_port_close(struct tw_usb_port *port) {
+    if (port->handle) {
+        libusb_release_interface(port->handle, port->place.interface);
+        libusb_close(port->handle);
+    }
+    if (port->context) {
+        libusb_exit(port->context);
+    }
+    *port = (struct tw_usb_port){0};
+}
+
+/* ---- submitting; the lock is held ---- */
+
+void tw_usb_lose(struct usb_pipe *p, const char *cause) {
+    if (!p->gone) {
+        p->cause = cause;
+    }
+    p->gone = true;
+    pthread_cond_broadcast(&p->changed);
+}
+
+static bool may_submit(const struct lane *lane) {
+    return !lane->pipe->gone && !lane->pipe->job && lane->state == LANE_RUNS && !lane->not_before;
+}
+
+enum tw_packet_result tw_usb_submit(struct slot *s, size_t n) {
+    struct lane *lane = s->lane;
+    struct usb_pipe *p = lane->pipe;
+    s->transfer->length = (int)n;
+    int code = libusb_submit_transfer(s->transfer);
+    if (code == 0) {
+        s->state = SLOT_FLYING;
+        lane->flying++;
+        return TW_PACKET_OK;
+    }
+    if (code == LIBUSB_ERROR_NO_DEVICE) {
+        tw_usb_lose(p, TW_USB_UNPLUGGED);
+    } else if (code == LIBUSB_ERROR_NO_MEM) {
+        tw_usb_pause(lane); /* others use what the kernel gives to USB: it may be free soon */
+    } else {
+        tw_usb_note_error(lane);
+    }
+    tw_usb_wake(p);
+    return p->gone ? TW_PACKET_GONE : TW_PACKET_AGAIN;
+}
+
+void tw_usb_receive_more(struct lane *lane) {
+    for (unsigned i = 0; i < lane->n_slots && may_submit(lane); i++) {
+        if (lane->slot[i].state == SLOT_FREE) {
+            tw_usb_submit(&lane->slot[i], lane->slot_bytes);
+        }
+    }
+}
+
+/* ---- sending ---- */
+
+static struct slot *find_free(struct lane *lane) {
+    for (unsigned i = 0; i < lane->n_slots; i++) {
+        if (lane->slot[i].state == SLOT_FREE) {
+            return &lane->slot[i];
+        }
+    }
+    return NULL;
+}
+
+/* By the address that room() gave. */
+static struct slot *find_lent(struct lane *lane, const uint8_t *bytes) {
+    for (unsigned i = 0; i < lane->n_slots; i++) {
+        if (lane->slot[i].buffer == bytes && lane->slot[i].state == SLOT_LENT) {
+            return &lane->slot[i];
+        }
+    }
+    return NULL;
+}
+
+void tw_usb_end_cut_packet(struct usb_pipe *p) {
+    struct slot *s = find_free(&p->out);
+    if (p->cut && s && may_submit(&p->out)) {
+        s->buffer[0] = 0;
+        p->cut = tw_usb_submit(s, 1) != TW_PACKET_OK;
+        pthread_cond_broadcast(&p->changed);
+    }
+}
+
+/* A slot for one packet, or NULL if none can be sent now. Of a pipe that is gone any will do: the
+ * caller learns it when he sends. */
+static struct slot *lend(struct usb_pipe *p) {
+    struct slot *s = p->gone || (may_submit(&p->out) && !p->cut) ? find_free(&p->out) : NULL;
+    if (s) {
+        s->state = SLOT_LENT;
+    }
+    return s;
+}
+
+static uint8_t *room(struct tw_pipe *pipe) {
+    struct usb_pipe *p = (struct usb_pipe *)pipe;
+    pthread_mutex_lock(&p->lock);
+    struct slot *s = lend(p);
+    pthread_mutex_unlock(&p->lock);
+    return s ? s->buffer : NULL;
+}
+
+/* Ends the loan, whatever comes of it. */
+static enum tw_packet_result send_lent(struct usb_pipe *p, struct slot *s, size_t n) {
+    enum tw_packet_result r = p->gone ? TW_PACKET_GONE : TW_PACKET_AGAIN;
+    if (n && may_submit(&p->out) && !p->cut) {
+        r = tw_usb_submit(s, n);
+    }
+    if (r != TW_PACKET_OK) {
+        s->state = SLOT_FREE;
+        pthread_cond_broadcast(&p->changed);
+    }
+    return r;
+}
+
+static enum tw_packet_result send_copy(struct usb_pipe *p, const uint8_t *bytes, size_t n) {
+    struct slot *s = lend(p);
+    if (!s) {
+        return p->gone ? TW_PACKET_GONE : TW_PACKET_AGAIN;
+    }
+    pthread_mutex_unlock(&p->lock);
+    memcpy(s->buffer, bytes, n);
+    pthread_mutex_lock(&p->lock);
+    return send_lent(p, s, n);
+}
+
+static enum tw_packet_result send_packet(struct tw_pipe *pipe, const uint8_t *bytes, size_t n) {
+    struct usb_pipe *p = (struct usb_pipe *)pipe;
+    pthread_mutex_lock(&p->lock);
+    struct slot *s = find_lent(&p->out, bytes);
+    enum tw_packet_result r = s ? send_lent(p, s, n) : send_copy(p, bytes, n);
+    pthread_mutex_unlock(&p->lock);
+    return r;
+}
+
+/* ---- receiving ---- */
+
+static enum tw_packet_result take(struct tw_pipe *pipe, uint8_t **bytes, size_t *n) {
+    struct usb_pipe *p = (struct usb_pipe *)pipe;
+    enum tw_packet_result r = TW_PACKET_AGAIN;
+    pthread_mutex_lock(&p->lock);
+    if (p->lent) {
+        p->lent->state = SLOT_FREE;
+        p->lent = NULL;
+        tw_usb_receive_more(&p->in);
+    }
+    if (p->gone) {
+        r = TW_PACKET_GONE;
+    } else if (p->queued) {
+        struct slot *s = p->lent = p->queue[p->first];
+        p->first = (p->first + 1) % TW_USB_SLOTS;
+        p->queued--;
+        s->state = SLOT_LENT;
+        *bytes = s->buffer;
+        *n = s->n < TW_PACKET_BYTES ? s->n : TW_PACKET_BYTES;
+        r = TW_PACKET_OK;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return r;
+}
+
+/* ---- waiting ---- */
+
+/* For a change, with the lock held; deadline NULL: for ever. False: the time is up. */
+static bool await_change(struct usb_pipe *p, const struct timespec *deadline) {
+    return deadline ? pthread_cond_timedwait(&p->changed, &p->lock, deadline) != ETIMEDOUT
+                    : pthread_cond_wait(&p->changed, &p->lock) == 0;
+}
+
+/* Who waits to send wakes when a slot is there: then room() gives one, also where it is only to
+ * learn that the pipe is gone. */
+static bool is_ready(struct usb_pipe *p, bool write) {
+    if (write) {
+        return (p->gone || (may_submit(&p->out) && !p->cut)) && find_free(&p->out);
+    }
+    return p->gone || p->queued > 0;
+}
+
+static bool wait_ready(struct tw_pipe *pipe, bool write, int ms) {
+    struct usb_pipe *p = (struct usb_pipe *)pipe;
+    struct timespec end = tw_packet_after(ms > 0 ? (uint32_t)ms : 0);
+    pthread_mutex_lock(&p->lock);
+    bool ready, time_left = true;
+    while (!(ready = is_ready(p, write)) && time_left) {
+        time_left = await_change(p, ms < 0 ? NULL : &end);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return ready;
+}
+
+/* ---- the second path to the device ---- */
+
+/* With the lock held: sends the request and waits for its answer. */
+static bool ask_status(struct usb_pipe *p, struct tw_usb_status *status) {
+    const struct timespec end = tw_packet_after(CONFIRM_MS);
+    if (p->gone || p->job || p->control_flying || libusb_submit_transfer(p->control)) {
+        return false;
+    }
+    p->control_flying = true;
+    while (p->control_flying && await_change(p, &end)) {
+    }
+    if (p->control_flying || p->control->status != LIBUSB_TRANSFER_COMPLETED ||
+        p->control->actual_length != (int)sizeof *status) {
+        return false;
+    }
+    memcpy(status, libusb_control_transfer_get_data(p->control), sizeof *status);
+    return true;
+}
+
+static bool confirm(struct tw_pipe *pipe, struct tw_link_progress *out) {
+    struct usb_pipe *p = (struct usb_pipe *)pipe;
+    struct tw_usb_status status;
+    pthread_mutex_lock(&p->lock);
+    bool answered = ask_status(p, &status) && status.state == 0;
+    pthread_mutex_unlock(&p->lock);
+    if (answered) {
+        *out = status.progress;
+    }
+    return answered;
+}
+
+static const char *recover(struct tw_pipe *pipe, unsigned rung) {
+    static const struct {
+        enum usb_job job;
+        const char *text;
+    } ladder[] = {{JOB_CLEAR_HALTS, "both endpoints were cleared"},
+                  {JOB_RESET_HOST, "the device was told to drop its host"},
+                  {JOB_RESET_PORT, "the device was reset by its port"}};
+    struct usb_pipe *p = (struct usb_pipe *)pipe;
+    const struct timespec end = tw_packet_after(JOB_MS);
+    if (rung >= sizeof ladder / sizeof ladder[0]) {
+        return NULL;
+    }
+    pthread_mutex_lock(&p->lock);
+    bool mine = !p->gone && !p->job;
+    if (mine) {
+        p->job = ladder[rung].job;
+        p->job_succeeded = false;
+        tw_usb_wake(p);
+    }
+    while (mine && p->job && !p->gone && await_change(p, &end)) {
+    }
+    bool ended = mine && !p->job && !p->gone, done = p->job_succeeded;
+    pthread_mutex_unlock(&p->lock);
+    return !ended ? NULL : done ? ladder[rung].text : "";
+}
+
+/* ---- the end ---- */
+
+static void lose_and_wake(struct usb_pipe *p, const char *cause) {
+    pthread_mutex_lock(&p->lock);
+    tw_usb_lose(p, cause);
+    pthread_mutex_unlock(&p->lock);
+    tw_usb_wake(p);
+}
+
+static void hang_up(struct tw_pipe *pipe) {
+    lose_and_wake((struct usb_pipe *)pipe, "this side closed the connection");
+}
+
+static void free_lane(struct lane *lane) {
+    for (unsigned i = 0; i < lane->n_slots; i++) {
+        struct slot *s = &lane->slot[i];
+        if (s->mapped) {
+            libusb_dev_mem_free(lane->pipe->port.handle, s->buffer, lane->slot_bytes);
+        } else {
+            free(s->buffer);
+        }
+        libusb_free_transfer(s->transfer);
+    }
+}
+
+/* No transfer is in flight. */
+static void dispose(struct usb_pipe *p) {
+    free_lane(&p->out);
+    free_lane(&p->in);
+    free_lane(&p->notice);
+    if (p->control) {
+        free(p->control->buffer);
+        libusb_free_transfer(p->control);
+    }
+    tw_usb_port_close(&p->port);
+    pthread_cond_destroy(&p->changed);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}
+
+static const char *get_cause(struct tw_pipe *pipe) {
+    struct usb_pipe *p = (struct usb_pipe *)pipe;
+    pthread_mutex_lock(&p->lock);
+    const char *cause = p->cause;
+    pthread_mutex_unlock(&p->lock);
+    return cause;
+}
+
+/* What was sent last, a CLOSE perhaps, gets a chance to arrive. */
+static void linger(struct usb_pipe *p) {
+    const struct timespec end = tw_packet_after(LINGER_MS);
+    pthread_mutex_lock(&p->lock);
+    while (!p->gone && p->out.flying && await_change(p, &end)) {
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void close_pipe(struct tw_pipe *pipe) {
+    struct usb_pipe *p = (struct usb_pipe *)pipe;
+    linger(p);
+    hang_up(pipe);
+    pthread_join(p->thread, NULL);
+    dispose(p);
+}
+
+void tw_usb_host_pipe_set_generation(struct tw_pipe *pipe, uint32_t generation) {
+    struct usb_pipe *p = (struct usb_pipe *)pipe;
+    pthread_mutex_lock(&p->lock);
+    p->generation = generation;
+    bool over = generation && p->dropped == generation;
+    pthread_mutex_unlock(&p->lock);
+    if (over) {
+        lose_and_wake(p, TW_USB_OVER);
+    }
+}
+
+/* ---- opening ---- */
+
+static const struct tw_pipe_ops usb_ops = {.send = send_packet,
+                                           .take = take,
+                                           .wait = wait_ready,
+                                           .hang_up = hang_up,
+                                           .close = close_pipe,
+                                           .room = room,
+                                           .confirm = confirm,
+                                           .recover = recover,
+                                           .cause = get_cause};
+
+static bool make_slot(struct lane *lane, struct slot *s, unsigned char type) {
+    libusb_device_handle *handle = lane->pipe->port.handle;
+    s->lane = lane;
+    s->transfer = libusb_alloc_transfer(0);
+    s->buffer = libusb_dev_mem_alloc(handle, lane->slot_bytes);
+    s->mapped = s->buffer != NULL;
+    s->buffer = s->mapped ? s->buffer : malloc(lane->slot_bytes);
+    lane->n_slots++;
+    if (!s->transfer || !s->buffer) {
+        return false;
+    }
+    libusb_fill_bulk_transfer(s->transfer, handle, lane->address, s->buffer, 0, tw_usb_done, s, 0);
+    s->transfer->type = type;
+    s->transfer->flags = lane->address & LIBUSB_ENDPOINT_IN ? 0 : LIBUSB_TRANSFER_ADD_ZERO_PACKET;
+    return true;
+}
+
+static bool make_lane(struct lane *lane, uint8_t address, size_t bytes, unsigned n) {
+    unsigned char type =
+        lane == &lane->pipe->notice ? LIBUSB_TRANSFER_TYPE_INTERRUPT : LIBUSB_TRANSFER_TYPE_BULK;
+    lane->address = address;
+    lane->slot_bytes = bytes;
+    bool made = true;
+    while (made && lane->n_slots < n) {
+        made = make_slot(lane, &lane->slot[lane->n_slots], type);
+    }
+    return made;
+}
+
+/* So that a packet of any legal size ends before the buffer does. */
+static size_t buffer_bytes(size_t most, uint16_t packet) {
+    return (most / packet + 1) * packet;
+}
+
+static bool make_lanes(struct usb_pipe *p) {
+    const struct tw_usb_place *at = &p->port.place;
+    size_t out = buffer_bytes(TW_PACKET_BYTES, at->out_packet),
+           in = buffer_bytes(TW_PACKET_BYTES, at->in_packet);
+    size_t fit = BUDGET_BYTES / (out + in);
+    unsigned n = fit < 2 ? 2 : fit < TW_USB_SLOTS ? (unsigned)fit : TW_USB_SLOTS;
+    return make_lane(&p->out, at->out, out, n) && make_lane(&p->in, at->in, in, n) &&
+           (!at->notice ||
+            make_lane(&p->notice, at->notice,
+                      buffer_bytes(sizeof(struct tw_usb_notice) - 1, at->notice_packet), 1));
+}
+
+static bool make_control(struct usb_pipe *p) {
+    const uint16_t bytes = sizeof(struct tw_usb_status);
+    unsigned char *buffer = malloc(LIBUSB_CONTROL_SETUP_SIZE + bytes);
+    p->control = libusb_alloc_transfer(0);
+    if (!p->control || !buffer) {
+        free(buffer);
+        return false;
+    }
+    libusb_fill_control_setup(buffer, REQUEST_IN, TW_USB_STATUS, 0, p->port.place.interface, bytes);
+    libusb_fill_control_transfer(p->control, p->port.handle, buffer, tw_usb_control_done, p,
+                                 TW_USB_CONTROL_MS);
+    return true;
+}
+
+/* Signals are for the application's threads. */
+static bool start_thread(struct usb_pipe *p) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = pthread_create(&p->thread, NULL, tw_usb_thread, p);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return code == 0;
+}
+
+/* After the thread has been started, so that whatever fails ends in the one way. */
+static int start_receiving(struct usb_pipe *p, tw_error *err) {
+    pthread_mutex_lock(&p->lock);
+    tw_usb_receive_more(&p->in);
+    tw_usb_receive_more(&p->notice);
+    bool receives = p->in.flying || p->queued, gone = p->gone,
+         no_memory = p->in.not_before && !p->in.errors;
+    pthread_mutex_unlock(&p->lock);
+    if (gone || (!receives && !no_memory)) {
+        return tw_fail(err, TW_E_DEVICE_LOST,
+                       "device %s: it was unplugged, or its link fails; plug it in again", p->name);
+    }
+    return receives ? 0
+                    : tw_fail(err, TW_E_NOMEM,
+                              "device %s: the kernel has no memory left for USB transfers; echo "
+                              "128 | sudo tee "
+                              "/sys/module/usbcore/parameters/usbfs_memory_mb",
+                              p->name);
+}
+
+static struct usb_pipe *create(const char *name, const struct tw_usb_port *port) {
+    struct usb_pipe *p = calloc(1, sizeof *p);
+    pthread_condattr_t monotonic;
+    if (!p) {
+        return NULL;
+    }
+    p->base = (struct tw_pipe){.ops = &usb_ops, .chunk = TW_LINK_CHUNK, .fd = -1};
+    p->port = *port;
+    p->out.pipe = p->in.pipe = p->notice.pipe = p;
+    snprintf(p->name, sizeof p->name, "%s", name);
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&p->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    return p;
+}
+
+int tw_usb_host_pipe_open(const char *name, const struct tw_usb_port *port, struct tw_pipe **out,
+                          tw_error *err) {
+    struct tw_usb_port owned = *port;
+    struct usb_pipe *p = create(name, port);
+    if (!p) {
+        tw_usb_port_close(&owned);
+        return tw_fail(err, TW_E_NOMEM, "device %s: out of memory", name);
+    }
+    if (!make_lanes(p) || !make_control(p) || !start_thread(p)) {
+        dispose(p);
+        return tw_fail(err, TW_E_NOMEM, "device %s: out of memory or threads", name);
+    }
+    int code = start_receiving(p, err);
+    if (code) {
+        close_pipe(&p->base);
+        return code;
+    }
+    *out = &p->base;
+    return 0;
+}

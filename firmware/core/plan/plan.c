@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Building a replay plan: bounds from the text, memory, the passes of the walk. What stays is taken
+ * from the low end of the arena, what only the walk needs from the high end, so that afterwards
+ * everything beyond `used` is free again.
+ */
+#include "firmware/core/plan/plan.h"
+
+#include "firmware/core/plan/plan_walk.h"
+#include "tilewright/range.h"
+
+static uint64_t sram_end(const struct walk *w, uint32_t site) {
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < w->program->n_buffers; i++) {
+        const struct tw_buffer *b = &w->program->buffers[i];
+        if (b->site == site && b->offset + b->pages * b->page_bytes > end) {
+            end = b->offset + b->pages * b->page_bytes;
+        }
+    }
+    return end;
+}
+
+/* ---- memory of the walk ---- */
+
+static void take_scratch(struct walk *w, struct tw_arena *a) {
+    const struct tw_program *p = w->program;
+    uint64_t t = w->n_threads;
+    w->ops = tw_arena_take(a, w->bounds.ops * sizeof *w->ops, 8);
+    w->engines = tw_arena_zeroed(a, (uint64_t)p->n_sites * TW_ENGINE_COUNT, sizeof *w->engines, 8);
+    w->buffers = tw_arena_zeroed(a, p->n_buffers, sizeof *w->buffers, 8);
+    w->pages = tw_arena_zeroed(a, w->bounds.pages, sizeof *w->pages, 8);
+    w->rows = tw_arena_zeroed(a, w->config.n_bind, sizeof *w->rows, 8);
+    w->uses = tw_arena_zeroed(a, w->config.n_bind, (size_t)t * sizeof *w->uses, 8);
+    w->words = tw_arena_zeroed(a, (uint64_t)p->n_semaphores * p->n_sites, sizeof *w->words, 8);
+    w->events = tw_arena_take(a, w->bounds.events * sizeof *w->events, 8);
+    w->snapshots = tw_arena_take(a, w->bounds.snapshots * t * sizeof *w->snapshots, 8);
+    w->snapshot_thread = tw_arena_take(a, w->bounds.snapshots * sizeof *w->snapshot_thread, 8);
+    w->last_snapshot = tw_arena_zeroed(a, t, sizeof *w->last_snapshot, 8);
+    w->clocks = tw_arena_zeroed(a, t * t, sizeof *w->clocks, 8);
+    w->direct = tw_arena_zeroed(a, t, sizeof *w->direct, 8);
+    w->sram = tw_arena_zeroed(a, p->n_sites, sizeof *w->sram, 8);
+    w->n_entries = tw_arena_zeroed(a, t, sizeof *w->n_entries, 8);
+    w->n_patches = tw_arena_zeroed(a, t, sizeof *w->n_patches, 8);
+}
+
+/* ---- memory of the plan ---- */
+
+static void take_sram(struct walk *w, struct tw_arena *a) {
+    for (uint32_t site = 0; site < w->program->n_sites; site++) {
+        uint8_t *bytes = tw_arena_take(a, sram_end(w, site), 64);
+        if (w->sram) {
+            w->sram[site] = bytes;
+        }
+    }
+}
+
+static struct tw_plan *take_plan(struct walk *w, struct tw_arena *a) {
+    struct tw_plan *plan = tw_arena_zeroed(a, 1, sizeof *plan, 64);
+    struct plan_progress *progress = tw_arena_zeroed(a, w->n_threads, sizeof *progress, 128);
+    struct plan_thread *threads = tw_arena_zeroed(a, w->n_threads, sizeof *threads, 64);
+    uint32_t *trips = tw_arena_zeroed(a, w->program->n_trips, sizeof *trips, 8);
+    if (plan) {
+        plan->config = w->config;
+        plan->n_threads = w->n_threads;
+        plan->progress = progress;
+        plan->threads = threads;
+        plan->trips = trips;
+    }
+    return plan;
+}
+
+/* Everything at its bound. Per thread: alignment of two tables. */
+static uint64_t plan_bound(const struct walk *w) {
+    struct walk copy = *w;
+    struct tw_arena counter = {NULL, 0, 0};
+    copy.sram = NULL;
+    (void)take_plan(&copy, &counter);
+    take_sram(&copy, &counter);
+    tw_arena_take(&counter, w->bounds.shared_bytes, 64);
+    for (uint32_t t = 0; t < w->n_threads; t++) {
+        tw_arena_take(&counter, 0, 64);
+        tw_arena_take(&counter, 0, 64);
+    }
+    tw_arena_take(&counter, w->bounds.entries * sizeof(struct plan_entry), 64);
+    tw_arena_take(&counter, w->bounds.patches * sizeof(struct plan_patch), 64);
+    return counter.used;
+}
+
+/* ---- passes ---- */
+
+static void place_buffers(struct walk *w, struct tw_arena *a) {
+    const struct tw_program *p = w->program;
+    uint32_t page = 0;
+    for (uint32_t i = 0; i < p->n_buffers; i++) {
+        const struct tw_buffer *b = &p->buffers[i];
+        struct walk_buffer *state = &w->buffers[i];
+        state->first_page = page;
+        page += b->pages;
+        state->base = w->sram[b->site] + b->offset;
+        if (state->flags & WALK_BUF_SHARED) {
+            uint32_t first = tw_walk_storage(w, i);
+            state->base = first == i ? tw_arena_take(a, b->pages * b->page_bytes, 64)
+                                     : w->buffers[first].base;
+        }
+    }
+}
+
+static void reset_engines(struct walk *w) {
+    for (uint32_t i = 0; i < w->program->n_sites * TW_ENGINE_COUNT; i++) {
+        struct walk_engine *e = &w->engines[i];
+        e->pc = e->first;
+        memset(e->vars, 0, sizeof e->vars);
+        memset(e->level, 0, sizeof e->level);
+    }
+}
+
+static void reset_objects(struct walk *w) {
+    for (uint32_t i = 0; i < w->program->n_buffers; i++) {
+        w->buffers[i].head = w->buffers[i].level = w->buffers[i].touched = 0;
+    }
+    memset(w->pages, 0, (size_t)w->bounds.pages * sizeof *w->pages);
+    for (uint64_t i = 0; i < w->bounds.pages; i++) {
+        w->pages[i].op = w->pages[i].row = w->pages[i].next = TW_NONE;
+    }
+    for (uint64_t i = 0; i < w->config.n_bind; i++) {
+        w->rows[i].live = TW_NONE;
+    }
+    memset(w->uses, 0, (size_t)w->config.n_bind * w->n_threads * sizeof *w->uses);
+    uint64_t n_words = (uint64_t)w->program->n_semaphores * w->program->n_sites;
+    memset(w->words, 0, (size_t)n_words * sizeof *w->words);
+    for (uint64_t i = 0; i < n_words; i++) {
+        w->words[i].first = w->words[i].last = TW_NONE;
+    }
+}
+
+static void reset(struct walk *w) {
+    size_t per_thread = w->n_threads * sizeof(uint32_t);
+    reset_engines(w);
+    reset_objects(w);
+    memset(w->last_snapshot, 0xFF, per_thread);
+    memset(w->clocks, 0, per_thread * w->n_threads);
+    memset(w->n_entries, 0, per_thread);
+    memset(w->n_patches, 0, per_thread);
+    memset(&w->checks, 0, sizeof w->checks);
+    memset(&w->stats, 0, sizeof w->stats);
+    w->n_events = w->n_snapshots = w->marks = 0;
+    w->dynamic_depth = w->dynamic_serial = w->dynamic_pages = 0;
+}
+
+static int count_until_settled(struct walk *w) {
+    int rc;
+    /* ends: every repetition marks at least one more READ, row or buffer, and there are finitely
+     * many */
+    do {
+        reset(w);
+        rc = tw_walk_place_params(w);
+        rc = rc ? rc : tw_walk_step(w);
+    } while (rc == 0 && w->marks > 0);
+    return rc;
+}
+
+static int store(struct walk *w, struct tw_plan *plan, struct tw_arena *a) {
+    plan->stride = 1;
+    for (uint32_t t = 0; t < w->n_threads; t++) {
+        struct plan_thread *thread = &plan->threads[t];
+        thread->n_entries = w->n_entries[t];
+        thread->n_patches = w->n_patches[t];
+        thread->entries =
+            tw_arena_take(a, (uint64_t)thread->n_entries * sizeof *thread->entries, 64);
+        thread->origins =
+            tw_arena_take(a, (uint64_t)thread->n_entries * sizeof *thread->origins, 8);
+        thread->patches =
+            tw_arena_take(a, (uint64_t)thread->n_patches * sizeof *thread->patches, 64);
+        plan->stride = thread->n_entries >= plan->stride ? thread->n_entries + 1 : plan->stride;
+        if (!thread->entries || !thread->origins || !thread->patches) {
+            return tw_fault_nomem(w->fault, a->size, a->used);
+        }
+    }
+    w->plan = plan;
+    reset(w);
+    int rc = tw_walk_place_params(w);
+    return rc ? rc : tw_walk_step(w);
+}
+
+static void finish(const struct walk *w, struct tw_plan *plan) {
+    plan->checks = w->checks;
+    plan->stats = w->stats;
+    uint32_t first = plan->config.first_epoch * plan->stride;
+    plan->base = first - plan->stride; /* the first step begins at `first` */
+    for (uint32_t t = 0; t < plan->n_threads; t++) {
+        atomic_init(&plan->progress[t].count, first);
+        for (uint32_t i = 0; i < plan->threads[t].n_entries; i++) {
+            plan->stats.posts += plan->threads[t].entries[i].flags & PLAN_POST ? 1u : 0u;
+        }
+    }
+}
+
+static int build(struct walk *w, struct tw_arena *low, struct tw_plan **out) {
+    struct tw_plan *plan = take_plan(w, low);
+    if (!plan) {
+        return tw_fault_nomem(w->fault, low->size, low->used);
+    }
+    take_sram(w, low);
+    int rc = tw_walk_decode_text(w);
+    if (rc != 0) {
+        return rc;
+    }
+    tw_walk_find_shared(w);
+    place_buffers(w, low);
+    if (low->used > low->size) {
+        return tw_fault_nomem(w->fault, low->size, low->used);
+    }
+    rc = count_until_settled(w);
+    if (rc == 0) {
+        rc = store(w, plan, low);
+    }
+    if (rc == 0) {
+        finish(w, plan);
+        *out = plan;
+    }
+    return rc;
+}
+
+static int refuse_threads(const struct tw_machine_config *config, uint32_t n_threads,
+                          struct tw_fault *fault) {
+    memset(fault, 0, sizeof *fault);
+    if (n_threads == 0 || n_threads > PLAN_MAX_THREADS) {
+        tw_fault_set(fault, "BadThreads", TW_NONE, n_threads, PLAN_MAX_THREADS);
+        return fault->code = TW_E_USAGE;
+    }
+    bool ok = config->program->n_trips < PLAN_NO_TRIP;
+    return ok ? 0
+              : tw_fault_set(fault, "BadTable", TW_NONE, config->program->n_trips, PLAN_NO_TRIP);
+}
+
+int tw_plan_build(const struct tw_machine_config *config, uint32_t n_threads,
+                  struct tw_arena *arena, struct tw_plan **out, struct tw_fault *fault) {
+    struct tw_fault ignored;
+    struct walk w;
+    fault = fault ? fault : &ignored;
+    int rc = refuse_threads(config, n_threads, fault);
+    memset(&w, 0, sizeof w);
+    w.config = *config;
+    w.program = config->program;
+    w.n_threads = n_threads;
+    w.fault = fault;
+    if (rc == 0) {
+        rc = tw_walk_count_text(&w);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    struct tw_arena counter = {NULL, 0, 0};
+    take_scratch(&w, &counter);
+    uint64_t high = counter.used, need = 0;
+    bool fits = tw_add_u64(high, plan_bound(&w), &need) && tw_add_u64(need, arena->used, &need);
+    if (!fits || !arena->base || need > arena->size) {
+        uint64_t have = arena->size;
+        arena->used = fits && need < SIZE_MAX ? (size_t)need : SIZE_MAX;
+        return tw_fault_nomem(fault, have, arena->used);
+    }
+    struct tw_arena low = {arena->base, arena->size - (size_t)high, arena->used};
+    struct tw_arena top = {arena->base + low.size, (size_t)high, 0};
+    take_scratch(&w, &top);
+    rc = build(&w, &low, out);
+    if (rc == 0) {
+        arena->used = low.used;
+    }
+    return rc;
+}
+
+void tw_plan_get_stats(const struct tw_plan *plan, struct tw_plan_stats *out) {
+    *out = plan->stats;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The content of a replay plan: per host thread a straight array of entries, resolved down to
+ * pointers. Written by the plan builder, read by replay.c and plan_describe.c.
+ */
+#ifndef TW_FIRMWARE_CORE_PLAN_PLAN_H
+#define TW_FIRMWARE_CORE_PLAN_PLAN_H
+
+#include "firmware/core/bind.h"
+
+#include <stdatomic.h>
+
+#define PLAN_MAX_THREADS 256u
+#define PLAN_NO_TRIP 0xFFFFu
+#define PLAN_WAITS 12u  /* other threads that one entry can wait for */
+#define PLAN_CHECKS 64u /* distinct checks of input values before a step */
+
+enum plan_kind {
+    PLAN_CALL = 0, /* a kernel call, complete */
+    /* a kernel call with counts or addresses that depend on trips or dynamic loops */
+    PLAN_PATCHED = 1,
+    PLAN_WAIT = 2, /* until other threads have passed some of their entries */
+    /* dynamic loop: the entries up to its PLAN_END run as often as the trip says */
+    PLAN_LOOP = 3,
+    PLAN_END = 4
+};
+
+#define PLAN_POST \
+    1u /* flag: after this entry the thread's progress is published, somebody waits for it */
+
+struct plan_wait {
+    uint32_t thread, count; /* until `thread` has completed its first `count` entries */
+};
+
+struct plan_loop {
+    uint32_t trip, max, level, other; /* other: index of the matching PLAN_END or PLAN_LOOP */
+};
+
+/* Two cache lines where pointers have 64 bits. */
+struct plan_entry {
+    uint8_t kind, flags, code, n; /* n: waits, or address patches */
+    uint32_t site;
+    uint32_t first_patch;
+    uint16_t rows_trip, pos_trip; /* PLAN_NO_TRIP: the number in the arguments stands */
+    union {
+        struct {
+            tw_kernel *fn;
+            struct tw_kargs args;
+        } call;
+        struct plan_wait wait[PLAN_WAITS];
+        struct plan_loop loop;
+    } u;
+};
+TW_STATIC_ASSERT(sizeof(void *) != 8 || sizeof(struct plan_entry) == 128, "plan entry");
+
+/* target += step * iteration of the dynamic loop `level`; targets from PLAN_PATCH_BLOCK on are not
+ * pointers. */
+#define PLAN_PATCH_BLOCK TW_KARGS_REGIONS
+struct plan_patch {
+    uint32_t target, level;
+    uint64_t step;
+};
+
+/* The op that an entry came from, for those who look from outside; engine TW_NONE: none. */
+struct plan_origin {
+    uint32_t engine, op_index;
+};
+
+struct plan_thread {
+    struct plan_entry *entries;
+    struct plan_origin *origins; /* [n_entries] */
+    struct plan_patch *patches;
+    uint32_t n_entries, n_patches;
+};
+
+/* A thread's count of completed entries, which others wait for, and the entry that it is at, for
+ * those who look from outside; each alone in its cache line. */
+struct plan_progress {
+    _Atomic uint32_t count;
+    uint8_t pad[60];
+    _Atomic uint32_t at;
+    uint8_t pad_at[60];
+};
+
+/* ids[0 .. rows) < limit */
+struct plan_id_check {
+    const uint8_t *ids;
+    uint32_t rows, limit, object;
+    uint16_t rows_trip;
+};
+/* pos + rows <= limit */
+struct plan_pos_check {
+    uint32_t pos, rows, limit, object;
+    uint16_t pos_trip, rows_trip;
+};
+struct plan_checks {
+    uint32_t n_ids, n_pos;
+    struct plan_id_check ids[PLAN_CHECKS];
+    struct plan_pos_check pos[PLAN_CHECKS];
+};
+
+struct tw_plan {
+    struct tw_machine_config config;
+    uint32_t n_threads;
+    /* progress counts from `base` in this step, `stride` further in each next one */
+    uint32_t base, stride;
+    struct plan_thread *threads;
+    struct plan_progress *progress;
+    uint32_t *trips;
+    struct plan_checks checks;
+    struct tw_plan_stats stats;
+};
+
+#endif

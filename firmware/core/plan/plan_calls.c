@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Emission of kernel calls: constants from the text, pointers from the resolver, what depends on
+ * trips or dynamic loops as patches.
+ */
+#include "firmware/core/plan/plan_walk.h"
+
+struct plan_entry *tw_walk_emit(struct walk *w, uint32_t site, const struct walk_engine *e,
+                                enum plan_kind kind) {
+    uint32_t thread = walk_thread(w, site), n = w->n_entries[thread]++;
+    if (w->plan) {
+        w->plan->threads[thread].origins[n].engine = e ? e->engine : TW_NONE;
+        w->plan->threads[thread].origins[n].op_index = e ? e->pc - e->first : 0;
+    }
+    struct plan_entry *entry = w->plan ? &w->plan->threads[thread].entries[n] : &w->unused_entry;
+    entry->kind = (uint8_t)kind;
+    entry->flags = entry->code = entry->n = 0;
+    entry->site = site;
+    entry->first_patch = w->n_patches[thread];
+    entry->rows_trip = entry->pos_trip = PLAN_NO_TRIP;
+    return entry;
+}
+
+static void emit_patches(struct walk *w, uint32_t thread, struct plan_entry *entry, uint32_t target,
+                         const struct walk_terms *t) {
+    for (uint32_t i = 0; i < t->n; i++) {
+        uint32_t n = w->n_patches[thread]++;
+        struct plan_patch *patch =
+            w->plan ? &w->plan->threads[thread].patches[n] : &w->unused_patch;
+        patch->target = target;
+        patch->level = t->level[i];
+        patch->step = t->step[i];
+        entry->kind = PLAN_PATCHED;
+        entry->n++;
+    }
+}
+
+/* An op whose operands are bound, on its way to become an entry. */
+struct bound {
+    struct walk_pointer p[TW_KARGS_REGIONS];
+    uint64_t block;
+    struct walk_terms block_terms;
+};
+
+static void emit_call(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
+                      const struct bound *b) {
+    struct plan_entry *entry = tw_walk_emit(w, e->site, e, PLAN_CALL);
+    entry->code = op->code;
+    entry->u.call.fn = w->config.kernels->fn[op->code];
+    entry->u.call.args = op->args;
+    entry->u.call.args.block = (uint32_t)b->block;
+    entry->rows_trip = op->rows_trip;
+    entry->pos_trip = op->pos_trip;
+    if (op->rows_trip != PLAN_NO_TRIP || op->pos_trip != PLAN_NO_TRIP) {
+        entry->kind = PLAN_PATCHED;
+    }
+    for (uint32_t n = 0; n < op->n_regions; n++) {
+        entry->u.call.args.p[n] = b->p[n].at;
+        emit_patches(w, e->thread, entry, n, &b->p[n].terms);
+    }
+    emit_patches(w, e->thread, entry, PLAN_PATCH_BLOCK, &b->block_terms);
+    w->stats.calls++;
+    w->stats.copies += op->code == TW_OP_READ || op->code == TW_OP_MCAST ? 1u : 0u;
+}
+
+/* ---- values that only the step knows, checked before it begins ---- */
+
+static int add_id_check(struct walk *w, const struct walk_op *op, const struct bound *b) {
+    struct plan_checks *c = &w->checks;
+    const struct tw_tensor *ids = &w->program->tensors[op->region[1].id];
+    struct plan_id_check check = {b->p[1].at, op->args.rows, op->args.tensor->rows,
+                                  op->region[1].id, op->rows_trip};
+    if (ids->role != TW_ROLE_INPUT || b->p[1].terms.n > 0) {
+        return tw_fault_set(w->fault, "Role", op->region[1].id, ids->role, TW_ROLE_INPUT);
+    }
+    for (uint32_t i = 0; i < c->n_ids; i++) {
+        const struct plan_id_check *o = &c->ids[i];
+        if (o->ids == check.ids && o->rows == check.rows && o->limit == check.limit &&
+            o->rows_trip == check.rows_trip) {
+            return 0;
+        }
+    }
+    if (c->n_ids == PLAN_CHECKS) {
+        return tw_fault_set(w->fault, "TooManyChecks", op->region[1].id, c->n_ids + 1, PLAN_CHECKS);
+    }
+    c->ids[c->n_ids++] = check;
+    return 0;
+}
+
+static int add_pos_check(struct walk *w, const struct walk_op *op) {
+    struct plan_checks *c = &w->checks;
+    const struct tw_tensor *t = op->args.tensor;
+    struct plan_pos_check check = {op->args.pos,     op->args.rows, t->rows,
+                                   op->region[1].id, op->pos_trip,  op->rows_trip};
+    uint64_t heads = t->head_dim ? t->cols / t->head_dim : 0,
+             head_end = (uint64_t)op->args.i[1] + op->args.i[2];
+    if (op->args.i[3] != t->head_dim || head_end > heads) {
+        return tw_fault_set(w->fault, "WriteOutOfRange", op->region[1].id, head_end, heads);
+    }
+    for (uint32_t i = 0; i < c->n_pos; i++) {
+        const struct plan_pos_check *o = &c->pos[i];
+        if (o->pos == check.pos && o->rows == check.rows && o->limit == check.limit &&
+            o->pos_trip == check.pos_trip && o->rows_trip == check.rows_trip) {
+            return 0;
+        }
+    }
+    if (c->n_pos == PLAN_CHECKS) {
+        return tw_fault_set(w->fault, "TooManyChecks", op->region[1].id, c->n_pos + 1, PLAN_CHECKS);
+    }
+    c->pos[c->n_pos++] = check;
+    return 0;
+}
+
+/* ---- the three kinds of data op ---- */
+
+static int emit_multicast(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
+                          struct bound *b) {
+    const struct tw_program *p = w->program;
+    uint32_t own = op->region[1].id;
+    if (p->buffers[own].sibling_base == TW_NONE || p->buffers[own].kind != TW_BUF_RESIDENT) {
+        return tw_fault_set(w->fault, "Role", own, p->buffers[own].kind, TW_BUF_RESIDENT);
+    }
+    size_t offset = (size_t)(b->p[1].at - w->buffers[own].base);
+    for (uint32_t site = 0; site < p->n_sites; site++) {
+        if (!tw_group_has(p, op->target, site)) {
+            continue;
+        }
+        uint32_t to = tw_buffer_sibling(p, &p->buffers[own], site);
+        if (to == TW_NONE) {
+            return tw_fault_set(w->fault, "Role", own, site, p->buffers[own].group);
+        }
+        if (tw_walk_storage(w, to) == to) { /* once where a chip's siblings share their storage */
+            b->p[1].at = w->buffers[to].base + offset;
+            emit_call(w, e, op, b);
+        }
+    }
+    return 0;
+}
+
+static int emit_read(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
+                     struct bound *b) {
+    bool done;
+    int rc = tw_walk_resolve(w, e, op, 0, &b->p[0]);
+    if (rc == 0) {
+        rc = tw_walk_read_in_place(w, e, op, &b->p[0], &done);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    if (done) {
+        w->stats.in_place_reads++;
+        return 0;
+    }
+    rc = tw_walk_resolve(w, e, op, 1, &b->p[1]);
+    if (rc == 0) {
+        emit_call(w, e, op, b);
+    }
+    return rc;
+}
+
+static int check_values(struct walk *w, const struct walk_op *op, const struct bound *b) {
+    if (op->code == TW_OP_GATHER) {
+        return add_id_check(w, op, b);
+    }
+    return op->code == TW_OP_KEY_WRITE || op->code == TW_OP_VALUE_WRITE ? add_pos_check(w, op) : 0;
+}
+
+int tw_walk_data(struct walk *w, const struct walk_engine *e, const struct walk_op *op) {
+    struct bound b;
+    int rc = 0;
+    memset(&b, 0, sizeof b);
+    if (op->code == TW_OP_READ) {
+        return emit_read(w, e, op, &b);
+    }
+    for (uint32_t n = 0; n < op->n_regions && rc == 0; n++) {
+        rc = tw_walk_resolve(w, e, op, n, &b.p[n]);
+    }
+    if (rc == 0 && op->affine) {
+        rc = tw_walk_eval(w, e, op->affine, &b.block, &b.block_terms);
+    }
+    if (rc == 0) {
+        rc = check_values(w, op, &b);
+    }
+    if (rc != 0 || ((op->flags & WALK_OP_COUNT) && op->args.rows == 0)) {
+        return rc; /* no rows ever: nothing to do */
+    }
+    if (op->code == TW_OP_MCAST) {
+        return emit_multicast(w, e, op, &b);
+    }
+    emit_call(w, e, op, &b);
+    return 0;
+}

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Operands to pointers. A READ whose rows lie in device memory as they would lie in the page is not
+ * done at all: the page remembers where its content is, and operands that name the page resolve to
+ * that place. What would make this wrong (the page is written to, read beyond the rows, or the
+ * memory changes while the page is in use) marks the READ and has the walk repeated without it.
+ */
+#include "firmware/core/plan/plan_walk.h"
+
+#include "tilewright/range.h"
+
+#define IN_PLACE_ALIGN 64u /* what kernels ask of weight pages */
+
+static int unsupported(struct walk *w, const char *what, uint32_t object, uint64_t have,
+                       uint64_t need) {
+    return tw_fault_set(w->fault, what, object, have, need);
+}
+
+static bool add_term(struct walk_terms *t, uint32_t level, uint64_t step) {
+    for (uint32_t i = 0; i < t->n; i++) {
+        if (t->level[i] == level) {
+            t->step[i] += step;
+            return true;
+        }
+    }
+    if (t->n == WALK_TERMS) {
+        return false;
+    }
+    t->level[t->n] = level;
+    t->step[t->n++] = step;
+    return true;
+}
+
+int tw_walk_eval(struct walk *w, const struct walk_engine *e, const uint32_t *affine,
+                 uint64_t *value, struct walk_terms *terms) {
+    *value = affine[0] | (uint64_t)affine[1] << 32;
+    terms->n = 0;
+    for (uint32_t i = 0; i < affine[2]; i++) {
+        const uint32_t *a = affine + 3 + (size_t)3 * i;
+        uint64_t step = a[1] | (uint64_t)a[2] << 32;
+        if (a[0] == 0) {
+            return unsupported(w, "EpochInAddress", TW_NONE, i, affine[2]);
+        }
+        if (e->level[a[0]] == 0) {
+            *value += step * e->vars[a[0]];
+        } else if (!add_term(terms, e->level[a[0]] - 1, step)) {
+            return unsupported(w, "TooManyTerms", TW_NONE, WALK_TERMS + 1, WALK_TERMS);
+        }
+    }
+    return 0;
+}
+
+/* How far the terms can carry an address at most; false if they go backwards or too far. */
+static bool reach(const struct walk *w, const struct walk_terms *t, uint64_t *bytes) {
+    *bytes = 0;
+    for (uint32_t i = 0; i < t->n; i++) {
+        uint32_t max = w->dynamic_max[t->level[i]];
+        uint64_t far;
+        if (t->step[i] > INT64_MAX || !tw_mul_u64(t->step[i], max ? max - 1 : 0, &far) ||
+            !tw_add_u64(*bytes, far, bytes)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int check_range(struct walk *w, bool write, uint32_t id, uint64_t offset, uint64_t bytes,
+                       uint64_t limit) {
+    if (tw_range_ok(offset, bytes, limit)) {
+        return 0;
+    }
+    uint64_t end;
+    end = tw_add_u64(offset, bytes, &end) ? end : UINT64_MAX;
+    return tw_fault_set(w->fault, write ? "WriteOutOfRange" : "ReadOutOfRange", id, end, limit);
+}
+
+static bool mark_copy(struct walk *w, uint8_t *flags, uint8_t flag) {
+    bool fresh = !(*flags & flag);
+    *flags |= flag;
+    w->marks += fresh ? 1u : 0u;
+    return fresh;
+}
+
+/* ---- device memory ---- */
+
+static int find_row(struct walk *w, uint32_t tensor, uint64_t instance, struct walk_row **out) {
+    const struct tw_tensor *t = &w->program->tensors[tensor];
+    if (instance >= t->bind_count) {
+        return unsupported(w, "ReadOutOfRange", tensor, instance, t->bind_count);
+    }
+    struct walk_row *row = &w->rows[t->bind_first + instance];
+    if (!(row->flags & WALK_ROW_MAPPED)) {
+        row->at = tw_bind_tensor(&w->config, tensor, instance);
+        row->flags |= WALK_ROW_MAPPED;
+    }
+    *out = row;
+    return row->at ? 0 : unsupported(w, "ReadOutOfRange", tensor, instance, t->bytes);
+}
+
+static bool overlap(uint64_t a_lo, uint64_t a_hi, uint64_t b_lo, uint64_t b_hi) {
+    return a_lo < b_hi && b_lo < a_hi;
+}
+
+/* A write to memory that pages of this step are, or were, in place in: every use of the same bytes
+ * must be known to be over. */
+static void note_row_write(struct walk *w, const struct walk_engine *e, struct walk_row *row,
+                           uint64_t lo, uint64_t hi) {
+    const struct walk_use *uses = &w->uses[(size_t)(row - w->rows) * w->n_threads];
+    const uint32_t *clock = walk_clock(w, e->thread);
+    bool refuted = false;
+    for (uint32_t i = row->live; i != TW_NONE; i = w->pages[i].next) {
+        refuted = refuted || overlap(lo, hi, w->pages[i].lo, w->pages[i].hi);
+    }
+    for (uint32_t t = 0; t < w->n_threads; t++) {
+        refuted = refuted || (t != e->thread && uses[t].last > clock[t] &&
+                              overlap(lo, hi, uses[t].lo, uses[t].hi));
+    }
+    if (refuted) {
+        mark_copy(w, &row->flags, WALK_ROW_COPY);
+    }
+}
+
+/* The bytes of the instance that a write may touch. Both cache packings keep a head's bytes
+ * together. */
+static void written_bytes(const struct walk_op *op, uint64_t offset, uint64_t bytes, uint64_t *lo,
+                          uint64_t *hi) {
+    *lo = offset;
+    *hi = offset + bytes;
+    if (op->code == TW_OP_KEY_WRITE || op->code == TW_OP_VALUE_WRITE) {
+        uint64_t head = (uint64_t)op->args.tensor->rows * op->args.tensor->head_dim * 4;
+        *lo = op->args.i[1] * head;
+        *hi = *lo + op->args.i[2] * head;
+    }
+}
+
+static int find_instance(struct walk *w, const struct walk_engine *e, const struct walk_region *r,
+                         struct walk_row **row) {
+    struct walk_terms terms;
+    uint64_t instance;
+    int rc = tw_walk_eval(w, e, r->instance, &instance, &terms);
+    if (rc == 0 && terms.n > 0) {
+        rc = unsupported(w, "DynamicInstance", r->id, terms.n, 0);
+    }
+    return rc == 0 ? find_row(w, r->id, instance, row) : rc;
+}
+
+static int resolve_tensor(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
+                          uint32_t n, struct walk_pointer *out) {
+    const struct walk_region *r = &op->region[n];
+    const struct tw_tensor *t = &w->program->tensors[r->id];
+    struct walk_row *row = NULL;
+    uint64_t offset = 0, far, bytes = 0, lo, hi;
+    bool write = r->kind == 'U';
+    if (write && (t->role == TW_ROLE_PARAM || t->role == TW_ROLE_INPUT)) {
+        return unsupported(w, "Role", r->id, t->role, TW_ROLE_STATE);
+    }
+    int rc = find_instance(w, e, r, &row);
+    if (rc == 0) {
+        rc = tw_walk_eval(w, e, r->offset, &offset, &out->terms);
+    }
+    if (rc == 0 && (!reach(w, &out->terms, &far) || !tw_add_u64(far, r->span, &bytes))) {
+        rc = unsupported(w, "BadOp", r->id, out->terms.n, 0);
+    }
+    if (rc == 0) {
+        rc = check_range(w, write, r->id, offset, bytes, t->bytes);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    if (write) {
+        written_bytes(op, offset, bytes, &lo, &hi);
+        note_row_write(w, e, row, lo, hi);
+    }
+    out->at = row->at + offset;
+    return 0;
+}
+
+/* ---- SRAM ---- */
+
+/* Where a region lies among the pages of its buffer. */
+struct place {
+    uint64_t at, in_page; /* from the buffer's start; from its first page's start */
+    uint64_t bytes;       /* at most, over all iterations */
+    uint32_t page, n_pages;
+};
+
+static bool producer_side(const struct tw_buffer *b, const struct walk_engine *e, char kind) {
+    return e->engine == b->producer && (b->producer != b->consumer || kind != 'R');
+}
+
+static int find_place(struct walk *w, const struct walk_engine *e, const struct walk_region *r,
+                      struct walk_terms *terms, struct place *out) {
+    const struct tw_buffer *b = &w->program->buffers[r->id];
+    const struct walk_buffer *state = &w->buffers[r->id];
+    uint64_t offset, far, first = 0, allowed = b->pages;
+    if (r->kind != 'R' && tw_buffer_param(w->program, b)) {
+        return unsupported(w, "Role", r->id, TW_ROLE_PARAM, TW_ROLE_ACTIVATION);
+    }
+    int rc = tw_walk_eval(w, e, r->offset, &offset, terms);
+    if (rc != 0) {
+        return rc;
+    }
+    if (b->site != e->site || !reach(w, terms, &far) || !tw_add_u64(far, r->span, &out->bytes)) {
+        return unsupported(w, "BadOp", r->id, e->site, b->site);
+    }
+    if (b->kind == TW_BUF_FIFO) {
+        bool producer = producer_side(b, e, r->kind);
+        if (e->engine != (producer ? b->producer : b->consumer)) {
+            return unsupported(w, "Role", r->id, e->engine, b->consumer);
+        }
+        first = producer ? (uint64_t)state->head + state->level : state->head;
+        allowed = producer ? b->pages - state->level : state->level;
+    }
+    rc = check_range(w, r->kind != 'R', r->id, offset, out->bytes, allowed * b->page_bytes);
+    if (rc != 0) {
+        return rc;
+    }
+    out->page = (uint32_t)((first + offset / b->page_bytes) % b->pages);
+    out->in_page = offset % b->page_bytes;
+    out->at = out->page * b->page_bytes + out->in_page;
+    out->n_pages = out->bytes ? (uint32_t)((out->in_page + out->bytes - 1) / b->page_bytes + 1) : 1;
+    return check_range(w, r->kind != 'R', r->id, out->at, out->bytes, b->pages * b->page_bytes);
+}
+
+static void refute_page(struct walk *w, struct walk_page *page, uint32_t buffer) {
+    if (page->op != TW_NONE && w->program->buffers[buffer].kind == TW_BUF_FIFO) {
+        mark_copy(w, &w->ops[page->op].flags, WALK_OP_COPY);
+    } else {
+        mark_copy(w, &w->buffers[buffer].flags, WALK_BUF_COPY);
+    }
+}
+
+static bool same_terms(const struct walk_terms *a, const struct walk_terms *b) {
+    bool same = a->n == b->n;
+    for (uint32_t i = 0; same && i < a->n; i++) {
+        same = a->level[i] == b->level[i] && a->step[i] == b->step[i];
+    }
+    return same;
+}
+
+/* True if the pages of a place lie in place as one piece. Otherwise none of them may be in
+ * place. */
+static bool whole_in_place(struct walk *w, uint32_t buffer, const struct place *at) {
+    uint64_t page_bytes = w->program->buffers[buffer].page_bytes, end = at->in_page + at->bytes;
+    struct walk_page *first = &w->pages[w->buffers[buffer].first_page + at->page];
+    bool any = false, whole = first->alias != NULL;
+    for (uint32_t i = 0; i < at->n_pages; i++) {
+        const struct walk_page *p = first + i;
+        uint64_t needed = end - i * page_bytes < page_bytes ? end - i * page_bytes : page_bytes;
+        any = any || p->alias;
+        whole = whole && p->alias == first->alias + i * page_bytes && p->bytes >= needed &&
+                same_terms(&p->terms, &first->terms);
+    }
+    for (uint32_t i = 0; any && !whole && i < at->n_pages; i++) {
+        if (first[i].alias) {
+            refute_page(w, &first[i], buffer);
+        }
+    }
+    return whole;
+}
+
+/* `uses`: entries that the op being bound will become at most; they will be the thread's next
+ * ones. */
+static int use_alias(struct walk *w, const struct walk_engine *e, const struct walk_page *page,
+                     uint64_t in_page, uint32_t uses, struct walk_pointer *out) {
+    out->at = page->alias + in_page;
+    for (uint32_t i = 0; i < page->terms.n; i++) {
+        if (!add_term(&out->terms, page->terms.level[i], page->terms.step[i])) {
+            return unsupported(w, "TooManyTerms", TW_NONE, WALK_TERMS + 1, WALK_TERMS);
+        }
+    }
+    if (page->row != TW_NONE) {
+        struct walk_use *use = &w->uses[(size_t)page->row * w->n_threads + e->thread];
+        use->lo = use->last == 0 || page->lo < use->lo ? page->lo : use->lo;
+        use->hi = use->last == 0 || page->hi > use->hi ? page->hi : use->hi;
+        use->last = w->n_entries[e->thread] + uses;
+    }
+    return 0;
+}
+
+static int resolve_buffer(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
+                          uint32_t n, struct walk_pointer *out) {
+    const struct walk_region *r = &op->region[n];
+    struct walk_buffer *state = &w->buffers[r->id];
+    struct place at;
+    int rc = find_place(w, e, r, &out->terms, &at);
+    if (rc != 0) {
+        return rc;
+    }
+    struct walk_page *pages = &w->pages[state->first_page + at.page];
+    out->at = state->base + at.at;
+    if (r->kind == 'R' && whole_in_place(w, r->id, &at)) {
+        return use_alias(w, e, pages, at.in_page, op->code == TW_OP_MCAST ? w->program->n_sites : 1,
+                         out);
+    }
+    if (tw_buffer_param(w->program, &w->program->buffers[r->id])) {
+        return unsupported(w, "ReadOutOfRange", r->id, at.at, at.bytes);
+    }
+    for (uint32_t i = 0; i < at.n_pages && r->kind != 'R'; i++) {
+        if (pages[i].alias) {
+            refute_page(w, &pages[i], r->id);
+        }
+        pages[i].written = true;
+    }
+    bool expects_alias =
+        (state->flags & WALK_BUF_READ) && !(state->flags & (WALK_BUF_WRITTEN | WALK_BUF_COPY));
+    if (r->kind == 'R' && expects_alias && w->program->buffers[r->id].kind != TW_BUF_FIFO &&
+        !pages->alias && !pages->written) {
+        mark_copy(w, &state->flags,
+                  /* read before the step's READ: the bytes of the last step are meant */
+                  WALK_BUF_COPY);
+    }
+    return 0;
+}
+
+int tw_walk_resolve(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
+                    uint32_t n, struct walk_pointer *out) {
+    return tw_region_is_tensor(op->region[n].kind) ? resolve_tensor(w, e, op, n, out)
+                                                   : resolve_buffer(w, e, op, n, out);
+}
+
+/* ---- in-place reads ---- */
+
+/* A Param that stays in SRAM is not copied either: the page of an instance is where its binding row
+ * says. */
+int tw_walk_place_params(struct walk *w) {
+    const struct tw_program *p = w->program;
+    for (uint32_t i = 0; i < p->n_buffers; i++) {
+        const struct tw_tensor *t = tw_buffer_param(p, &p->buffers[i]);
+        for (uint32_t k = 0; t && k < p->buffers[i].pages; k++) {
+            struct walk_page *page = &w->pages[w->buffers[i].first_page + k];
+            struct walk_row *row = NULL;
+            int rc = find_row(w, p->buffers[i].tensor, k, &row);
+            if (rc == 0 && (uintptr_t)row->at % IN_PLACE_ALIGN != 0) {
+                rc = unsupported(w, "BadTable", i, (uintptr_t)row->at % IN_PLACE_ALIGN,
+                                 IN_PLACE_ALIGN);
+            }
+            if (rc != 0) {
+                return rc;
+            }
+            page->alias = row->at;
+            page->bytes = t->bytes;
+            page->written = true;
+        }
+    }
+    return 0;
+}
+
+void tw_walk_release_page(struct walk *w, struct walk_page *page) {
+    if (page->alias && page->row != TW_NONE) {
+        uint32_t *link = &w->rows[page->row].live, id = (uint32_t)(page - w->pages);
+        while (*link != id) {
+            link = &w->pages[*link].next;
+        }
+        *link = page->next;
+    }
+    page->alias = NULL;
+    page->op = TW_NONE;
+    page->written = false;
+}
+
+static bool aligned(const struct walk_pointer *p) {
+    bool ok = (uintptr_t)p->at % IN_PLACE_ALIGN == 0;
+    for (uint32_t i = 0; i < p->terms.n; i++) {
+        ok = ok && p->terms.step[i] % IN_PLACE_ALIGN == 0;
+    }
+    return ok;
+}
+
+static bool memory_allows(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
+                          uint32_t *row_id) {
+    const struct tw_tensor *t = &w->program->tensors[op->region[0].id];
+    uint64_t instance;
+    struct walk_terms none;
+    *row_id = TW_NONE;
+    if (t->role == TW_ROLE_PARAM || t->role == TW_ROLE_INPUT) {
+        return true;
+    }
+    if (tw_walk_eval(w, e, op->region[0].instance, &instance, &none) != 0) {
+        return false;
+    }
+    *row_id = t->bind_first + (uint32_t)instance;
+    return !(w->rows[*row_id].flags & WALK_ROW_COPY);
+}
+
+static bool buffer_allows(const struct walk *w, const struct walk_op *op, const struct place *at,
+                          const struct walk_terms *terms) {
+    const struct tw_buffer *b = &w->program->buffers[op->region[1].id];
+    const struct walk_buffer *state = &w->buffers[op->region[1].id];
+    if (terms->n > 0 || at->in_page != 0 || at->bytes == 0) {
+        return false;
+    }
+    if (b->kind == TW_BUF_RESIDENT) {
+        return w->dynamic_depth == 0 && (state->flags & WALK_BUF_READ) &&
+               !(state->flags & ~WALK_BUF_READ);
+    }
+    bool fresh = b->kind == TW_BUF_FIFO;
+    for (uint32_t i = 0; i < at->n_pages; i++) {
+        fresh = fresh && !w->pages[state->first_page + at->page + i].written;
+    }
+    return fresh;
+}
+
+static void put_in_place(struct walk *w, const struct walk_op *op,
+                         const struct walk_pointer *source, const struct place *at, uint32_t row) {
+    uint64_t page_bytes = w->program->buffers[op->region[1].id].page_bytes, left = at->bytes, far;
+    for (uint32_t i = 0; i < at->n_pages; i++, left -= page_bytes) {
+        struct walk_page *page = &w->pages[w->buffers[op->region[1].id].first_page + at->page + i];
+        page->alias = source->at + i * page_bytes;
+        page->bytes = left < page_bytes ? left : page_bytes;
+        page->terms = source->terms;
+        page->row = row;
+        page->op = (uint32_t)(op - w->ops);
+        page->written = true;
+        if (row != TW_NONE) {
+            (void)reach(w, &page->terms, &far); /* it was found in range before */
+            page->lo = (uint64_t)(page->alias - w->rows[row].at);
+            page->hi = page->lo + far + page->bytes;
+            page->next = w->rows[row].live;
+            w->rows[row].live = (uint32_t)(page - w->pages);
+        }
+    }
+}
+
+int tw_walk_read_in_place(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
+                          const struct walk_pointer *source, bool *done) {
+    bool dense = op->args.i[0] == 1 || op->args.i[2] == op->args.i[3];
+    struct walk_terms terms;
+    struct place at;
+    uint32_t row;
+    *done = false;
+    if ((op->flags & WALK_OP_COPY) || !dense || !aligned(source)) {
+        return 0;
+    }
+    int rc = find_place(w, e, &op->region[1], &terms, &at);
+    if (rc == 0 && memory_allows(w, e, op, &row) && buffer_allows(w, op, &at, &terms)) {
+        put_in_place(w, op, source, &at, row);
+        *done = true;
+    }
+    return rc;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Content by name: allocations that are kept under the hash of what they hold, so that the next
+ * host finds the weights where the last one left them. Unused ones give way when memory or the
+ * table runs short.
+ */
+#include "firmware/core/server/server.h"
+
+static struct tw_wire_content content_of(const struct tw_server_request *request) {
+    struct tw_wire_content c;
+    memcpy(&c, request->payload, sizeof c);
+    return c;
+}
+
+int tw_server_keep(struct tw_server *server, struct tw_server_request *request) {
+    struct tw_wire_content c = content_of(request);
+    struct tw_server_allocation *a = tw_server_find(server, request->header.address, c.bytes);
+    if (!a || a->address != request->header.address || a->bytes != c.bytes || a->adopted ||
+        a->kept) {
+        return tw_server_refuse(server, TW_E_RANGE, "no allocation of that size to keep",
+                                request->header.address, c.bytes);
+    }
+    a->kept = 2;
+    memcpy(a->hash, c.hash, sizeof a->hash);
+    return 0;
+}
+
+int tw_server_find_content(struct tw_server *server, struct tw_server_request *request) {
+    struct tw_wire_content c = content_of(request);
+    for (uint32_t i = 0; i < server->n_allocations; i++) {
+        struct tw_server_allocation *a = &server->allocations[i];
+        if (a->kept && a->kept < UINT32_MAX && a->bytes == c.bytes &&
+            memcmp(a->hash, c.hash, sizeof a->hash) == 0) {
+            a->kept++;
+            request->out_address = a->address;
+            return 0;
+        }
+    }
+    return 0;
+}
+
+static bool has_room(const struct tw_server *server, uint64_t bytes) {
+    return server->n_allocations < TW_SERVER_ALLOCATIONS &&
+           bytes <= server->port.memory_bytes - server->counters.memory_used;
+}
+
+bool tw_server_make_room(struct tw_server *server, uint64_t bytes) {
+    for (uint32_t i = 0; i < server->n_allocations && !has_room(server, bytes);) {
+        struct tw_server_allocation *a = &server->allocations[i];
+        if (a->kept == 1 && a->users == 0) {
+            tw_server_drop(server, a); /* another one lies there now */
+        } else {
+            i++;
+        }
+    }
+    return bytes <= server->port.memory_bytes - server->counters.memory_used;
+}
+
+void tw_server_release(struct tw_server *server) {
+    tw_server_unload_all(server);
+    for (uint32_t i = 0; i < server->n_allocations;) {
+        struct tw_server_allocation *a = &server->allocations[i];
+        if (a->kept) {
+            a->kept = 1;
+            i++;
+        } else {
+            tw_server_drop(server, a);
+        }
+    }
+    server->last_hit = 0;
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The server's LOAD and UNLOAD. LOAD makes a view of a program that lies in device memory and
+ * prepares the tile machine for it, in memory asked from the port twice: once to learn the size,
+ * once to have it.
+ */
+#include "firmware/core/server/server.h"
+#include "tilewright/progblob.h"
+#include "tilewright/range.h"
+
+#define ARENA_ALIGN 64u
+
+static void *map_range(void *ctx, uint64_t address, uint64_t size) {
+    struct tw_server *server = ctx;
+    return tw_server_find(server, address, size) ? server->port.map(server->port.ctx, address)
+                                                 : NULL;
+}
+
+/* Memory of the server itself, outside of the allocation table. 0 when there is none. */
+static uint64_t own_alloc(struct tw_server *server, uint64_t bytes) {
+    if (!tw_server_make_room(server, bytes)) {
+        return 0;
+    }
+    uint64_t address = server->port.alloc(server->port.ctx, bytes, ARENA_ALIGN, true);
+    if (address) {
+        server->counters.memory_used += bytes;
+        if (server->counters.memory_used > server->counters.memory_peak) {
+            server->counters.memory_peak = server->counters.memory_used;
+        }
+    }
+    return address;
+}
+
+static void own_free(struct tw_server *server, uint64_t address, uint64_t bytes) {
+    if (address) {
+        server->port.free(server->port.ctx, address, bytes, false);
+        server->counters.memory_used -= bytes;
+    }
+}
+
+static void use_range(struct tw_server *server, uint64_t address, uint32_t add, bool freeze) {
+    struct tw_server_allocation *a = tw_server_find(server, address, 1);
+    if (a) {
+        a->users += add;
+        a->frozen += freeze ? add : 0;
+    }
+}
+
+/* Counts the program's references (add 1, or -1 modulo 2^32): its blob, its binding rows and what
+ * these name. */
+static void use_memory(struct tw_server *server, const struct tw_server_program *p, uint32_t add) {
+    use_range(server, p->blob, add, true);
+    if (p->n_bind) {
+        const uint64_t *rows = server->port.map(server->port.ctx, p->bind);
+        for (uint64_t i = 0; i < p->n_bind; i++) {
+            use_range(server, rows[i], add, false);
+        }
+        use_range(server, p->bind, add, true);
+    }
+}
+
+static void release(struct tw_server *server, struct tw_server_program *p) {
+    own_free(server, p->streams, p->streams_bytes);
+    own_free(server, p->arena, p->arena_bytes);
+    memset(p, 0, sizeof *p);
+}
+
+/* The blob's view; its stream table is memory of ours. */
+static int open_blob(struct tw_server *server, const struct tw_wire_load *q,
+                     struct tw_server_program *p) {
+    const struct tw_progblob_header *h = server->port.map(server->port.ctx, q->blob);
+    if (q->blob_bytes < sizeof *h || h->n_sites == 0 || h->n_sites > TW_MAX_SITES ||
+        h->with_streams != 1) {
+        return tw_server_refuse(server, TW_E_FORMAT, "program blob", q->blob_bytes, sizeof *h);
+    }
+    uint32_t n_streams = h->n_sites * TW_ENGINE_COUNT;
+    p->streams_bytes = n_streams * sizeof(struct tw_stream);
+    p->streams = own_alloc(server, p->streams_bytes);
+    if (!p->streams) {
+        return tw_server_refuse(server, TW_E_NOMEM, "memory for a program's streams", 0,
+                                p->streams_bytes);
+    }
+    const char *what = "program blob";
+    int code = tw_progblob_open(h, (size_t)q->blob_bytes, NULL, 0, &p->program,
+                                server->port.map(server->port.ctx, p->streams), n_streams, &what);
+    return code ? tw_server_refuse(server, code, what, q->blob_bytes, 0) : 0;
+}
+
+static int prepare_machine(struct tw_server_program *p, const struct tw_machine_config *config,
+                           struct tw_arena *arena, struct tw_fault *fault) {
+    memset(fault, 0, sizeof *fault);
+    arena->used = 0;
+    return p->mode == TW_WIRE_STRICT ? tw_strict_init(config, arena, &p->strict, fault)
+                                     : tw_plan_build(config, p->n_threads, arena, &p->plan, fault);
+}
+
+static int build_machine(struct tw_server *server, const struct tw_wire_load *q,
+                         struct tw_server_program *p, uint32_t number) {
+    struct tw_machine_config config = {.program = &p->program,
+                                       .bind = server->port.map(server->port.ctx, q->bind),
+                                       .n_bind = q->n_bind,
+                                       .map = map_range,
+                                       .ctx = server,
+                                       .watch = &server->watch,
+                                       .kernels = server->port.kernels};
+    struct tw_arena arena = {NULL, 0, 0};
+    struct tw_fault fault;
+    int code = prepare_machine(p, &config, &arena, &fault);
+    if (code && code != TW_E_NOMEM) {
+        return tw_server_fault(&server->answer.failure, number, &fault);
+    }
+    p->arena_bytes = arena.used ? arena.used : 1;
+    p->arena = own_alloc(server, p->arena_bytes);
+    if (!p->arena) {
+        return tw_server_refuse(server, TW_E_NOMEM, "memory for a program's machine",
+                                server->port.memory_bytes - server->counters.memory_used,
+                                p->arena_bytes);
+    }
+    arena.base = server->port.map(server->port.ctx, p->arena);
+    arena.size = (size_t)p->arena_bytes;
+    code = prepare_machine(p, &config, &arena, &fault);
+    if (code == TW_E_NOMEM) {
+        return tw_server_refuse(server, TW_E_INTERNAL, "the machine needs more than it said",
+                                arena.size, arena.used);
+    }
+    return code ? tw_server_fault(&server->answer.failure, number, &fault) : 0;
+}
+
+static int check_load(struct tw_server *server, const struct tw_wire_load *q) {
+    if (q->mode > TW_WIRE_FAST || !server->port.kernels ||
+        (q->mode == TW_WIRE_FAST && !server->port.run)) {
+        return tw_server_refuse(server, TW_E_UNSUPPORTED,
+                                "this device cannot run programs in that mode", q->mode, 0);
+    }
+    uint64_t bind_bytes;
+    if (!tw_mul_u64(q->n_bind, 8, &bind_bytes) || q->bind % 8 != 0 ||
+        !tw_server_find(server, q->bind, bind_bytes)) {
+        return tw_server_refuse(server, TW_E_RANGE, "binding rows outside of allocated memory",
+                                q->bind, q->n_bind);
+    }
+    if (q->blob % 8 != 0 || !tw_server_find(server, q->blob, q->blob_bytes)) {
+        return tw_server_refuse(server, TW_E_RANGE, "program outside of allocated memory", q->blob,
+                                q->blob_bytes);
+    }
+    return 0;
+}
+
+/* Threads meet some six times a layer. Where each would have less than about 100 us of weights to
+ * go through in a step, one thread is as fast on an idle host, and on a busy one, where a thread
+ * that spins may wait for one that is not running, much faster. */
+#define THREAD_WORK_BYTES ((uint64_t)2 << 20)
+
+static uint32_t choose_threads(const struct tw_program *p, uint32_t max) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < p->n_tensors && bytes < UINT64_MAX >> 16; i++) {
+        bytes += p->tensors[i].role == TW_ROLE_PARAM
+                     ? (p->tensors[i].bytes >> 8) * p->tensors[i].bind_count
+                     : 0;
+    }
+    uint64_t threads = bytes / (THREAD_WORK_BYTES >> 8) * (p->rows < 256 ? p->rows : 256);
+    return threads < 1 ? 1 : threads < max ? (uint32_t)threads : max;
+}
+
+int tw_server_load(struct tw_server *server, struct tw_server_request *request) {
+    struct tw_wire_load q;
+    memcpy(&q, request->payload, sizeof q);
+    uint32_t n = 0;
+    while (n < TW_SERVER_PROGRAMS && server->programs[n].used) {
+        n++;
+    }
+    if (n == TW_SERVER_PROGRAMS) {
+        return tw_server_refuse(server, TW_E_NOMEM, "program table full", n, TW_SERVER_PROGRAMS);
+    }
+    int code = check_load(server, &q);
+    if (code) {
+        return code;
+    }
+    struct tw_server_program *p = &server->programs[n];
+    memset(p, 0, sizeof *p);
+    p->mode = q.mode;
+    p->blob = q.blob;
+    p->bind = q.bind;
+    p->n_bind = q.n_bind;
+    code = open_blob(server, &q, p);
+    if (!code && p->mode == TW_WIRE_FAST) {
+        uint32_t wanted =
+            q.n_threads ? q.n_threads : choose_threads(&p->program, server->port.max_threads);
+        wanted = wanted < p->program.n_sites ? wanted : p->program.n_sites;
+        p->n_threads = server->port.team(server->port.ctx, wanted);
+    }
+    code = code ? code : build_machine(server, &q, p, n);
+    if (code) {
+        release(server, p);
+        return code;
+    }
+    p->used = true;
+    use_memory(server, p, 1);
+    server->counters.programs++;
+    struct tw_wire_loaded *a = &server->answer.loaded;
+    memset(a, 0, sizeof *a);
+    a->program = n;
+    a->n_threads = p->mode == TW_WIRE_FAST ? p->n_threads : 1;
+    a->arena_bytes = p->arena_bytes;
+    request->out = a;
+    request->out_bytes = sizeof *a;
+    return 0;
+}
+
+static void unload(struct tw_server *server, struct tw_server_program *p) {
+    use_memory(server, p, UINT32_MAX);
+    release(server, p);
+    server->counters.programs--;
+}
+
+int tw_server_unload(struct tw_server *server, struct tw_server_request *request) {
+    uint64_t n = request->header.address;
+    if (n >= TW_SERVER_PROGRAMS || !server->programs[n].used) {
+        return tw_server_refuse(server, TW_E_RANGE, "no such program", n, 0);
+    }
+    unload(server, &server->programs[n]);
+    return 0;
+}
+
+void tw_server_unload_all(struct tw_server *server) {
+    for (uint32_t i = 0; i < TW_SERVER_PROGRAMS; i++) {
+        if (server->programs[i].used) {
+            unload(server, &server->programs[i]);
+        }
+    }
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The server's RUN: writes the inputs and steps. A greedy run goes on by itself: it chooses each
+ * step's likeliest token and makes it the next step's input, so that many tokens cost one request.
+ */
+#include "firmware/core/server/server.h"
+#include "tilewright/range.h"
+
+#include <stdatomic.h>
+
+/* A RUN on its way. */
+struct run {
+    struct tw_server *server;
+    struct tw_server_program *program;
+    struct tw_wire_run q;
+    struct tw_wire_input in[TW_WIRE_MAX_INPUTS];
+    struct tw_wire_greedy greedy;
+};
+
+static void *map(const struct run *r, uint64_t address) {
+    return r->server->port.map(r->server->port.ctx, address);
+}
+
+/* ---- the request ---- */
+
+static int check_program(struct run *r) {
+    struct tw_server *server = r->server;
+    if (r->q.program >= TW_SERVER_PROGRAMS || !server->programs[r->q.program].used) {
+        return tw_server_refuse(server, TW_E_RANGE, "no such program", r->q.program, 0);
+    }
+    r->program = &server->programs[r->q.program];
+    if (r->program->broken) {
+        return tw_server_refuse(server, TW_E_FAULT,
+                                "the program faulted before and must be loaded again",
+                                r->program->steps, 0);
+    }
+    if (r->q.scheduler >= TW_SCHED_COUNT) {
+        return tw_server_refuse(server, TW_E_UNSUPPORTED, "scheduler of a step", r->q.scheduler,
+                                TW_SCHED_COUNT - 1);
+    }
+    return r->q.flags & ~(uint32_t)TW_WIRE_RUN_GREEDY
+               ? tw_server_refuse(server, TW_E_UNSUPPORTED, "flags of a step", r->q.flags,
+                                  TW_WIRE_RUN_GREEDY)
+               : 0;
+}
+
+/* Reads the request's parts behind its head; *data: where the inputs' bytes begin. */
+static int parse(struct run *r, const struct tw_server_request *request, uint64_t *data) {
+    struct tw_server *server = r->server;
+    uint64_t at = sizeof r->q + (uint64_t)r->q.n_inputs * sizeof r->in[0],
+             length = request->header.length;
+    if (r->q.n_inputs > TW_WIRE_MAX_INPUTS || at > length) {
+        return tw_server_refuse(server, TW_E_PROTOCOL, "inputs of a step", r->q.n_inputs,
+                                TW_WIRE_MAX_INPUTS);
+    }
+    memcpy(r->in, request->payload + sizeof r->q, r->q.n_inputs * sizeof r->in[0]);
+    *data = at;
+    for (uint32_t i = 0; i < r->q.n_inputs; i++) {
+        const struct tw_server_allocation *a =
+            tw_server_find(server, r->in[i].address, r->in[i].bytes);
+        if (!a || a->adopted || a->frozen || a->kept) {
+            return tw_server_refuse(server, TW_E_RANGE, "input outside of writable memory",
+                                    r->in[i].address, r->in[i].bytes);
+        }
+        at += r->in[i].bytes;
+    }
+    bool greedy = r->q.flags & TW_WIRE_RUN_GREEDY;
+    at = greedy ? (at + 7) / 8 * 8 : at;
+    if (at + (greedy ? sizeof r->greedy : 0) != length) {
+        return tw_server_refuse(server, TW_E_PROTOCOL, "bytes of a step's inputs", length, at);
+    }
+    if (greedy) {
+        memcpy(&r->greedy, request->payload + at, sizeof r->greedy);
+    }
+    return 0;
+}
+
+static bool is_input(const struct run *r, uint32_t input) {
+    return input < r->q.n_inputs && r->in[input].bytes >= 4;
+}
+
+static int check_greedy(const struct run *r) {
+    const struct tw_wire_greedy *g = &r->greedy;
+    struct tw_server *server = r->server;
+    if (r->q.n_steps == 0 || r->q.n_steps > TW_WIRE_MAX_TOKENS || g->n_stops > TW_WIRE_MAX_STOPS) {
+        return tw_server_refuse(server, TW_E_PROTOCOL, "tokens of a greedy run", r->q.n_steps,
+                                TW_WIRE_MAX_TOKENS);
+    }
+    if (!is_input(r, g->ids) || (g->pos != TW_NONE && !is_input(r, g->pos)) ||
+        (g->end != TW_NONE && !is_input(r, g->end))) {
+        return tw_server_refuse(server, TW_E_PROTOCOL, "inputs of a greedy run", g->ids,
+                                r->q.n_inputs);
+    }
+    if (g->n_vocab == 0 || g->logits % 4 != 0 ||
+        !tw_server_find(server, g->logits, (uint64_t)g->n_vocab * 4)) {
+        return tw_server_refuse(server, TW_E_RANGE, "logits outside of allocated memory", g->logits,
+                                g->n_vocab);
+    }
+    if (g->abort % 4 != 0 || (g->abort != 0 && !tw_server_find(server, g->abort, 4))) {
+        return tw_server_refuse(server, TW_E_RANGE, "abort word outside of allocated memory",
+                                g->abort, 4);
+    }
+    return 0;
+}
+
+static void write_inputs(const struct run *r, const uint8_t *data) {
+    for (uint32_t i = 0; i < r->q.n_inputs; i++) {
+        memcpy(map(r, r->in[i].address), data, r->in[i].bytes);
+        data += r->in[i].bytes;
+    }
+}
+
+/* ---- steps ---- */
+
+/* A step that was refused while its trips were latched has run nothing, and the program is as it
+ * was. */
+static bool ran_nothing(const struct tw_fault *fault) {
+    static const char name[] = "InputRange";
+    for (size_t i = 0; fault->what && fault->what[i] == name[i]; i++) {
+        if (name[i] == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int run_machine(const struct run *r, struct tw_fault *fault) {
+    struct tw_server_program *p = r->program;
+    memset(fault, 0, sizeof *fault);
+    if (p->mode == TW_WIRE_STRICT) {
+        /* Each step is another random one; an adversary stays itself. */
+        uint64_t seed = r->q.seed + (r->q.scheduler == TW_SCHED_RANDOM ? p->steps : 0);
+        int code = tw_strict_step(p->strict, (enum tw_scheduler)r->q.scheduler, seed, fault);
+        atomic_store_explicit(&r->server->watch.site, TW_NONE, memory_order_relaxed);
+        return code;
+    }
+    int code = tw_plan_begin(p->plan, fault);
+    if (!code) {
+        r->server->port.run(r->server->port.ctx, p->plan, p->n_threads);
+    }
+    return code;
+}
+
+/* A fault goes into `failure` and becomes an event. */
+static int note_fault(const struct run *r, const struct tw_fault *fault,
+                      struct tw_wire_failure *failure) {
+    r->server->counters.faults++;
+    int code = tw_server_fault(failure, r->q.program, fault);
+    tw_server_post_event(r->server, TW_WIRE_EVENT_FAULT, failure);
+    return code;
+}
+
+static int step(const struct run *r, struct tw_wire_failure *failure) {
+    struct tw_server *server = r->server;
+    struct tw_server_program *p = r->program;
+    struct tw_fault fault;
+    if (run_machine(r, &fault)) {
+        p->broken = !ran_nothing(&fault);
+        return note_fault(r, &fault, failure);
+    }
+    p->steps++;
+    server->progress++;
+    tw_server_tick(server);
+    server->counters.steps++;
+    server->counters.ops += p->strict ? tw_strict_ops(p->strict) : 0;
+    return 0;
+}
+
+static int run_steps(const struct run *r, struct tw_server_request *request) {
+    struct tw_wire_done *a = &r->server->answer.done;
+    for (uint32_t i = 0;
+         i < r->q.n_steps && !atomic_load_explicit(&r->server->cancel, memory_order_relaxed); i++) {
+        int code = step(r, &r->server->answer.failure);
+        if (code) {
+            return code;
+        }
+    }
+    a->steps = r->program->steps;
+    a->ops = r->program->strict ? tw_strict_ops(r->program->strict) : 0;
+    request->out = a;
+    request->out_bytes = sizeof *a;
+    return 0;
+}
+
+/* ---- greedy runs ---- */
+
+/* TW_NONE if all are NaN. */
+static uint32_t likeliest(const float *logits, uint32_t n) {
+    uint32_t best = 0;
+    while (best < n && logits[best] != logits[best]) {
+        best++;
+    }
+    for (uint32_t i = best + 1; i < n; i++) {
+        best = logits[i] > logits[best] ? i : best;
+    }
+    return best < n ? best : TW_NONE;
+}
+
+static uint32_t get_input(const struct run *r, uint32_t input) {
+    uint32_t value;
+    memcpy(&value, map(r, r->in[input].address), sizeof value);
+    return value;
+}
+
+static void set_input(const struct run *r, uint32_t input, uint32_t value) {
+    memcpy(map(r, r->in[input].address), &value, sizeof value);
+}
+
+static void feed_back(const struct run *r, uint32_t id) {
+    set_input(r, r->greedy.ids, id);
+    if (r->greedy.pos != TW_NONE) {
+        set_input(r, r->greedy.pos, get_input(r, r->greedy.pos) + 1);
+    }
+    if (r->greedy.end != TW_NONE) {
+        set_input(r, r->greedy.end, get_input(r, r->greedy.end) + 1);
+    }
+}
+
+static bool is_stop(const struct tw_wire_greedy *g, uint32_t id) {
+    for (uint32_t i = 0; i < g->n_stops; i++) {
+        if (g->stop[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool aborted(const struct run *r) {
+    if (atomic_load_explicit(&r->server->cancel, memory_order_relaxed)) {
+        return true;
+    }
+    return r->greedy.abort &&
+           atomic_load_explicit((_Atomic uint32_t *)map(r, r->greedy.abort), memory_order_relaxed);
+}
+
+/* One step and its token; false if it faulted. */
+static bool next_token(const struct run *r, uint32_t *id) {
+    struct tw_wire_failure *failure = &r->server->tokens.head.failure;
+    if (step(r, failure)) {
+        return false;
+    }
+    *id = likeliest(map(r, r->greedy.logits), r->greedy.n_vocab);
+    if (*id == TW_NONE) {
+        struct tw_fault fault = {TW_E_FAULT, "NoToken", TW_NONE, TW_NONE, TW_NONE,
+                                 0,          TW_NONE,   TW_NONE, 0,       r->greedy.n_vocab};
+        note_fault(r, &fault, failure);
+    }
+    return *id != TW_NONE;
+}
+
+static enum tw_wire_ended generate(const struct run *r, uint32_t *ids, uint32_t *n) {
+    const struct tw_wire_greedy *g = &r->greedy;
+    for (*n = 0;; feed_back(r, ids[*n - 1])) {
+        if (aborted(r)) {
+            return TW_WIRE_ENDED_ABORT;
+        }
+        if (g->pos != TW_NONE && get_input(r, g->pos) >= g->limit) {
+            return TW_WIRE_ENDED_LIMIT;
+        }
+        if (!next_token(r, &ids[*n])) {
+            return TW_WIRE_ENDED_FAULT;
+        }
+        if (is_stop(g, ids[(*n)++])) {
+            return TW_WIRE_ENDED_STOP;
+        }
+        if (*n == r->q.n_steps) {
+            return TW_WIRE_ENDED_COUNT;
+        }
+    }
+}
+
+static int run_greedy(const struct run *r, struct tw_server_request *request) {
+    struct tw_server *server = r->server;
+    struct tw_wire_tokens *a = &server->tokens.head;
+    memset(&server->tokens, 0, sizeof server->tokens);
+    a->ended = generate(r, server->tokens.id, &a->n_tokens);
+    a->steps = r->program->steps;
+    a->ops = r->program->strict ? tw_strict_ops(r->program->strict) : 0;
+    memset(server->tokens.id + a->n_tokens, 0xFF,
+           (TW_WIRE_MAX_TOKENS - a->n_tokens) * sizeof server->tokens.id[0]);
+    request->out = a;
+    request->out_bytes = (uint32_t)(sizeof *a + r->q.n_steps * sizeof server->tokens.id[0]);
+    return 0;
+}
+
+int tw_server_run(struct tw_server *server, struct tw_server_request *request) {
+    struct run r;
+    uint64_t data = 0;
+    memset(&r, 0, sizeof r);
+    r.server = server;
+    memcpy(&r.q, request->payload, sizeof r.q);
+    bool greedy = r.q.flags & TW_WIRE_RUN_GREEDY;
+    int code = check_program(&r);
+    code = code ? code : parse(&r, request, &data);
+    code = code || !greedy ? code : check_greedy(&r);
+    if (code) {
+        return code; /* and nothing was written */
+    }
+    write_inputs(&r, request->payload + data);
+    return greedy ? run_greedy(&r, request) : run_steps(&r, request);
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Inside of the strict interpreter: its state, shared by strict.c (life and steps), strict_sched.c
+ * (who runs next), strict_sync.c (control, FIFOs, semaphores), strict_data.c (checks and execution
+ * of data ops) and explore.c.
+ */
+#ifndef TW_FIRMWARE_CORE_STRICT_STRICT_H
+#define TW_FIRMWARE_CORE_STRICT_STRICT_H
+
+#include "firmware/core/bind.h"
+#include "firmware/core/strict/shadow.h"
+
+struct strict_loop {
+    uint32_t var, count;
+    uint32_t word, index; /* of the first op of the body */
+};
+
+struct strict_engine {
+    uint32_t stream, site, engine;
+    const uint32_t *words;
+    uint32_t n_words, at, index; /* next op: word and number */
+    uint32_t depth;
+    struct strict_loop loop[TW_MAX_VARS];
+    uint32_t vars[TW_MAX_VARS];
+    uint64_t ops;           /* run in this step */
+    uint64_t since, ran_at; /* schedulers: when it became runnable, when it ran last */
+};
+
+struct strict_buffer {
+    uint32_t head, level;      /* FIFO: oldest published page, published pages */
+    uint32_t reserved, waited; /* pages the producer, the consumer may touch now */
+    uint32_t first_flag;       /* of its pages in page_written */
+    uint8_t owner;             /* SCRATCH: engine + 1 that touched it first, 0: none yet */
+};
+
+struct tw_strict {
+    struct tw_machine_config config;
+    struct strict_engine *engines;
+    struct strict_buffer *buffers;
+    uint8_t *page_written;
+    uint8_t **sram;         /* a site's bytes */
+    uint64_t **sram_shadow; /* and their definedness */
+    uint64_t *sram_bytes;
+    uint64_t **dram_shadow; /* a tensor's, all instances; NULL: defined from the start */
+    uint32_t *words;        /* semaphore words: [semaphore][site] */
+    uint32_t *trips;
+    uint32_t epoch;
+    uint64_t n_page_flags, ops;
+    /* schedulers: engines that can run, in no order; an engine's place there or TW_NONE */
+    uint32_t *ready, *slot;
+    uint32_t n_ready;
+    bool faulted;
+};
+
+static inline uint32_t strict_n_engines(const struct tw_strict *s) {
+    return s->config.program->n_sites * TW_ENGINE_COUNT;
+}
+
+static inline uint32_t *strict_word(struct tw_strict *s, uint32_t semaphore, uint32_t site) {
+    return &s->words[(uint64_t)semaphore * s->config.program->n_sites + site];
+}
+
+/* Decodes the engine's next op; the text was checked when the machine was made. */
+static inline void strict_fetch(const struct strict_engine *e, struct tw_op *op) {
+    if (!tw_op_decode(e->words, e->n_words, e->at, op)) {
+        memset(op, 0, sizeof *op);
+    }
+}
+
+/* strict.c: what every step begins with; one op of an engine that can run (op: the one executed);
+ * at the step's end, a deadlock or pages left behind as a fault. */
+void tw_strict_begin(struct tw_strict *s);
+int tw_strict_execute(struct tw_strict *s, struct strict_engine *e, struct tw_op *op,
+                      struct tw_fault *fault);
+int tw_strict_end(struct tw_strict *s, struct tw_fault *fault);
+
+/* strict_sched.c: runs engines until none can, or one faults. */
+int tw_strict_run(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t seed,
+                  struct tw_fault *fault);
+
+/* strict_sync.c: whether the next op would block (then what it waits for), and the execution of
+ * control and synchronisation. */
+struct strict_block {
+    uint32_t object;
+    uint64_t have, need;
+};
+bool tw_strict_blocked(struct tw_strict *s, const struct strict_engine *e,
+                       struct strict_block *why);
+int tw_strict_sync(struct tw_strict *s, struct strict_engine *e, const struct tw_op *op,
+                   struct tw_fault *fault);
+
+static inline bool strict_runnable(struct tw_strict *s, const struct strict_engine *e) {
+    struct strict_block why;
+    return e->at < e->n_words && !tw_strict_blocked(s, e, &why);
+}
+
+/* strict_data.c */
+int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const struct tw_op *op,
+                   struct tw_fault *fault);
+
+#endif

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Strict data ops: every operand is resolved to a checked region (place, bounds, role, right to
+ * touch it), what is read must be defined, then the kernel runs and what it wrote becomes defined.
+ * Ops with a row count of 0 touch nothing.
+ */
+#include "firmware/core/strict/strict.h"
+
+#include "tilewright/range.h"
+
+/* A region of SRAM or DRAM that was found in order. */
+struct region {
+    char kind;
+    uint32_t id;
+    uint8_t *at;
+    uint64_t offset;  /* of `at` inside the shadow's space */
+    uint64_t *shadow; /* NULL: always defined */
+    struct tw_extent extent;
+};
+
+struct access {
+    struct tw_strict *s;
+    const struct strict_engine *e;
+    const struct tw_op *op;
+    struct tw_fault *fault;
+};
+
+static int refuse(const struct access *a, bool write, uint32_t id, uint64_t have, uint64_t need) {
+    return tw_fault_set(a->fault, write ? "WriteOutOfRange" : "ReadOutOfRange", id, have, need);
+}
+
+/* True if [offset, offset + span of e) lies inside limit. */
+static bool fits(uint64_t offset, struct tw_extent e, uint64_t limit, uint64_t *end) {
+    uint64_t span = 0;
+    if (e.rows > 0 &&
+        (!tw_mul_u64(e.rows - 1, e.stride, &span) || !tw_add_u64(span, e.row_bytes, &span))) {
+        *end = UINT64_MAX;
+        return false;
+    }
+    if (!tw_add_u64(offset, span, end)) {
+        *end = UINT64_MAX;
+    }
+    return tw_range_ok(offset, span, limit);
+}
+
+static bool on_producer_side(const struct access *a, const struct tw_buffer *b, char kind) {
+    bool both = b->producer == b->consumer;
+    return a->e->engine == b->producer && (!both || kind != 'R');
+}
+
+/* Byte offset inside the ring of a FIFO region, whose offset counts from the oldest published or
+ * the next unpublished page. */
+static int fifo_region(const struct access *a, const struct tw_operand *o, struct tw_extent extent,
+                       uint64_t offset, uint64_t *ring) {
+    const struct tw_buffer *b = &a->s->config.program->buffers[o->id];
+    const struct strict_buffer *f = &a->s->buffers[o->id];
+    bool producer = on_producer_side(a, b, o->kind), write = o->kind != 'R';
+    uint64_t end, capacity = b->pages * b->page_bytes;
+    if (a->e->engine != (producer ? b->producer : b->consumer) || (!producer && o->kind == 'W')) {
+        return tw_fault_set(a->fault, "Role", o->id, a->e->engine,
+                            o->kind == 'W' ? b->producer : b->consumer);
+    }
+    if (!fits(offset, extent, capacity, &end)) {
+        return refuse(a, write, o->id, end, capacity);
+    }
+    uint64_t allowed = (producer ? f->reserved : f->waited) * b->page_bytes;
+    if (!fits(offset, extent, allowed, &end)) {
+        return tw_fault_set(a->fault, producer ? "FifoOverrun" : "FifoUnderrun", o->id, allowed,
+                            end);
+    }
+    uint64_t first = producer ? (uint64_t)f->head + f->level : f->head;
+    *ring = (first + offset / b->page_bytes) % b->pages * b->page_bytes + offset % b->page_bytes;
+    return fits(*ring, extent, capacity, &end) ? 0 : refuse(a, write, o->id, end, capacity);
+}
+
+static int buffer_region(const struct access *a, const struct tw_operand *o, uint64_t offset,
+                         struct region *r) {
+    const struct tw_buffer *b = &a->s->config.program->buffers[o->id];
+    struct strict_buffer *state = &a->s->buffers[o->id];
+    uint64_t at = offset, end;
+    if (b->site != a->e->site) {
+        return tw_fault_set(a->fault, "Role", o->id, a->e->site, b->site);
+    }
+    if (o->kind != 'R' && tw_buffer_param(a->s->config.program, b)) {
+        return tw_fault_set(a->fault, "Role", o->id, TW_ROLE_PARAM, TW_ROLE_ACTIVATION);
+    }
+    if (b->kind == TW_BUF_FIFO) {
+        int rc = fifo_region(a, o, r->extent, offset, &at);
+        if (rc != 0) {
+            return rc;
+        }
+    } else if (!fits(offset, r->extent, b->pages * b->page_bytes, &end)) {
+        return refuse(a, o->kind != 'R', o->id, end, b->pages * b->page_bytes);
+    }
+    if (b->kind == TW_BUF_SCRATCH) {
+        if (state->owner != 0 && state->owner != a->e->engine + 1) {
+            return tw_fault_set(a->fault, "Role", o->id, a->e->engine, state->owner - 1u);
+        }
+        state->owner = (uint8_t)(a->e->engine + 1);
+    }
+    r->offset = b->offset + at;
+    r->at = a->s->sram[b->site] + r->offset;
+    r->shadow = a->s->sram_shadow[b->site];
+    return 0;
+}
+
+static int tensor_region(const struct access *a, const struct tw_operand *o, uint64_t offset,
+                         struct region *r) {
+    const struct tw_tensor *t = &a->s->config.program->tensors[o->id];
+    uint64_t instance = tw_affine_value(&o->instance, a->e->vars), end;
+    bool write = o->kind == 'U';
+    if (write && (t->role == TW_ROLE_PARAM || t->role == TW_ROLE_INPUT)) {
+        return tw_fault_set(a->fault, "Role", o->id, t->role, TW_ROLE_STATE);
+    }
+    uint8_t *base = tw_bind_tensor(&a->s->config, o->id, instance);
+    if (!base) {
+        return refuse(a, write, o->id, instance, t->bind_count);
+    }
+    if (!fits(offset, r->extent, t->bytes, &end)) {
+        return refuse(a, write, o->id, end, t->bytes);
+    }
+    r->at = base + offset;
+    r->offset = offset;
+    r->shadow = a->s->dram_shadow[o->id];
+    if (r->shadow) {
+        r->shadow += instance * tw_shadow_words(t->bytes);
+    }
+    return 0;
+}
+
+static int resolve(const struct access *a, uint32_t n, uint32_t rows, struct region *r) {
+    const struct tw_program *p = a->s->config.program;
+    const struct tw_operand *o = tw_op_region(a->op, n);
+    const struct tw_tensor *t = tw_region_is_tensor(o->kind) ? &p->tensors[o->id] : NULL;
+    unsigned x_dtype =
+        a->op->code == TW_OP_MATMUL ? p->buffers[tw_op_region(a->op, 0)->id].dtype : 0;
+    memset(r, 0, sizeof *r);
+    r->kind = o->kind;
+    r->id = o->id;
+    r->extent = tw_op_extent(a->op, n, rows, x_dtype, t);
+    uint64_t offset = tw_affine_value(&o->offset, a->e->vars);
+    return t ? tensor_region(a, o, offset, r) : buffer_region(a, o, offset, r);
+}
+
+static int check_defined(const struct access *a, const struct region *r) {
+    for (uint64_t row = 0; r->shadow && row < r->extent.rows; row++) {
+        uint64_t at = r->offset + row * r->extent.stride;
+        if (!tw_shadow_defined(r->shadow, at, r->extent.row_bytes)) {
+            return tw_fault_set(a->fault, "Undefined", r->id, row, r->extent.rows);
+        }
+    }
+    return 0;
+}
+
+/* The pages of a FIFO that a write covers may be pushed now. */
+static void mark_pages(struct tw_strict *s, const struct region *r) {
+    const struct tw_buffer *b = &s->config.program->buffers[r->id];
+    uint64_t span = tw_extent_span(r->extent), from = (r->offset - b->offset) / b->page_bytes;
+    uint64_t to = (r->offset - b->offset + (span ? span - 1 : 0)) / b->page_bytes;
+    for (uint64_t page = from; page <= to; page++) {
+        s->page_written[s->buffers[r->id].first_flag + page] = 1;
+    }
+}
+
+static void mark_written(struct tw_strict *s, const struct region *r) {
+    for (uint64_t row = 0; r->shadow && row < r->extent.rows; row++) {
+        tw_shadow_mark(r->shadow, r->offset + row * r->extent.stride, r->extent.row_bytes, true);
+    }
+    if (r->kind != 'U' && s->config.program->buffers[r->id].kind == TW_BUF_FIFO) {
+        mark_pages(s, r);
+    }
+}
+
+static int check_ids(const struct access *a, const struct tw_kargs *k) {
+    for (uint32_t r = 0; r < k->rows; r++) {
+        int32_t id;
+        memcpy(&id, (const uint8_t *)k->p[1] + (size_t)r * 4, sizeof id);
+        if (id < 0 || (uint32_t)id >= k->tensor->rows) {
+            return tw_fault_set(a->fault, "IdOutOfRange", tw_op_region(a->op, 1)->id,
+                                (uint64_t)(int64_t)id, k->tensor->rows);
+        }
+    }
+    return 0;
+}
+
+/* Element (head, position, 0) of a key or value cache, and the distance to the next dimension of
+ * that head. */
+static uint64_t cache_element(const struct tw_tensor *t, uint64_t head, uint64_t pos,
+                              uint64_t *next) {
+    if (t->packing == TW_PACK_KEYS) {
+        *next = 16;
+        return ((head * (t->rows / 16) + pos / 16) * t->head_dim) * 16 + pos % 16;
+    }
+    *next = 1;
+    return (head * t->rows + pos) * t->head_dim;
+}
+
+static int check_cache(const struct access *a, const struct tw_kargs *k) {
+    const struct tw_tensor *t = k->tensor;
+    uint64_t heads = t->head_dim ? t->cols / t->head_dim : 0;
+    uint64_t last = (uint64_t)k->pos + k->rows, head_end = (uint64_t)k->i[1] + k->i[2];
+    if (k->i[3] != t->head_dim || head_end > heads) {
+        return refuse(a, true, tw_op_region(a->op, 1)->id, head_end, heads);
+    }
+    return last <= t->rows ? 0 : refuse(a, true, tw_op_region(a->op, 1)->id, last, t->rows);
+}
+
+static void mark_cache(const struct region *r, const struct tw_kargs *k) {
+    uint64_t next;
+    for (uint32_t head = k->i[1]; r->shadow && head < k->i[1] + k->i[2]; head++) {
+        for (uint32_t row = 0; row < k->rows; row++) {
+            uint64_t at = cache_element(k->tensor, head, (uint64_t)k->pos + row, &next);
+            for (uint32_t d = 0; d < k->tensor->head_dim; d++) {
+                tw_shadow_mark(r->shadow, (at + d * next) * 4, 4, true);
+            }
+        }
+    }
+}
+
+/* The sender's own sibling was resolved already; every other has the same offset and size. */
+static int multicast(const struct access *a, struct tw_kargs *k, const struct region *own) {
+    const struct tw_program *p = a->s->config.program;
+    const struct tw_buffer *b = &p->buffers[own->id];
+    uint32_t group = a->op->operand[a->op->n_operands - 1].id;
+    if (b->sibling_base == TW_NONE || b->kind != TW_BUF_RESIDENT) {
+        return tw_fault_set(a->fault, "Role", own->id, b->kind, TW_BUF_RESIDENT);
+    }
+    for (uint32_t site = 0; site < p->n_sites; site++) {
+        if (tw_group_has(p, group, site)) {
+            struct region r = *own;
+            r.id = tw_buffer_sibling(p, b, site);
+            if (r.id == TW_NONE) {
+                return tw_fault_set(a->fault, "Role", own->id, site, b->group);
+            }
+            r.at = a->s->sram[site] + own->offset;
+            r.shadow = a->s->sram_shadow[site];
+            k->p[1] = r.at;
+            a->s->config.kernels->fn[TW_OP_MCAST](k);
+            mark_written(a->s, &r);
+        }
+    }
+    return 0;
+}
+
+static int check_values(const struct access *a, const struct tw_kargs *k) {
+    if (a->op->code == TW_OP_GATHER) {
+        return check_ids(a, k);
+    }
+    bool cache = a->op->code == TW_OP_KEY_WRITE || a->op->code == TW_OP_VALUE_WRITE;
+    return cache ? check_cache(a, k) : 0;
+}
+
+static void finish(const struct access *a, const struct tw_kargs *k, const struct region *regions,
+                   uint32_t n) {
+    bool cache = a->op->code == TW_OP_KEY_WRITE || a->op->code == TW_OP_VALUE_WRITE;
+    for (uint32_t i = 0; i < n; i++) {
+        if (cache && regions[i].kind == 'U') {
+            mark_cache(&regions[i], k);
+        } else if (tw_region_writes(regions[i].kind)) {
+            mark_written(a->s, &regions[i]);
+        }
+    }
+}
+
+static void bind_values(const struct access *a, struct tw_kargs *k) {
+    const struct tw_operand *first = tw_op_count(a->op, 0), *second = tw_op_count(a->op, 1);
+    tw_bind_constants(a->s->config.program, a->op, k);
+    if (first) {
+        k->rows = tw_bind_count(second ? second : first, a->s->trips);
+        k->pos = second ? tw_bind_count(first, a->s->trips) : 0;
+    }
+    for (uint32_t n = 0; n < a->op->n_operands; n++) {
+        if (a->op->operand[n].kind == 'A') {
+            k->block = (uint32_t)tw_affine_value(&a->op->operand[n].offset, a->e->vars);
+        }
+    }
+}
+
+int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const struct tw_op *op,
+                   struct tw_fault *fault) {
+    struct access a = {s, e, op, fault};
+    struct region regions[TW_KARGS_REGIONS];
+    struct tw_kargs k;
+    uint32_t n = 0;
+    int rc = 0;
+    bind_values(&a, &k);
+    bool idle = tw_op_count(op, 0) && k.rows == 0;
+    for (; tw_op_region(op, n) && rc == 0; n++) {
+        rc = resolve(&a, n, k.rows, &regions[n]);
+        if (rc == 0 && !idle && tw_region_reads(op, n)) {
+            rc = check_defined(&a, &regions[n]);
+        }
+        k.p[n] = regions[n].at;
+    }
+    if (rc == 0 && !idle) {
+        rc = check_values(&a, &k);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    if (!idle && op->code == TW_OP_MCAST) {
+        return multicast(&a, &k, &regions[1]);
+    }
+    if (!idle) {
+        s->config.kernels->fn[op->code](&k);
+    }
+    for (uint32_t i = 0; i < n && idle; i++) {
+        regions[i].extent.rows = 0; /* nothing was defined, but a page of no rows may be pushed */
+    }
+    finish(&a, &k, regions, n);
+    return 0;
+}

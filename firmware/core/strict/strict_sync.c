@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Strict control flow, FIFO credit and semaphores. Blocking ops are asked first (tw_strict_blocked)
+ * and executed only when they pass, so executing one merely records the right it grants.
+ */
+#include "firmware/core/strict/strict.h"
+
+static const struct tw_buffer *fifo_of(const struct tw_strict *s, uint32_t id) {
+    return &s->config.program->buffers[id];
+}
+
+static bool is_fifo_op(uint32_t code) {
+    return code >= TW_OP_RESERVE && code <= TW_OP_POP;
+}
+
+bool tw_strict_blocked(struct tw_strict *s, const struct strict_engine *e,
+                       struct strict_block *why) {
+    uint32_t code = e->words[e->at] & 0xFFFFu;
+    struct tw_op op;
+    if (code != TW_OP_RESERVE && code != TW_OP_WAIT && code != TW_OP_SEM_WAIT) {
+        return false;
+    }
+    strict_fetch(e, &op);
+    why->object = op.operand[0].id;
+    if (code == TW_OP_SEM_WAIT) {
+        uint32_t word = *strict_word(s, why->object, e->site);
+        uint32_t need = (uint32_t)tw_affine_value(&op.operand[1].offset, e->vars);
+        why->have = word;
+        why->need = need;
+        return tw_group_has(s->config.program, s->config.program->semaphores[why->object].group,
+                            e->site) &&
+               (int32_t)(word - need) < 0;
+    }
+    const struct tw_buffer *b = fifo_of(s, why->object);
+    const struct strict_buffer *f = &s->buffers[why->object];
+    why->need = op.operand[1].id;
+    why->have = code == TW_OP_WAIT ? f->level : b->pages - f->level;
+    /* More than the capacity is a fault, and faults are reported by execution. */
+    return why->need <= b->pages && why->have < why->need;
+}
+
+static int push(struct tw_strict *s, uint32_t id, uint32_t n, struct tw_fault *fault) {
+    const struct tw_buffer *b = fifo_of(s, id);
+    struct strict_buffer *f = &s->buffers[id];
+    if (n > f->reserved) {
+        return tw_fault_set(fault, "FifoOverrun", id, f->reserved, n);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (!s->page_written[f->first_flag + (f->head + f->level + i) % b->pages]) {
+            return tw_fault_set(fault, "Undefined", id, i, n);
+        }
+    }
+    f->reserved -= n;
+    f->level += n;
+    return 0;
+}
+
+/* A freed page is undefined again, so that whoever still reads it is caught. */
+static int pop(struct tw_strict *s, uint32_t id, uint32_t n, struct tw_fault *fault) {
+    const struct tw_buffer *b = fifo_of(s, id);
+    struct strict_buffer *f = &s->buffers[id];
+    if (n > f->waited) {
+        return tw_fault_set(fault, "FifoUnderrun", id, f->waited, n);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t page = (f->head + i) % b->pages;
+        s->page_written[f->first_flag + page] = 0;
+        tw_shadow_mark(s->sram_shadow[b->site], b->offset + page * b->page_bytes, b->page_bytes,
+                       false);
+    }
+    f->waited -= n;
+    f->level -= n;
+    f->head = (f->head + n) % b->pages;
+    return 0;
+}
+
+static int fifo_op(struct tw_strict *s, const struct strict_engine *e, const struct tw_op *op,
+                   struct tw_fault *fault) {
+    uint32_t id = op->operand[0].id, n = op->operand[1].id;
+    const struct tw_buffer *b = fifo_of(s, id);
+    struct strict_buffer *f = &s->buffers[id];
+    bool produces = op->code == TW_OP_RESERVE || op->code == TW_OP_PUSH;
+    if (b->kind != TW_BUF_FIFO || b->site != e->site ||
+        (produces ? b->producer : b->consumer) != e->engine) {
+        return tw_fault_set(fault, "Role", id, e->engine, produces ? b->producer : b->consumer);
+    }
+    if (n > b->pages) {
+        return tw_fault_set(fault, produces ? "FifoOverrun" : "FifoUnderrun", id, b->pages, n);
+    }
+    if (op->code == TW_OP_RESERVE) {
+        f->reserved = n > f->reserved ? n : f->reserved;
+    } else if (op->code == TW_OP_WAIT) {
+        f->waited = n > f->waited ? n : f->waited;
+    } else {
+        return op->code == TW_OP_PUSH ? push(s, id, n, fault) : pop(s, id, n, fault);
+    }
+    return 0;
+}
+
+static int increment(struct tw_strict *s, uint32_t semaphore, uint32_t site, uint32_t by,
+                     struct tw_fault *fault) {
+    if (!tw_group_has(s->config.program, s->config.program->semaphores[semaphore].group, site)) {
+        return tw_fault_set(fault, "BadOp", semaphore, site, TW_NONE);
+    }
+    *strict_word(s, semaphore, site) += by;
+    return 0;
+}
+
+static int sem_op(struct tw_strict *s, const struct strict_engine *e, const struct tw_op *op,
+                  struct tw_fault *fault) {
+    const struct tw_program *p = s->config.program;
+    uint32_t id = op->operand[0].id;
+    if (op->code == TW_OP_SEM_INC) {
+        return increment(s, id, op->operand[1].id, op->operand[2].id, fault);
+    }
+    if (op->code == TW_OP_SEM_WAIT) {
+        return increment(s, id, e->site, 0, fault); /* only the check that this site has a word */
+    }
+    int rc = 0;
+    for (uint32_t site = 0; site < p->n_sites && rc == 0; site++) {
+        if (tw_group_has(p, op->operand[1].id, site)) {
+            rc = increment(s, id, site, 1, fault);
+        }
+    }
+    return rc;
+}
+
+/* Steps over the body of a loop that runs no time: to the word behind its END. */
+static void skip_body(struct strict_engine *e) {
+    for (uint32_t depth = 1; depth > 0; e->index++) {
+        uint32_t code = e->words[e->at] & 0xFFFFu;
+        depth += code == TW_OP_LOOP ? 1u : 0u;
+        depth -= code == TW_OP_END ? 1u : 0u;
+        e->at += e->words[e->at] >> 16;
+    }
+}
+
+static void loop_begin(const struct tw_strict *s, struct strict_engine *e, const struct tw_op *op) {
+    uint32_t count = tw_bind_count(&op->operand[1], s->trips);
+    e->at += op->n_words;
+    e->index++;
+    if (count == 0) {
+        skip_body(e);
+        return;
+    }
+    struct strict_loop *loop = &e->loop[e->depth++];
+    loop->var = op->operand[0].id;
+    loop->count = count;
+    loop->word = e->at;
+    loop->index = e->index;
+    e->vars[loop->var] = 0;
+}
+
+static void loop_end(struct strict_engine *e, const struct tw_op *op) {
+    struct strict_loop *loop = &e->loop[e->depth - 1];
+    if (++e->vars[loop->var] < loop->count) {
+        e->at = loop->word;
+        e->index = loop->index;
+        return;
+    }
+    e->vars[loop->var] = 0;
+    e->depth--;
+    e->at += op->n_words;
+    e->index++;
+}
+
+int tw_strict_sync(struct tw_strict *s, struct strict_engine *e, const struct tw_op *op,
+                   struct tw_fault *fault) {
+    if (op->code == TW_OP_LOOP) {
+        loop_begin(s, e, op);
+        return 0;
+    }
+    if (op->code == TW_OP_END) {
+        loop_end(e, op);
+        return 0;
+    }
+    int rc = is_fifo_op(op->code) ? fifo_op(s, e, op, fault) : sem_op(s, e, op, fault);
+    e->at += op->n_words;
+    e->index++;
+    return rc;
+}

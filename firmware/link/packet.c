@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Packets. One is built in one buffer, because media take it whole or not at all.
+ */
+#include "firmware/link/packet.h"
+
+#include <pthread.h>
+#include <time.h>
+
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) static uint32_t crc_by_instruction(uint32_t crc, const uint8_t *p,
+                                                                     size_t n) {
+    uint64_t c = ~crc;
+    for (; n >= 8; n -= 8, p += 8) {
+        uint64_t word;
+        memcpy(&word, p, 8);
+        c = __builtin_ia32_crc32di(c, word);
+    }
+    uint32_t low = (uint32_t)c;
+    for (; n; n--, p++) {
+        low = __builtin_ia32_crc32qi(low, *p);
+    }
+    return ~low;
+}
+#endif
+
+/* Eight bytes at a time: table[k][i] is what byte i does when k more bytes follow it. */
+static uint32_t table[8][256];
+
+static void make_table(void) {
+    for (uint32_t i = 0; i < 256; i++) {
+        const uint8_t bytes[8] = {(uint8_t)i};
+        for (size_t k = 0; k < 8; k++) {
+            table[k][i] = ~tw_wire_crc32c(~0u, bytes, k + 1);
+        }
+    }
+}
+
+uint32_t tw_packet_crc32c_plain(uint32_t crc, const void *bytes, size_t n) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const uint8_t *p = bytes;
+    uint32_t c = ~crc;
+    pthread_once(&once, make_table);
+    for (; n >= 8; n -= 8, p += 8) {
+        c = table[7][(c ^ p[0]) & 255] ^ table[6][(c >> 8 ^ p[1]) & 255] ^
+            table[5][(c >> 16 ^ p[2]) & 255] ^ table[4][c >> 24 ^ p[3]] ^ table[3][p[4]] ^
+            table[2][p[5]] ^ table[1][p[6]] ^ table[0][p[7]];
+    }
+    return tw_wire_crc32c(~c, p, n);
+}
+
+uint16_t tw_packet_check(void) {
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("sse4.2") ? 0 : TW_LINK_MIXED;
+#else
+    return TW_LINK_MIXED;
+#endif
+}
+
+static uint32_t check_data(const struct tw_link_header *h, const uint8_t *data) {
+    return h->flags & TW_LINK_MIXED ? tw_link_mix(data, h->length)
+                                    : tw_packet_crc32c(0, data, h->length);
+}
+
+uint32_t tw_packet_crc32c(uint32_t crc, const void *bytes, size_t n) {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("sse4.2")) {
+        return crc_by_instruction(crc, bytes, n);
+    }
+#endif
+    return tw_packet_crc32c_plain(crc, bytes, n);
+}
+
+/* Copies whole words on the way through the mix, so that memory is passed over once. */
+static uint64_t copy_mixed(uint64_t h, uint8_t *to, const uint8_t *from, size_t n) {
+    for (size_t i = 0; i + 8 <= n; i += 8) {
+        uint64_t word;
+        memcpy(&word, from + i, 8);
+        memcpy(to + i, &word, 8);
+        h = tw_link_mix_word(h, word);
+    }
+    return h;
+}
+
+static uint32_t fill_mixed(uint8_t *to, size_t length, const uint8_t *head, size_t n,
+                           const uint8_t *payload) {
+    size_t rest = length - n, words = rest / 8 * 8;
+    if (n % 8) { /* a message that is sent again from an odd byte on */
+        memcpy(to, head, n);
+        memcpy(to + n, payload, rest);
+        return tw_link_mix(to, length);
+    }
+    uint64_t h = copy_mixed(tw_link_mix_begin(length), to, head, n);
+    h = copy_mixed(h, to + n, payload, words);
+    memcpy(to + n + words, payload + words, rest - words);
+    return tw_link_mix_from(h, to + n + words, rest - words);
+}
+
+static uint32_t fill_crc(uint8_t *to, size_t length, const uint8_t *head, size_t n,
+                         const uint8_t *payload) {
+    memcpy(to, head, n);
+    memcpy(to + n, payload, length - n);
+    return tw_packet_crc32c(0, to, length);
+}
+
+size_t tw_packet_build(struct tw_link_header *h, const struct tw_packet_data *data, uint32_t chunk,
+                       uint8_t *bytes) {
+    static const uint8_t none[1];
+    uint32_t head = data->header ? TW_WIRE_HEADER_BYTES : 0;
+    h->total = head + data->payload_bytes;
+    uint32_t left = h->total - h->offset;
+    h->length = left < chunk ? left : chunk;
+    uint32_t in_head = h->offset < head ? head - h->offset : 0,
+             n = in_head < h->length ? in_head : h->length;
+    const uint8_t *from = n ? data->header + h->offset : none;
+    const uint8_t *payload =
+        h->length > n ? (const uint8_t *)data->payload + (h->offset + n - head) : none;
+    uint8_t *to = bytes + TW_LINK_HEADER_BYTES;
+    h->data_crc =
+        (h->flags & TW_LINK_MIXED ? fill_mixed : fill_crc)(to, h->length, from, n, payload);
+    tw_link_encode(h, bytes);
+    return TW_LINK_HEADER_BYTES + h->length;
+}
+
+bool tw_packet_good(const uint8_t *bytes, size_t n, struct tw_link_header *h) {
+    const char *why;
+    return tw_link_decode(bytes, n, h, &why) == 0 &&
+           h->data_crc == check_data(h, bytes + TW_LINK_HEADER_BYTES);
+}
+
+uint64_t tw_packet_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+struct timespec tw_packet_after(uint32_t ms) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_sec += ms / 1000;
+    t.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (t.tv_nsec >= 1000000000) {
+        t.tv_sec++;
+        t.tv_nsec -= 1000000000;
+    }
+    return t;
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A thread waits for QEMU, hands it the memory and the eventfds (docs/specs/ivshmem-spec.txt of
+ * QEMU), and notices its end: from then on no guest memory is reached. The RAM file is opened when
+ * a guest's driver starts the device, because QEMU makes it after it has connected.
+ */
+#include "firmware/pcie/ivshmem.h"
+
+#include "firmware/pcie/vtd.h"
+#include "loader/base/event.h"
+#include "loader/base/listen.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#define RAM_MOST (UINT64_C(2) << 30) /* above it QEMU's file and the guest's addresses part */
+#define DMA_BITS 48                  /* what four levels of tables translate */
+#define GUEST_ID 0
+#define OUR_ID 1
+
+struct ivshmem {
+    struct tw_listen listen;
+    char *ram_path, *monitor; /* or NULL */
+    int wake;
+    int memory, doorbell, interrupt;
+    uint8_t *bar2;
+    struct tw_vtd vtd; /* of the caller of reach and renew */
+    _Atomic bool connected;
+    bool running;
+    pthread_t thread;
+};
+
+/* ---- guest memory ---- */
+
+static void forget_ram(struct ivshmem *v) {
+    if (v->vtd.ram) {
+        munmap(v->vtd.ram, v->vtd.ram_bytes);
+    }
+    v->vtd.ram = NULL;
+    v->vtd.ram_bytes = 0;
+}
+
+static int map_ram(struct ivshmem *v) {
+    struct stat st;
+    int fd = open(v->ram_path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+        return TW_E_IO;
+    }
+    bool fits = fstat(fd, &st) == 0 && st.st_size > 0 && st.st_size % 4096 == 0 &&
+                (uint64_t)st.st_size <= RAM_MOST;
+    void *p = fits ? mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+                   : MAP_FAILED;
+    close(fd);
+    if (p == MAP_FAILED) {
+        return TW_E_IO;
+    }
+    v->vtd.ram = p;
+    v->vtd.ram_bytes = (uint64_t)st.st_size;
+    return 0;
+}
+
+/* A driver has started: its guest may be another one than before. */
+static int renew(void *ctx) {
+    struct ivshmem *v = ctx;
+    forget_ram(v);
+    if (!v->ram_path || !atomic_load(&v->connected)) {
+        return 0;
+    }
+    int code = map_ram(v);
+    return code || !v->monitor ? code : tw_vtd_ask(&v->vtd, v->monitor, NULL);
+}
+
+static uint8_t *reach(void *ctx, uint64_t address, uint64_t *bytes, bool write) {
+    const struct ivshmem *v = ctx;
+    return v->vtd.ram && atomic_load(&v->connected) ? tw_vtd_reach(&v->vtd, address, bytes, write)
+                                                    : NULL;
+}
+
+static void interrupt(void *ctx) {
+    tw_event_ring(((struct ivshmem *)ctx)->interrupt);
+}
+
+/* ---- QEMU ---- */
+
+/* A number, and a descriptor with it (-1: none). */
+static bool tell(int to, int64_t value, int fd) {
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {{0}};
+    uint8_t bytes[8];
+    for (int i = 0; i < 8; i++) {
+        bytes[i] = (uint8_t)((uint64_t)value >> 8 * i);
+    }
+    struct iovec io = {bytes, sizeof bytes};
+    struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1};
+    if (fd >= 0) {
+        m.msg_control = control.bytes;
+        m.msg_controllen = sizeof control.bytes;
+        struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    }
+    return sendmsg(to, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof bytes;
+}
+
+/* Version, its number, the memory; then a peer's vectors, a message each: ours, which it rings, and
+ * its own. */
+static bool introduce(struct ivshmem *v, int qemu) {
+    tw_event_heard(v->interrupt); /* rung for a guest of before */
+    return tell(qemu, 0, -1) && tell(qemu, GUEST_ID, -1) && tell(qemu, -1, v->memory) &&
+           tell(qemu, OUR_ID, v->doorbell) && tell(qemu, GUEST_ID, v->interrupt);
+}
+
+/* QEMU never says anything: what can be read is its end. */
+static bool has_ended(int qemu) {
+    char byte;
+    ssize_t n = recv(qemu, &byte, 1, MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+static int welcome(struct ivshmem *v, int qemu) {
+    int fd = tw_listen_accept(&v->listen, 0);
+    if (fd < 0 || qemu >= 0 || !introduce(v, fd)) {
+        if (fd >= 0) {
+            close(fd); /* there is one already, or it has gone again */
+        }
+        return qemu;
+    }
+    atomic_store(&v->connected, true);
+    return fd;
+}
+
+static void *serve(void *arg) {
+    struct ivshmem *v = arg;
+    int qemu = -1;
+    struct pollfd p[] = {
+        {.fd = v->wake, .events = POLLIN}, {.fd = v->listen.fd, .events = POLLIN}, {.fd = -1}};
+    while (!(p[0].revents & POLLIN)) {
+        p[2] = (struct pollfd){.fd = qemu, .events = POLLIN};
+        if (poll(p, 3, -1) < 0) {
+            continue; /* a signal */
+        }
+        if (p[2].revents && has_ended(qemu)) {
+            /* the device finds no memory any more, and so that its host is gone */
+            atomic_store(&v->connected, false);
+            close(qemu);
+            qemu = -1;
+        }
+        if (p[1].revents) {
+            qemu = welcome(v, qemu);
+        }
+    }
+    if (qemu >= 0) {
+        close(qemu);
+    }
+    return NULL;
+}
+
+/* ---- life ---- */
+
+static void close_fd(int fd) {
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+static void destroy(void *ctx) {
+    struct ivshmem *v = ctx;
+    if (v->running) {
+        tw_event_ring(v->wake);
+        pthread_join(v->thread, NULL);
+    }
+    tw_listen_end(&v->listen);
+    forget_ram(v);
+    if (v->bar2) {
+        munmap(v->bar2, TW_IVSHMEM_BAR2);
+    }
+    const int fds[] = {v->wake, v->memory, v->doorbell, v->interrupt};
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
+        close_fd(fds[i]);
+    }
+    free(v->ram_path);
+    free(v->monitor);
+    free(v);
+}
+
+/* Nobody may make it smaller under our feet. */
+static int make_memory(struct ivshmem *v, const char *path, tw_error *err) {
+    v->memory = memfd_create("tilewright-bar2", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (v->memory < 0 || ftruncate(v->memory, TW_IVSHMEM_BAR2) ||
+        fcntl(v->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
+        return tw_fail(err, TW_E_NOMEM, "ivshmem %s: no memory for BAR2: %s", path,
+                       strerror(errno));
+    }
+    void *p = mmap(NULL, TW_IVSHMEM_BAR2, PROT_READ | PROT_WRITE, MAP_SHARED, v->memory, 0);
+    if (p == MAP_FAILED) {
+        return tw_fail(err, TW_E_NOMEM, "ivshmem %s: BAR2 cannot be mapped: %s", path,
+                       strerror(errno));
+    }
+    v->bar2 = p;
+    v->doorbell = tw_event_create();
+    v->interrupt = tw_event_create();
+    v->wake = tw_event_create();
+    return v->doorbell < 0 || v->interrupt < 0 || v->wake < 0
+               ? tw_fail(err, TW_E_IO, "ivshmem %s: no descriptor: %s", path, strerror(errno))
+               : 0;
+}
+
+static int copy_names(struct ivshmem *v, const struct tw_ivshmem_options *o, tw_error *err) {
+    v->ram_path = o->ram ? strdup(o->ram) : NULL;
+    v->monitor = o->monitor ? strdup(o->monitor) : NULL;
+    v->vtd.requester = o->requester;
+    bool lacks = (o->ram && !v->ram_path) || (o->monitor && !v->monitor);
+    return lacks ? tw_fail(err, TW_E_NOMEM, "ivshmem %s: out of memory", o->path) : 0;
+}
+
+static int start(struct ivshmem *v, const struct tw_ivshmem_options *o, tw_error *err) {
+    int code = copy_names(v, o, err);
+    code = code ? code : make_memory(v, o->path, err);
+    code = code ? code : tw_listen_begin(&v->listen, "ivshmem", o->path, SOCK_STREAM, err);
+    if (!code && pthread_create(&v->thread, NULL, serve, v)) {
+        code = tw_fail(err, TW_E_INTERNAL, "ivshmem %s: no thread", o->path);
+    }
+    v->running = !code;
+    return code;
+}
+
+int tw_ivshmem_open(const struct tw_ivshmem_options *o, struct tw_pcie_access *out, tw_error *err) {
+    struct ivshmem *v = calloc(1, sizeof *v);
+    if (!v) {
+        return tw_fail(err, TW_E_NOMEM, "ivshmem %s: out of memory", o->path);
+    }
+    v->listen.fd = v->listen.lock = v->wake = v->memory = v->doorbell = v->interrupt = -1;
+    int code = start(v, o, err);
+    if (code) {
+        destroy(v);
+        return code;
+    }
+    *out = (struct tw_pcie_access){.bar2 = v->bar2,
+                                   .bar2_bytes = TW_IVSHMEM_BAR2,
+                                   .doorbell = v->doorbell,
+                                   .reach = reach,
+                                   .renew = renew,
+                                   .interrupt = interrupt,
+                                   .close = destroy,
+                                   .ctx = v};
+    return 0;
+}
+
+int tw_ivshmem_create(const struct tw_ivshmem_options *o,
+                      const struct tw_pcie_device_options *device, struct tw_pipe **medium,
+                      tw_error *err) {
+    struct tw_pcie_device_options d = *device;
+    d.dma_bits = DMA_BITS;
+    int code = tw_ivshmem_open(o, &d.access, err);
+    return code ? code : tw_pcie_device_create(&d, medium, err);
+}

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The device's end of a link. Requests are put together in slots, one a credit; the executing
+ * thread takes them in order and keeps each answer in a slot until the host is known to have it.
+ * When a host goes, what it left undone is dropped and the device is cleaned (after CLOSE) or reset
+ * (after anything else) before the next one is let in.
+ */
+#include "firmware/serve/link_server_internal.h"
+
+#include "firmware/link/packet.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+void tw_link_server_sleep(uint32_t ms) {
+    struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
+    nanosleep(&t, NULL);
+}
+
+/* ---- sending ---- */
+
+static bool send_whole(struct tw_pipe *to, const uint8_t *bytes, size_t n, bool wait) {
+    for (;;) {
+        enum tw_packet_result r = to->ops->send(to, bytes, n);
+        if (r != TW_PACKET_AGAIN || !wait) {
+            return r != TW_PACKET_GONE; /* what finds no room is lost, and asked for again */
+        }
+        to->ops->wait(to, true, 200); /* the other thread hangs up if the host has to go */
+    }
+}
+
+static bool send_built(struct tw_link_server *s, struct tw_pipe *to, uint8_t *bytes, size_t n,
+                       bool wait) {
+    struct tw_faults_packet v = tw_faults_pass(s->faults, bytes, &n, true);
+    if (v.late_ms) {
+        tw_link_server_sleep(v.late_ms);
+    }
+    for (uint32_t i = 0; i < v.copies; i++) {
+        if (!send_whole(to, bytes, n, wait)) {
+            return false;
+        }
+    }
+    return !v.vanish;
+}
+
+bool tw_link_server_send(struct tw_link_server *s, struct tw_pipe *to, struct tw_link_header *h,
+                         const void *payload, uint32_t bytes) {
+    uint8_t packet[TW_LINK_HEADER_BYTES + sizeof(struct tw_link_opened)];
+    const struct tw_packet_data data = {NULL, payload, bytes};
+    h->flags = atomic_load_explicit(&s->check, memory_order_relaxed);
+    return send_built(s, to, packet, tw_packet_build(h, &data, to->chunk, packet), false);
+}
+
+/* One message's packets from a kept answer, from h->offset on. */
+bool tw_link_server_send_answer(struct tw_link_server *s, struct tw_pipe *to,
+                                struct tw_link_header *h, const struct slot *a, bool wait) {
+    uint8_t packet[TW_PACKET_BYTES];
+    const struct tw_packet_data data = {a->bytes, a->bytes + TW_WIRE_HEADER_BYTES,
+                                        a->n - TW_WIRE_HEADER_BYTES};
+    bool there = true;
+    h->flags = atomic_load_explicit(&s->check, memory_order_relaxed);
+    for (; there && h->offset < a->n; h->offset += h->length) {
+        there = send_built(s, to, packet, tw_packet_build(h, &data, to->chunk, packet), wait);
+    }
+    return there;
+}
+
+/* ---- executing ---- */
+
+#define SHORT_BYTES 16384u
+
+/* Cleans up behind a host. If the next one has gone meanwhile, too, that has to be seen to once
+ * more. */
+static void settle(struct tw_link_server *s) {
+    enum after after = s->after;
+    uint32_t departures = s->departures;
+    char disconnect_reason[sizeof s->disconnect_reason];
+    memcpy(disconnect_reason, s->disconnect_reason, sizeof disconnect_reason);
+    pthread_mutex_unlock(&s->lock);
+    struct tw_server *server = tw_emu_server(s->emu);
+    if (after == AFTER_CLOSE) {
+        tw_server_release(server);
+    } else {
+        tw_server_reset(server);
+        tw_server_log(server, disconnect_reason);
+    }
+    pthread_mutex_lock(&s->lock);
+    if (s->departures == departures) {
+        tw_server_cancel(server, false);
+        s->after = AFTER_NOTHING;
+    }
+}
+
+/* Waits as a fault plan wants; a frozen request ends when its host has gone. */
+static void obey(struct tw_link_server *s, const struct tw_faults_request *v) {
+    for (uint32_t ms = 0; ms < v->wait_ms; ms += 10) {
+        tw_link_server_sleep(10);
+        if (v->moving) {
+            atomic_fetch_add_explicit(&s->beat, 1, memory_order_relaxed);
+        }
+    }
+    pthread_mutex_lock(&s->lock);
+    while (v->freeze && !s->quit && s->after == AFTER_NOTHING) {
+        if (v->flood) {
+            tw_link_server_send_progress(s);
+            pthread_mutex_unlock(&s->lock);
+            tw_link_server_sleep(1);
+            pthread_mutex_lock(&s->lock);
+        } else {
+            pthread_cond_wait(&s->work, &s->lock);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* As after a watchdog's reset: the host is still there, but the device knows nothing of it. */
+static void forget_host(struct tw_link_server *s) {
+    tw_server_reset(tw_emu_server(s->emu));
+    pthread_mutex_lock(&s->lock);
+    s->generation++;
+    s->received = s->executed = s->acked = s->have = 0;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The first byte of what was kept is another one. */
+static void spoil(struct tw_link_server *s, const struct slot *request, const struct slot *answer) {
+    uint8_t *kept = tw_emu_map(s->emu, tw_wire_get(request->bytes + 16, 8), 1);
+    if (kept && tw_wire_get(answer->bytes + 12, 4) == 0) {
+        *kept = (uint8_t)(*kept ^ 1);
+    }
+}
+
+/* Without the lock: slots of this number are the executor's until it has counted it. */
+static void execute(struct tw_link_server *s, uint32_t number) {
+    const struct slot *request = tw_link_server_slot(s->request, number),
+                      *last = tw_link_server_slot(s->answer, number - 1);
+    struct slot *answer = tw_link_server_slot(s->answer, number);
+    struct tw_server_answer out;
+    struct tw_faults_request v = tw_faults_handle(s->faults, request->bytes[5]);
+    obey(s, &v);
+    if (v.reset) {
+        forget_host(s);
+        return;
+    }
+    tw_emu_handle(s->emu, request->bytes, request->bytes + TW_WIRE_HEADER_BYTES,
+                  request->n - TW_WIRE_HEADER_BYTES, &out);
+    memcpy(answer->bytes, out.header, TW_WIRE_HEADER_BYTES);
+    if (out.length) {
+        memcpy(answer->bytes + TW_WIRE_HEADER_BYTES, out.payload, out.length);
+    }
+    if (v.rot) {
+        spoil(s, request, answer);
+    }
+    struct tw_faults_answer told = {answer->bytes, TW_WIRE_HEADER_BYTES + out.length};
+    const struct tw_faults_answer before = {last->bytes, number > 1 ? last->n : 0};
+    tw_faults_inject(s->faults, &told, &before);
+    answer->n = told.n;
+}
+
+/* The program that a RUN names. */
+static uint32_t program_of(const struct slot *request) {
+    struct tw_wire_run q = {.program = TW_NONE};
+    if (request->bytes[5] == TW_WIRE_RUN && request->n >= TW_WIRE_HEADER_BYTES + sizeof q) {
+        memcpy(&q, request->bytes + TW_WIRE_HEADER_BYTES, sizeof q);
+    }
+    return q.program;
+}
+
+/* `wait`: for room for the answer; else what finds none is lost, and asked for again. */
+static void execute_next(struct tw_link_server *s, bool wait) {
+    uint32_t number = s->executed + 1, generation = s->generation;
+    const struct slot *request = tw_link_server_slot(s->request, number);
+    s->executing = request->bytes[5] ? request->bytes[5] : 1u;
+    s->program = program_of(request);
+    pthread_mutex_unlock(&s->lock);
+    execute(s, number);
+    atomic_fetch_add_explicit(&s->beat, 1, memory_order_relaxed);
+    pthread_mutex_lock(&s->lock);
+    s->executing = 0;
+    if (s->generation != generation || s->after != AFTER_NOTHING || !s->host) {
+        pthread_cond_broadcast(&s->work); /* nobody waits for it any more but who cleans up */
+        return;
+    }
+    s->executed = number;
+    struct tw_link_header h = {
+        .kind = TW_LINK_DATA, .generation = generation, .sequence = number, .ack = s->received};
+    struct tw_pipe *to = s->host;
+    s->sending = true;
+    pthread_mutex_unlock(&s->lock);
+    bool there =
+        tw_link_server_send_answer(s, to, &h, tw_link_server_slot(s->answer, number), wait);
+    pthread_mutex_lock(&s->lock);
+    s->sending = false;
+    if (!there) {
+        to->ops->hang_up(to); /* the other thread sees it and lets the host go */
+    }
+    pthread_cond_broadcast(&s->still);
+}
+
+/* What takes less time than waking a thread. */
+static bool is_short(const struct slot *request) {
+    struct tw_wire_range range = {.bytes = UINT64_MAX};
+    uint32_t payload = request->n - TW_WIRE_HEADER_BYTES;
+    switch (request->bytes[5]) {
+    case TW_WIRE_HELLO:
+    case TW_WIRE_FREE:
+    case TW_WIRE_EVENT:
+    case TW_WIRE_COUNTERS:
+    case TW_WIRE_LOG:
+    case TW_WIRE_HEARTBEAT:
+        return true;
+    case TW_WIRE_WRITE:
+        return payload <= SHORT_BYTES;
+    case TW_WIRE_READ:
+        memcpy(&range, request->bytes + TW_WIRE_HEADER_BYTES,
+               payload == sizeof range ? sizeof range : 0);
+        return range.bytes <= SHORT_BYTES;
+    default:
+        return false;
+    }
+}
+
+bool tw_link_server_execute_short(struct tw_link_server *s) {
+    bool idle =
+        s->executed + 1 == s->received && !s->executing && !s->sending && s->after == AFTER_NOTHING;
+    bool honest = !tw_faults_name(s->faults)[0]; /* a plan may let any request take its time */
+    if (!idle || !honest || !is_short(tw_link_server_slot(s->request, s->received))) {
+        return false;
+    }
+    execute_next(s, false);
+    return true;
+}
+
+static void tell_news(const struct tw_link_server *s) {
+    uint64_t one = 1;
+    while (write(s->news, &one, sizeof one) < 0 && errno == EINTR) {
+    }
+}
+
+static void *run_executor(void *arg) {
+    struct tw_link_server *s = arg;
+    pthread_mutex_lock(&s->lock);
+    while (!s->quit) {
+        if (s->after != AFTER_NOTHING && !s->executing) {
+            settle(s);
+            tell_news(s);
+        } else if (s->executed != s->received && !s->executing) {
+            execute_next(s, true);
+        } else {
+            pthread_cond_wait(&s->work, &s->lock);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- life ---- */
+
+static int make_slots(struct tw_link_server *s) {
+    for (uint32_t i = 0; i < TW_LINK_CREDITS; i++) {
+        s->request[i].bytes = malloc(TW_LINK_MAX_MESSAGE); /* touched where it is used */
+        s->answer[i].bytes = malloc(TW_LINK_MAX_MESSAGE);
+        if (!s->request[i].bytes || !s->answer[i].bytes) {
+            return TW_E_NOMEM;
+        }
+    }
+    return 0;
+}
+
+static void free_all(struct tw_link_server *s) {
+    for (uint32_t i = 0; i < TW_LINK_CREDITS; i++) {
+        free(s->request[i].bytes);
+        free(s->answer[i].bytes);
+    }
+    if (s->news >= 0) {
+        close(s->news);
+    }
+    pthread_cond_destroy(&s->work);
+    pthread_cond_destroy(&s->still);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+int tw_link_server_create(struct tw_emu *emu, struct tw_faults *faults, struct tw_link_server **out,
+                          tw_error *err) {
+    struct tw_link_server *s = calloc(1, sizeof *s);
+    if (!s) {
+        return tw_fail(err, TW_E_NOMEM, "emulator: no memory for its link");
+    }
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->work, NULL);
+    pthread_cond_init(&s->still, NULL);
+    s->faults = faults;
+    s->news = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (make_slots(s)) {
+        free_all(s);
+        return tw_fail(err, TW_E_NOMEM, "emulator: no memory for its link");
+    }
+    s->emu = emu;
+    if (s->news < 0 || pthread_create(&s->executor, NULL, run_executor, s)) {
+        free_all(s);
+        return tw_fail(err, TW_E_INTERNAL, "emulator: no thread or descriptor for its link");
+    }
+    *out = s;
+    return 0;
+}
+
+/* "host 123 (tilewright) went without a word, 12 ms after a PING, in RUN" */
+static void write_disconnect_reason(struct tw_link_server *s) {
+    static const char *const kind[TW_LINK_KIND_LIMIT] = {"word",
+#define TW_X(name, number, text) #name,
+                                                         TW_LINK_KINDS(TW_X)
+#undef TW_X
+    };
+    snprintf(s->disconnect_reason, sizeof s->disconnect_reason,
+             "host %u (%.16s) went without CLOSE, %llu ms after its last %s%s%s", s->pid,
+             s->command, (unsigned long long)(tw_packet_now() - s->heard_at), kind[s->heard],
+             s->executing ? ", in " : "", s->executing ? tw_wire_opcode_name(s->executing) : "");
+}
+
+void tw_link_server_detach(struct tw_link_server *s, enum after after) {
+    struct tw_pipe *host = s->host;
+    if (!host) {
+        return;
+    }
+    host->ops->hang_up(host);
+    while (s->sending) {
+        pthread_cond_wait(&s->still, &s->lock);
+    }
+    host->ops->close(host);
+    s->host = NULL;
+    s->departures++;
+    s->after = after;
+    s->was_dirty = after == AFTER_DEATH;
+    write_disconnect_reason(s);
+    s->received = s->executed = s->acked = s->have = 0;
+    tw_server_cancel(tw_emu_server(s->emu), true);
+    struct tw_slow_kernels how;
+    if (tw_faults_kernels(s->faults, &how)) {
+        tw_slow_kernels_release();
+    }
+    pthread_cond_broadcast(&s->work);
+}
+
+void tw_link_server_drop(struct tw_link_server *s) {
+    pthread_mutex_lock(&s->lock);
+    tw_link_server_detach(s, AFTER_DEATH);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void tw_link_server_destroy(struct tw_link_server *s) {
+    if (!s) {
+        return;
+    }
+    tw_link_server_drop(s);
+    pthread_mutex_lock(&s->lock);
+    s->quit = true;
+    pthread_cond_broadcast(&s->work);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->executor, NULL);
+    tw_emu_destroy(s->emu);
+    free_all(s);
+}
+
+/* ---- the caller's thread ---- */
+
+int tw_link_server_news_fd(const struct tw_link_server *s) {
+    return s->news;
+}
+
+int tw_link_server_host_fd(const struct tw_link_server *s) {
+    return s->host ? s->host->fd : -1; /* only the caller's thread changes it */
+}
+
+static void describe(struct tw_link_server *s, struct tw_link_opened *out) {
+    const struct tw_server_port *port = &tw_emu_server(s->emu)->port;
+    memset(out, 0, sizeof *out);
+    out->credits = TW_LINK_CREDITS;
+    out->max_payload = TW_LINK_MAX_PAYLOAD;
+    memcpy(out->target, port->target, sizeof out->target);
+    memcpy(out->device, port->device, sizeof out->device);
+    memcpy(out->faults, tw_faults_name(s->faults), strlen(tw_faults_name(s->faults)));
+}
+
+void tw_link_server_describe(struct tw_link_server *s, struct tw_link_opened *out) {
+    pthread_mutex_lock(&s->lock);
+    describe(s, out);
+    if (s->host) {
+        out->status = TW_E_DEVICE_BUSY;
+        out->holder_pid = s->pid;
+        memcpy(out->holder, s->command, sizeof out->holder);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+bool tw_link_server_send_opened(struct tw_link_server *s) {
+    struct tw_link_opened o;
+    describe(s, &o);
+    o.generation = s->generation;
+    o.was_dirty = s->was_dirty;
+    tw_faults_inject_opened(s->faults, &o);
+    struct tw_link_header h = {.kind = TW_LINK_OPENED, .generation = s->generation};
+    s->opened = true;
+    return tw_link_server_send(s, s->host, &h, &o, sizeof o);
+}
+
+/* As text that anybody may print: what comes from a host may hold anything. */
+static void note_command(struct tw_link_server *s, const char *command) {
+    size_t n = strnlen(command, sizeof s->command - 1);
+    memset(s->command, 0, sizeof s->command);
+    for (size_t i = 0; i < n; i++) {
+        s->command[i] = command[i] < ' ' || command[i] > '~' ? '?' : command[i];
+    }
+}
+
+bool tw_link_server_attach(struct tw_link_server *s, struct tw_pipe *host, uint32_t pid,
+                           const char *command) {
+    pthread_mutex_lock(&s->lock);
+    bool free_now = !s->host;
+    if (free_now) {
+        tw_faults_new_host(s->faults);
+        s->host = host;
+        s->pid = pid;
+        s->generation++;
+        s->heard_at = tw_packet_now();
+        s->heard = TW_LINK_OPEN;
+        s->opened = s->said_close = s->asked = false;
+        note_command(s, command);
+        if (s->after == AFTER_NOTHING && !s->executing && !tw_link_server_send_opened(s)) {
+            tw_link_server_detach(s, AFTER_DEATH);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return free_now;
+}
+
+void tw_link_server_news(struct tw_link_server *s) {
+    uint64_t n;
+    if (read(s->news, &n, sizeof n) < 0) {
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    if (s->host && !s->opened && s->after == AFTER_NOTHING && !tw_link_server_send_opened(s)) {
+        tw_link_server_detach(s, AFTER_DEATH);
+    }
+    pthread_mutex_unlock(&s->lock);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The error table's texts and the formatter of the error object (tilewright/error.h). */
+#include "tilewright/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct entry {
+    const char *name, *cause, *remedy;
+    enum tw_error_class class_;
+};
+
+static const struct entry *find(int code) {
+    static const struct entry ok = {"OK", "no error", "nothing to do", TW_CLASS_OK};
+    static const struct entry unknown = {"UNKNOWN", "unknown error code", "report this",
+                                         TW_CLASS_INTERNAL};
+    switch (code) {
+    case TW_OK:
+        return &ok;
+#define TW_X(name, number, klass, cause, remedy)                                \
+    case TW_E_##name: {                                                         \
+        static const struct entry e = {#name, cause, remedy, TW_CLASS_##klass}; \
+        return &e;                                                              \
+    }
+        TW_ERRORS(TW_X)
+#undef TW_X
+    default:
+        return &unknown;
+    }
+}
+
+const char *tw_error_name(int code) {
+    return find(code)->name;
+}
+const char *tw_error_cause(int code) {
+    return find(code)->cause;
+}
+const char *tw_error_remedy(int code) {
+    return find(code)->remedy;
+}
+enum tw_error_class tw_error_class_of(int code) {
+    return find(code)->class_;
+}
+
+int tw_error_exit_status(int code) {
+    return code == TW_E_INTERRUPTED ? 130 : (int)find(code)->class_;
+}
+
+/* A name from a hostile file must not move the cursor or split the line. */
+static void escape_controls(char *s) {
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c < 0x20 || c == 0x7F) {
+            *s = '?';
+        }
+    }
+}
+
+int tw_vfail(tw_error *err, int code, const char *format, va_list args) {
+    if (err) {
+        err->code = code;
+        vsnprintf(err->message, sizeof err->message, format, args);
+        escape_controls(err->message);
+    }
+    return code;
+}
+
+int tw_fail(tw_error *err, int code, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    tw_vfail(err, code, format, args);
+    va_end(args);
+    return code;
+}
+
+int tw_error_prefix(tw_error *err, const char *prefix) {
+    if (!err) {
+        return TW_E_INTERNAL;
+    }
+    char old[sizeof err->message];
+    memcpy(old, err->message, sizeof old);
+    size_t n = (size_t)snprintf(err->message, sizeof err->message, "%s: ", prefix);
+    if (n < sizeof err->message) {
+        snprintf(err->message + n, sizeof err->message - n, "%s", old);
+    }
+    escape_controls(err->message);
+    return err->code;
+}

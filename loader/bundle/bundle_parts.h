@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The steps of tw_bundle_open, each a pass over one part of the parsed ELF file that fills its
+ * fields of struct tw_bundle. Every table is sized by counts that were checked against the bytes of
+ * the file first, so memory stays in proportion to the file.
+ */
+#ifndef TW_LOADER_BUNDLE_BUNDLE_PARTS_H
+#define TW_LOADER_BUNDLE_BUNDLE_PARTS_H
+
+#include "loader/bundle/elf_parse.h"
+#include "loader/bundle/loader.h"
+
+/* What tw_bundle.owner points to: the mapping, the parsed headers and all memory behind the
+ * bundle's pointers. */
+struct tw_bundle_owner {
+    struct tw_elf elf;
+    void *map; /* NULL: the caller's memory */
+    uint64_t map_bytes;
+    char *path;
+    struct tw_stream *streams; /* of all programs, one after the other */
+    uint64_t n_streams;
+    uint32_t *words; /* the expanded streams of images with patches */
+};
+
+/* Maps a regular file read-only at a 64 KiB boundary. loader/bundle/map.c. Errors: IO, TRUNCATED
+ * (empty), NOMEM. */
+int tw_map_file(const char *path, void **map, uint64_t *bytes, tw_error *err);
+
+/* In this order. Errors as tw_bundle_open. */
+/* note.c: note, versions, where the metadata ends */
+int tw_parts_note(struct tw_bundle *bundle, tw_error *err);
+/* note.c: segments with their stored hashes */
+int tw_parts_segments(struct tw_bundle *bundle, tw_error *err);
+/* programs.c: program tables, texts, vocabulary */
+int tw_parts_programs(struct tw_bundle *bundle, tw_error *err);
+/* sites.c: streams from images and arguments */
+int tw_parts_sites(struct tw_bundle *bundle, tw_error *err);
+int tw_parts_symbols(struct tw_bundle *bundle, tw_error *err); /* symbols.c: symbols */
+/* symbols.c: binding rows and the tensors behind them */
+int tw_parts_bind(struct tw_bundle *bundle, tw_error *err);
+int tw_parts_check_hash(const struct tw_bundle *bundle, bool whole,
+                        tw_error *err); /* note.c: metadata; or everything */
+
+static inline struct tw_bundle_owner *tw_owner(const struct tw_bundle *bundle) {
+    return (struct tw_bundle_owner *)bundle->owner;
+}
+
+#endif

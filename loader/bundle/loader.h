@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Bundle file -> checked, relocated load image. The loader maps and parses a bundle once into a
+ * checked structure; after that the code trusts its types. It never talks to a device.
+ */
+#ifndef TW_LOADER_BUNDLE_LOADER_H
+#define TW_LOADER_BUNDLE_LOADER_H
+
+#include "loader/order/certificate.h"
+#include "tilewright/bundle.h"
+#include "tilewright/error.h"
+#include "tilewright/machine.h"
+#include "tilewright/vocab.h"
+
+/* Memory the device must provide, in this order: parameter banks 0.. n_banks-1, state, scratch. */
+enum tw_segment_kind { TW_SEG_PARAM = 0, TW_SEG_STATE = 1, TW_SEG_SCRATCH = 2 };
+struct tw_segment {
+    enum tw_segment_kind kind;
+    uint32_t bank;
+    /* PARAM: in the mapped file, 64 KiB aligned; NULL: zero-filled by the device */
+    const uint8_t *bytes;
+    uint64_t size;
+    /* PARAM: BLAKE2b-256 of the bytes, from .tw.banks; see tw_segment_hash */
+    uint8_t hash[TW_HASH_BYTES];
+};
+
+/* What a binding row names: segment and offset. Always inside the segment, with the tensor's bytes
+ * behind it. */
+struct tw_bind_target {
+    uint32_t segment;
+    uint32_t reserved;
+    uint64_t offset;
+    uint64_t size; /* of the symbol */
+};
+
+struct tw_symbol {
+    const char *name;
+    uint32_t segment;
+    uint32_t role, dtype;
+    uint64_t offset, size;
+};
+
+struct tw_bundle {
+    const char *path;
+    const struct tw_bundle_note *note;
+    uint32_t n_programs;
+    struct tw_program *programs; /* with expanded streams */
+    uint32_t n_segments;
+    struct tw_segment *segments;
+    uint64_t n_bind_rows;
+    struct tw_bind_target *bind;
+    uint32_t n_symbols;
+    struct tw_symbol *symbols;
+    const void *vocab; /* blob or NULL */
+    size_t vocab_bytes;
+    struct tw_certificate *certificates; /* of each program; NULL if opened with NO_RULES */
+    const char *plan, *origin;           /* text, NUL-terminated or NULL */
+    void *owner;
+};
+
+/* A bundle in memory must be 8-aligned, stay unchanged until the close, and for use in place by
+ * kernels be aligned to
+ * 64. The vocabulary blob is not looked into: tw_vocab_open checks it. A file must not shrink while it is mapped.
+ * Maps and checks `path`; every offset, size, id and relocation is in range afterwards and every
+ * program obeys the structural rules of loader/verify/verify.h. flags: the metadata is always
+ * checked against the content hash, TW_BUNDLE_CHECK_HASH also reads the weights and compares their
+ * hashes. Errors: IO, TRUNCATED, FORMAT, RANGE, MISSING, UNSUPPORTED, VERSION, HASH, VERIFY, NOMEM.
+ * The caller closes with tw_bundle_close (NULL and zeroed are fine). */
+enum { TW_BUNDLE_CHECK_HASH = 1, TW_BUNDLE_NO_RULES = 2 /* for inspect and dump: parse only */ };
+int tw_bundle_open(const char *path, unsigned flags, struct tw_bundle *out, tw_error *err);
+int tw_bundle_open_memory(const char *name, const void *bytes, size_t size, unsigned flags,
+                          struct tw_bundle *out, tw_error *err);
+void tw_bundle_close(struct tw_bundle *bundle);
+
+/* Every rule for every program, as an open without NO_RULES does. `report` (may be NULL; zeroed by
+ * the caller) gets the sums of all programs. 0, or VERIFY naming file and rule; NOMEM. */
+int tw_bundle_check_rules(struct tw_bundle *bundle, struct tw_verify_report *report, tw_error *err);
+
+/* The program of that name, or NULL. */
+const struct tw_program *tw_bundle_program(const struct tw_bundle *bundle, const char *name);
+
+/* Fills rows[n_bind_rows] with device addresses: segment_address[bind.segment] + bind.offset. */
+void tw_bundle_relocate(const struct tw_bundle *bundle, const uint64_t *segment_address,
+                        uint64_t *rows);
+
+/* Recomputes the hash of parameter segment `index` over its bytes and compares it with the stored
+ * one: to be called before the bytes are sent to a device under that hash. Errors: HASH, USAGE (not
+ * a parameter segment). */
+int tw_segment_hash(const struct tw_bundle *bundle, uint32_t index, tw_error *err);
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The section .tw.cert, and the hash that ties a certificate to its program. */
+#include "loader/order/certificate.h"
+
+#include "loader/base/hash.h"
+#include "tilewright/range.h"
+
+#include <string.h>
+
+static void hash_table(struct tw_hash *h, const void *records, uint32_t n, size_t bytes) {
+    tw_hash_update(h, &n, sizeof n);
+    tw_hash_update(h, records, n * bytes);
+}
+
+static void hash_tensors(struct tw_hash *h, const struct tw_program *p) {
+    for (uint32_t i = 0; i < p->n_tensors; i++) {
+        struct tw_tensor t = p->tensors[i];
+        t.bind_first = 0; /* where a tensor is bound is the bundle's matter */
+        tw_hash_update(h, &t, sizeof t);
+    }
+}
+
+void tw_program_hash(const struct tw_program *p, uint8_t out[TW_HASH_BYTES]) {
+    struct tw_hash h;
+    uint32_t shape[5] = {p->rows, p->n_sites, p->mesh_width, p->mesh_height, p->n_chips};
+    tw_hash_init(&h);
+    tw_hash_update(&h, p->name, strlen(p->name) + 1);
+    tw_hash_update(&h, shape, sizeof shape);
+    tw_hash_update(&h, &p->sram_bytes, sizeof p->sram_bytes);
+    hash_tensors(&h, p);
+    hash_table(&h, p->buffers, p->n_buffers, sizeof *p->buffers);
+    hash_table(&h, p->semaphores, p->n_semaphores, sizeof *p->semaphores);
+    hash_table(&h, p->groups, p->n_groups, sizeof *p->groups);
+    hash_table(&h, p->trips, p->n_trips, sizeof *p->trips);
+    hash_table(&h, p->stages, p->n_stages, sizeof *p->stages);
+    hash_table(&h, p->edges, p->n_edges, sizeof *p->edges);
+    hash_table(&h, p->sections, p->n_sections, sizeof *p->sections);
+    for (uint32_t i = 0; i < p->n_sites * TW_ENGINE_COUNT; i++) {
+        hash_table(&h, p->streams[i].words, p->streams[i].n_words, sizeof(uint32_t));
+    }
+    tw_hash_final(&h, out);
+}
+
+static int bad(tw_error *err, const char *what, uint64_t found, uint64_t expected) {
+    return tw_fail(err, TW_E_VERIFY, "rule 18 certificate: .tw.cert: %s: found %llu, expected %llu",
+                   what, (unsigned long long)found, (unsigned long long)expected);
+}
+
+int tw_certificate_open(const void *section, size_t size, const struct tw_program *programs,
+                        uint32_t n, struct tw_certificate *out, tw_error *err) {
+    struct tw_cert_header header;
+    size_t fixed = sizeof header + n * sizeof(struct tw_cert_entry);
+    if (!section || size < fixed) {
+        return bad(err, "missing or truncated: bytes", section ? size : 0, fixed);
+    }
+    memcpy(&header, section, sizeof header);
+    if (header.magic != TW_CERT_MAGIC || header.n_programs != n) {
+        return bad(err, "magic or number of programs",
+                   header.magic == TW_CERT_MAGIC ? header.n_programs : header.magic, n);
+    }
+    const uint8_t *bytes = section;
+    uint64_t n_words = (size - fixed) / 4;
+    for (uint32_t i = 0; i < n; i++) {
+        struct tw_cert_entry e;
+        uint8_t hash[TW_HASH_BYTES];
+        memcpy(&e, bytes + sizeof header + i * sizeof e, sizeof e);
+        if (!tw_range_ok(e.first_word, e.n_words, n_words)) {
+            return bad(err, "words end", (uint64_t)e.first_word + e.n_words, n_words);
+        }
+        tw_program_hash(&programs[i], hash);
+        if (memcmp(hash, e.program_hash, sizeof hash) != 0) {
+            return tw_fail(err, TW_E_VERIFY,
+                           "rule 18 certificate: .tw.cert: the certificate of program %s is stale: "
+                           "it was made for another "
+                           "program; recompile the bundle",
+                           programs[i].name);
+        }
+        out[i] = (struct tw_certificate){
+            (const uint32_t *)(const void *)(bytes + fixed) + e.first_word, e.n_words};
+    }
+    return 0;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The certificate of a program and its checker: no deadlock, no race, no read of what was never
+ * written, for any trip count, any schedule and any number of steps (MACHINE §6).
+ *
+ * Why one order proves all schedules. Each FIFO has one producer and one consumer, words of
+ * semaphores only grow, and waits consume nothing: an op that can run stays able to run until it
+ * does. So if one order lets every engine run to its end, no schedule can get stuck, and the orders
+ * that waits impose are the same in all of them. The certificate is such an order with the loops
+ * kept rolled: a list of turns,
+ *     RUN stream n     the stream executes its next n ops (none of them LOOP or END)
+ *     LOOP k s1..sk    the k streams, each at a LOOP of the same trip or count, enter it together
+ *     END              the streams of the innermost open LOOP, each at its END, leave it
+ * This is the rank witness of the marked graph: an op's rank is its place in the list, a loop's
+ * period the length of its body, and dependences on earlier iterations have distance 1 or more
+ * because a body gives back every level it takes.
+ *
+ * The checker executes the list once on abstract state (FIFO levels, words, clocks, written bytes).
+ * It trusts nothing in it: a wrong list is refused and can never make a bad program pass. Linear in
+ * ops, plus for each wait the number of engines.
+ *
+ * Refused though they could be sound (kept simple on purpose): loops of engines that talk to each
+ * other and are not alike; semaphores inside loops that do not end in a rendezvous of all engines;
+ * pages in flight where a loop begins; conflicting accesses of two engines inside one open loop, or
+ * in an order that only a freed page tells; thresholds below what has arrived; reads of what is
+ * written in a loop over a trip, which may run no iteration, or through another buffer.
+ */
+#ifndef TW_LOADER_ORDER_CERTIFICATE_H
+#define TW_LOADER_ORDER_CERTIFICATE_H
+
+#include "loader/verify/verify.h"
+#include "tilewright/bundle.h"
+
+/* X(number, name, what it demands); numbers continue those of loader/verify/verify.h */
+#define TW_ORDER_RULES(X)                                                                         \
+    X(18, certificate, "a certificate is there, whole, and of this very program")                 \
+    X(19, witness,                                                                                \
+      "the certificate's turns follow every stream from its first op to its last, loops entered " \
+      "and left together")                                                                        \
+    X(20, no_deadlock,                                                                            \
+      "every wait is satisfied where the certificate's order reaches it, in every iteration")     \
+    X(21, exact_threshold,                                                                        \
+      "a threshold equals what has arrived, and nothing more can arrive before the wait is over") \
+    X(22, closed_loop,                                                                            \
+      "a loop gives back every FIFO level, and ends in a rendezvous of all engines if it holds "  \
+      "flags")                                                                                    \
+    X(23, section_order,                                                                          \
+      "no engine enters a section before every engine has left the one before; the last one "     \
+      "closes the step")                                                                          \
+    X(24, race_free, "conflicting accesses of different engines are ordered by waits")            \
+    X(25, defined,                                                                                \
+      "every byte read was written before, in this step, and not overwritten through another "    \
+      "buffer")                                                                                   \
+    X(26, memory_apart,                                                                           \
+      "buffers that share bytes are used by one engine, or in sections apart: no life within "    \
+      "another's")                                                                                \
+    X(27, flag_after_data, "no engine blocks between a multicast and its flag")
+
+enum tw_order_rule {
+#define TW_X(number, name, text) TW_ORDER_##name = number,
+    TW_ORDER_RULES(TW_X)
+#undef TW_X
+};
+
+enum tw_turn { TW_TURN_RUN = 1, TW_TURN_LOOP = 2, TW_TURN_END = 3 };
+/* A word: turn << 28 | stream or number of streams; RUN is followed by n, LOOP by its streams. */
+#define TW_TURN_WORD(turn, value) ((uint32_t)(turn) << 28 | (uint32_t)(value))
+
+#define TW_CERT_MAGIC 0x31435754u /* "TWC1" */
+/* .tw.cert: this header, then for each program a struct tw_cert_entry, then the words of all. */
+struct tw_cert_header {
+    uint32_t magic, n_programs;
+};
+struct tw_cert_entry {
+    uint8_t program_hash[TW_HASH_BYTES]; /* tw_program_hash */
+    uint32_t first_word, n_words;        /* from behind the entries */
+};
+TW_STATIC_ASSERT(sizeof(struct tw_cert_entry) == 40, "certificate entry");
+
+/* A program's certificate: words in memory of whoever made it. */
+struct tw_certificate {
+    const uint32_t *words;
+    uint32_t n_words;
+};
+
+/* Checks a program that tw_verify_program accepts against its certificate. 0, or VERIFY with "rule
+ * 24 race_free: ..." ; NOMEM. Counts are added to `report`, which may be NULL. */
+int tw_check_order(const struct tw_program *program, const struct tw_certificate *certificate,
+                   struct tw_verify_report *report, tw_error *err);
+
+/* BLAKE2b-256 of what a program does: tables (binding rows left out) and streams. */
+void tw_program_hash(const struct tw_program *program, uint8_t out[TW_HASH_BYTES]);
+
+/* Finds the certificates of n programs in the content of .tw.cert and compares hashes. Fails with
+ * rule 18. */
+int tw_certificate_open(const void *section, size_t size, const struct tw_program *programs,
+                        uint32_t n, struct tw_certificate *out, tw_error *err);
+
+#endif

@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: Apache-2.0 The certificate's checker: follows the turns, once through
+ * the text and twice through each loop body. Two iterations are enough: state is compared where the
+ * body ends, and everything that depends on a loop variable is affine in it, so two points fix
+ * it. */
+#include "loader/order/check_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Every engine's knowledge of every other is kept: the square of this in 32-bit words. */
+#define MAX_ENGINES (TW_ENGINE_COUNT * 4096u)
+
+static const char *rule_name(enum tw_order_rule rule) {
+    switch (rule) {
+#define TW_X(number, name, text) \
+    case TW_ORDER_##name:        \
+        return #name;
+        TW_ORDER_RULES(TW_X)
+#undef TW_X
+    }
+    return "?";
+}
+
+int tw_ck_fail(struct tw_checker *c, enum tw_order_rule rule, const char *format, ...) {
+    char text[300], where[128] = "";
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (c->stream < c->n_streams && c->streams) {
+        const struct tw_stream *s = &c->p->streams[c->stream];
+        struct tw_op_info info = tw_op_info(c->op.code);
+        uint32_t origin = c->op.stage < c->p->n_stages ? c->p->stages[c->op.stage].origin : 0;
+        snprintf(where, sizeof where, " site %u %s op %u (%s, %.40s)", s->site,
+                 tw_engine_name(s->engine), c->streams[c->stream].at, info.name ? info.name : "end",
+                 tw_program_string(c->p, origin));
+    }
+    c->report->failed_rule = (int)rule;
+    return tw_fail(c->err, TW_E_VERIFY, "rule %d %s: %.60s%s: %s", (int)rule, rule_name(rule),
+                   c->p->name, where, text);
+}
+
+int tw_ck_grow(struct tw_checker *c, void *items, size_t *cap, size_t n, size_t item_bytes) {
+    void *old;
+    if (n < *cap) {
+        return 0;
+    }
+    size_t want = *cap ? *cap * 2 : 8;
+    memcpy(&old, items, sizeof old);
+    void *more = want <= SIZE_MAX / item_bytes ? realloc(old, want * item_bytes) : NULL;
+    if (!more) {
+        return tw_fail(c->err, TW_E_NOMEM, "no memory to check %s: %zu items of %zu bytes",
+                       c->p->name, want, item_bytes);
+    }
+    memcpy(items, &more, sizeof more);
+    *cap = want;
+    return 0;
+}
+
+/* ---- streams ---- */
+
+/* Decodes the stream's next op; 0 words at its end. */
+static void peek(struct tw_checker *c, uint32_t stream) {
+    const struct tw_stream *s = &c->p->streams[stream];
+    c->stream = stream;
+    c->op.code = 0;
+    c->op.stage = TW_NONE;
+    if (c->streams[stream].words_at < s->n_words) {
+        (void)tw_op_decode(s->words, s->n_words, c->streams[stream].words_at,
+                           &c->op); /* the verifier has decoded it before */
+    }
+}
+
+/* Ops that touch data or FIFOs, or raise the flag of a multicast: all of a section's must be over
+ * where the next one begins. The waits and increments of the rendezvous itself go on while others
+ * are already released. */
+static bool is_data(uint32_t code) {
+    return code != TW_OP_SEM_INC && code != TW_OP_SEM_WAIT && code != TW_OP_LOOP &&
+           code != TW_OP_END;
+}
+
+static void step_over(struct tw_checker *c) {
+    struct tw_ck_stream *s = &c->streams[c->stream];
+    s->words_at += c->op.n_words;
+    s->at++;
+    tw_ck_clock(c, c->stream)[c->stream] = (int32_t)s->at;
+    if (is_data(c->op.code)) {
+        s->last_data = (int32_t)s->at;
+    }
+}
+
+/* Rule 23: a section begins where every engine is known to have left the ones before. */
+static int enter_section(struct tw_checker *c) {
+    struct tw_ck_stream *s = &c->streams[c->stream];
+    uint32_t section = c->p->stages[c->op.stage].section;
+    /* a later iteration would enter it unchecked */
+    if (c->depth && section != c->frames[0].section) {
+        return tw_ck_fail(c, TW_ORDER_section_order, "an op of section %u in a loop of section %u",
+                          section, c->frames[0].section);
+    }
+    if (section == s->section) {
+        return 0;
+    }
+    tw_ck_count(c, TW_ORDER_section_order);
+    if (s->section != TW_NONE && section < s->section) {
+        return tw_ck_fail(c, TW_ORDER_section_order, "an op of section %u after section %u",
+                          section, s->section);
+    }
+    s->section = section;
+    if (section == 0) {
+        return 0;
+    }
+    return tw_ck_all_known(c, c->stream, &c->section_end[(size_t)(section - 1) * c->n_streams],
+                           "its section begins", TW_ORDER_section_order);
+}
+
+static int execute(struct tw_checker *c) {
+    static const char sync_kinds[] = "FS";
+    int rc = enter_section(c);
+    struct tw_op_info info = tw_op_info(c->op.code);
+    if (rc == 0 && info.operands[0] && strchr(sync_kinds, info.operands[0])) {
+        rc = tw_ck_sync_op(c);
+    } else if (rc == 0) {
+        rc = tw_ck_memory_op(c);
+    }
+    if (rc == 0) {
+        step_over(c);
+    }
+    return rc;
+}
+
+/* ---- turns ---- */
+
+static int bad_word(struct tw_checker *c, const char *what) {
+    c->stream = TW_NONE;
+    return tw_ck_fail(c, TW_ORDER_witness, "word %u of %u: %s", c->at, c->cert->n_words, what);
+}
+
+static int turn_run(struct tw_checker *c, uint32_t stream) {
+    if (stream >= c->n_streams || c->at + 1 >= c->cert->n_words) {
+        return bad_word(c, "a run of no stream, or without its length");
+    }
+    uint32_t n = c->cert->words[c->at + 1];
+    if (c->frame_of[stream] != c->depth) {
+        return bad_word(c, "a stream runs that is not in the open loop");
+    }
+    for (uint32_t d = 0; d < c->depth; d++) {
+        c->vars[c->streams[stream].loop_var[d]] = c->frames[d].pass;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        peek(c, stream);
+        if (c->op.code == 0 || c->op.code == TW_OP_LOOP || c->op.code == TW_OP_END) {
+            return bad_word(c, "a run goes past a loop's border or the stream's end");
+        }
+        int rc = execute(c);
+        if (rc) {
+            return rc;
+        }
+    }
+    c->at += 2;
+    return 0;
+}
+
+/* Does the loop that the stream is at hold semaphores? Each op is looked at once for each loop
+ * around it. */
+static bool body_has_flags(struct tw_checker *c, uint32_t stream) {
+    const struct tw_stream *s = &c->p->streams[stream];
+    uint32_t at = c->streams[stream].words_at, depth = 0;
+    do {
+        uint32_t code = s->words[at] & 0xFFFFu;
+        if (code == TW_OP_SEM_INC || code == TW_OP_SEM_WAIT || code == TW_OP_MCAST_SET) {
+            return true;
+        }
+        depth += code == TW_OP_LOOP ? 1u : 0u;
+        depth -= code == TW_OP_END ? 1u : 0u;
+        at += s->words[at] >> 16;
+    } while (depth);
+    return false;
+}
+
+/* One stream enters the loop that frame f describes; the first one describes it. */
+static int join_loop(struct tw_checker *c, struct tw_ck_frame *f, uint32_t stream, bool first) {
+    if (stream >= c->n_streams || c->frame_of[stream] != c->depth) {
+        return bad_word(c, "a stream enters a loop that it is not at");
+    }
+    peek(c, stream);
+    struct tw_ck_stream *s = &c->streams[stream];
+    if (c->op.code != TW_OP_LOOP) {
+        return bad_word(c, "a stream is to enter a loop and is not at one");
+    }
+    const struct tw_operand *count = &c->op.operand[1];
+    bool dynamic = count->id != TW_NONE;
+    uint32_t section = c->p->stages[c->op.stage].section;
+    if (first) {
+        f->section = section;
+        f->dynamic = dynamic;
+        f->count = count->max;
+        f->trip = count->id;
+    } else if (dynamic != f->dynamic || count->id != f->trip || count->max != f->count) {
+        return tw_ck_fail(c, TW_ORDER_witness,
+                          "loops of another trip or count (%u, not %u) are entered together",
+                          count->max, f->count);
+    } else if (section != f->section) {
+        return tw_ck_fail(c, TW_ORDER_section_order,
+                          "a loop of section %u is entered with one of section %u", section,
+                          f->section);
+    }
+    int rc = enter_section(c);
+    if (rc) {
+        return rc;
+    }
+    f->flags = body_has_flags(c, stream) || f->flags;
+    s->loop_var[c->depth] = c->op.operand[0].id;
+    s->loop_count[c->depth] = count->max;
+    step_over(c);
+    s->open_from[c->depth] = s->at;
+    s->loop_words[c->depth] = s->words_at;
+    c->members[c->n_members++] = stream;
+    return 0;
+}
+
+static uint32_t streams_with_ops(const struct tw_checker *c) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->n_streams; i++) {
+        n += c->streams[i].n_ops > 0;
+    }
+    return n;
+}
+
+static int turn_loop(struct tw_checker *c, uint32_t n) {
+    if (c->depth == TW_CK_MAX_DEPTH || n == 0 || n > c->n_streams ||
+        n > c->cert->n_words - c->at - 1) {
+        return bad_word(c, "a loop of no streams, or too deep");
+    }
+    struct tw_ck_frame *f = &c->frames[c->depth];
+    memset(f, 0, sizeof *f);
+    f->first = c->n_members;
+    for (uint32_t i = 0; i < n; i++) {
+        int rc = join_loop(c, f, c->cert->words[c->at + 1 + i], i == 0);
+        if (rc) {
+            return rc;
+        }
+        c->frame_of[c->cert->words[c->at + 1 + i]] = (uint8_t)(c->depth + 1);
+        f->n++;
+    }
+    if (f->flags && (f->dynamic || n != streams_with_ops(c))) {
+        return tw_ck_fail(c, TW_ORDER_closed_loop,
+                          "a loop with semaphores is entered by %u of %u engines", n,
+                          streams_with_ops(c));
+    }
+    f->fifo_log = c->n_fifo_log;
+    f->word_log = c->n_word_log;
+    f->pending = c->n_pending;
+    c->at += 1 + n;
+    f->body = c->at;
+    c->depth++;
+    return tw_ck_sync_enter(c, f);
+}
+
+static int at_end(struct tw_checker *c, const struct tw_ck_frame *f) {
+    for (uint32_t i = 0; i < f->n; i++) {
+        uint32_t stream = c->members[f->first + i];
+        if (c->frame_of[stream] != c->depth) {
+            return bad_word(c, "a loop ends while a stream is in an inner one");
+        }
+        peek(c, stream);
+        if (c->op.code != TW_OP_END) {
+            return tw_ck_fail(c, TW_ORDER_witness, "the loop is left before its end");
+        }
+    }
+    return 0;
+}
+
+static void repeat_body(struct tw_checker *c, struct tw_ck_frame *f) {
+    memset(c->ends, 0, c->n_streams * sizeof *c->ends);
+    for (uint32_t i = 0; i < f->n; i++) {
+        struct tw_ck_stream *s = &c->streams[c->members[f->first + i]];
+        c->ends[c->members[f->first + i]] = (int32_t)(s->at - s->open_from[c->depth - 1]);
+        s->at = s->open_from[c->depth - 1];
+        s->words_at = s->loop_words[c->depth - 1];
+    }
+    f->pass = 1;
+    c->at = f->body;
+    if (f->flags) {
+        tw_ck_memory_forget(c);
+        tw_ck_sync_repeat(c, c->ends);
+    } else {
+        tw_ck_sync_again(c, f);
+    }
+}
+
+static int leave_loop(struct tw_checker *c, struct tw_ck_frame *f) {
+    int rc = tw_ck_memory_leave(c, f);
+    if (rc == 0) {
+        rc = tw_ck_sync_leave(c, f);
+    }
+    if (rc) {
+        return rc;
+    }
+    c->depth--;
+    for (uint32_t i = 0; i < f->n; i++) {
+        uint32_t stream = c->members[f->first + i];
+        peek(c, stream);
+        step_over(c);
+        c->frame_of[stream] = (uint8_t)c->depth;
+    }
+    c->n_members = f->first;
+    c->at++;
+    if (f->flags) {
+        tw_ck_memory_forget(c);
+    }
+    return 0;
+}
+
+static int turn_end(struct tw_checker *c) {
+    if (c->depth == 0) {
+        return bad_word(c, "an end outside any loop");
+    }
+    struct tw_ck_frame *f = tw_ck_top(c);
+    int rc = at_end(c, f);
+    if (rc) {
+        return rc;
+    }
+    if (f->pass == 0) {
+        rc = tw_ck_sync_balanced(c, f);
+        if (rc) {
+            return rc;
+        }
+        if (f->count > 1) {
+            repeat_body(c, f);
+            return 0;
+        }
+    }
+    return leave_loop(c, f);
+}
+
+static int follow(struct tw_checker *c) {
+    while (c->at < c->cert->n_words) {
+        uint32_t word = c->cert->words[c->at], value = word & 0x0FFFFFFFu;
+        int rc;
+        tw_ck_count(c, TW_ORDER_witness);
+        switch (word >> 28) {
+        case TW_TURN_RUN:
+            rc = turn_run(c, value);
+            break;
+        case TW_TURN_LOOP:
+            rc = turn_loop(c, value);
+            break;
+        case TW_TURN_END:
+            rc = turn_end(c);
+            break;
+        default:
+            rc = bad_word(c, "no turn");
+            break;
+        }
+        if (rc) {
+            return rc;
+        }
+    }
+    if (c->depth) {
+        return bad_word(c, "it ends inside a loop");
+    }
+    return 0;
+}
+
+/* Every stream is at its end and knows that all others are past their data: the next step finds
+ * nothing of this one in flight. */
+static int check_ends(struct tw_checker *c) {
+    const int32_t *ends = &c->section_end[(size_t)(c->p->n_sections - 1) * c->n_streams];
+    for (uint32_t i = 0; i < c->n_streams; i++) {
+        peek(c, i);
+        if (c->op.code != 0) {
+            return tw_ck_fail(c, TW_ORDER_witness, "the certificate ends before the stream does");
+        }
+    }
+    for (uint32_t i = 0; i < c->n_streams; i++) {
+        peek(c, i);
+        int rc = c->streams[i].n_ops
+                     ? tw_ck_all_known(c, i, ends, "the step ends", TW_ORDER_section_order)
+                     : 0;
+        if (rc) {
+            return rc;
+        }
+    }
+    for (uint32_t i = 0; i < c->p->n_buffers; i++) {
+        if (c->fifos[i].level) {
+            c->stream = TW_NONE;
+            return tw_ck_fail(c, TW_ORDER_closed_loop,
+                              "FIFO %u (%s) holds %u pages where the step ends", i,
+                              tw_program_string(c->p, c->p->buffers[i].name), c->fifos[i].level);
+        }
+    }
+    return 0;
+}
+
+/* The step is the body of a loop over tokens: a second one, with the epoch one higher and every
+ * word where the first has left it. */
+static void next_step(struct tw_checker *c) {
+    for (uint32_t i = 0; i < c->n_streams; i++) {
+        struct tw_ck_stream *s = &c->streams[i];
+        c->ends[i] = (int32_t)s->at;
+        s->at = s->words_at = 0;
+        s->last_data = 0;
+        s->section = TW_NONE;
+    }
+    c->at = 0;
+    c->vars[0] = 1;
+    tw_ck_memory_forget(c);
+    tw_ck_sync_repeat(c, c->ends);
+}
+
+/* ---- set-up ---- */
+
+/* Ops of each stream, and where each section ends in it: counting what must have run before the
+ * next section may begin. */
+static int count_ops(struct tw_checker *c) {
+    for (uint32_t i = 0; i < c->n_streams; i++) {
+        struct tw_ck_stream *s = &c->streams[i];
+        s->section = s->inner_from = s->mcast_group = TW_NONE;
+        for (peek(c, i); c->op.code != 0; peek(c, i)) {
+            s->words_at += c->op.n_words;
+            s->n_ops++;
+            uint32_t section =
+                c->op.stage < c->p->n_stages ? c->p->stages[c->op.stage].section : TW_NONE;
+            if (section >= c->p->n_sections) {
+                return tw_ck_fail(c, TW_ORDER_section_order, "its stage is in no section");
+            }
+            if (is_data(c->op.code)) {
+                c->section_end[(size_t)section * c->n_streams + i] = (int32_t)s->n_ops;
+            }
+        }
+        s->words_at = 0;
+        for (uint32_t k = 1; k < c->p->n_sections; k++) {
+            int32_t *at = &c->section_end[(size_t)k * c->n_streams + i],
+                    before = at[-(ptrdiff_t)c->n_streams];
+            *at = *at < before ? before : *at;
+        }
+    }
+    return 0;
+}
+
+static int init(struct tw_checker *c) {
+    c->n_streams = c->p->n_sites * TW_ENGINE_COUNT;
+    c->stream = TW_NONE;
+    if (c->n_streams > MAX_ENGINES) {
+        return tw_ck_fail(c, TW_ORDER_certificate, "%u engines; at most %u are checked",
+                          c->n_streams, MAX_ENGINES);
+    }
+    c->streams = calloc(c->n_streams + 1, sizeof *c->streams);
+    c->clocks = calloc((size_t)c->n_streams * c->n_streams + 1, sizeof *c->clocks);
+    c->section_end = calloc((size_t)c->n_streams * c->p->n_sections + 1, sizeof *c->section_end);
+    c->ends = calloc(c->n_streams + 1, sizeof *c->ends);
+    c->least = calloc(c->n_streams + 1, sizeof *c->least);
+    c->members = calloc((size_t)c->n_streams * TW_CK_MAX_DEPTH + 1, sizeof *c->members);
+    c->frame_of = calloc(c->n_streams + 1, sizeof *c->frame_of);
+    if (!c->streams || !c->clocks || !c->section_end || !c->ends || !c->least || !c->members ||
+        !c->frame_of) {
+        return tw_fail(c->err, TW_E_NOMEM, "no memory to check the order of %s: %u engines",
+                       c->p->name, c->n_streams);
+    }
+    int rc = count_ops(c);
+    if (rc == 0) {
+        rc = tw_ck_sync_init(c);
+    }
+    return rc ? rc : tw_ck_memory_init(c);
+}
+
+int tw_check_order(const struct tw_program *program, const struct tw_certificate *certificate,
+                   struct tw_verify_report *report, tw_error *err) {
+    struct tw_checker c = {.p = program, .cert = certificate, .err = err};
+    c.report = report ? report : &c.own_report;
+    int rc = init(&c);
+    for (int step = 0; step < 2 && rc == 0; step++) {
+        rc = follow(&c);
+        if (rc == 0) {
+            rc = check_ends(&c);
+        }
+        if (rc == 0) {
+            next_step(&c);
+        }
+    }
+    tw_ck_memory_finish(&c);
+    tw_ck_sync_finish(&c);
+    free(c.streams);
+    free(c.clocks);
+    free(c.section_end);
+    free(c.ends);
+    free(c.least);
+    free(c.members);
+    free(c.frame_of);
+    return rc;
+}

@@ -1,0 +1,518 @@
+/* SPDX-License-Identifier: Apache-2.0 What ops touch: conflicts between engines (rule 24), reads of
+ * written bytes (25), buffers of other sections (26). Regions are kept as rectangles, rows times
+ * columns, over all iterations of the open loops; a rectangle that has gaps counts whole for
+ * conflicts and not at all as written. FIFO pages belong to one engine at a time, so only their
+ * content is followed. */
+#include "loader/order/check_internal.h"
+#include "tilewright/range.h"
+
+#include <stdlib.h>
+
+#define MERGE_WINDOW 8u /* latest accesses of an object that a new one may be merged with */
+
+/* ---- rectangles ---- */
+
+static uint64_t flat_end(const struct tw_ck_rect *r) {
+    return r->lo + (r->max ? (uint64_t)(r->max - 1) * r->stride : 0) + r->row_bytes;
+}
+
+static bool in_columns(const struct tw_ck_rect *r) {
+    return r->stride && r->lo % r->stride + r->row_bytes <= r->stride;
+}
+
+static bool overlap(const struct tw_ck_rect *a, const struct tw_ck_rect *b) {
+    if (a->lo >= flat_end(b) || b->lo >= flat_end(a)) {
+        return false;
+    }
+    if (a->stride != b->stride || !in_columns(a) || !in_columns(b)) {
+        return true;
+    }
+    uint64_t x = a->lo % a->stride, y = b->lo % b->stride;
+    return x < y + b->row_bytes && y < x + a->row_bytes;
+}
+
+/* Rows: a count that the op names, or a constant. One row, or rows without gaps, is a run of
+ * bytes. */
+static struct tw_ck_rect rows_of(const struct tw_checker *c, uint32_t n, unsigned x_dtype,
+                                 const struct tw_tensor *t) {
+    struct tw_extent one = tw_op_extent(&c->op, n, 1, x_dtype, t),
+                     two = tw_op_extent(&c->op, n, 2, x_dtype, t);
+    struct tw_ck_rect r = {0, one.row_bytes, one.stride, TW_NONE, (uint32_t)one.rows, true};
+    if (one.rows != two.rows) {
+        const struct tw_operand *second = tw_op_count(&c->op, 1),
+                                *rows = second ? second : tw_op_count(&c->op, 0);
+        r.trip = rows->id;
+        r.max = rows->max;
+    } else if (c->op.code == TW_OP_GATHER && n == 1) {
+        r.row_bytes = (uint64_t)tw_op_count(&c->op, 0)->max * 4; /* one id a row, all in one row */
+    }
+    if (r.trip == TW_NONE && r.max > 1 && r.stride == r.row_bytes) {
+        r.row_bytes *= r.max;
+        r.max = 1;
+    }
+    if (r.trip == TW_NONE && r.max == 1) {
+        r.stride = 0;
+    }
+    return r;
+}
+
+/* The whole of a region over the open loops. */
+static struct tw_ck_rect widen(const struct tw_checker *c, struct tw_ck_rect r,
+                               const struct tw_affine *offset) {
+    uint64_t lo = offset->base, span = 0;
+    for (uint32_t i = 0; i < offset->n_terms; i++) {
+        uint64_t step = offset->term[i].step, count = 1;
+        const struct tw_ck_stream *s = &c->streams[c->stream];
+        for (uint32_t d = 0; d < c->depth; d++) {
+            count = s->loop_var[d] == offset->term[i].var ? s->loop_count[d] : count;
+        }
+        bool falls = step >> 63;
+        uint64_t size = falls ? 0 - step : step,
+                 reach = size * (count - 1); /* the verifier keeps it inside the buffer */
+        lo -= falls ? reach : 0;
+        r.exact = r.exact && (reach == 0 || (size <= r.row_bytes + span && span == 0));
+        span += reach;
+    }
+    r.lo = lo;
+    r.row_bytes += span;
+    if (r.stride && !in_columns(&r)) {
+        r.row_bytes = flat_end(&r) - r.lo;
+        r.stride = 0;
+        r.trip = TW_NONE;
+        r.max = 1;
+        r.exact = false;
+    }
+    return r;
+}
+
+static bool same_rows(const struct tw_ck_span *s, const struct tw_ck_rect *r) {
+    if (s->trip != r->trip || s->max < r->max) {
+        return false;
+    }
+    return s->stride == r->stride ? s->trip == TW_NONE || s->max == r->max
+                                  : s->trip == TW_NONE && r->max == 1;
+}
+
+static bool is_written(const struct tw_ck_written *w, const struct tw_ck_rect *r) {
+    for (size_t i = 0; i < w->n; i++) {
+        if (same_rows(&w->items[i], r) && w->items[i].lo <= r->lo &&
+            r->lo + r->row_bytes <= w->items[i].hi) {
+            return true;
+        }
+    }
+    return r->row_bytes == 0 || r->max == 0;
+}
+
+static int add_written(struct tw_checker *c, struct tw_ck_written *w, const struct tw_ck_rect *r) {
+    struct tw_ck_span fresh = {r->lo, r->lo + r->row_bytes, r->stride, r->trip, r->max};
+    size_t kept = 0;
+    for (size_t i = 0; i < w->n; i++) { /* swallow what it touches */
+        struct tw_ck_span *s = &w->items[i];
+        bool same = s->stride == fresh.stride && s->trip == fresh.trip && s->max == fresh.max;
+        if (same && s->lo <= fresh.hi && fresh.lo <= s->hi) {
+            fresh.lo = s->lo < fresh.lo ? s->lo : fresh.lo;
+            fresh.hi = s->hi > fresh.hi ? s->hi : fresh.hi;
+        } else {
+            w->items[kept++] = *s;
+        }
+    }
+    w->n = kept;
+    int rc = tw_ck_grow(c, &w->items, &w->cap, w->n, sizeof *w->items);
+    if (rc == 0) {
+        w->items[w->n++] = fresh;
+    }
+    return rc;
+}
+
+/* ---- conflicts ---- */
+
+static bool ordered(const struct tw_checker *c, const struct tw_ck_access *a) {
+    const struct tw_ck_stream *other = &c->streams[a->stream];
+    if (a->stream == c->stream) {
+        return true;
+    }
+    return tw_ck_clock(c, c->stream)[a->stream] > (int32_t)a->at &&
+           (other->inner_from == TW_NONE || a->at < other->inner_from);
+}
+
+/* Takes an access into an earlier one of the same stream where the two are one run of bytes; then
+ * the later op stands for both. */
+static bool merge_access(struct tw_ck_log *log, const struct tw_ck_access *now) {
+    for (size_t i = log->n; i > 0 && log->n - i < MERGE_WINDOW; i--) {
+        struct tw_ck_access *a = &log->items[i - 1];
+        bool alike = a->stream == now->stream && a->write == now->write &&
+                     a->instance == now->instance && a->constant == now->constant &&
+                     a->rect.stride == now->rect.stride && a->rect.trip == now->rect.trip &&
+                     a->rect.max == now->rect.max;
+        uint64_t end = a->rect.lo + a->rect.row_bytes, now_end = now->rect.lo + now->rect.row_bytes;
+        if (alike && a->rect.lo <= now_end && now->rect.lo <= end) {
+            a->rect.lo = a->rect.lo < now->rect.lo ? a->rect.lo : now->rect.lo;
+            a->rect.row_bytes = (end > now_end ? end : now_end) - a->rect.lo;
+            a->at = now->at;
+            return true;
+        }
+    }
+    return false;
+}
+
+static int log_access(struct tw_checker *c, struct tw_ck_log *log, const struct tw_ck_access *now,
+                      const char *kind, const char *name) {
+    for (size_t i = 0; i < log->n; i++) {
+        const struct tw_ck_access *a = &log->items[i];
+        if ((!a->write && !now->write) ||
+            (a->constant && now->constant && a->instance != now->instance)) {
+            continue;
+        }
+        tw_ck_count(c, TW_ORDER_race_free);
+        if (!ordered(c, a) && overlap(&a->rect, &now->rect)) {
+            return tw_ck_fail(
+                c, TW_ORDER_race_free,
+                "%s %s bytes [%llu, %llu) while site %u %s op %u may still %s [%llu, %llu)", kind,
+                name, (unsigned long long)now->rect.lo, (unsigned long long)flat_end(&now->rect),
+                tw_ck_site(c, a->stream), tw_engine_name(c->p->streams[a->stream].engine), a->at,
+                a->write ? "write" : "read", (unsigned long long)a->rect.lo,
+                (unsigned long long)flat_end(&a->rect));
+        }
+    }
+    for (uint32_t d = 0; d < c->depth; d++) {
+        if (c->frames[d].pass && !c->frames[d].flags) {
+            return 0; /* the first pass has logged it for all iterations */
+        }
+    }
+    if (merge_access(log, now)) {
+        return 0;
+    }
+    int rc = log->n ? 0
+                    : tw_ck_grow(c, &c->used_logs, &c->cap_used_logs, c->n_used_logs,
+                                 sizeof *c->used_logs);
+    if (rc == 0 && log->n == 0) {
+        c->used_logs[c->n_used_logs++] = log;
+    }
+    rc = rc ? rc : tw_ck_grow(c, &log->items, &log->cap, log->n, sizeof *log->items);
+    if (rc == 0) {
+        log->items[log->n++] = *now;
+    }
+    return rc;
+}
+
+void tw_ck_memory_forget(struct tw_checker *c) {
+    for (size_t i = 0; i < c->n_used_logs; i++) {
+        c->used_logs[i]->n = 0;
+    }
+    c->n_used_logs = 0;
+}
+
+/* ---- regions ---- */
+
+struct region {
+    uint32_t id;
+    char kind;
+    bool reads, writes;
+    const struct tw_affine *offset, *instance;
+    struct tw_ck_rect now, wide;
+};
+
+static const char *buffer_name(const struct tw_checker *c, uint32_t id) {
+    return tw_program_string(c->p, c->p->buffers[id].name);
+}
+
+/* The outermost open loop over which the region moves: only behind it have all iterations
+ * written. */
+static uint32_t moving_frame(const struct tw_checker *c, const struct region *r) {
+    const struct tw_ck_stream *s = &c->streams[c->stream];
+    for (uint32_t d = 0; d < c->depth; d++) {
+        for (uint32_t i = 0; i < r->offset->n_terms; i++) {
+            if (r->offset->term[i].var == s->loop_var[d] && r->offset->term[i].step != 0 &&
+                s->loop_count[d] > 1) {
+                return d;
+            }
+        }
+    }
+    return TW_NONE;
+}
+
+static bool varies(const struct region *r) {
+    return r->now.lo != r->wide.lo || r->now.row_bytes != r->wide.row_bytes;
+}
+
+static int add_pending(struct tw_checker *c, struct tw_ck_pending p) {
+    int rc = tw_ck_grow(c, &c->pending, &c->cap_pending, c->n_pending, sizeof *c->pending);
+    if (rc == 0) {
+        c->pending[c->n_pending++] = p;
+    }
+    return rc;
+}
+
+/* A loop over a trip may run no iteration at all. Inside it a page may be written for its consumer
+ * in the same iteration, but nothing is written for what comes behind it. */
+static int note_written(struct tw_checker *c, const struct region *r, struct tw_ck_written *list,
+                        uint32_t buffer, uint32_t page) {
+    uint32_t dynamic = TW_NONE, moving = moving_frame(c, r);
+    for (uint32_t d = 0; d < c->depth; d++) {
+        dynamic = c->frames[d].dynamic ? d : dynamic;
+    }
+    int rc =
+        r->now.exact && (page != TW_NONE || dynamic == TW_NONE) ? add_written(c, list, &r->now) : 0;
+    if (rc == 0 && page != TW_NONE && dynamic != TW_NONE) {
+        rc = add_pending(c, (struct tw_ck_pending){buffer, page, dynamic, true, r->now});
+    }
+    if (rc == 0 && varies(r) && r->wide.exact && dynamic == TW_NONE && moving != TW_NONE) {
+        rc = add_pending(c, (struct tw_ck_pending){buffer, page, moving, false, r->wide});
+    }
+    return rc;
+}
+
+/* A region of a FIFO: in a page that the engine holds; the verifier has checked that it does and
+ * that the region stays inside. */
+static int touch_page(struct tw_checker *c, const struct region *r) {
+    const struct tw_buffer *b = &c->p->buffers[r->id];
+    const struct tw_ck_fifo *f = &c->fifos[r->id];
+    bool producer = c->p->streams[c->stream].engine == b->producer &&
+                    (b->producer != b->consumer || r->kind != 'R');
+    uint64_t page_no = r->now.lo / b->page_bytes;
+    struct region in = *r;
+    uint32_t page =
+        f->first_page + (uint32_t)((f->head + (producer ? f->level : 0) + page_no) % b->pages);
+    in.now.lo -= page_no * b->page_bytes;
+    in.wide.lo -= in.wide.lo / b->page_bytes * b->page_bytes;
+    bool one_page = r->wide.lo / b->page_bytes == page_no && flat_end(&in.wide) <= b->page_bytes;
+    in.wide.exact = in.wide.exact && one_page;
+    int rc = tw_ck_own_section(c, r->id);
+    if (rc == 0 && r->reads) { /* in all iterations, whose pages must then be this one */
+        tw_ck_count(c, TW_ORDER_defined);
+        if ((varies(r) && !one_page) || !is_written(&c->pages[page], &in.wide)) {
+            rc = tw_ck_fail(
+                c, TW_ORDER_defined,
+                "reads bytes [%llu, %llu) of a page of FIFO %u (%s) that were not written",
+                (unsigned long long)in.wide.lo, (unsigned long long)flat_end(&in.wide), r->id,
+                buffer_name(c, r->id));
+        }
+    }
+    if (rc) {
+        return rc;
+    }
+    if (flat_end(&in.now) > b->page_bytes && r->writes) {
+        return tw_ck_fail(c, TW_ORDER_defined, "writes over a page border of FIFO %u (%s)", r->id,
+                          buffer_name(c, r->id));
+    }
+    return r->writes ? note_written(c, &in, &c->pages[page], r->id, page) : 0;
+}
+
+int tw_ck_own_section(struct tw_checker *c, uint32_t id) {
+    if (c->p->buffers[id].tensor != TW_NONE ||
+        c->buffer_span[id] == c->p->stages[c->op.stage].section) {
+        return 0;
+    }
+    return tw_ck_fail(c, TW_ORDER_memory_apart, "buffer %u (%s) belongs to section %u", id,
+                      buffer_name(c, id), c->buffer_span[id]);
+}
+
+static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t id) {
+    uint32_t section = c->p->stages[c->op.stage].section;
+    int rc = tw_ck_own_section(c, id);
+    if (rc) {
+        return rc;
+    }
+    /* written by the device, before the first step */
+    if (tw_buffer_param(c->p, &c->p->buffers[id])) {
+        tw_ck_count(c, TW_ORDER_defined);
+        if (!r->writes) {
+            return 0;
+        }
+        return tw_ck_fail(c, TW_ORDER_memory_apart,
+                          "a multicast writes buffer %u (%s), which keeps a param", id,
+                          buffer_name(c, id)); /* rule 9 keeps the other ops from it */
+    }
+    if (r->reads) {
+        tw_ck_count(c, TW_ORDER_defined);
+        if (!is_written(&c->written[id], &r->wide)) {
+            return tw_ck_fail(c, TW_ORDER_defined,
+                              "reads bytes [%llu, %llu) of buffer %u (%s) that were not written",
+                              (unsigned long long)r->wide.lo,
+                              (unsigned long long)flat_end(&r->wide), id, buffer_name(c, id));
+        }
+    }
+    struct tw_ck_access access = {c->stream, c->streams[c->stream].at, r->wide, 0, true, r->writes};
+    rc = log_access(c, &c->buffer_log[id], &access, r->writes ? "writes" : "reads",
+                    buffer_name(c, id));
+    if (rc || !r->writes) {
+        return rc;
+    }
+    for (const uint32_t *o = &c->overlaps[c->overlap_first[id]]; *o != TW_NONE; o++) {
+        c->written[*o].n = c->buffer_span[*o] == section ? 0 : c->written[*o].n;
+    }
+    return note_written(c, r, &c->written[id], id, TW_NONE);
+}
+
+static int touch_siblings(struct tw_checker *c, const struct region *r) {
+    const struct tw_group *g = &c->p->groups[c->op.operand[c->op.n_operands - 1].id];
+    const struct tw_buffer *own = &c->p->buffers[r->id];
+    for (uint32_t i = 0; i < tw_group_size(g); i++) { /* the verifier: they all have one */
+        int rc = touch_buffer(c, r, tw_buffer_sibling(c->p, own, tw_group_site(c->p, g, i)));
+        if (rc) {
+            return rc;
+        }
+    }
+    c->streams[c->stream].mcast_group = c->op.operand[c->op.n_operands - 1].id;
+    return 0;
+}
+
+static uint64_t instance_key(const struct tw_affine *a) {
+    uint64_t key = a->base * 0x9E3779B97F4A7C15u;
+    for (uint32_t i = 0; i < a->n_terms; i++) {
+        key = (key ^ a->term[i].var ^ a->term[i].step << 8) * 0x9E3779B97F4A7C15u;
+    }
+    return key;
+}
+
+static int touch_tensor(struct tw_checker *c, struct region *r) {
+    const struct tw_tensor *t = &c->p->tensors[r->id];
+    if (t->role == TW_ROLE_PARAM || t->role == TW_ROLE_INPUT) {
+        return 0;
+    }
+    if (r->reads && t->init == TW_INIT_NONE) {
+        return tw_ck_fail(c, TW_ORDER_defined, "reads tensor %u (%s), which has no initial value",
+                          r->id, tw_program_string(c->p, t->name));
+    }
+    if (c->op.code == TW_OP_KEY_WRITE ||
+        c->op.code == TW_OP_VALUE_WRITE) { /* both packings keep a head's bytes together */
+        uint64_t head = (uint64_t)t->rows * t->head_dim * 4;
+        r->wide = (struct tw_ck_rect){
+            tw_op_imm(&c->op, 1) * head, tw_op_imm(&c->op, 2) * head, 0, TW_NONE, 1, false};
+    }
+    struct tw_ck_access access = {c->stream,
+                                  c->streams[c->stream].at,
+                                  r->wide,
+                                  instance_key(r->instance),
+                                  r->instance->n_terms == 0,
+                                  r->writes};
+    return log_access(c, &c->tensor_log[r->id], &access, r->writes ? "writes" : "reads",
+                      tw_program_string(c->p, t->name));
+}
+
+static void find_region(const struct tw_checker *c, uint32_t n, struct region *r) {
+    const struct tw_operand *o = tw_op_region(&c->op, n);
+    bool tensor = o->kind == 'T' || o->kind == 'U';
+    unsigned x_dtype = TW_DT_F32;
+    if (c->op.code == TW_OP_MATMUL) {
+        x_dtype = c->p->buffers[c->op.operand[0].id].dtype;
+    }
+    *r = (struct region){
+        .id = o->id, .kind = o->kind, .offset = &o->offset, .instance = &o->instance};
+    r->writes = o->kind != 'R' && o->kind != 'T';
+    /* M, but the sums start at 0 */
+    bool restarts = c->op.code == TW_OP_MATMUL && tw_op_imm(&c->op, 5) == 0;
+    r->reads = !r->writes || (o->kind == 'M' && !restarts);
+    r->now = rows_of(c, n, x_dtype, tensor ? &c->p->tensors[o->id] : NULL);
+    r->wide = widen(c, r->now, r->offset);
+    r->now.lo = tw_affine_value(r->offset, c->vars);
+}
+
+int tw_ck_memory_op(struct tw_checker *c) {
+    struct region r;
+    for (int pass = 0; pass < 2; pass++) { /* an op reads before it writes */
+        for (uint32_t n = 0; tw_op_region(&c->op, n); n++) {
+            find_region(c, n, &r);
+            if (pass == 0 ? !r.reads : !r.writes) {
+                continue;
+            }
+            bool both = r.reads && r.writes;
+            r.writes = pass == 1;
+            r.reads = pass == 0;
+            int rc;
+            if (r.kind == 'T' || r.kind == 'U') {
+                rc = touch_tensor(c, &r);
+            } else if (c->p->buffers[r.id].kind == TW_BUF_FIFO) {
+                rc = touch_page(c, &r);
+            } else if (c->op.code == TW_OP_MCAST && r.writes) {
+                rc = touch_siblings(c, &r);
+            } else {
+                r.kind = both ? 'M' : r.kind;
+                rc = touch_buffer(c, &r, r.id);
+            }
+            if (rc) {
+                return rc;
+            }
+        }
+    }
+    return 0;
+}
+
+/* ---- loops ---- */
+
+static int apply_pending(struct tw_checker *c, const struct tw_ck_frame *f,
+                         const struct tw_ck_pending *p) {
+    for (size_t k = f->fifo_log; k < c->n_fifo_log && p->page != TW_NONE; k++) {
+        if (c->fifo_log[k].item == p->buffer) {
+            return 0; /* pages of FIFOs that moved are other pages now */
+        }
+    }
+    return add_written(c, p->page == TW_NONE ? &c->written[p->buffer] : &c->pages[p->page],
+                       &p->rect);
+}
+
+/* What a loop's iterations have written together is written when it is over; entries of outer loops
+ * stay. */
+int tw_ck_memory_leave(struct tw_checker *c, const struct tw_ck_frame *f) {
+    size_t kept = f->pending;
+    int rc = 0;
+    for (size_t i = f->pending; i < c->n_pending && rc == 0; i++) {
+        struct tw_ck_pending p = c->pending[i];
+        if (p.frame != c->depth - 1) {
+            c->pending[kept++] = p;
+        } else if (p.drop) {
+            c->pages[p.page].n = 0;
+        } else {
+            rc = apply_pending(c, f, &p);
+        }
+    }
+    c->n_pending = kept;
+    return rc;
+}
+
+/* ---- set-up ---- */
+
+int tw_ck_memory_init(struct tw_checker *c) {
+    const struct tw_program *p = c->p;
+    size_t n = (size_t)p->n_buffers + 1;
+    c->buffer_log = calloc(n, sizeof *c->buffer_log);
+    c->tensor_log = calloc((size_t)p->n_tensors + 1, sizeof *c->tensor_log);
+    c->written = calloc(n, sizeof *c->written);
+    c->buffer_span = calloc(n, sizeof *c->buffer_span);
+    if (!c->buffer_log || !c->tensor_log || !c->written || !c->buffer_span) {
+        return tw_fail(c->err, TW_E_NOMEM, "no memory to check the order of %s: %u buffers",
+                       p->name, p->n_buffers);
+    }
+    for (uint32_t s = 0; s < p->n_sections; s++) {
+        for (uint32_t i = 0; i < p->sections[s].n_buffers; i++) {
+            c->buffer_span[p->sections[s].first_buffer + i] = s;
+        }
+    }
+    return tw_ck_overlap_init(c);
+}
+
+void tw_ck_memory_finish(struct tw_checker *c) {
+    for (uint32_t i = 0; i < c->p->n_buffers; i++) {
+        if (c->buffer_log) {
+            free(c->buffer_log[i].items);
+        }
+        if (c->written) {
+            free(c->written[i].items);
+        }
+    }
+    for (uint32_t i = 0; i < c->p->n_tensors && c->tensor_log; i++) {
+        free(c->tensor_log[i].items);
+    }
+    for (uint32_t i = 0; i < c->n_pages && c->pages; i++) {
+        free(c->pages[i].items);
+    }
+    free(c->buffer_log);
+    free(c->tensor_log);
+    free(c->written);
+    free(c->overlap_first);
+    free(c->overlaps);
+    free(c->buffer_span);
+    free(c->buffer_users);
+    free(c->pending);
+    free(c->used_logs);
+}

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 The memory map (rule 26): which buffers of a site share
+ * bytes, and whether they may. Sorted by place and section, so that it is nearly linear however
+ * many sections use the same bytes one after the other.
+ *
+ * Why an activation may share bytes where it is not alive. It lives from the first section that
+ * names it to the last. Every engine has left a section before one enters the next (rule 23), the
+ * last one closes the step, and a loop stays in one section. So whatever else is written there is
+ * written before or after all of its life in this step, never within. A read is covered by writes
+ * of the same step (rule 25 begins the first step with nothing written), hence by writes of the
+ * same life: a program that would read in the next step what another buffer has overwritten reads
+ * in the first one what nobody has written. */
+#include "loader/order/buffer_lifetimes.h"
+#include "loader/order/check_internal.h"
+
+#include <stdlib.h>
+
+#define MAX_OVERLAPS 64u /* buffers that one buffer may share bytes with */
+#define BY_OTHERS 0x80u  /* a user of a buffer: engines of other sites */
+
+static const char *name_of(const struct tw_checker *c, uint32_t buffer) {
+    return tw_program_string(c->p, c->p->buffers[buffer].name);
+}
+
+struct placed {
+    uint32_t id, site, span;
+    bool activation;
+    /* of a private buffer: its section, which rule 26 demands where ops are walked */
+    struct tw_life life;
+    uint64_t lo, hi;
+};
+
+static int by_life(const void *a, const void *b) {
+    const struct placed *x = a, *y = b;
+    if (x->site != y->site) {
+        return x->site < y->site ? -1 : 1;
+    }
+    if (x->life.first != y->life.first) {
+        return x->life.first < y->life.first ? -1 : 1;
+    }
+    if (x->activation != y->activation) {
+        return x->activation ? -1 : 1;
+    }
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static int by_section(const void *a, const void *b) {
+    const struct placed *x = a, *y = b;
+    if (x->span != y->span) {
+        return x->span < y->span ? -1 : 1;
+    }
+    if (x->site != y->site) {
+        return x->site < y->site ? -1 : 1;
+    }
+    if (x->lo != y->lo) {
+        return x->lo < y->lo ? -1 : 1;
+    }
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Two private buffers of one section. */
+static int may_share(struct tw_checker *c, uint32_t a, uint32_t b) {
+    const struct tw_buffer *x = &c->p->buffers[a], *y = &c->p->buffers[b];
+    uint8_t users = c->buffer_users[a] | c->buffer_users[b];
+    bool one_engine = (users & (users - 1)) == 0 && !(users & BY_OTHERS);
+    tw_ck_count(c, TW_ORDER_memory_apart);
+    if (one_engine) {
+        return 0;
+    }
+    c->stream = TW_NONE;
+    return tw_ck_fail(c, TW_ORDER_memory_apart,
+                      "buffers %u (%s) [%llu, %llu) and %u (%s) [%llu, %llu) of site %u share "
+                      "bytes, and more than one "
+                      "engine uses them",
+                      a, name_of(c, a), (unsigned long long)x->offset,
+                      (unsigned long long)(x->offset + x->pages * x->page_bytes), b, name_of(c, b),
+                      (unsigned long long)y->offset,
+                      (unsigned long long)(y->offset + y->pages * y->page_bytes), x->site);
+}
+
+static int add_overlap(struct tw_checker *c, uint32_t a, uint32_t b, uint32_t *n) {
+    int rc = may_share(c, a, b);
+    uint32_t pair[2] = {a, b};
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        uint32_t of = pair[i], with = pair[1 - i];
+        if (n[of] == MAX_OVERLAPS - 1) {
+            c->stream = TW_NONE;
+            return tw_ck_fail(c, TW_ORDER_memory_apart,
+                              "buffer %u (%s) shares bytes with more than %u others", of,
+                              name_of(c, of), MAX_OVERLAPS - 1);
+        }
+        c->overlaps[c->overlap_first[of] + n[of]++] = with;
+    }
+    return rc;
+}
+
+static int refuse_alive(struct tw_checker *c, const struct placed *a, const struct placed *b) {
+    c->stream = TW_NONE;
+    return tw_ck_fail(c, TW_ORDER_memory_apart,
+                      "activation %u (%s) [%llu, %llu) and buffer %u (%s) [%llu, %llu) of site %u "
+                      "share bytes and are "
+                      "named in sections %u to %u and %u to %u",
+                      a->id, name_of(c, a->id), (unsigned long long)a->lo,
+                      (unsigned long long)a->hi, b->id, name_of(c, b->id),
+                      (unsigned long long)b->lo, (unsigned long long)b->hi, a->site, a->life.first,
+                      a->life.last, b->life.first, b->life.last);
+}
+
+/* The activations of a site that are alive, by place; no two of them share bytes. */
+struct alive {
+    const struct placed **items;
+    uint32_t n;
+};
+
+static void bury(struct alive *alive, const struct placed *now) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < alive->n; i++) {
+        const struct placed *p = alive->items[i];
+        if (p->site == now->site && p->life.last >= now->life.first) {
+            alive->items[kept++] = p;
+        }
+    }
+    alive->n = kept;
+}
+
+static uint32_t first_that_ends_behind(const struct alive *alive, uint64_t lo) {
+    uint32_t from = 0, to = alive->n;
+    while (from < to) {
+        uint32_t middle = from + (to - from) / 2;
+        if (alive->items[middle]->hi > lo) {
+            to = middle;
+        } else {
+            from = middle + 1;
+        }
+    }
+    return from;
+}
+
+/* Section by section, activations first: nothing that is named may lie on an activation that is
+ * alive. */
+static int check_activations(struct tw_checker *c, const struct placed *placed, uint32_t n,
+                             struct alive *alive) {
+    for (uint32_t i = 0; i < n; i++) {
+        const struct placed *p = &placed[i];
+        tw_ck_count(c, TW_ORDER_memory_apart);
+        if (p->life.first == TW_NONE) {
+            continue; /* no op touches it */
+        }
+        if (i == 0 || p[-1].site != p->site || p[-1].life.first != p->life.first) {
+            bury(alive, p);
+        }
+        uint32_t at = first_that_ends_behind(alive, p->lo);
+        if (at < alive->n && alive->items[at]->lo < p->hi) {
+            return refuse_alive(c, alive->items[at], p);
+        }
+        if (p->activation) {
+            memmove(&alive->items[at + 1], &alive->items[at],
+                    (alive->n - at) * sizeof alive->items[0]);
+            alive->items[at] = p;
+            alive->n++;
+        }
+    }
+    return 0;
+}
+
+/* Private buffers of different sections may share bytes, so only those of one section are compared
+ * one by one. */
+static int check_privates(struct tw_checker *c, const struct placed *placed, uint32_t n,
+                          uint32_t *count) {
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t k = i + 1; k < n && placed[k].span == placed[i].span &&
+                                 placed[k].site == placed[i].site && placed[k].lo < placed[i].hi;
+             k++) {
+            int rc = add_overlap(c, placed[i].id, placed[k].id, count);
+            if (rc) {
+                return rc;
+            }
+        }
+    }
+    return 0;
+}
+
+static int find_overlaps(struct tw_checker *c, struct placed *placed, const struct tw_life *lives,
+                         struct alive *alive, uint32_t *count) {
+    const struct tw_program *p = c->p;
+    for (uint32_t i = 0; i < p->n_buffers; i++) {
+        const struct tw_buffer *b = &p->buffers[i];
+        bool activation = b->tensor != TW_NONE;
+        uint32_t span = activation ? TW_NONE : c->buffer_span[i];
+        placed[i] = (struct placed){i,
+                                    b->site,
+                                    span,
+                                    activation,
+                                    lives[i],
+                                    b->offset,
+                                    b->offset + b->pages * b->page_bytes};
+        c->overlap_first[i] = i * MAX_OVERLAPS;
+        for (uint32_t k = 0; k < MAX_OVERLAPS; k++) {
+            c->overlaps[i * MAX_OVERLAPS + k] = TW_NONE;
+        }
+    }
+    qsort(placed, p->n_buffers, sizeof *placed, by_life);
+    int rc = check_activations(c, placed, p->n_buffers, alive);
+    if (rc) {
+        return rc;
+    }
+    qsort(placed, p->n_buffers, sizeof *placed, by_section);
+    uint32_t n = p->n_buffers;
+    while (n && placed[n - 1].activation) { /* their span sorts last */
+        n--;
+    }
+    return check_privates(c, placed, n, count);
+}
+
+static void note_receivers(struct tw_checker *c, uint32_t buffer) {
+    const struct tw_group *g = &c->p->groups[c->op.operand[c->op.n_operands - 1].id];
+    for (uint32_t i = 0; i < tw_group_size(g); i++) {
+        c->buffer_users[tw_buffer_sibling(c->p, &c->p->buffers[buffer],
+                                          tw_group_site(c->p, g, i))] |= BY_OTHERS;
+    }
+}
+
+/* Which engines name each buffer; multicasts name the siblings of their group. */
+static void find_users(struct tw_checker *c) {
+    for (uint32_t s = 0; s < c->n_streams; s++) {
+        const struct tw_stream *stream = &c->p->streams[s];
+        for (uint32_t at = 0;
+             at < stream->n_words && tw_op_decode(stream->words, stream->n_words, at, &c->op);
+             at += c->op.n_words) {
+            for (uint32_t i = 0; i < c->op.n_operands; i++) {
+                const struct tw_operand *o = &c->op.operand[i];
+                if (strchr("RWMF", o->kind)) {
+                    c->buffer_users[o->id] |= (uint8_t)(1u << stream->engine);
+                }
+                if (c->op.code == TW_OP_MCAST && o->kind == 'W') {
+                    note_receivers(c, o->id);
+                }
+            }
+        }
+    }
+}
+
+int tw_ck_overlap_init(struct tw_checker *c) {
+    const struct tw_program *p = c->p;
+    size_t n = (size_t)p->n_buffers + 1;
+    c->overlap_first = calloc(n, sizeof *c->overlap_first);
+    c->overlaps = calloc(n * MAX_OVERLAPS, sizeof *c->overlaps);
+    c->buffer_users = calloc(n, 1);
+    struct placed *placed = calloc(n, sizeof *placed);
+    struct tw_life *lives = calloc(n, sizeof *lives);
+    struct alive alive = {calloc(n, sizeof *alive.items), 0};
+    uint32_t *count = calloc(n, sizeof *count);
+    int rc;
+    if (!c->overlap_first || !c->overlaps || !c->buffer_users || !placed || !lives ||
+        !alive.items || !count) {
+        rc = tw_fail(c->err, TW_E_NOMEM, "no memory to check the order of %s: %u buffers", p->name,
+                     p->n_buffers);
+    } else {
+        find_users(c);
+        tw_buffer_lifetimes(p, lives);
+        rc = find_overlaps(c, placed, lives, &alive, count);
+    }
+    free(placed);
+    free(lives);
+    free(alive.items);
+    free(count);
+    return rc;
+}

@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: Apache-2.0 FIFO levels, semaphore words and what they tell engines about
+ * each other. clock[s][t] is the number of ops of stream t that are over wherever s stands, counted
+ * in the iteration that is walked: what is known of the iteration before has numbers below its
+ * first op. Ops inside an open loop without flags are never taken as over by others
+ * (check_memory.c), because an earlier iteration may be meant. */
+#include "loader/order/check_internal.h"
+
+#include <stdlib.h>
+
+#define MAX_PAGES (1u << 22) /* of all FIFOs of a program */
+
+static void join(int32_t *into, const int32_t *from, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        into[i] = into[i] < from[i] ? from[i] : into[i];
+    }
+}
+
+/* Clocks are made when somebody has something to tell and freed when everybody knows it: a program
+ * of many engines has few at a time. Whoever has waited for this op knows that it is over. */
+static int tell(struct tw_checker *c, int32_t **clock) {
+    const int32_t *own = tw_ck_clock(c, c->stream);
+    if (*clock) {
+        join(*clock, own, c->n_streams);
+    } else {
+        *clock = malloc(c->n_streams * sizeof **clock);
+        if (!*clock) {
+            return tw_fail(c->err, TW_E_NOMEM,
+                           "no memory to check the order of %s: a clock of %u engines", c->p->name,
+                           c->n_streams);
+        }
+        memcpy(*clock, own, c->n_streams * sizeof **clock);
+    }
+    (*clock)[c->stream] = (int32_t)c->streams[c->stream].at + 1;
+    return 0;
+}
+
+/* The same for the clock of a word or flag, which is forgotten at the next rendezvous. */
+static int tell_word(struct tw_checker *c, int32_t **clock) {
+    int rc = *clock ? 0 : tw_ck_grow(c, &c->told, &c->cap_told, c->n_told, sizeof *c->told);
+    if (rc == 0 && !*clock) {
+        c->told[c->n_told++] = clock;
+    }
+    return rc ? rc : tell(c, clock);
+}
+
+static void learn(struct tw_checker *c, const int32_t *clock) {
+    if (clock) {
+        join(tw_ck_clock(c, c->stream), clock, c->n_streams);
+    }
+}
+
+static void forget(int32_t **clocks, size_t n) {
+    for (size_t i = 0; clocks && i < n; i++) {
+        free(clocks[i]);
+        clocks[i] = NULL;
+    }
+}
+
+int tw_ck_sync_init(struct tw_checker *c) {
+    const struct tw_program *p = c->p;
+    uint64_t n_pages = 0;
+    uint32_t n_words = 0;
+    c->fifos = calloc(p->n_buffers + 1, sizeof *c->fifos);
+    c->word_first = calloc(p->n_semaphores + 1, sizeof *c->word_first);
+    if (!c->fifos || !c->word_first) {
+        return tw_fail(c->err, TW_E_NOMEM, "no memory to check the order of %s", p->name);
+    }
+    for (uint32_t i = 0; i < p->n_buffers; i++) {
+        c->fifos[i].first_page = (uint32_t)n_pages;
+        n_pages += p->buffers[i].kind == TW_BUF_FIFO ? p->buffers[i].pages : 0;
+        if (n_pages > MAX_PAGES) {
+            return tw_ck_fail(c, TW_ORDER_certificate,
+                              "FIFOs of more than %u pages in all are not checked", MAX_PAGES);
+        }
+    }
+    for (uint32_t i = 0; i < p->n_semaphores; i++) {
+        c->word_first[i] = n_words;
+        /* the verifier bounds the sum */
+        n_words += (uint32_t)tw_group_size(&p->groups[p->semaphores[i].group]);
+    }
+    c->n_pages = (uint32_t)n_pages;
+    c->n_words = n_words;
+    c->pages = calloc(n_pages + 1, sizeof *c->pages);
+    c->page_clocks = calloc((size_t)n_pages + 1, sizeof *c->page_clocks);
+    c->words = calloc(n_words + 1, sizeof *c->words);
+    c->word_clocks = calloc((size_t)n_words + 1, sizeof *c->word_clocks);
+    c->n_flags = (size_t)p->n_semaphores * p->n_chips;
+    c->flag_clocks = calloc(c->n_flags + 1, sizeof *c->flag_clocks);
+    if (!c->pages || !c->page_clocks || !c->words || !c->word_clocks || !c->flag_clocks) {
+        return tw_fail(c->err, TW_E_NOMEM,
+                       "no memory to check the order of %s: %u pages, %u words, %u engines",
+                       p->name, c->n_pages, n_words, c->n_streams);
+    }
+    for (uint32_t i = 0; i < p->n_buffers; i++) {
+        c->fifos[i].before = TW_NONE;
+    }
+    for (uint32_t i = 0; i < p->n_semaphores; i++) {
+        const struct tw_group *g = &p->groups[p->semaphores[i].group];
+        for (uint32_t k = 0; k < tw_group_size(g); k++) {
+            struct tw_ck_word *w = &c->words[c->word_first[i] + k];
+            *w = (struct tw_ck_word){
+                .before = UINT64_MAX, .semaphore = i, .site = tw_group_site(p, g, k)};
+            for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
+                w->waited[e] = INT32_MIN;
+            }
+        }
+    }
+    return 0;
+}
+
+void tw_ck_sync_finish(struct tw_checker *c) {
+    for (uint32_t d = 0; d < TW_CK_MAX_DEPTH; d++) {
+        free(c->frames[d].known);
+    }
+    forget(c->page_clocks, c->n_pages);
+    forget(c->word_clocks, c->n_words);
+    forget(c->flag_clocks, c->n_flags);
+    free(c->flag_clocks);
+    free(c->fifos);
+    free(c->word_first);
+    free(c->pages);
+    free(c->page_clocks);
+    free(c->words);
+    free(c->word_clocks);
+    free(c->fifo_log);
+    free(c->word_log);
+    free(c->live_words);
+    free(c->told);
+}
+
+/* Remembers an item's value where the innermost loop first changes it. A second entry for the same
+ * item is harmless: the first wins. */
+static int save(struct tw_checker *c, struct tw_ck_saved **log, size_t *n, size_t *cap,
+                uint32_t item, uint64_t value) {
+    if (c->depth == 0) {
+        return 0;
+    }
+    int rc = tw_ck_grow(c, log, cap, *n, sizeof **log);
+    if (rc == 0) {
+        (*log)[(*n)++] = (struct tw_ck_saved){item, value};
+    }
+    return rc;
+}
+
+/* ---- FIFOs ---- */
+
+static uint32_t page_at(const struct tw_checker *c, uint32_t buffer, uint32_t k) {
+    const struct tw_ck_fifo *f = &c->fifos[buffer];
+    return f->first_page + (uint32_t)(((uint64_t)f->head + k) % c->p->buffers[buffer].pages);
+}
+
+static int push(struct tw_checker *c, uint32_t buffer, uint32_t n) {
+    struct tw_ck_fifo *f = &c->fifos[buffer];
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t page = page_at(c, buffer, f->level + k);
+        if (c->pages[page].n == 0) {
+            return tw_ck_fail(c, TW_ORDER_defined,
+                              "a page of FIFO %u (%s) is published and nothing was written to it",
+                              buffer, tw_program_string(c->p, c->p->buffers[buffer].name));
+        }
+        int rc = tell(c, &c->page_clocks[page]);
+        if (rc) {
+            return rc;
+        }
+    }
+    f->level += n;
+    return 0;
+}
+
+static int stuck(struct tw_checker *c, uint32_t buffer, const char *what, uint32_t have,
+                 uint32_t need) {
+    return tw_ck_fail(c, TW_ORDER_no_deadlock, "FIFO %u (%s): %u pages %s where %u are needed",
+                      buffer, tw_program_string(c->p, c->p->buffers[buffer].name), have, what,
+                      need);
+}
+
+static int fifo_op(struct tw_checker *c) {
+    uint32_t buffer = c->op.operand[0].id, n = c->op.operand[1].id,
+             pages = c->p->buffers[buffer].pages;
+    struct tw_ck_fifo *f = &c->fifos[buffer];
+    int rc = tw_ck_own_section(c, buffer);
+    tw_ck_count(c, TW_ORDER_no_deadlock);
+    if (rc) {
+        return rc;
+    }
+    if (c->op.code == TW_OP_RESERVE) {
+        if (n > pages - f->level) {
+            return stuck(c, buffer, "free", pages - f->level, n);
+        }
+        /* what an earlier use of the page left is not this one's content */
+        for (uint32_t k = 0; k < n; k++) {
+            c->pages[page_at(c, buffer, f->level + k)].n = 0;
+        }
+        return 0;
+    }
+    if (c->op.code == TW_OP_WAIT) {
+        if (n > f->level) {
+            return stuck(c, buffer, "published", f->level, n);
+        }
+        for (uint32_t k = 0; k < n; k++) {
+            learn(c, c->page_clocks[page_at(c, buffer, k)]);
+        }
+        return 0;
+    }
+    rc = save(c, &c->fifo_log, &c->n_fifo_log, &c->cap_fifo_log, buffer, f->level);
+    if (rc == 0 && c->op.code == TW_OP_PUSH) {
+        return push(c, buffer, n);
+    }
+    if (rc == 0) {
+        for (uint32_t k = 0; k < n; k++) {
+            forget(&c->page_clocks[page_at(c, buffer, k)], 1);
+        }
+        f->head = (uint32_t)(((uint64_t)f->head + n) % pages);
+        f->level -= n; /* the verifier: only waited pages are popped */
+    }
+    return rc;
+}
+
+/* ---- semaphores ---- */
+
+static uint32_t word_index(const struct tw_checker *c, uint32_t semaphore, uint32_t site) {
+    return c->word_first[semaphore] +
+           tw_group_number(c->p, &c->p->groups[c->p->semaphores[semaphore].group], site);
+}
+
+/* What those knew who raised all words of a semaphore on one chip. */
+static int32_t **flag_clock(const struct tw_checker *c, uint32_t semaphore, uint32_t chip) {
+    return &c->flag_clocks[(size_t)semaphore * c->p->n_chips + chip];
+}
+
+/* Rule 21: whoever increments after a wait on the word must know that the wait is over, or it might
+ * have been counted in. */
+static int increment(struct tw_checker *c, uint32_t semaphore, uint32_t site, uint32_t by) {
+    uint32_t index = word_index(c, semaphore, site);
+    struct tw_ck_word *w = &c->words[index];
+    const int32_t *clock = tw_ck_clock(c, c->stream);
+    for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
+        if (clock[site * TW_ENGINE_COUNT + e] < w->waited[e]) {
+            return tw_ck_fail(c, TW_ORDER_exact_threshold,
+                              "increments semaphore %u (%s) of site %u, which may still wait for "
+                              "less in its %s op %d",
+                              semaphore, tw_program_string(c->p, c->p->semaphores[semaphore].name),
+                              site, tw_engine_name(e), w->waited[e] - 1);
+        }
+    }
+    int rc = save(c, &c->word_log, &c->n_word_log, &c->cap_word_log, index, w->count);
+    w->count += by;
+    return rc;
+}
+
+static int wait_for_word(struct tw_checker *c) {
+    uint32_t semaphore = c->op.operand[0].id, site = tw_ck_site(c, c->stream),
+             index = word_index(c, semaphore, site);
+    struct tw_ck_word *w = &c->words[index];
+    uint64_t threshold = tw_affine_value(&c->op.operand[1].offset, c->vars);
+    uint64_t arrived = c->p->semaphores[semaphore].initial + w->count;
+    tw_ck_count(c, TW_ORDER_exact_threshold);
+    if (threshold > arrived) {
+        return tw_ck_fail(c, TW_ORDER_no_deadlock,
+                          "semaphore %u (%s): %llu have arrived where %llu are needed", semaphore,
+                          tw_program_string(c->p, c->p->semaphores[semaphore].name),
+                          (unsigned long long)arrived, (unsigned long long)threshold);
+    }
+    if (threshold < arrived) {
+        return tw_ck_fail(c, TW_ORDER_exact_threshold,
+                          "semaphore %u (%s): waits for %llu where %llu may have arrived",
+                          semaphore, tw_program_string(c->p, c->p->semaphores[semaphore].name),
+                          (unsigned long long)threshold, (unsigned long long)arrived);
+    }
+    if (!w->live) {
+        int rc = tw_ck_grow(c, &c->live_words, &c->cap_live_words, c->n_live_words,
+                            sizeof *c->live_words);
+        if (rc) {
+            return rc;
+        }
+        c->live_words[c->n_live_words++] = index;
+        w->live = true;
+    }
+    w->waited[c->p->streams[c->stream].engine] = (int32_t)c->streams[c->stream].at + 1;
+    learn(c, c->word_clocks[index]);
+    learn(c, *flag_clock(c, semaphore, site / (c->p->mesh_width * c->p->mesh_height)));
+    return 0;
+}
+
+static int increment_one(struct tw_checker *c, uint32_t semaphore, uint32_t site, uint32_t by) {
+    int rc = increment(c, semaphore, site, by);
+    return rc ? rc : tell_word(c, &c->word_clocks[word_index(c, semaphore, site)]);
+}
+
+/* A flag on all words that the semaphore has on a chip tells all the same; one clock holds it. */
+static int multicast_flag(struct tw_checker *c) {
+    const struct tw_program *p = c->p;
+    uint32_t semaphore = c->op.operand[0].id, group = c->op.operand[1].id;
+    const struct tw_group *g = &p->groups[group],
+                          *words = &p->groups[p->semaphores[semaphore].group];
+    bool all = g->x0 == words->x0 && g->x1 == words->x1 && g->y0 == words->y0 && g->y1 == words->y1;
+    int rc = all ? tell_word(c, flag_clock(c, semaphore, g->chip)) : 0;
+    for (uint32_t i = 0; i < tw_group_size(g) && rc == 0; i++) {
+        uint32_t site = tw_group_site(p, g, i);
+        rc = all ? increment(c, semaphore, site, 1) : increment_one(c, semaphore, site, 1);
+    }
+    struct tw_ck_stream *s = &c->streams[c->stream];
+    s->mcast_group = s->mcast_group == group ? TW_NONE : s->mcast_group;
+    return rc;
+}
+
+/* Rule 27: data in flight whose flag is not raised yet holds the network. */
+static int check_flag(struct tw_checker *c) {
+    tw_ck_count(c, TW_ORDER_flag_after_data);
+    if (c->streams[c->stream].mcast_group == TW_NONE) {
+        return 0;
+    }
+    return tw_ck_fail(c, TW_ORDER_flag_after_data,
+                      "blocks after a multicast to group %u whose flag is not raised yet",
+                      c->streams[c->stream].mcast_group);
+}
+
+int tw_ck_sync_op(struct tw_checker *c) {
+    uint32_t code = c->op.code;
+    if (code == TW_OP_RESERVE || code == TW_OP_WAIT || code == TW_OP_SEM_WAIT) {
+        int rc = check_flag(c);
+        if (rc) {
+            return rc;
+        }
+    }
+    if (c->op.operand[0].kind == 'F') {
+        return fifo_op(c);
+    }
+    if (code == TW_OP_SEM_WAIT) {
+        return wait_for_word(c);
+    }
+    return code == TW_OP_SEM_INC
+               ? increment_one(c, c->op.operand[0].id, c->op.operand[1].id, c->op.operand[2].id)
+               : multicast_flag(c);
+}
+
+/* ---- loops ---- */
+
+static bool reaches(const int32_t *clock, const int32_t *ends, uint32_t n) {
+    int32_t behind = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        behind |= clock[i] < ends[i];
+    }
+    return !behind;
+}
+
+int tw_ck_all_known(struct tw_checker *c, uint32_t stream, const int32_t *ends, const char *what,
+                    enum tw_order_rule rule) {
+    const int32_t *clock = tw_ck_clock(c, stream);
+    if (reaches(clock, ends, c->n_streams)) { /* the usual case */
+        return 0;
+    }
+    for (uint32_t t = 0; t < c->n_streams; t++) {
+        if (t != stream && c->streams[t].n_ops && clock[t] < ends[t]) {
+            return tw_ck_fail(c, rule,
+                              "%s though site %u %s may still be at op %d (it must be past op %d)",
+                              what, tw_ck_site(c, t), tw_engine_name(c->p->streams[t].engine),
+                              clock[t] < 0 ? 0 : clock[t], ends[t] - 1);
+        }
+    }
+    return 0;
+}
+
+/* A loop over a trip may run once or not at all, and then its streams learn less of each other, or
+ * nothing: behind it they know what they knew before. */
+static int save_clocks(struct tw_checker *c, struct tw_ck_frame *f) {
+    f->known = calloc((size_t)f->n * c->n_streams, sizeof *f->known);
+    if (!f->known) {
+        return tw_fail(c->err, TW_E_NOMEM, "no memory to check the order of %s: %u engines",
+                       c->p->name, c->n_streams);
+    }
+    for (uint32_t i = 0; i < f->n; i++) {
+        memcpy(&f->known[(size_t)i * c->n_streams], tw_ck_clock(c, c->members[f->first + i]),
+               c->n_streams * sizeof *f->known);
+    }
+    return 0;
+}
+
+static void restore_clocks(struct tw_checker *c, struct tw_ck_frame *f) {
+    for (uint32_t i = 0; i < f->n && f->known; i++) {
+        memcpy(tw_ck_clock(c, c->members[f->first + i]), &f->known[(size_t)i * c->n_streams],
+               c->n_streams * sizeof *f->known);
+    }
+    free(f->known);
+    f->known = NULL;
+}
+
+/* Loops without flags hide their ops from other engines while they are open. */
+int tw_ck_sync_enter(struct tw_checker *c, struct tw_ck_frame *f) {
+    for (uint32_t i = 0; i < f->n && !f->flags; i++) {
+        struct tw_ck_stream *s = &c->streams[c->members[f->first + i]];
+        s->inner_from = s->inner_from == TW_NONE ? s->at : s->inner_from;
+    }
+    return f->dynamic ? save_clocks(c, f) : 0;
+}
+
+/* Else what one engine has heard of the iteration before could reach a third one as if it were of
+ * this iteration. */
+void tw_ck_sync_again(struct tw_checker *c, const struct tw_ck_frame *f) {
+    for (uint32_t i = 0; i < f->n; i++) {
+        int32_t *clock = tw_ck_clock(c, c->members[f->first + i]);
+        for (uint32_t k = 0; k < f->n; k++) {
+            uint32_t t = c->members[f->first + k];
+            int32_t before = (int32_t)c->streams[t].open_from[c->depth - 1];
+            clock[t] = k != i && clock[t] > before ? before : clock[t];
+        }
+    }
+}
+
+/* A body with flags must leave every engine knowing that every other is past its last op that is no
+ * semaphore op, be it of the body or before the loop. */
+static int check_rendezvous(struct tw_checker *c, const struct tw_ck_frame *f) {
+    int rc = 0;
+    for (uint32_t i = 0; i < f->n && f->flags; i++) {
+        const struct tw_ck_stream *s = &c->streams[c->members[f->first + i]];
+        c->ends[c->members[f->first + i]] = s->last_data > 0 ? s->last_data : INT32_MIN;
+    }
+    for (uint32_t i = 0; i < f->n && f->flags && rc == 0; i++) {
+        tw_ck_count(c, TW_ORDER_closed_loop);
+        c->stream = c->members[f->first + i];
+        rc = tw_ck_all_known(c, c->stream, c->ends, "a loop with flags ends", TW_ORDER_closed_loop);
+    }
+    return rc;
+}
+
+/* The log's earliest entry of a FIFO holds its level where the loop began. */
+int tw_ck_sync_balanced(struct tw_checker *c, const struct tw_ck_frame *f) {
+    int rc = 0;
+    for (size_t i = c->n_fifo_log; i > f->fifo_log; i--) {
+        c->fifos[c->fifo_log[i - 1].item].before = (uint32_t)c->fifo_log[i - 1].value;
+    }
+    for (size_t i = f->fifo_log; i < c->n_fifo_log && rc == 0; i++) {
+        uint32_t buffer = c->fifo_log[i].item;
+        const struct tw_ck_fifo *fifo = &c->fifos[buffer];
+        tw_ck_count(c, TW_ORDER_closed_loop);
+        if (fifo->level != 0 || fifo->before != 0) {
+            rc = tw_ck_fail(
+                c, TW_ORDER_closed_loop,
+                "FIFO %u (%s): %u pages where the loop begins, %u where it ends; both must be 0",
+                buffer, tw_program_string(c->p, c->p->buffers[buffer].name), fifo->before,
+                fifo->level);
+        }
+    }
+    return rc ? rc : check_rendezvous(c, f);
+}
+
+static void lower(int32_t *least, const int32_t *clock, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        least[i] = least[i] > clock[i] ? clock[i] : least[i];
+    }
+}
+
+/* What all other engines know of each one: least[t] of stream t. */
+static void find_least(const struct tw_checker *c, int32_t *least) {
+    for (uint32_t t = 0; t < c->n_streams; t++) {
+        least[t] = INT32_MAX;
+    }
+    for (uint32_t s = 0; s < c->n_streams; s++) {
+        if (c->streams[s].n_ops) {
+            const int32_t *clock = tw_ck_clock(c, s);
+            lower(least, clock, s);
+            lower(least + s + 1, clock + s + 1, c->n_streams - s - 1);
+        }
+    }
+}
+
+/* Waits that all know to be over need not be kept; the others get the numbers of the next
+ * iteration. */
+static bool renumber_waits(struct tw_ck_word *w, const int32_t *back, const int32_t *least) {
+    bool live = false;
+    for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
+        uint32_t stream = w->site * TW_ENGINE_COUNT + e;
+        if (w->waited[e] != INT32_MIN && least[stream] >= w->waited[e]) {
+            w->waited[e] = INT32_MIN;
+        } else if (w->waited[e] != INT32_MIN) {
+            w->waited[e] -= back[stream];
+            live = true;
+        }
+    }
+    return live;
+}
+
+void tw_ck_sync_repeat(struct tw_checker *c, const int32_t *back) {
+    size_t kept = 0;
+    find_least(c, c->least);
+    for (size_t i = 0; i < c->n_live_words; i++) {
+        struct tw_ck_word *w = &c->words[c->live_words[i]];
+        w->live = renumber_waits(w, back, c->least);
+        c->live_words[kept] = c->live_words[i];
+        kept += w->live;
+    }
+    c->n_live_words = kept;
+    for (uint32_t s = 0; s < c->n_streams; s++) {
+        int32_t *clock = tw_ck_clock(c, s);
+        for (uint32_t t = 0; t < c->n_streams; t++) {
+            clock[t] -= back[t];
+        }
+    }
+    for (size_t i = 0; i < c->n_told; i++) {
+        forget(c->told[i], 1);
+    }
+    c->n_told = 0;
+}
+
+/* What one body adds to a word, times the iterations. The log's first entry of a word is its value
+ * where the loop began. */
+static void multiply_words(struct tw_checker *c, const struct tw_ck_frame *f) {
+    /* backwards: the earliest entry is applied last */
+    for (size_t i = c->n_word_log; i > f->word_log; i--) {
+        struct tw_ck_word *w = &c->words[c->word_log[i - 1].item];
+        w->before = c->word_log[i - 1].value;
+    }
+    for (size_t i = f->word_log; i < c->n_word_log; i++) {
+        struct tw_ck_word *w = &c->words[c->word_log[i].item];
+        if (w->before != UINT64_MAX) {
+            uint64_t passes = f->pass + 1u;
+            w->count = w->before + (w->count - w->before) / passes * f->count;
+            w->before = UINT64_MAX;
+        }
+    }
+}
+
+int tw_ck_sync_leave(struct tw_checker *c, struct tw_ck_frame *f) {
+    int rc = tw_ck_sync_balanced(c, f);
+    if (rc) {
+        return rc;
+    }
+    restore_clocks(c, f);
+    multiply_words(c, f);
+    if (c->depth == 1) {
+        c->n_fifo_log = c->n_word_log = 0;
+    }
+    for (uint32_t i = 0; i < f->n; i++) {
+        struct tw_ck_stream *s = &c->streams[c->members[f->first + i]];
+        if (s->inner_from == s->open_from[c->depth - 1]) {
+            s->inner_from = TW_NONE;
+        }
+    }
+    return 0;
+}

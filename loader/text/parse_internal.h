@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files of the parser share: the place in the text and the program under construction.
+ * Lexical functions (parse_lex.c) look at the text from `at`, skip blanks themselves where blanks
+ * may stand, and never leave the line.
+ */
+#ifndef TW_LOADER_TEXT_PARSE_INTERNAL_H
+#define TW_LOADER_TEXT_PARSE_INTERNAL_H
+
+#include "loader/text/parse_program.h"
+#include "loader/text/text_tables.h"
+
+struct tw_parse_array {
+    void *items;
+    size_t n, cap;
+};
+
+/* The result; its first member is what the caller gets. */
+struct tw_parse_owner {
+    struct tw_program_text text;
+    /* records; of STREAM: all n_sites * TW_ENGINE_COUNT */
+    struct tw_parse_array table[TW_TEXT_TABLE_COUNT];
+    struct tw_parse_array words; /* of all streams, in order */
+    /* bytes; a name being read stands behind the last */
+    struct tw_parse_array strings;
+    char *name;
+};
+
+struct tw_parse_slot {
+    uint32_t offset, hash; /* offset 0: empty */
+};
+
+struct tw_parser {
+    const char *file, *text;
+    size_t size, at, line_start;
+    uint32_t line; /* from 1 */
+    tw_error *err;
+    struct tw_parse_owner *owner;
+    struct tw_parse_slot *slot; /* hash table of strings; a power of two */
+    uint32_t n_slots, n_used;
+    uint32_t stage;       /* of the ops to come */
+    uint32_t next_stream; /* least index that the next stream may have; 0: no stream yet */
+    const char *op_name[TW_OP_LIMIT];
+};
+
+/* A name as read: `bytes` bytes behind the last string, not yet a part of the table. */
+struct tw_parse_name {
+    uint32_t bytes;
+    bool none; /* '-' */
+};
+
+/* Room for n items in all; at least doubles. False without memory. */
+bool tw_parse_reserve(struct tw_parse_array *a, size_t n, size_t item_bytes);
+int tw_parse_nomem(struct tw_parser *p);
+
+/* ---- parse_lex.c ---- */
+
+/* Fails with "FILE:LINE:COL: ..." for the place `at` of this line. */
+int tw_parse_fail(struct tw_parser *p, int code, size_t at, const char *format, ...)
+#if defined(__GNUC__)
+    __attribute__((format(printf, 4, 5)))
+#endif
+    ;
+/* "found X, expected WHAT" at the present place. */
+int tw_parse_expected(struct tw_parser *p, const char *what);
+
+/* The byte at the present place, -1 at the end of the text. */
+static inline int tw_parse_peek(const struct tw_parser *p) {
+    return p->at < p->size ? (unsigned char)p->text[p->at] : -1;
+}
+static inline bool tw_parse_is_digit(int c) {
+    return c >= '0' && c <= '9';
+}
+static inline int tw_parse_hex_digit(int c) { /* its value, or -1 */
+    return tw_parse_is_digit(c)   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+void tw_parse_blanks(struct tw_parser *p); /* and a comment */
+bool tw_parse_line_ends(const struct tw_parser *p);
+/* Blanks, which must be there unless the line ends. */
+int tw_parse_gap(struct tw_parser *p);
+int tw_parse_end_of_line(struct tw_parser *p);
+/* Moves over empty lines to the first byte of the next one that says something. */
+void tw_parse_next_line(struct tw_parser *p);
+/* Moves over `mark` if it stands here. */
+bool tw_parse_accept(struct tw_parser *p, const char *mark);
+int tw_parse_mark(struct tw_parser *p, const char *mark);
+/* A word of tw_text_is_word: its length, 0 if there is none; stays in front of it. */
+size_t tw_parse_word(const struct tw_parser *p);
+bool tw_parse_word_is(const struct tw_parser *p, size_t length, const char *word);
+int tw_parse_number(struct tw_parser *p, const char *what, uint64_t max, uint64_t *out);
+int tw_parse_u32(struct tw_parser *p, const char *what, uint32_t *out);
+int tw_parse_hex32(struct tw_parser *p, uint32_t *out);
+int tw_parse_float(struct tw_parser *p, uint32_t *bits);
+
+/* ---- parse_names.c ---- */
+
+int tw_parse_name(struct tw_parser *p, const char *what, struct tw_parse_name *out);
+/* Makes the name that was just read a string of the table, or finds it there. */
+int tw_parse_keep(struct tw_parser *p, struct tw_parse_name name, uint32_t *offset);
+/* name@id or @id. A name must be that of the record. */
+int tw_parse_reference(struct tw_parser *p, enum tw_text_table table, uint32_t *id);
+
+/* ---- parse_ops.c ---- */
+
+/* A line of a stream: an op, `words`, or `stage=`. */
+int tw_parse_stream_line(struct tw_parser *p);
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The words of the text form of programs (tws(5)), shared by its printer and its parser: a table of
+ * fields for each record of struct tw_program, and a label for each immediate of an op. A field
+ * that is not in these tables would be lost on the way through text, so a test holds them against
+ * the size of every record.
+ */
+#ifndef TW_LOADER_TEXT_TEXT_TABLES_H
+#define TW_LOADER_TEXT_TEXT_TABLES_H
+
+#include "tilewright/opcode.h"
+
+enum tw_text_kind {
+    TW_TEXT_NUMBER = 0, /* decimal, or one of `names` */
+    TW_TEXT_ID = 1,     /* the same; TW_NONE is '-' */
+    TW_TEXT_TENSOR = 2  /* name@id of a tensor; TW_NONE is '-' */
+};
+
+/* One `key=value` of a record; with `between` the value is two members, `first between second`. A
+ * value that equals `absent` (in both halves) is left out if the field is optional. */
+struct tw_text_field {
+    const char *key;
+    const char *between;
+    const char *const *names; /* NULL: numbers only */
+    uint32_t n_names;
+    uint32_t absent;
+    bool optional;
+    uint8_t kind;
+    uint8_t bytes, second_bytes; /* 1, 2, 3, 4 or 8 */
+    uint16_t at, second;         /* offsets in the record */
+};
+
+enum { TW_TEXT_MAX_FIELDS = 16 };
+
+/* A kind of line: its word, and the record that it writes down. */
+struct tw_text_record {
+    const char *word;
+    const struct tw_text_field *fields;
+    uint32_t n_fields, bytes;
+    bool has_name; /* a string of the string table; the record's field at offset `name` */
+    uint16_t name;
+    uint16_t table; /* offset in struct tw_program of the table's pointer */
+    uint16_t count; /* and of its count */
+};
+
+/* In the order of printing. PROGRAM has neither table nor id, STREAM's id is its index and its
+ * words follow. */
+enum tw_text_table {
+    TW_TEXT_PROGRAM,
+    TW_TEXT_TENSORS,
+    TW_TEXT_BUFFERS,
+    TW_TEXT_GROUPS,
+    TW_TEXT_SEMAPHORES,
+    TW_TEXT_TRIPS,
+    TW_TEXT_SECTIONS,
+    TW_TEXT_STAGES,
+    TW_TEXT_EDGES,
+    TW_TEXT_STREAM,
+    TW_TEXT_TABLE_COUNT
+};
+const struct tw_text_record *tw_text_record(enum tw_text_table table);
+
+static inline const void *tw_text_table_of(const struct tw_program *p,
+                                           const struct tw_text_record *r) {
+    const void *table;
+    memcpy(&table, (const char *)p + r->table, sizeof table);
+    return table;
+}
+static inline uint32_t tw_text_count_of(const struct tw_program *p,
+                                        const struct tw_text_record *r) {
+    uint32_t count;
+    memcpy(&count, (const char *)p + r->count, sizeof count);
+    return count;
+}
+
+/* A field's value; records are little-endian, as the machine's. */
+static inline uint64_t tw_text_get(const void *record, uint16_t at, uint8_t bytes) {
+    uint64_t value = 0;
+    memcpy(&value, (const char *)record + at, bytes);
+    return value;
+}
+static inline void tw_text_set(void *record, uint16_t at, uint8_t bytes, uint64_t value) {
+    memcpy((char *)record + at, &value, bytes);
+}
+
+/* Labels of an op's immediates, in order, one space between; "dtype" is an element type's name. "":
+ * none, and the immediates are written as bare numbers. */
+const char *tw_text_labels(uint32_t code);
+/* The label in front, and its length; *labels moves on to the next. */
+const char *tw_text_next_label(const char **labels, size_t *length);
+
+/* What stands before operand i of an op: "-> ", "group=", "site=", "pos=", "rows=", ">= ", "at=" or
+ * "". Immediates have their own labels. */
+const char *tw_text_lead(uint32_t code, uint32_t i);
+
+/* Characters of a name that needs no quotes: a letter or '_', then letters, digits, '_' and '.'. */
+static inline bool tw_text_is_word(unsigned char c, bool first) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+           (!first && ((c >= '0' && c <= '9') || c == '.'));
+}
+
+/* The shortest decimal number that is read as exactly these bits, "2.5e-1", "-0"; "0x7fc00000" for
+ * what is not finite. `out` has 32 bytes. tw_text_float_bits reads digits*10^exponent to the
+ * nearest float. Neither looks at the locale. */
+void tw_text_float(uint32_t bits, char *out);
+float tw_text_decimal(bool negative, const char *digits, int exponent);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The structural rules that every program obeys before it may run (MACHINE §5). Each rule has a
+ * number and a name; the refusal names rule, place and the numbers compared. Linear in the size of
+ * the program; links nothing of the compiler.
+ */
+#ifndef TW_LOADER_VERIFY_VERIFY_H
+#define TW_LOADER_VERIFY_VERIFY_H
+
+#include "tilewright/error.h"
+#include "tilewright/machine.h"
+
+/* X(number, name, what it demands) */
+#define TW_RULES(X)                                                                                \
+    X(1, table_sizes,                                                                              \
+      "counts and ids are inside their tables; enums are known; strings are terminated")           \
+    X(2, stream_decodes,                                                                           \
+      "every op decodes; loops nest and close; variables belong to one open loop; epoch only in "  \
+      "waits")                                                                                     \
+    X(3, engine_runs_op, "the engine may run the op")                                              \
+    X(4, buffer_placed,                                                                            \
+      "buffers lie inside their site's SRAM, aligned to 64; siblings agree, one on each site of "  \
+      "their group")                                                                               \
+    X(5, fifo_ends,                                                                                \
+      "one producer and one consumer engine per FIFO, both on its site; one engine per scratch "   \
+      "buffer")                                                                                    \
+    X(6, fifo_balance,                                                                             \
+      "pushes equal pops over each loop iteration and each step, within the capacity")             \
+    X(7, region_in_buffer,                                                                         \
+      "affine regions stay inside pages held by the engine up to each loop's maximum")             \
+    X(8, region_in_tensor,                                                                         \
+      "affine regions and instances stay inside the tensor up to each loop's maximum")             \
+    X(9, roles_kept,                                                                               \
+      "Param and Input are never written; Output is written; an Activation has no binding rows")   \
+    X(10, operand_types, "dtypes, packings, strides and alignments fit the op")                    \
+    X(11, trips_sound,                                                                             \
+      "trips read one-element i32 Inputs, div > 0, and counts stay below their bounds")            \
+    X(12, loops_agree,                                                                             \
+      "engines of one site that share a loop id share trip and nest; ids ascend; no flags inside") \
+    X(13, groups_on_chip,                                                                          \
+      "groups are rectangles on chips that exist; multicasts go to resident siblings on one chip") \
+    X(14, thresholds_reachable,                                                                    \
+      "each semaphore threshold equals the increments that reach it in its epoch")                 \
+    X(15, rendezvous_shape,                                                                        \
+      "a closing section's rendezvous gathers every site and releases every engine")               \
+    X(16, spans_partition, "spans partition the ids and the last section closes")                  \
+    X(17, regions_apart,                                                                           \
+      "what an op writes overlaps nothing else it touches, unless it works in place")
+
+enum tw_rule {
+#define TW_X(number, name, text) TW_RULE_##name = number,
+    TW_RULES(TW_X)
+#undef TW_X
+};
+
+/* Objects checked per rule, for `verify --json`; index = rule number. */
+struct tw_verify_report {
+    uint64_t checked[32];
+    int failed_rule; /* 0: none */
+};
+
+/* 0, or TW_E_VERIFY with "rule 7 region_in_buffer: prefill.64 site 3 math op 12 (matmul,
+ * layer.attn_q): ..." in err. `report` may be NULL. Errors: VERIFY, NOMEM. */
+int tw_verify_program(const struct tw_program *program, struct tw_verify_report *report,
+                      tw_error *err);
+
+#endif

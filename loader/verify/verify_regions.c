@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The verifier's bounds: each region of a data op lies inside its page, buffer or tensor for every
+ * value of the loop variables, aligned, in a role that permits it, and apart from what else the op
+ * touches. An affine number takes its extremes at the corners of the loop ranges, so they are sums
+ * of one end per term. */
+#include "loader/verify/verify_internal.h"
+
+#define NAME(v, n) \
+    (int)strcspn(tw_vf_region_name((v)->op.code, n), " "), tw_vf_region_name((v)->op.code, n)
+
+static bool is_negative(uint64_t step) {
+    return step >> 63 != 0;
+}
+
+/* Sum of the terms' greatest rises above and falls below the base; false on overflow. */
+static bool sway(const struct tw_verifier *v, const struct tw_affine *a, uint64_t *fall,
+                 uint64_t *rise) {
+    *fall = *rise = 0;
+    for (uint32_t i = 0; i < a->n_terms; i++) {
+        uint32_t var = a->term[i].var;
+        uint64_t step = a->term[i].step, most;
+        uint64_t *sum = is_negative(step) ? fall : rise;
+        if (var == 0) {
+            continue;
+        }
+        if (!tw_mul_u64(is_negative(step) ? 0 - step : step, (uint64_t)v->var_count[var] - 1,
+                        &most) ||
+            !tw_add_u64(*sum, most, sum)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void tw_vf_range(const struct tw_verifier *v, const struct tw_affine *a, uint64_t *lo,
+                 uint64_t *hi) {
+    uint64_t fall, rise;
+    if (!sway(v, a, &fall, &rise) || fall > a->base || !tw_add_u64(a->base, rise, hi)) {
+        *lo = 0;
+        *hi = UINT64_MAX;
+        return;
+    }
+    *lo = a->base - fall;
+}
+
+static bool affine_aligned(const struct tw_affine *a, uint64_t align) {
+    uint64_t bits = a->base;
+    for (uint32_t i = 0; i < a->n_terms; i++) {
+        bits |= a->term[i].step;
+    }
+    return bits % align == 0;
+}
+
+/* The end of a region for messages: exclusive, saturated. */
+static unsigned long long end_of(const struct tw_vf_data *d, uint32_t n) {
+    uint64_t end;
+    return tw_add_u64(d->hi[n], tw_extent_span(d->extent[n]), &end) ? end : UINT64_MAX;
+}
+
+/* ---- buffers ---- */
+
+/* A ring's pages are contiguous only one by one: terms that step by whole pages choose the page,
+ * the rest stays in it. */
+static int check_one_page(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
+    const struct tw_tensor *param = tw_buffer_param(v->program, d->buffer[n]);
+    uint64_t page = d->buffer[n]->page_bytes, held = param ? param->bytes : page, lo, hi;
+    struct tw_affine in_page = tw_affine_const(d->region[n]->offset.base % page);
+    const struct tw_affine *a = &d->region[n]->offset;
+    for (uint32_t i = 0; i < a->n_terms; i++) {
+        uint64_t step = a->term[i].step;
+        if ((is_negative(step) ? 0 - step : step) % page != 0) {
+            in_page = tw_affine_plus(in_page, a->term[i].var, step);
+        }
+    }
+    tw_vf_range(v, &in_page, &lo, &hi);
+    if (!tw_range_ok(hi, tw_extent_span(d->extent[n]), held)) {
+        return tw_vf_fail(v, TW_RULE_region_in_buffer,
+                          "%.*s spans %llu bytes from %llu of a page of %llu bytes", NAME(v, n),
+                          (unsigned long long)tw_extent_span(d->extent[n]), (unsigned long long)hi,
+                          (unsigned long long)held);
+    }
+    return 0;
+}
+
+static int check_fifo_region(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
+    const struct tw_operand *o = d->region[n];
+    const struct tw_buffer *b = d->buffer[n];
+    bool produces = b->producer == v->place.engine;
+    if (!produces && (b->consumer != v->place.engine || o->kind != 'R')) {
+        return tw_vf_fail(v, TW_RULE_fifo_ends,
+                          "%s %.*s in FIFO %u (%s), produced by %s and consumed by %s",
+                          o->kind == 'R' ? "reads" : "writes", NAME(v, n), o->id,
+                          tw_program_string(v->program, b->name), tw_engine_name(b->producer),
+                          tw_engine_name(b->consumer));
+    }
+    uint32_t level = v->buffers[o->id].side[produces ? 0 : 1].level;
+    /* no overflow: level <= pages, and the ring fits the SRAM */
+    uint64_t held = level * b->page_bytes;
+    if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), held)) {
+        return tw_vf_fail(v, TW_RULE_region_in_buffer,
+                          "%.*s spans [%llu, %llu) of %u %s pages of %llu bytes", NAME(v, n),
+                          (unsigned long long)d->lo[n], end_of(d, n), level,
+                          produces ? "reserved" : "waited", (unsigned long long)b->page_bytes);
+    }
+    return check_one_page(v, d, n);
+}
+
+/* A Param in SRAM: each access stays in one instance, and none writes. */
+static int check_resident_param(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
+    const struct tw_buffer *b = d->buffer[n];
+    tw_vf_count(v, TW_RULE_roles_kept);
+    if (d->region[n]->kind != 'R') {
+        return tw_vf_fail(v, TW_RULE_roles_kept, "writes buffer %u (%s), which keeps a param",
+                          d->region[n]->id, tw_program_string(v->program, b->name));
+    }
+    if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), b->pages * b->page_bytes)) {
+        return tw_vf_fail(v, TW_RULE_region_in_buffer,
+                          "%.*s spans [%llu, %llu) of %u pages of %llu bytes", NAME(v, n),
+                          (unsigned long long)d->lo[n], end_of(d, n), b->pages,
+                          (unsigned long long)b->page_bytes);
+    }
+    return check_one_page(v, d, n);
+}
+
+static int check_plain_region(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
+    const struct tw_buffer *b = d->buffer[n];
+    struct tw_vf_buffer *state = &v->buffers[d->region[n]->id];
+    if (b->kind == TW_BUF_SCRATCH) {
+        if (state->toucher && state->toucher != v->place.engine + 1) {
+            return tw_vf_fail(v, TW_RULE_fifo_ends,
+                              "%.*s is in scratch %u (%s), which engine %s touches", NAME(v, n),
+                              d->region[n]->id, tw_program_string(v->program, b->name),
+                              tw_engine_name(state->toucher - 1u));
+        }
+        state->toucher = (uint8_t)(v->place.engine + 1);
+    }
+    if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), b->page_bytes)) {
+        return tw_vf_fail(v, TW_RULE_region_in_buffer,
+                          "%.*s spans [%llu, %llu) of a page of %llu bytes", NAME(v, n),
+                          (unsigned long long)d->lo[n], end_of(d, n),
+                          (unsigned long long)b->page_bytes);
+    }
+    return 0;
+}
+
+/* ---- tensors ---- */
+
+static int check_role(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
+    const struct tw_tensor *t = d->tensor[n];
+    bool writes = d->region[n]->kind == 'U';
+    tw_vf_count(v, TW_RULE_roles_kept);
+    if (t->role == TW_ROLE_ACTIVATION ||
+        (writes && (t->role == TW_ROLE_INPUT || t->role == TW_ROLE_PARAM))) {
+        static const char *const name[TW_ROLE_COUNT] = {"an input", "a param", "an output",
+                                                        "a state", "an activation"};
+        return tw_vf_fail(v, TW_RULE_roles_kept, "%s tensor %u (%s), %s",
+                          writes ? "writes" : "reads", d->region[n]->id,
+                          tw_program_string(v->program, t->name), name[t->role]);
+    }
+    if (v->op.code == TW_OP_WRITE && t->packing != TW_PACK_ROW) {
+        return tw_vf_fail(v, TW_RULE_operand_types, "writes rows into a tensor packed as %u",
+                          t->packing);
+    }
+    v->written[d->region[n]->id] |= writes;
+    return 0;
+}
+
+static int check_tensor_region(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
+    const struct tw_tensor *t = d->tensor[n];
+    uint64_t lo, hi;
+    int rc = check_role(v, d, n);
+    if (rc) {
+        return rc;
+    }
+    tw_vf_count(v, TW_RULE_region_in_tensor);
+    tw_vf_range(v, &d->region[n]->instance, &lo, &hi);
+    if (hi >= t->bind_count) {
+        return tw_vf_fail(v, TW_RULE_region_in_tensor,
+                          "%.*s names instances up to %llu of the %u of %s", NAME(v, n),
+                          (unsigned long long)hi, t->bind_count,
+                          tw_program_string(v->program, t->name));
+    }
+    if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), t->bytes)) {
+        return tw_vf_fail(v, TW_RULE_region_in_tensor,
+                          "%.*s spans [%llu, %llu) of the %llu bytes of %s", NAME(v, n),
+                          (unsigned long long)d->lo[n], end_of(d, n), (unsigned long long)t->bytes,
+                          tw_program_string(v->program, t->name));
+    }
+    return 0;
+}
+
+/* ---- alignment ---- */
+
+static int check_shape(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
+    const struct tw_extent *e = &d->extent[n];
+    bool weights = v->op.code == TW_OP_MATMUL && n == 1;
+    if (!affine_aligned(&d->region[n]->offset, weights ? 64 : 4)) {
+        return tw_vf_fail(v, TW_RULE_operand_types, "%.*s is not aligned to %d bytes", NAME(v, n),
+                          weights ? 64 : 4);
+    }
+    if (d->region[n]->kind != 'R' && d->region[n]->kind != 'T' && e->rows > 1 &&
+        e->stride < e->row_bytes) {
+        return tw_vf_fail(v, TW_RULE_operand_types,
+                          "%.*s writes rows of %llu bytes every %llu bytes", NAME(v, n),
+                          (unsigned long long)e->row_bytes, (unsigned long long)e->stride);
+    }
+    if (weights) {
+        v->buffers[d->region[n]->id].is_weight = 1;
+    }
+    return 0;
+}
+
+/* Parameter pages may be used in place, so what fills a weight buffer must keep the alignment that
+ * MATMUL needs. */
+static void note_alignment(struct tw_verifier *v, const struct tw_vf_data *d) {
+    struct tw_vf_buffer *b = &v->buffers[d->region[1]->id];
+    bool one = d->imm[0] == 1;
+    if (!b->is_unaligned &&
+        !(affine_aligned(&d->region[0]->offset, 64) && affine_aligned(&d->region[1]->offset, 64) &&
+          (one || (d->imm[2] % 64 == 0 && d->imm[3] % 64 == 0)))) {
+        b->is_unaligned = 1;
+        b->unaligned = v->place;
+    }
+}
+
+/* ---- multicast ---- */
+
+static int check_mcast(struct tw_verifier *v, const struct tw_vf_data *d) {
+    const struct tw_program *p = v->program;
+    const struct tw_buffer *b = d->buffer[1];
+    uint32_t group = v->op.operand[v->op.n_operands - 1].id;
+    tw_vf_count(v, TW_RULE_groups_on_chip);
+    if (b->kind != TW_BUF_RESIDENT || b->sibling_base == TW_NONE) {
+        return tw_vf_fail(v, TW_RULE_groups_on_chip, "buffer %u (%s) is not resident with siblings",
+                          d->region[1]->id, tw_program_string(p, b->name));
+    }
+    if (!tw_group_within(&p->groups[group], &p->groups[b->group])) {
+        return tw_vf_fail(
+            v, TW_RULE_groups_on_chip,
+            "multicasts to group %u; buffer %u (%s) has siblings on the sites of group %u", group,
+            d->region[1]->id, tw_program_string(p, b->name), b->group);
+    }
+    return tw_vf_mcast_group(v, group);
+}
+
+/* ---- regions of one op ---- */
+
+static bool same_terms(const struct tw_affine *a, const struct tw_affine *b) {
+    if (a->n_terms != b->n_terms) {
+        return false;
+    }
+    for (uint32_t i = 0; i < a->n_terms; i++) {
+        if (a->term[i].var != b->term[i].var || a->term[i].step != b->term[i].step) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether two regions of one buffer share no byte: apart as ranges, or columns side by side in rows
+ * of equal stride. With equal terms only the bases matter, in every iteration. */
+static bool apart(const struct tw_vf_data *d, uint32_t a, uint32_t b) {
+    const struct tw_affine *fa = &d->region[a]->offset, *fb = &d->region[b]->offset;
+    const struct tw_extent *ea = &d->extent[a], *eb = &d->extent[b];
+    if (!same_terms(fa, fb)) {
+        return d->hi[a] + tw_extent_span(*ea) <= d->lo[b] ||
+               d->hi[b] + tw_extent_span(*eb) <= d->lo[a];
+    }
+    if (fa->base > fb->base) {
+        return apart(d, b, a);
+    }
+    uint64_t distance = fb->base - fa->base;
+    if (distance >= tw_extent_span(*ea)) {
+        return true;
+    }
+    uint64_t column = ea->stride ? distance % ea->stride : 0;
+    return ea->stride == eb->stride && ea->stride > 0 && column >= ea->row_bytes &&
+           column + eb->row_bytes <= ea->stride;
+}
+
+/* Ops that may write exactly where they read: element by element, and a site that multicasts its
+ * own share of a buffer to the siblings. */
+static bool may_be_in_place(uint32_t code) {
+    return code == TW_OP_ADD || code == TW_OP_SILU_MUL || code == TW_OP_MCAST;
+}
+
+static bool same_place(const struct tw_vf_data *d, uint32_t a, uint32_t b) {
+    return same_terms(&d->region[a]->offset, &d->region[b]->offset) &&
+           d->region[a]->offset.base == d->region[b]->offset.base &&
+           d->extent[a].stride == d->extent[b].stride &&
+           d->extent[a].row_bytes == d->extent[b].row_bytes;
+}
+
+static bool memory_apart(const struct tw_buffer *a, const struct tw_buffer *b) {
+    return a->offset + a->pages * a->page_bytes <= b->offset ||
+           b->offset + b->pages * b->page_bytes <= a->offset;
+}
+
+static int check_pair(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t a, uint32_t b) {
+    bool ok;
+    tw_vf_count(v, TW_RULE_regions_apart);
+    if (d->region[a]->id != d->region[b]->id) {
+        ok = memory_apart(d->buffer[a], d->buffer[b]);
+    } else {
+        ok = apart(d, a, b) || (may_be_in_place(v->op.code) && same_place(d, a, b));
+    }
+    return ok ? 0
+              : tw_vf_fail(v, TW_RULE_regions_apart,
+                           "%.*s [%llu, %llu) of buffer %u and %.*s [%llu, %llu) of buffer %u",
+                           NAME(v, a), (unsigned long long)d->lo[a], end_of(d, a), d->region[a]->id,
+                           NAME(v, b), (unsigned long long)d->lo[b], end_of(d, b),
+                           d->region[b]->id);
+}
+
+static int check_apart(struct tw_verifier *v, const struct tw_vf_data *d) {
+    int rc = 0;
+    for (uint32_t w = 0; w < d->n_regions && !rc; w++) {
+        if (d->region[w]->kind != 'W' && d->region[w]->kind != 'M') {
+            continue;
+        }
+        for (uint32_t r = 0; r < d->n_regions && !rc; r++) {
+            if (r != w && d->buffer[r]) {
+                rc = check_pair(v, d, w, r);
+            }
+        }
+    }
+    return rc;
+}
+
+int tw_vf_regions(struct tw_verifier *v, struct tw_vf_data *d) {
+    unsigned x_dtype = d->buffer[0] ? d->buffer[0]->dtype : 0;
+    int rc = 0;
+    for (uint32_t n = 0; n < d->n_regions && !rc; n++) {
+        d->extent[n] = tw_op_extent(&v->op, n, d->rows, x_dtype, d->tensor[n]);
+        tw_vf_range(v, &d->region[n]->offset, &d->lo[n], &d->hi[n]);
+        rc = check_shape(v, d, n);
+        if (rc) {
+            break;
+        }
+        if (d->tensor[n]) {
+            rc = check_tensor_region(v, d, n);
+            continue;
+        }
+        tw_vf_count(v, TW_RULE_region_in_buffer);
+        rc = d->buffer[n]->kind == TW_BUF_FIFO           ? check_fifo_region(v, d, n)
+             : tw_buffer_param(v->program, d->buffer[n]) ? check_resident_param(v, d, n)
+                                                         : check_plain_region(v, d, n);
+    }
+    if (!rc && v->op.code == TW_OP_READ) {
+        note_alignment(v, d);
+    }
+    if (!rc && v->op.code == TW_OP_MCAST) {
+        rc = check_mcast(v, d);
+    }
+    return rc ? rc : check_apart(v, d);
+}
+
+int tw_vf_regions_finish(struct tw_verifier *v) {
+    const struct tw_program *p = v->program;
+    for (uint32_t i = 0; i < p->n_buffers; i++) {
+        struct tw_vf_buffer *b = &v->buffers[i];
+        if (b->is_weight && b->is_unaligned) {
+            v->place = b->unaligned;
+            return tw_vf_fail(v, TW_RULE_operand_types,
+                              "fills weight buffer %u (%s) not in multiples of 64 bytes", i,
+                              tw_program_string(p, p->buffers[i].name));
+        }
+        if (b->is_weight && p->buffers[i].page_bytes % 64 != 0) {
+            tw_vf_at_object(v, "buffer", i, p->buffers[i].name);
+            return tw_vf_fail(v, TW_RULE_operand_types,
+                              "holds weights in pages of %llu bytes, not a multiple of 64",
+                              (unsigned long long)p->buffers[i].page_bytes);
+        }
+    }
+    for (uint32_t i = 0; i < p->n_tensors; i++) {
+        tw_vf_count(v, TW_RULE_roles_kept);
+        if (p->tensors[i].role == TW_ROLE_OUTPUT && !v->written[i]) {
+            tw_vf_at_object(v, "tensor", i, p->tensors[i].name);
+            return tw_vf_fail(v, TW_RULE_roles_kept, "an output that no op writes");
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The verifier's rendezvous (rule 15). A round of a section's rendezvous is, on every engine that
+ * has ops,
+ *     sem_inc local(own site) by 1;  [the site's gatherer]  ;  sem_wait release
+ * where one engine of each site gathers, and the gatherer of the root site releases everyone:
+ *     sem_wait local;  sem_inc gather(root) by 1;  [on the root]  sem_wait gather;  (sem_inc | mcast_set) release ...
+ * with no other op in between. A small state machine follows each stream. Each threshold must be
+ * unit * (rounds before this one + 1) above the initial value, where the unit is the engines of the
+ * site (local), the sites (gather) or 1 (release), in every iteration of every loop: the number of
+ * rounds before is kept like a FIFO's pages. */
+#include "loader/verify/verify_internal.h"
+
+enum { IDLE, ARRIVED, GATHERED, SENT, ROOT, RELEASING };
+
+static const char *const use_name[] = {"plain", "local", "gather", "release"};
+
+uint32_t tw_vf_rendezvous_unit(const struct tw_verifier *v, uint32_t sem) {
+    switch (v->sems[sem].use) {
+    case TW_VF_LOCAL:
+        return v->site_engines;
+    case TW_VF_GATHER:
+        return v->n_active_sites;
+    case TW_VF_RELEASE:
+        return 1;
+    case TW_VF_PLAIN:
+        break;
+    }
+    return 0;
+}
+
+static int out_of_turn(struct tw_verifier *v, uint32_t sem) {
+    static const char *const after[] = {"outside a round",    "after arriving",
+                                        "after gathering",    "after telling the root",
+                                        "before any release", "while releasing"};
+    return tw_vf_fail(v, TW_RULE_rendezvous_shape,
+                      "%s semaphore %u of section %d, %s in the rendezvous of section %d",
+                      use_name[v->sems[sem].use], sem, (int)v->sems[sem].span,
+                      after[v->round_state], v->round_state ? (int)v->round_span : -1);
+}
+
+/* ---- one op ---- */
+
+static int tell_root(struct tw_verifier *v, struct tw_vf_span *s) {
+    uint64_t iterations = v->n_loops ? v->loop[v->n_loops - 1].iterations : 1;
+    uint32_t target = v->op.operand[1].id;
+    if (s->root == TW_NONE) {
+        s->root = target;
+    }
+    if (s->root != target) {
+        return tw_vf_fail(v, TW_RULE_rendezvous_shape, "gathers at site %u, others at site %u",
+                          target, s->root);
+    }
+    if (s->arrivals == 0) {
+        v->arrived[v->n_arrived++] = v->round_span;
+    }
+    s->arrivals += iterations; /* semaphore sums bound it */
+    return 0;
+}
+
+static int end_round(struct tw_verifier *v, struct tw_vf_span *s) {
+    int rc = tw_vf_touch(v, &v->round_log, &s->rounds, v->round_span);
+    if (rc) {
+        return rc;
+    }
+    if (s->rounds.level == 0) {
+        s->rounds.level = 1;
+        v->seen[v->n_seen++] = v->round_span;
+    }
+    s->rounds.count++;
+    v->round_state = IDLE;
+    v->closed = v->round_span == v->program->n_sections - 1;
+    return 0;
+}
+
+/* The state after an increment (threshold NULL) or wait, or IDLE - 1 if it is not its turn. */
+static int next_state(int state, enum tw_vf_sem_use use, bool waits) {
+    static const struct {
+        enum tw_vf_sem_use use;
+        bool waits;
+        int from, to;
+    } step[] = {
+        {TW_VF_LOCAL, false, IDLE, ARRIVED},     {TW_VF_LOCAL, true, ARRIVED, GATHERED},
+        {TW_VF_GATHER, false, GATHERED, SENT},   {TW_VF_GATHER, true, SENT, ROOT},
+        {TW_VF_RELEASE, false, ROOT, RELEASING}, {TW_VF_RELEASE, false, RELEASING, RELEASING},
+        {TW_VF_RELEASE, true, ARRIVED, IDLE},    {TW_VF_RELEASE, true, SENT, IDLE},
+        {TW_VF_RELEASE, true, RELEASING, IDLE},
+    };
+    for (size_t i = 0; i < sizeof step / sizeof step[0]; i++) {
+        if (step[i].use == use && step[i].waits == waits && step[i].from == state) {
+            return step[i].to;
+        }
+    }
+    return IDLE - 1;
+}
+
+static int check_base(struct tw_verifier *v, uint32_t sem, const struct tw_affine *threshold) {
+    uint64_t unit = tw_vf_rendezvous_unit(v, sem);
+    uint64_t rounds = v->sections[v->sems[sem].span].rounds.count;
+    uint64_t expected = v->program->semaphores[sem].initial + unit * (rounds + 1);
+    if (threshold->base != expected) {
+        return tw_vf_fail(v, TW_RULE_rendezvous_shape, "%s threshold begins at %llu, expected %llu",
+                          use_name[v->sems[sem].use], (unsigned long long)threshold->base,
+                          (unsigned long long)expected);
+    }
+    return 0;
+}
+
+static int check_increment(struct tw_verifier *v, enum tw_vf_sem_use use) {
+    if (v->op.code == TW_OP_MCAST_SET && use != TW_VF_RELEASE) {
+        return tw_vf_fail(v, TW_RULE_rendezvous_shape, "%s is incremented by multicast",
+                          use_name[use]);
+    }
+    if (v->op.code == TW_OP_SEM_INC && v->op.operand[2].id != 1) {
+        return tw_vf_fail(v, TW_RULE_rendezvous_shape, "%s is incremented by %u", use_name[use],
+                          v->op.operand[2].id);
+    }
+    if (use == TW_VF_LOCAL && v->op.operand[1].id != v->place.site) {
+        return tw_vf_fail(v, TW_RULE_rendezvous_shape, "arrives at site %u", v->op.operand[1].id);
+    }
+    return use == TW_VF_GATHER ? tell_root(v, &v->sections[v->round_span]) : 0;
+}
+
+int tw_vf_rendezvous_op(struct tw_verifier *v, uint32_t sem, const struct tw_affine *threshold) {
+    const struct tw_vf_sem *s = &v->sems[sem];
+    if (s->use == TW_VF_PLAIN) {
+        return v->round_state == IDLE ? 0 : out_of_turn(v, sem);
+    }
+    int next = next_state(v->round_state, s->use, threshold != NULL);
+    tw_vf_count(v, TW_RULE_rendezvous_shape);
+    if (next < IDLE || (v->round_state != IDLE && s->span != v->round_span)) {
+        return out_of_turn(v, sem);
+    }
+    v->round_span = s->span;
+    v->round_state = next;
+    if (next == ROOT && v->sections[s->span].root != v->place.site) {
+        return tw_vf_fail(v, TW_RULE_rendezvous_shape,
+                          "waits for the gathering, whose root is site %u",
+                          v->sections[s->span].root);
+    }
+    int rc = threshold ? check_base(v, sem, threshold) : check_increment(v, s->use);
+    return rc || next != IDLE ? rc : end_round(v, &v->sections[s->span]);
+}
+
+/* ---- loops ---- */
+
+static uint64_t step_of(const struct tw_affine *a, uint32_t var) {
+    uint64_t step = 0;
+    for (uint32_t i = 0; i < a->n_terms; i++) {
+        step += a->term[i].var == var ? a->term[i].step : 0;
+    }
+    return step;
+}
+
+static int check_steps(struct tw_verifier *v, const struct tw_vf_loop *loop) {
+    for (size_t i = loop->wait_base; i < v->n_waits && loop->max > 1; i++) {
+        const struct tw_vf_wait *w = &v->waits[i];
+        if (w->unit == 0) {
+            continue;
+        }
+        uint64_t expected = w->unit * v->sections[v->sems[w->sem].span].body;
+        if (step_of(&w->threshold, loop->var) != expected) {
+            v->place = w->place;
+            return tw_vf_fail(v, TW_RULE_rendezvous_shape,
+                              "%s threshold grows by %lld an iteration of v%u, expected %llu",
+                              use_name[v->sems[w->sem].use],
+                              (long long)step_of(&w->threshold, loop->var), loop->var,
+                              (unsigned long long)expected);
+        }
+    }
+    return 0;
+}
+
+int tw_vf_rendezvous_end_loop(struct tw_verifier *v, const struct tw_vf_loop *loop) {
+    struct tw_vf_log *log = &v->round_log;
+    size_t top = log->n;
+    for (size_t i = loop->round_base; i < top; i++) {
+        struct tw_vf_span *s = &v->sections[log->entry[i].item];
+        s->body = s->rounds.count - log->entry[i].count;
+    }
+    int rc = check_steps(v, loop);
+    log->n = loop->round_base;
+    for (size_t i = loop->round_base; i < top && !rc; i++) {
+        struct tw_vf_saved at_start = log->entry[i];
+        struct tw_vf_span *s = &v->sections[at_start.item];
+        s->rounds.count = at_start.count;
+        s->rounds.mark = at_start.mark;
+        rc = tw_vf_touch(v, log, &s->rounds, at_start.item);
+        s->rounds.count += s->body * loop->max; /* rounds take increments, whose sums are bounded */
+    }
+    return rc;
+}
+
+/* ---- streams, sites, the program ---- */
+
+static int check_rounds(struct tw_verifier *v, uint32_t span) {
+    struct tw_vf_span *s = &v->sections[span];
+    uint64_t repeat = v->program->sections[span].repeat;
+    if (s->rounds_per_step == 0) {
+        s->rounds_per_step = s->rounds.count;
+    }
+    if (s->rounds.count != s->rounds_per_step || s->rounds.count % repeat != 0) {
+        return tw_vf_fail(
+            v, TW_RULE_rendezvous_shape,
+            "passes the rendezvous of section %u %llu times, others %llu, repeat %llu", span,
+            (unsigned long long)s->rounds.count, (unsigned long long)s->rounds_per_step,
+            (unsigned long long)repeat);
+    }
+    return 0;
+}
+
+int tw_vf_rendezvous_end_stream(struct tw_verifier *v) {
+    tw_vf_count(v, TW_RULE_rendezvous_shape);
+    if (v->round_state != IDLE) {
+        return tw_vf_fail(v, TW_RULE_rendezvous_shape, "the stream ends inside a rendezvous");
+    }
+    if (!v->closed) {
+        return tw_vf_fail(v, TW_RULE_spans_partition,
+                          "the stream does not end with the last section's rendezvous");
+    }
+    if (v->n_seen != v->n_closing) {
+        return tw_vf_fail(v, TW_RULE_rendezvous_shape,
+                          "the stream passes the rendezvous of %zu sections, %u close", v->n_seen,
+                          v->n_closing);
+    }
+    int rc = 0;
+    for (size_t i = 0; i < v->n_seen && !rc; i++) {
+        struct tw_vf_counter *rounds = &v->sections[v->seen[i]].rounds;
+        rc = check_rounds(v, v->seen[i]);
+        rounds->count = rounds->level = 0;
+    }
+    v->n_seen = 0;
+    return rc;
+}
+
+int tw_vf_rendezvous_end_site(struct tw_verifier *v) {
+    if (v->n_arrived != v->n_closing) {
+        return tw_vf_fail(v, TW_RULE_rendezvous_shape,
+                          "site %u tells the root of %zu sections, %u close", v->place.site,
+                          v->n_arrived, v->n_closing);
+    }
+    for (size_t i = 0; i < v->n_arrived; i++) {
+        struct tw_vf_span *s = &v->sections[v->arrived[i]];
+        if (s->arrivals != s->rounds_per_step) {
+            return tw_vf_fail(v, TW_RULE_rendezvous_shape,
+                              "site %u arrives %llu times for %llu rounds of section %u",
+                              v->place.site, (unsigned long long)s->arrivals,
+                              (unsigned long long)s->rounds_per_step, v->arrived[i]);
+        }
+        s->arrivals = 0;
+    }
+    v->n_arrived = 0;
+    return 0;
+}
+
+static int check_released(struct tw_verifier *v, uint32_t span) {
+    const struct tw_program *p = v->program;
+    for (uint32_t site = 0; site < p->n_sites; site++) {
+        uint64_t *word = tw_vf_word(v, p->sections[span].release, site);
+        bool active = false;
+        for (unsigned e = 0; e < TW_ENGINE_COUNT; e++) {
+            active |= tw_vf_stream_words(v, site, e) > 0;
+        }
+        tw_vf_count(v, TW_RULE_rendezvous_shape);
+        if (active && (!word || *word != v->sections[span].rounds_per_step)) {
+            tw_vf_at_object(v, "section", span, p->sections[span].name);
+            return tw_vf_fail(v, TW_RULE_rendezvous_shape,
+                              "site %u is released %llu times in %llu rounds", site,
+                              word ? (unsigned long long)*word : 0,
+                              (unsigned long long)v->sections[span].rounds_per_step);
+        }
+    }
+    return 0;
+}
+
+int tw_vf_rendezvous_finish(struct tw_verifier *v) {
+    int rc = 0;
+    if (v->n_active_sites == 0) {
+        v->place.object = "program";
+        v->place.id = TW_NONE;
+        return tw_vf_fail(v, TW_RULE_spans_partition, "no engine has an op");
+    }
+    for (uint32_t i = 0; i < v->program->n_sections && !rc; i++) {
+        if (v->program->sections[i].release != TW_NONE) {
+            rc = check_released(v, i);
+        }
+    }
+    return rc;
+}

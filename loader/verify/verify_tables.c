@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The verifier's look at the tables alone: every id inside its table, every enum known, sizes that
+ * follow from shapes, buffers inside SRAM, groups on their chips, sound trips, spans that partition
+ * the ids. One pass over each table. */
+#include "loader/verify/verify_internal.h"
+
+#define CHECK(cond, rule, ...)                                 \
+    do {                                                       \
+        tw_vf_count(v, TW_RULE_##rule);                        \
+        if (!(cond)) {                                         \
+            return tw_vf_fail(v, TW_RULE_##rule, __VA_ARGS__); \
+        }                                                      \
+    } while (0)
+
+static int check_name(struct tw_verifier *v, uint32_t name) {
+    CHECK(name < v->program->strings_bytes, table_sizes, "name at %u of a string table of %u bytes",
+          name, v->program->strings_bytes);
+    return 0;
+}
+
+static int check_strings(struct tw_verifier *v) {
+    const struct tw_program *p = v->program;
+    CHECK(p->name && p->strings && p->strings_bytes > 0, table_sizes, "no name or no string table");
+    CHECK(p->strings[0] == 0 && p->strings[p->strings_bytes - 1] == 0, table_sizes,
+          "the string table of %u bytes does not begin and end with a zero byte", p->strings_bytes);
+    return 0;
+}
+
+static int check_mesh(struct tw_verifier *v) {
+    const struct tw_program *p = v->program;
+    uint64_t sites = (uint64_t)p->mesh_width * p->mesh_height;
+    CHECK(p->mesh_width <= 0xFFFF && p->mesh_height <= 0xFFFF && p->n_chips >= 1 &&
+              p->n_chips <= 0xFFFF && sites * p->n_chips == p->n_sites && p->n_sites >= 1 &&
+              p->n_sites <= TW_VF_MAX_COUNT / TW_ENGINE_COUNT,
+          table_sizes, "%u sites, but %u chips of %u x %u", p->n_sites, p->n_chips, p->mesh_width,
+          p->mesh_height);
+    CHECK(p->rows >= 1 && p->rows <= TW_VF_MAX_COUNT, table_sizes, "%u rows a step", p->rows);
+    return 0;
+}
+
+static int check_pointers(struct tw_verifier *v) {
+    const struct tw_program *p = v->program;
+    const struct {
+        const char *what;
+        const void *table;
+        uint32_t n;
+    } t[] = {{"tensors", p->tensors, p->n_tensors},
+             {"buffers", p->buffers, p->n_buffers},
+             {"semaphores", p->semaphores, p->n_semaphores},
+             {"groups", p->groups, p->n_groups},
+             {"trips", p->trips, p->n_trips},
+             {"stages", p->stages, p->n_stages},
+             {"edges", p->edges, p->n_edges},
+             {"spans", p->sections, p->n_sections},
+             {"streams", p->streams, p->n_sites}};
+    for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
+        CHECK(t[i].n == 0 || t[i].table, table_sizes, "%u %s but no table", t[i].n, t[i].what);
+        CHECK(t[i].n < TW_VF_MAX_COUNT, table_sizes, "%u %s, the most is %u", t[i].n, t[i].what,
+              TW_VF_MAX_COUNT - 1);
+    }
+    return 0;
+}
+
+static int check_streams(struct tw_verifier *v) {
+    const struct tw_program *p = v->program;
+    for (uint32_t i = 0; i < p->n_sites * TW_ENGINE_COUNT; i++) {
+        const struct tw_stream *s = &p->streams[i];
+        CHECK(s->site == i / TW_ENGINE_COUNT && s->engine == i % TW_ENGINE_COUNT, table_sizes,
+              "stream %u is site %u engine %u, expected site %u engine %u", i, s->site, s->engine,
+              i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT);
+        CHECK(s->n_words == 0 || s->words, table_sizes, "stream %u has %u words but no bytes", i,
+              s->n_words);
+        CHECK(s->n_words <= TW_VF_MAX_COUNT, table_sizes, "stream %u has %u words", i, s->n_words);
+    }
+    for (uint32_t site = 0; site < p->n_sites; site++) {
+        for (unsigned e = 0; e < TW_ENGINE_COUNT; e++) {
+            if (tw_vf_stream_words(v, site, e) > 0) {
+                v->n_active_sites++;
+                break;
+            }
+        }
+    }
+    return 0;
+}
+
+int tw_vf_header(struct tw_verifier *v) {
+    v->place.object = "program";
+    v->place.id = TW_NONE;
+    int rc = check_strings(v);
+    rc = rc ? rc : check_mesh(v);
+    rc = rc ? rc : check_pointers(v);
+    return rc ? rc : check_streams(v);
+}
+
+/* Bytes of an instance as its shape says; false where dtype, packing and shape do not go
+ * together. */
+static bool tensor_bytes(const struct tw_tensor *t, uint64_t *bytes) {
+    uint32_t block = tw_dtype_block_elems(t->dtype);
+    switch ((enum tw_packing)t->packing) {
+    case TW_PACK_ROW:
+        return t->cols % block == 0 && tw_mul_u64(t->rows, tw_row_bytes(t->dtype, t->cols), bytes);
+    case TW_PACK_PANEL16:
+        return t->cols % block == 0 && tw_panel_bytes(t->dtype, t->cols) > 0 &&
+               tw_mul_u64(tw_panels(t->rows), tw_panel_bytes(t->dtype, t->cols), bytes);
+    case TW_PACK_KEYS:
+    case TW_PACK_VALUES:
+        return t->dtype == TW_DT_F32 && t->rows % TW_KV_BLOCK == 0 && t->head_dim > 0 &&
+               t->cols % t->head_dim == 0 && tw_mul_u64(t->rows, (uint64_t)t->cols * 4, bytes);
+    case TW_PACK_COUNT:
+        break;
+    }
+    return false;
+}
+
+static int check_tensor(struct tw_verifier *v, const struct tw_tensor *t) {
+    uint64_t bytes = 0;
+    CHECK(t->dtype < TW_DT_COUNT && t->packing < TW_PACK_COUNT && t->role < TW_ROLE_COUNT &&
+              t->init <= TW_INIT_BLOB,
+          table_sizes, "dtype %u, packing %u, role %u, init %u: one is unknown", t->dtype,
+          t->packing, t->role, t->init);
+    CHECK(t->rows >= 1 && t->cols >= 1 && t->rows <= TW_VF_MAX_COUNT && t->cols <= TW_VF_MAX_COUNT,
+          table_sizes, "shape %u x %u", t->rows, t->cols);
+    CHECK((uint64_t)t->bind_first + t->bind_count < TW_NONE, table_sizes, "binding rows %u + %u",
+          t->bind_first, t->bind_count);
+    CHECK((t->role == TW_ROLE_ACTIVATION) == (t->bind_count == 0), roles_kept,
+          "an %s tensor with %u binding rows",
+          t->role == TW_ROLE_ACTIVATION ? "activation" : "other than activation", t->bind_count);
+    if (t->role == TW_ROLE_ACTIVATION) {
+        return 0; /* its bytes are its buffers' matter */
+    }
+    CHECK(t->dtype != TW_DT_Q8S, operand_types, "q8s is never stored in a tensor");
+    CHECK(tensor_bytes(t, &bytes), operand_types,
+          "%s packed as %u cannot hold %u x %u with heads of %u", tw_dtype_name(t->dtype),
+          t->packing, t->rows, t->cols, t->head_dim);
+    CHECK(t->bytes == bytes, operand_types, "%llu bytes, but its shape takes %llu",
+          (unsigned long long)t->bytes, (unsigned long long)bytes);
+    return 0;
+}
+
+static int check_tensors(struct tw_verifier *v) {
+    const struct tw_program *p = v->program;
+    for (uint32_t i = 0; i < p->n_tensors; i++) {
+        const struct tw_tensor *t = &p->tensors[i];
+        tw_vf_at_object(v, "tensor", i, t->name);
+        int rc = check_name(v, t->name);
+        rc = rc ? rc : check_tensor(v, t);
+        if (rc) {
+            return rc;
+        }
+        if (t->packing == TW_PACK_KEYS && t->role != TW_ROLE_ACTIVATION &&
+            t->rows > v->key_positions) {
+            v->key_positions = t->rows;
+        }
+    }
+    return 0;
+}
+
+/* A sibling set is checked at each member against its first, and as a whole at its first: linear in
+ * the members. */
+static int check_siblings(struct tw_verifier *v, uint32_t id) {
+    const struct tw_program *p = v->program;
+    const struct tw_buffer *b = &p->buffers[id];
+    uint32_t base = b->sibling_base;
+    CHECK(b->group < p->n_groups, table_sizes, "group %u of %u", b->group, p->n_groups);
+    uint64_t size = tw_group_size(&p->groups[b->group]);
+    CHECK(tw_buffer_sibling(p, b, b->site) == id && base + size <= p->n_buffers, buffer_placed,
+          "sibling of site %u in the set of buffers %u..%llu, one on each site of group %u",
+          b->site, base, (unsigned long long)base + size - 1, b->group);
+    const struct tw_buffer *first = &p->buffers[base];
+    CHECK(first->sibling_base == base && first->group == b->group && first->kind == b->kind &&
+              first->dtype == b->dtype && first->offset == b->offset && first->pages == b->pages &&
+              first->page_bytes == b->page_bytes && first->mem_class == b->mem_class,
+          buffer_placed, "differs from its sibling %u in group, kind, dtype, place or size", base);
+    for (uint32_t i = 1; id == base && i < size; i++) {
+        CHECK(p->buffers[base + i].sibling_base == base, buffer_placed,
+              "buffer %u is not its sibling", base + i);
+    }
+    return 0;
+}
+
+static int check_buffer(struct tw_verifier *v, const struct tw_buffer *b) {
+    const struct tw_program *p = v->program;
+    uint64_t bytes = 0;
+    CHECK(b->site < p->n_sites && b->kind <= TW_BUF_SCRATCH && b->dtype < TW_DT_COUNT &&
+              (b->tensor == TW_NONE || b->tensor < p->n_tensors),
+          table_sizes, "site %u, kind %u, dtype %u or tensor %u is unknown", b->site, b->kind,
+          b->dtype, b->tensor);
+    const struct tw_tensor *param = tw_buffer_param(p, b);
+    CHECK(b->pages >= 1 && b->page_bytes >= 1 && (b->kind == TW_BUF_FIFO || b->pages == 1 || param),
+          buffer_placed, "%u pages of %llu bytes", b->pages, (unsigned long long)b->page_bytes);
+    CHECK(!param || (b->kind == TW_BUF_RESIDENT && b->pages == param->bind_count &&
+                     b->page_bytes >= param->bytes && b->page_bytes % 64 == 0 &&
+                     b->dtype == param->dtype),
+          buffer_placed,
+          "%u pages of %llu bytes, kind %u, %s, keep %u instances of %llu bytes of a %s param",
+          b->pages, (unsigned long long)b->page_bytes, b->kind, tw_dtype_name(b->dtype),
+          param ? param->bind_count : 0, (unsigned long long)(param ? param->bytes : 0),
+          param ? tw_dtype_name(param->dtype) : "");
+    CHECK(b->offset % 64 == 0 && b->page_bytes % 4 == 0, buffer_placed,
+          "offset %llu is not a multiple of 64, or page size %llu not of 4",
+          (unsigned long long)b->offset, (unsigned long long)b->page_bytes);
+    CHECK(tw_mul_u64(b->pages, b->page_bytes, &bytes) &&
+              tw_range_ok(b->offset, bytes, p->sram_bytes),
+          buffer_placed, "%u pages of %llu bytes at %llu in an SRAM of %llu", b->pages,
+          (unsigned long long)b->page_bytes, (unsigned long long)b->offset,
+          (unsigned long long)p->sram_bytes);
+    if (b->kind == TW_BUF_FIFO) {
+        CHECK(b->producer < TW_ENGINE_COUNT && b->consumer < TW_ENGINE_COUNT &&
+                  b->producer != b->consumer,
+              fifo_ends, "producer %u and consumer %u are not two engines", b->producer,
+              b->consumer);
+    }
+    return 0;
+}
+
+static int check_buffers(struct tw_verifier *v) {
+    const struct tw_program *p = v->program;
+    int rc = 0;
+    for (uint32_t i = 0; i < p->n_buffers; i++) {
+        tw_vf_at_object(v, "buffer", i, p->buffers[i].name);
+        rc = check_name(v, p->buffers[i].name);
+        rc = rc ? rc : check_buffer(v, &p->buffers[i]);
+        if (rc) {
+            return rc;
+        }
+        v->buffers[i].first_move = v->buffers[i].last_move = TW_NONE;
+    }
+    return rc;
+}
+
+/* Sets of siblings name groups, which are sound by now. */
+static int check_sets(struct tw_verifier *v) {
+    const struct tw_program *p = v->program;
+    int rc = 0;
+    for (uint32_t i = 0; i < p->n_buffers && !rc; i++) {
+        tw_vf_at_object(v, "buffer", i, p->buffers[i].name);
+        if (p->buffers[i].sibling_base != TW_NONE) {
+            rc = check_siblings(v, i);
+        } else {
+            CHECK(p->buffers[i].group == 0, buffer_placed, "of group %u, and of no set",
+                  p->buffers[i].group);
+        }
+    }
+    return rc;
+}
+
+static int check_groups(struct tw_verifier *v) {
+    const struct tw_program *p = v->program;
+    for (uint32_t i = 0; i < p->n_groups; i++) {
+        const struct tw_group *g = &p->groups[i];
+        tw_vf_at_object(v, "group", i, 0);
+        CHECK(g->chips >= 1 && (uint32_t)g->chip + g->chips <= p->n_chips && g->x0 < g->x1 &&
+                  g->x1 <= p->mesh_width && g->y0 < g->y1 && g->y1 <= p->mesh_height,
+              groups_on_chip, "chips %u..%u x %u..%u y %u..%u on %u chips of %u x %u", g->chip,
+              (uint32_t)g->chip + g->chips, g->x0, g->x1, g->y0, g->y1, p->n_chips, p->mesh_width,
+              p->mesh_height);
+    }
+    return 0;
+}
+
+static int check_semaphores(struct tw_verifier *v) {
+    const struct tw_program *p = v->program;
+    uint64_t n_words = 0;
+    for (uint32_t i = 0; i < p->n_semaphores; i++) {
+        const struct tw_semaphore *s = &p->semaphores[i];
+        tw_vf_at_object(v, "semaphore", i, s->name);
+        int rc = check_name(v, s->name);
+        if (rc) {
+            return rc;
+        }
+        CHECK(s->group < p->n_groups && s->role <= TW_SEM_RELEASE, table_sizes,
+              "group %u or role %u is unknown", s->group, s->role);
+        CHECK(s->initial <= TW_VF_MAX_COUNT, thresholds_reachable, "initial value %u", s->initial);
+        v->sems[i].first_word = (uint32_t)n_words;
+        v->sems[i].span = TW_NONE;
+        n_words += tw_group_size(&p->groups[s->group]);
+        CHECK(n_words <= TW_VF_MAX_WORDS_OF_SEMAPHORES, table_sizes, "more than %u semaphore words",
+              TW_VF_MAX_WORDS_OF_SEMAPHORES);
+    }
+    v->n_words = (uint32_t)n_words;
+    return 0;
+}
+
+static int check_trips(struct tw_verifier *v) {
+    const struct tw_program *p = v->program;
+    for (uint32_t i = 0; i < p->n_trips; i++) {
+        const struct tw_trip *t = &p->trips[i];
+        tw_vf_at_object(v, "trip", i, t->name);
+        int rc = check_name(v, t->name);
+        if (rc) {
+            return rc;
+        }
+        CHECK(t->input < p->n_tensors, table_sizes, "input tensor %u of %u", t->input,
+              p->n_tensors);
+        const struct tw_tensor *in = &p->tensors[t->input];
+        CHECK(in->role == TW_ROLE_INPUT && in->dtype == TW_DT_I32 && in->rows == 1 && in->cols == 1,
+              trips_sound, "reads tensor %u, %u x %u %s of role %u, not a one-element i32 input",
+              t->input, in->rows, in->cols, tw_dtype_name(in->dtype), in->role);
+        CHECK(t->div >= 1 && t->max <= TW_VF_MAX_COUNT, trips_sound, "div %u, max %u", t->div,
+              t->max);
+    }
+    return 0;
+}
+
+static int check_stages(struct tw_verifier *v) {
+    const struct tw_program *p = v->program;
+    for (uint32_t i = 0; i < p->n_stages; i++) {
+        const struct tw_stage *s = &p->stages[i];
+        tw_vf_at_object(v, "stage", i, s->origin);
+        int rc = check_name(v, s->origin);
+        if (rc) {
+            return rc;
+        }
+        CHECK(s->kind <= TW_STAGE_SYNC && s->site < p->n_sites && s->engine < TW_ENGINE_COUNT &&
+                  s->section < p->n_sections,
+              table_sizes, "kind %u, site %u, engine %u or section %u is unknown", s->kind, s->site,
+              s->engine, s->section);
+        const struct tw_section *span = &p->sections[s->section];
+        CHECK(i >= span->first_stage && i - span->first_stage < span->n_stages, spans_partition,
+              "names section %u, which holds stages %u + %u", s->section, span->first_stage,
+              span->n_stages);
+    }
+    for (uint32_t i = 0; i < p->n_edges; i++) {
+        const struct tw_edge *e = &p->edges[i];
+        tw_vf_at_object(v, "edge", i, 0);
+        CHECK(e->from < p->n_stages && e->to < p->n_stages && e->buffer < p->n_buffers &&
+                  e->handshake <= TW_HS_BARRIER &&
+                  (e->semaphore == TW_NONE || e->semaphore < p->n_semaphores),
+              table_sizes, "stages %u -> %u, buffer %u, handshake %u or semaphore %u is unknown",
+              e->from, e->to, e->buffer, e->handshake, e->semaphore);
+    }
+    return 0;
+}
+
+/* Registers a rendezvous semaphore of a span. */
+static int take_semaphore(struct tw_verifier *v, uint32_t span, uint32_t sem,
+                          enum tw_vf_sem_use use, uint32_t role) {
+    const struct tw_program *p = v->program;
+    const struct tw_section *s = &p->sections[span];
+    CHECK(sem >= s->first_semaphore && sem - s->first_semaphore < s->n_semaphores &&
+              sem < p->n_semaphores,
+          rendezvous_shape, "semaphore %u is not one of the section's %u + %u", sem,
+          s->first_semaphore, s->n_semaphores);
+    CHECK(p->semaphores[sem].role == role, rendezvous_shape,
+          "semaphore %u has role %u, expected %u", sem, p->semaphores[sem].role, role);
+    CHECK(v->sems[sem].use == TW_VF_PLAIN, rendezvous_shape,
+          "semaphore %u serves the rendezvous twice", sem);
+    v->sems[sem].use = use;
+    v->sems[sem].span = span;
+    return 0;
+}
+
+static int check_closing(struct tw_verifier *v, uint32_t i) {
+    const struct tw_section *s = &v->program->sections[i];
+    unsigned named = (s->local != TW_NONE ? 1u : 0u) + (s->gather != TW_NONE ? 1u : 0u) +
+                     (s->release != TW_NONE ? 1u : 0u);
+    CHECK(named == 0 || named == 3, rendezvous_shape, "names %u of the three rendezvous semaphores",
+          named);
+    v->sections[i].root = TW_NONE;
+    if (named == 0) {
+        return 0;
+    }
+    v->n_closing++;
+    int rc = take_semaphore(v, i, s->local, TW_VF_LOCAL, TW_SEM_GATHER);
+    rc = rc ? rc : take_semaphore(v, i, s->gather, TW_VF_GATHER, TW_SEM_GATHER);
+    return rc ? rc : take_semaphore(v, i, s->release, TW_VF_RELEASE, TW_SEM_RELEASE);
+}
+
+static int check_spans(struct tw_verifier *v) {
+    const struct tw_program *p = v->program;
+    uint64_t buffer = 0, sem = 0, stage = 0, edge = 0;
+    CHECK(p->n_sections >= 1, spans_partition, "no sections");
+    for (uint32_t i = 0; i < p->n_sections; i++) {
+        const struct tw_section *s = &p->sections[i];
+        tw_vf_at_object(v, "section", i, s->name);
+        int rc = check_name(v, s->name);
+        if (rc) {
+            return rc;
+        }
+        CHECK(s->repeat >= 1, table_sizes, "repeat 0");
+        CHECK(
+            s->first_buffer == buffer && s->first_semaphore == sem && s->first_stage == stage &&
+                s->first_edge == edge,
+            spans_partition,
+            "begins at buffer %u, semaphore %u, stage %u, edge %u, expected %llu, %llu, %llu, %llu",
+            s->first_buffer, s->first_semaphore, s->first_stage, s->first_edge,
+            (unsigned long long)buffer, (unsigned long long)sem, (unsigned long long)stage,
+            (unsigned long long)edge);
+        buffer += s->n_buffers;
+        sem += s->n_semaphores;
+        stage += s->n_stages;
+        edge += s->n_edges;
+        rc = check_closing(v, i);
+        if (rc) {
+            return rc;
+        }
+    }
+    CHECK(buffer == p->n_buffers && sem == p->n_semaphores && stage == p->n_stages &&
+              edge == p->n_edges,
+          spans_partition,
+          "sections hold %llu buffers, %llu semaphores, %llu stages, %llu edges of %u, %u, %u, %u",
+          (unsigned long long)buffer, (unsigned long long)sem, (unsigned long long)stage,
+          (unsigned long long)edge, p->n_buffers, p->n_semaphores, p->n_stages, p->n_edges);
+    CHECK(p->sections[p->n_sections - 1].release != TW_NONE, spans_partition,
+          "the last section does not close");
+    return 0;
+}
+
+int tw_vf_tables(struct tw_verifier *v) {
+    int rc = check_tensors(v);
+    rc = rc ? rc : check_buffers(v);
+    rc = rc ? rc : check_groups(v);
+    rc = rc ? rc : check_sets(v);
+    rc = rc ? rc : check_semaphores(v);
+    rc = rc ? rc : check_trips(v);
+    rc = rc ? rc : check_spans(v);
+    return rc ? rc : check_stages(v);
+}

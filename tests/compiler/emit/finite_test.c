@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 A weight that is no number is found in every type and place,
+ * and its tensor, row and column are named. */
+#include "compiler/emit/finite.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define ROWS 5u
+#define COLS 96u
+
+/* Bytes of the number, or of the block's scale, that holds a column; and patterns that are no
+ * numbers. */
+static const struct {
+    enum tw_dtype dtype;
+    uint32_t block, bytes;
+    uint32_t infinite, nan;
+    uint32_t largest; /* the largest finite number */
+} types[] = {
+    {TW_DT_F32, 1, 4, 0x7F800000, 0xFFC00001, 0x7F7FFFFF},
+    {TW_DT_F16, 1, 2, 0xFC00, 0x7E01, 0x7BFF},
+    {TW_DT_BF16, 1, 2, 0x7F80, 0xFFC1, 0xFF7F},
+    {TW_DT_Q8_0, 32, 2, 0x7C00, 0x7E00, 0xFBFF},
+    {TW_DT_Q4_0, 32, 2, 0xFC00, 0xFE01, 0x7BFF},
+};
+
+static void put(uint8_t *data, size_t type, uint32_t row, uint32_t col, uint32_t pattern) {
+    uint64_t row_bytes = tw_row_bytes(types[type].dtype, COLS);
+    memcpy(data + row * row_bytes +
+               tw_row_bytes(types[type].dtype, col / types[type].block * types[type].block),
+           &pattern, types[type].bytes);
+}
+
+static void every_bad_weight_is_named(void **state) {
+    (void)state;
+    static const uint32_t places[][2] = {{0, 0}, {0, 95}, {3, 40}, {4, 95}};
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
+        uint64_t bytes = ROWS * tw_row_bytes(types[t].dtype, COLS);
+        uint8_t *data = malloc(bytes);
+        struct tw_model_tensor tensor = {"blk.1.ffn_down.weight", ROWS, COLS,
+                                         types[t].dtype,          data, bytes};
+        assert_non_null(data);
+        for (size_t k = 0; k < 8; k++) {
+            const uint32_t *at = places[k / 2];
+            char expected[80];
+            tw_error err = {0};
+            memset(data, 0x55, bytes);
+            put(data, t, 2, 33, types[t].largest);
+            assert_int_equal(tw_check_finite(&tensor, 0, ROWS, &err), 0);
+            put(data, t, at[0], at[1], k % 2 ? types[t].nan : types[t].infinite);
+            assert_int_equal(tw_check_finite(&tensor, 0, ROWS, &err), TW_E_RANGE);
+            snprintf(expected, sizeof expected, "row %u, column %u ", at[0],
+                     at[1] / types[t].block * types[t].block);
+            assert_non_null(strstr(err.message, expected));
+            assert_non_null(strstr(err.message, "blk.1.ffn_down.weight"));
+            assert_int_equal(
+                tw_check_finite(&tensor, at[0] ? 0 : 1, at[0] ? at[0] : ROWS - 1, &err), 0);
+        }
+        free(data);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_bad_weight_is_named)};
+    return cmocka_run_group_tests_name("finite", tests, NULL, NULL);
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 Packing into panels: what GATHER reads from a panel is what
+ * it reads from the file's rows, bit for bit. */
+#include "compiler/emit/pack.h"
+#include "tests/support/kernel_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const enum tw_dtype packed[] = {TW_DT_F32, TW_DT_F16, TW_DT_BF16, TW_DT_Q8_0, TW_DT_Q4_0};
+enum { N_PACKED = sizeof packed / sizeof *packed };
+
+static void gather(enum tw_dtype dtype, enum tw_packing packing, const uint8_t *table, uint32_t k,
+                   int32_t id, float *y) {
+    struct tw_tensor t = {
+        .rows = 16, .cols = k, .dtype = (uint8_t)dtype, .packing = (uint8_t)packing};
+    struct tw_kargs a = {
+        .p = {(void *)(uintptr_t)table, &id, y}, .i = {k * 4, k}, .rows = 1, .tensor = &t};
+    tw_kernel_table_best()->fn[TW_OP_GATHER](&a);
+}
+
+/* `rows` rows at an odd address with an odd stride. Weights of any bits, NaN included: the words
+ * must agree. */
+static void check_panel(struct fixture_random *r, enum tw_dtype dtype, uint32_t k, uint32_t rows) {
+    size_t row_bytes = (size_t)tw_row_bytes(dtype, k), stride = row_bytes + 5,
+           bytes = (size_t)tw_panel_bytes(dtype, k);
+    uint8_t *file = fixture_bytes(r, 1 + 16 * stride), *src = file + 1;
+    uint8_t *panel = fixture_bytes(r, bytes), *again = fixture_bytes(r, bytes);
+    float *found = (float *)fixture_alloc(k * 4), *expected = (float *)fixture_alloc(k * 4);
+    tw_pack_panel(dtype, src, stride, rows, k, panel);
+    tw_pack_panel(dtype, src, stride, rows, k, again);
+    assert_memory_equal(panel, again, bytes);
+    for (uint32_t i = 0; i < 16; i++) {
+        gather(dtype, TW_PACK_PANEL16, panel, k, (int32_t)i, found);
+        memset(expected, 0, k * 4);
+        if (i < rows) {
+            gather(dtype, TW_PACK_ROW, src + stride * i, k, 0, expected);
+        }
+        if (memcmp(found, expected, k * 4) != 0) {
+            fail_msg("%s: k %u, row %u of %u differs", tw_dtype_name(dtype), k, i, rows);
+        }
+    }
+    free(expected);
+    free(found);
+    free(again);
+    free(panel);
+    free(file);
+}
+
+static void a_packed_row_reads_as_it_was(void **state) {
+    (void)state;
+    struct fixture_random r = {31};
+    for (uint32_t i = 0; i < N_PACKED; i++) {
+        uint32_t unit = tw_dtype_block_elems(packed[i]);
+        for (uint32_t n = 1; n < 40; n += 1 + n / 4) {
+            check_panel(&r, packed[i], unit * n, 16);
+        }
+    }
+}
+
+static void missing_rows_are_zero_weights(void **state) {
+    (void)state;
+    struct fixture_random r = {32};
+    for (uint32_t i = 0; i < N_PACKED; i++) {
+        for (uint32_t rows = 0; rows < 16; rows += 3) {
+            check_panel(&r, packed[i], 32, rows);
+        }
+    }
+}
+
+static void missing_rows_of_quants_have_the_stated_bytes_and_the_end_is_zero(void **state) {
+    (void)state;
+    struct fixture_random r = {33};
+    uint8_t *src = fixture_bytes(&r, 34), *panel = fixture_bytes(&r, 576),
+            *small = fixture_bytes(&r, 320);
+    tw_pack_panel(TW_DT_Q8_0, src, 34, 1, 32, panel);
+    assert_int_equal(panel[4], 128);
+    assert_int_equal(panel[512 + 2] | panel[512 + 3], 0);
+    tw_pack_panel(TW_DT_Q4_0, src, 18, 1, 32, small);
+    assert_int_equal(small[4], 0x88);
+    for (uint32_t i = 0; i < 32; i++) {
+        assert_int_equal(panel[544 + i] | small[288 + i], 0);
+    }
+    free(small);
+    free(panel);
+    free(src);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_packed_row_reads_as_it_was),
+        cmocka_unit_test(missing_rows_are_zero_weights),
+        cmocka_unit_test(missing_rows_of_quants_have_the_stated_bytes_and_the_end_is_zero),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 Tests of what a llama's keys and tensors mean: complete small
+ * models of import_kit.h with one key or tensor changed. The changes follow
+ * ../shared/data/variants/mkvariants.py, whose expectations come from other implementations. */
+#include "tests/compiler/import_kit_model.h"
+
+/* ---- accepted ---- */
+
+static void a_complete_model_is_imported(void **state) {
+    (void)state;
+    struct kit k;
+    struct opened o;
+    kit_llama(&k);
+    accept(&o, &k);
+    const struct tw_hparams *h = &o.model.h;
+    assert_string_equal(o.model.arch, "llama");
+    assert_string_equal(o.model.name, "kit");
+    assert_string_equal(o.model.license, "CC0-1.0");
+    assert_int_equal(h->n_vocab, KIT_VOCAB);
+    assert_int_equal(h->n_ctx_train, 128);
+    assert_int_equal(h->dim, KIT_DIM);
+    assert_int_equal(h->n_layers, KIT_LAYERS);
+    assert_int_equal(h->n_heads, KIT_HEADS);
+    assert_int_equal(h->n_kv_heads, KIT_KV_HEADS);
+    assert_int_equal(h->head_dim, 8);
+    assert_int_equal(h->hidden, KIT_HIDDEN);
+    assert_int_equal(h->rope_dims, 8);
+    assert_true(h->rms_eps == 1e-6f && h->rope_theta == 10000.0f);
+    assert_int_equal(h->rope_pairing, TW_ROPE_INTERLEAVED);
+    assert_int_equal(h->rope_scaling, TW_ROPE_SCALING_NONE);
+    assert_null(h->rope_freq_factors);
+    assert_false(o.model.tied);
+    assert_int_equal(o.model.n_tensors, 3 + 9 * KIT_LAYERS);
+    for (uint32_t i = 1; i < o.model.n_tensors; i++) {
+        assert_true(strcmp(o.model.tensors[i - 1].name, o.model.tensors[i].name) < 0);
+    }
+    const struct tw_model_tensor *k1 = tw_model_find(&o.model, "blk.1.attn_k.weight");
+    assert_non_null(k1);
+    assert_int_equal(k1->rows, KIT_KV_DIM);
+    assert_int_equal(k1->cols, KIT_DIM);
+    assert_int_equal(k1->bytes, KIT_KV_DIM * KIT_DIM * 4);
+    finish(&o, &k);
+}
+
+static void keys_and_tensors_may_come_in_any_order(void **state) {
+    (void)state;
+    struct kit k;
+    struct opened o;
+    kit_llama(&k);
+    for (size_t i = 0; i < k.n_kv / 2; i++) {
+        struct kit_kv swap = k.kv[i];
+        k.kv[i] = k.kv[k.n_kv - 1 - i];
+        k.kv[k.n_kv - 1 - i] = swap;
+    }
+    for (size_t i = 0; i < k.n_tensors / 2; i++) {
+        struct kit_tensor swap = k.tensors[i];
+        k.tensors[i] = k.tensors[k.n_tensors - 1 - i];
+        k.tensors[k.n_tensors - 1 - i] = swap;
+    }
+    accept(&o, &k);
+    assert_int_equal(o.model.n_tensors, 3 + 9 * KIT_LAYERS);
+    finish(&o, &k);
+}
+
+static void weights_may_have_each_supported_type(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t number;
+        enum tw_dtype dtype;
+    } types[] = {
+        {0, TW_DT_F32}, {1, TW_DT_F16}, {30, TW_DT_BF16}, {8, TW_DT_Q8_0}, {2, TW_DT_Q4_0}};
+    for (size_t i = 0; i < 5; i++) {
+        struct kit k;
+        struct opened o;
+        kit_llama(&k);
+        kit_tensor(&k, "blk.0.ffn_down.weight", types[i].number, KIT_HIDDEN, KIT_DIM);
+        accept(&o, &k);
+        const struct tw_model_tensor *t = tw_model_find(&o.model, "blk.0.ffn_down.weight");
+        assert_int_equal(t->dtype, types[i].dtype);
+        assert_int_equal(t->bytes, KIT_DIM * tw_row_bytes(t->dtype, KIT_HIDDEN));
+        finish(&o, &k);
+    }
+}
+
+static void a_missing_output_or_embedding_means_tied(void **state) {
+    (void)state;
+    static const char *const dropped[] = {"output.weight", "token_embd.weight"};
+    for (size_t i = 0; i < 2; i++) {
+        struct kit k;
+        struct opened o;
+        kit_llama(&k);
+        kit_drop_tensor(&k, dropped[i]);
+        accept(&o, &k);
+        assert_true(o.model.tied);
+        assert_non_null(tw_model_find(&o.model, "token_embd.weight"));
+        assert_null(tw_model_find(&o.model, "output.weight"));
+        finish(&o, &k);
+    }
+}
+
+static void integer_keys_may_have_any_integer_type(void **state) {
+    (void)state;
+    static const uint32_t types[] = {2, 3, 4, 5, 10, 11};
+    for (size_t i = 0; i < 6; i++) {
+        struct kit k;
+        struct opened o;
+        kit_llama(&k);
+        kit_int(&k, "llama.context_length", types[i], 512);
+        accept(&o, &k);
+        assert_int_equal(o.model.h.n_ctx_train, 512);
+        finish(&o, &k);
+    }
+}
+
+static void rope_scaling_follows_type_factor_and_the_old_key(void **state) {
+    (void)state;
+    static const struct {
+        const char *type;
+        float factor, old;
+        enum tw_rope_scaling scaling;
+        float expected;
+    } cases[] = {
+        {"linear", 2, 0, TW_ROPE_SCALING_LINEAR, 2}, {NULL, 0, 4, TW_ROPE_SCALING_LINEAR, 4},
+        {NULL, 3, 4, TW_ROPE_SCALING_LINEAR, 3},     {"none", 2, 0, TW_ROPE_SCALING_NONE, 0},
+        {"linear", 1, 0, TW_ROPE_SCALING_NONE, 0},   {"linear", 0, 0, TW_ROPE_SCALING_NONE, 0},
+    };
+    for (size_t i = 0; i < 6; i++) {
+        struct kit k;
+        struct opened o;
+        kit_llama(&k);
+        if (cases[i].type) {
+            kit_string(&k, "llama.rope.scaling.type", cases[i].type);
+        }
+        if (cases[i].factor > 0) {
+            kit_f32(&k, "llama.rope.scaling.factor", cases[i].factor);
+        }
+        if (cases[i].old > 0) {
+            kit_f32(&k, "llama.rope.scale_linear", cases[i].old);
+        }
+        accept(&o, &k);
+        assert_int_equal(o.model.h.rope_scaling, cases[i].scaling);
+        assert_true(o.model.h.rope_factor == cases[i].expected);
+        finish(&o, &k);
+    }
+}
+
+static void rope_base_and_partial_rotation_are_read(void **state) {
+    (void)state;
+    struct kit k;
+    struct opened o;
+    kit_llama(&k);
+    kit_f32(&k, "llama.rope.freq_base", 500000.0f);
+    kit_u32(&k, "llama.rope.dimension_count", 4);
+    accept(&o, &k);
+    assert_true(o.model.h.rope_theta == 500000.0f);
+    assert_int_equal(o.model.h.rope_dims, 4);
+    finish(&o, &k);
+}
+
+static void rope_frequency_factors_are_copied(void **state) {
+    (void)state;
+    static const float factors[4] = {1, 1.5f, 4, 8};
+    struct kit k;
+    struct opened o;
+    kit_llama(&k);
+    kit_tensor(&k, "rope_freqs.weight", 0, 4, 1);
+    k.tensors[k.n_tensors - 1].data = factors;
+    accept(&o, &k);
+    assert_non_null(o.model.h.rope_freq_factors);
+    assert_memory_equal(o.model.h.rope_freq_factors, factors, sizeof factors);
+    finish(&o, &k);
+}
+
+static void a_head_size_of_its_own_is_read(void **state) {
+    (void)state;
+    struct kit k;
+    struct opened o;
+    kit_llama(&k);
+    kit_u32(&k, "llama.attention.key_length", 16);
+    kit_u32(&k, "llama.attention.value_length", 16);
+    for (unsigned layer = 0; layer < KIT_LAYERS; layer++) {
+        static const struct {
+            const char *name;
+            uint64_t d0, d1;
+        } parts[] = {{"attn_q", KIT_DIM, 64},
+                     {"attn_k", KIT_DIM, 32},
+                     {"attn_v", KIT_DIM, 32},
+                     {"attn_output", 64, KIT_DIM}};
+        for (size_t i = 0; i < 4; i++) {
+            char name[64];
+            snprintf(name, sizeof name, "blk.%u.%s.weight", layer, parts[i].name);
+            kit_tensor(&k, name, 0, parts[i].d0, parts[i].d1);
+        }
+    }
+    accept(&o, &k);
+    assert_int_equal(o.model.h.head_dim, 16);
+    assert_int_equal(o.model.h.rope_dims, 16);
+    finish(&o, &k);
+}
+
+static void neutral_values_of_unsupported_keys_are_accepted(void **state) {
+    (void)state;
+    struct kit k;
+    struct opened o;
+    kit_llama(&k);
+    kit_u32(&k, "llama.expert_count", 0);
+    kit_u32(&k, "llama.attention.sliding_window", 128);
+    kit_f32(&k, "llama.logit_scale", 1.0f);
+    kit_bool(&k, "llama.attention.causal", 1);
+    kit_u32(&k, "split.count", 1);
+    kit_string(&k, "general.type", "model");
+    accept(&o, &k);
+    finish(&o, &k);
+}
+
+/* ---- refused ---- */
+
+static void another_architecture_is_named(void **state) {
+    (void)state;
+    struct kit k;
+    kit_llama(&k);
+    kit_string(&k, "general.architecture", "qwen99moe");
+    expect_refused(&k, TW_E_UNSUPPORTED, "architecture \"qwen99moe\" is not supported");
+    kit_llama(&k);
+    kit_drop(&k, "general.architecture");
+    expect_refused(&k, TW_E_MISSING, "key general.architecture is missing");
+    kit_llama(&k);
+    kit_string(&k, "general.type", "adapter");
+    expect_refused(&k, TW_E_UNSUPPORTED, "key general.type is \"adapter\"");
+    kit_llama(&k);
+    kit_int(&k, "split.count", 2, 3);
+    expect_refused(&k, TW_E_UNSUPPORTED, "key split.count is 3");
+}
+
+static void reversed_dimensions_name_tensor_got_and_wanted(void **state) {
+    (void)state;
+    struct kit k;
+    kit_llama(&k);
+    kit_tensor(&k, "token_embd.weight", 0, KIT_VOCAB, KIT_DIM);
+    /* the shape says more than the missing key */
+    kit_drop(&k, "llama.attention.layer_norm_rms_epsilon");
+    expect_refused(&k, TW_E_SHAPE, "tensor token_embd.weight has shape [9, 32], expected [32, 9]");
+    kit_llama(&k);
+    kit_tensor(&k, "blk.1.attn_k.weight", 0, KIT_KV_DIM, KIT_DIM);
+    expect_refused(&k, TW_E_SHAPE,
+                   "tensor blk.1.attn_k.weight has shape [16, 32], expected [32, 16]");
+    kit_llama(&k);
+    kit_tensor(&k, "output_norm.weight", 0, 33, 1);
+    expect_refused(&k, TW_E_SHAPE, "tensor output_norm.weight has shape [33], expected [32]");
+}
+
+static void missing_tensors_are_named(void **state) {
+    (void)state;
+    static const char *const dropped[] = {"output_norm.weight", "blk.0.attn_norm.weight",
+                                          "blk.1.ffn_down.weight"};
+    for (size_t i = 0; i < 3; i++) {
+        struct kit k;
+        kit_llama(&k);
+        kit_drop_tensor(&k, dropped[i]);
+        expect_refused(&k, TW_E_MISSING, dropped[i]);
+    }
+    struct kit k;
+    kit_llama(&k);
+    kit_drop_tensor(&k, "token_embd.weight");
+    kit_drop_tensor(&k, "output.weight");
+    expect_refused(&k, TW_E_MISSING, "tensor token_embd.weight is missing");
+    kit_llama(&k);
+    /* defaults to head_count, which then does not fit */
+    kit_drop(&k, "llama.attention.head_count_kv");
+    expect_refused(&k, TW_E_SHAPE,
+                   "tensor blk.0.attn_k.weight has shape [32, 16], expected [32, 32]");
+}
+
+static void required_keys_are_named_when_missing(void **state) {
+    (void)state;
+    static const char *const keys[] = {
+        "llama.context_length",       "llama.embedding_length",
+        "llama.block_count",          "llama.feed_forward_length",
+        "llama.attention.head_count", "llama.attention.layer_norm_rms_epsilon"};
+    for (size_t i = 0; i < 6; i++) {
+        struct kit k;
+        kit_llama(&k);
+        kit_drop(&k, keys[i]);
+        expect_refused(&k, TW_E_MISSING, keys[i]);
+    }
+}
+
+static void sizes_outside_their_range_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *key;
+        int64_t value;
+        const char *part;
+    } cases[] = {
+        {"llama.context_length", 0, "key llama.context_length is 0, expected 1 to"},
+        {"llama.context_length", INT32_MAX, "is 2147483647, expected 1 to"},
+        {"llama.block_count", 4097, "key llama.block_count is 4097, expected 1 to 4096"},
+        {"llama.embedding_length", -1, "key llama.embedding_length is -1"},
+        {"llama.attention.head_count", 0, "key llama.attention.head_count is 0"},
+        {"llama.attention.head_count_kv", 0, "key llama.attention.head_count_kv is 0"},
+        {"llama.attention.head_count_kv", 3,
+         "key llama.attention.head_count_kv is 3, expected a divisor of"},
+        {"llama.attention.head_count_kv", 8,
+         "key llama.attention.head_count_kv is 8, expected a divisor of"},
+        {"llama.attention.head_count", 6,
+         "key llama.embedding_length is 32, expected a multiple of"},
+        {"llama.rope.dimension_count", 7,
+         "key llama.rope.dimension_count is 7, expected an even number"},
+        {"llama.rope.dimension_count", 10,
+         "key llama.rope.dimension_count is 10, expected an even number"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct kit k;
+        kit_llama(&k);
+        kit_int(&k, cases[i].key, 11, cases[i].value);
+        expect_refused(&k, TW_E_RANGE, cases[i].part);
+    }
+}
+
+static void numbers_outside_their_range_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *key;
+        const char *value;
+    } cases[] = {
+        {"llama.attention.layer_norm_rms_epsilon", "nan"},
+        {"llama.attention.layer_norm_rms_epsilon", "inf"},
+        {"llama.attention.layer_norm_rms_epsilon", "-1"},
+        {"llama.rope.freq_base", "0"},
+        {"llama.rope.freq_base", "-10000"},
+        {"llama.rope.scaling.factor", "0"},
+        {"llama.rope.scaling.factor", "-2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct kit k;
+        kit_llama(&k);
+        kit_f32(&k, cases[i].key, strtof(cases[i].value, NULL));
+        expect_refused(&k, TW_E_RANGE, cases[i].key);
+    }
+    struct kit k;
+    kit_llama(&k);
+    kit_f32(&k, "llama.attention.layer_norm_rms_epsilon", 0.0f);
+    struct opened o;
+    accept(&o, &k);
+    finish(&o, &k);
+}
+
+static void features_that_change_the_result_are_refused_by_name(void **state) {
+    (void)state;
+    struct kit k;
+    kit_llama(&k);
+    kit_string(&k, "llama.rope.scaling.type", "yarn");
+    expect_refused(&k, TW_E_UNSUPPORTED, "key llama.rope.scaling.type is \"yarn\"");
+    kit_llama(&k);
+    kit_u32(&k, "llama.expert_count", 8);
+    expect_refused(&k, TW_E_UNSUPPORTED, "key llama.expert_count is 8");
+    kit_llama(&k);
+    kit_f32(&k, "llama.attention.scale", 0.5f);
+    expect_refused(&k, TW_E_UNSUPPORTED, "key llama.attention.scale is 0.5");
+    kit_llama(&k);
+    kit_bool(&k, "llama.attention.causal", 0);
+    expect_refused(&k, TW_E_UNSUPPORTED, "key llama.attention.causal is false");
+    kit_llama(&k);
+    kit_u32(&k, "llama.attention.sliding_window", 64);
+    expect_refused(&k, TW_E_UNSUPPORTED, "key llama.attention.sliding_window is 64");
+    kit_llama(&k);
+    kit_u32(&k, "llama.attention.key_length", 8);
+    kit_u32(&k, "llama.attention.value_length", 16);
+    expect_refused(&k, TW_E_UNSUPPORTED, "key llama.attention.value_length is 16");
+    kit_llama(&k);
+    kit_array(&k, "llama.attention.head_count", 4, 1, "\4\0\0\0", 4);
+    expect_refused(&k, TW_E_FORMAT,
+                   "key llama.attention.head_count is an array of u32, expected an integer");
+}
+
+static void extra_tensors_are_refused_by_name(void **state) {
+    (void)state;
+    struct kit k;
+    kit_llama(&k);
+    kit_tensor(&k, "blk.0.attn_q.bias", 0, KIT_DIM, 1);
+    expect_refused(&k, TW_E_UNSUPPORTED, "tensor blk.0.attn_q.bias is not part of a plain llama");
+    kit_llama(&k);
+    kit_u32(&k, "llama.block_count", 1);
+    expect_refused(&k, TW_E_FORMAT, "key llama.block_count is 1, but there is a tensor blk.1.");
+    kit_llama(&k);
+    kit_tensor(&k, "blk.0.attn_rot_embd.weight", 0, 4, 1);
+    struct opened o;
+    accept(&o, &k);
+    finish(&o, &k);
+}
+
+static void unsupported_weight_types_are_refused_by_name(void **state) {
+    (void)state;
+    struct kit k;
+    kit_llama(&k);
+    kit_tensor(&k, "blk.1.ffn_up.weight", 20, KIT_DIM, KIT_HIDDEN);
+    expect_refused(&k, TW_E_UNSUPPORTED,
+                   "tensor blk.1.ffn_up.weight has type IQ4_NL, which is not supported");
+    kit_llama(&k);
+    kit_tensor(&k, "blk.1.ffn_norm.weight", 8, KIT_DIM, 1);
+    expect_refused(&k, TW_E_UNSUPPORTED, "vector blk.1.ffn_norm.weight has type Q8_0");
+}
+
+static void bad_rope_factors_are_refused(void **state) {
+    (void)state;
+    static const float zero[4] = {1, 0, 1, 1};
+    struct kit k;
+    kit_llama(&k);
+    kit_tensor(&k, "rope_freqs.weight", 0, 3, 1);
+    expect_refused(&k, TW_E_SHAPE, "tensor rope_freqs.weight has shape [3], expected [4]");
+    kit_llama(&k);
+    kit_tensor(&k, "rope_freqs.weight", 0, 4, 1);
+    k.tensors[k.n_tensors - 1].data = zero;
+    expect_refused(&k, TW_E_RANGE, "element 1 of tensor rope_freqs.weight is 0");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_complete_model_is_imported),
+        cmocka_unit_test(keys_and_tensors_may_come_in_any_order),
+        cmocka_unit_test(weights_may_have_each_supported_type),
+        cmocka_unit_test(a_missing_output_or_embedding_means_tied),
+        cmocka_unit_test(integer_keys_may_have_any_integer_type),
+        cmocka_unit_test(rope_scaling_follows_type_factor_and_the_old_key),
+        cmocka_unit_test(rope_base_and_partial_rotation_are_read),
+        cmocka_unit_test(rope_frequency_factors_are_copied),
+        cmocka_unit_test(a_head_size_of_its_own_is_read),
+        cmocka_unit_test(neutral_values_of_unsupported_keys_are_accepted),
+        cmocka_unit_test(another_architecture_is_named),
+        cmocka_unit_test(reversed_dimensions_name_tensor_got_and_wanted),
+        cmocka_unit_test(missing_tensors_are_named),
+        cmocka_unit_test(required_keys_are_named_when_missing),
+        cmocka_unit_test(sizes_outside_their_range_are_refused),
+        cmocka_unit_test(numbers_outside_their_range_are_refused),
+        cmocka_unit_test(features_that_change_the_result_are_refused_by_name),
+        cmocka_unit_test(extra_tensors_are_refused_by_name),
+        cmocka_unit_test(unsupported_weight_types_are_refused_by_name),
+        cmocka_unit_test(bad_rope_factors_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Tests of the vocabulary that a GGUF file's keys make: the kit's nine tokens with one key
+ * changed. */
+#include "tests/compiler/import_kit_model.h"
+
+static void the_vocabulary_is_taken_over(void **state) {
+    (void)state;
+    struct kit k;
+    struct opened o;
+    kit_llama(&k);
+    accept(&o, &k);
+    const struct tw_vocab *v = &o.vocab;
+    assert_int_equal(v->header.n_tokens, KIT_VOCAB);
+    assert_int_equal(v->header.bos, 1);
+    assert_int_equal(v->header.eos, 2);
+    assert_int_equal(v->header.unk, 0);
+    assert_int_equal(v->header.pad, TW_NONE);
+    assert_int_equal(v->header.flags, TW_VOCAB_ADD_BOS | TW_VOCAB_SPACE_PREFIX);
+    assert_int_equal(v->types[3], TW_TOKEN_BYTE);
+    assert_int_equal(v->types[6], TW_TOKEN_USER_DEFINED);
+    assert_true(v->scores[7] == -0.5f);
+    assert_int_equal(v->offsets[8] - v->offsets[7], 2);
+    assert_memory_equal(v->bytes + v->offsets[7], "ab", 2);
+    assert_int_equal(v->offsets[9], v->offsets[8]); /* the empty piece */
+    finish(&o, &k);
+}
+
+static void vocabulary_flags_follow_their_keys(void **state) {
+    (void)state;
+    struct kit k;
+    struct opened o;
+    kit_llama(&k);
+    kit_bool(&k, "tokenizer.ggml.add_bos_token", 0);
+    kit_bool(&k, "tokenizer.ggml.add_eos_token", 1);
+    kit_bool(&k, "tokenizer.ggml.add_space_prefix", 0);
+    accept(&o, &k);
+    assert_int_equal(o.vocab.header.flags, TW_VOCAB_ADD_EOS);
+    finish(&o, &k);
+}
+
+static void absent_ids_are_none_and_are_never_added(void **state) {
+    (void)state;
+    struct kit k;
+    struct opened o;
+    kit_llama(&k);
+    kit_drop(&k, "tokenizer.ggml.bos_token_id");
+    kit_u32(&k, "tokenizer.ggml.eos_token_id", UINT32_MAX);
+    kit_int(&k, "tokenizer.ggml.padding_token_id", 5, -1);
+    kit_u32(&k, "tokenizer.ggml.seperator_token_id", UINT32_MAX);
+    kit_drop(&k, "tokenizer.ggml.unknown_token_id");
+    kit_bool(&k, "tokenizer.ggml.add_eos_token", 1);
+    accept(&o, &k);
+    assert_int_equal(o.vocab.header.bos, TW_NONE);
+    assert_int_equal(o.vocab.header.eos, TW_NONE);
+    assert_int_equal(o.vocab.header.pad, TW_NONE);
+    assert_int_equal(o.vocab.header.unk, 0); /* by its type */
+    assert_int_equal(o.vocab.header.flags, TW_VOCAB_SPACE_PREFIX);
+    finish(&o, &k);
+}
+
+static void missing_token_types_are_worked_out(void **state) {
+    (void)state;
+    static const uint8_t expected[KIT_VOCAB] = {2, 3, 3, 6, 1, 1, 1, 1, 1};
+    struct kit k;
+    struct opened o;
+    kit_llama(&k);
+    kit_drop(&k, "tokenizer.ggml.token_type");
+    accept(&o, &k);
+    assert_memory_equal(o.vocab.types, expected, sizeof expected);
+    finish(&o, &k);
+}
+
+static void other_tokenizers_are_left_out(void **state) {
+    (void)state;
+    struct kit k;
+    struct opened o;
+    kit_llama(&k);
+    kit_string(&k, "tokenizer.ggml.model", "gpt2");
+    accept(&o, &k);
+    assert_null(o.model.vocab);
+    finish(&o, &k);
+    kit_llama(&k);
+    kit_drop(&k, "tokenizer.ggml.model");
+    accept(&o, &k);
+    assert_null(o.model.vocab);
+    finish(&o, &k);
+}
+
+static void bad_vocabularies_are_refused(void **state) {
+    (void)state;
+    static const float scores[KIT_VOCAB] = {0};
+    static const int32_t types[KIT_VOCAB] = {1, 1, 1, 1, 1, 7, 1, 1, 1};
+    static const int32_t bytes[KIT_VOCAB] = {1, 1, 1, 1, 1, 6, 1, 1, 1};
+    struct kit k;
+    kit_llama(&k);
+    kit_array(&k, "tokenizer.ggml.scores", 6, KIT_VOCAB - 1, scores, sizeof scores - 4);
+    expect_refused(&k, TW_E_SHAPE, "key tokenizer.ggml.scores has 8 entries, expected 9");
+    kit_llama(&k);
+    kit_drop(&k, "tokenizer.ggml.scores");
+    expect_refused(&k, TW_E_MISSING, "key tokenizer.ggml.scores is missing");
+    kit_llama(&k);
+    kit_array(&k, "tokenizer.ggml.token_type", 0, KIT_VOCAB, types, KIT_VOCAB);
+    expect_refused(&k, TW_E_FORMAT,
+                   "key tokenizer.ggml.token_type is an array of u8, expected an array of i32");
+    kit_llama(&k);
+    kit_array(&k, "tokenizer.ggml.token_type", 5, KIT_VOCAB, types, sizeof types);
+    expect_refused(&k, TW_E_RANGE, "entry 5 of key tokenizer.ggml.token_type is 7");
+    kit_llama(&k);
+    kit_array(&k, "tokenizer.ggml.token_type", 5, KIT_VOCAB, bytes, sizeof bytes);
+    expect_refused(&k, TW_E_FORMAT, "byte token 5 is \"a\"");
+    kit_llama(&k);
+    kit_u32(&k, "tokenizer.ggml.bos_token_id", KIT_VOCAB);
+    expect_refused(&k, TW_E_RANGE, "key tokenizer.ggml.bos_token_id is 9, expected 0 to 8");
+    kit_llama(&k);
+    kit_tensor(&k, "token_embd.weight", 0, KIT_DIM, KIT_VOCAB + 1);
+    kit_tensor(&k, "output.weight", 0, KIT_DIM, KIT_VOCAB + 1);
+    expect_refused(&k, TW_E_SHAPE, "key tokenizer.ggml.tokens has 9 entries, expected 10");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_vocabulary_is_taken_over),
+        cmocka_unit_test(vocabulary_flags_follow_their_keys),
+        cmocka_unit_test(absent_ids_are_none_and_are_never_added),
+        cmocka_unit_test(missing_token_types_are_worked_out),
+        cmocka_unit_test(other_tokenizers_are_left_out),
+        cmocka_unit_test(bad_vocabularies_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 Tests of the vocabulary blob: a good one, and one negative
+ * for each rule that tw_vocab_open promises. */
+#include "compiler/import/vocab_build.h"
+#include "tilewright/vocab.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Three tokens, "<0x0A>" "a" "", laid out by hand as the contract says. */
+struct blob {
+    struct tw_vocab_header header;
+    float scores[3];
+    uint32_t offsets[4];
+    uint8_t types[4]; /* three and a byte of padding */
+    char bytes[7];
+};
+
+static struct blob good(void) {
+    struct blob b = {
+        .header = {.magic = TW_VOCAB_MAGIC,
+                   .kind = TW_VOCAB_SPM_BPE,
+                   .n_tokens = 3,
+                   .flags = TW_VOCAB_ADD_BOS | TW_VOCAB_SPACE_PREFIX,
+                   .bos = 1,
+                   .eos = 2,
+                   .unk = TW_NONE,
+                   .pad = TW_NONE,
+                   .bytes_size = 7},
+        .scores = {0, -1, -2.5f},
+        .offsets = {0, 6, 7, 7},
+        .types = {TW_TOKEN_BYTE, TW_TOKEN_NORMAL, TW_TOKEN_CONTROL},
+    };
+    memcpy(b.bytes, "<0x0A>a", 7);
+    return b;
+}
+
+#define BLOB_BYTES (offsetof(struct blob, bytes) + 7)
+
+static int open_blob(const struct blob *b, size_t size, struct tw_vocab *out, tw_error *err) {
+    memset(err, 0, sizeof *err);
+    /* exact, so that a sanitizer sees a read behind the end */
+    void *copy = malloc(size ? size : 1);
+    assert_non_null(copy);
+    memcpy(copy, b, size < sizeof *b ? size : sizeof *b);
+    int rc = tw_vocab_open(copy, size, out, err);
+    free(copy);
+    return rc;
+}
+
+static void refuse(const struct blob *b, int code, const char *part) {
+    struct tw_vocab v;
+    tw_error err;
+    assert_int_equal(open_blob(b, BLOB_BYTES, &v, &err), code);
+    if (!strstr(err.message, part)) {
+        fail_msg("message \"%s\" lacks \"%s\"", err.message, part);
+    }
+    assert_null(v.scores);
+}
+
+static void a_good_blob_is_viewed(void **state) {
+    (void)state;
+    struct blob b = good();
+    struct tw_vocab v;
+    tw_error err = {0};
+    assert_int_equal(tw_vocab_open(&b, BLOB_BYTES, &v, &err), 0);
+    assert_int_equal(v.header.n_tokens, 3);
+    assert_ptr_equal(v.scores, b.scores);
+    assert_ptr_equal(v.offsets, b.offsets);
+    assert_ptr_equal(v.types, b.types);
+    assert_ptr_equal(v.bytes, b.bytes);
+}
+
+static void a_blob_of_any_other_size_is_refused(void **state) {
+    (void)state;
+    struct blob b = good();
+    struct tw_vocab v;
+    tw_error err;
+    for (size_t size = 0; size < BLOB_BYTES; size++) {
+        assert_int_equal(open_blob(&b, size, &v, &err), TW_E_TRUNCATED);
+    }
+    assert_int_equal(open_blob(&b, BLOB_BYTES + 1, &v, &err), TW_E_FORMAT);
+}
+
+static void header_words_are_checked(void **state) {
+    (void)state;
+    struct blob b = good();
+    b.header.magic++;
+    refuse(&b, TW_E_FORMAT, "magic");
+    b = good();
+    b.header.kind = TW_VOCAB_NONE;
+    refuse(&b, TW_E_FORMAT, "kind is 0");
+    b = good();
+    b.header.flags |= 16;
+    refuse(&b, TW_E_FORMAT, "flags");
+    b = good();
+    b.header.reserved[2] = 1;
+    refuse(&b, TW_E_FORMAT, "reserved");
+    b = good();
+    b.header.n_tokens = 0;
+    refuse(&b, TW_E_RANGE, "0 tokens");
+    b = good();
+    b.header.n_tokens = UINT32_MAX;
+    refuse(&b, TW_E_RANGE, "4294967295 tokens");
+    b = good();
+    b.header.n_tokens = 4;
+    refuse(&b, TW_E_TRUNCATED, "4 tokens");
+    b = good();
+    b.header.bytes_size = UINT32_MAX;
+    refuse(&b, TW_E_TRUNCATED, "4294967295 bytes");
+}
+
+static void an_unaligned_blob_is_refused(void **state) {
+    (void)state;
+    struct blob b = good();
+    struct tw_vocab v;
+    tw_error err = {0};
+    _Alignas(4) char shifted[sizeof b + 1];
+    memcpy(shifted + 1, &b, sizeof b);
+    assert_int_equal(tw_vocab_open(shifted + 1, BLOB_BYTES, &v, &err), TW_E_FORMAT);
+    assert_non_null(strstr(err.message, "aligned"));
+}
+
+static void ids_are_checked(void **state) {
+    (void)state;
+    static const char *const names[] = {"bos", "eos", "unk", "pad"};
+    for (size_t i = 0; i < 4; i++) {
+        struct blob b = good();
+        uint32_t *ids[] = {&b.header.bos, &b.header.eos, &b.header.unk, &b.header.pad};
+        *ids[i] = 3;
+        refuse(&b, TW_E_RANGE, names[i]);
+    }
+    struct blob b = good();
+    b.header.bos = TW_NONE;
+    refuse(&b, TW_E_FORMAT, "a flag asks for the bos token");
+    b = good();
+    b.header.eos = TW_NONE;
+    b.header.flags = TW_VOCAB_ADD_EOS;
+    refuse(&b, TW_E_FORMAT, "a flag asks for the eos token");
+}
+
+static void tokens_are_checked(void **state) {
+    (void)state;
+    struct blob b = good();
+    b.offsets[0] = 1;
+    refuse(&b, TW_E_FORMAT, "pieces span 1 to 7");
+    b = good();
+    b.offsets[3] = 6;
+    refuse(&b, TW_E_FORMAT, "pieces span 0 to 6");
+    b = good();
+    b.offsets[2] = 5;
+    refuse(&b, TW_E_FORMAT, "token 1 lies at 6 to 5");
+    b = good();
+    b.offsets[1] = UINT32_MAX;
+    refuse(&b, TW_E_FORMAT, "token 0 lies at 0 to 4294967295");
+    b = good();
+    b.scores[1] = NAN;
+    refuse(&b, TW_E_RANGE, "score of token 1");
+    b = good();
+    b.scores[2] = -INFINITY;
+    refuse(&b, TW_E_RANGE, "score of token 2");
+    b = good();
+    b.types[1] = 0;
+    refuse(&b, TW_E_RANGE, "type of token 1 is 0");
+    b = good();
+    b.types[1] = 7;
+    refuse(&b, TW_E_RANGE, "type of token 1 is 7");
+    b = good();
+    b.bytes[4] = 'G';
+    refuse(&b, TW_E_FORMAT, "byte token 0 is \"<0x0G>\"");
+}
+
+/* ---- the builder ---- */
+
+static void the_builder_makes_the_same_blob(void **state) {
+    (void)state;
+    static const char *const pieces[3] = {"<0x0A>", "a", ""};
+    struct blob expected = good();
+    struct tw_import_memory memory = {0};
+    struct tw_model model = {0};
+    struct tw_vocab_builder b;
+    tw_error err = {0};
+    assert_int_equal(tw_vocab_begin(&b, "t", 3, 7, &memory, &err), 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        char *piece;
+        enum tw_token_type type = (enum tw_token_type)expected.types[i];
+        assert_int_equal(
+            tw_vocab_put(&b, expected.scores[i], type, strlen(pieces[i]), &piece, &err), 0);
+        memcpy(piece, pieces[i], strlen(pieces[i]));
+    }
+    b.header->flags = expected.header.flags;
+    b.header->bos = 1;
+    b.header->eos = 2;
+    assert_int_equal(tw_vocab_finish(&b, &model, &err), 0);
+    assert_int_equal(model.vocab_bytes, BLOB_BYTES);
+    assert_memory_equal(model.vocab, &expected, BLOB_BYTES);
+    tw_import_free(&memory);
+}
+
+static void the_builder_keeps_to_what_was_announced(void **state) {
+    (void)state;
+    struct tw_import_memory memory = {0};
+    struct tw_vocab_builder b;
+    tw_error err = {0};
+    char *piece;
+    assert_int_equal(tw_vocab_begin(&b, "t", 0, 0, &memory, &err), TW_E_RANGE);
+    assert_int_equal(tw_vocab_begin(&b, "t", 1u << 25, 0, &memory, &err), TW_E_RANGE);
+    assert_int_equal(tw_vocab_begin(&b, "t", 1, UINT64_C(1) << 32, &memory, &err), TW_E_RANGE);
+    assert_int_equal(tw_vocab_begin(&b, "t", 1, 3, &memory, &err), 0);
+    assert_int_equal(tw_vocab_put(&b, 0, TW_TOKEN_NORMAL, 4, &piece, &err), TW_E_INTERNAL);
+    assert_int_equal(tw_vocab_put(&b, NAN, TW_TOKEN_NORMAL, 3, &piece, &err), TW_E_RANGE);
+    assert_int_equal(tw_vocab_put(&b, 0, TW_TOKEN_NORMAL, 3, &piece, &err), 0);
+    assert_int_equal(tw_vocab_put(&b, 0, TW_TOKEN_NORMAL, 0, &piece, &err), TW_E_INTERNAL);
+    tw_import_free(&memory);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_good_blob_is_viewed),
+        cmocka_unit_test(a_blob_of_any_other_size_is_refused),
+        cmocka_unit_test(header_words_are_checked),
+        cmocka_unit_test(an_unaligned_blob_is_refused),
+        cmocka_unit_test(ids_are_checked),
+        cmocka_unit_test(tokens_are_checked),
+        cmocka_unit_test(the_builder_makes_the_same_blob),
+        cmocka_unit_test(the_builder_keeps_to_what_was_announced),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 The scalar kernels against plain formulas in double, written
+ * from the operations' meaning and not from the kernels. */
+#include "tests/support/kernel_fixture.h"
+#include "tilewright/numerics.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SEED = 7741 };
+
+static void assert_near(double found, double expected, double tolerance, const char *what) {
+    if (!(fabs(found - expected) <= tolerance)) {
+        fail_msg("%s: found %.9g, expected %.9g within %.3g", what, found, expected, tolerance);
+    }
+}
+
+/* Row n, element k of a panelled matrix, by the layout's words in machine.h. */
+static double weight(const uint8_t *w, unsigned dtype, uint32_t cols, uint32_t n, uint32_t k) {
+    const uint8_t *panel = w + tw_panel_bytes(dtype, cols) * (n / 16);
+    uint32_t lane = n % 16;
+    if (dtype == TW_DT_F32) {
+        float f;
+        memcpy(&f, panel + ((size_t)k * 16 + lane) * 4, 4);
+        return (double)f;
+    }
+    uint16_t half;
+    if (dtype == TW_DT_F16 || dtype == TW_DT_BF16) {
+        memcpy(&half, panel + ((size_t)k * 16 + lane) * 2, 2);
+        return (double)(dtype == TW_DT_F16 ? tw_f16_to_f32(half) : tw_bf16_to_f32(half));
+    }
+    memcpy(&half, panel + tw_panel_scales_offset(dtype, cols) + ((size_t)(k / 32) * 16 + lane) * 2,
+           2);
+    double scale = (double)tw_f16_to_f32(half);
+    uint32_t i = k % 32;
+    if (dtype == TW_DT_Q8_0) {
+        return scale * (panel[(size_t)(k / 32) * 512 + i / 4 * 64 + lane * 4 + i % 4] - 128);
+    }
+    uint8_t byte = panel[(size_t)(k / 32) * 256 + i % 16 / 4 * 64 + lane * 4 + i % 4];
+    return scale * ((i < 16 ? byte & 15 : byte >> 4) - 8);
+}
+
+static void check_product(struct fixture_random *r, unsigned dtype, uint32_t k, uint32_t panels,
+                          bool reload) {
+    bool quantised = tw_dtype_block_elems(dtype) > 1;
+    uint32_t rows = 3, cols = panels * 16, stride = quantised ? k / 32 * 40 : k * 4;
+    char *x = quantised ? fixture_q8s(r, rows, k) : (void *)fixture_floats(r, (size_t)rows * k);
+    uint8_t *w = fixture_panels(r, dtype, k, panels);
+    float *y = fixture_floats(r, (size_t)rows * cols),
+          *before = (float *)fixture_alloc((size_t)rows * cols * 4);
+    memcpy(before, y, (size_t)rows * cols * 4);
+    struct tw_kargs a = {
+        .p = {x, w, y}, .i = {stride, dtype, k, panels, cols * 4, reload}, .rows = rows};
+    a.x_dtype = quantised ? TW_DT_Q8S : TW_DT_F32;
+    fixture_scalar(TW_OP_MATMUL, &a);
+    for (uint32_t i = 0; i < rows * cols; i++) {
+        double sum = reload ? (double)before[i] : 0.0, size = fabs(sum);
+        for (uint32_t j = 0; j < k; j++) {
+            const struct tw_q8s *block =
+                (const struct tw_q8s *)(void *)(x + (size_t)stride * (i / cols)) + j / 32;
+            const float *row = (const float *)(void *)(x + (size_t)stride * (i / cols));
+            double term = weight(w, dtype, k, i % cols, j);
+            term *= quantised ? (double)block->d * block->q[j % 32] : (double)row[j];
+            sum += term;
+            size += fabs(term);
+        }
+        assert_near((double)y[i], sum, size * k * 1.2e-7, "matmul");
+    }
+    free(before);
+    free(y);
+    free(w);
+    free(x);
+}
+
+static void matmul_is_the_sum_of_products(void **state) {
+    (void)state;
+    struct fixture_random r = {SEED};
+    for (unsigned dtype = 0; dtype < TW_DT_COUNT; dtype++) {
+        for (uint32_t n = 1; tw_panel_bytes(dtype, 32) && n < 4; n++) {
+            check_product(&r, dtype, tw_dtype_block_elems(dtype) > 1 ? 32 * n : 17 * n, n, n == 2);
+        }
+    }
+}
+
+static void quant_is_within_half_a_step(void **state) {
+    (void)state;
+    struct fixture_random r = {SEED + 1};
+    for (int e = -110; e < 120; e++) {
+        float x[32];
+        struct tw_q8s q;
+        double amax = 0;
+        for (int i = 0; i < 32; i++) {
+            x[i] = ldexpf(fixture_unit(&r), e);
+            amax = fmax(amax, fabs((double)x[i]));
+        }
+        struct tw_kargs a = {.p = {x, &q}, .i = {128, 40, 32}, .rows = 1};
+        fixture_scalar(TW_OP_QUANT, &a);
+        int sum = 0;
+        for (int i = 0; i < 32; i++) {
+            sum += q.q[i];
+            assert_near((double)q.d * q.q[i], (double)x[i], amax / 254 * 1.13,
+                        "quant"); /* half a step and the scale's rounding */
+        }
+        assert_int_equal(sum, q.sum);
+    }
+}
+
+static void quant_of_zeros_tiny_and_endless_blocks(void **state) {
+    (void)state;
+    float x[4][32] = {{0}, {1e-40f, -1e-39f}, {1.0f, INFINITY}, {NAN, -2.0f}};
+    struct tw_q8s q[4];
+    struct tw_kargs a = {.p = {x, q}, .i = {128, 40, 32}, .rows = 4};
+    fixture_scalar(TW_OP_QUANT, &a);
+    static const int8_t none[32];
+    for (int i = 0; i < 4; i++) {
+        assert_memory_equal(q[i].q, none, 32);
+        assert_int_equal(q[i].sum, 0);
+    }
+    assert_true(q[0].d == 0 && q[1].d == 0);
+    assert_true(isnan(q[2].d) && isnan(q[3].d));
+}
+
+/* llama.cpp stores scales in half precision; so does the machine, where the half is normal. */
+static void quant_scales_are_halves_where_halves_are_normal(void **state) {
+    (void)state;
+    float x[32] = {12.7f, -3.0f};
+    struct tw_q8s q;
+    struct tw_kargs a = {.p = {x, &q}, .i = {128, 40, 32}, .rows = 1};
+    fixture_scalar(TW_OP_QUANT, &a);
+    assert_true(q.d == tw_f16_to_f32(tw_f32_to_f16(12.7f / 127.0f)) && q.d != 12.7f / 127.0f);
+    assert_int_equal(q.q[0], 127);
+    assert_int_equal(q.q[1], -30);
+    x[0] = 1e-3f;
+    x[1] = 0;
+    fixture_scalar(TW_OP_QUANT, &a);
+    assert_true(q.d == 1e-3f / 127.0f);
+    x[0] = 1e9f;
+    fixture_scalar(TW_OP_QUANT, &a);
+    assert_true(q.d == 1e9f / 127.0f);
+}
+
+static void rms_norm_and_elementwise_formulas(void **state) {
+    (void)state;
+    struct fixture_random r = {SEED + 2};
+    enum { COLS = 45 };
+    float *x = fixture_floats(&r, COLS), *w = fixture_floats(&r, COLS), y[COLS];
+    double squares = 0;
+    for (int i = 0; i < COLS; i++) {
+        x[i] *= 8;
+        squares += (double)x[i] * (double)x[i];
+    }
+    struct tw_kargs norm = {.p = {x, w, y}, .i = {4 * COLS, 4 * COLS, COLS}, .f = 1e-3f, .rows = 1};
+    fixture_scalar(TW_OP_RMS_NORM, &norm);
+    for (int i = 0; i < COLS; i++) {
+        double expected = (double)x[i] / sqrt(squares / COLS + (double)1e-3f) * (double)w[i];
+        assert_near((double)y[i], expected, 1e-6 * fabs(expected), "rms_norm");
+    }
+    struct tw_kargs two = {.p = {x, w, y}, .i = {4 * COLS, 4 * COLS, 4 * COLS, COLS}, .rows = 1};
+    fixture_scalar(TW_OP_SILU_MUL, &two);
+    for (int i = 0; i < COLS; i++) {
+        double expected = (double)x[i] / (1 + exp(-(double)x[i])) * (double)w[i];
+        assert_near((double)y[i], expected, 4e-7 * fabs(expected), "silu_mul");
+    }
+    fixture_scalar(TW_OP_ADD, &two);
+    for (int i = 0; i < COLS; i++) {
+        assert_true(y[i] == x[i] + w[i]);
+    }
+    free(w);
+    free(x);
+}
+
+static void check_rotation(const float *x, const float *y, uint32_t i0, uint32_t i1, double angle) {
+    double c = cos(angle), s = sin(angle), a = (double)x[i0], b = (double)x[i1];
+    assert_near((double)y[i0], a * c - b * s, 4e-7, "rope");
+    assert_near((double)y[i1], a * s + b * c, 4e-7, "rope");
+}
+
+static void rope_turns_pairs_by_position_times_frequency(void **state) {
+    (void)state;
+    struct fixture_random r = {SEED + 3};
+    enum { HALF = 5, DIM = 13, HEADS = 2, ROWS = 3, POS = 1234 };
+    float freq[HALF], cs[ROWS][2 * HALF], *before = fixture_floats(&r, ROWS * HEADS * DIM);
+    for (int i = 0; i < HALF; i++) {
+        freq[i] = powf(10000.0f, (float)-i / HALF);
+    }
+    struct tw_kargs table = {.p = {freq, cs}, .i = {sizeof cs[0], HALF}, .pos = POS, .rows = ROWS};
+    fixture_scalar(TW_OP_ROPE_TABLE, &table);
+    for (uint32_t mode = 0; mode < 2; mode++) {
+        float y[ROWS * HEADS * DIM];
+        memcpy(y, before, sizeof y);
+        struct tw_kargs a = {.p = {y, cs},
+                             .i = {HEADS * DIM * 4, sizeof cs[0], HEADS, DIM, 2 * HALF, mode}};
+        a.rows = ROWS;
+        fixture_scalar(TW_OP_ROPE, &a);
+        for (uint32_t n = 0; n < ROWS * HEADS; n++) {
+            for (uint32_t i = 0; i < HALF; i++) {
+                uint32_t i0 = mode ? i : 2 * i, i1 = mode ? i + HALF : 2 * i + 1;
+                check_rotation(before + n * DIM, y + n * DIM, i0, i1,
+                               (double)(POS + n / HEADS) * (double)freq[i]);
+            }
+            assert_memory_equal(y + n * DIM + 2 * HALF, before + n * DIM + 2 * HALF,
+                                (DIM - 2 * HALF) * 4);
+        }
+    }
+    free(before);
+}
+
+/* ---- attention over several blocks, from init to done ---- */
+
+enum { DIM = 10, HEADS = 3, BLOCKS = 3, ROWS = 5 };
+
+static double score(const float *q, const float *keys, uint32_t j, double scale) {
+    double s = 0;
+    for (uint32_t d = 0; d < DIM; d++) {
+        s += (double)q[d] * (double)keys[((size_t)(j / 16) * DIM + d) * 16 + j % 16];
+    }
+    return s * scale;
+}
+
+/* One query's attention over positions 0 .. last, the plain way. */
+static void plain_attention(const float *q, const float *keys, const float *values, uint32_t last,
+                            double scale, double *o) {
+    double high = -INFINITY, l = 0;
+    for (uint32_t j = 0; j <= last; j++) {
+        high = fmax(high, score(q, keys, j, scale));
+    }
+    memset(o, 0, DIM * sizeof *o);
+    for (uint32_t j = 0; j <= last; j++) {
+        double p = exp(score(q, keys, j, scale) - high);
+        l += p;
+        for (uint32_t d = 0; d < DIM; d++) {
+            o[d] += p * (double)values[(size_t)j * DIM + d];
+        }
+    }
+    for (uint32_t d = 0; d < DIM; d++) {
+        o[d] /= l;
+    }
+}
+
+static void check_attention(uint32_t pos, float scale) {
+    struct fixture_random r = {SEED + 4 + pos};
+    float *q = fixture_floats(&r, ROWS * HEADS * DIM),
+          *keys = fixture_floats(&r, BLOCKS * 64 * DIM);
+    float *values = fixture_floats(&r, BLOCKS * 64 * DIM), s[ROWS * HEADS * (DIM + 2)],
+          y[ROWS * HEADS * DIM];
+    struct tw_kargs init = {.p = {s}, .i = {HEADS, DIM}, .rows = ROWS};
+    fixture_scalar(TW_OP_ATTN_INIT, &init);
+    for (uint32_t b = 0; b <= (pos + ROWS - 1) / 64; b++) {
+        size_t at = (size_t)b * 64 * DIM;
+        struct tw_kargs a = {.p = {q, keys + at, values + at, s},
+                             .i = {HEADS * DIM * 4, HEADS, 0, HEADS, DIM}};
+        a.f = scale;
+        a.block = b;
+        a.pos = pos;
+        a.rows = ROWS;
+        fixture_scalar(TW_OP_ATTN_STEP, &a);
+    }
+    struct tw_kargs done = {.p = {s, y}, .i = {HEADS * DIM * 4, HEADS, DIM}, .rows = ROWS};
+    fixture_scalar(TW_OP_ATTN_DONE, &done);
+    for (uint32_t n = 0; n < ROWS * HEADS; n++) {
+        double o[DIM];
+        plain_attention(q + (size_t)n * DIM, keys, values, pos + n / HEADS, (double)scale, o);
+        for (uint32_t d = 0; d < DIM; d++) {
+            assert_near((double)y[n * DIM + d], o[d], 2e-5, "attention");
+        }
+    }
+    free(values);
+    free(keys);
+    free(q);
+}
+
+static void attention_is_softmax_over_the_positions_seen(void **state) {
+    (void)state;
+    static const uint32_t positions[] = {0, 1, 15, 60, 63, 64, 100, 127, 128, 187};
+    for (size_t i = 0; i < sizeof positions / sizeof *positions; i++) {
+        check_attention(positions[i], 0.3f);
+        check_attention(positions[i], 40.0f);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(matmul_is_the_sum_of_products),
+        cmocka_unit_test(quant_is_within_half_a_step),
+        cmocka_unit_test(quant_of_zeros_tiny_and_endless_blocks),
+        cmocka_unit_test(quant_scales_are_halves_where_halves_are_normal),
+        cmocka_unit_test(rms_norm_and_elementwise_formulas),
+        cmocka_unit_test(rope_turns_pairs_by_position_times_frequency),
+        cmocka_unit_test(attention_is_softmax_over_the_positions_seen),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

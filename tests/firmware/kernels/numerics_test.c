@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The machine's scalar formulas against libm in double and against the formats' definitions. */
+#include "tilewright/numerics.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* The value of a half by the definition of IEEE 754; not for NaN. */
+static double half_value(uint32_t h) {
+    double sign = h & 0x8000 ? -1 : 1;
+    int exponent = (int)(h >> 10 & 31), mantissa = (int)(h & 1023);
+    if (exponent == 31) {
+        return sign * INFINITY;
+    }
+    return sign * (exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24));
+}
+
+static int half_is_nan(uint32_t h) {
+    return (h & 0x7FFF) > 0x7C00;
+}
+
+static void every_half_widens_to_its_value_and_comes_back(void **state) {
+    (void)state;
+    for (uint32_t h = 0; h < 65536; h++) {
+        float f = tw_f16_to_f32((uint16_t)h);
+        if (half_is_nan(h)) {
+            assert_true(isnan(f));
+            assert_int_equal(tw_f32_to_f16(f), h | 0x200); /* quiet, payload kept */
+            continue;
+        }
+        assert_true((double)f == half_value(h) && !signbit(f) == !(h & 0x8000));
+        assert_int_equal(tw_f32_to_f16(f), h);
+    }
+}
+
+/* Between two neighbouring halves: below, at and above the middle. */
+static void floats_between_halves_round_to_nearest_even(void **state) {
+    (void)state;
+    for (uint32_t h = 0; h < 0x7C00; h++) {
+        double next = h + 1 == 0x7C00 ? 65536.0 : half_value(h + 1);
+        float middle = (float)((half_value(h) + next) / 2);
+        uint32_t even = h & 1 ? h + 1 : h;
+        assert_int_equal(tw_f32_to_f16(middle), even);
+        assert_int_equal(tw_f32_to_f16(-middle), even | 0x8000);
+        assert_int_equal(tw_f32_to_f16(nextafterf(middle, 0.0f)), h);
+        assert_int_equal(tw_f32_to_f16(nextafterf(middle, INFINITY)), h + 1);
+    }
+    assert_int_equal(tw_f32_to_f16(3e38f), 0x7C00);
+    assert_int_equal(tw_f32_to_f16(1e-45f), 0);
+}
+
+static void bf16_rounds_to_nearest_even(void **state) {
+    (void)state;
+    for (uint32_t b = 0; b < 65536; b++) {
+        float f = tw_bf16_to_f32((uint16_t)b);
+        if (isnan(f)) {
+            assert_int_equal(tw_f32_to_bf16(f), b | 0x40);
+            continue;
+        }
+        assert_int_equal(tw_f32_to_bf16(f), b);
+        if ((b & 0x7FFF) < 0x7F80) {
+            uint32_t even = b & 1 ? b + 1 : b, middle = b << 16 | 0x8000;
+            assert_int_equal(tw_f32_to_bf16(tw_bits_float(middle)), even);
+            assert_int_equal(tw_f32_to_bf16(tw_bits_float(middle - 1)), b);
+            assert_int_equal(tw_f32_to_bf16(tw_bits_float(middle + 1)), b + 1);
+        }
+    }
+}
+
+static void exp_keeps_its_error_bound(void **state) {
+    (void)state;
+    double worst = 0;
+    for (uint64_t u = 0; u <= UINT32_MAX; u += 1021) {
+        float x = tw_bits_float((uint32_t)u), y = tw_exp(x);
+        if (isnan(x)) {
+            assert_true(isnan(y));
+        } else if (x < TW_EXP_LO) {
+            assert_true(tw_float_bits(y) == 0);
+        } else if (x > 88.722839f) {
+            assert_true(y == INFINITY);
+        } else {
+            double e = exp((double)x), error = fabs((double)y - e) / e;
+            worst = error > worst ? error : worst;
+        }
+    }
+    print_message("worst relative error %.3g\n", worst);
+    assert_true(worst < 8.6e-8);
+}
+
+static void exp_at_its_ends(void **state) {
+    (void)state;
+    assert_true(tw_exp(0.0f) == 1.0f && tw_exp(-0.0f) == 1.0f);
+    assert_int_equal(tw_float_bits(tw_exp(-INFINITY)), 0);
+    assert_int_equal(tw_float_bits(tw_exp(-3e38f)), 0);
+    assert_true(tw_exp(INFINITY) == INFINITY && tw_exp(3e38f) == INFINITY);
+    assert_true(tw_exp(TW_EXP_LO) > 1.17549435e-38f &&
+                tw_exp(nextafterf(TW_EXP_LO, -100.0f)) == 0.0f);
+    assert_true(isfinite(tw_exp(88.72283f)));
+}
+
+static void silu_of_any_number_is_a_number(void **state) {
+    (void)state;
+    for (uint64_t u = 0; u <= UINT32_MAX; u += 65521) {
+        float x = tw_bits_float((uint32_t)u);
+        if (isfinite(x)) {
+            double expected = (double)x / (1 + exp(-(double)x)), found = (double)tw_silu(x);
+            assert_true(fabs(found - expected) <= 3e-7 * fabs(expected) + 2e-36);
+        }
+    }
+}
+
+static void sine_and_cosine_of_positions(void **state) {
+    (void)state;
+    for (uint32_t n = 0; n < 200000; n++) {
+        uint32_t position = n < 70000 ? n : n * 5417u >> (n % 12 + 4);
+        float frequency = powf(500000.0f, -(float)(n % 64) / 64.0f), s, c;
+        double angle = (double)position * (double)frequency;
+        tw_sincos(position, frequency, &s, &c);
+        assert_true(fabs((double)s - sin(angle)) < 1.2e-7 && fabs((double)c - cos(angle)) < 1.2e-7);
+    }
+    float s, c;
+    tw_sincos(0, 1.0f, &s, &c);
+    assert_true(s == 0.0f && c == 1.0f);
+    tw_sincos(1, INFINITY, &s, &c);
+    assert_true(isnan(s) && isnan(c));
+}
+
+static void folds_take_the_lanes_in_the_order_of_the_tree(void **state) {
+    (void)state;
+    /* 1 and 2^-24 apart: which sums are rounded shows the order. */
+    float lane[16] = {0}, high[16];
+    lane[0] = 1.0f;
+    lane[8] = lane[4] = lane[2] = lane[1] = 0x1p-24f;
+    assert_true(tw_fold_add(lane) == 1.0f); /* each 2^-24 meets 1 alone */
+    memset(lane, 0, sizeof lane);
+    lane[0] = 1.0f;
+    lane[1] = lane[9] = 0x1p-24f;
+    assert_true(tw_fold_add(lane) == 1.0f + 0x1p-23f); /* 1 and 9 meet first */
+    for (int i = 0; i < 16; i++) {
+        high[i] = (float)(i * 7 % 16);
+    }
+    assert_true(tw_fold_max(high) == 15.0f);
+    assert_true(tw_max(-1.0f, NAN) == -1.0f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_half_widens_to_its_value_and_comes_back),
+        cmocka_unit_test(floats_between_halves_round_to_nearest_even),
+        cmocka_unit_test(bf16_rounds_to_nearest_even),
+        cmocka_unit_test(exp_keeps_its_error_bound),
+        cmocka_unit_test(exp_at_its_ends),
+        cmocka_unit_test(silu_of_any_number_is_a_number),
+        cmocka_unit_test(sine_and_cosine_of_positions),
+        cmocka_unit_test(folds_take_the_lanes_in_the_order_of_the_tree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 A line: calls begin with a new host's OPEN and end with the
+ * next one, with a host that has gone, or with the device. */
+#include "firmware/link/medium.h"
+#include "firmware/link/packet.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* A medium: a socket, and a mark for "the host has gone", which a socket cannot tell. */
+struct medium {
+    struct tw_pipe base;
+    struct tw_pipe *inner;
+    bool mark;
+    bool *closed;
+};
+
+static enum tw_packet_result send_packet(struct tw_pipe *p, const uint8_t *bytes, size_t n) {
+    struct tw_pipe *q = ((struct medium *)p)->inner;
+    return q->ops->send(q, bytes, n);
+}
+
+static enum tw_packet_result take_packet(struct tw_pipe *p, uint8_t **bytes, size_t *n) {
+    struct medium *m = (struct medium *)p;
+    if (m->mark) {
+        m->mark = false;
+        *n = 0;
+        return TW_PACKET_OK;
+    }
+    return m->inner->ops->take(m->inner, bytes, n);
+}
+
+static bool wait_medium(struct tw_pipe *p, bool write, int ms) {
+    struct tw_pipe *q = ((struct medium *)p)->inner;
+    return q->ops->wait(q, write, ms);
+}
+
+static void hang_up(struct tw_pipe *p) {
+    (void)p;
+}
+
+static void close_medium(struct tw_pipe *p) {
+    struct medium *m = (struct medium *)p;
+    *m->closed = true;
+    m->inner->ops->close(m->inner);
+    free(m);
+}
+
+static const struct tw_pipe_ops ops = {.send = send_packet,
+                                       .take = take_packet,
+                                       .wait = wait_medium,
+                                       .hang_up = hang_up,
+                                       .close = close_medium};
+
+struct bed {
+    struct tw_pipe *host;
+    struct medium *medium;
+    struct tw_medium *line;
+    bool closed;
+};
+
+static int set_up(void **state) {
+    static struct bed b;
+    int fd[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, fd), 0);
+    b = (struct bed){.host = tw_pipe_socket(fd[0]), .medium = calloc(1, sizeof *b.medium)};
+    b.medium->inner = tw_pipe_socket(fd[1]);
+    b.medium->base = (struct tw_pipe){&ops, 1000, b.medium->inner->fd};
+    b.medium->closed = &b.closed;
+    b.line = tw_medium_create(&b.medium->base);
+    *state = &b;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    struct bed *b = *state;
+    tw_medium_destroy(b->line);
+    assert_true(b->closed);
+    b->host->ops->close(b->host);
+    return 0;
+}
+
+static void say(struct bed *b, enum tw_link_kind kind, uint64_t nonce) {
+    uint8_t bytes[200];
+    struct tw_link_open q = {.pid = 1, .nonce = nonce};
+    struct tw_link_header h = {.kind = (uint8_t)kind};
+    const struct tw_packet_data data = {NULL, &q, kind == TW_LINK_OPEN ? sizeof q : 0};
+    assert_int_equal(b->host->ops->send(b->host, bytes, tw_packet_build(&h, &data, 1000, bytes)),
+                     TW_PACKET_OK);
+}
+
+/* The kind of the packet that a call takes next. */
+static int hear(struct tw_pipe *call) {
+    uint8_t *bytes;
+    size_t n;
+    struct tw_link_header h;
+    if (call->ops->take(call, &bytes, &n) != TW_PACKET_OK) {
+        return -1;
+    }
+    assert_true(tw_packet_good(bytes, n, &h));
+    return h.kind;
+}
+
+static enum tw_packet_result state_of(struct tw_pipe *call) {
+    uint8_t *bytes;
+    size_t n;
+    return call->ops->take(call, &bytes, &n);
+}
+
+static void a_call_begins_with_open_and_nothing_else(void **state) {
+    struct bed *b = *state;
+    assert_null(tw_medium_accept(b->line));
+    say(b, TW_LINK_PING, 0);
+    say(b, TW_LINK_OPEN, 0); /* a host without a number */
+    say(b, TW_LINK_OPEN, 7);
+    say(b, TW_LINK_PING, 0);
+    assert_true(tw_medium_fd(b->line) >= 0);
+    struct tw_pipe *call = tw_medium_accept(b->line);
+    assert_non_null(call);
+    assert_int_equal(tw_medium_fd(b->line), -1);
+    assert_null(tw_medium_accept(b->line));
+    assert_int_equal(hear(call), TW_LINK_OPEN);
+    assert_int_equal(hear(call), TW_LINK_PING);
+    assert_int_equal(state_of(call), TW_PACKET_AGAIN);
+    say(b, TW_LINK_OPEN, 7); /* it did not hear the answer */
+    assert_int_equal(hear(call), TW_LINK_OPEN);
+    call->ops->close(call);
+}
+
+static void the_next_host_ends_the_call_before(void **state) {
+    struct bed *b = *state;
+    say(b, TW_LINK_OPEN, 1);
+    struct tw_pipe *call = tw_medium_accept(b->line);
+    assert_int_equal(hear(call), TW_LINK_OPEN);
+    say(b, TW_LINK_OPEN, 2);
+    say(b, TW_LINK_CLOSE, 0);
+    assert_int_equal(state_of(call), TW_PACKET_GONE);
+    assert_int_equal(state_of(call), TW_PACKET_GONE);
+    uint8_t byte = 0;
+    assert_int_equal(call->ops->send(call, &byte, 1), TW_PACKET_GONE);
+    call->ops->close(call);
+    call = tw_medium_accept(b->line);
+    assert_non_null(call);
+    assert_int_equal(hear(call), TW_LINK_OPEN);
+    assert_int_equal(hear(call), TW_LINK_CLOSE);
+    call->ops->close(call);
+    say(b, TW_LINK_OPEN, 2); /* an old packet, repeated: not a new host */
+    assert_null(tw_medium_accept(b->line));
+}
+
+/* The recovery ladder of a host resets the medium, and the host goes on asking with the number that
+ * it has. Once that was taken for an old packet, and no rung could help. */
+static void the_same_host_calls_again_after_a_reset_of_the_medium(void **state) {
+    struct bed *b = *state;
+    for (int i = 0; i < 2; i++) { /* the mark is heard by a call, or by nobody */
+        say(b, TW_LINK_OPEN, 5);
+        struct tw_pipe *call = tw_medium_accept(b->line);
+        assert_non_null(call);
+        assert_int_equal(hear(call), TW_LINK_OPEN);
+        b->medium->mark = true;
+        if (i == 0) {
+            assert_int_equal(state_of(call), TW_PACKET_GONE);
+        }
+        call->ops->close(call);
+        assert_null(tw_medium_accept(b->line));
+    }
+    say(b, TW_LINK_OPEN, 5);
+    struct tw_pipe *call = tw_medium_accept(b->line);
+    assert_non_null(call);
+    call->ops->close(call);
+}
+
+static void a_host_that_has_gone_ends_its_call(void **state) {
+    struct bed *b = *state;
+    say(b, TW_LINK_OPEN, 1);
+    struct tw_pipe *call = tw_medium_accept(b->line);
+    assert_int_equal(hear(call), TW_LINK_OPEN);
+    b->medium->mark = true;
+    assert_int_equal(state_of(call), TW_PACKET_GONE);
+    call->ops->close(call);
+    assert_null(tw_medium_accept(b->line));
+    say(b, TW_LINK_OPEN, 2);
+    call = tw_medium_accept(b->line);
+    assert_non_null(call);
+    call->ops->hang_up(call);
+    assert_int_equal(state_of(call), TW_PACKET_GONE);
+    call->ops->close(call);
+    b->host->ops->close(b->host);
+    assert_null(tw_medium_accept(b->line)); /* the medium itself is gone */
+    int fd[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fd), 0);
+    b->host = tw_pipe_socket(fd[0]);
+    close(fd[1]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_call_begins_with_open_and_nothing_else, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(the_next_host_ends_the_call_before, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_same_host_calls_again_after_a_reset_of_the_medium,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_host_that_has_gone_ends_its_call, set_up, tear_down),
+    };
+    return cmocka_run_group_tests_name("line", tests, NULL, NULL);
+}

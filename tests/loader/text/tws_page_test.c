@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 The manual page tws(5) against the tables that printer and
+ * parser are driven by: every op with its operands and engines, every record with its fields, and
+ * the example, which is a valid program. */
+#include "loader/text/text_tables.h"
+#include "loader/verify/verify.h"
+#include "tests/support/program_text.h"
+
+#include <ctype.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define PAGE "tools/man/tws.5"
+
+static char *page;
+
+static int read_page(void **state) {
+    (void)state;
+    size_t size;
+    page = text_read_file(PAGE, &size);
+    return page ? 0 : -1;
+}
+
+static int drop_page(void **state) {
+    (void)state;
+    free(page);
+    return 0;
+}
+
+/* What stands between the line `heading` and the next heading of that or a higher level; the caller
+ * frees it. */
+static char *part(const char *level, const char *title) {
+    char heading[80];
+    snprintf(heading, sizeof heading, "\n.%s %s", level, title);
+    const char *from = page;
+    do {
+        from = strstr(from, heading);
+        if (!from) {
+            fail_msg("%s has no \".%s %s\"", PAGE, level, title);
+            return NULL;
+        }
+        from += strlen(heading);
+    } while (*from != '\n' && *from != ' ');
+    const char *sub = strstr(from, "\n.SS "), *top = strstr(from, "\n.SH ");
+    const char *to = top ? top : page + strlen(page);
+    if (strcmp(level, "SS") == 0 && sub && sub < to) {
+        to = sub;
+    }
+    char *text = calloc(1, (size_t)(to - from) + 1);
+    assert_non_null(text);
+    memcpy(text, from, (size_t)(to - from));
+    return text;
+}
+
+/* ---- ops ---- */
+
+/* The first example of an entry, "\-" as "-". */
+static void example_of(const char *entry, char *out, size_t room) {
+    const char *from = strstr(entry, "\n.EX\n");
+    size_t n = 0;
+    assert_non_null(from);
+    for (from += 5; *from != '\n' && n + 1 < room; from++) {
+        if (*from != '\\') {
+            out[n++] = *from;
+        }
+    }
+    out[n] = 0;
+}
+
+/* Moves over `text`, or over a name in capitals where it begins with '*'. */
+static void expect(const char *op, const char **at, const char *text) {
+    const char *from = *at;
+    bool named = *text == '*';
+    text += named;
+    while (named && isupper((unsigned char)**at)) {
+        ++*at;
+    }
+    if ((named && *at == from) || strncmp(*at, text, strlen(text)) != 0) {
+        fail_msg("%s: \"%s\" stands where the table has \"%s\"", op, from, text);
+    }
+    *at += strlen(text);
+}
+
+static void expect_immediate(const char *op, const char **at, const char **labels) {
+    size_t n;
+    char text[32];
+    const char *label = tw_text_next_label(labels, &n);
+    if (n == 5 && memcmp(label, "dtype", 5) == 0) {
+        expect(op, at, " DTYPE");
+        return;
+    }
+    snprintf(text, sizeof text, " %.*s%sN", (int)n, label, n ? "=" : "");
+    expect(op, at, text);
+}
+
+static void expect_operand(const char *op, uint32_t code, uint32_t i, const char **at,
+                           const char **labels) {
+    char letter = tw_op_info(code).operands[i];
+    if (letter == 'I') {
+        expect_immediate(op, at, labels);
+        return;
+    }
+    expect(op, at, " ");
+    expect(op, at, tw_text_lead(code, i));
+    switch (letter) {
+    case 'R':
+    case 'W':
+    case 'M':
+        expect(op, at, "*[OFFSET]");
+        break;
+    case 'T':
+    case 'U':
+        expect(op, at, "*[INSTANCE, OFFSET]");
+        break;
+    case 'F':
+        expect(op, at, "FIFO");
+        break;
+    case 'S':
+        expect(op, at, "SEMAPHORE");
+        break;
+    case 'X':
+        expect(op, at, "COUNT");
+        break;
+    case 'A':
+        expect(op, at, "AFFINE");
+        break;
+    case 'E':
+        expect(op, at, "FLOAT");
+        break;
+    default: /* G C */
+        expect(op, at, "N");
+        break;
+    }
+}
+
+static void check_synopsis(uint32_t code, const char *entry) {
+    const char *name = tw_op_info(code).name, *labels = tw_text_labels(code);
+    char synopsis[200];
+    const char *at = synopsis;
+    example_of(entry, synopsis, sizeof synopsis);
+    if (code == TW_OP_LOOP || code == TW_OP_END) {
+        assert_string_equal(synopsis, code == TW_OP_LOOP ? "loop vN < COUNT id=N {" : "}");
+        return;
+    }
+    expect(name, &at, name);
+    for (uint32_t i = 0; tw_op_info(code).operands[i]; i++) {
+        expect_operand(name, code, i, &at, &labels);
+    }
+    assert_string_equal(at, "");
+}
+
+static void check_engines(uint32_t code, const char *entry) {
+    struct tw_op_info info = tw_op_info(code);
+    char line[80] = "\n.B Engines:\n";
+    for (const char *e = info.engines; *e; e++) {
+        size_t n = strlen(line);
+        const char *name = tw_engine_name(*e == 'L'   ? TW_ENGINE_LOAD
+                                          : *e == 'M' ? TW_ENGINE_MATH
+                                                      : TW_ENGINE_STORE);
+        snprintf(line + n, sizeof line - n, "%s%s", e == info.engines ? "" : ", ", name);
+    }
+    const char *at = strstr(entry, line);
+    if (!at || !strchr(".;", at[strlen(line)])) {
+        fail_msg("%s: the entry does not say \"%s\"", info.name, line + 1);
+    }
+}
+
+static bool is_listed(const char *index, const char *name) {
+    size_t n = strlen(name);
+    for (const char *at = index; (at = strstr(at, name)); at += n) {
+        if (strchr(" \n", at[-1]) && strchr(",\n", at[n])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void every_op_has_its_entry(void **state) {
+    static const char *const parts[] = {"\n.B Waits:\n", "\n.B Does:\n", "\n.B Faults:\n"};
+    char *index = part("SH", "INDEX");
+    uint32_t n = 0;
+    (void)state;
+    for (uint32_t code = 0; code < TW_OP_LIMIT; code++) {
+        const char *name = tw_op_info(code).name;
+        if (!name) {
+            continue;
+        }
+        char *entry = part("SS", name);
+        check_synopsis(code, entry);
+        check_engines(code, entry);
+        for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+            const char *at = strstr(entry, parts[i]);
+            if (!at || strlen(at + strlen(parts[i])) < 8) {
+                fail_msg("%s: the entry lacks \"%s\"", name, parts[i] + 1);
+            }
+        }
+        if (!is_listed(index, name)) {
+            fail_msg("the index lacks %s", name);
+        }
+        free(entry);
+        n++;
+    }
+    assert_true(n >= 27);
+    free(index);
+}
+
+/* ---- records ---- */
+
+static void check_field(const struct tw_text_record *r, const struct tw_text_field *f,
+                        const char *entry) {
+    char line[64];
+    snprintf(line, sizeof line, "\n.BI %s%s= ", f->optional ? "[" : "", f->key);
+    const char *at = strstr(entry, line);
+    if (!at) {
+        fail_msg("%s: the entry lacks \"%s\"", r->word, line + 1);
+        return;
+    }
+    size_t n = strcspn(at + 1, "\n");
+    char *mark = f->between ? strstr(at + strlen(line), f->between) : NULL;
+    if (f->between && (!mark || mark > at + n)) {
+        fail_msg("%s: %s= lacks '%s'", r->word, f->key, f->between);
+    }
+    const char *end = strstr(at + 1, "\n.TP");
+    for (uint32_t i = 0; i < f->n_names && strcmp(f->key, "engine") != 0; i++) {
+        const char *name = strstr(at, f->names[i]);
+        if (!name || (end && name > end)) {
+            fail_msg("%s: %s= does not name %s", r->word, f->key, f->names[i]);
+        }
+    }
+}
+
+static void every_record_has_its_entry_with_all_fields(void **state) {
+    char *index = part("SH", "INDEX");
+    (void)state;
+    for (int table = 0; table < TW_TEXT_TABLE_COUNT; table++) {
+        const struct tw_text_record *r = tw_text_record((enum tw_text_table)table);
+        const char *after = table == TW_TEXT_PROGRAM  ? " NAME"
+                            : table == TW_TEXT_STREAM ? " INDEX"
+                            : table == TW_TEXT_STAGES ? " ID ORIGIN"
+                            : r->has_name             ? " ID NAME"
+                                                      : " ID";
+        char title[40];
+        snprintf(title, sizeof title, "%s%s", r->word, after);
+        char *entry = part("SS", title);
+        for (uint32_t i = 0; i < r->n_fields; i++) {
+            check_field(r, &r->fields[i], entry);
+        }
+        if (!is_listed(index, r->word)) {
+            fail_msg("the index lacks %s", r->word);
+        }
+        free(entry);
+    }
+    free(index);
+}
+
+static void the_example_is_a_valid_program_in_canonical_form(void **state) {
+    char *section = part("SH", "EXAMPLE");
+    struct tw_program_text *text = NULL;
+    struct text printed = {0};
+    tw_error err = {0};
+    (void)state;
+    char *from = strstr(section, "\n.EX\n"), *to = strstr(section, "\n.EE");
+    assert_true(from && to && from < to);
+    from += 5;
+    to[1] = 0;
+    if (tw_program_parse("example", from, strlen(from), &text, &err) != 0 ||
+        tw_verify_program(&text->program, NULL, &err) != 0) {
+        fail_msg("%s", err.message);
+        return;
+    }
+    text_print(&printed, &text->program);
+    assert_string_equal(printed.bytes, from);
+    text_free(&printed);
+    tw_program_text_free(text);
+    free(section);
+}
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_op_has_its_entry),
+        cmocka_unit_test(every_record_has_its_entry_with_all_fields),
+        cmocka_unit_test(the_example_is_a_valid_program_in_canonical_form),
+    };
+    return cmocka_run_group_tests_name("tws_page", tests, read_page, drop_page);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Output files of the command, made whole or not at all.
+ */
+#include "tools/logits_file.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int fail(const struct logits_file *f, const char *path, int e, tw_error *err) {
+    (void)f;
+    return tw_fail(err, e == ENOSPC || e == EDQUOT || e == EFBIG ? TW_E_NOSPACE : TW_E_IO, "%s: %s",
+                   path, e ? strerror(e) : "write failed");
+}
+
+int logits_file_open(struct logits_file *f, const char *path, tw_error *err) {
+    struct stat st;
+    memset(f, 0, sizeof *f);
+    bool in_place = stat(path, &st) == 0 && !S_ISREG(st.st_mode);
+    size_t room = strlen(path) + 32;
+    f->path = strdup(path);
+    f->temporary = in_place ? NULL : malloc(room);
+    if (!f->path || (!in_place && !f->temporary)) {
+        logits_file_close(f, false, NULL);
+        return tw_fail(err, TW_E_NOMEM, "%s: out of memory", path);
+    }
+    if (!in_place) {
+        snprintf(f->temporary, room, "%s.tmp-%ld", path, (long)getpid());
+    }
+    f->file = fopen(in_place ? path : f->temporary, "wbe");
+    if (!f->file) {
+        int code = fail(f, path, errno, err);
+        logits_file_close(f, false, NULL);
+        return code;
+    }
+    return 0;
+}
+
+int logits_file_write(struct logits_file *f, const void *bytes, size_t n, tw_error *err) {
+    errno = 0;
+    return fwrite(bytes, 1, n, f->file) == n ? 0 : fail(f, f->path, errno, err);
+}
+
+int logits_file_close(struct logits_file *f, bool keep, tw_error *err) {
+    int code = 0;
+    errno = 0;
+    if (f->file) {
+        int bad = ferror(f->file);
+        if (fclose(f->file) || bad) {
+            code = fail(f, f->path, errno, err);
+        }
+        if (f->temporary && keep && !code && rename(f->temporary, f->path)) {
+            code = fail(f, f->path, errno, err);
+        }
+        if (f->temporary && (!keep || code)) {
+            unlink(f->temporary);
+        }
+    }
+    free(f->path);
+    free(f->temporary);
+    memset(f, 0, sizeof *f);
+    return code;
+}
