@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#define FOLDER "tests/loader/order"
+#define FOLDER "tests/loader/order_rules"
 enum { LIES = 3000, WANDERS = 300 };
 
 struct file {
