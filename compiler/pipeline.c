@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
+ *
  * The pass order of the compiler, in one place:
  *
  *   import -> model -> arch -> graph -> [for each program: mid -> low -> section -> compose] -> bind -> certify -> check -> emit

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The bytes of a bundle's metadata sections
- * (compiler/emit/bundle_layout.h): each is built in memory as the bundle's header lays it out, from
- * the programs, the shared images and the symbols. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The bytes of a bundle's metadata sections (compiler/emit/bundle_layout.h): each is built in
+ * memory as the bundle's header lays it out, from the programs, the shared images and the symbols.
+ */
 #include "compiler/emit/bundle_layout.h"
 
 #include "tilewright/progblob.h"

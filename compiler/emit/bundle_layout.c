@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 The layout of a bundle (compiler/emit/bundle_layout.h): lists
- * the sections, gives each symbol its place, then each section its offset: headers and metadata
- * first, weights behind them on 64 KiB boundaries, memory-only sections after those. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The layout of a bundle (compiler/emit/bundle_layout.h): lists the sections, gives each symbol its
+ * place, then each section its offset: headers and metadata first, weights behind them on 64 KiB
+ * boundaries, memory-only sections after those.
+ */
 #include "compiler/emit/bundle_layout.h"
 
 #include "tilewright/range.h"

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Sharing of op streams (compiler/emit/images.h): three passes
- * over the streams. Classify each by a hash of its structural words, mark the words that differ
- * from its class's first member, then write the marked words of each as its arguments. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sharing of op streams (compiler/emit/images.h): three passes over the streams. Classify each by a
+ * hash of its structural words, mark the words that differ from its class's first member, then
+ * write the marked words of each as its arguments.
+ */
 #include "compiler/emit/images.h"
 
 #include "tilewright/opcode.h"

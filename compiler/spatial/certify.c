@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Certification by greedy execution. Engines that enter a loop
- * together are found from what the body does: engines that share its loop id, engines at the other
- * end of its FIFOs, and all engines where it holds semaphores. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Certification by greedy execution. Engines that enter a loop together are found from what the
+ * body does: engines that share its loop id, engines at the other end of its FIFOs, and all engines
+ * where it holds semaphores.
+ */
 #include "compiler/spatial/certify.h"
 
 #include "tilewright/opcode.h"

@@ -1,7 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Composition, one phase after the other: map each section's
- * ids into the program's, copy its records, rewrite its ops through the op table, then close the
- * phase. What the tensors are is settled before (unify.c), and so is where bytes lie
- * (residency.c). */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Composition, one phase after the other: map each section's ids into the program's, copy its
+ * records, rewrite its ops through the op table, then close the phase. What the tensors are is
+ * settled before (unify.c), and so is where bytes lie (residency.c).
+ */
 #include "compiler/spatial/compose.h"
 
 #include "compiler/spatial/phases.h"

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Programs under construction. Ops are encoded as they are
- * emitted; operand kinds come from the op table. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Programs under construction. Ops are encoded as they are emitted; operand kinds come from the op
+ * table.
+ */
 #include "compiler/spatial/program_builder.h"
 
 #include <stdarg.h>

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Records are copied with their sites moved, then each op is
- * decoded, its operands moved by their letters, and encoded again. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Records are copied with their sites moved, then each op is decoded, its operands moved by their
+ * letters, and encoded again.
+ */
 #include "compiler/spatial/retarget.h"
 
 #include "compiler/spatial/unify.h"

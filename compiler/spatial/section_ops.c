@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The engine code of each kind of work. An operation with
- * weights has a LOAD half that fills pages and a MATH half that uses them; values for other sites
- * or for DRAM leave through a FIFO to STORE. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine code of each kind of work. An operation with weights has a LOAD half that fills pages
+ * and a MATH half that uses them; values for other sites or for DRAM leave through a FIFO to STORE.
+ */
 #include "compiler/low/pin_params.h"
 #include "compiler/spatial/section_internal.h"
 

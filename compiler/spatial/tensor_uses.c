@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 One walk over all ops; the letter of an operand says which
- * table it names and whether that is read or written. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One walk over all ops; the letter of an operand says which table it names and whether that is
+ * read or written.
+ */
 #include "compiler/spatial/tensor_uses.h"
 
 #include "tilewright/footprint.h"

@@ -1,7 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 Text to ids (tokenizer.h): the text falls into symbols of one
- * character; the pair of neighbours that makes the piece with the highest score is merged, the
- * leftmost among equals, until no pair makes a piece. Each symbol stands in a heap with the pair
- * that it begins, so a merge costs two look-ups and a few moves in the heap. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Text to ids (tokenizer.h): the text falls into symbols of one character; the pair of neighbours
+ * that makes the piece with the highest score is merged, the leftmost among equals, until no pair
+ * makes a piece. Each symbol stands in a heap with the pair that it begins, so a merge costs two
+ * look-ups and a few moves in the heap.
+ */
 #include "driver/tokenizer/tokenizer_internal.h"
 #include "driver/tokenizer/utf8_stream.h"
 

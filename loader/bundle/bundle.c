@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Opens and closes bundles (loader/bundle/loader.h): maps the
- * file, parses the ELF headers, then fills the bundle part by part; hash and program rules last,
- * over what was parsed. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opens and closes bundles (loader/bundle/loader.h): maps the file, parses the ELF headers, then
+ * fills the bundle part by part; hash and program rules last, over what was parsed.
+ */
 #include "loader/bundle/bundle_parts.h"
 #include "loader/bundle/shared_params.h"
 #include "loader/verify/verify.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One walk over all ops; a multicast touches the sibling of every site of its group. */
+ *
+ * One walk over all ops; a multicast touches the sibling of every site of its group.
+ */
 #include "loader/order/buffer_lifetimes.h"
 
 #include "tilewright/opcode.h"

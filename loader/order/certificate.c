@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The section .tw.cert, and the hash that ties a certificate to its program. */
+ *
+ * The section .tw.cert, and the hash that ties a certificate to its program.
+ */
 #include "loader/order/certificate.h"
 
 #include "loader/base/hash.h"

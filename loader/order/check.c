@@ -1,7 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 The certificate's checker: follows the turns, once through
- * the text and twice through each loop body. Two iterations are enough: state is compared where the
- * body ends, and everything that depends on a loop variable is affine in it, so two points fix
- * it. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The certificate's checker: follows the turns, once through the text and twice through each loop
+ * body. Two iterations are enough: state is compared where the body ends, and everything that
+ * depends on a loop variable is affine in it, so two points fix it.
+ */
 #include "loader/order/check_internal.h"
 
 #include <stdio.h>

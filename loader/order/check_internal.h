@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 What the files of the certificate's checker share: check.c
- * (turns, loops), check_sync.c (FIFOs, semaphores, clocks), check_memory.c (conflicts, written
- * bytes), check_overlap.c (the memory map). Everything named tw_ck_* is private to them. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files of the certificate's checker share: check.c (turns, loops), check_sync.c (FIFOs,
+ * semaphores, clocks), check_memory.c (conflicts, written bytes), check_overlap.c (the memory map).
+ * Everything named tw_ck_* is private to them.
+ */
 #ifndef TW_LOADER_ORDER_CHECK_INTERNAL_H
 #define TW_LOADER_ORDER_CHECK_INTERNAL_H
 

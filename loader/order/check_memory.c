@@ -1,8 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 What ops touch: conflicts between engines (rule 24), reads of
- * written bytes (25), buffers of other sections (26). Regions are kept as rectangles, rows times
- * columns, over all iterations of the open loops; a rectangle that has gaps counts whole for
- * conflicts and not at all as written. FIFO pages belong to one engine at a time, so only their
- * content is followed. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What ops touch: conflicts between engines (rule 24), reads of written bytes (25), buffers of
+ * other sections (26). Regions are kept as rectangles, rows times columns, over all iterations of
+ * the open loops; a rectangle that has gaps counts whole for conflicts and not at all as written.
+ * FIFO pages belong to one engine at a time, so only their content is followed.
+ */
 #include "loader/order/check_internal.h"
 #include "tilewright/range.h"
 

@@ -1,8 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 FIFO levels, semaphore words and what they tell engines about
- * each other. clock[s][t] is the number of ops of stream t that are over wherever s stands, counted
- * in the iteration that is walked: what is known of the iteration before has numbers below its
- * first op. Ops inside an open loop without flags are never taken as over by others
- * (check_memory.c), because an earlier iteration may be meant. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * FIFO levels, semaphore words and what they tell engines about each other. clock[s][t] is the
+ * number of ops of stream t that are over wherever s stands, counted in the iteration that is
+ * walked: what is known of the iteration before has numbers below its first op. Ops inside an open
+ * loop without flags are never taken as over by others (check_memory.c), because an earlier
+ * iteration may be meant.
+ */
 #include "loader/order/check_internal.h"
 
 #include <stdlib.h>

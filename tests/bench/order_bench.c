@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 What the certificate costs: ns an op of verifying and
- * checking as programs grow, the rendezvous of 2 to 1,472 sites, and the certificate's share and
- * load time of bundles. usage: order_bench [MODEL...] (GGUF or llama2.c files) */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the certificate costs: ns an op of verifying and checking as programs grow, the rendezvous
+ * of 2 to 1,472 sites, and the certificate's share and load time of bundles. usage: order_bench
+ * [MODEL...] (GGUF or llama2.c files)
+ */
 #include "compiler/compile.h"
 #include "compiler/spatial/certify.h"
 #include "compiler/spatial/compose.h"

@@ -1,8 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 How long the way to a PCIe device and back takes, against the
- * bare way: bell, eventfd, process, eventfd, interrupt.
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How long the way to a PCIe device and back takes, against the bare way: bell, eventfd, process,
+ * eventfd, interrupt.
  *   pcie_bench echo SOCKET      outside of the guest: an ivshmem peer that answers each bell at once, and counts it in BAR2
  *   pcie_bench BDF ECHO-BDF     in the guest: the device (emulate --ivshmem), and the echo
- * tests/bench/pcie.sh boots a guest with both. */
+ * tests/bench/pcie.sh boots a guest with both.
+ */
 #include "driver/device/device.h"
 #include "driver/transport/link/link_client.h"
 #include "driver/transport/pcie/vfio.h"

@@ -1,8 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 What the link costs on USB: MB/s of WRITE requests of 1 MiB,
- * as weights are sent, against a bare libusb loop that submits the same bytes to the same endpoint
- * as fast as transfers come back: from the program's own memory, as such loops do, which the kernel
- * copies; and from memory for DMA, which nobody touches. The best of several runs each. usage:
- * usb_bench [NAME [MIB [RUNS]]], NAME as behind "usb:" */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the link costs on USB: MB/s of WRITE requests of 1 MiB, as weights are sent, against a bare
+ * libusb loop that submits the same bytes to the same endpoint as fast as transfers come back: from
+ * the program's own memory, as such loops do, which the kernel copies; and from memory for DMA,
+ * which nobody touches. The best of several runs each. usage: usb_bench [NAME [MIB [RUNS]]], NAME
+ * as behind "usb:"
+ */
 #include "driver/transport/transport.h"
 #include "driver/transport/usb/usb_find.h"
 #include "tilewright/link.h"

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Models whose header is valid and whose sizes nobody sane
- * would choose, targets at the ends of their ranges, and little memory: each ends in a bundle or in
- * one line, soon, and never in an abort. The files have holes where weights would be. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Models whose header is valid and whose sizes nobody sane would choose, targets at the ends of
+ * their ranges, and little memory: each ends in a bundle or in one line, soon, and never in an
+ * abort. The files have holes where weights would be.
+ */
 #include "tests/compiler/compile_kit.h"
 
 #include <signal.h>

@@ -1,10 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 Fuzzes certificates and the section that holds them. Input: a
- * byte that chooses the form, two bytes that choose a small random program, and
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fuzzes certificates and the section that holds them. Input: a byte that chooses the form, two
+ * bytes that choose a small random program, and
  *   0: edits (kind, 16-bit place, 16-bit value) of the program's own certificate
  *   1: words of a certificate
  *   2: a seed of a mutant of the program, which gets a certificate of its own
  *   3: changes of bytes of .tw.cert; and the bytes of one
- * What the checker accepts is run in every interleaving, and must be clean. */
+ * What the checker accepts is run in every interleaving, and must be clean.
+ */
 #include "tests/support/order_false_certificates.h"
 #include "tests/support/order_judge.h"
 #include "tests/support/order_mutate.h"

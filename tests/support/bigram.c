@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The table look-up as a program of the tile machine (bigram.h). */
+ *
+ * The table look-up as a program of the tile machine (bigram.h).
+ */
 #include "tests/support/bigram.h"
 
 #include "tilewright/opcode.h"

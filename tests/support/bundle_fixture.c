@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The small bundle of the tests (bundle_fixture.h): its ops are
- * encoded by the encoder, its weights come from a formula. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The small bundle of the tests (bundle_fixture.h): its ops are encoded by the encoder, its weights
+ * come from a formula.
+ */
 #include "tests/support/bundle_fixture.h"
 
 #include "loader/base/hash.h"

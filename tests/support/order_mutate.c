@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Mutants (order_mutate.h): ops are cut out of and put into
- * copies of their streams; records are changed in copies of their tables. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Mutants (order_mutate.h): ops are cut out of and put into copies of their streams; records are
+ * changed in copies of their tables.
+ */
 #include "tests/support/order_mutate.h"
 
 #include "tests/support/order_mutate_number.h"

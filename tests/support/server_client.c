@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The server's tests' own port and driver (server_client.h). */
+ *
+ * The server's tests' own port and driver (server_client.h).
+ */
 #include "tests/support/server_client.h"
 
 #include <malloc.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A command server over malloced memory, and a client that speaks to it in whole messages. */
+ *
+ * A command server over malloced memory, and a client that speaks to it in whole messages.
+ */
 #ifndef TW_TESTS_SUPPORT_SERVER_CLIENT_H
 #define TW_TESTS_SUPPORT_SERVER_CLIENT_H
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Devices in child processes: forked, told ready by a pipe, tied to the parent's life. */
+ *
+ * Devices in child processes: forked, told ready by a pipe, tied to the parent's life.
+ */
 #include "tests/support/socket_device.h"
 
 #include <dirent.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The usb-guest end of usbredirparser. */
+ *
+ * The usb-guest end of usbredirparser.
+ */
 #include "tests/support/usbredir_peer.h"
 
 #include "firmware/link/packet.h"

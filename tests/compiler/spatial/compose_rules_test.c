@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 What composition makes of equal names, and each of its
- * refusals: sections of a few ops by hand on one site, and a model's. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What composition makes of equal names, and each of its refusals: sections of a few ops by hand on
+ * one site, and a model's.
+ */
 #include "compiler/spatial/report.h"
 #include "compiler/spatial/unify.h"
 #include "tests/compiler/program_kit.h"

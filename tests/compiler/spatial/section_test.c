@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Sections: each is a valid program of its own on every target;
- * flags, loops and streams are what the section's work needs. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sections: each is a valid program of its own on every target; flags, loops and streams are what
+ * the section's work needs.
+ */
 #include "tests/compiler/program_kit.h"
 
 /* ---- validity ---- */

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Status pages: what is published, that nobody reads a torn
- * one, that pages of the dead vanish, and that nothing which stands in the way of a page stands in
- * the way of an open. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Status pages: what is published, that nobody reads a torn one, that pages of the dead vanish, and
+ * that nothing which stands in the way of a page stands in the way of an open.
+ */
 #include "driver/device/device.h"
 #include "tests/support/socket_device.h"
 

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 A device behind a line: a host that vanishes in the middle of
- * a run, as its medium tells, does not keep the device running for it. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A device behind a line: a host that vanishes in the middle of a run, as its medium tells, does
+ * not keep the device running for it.
+ */
 #include "driver/device/device.h"
 #include "driver/transport/link/link_client.h"
 #include "firmware/serve/device_server.h"

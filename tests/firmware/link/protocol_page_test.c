@@ -1,7 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 The manual page tilewright-protocol(7) against the headers:
- * every row that a table of a header gives (opcodes, kinds, status codes, fields of both packet
- * headers), every payload with its fields, offsets and sizes, every constant; and that no structure
- * or constant of the headers is left out. What is expected is printed where the page differs. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The manual page tilewright-protocol(7) against the headers: every row that a table of a header
+ * gives (opcodes, kinds, status codes, fields of both packet headers), every payload with its
+ * fields, offsets and sizes, every constant; and that no structure or constant of the headers is
+ * left out. What is expected is printed where the page differs.
+ */
 #include "tests/support/program_text.h"
 #include "tilewright/pcie.h"
 #include "tilewright/usb.h"

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 A device behind the queues of a USB device's end, without a
- * bus: hosts that open, work and die without a word, their packets left in both directions. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A device behind the queues of a USB device's end, without a bus: hosts that open, work and die
+ * without a word, their packets left in both directions.
+ */
 #include "firmware/link/packet.h"
 #include "firmware/serve/device_server.h"
 #include "firmware/usb/usb_device_pipe.h"

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 The checker's verdict on small random programs against
- * running every interleaving of them: what it accepts is clean, and without loops what it calls a
- * deadlock is one. TW_AGREE=N takes N programs, TW_AGREE_SEED others. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The checker's verdict on small random programs against running every interleaving of them: what
+ * it accepts is clean, and without loops what it calls a deadlock is one. TW_AGREE=N takes N
+ * programs, TW_AGREE_SEED others.
+ */
 #include "tests/support/order_judge.h"
 #include "tests/support/order_mutate.h"
 #include "tests/support/order_random.h"

@@ -1,7 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Certificates that are missing, stale, truncated, or lie: a
- * good program with a wrong certificate is refused or, if the lie is another order in which it can
- * run, accepted; a bad program is never accepted. TW_FALSE_CERTIFICATES=N tells N lies about each
- * program. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Certificates that are missing, stale, truncated, or lie: a good program with a wrong certificate
+ * is refused or, if the lie is another order in which it can run, accepted; a bad program is never
+ * accepted. TW_FALSE_CERTIFICATES=N tells N lies about each program.
+ */
 #include "tests/support/order_false_certificates.h"
 #include "tests/support/order_judge.h"
 #include "tests/support/order_programs.h"

@@ -1,8 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 The rules of the certificate (TW_ORDER_RULES).
- * tests/loader/order_rules/NN-NAME.ok*.tws obey rule NN and run clean under every schedule;
- * NN-NAME.bad*.tws pass the structural rules and are refused by rule NN with the message of their
- * second line, and the third says what running every interleaving finds: what is refused on purpose
- * though it would run finds nothing. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rules of the certificate (TW_ORDER_RULES). tests/loader/order_rules/NN-NAME.ok*.tws obey rule
+ * NN and run clean under every schedule; NN-NAME.bad*.tws pass the structural rules and are refused
+ * by rule NN with the message of their second line, and the third says what running every
+ * interleaving finds: what is refused on purpose though it would run finds nothing.
+ */
 #include "tests/support/order_judge.h"
 #include "tests/support/program_text.h"
 

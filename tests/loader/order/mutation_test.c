@@ -1,7 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Mutants of compiled programs against the checker: whatever it
- * accepts runs without a fault and leaves the same bytes under every schedule. TW_MUTANTS=N makes N
- * mutants with at least 100 schedules for each accepted one (make mutate), TW_MUTANT_SEED another
- * sequence. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Mutants of compiled programs against the checker: whatever it accepts runs without a fault and
+ * leaves the same bytes under every schedule. TW_MUTANTS=N makes N mutants with at least 100
+ * schedules for each accepted one (make mutate), TW_MUTANT_SEED another sequence.
+ */
 #include "tests/support/order_programs.h"
 #include "tests/support/random_model.h"
 

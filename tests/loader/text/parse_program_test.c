@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Programs through text and back: the small program, whole
- * compiled models, and programs of random records and ops come back with every field, and their
- * text byte for byte. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Programs through text and back: the small program, whole compiled models, and programs of random
+ * records and ops come back with every field, and their text byte for byte.
+ */
 #include "compiler/compile.h"
 #include "loader/bundle/loader.h"
 #include "loader/text/text_tables.h"

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 The manual page tws(5) against the tables that printer and
- * parser are driven by: every op with its operands and engines, every record with its fields, and
- * the example, which is a valid program. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The manual page tws(5) against the tables that printer and parser are driven by: every op with
+ * its operands and engines, every record with its fields, and the example, which is a valid
+ * program.
+ */
 #include "loader/text/text_tables.h"
 #include "loader/verify/verify.h"
 #include "tests/support/program_text.h"

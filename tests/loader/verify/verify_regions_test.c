@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Rules of regions: 7 region_in_buffer, 8 region_in_tensor, 17 regions_apart. */
+ *
+ * Rules of regions: 7 region_in_buffer, 8 region_in_tensor, 17 regions_apart.
+ */
 #include "tests/support/verify_kit.h"
 
 /* ---- region_in_buffer ---- */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Rules of streams and their loops: 2 stream_decodes, 3 engine_runs_op, 12 loops_agree. */
+ *
+ * Rules of streams and their loops: 2 stream_decodes, 3 engine_runs_op, 12 loops_agree.
+ */
 #include "tests/support/verify_kit.h"
 
 /* ---- stream_decodes ---- */

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 The structural verifier: a program that uses every op obeys
- * every rule, legal variants pass, a refusal names its place, and ten thousand mutants are judged
- * without a crash. The rules one by one: verify_*_test.c. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The structural verifier: a program that uses every op obeys every rule, legal variants pass, a
+ * refusal names its place, and ten thousand mutants are judged without a crash. The rules one by
+ * one: verify_*_test.c.
+ */
 #include "loader/text/print_program.h"
 #include "tests/support/program_mutate.h"
 #include "tests/support/verify_kit.h"

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 A link over the two sides of a PCIe mailbox, with an emulator
- * behind it: the same bits as in process, in each mode; and hosts and devices that go away in the
- * middle. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A link over the two sides of a PCIe mailbox, with an emulator behind it: the same bits as in
+ * process, in each mode; and hosts and devices that go away in the middle.
+ */
 #include "loader/base/event.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/pcie_bed.h"

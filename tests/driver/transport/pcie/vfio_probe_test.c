@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 What stands in the way of a card, over a sysfs of the test's
- * own: each reason with the commands that remove it. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What stands in the way of a card, over a sysfs of the test's own: each reason with the commands
+ * that remove it.
+ */
 #include "driver/transport/pcie/vfio_probe.h"
 
 #include <setjmp.h>

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Endurance: opened and closed again and again, killed on
- * either side at random instants, fought over by several. Short forms; `make soak` runs the long
- * ones: 1,000 opens, 1,000 kills, 200 resets in the middle of a run. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Endurance: opened and closed again and again, killed on either side at random instants, fought
+ * over by several. Short forms; `make soak` runs the long ones: 1,000 opens, 1,000 kills, 200
+ * resets in the middle of a run.
+ */
 #include "driver/device/device.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/socket_device.h"

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The emulator that lies: every fault plan, with several seeds,
- * ends in a right result or a clean error within the deadline, and the next open works. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The emulator that lies: every fault plan, with several seeds, ends in a right result or a clean
+ * error within the deadline, and the next open works.
+ */
 #include "driver/device/device.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/socket_device.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
+ *
  * A device in another process: the same bits, one holder at a time, and clear words when it
- * goes. */
+ * goes.
+ */
 #include "driver/device/device.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/socket_device.h"

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The transport to devices on USB, by libusb over a mock of the
- * kernel's usbfs: what is listed and why, who may open, and a whole device behind the endpoints. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The transport to devices on USB, by libusb over a mock of the kernel's usbfs: what is listed and
+ * why, who may open, and a whole device behind the endpoints.
+ */
 #include <stdio.h>
 #if __has_include(<umockdev.h>)
 #include "driver/transport/usb/usb_find.h"
