@@ -253,8 +253,7 @@ int tw_emit_layout_build(const char *path, const struct tw_emit_spec *spec,
     }
     place_parts(layout);
     set_segments(layout);
-    tw_emit_fill_addresses(layout);
-    return 0;
+    return tw_emit_fill_addresses(layout, err);
 }
 
 void tw_emit_layout_finish(struct tw_emit_layout *layout) {

@@ -269,7 +269,7 @@ int tw_certify(struct tw_cmem *mem, const struct tw_program *program, struct tw_
         all[i] = i;
     }
     int rc = run_group(&c, all, c.n_streams, false);
-    *out = (struct tw_certificate){c.turns.items, c.turns.n};
+    *out = (struct tw_certificate){c.turns.items, c.turns.n, tw_program_step_ops(program)};
     return rc;
 }
 
@@ -290,11 +290,14 @@ void *tw_certificate_pack(struct tw_cmem *mem, const struct tw_program *programs
     }
     *size = sizeof(struct tw_cert_header) + n * sizeof(struct tw_cert_entry) + (size_t)words * 4;
     uint8_t *blob = tw_cmem_alloc(mem, *size), *at = blob + sizeof(struct tw_cert_header);
-    struct tw_cert_header header = {TW_CERT_MAGIC, n};
+    /* the bindings are hashed where their places are known (bundle_content.c) */
+    struct tw_cert_header header = {TW_CERT_MAGIC, n, {0}};
     memcpy(blob, &header, sizeof header);
     uint8_t *content = at + n * sizeof(struct tw_cert_entry);
     for (uint32_t i = 0, first = 0; i < n; first += certificates[i].n_words, i++) {
-        struct tw_cert_entry e = {.first_word = first, .n_words = certificates[i].n_words};
+        struct tw_cert_entry e = {.first_word = first,
+                                  .n_words = certificates[i].n_words,
+                                  .step_ops = tw_program_step_ops(&programs[i])};
         tw_program_hash(&programs[i], e.program_hash);
         memcpy(at + i * sizeof e, &e, sizeof e);
         memcpy(content + (size_t)first * 4, certificates[i].words, (size_t)e.n_words * 4);

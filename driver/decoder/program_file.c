@@ -66,7 +66,7 @@ struct judge {
 
 static int check_order(const struct judge *j, const struct tw_program *program,
                        struct tw_verify_report *report, tw_error *err) {
-    struct tw_certificate certificate = {NULL, 0};
+    struct tw_certificate certificate = {NULL, 0, TW_STEP_OPS_UNSTATED};
     int code = j->prover(j->ctx, program, &certificate.words, &certificate.n_words, err);
     if (code == TW_E_VERIFY) {
         report->failed_rule = TW_ORDER_no_deadlock;

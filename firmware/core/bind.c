@@ -63,8 +63,26 @@ uint8_t *tw_bind_tensor(const struct tw_machine_config *config, uint32_t tensor,
     return config->map(config->ctx, config->bind[t->bind_first + instance], t->bytes);
 }
 
-static int latch(const struct tw_machine_config *config, uint32_t index, uint32_t *out,
-                 struct tw_fault *fault) {
+static int find_minimum(void *ctx, const struct tw_text_place *at, const struct tw_op *op,
+                        struct tw_fault *fault) {
+    uint32_t *min = ctx;
+    const struct tw_operand *rows = op->code == TW_OP_LAST_ROW ? tw_op_count(op, 0) : NULL;
+    (void)at;
+    (void)fault;
+    if (rows && rows->id != TW_NONE) {
+        min[rows->id] = 1;
+    }
+    return 0;
+}
+
+int tw_bind_trip_minima(const struct tw_machine_config *config, uint32_t *min,
+                        struct tw_fault *fault) {
+    memset(min, 0, config->program->n_trips * sizeof *min);
+    return tw_text_walk(config, find_minimum, min, fault);
+}
+
+static int latch(const struct tw_machine_config *config, uint32_t index, uint32_t min,
+                 uint32_t *out, struct tw_fault *fault) {
     const struct tw_trip *t = &config->program->trips[index];
     const uint8_t *at = tw_bind_tensor(config, t->input, 0);
     int32_t x = -1;
@@ -77,14 +95,18 @@ static int latch(const struct tw_machine_config *config, uint32_t index, uint32_
         return tw_fault_set(fault, "InputRange", index, x < 0 ? (uint64_t)(int64_t)x : value,
                             t->max);
     }
+    if (value < min) {
+        return tw_fault_set(fault, "InputRange", index, value, min);
+    }
     *out = (uint32_t)value;
     return 0;
 }
 
-int tw_bind_trips(const struct tw_machine_config *config, uint32_t *trips, struct tw_fault *fault) {
+int tw_bind_trips(const struct tw_machine_config *config, const uint32_t *min, uint32_t *trips,
+                  struct tw_fault *fault) {
     int rc = 0;
     for (uint32_t i = 0; i < config->program->n_trips && rc == 0; i++) {
-        rc = latch(config, i, &trips[i], fault);
+        rc = latch(config, i, min[i], &trips[i], fault);
         if (rc != 0) {
             fault->site = fault->engine = fault->op_index = fault->stage = TW_NONE;
             fault->opcode = 0;

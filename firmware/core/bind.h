@@ -71,7 +71,14 @@ static inline uint32_t tw_bind_count(const struct tw_operand *x, const uint32_t 
  * have the memory. */
 uint8_t *tw_bind_tensor(const struct tw_machine_config *config, uint32_t tensor, uint64_t instance);
 
-/* Reads and checks all trips of the coming step. Fault InputRange. */
-int tw_bind_trips(const struct tw_machine_config *config, uint32_t *trips, struct tw_fault *fault);
+/* Finds the least value of each trip that the program's ops allow: 1 where a LAST_ROW counts its rows
+ * by it, for it takes the last of them, else 0. `min` has an entry for each trip. Faults as
+ * tw_text_walk. */
+int tw_bind_trip_minima(const struct tw_machine_config *config, uint32_t *min,
+                        struct tw_fault *fault);
+/* Reads and checks all trips of the coming step against their minima and maxima. Fault
+ * InputRange. */
+int tw_bind_trips(const struct tw_machine_config *config, const uint32_t *min, uint32_t *trips,
+                  struct tw_fault *fault);
 
 #endif

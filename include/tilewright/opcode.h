@@ -22,6 +22,8 @@ extern "C" {
 
 #define TW_MAX_VARS \
     8u /* loop variables and the epoch: variable 0 counts the steps run before this one */
+/* ops that one step may execute at most, over all engines, loops multiplied out */
+#define TW_MAX_STEP_OPS (UINT64_C(1) << 28)
 #define TW_MAX_TERMS 4u /* terms of one affine number */
 #define TW_MAX_OPERANDS 14u
 

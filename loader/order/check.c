@@ -418,7 +418,7 @@ static void next_step(struct tw_checker *c) {
 static int count_ops(struct tw_checker *c) {
     for (uint32_t i = 0; i < c->n_streams; i++) {
         struct tw_ck_stream *s = &c->streams[i];
-        s->section = s->inner_from = s->mcast_group = TW_NONE;
+        s->section = s->inner_from = TW_NONE;
         for (peek(c, i); c->op.code != 0; peek(c, i)) {
             s->words_at += c->op.n_words;
             s->n_ops++;
@@ -461,9 +461,10 @@ static int init(struct tw_checker *c) {
                        c->p->name, c->n_streams);
     }
     int rc = count_ops(c);
-    if (rc == 0) {
-        rc = tw_ck_sync_init(c);
-    }
+    c->stream = TW_NONE; /* what follows is about no op */
+    rc = rc ? rc : tw_ck_budget(c);
+    rc = rc ? rc : tw_ck_bindings(c);
+    rc = rc ? rc : tw_ck_sync_init(c);
     return rc ? rc : tw_ck_memory_init(c);
 }
 

@@ -13,6 +13,8 @@
 #include <stdbool.h>
 
 #define TW_CK_MAX_DEPTH TW_MAX_VARS
+/* groups that a stream may have data on the way to; a sender has one for each chip */
+#define TW_CK_MAX_IN_FLIGHT 32u
 
 /* Rows of row_bytes at lo, lo + stride, ...; `rows` is a trip (key) or a constant. flat: one run of
  * bytes [lo, lo + row_bytes). */
@@ -54,7 +56,8 @@ struct tw_ck_stream {
     uint32_t loop_var[TW_CK_MAX_DEPTH], loop_count[TW_CK_MAX_DEPTH];
     /* op index behind the outermost open loop that does not end in a rendezvous, or TW_NONE */
     uint32_t inner_from;
-    uint32_t mcast_group; /* sent without its flag yet, or TW_NONE */
+    /* groups that a multicast went to and whose flag is not raised yet */
+    uint32_t in_flight[TW_CK_MAX_IN_FLIGHT], n_in_flight;
 };
 
 struct tw_ck_fifo {
@@ -181,6 +184,8 @@ void tw_ck_sync_repeat(struct tw_checker *c, const int32_t *back);
 /* The same for a loop without flags: of each other the streams know what was before the loop, but
  * nothing of the next iteration. */
 void tw_ck_sync_again(struct tw_checker *c, const struct tw_ck_frame *f);
+/* Rule 27: the stream has sent data to the group, whose flag is still down. */
+int tw_ck_sync_sent(struct tw_checker *c, uint32_t group);
 /* The stream knows that every other has executed its first ends[stream] ops. */
 int tw_ck_all_known(struct tw_checker *c, uint32_t stream, const int32_t *ends, const char *what,
                     enum tw_order_rule rule);
@@ -193,6 +198,11 @@ int tw_ck_own_section(struct tw_checker *c, uint32_t buffer);
 void tw_ck_memory_forget(struct tw_checker *c); /* all accesses so far are over for everybody */
 int tw_ck_memory_leave(struct tw_checker *c, const struct tw_ck_frame *f);
 void tw_ck_memory_finish(struct tw_checker *c);
+
+/* check_bindings.c: rule 28, by the rows that tensors claim. */
+int tw_ck_bindings(struct tw_checker *c);
+/* check_budget.c: rule 29. */
+int tw_ck_budget(struct tw_checker *c);
 
 /* check_overlap.c: finds what shares bytes and checks that it may. */
 int tw_ck_overlap_init(struct tw_checker *c);

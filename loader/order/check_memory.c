@@ -355,8 +355,7 @@ static int touch_siblings(struct tw_checker *c, const struct region *r) {
             return rc;
         }
     }
-    c->streams[c->stream].mcast_group = c->op.operand[c->op.n_operands - 1].id;
-    return 0;
+    return tw_ck_sync_sent(c, c->op.operand[c->op.n_operands - 1].id);
 }
 
 static uint64_t instance_key(const struct tw_affine *a) {

@@ -290,6 +290,28 @@ static int increment_one(struct tw_checker *c, uint32_t semaphore, uint32_t site
     return rc ? rc : tell_word(c, &c->word_clocks[word_index(c, semaphore, site)]);
 }
 
+static uint32_t find_in_flight(const struct tw_ck_stream *s, uint32_t group) {
+    uint32_t i = 0;
+    while (i < s->n_in_flight && s->in_flight[i] != group) {
+        i++;
+    }
+    return i;
+}
+
+int tw_ck_sync_sent(struct tw_checker *c, uint32_t group) {
+    struct tw_ck_stream *s = &c->streams[c->stream];
+    if (find_in_flight(s, group) < s->n_in_flight) {
+        return 0;
+    }
+    if (s->n_in_flight == TW_CK_MAX_IN_FLIGHT) {
+        return tw_ck_fail(c, TW_ORDER_flag_after_data,
+                          "multicasts to more than %u groups whose flags are not raised yet",
+                          TW_CK_MAX_IN_FLIGHT);
+    }
+    s->in_flight[s->n_in_flight++] = group;
+    return 0;
+}
+
 /* A flag on all words that the semaphore has on a chip tells all the same; one clock holds it. */
 static int multicast_flag(struct tw_checker *c) {
     const struct tw_program *p = c->p;
@@ -303,19 +325,23 @@ static int multicast_flag(struct tw_checker *c) {
         rc = all ? increment(c, semaphore, site, 1) : increment_one(c, semaphore, site, 1);
     }
     struct tw_ck_stream *s = &c->streams[c->stream];
-    s->mcast_group = s->mcast_group == group ? TW_NONE : s->mcast_group;
+    uint32_t at = find_in_flight(s, group);
+    if (at < s->n_in_flight) {
+        s->in_flight[at] = s->in_flight[--s->n_in_flight];
+    }
     return rc;
 }
 
 /* Rule 27: data in flight whose flag is not raised yet holds the network. */
 static int check_flag(struct tw_checker *c) {
     tw_ck_count(c, TW_ORDER_flag_after_data);
-    if (c->streams[c->stream].mcast_group == TW_NONE) {
+    const struct tw_ck_stream *s = &c->streams[c->stream];
+    if (s->n_in_flight == 0) {
         return 0;
     }
     return tw_ck_fail(c, TW_ORDER_flag_after_data,
                       "blocks after a multicast to group %u whose flag is not raised yet",
-                      c->streams[c->stream].mcast_group);
+                      s->in_flight[0]);
 }
 
 int tw_ck_sync_op(struct tw_checker *c) {

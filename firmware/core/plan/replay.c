@@ -48,7 +48,7 @@ int tw_plan_begin(struct tw_plan *plan, struct tw_fault *fault) {
     fault = fault ? fault : &ignored;
     memset(fault, 0, sizeof *fault);
     fault->site = fault->engine = fault->op_index = fault->stage = TW_NONE;
-    int rc = tw_bind_trips(&plan->config, plan->trips, fault);
+    int rc = tw_bind_trips(&plan->config, plan->trip_min, plan->trips, fault);
     for (uint32_t i = 0; i < plan->checks.n_ids && rc == 0; i++) {
         rc = check_ids(plan, &plan->checks.ids[i], fault);
     }

@@ -68,6 +68,7 @@ static void take_tables(struct tw_strict *s, struct tw_arena *arena) {
     s->dram_shadow = tw_arena_zeroed(arena, p->n_tensors, sizeof *s->dram_shadow, 8);
     s->words = tw_arena_zeroed(arena, p->n_semaphores * sites, sizeof *s->words, 8);
     s->trips = tw_arena_zeroed(arena, p->n_trips, sizeof *s->trips, 8);
+    s->trip_min = tw_arena_zeroed(arena, p->n_trips, sizeof *s->trip_min, 8);
     s->ready = tw_arena_zeroed(arena, sites * TW_ENGINE_COUNT, sizeof *s->ready, 8);
     s->slot = tw_arena_zeroed(arena, sites * TW_ENGINE_COUNT, sizeof *s->slot, 8);
     take_sram(s, arena);
@@ -135,6 +136,10 @@ int tw_strict_init(const struct tw_machine_config *config, struct tw_arena *aren
         return tw_fault_nomem(fault, arena->size, arena->used);
     }
     set_up(s);
+    rc = tw_bind_trip_minima(config, s->trip_min, fault);
+    if (rc != 0) {
+        return rc;
+    }
     *out = s;
     s->epoch = config->first_epoch;
     return s->epoch ? tw_text_walk(config, advance_words, s, fault) : 0;
@@ -249,7 +254,7 @@ int tw_strict_step(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t se
     if (s->faulted) {
         return tw_fault_set(fault, "Faulted", TW_NONE, 0, 0);
     }
-    int rc = tw_bind_trips(&s->config, s->trips, fault);
+    int rc = tw_bind_trips(&s->config, s->trip_min, s->trips, fault);
     if (rc != 0) {
         return rc; /* nothing ran: the step may be tried again */
     }

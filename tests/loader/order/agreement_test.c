@@ -109,7 +109,7 @@ static void take(struct world *w, uint64_t seed) {
     struct order_small x = order_small_program(seed);
     struct order_mutant m = {.text = ""};
     struct order_index index;
-    struct tw_certificate none = {NULL, 0};
+    struct tw_certificate none = {NULL, 0, TW_STEP_OPS_UNSTATED};
     uint64_t s = seed;
     order_index_make(&index, &x.b->p);
     bool mutated =

@@ -134,7 +134,11 @@ static void breaks(const char *name, int rule) {
         fail_msg("%s: expected a refusal by rule %d, got %d: %s", f.path, rule, v.rule, v.message);
     }
     assert_line(&f, 2, "; refused: ", v.message);
-    found_text(explore_all(&f), found, sizeof found);
+    if (rule == TW_ORDER_step_budget) { /* it would run for minutes, which is why it is refused */
+        snprintf(found, sizeof found, " not run");
+    } else {
+        found_text(explore_all(&f), found, sizeof found);
+    }
     assert_line(&f, 3, "; found:", found);
     close_file(&f);
 }
@@ -189,7 +193,7 @@ static void an_early_increment_is_refused_in_every_order(void **state) {
     struct file f;
     tw_error err = {0};
     struct tw_verify_report report = {.failed_rule = 0};
-    struct tw_certificate c = {math_later, sizeof math_later / 4};
+    struct tw_certificate c = {math_later, sizeof math_later / 4, TW_STEP_OPS_UNSTATED};
     (void)state;
     open_file(&f, "21-exact_threshold.bad.tws");
     assert_int_equal(tw_verify_program(&f.text->program, NULL, &err), 0);

@@ -142,7 +142,7 @@ static void try_mutant(struct world *w, struct order_program *x, uint32_t progra
     if (!order_mutate(&x->index, &x->certificate, kind, seed, &m)) {
         return;
     }
-    struct tw_certificate given = {m.words, m.n_words};
+    struct tw_certificate given = {m.words, m.n_words, TW_STEP_OPS_UNSTATED};
     struct order_verdict v = order_judge(&x->pipeline.mem, &m.p, &given);
     count(&t, &v);
     if (v.rule == 0) {
