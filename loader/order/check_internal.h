@@ -25,15 +25,24 @@ struct tw_ck_rect {
 };
 
 struct tw_ck_access {
-    uint32_t stream, at; /* op index */
+    uint32_t at; /* op index */
     struct tw_ck_rect rect;
     uint64_t instance; /* tensors: a key of the instance's affine number */
     bool constant;     /* the instance has no terms */
     bool write;
 };
-struct tw_ck_log {
+/* Reads or writes of one stream, by ascending op index. */
+struct tw_ck_lane {
+    uint32_t stream;
+    bool write;
     struct tw_ck_access *items;
     size_t n, cap;
+};
+/* Accesses of an object since the last rendezvous. Lanes from n on are unused but keep their
+ * memory. */
+struct tw_ck_log {
+    struct tw_ck_lane *lanes;
+    size_t n, made, cap;
 };
 
 /* Bytes that are written and may be read: columns [lo, hi) of rows of that stride and number. */
@@ -148,6 +157,7 @@ struct tw_checker {
     int32_t ***told;              /* places of clocks of words and flags */
     struct tw_ck_log **used_logs; /* with accesses */
     size_t n_live_words, cap_live_words, n_told, cap_told, n_used_logs, cap_used_logs;
+    uint64_t accesses, comparisons; /* so far: check_memory.c bounds the second by the first */
     /* the op being executed */
     uint32_t stream;
     struct tw_op op;
