@@ -6,7 +6,7 @@
  */
 #include "compiler/spatial/certify.h"
 
-#include "tilewright/opcode.h"
+#include "tilewright/op_schema.h"
 
 #include <string.h>
 
@@ -107,12 +107,14 @@ static bool scan_body(struct certifier *c, uint32_t stream, uint8_t engines[TW_E
     struct tw_op op;
     while (tw_op_decode(s->words, s->n_words, at, &op)) {
         depth += op.code == TW_OP_LOOP;
-        if (op.n_operands && op.operand[0].kind == 'F') {
-            engines[c->p->buffers[op.operand[0].id].producer] = 1;
-            engines[c->p->buffers[op.operand[0].id].consumer] = 1;
-        }
-        flags |=
+        bool flag =
             op.code == TW_OP_SEM_INC || op.code == TW_OP_SEM_WAIT || op.code == TW_OP_MCAST_SET;
+        uint32_t fifo = flag ? TW_NONE : tw_op_object(&op);
+        if (fifo != TW_NONE) {
+            engines[c->p->buffers[fifo].producer] = 1;
+            engines[c->p->buffers[fifo].consumer] = 1;
+        }
+        flags |= flag;
         at += op.n_words;
         if (op.code == TW_OP_END && --depth == 0) {
             break;
@@ -123,8 +125,9 @@ static bool scan_body(struct certifier *c, uint32_t stream, uint8_t engines[TW_E
 
 /* Do the loops at two cursors belong together by kind: same trip or count? */
 static bool at_same_loop(struct certifier *c, uint32_t stream, const struct tw_operand *count) {
-    return peek(c, stream) && c->op.code == TW_OP_LOOP && c->op.operand[1].id == count->id &&
-           c->op.operand[1].max == count->max;
+    return peek(c, stream) && c->op.code == TW_OP_LOOP &&
+           c->op.operand[TW_LOOP_times].id == count->id &&
+           c->op.operand[TW_LOOP_times].max == count->max;
 }
 
 /* The streams that must enter with `stream`, which is at a LOOP; false while one of them is not
@@ -133,7 +136,7 @@ static bool gather(struct certifier *c, uint32_t stream, uint32_t *members, uint
     uint8_t engines[TW_ENGINE_COUNT] = {0}, known[TW_ENGINE_COUNT];
     uint32_t site = c->p->streams[stream].site;
     (void)peek(c, stream);
-    struct tw_operand count = c->op.operand[1];
+    struct tw_operand count = c->op.operand[TW_LOOP_times];
     engines[c->p->streams[stream].engine] = 1;
     bool all = scan_body(c, stream, engines);
     *n = 0;
@@ -180,7 +183,7 @@ static void multiply_words(struct certifier *c, const uint64_t *before, uint32_t
 static int run_loop(struct certifier *c, const uint32_t *members, uint32_t n) {
     size_t n_words = (size_t)c->p->n_semaphores * c->p->n_sites;
     (void)peek(c, members[0]);
-    uint32_t count = c->op.operand[1].max;
+    uint32_t count = c->op.operand[TW_LOOP_times].max;
     bool flags = false;
     uint8_t engines[TW_ENGINE_COUNT];
     for (uint32_t i = 0; i < n && !flags; i++) {
@@ -210,7 +213,7 @@ static int stuck(struct certifier *c, uint32_t stream) {
     const struct tw_stream *s = &c->p->streams[stream];
     (void)peek(c, stream);
     uint32_t origin = c->op.stage < c->p->n_stages ? c->p->stages[c->op.stage].origin : 0,
-             id = c->op.operand[0].id;
+             id = tw_op_object(&c->op);
     const char *object =
         c->op.code == TW_OP_LOOP || c->op.code == TW_OP_END ? "the engines of its loop"
         : c->op.code == TW_OP_SEM_WAIT ? tw_program_string(c->p, c->p->semaphores[id].name)

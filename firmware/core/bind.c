@@ -27,12 +27,6 @@ bool tw_group_has(const struct tw_program *p, uint32_t group, uint32_t site) {
     return tw_group_holds(p, &p->groups[group], site);
 }
 
-bool tw_region_reads(const struct tw_op *op, uint32_t region) {
-    char kind = tw_op_region(op, region)->kind;
-    bool fresh = op->code == TW_OP_MATMUL && kind == 'M' && tw_op_imm(op, 5) == 0;
-    return kind == 'R' || kind == 'T' || (kind == 'M' && !fresh);
-}
-
 void tw_bind_constants(const struct tw_program *p, const struct tw_op *op, struct tw_kargs *k) {
     uint32_t n_imm = 0, n_count = 0;
     memset(k, 0, sizeof *k);
@@ -50,7 +44,7 @@ void tw_bind_constants(const struct tw_program *p, const struct tw_op *op, struc
         }
     }
     if (op->code == TW_OP_MATMUL) {
-        k->x_dtype = p->buffers[tw_op_region(op, 0)->id].dtype;
+        k->x_dtype = p->buffers[op->operand[TW_MATMUL_x].id].dtype;
     }
 }
 

@@ -45,12 +45,6 @@ typedef int tw_text_visit(void *ctx, const struct tw_text_place *place, const st
 int tw_text_walk(const struct tw_machine_config *config, tw_text_visit *visit, void *ctx,
                  struct tw_fault *fault);
 
-/* True for the ops that move or compute data, i.e. that have a kernel. */
-static inline bool tw_op_is_data(uint32_t code) {
-    return code >= TW_OP_READ && code != TW_OP_MCAST_SET;
-}
-/* True if a region is read for its content (M of a matmul that starts at zero is not). */
-bool tw_region_reads(const struct tw_op *op, uint32_t region);
 static inline bool tw_region_writes(char kind) {
     return kind == 'W' || kind == 'M' || kind == 'U';
 }

@@ -117,10 +117,8 @@ static int enter_section(struct tw_checker *c) {
 }
 
 static int execute(struct tw_checker *c) {
-    static const char sync_kinds[] = "FS";
     int rc = enter_section(c);
-    struct tw_op_info info = tw_op_info(c->op.code);
-    if (rc == 0 && info.operands[0] && strchr(sync_kinds, info.operands[0])) {
+    if (rc == 0 && tw_op_object(&c->op) != TW_NONE) {
         rc = tw_ck_sync_op(c);
     } else if (rc == 0) {
         rc = tw_ck_memory_op(c);
@@ -190,7 +188,7 @@ static int join_loop(struct tw_checker *c, struct tw_ck_frame *f, uint32_t strea
     if (c->op.code != TW_OP_LOOP) {
         return bad_word(c, "a stream is to enter a loop and is not at one");
     }
-    const struct tw_operand *count = &c->op.operand[1];
+    const struct tw_operand *count = &c->op.operand[TW_LOOP_times];
     bool dynamic = count->id != TW_NONE;
     uint32_t section = c->p->stages[c->op.stage].section;
     if (first) {
@@ -212,7 +210,7 @@ static int join_loop(struct tw_checker *c, struct tw_ck_frame *f, uint32_t strea
         return rc;
     }
     f->flags = body_has_flags(c, stream) || f->flags;
-    s->loop_var[c->depth] = c->op.operand[0].id;
+    s->loop_var[c->depth] = c->op.operand[TW_LOOP_var].id;
     s->loop_count[c->depth] = count->max;
     step_over(c);
     s->open_from[c->depth] = s->at;

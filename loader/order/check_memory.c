@@ -45,8 +45,9 @@ static struct tw_ck_rect rows_of(const struct tw_checker *c, uint32_t n, unsigne
                                 *rows = second ? second : tw_op_count(&c->op, 0);
         r.trip = rows->id;
         r.max = rows->max;
-    } else if (c->op.code == TW_OP_GATHER && n == 1) {
-        r.row_bytes = (uint64_t)tw_op_count(&c->op, 0)->max * 4; /* one id a row, all in one row */
+    } else if (c->op.code == TW_OP_GATHER && n == TW_GATHER_REGION_ids) {
+        /* one id a row, all in one row */
+        r.row_bytes = (uint64_t)c->op.operand[TW_GATHER_rows].max * 4;
     }
     if (r.trip == TW_NONE && r.max > 1 && r.stride == r.row_bytes) {
         r.row_bytes *= r.max;
@@ -421,7 +422,7 @@ static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t i
 }
 
 static int touch_siblings(struct tw_checker *c, const struct region *r) {
-    const struct tw_group *g = &c->p->groups[c->op.operand[c->op.n_operands - 1].id];
+    const struct tw_group *g = &c->p->groups[c->op.operand[TW_MCAST_group].id];
     const struct tw_buffer *own = &c->p->buffers[r->id];
     for (uint32_t i = 0; i < tw_group_size(g); i++) { /* the verifier: they all have one */
         int rc = touch_buffer(c, r, tw_buffer_sibling(c->p, own, tw_group_site(c->p, g, i)));
@@ -429,7 +430,7 @@ static int touch_siblings(struct tw_checker *c, const struct region *r) {
             return rc;
         }
     }
-    return tw_ck_sync_sent(c, c->op.operand[c->op.n_operands - 1].id);
+    return tw_ck_sync_sent(c, c->op.operand[TW_MCAST_group].id);
 }
 
 static uint64_t instance_key(const struct tw_affine *a) {
@@ -452,8 +453,8 @@ static int touch_tensor(struct tw_checker *c, struct region *r) {
     if (c->op.code == TW_OP_KEY_WRITE ||
         c->op.code == TW_OP_VALUE_WRITE) { /* both packings keep a head's bytes together */
         uint64_t head = (uint64_t)t->rows * t->head_dim * 4;
-        r->wide = (struct tw_ck_rect){
-            tw_op_imm(&c->op, 1) * head, tw_op_imm(&c->op, 2) * head, 0, TW_NONE, 1, false};
+        struct tw_numbers_key_write v = tw_numbers_key_write(&c->op);
+        r->wide = (struct tw_ck_rect){v.first * head, v.heads * head, 0, TW_NONE, 1, false};
     }
     struct tw_ck_access access = {c->streams[c->stream].at, r->wide, instance_key(r->instance),
                                   r->instance->n_terms == 0, r->writes};
@@ -465,14 +466,12 @@ static void find_region(const struct tw_checker *c, uint32_t n, struct region *r
     bool tensor = o->kind == 'T' || o->kind == 'U';
     unsigned x_dtype = TW_DT_F32;
     if (c->op.code == TW_OP_MATMUL) {
-        x_dtype = c->p->buffers[c->op.operand[0].id].dtype;
+        x_dtype = c->p->buffers[c->op.operand[TW_MATMUL_x].id].dtype;
     }
     *r = (struct region){
         .id = o->id, .kind = o->kind, .offset = &o->offset, .instance = &o->instance};
     r->writes = o->kind != 'R' && o->kind != 'T';
-    /* M, but the sums start at 0 */
-    bool restarts = c->op.code == TW_OP_MATMUL && tw_op_imm(&c->op, 5) == 0;
-    r->reads = !r->writes || (o->kind == 'M' && !restarts);
+    r->reads = tw_op_reads(&c->op, o);
     r->now = rows_of(c, n, x_dtype, tensor ? &c->p->tensors[o->id] : NULL);
     r->wide = widen(c, r->now, r->offset);
     r->now.lo = tw_affine_value(r->offset, c->vars);

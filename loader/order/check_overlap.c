@@ -215,7 +215,7 @@ static int find_overlaps(struct tw_checker *c, struct placed *placed, const stru
 }
 
 static void note_receivers(struct tw_checker *c, uint32_t buffer) {
-    const struct tw_group *g = &c->p->groups[c->op.operand[c->op.n_operands - 1].id];
+    const struct tw_group *g = &c->p->groups[c->op.operand[TW_MCAST_group].id];
     for (uint32_t i = 0; i < tw_group_size(g); i++) {
         c->buffer_users[tw_buffer_sibling(c->p, &c->p->buffers[buffer],
                                           tw_group_site(c->p, g, i))] |= BY_OTHERS;

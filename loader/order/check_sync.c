@@ -178,7 +178,7 @@ static int stuck(struct tw_checker *c, uint32_t buffer, const char *what, uint32
 }
 
 static int fifo_op(struct tw_checker *c) {
-    uint32_t buffer = c->op.operand[0].id, n = c->op.operand[1].id,
+    uint32_t buffer = c->op.operand[TW_RESERVE_fifo].id, n = c->op.operand[TW_RESERVE_pages].id,
              pages = c->p->buffers[buffer].pages;
     struct tw_ck_fifo *f = &c->fifos[buffer];
     int rc = tw_ck_own_section(c, buffer);
@@ -252,10 +252,10 @@ static int increment(struct tw_checker *c, uint32_t semaphore, uint32_t site, ui
 }
 
 static int wait_for_word(struct tw_checker *c) {
-    uint32_t semaphore = c->op.operand[0].id, site = tw_ck_site(c, c->stream),
+    uint32_t semaphore = c->op.operand[TW_SEM_WAIT_semaphore].id, site = tw_ck_site(c, c->stream),
              index = word_index(c, semaphore, site);
     struct tw_ck_word *w = &c->words[index];
-    uint64_t threshold = tw_affine_value(&c->op.operand[1].offset, c->vars);
+    uint64_t threshold = tw_affine_value(&c->op.operand[TW_SEM_WAIT_threshold].offset, c->vars);
     uint64_t arrived = c->p->semaphores[semaphore].initial + w->count;
     tw_ck_count(c, TW_ORDER_exact_threshold);
     if (threshold > arrived) {
@@ -315,7 +315,8 @@ int tw_ck_sync_sent(struct tw_checker *c, uint32_t group) {
 /* A flag on all words that the semaphore has on a chip tells all the same; one clock holds it. */
 static int multicast_flag(struct tw_checker *c) {
     const struct tw_program *p = c->p;
-    uint32_t semaphore = c->op.operand[0].id, group = c->op.operand[1].id;
+    uint32_t semaphore = c->op.operand[TW_MCAST_SET_semaphore].id,
+             group = c->op.operand[TW_MCAST_SET_group].id;
     const struct tw_group *g = &p->groups[group],
                           *words = &p->groups[p->semaphores[semaphore].group];
     bool all = g->x0 == words->x0 && g->x1 == words->x1 && g->y0 == words->y0 && g->y1 == words->y1;
@@ -345,6 +346,7 @@ static int check_flag(struct tw_checker *c) {
 }
 
 int tw_ck_sync_op(struct tw_checker *c) {
+    const struct tw_operand *o = c->op.operand;
     uint32_t code = c->op.code;
     if (code == TW_OP_RESERVE || code == TW_OP_WAIT || code == TW_OP_SEM_WAIT) {
         int rc = check_flag(c);
@@ -352,15 +354,15 @@ int tw_ck_sync_op(struct tw_checker *c) {
             return rc;
         }
     }
-    if (c->op.operand[0].kind == 'F') {
+    if (o->kind == 'F') {
         return fifo_op(c);
     }
     if (code == TW_OP_SEM_WAIT) {
         return wait_for_word(c);
     }
-    return code == TW_OP_SEM_INC
-               ? increment_one(c, c->op.operand[0].id, c->op.operand[1].id, c->op.operand[2].id)
-               : multicast_flag(c);
+    return code == TW_OP_SEM_INC ? increment_one(c, o[TW_SEM_INC_semaphore].id,
+                                                 o[TW_SEM_INC_site].id, o[TW_SEM_INC_by].id)
+                                 : multicast_flag(c);
 }
 
 /* ---- loops ---- */

@@ -97,8 +97,9 @@ struct tw_vf_span {
 struct tw_vf_data {
     uint32_t n_regions, n_imm, n_counts;
     const struct tw_operand *region[TW_VF_MAX_REGIONS];
-    const struct tw_buffer *buffer[TW_VF_MAX_REGIONS]; /* R W M */
-    const struct tw_tensor *tensor[TW_VF_MAX_REGIONS]; /* T U */
+    uint32_t region_demand[TW_VF_MAX_REGIONS], imm_demand[TW_MAX_OPERANDS]; /* enum tw_demand */
+    const struct tw_buffer *buffer[TW_VF_MAX_REGIONS];                      /* R W M */
+    const struct tw_tensor *tensor[TW_VF_MAX_REGIONS];                      /* T U */
     struct tw_extent extent[TW_VF_MAX_REGIONS];
     uint64_t lo[TW_VF_MAX_REGIONS], hi[TW_VF_MAX_REGIONS]; /* least and greatest offset */
     uint32_t imm[TW_MAX_OPERANDS];

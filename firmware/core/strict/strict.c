@@ -82,14 +82,15 @@ static int advance_words(void *ctx, const struct tw_text_place *at, const struct
     if (op->code != TW_OP_SEM_INC && op->code != TW_OP_MCAST_SET) {
         return 0;
     }
-    uint32_t id = op->operand[0].id, target = op->operand[1].id;
+    bool one = op->code == TW_OP_SEM_INC;
+    uint32_t id = tw_op_object(op);
     if (at->dynamic > 0) { /* how much a step adds depends on its trips */
         return tw_fault_set(fault, "EpochStep", id, s->config.first_epoch, 0);
     }
-    uint32_t by = (uint32_t)at->times * (op->code == TW_OP_SEM_INC ? op->operand[2].id : 1);
+    uint32_t by = (uint32_t)at->times * (one ? op->operand[TW_SEM_INC_by].id : 1);
     for (uint32_t site = 0; site < s->config.program->n_sites; site++) {
-        bool hit = op->code == TW_OP_SEM_INC ? site == target
-                                             : tw_group_has(s->config.program, target, site);
+        bool hit = one ? site == op->operand[TW_SEM_INC_site].id
+                       : tw_group_has(s->config.program, op->operand[TW_MCAST_SET_group].id, site);
         *strict_word(s, id, site) += hit ? s->config.first_epoch * by : 0;
     }
     return 0;
