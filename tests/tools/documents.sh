@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Documents stay true: links of every Markdown file lead somewhere, file tables of READMEs name files that exist, every
 # room is in its folder's README, lines fit, and man pages format without a warning and refer to pages that exist.
+# shellcheck disable=SC2016 # parameters of sh -c
 . tests/tools/tap.sh
 
 cat >"$work/markdown.py" <<'PY'
