@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The certificate of a program and its checker: no deadlock, no race, no read of what was never
- * written, for any trip count, any schedule and any number of steps (MACHINE §6).
+ * written, for any trip count, any schedule and any number of steps (tilewright-machine(7),
+ * CERTIFICATE).
  *
  * Why one order proves all schedules. Each FIFO has one producer and one consumer, words of
  * semaphores only grow, and waits consume nothing: an op that can run stays able to run until it
