@@ -2,6 +2,7 @@
  * every row that a table of a header gives (opcodes, kinds, status codes, fields of both packet
  * headers), every payload with its fields, offsets and sizes, every constant; and that no structure
  * or constant of the headers is left out. What is expected is printed where the page differs. */
+#include "loader/base/compiler.h"
 #include "tests/support/program_text.h"
 #include "tilewright/pcie.h"
 #include "tilewright/usb.h"
@@ -34,7 +35,7 @@ static int drop_page(void **state) {
 
 static char expected[16384];
 
-static void add(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void add(const char *format, ...) TW_PRINTF(1, 2);
 static void add(const char *format, ...) {
     size_t n = strlen(expected);
     va_list args;
