@@ -6,6 +6,7 @@
  */
 #include "tools/cache.h"
 
+#include "loader/base/clock.h"
 #include "tilewright/target.h"
 #include "tools/ui.h"
 
@@ -73,20 +74,20 @@ static int compile(const char *model, const char *bundle, const char *folder,
     snprintf(temporary, sizeof temporary, "%s.tmp-%ld", bundle, (long)getpid());
     struct tw_compile_options o = *options;
     o.progress = ui_progress;
-    double start = ui_now();
+    double start = tw_clock_s();
     ui_guard(temporary, folder ? bundle : NULL, folder);
     int code = tw_compile_file(model, bundle, &o, NULL, err);
     ui_guard(folder ? bundle : NULL, NULL, folder);
     ui_progress_end();
     out->compiled = true;
-    out->compile_s = ui_now() - start;
+    out->compile_s = tw_clock_s() - start;
     return code;
 }
 
 static int open_decoder(const char *path, unsigned flags, struct cache_result *out, tw_error *err) {
-    double start = ui_now();
+    double start = tw_clock_s();
     int code = tw_decoder_open(path, flags, &out->decoder, err);
-    out->open_s = ui_now() - start;
+    out->open_s = tw_clock_s() - start;
     return code;
 }
 

@@ -7,6 +7,7 @@
 #define TW_FIRMWARE_KERNELS_INTERNAL_H
 
 #include "firmware/kernels/kernels.h"
+#include "loader/base/compiler.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define TW_KERNELS_X86 1
@@ -30,7 +31,6 @@
  * and unrolled for their accumulators to stay in registers. Loops over the groups of a block stay
  * loops where a compiler, seeing all its integer additions at once, would reorder them into more
  * live values than there are registers. */
-#define TW_INLINE static inline __attribute__((always_inline))
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
     __has_feature(undefined_behavior_sanitizer)

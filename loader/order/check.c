@@ -6,6 +6,8 @@
  */
 #include "loader/order/check_internal.h"
 
+#include "loader/base/grow.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -43,20 +45,10 @@ int tw_ck_fail(struct tw_checker *c, enum tw_order_rule rule, const char *format
 }
 
 int tw_ck_grow(struct tw_checker *c, void *items, size_t *cap, size_t n, size_t item_bytes) {
-    void *old;
-    if (n < *cap) {
-        return 0;
-    }
-    size_t want = *cap ? *cap * 2 : 8;
-    memcpy(&old, items, sizeof old);
-    void *more = want <= SIZE_MAX / item_bytes ? realloc(old, want * item_bytes) : NULL;
-    if (!more) {
-        return tw_fail(c->err, TW_E_NOMEM, "no memory to check %s: %zu items of %zu bytes",
-                       c->p->name, want, item_bytes);
-    }
-    memcpy(items, &more, sizeof more);
-    *cap = want;
-    return 0;
+    return tw_grow(items, cap, n + 1, item_bytes)
+               ? 0
+               : tw_fail(c->err, TW_E_NOMEM, "no memory to check %s: %zu items of %zu bytes",
+                         c->p->name, n + 1, item_bytes);
 }
 
 /* ---- streams ---- */

@@ -7,6 +7,7 @@
 #ifndef TW_LOADER_ORDER_CHECK_INTERNAL_H
 #define TW_LOADER_ORDER_CHECK_INTERNAL_H
 
+#include "loader/base/compiler.h"
 #include "loader/order/certificate.h"
 #include "tilewright/footprint.h"
 
@@ -164,7 +165,7 @@ struct tw_checker {
 };
 
 int tw_ck_fail(struct tw_checker *c, enum tw_order_rule rule, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+    TW_PRINTF(3, 4);
 static inline void tw_ck_count(struct tw_checker *c, enum tw_order_rule rule) {
     c->report->checked[rule]++;
 }

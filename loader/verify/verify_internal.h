@@ -6,6 +6,7 @@
 #ifndef TW_LOADER_VERIFY_VERIFY_INTERNAL_H
 #define TW_LOADER_VERIFY_VERIFY_INTERNAL_H
 
+#include "loader/base/compiler.h"
 #include "loader/verify/verify.h"
 #include "tilewright/footprint.h"
 #include "tilewright/range.h"
@@ -143,11 +144,7 @@ struct tw_verifier {
 };
 
 /* verify.c. Fails with "rule N name: program place: ..." and remembers the rule. */
-int tw_vf_fail(struct tw_verifier *v, enum tw_rule rule, const char *format, ...)
-#if defined(__GNUC__)
-    __attribute__((format(printf, 3, 4)))
-#endif
-    ;
+int tw_vf_fail(struct tw_verifier *v, enum tw_rule rule, const char *format, ...) TW_PRINTF(3, 4);
 void tw_vf_at_object(struct tw_verifier *v, const char *object, uint32_t id, uint32_t name);
 static inline void tw_vf_count(struct tw_verifier *v, enum tw_rule rule) {
     v->report->checked[rule]++;

@@ -11,21 +11,19 @@
 #include "driver/transport/pcie/vfio.h"
 #include "firmware/link/packet.h"
 #include "firmware/pcie/ivshmem.h"
+#include "loader/base/clock.h"
 #include "loader/base/event.h"
 
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define WARM 200
 #define TIMES 3000
 
 static double now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+    return 1e-3 * (double)tw_clock_ns();
 }
 
 static int fail(const tw_error *err) {

@@ -198,9 +198,3 @@ int socket_open(const char *selector, uint32_t deadline_ms, tw_device **out, tw_
     struct tw_device_options o = {.size = sizeof o, .n_threads = 1, .deadline_ms = deadline_ms};
     return tw_device_open(selector, &o, out, err);
 }
-
-double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}

@@ -46,6 +46,5 @@ unsigned long process_kib(pid_t pid);
 
 /* Opens with that deadline; the code. */
 int socket_open(const char *selector, uint32_t deadline_ms, tw_device **out, tw_error *err);
-double seconds(void);
 
 #endif
