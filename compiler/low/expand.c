@@ -5,7 +5,7 @@
  */
 #include "compiler/low/low.h"
 
-/* A weight page takes at max_panels this part of a site's private memory, and never more than PAGE_CAP
+/* A weight page takes at most this part of a site's private memory, and never more than PAGE_CAP
  * bytes. */
 #define PAGE_SHARE 8u
 #define PAGE_CAP ((uint64_t)256 << 10)
