@@ -15,7 +15,7 @@
 /* Set `size` to sizeof(struct tw_compile_options); zero fields mean the default. */
 struct tw_compile_options {
     uint32_t size;
-    uint32_t n_ctx; /* positions of the state; 0: the model's, 2048 at most */
+    uint32_t n_ctx; /* positions of the state; 0: the model's, at most 2048 */
     /* tokens of a prefill step, 1 to 128; 0: the largest of 128, 64, 32, ... that fits */
     uint32_t prefill_rows;
     /* target "host" only: number of sites; 0: the number of online processors */

@@ -38,7 +38,7 @@ struct tw_emit_spec {
     size_t certificate_bytes;
     const char *plan, *origin; /* text, or NULL */
     /* Writes bytes [offset, offset + size) of the packed tensor to dst. Called in ascending order
-     * of offset, for pieces of 8 MiB at most (multiples of 64 except the last). Returns 0 or an
+     * of offset, for pieces of at most 8 MiB (multiples of 64 except the last). Returns 0 or an
      * error code with *err set, which ends the writing. */
     int (*fill)(void *ctx, const struct tw_emit_symbol *symbol, uint64_t offset, uint64_t size,
                 uint8_t *dst, tw_error *err);

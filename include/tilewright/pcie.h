@@ -69,7 +69,7 @@ struct tw_pcie_registers {
     uint8_t reserved[780];
     uint32_t start, reset;
     uint32_t mailbox_kind; /* tw_pcie_mailbox_kind */
-    uint32_t n_slots;      /* per direction; a power of two, max_slots at most */
+    uint32_t n_slots;      /* per direction; a power of two, at most max_slots */
     uint64_t mailbox;      /* offset in the window, or DMA address; a multiple of 4096 */
     /* a multiple of 4096, from TW_LINK_HEADER_BYTES + TW_PCIE_CHUNK to 1 MiB */
     uint32_t slot_bytes;

@@ -39,7 +39,7 @@ struct tw_target {
 };
 
 /* Opens a built-in target by name ("host", "sim4x4", "grid8x8", "sim4x4x2", "quad2x2"), or a JSON
- * file by path (a name with '/' or ".json"). host_sites: number of sites of "host", 256 at most; 0:
+ * file by path (a name with '/' or ".json"). host_sites: number of sites of "host", at most 256; 0:
  * the number of online processors. Errors: USAGE (unknown target; the message lists the built-in
  * ones), IO, and those of tw_target_parse(). */
 int tw_target_open(const char *name, uint32_t host_sites, struct tw_target *out, tw_error *err);

@@ -127,7 +127,7 @@ enum tw_wire_alloc_flags { TW_WIRE_ALLOC_ZERO = 1 };
 /* Request of ALLOC. */
 struct tw_wire_alloc {
     uint64_t bytes;
-    uint32_t align; /* a power of two, 65536 at most */
+    uint32_t align; /* a power of two, at most 65536 */
     uint32_t flags;
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_alloc) == 16, "alloc");
@@ -199,7 +199,7 @@ TW_STATIC_ASSERT(sizeof(struct tw_wire_input) == 16, "input");
 #define TW_WIRE_MAX_INPUTS 8u
 
 /* GREEDY: the device feeds each step's most likely token (the lowest id among equals, never a NaN)
- * to the next step, without the host. Executes up to n_steps steps, TW_WIRE_MAX_TOKENS at most. */
+ * to the next step, without the host. Executes up to n_steps steps, at most TW_WIRE_MAX_TOKENS. */
 #define TW_WIRE_MAX_TOKENS 256u
 #define TW_WIRE_MAX_STOPS 4u
 struct tw_wire_greedy {
