@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The compile arena: one private mapping, bumped.
+ * The compile arena: one private mapping and a bump pointer.
  */
 #include "compiler/arena.h"
 
@@ -13,7 +13,7 @@
 #define RESERVED_BYTES ((size_t)4 << 30)
 
 int tw_cmem_init(struct tw_cmem *m, tw_error *err) {
-    /* Under an address-space limit take what can be had, down to 64 MiB. */
+    /* Under an address-space limit, take what the system grants, down to 64 MiB. */
     for (size_t size = RESERVED_BYTES; size >= (size_t)64 << 20; size /= 2) {
         void *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -36,13 +36,12 @@ void tw_cmem_finish(struct tw_cmem *m) {
 void *tw_cmem_alloc(struct tw_cmem *m, size_t bytes) {
     size_t need = (bytes + 15) & ~(size_t)15;
     if (need > m->size - m->used) {
-        /* counts are bounded by the importers and target limits: reaching this is our own
-         * mistake */
+        /* Importers and target limits bound every count: running out is our own mistake. */
         abort();
     }
     void *p = m->base + m->used;
     m->used += need;
-    return p; /* fresh anonymous pages are zero, and so is what was given back */
+    return p; /* fresh anonymous pages are zero, and so are released ones */
 }
 
 void tw_cmem_release(struct tw_cmem *m, size_t used) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The key under which a compilation is cached: everything that decides a bundle's bytes, hashed.
+ * The key under which a compilation is cached: a hash of everything that determines a bundle's
+ * bytes.
  */
 #include "compiler/pipeline_internal.h"
 
@@ -11,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The build names the compiler's sources by their checksum, so that a cache does not outlive
+/* The build passes a checksum of the compiler's sources, so that a cache entry does not outlive
  * them. */
 #ifndef TW_COMPILER_ID
 #define TW_COMPILER_ID ""
@@ -21,11 +22,12 @@
 #define SAMPLE_BYTES 65536u
 #define N_SAMPLES 256u
 
-/* Small files by content; large ones by size, time of change, and samples spread over the file. */
+/* Hashes small files by content; large ones by size, modification time, and samples spread over the
+ * file. */
 static int hash_file(struct tw_hash *h, const char *path, tw_error *err) {
     struct stat st;
     struct tw_mapfile map;
-    /* says what cannot be a model; fopen would wait for a pipe's writer */
+    /* refuses what cannot be a model; fopen would block on a pipe without a writer */
     int rc = tw_mapfile_open(path, &map, err);
     tw_mapfile_close(&map);
     FILE *f = rc ? NULL : fopen(path, "rb");
@@ -33,13 +35,13 @@ static int hash_file(struct tw_hash *h, const char *path, tw_error *err) {
         if (f) {
             fclose(f);
         }
-        return rc ? rc : tw_fail(err, TW_E_IO, "%s: cannot be read", path);
+        return rc ? rc : tw_fail(err, TW_E_IO, "%s: cannot read the file", path);
     }
     uint64_t size = (uint64_t)st.st_size, step = SAMPLE_BYTES;
     tw_hash_update(h, &size, sizeof size);
     if (size > WHOLE_HASH_LIMIT) {
-        int64_t changed[2] = {st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
-        tw_hash_update(h, changed, sizeof changed);
+        int64_t mtime[2] = {st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+        tw_hash_update(h, mtime, sizeof mtime);
         step = size / N_SAMPLES;
     }
     static _Thread_local unsigned char block[SAMPLE_BYTES];
@@ -49,12 +51,13 @@ static int hash_file(struct tw_hash *h, const char *path, tw_error *err) {
     }
     int failed = ferror(f);
     fclose(f);
-    return failed ? tw_fail(err, TW_E_IO, "%s: cannot be read", path) : 0;
+    return failed ? tw_fail(err, TW_E_IO, "%s: cannot read the file", path) : 0;
 }
 
-/* A llama2.c checkpoint finds a tokenizer beside itself, whose vocabulary is part of what is
- * compiled. (A checkpoint that does not open is left for the compilation to refuse.) */
-static void hash_found_tokenizer(struct tw_hash *h, const char *path) {
+/* Hashes the vocabulary of the tokenizer that a llama2.c checkpoint finds next to itself, since it
+ * is part of what is compiled. (A checkpoint that does not open is left for the compilation to
+ * refuse.) */
+static void hash_adjacent_tokenizer(struct tw_hash *h, const char *path) {
     struct tw_model m = {0};
     char magic[4] = "";
     FILE *f = fopen(path, "rb");
@@ -91,7 +94,7 @@ int tw_compile_key(const char *model_path, const struct tw_compile_options *opti
     if (rc == 0 && c.options.tokenizer) {
         rc = hash_file(&h, c.options.tokenizer, err);
     } else if (rc == 0) {
-        hash_found_tokenizer(&h, model_path);
+        hash_adjacent_tokenizer(&h, model_path);
     }
     tw_hash_final(&h, digest);
     for (unsigned i = 0; i < TW_HASH_BYTES; i++) {

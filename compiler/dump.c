@@ -9,18 +9,18 @@
 
 #include <string.h>
 
-static void print_unit(struct tw_builder *u, FILE *out) {
-    struct tw_program view = tw_builder_program(u);
+static void print_program(struct tw_builder *program, FILE *out) {
+    struct tw_program view = tw_builder_program(program);
     tw_program_print_file(&view, TW_PRINT_ALL, out, NULL);
 }
 
-/* A section as the program that it is alone, closed by its rendezvous, so that `verify` can judge
- * it. */
-static void print_alone(struct tw_builder *section, FILE *out) {
+/* Prints a section as a complete program of its own, closed by its rendezvous, so that `verify`
+ * accepts the text. */
+static void print_section(struct tw_builder *section, FILE *out) {
     struct tw_builder alone;
     struct tw_builder *list[1] = {section};
     if (tw_compose(list, 1, section->name, &alone, NULL) == 0) {
-        print_unit(&alone, out);
+        print_program(&alone, out);
     }
 }
 
@@ -29,13 +29,13 @@ static void dump_planned(struct compilation *c, struct planned *p, const char *s
         if (!strcmp(stage, "low")) {
             tw_low_print(&p->lows[r], out);
         } else if (!strcmp(stage, "section")) {
-            print_alone(p->sections[r], out);
+            print_section(p->sections[r], out);
         }
     }
     if (!strcmp(stage, "mid")) {
         tw_mid_print(&p->mid, out);
     } else if (!strcmp(stage, "program")) {
-        print_unit(p->program, out);
+        print_program(p->program, out);
     }
 }
 
@@ -48,7 +48,8 @@ int tw_compile_dump(const char *model_path, const char *stage,
     }
     if (known == sizeof stages / sizeof *stages) {
         return tw_fail(err, TW_E_USAGE,
-                       "no stage \"%.32s\"; there are graph, mid, low, section, program", stage);
+                       "there is no stage \"%.32s\"; stages: graph, mid, low, section, program",
+                       stage);
     }
     struct compilation c;
     tw_pipeline_take_options(&c, options);

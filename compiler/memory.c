@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bound of what planning a model can take, computed from its shape and the target before any
- * planning starts.
+ * The bound on the memory that planning a model takes, computed from its shape and the target
+ * before planning starts.
  */
 #include "compiler/pipeline_internal.h"
 
@@ -12,11 +12,12 @@ uint64_t tw_compile_memory(const struct tw_hparams *h, const struct tw_target *t
     const uint64_t site =
         128 * KIB +
         (t->n_chips - 1) * 6 * KIB; /* storages, buffers, stages, code; sends to each chip */
-    const uint64_t head = 8 * KIB, layer = 8 * KIB; /* attention's code; symbols */
-    /* each site may have a part of one head's work */
+    /* attention code per head; symbols per layer */
+    const uint64_t head = 8 * KIB, layer = 8 * KIB;
+    /* each site may hold a part of one head's work */
     uint64_t heads = (uint64_t)h->n_kv_heads + n_sites;
     uint64_t widest = (uint64_t)h->dim + h->hidden + (uint64_t)h->n_heads * h->head_dim;
-    /* that pieces of the file cut, and rows to convert */
+    /* panels that a piece of the file cuts, and rows to convert */
     uint64_t panels = 2 * widest * TW_PANEL_ROWS * 4;
     return 2 * (search + n_sites * site + heads * head) + h->n_layers * layer + panels;
 }
@@ -26,10 +27,10 @@ int tw_pipeline_check_memory(const struct compilation *c, const char *path, tw_e
     if (need <= have) {
         return 0;
     }
-    return tw_fail(err, TW_E_NOMEM,
-                   "%s: %u key heads and %u layers for %u sites take up to %llu MiB to plan; %llu "
-                   "MiB of addresses can "
-                   "be had (ulimit -v)",
-                   path, c->model.h.n_kv_heads, c->model.h.n_layers, tw_target_sites(&c->target),
-                   (unsigned long long)(need >> 20), (unsigned long long)(have >> 20));
+    return tw_fail(
+        err, TW_E_NOMEM,
+        "%s: planning %u key heads and %u layers for %u sites can take %llu MiB of addresses, but "
+        "only %llu MiB are available; raise the limit (ulimit -v) or use a target with fewer sites",
+        path, c->model.h.n_kv_heads, c->model.h.n_layers, tw_target_sites(&c->target),
+        (unsigned long long)(need >> 20), (unsigned long long)(have >> 20));
 }

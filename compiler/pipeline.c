@@ -2,11 +2,12 @@
  *
  * The pass order of the compiler, in one place:
  *
- *   import -> model -> arch -> graph -> [for each program: mid -> low -> section -> compose] -> bind -> certify -> check -> emit
+ *   import -> model -> arch -> graph -> [for each program: mid -> low -> section -> compose]
+ *   -> bind -> certify -> check -> emit
  *
- * Each program is first searched for its cheapest plan; a plan that does not fit the target's
- * memory gives way to the next one, the last being the plainest, and a prefill program that fits in
- * no form is tried again with half the rows.
+ * Each program is first searched for its cheapest plan. If a plan does not fit the target's memory,
+ * the next one is tried, the plainest last; a prefill program that fits in no form is tried again
+ * with half the rows.
  */
 #include "compiler/pipeline_internal.h"
 
@@ -38,17 +39,16 @@ void tw_pipeline_take_options(struct compilation *c, const struct tw_compile_opt
 
 int tw_pipeline_check_options(const struct compilation *c, tw_error *err) {
     if (c->options.n_ctx > MAX_CTX) {
-        return tw_fail(err, TW_E_USAGE, "context of %u tokens; at most %u", c->options.n_ctx,
-                       MAX_CTX);
+        return tw_fail(err, TW_E_USAGE, "a context of %u tokens is too long; the maximum is %u",
+                       c->options.n_ctx, MAX_CTX);
     }
     if (c->options.prefill_rows > MAX_PREFILL_ROWS) {
-        return tw_fail(err, TW_E_USAGE, "prefill of %u rows; at most %u", c->options.prefill_rows,
-                       MAX_PREFILL_ROWS);
+        return tw_fail(err, TW_E_USAGE, "a prefill step of %u rows is too large; the maximum is %u",
+                       c->options.prefill_rows, MAX_PREFILL_ROWS);
     }
     return 0;
 }
 
-/* import, arch: everything before a target matters. */
 int tw_pipeline_frontend(struct compilation *c, const char *path, tw_error *err) {
     int rc = tw_pipeline_check_options(c, err);
     if (rc == 0) {
@@ -73,8 +73,8 @@ int tw_pipeline_frontend(struct compilation *c, const char *path, tw_error *err)
     if (!tw_mul_u64(position_bytes, (uint64_t)c->n_ctx + 2 * MAX_PREFILL_ROWS, &state_bytes) ||
         state_bytes >> 46) {
         return tw_fail(err, TW_E_RANGE,
-                       "%s: a context of %u tokens needs %u layers x %u heads x %u values of state "
-                       "each; use a smaller -c",
+                       "%s: the state of a context of %u tokens (%u layers x %u heads x %u values "
+                       "for each token) exceeds 64 TiB; use a smaller -c",
                        path, c->n_ctx, c->model.h.n_layers, c->model.h.n_kv_heads,
                        c->model.h.head_dim);
     }
@@ -91,12 +91,13 @@ void tw_pipeline_finish(struct compilation *c) {
     tw_cmem_finish(&c->mem);
 }
 
-/* Positions of the caches: a chunk that starts at the last position still writes inside them. */
+/* Returns the positions of the caches: a chunk that starts at the last position still writes inside
+ * them. */
 static uint32_t n_positions(const struct compilation *c) {
     return (c->n_ctx + MAX_PREFILL_ROWS + TW_KV_BLOCK - 1) / TW_KV_BLOCK * TW_KV_BLOCK;
 }
 
-/* A section alone, composed with itself only, already obeys the rules. */
+/* Checks that a section, composed with nothing but itself, obeys the rules. */
 static int check_section(struct tw_builder *section, tw_error *err) {
     struct tw_builder alone;
     struct tw_builder *list[1] = {section};
@@ -121,9 +122,9 @@ static int build_section(struct compilation *c, struct planned *p, uint32_t regi
     return rc ? rc : check_section(p->sections[region], err);
 }
 
-/* One plan carried through to a complete program. */
-static int realise(struct compilation *c, struct planned *p, const char *name, uint32_t rows,
-                   tw_error *err) {
+/* Carries one plan through to a complete program. */
+static int build_program(struct compilation *c, struct planned *p, const char *name, uint32_t rows,
+                         tw_error *err) {
     uint64_t shared = tw_pin_shared_bytes(&c->graph, rows);
     if (shared >= c->target.sram_bytes) {
         return tw_fail(err, TW_E_PLACEMENT,
@@ -135,7 +136,7 @@ static int realise(struct compilation *c, struct planned *p, const char *name, u
     p->lows = tw_cmem_alloc(&c->mem, c->graph.regions.n * sizeof *p->lows);
     p->sections = tw_cmem_alloc(&c->mem, c->graph.regions.n * sizeof *p->sections);
     int rc = 0;
-    /* what does not fit fails before any code is made */
+    /* place everything first: a plan that does not fit fails before any code is generated */
     for (uint32_t r = 0; r < c->graph.regions.n && rc == 0; r++) {
         rc = place_region(p, r, c->target.sram_bytes - shared, err);
     }
@@ -148,14 +149,15 @@ static int realise(struct compilation *c, struct planned *p, const char *name, u
     return rc ? rc : tw_compose_program(&whole, p->program, err);
 }
 
-/* A plan that did not fit leaves nothing behind, so that the last attempt has as much memory as the
+/* Discards all of an attempt that did not fit, so that the last attempt has as much memory as the
  * first. */
-static void forget_attempt(struct compilation *c, size_t used, const struct tw_strpool *strings) {
+static void discard_attempt(struct compilation *c, size_t used, const struct tw_strpool *strings) {
     tw_strpool_rewind(&c->strings, strings);
     tw_cmem_release(&c->mem, used);
 }
 
-/* The cheapest plan that fits: finalists in order, the plainest last. */
+/* Plans and builds a program by the cheapest plan that fits: finalists in order, the plainest
+ * last. */
 static int plan_program(struct compilation *c, struct planned *p, const char *name, uint32_t rows,
                         tw_error *err) {
     const struct tw_strpool strings = c->strings;
@@ -163,7 +165,7 @@ static int plan_program(struct compilation *c, struct planned *p, const char *na
     int rc = 0;
     for (uint32_t i = 0; i <= MAX_FINALISTS; i++) {
         int found;
-        forget_attempt(c, used, &strings);
+        discard_attempt(c, used, &strings);
         rc = tw_mid_plan(&c->graph, &c->target, rows, i < MAX_FINALISTS ? i : TW_PLAN_PLAINEST,
                          &p->mid, &found, err);
         if (rc) {
@@ -172,7 +174,7 @@ static int plan_program(struct compilation *c, struct planned *p, const char *na
         if (!found) {
             continue;
         }
-        rc = realise(c, p, name, rows, err);
+        rc = build_program(c, p, name, rows, err);
         if (rc != TW_E_PLACEMENT) {
             return rc;
         }
@@ -188,7 +190,7 @@ static int plan_prefill(struct compilation *c, tw_error *err) {
         c->prefill_rows = rows;
         rc = plan_program(c, &c->prefill, tw_cmem_printf(&c->mem, "prefill.%u", rows), rows, err);
         if (c->options.prefill_rows) {
-            break; /* the caller's number, or nothing */
+            break; /* the caller's number is tried alone */
         }
     }
     return rc;
@@ -198,13 +200,13 @@ int tw_pipeline_plan(struct compilation *c, tw_error *err) {
     int rc = plan_program(c, &c->decode, "decode", 1, err);
     rc = rc ? rc : plan_prefill(c, err);
     if (rc == 0 && err) {
-        memset(err, 0, sizeof *err); /* attempts that did not fit are no failure */
+        memset(err, 0, sizeof *err); /* attempts that did not fit do not count as a failure */
     }
     return rc;
 }
 
-/* The proof is made on the whole and checked, by the loader's own checker, before anything is
- * written. */
+/* Verifies the whole program and computes its certificate, which the loader's own checker then
+ * checks before anything is written. */
 static int prove_whole(struct compilation *c, struct planned *p, tw_error *err) {
     struct tw_program program = tw_builder_program(p->program);
     int rc = tw_verify_program(&program, NULL, err);
@@ -268,7 +270,7 @@ static int emit_all(struct compilation *c, const char *path, struct tw_emit_tota
                                .progress = c->options.progress,
                                .ctx = c->options.ctx};
     if (!plan) {
-        return tw_fail(err, TW_E_NOMEM, "%s: no memory for the plan's text", path);
+        return tw_fail(err, TW_E_NOMEM, "%s: no memory for the text of the plan", path);
     }
     struct tw_emit_spec spec = tw_emit_bind(&in, totals);
     int rc = prove_whole(c, &c->decode, err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the files of the compiler's entry share: one compilation and the steps that more than one
- * entry point takes (pipeline.c compiles, dump.c prints a stage, cache_key.c names a compilation,
- * memory.c bounds what one takes).
+ * What the compiler's entry points share: the state of one compilation and the steps that several
+ * of them take (pipeline.c compiles, dump.c prints a stage, cache_key.c computes the cache key,
+ * memory.c bounds the memory needed).
  */
 #ifndef TW_COMPILER_PIPELINE_INTERNAL_H
 #define TW_COMPILER_PIPELINE_INTERNAL_H
@@ -19,7 +19,7 @@
 #define MAX_PREFILL_ROWS 128u
 #define MAX_FINALISTS 4u
 
-/* One planned program with every stage it went through. */
+/* One planned program with all its stages. */
 struct planned {
     struct tw_mid mid;
     struct tw_low *lows;          /* by region */
@@ -28,6 +28,8 @@ struct planned {
     struct tw_certificate certificate;
 };
 
+/* One compilation. The model, the graph and everything planned are allocated in `mem` or mapped,
+ * and owned by the compilation until tw_pipeline_finish(). */
 struct compilation {
     struct tw_compile_options options;
     struct tw_cmem mem;
@@ -39,20 +41,23 @@ struct compilation {
     struct planned decode, prefill;
 };
 
-/* Copies the caller's options, as many of them as its `size` says, and fills in defaults. */
+/* Initialises *c and copies the caller's options, as many bytes of them as `size` says; `o` may be
+ * NULL. Defaults are filled in. */
 void tw_pipeline_take_options(struct compilation *c, const struct tw_compile_options *o);
-/* Errors: USAGE. */
+/* Checks the numeric options against their maxima. Errors: USAGE. */
 int tw_pipeline_check_options(const struct compilation *c, tw_error *err);
 
-/* Import and arch: everything before a target matters. Errors: those of the importers, USAGE,
- * UNSUPPORTED, RANGE, NOMEM. */
+/* Opens target, arena and model and builds the graph: all passes before planning. Errors: those of
+ * the importers and tw_target_open(), USAGE, UNSUPPORTED, RANGE, NOMEM. */
 int tw_pipeline_frontend(struct compilation *c, const char *path, tw_error *err);
-/* Plans both programs of a compilation that the frontend has filled. Errors: PLACEMENT, VERIFY. */
+/* Plans both programs of a compilation that tw_pipeline_frontend() has filled. Errors: PLACEMENT,
+ * VERIFY, INTERNAL. */
 int tw_pipeline_plan(struct compilation *c, tw_error *err);
-/* Releases the model and all memory; also after a failure. */
+/* Releases the model and all memory. To be called after a failure, too. */
 void tw_pipeline_finish(struct compilation *c);
 
-/* Refuses a model whose planning could exceed the arena. Errors: NOMEM. */
+/* Refuses a model whose planning could exceed the arena. Errors: NOMEM; the message names
+ * `path`. */
 int tw_pipeline_check_memory(const struct compilation *c, const char *path, tw_error *err);
 
 #endif

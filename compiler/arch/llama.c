@@ -12,10 +12,11 @@
 struct builder {
     struct tw_graph *g;
     const struct tw_hparams *h;
-    tw_gvalue_id cs; /* cos and sin of this step's positions */
+    tw_gvalue_id cs; /* cosines and sines of this step's positions */
 };
 
-/* The sequence of "blk.<i>.<suffix>"; the importer has checked that all are there. */
+/* Returns the sequence "blk.<i>.<suffix>" over all layers; the importer has checked that all
+ * members exist. */
 static tw_gvalue_id layer_weight(struct builder *b, const char *suffix) {
     struct tw_graph *g = b->g;
     const struct tw_model_tensor **source = tw_cmem_alloc(g->mem, b->h->n_layers * sizeof *source);
@@ -33,12 +34,12 @@ static tw_gvalue_id single_weight(struct builder *b, const char *name) {
     return tw_graph_weight(b->g, name, 1, source);
 }
 
-/* x*w^T; quantised weights take x in quantised blocks, made once for all products of the same x
- * (`cache`). */
+/* Adds x*w^T. Quantised weights take x in quantised blocks, which are made once for all products of
+ * the same x and kept in `cache`. */
 static tw_gvalue_id matmul(struct builder *b, const char *name, tw_gvalue_id x, tw_gvalue_id w,
                            tw_gvalue_id *cache) {
     struct tw_graph *g = b->g;
-    g->values.items[w].packing = TW_PACK_PANEL16; /* a matrix of one row, too */
+    g->values.items[w].packing = TW_PACK_PANEL16; /* a matrix with a single row, too */
     const struct tw_gvalue xv = g->values.items[x], wv = g->values.items[w];
     if (tw_dtype_block_elems(wv.dtype) > 1) {
         if (*cache == TW_NONE) {
@@ -119,9 +120,9 @@ static tw_gvalue_id feed_forward_block(struct builder *b, tw_gvalue_id x) {
     return binary(b, TW_GOP_ADD, "ffn_residual", down, x);
 }
 
-/* Rotation frequencies theta^(-2i/d), divided by the scaling of the model's kind. LLAMA3 (Llama 3.1
- * model card): wavelengths longer than original_ctx/low are divided by factor, shorter than
- * original_ctx/high kept, in between interpolated. */
+/* Returns rotation frequency i, theta^(-2i/d), divided by the scaling of the model's kind. LLAMA3
+ * (Llama 3.1 model card): wavelengths longer than original_ctx/low are divided by the factor, those
+ * shorter than original_ctx/high are kept, those between are interpolated. */
 static float scaled_frequency(const struct tw_hparams *h, uint32_t i) {
     double freq = pow((double)h->rope_theta, -2.0 * i / h->rope_dims);
     if (h->rope_freq_factors) {
@@ -150,7 +151,8 @@ static tw_gvalue_id frequencies(struct builder *b) {
 int tw_arch_llama(const struct tw_model *model, struct tw_graph *g, tw_error *err) {
     struct builder b = {.g = g, .h = &model->h};
     if (b.h->head_dim > 512 || b.h->head_dim % 2) {
-        return tw_fail(err, TW_E_UNSUPPORTED, "%s: head dimension %u; supported: even, at most 512",
+        return tw_fail(err, TW_E_UNSUPPORTED,
+                       "%s: head dimension %u is not supported; supported: even numbers up to 512",
                        model->path, b.h->head_dim);
     }
     g->ids = tw_graph_input(g, "ids", 1);

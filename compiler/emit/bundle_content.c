@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The bytes of a bundle's metadata sections (compiler/emit/bundle_layout.h): each is built in
- * memory as the bundle's header lays it out, from the programs, the shared images and the symbols.
+ * memory in the form that tilewright/bundle.h defines, from the programs, the shared images and the
+ * symbols.
  */
 #include "compiler/emit/bundle_layout.h"
 
@@ -42,7 +43,7 @@ static int make_programs(struct tw_emit_layout *layout, tw_error *err) {
         uint32_t bytes = tw_progblob_bytes(&spec->programs[i], false);
         if (bytes == 0) {
             return tw_fail(err, TW_E_UNSUPPORTED,
-                           "%s: program %s: its tables or name are too large", layout->path,
+                           "%s: the tables or the name of program %s are too large", layout->path,
                            spec->programs[i].name);
         }
         size += bytes;
@@ -89,7 +90,8 @@ static int make_sites(struct tw_emit_layout *layout, tw_error *err) {
     return 0;
 }
 
-/* .strtab, .tw.types and the names of .symtab; values come with the addresses. */
+/* Builds .strtab, .tw.types and the names of .symtab; symbol values are set when addresses are
+ * known. */
 static int make_symbols(struct tw_emit_layout *layout, tw_error *err) {
     const struct tw_emit_spec *spec = layout->spec;
     uint64_t names = 1;
@@ -97,7 +99,8 @@ static int make_symbols(struct tw_emit_layout *layout, tw_error *err) {
         names += strlen(spec->symbols[i].name) + 1;
     }
     if (names > UINT32_MAX) {
-        return tw_fail(err, TW_E_UNSUPPORTED, "%s: symbol names of 4 GiB or more", layout->path);
+        return tw_fail(err, TW_E_UNSUPPORTED, "%s: the symbol names take 4 GiB or more",
+                       layout->path);
     }
     char *text = tw_emit_content(layout, layout->index[TW_SEC_STRTAB], names, err);
     Elf64_Sym *sym = tw_emit_content(layout, layout->index[TW_SEC_SYMTAB],
@@ -126,7 +129,8 @@ static int make_symbols(struct tw_emit_layout *layout, tw_error *err) {
 static int make_bind(struct tw_emit_layout *layout, tw_error *err) {
     uint64_t n = layout->spec->n_bind_rows;
     if (n > UINT32_MAX) {
-        return tw_fail(err, TW_E_UNSUPPORTED, "%s: 2^32 binding rows or more", layout->path);
+        return tw_fail(err, TW_E_UNSUPPORTED, "%s: there are 2^32 binding rows or more",
+                       layout->path);
     }
     bool ok = tw_emit_content(layout, layout->index[TW_SEC_BIND], n * 8, err) &&
               tw_emit_content(layout, layout->index[TW_SEC_RELA], n * sizeof(Elf64_Rela), err);

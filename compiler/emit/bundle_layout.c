@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The layout of a bundle (compiler/emit/bundle_layout.h): lists the sections, gives each symbol its
- * place, then each section its offset: headers and metadata first, weights behind them on 64 KiB
- * boundaries, memory-only sections after those.
+ * place, then each section its offset: headers and metadata first, then weights on 64 KiB
+ * boundaries, then the sections that occupy memory only.
  */
 #include "compiler/emit/bundle_layout.h"
 
@@ -35,12 +35,13 @@ static int check_programs(const struct tw_emit_layout *layout, tw_error *err) {
     uint32_t bytes = strings ? spec->programs[0].strings_bytes : 0;
     if (bytes == 0 || strings[0] != 0 || strings[bytes - 1] != 0) {
         return tw_fail(err, TW_E_INTERNAL,
-                       "%s: no programs, or their string table is not terminated", layout->path);
+                       "%s: there are no programs, or their string table is not terminated",
+                       layout->path);
     }
     for (uint32_t i = 0; i < spec->n_programs; i++) {
         const struct tw_program *p = &spec->programs[i];
         if (p->strings != strings || p->strings_bytes != bytes) {
-            return tw_fail(err, TW_E_INTERNAL, "%s: program %s has a string table of its own",
+            return tw_fail(err, TW_E_INTERNAL, "%s: program %s has a different string table",
                            layout->path, p->name);
         }
         for (uint32_t t = 0; t < p->n_tensors; t++) {
@@ -57,7 +58,7 @@ static int check_programs(const struct tw_emit_layout *layout, tw_error *err) {
 static int check_symbols(const struct tw_emit_layout *layout, tw_error *err) {
     const struct tw_emit_spec *spec = layout->spec;
     if (spec->note.n_banks > TW_MAX_BANKS || spec->n_symbols >= UINT32_MAX / sizeof(Elf64_Sym)) {
-        return tw_fail(err, TW_E_UNSUPPORTED, "%s: %u banks or %u symbols are too many",
+        return tw_fail(err, TW_E_UNSUPPORTED, "%s: too many banks (%u) or symbols (%u)",
                        layout->path, spec->note.n_banks, spec->n_symbols);
     }
     for (uint32_t i = 0; i < spec->n_symbols; i++) {
@@ -65,15 +66,16 @@ static int check_symbols(const struct tw_emit_layout *layout, tw_error *err) {
         if (tw_emit_symbol_section(layout, s) == 0 || s->dtype >= TW_DT_COUNT || s->bytes == 0 ||
             s->name[0] == 0 || (s->role == TW_ROLE_PARAM && s->bank >= spec->note.n_banks)) {
             return tw_fail(err, TW_E_INTERNAL,
-                           "%s: symbol %u (%s): role %u dtype %u bank %u bytes %llu", layout->path,
-                           i, s->name, s->role, s->dtype, s->bank, (unsigned long long)s->bytes);
+                           "%s: symbol %u (%s) is invalid: role %u, dtype %u, bank %u, %llu bytes",
+                           layout->path, i, s->name, s->role, s->dtype, s->bank,
+                           (unsigned long long)s->bytes);
         }
     }
     for (uint64_t row = 0; row < spec->n_bind_rows; row++) {
         if (spec->bind_symbol[row] >= spec->n_symbols) {
-            return tw_fail(err, TW_E_INTERNAL, "%s: binding row %llu names symbol %u of %u",
-                           layout->path, (unsigned long long)row, spec->bind_symbol[row],
-                           spec->n_symbols);
+            return tw_fail(err, TW_E_INTERNAL,
+                           "%s: binding row %llu names symbol %u, but there are %u", layout->path,
+                           (unsigned long long)row, spec->bind_symbol[row], spec->n_symbols);
         }
     }
     return 0;
@@ -103,7 +105,7 @@ static void set_links(struct tw_emit_layout *layout) {
     rela->sh_info = index[TW_SEC_BIND];
     rela->sh_entsize = sizeof(Elf64_Rela);
     symtab->sh_link = index[TW_SEC_STRTAB];
-    symtab->sh_info = 1; /* all but the null symbol are global */
+    symtab->sh_info = 1; /* all symbols except the null symbol are global */
     symtab->sh_entsize = sizeof(Elf64_Sym);
     layout->parts[index[TW_SEC_NOTE] - 1].header.sh_addralign = 4;
     layout->parts[index[TW_SEC_STRTAB] - 1].header.sh_addralign = 1;
@@ -141,7 +143,7 @@ static int list_parts(struct tw_emit_layout *layout, tw_error *err) {
     return 0;
 }
 
-/* Each symbol behind the last one of its section. */
+/* Places each symbol after the previous one of its section. */
 static int place_symbols(struct tw_emit_layout *layout, tw_error *err) {
     const struct tw_emit_spec *spec = layout->spec;
     layout->symbol_offset = calloc(spec->n_symbols + 1u, sizeof *layout->symbol_offset);
@@ -164,8 +166,8 @@ static int place_symbols(struct tw_emit_layout *layout, tw_error *err) {
     return 0;
 }
 
-/* Places section `number` at the first aligned offset from `at` on; returns its end. Sizes are far
- * below 2^63. */
+/* Places section `number` at the first aligned offset that is not below `at`; returns its end.
+ * Sizes are far below 2^63. */
 static uint64_t place(struct tw_emit_layout *layout, uint32_t number, uint64_t at) {
     Elf64_Shdr *h = &layout->parts[number - 1].header;
     h->sh_offset = (at + h->sh_addralign - 1) & ~(h->sh_addralign - 1);
@@ -173,9 +175,9 @@ static uint64_t place(struct tw_emit_layout *layout, uint32_t number, uint64_t a
     return h->sh_offset + h->sh_size;
 }
 
-/* The writable segment, as a linker lays out .data and .bss: the bindings, whose address must have
- * the residue of their offset, then state and scratch, which have memory only. `at` is the end of
- * the weights. */
+/* Places the writable segment, as a linker lays out .data and .bss: the bindings, whose address
+ * must be congruent to their offset, then state and scratch, which occupy memory only. `at` is the
+ * end of the weights. */
 static void place_memory(struct tw_emit_layout *layout, uint64_t at) {
     Elf64_Shdr *bind = &layout->parts[layout->index[TW_SEC_BIND] - 1].header;
     Elf64_Shdr *state = &layout->parts[layout->index[TW_SEC_STATE] - 1].header;

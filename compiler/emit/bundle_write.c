@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Writes a bundle (compiler/emit/bundle_write.h). The weights go first, streamed to their final
- * offsets and hashed on the way; then libelf writes headers and metadata in front of them; then the
- * content hash, over what the file now holds. The finished file must pass the loader before it gets
- * its name.
+ * offsets and hashed on the way; then libelf writes headers and metadata in front of them; then
+ * comes the content hash, computed over what the file now contains. The finished file must pass the
+ * loader before it gets its name.
  */
 #include "compiler/emit/bundle_layout.h"
 #include "loader/base/hash.h"
@@ -22,7 +22,7 @@
 
 #define PIECE_BYTES (8u << 20)
 
-/* The file being written and the piece of weights at hand. */
+/* The file being written and the current piece of weights. */
 struct output {
     const char *path;
     int fd;
@@ -70,7 +70,7 @@ static int flush(struct output *out, uint64_t *used, uint64_t *offset,
     return rc;
 }
 
-/* One bank: its symbols and the zeros between them, in pieces. */
+/* Writes one bank in pieces: its symbols and the zeros between them. */
 static int write_bank(struct output *out, const struct tw_emit_layout *layout, uint32_t bank,
                       tw_error *err) {
     const struct tw_emit_spec *spec = layout->spec;
@@ -156,7 +156,7 @@ static bool describe_sections(const struct tw_emit_layout *layout, Elf *elf) {
             data->d_buf = part->data;
             data->d_size = part->header.sh_size;
             data->d_align = part->header.sh_addralign;
-            /* tables are little-endian already, as the machine's definition demands */
+            /* the machine's definition makes all tables little-endian */
             data->d_type = ELF_T_BYTE;
             data->d_version = EV_CURRENT;
         }
@@ -185,14 +185,14 @@ static int write_elf(const struct output *out, const struct tw_emit_layout *layo
         }
     }
     elf_end(elf);
-    /* libelf zero-fills from each section to the next, and the segment table lies between two: it
-     * goes in once more. */
+    /* libelf zero-fills the gaps between sections, and the segment table is in one of them: write
+     * it again. */
     return rc ? rc
               : write_at(out, layout->segments, layout->n_segments * sizeof(Elf64_Phdr),
                          layout->segment_table, err);
 }
 
-/* Reads the metadata back, so that the hash is of what is in the file. */
+/* Reads the metadata back, so that the hash covers what is in the file. */
 static int write_content_hash(const struct output *out, uint64_t meta_bytes, tw_error *err) {
     struct tw_hash hash;
     uint8_t digest[TW_HASH_BYTES];
@@ -230,7 +230,7 @@ static int write_file(struct output *out, const struct tw_emit_layout *layout, t
     return rc;
 }
 
-/* A device or pipe must not be replaced by a file. */
+/* Refuses to replace a device or a pipe by a file. */
 static int check_target(const char *path, tw_error *err) {
     struct stat st;
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
@@ -239,7 +239,7 @@ static int check_target(const char *path, tw_error *err) {
     return 0;
 }
 
-/* So that the new name survives a power cut; best effort, as some file systems refuse it. */
+/* Makes the new name durable across a power loss; best effort, as some file systems refuse it. */
 static void sync_folder(const char *path) {
     char copy[PATH_MAX];
     if (strlen(path) >= sizeof copy) {
@@ -253,9 +253,9 @@ static void sync_folder(const char *path) {
     }
 }
 
-/* A file without a name until it is whole, so that a compiler that is killed leaves nothing; where
- * the file system has no such files, one named `temporary`. -1: errno tells why. `name`: by which
- * it can be opened again. */
+/* Opens a file without a name, so that a compiler that is killed leaves nothing; if the file system
+ * has no such files, one named `temporary`. Stores in `name` a path by which it can be reopened.
+ * Returns the descriptor, or -1 with errno set. */
 static int open_temporary(const char *path, const char *temporary, char *name, size_t size) {
     char folder[PATH_MAX];
     snprintf(folder, sizeof folder, "%s", path);
@@ -274,7 +274,7 @@ static int open_temporary(const char *path, const char *temporary, char *name, s
     return fd;
 }
 
-/* Gives the file its name at last. 0 or errno. */
+/* Gives the file its final name. Returns 0 or an errno. */
 static int publish(const char *name, const char *temporary, const char *path) {
     bool unnamed = strcmp(name, temporary) != 0;
     if (unnamed && linkat(AT_FDCWD, name, AT_FDCWD, temporary, AT_SYMLINK_FOLLOW)) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Symbols, binding rows and the packing of weights. Programs of a bundle share Params and State by
- * name: the first program that names a tensor makes its symbols, later ones find them.
+ * name: the first program that names a tensor creates its symbols, later ones find them.
  */
 #include "compiler/emit/emit.h"
 
@@ -25,7 +25,7 @@ struct binder {
     struct tw_emit_totals *totals;
 };
 
-/* Weights go to the bank that holds least so far; ties to the lowest. */
+/* Picks the bank that holds the fewest bytes so far; ties go to the lowest. */
 static uint32_t pick_bank(struct binder *b, uint64_t bytes) {
     uint32_t best = 0;
     for (uint32_t i = 1; i < b->in->target->n_chips * b->in->target->n_banks; i++) {
@@ -71,7 +71,7 @@ static void bind_tensor(struct binder *b, struct tw_builder *u, uint32_t tensor)
     for (uint32_t i = 0; i < b->n_known; i++) {
         if (b->known[i].name == t->name) {
             t->bind_first = b->known[i].first_row;
-            /* Inputs hold the rows of the widest program. */
+            /* Inputs have room for the rows of the widest program. */
             struct tw_emit_symbol *s = &b->symbols.items[b->rows.items[t->bind_first]];
             s->bytes = s->bytes < t->bytes ? t->bytes : s->bytes;
             return;
@@ -109,7 +109,7 @@ struct tw_emit_spec tw_emit_bind(const struct tw_emit_input *in, struct tw_emit_
                                  .bind_symbol = b.rows.items};
 }
 
-/* Both callbacks of the writer get one context. */
+/* The context of both of the writer's callbacks. */
 struct write_context {
     const struct tw_emit_input *in;
     struct tw_filler filler;
@@ -138,7 +138,7 @@ static void set_note(struct tw_bundle_note *note, const struct tw_emit_input *in
     note->n_vocab = m->h.n_vocab;
     note->n_ctx = in->n_ctx;
     note->n_layers = m->h.n_layers;
-    /* one space: a site reads any chip's */
+    /* one address space: a site can read the banks of any chip */
     note->n_banks = in->target->n_chips * in->target->n_banks;
     note->n_params = count_params(m);
     memcpy(note->target_hash, in->target->hash, sizeof note->target_hash);
@@ -149,7 +149,8 @@ static void set_note(struct tw_bundle_note *note, const struct tw_emit_input *in
     snprintf(note->tool, sizeof note->tool, "tilewright %s", TW_VERSION);
 }
 
-/* One line a graph operation: where a stage's origin comes from. */
+/* Returns one line per graph operation, by which the origin of a stage can be looked up; the caller
+ * frees it. */
 static char *origin_text(const struct tw_graph *g) {
     char *text = NULL;
     size_t size = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A number is not finite when all bits of its exponent are set. Rows are scanned whole, which
- * compilers do several numbers at a time; only a bad row is looked at closely.
+ * A number is not finite when all bits of its exponent are set. Whole rows are scanned by a loop
+ * that compilers vectorise; only in a bad row is the position searched for.
  */
 #include "compiler/emit/finite.h"
 
@@ -17,7 +17,7 @@ static bool bad_f32(const uint8_t *row, uint32_t i) {
     return (v & F32_EXPONENT) == F32_EXPONENT;
 }
 
-/* `stride` bytes from one number to the next. */
+/* `stride` is the number of bytes from one number to the next. */
 static bool bad_half(const uint8_t *row, uint32_t i, uint32_t stride, uint32_t exponent) {
     uint16_t v;
     memcpy(&v, row + (size_t)i * stride, 2);
@@ -40,8 +40,8 @@ static uint32_t count_half(const uint8_t *row, uint32_t n, uint32_t stride, uint
     return bad;
 }
 
-/* How a type's numbers lie in a row: `stride` bytes apart, each for `block` columns; stride 4 is
- * F32. */
+/* Positions of a type's numbers in a row: `stride` bytes apart, each for `block` columns; stride 4
+ * means F32. */
 struct layout {
     uint32_t stride, block, exponent;
 };
@@ -66,16 +66,15 @@ static struct layout layout_of(enum tw_dtype dtype) {
     return (struct layout){4, 1, F32_EXPONENT};
 }
 
-static int refuse(const struct tw_model_tensor *t, uint32_t row, const uint8_t *bytes,
-                  struct layout l, tw_error *err) {
+static int fail_not_finite(const struct tw_model_tensor *t, uint32_t row, const uint8_t *bytes,
+                           struct layout l, tw_error *err) {
     uint32_t i = 0;
     while (!(l.stride == 4 ? bad_f32(bytes, i) : bad_half(bytes, i, l.stride, l.exponent))) {
         i++;
     }
     return tw_fail(err, TW_E_RANGE,
                    "tensor %s: the %s at row %u, column %u is infinite or not a number: the model "
-                   "is damaged, or its "
-                   "conversion overflowed",
+                   "is damaged, or its conversion overflowed",
                    t->name, l.block > 1 ? "scale of the block" : "weight", row, i * l.block);
 }
 
@@ -86,7 +85,7 @@ int tw_check_finite(const struct tw_model_tensor *t, uint32_t first, uint32_t ro
     for (uint32_t r = first; r < first + rows; r++) {
         const uint8_t *row = t->data + r * row_bytes;
         if (l.stride == 4 ? count_f32(row, n) : count_half(row, n, l.stride, l.exponent)) {
-            return refuse(t, r, row, l, err);
+            return fail_not_finite(t, r, row, l, err);
         }
     }
     return 0;

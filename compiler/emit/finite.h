@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights that are no numbers, found while they are packed: one of them makes every logit a NaN,
- * and nothing would name the tensor any more.
+ * Checks that weights are finite while they are packed: a single NaN or infinity would make every
+ * logit a NaN, with nothing left to name the tensor.
  */
 #ifndef TW_COMPILER_EMIT_FINITE_H
 #define TW_COMPILER_EMIT_FINITE_H
 
 #include "compiler/import/model.h"
 
-/* RANGE if a value (or a block's scale) in rows [first, first + rows) is infinite or a NaN; names
- * tensor, row and column. */
+/* Checks rows [first, first + rows) of a tensor. Errors: RANGE if a value (or a block's scale) is
+ * infinite or a NaN, naming tensor, row and column. */
 int tw_check_finite(const struct tw_model_tensor *t, uint32_t first, uint32_t rows, tw_error *err);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sharing of op streams (compiler/emit/images.h): three passes over the streams. Classify each by a
- * hash of its structural words, mark the words that differ from its class's first member, then
- * write the marked words of each as its arguments.
+ * Sharing of op streams (compiler/emit/images.h) in three passes over the streams: classify each by
+ * a hash of its structural words, mark the words that differ from those of its class's first
+ * member, then write the marked words of each stream as its arguments.
  */
 #include "compiler/emit/images.h"
 
@@ -25,9 +25,9 @@ struct builder {
     struct shape *shapes;
     uint32_t n_shapes;
     size_t capacity;
-    uint32_t *bucket; /* n_buckets, a power of two */
+    uint32_t *bucket; /* heads of the hash chains, n_buckets of them, a power of two */
     uint32_t n_buckets;
-    uint8_t *mark; /* structural words of the stream at hand */
+    uint8_t *mark; /* structural words of the current stream */
 };
 
 static uint32_t mark_affine(uint8_t *fixed, uint32_t at, const struct tw_affine *a) {
@@ -38,7 +38,7 @@ static uint32_t mark_affine(uint8_t *fixed, uint32_t at, const struct tw_affine 
     return at + 3 + 3 * a->n_terms;
 }
 
-/* Marks the words that decide how the op is laid out: its header, the numbers of terms, the
+/* Marks the words that determine the layout of the op: its header, the numbers of terms, the
  * variables. */
 static void mark_op(uint8_t *fixed, uint32_t at, const struct tw_op *op) {
     fixed[at] = 1;
@@ -83,7 +83,7 @@ static uint64_t hash_shape(const struct tw_stream *s, const uint8_t *fixed) {
     return h;
 }
 
-static bool same_shape(const struct shape *a, const struct tw_stream *s) {
+static bool has_shape(const struct shape *a, const struct tw_stream *s) {
     if (a->n_words != s->n_words) {
         return false;
     }
@@ -98,8 +98,8 @@ static bool same_shape(const struct shape *a, const struct tw_stream *s) {
 static int add_shape(struct builder *b, const struct tw_stream *s, uint64_t hash, uint32_t *out,
                      tw_error *err) {
     if (b->n_shapes >= TW_MAX_IMAGES) {
-        return tw_fail(err, TW_E_UNSUPPORTED, "bundle: more than %u different engine programs",
-                       TW_MAX_IMAGES);
+        return tw_fail(err, TW_E_UNSUPPORTED,
+                       "bundle: there are more than %u different engine programs", TW_MAX_IMAGES);
     }
     if (!tw_grow(&b->shapes, &b->capacity, b->n_shapes + 1, sizeof *b->shapes)) {
         return tw_fail(err, TW_E_NOMEM, "bundle: no memory for %u images", b->n_shapes + 1);
@@ -117,8 +117,8 @@ static int add_shape(struct builder *b, const struct tw_stream *s, uint64_t hash
     return 0;
 }
 
-/* The image of a stream: an equal shape's, whose patches then take in the words that differ, or a
- * new one. */
+/* Finds the image of a stream: one of equal shape, whose patches are extended by the words that
+ * differ, or a new one. */
 static int classify(struct builder *b, const struct tw_stream *s, uint32_t *out, tw_error *err) {
     int rc = mark_stream(s, b->mark, err);
     if (rc != 0) {
@@ -127,7 +127,7 @@ static int classify(struct builder *b, const struct tw_stream *s, uint32_t *out,
     uint64_t hash = hash_shape(s, b->mark);
     for (uint32_t i = b->bucket[hash & (b->n_buckets - 1)]; i != TW_NONE; i = b->shapes[i].next) {
         struct shape *shape = &b->shapes[i];
-        if (shape->hash == hash && same_shape(shape, s)) {
+        if (shape->hash == hash && has_shape(shape, s)) {
             for (uint32_t w = 0; w < s->n_words; w++) {
                 shape->patch[w] |= shape->words[w] != s->words[w];
             }
@@ -160,7 +160,7 @@ static int classify_all(struct builder *b, const struct tw_program *programs, ui
     return 0;
 }
 
-/* Makes the image records and the patch list from the marks; counts the arguments. */
+/* Builds the image records and the patch list from the marks, and counts the arguments. */
 static int write_images(const struct builder *b, struct tw_images *out, tw_error *err) {
     uint64_t n_patches = 0, n_args = 0;
     out->n_images = b->n_shapes;
@@ -183,7 +183,7 @@ static int write_images(const struct builder *b, struct tw_images *out, tw_error
             out->streams[i].image == TW_NONE ? 0 : out->images[out->streams[i].image].n_patches;
     }
     if (n_patches > UINT32_MAX || n_args > UINT32_MAX) {
-        return tw_fail(err, TW_E_UNSUPPORTED, "bundle: more than 2^32 arguments");
+        return tw_fail(err, TW_E_UNSUPPORTED, "bundle: there are more than 2^32 arguments");
     }
     out->n_patches = (uint32_t)n_patches;
     out->n_args = (uint32_t)n_args;

@@ -37,9 +37,9 @@ static void transpose_u16(const uint8_t *src, size_t stride, uint32_t rows, uint
     }
 }
 
-/* A block of both formats is a half-precision scale and groups of four bytes, which go to the row's
- * lane as they are but for the offset of Q8_0: ggml's Q4_0 keeps k and k + 16 in the nibbles of one
- * byte, as the panel does. */
+/* Packs one block. Both formats are a half-precision scale and groups of four bytes, which are
+ * copied to the row's lane, for Q8_0 with the sign bits flipped to the panel's offset form. ggml's
+ * Q4_0 keeps k and k + 16 in the nibbles of one byte, as the panel does. */
 static void pack_block(const uint8_t *block, uint32_t groups, uint32_t flip, uint8_t *quants,
                        uint8_t *scale) {
     memcpy(scale, block, 2);
@@ -51,7 +51,7 @@ static void pack_block(const uint8_t *block, uint32_t groups, uint32_t flip, uin
     }
 }
 
-/* A row without weights: quants of zero, scale 0. */
+/* Packs a block of a row that does not exist: zero weights with scale 0. */
 static void clear_block(uint32_t groups, uint32_t zero, uint8_t *quants, uint8_t *scale) {
     memset(scale, 0, 2);
     for (uint32_t g = 0; g < groups; g++) {

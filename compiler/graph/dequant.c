@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights to floats: one loop a type, every value read byte by byte because the file aligns
- * nothing.
+ * Converts weights to floats: one loop per type. Values are read byte by byte because the file
+ * aligns nothing.
  */
 #include "compiler/graph/dequant.h"
 
@@ -22,7 +22,7 @@ static float float_at(const uint8_t *p) {
                          (uint32_t)p[3] << 24);
 }
 
-/* {scale f16, 32 signed bytes}: d*q */
+/* {f16 scale d, 32 signed bytes q}: element i is d*q[i] */
 static void q8_0_block(const uint8_t *p, float *out) {
     float d = half_at(p);
     for (uint32_t i = 0; i < 32; i++) {
@@ -30,8 +30,8 @@ static void q8_0_block(const uint8_t *p, float *out) {
     }
 }
 
-/* {scale f16, 16 bytes}: the low nibbles are the first 16 elements, the high ones the others: d*(n
- * - 8) */
+/* {f16 scale d, 16 bytes}: the low nibbles n are elements 0 to 15, the high nibbles 16 to 31; an
+ * element is d*(n - 8) */
 static void q4_0_block(const uint8_t *p, float *out) {
     float d = half_at(p);
     for (uint32_t i = 0; i < 16; i++) {
@@ -64,7 +64,7 @@ void tw_dequant_row(const struct tw_model_tensor *t, uint32_t row, float *out) {
         case TW_DT_Q8S:
         case TW_DT_U8:
         case TW_DT_COUNT:
-            break; /* no weight has them: the importers refuse them */
+            break; /* importers refuse tensors of these types */
         }
     }
 }

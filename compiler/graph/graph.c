@@ -46,9 +46,9 @@ tw_gvalue_id tw_graph_activation(struct tw_graph *g, const char *name, uint32_t 
     return g->values.n - 1;
 }
 
-/* Instances of one sequence may differ in type; then the whole sequence is stored as F32, which
- * every other type converts to exactly. Vectors are F32 always, and so is what does not fill panels
- * of whole 64-byte lines: half precision with odd columns. */
+/* Instances of one sequence may differ in type; the whole sequence is then stored as F32, to which
+ * every other type converts exactly. Vectors are always F32, and so are matrices whose panels are
+ * not whole 64-byte lines: half precision with an odd number of columns. */
 tw_gvalue_id tw_graph_weight(struct tw_graph *g, const char *name, uint32_t instances,
                              const struct tw_model_tensor **source) {
     struct tw_gvalue *v = add_value(g, name, TW_GV_WEIGHT, source[0]->dtype);
@@ -128,12 +128,13 @@ static int bad(const struct tw_graph *g, const struct tw_gop *op, tw_error *err,
                    op->name, tw_gop_name(op->kind), what);
 }
 
-/* Each activation is defined once, before its uses, in its region or (shared) in an earlier one. */
+/* Checks that each activation is defined once, before its uses, in its own region or (shared) in an
+ * earlier one. */
 static int check_inputs(const struct tw_graph *g, const struct tw_gop *op, const uint8_t *defined,
                         tw_error *err) {
     for (uint32_t i = 0; i < tw_gop_inputs(op->kind); i++) {
         if (op->in[i] >= g->values.n) {
-            return bad(g, op, err, "an input is no value");
+            return bad(g, op, err, "an input does not name a value");
         }
         const struct tw_gvalue *v = &g->values.items[op->in[i]];
         if (v->kind == TW_GV_ACTIVATION && !defined[op->in[i]]) {
@@ -144,13 +145,13 @@ static int check_inputs(const struct tw_graph *g, const struct tw_gop *op, const
         }
         if ((v->kind == TW_GV_WEIGHT || v->kind == TW_GV_STATE) && v->instances != 1 &&
             v->instances != g->regions.items[op->region].repeat) {
-            return bad(g, op, err, "a sequence's length is not the region's repeat");
+            return bad(g, op, err, "a sequence's length differs from the region's repeat");
         }
     }
     return 0;
 }
 
-/* What each input has to be: A activation, W weight, S state, I input. */
+/* Returns the kind each input must have: A activation, W weight, S state, I input. */
 static const char *input_kinds(enum tw_gop_kind kind) {
     static const char *const kinds[TW_GOP_COUNT] = {
         [TW_GOP_GATHER] = "WI",     [TW_GOP_ROPE_TABLE] = "IW", [TW_GOP_RMS_NORM] = "AW",
@@ -168,7 +169,7 @@ static int check_kinds(const struct tw_graph *g, const struct tw_gop *op, tw_err
     bool has_output = op->kind != TW_GOP_KV_APPEND && op->kind != TW_GOP_OUTPUT;
     for (uint32_t i = 0; kinds[i]; i++) {
         if (letters[g->values.items[op->in[i]].kind] != kinds[i]) {
-            return bad(g, op, err, "an input is of another kind");
+            return bad(g, op, err, "an input has the wrong kind");
         }
     }
     if ((op->out != TW_NONE) != has_output) {
@@ -176,7 +177,7 @@ static int check_kinds(const struct tw_graph *g, const struct tw_gop *op, tw_err
     }
     if (has_output &&
         (op->out >= g->values.n || g->values.items[op->out].kind != TW_GV_ACTIVATION)) {
-        return bad(g, op, err, "its output is no activation");
+        return bad(g, op, err, "its output is not an activation");
     }
     return 0;
 }
@@ -188,16 +189,17 @@ static int check_shapes(const struct tw_graph *g, const struct tw_gop *op, tw_er
     case TW_GOP_GATHER:
         return out == v[op->in[0]].cols ? 0 : bad(g, op, err, "table and output differ in width");
     case TW_GOP_ROPE_TABLE:
-        return out == 2 * v[op->in[1]].cols ? 0
-                                            : bad(g, op, err, "table is not twice the frequencies");
+        return out == 2 * v[op->in[1]].cols
+                   ? 0
+                   : bad(g, op, err, "the output is not twice as wide as the frequencies");
     case TW_GOP_MATMUL: {
         int quantised = tw_dtype_block_elems(v[op->in[1]].dtype) > 1;
         if (out != v[op->in[1]].rows || v[op->in[0]].cols != v[op->in[1]].cols) {
-            return bad(g, op, err, "shapes do not chain");
+            return bad(g, op, err, "inner or outer dimensions do not match");
         }
         return (v[op->in[0]].dtype == TW_DT_Q8S) == quantised
                    ? 0
-                   : bad(g, op, err, "activation and weight types do not pair");
+                   : bad(g, op, err, "the activation's type does not match the weight's");
     }
     case TW_GOP_RMS_NORM:
         return out == v[op->in[0]].cols && out == v[op->in[1]].cols
@@ -212,14 +214,14 @@ static int check_shapes(const struct tw_graph *g, const struct tw_gop *op, tw_er
         return out == op->n_heads * op->head_dim && out == v[op->in[0]].cols &&
                        op->rope_dims <= op->head_dim && op->rope_dims == v[op->in[1]].cols
                    ? 0
-                   : bad(g, op, err, "heads do not fit");
+                   : bad(g, op, err, "heads do not match the widths");
     case TW_GOP_ATTENTION:
         return out == op->n_heads * op->head_dim && out == v[op->in[0]].cols && op->n_kv_heads &&
                        op->n_heads % op->n_kv_heads == 0 &&
                        v[op->in[1]].cols == op->n_kv_heads * op->head_dim &&
                        v[op->in[2]].cols == v[op->in[1]].cols
                    ? 0
-                   : bad(g, op, err, "heads do not fit the state");
+                   : bad(g, op, err, "heads do not match the state");
     case TW_GOP_QUANT:
     case TW_GOP_LAST_ROW:
         return out == v[op->in[0]].cols ? 0 : bad(g, op, err, "widths differ");
@@ -234,8 +236,8 @@ static int check_shapes(const struct tw_graph *g, const struct tw_gop *op, tw_er
     return 0;
 }
 
-/* A carried value is an activation from before the region; what the next iteration sees instead is
- * one of the region's. */
+/* Checks that the carried value is an activation defined before the region, and the value that
+ * replaces it for the next iteration one of the region's own. */
 static int check_carry(const struct tw_graph *g, uint32_t index, const uint8_t *defined,
                        tw_error *err) {
     const struct tw_gregion *r = &g->regions.items[index];
@@ -244,14 +246,14 @@ static int check_carry(const struct tw_graph *g, uint32_t index, const uint8_t *
         return 0;
     }
     if (r->carry_in >= g->values.n || r->carry_out >= g->values.n) {
-        what = "a carried value is no value";
+        what = "a carried value does not name a value";
     } else if (!defined[r->carry_in] || !g->values.items[r->carry_in].shared ||
                g->values.items[r->carry_in].region >= index) {
-        what = "the carried value is not an earlier region's";
+        what = "carry_in is not a shared value of an earlier region";
     } else if (!defined[r->carry_out] || g->values.items[r->carry_out].region != index) {
-        what = "the value carried on is not the region's own";
+        what = "carry_out is not a value of this region";
     } else if (g->values.items[r->carry_in].cols != g->values.items[r->carry_out].cols) {
-        what = "the carried values differ in width";
+        what = "carry_in and carry_out differ in width";
     }
     return what ? tw_fail(err, TW_E_INTERNAL, "graph: region %s: %s", r->name, what) : 0;
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ComputeGraph: a decoder step in semantic operations, structured in regions. A region with
- * repeat > 1 is a Repeat: one shared body, run once an instance; its weights and states are
- * sequences with one member an instance, `carry_in` is its carried value and `carry_out` what the
- * next iteration (and after the last, the rest of the graph) sees under that name.
+ * The ComputeGraph: a decoder step in semantic operations, divided into regions. A region with
+ * repeat > 1 is a Repeat: one shared body, executed `repeat` times. Its weights and states are
+ * sequences with one member per iteration; `carry_in` is the value carried from one iteration to
+ * the next, and `carry_out` the value that replaces it for the next iteration and, after the last
+ * one, for the rest of the graph.
  *
- * Values have the shape [rows, cols]; activations with token_rows have one row a token of the step.
+ * Values have the shape [rows, cols]; activations with token_rows have one row per token of the
+ * step. All memory belongs to the graph's arena.
  */
 #ifndef TW_COMPILER_GRAPH_GRAPH_H
 #define TW_COMPILER_GRAPH_GRAPH_H
@@ -15,7 +17,8 @@
 
 #include <stdio.h>
 
-/* X(NAME, text, inputs, meaning) ; outputs: one value each, none for KV_APPEND */
+/* X(NAME, text, inputs, meaning). Each operation has one output, except KV_APPEND and OUTPUT, which
+ * have none. */
 #define TW_GOPS(X)                                                              \
     X(GATHER, "gather", 2, "out[t, :] = table[ids[t], :]")                      \
     X(ROPE_TABLE, "rope_table", 2, "out[t, :] = cos and sin of (pos + t)*freq") \
@@ -51,13 +54,13 @@ struct tw_gvalue {
     uint32_t instances;      /* WEIGHT, STATE: members of the sequence */
     uint32_t head_dim;       /* STATE */
     enum tw_packing packing; /* STATE: KEYS or VALUES; WEIGHT: PANEL16 or ROW */
-    /* WEIGHT: tensor of each instance, or NULL with `constant` */
+    /* WEIGHT: the tensor of each instance; NULL if `constant` is set */
     const struct tw_model_tensor **source;
-    const float *constant; /* WEIGHT [1, cols] computed by arch/ */
-    /* that defines it; TW_NONE for weights, states, inputs */
+    const float *constant; /* WEIGHT [1, cols] computed by arch/; else NULL */
+    /* region that defines the value; TW_NONE for weights, states and inputs */
     uint32_t region;
     uint32_t shared;   /* 1: read or carried by other regions under this name */
-    uint32_t resident; /* WEIGHT, 1: kept in SRAM (spatial/deploy.h) */
+    uint32_t resident; /* WEIGHT, 1: stays in SRAM (low/pin_params.h) */
 };
 
 struct tw_gop {
@@ -88,26 +91,39 @@ struct tw_graph {
     tw_gvalue_id logits;
 };
 
-/* Builders used by arch/. All names are copied into the graph's arena by the caller or static. */
+/* Builders used by arch/; they append to the graph and return the new value's id. Names are not
+ * copied: they must be static or in the graph's arena. An activation belongs to the region that was
+ * begun last, and token_rows is 1 for one row per token of the step, 0 for a single row. */
 tw_gvalue_id tw_graph_activation(struct tw_graph *g, const char *name, uint32_t token_rows,
                                  uint32_t cols, enum tw_dtype dtype);
+/* `source` has one tensor per instance and is kept; all must have the shape of the first. */
 tw_gvalue_id tw_graph_weight(struct tw_graph *g, const char *name, uint32_t instances,
                              const struct tw_model_tensor **source);
+/* `data` has cols floats and is kept. */
 tw_gvalue_id tw_graph_constant(struct tw_graph *g, const char *name, const float *data,
                                uint32_t cols);
+/* States are F32; `cols` is n_kv_heads * head_dim. */
 tw_gvalue_id tw_graph_state(struct tw_graph *g, const char *name, uint32_t instances, uint32_t cols,
                             uint32_t head_dim, enum tw_packing packing);
 tw_gvalue_id tw_graph_input(struct tw_graph *g, const char *name, uint32_t token_rows);
+/* Starts a region and returns its index; operations and activations added from now on belong to
+ * it. */
 uint32_t tw_graph_begin_region(struct tw_graph *g, const char *name, uint32_t repeat);
+/* Ends the current region. TW_NONE for both ids: nothing is carried. */
 void tw_graph_end_region(struct tw_graph *g, tw_gvalue_id carry_in, tw_gvalue_id carry_out);
+/* Appends an operation to the current region and returns it, so that the caller can set its
+ * attributes; the pointer is valid until the next operation is appended. Unused inputs are
+ * TW_NONE. */
 struct tw_gop *tw_graph_op(struct tw_graph *g, enum tw_gop_kind kind, const char *name,
                            tw_gvalue_id a, tw_gvalue_id b, tw_gvalue_id c, tw_gvalue_id out);
 
-/* Static single assignment inside regions, shapes, sequence lengths, dtypes. INTERNAL naming the op
- * on a violation. */
+/* Checks static single assignment inside regions, kinds, shapes, sequence lengths and dtypes.
+ * Errors: INTERNAL naming the operation. */
 int tw_graph_check(const struct tw_graph *g, tw_error *err);
+/* Prints the graph as text (`dump --stage graph`). */
 void tw_graph_print(const struct tw_graph *g, FILE *out);
 
+/* Returns the operation's name in the text form, and its number of inputs. */
 const char *tw_gop_name(enum tw_gop_kind kind);
 uint32_t tw_gop_inputs(enum tw_gop_kind kind);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reference evaluator (reference.h): walks the regions and their operations in order; each
- * activation has one row, which holds its value until it is computed anew.
+ * The reference evaluator (reference.h): walks the regions and their operations in order. Each
+ * activation has one row, which holds its value until it is computed again.
  */
 #include "compiler/graph/reference.h"
 
@@ -18,14 +18,15 @@ struct tw_reference {
     uint32_t n_ctx;
     uint32_t pos;
     uint32_t token;
-    float **rows;   /* by value: ACTIVATION [cols], STATE [instances][n_ctx][cols], else NULL */
+    /* indexed by value: ACTIVATION [cols], STATE [instances][n_ctx][cols], else NULL */
+    float **rows;
     float *weights; /* one row of a weight, as floats */
     float *scores;  /* of one head's attention, [n_ctx] */
 };
 
 /* ---- the operations ---- */
 
-/* Row `row` of a weight, or of its member for this iteration of the region. */
+/* Returns row `row` of a weight, or of its member for this iteration of the region. */
 static const float *weight_row(struct tw_reference *r, tw_gvalue_id id, uint32_t instance,
                                uint32_t row) {
     const struct tw_gvalue *v = &r->g->values.items[id];
@@ -36,7 +37,7 @@ static const float *weight_row(struct tw_reference *r, tw_gvalue_id id, uint32_t
     return r->weights;
 }
 
-/* The state's row of a position, in this iteration's member. */
+/* Returns the state's row for a position, in the member for this iteration. */
 static float *state_row(struct tw_reference *r, tw_gvalue_id id, uint32_t instance, uint32_t pos) {
     const struct tw_gvalue *v = &r->g->values.items[id];
     size_t member = v->instances > 1 ? instance : 0;
@@ -51,8 +52,8 @@ static float dot(const float *x, const float *y, uint32_t n) {
     return sum;
 }
 
-/* out[half + half] = cosines, sines of pos*freq[half]; the angle in double, as a float has no
- * digits left at large ones */
+/* out[half + half] = cosines, sines of pos*freq[half]. The angle is computed in double because a
+ * float has no fraction digits left at large positions. */
 static void rope_table(float *out, const float *freq, uint32_t half, uint32_t pos) {
     for (uint32_t i = 0; i < half; i++) {
         double angle = (double)pos * (double)freq[i];
@@ -109,8 +110,8 @@ static void softmax(float *x, uint32_t n) {
     }
 }
 
-/* out[heads, head_dim]: each query head over all positions so far, in the keys and values of its
- * group's head */
+/* out[heads, head_dim]: each query head attends to all positions so far, in the keys and values of
+ * its group's head */
 static void attention(struct tw_reference *r, float *out, const float *q, const struct tw_gop *op,
                       uint32_t instance) {
     const uint32_t dim = op->head_dim, group = op->n_heads / op->n_kv_heads;
@@ -160,8 +161,8 @@ static void evaluate(struct tw_reference *r, const struct tw_gop *op, uint32_t i
     case TW_GOP_RMS_NORM:
         rms_norm(out, x, weight_row(r, op->in[1], instance, 0), cols, op->eps);
         break;
-    case TW_GOP_QUANT:    /* a form, not another value */
-    case TW_GOP_LAST_ROW: /* of one */
+    case TW_GOP_QUANT:    /* another representation of the same value */
+    case TW_GOP_LAST_ROW: /* the only row */
         memcpy(out, x, cols * sizeof *out);
         break;
     case TW_GOP_MATMUL:
@@ -235,7 +236,7 @@ static float *alloc_floats(uint64_t a, uint64_t b, uint64_t c) {
     return calloc((size_t)count, sizeof(float));
 }
 
-/* The rows of one value; false where memory lacks. */
+/* Allocates the rows of one value; returns false when memory runs out. */
 static bool alloc_value(struct tw_reference *r, tw_gvalue_id id) {
     const struct tw_gvalue *v = &r->g->values.items[id];
     switch (v->kind) {
@@ -276,7 +277,8 @@ int tw_reference_create(const struct tw_graph *g, uint32_t n_ctx, struct tw_refe
                         tw_error *err) {
     *out = NULL;
     if (n_ctx == 0) {
-        return tw_fail(err, TW_E_USAGE, "reference: a context of 0 positions, expected 1 or more");
+        return tw_fail(err, TW_E_USAGE,
+                       "reference: the context has 0 positions; at least 1 is required");
     }
     struct tw_reference *r = calloc(1, sizeof *r);
     if (r) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Expansion: every step of the plan becomes calls on its owners and sends of its exchanges, over
- * storages; the order of steps is the order of each site's work list.
+ * storages. The order of the steps is the order of each site's work list.
  */
 #include "compiler/low/low.h"
 
-/* A weight page takes at most this part of a site's private memory, and no more than PAGE_CAP
+/* A weight page takes at most this part of a site's private memory, and never more than PAGE_CAP
  * bytes. */
 #define PAGE_SHARE 8u
 #define PAGE_CAP ((uint64_t)256 << 10)
@@ -27,7 +27,8 @@ uint32_t tw_low_page_panels(const struct tw_low *low, enum tw_dtype dtype, uint3
 
 /* Who reads a value, as far as its storage is concerned. */
 struct uses {
-    uint32_t math, store, last; /* readers on MATH, readers on STORE, last step */
+    /* number of readers on MATH and on STORE, and the last step that reads */
+    uint32_t math, store, last;
 };
 
 static struct uses uses_of(const struct tw_low *low, tw_mvalue_id v) {
@@ -64,7 +65,7 @@ static uint32_t new_storage(struct tw_low *low, const char *name, enum tw_storag
     return low->storages.n - 1;
 }
 
-/* Columns of a value, widened to whole panels (f32) or blocks. */
+/* Sets a storage's shape: columns of a value, widened to whole panels (f32) or blocks. */
 static void shape_storage(struct tw_low *low, uint32_t id, tw_mvalue_id v, uint32_t first,
                           uint32_t cols) {
     struct tw_storage *s = &low->storages.items[id];
@@ -77,9 +78,9 @@ static void shape_storage(struct tw_low *low, uint32_t id, tw_mvalue_id v, uint3
     s->page_bytes = (uint64_t)s->stride * s->rows;
 }
 
-/* Storage of a value made by step `step`: a set if it is whole everywhere, else one shard an owner:
- * a FIFO to STORE where STORE is its reader, local memory of MATH otherwise. An exchange's target
- * is written by other sites, so it is live throughout. */
+/* Makes the storage of a value that step `step` computes: a set if the value is whole on every
+ * site, else one shard per owner, a FIFO to STORE if only STORE reads it and local memory of MATH
+ * otherwise. The target of an exchange is written by other sites, so it is live throughout. */
 static void make_storage(struct tw_low *low, uint32_t step, tw_mvalue_id v, int from_exchange) {
     const struct tw_gvalue *g = gvalue(low, v);
     struct tw_layout layout = low->region->values.items[v].layout;
@@ -117,8 +118,8 @@ static void make_storage(struct tw_low *low, uint32_t step, tw_mvalue_id v, int 
     }
 }
 
-/* Rotation works in place: its output takes over its input's storage, which lives (and goes to
- * STORE) as the output needs. */
+/* Rotation works in place: its output takes over its input's storage, which then is live for as
+ * long as the output is, and feeds STORE if the output does. */
 static void share_storage(struct tw_low *low, tw_mvalue_id in, tw_mvalue_id out) {
     struct uses u = uses_of(low, out);
     for (uint32_t s = 0; s < low->n_sites; s++) {
@@ -144,7 +145,8 @@ static void add_work(struct tw_low *low, uint32_t site, enum tw_work_kind kind, 
     *w = (struct tw_work){kind, step, index};
 }
 
-/* A FIFO that LOAD fills for MATH. */
+/* Creates or widens a FIFO that LOAD fills for MATH; it is large enough for every call of the
+ * site. */
 static void grow_stream(struct tw_low *low, uint32_t *stream, const char *name, enum tw_dtype dtype,
                         uint32_t site, uint32_t pages, uint64_t page_bytes) {
     if (*stream == TW_NONE) {
@@ -158,7 +160,7 @@ static void grow_stream(struct tw_low *low, uint32_t *stream, const char *name, 
     s->consumer = TW_ENGINE_MATH;
 }
 
-/* The LOAD streams (and the stream of results) that a call needs on its site. */
+/* Adds the LOAD streams that a call needs on its site. */
 static void add_streams(struct tw_low *low, const struct tw_gop *op, const struct tw_call *c) {
     const struct tw_gvalue *values = low->mid->graph->values.items;
     struct tw_streams_of_site *st = &low->streams[c->site];
@@ -166,8 +168,8 @@ static void add_streams(struct tw_low *low, const struct tw_gop *op, const struc
     case TW_GOP_MATMUL: {
         const struct tw_gvalue *w = &values[op->in[1]];
         uint64_t panels = tw_panels(c->first_col % TW_PANEL_ROWS + c->cols),
-                 most = tw_low_page_panels(low, w->dtype, w->cols);
-        uint64_t page = panels < most ? panels : most;
+                 max_panels = tw_low_page_panels(low, w->dtype, w->cols);
+        uint64_t page = panels < max_panels ? panels : max_panels;
         grow_stream(low, &st->weights, "weights", TW_DT_U8, c->site, 2,
                     page * tw_panel_bytes(w->dtype, w->cols));
         break;
@@ -252,7 +254,8 @@ static void expand_compute(struct tw_low *low, uint32_t step) {
     }
 }
 
-/* Where MATH reads the source too, the part is copied into a FIFO for STORE. */
+/* Returns the FIFO to STORE into which MATH copies a part before it is sent; TW_NONE if the source
+ * is such a FIFO itself, because MATH does not read it. */
 static uint32_t staging_of(struct tw_low *low, uint32_t src) {
     const struct tw_storage from = low->storages.items[src];
     if (from.kind == TW_ST_OUT) {
@@ -295,7 +298,7 @@ static void expand_copy(struct tw_low *low, uint32_t step) {
     }
 }
 
-/* Values of earlier regions are sets that live under their names. */
+/* Values of earlier regions are sets that exist under their names. */
 static void import_shared(struct tw_low *low) {
     for (uint32_t v = 0; v < low->region->values.n; v++) {
         const struct tw_gvalue *g = gvalue(low, v);
@@ -309,8 +312,8 @@ static void import_shared(struct tw_low *low) {
     }
 }
 
-/* Results that leave for DRAM stream out a weight page's columns at a time instead of waiting for
- * all. */
+/* Results that go to DRAM are streamed, as many columns at a time as a weight page produces,
+ * instead of being collected first. */
 static void result_streams(struct tw_low *low) {
     for (uint32_t i = 0; i < low->calls.n; i++) {
         const struct tw_call *c = &low->calls.items[i];
@@ -318,11 +321,11 @@ static void result_streams(struct tw_low *low) {
         if (op->kind == TW_GOP_MATMUL && c->out != TW_NONE && op->out == low->mid->graph->logits) {
             struct tw_storage *out = &low->storages.items[c->out];
             const struct tw_gvalue *w = &low->mid->graph->values.items[op->in[1]];
-            uint64_t most = tw_low_page_panels(low, w->dtype, w->cols),
+            uint64_t max_panels = tw_low_page_panels(low, w->dtype, w->cols),
                      panels = tw_panels(out->cols);
             out->kind = TW_ST_STREAM;
             out->pages = 2;
-            out->page_bytes = (most < panels ? most : panels) * TW_PANEL_ROWS * 4;
+            out->page_bytes = (max_panels < panels ? max_panels : panels) * TW_PANEL_ROWS * 4;
             low->streams[c->site].results = c->out;
         }
     }

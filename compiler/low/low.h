@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Realising a planned region: the TileGraph (storage shards, kernel calls, exchanges) and its
- * projection to per-site work lists, the LowProgram, in one structure. Built by expand.c from a
- * MidProgram without re-deriving any choice; placed by place.c.
+ * The realisation of a planned region: the TileGraph (storage shards, kernel calls, exchanges) and
+ * its projection to per-site work lists, the LowProgram, in one structure. expand.c builds it from
+ * a MidProgram without changing any decision; place.c assigns offsets. All memory belongs to the
+ * graph's arena.
  */
 #ifndef TW_COMPILER_LOW_LOW_H
 #define TW_COMPILER_LOW_LOW_H
@@ -12,31 +13,32 @@
 enum tw_storage_kind {
     /* one equal member on every site (siblings); written by calls or by an exchange */
     TW_ST_SET,
-    TW_ST_SHARED, /* a set that lives across sections under its value's name */
-    TW_ST_LOCAL,  /* one site, touched by its MATH engine only */
-    TW_ST_OUT,    /* one site, FIFO of one page from MATH to STORE */
-    /* one site, FIFO of the LOAD engine's pages (weights, vectors, cache blocks, gathered rows) or
-     * of results */
+    TW_ST_SHARED, /* a set that exists across sections under its value's name */
+    TW_ST_LOCAL,  /* on one site, used by its MATH engine only */
+    TW_ST_OUT,    /* on one site, a FIFO of one page from MATH to STORE */
+    /* on one site, a FIFO of the LOAD engine's pages (weights, vectors, cache blocks, gathered
+     * rows) or of results */
     TW_ST_STREAM
 };
 
-/* Bytes on a site (SET, SHARED: on every site, at one offset). Columns [first_col, first_col +
- * cols) of a value, padded to whole panels; row r starts at r*stride. Live over steps [from, to] of
- * the region; storages that another engine or another site writes are live over the whole
+/* Bytes on a site (SET, SHARED: on every site, at the same offset): columns [first_col, first_col +
+ * cols) of a value, padded to whole panels; row r starts at r*stride. Live during steps [from, to]
+ * of the region; storages that another engine or another site writes are live during the whole
  * region. */
 struct tw_storage {
     const char *name;
     enum tw_storage_kind kind;
     enum tw_dtype dtype;
     uint32_t value; /* mid value; TW_NONE: none */
-    uint32_t site;  /* LOCAL, OUT, STREAM */
+    uint32_t site;  /* LOCAL, OUT, STREAM; else TW_NONE */
     uint32_t first_col, cols, rows;
     uint32_t stride; /* bytes of a row */
     uint32_t pages;
     uint64_t page_bytes;
-    uint32_t producer, consumer; /* engines: OUT, STREAM */
-    uint32_t from, to;           /* steps */
-    /* assigned by placement, relative to the region's private memory (SHARED: none) */
+    uint32_t producer, consumer; /* OUT, STREAM: engines */
+    uint32_t from, to;           /* steps, inclusive */
+    /* assigned by placement, relative to the start of the region's private memory (SHARED:
+     * unused) */
     uint64_t offset;
 };
 
@@ -44,29 +46,30 @@ struct tw_storage {
 struct tw_call {
     uint32_t step, site;
     uint32_t first_col, cols;
-    uint32_t in[3];   /* storages; TW_NONE: a weight, a state, an input */
-    uint32_t out;     /* storage */
-    uint32_t scratch; /* attention's running state */
+    uint32_t in[3];   /* storages; TW_NONE: a weight, a state, an input or none */
+    uint32_t out;     /* storage; TW_NONE: none */
+    uint32_t scratch; /* storage of attention's running state; else TW_NONE */
 };
 
-/* A part of a value leaves `site` for the same columns of the set `dst` on every site. */
+/* A part of a value, sent from `site` to the same columns of the set `dst` on every site. */
 struct tw_send {
     uint32_t step, site;
     uint32_t src, dst; /* storages */
-    /* FIFO to STORE that MATH copies src into, where src is read by MATH too; else TW_NONE */
+    /* FIFO to STORE into which MATH copies src first, if MATH reads src too; else TW_NONE */
     uint32_t staging;
     uint32_t first_col, cols;
 };
 
 enum tw_work_kind { TW_WORK_CALL, TW_WORK_SEND, TW_WORK_RECV, TW_WORK_CARRY };
+/* One entry of a site's work list. */
 struct tw_work {
     enum tw_work_kind kind;
     uint32_t step;
-    uint32_t index; /* CALL: calls; SEND: sends; RECV, CARRY: the step */
+    uint32_t index; /* CALL: into calls; SEND: into sends; RECV, CARRY: the step */
 };
 
-/* FIFOs of one site that its LOAD engine fills, shared by all calls of the region; TW_NONE where
- * nothing needs one. */
+/* FIFOs on one site that all calls of the region share: four that LOAD fills, and `results` from
+ * MATH to STORE. TW_NONE where none is needed. */
 struct tw_streams_of_site {
     uint32_t weights, vectors, cache, rows, results;
 };
@@ -79,26 +82,30 @@ struct tw_low {
     TW_VEC(struct tw_storage) storages;
     TW_VEC(struct tw_call) calls;
     TW_VEC(struct tw_send) sends;
-    uint32_t *storage_of;               /* [mid value * n_sites + site] */
+    uint32_t *storage_of;               /* indexed [mid value * n_sites + site] */
     uint32_t *senders;                  /* by step: number of sends of an exchange */
     struct tw_streams_of_site *streams; /* by site */
     TW_VEC(struct tw_work) * work;      /* by site, in order */
-    uint64_t used_bytes;                /* private memory of the fullest site */
+    uint64_t used_bytes;                /* private memory of the fullest site; set by placement */
 };
 
-/* expand.c. Errors: PLACEMENT (a single panel or page does not fit), INTERNAL. */
+/* expand.c: fills *out for one region of the plan; `budget_bytes` is the private memory per site.
+ * `mid` must outlive *out. Errors: INTERNAL. */
 int tw_low_expand(const struct tw_mid *mid, uint32_t region, uint64_t budget_bytes,
                   struct tw_low *out, tw_error *err);
-/* place.c: offsets by first fit over live ranges. PLACEMENT names region, site, and bytes. */
+/* place.c: assigns offsets, first fit over live ranges. Errors: PLACEMENT, naming section, site and
+ * bytes. */
 int tw_low_place(struct tw_low *low, tw_error *err);
+/* low_check.c: checks that calls and sends stay inside their storages (Errors: INTERNAL), and
+ * prints the program (`dump --stage low`). */
 int tw_low_check(const struct tw_low *low, tw_error *err);
 void tw_low_print(const struct tw_low *low, FILE *out);
 
-/* Weight panels of one page of the stream `weights` for a matrix of that type and depth; at least
- * 1. */
+/* Returns how many panels of a matrix of that type and depth one page of the stream `weights`
+ * holds; at least 1. */
 uint32_t tw_low_page_panels(const struct tw_low *low, enum tw_dtype dtype, uint32_t k);
 
-/* Byte offset of column `col` in a row of a storage. */
+/* Returns the byte offset of column `col` in a row of a storage. */
 static inline uint64_t tw_storage_col(const struct tw_storage *s, uint32_t col) {
     return (uint64_t)(col - s->first_col) / tw_dtype_block_elems(s->dtype) *
            tw_dtype_block_bytes(s->dtype);

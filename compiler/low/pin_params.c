@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is kept saves its loads in each step and costs only room: no program may lay anything else
- * there. So a small part of the SRAM is given, and the rest is left to pages of weights. Decided
- * from graph and target alone, hence the same for every program.
+ * A pinned Param saves its load in every step and costs only room: no program may use its bytes for
+ * anything else. So pinning gets a small part of the SRAM, and the rest is left to pages of
+ * weights. The decision depends on graph and target alone, hence is the same for every program.
  */
 #include "compiler/low/pin_params.h"
 
-#define PART_OF_SRAM 8u
+#define SRAM_DIVISOR 8u
 
 static bool is_vector(const struct tw_gop *op, const struct tw_gvalue *v) {
     return (op->kind == TW_GOP_RMS_NORM || op->kind == TW_GOP_ROPE_TABLE) &&
@@ -14,7 +14,7 @@ static bool is_vector(const struct tw_gop *op, const struct tw_gvalue *v) {
 }
 
 uint64_t tw_pin_params(struct tw_graph *graph, const struct tw_target *target) {
-    uint64_t used = 0, limit = target->sram_bytes / PART_OF_SRAM;
+    uint64_t used = 0, limit = target->sram_bytes / SRAM_DIVISOR;
     for (uint32_t i = 0; i < graph->ops.n; i++) {
         const struct tw_gop *op = &graph->ops.items[i];
         struct tw_gvalue *v = op->in[1] == TW_NONE ? NULL : &graph->values.items[op->in[1]];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The plan of a deployment: which Params stay in SRAM for all programs of a bundle, and which are
- * loaded from DRAM in every step.
+ * Pinning of Params: which ones stay in SRAM for all programs of a bundle, and which are loaded
+ * from DRAM in every step.
  */
 #ifndef TW_COMPILER_LOW_PIN_PARAMS_H
 #define TW_COMPILER_LOW_PIN_PARAMS_H
@@ -9,16 +9,16 @@
 #include "compiler/graph/graph.h"
 #include "tilewright/target.h"
 
-/* Marks (`resident`) the vectors that each step reads on every site: weights of norms, frequencies
- * of the rotation. All their instances stay, in order of the graph, as long as they take no more
- * than an eighth of a site's SRAM together. Returns what they take. */
+/* Pins (sets `resident` of) the vectors that every site reads in every step: weights of norms,
+ * frequencies of the rotation. All instances of a vector stay or none; they are taken in order of
+ * the graph while they fit into an eighth of a site's SRAM. Returns the bytes taken per site. */
 uint64_t tw_pin_params(struct tw_graph *graph, const struct tw_target *target);
 
-/* SRAM of a site that programs of `rows` tokens give to those, and to the values that cross
- * regions, as low will shape them. */
+/* Returns the bytes of each site's SRAM that a program of `rows` tokens gives to pinned Params and
+ * to the values that cross regions, in the shapes that low will give them. */
 uint64_t tw_pin_shared_bytes(const struct tw_graph *graph, uint32_t rows);
 
-/* Bytes from one instance of a resident Param to the next. */
+/* Returns the bytes from one instance of a resident Param to the next. */
 static inline uint64_t tw_pinned_stride(const struct tw_gvalue *v) {
     return (tw_row_bytes(v->dtype, v->cols) + 63) / 64 * 64;
 }

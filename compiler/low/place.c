@@ -2,7 +2,7 @@
  *
  * Placement: every storage gets the lowest offset that is free of storages live at the same time.
  * Sets come first, since they take the same offset on every site; then each site's own storages.
- * Larger ones first, ties by number.
+ * Larger storages come first, ties by number.
  */
 #include "compiler/low/low.h"
 
@@ -25,8 +25,8 @@ static int larger_first(const void *a, const void *b) {
     return x->storage < y->storage ? -1 : x->storage > y->storage;
 }
 
-/* The lowest offset at which `it` meets none of placed[0..n) that lives with it: try 0 and the end
- * of each. */
+/* Returns the lowest offset at which `it` overlaps none of placed[0..n) that are live at the same
+ * time. Candidates are 0 and the end of each placed item. */
 static uint64_t first_fit(const struct item *placed, uint32_t n, const struct item *it) {
     uint64_t best = UINT64_MAX;
     for (uint32_t c = 0; c <= n; c++) {
@@ -44,10 +44,10 @@ static uint64_t first_fit(const struct item *placed, uint32_t n, const struct it
     return best;
 }
 
-/* Storages by the site whose memory they take, in order of number: first those of all sites (sets),
- * then each site's, then those that compose places. */
+/* Storages by the site whose memory they take, in order of number: first those on all sites (sets),
+ * then each site's own, then the shared ones, which composition places. */
 struct groups {
-    uint32_t *first; /* by group, and one more */
+    uint32_t *first; /* by group, and one more: first index into `storage` */
     uint32_t *storage;
 };
 
@@ -73,7 +73,7 @@ static struct groups group_storages(const struct tw_low *low) {
     return g;
 }
 
-/* Places the storages of one group behind the n already placed; returns the new count. */
+/* Places the storages of one group next to the n already placed; returns the new count. */
 static uint32_t place_group(struct tw_low *low, const struct groups *g, uint32_t group,
                             struct item *items, uint32_t n) {
     uint32_t first = n;
@@ -101,7 +101,7 @@ int tw_low_place(struct tw_low *low, tw_error *err) {
         if (low->used_bytes > low->budget_bytes) {
             return tw_fail(err, TW_E_PLACEMENT,
                            "section %s for %u rows needs %llu bytes of SRAM on site %u of target "
-                           "%s, which has %llu left for it",
+                           "%s, but only %llu are left",
                            low->mid->graph->regions.items[low->region->region].name, low->rows,
                            (unsigned long long)low->used_bytes, s, low->mid->target->name,
                            (unsigned long long)low->budget_bytes);

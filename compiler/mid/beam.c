@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The search: a beam over a region's operations. A state knows, for each value, the layout it was
- * made in and whether a whole copy is on every site; states of equal future (same layouts of all
- * values) keep the cheaper one. Each surviving state is a complete list of steps, Copies included,
- * linked backwards.
+ * The search: a beam over a region's operations. A state records, for each value, the layout it was
+ * made in and whether a whole copy is on every site. Of states with the same future (equal layouts
+ * of all values) only the cheapest is kept. Each surviving state is a complete list of steps,
+ * Copies included, linked backwards.
  */
 #include "compiler/mid/mid.h"
 
@@ -14,20 +14,20 @@
 
 struct placed {
     struct tw_layout layout;
-    tw_mvalue_id made, whole; /* ids in the state's own numbering; TW_NONE: not (yet) there */
+    tw_mvalue_id made, whole; /* ids in the state's own numbering; TW_NONE: not made (yet) */
 };
 
-struct node { /* a step and the one before it */
-    struct node *before;
+struct node { /* a step and its predecessor */
+    struct node *previous;
     struct tw_mstep step;
 };
 
 struct state {
     double cycles;
-    uint32_t order; /* of arrival: the last tie-break */
+    uint32_t order; /* of creation: the last tie-break */
     uint32_t n_values;
     struct tw_mvalue *values; /* copied when a state branches */
-    struct placed *placed;    /* by graph value */
+    struct placed *placed;    /* indexed by graph value */
     struct node *last;
 };
 
@@ -35,7 +35,7 @@ struct search {
     const struct tw_graph *g;
     const struct tw_target *t;
     struct tw_cmem *mem;
-    uint32_t rows, arrivals;
+    uint32_t rows, created;
 };
 
 static struct state clone(struct search *s, const struct state *from) {
@@ -45,13 +45,13 @@ static struct state clone(struct search *s, const struct state *from) {
     to.placed = tw_cmem_alloc(s->mem, n * sizeof *to.placed);
     memcpy(to.values, from->values, from->n_values * sizeof *to.values);
     memcpy(to.placed, from->placed, n * sizeof *to.placed);
-    to.order = s->arrivals++;
+    to.order = s->created++;
     return to;
 }
 
 static void append(struct search *s, struct state *st, const struct tw_mstep *step) {
     struct node *node = tw_cmem_alloc(s->mem, sizeof *node);
-    node->before = st->last;
+    node->previous = st->last;
     node->step = *step;
     st->last = node;
     st->cycles += step->cycles;
@@ -62,13 +62,14 @@ static tw_mvalue_id new_value(struct state *st, tw_gvalue_id v, struct tw_layout
     return st->n_values++;
 }
 
-/* The version of v that is whole on every site; inserts the Copy that makes it. */
+/* Returns the version of v that is whole on every site, inserting the Copy that makes it if there
+ * is none. */
 static tw_mvalue_id whole(struct search *s, struct state *st, tw_gvalue_id v) {
     struct placed *p = &st->placed[v];
     if (p->whole == TW_NONE) {
         p->whole = new_value(st, v, tw_layout_replicated());
         struct tw_mstep copy = {
-            .prim = TW_PRIM_COPY, .gop = TW_NONE, .way_name = "exchange", .owners = p->layout};
+            .prim = TW_PRIM_COPY, .gop = TW_NONE, .strategy_name = "exchange", .owners = p->layout};
         copy.in[0] = p->made;
         copy.in[1] = copy.in[2] = TW_NONE;
         copy.out = p->whole;
@@ -79,38 +80,38 @@ static tw_mvalue_id whole(struct search *s, struct state *st, tw_gvalue_id v) {
 }
 
 static tw_mvalue_id input_version(struct search *s, struct state *st, tw_gvalue_id v,
-                                  const struct tw_way *way, uint32_t i) {
+                                  const struct tw_strategy *strategy, uint32_t i) {
     const struct placed *p = &st->placed[v];
     if (p->whole != TW_NONE) {
-        return p->whole; /* an owner's columns of the whole are a view */
+        return p->whole; /* an owner's columns are a view of the whole */
     }
-    if (!way->needs_all[i] && way->owners.parts && p->made != TW_NONE &&
-        tw_layout_equal(p->layout, way->owners)) {
+    if (!strategy->needs_all[i] && strategy->owners.parts && p->made != TW_NONE &&
+        tw_layout_equal(p->layout, strategy->owners)) {
         return p->made;
     }
     return whole(s, st, v);
 }
 
 static void apply(struct search *s, struct state *st, const struct tw_gop *op,
-                  const struct tw_way *way, uint32_t way_index) {
+                  const struct tw_strategy *strategy, uint32_t index) {
     struct tw_mstep step = {.prim = TW_PRIM_COMPUTE,
                             .gop = (uint32_t)(op - s->g->ops.items),
-                            .way = way_index,
-                            .way_name = way->name,
-                            .owners = way->owners,
+                            .strategy = index,
+                            .strategy_name = strategy->name,
+                            .owners = strategy->owners,
                             .out = TW_NONE};
     for (uint32_t i = 0; i < 3; i++) {
         step.in[i] = TW_NONE;
         if (i < tw_gop_inputs(op->kind) && s->g->values.items[op->in[i]].kind == TW_GV_ACTIVATION) {
-            step.in[i] = input_version(s, st, op->in[i], way, i);
+            step.in[i] = input_version(s, st, op->in[i], strategy, i);
         }
     }
     if (op->out != TW_NONE) {
-        step.out = new_value(st, op->out, way->owners);
-        st->placed[op->out] =
-            (struct placed){way->owners, step.out, way->owners.parts ? TW_NONE : step.out};
+        step.out = new_value(st, op->out, strategy->owners);
+        st->placed[op->out] = (struct placed){strategy->owners, step.out,
+                                              strategy->owners.parts ? TW_NONE : step.out};
     }
-    step.cycles = tw_price_compute(s->g, op, way->owners, s->rows, s->t);
+    step.cycles = tw_price_compute(s->g, op, strategy->owners, s->rows, s->t);
     append(s, st, &step);
 }
 
@@ -134,7 +135,7 @@ static int same_future(const struct search *s, const struct state *a, const stru
     return 1;
 }
 
-/* Cheapest first, dominated states dropped, at most the beam's width. */
+/* Sorts states cheapest first, drops dominated ones, and cuts at the beam's width. */
 static uint32_t prune(const struct search *s, struct state *states, uint32_t n) {
     qsort(states, n, sizeof *states, by_price);
     uint32_t kept = 0;
@@ -158,7 +159,7 @@ static void start(struct search *s, uint32_t region, struct state *st) {
     for (uint32_t v = 0; v < g->values.n; v++) {
         st->placed[v].made = st->placed[v].whole = TW_NONE;
         const struct tw_gvalue *value = &g->values.items[v];
-        /* from an earlier region: whole everywhere */
+        /* values of earlier regions are whole on every site */
         if (value->shared && value->region != region) {
             tw_mvalue_id id = new_value(st, v, tw_layout_replicated());
             st->placed[v] = (struct placed){tw_layout_replicated(), id, id};
@@ -166,7 +167,7 @@ static void start(struct search *s, uint32_t region, struct state *st) {
     }
 }
 
-/* Shared values leave their region whole; the carried value moves to its name. */
+/* Makes shared values of the region whole, and copies the value that is carried to its name. */
 static void close_region(struct search *s, struct state *st, uint32_t region) {
     const struct tw_graph *g = s->g;
     const struct tw_gregion *r = &g->regions.items[region];
@@ -177,7 +178,7 @@ static void close_region(struct search *s, struct state *st, uint32_t region) {
     }
     if (r->carry_out != TW_NONE) {
         struct tw_mstep copy = {
-            .prim = TW_PRIM_COPY, .gop = TW_NONE, .way_name = "carry", .carry = 1};
+            .prim = TW_PRIM_COPY, .gop = TW_NONE, .strategy_name = "carry", .carry = 1};
         copy.in[0] = whole(s, st, r->carry_out);
         copy.in[1] = copy.in[2] = TW_NONE;
         copy.out = st->placed[r->carry_in].whole;
@@ -187,7 +188,7 @@ static void close_region(struct search *s, struct state *st, uint32_t region) {
     }
 }
 
-/* Expands every state by every way of one operation. */
+/* Expands every state by every strategy of one operation. */
 static uint32_t expand(struct search *s, const struct tw_gop *op, const struct state *from,
                        uint32_t n, int plainest, struct state *to) {
     uint32_t made = 0;
@@ -196,11 +197,11 @@ static uint32_t expand(struct search *s, const struct tw_gop *op, const struct s
         for (uint32_t k = 0; k < tw_gop_inputs(op->kind); k++) {
             in_layout[k] = from[i].placed[op->in[k]].layout;
         }
-        struct tw_way ways[TW_MAX_WAYS];
-        uint32_t n_ways = tw_strategies(s->g, op, in_layout, s->t, ways);
-        for (uint32_t w = 0; w < (plainest && n_ways ? 1 : n_ways); w++) {
+        struct tw_strategy strategies[TW_MAX_STRATEGIES];
+        uint32_t n_strategies = tw_strategies(s->g, op, in_layout, s->t, strategies);
+        for (uint32_t w = 0; w < (plainest && n_strategies ? 1 : n_strategies); w++) {
             to[made] = clone(s, &from[i]);
-            apply(s, &to[made++], op, &ways[w], w);
+            apply(s, &to[made++], op, &strategies[w], w);
         }
     }
     return prune(s, to, made);
@@ -208,13 +209,13 @@ static uint32_t expand(struct search *s, const struct tw_gop *op, const struct s
 
 static void unroll(struct search *s, const struct state *st, struct tw_mid_region *out) {
     uint32_t n = 0;
-    for (const struct node *k = st->last; k; k = k->before) {
+    for (const struct node *k = st->last; k; k = k->previous) {
         n++;
     }
     for (uint32_t i = 0; i < n; i++) {
         TW_VEC_PUSH(s->mem, out->steps);
     }
-    for (const struct node *k = st->last; k; k = k->before) {
+    for (const struct node *k = st->last; k; k = k->previous) {
         out->steps.items[--n] = k->step;
     }
     for (uint32_t i = 0; i < st->n_values; i++) {
@@ -226,8 +227,8 @@ static void unroll(struct search *s, const struct state *st, struct tw_mid_regio
 static int plan_region(struct search *s, uint32_t region, uint32_t rank,
                        struct tw_mid_region *out) {
     const struct tw_gregion *r = &s->g->regions.items[region];
-    struct state *now = tw_cmem_alloc(s->mem, BEAM_WIDTH * TW_MAX_WAYS * sizeof *now);
-    struct state *next = tw_cmem_alloc(s->mem, BEAM_WIDTH * TW_MAX_WAYS * sizeof *next);
+    struct state *now = tw_cmem_alloc(s->mem, BEAM_WIDTH * TW_MAX_STRATEGIES * sizeof *now);
+    struct state *next = tw_cmem_alloc(s->mem, BEAM_WIDTH * TW_MAX_STRATEGIES * sizeof *next);
     start(s, region, &now[0]);
     uint32_t n = 1;
     for (uint32_t i = 0; i < r->n_ops; i++) {
@@ -256,12 +257,13 @@ int tw_mid_plan(const struct tw_graph *g, const struct tw_target *t, uint32_t ro
     *found = 0;
     for (uint32_t r = 0; r < g->regions.n; r++) {
         out->regions[r].region = r;
-        int there = plan_region(&s, r, rank, &out->regions[r]);
-        if (there < 0) {
-            return tw_fail(err, TW_E_INTERNAL, "mid: no way for region %s",
+        int exists = plan_region(&s, r, rank, &out->regions[r]);
+        if (exists < 0) {
+            return tw_fail(err, TW_E_INTERNAL,
+                           "mid: no plan for region %s: an operation has no strategy",
                            g->regions.items[r].name);
         }
-        *found |= there;
+        *found |= exists;
         out->cycles += out->regions[r].cycles * g->regions.items[r].repeat;
     }
     return tw_mid_check(out, err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The MidProgram's checker and printer: every step's inputs are made before it, in a layout its
- * owners can use.
+ * The MidProgram's checker and printer: every step's inputs are made before it, in a layout that
+ * its owners can use.
  */
 #include "compiler/mid/mid.h"
 
@@ -23,7 +23,7 @@ static int check_step(const struct tw_mid *m, const struct tw_mid_region *r, uin
         }
         struct tw_layout l = r->values.items[s->in[k]].layout;
         if (s->prim == TW_PRIM_COMPUTE && l.parts && !tw_layout_equal(l, s->owners)) {
-            return bad(m, r, i, err, "an input's layout is not its owners'");
+            return bad(m, r, i, err, "an input's layout differs from the owners' layout");
         }
     }
     if (s->prim == TW_PRIM_COPY && r->values.items[s->out].layout.parts) {
@@ -80,7 +80,7 @@ static void print_step(const struct tw_mid *m, const struct tw_mid_region *r,
     if (s->gop != TW_NONE) {
         fprintf(out, " %s", tw_gop_name(m->graph->ops.items[s->gop].kind));
     }
-    fprintf(out, " %s", s->way_name);
+    fprintf(out, " %s", s->strategy_name);
     for (uint32_t k = 0; k < 3; k++) {
         if (s->in[k] != TW_NONE) {
             fprintf(out, " ");

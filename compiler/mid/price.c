@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prices in cycles, from local geometry and the target's constants. The slowest owner is what
- * counts.
+ * The cost model: cycles from local geometry and the target's constants. The slowest owner counts.
  */
 #include "compiler/mid/mid.h"
 
-/* Keys an attention is priced for: a typical fill of the context. */
+/* Number of keys for which an attention is priced: a typical fill of the context. */
 #define PRICED_KEYS 256.0
 
 static double max_d(double a, double b) {
     return a > b ? a : b;
 }
 
+/* Owners are spread evenly over the sites. */
 static uint32_t on_fullest_chip(uint32_t owners, const struct tw_target *t) {
-    /* owners are spread evenly over the sites */
     return owners ? (owners + t->n_chips - 1) / t->n_chips : 1;
 }
 
-/* Streaming `bytes` on one of `owners` sites that all stream at once from the banks of their
+/* Cycles to stream `bytes` on one of `owners` sites that all stream at once from the banks of their
  * chips. */
 static double load_cycles(double bytes, uint32_t owners, const struct tw_target *t) {
     double share = t->dram_bytes_per_cycle / on_fullest_chip(owners, t);
@@ -80,8 +79,8 @@ double tw_price_compute(const struct tw_graph *g, const struct tw_gop *op, struc
     return t->call_cycles + elements / t->vector_per_cycle;
 }
 
-/* Over the links between chips: the fullest chip sends its parts to every other chip, and each
- * takes the parts of all others. */
+/* Cycles on the links between chips: the fullest chip sends its parts to every other chip, and each
+ * receives the parts of all others. */
 static double link_cycles(double bytes, uint32_t parts, const struct tw_target *t) {
     double own = bytes * on_fullest_chip(parts, t) / parts, out = own * (t->n_chips - 1),
            in = bytes - own;
@@ -89,7 +88,7 @@ static double link_cycles(double bytes, uint32_t parts, const struct tw_target *
 }
 
 /* Every part is multicast to all sites, one chip after the other: the bytes cross each site's link
- * once, and each sender raises one flag a chip. */
+ * once, and each sender raises one flag per chip. */
 double tw_price_exchange(const struct tw_gvalue *v, struct tw_layout from, uint32_t rows,
                          const struct tw_target *t) {
     double bytes = (double)(v->token_rows ? rows : 1) *

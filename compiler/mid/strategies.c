@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The catalogue: the ways each operation can be done, screened by exact local geometry. The
- * plainest way comes first.
+ * The strategies for each operation, filtered by exact local geometry. The plainest comes first.
  */
 #include "compiler/mid/mid.h"
 
@@ -23,19 +22,20 @@ uint32_t tw_layout_site(struct tw_layout l, uint32_t part, uint32_t n_sites) {
 }
 
 struct list {
-    struct tw_way *ways;
+    struct tw_strategy *strategies;
     uint32_t n;
 };
 
 static void add(struct list *l, const char *name, struct tw_layout owners, uint8_t all0,
                 uint8_t all1, uint8_t all2) {
     for (uint32_t i = 0; i < l->n; i++) {
-        if (tw_layout_equal(l->ways[i].owners, owners) && l->ways[i].needs_all[0] == all0) {
+        if (tw_layout_equal(l->strategies[i].owners, owners) &&
+            l->strategies[i].needs_all[0] == all0) {
             return;
         }
     }
-    if (l->n < TW_MAX_WAYS) {
-        l->ways[l->n++] = (struct tw_way){name, owners, {all0, all1, all2}};
+    if (l->n < TW_MAX_STRATEGIES) {
+        l->strategies[l->n++] = (struct tw_strategy){name, owners, {all0, all1, all2}};
     }
 }
 
@@ -48,8 +48,8 @@ static uint32_t min_u32(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-/* How the consumers of a product want its columns: whole heads for rotation, caches and attention.
- * 0: no wish. */
+/* Returns an operation that consumes v by whole heads (rotation, caches, attention), or NULL if the
+ * columns of v may be cut anywhere. */
 static const struct tw_gop *head_consumer(const struct tw_graph *g, tw_gvalue_id v) {
     for (uint32_t i = 0; i < g->ops.n; i++) {
         const struct tw_gop *op = &g->ops.items[i];
@@ -61,9 +61,9 @@ static const struct tw_gop *head_consumer(const struct tw_graph *g, tw_gvalue_id
     return NULL;
 }
 
-/* Head layouts: a part is whole query heads, or whole groups of query heads that share a key
+/* Layouts by heads: a part is whole query heads, or whole groups of query heads that share a key
  * head. */
-static void head_ways(struct list *l, const struct tw_gop *op, uint32_t sites, uint8_t all0) {
+static void head_strategies(struct list *l, const struct tw_gop *op, uint32_t sites, uint8_t all0) {
     uint32_t group = op->n_heads / op->n_kv_heads;
     add(l, "heads", split(min_u32(sites, op->n_heads), op->head_dim), all0, 0, 0);
     if (group > 1 && op->n_kv_heads < sites) {
@@ -75,16 +75,16 @@ static void head_ways(struct list *l, const struct tw_gop *op, uint32_t sites, u
     }
 }
 
-static void matmul_ways(struct list *l, const struct tw_graph *g, const struct tw_gop *op,
-                        uint32_t sites) {
+static void matmul_strategies(struct list *l, const struct tw_graph *g, const struct tw_gop *op,
+                              uint32_t sites) {
     const struct tw_gop *heads = head_consumer(g, op->out);
     if (heads) {
-        head_ways(l, heads, sites, 1);
+        head_strategies(l, heads, sites, 1);
         return;
     }
     uint32_t panels = (uint32_t)tw_panels(g->values.items[op->out].cols);
-    /* Blocks of 32 columns let the product's consumer quantise its own columns before they
-     * travel. */
+    /* Units of 32 columns let the consumer of the product quantise its own columns before they are
+     * sent. */
     add(l, "rows", split(min_u32(sites, panels), TW_PANEL_ROWS), 1, 0, 0);
     if (panels >= 2) {
         add(l, "rows.32", split(min_u32(sites, (panels + 1) / 2), 2 * TW_PANEL_ROWS), 1, 0, 0);
@@ -101,8 +101,8 @@ static void one_or_all(struct list *l, uint32_t cols) {
 
 uint32_t tw_strategies(const struct tw_graph *g, const struct tw_gop *op,
                        const struct tw_layout in_layout[3], const struct tw_target *t,
-                       struct tw_way ways[TW_MAX_WAYS]) {
-    struct list l = {ways, 0};
+                       struct tw_strategy strategies[TW_MAX_STRATEGIES]) {
+    struct list l = {strategies, 0};
     uint32_t sites = tw_target_sites(t);
     uint32_t cols = op->out == TW_NONE ? 0 : g->values.items[op->out].cols;
     switch (op->kind) {
@@ -118,11 +118,11 @@ uint32_t tw_strategies(const struct tw_graph *g, const struct tw_gop *op,
         }
         break;
     case TW_GOP_MATMUL:
-        matmul_ways(&l, g, op, sites);
+        matmul_strategies(&l, g, op, sites);
         break;
     case TW_GOP_ROPE:
     case TW_GOP_KV_APPEND:
-        add(&l, "as_made", in_layout[0], 0, 1, 0); /* the table is whole everywhere */
+        add(&l, "as_made", in_layout[0], 0, 1, 0); /* the table is whole on every site */
         break;
     case TW_GOP_ATTENTION:
         add(&l, "as_made", in_layout[0], 0, 0, 0);

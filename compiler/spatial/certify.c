@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Certification by greedy execution. Engines that enter a loop together are found from what the
- * body does: engines that share its loop id, engines at the other end of its FIFOs, and all engines
- * where it holds semaphores.
+ * Certification by greedy execution. The engines that enter a loop together are derived from the
+ * loop's body: engines whose loops have the same count, engines at the other ends of its FIFOs, and
+ * all engines if the body uses semaphores.
  */
 #include "compiler/spatial/certify.h"
 
@@ -13,7 +13,7 @@
 struct cursor {
     uint32_t words_at, index;
     uint32_t run;  /* ops executed since the last turn was written */
-    uint8_t depth; /* of the group it runs in */
+    uint8_t depth; /* loop depth of the group it runs in */
 };
 
 struct certifier {
@@ -22,7 +22,7 @@ struct certifier {
     tw_error *err;
     uint32_t n_streams;
     struct cursor *cursors;
-    uint64_t *levels; /* FIFO: published pages */
+    uint64_t *levels; /* by FIFO: published pages */
     uint64_t *words;  /* [semaphore][site]: increments so far */
     uint32_t vars[TW_MAX_VARS];
     TW_VEC(uint32_t) turns;
@@ -51,7 +51,7 @@ static uint64_t *word(struct certifier *c, uint32_t semaphore, uint32_t site) {
     return &c->words[(size_t)semaphore * c->p->n_sites + site];
 }
 
-static bool enabled(struct certifier *c, uint32_t site) {
+static bool is_enabled(struct certifier *c, uint32_t site) {
     const struct tw_operand *o = c->op.operand;
     switch (c->op.code) {
     case TW_OP_RESERVE:
@@ -66,7 +66,7 @@ static bool enabled(struct certifier *c, uint32_t site) {
     }
 }
 
-static void effect(struct certifier *c) {
+static void apply_effect(struct certifier *c) {
     const struct tw_operand *o = c->op.operand;
     if (c->op.code == TW_OP_PUSH) {
         c->levels[o[0].id] += o[1].id;
@@ -82,14 +82,14 @@ static void effect(struct certifier *c) {
     }
 }
 
-/* Runs a stream up to a loop's border, its end, or an op that must wait. Returns whether it
- * moved. */
+/* Runs a stream up to a loop's border, its end, or an op that must wait. Returns true if it
+ * executed anything. */
 static bool advance(struct certifier *c, uint32_t stream) {
     struct cursor *at = &c->cursors[stream];
     uint32_t before = at->index;
     while (peek(c, stream) && c->op.code != TW_OP_LOOP && c->op.code != TW_OP_END &&
-           enabled(c, c->p->streams[stream].site)) {
-        effect(c);
+           is_enabled(c, c->p->streams[stream].site)) {
+        apply_effect(c);
         at->words_at += c->op.n_words;
         at->index++;
         at->run++;
@@ -98,12 +98,12 @@ static bool advance(struct certifier *c, uint32_t stream) {
     return at->index != before;
 }
 
-/* Marks the engines that the loop at the stream's cursor talks to: 1 in `engines` of its site; true
- * if it holds semaphores. */
+/* Marks in `engines` the engines of the site to which the loop at the stream's cursor is connected
+ * by FIFOs. Returns true if the loop uses semaphores. */
 static bool scan_body(struct certifier *c, uint32_t stream, uint8_t engines[TW_ENGINE_COUNT]) {
     const struct tw_stream *s = &c->p->streams[stream];
     uint32_t at = c->cursors[stream].words_at, depth = 0;
-    bool flags = false;
+    bool semaphores = false;
     struct tw_op op;
     while (tw_op_decode(s->words, s->n_words, at, &op)) {
         depth += op.code == TW_OP_LOOP;
@@ -114,24 +114,24 @@ static bool scan_body(struct certifier *c, uint32_t stream, uint8_t engines[TW_E
             engines[c->p->buffers[fifo].producer] = 1;
             engines[c->p->buffers[fifo].consumer] = 1;
         }
-        flags |= flag;
+        semaphores |= flag;
         at += op.n_words;
         if (op.code == TW_OP_END && --depth == 0) {
             break;
         }
     }
-    return flags;
+    return semaphores;
 }
 
-/* Do the loops at two cursors belong together by kind: same trip or count? */
+/* Returns true if the stream is at a LOOP with the given trip or count. */
 static bool at_same_loop(struct certifier *c, uint32_t stream, const struct tw_operand *count) {
     return peek(c, stream) && c->op.code == TW_OP_LOOP &&
            c->op.operand[TW_LOOP_times].id == count->id &&
            c->op.operand[TW_LOOP_times].max == count->max;
 }
 
-/* The streams that must enter with `stream`, which is at a LOOP; false while one of them is not
- * there yet. */
+/* Finds the streams that must enter the loop together with `stream`, which is at a LOOP. Returns
+ * false while one of them has not reached it. */
 static bool gather(struct certifier *c, uint32_t stream, uint32_t *members, uint32_t *n) {
     uint8_t engines[TW_ENGINE_COUNT] = {0}, known[TW_ENGINE_COUNT];
     uint32_t site = c->p->streams[stream].site;
@@ -140,7 +140,7 @@ static bool gather(struct certifier *c, uint32_t stream, uint32_t *members, uint
     engines[c->p->streams[stream].engine] = 1;
     bool all = scan_body(c, stream, engines);
     *n = 0;
-    do { /* the engines at the other ends may talk to more engines */
+    do { /* the engines at the other ends may be connected to more engines */
         memcpy(known, engines, sizeof known);
         for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
             uint32_t other = site * TW_ENGINE_COUNT + e;
@@ -172,7 +172,7 @@ static void pass_border(struct certifier *c, const uint32_t *members, uint32_t n
     }
 }
 
-/* The words after all iterations of a body that was run once. */
+/* Computes the words after all iterations of a body that was run once. */
 static void multiply_words(struct certifier *c, const uint64_t *before, uint32_t count) {
     size_t n = (size_t)c->p->n_semaphores * c->p->n_sites;
     for (size_t i = 0; i < n; i++) {
@@ -184,13 +184,13 @@ static int run_loop(struct certifier *c, const uint32_t *members, uint32_t n) {
     size_t n_words = (size_t)c->p->n_semaphores * c->p->n_sites;
     (void)peek(c, members[0]);
     uint32_t count = c->op.operand[TW_LOOP_times].max;
-    bool flags = false;
+    bool semaphores = false;
     uint8_t engines[TW_ENGINE_COUNT];
-    for (uint32_t i = 0; i < n && !flags; i++) {
-        flags = scan_body(c, members[i], engines);
+    for (uint32_t i = 0; i < n && !semaphores; i++) {
+        semaphores = scan_body(c, members[i], engines);
     }
-    uint64_t *before = flags ? tw_cmem_alloc(c->mem, (n_words + 1) * sizeof *before) : NULL;
-    if (flags) {
+    uint64_t *before = semaphores ? tw_cmem_alloc(c->mem, (n_words + 1) * sizeof *before) : NULL;
+    if (semaphores) {
         memcpy(before, c->words, n_words * sizeof *before);
     }
     emit(c, TW_TURN_WORD(TW_TURN_LOOP, n));
@@ -202,14 +202,14 @@ static int run_loop(struct certifier *c, const uint32_t *members, uint32_t n) {
     if (rc == 0) {
         emit(c, TW_TURN_WORD(TW_TURN_END, 0));
         pass_border(c, members, n, -1);
-        if (flags) {
+        if (semaphores) {
             multiply_words(c, before, count);
         }
     }
     return rc;
 }
 
-static int stuck(struct certifier *c, uint32_t stream) {
+static int fail_stuck(struct certifier *c, uint32_t stream) {
     const struct tw_stream *s = &c->p->streams[stream];
     (void)peek(c, stream);
     uint32_t origin = c->op.stage < c->p->n_stages ? c->p->stages[c->op.stage].origin : 0,
@@ -220,7 +220,7 @@ static int stuck(struct certifier *c, uint32_t stream) {
                                        : tw_program_string(c->p, c->p->buffers[id].name);
     return tw_fail(
         c->err, TW_E_VERIFY,
-        "rule 20 no_deadlock: %.60s site %u %s op %u (%s, %.40s): waits for %.60s for ever",
+        "rule 20 no_deadlock: %.60s site %u %s op %u (%s, %.40s): waits forever for %.60s",
         c->p->name, s->site, tw_engine_name(s->engine), c->cursors[stream].index,
         tw_op_info(c->op.code).name, tw_program_string(c->p, origin), object);
 }
@@ -229,17 +229,17 @@ static int stuck(struct certifier *c, uint32_t stream) {
 static int run_group(struct certifier *c, const uint32_t *members, uint32_t n, bool body) {
     uint32_t *inner = tw_cmem_alloc(c->mem, (c->n_streams + 1) * sizeof *inner), n_inner;
     for (;;) {
-        bool moved = false, done = true;
+        bool progressed = false, done = true;
         uint32_t waiting = TW_NONE;
         for (uint32_t i = 0; i < n; i++) {
-            moved |= advance(c, members[i]);
+            progressed |= advance(c, members[i]);
             bool more = peek(c, members[i]);
             if (more && c->op.code == TW_OP_LOOP && gather(c, members[i], inner, &n_inner)) {
                 int rc = run_loop(c, inner, n_inner);
                 if (rc) {
                     return rc;
                 }
-                moved = true;
+                progressed = true;
                 more = true;
             }
             bool over =
@@ -253,8 +253,8 @@ static int run_group(struct certifier *c, const uint32_t *members, uint32_t n, b
         if (done) {
             return 0;
         }
-        if (!moved) {
-            return stuck(c, waiting);
+        if (!progressed) {
+            return fail_stuck(c, waiting);
         }
     }
 }

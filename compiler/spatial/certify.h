@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Certification: finds the order that loader/order/certificate.h describes, by letting every engine
- * run as far as it can with the loops rolled. It proves nothing; tw_check_order does.
+ * Certification: finds the order that loader/order/certificate.h describes by running every engine
+ * as far as it gets, with the loops rolled. It proves nothing; tw_check_order() does.
  */
 #ifndef TW_COMPILER_SPATIAL_CERTIFY_H
 #define TW_COMPILER_SPATIAL_CERTIFY_H
@@ -9,16 +9,18 @@
 #include "compiler/arena.h"
 #include "loader/order/certificate.h"
 
-/* The certificate of a program that tw_verify_program accepts; its words live in `mem`. Errors:
- * VERIFY where no order exists, naming the engine that is stuck and what it waits for. */
+/* Computes the certificate of a program that tw_verify_program() accepts; its words are allocated
+ * in `mem`. Errors: VERIFY if no order exists, naming the engine that is stuck and what it waits
+ * for. */
 int tw_certify(struct tw_cmem *mem, const struct tw_program *program, struct tw_certificate *out,
                tw_error *err);
 
-/* The same in the form of tilewright.h's tw_prover; `mem` is a struct tw_cmem. */
+/* Does the same in the form of tw_prover (tilewright.h); `mem` is a struct tw_cmem. */
 int tw_certify_words(void *mem, const struct tw_program *program, const uint32_t **words,
                      uint32_t *n_words, tw_error *err);
 
-/* The content of .tw.cert for n certified programs. */
+/* Returns the content of .tw.cert for n certified programs, allocated in `mem`; *size is in
+ * bytes. */
 void *tw_certificate_pack(struct tw_cmem *mem, const struct tw_program *programs,
                           const struct tw_certificate *certificates, uint32_t n, size_t *size);
 

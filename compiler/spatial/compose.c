@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Composition, one phase after the other: map each section's ids into the program's, copy its
- * records, rewrite its ops through the op table, then close the phase. What the tensors are is
- * settled before (unify.c), and so is where bytes lie (residency.c).
+ * Composition, one phase after the other: map each section's ids to the program's, copy its
+ * records, rewrite its ops through the op table, then close the phase. The tensors have been
+ * unified before (unify.c) and the bytes placed (residency.c).
  */
 #include "compiler/spatial/compose.h"
 
@@ -12,17 +12,18 @@
 
 #include <string.h>
 
-/* What the machine's tables hold (rules 1 and 14 of the verifier). */
+/* Capacities of the machine's tables (rules 1 and 14 of the verifier). */
 #define MAX_INCREMENTS 0x7FFFFFFFu
 #define MAX_WORDS (1u << 24)
 #define MAX_GROUPS 0x10000u
 
 struct composer {
-    struct tw_composition c; /* phases of one repeat */
+    struct tw_composition c; /* with all sections of a phase repeated equally often */
     struct tw_builder *out;
     struct tw_unified unified;
     struct tw_residency residency;
-    /* by tensor, then site: 1 + the buffer that an earlier phase brought; NULL: it has none */
+    /* by tensor, then site: 1 + the buffer that holds it since an earlier phase, 0 if none does;
+     * NULL if no site holds it */
     uint32_t **held;
     uint32_t next_loop;
     tw_error *err;
@@ -35,14 +36,14 @@ struct join {
     const uint32_t *tensor_map;
     uint32_t *buffer_map, *group_map, *trip_map;
     uint32_t first_semaphore, first_stage, loop_shift;
-    uint64_t base; /* of private memory */
+    uint64_t base; /* offset of private memory */
 };
 
 static const char *string(const struct tw_builder *u, uint32_t at) {
     return u->strings->bytes.items + at;
 }
 
-/* ---- what is joined ---- */
+/* ---- checks of the input ---- */
 
 static uint64_t code_words(const struct tw_builder *s) {
     uint64_t n = 0;
@@ -52,7 +53,7 @@ static uint64_t code_words(const struct tw_builder *s) {
     return n;
 }
 
-/* A program spans all chips of its target. */
+/* Refuses a program that spans chips without links between them. */
 static int check_links(const struct composer *k, const struct tw_target *t) {
     if (t->n_chips == 1 || tw_target_has_links(t)) {
         return 0;
@@ -71,16 +72,16 @@ static int check_section(const struct composer *k, uint32_t i) {
         a->rows != s->rows || t->sram_bytes != o->sram_bytes ||
         memcmp(t->hash, o->hash, sizeof t->hash) != 0 || a->strings != s->strings) {
         return tw_refuse(k->err, TW_REFUSE_target_mismatch,
-                         "section %s is for %u rows on target %s, %u x %u sites on %u chips; "
-                         "section %s for %u rows on "
-                         "%s, %u x %u on %u%s",
+                         "section %s is for %u rows on target %s with %u x %u sites on %u chips, "
+                         "but section %s is for %u rows on %s with %u x %u sites on %u chips%s",
                          s->name, s->rows, o->name, o->width, o->height, o->n_chips, a->name,
                          a->rows, t->name, t->width, t->height, t->n_chips,
-                         a->strings == s->strings ? "" : ", and names of its own");
+                         a->strings == s->strings ? "" : ", and they use different string pools");
     }
     if (k->c.phases && i > 0 && k->c.phases[i] < k->c.phases[i - 1]) {
-        return tw_refuse(k->err, TW_REFUSE_not_scheduled, "section %s of phase %u after phase %u",
-                         s->name, k->c.phases[i], k->c.phases[i - 1]);
+        return tw_refuse(k->err, TW_REFUSE_not_scheduled,
+                         "section %s of phase %u comes after a section of phase %u", s->name,
+                         k->c.phases[i], k->c.phases[i - 1]);
     }
     if (code_words(s) == 0 || s->repeat == 0) {
         return tw_refuse(k->err, TW_REFUSE_not_scheduled, "section %s has no code", s->name);
@@ -105,10 +106,11 @@ static int map_trips(struct join *j) {
             *TW_VEC_PUSH(o->mem, o->trips) = t;
         } else if (memcmp(&o->trips.items[id], &t, sizeof t) != 0) {
             return tw_refuse(j->k->err, TW_REFUSE_shape_conflict,
-                             "trip %s of section %s is (%u + %u) / %u, at most %u, of tensor %u; "
-                             "earlier (%u + %u)",
-                             string(s, t.name), s->name, t.input, t.add, t.div, t.max, t.input,
-                             o->trips.items[id].input, o->trips.items[id].add);
+                             "trip %s of section %s is (tensor %u + %u) / %u, max %u, but an "
+                             "earlier section has (tensor %u + %u) / %u, max %u",
+                             string(s, t.name), s->name, t.input, t.add, t.div, t.max,
+                             o->trips.items[id].input, o->trips.items[id].add,
+                             o->trips.items[id].div, o->trips.items[id].max);
         }
         j->trip_map[i] = id;
     }
@@ -132,15 +134,15 @@ static void map_groups(struct join *j) {
     }
 }
 
-/* The program's buffer that holds an activation (or keeps a Param) on a site, or TW_NONE. */
+/* Returns the program's buffer that holds an activation (or a pinned Param) on a site, or
+ * TW_NONE. */
 static uint32_t find_activation(const struct composer *k, uint32_t tensor, uint32_t site) {
     const uint32_t *held = tensor == TW_NONE ? NULL : k->held[tensor];
     return held && held[site] ? held[site] - 1 : TW_NONE;
 }
 
-/* Of several buffers of one tensor and site the first is found. */
-static void remember_activation(struct composer *k, uint32_t tensor, uint32_t site,
-                                uint32_t buffer) {
+/* Records the buffer of a tensor on a site; the first one counts. */
+static void record_activation(struct composer *k, uint32_t tensor, uint32_t site, uint32_t buffer) {
     if (tensor == TW_NONE) {
         return;
     }
@@ -152,37 +154,37 @@ static void remember_activation(struct composer *k, uint32_t tensor, uint32_t si
     }
 }
 
-static bool same_set(const struct join *j, const struct tw_buffer *have,
-                     const struct tw_buffer *b) {
+static bool is_same_set(const struct join *j, const struct tw_buffer *known,
+                        const struct tw_buffer *b) {
     return b->sibling_base == TW_NONE
-               ? have->sibling_base == TW_NONE
-               : have->sibling_base != TW_NONE && have->group == j->group_map[b->group];
+               ? known->sibling_base == TW_NONE
+               : known->sibling_base != TW_NONE && known->group == j->group_map[b->group];
 }
 
-static int check_same_buffer(struct join *j, const struct tw_buffer *have,
+static int check_same_buffer(struct join *j, const struct tw_buffer *known,
                              const struct tw_buffer *b) {
-    if (!same_set(j, have, b)) {
+    if (!is_same_set(j, known, b)) {
         return tw_refuse(j->k->err, TW_REFUSE_shape_conflict,
-                         "activation %s: section %s has it on other sites beside site %u than an "
-                         "earlier section",
+                         "activation %s: section %s and an earlier section have it on different "
+                         "sites besides site %u",
                          string(j->section, b->name), j->section->name, b->site);
     }
-    if (have->page_bytes == b->page_bytes && have->pages == b->pages && have->kind == b->kind &&
-        have->dtype == b->dtype && have->mem_class == b->mem_class) {
+    if (known->page_bytes == b->page_bytes && known->pages == b->pages && known->kind == b->kind &&
+        known->dtype == b->dtype && known->mem_class == b->mem_class) {
         return 0;
     }
     return tw_refuse(j->k->err, TW_REFUSE_shape_conflict,
-                     "activation %s: section %s has %u pages of %llu bytes, %s, on site %u; an "
-                     "earlier section %u of "
-                     "%llu, %s",
+                     "activation %s: section %s has %u pages of %llu bytes, %s, on site %u, but an "
+                     "earlier section has %u pages of %llu bytes, %s",
                      string(j->section, b->name), j->section->name, b->pages,
                      (unsigned long long)b->page_bytes, tw_dtype_name(b->dtype), b->site,
-                     have->pages, (unsigned long long)have->page_bytes, tw_dtype_name(have->dtype));
+                     known->pages, (unsigned long long)known->page_bytes,
+                     tw_dtype_name(known->dtype));
 }
 
-/* An activation that an earlier section brought is held in that section's buffers; all others are
- * new. Siblings are neighbours and are found or made together, so their base maps like any
- * buffer. */
+/* Maps buffers: an activation that an earlier section introduced stays in that section's buffers,
+ * all others are new. Siblings are adjacent and are found or created together, so their base maps
+ * like any other buffer. */
 static int append_buffers(struct join *j) {
     const struct tw_builder *s = j->section;
     struct tw_builder *o = j->out;
@@ -201,7 +203,7 @@ static int append_buffers(struct join *j) {
             continue;
         }
         j->buffer_map[i] = o->buffers.n;
-        remember_activation(j->k, tensor, from->site, o->buffers.n);
+        record_activation(j->k, tensor, from->site, o->buffers.n);
         struct tw_buffer *b = TW_VEC_PUSH(o->mem, o->buffers);
         *b = *from;
         b->tensor = tensor;
@@ -214,7 +216,7 @@ static int append_buffers(struct join *j) {
     return 0;
 }
 
-static void append_records(struct join *j, uint32_t span) {
+static void append_records(struct join *j, uint32_t phase) {
     const struct tw_builder *s = j->section;
     struct tw_builder *o = j->out;
     for (uint32_t i = 0; i < s->semaphores.n; i++) {
@@ -225,7 +227,7 @@ static void append_records(struct join *j, uint32_t span) {
     for (uint32_t i = 0; i < s->stages.n; i++) {
         struct tw_stage *stage = TW_VEC_PUSH(o->mem, o->stages);
         *stage = s->stages.items[i];
-        stage->section = span;
+        stage->section = phase;
     }
     for (uint32_t i = 0; i < s->edges.n; i++) {
         struct tw_edge *e = TW_VEC_PUSH(o->mem, o->edges);
@@ -237,8 +239,8 @@ static void append_records(struct join *j, uint32_t span) {
     }
 }
 
-/* Loop ids ascend along each stream; a section that was made with others than these keeps its own
- * where it can. */
+/* Loop ids ascend along each stream. A section whose ids are above those used so far keeps its
+ * own. */
 static void shift_loops(struct join *j) {
     uint32_t first, last;
     if (tw_builder_loop_ids(j->section, &first, &last)) {
@@ -247,8 +249,8 @@ static void shift_loops(struct join *j) {
     }
 }
 
-/* Everything of a section but its code. */
-static int append_tables(struct join *j, uint32_t span) {
+/* Appends everything of a section except its code. */
+static int append_tables(struct join *j, uint32_t phase) {
     j->first_semaphore = j->out->semaphores.n;
     j->first_stage = j->out->stages.n;
     map_groups(j);
@@ -256,16 +258,15 @@ static int append_tables(struct join *j, uint32_t span) {
     int rc = map_trips(j);
     rc = rc ? rc : append_buffers(j);
     if (rc == 0) {
-        append_records(j, span);
+        append_records(j, phase);
     }
     return rc;
 }
 
 /* ---- code ---- */
 
-/* What an id of each operand letter becomes in the program; TW_NONE where it is outside its
- * table. */
-static uint32_t shifted(const struct join *j, const struct tw_operand *o) {
+/* Maps the id of an operand to the program's id; TW_NONE if it is outside its table. */
+static uint32_t mapped_id(const struct join *j, const struct tw_operand *o) {
     const struct tw_builder *s = j->section;
     switch (o->kind) {
     case 'R':
@@ -282,14 +283,14 @@ static uint32_t shifted(const struct join *j, const struct tw_operand *o) {
         return o->id < s->groups.n ? j->group_map[o->id] : TW_NONE;
     case 'X':
         return o->id < s->trips.n ? j->trip_map[o->id] : TW_NONE; /* TW_NONE: a constant */
-    default: /* sites stay, the rest are numbers */
+    default: /* site ids do not change; the rest are numbers */
         return o->id;
     }
 }
 
 static void shift_op(const struct join *j, struct tw_op *op) {
     for (uint32_t i = 0; i < op->n_operands; i++) {
-        op->operand[i].id = shifted(j, &op->operand[i]);
+        op->operand[i].id = mapped_id(j, &op->operand[i]);
     }
     if (op->code == TW_OP_LOOP && op->operand[TW_LOOP_id].id != TW_NONE) {
         op->operand[TW_LOOP_id].id += j->loop_shift;
@@ -302,7 +303,7 @@ static void append_code(const struct join *j, uint32_t stream) {
     uint32_t n = j->section->code[stream].n, n_words;
     struct tw_op op;
     for (uint32_t at = 0; at < n; at += n_words) {
-        (void)tw_op_decode(words, n, at, &op); /* tw_unify has decoded it */
+        (void)tw_op_decode(words, n, at, &op); /* tw_unify() has already decoded it */
         n_words = op.n_words;
         shift_op(j, &op);
         tw_builder_emit(j->out, stream / TW_ENGINE_COUNT,
@@ -310,31 +311,32 @@ static void append_code(const struct join *j, uint32_t stream) {
     }
 }
 
-/* The closing rendezvous: the engines of a site arrive on the site's own word, its MATH engine then
- * arrives once at the root, and the root's MATH engine releases every site. Linear in sites. */
-static void emit_rendezvous(struct tw_builder *u, const struct tw_section *span, uint32_t site,
+/* Emits the closing rendezvous: the engines of a site arrive on the site's own word, its MATH
+ * engine then arrives once at the root, and the root's MATH engine releases every site. Linear in
+ * sites. */
+static void emit_rendezvous(struct tw_builder *u, const struct tw_section *phase, uint32_t site,
                             uint32_t engine, uint32_t stage) {
     const enum tw_engine e = (enum tw_engine)engine;
     const uint32_t root = 0;
-    tw_builder_sem_inc(u, site, e, stage, span->local, site, 1);
+    tw_builder_sem_inc(u, site, e, stage, phase->local, site, 1);
     if (e == TW_ENGINE_MATH) {
-        tw_builder_sem_wait(u, site, e, stage, span->local,
+        tw_builder_sem_wait(u, site, e, stage, phase->local,
                             tw_builder_threshold(u, TW_ENGINE_COUNT));
-        tw_builder_sem_inc(u, site, e, stage, span->gather, root, 1);
+        tw_builder_sem_inc(u, site, e, stage, phase->gather, root, 1);
         if (site == root) {
-            tw_builder_sem_wait(u, site, e, stage, span->gather,
+            tw_builder_sem_wait(u, site, e, stage, phase->gather,
                                 tw_builder_threshold(u, u->n_sites));
             for (uint32_t s = 0; s < u->n_sites; s++) {
-                tw_builder_sem_inc(u, site, e, stage, span->release, s, 1);
+                tw_builder_sem_inc(u, site, e, stage, phase->release, s, 1);
             }
         }
     }
-    tw_builder_sem_wait(u, site, e, stage, span->release, tw_builder_threshold(u, 1));
+    tw_builder_sem_wait(u, site, e, stage, phase->release, tw_builder_threshold(u, 1));
 }
 
 /* ---- phases ---- */
 
-/* "a", or "a+b". */
+/* Returns "a", or "a+b" for several sections. */
 static const char *phase_name(const struct composer *k, uint32_t first, uint32_t n) {
     const char *name = k->c.sections[first]->name;
     for (uint32_t i = 1; i < n; i++) {
@@ -351,51 +353,52 @@ static int check_participants(const struct composer *k, const char *name, uint32
     }
     if (arrivals > MAX_INCREMENTS) {
         return tw_refuse(k->err, TW_REFUSE_participant_limit,
-                         "program %s: %u sites arrive %u times a step at the rendezvous of %s, "
-                         "%llu in all; a word "
-                         "counts %u",
+                         "program %s: %u sites arrive %u times per step at the rendezvous of %s, "
+                         "%llu in all; a semaphore word can count %u",
                          k->c.name, o->n_sites, repeat, name, (unsigned long long)arrivals,
                          MAX_INCREMENTS);
     }
     if (o->groups.n > MAX_GROUPS) {
         return tw_refuse(k->err, TW_REFUSE_participant_limit,
-                         "program %s: %u groups of sites up to %s; sets of buffers can name %u",
+                         "program %s: %u groups of sites up to section %s; the maximum is %u",
                          k->c.name, o->groups.n, name, MAX_GROUPS);
     }
     if (words > MAX_WORDS) {
-        return tw_refuse(k->err, TW_REFUSE_participant_limit,
-                         "program %s: %u semaphores have %llu words up to %s; there may be %u",
-                         k->c.name, o->semaphores.n, (unsigned long long)words, name, MAX_WORDS);
+        return tw_refuse(
+            k->err, TW_REFUSE_participant_limit,
+            "program %s: %u semaphores have %llu words up to section %s; the maximum is %u",
+            k->c.name, o->semaphores.n, (unsigned long long)words, name, MAX_WORDS);
     }
     return 0;
 }
 
-/* One engine's part of a phase: in its loop, the code of each section, then the rendezvous. */
+/* Appends one engine's part of a phase: in its loop, the code of each section, then the
+ * rendezvous. */
 static void append_stream(const struct composer *k, const struct join *joins, uint32_t n,
-                          const struct tw_section *span, uint32_t stream, uint32_t origin) {
+                          const struct tw_section *phase, uint32_t stream, uint32_t origin) {
     struct tw_builder *o = k->out;
     uint32_t site = stream / TW_ENGINE_COUNT, engine = stream % TW_ENGINE_COUNT,
              stage = o->stages.n;
     *TW_VEC_PUSH(o->mem, o->stages) =
         (struct tw_stage){TW_STAGE_SYNC, site, engine, o->sections.n - 1, origin, 0, 0, 0};
-    if (span->repeat > 1) {
+    if (phase->repeat > 1) {
         tw_builder_loop(o, site, (enum tw_engine)engine, stage, TW_VAR_INSTANCE,
-                        tw_count_const(span->repeat), TW_NONE);
+                        tw_count_const(phase->repeat), TW_NONE);
     }
     for (uint32_t i = 0; i < n; i++) {
         append_code(&joins[i], stream);
     }
-    emit_rendezvous(o, span, site, engine, stage);
-    if (span->repeat > 1) {
+    emit_rendezvous(o, phase, site, engine, stage);
+    if (phase->repeat > 1) {
         tw_builder_end(o, site, (enum tw_engine)engine, stage);
     }
 }
 
-static void add_rendezvous(struct tw_builder *o, struct tw_section *span, const char *name) {
-    span->local = tw_builder_semaphore(o, tw_cmem_printf(o->mem, "%s.local", name), TW_SEM_GATHER);
-    span->gather =
+static void add_rendezvous(struct tw_builder *o, struct tw_section *phase, const char *name) {
+    phase->local = tw_builder_semaphore(o, tw_cmem_printf(o->mem, "%s.local", name), TW_SEM_GATHER);
+    phase->gather =
         tw_builder_semaphore(o, tw_cmem_printf(o->mem, "%s.gather", name), TW_SEM_GATHER);
-    span->release =
+    phase->release =
         tw_builder_semaphore(o, tw_cmem_printf(o->mem, "%s.release", name), TW_SEM_RELEASE);
 }
 
@@ -404,13 +407,13 @@ static int append_phase(struct composer *k, uint32_t first, uint32_t n) {
     const char *name = phase_name(k, first, n);
     struct join *joins = tw_cmem_alloc(o->mem, n * sizeof *joins);
     uint64_t *bases = tw_cmem_alloc(o->mem, n * sizeof *bases), private_bytes;
-    struct tw_section *span = TW_VEC_PUSH(o->mem, o->sections);
-    *span = (struct tw_section){.name = tw_strpool_add(o->strings, name),
-                                .repeat = k->c.sections[first]->repeat,
-                                .first_buffer = o->buffers.n,
-                                .first_semaphore = o->semaphores.n,
-                                .first_stage = o->stages.n,
-                                .first_edge = o->edges.n};
+    struct tw_section *phase = TW_VEC_PUSH(o->mem, o->sections);
+    *phase = (struct tw_section){.name = tw_strpool_add(o->strings, name),
+                                 .repeat = k->c.sections[first]->repeat,
+                                 .first_buffer = o->buffers.n,
+                                 .first_semaphore = o->semaphores.n,
+                                 .first_stage = o->stages.n,
+                                 .first_edge = o->edges.n};
     int rc = tw_residency_phase(&k->c, &k->unified, &k->residency, first, n, bases, &private_bytes,
                                 k->err);
     for (uint32_t i = 0; i < n && rc == 0; i++) {
@@ -424,18 +427,18 @@ static int append_phase(struct composer *k, uint32_t first, uint32_t n) {
     if (rc) {
         return rc;
     }
-    add_rendezvous(o, span, name);
-    rc = check_participants(k, name, span->repeat);
+    add_rendezvous(o, phase, name);
+    rc = check_participants(k, name, phase->repeat);
     o->private_bytes = private_bytes > o->private_bytes ? private_bytes : o->private_bytes;
-    o->repeat = span->repeat; /* for thresholds */
+    o->repeat = phase->repeat; /* read by tw_builder_threshold() */
     uint32_t origin = tw_strpool_add(o->strings, tw_cmem_printf(o->mem, "%s.rendezvous", name));
     for (uint32_t i = 0; i < o->n_sites * TW_ENGINE_COUNT && rc == 0; i++) {
-        append_stream(k, joins, n, span, i, origin);
+        append_stream(k, joins, n, phase, i, origin);
     }
-    span->n_buffers = o->buffers.n - span->first_buffer;
-    span->n_semaphores = o->semaphores.n - span->first_semaphore;
-    span->n_stages = o->stages.n - span->first_stage;
-    span->n_edges = o->edges.n - span->first_edge;
+    phase->n_buffers = o->buffers.n - phase->first_buffer;
+    phase->n_semaphores = o->semaphores.n - phase->first_semaphore;
+    phase->n_stages = o->stages.n - phase->first_stage;
+    phase->n_edges = o->edges.n - phase->first_edge;
     return rc;
 }
 
@@ -453,7 +456,7 @@ static void add_tensors(struct composer *k) {
     }
 }
 
-/* Exact only if every section is. */
+/* The program is exact only if every section is. */
 static void join_claims(struct composer *k) {
     struct tw_builder *o = k->out;
     for (uint32_t i = 0; i < k->c.n; i++) {
@@ -477,7 +480,7 @@ static int check_valid(struct composer *k) {
 int tw_compose_program(const struct tw_composition *c, struct tw_builder *out, tw_error *err) {
     struct composer k = {.c = *c, .out = out, .err = err};
     if (c->n == 0) {
-        return tw_refuse(err, TW_REFUSE_no_sections, "program %s", c->name);
+        return tw_refuse(err, TW_REFUSE_no_sections, "program %s has no sections", c->name);
     }
     const struct tw_builder *a = c->sections[0];
     tw_builder_init(out, a->mem, a->strings, a->target, c->name, a->rows);

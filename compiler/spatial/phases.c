@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Phases whose sections repeat a different number of times are cut where the first of them ends.
+ * Cuts phases whose sections repeat a different number of times: where the first of them ends.
  */
 #include "compiler/spatial/phases.h"
 
@@ -24,7 +24,7 @@ static int add_cut(struct tw_builder *section, uint32_t done, uint32_t count, ui
     struct tw_builder *part = section;
     int rc = 0;
     if (count != section->repeat) {
-        struct tw_rewrite how = {.first = done, .count = count};
+        struct tw_retarget how = {.first = done, .count = count};
         part = tw_cmem_alloc(section->mem, sizeof *part);
         rc = tw_section_retarget(section, &how, section->mem, section->strings, part, err);
     }
@@ -33,8 +33,8 @@ static int add_cut(struct tw_builder *section, uint32_t done, uint32_t count, ui
     return rc;
 }
 
-/* Sections [first, first + n) of one phase, as phases of as many iterations as all that are left
- * have. */
+/* Cuts sections [first, first + n) of one phase into phases, each of as many iterations as all the
+ * sections that are left have. */
 static int cut_phase(const struct tw_composition *c, uint32_t first, uint32_t n, uint32_t *phase,
                      struct expansion *out, tw_error *err) {
     uint32_t done = 0, next;

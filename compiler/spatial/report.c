@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Read from the finished program, so that it is the join of what its sections and rendezvous
- * are.
+ * Derived from the finished program only, so it sums up its sections and rendezvous.
  */
 #include "compiler/spatial/report.h"
 
@@ -12,7 +11,7 @@ static const char *name_of(const struct tw_builder *u, uint32_t tensor) {
 }
 
 static void print_needs(const struct tw_needs *n, FILE *out) {
-    fprintf(out, "  requires     %llu bytes of SRAM and %u semaphore words a site; types",
+    fprintf(out, "  requires     %llu bytes of SRAM and %u semaphore words per site; types",
             (unsigned long long)n->sram_bytes, n->words);
     for (unsigned i = 0; i < TW_DT_COUNT; i++) {
         if (n->dtypes >> i & 1) {
@@ -32,7 +31,7 @@ static void print_needs(const struct tw_needs *n, FILE *out) {
     fprintf(out, "\n");
 }
 
-/* Activations by the first buffer of each. */
+/* Prints activations, by the first buffer of each. */
 static void print_activations(const struct tw_builder *u, FILE *out) {
     for (uint32_t t = 0; t < u->tensors.n; t++) {
         for (uint32_t i = 0; i < u->buffers.n; i++) {
@@ -46,8 +45,7 @@ static void print_activations(const struct tw_builder *u, FILE *out) {
         }
     }
     fprintf(out,
-            "  sections     %llu bytes of each SRAM behind the activations, one phase after the "
-            "other\n",
+            "  sections     %llu bytes of each SRAM after the activations, reused by each phase\n",
             (unsigned long long)u->private_bytes);
 }
 
@@ -75,7 +73,7 @@ int tw_builder_print_report(const struct tw_builder *u, FILE *out, tw_error *err
     if (u->approx) {
         fprintf(out, "\n  claims       approximate: %s\n", u->approx);
     } else {
-        fprintf(out, "\n  claims       exact: equal bits to the strict interpreter's\n");
+        fprintf(out, "\n  claims       exact: bit-identical to the strict interpreter\n");
     }
     print_needs(&needs, out);
     print_activations(u, out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a composed program promises and needs, as text: outputs, claim, requirements, and where its
- * tensors live.
+ * What a composed program computes and needs, as text: outputs, claim, requirements, and the
+ * locations of its tensors.
  */
 #ifndef TW_COMPILER_SPATIAL_REPORT_H
 #define TW_COMPILER_SPATIAL_REPORT_H
@@ -10,7 +10,8 @@
 
 #include <stdio.h>
 
-/* Errors: INTERNAL (code that does not decode). */
+/* Prints the report, the last part of `inspect --plan`. Errors: INTERNAL (code that does not
+ * decode). Write errors are left to the caller (ferror). */
 int tw_builder_print_report(const struct tw_builder *program, FILE *out, tw_error *err);
 
 #endif

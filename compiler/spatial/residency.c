@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Activations are coloured like storages in low/place.c: the lowest offset that is free of those
- * that live at the same time, larger ones first. A phase's private memory is stacked site by site.
+ * Activations are coloured like storages in low/place.c: each gets the lowest offset that is free
+ * of those live at the same time, larger ones first. A phase's private memory is stacked site by
+ * site.
  */
 #include "compiler/spatial/residency.h"
 
@@ -14,13 +15,13 @@ static uint64_t round64(uint64_t n) {
 
 /* ---- activations ---- */
 
-/* A Param lives in all programs, the others in a part of one. */
+/* A Param is live in all programs, other tensors in a part of one. */
 static bool is_param(const struct tw_unified_tensor *t) {
     return t->record.role == TW_ROLE_PARAM;
 }
 
-static bool in_time(const struct tw_composition *c, const struct tw_unified_tensor *a,
-                    const struct tw_unified_tensor *b) {
+static bool overlap_in_time(const struct tw_composition *c, const struct tw_unified_tensor *a,
+                            const struct tw_unified_tensor *b) {
     return !c->colour || is_param(a) || is_param(b) || (a->from <= b->to && b->from <= a->to);
 }
 
@@ -37,25 +38,25 @@ static void add_site(struct tw_residency *r, struct tw_cmem *mem, uint32_t tenso
     r->sites[tensor][site / 64] |= (uint64_t)1 << site % 64;
 }
 
-static bool in_space(const struct tw_residency *r, uint32_t a, uint32_t b) {
-    bool meet = false;
-    for (uint32_t i = 0; i <= r->n_sites / 64 && !meet; i++) {
-        meet = (r->sites[a][i] & r->sites[b][i]) != 0;
+static bool overlap_in_space(const struct tw_residency *r, uint32_t a, uint32_t b) {
+    bool overlap = false;
+    for (uint32_t i = 0; i <= r->n_sites / 64 && !overlap; i++) {
+        overlap = (r->sites[a][i] & r->sites[b][i]) != 0;
     }
-    return meet;
+    return overlap;
 }
 
-/* ---- places ---- */
+/* ---- placement ---- */
 
 struct placed {
     uint64_t bytes;
     uint32_t tensor;
-    uint32_t rank; /* of a Param: its place in the graph; of all others TW_NONE */
+    uint32_t rank; /* of a Param: its position in the graph; of all others TW_NONE */
     uint32_t order;
 };
 
-/* Params have the same places in every program, so no other comes before them and the graph tells
- * their order. */
+/* Params have the same offsets in every program, so they come before all others, in order of the
+ * graph. */
 static int params_first(const void *a, const void *b) {
     const struct placed *x = a, *y = b;
     if (x->rank != y->rank) {
@@ -81,8 +82,8 @@ static bool is_free(const struct tw_composition *c, const struct tw_unified *n,
     for (uint32_t i = 0; i < n_done; i++) {
         uint32_t other = done[i].tensor;
         if (at < r->offset[other] + r->bytes[other] && r->offset[other] < at + r->bytes[tensor] &&
-            in_time(c, &n->tensors.items[tensor], &n->tensors.items[other]) &&
-            in_space(r, tensor, other)) {
+            overlap_in_time(c, &n->tensors.items[tensor], &n->tensors.items[other]) &&
+            overlap_in_space(r, tensor, other)) {
             return false;
         }
     }
@@ -93,7 +94,7 @@ static uint64_t lowest_free(const struct tw_composition *c, const struct tw_unif
                             const struct tw_residency *r, const struct placed *done,
                             uint32_t n_done, uint32_t tensor) {
     uint64_t best = UINT64_MAX;
-    for (uint32_t i = 0; i <= n_done; i++) { /* 0 and the end of each */
+    for (uint32_t i = 0; i <= n_done; i++) { /* candidates: 0 and the end of each */
         uint64_t at = i == n_done ? 0 : r->offset[done[i].tensor] + r->bytes[done[i].tensor];
         if (at < best && is_free(c, n, r, done, n_done, tensor, at)) {
             best = at;
@@ -102,8 +103,8 @@ static uint64_t lowest_free(const struct tw_composition *c, const struct tw_unif
     return best;
 }
 
-/* Behind all that is on its sites so far. */
-static uint64_t on_top(const struct tw_residency *r, uint32_t tensor) {
+/* Returns the lowest offset above everything placed on the tensor's sites so far. */
+static uint64_t top_of_sites(const struct tw_residency *r, uint32_t tensor) {
     uint64_t at = 0;
     for (uint32_t site = 0; site < r->n_sites; site++) {
         at = has_site(r, tensor, site) && r->top[site] > at ? r->top[site] : at;
@@ -118,14 +119,15 @@ static void raise_top(const struct tw_residency *r, uint32_t tensor) {
     }
 }
 
-/* Without sharing, in order of first use: then adding a section moves nothing that was there before
- * it. */
+/* Places all tensors of the list. Without colouring they are placed in order of first use, so that
+ * adding a section moves nothing that was there before it. */
 static void place(const struct tw_composition *c, const struct tw_unified *n,
                   struct tw_residency *r, struct placed *list, uint32_t n_list) {
     qsort(list, n_list, sizeof *list, c->colour ? larger_first : params_first);
     for (uint32_t i = 0; i < n_list; i++) {
         uint32_t tensor = list[i].tensor;
-        r->offset[tensor] = c->colour ? lowest_free(c, n, r, list, i, tensor) : on_top(r, tensor);
+        r->offset[tensor] =
+            c->colour ? lowest_free(c, n, r, list, i, tensor) : top_of_sites(r, tensor);
         raise_top(r, tensor);
         uint64_t end = r->offset[tensor] + r->bytes[tensor];
         r->shared = end > r->shared ? end : r->shared;
@@ -167,19 +169,19 @@ void tw_residency_plan(const struct tw_composition *c, const struct tw_unified *
 
 /* ---- phases ---- */
 
-/* Below top[site] lie the activations that the phase must leave alone. */
+/* Sets top[site] to the end of the activations that the phase must not overwrite. */
 static void find_floors(const struct tw_composition *c, const struct tw_unified *n,
                         const struct tw_residency *r, uint32_t phase) {
     struct tw_unified_tensor here = {.record.role = TW_ROLE_ACTIVATION, .from = phase, .to = phase};
     memset(r->top, 0, r->n_sites * sizeof *r->top);
     for (uint32_t i = 0; i < n->tensors.n; i++) {
-        if (r->bytes[i] && in_time(c, &n->tensors.items[i], &here)) {
+        if (r->bytes[i] && overlap_in_time(c, &n->tensors.items[i], &here)) {
             raise_top(r, i);
         }
     }
 }
 
-/* Bytes of a section's private memory on each of its sites, from its base on. */
+/* Stores the bytes of a section's private memory on each of its sites, counted from its base. */
 static void extents(const struct tw_builder *s, uint64_t *bytes) {
     for (uint32_t site = 0; site < s->n_sites; site++) {
         bytes[site] = 0;
@@ -199,19 +201,18 @@ static int overflow(const struct tw_composition *c, uint32_t first, uint32_t n, 
     unsigned long long private = end - floor, have = t->sram_bytes, shared = floor;
     if (n == 1) {
         return tw_refuse(err, TW_REFUSE_residency_overflow,
-                         "program %s: section %s needs %llu bytes of SRAM and activations %llu; a "
-                         "site of target %s "
-                         "has %llu",
+                         "program %s: section %s needs %llu bytes of SRAM and activations need "
+                         "%llu, but a site of target %s has %llu",
                          c->name, c->sections[first]->name, private, shared, t->name, have);
     }
-    return tw_refuse(err, TW_REFUSE_phase_overflow,
-                     "program %s: the %u sections from %s on run at once and need %llu bytes of "
-                     "memory class 0 on site "
-                     "%u, activations %llu; a site of target %s has %llu",
-                     c->name, n, c->sections[first]->name, private, site, shared, t->name, have);
+    return tw_refuse(
+        err, TW_REFUSE_phase_overflow,
+        "program %s: the %u sections from %s on run at the same time and need %llu bytes of memory "
+        "class 0 on site %u, and activations need %llu, but a site of target %s has %llu",
+        c->name, n, c->sections[first]->name, private, site, shared, t->name, have);
 }
 
-/* One more section on top of what its sites have. */
+/* Stacks one more section on top of what is on its sites and returns its base. */
 static uint64_t stack(const struct tw_builder *s, const struct tw_residency *r, uint64_t *bytes) {
     uint64_t base = 0;
     extents(s, bytes);

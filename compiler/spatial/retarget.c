@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Records are copied with their sites moved, then each op is decoded, its operands moved by their
- * letters, and encoded again.
+ * Copies the records with their sites moved; then decodes each op, moves its operands by their
+ * kinds, and encodes it again.
  */
 #include "compiler/spatial/retarget.h"
 
@@ -9,7 +9,7 @@
 
 struct rewriter {
     const struct tw_builder *from;
-    const struct tw_rewrite *how;
+    const struct tw_retarget *how;
     struct tw_builder *out;
     uint32_t first, count; /* iterations */
     tw_error *err;
@@ -35,26 +35,27 @@ static bool fits(uint32_t at, uint32_t n, uint32_t room) {
 
 static int check(const struct rewriter *r) {
     const struct tw_target *a = r->from->target, *b = r->out->target;
-    const struct tw_rewrite *h = r->how;
+    const struct tw_retarget *h = r->how;
     if (!fits(h->x, a->width, b->width) || !fits(h->y, a->height, b->height) ||
         !fits(h->chip, a->n_chips, b->n_chips)) {
         return tw_refuse(r->err, TW_REFUSE_target_mismatch,
-                         "section %s takes %u x %u sites on %u chips from (%u, %u) of chip %u on; "
-                         "target %s has %u x %u "
-                         "on %u",
+                         "section %s takes %u x %u sites on %u chips from (%u, %u) of chip %u on, "
+                         "but target %s has %u x %u sites on %u chips",
                          r->from->name, a->width, a->height, a->n_chips, h->x, h->y, h->chip,
                          b->name, b->width, b->height, b->n_chips);
     }
     if (r->count == 0 || !fits(r->first, r->count, r->from->repeat)) {
-        return tw_fail(r->err, TW_E_INTERNAL, "section %s: iterations %u + %u of %u", r->from->name,
-                       r->first, r->count, r->from->repeat);
+        return tw_fail(r->err, TW_E_INTERNAL,
+                       "section %s: cannot start at iteration %u and take %u: it has %u",
+                       r->from->name, r->first, r->count, r->from->repeat);
     }
     return 0;
 }
 
 /* ---- records ---- */
 
-/* Sets keep their members, which are on the sites of their group, in its order: both move. */
+/* The members of a set are on the sites of their group, in its order; both move, so sets stay
+ * valid. */
 static void move_buffers(struct rewriter *r) {
     const struct tw_builder *f = r->from;
     for (uint32_t i = 0; i < f->buffers.n; i++) {
@@ -114,7 +115,7 @@ static void move_stages(struct rewriter *r) {
 
 /* ---- code ---- */
 
-/* An address at iteration first + i, in terms of i. */
+/* Rewrites an address at iteration first + i in terms of i. */
 static void cut_affine(const struct rewriter *r, struct tw_affine *a) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < a->n_terms; i++) {
@@ -128,8 +129,8 @@ static void cut_affine(const struct rewriter *r, struct tw_affine *a) {
     a->n_terms = kept;
 }
 
-/* A threshold counts the iterations there are: tw_builder_threshold for the whole, made anew for
- * the part. */
+/* Recomputes a threshold, which depends on the number of iterations, with tw_builder_threshold()
+ * for the part. */
 static void cut_threshold(const struct rewriter *r, struct tw_affine *a) {
     uint64_t count = a->base;
     struct tw_builder part = {.repeat = r->count};
@@ -153,12 +154,12 @@ static void map_operand(const struct rewriter *r, struct tw_operand *o) {
     case 'C':
         o->id = moved_site(r, o->id);
         break;
-    default: /* ids stay: FIFOs, semaphores, groups, trips; numbers */
+    default: /* ids do not change: FIFOs, semaphores, groups, trips; numbers */
         break;
     }
 }
 
-static bool inside(const struct rewriter *r, const struct tw_operand *o) {
+static bool id_in_table(const struct rewriter *r, const struct tw_operand *o) {
     bool buffer = o->kind == 'R' || o->kind == 'W' || o->kind == 'M' || o->kind == 'F';
     return buffer ? o->id < r->from->buffers.n : o->kind != 'C' || o->id < r->from->n_sites;
 }
@@ -170,7 +171,7 @@ static int rewrite_stream(struct rewriter *r, uint32_t site, uint32_t engine) {
         bool ok = tw_op_decode(r->from->code[from].items, r->from->code[from].n, at, &op);
         uint32_t n_words = op.n_words;
         for (uint32_t i = 0; ok && i < op.n_operands; i++) {
-            ok = inside(r, &op.operand[i]);
+            ok = id_in_table(r, &op.operand[i]);
             if (ok && op.operand[i].kind == 'A' && op.code == TW_OP_SEM_WAIT) {
                 cut_threshold(r, &op.operand[i].offset);
             } else if (ok && op.operand[i].kind == 'A') {
@@ -189,7 +190,7 @@ static int rewrite_stream(struct rewriter *r, uint32_t site, uint32_t engine) {
     return 0;
 }
 
-int tw_section_retarget(const struct tw_builder *section, const struct tw_rewrite *how,
+int tw_section_retarget(const struct tw_builder *section, const struct tw_retarget *how,
                         struct tw_cmem *mem, struct tw_strpool *strings, struct tw_builder *out,
                         tw_error *err) {
     struct rewriter r = {.from = section, .how = how, .out = out, .first = how->first, .err = err};

@@ -104,8 +104,7 @@ static void add_buffer(struct tw_section_builder *b, const struct tw_storage *s,
     };
 }
 
-/* Shared sets get their offsets here, in order of appearance; compose lays them out for the whole
- * program. */
+/* Shared sets get provisional offsets; composition lays them out for the whole program. */
 static void make_buffers(struct tw_section_builder *b) {
     const struct tw_low *low = b->low;
     b->buffer_of = tw_cmem_alloc(b->u->mem, (low->storages.n + 1) * sizeof *b->buffer_of);
@@ -128,13 +127,13 @@ static void make_buffers(struct tw_section_builder *b) {
 uint32_t tw_section_resident(struct tw_section_builder *b, tw_gvalue_id value, uint32_t site) {
     const struct tw_gvalue *v = &b->graph->values.items[value];
     uint32_t tensor = tw_section_tensor(b, value), base = b->u->buffers.n;
-    while (b->kept.n <= tensor) {
-        *TW_VEC_PUSH(b->u->mem, b->kept) = 0;
+    while (b->pinned.n <= tensor) {
+        *TW_VEC_PUSH(b->u->mem, b->pinned) = 0;
     }
-    if (b->kept.items[tensor]) {
-        return b->kept.items[tensor] - 1 + site;
+    if (b->pinned.items[tensor]) {
+        return b->pinned.items[tensor] - 1 + site;
     }
-    b->kept.items[tensor] = base + 1;
+    b->pinned.items[tensor] = base + 1;
     for (uint32_t s = 0; s < b->low->n_sites; s++) {
         *TW_VEC_PUSH(b->u->mem, b->u->buffers) =
             (struct tw_buffer){.name = tw_strpool_add(b->u->strings, v->name),
@@ -188,8 +187,8 @@ int tw_section_reads_heads(const struct tw_section_builder *b, const struct tw_c
            write_first <= last;
 }
 
-/* A site's word of the cache flag counts the appends, by whomever, of heads that its attention
- * reads. */
+/* Counts, for each site, the appends (by any site) of heads that its attention reads; its word of
+ * the cache flag counts the same. */
 static void count_cache_writes(struct tw_section_builder *b) {
     const struct tw_low *low = b->low;
     b->cache_writes = tw_cmem_alloc(b->u->mem, low->n_sites * sizeof *b->cache_writes);
@@ -231,8 +230,8 @@ static void make_semaphores(struct tw_section_builder *b) {
     }
 }
 
-/* A step's items of all sites: first what is computed and sent, then (`receive`) what is received,
- * which names its sender. */
+/* Emits a step's work items on all sites: first what is computed and sent, then (`receive`) what is
+ * received, which refers to its sender's stage. */
 static int emit_step(struct tw_section_builder *b, uint32_t step, uint32_t *at, int receive,
                      tw_error *err) {
     for (uint32_t site = 0; site < b->low->n_sites; site++) {
@@ -263,7 +262,7 @@ int tw_section_build(const struct tw_low *low, const struct tw_section_config *c
     make_buffers(&b);
     make_semaphores(&b);
     count_cache_writes(&b);
-    /* Step by step over all sites, so that a step's loop ids and stages are neighbours. */
+    /* Step by step over all sites, so that a step's loop ids and stages are adjacent. */
     uint32_t *at = tw_cmem_alloc(out->mem, low->n_sites * sizeof *at);
     for (uint32_t step = 0; step < low->region->steps.n; step++) {
         b.step_loop = b.next_loop++;

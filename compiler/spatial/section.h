@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sections: a placed LowProgram as engine programs. Each site's work list is split over its LOAD,
- * MATH and STORE engines, which meet through FIFOs; sites meet through multicasts and semaphores. A
- * section names the repeated instance as loop variable 1 and leaves the loop and the closing
- * rendezvous to compose.
+ * MATH and STORE engines, which are connected by FIFOs; sites are connected by multicasts and
+ * semaphores. A section refers to the repeated instance as loop variable 1 and leaves the loop and
+ * the closing rendezvous to composition.
  */
 #ifndef TW_COMPILER_SPATIAL_SECTION_H
 #define TW_COMPILER_SPATIAL_SECTION_H
@@ -11,14 +11,17 @@
 #include "compiler/low/low.h"
 #include "compiler/spatial/program_builder.h"
 
+/* Numbers that a section needs and its LowProgram does not have. */
 struct tw_section_config {
     uint32_t n_ctx; /* positions that may be fed */
-    /* of the state: a multiple of TW_KV_BLOCK, at least n_ctx + the largest rows of a program */
+    /* positions of the state: a multiple of TW_KV_BLOCK, at least n_ctx + the largest rows of a
+     * program */
     uint32_t n_positions;
-    uint32_t index; /* of the section in its program: makes loop ids unique */
+    uint32_t index; /* of the section in its program; makes loop ids unique */
 };
 
-/* Errors: INTERNAL. */
+/* Stores the section in *out, allocated in the graph's arena, with its names in `strings`. Errors:
+ * INTERNAL. */
 int tw_section_build(const struct tw_low *low, const struct tw_section_config *config,
                      struct tw_strpool *strings, struct tw_builder *out, tw_error *err);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One walk over all ops; the letter of an operand says which table it names and whether that is
- * read or written.
+ * One walk over all ops; the letter of an operand determines which table it names and whether that
+ * entry is read or written.
  */
 #include "compiler/spatial/tensor_uses.h"
 
@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-/* Calls look for every op; stops at its first error. */
-static int each_op(const struct tw_builder *u, int (*look)(void *ctx, const struct tw_op *op),
+/* Calls `visit` for every op; stops at its first error. */
+static int each_op(const struct tw_builder *u, int (*visit)(void *ctx, const struct tw_op *op),
                    void *ctx, tw_error *err) {
     struct tw_op op;
     for (uint32_t s = 0; s < u->n_sites * TW_ENGINE_COUNT; s++) {
@@ -20,11 +20,11 @@ static int each_op(const struct tw_builder *u, int (*look)(void *ctx, const stru
                                "compose: section %s stream %u word %u does not decode", u->name, s,
                                at);
             }
-            if (look(ctx, &op)) {
+            if (visit(ctx, &op)) {
                 return tw_fail(
                     err, TW_E_INTERNAL,
-                    "compose: section %s stream %u word %u (%s) names what is in no table", u->name,
-                    s, at, tw_op_info(op.code).name);
+                    "compose: section %s stream %u word %u (%s) names an entry outside its table",
+                    u->name, s, at, tw_op_info(op.code).name);
             }
         }
     }
@@ -38,13 +38,13 @@ struct uses_walk {
     struct tw_use *uses;
 };
 
-static void note(struct tw_use *use, bool reads, bool writes, bool converts) {
+static void record_use(struct tw_use *use, bool reads, bool writes, bool converts) {
     use->converts = converts && (use->converts || !(use->reads || use->writes));
     use->reads = use->reads || reads;
     use->writes = use->writes || writes;
 }
 
-static int look_for_tensors(void *ctx, const struct tw_op *op) {
+static int visit_tensors(void *ctx, const struct tw_op *op) {
     struct uses_walk *w = ctx;
     for (uint32_t i = 0; i < op->n_operands; i++) {
         const struct tw_operand *o = &op->operand[i];
@@ -63,31 +63,31 @@ static int look_for_tensors(void *ctx, const struct tw_op *op) {
         if (tensor >= w->u->tensors.n) {
             return 1;
         }
-        note(&w->uses[tensor], tw_op_reads(op, o),
-             o->kind == 'U' || o->kind == 'W' || o->kind == 'M',
-             op->code == TW_OP_GATHER && i == TW_GATHER_table);
+        record_use(&w->uses[tensor], tw_op_reads(op, o),
+                   o->kind == 'U' || o->kind == 'W' || o->kind == 'M',
+                   op->code == TW_OP_GATHER && i == TW_GATHER_table);
     }
     return 0;
 }
 
 int tw_builder_tensor_uses(const struct tw_builder *u, struct tw_use **uses, tw_error *err) {
     struct uses_walk w = {u, tw_cmem_alloc(u->mem, (u->tensors.n + 1) * sizeof **uses)};
-    /* latched from their Inputs, whether or not a loop names them */
+    /* trips are latched from their Inputs, whether or not a loop names them */
     for (uint32_t i = 0; i < u->trips.n; i++) {
         if (u->trips.items[i].input >= u->tensors.n) {
             return tw_fail(err, TW_E_INTERNAL,
-                           "compose: trip %u of section %s reads tensor %u of %u", i, u->name,
-                           u->trips.items[i].input, u->tensors.n);
+                           "compose: trip %u of section %s reads tensor %u, but there are %u", i,
+                           u->name, u->trips.items[i].input, u->tensors.n);
         }
-        note(&w.uses[u->trips.items[i].input], true, false, false);
+        record_use(&w.uses[u->trips.items[i].input], true, false, false);
     }
     *uses = w.uses;
-    return each_op(u, look_for_tensors, &w, err);
+    return each_op(u, visit_tensors, &w, err);
 }
 
 /* ---- requirements ---- */
 
-static int look_for_kinds(void *ctx, const struct tw_op *op) {
+static int visit_kinds(void *ctx, const struct tw_op *op) {
     struct tw_needs *n = ctx;
     n->ops |= (uint64_t)1 << op->code;
     return 0;
@@ -116,7 +116,7 @@ int tw_builder_needs(const struct tw_builder *u, struct tw_needs *needs, tw_erro
             needs->words = words[site] > needs->words ? words[site] : needs->words;
         }
     }
-    return each_op(u, look_for_kinds, needs, err);
+    return each_op(u, visit_kinds, needs, err);
 }
 
 /* ---- loops ---- */
@@ -126,7 +126,7 @@ struct loop_ids {
     bool any;
 };
 
-static int look_for_loops(void *ctx, const struct tw_op *op) {
+static int visit_loops(void *ctx, const struct tw_op *op) {
     struct loop_ids *l = ctx;
     if (op->code == TW_OP_LOOP && op->operand[TW_LOOP_id].id != TW_NONE) {
         uint32_t id = op->operand[TW_LOOP_id].id;
@@ -139,7 +139,7 @@ static int look_for_loops(void *ctx, const struct tw_op *op) {
 
 bool tw_builder_loop_ids(const struct tw_builder *u, uint32_t *first, uint32_t *last) {
     struct loop_ids l = {0, 0, false};
-    (void)each_op(u, look_for_loops, &l, NULL); /* whoever asks has decoded the code before */
+    (void)each_op(u, visit_loops, &l, NULL); /* callers have decoded the code before */
     *first = l.first;
     *last = l.last;
     return l.any;

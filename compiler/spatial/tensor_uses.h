@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a section does with each of its tensors and buffers, read from its ops and trips through the
- * op table and from nothing that it declares.
+ * How a section uses each of its tensors and buffers, derived from its ops and trips through the op
+ * table and from none of its declarations.
  */
 #ifndef TW_COMPILER_SPATIAL_TENSOR_USES_H
 #define TW_COMPILER_SPATIAL_TENSOR_USES_H
@@ -10,26 +10,31 @@
 
 #include <stdbool.h>
 
+/* All uses of one tensor. */
 struct tw_use {
     bool reads, writes;
     bool converts; /* every read converts from any weight type (the table of a GATHER) */
 };
 
-/* One entry a tensor, in the unit's arena. Errors: INTERNAL (code that does not decode, an id
- * outside its table). */
+/* Stores one entry per tensor, in the builder's arena. Errors: INTERNAL (code that does not decode,
+ * an id outside its table). */
 int tw_builder_tensor_uses(const struct tw_builder *u, struct tw_use **uses, tw_error *err);
 
-/* What a program needs of a target. Bits: by number of the op, by number of the type. */
+/* What a program needs of a target. In `ops` bit i stands for the op with number i, in `dtypes` for
+ * the type. */
 struct tw_needs {
     uint64_t ops;
     uint32_t dtypes;
-    uint32_t words; /* of semaphores on one site */
-    uint32_t chips; /* that it spans; more than one need links */
+    uint32_t words; /* semaphore words on the fullest site */
+    uint32_t chips; /* chips that the program spans; more than one need links */
+    /* end of the fullest SRAM */
     uint64_t sram_bytes;
 };
+/* Errors: INTERNAL (code that does not decode, an id outside its table). */
 int tw_builder_needs(const struct tw_builder *u, struct tw_needs *needs, tw_error *err);
 
-/* The lowest and the highest id of a loop over a trip; false: it has none. */
+/* Stores the lowest and the highest id of a loop over a trip; returns false if the program has
+ * none. The code must decode. */
 bool tw_builder_loop_ids(const struct tw_builder *u, uint32_t *first, uint32_t *last);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two passes: the first joins what all sections say about a name, the second holds each section
- * against the result, so that the order of the sections decides nothing.
+ * Two passes: the first merges what all sections declare about a name, the second checks each
+ * section against the result, so that the order of the sections has no influence.
  */
 #include "compiler/spatial/unify.h"
 
@@ -59,7 +59,7 @@ static bool is_int(unsigned dtype) {
     return dtype == TW_DT_I32 || dtype == TW_DT_U8;
 }
 
-/* Does every value of type b have its like in type a. */
+/* Returns true if type a can represent every value of type b. */
 static bool is_wider(unsigned a, unsigned b) {
     static const uint8_t width[TW_DT_COUNT] = {[TW_DT_F32] = 4, [TW_DT_F16] = 3,  [TW_DT_BF16] = 3,
                                                [TW_DT_Q8S] = 2, [TW_DT_Q8_0] = 2, [TW_DT_Q4_0] = 1};
@@ -74,15 +74,16 @@ static int dtype_conflict(const struct unify *u, const struct tw_unified_tensor 
         tw_dtype_name(other->dtype), section_name(u, section), why);
 }
 
-/* Does section `section`, which declares `t` so, decide what the tensor is from now on? */
-static int decide(const struct unify *u, struct tw_unified_tensor *known, uint32_t section,
-                  const struct tw_tensor *t, const struct tw_use *use, bool *decides) {
+/* Determines whether section `section`, which declares the tensor as `t`, defines its record from
+ * now on. */
+static int check_decider(const struct unify *u, struct tw_unified_tensor *known, uint32_t section,
+                         const struct tw_tensor *t, const struct tw_use *use, bool *decides) {
     *decides = known->writer == TW_NONE && use->writes;
     if (known->record.dtype == t->dtype) {
         return 0;
     }
     if (is_int(t->dtype) || is_int(known->record.dtype)) {
-        return dtype_conflict(u, known, section, t, "an integer is no float");
+        return dtype_conflict(u, known, section, t, "one is an integer, the other a float");
     }
     if (known->writer != TW_NONE && use->writes) {
         return dtype_conflict(u, known, section, t, "both write it");
@@ -92,19 +93,19 @@ static int decide(const struct unify *u, struct tw_unified_tensor *known, uint32
     }
     *decides = is_wider(t->dtype, known->record.dtype);
     if (!*decides && !is_wider(known->record.dtype, t->dtype)) {
-        return dtype_conflict(u, known, section, t, "neither holds the other's values");
+        return dtype_conflict(u, known, section, t,
+                              "neither can represent all values of the other");
     }
     return 0;
 }
 
-/* Whether a section that declares another type than the tensor has can read it: only what converts
- * by itself does. */
+/* Refuses a section that declares another type than the tensor's, unless its reads convert. */
 static int check_reader(const struct unify *u, const struct tw_unified_tensor *t, uint32_t section,
                         const struct tw_tensor *declared, const struct tw_use *use) {
     if (declared->dtype == t->record.dtype || use->converts || !(use->reads || use->writes)) {
         return 0;
     }
-    return dtype_conflict(u, t, section, declared, "the machine has no conversion on the way in");
+    return dtype_conflict(u, t, section, declared, "the machine cannot convert when reading");
 }
 
 /* ---- first pass: join ---- */
@@ -117,15 +118,14 @@ static int check_shape(const struct unify *u, const struct tw_unified_tensor *kn
         return 0;
     }
     return tw_refuse(u->err, TW_REFUSE_shape_conflict,
-                     "tensor %s of section %s is %u x %u, packing %u, %u instances, heads of %u; "
-                     "in section %s it is "
-                     "%u x %u, %u, %u, %u",
+                     "tensor %s of section %s is %u x %u, packing %u, %u instances, heads of %u, "
+                     "but in section %s it is %u x %u, packing %u, %u instances, heads of %u",
                      tensor_name(u, t), section_name(u, section), t->rows, t->cols, t->packing,
                      t->bind_count, t->head_dim, section_name(u, known->decider), k->rows, k->cols,
                      k->packing, k->bind_count, k->head_dim);
 }
 
-/* The initial value of a State is bound once; a section that binds none takes what there is. */
+/* Binds the initial value of a State, at most once; a section that binds none accepts any. */
 static int bind_initial(const struct unify *u, struct tw_unified_tensor *known, uint32_t section,
                         const struct tw_tensor *t, uint32_t value) {
     if (t->init == TW_INIT_NONE) {
@@ -152,7 +152,7 @@ static int join(struct unify *u, struct tw_unified_tensor *known, uint32_t secti
     const struct tw_use *use = &u->out->uses[section][index];
     bool decides;
     int rc = check_shape(u, known, section, t);
-    rc = rc ? rc : decide(u, known, section, t, use, &decides);
+    rc = rc ? rc : check_decider(u, known, section, t, use, &decides);
     rc = rc ? rc : bind_initial(u, known, section, t, s->tensor_value.items[index]);
     if (rc) {
         return rc;
@@ -209,7 +209,7 @@ static int join_section(struct unify *u, uint32_t section) {
 
 /* ---- roles ---- */
 
-/* What the use makes of a tensor; TW_ROLE_COUNT: what it was declared to be. */
+/* Returns the role that follows from a tensor's use; without any use, the declared one. */
 static enum tw_role role_of(const struct unify *u, const struct tw_unified_tensor *t) {
     bool reads = t->reader != TW_NONE, writes = t->writer != TW_NONE;
     if (t->carried && (reads || writes)) {
@@ -219,13 +219,13 @@ static enum tw_role role_of(const struct unify *u, const struct tw_unified_tenso
         return TW_ROLE_ACTIVATION;
     }
     if (t->record.bind_count == 0 && (reads || writes) && u->c->part) {
-        return TW_ROLE_ACTIVATION; /* its other side is elsewhere */
+        return TW_ROLE_ACTIVATION; /* its writer or reader is in another part */
     }
     if (writes) {
         return TW_ROLE_OUTPUT;
     }
     if (reads && t->record.role != TW_ROLE_INPUT && t->record.role != TW_ROLE_PARAM) {
-        return TW_ROLE_INPUT; /* of the two that it could be; either is a conflict */
+        return TW_ROLE_INPUT; /* Param would be possible too; either contradicts the declaration */
     }
     return (enum tw_role)t->record.role;
 }
@@ -236,7 +236,7 @@ static int check_scheduled(const struct unify *u, const struct tw_unified_tensor
         return 0;
     }
     return tw_refuse(u->err, TW_REFUSE_not_scheduled,
-                     "section %s reads activation %s, which no section before it writes",
+                     "section %s reads activation %s, which no earlier section writes",
                      section_name(u, t->reader), tensor_name(u, &t->record));
 }
 
@@ -254,12 +254,12 @@ static int check_role(const struct unify *u, const struct tw_unified_tensor *t, 
         return 0;
     }
     return tw_refuse(u->err, TW_REFUSE_role_conflict,
-                     "tensor %s of section %s is declared %s; it is %s, which is %s",
+                     "tensor %s of section %s is declared %s, but it is %s, which makes it %s",
                      tensor_name(u, declared), section_name(u, section), role_name(declared->role),
                      use_name(t), role_name(role));
 }
 
-/* ---- second pass: hold each section against the result ---- */
+/* ---- second pass: check each section against the result ---- */
 
 static int check_section(const struct unify *u, uint32_t section) {
     const struct tw_builder *s = u->c->sections[section];
@@ -272,7 +272,7 @@ static int check_section(const struct unify *u, uint32_t section) {
     return rc;
 }
 
-/* Sections a < b run at once: nothing that one of them writes is touched by the other. */
+/* Sections a < b run at the same time: neither may touch what the other writes. */
 static int check_crossing(const struct unify *u, uint32_t a, uint32_t b) {
     const struct tw_unified *n = u->out;
     for (uint32_t i = 0; i < u->c->sections[a]->tensors.n; i++) {
@@ -284,7 +284,7 @@ static int check_crossing(const struct unify *u, uint32_t a, uint32_t b) {
                 uint32_t writer = x->writes ? a : b;
                 return tw_refuse(u->err, TW_REFUSE_phase_crossing,
                                  "tensor %s is written by section %s and touched by section %s, "
-                                 "which runs at once",
+                                 "which runs at the same time",
                                  tensor_name(u, &u->c->sections[a]->tensors.items[i]),
                                  section_name(u, writer), section_name(u, writer == a ? b : a));
             }

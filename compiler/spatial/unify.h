@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which tensors of the sections are one, and what the program makes of them: shape, type, role,
- * initial value. Equal names are one tensor. The section that writes it decides its type; a reader
- * narrows on the way in. Among readers only, the wider float wins. Roles come from use: carried
- * names are State, written and read Activation, written only Output, and what is only read is what
- * it was declared to be, Input or Param.
+ * Unification: which tensors of the sections are the same, and the program's shape, type, role and
+ * initial value of each. Equal names are one tensor. The section that writes it determines its
+ * type; a reader with a narrower type must convert while reading. Among readers only, the wider
+ * float wins. Roles follow from use: carried names are State, written and read Activation, written
+ * only Output, and what is only read is what it was declared to be, Input or Param.
  */
 #ifndef TW_COMPILER_SPATIAL_UNIFY_H
 #define TW_COMPILER_SPATIAL_UNIFY_H
@@ -13,34 +13,38 @@
 #include "compiler/spatial/tensor_uses.h"
 #include "loader/base/compiler.h"
 
-/* One tensor of the program. Sections by their number in the composition; TW_NONE: none. */
+/* One tensor of the program. Sections are named by their index in the composition; TW_NONE:
+ * none. */
 struct tw_unified_tensor {
     struct tw_tensor record;
     uint32_t value;    /* graph value */
-    uint32_t writer;   /* that writes it first */
-    uint32_t reader;   /* that reads it first */
-    uint32_t decider;  /* whose record it has */
-    uint32_t binder;   /* that binds its initial value */
-    uint32_t from, to; /* phases that touch it */
+    uint32_t writer;   /* section that writes it first */
+    uint32_t reader;   /* section that reads it first */
+    uint32_t decider;  /* section whose record it has */
+    uint32_t binder;   /* section that binds its initial value */
+    uint32_t from, to; /* first and last phase that touch it */
     bool carried;
 };
 
+/* All tensors of a program, and how the sections' tensors map to them. */
 struct tw_unified {
     TW_VEC(struct tw_unified_tensor) tensors;
-    uint32_t **map;       /* [section][its tensor] */
-    struct tw_use **uses; /* [section][its tensor] */
+    uint32_t **map;       /* [section][tensor of that section] */
+    struct tw_use **uses; /* [section][tensor of that section] */
 };
 
-/* In the arena of the sections. Errors: shape_conflict, dtype_conflict, role_conflict,
- * initial_conflict, not_scheduled, phase_crossing; INTERNAL (code that does not decode). */
+/* Unifies the tensors of all sections; the result is in the sections' arena. Errors:
+ * shape_conflict, dtype_conflict, role_conflict, initial_conflict, not_scheduled, phase_crossing;
+ * INTERNAL (code that does not decode). */
 int tw_unify(const struct tw_composition *c, struct tw_unified *out, tw_error *err);
 
-/* The phase of a section. */
+/* Returns the phase of a section. */
 static inline uint32_t tw_phase_of(const struct tw_composition *c, uint32_t section) {
     return c->phases ? c->phases[section] : section;
 }
 
-/* Fails with a refusal: REFUSE(err, shape_conflict, "...", ...). */
+/* Fails with a refusal: tw_refuse(err, TW_REFUSE_shape_conflict, "...", ...). Returns its error
+ * code. */
 enum tw_refusal {
 #define TW_X(name, code, text) TW_REFUSE_##name,
     TW_REFUSALS(TW_X)

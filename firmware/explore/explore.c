@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The search: a path runs on until several orders have to be tried; there the state is kept, each
- * order is run in turn from it, and a state whose hash was met before is left. Whatever differs
- * between two orders is in the state: all of the machine's memory, Output and State.
+ * The search: a path continues until several orders have to be tried. There the state is saved and
+ * each order is run from it in turn; a state whose hash was seen before is abandoned. The state
+ * contains everything in which two orders can differ: all of the machine's memory, Output and
+ * State.
  */
 #include "firmware/explore/explore_internal.h"
 
-/* A state with a choice: the engines whose next ops are to be tried first, each in turn. */
+/* A state with a choice: the engines whose next ops must be tried first, one after the other. */
 struct frame {
     uint8_t *state;
     uint16_t *choices;
@@ -16,16 +17,16 @@ struct frame {
 struct search {
     struct explore x;
     struct tw_explore_result *r;
-    uint16_t *path; /* the schedule that led here */
+    uint16_t *path; /* the schedule that led to the current state */
     uint32_t n_path;
     struct frame *frames;
     uint32_t depth;
-    uint64_t (*table)[2]; /* hashes of states met; {0, 0}: free */
-    uint32_t table_mask, n_met;
-    /* kept bytes: before; after each step of the first path that got there */
+    uint64_t (*table)[2]; /* hashes of the states seen; {0, 0}: free */
+    uint32_t table_mask, n_seen;
+    /* compared bytes: initially; after each step of the first path that completed it */
     uint8_t *initial, *reference;
     uint16_t *reference_path; /* [step][op] */
-    uint32_t *reference_n;    /* [step]: ops of that path + 1; 0: none yet */
+    uint32_t *reference_n;    /* [step]: ops of that path + 1; 0: no path has completed the step */
     uint16_t *fault_path, *deadlock_path, *differs_path;
     uint8_t *frozen;
     uint16_t *enabled, *set, *best;
@@ -35,10 +36,11 @@ struct search {
 /* ---- memory ---- */
 
 static uint64_t state_bytes(const struct explore *x) {
-    return ((uint64_t)x->block_bytes + x->kept_bytes + x->n_engines * sizeof *x->pos + 7) / 8 * 8;
+    return ((uint64_t)x->block_bytes + x->compared_bytes + x->n_engines * sizeof *x->pos + 7) / 8 *
+           8;
 }
 
-static void take_search(struct search *q, struct tw_arena *a) {
+static void alloc_search(struct search *q, struct tw_arena *a) {
     const struct explore *x = &q->x;
     uint64_t steps = x->options.steps, n = x->n_ops;
     uint32_t slots = 2;
@@ -53,8 +55,8 @@ static void take_search(struct search *q, struct tw_arena *a) {
     q->differs_path = tw_arena_zeroed(a, n, sizeof *q->path, 8);
     q->reference_path = tw_arena_zeroed(a, n, (size_t)steps * sizeof *q->path, 8);
     q->reference_n = tw_arena_zeroed(a, steps, sizeof *q->reference_n, 8);
-    q->reference = tw_arena_zeroed(a, x->kept_bytes, (size_t)steps, 8);
-    q->initial = tw_arena_zeroed(a, x->kept_bytes, 1, 8);
+    q->reference = tw_arena_zeroed(a, x->compared_bytes, (size_t)steps, 8);
+    q->initial = tw_arena_zeroed(a, x->compared_bytes, 1, 8);
     q->frozen = tw_arena_zeroed(a, x->n_engines, 1, 8);
     q->enabled = tw_arena_zeroed(a, x->n_engines, sizeof *q->enabled, 8);
     q->set = tw_arena_zeroed(a, x->n_engines, sizeof *q->set, 8);
@@ -74,7 +76,7 @@ static void save(const struct search *q, struct frame *f) {
     const struct explore *x = &q->x;
     memcpy(f->state, x->block, x->block_bytes);
     memcpy(f->state + x->block_bytes, x->pos, x->n_engines * sizeof *x->pos);
-    tw_explore_copy_kept(x, f->state + x->block_bytes + x->n_engines * sizeof *x->pos);
+    tw_explore_copy_compared(x, f->state + x->block_bytes + x->n_engines * sizeof *x->pos);
     f->n_path = q->n_path;
     f->step = x->step;
 }
@@ -83,7 +85,7 @@ static void restore(struct search *q, const struct frame *f) {
     struct explore *x = &q->x;
     memcpy(x->block, f->state, x->block_bytes);
     memcpy(x->pos, f->state + x->block_bytes, x->n_engines * sizeof *x->pos);
-    tw_explore_restore_kept(x, f->state + x->block_bytes + x->n_engines * sizeof *x->pos);
+    tw_explore_restore_compared(x, f->state + x->block_bytes + x->n_engines * sizeof *x->pos);
     q->n_path = f->n_path;
     x->step = f->step;
 }
@@ -99,13 +101,13 @@ static void hash_bytes(uint64_t h[2], const uint8_t *bytes, size_t n) {
     }
 }
 
-/* False if this state was met before, or there is no room to remember it. */
-static bool remember(struct search *q) {
+/* Records the current state. Returns false if it was seen before, or if the table is full. */
+static bool record_state(struct search *q) {
     struct explore *x = &q->x;
     uint64_t h[2] = {x->step + 1, 1};
     hash_bytes(h, x->block, x->block_bytes);
-    for (uint32_t i = 0; i < x->n_kept; i++) {
-        hash_bytes(h, x->kept[i].at, x->kept[i].bytes);
+    for (uint32_t i = 0; i < x->n_compared; i++) {
+        hash_bytes(h, x->compared[i].at, x->compared[i].bytes);
     }
     h[0] += h[0] == 0 && h[1] == 0 ? 1u : 0u;
     uint32_t at = (uint32_t)h[0] & q->table_mask;
@@ -114,12 +116,12 @@ static bool remember(struct search *q) {
             return false;
         }
     }
-    if (q->n_met == x->options.max_states) {
+    if (q->n_seen == x->options.max_states) {
         q->r->found |= TW_EXPLORE_LIMIT;
         q->stop = true;
         return false;
     }
-    q->n_met++;
+    q->n_seen++;
     q->table[at][0] = h[0];
     q->table[at][1] = h[1];
     return true;
@@ -127,8 +129,8 @@ static bool remember(struct search *q) {
 
 /* ---- which orders matter ---- */
 
-static void note_race(struct search *q, uint32_t a, const struct explore_op *op_a, uint32_t b,
-                      const struct explore_op *op_b) {
+static void record_race(struct search *q, uint32_t a, const struct explore_op *op_a, uint32_t b,
+                        const struct explore_op *op_b) {
     if (!(q->r->found & TW_EXPLORE_RACE)) {
         const struct explore_op *op[2] = {op_a, op_b};
         for (uint32_t i = 0; i < 2; i++) {
@@ -140,8 +142,8 @@ static void note_race(struct search *q, uint32_t a, const struct explore_op *op_
     }
 }
 
-/* True if nothing that is still to run conflicts with the engine's next op. */
-static bool is_free(const struct explore *x, uint32_t e) {
+/* Returns true if no op that is still to run conflicts with the engine's next op. */
+static bool is_independent(const struct explore *x, uint32_t e) {
     const uint32_t *last = &x->last[(size_t)(x->engines[e].first + x->pos[e]) * x->n_engines];
     for (uint32_t f = 0; f < x->n_engines; f++) {
         if (last[f] > x->pos[f]) {
@@ -151,26 +153,27 @@ static bool is_free(const struct explore *x, uint32_t e) {
     return true;
 }
 
-/* Does an op of f that can run before t conflict with it. */
-static bool meets(struct search *q, uint32_t e, uint32_t f) {
+/* Returns true if an op of f that can run before the next op of e conflicts with it. */
+static bool can_conflict(struct search *q, uint32_t e, uint32_t f) {
     const struct explore *x = &q->x;
     const struct explore_op *t = explore_next(x, e);
     for (uint32_t i = x->pos[f]; i < x->front[f]; i++) {
         const struct explore_op *u = &x->ops[x->engines[f].first + i];
         if (tw_explore_conflict(x, t, u)) {
-            note_race(q, e, t, f, u);
+            record_race(q, e, t, f, u);
             return true;
         }
     }
     return false;
 }
 
-/* The next engine that has to be tried besides those in the set; TW_NONE: no more. */
-static uint32_t missing(struct search *q, uint32_t n) {
+/* Returns the next engine that must be tried in addition to those in the set; TW_NONE if there is
+ * none. */
+static uint32_t next_interfering(struct search *q, uint32_t n) {
     tw_explore_look_ahead(&q->x, q->frozen);
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t f = 0; f < q->x.n_engines; f++) {
-            if (!q->frozen[f] && meets(q, q->set[i], f)) {
+            if (!q->frozen[f] && can_conflict(q, q->set[i], f)) {
                 return f;
             }
         }
@@ -178,14 +181,14 @@ static uint32_t missing(struct search *q, uint32_t n) {
     return TW_NONE;
 }
 
-/* Grows {e} to a set of next ops that nothing outside of it can interfere with; 0: there is none
- * that can run as a whole. */
+/* Extends {e} to a set of next ops with which nothing outside can interfere. Returns its size; 0 if
+ * there is no such set of which every op can run. */
 static uint32_t close_set(struct search *q, uint32_t e) {
     uint32_t n = 1, f;
     memset(q->frozen, 0, q->x.n_engines);
     q->set[0] = (uint16_t)e;
     q->frozen[e] = 1;
-    while ((f = missing(q, n)) != TW_NONE) {
+    while ((f = next_interfering(q, n)) != TW_NONE) {
         if (!tw_explore_can_run(&q->x, f)) {
             return 0;
         }
@@ -195,31 +198,32 @@ static uint32_t close_set(struct search *q, uint32_t e) {
     return n;
 }
 
-/* The engines whose next ops must each be tried first, into q->best; how many. 0: none can run. */
+/* Stores in q->best the engines whose next ops must each be tried first, and returns their number;
+ * 0 if none can run. */
 static uint32_t choose(struct search *q) {
     struct explore *x = &q->x;
-    uint32_t n_enabled = 0, least;
+    uint32_t n_enabled = 0, min_size;
     for (uint32_t e = 0; e < x->n_engines; e++) {
         if (tw_explore_can_run(x, e)) {
             q->enabled[n_enabled++] = (uint16_t)e;
         }
     }
     memcpy(q->best, q->enabled, n_enabled * sizeof *q->best);
-    least = n_enabled;
-    for (uint32_t i = 0; x->monotone && i < n_enabled && least > 1; i++) {
-        if (is_free(x, q->enabled[i])) {
+    min_size = n_enabled;
+    for (uint32_t i = 0; x->monotone && i < n_enabled && min_size > 1; i++) {
+        if (is_independent(x, q->enabled[i])) {
             q->best[0] = q->enabled[i];
-            least = 1;
+            min_size = 1;
         }
     }
-    for (uint32_t i = 0; x->monotone && i < n_enabled && least > 1; i++) {
+    for (uint32_t i = 0; x->monotone && i < n_enabled && min_size > 1; i++) {
         uint32_t n = close_set(q, q->enabled[i]);
-        if (n > 0 && n < least) {
+        if (n > 0 && n < min_size) {
             memcpy(q->best, q->set, n * sizeof *q->best);
-            least = n;
+            min_size = n;
         }
     }
-    return least;
+    return min_size;
 }
 
 /* ---- paths ---- */
@@ -230,7 +234,7 @@ static struct tw_explore_schedule copy_path(const struct search *q, uint16_t *to
     return s;
 }
 
-static void note_fault(struct search *q, const struct tw_fault *fault) {
+static void record_fault(struct search *q, const struct tw_fault *fault) {
     if (!(q->r->found & TW_EXPLORE_FAULT)) {
         q->r->found |= TW_EXPLORE_FAULT;
         q->r->fault = *fault;
@@ -238,22 +242,22 @@ static void note_fault(struct search *q, const struct tw_fault *fault) {
     }
 }
 
-static bool take(struct search *q, uint32_t e) {
+static bool run_op(struct search *q, uint32_t e) {
     struct tw_fault fault;
     memset(&fault, 0, sizeof fault);
     q->path[q->n_path++] = (uint16_t)e;
     int rc = tw_explore_run(&q->x, e, &fault);
     if (rc != 0) {
-        note_fault(q, &fault);
+        record_fault(q, &fault);
     }
     return rc == 0;
 }
 
 static void compare(struct search *q) {
     const struct explore *x = &q->x;
-    const uint8_t *expected = q->reference + (size_t)x->step * x->kept_bytes;
-    for (uint32_t i = 0; i < x->n_kept; expected += x->kept[i++].bytes) {
-        const struct explore_kept *k = &x->kept[i];
+    const uint8_t *expected = q->reference + (size_t)x->step * x->compared_bytes;
+    for (uint32_t i = 0; i < x->n_compared; expected += x->compared[i++].bytes) {
+        const struct explore_compared *k = &x->compared[i];
         size_t at = 0;
         while (at < k->bytes && k->at[at] == expected[at]) {
             at++;
@@ -272,7 +276,7 @@ static void compare(struct search *q) {
     }
 }
 
-/* No engine can run. True if a next step has begun. */
+/* Ends the step once no engine can run. Returns true if a next step has begun. */
 static bool end_step(struct search *q) {
     struct explore *x = &q->x;
     struct tw_fault fault;
@@ -283,7 +287,7 @@ static bool end_step(struct search *q) {
             deadlock = deadlock || x->pos[e] < explore_limit(x, e);
         }
         if (!deadlock) {
-            note_fault(q, &fault);
+            record_fault(q, &fault);
         } else if (!(q->r->found & TW_EXPLORE_DEADLOCK)) {
             q->r->found |= TW_EXPLORE_DEADLOCK;
             q->r->deadlock = fault;
@@ -294,7 +298,7 @@ static bool end_step(struct search *q) {
     if (q->reference_n[x->step] == 0) {
         copy_path(q, q->reference_path + (size_t)x->step * x->n_ops);
         q->reference_n[x->step] = q->n_path + 1;
-        tw_explore_copy_kept(x, q->reference + (size_t)x->step * x->kept_bytes);
+        tw_explore_copy_compared(x, q->reference + (size_t)x->step * x->compared_bytes);
     } else {
         compare(q);
     }
@@ -302,7 +306,7 @@ static bool end_step(struct search *q) {
         q->r->ends++;
         return false;
     }
-    if (!remember(q)) {
+    if (!record_state(q)) {
         return false;
     }
     x->step++;
@@ -312,7 +316,7 @@ static bool end_step(struct search *q) {
 }
 
 static bool open_frame(struct search *q, uint32_t n) {
-    if (!remember(q)) {
+    if (!record_state(q)) {
         return false;
     }
     q->r->states++;
@@ -328,7 +332,7 @@ static bool open_frame(struct search *q, uint32_t n) {
     return true;
 }
 
-/* Runs on until the path has ended. */
+/* Runs until the path has ended. */
 static void run_path(struct search *q) {
     bool open = true;
     while (open && !q->stop) {
@@ -336,13 +340,13 @@ static void run_path(struct search *q) {
         if (n == 0) {
             open = end_step(q);
         } else {
-            open = (n == 1 || open_frame(q, n)) && take(q, q->best[0]);
+            open = (n == 1 || open_frame(q, n)) && run_op(q, q->best[0]);
         }
     }
 }
 
-/* Takes the next order of the last open choice; false when all are done. */
-static bool turn_back(struct search *q) {
+/* Takes the next order of the last open choice; returns false when none is left. */
+static bool backtrack(struct search *q) {
     while (q->depth > 0 && !q->stop) {
         struct frame *f = &q->frames[q->depth - 1];
         if (f->next == f->n_choices) {
@@ -350,7 +354,7 @@ static bool turn_back(struct search *q) {
             continue;
         }
         restore(q, f);
-        if (take(q, f->choices[f->next++])) {
+        if (run_op(q, f->choices[f->next++])) {
             return true;
         }
     }
@@ -369,17 +373,17 @@ int tw_explore(const struct tw_machine_config *config, struct tw_arena *arena,
     if (rc != 0) {
         return rc;
     }
-    take_search(&q, arena);
+    alloc_search(&q, arena);
     if (arena->used > arena->size) {
         return tw_fault_nomem(fault, arena->size, arena->used);
     }
     tw_explore_find_conflicts(&q.x);
-    tw_explore_copy_kept(&q.x, q.initial);
+    tw_explore_copy_compared(&q.x, q.initial);
     q.r = result;
     tw_explore_begin(&q.x);
     do {
         run_path(&q);
-    } while (turn_back(&q));
-    tw_explore_restore_kept(&q.x, q.initial);
+    } while (backtrack(&q));
+    tw_explore_restore_compared(&q.x, q.initial);
     return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The explorer's machine: made in a block of its own so that its state can be copied, moved one op
- * at a time, led along a given schedule.
+ * The explorer's machine: created in a separate block so that its state can be copied, advanced one
+ * op at a time, driven along a given schedule.
  */
 #include "firmware/explore/explore_internal.h"
 
@@ -9,7 +9,7 @@ enum { DEFAULT_STATES = 65536, DEFAULT_DEPTH = 64 };
 
 /* ---- memory ---- */
 
-static void take_scratch(struct explore *x, struct tw_arena *a) {
+static void alloc_scratch(struct explore *x, struct tw_arena *a) {
     const struct tw_program *p = x->config.program;
     x->engines = tw_arena_zeroed(a, x->n_engines, sizeof *x->engines, 8);
     x->pos = tw_arena_zeroed(a, x->n_engines, sizeof *x->pos, 8);
@@ -20,7 +20,8 @@ static void take_scratch(struct explore *x, struct tw_arena *a) {
     x->words = tw_arena_zeroed(a, (uint64_t)p->n_semaphores * p->n_sites, sizeof *x->words, 8);
 }
 
-/* The machine in a block of its own, cleared before, so that equal states have equal bytes. */
+/* Creates the machine in a separate block, which is cleared first so that equal states have equal
+ * bytes. */
 static int make_machine(struct explore *x, struct tw_arena *a, struct tw_fault *fault) {
     struct tw_arena counter = {NULL, 0, 0};
     int rc = tw_strict_init(&x->config, &counter, &x->s, fault);
@@ -40,34 +41,34 @@ static int make_machine(struct explore *x, struct tw_arena *a, struct tw_fault *
     return rc;
 }
 
-static void find_kept(struct explore *x) {
+static void find_compared(struct explore *x) {
     const struct tw_program *p = x->config.program;
-    x->n_kept = 0;
-    x->kept_bytes = 0;
+    x->n_compared = 0;
+    x->compared_bytes = 0;
     for (uint32_t t = 0; t < p->n_tensors; t++) {
-        bool kept = p->tensors[t].role == TW_ROLE_OUTPUT || p->tensors[t].role == TW_ROLE_STATE;
-        for (uint32_t i = 0; kept && i < p->tensors[t].bind_count; i++) {
+        bool compared = p->tensors[t].role == TW_ROLE_OUTPUT || p->tensors[t].role == TW_ROLE_STATE;
+        for (uint32_t i = 0; compared && i < p->tensors[t].bind_count; i++) {
             uint8_t *at = tw_bind_tensor(&x->config, t, i);
-            struct explore_kept k = {at, (size_t)p->tensors[t].bytes, t, i};
-            if (at && x->kept) {
-                x->kept[x->n_kept] = k;
+            struct explore_compared k = {at, (size_t)p->tensors[t].bytes, t, i};
+            if (at && x->compared) {
+                x->compared[x->n_compared] = k;
             }
-            x->n_kept += at ? 1u : 0u;
-            x->kept_bytes += at ? k.bytes : 0;
+            x->n_compared += at ? 1u : 0u;
+            x->compared_bytes += at ? k.bytes : 0;
         }
     }
 }
 
 static void make_traces(struct explore *x, struct tw_arena *a) {
-    tw_explore_unroll(x); /* only counts, as nothing is there to hold them */
-    find_kept(x);
+    tw_explore_unroll(x); /* only counts, as there are no arrays yet */
+    find_compared(x);
     x->ops = tw_arena_zeroed(a, x->n_ops, sizeof *x->ops, 8);
     x->accesses = tw_arena_zeroed(a, x->n_accesses, sizeof *x->accesses, 8);
     x->last = tw_arena_zeroed(a, x->n_ops, x->n_engines * sizeof *x->last, 8);
-    x->kept = tw_arena_zeroed(a, x->n_kept, sizeof *x->kept, 8);
+    x->compared = tw_arena_zeroed(a, x->n_compared, sizeof *x->compared, 8);
     if (a->used <= a->size) {
         tw_explore_unroll(x);
-        find_kept(x);
+        find_compared(x);
     }
 }
 
@@ -87,7 +88,7 @@ int tw_explore_prepare(struct explore *x, const struct tw_machine_config *config
                             UINT16_MAX / TW_ENGINE_COUNT);
     }
     x->n_engines = config->program->n_sites * TW_ENGINE_COUNT;
-    take_scratch(x, arena);
+    alloc_scratch(x, arena);
     int rc = make_machine(x, arena, fault);
     if (rc == 0) {
         make_traces(x, arena);
@@ -97,23 +98,23 @@ int tw_explore_prepare(struct explore *x, const struct tw_machine_config *config
 
 /* ---- Output and State ---- */
 
-void tw_explore_copy_kept(const struct explore *x, uint8_t *to) {
-    for (uint32_t i = 0; i < x->n_kept; to += x->kept[i++].bytes) {
-        memcpy(to, x->kept[i].at, x->kept[i].bytes);
+void tw_explore_copy_compared(const struct explore *x, uint8_t *to) {
+    for (uint32_t i = 0; i < x->n_compared; to += x->compared[i++].bytes) {
+        memcpy(to, x->compared[i].at, x->compared[i].bytes);
     }
 }
 
-void tw_explore_restore_kept(const struct explore *x, const uint8_t *from) {
-    for (uint32_t i = 0; i < x->n_kept; from += x->kept[i++].bytes) {
-        memcpy(x->kept[i].at, from, x->kept[i].bytes);
+void tw_explore_restore_compared(const struct explore *x, const uint8_t *from) {
+    for (uint32_t i = 0; i < x->n_compared; from += x->compared[i++].bytes) {
+        memcpy(x->compared[i].at, from, x->compared[i].bytes);
     }
 }
 
 /* ---- moves ---- */
 
-/* Runs LOOP and END until the engine stands at another op; with overlap an engine at its end begins
- * its next step. */
-static void settle(struct explore *x, struct strict_engine *e) {
+/* Executes LOOP and END until the engine is at another op; with overlap, an engine at its end
+ * begins its next step. */
+static void skip_loops(struct explore *x, struct strict_engine *e) {
     struct tw_fault ignored;
     struct tw_op op;
     for (;;) {
@@ -133,7 +134,7 @@ static void settle(struct explore *x, struct strict_engine *e) {
 void tw_explore_begin(struct explore *x) {
     tw_strict_begin(x->s);
     for (uint32_t i = 0; i < x->n_engines; i++) {
-        settle(x, &x->s->engines[i]);
+        skip_loops(x, &x->s->engines[i]);
     }
 }
 
@@ -141,12 +142,11 @@ bool tw_explore_can_run(const struct explore *x, uint32_t e) {
     return x->pos[e] < explore_limit(x, e) && strict_runnable(x->s, &x->s->engines[e]);
 }
 
-/* One op; 0 or its fault. */
 int tw_explore_run(struct explore *x, uint32_t e, struct tw_fault *fault) {
     struct tw_op op;
     int rc = tw_strict_execute(x->s, &x->s->engines[e], &op, fault);
     x->pos[e]++;
-    settle(x, &x->s->engines[e]);
+    skip_loops(x, &x->s->engines[e]);
     return rc;
 }
 

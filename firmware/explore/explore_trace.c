@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The explorer's traces: unrolls each engine's loops, resolves what every op touches down to
- * addresses (the place in a FIFO's ring follows from the engine's own pushes or pops), and
- * compares. A byte stands for its whole 4-byte word, as in the shadow.
+ * The explorer's traces: unrolls each engine's loops, resolves what every op touches to addresses
+ * (the position in a FIFO's ring follows from the engine's own pushes or pops), and compares. A
+ * byte stands for its whole 4-byte word, as in the shadow memory.
  */
 #include "firmware/explore/explore_internal.h"
 
@@ -36,7 +36,7 @@ static void buffer_access(struct explore *x, const struct strict_engine *e,
              at % b->page_bytes;
     }
     bool write = o->kind != 'R';
-    if (b->kind == TW_BUF_SCRATCH) { /* who touches it first owns it */
+    if (b->kind == TW_BUF_SCRATCH) { /* the first engine to touch it owns it */
         at = 0;
         write = true;
         extent = tw_extent_make(1, b->pages * b->page_bytes, 0);
@@ -55,7 +55,7 @@ static void multicast_access(struct explore *x, const struct strict_engine *e,
     }
 }
 
-/* The rows that KEY_WRITE and VALUE_WRITE touch: head by head, position by position. */
+/* Adds the rows that KEY_WRITE and VALUE_WRITE touch: head by head, position by position. */
 static void cache_access(struct explore *x, const struct tw_op *op, uint8_t *base,
                          const struct tw_tensor *t, uint64_t pos, uint64_t rows) {
     const struct tw_numbers_key_write v = tw_numbers_key_write(op);
@@ -79,7 +79,7 @@ static void tensor_access(struct explore *x, const struct strict_engine *e, cons
     const struct tw_tensor *t = &x->config.program->tensors[o->id];
     uint8_t *base = tw_bind_tensor(&x->config, o->id, tw_affine_value(&o->instance, e->vars));
     if (!base) {
-        return; /* the op will fault, whenever it runs */
+        return; /* the op will fault whenever it runs */
     }
     if (op->code == TW_OP_KEY_WRITE || op->code == TW_OP_VALUE_WRITE) {
         cache_access(x, op, base, t, pos, rows);
@@ -111,7 +111,7 @@ static void data_accesses(struct explore *x, const struct strict_engine *e,
     }
 }
 
-/* Popped pages become undefined: that is a write. */
+/* Popped pages become undefined, which counts as a write. */
 static void pop_accesses(struct explore *x, const struct tw_op *op) {
     uint32_t fifo = op->operand[TW_POP_fifo].id, n = op->operand[TW_POP_pages].id;
     const struct tw_buffer *b = &x->config.program->buffers[fifo];
@@ -219,8 +219,8 @@ static uintptr_t high(const struct explore_access *a, uint64_t row) {
     return (a->at + row * a->stride + a->row_bytes + 3) & ~(uintptr_t)3;
 }
 
-/* True if a row of b meets [from, to). */
-static bool meets(const struct explore_access *b, uintptr_t from, uintptr_t to) {
+/* Returns true if a row of b overlaps [from, to). */
+static bool overlaps_range(const struct explore_access *b, uintptr_t from, uintptr_t to) {
     uint64_t row = 0;
     if (b->stride > 0 && from > b->at + b->row_bytes) {
         row = (from - b->at - b->row_bytes) / b->stride;
@@ -234,13 +234,13 @@ static bool meets(const struct explore_access *b, uintptr_t from, uintptr_t to) 
     return false;
 }
 
-static bool touch(const struct explore_access *a, const struct explore_access *b) {
+static bool accesses_conflict(const struct explore_access *a, const struct explore_access *b) {
     if (!(a->write || b->write) || high(a, a->rows - 1) <= low(b, 0) ||
         high(b, b->rows - 1) <= low(a, 0)) {
         return false;
     }
     for (uint64_t row = 0; row < a->rows; row++) {
-        if (meets(b, low(a, row), high(a, row))) {
+        if (overlaps_range(b, low(a, row), high(a, row))) {
             return true;
         }
     }
@@ -251,7 +251,8 @@ bool tw_explore_conflict(const struct explore *x, const struct explore_op *a,
                          const struct explore_op *b) {
     for (uint32_t i = 0; i < a->n_accesses; i++) {
         for (uint32_t k = 0; k < b->n_accesses; k++) {
-            if (touch(&x->accesses[a->first_access + i], &x->accesses[b->first_access + k])) {
+            if (accesses_conflict(&x->accesses[a->first_access + i],
+                                  &x->accesses[b->first_access + k])) {
                 return true;
             }
         }
@@ -270,8 +271,8 @@ static void compare_engines(struct explore *x, uint32_t a, uint32_t b) {
     }
 }
 
-/* A wait that passed stays passed only while no word comes half of the number range beyond its
- * threshold. */
+/* A wait that has passed stays passed only while no word exceeds its threshold by half of the
+ * number range. */
 static bool is_monotone(const struct explore *x) {
     const uint64_t far = UINT64_C(1) << 30;
     uint64_t added = 0;
@@ -299,13 +300,13 @@ void tw_explore_find_conflicts(struct explore *x) {
     x->monotone = is_monotone(x);
 }
 
-/* ---- how far engines can come ---- */
+/* ---- how far engines can get ---- */
 
 static uint32_t *word_at(struct explore *x, const struct explore_op *op, uint32_t site) {
     return &x->words[(size_t)op->object * x->config.program->n_sites + site];
 }
 
-static bool holds_back(struct explore *x, const struct explore_op *op) {
+static bool is_blocked(struct explore *x, const struct explore_op *op) {
     const struct tw_program *p = x->config.program;
     if (op->code == TW_OP_SEM_WAIT) {
         return tw_group_has(p, p->semaphores[op->object].group, op->target) &&
@@ -340,15 +341,15 @@ void tw_explore_look_ahead(struct explore *x, const uint8_t *frozen) {
     }
     memcpy(x->words, x->s->words, (size_t)p->n_semaphores * p->n_sites * sizeof *x->words);
     memcpy(x->front, x->pos, x->n_engines * sizeof *x->front);
-    for (bool moved = true; moved;) {
-        moved = false;
+    for (bool progressed = true; progressed;) {
+        progressed = false;
         for (uint32_t e = 0; e < x->n_engines; e++) {
             const struct explore_op *ops = &x->ops[x->engines[e].first];
             uint32_t limit = explore_limit(x, e);
-            for (; !frozen[e] && x->front[e] < limit && !holds_back(x, &ops[x->front[e]]);
+            for (; !frozen[e] && x->front[e] < limit && !is_blocked(x, &ops[x->front[e]]);
                  x->front[e]++) {
                 apply(x, &ops[x->front[e]]);
-                moved = true;
+                progressed = true;
             }
         }
     }

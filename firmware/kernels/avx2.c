@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The AVX2 table (with FMA and F16C): the vector kernels over pairs of registers, quantised
- * products in 16-bit parts. The target is set by pragma, so that the file needs no flags of its
- * own; it must not run before dispatch.c has asked the processor.
+ * products in 16-bit parts. A pragma sets the target, so that the file needs no compiler flags of
+ * its own; its code must not run before dispatch.c has checked the processor.
  */
 #include "firmware/kernels/internal.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The AVX-512 table (F, BW, VL, DQ, VNNI): the vector kernels over one register of 16 lanes, with
- * VNNI for quantised products. The target is set by pragma, so that the file needs no flags of its
- * own; it must not run before dispatch.c has asked the processor.
+ * VNNI for quantised products. A pragma sets the target, so that the file needs no compiler flags
+ * of its own; its code must not run before dispatch.c has checked the processor.
  */
 #include "firmware/kernels/internal.h"
 

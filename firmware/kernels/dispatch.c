@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which kernel tables this processor can run, asked of the processor at run time.
+ * Selects, at run time, the kernel tables that this processor can run.
  */
 #include "firmware/kernels/internal.h"
 
 #if TW_KERNELS_X86
 #include <cpuid.h>
 
-/* clang 14 has no name for this one. */
+/* clang 14 does not know "f16c" in __builtin_cpu_supports. */
 static bool has_f16c(void) {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
@@ -25,7 +25,7 @@ static bool has_avx512(void) {
 #endif
 
 #if TW_KERNELS_ARM64_DOT
-/* The identification register; Linux answers for it in programs, too (since 4.11). */
+/* The identification register; Linux emulates it for user programs, too (since 4.11). */
 static bool has_dot(void) {
     uint64_t features = 0;
 #if defined(__linux__) || !__STDC_HOSTED__
@@ -35,7 +35,7 @@ static bool has_dot(void) {
 }
 #endif
 
-/* A table that this build or this processor lacks is NULL. */
+/* NULL if this build or this processor does not support the instruction set. */
 const struct tw_kernel_table *tw_kernel_table(enum tw_isa isa) {
     switch (isa) {
     case TW_ISA_SCALAR:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the kernel files share: the tables' names, views of the larger ops' arguments and the loop
+ * What the kernel files share: the names of the tables, views of the larger ops' arguments and loop
  * helpers.
  */
 #ifndef TW_FIRMWARE_KERNELS_INTERNAL_H
@@ -19,7 +19,7 @@
 #else
 #define TW_KERNELS_ARM64 0
 #endif
-/* Before release 16, clang has the dot product only where the whole file is compiled for it. */
+/* Before release 16, clang supports the dot product only if the whole file is compiled for it. */
 #if TW_KERNELS_ARM64 && \
     (!defined(__clang__) || __clang_major__ >= 16 || defined(__ARM_FEATURE_DOTPROD))
 #define TW_KERNELS_ARM64_DOT 1
@@ -29,7 +29,7 @@
 
 /* Tiles are templates: functions that take their sizes as constant arguments and must be inlined
  * and unrolled for their accumulators to stay in registers. Loops over the groups of a block stay
- * loops where a compiler, seeing all its integer additions at once, would reorder them into more
+ * rolled where a compiler, seeing all the integer additions at once, would reorder them into more
  * live values than there are registers. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
@@ -39,7 +39,7 @@
 #endif
 #if defined(TW_SANITIZED) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TW_ROLLED
-#define TW_UNROLL /* each access is instrumented: unrolled, compilers take minutes */
+#define TW_UNROLL /* each access is instrumented: unrolled, compilation takes minutes */
 #elif defined(__clang__)
 #define TW_UNROLL _Pragma("clang loop unroll(full)")
 #define TW_ROLLED _Pragma("clang loop unroll(disable)")
@@ -59,7 +59,7 @@ extern const struct tw_kernel_table tw_kernels_neon;
 extern const struct tw_kernel_table tw_kernels_neon_dot;
 #endif
 
-/* Movement is the same for every table. In move.c. */
+/* Data movement, in move.c; the same for every table. */
 tw_kernel tw_move_read, tw_move_gather, tw_move_write, tw_move_key_write, tw_move_value_write,
     tw_move_mcast, tw_move_copy, tw_move_last_row;
 
@@ -69,14 +69,14 @@ tw_kernel tw_move_read, tw_move_gather, tw_move_write, tw_move_key_write, tw_mov
     [TW_OP_MCAST] = tw_move_mcast, [TW_OP_COPY] = tw_move_copy,                                  \
     [TW_OP_LAST_ROW] = tw_move_last_row
 
-/* The entries of a table made of vector_*.h. */
+/* The entries of a table that come from vector_*.h. */
 #define TW_VECTOR_KERNELS                                                                         \
     TW_MOVE_KERNELS, [TW_OP_RMS_NORM] = rms_norm, [TW_OP_QUANT] = quant, [TW_OP_MATMUL] = matmul, \
                      [TW_OP_ROPE_TABLE] = rope_table, [TW_OP_ROPE] = rope,                        \
                      [TW_OP_ATTN_INIT] = attn_init, [TW_OP_ATTN_STEP] = attn_step,                \
                      [TW_OP_ATTN_DONE] = attn_done, [TW_OP_ADD] = add, [TW_OP_SILU_MUL] = silu_mul
 
-/* Row r of a region. */
+/* Return row r of a region. */
 static inline float *tw_row(void *base, uint32_t stride, uint32_t r) {
     return (float *)((char *)base + (size_t)stride * r);
 }
@@ -84,12 +84,13 @@ static inline const float *tw_const_row(const void *base, uint32_t stride, uint3
     return (const float *)((const char *)base + (size_t)stride * r);
 }
 
-/* MATMUL. */
+/* Operands of MATMUL. */
 struct tw_matmul {
-    const char *x;                                  /* rows of k floats, or of k/32 blocks of q8s */
-    const uint8_t *w;                               /* panels */
-    char *y;                                        /* rows of 16*panels floats */
-    size_t x_stride, y_stride, panel_bytes, scales; /* scales: their offset inside a panel */
+    const char *x;    /* rows of k floats, or of k/32 blocks of q8s */
+    const uint8_t *w; /* panels */
+    char *y;          /* rows of 16*panels floats */
+    /* scales: offset of the scales inside a panel */
+    size_t x_stride, y_stride, panel_bytes, scales;
     uint32_t dtype, k, panels, rows;
     bool reload;
 };
@@ -112,11 +113,12 @@ static inline struct tw_matmul tw_matmul_view(const struct tw_kargs *a) {
     return m;
 }
 
+/* Returns the 16 outputs of a panel in row `row` of y. */
 static inline float *tw_matmul_y(const struct tw_matmul *m, uint32_t row, uint32_t panel) {
     return (float *)(m->y + m->y_stride * row) + (size_t)panel * TW_PANEL_ROWS;
 }
 
-/* ATTN_STEP. A query is one (row, head); its state is m, l, o[head_dim]. */
+/* Operands of ATTN_STEP. A query is one (row, head); its state is m, l, o[head_dim]. */
 struct tw_attention {
     const void *q;
     const float *keys, *values;
@@ -144,7 +146,8 @@ static inline struct tw_attention tw_attention_view(const struct tw_kargs *a) {
     return v;
 }
 
-/* How many positions of the block row r sees, from its first on: 0 .. TW_KV_BLOCK. */
+/* Returns how many positions of the block, from its first one, are visible to row r: 0 ..
+ * TW_KV_BLOCK. */
 static inline uint32_t tw_attention_visible(const struct tw_attention *v, uint32_t r) {
     uint64_t end = (uint64_t)v->pos + r + 1, start = (uint64_t)v->block * TW_KV_BLOCK;
     if (end <= start) {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels behind the machine's data ops, one table an instruction set. Every kernel of every
- * table gives the same bits as the scalar one (tests/firmware/kernels/kernels_test.c); formulas are
+ * The kernels of the machine's data ops, one table per instruction set. Every kernel of every table
+ * gives the same bits as the scalar one (tests/firmware/kernels/kernels_test.c); the formulas are
  * in tilewright/numerics.h.
  *
  * Kernels take their op's operands in one uniform structure, so that the strict interpreter and the
- * replay plan bind ops to calls by the same table-driven code. Freestanding: no malloc, no libc
- * beyond memcpy/memset.
+ * replay plan bind ops to calls by the same table-driven code. Freestanding: no malloc, and of libc
+ * only memcpy and memset. Kernels keep no state and may run on any number of threads, on disjoint
+ * outputs.
  */
 #ifndef TW_FIRMWARE_KERNELS_KERNELS_H
 #define TW_FIRMWARE_KERNELS_KERNELS_H
@@ -17,11 +18,11 @@
 #define TW_KARGS_REGIONS 5u
 #define TW_KARGS_IMMS 8u
 
-/* p: the regions of the op, of buffers and tensors, in order (TW_MATMUL_REGION_x), as addresses. i:
- * its immediates in order (TW_MATMUL_IMM_k). rows: the last COUNT. pos: the first COUNT where an op
- * has two. f: the FLOAT. block: the AFFINE. Regions may not overlap except where an op says in
- * place. All pointers are at least 4-byte aligned, weight pages 64-byte. MCAST's destinations are
- * passed one call each. */
+/* Operands of a kernel. p: the regions of the op, of buffers and tensors, as addresses, in order
+ * (TW_MATMUL_REGION_x). i: its immediates, in order (TW_MATMUL_IMM_k). rows: the last COUNT; pos:
+ * the first COUNT if an op has two. f: the FLOAT. block: the AFFINE. Regions must not overlap unless
+ * the op works in place. All pointers are at least 4-byte aligned, weight pages 64-byte. MCAST is
+ * called once for each destination. */
 struct tw_kargs {
     void *p[TW_KARGS_REGIONS];
     uint32_t i[TW_KARGS_IMMS];
@@ -79,7 +80,7 @@ typedef void tw_kernel(const struct tw_kargs *);
 #include "tilewright/ops.def"
 #undef TW_OP
 
-/* X(name, number, text): instruction sets; of one processor's, the later is the faster. */
+/* X(name, number, text): instruction sets; on one processor, a later one is faster. */
 #define TW_ISAS(X)         \
     X(SCALAR, 0, "scalar") \
     X(AVX2, 1, "avx2")     \
@@ -94,6 +95,7 @@ enum tw_isa {
         TW_ISA_COUNT = 5
 };
 
+/* Returns the name of an instruction set; `isa` must be below TW_ISA_COUNT. */
 static inline const char *tw_isa_name(enum tw_isa isa) {
     static const char *const name[TW_ISA_COUNT] = {
 #define TW_X(name, number, text) text,
@@ -103,18 +105,19 @@ static inline const char *tw_isa_name(enum tw_isa isa) {
     return name[isa];
 }
 
-/* The kernel of each data op (READ, GATHER, WRITE, KEY_WRITE, VALUE_WRITE, MCAST and all compute
- * ops; NULL for control and synchronisation). */
+/* One kernel for each data op (READ, GATHER, WRITE, KEY_WRITE, VALUE_WRITE, MCAST and all compute
+ * ops); NULL for control and synchronisation. */
 struct tw_kernel_table {
-    const char *name; /* as tw_isa_name */
+    const char *name; /* that of tw_isa_name() */
     tw_kernel *fn[TW_OP_LIMIT];
 };
 
-/* The table of an instruction set, or NULL if this build or this processor lacks it. */
+/* Returns the table of an instruction set, or NULL if this build or this processor does not support
+ * it. Static. */
 const struct tw_kernel_table *tw_kernel_table(enum tw_isa isa);
 
-/* The fastest table of this processor; the environment variable TILEWRIGHT_ISA (a name as above) is
- * read by the callers that have an environment, never here. */
+/* Returns the fastest table of this processor. The environment variable TILEWRIGHT_ISA (a name as
+ * above) is evaluated by callers that have an environment, never here. */
 const struct tw_kernel_table *tw_kernel_table_best(void);
 
 #endif

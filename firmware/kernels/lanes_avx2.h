@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sixteen float lanes as two AVX2 registers: the vocabulary in which vector_rows.h, vector_attn.h
- * and vector_matmul.h are written. lanes_avx512.h has the same names. Included by avx2.c only,
- * under its target.
+ * Sixteen float lanes as two AVX2 registers: the operations in terms of which vector_rows.h,
+ * vector_attn.h and vector_matmul.h are written. lanes_avx512.h defines the same names. Included by
+ * avx2.c only, under its target.
  */
 
 typedef struct {
@@ -26,13 +26,13 @@ TW_INLINE void v_store(float *p, vf a) {
     _mm256_storeu_ps(p, a.lo);
     _mm256_storeu_ps(p + 8, a.hi);
 }
-/* All bits set in the first n of the lanes from `from` on. */
+/* All bits set in those of the eight lanes from `from` on that are among the first n of 16. */
 TW_INLINE __m256i v_first(uint32_t n, int from) {
     __m256i lane =
         _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(from));
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane);
 }
-/* The first n (0..16) lanes; others load as 0 and are not stored. */
+/* The first n (0..16) lanes; the others load as 0 and are not stored. */
 TW_INLINE vf v_load_n(const float *p, uint32_t n) {
     return v_both(_mm256_maskload_ps(p, v_first(n, 0)), _mm256_maskload_ps(p + 8, v_first(n, 8)));
 }
@@ -64,7 +64,7 @@ TW_INLINE vf v_neg(vf a) {
     __m256 sign = _mm256_set1_ps(-0.0f);
     return v_both(_mm256_xor_ps(a.lo, sign), _mm256_xor_ps(a.hi, sign));
 }
-/* a > b ? a : b, as the instruction has it for NaN. */
+/* a > b ? a : b, which is b if either is NaN. */
 TW_INLINE vf v_max(vf a, vf b) {
     return v_both(_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi));
 }
@@ -99,7 +99,7 @@ TW_INLINE float v_fold_max(vf a) {
     return _mm_cvtss_f32(_mm_max_ss(_mm_movehdup_ps(c), c));
 }
 
-/* Sixteen floats in order -> the eight at even and the eight at odd places. */
+/* Sixteen floats -> the eight at even and the eight at odd positions. */
 TW_INLINE __m256 v_in_order(__m256 a) {
     return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(a), 0xD8));
 }
@@ -109,7 +109,7 @@ TW_INLINE __m256 v_even(vf a) {
 TW_INLINE __m256 v_odd(vf a) {
     return v_in_order(_mm256_shuffle_ps(a.lo, a.hi, 0xDD));
 }
-/* 32 floats in order <-> those at even and at odd places. */
+/* 32 floats in order <-> those at even and at odd positions. */
 TW_INLINE void v_unzip(vf a, vf b, vf *even, vf *odd) {
     *even = v_both(v_even(a), v_even(b));
     *odd = v_both(v_odd(a), v_odd(b));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sixteen float lanes as one AVX-512 register: the vocabulary in which vector_rows.h, vector_attn.h
- * and vector_matmul.h are written. lanes_avx2.h has the same names. Included by avx512.c only,
- * under its target.
+ * Sixteen float lanes as one AVX-512 register: the operations in terms of which vector_rows.h,
+ * vector_attn.h and vector_matmul.h are written. lanes_avx2.h defines the same names. Included by
+ * avx512.c only, under its target.
  */
 
 typedef __m512 vf;
@@ -22,7 +22,7 @@ TW_INLINE void v_store(float *p, vf a) {
 TW_INLINE __mmask16 v_first(uint32_t n) {
     return (__mmask16)((1u << n) - 1u);
 }
-/* The first n (0..16) lanes; others load as 0 and are not stored. */
+/* The first n (0..16) lanes; the others load as 0 and are not stored. */
 TW_INLINE vf v_load_n(const float *p, uint32_t n) {
     return _mm512_maskz_loadu_ps(v_first(n), p);
 }
@@ -52,7 +52,7 @@ TW_INLINE vf v_neg(vf a) {
     return _mm512_castsi512_ps(
         _mm512_xor_si512(_mm512_castps_si512(a), _mm512_set1_epi32(INT32_MIN)));
 }
-/* a > b ? a : b, as the instruction has it for NaN. */
+/* a > b ? a : b, which is b if either is NaN. */
 TW_INLINE vf v_max(vf a, vf b) {
     return _mm512_max_ps(a, b);
 }
@@ -85,7 +85,7 @@ TW_INLINE float v_fold_max(vf a) {
     return _mm_cvtss_f32(_mm_max_ss(_mm_movehdup_ps(c), c));
 }
 
-/* 32 floats in order <-> those at even and at odd places. */
+/* 32 floats in order <-> those at even and at odd positions. */
 TW_INLINE void v_unzip(vf a, vf b, vf *even, vf *odd) {
     __m512i e = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     *even = _mm512_permutex2var_ps(a, e, b);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sixteen float lanes as four NEON registers: the vocabulary in which vector_rows.h, vector_attn.h
- * and vector_matmul.h are written. lanes_avx2.h has the same names. NEON has no masked loads, so
- * the ends of rows go through a buffer. Included by neon.c and neon_dot.c only, with <arm_neon.h>.
+ * Sixteen float lanes as four NEON registers: the operations in terms of which vector_rows.h,
+ * vector_attn.h and vector_matmul.h are written. lanes_avx2.h defines the same names. NEON has no
+ * masked loads, so the ends of rows go through a buffer. Included by neon.c and neon_dot.c only,
+ * with <arm_neon.h>.
  */
 
 typedef struct {
     float32x4_t at[4];
 } vf;
 
-/* Returns what the expression gives for each of the four registers, i. */
+/* Returns a vf whose register i is the value of the expression, for each of the four. */
 #define V_RETURN(expression)                    \
     do {                                        \
         vf all;                                 \
@@ -34,7 +35,7 @@ TW_INLINE void v_store(float *p, vf a) {
         vst1q_f32(p + 4 * i, a.at[i]);
     }
 }
-/* The first n (0..16) lanes; others load as 0 and are not stored. */
+/* The first n (0..16) lanes; the others load as 0 and are not stored. */
 TW_INLINE vf v_load_n(const float *p, uint32_t n) {
     float lane[TW_LANES] = {0};
     memcpy(lane, p, n * sizeof *p);
@@ -45,7 +46,7 @@ TW_INLINE void v_store_n(float *p, uint32_t n, vf a) {
     v_store(lane, a);
     memcpy(p, lane, n * sizeof *p);
 }
-/* All bits set in the first n of four lanes, the lowest of which is `from`. */
+/* All bits set in those of the four lanes from `from` on that are among the first n of 16. */
 TW_INLINE uint32x4_t v_first(uint32_t n, uint32_t from) {
     static const uint32_t lane[4] = {0, 1, 2, 3};
     return vcltq_u32(vaddq_u32(vld1q_u32(lane), vdupq_n_u32(from)), vdupq_n_u32(n));
@@ -72,7 +73,7 @@ TW_INLINE vf v_fma(vf a, vf b, vf c) {
 TW_INLINE vf v_neg(vf a) {
     V_RETURN(vnegq_f32(a.at[i]));
 }
-/* a > b ? a : b, so b where one is NaN; the instruction for it would give NaN. */
+/* a > b ? a : b, which is b if either is NaN; the maximum instruction would give NaN. */
 TW_INLINE float32x4_t v_max_part(float32x4_t a, float32x4_t b) {
     return vbslq_f32(vcgtq_f32(a, b), a, b);
 }
@@ -109,7 +110,7 @@ TW_INLINE float v_fold_max(vf a) {
     return vgetq_lane_f32(v_max_part(vextq_f32(b, b, 1), b), 0);
 }
 
-/* 32 floats in order <-> those at even and at odd places. */
+/* 32 floats in order <-> those at even and at odd positions. */
 TW_INLINE void v_unzip(vf a, vf b, vf *even, vf *odd) {
     TW_UNROLL
     for (int i = 0; i < 2; i++) {
@@ -140,13 +141,13 @@ TW_INLINE vf v_load_bf16(const uint8_t *p) {
 /* ---- quantisation of a block: magnitudes as integers, then quants and their sum ---- */
 
 TW_INLINE uint32_t v_block_magnitude(const float *x) {
-    uint32x4_t most = vdupq_n_u32(0);
+    uint32x4_t max = vdupq_n_u32(0);
     TW_UNROLL
     for (int i = 0; i < 8; i++) {
         uint32x4_t bits = vreinterpretq_u32_f32(vld1q_f32(x + 4 * i));
-        most = vmaxq_u32(most, vandq_u32(bits, vdupq_n_u32(INT32_MAX)));
+        max = vmaxq_u32(max, vandq_u32(bits, vdupq_n_u32(INT32_MAX)));
     }
-    return vmaxvq_u32(most);
+    return vmaxvq_u32(max);
 }
 TW_INLINE int16x4_t v_quants(const float *x, float inverse) {
     return vmovn_s32(vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x), inverse)));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels that move data and compute nothing, shared by every table: strided row copies, the
+ * The kernels that move data without computing, shared by every table: strided row copies, the
  * embedding lookup and the writes into the key and value caches.
  */
 #include "firmware/kernels/internal.h"
@@ -79,7 +79,7 @@ void tw_move_value_write(const struct tw_kargs *a) {
 
 /* ---- gather ---- */
 
-/* Built-in copies: freestanding code would call a function for two bytes. */
+/* Built-in copies: freestanding code would otherwise call a function for two bytes. */
 static uint16_t load_u16(const uint8_t *p) {
     uint16_t v;
     __builtin_memcpy(&v, p, sizeof v);
@@ -95,7 +95,7 @@ static float load_float(unsigned dtype, const uint8_t *p) {
     return dtype == TW_DT_F16 ? tw_f16_to_f32(load_u16(p)) : tw_bf16_to_f32(load_u16(p));
 }
 
-/* One element every `step` bytes: a row of a ROW table, or a lane of a panel. */
+/* Decodes one element every `step` bytes: a row of a ROW table, or a lane of a panel. */
 static void decode_floats(unsigned dtype, const uint8_t *from, size_t step, uint32_t cols,
                           float *out) {
     for (uint32_t c = 0; c < cols; c++) {
@@ -112,7 +112,7 @@ static void decode_row_block(unsigned dtype, const uint8_t *block, float *out) {
     }
 }
 
-/* `quants` and `scale` are those of the row's lane. */
+/* Decodes a block of one row of a panel; `quants` and `scale` point to the row's lane. */
 static void decode_lane_block(unsigned dtype, const uint8_t *quants, const uint8_t *scale,
                               float *out) {
     float d = tw_f16_to_f32(load_u16(scale));

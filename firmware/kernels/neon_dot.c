@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The NEON table for processors with the dot product of Armv8.2 (Cortex-A55 and A76, Neoverse N1,
- * Apple M1, and later): neon.c with another quantised product. The target is set by pragma, so that
- * the file needs no flags of its own; it must not run before dispatch.c has asked the processor.
+ * Apple M1, and later): neon.c with a different quantised product. A pragma sets the target, so
+ * that the file needs no compiler flags of its own; its code must not run before dispatch.c has
+ * checked the processor.
  */
 #include "firmware/kernels/internal.h"
 

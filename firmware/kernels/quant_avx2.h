@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Quantised tiles without VNNI, exact. Q8_0: bytes times bytes in one instruction would saturate,
- * so the even and the odd bytes of four are widened in place (a mask and a shift) and multiplied as
+ * Quantised tiles without VNNI, exact. Q8_0: the byte product instruction would saturate, so the
+ * even and the odd bytes of each four are widened in place (a mask and a shift) and multiplied as
  * 16-bit pairs. Q4_0: nibbles are small enough for the byte product, and its 16-bit sums hold a
- * whole block: 8 * 2 * 15 * 128 < 2^15. Included by vector_matmul.h's user, before its products are
- * defined.
+ * whole block: 8 * 2 * 15 * 128 < 2^15. Included by avx2.c before vector_matmul.h.
  */
 
 enum { HALVES = 2 }; /* registers of a panel's 16 rows */
@@ -13,8 +12,8 @@ struct tile_ints {
     __m256i at[QUANT_ROWS][MAX2(QUANT_PANELS, QUANT_ROW_PANELS)][HALVES];
 };
 
-/* The quants of a block of R rows as 16-bit numbers: the even and the odd ones of each four, two a
- * dword. */
+/* The quants of a block of R rows as 16-bit numbers: the even and the odd ones of each four, two
+ * per 32-bit element. */
 struct wide_quants {
     int32_t even[QUANT_ROWS][8], odd[QUANT_ROWS][8];
 };
@@ -107,7 +106,7 @@ TW_INLINE void q4_sums(struct tile_ints *s, const struct tw_matmul *m, uint32_t 
     }
 }
 
-/* Integer sums begin at minus the weights' offset times x's sum. */
+/* Integer sums start at minus the weights' offset times x's sum. */
 TW_INLINE void ints_start(struct tile_ints *s, const struct tw_matmul *m, uint32_t offset,
                           uint32_t row, size_t b, const int R, const int P) {
     TW_UNROLL

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Quantised tiles with VNNI: the weights are the unsigned operand as they are stored, x the signed
- * one, four products a lane and instruction. The integer sums start at minus the weights' offset
- * times x's sum. Included by vector_matmul.h's user, before its products are defined.
+ * Quantised tiles with VNNI: the weights are the unsigned operand, as stored, and x the signed one;
+ * four products per lane and instruction. The integer sums start at minus the weights' offset times
+ * x's sum. Included by avx512.c before vector_matmul.h.
  */
 
 struct tile_ints {
@@ -16,8 +16,8 @@ TW_INLINE __m512i x_four(const int8_t *q) {
     return _mm512_set1_epi32(four);
 }
 
-/* The weights of quarter-group g: Q8_0 has eight groups of bytes; Q4_0 four of low, then four of
- * high nibbles. */
+/* The weights of group g: Q8_0 has eight groups of bytes; Q4_0 has four of low, then four of high
+ * nibbles. */
 TW_INLINE __m512i w_group(unsigned dtype, const uint8_t *block, int g) {
     if (dtype == TW_DT_Q8_0) {
         return _mm512_load_si512(block + 64 * g);

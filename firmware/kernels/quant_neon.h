@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Quantised tiles by widening multiplication, exact. A register of weights is four rows of four k,
- * whose products stand beside each other until pairs are added. Q8_0: products have 16 bits and are
- * added in pairs into 32 at once, since two of the largest would overflow. Q4_0: nibbles are small
- * enough for 16-bit sums of a whole block: 8 * 15 * 128 < 2^15. Included by neon.c, before its
- * products are defined.
+ * whose products are adjacent until pairs of them are added. Q8_0: products have 16 bits and are
+ * immediately added in pairs into 32 bits, since two of the largest would overflow. Q4_0: nibbles
+ * are small enough for 16-bit sums of a whole block: 8 * 15 * 128 < 2^15. Included by neon.c before
+ * vector_matmul.h.
  */
 
-/* Pairs that are still to be added, of rows 0 and 1 and of rows 2 and 3. */
+/* Pairs that are still to be added: of rows 0 and 1, and of rows 2 and 3. */
 struct pair_sums {
     int32x4_t low[QUANT_ROWS], high[QUANT_ROWS];
 };

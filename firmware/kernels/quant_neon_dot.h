@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Quantised tiles by the signed dot product of Armv8.2: four products a lane and instruction,
- * exact. Included by neon_dot.c, before its products are defined.
+ * Quantised tiles by the signed dot product of Armv8.2: four products per lane and instruction,
+ * exact. Included by neon_dot.c before vector_matmul.h.
  */
 
-/* The weights of quarter-group g: Q8_0 has eight groups of bytes; Q4_0 four of low, then four of
- * high nibbles. */
+/* The weights of group g: Q8_0 has eight groups of bytes; Q4_0 has four of low, then four of high
+ * nibbles. */
 TW_INLINE int8x16_t w_group(unsigned dtype, const uint8_t *quarter, int g) {
     if (dtype == TW_DT_Q8_0) {
         return w_signed(quarter + g * 64);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scalar kernels: the definition that every other table must equal bit for bit, written for
- * reading. Sixteen "lanes" in a loop are the lanes of a vector, in the same order.
+ * The scalar kernels: the definition that every other table must equal bit for bit, written to be
+ * read. The sixteen "lanes" of a loop are the lanes of a vector, in the same order.
  */
 #include "firmware/kernels/internal.h"
 #include "tilewright/numerics.h"
@@ -107,7 +107,8 @@ static float float_product(const struct tw_matmul *m, const float *x, const uint
     return y;
 }
 
-/* The exact sum of a block: weights as stored, then the offset taken out by x's sum. */
+/* Returns the exact sum of a block: the sum over the weights as stored, corrected for their offset
+ * by x's sum. */
 static int32_t q8_block(const uint8_t *quants, const struct tw_q8s *x) {
     uint32_t s = 0;
     for (uint32_t k = 0; k < 32; k++) {
@@ -167,7 +168,7 @@ static void attn_init(const struct tw_kargs *a) {
     }
 }
 
-/* s_j of the `visible` first positions, lane j % 16. */
+/* Computes s_j of the first `visible` positions. */
 static void scores(const struct tw_attention *v, const float *q, uint32_t visible, float *s) {
     for (uint32_t j = 0; j < visible; j++) {
         const float *key = v->keys + (size_t)(j / 16) * v->head_dim * 16 + j % 16;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What both NEON tables are made of, but for the quantised product: the tiles' shapes, the lanes,
- * and the vector kernels over them. Included by neon.c and neon_dot.c behind their target, and no
- * guard: each compiles it for its own.
+ * What both NEON tables have in common, that is, all but the quantised product: the sizes of tiles,
+ * the lanes, and the vector kernels over them. Included by neon.c and neon_dot.c after their target
+ * is set; there is no include guard because each compiles it for its own target.
  */
 #define FLOAT_ROWS 6
 #define FLOAT_MID_ROWS 2

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The online softmax over 16 lanes. A tile of T queries (rows of a chunk and heads of a group
- * alike) meets the keys and the values of a block together, so that each is loaded once for T
- * queries. Positions a query does not see are computed but masked before anything is derived from
- * them; their values are never read. Included by each instruction set's file, which defines
+ * The online softmax over 16 lanes. A tile of T queries (any rows of a chunk and heads of a group)
+ * is processed against the keys and values of a block together, so that each is loaded once for T
+ * queries. Positions that a query does not see are computed but masked before anything is derived
+ * from them; their values are never read. Included by each instruction set's file, which defines
  * ATTN_QUERIES, ATTN_GROUPS (key vectors) and ATTN_DIMS (value vectors).
  */
 
 struct query_tile {
     const float *q[ATTN_QUERIES];
     float *o[ATTN_QUERIES];
-    uint32_t visible[ATTN_QUERIES], common; /* common: the least visible of the tile */
+    uint32_t visible[ATTN_QUERIES], common; /* common: the smallest `visible` of the tile */
     float c[ATTN_QUERIES];
     float p[ATTN_QUERIES][TW_KV_BLOCK];
 };
 
-/* Scores of J groups of 16 positions from `group` on. */
+/* Computes the scores of J groups of 16 positions from `group` on. */
 TW_INLINE void score_groups(const struct tw_attention *v, struct query_tile *tile, uint32_t group,
                             const int T, const int J) {
     vf sum[ATTN_QUERIES][ATTN_GROUPS];
@@ -53,22 +53,23 @@ TW_INLINE void score_groups(const struct tw_attention *v, struct query_tile *til
     }
 }
 
-static inline uint32_t lanes_seen(uint32_t visible, uint32_t group) {
+static inline uint32_t visible_lanes(uint32_t visible, uint32_t group) {
     uint32_t left = visible - group * TW_LANES;
     return left < TW_LANES ? left : TW_LANES;
 }
 
-/* Scores to p_j under the new maximum; updates m and l and returns the factor of the old sums. */
+/* Turns the scores into p_j under the new maximum, updates m and l, and returns the factor of the
+ * old sums. */
 static float softmax(float *s, uint32_t visible, float *state) {
     uint32_t groups = (visible + TW_LANES - 1) / TW_LANES;
     vf lowest = v_set1(-__builtin_inff()), high = lowest, sum = v_zero();
     for (uint32_t g = 0; g < groups; g++) {
-        high = v_max(v_select_n(lanes_seen(visible, g), v_load(s + g * TW_LANES), lowest), high);
+        high = v_max(v_select_n(visible_lanes(visible, g), v_load(s + g * TW_LANES), lowest), high);
     }
     float m = tw_max(state[0], v_fold_max(high)), c = tw_exp(state[0] - m);
     for (uint32_t g = 0; g < groups; g++) {
         vf p = v_exp(v_sub(v_load(s + g * TW_LANES), v_set1(m)));
-        p = v_select_n(lanes_seen(visible, g), p, v_zero());
+        p = v_select_n(visible_lanes(visible, g), p, v_zero());
         v_store(s + g * TW_LANES, p);
         sum = v_add(sum, p);
     }
@@ -81,8 +82,8 @@ TW_INLINE vf v_load_part(const float *p, uint32_t n) {
     return n == TW_LANES ? v_load(p) : v_load_n(p, n);
 }
 
-/* o of D vectors from dimension d on; n lanes of the last one (a constant 16 but for the end of odd
- * head sizes). */
+/* Updates o in D vectors from dimension d on, in n lanes of the last one (a constant 16 except at
+ * the end of odd head sizes). */
 TW_INLINE void value_dims(const struct tw_attention *v, struct query_tile *tile, uint32_t d,
                           uint32_t n, const int T, const int D) {
     vf sum[ATTN_QUERIES][ATTN_DIMS];
@@ -140,11 +141,11 @@ TW_INLINE void attn_values(const struct tw_attention *v, struct query_tile *tile
     }
 }
 
-/* Queries index, index + 1, ... of the chunk, counted with the head running fastest. All of them
- * see something. */
+/* Processes queries index, index + 1, ... of the chunk, numbered with the head varying fastest.
+ * Each of them sees at least one position. */
 TW_INLINE void attn_tile(const struct tw_attention *v, uint64_t index, const int T) {
     struct query_tile tile;
-    uint32_t most = 0;
+    uint32_t max_visible = 0;
     tile.common = TW_KV_BLOCK;
     for (int t = 0; t < T; t++) {
         uint32_t r = (uint32_t)((index + (uint64_t)t) / v->heads),
@@ -152,10 +153,10 @@ TW_INLINE void attn_tile(const struct tw_attention *v, uint64_t index, const int
         tile.q[t] = tw_attention_query(v, r, h);
         tile.o[t] = tw_attention_state(v, r, h) + 2;
         uint32_t visible = tile.visible[t] = tw_attention_visible(v, r);
-        most = visible > most ? visible : most;
+        max_visible = visible > max_visible ? visible : max_visible;
         tile.common = visible < tile.common ? visible : tile.common;
     }
-    uint32_t groups = (most + TW_LANES - 1) / TW_LANES, g = 0;
+    uint32_t groups = (max_visible + TW_LANES - 1) / TW_LANES, g = 0;
     for (; g + ATTN_GROUPS <= groups; g += ATTN_GROUPS) {
         score_groups(v, &tile, g, T, ATTN_GROUPS);
     }
@@ -179,7 +180,7 @@ static void attn_step(const struct tw_kargs *a) {
     struct tw_attention v = tw_attention_view(a);
     uint64_t index = 0, end = (uint64_t)v.rows * v.heads;
     uint64_t start = (uint64_t)v.block * TW_KV_BLOCK;
-    if (start > v.pos) { /* rows before the block see nothing of it */
+    if (start > v.pos) { /* rows before the block do not see any of it */
         index = (start - v.pos) * v.heads;
     }
     for (; index + ATTN_QUERIES <= end; index += ATTN_QUERIES) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products over 16 lanes, a lane an output row of the panel. A tile of R rows of x by P
- * panels keeps its sums in registers, so that weights are loaded (and widened) once for R rows; one
- * row alone takes several panels to hide latency. A strip of panels small enough for the cache
- * meets all rows before the next one is touched.
+ * Matrix products over 16 lanes; a lane is one output row of the panel. A tile of R rows of x by P
+ * panels keeps its sums in registers, so that weights are loaded (and widened) once for R rows; a
+ * single row takes several panels to hide latency. All rows are processed with a strip of panels
+ * that is small enough for the cache before the next strip begins.
  *
- * Included last by each instruction set's file, after its quant_*.h, from which come struct
- * tile_ints, block_sums (the integers of one block) and ints_float (those of one row and panel as
- * lanes).
+ * Included last by each instruction set's file, after its quant_*.h, which defines struct
+ * tile_ints, block_sums (the integer sums of one block) and ints_float (those of one row and panel,
+ * as lanes).
  */
 
 TW_INLINE vf v_load_weights(unsigned dtype, const uint8_t *panel, size_t k) {
@@ -50,7 +50,7 @@ TW_INLINE void float_tile(const struct tw_matmul *m, unsigned dtype, uint32_t ro
     sums_store(&sums, m, row, panel, R, P);
 }
 
-/* Blocks of 32: exact integer sums, then one float step with both scales. */
+/* Blocks of 32: exact integer sums, then one float operation with both scales. */
 TW_INLINE void quant_tile(const struct tw_matmul *m, unsigned dtype, uint32_t row, uint32_t panel,
                           const int R, const int P) {
     struct tile_sums sums;
@@ -77,8 +77,8 @@ TW_INLINE void quant_tile(const struct tw_matmul *m, unsigned dtype, uint32_t ro
     sums_store(&sums, m, row, panel, R, P);
 }
 
-/* Defines `name`, the whole product with weights of one dtype, out of tiles: strips of panels, then
- * rows. */
+/* Defines `name`, the whole product with weights of one dtype, in terms of tiles: strips of panels,
+ * then rows. */
 #define TW_PRODUCT(name, tile, dtype, size)                                                       \
     TW_INLINE void name##_strip(const struct tw_matmul *m, uint32_t panel, const int P) {         \
         uint32_t row = 0;                                                                         \

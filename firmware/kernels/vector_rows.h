@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Row kernels over 16 lanes: norm, quantisation, elementwise, rotary. Written once in the
- * vocabulary of lanes_*.h and included by each instruction set's file. The formulas are those of
- * scalar.c, lane for lane.
+ * Row kernels over 16 lanes: norm, quantisation, elementwise, rotary. Written once in terms of
+ * lanes_*.h and included by each instruction set's file. The formulas are those of scalar.c, lane
+ * for lane.
  */
 
 TW_INLINE vf v_exp(vf x) {
@@ -22,7 +22,7 @@ TW_INLINE vf v_silu(vf x) {
     return v_div(x, v_add(v_set1(1.0f), v_exp(v_neg(x))));
 }
 
-/* A row in vectors of 16 and a rest. */
+/* Returns where the whole vectors of 16 end in a row. */
 TW_INLINE uint32_t vectors_end(uint32_t cols) {
     return cols / TW_LANES * TW_LANES;
 }
@@ -96,7 +96,7 @@ static void silu_mul(const struct tw_kargs *a) {
     }
 }
 
-/* Once a token: the scalar formula, with this instruction set's fused multiply-add. */
+/* Computed once per token: the scalar formula, with this instruction set's fused multiply-add. */
 static void rope_table(const struct tw_kargs *a) {
     const struct tw_args_rope_table v = tw_args_rope_table(a);
     const float *frequency = (const float *)v.freq;

@@ -2,10 +2,10 @@
  *
  * The tile machine: the objects of a program, as the compiler writes them, the bundle stores them,
  * the loader checks them and the firmware executes them. There is one representation: every record
- * below is fixed-width, little-endian, holds ids and never pointers, and is used in place.
+ * below is fixed-width, little-endian, contains ids and never pointers, and is used in place.
  *
- * An id is the index of its record in its table. TW_NONE means "no such object".
- * Identity order everywhere: site (chip, y, x), then engine.
+ * An id is the index of a record in its table; TW_NONE means "no such object". Sites are ordered by
+ * (chip, y, x), engines within a site by number.
  */
 #ifndef TILEWRIGHT_MACHINE_H
 #define TILEWRIGHT_MACHINE_H
@@ -30,8 +30,8 @@ extern "C" {
 
 #define TW_NONE 0xFFFFFFFFu
 
-/* The machine ABI: what a firmware must understand to run a program. A reader accepts its own
- * major. */
+/* The machine ABI: what a firmware must support to run a program. A reader accepts exactly its own
+ * major version. */
 #define TW_MACHINE_ABI_MAJOR 1u
 #define TW_MACHINE_ABI_MINOR 0u
 
@@ -39,8 +39,8 @@ extern "C" {
 
 /* X(name, value, text, elements per block, bytes per block) for row-major storage. Q8_0 and Q4_0
  * are ggml's: 32 elements, one f16 scale d, value = d*q (q int8) and d*(q-8) (q 4 bit). Q8S is the
- * machine's activation form, never stored in a file: per 32 elements a float d, an int32 sum of the
- * quants, and 32 int8 quants, value = d*q (struct tw_q8s). */
+ * machine's form of activations, never stored in a file: per 32 elements a float d, an int32 sum of
+ * the quants, and 32 int8 quants, value = d*q (struct tw_q8s). */
 #define TW_DTYPES(X)           \
     X(F32, 0, "f32", 1, 4)     \
     X(F16, 1, "f16", 1, 2)     \
@@ -65,6 +65,8 @@ struct tw_q8s {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_q8s) == 40, "q8s block");
 
+/* Properties of an element type. They accept any number and return 1 or "?" for one that is no
+ * type. */
 static inline uint32_t tw_dtype_block_elems(unsigned dtype) {
     static const uint8_t elems[TW_DT_COUNT] = {1, 1, 1, 1, 32, 32, 32, 1};
     return dtype < TW_DT_COUNT ? elems[dtype] : 1;
@@ -78,7 +80,7 @@ static inline const char *tw_dtype_name(unsigned dtype) {
                                                   "q8_0", "q4_0", "q8s",  "u8"};
     return dtype < TW_DT_COUNT ? name[dtype] : "?";
 }
-/* Bytes of one row-major row of `cols` elements (cols a multiple of the block). */
+/* Returns the bytes of one row-major row of `cols` elements (a multiple of the block). */
 static inline uint64_t tw_row_bytes(unsigned dtype, uint64_t cols) {
     return cols / tw_dtype_block_elems(dtype) * tw_dtype_block_bytes(dtype);
 }
@@ -94,9 +96,8 @@ static inline uint64_t tw_row_bytes(unsigned dtype, uint64_t cols) {
  *   Q4_0:  quants [k/32][4 groups][16 rows][4] as bytes: low nibble k = 4*group + byte, high nibble
  *          k = 16 + 4*group + byte (nibble value as in ggml: weight = d*(nibble - 8)),
  *          then scales [k/32][16 rows] f16, then zero padding to a multiple of 64 bytes
- * KEYS: the key cache, [head][position/16][head_dim][16 positions] f32; rows = positions (a
- * multiple of
- *          TW_KV_BLOCK), cols = heads*head_dim.
+ * KEYS:   the key cache, [head][position/16][head_dim][16 positions] f32; rows = positions (a
+ *         multiple of TW_KV_BLOCK), cols = heads*head_dim.
  * VALUES: the value cache, [head][position][head_dim] f32. */
 #define TW_PACKINGS(X)       \
     X(ROW, 0, "row")         \
@@ -112,12 +113,12 @@ enum tw_packing {
 };
 
 #define TW_PANEL_ROWS 16u
-/* Positions of one key block of the online softmax. Blocks are cut by position, never by query or
+/* Positions in one key block of the online softmax. Blocks are cut by position, never by query or
  * chunk, so a token's logits do not depend on how it was fed. */
 #define TW_KV_BLOCK 64u
 
-/* Bytes of one PANEL16 panel of a matrix with `k` columns; 0 for a dtype that is not packed in
- * panels. */
+/* Returns the bytes of one PANEL16 panel of a matrix with `k` columns; 0 for a dtype that is not
+ * packed in panels. */
 static inline uint64_t tw_panel_bytes(unsigned dtype, uint64_t k) {
     uint64_t quants = dtype == TW_DT_Q8_0 ? 512 : 256;
     switch (dtype) {
@@ -133,10 +134,11 @@ static inline uint64_t tw_panel_bytes(unsigned dtype, uint64_t k) {
         return 0;
     }
 }
-/* Byte offset of the scales inside a quantised panel. */
+/* Returns the byte offset of the scales inside a quantised panel. */
 static inline uint64_t tw_panel_scales_offset(unsigned dtype, uint64_t k) {
     return k / 32 * (dtype == TW_DT_Q8_0 ? 512u : 256u);
 }
+/* Returns the number of panels of a matrix with that many rows. */
 static inline uint64_t tw_panels(uint64_t rows) {
     return (rows + TW_PANEL_ROWS - 1) / TW_PANEL_ROWS;
 }
@@ -159,9 +161,10 @@ enum tw_role {
 
 enum tw_init { TW_INIT_NONE = 0, TW_INIT_ZERO = 1, TW_INIT_BLOB = 2 };
 
-/* A named tensor. Param, State, Input and Output live in device DRAM behind binding rows: instance
- * i (one per layer) is at binding row bind_first + i. An Activation lives in SRAM buffers that name
- * it (bind_count 0). `head_dim` is used by KEYS and VALUES. `bytes` is one instance's. */
+/* A named tensor. Param, State, Input and Output are in device DRAM and addressed through binding
+ * rows: instance i (one per layer) is at binding row bind_first + i. An Activation is in the SRAM
+ * buffers that name it (bind_count 0). `head_dim` is used by KEYS and VALUES. `bytes` is the size
+ * of one instance. */
 struct tw_tensor {
     uint32_t name; /* offset in the string table */
     uint32_t rows, cols;
@@ -175,21 +178,22 @@ TW_STATIC_ASSERT(sizeof(struct tw_tensor) == 40, "tensor record");
 
 enum tw_buffer_kind {
     TW_BUF_FIFO = 0, /* ring of pages; one producer engine, one consumer engine on its site */
-    /* one page (of a Param: one an instance), ordered by program order, flags and rendezvous */
+    /* one page (of a Param: one per instance), ordered by program order, flags and rendezvous */
     TW_BUF_RESIDENT = 1,
-    TW_BUF_SCRATCH = 2 /* one page, touched by one engine only */
+    TW_BUF_SCRATCH = 2 /* one page, used by one engine only */
 };
 
-/* Bytes of a site's SRAM: [offset, offset + pages*page_bytes). `sibling_base`: the buffer is one of
- * a set with one member on each site of `group` (else 0), in order of the group's sites from id
- * sibling_base on (tw_buffer_sibling), and all have equal offset, dtype and size, so that a
- * multicast can name them by one number. `tensor`: the Activation it holds a copy of; or the Param:
- * then it is RESIDENT, has a page for each instance, is filled by the device before the first step
- * and never written by an op. */
+/* Bytes of a site's SRAM: [offset, offset + pages*page_bytes). If `sibling_base` is not TW_NONE,
+ * the buffer belongs to a set with one member on each site of `group`: the members have consecutive
+ * ids from sibling_base on, in order of the group's sites (tw_buffer_sibling), and equal offset,
+ * dtype and size, so that a multicast can address them by one number; otherwise `group` is 0.
+ * `tensor` is the Activation of which the buffer holds a copy, or a Param: the buffer is then
+ * RESIDENT with one page per instance, filled by the device before the first step and never written
+ * by an op. */
 struct tw_buffer {
     uint32_t name;
     uint32_t site;
-    /* producer, consumer: engines (FIFO) */
+    /* producer, consumer: engines of a FIFO */
     uint8_t kind, dtype, mem_class, producer, consumer, pad;
     uint16_t group;
     uint32_t pages;
@@ -202,28 +206,28 @@ TW_STATIC_ASSERT(sizeof(struct tw_buffer) == 48, "buffer record");
 
 enum tw_sem_role { TW_SEM_READY = 0, TW_SEM_VALID = 1, TW_SEM_GATHER = 2, TW_SEM_RELEASE = 3 };
 
-/* A semaphore has one 32-bit word on each site of its group, which may span chips. Words only count
- * upward, wrap-safely, and are never reset; waits name thresholds that grow with the epoch
+/* A semaphore has one 32-bit word on each site of its group, which may span chips. Words are only
+ * incremented, wrap safely, and are never reset; waits use thresholds that grow with the epoch
  * (variable 0). */
 struct tw_semaphore {
     uint32_t name;
-    uint32_t group; /* sites that hold a word */
+    uint32_t group; /* sites that have a word */
     uint32_t role;
     uint32_t initial;
 };
 TW_STATIC_ASSERT(sizeof(struct tw_semaphore) == 16, "semaphore record");
 
 /* The same rectangle of sites, x0 <= x < x1, y0 <= y < y1, on each of the chips chip .. chip +
- * chips - 1; site = (chip*height + y)*width + x. A group that a multicast goes to is on one chip
- * (chips 1), the sender's or another one: the data then crosses a chip link. */
+ * chips - 1; site = (chip*height + y)*width + x. The group of a multicast is on one chip (chips 1),
+ * the sender's or another; in the latter case the data crosses a chip link. */
 struct tw_group {
     uint16_t chip, x0, y0, x1, y1, chips;
 };
 TW_STATIC_ASSERT(sizeof(struct tw_group) == 12, "group record");
 
-/* A number read from an Input (i32, element 0) when the step starts, before any engine runs, and
- * constant through the step: ceil((x + add) / div). The step is refused if x < 0 or the result
- * exceeds max. */
+/* A number that is read from an Input (i32, element 0) when the step starts, before any engine
+ * runs, and is constant during the step: ceil((x + add) / div). The step is refused if x < 0 or the
+ * result exceeds max. */
 struct tw_trip {
     uint32_t name;
     uint32_t input; /* tensor */
@@ -239,7 +243,7 @@ enum tw_stage_kind {
     TW_STAGE_SYNC = 4
 };
 
-/* What a run of ops of one engine does, for which output block, and where it comes from. */
+/* Describes a run of ops of one engine: what it does, for which output block, and its origin. */
 struct tw_stage {
     uint32_t kind;
     uint32_t site;
@@ -247,23 +251,24 @@ struct tw_stage {
     uint32_t section;
     uint32_t origin;            /* string: the graph operation, e.g. "layer.attn_q" */
     uint32_t first_col, n_cols; /* output block (work item) */
-    uint32_t k;                 /* reduction depth, 0 where there is none */
+    uint32_t k;                 /* reduction depth; 0 if there is none */
 };
 TW_STATIC_ASSERT(sizeof(struct tw_stage) == 32, "stage record");
 
-/* An ordering edge between two stages through a buffer, and the handshake that realises it. */
+/* An ordering edge between two stages through a buffer, and the handshake that implements it. */
 enum tw_handshake { TW_HS_CREDIT = 0, TW_HS_SEMAPHORE = 1, TW_HS_BARRIER = 2 };
 struct tw_edge {
     uint32_t from, to; /* stages */
     uint32_t buffer;
     uint32_t handshake;
     uint32_t semaphore; /* TW_NONE for credit */
-    uint32_t count;     /* increments a receiver waits for each epoch */
+    uint32_t count;     /* increments that a receiver waits for in each epoch */
 };
 TW_STATIC_ASSERT(sizeof(struct tw_edge) == 24, "edge record");
 
-/* Which ids belong to a section, and the semaphores of the rendezvous that closes it (TW_NONE:
- * open). `repeat`: how many binding rows the section is looped over (1: once). */
+/* The ids that belong to a section, and the semaphores of the rendezvous that closes it (TW_NONE:
+ * not closed). `repeat` is the number of iterations of the section's loop, one per binding row of
+ * its instances; 1: no loop. */
 struct tw_section {
     uint32_t name;
     uint32_t repeat;
@@ -274,7 +279,7 @@ struct tw_section {
     uint32_t local, gather, release; /* rendezvous semaphores */
     uint32_t reserved;
 };
-TW_STATIC_ASSERT(sizeof(struct tw_section) == 56, "span record");
+TW_STATIC_ASSERT(sizeof(struct tw_section) == 56, "section record");
 
 enum tw_engine { TW_ENGINE_LOAD = 0, TW_ENGINE_MATH = 1, TW_ENGINE_STORE = 2, TW_ENGINE_COUNT = 3 };
 
@@ -290,17 +295,17 @@ struct tw_stream {
     uint32_t n_words;
 };
 
-/* A program, as tables of records. All pointers belong to whoever made the view (the compiler's
- * arena, the loader's bundle, the firmware's memory) and stay constant while it is in use. streams
+/* A program, as tables of records. All pointers belong to the creator of the view (the compiler's
+ * arena, the loader's bundle, the firmware's memory) and stay constant while it is in use. Streams
  * are sorted by (site, engine) and there are n_sites * TW_ENGINE_COUNT of them, empty ones
  * included: stream index = site * TW_ENGINE_COUNT + engine. */
 struct tw_program {
     const char *name;    /* "decode", "prefill.64" */
     const char *strings; /* string table: NUL-terminated strings, offset 0 is "" */
     uint32_t strings_bytes;
-    uint32_t rows; /* tokens per step at most */
+    uint32_t rows; /* maximum number of tokens per step */
     uint32_t n_sites, mesh_width, mesh_height, n_chips;
-    uint64_t sram_bytes; /* a site's SRAM */
+    uint64_t sram_bytes; /* SRAM of one site */
     uint32_t n_tensors, n_buffers, n_semaphores, n_groups, n_trips, n_stages, n_edges, n_sections;
     const struct tw_tensor *tensors;
     const struct tw_buffer *buffers;
@@ -313,12 +318,14 @@ struct tw_program {
     const struct tw_stream *streams;
 };
 
-/* Sites of a group; any record will do, also one that no program may have. */
+/* Returns the number of sites of a group. Accepts any record, even one that the verifier would
+ * refuse. */
 static inline uint64_t tw_group_size(const struct tw_group *g) {
     uint32_t width = g->x1 > g->x0 ? (uint32_t)(g->x1 - g->x0) : 0,
              height = g->y1 > g->y0 ? (uint32_t)(g->y1 - g->y0) : 0;
     return (uint64_t)width * height * g->chips;
 }
+/* Returns 1 if the group contains the site. */
 static inline int tw_group_holds(const struct tw_program *p, const struct tw_group *g,
                                  uint32_t site) {
     uint32_t x = site % p->mesh_width, y = site / p->mesh_width % p->mesh_height;
@@ -326,8 +333,8 @@ static inline int tw_group_holds(const struct tw_program *p, const struct tw_gro
     return chip >= g->chip && chip - g->chip < g->chips && x >= g->x0 && x < g->x1 && y >= g->y0 &&
            y < g->y1;
 }
-/* Sites of a group in order of (chip, y, x): the site of a number below its size, and the number of
- * a site that it holds. */
+/* Sites of a group are numbered in order of (chip, y, x). Returns the site with a number below the
+ * group's size, and the number of a site in the group. */
 static inline uint32_t tw_group_site(const struct tw_program *p, const struct tw_group *g,
                                      uint32_t number) {
     uint32_t width = (uint32_t)(g->x1 - g->x0), height = (uint32_t)(g->y1 - g->y0);
@@ -342,18 +349,19 @@ static inline uint32_t tw_group_number(const struct tw_program *p, const struct 
     return ((chip - g->chip) * height + (y - g->y0)) * width + (x - g->x0);
 }
 
+/* Returns a string of the program, or "?" for an offset outside its string table. */
 static inline const char *tw_program_string(const struct tw_program *p, uint32_t offset) {
     return offset < p->strings_bytes ? p->strings + offset : "?";
 }
 
-/* Has group b every site that a has. */
+/* Returns 1 if group b contains every site of group a. */
 static inline int tw_group_within(const struct tw_group *a, const struct tw_group *b) {
     return a->chip >= b->chip && a->chip + a->chips <= b->chip + b->chips && a->x0 >= b->x0 &&
            a->x1 <= b->x1 && a->y0 >= b->y0 && a->y1 <= b->y1;
 }
 
-/* The member on a site of the set that a buffer is of; TW_NONE: it is of none, or the set has none
- * there. */
+/* Returns the member on `site` of the set to which the buffer belongs; TW_NONE if it belongs to
+ * none or the set has no member there. */
 static inline uint32_t tw_buffer_sibling(const struct tw_program *p, const struct tw_buffer *b,
                                          uint32_t site) {
     if (b->sibling_base == TW_NONE || !tw_group_holds(p, &p->groups[b->group], site)) {
@@ -365,7 +373,7 @@ static inline uint32_t tw_buffer_sibling(const struct tw_program *p, const struc
 #ifdef __cplusplus
 }
 #endif
-/* The Param that a buffer keeps in SRAM, or NULL. */
+/* Returns the Param that a buffer holds in SRAM, or NULL. */
 static inline const struct tw_tensor *tw_buffer_param(const struct tw_program *p,
                                                       const struct tw_buffer *b) {
     const struct tw_tensor *t = b->tensor < p->n_tensors ? &p->tensors[b->tensor] : NULL;

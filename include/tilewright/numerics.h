@@ -5,24 +5,25 @@
  * -ffp-contract=off: a fused multiply-add happens only where fmaf is written. Rounding mode:
  * nearest even; subnormals are kept.
  *
- * Freestanding apart from fmaf, fma and sqrtf, which have to be correctly rounded. Where a
- * processor has no double, its library's fma may round twice (newlib's does): a port for it brings
- * a right one.
+ * Freestanding apart from fmaf, fma and sqrtf, which must be correctly rounded. On a processor
+ * without double precision the library's fma may round twice (newlib's does): a port to it must
+ * supply a correct one.
  *
- * Equality of bits covers every number and infinity; where a result is NaN it is NaN everywhere,
- * its sign and payload are not defined.
+ * Results are bit-identical for all numbers and infinities. Where a result is NaN, it is NaN
+ * everywhere, but its sign and payload are not defined.
  *
  * The orders of sums:
  *   matmul      y = 0 (or the old y on reload); for k ascending: y = fmaf(w[k], x[k], y)
- *               quantised, a block of 32 at a time: y = fmaf((float)s, dw * dx, y) with the exact integer
- *               s = sum(w_q * x_q); Q8_0 as stored (q + 128): s = sum(u * x_q) - 128 * x.sum;
- *               Q4_0: s = sum(n * x_q) - 8 * x.sum; all modulo 2^32
- *   reductions  (rms_norm's squares, softmax's denominator and maximum): 16 lanes, lane l takes the elements
- *               l, l + 16, ... ascending, then tw_fold_add or tw_fold_max
+ *               quantised, a block of 32 at a time: y = fmaf((float)s, dw * dx, y) with the exact
+ *               integer s = sum(w_q * x_q); Q8_0 as stored (q + 128):
+ *               s = sum(u * x_q) - 128 * x.sum; Q4_0: s = sum(n * x_q) - 8 * x.sum;
+ *               all modulo 2^32
+ *   reductions  (rms_norm's squares, softmax's denominator and maximum): 16 lanes, lane l takes
+ *               the elements l, l + 16, ... ascending, then tw_fold_add or tw_fold_max
  *   attention   one step of state (m, l, o) over a block of positions j: s_j = 0, for d ascending
- *               s_j = fmaf(q[d], k[j][d], s_j), then s_j * scale; m' = max(m, s_j); c = exp(m - m');
- *               p_j = exp(s_j - m'); l = fmaf(l, c, sum of p_j); o[d] = o[d] * c, then for j ascending
- *               o[d] = fmaf(p_j, v[j][d], o[d])
+ *               s_j = fmaf(q[d], k[j][d], s_j), then s_j * scale; m' = max(m, s_j);
+ *               c = exp(m - m'); p_j = exp(s_j - m'); l = fmaf(l, c, sum of p_j);
+ *               o[d] = o[d] * c, then for j ascending o[d] = fmaf(p_j, v[j][d], o[d])
  */
 #ifndef TILEWRIGHT_NUMERICS_H
 #define TILEWRIGHT_NUMERICS_H
@@ -49,7 +50,7 @@ static inline float tw_bits_float(uint32_t u) {
     return f;
 }
 
-/* IEEE half to float: exact; a signalling NaN becomes quiet. */
+/* Converts IEEE half to float: exact; a signalling NaN becomes quiet. */
 static inline float tw_f16_to_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u,
              mantissa = h & 0x3FFu;
@@ -63,7 +64,7 @@ static inline float tw_f16_to_f32(uint16_t h) {
     return tw_bits_float(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
-/* Float to IEEE half, nearest even; overflow gives infinity, a NaN stays a (quiet) NaN. */
+/* Converts float to IEEE half, nearest even; overflow gives infinity, a NaN stays a (quiet) NaN. */
 static inline uint16_t tw_f32_to_f16(float f) {
     uint32_t u = tw_float_bits(f), sign = (u >> 16) & 0x8000u;
     u &= 0x7FFFFFFFu;
@@ -85,7 +86,7 @@ static inline float tw_bf16_to_f32(uint16_t b) {
     return tw_bits_float((uint32_t)b << 16);
 }
 
-/* Nearest even; a NaN stays a (quiet) NaN. */
+/* Converts float to bfloat16, nearest even; a NaN stays a (quiet) NaN. */
 static inline uint16_t tw_f32_to_bf16(float f) {
     uint32_t u = tw_float_bits(f);
     if ((u & 0x7FFFFFFFu) > 0x7F800000u) {
@@ -96,11 +97,11 @@ static inline uint16_t tw_f32_to_bf16(float f) {
 
 /* ---- functions ---- */
 
-/* e^x = 2^n * e^r, n = round(x/ln 2), r = x - n*ln2 in two parts, and e^r = 1 + r + r^2*q(r) with a
- * minimax q (relative error 3.1e-9 before rounding). Bound, over every float from TW_EXP_LO to the
- * overflow: relative error below 8.6e-8 (0.72 of 2^-23). Below TW_EXP_LO, -infinity included, the
- * result is +0 (the true value is under 1.9e-38), so that no subnormal is ever made; from
- * 88.7228394 on it is +infinity. NaN gives NaN; a number never does. */
+/* e^x = 2^n * e^r with n = round(x/ln 2), r = x - n*ln2 in two parts, and e^r = 1 + r + r^2*q(r)
+ * with a minimax q (relative error 3.1e-9 before rounding). Bound, over every float from TW_EXP_LO
+ * to the overflow: relative error below 8.6e-8 (0.72 of 2^-23). Below TW_EXP_LO, including
+ * -infinity, the result is +0 (the true value is under 1.9e-38), so that no subnormal is ever
+ * produced; from 88.7228394 on it is +infinity. NaN gives NaN; a number never does. */
 #define TW_EXP_LO (-86.9f)
 #define TW_EXP_HI 88.73f
 #define TW_EXP_LOG2E 1.44269502f
@@ -111,11 +112,11 @@ static inline uint16_t tw_f32_to_bf16(float f) {
 #define TW_EXP_C4 0.0416683890f
 #define TW_EXP_C5 0.00836872403f
 #define TW_EXP_C6 0.00138145837f
-#define TW_ROUND_MAGIC \
-    12582912.0f /* 1.5 * 2^23: adding it rounds to an integer, which stands in the low bits */
+/* 1.5 * 2^23: adding it rounds to an integer, which ends up in the low bits */
+#define TW_ROUND_MAGIC 12582912.0f
 
 static inline float tw_exp(float x) {
-    float a = TW_EXP_LO > x ? TW_EXP_LO : x; /* a NaN passes both */
+    float a = TW_EXP_LO > x ? TW_EXP_LO : x; /* a NaN passes through both */
     a = TW_EXP_HI < a ? TW_EXP_HI : a;
     float t = __builtin_fmaf(a, TW_EXP_LOG2E, TW_ROUND_MAGIC);
     float n = t - TW_ROUND_MAGIC;
@@ -126,7 +127,7 @@ static inline float tw_exp(float x) {
     q = __builtin_fmaf(q, r, TW_EXP_C3);
     q = __builtin_fmaf(q, r, TW_EXP_C2);
     q = __builtin_fmaf(q, r * r, r) + 1.0f;
-    /* Twice e^r times 2^(n-1): n reaches 128, whose power is no float. The low 9 bits of t are
+    /* Twice e^r times 2^(n-1): n reaches 128, and 2^128 is not a float. The low 9 bits of t are
      * those of n. */
     float scale = tw_bits_float((tw_float_bits(t) << 23) + (126u << 23));
     float y = (q + q) * scale;
@@ -137,10 +138,10 @@ static inline float tw_silu(float x) {
     return x / (1.0f + tw_exp(-x));
 }
 
-/* sin and cos of position*frequency: the product and its reduction by multiples of pi/2 (two parts,
- * fused) in double, then float polynomials on [-pi/4, pi/4]. Absolute error below 1.2e-7 while
- * |angle| < 2^31. Infinite or NaN frequencies give NaN; an angle of 2^51 and more gives some number
- * or NaN. */
+/* Sine and cosine of position*frequency: the product and its reduction by multiples of pi/2 (two
+ * parts, fused) in double, then float polynomials on [-pi/4, pi/4]. Absolute error below 1.2e-7
+ * while |angle| < 2^31. Infinite or NaN frequencies give NaN; an angle of 2^51 or more gives an
+ * arbitrary number or NaN. */
 static inline void tw_sincos(uint32_t position, float frequency, float *sine, float *cosine) {
     double angle = (double)position * (double)frequency;
     double t = angle * 0.6366197723675814 + 6755399441055744.0; /* 1.5 * 2^52 */
@@ -161,7 +162,7 @@ static inline void tw_sincos(uint32_t position, float frequency, float *sine, fl
     *cosine = (quadrant + 1) & 2 ? -cos_part : cos_part;
 }
 
-/* A pair of a rotary embedding. */
+/* Rotates one pair of a rotary embedding in place. */
 static inline void tw_rotate(float *x0, float *x1, float c, float s) {
     float a = *x0, b = *x1;
     *x0 = __builtin_fmaf(a, c, -(b * s));
@@ -170,12 +171,12 @@ static inline void tw_rotate(float *x0, float *x1, float c, float s) {
 
 /* ---- reductions ---- */
 
-/* The maximum of the machine: x where it is greater, else `best`; a NaN x is passed over. */
+/* The machine's maximum: x if it is greater, else `best`; a NaN x is ignored. */
 static inline float tw_max(float best, float x) {
     return x > best ? x : best;
 }
 
-/* Folds 16 lanes: lane i takes lane i + 8, then + 4, + 2, + 1. Destroys `lane`. */
+/* Folds 16 lanes: lane i takes lane i + 8, then + 4, + 2, + 1. Overwrites `lane`. */
 static inline float tw_fold_add(float lane[TW_LANES]) {
     for (uint32_t width = TW_LANES / 2; width; width /= 2) {
         for (uint32_t i = 0; i < width; i++) {
@@ -194,20 +195,21 @@ static inline float tw_fold_max(float lane[TW_LANES]) {
     return lane[0];
 }
 
-/* rms_norm: y = (x * factor) * w with this factor of the sum of squares. */
+/* Returns the factor of rms_norm, y = (x * factor) * w, for this sum of squares. */
 static inline float tw_rms_factor(float sum_of_squares, uint32_t cols, float epsilon) {
     return 1.0f / __builtin_sqrtf(sum_of_squares / (float)cols + epsilon);
 }
 
 /* ---- activation blocks ---- */
 
-/* The scale of a block of 32 whose largest magnitude has the bits `amax` (as an integer, so that
- * the maximum of any floats is defined in any order; a NaN is the largest).
- *   ordinary: d = amax/127, *inverse = 1/d, and the scale stored is d rounded to half precision where that is a normal
- *             half (as ggml stores it), otherwise d itself, so that nothing overflows or underflows
+/* Returns the scale of a block of 32 whose largest magnitude has the bits `amax` (as an integer, so
+ * that the maximum of any floats is defined in any order; a NaN is the largest).
+ *   ordinary: d = amax/127, *inverse = 1/d, and the scale stored is d rounded to half precision if
+ *             that is a normal half (as ggml stores it), otherwise d itself, so that nothing
+ *             overflows or underflows
  *   amax/127 below the normal floats: the block is zero: *inverse = 0, stored scale 0
- *   an infinity or a NaN in the block: quants 0 and the scale NaN, so that every product with the block is
- * NaN */
+ *   an infinity or a NaN in the block: quants 0 and the scale NaN, so that every product with the
+ *             block is NaN */
 static inline float tw_quant_scale(uint32_t amax, float *inverse) {
     *inverse = 0.0f;
     if (amax >= 0x7F800000u) {
@@ -236,7 +238,7 @@ static inline void tw_quant_block(const float *x, struct tw_q8s *out) {
     for (uint32_t i = 0; i < 32; i++) {
         int32_t q = 0;
         if (inverse != 0.0f) {
-            /* The rounded integer stands in the low bits, as a two's complement. */
+            /* The rounded integer is in the low bits, in two's complement. */
             uint32_t u = tw_float_bits(x[i] * inverse + TW_ROUND_MAGIC);
             q = (int32_t)(u - 0x4B400000u);
         }

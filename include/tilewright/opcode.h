@@ -22,9 +22,9 @@
 extern "C" {
 #endif
 
-#define TW_MAX_VARS \
-    8u /* loop variables and the epoch: variable 0 counts the steps run before this one */
-/* ops that one step may execute at most, over all engines, loops multiplied out */
+/* Loop variables and the epoch: variable 0 is the number of steps executed before this one. */
+#define TW_MAX_VARS 8u
+/* Ops that one step may execute at most, over all engines, loops multiplied out. */
 #define TW_MAX_STEP_OPS (UINT64_C(1) << 28)
 #define TW_MAX_TERMS 4u /* terms of one affine number */
 #define TW_MAX_OPERANDS 14u
@@ -54,7 +54,7 @@ enum tw_operand_kind {
     TW_KIND_FLOAT = 'E'
 };
 
-/* True if the letter is one of the set's. */
+/* Returns true if the letter is in the set. */
 static inline bool tw_letter_in(const char *set, char letter) {
     while (*set && *set != letter) {
         set++;
@@ -62,13 +62,14 @@ static inline bool tw_letter_in(const char *set, char letter) {
     return *set != 0;
 }
 
+/* One row of ops.def. */
 struct tw_op_info {
     const char *name;     /* NULL: no such op */
     const char *engines;  /* letters L, M, S */
     const char *operands; /* the letters of its operands, in order */
 };
 
-/* The table's entry of an op number; name NULL if there is none. */
+/* Returns the table's entry for an op number; its name is NULL if there is none. */
 static inline struct tw_op_info tw_op_info(uint32_t code) {
     struct tw_op_info none = {NULL, "", ""};
     switch (code) {
@@ -89,7 +90,7 @@ static inline struct tw_op_info tw_op_info(uint32_t code) {
 
 enum tw_op_part { TW_PART_CONTROL = 0, TW_PART_DATA = 1 };
 
-/* True for the ops that move or compute data, i.e. that have a kernel. */
+/* Returns true for the ops that move or compute data, i.e. that have a kernel. */
 static inline bool tw_op_is_data(uint32_t code) {
     const uint64_t data = 0
 #define TW_OP(NAME, number, name, engines, part) | ((uint64_t)TW_PART_##part << number)
@@ -99,7 +100,7 @@ static inline bool tw_op_is_data(uint32_t code) {
     return code < TW_OP_LIMIT && (data >> code & 1u) != 0;
 }
 
-/* constant + sum of step*variable, modulo 2^64 (steps are two's complement). */
+/* An affine number: constant + sum of step*variable, modulo 2^64 (steps are two's complement). */
 struct tw_affine {
     uint64_t base;
     uint32_t n_terms;
@@ -109,6 +110,7 @@ struct tw_affine {
     } term[TW_MAX_TERMS];
 };
 
+/* Returns the number's value for these values of the TW_MAX_VARS variables. */
 static inline uint64_t tw_affine_value(const struct tw_affine *a, const uint32_t *vars) {
     uint64_t v = a->base;
     for (uint32_t i = 0; i < a->n_terms; i++) {
@@ -124,7 +126,7 @@ static inline struct tw_affine tw_affine_const(uint64_t base) {
     return a;
 }
 
-/* a + step*var; the caller keeps n_terms below TW_MAX_TERMS. */
+/* Returns a + step*var; a.n_terms must be less than TW_MAX_TERMS. */
 static inline struct tw_affine tw_affine_plus(struct tw_affine a, uint32_t var, uint64_t step) {
     if (step != 0 && a.n_terms < TW_MAX_TERMS) {
         a.term[a.n_terms].var = var;
@@ -134,19 +136,21 @@ static inline struct tw_affine tw_affine_plus(struct tw_affine a, uint32_t var, 
     return a;
 }
 
+/* One decoded operand; which fields are used depends on its kind. */
 struct tw_operand {
     char kind; /* enum tw_operand_kind, a letter */
     /* buffer, tensor, semaphore, group, site, variable, trip, immediate, float bits */
     uint32_t id;
-    uint32_t max;              /* X */
+    uint32_t max;              /* of X */
     struct tw_affine offset;   /* R W M T U: bytes; A: the number */
-    struct tw_affine instance; /* T U */
+    struct tw_affine instance; /* of T, U */
 };
 
+/* One decoded op. */
 struct tw_op {
     uint32_t code, stage;
     uint32_t n_operands;
-    uint32_t n_words; /* of its encoding */
+    uint32_t n_words; /* words of its encoding */
     struct tw_operand operand[TW_MAX_OPERANDS];
 };
 
@@ -204,14 +208,14 @@ static inline bool tw_decode_operand(const uint32_t *w, uint32_t n, uint32_t *at
     }
 }
 
-/* Decodes the op at words[at]. False if the number is unknown or the words do not hold exactly its
- * operands; checks nothing about ids. */
+/* Decodes the op at words[at]. Returns false if the number is unknown or the words are not exactly
+ * its operands; does not check ids. */
 static inline bool tw_op_decode(const uint32_t *words, uint32_t n_words, uint32_t at,
                                 struct tw_op *op) {
     if (at >= n_words || n_words - at < 2) {
         return false;
     }
-    /* operands and terms beyond their counts are unset */
+    /* operands and terms beyond their counts are left unset */
     memset(op, 0, offsetof(struct tw_op, operand));
     op->code = words[at] & 0xFFFFu;
     op->n_words = words[at] >> 16;
@@ -251,8 +255,8 @@ static inline uint32_t tw_encode_affine(const struct tw_affine *a, uint32_t *w) 
 
 #define TW_MAX_OP_WORDS (2u + TW_MAX_OPERANDS * (1u + 2u * (3u + 3u * TW_MAX_TERMS)))
 
-/* Encodes an op whose operand kinds are the table's; `w` has TW_MAX_OP_WORDS words. Returns the
- * words used and sets op->n_words. */
+/* Encodes an op whose operand kinds are those of the table; `w` has room for TW_MAX_OP_WORDS words.
+ * Returns the number of words used and sets op->n_words. */
 static inline uint32_t tw_op_encode(struct tw_op *op, uint32_t *w) {
     uint32_t n = 2;
     for (uint32_t i = 0; i < op->n_operands; i++) {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program as one blob of bytes: how `.tw.programs` stores it and how LOAD carries it to a device.
- * Freestanding.
- *   struct tw_progblob_header, then the tables in the order of its (offset, count) pairs, each 8-aligned.
- * Two forms. Without streams (the bundle's): tables only; names are offsets in `.tw.strings`,
- * streams come from `.tw.sites`. With streams (the wire's): also a table of struct
- * tw_progblob_stream, all their words, and the string table, so that the blob stands alone.
+ * A program as one blob of bytes, the form in which `.tw.programs` stores it and LOAD transfers it
+ * to a device. Freestanding.
+ *   struct tw_progblob_header, then the tables in the order of its (offset, count) pairs, each
+ *   8-aligned
+ * Two forms. Without streams (in a bundle): tables only; names are offsets in `.tw.strings`,
+ * streams come from `.tw.sites`. With streams (on the wire): also a table of struct
+ * tw_progblob_stream, all their words, and the string table, so that the blob is self-contained.
  * Little-endian; read in place.
  */
 #ifndef TILEWRIGHT_PROGBLOB_H
@@ -22,7 +23,7 @@ extern "C" {
 #endif
 
 #define TW_PROGBLOB_MAGIC 0x31425754u /* "TWB1" */
-#define TW_PROGRAM_NAME_BYTES 32u     /* of a program's name, its NUL included */
+#define TW_PROGRAM_NAME_BYTES 32u     /* of a program's name, including its NUL */
 #define TW_MAX_SITES 65536u
 
 struct tw_progblob_stream {
@@ -30,7 +31,7 @@ struct tw_progblob_stream {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_progblob_stream) == 16, "blob stream");
 
-/* X(id, field, count, type): the tables of tw_program that are stored as they are. */
+/* X(id, field, count, type): the tables of tw_program that are stored unchanged. */
 #define TW_PROGBLOB_TABLES(X)                                    \
     X(TENSORS, tensors, n_tensors, struct tw_tensor)             \
     X(BUFFERS, buffers, n_buffers, struct tw_buffer)             \
@@ -39,7 +40,7 @@ TW_STATIC_ASSERT(sizeof(struct tw_progblob_stream) == 16, "blob stream");
     X(TRIPS, trips, n_trips, struct tw_trip)                     \
     X(STAGES, stages, n_stages, struct tw_stage)                 \
     X(EDGES, edges, n_edges, struct tw_edge)                     \
-    X(SPANS, sections, n_sections, struct tw_section)
+    X(SECTIONS, sections, n_sections, struct tw_section)
 
 enum tw_progblob_table_id {
 #define TW_X(id, field, count, type) TW_PB_##id,
@@ -74,7 +75,7 @@ static inline uint32_t tw_progblob_elem_bytes(unsigned table) {
     return table < TW_PB_COUNT ? size[table] : 0;
 }
 
-/* Characters of a program's name, or TW_PROGRAM_NAME_BYTES if it does not fit. */
+/* Returns the length of a program's name, or TW_PROGRAM_NAME_BYTES if it does not fit. */
 static inline uint32_t tw_progblob_name_length(const char *name) {
     uint32_t n = 0;
     while (n < TW_PROGRAM_NAME_BYTES && name[n] != 0) {
@@ -83,8 +84,8 @@ static inline uint32_t tw_progblob_name_length(const char *name) {
     return n;
 }
 
-/* Offsets, counts and total size of the blob; false if it would not fit 32-bit offsets or the name
- * does not fit. */
+/* Computes offsets, counts and the total size of the blob; returns false if it would not fit 32-bit
+ * offsets, or the name or the sites exceed their limits. */
 static inline bool tw_progblob_layout(const struct tw_program *p, bool with_streams,
                                       struct tw_progblob_header *h) {
     uint64_t count[TW_PB_COUNT] = {
@@ -115,8 +116,8 @@ static inline bool tw_progblob_layout(const struct tw_program *p, bool with_stre
            tw_progblob_name_length(p->name) < TW_PROGRAM_NAME_BYTES;
 }
 
-/* Size of the program's blob, or 0 if it has none: 4 GiB or more, a name of 32 bytes or more, too
- * many sites. */
+/* Returns the size of the program's blob in bytes, or 0 if the program cannot be stored: 4 GiB or
+ * more, a name of 32 bytes or more, too many sites. */
 static inline uint32_t tw_progblob_bytes(const struct tw_program *program, bool with_streams) {
     struct tw_progblob_header h;
     return tw_progblob_layout(program, with_streams, &h) ? h.bytes : 0;
@@ -140,8 +141,8 @@ static inline void tw_progblob_write_streams(const struct tw_program *p,
     memcpy(buf + h->table[TW_PB_STRINGS].offset, p->strings, p->strings_bytes);
 }
 
-/* Writes the blob into buf, which is 8-aligned and has the bytes that tw_progblob_bytes told (not
- * 0). */
+/* Writes the blob into buf, which is 8-aligned and has tw_progblob_bytes() bytes; writes nothing if
+ * that is 0. */
 static inline void tw_progblob_write(const struct tw_program *program, bool with_streams,
                                      uint8_t *buf) {
     struct tw_progblob_header h;
@@ -185,19 +186,21 @@ static inline int tw_progblob_check_header(const struct tw_progblob_header *h, s
         return tw_progblob_refuse(what, TW_E_FORMAT, "program blob has a wrong magic number");
     }
     if (h->bytes > size) {
-        return tw_progblob_refuse(what, TW_E_TRUNCATED, "program blob is shorter than it says");
+        return tw_progblob_refuse(what, TW_E_TRUNCATED,
+                                  "program blob is shorter than its header states");
     }
     if (h->name[TW_PROGRAM_NAME_BYTES - 1] != 0 || h->name[0] == 0) {
         return tw_progblob_refuse(what, TW_E_FORMAT, "program name is empty or not terminated");
     }
     if (h->with_streams > 1 || h->n_sites == 0 || h->n_sites > TW_MAX_SITES) {
-        return tw_progblob_refuse(what, TW_E_RANGE, "program's site count or form is out of range");
+        return tw_progblob_refuse(what, TW_E_RANGE,
+                                  "program's number of sites or form is out of range");
     }
     for (unsigned t = 0; t < TW_PB_COUNT; t++) {
         uint64_t bytes = (uint64_t)h->table[t].count * tw_progblob_elem_bytes(t);
         if (h->table[t].offset % 8 != 0 || !tw_range_ok(h->table[t].offset, bytes, h->bytes)) {
             return tw_progblob_refuse(what, TW_E_RANGE,
-                                      "a table lies outside the program blob or is misaligned");
+                                      "a table is outside the program blob or misaligned");
         }
     }
     return 0;
@@ -212,11 +215,11 @@ static inline int tw_progblob_check_streams(const struct tw_progblob_header *h, 
     const uint32_t *words = (const uint32_t *)(const void *)(buf + h->table[TW_PB_WORDS].offset);
     if (n != h->n_sites * TW_ENGINE_COUNT) {
         return tw_progblob_refuse(what, TW_E_FORMAT,
-                                  "program has not one stream for each site and engine");
+                                  "program does not have exactly one stream per site and engine");
     }
     if (n > max_streams) {
         return tw_progblob_refuse(what, TW_E_NOMEM,
-                                  "program has more streams than there is room for");
+                                  "program has more streams than the receiver has room for");
     }
     for (uint32_t i = 0; i < n; i++) {
         if (r[i].site != i / TW_ENGINE_COUNT || r[i].engine != i % TW_ENGINE_COUNT) {
@@ -225,7 +228,7 @@ static inline int tw_progblob_check_streams(const struct tw_progblob_header *h, 
         }
         if (!tw_range_ok(r[i].first_word, r[i].n_words, h->table[TW_PB_WORDS].count)) {
             return tw_progblob_refuse(what, TW_E_RANGE,
-                                      "a stream's words lie outside the program blob");
+                                      "a stream's words are outside the program blob");
         }
         streams[i].site = r[i].site;
         streams[i].engine = r[i].engine;
@@ -235,13 +238,13 @@ static inline int tw_progblob_check_streams(const struct tw_progblob_header *h, 
     return 0;
 }
 
-/* Checks the blob and makes a view of it; all pointers of `out` are into `buf`, `strings` and
- * `streams`, which must outlive it. buf: 8-aligned, `size` bytes of which the blob may use fewer. A
- * blob without streams gets the string table passed (bytes with a NUL at both ends, checked by the
- * caller) and out->streams = streams, to be filled by the caller; a blob with streams fills
- * streams[0 .. n_sites * TW_ENGINE_COUNT) itself and uses its own strings. Checks sizes, offsets,
- * alignment and the order of streams; ids inside records are the verifier's work. Returns 0, or
- * TRUNCATED, FORMAT, RANGE, NOMEM (max_streams too small) with *what = a static line. */
+/* Checks a blob and makes a view of it. All pointers of *out are into `buf`, `strings` and
+ * `streams`, which must outlive it. `buf` is 8-aligned and has `size` bytes, of which the blob may
+ * use fewer. For a blob without streams, pass its string table (a NUL at both ends, checked by the
+ * caller); out->streams = streams, which the caller fills. A blob with streams fills streams[0 ..
+ * n_sites * TW_ENGINE_COUNT) itself and uses its own strings. Checks sizes, offsets, alignment and
+ * the order of streams; ids inside records are checked by the verifier. Returns 0, or TRUNCATED,
+ * FORMAT, RANGE, NOMEM (max_streams too small) with *what set to a static line. */
 static inline int tw_progblob_open(const void *buf, size_t size, const char *strings,
                                    uint32_t strings_bytes, struct tw_program *out,
                                    struct tw_stream *streams, uint32_t max_streams,

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The vocabulary, as the importers make it, `.tw.vocab` stores it and the tokenizer reads it: one
- * blob, little-endian,
- *   struct tw_vocab_header, float scores[n], uint32_t offsets[n + 1], uint8_t types[n], char bytes[...]
- * each part starting on a multiple of 4 bytes. Piece i is bytes[offsets[i] .. offsets[i+1]), not
- * terminated, any bytes (SentencePiece's U+2581 for a blank, as in GGUF; byte tokens as "<0x0A>"
+ * The vocabulary, as the importers create it, `.tw.vocab` stores it and the tokenizer reads it: one
+ * little-endian blob of
+ *   struct tw_vocab_header, float scores[n], uint32_t offsets[n + 1], uint8_t types[n],
+ *   char bytes[]
+ * each part starting at a multiple of 4 bytes. Piece i is bytes[offsets[i] .. offsets[i+1]), not
+ * terminated, of any bytes (SentencePiece's U+2581 for a blank, as in GGUF; byte tokens as "<0x0A>"
  * with type BYTE).
  */
 #ifndef TILEWRIGHT_VOCAB_H
@@ -21,7 +22,7 @@ extern "C" {
 
 enum tw_vocab_kind { TW_VOCAB_NONE = 0, TW_VOCAB_SPM_BPE = 1 };
 
-/* As in GGUF. */
+/* Token types, numbered as in GGUF. */
 enum tw_token_type {
     TW_TOKEN_NORMAL = 1,
     TW_TOKEN_UNKNOWN = 2,
@@ -38,7 +39,7 @@ enum tw_vocab_flags {
     TW_VOCAB_STOP_AT_BOS = 8 /* llama2.c: a sampled BOS ends the text */
 };
 
-/* Token ids are TW_NONE where the model has none. */
+/* Token ids are TW_NONE if the model has none. */
 struct tw_vocab_header {
     uint32_t magic, kind, n_tokens, flags;
     uint32_t bos, eos, unk, pad;
@@ -47,7 +48,7 @@ struct tw_vocab_header {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_vocab_header) == 48, "vocab header");
 
-/* A checked view of a blob; all pointers into it. */
+/* A checked view of a blob; all pointers are into the blob. */
 struct tw_vocab {
     struct tw_vocab_header header;
     const float *scores;
@@ -56,9 +57,9 @@ struct tw_vocab {
     const char *bytes;
 };
 
-/* Checks the blob (4-byte aligned; sizes, monotone offsets, ids below n_tokens, finite scores) and
- * makes a view of it; the blob must outlive the view. Errors: FORMAT, TRUNCATED, RANGE. In
- * loader/bundle/vocab.c. */
+/* Checks a blob (4-byte aligned; sizes, monotone offsets, ids below n_tokens, finite scores) and
+ * makes a view of it; the blob must outlive the view. Errors: FORMAT, TRUNCATED, RANGE. Implemented
+ * in loader/bundle/vocab.c. */
 int tw_vocab_open(const void *blob, size_t size, struct tw_vocab *out, tw_error *err);
 
 #ifdef __cplusplus

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device protocol: what a driver sends to a device and what comes back. A message is a fixed
- * 32-byte little-endian header and `length` bytes of payload; requests are answered in order, the
- * answer repeats opcode and sequence. The header is encoded and decoded through one table
+ * The device protocol: the messages between a driver and a device. A message is a fixed 32-byte
+ * little-endian header and `length` bytes of payload. Requests are answered in order; an answer
+ * repeats opcode and sequence of its request. The header is encoded and decoded through one table
  * (TW_WIRE_HEADER). Payloads are fixed-width little-endian structures, used in place. Freestanding:
- * the firmware includes this file as it is.
+ * the firmware includes this file unchanged.
  *
- * A request has status 0. An answer has status 0 or a TW_E_* code; a refusal's payload is one
- * struct tw_wire_failure. Device addresses are whatever ALLOC returned; a driver does no arithmetic
- * on them beyond adding offsets.
+ * A request has status 0. An answer has status 0 or a TW_E_* code; if a request is refused, the
+ * payload is one struct tw_wire_failure. Device addresses are opaque numbers returned by ALLOC; a
+ * driver may only add offsets to them.
  */
 #ifndef TILEWRIGHT_WIRE_H
 #define TILEWRIGHT_WIRE_H
@@ -24,31 +24,31 @@ extern "C" {
 
 #define TW_WIRE_MAGIC 0x52575754u /* "TWWR" */
 #define TW_WIRE_HEADER_BYTES 32u
-/* Protocol versions that this source speaks. */
+/* Range of protocol versions that this source supports. */
 #define TW_WIRE_VERSION_MIN 1u
 #define TW_WIRE_VERSION_MAX 1u
-/* Longest payload of one message; longer writes and reads are cut by the driver. */
+/* Longest payload of one message; the driver divides longer writes and reads. */
 #define TW_WIRE_MAX_PAYLOAD (64u << 20)
 
-/* X(name, number, what it does; request payload -> answer payload) */
-#define TW_WIRE_OPCODES(X)                                                               \
-    X(HELLO, 1, "versions and identity: tw_wire_hello -> tw_wire_identity")              \
-    X(RESET, 2, "unloads all programs, frees all memory")                                \
-    X(ALLOC, 3, "tw_wire_alloc -> address in the header")                                \
-    X(FREE, 4, "frees the allocation that starts at the address")                        \
-    X(WRITE, 5, "payload -> memory at the address")                                      \
-    X(READ, 6, "tw_wire_range -> the bytes at the address")                              \
-    X(FILL, 7, "tw_wire_range: `value` over the bytes at the address")                   \
-    X(HASH, 8, "tw_wire_range -> tw_wire_hash of the bytes at the address")              \
-    X(LOAD, 9, "tw_wire_load: prepares a program that lies in memory -> tw_wire_loaded") \
-    X(UNLOAD, 10, "releases the program whose number is the address")                    \
-    X(RUN, 11, "tw_wire_run, ...: steps a program -> tw_wire_done or tw_wire_tokens")    \
-    X(EVENT, 12, "takes the oldest event -> tw_wire_event, or no payload")               \
-    X(COUNTERS, 13, "-> tw_wire_counters")                                               \
-    X(LOG, 14, "takes the oldest line of the log -> text, or no payload")                \
-    X(HEARTBEAT, 15, "progress word in the address of the answer")                       \
-    X(KEEP, 16, "tw_wire_content: the allocation at the address holds that; it stays")   \
-    X(FIND, 17, "tw_wire_content -> address of an allocation with that, or 0")
+/* X(name, number, description; request payload -> answer payload) */
+#define TW_WIRE_OPCODES(X)                                                                  \
+    X(HELLO, 1, "versions and identity: tw_wire_hello -> tw_wire_identity")                 \
+    X(RESET, 2, "unloads all programs, frees all memory")                                   \
+    X(ALLOC, 3, "tw_wire_alloc -> address in the header")                                   \
+    X(FREE, 4, "frees the allocation that starts at the address")                           \
+    X(WRITE, 5, "payload -> memory at the address")                                         \
+    X(READ, 6, "tw_wire_range -> the bytes at the address")                                 \
+    X(FILL, 7, "tw_wire_range: `value` over the bytes at the address")                      \
+    X(HASH, 8, "tw_wire_range -> tw_wire_hash of the bytes at the address")                 \
+    X(LOAD, 9, "tw_wire_load: prepares a program in device memory -> tw_wire_loaded")       \
+    X(UNLOAD, 10, "releases the program whose number is the address")                       \
+    X(RUN, 11, "tw_wire_run, ...: executes steps -> tw_wire_done or tw_wire_tokens")        \
+    X(EVENT, 12, "removes and returns the oldest event -> tw_wire_event, or no payload")    \
+    X(COUNTERS, 13, "-> tw_wire_counters")                                                  \
+    X(LOG, 14, "removes and returns the oldest log line -> text, or no payload")            \
+    X(HEARTBEAT, 15, "progress word in the address of the answer")                          \
+    X(KEEP, 16, "tw_wire_content: the allocation at the address has that content; keep it") \
+    X(FIND, 17, "tw_wire_content -> address of an allocation with that content, or 0")
 
 enum tw_wire_opcode {
 #define TW_X(name, number, text) TW_WIRE_##name = number,
@@ -57,6 +57,7 @@ enum tw_wire_opcode {
         TW_WIRE_OPCODE_LIMIT = 18
 };
 
+/* Returns the opcode's name, "NONE" for 0 and "?" for an unknown one. */
 static inline const char *tw_wire_opcode_name(unsigned opcode) {
     static const char *const name[TW_WIRE_OPCODE_LIMIT] = {"NONE",
 #define TW_X(name, number, text) #name,
@@ -88,7 +89,7 @@ struct tw_wire_header {
 
 /* ---- payloads ---- */
 
-/* Ranges of versions the driver speaks, and its machine ABI. */
+/* The driver's range of protocol versions, and its machine ABI. */
 struct tw_wire_hello {
     uint16_t protocol_min, protocol_max;
     uint16_t abi_major, abi_minor;
@@ -102,35 +103,39 @@ enum tw_wire_capabilities {
     TW_WIRE_CAN_FAST = 2,   /* RUN in fast mode */
     TW_WIRE_CAN_GREEDY = 4, /* RUN with TW_WIRE_RUN_GREEDY */
     TW_WIRE_CAN_KEEP = 8,   /* KEEP and FIND */
-    TW_WIRE_CAN_LINK = 16   /* its chips have links: programs that span several */
+    TW_WIRE_CAN_LINK = 16   /* its chips have links: it runs programs that span several */
 };
 
+/* What a device is and can do; the answer to HELLO. */
 struct tw_wire_identity {
     uint16_t protocol_min, protocol_max;
-    uint16_t abi_major, abi_minor; /* runs programs of this major with at most this minor */
+    /* runs programs of this major version with this minor version or less */
+    uint16_t abi_major, abi_minor;
     uint32_t firmware_version;
     uint32_t capabilities;
-    uint32_t n_threads;       /* that fast mode can use at most */
+    uint32_t n_threads;       /* maximum number for fast mode */
     uint32_t max_allocations; /* entries of the allocation table */
     uint64_t memory_bytes, memory_used;
     uint32_t max_payload;
     uint32_t max_programs;
-    char target[64]; /* machine that the device is; "" takes any bundle's */
+    char target[64]; /* name of the machine that the device is; "" accepts any bundle's */
     char device[32];
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_identity) == 144, "identity");
 
 enum tw_wire_alloc_flags { TW_WIRE_ALLOC_ZERO = 1 };
+/* Request of ALLOC. */
 struct tw_wire_alloc {
     uint64_t bytes;
-    uint32_t align; /* power of two, at most 65536 */
+    uint32_t align; /* a power of two, at most 65536 */
     uint32_t flags;
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_alloc) == 16, "alloc");
 
+/* Request of READ, FILL and HASH. */
 struct tw_wire_range {
     uint64_t bytes;
-    uint32_t value; /* FILL: one byte */
+    uint32_t value; /* FILL: the byte to write */
     uint32_t reserved;
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_range) == 16, "range");
@@ -141,10 +146,10 @@ struct tw_wire_hash {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_hash) == 8, "hash");
 
-/* Content by name, so that weights which a device has already are not sent again. KEEP makes a
- * whole allocation read-only and lets it outlive its host: after its last FREE, and after the host
- * has closed, it stays until its memory is needed, or RESET. FIND counts one more user, who FREEs
- * it. The host vouches for the hash. */
+/* Content identified by its hash, so that weights that a device already has are not sent again.
+ * KEEP makes a whole allocation read-only and lets it outlive its host: after its last FREE, and
+ * after the host has closed, it remains until its memory is needed, or RESET. FIND adds a
+ * reference, which its caller must FREE. The device trusts the host that the hash is right. */
 struct tw_wire_content {
     uint64_t bytes;
     uint8_t hash[32]; /* BLAKE2b-256 */
@@ -153,17 +158,18 @@ TW_STATIC_ASSERT(sizeof(struct tw_wire_content) == 40, "content");
 
 enum tw_wire_mode { TW_WIRE_STRICT = 0, TW_WIRE_FAST = 1 };
 
-/* The program blob (tilewright/progblob.h, with streams) and its binding rows (uint64 each) lie in
- * device memory and stay there, unchanged, until UNLOAD. The program has passed the loader's
- * verifier. */
+/* Request of LOAD. The program blob (tilewright/progblob.h, with streams) and its binding rows
+ * (uint64 each) are in device memory and must remain there, unchanged, until UNLOAD. The program
+ * must have passed the loader's verifier. */
 struct tw_wire_load {
     uint64_t blob, blob_bytes;
     uint64_t bind, n_bind;
     uint32_t mode;      /* tw_wire_mode */
-    uint32_t n_threads; /* fast: 0 lets the device choose */
+    uint32_t n_threads; /* fast mode: 0 lets the device choose */
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_load) == 40, "load");
 
+/* Answer to LOAD. */
 struct tw_wire_loaded {
     uint32_t program; /* number for RUN and UNLOAD */
     uint32_t n_threads;
@@ -171,9 +177,9 @@ struct tw_wire_loaded {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_loaded) == 16, "loaded");
 
-/* Followed by n_inputs struct tw_wire_input, then their bytes one after the other without gaps. The
- * inputs are written before the first step. With GREEDY, behind that, at the next multiple of 8:
- * struct tw_wire_greedy. */
+/* Request of RUN. Followed by n_inputs struct tw_wire_input, then their bytes, one after the other
+ * without gaps; the inputs are written before the first step. With GREEDY, a struct tw_wire_greedy
+ * follows at the next multiple of 8. */
 enum tw_wire_run_flags { TW_WIRE_RUN_GREEDY = 1 };
 struct tw_wire_run {
     uint32_t program;
@@ -192,56 +198,59 @@ struct tw_wire_input {
 TW_STATIC_ASSERT(sizeof(struct tw_wire_input) == 16, "input");
 #define TW_WIRE_MAX_INPUTS 8u
 
-/* GREEDY: each step's likeliest token (the lowest id among equals, a NaN never) is the next step's
- * input, on the device, without the host. Up to n_steps steps, at most TW_WIRE_MAX_TOKENS. */
+/* GREEDY: the device feeds each step's most likely token (the lowest id among equals, never a NaN)
+ * to the next step, without the host. Executes up to n_steps steps, at most TW_WIRE_MAX_TOKENS. */
 #define TW_WIRE_MAX_TOKENS 256u
 #define TW_WIRE_MAX_STOPS 4u
 struct tw_wire_greedy {
-    uint64_t logits; /* n_vocab f32 that a step leaves */
-    /* a word that ends the run before its next step when it is not 0; 0: there is none */
+    uint64_t logits; /* address of the n_vocab f32 values that a step produces */
+    /* address of a word that ends the run before the next step when it is not 0; 0: none */
     uint64_t abort;
-    uint32_t n_vocab; /* > 0 */
+    uint32_t n_vocab; /* greater than 0 */
     uint32_t limit;   /* positions: no step begins at this one */
-    /* Inputs of the request, by number; their first words hold the token fed, its position, and the
-     * position behind it. The last two count up with each step; TW_NONE: the program has none. */
+    /* Indices of the request's inputs whose first words hold the token to feed, its position, and
+     * the position after it. The last two are incremented with each step; TW_NONE: the program has
+     * no such input. */
     uint32_t ids, pos, end;
     uint32_t n_stops;
     uint32_t stop[TW_WIRE_MAX_STOPS]; /* tokens that end the run */
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_greedy) == 56, "greedy");
 
+/* Answer to RUN without GREEDY. */
 struct tw_wire_done {
     uint64_t steps; /* of this program since it was loaded */
-    uint64_t ops;   /* strict: executed in the last step */
+    uint64_t ops;   /* strict mode: executed in the last step */
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_done) == 16, "done");
 
+/* Why a GREEDY run ended. */
 enum tw_wire_ended {
-    TW_WIRE_ENDED_COUNT = 0, /* n_steps */
-    TW_WIRE_ENDED_STOP = 1,  /* the last token is one of the stops */
-    TW_WIRE_ENDED_LIMIT = 2, /* the last token would be fed at `limit` */
+    TW_WIRE_ENDED_COUNT = 0, /* after n_steps */
+    TW_WIRE_ENDED_STOP = 1,  /* the last token is one of the stop tokens */
+    TW_WIRE_ENDED_LIMIT = 2, /* the last token would have to be fed at `limit` */
     TW_WIRE_ENDED_ABORT = 3,
-    TW_WIRE_ENDED_FAULT = 4 /* in the step behind the last token */
+    TW_WIRE_ENDED_FAULT = 4 /* in the step after the last token */
 };
 
-/* Why a request was refused. site .. need are those of struct tw_fault and TW_NONE / 0 where there
- * was no fault. */
+/* Why a request was refused. `site` to `need` are those of struct tw_fault, or TW_NONE and 0 if
+ * there was no fault. */
 struct tw_wire_failure {
     int32_t code;
     uint32_t site, engine, op_index, opcode, stage, object;
     uint32_t program;
     uint64_t have, need;
-    char what[80]; /* text, terminated */
+    char what[80]; /* text, NUL-terminated */
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_failure) == 128, "failure");
 
-/* Answer to a GREEDY run; followed by n_steps words: the tokens, then TW_NONE. The last one was not
- * fed. */
+/* Answer to a GREEDY run; followed by n_steps words: the tokens, then TW_NONE. The last token has
+ * not been fed. */
 struct tw_wire_tokens {
     uint64_t steps, ops; /* as in tw_wire_done */
     uint32_t n_tokens;
     uint32_t ended;                 /* tw_wire_ended */
-    struct tw_wire_failure failure; /* FAULT, else zeros */
+    struct tw_wire_failure failure; /* if ended is FAULT, else zeros */
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_tokens) == 152, "tokens");
 
@@ -250,14 +259,16 @@ enum tw_wire_event_kind {
     TW_WIRE_EVENT_FAULT = 2,
     TW_WIRE_EVENT_RESET = 3
 };
+/* Answer to EVENT, unless no event is queued. */
 struct tw_wire_event {
     uint32_t kind;
-    uint32_t lost; /* events dropped before this one */
+    uint32_t lost; /* number of events dropped before this one */
     uint64_t number;
-    struct tw_wire_failure failure; /* FAULT */
+    struct tw_wire_failure failure; /* if kind is FAULT */
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_event) == 144, "event");
 
+/* Totals since the device started. */
 struct tw_wire_counters {
     uint64_t messages, refused;
     uint64_t bytes_in, bytes_out; /* payloads */
@@ -269,7 +280,8 @@ TW_STATIC_ASSERT(sizeof(struct tw_wire_counters) == 80, "counters");
 
 /* ---- CRC32C (Castagnoli, reflected 0x82F63B78), bytewise ---- */
 
-/* Continues `crc` (0 at the start) over n bytes. About 1 ns a byte: a header takes 30 ns. */
+/* Continues `crc` (0 at the start) over n bytes and returns it. Takes about 1 ns per byte: 30 ns
+ * for a header. */
 static inline uint32_t tw_wire_crc32c(uint32_t crc, const void *bytes, size_t n) {
     static const uint32_t table[256] = {
         0x00000000, 0xF26B8303, 0xE13B70F7, 0x1350F3F4, 0xC79A971F, 0x35F1141C, 0x26A1E7E8,
@@ -320,6 +332,7 @@ static inline uint32_t tw_wire_crc32c(uint32_t crc, const void *bytes, size_t n)
 
 /* ---- header ---- */
 
+/* Little-endian integers of 1 to 8 bytes at any alignment. */
 static inline void tw_wire_put(uint8_t *at, uint64_t value, size_t bytes) {
     for (size_t i = 0; i < bytes; i++) {
         at[i] = (uint8_t)(value >> (8 * i));
@@ -334,7 +347,7 @@ static inline uint64_t tw_wire_get(const uint8_t *at, size_t bytes) {
     return value;
 }
 
-/* Sets magic and crc of `header` and writes its 32 bytes. */
+/* Sets magic and crc of `header` and writes its 32 bytes to `bytes`. */
 static inline void tw_wire_encode(struct tw_wire_header *header,
                                   uint8_t bytes[TW_WIRE_HEADER_BYTES]) {
     header->magic = TW_WIRE_MAGIC;
@@ -347,9 +360,9 @@ static inline void tw_wire_encode(struct tw_wire_header *header,
     tw_wire_put(bytes + TW_WIRE_HEADER_BYTES - 4, header->crc, 4);
 }
 
-/* Reads and checks a header: 0, PROTOCOL (not a header, damaged, or out of bounds) or VERSION
- * (whole, but of a version outside TW_WIRE_VERSION_MIN..MAX; the fields are valid then). *why (may
- * not be NULL) names the field at fault. */
+/* Decodes and checks a header. Returns 0, PROTOCOL (not a header, damaged, or out of bounds) or
+ * VERSION (an intact header of a version outside TW_WIRE_VERSION_MIN..MAX; the fields are then
+ * valid). *why (not NULL) is set to the name of the wrong field, a static string, or "". */
 static inline int tw_wire_decode(const uint8_t bytes[TW_WIRE_HEADER_BYTES],
                                  struct tw_wire_header *header, const char **why) {
 #define TW_X(field, type, offset) header->field = (type)tw_wire_get(bytes + offset, sizeof(type));
@@ -379,9 +392,8 @@ static inline int tw_wire_decode(const uint8_t bytes[TW_WIRE_HEADER_BYTES],
     return TW_OK;
 }
 
-/* The highest version in both ranges: 0 and *version, or which side is too old: -1 the one of range
- * a, 1 the one of b.
- */
+/* Finds the highest version in both ranges and stores it in *version. Returns 0, or which side is
+ * too old: -1 the one with range a, 1 the one with range b. */
 static inline int tw_wire_agree(uint32_t a_min, uint32_t a_max, uint32_t b_min, uint32_t b_max,
                                 uint32_t *version) {
     if (a_max < b_min) {

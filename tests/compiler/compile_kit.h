@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For tests of the compiler as a whole: a folder of its own, models on disk, and what is expected
- * of an output.
+ * For tests of the compiler as a whole: a folder per test, models on disk, and checks of the
+ * output.
  */
 #ifndef TW_TESTS_COMPILER_COMPILE_KIT_H
 #define TW_TESTS_COMPILER_COMPILE_KIT_H
@@ -72,7 +72,7 @@ static inline void expect_error(struct compile_world *w, const char *model, cons
     }
 }
 
-/* Files in the folder, whatever their names. */
+/* Counts the files in the folder, whatever their names. */
 static inline uint32_t files_in(const struct compile_world *w) {
     DIR *d = opendir(w->folder);
     uint32_t n = 0;
@@ -95,7 +95,8 @@ static inline void must_be_equal_files(const char *a, const char *b) {
     free(y);
 }
 
-/* Writes a target like sim4x4 with another shape, memory and more keys, and makes it the target. */
+/* Writes a target like sim4x4 with a different shape and memory and additional keys, and makes it
+ * the target. */
 static inline void use_target_text(struct compile_world *w, uint32_t chips, uint32_t width,
                                    uint32_t height, uint64_t sram_bytes, const char *more) {
     char text[600];
@@ -116,12 +117,12 @@ static inline void use_target(struct compile_world *w, uint32_t width, uint32_t 
     use_target_text(w, 1, width, height, sram_bytes, "");
 }
 
-/* Chips of 3 x 2 sites. */
+/* Uses a target of `chips` chips of 3 x 2 sites. */
 static inline void use_chips(struct compile_world *w, uint32_t chips, const char *more) {
     use_target_text(w, chips, 3, 2, 1 << 20, more);
 }
 
-/* False where the file system takes no file of that size. */
+/* Returns false if the file system cannot hold a file of that size. */
 static inline bool save_model(const struct compile_world *w, struct random_shape shape) {
     struct random_model m;
     assert_true(random_model_init(&m, &shape));
@@ -130,7 +131,7 @@ static inline bool save_model(const struct compile_world *w, struct random_shape
     return ok;
 }
 
-/* The bundle passes every check of the loader. */
+/* Checks that the bundle passes every check of the loader. */
 static inline void must_open(const char *path, struct tw_bundle *bundle) {
     tw_error err = {0};
     if (tw_bundle_open(path, TW_BUNDLE_CHECK_HASH, bundle, &err)) {

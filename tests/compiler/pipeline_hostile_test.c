@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Models whose header is valid and whose sizes nobody sane would choose, targets at the ends of
- * their ranges, and little memory: each ends in a bundle or in one line, soon, and never in an
- * abort. The files have holes where weights would be.
+ * Models with valid headers and absurd sizes, targets at the limits of their ranges, and little
+ * memory: each ends in a bundle or in a one-line error, soon, and never in an abort. The files have
+ * holes where the weights would be.
  */
 #include "loader/base/clock.h"
 #include "tests/compiler/compile_kit.h"
@@ -22,9 +22,8 @@
 #define SANITIZED 0
 #endif
 
-#define LIMIT_S        \
-    (SANITIZED ? 900.0 \
-               : 300.0) /* seconds, on a machine that is busy; alone none takes more than two */
+/* seconds, for a busy machine; alone, no case takes more than two */
+#define LIMIT_S (SANITIZED ? 900.0 : 300.0)
 
 static const struct random_shape plain = {.dim = 32,
                                           .hidden = 32,
@@ -37,10 +36,10 @@ static const struct random_shape plain = {.dim = 32,
                                           .dtype = TW_DT_F16,
                                           .hollow = true};
 
-/* 0 or the error, checked for form and time. */
+/* Compiles a model; returns 0 or the error, whose form is checked, and so is the time. */
 static int try_shape(struct compile_world *w, struct random_shape shape) {
     if (!save_model(w, shape)) {
-        print_message("skipped: no file of that size can be made here\n");
+        print_message("skipped: the file system cannot hold a file of that size\n");
         skip();
     }
     double start = tw_clock_s();
@@ -139,7 +138,7 @@ static void wide_models_are_refused_with_the_bytes(void **state) {
     must_end_with(w, s, TW_E_UNSUPPORTED, "head dimension 514");
 }
 
-static void state_that_no_machine_holds_is_refused_with_the_numbers(void **state) {
+static void state_beyond_any_machine_is_refused_with_the_numbers(void **state) {
     struct compile_world *w = *state;
     struct random_shape s = plain;
     s.dim = 8;
@@ -147,12 +146,12 @@ static void state_that_no_machine_holds_is_refused_with_the_numbers(void **state
     s.head_dim = 512;
     s.n_layers = 64;
     w->options.n_ctx = 1 << 20;
-    must_end_with(w, s, TW_E_RANGE, "1048576 tokens needs 64 layers x 4096 heads x 512 values");
+    must_end_with(w, s, TW_E_RANGE, "1048576 tokens (64 layers x 4096 heads x 512 values");
 }
 
 /* ---- targets ---- */
 
-static void targets_at_the_ends_of_their_ranges_compile_or_refuse(void **state) {
+static void targets_at_the_limits_of_their_ranges_compile_or_are_refused(void **state) {
     struct compile_world *w = *state;
     static const struct {
         uint32_t width, height;
@@ -167,7 +166,7 @@ static void targets_at_the_ends_of_their_ranges_compile_or_refuse(void **state) 
         struct random_shape s = plain;
         s.dim = cases[i].code ? 1024 : s.dim;
         must_end_with(w, s, cases[i].code, "bytes of SRAM");
-        /* attempts that failed on the way leave no trace */
+        /* attempts that failed on the way leave no message */
         assert_true(cases[i].code || w->err.message[0] == '\0');
     }
 }
@@ -193,7 +192,8 @@ static void any_number_of_chips_compiles(void **state) {
 
 /* ---- memory ---- */
 
-/* In a process of its own with so much address space; gives the exit status, or -signal. */
+/* Compiles in a child process with a limited address space; returns its exit status, or minus the
+ * signal that killed it. */
 static int in_little_memory(struct compile_world *w, const char *model, uint64_t bytes, int code,
                             const char *part) {
     int status = 0;
@@ -231,7 +231,7 @@ static void the_shipped_model_compiles_in_half_a_gigabyte_of_addresses(void **st
     }
 }
 
-static void what_needs_more_memory_than_there_is_is_refused_not_aborted(void **state) {
+static void a_model_that_needs_too_much_memory_is_refused_without_an_abort(void **state) {
     struct compile_world *w = *state;
     struct random_shape s = plain;
     skip_where_sanitized();
@@ -255,12 +255,12 @@ int main(void) {
         world_test(a_vocabulary_of_a_million_tokens_compiles),
         world_test(many_heads_compile_where_they_fit),
         world_test(wide_models_are_refused_with_the_bytes),
-        world_test(state_that_no_machine_holds_is_refused_with_the_numbers),
-        world_test(targets_at_the_ends_of_their_ranges_compile_or_refuse),
+        world_test(state_beyond_any_machine_is_refused_with_the_numbers),
+        world_test(targets_at_the_limits_of_their_ranges_compile_or_are_refused),
         world_test(chips_without_links_are_refused_by_name),
         world_test(any_number_of_chips_compiles),
         world_test(the_shipped_model_compiles_in_half_a_gigabyte_of_addresses),
-        world_test(what_needs_more_memory_than_there_is_is_refused_not_aborted),
+        world_test(a_model_that_needs_too_much_memory_is_refused_without_an_abort),
     };
     return cmocka_run_group_tests_name("compile hostile", tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The compiler as a whole: equal bytes, outputs that cannot be written, options, keys, dumps, the
- * report.
+ * The compiler as a whole: identical bytes, outputs that cannot be written, options, keys, dumps,
+ * the report.
  */
 #include "tests/compiler/compile_kit.h"
 
@@ -69,9 +69,9 @@ static void the_report_agrees_with_the_model_and_the_file(void **state) {
     assert_int_equal(w->report.n_sites, 16);
     assert_int_equal(w->report.n_ctx, 200);
     assert_int_equal(w->report.prefill_rows, 128);
-    /* the rotation's frequencies are none */
+    /* the rotation's frequencies do not count */
     assert_int_equal(w->report.n_params, 2 * 64 * 100 + 64 + 3 * layer);
-    /* 7 panels; frequencies */
+    /* 7 panels of the vocabulary; frequencies */
     assert_int_equal(w->report.param_bytes, 4 * (w->report.n_params + 2 * 64 * 12 + 8));
     assert_int_equal(w->report.state_bytes,
                      3 * 2 * 384 * 32 * 4); /* 200 positions and a chunk of 128, in blocks of 64 */
@@ -86,7 +86,7 @@ static void the_report_agrees_with_the_model_and_the_file(void **state) {
 }
 
 static uint64_t last_done, last_total, calls;
-static void note_progress(void *ctx, const char *what, uint64_t done, uint64_t total) {
+static void record_progress(void *ctx, const char *what, uint64_t done, uint64_t total) {
     assert_ptr_equal(ctx, &calls);
     assert_true(*what && done >= last_done && done <= total);
     last_done = done;
@@ -97,7 +97,7 @@ static void note_progress(void *ctx, const char *what, uint64_t done, uint64_t t
 static void progress_ascends_to_the_end(void **state) {
     struct compile_world *w = *state;
     last_done = last_total = calls = 0;
-    w->options.progress = note_progress;
+    w->options.progress = record_progress;
     w->options.ctx = &calls;
     must_compile(w, SHIPPED, w->out);
     assert_true(calls > 0 && last_done == last_total && last_total > 1 << 20);
@@ -105,7 +105,7 @@ static void progress_ascends_to_the_end(void **state) {
 
 /* ---- outputs that cannot be written ---- */
 
-static void an_output_that_cannot_be_made_is_an_error_and_leaves_nothing(void **state) {
+static void an_output_that_cannot_be_created_is_an_error_and_leaves_nothing(void **state) {
     struct compile_world *w = *state;
     char path[4300];
     snprintf(path, sizeof path, "%s/missing/a.twb", w->folder);
@@ -131,7 +131,7 @@ static void a_folder_without_permission_is_an_error(void **state) {
     assert_int_equal(files_in(w), 1);
 }
 
-static void a_full_disk_is_no_space_and_keeps_the_old_output(void **state) {
+static void a_full_disk_gives_nospace_and_keeps_the_old_output(void **state) {
     struct compile_world *w = *state;
     struct rlimit old, tight;
     static const rlim_t limits[] = {0, 4096, 300000, 1000000, 1700000};
@@ -139,7 +139,7 @@ static void a_full_disk_is_no_space_and_keeps_the_old_output(void **state) {
     snprintf(kept, sizeof kept, "%s.kept", w->out);
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
-    for (uint32_t there = 0; there < 2; there++) {
+    for (uint32_t exists = 0; exists < 2; exists++) {
         for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
             tight = old;
             tight.rlim_cur = limits[i];
@@ -147,9 +147,9 @@ static void a_full_disk_is_no_space_and_keeps_the_old_output(void **state) {
             int rc = compile_to(w, SHIPPED, w->out);
             setrlimit(RLIMIT_FSIZE, &old);
             assert_int_equal(rc, TW_E_NOSPACE);
-            assert_int_equal(files_in(w), there ? 2 : 0);
+            assert_int_equal(files_in(w), exists ? 2 : 0);
         }
-        if (there) {
+        if (exists) {
             must_be_equal_files(w->out, kept);
         }
         must_compile(w, SHIPPED, w->out);
@@ -197,7 +197,7 @@ static void a_context_of_one_token_is_possible(void **state) {
     }
 }
 
-static void the_context_is_the_models_unless_asked_for(void **state) {
+static void the_context_is_the_models_unless_requested(void **state) {
     struct compile_world *w = *state;
     struct random_shape s = {.dim = 8,
                              .hidden = 8,
@@ -206,7 +206,7 @@ static void the_context_is_the_models_unless_asked_for(void **state) {
                              .n_kv_heads = 1,
                              .head_dim = 8,
                              .n_vocab = 8};
-    static const uint32_t sizes[][3] = {/* trained, asked, got */ {77, 0, 77},
+    static const uint32_t sizes[][3] = {/* trained, requested, result */ {77, 0, 77},
                                         {2048, 0, 2048},
                                         {131072, 0, 2048},
                                         {77, 5000, 5000},
@@ -235,7 +235,7 @@ static void explicit_prefill_rows_are_kept(void **state) {
         assert_int_equal(tw_bundle_program(&b, name)->rows, rows[i]);
         tw_bundle_close(&b);
     }
-    w->options.n_ctx = 9; /* no more than the context holds */
+    w->options.n_ctx = 9; /* limited to the context */
     must_compile(w, SHIPPED, w->out);
     assert_int_equal(w->report.prefill_rows, 9);
 }
@@ -264,8 +264,9 @@ static void options_of_an_older_caller_are_completed_with_defaults(void **state)
     assert_int_equal(tw_compile_file(SHIPPED, w->out, NULL, NULL, NULL), 0);
 }
 
-/* On a small memory 128 rows do not fit; what the search settles on is what asking for it gives. */
-static void a_prefill_that_does_not_fit_is_halved_unless_asked_for(void **state) {
+/* On a small memory 128 rows do not fit; requesting what the search settles on gives the same
+ * bundle. */
+static void a_prefill_that_does_not_fit_is_halved_unless_requested(void **state) {
     struct compile_world *w = *state;
     char second[4300];
     snprintf(second, sizeof second, "%s.second", w->out);
@@ -292,7 +293,7 @@ static void key_of(struct compile_world *w, const char *model, char key[65]) {
     assert_int_equal(key[64], '\0');
 }
 
-static void a_key_is_of_content_options_and_target_not_of_names(void **state) {
+static void a_key_depends_on_content_options_and_target_but_not_on_names(void **state) {
     struct compile_world *w = *state;
     char keys[10][65], again[65];
     uint32_t n = 0;
@@ -331,7 +332,7 @@ static void a_key_is_of_content_options_and_target_not_of_names(void **state) {
     }
 }
 
-static void a_key_needs_a_readable_model_and_good_options(void **state) {
+static void a_key_needs_a_readable_model_and_valid_options(void **state) {
     struct compile_world *w = *state;
     char key[65];
     assert_int_equal(tw_compile_key("/nonexistent", &w->options, key, &w->err), TW_E_IO);
@@ -347,7 +348,8 @@ static void a_key_needs_a_readable_model_and_good_options(void **state) {
     assert_int_equal(tw_compile_key(SHIPPED, &w->options, key, &w->err), TW_E_USAGE);
 }
 
-/* A llama2.c checkpoint of six tokens, and a tokenizer file that gives one of them the letter. */
+/* Writes a llama2.c checkpoint of six tokens and, unless `letter` is 0, a tokenizer file whose
+ * tokens begin with it. */
 static void save_checkpoint(const struct compile_world *w, char letter) {
     static const int32_t header[7] = {4, 4, 1, 2, 1, 6, 8};
     uint8_t file[sizeof header + 148 * sizeof(float)] = {0}, tokens[4 + 6 * 9] = {1};
@@ -362,7 +364,7 @@ static void save_checkpoint(const struct compile_world *w, char letter) {
     assert_int_equal(letter ? bundle_fixture_save(path, tokens, sizeof tokens) : 0, 0);
 }
 
-static void a_tokenizer_that_lies_beside_a_checkpoint_is_in_its_key(void **state) {
+static void a_tokenizer_next_to_a_checkpoint_is_part_of_its_key(void **state) {
     struct compile_world *w = *state;
     char none[65], first[65], second[65], again[65];
     save_checkpoint(w, 0);
@@ -380,7 +382,7 @@ static void a_tokenizer_that_lies_beside_a_checkpoint_is_in_its_key(void **state
     assert_string_equal(first, again);
 }
 
-/* Every byte of a small file counts, and enough of a large one. */
+/* The key of a large file depends on its size and on samples of all of it. */
 static void a_key_of_a_large_file_samples_all_of_it(void **state) {
     struct compile_world *w = *state;
     char first[65], second[65];
@@ -449,19 +451,19 @@ int main(void) {
         world_test(models_of_many_shapes_become_bundles_that_the_loader_accepts),
         world_test(the_report_agrees_with_the_model_and_the_file),
         world_test(progress_ascends_to_the_end),
-        world_test(an_output_that_cannot_be_made_is_an_error_and_leaves_nothing),
+        world_test(an_output_that_cannot_be_created_is_an_error_and_leaves_nothing),
         world_test(a_folder_without_permission_is_an_error),
-        world_test(a_full_disk_is_no_space_and_keeps_the_old_output),
+        world_test(a_full_disk_gives_nospace_and_keeps_the_old_output),
         world_test(a_failing_model_leaves_an_existing_output_unchanged),
         world_test(a_context_of_one_token_is_possible),
-        world_test(the_context_is_the_models_unless_asked_for),
+        world_test(the_context_is_the_models_unless_requested),
         world_test(explicit_prefill_rows_are_kept),
         world_test(options_out_of_range_are_the_callers_mistake),
         world_test(options_of_an_older_caller_are_completed_with_defaults),
-        world_test(a_prefill_that_does_not_fit_is_halved_unless_asked_for),
-        world_test(a_key_is_of_content_options_and_target_not_of_names),
-        world_test(a_key_needs_a_readable_model_and_good_options),
-        world_test(a_tokenizer_that_lies_beside_a_checkpoint_is_in_its_key),
+        world_test(a_prefill_that_does_not_fit_is_halved_unless_requested),
+        world_test(a_key_depends_on_content_options_and_target_but_not_on_names),
+        world_test(a_key_needs_a_readable_model_and_valid_options),
+        world_test(a_tokenizer_next_to_a_checkpoint_is_part_of_its_key),
         world_test(a_key_of_a_large_file_samples_all_of_it),
         world_test(every_stage_prints_the_same_text_each_time),
         world_test(an_unknown_stage_is_refused_with_the_list),

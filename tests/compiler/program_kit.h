@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For tests that read programs: the ops of a stream one by one, and the grid of models, targets and
- * rows over which every section and program must be valid.
+ * For tests that read programs: iteration over the ops of a stream, and the grid of models, targets
+ * and rows over which every section and program must be valid.
  */
 #ifndef TW_TESTS_COMPILER_PROGRAM_KIT_H
 #define TW_TESTS_COMPILER_PROGRAM_KIT_H
@@ -27,8 +27,8 @@ static const struct {
 static const uint32_t grid_rows[] = {1, 7, 32, 128};
 #define N_GRID_ROWS (sizeof grid_rows / sizeof *grid_rows)
 
-/* Sizes that a llama has in life, and some that only a test thinks of; the seeds of random_shape_of
- * make the rest. */
+/* Realistic sizes of Llama models, and some extreme ones; the seeds of random_shape_of() add the
+ * rest. */
 static const struct random_shape known_shapes[] = {
     {.dim = 64,
      .hidden = 172,
@@ -101,8 +101,8 @@ static inline void close_world(struct grid_world *w) {
     random_model_finish(&w->model);
 }
 
-/* Builds the program of so many rows; false where it does not fit, which decode (1 row) always
- * does. */
+/* Builds the program for `rows` rows; returns false if it does not fit, which must not happen for
+ * decode (1 row). */
 static inline bool build(struct grid_world *w, uint32_t rows, uint32_t rank) {
     tw_error err = {0};
     int rc = pipeline_program(&w->p, rows, rank, &w->program, &err);
@@ -113,16 +113,16 @@ static inline bool build(struct grid_world *w, uint32_t rows, uint32_t rank) {
     return rc == 0;
 }
 
-static inline void must_verify(const struct grid_world *w, struct tw_builder *unit) {
+static inline void must_verify(const struct grid_world *w, struct tw_builder *u) {
     tw_error err = {0};
-    struct tw_program program = tw_builder_program(unit);
+    struct tw_program program = tw_builder_program(u);
     if (tw_verify_program(&program, NULL, &err)) {
         fail_msg("%s on %s x %u: %s", random_shape_text(&w->shape), w->p.target.name,
                  program.n_sites, err.message);
     }
 }
 
-/* Each section composed with nothing else is a valid program. */
+/* Checks that each section composed with nothing else is a valid program. */
 static inline void verify_sections_alone(struct grid_world *w) {
     for (uint32_t r = 0; r < w->p.graph.regions.n; r++) {
         struct tw_builder alone;
@@ -133,8 +133,8 @@ static inline void verify_sections_alone(struct grid_world *w) {
     }
 }
 
-/* Calls look(w) for programs of many models on every target; gives the number of programs. */
-static inline uint32_t over_the_grid(void (*look)(struct grid_world *w)) {
+/* Calls visit(w) for programs of many models on every target; returns the number of programs. */
+static inline uint32_t over_the_grid(void (*visit)(struct grid_world *w)) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < N_KNOWN_SHAPES + 12; i++) {
         for (uint32_t t = 0; t < N_GRID_TARGETS; t++) {
@@ -145,7 +145,7 @@ static inline uint32_t over_the_grid(void (*look)(struct grid_world *w)) {
             for (uint32_t r = 0; r < 2; r++) {
                 if (build(&w, grid_rows[(i + t + 2 * r) % N_GRID_ROWS],
                           (i + t) % 5 == 4 ? TW_PLAN_PLAINEST : (i + t) % 5)) {
-                    look(&w);
+                    visit(&w);
                     n++;
                 }
             }
@@ -155,7 +155,7 @@ static inline uint32_t over_the_grid(void (*look)(struct grid_world *w)) {
     return n;
 }
 
-/* The op at word *at of a stream; moves behind it. False at the end. */
+/* Decodes the op at word *at of a stream and advances *at. Returns false at the end. */
 static inline bool next_op(const struct tw_stream *s, uint32_t *at, struct tw_op *op) {
     if (*at == s->n_words) {
         return false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For tests of composition: a composed program proved by the loader, then run on the tile machine
- * with the weights of its models, one token a step. What each Output and State holds after each
- * step is kept as a hash, by name.
+ * For tests of composition: a composed program is proved by the loader, then run on the tile
+ * machine with the weights of its models, one token per step. The content of each Output and State
+ * after each step is recorded as a hash, by name.
  */
 #ifndef TW_TESTS_COMPILER_PROGRAM_RUN_H
 #define TW_TESTS_COMPILER_PROGRAM_RUN_H
@@ -12,7 +12,7 @@
 #include "firmware/core/tile_machine.h"
 #include "tests/compiler/program_kit.h"
 
-/* A model in a program: its graph, and what its names begin with. */
+/* A model in a program: its graph, and the prefix of its names. */
 struct run_side {
     const char *prefix;
     struct tw_graph *graph;
@@ -27,13 +27,13 @@ struct unit_run {
     struct tw_machine_config config;
 };
 
-enum { RUN_STEPS = 5, RUN_KEPT = 64 };
+enum { RUN_STEPS = 5, RUN_MAX_TENSORS = 64 };
 struct run_trace {
     uint32_t n;
     struct {
         char name[64];
         uint64_t hash[RUN_STEPS];
-    } kept[RUN_KEPT];
+    } tensors[RUN_MAX_TENSORS];
 };
 
 /* Gives every instance of every tensor a binding row of its own; returns how many there are. */
@@ -46,7 +46,7 @@ static inline uint32_t run_bind(struct tw_builder *u) {
     return rows;
 }
 
-/* Rules, order and certificate of a composed program, as a bundle's are checked. */
+/* Checks rules, order and certificate of a composed program, as for a bundle. */
 static inline void must_prove(struct tw_builder *u) {
     tw_error err = {0};
     run_bind(u);
@@ -94,7 +94,7 @@ static inline void run_fill(const struct unit_run *r, uint32_t tensor, const str
     }
 }
 
-/* Gives every tensor device memory, the weights of its model, zeros else. */
+/* Gives every tensor device memory: a Param the weights of its model, all others zeros. */
 static inline void run_open(struct unit_run *r, struct tw_builder *u, const struct run_side *sides,
                             uint32_t n) {
     uint32_t rows = run_bind(u), at = 0;
@@ -132,7 +132,7 @@ static inline void run_close(struct unit_run *r) {
     free(r->dram);
 }
 
-/* The inputs of a step, by the end of their names: any model's ids, position and end. */
+/* Sets the inputs of a step, by the end of their names: any model's ids, position and end. */
 static inline void run_set_inputs(const struct unit_run *r, uint32_t step) {
     static const uint32_t ids[RUN_STEPS] = {1, 4, 0, 7, 4};
     for (uint32_t t = 0; t < r->p.n_tensors; t++) {
@@ -146,7 +146,7 @@ static inline void run_set_inputs(const struct unit_run *r, uint32_t step) {
     }
 }
 
-static inline void run_keep(const struct unit_run *r, uint32_t step, struct run_trace *out) {
+static inline void run_record(const struct unit_run *r, uint32_t step, struct run_trace *out) {
     out->n = 0;
     for (uint32_t t = 0; t < r->p.n_tensors; t++) {
         const struct tw_tensor *x = &r->p.tensors[t];
@@ -159,9 +159,9 @@ static inline void run_keep(const struct unit_run *r, uint32_t step, struct run_
                 hash = (hash ^ run_data(r, t, i)[k]) * 1099511628211u;
             }
         }
-        assert_true(out->n < RUN_KEPT);
-        snprintf(out->kept[out->n].name, sizeof out->kept[out->n].name, "%s", run_name(r, t));
-        out->kept[out->n++].hash[step] = hash;
+        assert_true(out->n < RUN_MAX_TENSORS);
+        snprintf(out->tensors[out->n].name, sizeof out->tensors[out->n].name, "%s", run_name(r, t));
+        out->tensors[out->n++].hash[step] = hash;
     }
 }
 
@@ -196,7 +196,7 @@ static inline void run_strict(struct unit_run *r, enum tw_scheduler scheduler, u
     for (uint32_t step = 0; step < RUN_STEPS; step++) {
         run_set_inputs(r, step);
         must_not_fault(r, tw_strict_step(s, scheduler, seed + step, &fault), &fault);
-        run_keep(r, step, out);
+        run_record(r, step, out);
     }
     free(arena.base);
 }
@@ -213,25 +213,26 @@ static inline void run_fast(struct unit_run *r, struct run_trace *out) {
         run_set_inputs(r, step);
         must_not_fault(r, tw_plan_begin(plan, &fault), &fault);
         tw_plan_run(plan, 0, NULL, NULL);
-        run_keep(r, step, out);
+        run_record(r, step, out);
     }
     free(arena.base);
 }
 
-/* Everything kept of `alone` is in `whole` under its prefix, with equal bytes after each step. */
+/* Checks that everything recorded of `alone` is in `whole` under its prefix, with equal bytes after
+ * each step. */
 static inline void must_agree(const struct run_trace *alone, const char *prefix,
                               const struct run_trace *whole) {
     assert_true(alone->n > 1);
     for (uint32_t i = 0; i < alone->n; i++) {
         char name[80];
         uint32_t k = 0;
-        snprintf(name, sizeof name, "%s%s", prefix, alone->kept[i].name);
-        while (k < whole->n && strcmp(whole->kept[k].name, name) != 0) {
+        snprintf(name, sizeof name, "%s%s", prefix, alone->tensors[i].name);
+        while (k < whole->n && strcmp(whole->tensors[k].name, name) != 0) {
             k++;
         }
         assert_true(k < whole->n);
         for (uint32_t s = 0; s < RUN_STEPS; s++) {
-            if (alone->kept[i].hash[s] != whole->kept[k].hash[s]) {
+            if (alone->tensors[i].hash[s] != whole->tensors[k].hash[s]) {
                 fail_msg("%s differs after step %u", name, s);
             }
         }

@@ -44,8 +44,8 @@ static void compare(struct run *r, const float *logits, const char *machine,
         assert_non_null(r->first);
         memcpy(r->first, logits, bytes);
     } else if (memcmp(r->first, logits, bytes) != 0) {
-        fail_msg("%s: other bits on %s, mode %d, chunk %u, %u tokens", random_shape_text(&r->shape),
-                 machine, (int)o->mode, o->chunk, r->n_tokens);
+        fail_msg("%s: different bits on %s, mode %d, chunk %u, %u tokens",
+                 random_shape_text(&r->shape), machine, (int)o->mode, o->chunk, r->n_tokens);
     }
 }
 
@@ -68,8 +68,8 @@ static void feed(struct run *r, const char *bundle, const char *machine,
     tw_device_close(device);
 }
 
-/* Differences in rounding only: with 8-bit activations there is more, so quantised models are
- * compared among themselves. */
+/* Compares numbers that differ in rounding only. Quantised models differ more, by the 8-bit
+ * activations, so they are only compared with each other. */
 static void compare_with_reference(const struct compile_world *w, struct run *r) {
     struct model_fixture f;
     tw_error err = {0};
@@ -86,7 +86,7 @@ static void compare_with_reference(const struct compile_world *w, struct run *r)
     }
     assert_true(largest > 0);
     if (apart > 1e-4f * largest) {
-        fail_msg("%s: %g from the reference, whose largest logit is %g",
+        fail_msg("%s: it is %g from the reference, whose largest logit is %g",
                  random_shape_text(&r->shape), (double)apart, (double)largest);
     }
     model_fixture_finish(&f);
@@ -95,7 +95,7 @@ static void compare_with_reference(const struct compile_world *w, struct run *r)
 static void make_run(struct compile_world *w, uint64_t seed, struct run *r) {
     uint64_t s = seed;
     *r = (struct run){.shape = random_shape_of(seed)};
-    /* a norm over one element keeps its sign only */
+    /* a norm over one element keeps only its sign */
     r->shape.dim = r->shape.dim == 1 ? 24 : r->shape.dim;
     r->shape.n_vocab += 2;
     r->shape.n_ctx = r->shape.n_ctx < 3 ? MAX_TOKENS : r->shape.n_ctx;

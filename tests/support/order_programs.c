@@ -66,9 +66,9 @@ static bool repeat(struct order_program *x, bool beside, tw_error *err) {
     x->target.width *= beside ? 2 : 1;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t model = beside ? i % 2 : i / each, section = beside ? i / 2 : i % each;
-        struct tw_rewrite how = {.target = &x->target,
-                                 .x = beside ? model * x->pipeline.target.width : 0,
-                                 .prefix = model ? "b." : "a."};
+        struct tw_retarget how = {.target = &x->target,
+                                  .x = beside ? model * x->pipeline.target.width : 0,
+                                  .prefix = model ? "b." : "a."};
         list[i] = tw_cmem_alloc(&x->pipeline.mem, sizeof *list[i]);
         phases[i] = beside ? section : i;
         if (tw_section_retarget(x->built.sections[section], &how, &x->pipeline.mem,

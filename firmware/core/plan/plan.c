@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Building a replay plan: bounds from the text, memory, the passes of the walk. What stays is taken
- * from the low end of the arena, what only the walk needs from the high end, so that afterwards
- * everything beyond `used` is free again.
+ * Builds a replay plan: bounds from the program text, memory, the passes of the walk. What stays is
+ * allocated from the low end of the arena, what only the walk needs from the high end, so that
+ * afterwards everything beyond `used` is free again.
  */
 #include "firmware/core/plan/plan.h"
 
@@ -22,7 +22,7 @@ static uint64_t sram_end(const struct walk *w, uint32_t site) {
 
 /* ---- memory of the walk ---- */
 
-static void take_scratch(struct walk *w, struct tw_arena *a) {
+static void alloc_scratch(struct walk *w, struct tw_arena *a) {
     const struct tw_program *p = w->program;
     uint64_t t = w->n_threads;
     w->ops = tw_arena_take(a, w->bounds.ops * sizeof *w->ops, 8);
@@ -45,7 +45,7 @@ static void take_scratch(struct walk *w, struct tw_arena *a) {
 
 /* ---- memory of the plan ---- */
 
-static void take_sram(struct walk *w, struct tw_arena *a) {
+static void alloc_sram(struct walk *w, struct tw_arena *a) {
     for (uint32_t site = 0; site < w->program->n_sites; site++) {
         uint8_t *bytes = tw_arena_take(a, sram_end(w, site), 64);
         if (w->sram) {
@@ -54,7 +54,7 @@ static void take_sram(struct walk *w, struct tw_arena *a) {
     }
 }
 
-static struct tw_plan *take_plan(struct walk *w, struct tw_arena *a) {
+static struct tw_plan *alloc_plan(struct walk *w, struct tw_arena *a) {
     struct tw_plan *plan = tw_arena_zeroed(a, 1, sizeof *plan, 64);
     struct plan_progress *progress = tw_arena_zeroed(a, w->n_threads, sizeof *progress, 128);
     struct plan_thread *threads = tw_arena_zeroed(a, w->n_threads, sizeof *threads, 64);
@@ -71,13 +71,14 @@ static struct tw_plan *take_plan(struct walk *w, struct tw_arena *a) {
     return plan;
 }
 
-/* Everything at its bound. Per thread: alignment of three tables. */
+/* Returns the bytes of a plan in which everything is at its bound. Per thread this includes the
+ * alignment of three tables. */
 static uint64_t plan_bound(const struct walk *w) {
     struct walk copy = *w;
     struct tw_arena counter = {NULL, 0, 0};
     copy.sram = NULL;
-    (void)take_plan(&copy, &counter);
-    take_sram(&copy, &counter);
+    (void)alloc_plan(&copy, &counter);
+    alloc_sram(&copy, &counter);
     tw_arena_take(&counter, w->bounds.shared_bytes, 64);
     for (uint32_t t = 0; t < w->n_threads; t++) {
         tw_arena_take(&counter, 3 * 64, 1);
@@ -149,10 +150,10 @@ static void reset(struct walk *w) {
     w->dynamic_depth = w->dynamic_serial = w->dynamic_pages = 0;
 }
 
-static int count_until_settled(struct walk *w) {
+static int count_until_stable(struct walk *w) {
     int rc;
-    /* ends: every repetition marks at least one more READ, row or buffer, and there are finitely
-     * many */
+    /* terminates: every repetition marks at least one more READ, row or buffer, of which there are
+     * finitely many */
     do {
         reset(w);
         rc = tw_walk_place_params(w);
@@ -198,11 +199,11 @@ static void finish(const struct walk *w, struct tw_plan *plan) {
 }
 
 static int build(struct walk *w, struct tw_arena *low, struct tw_plan **out) {
-    struct tw_plan *plan = take_plan(w, low);
+    struct tw_plan *plan = alloc_plan(w, low);
     if (!plan) {
         return tw_fault_nomem(w->fault, low->size, low->used);
     }
-    take_sram(w, low);
+    alloc_sram(w, low);
     int rc = tw_walk_decode_text(w);
     if (rc != 0) {
         return rc;
@@ -212,7 +213,7 @@ static int build(struct walk *w, struct tw_arena *low, struct tw_plan **out) {
     if (low->used > low->size) {
         return tw_fault_nomem(w->fault, low->size, low->used);
     }
-    rc = count_until_settled(w);
+    rc = count_until_stable(w);
     if (rc == 0) {
         rc = store(w, plan, low);
     }
@@ -223,8 +224,8 @@ static int build(struct walk *w, struct tw_arena *low, struct tw_plan **out) {
     return rc;
 }
 
-static int refuse_threads(const struct tw_machine_config *config, uint32_t n_threads,
-                          struct tw_fault *fault) {
+static int check_threads(const struct tw_machine_config *config, uint32_t n_threads,
+                         struct tw_fault *fault) {
     memset(fault, 0, sizeof *fault);
     if (n_threads == 0 || n_threads > PLAN_MAX_THREADS) {
         tw_fault_set(fault, "BadThreads", TW_NONE, n_threads, PLAN_MAX_THREADS);
@@ -240,7 +241,7 @@ int tw_plan_build(const struct tw_machine_config *config, uint32_t n_threads,
     struct tw_fault ignored;
     struct walk w;
     fault = fault ? fault : &ignored;
-    int rc = refuse_threads(config, n_threads, fault);
+    int rc = check_threads(config, n_threads, fault);
     memset(&w, 0, sizeof w);
     w.config = *config;
     w.program = config->program;
@@ -253,7 +254,7 @@ int tw_plan_build(const struct tw_machine_config *config, uint32_t n_threads,
         return rc;
     }
     struct tw_arena counter = {NULL, 0, 0};
-    take_scratch(&w, &counter);
+    alloc_scratch(&w, &counter);
     uint64_t high = counter.used, need = 0;
     bool fits = tw_add_u64(high, plan_bound(&w), &need) && tw_add_u64(need, arena->used, &need);
     if (!fits || !arena->base || need > arena->size) {
@@ -263,7 +264,7 @@ int tw_plan_build(const struct tw_machine_config *config, uint32_t n_threads,
     }
     struct tw_arena low = {arena->base, arena->size - (size_t)high, arena->used};
     struct tw_arena top = {arena->base + low.size, (size_t)high, 0};
-    take_scratch(&w, &top);
+    alloc_scratch(&w, &top);
     rc = build(&w, &low, out);
     if (rc == 0) {
         arena->used = low.used;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The content of a replay plan: per host thread a straight array of entries, resolved down to
+ * The content of a replay plan: for each host thread a straight array of entries, resolved to
  * pointers. Written by the plan builder, read by replay.c and plan_describe.c.
  */
 #ifndef TW_FIRMWARE_CORE_PLAN_PLAN_H
@@ -12,36 +12,38 @@
 
 #define PLAN_MAX_THREADS 256u
 #define PLAN_NO_TRIP 0xFFFFu
-#define PLAN_WAITS 12u  /* other threads that one entry can wait for */
-#define PLAN_CHECKS 64u /* distinct checks of input values before a step */
+#define PLAN_WAITS 12u  /* maximum number of other threads that one entry waits for */
+#define PLAN_CHECKS 64u /* maximum number of distinct checks of input values before a step */
 
 enum plan_kind {
     PLAN_CALL = 0, /* a kernel call, complete */
     /* a kernel call with counts or addresses that depend on trips or dynamic loops */
     PLAN_PATCHED = 1,
-    PLAN_WAIT = 2, /* until other threads have passed some of their entries */
-    /* dynamic loop: the entries up to its PLAN_END run as often as the trip says */
+    PLAN_WAIT = 2, /* waits until other threads have completed some of their entries */
+    /* dynamic loop: the entries up to its PLAN_END are repeated as often as the trip says */
     PLAN_LOOP = 3,
     PLAN_END = 4
 };
 
-#define PLAN_POST \
-    1u /* flag: after this entry the thread's progress is published, somebody waits for it */
+/* flag: publish the thread's progress after this entry because another thread waits for it */
+#define PLAN_POST 1u
 
+/* One condition of a PLAN_WAIT. */
 struct plan_wait {
     uint32_t thread, count; /* until `thread` has completed its first `count` entries */
 };
 
+/* Content of PLAN_LOOP and PLAN_END. */
 struct plan_loop {
     uint32_t trip, max, level, other; /* other: index of the matching PLAN_END or PLAN_LOOP */
 };
 
-/* Two cache lines where pointers have 64 bits. */
+/* One entry of a thread: two cache lines where pointers have 64 bits. */
 struct plan_entry {
-    uint8_t kind, flags, code, n; /* n: waits, or address patches */
+    uint8_t kind, flags, code, n; /* n: number of waits, or of address patches */
     uint32_t site;
     uint32_t first_patch;
-    uint16_t rows_trip, pos_trip; /* PLAN_NO_TRIP: the number in the arguments stands */
+    uint16_t rows_trip, pos_trip; /* PLAN_NO_TRIP: use the number in the arguments */
     union {
         struct {
             tw_kernel *fn;
@@ -53,19 +55,20 @@ struct plan_entry {
 };
 TW_STATIC_ASSERT(sizeof(void *) != 8 || sizeof(struct plan_entry) == 128, "plan entry");
 
-/* target += step * iteration of the dynamic loop `level`; targets from PLAN_PATCH_BLOCK on are not
- * pointers. */
+/* target += step * iteration of the dynamic loop at nesting level `level`; the target
+ * PLAN_PATCH_BLOCK is not a pointer but args.block. */
 #define PLAN_PATCH_BLOCK TW_KARGS_REGIONS
 struct plan_patch {
     uint32_t target, level;
     uint64_t step;
 };
 
-/* The op that an entry came from, for those who look from outside; engine TW_NONE: none. */
+/* The op that an entry came from, for observers; engine TW_NONE: none. */
 struct plan_origin {
     uint32_t engine, op_index;
 };
 
+/* The entries of one host thread. */
 struct plan_thread {
     struct plan_entry *entries;
     struct plan_origin *origins; /* [n_entries] */
@@ -73,8 +76,8 @@ struct plan_thread {
     uint32_t n_entries, n_patches;
 };
 
-/* A thread's count of completed entries, which others wait for, and the entry that it is at, for
- * those who look from outside; each alone in its cache line. */
+/* A thread's count of completed entries, which other threads wait for, and the entry that it is
+ * executing, for observers; each in a cache line of its own. */
 struct plan_progress {
     _Atomic uint32_t count;
     uint8_t pad[60];
@@ -82,13 +85,13 @@ struct plan_progress {
     uint8_t pad_at[60];
 };
 
-/* ids[0 .. rows) < limit */
+/* Check before a step that ids[0 .. rows) < limit. */
 struct plan_id_check {
     const uint8_t *ids;
     uint32_t rows, limit, object;
     uint16_t rows_trip;
 };
-/* pos + rows <= limit */
+/* Check before a step that pos + rows <= limit. */
 struct plan_pos_check {
     uint32_t pos, rows, limit, object;
     uint16_t pos_trip, rows_trip;
@@ -99,10 +102,12 @@ struct plan_checks {
     struct plan_pos_check pos[PLAN_CHECKS];
 };
 
+/* A plan. Only tw_plan_begin() changes it between steps; during a step each thread writes its own
+ * progress. */
 struct tw_plan {
     struct tw_machine_config config;
     uint32_t n_threads;
-    /* progress counts from `base` in this step, `stride` further in each next one */
+    /* progress counts start at `base` in this step, and `stride` later in each following step */
     uint32_t base, stride;
     struct plan_thread *threads;
     struct plan_progress *progress;

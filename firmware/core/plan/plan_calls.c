@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Emission of kernel calls: constants from the text, pointers from the resolver, what depends on
- * trips or dynamic loops as patches.
+ * Emission of kernel calls: constants come from the text, pointers from the resolver, and what
+ * depends on trips or dynamic loops becomes patches.
  */
 #include "firmware/core/plan/plan_walk.h"
 
@@ -35,7 +35,7 @@ static void emit_patches(struct walk *w, uint32_t thread, struct plan_entry *ent
     }
 }
 
-/* An op whose operands are bound, on its way to become an entry. */
+/* An op whose operands are bound and that is about to become an entry. */
 struct bound {
     struct walk_pointer p[TW_KARGS_REGIONS];
     uint64_t block;
@@ -63,7 +63,7 @@ static void emit_call(struct walk *w, const struct walk_engine *e, const struct 
     w->stats.copies += op->code == TW_OP_READ || op->code == TW_OP_MCAST ? 1u : 0u;
 }
 
-/* ---- values that only the step knows, checked before it begins ---- */
+/* ---- values known only per step, checked before it begins ---- */
 
 static int add_id_check(struct walk *w, const struct walk_op *op, const struct bound *b) {
     struct plan_checks *c = &w->checks;
@@ -132,7 +132,8 @@ static int emit_multicast(struct walk *w, const struct walk_engine *e, const str
         if (to == TW_NONE) {
             return tw_fault_set(w->fault, "Role", own, site, p->buffers[own].group);
         }
-        if (tw_walk_storage(w, to) == to) { /* once where a chip's siblings share their storage */
+        /* only once if a chip's siblings share their storage */
+        if (tw_walk_storage(w, to) == to) {
             to_place->at = w->buffers[to].base + offset;
             emit_call(w, e, op, b);
         }
@@ -186,7 +187,7 @@ int tw_walk_data(struct walk *w, const struct walk_engine *e, const struct walk_
         rc = check_values(w, op, &b);
     }
     if (rc != 0 || ((op->flags & WALK_OP_COUNT) && op->args.rows == 0)) {
-        return rc; /* no rows ever: nothing to do */
+        return rc; /* never any rows: nothing to do */
     }
     if (op->code == TW_OP_MCAST) {
         return emit_multicast(w, e, op, &b);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plan as text, one line an entry, without a C library.
+ * Prints a plan as text, one line per entry, without a C library.
  */
 #include "firmware/core/plan/plan.h"
 

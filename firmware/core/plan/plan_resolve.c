@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operands to pointers. A READ whose rows lie in device memory as they would lie in the page is not
- * done at all: the page remembers where its content is, and operands that name the page resolve to
- * that place. What would make this wrong (the page is written to, read beyond the rows, or the
- * memory changes while the page is in use) marks the READ and has the walk repeated without it.
+ * Resolves operands to pointers. A READ whose rows have the same layout in device memory as they
+ * would have in the page is not executed at all: the page records where its content is, and
+ * operands that name the page resolve to that address. Whatever would make this wrong (the page is
+ * written to or read beyond the rows, or the memory changes while the page is in use) marks the
+ * READ and has the walk repeated without it.
  */
 #include "firmware/core/plan/plan_walk.h"
 
 #include "tilewright/range.h"
 
-#define IN_PLACE_ALIGN 64u /* what kernels ask of weight pages */
+#define IN_PLACE_ALIGN 64u /* alignment of weight pages that kernels require */
 
-static int unsupported(struct walk *w, const char *what, uint32_t object, uint64_t have,
-                       uint64_t need) {
+static int set_fault(struct walk *w, const char *what, uint32_t object, uint64_t have,
+                     uint64_t need) {
     return tw_fault_set(w->fault, what, object, have, need);
 }
 
@@ -39,19 +40,20 @@ int tw_walk_eval(struct walk *w, const struct walk_engine *e, const uint32_t *af
         const uint32_t *a = affine + 3 + (size_t)3 * i;
         uint64_t step = a[1] | (uint64_t)a[2] << 32;
         if (a[0] == 0) {
-            return unsupported(w, "EpochInAddress", TW_NONE, i, affine[2]);
+            return set_fault(w, "EpochInAddress", TW_NONE, i, affine[2]);
         }
         if (e->level[a[0]] == 0) {
             *value += step * e->vars[a[0]];
         } else if (!add_term(terms, e->level[a[0]] - 1, step)) {
-            return unsupported(w, "TooManyTerms", TW_NONE, WALK_TERMS + 1, WALK_TERMS);
+            return set_fault(w, "TooManyTerms", TW_NONE, WALK_TERMS + 1, WALK_TERMS);
         }
     }
     return 0;
 }
 
-/* How far the terms can carry an address at most; false if they go backwards or too far. */
-static bool reach(const struct walk *w, const struct walk_terms *t, uint64_t *bytes) {
+/* Computes the maximum that the terms can add to an address; returns false if they can decrease it
+ * or add too much. */
+static bool max_reach(const struct walk *w, const struct walk_terms *t, uint64_t *bytes) {
     *bytes = 0;
     for (uint32_t i = 0; i < t->n; i++) {
         uint32_t max = w->dynamic_max[t->level[i]];
@@ -86,7 +88,7 @@ static bool mark_copy(struct walk *w, uint8_t *flags, uint8_t flag) {
 static int find_row(struct walk *w, uint32_t tensor, uint64_t instance, struct walk_row **out) {
     const struct tw_tensor *t = &w->program->tensors[tensor];
     if (instance >= t->bind_count) {
-        return unsupported(w, "ReadOutOfRange", tensor, instance, t->bind_count);
+        return set_fault(w, "ReadOutOfRange", tensor, instance, t->bind_count);
     }
     struct walk_row *row = &w->rows[t->bind_first + instance];
     if (!(row->flags & WALK_ROW_MAPPED)) {
@@ -94,34 +96,34 @@ static int find_row(struct walk *w, uint32_t tensor, uint64_t instance, struct w
         row->flags |= WALK_ROW_MAPPED;
     }
     *out = row;
-    return row->at ? 0 : unsupported(w, "ReadOutOfRange", tensor, instance, t->bytes);
+    return row->at ? 0 : set_fault(w, "ReadOutOfRange", tensor, instance, t->bytes);
 }
 
-static bool overlap(uint64_t a_lo, uint64_t a_hi, uint64_t b_lo, uint64_t b_hi) {
+static bool overlaps(uint64_t a_lo, uint64_t a_hi, uint64_t b_lo, uint64_t b_hi) {
     return a_lo < b_hi && b_lo < a_hi;
 }
 
-/* A write to memory that pages of this step are, or were, in place in: every use of the same bytes
- * must be known to be over. */
-static void note_row_write(struct walk *w, const struct walk_engine *e, struct walk_row *row,
-                           uint64_t lo, uint64_t hi) {
+/* Records a write to memory to which pages of this step refer or have referred in place: all uses
+ * of the same bytes must be known to be complete. */
+static void record_row_write(struct walk *w, const struct walk_engine *e, struct walk_row *row,
+                             uint64_t lo, uint64_t hi) {
     const struct walk_use *uses = &w->uses[(size_t)(row - w->rows) * w->n_threads];
     const uint32_t *clock = walk_clock(w, e->thread);
     bool refuted = false;
     for (uint32_t i = row->live; i != TW_NONE; i = w->pages[i].next) {
-        refuted = refuted || overlap(lo, hi, w->pages[i].lo, w->pages[i].hi);
+        refuted = refuted || overlaps(lo, hi, w->pages[i].lo, w->pages[i].hi);
     }
     for (uint32_t t = 0; t < w->n_threads; t++) {
         refuted = refuted || (t != e->thread && uses[t].last > clock[t] &&
-                              overlap(lo, hi, uses[t].lo, uses[t].hi));
+                              overlaps(lo, hi, uses[t].lo, uses[t].hi));
     }
     if (refuted) {
         mark_copy(w, &row->flags, WALK_ROW_COPY);
     }
 }
 
-/* The bytes of the instance that a write may touch. Both cache packings keep a head's bytes
- * together. */
+/* Computes the bytes of the instance that a write may touch. Both cache packings keep the bytes of
+ * a head together. */
 static void written_bytes(const struct walk_op *op, uint64_t offset, uint64_t bytes, uint64_t *lo,
                           uint64_t *hi) {
     *lo = offset;
@@ -140,7 +142,7 @@ static int find_instance(struct walk *w, const struct walk_engine *e, const stru
     uint64_t instance;
     int rc = tw_walk_eval(w, e, r->instance, &instance, &terms);
     if (rc == 0 && terms.n > 0) {
-        rc = unsupported(w, "DynamicInstance", r->id, terms.n, 0);
+        rc = set_fault(w, "DynamicInstance", r->id, terms.n, 0);
     }
     return rc == 0 ? find_row(w, r->id, instance, row) : rc;
 }
@@ -153,14 +155,14 @@ static int resolve_tensor(struct walk *w, const struct walk_engine *e, const str
     uint64_t offset = 0, far, bytes = 0, lo, hi;
     bool write = r->kind == 'U';
     if (write && (t->role == TW_ROLE_PARAM || t->role == TW_ROLE_INPUT)) {
-        return unsupported(w, "Role", r->id, t->role, TW_ROLE_STATE);
+        return set_fault(w, "Role", r->id, t->role, TW_ROLE_STATE);
     }
     int rc = find_instance(w, e, r, &row);
     if (rc == 0) {
         rc = tw_walk_eval(w, e, r->offset, &offset, &out->terms);
     }
-    if (rc == 0 && (!reach(w, &out->terms, &far) || !tw_add_u64(far, r->span, &bytes))) {
-        rc = unsupported(w, "BadOp", r->id, out->terms.n, 0);
+    if (rc == 0 && (!max_reach(w, &out->terms, &far) || !tw_add_u64(far, r->span, &bytes))) {
+        rc = set_fault(w, "BadOp", r->id, out->terms.n, 0);
     }
     if (rc == 0) {
         rc = check_range(w, write, r->id, offset, bytes, t->bytes);
@@ -170,7 +172,7 @@ static int resolve_tensor(struct walk *w, const struct walk_engine *e, const str
     }
     if (write) {
         written_bytes(op, offset, bytes, &lo, &hi);
-        note_row_write(w, e, row, lo, hi);
+        record_row_write(w, e, row, lo, hi);
     }
     out->at = row->at + offset;
     return 0;
@@ -178,14 +180,14 @@ static int resolve_tensor(struct walk *w, const struct walk_engine *e, const str
 
 /* ---- SRAM ---- */
 
-/* Where a region lies among the pages of its buffer. */
+/* Where a region is among the pages of its buffer. */
 struct place {
     uint64_t at, in_page; /* from the buffer's start; from its first page's start */
-    uint64_t bytes;       /* at most, over all iterations */
+    uint64_t bytes;       /* maximum over all iterations */
     uint32_t page, n_pages;
 };
 
-static bool producer_side(const struct tw_buffer *b, const struct walk_engine *e, char kind) {
+static bool is_producer_side(const struct tw_buffer *b, const struct walk_engine *e, char kind) {
     return e->engine == b->producer && (b->producer != b->consumer || kind != 'R');
 }
 
@@ -195,19 +197,20 @@ static int find_place(struct walk *w, const struct walk_engine *e, const struct 
     const struct walk_buffer *state = &w->buffers[r->id];
     uint64_t offset, far, first = 0, allowed = b->pages;
     if (r->kind != 'R' && tw_buffer_param(w->program, b)) {
-        return unsupported(w, "Role", r->id, TW_ROLE_PARAM, TW_ROLE_ACTIVATION);
+        return set_fault(w, "Role", r->id, TW_ROLE_PARAM, TW_ROLE_ACTIVATION);
     }
     int rc = tw_walk_eval(w, e, r->offset, &offset, terms);
     if (rc != 0) {
         return rc;
     }
-    if (b->site != e->site || !reach(w, terms, &far) || !tw_add_u64(far, r->span, &out->bytes)) {
-        return unsupported(w, "BadOp", r->id, e->site, b->site);
+    if (b->site != e->site || !max_reach(w, terms, &far) ||
+        !tw_add_u64(far, r->span, &out->bytes)) {
+        return set_fault(w, "BadOp", r->id, e->site, b->site);
     }
     if (b->kind == TW_BUF_FIFO) {
-        bool producer = producer_side(b, e, r->kind);
+        bool producer = is_producer_side(b, e, r->kind);
         if (e->engine != (producer ? b->producer : b->consumer)) {
-            return unsupported(w, "Role", r->id, e->engine, b->consumer);
+            return set_fault(w, "Role", r->id, e->engine, b->consumer);
         }
         first = producer ? (uint64_t)state->head + state->level : state->head;
         allowed = producer ? b->pages - state->level : state->level;
@@ -231,7 +234,7 @@ static void refute_page(struct walk *w, struct walk_page *page, uint32_t buffer)
     }
 }
 
-static bool same_terms(const struct walk_terms *a, const struct walk_terms *b) {
+static bool has_same_terms(const struct walk_terms *a, const struct walk_terms *b) {
     bool same = a->n == b->n;
     for (uint32_t i = 0; same && i < a->n; i++) {
         same = a->level[i] == b->level[i] && a->step[i] == b->step[i];
@@ -239,9 +242,9 @@ static bool same_terms(const struct walk_terms *a, const struct walk_terms *b) {
     return same;
 }
 
-/* True if the pages of a place lie in place as one piece. Otherwise none of them may be in
- * place. */
-static bool whole_in_place(struct walk *w, uint32_t buffer, const struct place *at) {
+/* Returns true if the pages of a place are in place as one contiguous piece. Otherwise refutes
+ * those that are in place, so that none will be. */
+static bool is_whole_in_place(struct walk *w, uint32_t buffer, const struct place *at) {
     uint64_t page_bytes = w->program->buffers[buffer].page_bytes, end = at->in_page + at->bytes;
     struct walk_page *first = &w->pages[w->buffers[buffer].first_page + at->page];
     bool any = false, whole = first->alias != NULL;
@@ -250,7 +253,7 @@ static bool whole_in_place(struct walk *w, uint32_t buffer, const struct place *
         uint64_t needed = end - i * page_bytes < page_bytes ? end - i * page_bytes : page_bytes;
         any = any || p->alias;
         whole = whole && p->alias == first->alias + i * page_bytes && p->bytes >= needed &&
-                same_terms(&p->terms, &first->terms);
+                has_same_terms(&p->terms, &first->terms);
     }
     for (uint32_t i = 0; any && !whole && i < at->n_pages; i++) {
         if (first[i].alias) {
@@ -260,14 +263,14 @@ static bool whole_in_place(struct walk *w, uint32_t buffer, const struct place *
     return whole;
 }
 
-/* `uses`: entries that the op being bound will become at most; they will be the thread's next
- * ones. */
+/* Uses the alias of a page. `uses` is the maximum number of entries that the op being bound will
+ * become; they will be the thread's next ones. */
 static int use_alias(struct walk *w, const struct walk_engine *e, const struct walk_page *page,
                      uint64_t in_page, uint32_t uses, struct walk_pointer *out) {
     out->at = page->alias + in_page;
     for (uint32_t i = 0; i < page->terms.n; i++) {
         if (!add_term(&out->terms, page->terms.level[i], page->terms.step[i])) {
-            return unsupported(w, "TooManyTerms", TW_NONE, WALK_TERMS + 1, WALK_TERMS);
+            return set_fault(w, "TooManyTerms", TW_NONE, WALK_TERMS + 1, WALK_TERMS);
         }
     }
     if (page->row != TW_NONE) {
@@ -290,12 +293,12 @@ static int resolve_buffer(struct walk *w, const struct walk_engine *e, const str
     }
     struct walk_page *pages = &w->pages[state->first_page + at.page];
     out->at = state->base + at.at;
-    if (r->kind == 'R' && whole_in_place(w, r->id, &at)) {
+    if (r->kind == 'R' && is_whole_in_place(w, r->id, &at)) {
         return use_alias(w, e, pages, at.in_page, op->code == TW_OP_MCAST ? w->program->n_sites : 1,
                          out);
     }
     if (tw_buffer_param(w->program, &w->program->buffers[r->id])) {
-        return unsupported(w, "ReadOutOfRange", r->id, at.at, at.bytes);
+        return set_fault(w, "ReadOutOfRange", r->id, at.at, at.bytes);
     }
     for (uint32_t i = 0; i < at.n_pages && r->kind != 'R'; i++) {
         if (pages[i].alias) {
@@ -308,7 +311,7 @@ static int resolve_buffer(struct walk *w, const struct walk_engine *e, const str
     if (r->kind == 'R' && expects_alias && w->program->buffers[r->id].kind != TW_BUF_FIFO &&
         !pages->alias && !pages->written) {
         mark_copy(w, &state->flags,
-                  /* read before the step's READ: the bytes of the last step are meant */
+                  /* read before the step's READ: the previous step's bytes are meant */
                   WALK_BUF_COPY);
     }
     return 0;
@@ -322,8 +325,8 @@ int tw_walk_resolve(struct walk *w, const struct walk_engine *e, const struct wa
 
 /* ---- in-place reads ---- */
 
-/* A Param that stays in SRAM is not copied either: the page of an instance is where its binding row
- * says. */
+/* A Param that stays in SRAM is not copied either: the page of an instance is at the address in its
+ * binding row. */
 int tw_walk_place_params(struct walk *w) {
     const struct tw_program *p = w->program;
     for (uint32_t i = 0; i < p->n_buffers; i++) {
@@ -333,8 +336,8 @@ int tw_walk_place_params(struct walk *w) {
             struct walk_row *row = NULL;
             int rc = find_row(w, p->buffers[i].tensor, k, &row);
             if (rc == 0 && (uintptr_t)row->at % IN_PLACE_ALIGN != 0) {
-                rc = unsupported(w, "BadTable", i, (uintptr_t)row->at % IN_PLACE_ALIGN,
-                                 IN_PLACE_ALIGN);
+                rc = set_fault(w, "BadTable", i, (uintptr_t)row->at % IN_PLACE_ALIGN,
+                               IN_PLACE_ALIGN);
             }
             if (rc != 0) {
                 return rc;
@@ -360,7 +363,7 @@ void tw_walk_release_page(struct walk *w, struct walk_page *page) {
     page->written = false;
 }
 
-static bool aligned(const struct walk_pointer *p) {
+static bool is_aligned(const struct walk_pointer *p) {
     bool ok = (uintptr_t)p->at % IN_PLACE_ALIGN == 0;
     for (uint32_t i = 0; i < p->terms.n; i++) {
         ok = ok && p->terms.step[i] % IN_PLACE_ALIGN == 0;
@@ -417,7 +420,7 @@ static void put_in_place(struct walk *w, const struct walk_op *op,
         page->op = (uint32_t)(op - w->ops);
         page->written = true;
         if (row != TW_NONE) {
-            (void)reach(w, &page->terms, &far); /* it was found in range before */
+            (void)max_reach(w, &page->terms, &far); /* known to be in range */
             page->lo = (uint64_t)(page->alias - w->rows[row].at);
             page->hi = page->lo + far + page->bytes;
             page->next = w->rows[row].live;
@@ -432,7 +435,7 @@ int tw_walk_read_in_place(struct walk *w, const struct walk_engine *e, const str
     struct place at;
     uint32_t row;
     *done = false;
-    if ((op->flags & WALK_OP_COPY) || !walk_is_dense(op) || !aligned(source)) {
+    if ((op->flags & WALK_OP_COPY) || !walk_is_dense(op) || !is_aligned(source)) {
         return 0;
     }
     int rc = find_place(w, e, &op->region[TW_READ_REGION_destination], &terms, &at);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Semaphores of the symbolic step. Each increment by another thread is kept with that thread's
- * vector clock; a wait takes the increments it needs, joins their clocks and emits waits only for
- * threads whose progress is not implied by what the waiting thread or another of the increments
- * already knows.
+ * Semaphores of the symbolic step. Each increment by another thread is recorded with that thread's
+ * vector clock. A wait takes the increments it needs, joins their clocks, and emits waits only for
+ * threads whose progress is not already implied by what the waiting thread or another of the
+ * increments knows.
  */
 #include "firmware/core/plan/plan_walk.h"
 
@@ -15,8 +15,8 @@ static bool has_word(const struct walk *w, uint32_t semaphore, uint32_t site) {
     return tw_group_has(w->program, w->program->semaphores[semaphore].group, site);
 }
 
-/* The threshold in a step of epoch 0, counted from the initial value; the step of the epoch in
- * it. */
+/* Returns the threshold in a step of epoch 0, relative to the initial value, and the step of its
+ * epoch term. */
 static uint32_t threshold(const struct walk *w, const struct walk_engine *e,
                           const struct walk_op *op, uint32_t *epoch_step) {
     const uint32_t *a = op->affine;
@@ -43,7 +43,7 @@ bool tw_walk_sem_blocked(struct walk *w, const struct walk_engine *e, const stru
     return has_word(w, op->object, e->site) && (int32_t)(value - at_least) < 0;
 }
 
-/* Consecutive increments without an entry between share a snapshot. */
+/* Consecutive increments without an entry between them share a snapshot. */
 static uint32_t take_snapshot(struct walk *w, uint32_t thread) {
     uint32_t last = w->last_snapshot[thread], *clock = walk_clock(w, thread);
     if (last != TW_NONE &&
@@ -85,7 +85,8 @@ int tw_walk_sem_increment(struct walk *w, const struct walk_engine *e, uint32_t 
     return 0;
 }
 
-/* direct[t]: entries of thread t that its own increments among [first, end) ask for. */
+/* Sets direct[t] to the number of entries of thread t that its own increments in [first, end)
+ * require. */
 static void collect_direct(struct walk *w, uint32_t first, uint32_t end) {
     memset(w->direct, 0, w->n_threads * sizeof *w->direct);
     for (uint32_t i = first; i != end; i = w->events[i].next) {
@@ -95,8 +96,9 @@ static void collect_direct(struct walk *w, uint32_t first, uint32_t end) {
     }
 }
 
-/* True if an increment of another thread knows that `thread` has come as far as is asked. */
-static bool implied(const struct walk *w, uint32_t first, uint32_t end, uint32_t thread) {
+/* Returns true if an increment of a different thread knows that `thread` has progressed as far as
+ * required. */
+static bool is_implied(const struct walk *w, uint32_t first, uint32_t end, uint32_t thread) {
     for (uint32_t i = first; i != end; i = w->events[i].next) {
         uint32_t snapshot = w->events[i].snapshot;
         if (w->snapshot_thread[snapshot] != thread &&
@@ -126,7 +128,7 @@ static void emit_waits(struct walk *w, const struct walk_engine *e, uint32_t fir
     const uint32_t *clock = walk_clock(w, e->thread);
     struct plan_entry *entry = NULL;
     for (uint32_t t = 0; t < w->n_threads; t++) {
-        if (w->direct[t] <= clock[t] || implied(w, first, end, t)) {
+        if (w->direct[t] <= clock[t] || is_implied(w, first, end, t)) {
             continue;
         }
         if (!entry || entry->n == PLAN_WAITS) {
@@ -165,8 +167,8 @@ int tw_walk_sem_wait(struct walk *w, const struct walk_engine *e, const struct w
     return 0;
 }
 
-/* The walked step stands for every step only if each threshold grows, a step, by what its word
- * grows. */
+/* The walked step represents every step only if each threshold grows per step by the amount by
+ * which its word grows. */
 int tw_walk_check_epochs(struct walk *w) {
     uint64_t n = (uint64_t)w->program->n_semaphores * w->program->n_sites;
     for (uint64_t i = 0; i < n; i++) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The plan builder's view of the text: counts what a step can need at most, decodes every op once,
- * and finds out how each buffer is written, which decides what may be shared or read in place.
+ * The plan builder's view of the text: counts the maximum that a step can need, decodes every op
+ * once, and determines how each buffer is written, which decides what may be shared or read in
+ * place.
  */
 #include "firmware/core/plan/plan_walk.h"
 
@@ -10,7 +11,7 @@
 static void add(uint64_t *total, uint64_t times, uint64_t each) {
     uint64_t n;
     if (!tw_mul_u64(times, each, &n) || !tw_add_u64(*total, n, total)) {
-        *total = UINT64_MAX / 4096; /* more than any memory, and far from overflow */
+        *total = UINT64_MAX / 4096; /* more than any memory, yet far from overflow */
     }
 }
 
@@ -68,7 +69,7 @@ static const uint32_t *affine_end(const uint32_t *a) {
     return a + 3 + 3 * a[2];
 }
 
-/* Puts down where the affine numbers of the op are encoded. */
+/* Stores where the affine numbers of the op are encoded. */
 static void find_affines(struct walk_op *out, const struct tw_op *op, const uint32_t *words) {
     const uint32_t *at = words + 2;
     uint32_t region = 0;
@@ -135,28 +136,28 @@ static uint8_t *buffer_flags(struct walk *w, uint32_t id) {
     return &w->buffers[id].flags;
 }
 
-static bool constant_zero(const uint32_t *affine) {
+static bool is_constant_zero(const uint32_t *affine) {
     return affine[0] == 0 && affine[1] == 0 && affine[2] == 0;
 }
 
-/* A READ that could stand for its destination: rows without gaps, from memory that no program
- * writes. */
-static bool may_stand_for(const struct walk *w, const struct walk_op *op,
-                          const struct tw_text_place *at) {
+/* Returns true for a READ whose source could replace its destination: rows without gaps, from
+ * memory that no program writes. */
+static bool can_replace_destination(const struct walk *w, const struct walk_op *op,
+                                    const struct tw_text_place *at) {
     unsigned role = w->program->tensors[op->region[TW_READ_REGION_source].id].role;
     return walk_is_dense(op) && at->dynamic == 0 &&
-           constant_zero(op->region[TW_READ_REGION_destination].offset) &&
+           is_constant_zero(op->region[TW_READ_REGION_destination].offset) &&
            (role == TW_ROLE_PARAM || role == TW_ROLE_INPUT);
 }
 
-/* The siblings on every chip that it goes to, whether it reaches them or not: they are alike only
- * if it reaches all. */
-static void note_multicast(struct walk *w, const struct walk_op *op) {
+/* Records the multicast for the siblings on every chip that it addresses, whether it reaches them
+ * or not: siblings stay equal only if it reaches all of them. */
+static void record_multicast(struct walk *w, const struct walk_op *op) {
     const struct tw_program *p = w->program;
     const struct tw_group *g = &p->groups[op->target];
     const struct tw_buffer *own = &p->buffers[op->region[TW_MCAST_REGION_destination].id];
     if (own->sibling_base == TW_NONE) {
-        return; /* a fault when it runs */
+        return; /* faults when it is executed */
     }
     const struct tw_group *set = &p->groups[own->group];
     bool all = g->x0 <= set->x0 && set->x1 <= g->x1 && g->y0 <= set->y0 && set->y1 <= g->y1;
@@ -168,15 +169,16 @@ static void note_multicast(struct walk *w, const struct walk_op *op) {
     }
 }
 
-static void note_writes(struct walk *w, const struct walk_op *op, const struct tw_text_place *at) {
+static void record_writes(struct walk *w, const struct walk_op *op,
+                          const struct tw_text_place *at) {
     if (op->code == TW_OP_MCAST) {
-        note_multicast(w, op);
+        record_multicast(w, op);
         return;
     }
     for (uint32_t n = 0; n < op->n_regions; n++) {
         char kind = op->region[n].kind;
         if (kind == 'W' || kind == 'M') {
-            bool in_place = op->code == TW_OP_READ && may_stand_for(w, op, at);
+            bool in_place = op->code == TW_OP_READ && can_replace_destination(w, op, at);
             *buffer_flags(w, op->region[n].id) |=
                 (uint8_t)(in_place ? WALK_BUF_READ : WALK_BUF_WRITTEN);
         }
@@ -204,12 +206,12 @@ static int decode_op(void *ctx, const struct tw_text_place *at, const struct tw_
         out->match = e->first + at->match;
         w->ops[out->match].match = w->n_ops;
     }
-    note_writes(w, out, at);
+    record_writes(w, out, at);
     e->end = ++w->n_ops;
     return 0;
 }
 
-/* Engines of a site that have a dynamic loop of the same id go through it together. */
+/* Returns the engines of a site that have a dynamic loop with this id; they execute it together. */
 static uint32_t find_participants(const struct walk *w, uint32_t site, uint32_t loop) {
     uint32_t mask = 0;
     for (uint32_t n = 0; n < TW_ENGINE_COUNT; n++) {
@@ -254,8 +256,8 @@ static void find_shared_on(struct walk *w, uint32_t first, uint32_t n) {
     }
 }
 
-/* The first member of the buffer's set on its chip, if they share their storage; else the buffer
- * itself. */
+/* Returns the first member of the buffer's set on its chip, if they share their storage; else the
+ * buffer itself. */
 uint32_t tw_walk_storage(const struct walk *w, uint32_t id) {
     const struct tw_program *p = w->program;
     const struct tw_buffer *b = &p->buffers[id];
@@ -266,8 +268,8 @@ uint32_t tw_walk_storage(const struct walk *w, uint32_t id) {
     return id - (id - b->sibling_base) % ((uint32_t)tw_group_size(g) / g->chips);
 }
 
-/* The members of a set on one chip that only multicasts to all of them write hold the same bytes at
- * all times: one storage will do. */
+/* If only multicasts to all members of a set on one chip write them, the members always hold the
+ * same bytes, so one storage is enough. */
 void tw_walk_find_shared(struct walk *w) {
     const struct tw_program *p = w->program;
     for (uint32_t base = 0; base < p->n_buffers; base++) {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The symbolic step. Engines run in the canonical order, a site's as far as they go before the next
- * site's; constant loops are unrolled. At a dynamic loop the engines of the site that share it
- * meet; then its body is walked once, on its own.
+ * The symbolic step. Engines run in the canonical order, those of a site as far as they get before
+ * the next site's; constant loops are unrolled. At a dynamic loop the engines of the site that
+ * share it meet; its body is then walked once, separately.
  */
 #include "firmware/core/plan/plan_walk.h"
 
 #define ALL_ENGINES ((1u << TW_ENGINE_COUNT) - 1)
 
-static int place_fault(const struct walk *w, const struct walk_engine *e, int rc) {
+static int locate_fault(const struct walk *w, const struct walk_engine *e, int rc) {
     const struct walk_op *op = e->pc < e->end ? &w->ops[e->pc] : NULL;
     w->fault->site = e->site;
     w->fault->engine = e->engine;
@@ -20,8 +20,8 @@ static int place_fault(const struct walk *w, const struct walk_engine *e, int rc
 
 /* ---- FIFOs ---- */
 
-/* Inside a dynamic loop a FIFO may not carry pages from one iteration to the next: only then is one
- * walk of the body enough. */
+/* Inside a dynamic loop a FIFO must not carry pages from one iteration to the next: only then is a
+ * single walk of the body sufficient. */
 static int enter_dynamic(struct walk *w, uint32_t id) {
     struct walk_buffer *f = &w->buffers[id];
     if (w->dynamic_depth > 0 && f->touched != w->dynamic_serial) {
@@ -67,8 +67,8 @@ static int fifo_op(struct walk *w, const struct walk_engine *e, const struct wal
     return 0;
 }
 
-static bool blocked(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
-                    uint32_t *have, uint32_t *need) {
+static bool is_blocked(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
+                       uint32_t *have, uint32_t *need) {
     if (op->code == TW_OP_SEM_WAIT) {
         return tw_walk_sem_blocked(w, e, op, have, need);
     }
@@ -119,16 +119,16 @@ static void constant_loop(struct walk *w, struct walk_engine *e, const struct wa
     e->pc = again ? op->match + 1 : e->pc + 1;
 }
 
-/* Runs until the engine blocks, ends, or stands at the begin or end of a dynamic loop. */
-static int run_engine(struct walk *w, struct walk_engine *e, bool *moved) {
+/* Runs until the engine blocks, ends, or is at the beginning or end of a dynamic loop. */
+static int run_engine(struct walk *w, struct walk_engine *e, bool *progressed) {
     uint32_t have, need;
     while (e->pc < e->end) {
         const struct walk_op *op = &w->ops[e->pc];
         int rc = 0;
-        if (is_dynamic(w, op) || blocked(w, e, op, &have, &need)) {
+        if (is_dynamic(w, op) || is_blocked(w, e, op, &have, &need)) {
             return 0;
         }
-        *moved = true;
+        *progressed = true;
         if (op->code == TW_OP_LOOP || op->code == TW_OP_END) {
             constant_loop(w, e, op);
             continue;
@@ -139,22 +139,22 @@ static int run_engine(struct walk *w, struct walk_engine *e, bool *moved) {
             rc = tw_op_is_data(op->code) ? tw_walk_data(w, e, op) : sync_op(w, e, op);
         }
         if (rc != 0) {
-            return place_fault(w, e, rc);
+            return locate_fault(w, e, rc);
         }
         e->pc++;
     }
     return 0;
 }
 
-/* Names the first engine, of those in `mask`, that can go no further. */
+/* Reports the first of the engines in `mask` that cannot continue. */
 static int report_deadlock(struct walk *w, uint32_t first, uint32_t n, uint32_t mask) {
     for (uint32_t i = first; i < first + n; i++) {
         const struct walk_engine *e = &w->engines[i];
         uint32_t have = 0, need = 0;
         if ((mask >> e->engine & 1u) && e->pc < e->end && w->ops[e->pc].code != TW_OP_END) {
             const struct walk_op *op = &w->ops[e->pc];
-            (void)blocked(w, e, op, &have, &need);
-            return place_fault(w, e, tw_fault_set(w->fault, "Deadlock", op->object, have, need));
+            (void)is_blocked(w, e, op, &have, &need);
+            return locate_fault(w, e, tw_fault_set(w->fault, "Deadlock", op->object, have, need));
         }
     }
     return tw_fault_set(w->fault, "Deadlock", TW_NONE, 0, 0);
@@ -166,8 +166,10 @@ static struct walk_engine *site_engine(const struct walk *w, uint32_t site, uint
     return &w->engines[site * TW_ENGINE_COUNT + n];
 }
 
-/* A dynamic loop at which all its engines stand, or NULL. Only engines of `mask` are looked at. */
-static const struct walk_op *meeting(const struct walk *w, uint32_t site, uint32_t mask) {
+/* Returns a dynamic loop that all of its engines have reached, or NULL. Only engines of `mask` are
+ * considered. */
+static const struct walk_op *loop_all_have_reached(const struct walk *w, uint32_t site,
+                                                   uint32_t mask) {
     for (uint32_t n = 0; n < TW_ENGINE_COUNT; n++) {
         const struct walk_engine *e = site_engine(w, site, n);
         if (!(mask >> n & 1u) || e->pc >= e->end || w->ops[e->pc].code != TW_OP_LOOP ||
@@ -226,12 +228,12 @@ static bool all_at_end(const struct walk *w, uint32_t site, uint32_t mask) {
     return true;
 }
 
-static int run_site(struct walk *w, uint32_t site, uint32_t mask, bool *moved);
+static int run_site(struct walk *w, uint32_t site, uint32_t mask, bool *progressed);
 
 static int walk_body(struct walk *w, uint32_t site, const struct walk_op *loop) {
     uint32_t pages = w->dynamic_pages;
-    bool moved;
-    int rc = run_site(w, site, loop->participants, &moved);
+    bool progressed;
+    int rc = run_site(w, site, loop->participants, &progressed);
     if (rc != 0) {
         return rc;
     }
@@ -244,7 +246,7 @@ static int walk_body(struct walk *w, uint32_t site, const struct walk_op *loop) 
     return 0;
 }
 
-/* Depth of recursion: the loop nest, which the text walk bounds. */
+/* Recursion depth: the nesting of loops, which the text walk bounds. */
 static int walk_dynamic(struct walk *w, uint32_t site, const struct walk_op *loop) {
     uint32_t thread = walk_thread(w, site), begin = w->n_entries[thread];
     struct plan_loop record = {loop->rows_trip, loop->number, w->dynamic_depth, begin};
@@ -266,10 +268,10 @@ static int walk_dynamic(struct walk *w, uint32_t site, const struct walk_op *loo
 
 /* ---- the step ---- */
 
-/* Runs the engines of `mask` until none of them moves. */
-static int run_site(struct walk *w, uint32_t site, uint32_t mask, bool *moved) {
+/* Runs the engines of `mask` until none of them makes progress. */
+static int run_site(struct walk *w, uint32_t site, uint32_t mask, bool *progressed) {
     bool again = true;
-    *moved = false;
+    *progressed = false;
     while (again) {
         again = false;
         for (uint32_t n = 0; n < TW_ENGINE_COUNT; n++) {
@@ -278,7 +280,7 @@ static int run_site(struct walk *w, uint32_t site, uint32_t mask, bool *moved) {
                 return rc;
             }
         }
-        const struct walk_op *loop = meeting(w, site, mask);
+        const struct walk_op *loop = loop_all_have_reached(w, site, mask);
         if (loop) {
             int rc = walk_dynamic(w, site, loop);
             if (rc != 0) {
@@ -286,7 +288,7 @@ static int run_site(struct walk *w, uint32_t site, uint32_t mask, bool *moved) {
             }
             again = true;
         }
-        *moved = *moved || again;
+        *progressed = *progressed || again;
     }
     return 0;
 }
@@ -306,12 +308,12 @@ int tw_walk_step(struct walk *w) {
     while (any) {
         any = false;
         for (uint32_t site = 0; site < w->program->n_sites; site++) {
-            bool moved;
-            int rc = run_site(w, site, ALL_ENGINES, &moved);
+            bool progressed;
+            int rc = run_site(w, site, ALL_ENGINES, &progressed);
             if (rc != 0) {
                 return rc;
             }
-            any = any || moved;
+            any = any || progressed;
         }
     }
     for (uint32_t i = 0; i < n; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Replay: a thread runs its array of entries from first to last. Nothing is decoded, checked or
- * allocated here; whatever depends on the step's input was checked in tw_plan_begin.
+ * Replay: a thread executes its array of entries from first to last. Nothing is decoded, checked or
+ * allocated here; whatever depends on the step's input was checked in tw_plan_begin().
  */
 #include "firmware/core/plan/plan.h"
 #include "loader/base/compiler.h"
@@ -62,7 +62,7 @@ struct run {
     void (*relax)(void *ctx);
     void *ctx;
     uint32_t base;
-    uint32_t iteration[TW_MAX_VARS]; /* of the open dynamic loops */
+    uint32_t iteration[TW_MAX_VARS]; /* of the open dynamic loops, by nesting level */
 };
 
 static void call_patched(const struct run *r, const struct plan_entry *e) {
@@ -102,7 +102,7 @@ static void wait_for(const struct run *r, const struct plan_entry *e) {
     }
 }
 
-/* Index of the entry that begins or, for no iterations, ends the loop. */
+/* Returns the index of the entry that begins the loop or, if there are no iterations, ends it. */
 static uint32_t enter_loop(struct run *r, const struct plan_entry *e, uint32_t at) {
     bool runs = latched(r->plan, (uint16_t)e->u.loop.trip, e->u.loop.max) > 0;
     r->iteration[e->u.loop.level] = 0;
@@ -145,7 +145,7 @@ void tw_plan_run(struct tw_plan *plan, uint32_t thread, void (*relax)(void *ctx)
     }
 }
 
-/* ---- from outside ---- */
+/* ---- observation ---- */
 
 uint64_t tw_plan_progress(const struct tw_plan *plan) {
     uint64_t sum = plan->base;
@@ -155,8 +155,8 @@ uint64_t tw_plan_progress(const struct tw_plan *plan) {
     return sum;
 }
 
-/* The op of the entry that a thread is at. */
-static void tell_place(const struct plan_thread *t, uint32_t at, struct tw_place *out) {
+/* Stores the op of the entry that a thread is executing. */
+static void report_place(const struct plan_thread *t, uint32_t at, struct tw_place *out) {
     out->site = t->entries[at].site;
     out->engine = t->origins[at].engine;
     out->op_index = t->origins[at].op_index;
@@ -172,9 +172,9 @@ void tw_plan_where(const struct tw_plan *plan, struct tw_place *at, struct tw_pl
         }
         enum plan_kind kind = (enum plan_kind)plan->threads[t].entries[i].kind;
         if (kind == PLAN_WAIT && waiting->site == TW_NONE) {
-            tell_place(&plan->threads[t], i, waiting);
+            report_place(&plan->threads[t], i, waiting);
         } else if ((kind == PLAN_CALL || kind == PLAN_PATCHED) && at->site == TW_NONE) {
-            tell_place(&plan->threads[t], i, at);
+            report_place(&plan->threads[t], i, at);
         }
     }
 }

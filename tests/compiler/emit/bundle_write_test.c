@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing bundles: equal bytes, streamed weights, extreme sizes, and no file left behind when it
- * fails.
+ * Writing bundles: identical bytes, streamed weights, extreme sizes, and no file left after a
+ * failure.
  */
 #include "tests/support/bundle_kit.h"
 
@@ -51,7 +51,7 @@ static void weights_are_streamed_in_ordered_pieces_of_at_most_8_mib(void **state
     tw_bundle_close(&b);
 }
 
-static void a_bundle_without_weights_state_or_rows_is_a_bundle(void **state) {
+static void a_bundle_without_weights_state_or_rows_is_valid(void **state) {
     struct world *w = *state;
     struct tw_bundle b;
     w->f.spec.n_symbols = 0;
@@ -71,7 +71,7 @@ static void a_bundle_without_weights_state_or_rows_is_a_bundle(void **state) {
     tw_bundle_close(&b);
 }
 
-static void as_many_banks_as_allowed_fit_and_one_more_does_not(void **state) {
+static void the_maximum_number_of_banks_fits_and_one_more_does_not(void **state) {
     struct world *w = *state;
     struct tw_bundle b;
     w->f.symbols[2].bank = TW_MAX_BANKS - 1;
@@ -103,9 +103,9 @@ static void a_failing_fill_leaves_the_old_file_and_no_other(void **state) {
     assert_int_equal(count_files(w), 1);
 }
 
-/* Weights are written first, so small limits fail in them and limits near the end in the metadata
+/* Weights are written first, so small limits fail in them, and limits near the end in the metadata
  * or the last bank. */
-static void a_file_size_limit_is_no_space_and_leaves_no_file(void **state) {
+static void a_file_size_limit_gives_nospace_and_leaves_no_file(void **state) {
     struct world *w = *state;
     struct rlimit old, tight;
     const rlim_t limits[] = {0, 100, 4096, 65536, 66000, 131072, 132000};
@@ -124,7 +124,8 @@ static void a_file_size_limit_is_no_space_and_leaves_no_file(void **state) {
     write_bundle(w);
 }
 
-/* In a mount namespace of its own: exit status 0 passed, 77 no permission to mount, else failed. */
+/* Runs in a separate mount namespace. Exit status: 0 passed, 77 no permission to mount, else
+ * failed. */
 static int write_to_full_disk(struct world *w) {
     if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
         mount("tmpfs", w->folder, "tmpfs", 0, "size=64k") != 0) {
@@ -135,7 +136,7 @@ static int write_to_full_disk(struct world *w) {
     return rc == TW_E_NOSPACE && count_files(w) == 0 ? 0 : 1;
 }
 
-static void a_full_disk_is_no_space_and_leaves_no_file(void **state) {
+static void a_full_disk_gives_nospace_and_leaves_no_file(void **state) {
     struct world *w = *state;
     int status = 0;
     pid_t child = fork();
@@ -145,7 +146,7 @@ static void a_full_disk_is_no_space_and_leaves_no_file(void **state) {
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     if (WEXITSTATUS(status) == 77) {
-        print_message("skipped: may not mount a tmpfs here\n");
+        print_message("skipped: no permission to mount a tmpfs\n");
         skip();
     }
     assert_int_equal(WEXITSTATUS(status), 0);
@@ -195,9 +196,9 @@ static void a_spec_that_contradicts_itself_is_refused_before_a_file_appears(void
     }
 }
 
-/* What only the loader's rules find: a tensor with more bytes than its row's symbol, a symbol named
- * twice. */
-static void what_the_loader_would_refuse_does_not_get_its_name(void **state) {
+/* Faults that only the loader's rules find: a tensor with more bytes than its row's symbol, two
+ * symbols of one name. */
+static void a_file_that_the_loader_refuses_does_not_get_its_name(void **state) {
     struct world *w = *state;
     w->f.tensors[1].bytes = 1025;
     assert_int_equal(tw_bundle_write(w->path, &w->f.spec, &w->err), TW_E_RANGE);
@@ -219,14 +220,14 @@ int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         T(the_same_spec_gives_the_same_bytes),
         T(weights_are_streamed_in_ordered_pieces_of_at_most_8_mib),
-        T(a_bundle_without_weights_state_or_rows_is_a_bundle),
-        T(as_many_banks_as_allowed_fit_and_one_more_does_not),
+        T(a_bundle_without_weights_state_or_rows_is_valid),
+        T(the_maximum_number_of_banks_fits_and_one_more_does_not),
         T(a_failing_fill_leaves_the_old_file_and_no_other),
-        T(a_file_size_limit_is_no_space_and_leaves_no_file),
-        T(a_full_disk_is_no_space_and_leaves_no_file),
+        T(a_file_size_limit_gives_nospace_and_leaves_no_file),
+        T(a_full_disk_gives_nospace_and_leaves_no_file),
         T(a_device_is_not_replaced_by_a_bundle),
         T(a_spec_that_contradicts_itself_is_refused_before_a_file_appears),
-        T(what_the_loader_would_refuse_does_not_get_its_name),
+        T(a_file_that_the_loader_refuses_does_not_get_its_name),
         T(a_stream_that_does_not_decode_is_not_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A weight that is no number is found in every type and place, and its tensor, row and column are
- * named.
+ * A weight that is not finite is found in every type and position, and its tensor, row and column
+ * are named.
  */
 #include "compiler/emit/finite.h"
 
@@ -16,8 +16,8 @@
 #define ROWS 5u
 #define COLS 96u
 
-/* Bytes of the number, or of the block's scale, that holds a column; and patterns that are no
- * numbers. */
+/* Bytes of the number, or of the block's scale, that holds a column, and patterns that are not
+ * finite numbers. */
 static const struct {
     enum tw_dtype dtype;
     uint32_t block, bytes;
@@ -38,7 +38,7 @@ static void put(uint8_t *data, size_t type, uint32_t row, uint32_t col, uint32_t
            &pattern, types[type].bytes);
 }
 
-static void every_bad_weight_is_named(void **state) {
+static void every_weight_that_is_not_finite_is_named(void **state) {
     (void)state;
     static const uint32_t places[][2] = {{0, 0}, {0, 95}, {3, 40}, {4, 95}};
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
@@ -68,6 +68,6 @@ static void every_bad_weight_is_named(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_bad_weight_is_named)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_weight_that_is_not_finite_is_named)};
     return cmocka_run_group_tests_name("finite", tests, NULL, NULL);
 }

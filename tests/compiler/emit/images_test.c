@@ -11,8 +11,8 @@ static void streams_of_equal_shape_share_an_image(void **state) {
     struct world *w = *state;
     struct tw_images m;
     assert_ok(w, tw_images_build(w->f.programs, FIXTURE_PROGRAMS, &m, &w->err));
-    /* load, math (decode), store, math (prefill, one op more): the two sites and programs share the
-     * rest. */
+    /* load, math (decode), store, math (prefill, one op more); both sites and programs share the
+     * rest */
     assert_int_equal(m.n_images, 4);
     assert_int_equal(m.n_streams, FIXTURE_PROGRAMS * FIXTURE_STREAMS);
     const uint32_t image[FIXTURE_PROGRAMS * FIXTURE_STREAMS] = {0, 1, 2, 0, 1, 2,
@@ -23,7 +23,7 @@ static void streams_of_equal_shape_share_an_image(void **state) {
     tw_images_finish(&m);
 }
 
-/* Patches are exactly the words that differ, by comparing the streams word for word here. */
+/* Compares the streams word by word: patches must be exactly the words that differ. */
 static void patches_are_the_words_that_differ_and_no_others(void **state) {
     struct world *w = *state;
     struct tw_images m;
@@ -61,7 +61,7 @@ static void equal_streams_have_no_patches(void **state) {
     tw_images_finish(&m);
 }
 
-static void another_variable_or_number_of_terms_is_another_shape(void **state) {
+static void a_different_variable_or_number_of_terms_is_a_different_shape(void **state) {
     struct world *w = *state;
     struct tw_images m;
     uint32_t *words = w->f.words[0][TW_ENGINE_COUNT]; /* site 1 load: loop variable */
@@ -79,7 +79,7 @@ int main(void) {
         T(streams_of_equal_shape_share_an_image),
         T(patches_are_the_words_that_differ_and_no_others),
         T(equal_streams_have_no_patches),
-        T(another_variable_or_number_of_terms_is_another_shape),
+        T(a_different_variable_or_number_of_terms_is_a_different_shape),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Packing into panels: what GATHER reads from a panel is what it reads from the file's rows, bit
- * for bit.
+ * Packing into panels: GATHER reads from a panel what it reads from the file's rows, bit for bit.
  */
 #include "compiler/emit/pack.h"
 #include "tests/support/kernel_fixture.h"
@@ -25,8 +24,8 @@ static void gather(enum tw_dtype dtype, enum tw_packing packing, const uint8_t *
     tw_kernel_table_best()->fn[TW_OP_GATHER](&a);
 }
 
-/* `rows` rows at an odd address with an odd stride. Weights of any bits, NaN included: the words
- * must agree. */
+/* Packs `rows` rows at an odd address with an odd stride. Weights have random bits, which include
+ * NaNs, so words are compared. */
 static void check_panel(struct fixture_random *r, enum tw_dtype dtype, uint32_t k, uint32_t rows) {
     size_t row_bytes = (size_t)tw_row_bytes(dtype, k), stride = row_bytes + 5,
            bytes = (size_t)tw_panel_bytes(dtype, k);
@@ -53,7 +52,7 @@ static void check_panel(struct fixture_random *r, enum tw_dtype dtype, uint32_t 
     free(file);
 }
 
-static void a_packed_row_reads_as_it_was(void **state) {
+static void a_packed_row_reads_as_the_original(void **state) {
     (void)state;
     struct fixture_random r = {31};
     for (uint32_t i = 0; i < N_PACKED; i++) {
@@ -74,7 +73,7 @@ static void missing_rows_are_zero_weights(void **state) {
     }
 }
 
-static void missing_rows_of_quants_have_the_stated_bytes_and_the_end_is_zero(void **state) {
+static void missing_quantised_rows_have_the_documented_bytes_and_the_end_is_zero(void **state) {
     (void)state;
     struct fixture_random r = {33};
     uint8_t *src = fixture_bytes(&r, 34), *panel = fixture_bytes(&r, 576),
@@ -94,9 +93,9 @@ static void missing_rows_of_quants_have_the_stated_bytes_and_the_end_is_zero(voi
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_packed_row_reads_as_it_was),
+        cmocka_unit_test(a_packed_row_reads_as_the_original),
         cmocka_unit_test(missing_rows_are_zero_weights),
-        cmocka_unit_test(missing_rows_of_quants_have_the_stated_bytes_and_the_end_is_zero),
+        cmocka_unit_test(missing_quantised_rows_have_the_documented_bytes_and_the_end_is_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of weights as floats: bytes and values written down by hand, at an odd address.
+ * Tests of the conversion of weights to floats: bytes and values written by hand, at an odd
+ * address.
  */
 #include "compiler/graph/dequant.h"
 
@@ -13,9 +14,9 @@
 
 #include <cmocka.h>
 
-/* Row `row` of a tensor whose bytes lie at an odd address. */
-static void row_of(enum tw_dtype dtype, uint32_t rows, uint32_t cols, const uint8_t *bytes,
-                   uint32_t row, float *out) {
+/* Converts row `row` of a tensor whose bytes begin at an odd address. */
+static void convert_row(enum tw_dtype dtype, uint32_t rows, uint32_t cols, const uint8_t *bytes,
+                        uint32_t row, float *out) {
     _Alignas(16) uint8_t copy[1 + 256];
     uint64_t size = tw_row_bytes(dtype, cols) * rows;
     assert_true(size <= 256);
@@ -35,21 +36,21 @@ static void f32_rows_are_the_floats_of_the_file(void **state) {
                                     0x01, 0x00, 0x00, 0x00, 0xDB, 0x0F, 0x49, 0x40};
     static const float expected[] = {1.0f, -2.0f, 0x1p-149f, 3.14159274f};
     float out[2];
-    row_of(TW_DT_F32, 2, 2, bytes, 0, out);
+    convert_row(TW_DT_F32, 2, 2, bytes, 0, out);
     expect_floats(out, expected, 2);
-    row_of(TW_DT_F32, 2, 2, bytes, 1, out);
+    convert_row(TW_DT_F32, 2, 2, bytes, 1, out);
     expect_floats(out, expected + 2, 2);
 }
 
-static void f16_rows_convert_exactly_subnormals_and_infinities_included(void **state) {
+static void f16_rows_convert_exactly_including_subnormals_and_infinities(void **state) {
     (void)state;
     static const uint8_t bytes[] = {0x00, 0x3C, 0x00, 0x80, 0x01, 0x00,
                                     0xFF, 0x7B, 0x00, 0xFC, 0x55, 0x35};
     static const float expected[] = {1.0f, -0.0f, 0x1p-24f, 65504.0f, -INFINITY, 0.333251953125f};
     float out[3];
-    row_of(TW_DT_F16, 2, 3, bytes, 0, out);
+    convert_row(TW_DT_F16, 2, 3, bytes, 0, out);
     expect_floats(out, expected, 3);
-    row_of(TW_DT_F16, 2, 3, bytes, 1, out);
+    convert_row(TW_DT_F16, 2, 3, bytes, 1, out);
     expect_floats(out, expected + 3, 3);
 }
 
@@ -58,13 +59,14 @@ static void bf16_rows_are_the_upper_halves_of_floats(void **state) {
     static const uint8_t bytes[] = {0x80, 0x3F, 0x49, 0xC0, 0x01, 0x00, 0x80, 0x7F};
     static const float expected[] = {1.0f, -3.140625f, 0x1p-133f, INFINITY};
     float out[2];
-    row_of(TW_DT_BF16, 2, 2, bytes, 0, out);
+    convert_row(TW_DT_BF16, 2, 2, bytes, 0, out);
     expect_floats(out, expected, 2);
-    row_of(TW_DT_BF16, 2, 2, bytes, 1, out);
+    convert_row(TW_DT_BF16, 2, 2, bytes, 1, out);
     expect_floats(out, expected + 2, 2);
 }
 
-/* Two rows of two blocks: scales 0.5, 2, -1, 0.25; quants count up from -128, -96, ... */
+/* Two rows of two blocks with scales 0.5, 2, -1 and 0.25; the quants count up from -128, -96 and
+ * -64, then down from 127. */
 static void q8_0_blocks_are_scale_times_signed_quant(void **state) {
     (void)state;
     static const uint8_t scales[4][2] = {{0x00, 0x38}, {0x00, 0x40}, {0x00, 0xBC}, {0x00, 0x34}};
@@ -79,13 +81,13 @@ static void q8_0_blocks_are_scale_times_signed_quant(void **state) {
             expected[block * 32 + i] = values[block] * (float)q;
         }
     }
-    row_of(TW_DT_Q8_0, 2, 64, bytes, 0, out);
+    convert_row(TW_DT_Q8_0, 2, 64, bytes, 0, out);
     expect_floats(out, expected, 64);
-    row_of(TW_DT_Q8_0, 2, 64, bytes, 1, out);
+    convert_row(TW_DT_Q8_0, 2, 64, bytes, 1, out);
     expect_floats(out, expected + 64, 64);
 }
 
-/* Byte i holds element i in its low and element i + 16 in its high nibble; 8 stands for 0. */
+/* Byte i holds element i in its low and element i + 16 in its high nibble; nibble 8 means 0. */
 static void q4_0_blocks_hold_their_halves_in_low_and_high_nibbles(void **state) {
     (void)state;
     uint8_t bytes[2 * 18];
@@ -100,16 +102,16 @@ static void q4_0_blocks_hold_their_halves_in_low_and_high_nibbles(void **state) 
             expected[block * 32 + 16 + i] = (block ? -2.0f : 0.5f) * (float)(high - 8);
         }
     }
-    row_of(TW_DT_Q4_0, 2, 32, bytes, 0, out);
+    convert_row(TW_DT_Q4_0, 2, 32, bytes, 0, out);
     expect_floats(out, expected, 32);
-    row_of(TW_DT_Q4_0, 2, 32, bytes, 1, out);
+    convert_row(TW_DT_Q4_0, 2, 32, bytes, 1, out);
     expect_floats(out, expected + 32, 32);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f32_rows_are_the_floats_of_the_file),
-        cmocka_unit_test(f16_rows_convert_exactly_subnormals_and_infinities_included),
+        cmocka_unit_test(f16_rows_convert_exactly_including_subnormals_and_infinities),
         cmocka_unit_test(bf16_rows_are_the_upper_halves_of_floats),
         cmocka_unit_test(q8_0_blocks_are_scale_times_signed_quant),
         cmocka_unit_test(q4_0_blocks_hold_their_halves_in_low_and_high_nibbles),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of the ComputeGraph: the checker on graphs broken in one place each, the printer, and what
- * arch/ puts into a llama's graph. All start from the shipped model.
+ * Tests of the ComputeGraph: the checker on graphs broken in one place each, the printer, and the
+ * frequencies that arch/ computes for a Llama graph. All start from the shipped model.
  */
 #include "compiler/arch/arch.h"
 #include "tests/support/model_fixture.h"
@@ -57,7 +57,7 @@ static tw_gvalue_id id_of(struct tw_graph *g, const char *name) {
     return (tw_gvalue_id)(value_of(g, name) - g->values.items);
 }
 
-/* The graph is refused with exactly this line. */
+/* Checks that the graph is refused with exactly this message. */
 static void expect_refused(const struct tw_graph *g, const char *message) {
     tw_error err = {0};
     assert_int_equal(tw_graph_check(g, &err), TW_E_INTERNAL);
@@ -66,18 +66,18 @@ static void expect_refused(const struct tw_graph *g, const char *message) {
 
 /* ---- the checker ---- */
 
-static void a_llamas_graph_passes_the_checker(void **state) {
+static void a_llama_graph_passes_the_checker(void **state) {
     struct model_fixture *f = *state;
     tw_error err = {0};
     assert_int_equal(tw_graph_check(&f->graph, &err), 0);
 }
 
-static void an_input_that_is_no_value_is_refused(void **state) {
+static void an_input_that_is_not_a_value_is_refused(void **state) {
     struct tw_graph *g = &((struct model_fixture *)*state)->graph;
     op_of(g, TW_GOP_ADD, "attn_residual")->in[1] = g->values.n;
-    expect_refused(g, "graph: layer.attn_residual (add): an input is no value");
+    expect_refused(g, "graph: layer.attn_residual (add): an input does not name a value");
     op_of(g, TW_GOP_ADD, "attn_residual")->in[1] = TW_NONE;
-    expect_refused(g, "graph: layer.attn_residual (add): an input is no value");
+    expect_refused(g, "graph: layer.attn_residual (add): an input does not name a value");
 }
 
 static void an_input_that_is_defined_later_is_refused(void **state) {
@@ -93,7 +93,7 @@ static void an_operation_that_reads_its_own_output_is_refused(void **state) {
     expect_refused(g, "graph: layer.attn_residual (add): an input is used before it is defined");
 }
 
-static void a_value_inside_another_region_is_refused_unless_shared(void **state) {
+static void a_value_of_another_region_is_refused_unless_shared(void **state) {
     struct tw_graph *g = &((struct model_fixture *)*state)->graph;
     tw_error err = {0};
     op_of(g, TW_GOP_LAST_ROW, "last")->in[0] = id_of(g, "ffn_down");
@@ -102,18 +102,19 @@ static void a_value_inside_another_region_is_refused_unless_shared(void **state)
     assert_int_equal(tw_graph_check(g, &err), 0);
 }
 
-static void weights_for_another_number_of_layers_are_refused(void **state) {
+static void weights_for_the_wrong_number_of_layers_are_refused(void **state) {
     struct tw_graph *g = &((struct model_fixture *)*state)->graph;
     value_of(g, "ffn_up.weight")->instances = 7;
-    expect_refused(g,
-                   "graph: layer.ffn_up (matmul): a sequence's length is not the region's repeat");
+    expect_refused(
+        g, "graph: layer.ffn_up (matmul): a sequence's length differs from the region's repeat");
 }
 
-static void states_for_another_number_of_layers_are_refused(void **state) {
+static void states_for_the_wrong_number_of_layers_are_refused(void **state) {
     struct tw_graph *g = &((struct model_fixture *)*state)->graph;
     value_of(g, "attn.value")->instances = 9;
     expect_refused(
-        g, "graph: layer.append_v (kv_append): a sequence's length is not the region's repeat");
+        g,
+        "graph: layer.append_v (kv_append): a sequence's length differs from the region's repeat");
 }
 
 static void a_value_defined_twice_is_refused(void **state) {
@@ -122,44 +123,47 @@ static void a_value_defined_twice_is_refused(void **state) {
     expect_refused(g, "graph: layer.ffn_up (matmul): its output is defined twice");
 }
 
-static void a_gather_into_another_width_is_refused(void **state) {
+static void a_gather_into_a_different_width_is_refused(void **state) {
     struct tw_graph *g = &((struct model_fixture *)*state)->graph;
     value_of(g, "x")->cols = 127;
     expect_refused(g, "graph: embed.token_embd (gather): table and output differ in width");
 }
 
-static void a_rotary_table_of_another_width_is_refused(void **state) {
+static void a_rotary_table_of_the_wrong_width_is_refused(void **state) {
     struct tw_graph *g = &((struct model_fixture *)*state)->graph;
     value_of(g, "rope")->cols = 16;
-    expect_refused(g, "graph: embed.rope (rope_table): table is not twice the frequencies");
+    expect_refused(
+        g, "graph: embed.rope (rope_table): the output is not twice as wide as the frequencies");
 }
 
-static void a_norm_with_a_weight_of_another_width_is_refused(void **state) {
+static void a_norm_with_a_weight_of_the_wrong_width_is_refused(void **state) {
     struct tw_graph *g = &((struct model_fixture *)*state)->graph;
     value_of(g, "ffn_norm.weight")->cols = 64;
     expect_refused(g, "graph: layer.ffn_norm (rms_norm): widths differ");
 }
 
-static void a_product_with_another_depth_or_height_is_refused(void **state) {
+static void a_product_of_mismatched_dimensions_is_refused(void **state) {
     struct tw_graph *g = &((struct model_fixture *)*state)->graph;
     struct tw_gvalue *w = value_of(g, "ffn_down.weight");
     w->cols = 416;
-    expect_refused(g, "graph: layer.ffn_down (matmul): shapes do not chain");
+    expect_refused(g, "graph: layer.ffn_down (matmul): inner or outer dimensions do not match");
     w->cols = 384;
     w->rows = 129;
-    expect_refused(g, "graph: layer.ffn_down (matmul): shapes do not chain");
+    expect_refused(g, "graph: layer.ffn_down (matmul): inner or outer dimensions do not match");
 }
 
 static void quantised_weights_without_quantised_activations_are_refused(void **state) {
     struct tw_graph *g = &((struct model_fixture *)*state)->graph;
     op_of(g, TW_GOP_MATMUL, "ffn_gate")->in[0] = id_of(g, "ffn_norm");
-    expect_refused(g, "graph: layer.ffn_gate (matmul): activation and weight types do not pair");
+    expect_refused(
+        g, "graph: layer.ffn_gate (matmul): the activation's type does not match the weight's");
 }
 
 static void quantised_activations_with_float_weights_are_refused(void **state) {
     struct tw_graph *g = &((struct model_fixture *)*state)->graph;
     value_of(g, "ffn_gate.weight")->dtype = TW_DT_F16;
-    expect_refused(g, "graph: layer.ffn_gate (matmul): activation and weight types do not pair");
+    expect_refused(
+        g, "graph: layer.ffn_gate (matmul): the activation's type does not match the weight's");
 }
 
 static void a_sum_of_different_widths_is_refused(void **state) {
@@ -168,7 +172,7 @@ static void a_sum_of_different_widths_is_refused(void **state) {
     expect_refused(g, "graph: layer.attn_residual (add): widths differ");
 }
 
-static void a_gate_of_another_width_is_refused(void **state) {
+static void a_gate_of_the_wrong_width_is_refused(void **state) {
     struct tw_graph *g = &((struct model_fixture *)*state)->graph;
     op_of(g, TW_GOP_SILU_MUL, "ffn_act")->in[0] = id_of(g, "attn_output");
     expect_refused(g, "graph: layer.ffn_act (silu_mul): widths differ");
@@ -178,15 +182,16 @@ static void rotated_heads_that_do_not_fill_the_row_are_refused(void **state) {
     struct tw_graph *g = &((struct model_fixture *)*state)->graph;
     struct tw_gop *op = op_of(g, TW_GOP_ROPE, "rope_q");
     op->n_heads = 3;
-    expect_refused(g, "graph: layer.rope_q (rope): heads do not fit");
+    expect_refused(g, "graph: layer.rope_q (rope): heads do not match the widths");
     op->n_heads = 4;
     op->rope_dims = op->head_dim + 2;
-    expect_refused(g, "graph: layer.rope_q (rope): heads do not fit");
+    expect_refused(g, "graph: layer.rope_q (rope): heads do not match the widths");
 }
 
 static void attention_heads_that_do_not_fit_output_state_or_groups_are_refused(void **state) {
     struct tw_graph *g = &((struct model_fixture *)*state)->graph;
-    static const char message[] = "graph: layer.attention (attention): heads do not fit the state";
+    static const char message[] =
+        "graph: layer.attention (attention): heads do not match the state";
     struct tw_gop *op = op_of(g, TW_GOP_ATTENTION, "attention");
     op->n_heads = 2;
     expect_refused(g, message);
@@ -197,24 +202,24 @@ static void attention_heads_that_do_not_fit_output_state_or_groups_are_refused(v
     expect_refused(g, message);
 }
 
-static void an_input_of_another_kind_is_refused(void **state) {
+static void an_input_of_the_wrong_kind_is_refused(void **state) {
     struct tw_graph *g = &((struct model_fixture *)*state)->graph;
     op_of(g, TW_GOP_MATMUL, "ffn_up")->in[1] = id_of(g, "attn_output");
-    expect_refused(g, "graph: layer.ffn_up (matmul): an input is of another kind");
+    expect_refused(g, "graph: layer.ffn_up (matmul): an input has the wrong kind");
 }
 
-static void an_output_that_is_no_activation_is_refused(void **state) {
+static void an_output_that_is_not_an_activation_is_refused(void **state) {
     struct tw_graph *g = &((struct model_fixture *)*state)->graph;
     struct tw_gop *op = op_of(g, TW_GOP_ADD, "attn_residual");
     op->out = g->values.n;
-    expect_refused(g, "graph: layer.attn_residual (add): its output is no activation");
+    expect_refused(g, "graph: layer.attn_residual (add): its output is not an activation");
     op->out = id_of(g, "ffn_norm.weight");
-    expect_refused(g, "graph: layer.attn_residual (add): its output is no activation");
+    expect_refused(g, "graph: layer.attn_residual (add): its output is not an activation");
     op->out = TW_NONE;
     expect_refused(g, "graph: layer.attn_residual (add): it has no output");
 }
 
-static void an_output_where_none_belongs_is_refused(void **state) {
+static void an_output_of_an_operation_without_output_is_refused(void **state) {
     struct tw_graph *g = &((struct model_fixture *)*state)->graph;
     op_of(g, TW_GOP_KV_APPEND, "append_k")->out = id_of(g, "ffn_down");
     expect_refused(g, "graph: layer.append_k (kv_append): it has an output");
@@ -229,28 +234,28 @@ static void rows_that_do_not_fit_the_state_are_refused(void **state) {
 static void attention_without_key_heads_is_refused(void **state) {
     struct tw_graph *g = &((struct model_fixture *)*state)->graph;
     op_of(g, TW_GOP_ATTENTION, "attention")->n_kv_heads = 0;
-    expect_refused(g, "graph: layer.attention (attention): heads do not fit the state");
+    expect_refused(g, "graph: layer.attention (attention): heads do not match the state");
 }
 
-static void a_last_row_of_another_width_is_refused(void **state) {
+static void a_last_row_of_a_different_width_is_refused(void **state) {
     struct tw_graph *g = &((struct model_fixture *)*state)->graph;
     value_of(g, "last")->cols = 64;
     expect_refused(g, "graph: head.last (last_row): widths differ");
 }
 
-static void a_carried_value_has_to_be_an_earlier_one_of_the_same_width(void **state) {
+static void a_carried_value_must_be_an_earlier_one_of_the_same_width(void **state) {
     struct tw_graph *g = &((struct model_fixture *)*state)->graph;
     struct tw_gregion *layer = &g->regions.items[1];
     tw_gvalue_id in = layer->carry_in, out = layer->carry_out;
     layer->carry_in = g->values.n;
-    expect_refused(g, "graph: region layer: a carried value is no value");
+    expect_refused(g, "graph: region layer: a carried value does not name a value");
     layer->carry_in = id_of(g, "ffn_up");
-    expect_refused(g, "graph: region layer: the carried value is not an earlier region's");
+    expect_refused(g, "graph: region layer: carry_in is not a shared value of an earlier region");
     layer->carry_in = in;
     layer->carry_out = in;
-    expect_refused(g, "graph: region layer: the value carried on is not the region's own");
+    expect_refused(g, "graph: region layer: carry_out is not a value of this region");
     layer->carry_out = id_of(g, "ffn_up");
-    expect_refused(g, "graph: region layer: the carried values differ in width");
+    expect_refused(g, "graph: region layer: carry_in and carry_out differ in width");
     layer->carry_out = out;
 }
 
@@ -342,7 +347,8 @@ static void linear_scaling_divides_all_frequencies(void **state) {
     expect_frequencies(f, &h, expected, 16);
 }
 
-/* Elements 0 to 7 have short waves and stay, 8 lies between, the others are divided by 8. */
+/* Elements 0 to 7 have short wavelengths and are kept, 8 is interpolated, the others are divided by
+ * 8. */
 static void llama3_scaling_keeps_short_waves_and_stretches_long_ones(void **state) {
     struct model_fixture *f = *state;
     static const float expected[16] = {1,
@@ -396,7 +402,7 @@ static void frequency_factors_divide_each_frequency(void **state) {
     expect_frequencies(f, &h, expected, 16);
 }
 
-/* ---- what arch/ refuses ---- */
+/* ---- refusals of arch/ ---- */
 
 static void an_unknown_architecture_is_refused_by_name(void **state) {
     struct model_fixture *f = *state;
@@ -414,7 +420,8 @@ static void an_odd_or_huge_head_dimension_is_refused(void **state) {
     tw_error err = {0};
     f->model.h.head_dim = 33;
     assert_int_equal(tw_arch_build(&f->model, &g, &err), TW_E_UNSUPPORTED);
-    assert_string_equal(err.message, SHIPPED ": head dimension 33; supported: even, at most 512");
+    assert_string_equal(err.message, SHIPPED
+                        ": head dimension 33 is not supported; supported: even numbers up to 512");
     f->model.h.head_dim = 514;
     assert_int_equal(tw_arch_build(&f->model, &g, &err), TW_E_UNSUPPORTED);
 }
@@ -423,31 +430,31 @@ static void an_odd_or_huge_head_dimension_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(a_llamas_graph_passes_the_checker),
-        TEST(an_input_that_is_no_value_is_refused),
+        TEST(a_llama_graph_passes_the_checker),
+        TEST(an_input_that_is_not_a_value_is_refused),
         TEST(an_input_that_is_defined_later_is_refused),
         TEST(an_operation_that_reads_its_own_output_is_refused),
-        TEST(a_value_inside_another_region_is_refused_unless_shared),
-        TEST(weights_for_another_number_of_layers_are_refused),
-        TEST(states_for_another_number_of_layers_are_refused),
+        TEST(a_value_of_another_region_is_refused_unless_shared),
+        TEST(weights_for_the_wrong_number_of_layers_are_refused),
+        TEST(states_for_the_wrong_number_of_layers_are_refused),
         TEST(a_value_defined_twice_is_refused),
-        TEST(a_gather_into_another_width_is_refused),
-        TEST(a_rotary_table_of_another_width_is_refused),
-        TEST(a_norm_with_a_weight_of_another_width_is_refused),
-        TEST(a_product_with_another_depth_or_height_is_refused),
+        TEST(a_gather_into_a_different_width_is_refused),
+        TEST(a_rotary_table_of_the_wrong_width_is_refused),
+        TEST(a_norm_with_a_weight_of_the_wrong_width_is_refused),
+        TEST(a_product_of_mismatched_dimensions_is_refused),
         TEST(quantised_weights_without_quantised_activations_are_refused),
         TEST(quantised_activations_with_float_weights_are_refused),
         TEST(a_sum_of_different_widths_is_refused),
-        TEST(a_gate_of_another_width_is_refused),
+        TEST(a_gate_of_the_wrong_width_is_refused),
         TEST(rotated_heads_that_do_not_fill_the_row_are_refused),
         TEST(attention_heads_that_do_not_fit_output_state_or_groups_are_refused),
-        TEST(an_input_of_another_kind_is_refused),
-        TEST(an_output_that_is_no_activation_is_refused),
-        TEST(an_output_where_none_belongs_is_refused),
+        TEST(an_input_of_the_wrong_kind_is_refused),
+        TEST(an_output_that_is_not_an_activation_is_refused),
+        TEST(an_output_of_an_operation_without_output_is_refused),
         TEST(rows_that_do_not_fit_the_state_are_refused),
         TEST(attention_without_key_heads_is_refused),
-        TEST(a_last_row_of_another_width_is_refused),
-        TEST(a_carried_value_has_to_be_an_earlier_one_of_the_same_width),
+        TEST(a_last_row_of_a_different_width_is_refused),
+        TEST(a_carried_value_must_be_an_earlier_one_of_the_same_width),
         TEST(the_shipped_models_graph_prints_as_expected),
         TEST(unscaled_frequencies_are_powers_of_theta),
         TEST(frequencies_of_partly_rotated_heads_count_the_rotated_dimensions),

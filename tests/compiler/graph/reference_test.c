@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of the reference evaluator against ids, logits and losses that other programs computed
- * (llama.cpp, torch). The golden ids are fed whatever the evaluator would choose, so that every
+ * Tests of the reference evaluator against ids, logits and losses that other programs (llama.cpp,
+ * torch) computed. The golden ids are fed whatever the evaluator would choose, so that every
  * recorded step is compared.
  */
 #include "compiler/arch/arch.h"
@@ -36,19 +36,19 @@
 #define SANITIZED 0
 #endif
 
-/* ---- comparing ---- */
+/* ---- comparison ---- */
 
-/* How far two right computations may differ: in a logit, and so in which of two near ones is the
- * larger. `runs`: only so many of the file's runs are compared (0: all), where another test has
+/* How far two correct computations may differ: in a logit, and hence in the difference between the
+ * two largest ones. `runs`: how many of the file's runs to compare (0: all), where another test has
  * compared them all. */
 struct tolerance {
     double logit, gap;
     uint32_t runs;
 };
 
-/* Weights that are floats: both sides compute in fp32. (The golden files give five digits.) */
+/* Float weights: both sides compute in fp32. (The golden files have five digits.) */
 static const struct tolerance exact = {.logit = 2e-4, .gap = 1e-4};
-static const struct tolerance exact_shortly = {.logit = 2e-4, .gap = 1e-4, .runs = 3};
+static const struct tolerance exact_few_runs = {.logit = 2e-4, .gap = 1e-4, .runs = 3};
 
 static const float *feed(struct model_fixture *f, uint32_t token) {
     const float *logits = NULL;
@@ -87,8 +87,8 @@ static void compare_run(struct model_fixture *f, const struct golden_run *run,
         uint32_t best = best_token(logits, f->model.h.n_vocab);
         double gap = (double)logits[best] - (double)logits[run->ids[step]];
         if (!(gap <= tolerance.gap)) {
-            fail_msg("prompt \"%s\", step %u: token %u before golden %u by %f", run->prompt, step,
-                     best, run->ids[step], gap);
+            fail_msg("prompt \"%s\", step %u: token %u is ahead of golden %u by %f", run->prompt,
+                     step, best, run->ids[step], gap);
         }
         compare_logits(run, step, logits, tolerance.logit);
         if (step + 1 < run->n_ids) {
@@ -124,7 +124,7 @@ static void compare_file(const char *model, const char *golden, const char *suff
     model_fixture_finish(&f);
 }
 
-/* Both below data/ of the shared data. */
+/* Both paths are relative to the shared data. */
 static void compare_shared(const char *model, const char *golden, const char *suffix,
                            struct tolerance tolerance) {
     char model_path[4096];
@@ -142,7 +142,7 @@ static void compare_shared(const char *model, const char *golden, const char *su
 
 /* ---- golden files ---- */
 
-/* llama.cpp quantises the activations too, the reference does not. */
+/* llama.cpp quantises the activations too; the reference does not. */
 static void the_shipped_model_follows_llama_cpp_within_its_quantised_activations(void **state) {
     (void)state;
     compare_file(SHIPPED, SHIPPED_GOLDEN, "llamacpp_q8_0",
@@ -155,7 +155,7 @@ static void a_tied_llama2c_checkpoint_gives_the_golden_ids_and_logits(void **sta
                    exact);
 }
 
-static void its_gguf_with_an_output_matrix_of_its_own_does_too(void **state) {
+static void its_gguf_with_a_separate_output_matrix_gives_them_too(void **state) {
     (void)state;
     compare_shared("data/models/stories260K.gguf", "data/models/golden/stories260K.json", NULL,
                    exact);
@@ -170,10 +170,10 @@ static void the_fp32_fairy_tale_model_gives_the_ids_and_logits_of_torch(void **s
 static void the_fp32_fairy_tale_model_gives_the_ids_and_logits_of_llama_cpp(void **state) {
     (void)state;
     compare_shared("data/fairytale/fairytale-1.7m-F32.gguf", "data/fairytale/golden.json",
-                   "llamacpp_f32", exact_shortly);
+                   "llamacpp_f32", exact_few_runs);
 }
 
-/* llama.cpp rounds the activations to the weights' type; so the tolerance is that type's. */
+/* llama.cpp rounds the activations to the weights' type, so the tolerance is that type's. */
 static void f16_weights_follow_llama_cpp_within_its_f16_activations(void **state) {
     (void)state;
     struct tolerance half = {.logit = 0.02, .gap = 0.01, .runs = 3};
@@ -214,7 +214,7 @@ static double log_sum_exp(const float *x, uint32_t n) {
     return max + log(sum);
 }
 
-/* Mean of -log p(token) over all tokens behind the first (BOS). */
+/* Returns the mean of -log p(token) over all tokens after the first (BOS). */
 static double mean_nll(struct model_fixture *f, const struct tw_token_list *tokens) {
     double sum = 0;
     for (size_t i = 0; i + 1 < tokens->n; i++) {
@@ -263,7 +263,7 @@ static void expect_nll(const char *model, const char *golden, double tolerance) 
     model_fixture_finish(&f);
 }
 
-static void the_loss_of_a_text_is_the_golden_one(void **state) {
+static void the_loss_of_a_text_matches_the_golden_one(void **state) {
     (void)state;
     expect_nll("data/models/stories260K.bin", "data/models/golden/stories260K.json", 1e-5);
     expect_nll("data/models/stories260K.gguf", "data/models/golden/stories260K.json", 1e-5);
@@ -291,10 +291,10 @@ static void twins_open(struct twins *t) {
     m->tensors = t->tensors;
 }
 
-/* The changed copy's graph and evaluator, once the change is made. */
+/* Builds the changed copy's graph and evaluator after the change. */
 static void twins_build(struct twins *t) {
     tw_error err = {0};
-    tw_reference_destroy(t->changed.reference); /* while its graph is still there */
+    tw_reference_destroy(t->changed.reference); /* while its graph still exists */
     t->changed.reference = NULL;
     t->changed.graph = (struct tw_graph){.mem = &t->changed.mem};
     assert_int_equal(tw_arch_build(&t->changed.model, &t->changed.graph, &err), 0);
@@ -320,7 +320,7 @@ static void twins_finish(struct twins *t) {
     }
 }
 
-/* The largest difference of their logits over some tokens. */
+/* Returns the largest difference between their logits over some tokens. */
 static double twins_difference(struct twins *t) {
     static const uint32_t tokens[] = {1, 403, 407, 261, 378, 432, 383, 286, 261, 376};
     double worst = 0;
@@ -333,7 +333,7 @@ static double twins_difference(struct twins *t) {
     return worst;
 }
 
-/* Rows 2i and 2i+1 of each head to rows i and i + half. */
+/* Moves rows 2i and 2i+1 of each head to rows i and i + half. */
 static void permute_to_halves(struct twins *t, struct tw_model_tensor *tensor) {
     const uint8_t *from = tensor->data;
     uint8_t *to = twins_copy(t, tensor);
@@ -363,7 +363,7 @@ static void both_rotary_pairings_give_the_same_logits_for_rows_in_their_order(vo
     twins_finish(&t);
 }
 
-static void rows_in_the_other_pairings_order_give_other_logits(void **state) {
+static void rows_in_the_other_pairings_order_give_different_logits(void **state) {
     (void)state;
     struct twins t;
     twins_open(&t);
@@ -389,7 +389,7 @@ static void untie(struct twins *t, const uint8_t *data) {
     twins_build(t);
 }
 
-static void an_output_matrix_of_its_own_that_equals_the_embedding_changes_no_bit(void **state) {
+static void a_separate_output_matrix_equal_to_the_embedding_changes_no_bit(void **state) {
     (void)state;
     struct twins t;
     twins_open(&t);
@@ -399,11 +399,11 @@ static void an_output_matrix_of_its_own_that_equals_the_embedding_changes_no_bit
     twins_finish(&t);
 }
 
-static void an_output_matrix_of_its_own_is_used_only_for_the_output(void **state) {
+static void a_separate_output_matrix_is_used_only_for_the_output(void **state) {
     (void)state;
     struct twins t;
     twins_open(&t);
-    /* The embedding from its second row on: logit k is then the other's logit k + 1. */
+    /* The embedding without its first row: logit k is then the plain model's logit k + 1. */
     const struct tw_model_tensor *embedding = tw_model_find(&t.plain.model, "token_embd.weight");
     size_t row_bytes = tw_row_bytes(embedding->dtype, embedding->cols);
     struct tw_model_tensor shifted = *embedding;
@@ -419,7 +419,7 @@ static void an_output_matrix_of_its_own_is_used_only_for_the_output(void **state
 
 /* ---- errors ---- */
 
-static void a_token_beyond_the_vocabulary_is_refused_and_changes_nothing(void **state) {
+static void a_token_outside_the_vocabulary_is_refused_and_changes_nothing(void **state) {
     (void)state;
     struct twins t;
     const float *logits = NULL;
@@ -450,7 +450,7 @@ static void a_full_context_is_refused_and_can_be_used_to_its_last_position(void 
     model_fixture_finish(&f);
 }
 
-static void a_context_of_no_positions_is_refused(void **state) {
+static void a_context_of_zero_positions_is_refused(void **state) {
     (void)state;
     struct model_fixture f;
     struct tw_reference *r = NULL;
@@ -461,14 +461,14 @@ static void a_context_of_no_positions_is_refused(void **state) {
     model_fixture_finish(&f);
 }
 
-static void a_context_beyond_memory_is_refused(void **state) {
+static void a_context_that_exceeds_memory_is_refused(void **state) {
     (void)state;
     struct model_fixture f;
     struct tw_reference *r = NULL;
     struct rlimit before, tight;
     tw_error err = {0};
     if (SANITIZED) {
-        skip(); /* the sanitizer needs its addresses */
+        skip(); /* the sanitizer needs the address space */
     }
     open_model(SHIPPED, &f);
     assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
@@ -486,22 +486,22 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_shipped_model_follows_llama_cpp_within_its_quantised_activations),
         cmocka_unit_test(a_tied_llama2c_checkpoint_gives_the_golden_ids_and_logits),
-        cmocka_unit_test(its_gguf_with_an_output_matrix_of_its_own_does_too),
+        cmocka_unit_test(its_gguf_with_a_separate_output_matrix_gives_them_too),
         cmocka_unit_test(the_fp32_fairy_tale_model_gives_the_ids_and_logits_of_torch),
         cmocka_unit_test(the_fp32_fairy_tale_model_gives_the_ids_and_logits_of_llama_cpp),
         cmocka_unit_test(f16_weights_follow_llama_cpp_within_its_f16_activations),
         cmocka_unit_test(bf16_weights_follow_llama_cpp_within_its_bf16_activations),
         cmocka_unit_test(q8_0_weights_follow_llama_cpp_within_its_quantised_activations),
         cmocka_unit_test(q4_0_weights_follow_llama_cpp_within_its_quantised_activations),
-        cmocka_unit_test(the_loss_of_a_text_is_the_golden_one),
+        cmocka_unit_test(the_loss_of_a_text_matches_the_golden_one),
         cmocka_unit_test(both_rotary_pairings_give_the_same_logits_for_rows_in_their_order),
-        cmocka_unit_test(rows_in_the_other_pairings_order_give_other_logits),
-        cmocka_unit_test(an_output_matrix_of_its_own_that_equals_the_embedding_changes_no_bit),
-        cmocka_unit_test(an_output_matrix_of_its_own_is_used_only_for_the_output),
-        cmocka_unit_test(a_token_beyond_the_vocabulary_is_refused_and_changes_nothing),
+        cmocka_unit_test(rows_in_the_other_pairings_order_give_different_logits),
+        cmocka_unit_test(a_separate_output_matrix_equal_to_the_embedding_changes_no_bit),
+        cmocka_unit_test(a_separate_output_matrix_is_used_only_for_the_output),
+        cmocka_unit_test(a_token_outside_the_vocabulary_is_refused_and_changes_nothing),
         cmocka_unit_test(a_full_context_is_refused_and_can_be_used_to_its_last_position),
-        cmocka_unit_test(a_context_of_no_positions_is_refused),
-        cmocka_unit_test(a_context_beyond_memory_is_refused),
+        cmocka_unit_test(a_context_of_zero_positions_is_refused),
+        cmocka_unit_test(a_context_that_exceeds_memory_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Low: what expansion makes covers each value exactly once, and placement keeps apart what lives
- * together. Live ranges are derived here again, from who touches what, and every pair of storages
- * is compared.
+ * Low: expansion covers each value exactly once, and placement keeps storages that are live at the
+ * same time apart. Live ranges are derived here independently, from the accesses, and every pair of
+ * storages is compared.
  */
 #include "compiler/low/low.h"
 #include "tests/support/pipeline.h"
@@ -60,7 +60,8 @@ static void touch(struct range *r, uint32_t storage, uint32_t step) {
     }
 }
 
-/* A storage lives while anything touches it; throughout, if another engine or another site does. */
+/* A storage is live while anything touches it; throughout, if another engine or another site
+ * does. */
 static struct range *live_ranges(const struct tw_low *low) {
     struct range *r = calloc(low->storages.n + 1, sizeof *r);
     assert_non_null(r);
@@ -108,11 +109,12 @@ static void check_pair(const struct world *w, const struct tw_low *low, const st
                    r[k].from <= r[k].to;
     int apart = end_of(a) <= b->offset || end_of(b) <= a->offset;
     if (together && !apart) {
-        fail_msg("%s: region %u: storage %u (%s, steps %u-%u) at %llu meets %u (%s, steps %u-%u) "
-                 "at %llu",
-                 random_shape_text(&w->shape), low->region->region, i, a->name, r[i].from, r[i].to,
-                 (unsigned long long)a->offset, k, b->name, r[k].from, r[k].to,
-                 (unsigned long long)b->offset);
+        fail_msg(
+            "%s: region %u: storage %u (%s, steps %u-%u) at %llu overlaps %u (%s, steps %u-%u) "
+            "at %llu",
+            random_shape_text(&w->shape), low->region->region, i, a->name, r[i].from, r[i].to,
+            (unsigned long long)a->offset, k, b->name, r[k].from, r[k].to,
+            (unsigned long long)b->offset);
     }
 }
 
@@ -187,7 +189,8 @@ static void check_step(const struct tw_low *low, uint32_t step) {
     free(columns);
 }
 
-/* Each site's list follows the steps, and has one reception an exchange and one carry a carry. */
+/* Each site's list follows the steps, and has one reception per exchange and one carry per carry
+ * step. */
 static void check_work(const struct tw_low *low) {
     for (uint32_t site = 0; site < low->n_sites; site++) {
         uint32_t before = 0, receptions = 0, expected = 0;
@@ -220,7 +223,7 @@ static void try_regions(struct world *w, uint32_t rows) {
         uint64_t budget = pipeline_budget(&w->p, rows);
         int rc = budget ? pipeline_low(&w->mid, r, budget, &low, &err) : TW_E_PLACEMENT;
         if (rc == TW_E_PLACEMENT) {
-            continue; /* large rows on small memories */
+            continue; /* many rows on small memories */
         }
         if (rc) {
             fail_msg("%s: %s", random_shape_text(&w->shape), err.message);
@@ -234,7 +237,7 @@ static void try_regions(struct world *w, uint32_t rows) {
     }
 }
 
-static void what_lives_together_lies_apart_and_every_column_is_made_once(void **state) {
+static void live_storages_are_disjoint_and_every_column_is_computed_once(void **state) {
     (void)state;
     placed = 0;
     for (uint64_t seed = 0; seed < N_MODELS; seed++) {
@@ -307,9 +310,9 @@ static void odd_sizes_on_many_sites_are_placed(void **state) {
 
 /* ---- memory ---- */
 
-static void a_smaller_budget_is_kept_or_refused_with_the_numbers(void **state) {
+static void a_smaller_budget_is_met_or_refused_with_the_numbers(void **state) {
     (void)state;
-    uint32_t refused = 0, kept = 0;
+    uint32_t refused = 0, met = 0;
     for (uint64_t seed = 0; seed < N_MODELS; seed += 3) {
         struct world w;
         open_shape(&w, random_shape_of(seed), "sim4x4", 0, 32, 0);
@@ -320,10 +323,11 @@ static void a_smaller_budget_is_kept_or_refused_with_the_numbers(void **state) {
             char numbers[2][32];
             snprintf(numbers[0], sizeof numbers[0], "needs %llu bytes",
                      (unsigned long long)low.used_bytes);
-            snprintf(numbers[1], sizeof numbers[1], "has %llu left", (unsigned long long)budget);
+            snprintf(numbers[1], sizeof numbers[1], "only %llu are left",
+                     (unsigned long long)budget);
             if (rc == 0) {
                 assert_true(low.used_bytes <= budget);
-                kept++;
+                met++;
                 continue;
             }
             assert_int_equal(rc, TW_E_PLACEMENT);
@@ -336,10 +340,10 @@ static void a_smaller_budget_is_kept_or_refused_with_the_numbers(void **state) {
         }
         close_world(&w);
     }
-    assert_true(refused > 20 && kept > 20);
+    assert_true(refused > 20 && met > 20);
 }
 
-static void placement_beats_laying_everything_out_in_a_row(void **state) {
+static void placement_needs_less_than_all_storages_side_by_side(void **state) {
     (void)state;
     struct world w;
     struct tw_low low;
@@ -420,10 +424,10 @@ static void a_broken_low_program_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_lives_together_lies_apart_and_every_column_is_made_once),
+        cmocka_unit_test(live_storages_are_disjoint_and_every_column_is_computed_once),
         cmocka_unit_test(odd_sizes_on_many_sites_are_placed),
-        cmocka_unit_test(a_smaller_budget_is_kept_or_refused_with_the_numbers),
-        cmocka_unit_test(placement_beats_laying_everything_out_in_a_row),
+        cmocka_unit_test(a_smaller_budget_is_met_or_refused_with_the_numbers),
+        cmocka_unit_test(placement_needs_less_than_all_storages_side_by_side),
         cmocka_unit_test(a_weight_page_holds_at_least_one_panel_and_stays_small),
         cmocka_unit_test(a_broken_low_program_is_refused),
     };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Params that stay in SRAM: which do, that all programs have them at one place, and that nothing
- * but the loads changes.
+ * Params that stay in SRAM: which ones do, that all programs have them at the same offset, and that
+ * only the loads change.
  */
 #include "compiler/low/pin_params.h"
 #include "loader/bundle/shared_params.h"
@@ -19,18 +19,18 @@ static const struct random_shape shape = {.dim = 48,
 static const char *const targets[] = {"host", "sim4x4", "sim4x4x2", "quad2x2"};
 enum { N_TARGETS = 4 };
 
-struct deployed {
+struct compiled {
     struct random_model model;
     struct pipeline p;
     struct pipeline_program decode, prefill;
 };
 
-static uint64_t deploy(struct deployed *d, const char *target, uint32_t host_sites, bool keep) {
+static uint64_t compile(struct compiled *d, const char *target, uint32_t host_sites, bool pin) {
     tw_error err = {0};
     struct random_shape s = shape;
     assert_true(random_model_init(&d->model, &s));
     assert_int_equal(pipeline_init(&d->p, &d->model.model, target, host_sites, &err), 0);
-    uint64_t bytes = keep ? tw_pin_params(&d->p.graph, &d->p.target) : 0;
+    uint64_t bytes = pin ? tw_pin_params(&d->p.graph, &d->p.target) : 0;
     if (pipeline_program(&d->p, 1, 0, &d->decode, &err) ||
         pipeline_program(&d->p, 7, 0, &d->prefill, &err)) {
         fail_msg("%s: %s", target, err.message);
@@ -38,12 +38,12 @@ static uint64_t deploy(struct deployed *d, const char *target, uint32_t host_sit
     return bytes;
 }
 
-static void undeploy(struct deployed *d) {
+static void finish(struct compiled *d) {
     pipeline_finish(&d->p);
     random_model_finish(&d->model);
 }
 
-static void run_all(struct deployed *d, struct tw_builder *u, struct run_trace *strict,
+static void run_all(struct compiled *d, struct tw_builder *u, struct run_trace *strict,
                     struct run_trace *fast) {
     struct unit_run r;
     struct run_side side = {"", &d->p.graph};
@@ -54,22 +54,22 @@ static void run_all(struct deployed *d, struct tw_builder *u, struct run_trace *
     run_close(&r);
 }
 
-static void keeping_changes_no_result(void **state) {
+static void pinning_does_not_change_results(void **state) {
     (void)state;
     static struct run_trace expected, ignored, strict, fast;
     for (uint32_t i = 0; i < N_TARGETS; i++) {
-        struct deployed plain, kept;
-        (void)deploy(&plain, targets[i], 0, false);
-        assert_true(deploy(&kept, targets[i], 0, true) > 0);
+        struct compiled plain, pinned;
+        (void)compile(&plain, targets[i], 0, false);
+        assert_true(compile(&pinned, targets[i], 0, true) > 0);
         for (uint32_t k = 0; k < 2; k++) {
             run_all(&plain, k ? &plain.prefill.program : &plain.decode.program, &expected,
                     &ignored);
-            run_all(&kept, k ? &kept.prefill.program : &kept.decode.program, &strict, &fast);
+            run_all(&pinned, k ? &pinned.prefill.program : &pinned.decode.program, &strict, &fast);
             must_agree(&expected, "", &strict);
             must_agree(&expected, "", &fast);
         }
-        undeploy(&plain);
-        undeploy(&kept);
+        finish(&plain);
+        finish(&pinned);
     }
 }
 
@@ -85,14 +85,14 @@ static uint32_t n_reads(const struct tw_program *p) {
     return n;
 }
 
-static void all_programs_keep_them_at_one_place_and_load_less(void **state) {
+static void all_programs_have_pinned_params_at_one_offset_and_load_less(void **state) {
     (void)state;
     for (uint32_t i = 0; i < N_TARGETS; i++) {
-        struct deployed plain, kept;
-        (void)deploy(&plain, targets[i], 0, false);
-        uint64_t bytes = deploy(&kept, targets[i], 0, true), sum = 0;
-        struct tw_program a = tw_builder_program(&kept.decode.program),
-                          b = tw_builder_program(&kept.prefill.program);
+        struct compiled plain, pinned;
+        (void)compile(&plain, targets[i], 0, false);
+        uint64_t bytes = compile(&pinned, targets[i], 0, true), sum = 0;
+        struct tw_program a = tw_builder_program(&pinned.decode.program),
+                          b = tw_builder_program(&pinned.prefill.program);
         struct tw_program loading = tw_builder_program(&plain.decode.program);
         assert_true(n_reads(&a) < n_reads(&loading));
         uint32_t n[2] = {0, 0};
@@ -119,14 +119,14 @@ static void all_programs_keep_them_at_one_place_and_load_less(void **state) {
         assert_int_equal(n[0], 4 * a.n_sites);
         assert_int_equal(n[0], n[1]);
         assert_int_equal(sum, bytes);
-        undeploy(&plain);
-        undeploy(&kept);
+        finish(&plain);
+        finish(&pinned);
     }
 }
 
-/* An eighth of the SRAM, in order: 64 bytes of frequencies, two norms of three layers of 192 bytes,
- * the last norm. */
-static void what_does_not_fit_is_loaded(void **state) {
+/* An eighth of the SRAM, in order: 64 bytes of frequencies, two norms of three layers of 192 bytes
+ * each, the last norm. */
+static void params_that_do_not_fit_are_loaded(void **state) {
     (void)state;
     struct random_model model;
     struct pipeline p;
@@ -150,17 +150,17 @@ static void what_does_not_fit_is_loaded(void **state) {
 
 /* ---- the rules ---- */
 
-static void programs_of_a_bundle_must_agree_on_what_stays(void **state) {
+static void programs_of_a_bundle_must_agree_on_pinned_params(void **state) {
     (void)state;
-    struct deployed kept, plain;
+    struct compiled pinned, plain;
     tw_error err = {0};
-    (void)deploy(&kept, "sim4x4", 0, true);
-    (void)deploy(&plain, "sim4x4", 0, false);
-    struct tw_program two[2] = {tw_builder_program(&kept.decode.program),
-                                tw_builder_program(&kept.prefill.program)};
+    (void)compile(&pinned, "sim4x4", 0, true);
+    (void)compile(&plain, "sim4x4", 0, false);
+    struct tw_program two[2] = {tw_builder_program(&pinned.decode.program),
+                                tw_builder_program(&pinned.prefill.program)};
     assert_int_equal(tw_same_params(two, 2, &err), 0);
     assert_int_equal(tw_same_params(two, 1, &err), 0);
-    struct tw_buffer *b = kept.prefill.program.buffers.items;
+    struct tw_buffer *b = pinned.prefill.program.buffers.items;
     while (!tw_buffer_param(&two[1], b)) {
         b++;
     }
@@ -172,8 +172,8 @@ static void programs_of_a_bundle_must_agree_on_what_stays(void **state) {
     assert_int_equal(tw_same_params(two, 2, &err), TW_E_VERIFY);
     two[0] = tw_builder_program(&plain.decode.program);
     assert_int_equal(tw_same_params(two, 2, &err), 0);
-    undeploy(&kept);
-    undeploy(&plain);
+    finish(&pinned);
+    finish(&plain);
 }
 
 static void expect(struct tw_builder *u, const char *message) {
@@ -185,10 +185,10 @@ static void expect(struct tw_builder *u, const char *message) {
     }
 }
 
-static void the_rules_refuse_what_a_device_cannot_fill_or_must_not_write(void **state) {
+static void the_rules_refuse_params_that_a_device_cannot_fill_or_that_ops_write(void **state) {
     (void)state;
-    struct deployed d;
-    (void)deploy(&d, "host", 1, true);
+    struct compiled d;
+    (void)compile(&d, "host", 1, true);
     struct tw_builder *u = &d.decode.program;
     must_prove(u);
     uint32_t id = 0;
@@ -205,11 +205,11 @@ static void the_rules_refuse_what_a_device_cannot_fill_or_must_not_write(void **
     b->kind = TW_BUF_SCRATCH;
     expect(u, "rule 4 buffer_placed");
     *b = whole;
-    b->page_bytes += 64; /* instances are no longer where the ops look */
+    b->page_bytes += 64; /* the ops no longer find the instances */
     expect(u, "rule 7 region_in_buffer");
     *b = whole;
     uint32_t n = 0;
-    for (uint32_t i = 0; i < u->buffers.n; i++) { /* something that ops write becomes the Param */
+    for (uint32_t i = 0; i < u->buffers.n; i++) { /* a buffer that ops write becomes the Param's */
         struct tw_buffer *x = &u->buffers.items[i], old = *x;
         if (x->tensor != TW_NONE || x->kind != TW_BUF_RESIDENT || x->dtype != TW_DT_F32) {
             continue;
@@ -225,16 +225,16 @@ static void the_rules_refuse_what_a_device_cannot_fill_or_must_not_write(void **
     }
     assert_true(n > 0);
     must_prove(u);
-    undeploy(&d);
+    finish(&d);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keeping_changes_no_result),
-        cmocka_unit_test(all_programs_keep_them_at_one_place_and_load_less),
-        cmocka_unit_test(what_does_not_fit_is_loaded),
-        cmocka_unit_test(programs_of_a_bundle_must_agree_on_what_stays),
-        cmocka_unit_test(the_rules_refuse_what_a_device_cannot_fill_or_must_not_write),
+        cmocka_unit_test(pinning_does_not_change_results),
+        cmocka_unit_test(all_programs_have_pinned_params_at_one_offset_and_load_less),
+        cmocka_unit_test(params_that_do_not_fit_are_loaded),
+        cmocka_unit_test(programs_of_a_bundle_must_agree_on_pinned_params),
+        cmocka_unit_test(the_rules_refuse_params_that_a_device_cannot_fill_or_that_ops_write),
     };
-    return cmocka_run_group_tests_name("deploy", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("pin_params", tests, NULL, NULL);
 }

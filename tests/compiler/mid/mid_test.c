@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Mid: layouts, the catalogue, prices and the beam, over models of many shapes.
+ * Mid: layouts, strategies, prices and the beam, over models of many shapes.
  */
 #include "compiler/mid/mid.h"
 #include "tests/support/pipeline.h"
@@ -65,7 +65,7 @@ static void windows_of_a_layout_partition_the_columns_in_whole_units(void **stat
             tw_layout_window((struct tw_layout){p, u}, c, k, &first, &n);
             assert_int_equal(first, next);
             assert_int_equal(first % u,
-                             /* a part that holds nothing may begin behind the last column */
+                             /* an empty part may begin after the last column */
                              n ? 0 : first % u);
             next = first + n;
             uint32_t whole_units = (n + u - 1) / u;
@@ -85,7 +85,7 @@ static void a_replicated_layout_holds_every_column(void **state) {
     assert_int_equal(n, 172);
 }
 
-static void parts_live_on_different_sites_in_order(void **state) {
+static void parts_are_on_different_sites_in_order(void **state) {
     (void)state;
     for (uint32_t sites = 1; sites <= 64; sites++) {
         for (uint32_t parts = 1; parts <= sites; parts++) {
@@ -106,27 +106,27 @@ static void only_the_unit_of_a_divided_layout_matters(void **state) {
     assert_false(tw_layout_equal((struct tw_layout){2, 16}, (struct tw_layout){0, 16}));
 }
 
-/* ---- catalogue ---- */
+/* ---- strategies ---- */
 
-static void check_way(const struct world *w, const struct tw_gop *op, const struct tw_way *way,
-                      uint32_t sites) {
+static void check_strategy(const struct world *w, const struct tw_gop *op,
+                           const struct tw_strategy *strategy, uint32_t sites) {
     const struct tw_gvalue *v = &w->p.graph.values.items[op->out == TW_NONE ? op->in[0] : op->out];
-    assert_true(way->owners.parts <= sites);
-    assert_true(way->owners.parts == 0 || way->owners.unit > 0);
-    if (tw_dtype_block_elems(v->dtype) > 1 && way->owners.parts) {
-        assert_int_equal(way->owners.unit % 32, 0);
+    assert_true(strategy->owners.parts <= sites);
+    assert_true(strategy->owners.parts == 0 || strategy->owners.unit > 0);
+    if (tw_dtype_block_elems(v->dtype) > 1 && strategy->owners.parts) {
+        assert_int_equal(strategy->owners.unit % 32, 0);
     }
     if (op->kind == TW_GOP_ATTENTION || op->kind == TW_GOP_ROPE || op->kind == TW_GOP_KV_APPEND) {
-        assert_true(way->owners.parts > 0);
-        assert_int_equal(way->owners.unit % op->head_dim, 0);
+        assert_true(strategy->owners.parts > 0);
+        assert_int_equal(strategy->owners.unit % op->head_dim, 0);
     }
     if (op->kind == TW_GOP_MATMUL) {
-        assert_true(way->needs_all[0]); /* a product is never split over k */
+        assert_true(strategy->needs_all[0]); /* a product is never split over k */
     }
 }
 
-/* Walks every operation of a plan and looks at all ways that were open to it there. */
-static void every_way_respects_blocks_heads_and_sites(void **state) {
+/* Walks every operation of a plan and checks all strategies that it could have used there. */
+static void every_strategy_respects_blocks_heads_and_sites(void **state) {
     (void)state;
     uint32_t seen = 0;
     for (uint64_t seed = 0; seed < N_MODELS; seed++) {
@@ -146,12 +146,12 @@ static void every_way_respects_blocks_heads_and_sites(void **state) {
                     in[k] =
                         s->in[k] == TW_NONE ? in[k] : mid.regions[r].values.items[s->in[k]].layout;
                 }
-                struct tw_way ways[TW_MAX_WAYS];
-                uint32_t n =
-                    tw_strategies(&w.p.graph, &w.p.graph.ops.items[s->gop], in, &w.p.target, ways);
-                assert_in_range(n, 1, TW_MAX_WAYS);
+                struct tw_strategy strategies[TW_MAX_STRATEGIES];
+                uint32_t n = tw_strategies(&w.p.graph, &w.p.graph.ops.items[s->gop], in,
+                                           &w.p.target, strategies);
+                assert_in_range(n, 1, TW_MAX_STRATEGIES);
                 for (uint32_t k = 0; k < n; k++) {
-                    check_way(&w, &w.p.graph.ops.items[s->gop], &ways[k], sites);
+                    check_strategy(&w, &w.p.graph.ops.items[s->gop], &strategies[k], sites);
                     seen++;
                 }
             }
@@ -163,7 +163,7 @@ static void every_way_respects_blocks_heads_and_sites(void **state) {
 
 /* ---- plans ---- */
 
-static void every_plan_checks_and_its_cycles_are_the_sum_of_its_steps(void **state) {
+static void every_plan_is_valid_and_its_cycles_are_the_sum_of_its_steps(void **state) {
     (void)state;
     static const uint32_t rows[] = {1, 7, 128};
     for (uint64_t seed = 0; seed < N_MODELS; seed++) {
@@ -172,7 +172,8 @@ static void every_plan_checks_and_its_cycles_are_the_sum_of_its_steps(void **sta
         for (uint32_t i = 0; i < 18; i++) {
             int found;
             uint32_t rank = i % 6 == 5 ? TW_PLAN_PLAINEST : i % 6;
-            struct tw_mid mid = plan(&w, rows[i / 6], rank, &found); /* which checks it */
+            /* tw_mid_plan() also checks it */
+            struct tw_mid mid = plan(&w, rows[i / 6], rank, &found);
             double total = 0;
             for (uint32_t r = 0; r < mid.n_regions; r++) {
                 double cycles = 0;
@@ -250,7 +251,7 @@ static void two_runs_print_equal_text(void **state) {
     }
 }
 
-static void a_plan_of_one_site_has_no_reason_to_divide(void **state) {
+static void a_plan_for_one_site_divides_nothing(void **state) {
     (void)state;
     struct world w = {.shape = random_shape_of(3)};
     tw_error err = {0};
@@ -304,7 +305,7 @@ static void a_broken_plan_is_refused(void **state) {
     layer->steps.items[copy] = good;
     good = layer->steps.items[compute];
     layer->steps.items[compute].owners.unit += 16;
-    expect_broken(&mid, "not its owners'");
+    expect_broken(&mid, "differs from the owners' layout");
     layer->steps.items[compute] = good;
     layer->steps.items[compute].out = layer->steps.items[0].out;
     expect_broken(&mid, "made twice");
@@ -347,7 +348,7 @@ static void prices_never_fall_as_rows_rise(void **state) {
     }
 }
 
-/* A model whose every width is 512, on a target. */
+/* A model on a target in which every width is 512. */
 struct priced {
     struct random_model model;
     struct pipeline p;
@@ -383,23 +384,23 @@ static void close_priced(struct priced *x) {
     random_model_finish(&x->model);
 }
 
-/* A product of 512 x 512 in one call: 2^18 multiply-adds a row against the weights' way from
- * DRAM. */
+/* A product of 512 x 512 in one call: 2^18 multiply-adds per row, or the time to load the weights
+ * from DRAM. */
 static void a_product_costs_its_weights_or_its_arithmetic(void **state) {
     (void)state;
     struct priced x;
     open_priced(&x, "sim4x4");
-    /* One site: 512*512*4 bytes at 16 bytes a cycle; then 128 rows of 2^18 at 64 a cycle. */
+    /* One site: 512*512*4 bytes at 16 bytes per cycle; then 128 rows of 2^18 at 64 per cycle. */
     struct tw_layout one = {1, 512}, all = {16, 16};
     assert_true(tw_price_compute(&x.p.graph, x.product, one, 1, &x.p.target) ==
                 20 + 1048576.0 / 16);
     assert_true(tw_price_compute(&x.p.graph, x.product, one, 128, &x.p.target) ==
                 20 + 128.0 * 262144 / 64);
-    /* All sites share 64 bytes a cycle: a sixteenth of the weights each, at 4 bytes a cycle. */
+    /* All sites share 64 bytes per cycle: a sixteenth of the weights each, at 4 bytes per cycle. */
     assert_true(tw_price_compute(&x.p.graph, x.product, all, 1, &x.p.target) ==
                 20 + 1048576.0 / 16 / 4);
     close_priced(&x);
-    /* Two such chips have twice the DRAM: a 32nd of the weights each, at 4 bytes a cycle. */
+    /* Two such chips have twice the DRAM: a 32nd of the weights each, at 4 bytes per cycle. */
     open_priced(&x, "sim4x4x2");
     all.parts = 32;
     assert_true(tw_price_compute(&x.p.graph, x.product, all, 1, &x.p.target) ==
@@ -414,13 +415,13 @@ static void an_exchange_between_chips_also_costs_their_links(void **state) {
     open_priced(&x, "sim4x4");
     assert_true(tw_price_exchange(x.row, one, 1, &x.p.target) == 50 + 2 * 1 + 2048.0 / 32);
     close_priced(&x);
-    /* Each chip sends its half of 2048 bytes to the other one at 8 bytes a cycle, 600 cycles
-     * away. */
+    /* Each chip sends its half of 2048 bytes to the other one at 8 bytes per cycle, with a latency
+     * of 600 cycles. */
     open_priced(&x, "sim4x4x2");
     assert_true(tw_price_exchange(x.row, all, 1, &x.p.target) ==
                 50 + 2 * 33 + 2048.0 / 32 + 600 + 1024.0 / 8);
     close_priced(&x);
-    /* The chip that has it all sends it to three others, at 16 bytes a cycle. */
+    /* The chip that has all of it sends it to three others, at 16 bytes per cycle. */
     open_priced(&x, "quad2x2");
     assert_true(tw_price_exchange(x.row, one, 1, &x.p.target) ==
                 50 + 2 * 4 + 2048.0 / 32 + 400 + 3 * 2048.0 / 16);
@@ -431,13 +432,13 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(windows_of_a_layout_partition_the_columns_in_whole_units),
         cmocka_unit_test(a_replicated_layout_holds_every_column),
-        cmocka_unit_test(parts_live_on_different_sites_in_order),
+        cmocka_unit_test(parts_are_on_different_sites_in_order),
         cmocka_unit_test(only_the_unit_of_a_divided_layout_matters),
-        cmocka_unit_test(every_way_respects_blocks_heads_and_sites),
-        cmocka_unit_test(every_plan_checks_and_its_cycles_are_the_sum_of_its_steps),
+        cmocka_unit_test(every_strategy_respects_blocks_heads_and_sites),
+        cmocka_unit_test(every_plan_is_valid_and_its_cycles_are_the_sum_of_its_steps),
         cmocka_unit_test(the_search_is_never_worse_than_the_plainest_plan_and_ranks_ascend),
         cmocka_unit_test(two_runs_print_equal_text),
-        cmocka_unit_test(a_plan_of_one_site_has_no_reason_to_divide),
+        cmocka_unit_test(a_plan_for_one_site_divides_nothing),
         cmocka_unit_test(a_broken_plan_is_refused),
         cmocka_unit_test(prices_never_fall_as_rows_rise),
         cmocka_unit_test(a_product_costs_its_weights_or_its_arithmetic),

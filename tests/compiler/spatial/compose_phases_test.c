@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Phases: two decoders side by side in one program, on sites of their own or on the same ones,
- * compute what each computes alone, strictly and fast; what may not run at once is refused.
+ * Phases: two decoders in one program, on different sites or on the same ones, compute what each
+ * computes alone, in strict and in fast mode; sections that must not run at the same time are
+ * refused.
  */
 #include "compiler/spatial/retarget.h"
 #include "tests/compiler/program_run.h"
@@ -31,8 +32,8 @@ static const struct random_shape twin_shapes[2] = {
 };
 static const char *const twin_prefix[2] = {"a.", "b."};
 
-/* Two models compiled for a mesh of 2 x 4, and a target of 4 x 4, or of two chips of 2 x 4, that
- * has room for both. */
+/* Two models compiled for a mesh of 2 x 4, and a target with room for both: of 4 x 4 sites, or of
+ * two chips of 2 x 4. */
 struct twins {
     struct random_model model[2];
     struct pipeline p[2];
@@ -64,31 +65,31 @@ static void close_twins(struct twins *t) {
     }
 }
 
-/* Sections of both, named apart, in the order embed, layer, head, each pair one phase. x[i]: where
- * model i goes, in columns of one row of chips. */
-static void side_by_side(struct twins *t, const uint32_t x[2], struct tw_builder *units,
+/* Moves the sections of both models, under different names, in the order embed, layer, head, each
+ * pair one phase. x[i] is the column of model i's first site, in one row of chips. */
+static void side_by_side(struct twins *t, const uint32_t x[2], struct tw_builder *sections,
                          struct tw_builder **list, uint32_t *phases) {
     for (uint32_t k = 0; k < 6; k++) {
-        struct tw_rewrite how = {.target = &t->wide,
-                                 .x = x[k % 2] % t->wide.width,
-                                 .chip = x[k % 2] / t->wide.width,
-                                 .prefix = twin_prefix[k % 2]};
+        struct tw_retarget how = {.target = &t->wide,
+                                  .x = x[k % 2] % t->wide.width,
+                                  .chip = x[k % 2] / t->wide.width,
+                                  .prefix = twin_prefix[k % 2]};
         tw_error err = {0};
         if (tw_section_retarget(t->program[k % 2].sections[k / 2], &how, &t->p[0].mem,
-                                &t->p[0].strings, &units[k], &err)) {
+                                &t->p[0].strings, &sections[k], &err)) {
             fail_msg("%s", err.message);
         }
-        list[k] = &units[k];
+        list[k] = &sections[k];
         phases[k] = k / 2;
     }
 }
 
 static void compose_twins(struct twins *t, const uint32_t x[2], struct tw_builder *out) {
-    static struct tw_builder units[6];
+    static struct tw_builder sections[6];
     struct tw_builder *list[6];
     uint32_t phases[6];
     tw_error err = {0};
-    side_by_side(t, x, units, list, phases);
+    side_by_side(t, x, sections, list, phases);
     struct tw_composition c = {.name = "twins", .sections = list, .n = 6, .phases = phases};
     if (tw_compose_program(&c, out, &err)) {
         fail_msg("%s", err.message);
@@ -96,7 +97,7 @@ static void compose_twins(struct twins *t, const uint32_t x[2], struct tw_builde
     must_prove(out);
 }
 
-/* The halves of the mesh as chips with a link between them. */
+/* Makes the halves of the mesh two chips with a link between them. */
 static void two_chips(struct twins *t) {
     t->wide.width /= 2;
     t->wide.n_chips = 2;
@@ -146,7 +147,7 @@ static void decoders_on_halves_of_a_mesh_compute_what_each_does_alone(void **sta
     check_twins((const uint32_t[]){0, 2}, false);
 }
 
-static void decoders_on_chips_of_their_own_compute_what_each_does_alone(void **state) {
+static void decoders_on_different_chips_compute_what_each_does_alone(void **state) {
     (void)state;
     check_twins((const uint32_t[]){0, 2}, true);
     check_twins((const uint32_t[]){2, 0}, true);
@@ -162,13 +163,13 @@ static void expect(const struct tw_composition *c, int code, const char *a, cons
     tw_error err = {0};
     assert_int_equal(tw_compose_program(c, &out, &err), code);
     if (!strstr(err.message, a) || !strstr(err.message, b)) {
-        fail_msg("\"%s\" lacks \"%s\" or \"%s\"", err.message, a, b);
+        fail_msg("\"%s\" does not contain \"%s\" or \"%s\"", err.message, a, b);
     }
 }
 
 /* ---- structure ---- */
 
-static void engines_of_a_half_run_no_op_of_the_other(void **state) {
+static void the_engines_of_one_half_run_no_op_of_the_other(void **state) {
     (void)state;
     struct twins t;
     struct tw_builder whole;
@@ -192,45 +193,45 @@ static void engines_of_a_half_run_no_op_of_the_other(void **state) {
     close_twins(&t);
 }
 
-static void sections_that_share_a_site_have_memory_of_their_own(void **state) {
+static void sections_that_share_a_site_have_disjoint_memory(void **state) {
     (void)state;
     struct twins t;
     struct tw_builder whole;
     open_twins(&t, 1);
     compose_twins(&t, (const uint32_t[]){0, 0}, &whole);
-    uint64_t most = 0;
+    uint64_t max = 0;
     for (uint32_t k = 0; k < 3; k++) {
         uint64_t sum =
             t.program[0].sections[k]->private_bytes + t.program[1].sections[k]->private_bytes;
-        most = sum > most ? sum : most;
+        max = sum > max ? sum : max;
     }
-    assert_int_equal(whole.private_bytes, most);
+    assert_int_equal(whole.private_bytes, max);
     close_twins(&t);
 }
 
 /* Bytes that the fullest of the sites in columns [x, x + 2) needs. */
 static uint64_t bytes_in_columns(const struct tw_program *p, uint32_t x) {
-    uint64_t most = 0;
+    uint64_t max = 0;
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         const struct tw_buffer *b = &p->buffers[i];
         uint64_t end = b->offset + b->pages * b->page_bytes;
-        most = b->site % p->mesh_width / 2 == x / 2 && end > most ? end : most;
+        max = b->site % p->mesh_width / 2 == x / 2 && end > max ? end : max;
     }
-    return most;
+    return max;
 }
 
-/* Two decoders on halves of a mesh need on each half what the one there needs alone, sets of
- * siblings and activations too. */
-static void sections_on_sites_of_their_own_add_up_on_no_site(void **state) {
+/* Two decoders on halves of a mesh need on each half exactly what the one there needs alone,
+ * including sets of siblings and activations. */
+static void memory_of_sections_on_different_sites_does_not_add_up(void **state) {
     (void)state;
     struct twins t;
     for (int colour = 0; colour < 2; colour++) {
-        static struct tw_builder units[6];
+        static struct tw_builder sections[6];
         struct tw_builder *list[6], whole, alone;
         uint32_t phases[6];
         tw_error err = {0};
         open_twins(&t, 1);
-        side_by_side(&t, (const uint32_t[]){0, 2}, units, list, phases);
+        side_by_side(&t, (const uint32_t[]){0, 2}, sections, list, phases);
         uint64_t need[2];
         for (uint32_t i = 0; i < 2; i++) {
             struct tw_composition one = {
@@ -250,7 +251,7 @@ static void sections_on_sites_of_their_own_add_up_on_no_site(void **state) {
         assert_int_equal(bytes_in_columns(&p, 0), need[0]);
         assert_int_equal(bytes_in_columns(&p, 2), need[1]);
         t.wide.sram_bytes -= 64;
-        expect(&c, TW_E_PLACEMENT, "compose: phase_overflow: ", "run at once");
+        expect(&c, TW_E_PLACEMENT, "compose: phase_overflow: ", "run at the same time");
         close_twins(&t);
     }
 }
@@ -261,7 +262,7 @@ static void a_moved_section_alone_is_a_valid_program(void **state) {
     open_twins(&t, 7);
     for (uint32_t x = 0; x <= 2; x++) {
         for (uint32_t k = 0; k < 3; k++) {
-            struct tw_rewrite how = {.target = &t.wide, .x = x, .prefix = "moved."};
+            struct tw_retarget how = {.target = &t.wide, .x = x, .prefix = "moved."};
             struct tw_builder moved, alone, *list[1] = {&moved};
             assert_int_equal(tw_section_retarget(t.program[0].sections[k], &how, &t.p[0].mem,
                                                  &t.p[0].strings, &moved, NULL),
@@ -277,7 +278,7 @@ static void a_moved_section_alone_is_a_valid_program(void **state) {
     close_twins(&t);
 }
 
-/* Every iteration of the layers as a section of its own, or in two parts: the same results. */
+/* The layers cut into sections of one or more iterations give the same results. */
 static void a_section_cut_into_parts_computes_the_same(void **state) {
     (void)state;
     struct twins t;
@@ -288,7 +289,7 @@ static void a_section_cut_into_parts_computes_the_same(void **state) {
         struct tw_builder parts[5], program, *list[7] = {t.program[1].sections[0]};
         uint32_t n = 1;
         for (uint32_t first = 0; first < 5; first += part, n++) {
-            struct tw_rewrite how = {.first = first, .count = first + part < 5 ? part : 5 - first};
+            struct tw_retarget how = {.first = first, .count = first + part < 5 ? part : 5 - first};
             assert_int_equal(tw_section_retarget(t.program[1].sections[1], &how, &t.p[1].mem,
                                                  &t.p[1].strings, &parts[n - 1], NULL),
                              0);
@@ -315,13 +316,14 @@ static void a_section_cut_into_parts_computes_the_same(void **state) {
 
 /* ---- refusals ---- */
 
-static void a_model_whose_sections_run_at_once_is_refused(void **state) {
+static void dependent_sections_in_one_phase_are_refused(void **state) {
     (void)state;
     struct twins t;
     open_twins(&t, 1);
     static const uint32_t phases[2][3] = {{0, 0, 1}, {0, 1, 1}};
     static const char *const names[2] = {
-        "tensor x is written by section embed and touched by section layer",
+        "tensor x is written by section embed and touched by section layer, which runs at the same "
+        "time",
         "tensor x is written by section layer and touched by section head"};
     for (uint32_t i = 0; i < 2; i++) {
         struct tw_composition c = {
@@ -334,12 +336,12 @@ static void a_model_whose_sections_run_at_once_is_refused(void **state) {
 static void phases_that_need_too_much_memory_are_refused_with_the_numbers(void **state) {
     (void)state;
     struct twins t;
-    static struct tw_builder units[6];
+    static struct tw_builder sections[6];
     struct tw_builder *list[6], out;
     uint32_t phases[6];
-    char need[64], have[64];
+    char need[64], available[64];
     open_twins(&t, 1);
-    side_by_side(&t, (const uint32_t[]){0, 0}, units, list, phases);
+    side_by_side(&t, (const uint32_t[]){0, 0}, sections, list, phases);
     struct tw_composition c = {.name = "p", .sections = list, .n = 6, .phases = phases};
     assert_int_equal(tw_compose_program(&c, &out, NULL), 0);
     t.wide.sram_bytes = out.private_bytes + out.shared_bytes;
@@ -347,9 +349,9 @@ static void phases_that_need_too_much_memory_are_refused_with_the_numbers(void *
     t.wide.sram_bytes -= 64;
     snprintf(need, sizeof need, "need %llu bytes of memory class 0",
              (unsigned long long)out.private_bytes);
-    snprintf(have, sizeof have, "has %llu", (unsigned long long)t.wide.sram_bytes);
+    snprintf(available, sizeof available, "has %llu", (unsigned long long)t.wide.sram_bytes);
     expect(&c, TW_E_PLACEMENT, "compose: phase_overflow: ", need);
-    expect(&c, TW_E_PLACEMENT, "run at once", have);
+    expect(&c, TW_E_PLACEMENT, "run at the same time", available);
     for (uint32_t k = 0; k < 6; k++) {
         phases[k] = k; /* one after the other they fit */
     }
@@ -362,11 +364,11 @@ static void a_section_that_leaves_the_mesh_is_refused(void **state) {
     struct twins t;
     struct tw_builder out;
     open_twins(&t, 1);
-    const struct tw_rewrite bad[] = {{.target = &t.wide, .x = 3},
-                                     {.target = &t.wide, .y = 1},
-                                     {.target = &t.wide, .chip = 1},
-                                     {.target = &t.wide, .x = UINT32_MAX},
-                                     {.target = &t.p[0].target, .x = 1}};
+    const struct tw_retarget bad[] = {{.target = &t.wide, .x = 3},
+                                      {.target = &t.wide, .y = 1},
+                                      {.target = &t.wide, .chip = 1},
+                                      {.target = &t.wide, .x = UINT32_MAX},
+                                      {.target = &t.p[0].target, .x = 1}};
     for (uint32_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         tw_error err = {0};
         assert_int_equal(tw_section_retarget(t.program[0].sections[1], &bad[i], &t.p[0].mem,
@@ -375,7 +377,7 @@ static void a_section_that_leaves_the_mesh_is_refused(void **state) {
         assert_non_null(
             strstr(err.message, "compose: target_mismatch: section layer takes 2 x 4 sites"));
     }
-    const struct tw_rewrite cut[] = {
+    const struct tw_retarget cut[] = {
         {.first = 3}, {.first = 1, .count = 3}, {.first = UINT32_MAX, .count = 2}};
     for (uint32_t i = 0; i < sizeof cut / sizeof *cut; i++) {
         assert_int_equal(tw_section_retarget(t.program[0].sections[1], &cut[i], &t.p[0].mem,
@@ -388,14 +390,14 @@ static void a_section_that_leaves_the_mesh_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decoders_on_halves_of_a_mesh_compute_what_each_does_alone),
-        cmocka_unit_test(decoders_on_chips_of_their_own_compute_what_each_does_alone),
+        cmocka_unit_test(decoders_on_different_chips_compute_what_each_does_alone),
         cmocka_unit_test(decoders_on_the_same_sites_compute_what_each_does_alone),
-        cmocka_unit_test(engines_of_a_half_run_no_op_of_the_other),
-        cmocka_unit_test(sections_that_share_a_site_have_memory_of_their_own),
-        cmocka_unit_test(sections_on_sites_of_their_own_add_up_on_no_site),
+        cmocka_unit_test(the_engines_of_one_half_run_no_op_of_the_other),
+        cmocka_unit_test(sections_that_share_a_site_have_disjoint_memory),
+        cmocka_unit_test(memory_of_sections_on_different_sites_does_not_add_up),
         cmocka_unit_test(a_moved_section_alone_is_a_valid_program),
         cmocka_unit_test(a_section_cut_into_parts_computes_the_same),
-        cmocka_unit_test(a_model_whose_sections_run_at_once_is_refused),
+        cmocka_unit_test(dependent_sections_in_one_phase_are_refused),
         cmocka_unit_test(phases_that_need_too_much_memory_are_refused_with_the_numbers),
         cmocka_unit_test(a_section_that_leaves_the_mesh_is_refused),
     };

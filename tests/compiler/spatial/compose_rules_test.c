@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What composition makes of equal names, and each of its refusals: sections of a few ops by hand on
- * one site, and a model's.
+ * How composition unifies equal names, and each of its refusals: hand-written sections of a few ops
+ * on one site, and a model's sections.
  */
 #include "compiler/spatial/report.h"
 #include "compiler/spatial/unify.h"
@@ -24,7 +24,7 @@ static void kit_close(struct kit *k) {
     tw_cmem_finish(&k->mem);
 }
 
-/* A section that has one stage and a buffer of its own. */
+/* Starts a section with one stage and one buffer of its own. */
 static void section(struct kit *k, struct tw_builder *u, const char *name) {
     tw_builder_init(u, &k->mem, &k->strings, &k->target, name, 1);
     tw_builder_all_sites(u);
@@ -63,7 +63,7 @@ static uint32_t last(const struct tw_builder *u) {
     return u->tensors.n - 1;
 }
 
-/* The tensor made last is used: in DRAM by LOAD or STORE, in SRAM by MATH. */
+/* The tensor added last is used: in DRAM by LOAD or STORE, in SRAM by MATH. */
 static void reads(struct tw_builder *u) {
     if (u->tensors.items[last(u)].bind_count) {
         tw_builder_read(u, 0, TW_ENGINE_LOAD, 0,
@@ -87,7 +87,7 @@ static void writes(struct tw_builder *u) {
     }
 }
 
-/* It is the table of a GATHER. */
+/* The tensor added last is the table of a GATHER. */
 static void gathers(struct tw_builder *u) {
     uint32_t table = last(u);
     tensor(u, "ids", TW_ROLE_INPUT, TW_DT_I32);
@@ -97,23 +97,23 @@ static void gathers(struct tw_builder *u) {
                       tw_in_buffer(0, tw_affine_const(0)), 128, 32, tw_count_const(1));
 }
 
-static int compose(struct tw_builder *units, uint32_t n, bool part, struct tw_builder *out,
+static int compose(struct tw_builder *sections, uint32_t n, bool part, struct tw_builder *out,
                    tw_error *err) {
     struct tw_builder *list[8];
     for (uint32_t i = 0; i < n; i++) {
-        list[i] = &units[i];
+        list[i] = &sections[i];
     }
     struct tw_composition c = {.name = "p", .sections = list, .n = n, .part = part};
     return tw_compose_program(&c, out, err);
 }
 
-static void refused(struct tw_builder *units, uint32_t n, bool part, int code, const char *name,
-                    const char *text) {
+static void expect_refusal(struct tw_builder *sections, uint32_t n, bool part, int code,
+                           const char *name, const char *text) {
     struct tw_builder out;
     tw_error err = {0};
     char begin[64];
     snprintf(begin, sizeof begin, "compose: %s: ", name);
-    int rc = compose(units, n, part, &out, &err);
+    int rc = compose(sections, n, part, &out, &err);
     if (rc != code || strncmp(err.message, begin, strlen(begin)) != 0 ||
         !strstr(err.message, text)) {
         fail_msg("%d, \"%s\"; expected %d, \"%s...%s\"", rc, err.message, code, begin, text);
@@ -140,34 +140,41 @@ struct dtype_case {
     enum tw_role role;
     enum tw_dtype a, b;
     enum how use_a, use_b;
-    int becomes; /* -1: refused */
+    int becomes; /* the unified type; -1: refused */
     const char *why;
 };
 
 static const struct dtype_case dtype_cases[] = {
     /* the writer decides */
     {TW_ROLE_ACTIVATION, TW_DT_F32, TW_DT_F32, WRITES, READS, TW_DT_F32, ""},
-    {TW_ROLE_ACTIVATION, TW_DT_F32, TW_DT_F16, WRITES, READS, -1, "no conversion on the way in"},
-    {TW_ROLE_ACTIVATION, TW_DT_F16, TW_DT_F32, WRITES, READS, -1, "no conversion on the way in"},
-    {TW_ROLE_ACTIVATION, TW_DT_F32, TW_DT_Q8S, WRITES, READS, -1, "no conversion on the way in"},
+    {TW_ROLE_ACTIVATION, TW_DT_F32, TW_DT_F16, WRITES, READS, -1,
+     "the machine cannot convert when reading"},
+    {TW_ROLE_ACTIVATION, TW_DT_F16, TW_DT_F32, WRITES, READS, -1,
+     "the machine cannot convert when reading"},
+    {TW_ROLE_ACTIVATION, TW_DT_F32, TW_DT_Q8S, WRITES, READS, -1,
+     "the machine cannot convert when reading"},
     {TW_ROLE_STATE, TW_DT_F16, TW_DT_F32, WRITES, GATHERS, TW_DT_F16, ""},
     {TW_ROLE_STATE, TW_DT_F32, TW_DT_Q8_0, WRITES, GATHERS, TW_DT_F32, ""},
     /* two writers */
     {TW_ROLE_ACTIVATION, TW_DT_F32, TW_DT_F16, WRITES, BOTH, -1, "both write it"},
     {TW_ROLE_STATE, TW_DT_F32, TW_DT_F16, BOTH, WRITES, -1, "both write it"},
     /* integers */
-    {TW_ROLE_ACTIVATION, TW_DT_F32, TW_DT_I32, WRITES, READS, -1, "an integer is no float"},
-    {TW_ROLE_PARAM, TW_DT_F32, TW_DT_U8, GATHERS, GATHERS, -1, "an integer is no float"},
-    {TW_ROLE_PARAM, TW_DT_I32, TW_DT_U8, READS, READS, -1, "an integer is no float"},
-    /* among readers, the wider float */
+    {TW_ROLE_ACTIVATION, TW_DT_F32, TW_DT_I32, WRITES, READS, -1,
+     "one is an integer, the other a float"},
+    {TW_ROLE_PARAM, TW_DT_F32, TW_DT_U8, GATHERS, GATHERS, -1,
+     "one is an integer, the other a float"},
+    {TW_ROLE_PARAM, TW_DT_I32, TW_DT_U8, READS, READS, -1, "one is an integer, the other a float"},
+    /* among readers, the wider float wins */
     {TW_ROLE_PARAM, TW_DT_F16, TW_DT_F32, GATHERS, READS, TW_DT_F32, ""},
     {TW_ROLE_PARAM, TW_DT_BF16, TW_DT_F32, GATHERS, GATHERS, TW_DT_F32, ""},
     {TW_ROLE_PARAM, TW_DT_Q4_0, TW_DT_Q8_0, GATHERS, READS, TW_DT_Q8_0, ""},
     {TW_ROLE_PARAM, TW_DT_Q8_0, TW_DT_F16, GATHERS, GATHERS, TW_DT_F16, ""},
-    {TW_ROLE_PARAM, TW_DT_F16, TW_DT_F32, READS, GATHERS, -1, "no conversion on the way in"},
+    {TW_ROLE_PARAM, TW_DT_F16, TW_DT_F32, READS, GATHERS, -1,
+     "the machine cannot convert when reading"},
     {TW_ROLE_PARAM, TW_DT_F16, TW_DT_BF16, GATHERS, GATHERS, -1,
-     "neither holds the other's values"},
-    {TW_ROLE_PARAM, TW_DT_F16, TW_DT_F32, READS, READS, -1, "no conversion on the way in"},
+     "neither can represent all values of the other"},
+    {TW_ROLE_PARAM, TW_DT_F16, TW_DT_F32, READS, READS, -1,
+     "the machine cannot convert when reading"},
 };
 
 static void check_dtype(const struct dtype_case *d, bool swap) {
@@ -181,7 +188,7 @@ static void check_dtype(const struct dtype_case *d, bool swap) {
         use(&u[i], first ? d->use_a : d->use_b);
     }
     if (d->becomes < 0) {
-        refused(u, 2, true, TW_E_INTERNAL, "dtype_conflict", d->why);
+        expect_refusal(u, 2, true, TW_E_INTERNAL, "dtype_conflict", d->why);
     } else {
         tw_error err = {0};
         if (compose(u, 2, true, &out, &err)) {
@@ -204,7 +211,7 @@ static void types_follow_writers_then_the_wider_reader_in_any_order(void **state
 
 /* ---- shapes ---- */
 
-static void another_shape_under_one_name_is_refused(void **state) {
+static void two_shapes_of_one_name_are_refused(void **state) {
     (void)state;
     for (uint32_t i = 0; i < 7; i++) {
         struct kit k;
@@ -223,15 +230,16 @@ static void another_shape_under_one_name_is_refused(void **state) {
         t->head_dim += i == 4;
         u[1].buffers.items[1].page_bytes += i == 5 ? 64 : 0;
         u[1].buffers.items[1].sibling_base = i == 6 ? 1 : TW_NONE;
-        refused(u, 2, true, TW_E_INTERNAL, "shape_conflict",
-                i == 5   ? "activation t: section two"
-                : i == 6 ? "activation t: section two has it on other sites"
-                         : "tensor t of section two");
+        expect_refusal(
+            u, 2, true, TW_E_INTERNAL, "shape_conflict",
+            i == 5   ? "activation t: section two"
+            : i == 6 ? "activation t: section two and an earlier section have it on different sites"
+                     : "tensor t of section two");
         kit_close(&k);
     }
 }
 
-static void a_trip_of_one_name_and_two_meanings_is_refused(void **state) {
+static void two_meanings_of_one_trip_name_are_refused(void **state) {
     (void)state;
     for (uint32_t i = 0; i < 4; i++) {
         struct kit k;
@@ -246,7 +254,8 @@ static void a_trip_of_one_name_and_two_meanings_is_refused(void **state) {
             assert_int_equal(compose(u, 2, true, &out, NULL), 0);
             assert_int_equal(out.trips.n, 1);
         } else {
-            refused(u, 2, true, TW_E_INTERNAL, "shape_conflict", "trip blocks of section two");
+            expect_refusal(u, 2, true, TW_E_INTERNAL, "shape_conflict",
+                           "trip blocks of section two");
         }
         kit_close(&k);
     }
@@ -270,15 +279,16 @@ static const struct role_case role_cases[] = {
     {TW_ROLE_ACTIVATION, READS, READS, true, NULL, NULL},
     {TW_ROLE_ACTIVATION, WRITES, WRITES, true, NULL, NULL},
     {TW_ROLE_PARAM, READS, WRITES, true, "role_conflict",
-     "declared param; it is written and read, which is activation"},
-    {TW_ROLE_INPUT, WRITES, READS, true, "role_conflict", "declared input; it is written and read"},
+     "declared param, but it is written and read, which makes it activation"},
+    {TW_ROLE_INPUT, WRITES, READS, true, "role_conflict",
+     "declared input, but it is written and read"},
     {TW_ROLE_PARAM, WRITES, WRITES, false, "role_conflict",
-     "declared param; it is only written, which is output"},
-    {TW_ROLE_OUTPUT, READS, READS, false, "role_conflict", "declared output; it is only read"},
+     "declared param, but it is only written, which makes it output"},
+    {TW_ROLE_OUTPUT, READS, READS, false, "role_conflict", "declared output, but it is only read"},
     {TW_ROLE_OUTPUT, WRITES, READS, false, "role_conflict",
-     "declared output; it is written and read"},
+     "declared output, but it is written and read"},
     {TW_ROLE_ACTIVATION, WRITES, WRITES, false, "role_conflict",
-     "declared activation; it is only written"},
+     "declared activation, but it is only written"},
     {TW_ROLE_ACTIVATION, READS, WRITES, false, "not_scheduled", "section one reads activation t"},
     {TW_ROLE_ACTIVATION, READS, READS, false, "not_scheduled", "section one reads activation t"},
 };
@@ -302,7 +312,7 @@ static void roles_come_from_use(void **state) {
         use(&u[1], r->two);
         int rc = tw_unify(&c, &n, &err);
         if (r->refusal) {
-            refused(u, 2, r->part, TW_E_INTERNAL, r->refusal, r->text);
+            expect_refusal(u, 2, r->part, TW_E_INTERNAL, r->refusal, r->text);
         } else if (rc || n.tensors.items[0].record.role != r->declared) {
             fail_msg("case %u: %s", i, err.message);
         }
@@ -321,8 +331,8 @@ static void an_input_that_only_a_trip_names_is_read(void **state) {
     assert_int_equal(tw_builder_tensor_uses(&u[0], &uses, NULL), 0);
     assert_true(uses[0].reads && !uses[0].writes);
     u[0].tensors.items[0].role = TW_ROLE_OUTPUT;
-    refused(u, 1, false, TW_E_INTERNAL, "role_conflict",
-            "tensor end of section one is declared output; it is only read");
+    expect_refusal(u, 1, false, TW_E_INTERNAL, "role_conflict",
+                   "tensor end of section one is declared output, but it is only read");
     kit_close(&k);
 }
 
@@ -351,7 +361,7 @@ static void a_state_is_bound_to_one_initial_value(void **state) {
         }
         u[1].tensor_value.items[0] = cases[i].value_b;
         if (cases[i].becomes < 0) {
-            refused(u, 2, true, TW_E_INTERNAL, "initial_conflict", "tensor t is bound to");
+            expect_refusal(u, 2, true, TW_E_INTERNAL, "initial_conflict", "tensor t is bound to");
         } else {
             assert_int_equal(compose(u, 2, true, &out, NULL), 0);
             assert_int_equal(out.tensors.items[0].init, cases[i].becomes);
@@ -362,9 +372,9 @@ static void a_state_is_bound_to_one_initial_value(void **state) {
 
 /* ---- the other refusals ---- */
 
-static void nothing_to_join_is_refused(void **state) {
+static void a_composition_without_sections_is_refused(void **state) {
     (void)state;
-    refused(NULL, 0, true, TW_E_INTERNAL, "no_sections", "program p");
+    expect_refusal(NULL, 0, true, TW_E_INTERNAL, "no_sections", "program p has no sections");
 }
 
 static void a_section_without_code_is_refused(void **state) {
@@ -374,11 +384,11 @@ static void a_section_without_code_is_refused(void **state) {
     kit_open(&k);
     section(&k, &u[0], "one");
     tw_builder_init(&u[1], &k.mem, &k.strings, &k.target, "two", 1);
-    refused(u, 2, true, TW_E_INTERNAL, "not_scheduled", "section two has no code");
+    expect_refusal(u, 2, true, TW_E_INTERNAL, "not_scheduled", "section two has no code");
     kit_close(&k);
 }
 
-static void sections_of_other_targets_or_rows_are_refused(void **state) {
+static void sections_of_different_targets_or_rows_are_refused(void **state) {
     (void)state;
     for (uint32_t i = 0; i < 4; i++) {
         struct kit k;
@@ -394,12 +404,12 @@ static void sections_of_other_targets_or_rows_are_refused(void **state) {
         u[1].target = &other;
         u[1].rows += i == 0;
         u[1].strings = i == 3 ? &names : u[1].strings;
-        refused(u, 2, true, TW_E_INTERNAL, "target_mismatch", "section two is for");
+        expect_refusal(u, 2, true, TW_E_INTERNAL, "target_mismatch", "section two is for");
         kit_close(&k);
     }
 }
 
-static char *summary(const struct tw_builder *u) {
+static char *report(const struct tw_builder *u) {
     char *text = NULL;
     size_t size;
     FILE *f = open_memstream(&text, &size);
@@ -417,11 +427,11 @@ static void chips_without_links_are_refused(void **state) {
     kit_open(&k);
     k.target.n_chips = 2;
     section(&k, &u[0], "one");
-    refused(u, 1, true, TW_E_UNSUPPORTED, "no_chip_links",
-            "program p spans the 2 chips of target ");
+    expect_refusal(u, 1, true, TW_E_UNSUPPORTED, "no_chip_links",
+                   "program p spans the 2 chips of target ");
     k.target.chip_link_bytes_per_cycle = 1;
     assert_int_equal(compose(u, 1, true, &out, &err), 0);
-    char *text = summary(&out);
+    char *text = report(&out);
     assert_non_null(strstr(text, "; links between 2 chips\n"));
     free(text);
     kit_close(&k);
@@ -436,11 +446,12 @@ static void more_arrivals_than_a_word_counts_are_refused(void **state) {
     u[0].repeat = 0x7FFFFFFF;
     assert_int_equal(compose(u, 1, true, &out, NULL), 0);
     u[0].repeat++;
-    refused(u, 1, true, TW_E_PLACEMENT, "participant_limit", "1 sites arrive 2147483648 times");
+    expect_refusal(u, 1, true, TW_E_PLACEMENT, "participant_limit",
+                   "1 sites arrive 2147483648 times");
     kit_close(&k);
 }
 
-static void what_a_site_has_no_room_for_is_refused(void **state) {
+static void sections_that_do_not_fit_a_site_are_refused(void **state) {
     (void)state;
     struct kit k;
     struct tw_builder u[1];
@@ -449,9 +460,9 @@ static void what_a_site_has_no_room_for_is_refused(void **state) {
     tensor(&u[0], "t", TW_ROLE_ACTIVATION, TW_DT_F32);
     writes(&u[0]);
     u[0].buffers.items[0].offset = k.target.sram_bytes - 256;
-    refused(u, 1, true, TW_E_PLACEMENT, "residency_overflow",
-            "section one needs 16777216 bytes of SRAM and activations 128; a site of target host "
-            "has 16777216");
+    expect_refusal(u, 1, true, TW_E_PLACEMENT, "residency_overflow",
+                   "section one needs 16777216 bytes of SRAM and activations need 128, but a site "
+                   "of target host has 16777216");
     kit_close(&k);
 }
 
@@ -474,7 +485,7 @@ static void a_result_that_breaks_a_rule_is_refused_with_rule_and_op(void **state
     close_world(&w);
 }
 
-/* ---- what a program says of itself ---- */
+/* ---- reports ---- */
 
 static void outputs_claims_and_requirements_are_joined(void **state) {
     (void)state;
@@ -500,7 +511,7 @@ static void outputs_claims_and_requirements_are_joined(void **state) {
     assert_true(whole.dtypes >> TW_DT_Q8_0 & 1 && whole.dtypes >> TW_DT_Q8S & 1 &&
                 !(whole.dtypes >> TW_DT_F16 & 1));
     assert_int_equal(whole.sram_bytes, out.private_bytes + out.shared_bytes);
-    char *text = summary(&out);
+    char *text = report(&out);
     assert_non_null(strstr(text, "outputs      logits\n"));
     assert_non_null(strstr(text, "claims       exact"));
     assert_non_null(strstr(text, " matmul "));
@@ -508,7 +519,7 @@ static void outputs_claims_and_requirements_are_joined(void **state) {
     w.program.sections[0]->approx = "spills in f16";
     w.program.sections[2]->approx = "sums in any order";
     assert_int_equal(tw_compose_program(&c, &out, NULL), 0);
-    text = summary(&out);
+    text = report(&out);
     assert_non_null(
         strstr(text, "claims       approximate: embed: spills in f16; head: sums in any order\n"));
     free(text);
@@ -518,17 +529,17 @@ static void outputs_claims_and_requirements_are_joined(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(types_follow_writers_then_the_wider_reader_in_any_order),
-        cmocka_unit_test(another_shape_under_one_name_is_refused),
-        cmocka_unit_test(a_trip_of_one_name_and_two_meanings_is_refused),
+        cmocka_unit_test(two_shapes_of_one_name_are_refused),
+        cmocka_unit_test(two_meanings_of_one_trip_name_are_refused),
         cmocka_unit_test(roles_come_from_use),
         cmocka_unit_test(an_input_that_only_a_trip_names_is_read),
         cmocka_unit_test(a_state_is_bound_to_one_initial_value),
-        cmocka_unit_test(nothing_to_join_is_refused),
+        cmocka_unit_test(a_composition_without_sections_is_refused),
         cmocka_unit_test(a_section_without_code_is_refused),
-        cmocka_unit_test(sections_of_other_targets_or_rows_are_refused),
+        cmocka_unit_test(sections_of_different_targets_or_rows_are_refused),
         cmocka_unit_test(chips_without_links_are_refused),
         cmocka_unit_test(more_arrivals_than_a_word_counts_are_refused),
-        cmocka_unit_test(what_a_site_has_no_room_for_is_refused),
+        cmocka_unit_test(sections_that_do_not_fit_a_site_are_refused),
         cmocka_unit_test(a_result_that_breaks_a_rule_is_refused_with_rule_and_op),
         cmocka_unit_test(outputs_claims_and_requirements_are_joined),
     };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Composition: programs of many models are valid on every target, close with a rendezvous linear in
- * sites, unify what has one name, and refuse what does not fit.
+ * sites, unify tensors of equal names, and refuse what does not fit.
  */
 #include "compiler/compile.h"
 #include "compiler/spatial/certify.h"
@@ -73,14 +73,14 @@ static void check_structure(struct grid_world *w) {
     }
 }
 
-static void spans_partition_the_ids_and_names_and_loop_ids_are_unique(void **state) {
+static void sections_partition_the_ids_and_names_and_loop_ids_are_unique(void **state) {
     (void)state;
     distinct_loops = 0;
     over_the_grid(check_structure);
     assert_true(distinct_loops > 50);
 }
 
-static void an_activation_is_one_buffer_a_site_for_all_sections(void **state) {
+static void an_activation_has_one_buffer_per_site_for_all_sections(void **state) {
     (void)state;
     struct grid_world w;
     uint32_t shared = 0;
@@ -105,7 +105,7 @@ static void an_activation_is_one_buffer_a_site_for_all_sections(void **state) {
     close_world(&w);
 }
 
-/* Private memory begins behind the activations, and all of it lies in the SRAM. */
+/* Private memory begins after the activations, and all of it is inside the SRAM. */
 static void check_memory(struct grid_world *w) {
     struct tw_program p = tw_builder_program(&w->program.program);
     const struct tw_builder *u = &w->program.program;
@@ -119,21 +119,21 @@ static void check_memory(struct grid_world *w) {
     }
 }
 
-static void activations_and_private_memory_do_not_meet(void **state) {
+static void activations_and_private_memory_do_not_overlap(void **state) {
     (void)state;
     over_the_grid(check_memory);
 }
 
 /* ---- rendezvous ---- */
 
-static uint32_t rendezvous_ops(const struct tw_program *p, const struct tw_section *span) {
+static uint32_t rendezvous_ops(const struct tw_program *p, const struct tw_section *section) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->n_sites * TW_ENGINE_COUNT; i++) {
         struct tw_op op;
         for (uint32_t at = 0; next_op(&p->streams[i], &at, &op);) {
             int flag = op.code == TW_OP_SEM_INC || op.code == TW_OP_SEM_WAIT;
             uint32_t s = op.operand[0].id;
-            n += flag && (s == span->local || s == span->gather || s == span->release);
+            n += flag && (s == section->local || s == section->gather || s == section->release);
         }
     }
     return n;
@@ -150,8 +150,8 @@ static void expect_rendezvous(const char *target, uint32_t host_sites, uint32_t 
     close_world(&w);
 }
 
-/* Three arrivals, a wait and an arrival at the root, a release and three waits a site; one wait of
- * the root's. */
+/* Per site three arrivals, a wait and an arrival at the root, a release and three waits; one more
+ * wait at the root. */
 static void the_rendezvous_is_linear_in_sites(void **state) {
     (void)state;
     for (uint32_t sites = 1; sites <= 256; sites *= 2) {
@@ -163,8 +163,8 @@ static void the_rendezvous_is_linear_in_sites(void **state) {
 
 /* ---- chips ---- */
 
-/* A STORE engine sends to one chip after the other, data and flag, with nothing between them that
- * could block. */
+/* A STORE engine sends to one chip after the other, data and then flag, with nothing between them
+ * that could block. */
 static void check_sends(const struct tw_program *p, uint32_t site, uint32_t *sends) {
     struct tw_op op;
     uint32_t expected = 0, open = TW_NONE;
@@ -244,7 +244,7 @@ static void expect_refused(struct grid_world *w, int code, const char *a, const 
     tw_error err = {0};
     assert_int_equal(tw_compose(w->program.sections, 3, "program", &out, &err), code);
     if (!strstr(err.message, a) || !strstr(err.message, b)) {
-        fail_msg("\"%s\" lacks \"%s\" or \"%s\"", err.message, a, b);
+        fail_msg("\"%s\" does not contain \"%s\" or \"%s\"", err.message, a, b);
     }
 }
 
@@ -271,10 +271,10 @@ static void a_tensor_that_differs_between_sections_is_refused_by_name(void **sta
     close_world(&w);
 }
 
-static void what_overflows_the_memory_is_refused_with_the_numbers(void **state) {
+static void memory_overflow_is_refused_with_the_numbers(void **state) {
     (void)state;
     struct grid_world w;
-    char need[32], have[64];
+    char need[32], available[64];
     open_shape(&w, known_shapes[0], "sim4x4", 0);
     assert_true(build(&w, 32, 0));
     uint64_t private = w.program.sections[1]->private_bytes,
@@ -285,9 +285,10 @@ static void what_overflows_the_memory_is_refused_with_the_numbers(void **state) 
     assert_int_equal(tw_compose(w.program.sections, 3, "program", &out, NULL), 0);
     w.p.target.sram_bytes -= 64;
     snprintf(need, sizeof need, "layer needs %llu bytes", (unsigned long long)private);
-    snprintf(have, sizeof have, "activations %llu; a site of target sim4x4 has %llu",
+    snprintf(available, sizeof available,
+             "activations need %llu, but a site of target sim4x4 has %llu",
              (unsigned long long)shared, (unsigned long long)w.p.target.sram_bytes);
-    expect_refused(&w, TW_E_PLACEMENT, need, have);
+    expect_refused(&w, TW_E_PLACEMENT, need, available);
     close_world(&w);
 }
 
@@ -303,7 +304,7 @@ static void code_that_does_not_decode_is_refused(void **state) {
 
 /* ---- memory of the compiler ---- */
 
-/* What a compilation takes from its arena: both programs with their certificates, and each section
+/* A compilation takes from its arena: both programs with their certificates, and each section
  * alone. */
 static void check_arena(struct random_shape shape, const char *target, uint32_t host_sites) {
     struct grid_world w;
@@ -325,7 +326,7 @@ static void check_arena(struct random_shape shape, const char *target, uint32_t 
     close_world(&w);
 }
 
-/* 64 chips of 4 sites: every value that is exchanged is sent 64 times. */
+/* 64 chips of 4 sites: every exchanged value is sent 64 times. */
 static void check_many_chips(struct random_shape shape) {
     static const char text[] =
         "{\"name\":\"many\",\"chips\":64,\"width\":2,\"height\":2,\"sram_bytes\":1048576,\"banks\":"
@@ -370,14 +371,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_program_obeys_every_rule_on_every_target),
         cmocka_unit_test(every_finalist_is_a_valid_program),
-        cmocka_unit_test(spans_partition_the_ids_and_names_and_loop_ids_are_unique),
-        cmocka_unit_test(an_activation_is_one_buffer_a_site_for_all_sections),
-        cmocka_unit_test(activations_and_private_memory_do_not_meet),
+        cmocka_unit_test(sections_partition_the_ids_and_names_and_loop_ids_are_unique),
+        cmocka_unit_test(an_activation_has_one_buffer_per_site_for_all_sections),
+        cmocka_unit_test(activations_and_private_memory_do_not_overlap),
         cmocka_unit_test(the_rendezvous_is_linear_in_sites),
         cmocka_unit_test(every_value_goes_to_each_chip_in_turn_and_semaphores_span_all),
         cmocka_unit_test(two_builds_print_equal_programs),
         cmocka_unit_test(a_tensor_that_differs_between_sections_is_refused_by_name),
-        cmocka_unit_test(what_overflows_the_memory_is_refused_with_the_numbers),
+        cmocka_unit_test(memory_overflow_is_refused_with_the_numbers),
         cmocka_unit_test(code_that_does_not_decode_is_refused),
         cmocka_unit_test(the_arena_stays_well_below_its_bound),
     };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where bytes lie in SRAM: what is alive at once never shares bytes, what is not may, and sharing
- * changes no result.
+ * Placement in SRAM: buffers that are live at the same time never share bytes, others may, and
+ * sharing does not change results.
  */
 #include "compiler/spatial/residency.h"
 #include "compiler/spatial/retarget.h"
@@ -31,13 +31,13 @@ static const struct random_shape shapes[2] = {
 };
 static const char *const prefix[2] = {"a.", "b."};
 
-/* Two models, and all their sections one model after the other. */
+/* Two models, and all their sections, one model after the other. */
 struct queue {
     struct random_model model[2];
     struct pipeline p[2];
     struct pipeline_program program[2];
     struct run_side sides[2];
-    struct tw_builder units[6], *list[6];
+    struct tw_builder sections[6], *list[6];
 };
 
 static void open_queue(struct queue *q, uint32_t rows) {
@@ -49,8 +49,8 @@ static void open_queue(struct queue *q, uint32_t rows) {
         assert_int_equal(pipeline_program(&q->p[i], rows, 0, &q->program[i], &err), 0);
         q->sides[i] = (struct run_side){prefix[i], &q->p[i].graph};
         for (uint32_t k = 0; k < 3; k++) {
-            struct tw_rewrite how = {.target = &q->p[0].target, .prefix = prefix[i]};
-            struct tw_builder *u = &q->units[3 * i + k];
+            struct tw_retarget how = {.target = &q->p[0].target, .prefix = prefix[i]};
+            struct tw_builder *u = &q->sections[3 * i + k];
             assert_int_equal(tw_section_retarget(q->program[i].sections[k], &how, &q->p[0].mem,
                                                  &q->p[0].strings, u, &err),
                              0);
@@ -74,37 +74,38 @@ static void compose_queue(struct queue *q, bool colour, struct tw_builder *out) 
     }
 }
 
-static bool share(const struct tw_buffer *a, const struct tw_buffer *b) {
+static bool overlap(const struct tw_buffer *a, const struct tw_buffer *b) {
     return a->site == b->site && a->offset < b->offset + b->pages * b->page_bytes &&
            b->offset < a->offset + a->pages * a->page_bytes;
 }
 
-/* Pairs of buffers that share bytes; none of an activation and something else that is touched while
- * it lives. */
+/* Counts pairs of buffers, at least one of them an activation, that share bytes, and checks that
+ * the two are never live at the same time. */
 static uint32_t shared_pairs(struct tw_builder *u) {
     struct tw_program p = tw_builder_program(u);
-    struct tw_life *lives = calloc(p.n_buffers + 1, sizeof *lives);
+    struct tw_life *lifetimes = calloc(p.n_buffers + 1, sizeof *lifetimes);
     uint32_t n = 0;
-    assert_non_null(lives);
-    tw_buffer_lifetimes(&p, lives);
+    assert_non_null(lifetimes);
+    tw_buffer_lifetimes(&p, lifetimes);
     for (uint32_t i = 0; i < p.n_buffers; i++) {
         for (uint32_t k = i + 1; k < p.n_buffers; k++) {
             const struct tw_buffer *a = &p.buffers[i], *b = &p.buffers[k];
             bool activation = a->tensor != TW_NONE || b->tensor != TW_NONE;
-            if (!activation || !share(a, b)) {
+            if (!activation || !overlap(a, b)) {
                 continue;
             }
             n++;
-            if (lives[i].first != TW_NONE && lives[k].first != TW_NONE) {
-                assert_true(lives[i].last < lives[k].first || lives[k].last < lives[i].first);
+            if (lifetimes[i].first != TW_NONE && lifetimes[k].first != TW_NONE) {
+                assert_true(lifetimes[i].last < lifetimes[k].first ||
+                            lifetimes[k].last < lifetimes[i].first);
             }
         }
     }
-    free(lives);
+    free(lifetimes);
     return n;
 }
 
-static void activations_share_bytes_only_when_asked_and_only_out_of_each_others_life(void **state) {
+static void activations_share_bytes_only_on_request_and_never_while_both_are_live(void **state) {
     (void)state;
     static const uint32_t rows[] = {1, 7, 32};
     for (uint32_t i = 0; i < 3; i++) {
@@ -123,7 +124,7 @@ static void activations_share_bytes_only_when_asked_and_only_out_of_each_others_
     }
 }
 
-static void sharing_changes_no_result(void **state) {
+static void sharing_does_not_change_results(void **state) {
     (void)state;
     static const uint32_t rows[] = {1, 7};
     for (uint32_t i = 0; i < 2; i++) {
@@ -151,8 +152,8 @@ static void sharing_changes_no_result(void **state) {
     }
 }
 
-/* A section that comes after an activation's last reader may use its bytes, so it fits where it did
- * not. */
+/* A section after an activation's last reader may use its bytes, so it fits where it did not
+ * without colouring. */
 static void dead_activations_make_room(void **state) {
     (void)state;
     struct queue q;
@@ -168,45 +169,45 @@ static void dead_activations_make_room(void **state) {
     close_queue(&q);
 }
 
-/* ---- lives ---- */
+/* ---- lifetimes ---- */
 
-static void a_buffer_lives_in_the_sections_that_touch_it(void **state) {
+static void a_buffer_is_live_in_the_sections_that_touch_it(void **state) {
     (void)state;
     struct queue q;
     open_queue(&q, 7);
     struct tw_program p = tw_builder_program(&q.program[1].program);
-    struct tw_life *lives = calloc(p.n_buffers + 1, sizeof *lives);
-    assert_non_null(lives);
-    tw_buffer_lifetimes(&p, lives);
+    struct tw_life *lifetimes = calloc(p.n_buffers + 1, sizeof *lifetimes);
+    assert_non_null(lifetimes);
+    tw_buffer_lifetimes(&p, lifetimes);
     uint32_t untouched = 0;
     for (uint32_t i = 0; i < p.n_buffers; i++) {
         const struct tw_buffer *b = &p.buffers[i];
-        uint32_t span = 0;
-        while (i - p.sections[span].first_buffer >= p.sections[span].n_buffers) {
-            span++;
+        uint32_t section = 0;
+        while (i - p.sections[section].first_buffer >= p.sections[section].n_buffers) {
+            section++;
         }
         if (b->tensor != TW_NONE && strcmp(tw_program_string(&p, b->name), "x") == 0) {
-            assert_int_equal(lives[i].first, 0);
-            assert_int_equal(lives[i].last, 2);
-        } else if (lives[i].first == TW_NONE) {
-            assert_int_equal(lives[i].last, TW_NONE);
+            assert_int_equal(lifetimes[i].first, 0);
+            assert_int_equal(lifetimes[i].last, 2);
+        } else if (lifetimes[i].first == TW_NONE) {
+            assert_int_equal(lifetimes[i].last, TW_NONE);
             untouched++;
         } else {
-            assert_int_equal(lives[i].first, span);
-            assert_true(lives[i].last == span || b->tensor != TW_NONE);
+            assert_int_equal(lifetimes[i].first, section);
+            assert_true(lifetimes[i].last == section || b->tensor != TW_NONE);
         }
     }
     assert_true(untouched < p.n_buffers / 2);
-    free(lives);
+    free(lifetimes);
     close_queue(&q);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(activations_share_bytes_only_when_asked_and_only_out_of_each_others_life),
-        cmocka_unit_test(sharing_changes_no_result),
+        cmocka_unit_test(activations_share_bytes_only_on_request_and_never_while_both_are_live),
+        cmocka_unit_test(sharing_does_not_change_results),
         cmocka_unit_test(dead_activations_make_room),
-        cmocka_unit_test(a_buffer_lives_in_the_sections_that_touch_it),
+        cmocka_unit_test(a_buffer_is_live_in_the_sections_that_touch_it),
     };
     return cmocka_run_group_tests_name("residency", tests, NULL, NULL);
 }

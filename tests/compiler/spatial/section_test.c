@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sections: each is a valid program of its own on every target; flags, loops and streams are what
- * the section's work needs.
+ * Sections: each is a valid program of its own on every target; flags, loops and streams match the
+ * section's work.
  */
 #include "tests/compiler/program_kit.h"
 
@@ -14,7 +14,7 @@ static void every_section_alone_obeys_every_rule(void **state) {
 
 /* ---- flags ---- */
 
-/* Increments that reach each word (semaphore, site) in one iteration of a section. */
+/* Counts the increments of each word (semaphore, site) in one iteration of a section. */
 static uint32_t *count_increments(const struct tw_program *p) {
     uint32_t *words = calloc((size_t)p->n_semaphores * p->n_sites + 1, sizeof *words);
     assert_non_null(words);
@@ -89,7 +89,7 @@ static void thresholds_count_iterations_and_epochs(void **state) {
 
 static uint32_t cache_waits;
 
-/* Does the site read, with its LOAD engine, a head of [first, first + n) of the tensor. */
+/* Returns 1 if the site reads, with its LOAD engine, a head of [first, first + n) of the tensor. */
 static int reads_heads(const struct grid_world *w, const struct tw_program *p, uint32_t site,
                        uint32_t tensor, uint32_t first, uint32_t n) {
     const struct tw_tensor *t = &p->tensors[tensor];
@@ -106,7 +106,7 @@ static int reads_heads(const struct grid_world *w, const struct tw_program *p, u
     return 0;
 }
 
-/* Appends that write a head which the site reads. */
+/* Counts the appends that write a head which the site reads. */
 static uint32_t count_writers(const struct grid_world *w, const struct tw_program *p,
                               uint32_t reader) {
     uint32_t n = 0;
@@ -172,7 +172,7 @@ static void check_loops(struct grid_world *w) {
     }
 }
 
-static void loops_over_trips_have_ids_of_their_section_that_both_engines_share(void **state) {
+static void loops_over_trips_have_ids_of_their_section_shared_by_both_engines(void **state) {
     (void)state;
     shared_loops = 0;
     over_the_grid(check_loops);
@@ -181,7 +181,7 @@ static void loops_over_trips_have_ids_of_their_section_that_both_engines_share(v
 
 /* ---- products ---- */
 
-/* Each weight arrives whole, over all sites. */
+/* Over all sites, each weight is read completely. */
 static void every_weight_panel_is_read_by_some_site(void **state) {
     (void)state;
     for (uint32_t t = 0; t < N_GRID_TARGETS; t++) {
@@ -209,19 +209,19 @@ static void every_weight_panel_is_read_by_some_site(void **state) {
         uint32_t matrices = 0;
         for (uint32_t i = 0; i < p.n_tensors; i++) {
             if (p.tensors[i].packing == TW_PACK_PANEL16) {
-                /* two sites may share a panel that a head's edge cuts */
+                /* two sites may share a panel that the boundary of a head cuts */
                 assert_true(bytes[i] >= p.tensors[i].bytes);
                 assert_true(bytes[i] <= 2 * p.tensors[i].bytes);
                 matrices++;
             }
         }
-        assert_int_equal(matrices, 8); /* 7 of a layer, and the tied embedding */
+        assert_int_equal(matrices, 8); /* 7 per layer, and the tied embedding */
         free(bytes);
         close_world(&w);
     }
 }
 
-/* ---- units ---- */
+/* ---- building blocks ---- */
 
 static void an_emitted_op_decodes_to_its_arguments(void **state) {
     (void)state;
@@ -251,7 +251,7 @@ static void an_emitted_op_decodes_to_its_arguments(void **state) {
     tw_cmem_finish(&mem);
 }
 
-static void strings_are_pooled_and_a_rewound_pool_is_as_it_was(void **state) {
+static void strings_are_pooled_and_a_pool_can_be_rewound(void **state) {
     (void)state;
     struct tw_cmem mem;
     char name[32];
@@ -310,10 +310,10 @@ int main(void) {
         cmocka_unit_test(every_wait_is_for_exactly_the_increments_of_its_iteration),
         cmocka_unit_test(thresholds_count_iterations_and_epochs),
         cmocka_unit_test(attention_waits_for_all_writers_of_its_heads_and_no_others),
-        cmocka_unit_test(loops_over_trips_have_ids_of_their_section_that_both_engines_share),
+        cmocka_unit_test(loops_over_trips_have_ids_of_their_section_shared_by_both_engines),
         cmocka_unit_test(every_weight_panel_is_read_by_some_site),
         cmocka_unit_test(an_emitted_op_decodes_to_its_arguments),
-        cmocka_unit_test(strings_are_pooled_and_a_rewound_pool_is_as_it_was),
+        cmocka_unit_test(strings_are_pooled_and_a_pool_can_be_rewound),
         cmocka_unit_test(released_memory_comes_back_zeroed),
     };
     return cmocka_run_group_tests_name("section", tests, NULL, NULL);

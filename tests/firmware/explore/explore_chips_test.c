@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The explorer on several chips: an exchange over all chips and a small decoder that spans them
- * take one path; a flag that comes before its data on one chip only, or a step that does not close
- * on one, is found.
+ * take one path; a flag that precedes its data on one chip only, or a step that does not wait for
+ * one chip, is found.
  */
 #include "tests/support/explore_kit.h"
 #include "tests/support/tiny_decoder.h"
 
-static void one_path_stands_for_all_of_a_decoder_that_spans_chips(void **state) {
+static void one_path_represents_all_of_a_decoder_that_spans_chips(void **state) {
     (void)state;
     static const struct td_options shapes[] = {
         {.width = 1, .height = 1, .chips = 2},
@@ -34,7 +34,7 @@ struct exchange {
     uint32_t set, valid, gather, release, chip_sites;
 };
 
-/* Site s has row s of the Param; it goes to row s of the set on every chip, then its flag. */
+/* Site s has row s of the Param; it sends it to row s of the set on every chip, then its flag. */
 static void send(struct exchange *x, uint32_t s, enum fault fault) {
     struct mb *m = x->b.m;
     uint32_t fifo = mb_fifo(m, s, TW_ENGINE_LOAD, TW_ENGINE_STORE, 1, 64);
@@ -56,7 +56,7 @@ static void send(struct exchange *x, uint32_t s, enum fault fault) {
     mb_op(m, s, S, POP, F_(fifo), I_(1));
 }
 
-/* The rows of all go to the Output of the site: two rows an op. */
+/* Sums the rows of all sites into the site's Output: two rows per op. */
 static void receive(struct exchange *x, uint32_t s) {
     struct mb *m = x->b.m;
     uint32_t fifo = mb_fifo(m, s, TW_ENGINE_MATH, TW_ENGINE_STORE, 1, 128), n = m->p.n_sites;
@@ -70,8 +70,8 @@ static void receive(struct exchange *x, uint32_t s) {
     mb_op(m, s, S, POP, F_(fifo), I_(1));
 }
 
-/* STORE of all sites meet; with OPEN_STEP those of the first chip do not wait for the last
- * one's. */
+/* The STORE engines of all sites rendezvous; with OPEN_STEP those of the first chip do not wait for
+ * the last chip's. */
 static void close_step(struct exchange *x, uint32_t s, enum fault fault) {
     struct mb *m = x->b.m;
     uint32_t n = m->p.n_sites - (fault == OPEN_STEP);
@@ -117,38 +117,38 @@ static void check_exchange(uint32_t chips, enum fault fault, uint32_t in_turn,
     mb_destroy(x.b.m);
 }
 
-static void one_path_stands_for_all_of_an_exchange_over_chips(void **state) {
+static void one_path_represents_all_of_an_exchange_between_chips(void **state) {
     (void)state;
     for (uint32_t chips = 2; chips <= 4; chips++) {
         check_exchange(chips, NONE, 0, 0);
     }
 }
 
-static void a_flag_before_its_data_on_one_chip_is_found(void **state) {
+static void a_flag_that_precedes_its_data_on_one_chip_is_found(void **state) {
     (void)state;
     uint32_t found = TW_EXPLORE_RACE | TW_EXPLORE_FAULT; /* bytes that were never written */
     check_exchange(2, EARLY_FLAG, found, found);
 }
 
-static void a_flag_that_one_chip_does_not_get_is_a_deadlock(void **state) {
+static void a_flag_that_does_not_reach_one_chip_is_a_deadlock(void **state) {
     (void)state;
     check_exchange(2, ONE_FLAG_LESS, TW_EXPLORE_DEADLOCK, TW_EXPLORE_DEADLOCK);
 }
 
-static void a_chip_that_the_step_does_not_wait_for_is_found_where_steps_overlap(void **state) {
+static void a_chip_that_the_step_does_not_wait_for_is_found_if_steps_overlap(void **state) {
     (void)state;
-    /* The first chip's flags of two steps count as those of both chips in one: the second reads a
-     * row of its own that it has not sent. */
+    /* The first chip's flags of two steps count as those of both chips in one: in the second step
+     * it reads a row of its own that it has not sent yet. */
     check_exchange(2, OPEN_STEP, 0, TW_EXPLORE_RACE | TW_EXPLORE_FAULT);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_path_stands_for_all_of_a_decoder_that_spans_chips),
-        cmocka_unit_test(one_path_stands_for_all_of_an_exchange_over_chips),
-        cmocka_unit_test(a_flag_before_its_data_on_one_chip_is_found),
-        cmocka_unit_test(a_flag_that_one_chip_does_not_get_is_a_deadlock),
-        cmocka_unit_test(a_chip_that_the_step_does_not_wait_for_is_found_where_steps_overlap),
+        cmocka_unit_test(one_path_represents_all_of_a_decoder_that_spans_chips),
+        cmocka_unit_test(one_path_represents_all_of_an_exchange_between_chips),
+        cmocka_unit_test(a_flag_that_precedes_its_data_on_one_chip_is_found),
+        cmocka_unit_test(a_flag_that_does_not_reach_one_chip_is_a_deadlock),
+        cmocka_unit_test(a_chip_that_the_step_does_not_wait_for_is_found_if_steps_overlap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The explorer's verdicts of random small programs are those of running every interleaving one by
+ * The explorer's verdicts on random small programs equal those of running every interleaving one by
  * one.
  */
 #include "tests/support/explore_kit.h"
@@ -10,10 +10,10 @@ struct outcomes {
     struct tw_explore_options o;
     uint32_t found, n_ends;
     uint16_t schedule[32];
-    uint8_t *first; /* kept bytes of the first end */
+    uint8_t *first; /* compared bytes of the first end */
 };
 
-static void see_end(struct outcomes *all) {
+static void record_end(struct outcomes *all) {
     struct mr_case c = {all->m, NULL, NULL, 1};
     struct mr_result r = {.size = mr_kept_bytes(all->m)};
     r.bytes = malloc(r.size);
@@ -45,10 +45,10 @@ static void try_all(struct outcomes *all, uint32_t n) {
             try_all(all, n + 1);
         }
     }
-    if (!ran) { /* nothing can go on: the step has ended, or never begun */
+    if (!ran) { /* no engine can continue: the step has ended, or has never begun */
         struct tw_fault f;
         if (replay(all->m, all->o, all->schedule, n, &f) == 0) {
-            see_end(all);
+            record_end(all);
             return;
         }
         assert_string_equal(f.what, "Deadlock");
@@ -61,8 +61,8 @@ static uint32_t pick(uint32_t *seed, uint32_t n) {
     return (*seed >> 16) % n;
 }
 
-/* Two or three ops an engine that move rows between two buffers, State and Output, with some
- * increments and waits. */
+/* Makes a program of two or three ops per engine that move rows between two buffers, State and
+ * Output, with some increments and waits. */
 static struct base random_program(uint32_t seed) {
     struct base b = base_create(1, 1);
     uint32_t page[2] = {mb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 64),
@@ -94,7 +94,7 @@ static struct base random_program(uint32_t seed) {
 
 #define RANDOM_PROGRAMS 200u
 
-static void its_verdicts_are_those_of_every_interleaving(void **state) {
+static void the_verdicts_equal_those_of_every_interleaving(void **state) {
     (void)state;
     uint32_t seen[4] = {0, 0, 0, 0};
     for (uint32_t seed = 1; seed <= RANDOM_PROGRAMS; seed++) {
@@ -123,7 +123,7 @@ static void its_verdicts_are_those_of_every_interleaving(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(its_verdicts_are_those_of_every_interleaving),
+        cmocka_unit_test(the_verdicts_equal_those_of_every_interleaving),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

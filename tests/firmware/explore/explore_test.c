@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The explorer: finds what some schedule can do, shows the schedule, and says of right programs
- * that one path stands for all.
+ * The explorer: finds what some schedule can do, reports the schedule, and takes a single path for
+ * correct programs.
  */
 #include "tests/support/explore_kit.h"
 #include "tests/support/tiny_decoder.h"
 
-/* ---- right programs ---- */
+/* ---- correct programs ---- */
 
 /* param row i -> FIFO -> FIFO -> out row i, for 4 rows. */
 static void add_pipeline(struct base *b) {
@@ -30,7 +30,7 @@ static void add_pipeline(struct base *b) {
     mb_end(m, 0, TW_ENGINE_STORE);
 }
 
-static void one_path_stands_for_all_of_a_pipeline(void **state) {
+static void one_path_represents_all_of_a_pipeline(void **state) {
     (void)state;
     for (uint32_t pages = 1; pages <= 3; pages++) {
         struct base b = base_create(1, pages);
@@ -41,7 +41,7 @@ static void one_path_stands_for_all_of_a_pipeline(void **state) {
     }
 }
 
-static void one_path_stands_for_all_of_a_decoder(void **state) {
+static void one_path_represents_all_of_a_decoder(void **state) {
     (void)state;
     for (int unshared = 0; unshared < 2; unshared++) {
         struct td d = td_create((struct td_options){.width = 2, .height = 1, .unshared = unshared});
@@ -54,7 +54,7 @@ static void one_path_stands_for_all_of_a_decoder(void **state) {
     }
 }
 
-static void columns_side_by_side_do_not_meet(void **state) {
+static void adjacent_columns_do_not_conflict(void **state) {
     (void)state;
     struct base b = base_create(1, 2);
     uint32_t page = mb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 256);
@@ -69,7 +69,7 @@ static void columns_side_by_side_do_not_meet(void **state) {
     mb_destroy(b.m);
 }
 
-/* ---- wrong ones ---- */
+/* ---- incorrect programs ---- */
 
 static void an_unordered_read_is_a_race_and_can_fault(void **state) {
     (void)state;
@@ -82,7 +82,7 @@ static void an_unordered_read_is_a_race_and_can_fault(void **state) {
     mb_freeze(b.m);
     struct mr_case c = {b.m, NULL, NULL, 1};
     struct mr_result r = mr_strict(&c, TW_SCHED_CANONICAL, 0);
-    assert_int_equal(r.rc, 0); /* the usual schedule hides it */
+    assert_int_equal(r.rc, 0); /* the canonical schedule hides it */
     free(r.bytes);
     expect(b.m, (struct tw_explore_options){0}, TW_EXPLORE_RACE | TW_EXPLORE_FAULT);
     struct explored x = explore(b.m, (struct tw_explore_options){0});
@@ -90,7 +90,7 @@ static void an_unordered_read_is_a_race_and_can_fault(void **state) {
     assert_int_equal(x.r.race[0].engine + x.r.race[1].engine, TW_ENGINE_LOAD + TW_ENGINE_MATH);
     assert_int_equal(x.r.race[0].op_index + x.r.race[1].op_index, 0);
     free(x.memory);
-    mb_op(b.m, 0, M, SEM_INC, S_(b.sem), C_(0), I_(1)); /* behind it, no help */
+    mb_op(b.m, 0, M, SEM_INC, S_(b.sem), C_(0), I_(1)); /* after the read it does not help */
     expect(b.m, (struct tw_explore_options){0}, TW_EXPLORE_RACE | TW_EXPLORE_FAULT);
     b.m->streams[1].n_words = 0;
     mb_op(b.m, 0, M, SEM_WAIT, S_(b.sem), A_(mb_at(1)));
@@ -99,7 +99,7 @@ static void an_unordered_read_is_a_race_and_can_fault(void **state) {
     mb_destroy(b.m);
 }
 
-/* Each site's engines bring a row of the Param to the same row of the Output. */
+/* Each site's engines copy a row of the Param to the same row of the Output. */
 static struct base two_writers(uint32_t second_source) {
     struct base b = base_create(2, 1);
     uint32_t page[2] = {mb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 64),
@@ -126,14 +126,14 @@ static void two_writers_of_one_place_leave_different_bytes(void **state) {
     mb_destroy(b.m);
 }
 
-static void a_race_that_changes_nothing_is_told_apart(void **state) {
+static void a_race_that_changes_nothing_is_distinguished(void **state) {
     (void)state;
-    struct base b = two_writers(0); /* both bring the same bytes */
+    struct base b = two_writers(0); /* both copy the same bytes */
     expect(b.m, (struct tw_explore_options){0}, TW_EXPLORE_RACE);
     mb_destroy(b.m);
 }
 
-static void a_deadlock_is_found_with_what_came_before(void **state) {
+static void a_deadlock_is_found_with_the_schedule_that_led_to_it(void **state) {
     (void)state;
     struct base b = base_create(1, 2);
     mb_op(b.m, 0, L, SEM_INC, S_(b.sem), C_(0), I_(1));
@@ -151,7 +151,7 @@ static void a_deadlock_is_found_with_what_came_before(void **state) {
     mb_destroy(b.m);
 }
 
-static void pages_left_behind_are_a_fault(void **state) {
+static void pages_left_in_a_fifo_are_a_fault(void **state) {
     (void)state;
     struct base b = base_create(1, 2);
     mb_op(b.m, 0, L, RESERVE, F_(b.in), I_(1));
@@ -161,12 +161,12 @@ static void pages_left_behind_are_a_fault(void **state) {
     mb_destroy(b.m);
 }
 
-static void a_page_given_back_too_early_is_a_race(void **state) {
+static void a_page_popped_too_early_is_a_race(void **state) {
     (void)state;
     struct base b = base_create(1, 1);
     uint32_t mine = mb_buffer(b.m, 0, TW_BUF_SCRATCH, 1, 64),
              alias = mb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 64);
-    /* the same bytes by another name, read after the pop */
+    /* the same bytes under another name, read after the pop */
     b.m->buffers[alias].offset = b.m->buffers[b.in].offset;
     mb_op(b.m, 0, L, RESERVE, F_(b.in), I_(1));
     READ_ROW(b, 0, b.param, mb_at(0), W_(b.in, mb_at(0)));
@@ -183,7 +183,7 @@ static void a_page_given_back_too_early_is_a_race(void **state) {
     mb_destroy(b.m);
 }
 
-/* Nobody writes the page again, but a page that was popped holds nothing. */
+/* No engine writes the page again, but the content of a popped page is undefined. */
 static void a_pop_that_may_come_before_the_last_read_is_a_race(void **state) {
     (void)state;
     for (int before = 0; before < 2; before++) {
@@ -206,9 +206,9 @@ static void a_pop_that_may_come_before_the_last_read_is_a_race(void **state) {
     }
 }
 
-/* Each takes a half of it; but scratch belongs to one engine, and the second one to come is at
- * fault. */
-static void scratch_of_two_engines_is_a_race_for_it(void **state) {
+/* Each engine uses one half of it; but scratch belongs to one engine, and the second one to touch
+ * it faults. */
+static void scratch_used_by_two_engines_is_a_race(void **state) {
     (void)state;
     struct base b = base_create(1, 1);
     uint32_t scratch = mb_buffer(b.m, 0, TW_BUF_SCRATCH, 1, 128);
@@ -218,9 +218,9 @@ static void scratch_of_two_engines_is_a_race_for_it(void **state) {
     mb_destroy(b.m);
 }
 
-/* Site 0 sends a State that grows by a row of the Param each step; site 1 adds what it gets to
- * another State. `waits`: what site 1 waits for; `closes`: site 0 waits for site 1 at the step's
- * end. */
+/* Site 0 sends a State that grows by a row of the Param each step; site 1 adds what it receives to
+ * another State. `waits` is the threshold that site 1 waits for; with `closes`, site 0 waits for
+ * site 1 at the end of the step. */
 static struct base sender_and_receiver(struct tw_affine waits, bool closes) {
     struct base b = base_create(2, 1);
     struct mb *m = b.m;
@@ -233,7 +233,7 @@ static struct base sender_and_receiver(struct tw_affine waits, bool closes) {
     struct tw_affine next = tw_affine_plus(mb_at(0), 0, 1), ended = tw_affine_plus(mb_at(1), 0, 1);
     for (uint32_t s = 0; s < 2; s++) {
         uint32_t to = s ? y : x;
-        mb_op(m, s, L, SEM_WAIT, S_(again), A_(next)); /* the step's own State is written */
+        mb_op(m, s, L, SEM_WAIT, S_(again), A_(next)); /* the site's own State is written */
         mb_op(m, s, L, RESERVE, F_(to), I_(2));
         READ_ROW(b, s, s ? sum : b.zero, mb_at(0), W_(to, mb_at(0)));
         READ_ROW(b, s, b.param, mb_at(0), W_(to, mb_at(64)));
@@ -271,7 +271,7 @@ static struct base sender_and_receiver(struct tw_affine waits, bool closes) {
     return b;
 }
 
-static void a_rendezvous_that_is_missing_shows_from_the_second_step_on(void **state) {
+static void a_missing_rendezvous_is_found_from_the_second_step_on(void **state) {
     (void)state;
     struct tw_affine by_epoch = tw_affine_plus(mb_at(1), 0, 1);
     struct tw_explore_options two = {.steps = 2}, overlap = {.steps = 2, .overlap = true};
@@ -285,7 +285,7 @@ static void a_rendezvous_that_is_missing_shows_from_the_second_step_on(void **st
     mb_destroy(b.m);
 }
 
-static void a_threshold_that_does_not_grow_shows_in_the_second_step(void **state) {
+static void a_threshold_that_does_not_grow_is_found_in_the_second_step(void **state) {
     (void)state;
     struct base b = sender_and_receiver(mb_at(1), true);
     expect(b.m, (struct tw_explore_options){.steps = 1}, 0);
@@ -295,7 +295,7 @@ static void a_threshold_that_does_not_grow_shows_in_the_second_step(void **state
     mb_destroy(b.m);
 }
 
-static void words_may_wrap_while_it_explores(void **state) {
+static void words_may_wrap_during_an_exploration(void **state) {
     (void)state;
     static const uint32_t first[] = {UINT32_MAX, UINT32_MAX - 1, INT32_MAX};
     for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
@@ -309,7 +309,7 @@ static void words_may_wrap_while_it_explores(void **state) {
 
 /* ---- limits ---- */
 
-/* `n` sites whose STORE engines all add to one place: n! orders. */
+/* `n` sites whose STORE engines all write to one place: n! orders. */
 static struct base many_writers(uint32_t n) {
     struct base b = base_create(n, 1);
     for (uint32_t s = 0; s < n; s++) {
@@ -322,14 +322,14 @@ static struct base many_writers(uint32_t n) {
     return b;
 }
 
-static void too_many_states_are_said(void **state) {
+static void exceeding_a_limit_is_reported(void **state) {
     (void)state;
     struct base b = many_writers(4);
     uint32_t all = TW_EXPLORE_RACE | TW_EXPLORE_DIFFERS;
     expect(b.m, (struct tw_explore_options){0}, all);
     struct explored x = explore(b.m, (struct tw_explore_options){0});
-    /* Sets of sites that have written and who was last: 1 + 4 + 4*3 + 4*3, less those with nothing
-     * left to choose. */
+    /* Sets of sites that have written and the last writer: 1 + 4 + 4*3 + 4*3, less those with
+     * nothing left to choose. */
     assert_int_equal(x.r.states, 1 + 4 + 12);
     free(x.memory);
     expect(b.m, (struct tw_explore_options){.max_states = 17}, all);
@@ -340,7 +340,7 @@ static void too_many_states_are_said(void **state) {
     mb_destroy(b.m);
 }
 
-static void bad_inputs_and_texts_are_refused(void **state) {
+static void invalid_inputs_and_code_are_refused(void **state) {
     (void)state;
     struct base b = base_create(1, 1);
     uint32_t input = mb_tensor(b.m, TW_ROLE_INPUT, TW_INIT_NONE, 1, 1, 1),
@@ -379,22 +379,22 @@ static void a_schedule_that_does_not_fit_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_path_stands_for_all_of_a_pipeline),
-        cmocka_unit_test(one_path_stands_for_all_of_a_decoder),
-        cmocka_unit_test(columns_side_by_side_do_not_meet),
+        cmocka_unit_test(one_path_represents_all_of_a_pipeline),
+        cmocka_unit_test(one_path_represents_all_of_a_decoder),
+        cmocka_unit_test(adjacent_columns_do_not_conflict),
         cmocka_unit_test(an_unordered_read_is_a_race_and_can_fault),
         cmocka_unit_test(two_writers_of_one_place_leave_different_bytes),
-        cmocka_unit_test(a_race_that_changes_nothing_is_told_apart),
-        cmocka_unit_test(a_deadlock_is_found_with_what_came_before),
-        cmocka_unit_test(pages_left_behind_are_a_fault),
-        cmocka_unit_test(a_page_given_back_too_early_is_a_race),
+        cmocka_unit_test(a_race_that_changes_nothing_is_distinguished),
+        cmocka_unit_test(a_deadlock_is_found_with_the_schedule_that_led_to_it),
+        cmocka_unit_test(pages_left_in_a_fifo_are_a_fault),
+        cmocka_unit_test(a_page_popped_too_early_is_a_race),
         cmocka_unit_test(a_pop_that_may_come_before_the_last_read_is_a_race),
-        cmocka_unit_test(scratch_of_two_engines_is_a_race_for_it),
-        cmocka_unit_test(a_rendezvous_that_is_missing_shows_from_the_second_step_on),
-        cmocka_unit_test(a_threshold_that_does_not_grow_shows_in_the_second_step),
-        cmocka_unit_test(words_may_wrap_while_it_explores),
-        cmocka_unit_test(too_many_states_are_said),
-        cmocka_unit_test(bad_inputs_and_texts_are_refused),
+        cmocka_unit_test(scratch_used_by_two_engines_is_a_race),
+        cmocka_unit_test(a_missing_rendezvous_is_found_from_the_second_step_on),
+        cmocka_unit_test(a_threshold_that_does_not_grow_is_found_in_the_second_step),
+        cmocka_unit_test(words_may_wrap_during_an_exploration),
+        cmocka_unit_test(exceeding_a_limit_is_reported),
+        cmocka_unit_test(invalid_inputs_and_code_are_refused),
         cmocka_unit_test(a_schedule_that_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

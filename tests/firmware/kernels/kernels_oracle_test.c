@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scalar kernels against plain formulas in double, written from the operations' meaning and not
- * from the kernels.
+ * The scalar kernels against plain formulas in double, derived from the meaning of the operations
+ * and not from the kernels.
  */
 #include "tests/support/kernel_fixture.h"
 #include "tilewright/numerics.h"
@@ -22,7 +22,7 @@ static void assert_near(double found, double expected, double tolerance, const c
     }
 }
 
-/* Row n, element k of a panelled matrix, by the layout's words in machine.h. */
+/* Returns row n, element k of a matrix packed in panels, by the layout described in machine.h. */
 static double weight(const uint8_t *w, unsigned dtype, uint32_t cols, uint32_t n, uint32_t k) {
     const uint8_t *panel = w + tw_panel_bytes(dtype, cols) * (n / 16);
     uint32_t lane = n % 16;
@@ -112,7 +112,7 @@ static void quant_is_within_half_a_step(void **state) {
     }
 }
 
-static void quant_of_zeros_tiny_and_endless_blocks(void **state) {
+static void quant_of_zero_tiny_and_infinite_blocks(void **state) {
     (void)state;
     float x[4][32] = {{0}, {1e-40f, -1e-39f}, {1.0f, INFINITY}, {NAN, -2.0f}};
     struct tw_q8s q[4];
@@ -127,8 +127,9 @@ static void quant_of_zeros_tiny_and_endless_blocks(void **state) {
     assert_true(isnan(q[2].d) && isnan(q[3].d));
 }
 
-/* llama.cpp stores scales in half precision; so does the machine, where the half is normal. */
-static void quant_scales_are_halves_where_halves_are_normal(void **state) {
+/* llama.cpp stores scales in half precision; so does the machine, if the half is a normal
+ * number. */
+static void quant_scales_are_halves_if_the_half_is_normal(void **state) {
     (void)state;
     float x[32] = {12.7f, -3.0f};
     struct tw_q8s q;
@@ -146,7 +147,7 @@ static void quant_scales_are_halves_where_halves_are_normal(void **state) {
     assert_true(q.d == 1e9f / 127.0f);
 }
 
-static void rms_norm_and_elementwise_formulas(void **state) {
+static void rms_norm_and_elementwise_ops_match_their_formulas(void **state) {
     (void)state;
     struct fixture_random r = {SEED + 2};
     enum { COLS = 45 };
@@ -182,7 +183,7 @@ static void check_rotation(const float *x, const float *y, uint32_t i0, uint32_t
     assert_near((double)y[i1], a * s + b * c, 4e-7, "rope");
 }
 
-static void rope_turns_pairs_by_position_times_frequency(void **state) {
+static void rope_rotates_pairs_by_position_times_frequency(void **state) {
     (void)state;
     struct fixture_random r = {SEED + 3};
     enum { HALF = 5, DIM = 13, HEADS = 2, ROWS = 3, POS = 1234 };
@@ -224,7 +225,7 @@ static double score(const float *q, const float *keys, uint32_t j, double scale)
     return s * scale;
 }
 
-/* One query's attention over positions 0 .. last, the plain way. */
+/* Computes one query's attention over positions 0 .. last directly. */
 static void plain_attention(const float *q, const float *keys, const float *values, uint32_t last,
                             double scale, double *o) {
     double high = -INFINITY, l = 0;
@@ -276,7 +277,7 @@ static void check_attention(uint32_t pos, float scale) {
     free(q);
 }
 
-static void attention_is_softmax_over_the_positions_seen(void **state) {
+static void attention_is_softmax_over_the_visible_positions(void **state) {
     (void)state;
     static const uint32_t positions[] = {0, 1, 15, 60, 63, 64, 100, 127, 128, 187};
     for (size_t i = 0; i < sizeof positions / sizeof *positions; i++) {
@@ -289,11 +290,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matmul_is_the_sum_of_products),
         cmocka_unit_test(quant_is_within_half_a_step),
-        cmocka_unit_test(quant_of_zeros_tiny_and_endless_blocks),
-        cmocka_unit_test(quant_scales_are_halves_where_halves_are_normal),
-        cmocka_unit_test(rms_norm_and_elementwise_formulas),
-        cmocka_unit_test(rope_turns_pairs_by_position_times_frequency),
-        cmocka_unit_test(attention_is_softmax_over_the_positions_seen),
+        cmocka_unit_test(quant_of_zero_tiny_and_infinite_blocks),
+        cmocka_unit_test(quant_scales_are_halves_if_the_half_is_normal),
+        cmocka_unit_test(rms_norm_and_elementwise_ops_match_their_formulas),
+        cmocka_unit_test(rope_rotates_pairs_by_position_times_frequency),
+        cmocka_unit_test(attention_is_softmax_over_the_visible_positions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

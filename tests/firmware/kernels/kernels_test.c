@@ -15,7 +15,7 @@ enum { SEED = 20240611 };
 
 /* ---- the tables ---- */
 
-static void every_table_has_its_name_and_every_data_op_and_no_control_op(void **state) {
+static void every_table_has_its_name_all_data_ops_and_no_control_op(void **state) {
     (void)state;
     for (int isa = 0; isa < TW_ISA_COUNT; isa++) {
         const struct tw_kernel_table *t = tw_kernel_table((enum tw_isa)isa);
@@ -34,7 +34,7 @@ static void every_table_has_its_name_and_every_data_op_and_no_control_op(void **
     assert_null(tw_kernel_table(TW_ISA_COUNT));
 }
 
-static void the_best_table_is_the_last_one_the_processor_has(void **state) {
+static void the_best_table_is_the_last_one_the_processor_supports(void **state) {
     (void)state;
     const struct tw_kernel_table *best = NULL;
     for (int isa = 0; isa < TW_ISA_COUNT; isa++) {
@@ -45,7 +45,7 @@ static void the_best_table_is_the_last_one_the_processor_has(void **state) {
     print_message("best: %s\n", best->name);
 }
 
-/* A chunk of rows and its rows one by one: the same bits. */
+/* A chunk of rows gives the same bits as its rows one by one. */
 static void matmul_does_not_depend_on_the_chunk(void **state) {
     (void)state;
     struct fixture_random r = {SEED + 5};
@@ -92,8 +92,8 @@ static void run_case(void **state) {
 
 int main(void) {
     struct CMUnitTest tests[3 + KERNEL_CASES] = {
-        cmocka_unit_test(every_table_has_its_name_and_every_data_op_and_no_control_op),
-        cmocka_unit_test(the_best_table_is_the_last_one_the_processor_has),
+        cmocka_unit_test(every_table_has_its_name_all_data_ops_and_no_control_op),
+        cmocka_unit_test(the_best_table_is_the_last_one_the_processor_supports),
         cmocka_unit_test(matmul_does_not_depend_on_the_chunk),
     };
     for (uint32_t i = 0; i < KERNEL_CASES; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The movement kernels: what lies where afterwards, and that nothing else moved.
+ * The data movement kernels: what is where afterwards, and that nothing else has changed.
  */
 #include "tests/support/kernel_fixture.h"
 
@@ -15,8 +15,8 @@ static void run(uint32_t op, const struct tw_kargs *a) {
     tw_kernel_table_best()->fn[op](a);
 }
 
-/* Four rows of 5 bytes, 8 apart, go to rows 12 apart; the gaps of the destination keep their
- * bytes. */
+/* Copies four rows of 5 bytes, 8 apart, to rows 12 apart; the gaps of the destination must keep
+ * their bytes. */
 static void check_rows(uint32_t op, struct tw_kargs a) {
     struct fixture_random r = {11};
     uint8_t *from = fixture_bytes(&r, 3 * 8 + 5), *to = fixture_bytes(&r, 3 * 12 + 5),
@@ -49,7 +49,7 @@ static void rows_without_gaps_are_copied(void **state) {
     assert_memory_equal(from, to, 12);
 }
 
-static void last_row_takes_the_last_row_or_nothing(void **state) {
+static void last_row_copies_the_last_row_or_nothing(void **state) {
     (void)state;
     uint32_t from[6] = {1, 2, 3, 4, 5, 6}, to[2] = {0, 9};
     struct tw_kargs a = {.p = {from, to}, .i = {8, 4}, .rows = 0};
@@ -72,7 +72,7 @@ enum {
     STRIDE = COUNT * DIM + 1
 };
 
-/* Where a cache keeps (head, position, d). */
+/* Offsets of (head, position, d) in the caches. */
 static size_t key_at(uint32_t h, uint32_t p, uint32_t d) {
     return (((size_t)h * (POSITIONS / 16) + p / 16) * DIM + d) * 16 + p % 16;
 }
@@ -105,13 +105,13 @@ static void check_cache(uint32_t op, size_t (*at)(uint32_t, uint32_t, uint32_t))
     free(from);
 }
 
-static void keys_and_values_land_in_their_caches(void **state) {
+static void keys_and_values_are_written_to_their_caches(void **state) {
     (void)state;
     check_cache(TW_OP_KEY_WRITE, key_at);
     check_cache(TW_OP_VALUE_WRITE, value_at);
 }
 
-/* Embedding tables as files hold them; panels are in the pack test. */
+/* Embedding tables in the form of files; panels are covered by the pack test. */
 static void gather_decodes_rows_of_a_row_major_table(void **state) {
     (void)state;
     uint8_t q8[3][34] = {{0}}, q4[3][18] = {{0}};
@@ -165,8 +165,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_copied_with_their_strides),
         cmocka_unit_test(rows_without_gaps_are_copied),
-        cmocka_unit_test(last_row_takes_the_last_row_or_nothing),
-        cmocka_unit_test(keys_and_values_land_in_their_caches),
+        cmocka_unit_test(last_row_copies_the_last_row_or_nothing),
+        cmocka_unit_test(keys_and_values_are_written_to_their_caches),
         cmocka_unit_test(gather_decodes_rows_of_a_row_major_table),
         cmocka_unit_test(gather_decodes_floats_and_halves),
     };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The machine's scalar formulas against libm in double and against the formats' definitions.
+ * The machine's scalar formulas against libm in double and against the definitions of the formats.
  */
 #include "tilewright/numerics.h"
 
@@ -26,13 +26,13 @@ static int half_is_nan(uint32_t h) {
     return (h & 0x7FFF) > 0x7C00;
 }
 
-static void every_half_widens_to_its_value_and_comes_back(void **state) {
+static void every_half_converts_to_its_value_and_back(void **state) {
     (void)state;
     for (uint32_t h = 0; h < 65536; h++) {
         float f = tw_f16_to_f32((uint16_t)h);
         if (half_is_nan(h)) {
             assert_true(isnan(f));
-            assert_int_equal(tw_f32_to_f16(f), h | 0x200); /* quiet, payload kept */
+            assert_int_equal(tw_f32_to_f16(f), h | 0x200); /* quiet, payload preserved */
             continue;
         }
         assert_true((double)f == half_value(h) && !signbit(f) == !(h & 0x8000));
@@ -40,7 +40,7 @@ static void every_half_widens_to_its_value_and_comes_back(void **state) {
     }
 }
 
-/* Between two neighbouring halves: below, at and above the middle. */
+/* Between two adjacent halves: below, at and above the midpoint. */
 static void floats_between_halves_round_to_nearest_even(void **state) {
     (void)state;
     for (uint32_t h = 0; h < 0x7C00; h++) {
@@ -74,7 +74,7 @@ static void bf16_rounds_to_nearest_even(void **state) {
     }
 }
 
-static void exp_keeps_its_error_bound(void **state) {
+static void exp_is_within_its_error_bound(void **state) {
     (void)state;
     double worst = 0;
     for (uint64_t u = 0; u <= UINT32_MAX; u += 1021) {
@@ -94,7 +94,7 @@ static void exp_keeps_its_error_bound(void **state) {
     assert_true(worst < 8.6e-8);
 }
 
-static void exp_at_its_ends(void **state) {
+static void exp_at_the_ends_of_its_range(void **state) {
     (void)state;
     assert_true(tw_exp(0.0f) == 1.0f && tw_exp(-0.0f) == 1.0f);
     assert_int_equal(tw_float_bits(tw_exp(-INFINITY)), 0);
@@ -105,7 +105,7 @@ static void exp_at_its_ends(void **state) {
     assert_true(isfinite(tw_exp(88.72283f)));
 }
 
-static void silu_of_any_number_is_a_number(void **state) {
+static void silu_of_any_number_is_accurate(void **state) {
     (void)state;
     for (uint64_t u = 0; u <= UINT32_MAX; u += 65521) {
         float x = tw_bits_float((uint32_t)u);
@@ -116,7 +116,7 @@ static void silu_of_any_number_is_a_number(void **state) {
     }
 }
 
-static void sine_and_cosine_of_positions(void **state) {
+static void sine_and_cosine_of_positions_are_accurate(void **state) {
     (void)state;
     for (uint32_t n = 0; n < 200000; n++) {
         uint32_t position = n < 70000 ? n : n * 5417u >> (n % 12 + 4);
@@ -132,17 +132,17 @@ static void sine_and_cosine_of_positions(void **state) {
     assert_true(isnan(s) && isnan(c));
 }
 
-static void folds_take_the_lanes_in_the_order_of_the_tree(void **state) {
+static void folds_combine_the_lanes_in_tree_order(void **state) {
     (void)state;
-    /* 1 and 2^-24 apart: which sums are rounded shows the order. */
+    /* 1 and several 2^-24: which sums are rounded shows the order. */
     float lane[16] = {0}, high[16];
     lane[0] = 1.0f;
     lane[8] = lane[4] = lane[2] = lane[1] = 0x1p-24f;
-    assert_true(tw_fold_add(lane) == 1.0f); /* each 2^-24 meets 1 alone */
+    assert_true(tw_fold_add(lane) == 1.0f); /* each 2^-24 is added to 1 alone */
     memset(lane, 0, sizeof lane);
     lane[0] = 1.0f;
     lane[1] = lane[9] = 0x1p-24f;
-    assert_true(tw_fold_add(lane) == 1.0f + 0x1p-23f); /* 1 and 9 meet first */
+    assert_true(tw_fold_add(lane) == 1.0f + 0x1p-23f); /* lanes 1 and 9 are added first */
     for (int i = 0; i < 16; i++) {
         high[i] = (float)(i * 7 % 16);
     }
@@ -152,14 +152,14 @@ static void folds_take_the_lanes_in_the_order_of_the_tree(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_half_widens_to_its_value_and_comes_back),
+        cmocka_unit_test(every_half_converts_to_its_value_and_back),
         cmocka_unit_test(floats_between_halves_round_to_nearest_even),
         cmocka_unit_test(bf16_rounds_to_nearest_even),
-        cmocka_unit_test(exp_keeps_its_error_bound),
-        cmocka_unit_test(exp_at_its_ends),
-        cmocka_unit_test(silu_of_any_number_is_a_number),
-        cmocka_unit_test(sine_and_cosine_of_positions),
-        cmocka_unit_test(folds_take_the_lanes_in_the_order_of_the_tree),
+        cmocka_unit_test(exp_is_within_its_error_bound),
+        cmocka_unit_test(exp_at_the_ends_of_its_range),
+        cmocka_unit_test(silu_of_any_number_is_accurate),
+        cmocka_unit_test(sine_and_cosine_of_positions_are_accurate),
+        cmocka_unit_test(folds_combine_the_lanes_in_tree_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

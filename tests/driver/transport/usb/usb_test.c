@@ -127,8 +127,7 @@ static void *serve(void *device) {
 static void start_device(struct bed *b) {
     struct medium *m = calloc(1, sizeof *m);
     struct tw_device_server_options o = {.emu = {.n_threads = 1, .memory_bytes = 64u << 20}};
-    m->base = (struct tw_pipe){
-        .ops = &medium_ops, .chunk = TW_LINK_CHUNK, .fd = tw_event_create()};
+    m->base = (struct tw_pipe){.ops = &medium_ops, .chunk = TW_LINK_CHUNK, .fd = tw_event_create()};
     m->mock = &b->mock;
     m->end = &m->first;
     assert_int_equal(tw_device_server_create(&o, &b->device, NULL), 0);
