@@ -3,6 +3,8 @@
  * The bound of what planning a model can take, computed from its shape and the target before any
  * planning starts.
  */
+#include "compiler/memory.h"
+
 #include "compiler/pipeline_internal.h"
 
 #define KIB ((uint64_t)1 << 10)

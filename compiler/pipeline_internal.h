@@ -7,12 +7,14 @@
 #ifndef TW_COMPILER_PIPELINE_INTERNAL_H
 #define TW_COMPILER_PIPELINE_INTERNAL_H
 
-#include "compiler/compile.h"
 #include "compiler/graph/graph.h"
+#include "compiler/import/model.h"
 #include "compiler/low/low.h"
 #include "compiler/mid/mid.h"
 #include "compiler/spatial/certify.h"
 #include "compiler/spatial/program_builder.h"
+#include "loader/target/target_open.h"
+#include "tilewright/compile.h"
 
 #define DEFAULT_CTX 2048u
 #define MAX_CTX (1u << 20)
@@ -39,10 +41,11 @@ struct compilation {
     struct planned decode, prefill;
 };
 
-/* Copies the caller's options, as many of them as its `size` says, and fills in defaults. */
-void tw_pipeline_take_options(struct compilation *c, const struct tw_compile_options *o);
-/* Errors: USAGE. */
-int tw_pipeline_check_options(const struct compilation *c, tw_error *err);
+/* Begins a compilation: copies the caller's options, as many of them as its `size` says, fills in
+ * defaults, and checks them. `function` is the entry's name, for messages. Errors: USAGE; finish is
+ * legal even then. */
+int tw_pipeline_begin(struct compilation *c, const char *function,
+                      const struct tw_compile_options *o, tw_error *err);
 
 /* Import and arch: everything before a target matters. Errors: those of the importers, USAGE,
  * UNSUPPORTED, RANGE, NOMEM. */

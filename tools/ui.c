@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-volatile int ui_stop;
+volatile sig_atomic_t ui_stop;
 static const char *volatile guarded[2], *volatile guarded_folder;
 
 static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -134,6 +134,38 @@ double ui_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* "FILE:LINE:COL: ...": a text that the user wrote and can correct. */
+static bool is_about_a_line(const char *message) {
+    for (const char *at = strchr(message, ':'); at; at = strchr(at + 1, ':')) {
+        size_t n = strspn(at + 1, "0123456789");
+        if (n > 0 && at[n + 1] == ':' && strspn(at + n + 2, "0123456789") > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Advice in a message is after a semicolon or colon, or a command. */
+static bool says_what_to_do(const char *message) {
+    static const char *const signs[] = {"; use ",   "; compile", "; create ", "; clear ",
+                                        "; set ",   "; deploy ", "; destroy", "compile ",
+                                        "upgrade ", "--",        ": use ",    "tilewright "};
+    for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++) {
+        if (strstr(message, signs[i])) {
+            return true;
+        }
+    }
+    return is_about_a_line(message) || strstr(message, ".json: ");
+}
+
+void ui_print_error(const tw_error *err) {
+    const char *remedy = tw_error_remedy(err->code);
+    fprintf(stderr, "tilewright: %s\n", err->message);
+    if (*remedy && !says_what_to_do(err->message)) {
+        fprintf(stderr, "try: %s\n", remedy);
+    }
 }
 
 /* ---- progress ---- */

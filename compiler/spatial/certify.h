@@ -14,10 +14,6 @@
 int tw_certify(struct tw_cmem *mem, const struct tw_program *program, struct tw_certificate *out,
                tw_error *err);
 
-/* The same in the form of tilewright.h's tw_prover; `mem` is a struct tw_cmem. */
-int tw_certify_words(void *mem, const struct tw_program *program, const uint32_t **words,
-                     uint32_t *n_words, tw_error *err);
-
 /* The content of .tw.cert for n certified programs. */
 void *tw_certificate_pack(struct tw_cmem *mem, const struct tw_program *programs,
                           const struct tw_certificate *certificates, uint32_t n, size_t *size);

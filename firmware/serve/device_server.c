@@ -8,6 +8,7 @@
 #include "firmware/link/packet.h"
 #include "firmware/serve/link_server.h"
 #include "loader/base/listen.h"
+#include "loader/base/stop.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -355,8 +356,8 @@ static void turn(struct tw_device_server *s) {
     }
 }
 
-void tw_device_server_run(struct tw_device_server *s, const volatile int *stop) {
-    while (!atomic_load(&s->stop) && !(stop && *stop)) {
+void tw_device_server_run(struct tw_device_server *s, const volatile sig_atomic_t *stop) {
+    while (!atomic_load(&s->stop) && !tw_stopped(stop)) {
         turn(s);
     }
 }

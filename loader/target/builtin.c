@@ -2,6 +2,8 @@
  * file has. Unknown keys are refused, so each key here is all there is. */
 #include "loader/target/builtin.h"
 
+#include "loader/target/target_open.h"
+
 #include <stddef.h>
 
 /* host: a site a core (width is set when opened), SRAM a few L2 caches so that a prefill chunk's

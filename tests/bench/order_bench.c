@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 What the certificate costs: ns an op of verifying and
  * checking as programs grow, the rendezvous of 2 to 1,472 sites, and the certificate's share and
  * load time of bundles. usage: order_bench [MODEL...] (GGUF or llama2.c files) */
-#include "compiler/compile.h"
 #include "compiler/spatial/certify.h"
 #include "compiler/spatial/compose.h"
 #include "loader/bundle/loader.h"
+#include "loader/target/target_open.h"
 #include "tests/support/pipeline.h"
+#include "tilewright/compile.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * a tokenizer is also tried when the checkpoint is refused. */
 #include "compiler/import/bytes.h"
 #include "compiler/import/import.h"
-#include "tilewright/vocab.h"
+#include "loader/bundle/vocab_open.h"
 
 #include <stdlib.h>
 

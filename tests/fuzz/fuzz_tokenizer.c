@@ -4,6 +4,7 @@
  * Over a vocabulary of ours the text must come back, and what is streamed must be well-formed. */
 #include "driver/tokenizer/tokenizer.h"
 #include "driver/tokenizer/utf8_stream.h"
+#include "loader/bundle/vocab_open.h"
 #include "tests/support/vocab_fixture.h"
 
 #include "tilewright/machine.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 Fuzzes the vocabulary reader: any bytes as a blob. Every
  * piece, score and type of an accepted one is read. */
-#include "tilewright/vocab.h"
+#include "loader/bundle/vocab_open.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * Compiles the shipped model into a folder of the test's own. */
 #include "tests/support/model_bundle.h"
 
-#include "compiler/compile.h"
+#include "tilewright/compile.h"
 
 #include <stdlib.h>
 #include <string.h>

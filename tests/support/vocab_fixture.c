@@ -2,6 +2,8 @@
  * Vocabularies for tests: lays the parts of the blob out and opens it (vocab_fixture.h). */
 #include "tests/support/vocab_fixture.h"
 
+#include "loader/bundle/vocab_open.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

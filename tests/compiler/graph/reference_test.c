@@ -3,6 +3,7 @@
  * evaluator would choose, so that every recorded step is compared. */
 #include "compiler/arch/arch.h"
 #include "driver/tokenizer/tokenizer.h"
+#include "loader/bundle/vocab_open.h"
 #include "tests/support/golden.h"
 #include "tests/support/model_fixture.h"
 

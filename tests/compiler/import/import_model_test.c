@@ -3,7 +3,7 @@
  * that is not a model. */
 #include "compiler/import/import.h"
 #include "compiler/import/model.h"
-#include "tilewright/vocab.h"
+#include "loader/bundle/vocab_open.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

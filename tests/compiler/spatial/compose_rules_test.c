@@ -2,6 +2,7 @@
  * refusals: sections of a few ops by hand on one site, and a model's. */
 #include "compiler/spatial/report.h"
 #include "compiler/spatial/unify.h"
+#include "loader/target/target_open.h"
 #include "tests/compiler/program_kit.h"
 
 struct kit {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 Sections: each is a valid program of its own on every target;
  * flags, loops and streams are what the section's work needs. */
+#include "loader/target/target_open.h"
 #include "tests/compiler/program_kit.h"
 
 /* ---- validity ---- */
