@@ -30,7 +30,6 @@ int tw_decoder_open(const char *path, unsigned flags, tw_decoder **out, tw_error
     if (!d) {
         return tw_fail(err, TW_E_NOMEM, "%s: out of memory", path);
     }
-    atomic_init(&d->references, 1);
     unsigned f = (flags & TW_DECODER_CHECK_HASH ? TW_BUNDLE_CHECK_HASH : 0u) |
                  (flags & TW_DECODER_NO_RULES ? TW_BUNDLE_NO_RULES : 0u);
     code = tw_bundle_open(path, f, &d->bundle, err);
@@ -50,12 +49,12 @@ int tw_decoder_open(const char *path, unsigned flags, tw_decoder **out, tw_error
 
 struct tw_decoder *tw_decoder_retain(const tw_decoder *decoder) {
     struct tw_decoder *d = (struct tw_decoder *)(uintptr_t)decoder;
-    atomic_fetch_add(&d->references, 1);
+    atomic_fetch_add(&d->users, 1);
     return d;
 }
 
 void tw_decoder_close(tw_decoder *decoder) {
-    if (decoder && atomic_fetch_sub(&decoder->references, 1) == 1) {
+    if (decoder && atomic_fetch_sub(&decoder->users, 1) == 0) {
         tw_tokenizer_destroy(decoder->tokenizer);
         tw_bundle_close(&decoder->bundle);
         free(decoder);

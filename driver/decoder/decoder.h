@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 
 struct tw_decoder {
-    _Atomic uint32_t references; /* the caller's, and one of each deployment */
+    _Atomic uint32_t users; /* besides the caller: deployments */
     struct tw_bundle bundle;
     struct tw_vocab vocab;
     struct tw_tokenizer *tokenizer; /* NULL: the bundle has none */

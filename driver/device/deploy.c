@@ -127,7 +127,6 @@ int tw_deploy(tw_device *device, const tw_decoder *decoder, tw_deployment **out,
     if (!d) {
         return tw_fail(err, TW_E_NOMEM, "%s: out of memory", decoder->bundle.path);
     }
-    atomic_init(&d->references, 1);
     d->device = device;
     d->resets = atomic_load(&device->resets);
     d->decoder = tw_decoder_retain(decoder);
@@ -145,7 +144,7 @@ int tw_deploy(tw_device *device, const tw_decoder *decoder, tw_deployment **out,
 }
 
 void tw_deployment_retain(struct tw_deployment *deployment) {
-    atomic_fetch_add(&deployment->references, 1);
+    atomic_fetch_add(&deployment->users, 1);
 }
 
 /* After a reset the addresses are perhaps another deployment's. */
@@ -163,7 +162,7 @@ static void free_device_memory(struct tw_deployment *d) {
 }
 
 void tw_deployment_destroy(tw_deployment *d) {
-    if (!d || atomic_fetch_sub(&d->references, 1) != 1) {
+    if (!d || atomic_fetch_sub(&d->users, 1) != 0) {
         return;
     }
     free_device_memory(d);

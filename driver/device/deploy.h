@@ -10,7 +10,7 @@
 #include "driver/device/device.h"
 
 struct tw_deployment {
-    _Atomic uint32_t references; /* the caller's, and one of each session */
+    _Atomic uint32_t users; /* besides the caller: sessions */
     struct tw_device *device;
     struct tw_decoder *decoder;
     uint32_t resets; /* of the device, when this was placed */

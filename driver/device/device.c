@@ -189,7 +189,6 @@ static int open_transport(struct tw_device *d, const struct tw_transport_ops *op
         free(d);
         return code;
     }
-    atomic_init(&d->references, 1);
     pthread_mutex_init(&d->lock, NULL);
     tw_status_init(&d->status);
     d->transport->moved_ctx = &d->status;
@@ -237,11 +236,11 @@ int tw_device_open(const char *selector, const struct tw_device_options *options
 }
 
 void tw_device_retain(struct tw_device *device) {
-    atomic_fetch_add(&device->references, 1);
+    atomic_fetch_add(&device->users, 1);
 }
 
 void tw_device_close(tw_device *device) {
-    if (device && atomic_fetch_sub(&device->references, 1) == 1) {
+    if (device && atomic_fetch_sub(&device->users, 1) == 0) {
         device->transport->ops->close(device->transport);
         tw_status_finish(&device->status);
         pthread_mutex_destroy(&device->lock);

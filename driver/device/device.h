@@ -16,8 +16,8 @@
 
 struct tw_device {
     struct tw_transport *transport;
-    _Atomic uint32_t references; /* the caller's, and one of each deployment */
-    _Atomic uint32_t resets;     /* what was made before the last one is not there any more */
+    _Atomic uint32_t users;  /* besides the caller: deployments */
+    _Atomic uint32_t resets; /* what was made before the last one is not there any more */
     pthread_mutex_t lock;
     uint32_t sequence;
     uint64_t sent_bytes; /* payloads of requests: what placing weights costs */

@@ -309,7 +309,7 @@ int tw_device_selftest(tw_device *device,
     }
     struct test t = {.device = device, .out = malloc(PATTERN_BYTES), .in = malloc(PATTERN_BYTES)};
     code = t.out && t.in ? run_steps(&t, passed, ctx, err)
-                             : tw_fail(err, TW_E_NOMEM, "self-test: out of memory");
+                         : tw_fail(err, TW_E_NOMEM, "self-test: out of memory");
     tw_device_free(device, t.rows);
     tw_device_free(device, t.blob);
     for (uint32_t i = 0; i < BINDS; i++) {

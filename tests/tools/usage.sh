@@ -50,11 +50,11 @@ alone() { # alone NAME STATUS ARGUMENTS...: the message says it all
     same "$name" "$want 1" "$status $(wc -l <"$work/err" | tr -d ' ')"
 }
 head -c 100000 "$model" >"$work/cut.gguf"
-printf 'GGUF nonsense that is long enough' >"$work/bad.gguf"
+head -c 300 README.md >"$work/bad.twb"
 printf 'program x\n' >"$work/bad.tws"
 tries 'a cut model: fetch it again' 3 'fetch or copy the file again' run "$work/cut.gguf"
-tries 'a malformed bundle: is it the right file?' 3 'check that it is the file you mean; .*' inspect "$work/bad.gguf"
-tries 'no such device: see which there are' 6 'tilewright devices' run "$model" --device pcie:ff:1f.7
+tries 'a malformed bundle: is it the right file?' 3 'check that it is the file you mean; .*' inspect "$work/bad.twb"
+tries 'no such device: see which there are' 6 'tilewright devices' run "$model" --device gpu
 alone 'a line of the text that one wrote' 3 verify "$work/bad.tws"
 alone 'a missing file' 3 run /no/such/file
 alone 'a wrong option' 2 run m --tmep 1
