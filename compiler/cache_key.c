@@ -7,7 +7,8 @@
 
 #include "compiler/import/mapfile.h"
 #include "loader/base/hash.h"
-#include "tilewright/tilewright.h"
+#include "loader/base/sized.h"
+#include "tilewright/version.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -77,8 +78,8 @@ int tw_compile_key(const char *model_path, const struct tw_compile_options *opti
     struct compilation c;
     struct tw_hash h;
     uint8_t digest[TW_HASH_BYTES];
-    tw_pipeline_take_options(&c, options);
-    int rc = tw_pipeline_check_options(&c, err);
+    int rc = TW_NEED_2(err, model_path, key_hex);
+    rc = rc ? rc : tw_pipeline_begin(&c, __func__, options, err);
     if (rc == 0) {
         rc = tw_target_open(c.options.target, c.options.host_sites, &c.target, err);
     }

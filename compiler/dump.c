@@ -5,6 +5,7 @@
 #include "compiler/pipeline_internal.h"
 
 #include "compiler/spatial/compose.h"
+#include "loader/base/sized.h"
 #include "loader/text/print_program.h"
 
 #include <string.h>
@@ -41,6 +42,10 @@ static void dump_planned(struct compilation *c, struct planned *p, const char *s
 
 int tw_compile_dump(const char *model_path, const char *stage,
                     const struct tw_compile_options *options, FILE *out, tw_error *err) {
+    int rc = TW_NEED_3(err, model_path, stage, out);
+    if (rc) {
+        return rc;
+    }
     static const char *const stages[] = {"graph", "mid", "low", "section", "program"};
     size_t known = 0;
     while (known < sizeof stages / sizeof *stages && strcmp(stages[known], stage)) {
@@ -52,8 +57,8 @@ int tw_compile_dump(const char *model_path, const char *stage,
                        stage);
     }
     struct compilation c;
-    tw_pipeline_take_options(&c, options);
-    int rc = tw_pipeline_frontend(&c, model_path, err);
+    rc = tw_pipeline_begin(&c, __func__, options, err);
+    rc = rc ? rc : tw_pipeline_frontend(&c, model_path, err);
     if (rc == 0 && known == 0) {
         tw_graph_print(&c.graph, out);
     } else if (rc == 0) {

@@ -3,6 +3,8 @@
  * The bound on the memory that planning a model takes, computed from its shape and the target
  * before planning starts.
  */
+#include "compiler/memory.h"
+
 #include "compiler/pipeline_internal.h"
 
 #define KIB ((uint64_t)1 << 10)

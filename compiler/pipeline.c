@@ -19,25 +19,15 @@
 #include "compiler/spatial/report.h"
 #include "compiler/spatial/section.h"
 #include "loader/base/clock.h"
+#include "loader/base/sized.h"
 #include "loader/verify/verify.h"
 #include "tilewright/range.h"
-#include "tilewright/tilewright.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-void tw_pipeline_take_options(struct compilation *c, const struct tw_compile_options *o) {
-    memset(c, 0, sizeof *c);
-    if (o) {
-        memcpy(&c->options, o, o->size < sizeof c->options ? o->size : sizeof c->options);
-    }
-    if (!c->options.target) {
-        c->options.target = "host";
-    }
-}
-
-int tw_pipeline_check_options(const struct compilation *c, tw_error *err) {
+static int check_options(const struct compilation *c, tw_error *err) {
     if (c->options.n_ctx > MAX_CTX) {
         return tw_fail(err, TW_E_USAGE, "a context of %u tokens is too long; the maximum is %u",
                        c->options.n_ctx, MAX_CTX);
@@ -49,11 +39,19 @@ int tw_pipeline_check_options(const struct compilation *c, tw_error *err) {
     return 0;
 }
 
-int tw_pipeline_frontend(struct compilation *c, const char *path, tw_error *err) {
-    int rc = tw_pipeline_check_options(c, err);
-    if (rc == 0) {
-        rc = tw_target_open(c->options.target, c->options.host_sites, &c->target, err);
+int tw_pipeline_begin(struct compilation *c, const char *function,
+                      const struct tw_compile_options *o, tw_error *err) {
+    memset(c, 0, sizeof *c);
+    int rc = tw_sized_read(function, &c->options, sizeof c->options, o, err);
+    if (!c->options.target) {
+        c->options.target = "host";
     }
+    return rc ? rc : check_options(c, err);
+}
+
+/* import, arch: everything before a target matters. */
+int tw_pipeline_frontend(struct compilation *c, const char *path, tw_error *err) {
+    int rc = tw_target_open(c->options.target, c->options.host_sites, &c->target, err);
     if (rc == 0) {
         rc = tw_cmem_init(&c->mem, err);
     }
@@ -240,7 +238,6 @@ static void fill_report(struct compilation *c, const struct tw_emit_totals *tota
                         const char *path, double start, double planned,
                         struct tw_compile_report *r) {
     struct stat st;
-    memset(r, 0, sizeof *r);
     snprintf(r->target, sizeof r->target, "%s", c->target.name);
     r->n_sites = tw_target_sites(&c->target);
     r->n_ctx = c->n_ctx;
@@ -292,8 +289,13 @@ int tw_compile_file(const char *model_path, const char *out_path,
     struct compilation c;
     struct tw_emit_totals totals;
     double start = tw_clock_s(), planned = 0;
-    tw_pipeline_take_options(&c, options);
-    int rc = tw_pipeline_frontend(&c, model_path, err);
+    int rc = TW_NEED_2(err, model_path, out_path);
+    rc = rc || !report ? rc : tw_sized_check(__func__, report, err);
+    if (rc) {
+        return rc;
+    }
+    rc = tw_pipeline_begin(&c, __func__, options, err);
+    rc = rc ? rc : tw_pipeline_frontend(&c, model_path, err);
     if (rc == 0) {
         rc = tw_pipeline_plan(&c, err);
         planned = tw_clock_s();
@@ -302,7 +304,9 @@ int tw_compile_file(const char *model_path, const char *out_path,
         rc = emit_all(&c, out_path, &totals, err);
     }
     if (rc == 0 && report) {
-        fill_report(&c, &totals, out_path, start, planned, report);
+        struct tw_compile_report r = {.size = sizeof r};
+        fill_report(&c, &totals, out_path, start, planned, &r);
+        tw_sized_write(report, &r, sizeof r);
     }
     tw_pipeline_finish(&c);
     return rc;

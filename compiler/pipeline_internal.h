@@ -7,12 +7,14 @@
 #ifndef TW_COMPILER_PIPELINE_INTERNAL_H
 #define TW_COMPILER_PIPELINE_INTERNAL_H
 
-#include "compiler/compile.h"
 #include "compiler/graph/graph.h"
+#include "compiler/import/model.h"
 #include "compiler/low/low.h"
 #include "compiler/mid/mid.h"
 #include "compiler/spatial/certify.h"
 #include "compiler/spatial/program_builder.h"
+#include "loader/target/target_open.h"
+#include "tilewright/compile.h"
 
 #define DEFAULT_CTX 2048u
 #define MAX_CTX (1u << 20)
@@ -41,11 +43,12 @@ struct compilation {
     struct planned decode, prefill;
 };
 
-/* Initialises *c and copies the caller's options, as many bytes of them as `size` says; `o` may be
- * NULL. Defaults are filled in. */
-void tw_pipeline_take_options(struct compilation *c, const struct tw_compile_options *o);
-/* Checks the numeric options against their maxima. Errors: USAGE. */
-int tw_pipeline_check_options(const struct compilation *c, tw_error *err);
+/* Begins a compilation: initialises *c, copies the caller's options, as many bytes of them as their
+ * `size` says (`o` may be NULL), fills in defaults and checks them. `function` is the name of the
+ * entry point, for messages. tw_pipeline_finish() may be called even after a failure. Errors:
+ * USAGE. */
+int tw_pipeline_begin(struct compilation *c, const char *function,
+                      const struct tw_compile_options *o, tw_error *err);
 
 /* Opens target, arena and model and builds the graph: all passes before planning. Errors: those of
  * the importers and tw_target_open(), USAGE, UNSUPPORTED, RANGE, NOMEM. */

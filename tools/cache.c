@@ -7,7 +7,7 @@
 #include "tools/cache.h"
 
 #include "loader/base/clock.h"
-#include "tilewright/target.h"
+#include "loader/target/target_open.h"
 #include "tools/ui.h"
 
 #include <errno.h>
@@ -160,7 +160,7 @@ static int open_model(const char *path, const struct tw_compile_options *options
 static int check_bundle_options(const char *path, const struct tw_compile_options *o,
                                 const tw_decoder *decoder, tw_error *err) {
     struct tw_decoder_info info = {.size = sizeof info};
-    tw_decoder_get_info(decoder, &info);
+    tw_decoder_get_info(decoder, &info, NULL);
     if (o->tokenizer) {
         return tw_fail(err, TW_E_USAGE, "%s: --tokenizer is for models; a bundle holds its own",
                        path);

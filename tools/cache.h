@@ -6,7 +6,7 @@
 #ifndef TW_TOOLS_CACHE_H
 #define TW_TOOLS_CACHE_H
 
-#include "compiler/compile.h"
+#include "tilewright/compile.h"
 #include "tilewright/tilewright.h"
 
 struct cache_result {

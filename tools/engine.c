@@ -6,7 +6,7 @@
 #include "tools/engine.h"
 
 #include "loader/base/clock.h"
-#include "tilewright/target.h"
+#include "loader/target/target_open.h"
 #include "tools/ui.h"
 
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static int open_device(struct engine *e, const struct engine_options *o,
         return code;
     }
     info->size = sizeof *info;
-    tw_device_get_info(e->device, info);
+    tw_device_get_info(e->device, info, NULL);
     struct tw_target target;
     code = o->target ? tw_target_open(o->target, (uint32_t)o->sites, &target, err) : 0;
     if (!code && o->target && info->target[0] && strcmp(info->target, target.name) != 0) {
@@ -73,9 +73,9 @@ static int open_session(struct engine *e, const struct engine_options *o, enum t
         return code;
     }
     e->info.size = sizeof e->info;
-    tw_decoder_get_info(e->source.decoder, &e->info);
+    tw_decoder_get_info(e->source.decoder, &e->info, NULL);
     e->session_info.size = sizeof e->session_info;
-    tw_session_get_info(e->session, &e->session_info);
+    tw_session_get_info(e->session, &e->session_info, NULL);
     return 0;
 }
 
@@ -86,7 +86,11 @@ int engine_open(struct engine *e, const char *path, const struct engine_options 
     int code = parse_mode(o->mode, &mode, err);
     code = code ? code : open_device(e, o, &device, err);
     if (!code) {
-        struct tw_compile_options c = engine_compile_options(o, device.target);
+        /* A bundle has its target; whether the device is that, deploying it tells. */
+        const char *machine = tw_device_target(e->device);
+        struct tw_compile_options c = engine_compile_options(o, cache_is_bundle(path) ? ""
+                                                                : machine[0]          ? machine
+                                                                             : device.target);
         code = cache_open(path, &c, o->fresh, &e->source, err);
     }
     code = code ? code : open_session(e, o, mode, err);

@@ -79,7 +79,7 @@ int main(int argc, char **argv) {
         return 128 + 13; /* as if SIGPIPE had ended us, but with everything closed */
     }
     if (code && code != TW_E_INTERRUPTED) {
-        fprintf(stderr, "tilewright: %s\n", err.message);
+        ui_print_error(&err);
     }
     return tw_error_exit_status(code);
 }

@@ -52,7 +52,7 @@ static int read_text(const struct prompt_options *o, struct prompt *out, tw_erro
 static int take_ids(const struct opt_ids *ids, const tw_decoder *decoder, struct prompt *out,
                     tw_error *err) {
     struct tw_decoder_info info = {.size = sizeof info};
-    tw_decoder_get_info(decoder, &info);
+    tw_decoder_get_info(decoder, &info, NULL);
     for (size_t i = 0; i < ids->n; i++) {
         if (ids->ids[i] >= info.n_vocab) {
             return tw_fail(err, TW_E_USAGE,

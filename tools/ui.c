@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-volatile int ui_stop;
+volatile sig_atomic_t ui_stop;
 static const char *volatile guarded[2], *volatile guarded_folder;
 
 static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -129,6 +129,38 @@ const char *ui_bytes(uint64_t bytes, char text[32]) {
     }
     snprintf(text, 32, u ? "%.1f %s" : "%.0f %s", v, unit[u]);
     return text;
+}
+
+/* "FILE:LINE:COL: ...": a text that the user wrote and can correct. */
+static bool is_about_a_line(const char *message) {
+    for (const char *at = strchr(message, ':'); at; at = strchr(at + 1, ':')) {
+        size_t n = strspn(at + 1, "0123456789");
+        if (n > 0 && at[n + 1] == ':' && strspn(at + n + 2, "0123456789") > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Advice in a message is after a semicolon or colon, or a command. */
+static bool says_what_to_do(const char *message) {
+    static const char *const signs[] = {"; use ",   "; compile", "; create ", "; clear ",
+                                        "; set ",   "; deploy ", "; destroy", "compile ",
+                                        "upgrade ", "--",        ": use ",    "tilewright "};
+    for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++) {
+        if (strstr(message, signs[i])) {
+            return true;
+        }
+    }
+    return is_about_a_line(message) || strstr(message, ".json: ");
+}
+
+void ui_print_error(const tw_error *err) {
+    const char *remedy = tw_error_remedy(err->code);
+    fprintf(stderr, "tilewright: %s\n", err->message);
+    if (*remedy && !says_what_to_do(err->message)) {
+        fprintf(stderr, "try: %s\n", remedy);
+    }
 }
 
 /* ---- progress ---- */

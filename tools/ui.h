@@ -10,6 +10,7 @@
 #include "tilewright/error.h"
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@
 
 /* Not 0 after SIGINT, SIGTERM or SIGHUP, once ui_catch_interrupts() was called; a second signal
  * ends the process at once. */
-extern volatile int ui_stop;
+extern volatile sig_atomic_t ui_stop;
 void ui_catch_interrupts(void);
 /* While files are made: a signal removes these (`second` and `folder` may be NULL), then the
  * folder, and ends the process with 130. ui_guard(NULL, NULL, NULL) ends that. */
@@ -39,6 +40,10 @@ void ui_end_line(void);
 int ui_print_json(json_t *object, tw_error *err);
 /* "1.5 MiB" in a buffer of the caller. */
 const char *ui_bytes(uint64_t bytes, char text[32]);
+
+/* On stderr: the error's line; below it "try: ..." where the message does not say itself what to do
+ * and the error table does (error.h). */
+void ui_print_error(const tw_error *err);
 
 /* ---- progress ---- */
 

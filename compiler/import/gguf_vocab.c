@@ -42,10 +42,27 @@ static int read_id(const struct source *s, const char *key, uint32_t n_vocab, ui
     return rc;
 }
 
+/* An id that ends a text besides eos: of the end of a turn, of a message. */
+static int read_end(const struct source *s, const char *key, struct tw_vocab_header *h) {
+    uint32_t id = TW_NONE;
+    int rc = read_id(s, key, h->n_tokens, &id);
+    bool new = id != TW_NONE &&id != h->eos && !(h->n_ends && h->end[0] == id);
+    if (rc == 0 && new) {
+        h->end[h->n_ends++] = id;
+    }
+    return rc;
+}
+
+static bool is_end(const struct tw_vocab_header *h, uint32_t id) {
+    return id == h->eos || (h->n_ends > 0 && id == h->end[0]) || (h->n_ends > 1 && id == h->end[1]);
+}
+
 static int read_ids(const struct source *s, struct tw_vocab_header *h) {
     int rc = read_id(s, "tokenizer.ggml.bos_token_id", h->n_tokens, &h->bos);
     rc = rc ? rc : read_id(s, "tokenizer.ggml.eos_token_id", h->n_tokens, &h->eos);
     rc = rc ? rc : read_id(s, "tokenizer.ggml.unknown_token_id", h->n_tokens, &h->unk);
+    rc = rc ? rc : read_end(s, "tokenizer.ggml.eot_token_id", h);
+    rc = rc ? rc : read_end(s, "tokenizer.ggml.eom_token_id", h);
     return rc ? rc : read_id(s, "tokenizer.ggml.padding_token_id", h->n_tokens, &h->pad);
 }
 
@@ -63,9 +80,9 @@ static int read_flags(const struct source *s, struct tw_vocab_header *h) {
 static int token_type(const struct source *s, const struct tw_vocab_header *h, uint32_t i,
                       const uint8_t *piece, uint64_t length, enum tw_token_type *out) {
     if (!s->types) {
-        *out = i == h->unk                  ? TW_TOKEN_UNKNOWN
-               : i == h->bos || i == h->eos ? TW_TOKEN_CONTROL
-                                            : tw_vocab_guess_type(piece, length);
+        *out = i == h->unk                   ? TW_TOKEN_UNKNOWN
+               : i == h->bos || is_end(h, i) ? TW_TOKEN_CONTROL
+                                             : tw_vocab_guess_type(piece, length);
         return 0;
     }
     int32_t stored = (int32_t)tw_load_u32(s->types->value + (uint64_t)i * 4);

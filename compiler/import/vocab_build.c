@@ -5,6 +5,7 @@
 #include "compiler/import/vocab_build.h"
 
 #include "compiler/import/hparams.h"
+#include "loader/bundle/vocab_open.h"
 #include "tilewright/range.h"
 
 #include <inttypes.h>

@@ -276,15 +276,6 @@ int tw_certify(struct tw_cmem *mem, const struct tw_program *program, struct tw_
     return rc;
 }
 
-int tw_certify_words(void *mem, const struct tw_program *program, const uint32_t **words,
-                     uint32_t *n_words, tw_error *err) {
-    struct tw_certificate certificate;
-    int rc = tw_certify(mem, program, &certificate, err);
-    *words = certificate.words;
-    *n_words = certificate.n_words;
-    return rc;
-}
-
 void *tw_certificate_pack(struct tw_cmem *mem, const struct tw_program *programs,
                           const struct tw_certificate *certificates, uint32_t n, size_t *size) {
     uint32_t words = 0;

@@ -15,10 +15,6 @@
 int tw_certify(struct tw_cmem *mem, const struct tw_program *program, struct tw_certificate *out,
                tw_error *err);
 
-/* Does the same in the form of tw_prover (tilewright.h); `mem` is a struct tw_cmem. */
-int tw_certify_words(void *mem, const struct tw_program *program, const uint32_t **words,
-                     uint32_t *n_words, tw_error *err);
-
 /* Returns the content of .tw.cert for n certified programs, allocated in `mem`; *size is in
  * bytes. */
 void *tw_certificate_pack(struct tw_cmem *mem, const struct tw_program *programs,

@@ -8,6 +8,8 @@
 #include "driver/session/session.h"
 #include "driver/tokenizer/utf8_stream.h"
 #include "loader/base/clock.h"
+#include "loader/base/sized.h"
+#include "loader/base/stop.h"
 
 /* A run of the device may take so long: text should come evenly, and an interrupt be noticed. */
 #define RUN_S 0.03
@@ -17,17 +19,15 @@ struct loop {
     struct tw_session *session;
     const struct tw_generate_options *o;
     struct tw_sampler sampler;
-    struct tw_utf8_stream utf8;
     struct tw_generate_result r;
     double start;
+    uint32_t last;   /* the token chosen last */
     bool begin_text; /* nothing came before: the first piece's blank is the tokenizer's own */
     bool resident;   /* the device chooses */
 };
 
-static const struct tw_generate_options defaults;
-
 static bool interrupted(const struct loop *l) {
-    return l->o->stop && *l->o->stop;
+    return tw_stopped(l->o->stop);
 }
 
 static int init_sampler(struct loop *l, tw_error *err) {
@@ -87,7 +87,7 @@ static bool pass_on(struct loop *l, uint32_t id) {
     if (!l->o->on_text || !tok || tw_tokenizer_piece(tok, id, flags, &bytes, &n, NULL)) {
         return false;
     }
-    return tw_utf8_push(&l->utf8, bytes, n, pass_text, l) != 0;
+    return tw_utf8_push(&l->session->text.utf8, bytes, n, pass_text, l) != 0;
 }
 
 static bool ends_text(const struct loop *l, uint32_t id) {
@@ -106,6 +106,7 @@ static bool take(struct loop *l, uint32_t id, int *code, tw_error *err) {
         return true;
     }
     l->r.n_generated++;
+    l->last = id;
     bool stop = pass_on(l, id);
     if (stop || (l->o->n_predict && l->r.n_generated == l->o->n_predict)) {
         l->r.reason = stop ? TW_STOP_CALLBACK : TW_STOP_COUNT;
@@ -127,12 +128,8 @@ static int note_context(struct loop *l, int code) {
 /* ---- tokens that the device chooses ---- */
 
 static void list_stops(const struct loop *l, struct tw_greedy_options *o) {
-    const struct tw_vocab_header *h = &l->session->deployment->decoder->vocab.header;
-    const uint32_t candidates[] = {h->eos, h->bos};
-    for (uint32_t i = 0; i < 2; i++) {
-        if (ends_text(l, candidates[i])) {
-            o->stop[o->n_stops++] = candidates[i];
-        }
+    if (!(l->o->flags & TW_GENERATE_IGNORE_EOS)) {
+        o->n_stops = tw_decoder_ends(l->session->deployment->decoder, o->stop);
     }
 }
 
@@ -207,7 +204,35 @@ static int generate(struct loop *l, tw_error *err) {
     }
 }
 
+/* ---- characters across calls ---- */
+
+/* An incomplete character of the call before goes on only behind the token that it was left with. */
+static void begin_text(struct loop *l, const uint32_t *prompt, size_t n_prompt) {
+    struct session_text *t = &l->session->text;
+    bool goes_on = n_prompt == 1 && prompt[0] == t->id && l->session->position == t->position;
+    if (goes_on) {
+        return;
+    }
+    if (l->o->on_text) {
+        tw_utf8_flush(&t->utf8, pass_text, l);
+    }
+    tw_utf8_init(&t->utf8);
+}
+
+/* A text that is over (at its end, or because nothing can follow) ends with whole characters; one
+ * that was only cut may go on. */
+static void end_text(struct loop *l, int code) {
+    struct session_text *t = &l->session->text;
+    bool cut = l->r.reason != TW_STOP_END && (code == 0 || code == TW_E_INTERRUPTED);
+    t->id = l->last;
+    t->position = l->session->position;
+    if (!cut && l->o->on_text) {
+        tw_utf8_flush(&t->utf8, pass_text, l);
+    }
+}
+
 static int run(struct loop *l, const uint32_t *prompt, size_t n_prompt, tw_error *err) {
+    begin_text(l, prompt, n_prompt);
     int code = feed_prompt(l, prompt, n_prompt, err);
     double prefilled = tw_clock_s();
     l->r.prefill_s = prefilled - l->start;
@@ -216,30 +241,51 @@ static int run(struct loop *l, const uint32_t *prompt, size_t n_prompt, tw_error
     }
     code = generate(l, err);
     l->r.decode_s = tw_clock_s() - prefilled;
-    if (l->o->on_text) {
-        tw_utf8_flush(&l->utf8, pass_text, l);
-    }
+    end_text(l, code);
     return code;
+}
+
+/* What the caller gives; *o gets the options. */
+static int read_arguments(const struct tw_session *session, const uint32_t *prompt, size_t n_prompt,
+                          const struct tw_generate_options *options,
+                          const struct tw_generate_result *result, struct tw_generate_options *o,
+                          tw_error *err) {
+    const unsigned known =
+        TW_GENERATE_IGNORE_EOS | TW_GENERATE_PRINT_SPECIAL | TW_GENERATE_NO_LOGITS;
+    if (!session || !prompt || n_prompt == 0) {
+        return tw_fail(err, TW_E_USAGE, "tw_generate: %s",
+                       !session        ? "session is NULL"
+                       : n_prompt == 0 ? "there is no prompt; give at least one token"
+                                       : "prompt is NULL");
+    }
+    int code = tw_sized_read("tw_generate", o, sizeof *o, options, err);
+    code = code || !result ? code : tw_sized_check("tw_generate", result, err);
+    return code ? code : tw_known_flags("tw_generate", o->flags, known, err);
 }
 
 int tw_generate(tw_session *session, const uint32_t *prompt, size_t n_prompt,
                 const struct tw_generate_options *options, struct tw_generate_result *result,
                 tw_error *err) {
-    struct loop l = {.session = session, .o = options ? options : &defaults, .start = tw_clock_s()};
+    struct tw_generate_options o;
+    int code = read_arguments(session, prompt, n_prompt, options, result, &o, err);
+    if (code) {
+        return code;
+    }
+    struct loop l = {.session = session, .o = &o, .start = tw_clock_s()};
     const struct tw_decoder *decoder = session->deployment->decoder;
     /* A prompt of BOS alone, at the start, leaves the first blank to be dropped from what is
      * generated. */
     l.begin_text = session->position == 0 && n_prompt == 1 && decoder->tokenizer &&
                    prompt[0] == decoder->vocab.header.bos;
-    bool greedy = l.o->temperature == 0.0f || l.o->top_k == 1;
-    l.resident = greedy && l.o->flags & TW_GENERATE_NO_LOGITS &&
+    bool greedy = o.temperature == 0.0f || o.top_k == 1;
+    l.resident = greedy && o.flags & TW_GENERATE_NO_LOGITS &&
                  session->deployment->device->identity.capabilities & TW_WIRE_CAN_GREEDY;
-    int code = init_sampler(&l, err);
+    code = init_sampler(&l, err);
     code = code ? code : run(&l, prompt, n_prompt, err);
     tw_sampler_finish(&l.sampler);
     if (result) {
-        l.r.size = result->size;
-        memcpy(result, &l.r, result->size < sizeof l.r ? result->size : sizeof l.r);
+        l.r.size = sizeof l.r;
+        tw_sized_write(result, &l.r, sizeof l.r);
     }
     return code;
 }

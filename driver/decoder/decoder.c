@@ -4,6 +4,7 @@
  */
 #include "driver/decoder/decoder.h"
 
+#include "loader/base/sized.h"
 #include "loader/verify/verify.h"
 #include "tilewright/op_schema.h"
 
@@ -19,13 +20,19 @@ static int open_tokenizer(struct tw_decoder *d, tw_error *err) {
 }
 
 int tw_decoder_open(const char *path, unsigned flags, tw_decoder **out, tw_error *err) {
+    int code = TW_NEED_2(err, path, out);
+    code = code ? code
+                : tw_known_flags(__func__, flags, TW_DECODER_CHECK_HASH | TW_DECODER_NO_RULES, err);
+    if (code) {
+        return code;
+    }
     struct tw_decoder *d = calloc(1, sizeof *d);
     if (!d) {
         return tw_fail(err, TW_E_NOMEM, "%s: out of memory", path);
     }
     unsigned f = (flags & TW_DECODER_CHECK_HASH ? TW_BUNDLE_CHECK_HASH : 0u) |
                  (flags & TW_DECODER_NO_RULES ? TW_BUNDLE_NO_RULES : 0u);
-    int code = tw_bundle_open(path, f, &d->bundle, err);
+    code = tw_bundle_open(path, f, &d->bundle, err);
     if (code) {
         free(d);
         return code;
@@ -40,8 +47,14 @@ int tw_decoder_open(const char *path, unsigned flags, tw_decoder **out, tw_error
     return 0;
 }
 
+struct tw_decoder *tw_decoder_retain(const tw_decoder *decoder) {
+    struct tw_decoder *d = (struct tw_decoder *)(uintptr_t)decoder;
+    atomic_fetch_add(&d->users, 1);
+    return d;
+}
+
 void tw_decoder_close(tw_decoder *decoder) {
-    if (decoder) {
+    if (decoder && atomic_fetch_sub(&decoder->users, 1) == 0) {
         tw_tokenizer_destroy(decoder->tokenizer);
         tw_bundle_close(&decoder->bundle);
         free(decoder);
@@ -49,11 +62,6 @@ void tw_decoder_close(tw_decoder *decoder) {
 }
 
 /* ---- what a bundle tells ---- */
-
-/* Copies an info structure to a caller that may know an older, shorter form of it. */
-static void give(void *to, uint32_t to_size, const void *from, uint32_t from_size) {
-    memcpy(to, from, to_size < from_size ? to_size : from_size);
-}
 
 /* Marks the Param tensors whose every instance the stream reads; rows of a table count for
  * themselves. */
@@ -95,7 +103,39 @@ static uint64_t bytes_per_token(const struct tw_bundle *b) {
     return bytes;
 }
 
-void tw_decoder_get_info(const tw_decoder *decoder, struct tw_decoder_info *info) {
+uint32_t tw_decoder_ends(const tw_decoder *decoder, uint32_t end[TW_ENDS_MAX]) {
+    const struct tw_vocab_header *h = &decoder->vocab.header;
+    const uint32_t candidate[TW_ENDS_MAX] = {h->eos, h->bos, h->end[0], h->end[1]};
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < TW_ENDS_MAX; i++) {
+        bool wanted = decoder->tokenizer && tw_tokenizer_is_end(decoder->tokenizer, candidate[i]);
+        for (uint32_t j = 0; j < n; j++) {
+            wanted = wanted && end[j] != candidate[i];
+        }
+        if (wanted) {
+            end[n++] = candidate[i];
+        }
+    }
+    return n;
+}
+
+/* Checks the arguments of tw_decoder_get_...: an entry of a table, and where to describe it. */
+static int check_entry(const char *function, const tw_decoder *decoder, const void *info,
+                       tw_error *err) {
+    int code = decoder ? 0 : tw_fail(err, TW_E_USAGE, "%s: decoder is NULL", function);
+    return code ? code : tw_sized_check(function, info, err);
+}
+
+static int no_entry(const tw_decoder *decoder, const char *table, uint32_t index, uint32_t n,
+                    tw_error *err) {
+    return tw_fail(err, TW_E_USAGE, "%s: %s %u of %u", decoder->bundle.path, table, index, n);
+}
+
+int tw_decoder_get_info(const tw_decoder *decoder, struct tw_decoder_info *info, tw_error *err) {
+    int code = check_entry(__func__, decoder, info, err);
+    if (code) {
+        return code;
+    }
     const struct tw_bundle *b = &decoder->bundle;
     const struct tw_bundle_note *n = b->note;
     struct tw_decoder_info i = {.size = info->size,
@@ -139,7 +179,9 @@ void tw_decoder_get_info(const tw_decoder *decoder, struct tw_decoder_info *info
     memcpy(i.arch, n->arch, sizeof i.arch - 1);
     memcpy(i.license, n->license, sizeof i.license - 1);
     memcpy(i.tool, n->tool, sizeof i.tool - 1);
-    give(info, info->size, &i, sizeof i);
+    i.n_ends = tw_decoder_ends(decoder, i.end);
+    tw_sized_write(info, &i, sizeof i);
+    return 0;
 }
 
 static void count_ops(const struct tw_program *p, struct tw_program_info *i) {
@@ -159,10 +201,11 @@ static void count_ops(const struct tw_program *p, struct tw_program_info *i) {
     }
 }
 
-bool tw_decoder_get_program(const tw_decoder *decoder, uint32_t index,
-                            struct tw_program_info *info) {
-    if (index >= decoder->bundle.n_programs) {
-        return false;
+int tw_decoder_get_program(const tw_decoder *decoder, uint32_t index, struct tw_program_info *info,
+                           tw_error *err) {
+    int code = check_entry(__func__, decoder, info, err);
+    if (code || index >= decoder->bundle.n_programs) {
+        return code ? code : no_entry(decoder, "program", index, decoder->bundle.n_programs, err);
     }
     const struct tw_program *p = &decoder->bundle.programs[index];
     struct tw_program_info i = {.size = info->size,
@@ -182,22 +225,23 @@ bool tw_decoder_get_program(const tw_decoder *decoder, uint32_t index,
                                 .sram_bytes = p->sram_bytes,
                                 .name = p->name};
     count_ops(p, &i);
-    give(info, info->size, &i, sizeof i);
-    return true;
+    tw_sized_write(info, &i, sizeof i);
+    return 0;
 }
 
-bool tw_decoder_get_segment(const tw_decoder *decoder, uint32_t index,
-                            struct tw_segment_info *info) {
+int tw_decoder_get_segment(const tw_decoder *decoder, uint32_t index, struct tw_segment_info *info,
+                           tw_error *err) {
+    int code = check_entry(__func__, decoder, info, err);
     static const char *const kind[] = {
         [TW_SEG_PARAM] = "param", [TW_SEG_STATE] = "state", [TW_SEG_SCRATCH] = "scratch"};
-    if (index >= decoder->bundle.n_segments) {
-        return false;
+    if (code || index >= decoder->bundle.n_segments) {
+        return code ? code : no_entry(decoder, "segment", index, decoder->bundle.n_segments, err);
     }
     const struct tw_segment *s = &decoder->bundle.segments[index];
     struct tw_segment_info i = {
         .size = info->size, .bank = s->bank, .bytes = s->size, .kind = kind[s->kind]};
-    give(info, info->size, &i, sizeof i);
-    return true;
+    tw_sized_write(info, &i, sizeof i);
+    return 0;
 }
 
 static const char *role_name(uint32_t role) {
@@ -209,9 +253,11 @@ static const char *role_name(uint32_t role) {
     return role < TW_ROLE_COUNT ? name[role] : "?";
 }
 
-bool tw_decoder_get_symbol(const tw_decoder *decoder, uint32_t index, struct tw_symbol_info *info) {
-    if (index >= decoder->bundle.n_symbols) {
-        return false;
+int tw_decoder_get_symbol(const tw_decoder *decoder, uint32_t index, struct tw_symbol_info *info,
+                          tw_error *err) {
+    int code = check_entry(__func__, decoder, info, err);
+    if (code || index >= decoder->bundle.n_symbols) {
+        return code ? code : no_entry(decoder, "symbol", index, decoder->bundle.n_symbols, err);
     }
     const struct tw_symbol *s = &decoder->bundle.symbols[index];
     struct tw_symbol_info i = {.size = info->size,
@@ -221,8 +267,8 @@ bool tw_decoder_get_symbol(const tw_decoder *decoder, uint32_t index, struct tw_
                                .name = s->name,
                                .role = role_name(s->role),
                                .dtype = tw_dtype_name(s->dtype)};
-    give(info, info->size, &i, sizeof i);
-    return true;
+    tw_sized_write(info, &i, sizeof i);
+    return 0;
 }
 
 /* ---- rules ---- */
@@ -245,15 +291,20 @@ const char *tw_rule_text(uint32_t rule) {
 }
 
 int tw_decoder_verify(tw_decoder *decoder, struct tw_rules_info *info, tw_error *err) {
-    struct tw_rules_info i = {.size = info ? info->size : 0, .n_rules = N_RULES};
+    struct tw_rules_info i = {.size = sizeof i, .n_rules = N_RULES};
     struct tw_verify_report report = {.failed_rule = 0};
-    int code = tw_bundle_check_rules(&decoder->bundle, &report, err);
+    int code = TW_NEED(err, decoder);
+    code = code || !info ? code : tw_sized_check(__func__, info, err);
+    if (code) {
+        return code;
+    }
+    code = tw_bundle_check_rules(&decoder->bundle, &report, err);
     for (uint32_t r = 1; r <= N_RULES; r++) {
         i.checked[r] = report.checked[r];
     }
     i.failed_rule = (uint32_t)report.failed_rule;
     if (info) {
-        give(info, info->size, &i, sizeof i);
+        tw_sized_write(info, &i, sizeof i);
     }
     return code;
 }

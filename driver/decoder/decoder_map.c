@@ -4,6 +4,7 @@
  */
 #include "driver/decoder/decoder.h"
 
+#include "loader/base/sized.h"
 #include "loader/order/buffer_lifetimes.h"
 #include "tilewright/machine.h"
 
@@ -54,6 +55,10 @@ static struct tw_map_info describe(const struct tw_program *p, const struct plac
 int tw_decoder_map(const tw_decoder *decoder, uint32_t program, uint32_t site,
                    bool (*found)(void *ctx, const struct tw_map_info *info), void *ctx,
                    tw_error *err) {
+    int rc = TW_NEED_2(err, decoder, found);
+    if (rc) {
+        return rc;
+    }
     if (program >= decoder->bundle.n_programs) {
         return tw_fail(err, TW_E_USAGE, "%s: program %u of %u", decoder->bundle.path, program,
                        decoder->bundle.n_programs);
@@ -66,8 +71,7 @@ int tw_decoder_map(const tw_decoder *decoder, uint32_t program, uint32_t site,
     struct tw_life *lives = calloc((size_t)p->n_buffers + 1, sizeof *lives);
     struct place *places = calloc((size_t)p->n_buffers + 1, sizeof *places);
     uint32_t n = 0;
-    int rc =
-        lives && places ? 0 : tw_fail(err, TW_E_NOMEM, "%s: out of memory", decoder->bundle.path);
+    rc = lives && places ? 0 : tw_fail(err, TW_E_NOMEM, "%s: out of memory", decoder->bundle.path);
     if (rc == 0) {
         tw_buffer_lifetimes(p, lives);
         for (uint32_t i = 0; i < p->n_buffers; i++) {

@@ -4,6 +4,7 @@
  */
 #include "driver/decoder/decoder.h"
 
+#include "loader/base/sized.h"
 #include "loader/text/print_program.h"
 
 #include <string.h>
@@ -21,7 +22,10 @@ static int unknown_program(const tw_decoder *decoder, const char *program, tw_er
 
 int tw_decoder_print(const tw_decoder *decoder, const char *program, FILE *out, tw_error *err) {
     bool found = false;
-    int code = 0;
+    int code = TW_NEED_2(err, decoder, out);
+    if (code) {
+        return code;
+    }
     for (uint32_t i = 0; i < decoder->bundle.n_programs && !code; i++) {
         const struct tw_program *p = &decoder->bundle.programs[i];
         if (!program || strcmp(p->name, program) == 0) {

@@ -4,6 +4,8 @@
  */
 #include "driver/decoder/decoder.h"
 
+#include "loader/base/sized.h"
+
 #include <string.h>
 
 static int need_tokenizer(const tw_decoder *decoder, tw_error *err) {
@@ -18,7 +20,12 @@ static int need_tokenizer(const tw_decoder *decoder, tw_error *err) {
 
 int tw_tokenize(const tw_decoder *decoder, const char *text, size_t n, unsigned flags,
                 uint32_t *ids, size_t capacity, size_t *count, tw_error *err) {
-    int code = need_tokenizer(decoder, err);
+    int code = TW_NEED_2(err, decoder, count);
+    code = code || n == 0 ? code : TW_NEED(err, text);
+    code = code || capacity == 0 ? code : TW_NEED(err, ids);
+    code = code ? code
+                : tw_known_flags(__func__, flags, TW_TOKENIZE_NO_BOS | TW_TOKENIZE_SPECIAL, err);
+    code = code ? code : need_tokenizer(decoder, err);
     if (code) {
         return code;
     }
@@ -39,7 +46,10 @@ int tw_tokenize(const tw_decoder *decoder, const char *text, size_t n, unsigned 
 
 int tw_detokenize(const tw_decoder *decoder, const uint32_t *ids, size_t count, char *text,
                   size_t capacity, size_t *n, tw_error *err) {
-    int code = need_tokenizer(decoder, err);
+    int code = TW_NEED_2(err, decoder, n);
+    code = code || count == 0 ? code : TW_NEED(err, ids);
+    code = code || capacity == 0 ? code : TW_NEED(err, text);
+    code = code ? code : need_tokenizer(decoder, err);
     return code ? code
                 : tw_tokenizer_decode(decoder->tokenizer, ids, count, TW_PIECE_FIRST, text,
                                       capacity, n, err);

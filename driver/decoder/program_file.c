@@ -3,9 +3,10 @@
  * Files of programs as text: the whole file is read, and its programs are parsed and judged or
  * printed one after the other.
  */
-#include "tilewright/tilewright.h"
+#include "tilewright/program.h"
 
 #include "loader/base/grow.h"
+#include "loader/base/sized.h"
 #include "loader/order/certificate.h"
 #include "loader/text/parse_program.h"
 #include "loader/text/print_program.h"
@@ -106,14 +107,19 @@ static int verify_all(struct program_file *f, const struct judge *j, uint32_t *n
 int tw_program_file_verify(const char *path, tw_prover prover, void *ctx,
                            struct tw_rules_info *info, uint32_t *n_programs, tw_error *err) {
     struct program_file f = {.path = path};
-    struct tw_rules_info i = {.size = info ? info->size : 0, .n_rules = N_RULES};
+    struct tw_rules_info i = {.size = sizeof i, .n_rules = N_RULES};
     struct judge judge = {prover, ctx, &i};
     uint32_t n = 0;
-    int code = read_file(&f, err);
+    int code = TW_NEED(err, path);
+    code = code || !info ? code : tw_sized_check(__func__, info, err);
+    if (code) {
+        return code;
+    }
+    code = read_file(&f, err);
     code = code ? code : verify_all(&f, &judge, &n, err);
     free(f.text);
-    if (info) { /* the caller may know an older, shorter form */
-        memcpy(info, &i, info->size < sizeof i ? info->size : sizeof i);
+    if (info) {
+        tw_sized_write(info, &i, sizeof i);
     }
     if (n_programs) {
         *n_programs = n;
@@ -157,7 +163,8 @@ static int print_all(struct program_file *f, const char *program, FILE *out, tw_
 
 int tw_program_file_print(const char *path, const char *program, FILE *out, tw_error *err) {
     struct program_file f = {.path = path};
-    int code = read_file(&f, err);
+    int code = TW_NEED_2(err, path, out);
+    code = code ? code : read_file(&f, err);
     code = code ? code : print_all(&f, program, out, err);
     free(f.text);
     return code;

@@ -6,11 +6,32 @@
  */
 #include "driver/device/deploy.h"
 
+#include "loader/base/sized.h"
 #include "tilewright/progblob.h"
 
 #include <stdlib.h>
 
 #define PROGRAM_ALIGN 64u
+
+/* By the hash of the whole description where the device gives one, else by name. */
+static int check_target(const struct tw_device *device, const struct tw_decoder *decoder,
+                        tw_error *err) {
+    const struct tw_bundle_note *note = decoder->bundle.note;
+    const char *target = device->identity.target;
+    bool same_name = strncmp(target, note->target, sizeof note->target) == 0;
+    if (device->target_text[0]
+            ? memcmp(device->target_hash, note->target_hash, sizeof note->target_hash) == 0
+            : !target[0] || same_name) {
+        return 0;
+    }
+    return same_name
+               ? tw_fail(err, TW_E_TARGET,
+                         "%s: it is for a target %.63s with other numbers than device %s has; "
+                         "compile the model for this device",
+                         decoder->bundle.path, note->target, device->selector)
+               : tw_fail(err, TW_E_TARGET, "%s: it is for target %.63s, device %s is a %s",
+                         decoder->bundle.path, note->target, device->selector, target);
+}
 
 static int check_fit(const struct tw_device *device, const struct tw_decoder *decoder,
                      tw_error *err) {
@@ -28,9 +49,9 @@ static int check_fit(const struct tw_device *device, const struct tw_decoder *de
                        id->abi_major, id->abi_minor,
                        newer ? "upgrade the device's firmware" : "compile the bundle again");
     }
-    if (id->target[0] && strncmp(id->target, note->target, sizeof note->target) != 0) {
-        return tw_fail(err, TW_E_TARGET, "%s: it is for target %.63s, device %s is a %s",
-                       decoder->bundle.path, note->target, device->selector, id->target);
+    int code = check_target(device, decoder, err);
+    if (code) {
+        return code;
     }
     for (uint32_t i = 0; i < decoder->bundle.n_programs; i++) {
         const struct tw_program *p = &decoder->bundle.programs[i];
@@ -97,7 +118,8 @@ static int make_tables(struct tw_deployment *d, tw_error *err) {
 }
 
 int tw_deploy(tw_device *device, const tw_decoder *decoder, tw_deployment **out, tw_error *err) {
-    int code = check_fit(device, decoder, err);
+    int code = TW_NEED_3(err, device, decoder, out);
+    code = code ? code : check_fit(device, decoder, err);
     if (code) {
         return code;
     }
@@ -106,7 +128,9 @@ int tw_deploy(tw_device *device, const tw_decoder *decoder, tw_deployment **out,
         return tw_fail(err, TW_E_NOMEM, "%s: out of memory", decoder->bundle.path);
     }
     d->device = device;
-    d->decoder = decoder;
+    d->resets = atomic_load(&device->resets);
+    d->decoder = tw_decoder_retain(decoder);
+    tw_device_retain(device);
     code = make_tables(d, err);
     code = code ? code : place_segments(d, err);
     code = code ? code : place_programs(d, err);
@@ -119,19 +143,34 @@ int tw_deploy(tw_device *device, const tw_decoder *decoder, tw_deployment **out,
     return 0;
 }
 
-void tw_deployment_destroy(tw_deployment *d) {
-    if (!d) {
+void tw_deployment_retain(struct tw_deployment *deployment) {
+    atomic_fetch_add(&deployment->users, 1);
+}
+
+/* After a reset the addresses are perhaps another deployment's. */
+static void free_device_memory(struct tw_deployment *d) {
+    const struct tw_bundle *b = &d->decoder->bundle;
+    if (tw_device_check_reset(d->device, d->resets, NULL)) {
         return;
     }
-    for (uint32_t i = 0; d->segment_address && i < d->decoder->bundle.n_segments; i++) {
+    for (uint32_t i = 0; d->segment_address && i < b->n_segments; i++) {
         tw_device_free(d->device, d->segment_address[i]);
     }
+    for (uint32_t i = 0; d->blob_address && i < b->n_programs; i++) {
+        tw_device_free(d->device, d->blob_address[i]);
+    }
+}
+
+void tw_deployment_destroy(tw_deployment *d) {
+    if (!d || atomic_fetch_sub(&d->users, 1) != 0) {
+        return;
+    }
+    free_device_memory(d);
     for (uint32_t i = 0; d->blob && i < d->decoder->bundle.n_programs; i++) {
-        if (d->blob_address) {
-            tw_device_free(d->device, d->blob_address[i]);
-        }
         free(d->blob[i]);
     }
+    tw_decoder_close(d->decoder);
+    tw_device_close(d->device);
     free(d->segment_address);
     free(d->blob_address);
     free(d->blob_bytes);

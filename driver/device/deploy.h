@@ -10,13 +10,18 @@
 #include "driver/device/device.h"
 
 struct tw_deployment {
+    _Atomic uint32_t users; /* besides the caller: sessions */
     struct tw_device *device;
-    const struct tw_decoder *decoder;
+    struct tw_decoder *decoder;
+    uint32_t resets; /* of the device, when this was placed */
     /* n_segments; only PARAM ones are the deployment's, the others stay 0 */
     uint64_t *segment_address;
     uint64_t *blob_address; /* n_programs: the program blobs */
     uint64_t *blob_bytes;
     uint8_t **blob; /* host copies: the device may use them in place */
 };
+
+/* One more user; each ends with tw_deployment_destroy. */
+void tw_deployment_retain(struct tw_deployment *deployment);
 
 #endif

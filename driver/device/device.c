@@ -4,13 +4,13 @@
  * everything else is made of.
  */
 #include "driver/device/device.h"
+
+#include "loader/base/sized.h"
 #include "loader/base/text_filter.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define DRIVER_VERSION 0x000100u /* 0.1.0 */
 
 const struct tw_transport_ops *const tw_transports[] = {&tw_transport_emu,  &tw_transport_usb,
                                                         &tw_transport_pcie, &tw_transport_socket,
@@ -20,6 +20,10 @@ const struct tw_transport_ops *const tw_transports[] = {&tw_transport_emu,  &tw_
 
 const char *tw_version(void) {
     return TW_VERSION;
+}
+
+uint32_t tw_version_number(void) {
+    return TW_VERSION_NUMBER;
 }
 
 /* ---- list ---- */
@@ -52,11 +56,14 @@ static bool pass_on(void *ctx, const struct tw_transport_info *t) {
     return l->more;
 }
 
-void tw_device_list(bool (*found)(void *ctx, const struct tw_device_info *info), void *ctx) {
+int tw_device_list(bool (*found)(void *ctx, const struct tw_device_info *info), void *ctx,
+                   tw_error *err) {
     struct lister l = {found, ctx, 0, true};
-    for (size_t i = 0; tw_transports[i] && l.more; i++) {
+    int code = TW_NEED(err, found);
+    for (size_t i = 0; !code && tw_transports[i] && l.more; i++) {
         tw_transports[i]->discover(pass_on, &l);
     }
+    return code;
 }
 
 struct by_index {
@@ -99,7 +106,7 @@ static int resolve(const char *selector, char name[128], tw_error *err) {
         return 0;
     }
     struct by_index q = {.wanted = strtoull(selector, NULL, 10)};
-    tw_device_list(match_index, &q);
+    tw_device_list(match_index, &q, NULL);
     if (!q.selector[0]) {
         return tw_fail(err, TW_E_NO_DEVICE, "device %s: no such device; the list goes from 0 to %u",
                        selector, q.count - 1);
@@ -122,7 +129,7 @@ static int greet(struct tw_device *d, tw_error *err) {
                                   .protocol_max = TW_WIRE_VERSION_MAX,
                                   .abi_major = TW_MACHINE_ABI_MAJOR,
                                   .abi_minor = TW_MACHINE_ABI_MINOR,
-                                  .driver_version = DRIVER_VERSION};
+                                  .driver_version = TW_VERSION_NUMBER};
     struct tw_device_call call = {.opcode = TW_WIRE_HELLO,
                                   .payload = &hello,
                                   .bytes = sizeof hello,
@@ -151,22 +158,63 @@ static int greet(struct tw_device *d, tw_error *err) {
     return 0;
 }
 
+/* What a device that describes itself is: parsed as a target file is, for nobody vouches for it. */
+static int describe(struct tw_device *d, tw_error *err) {
+    char text[TW_TARGET_TEXT_BYTES], name[160];
+    uint32_t n = 0;
+    struct tw_target target;
+    struct tw_device_call call = {
+        .opcode = TW_WIRE_DESCRIBE, .out = text, .out_bytes = sizeof text, .out_length = &n};
+    int code = d->identity.capabilities & TW_WIRE_CAN_DESCRIBE ? tw_device_call(d, &call, err) : 0;
+    if (code || n == 0) {
+        return code;
+    }
+    snprintf(name, sizeof name, "device %s: its description", d->selector);
+    tw_error e = {0};
+    if (tw_target_parse(name, text, n, &target, &e)) {
+        return tw_fail(err, TW_E_PROTOCOL, "%s", e.message);
+    }
+    if (strcmp(target.name, d->identity.target) != 0) {
+        return tw_fail(err, TW_E_PROTOCOL, "%s is of target %s, but it says it is a %s", name,
+                       target.name, d->identity.target);
+    }
+    memcpy(d->target_hash, target.hash, sizeof d->target_hash);
+    return tw_target_print(&target, d->target_text, sizeof d->target_text, err);
+}
+
+static int open_transport(struct tw_device *d, const struct tw_transport_ops *ops, const char *rest,
+                          const struct tw_transport_options *o, tw_error *err) {
+    int code = ops->open(rest, o, &d->transport, err);
+    if (code) {
+        free(d);
+        return code;
+    }
+    pthread_mutex_init(&d->lock, NULL);
+    tw_status_init(&d->status);
+    d->transport->moved_ctx = &d->status;
+    d->transport->moved = tw_status_moved;
+    code = greet(d, err);
+    code = code ? code : describe(d, err);
+    if (code) {
+        tw_device_close(d);
+    }
+    return code;
+}
+
 int tw_device_open(const char *selector, const struct tw_device_options *options, tw_device **out,
                    tw_error *err) {
-    struct tw_transport_options o = {0};
-    if (options) {
-        o.n_threads = options->n_threads;
-        o.isa = options->isa;
-        o.memory_bytes = options->memory_bytes;
-        o.deadline_ms = options->size > offsetof(struct tw_device_options, deadline_ms)
-                            ? options->deadline_ms
-                            : 0;
-    }
+    struct tw_device_options given;
     char name[128];
-    int code = resolve(selector ? selector : "emu", name, err);
+    int code = TW_NEED(err, out);
+    code = code ? code : tw_sized_read(__func__, &given, sizeof given, options, err);
+    code = code ? code : resolve(selector ? selector : "emu", name, err);
     if (code) {
         return code;
     }
+    const struct tw_transport_options o = {.n_threads = given.n_threads,
+                                           .isa = given.isa,
+                                           .memory_bytes = given.memory_bytes,
+                                           .deadline_ms = given.deadline_ms};
     const char *rest;
     const struct tw_transport_ops *ops = find_transport(name, &rest);
     if (!ops) {
@@ -178,18 +226,8 @@ int tw_device_open(const char *selector, const struct tw_device_options *options
         return tw_fail(err, TW_E_NOMEM, "device %s: out of memory", name);
     }
     memcpy(d->selector, name, sizeof name);
-    code = ops->open(rest, &o, &d->transport, err);
+    code = open_transport(d, ops, rest, &o, err);
     if (code) {
-        free(d);
-        return code;
-    }
-    pthread_mutex_init(&d->lock, NULL);
-    tw_status_init(&d->status);
-    d->transport->moved_ctx = &d->status;
-    d->transport->moved = tw_status_moved;
-    code = greet(d, err);
-    if (code) {
-        tw_device_close(d);
         return code;
     }
     tw_status_publish(&d->status, d->selector, &d->identity);
@@ -197,8 +235,12 @@ int tw_device_open(const char *selector, const struct tw_device_options *options
     return 0;
 }
 
+void tw_device_retain(struct tw_device *device) {
+    atomic_fetch_add(&device->users, 1);
+}
+
 void tw_device_close(tw_device *device) {
-    if (device) {
+    if (device && atomic_fetch_sub(&device->users, 1) == 0) {
         device->transport->ops->close(device->transport);
         tw_status_finish(&device->status);
         pthread_mutex_destroy(&device->lock);
@@ -206,7 +248,21 @@ void tw_device_close(tw_device *device) {
     }
 }
 
-void tw_device_get_info(const tw_device *device, struct tw_device_info *info) {
+int tw_device_check_reset(const struct tw_device *device, uint32_t resets, tw_error *err) {
+    return atomic_load(&device->resets) == resets
+               ? 0
+               : tw_fail(err, TW_E_USAGE,
+                         "device %s: the device was reset, and what was deployed on it is gone; "
+                         "deploy the bundle again",
+                         device->selector);
+}
+
+int tw_device_get_info(const tw_device *device, struct tw_device_info *info, tw_error *err) {
+    int code = TW_NEED(err, device);
+    code = code ? code : tw_sized_check(__func__, info, err);
+    if (code) {
+        return code;
+    }
     struct tw_device_info i = {.size = sizeof i,
                                .index = UINT32_MAX,
                                .link_mbits = device->transport->link_mbits,
@@ -215,21 +271,43 @@ void tw_device_get_info(const tw_device *device, struct tw_device_info *info) {
     snprintf(i.state, sizeof i.state, "%s", device->lost ? "lost" : "open");
     memcpy(i.target, device->identity.target, sizeof i.target);
     memcpy(i.detail, device->identity.device, sizeof device->identity.device);
-    memcpy(info, &i, info->size < sizeof i ? info->size : sizeof i);
+    tw_sized_write(info, &i, sizeof i);
+    return 0;
+}
+
+const char *tw_device_target(const tw_device *device) {
+    return device ? device->target_text : "";
 }
 
 const char *tw_device_recovered(const tw_device *device) {
-    return device->transport->recovered ? device->transport->recovered : "";
+    return device && device->transport->recovered ? device->transport->recovered : "";
 }
 
-void tw_device_get_status(tw_device *device, struct tw_status_info *info) {
+int tw_device_get_status(tw_device *device, struct tw_status_info *info, tw_error *err) {
     struct tw_status_info i;
-    tw_status_get(&device->status, &i);
-    i.size = info->size;
-    memcpy(info, &i, info->size < sizeof i ? info->size : sizeof i);
+    int code = TW_NEED(err, device);
+    code = code ? code : tw_sized_check(__func__, info, err);
+    if (!code) {
+        tw_status_get(&device->status, &i);
+        tw_sized_write(info, &i, sizeof i);
+    }
+    return code;
 }
 
 /* ---- requests ---- */
+
+/* What was refused, with its two numbers where they say something. */
+static const char *describe_failure(const struct tw_wire_failure *f, char text[160]) {
+    int n = snprintf(text, 160, "%s", f->what);
+    if (f->code == TW_E_NOMEM && f->have == f->need && f->need) { /* a table, and how much of it */
+        snprintf(text + n, (size_t)(160 - n), " (%llu of %llu in use; destroy a session first)",
+                 (unsigned long long)f->have, (unsigned long long)f->need);
+    } else if (f->have || f->need) {
+        snprintf(text + n, (size_t)(160 - n), " (have %llu, need %llu)",
+                 (unsigned long long)f->have, (unsigned long long)f->need);
+    }
+    return text;
+}
 
 static int refused(const struct tw_device *d, const struct tw_device_call *call,
                    const struct tw_wire_header *h, const void *payload, tw_error *err) {
@@ -244,10 +322,10 @@ static int refused(const struct tw_device *d, const struct tw_device_call *call,
     if (call->failure) {
         *call->failure = f;
     }
+    char text[160];
     int known = h->status >= TW_E_INTERNAL && h->status < 0 ? h->status : TW_E_PROTOCOL;
-    return tw_fail(err, known, "device %s: %s: %s (have %llu, need %llu)", d->selector,
-                   tw_wire_opcode_name(call->opcode), f.what, (unsigned long long)f.have,
-                   (unsigned long long)f.need);
+    return tw_fail(err, known, "device %s: %s: %s", d->selector, tw_wire_opcode_name(call->opcode),
+                   describe_failure(&f, text));
 }
 
 static int check_answer(const struct tw_device *d, const struct tw_device_call *call,
@@ -322,7 +400,9 @@ static int collect(struct tw_device *d, const struct tw_device_call *call,
         tw_status_fail(&d->status, false, e.message);
         return tw_fail(err, code, "%s", e.message);
     }
-    if (h.length != call->out_bytes) {
+    if (call->out_length && h.length <= call->out_bytes) {
+        *call->out_length = h.length;
+    } else if (h.length != call->out_bytes) {
         return tw_fail(err, TW_E_PROTOCOL, "device %s: the answer to %s has %u bytes, expected %u",
                        d->selector, tw_wire_opcode_name(call->opcode), h.length, call->out_bytes);
     }

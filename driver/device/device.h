@@ -8,12 +8,16 @@
 
 #include "driver/status/status.h"
 #include "driver/transport/transport.h"
+#include "loader/target/target_open.h"
 #include "tilewright/tilewright.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 struct tw_device {
     struct tw_transport *transport;
+    _Atomic uint32_t users;  /* besides the caller: deployments */
+    _Atomic uint32_t resets; /* what was made before the last one is not there any more */
     pthread_mutex_t lock;
     uint32_t sequence;
     uint64_t sent_bytes; /* payloads of requests: what placing weights costs */
@@ -21,17 +25,26 @@ struct tw_device {
     int lost;
     char cause[200];
     struct tw_wire_identity identity;
+    /* The machine that it is, where it describes itself in full; else "" and zeros. */
+    char target_text[TW_TARGET_TEXT_BYTES];
+    uint8_t target_hash[TW_HASH_BYTES];
     struct tw_status status;
     char selector[128];
 };
+
+/* One more user of an open device; each ends with tw_device_close. */
+void tw_device_retain(struct tw_device *device);
+/* USAGE: the device has been reset since `resets` was read. */
+int tw_device_check_reset(const struct tw_device *device, uint32_t resets, tw_error *err);
 
 /* An entry of the list. */
 struct tw_device_info tw_device_describe(const struct tw_transport_info *t, uint32_t index);
 
 /* One request. The answer's payload is copied to out (out_bytes, exactly what the opcode answers
  * with), its address to
- * *out_address (may be NULL). A refusal fills *failure (may be NULL) and gives its code. Errors: what the device
- * answered; DEVICE_LOST, TIMEOUT, PROTOCOL (the answer does not fit the request). */
+ * *out_address (may be NULL). A refusal fills *failure (may be NULL) and gives its code. Errors:
+ * what the device answered; DEVICE_LOST, TIMEOUT, PROTOCOL (the answer does not fit the
+ * request). */
 struct tw_device_call {
     enum tw_wire_opcode opcode;
     uint64_t address;
@@ -39,6 +52,7 @@ struct tw_device_call {
     uint32_t bytes;
     void *out;
     uint32_t out_bytes;
+    uint32_t *out_length; /* not NULL: the answer may be shorter, and this is how long it was */
     uint64_t *out_address;
     struct tw_wire_failure *failure;
 };

@@ -6,6 +6,7 @@
 #include "driver/device/device.h"
 
 #include "loader/base/clock.h"
+#include "loader/base/sized.h"
 #include "loader/text/parse_program.h"
 #include "tilewright/progblob.h"
 
@@ -296,9 +297,13 @@ static int run_steps(struct test *t, void (*passed)(void *ctx, const struct tw_s
 int tw_device_selftest(tw_device *device,
                        void (*passed)(void *ctx, const struct tw_selftest_step *step), void *ctx,
                        tw_error *err) {
+    int code = TW_NEED(err, device);
+    if (code) {
+        return code;
+    }
     struct test t = {.device = device, .out = malloc(PATTERN_BYTES), .in = malloc(PATTERN_BYTES)};
-    int code = t.out && t.in ? run_steps(&t, passed, ctx, err)
-                             : tw_fail(err, TW_E_NOMEM, "self-test: out of memory");
+    code = t.out && t.in ? run_steps(&t, passed, ctx, err)
+                         : tw_fail(err, TW_E_NOMEM, "self-test: out of memory");
     tw_device_free(device, t.rows);
     tw_device_free(device, t.blob);
     for (uint32_t i = 0; i < BINDS; i++) {
@@ -323,8 +328,15 @@ int tw_device_reset(tw_device *device, tw_error *err) {
                                    .bytes = sizeof hello,
                                    .out = &id,
                                    .out_bytes = sizeof id};
-    int code = tw_device_call(device, &reset, err);
-    code = code ? code : tw_device_call(device, &greet, err);
+    int code = TW_NEED(err, device);
+    if (code) {
+        return code;
+    }
+    code = tw_device_call(device, &reset, err);
+    if (!code) {
+        atomic_fetch_add(&device->resets, 1);
+        code = tw_device_call(device, &greet, err);
+    }
     return !code && id.memory_used
                ? tw_fail(err, TW_E_FAULT, "device %s: %llu bytes are in use after a reset",
                          device->selector, (unsigned long long)id.memory_used)

@@ -8,6 +8,8 @@
 #include "driver/transport/usb/usb_hint.h"
 #include "loader/base/clock.h"
 #include "loader/base/grow.h"
+#include "loader/base/sized.h"
+#include "loader/base/stop.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,12 +54,12 @@ static const struct tw_transport_info *find(const struct snapshot *s,
 struct watcher {
     bool (*changed)(void *ctx, enum tw_device_event event, const struct tw_device_info *info);
     void *ctx;
-    const volatile int *stop;
+    const volatile sig_atomic_t *stop;
     struct snapshot before, now;
 };
 
 static bool is_stopped(const struct watcher *w) {
-    return w->stop && *w->stop;
+    return tw_stopped(w->stop);
 }
 
 static bool tell(struct watcher *w, enum tw_device_event event, const struct tw_transport_info *t,
@@ -91,7 +93,11 @@ static void await_scan(const struct watcher *w, struct tw_usb_hint *hint) {
 
 int tw_device_watch(bool (*changed)(void *ctx, enum tw_device_event event,
                                     const struct tw_device_info *info),
-                    void *ctx, const volatile int *stop, tw_error *err) {
+                    void *ctx, const volatile sig_atomic_t *stop, tw_error *err) {
+    int code = TW_NEED(err, changed);
+    if (code) {
+        return code;
+    }
     struct watcher w = {.changed = changed, .ctx = ctx, .stop = stop};
     /* before the first scan, so that nothing falls between */
     struct tw_usb_hint *hint = tw_usb_hint_create();

@@ -3,13 +3,15 @@
  * Serving an emulated device through its doors: the public form of firmware/serve/device_server.h,
  * usbredir.h, gadget.h and ivshmem.h.
  */
+#include "tilewright/emulate.h"
 #include "driver/transport/emu/emu_options.h"
 #include "firmware/faults/faults.h"
 #include "firmware/pcie/ivshmem.h"
 #include "firmware/serve/device_server.h"
 #include "firmware/usb/gadget.h"
 #include "firmware/usb/usbredir.h"
-#include "tilewright/tilewright.h"
+#include "loader/base/sized.h"
+#include "loader/base/stop.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -18,7 +20,7 @@
 
 /* What is served: the device, or doors on buses alone where it cannot run. */
 struct serving {
-    struct tw_serve_options o;
+    struct tw_emulate_options o;
     struct tw_device_server *socket; /* NULL in recovery */
     struct tw_pipe *closed[DOORS];   /* doors in recovery: nobody takes their packets */
     uint32_t n_closed;
@@ -113,14 +115,15 @@ static int open_ivshmem(struct serving *s, tw_error *err) {
 /* ---- the device ---- */
 
 static int make_device(struct serving *s, tw_error *err) {
-    char target[64], path[108];
+    struct tw_emu_target target;
+    char path[108];
     struct tw_device_server_options o = {
         .path = s->o.path,
         .emu = {.n_threads = s->o.n_threads, .memory_bytes = s->o.memory_bytes},
         .faults = s->o.faults,
         .seed = s->o.seed,
     };
-    int code = tw_emu_options_fill(&o.emu, s->o.target ? s->o.target : "", s->o.isa, target, err);
+    int code = tw_emu_options_fill(&o.emu, s->o.target ? s->o.target : "", s->o.isa, &target, err);
     code = code || !o.path ? code : tw_device_server_path(o.path, path, err);
     code = code ? code : tw_device_server_create(&o, &s->socket, err);
     if (!code && o.path) {
@@ -129,7 +132,7 @@ static int make_device(struct serving *s, tw_error *err) {
     return code;
 }
 
-static int check(const struct tw_serve_options *o, tw_error *err) {
+static int check(const struct tw_emulate_options *o, tw_error *err) {
     bool usb = o->usbredir || o->gadget, bus = usb || o->ivshmem;
     if (o->path && !*o->path) {
         return tw_fail(err, TW_E_USAGE, "serve: no path to listen on");
@@ -155,17 +158,19 @@ static int check(const struct tw_serve_options *o, tw_error *err) {
 }
 
 /* In recovery nothing but the doors' own threads has to do anything. */
-static void wait_for(const volatile int *stop) {
+static void wait_for(const volatile sig_atomic_t *stop) {
     const struct timespec t = {0, 100000000};
-    while (!(stop && *stop)) {
+    while (!tw_stopped(stop)) {
         nanosleep(&t, NULL);
     }
 }
 
-int tw_serve(const struct tw_serve_options *options, const volatile int *stop, tw_error *err) {
+int tw_emulate(const struct tw_emulate_options *options, const volatile sig_atomic_t *stop,
+               tw_error *err) {
     struct serving s = {.n_doors = 0};
-    memcpy(&s.o, options, options->size < sizeof s.o ? options->size : sizeof s.o);
-    int code = check(&s.o, err);
+    int code = TW_NEED(err, options);
+    code = code ? code : tw_sized_read(__func__, &s.o, sizeof s.o, options, err);
+    code = code ? code : check(&s.o, err);
     code = code || s.o.recovery ? code : make_device(&s, err);
     code = code ? code : open_usb(&s, err);
     code = code || !s.o.ivshmem ? code : open_ivshmem(&s, err);

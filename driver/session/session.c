@@ -5,9 +5,9 @@
  */
 #include "driver/session/session.h"
 
-#include <stdlib.h>
+#include "loader/base/sized.h"
 
-static const struct tw_session_options defaults;
+#include <stdlib.h>
 
 static int check_options(const struct tw_deployment *d, const struct tw_session_options *o,
                          tw_error *err) {
@@ -95,8 +95,12 @@ static int make_programs(struct tw_session *s, const struct tw_session_options *
 
 int tw_session_create(tw_deployment *deployment, const struct tw_session_options *options,
                       tw_session **out, tw_error *err) {
-    const struct tw_session_options *o = options ? options : &defaults;
-    int code = check_options(deployment, o, err);
+    struct tw_session_options given;
+    const struct tw_session_options *o = &given;
+    int code = TW_NEED_2(err, deployment, out);
+    code = code ? code : tw_sized_read(__func__, &given, sizeof given, options, err);
+    code = code ? code : check_options(deployment, o, err);
+    code = code ? code : tw_device_check_reset(deployment->device, deployment->resets, err);
     if (code) {
         return code;
     }
@@ -106,6 +110,7 @@ int tw_session_create(tw_deployment *deployment, const struct tw_session_options
     }
     const struct tw_bundle_note *note = deployment->decoder->bundle.note;
     s->deployment = deployment;
+    tw_deployment_retain(deployment);
     s->mode = o->mode;
     s->n_vocab = note->n_vocab;
     s->n_ctx = o->n_ctx ? o->n_ctx : note->n_ctx;
@@ -121,28 +126,44 @@ int tw_session_create(tw_deployment *deployment, const struct tw_session_options
     return 0;
 }
 
+/* After a reset the addresses are perhaps another session's. */
+static void free_device_memory(struct tw_session *s) {
+    const struct tw_bundle *b = &s->deployment->decoder->bundle;
+    struct tw_device *device = s->deployment->device;
+    if (tw_session_check_reset(s, NULL)) {
+        return;
+    }
+    tw_device_free(device, s->bind_address);
+    tw_device_free(device, s->interrupt_address);
+    for (uint32_t i = 0; s->segment_address && i < b->n_segments; i++) {
+        if (b->segments[i].kind != TW_SEG_PARAM) {
+            tw_device_free(device, s->segment_address[i]);
+        }
+    }
+}
+
 void tw_session_destroy(tw_session *s) {
     if (!s) {
         return;
     }
-    const struct tw_bundle *b = &s->deployment->decoder->bundle;
     tw_session_unload_program(s, &s->prefill);
     tw_session_unload_program(s, &s->decode);
-    tw_device_free(s->deployment->device, s->bind_address);
-    tw_device_free(s->deployment->device, s->interrupt_address);
-    for (uint32_t i = 0; s->segment_address && i < b->n_segments; i++) {
-        if (b->segments[i].kind != TW_SEG_PARAM) {
-            tw_device_free(s->deployment->device, s->segment_address[i]);
-        }
-    }
+    free_device_memory(s);
+    tw_deployment_destroy(s->deployment);
     free(s->segment_address);
     free(s->bind);
     free(s->logits_copy);
     free(s);
 }
 
-void tw_session_get_info(const tw_session *s, struct tw_session_info *info) {
-    struct tw_session_info i = {.size = info->size,
+int tw_session_get_info(const tw_session *session, struct tw_session_info *info, tw_error *err) {
+    const struct tw_session *s = session;
+    int code = TW_NEED(err, session);
+    code = code ? code : tw_sized_check(__func__, info, err);
+    if (code) {
+        return code;
+    }
+    struct tw_session_info i = {.size = sizeof i,
                                 .n_vocab = s->n_vocab,
                                 .n_ctx = s->n_ctx,
                                 .chunk = s->chunk,
@@ -152,11 +173,16 @@ void tw_session_get_info(const tw_session *s, struct tw_session_info *info) {
                                 .mode = s->mode == TW_MODE_STRICT ? "strict" : "fast",
                                 .target = s->deployment->decoder->bundle.note->target,
                                 .device = s->deployment->device->selector};
-    memcpy(info, &i, info->size < sizeof i ? info->size : sizeof i);
+    tw_sized_write(info, &i, sizeof i);
+    return 0;
 }
 
 int tw_session_check_feed(const struct tw_session *s, const uint32_t *ids, size_t n,
                           tw_error *err) {
+    int code = tw_session_check_reset(s, err);
+    if (code) {
+        return code;
+    }
     if (s->broken) {
         return tw_fail(err, TW_E_FAULT, "session: a step failed before; create a new session");
     }
@@ -180,14 +206,19 @@ int tw_session_check_feed(const struct tw_session *s, const uint32_t *ids, size_
 }
 
 const float *tw_session_logits(const tw_session *s) {
-    return s->logits;
+    return s && !tw_session_check_reset(s, NULL) ? s->logits : NULL;
 }
 
 uint32_t tw_session_position(const tw_session *s) {
-    return s->position;
+    return s ? s->position : 0;
 }
 
-int tw_session_rewind(tw_session *s, uint32_t position, tw_error *err) {
+int tw_session_rewind(tw_session *session, uint32_t position, tw_error *err) {
+    struct tw_session *s = session;
+    int code = TW_NEED(err, session);
+    if (code) {
+        return code;
+    }
     if (position > s->position) {
         return tw_fail(err, TW_E_USAGE, "rewind to position %u: the session is at %u", position,
                        s->position);

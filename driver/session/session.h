@@ -7,6 +7,7 @@
 #define TW_DRIVER_SESSION_SESSION_H
 
 #include "driver/device/deploy.h"
+#include "driver/tokenizer/utf8_stream.h"
 
 #include <stdatomic.h>
 
@@ -31,8 +32,16 @@ struct session_program {
     struct tw_wire_greedy *greedy;
 };
 
+/* Where tw_generate left off: the bytes of a character that is not complete, and what must be fed
+ * next, at which position, to go on with it. */
+struct session_text {
+    struct tw_utf8_stream utf8;
+    uint32_t id, position;
+};
+
 struct tw_session {
     struct tw_deployment *deployment;
+    struct session_text text;
     enum tw_mode mode;
     uint32_t n_vocab, n_ctx, chunk, n_threads;
     uint32_t position;
@@ -60,6 +69,10 @@ int tw_session_load_program(struct tw_session *s, const char *prefix,
                             tw_error *err);
 void tw_session_unload_program(struct tw_session *s, struct session_program *p);
 
+/* USAGE: the device was reset after the session's deployment; nothing of it is there any more. */
+static inline int tw_session_check_reset(const struct tw_session *s, tw_error *err) {
+    return tw_device_check_reset(s->deployment->device, s->deployment->resets, err);
+}
 /* What feeding n of these tokens is refused for, before anything has run. */
 int tw_session_check_feed(const struct tw_session *s, const uint32_t *ids, size_t n, tw_error *err);
 /* Puts the inputs of a step into the program's request number `copy`, and returns it. */

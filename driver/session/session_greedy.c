@@ -4,13 +4,19 @@
  * of a step with a tail.
  */
 #include "driver/session/session.h"
+
+#include "loader/base/sized.h"
 #include "loader/base/text_filter.h"
 
 TW_STATIC_ASSERT(TW_GREEDY_MAX == TW_WIRE_MAX_TOKENS && TW_GREEDY_STOPS == TW_WIRE_MAX_STOPS,
                  "limits of greedy runs");
+TW_STATIC_ASSERT(TW_ENDS_MAX <= TW_GREEDY_STOPS, "a greedy run can stop at every end of a text");
 
 void tw_session_interrupt(tw_session *s) {
-    atomic_store(s->interrupt, 1);
+    if (s &&
+        !tw_session_check_reset(s, NULL)) { /* else the word is gone with the device's memory */
+        atomic_store(s->interrupt, 1);
+    }
 }
 
 static int check(const struct tw_session *s, uint32_t id, const struct tw_greedy_options *o,
@@ -103,17 +109,40 @@ static int take_ended(struct tw_session *s, enum tw_stop_reason *reason, tw_erro
 
 /* Of the last token, where the caller wants them or they are here anyway. */
 static int keep_logits(struct tw_session *s, const struct tw_greedy_options *o, tw_error *err) {
-    bool unwanted =
-        o->size > offsetof(struct tw_greedy_options, flags) && o->flags & TW_GREEDY_NO_LOGITS;
+    bool unwanted = o->flags & TW_GREEDY_NO_LOGITS;
     s->logits = s->decode.logits_mapped;
     return unwanted || s->logits ? 0 : tw_session_fetch_logits(s, &s->decode, err);
+}
+
+/* The arguments; *o gets the options. */
+static int read_arguments(const struct tw_session *session, const void *options,
+                          const uint32_t *tokens, const uint32_t *n_tokens,
+                          const enum tw_stop_reason *reason, struct tw_greedy_options *o,
+                          tw_error *err) {
+    const char *const missing = !session    ? "session"
+                                : !options  ? "options"
+                                : !tokens   ? "tokens"
+                                : !n_tokens ? "n_tokens"
+                                : !reason   ? "reason"
+                                            : NULL;
+    if (missing) {
+        return tw_fail(err, TW_E_USAGE, "tw_session_run_greedy: %s is NULL", missing);
+    }
+    int code = tw_sized_read("tw_session_run_greedy", o, sizeof *o, options, err);
+    return code ? code
+                : tw_known_flags("tw_session_run_greedy", o->flags, TW_GREEDY_NO_LOGITS, err);
 }
 
 int tw_session_run_greedy(tw_session *s, uint32_t id, const struct tw_greedy_options *options,
                           uint32_t *tokens, uint32_t *n_tokens, enum tw_stop_reason *reason,
                           tw_error *err) {
+    struct tw_greedy_options o;
+    int code = read_arguments(s, options, tokens, n_tokens, reason, &o, err);
+    if (code) {
+        return code;
+    }
     *n_tokens = 0;
-    int code = check(s, id, options, err);
+    code = check(s, id, &o, err);
     if (code) {
         return code;
     }
@@ -122,7 +151,7 @@ int tw_session_run_greedy(tw_session *s, uint32_t id, const struct tw_greedy_opt
         return 0;
     }
     tw_session_set_inputs(&s->decode, 0, s->position, &id, 1);
-    code = call_device(s, options, err);
+    code = call_device(s, &o, err);
     if (!code) {
         uint32_t n = s->tokens.head.n_tokens; /* each of them took a step */
         memcpy(tokens, s->tokens.id, n * sizeof *tokens);
@@ -133,7 +162,7 @@ int tw_session_run_greedy(tw_session *s, uint32_t id, const struct tw_greedy_opt
         code = take_ended(s, reason, err);
     }
     if (!code && *n_tokens > 0) {
-        code = keep_logits(s, options, err);
+        code = keep_logits(s, &o, err);
     }
     return code ? tw_session_break(s, code, err) : 0;
 }

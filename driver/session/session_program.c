@@ -165,7 +165,7 @@ int tw_session_load_program(struct tw_session *s, const char *prefix,
 }
 
 void tw_session_unload_program(struct tw_session *s, struct session_program *p) {
-    if (p->loaded) {
+    if (p->loaded && !tw_session_check_reset(s, NULL)) {
         struct tw_device_call call = {.opcode = TW_WIRE_UNLOAD, .address = p->number};
         tw_device_call(s->deployment->device, &call, NULL);
     }

@@ -6,6 +6,8 @@
  */
 #include "driver/session/session.h"
 
+#include "loader/base/sized.h"
+
 struct step {
     struct session_program *program;
     uint8_t *request;
@@ -128,8 +130,11 @@ static int run(struct tw_session *s, struct row *r, bool wanted, tw_error *err) 
     return code ? tw_session_break(s, code, err) : 0;
 }
 
-int tw_session_feed(tw_session *s, const uint32_t *ids, size_t n, tw_error *err) {
-    int code = tw_session_check_feed(s, ids, n, err);
+int tw_session_feed(tw_session *session, const uint32_t *ids, size_t n, tw_error *err) {
+    struct tw_session *s = session;
+    int code = TW_NEED(err, session);
+    code = code || n == 0 ? code : TW_NEED(err, ids);
+    code = code ? code : tw_session_check_feed(s, ids, n, err);
     bool prompt = n > 1;
     while (!code && n) {
         struct row r;

@@ -6,6 +6,7 @@
  */
 #include "driver/status/status_page.h"
 
+#include "loader/base/sized.h"
 #include "loader/base/text_filter.h"
 
 #include "firmware/serve/device_server.h"
@@ -282,9 +283,12 @@ static bool pass_on(void *ctx, int fd, const struct tw_status_owner *o) {
     return l->found(l->ctx, &info);
 }
 
-void tw_status_list(bool (*found)(void *ctx, const struct tw_status_info *info), void *ctx) {
+int tw_status_list(bool (*found)(void *ctx, const struct tw_status_info *info), void *ctx,
+                   tw_error *err) {
     struct lister l = {found, ctx};
-    if (each_page(true, pass_on, &l)) {
+    int code = TW_NEED(err, found);
+    if (!code && each_page(true, pass_on, &l)) {
         each_page(false, pass_on, &l);
     }
+    return code;
 }

@@ -302,7 +302,12 @@ bool tw_tokenizer_is_end(const struct tw_tokenizer *tokenizer, uint32_t id) {
     if (id == TW_NONE) {
         return false;
     }
-    return id == header->eos || (id == header->bos && (header->flags & TW_VOCAB_STOP_AT_BOS) != 0);
+    bool end =
+        id == header->eos || (id == header->bos && (header->flags & TW_VOCAB_STOP_AT_BOS) != 0);
+    for (uint32_t i = 0; i < header->n_ends; i++) {
+        end = end || id == header->end[i];
+    }
+    return end;
 }
 
 int tw_tokenizer_piece(const struct tw_tokenizer *tokenizer, uint32_t id, unsigned flags,

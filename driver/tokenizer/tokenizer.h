@@ -59,7 +59,8 @@ void tw_tokenizer_destroy(struct tw_tokenizer *tokenizer); /* NULL is fine */
 
 const struct tw_vocab *tw_tokenizer_vocab(const struct tw_tokenizer *tokenizer);
 
-/* True for the ids that end a text: EOS, and BOS where the vocabulary says so. */
+/* True for the ids that end a text: EOS, those that end a turn or a message, and BOS where the
+ * vocabulary says so. */
 bool tw_tokenizer_is_end(const struct tw_tokenizer *tokenizer, uint32_t id);
 
 /* Appends the ids of text[0..n) to `out`; `flags` of tw_encode_flags. Time n log n, memory about 32

@@ -22,6 +22,7 @@ struct tw_emu {
     struct tw_workers *workers;
     pthread_mutex_t watch; /* of `running`, so that who looks at a plan is done before it ends */
     const struct tw_plan *running;
+    char description[TW_WIRE_MAX_DESCRIPTION];
 };
 
 uint32_t tw_emu_processors(void) {
@@ -130,6 +131,10 @@ int tw_emu_create(const struct tw_emu_options *options, struct tw_emu **out, tw_
     }
     struct tw_server_port port = {.ctx = emu};
     describe(&port, options);
+    if (options->description) {
+        strncpy(emu->description, options->description, sizeof emu->description - 1);
+        port.description = emu->description;
+    }
     emu->workers = tw_workers_create(port.max_threads);
     if (!emu->workers) {
         free(emu);

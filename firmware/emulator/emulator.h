@@ -16,7 +16,9 @@
 struct tw_emu; /* opaque */
 
 struct tw_emu_options {
-    const char *target; /* the machine that it plays; "" or NULL: any bundle's */
+    const char *target; /* the machine that it is; "" or NULL: any bundle's */
+    /* that machine's canonical JSON, copied; NULL: only the name is told */
+    const char *description;
     /* of fast mode at most; 0: the processors this process may use */
     uint32_t n_threads;
     uint64_t memory_bytes;                 /* of the device; 0: what the host has */

@@ -10,6 +10,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/event.h"
 #include "loader/base/listen.h"
+#include "loader/base/stop.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -354,8 +355,8 @@ static void turn(struct tw_device_server *s) {
     }
 }
 
-void tw_device_server_run(struct tw_device_server *s, const volatile int *stop) {
-    while (!atomic_load(&s->stop) && !(stop && *stop)) {
+void tw_device_server_run(struct tw_device_server *s, const volatile sig_atomic_t *stop) {
+    while (!atomic_load(&s->stop) && !tw_stopped(stop)) {
         turn(s);
     }
 }

@@ -10,6 +10,8 @@
 #include "firmware/emulator/emulator.h"
 #include "firmware/link/medium.h"
 
+#include <signal.h>
+
 struct tw_device_server; /* opaque */
 
 struct tw_device_server_options {
@@ -39,9 +41,9 @@ void tw_device_server_progress(struct tw_device_server *s, struct tw_link_progre
 /* A connection to the device for this process, or -1. */
 int tw_device_server_pair(struct tw_device_server *s);
 
-/* Serves until tw_device_server_stop was called, or *stop (may be NULL: set by a signal handler) is
- * not 0. */
-void tw_device_server_run(struct tw_device_server *s, const volatile int *stop);
+/* Serves until tw_device_server_stop was called, or *stop (may be NULL) is not 0; a signal handler
+ * may assign to it. */
+void tw_device_server_run(struct tw_device_server *s, const volatile sig_atomic_t *stop);
 /* Legal from any thread. */
 void tw_device_server_stop(struct tw_device_server *s);
 

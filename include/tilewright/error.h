@@ -28,40 +28,41 @@ enum tw_error_class {
     TW_CLASS_INTERNAL = 70    /* our own mistake */
 };
 
-/* X(name, number, class, cause, remedy) */
-#define TW_ERRORS(X)                                                                              \
-    X(USAGE, 1, USAGE, "bad argument", "see --help")                                              \
-    X(IO, 2, INPUT, "a file could not be read or written", "check the path and permissions")      \
-    X(TRUNCATED, 3, INPUT, "a file ends before its content does", "fetch or copy the file again") \
-    X(FORMAT, 4, INPUT, "a file is malformed", "fetch or convert the file again")                 \
-    X(RANGE, 5, INPUT, "a number lies outside its range", "fetch or convert the file again")      \
-    X(MISSING, 6, INPUT, "a required key or tensor is absent",                                    \
-      "convert the model with a current converter")                                               \
-    X(SHAPE, 7, INPUT, "a tensor has the wrong shape",                                            \
-      "convert the model with a current converter")                                               \
-    X(UNSUPPORTED, 8, UNSUPPORTED, "a feature is not supported",                                  \
-      "use a supported form of the model")                                                        \
-    X(NOMEM, 9, RESOURCE, "memory ran out", "free memory or use a smaller model or context")      \
-    X(NOSPACE, 10, RESOURCE, "the disk is full or the output cannot be written",                  \
-      "free space and run again")                                                                 \
-    X(PLACEMENT, 11, RESOURCE, "the program does not fit the target's memory",                    \
-      "use a larger target")                                                                      \
-    X(CONTEXT_FULL, 12, RESOURCE, "the context is full", "compile with a larger context (-c)")    \
-    X(NO_DEVICE, 13, DEVICE, "no such device", "run: tilewright devices")                         \
-    X(DEVICE_BUSY, 14, DEVICE, "the device is in use",                                            \
-      "stop the other user or choose another device")                                             \
-    X(DEVICE_LOST, 15, DEVICE, "the device went away", "reconnect it and open it again")          \
-    X(PROTOCOL, 16, DEVICE, "the device answered wrongly",                                        \
-      "upgrade the side that the message names")                                                  \
-    X(VERSION, 17, DEVICE, "versions do not match", "upgrade the side that the message names")    \
-    X(FAULT, 18, DEVICE, "the tile machine faulted",                                              \
-      "report the message together with the bundle")                                              \
-    X(TIMEOUT, 19, DEVICE, "a deadline passed without progress", "reset the device")              \
-    X(VERIFY, 20, VERIFY, "a program breaks a rule of the tile machine", "recompile the bundle")  \
-    X(HASH, 21, INPUT, "content does not match its hash", "copy or compile the bundle again")     \
-    X(TARGET, 22, VERIFY, "a bundle is for another target",                                       \
-      "recompile for this target or choose its device")                                           \
-    X(INTERRUPTED, 23, RESOURCE, "interrupted", "run again")                                      \
+/* X(name, number, class, cause, remedy). The remedy is general; "" where only the message can say
+ * what to do. The command prints it below a message that does not, as "try: REMEDY". */
+#define TW_ERRORS(X)                                                                               \
+    X(USAGE, 1, USAGE, "bad argument", "")                                                         \
+    X(IO, 2, INPUT, "a file could not be read or written", "")                                     \
+    X(TRUNCATED, 3, INPUT, "a file ends before its content does", "fetch or copy the file again")  \
+    X(FORMAT, 4, INPUT, "a file is malformed",                                                     \
+      "check that it is the file you mean; fetch or convert it again")                             \
+    X(RANGE, 5, INPUT, "a number lies outside its range", "")                                      \
+    X(MISSING, 6, INPUT, "a required key or tensor is absent",                                     \
+      "convert the model with a current converter")                                                \
+    X(SHAPE, 7, INPUT, "a tensor has the wrong shape",                                             \
+      "convert the model with a current converter")                                                \
+    X(UNSUPPORTED, 8, UNSUPPORTED, "a feature is not supported", "")                               \
+    X(NOMEM, 9, RESOURCE, "memory ran out", "free memory, or use a smaller model or context (-c)") \
+    X(NOSPACE, 10, RESOURCE, "the disk is full or the output cannot be written", "")               \
+    X(PLACEMENT, 11, RESOURCE, "the program does not fit the target's memory",                     \
+      "use a larger target or a smaller context (-c)")                                             \
+    X(CONTEXT_FULL, 12, RESOURCE, "the context is full", "compile with a larger context (-c)")     \
+    X(NO_DEVICE, 13, DEVICE, "no such device", "tilewright devices")                               \
+    X(DEVICE_BUSY, 14, DEVICE, "the device is in use",                                             \
+      "stop that process, or choose another device (tilewright devices)")                          \
+    X(DEVICE_LOST, 15, DEVICE, "the device went away",                                             \
+      "reconnect or restart the device, then run again")                                           \
+    X(PROTOCOL, 16, DEVICE, "the device answered wrongly",                                         \
+      "tilewright reset; if it happens again, upgrade the device's firmware")                      \
+    X(VERSION, 17, DEVICE, "versions do not match", "upgrade the side that the message names")     \
+    X(FAULT, 18, DEVICE, "the tile machine faulted",                                               \
+      "report the message together with the bundle")                                               \
+    X(TIMEOUT, 19, DEVICE, "a deadline passed without progress", "tilewright reset")               \
+    X(VERIFY, 20, VERIFY, "a program breaks a rule of the tile machine", "recompile the bundle")   \
+    X(HASH, 21, INPUT, "content does not match its hash", "copy or compile the bundle again")      \
+    X(TARGET, 22, VERIFY, "a bundle is for another target",                                        \
+      "recompile for this target, or choose its device")                                           \
+    X(INTERRUPTED, 23, RESOURCE, "interrupted", "")                                                \
     X(INTERNAL, 24, INTERNAL, "an internal check failed", "report this with the command line")
 
 enum tw_error_code {
@@ -78,9 +79,9 @@ typedef struct tw_error {
     char message[480];
 } tw_error;
 
-/* Fills `err` (which may be NULL) with the formatted line and returns `code`, so that a caller can
- * write `return tw_fail(err, TW_E_FORMAT, ...)`. Control bytes in the result are replaced by
- * '?'. */
+/* Fills `err` (which may be NULL) with the formatted line (format NULL: the code's cause) and
+ * returns `code`, so that a caller can write `return tw_fail(err, TW_E_FORMAT, ...)`. Control bytes
+ * in the result are replaced by '?'. */
 int tw_fail(tw_error *err, int code, const char *format, ...)
 #if defined(__GNUC__)
     __attribute__((format(printf, 3, 4)))
@@ -88,11 +89,12 @@ int tw_fail(tw_error *err, int code, const char *format, ...)
     ;
 int tw_vfail(tw_error *err, int code, const char *format, va_list args);
 
-/* Puts "prefix: " before the message already in `err` and returns its code. */
+/* Puts "prefix: " before the message already in `err` and returns its code. `err` NULL: INTERNAL;
+ * prefix NULL: changes nothing. */
 int tw_error_prefix(tw_error *err, const char *prefix);
 
-/* The stable name ("FORMAT"), the one-line cause and remedy, and the class of a code; for an
- * unknown code "UNKNOWN" and the internal class. Static strings. */
+/* The stable name ("FORMAT"), the one-line cause and remedy ("": none), and the class of a code;
+ * for an unknown code "UNKNOWN" and the internal class. Static strings. */
 const char *tw_error_name(int code);
 const char *tw_error_cause(int code);
 const char *tw_error_remedy(int code);

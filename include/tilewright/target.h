@@ -2,6 +2,7 @@
  *
  * A target: the shape of a tiled accelerator and the constants of its cost model, read from a JSON
  * file. A hash of the canonical JSON (sorted keys, no blanks) is part of each bundle.
+ * loader/target/target_open.h reads it.
  */
 #ifndef TILEWRIGHT_TARGET_H
 #define TILEWRIGHT_TARGET_H
@@ -13,7 +14,7 @@
 extern "C" {
 #endif
 
-#define TW_MAX_SITES 4096u
+#define TW_TARGET_MAX_SITES 4096u
 #define TW_MAX_TARGET_BYTES 65536u /* of a target file */
 
 struct tw_target {
@@ -37,21 +38,6 @@ struct tw_target {
     double chip_link_cycles; /* latency */
     uint8_t hash[TW_HASH_BYTES];
 };
-
-/* Opens a built-in target by name ("host", "sim4x4", "grid8x8", "sim4x4x2", "quad2x2"), or a JSON
- * file by path (a name with '/' or ".json"). host_sites: number of sites of "host", at most 256; 0:
- * the number of online processors. Errors: USAGE (unknown target; the message lists the built-in
- * ones), IO, and those of tw_target_parse(). */
-int tw_target_open(const char *name, uint32_t host_sites, struct tw_target *out, tw_error *err);
-
-/* Parses the JSON text of a target file; `name` is for messages. The keys of the links between
- * chips must both be present or both be absent. Errors, all naming the key: FORMAT (not JSON, an
- * unknown key, a wrong type), MISSING, RANGE. */
-int tw_target_parse(const char *name, const char *text, size_t size, struct tw_target *out,
-                    tw_error *err);
-
-/* Returns the names of the built-in targets, NULL-terminated; static. */
-const char *const *tw_target_names(void);
 
 /* Returns 1 if the target's chips are linked, which a program that spans several chips needs. */
 static inline int tw_target_has_links(const struct tw_target *t) {

@@ -8,13 +8,19 @@
  *     tw_session_create()   one sequence: its state, its position
  *     tw_session_feed()     tokens in, logits out; or tw_generate(), the whole loop
  *
- * Objects are destroyed in the opposite order; each must outlive what was made from it.
- * destroy(NULL) and close(NULL) are legal.
+ * compile.h makes bundles of models, emulate.h hosts a device for others, program.h reads programs
+ * as text, error.h has the errors; together these headers are all that the shared library exports.
+ *
+ * Objects may be closed and destroyed in any order: one that others were made from stays, out of
+ * reach, until the last of these is gone; so a device that is closed before its sessions is
+ * released with the last of them. destroy(NULL) and close(NULL) are legal.
  *
  * Errors: a function that can fail returns 0 or a TW_E_* code and fills `err` (which may be NULL)
  * with one line. Listed are the codes that mean something for that function; NOMEM is possible
- * wherever something is created, and DEVICE_LOST, TIMEOUT, PROTOCOL wherever a device is involved.
- * A failed function leaves its out-parameters unset and its objects as they were, unless told
+ * wherever something is created, DEVICE_LOST, TIMEOUT, PROTOCOL wherever a device is involved, and
+ * USAGE wherever a pointer is NULL that may not be, a flag bit is set that nobody defined, or a
+ * structure's size is too small to hold itself. A pointer may be NULL only where that is said. A
+ * failed function leaves its out-parameters unset and its objects as they were, unless told
  * otherwise.
  *
  * Threads: a device and a deployment may be used from many threads at a time, a session from one at
@@ -22,13 +28,22 @@
  * exits, or installs signal handlers.
  *
  * Option and info structures begin with `size`: set it to sizeof the structure. Zero fields mean
- * the default. An options pointer may be NULL: all defaults.
+ * the default. An options pointer may be NULL: all defaults. Structures only grow at their end: of
+ * a caller's shorter one only `size` bytes are read or written, and what a caller's longer one has
+ * beyond the library's is ignored (tw_version_number tells which library it is). Callbacks get
+ * structures of the library's size.
+ *
+ * Stop words: a function with a parameter or option `stop` looks at *stop several times a second
+ * and ends once it is not 0. A signal handler may assign to such a word; another thread sets it
+ * with an atomic store, __atomic_store_n(stop, 1, __ATOMIC_RELAXED). NULL: nothing stops it.
  */
 #ifndef TILEWRIGHT_TILEWRIGHT_H
 #define TILEWRIGHT_TILEWRIGHT_H
 
 #include "tilewright/error.h"
+#include "tilewright/version.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -38,10 +53,10 @@
 extern "C" {
 #endif
 
-#define TW_VERSION "0.1.0"
-
-/* Version of the library that is linked, as text. */
+/* Version of the library that is linked: as text, and as TW_VERSION_NUMBER has it (that one is of
+ * the header). */
 const char *tw_version(void);
+uint32_t tw_version_number(void);
 
 typedef struct tw_device tw_device;
 typedef struct tw_decoder tw_decoder;
@@ -64,7 +79,8 @@ struct tw_device_info {
 };
 
 /* Calls found() for every device until it returns false. Never fails because of one device. */
-void tw_device_list(bool (*found)(void *ctx, const struct tw_device_info *info), void *ctx);
+int tw_device_list(bool (*found)(void *ctx, const struct tw_device_info *info), void *ctx,
+                   tw_error *err);
 
 enum tw_device_event {
     TW_DEVICE_ARRIVED = 1,
@@ -72,12 +88,11 @@ enum tw_device_event {
     TW_DEVICE_CHANGED = 3 /* its state is another: "busy", "ready", ... */
 };
 /* Watches the list: calls changed() with ARRIVED for each device that there is, then for whatever
- * comes, goes or changes, within about a second. Returns when changed() returns false or *stop (set
- * it from a signal handler or another thread; may be NULL) is not 0. changed() may use the library,
- * also open the device. Errors: NOMEM. */
+ * comes, goes or changes, within about a second. Returns when changed() returns false or *stop (may
+ * be NULL) is not 0. changed() may use the library, also open the device. Errors: NOMEM. */
 int tw_device_watch(bool (*changed)(void *ctx, enum tw_device_event event,
                                     const struct tw_device_info *info),
-                    void *ctx, const volatile int *stop, tw_error *err);
+                    void *ctx, const volatile sig_atomic_t *stop, tw_error *err);
 
 struct tw_device_options {
     uint32_t size;
@@ -100,16 +115,22 @@ struct tw_device_options {
  * USAGE, UNSUPPORTED. */
 int tw_device_open(const char *selector, const struct tw_device_options *options, tw_device **out,
                    tw_error *err);
+/* Gives the device back, at once or when the last deployment and session on it is destroyed. */
 void tw_device_close(tw_device *device);
 /* selector, target and state of an open device. */
-void tw_device_get_info(const tw_device *device, struct tw_device_info *info);
+int tw_device_get_info(const tw_device *device, struct tw_device_info *info, tw_error *err);
 
-/* What opening it took beyond asking, in words ("both endpoints were reset"), or "": it answered at
- * once. Lives as long as the device. */
+/* The machine that the device is, as the JSON text of a target: what a model has to be compiled for
+ * (tw_compile_options.target) to run on it. "": it takes any bundle's target, or tells only a name
+ * (tw_device_info.target). Lives as long as the device. */
+const char *tw_device_target(const tw_device *device);
+
+/* Recovery steps that tw_device_open() had to take ("both endpoints were reset"); "" if none. Lives
+ * as long as the device. */
 const char *tw_device_recovered(const tw_device *device);
 
 /* Frees everything on the device, what it kept for later included, and sees that it answers. What
- * was deployed on it can only be destroyed. */
+ * was deployed on it before can only be destroyed; using it is USAGE ("the device was reset"). */
 int tw_device_reset(tw_device *device, tw_error *err);
 
 /* What a process does with a device that it has open, by the page that it publishes (`tilewright
@@ -129,11 +150,12 @@ struct tw_status_info {
     double open_s, progress_s; /* since the device was opened; since it last got on */
 };
 
-/* The same of an open device. info->size says how much of it there is room for. */
-void tw_device_get_status(tw_device *device, struct tw_status_info *info);
+/* The same of an open device. */
+int tw_device_get_status(tw_device *device, struct tw_status_info *info, tw_error *err);
 /* Calls found() for every device that a process of this computer has open and this user may know
  * of, until it returns false. Disturbs nobody. */
-void tw_status_list(bool (*found)(void *ctx, const struct tw_status_info *info), void *ctx);
+int tw_status_list(bool (*found)(void *ctx, const struct tw_status_info *info), void *ctx,
+                   tw_error *err);
 
 struct tw_selftest_step {
     uint32_t size;
@@ -148,46 +170,6 @@ int tw_device_selftest(tw_device *device,
                        void (*passed)(void *ctx, const struct tw_selftest_step *step), void *ctx,
                        tw_error *err);
 
-/* Serves a device through one or more doors: a UNIX socket ("socket:NAME" for other processes), a
- * USB device for QEMU, a USB cable of this board. */
-struct tw_serve_options {
-    uint32_t size;
-    /* of the socket, or a NAME for the well-known folder that discovery reads; NULL: no socket */
-    const char *path;
-    const char *target;    /* the machine that it plays; NULL: any bundle's */
-    const char *isa;       /* as in tw_device_options */
-    const char *faults;    /* fault plan (tw_fault_plan), for tests; NULL: none */
-    uint64_t seed;         /* of the plan */
-    uint64_t memory_bytes; /* 0: the host's */
-    uint32_t n_threads;    /* 0: the processors this process may use */
-    /* Or NULL: called once for each door when hosts can come through it: "socket:PATH",
-     * "usbredir:PATH", "gadget:CONTROLLER", "ivshmem:PATH". */
-    void (*ready)(void *ctx, const char *door);
-    void *ctx;
-    /* path of a UNIX socket where QEMU finds the device (-device usb-redir); NULL: none */
-    const char *usbredir;
-    const char *usb_speed; /* of that device: "full", "high" (also NULL), "super" */
-    /* not 0: be the USB device of this Linux board (FunctionFS; needs root) */
-    uint32_t gadget;
-    const char *udc; /* its controller in /sys/class/udc; NULL: the first */
-    /* serial number on USB; NULL: the board's, or one made of the usbredir path */
-    const char *serial;
-    /* not NULL: be a device that cannot run, for this reason; then there is no socket */
-    const char *recovery;
-    /* Not NULL: be a PCIe device in a QEMU guest: path of the socket for its ivshmem-doorbell, file
-     * of the guest's RAM (NULL: no DMA), socket of its monitor (NULL: it has no IOMMU), and the
-     * device's bus << 8 | slot << 3 | function. */
-    const char *ivshmem, *guest_ram, *monitor;
-    uint32_t requester;
-};
-
-/* Returns when *stop (set it from a signal handler) is not 0. Errors: DEVICE_BUSY (names who serves
- * this path, or has this controller), NO_DEVICE (no such target or controller), USAGE, UNSUPPORTED,
- * IO. */
-int tw_serve(const struct tw_serve_options *options, const volatile int *stop, tw_error *err);
-/* Name and effect of fault plan `index`; NULL behind the last. */
-const char *tw_fault_plan(uint32_t index, const char **text);
-
 /* ---- decoders: bundle files ---- */
 
 enum tw_decoder_flags {
@@ -196,11 +178,12 @@ enum tw_decoder_flags {
     TW_DECODER_NO_RULES = 2
 };
 
-/* Maps and checks a bundle. Errors: IO, TRUNCATED, FORMAT, RANGE, VERSION, HASH, VERIFY,
- * UNSUPPORTED. */
+/* Maps and checks a bundle; `flags` of tw_decoder_flags. Errors: IO, TRUNCATED, FORMAT, RANGE, HASH,
+ * VERIFY, UNSUPPORTED (also a bundle of another format or machine ABI: recompile, or upgrade). */
 int tw_decoder_open(const char *path, unsigned flags, tw_decoder **out, tw_error *err);
 void tw_decoder_close(tw_decoder *decoder);
 
+#define TW_ENDS_MAX 4u
 struct tw_decoder_info {
     uint32_t size;
     uint16_t bundle_major, bundle_minor, abi_major, abi_minor;
@@ -216,8 +199,10 @@ struct tw_decoder_info {
     char target[64], model[128], arch[32], license[64], tool[64];
     /* texts of the bundle, or NULL; live as long as the decoder */
     const char *path, *plan, *origin;
+    /* ids that end a text: of the end of the sequence, of a turn, of a message */
+    uint32_t n_ends, end[TW_ENDS_MAX];
 };
-void tw_decoder_get_info(const tw_decoder *decoder, struct tw_decoder_info *info);
+int tw_decoder_get_info(const tw_decoder *decoder, struct tw_decoder_info *info, tw_error *err);
 
 struct tw_program_info {
     uint32_t size;
@@ -240,12 +225,13 @@ struct tw_symbol_info {
     uint64_t offset, bytes;
     const char *name, *role, *dtype;
 };
-/* Entry `index` of the decoder's tables. False behind the last. */
-bool tw_decoder_get_program(const tw_decoder *decoder, uint32_t index,
-                            struct tw_program_info *info);
-bool tw_decoder_get_segment(const tw_decoder *decoder, uint32_t index,
-                            struct tw_segment_info *info);
-bool tw_decoder_get_symbol(const tw_decoder *decoder, uint32_t index, struct tw_symbol_info *info);
+/* Entry `index` of the decoder's tables. Errors: USAGE (after the last). */
+int tw_decoder_get_program(const tw_decoder *decoder, uint32_t index, struct tw_program_info *info,
+                           tw_error *err);
+int tw_decoder_get_segment(const tw_decoder *decoder, uint32_t index, struct tw_segment_info *info,
+                           tw_error *err);
+int tw_decoder_get_symbol(const tw_decoder *decoder, uint32_t index, struct tw_symbol_info *info,
+                          tw_error *err);
 
 /* A buffer in the SRAM of a site. Sections of its program by number, UINT32_MAX and no name where
  * no op touches it. */
@@ -282,24 +268,6 @@ const char *tw_rule_text(uint32_t rule);
  * there are), NOSPACE. */
 int tw_decoder_print(const tw_decoder *decoder, const char *program, FILE *out, tw_error *err);
 
-/* ---- programs as text: files in the language of tws(5) ---- */
-
-/* Makes a certificate of a program that obeys the rules without one: *words stay valid until the
- * next call or the end of ctx. A text has none of its own; the compiler makes them
- * (compiler/spatial/certify.h). Errors: VERIFY where there is none. */
-struct tw_program;
-typedef int (*tw_prover)(void *ctx, const struct tw_program *program, const uint32_t **words,
-                         uint32_t *n_words, tw_error *err);
-
-/* The same for the programs of a text file, one or more; their order is proved by `prover` (NULL:
- * not looked at). `info` (may be NULL) is filled in any case; *n_programs (may be NULL): how many
- * were looked at. Errors: IO, FORMAT and RANGE (FILE:LINE:COL: what was found and expected),
- * VERIFY. */
-int tw_program_file_verify(const char *path, tw_prover prover, void *ctx,
-                           struct tw_rules_info *info, uint32_t *n_programs, tw_error *err);
-/* Prints them in the canonical form. Errors: IO, FORMAT, RANGE, USAGE, NOSPACE, as above. */
-int tw_program_file_print(const char *path, const char *program, FILE *out, tw_error *err);
-
 /* ---- text ---- */
 
 enum tw_tokenize_flags {
@@ -307,21 +275,21 @@ enum tw_tokenize_flags {
     TW_TOKENIZE_SPECIAL = 2 /* the names of special tokens in the text stand for them */
 };
 
-/* Ids of text[0..n): as many as `capacity` has room for go to `ids` (may be NULL if capacity is 0),
- * *count is how many there are. Errors: UNSUPPORTED (the bundle has no tokenizer), RANGE (text too
+/* Ids of text[0..n) (`text` may be NULL if n is 0): as many as `capacity` has room for go to `ids`
+ * (may be NULL if capacity is 0), *count is how many there are. Errors: UNSUPPORTED (the bundle has no tokenizer), RANGE (text too
  * long). */
 int tw_tokenize(const tw_decoder *decoder, const char *text, size_t n, unsigned flags,
                 uint32_t *ids, size_t capacity, size_t *count, tw_error *err);
-/* Text of ids, not terminated; *n bytes in all, of which capacity's go to `text`. Special tokens
- * give nothing. Errors: UNSUPPORTED, RANGE (an id outside of the vocabulary). */
+/* Text of ids, not terminated; *n bytes in all, of which capacity's go to `text`. `ids` and `text`
+ * may be NULL if their counts are 0. Special tokens give nothing. Errors: UNSUPPORTED, RANGE (an id outside of the vocabulary). */
 int tw_detokenize(const tw_decoder *decoder, const uint32_t *ids, size_t count, char *text,
                   size_t capacity, size_t *n, tw_error *err);
 
 /* ---- deployments and sessions ---- */
 
 /* Puts weights and programs onto the device. A device in this process uses the mapped weights in
- * place. Errors: TARGET (names both targets), VERSION, VERIFY (opened with NO_RULES), NOMEM (device
- * memory: have, need). */
+ * place. Errors: TARGET (the bundle's target has another hash than the device's; names both),
+ * VERSION, VERIFY (opened with NO_RULES), NOMEM (device memory: have, need). */
 int tw_deploy(tw_device *device, const tw_decoder *decoder, tw_deployment **out, tw_error *err);
 void tw_deployment_destroy(tw_deployment *deployment);
 
@@ -339,8 +307,8 @@ struct tw_session_options {
     uint64_t seed;
 };
 
-/* A new sequence at position 0. Errors: USAGE (an option out of range), FORMAT (the bundle lacks a
- * program or tensor), NOMEM. */
+/* A new sequence at position 0. Errors: USAGE (an option out of range; the device was reset), FORMAT
+ * (the bundle lacks a program or tensor), NOMEM (names the device's limit that is reached). */
 int tw_session_create(tw_deployment *deployment, const struct tw_session_options *options,
                       tw_session **out, tw_error *err);
 void tw_session_destroy(tw_session *session);
@@ -352,15 +320,16 @@ struct tw_session_info {
     uint64_t steps;
     const char *mode, *target, *device;
 };
-void tw_session_get_info(const tw_session *session, struct tw_session_info *info);
+int tw_session_get_info(const tw_session *session, struct tw_session_info *info, tw_error *err);
 
 /* Appends n tokens (n > 0) to the sequence. Allocates nothing and makes no system call but to wake
- * threads. Errors, before anything has run: RANGE (an id outside of the vocabulary), CONTEXT_FULL.
+ * threads. Errors, before anything has run: RANGE (an id outside of the vocabulary), CONTEXT_FULL,
+ * USAGE (no tokens; the device was reset).
  * FAULT (names program, site, engine, op and graph operation) ends the session: it can only be
  * destroyed. */
 int tw_session_feed(tw_session *session, const uint32_t *ids, size_t n, tw_error *err);
 /* n_vocab logits of what follows the last token fed, valid until the session's next feed. NULL
- * before the first feed and after a rewind. */
+ * before the first feed and after a rewind (and for session NULL, whose position is 0). */
 const float *tw_session_logits(const tw_session *session);
 uint32_t tw_session_position(const tw_session *session);
 /* Forgets the tokens from `position` on. Errors: USAGE (beyond the current position). */
@@ -372,8 +341,7 @@ enum tw_generate_flags {
     TW_GENERATE_IGNORE_EOS = 1,    /* do not stop at the tokens that end a text */
     TW_GENERATE_PRINT_SPECIAL = 2, /* special tokens appear in the text */
     /* on_token gets NULL for the logits. Greedy tokens are then chosen on the device, a few at a
-     * time; a callback or
-     * *stop that ends the text leaves a session whose logits are NULL. */
+     * time; a callback or *stop that ends the text leaves a session whose logits are NULL. */
     TW_GENERATE_NO_LOGITS = 4
 };
 
@@ -386,20 +354,22 @@ struct tw_generate_options {
     float top_p, min_p; /* top_p 0 means 1: no limit; min_p 0: no limit */
     uint64_t seed;      /* same seed, same tokens, on every device */
     /* Any may be NULL. These two return 0, or another value to stop after this token. on_text gets
-     * whole UTF-8 characters; needs a tokenizer. */
+     * whole UTF-8 characters; needs a tokenizer. The bytes of a character that is not complete when
+     * tw_generate returns wait in the session: they come with its rest if the next call's prompt is
+     * the last token chosen, and otherwise as U+FFFD at its beginning. */
     int (*on_token)(void *ctx, uint32_t id, const float *logits);
     int (*on_text)(void *ctx, const char *text, size_t n);
-    /* After each part of the prompt; the last time, before the first token, with done == total. */
-    void (*on_prompt)(void *ctx, uint32_t done, uint32_t total);
     void *ctx;
-    /* or NULL: generation ends after the current token once it is not 0 (set it from a signal
-     * handler) */
-    const volatile int *stop;
+    /* or NULL: generation ends after the current token once it is not 0 */
+    const volatile sig_atomic_t *stop;
+    /* or NULL: after each part of the prompt; the last time, before the first token, with done == total. */
+    void (*on_prompt)(void *ctx, uint32_t done, uint32_t total);
 };
 
 enum tw_stop_reason {
-    TW_STOP_COUNT = 0,    /* n_predict tokens */
-    TW_STOP_END = 1,      /* the text's end token, which is not counted, passed on or printed */
+    TW_STOP_COUNT = 0, /* n_predict tokens */
+    /* one of the ids that end a text, which is not counted, passed on or printed */
+    TW_STOP_END = 1,
     TW_STOP_CONTEXT = 2,  /* the context is full; tw_generate returns CONTEXT_FULL */
     TW_STOP_CALLBACK = 3, /* a callback said so */
     TW_STOP_INTERRUPT = 4 /* *stop; tw_generate returns INTERRUPTED */
@@ -419,7 +389,8 @@ struct tw_greedy_options {
 };
 
 /* Feeds `id`, then what is likeliest to follow (the lowest id among equals), then what follows
- * that: one command for the device, which chooses and feeds by itself. tokens (room for n of them)
+ * that: one command for the device, which chooses and feeds by itself. `options` must not be NULL:
+ * there is no default for n. tokens (room for n of them)
  * gets the *n_tokens that were chosen; the last one is not fed, so the next run may begin with it;
  * the logits are those that it was chosen from. *reason: COUNT (n tokens), END (the last one is a
  * stop), CONTEXT (the last one has no room), INTERRUPT. The same tokens as by feeding one at a
@@ -430,7 +401,7 @@ int tw_session_run_greedy(tw_session *session, uint32_t id, const struct tw_gree
                           tw_error *err);
 /* Ends the session's greedy run before its next token, or else its next run before the first; then
  * it is forgotten. A device that does not share memory with this process notices it only between
- * runs. May be called from any thread and from signal handlers. */
+ * runs. May be called from any thread and from signal handlers. NULL is legal. */
 void tw_session_interrupt(tw_session *session);
 
 struct tw_generate_result {
@@ -441,9 +412,10 @@ struct tw_generate_result {
     double prefill_s, first_token_s, decode_s;
 };
 
-/* Feeds the prompt (n_prompt > 0) and generates. `result` (may be NULL) is filled in any case. The
- * last token chosen is not fed. Errors: those of feed; USAGE (a sampling parameter); CONTEXT_FULL
- * and INTERRUPTED after all text so far was passed on. */
+/* Feeds the prompt (n_prompt > 0) and generates. `result` (may be NULL) is filled in any case but
+ * USAGE. The last token chosen is not fed: the next call's prompt begins with it. Errors: those of
+ * feed; USAGE (no prompt; a sampling parameter); CONTEXT_FULL and INTERRUPTED after all text so far
+ * was passed on. */
 int tw_generate(tw_session *session, const uint32_t *prompt, size_t n_prompt,
                 const struct tw_generate_options *options, struct tw_generate_result *result,
                 tw_error *err);

@@ -39,16 +39,20 @@ enum tw_vocab_flags {
     TW_VOCAB_STOP_AT_BOS = 8 /* llama2.c: a sampled BOS ends the text */
 };
 
-/* Token ids are TW_NONE if the model has none. */
+/* Token ids are TW_NONE if the model has none. Besides eos the tokens end[0 .. n_ends) end a
+ * text: those that end a turn or a message. (These three words were reserved, and zero, in bundles
+ * of version 1.0.) */
+#define TW_VOCAB_MAX_ENDS 2u
 struct tw_vocab_header {
     uint32_t magic, kind, n_tokens, flags;
     uint32_t bos, eos, unk, pad;
     uint32_t bytes_size;
-    uint32_t reserved[3];
+    uint32_t n_ends, end[TW_VOCAB_MAX_ENDS];
 };
 TW_STATIC_ASSERT(sizeof(struct tw_vocab_header) == 48, "vocab header");
 
-/* A checked view of a blob; all pointers are into the blob. */
+/* A checked view of a blob (tw_vocab_open of loader/bundle/vocab_open.h); all pointers are into the
+ * blob. */
 struct tw_vocab {
     struct tw_vocab_header header;
     const float *scores;
@@ -56,11 +60,6 @@ struct tw_vocab {
     const uint8_t *types;
     const char *bytes;
 };
-
-/* Checks a blob (4-byte aligned; sizes, monotone offsets, ids below n_tokens, finite scores) and
- * makes a view of it; the blob must outlive the view. Errors: FORMAT, TRUNCATED, RANGE. Implemented
- * in loader/bundle/vocab.c. */
-int tw_vocab_open(const void *blob, size_t size, struct tw_vocab *out, tw_error *err);
 
 #ifdef __cplusplus
 }

@@ -48,13 +48,14 @@ extern "C" {
     X(LOG, 14, "removes and returns the oldest log line -> text, or no payload")            \
     X(HEARTBEAT, 15, "progress word in the address of the answer")                          \
     X(KEEP, 16, "tw_wire_content: the allocation at the address has that content; keep it") \
-    X(FIND, 17, "tw_wire_content -> address of an allocation with that content, or 0")
+    X(FIND, 17, "tw_wire_content -> address of an allocation with that content, or 0")      \
+    X(DESCRIBE, 18, "-> JSON text of the target that the device is, or no payload")
 
 enum tw_wire_opcode {
 #define TW_X(name, number, text) TW_WIRE_##name = number,
     TW_WIRE_OPCODES(TW_X)
 #undef TW_X
-        TW_WIRE_OPCODE_LIMIT = 18
+        TW_WIRE_OPCODE_LIMIT = 19
 };
 
 /* Returns the opcode's name, "NONE" for 0 and "?" for an unknown one. */
@@ -99,11 +100,12 @@ struct tw_wire_hello {
 TW_STATIC_ASSERT(sizeof(struct tw_wire_hello) == 16, "hello");
 
 enum tw_wire_capabilities {
-    TW_WIRE_CAN_STRICT = 1, /* RUN in strict mode */
-    TW_WIRE_CAN_FAST = 2,   /* RUN in fast mode */
-    TW_WIRE_CAN_GREEDY = 4, /* RUN with TW_WIRE_RUN_GREEDY */
-    TW_WIRE_CAN_KEEP = 8,   /* KEEP and FIND */
-    TW_WIRE_CAN_LINK = 16   /* its chips have links: it runs programs that span several */
+    TW_WIRE_CAN_STRICT = 1,   /* RUN in strict mode */
+    TW_WIRE_CAN_FAST = 2,     /* RUN in fast mode */
+    TW_WIRE_CAN_GREEDY = 4,   /* RUN with TW_WIRE_RUN_GREEDY */
+    TW_WIRE_CAN_KEEP = 8,     /* KEEP and FIND */
+    TW_WIRE_CAN_LINK = 16,    /* its chips have links: it runs programs that span several */
+    TW_WIRE_CAN_DESCRIBE = 32 /* DESCRIBE */
 };
 
 /* What a device is and can do; the answer to HELLO. */
@@ -122,6 +124,10 @@ struct tw_wire_identity {
     char device[32];
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_identity) == 144, "identity");
+
+/* Longest answer to DESCRIBE: the canonical JSON of a target, not terminated; its name is the
+ * identity's. */
+#define TW_WIRE_MAX_DESCRIPTION 1024u
 
 enum tw_wire_alloc_flags { TW_WIRE_ALLOC_ZERO = 1 };
 /* Request of ALLOC. */

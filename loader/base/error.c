@@ -61,6 +61,10 @@ static void escape_controls(char *s) {
 int tw_vfail(tw_error *err, int code, const char *format, va_list args) {
     if (err) {
         err->code = code;
+        if (!format) {
+            snprintf(err->message, sizeof err->message, "%s", tw_error_cause(code));
+            return code;
+        }
         vsnprintf(err->message, sizeof err->message, format, args);
         escape_controls(err->message);
     }
@@ -76,8 +80,8 @@ int tw_fail(tw_error *err, int code, const char *format, ...) {
 }
 
 int tw_error_prefix(tw_error *err, const char *prefix) {
-    if (!err) {
-        return TW_E_INTERNAL;
+    if (!err || !prefix) {
+        return err ? err->code : TW_E_INTERNAL;
     }
     char old[sizeof err->message];
     memcpy(old, err->message, sizeof old);

@@ -6,11 +6,11 @@
 #ifndef TW_LOADER_BUNDLE_LOADER_H
 #define TW_LOADER_BUNDLE_LOADER_H
 
+#include "loader/bundle/vocab_open.h"
 #include "loader/order/certificate.h"
 #include "tilewright/bundle.h"
 #include "tilewright/error.h"
 #include "tilewright/machine.h"
-#include "tilewright/vocab.h"
 
 /* Memory the device must provide, in this order: parameter banks 0.. n_banks-1, state, scratch. */
 enum tw_segment_kind { TW_SEG_PARAM = 0, TW_SEG_STATE = 1, TW_SEG_SCRATCH = 2 };

@@ -12,16 +12,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What of another version can be done about. */
+static const char *advice(bool newer) {
+    return newer ? "recompile the model, or upgrade tilewright" : "recompile the model";
+}
+
 static int check_versions(const struct tw_bundle *bundle, tw_error *err) {
     const struct tw_bundle_note *note = bundle->note;
     if (note->bundle_major != TW_BUNDLE_MAJOR) {
-        return tw_fail(err, TW_E_VERSION, "%s: bundle format %u.%u, this program reads %u.x",
-                       bundle->path, note->bundle_major, note->bundle_minor, TW_BUNDLE_MAJOR);
+        return tw_fail(err, TW_E_UNSUPPORTED,
+                       "%s: bundle format %u.%u, this program reads %u.x: %s", bundle->path,
+                       note->bundle_major, note->bundle_minor, TW_BUNDLE_MAJOR,
+                       advice(note->bundle_major > TW_BUNDLE_MAJOR));
     }
     if (note->abi_major != TW_MACHINE_ABI_MAJOR || note->abi_min_minor > TW_MACHINE_ABI_MINOR) {
-        return tw_fail(err, TW_E_VERSION, "%s: needs machine ABI %u.%u, this program has %u.%u",
-                       bundle->path, note->abi_major, note->abi_min_minor, TW_MACHINE_ABI_MAJOR,
-                       TW_MACHINE_ABI_MINOR);
+        bool newer =
+            note->abi_major > TW_MACHINE_ABI_MAJOR ||
+            (note->abi_major == TW_MACHINE_ABI_MAJOR && note->abi_min_minor > TW_MACHINE_ABI_MINOR);
+        return tw_fail(err, TW_E_UNSUPPORTED,
+                       "%s: needs machine ABI %u.%u, this program has %u.%u: %s", bundle->path,
+                       note->abi_major, note->abi_min_minor, TW_MACHINE_ABI_MAJOR,
+                       TW_MACHINE_ABI_MINOR, advice(newer));
     }
     return 0;
 }

@@ -3,7 +3,7 @@
  * Opens a vocabulary blob (tilewright/vocab.h): every size, offset, id and score is checked once,
  * here, so that the tokenizer can index freely.
  */
-#include "tilewright/vocab.h"
+#include "loader/bundle/vocab_open.h"
 
 #include "tilewright/range.h"
 
@@ -40,8 +40,9 @@ static int check_header(const void *blob, size_t size, struct tw_vocab_header *h
         return tw_fail(err, TW_E_FORMAT, "vocabulary: flags are 0x%x, expected only 0x%x", h->flags,
                        KNOWN_FLAGS);
     }
-    if (h->reserved[0] || h->reserved[1] || h->reserved[2]) {
-        return tw_fail(err, TW_E_FORMAT, "vocabulary: reserved words are not zero");
+    if (h->n_ends > TW_VOCAB_MAX_ENDS) {
+        return tw_fail(err, TW_E_RANGE, "vocabulary: %u more ids that end a text, expected 0 to %u",
+                       h->n_ends, TW_VOCAB_MAX_ENDS);
     }
     return 0;
 }
@@ -58,12 +59,29 @@ static int check_id(const char *what, uint32_t id, uint32_t n_tokens, bool neede
     return 0;
 }
 
+/* The ids that end a text besides eos; words that hold none are zero. */
+static int check_ends(const struct tw_vocab_header *h, tw_error *err) {
+    int rc = 0;
+    for (uint32_t i = 0; i < TW_VOCAB_MAX_ENDS && rc == 0; i++) {
+        if (i >= h->n_ends && h->end[i] != 0) {
+            rc = tw_fail(err, TW_E_FORMAT,
+                         "vocabulary: end token %u is %u, expected 0: there are %u", i, h->end[i],
+                         h->n_ends);
+        } else if (i < h->n_ends && h->end[i] >= h->n_tokens) {
+            rc = tw_fail(err, TW_E_RANGE, "vocabulary: end token %u is %u, expected below %u", i,
+                         h->end[i], h->n_tokens);
+        }
+    }
+    return rc;
+}
+
 static int check_ids(const struct tw_vocab_header *h, tw_error *err) {
     bool bos = (h->flags & (TW_VOCAB_ADD_BOS | TW_VOCAB_STOP_AT_BOS)) != 0;
     int rc = check_id("bos", h->bos, h->n_tokens, bos, err);
     rc = rc ? rc : check_id("eos", h->eos, h->n_tokens, (h->flags & TW_VOCAB_ADD_EOS) != 0, err);
     rc = rc ? rc : check_id("unk", h->unk, h->n_tokens, false, err);
-    return rc ? rc : check_id("pad", h->pad, h->n_tokens, false, err);
+    rc = rc ? rc : check_id("pad", h->pad, h->n_tokens, false, err);
+    return rc ? rc : check_ends(h, err);
 }
 
 /* Finds the parts and checks that they fill the blob. n_tokens is bounded, so nothing here can

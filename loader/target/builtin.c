@@ -5,6 +5,8 @@
  */
 #include "loader/target/builtin.h"
 
+#include "loader/target/target_open.h"
+
 #include <stddef.h>
 
 /* host: a site a core (width is set when opened), SRAM a few L2 caches so that a prefill chunk's

@@ -3,7 +3,8 @@
  * Reads a target file: jansson parses it, one table checks every key, and the canonical form is
  * hashed.
  */
-#include "tilewright/target.h"
+#include "loader/target/target_open.h"
+
 #include "loader/target/builtin.h"
 
 #include <errno.h>
@@ -25,8 +26,8 @@ static const struct field {
     bool link; /* of links between chips: there or not with the others */
 } fields[] = {
     {"chips", COUNT, offsetof(struct tw_target, n_chips), 1, 64, false},
-    {"width", COUNT, offsetof(struct tw_target, width), 1, TW_MAX_SITES, false},
-    {"height", COUNT, offsetof(struct tw_target, height), 1, TW_MAX_SITES, false},
+    {"width", COUNT, offsetof(struct tw_target, width), 1, TW_TARGET_MAX_SITES, false},
+    {"height", COUNT, offsetof(struct tw_target, height), 1, TW_TARGET_MAX_SITES, false},
     {"sram_bytes", BYTES, offsetof(struct tw_target, sram_bytes), 16384, 4294967296.0, false},
     {"banks", COUNT, offsetof(struct tw_target, n_banks), 1, TW_MAX_BANKS, false},
     {"clock_hz", RATE, offsetof(struct tw_target, clock_hz), 1e3, 1e12, false},
@@ -118,11 +119,30 @@ static json_t *canonical(const struct tw_target *t) {
     return root;
 }
 
-static int hash_target(struct tw_target *t, tw_error *err) {
+static char *canonical_text(const struct tw_target *t) {
     json_t *root = canonical(t);
     char *text =
         root ? json_dumps(root, JSON_SORT_KEYS | JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
     json_decref(root);
+    return text;
+}
+
+int tw_target_print(const struct tw_target *target, char *text, size_t room, tw_error *err) {
+    char *all = canonical_text(target);
+    size_t n = all ? strlen(all) : 0;
+    int rc = !all        ? tw_fail(err, TW_E_NOMEM, "target: no memory to print it")
+             : n >= room ? tw_fail(err, TW_E_NOSPACE, "target %s: %zu bytes of text, room for %zu",
+                                   target->name, n, room - 1)
+                         : 0;
+    if (rc == 0) {
+        memcpy(text, all, n + 1);
+    }
+    free(all);
+    return rc;
+}
+
+static int hash_target(struct tw_target *t, tw_error *err) {
+    char *text = canonical_text(t);
     if (!text || sodium_init() < 0) {
         free(text);
         return tw_fail(err, TW_E_NOMEM, "target: no memory to hash it");
@@ -157,9 +177,9 @@ static int read_target(const char *path, json_t *root, struct tw_target *t, tw_e
     for (size_t i = 0; i < N_FIELDS && rc == 0; i++) {
         rc = fields[i].link && !has_links(root) ? 0 : read_field(path, root, &fields[i], t, err);
     }
-    if (rc == 0 && (uint64_t)t->n_chips * t->width * t->height > TW_MAX_SITES) {
+    if (rc == 0 && (uint64_t)t->n_chips * t->width * t->height > TW_TARGET_MAX_SITES) {
         rc = tw_fail(err, TW_E_RANGE, "%s: %u chips of %u x %u sites; at most %u sites", path,
-                     t->n_chips, t->width, t->height, TW_MAX_SITES);
+                     t->n_chips, t->width, t->height, TW_TARGET_MAX_SITES);
     }
     if (rc == 0 && t->n_chips * t->n_banks > TW_MAX_BANKS) {
         rc = tw_fail(err, TW_E_RANGE, "%s: %u chips with %u banks each; at most %u banks", path,
@@ -217,6 +237,9 @@ static int open_file(const char *path, struct tw_target *out, tw_error *err) {
 int tw_target_open(const char *name, uint32_t host_sites, struct tw_target *out, tw_error *err) {
     size_t len = strlen(name);
     memset(out, 0, sizeof *out);
+    if (name[0] == '{') {
+        return tw_target_parse("target", name, len, out, err);
+    }
     if (strchr(name, '/') || (len > 5 && !strcmp(name + len - 5, ".json"))) {
         return open_file(name, out, err);
     }

@@ -4,11 +4,12 @@
  * of 2 to 1,472 sites, and the certificate's share and load time of bundles. usage: order_bench
  * [MODEL...] (GGUF or llama2.c files)
  */
-#include "compiler/compile.h"
 #include "compiler/spatial/certify.h"
 #include "compiler/spatial/compose.h"
 #include "loader/bundle/loader.h"
+#include "loader/target/target_open.h"
 #include "tests/support/pipeline.h"
+#include "tilewright/compile.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,10 +6,10 @@
 #ifndef TW_TESTS_COMPILER_COMPILE_KIT_H
 #define TW_TESTS_COMPILER_COMPILE_KIT_H
 
-#include "compiler/compile.h"
 #include "loader/bundle/loader.h"
 #include "tests/support/bundle_fixture.h"
 #include "tests/support/random_model.h"
+#include "tilewright/compile.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -55,6 +55,7 @@ static inline int compile_teardown(void **state) {
 
 static inline int compile_to(struct compile_world *w, const char *model, const char *out) {
     memset(&w->err, 0, sizeof w->err);
+    w->report.size = sizeof w->report;
     return tw_compile_file(model, out, &w->options, &w->report, &w->err);
 }
 

@@ -6,7 +6,7 @@
 #define TW_TESTS_COMPILER_IMPORT_KIT_MODEL_H
 
 #include "compiler/import/import.h"
-#include "tilewright/vocab.h"
+#include "loader/bundle/vocab_open.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

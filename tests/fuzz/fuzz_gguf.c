@@ -4,7 +4,7 @@
  * a pointer outside the file shows.
  */
 #include "compiler/import/import.h"
-#include "tilewright/vocab.h"
+#include "loader/bundle/vocab_open.h"
 
 #include <stdlib.h>
 

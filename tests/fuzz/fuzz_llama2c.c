@@ -6,7 +6,7 @@
  */
 #include "compiler/import/bytes.h"
 #include "compiler/import/import.h"
-#include "tilewright/vocab.h"
+#include "loader/bundle/vocab_open.h"
 
 #include <stdlib.h>
 

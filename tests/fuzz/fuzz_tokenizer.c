@@ -7,6 +7,7 @@
  */
 #include "driver/tokenizer/tokenizer.h"
 #include "driver/tokenizer/utf8_stream.h"
+#include "loader/bundle/vocab_open.h"
 #include "tests/support/vocab_fixture.h"
 
 #include "tilewright/machine.h"

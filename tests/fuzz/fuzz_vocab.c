@@ -3,7 +3,7 @@
  * Fuzzes the vocabulary reader: any bytes as a blob. Every piece, score and type of an accepted one
  * is read.
  */
-#include "tilewright/vocab.h"
+#include "loader/bundle/vocab_open.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  */
 #include "tests/support/model_bundle.h"
 
-#include "compiler/compile.h"
+#include "tilewright/compile.h"
 
 #include <stdlib.h>
 #include <string.h>

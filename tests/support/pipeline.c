@@ -3,6 +3,7 @@
  * Stages in a row (pipeline.h).
  */
 #include "tests/support/pipeline.h"
+#include "loader/target/target_open.h"
 
 #include "compiler/low/pin_params.h"
 

@@ -4,6 +4,8 @@
  */
 #include "tests/support/socket_device.h"
 
+#include "tilewright/emulate.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -60,7 +62,7 @@ unsigned socket_folder_entries(void) {
     return n;
 }
 
-static volatile int stop;
+static volatile sig_atomic_t stop;
 
 static void on_term(int number) {
     (void)number;
@@ -81,16 +83,16 @@ static void serve(const char *name, const char *faults, uint64_t seed, int ready
     a.sa_handler = on_term;
     sigaction(SIGTERM, &a, NULL);
     prctl(PR_SET_NAME, "test-emulator");
-    struct tw_serve_options o = {.size = sizeof o,
-                                 .path = name,
-                                 .faults = faults,
-                                 .seed = seed,
-                                 .n_threads = 1,
-                                 .memory_bytes = 256u << 20,
-                                 .ready = tell,
-                                 .ctx = &ready};
+    struct tw_emulate_options o = {.size = sizeof o,
+                                   .path = name,
+                                   .faults = faults,
+                                   .seed = seed,
+                                   .n_threads = 1,
+                                   .memory_bytes = 256u << 20,
+                                   .ready = tell,
+                                   .ctx = &ready};
     tw_error err = {0};
-    int code = tw_serve(&o, &stop, &err);
+    int code = tw_emulate(&o, &stop, &err);
     if (code) {
         fprintf(stderr, "serve: %s\n", err.message);
     }

@@ -4,6 +4,8 @@
  */
 #include "tests/support/vocab_fixture.h"
 
+#include "loader/bundle/vocab_open.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -66,12 +66,16 @@ refuses 'bench beyond the context' 5 '513 tokens do not fit a context of 512' be
 size=$(stat -c %s "$work/a.twb")
 for cut in 0 1 63 64 1000 4095 4096 $((size / 2)) $((size - 1)); do
     head -c "$cut" "$work/a.twb" >"$work/cut.twb"
-    if run 3 verify "$work/cut.twb" && [ "$(wc -l <"$work/err")" = 1 ]; then
+    if run 3 verify "$work/cut.twb" && [ "$(grep -vc '^try: ' "$work/err")" = 1 ]; then
         ok "a bundle cut at $cut"
     else
         not_ok "a bundle cut at $cut" "$status" "$err"
     fi
 done
+cp "$work/a.twb" "$work/bad.twb"
+# Of another format: unsupported, with advice. (The format's number is the first of the header at 88.)
+printf '\002' | dd of="$work/bad.twb" bs=1 seek=88 conv=notrunc 2>/dev/null
+refuses 'a bundle of another format' 4 'bundle format 2.0, .* reads 1.x: recompile the model, or upgrade tilewright' run "$work/bad.twb" -n 1
 cp "$work/a.twb" "$work/bad.twb"
 printf 'zzzz' | dd of="$work/bad.twb" bs=1 seek=$((size * 2 / 3)) conv=notrunc 2>/dev/null
 refuses 'a changed weight fails verify' 3 'hash|bank' verify "$work/bad.twb"

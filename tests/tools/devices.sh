@@ -78,6 +78,59 @@ check 'and its socket can be served again' run 0 devices --device socket:two
 kill -9 "$emulator"
 wait "$emulator" 2>/dev/null
 
+# ---- a device of a target of its own
+cat >"$work/mine.json" <<JSON
+{"name": "mine", "chips": 1, "width": 2, "height": 2, "sram_bytes": 1048576, "banks": 2, "clock_hz": 1e9,
+ "dram_bytes_per_cycle": 64, "site_load_bytes_per_cycle": 16, "fma_per_cycle": 64, "int8_mac_per_cycle": 256,
+ "vector_per_cycle": 16, "link_bytes_per_cycle": 32, "sync_cycles": 50, "call_cycles": 20}
+JSON
+run 0 compile "$model" -o "$work/mine.twb" --target "$work/mine.json" -q || not_ok 'a bundle for it' "$err"
+sed 's/"sync_cycles": 50/"sync_cycles": 51/' "$work/mine.json" >"$work/other.json"
+run 0 compile "$model" -o "$work/other.twb" --target "$work/other.json" -q || not_ok 'a bundle for another' "$err"
+run 0 run "$bundle" --ids 1,403,407 -n 12 --print-ids
+ids=$out
+start my --target "$work/mine.json"
+check 'a bundle for it runs' run 0 run "$work/mine.twb" --ids 1,403,407 -n 12 --print-ids --device socket:my
+same '... with the same ids' "$ids" "$out"
+check 'a model runs: it is compiled for what the device says it is' \
+    run 0 run "$model" --ids 1,403,407 -n 12 --print-ids --device socket:my
+same '... with the same ids' "$ids" "$out"
+check '... once more, as JSON' run 0 run "$model" --ids 1,403 -n 2 --json --device socket:my
+check '... for target mine' grep -q '"target": "mine"' "$work/out"
+refuses 'one of another target is refused' 7 'is for target host, device socket:my is a mine' \
+    run "$bundle" -n 1 --device socket:my
+refuses 'also one of the same name with other numbers' 7 'a target mine with other numbers than device socket:my has' \
+    run "$work/other.twb" -n 1 --device socket:my
+kill -9 "$emulator"
+wait "$emulator" 2>/dev/null
+
+# ---- a device that dies in the middle: what there is, then the error
+dies() { # dies OPTION: --print-ids or --json; the device is slow, and killed once tokens have come
+    start dying --faults slow
+    "$TW_BIN" run "$bundle" --ids 1,403,407 -n 400 --ignore-eos --logits "$work/logits" "$1" --device socket:dying \
+        >"$work/out" 2>"$work/err" &
+    holder=$!
+    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
+        "$TW_BIN" top --json | grep -Eq '"tokens": ([3-9]|[1-9][0-9])' && break
+        sleep 0.1
+    done
+    kill -9 "$emulator"
+    wait "$emulator" 2>/dev/null
+    emulator=
+    status=0
+    wait "$holder" || status=$?
+    holder=
+    same "$1 of a device that dies: status" 6 "$status"
+    check '... the error is on standard error' grep -q 'device socket:dying' "$work/err"
+}
+dies --print-ids
+check '... and the ids up to then are printed' grep -Eqx '([0-9]+ )+[0-9]+' "$work/out"
+dies --json
+check '... in the JSON, with the error' python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["stop"] == "error" and d["error"]["code"] == "DEVICE_LOST" and len(d["ids"]) >= 3 and d["text"], d' "$work/out"
+
 # ---- reset and selftest of devices that are ill
 field() { # field NAME: of the JSON printed last
     python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$work/out" "$1"

@@ -18,9 +18,47 @@ done
 run 0 --help
 check 'the general help names every verb' sh -c 'for v in '"$verbs"'; do grep -q "^  $v " "$1" || exit 1; done' _ "$work/out"
 check 'the version' run 0 --version
-same 'the version is the header'"'"'s' "tilewright $(sed -n 's/#define TW_VERSION "\(.*\)"/\1/p' include/tilewright/tilewright.h)" "$out"
+part() { sed -n "s/^#define TW_VERSION_$1 //p" include/tilewright/version.h; }
+version=$(part MAJOR).$(part MINOR).$(part PATCH)
+same 'the version is the header'"'"'s' "tilewright $version" "$out"
+for page in tools/man/*; do
+    check "the version in $page" grep -Eq "^[.]TH .*Tilewright $version\"" "$page"
+done
+same 'the version stands nowhere else' '' "$(grep -rlF "$version" --include=*.[ch] --include=*.mk --include=Makefile --include=*.in \
+    include loader driver compiler firmware tools Makefile | grep -v include/tilewright/version.h)"
 run 2
 same 'without arguments: usage on stderr, status 2' "2 0" "$status $(wc -c <"$work/out" | tr -d ' ')"
+
+# What usually helps is a second line, where the first does not say it.
+tries() { # tries NAME STATUS PATTERN-OF-THE-SECOND-LINE ARGUMENTS...
+    name=$1
+    want=$2
+    pattern=$3
+    shift 3
+    run "$want" "$@"
+    if [ "$status" = "$want" ] && sed -n 2p "$work/err" | grep -Eqx "try: $pattern"; then
+        ok "$name"
+    else
+        not_ok "$name" "$status" "$err"
+    fi
+}
+alone() { # alone NAME STATUS ARGUMENTS...: the message says it all
+    name=$1
+    want=$2
+    shift 2
+    run "$want" "$@"
+    same "$name" "$want 1" "$status $(wc -l <"$work/err" | tr -d ' ')"
+}
+head -c 100000 "$model" >"$work/cut.gguf"
+head -c 300 README.md >"$work/bad.twb"
+printf 'program x\n' >"$work/bad.tws"
+tries 'a cut model: fetch it again' 3 'fetch or copy the file again' run "$work/cut.gguf"
+tries 'a malformed bundle: is it the right file?' 3 'check that it is the file you mean; .*' inspect "$work/bad.twb"
+tries 'no such device: see which there are' 6 'tilewright devices' run "$model" --device gpu
+alone 'a line of the text that one wrote' 3 verify "$work/bad.tws"
+alone 'a missing file' 3 run /no/such/file
+alone 'a wrong option' 2 run m --tmep 1
+alone 'a full context, whose message has the advice' 5 run "$model" --ids 1,2,3,4,5 -c 4 -n 1
 
 refuses 'an unknown verb' 2 "unknown verb 'rnu'" rnu x
 refuses 'an unknown option' 2 "unknown option '--tmep'.*run --help" run m --tmep 1

@@ -94,8 +94,7 @@ static int compile(const char *model, const struct compile_args *a, tw_error *er
         return tw_fail(err, TW_E_NOMEM, "out of memory");
     }
     snprintf(temporary, room, "%s.tmp-%ld", a->out, (long)getpid());
-    struct tw_compile_report report;
-    memset(&report, 0, sizeof report);
+    struct tw_compile_report report = {.size = sizeof report};
     double start = tw_clock_s();
     ui_guard(temporary, NULL, NULL);
     code = tw_compile_file(model, a->out, &c, &report, err);

@@ -76,8 +76,8 @@ static bool print_line(void *ctx, const struct tw_device_info *d) {
 /* A list may change between the two passes: then a line of it is a little crooked. */
 static int print_all(tw_error *err) {
     struct columns c = {0};
-    tw_device_list(measure, &c);
-    tw_device_list(print_line, &c);
+    tw_device_list(measure, &c, NULL);
+    tw_device_list(print_line, &c, NULL);
     return ui_flush(err);
 }
 
@@ -124,7 +124,7 @@ static bool add_json(void *ctx, const struct tw_device_info *d) {
 
 static int show_one(const struct devices_args *a, tw_error *err) {
     struct search s = {.wanted = a->device};
-    tw_device_list(match, &s);
+    tw_device_list(match, &s, NULL);
     if (!s.any) {
         return tw_fail(err, TW_E_NO_DEVICE, "device %s is not in the list", a->device);
     }
@@ -160,7 +160,7 @@ static int run(int argc, char **argv, tw_error *err) {
     }
     if (a.json) {
         json_t *list = json_array();
-        tw_device_list(add_json, list);
+        tw_device_list(add_json, list, NULL);
         return ui_print_json(list, err);
     }
     return print_all(err);

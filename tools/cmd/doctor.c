@@ -177,7 +177,7 @@ static int report(const struct doctor_args *a, tw_error *err) {
     doctor_check_rule(&d);
     doctor_check_usb(&d);
     doctor_check_pcie(&d);
-    tw_device_list(tell_device, &d);
+    tw_device_list(tell_device, &d, NULL);
     int code = a->json ? ui_print_json(d.list, err) : ui_flush(err);
     return code || !d.broken ? code
                              : tw_fail(err, TW_E_FAULT, "the emulator does not work; see above");

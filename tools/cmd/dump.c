@@ -3,6 +3,7 @@
  * tilewright dump: a stage of a compilation as text, from a model; or the programs that a bundle or
  * a text file holds.
  */
+#include "tilewright/program.h"
 #include "tools/cmd.h"
 #include "tools/engine.h"
 #include "tools/text_file.h"

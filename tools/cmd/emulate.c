@@ -3,7 +3,7 @@
  * tilewright emulate: the device as a process of its own, behind a UNIX socket, on USB or on PCIe,
  * until it is told to end.
  */
-#include "tilewright/tilewright.h"
+#include "tilewright/emulate.h"
 #include "tools/cmd.h"
 #include "tools/ui.h"
 
@@ -107,28 +107,28 @@ static int run(int argc, char **argv, tw_error *err) {
     if (!a.listen && !a.usbredir && !a.gadget && !a.ivshmem) {
         a.listen = "emu";
     }
-    struct tw_serve_options o = {.size = sizeof o,
-                                 .path = a.listen,
-                                 .target = a.target,
-                                 .isa = a.isa,
-                                 .faults = a.faults,
-                                 .seed = (uint64_t)a.seed,
-                                 .memory_bytes = (uint64_t)a.memory << 20,
-                                 .n_threads = (uint32_t)a.threads,
-                                 .ready = say_ready,
-                                 .ctx = &a,
-                                 .usbredir = a.usbredir,
-                                 .usb_speed = a.speed,
-                                 .gadget = a.gadget,
-                                 .udc = a.udc,
-                                 .serial = a.serial,
-                                 .recovery = a.recovery,
-                                 .ivshmem = a.ivshmem,
-                                 .guest_ram = a.guest_ram,
-                                 .monitor = a.monitor,
-                                 .requester = requester};
+    struct tw_emulate_options o = {.size = sizeof o,
+                                   .path = a.listen,
+                                   .target = a.target,
+                                   .isa = a.isa,
+                                   .faults = a.faults,
+                                   .seed = (uint64_t)a.seed,
+                                   .memory_bytes = (uint64_t)a.memory << 20,
+                                   .n_threads = (uint32_t)a.threads,
+                                   .ready = say_ready,
+                                   .ctx = &a,
+                                   .usbredir = a.usbredir,
+                                   .usb_speed = a.speed,
+                                   .gadget = a.gadget,
+                                   .udc = a.udc,
+                                   .serial = a.serial,
+                                   .recovery = a.recovery,
+                                   .ivshmem = a.ivshmem,
+                                   .guest_ram = a.guest_ram,
+                                   .monitor = a.monitor,
+                                   .requester = requester};
     ui_catch_interrupts();
-    return tw_serve(&o, &ui_stop, err);
+    return tw_emulate(&o, &ui_stop, err);
 }
 
 const struct cmd cmd_emulate = {&verb, run};

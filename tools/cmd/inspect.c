@@ -53,7 +53,7 @@ static void print_note(const struct tw_decoder_info *i) {
 
 static void print_programs(const tw_decoder *decoder) {
     struct tw_program_info p = {.size = sizeof p};
-    for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p); i++) {
+    for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p, NULL) == 0; i++) {
         char used[32], sram[32];
         printf("program   %-12s %3u tokens, %u sites (%u x %u, %u chips), %u sections, %u stages, "
                "%llu ops\n",
@@ -68,7 +68,7 @@ static void print_programs(const tw_decoder *decoder) {
 static void print_memory(const tw_decoder *decoder, const struct tw_decoder_info *i) {
     struct tw_segment_info s = {.size = sizeof s};
     char text[32];
-    for (uint32_t n = 0; tw_decoder_get_segment(decoder, n, &s); n++) {
+    for (uint32_t n = 0; tw_decoder_get_segment(decoder, n, &s, NULL) == 0; n++) {
         printf("memory    %-8s bank %-3u %12s\n", s.kind, s.bank, ui_bytes(s.bytes, text));
     }
     printf("          %u tensors, %llu binding rows; %s of weights read a token\n", i->n_symbols,
@@ -77,7 +77,7 @@ static void print_memory(const tw_decoder *decoder, const struct tw_decoder_info
 
 static void print_symbols(const tw_decoder *decoder) {
     struct tw_symbol_info s = {.size = sizeof s};
-    for (uint32_t n = 0; tw_decoder_get_symbol(decoder, n, &s); n++) {
+    for (uint32_t n = 0; tw_decoder_get_symbol(decoder, n, &s, NULL) == 0; n++) {
         printf("%3u %12llx %12llu %-8s %-5s %s\n", s.segment, (unsigned long long)s.offset,
                (unsigned long long)s.bytes, s.role, s.dtype, s.name);
     }
@@ -103,7 +103,7 @@ static int print_text(const tw_decoder *decoder, const struct tw_decoder_info *i
 static json_t *programs_json(const tw_decoder *decoder) {
     json_t *array = json_array();
     struct tw_program_info p = {.size = sizeof p};
-    for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p); i++) {
+    for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p, NULL) == 0; i++) {
         json_array_append_new(
             array,
             json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I}",
@@ -120,7 +120,7 @@ static json_t *programs_json(const tw_decoder *decoder) {
 static json_t *segments_json(const tw_decoder *decoder) {
     json_t *array = json_array();
     struct tw_segment_info s = {.size = sizeof s};
-    for (uint32_t i = 0; tw_decoder_get_segment(decoder, i, &s); i++) {
+    for (uint32_t i = 0; tw_decoder_get_segment(decoder, i, &s, NULL) == 0; i++) {
         json_array_append_new(array, json_pack("{s:s, s:i, s:I}", "kind", s.kind, "bank",
                                                (int)s.bank, "bytes", (json_int_t)s.bytes));
     }
@@ -130,7 +130,7 @@ static json_t *segments_json(const tw_decoder *decoder) {
 static json_t *symbols_json(const tw_decoder *decoder) {
     json_t *array = json_array();
     struct tw_symbol_info s = {.size = sizeof s};
-    for (uint32_t i = 0; tw_decoder_get_symbol(decoder, i, &s); i++) {
+    for (uint32_t i = 0; tw_decoder_get_symbol(decoder, i, &s, NULL) == 0; i++) {
         json_array_append_new(array,
                               json_pack("{s:s, s:i, s:I, s:I, s:s, s:s}", "name", s.name, "segment",
                                         (int)s.segment, "offset", (json_int_t)s.offset, "bytes",
@@ -184,7 +184,7 @@ static int run(int argc, char **argv, tw_error *err) {
         return code;
     }
     struct tw_decoder_info info = {.size = sizeof info};
-    tw_decoder_get_info(decoder, &info);
+    tw_decoder_get_info(decoder, &info, NULL);
     code = a.map ? inspect_check_site(decoder, (uint32_t)a.site, err) : 0;
     if (!code) {
         code = a.json ? print_json(decoder, &info, &a, err) : print_text(decoder, &info, &a, err);

@@ -47,7 +47,7 @@ static bool look_no_further(void *ctx, const struct tw_map_info *b) {
 int inspect_check_site(const tw_decoder *decoder, uint32_t site, tw_error *err) {
     struct tw_program_info p = {.size = sizeof p};
     int code = 0;
-    for (uint32_t i = 0; !code && tw_decoder_get_program(decoder, i, &p); i++) {
+    for (uint32_t i = 0; !code && tw_decoder_get_program(decoder, i, &p, NULL) == 0; i++) {
         code = tw_decoder_map(decoder, i, site, look_no_further, NULL, err);
     }
     return code;
@@ -83,7 +83,7 @@ static bool bank_bytes(const tw_decoder *decoder, uint32_t bank, uint64_t *bytes
     bool more = false;
     *bytes = 0;
     *any = false;
-    for (uint32_t i = 0; tw_decoder_get_segment(decoder, i, &s); i++) {
+    for (uint32_t i = 0; tw_decoder_get_segment(decoder, i, &s, NULL) == 0; i++) {
         more = more || s.bank >= bank;
         *any = *any || s.bank == bank;
         *bytes += s.bank == bank ? s.bytes : 0;
@@ -100,7 +100,7 @@ static void print_banks(const tw_decoder *decoder) {
         if (any) {
             printf("map       DRAM bank %u: %s\n", bank, ui_bytes(bytes, text));
         }
-        for (uint32_t i = 0; tw_decoder_get_segment(decoder, i, &s); i++) {
+        for (uint32_t i = 0; tw_decoder_get_segment(decoder, i, &s, NULL) == 0; i++) {
             if (s.bank == bank) {
                 printf("          %10s %10llu  segment %u\n", s.kind, (unsigned long long)s.bytes,
                        i);
@@ -120,10 +120,10 @@ static struct state_bytes state_bytes(const tw_decoder *decoder) {
     struct state_bytes state = {.sram_left = UINT64_MAX};
     struct tw_program_info p = {.size = sizeof p};
     struct tw_segment_info s = {.size = sizeof s};
-    for (uint32_t i = 0; tw_decoder_get_segment(decoder, i, &s); i++) {
+    for (uint32_t i = 0; tw_decoder_get_segment(decoder, i, &s, NULL) == 0; i++) {
         state.all += strcmp(s.kind, "state") == 0 ? s.bytes : 0;
     }
-    for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p); i++) {
+    for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p, NULL) == 0; i++) {
         uint64_t left = p.sram_bytes - p.sram_used;
         state.a_site = (state.all + p.n_sites - 1) / p.n_sites;
         state.sram_left = left < state.sram_left ? left : state.sram_left;
@@ -141,7 +141,7 @@ static void print_state(const tw_decoder *decoder) {
 
 int inspect_print_map(const tw_decoder *decoder, uint32_t site, tw_error *err) {
     struct tw_program_info p = {.size = sizeof p};
-    for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p); i++) {
+    for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p, NULL) == 0; i++) {
         struct totals t = {.buffers = NULL};
         printf(
             "map       %s, SRAM of site %u: offset, bytes, kind, sections that touch it, buffer\n",
@@ -190,7 +190,7 @@ static json_t *banks_json(const tw_decoder *decoder) {
     for (uint32_t bank = 0; bank_bytes(decoder, bank, &bytes, &any); bank++) {
         json_t *segments = json_array();
         struct tw_segment_info s = {.size = sizeof s};
-        for (uint32_t i = 0; tw_decoder_get_segment(decoder, i, &s); i++) {
+        for (uint32_t i = 0; tw_decoder_get_segment(decoder, i, &s, NULL) == 0; i++) {
             if (s.bank == bank) {
                 json_array_append_new(segments,
                                       json_pack("{s:i, s:s, s:I}", "segment", (int)i, "kind",
@@ -206,7 +206,7 @@ static json_t *banks_json(const tw_decoder *decoder) {
 int inspect_map_json(const tw_decoder *decoder, uint32_t site, json_t **out, tw_error *err) {
     struct tw_program_info p = {.size = sizeof p};
     json_t *sram = json_array();
-    for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p); i++) {
+    for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p, NULL) == 0; i++) {
         struct totals t = {.buffers = json_array()};
         int code = tw_decoder_map(decoder, i, site, add_buffer, &t, err);
         if (code) {

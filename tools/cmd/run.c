@@ -84,6 +84,7 @@ struct output {
     size_t n_text, text_room;
     int code; /* of a callback that failed */
     tw_error *err;
+    int ended; /* what tw_generate returned: 0, or the code whose message *err has */
 };
 
 static int on_token(void *ctx, uint32_t id, const float *logits) {
@@ -168,6 +169,14 @@ static double rate(double n, double seconds) {
     return seconds > 0 ? n / seconds : 0;
 }
 
+/* The end of a text that failed is kept with what came before: {"code": "DEVICE_LOST", ...}. */
+static json_t *error_json(const struct output *out) {
+    return out->ended && out->ended != TW_E_CONTEXT_FULL && out->ended != TW_E_INTERRUPTED
+               ? json_pack("{s:s, s:s}", "code", tw_error_name(out->ended), "message",
+                           out->err->message)
+               : json_null();
+}
+
 static int print_json(const struct engine *e, const struct output *out, const struct prompt *prompt,
                       const struct tw_generate_options *g, const struct tw_generate_result *r,
                       tw_error *err) {
@@ -175,13 +184,15 @@ static int print_json(const struct engine *e, const struct output *out, const st
     json_t *text = out->n_text || e->info.has_tokenizer
                        ? json_stringn(out->text ? out->text : "", out->n_text)
                        : json_null();
+    json_t *error = error_json(out);
     json_t *o = json_pack(
-        "{s:s, s:s, s:s, s:s, s:i, s:I, s:f, s:o, s:o, s:o, s:s, s:f, s:f, s:f, s:f}", "model",
+        "{s:s, s:s, s:s, s:s, s:i, s:I, s:f, s:o, s:o, s:o, s:s, s:o, s:f, s:f, s:f, s:f}", "model",
         e->info.model, "target", e->session_info.target, "device", e->session_info.device, "mode",
         e->session_info.mode, "threads", (int)e->session_info.n_threads, "seed",
         (json_int_t)g->seed, "temp", (double)g->temperature, "prompt_ids",
         ids_json(prompt->ids, prompt->n), "ids", ids_json(out->ids, out->n_ids), "text", text,
-        "stop", reason[r->reason], "prefill_tok_s", rate(r->n_prompt, r->prefill_s), "decode_tok_s",
+        "stop", json_is_null(error) ? reason[r->reason] : "error", "error", error, "prefill_tok_s",
+        rate(r->n_prompt, r->prefill_s), "decode_tok_s",
         rate(r->n_generated > 1 ? r->n_generated - 1 : 0, r->decode_s), "first_token_ms",
         1e3 * r->first_token_s, "load_s", e->load_s);
     return ui_print_json(o, err);
@@ -238,7 +249,9 @@ static int generate(struct engine *e, struct output *out, const struct prompt *p
     if (out->code) {
         return out->code;
     }
-    bool show = !code || code == TW_E_CONTEXT_FULL || code == TW_E_INTERRUPTED;
+    out->ended = code;
+    /* what has been generated is printed, whatever ended it */
+    bool show = !code || code == TW_E_CONTEXT_FULL || code == TW_E_INTERRUPTED || r.n_generated;
     int printed = show ? print_results(e, out, prompt, &g, &r, code ? NULL : err) : 0;
     return printed == UI_PIPE || !code ? printed : code;
 }

@@ -106,7 +106,7 @@ static int run(int argc, char **argv, tw_error *err) {
     if (!code) {
         ui_catch_interrupts();
         code = test(&a, device, steps, &passed, &e);
-        tw_device_get_status(device, &s);
+        tw_device_get_status(device, &s, NULL);
         tw_device_close(device);
     }
     int printed = a.json   ? print_json(&a, &s, json_incref(steps), passed, code, e.message, err)

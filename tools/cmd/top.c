@@ -101,7 +101,7 @@ static bool add_line(void *ctx, const struct tw_status_info *i) {
 
 static void print_table(FILE *out) {
     struct table t = {.out = out};
-    tw_status_list(add_line, &t);
+    tw_status_list(add_line, &t, NULL);
     if (t.n == 0) {
         fputs("no process has a device open\n", out);
     }
@@ -224,7 +224,7 @@ static int run(int argc, char **argv, tw_error *err) {
     }
     if (a.json) {
         json_t *list = json_array();
-        tw_status_list(add_json, list);
+        tw_status_list(add_json, list, NULL);
         return ui_print_json(list, err);
     }
     if (!a.once && isatty(STDOUT_FILENO)) {

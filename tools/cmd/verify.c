@@ -3,8 +3,8 @@
  * tilewright verify: recomputes every hash of a bundle, or parses a file of programs as text, and
  * checks the programs against the rules of the tile machine.
  */
-#include "compiler/spatial/certify.h"
-#include "tilewright/tilewright.h"
+#include "tilewright/compile.h"
+#include "tilewright/program.h"
 #include "tools/cmd.h"
 #include "tools/text_file.h"
 #include "tools/ui.h"
@@ -89,13 +89,14 @@ static int tell(const char *path, const struct verify_args *a, const struct tw_d
 static int verify_text(const char *path, const struct verify_args *a, tw_error *err) {
     struct tw_decoder_info info = {.size = sizeof info};
     struct tw_rules_info rules = {.size = sizeof rules};
-    struct tw_cmem mem;
-    int code = tw_cmem_init(&mem, err);
+    tw_certifier *certifier;
+    int code = tw_certifier_create(&certifier, err);
     if (code) {
         return code;
     }
-    code = tw_program_file_verify(path, tw_certify_words, &mem, &rules, &info.n_programs, err);
-    tw_cmem_finish(&mem);
+    code =
+        tw_program_file_verify(path, tw_certifier_prove, certifier, &rules, &info.n_programs, err);
+    tw_certifier_destroy(certifier);
     return code && code != TW_E_VERIFY ? code : tell(path, a, &info, &rules, code, err);
 }
 
@@ -107,7 +108,7 @@ static int verify(const char *path, const struct verify_args *a, tw_error *err) 
     }
     struct tw_decoder_info info = {.size = sizeof info};
     struct tw_rules_info rules = {.size = sizeof rules};
-    tw_decoder_get_info(decoder, &info);
+    tw_decoder_get_info(decoder, &info, NULL);
     code = tw_decoder_verify(decoder, &rules, err);
     code = tell(path, a, &info, &rules, code, err);
     tw_decoder_close(decoder);

@@ -45,8 +45,8 @@ $(STATIC_LIB): $(LIB_OBJS) $(BUILD)/sources
 	$(call say,AR,$@)
 	$(call archive,$(LIB_OBJS))
 
-# Only what tilewright.h declares is visible in the shared library.
-$(BUILD)/tilewright.map: tools/mk/version-script $(wildcard include/tilewright/*.h)
+# Only what the public headers declare is visible in the shared library.
+$(BUILD)/tilewright.map: tools/mk/version-script tools/mk/declared $(wildcard include/tilewright/*.h)
 	@mkdir -p $(@D)
 	$(Q)CC='$(CC)' tools/mk/version-script TILEWRIGHT_$(SOVERSION) >$@.tmp && mv $@.tmp $@
 

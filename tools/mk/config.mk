@@ -1,7 +1,9 @@
 # What a build is: version, compiler, flags and the folder it goes to.
 
-VERSION := 0.1.0
-SOVERSION := 0
+# version.h is the source of the version; the shared library's name carries the major number.
+version_part = $(shell sed -n 's/^.define TW_VERSION_$(1) //p' include/tilewright/version.h)
+SOVERSION := $(call version_part,MAJOR)
+VERSION := $(SOVERSION).$(call version_part,MINOR).$(call version_part,PATCH)
 
 ifeq ($(origin CC),default)
 CC := gcc

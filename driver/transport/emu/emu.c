@@ -9,7 +9,6 @@
 #include "driver/transport/emu/emu_options.h"
 #include "driver/transport/transport.h"
 #include "firmware/emulator/emulator.h"
-#include "tilewright/target.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,13 +45,14 @@ static void discover(bool (*found)(void *ctx, const struct tw_transport_info *in
 
 static int open_emu(const char *rest, const struct tw_transport_options *options,
                     struct tw_transport **out, tw_error *err) {
-    char target[64], name[64];
+    struct tw_emu_target target;
+    char name[64];
     const char *faults = strstr(rest, "?faults=");
     size_t n = faults ? (size_t)(faults - rest) : strlen(rest);
     snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), rest);
     struct tw_emu_options o = {.n_threads = options->n_threads,
                                .memory_bytes = options->memory_bytes};
-    int code = tw_emu_options_fill(&o, name, options->isa, target, err);
+    int code = tw_emu_options_fill(&o, name, options->isa, &target, err);
     if (code) {
         return code;
     }

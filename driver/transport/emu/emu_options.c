@@ -4,8 +4,6 @@
  */
 #include "driver/transport/emu/emu_options.h"
 
-#include "tilewright/target.h"
-
 #include <stdio.h>
 
 /* "scalar, avx2": the instruction sets that this processor and build have. */
@@ -41,9 +39,9 @@ static int find_kernels(const char *isa, const struct tw_kernel_table **out, tw_
                    known_isas(known));
 }
 
-static int resolve_target(const char *name, char target[64], tw_error *err) {
+static int resolve_target(const char *name, struct tw_emu_target *out, tw_error *err) {
     struct tw_target t;
-    target[0] = 0;
+    out->name[0] = out->text[0] = 0;
     if (!*name) {
         return 0;
     }
@@ -57,14 +55,17 @@ static int resolve_target(const char *name, char target[64], tw_error *err) {
         return tw_fail(err, TW_E_NO_DEVICE, "device emu:%s: no such target; there are %s", name,
                        known);
     }
-    memcpy(target, t.name, 64);
-    target[63] = 0;
+    if (!code) {
+        memcpy(out->name, t.name, sizeof out->name);
+        code = tw_target_print(&t, out->text, sizeof out->text, err);
+    }
     return code;
 }
 
 int tw_emu_options_fill(struct tw_emu_options *o, const char *target, const char *isa,
-                        char storage[64], tw_error *err) {
+                        struct tw_emu_target *storage, tw_error *err) {
     int code = resolve_target(target, storage, err);
-    o->target = storage;
+    o->target = storage->name;
+    o->description = storage->text[0] ? storage->text : NULL;
     return code ? code : find_kernels(isa, &o->kernels, err);
 }

@@ -6,11 +6,17 @@
 #define TW_DRIVER_TRANSPORT_EMU_EMU_OPTIONS_H
 
 #include "firmware/emulator/emulator.h"
+#include "loader/target/target_open.h"
 
-/* Sets o->target (the full name, in `storage`) and o->kernels. target ""; isa NULL or "": the
- * emulator's choice. Errors: NO_DEVICE (no such target; names them), USAGE and UNSUPPORTED (the
- * instruction set). */
+struct tw_emu_target {
+    char name[64];
+    char text[TW_TARGET_TEXT_BYTES]; /* the canonical JSON */
+};
+
+/* Sets o->target and o->description (which point into *storage) and o->kernels. target ""; isa NULL
+ * or "": the emulator's choice. Errors: NO_DEVICE (no such target; names them), USAGE and
+ * UNSUPPORTED (the instruction set), and those of a target file. */
 int tw_emu_options_fill(struct tw_emu_options *o, const char *target, const char *isa,
-                        char storage[64], tw_error *err);
+                        struct tw_emu_target *storage, tw_error *err);
 
 #endif

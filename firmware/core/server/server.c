@@ -86,6 +86,7 @@ static int hello(struct tw_server *server, struct tw_server_request *request) {
     id->capabilities = (server->port.kernels ? TW_WIRE_CAN_STRICT | TW_WIRE_CAN_GREEDY : 0u) |
                        (server->port.memory_bytes ? (uint32_t)TW_WIRE_CAN_KEEP : 0u) |
                        (server->port.kernels && server->port.run ? TW_WIRE_CAN_FAST : 0u) |
+                       (server->port.description ? (uint32_t)TW_WIRE_CAN_DESCRIBE : 0u) |
                        TW_WIRE_CAN_LINK;
     id->n_threads = server->port.max_threads;
     id->max_allocations = TW_SERVER_ALLOCATIONS;
@@ -97,6 +98,15 @@ static int hello(struct tw_server *server, struct tw_server_request *request) {
     copy_text(id->device, sizeof id->device, server->port.device);
     request->out = id;
     request->out_bytes = sizeof *id;
+    return 0;
+}
+
+static int describe(struct tw_server *server, struct tw_server_request *request) {
+    if (server->port.description) {
+        request->out = server->answer.description;
+        request->out_bytes = copy_text(server->answer.description,
+                                       sizeof server->answer.description, server->port.description);
+    }
     return 0;
 }
 
@@ -170,6 +180,7 @@ static const struct {
                       sizeof(struct tw_wire_content)},
     [TW_WIRE_FIND] = {tw_server_find_content, sizeof(struct tw_wire_content),
                       sizeof(struct tw_wire_content)},
+    [TW_WIRE_DESCRIBE] = {describe, 0, 0},
 };
 
 static int check_and_handle(struct tw_server *server, struct tw_server_request *request,

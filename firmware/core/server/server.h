@@ -9,12 +9,13 @@
 #define TW_FIRMWARE_CORE_SERVER_SERVER_H
 
 #include "firmware/core/tile_machine.h"
+#include "tilewright/version.h"
 #include "tilewright/wire.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#define TW_FIRMWARE_VERSION 0x000100u /* major << 16 | minor << 8 | patch */
+#define TW_FIRMWARE_VERSION ((uint32_t)TW_VERSION_NUMBER)
 
 #define TW_SERVER_ALLOCATIONS 256u
 #define TW_SERVER_PROGRAMS 32u
@@ -45,6 +46,8 @@ struct tw_server_port {
     uint32_t max_threads;
     uint32_t max_payload; /* of a message; 0: TW_WIRE_MAX_PAYLOAD */
     char target[64], device[32];
+    /* JSON text of the target in full, terminated, for DESCRIBE; NULL: none. Outlives the server. */
+    const char *description;
 };
 
 struct tw_server_allocation {
@@ -99,6 +102,7 @@ struct tw_server {
         struct tw_wire_event event;
         struct tw_wire_counters counters;
         char line[TW_SERVER_LOG_BYTES];
+        char description[TW_WIRE_MAX_DESCRIPTION];
     } answer; /* the small answers' payload */
     struct {
         struct tw_wire_tokens head;

@@ -6,6 +6,7 @@
  */
 #include "compiler/arch/arch.h"
 #include "driver/tokenizer/tokenizer.h"
+#include "loader/bundle/vocab_open.h"
 #include "tests/support/golden.h"
 #include "tests/support/model_fixture.h"
 

@@ -60,6 +60,38 @@ static void absent_ids_are_none_and_are_never_added(void **state) {
     finish(&o, &k);
 }
 
+/* The ids of an end of turn and of message end a text as eos does; each once. */
+static void every_key_of_an_end_counts(void **state) {
+    (void)state;
+    struct kit k;
+    struct opened o;
+    kit_llama(&k);
+    accept(&o, &k);
+    assert_int_equal(o.vocab.header.n_ends, 0);
+    finish(&o, &k);
+    kit_llama(&k);
+    kit_u32(&k, "tokenizer.ggml.eot_token_id", 5);
+    kit_u32(&k, "tokenizer.ggml.eom_token_id", 4);
+    accept(&o, &k);
+    assert_int_equal(o.vocab.header.n_ends, 2);
+    assert_int_equal(o.vocab.header.end[0], 5);
+    assert_int_equal(o.vocab.header.end[1], 4);
+    finish(&o, &k);
+    kit_llama(&k);
+    kit_u32(&k, "tokenizer.ggml.eot_token_id", 2); /* eos */
+    kit_u32(&k, "tokenizer.ggml.eom_token_id", 7);
+    kit_drop(&k, "tokenizer.ggml.token_type");
+    accept(&o, &k);
+    assert_int_equal(o.vocab.header.n_ends, 1);
+    assert_int_equal(o.vocab.header.end[0], 7);
+    assert_int_equal(o.vocab.types[7], TW_TOKEN_CONTROL);
+    finish(&o, &k);
+    kit_llama(&k);
+    kit_u32(&k, "tokenizer.ggml.eot_token_id", UINT32_MAX);
+    kit_u32(&k, "tokenizer.ggml.eom_token_id", KIT_VOCAB);
+    expect_refused(&k, TW_E_RANGE, "key tokenizer.ggml.eom_token_id is 9, expected 0 to 8");
+}
+
 static void missing_token_types_are_worked_out(void **state) {
     (void)state;
     static const uint8_t expected[KIT_VOCAB] = {2, 3, 3, 6, 1, 1, 1, 1, 1};
@@ -124,6 +156,7 @@ int main(void) {
         cmocka_unit_test(the_vocabulary_is_taken_over),
         cmocka_unit_test(vocabulary_flags_follow_their_keys),
         cmocka_unit_test(absent_ids_are_none_and_are_never_added),
+        cmocka_unit_test(every_key_of_an_end_counts),
         cmocka_unit_test(missing_token_types_are_worked_out),
         cmocka_unit_test(other_tokenizers_are_left_out),
         cmocka_unit_test(bad_vocabularies_are_refused),

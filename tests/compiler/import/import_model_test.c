@@ -5,7 +5,7 @@
  */
 #include "compiler/import/import.h"
 #include "compiler/import/model.h"
-#include "tilewright/vocab.h"
+#include "loader/bundle/vocab_open.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
  * promises.
  */
 #include "compiler/import/vocab_build.h"
-#include "tilewright/vocab.h"
+#include "loader/bundle/vocab_open.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -102,8 +102,19 @@ static void header_words_are_checked(void **state) {
     b.header.flags |= 16;
     refuse(&b, TW_E_FORMAT, "flags");
     b = good();
-    b.header.reserved[2] = 1;
-    refuse(&b, TW_E_FORMAT, "reserved");
+    b.header.end[1] = 1;
+    refuse(&b, TW_E_FORMAT, "end token 1 is 1, expected 0: there are 0");
+    b = good();
+    b.header.n_ends = 3;
+    refuse(&b, TW_E_RANGE, "3 more ids that end a text");
+    b = good();
+    b.header.n_ends = 1;
+    b.header.end[0] = b.header.n_tokens;
+    refuse(&b, TW_E_RANGE, "end token 0 is");
+    b = good();
+    b.header.n_ends = 1;
+    b.header.end[0] = TW_NONE;
+    refuse(&b, TW_E_RANGE, "end token 0 is 4294967295");
     b = good();
     b.header.n_tokens = 0;
     refuse(&b, TW_E_RANGE, "0 tokens");

@@ -3,7 +3,7 @@
  * Tests of llama2.c checkpoints and tokenizer files, on small ones written here in both forms.
  */
 #include "compiler/import/import.h"
-#include "tilewright/vocab.h"
+#include "loader/bundle/vocab_open.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -5,6 +5,7 @@
  */
 #include "compiler/spatial/report.h"
 #include "compiler/spatial/unify.h"
+#include "loader/target/target_open.h"
 #include "tests/compiler/program_kit.h"
 
 struct kit {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Composition: programs of many models are valid on every target, close with a rendezvous linear in
- * sites, unify tensors of equal names, and refuse what does not fit.
+ * sites, unify what has one name, and refuse what does not fit.
  */
-#include "compiler/compile.h"
+#include "compiler/memory.h"
 #include "compiler/spatial/certify.h"
 #include "loader/text/print_program.h"
 #include "tests/compiler/program_kit.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sections: each is a valid program of its own on every target; flags, loops and streams match the
- * section's work.
+ * Sections: each is a valid program of its own on every target; flags, loops and streams are what
+ * the section's work needs.
  */
+#include "loader/target/target_open.h"
 #include "tests/compiler/program_kit.h"
 
 /* ---- validity ---- */

@@ -20,7 +20,7 @@ struct heard {
     char text[8192];
     size_t n_text;
     uint32_t stop_after; /* tokens; 0: never */
-    volatile int *interrupt;
+    volatile sig_atomic_t *interrupt;
 };
 
 static int on_token(void *ctx, uint32_t id, const float *logits) {
@@ -148,7 +148,7 @@ static void an_interrupt_ends_it_after_the_token(void **state) {
     (void)state;
     struct rig r;
     struct heard h;
-    volatile int stop = 0;
+    volatile sig_atomic_t stop = 0;
     rig_open(&r, "host", 1, NULL);
     const uint32_t prompt[] = {1, 300, 301};
     struct tw_generate_options o = listen(&h, 50);

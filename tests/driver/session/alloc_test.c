@@ -81,7 +81,7 @@ static bool find_own(void *ctx, const struct tw_status_info *info) {
 
 static struct tw_status_info own_page(void) {
     struct tw_status_info info = {.pid = 0};
-    tw_status_list(find_own, &info);
+    tw_status_list(find_own, &info, NULL);
     return info;
 }
 

@@ -288,7 +288,7 @@ struct heard {
     uint32_t ids[128], n, stop_after;
     char text[2048];
     size_t n_text;
-    volatile int *interrupt;
+    volatile sig_atomic_t *interrupt;
     bool logits;
 };
 
@@ -372,7 +372,7 @@ static void a_callback_or_interrupt_leaves_the_session_where_it_said(void **stat
     rig_open(&r, "host", 1, NULL);
     for (uint32_t after = 1; after < 40; after++) {
         struct heard h;
-        volatile int stop = 0;
+        volatile sig_atomic_t stop = 0;
         struct tw_generate_options o = listen(&h, 50, false);
         struct tw_generate_result result = {.size = sizeof result};
         bool interrupt = after % 2;

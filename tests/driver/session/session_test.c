@@ -36,7 +36,7 @@ static float *logits_of(const char *target, uint32_t n_threads, const struct tw_
     rig_open(&r, target, n_threads, o);
     assert_int_equal(tw_session_feed(r.session, tokens, N_TOKENS, &r.err), 0);
     struct tw_session_info info = {.size = sizeof info};
-    tw_session_get_info(r.session, &info);
+    tw_session_get_info(r.session, &info, NULL);
     assert_int_equal(info.position, N_TOKENS);
     float *copy = malloc(info.n_vocab * sizeof *copy);
     memcpy(copy, tw_session_logits(r.session), info.n_vocab * sizeof *copy);
@@ -182,7 +182,7 @@ static void the_whole_context_can_be_used(void **state) {
     struct rig r;
     rig_open(&r, "host", 1, NULL);
     struct tw_session_info info = {.size = sizeof info};
-    tw_session_get_info(r.session, &info);
+    tw_session_get_info(r.session, &info, NULL);
     for (uint32_t at = 0; at < info.n_ctx;) {
         uint32_t n = info.n_ctx - at < N_TOKENS ? info.n_ctx - at : (uint32_t)N_TOKENS;
         assert_int_equal(tw_session_feed(r.session, tokens, n, &r.err), 0);
@@ -363,7 +363,7 @@ static void a_bundle_tells_what_it_is(void **state) {
     struct rig r;
     rig_open(&r, "sim4x4", 1, NULL);
     struct tw_decoder_info info = {.size = sizeof info};
-    tw_decoder_get_info(r.decoder, &info);
+    tw_decoder_get_info(r.decoder, &info, NULL);
     assert_string_equal(info.target, "sim4x4");
     assert_int_equal(info.n_vocab, 1024);
     assert_int_equal(info.n_layers, 8);
@@ -374,10 +374,10 @@ static void a_bundle_tells_what_it_is(void **state) {
      * little. */
     assert_in_range(info.bytes_per_token, 1700000, 2300000);
     struct tw_program_info p = {.size = sizeof p};
-    assert_true(tw_decoder_get_program(r.decoder, 0, &p));
+    assert_true(tw_decoder_get_program(r.decoder, 0, &p, NULL) == 0);
     assert_int_equal(p.n_sites, 16);
     assert_true(p.sram_used > 0 && p.sram_used <= p.sram_bytes);
-    assert_false(tw_decoder_get_program(r.decoder, info.n_programs, &p));
+    assert_false(tw_decoder_get_program(r.decoder, info.n_programs, &p, NULL) == 0);
     struct tw_rules_info rules = {.size = sizeof rules};
     assert_int_equal(tw_decoder_verify(r.decoder, &rules, &r.err), 0);
     assert_true(rules.n_rules >= 16);
@@ -390,7 +390,7 @@ static void a_bundle_tells_what_it_is(void **state) {
     struct tw_decoder_info small;
     memset(&small, 0x55, sizeof small);
     small.size = 16;
-    tw_decoder_get_info(r.decoder, &small);
+    tw_decoder_get_info(r.decoder, &small, NULL);
     assert_int_equal(((const uint8_t *)&small)[16], 0x55);
     assert_int_equal(small.size, 16);
     rig_close(&r);

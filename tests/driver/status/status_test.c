@@ -44,7 +44,7 @@ static bool match(void *ctx, const struct tw_status_info *info) {
 
 static struct found find(uint32_t pid) {
     struct found f = {.pid = pid};
-    tw_status_list(match, &f);
+    tw_status_list(match, &f, NULL);
     return f;
 }
 

@@ -6,6 +6,7 @@
 #include "compiler/import/import.h"
 #include "compiler/import/mapfile.h"
 #include "driver/tokenizer/tokenizer.h"
+#include "loader/bundle/vocab_open.h"
 
 #include <jansson.h>
 

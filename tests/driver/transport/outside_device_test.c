@@ -54,7 +54,7 @@ static void a_second_open_of_a_bundle_sends_no_weights(void **state) {
     struct tw_decoder_info info = {.size = sizeof info};
     tw_decoder *decoder;
     assert_int_equal(tw_decoder_open(model_bundle("host"), 0, &decoder, NULL), 0);
-    tw_decoder_get_info(decoder, &info);
+    tw_decoder_get_info(decoder, &info, NULL);
     tw_decoder_close(decoder);
     forget_everything();
     assert_true(bytes_to_deploy() > info.param_bytes);
@@ -79,7 +79,7 @@ static void a_greedy_run_is_one_command_and_few_bytes(void **state) {
     struct tw_session_info info = {.size = sizeof info};
     struct tw_greedy_options o = {.size = sizeof o, .n = TOKENS};
     open_rig(&r);
-    tw_session_get_info(r.session, &info);
+    tw_session_get_info(r.session, &info, NULL);
     assert_int_equal(tw_session_feed(r.session, prompt, 2, &r.err), 0);
     struct tw_wire_counters before = counters(r.device);
     assert_int_equal(tw_session_run_greedy(r.session, 407, &o, ids, &n, &reason, &r.err), 0);

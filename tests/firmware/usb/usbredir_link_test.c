@@ -212,7 +212,7 @@ static void decode(tw_device *d, uint32_t ids[TOKENS], float **logits, uint32_t 
         tw_session_create(deployment, NULL, &session, &err)) {
         fail_msg("%s", err.message);
     }
-    tw_session_get_info(session, &info);
+    tw_session_get_info(session, &info, NULL);
     *n_vocab = info.n_vocab;
     *logits = calloc((size_t)TOKENS * info.n_vocab, sizeof **logits);
     uint32_t id = 1;

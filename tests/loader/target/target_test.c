@@ -2,7 +2,7 @@
  *
  * Targets: the ones that ship, and JSON files good and bad.
  */
-#include "tilewright/target.h"
+#include "loader/target/target_open.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -88,7 +88,7 @@ static void every_built_in_target_opens_under_its_own_name(void **state) {
         tw_error err = {0};
         assert_int_equal(tw_target_open(*name, 0, &t, &err), 0);
         assert_string_equal(t.name, *name);
-        assert_in_range(tw_target_sites(&t), 1, TW_MAX_SITES);
+        assert_in_range(tw_target_sites(&t), 1, TW_TARGET_MAX_SITES);
         assert_int_equal(t.sram_bytes % 64, 0);
         assert_true(t.clock_hz > 0 && t.fma_per_cycle > 0 && t.dram_bytes_per_cycle > 0);
         assert_int_equal(t.n_chips > 1, tw_target_has_links(&t));

@@ -36,7 +36,7 @@ static int open_all(void **state) {
     if (code) {
         return code;
     }
-    tw_decoder_get_info(rig.decoder, &info);
+    tw_decoder_get_info(rig.decoder, &info, NULL);
     logits_bytes = 4ull * info.n_vocab;
     relay_take_count(relay);
     return 0;
@@ -73,7 +73,7 @@ static void a_prompt_in_chunks_moves_logits_once(void **state) {
     (void)state;
     uint32_t ids[400];
     struct tw_session_info info = {.size = sizeof info};
-    tw_session_get_info(rig.session, &info);
+    tw_session_get_info(rig.session, &info, NULL);
     assert_int_equal(info.chunk, 32);
     for (uint32_t i = 0; i < 400; i++) {
         ids[i] = 1 + i;

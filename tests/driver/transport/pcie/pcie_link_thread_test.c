@@ -67,7 +67,7 @@ static void decode(tw_device *device, struct trace *t) {
         fail_msg("%s", r.err.message);
     }
     assert_int_equal(tw_session_create(r.deployment, NULL, &r.session, &r.err), 0);
-    tw_session_get_info(r.session, &info);
+    tw_session_get_info(r.session, &info, NULL);
     *t = (struct trace){.n_vocab = info.n_vocab};
     t->logits = calloc((size_t)TOKENS * info.n_vocab, sizeof *t->logits);
     struct tw_generate_options g = {.size = sizeof g,

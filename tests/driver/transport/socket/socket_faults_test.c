@@ -7,6 +7,7 @@
 #include "loader/base/clock.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/socket_device.h"
+#include "tilewright/emulate.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -231,7 +232,7 @@ static int decode(const char *selector, uint32_t ids[24]) {
     code = code ? code : tw_session_feed(r.session, begin, 3, &r.err);
     struct tw_decoder_info info = {.size = sizeof info};
     if (!code) {
-        tw_decoder_get_info(r.decoder, &info);
+        tw_decoder_get_info(r.decoder, &info, NULL);
     }
     for (uint32_t i = 0; !code && i < 24; i++) {
         const float *logits = tw_session_logits(r.session);

@@ -7,6 +7,7 @@
 #include "loader/base/clock.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/socket_device.h"
+#include "tilewright/emulate.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -48,7 +49,7 @@ static void decode(const char *selector, const struct tw_session_options *o, str
     struct tw_session_info info = {.size = sizeof info};
     const uint32_t prompt[] = {1, 403, 407};
     open_on(&r, selector, o);
-    tw_session_get_info(r.session, &info);
+    tw_session_get_info(r.session, &info, NULL);
     *t = (struct trace){.n_vocab = info.n_vocab};
     t->logits = calloc((size_t)TOKENS * info.n_vocab, sizeof *t->logits);
     struct tw_generate_options g = {.size = sizeof g,
@@ -118,7 +119,7 @@ static bool match(void *ctx, const struct tw_device_info *info) {
 
 static struct tw_device_info find(const char *selector) {
     struct found f = {.selector = selector};
-    tw_device_list(match, &f);
+    tw_device_list(match, &f, NULL);
     return f.info;
 }
 
@@ -213,7 +214,7 @@ static void a_device_that_is_killed_ends_every_call(void **state) {
     assert_non_null(strstr(r.err.message, "open it again"));
     assert_non_null(strstr(r.err.message, "closed the connection"));
     struct tw_device_info info = {.size = sizeof info};
-    tw_device_get_info(r.device, &info);
+    tw_device_get_info(r.device, &info, NULL);
     assert_string_equal(info.state, "lost");
     expect_state(d.selector, "gone");
     rig_close(&r);
@@ -231,10 +232,10 @@ static void a_socket_is_served_once_and_removed(void **state) {
     struct stat st;
     tw_error err = {0};
     char pid[24], other[120];
-    volatile int stop = 1;
+    volatile sig_atomic_t stop = 1;
     socket_device_start(&d, "once", NULL, 0);
-    struct tw_serve_options o = {.size = sizeof o, .path = "once"};
-    assert_int_equal(tw_serve(&o, &stop, &err), TW_E_DEVICE_BUSY);
+    struct tw_emulate_options o = {.size = sizeof o, .path = "once"};
+    assert_int_equal(tw_emulate(&o, &stop, &err), TW_E_DEVICE_BUSY);
     snprintf(pid, sizeof pid, "process %d (", (int)d.pid);
     assert_non_null(strstr(err.message, pid));
     assert_int_equal(socket_device_end(&d), 0);
@@ -250,10 +251,10 @@ static void something_else_at_the_path_is_left_alone(void **state) {
     char path[] = "/tmp/tw-file-XXXXXX";
     tw_error err = {0};
     tw_device *device;
-    volatile int stop = 1;
+    volatile sig_atomic_t stop = 1;
     close(mkstemp(path));
-    struct tw_serve_options o = {.size = sizeof o, .path = path};
-    assert_int_equal(tw_serve(&o, &stop, &err), TW_E_IO);
+    struct tw_emulate_options o = {.size = sizeof o, .path = path};
+    assert_int_equal(tw_emulate(&o, &stop, &err), TW_E_IO);
     assert_non_null(strstr(err.message, path));
     assert_int_equal(unlink(path), 0);
     char selector[64];

@@ -190,7 +190,7 @@ static bool note_usb(void *ctx, const struct tw_device_info *info) {
 
 static struct listing list_usb(void) {
     struct listing l = {.n = 0};
-    tw_device_list(note_usb, &l);
+    tw_device_list(note_usb, &l, NULL);
     return l;
 }
 
@@ -336,7 +336,7 @@ static void a_device_opens_by_each_of_its_names_and_works(void **state) {
         if (tw_device_open(names[i], NULL, &device, &err)) {
             fail_msg("%s", err.message);
         }
-        tw_device_get_info(device, &info);
+        tw_device_get_info(device, &info, NULL);
         assert_int_equal(info.link_mbits, 480);
         assert_int_equal(tw_device_selftest(device, NULL, NULL, &err), 0);
         assert_int_equal(tw_device_reset(device, &err), 0);

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where a text ends, and what becomes of a character that tw_generate could not finish. The tokens
+ * are the test's own: the logits that a device is asked for are changed on their way.
+ */
+#include "driver/session/session.h"
+#include "tests/support/bundle_fixture.h"
+#include "tests/support/model_bundle.h"
+#include "tilewright/compile.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define REPLACEMENT "\xEF\xBF\xBD"
+
+/* ---- a device whose logits are wanted ones ---- */
+
+static const uint32_t *wanted; /* ids to be chosen, one for each row of logits */
+static struct tw_transport_ops real, forced;
+static uint32_t n_vocab;
+
+static int receive(struct tw_transport *t, uint8_t *header, const void **payload, uint32_t *bytes,
+                   tw_error *err) {
+    int code = real.receive(t, header, payload, bytes, err);
+    if (!code && header[5] == TW_WIRE_READ && *bytes == n_vocab * sizeof(float)) {
+        ((float *)(uintptr_t)*payload)[*wanted++] = 1e30f;
+    }
+    return code;
+}
+
+static void open_forced(struct rig *r) {
+    struct tw_decoder_info info = {.size = sizeof info};
+    memset(r, 0, sizeof *r);
+    assert_int_equal(tw_device_open("emu", NULL, &r->device, &r->err), 0);
+    real = forced = *r->device->transport->ops;
+    forced.map = NULL; /* so that logits are asked for */
+    forced.adopt = NULL;
+    forced.receive = receive;
+    r->device->transport->ops = &forced;
+    assert_int_equal(tw_decoder_open(model_bundle("host"), 0, &r->decoder, &r->err), 0);
+    assert_int_equal(tw_decoder_get_info(r->decoder, &info, &r->err), 0);
+    n_vocab = info.n_vocab;
+    assert_int_equal(tw_deploy(r->device, r->decoder, &r->deployment, &r->err), 0);
+    assert_int_equal(tw_session_create(r->deployment, NULL, &r->session, &r->err), 0);
+}
+
+/* The token of a byte. */
+static uint32_t byte_id(const struct rig *r, unsigned byte) {
+    const struct tw_vocab *v = &r->decoder->vocab;
+    char piece[8];
+    snprintf(piece, sizeof piece, "<0x%02X>", byte);
+    for (uint32_t i = 0; i < v->header.n_tokens; i++) {
+        if (v->offsets[i + 1] - v->offsets[i] == 6 &&
+            memcmp(v->bytes + v->offsets[i], piece, 6) == 0) {
+            return i;
+        }
+    }
+    fail_msg("no token %s", piece);
+    return 0;
+}
+
+/* ---- text ---- */
+
+struct heard {
+    char text[256];
+    size_t n;
+};
+
+static int on_text(void *ctx, const char *text, size_t n) {
+    struct heard *h = ctx;
+    memcpy(h->text + h->n, text, n);
+    h->n += n;
+    h->text[h->n] = 0;
+    return 0;
+}
+
+/* Generates `n` of the wanted tokens behind the prompt; the text that comes, in static storage. */
+static const char *text_of(struct rig *r, const uint32_t *prompt, size_t n_prompt,
+                           const uint32_t *ids, uint32_t n) {
+    static struct heard h;
+    const struct tw_generate_options o = {
+        .size = sizeof o, .n_predict = n, .on_text = on_text, .ctx = &h};
+    memset(&h, 0, sizeof h);
+    wanted = ids;
+    assert_int_equal(tw_generate(r->session, prompt, n_prompt, &o, NULL, &r->err), 0);
+    return h.text;
+}
+
+static void a_character_goes_on_in_the_next_call(void **state) {
+    (void)state;
+    struct rig r;
+    open_forced(&r);
+    const uint32_t bos = 1, e[] = {byte_id(&r, 0xC3), byte_id(&r, 0xA9)};
+    assert_string_equal(text_of(&r, &bos, 1, &e[0], 1), "");
+    assert_string_equal(text_of(&r, &e[0], 1, &e[1], 1), "\xC3\xA9");
+    /* four bytes, one in each call */
+    const uint32_t smile[] = {byte_id(&r, 0xF0), byte_id(&r, 0x9F), byte_id(&r, 0x98),
+                              byte_id(&r, 0x80)};
+    assert_string_equal(text_of(&r, &e[1], 1, &smile[0], 1), "");
+    assert_string_equal(text_of(&r, &smile[0], 1, &smile[1], 1), "");
+    assert_string_equal(text_of(&r, &smile[1], 1, &smile[2], 1), "");
+    assert_string_equal(text_of(&r, &smile[2], 1, &smile[3], 1), "\xF0\x9F\x98\x80");
+    rig_close(&r);
+}
+
+static void a_character_that_does_not_go_on_is_replaced(void **state) {
+    (void)state;
+    struct rig r;
+    open_forced(&r);
+    const uint32_t bos = 1, eos = 2, e[] = {byte_id(&r, 0xC3), byte_id(&r, 'x'), byte_id(&r, 0xA9)};
+    const uint32_t other[] = {e[0], 403}, end[] = {e[0], eos};
+    assert_string_equal(text_of(&r, &bos, 1, &e[0], 1), "");
+    assert_string_equal(text_of(&r, &e[0], 1, &e[1], 1), REPLACEMENT "x"); /* another byte */
+    assert_string_equal(text_of(&r, &e[1], 1, &e[0], 1), "");
+    assert_string_equal(text_of(&r, other, 2, &e[1], 1), REPLACEMENT "x"); /* another prompt */
+    assert_string_equal(text_of(&r, &e[1], 1, &e[0], 1), "");
+    assert_int_equal(tw_session_rewind(r.session, 0, &r.err), 0);
+    assert_string_equal(text_of(&r, &e[0], 1, &e[2], 1), REPLACEMENT REPLACEMENT); /* elsewhere */
+    assert_string_equal(text_of(&r, &bos, 1, end, 5), REPLACEMENT); /* the text is over */
+    assert_string_equal(text_of(&r, &eos, 1, &e[1], 1), "x");
+    rig_close(&r);
+}
+
+/* ---- ends ---- */
+
+/* The shipped model with one more key; what comes behind it stays aligned, for a second one fills
+ * up. */
+static void save_model_with(const char *path, const char *key, uint32_t value) {
+    size_t n, at = 24;
+    uint8_t *file = bundle_fixture_read(SHIPPED_MODEL, &n);
+    uint8_t *out = calloc(1, n + 256);
+    assert_non_null(file);
+    memcpy(out, file, at);
+    const uint64_t lengths[] = {strlen(key), 8}, n_keys = (uint64_t)file[16] + 2;
+    assert_true(n_keys < 256);
+    out[16] = (uint8_t)n_keys;
+    const uint32_t u32 = 4, string = 8;
+    memcpy(out + at, &lengths[0], 8);
+    memcpy(out + at + 8, key, lengths[0]);
+    at += 8 + lengths[0];
+    memcpy(out + at, &u32, 4);
+    memcpy(out + at + 4, &value, 4);
+    at += 8;
+    memcpy(out + at, &lengths[1], 8);
+    memcpy(out + at + 8, "test.pad", 8);
+    memcpy(out + at + 16, &string, 4);
+    at += 20;
+    const uint64_t fill = (31 - (at + 8 - 24 + 31) % 32) % 32;
+    memcpy(out + at, &fill, 8);
+    memset(out + at + 8, '.', fill);
+    at += 8 + fill;
+    assert_int_equal((at - 24) % 32, 0);
+    memcpy(out + at, file + 24, n - 24);
+    assert_int_equal(bundle_fixture_save(path, out, at + n - 24), 0);
+    free(out);
+    free(file);
+}
+
+static void open_bundle(struct rig *r, const char *path) {
+    memset(r, 0, sizeof *r);
+    assert_int_equal(tw_device_open("emu", NULL, &r->device, &r->err), 0);
+    assert_int_equal(tw_decoder_open(path, 0, &r->decoder, &r->err), 0);
+    assert_int_equal(tw_deploy(r->device, r->decoder, &r->deployment, &r->err), 0);
+    assert_int_equal(tw_session_create(r->deployment, NULL, &r->session, &r->err), 0);
+}
+
+struct ids {
+    uint32_t id[64], n;
+};
+
+static int on_token(void *ctx, uint32_t id, const float *logits) {
+    struct ids *h = ctx;
+    (void)logits;
+    h->id[h->n++] = id;
+    return 0;
+}
+
+static struct ids generate(struct rig *r, unsigned flags, enum tw_stop_reason expected) {
+    const uint32_t prompt[] = {1, 403, 407, 261, 378};
+    struct ids h = {.n = 0};
+    const struct tw_generate_options o = {
+        .size = sizeof o, .n_predict = 40, .flags = flags, .on_token = on_token, .ctx = &h};
+    struct tw_generate_result result = {.size = sizeof result};
+    assert_int_equal(tw_session_rewind(r->session, 0, &r->err), 0);
+    assert_int_equal(tw_generate(r->session, prompt, 5, &o, &result, &r->err), 0);
+    assert_int_equal(result.reason, expected);
+    return h;
+}
+
+/* A model whose end of turn is a token that comes: by our own choice and by the device's. */
+static void check_end_key(const char *key) {
+    struct rig r;
+    rig_open(&r, "host", 1, NULL);
+    struct ids all = generate(&r, 0, TW_STOP_COUNT);
+    rig_close(&r);
+    uint32_t at = 12, first = 0;
+    while (all.id[first] != all.id[at]) {
+        first++;
+    }
+    char *folder = bundle_fixture_folder(), model[256], bundle[256];
+    snprintf(model, sizeof model, "%s/m.gguf", folder);
+    snprintf(bundle, sizeof bundle, "%s/m.twb", folder);
+    save_model_with(model, key, all.id[at]);
+    const struct tw_compile_options o = {.size = sizeof o, .host_sites = 2, .prefill_rows = 32};
+    tw_error err = {0};
+    if (tw_compile_file(model, bundle, &o, NULL, &err)) {
+        fail_msg("%s", err.message);
+    }
+    open_bundle(&r, bundle);
+    struct tw_decoder_info info = {.size = sizeof info};
+    assert_int_equal(tw_decoder_get_info(r.decoder, &info, &r.err), 0);
+    assert_int_equal(info.n_ends, 2);
+    assert_int_equal(info.end[0], info.eos);
+    assert_int_equal(info.end[1], all.id[at]);
+    struct ids h = generate(&r, 0, TW_STOP_END);
+    assert_int_equal(h.n, first);
+    assert_memory_equal(h.id, all.id, first * sizeof h.id[0]);
+    h = generate(&r, TW_GENERATE_NO_LOGITS, TW_STOP_END);
+    assert_int_equal(h.n, first);
+    h = generate(&r, TW_GENERATE_IGNORE_EOS | TW_GENERATE_NO_LOGITS, TW_STOP_COUNT);
+    assert_memory_equal(h.id, all.id, h.n * sizeof h.id[0]);
+    rig_close(&r);
+    bundle_fixture_remove(folder);
+}
+
+static void the_end_of_a_turn_or_message_ends_the_text(void **state) {
+    (void)state;
+    check_end_key("tokenizer.ggml.eot_token_id");
+    check_end_key("tokenizer.ggml.eom_token_id");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_character_goes_on_in_the_next_call),
+        cmocka_unit_test(a_character_that_does_not_go_on_is_replaced),
+        cmocka_unit_test(the_end_of_a_turn_or_message_ends_the_text),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    model_bundle_cleanup();
+    return failed;
+}
