@@ -28,7 +28,8 @@ bool tw_group_has(const struct tw_program *p, uint32_t group, uint32_t site) {
 }
 
 void tw_bind_constants(const struct tw_program *p, const struct tw_op *op, struct tw_kargs *k) {
-    uint32_t n_imm = 0, n_count = 0;
+    const struct tw_operand *rows = tw_op_rows(op), *pos = tw_op_position(op);
+    uint32_t n_imm = 0;
     memset(k, 0, sizeof *k);
     for (uint32_t n = 0; n < op->n_operands; n++) {
         const struct tw_operand *o = &op->operand[n];
@@ -36,13 +37,12 @@ void tw_bind_constants(const struct tw_program *p, const struct tw_op *op, struc
             k->i[n_imm++] = o->id;
         } else if (o->kind == 'E') {
             k->f = tw_operand_float(o);
-        } else if (o->kind == 'X') {
-            k->pos = n_count++ ? k->rows : 0;
-            k->rows = o->max;
         } else if (tw_region_is_tensor(o->kind) && !k->tensor) {
             k->tensor = &p->tensors[o->id];
         }
     }
+    k->rows = rows ? rows->max : 0;
+    k->pos = pos ? pos->max : 0;
     if (op->code == TW_OP_MATMUL) {
         k->x_dtype = p->buffers[op->operand[TW_MATMUL_x].id].dtype;
     }

@@ -92,11 +92,11 @@ static void tensor_access(struct explore *x, const struct strict_engine *e, cons
 static void data_accesses(struct explore *x, const struct strict_engine *e,
                           const struct tw_op *op) {
     const struct tw_program *p = x->config.program;
-    const struct tw_operand *first = tw_op_count(op, 0), *second = tw_op_count(op, 1);
-    uint32_t rows = first ? tw_bind_count(second ? second : first, x->s->trips) : 0;
-    uint32_t pos = second ? tw_bind_count(first, x->s->trips) : 0;
+    const struct tw_operand *count = tw_op_rows(op), *first = tw_op_position(op);
+    uint32_t rows = count ? tw_bind_count(count, x->s->trips) : 0;
+    uint32_t pos = first ? tw_bind_count(first, x->s->trips) : 0;
     unsigned x_dtype = op->code == TW_OP_MATMUL ? p->buffers[op->operand[TW_MATMUL_x].id].dtype : 0;
-    if (first && rows == 0) {
+    if (count && rows == 0) {
         return;
     }
     for (uint32_t n = 0; tw_op_region(op, n); n++) {

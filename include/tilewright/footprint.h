@@ -35,15 +35,19 @@ static inline const struct tw_operand *tw_op_region(const struct tw_op *op, uint
     return NULL;
 }
 
-/* The n-th row count (letter X), or NULL. The last X of an op is its rows; with two, the first is
- * the position. */
-static inline const struct tw_operand *tw_op_count(const struct tw_op *op, uint32_t n) {
+/* The rows of a data op, or the times of a LOOP: its last COUNT, or NULL. */
+static inline const struct tw_operand *tw_op_rows(const struct tw_op *op) {
+    const struct tw_operand *rows = NULL;
     for (uint32_t i = 0; i < op->n_operands; i++) {
-        if (op->operand[i].kind == 'X' && n-- == 0) {
-            return &op->operand[i];
-        }
+        rows = op->operand[i].kind == TW_KIND_COUNT ? &op->operand[i] : rows;
     }
-    return NULL;
+    return rows;
+}
+
+/* The position of a data op's first row: the COUNT in front of its rows, or NULL. */
+static inline const struct tw_operand *tw_op_position(const struct tw_op *op) {
+    const struct tw_operand *rows = tw_op_rows(op);
+    return rows && rows > op->operand && rows[-1].kind == TW_KIND_COUNT ? rows - 1 : NULL;
 }
 
 static inline struct tw_extent tw_extent_make(uint64_t rows, uint64_t row_bytes, uint64_t stride) {

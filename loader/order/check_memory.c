@@ -41,8 +41,7 @@ static struct tw_ck_rect rows_of(const struct tw_checker *c, uint32_t n, unsigne
                      two = tw_op_extent(&c->op, n, 2, x_dtype, t);
     struct tw_ck_rect r = {0, one.row_bytes, one.stride, TW_NONE, (uint32_t)one.rows, true};
     if (one.rows != two.rows) {
-        const struct tw_operand *second = tw_op_count(&c->op, 1),
-                                *rows = second ? second : tw_op_count(&c->op, 0);
+        const struct tw_operand *rows = tw_op_rows(&c->op);
         r.trip = rows->id;
         r.max = rows->max;
     } else if (c->op.code == TW_OP_GATHER && n == TW_GATHER_REGION_ids) {

@@ -7,6 +7,14 @@
 
 #include <math.h>
 
+/* What the table's widest op needs. */
+#define TW_OP(NAME, number, name, engines, part)                                \
+    _Static_assert((unsigned)TW_##NAME##_COUNT <= TW_MAX_OPERANDS &&            \
+                       (unsigned)TW_##NAME##_REGION_COUNT <= TW_VF_MAX_REGIONS, \
+                   "struct tw_op and struct tw_vf_data hold the operands of " #name);
+#include "tilewright/ops.def"
+#undef TW_OP
+
 const char *tw_vf_region_name(uint32_t code, uint32_t n) {
     for (const struct tw_operand_info *o = tw_op_operands(code); o->name; o++) {
         if (tw_letter_in("RWMTU", o->kind) && n-- == 0) {

@@ -308,7 +308,7 @@ bool order_inputs_keep_promise(const struct tw_program *p, const struct order_in
                 !tw_op_decode(t->words, t->n_words, at, &op)) {
                 continue;
             }
-            uint32_t trip = tw_op_count(&op, 0)->id;
+            uint32_t trip = op.operand[TW_LAST_ROW_rows].id;
             const struct tw_trip *x = trip == TW_NONE ? NULL : &p->trips[trip];
             const char *input = x ? tw_program_string(p, p->tensors[x->input].name) : NULL;
             if (x && (uint64_t)value_of(input, in, 0) + x->add == 0) {

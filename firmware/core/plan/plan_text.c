@@ -112,10 +112,9 @@ static uint16_t trip_of(const struct tw_operand *x) {
 }
 
 static void decode_scalars(struct walk_op *out, const struct tw_op *op) {
-    const struct tw_operand *first = tw_op_count(op, 0), *second = tw_op_count(op, 1);
-    out->rows_trip = trip_of(second ? second : first);
-    out->pos_trip = trip_of(second ? first : NULL);
-    out->flags = first && op->code != TW_OP_LOOP ? WALK_OP_COUNT : 0;
+    out->rows_trip = trip_of(tw_op_rows(op));
+    out->pos_trip = trip_of(tw_op_position(op));
+    out->flags = tw_op_rows(op) && op->code != TW_OP_LOOP ? WALK_OP_COUNT : 0;
     for (uint32_t n = 0; n < op->n_operands; n++) {
         const struct tw_operand *o = &op->operand[n];
         if (o->kind == 'F' || o->kind == 'S') {

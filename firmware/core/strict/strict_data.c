@@ -267,11 +267,11 @@ static void finish(const struct access *a, const struct tw_kargs *k, const struc
 }
 
 static void bind_values(const struct access *a, struct tw_kargs *k) {
-    const struct tw_operand *first = tw_op_count(a->op, 0), *second = tw_op_count(a->op, 1);
+    const struct tw_operand *rows = tw_op_rows(a->op), *pos = tw_op_position(a->op);
     tw_bind_constants(a->s->config.program, a->op, k);
-    if (first) {
-        k->rows = tw_bind_count(second ? second : first, a->s->trips);
-        k->pos = second ? tw_bind_count(first, a->s->trips) : 0;
+    if (rows) {
+        k->rows = tw_bind_count(rows, a->s->trips);
+        k->pos = pos ? tw_bind_count(pos, a->s->trips) : 0;
     }
     for (uint32_t n = 0; n < a->op->n_operands; n++) {
         if (a->op->operand[n].kind == 'A') {
@@ -288,7 +288,7 @@ int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const str
     uint32_t n = 0;
     int rc = 0;
     bind_values(&a, &k);
-    bool idle = tw_op_count(op, 0) && k.rows == 0;
+    bool idle = tw_op_rows(op) && k.rows == 0;
     for (; tw_op_region(op, n) && rc == 0; n++) {
         rc = resolve(&a, n, k.rows, &regions[n]);
         if (rc == 0 && !idle && tw_op_reads(op, tw_op_region(op, n))) {
