@@ -126,8 +126,8 @@ static int build_program(struct compilation *c, struct planned *p, const char *n
     uint64_t shared = tw_pin_shared_bytes(&c->graph, rows);
     if (shared >= c->target.sram_bytes) {
         return tw_fail(err, TW_E_PLACEMENT,
-                       "program %s: activations of %u rows need %llu bytes of SRAM; a site of "
-                       "target %s has %llu",
+                       "program %s: activations of %u rows need %llu bytes of SRAM, but a site "
+                       "of target %s has %llu",
                        name, rows, (unsigned long long)shared, c->target.name,
                        (unsigned long long)c->target.sram_bytes);
     }

@@ -319,7 +319,7 @@ int tw_bundle_write(const char *path, const struct tw_emit_spec *spec, tw_error 
     size_t room = strlen(path) + 32;
     char *temporary = malloc(room);
     if (!temporary) {
-        return tw_fail(err, TW_E_NOMEM, "%s: no memory", path);
+        return tw_fail(err, TW_E_NOMEM, "%s: no memory for the temporary name", path);
     }
     snprintf(temporary, room, "%s.tmp-%ld", path, (long)getpid());
     memset(&layout, 0, sizeof layout);

@@ -63,6 +63,7 @@ struct tw_gvalue {
     uint32_t resident; /* WEIGHT, 1: stays in SRAM (low/pin_params.h) */
 };
 
+/* One operation. Which attributes are used depends on its kind. */
 struct tw_gop {
     enum tw_gop_kind kind;
     const char *name; /* "attn_q" */
@@ -74,6 +75,7 @@ struct tw_gop {
     enum tw_rope_pairing pairing;
 };
 
+/* Operations [first_op, first_op + n_ops), executed `repeat` times. */
 struct tw_gregion {
     const char *name;
     uint32_t repeat;
@@ -96,10 +98,11 @@ struct tw_graph {
  * begun last, and token_rows is 1 for one row per token of the step, 0 for a single row. */
 tw_gvalue_id tw_graph_activation(struct tw_graph *g, const char *name, uint32_t token_rows,
                                  uint32_t cols, enum tw_dtype dtype);
-/* `source` has one tensor per instance and is kept; all must have the shape of the first. */
+/* `source` has one tensor per instance, all of the shape of the first; it is not copied and must
+ * outlive the graph. */
 tw_gvalue_id tw_graph_weight(struct tw_graph *g, const char *name, uint32_t instances,
                              const struct tw_model_tensor **source);
-/* `data` has cols floats and is kept. */
+/* `data` has cols floats; it is not copied and must outlive the graph. */
 tw_gvalue_id tw_graph_constant(struct tw_graph *g, const char *name, const float *data,
                                uint32_t cols);
 /* States are F32; `cols` is n_kv_heads * head_dim. */

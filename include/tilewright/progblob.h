@@ -193,8 +193,7 @@ static inline int tw_progblob_check_header(const struct tw_progblob_header *h, s
         return tw_progblob_refuse(what, TW_E_FORMAT, "program name is empty or not terminated");
     }
     if (h->with_streams > 1 || h->n_sites == 0 || h->n_sites > TW_MAX_SITES) {
-        return tw_progblob_refuse(what, TW_E_RANGE,
-                                  "program's number of sites or form is out of range");
+        return tw_progblob_refuse(what, TW_E_RANGE, "program's site count or form is out of range");
     }
     for (unsigned t = 0; t < TW_PB_COUNT; t++) {
         uint64_t bytes = (uint64_t)h->table[t].count * tw_progblob_elem_bytes(t);
