@@ -4,6 +4,7 @@
 #include "compiler/emit/emit.h"
 
 #include "compiler/emit/fill.h"
+#include "loader/base/text_filter.h"
 #include "tilewright/tilewright.h"
 
 #include <stdio.h>
@@ -141,9 +142,9 @@ static void set_note(struct tw_bundle_note *note, const struct tw_emit_input *in
     note->n_params = count_params(m);
     memcpy(note->target_hash, in->target->hash, sizeof note->target_hash);
     snprintf(note->target, sizeof note->target, "%s", in->target->name);
-    snprintf(note->model, sizeof note->model, "%s", m->name);
+    tw_text_copy(note->model, sizeof note->model, m->name, strlen(m->name));
     snprintf(note->arch, sizeof note->arch, "%s", m->arch);
-    snprintf(note->license, sizeof note->license, "%s", m->license);
+    tw_text_copy(note->license, sizeof note->license, m->license, strlen(m->license));
     snprintf(note->tool, sizeof note->tool, "tilewright %s", TW_VERSION);
 }
 
