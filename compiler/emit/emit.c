@@ -4,6 +4,7 @@
 #include "compiler/emit/emit.h"
 
 #include "compiler/emit/fill.h"
+#include "compiler/import/mapfile.h"
 #include "loader/base/text_filter.h"
 #include "tilewright/tilewright.h"
 
@@ -117,7 +118,12 @@ struct write_context {
 static int fill(void *ctx, const struct tw_emit_symbol *symbol, uint64_t offset, uint64_t size,
                 uint8_t *dst, tw_error *err) {
     struct write_context *w = ctx;
-    return tw_fill(&w->filler, symbol->source, offset, size, dst, err);
+    char shown[TW_SHORT_PATH_BYTES];
+    int rc = tw_fill(&w->filler, symbol->source, offset, size, dst, err);
+    if (rc) {
+        tw_error_prefix(err, tw_short_path(w->in->graph->model->path, shown));
+    }
+    return rc;
 }
 
 static void progress(void *ctx, uint64_t done, uint64_t total) {

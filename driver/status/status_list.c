@@ -248,6 +248,7 @@ void tw_status_describe(const struct tw_status_owner *o, const struct tw_status_
     COPY_TEXT(info->device, o->device);
     COPY_TEXT(info->target, o->target);
     COPY_TEXT(info->bundle, n->bundle);
+    COPY_TEXT(info->bundle_file, n->bundle);
     COPY_TEXT(info->error, n->error);
     snprintf(info->state, sizeof info->state, "%s",
              n->state <= TW_STATUS_LOST ? state[n->state] : "?");
