@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The compile arena: one private mapping, bumped. */
+ *
+ * The compile arena: one private mapping, bumped.
+ */
 #include "compiler/arena.h"
 
 #include <stdarg.h>

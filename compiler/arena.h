@@ -7,6 +7,7 @@
 #ifndef TW_COMPILER_ARENA_H
 #define TW_COMPILER_ARENA_H
 
+#include "loader/base/compiler.h"
 #include "tilewright/error.h"
 
 #include <stddef.h>
@@ -24,8 +25,7 @@ void tw_cmem_finish(struct tw_cmem *m);
 void *tw_cmem_alloc(struct tw_cmem *m, size_t bytes);
 /* Gives back, zeroed, everything allocated since `used` had that value. */
 void tw_cmem_release(struct tw_cmem *m, size_t used);
-char *tw_cmem_printf(struct tw_cmem *m, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+char *tw_cmem_printf(struct tw_cmem *m, const char *format, ...) TW_PRINTF(2, 3);
 
 /* A growable array; T *items, n, cap. TW_VEC_PUSH gives a pointer to a new zeroed element. */
 #define TW_VEC(T)     \

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
+ *
  * The pass order of the compiler, in one place:
  *
  *   import -> model -> arch -> graph -> [for each program: mid -> low -> section -> compose] -> bind -> certify -> check -> emit
@@ -16,6 +17,7 @@
 #include "compiler/spatial/compose.h"
 #include "compiler/spatial/report.h"
 #include "compiler/spatial/section.h"
+#include "loader/base/clock.h"
 #include "loader/verify/verify.h"
 #include "tilewright/range.h"
 #include "tilewright/tilewright.h"
@@ -23,13 +25,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void tw_pipeline_take_options(struct compilation *c, const struct tw_compile_options *o) {
     memset(c, 0, sizeof *c);
@@ -253,7 +248,7 @@ static void fill_report(struct compilation *c, const struct tw_emit_totals *tota
     r->state_bytes = totals->state_bytes;
     r->bundle_bytes = stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
     r->plan_s = planned - start;
-    r->emit_s = now_s() - planned;
+    r->emit_s = tw_clock_s() - planned;
     r->decode_cycles = (uint64_t)c->decode.mid.cycles;
     r->prefill_cycles = (uint64_t)c->prefill.mid.cycles;
     r->decode_tok_s = c->target.clock_hz / c->decode.mid.cycles;
@@ -294,12 +289,12 @@ int tw_compile_file(const char *model_path, const char *out_path,
                     tw_error *err) {
     struct compilation c;
     struct tw_emit_totals totals;
-    double start = now_s(), planned = 0;
+    double start = tw_clock_s(), planned = 0;
     tw_pipeline_take_options(&c, options);
     int rc = tw_pipeline_frontend(&c, model_path, err);
     if (rc == 0) {
         rc = tw_pipeline_plan(&c, err);
-        planned = now_s();
+        planned = tw_clock_s();
     }
     if (rc == 0) {
         rc = emit_all(&c, out_path, &totals, err);

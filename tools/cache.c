@@ -6,6 +6,7 @@
  */
 #include "tools/cache.h"
 
+#include "loader/base/clock.h"
 #include "loader/base/temporary.h"
 #include "tilewright/target.h"
 #include "tools/cache_folder.h"
@@ -60,21 +61,21 @@ static int compile(const char *model, const char *bundle, const char *folder,
     }
     struct tw_compile_options o = r->options;
     o.progress = ui_progress;
-    double start = ui_now();
+    double start = tw_clock_s();
     ui_guard(temporary, bundle, folder);
     int code = tw_compile_file(model, bundle, &o, NULL, err);
     ui_guard(bundle, NULL, folder);
     ui_progress_end();
     free(temporary);
     out->compiled = true;
-    out->compile_s = ui_now() - start;
+    out->compile_s = tw_clock_s() - start;
     return code;
 }
 
 static int open_decoder(const char *path, unsigned flags, struct cache_result *out, tw_error *err) {
-    double start = ui_now();
+    double start = tw_clock_s();
     int code = tw_decoder_open(path, flags, &out->decoder, err);
-    out->open_s = ui_now() - start;
+    out->open_s = tw_clock_s() - start;
     return code;
 }
 

@@ -5,6 +5,7 @@
  */
 #include "tools/engine.h"
 
+#include "loader/base/clock.h"
 #include "tilewright/target.h"
 #include "tools/ui.h"
 
@@ -102,10 +103,10 @@ static int open_session(struct engine *e, const struct engine_options *o, enum t
                                    .mode = mode,
                                    .n_threads = (uint32_t)o->threads,
                                    .chunk = (uint32_t)o->chunk};
-    double start = ui_now();
+    double start = tw_clock_s();
     int code = tw_deploy(e->device, e->source.decoder, &e->deployment, err);
     code = code ? code : tw_session_create(e->deployment, &s, &e->session, err);
-    e->load_s = e->source.open_s + ui_now() - start;
+    e->load_s = e->source.open_s + tw_clock_s() - start;
     if (code) {
         return code;
     }

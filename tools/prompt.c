@@ -4,6 +4,8 @@
  */
 #include "tools/prompt.h"
 
+#include "loader/base/grow.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,17 +13,13 @@
 #include <unistd.h>
 
 #define FILE_MAX ((size_t)64 << 20)
+#define BLOCK 65536u /* bytes, at least, that are read at once */
 
 static int read_all(FILE *f, const char *name, struct prompt *out, tw_error *err) {
     size_t room = 0;
     for (;;) {
-        if (out->n_text == room) {
-            room = room ? room * 2 : 65536;
-            char *p = realloc(out->text, room);
-            if (!p) {
-                return tw_fail(err, TW_E_NOMEM, "%s: no memory for the prompt", name);
-            }
-            out->text = p;
+        if (!tw_grow(&out->text, &room, out->n_text + BLOCK, 1)) {
+            return tw_fail(err, TW_E_NOMEM, "%s: no memory for the prompt", name);
         }
         size_t n = fread(out->text + out->n_text, 1, room - out->n_text, f);
         out->n_text += n;
@@ -133,15 +131,12 @@ static int tokenize(const struct prompt_options *o, bool special, const tw_decod
     unsigned flags = (o->no_bos ? TW_TOKENIZE_NO_BOS : 0u) | (special ? TW_TOKENIZE_SPECIAL : 0u);
     /* Rarely more than a token a byte: three, where a blank becomes a character that the vocabulary
      * lacks. */
-    size_t room = out->n_text + 16, made = 0;
+    size_t room = 0, made = out->n_text + 16;
     int code;
     do {
-        room = made > room ? made : room;
-        uint32_t *ids = realloc(out->ids, room * sizeof *ids);
-        if (!ids) {
+        if (!tw_grow(&out->ids, &room, made, sizeof *out->ids)) {
             return tw_fail(err, TW_E_NOMEM, "no memory for the prompt");
         }
-        out->ids = ids;
         code = tw_tokenize(decoder, out->text, out->n_text, flags, out->ids, room, &made, err);
     } while (!code && made > room);
     out->n = code ? 0 : made;

@@ -5,6 +5,7 @@
  */
 #include "tools/ui.h"
 
+#include "loader/base/clock.h"
 #include "loader/base/text_filter.h"
 
 #include <errno.h>
@@ -14,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 volatile int ui_stop;
@@ -161,12 +161,6 @@ const char *ui_bytes(uint64_t bytes, char text[32]) {
     return text;
 }
 
-double ui_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* ---- progress ---- */
 
 static struct {
@@ -176,7 +170,7 @@ static struct {
 
 void ui_progress(void *ctx, const char *what, uint64_t done, uint64_t total) {
     (void)ctx;
-    double t = ui_now();
+    double t = tw_clock_s();
     if (progress.start == 0) {
         progress.start = t;
     }

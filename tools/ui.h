@@ -6,6 +6,7 @@
 #ifndef TW_TOOLS_UI_H
 #define TW_TOOLS_UI_H
 
+#include "loader/base/compiler.h"
 #include "tilewright/error.h"
 
 #include <jansson.h>
@@ -46,11 +47,9 @@ const char *ui_bytes(uint64_t bytes, char text[32]);
 void ui_progress(void *ctx, const char *what, uint64_t done, uint64_t total);
 void ui_progress_end(void);
 /* One line on stderr that is not an error: "tilewright: ...", filtered. */
-void ui_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void ui_note(const char *format, ...) TW_PRINTF(1, 2);
 /* The same after text that ended without a newline: where standard error goes to the same file, it
  * begins with one. */
-void ui_note_below(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-double ui_now(void); /* seconds, monotonic */
+void ui_note_below(const char *format, ...) TW_PRINTF(1, 2);
 
 #endif

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The table of architectures. */
+ *
+ * The table of architectures.
+ */
 #include "compiler/arch/arch.h"
 
 #include <string.h>

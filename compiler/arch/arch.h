@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Architectures: hyperparameters to ComputeGraph. To add one:
- * write a build function and name it in arch.c's table. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Architectures: hyperparameters to ComputeGraph. To add one: write a build function and name it in
+ * arch.c's table.
+ */
 #ifndef TW_COMPILER_ARCH_ARCH_H
 #define TW_COMPILER_ARCH_ARCH_H
 

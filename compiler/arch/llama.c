@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Llama: RMSNorm, rotary positions, grouped-query attention,
- * SwiGLU. Three regions: embed, the layers as one Repeat, head. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Llama: RMSNorm, rotary positions, grouped-query attention, SwiGLU. Three regions: embed, the
+ * layers as one Repeat, head.
+ */
 #include "compiler/arch/arch.h"
 
 #include <math.h>

@@ -1,8 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 The bytes of a bundle's metadata sections
- * (compiler/emit/bundle_layout.h): each is built in memory as the bundle's header lays it out, from
- * the programs, the shared images and the symbols. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The bytes of a bundle's metadata sections (compiler/emit/bundle_layout.h): each is built in
+ * memory as the bundle's header lays it out, from the programs, the shared images and the symbols.
+ */
 #include "compiler/emit/bundle_layout.h"
 
+#include "loader/bundle/bindings.h"
 #include "tilewright/progblob.h"
 
 #include <stdlib.h>
@@ -198,7 +201,37 @@ static void fill_note(struct tw_emit_layout *layout) {
     memcpy(layout->parts[layout->index[TW_SEC_HEADER] - 1].data, &note, sizeof note);
 }
 
-void tw_emit_fill_addresses(struct tw_emit_layout *layout) {
+/* What the loader will read from each row. */
+static struct tw_bind_target target_of(const struct tw_emit_layout *layout, uint32_t symbol) {
+    const struct tw_emit_symbol *s = &layout->spec->symbols[symbol];
+    uint32_t segment = s->role == TW_ROLE_PARAM   ? s->bank
+                       : s->role == TW_ROLE_STATE ? layout->spec->note.n_banks
+                                                  : layout->spec->note.n_banks + 1;
+    return (struct tw_bind_target){segment, 0, layout->symbol_offset[symbol], s->bytes};
+}
+
+static int fill_certificate(struct tw_emit_layout *layout, tw_error *err) {
+    const struct tw_emit_spec *spec = layout->spec;
+    if (!layout->index[TW_SEC_CERT]) {
+        return 0;
+    }
+    struct tw_bind_target *rows = calloc(spec->n_bind_rows + 1, sizeof *rows);
+    if (!rows) {
+        return tw_fail(err, TW_E_NOMEM, "%s: no memory for %llu binding rows", layout->path,
+                       (unsigned long long)spec->n_bind_rows);
+    }
+    for (uint64_t row = 0; row < spec->n_bind_rows; row++) {
+        rows[row] = target_of(layout, spec->bind_symbol[row]);
+    }
+    struct tw_cert_header *header = layout->parts[layout->index[TW_SEC_CERT] - 1].data;
+    if (spec->certificate_bytes >= sizeof *header) {
+        tw_bindings_hash(rows, spec->n_bind_rows, header->bindings_hash);
+    }
+    free(rows);
+    return 0;
+}
+
+int tw_emit_fill_addresses(struct tw_emit_layout *layout, tw_error *err) {
     const struct tw_emit_spec *spec = layout->spec;
     Elf64_Sym *sym = layout->parts[layout->index[TW_SEC_SYMTAB] - 1].data;
     Elf64_Rela *rela = layout->parts[layout->index[TW_SEC_RELA] - 1].data;
@@ -212,4 +245,5 @@ void tw_emit_fill_addresses(struct tw_emit_layout *layout) {
         rela[row].r_info = ELF64_R_INFO(spec->bind_symbol[row] + 1u, TW_R_64);
     }
     fill_note(layout);
+    return fill_certificate(layout, err);
 }

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 The layout of a bundle (compiler/emit/bundle_layout.h): lists
- * the sections, gives each symbol its place, then each section its offset: headers and metadata
- * first, weights behind them on 64 KiB boundaries, memory-only sections after those. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The layout of a bundle (compiler/emit/bundle_layout.h): lists the sections, gives each symbol its
+ * place, then each section its offset: headers and metadata first, weights behind them on 64 KiB
+ * boundaries, memory-only sections after those.
+ */
 #include "compiler/emit/bundle_layout.h"
 
 #include "tilewright/range.h"
@@ -250,8 +253,7 @@ int tw_emit_layout_build(const char *path, const struct tw_emit_spec *spec,
     }
     place_parts(layout);
     set_segments(layout);
-    tw_emit_fill_addresses(layout);
-    return 0;
+    return tw_emit_fill_addresses(layout, err);
 }
 
 void tw_emit_layout_finish(struct tw_emit_layout *layout) {

@@ -46,8 +46,9 @@ uint32_t tw_emit_symbol_section(const struct tw_emit_layout *layout,
 /* Inside tw_emit_layout_build: makes the content of each section whose bytes do not depend on
  * offsets (bundle_content.c). */
 int tw_emit_make_contents(struct tw_emit_layout *layout, tw_error *err);
-/* Then, with all offsets known: symbols, relocations and the note. */
-void tw_emit_fill_addresses(struct tw_emit_layout *layout);
+/* Then, with all offsets known: symbols, relocations, the note, and which places the certificates
+ * are about. */
+int tw_emit_fill_addresses(struct tw_emit_layout *layout, tw_error *err);
 /* Zeroed content of `size` bytes for section `number`, NULL (and err) if memory is out. */
 void *tw_emit_content(struct tw_emit_layout *layout, uint32_t number, uint64_t size, tw_error *err);
 

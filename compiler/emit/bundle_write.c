@@ -1,7 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 Writes a bundle (compiler/emit/bundle_write.h). The weights
- * go first, streamed to their final offsets and hashed on the way; then libelf writes headers and
- * metadata in front of them; then the content hash, over what the file now holds. The finished file
- * must pass the loader before it gets its name. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writes a bundle (compiler/emit/bundle_write.h). The weights go first, streamed to their final
+ * offsets and hashed on the way; then libelf writes headers and metadata in front of them; then the
+ * content hash, over what the file now holds. The finished file must pass the loader before it gets
+ * its name.
+ */
 #include "compiler/emit/bundle_layout.h"
 #include "loader/base/hash.h"
 #include "loader/base/temporary.h"

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Symbols, binding rows and the packing of weights. Programs of
- * a bundle share Params and State by name: the first program that names a tensor makes its symbols,
- * later ones find them. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Symbols, binding rows and the packing of weights. Programs of a bundle share Params and State by
+ * name: the first program that names a tensor makes its symbols, later ones find them.
+ */
 #include "compiler/emit/emit.h"
 
 #include "compiler/emit/fill.h"

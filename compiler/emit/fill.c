@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Packing on demand. A source of another type than its
- * sequence's (mixed layers) is converted to F32 rows first. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Packing on demand. A source of another type than its sequence's (mixed layers) is converted to
+ * F32 rows first.
+ */
 #include "compiler/emit/fill.h"
 
 #include "compiler/emit/finite.h"

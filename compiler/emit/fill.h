@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The packed bytes of a weight, any part of them on demand:
- * whole panels are packed where they go, a panel that a part cuts is packed aside once. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The packed bytes of a weight, any part of them on demand: whole panels are packed where they go,
+ * a panel that a part cuts is packed aside once.
+ */
 #ifndef TW_COMPILER_EMIT_FILL_H
 #define TW_COMPILER_EMIT_FILL_H
 

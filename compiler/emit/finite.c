@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 A number is not finite when all bits of its exponent are set.
- * Rows are scanned whole, which compilers do several numbers at a time; only a bad row is looked at
- * closely. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A number is not finite when all bits of its exponent are set. Rows are scanned whole, which
+ * compilers do several numbers at a time; only a bad row is looked at closely.
+ */
 #include "compiler/emit/finite.h"
 
 #include <string.h>

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Weights that are no numbers, found while they are packed: one
- * of them makes every logit a NaN, and nothing would name the tensor any more. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weights that are no numbers, found while they are packed: one of them makes every logit a NaN,
+ * and nothing would name the tensor any more.
+ */
 #ifndef TW_COMPILER_EMIT_FINITE_H
 #define TW_COMPILER_EMIT_FINITE_H
 

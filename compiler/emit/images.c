@@ -1,8 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 Sharing of op streams (compiler/emit/images.h): three passes
- * over the streams. Classify each by a hash of its structural words, mark the words that differ
- * from its class's first member, then write the marked words of each as its arguments. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sharing of op streams (compiler/emit/images.h): three passes over the streams. Classify each by a
+ * hash of its structural words, mark the words that differ from its class's first member, then
+ * write the marked words of each as its arguments.
+ */
 #include "compiler/emit/images.h"
 
+#include "loader/base/grow.h"
 #include "tilewright/opcode.h"
 
 #include <stdlib.h>
@@ -19,7 +23,8 @@ struct shape {
 
 struct builder {
     struct shape *shapes;
-    uint32_t n_shapes, capacity;
+    uint32_t n_shapes;
+    size_t capacity;
     uint32_t *bucket; /* n_buckets, a power of two */
     uint32_t n_buckets;
     uint8_t *mark; /* structural words of the stream at hand */
@@ -96,14 +101,8 @@ static int add_shape(struct builder *b, const struct tw_stream *s, uint64_t hash
         return tw_fail(err, TW_E_UNSUPPORTED, "bundle: more than %u different engine programs",
                        TW_MAX_IMAGES);
     }
-    if (b->n_shapes == b->capacity) {
-        uint32_t capacity = b->capacity ? b->capacity * 2 : 64;
-        struct shape *grown = realloc(b->shapes, capacity * sizeof *grown);
-        if (!grown) {
-            return tw_fail(err, TW_E_NOMEM, "bundle: no memory for %u images", capacity);
-        }
-        b->shapes = grown;
-        b->capacity = capacity;
+    if (!tw_grow(&b->shapes, &b->capacity, b->n_shapes + 1, sizeof *b->shapes)) {
+        return tw_fail(err, TW_E_NOMEM, "bundle: no memory for %u images", b->n_shapes + 1);
     }
     struct shape *shape = &b->shapes[b->n_shapes];
     uint8_t *marks = calloc(2, s->n_words);

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Weights to floats: one loop a type, every value read byte by
- * byte because the file aligns nothing. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weights to floats: one loop a type, every value read byte by byte because the file aligns
+ * nothing.
+ */
 #include "compiler/graph/dequant.h"
 
 #include "tilewright/numerics.h"

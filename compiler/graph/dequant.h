@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A model file's weights as floats. */
+ *
+ * A model file's weights as floats.
+ */
 #ifndef TW_COMPILER_GRAPH_DEQUANT_H
 #define TW_COMPILER_GRAPH_DEQUANT_H
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The ComputeGraph's builders, checker and printer. */
+ *
+ * The ComputeGraph's builders, checker and printer.
+ */
 #include "compiler/graph/graph.h"
 
 #include <inttypes.h>

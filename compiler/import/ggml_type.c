@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The table of GGUF tensor types (ggml_type.h), indexed by the number that files store. */
+ *
+ * The table of GGUF tensor types (ggml_type.h), indexed by the number that files store.
+ */
 #include "compiler/import/ggml_type.h"
 
 #include "tilewright/machine.h"

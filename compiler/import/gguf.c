@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The GGUF container reader (gguf.h): one cursor walks the file
- * once, every step of it is bounded by the file's end; tables grow with what was read, never with
- * what a count promises. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The GGUF container reader (gguf.h): one cursor walks the file once, every step of it is bounded
+ * by the file's end; tables grow with what was read, never with what a count promises.
+ */
 #include "compiler/import/gguf.h"
 
 #include "compiler/import/bytes.h"

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 A llama model out of a GGUF file (import.h): keys become
- * hyperparameters, tensors are matched against the table of llama_parts.h, and everything that
- * would change the result but that we do not compute is refused by name. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A llama model out of a GGUF file (import.h): keys become hyperparameters, tensors are matched
+ * against the table of llama_parts.h, and everything that would change the result but that we do
+ * not compute is refused by name.
+ */
 #include "compiler/import/ggml_type.h"
 #include "compiler/import/hparams.h"
 #include "compiler/import/import.h"

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Look-ups in a parsed GGUF file (gguf.h): binary search by
- * name, and values converted with their type and range checked. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Look-ups in a parsed GGUF file (gguf.h): binary search by name, and values converted with their
+ * type and range checked.
+ */
 #include "compiler/import/bytes.h"
 #include "compiler/import/gguf.h"
 

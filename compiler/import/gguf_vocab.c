@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 The vocabulary of a GGUF file (import.h). Only tokenizer
- * model "llama" (SentencePiece's byte-pair form) becomes a blob; other models are checked for their
- * size and left out, since such a file can still be run with token ids. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The vocabulary of a GGUF file (import.h). Only tokenizer model "llama" (SentencePiece's byte-pair
+ * form) becomes a blob; other models are checked for their size and left out, since such a file can
+ * still be run with token ids.
+ */
 #include "compiler/import/bytes.h"
 #include "compiler/import/import.h"
 #include "compiler/import/vocab_build.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The rules between hyperparameters (hparams.h), each with its own message. */
+ *
+ * The rules between hyperparameters (hparams.h), each with its own message.
+ */
 #include "compiler/import/hparams.h"
 
 #include <math.h>

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 llama2.c checkpoints (import.h): a header of sizes, then
- * float32 matrices without names, so that the layout is a list of parts and the file's size is the
- * only check of the content. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * llama2.c checkpoints (import.h): a header of sizes, then float32 matrices without names, so that
+ * the layout is a list of parts and the file's size is the only check of the content.
+ */
 #include "compiler/import/bytes.h"
 #include "compiler/import/hparams.h"
 #include "compiler/import/import.h"

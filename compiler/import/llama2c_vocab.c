@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 llama2.c tokenizer files (import.h): max_token_length, then
- * score, length and bytes of each token. Their pieces are brought into the form that GGUF uses, so
- * that one tokenizer serves both. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * llama2.c tokenizer files (import.h): max_token_length, then score, length and bytes of each
+ * token. Their pieces are brought into the form that GGUF uses, so that one tokenizer serves both.
+ */
 #include "compiler/import/bytes.h"
 #include "compiler/import/import.h"
 #include "compiler/import/vocab_build.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The table of a llama model's tensors (llama_parts.h). */
+ *
+ * The table of a llama model's tensors (llama_parts.h).
+ */
 #include "compiler/import/llama_parts.h"
 
 #include <stdio.h>

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Read-only file mappings (mapfile.h): open without blocking on
- * a pipe, insist on a regular file, map it private. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Read-only file mappings (mapfile.h): open without blocking on a pipe, insist on a regular file,
+ * map it private.
+ */
 #include "compiler/import/mapfile.h"
 
 #include <errno.h>

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Opening a model file (model.h): map it, tell its format by
- * content, run that importer, and for a llama2.c checkpoint find the tokenizer file beside it. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening a model file (model.h): map it, tell its format by content, run that importer, and for a
+ * llama2.c checkpoint find the tokenizer file beside it.
+ */
 #include "compiler/import/model.h"
 
 #include "compiler/import/bytes.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The vocabulary builder (vocab_build.h): one allocation laid out as tilewright/vocab.h says. */
+ *
+ * The vocabulary builder (vocab_build.h): one allocation laid out as tilewright/vocab.h says.
+ */
 #include "compiler/import/vocab_build.h"
 
 #include "compiler/import/hparams.h"

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Expansion: every step of the plan becomes calls on its owners
- * and sends of its exchanges, over storages; the order of steps is the order of each site's work
- * list. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Expansion: every step of the plan becomes calls on its owners and sends of its exchanges, over
+ * storages; the order of steps is the order of each site's work list.
+ */
 #include "compiler/low/low.h"
 
 /* A weight page takes at most this part of a site's private memory, and no more than PAGE_CAP

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The LowProgram's checker and printer: calls and sends stay
- * inside the storages they name, on the sites that own them. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The LowProgram's checker and printer: calls and sends stay inside the storages they name, on the
+ * sites that own them.
+ */
 #include "compiler/low/low.h"
 
 static const char *region_name(const struct tw_low *low) {

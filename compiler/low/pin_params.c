@@ -1,7 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 What is kept saves its loads in each step and costs only
- * room: no program may lay anything else there. So a small part of the SRAM is given, and the rest
- * is left to pages of weights. Decided from graph and target alone, hence the same for every
- * program. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is kept saves its loads in each step and costs only room: no program may lay anything else
+ * there. So a small part of the SRAM is given, and the rest is left to pages of weights. Decided
+ * from graph and target alone, hence the same for every program.
+ */
 #include "compiler/low/pin_params.h"
 
 #define PART_OF_SRAM 8u

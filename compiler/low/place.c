@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Placement: every storage gets the lowest offset that is free
- * of storages live at the same time. Sets come first, since they take the same offset on every
- * site; then each site's own storages. Larger ones first, ties by number. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Placement: every storage gets the lowest offset that is free of storages live at the same time.
+ * Sets come first, since they take the same offset on every site; then each site's own storages.
+ * Larger ones first, ties by number.
+ */
 #include "compiler/low/low.h"
 
 #include <stdlib.h>

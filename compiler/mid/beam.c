@@ -1,7 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 The search: a beam over a region's operations. A state knows,
- * for each value, the layout it was made in and whether a whole copy is on every site; states of
- * equal future (same layouts of all values) keep the cheaper one. Each surviving state is a
- * complete list of steps, Copies included, linked backwards. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The search: a beam over a region's operations. A state knows, for each value, the layout it was
+ * made in and whether a whole copy is on every site; states of equal future (same layouts of all
+ * values) keep the cheaper one. Each surviving state is a complete list of steps, Copies included,
+ * linked backwards.
+ */
 #include "compiler/mid/mid.h"
 
 #include <stdlib.h>

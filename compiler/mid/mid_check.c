@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The MidProgram's checker and printer: every step's inputs are
- * made before it, in a layout its owners can use. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The MidProgram's checker and printer: every step's inputs are made before it, in a layout its
+ * owners can use.
+ */
 #include "compiler/mid/mid.h"
 
 static int bad(const struct tw_mid *m, const struct tw_mid_region *r, uint32_t step, tw_error *err,

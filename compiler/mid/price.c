@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Prices in cycles, from local geometry and the target's
- * constants. The slowest owner is what counts. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Prices in cycles, from local geometry and the target's constants. The slowest owner is what
+ * counts.
+ */
 #include "compiler/mid/mid.h"
 
 /* Keys an attention is priced for: a typical fill of the context. */

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The catalogue: the ways each operation can be done, screened
- * by exact local geometry. The plainest way comes first. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The catalogue: the ways each operation can be done, screened by exact local geometry. The
+ * plainest way comes first.
+ */
 #include "compiler/mid/mid.h"
 
 void tw_layout_window(struct tw_layout l, uint32_t cols, uint32_t part, uint32_t *first,

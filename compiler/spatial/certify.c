@@ -1,9 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 Certification by greedy execution. Engines that enter a loop
- * together are found from what the body does: engines that share its loop id, engines at the other
- * end of its FIFOs, and all engines where it holds semaphores. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Certification by greedy execution. Engines that enter a loop together are found from what the
+ * body does: engines that share its loop id, engines at the other end of its FIFOs, and all engines
+ * where it holds semaphores.
+ */
 #include "compiler/spatial/certify.h"
 
-#include "tilewright/opcode.h"
+#include "tilewright/op_schema.h"
 
 #include <string.h>
 
@@ -104,12 +107,14 @@ static bool scan_body(struct certifier *c, uint32_t stream, uint8_t engines[TW_E
     struct tw_op op;
     while (tw_op_decode(s->words, s->n_words, at, &op)) {
         depth += op.code == TW_OP_LOOP;
-        if (op.n_operands && op.operand[0].kind == 'F') {
-            engines[c->p->buffers[op.operand[0].id].producer] = 1;
-            engines[c->p->buffers[op.operand[0].id].consumer] = 1;
-        }
-        flags |=
+        bool flag =
             op.code == TW_OP_SEM_INC || op.code == TW_OP_SEM_WAIT || op.code == TW_OP_MCAST_SET;
+        uint32_t fifo = flag ? TW_NONE : tw_op_object(&op);
+        if (fifo != TW_NONE) {
+            engines[c->p->buffers[fifo].producer] = 1;
+            engines[c->p->buffers[fifo].consumer] = 1;
+        }
+        flags |= flag;
         at += op.n_words;
         if (op.code == TW_OP_END && --depth == 0) {
             break;
@@ -120,8 +125,9 @@ static bool scan_body(struct certifier *c, uint32_t stream, uint8_t engines[TW_E
 
 /* Do the loops at two cursors belong together by kind: same trip or count? */
 static bool at_same_loop(struct certifier *c, uint32_t stream, const struct tw_operand *count) {
-    return peek(c, stream) && c->op.code == TW_OP_LOOP && c->op.operand[1].id == count->id &&
-           c->op.operand[1].max == count->max;
+    return peek(c, stream) && c->op.code == TW_OP_LOOP &&
+           c->op.operand[TW_LOOP_times].id == count->id &&
+           c->op.operand[TW_LOOP_times].max == count->max;
 }
 
 /* The streams that must enter with `stream`, which is at a LOOP; false while one of them is not
@@ -130,7 +136,7 @@ static bool gather(struct certifier *c, uint32_t stream, uint32_t *members, uint
     uint8_t engines[TW_ENGINE_COUNT] = {0}, known[TW_ENGINE_COUNT];
     uint32_t site = c->p->streams[stream].site;
     (void)peek(c, stream);
-    struct tw_operand count = c->op.operand[1];
+    struct tw_operand count = c->op.operand[TW_LOOP_times];
     engines[c->p->streams[stream].engine] = 1;
     bool all = scan_body(c, stream, engines);
     *n = 0;
@@ -177,7 +183,7 @@ static void multiply_words(struct certifier *c, const uint64_t *before, uint32_t
 static int run_loop(struct certifier *c, const uint32_t *members, uint32_t n) {
     size_t n_words = (size_t)c->p->n_semaphores * c->p->n_sites;
     (void)peek(c, members[0]);
-    uint32_t count = c->op.operand[1].max;
+    uint32_t count = c->op.operand[TW_LOOP_times].max;
     bool flags = false;
     uint8_t engines[TW_ENGINE_COUNT];
     for (uint32_t i = 0; i < n && !flags; i++) {
@@ -207,7 +213,7 @@ static int stuck(struct certifier *c, uint32_t stream) {
     const struct tw_stream *s = &c->p->streams[stream];
     (void)peek(c, stream);
     uint32_t origin = c->op.stage < c->p->n_stages ? c->p->stages[c->op.stage].origin : 0,
-             id = c->op.operand[0].id;
+             id = tw_op_object(&c->op);
     const char *object =
         c->op.code == TW_OP_LOOP || c->op.code == TW_OP_END ? "the engines of its loop"
         : c->op.code == TW_OP_SEM_WAIT ? tw_program_string(c->p, c->p->semaphores[id].name)
@@ -266,7 +272,7 @@ int tw_certify(struct tw_cmem *mem, const struct tw_program *program, struct tw_
         all[i] = i;
     }
     int rc = run_group(&c, all, c.n_streams, false);
-    *out = (struct tw_certificate){c.turns.items, c.turns.n};
+    *out = (struct tw_certificate){c.turns.items, c.turns.n, tw_program_step_ops(program)};
     return rc;
 }
 
@@ -287,11 +293,14 @@ void *tw_certificate_pack(struct tw_cmem *mem, const struct tw_program *programs
     }
     *size = sizeof(struct tw_cert_header) + n * sizeof(struct tw_cert_entry) + (size_t)words * 4;
     uint8_t *blob = tw_cmem_alloc(mem, *size), *at = blob + sizeof(struct tw_cert_header);
-    struct tw_cert_header header = {TW_CERT_MAGIC, n};
+    /* the bindings are hashed where their places are known (bundle_content.c) */
+    struct tw_cert_header header = {TW_CERT_MAGIC, n, {0}};
     memcpy(blob, &header, sizeof header);
     uint8_t *content = at + n * sizeof(struct tw_cert_entry);
     for (uint32_t i = 0, first = 0; i < n; first += certificates[i].n_words, i++) {
-        struct tw_cert_entry e = {.first_word = first, .n_words = certificates[i].n_words};
+        struct tw_cert_entry e = {.first_word = first,
+                                  .n_words = certificates[i].n_words,
+                                  .step_ops = tw_program_step_ops(&programs[i])};
         tw_program_hash(&programs[i], e.program_hash);
         memcpy(at + i * sizeof e, &e, sizeof e);
         memcpy(content + (size_t)first * 4, certificates[i].words, (size_t)e.n_words * 4);

@@ -1,7 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Composition, one phase after the other: map each section's
- * ids into the program's, copy its records, rewrite its ops through the op table, then close the
- * phase. What the tensors are is settled before (unify.c), and so is where bytes lie
- * (residency.c). */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Composition, one phase after the other: map each section's ids into the program's, copy its
+ * records, rewrite its ops through the op table, then close the phase. What the tensors are is
+ * settled before (unify.c), and so is where bytes lie (residency.c).
+ */
 #include "compiler/spatial/compose.h"
 
 #include "compiler/spatial/phases.h"
@@ -289,8 +291,8 @@ static void shift_op(const struct join *j, struct tw_op *op) {
     for (uint32_t i = 0; i < op->n_operands; i++) {
         op->operand[i].id = shifted(j, &op->operand[i]);
     }
-    if (op->code == TW_OP_LOOP && op->operand[2].id != TW_NONE) {
-        op->operand[2].id += j->loop_shift;
+    if (op->code == TW_OP_LOOP && op->operand[TW_LOOP_id].id != TW_NONE) {
+        op->operand[TW_LOOP_id].id += j->loop_shift;
     }
     op->stage += j->first_stage;
 }
@@ -303,11 +305,8 @@ static void append_code(const struct join *j, uint32_t stream) {
         (void)tw_op_decode(words, n, at, &op); /* tw_unify has decoded it */
         n_words = op.n_words;
         shift_op(j, &op);
-        uint32_t encoded[TW_MAX_OP_WORDS];
-        uint32_t size = tw_op_encode(&op, encoded);
-        for (uint32_t i = 0; i < size; i++) {
-            *TW_VEC_PUSH(j->out->mem, j->out->code[stream]) = encoded[i];
-        }
+        tw_builder_emit(j->out, stream / TW_ENGINE_COUNT,
+                        (enum tw_engine)(stream % TW_ENGINE_COUNT), &op);
     }
 }
 
@@ -317,20 +316,20 @@ static void emit_rendezvous(struct tw_builder *u, const struct tw_section *span,
                             uint32_t engine, uint32_t stage) {
     const enum tw_engine e = (enum tw_engine)engine;
     const uint32_t root = 0;
-    tw_builder_emit(u, site, e, TW_OP_SEM_INC, stage, span->local, site, 1);
+    tw_builder_sem_inc(u, site, e, stage, span->local, site, 1);
     if (e == TW_ENGINE_MATH) {
-        tw_builder_emit(u, site, e, TW_OP_SEM_WAIT, stage, span->local,
-                        tw_builder_threshold(u, TW_ENGINE_COUNT));
-        tw_builder_emit(u, site, e, TW_OP_SEM_INC, stage, span->gather, root, 1);
+        tw_builder_sem_wait(u, site, e, stage, span->local,
+                            tw_builder_threshold(u, TW_ENGINE_COUNT));
+        tw_builder_sem_inc(u, site, e, stage, span->gather, root, 1);
         if (site == root) {
-            tw_builder_emit(u, site, e, TW_OP_SEM_WAIT, stage, span->gather,
-                            tw_builder_threshold(u, u->n_sites));
+            tw_builder_sem_wait(u, site, e, stage, span->gather,
+                                tw_builder_threshold(u, u->n_sites));
             for (uint32_t s = 0; s < u->n_sites; s++) {
-                tw_builder_emit(u, site, e, TW_OP_SEM_INC, stage, span->release, s, 1);
+                tw_builder_sem_inc(u, site, e, stage, span->release, s, 1);
             }
         }
     }
-    tw_builder_emit(u, site, e, TW_OP_SEM_WAIT, stage, span->release, tw_builder_threshold(u, 1));
+    tw_builder_sem_wait(u, site, e, stage, span->release, tw_builder_threshold(u, 1));
 }
 
 /* ---- phases ---- */
@@ -380,15 +379,15 @@ static void append_stream(const struct composer *k, const struct join *joins, ui
     *TW_VEC_PUSH(o->mem, o->stages) =
         (struct tw_stage){TW_STAGE_SYNC, site, engine, o->sections.n - 1, origin, 0, 0, 0};
     if (span->repeat > 1) {
-        tw_builder_emit(o, site, (enum tw_engine)engine, TW_OP_LOOP, stage, TW_VAR_INSTANCE,
-                        TW_NONE, span->repeat, TW_NONE);
+        tw_builder_loop(o, site, (enum tw_engine)engine, stage, TW_VAR_INSTANCE,
+                        tw_count_const(span->repeat), TW_NONE);
     }
     for (uint32_t i = 0; i < n; i++) {
         append_code(&joins[i], stream);
     }
     emit_rendezvous(o, span, site, engine, stage);
     if (span->repeat > 1) {
-        tw_builder_emit(o, site, (enum tw_engine)engine, TW_OP_END, stage);
+        tw_builder_end(o, site, (enum tw_engine)engine, stage);
     }
 }
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Phases whose sections repeat a different number of times are cut where the first of them ends. */
+ *
+ * Phases whose sections repeat a different number of times are cut where the first of them ends.
+ */
 #include "compiler/spatial/phases.h"
 
 #include "compiler/spatial/retarget.h"

@@ -1,8 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 Programs under construction. Ops are encoded as they are
- * emitted; operand kinds come from the op table. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Programs under construction. Ops are encoded as they are emitted; an emitter for each is made from
+ * the op table.
+ */
 #include "compiler/spatial/program_builder.h"
 
-#include <stdarg.h>
 #include <string.h>
 
 static uint32_t hash_text(const char *s) {
@@ -76,46 +78,22 @@ void tw_builder_init(struct tw_builder *u, struct tw_cmem *mem, struct tw_strpoo
     tw_strpool_add(strings, name);
 }
 
-static uint32_t float_bits(double x) {
-    float f = (float)x;
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
-}
-
-void tw_builder_emit(struct tw_builder *u, uint32_t site, enum tw_engine engine,
-                     enum tw_opcode code, uint32_t stage, ...) {
-    struct tw_op op;
-    memset(&op, 0, sizeof op);
-    op.code = (uint32_t)code;
-    op.stage = stage;
-    va_list args;
-    va_start(args, stage);
-    for (const char *k = tw_op_info(op.code).operands; *k; k++) {
-        struct tw_operand *o = &op.operand[op.n_operands++];
-        o->kind = *k;
-        if (*k == 'E') {
-            o->id = float_bits(va_arg(args, double));
-        } else if (*k != 'A') {
-            o->id = va_arg(args, uint32_t);
-        }
-        if (*k == 'X') {
-            o->max = va_arg(args, uint32_t);
-        }
-        if (*k == 'T' || *k == 'U') {
-            o->instance = va_arg(args, struct tw_affine);
-        }
-        if (strchr("RWMTUA", *k)) {
-            o->offset = va_arg(args, struct tw_affine);
-        }
-    }
-    va_end(args);
+void tw_builder_emit(struct tw_builder *u, uint32_t site, enum tw_engine engine, struct tw_op *op) {
     uint32_t words[TW_MAX_OP_WORDS];
-    uint32_t n = tw_op_encode(&op, words);
+    uint32_t n = tw_op_encode(op, words);
     for (uint32_t i = 0; i < n; i++) {
         *TW_VEC_PUSH(u->mem, u->code[site * TW_ENGINE_COUNT + engine]) = words[i];
     }
 }
+
+#define TW_OP(NAME, number, name, engines, part)                                               \
+    void tw_builder_##name(struct tw_builder *to, uint32_t at_site, enum tw_engine engine,     \
+                           uint32_t stage TW_OPERANDS_##NAME(TW_OPERAND_PARAMETER, NAME)) {    \
+        struct tw_op op = tw_make_##name(stage TW_OPERANDS_##NAME(TW_OPERAND_ARGUMENT, NAME)); \
+        tw_builder_emit(to, at_site, engine, &op);                                             \
+    }
+#include "tilewright/ops.def"
+#undef TW_OP
 
 uint32_t tw_builder_tensor(struct tw_builder *u, const char *name) {
     uint32_t at = tw_strpool_add(u->strings, name);

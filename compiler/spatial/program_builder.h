@@ -7,7 +7,7 @@
 #define TW_COMPILER_SPATIAL_PROGRAM_BUILDER_H
 
 #include "compiler/arena.h"
-#include "tilewright/opcode.h"
+#include "tilewright/op_schema.h"
 #include "tilewright/target.h"
 
 /* Strings of all programs of a bundle; offset 0 is "". Equal strings get equal offsets. */
@@ -53,11 +53,16 @@ struct tw_builder {
 void tw_builder_init(struct tw_builder *u, struct tw_cmem *mem, struct tw_strpool *strings,
                      const struct tw_target *t, const char *name, uint32_t rows);
 
-/* Appends one op; the arguments follow the op's operand letters: R W M (uint32_t buffer, struct
- * tw_affine), T U (uint32_t tensor, struct tw_affine instance, struct tw_affine offset), X
- * (uint32_t trip, uint32_t max), A (struct tw_affine), E (double), F S G I C V (uint32_t). */
-void tw_builder_emit(struct tw_builder *u, uint32_t site, enum tw_engine engine,
-                     enum tw_opcode code, uint32_t stage, ...);
+/* Appends one op to the stream of an engine. Sets op->n_words. */
+void tw_builder_emit(struct tw_builder *u, uint32_t site, enum tw_engine engine, struct tw_op *op);
+
+/* tw_builder_NAME(to, at_site, engine, stage, operands...) for each op of ops.def: appends it, as
+ * tw_make_NAME makes it. */
+#define TW_OP(NAME, number, name, engines, part)                                           \
+    void tw_builder_##name(struct tw_builder *to, uint32_t at_site, enum tw_engine engine, \
+                           uint32_t stage TW_OPERANDS_##NAME(TW_OPERAND_PARAMETER, NAME));
+#include "tilewright/ops.def"
+#undef TW_OP
 
 /* Records; found again by name where they have one. */
 uint32_t tw_builder_tensor(struct tw_builder *u, const char *name); /* TW_NONE: not there */

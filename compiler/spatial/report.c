@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
+ *
  * Read from the finished program, so that it is the join of what its sections and rendezvous
- * are. */
+ * are.
+ */
 #include "compiler/spatial/report.h"
 
 #include "compiler/spatial/tensor_uses.h"

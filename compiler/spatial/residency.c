@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Activations are coloured like storages in low/place.c: the
- * lowest offset that is free of those that live at the same time, larger ones first. A phase's
- * private memory is stacked site by site. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Activations are coloured like storages in low/place.c: the lowest offset that is free of those
+ * that live at the same time, larger ones first. A phase's private memory is stacked site by site.
+ */
 #include "compiler/spatial/residency.h"
 
 #include <stdlib.h>

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Records are copied with their sites moved, then each op is
- * decoded, its operands moved by their letters, and encoded again. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Records are copied with their sites moved, then each op is decoded, its operands moved by their
+ * letters, and encoded again.
+ */
 #include "compiler/spatial/retarget.h"
 
 #include "compiler/spatial/unify.h"
@@ -161,12 +164,11 @@ static bool inside(const struct rewriter *r, const struct tw_operand *o) {
 }
 
 static int rewrite_stream(struct rewriter *r, uint32_t site, uint32_t engine) {
-    uint32_t from = site * TW_ENGINE_COUNT + engine,
-             to = moved_site(r, site) * TW_ENGINE_COUNT + engine;
+    uint32_t from = site * TW_ENGINE_COUNT + engine, to = moved_site(r, site);
     struct tw_op op;
     for (uint32_t at = 0; at < r->from->code[from].n; at += op.n_words) {
         bool ok = tw_op_decode(r->from->code[from].items, r->from->code[from].n, at, &op);
-        uint32_t n_words = op.n_words, words[TW_MAX_OP_WORDS];
+        uint32_t n_words = op.n_words;
         for (uint32_t i = 0; ok && i < op.n_operands; i++) {
             ok = inside(r, &op.operand[i]);
             if (ok && op.operand[i].kind == 'A' && op.code == TW_OP_SEM_WAIT) {
@@ -181,10 +183,7 @@ static int rewrite_stream(struct rewriter *r, uint32_t site, uint32_t engine) {
             return tw_fail(r->err, TW_E_INTERNAL, "section %s stream %u word %u does not decode",
                            r->from->name, from, at);
         }
-        uint32_t n = tw_op_encode(&op, words);
-        for (uint32_t i = 0; i < n; i++) {
-            *TW_VEC_PUSH(r->out->mem, r->out->code[to]) = words[i];
-        }
+        tw_builder_emit(r->out, to, (enum tw_engine)engine, &op);
         op.n_words = n_words;
     }
     return 0;

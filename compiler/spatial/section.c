@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Builds a section from a LowProgram: records first (buffers,
- * tensors, semaphores), then each site's work list in order, every item by the emitter of its
- * operation in section_ops.c. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Builds a section from a LowProgram: records first (buffers, tensors, semaphores), then each
+ * site's work list in order, every item by the emitter of its operation in section_ops.c.
+ */
 #include "compiler/low/pin_params.h"
 #include "compiler/spatial/section_internal.h"
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What section.c and section_ops.c share: the builder of one section. */
+ *
+ * What section.c and section_ops.c share: the builder of one section.
+ */
 #ifndef TW_COMPILER_SPATIAL_SECTION_INTERNAL_H
 #define TW_COMPILER_SPATIAL_SECTION_INTERNAL_H
 

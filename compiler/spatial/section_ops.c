@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The engine code of each kind of work. An operation with
- * weights has a LOAD half that fills pages and a MATH half that uses them; values for other sites
- * or for DRAM leave through a FIFO to STORE. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine code of each kind of work. An operation with weights has a LOAD half that fills pages
+ * and a MATH half that uses them; values for other sites or for DRAM leave through a FIFO to STORE.
+ */
 #include "compiler/low/pin_params.h"
 #include "compiler/spatial/section_internal.h"
 
@@ -17,7 +19,7 @@ struct site_call {
     const struct tw_call *c;
     const struct tw_gop *op;
     uint32_t site;
-    uint32_t rows_trip, rows;   /* the op's row count */
+    struct tw_count rows;       /* of the op */
     uint32_t load, math, store; /* stages */
 };
 
@@ -48,13 +50,15 @@ static struct tw_affine instance(const struct tw_gvalue *v) {
 
 /* Rows of a value with token rows: the trip "rows", or one where the program's steps have one
  * token. */
-static void set_rows(struct tw_section_builder *b, int token_rows, uint32_t *trip, uint32_t *max) {
-    *max = token_rows ? b->low->rows : 1;
-    *trip = *max > 1 ? tw_builder_trip(b->u, "rows", "rows", 1, b->low->rows) : TW_NONE;
+static struct tw_count count_rows(struct tw_section_builder *b, int token_rows) {
+    uint32_t max = token_rows ? b->low->rows : 1;
+    return max > 1 ? tw_count_of(tw_builder_trip(b->u, "rows", "rows", 1, b->low->rows), max)
+                   : tw_count_const(max);
 }
 
-static uint32_t pos_trip(const struct site_call *x) {
-    return tw_builder_trip(x->u, "pos", "pos", 1, x->b->config->n_ctx - 1);
+static struct tw_count positions(const struct site_call *x) {
+    uint32_t max = x->b->config->n_ctx - 1;
+    return tw_count_of(tw_builder_trip(x->u, "pos", "pos", 1, max), max);
 }
 
 /* A page must be free before MATH writes a value that leaves through STORE; in-place ops find it
@@ -62,7 +66,7 @@ static uint32_t pos_trip(const struct site_call *x) {
 static void reserve_output(const struct site_call *x) {
     if (x->c->out != TW_NONE && storage(x, x->c->out)->kind == TW_ST_OUT &&
         x->op->kind != TW_GOP_ROPE) {
-        tw_builder_emit(x->u, x->site, MATH, TW_OP_RESERVE, x->math, buffer(x, x->c->out), 1);
+        tw_builder_reserve(x->u, x->site, MATH, x->math, buffer(x, x->c->out), 1);
     }
 }
 
@@ -77,18 +81,19 @@ static void load_page(const struct site_call *x, uint32_t stream, uint32_t input
                       struct tw_affine offset, uint64_t bytes) {
     uint32_t tensor = tw_section_tensor(x->b, x->op->in[input]), fifo = buffer(x, stream),
              n = (uint32_t)bytes;
-    tw_builder_emit(x->u, x->site, LOAD, TW_OP_RESERVE, x->load, fifo, 1);
-    tw_builder_emit(x->u, x->site, LOAD, TW_OP_READ, x->load, tensor, instance(value(x, input)),
-                    offset, fifo, at(0), 1, n, n, n);
-    tw_builder_emit(x->u, x->site, LOAD, TW_OP_PUSH, x->load, fifo, 1);
+    tw_builder_reserve(x->u, x->site, LOAD, x->load, fifo, 1);
+    tw_builder_read(x->u, x->site, LOAD, x->load,
+                    tw_in_tensor(tensor, instance(value(x, input)), offset),
+                    tw_in_buffer(fifo, at(0)), 1, n, n, n);
+    tw_builder_push(x->u, x->site, LOAD, x->load, fifo, 1);
 }
 
 static void emit_loop(const struct site_call *x, enum tw_engine e, uint32_t stage, uint32_t count) {
-    tw_builder_emit(x->u, x->site, e, TW_OP_LOOP, stage, TW_VAR_INNER, TW_NONE, count, TW_NONE);
+    tw_builder_loop(x->u, x->site, e, stage, TW_VAR_INNER, tw_count_const(count), TW_NONE);
 }
 
 static void emit_end(const struct site_call *x, enum tw_engine e, uint32_t stage) {
-    tw_builder_emit(x->u, x->site, e, TW_OP_END, stage);
+    tw_builder_end(x->u, x->site, e, stage);
 }
 
 /* ---- matrix product ---- */
@@ -105,25 +110,27 @@ static void matmul_page(const struct site_call *x, uint64_t first, uint64_t step
     if (engine == LOAD) {
         load_page(x, weights, 1, at_inner((base + first) * panel, step * panel), n * panel);
     } else if (engine == MATH) {
-        tw_builder_emit(x->u, x->site, MATH, TW_OP_WAIT, x->math, buffer(x, weights), 1);
+        tw_builder_wait(x->u, x->site, MATH, x->math, buffer(x, weights), 1);
         if (results) {
-            tw_builder_emit(x->u, x->site, MATH, TW_OP_RESERVE, x->math, buffer(x, x->c->out), 1);
+            tw_builder_reserve(x->u, x->site, MATH, x->math, buffer(x, x->c->out), 1);
         }
-        tw_builder_emit(x->u, x->site, MATH, TW_OP_MATMUL, x->math, buffer(x, x->c->in[0]), at(0),
-                        in->stride, buffer(x, weights), at(0), w->dtype, w->cols, n,
-                        buffer(x, x->c->out), results ? at(0) : at_inner(first * 64, step * 64),
-                        results ? n * 64 : out->stride, 0, x->rows_trip, x->rows);
-        tw_builder_emit(x->u, x->site, MATH, TW_OP_POP, x->math, buffer(x, weights), 1);
+        tw_builder_matmul(
+            x->u, x->site, MATH, x->math, tw_in_buffer(buffer(x, x->c->in[0]), at(0)), in->stride,
+            tw_in_buffer(buffer(x, weights), at(0)), w->dtype, w->cols, n,
+            tw_in_buffer(buffer(x, x->c->out), results ? at(0) : at_inner(first * 64, step * 64)),
+            results ? n * 64 : out->stride, 0, x->rows);
+        tw_builder_pop(x->u, x->site, MATH, x->math, buffer(x, weights), 1);
         if (results) {
-            tw_builder_emit(x->u, x->site, MATH, TW_OP_PUSH, x->math, buffer(x, x->c->out), 1);
+            tw_builder_push(x->u, x->site, MATH, x->math, buffer(x, x->c->out), 1);
         }
     } else if (results) {
         uint32_t out_buffer = buffer(x, x->c->out);
-        tw_builder_emit(x->u, x->site, STORE, TW_OP_WAIT, x->store, out_buffer, 1);
-        tw_builder_emit(x->u, x->site, STORE, TW_OP_WRITE, x->store, out_buffer, at(0), n * 64,
-                        tw_section_logits(x->b), at(0), at_inner((base + first) * 64, step * 64),
-                        n * 64, n * 64, TW_NONE, 1);
-        tw_builder_emit(x->u, x->site, STORE, TW_OP_POP, x->store, out_buffer, 1);
+        tw_builder_wait(x->u, x->site, STORE, x->store, out_buffer, 1);
+        tw_builder_write(
+            x->u, x->site, STORE, x->store, tw_in_buffer(out_buffer, at(0)), n * 64,
+            tw_in_tensor(tw_section_logits(x->b), at(0), at_inner((base + first) * 64, step * 64)),
+            n * 64, n * 64, tw_count_const(1));
+        tw_builder_pop(x->u, x->site, STORE, x->store, out_buffer, 1);
     }
 }
 
@@ -177,30 +184,32 @@ static struct vector take_vector(struct site_call *x, uint32_t input) {
     uint32_t stream = x->b->low->streams[x->site].vectors;
     add_load_stage(x, stream);
     load_page(x, stream, input, at(0), (uint64_t)v->cols * 4);
-    tw_builder_emit(x->u, x->site, MATH, TW_OP_WAIT, x->math, buffer(x, stream), 1);
+    tw_builder_wait(x->u, x->site, MATH, x->math, buffer(x, stream), 1);
     return (struct vector){buffer(x, stream), at(0), true};
 }
 
 static void leave_vector(const struct site_call *x, const struct vector *v) {
     if (v->loaded) {
-        tw_builder_emit(x->u, x->site, MATH, TW_OP_POP, x->math, v->buffer, 1);
+        tw_builder_pop(x->u, x->site, MATH, x->math, v->buffer, 1);
     }
 }
 
 static void emit_rms_norm(struct site_call *x) {
     const struct tw_storage *in = storage(x, x->c->in[0]), *out = storage(x, x->c->out);
     struct vector weights = take_vector(x, 1);
-    tw_builder_emit(x->u, x->site, MATH, TW_OP_RMS_NORM, x->math, buffer(x, x->c->in[0]), at(0),
-                    in->stride, weights.buffer, weights.at, buffer(x, x->c->out), at(0),
-                    out->stride, x->c->cols, (double)x->op->eps, x->rows_trip, x->rows);
+    tw_builder_rms_norm(x->u, x->site, MATH, x->math, tw_in_buffer(buffer(x, x->c->in[0]), at(0)),
+                        in->stride, tw_in_buffer(weights.buffer, weights.at),
+                        tw_in_buffer(buffer(x, x->c->out), at(0)), out->stride, x->c->cols,
+                        x->op->eps, x->rows);
     leave_vector(x, &weights);
 }
 
 static void emit_rope_table(struct site_call *x) {
     struct vector frequencies = take_vector(x, 1);
-    tw_builder_emit(x->u, x->site, MATH, TW_OP_ROPE_TABLE, x->math, frequencies.buffer,
-                    frequencies.at, buffer(x, x->c->out), at(0), storage(x, x->c->out)->stride,
-                    x->c->cols / 2, pos_trip(x), x->b->config->n_ctx - 1, x->rows_trip, x->rows);
+    tw_builder_rope_table(x->u, x->site, MATH, x->math,
+                          tw_in_buffer(frequencies.buffer, frequencies.at),
+                          tw_in_buffer(buffer(x, x->c->out), at(0)), storage(x, x->c->out)->stride,
+                          x->c->cols / 2, positions(x), x->rows);
     leave_vector(x, &frequencies);
 }
 
@@ -208,17 +217,18 @@ static void emit_gather(struct site_call *x) {
     uint32_t rows = x->b->low->streams[x->site].rows, fifo = buffer(x, rows);
     const struct tw_storage *out = storage(x, x->c->out);
     add_load_stage(x, rows);
-    tw_builder_emit(x->u, x->site, LOAD, TW_OP_RESERVE, x->load, fifo, 1);
-    tw_builder_emit(x->u, x->site, LOAD, TW_OP_GATHER, x->load,
-                    tw_section_tensor(x->b, x->op->in[0]), at(0), at(0),
-                    tw_section_tensor(x->b, x->op->in[1]), at(0), at(0), fifo, at(0), out->stride,
-                    x->c->cols, x->rows_trip, x->rows);
-    tw_builder_emit(x->u, x->site, LOAD, TW_OP_PUSH, x->load, fifo, 1);
-    tw_builder_emit(x->u, x->site, MATH, TW_OP_WAIT, x->math, fifo, 1);
-    tw_builder_emit(x->u, x->site, MATH, TW_OP_COPY, x->math, fifo, at(0), out->stride,
-                    buffer(x, x->c->out), at(0), out->stride, x->c->cols * 4, x->rows_trip,
+    tw_builder_reserve(x->u, x->site, LOAD, x->load, fifo, 1);
+    uint32_t ids = tw_section_tensor(x->b, x->op->in[1]),
+             table = tw_section_tensor(x->b, x->op->in[0]);
+    tw_builder_gather(x->u, x->site, LOAD, x->load, tw_in_tensor(table, at(0), at(0)),
+                      tw_in_tensor(ids, at(0), at(0)), tw_in_buffer(fifo, at(0)), out->stride,
+                      x->c->cols, x->rows);
+    tw_builder_push(x->u, x->site, LOAD, x->load, fifo, 1);
+    tw_builder_wait(x->u, x->site, MATH, x->math, fifo, 1);
+    tw_builder_copy(x->u, x->site, MATH, x->math, tw_in_buffer(fifo, at(0)), out->stride,
+                    tw_in_buffer(buffer(x, x->c->out), at(0)), out->stride, x->c->cols * 4,
                     x->rows);
-    tw_builder_emit(x->u, x->site, MATH, TW_OP_POP, x->math, fifo, 1);
+    tw_builder_pop(x->u, x->site, MATH, x->math, fifo, 1);
 }
 
 /* ---- elementwise ---- */
@@ -227,35 +237,45 @@ static struct tw_affine column(const struct site_call *x, uint32_t id) {
     return at(tw_storage_col(storage(x, id), x->c->first_col));
 }
 
-static void emit_binary(struct site_call *x, enum tw_opcode code) {
+static struct tw_buffer_at columns(const struct site_call *x, uint32_t id) {
+    return tw_in_buffer(buffer(x, id), column(x, id));
+}
+
+static void emit_binary(struct site_call *x) {
     const struct tw_call *c = x->c;
-    tw_builder_emit(x->u, x->site, MATH, code, x->math, buffer(x, c->in[0]), column(x, c->in[0]),
-                    storage(x, c->in[0])->stride, buffer(x, c->in[1]), column(x, c->in[1]),
-                    storage(x, c->in[1])->stride, buffer(x, c->out), column(x, c->out),
-                    storage(x, c->out)->stride, c->cols, x->rows_trip, x->rows);
+    struct tw_buffer_at a = columns(x, c->in[0]), b = columns(x, c->in[1]),
+                        out = columns(x, c->out);
+    uint32_t a_stride = storage(x, c->in[0])->stride, b_stride = storage(x, c->in[1])->stride,
+             out_stride = storage(x, c->out)->stride;
+    if (x->op->kind == TW_GOP_ADD) {
+        tw_builder_add(x->u, x->site, MATH, x->math, a, a_stride, b, b_stride, out, out_stride,
+                       c->cols, x->rows);
+    } else {
+        tw_builder_silu_mul(x->u, x->site, MATH, x->math, a, a_stride, b, b_stride, out, out_stride,
+                            c->cols, x->rows);
+    }
 }
 
 static void emit_quant(struct site_call *x) {
     const struct tw_call *c = x->c;
-    tw_builder_emit(x->u, x->site, MATH, TW_OP_QUANT, x->math, buffer(x, c->in[0]),
-                    column(x, c->in[0]), storage(x, c->in[0])->stride, buffer(x, c->out),
-                    column(x, c->out), storage(x, c->out)->stride, c->cols, x->rows_trip, x->rows);
+    tw_builder_quant(x->u, x->site, MATH, x->math, columns(x, c->in[0]),
+                     storage(x, c->in[0])->stride, columns(x, c->out), storage(x, c->out)->stride,
+                     c->cols, x->rows);
 }
 
 static void emit_last_row(struct site_call *x) {
-    uint32_t trip, rows;
-    set_rows(x->b, 1, &trip, &rows);
-    tw_builder_emit(x->u, x->site, MATH, TW_OP_LAST_ROW, x->math, buffer(x, x->c->in[0]), at(0),
-                    storage(x, x->c->in[0])->stride, buffer(x, x->c->out), at(0), x->c->cols * 4,
-                    trip, rows);
+    struct tw_count rows = count_rows(x->b, 1);
+    tw_builder_last_row(x->u, x->site, MATH, x->math, tw_in_buffer(buffer(x, x->c->in[0]), at(0)),
+                        storage(x, x->c->in[0])->stride, tw_in_buffer(buffer(x, x->c->out), at(0)),
+                        x->c->cols * 4, rows);
 }
 
 static void emit_rope(struct site_call *x) {
     const struct tw_storage *s = storage(x, x->c->out), *cs = storage(x, x->c->in[1]);
-    tw_builder_emit(x->u, x->site, MATH, TW_OP_ROPE, x->math, buffer(x, x->c->out),
-                    column(x, x->c->out), s->stride, buffer(x, x->c->in[1]), at(0), cs->stride,
+    tw_builder_rope(x->u, x->site, MATH, x->math, columns(x, x->c->out), s->stride,
+                    tw_in_buffer(buffer(x, x->c->in[1]), at(0)), cs->stride,
                     x->c->cols / x->op->head_dim, x->op->head_dim, x->op->rope_dims,
-                    (uint32_t)x->op->pairing, x->rows_trip, x->rows);
+                    (uint32_t)x->op->pairing, x->rows);
 }
 
 /* ---- attention ---- */
@@ -268,19 +288,24 @@ static void emit_kv_append(struct site_call *x) {
     uint32_t stage = tw_section_stage(x->b, TW_STAGE_STORE, x->site, STORE, x->op->name,
                                       x->c->first_col, x->c->cols, 0);
     tw_section_edge(x->b, x->math, stage, fifo, TW_HS_CREDIT, TW_NONE, 1);
-    tw_builder_emit(x->u, x->site, MATH, TW_OP_PUSH, x->math, fifo, 1);
-    tw_builder_emit(x->u, x->site, STORE, TW_OP_WAIT, stage, fifo, 1);
-    tw_builder_emit(x->u, x->site, STORE,
-                    state->packing == TW_PACK_KEYS ? TW_OP_KEY_WRITE : TW_OP_VALUE_WRITE, stage,
-                    fifo, column(x, x->c->in[0]), in->stride, tw_section_tensor(x->b, x->op->in[1]),
-                    instance(state), at(0), x->c->first_col / hd, x->c->cols / hd, hd, pos_trip(x),
-                    x->b->config->n_ctx - 1, x->rows_trip, x->rows);
-    tw_builder_emit(x->u, x->site, STORE, TW_OP_POP, stage, fifo, 1);
+    tw_builder_push(x->u, x->site, MATH, x->math, fifo, 1);
+    tw_builder_wait(x->u, x->site, STORE, stage, fifo, 1);
+    struct tw_count pos = positions(x);
+    struct tw_tensor_at cache =
+        tw_in_tensor(tw_section_tensor(x->b, x->op->in[1]), instance(state), at(0));
+    uint32_t first = x->c->first_col / hd, heads = x->c->cols / hd;
+    if (state->packing == TW_PACK_KEYS) {
+        tw_builder_key_write(x->u, x->site, STORE, stage, columns(x, x->c->in[0]), in->stride,
+                             cache, first, heads, hd, pos, x->rows);
+    } else {
+        tw_builder_value_write(x->u, x->site, STORE, stage, columns(x, x->c->in[0]), in->stride,
+                               cache, first, heads, hd, pos, x->rows);
+    }
+    tw_builder_pop(x->u, x->site, STORE, stage, fifo, 1);
     for (uint32_t i = 0; i < x->b->attention.n; i++) {
         const struct tw_call *reader = &x->b->low->calls.items[x->b->attention.items[i]];
         if (tw_section_reads_heads(x->b, reader, x->c)) {
-            tw_builder_emit(x->u, x->site, STORE, TW_OP_SEM_INC, stage, x->b->cache_sem,
-                            reader->site, 1);
+            tw_builder_sem_inc(x->u, x->site, STORE, stage, x->b->cache_sem, reader->site, 1);
         }
     }
 }
@@ -295,55 +320,53 @@ static void group_heads(const struct site_call *x, uint32_t kv, uint32_t *first,
 }
 
 static void attention_load(const struct site_call *x, uint32_t first_kv, uint32_t last_kv,
-                           uint32_t blocks_trip, uint32_t max_blocks) {
+                           struct tw_count blocks) {
     uint32_t fifo = buffer(x, x->b->low->streams[x->site].cache),
              bytes = TW_KV_BLOCK * x->op->head_dim * 4;
     uint64_t head_bytes = (uint64_t)x->b->config->n_positions * x->op->head_dim * 4;
     uint64_t page = storage(x, x->b->low->streams[x->site].cache)->page_bytes;
-    tw_builder_emit(x->u, x->site, LOAD, TW_OP_SEM_WAIT, x->load, x->b->cache_sem,
-                    tw_builder_threshold(x->u, x->b->cache_writes[x->site]));
-    tw_builder_emit(x->u, x->site, LOAD, TW_OP_LOOP, x->load, TW_VAR_INNER, blocks_trip, max_blocks,
-                    x->b->step_loop);
+    tw_builder_sem_wait(x->u, x->site, LOAD, x->load, x->b->cache_sem,
+                        tw_builder_threshold(x->u, x->b->cache_writes[x->site]));
+    tw_builder_loop(x->u, x->site, LOAD, x->load, TW_VAR_INNER, blocks, x->b->step_loop);
     for (uint32_t kv = first_kv; kv <= last_kv; kv++) {
-        tw_builder_emit(x->u, x->site, LOAD, TW_OP_RESERVE, x->load, fifo, 2);
+        tw_builder_reserve(x->u, x->site, LOAD, x->load, fifo, 2);
         for (uint32_t k = 0; k < 2; k++) { /* keys, then values */
-            tw_builder_emit(x->u, x->site, LOAD, TW_OP_READ, x->load,
-                            tw_section_tensor(x->b, x->op->in[1 + k]), instance(value(x, 1 + k)),
-                            at_inner(kv * head_bytes, bytes), fifo, at(k * page), 1, bytes, bytes,
-                            bytes);
+            tw_builder_read(x->u, x->site, LOAD, x->load,
+                            tw_in_tensor(tw_section_tensor(x->b, x->op->in[1 + k]),
+                                         instance(value(x, 1 + k)),
+                                         at_inner(kv * head_bytes, bytes)),
+                            tw_in_buffer(fifo, at(k * page)), 1, bytes, bytes, bytes);
         }
-        tw_builder_emit(x->u, x->site, LOAD, TW_OP_PUSH, x->load, fifo, 2);
+        tw_builder_push(x->u, x->site, LOAD, x->load, fifo, 2);
     }
     emit_end(x, LOAD, x->load);
 }
 
 static void attention_math(const struct site_call *x, uint32_t first_kv, uint32_t last_kv,
-                           uint32_t blocks_trip, uint32_t max_blocks) {
+                           struct tw_count blocks) {
     const struct tw_storage *q = storage(x, x->c->in[0]), *out = storage(x, x->c->out);
     uint32_t fifo = buffer(x, x->b->low->streams[x->site].cache), state = buffer(x, x->c->scratch),
              hd = x->op->head_dim;
     uint64_t page = storage(x, x->b->low->streams[x->site].cache)->page_bytes;
     uint32_t heads = x->c->cols / hd, first_head = x->c->first_col / hd;
-    tw_builder_emit(x->u, x->site, MATH, TW_OP_ATTN_INIT, x->math, state, at(0), heads, hd,
-                    x->rows_trip, x->rows);
-    tw_builder_emit(x->u, x->site, MATH, TW_OP_LOOP, x->math, TW_VAR_INNER, blocks_trip, max_blocks,
-                    x->b->step_loop);
+    tw_builder_attn_init(x->u, x->site, MATH, x->math, tw_in_buffer(state, at(0)), heads, hd,
+                         x->rows);
+    tw_builder_loop(x->u, x->site, MATH, x->math, TW_VAR_INNER, blocks, x->b->step_loop);
     for (uint32_t kv = first_kv; kv <= last_kv; kv++) {
         uint32_t first, n;
         group_heads(x, kv, &first, &n);
-        tw_builder_emit(x->u, x->site, MATH, TW_OP_WAIT, x->math, fifo, 2);
-        tw_builder_emit(x->u, x->site, MATH, TW_OP_ATTN_STEP, x->math, buffer(x, x->c->in[0]),
-                        at(tw_storage_col(q, first * hd)), q->stride, fifo, at(0), fifo, at(page),
-                        state, at(0), n, first - first_head, heads, hd, (double)x->op->scale,
-                        at_inner(0, 1), pos_trip(x), x->b->config->n_ctx - 1, x->rows_trip,
-                        x->rows);
-        tw_builder_emit(x->u, x->site, MATH, TW_OP_POP, x->math, fifo, 2);
+        tw_builder_wait(x->u, x->site, MATH, x->math, fifo, 2);
+        tw_builder_attn_step(
+            x->u, x->site, MATH, x->math,
+            tw_in_buffer(buffer(x, x->c->in[0]), at(tw_storage_col(q, first * hd))), q->stride,
+            tw_in_buffer(fifo, at(0)), tw_in_buffer(fifo, at(page)), tw_in_buffer(state, at(0)), n,
+            first - first_head, heads, hd, x->op->scale, at_inner(0, 1), positions(x), x->rows);
+        tw_builder_pop(x->u, x->site, MATH, x->math, fifo, 2);
     }
     emit_end(x, MATH, x->math);
     reserve_output(x);
-    tw_builder_emit(x->u, x->site, MATH, TW_OP_ATTN_DONE, x->math, state, at(0),
-                    buffer(x, x->c->out), column(x, x->c->out), out->stride, heads, hd,
-                    x->rows_trip, x->rows);
+    tw_builder_attn_done(x->u, x->site, MATH, x->math, tw_in_buffer(state, at(0)),
+                         columns(x, x->c->out), out->stride, heads, hd, x->rows);
 }
 
 static void emit_attention(struct site_call *x) {
@@ -351,10 +374,11 @@ static void emit_attention(struct site_call *x) {
     uint32_t first_kv = x->c->first_col / hd / group,
              last_kv = ((x->c->first_col + x->c->cols) / hd - 1) / group;
     uint32_t max_blocks = x->b->config->n_positions / TW_KV_BLOCK;
-    uint32_t blocks = tw_builder_trip(x->u, "blocks", "end", TW_KV_BLOCK, max_blocks);
+    struct tw_count blocks =
+        tw_count_of(tw_builder_trip(x->u, "blocks", "end", TW_KV_BLOCK, max_blocks), max_blocks);
     add_load_stage(x, x->b->low->streams[x->site].cache);
-    attention_load(x, first_kv, last_kv, blocks, max_blocks);
-    attention_math(x, first_kv, last_kv, blocks, max_blocks);
+    attention_load(x, first_kv, last_kv, blocks);
+    attention_math(x, first_kv, last_kv, blocks);
 }
 
 /* ---- the kinds of work ---- */
@@ -364,7 +388,7 @@ static void emit_call(struct tw_section_builder *b, const struct tw_call *c) {
     struct site_call x = {.b = b, .u = b->u, .c = c, .op = op, .site = c->site, .load = TW_NONE};
     const struct tw_gvalue *shape =
         &b->graph->values.items[op->out == TW_NONE ? op->in[0] : op->out];
-    set_rows(b, (int)shape->token_rows, &x.rows_trip, &x.rows);
+    x.rows = count_rows(b, (int)shape->token_rows);
     uint32_t depth = op->kind == TW_GOP_MATMUL ? b->graph->values.items[op->in[1]].cols : 0;
     x.math = tw_section_stage(b, TW_STAGE_COMPUTE, c->site, MATH, op->name, c->first_col, c->cols,
                               depth);
@@ -397,10 +421,8 @@ static void emit_call(struct tw_section_builder *b, const struct tw_call *c) {
         emit_attention(&x);
         break;
     case TW_GOP_ADD:
-        emit_binary(&x, TW_OP_ADD);
-        break;
     case TW_GOP_SILU_MUL:
-        emit_binary(&x, TW_OP_SILU_MUL);
+        emit_binary(&x);
         break;
     case TW_GOP_LAST_ROW:
         emit_last_row(&x);
@@ -416,10 +438,9 @@ static void emit_send(struct tw_section_builder *b, const struct tw_send *s) {
                             *dst = &b->low->storages.items[s->dst];
     const struct tw_gvalue *v =
         &b->graph->values.items[b->low->region->values.items[dst->value].value];
-    uint32_t trip, rows,
-        fifo = tw_section_buffer(b, s->staging == TW_NONE ? s->src : s->staging, s->site);
+    uint32_t fifo = tw_section_buffer(b, s->staging == TW_NONE ? s->src : s->staging, s->site);
     uint32_t bytes = (uint32_t)tw_row_bytes(v->dtype, s->cols), chips = b->u->target->n_chips;
-    set_rows(b, (int)v->token_rows, &trip, &rows);
+    struct tw_count rows = count_rows(b, (int)v->token_rows);
     const char *origin = tw_cmem_printf(b->u->mem, "%s.exchange", v->name);
     uint32_t stage =
         tw_section_stage(b, TW_STAGE_STORE, s->site, STORE, origin, s->first_col, s->cols, 0);
@@ -431,24 +452,23 @@ static void emit_send(struct tw_section_builder *b, const struct tw_send *s) {
     struct tw_affine from = at(tw_storage_col(src, s->first_col)),
                      to = at(tw_storage_col(dst, s->first_col));
     if (s->staging != TW_NONE) {
-        tw_builder_emit(b->u, s->site, MATH, TW_OP_RESERVE, math, fifo, 1);
-        tw_builder_emit(b->u, s->site, MATH, TW_OP_COPY, math,
-                        tw_section_buffer(b, s->src, s->site), from, src->stride, fifo, from,
-                        src->stride, bytes, trip, rows);
+        tw_builder_reserve(b->u, s->site, MATH, math, fifo, 1);
+        tw_builder_copy(b->u, s->site, MATH, math,
+                        tw_in_buffer(tw_section_buffer(b, s->src, s->site), from), src->stride,
+                        tw_in_buffer(fifo, from), src->stride, bytes, rows);
     }
-    tw_builder_emit(b->u, s->site, MATH, TW_OP_PUSH, math, fifo, 1);
-    tw_builder_emit(b->u, s->site, STORE, TW_OP_WAIT, stage, fifo, 1);
+    tw_builder_push(b->u, s->site, MATH, math, fifo, 1);
+    tw_builder_wait(b->u, s->site, STORE, stage, fifo, 1);
     for (uint32_t chip = 0; chip < chips;
          chip++) { /* data, then its flag, chip by chip: nothing blocks between the two */
         uint32_t group = tw_builder_chip_sites(b->u, chip);
-        tw_builder_emit(b->u, s->site, STORE, TW_OP_MCAST, stage, fifo, from, src->stride,
-                        tw_section_buffer(b, s->dst, s->site), to, dst->stride, bytes, trip, rows,
-                        group);
+        tw_builder_mcast(b->u, s->site, STORE, stage, tw_in_buffer(fifo, from), src->stride,
+                         tw_in_buffer(tw_section_buffer(b, s->dst, s->site), to), dst->stride,
+                         bytes, rows, group);
         if (chip + 1 == chips) {
-            tw_builder_emit(b->u, s->site, STORE, TW_OP_POP, stage, fifo, 1);
+            tw_builder_pop(b->u, s->site, STORE, stage, fifo, 1);
         }
-        tw_builder_emit(b->u, s->site, STORE, TW_OP_MCAST_SET, stage, b->exchange_sem[s->step],
-                        group);
+        tw_builder_mcast_set(b->u, s->site, STORE, stage, b->exchange_sem[s->step], group);
     }
 }
 
@@ -461,8 +481,8 @@ static void emit_recv(struct tw_section_builder *b, uint32_t site, uint32_t step
                          tw_cmem_printf(b->u->mem, "%s.exchange", v->name), 0, v->cols, 0);
     tw_section_edge(b, b->sender_stage[step], stage, dst, TW_HS_SEMAPHORE, b->exchange_sem[step],
                     b->low->senders[step]);
-    tw_builder_emit(b->u, site, MATH, TW_OP_SEM_WAIT, stage, b->exchange_sem[step],
-                    tw_builder_threshold(b->u, b->low->senders[step]));
+    tw_builder_sem_wait(b->u, site, MATH, stage, b->exchange_sem[step],
+                        tw_builder_threshold(b->u, b->low->senders[step]));
 }
 
 static void emit_carry(struct tw_section_builder *b, uint32_t site, uint32_t step) {
@@ -471,13 +491,12 @@ static void emit_carry(struct tw_section_builder *b, uint32_t site, uint32_t ste
              to = b->low->storage_of[s->out * b->low->n_sites + site];
     const struct tw_storage *src = &b->low->storages.items[from],
                             *dst = &b->low->storages.items[to];
-    uint32_t trip, rows,
-        cols = b->graph->values.items[b->low->region->values.items[s->out].value].cols;
-    set_rows(b, 1, &trip, &rows);
+    uint32_t cols = b->graph->values.items[b->low->region->values.items[s->out].value].cols;
+    struct tw_count rows = count_rows(b, 1);
     uint32_t stage = tw_section_stage(b, TW_STAGE_COMPUTE, site, MATH, "carry", 0, cols, 0);
-    tw_builder_emit(b->u, site, MATH, TW_OP_COPY, stage, tw_section_buffer(b, from, site), at(0),
-                    src->stride, tw_section_buffer(b, to, site), at(0), dst->stride, cols * 4, trip,
-                    rows);
+    tw_builder_copy(b->u, site, MATH, stage, tw_in_buffer(tw_section_buffer(b, from, site), at(0)),
+                    src->stride, tw_in_buffer(tw_section_buffer(b, to, site), at(0)), dst->stride,
+                    cols * 4, rows);
 }
 
 int tw_section_emit_work(struct tw_section_builder *b, uint32_t site, const struct tw_work *work,

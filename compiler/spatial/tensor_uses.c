@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 One walk over all ops; the letter of an operand says which
- * table it names and whether that is read or written. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One walk over all ops; the letter of an operand says which table it names and whether that is
+ * read or written.
+ */
 #include "compiler/spatial/tensor_uses.h"
 
 #include "tilewright/footprint.h"
@@ -41,11 +44,6 @@ static void note(struct tw_use *use, bool reads, bool writes, bool converts) {
     use->writes = use->writes || writes;
 }
 
-/* A product that starts its sums anew does not read where they go. */
-static bool reads_target(const struct tw_op *op) {
-    return op->code != TW_OP_MATMUL || tw_op_imm(op, 5) != 0;
-}
-
 static int look_for_tensors(void *ctx, const struct tw_op *op) {
     struct uses_walk *w = ctx;
     for (uint32_t i = 0; i < op->n_operands; i++) {
@@ -65,10 +63,9 @@ static int look_for_tensors(void *ctx, const struct tw_op *op) {
         if (tensor >= w->u->tensors.n) {
             return 1;
         }
-        note(&w->uses[tensor],
-             o->kind == 'T' || o->kind == 'R' || (o->kind == 'M' && reads_target(op)),
+        note(&w->uses[tensor], tw_op_reads(op, o),
              o->kind == 'U' || o->kind == 'W' || o->kind == 'M',
-             op->code == TW_OP_GATHER && i == 0);
+             op->code == TW_OP_GATHER && i == TW_GATHER_table);
     }
     return 0;
 }
@@ -131,8 +128,8 @@ struct loop_ids {
 
 static int look_for_loops(void *ctx, const struct tw_op *op) {
     struct loop_ids *l = ctx;
-    if (op->code == TW_OP_LOOP && op->operand[2].id != TW_NONE) {
-        uint32_t id = op->operand[2].id;
+    if (op->code == TW_OP_LOOP && op->operand[TW_LOOP_id].id != TW_NONE) {
+        uint32_t id = op->operand[TW_LOOP_id].id;
         l->first = !l->any || id < l->first ? id : l->first;
         l->last = !l->any || id > l->last ? id : l->last;
         l->any = true;

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Two passes: the first joins what all sections say about a
- * name, the second holds each section against the result, so that the order of the sections decides
- * nothing. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Two passes: the first joins what all sections say about a name, the second holds each section
+ * against the result, so that the order of the sections decides nothing.
+ */
 #include "compiler/spatial/unify.h"
 
 #include <stdarg.h>

@@ -11,6 +11,7 @@
 
 #include "compiler/spatial/compose.h"
 #include "compiler/spatial/tensor_uses.h"
+#include "loader/base/compiler.h"
 
 /* One tensor of the program. Sections by their number in the composition; TW_NONE: none. */
 struct tw_unified_tensor {
@@ -45,7 +46,6 @@ enum tw_refusal {
     TW_REFUSALS(TW_X)
 #undef TW_X
 };
-int tw_refuse(tw_error *err, enum tw_refusal why, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+int tw_refuse(tw_error *err, enum tw_refusal why, const char *format, ...) TW_PRINTF(3, 4);
 
 #endif

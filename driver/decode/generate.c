@@ -7,8 +7,7 @@
 #include "driver/decode/sampler.h"
 #include "driver/session/session.h"
 #include "driver/tokenizer/utf8_stream.h"
-
-#include <time.h>
+#include "loader/base/clock.h"
 
 /* A run of the device may take so long: text should come evenly, and an interrupt be noticed. */
 #define RUN_S 0.03
@@ -26,12 +25,6 @@ struct loop {
 };
 
 static const struct tw_generate_options defaults;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t); /* in the vDSO: no system call */
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool interrupted(const struct loop *l) {
     return l->o->stop && *l->o->stop;
@@ -106,7 +99,7 @@ static bool ends_text(const struct loop *l, uint32_t id) {
 static bool take(struct loop *l, uint32_t id, int *code, tw_error *err) {
     *code = 0;
     if (l->r.n_generated == 0) {
-        l->r.first_token_s = now() - l->start;
+        l->r.first_token_s = tw_clock_s() - l->start;
     }
     if (ends_text(l, id)) {
         l->r.reason = TW_STOP_END;
@@ -176,10 +169,10 @@ static int generate_resident(struct loop *l, uint32_t id, tw_error *err) {
     for (;;) {
         uint32_t ids[RUN_TOKENS], n;
         enum tw_stop_reason reason = TW_STOP_COUNT;
-        double begin = now();
+        double begin = tw_clock_s();
         tw_error fault = {0};
         int code = tw_session_run_greedy(l->session, id, &o, ids, &n, &reason, &fault), taken;
-        double run_s = now() - begin;
+        double run_s = tw_clock_s() - begin;
         if (take_run(l, ids, n, &taken, err)) {
             return taken;
         }
@@ -216,13 +209,13 @@ static int generate(struct loop *l, tw_error *err) {
 
 static int run(struct loop *l, const uint32_t *prompt, size_t n_prompt, tw_error *err) {
     int code = feed_prompt(l, prompt, n_prompt, err);
-    double prefilled = now();
+    double prefilled = tw_clock_s();
     l->r.prefill_s = prefilled - l->start;
     if (code) {
         return code;
     }
     code = generate(l, err);
-    l->r.decode_s = now() - prefilled;
+    l->r.decode_s = tw_clock_s() - prefilled;
     if (l->o->on_text) {
         tw_utf8_flush(&l->utf8, pass_text, l);
     }
@@ -232,7 +225,7 @@ static int run(struct loop *l, const uint32_t *prompt, size_t n_prompt, tw_error
 int tw_generate(tw_session *session, const uint32_t *prompt, size_t n_prompt,
                 const struct tw_generate_options *options, struct tw_generate_result *result,
                 tw_error *err) {
-    struct loop l = {.session = session, .o = options ? options : &defaults, .start = now()};
+    struct loop l = {.session = session, .o = options ? options : &defaults, .start = tw_clock_s()};
     const struct tw_decoder *decoder = session->deployment->decoder;
     /* A prompt of BOS alone, at the start, leaves the first blank to be dropped from what is
      * generated. */

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 The sampler (sampler.h). All three cuts keep a prefix of the
- * candidates in falling order, so a heap yields them one by one and only the part that survives is
- * ever sorted; without a cut nothing is sorted at all. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The sampler (sampler.h). All three cuts keep a prefix of the candidates in falling order, so a
+ * heap yields them one by one and only the part that survives is ever sorted; without a cut nothing
+ * is sorted at all.
+ */
 #include "driver/decode/sampler.h"
 
 #include "tilewright/machine.h"

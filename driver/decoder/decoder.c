@@ -6,7 +6,7 @@
 
 #include "loader/base/text_filter.h"
 #include "loader/verify/verify.h"
-#include "tilewright/opcode.h"
+#include "tilewright/op_schema.h"
 
 #include <stdlib.h>
 
@@ -63,9 +63,10 @@ static uint64_t mark_reads(const struct tw_program *p, const struct tw_stream *s
     uint64_t gathered = 0;
     struct tw_op op;
     for (uint32_t at = 0; tw_op_decode(stream->words, stream->n_words, at, &op); at += op.n_words) {
-        const struct tw_operand *t = op.n_operands ? &op.operand[0] : NULL;
-        if (!t || t->kind != 'T' || t->id >= p->n_tensors ||
-            p->tensors[t->id].role != TW_ROLE_PARAM) {
+        const struct tw_operand *t = op.code == TW_OP_READ     ? &op.operand[TW_READ_source]
+                                     : op.code == TW_OP_GATHER ? &op.operand[TW_GATHER_table]
+                                                               : NULL;
+        if (!t || t->id >= p->n_tensors || p->tensors[t->id].role != TW_ROLE_PARAM) {
             continue;
         }
         const struct tw_tensor *tensor = &p->tensors[t->id];

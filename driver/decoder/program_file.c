@@ -5,6 +5,7 @@
  */
 #include "tilewright/tilewright.h"
 
+#include "loader/base/grow.h"
 #include "loader/order/certificate.h"
 #include "loader/text/parse_program.h"
 #include "loader/text/print_program.h"
@@ -12,6 +13,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define BLOCK 65536u /* bytes, at least, that are read at once */
 
 struct program_file {
     const char *path;
@@ -21,15 +24,8 @@ struct program_file {
 };
 
 static int read_block(struct program_file *f, FILE *file, tw_error *err) {
-    if (f->size == f->room) {
-        size_t room = f->room ? f->room * 2 : 65536;
-        char *text = realloc(f->text, room);
-        if (!text) {
-            return tw_fail(err, TW_E_NOMEM, "%s: no memory for a text of %zu bytes", f->path,
-                           f->size);
-        }
-        f->text = text;
-        f->room = room;
+    if (!tw_grow(&f->text, &f->room, f->size + BLOCK, 1)) {
+        return tw_fail(err, TW_E_NOMEM, "%s: no memory for a text of %zu bytes", f->path, f->size);
     }
     f->size += fread(f->text + f->size, 1, f->room - f->size, file);
     return ferror(file) ? tw_fail(err, TW_E_IO, "%s: %s", f->path, strerror(errno)) : 0;
@@ -66,7 +62,7 @@ struct judge {
 
 static int check_order(const struct judge *j, const struct tw_program *program,
                        struct tw_verify_report *report, tw_error *err) {
-    struct tw_certificate certificate = {NULL, 0};
+    struct tw_certificate certificate = {NULL, 0, TW_STEP_OPS_UNSTATED};
     int code = j->prover(j->ctx, program, &certificate.words, &certificate.n_words, err);
     if (code == TW_E_VERIFY) {
         report->failed_rule = TW_ORDER_no_deadlock;

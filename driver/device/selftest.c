@@ -5,11 +5,11 @@
  */
 #include "driver/device/device.h"
 
+#include "loader/base/clock.h"
 #include "loader/text/parse_program.h"
 #include "tilewright/progblob.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #define PATTERN_BYTES (3u << 20) /* several messages, and a part of one */
 #define VOCAB 8u
@@ -78,12 +78,6 @@ struct test {
     uint8_t *image;
     uint32_t image_bytes;
 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- memory ---- */
 
@@ -279,14 +273,14 @@ static int run_steps(struct test *t, void (*passed)(void *ctx, const struct tw_s
         if (id->memory_bytes < 2 * PATTERN_BYTES || (steps[i].capability & ~id->capabilities)) {
             continue;
         }
-        double start = now();
+        double start = tw_clock_s();
         int code = steps[i].run(t, err);
         if (code) {
             return tw_error_prefix(err, steps[i].name);
         }
         struct tw_selftest_step s = {.size = sizeof s,
                                      .name = steps[i].name,
-                                     .seconds = now() - start,
+                                     .seconds = tw_clock_s() - start,
                                      .bytes = steps[i].bytes};
         if (passed) {
             passed(ctx, &s);

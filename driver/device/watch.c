@@ -6,7 +6,8 @@
  */
 #include "driver/device/device.h"
 #include "driver/transport/usb/usb_hint.h"
-#include "firmware/link/packet.h"
+#include "loader/base/clock.h"
+#include "loader/base/grow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,18 +23,11 @@ struct snapshot {
 
 static bool append(void *ctx, const struct tw_transport_info *t) {
     struct snapshot *s = ctx;
-    if (s->n == s->capacity) {
-        size_t capacity = s->capacity ? 2 * s->capacity : 16;
-        struct tw_transport_info *more = realloc(s->device, capacity * sizeof *more);
-        if (!more) {
-            s->failed = true;
-            return false;
-        }
-        s->device = more;
-        s->capacity = capacity;
+    s->failed = !tw_grow(&s->device, &s->capacity, s->n + 1, sizeof *s->device);
+    if (!s->failed) {
+        s->device[s->n++] = *t;
     }
-    s->device[s->n++] = *t;
-    return true;
+    return !s->failed;
 }
 
 static void take_snapshot(struct snapshot *s) {
@@ -90,9 +84,8 @@ static bool tell_differences(struct watcher *w) {
 }
 
 static void await_scan(const struct watcher *w, struct tw_usb_hint *hint) {
-    uint64_t begin = tw_packet_now();
-    while (!is_stopped(w) && tw_packet_now() - begin < SCAN_MS &&
-           !tw_usb_hint_wait(hint, STEP_MS)) {
+    uint64_t begin = tw_clock_ms();
+    while (!is_stopped(w) && tw_clock_ms() - begin < SCAN_MS && !tw_usb_hint_wait(hint, STEP_MS)) {
     }
 }
 

@@ -6,6 +6,7 @@
 #include "driver/status/status.h"
 
 #include "firmware/serve/device_server.h"
+#include "loader/base/clock.h"
 #include "loader/base/lock.h"
 
 #include <fcntl.h>
@@ -16,19 +17,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
-#include <time.h>
 #include <unistd.h>
 
 #define XFS_MAGIC 0x58465342
 #define WINDOW_NS UINT64_C(2000000000) /* the rate is that of the last two to four seconds */
-
-/* Served by the vDSO whatever the clock source is, and a page needs no more than its
- * milliseconds. */
-uint64_t tw_status_clock(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-    return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
-}
 
 /* ---- publishing ---- */
 
@@ -119,7 +111,7 @@ static void describe_owner(struct tw_status_owner *o, const char *selector,
     *o = (struct tw_status_owner){.magic = TW_STATUS_MAGIC,
                                   .version = TW_STATUS_VERSION,
                                   .pid = (uint32_t)getpid(),
-                                  .opened_ns = tw_status_clock()};
+                                  .opened_ns = tw_clock_coarse_ns()};
     tw_status_process(0, &o->pid_start, &o->pid_namespace);
     tw_lock_own_name(o->program);
     snprintf(o->device, sizeof o->device, "%s", selector);
@@ -134,7 +126,7 @@ static void make_own_folder(void) {
 }
 
 void tw_status_init(struct tw_status *s) {
-    *s = (struct tw_status){.now = {.progress_ns = tw_status_clock()}};
+    *s = (struct tw_status){.now = {.progress_ns = tw_clock_coarse_ns()}};
     pthread_mutex_init(&s->lock, NULL);
     restart_rate(s, s->now.progress_ns);
 }
@@ -190,7 +182,7 @@ void tw_status_set_bundle(struct tw_status *s, const char *path) {
 
 void tw_status_begin(struct tw_status *s, enum tw_wire_opcode opcode, uint32_t bytes) {
     pthread_mutex_lock(&s->lock);
-    uint64_t now = tw_status_clock();
+    uint64_t now = tw_clock_coarse_ns();
     if (now - s->now.progress_ns > WINDOW_NS && s->unanswered == 0) {
         restart_rate(s, now); /* a pause between two texts does not count as slowness */
     }
@@ -215,7 +207,7 @@ void tw_status_end(struct tw_status *s, uint32_t bytes, const struct tw_transpor
     s->now.received_bytes += TW_WIRE_HEADER_BYTES + bytes;
     s->now.resent = count->resent;
     s->now.damaged = count->damaged;
-    s->now.progress_ns = tw_status_clock();
+    s->now.progress_ns = tw_clock_coarse_ns();
     publish(s);
     pthread_mutex_unlock(&s->lock);
 }
@@ -234,7 +226,7 @@ void tw_status_fail(struct tw_status *s, bool lost, const char *message) {
 void tw_status_moved(void *status) {
     struct tw_status *s = status;
     pthread_mutex_lock(&s->lock);
-    s->now.progress_ns = tw_status_clock();
+    s->now.progress_ns = tw_clock_coarse_ns();
     publish(s);
     pthread_mutex_unlock(&s->lock);
 }
@@ -254,10 +246,10 @@ void tw_status_step(struct tw_status *s, const struct tw_status_step *step) {
     pthread_mutex_lock(&s->lock);
     if (step->prompt) {
         s->now.prompt_tokens += step->tokens;
-        restart_rate(s, tw_status_clock());
+        restart_rate(s, tw_clock_coarse_ns());
     } else {
         s->now.tokens += step->tokens;
-        count_rate(s, tw_status_clock());
+        count_rate(s, tw_clock_coarse_ns());
     }
     s->now.steps += step->steps;
     s->now.position = step->position;

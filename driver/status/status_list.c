@@ -9,6 +9,7 @@
 #include "loader/base/text_filter.h"
 
 #include "firmware/serve/device_server.h"
+#include "loader/base/clock.h"
 #include "tilewright/tilewright.h"
 #include "tilewright/wire.h"
 
@@ -229,7 +230,7 @@ static double seconds_since(uint64_t ns, uint64_t now) {
 void tw_status_describe(const struct tw_status_owner *o, const struct tw_status_now *n,
                         struct tw_status_info *info) {
     static const char *const state[] = {"idle", "running", "waiting", "lost"};
-    uint64_t now = tw_status_clock();
+    uint64_t now = tw_clock_coarse_ns();
     bool busy = n->state == TW_STATUS_RUNNING;
     *info = (struct tw_status_info){.size = sizeof *info,
                                     .pid = o->pid,

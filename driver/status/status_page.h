@@ -24,7 +24,7 @@
 
 enum tw_status_state { TW_STATUS_IDLE, TW_STATUS_RUNNING, TW_STATUS_WAITING, TW_STATUS_LOST };
 
-/* What changes. Times are of CLOCK_MONOTONIC_COARSE. */
+/* What changes. Times are of tw_clock_coarse_ns(): a page needs no more than its milliseconds. */
 struct tw_status_now {
     uint32_t state, doing; /* tw_status_state; tw_wire_opcode, or 0 */
     uint32_t position, n_ctx;
@@ -72,6 +72,5 @@ void tw_status_describe(const struct tw_status_owner *o, const struct tw_status_
                         struct tw_status_info *info);
 /* Removes the pages that dead processes left. */
 void tw_status_sweep(void);
-uint64_t tw_status_clock(void);
 
 #endif

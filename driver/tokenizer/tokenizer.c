@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 The tokenizer's tables and the way back to text
- * (tokenizer.h): a hash table of the ordinary pieces, a sorted list of the special ones, and every
- * token's text with blanks and bytes already undone. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tokenizer's tables and the way back to text (tokenizer.h): a hash table of the ordinary
+ * pieces, a sorted list of the special ones, and every token's text with blanks and bytes already
+ * undone.
+ */
 #include "driver/tokenizer/tokenizer_internal.h"
 
 #include "tilewright/range.h"

@@ -1,10 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 Text to ids (tokenizer.h): the text falls into symbols of one
- * character; the pair of neighbours that makes the piece with the highest score is merged, the
- * leftmost among equals, until no pair makes a piece. Each symbol stands in a heap with the pair
- * that it begins, so a merge costs two look-ups and a few moves in the heap. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Text to ids (tokenizer.h): the text falls into symbols of one character; the pair of neighbours
+ * that makes the piece with the highest score is merged, the leftmost among equals, until no pair
+ * makes a piece. Each symbol stands in a heap with the pair that it begins, so a merge costs two
+ * look-ups and a few moves in the heap.
+ */
 #include "driver/tokenizer/tokenizer_internal.h"
 #include "driver/tokenizer/utf8_stream.h"
 
+#include "loader/base/grow.h"
 #include "tilewright/range.h"
 
 #include <stdlib.h>
@@ -30,16 +34,8 @@ struct pass {
 };
 
 static int append(struct tw_token_list *list, uint32_t id, tw_error *err) {
-    if (list->n == list->capacity) {
-        uint64_t capacity = list->capacity ? 2 * (uint64_t)list->capacity : 64, bytes;
-        uint32_t *ids = tw_mul_u64(capacity, sizeof *ids, &bytes) && bytes <= SIZE_MAX
-                            ? realloc(list->ids, bytes)
-                            : NULL;
-        if (ids == NULL) {
-            return tw_fail(err, TW_E_NOMEM, "tokenizer: no memory for more than %zu ids", list->n);
-        }
-        list->ids = ids;
-        list->capacity = (size_t)capacity;
+    if (!tw_grow(&list->ids, &list->capacity, list->n + 1, sizeof *list->ids)) {
+        return tw_fail(err, TW_E_NOMEM, "tokenizer: no memory for more than %zu ids", list->n);
     }
     list->ids[list->n++] = id;
     return 0;

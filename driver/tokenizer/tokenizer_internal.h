@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What tokenizer.c (tables, pieces) and tokenizer_encode.c share; no one else includes it. */
+ *
+ * What tokenizer.c (tables, pieces) and tokenizer_encode.c share; no one else includes it.
+ */
 #ifndef TW_DRIVER_TOKENIZER_TOKENIZER_INTERNAL_H
 #define TW_DRIVER_TOKENIZER_TOKENIZER_INTERNAL_H
 

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 The UTF-8 stream (utf8_stream.h): a state machine over Table
- * 3-7, whose state is the pending bytes and the range of the next one; whole characters gather in a
- * small buffer, so that the sink is called once for most pushes. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The UTF-8 stream (utf8_stream.h): a state machine over Table 3-7, whose state is the pending
+ * bytes and the range of the next one; whole characters gather in a small buffer, so that the sink
+ * is called once for most pushes.
+ */
 #include "driver/tokenizer/utf8_stream.h"
 
 #include <stdbool.h>

@@ -27,12 +27,6 @@ bool tw_group_has(const struct tw_program *p, uint32_t group, uint32_t site) {
     return tw_group_holds(p, &p->groups[group], site);
 }
 
-bool tw_region_reads(const struct tw_op *op, uint32_t region) {
-    char kind = tw_op_region(op, region)->kind;
-    bool fresh = op->code == TW_OP_MATMUL && kind == 'M' && tw_op_imm(op, 5) == 0;
-    return kind == 'R' || kind == 'T' || (kind == 'M' && !fresh);
-}
-
 void tw_bind_constants(const struct tw_program *p, const struct tw_op *op, struct tw_kargs *k) {
     uint32_t n_imm = 0, n_count = 0;
     memset(k, 0, sizeof *k);
@@ -50,7 +44,7 @@ void tw_bind_constants(const struct tw_program *p, const struct tw_op *op, struc
         }
     }
     if (op->code == TW_OP_MATMUL) {
-        k->x_dtype = p->buffers[tw_op_region(op, 0)->id].dtype;
+        k->x_dtype = p->buffers[op->operand[TW_MATMUL_x].id].dtype;
     }
 }
 
@@ -63,8 +57,26 @@ uint8_t *tw_bind_tensor(const struct tw_machine_config *config, uint32_t tensor,
     return config->map(config->ctx, config->bind[t->bind_first + instance], t->bytes);
 }
 
-static int latch(const struct tw_machine_config *config, uint32_t index, uint32_t *out,
-                 struct tw_fault *fault) {
+static int find_minimum(void *ctx, const struct tw_text_place *at, const struct tw_op *op,
+                        struct tw_fault *fault) {
+    uint32_t *min = ctx;
+    const struct tw_operand *rows = op->code == TW_OP_LAST_ROW ? tw_op_count(op, 0) : NULL;
+    (void)at;
+    (void)fault;
+    if (rows && rows->id != TW_NONE) {
+        min[rows->id] = 1;
+    }
+    return 0;
+}
+
+int tw_bind_trip_minima(const struct tw_machine_config *config, uint32_t *min,
+                        struct tw_fault *fault) {
+    memset(min, 0, config->program->n_trips * sizeof *min);
+    return tw_text_walk(config, find_minimum, min, fault);
+}
+
+static int latch(const struct tw_machine_config *config, uint32_t index, uint32_t min,
+                 uint32_t *out, struct tw_fault *fault) {
     const struct tw_trip *t = &config->program->trips[index];
     const uint8_t *at = tw_bind_tensor(config, t->input, 0);
     int32_t x = -1;
@@ -77,14 +89,18 @@ static int latch(const struct tw_machine_config *config, uint32_t index, uint32_
         return tw_fault_set(fault, "InputRange", index, x < 0 ? (uint64_t)(int64_t)x : value,
                             t->max);
     }
+    if (value < min) {
+        return tw_fault_set(fault, "InputRange", index, value, min);
+    }
     *out = (uint32_t)value;
     return 0;
 }
 
-int tw_bind_trips(const struct tw_machine_config *config, uint32_t *trips, struct tw_fault *fault) {
+int tw_bind_trips(const struct tw_machine_config *config, const uint32_t *min, uint32_t *trips,
+                  struct tw_fault *fault) {
     int rc = 0;
     for (uint32_t i = 0; i < config->program->n_trips && rc == 0; i++) {
-        rc = latch(config, i, &trips[i], fault);
+        rc = latch(config, i, min[i], &trips[i], fault);
         if (rc != 0) {
             fault->site = fault->engine = fault->op_index = fault->stage = TW_NONE;
             fault->opcode = 0;

@@ -45,12 +45,6 @@ typedef int tw_text_visit(void *ctx, const struct tw_text_place *place, const st
 int tw_text_walk(const struct tw_machine_config *config, tw_text_visit *visit, void *ctx,
                  struct tw_fault *fault);
 
-/* True for the ops that move or compute data, i.e. that have a kernel. */
-static inline bool tw_op_is_data(uint32_t code) {
-    return code >= TW_OP_READ && code != TW_OP_MCAST_SET;
-}
-/* True if a region is read for its content (M of a matmul that starts at zero is not). */
-bool tw_region_reads(const struct tw_op *op, uint32_t region);
 static inline bool tw_region_writes(char kind) {
     return kind == 'W' || kind == 'M' || kind == 'U';
 }
@@ -71,7 +65,14 @@ static inline uint32_t tw_bind_count(const struct tw_operand *x, const uint32_t 
  * have the memory. */
 uint8_t *tw_bind_tensor(const struct tw_machine_config *config, uint32_t tensor, uint64_t instance);
 
-/* Reads and checks all trips of the coming step. Fault InputRange. */
-int tw_bind_trips(const struct tw_machine_config *config, uint32_t *trips, struct tw_fault *fault);
+/* Finds the least value of each trip that the program's ops allow: 1 where a LAST_ROW counts its rows
+ * by it, for it takes the last of them, else 0. `min` has an entry for each trip. Faults as
+ * tw_text_walk. */
+int tw_bind_trip_minima(const struct tw_machine_config *config, uint32_t *min,
+                        struct tw_fault *fault);
+/* Reads and checks all trips of the coming step against their minima and maxima. Fault
+ * InputRange. */
+int tw_bind_trips(const struct tw_machine_config *config, const uint32_t *min, uint32_t *trips,
+                  struct tw_fault *fault);
 
 #endif

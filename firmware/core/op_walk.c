@@ -152,8 +152,8 @@ static int check_op(const struct tw_machine_config *config, const struct tw_text
 
 static int open_loop(struct nest *nest, const struct tw_text_place *at, const struct tw_op *op,
                      struct tw_fault *fault) {
-    uint32_t var = op->operand[0].id, d = nest->depth;
-    const struct tw_operand *count = &op->operand[1];
+    uint32_t var = op->operand[TW_LOOP_var].id, d = nest->depth;
+    const struct tw_operand *count = &op->operand[TW_LOOP_times];
     if (d + 1 >= TW_MAX_VARS || (nest->vars >> var & 1u)) {
         return bad(fault, "BadOp", var, d, TW_MAX_VARS);
     }

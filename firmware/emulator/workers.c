@@ -8,6 +8,8 @@
  */
 #include "firmware/emulator/workers.h"
 
+#include "loader/base/compiler.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -37,14 +39,6 @@ struct tw_workers {
     struct member member[];
 };
 
-static inline void pause_thread(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 /* A member that waits for one whose processor was taken away gives its own up: on a busy machine
  * the other may need it. */
 static void relax(void *ctx) {
@@ -69,7 +63,7 @@ static uint64_t next_step(struct tw_workers *w, uint64_t seen) {
         if (now != seen || atomic_load_explicit(&w->quit, memory_order_relaxed)) {
             return now;
         }
-        pause_thread();
+        TW_SPIN_PAUSE();
     }
     sleep_until(w, seen);
     return atomic_load(&w->step);
@@ -139,7 +133,7 @@ void tw_workers_run(struct tw_workers *w, struct tw_plan *plan, uint32_t n) {
     }
     tw_plan_run(plan, 0, relax, NULL);
     for (uint32_t spin = 0; atomic_load_explicit(&w->done, memory_order_acquire) != n - 1; spin++) {
-        pause_thread();
+        TW_SPIN_PAUSE();
         if (spin > SPINS_BEFORE_YIELD) {
             relax(NULL);
         }

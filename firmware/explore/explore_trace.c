@@ -46,10 +46,10 @@ static void buffer_access(struct explore *x, const struct strict_engine *e,
 
 static void multicast_access(struct explore *x, const struct strict_engine *e,
                              const struct tw_op *op, struct tw_extent extent) {
-    const struct tw_operand *o = tw_op_region(op, 1);
+    const struct tw_operand *o = &op->operand[TW_MCAST_destination];
     uint64_t at = x->config.program->buffers[o->id].offset + tw_affine_value(&o->offset, e->vars);
     for (uint32_t site = 0; site < x->config.program->n_sites; site++) {
-        if (tw_group_has(x->config.program, op->operand[op->n_operands - 1].id, site)) {
+        if (tw_group_has(x->config.program, op->operand[TW_MCAST_group].id, site)) {
             add_access(x, x->s->sram[site] + at, extent, true);
         }
     }
@@ -58,7 +58,8 @@ static void multicast_access(struct explore *x, const struct strict_engine *e,
 /* The rows that KEY_WRITE and VALUE_WRITE touch: head by head, position by position. */
 static void cache_access(struct explore *x, const struct tw_op *op, uint8_t *base,
                          const struct tw_tensor *t, uint64_t pos, uint64_t rows) {
-    uint64_t first = tw_op_imm(op, 1), end = first + tw_op_imm(op, 2);
+    const struct tw_numbers_key_write v = tw_numbers_key_write(op);
+    uint64_t first = v.first, end = first + v.heads;
     bool keys = t->packing == TW_PACK_KEYS;
     for (uint64_t head = first; head < end; head++) {
         for (uint64_t p = pos; p < pos + rows; p++) {
@@ -94,7 +95,7 @@ static void data_accesses(struct explore *x, const struct strict_engine *e,
     const struct tw_operand *first = tw_op_count(op, 0), *second = tw_op_count(op, 1);
     uint32_t rows = first ? tw_bind_count(second ? second : first, x->s->trips) : 0;
     uint32_t pos = second ? tw_bind_count(first, x->s->trips) : 0;
-    unsigned x_dtype = op->code == TW_OP_MATMUL ? p->buffers[tw_op_region(op, 0)->id].dtype : 0;
+    unsigned x_dtype = op->code == TW_OP_MATMUL ? p->buffers[op->operand[TW_MATMUL_x].id].dtype : 0;
     if (first && rows == 0) {
         return;
     }
@@ -102,7 +103,7 @@ static void data_accesses(struct explore *x, const struct strict_engine *e,
         const struct tw_operand *o = tw_op_region(op, n);
         if (tw_region_is_tensor(o->kind)) {
             tensor_access(x, e, op, n, pos, rows);
-        } else if (op->code == TW_OP_MCAST && n == 1) {
+        } else if (op->code == TW_OP_MCAST && n == TW_MCAST_REGION_destination) {
             multicast_access(x, e, op, tw_op_extent(op, n, rows, x_dtype, NULL));
         } else {
             buffer_access(x, e, o, tw_op_extent(op, n, rows, x_dtype, NULL));
@@ -112,10 +113,11 @@ static void data_accesses(struct explore *x, const struct strict_engine *e,
 
 /* Popped pages become undefined: that is a write. */
 static void pop_accesses(struct explore *x, const struct tw_op *op) {
-    const struct tw_buffer *b = &x->config.program->buffers[op->operand[0].id];
-    uint32_t n = op->operand[1].id < b->pages ? op->operand[1].id : b->pages;
+    uint32_t fifo = op->operand[TW_POP_fifo].id, n = op->operand[TW_POP_pages].id;
+    const struct tw_buffer *b = &x->config.program->buffers[fifo];
+    n = n < b->pages ? n : b->pages;
     for (uint32_t i = 0; i < n; i++) {
-        uint64_t page = (x->pops[op->operand[0].id] + i) % b->pages;
+        uint64_t page = (x->pops[fifo] + i) % b->pages;
         add_access(x, x->s->sram[b->site] + b->offset + page * b->page_bytes,
                    tw_extent_make(1, b->page_bytes, 0), true);
     }
@@ -125,22 +127,23 @@ static void pop_accesses(struct explore *x, const struct tw_op *op) {
 
 static void describe_sync(struct explore *x, const struct strict_engine *e, const struct tw_op *op,
                           struct explore_op *out) {
-    out->object = op->operand[0].id;
+    out->object = tw_op_object(op);
     switch (op->code) {
     case TW_OP_SEM_INC:
-        out->target = op->operand[1].id;
-        out->number = op->operand[2].id;
+        out->target = op->operand[TW_SEM_INC_site].id;
+        out->number = op->operand[TW_SEM_INC_by].id;
         return;
     case TW_OP_SEM_WAIT:
         out->target = e->site;
-        out->number = (uint32_t)tw_affine_value(&op->operand[1].offset, e->vars);
+        out->number =
+            (uint32_t)tw_affine_value(&op->operand[TW_SEM_WAIT_threshold].offset, e->vars);
         return;
     case TW_OP_MCAST_SET:
-        out->target = op->operand[1].id;
+        out->target = op->operand[TW_MCAST_SET_group].id;
         out->number = 1;
         return;
-    default: /* FIFO */
-        out->number = op->operand[1].id;
+    default: /* FIFO: the operands of RESERVE */
+        out->number = op->operand[TW_RESERVE_pages].id;
         if (op->code == TW_OP_PUSH) {
             x->pushes[out->object] += out->number;
         } else if (op->code == TW_OP_POP) {

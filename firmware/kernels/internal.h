@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the kernel files share: the tables' names, views of the uniform arguments and the loop
+ * What the kernel files share: the tables' names, views of the larger ops' arguments and the loop
  * helpers.
- *
- * A view names what an op of ops.def keeps in p[] and i[], so that operand order is spelled out in
- * one place for all instruction sets.
  */
 #ifndef TW_FIRMWARE_KERNELS_INTERNAL_H
 #define TW_FIRMWARE_KERNELS_INTERNAL_H
 
 #include "firmware/kernels/kernels.h"
+#include "loader/base/compiler.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define TW_KERNELS_X86 1
@@ -33,7 +31,6 @@
  * and unrolled for their accumulators to stay in registers. Loops over the groups of a block stay
  * loops where a compiler, seeing all its integer additions at once, would reorder them into more
  * live values than there are registers. */
-#define TW_INLINE static inline __attribute__((always_inline))
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
     __has_feature(undefined_behavior_sanitizer)
@@ -98,17 +95,18 @@ struct tw_matmul {
 };
 
 static inline struct tw_matmul tw_matmul_view(const struct tw_kargs *a) {
+    const struct tw_args_matmul v = tw_args_matmul(a);
     struct tw_matmul m;
-    m.x = (const char *)a->p[0];
-    m.w = (const uint8_t *)a->p[1];
-    m.y = (char *)a->p[2];
-    m.x_stride = a->i[0];
-    m.dtype = a->i[1];
-    m.k = a->i[2];
-    m.panels = a->i[3];
-    m.y_stride = a->i[4];
-    m.reload = a->i[5] != 0;
-    m.rows = a->rows;
+    m.x = (const char *)v.x;
+    m.w = (const uint8_t *)v.w;
+    m.y = (char *)v.y;
+    m.x_stride = v.x_stride;
+    m.dtype = v.dtype;
+    m.k = v.k;
+    m.panels = v.panels;
+    m.y_stride = v.y_stride;
+    m.reload = v.reload != 0;
+    m.rows = v.rows;
     m.panel_bytes = (size_t)tw_panel_bytes(m.dtype, m.k);
     m.scales = (size_t)tw_panel_scales_offset(m.dtype, m.k);
     return m;
@@ -116,19 +114,6 @@ static inline struct tw_matmul tw_matmul_view(const struct tw_kargs *a) {
 
 static inline float *tw_matmul_y(const struct tw_matmul *m, uint32_t row, uint32_t panel) {
     return (float *)(m->y + m->y_stride * row) + (size_t)panel * TW_PANEL_ROWS;
-}
-
-/* ROPE. */
-struct tw_rope {
-    void *x;
-    const void *cs;
-    uint32_t x_stride, cs_stride, heads, head_dim, half, mode, rows;
-};
-
-static inline struct tw_rope tw_rope_view(const struct tw_kargs *a) {
-    struct tw_rope v = {a->p[0], a->p[1],     a->i[0], a->i[1], a->i[2],
-                        a->i[3], a->i[4] / 2, a->i[5], a->rows};
-    return v;
 }
 
 /* ATTN_STEP. A query is one (row, head); its state is m, l, o[head_dim]. */
@@ -141,20 +126,21 @@ struct tw_attention {
 };
 
 static inline struct tw_attention tw_attention_view(const struct tw_kargs *a) {
+    const struct tw_args_attn_step s = tw_args_attn_step(a);
     struct tw_attention v;
-    v.q = a->p[0];
-    v.keys = (const float *)a->p[1];
-    v.values = (const float *)a->p[2];
-    v.state = (float *)a->p[3];
-    v.q_stride = a->i[0];
-    v.heads = a->i[1];
-    v.first = a->i[2];
-    v.state_heads = a->i[3];
-    v.head_dim = a->i[4];
-    v.scale = a->f;
-    v.block = a->block;
-    v.pos = a->pos;
-    v.rows = a->rows;
+    v.q = s.q;
+    v.keys = (const float *)s.keys;
+    v.values = (const float *)s.values;
+    v.state = (float *)s.state;
+    v.q_stride = s.q_stride;
+    v.heads = s.heads;
+    v.first = s.first;
+    v.state_heads = s.state_heads;
+    v.head_dim = s.head_dim;
+    v.scale = s.scale;
+    v.block = s.block;
+    v.pos = s.pos;
+    v.rows = s.rows;
     return v;
 }
 

@@ -12,16 +12,16 @@
 #define TW_FIRMWARE_KERNELS_KERNELS_H
 
 #include "tilewright/machine.h"
-#include "tilewright/opcode.h"
+#include "tilewright/op_schema.h"
 
 #define TW_KARGS_REGIONS 5u
 #define TW_KARGS_IMMS 8u
 
-/* p: the regions and tensor regions of the op (letters R W M T U) in order, as addresses, except
- * `ids` below. i: the immediates (I) in order. rows: the last X. pos: the first X where an op has
- * two. f: E. block: A. Regions may not overlap except where an op says in place. All pointers are
- * at least 4-byte aligned, weight pages 64-byte. p of GATHER: table, ids, destination. p of MCAST:
- * source, then destinations are passed one call each. */
+/* p: the regions of the op, of buffers and tensors, in order (TW_MATMUL_REGION_x), as addresses. i:
+ * its immediates in order (TW_MATMUL_IMM_k). rows: the last COUNT. pos: the first COUNT where an op
+ * has two. f: the FLOAT. block: the AFFINE. Regions may not overlap except where an op says in
+ * place. All pointers are at least 4-byte aligned, weight pages 64-byte. MCAST's destinations are
+ * passed one call each. */
 struct tw_kargs {
     void *p[TW_KARGS_REGIONS];
     uint32_t i[TW_KARGS_IMMS];
@@ -33,6 +33,51 @@ struct tw_kargs {
 };
 
 typedef void tw_kernel(const struct tw_kargs *);
+
+/* The same by the names of ops.def, for each data op: struct tw_args_matmul and
+ * tw_args_matmul(args). Regions that are only read are const; groups are not a kernel's business.
+ */
+#define TW_ARG_READ(name) const void *name;
+#define TW_ARG_WRITE(name) void *name;
+#define TW_ARG_UPDATE(name) void *name;
+#define TW_ARG_TENSOR_READ(name) const void *name;
+#define TW_ARG_TENSOR_WRITE(name) void *name;
+#define TW_ARG_GROUP(name)
+#define TW_ARG_COUNT(name) uint32_t name;
+#define TW_ARG_AFFINE(name) uint32_t name;
+#define TW_ARG_IMMEDIATE(name) uint32_t name;
+#define TW_ARG_FLOAT(name) float name;
+
+#define TW_TAKE_READ(OP, name, DEMAND) v.name = a->p[TW_##OP##_REGION_##name];
+#define TW_TAKE_WRITE TW_TAKE_READ
+#define TW_TAKE_UPDATE TW_TAKE_READ
+#define TW_TAKE_TENSOR_READ TW_TAKE_READ
+#define TW_TAKE_TENSOR_WRITE TW_TAKE_READ
+#define TW_TAKE_GROUP(OP, name, DEMAND)
+#define TW_TAKE_COUNT(OP, name, DEMAND) v.name = TW_TAKE_COUNT_##DEMAND;
+#define TW_TAKE_COUNT_ROWS a->rows
+#define TW_TAKE_COUNT_POSITION a->pos
+#define TW_TAKE_AFFINE(OP, name, DEMAND) v.name = a->block;
+#define TW_TAKE_IMMEDIATE(OP, name, DEMAND) v.name = a->i[TW_##OP##_IMM_##name];
+#define TW_TAKE_FLOAT(OP, name, DEMAND) v.name = a->f;
+
+#define TW_ARGS_FIELD(OP, KIND, name, DEMAND, text) TW_ARG_##KIND(name)
+#define TW_ARGS_TAKE(OP, KIND, name, DEMAND, text) TW_TAKE_##KIND(OP, name, DEMAND)
+#define TW_ARGS_CONTROL(NAME, name)
+#define TW_ARGS_DATA(NAME, name)                                                   \
+    _Static_assert((unsigned)TW_##NAME##_REGION_COUNT <= TW_KARGS_REGIONS &&       \
+                       (unsigned)TW_##NAME##_IMM_COUNT <= TW_KARGS_IMMS,           \
+                   "struct tw_kargs holds the operands of " #name);                \
+    struct tw_args_##name {                                                        \
+        TW_OPERANDS_##NAME(TW_ARGS_FIELD, NAME)                                    \
+    };                                                                             \
+    static inline struct tw_args_##name tw_args_##name(const struct tw_kargs *a) { \
+        struct tw_args_##name v;                                                   \
+        TW_OPERANDS_##NAME(TW_ARGS_TAKE, NAME) return v;                           \
+    }
+#define TW_OP(NAME, number, name, engines, part) TW_ARGS_##part(NAME, name)
+#include "tilewright/ops.def"
+#undef TW_OP
 
 /* X(name, number, text): instruction sets; of one processor's, the later is the faster. */
 #define TW_ISAS(X)         \

@@ -8,50 +8,55 @@
 
 #include <string.h>
 
-static void copy_rows(char *to, size_t to_stride, const char *from, size_t from_stride,
+static void copy_rows(void *to, size_t to_stride, const void *from, size_t from_stride,
                       size_t bytes, uint32_t rows) {
     if (to_stride == bytes && from_stride == bytes) {
         memcpy(to, from, bytes * rows);
         return;
     }
     for (uint32_t r = 0; r < rows; r++) {
-        memcpy(to + to_stride * r, from + from_stride * r, bytes);
+        memcpy((char *)to + to_stride * r, (const char *)from + from_stride * r, bytes);
     }
 }
 
 void tw_move_read(const struct tw_kargs *a) {
-    copy_rows((char *)a->p[1], a->i[3], (const char *)a->p[0], a->i[2], a->i[1], a->i[0]);
+    const struct tw_args_read v = tw_args_read(a);
+    copy_rows(v.destination, v.destination_stride, v.source, v.source_stride, v.row_bytes, v.rows);
 }
 
 void tw_move_write(const struct tw_kargs *a) {
-    copy_rows((char *)a->p[1], a->i[1], (const char *)a->p[0], a->i[0], a->i[2], a->rows);
+    const struct tw_args_write v = tw_args_write(a);
+    copy_rows(v.destination, v.destination_stride, v.source, v.source_stride, v.row_bytes, v.rows);
 }
 
 void tw_move_mcast(const struct tw_kargs *a) {
-    tw_move_write(a);
+    const struct tw_args_mcast v = tw_args_mcast(a);
+    copy_rows(v.destination, v.destination_stride, v.source, v.source_stride, v.row_bytes, v.rows);
 }
 
 void tw_move_copy(const struct tw_kargs *a) {
-    tw_move_write(a);
+    const struct tw_args_copy v = tw_args_copy(a);
+    copy_rows(v.y, v.y_stride, v.x, v.x_stride, v.row_bytes, v.rows);
 }
 
 void tw_move_last_row(const struct tw_kargs *a) {
-    if (a->rows > 0) {
-        memcpy(a->p[1], tw_const_row(a->p[0], a->i[0], a->rows - 1), a->i[1]);
+    const struct tw_args_last_row v = tw_args_last_row(a);
+    if (v.rows > 0) {
+        memcpy(v.y, tw_const_row(v.x, v.x_stride, v.rows - 1), v.row_bytes);
     }
 }
 
 /* The cache is [head][position/16][head_dim][16 positions]. */
 void tw_move_key_write(const struct tw_kargs *a) {
-    uint32_t first = a->i[1], heads = a->i[2], head_dim = a->i[3];
-    size_t head_floats = (size_t)a->tensor->rows * head_dim;
-    for (uint32_t h = 0; h < heads; h++) {
-        float *head = (float *)a->p[1] + (first + (size_t)h) * head_floats;
-        for (uint32_t r = 0; r < a->rows; r++) {
-            const float *from = tw_const_row(a->p[0], a->i[0], r) + (size_t)h * head_dim;
-            size_t position = (size_t)a->pos + r;
-            float *to = head + position / 16 * 16 * head_dim + position % 16;
-            for (uint32_t d = 0; d < head_dim; d++) {
+    const struct tw_args_key_write v = tw_args_key_write(a);
+    size_t head_floats = (size_t)a->tensor->rows * v.head_dim;
+    for (uint32_t h = 0; h < v.heads; h++) {
+        float *head = (float *)v.cache + (v.first + (size_t)h) * head_floats;
+        for (uint32_t r = 0; r < v.rows; r++) {
+            const float *from = tw_const_row(v.source, v.source_stride, r) + (size_t)h * v.head_dim;
+            size_t position = (size_t)v.pos + r;
+            float *to = head + position / 16 * 16 * v.head_dim + position % 16;
+            for (uint32_t d = 0; d < v.head_dim; d++) {
                 to[(size_t)d * 16] = from[d];
             }
         }
@@ -60,14 +65,15 @@ void tw_move_key_write(const struct tw_kargs *a) {
 
 /* The cache is [head][position][head_dim]. */
 void tw_move_value_write(const struct tw_kargs *a) {
-    uint32_t first = a->i[1], heads = a->i[2], head_dim = a->i[3];
+    const struct tw_args_value_write v = tw_args_value_write(a);
+    uint32_t head_dim = v.head_dim;
     size_t head_floats = (size_t)a->tensor->rows * head_dim;
-    for (uint32_t h = 0; h < heads; h++) {
+    for (uint32_t h = 0; h < v.heads; h++) {
         float *to =
-            (float *)a->p[1] + (first + (size_t)h) * head_floats + (size_t)a->pos * head_dim;
-        const float *from = (const float *)a->p[0] + (size_t)h * head_dim;
-        copy_rows((char *)to, head_dim * sizeof(float), (const char *)from, a->i[0],
-                  head_dim * sizeof(float), a->rows);
+            (float *)v.cache + (v.first + (size_t)h) * head_floats + (size_t)v.pos * head_dim;
+        const float *from = (const float *)v.source + (size_t)h * head_dim;
+        copy_rows(to, head_dim * sizeof(float), from, v.source_stride, head_dim * sizeof(float),
+                  v.rows);
     }
 }
 
@@ -144,17 +150,18 @@ static void decode_lane(unsigned dtype, const uint8_t *panel, uint32_t lane, uin
 }
 
 void tw_move_gather(const struct tw_kargs *a) {
+    const struct tw_args_gather v = tw_args_gather(a);
     const struct tw_tensor *t = a->tensor;
-    const uint8_t *table = (const uint8_t *)a->p[0];
-    const int32_t *ids = (const int32_t *)a->p[1];
-    for (uint32_t r = 0; r < a->rows; r++) {
+    const uint8_t *table = (const uint8_t *)v.table;
+    const int32_t *ids = (const int32_t *)v.ids;
+    for (uint32_t r = 0; r < v.rows; r++) {
         uint32_t id = (uint32_t)ids[r];
-        float *out = tw_row(a->p[2], a->i[0], r);
+        float *out = tw_row(v.y, v.y_stride, r);
         if (t->packing == TW_PACK_PANEL16) {
             const uint8_t *panel = table + tw_panel_bytes(t->dtype, t->cols) * (id / TW_PANEL_ROWS);
-            decode_lane(t->dtype, panel, id % TW_PANEL_ROWS, t->cols, a->i[1], out);
+            decode_lane(t->dtype, panel, id % TW_PANEL_ROWS, t->cols, v.cols, out);
         } else {
-            decode_row(t->dtype, table + tw_row_bytes(t->dtype, t->cols) * id, a->i[1], out);
+            decode_row(t->dtype, table + tw_row_bytes(t->dtype, t->cols) * id, v.cols, out);
         }
     }
 }

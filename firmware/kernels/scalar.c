@@ -11,16 +11,17 @@
 /* ---- rows ---- */
 
 static void rms_norm(const struct tw_kargs *a) {
-    const float *weight = (const float *)a->p[1];
-    uint32_t cols = a->i[2];
-    for (uint32_t r = 0; r < a->rows; r++) {
-        const float *x = tw_const_row(a->p[0], a->i[0], r);
-        float *y = tw_row(a->p[2], a->i[1], r);
+    const struct tw_args_rms_norm v = tw_args_rms_norm(a);
+    const float *weight = (const float *)v.weight;
+    uint32_t cols = v.cols;
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        float *y = tw_row(v.y, v.y_stride, r);
         float lane[TW_LANES] = {0};
         for (uint32_t c = 0; c < cols; c++) {
             lane[c % TW_LANES] = __builtin_fmaf(x[c], x[c], lane[c % TW_LANES]);
         }
-        float factor = tw_rms_factor(tw_fold_add(lane), cols, a->f);
+        float factor = tw_rms_factor(tw_fold_add(lane), cols, v.epsilon);
         for (uint32_t c = 0; c < cols; c++) {
             y[c] = x[c] * factor * weight[c];
         }
@@ -28,55 +29,60 @@ static void rms_norm(const struct tw_kargs *a) {
 }
 
 static void quant(const struct tw_kargs *a) {
-    for (uint32_t r = 0; r < a->rows; r++) {
-        const float *x = tw_const_row(a->p[0], a->i[0], r);
-        struct tw_q8s *y = (struct tw_q8s *)(void *)tw_row(a->p[1], a->i[1], r);
-        for (uint32_t b = 0; b < a->i[2] / 32; b++) {
+    const struct tw_args_quant v = tw_args_quant(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        struct tw_q8s *y = (struct tw_q8s *)(void *)tw_row(v.y, v.y_stride, r);
+        for (uint32_t b = 0; b < v.cols / 32; b++) {
             tw_quant_block(x + (size_t)b * 32, y + b);
         }
     }
 }
 
 static void add(const struct tw_kargs *a) {
-    for (uint32_t r = 0; r < a->rows; r++) {
-        const float *x = tw_const_row(a->p[0], a->i[0], r), *y = tw_const_row(a->p[1], a->i[1], r);
-        float *z = tw_row(a->p[2], a->i[2], r);
-        for (uint32_t c = 0; c < a->i[3]; c++) {
+    const struct tw_args_add v = tw_args_add(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r), *y = tw_const_row(v.y, v.y_stride, r);
+        float *z = tw_row(v.z, v.z_stride, r);
+        for (uint32_t c = 0; c < v.cols; c++) {
             z[c] = x[c] + y[c];
         }
     }
 }
 
 static void silu_mul(const struct tw_kargs *a) {
-    for (uint32_t r = 0; r < a->rows; r++) {
-        const float *g = tw_const_row(a->p[0], a->i[0], r), *u = tw_const_row(a->p[1], a->i[1], r);
-        float *h = tw_row(a->p[2], a->i[2], r);
-        for (uint32_t c = 0; c < a->i[3]; c++) {
+    const struct tw_args_silu_mul v = tw_args_silu_mul(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *g = tw_const_row(v.g, v.g_stride, r), *u = tw_const_row(v.u, v.u_stride, r);
+        float *h = tw_row(v.h, v.h_stride, r);
+        for (uint32_t c = 0; c < v.cols; c++) {
             h[c] = tw_silu(g[c]) * u[c];
         }
     }
 }
 
 static void rope_table(const struct tw_kargs *a) {
-    const float *frequency = (const float *)a->p[0];
-    uint32_t half = a->i[1];
-    for (uint32_t r = 0; r < a->rows; r++) {
-        float *cs = tw_row(a->p[1], a->i[0], r);
+    const struct tw_args_rope_table v = tw_args_rope_table(a);
+    const float *frequency = (const float *)v.freq;
+    uint32_t half = v.half;
+    for (uint32_t r = 0; r < v.rows; r++) {
+        float *cs = tw_row(v.cs, v.cs_stride, r);
         for (uint32_t i = 0; i < half; i++) {
-            tw_sincos(a->pos + r, frequency[i], &cs[half + i], &cs[i]);
+            tw_sincos(v.pos + r, frequency[i], &cs[half + i], &cs[i]);
         }
     }
 }
 
 static void rope(const struct tw_kargs *a) {
-    struct tw_rope v = tw_rope_view(a);
+    const struct tw_args_rope v = tw_args_rope(a);
+    uint32_t half = v.rotated / 2;
     for (uint32_t r = 0; r < v.rows; r++) {
-        const float *c = tw_const_row(v.cs, v.cs_stride, r), *s = c + v.half;
+        const float *c = tw_const_row(v.cs, v.cs_stride, r), *s = c + half;
         for (uint32_t h = 0; h < v.heads; h++) {
             float *x = tw_row(v.x, v.x_stride, r) + (size_t)h * v.head_dim;
-            for (uint32_t i = 0; i < v.half; i++) {
+            for (uint32_t i = 0; i < half; i++) {
                 float *x0 = v.mode ? x + i : x + 2 * i;
-                tw_rotate(x0, v.mode ? x0 + v.half : x0 + 1, c[i], s[i]);
+                tw_rotate(x0, v.mode ? x0 + half : x0 + 1, c[i], s[i]);
             }
         }
     }
@@ -152,8 +158,9 @@ static void matmul(const struct tw_kargs *a) {
 /* ---- attention ---- */
 
 static void attn_init(const struct tw_kargs *a) {
-    size_t floats = (size_t)a->i[1] + 2, n = (size_t)a->rows * a->i[0];
-    float *state = (float *)a->p[0];
+    const struct tw_args_attn_init v = tw_args_attn_init(a);
+    size_t floats = (size_t)v.head_dim + 2, n = (size_t)v.rows * v.heads;
+    float *state = (float *)v.state;
     memset(state, 0, n * floats * sizeof(float));
     for (size_t i = 0; i < n; i++) {
         state[i * floats] = -__builtin_inff();
@@ -219,10 +226,11 @@ static void attn_step(const struct tw_kargs *a) {
 }
 
 static void attn_done(const struct tw_kargs *a) {
-    uint32_t heads = a->i[1], head_dim = a->i[2];
-    const float *state = (const float *)a->p[0];
-    for (uint32_t r = 0; r < a->rows; r++) {
-        float *y = tw_row(a->p[1], a->i[0], r);
+    const struct tw_args_attn_done v = tw_args_attn_done(a);
+    uint32_t heads = v.heads, head_dim = v.head_dim;
+    const float *state = (const float *)v.state;
+    for (uint32_t r = 0; r < v.rows; r++) {
+        float *y = tw_row(v.y, v.y_stride, r);
         for (uint32_t h = 0; h < heads; h++, state += (size_t)head_dim + 2, y += head_dim) {
             for (uint32_t d = 0; d < head_dim; d++) {
                 y[d] = state[2 + d] / state[1];

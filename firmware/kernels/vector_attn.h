@@ -191,8 +191,9 @@ static void attn_step(const struct tw_kargs *a) {
 }
 
 static void attn_init(const struct tw_kargs *a) {
-    size_t floats = (size_t)a->i[1] + 2, n = (size_t)a->rows * a->i[0];
-    float *state = (float *)a->p[0];
+    const struct tw_args_attn_init v = tw_args_attn_init(a);
+    size_t floats = (size_t)v.head_dim + 2, n = (size_t)v.rows * v.heads;
+    float *state = (float *)v.state;
     memset(state, 0, n * floats * sizeof(float));
     for (size_t i = 0; i < n; i++) {
         state[i * floats] = -__builtin_inff();
@@ -200,11 +201,12 @@ static void attn_init(const struct tw_kargs *a) {
 }
 
 static void attn_done(const struct tw_kargs *a) {
-    uint32_t heads = a->i[1], head_dim = a->i[2], end = vectors_end(head_dim),
+    const struct tw_args_attn_done v = tw_args_attn_done(a);
+    uint32_t heads = v.heads, head_dim = v.head_dim, end = vectors_end(head_dim),
              rest = head_dim - end;
-    const float *state = (const float *)a->p[0];
-    for (uint32_t r = 0; r < a->rows; r++) {
-        float *y = tw_row(a->p[1], a->i[0], r);
+    const float *state = (const float *)v.state;
+    for (uint32_t r = 0; r < v.rows; r++) {
+        float *y = tw_row(v.y, v.y_stride, r);
         for (uint32_t h = 0; h < heads; h++, state += (size_t)head_dim + 2, y += head_dim) {
             const float *o = state + 2;
             vf l = v_set1(state[1]);

@@ -28,19 +28,20 @@ TW_INLINE uint32_t vectors_end(uint32_t cols) {
 }
 
 static void rms_norm(const struct tw_kargs *a) {
-    const float *weight = (const float *)a->p[1];
-    uint32_t cols = a->i[2], end = vectors_end(cols), rest = cols - end;
-    for (uint32_t r = 0; r < a->rows; r++) {
-        const float *x = tw_const_row(a->p[0], a->i[0], r);
-        float *y = tw_row(a->p[2], a->i[1], r);
+    const struct tw_args_rms_norm v = tw_args_rms_norm(a);
+    const float *weight = (const float *)v.weight;
+    uint32_t cols = v.cols, end = vectors_end(cols), rest = cols - end;
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        float *y = tw_row(v.y, v.y_stride, r);
         vf sum = v_zero();
         for (uint32_t c = 0; c < end; c += TW_LANES) {
-            vf v = v_load(x + c);
-            sum = v_fma(v, v, sum);
+            vf e = v_load(x + c);
+            sum = v_fma(e, e, sum);
         }
         vf tail = v_load_n(x + end, rest);
         sum = v_fma(tail, tail, sum);
-        vf factor = v_set1(tw_rms_factor(v_fold_add(sum), cols, a->f));
+        vf factor = v_set1(tw_rms_factor(v_fold_add(sum), cols, v.epsilon));
         for (uint32_t c = 0; c < end; c += TW_LANES) {
             v_store(y + c, v_mul(v_mul(v_load(x + c), factor), v_load(weight + c)));
         }
@@ -49,10 +50,11 @@ static void rms_norm(const struct tw_kargs *a) {
 }
 
 static void quant(const struct tw_kargs *a) {
-    for (uint32_t r = 0; r < a->rows; r++) {
-        const float *x = tw_const_row(a->p[0], a->i[0], r);
-        struct tw_q8s *y = (struct tw_q8s *)(void *)tw_row(a->p[1], a->i[1], r);
-        for (uint32_t b = 0; b < a->i[2] / 32; b++, x += 32, y++) {
+    const struct tw_args_quant v = tw_args_quant(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        struct tw_q8s *y = (struct tw_q8s *)(void *)tw_row(v.y, v.y_stride, r);
+        for (uint32_t b = 0; b < v.cols / 32; b++, x += 32, y++) {
             float inverse;
             y->d = tw_quant_scale(v_block_magnitude(x), &inverse);
             if (inverse == 0.0f) {
@@ -66,10 +68,11 @@ static void quant(const struct tw_kargs *a) {
 }
 
 static void add(const struct tw_kargs *a) {
-    uint32_t end = vectors_end(a->i[3]), rest = a->i[3] - end;
-    for (uint32_t r = 0; r < a->rows; r++) {
-        const float *x = tw_const_row(a->p[0], a->i[0], r), *y = tw_const_row(a->p[1], a->i[1], r);
-        float *z = tw_row(a->p[2], a->i[2], r);
+    const struct tw_args_add v = tw_args_add(a);
+    uint32_t end = vectors_end(v.cols), rest = v.cols - end;
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r), *y = tw_const_row(v.y, v.y_stride, r);
+        float *z = tw_row(v.z, v.z_stride, r);
         for (uint32_t c = 0; c < end; c += TW_LANES) {
             v_store(z + c, v_add(v_load(x + c), v_load(y + c)));
         }
@@ -78,10 +81,11 @@ static void add(const struct tw_kargs *a) {
 }
 
 static void silu_mul(const struct tw_kargs *a) {
-    uint32_t end = vectors_end(a->i[3]), rest = a->i[3] - end;
-    for (uint32_t r = 0; r < a->rows; r++) {
-        const float *g = tw_const_row(a->p[0], a->i[0], r), *u = tw_const_row(a->p[1], a->i[1], r);
-        float *h = tw_row(a->p[2], a->i[2], r);
+    const struct tw_args_silu_mul v = tw_args_silu_mul(a);
+    uint32_t end = vectors_end(v.cols), rest = v.cols - end;
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *g = tw_const_row(v.g, v.g_stride, r), *u = tw_const_row(v.u, v.u_stride, r);
+        float *h = tw_row(v.h, v.h_stride, r);
         for (uint32_t c = 0; c < end; c += TW_LANES) {
             v_store(h + c, v_mul(v_silu(v_load(g + c)), v_load(u + c)));
         }
@@ -94,12 +98,13 @@ static void silu_mul(const struct tw_kargs *a) {
 
 /* Once a token: the scalar formula, with this instruction set's fused multiply-add. */
 static void rope_table(const struct tw_kargs *a) {
-    const float *frequency = (const float *)a->p[0];
-    uint32_t half = a->i[1];
-    for (uint32_t r = 0; r < a->rows; r++) {
-        float *cs = tw_row(a->p[1], a->i[0], r);
+    const struct tw_args_rope_table v = tw_args_rope_table(a);
+    const float *frequency = (const float *)v.freq;
+    uint32_t half = v.half;
+    for (uint32_t r = 0; r < v.rows; r++) {
+        float *cs = tw_row(v.cs, v.cs_stride, r);
         for (uint32_t i = 0; i < half; i++) {
-            tw_sincos(a->pos + r, frequency[i], &cs[half + i], &cs[i]);
+            tw_sincos(v.pos + r, frequency[i], &cs[half + i], &cs[i]);
         }
     }
 }
@@ -141,15 +146,16 @@ static void rope_halves(float *x, const float *c, const float *s, uint32_t half)
 }
 
 static void rope(const struct tw_kargs *a) {
-    struct tw_rope v = tw_rope_view(a);
+    const struct tw_args_rope v = tw_args_rope(a);
+    uint32_t half = v.rotated / 2;
     for (uint32_t r = 0; r < v.rows; r++) {
         const float *c = tw_const_row(v.cs, v.cs_stride, r);
         float *x = tw_row(v.x, v.x_stride, r);
         for (uint32_t h = 0; h < v.heads; h++, x += v.head_dim) {
             if (v.mode) {
-                rope_halves(x, c, c + v.half, v.half);
+                rope_halves(x, c, c + half, half);
             } else {
-                rope_adjacent(x, c, c + v.half, v.half);
+                rope_adjacent(x, c, c + half, half);
             }
         }
     }

@@ -4,12 +4,13 @@
  */
 #include "firmware/link/packet.h"
 
+#include "loader/base/compiler.h"
+
 #include <pthread.h>
 #include <time.h>
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) static uint32_t crc_by_instruction(uint32_t crc, const uint8_t *p,
-                                                                     size_t n) {
+TW_TARGET("sse4.2") static uint32_t crc_by_instruction(uint32_t crc, const uint8_t *p, size_t n) {
     uint64_t c = ~crc;
     for (; n >= 8; n -= 8, p += 8) {
         uint64_t word;
@@ -126,22 +127,4 @@ bool tw_packet_good(const uint8_t *bytes, size_t n, struct tw_link_header *h) {
     const char *why;
     return tw_link_decode(bytes, n, h, &why) == 0 &&
            h->data_crc == check_data(h, bytes + TW_LINK_HEADER_BYTES);
-}
-
-uint64_t tw_packet_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
-struct timespec tw_packet_after(uint32_t ms) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += ms / 1000;
-    t.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000;
-    }
-    return t;
 }

@@ -8,8 +8,6 @@
 
 #include "firmware/link/pipe.h"
 
-#include <time.h>
-
 /* As tw_wire_crc32c, by the processor's instruction where it has one. */
 uint32_t tw_packet_crc32c(uint32_t crc, const void *bytes, size_t n);
 /* The same on a processor that has none. */
@@ -35,10 +33,5 @@ size_t tw_packet_build(struct tw_link_header *h, const struct tw_packet_data *da
 
 /* Header and data are whole. */
 bool tw_packet_good(const uint8_t *bytes, size_t n, struct tw_link_header *h);
-
-/* The one clock of deadlines: milliseconds, monotonic. */
-uint64_t tw_packet_now(void);
-/* The moment ms from now, for waits on a condition that was made with CLOCK_MONOTONIC. */
-struct timespec tw_packet_after(uint32_t ms);
 
 #endif

@@ -3,7 +3,8 @@
  * A pipe over a SEQPACKET socket: the kernel keeps the borders of packets, and tells when the other
  * end is closed. Never raises SIGPIPE.
  */
-#include "firmware/link/packet.h"
+#include "firmware/link/pipe.h"
+#include "loader/base/clock.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -48,7 +49,7 @@ static enum tw_packet_result take_packet(struct tw_pipe *p, uint8_t **bytes, siz
 
 static bool wait_socket(struct tw_pipe *p, bool write, int ms) {
     struct pollfd q = {.fd = p->fd, .events = write ? POLLOUT : POLLIN};
-    uint64_t end = tw_packet_now() + (uint64_t)(ms > 0 ? ms : 0);
+    uint64_t end = tw_clock_ms() + (uint64_t)(ms > 0 ? ms : 0);
     for (;;) {
         int n = poll(&q, 1, ms);
         if (n > 0) {
@@ -58,7 +59,7 @@ static bool wait_socket(struct tw_pipe *p, bool write, int ms) {
             return false;
         }
         if (ms >= 0) { /* a signal: what is left of the time */
-            uint64_t now = tw_packet_now();
+            uint64_t now = tw_clock_ms();
             ms = now < end ? (int)(end - now) : 0;
         }
     }

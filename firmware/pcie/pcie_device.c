@@ -6,8 +6,7 @@
  */
 #include "firmware/pcie/pcie_device.h"
 
-#include "firmware/link/packet.h"
-
+#include "loader/base/clock.h"
 #include "loader/base/event.h"
 #include "tilewright/range.h"
 
@@ -304,7 +303,7 @@ static bool wait_for_room(struct device *d, int ms) {
     bool there = d->hung_up || has_room(d);
     for (int left = ms; !there && left != 0;) {
         uint32_t most = left > 0 && left < (int)ROOM_MS ? (uint32_t)left : ROOM_MS;
-        struct timespec end = tw_packet_after(most);
+        struct timespec end = tw_clock_after_ms(most);
         if (d->attached) {
             put(d, offsetof(struct tw_pcie_mailbox, wants_room), 1);
         }
@@ -376,7 +375,7 @@ static void *keep_status(void *arg) {
             reach(d, 0, &n, true);
         }
         struct timespec end =
-            tw_packet_after(d->attached || d->resetting ? TW_PCIE_STATUS_MS : IDLE_MS);
+            tw_clock_after_ms(d->attached || d->resetting ? TW_PCIE_STATUS_MS : IDLE_MS);
         if (!d->quit) {
             pthread_cond_timedwait(&d->tick, &d->lock, &end);
         }
@@ -441,12 +440,8 @@ static void fill_registers(struct device *d) {
 }
 
 static void init_locks(struct device *d) {
-    pthread_condattr_t a;
-    pthread_condattr_init(&a);
-    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-    pthread_cond_init(&d->room, &a);
-    pthread_cond_init(&d->tick, &a);
-    pthread_condattr_destroy(&a);
+    tw_clock_init_condition(&d->room);
+    tw_clock_init_condition(&d->tick);
     pthread_mutex_init(&d->lock, NULL);
 }
 

@@ -5,7 +5,7 @@
  */
 #include "firmware/pcie/vtd.h"
 
-#include "firmware/link/packet.h"
+#include "loader/base/clock.h"
 #include "tilewright/range.h"
 
 #include <errno.h>
@@ -133,8 +133,8 @@ static bool hear_answer(int fd, uint64_t value[2]) {
     char text[4096];
     size_t n = 0;
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    uint64_t end = tw_packet_now() + MONITOR_MS, now;
-    while (n < sizeof text - 1 && (now = tw_packet_now()) < end) {
+    uint64_t end = tw_clock_ms() + MONITOR_MS, now;
+    while (n < sizeof text - 1 && (now = tw_clock_ms()) < end) {
         if (poll(&p, 1, (int)(end - now)) <= 0) {
             continue; /* a signal, or the time is up */
         }

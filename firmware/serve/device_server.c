@@ -7,6 +7,8 @@
 
 #include "firmware/link/packet.h"
 #include "firmware/serve/link_server.h"
+#include "loader/base/clock.h"
+#include "loader/base/event.h"
 #include "loader/base/listen.h"
 
 #include <errno.h>
@@ -14,7 +16,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -126,7 +127,7 @@ int tw_device_server_create(const struct tw_device_server_options *o, struct tw_
         free(s);
         return code;
     }
-    s->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    s->wake = tw_event_create();
     code = s->wake < 0 ? tw_fail(err, TW_E_IO, "emulator: no descriptor: %s", strerror(errno)) : 0;
     code = code || !o->path ? code : open_path(s, o->path, err);
     code = code ? code : make_device(s, o, err);
@@ -156,9 +157,7 @@ void tw_device_server_destroy(struct tw_device_server *s) {
     }
     tw_link_server_destroy(s->served);
     tw_faults_finish(&s->faults);
-    if (s->wake >= 0) {
-        close(s->wake);
-    }
+    tw_event_destroy(s->wake);
     tw_listen_end(&s->listen);
     free(s);
 }
@@ -185,7 +184,7 @@ static struct guest *free_place(struct tw_device_server *s) {
 /* False: no memory. */
 static bool welcome(struct guest *place, int fd) {
     enlarge(fd);
-    *place = (struct guest){.pipe = tw_pipe_socket(fd), .since = tw_packet_now()};
+    *place = (struct guest){.pipe = tw_pipe_socket(fd), .since = tw_clock_ms()};
     return place->pipe != NULL;
 }
 
@@ -294,7 +293,7 @@ static void accept_calls(struct tw_device_server *s) {
         struct guest *place = free_place(s);
         struct tw_pipe *call = place ? tw_medium_accept(s->line[i]) : NULL;
         if (call) {
-            *place = (struct guest){.pipe = call, .since = tw_packet_now()};
+            *place = (struct guest){.pipe = call, .since = tw_clock_ms()};
             hear(s, place);
         }
     }
@@ -347,7 +346,7 @@ static void turn(struct tw_device_server *s) {
         accept_all(s);
     }
     accept_calls(s);
-    uint64_t now = tw_packet_now();
+    uint64_t now = tw_clock_ms();
     for (uint32_t i = 0; i < GUESTS; i++) {
         if (s->guest[i].pipe && now - s->guest[i].since > GUEST_MS) {
             dismiss(&s->guest[i]);
@@ -362,8 +361,6 @@ void tw_device_server_run(struct tw_device_server *s, const volatile int *stop) 
 }
 
 void tw_device_server_stop(struct tw_device_server *s) {
-    uint64_t one = 1;
     atomic_store(&s->stop, true);
-    while (write(s->wake, &one, sizeof one) < 0 && errno == EINTR) {
-    }
+    tw_event_ring(s->wake);
 }

@@ -8,11 +8,12 @@
 #include "firmware/serve/link_server_internal.h"
 
 #include "firmware/link/packet.h"
+#include "loader/base/clock.h"
+#include "loader/base/event.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -235,19 +236,13 @@ bool tw_link_server_execute_short(struct tw_link_server *s) {
     return true;
 }
 
-static void tell_news(const struct tw_link_server *s) {
-    uint64_t one = 1;
-    while (write(s->news, &one, sizeof one) < 0 && errno == EINTR) {
-    }
-}
-
 static void *run_executor(void *arg) {
     struct tw_link_server *s = arg;
     pthread_mutex_lock(&s->lock);
     while (!s->quit) {
         if (s->after != AFTER_NOTHING && !s->executing) {
             settle(s);
-            tell_news(s);
+            tw_event_ring(s->news);
         } else if (s->executed != s->received && !s->executing) {
             execute_next(s, true);
         } else {
@@ -276,9 +271,7 @@ static void free_all(struct tw_link_server *s) {
         free(s->request[i].bytes);
         free(s->answer[i].bytes);
     }
-    if (s->news >= 0) {
-        close(s->news);
-    }
+    tw_event_destroy(s->news);
     pthread_cond_destroy(&s->work);
     pthread_cond_destroy(&s->still);
     pthread_mutex_destroy(&s->lock);
@@ -295,7 +288,7 @@ int tw_link_server_create(struct tw_emu *emu, struct tw_faults *faults, struct t
     pthread_cond_init(&s->work, NULL);
     pthread_cond_init(&s->still, NULL);
     s->faults = faults;
-    s->news = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    s->news = tw_event_create();
     if (make_slots(s)) {
         free_all(s);
         return tw_fail(err, TW_E_NOMEM, "emulator: no memory for its link");
@@ -318,7 +311,7 @@ static void write_disconnect_reason(struct tw_link_server *s) {
     };
     snprintf(s->disconnect_reason, sizeof s->disconnect_reason,
              "host %u (%.16s) went without CLOSE, %llu ms after its last %s%s%s", s->pid,
-             s->command, (unsigned long long)(tw_packet_now() - s->heard_at), kind[s->heard],
+             s->command, (unsigned long long)(tw_clock_ms() - s->heard_at), kind[s->heard],
              s->executing ? ", in " : "", s->executing ? tw_wire_opcode_name(s->executing) : "");
 }
 
@@ -426,7 +419,7 @@ bool tw_link_server_attach(struct tw_link_server *s, struct tw_pipe *host, uint3
         s->host = host;
         s->pid = pid;
         s->generation++;
-        s->heard_at = tw_packet_now();
+        s->heard_at = tw_clock_ms();
         s->heard = TW_LINK_OPEN;
         s->opened = s->said_close = s->asked = false;
         note_command(s, command);
@@ -439,8 +432,7 @@ bool tw_link_server_attach(struct tw_link_server *s, struct tw_pipe *host, uint3
 }
 
 void tw_link_server_news(struct tw_link_server *s) {
-    uint64_t n;
-    if (read(s->news, &n, sizeof n) < 0) {
+    if (!tw_event_heard(s->news)) {
         return;
     }
     pthread_mutex_lock(&s->lock);

@@ -6,6 +6,7 @@
 #include "firmware/serve/link_server_internal.h"
 
 #include "firmware/link/packet.h"
+#include "loader/base/clock.h"
 
 static bool request_resend(struct tw_link_server *s) {
     if (s->asked) {
@@ -96,7 +97,7 @@ static bool handle(struct tw_link_server *s, uint8_t *bytes, size_t n) {
         return !s->opened || request_resend(s);
     }
     atomic_store_explicit(&s->check, h.flags & TW_LINK_MIXED, memory_order_relaxed);
-    s->heard_at = tw_packet_now();
+    s->heard_at = tw_clock_ms();
     s->heard = h.kind;
     if (h.kind == TW_LINK_OPEN) {
         return !s->opened || tw_link_server_send_opened(s); /* it did not hear the first answer */

@@ -9,6 +9,8 @@
 #include "firmware/link/packet.h"
 #include "firmware/usb/gadget_tree.h"
 #include "firmware/usb/usb_device_pipe.h"
+#include "loader/base/clock.h"
+#include "loader/base/event.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -17,7 +19,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -226,10 +227,10 @@ static void drop(void *ctx) {
 /* Waits until the host has been dropped; false: it was not. */
 static bool finish_drop(struct gadget *g) {
     struct tw_usb_notice notice;
-    uint64_t until = tw_packet_now() + TW_USB_DROP_MS;
+    uint64_t until = tw_clock_ms() + TW_USB_DROP_MS;
     while (!tw_usb_device_dropped(&g->device, &notice)) {
         struct pollfd p = {.fd = g->stop, .events = POLLIN};
-        if (tw_packet_now() > until || poll(&p, 1, DROP_POLL_MS) > 0) {
+        if (tw_clock_ms() > until || poll(&p, 1, DROP_POLL_MS) > 0) {
             g->device.dropping = 0;
             return false;
         }
@@ -368,10 +369,8 @@ static int open_endpoints(struct gadget *g, tw_error *err) {
 
 static void hang_up(struct tw_pipe *p) {
     struct gadget *g = (struct gadget *)p;
-    uint64_t one = 1;
     tw_usb_pipe_hang_up(p);
-    while (write(g->stop, &one, sizeof one) < 0 && errno == EINTR) {
-    }
+    tw_event_ring(g->stop);
 }
 
 static void close_fd(int fd) {
@@ -394,7 +393,7 @@ static void destroy(struct gadget *g) {
     close_fd(g->notices);
     close_fd(g->ep0);
     tw_gadget_tree_remove(&g->tree);
-    close_fd(g->stop);
+    tw_event_destroy(g->stop);
     free(g->buffer);
     pthread_cond_destroy(&g->changed);
     pthread_mutex_destroy(&g->lock);
@@ -423,7 +422,7 @@ static int start_threads(struct gadget *g, tw_error *err) {
 }
 
 static int start(struct gadget *g, const char *udc, tw_error *err) {
-    g->stop = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    g->stop = tw_event_create();
     if (g->stop < 0) {
         return tw_fail(err, TW_E_IO, "gadget: no descriptor: %s", strerror(errno));
     }

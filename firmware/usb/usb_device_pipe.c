@@ -5,29 +5,17 @@
  */
 #include "firmware/usb/usb_device_pipe.h"
 
-#include "firmware/link/packet.h"
+#include "loader/base/clock.h"
+#include "loader/base/event.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define BUFFERS (2 * TW_USB_QUEUE + 3) /* the queues', the view, the two to spare */
 
 static struct tw_usb_pipe *of(struct tw_pipe *p) {
     return (struct tw_usb_pipe *)p;
-}
-
-static void signal_fd(int fd) {
-    uint64_t one = 1;
-    while (fd >= 0 && write(fd, &one, sizeof one) < 0 && errno == EINTR) {
-    }
-}
-
-static void drain_fd(int fd) {
-    uint64_t n;
-    while (read(fd, &n, sizeof n) < 0 && errno == EINTR) {
-    }
 }
 
 /* ---- rings ---- */
@@ -72,15 +60,11 @@ static void share_out(struct tw_usb_pipe *p) {
 
 int tw_usb_pipe_init(struct tw_usb_pipe *p, const struct tw_pipe_ops *ops, bool wakes,
                      tw_error *err) {
-    pthread_condattr_t a;
     p->base = (struct tw_pipe){.ops = ops, .chunk = TW_LINK_CHUNK};
     pthread_mutex_init(&p->lock, NULL);
-    pthread_condattr_init(&a);
-    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-    pthread_cond_init(&p->changed, &a);
-    pthread_condattr_destroy(&a);
-    p->base.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    p->wake = wakes ? eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC) : -1;
+    tw_clock_init_condition(&p->changed);
+    p->base.fd = tw_event_create();
+    p->wake = wakes ? tw_event_create() : -1;
     p->memory = malloc((size_t)BUFFERS * TW_PACKET_BYTES); /* touched where it is used */
     int code = p->memory ? 0 : tw_fail(err, TW_E_NOMEM, "USB device: no memory for its packets");
     if (!code && (p->base.fd < 0 || (wakes && p->wake < 0))) {
@@ -95,12 +79,8 @@ int tw_usb_pipe_init(struct tw_usb_pipe *p, const struct tw_pipe_ops *ops, bool 
 }
 
 void tw_usb_pipe_finish(struct tw_usb_pipe *p) {
-    if (p->base.fd >= 0) {
-        close(p->base.fd);
-    }
-    if (p->wake >= 0) {
-        close(p->wake);
-    }
+    tw_event_destroy(p->base.fd);
+    tw_event_destroy(p->wake);
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->lock);
     free(p->memory);
@@ -127,7 +107,7 @@ enum tw_packet_result tw_usb_pipe_send(struct tw_pipe *pipe, const uint8_t *byte
     }
     pthread_mutex_unlock(&p->lock);
     if (news) {
-        signal_fd(p->wake);
+        tw_event_ring(p->wake);
     }
     return r;
 }
@@ -139,20 +119,20 @@ enum tw_packet_result tw_usb_pipe_take(struct tw_pipe *pipe, uint8_t **bytes, si
     bool was_full = full(&p->in);
     if (p->gone) {
         r = TW_PACKET_GONE;
-        drain_fd(p->base.fd); /* said once: who polls is not to spin */
+        tw_event_heard(p->base.fd); /* said once: who polls is not to spin */
     } else if (p->in.count == 0) {
         r = TW_PACKET_AGAIN;
     } else {
         pop(&p->in, &p->view, n);
         *bytes = p->view;
         if (p->in.count == 0) {
-            drain_fd(p->base.fd);
+            tw_event_heard(p->base.fd);
         }
         pthread_cond_broadcast(&p->changed);
     }
     pthread_mutex_unlock(&p->lock);
     if (was_full && r == TW_PACKET_OK) {
-        signal_fd(p->wake);
+        tw_event_ring(p->wake);
     }
     return r;
 }
@@ -169,7 +149,7 @@ static bool ready(const struct tw_usb_pipe *p, bool write) {
 
 bool tw_usb_pipe_wait(struct tw_pipe *pipe, bool write, int ms) {
     struct tw_usb_pipe *p = of(pipe);
-    struct timespec end = tw_packet_after(ms < 0 ? 0 : (uint32_t)ms);
+    struct timespec end = tw_clock_after_ms(ms < 0 ? 0 : (uint32_t)ms);
     pthread_mutex_lock(&p->lock);
     while (!ready(p, write) && wait_until(p, ms < 0 ? NULL : &end)) {
     }
@@ -185,8 +165,8 @@ void tw_usb_pipe_hang_up(struct tw_pipe *pipe) {
     p->present = false;
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
-    signal_fd(p->base.fd);
-    signal_fd(p->wake);
+    tw_event_ring(p->base.fd);
+    tw_event_ring(p->wake);
 }
 
 /* ---- the home's side ---- */
@@ -206,7 +186,7 @@ static void put_in(struct tw_usb_pipe *p, uint8_t **bytes, size_t n) {
     }
     p->in.n[at] = n;
     if (p->in.count++ == 0) {
-        signal_fd(p->base.fd);
+        tw_event_ring(p->base.fd);
     }
     pthread_cond_broadcast(&p->changed);
 }
@@ -223,7 +203,7 @@ bool tw_usb_pipe_put(struct tw_usb_pipe *p, uint8_t **bytes, size_t n) {
 }
 
 bool tw_usb_pipe_wait_room(struct tw_usb_pipe *p, int ms) {
-    struct timespec end = tw_packet_after((uint32_t)ms);
+    struct timespec end = tw_clock_after_ms((uint32_t)ms);
     pthread_mutex_lock(&p->lock);
     while (!p->gone && full(&p->in) && wait_until(p, &end)) {
     }
@@ -233,7 +213,7 @@ bool tw_usb_pipe_wait_room(struct tw_usb_pipe *p, int ms) {
 }
 
 bool tw_usb_pipe_wait_get(struct tw_usb_pipe *p, uint8_t **bytes, size_t *n, int ms) {
-    struct timespec end = tw_packet_after((uint32_t)ms);
+    struct timespec end = tw_clock_after_ms((uint32_t)ms);
     pthread_mutex_lock(&p->lock);
     while (ms > 0 && !p->gone && p->out.count == 0 && wait_until(p, &end)) {
     }
@@ -267,7 +247,7 @@ void tw_usb_pipe_cut(struct tw_usb_pipe *p, bool present) {
     if (!p->gone) {
         p->present = present;
         if (!empty) {
-            drain_fd(p->base.fd);
+            tw_event_heard(p->base.fd);
         }
         if (mark) {
             put_in(p, NULL, 0);
@@ -293,5 +273,5 @@ bool tw_usb_pipe_gone(struct tw_usb_pipe *p) {
 }
 
 void tw_usb_pipe_awake(struct tw_usb_pipe *p) {
-    drain_fd(p->wake);
+    tw_event_heard(p->wake);
 }

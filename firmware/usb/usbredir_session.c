@@ -6,7 +6,7 @@
  */
 #include "firmware/usb/usbredir_internal.h"
 
-#include "firmware/link/packet.h"
+#include "loader/base/clock.h"
 
 #include <stdlib.h>
 
@@ -279,7 +279,7 @@ static void wait_for_drop(struct tw_usbredir_session *s, uint64_t id,
     s->resetting = true;
     s->reset_id = id;
     s->reset_header = *h;
-    s->reset_until = tw_packet_now() + TW_USB_DROP_MS;
+    s->reset_until = tw_clock_ms() + TW_USB_DROP_MS;
 }
 
 static void on_control(void *priv, uint64_t id, struct usb_redir_control_packet_header *h,
@@ -321,7 +321,7 @@ static void settle_reset(struct tw_usbredir_session *s) {
         s->split.open = false;
         tw_usb_pipe_clear_out(s->pipe); /* what was said to it meanwhile */
     }
-    if (dropped || tw_packet_now() > s->reset_until) {
+    if (dropped || tw_clock_ms() > s->reset_until) {
         s->resetting = false;
         s->device->dropping = 0;
         answer_control(s, s->reset_id, &s->reset_header,

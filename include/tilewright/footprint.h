@@ -2,12 +2,12 @@
  *
  * What bytes an op touches: the extent of each of its regions, from its operands alone. Shared by
  * the verifier (with the largest row count), the strict interpreter (with the step's) and the plan
- * builder.
+ * builder. Each data op of ops.def has its function tw_extent_NAME here.
  */
 #ifndef TILEWRIGHT_FOOTPRINT_H
 #define TILEWRIGHT_FOOTPRINT_H
 
-#include "tilewright/opcode.h"
+#include "tilewright/op_schema.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,16 +23,6 @@ struct tw_extent {
  * refuses (strides are u32). */
 static inline uint64_t tw_extent_span(struct tw_extent e) {
     return e.rows == 0 ? 0 : (e.rows - 1) * e.stride + e.row_bytes;
-}
-
-/* The n-th immediate (letter I) of an op, or 0. */
-static inline uint32_t tw_op_imm(const struct tw_op *op, uint32_t n) {
-    for (uint32_t i = 0; i < op->n_operands; i++) {
-        if (op->operand[i].kind == 'I' && n-- == 0) {
-            return op->operand[i].id;
-        }
-    }
-    return 0;
 }
 
 /* The n-th operand that is a region (R W M T U), or NULL. */
@@ -61,73 +51,202 @@ static inline struct tw_extent tw_extent_make(uint64_t rows, uint64_t row_bytes,
     return e;
 }
 
-/* Extent of region n of a data op that runs with `rows` rows. x_dtype: dtype of the buffer of
- * region 0 (MATMUL). tensor: the record of the region's tensor for T and U (its whole instance for
- * GATHER's table, KEY_WRITE and VALUE_WRITE), else NULL. */
+/* True if a region is read for its content: one that is read, or updated, but for the sums of a
+ * MATMUL that starts them at 0. */
+static inline bool tw_op_reads(const struct tw_op *op, const struct tw_operand *region) {
+    bool fresh = op->code == TW_OP_MATMUL && op->operand[TW_MATMUL_reload].id == 0;
+    return region->kind == TW_KIND_READ || region->kind == TW_KIND_TENSOR_READ ||
+           (region->kind == TW_KIND_UPDATE && !fresh);
+}
+
+/* ---- the extents of each op's regions ---- */
+
+/* The immediates of a data op by name, wide enough for products: struct tw_numbers_matmul and
+ * tw_numbers_matmul(op). */
+#define TW_IF_NUMBER_READ(x)
+#define TW_IF_NUMBER_WRITE(x)
+#define TW_IF_NUMBER_UPDATE(x)
+#define TW_IF_NUMBER_TENSOR_READ(x)
+#define TW_IF_NUMBER_TENSOR_WRITE(x)
+#define TW_IF_NUMBER_GROUP(x)
+#define TW_IF_NUMBER_COUNT(x)
+#define TW_IF_NUMBER_AFFINE(x)
+#define TW_IF_NUMBER_IMMEDIATE(x) x
+#define TW_IF_NUMBER_FLOAT(x)
+#define TW_NUMBER_FIELD(OP, KIND, name, DEMAND, text) TW_IF_NUMBER_##KIND(uint64_t name;)
+#define TW_NUMBER_TAKE(OP, KIND, name, DEMAND, text) \
+    TW_IF_NUMBER_##KIND(v.name = op->operand[TW_##OP##_##name].id;)
+#define TW_NUMBERS_CONTROL(NAME, name)
+#define TW_NUMBERS_DATA(NAME, name)                                                    \
+    struct tw_numbers_##name {                                                         \
+        TW_OPERANDS_##NAME(TW_NUMBER_FIELD, NAME)                                      \
+    };                                                                                 \
+    static inline struct tw_numbers_##name tw_numbers_##name(const struct tw_op *op) { \
+        struct tw_numbers_##name v;                                                    \
+        TW_OPERANDS_##NAME(TW_NUMBER_TAKE, NAME) return v;                             \
+    }
+#define TW_OP(NAME, number, name, engines, part) TW_NUMBERS_##part(NAME, name)
+#include "tilewright/ops.def"
+#undef TW_OP
+
+/* What an extent depends on besides the op's immediates. */
+struct tw_extent_of {
+    uint32_t region; /* TW_MATMUL_REGION_x */
+    unsigned x_dtype;
+    uint64_t rows, whole; /* whole: bytes of the region's tensor */
+};
+
+/* Bytes of a row of `cols` quantised elements, and of one row's attention state. */
+static inline uint64_t tw_q8s_bytes(uint64_t cols) {
+    return cols / 32 * 40;
+}
+static inline uint64_t tw_state_bytes(uint64_t heads, uint64_t head_dim) {
+    return heads * (head_dim + 2) * 4;
+}
+
+static inline struct tw_extent tw_extent_read(struct tw_numbers_read v, struct tw_extent_of a) {
+    return tw_extent_make(v.rows, v.row_bytes,
+                          a.region == TW_READ_REGION_source ? v.source_stride
+                                                            : v.destination_stride);
+}
+
+static inline struct tw_extent tw_extent_gather(struct tw_numbers_gather v, struct tw_extent_of a) {
+    return a.region == TW_GATHER_REGION_table ? tw_extent_make(1, a.whole, 0)
+           : a.region == TW_GATHER_REGION_ids ? tw_extent_make(1, a.rows * 4, 0)
+                                              : tw_extent_make(a.rows, v.cols * 4, v.y_stride);
+}
+
+static inline struct tw_extent tw_extent_write(struct tw_numbers_write v, struct tw_extent_of a) {
+    return tw_extent_make(a.rows, v.row_bytes,
+                          a.region == TW_WRITE_REGION_source ? v.source_stride
+                                                             : v.destination_stride);
+}
+
+static inline struct tw_extent tw_extent_key_write(struct tw_numbers_key_write v,
+                                                   struct tw_extent_of a) {
+    return a.region == TW_KEY_WRITE_REGION_cache
+               ? tw_extent_make(1, a.whole, 0)
+               : tw_extent_make(a.rows, v.heads * v.head_dim * 4, v.source_stride);
+}
+
+static inline struct tw_extent tw_extent_value_write(struct tw_numbers_value_write v,
+                                                     struct tw_extent_of a) {
+    return a.region == TW_VALUE_WRITE_REGION_cache
+               ? tw_extent_make(1, a.whole, 0)
+               : tw_extent_make(a.rows, v.heads * v.head_dim * 4, v.source_stride);
+}
+
+static inline struct tw_extent tw_extent_mcast(struct tw_numbers_mcast v, struct tw_extent_of a) {
+    return tw_extent_make(a.rows, v.row_bytes,
+                          a.region == TW_MCAST_REGION_source ? v.source_stride
+                                                             : v.destination_stride);
+}
+
+static inline struct tw_extent tw_extent_rms_norm(struct tw_numbers_rms_norm v,
+                                                  struct tw_extent_of a) {
+    return a.region == TW_RMS_NORM_REGION_weight
+               ? tw_extent_make(1, v.cols * 4, 0)
+               : tw_extent_make(a.rows, v.cols * 4,
+                                a.region == TW_RMS_NORM_REGION_x ? v.x_stride : v.y_stride);
+}
+
+static inline struct tw_extent tw_extent_quant(struct tw_numbers_quant v, struct tw_extent_of a) {
+    return a.region == TW_QUANT_REGION_x ? tw_extent_make(a.rows, v.cols * 4, v.x_stride)
+                                         : tw_extent_make(a.rows, tw_q8s_bytes(v.cols), v.y_stride);
+}
+
+static inline struct tw_extent tw_extent_matmul(struct tw_numbers_matmul v, struct tw_extent_of a) {
+    switch (a.region) {
+    case TW_MATMUL_REGION_x:
+        return tw_extent_make(a.rows, a.x_dtype == TW_DT_Q8S ? tw_q8s_bytes(v.k) : v.k * 4,
+                              v.x_stride);
+    case TW_MATMUL_REGION_w:
+        return tw_extent_make(1, v.panels * tw_panel_bytes((unsigned)v.dtype, v.k), 0);
+    default:
+        return tw_extent_make(a.rows, v.panels * TW_PANEL_ROWS * 4, v.y_stride);
+    }
+}
+
+static inline struct tw_extent tw_extent_rope_table(struct tw_numbers_rope_table v,
+                                                    struct tw_extent_of a) {
+    return a.region == TW_ROPE_TABLE_REGION_freq ? tw_extent_make(1, v.half * 4, 0)
+                                                 : tw_extent_make(a.rows, v.half * 8, v.cs_stride);
+}
+
+static inline struct tw_extent tw_extent_rope(struct tw_numbers_rope v, struct tw_extent_of a) {
+    return a.region == TW_ROPE_REGION_x
+               ? tw_extent_make(a.rows, v.heads * v.head_dim * 4, v.x_stride)
+               : tw_extent_make(a.rows, v.rotated * 4, v.cs_stride);
+}
+
+static inline struct tw_extent tw_extent_attn_init(struct tw_numbers_attn_init v,
+                                                   struct tw_extent_of a) {
+    uint64_t bytes = tw_state_bytes(v.heads, v.head_dim);
+    return tw_extent_make(a.rows, bytes, bytes);
+}
+
+static inline struct tw_extent tw_extent_attn_step(struct tw_numbers_attn_step v,
+                                                   struct tw_extent_of a) {
+    uint64_t bytes = tw_state_bytes(v.state_heads, v.head_dim);
+    switch (a.region) {
+    case TW_ATTN_STEP_REGION_q:
+        return tw_extent_make(a.rows, v.heads * v.head_dim * 4, v.q_stride);
+    case TW_ATTN_STEP_REGION_state:
+        return tw_extent_make(a.rows, bytes, bytes);
+    default: /* keys, values */
+        return tw_extent_make(1, TW_KV_BLOCK * v.head_dim * 4, 0);
+    }
+}
+
+static inline struct tw_extent tw_extent_attn_done(struct tw_numbers_attn_done v,
+                                                   struct tw_extent_of a) {
+    uint64_t bytes = tw_state_bytes(v.heads, v.head_dim);
+    return a.region == TW_ATTN_DONE_REGION_state
+               ? tw_extent_make(a.rows, bytes, bytes)
+               : tw_extent_make(a.rows, v.heads * v.head_dim * 4, v.y_stride);
+}
+
+static inline struct tw_extent tw_extent_add(struct tw_numbers_add v, struct tw_extent_of a) {
+    return tw_extent_make(a.rows, v.cols * 4,
+                          a.region == TW_ADD_REGION_x   ? v.x_stride
+                          : a.region == TW_ADD_REGION_y ? v.y_stride
+                                                        : v.z_stride);
+}
+
+static inline struct tw_extent tw_extent_silu_mul(struct tw_numbers_silu_mul v,
+                                                  struct tw_extent_of a) {
+    return tw_extent_make(a.rows, v.cols * 4,
+                          a.region == TW_SILU_MUL_REGION_g   ? v.g_stride
+                          : a.region == TW_SILU_MUL_REGION_u ? v.u_stride
+                                                             : v.h_stride);
+}
+
+static inline struct tw_extent tw_extent_copy(struct tw_numbers_copy v, struct tw_extent_of a) {
+    return tw_extent_make(a.rows, v.row_bytes,
+                          a.region == TW_COPY_REGION_x ? v.x_stride : v.y_stride);
+}
+
+static inline struct tw_extent tw_extent_last_row(struct tw_numbers_last_row v,
+                                                  struct tw_extent_of a) {
+    return a.region == TW_LAST_ROW_REGION_x ? tw_extent_make(a.rows, v.row_bytes, v.x_stride)
+                                            : tw_extent_make(1, v.row_bytes, 0);
+}
+
+/* Extent of region n (TW_MATMUL_REGION_x) of a data op that runs with `rows` rows; no rows for
+ * other ops. x_dtype: dtype of the buffer of region 0 (MATMUL). tensor: the record of the region's
+ * tensor for T and U (its whole instance for GATHER's table, KEY_WRITE and VALUE_WRITE), else
+ * NULL. */
 static inline struct tw_extent tw_op_extent(const struct tw_op *op, uint32_t n, uint64_t rows,
                                             unsigned x_dtype, const struct tw_tensor *tensor) {
-    uint32_t i[TW_MAX_OPERANDS] = {0}; /* the immediates, in order; 0 beyond */
-    for (uint32_t k = 0, n_imm = 0; k < op->n_operands; k++) {
-        if (op->operand[k].kind == 'I') {
-            i[n_imm++] = op->operand[k].id;
-        }
-    }
-    uint64_t whole = tensor ? tensor->bytes : 0;
+    struct tw_extent_of a = {n, x_dtype, rows, tensor ? tensor->bytes : 0};
     switch (op->code) {
-    case TW_OP_READ:
-        return tw_extent_make(i[0], i[1], n == 0 ? i[2] : i[3]);
-    case TW_OP_GATHER:
-        return n == 0   ? tw_extent_make(1, whole, 0)
-               : n == 1 ? tw_extent_make(1, rows * 4, 0)
-                        : tw_extent_make(rows, (uint64_t)i[1] * 4, i[0]);
-    case TW_OP_WRITE:
-    case TW_OP_MCAST:
-        return tw_extent_make(rows, i[2], n == 0 ? i[0] : i[1]);
-    case TW_OP_KEY_WRITE:
-    case TW_OP_VALUE_WRITE:
-        return n == 0 ? tw_extent_make(rows, (uint64_t)i[2] * i[3] * 4, i[0])
-                      : tw_extent_make(1, whole, 0);
-    case TW_OP_RMS_NORM:
-        return n == 1 ? tw_extent_make(1, (uint64_t)i[2] * 4, 0)
-                      : tw_extent_make(rows, (uint64_t)i[2] * 4, n == 0 ? i[0] : i[1]);
-    case TW_OP_QUANT:
-        return n == 0 ? tw_extent_make(rows, (uint64_t)i[2] * 4, i[0])
-                      : tw_extent_make(rows, (uint64_t)i[2] / 32 * 40, i[1]);
-    case TW_OP_MATMUL:
-        return n == 0
-                   ? tw_extent_make(
-                         rows, x_dtype == TW_DT_Q8S ? (uint64_t)i[2] / 32 * 40 : (uint64_t)i[2] * 4,
-                         i[0])
-               : n == 1 ? tw_extent_make(1, i[3] * tw_panel_bytes(i[1], i[2]), 0)
-                        : tw_extent_make(rows, (uint64_t)i[3] * 64, i[4]);
-    case TW_OP_ROPE_TABLE:
-        return n == 0 ? tw_extent_make(1, (uint64_t)i[1] * 4, 0)
-                      : tw_extent_make(rows, (uint64_t)i[1] * 8, i[0]);
-    case TW_OP_ROPE:
-        return n == 0 ? tw_extent_make(rows, (uint64_t)i[2] * i[3] * 4, i[0])
-                      : tw_extent_make(rows, (uint64_t)i[4] * 4, i[1]);
-    case TW_OP_ATTN_INIT: {
-        uint64_t bytes = (uint64_t)i[0] * (i[1] + 2) * 4;
-        return tw_extent_make(rows, bytes, bytes);
-    }
-    case TW_OP_ATTN_STEP: {
-        uint64_t bytes = (uint64_t)i[3] * (i[4] + 2) * 4;
-        return n == 0   ? tw_extent_make(rows, (uint64_t)i[1] * i[4] * 4, i[0])
-               : n == 3 ? tw_extent_make(rows, bytes, bytes)
-                        : tw_extent_make(1, (uint64_t)TW_KV_BLOCK * i[4] * 4, 0);
-    }
-    case TW_OP_ATTN_DONE: {
-        uint64_t bytes = (uint64_t)i[1] * (i[2] + 2) * 4;
-        return n == 0 ? tw_extent_make(rows, bytes, bytes)
-                      : tw_extent_make(rows, (uint64_t)i[1] * i[2] * 4, i[0]);
-    }
-    case TW_OP_ADD:
-    case TW_OP_SILU_MUL:
-        return tw_extent_make(rows, (uint64_t)i[3] * 4, i[n]);
-    case TW_OP_COPY:
-        return tw_extent_make(rows, i[2], i[n]);
-    case TW_OP_LAST_ROW:
-        return n == 0 ? tw_extent_make(rows, i[1], i[0]) : tw_extent_make(1, i[1], 0);
+#define TW_EXTENT_CONTROL(number, name)
+#define TW_EXTENT_DATA(number, name) \
+    case number:                     \
+        return tw_extent_##name(tw_numbers_##name(op), a);
+#define TW_OP(NAME, number, name, engines, part) TW_EXTENT_##part(number, name)
+#include "tilewright/ops.def"
+#undef TW_OP
     default:
         return tw_extent_make(0, 0, 0);
     }

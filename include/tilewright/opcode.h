@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Encoding of ops. A stream is a sequence of 32-bit words. Each op is
- *   word 0: number | total words << 16      word 1: stage id      then the operands of ops.def in order:
- *   R W M   buffer, affine                      T U   tensor, affine instance, affine byte offset
- *   F S G I C V  one word                       X     trip, max             E   float bits      A  affine
- *   affine: constant low, constant high, number of terms, then (variable, step low, step high) a term
+ *   word 0: number | total words << 16      word 1: stage id      then the operands of ops.def in
+ *   order, by the letter of their kind:
+ *   R W M   buffer, affine                  T U   tensor, affine instance, affine byte offset
+ *   F S G I C V  one word                   X     trip, max        E   float bits        A  affine
+ *   affine: constant low, constant high, number of terms, then (variable, step low, step high) a
+ *   term
  * Loops are closed by END. The decoder is total: it checks every word against the end of the
  * stream.
  */
@@ -22,14 +24,34 @@ extern "C" {
 
 #define TW_MAX_VARS \
     8u /* loop variables and the epoch: variable 0 counts the steps run before this one */
+/* ops that one step may execute at most, over all engines, loops multiplied out */
+#define TW_MAX_STEP_OPS (UINT64_C(1) << 28)
 #define TW_MAX_TERMS 4u /* terms of one affine number */
 #define TW_MAX_OPERANDS 14u
 
 enum tw_opcode {
-#define TW_OP(name, number, text, engines, operands) TW_OP_##name = number,
+#define TW_OP(NAME, number, name, engines, part) TW_OP_##NAME = number,
 #include "tilewright/ops.def"
 #undef TW_OP
     TW_OP_LIMIT = 64
+};
+
+/* The kinds of operands that ops.def names, by the letters that stand for them in code. */
+enum tw_operand_kind {
+    TW_KIND_READ = 'R',
+    TW_KIND_WRITE = 'W',
+    TW_KIND_UPDATE = 'M',
+    TW_KIND_TENSOR_READ = 'T',
+    TW_KIND_TENSOR_WRITE = 'U',
+    TW_KIND_FIFO = 'F',
+    TW_KIND_SEMAPHORE = 'S',
+    TW_KIND_GROUP = 'G',
+    TW_KIND_SITE = 'C',
+    TW_KIND_VARIABLE = 'V',
+    TW_KIND_COUNT = 'X',
+    TW_KIND_AFFINE = 'A',
+    TW_KIND_IMMEDIATE = 'I',
+    TW_KIND_FLOAT = 'E'
 };
 
 /* True if the letter is one of the set's. */
@@ -43,23 +65,38 @@ static inline bool tw_letter_in(const char *set, char letter) {
 struct tw_op_info {
     const char *name;     /* NULL: no such op */
     const char *engines;  /* letters L, M, S */
-    const char *operands; /* letters, see ops.def */
+    const char *operands; /* the letters of its operands, in order */
 };
 
 /* The table's entry of an op number; name NULL if there is none. */
 static inline struct tw_op_info tw_op_info(uint32_t code) {
     struct tw_op_info none = {NULL, "", ""};
     switch (code) {
-#define TW_OP(name, number, text, engines, operands)        \
-    case number: {                                          \
-        struct tw_op_info info = {text, engines, operands}; \
-        return info;                                        \
+#define TW_LETTER(OP, KIND, name, DEMAND, text) TW_KIND_##KIND,
+#define TW_OP(NAME, number, name, engines, part)                                  \
+    case number: {                                                                \
+        static const char letters[] = {TW_OPERANDS_##NAME(TW_LETTER, NAME) '\0'}; \
+        struct tw_op_info info = {#name, engines, letters};                       \
+        return info;                                                              \
     }
 #include "tilewright/ops.def"
 #undef TW_OP
+#undef TW_LETTER
     default:
         return none;
     }
+}
+
+enum tw_op_part { TW_PART_CONTROL = 0, TW_PART_DATA = 1 };
+
+/* True for the ops that move or compute data, i.e. that have a kernel. */
+static inline bool tw_op_is_data(uint32_t code) {
+    const uint64_t data = 0
+#define TW_OP(NAME, number, name, engines, part) | ((uint64_t)TW_PART_##part << number)
+#include "tilewright/ops.def"
+#undef TW_OP
+        ;
+    return code < TW_OP_LIMIT && (data >> code & 1u) != 0;
 }
 
 /* constant + sum of step*variable, modulo 2^64 (steps are two's complement). */
@@ -98,7 +135,7 @@ static inline struct tw_affine tw_affine_plus(struct tw_affine a, uint32_t var, 
 }
 
 struct tw_operand {
-    char kind; /* the letter */
+    char kind; /* enum tw_operand_kind, a letter */
     /* buffer, tensor, semaphore, group, site, variable, trip, immediate, float bits */
     uint32_t id;
     uint32_t max;              /* X */

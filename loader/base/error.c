@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The error table's texts and the formatter of the error object (tilewright/error.h). */
+ *
+ * The error table's texts and the formatter of the error object (tilewright/error.h).
+ */
 #include "tilewright/error.h"
 
 #include "loader/base/text_filter.h"

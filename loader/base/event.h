@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Eventfds as bells: rung by one side, heard and silenced by the other. They are non-blocking.
+ * Eventfds as bells: one side rings, the other polls the descriptor, hears and thereby silences it.
+ * They are non-blocking. Ringing and hearing are legal on any thread, ringing also in a signal
+ * handler.
  */
 #ifndef TW_LOADER_BASE_EVENT_H
 #define TW_LOADER_BASE_EVENT_H
@@ -11,14 +13,22 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* -1: no descriptor. */
+/* The descriptor, or -1 with errno: there is none left. The caller's, for tw_event_destroy. */
 static inline int tw_event_create(void) {
     return eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 }
 
+/* -1 is legal. */
+static inline void tw_event_destroy(int fd) {
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+/* -1 is legal: nobody listens. */
 static inline void tw_event_ring(int fd) {
     uint64_t one = 1;
-    while (write(fd, &one, sizeof one) < 0 && errno == EINTR) {
+    while (fd >= 0 && write(fd, &one, sizeof one) < 0 && errno == EINTR) {
     }
 }
 

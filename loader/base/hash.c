@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The bundle's hash (loader/base/hash.h): a thin layer over libsodium's generic hash. */
+ *
+ * The bundle's hash (loader/base/hash.h): a thin layer over libsodium's generic hash.
+ */
 #include "loader/base/hash.h"
 
 #include <sodium/core.h>

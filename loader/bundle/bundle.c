@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Opens and closes bundles (loader/bundle/loader.h): maps the
- * file, parses the ELF headers, then fills the bundle part by part; hash and program rules last,
- * over what was parsed. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opens and closes bundles (loader/bundle/loader.h): maps the file, parses the ELF headers, then
+ * fills the bundle part by part; hash and program rules last, over what was parsed.
+ */
+#include "loader/bundle/bindings.h"
 #include "loader/bundle/bundle_parts.h"
 #include "loader/bundle/shared_params.h"
 #include "loader/verify/verify.h"
@@ -25,8 +28,10 @@ static int find_certificates(struct tw_bundle *bundle, tw_error *err) {
     if (!bundle->certificates) {
         return tw_fail(err, TW_E_NOMEM, "no memory for %u certificates", bundle->n_programs);
     }
+    uint8_t bindings[TW_HASH_BYTES];
+    tw_bindings_hash(bundle->bind, bundle->n_bind_rows, bindings);
     return tw_certificate_open(section, (size_t)size, bundle->programs, bundle->n_programs,
-                               bundle->certificates, err);
+                               bindings, bundle->certificates, err);
 }
 
 int tw_bundle_check_rules(struct tw_bundle *bundle, struct tw_verify_report *report,
@@ -43,6 +48,7 @@ int tw_bundle_check_rules(struct tw_bundle *bundle, struct tw_verify_report *rep
             report->failed_rule = TW_ORDER_memory_apart;
         }
     }
+    rc = rc ? rc : tw_bundle_check_bindings(bundle, report, err);
     if (rc == 0 && !bundle->certificates) {
         rc = find_certificates(bundle, err);
         if (rc == TW_E_VERIFY && report) {

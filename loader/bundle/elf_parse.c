@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Parses a bundle's ELF headers (loader/bundle/elf_parse.h).
- * The header's own fields are checked here, so that libelf is only ever asked about tables that lie
- * inside the file; it then gives section and segment headers, which are copied and checked. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parses a bundle's ELF headers (loader/bundle/elf_parse.h). The header's own fields are checked
+ * here, so that libelf is only ever asked about tables that lie inside the file; it then gives
+ * section and segment headers, which are copied and checked.
+ */
 #include "loader/bundle/elf_parse.h"
 
 #include "tilewright/range.h"

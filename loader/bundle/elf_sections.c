@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 The rules of a bundle's sections and segments
- * (loader/bundle/elf_parse.h): each section on its own against the table of tilewright/bundle.h,
- * then all of them sorted by place to find overlaps, then each segment against its section. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rules of a bundle's sections and segments (loader/bundle/elf_parse.h): each section on its
+ * own against the table of tilewright/bundle.h, then all of them sorted by place to find overlaps,
+ * then each segment against its section.
+ */
 #include "loader/bundle/elf_parse.h"
 
 #include "tilewright/range.h"

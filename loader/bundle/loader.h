@@ -58,14 +58,14 @@ struct tw_bundle {
     void *owner;
 };
 
-/* A bundle in memory must be 8-aligned, stay unchanged until the close, and for use in place by
- * kernels be aligned to
- * 64. The vocabulary blob is not looked into: tw_vocab_open checks it. A file must not shrink while it is mapped.
- * Maps and checks `path`; every offset, size, id and relocation is in range afterwards and every
+/* Maps and checks `path`; every offset, size, id and relocation is in range afterwards and every
  * program obeys the structural rules of loader/verify/verify.h. flags: the metadata is always
  * checked against the content hash, TW_BUNDLE_CHECK_HASH also reads the weights and compares their
- * hashes. Errors: IO, TRUNCATED, FORMAT, RANGE, MISSING, UNSUPPORTED, VERSION, HASH, VERIFY, NOMEM.
- * The caller closes with tw_bundle_close (NULL and zeroed are fine). */
+ * hashes. A bundle in memory must be 8-aligned, stay unchanged until the close, and for use in place
+ * by kernels be aligned to 64 bytes. The vocabulary blob is not looked into: tw_vocab_open checks
+ * it. A file must not shrink while it is mapped. Errors: IO, TRUNCATED, FORMAT, RANGE, MISSING,
+ * UNSUPPORTED, VERSION, HASH, VERIFY, NOMEM. The caller closes with tw_bundle_close (NULL and
+ * zeroed are fine). */
 enum { TW_BUNDLE_CHECK_HASH = 1, TW_BUNDLE_NO_RULES = 2 /* for inspect and dump: parse only */ };
 int tw_bundle_open(const char *path, unsigned flags, struct tw_bundle *out, tw_error *err);
 int tw_bundle_open_memory(const char *name, const void *bytes, size_t size, unsigned flags,

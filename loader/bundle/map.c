@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Maps a file (loader/bundle/bundle_parts.h): reserves address
- * space for the file and one alignment unit more, then maps the file over its aligned part, so that
- * what is 64 KiB-aligned in the file is so in memory. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Maps a file (loader/bundle/bundle_parts.h): reserves address space for the file and one alignment
+ * unit more, then maps the file over its aligned part, so that what is 64 KiB-aligned in the file
+ * is so in memory.
+ */
 #include "loader/bundle/bundle_parts.h"
 
 #include "tilewright/range.h"

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 The bundle's note, its segments and its hashes
- * (loader/bundle/bundle_parts.h). The note says where the metadata ends; every section but the
- * weights must lie before that point, which is what makes the content hash cover the file. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The bundle's note, its segments and its hashes (loader/bundle/bundle_parts.h). The note says
+ * where the metadata ends; every section but the weights must lie before that point, which is what
+ * makes the content hash cover the file.
+ */
 #include "loader/base/hash.h"
 #include "loader/bundle/bundle_parts.h"
 

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The programs' tables, the texts and the vocabulary of a
- * bundle (loader/bundle/bundle_parts.h), used in place. Streams come later. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The programs' tables, the texts and the vocabulary of a bundle (loader/bundle/bundle_parts.h),
+ * used in place. Streams come later.
+ */
 #include "loader/bundle/bundle_parts.h"
 
 #include "tilewright/progblob.h"

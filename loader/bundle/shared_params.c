@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Params that stay in SRAM belong to all programs of a bundle:
- * what one leaves there another finds, so all must keep the same at the same places. Each program's
- * list is sorted by place, and the lists are compared. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Params that stay in SRAM belong to all programs of a bundle: what one leaves there another finds,
+ * so all must keep the same at the same places. Each program's list is sorted by place, and the
+ * lists are compared.
+ */
 #include "loader/bundle/shared_params.h"
 
 #include "loader/verify/verify.h"

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Streams from images (loader/bundle/bundle_parts.h): reads
- * `.tw.sites`, checks every index, then gives each (program, site, engine) its words. A stream of
- * an image without patches points into the file; the others are expanded into one block.
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Streams from images (loader/bundle/bundle_parts.h): reads `.tw.sites`, checks every index, then
+ * gives each (program, site, engine) its words. A stream of an image without patches points into
+ * the file; the others are expanded into one block.
  */
 #include "loader/bundle/bundle_parts.h"
 

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Symbols and binding rows (loader/bundle/bundle_parts.h): each
- * symbol becomes a place in a segment, each relocation the place that its row names; then every
- * tensor's rows are checked to name as many bytes, of its kind, as the tensor has. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Symbols and binding rows (loader/bundle/bundle_parts.h): each symbol becomes a place in a
+ * segment, each relocation the place that its row names; then every tensor's rows are checked to
+ * name as many bytes, of its kind, as the tensor has.
+ */
 #include "loader/bundle/bundle_parts.h"
 
 #include "tilewright/range.h"

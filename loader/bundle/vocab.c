@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Opens a vocabulary blob (tilewright/vocab.h): every size,
- * offset, id and score is checked once, here, so that the tokenizer can index freely. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opens a vocabulary blob (tilewright/vocab.h): every size, offset, id and score is checked once,
+ * here, so that the tokenizer can index freely.
+ */
 #include "tilewright/vocab.h"
 
 #include "tilewright/range.h"

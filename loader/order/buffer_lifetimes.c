@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One walk over all ops; a multicast touches the sibling of every site of its group. */
+ *
+ * One walk over all ops; a multicast touches the sibling of every site of its group.
+ */
 #include "loader/order/buffer_lifetimes.h"
 
-#include "tilewright/opcode.h"
+#include "tilewright/op_schema.h"
 
 static void touch(const struct tw_program *p, struct tw_life *lives, uint64_t buffer,
                   uint32_t section) {
@@ -16,7 +18,7 @@ static void touch(const struct tw_program *p, struct tw_life *lives, uint64_t bu
 
 static void touch_siblings(const struct tw_program *p, struct tw_life *lives,
                            const struct tw_op *op, uint32_t buffer, uint32_t section) {
-    uint32_t group = op->operand[op->n_operands - 1].id;
+    uint32_t group = op->operand[TW_MCAST_group].id;
     if (group >= p->n_groups || buffer >= p->n_buffers ||
         p->buffers[buffer].sibling_base == TW_NONE) {
         return;

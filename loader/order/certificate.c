@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The section .tw.cert, and the hash that ties a certificate to its program. */
+ *
+ * The section .tw.cert, and the hash that ties a certificate to its program.
+ */
 #include "loader/order/certificate.h"
 
 #include "loader/base/hash.h"
 #include "tilewright/range.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 static void hash_table(struct tw_hash *h, const void *records, uint32_t n, size_t bytes) {
@@ -46,37 +49,85 @@ static int bad(tw_error *err, const char *what, uint64_t found, uint64_t expecte
                    what, (unsigned long long)found, (unsigned long long)expected);
 }
 
-int tw_certificate_open(const void *section, size_t size, const struct tw_program *programs,
-                        uint32_t n, struct tw_certificate *out, tw_error *err) {
+/* Sizes of the two editions of the section. */
+struct edition {
+    size_t header, entry;
+};
+
+static int read_entry(const uint8_t *at, size_t bytes, uint64_t n_words,
+                      const struct tw_program *program, struct tw_cert_entry *e, tw_error *err) {
+    uint8_t hash[TW_HASH_BYTES];
+    memset(e, 0, sizeof *e);
+    memcpy(e, at, bytes);
+    if (!tw_range_ok(e->first_word, e->n_words, n_words)) {
+        return bad(err, "words end", (uint64_t)e->first_word + e->n_words, n_words);
+    }
+    tw_program_hash(program, hash);
+    if (memcmp(hash, e->program_hash, sizeof hash) != 0) {
+        return tw_fail(err, TW_E_VERIFY,
+                       "rule 18 certificate: .tw.cert: the certificate of program %s is stale: it "
+                       "was made for another program; recompile the bundle",
+                       program->name);
+    }
+    return 0;
+}
+
+static int check_header(const uint8_t *bytes, size_t size, uint32_t n,
+                        const uint8_t bindings_hash[TW_HASH_BYTES], struct edition *edition,
+                        tw_error *err) {
     struct tw_cert_header header;
-    size_t fixed = sizeof header + n * sizeof(struct tw_cert_entry);
-    if (!section || size < fixed) {
-        return bad(err, "missing or truncated: bytes", section ? size : 0, fixed);
+    memset(&header, 0, sizeof header);
+    size_t small = sizeof(struct tw_cert_header_1);
+    if (!bytes || size < small) {
+        return bad(err, "missing or truncated: bytes", bytes ? size : 0, small);
     }
-    memcpy(&header, section, sizeof header);
-    if (header.magic != TW_CERT_MAGIC || header.n_programs != n) {
-        return bad(err, "magic or number of programs",
-                   header.magic == TW_CERT_MAGIC ? header.n_programs : header.magic, n);
+    memcpy(&header, bytes, small);
+    bool first = header.magic == TW_CERT_MAGIC_1;
+    *edition = first ? (struct edition){small, sizeof(struct tw_cert_entry_1)}
+                     : (struct edition){sizeof header, sizeof(struct tw_cert_entry)};
+    if (!first && header.magic != TW_CERT_MAGIC) {
+        return bad(err, "magic", header.magic, TW_CERT_MAGIC);
     }
+    if (header.n_programs != n) {
+        return bad(err, "number of programs", header.n_programs, n);
+    }
+    uint64_t fixed = edition->header + (uint64_t)n * edition->entry;
+    if (size < fixed) {
+        return bad(err, "missing or truncated: bytes", size, fixed);
+    }
+    memcpy(&header, bytes, edition->header);
+    if (!first && memcmp(header.bindings_hash, bindings_hash, TW_HASH_BYTES) != 0) {
+        return tw_fail(err, TW_E_VERIFY,
+                       "rule 18 certificate: .tw.cert: the certificates were made for tensors "
+                       "bound to other places; recompile the bundle");
+    }
+    return 0;
+}
+
+int tw_certificate_open(const void *section, size_t size, const struct tw_program *programs,
+                        uint32_t n, const uint8_t bindings_hash[TW_HASH_BYTES],
+                        struct tw_certificate *out, tw_error *err) {
     const uint8_t *bytes = section;
-    uint64_t n_words = (size - fixed) / 4;
+    struct edition edition = {0, 0};
+    int rc = check_header(bytes, size, n, bindings_hash, &edition, err);
+    if (rc) {
+        return rc;
+    }
+    size_t fixed = edition.header + n * edition.entry;
+    const uint8_t *words = bytes + fixed;
     for (uint32_t i = 0; i < n; i++) {
         struct tw_cert_entry e;
-        uint8_t hash[TW_HASH_BYTES];
-        memcpy(&e, bytes + sizeof header + i * sizeof e, sizeof e);
-        if (!tw_range_ok(e.first_word, e.n_words, n_words)) {
-            return bad(err, "words end", (uint64_t)e.first_word + e.n_words, n_words);
+        rc = read_entry(bytes + edition.header + i * edition.entry, edition.entry,
+                        (size - fixed) / 4, &programs[i], &e, err);
+        if (rc) {
+            return rc;
         }
-        tw_program_hash(&programs[i], hash);
-        if (memcmp(hash, e.program_hash, sizeof hash) != 0) {
-            return tw_fail(err, TW_E_VERIFY,
-                           "rule 18 certificate: .tw.cert: the certificate of program %s is stale: "
-                           "it was made for another "
-                           "program; recompile the bundle",
-                           programs[i].name);
+        bool first = edition.entry == sizeof(struct tw_cert_entry_1);
+        if (!first && e.step_ops == TW_STEP_OPS_UNSTATED) {
+            return bad(err, "ops of a step", 0, tw_program_step_ops(&programs[i]));
         }
-        out[i] = (struct tw_certificate){
-            (const uint32_t *)(const void *)(bytes + fixed) + e.first_word, e.n_words};
+        out[i] = (struct tw_certificate){(const uint32_t *)(const void *)words + e.first_word,
+                                         e.n_words, e.step_ops};
     }
     return 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The certificate of a program and its checker: no deadlock, no race, no read of what was never
- * written, for any trip count, any schedule and any number of steps (MACHINE §6).
+ * written, for any trip count, any schedule and any number of steps (tilewright-machine(7),
+ * CERTIFICATE).
  *
  * Why one order proves all schedules. Each FIFO has one producer and one consumer, words of
  * semaphores only grow, and waits consume nothing: an op that can run stays able to run until it
@@ -54,7 +55,13 @@
     X(26, memory_apart,                                                                           \
       "buffers that share bytes are used by one engine, or in sections apart: no life within "    \
       "another's")                                                                                \
-    X(27, flag_after_data, "no engine blocks between a multicast and its flag")
+    X(27, flag_after_data, "no engine blocks between a multicast and its flag")                   \
+    X(28, bindings_apart,                                                                         \
+      "no two tensors, and no two instances of one, are bound to the same bytes if one is "       \
+      "written")                                                                                  \
+    X(29, step_budget,                                                                            \
+      "a step executes no more ops than a machine may be kept busy with, and as many as the "     \
+      "certificate states")
 
 enum tw_order_rule {
 #define TW_X(number, name, text) TW_ORDER_##name = number,
@@ -66,22 +73,41 @@ enum tw_turn { TW_TURN_RUN = 1, TW_TURN_LOOP = 2, TW_TURN_END = 3 };
 /* A word: turn << 28 | stream or number of streams; RUN is followed by n, LOOP by its streams. */
 #define TW_TURN_WORD(turn, value) ((uint32_t)(turn) << 28 | (uint32_t)(value))
 
-#define TW_CERT_MAGIC 0x31435754u /* "TWC1" */
+#define TW_CERT_MAGIC 0x32435754u /* "TWC2" */
 /* .tw.cert: this header, then for each program a struct tw_cert_entry, then the words of all. */
 struct tw_cert_header {
     uint32_t magic, n_programs;
+    uint8_t bindings_hash[TW_HASH_BYTES]; /* tw_bindings_hash of all binding rows */
 };
 struct tw_cert_entry {
     uint8_t program_hash[TW_HASH_BYTES]; /* tw_program_hash */
-    uint32_t first_word, n_words;        /* from behind the entries */
+    uint32_t first_word, n_words;        /* after the entries */
+    uint64_t step_ops;                   /* tw_program_step_ops */
 };
-TW_STATIC_ASSERT(sizeof(struct tw_cert_entry) == 40, "certificate entry");
+TW_STATIC_ASSERT(sizeof(struct tw_cert_header) == 40, "certificate header");
+TW_STATIC_ASSERT(sizeof(struct tw_cert_entry) == 48, "certificate entry");
+
+/* The first edition of the section, still read: it states neither bindings nor ops of a step. */
+#define TW_CERT_MAGIC_1 0x31435754u /* "TWC1" */
+struct tw_cert_header_1 {
+    uint32_t magic, n_programs;
+};
+struct tw_cert_entry_1 {
+    uint8_t program_hash[TW_HASH_BYTES];
+    uint32_t first_word, n_words;
+};
+TW_STATIC_ASSERT(sizeof(struct tw_cert_entry_1) == 40, "certificate entry of edition 1");
 
 /* A program's certificate: words in memory of whoever made it. */
 struct tw_certificate {
     const uint32_t *words;
     uint32_t n_words;
+    uint64_t step_ops; /* stated; 0 (TW_STEP_OPS_UNSTATED): it says nothing of them */
 };
+#define TW_STEP_OPS_UNSTATED 0u
+
+/* Ops that one step of the program executes at most, loops multiplied out; saturates. */
+uint64_t tw_program_step_ops(const struct tw_program *program);
 
 /* Checks a program that tw_verify_program accepts against its certificate. 0, or VERIFY with "rule
  * 24 race_free: ..." ; NOMEM. Counts are added to `report`, which may be NULL. */
@@ -91,9 +117,10 @@ int tw_check_order(const struct tw_program *program, const struct tw_certificate
 /* BLAKE2b-256 of what a program does: tables (binding rows left out) and streams. */
 void tw_program_hash(const struct tw_program *program, uint8_t out[TW_HASH_BYTES]);
 
-/* Finds the certificates of n programs in the content of .tw.cert and compares hashes. Fails with
- * rule 18. */
+/* Finds the certificates of n programs in the content of .tw.cert and compares hashes; bindings_hash
+ * is that of the bundle's rows (tw_bindings_hash). Fails with rule 18. */
 int tw_certificate_open(const void *section, size_t size, const struct tw_program *programs,
-                        uint32_t n, struct tw_certificate *out, tw_error *err);
+                        uint32_t n, const uint8_t bindings_hash[TW_HASH_BYTES],
+                        struct tw_certificate *out, tw_error *err);
 
 #endif

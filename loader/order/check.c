@@ -1,8 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 The certificate's checker: follows the turns, once through
- * the text and twice through each loop body. Two iterations are enough: state is compared where the
- * body ends, and everything that depends on a loop variable is affine in it, so two points fix
- * it. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The certificate's checker: follows the turns, once through the text and twice through each loop
+ * body. Two iterations are enough: state is compared where the body ends, and everything that
+ * depends on a loop variable is affine in it, so two points fix it.
+ */
 #include "loader/order/check_internal.h"
+
+#include "loader/base/grow.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,20 +45,10 @@ int tw_ck_fail(struct tw_checker *c, enum tw_order_rule rule, const char *format
 }
 
 int tw_ck_grow(struct tw_checker *c, void *items, size_t *cap, size_t n, size_t item_bytes) {
-    void *old;
-    if (n < *cap) {
-        return 0;
-    }
-    size_t want = *cap ? *cap * 2 : 8;
-    memcpy(&old, items, sizeof old);
-    void *more = want <= SIZE_MAX / item_bytes ? realloc(old, want * item_bytes) : NULL;
-    if (!more) {
-        return tw_fail(c->err, TW_E_NOMEM, "no memory to check %s: %zu items of %zu bytes",
-                       c->p->name, want, item_bytes);
-    }
-    memcpy(items, &more, sizeof more);
-    *cap = want;
-    return 0;
+    return tw_grow(items, cap, n + 1, item_bytes)
+               ? 0
+               : tw_fail(c->err, TW_E_NOMEM, "no memory to check %s: %zu items of %zu bytes",
+                         c->p->name, n + 1, item_bytes);
 }
 
 /* ---- streams ---- */
@@ -115,10 +109,8 @@ static int enter_section(struct tw_checker *c) {
 }
 
 static int execute(struct tw_checker *c) {
-    static const char sync_kinds[] = "FS";
     int rc = enter_section(c);
-    struct tw_op_info info = tw_op_info(c->op.code);
-    if (rc == 0 && info.operands[0] && strchr(sync_kinds, info.operands[0])) {
+    if (rc == 0 && tw_op_object(&c->op) != TW_NONE) {
         rc = tw_ck_sync_op(c);
     } else if (rc == 0) {
         rc = tw_ck_memory_op(c);
@@ -188,7 +180,7 @@ static int join_loop(struct tw_checker *c, struct tw_ck_frame *f, uint32_t strea
     if (c->op.code != TW_OP_LOOP) {
         return bad_word(c, "a stream is to enter a loop and is not at one");
     }
-    const struct tw_operand *count = &c->op.operand[1];
+    const struct tw_operand *count = &c->op.operand[TW_LOOP_times];
     bool dynamic = count->id != TW_NONE;
     uint32_t section = c->p->stages[c->op.stage].section;
     if (first) {
@@ -210,7 +202,7 @@ static int join_loop(struct tw_checker *c, struct tw_ck_frame *f, uint32_t strea
         return rc;
     }
     f->flags = body_has_flags(c, stream) || f->flags;
-    s->loop_var[c->depth] = c->op.operand[0].id;
+    s->loop_var[c->depth] = c->op.operand[TW_LOOP_var].id;
     s->loop_count[c->depth] = count->max;
     step_over(c);
     s->open_from[c->depth] = s->at;
@@ -416,7 +408,7 @@ static void next_step(struct tw_checker *c) {
 static int count_ops(struct tw_checker *c) {
     for (uint32_t i = 0; i < c->n_streams; i++) {
         struct tw_ck_stream *s = &c->streams[i];
-        s->section = s->inner_from = s->mcast_group = TW_NONE;
+        s->section = s->inner_from = TW_NONE;
         for (peek(c, i); c->op.code != 0; peek(c, i)) {
             s->words_at += c->op.n_words;
             s->n_ops++;
@@ -459,9 +451,10 @@ static int init(struct tw_checker *c) {
                        c->p->name, c->n_streams);
     }
     int rc = count_ops(c);
-    if (rc == 0) {
-        rc = tw_ck_sync_init(c);
-    }
+    c->stream = TW_NONE; /* what follows is about no op */
+    rc = rc ? rc : tw_ck_budget(c);
+    rc = rc ? rc : tw_ck_bindings(c);
+    rc = rc ? rc : tw_ck_sync_init(c);
     return rc ? rc : tw_ck_memory_init(c);
 }
 

@@ -1,15 +1,21 @@
-/* SPDX-License-Identifier: Apache-2.0 What the files of the certificate's checker share: check.c
- * (turns, loops), check_sync.c (FIFOs, semaphores, clocks), check_memory.c (conflicts, written
- * bytes), check_overlap.c (the memory map). Everything named tw_ck_* is private to them. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files of the certificate's checker share: check.c (turns, loops), check_sync.c (FIFOs,
+ * semaphores, clocks), check_memory.c (conflicts, written bytes), check_overlap.c (the memory map).
+ * Everything named tw_ck_* is private to them.
+ */
 #ifndef TW_LOADER_ORDER_CHECK_INTERNAL_H
 #define TW_LOADER_ORDER_CHECK_INTERNAL_H
 
+#include "loader/base/compiler.h"
 #include "loader/order/certificate.h"
 #include "tilewright/footprint.h"
 
 #include <stdbool.h>
 
 #define TW_CK_MAX_DEPTH TW_MAX_VARS
+/* groups that a stream may have data on the way to; a sender has one for each chip */
+#define TW_CK_MAX_IN_FLIGHT 32u
 
 /* Rows of row_bytes at lo, lo + stride, ...; `rows` is a trip (key) or a constant. flat: one run of
  * bytes [lo, lo + row_bytes). */
@@ -20,15 +26,24 @@ struct tw_ck_rect {
 };
 
 struct tw_ck_access {
-    uint32_t stream, at; /* op index */
+    uint32_t at; /* op index */
     struct tw_ck_rect rect;
     uint64_t instance; /* tensors: a key of the instance's affine number */
     bool constant;     /* the instance has no terms */
     bool write;
 };
-struct tw_ck_log {
+/* Reads or writes of one stream, by ascending op index. */
+struct tw_ck_lane {
+    uint32_t stream;
+    bool write;
     struct tw_ck_access *items;
     size_t n, cap;
+};
+/* Accesses of an object since the last rendezvous. Lanes from n on are unused but keep their
+ * memory. */
+struct tw_ck_log {
+    struct tw_ck_lane *lanes;
+    size_t n, made, cap;
 };
 
 /* Bytes that are written and may be read: columns [lo, hi) of rows of that stride and number. */
@@ -51,7 +66,8 @@ struct tw_ck_stream {
     uint32_t loop_var[TW_CK_MAX_DEPTH], loop_count[TW_CK_MAX_DEPTH];
     /* op index behind the outermost open loop that does not end in a rendezvous, or TW_NONE */
     uint32_t inner_from;
-    uint32_t mcast_group; /* sent without its flag yet, or TW_NONE */
+    /* groups that a multicast went to and whose flag is not raised yet */
+    uint32_t in_flight[TW_CK_MAX_IN_FLIGHT], n_in_flight;
 };
 
 struct tw_ck_fifo {
@@ -142,13 +158,14 @@ struct tw_checker {
     int32_t ***told;              /* places of clocks of words and flags */
     struct tw_ck_log **used_logs; /* with accesses */
     size_t n_live_words, cap_live_words, n_told, cap_told, n_used_logs, cap_used_logs;
+    uint64_t accesses, comparisons; /* so far: check_memory.c bounds the second by the first */
     /* the op being executed */
     uint32_t stream;
     struct tw_op op;
 };
 
 int tw_ck_fail(struct tw_checker *c, enum tw_order_rule rule, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+    TW_PRINTF(3, 4);
 static inline void tw_ck_count(struct tw_checker *c, enum tw_order_rule rule) {
     c->report->checked[rule]++;
 }
@@ -178,6 +195,8 @@ void tw_ck_sync_repeat(struct tw_checker *c, const int32_t *back);
 /* The same for a loop without flags: of each other the streams know what was before the loop, but
  * nothing of the next iteration. */
 void tw_ck_sync_again(struct tw_checker *c, const struct tw_ck_frame *f);
+/* Rule 27: the stream has sent data to the group, whose flag is still down. */
+int tw_ck_sync_sent(struct tw_checker *c, uint32_t group);
 /* The stream knows that every other has executed its first ends[stream] ops. */
 int tw_ck_all_known(struct tw_checker *c, uint32_t stream, const int32_t *ends, const char *what,
                     enum tw_order_rule rule);
@@ -190,6 +209,11 @@ int tw_ck_own_section(struct tw_checker *c, uint32_t buffer);
 void tw_ck_memory_forget(struct tw_checker *c); /* all accesses so far are over for everybody */
 int tw_ck_memory_leave(struct tw_checker *c, const struct tw_ck_frame *f);
 void tw_ck_memory_finish(struct tw_checker *c);
+
+/* check_bindings.c: rule 28, by the rows that tensors claim. */
+int tw_ck_bindings(struct tw_checker *c);
+/* check_budget.c: rule 29. */
+int tw_ck_budget(struct tw_checker *c);
 
 /* check_overlap.c: finds what shares bytes and checks that it may. */
 int tw_ck_overlap_init(struct tw_checker *c);

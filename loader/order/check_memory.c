@@ -1,8 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 What ops touch: conflicts between engines (rule 24), reads of
- * written bytes (25), buffers of other sections (26). Regions are kept as rectangles, rows times
- * columns, over all iterations of the open loops; a rectangle that has gaps counts whole for
- * conflicts and not at all as written. FIFO pages belong to one engine at a time, so only their
- * content is followed. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What ops touch: conflicts between engines (rule 24), reads of written bytes (25), buffers of
+ * other sections (26). Regions are kept as rectangles, rows times columns, over all iterations of
+ * the open loops; a rectangle that has gaps counts whole for conflicts and not at all as written.
+ * FIFO pages belong to one engine at a time, so only their content is followed.
+ */
 #include "loader/order/check_internal.h"
 #include "tilewright/range.h"
 
@@ -43,8 +45,9 @@ static struct tw_ck_rect rows_of(const struct tw_checker *c, uint32_t n, unsigne
                                 *rows = second ? second : tw_op_count(&c->op, 0);
         r.trip = rows->id;
         r.max = rows->max;
-    } else if (c->op.code == TW_OP_GATHER && n == 1) {
-        r.row_bytes = (uint64_t)tw_op_count(&c->op, 0)->max * 4; /* one id a row, all in one row */
+    } else if (c->op.code == TW_OP_GATHER && n == TW_GATHER_REGION_ids) {
+        /* one id a row, all in one row */
+        r.row_bytes = (uint64_t)c->op.operand[TW_GATHER_rows].max * 4;
     }
     if (r.trip == TW_NONE && r.max > 1 && r.stride == r.row_bytes) {
         r.row_bytes *= r.max;
@@ -93,7 +96,9 @@ static bool same_rows(const struct tw_ck_span *s, const struct tw_ck_rect *r) {
                                   : s->trip == TW_NONE && r->max == 1;
 }
 
-static bool is_written(const struct tw_ck_written *w, const struct tw_ck_rect *r) {
+static bool is_written(struct tw_checker *c, const struct tw_ck_written *w,
+                       const struct tw_ck_rect *r) {
+    c->comparisons += w->n;
     for (size_t i = 0; i < w->n; i++) {
         if (same_rows(&w->items[i], r) && w->items[i].lo <= r->lo &&
             r->lo + r->row_bytes <= w->items[i].hi) {
@@ -106,6 +111,7 @@ static bool is_written(const struct tw_ck_written *w, const struct tw_ck_rect *r
 static int add_written(struct tw_checker *c, struct tw_ck_written *w, const struct tw_ck_rect *r) {
     struct tw_ck_span fresh = {r->lo, r->lo + r->row_bytes, r->stride, r->trip, r->max};
     size_t kept = 0;
+    c->comparisons += w->n;
     for (size_t i = 0; i < w->n; i++) { /* swallow what it touches */
         struct tw_ck_span *s = &w->items[i];
         bool same = s->stride == fresh.stride && s->trip == fresh.trip && s->max == fresh.max;
@@ -126,52 +132,116 @@ static int add_written(struct tw_checker *c, struct tw_ck_written *w, const stru
 
 /* ---- conflicts ---- */
 
-static bool ordered(const struct tw_checker *c, const struct tw_ck_access *a) {
-    const struct tw_ck_stream *other = &c->streams[a->stream];
-    if (a->stream == c->stream) {
-        return true;
+/* An access costs comparisons with what other engines do meanwhile. Programs that compilers make stay
+ * far below this many for each; who exceeds it is refused, so that checking stays linear. */
+#define COMPARISONS_PER_ACCESS 4096u
+#define COMPARISONS_FREE (UINT64_C(1) << 26)
+
+static int work(struct tw_checker *c, uint64_t comparisons) {
+    c->comparisons += comparisons;
+    if (c->comparisons <= COMPARISONS_FREE ||
+        c->comparisons / COMPARISONS_PER_ACCESS <= c->accesses) {
+        return 0;
     }
-    return tw_ck_clock(c, c->stream)[a->stream] > (int32_t)a->at &&
-           (other->inner_from == TW_NONE || a->at < other->inner_from);
+    return tw_ck_fail(
+        c, TW_ORDER_race_free,
+        "too much is in flight at once to compare: %llu comparisons for %llu accesses",
+        (unsigned long long)c->comparisons, (unsigned long long)c->accesses);
 }
 
-/* Takes an access into an earlier one of the same stream where the two are one run of bytes; then
- * the later op stands for both. */
-static bool merge_access(struct tw_ck_log *log, const struct tw_ck_access *now) {
-    for (size_t i = log->n; i > 0 && log->n - i < MERGE_WINDOW; i--) {
-        struct tw_ck_access *a = &log->items[i - 1];
-        bool alike = a->stream == now->stream && a->write == now->write &&
-                     a->instance == now->instance && a->constant == now->constant &&
-                     a->rect.stride == now->rect.stride && a->rect.trip == now->rect.trip &&
-                     a->rect.max == now->rect.max;
-        uint64_t end = a->rect.lo + a->rect.row_bytes, now_end = now->rect.lo + now->rect.row_bytes;
-        if (alike && a->rect.lo <= now_end && now->rect.lo <= end) {
-            a->rect.lo = a->rect.lo < now->rect.lo ? a->rect.lo : now->rect.lo;
-            a->rect.row_bytes = (end > now_end ? end : now_end) - a->rect.lo;
-            a->at = now->at;
+/* The first op of a stream that may still run where the op being executed does. */
+static uint32_t first_unordered(const struct tw_checker *c, uint32_t stream) {
+    int32_t known = tw_ck_clock(c, c->stream)[stream];
+    uint32_t limit = known > 0 ? (uint32_t)known : 0;
+    uint32_t inner = c->streams[stream].inner_from;
+    return inner < limit ? inner : limit; /* TW_NONE: no such loop */
+}
+
+static int report_race(struct tw_checker *c, const struct tw_ck_lane *lane,
+                       const struct tw_ck_access *a, const struct tw_ck_access *now,
+                       const char *name) {
+    return tw_ck_fail(c, TW_ORDER_race_free,
+                      "%s %s bytes [%llu, %llu) while site %u %s op %u may still %s [%llu, %llu)",
+                      now->write ? "writes" : "reads", name, (unsigned long long)now->rect.lo,
+                      (unsigned long long)flat_end(&now->rect), tw_ck_site(c, lane->stream),
+                      tw_engine_name(c->p->streams[lane->stream].engine), a->at,
+                      lane->write ? "write" : "read", (unsigned long long)a->rect.lo,
+                      (unsigned long long)flat_end(&a->rect));
+}
+
+/* Accesses are in the order of their ops, so those that may still be under way are the last. */
+static int compare_lane(struct tw_checker *c, const struct tw_ck_lane *lane,
+                        const struct tw_ck_access *now, const char *name) {
+    uint32_t first = first_unordered(c, lane->stream);
+    size_t i = lane->n;
+    for (; i > 0 && lane->items[i - 1].at >= first; i--) {
+        const struct tw_ck_access *a = &lane->items[i - 1];
+        bool other = a->constant && now->constant && a->instance != now->instance;
+        if (!other && overlap(&a->rect, &now->rect)) {
+            return report_race(c, lane, a, now, name);
+        }
+    }
+    tw_ck_count(c, TW_ORDER_race_free);
+    return work(c, lane->n - i + 1);
+}
+
+/* Takes an access into an earlier one of the same lane where the two are one run of bytes; then the
+ * later op stands for both, at its own place in the order. */
+static bool merge_access(struct tw_ck_lane *lane, const struct tw_ck_access *now) {
+    for (size_t i = lane->n; i > 0 && lane->n - i < MERGE_WINDOW; i--) {
+        struct tw_ck_access a = lane->items[i - 1];
+        bool alike = a.instance == now->instance && a.constant == now->constant &&
+                     a.rect.stride == now->rect.stride && a.rect.trip == now->rect.trip &&
+                     a.rect.max == now->rect.max;
+        uint64_t end = a.rect.lo + a.rect.row_bytes, now_end = now->rect.lo + now->rect.row_bytes;
+        if (alike && a.rect.lo <= now_end && now->rect.lo <= end) {
+            a.rect.lo = a.rect.lo < now->rect.lo ? a.rect.lo : now->rect.lo;
+            a.rect.row_bytes = (end > now_end ? end : now_end) - a.rect.lo;
+            a.at = now->at;
+            memmove(&lane->items[i - 1], &lane->items[i], (lane->n - i) * sizeof a);
+            lane->items[lane->n - 1] = a;
             return true;
         }
     }
     return false;
 }
 
+static int add_lane(struct tw_checker *c, struct tw_ck_log *log, bool write,
+                    struct tw_ck_lane **out) {
+    int rc = log->n ? 0
+                    : tw_ck_grow(c, &c->used_logs, &c->cap_used_logs, c->n_used_logs,
+                                 sizeof *c->used_logs);
+    if (rc == 0 && log->n == 0) {
+        c->used_logs[c->n_used_logs++] = log;
+    }
+    rc = rc ? rc : tw_ck_grow(c, &log->lanes, &log->cap, log->n, sizeof *log->lanes);
+    if (rc) {
+        return rc;
+    }
+    struct tw_ck_lane *lane = &log->lanes[log->n++];
+    if (log->n > log->made) {
+        log->made = log->n;
+        *lane = (struct tw_ck_lane){.items = NULL};
+    }
+    lane->stream = c->stream;
+    lane->write = write;
+    *out = lane;
+    return 0;
+}
+
 static int log_access(struct tw_checker *c, struct tw_ck_log *log, const struct tw_ck_access *now,
-                      const char *kind, const char *name) {
+                      const char *name) {
+    struct tw_ck_lane *own = NULL;
+    c->accesses++;
     for (size_t i = 0; i < log->n; i++) {
-        const struct tw_ck_access *a = &log->items[i];
-        if ((!a->write && !now->write) ||
-            (a->constant && now->constant && a->instance != now->instance)) {
+        struct tw_ck_lane *lane = &log->lanes[i];
+        if (lane->stream == c->stream) { /* program order */
+            own = lane->write == now->write ? lane : own;
             continue;
         }
-        tw_ck_count(c, TW_ORDER_race_free);
-        if (!ordered(c, a) && overlap(&a->rect, &now->rect)) {
-            return tw_ck_fail(
-                c, TW_ORDER_race_free,
-                "%s %s bytes [%llu, %llu) while site %u %s op %u may still %s [%llu, %llu)", kind,
-                name, (unsigned long long)now->rect.lo, (unsigned long long)flat_end(&now->rect),
-                tw_ck_site(c, a->stream), tw_engine_name(c->p->streams[a->stream].engine), a->at,
-                a->write ? "write" : "read", (unsigned long long)a->rect.lo,
-                (unsigned long long)flat_end(&a->rect));
+        int rc = lane->write || now->write ? compare_lane(c, lane, now, name) : 0;
+        if (rc) {
+            return rc;
         }
     }
     for (uint32_t d = 0; d < c->depth; d++) {
@@ -179,27 +249,33 @@ static int log_access(struct tw_checker *c, struct tw_ck_log *log, const struct 
             return 0; /* the first pass has logged it for all iterations */
         }
     }
-    if (merge_access(log, now)) {
+    if (own && merge_access(own, now)) {
         return 0;
     }
-    int rc = log->n ? 0
-                    : tw_ck_grow(c, &c->used_logs, &c->cap_used_logs, c->n_used_logs,
-                                 sizeof *c->used_logs);
-    if (rc == 0 && log->n == 0) {
-        c->used_logs[c->n_used_logs++] = log;
-    }
-    rc = rc ? rc : tw_ck_grow(c, &log->items, &log->cap, log->n, sizeof *log->items);
+    int rc = own ? 0 : add_lane(c, log, now->write, &own);
+    rc = rc ? rc : tw_ck_grow(c, &own->items, &own->cap, own->n, sizeof *own->items);
     if (rc == 0) {
-        log->items[log->n++] = *now;
+        own->items[own->n++] = *now;
     }
     return rc;
 }
 
 void tw_ck_memory_forget(struct tw_checker *c) {
     for (size_t i = 0; i < c->n_used_logs; i++) {
-        c->used_logs[i]->n = 0;
+        struct tw_ck_log *log = c->used_logs[i];
+        for (size_t k = 0; k < log->n; k++) {
+            log->lanes[k].n = 0;
+        }
+        log->n = 0;
     }
     c->n_used_logs = 0;
+}
+
+static void free_log(struct tw_ck_log *log) {
+    for (size_t i = 0; i < log->made; i++) {
+        free(log->lanes[i].items);
+    }
+    free(log->lanes);
 }
 
 /* ---- regions ---- */
@@ -280,7 +356,7 @@ static int touch_page(struct tw_checker *c, const struct region *r) {
     int rc = tw_ck_own_section(c, r->id);
     if (rc == 0 && r->reads) { /* in all iterations, whose pages must then be this one */
         tw_ck_count(c, TW_ORDER_defined);
-        if ((varies(r) && !one_page) || !is_written(&c->pages[page], &in.wide)) {
+        if ((varies(r) && !one_page) || !is_written(c, &c->pages[page], &in.wide)) {
             rc = tw_ck_fail(
                 c, TW_ORDER_defined,
                 "reads bytes [%llu, %llu) of a page of FIFO %u (%s) that were not written",
@@ -325,27 +401,28 @@ static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t i
     }
     if (r->reads) {
         tw_ck_count(c, TW_ORDER_defined);
-        if (!is_written(&c->written[id], &r->wide)) {
+        if (!is_written(c, &c->written[id], &r->wide)) {
             return tw_ck_fail(c, TW_ORDER_defined,
                               "reads bytes [%llu, %llu) of buffer %u (%s) that were not written",
                               (unsigned long long)r->wide.lo,
                               (unsigned long long)flat_end(&r->wide), id, buffer_name(c, id));
         }
     }
-    struct tw_ck_access access = {c->stream, c->streams[c->stream].at, r->wide, 0, true, r->writes};
-    rc = log_access(c, &c->buffer_log[id], &access, r->writes ? "writes" : "reads",
-                    buffer_name(c, id));
+    struct tw_ck_access access = {c->streams[c->stream].at, r->wide, 0, true, r->writes};
+    rc = log_access(c, &c->buffer_log[id], &access, buffer_name(c, id));
     if (rc || !r->writes) {
         return rc;
     }
-    for (const uint32_t *o = &c->overlaps[c->overlap_first[id]]; *o != TW_NONE; o++) {
+    uint64_t n = 0;
+    for (const uint32_t *o = &c->overlaps[c->overlap_first[id]]; *o != TW_NONE; o++, n++) {
         c->written[*o].n = c->buffer_span[*o] == section ? 0 : c->written[*o].n;
     }
-    return note_written(c, r, &c->written[id], id, TW_NONE);
+    rc = work(c, n);
+    return rc ? rc : note_written(c, r, &c->written[id], id, TW_NONE);
 }
 
 static int touch_siblings(struct tw_checker *c, const struct region *r) {
-    const struct tw_group *g = &c->p->groups[c->op.operand[c->op.n_operands - 1].id];
+    const struct tw_group *g = &c->p->groups[c->op.operand[TW_MCAST_group].id];
     const struct tw_buffer *own = &c->p->buffers[r->id];
     for (uint32_t i = 0; i < tw_group_size(g); i++) { /* the verifier: they all have one */
         int rc = touch_buffer(c, r, tw_buffer_sibling(c->p, own, tw_group_site(c->p, g, i)));
@@ -353,8 +430,7 @@ static int touch_siblings(struct tw_checker *c, const struct region *r) {
             return rc;
         }
     }
-    c->streams[c->stream].mcast_group = c->op.operand[c->op.n_operands - 1].id;
-    return 0;
+    return tw_ck_sync_sent(c, c->op.operand[TW_MCAST_group].id);
 }
 
 static uint64_t instance_key(const struct tw_affine *a) {
@@ -377,17 +453,12 @@ static int touch_tensor(struct tw_checker *c, struct region *r) {
     if (c->op.code == TW_OP_KEY_WRITE ||
         c->op.code == TW_OP_VALUE_WRITE) { /* both packings keep a head's bytes together */
         uint64_t head = (uint64_t)t->rows * t->head_dim * 4;
-        r->wide = (struct tw_ck_rect){
-            tw_op_imm(&c->op, 1) * head, tw_op_imm(&c->op, 2) * head, 0, TW_NONE, 1, false};
+        struct tw_numbers_key_write v = tw_numbers_key_write(&c->op);
+        r->wide = (struct tw_ck_rect){v.first * head, v.heads * head, 0, TW_NONE, 1, false};
     }
-    struct tw_ck_access access = {c->stream,
-                                  c->streams[c->stream].at,
-                                  r->wide,
-                                  instance_key(r->instance),
-                                  r->instance->n_terms == 0,
-                                  r->writes};
-    return log_access(c, &c->tensor_log[r->id], &access, r->writes ? "writes" : "reads",
-                      tw_program_string(c->p, t->name));
+    struct tw_ck_access access = {c->streams[c->stream].at, r->wide, instance_key(r->instance),
+                                  r->instance->n_terms == 0, r->writes};
+    return log_access(c, &c->tensor_log[r->id], &access, tw_program_string(c->p, t->name));
 }
 
 static void find_region(const struct tw_checker *c, uint32_t n, struct region *r) {
@@ -395,14 +466,12 @@ static void find_region(const struct tw_checker *c, uint32_t n, struct region *r
     bool tensor = o->kind == 'T' || o->kind == 'U';
     unsigned x_dtype = TW_DT_F32;
     if (c->op.code == TW_OP_MATMUL) {
-        x_dtype = c->p->buffers[c->op.operand[0].id].dtype;
+        x_dtype = c->p->buffers[c->op.operand[TW_MATMUL_x].id].dtype;
     }
     *r = (struct region){
         .id = o->id, .kind = o->kind, .offset = &o->offset, .instance = &o->instance};
     r->writes = o->kind != 'R' && o->kind != 'T';
-    /* M, but the sums start at 0 */
-    bool restarts = c->op.code == TW_OP_MATMUL && tw_op_imm(&c->op, 5) == 0;
-    r->reads = !r->writes || (o->kind == 'M' && !restarts);
+    r->reads = tw_op_reads(&c->op, o);
     r->now = rows_of(c, n, x_dtype, tensor ? &c->p->tensors[o->id] : NULL);
     r->wide = widen(c, r->now, r->offset);
     r->now.lo = tw_affine_value(r->offset, c->vars);
@@ -435,7 +504,7 @@ int tw_ck_memory_op(struct tw_checker *c) {
             }
         }
     }
-    return 0;
+    return work(c, 0);
 }
 
 /* ---- loops ---- */
@@ -494,14 +563,14 @@ int tw_ck_memory_init(struct tw_checker *c) {
 void tw_ck_memory_finish(struct tw_checker *c) {
     for (uint32_t i = 0; i < c->p->n_buffers; i++) {
         if (c->buffer_log) {
-            free(c->buffer_log[i].items);
+            free_log(&c->buffer_log[i]);
         }
         if (c->written) {
             free(c->written[i].items);
         }
     }
     for (uint32_t i = 0; i < c->p->n_tensors && c->tensor_log; i++) {
-        free(c->tensor_log[i].items);
+        free_log(&c->tensor_log[i]);
     }
     for (uint32_t i = 0; i < c->n_pages && c->pages; i++) {
         free(c->pages[i].items);

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The memory map (rule 26): which buffers of a site share
- * bytes, and whether they may. Sorted by place and section, so that it is nearly linear however
- * many sections use the same bytes one after the other.
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The memory map (rule 26): which buffers of a site share bytes, and whether they may. Sorted by
+ * place and section, so that it is nearly linear however many sections use the same bytes one after
+ * the other.
  *
  * Why an activation may share bytes where it is not alive. It lives from the first section that
  * names it to the last. Every engine has left a section before one enters the next (rule 23), the
@@ -8,7 +10,8 @@
  * written before or after all of its life in this step, never within. A read is covered by writes
  * of the same step (rule 25 begins the first step with nothing written), hence by writes of the
  * same life: a program that would read in the next step what another buffer has overwritten reads
- * in the first one what nobody has written. */
+ * in the first one what nobody has written.
+ */
 #include "loader/order/buffer_lifetimes.h"
 #include "loader/order/check_internal.h"
 
@@ -212,7 +215,7 @@ static int find_overlaps(struct tw_checker *c, struct placed *placed, const stru
 }
 
 static void note_receivers(struct tw_checker *c, uint32_t buffer) {
-    const struct tw_group *g = &c->p->groups[c->op.operand[c->op.n_operands - 1].id];
+    const struct tw_group *g = &c->p->groups[c->op.operand[TW_MCAST_group].id];
     for (uint32_t i = 0; i < tw_group_size(g); i++) {
         c->buffer_users[tw_buffer_sibling(c->p, &c->p->buffers[buffer],
                                           tw_group_site(c->p, g, i))] |= BY_OTHERS;

@@ -1,8 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 FIFO levels, semaphore words and what they tell engines about
- * each other. clock[s][t] is the number of ops of stream t that are over wherever s stands, counted
- * in the iteration that is walked: what is known of the iteration before has numbers below its
- * first op. Ops inside an open loop without flags are never taken as over by others
- * (check_memory.c), because an earlier iteration may be meant. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * FIFO levels, semaphore words and what they tell engines about each other. clock[s][t] is the
+ * number of ops of stream t that are over wherever s stands, counted in the iteration that is
+ * walked: what is known of the iteration before has numbers below its first op. Ops inside an open
+ * loop without flags are never taken as over by others (check_memory.c), because an earlier
+ * iteration may be meant.
+ */
 #include "loader/order/check_internal.h"
 
 #include <stdlib.h>
@@ -175,7 +178,7 @@ static int stuck(struct tw_checker *c, uint32_t buffer, const char *what, uint32
 }
 
 static int fifo_op(struct tw_checker *c) {
-    uint32_t buffer = c->op.operand[0].id, n = c->op.operand[1].id,
+    uint32_t buffer = c->op.operand[TW_RESERVE_fifo].id, n = c->op.operand[TW_RESERVE_pages].id,
              pages = c->p->buffers[buffer].pages;
     struct tw_ck_fifo *f = &c->fifos[buffer];
     int rc = tw_ck_own_section(c, buffer);
@@ -249,10 +252,10 @@ static int increment(struct tw_checker *c, uint32_t semaphore, uint32_t site, ui
 }
 
 static int wait_for_word(struct tw_checker *c) {
-    uint32_t semaphore = c->op.operand[0].id, site = tw_ck_site(c, c->stream),
+    uint32_t semaphore = c->op.operand[TW_SEM_WAIT_semaphore].id, site = tw_ck_site(c, c->stream),
              index = word_index(c, semaphore, site);
     struct tw_ck_word *w = &c->words[index];
-    uint64_t threshold = tw_affine_value(&c->op.operand[1].offset, c->vars);
+    uint64_t threshold = tw_affine_value(&c->op.operand[TW_SEM_WAIT_threshold].offset, c->vars);
     uint64_t arrived = c->p->semaphores[semaphore].initial + w->count;
     tw_ck_count(c, TW_ORDER_exact_threshold);
     if (threshold > arrived) {
@@ -287,10 +290,33 @@ static int increment_one(struct tw_checker *c, uint32_t semaphore, uint32_t site
     return rc ? rc : tell_word(c, &c->word_clocks[word_index(c, semaphore, site)]);
 }
 
+static uint32_t find_in_flight(const struct tw_ck_stream *s, uint32_t group) {
+    uint32_t i = 0;
+    while (i < s->n_in_flight && s->in_flight[i] != group) {
+        i++;
+    }
+    return i;
+}
+
+int tw_ck_sync_sent(struct tw_checker *c, uint32_t group) {
+    struct tw_ck_stream *s = &c->streams[c->stream];
+    if (find_in_flight(s, group) < s->n_in_flight) {
+        return 0;
+    }
+    if (s->n_in_flight == TW_CK_MAX_IN_FLIGHT) {
+        return tw_ck_fail(c, TW_ORDER_flag_after_data,
+                          "multicasts to more than %u groups whose flags are not raised yet",
+                          TW_CK_MAX_IN_FLIGHT);
+    }
+    s->in_flight[s->n_in_flight++] = group;
+    return 0;
+}
+
 /* A flag on all words that the semaphore has on a chip tells all the same; one clock holds it. */
 static int multicast_flag(struct tw_checker *c) {
     const struct tw_program *p = c->p;
-    uint32_t semaphore = c->op.operand[0].id, group = c->op.operand[1].id;
+    uint32_t semaphore = c->op.operand[TW_MCAST_SET_semaphore].id,
+             group = c->op.operand[TW_MCAST_SET_group].id;
     const struct tw_group *g = &p->groups[group],
                           *words = &p->groups[p->semaphores[semaphore].group];
     bool all = g->x0 == words->x0 && g->x1 == words->x1 && g->y0 == words->y0 && g->y1 == words->y1;
@@ -300,22 +326,27 @@ static int multicast_flag(struct tw_checker *c) {
         rc = all ? increment(c, semaphore, site, 1) : increment_one(c, semaphore, site, 1);
     }
     struct tw_ck_stream *s = &c->streams[c->stream];
-    s->mcast_group = s->mcast_group == group ? TW_NONE : s->mcast_group;
+    uint32_t at = find_in_flight(s, group);
+    if (at < s->n_in_flight) {
+        s->in_flight[at] = s->in_flight[--s->n_in_flight];
+    }
     return rc;
 }
 
 /* Rule 27: data in flight whose flag is not raised yet holds the network. */
 static int check_flag(struct tw_checker *c) {
     tw_ck_count(c, TW_ORDER_flag_after_data);
-    if (c->streams[c->stream].mcast_group == TW_NONE) {
+    const struct tw_ck_stream *s = &c->streams[c->stream];
+    if (s->n_in_flight == 0) {
         return 0;
     }
     return tw_ck_fail(c, TW_ORDER_flag_after_data,
                       "blocks after a multicast to group %u whose flag is not raised yet",
-                      c->streams[c->stream].mcast_group);
+                      s->in_flight[0]);
 }
 
 int tw_ck_sync_op(struct tw_checker *c) {
+    const struct tw_operand *o = c->op.operand;
     uint32_t code = c->op.code;
     if (code == TW_OP_RESERVE || code == TW_OP_WAIT || code == TW_OP_SEM_WAIT) {
         int rc = check_flag(c);
@@ -323,15 +354,15 @@ int tw_ck_sync_op(struct tw_checker *c) {
             return rc;
         }
     }
-    if (c->op.operand[0].kind == 'F') {
+    if (o->kind == 'F') {
         return fifo_op(c);
     }
     if (code == TW_OP_SEM_WAIT) {
         return wait_for_word(c);
     }
-    return code == TW_OP_SEM_INC
-               ? increment_one(c, c->op.operand[0].id, c->op.operand[1].id, c->op.operand[2].id)
-               : multicast_flag(c);
+    return code == TW_OP_SEM_INC ? increment_one(c, o[TW_SEM_INC_semaphore].id,
+                                                 o[TW_SEM_INC_site].id, o[TW_SEM_INC_by].id)
+                                 : multicast_flag(c);
 }
 
 /* ---- loops ---- */

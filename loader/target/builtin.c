@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The targets that ship, as JSON text: the same form a user's
- * file has. Unknown keys are refused, so each key here is all there is. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The targets that ship, as JSON text: the same form a user's file has. Unknown keys are refused,
+ * so each key here is all there is.
+ */
 #include "loader/target/builtin.h"
 
 #include <stddef.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * JSON text of the built-in targets, in the order of tw_target_names(). */
+ *
+ * JSON text of the built-in targets, in the order of tw_target_names().
+ */
 #ifndef TW_LOADER_TARGET_BUILTIN_H
 #define TW_LOADER_TARGET_BUILTIN_H
 

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Reads a target file: jansson parses it, one table checks
- * every key, and the canonical form is hashed. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads a target file: jansson parses it, one table checks every key, and the canonical form is
+ * hashed.
+ */
 #include "tilewright/target.h"
 #include "loader/base/text_filter.h"
 #include "loader/target/builtin.h"

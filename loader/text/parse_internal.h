@@ -7,6 +7,7 @@
 #ifndef TW_LOADER_TEXT_PARSE_INTERNAL_H
 #define TW_LOADER_TEXT_PARSE_INTERNAL_H
 
+#include "loader/base/compiler.h"
 #include "loader/text/parse_program.h"
 #include "loader/text/text_tables.h"
 
@@ -57,10 +58,7 @@ int tw_parse_nomem(struct tw_parser *p);
 
 /* Fails with "FILE:LINE:COL: ..." for the place `at` of this line. */
 int tw_parse_fail(struct tw_parser *p, int code, size_t at, const char *format, ...)
-#if defined(__GNUC__)
-    __attribute__((format(printf, 4, 5)))
-#endif
-    ;
+    TW_PRINTF(4, 5);
 /* "found X, expected WHAT" at the present place. */
 int tw_parse_expected(struct tw_parser *p, const char *what);
 

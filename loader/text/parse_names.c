@@ -5,24 +5,13 @@
  * the string stored again, so that no choice of names makes the search slow. */
 #include "loader/text/parse_internal.h"
 
+#include "loader/base/grow.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
 bool tw_parse_reserve(struct tw_parse_array *a, size_t n, size_t item_bytes) {
-    if (n <= a->cap) {
-        return true;
-    }
-    size_t cap = a->cap ? a->cap : 64;
-    while (cap < n) {
-        cap *= 2; /* a text of TW_PROGRAM_TEXT_MAX bytes makes less than 2^31 items of anything */
-    }
-    void *items = realloc(a->items, cap * item_bytes);
-    if (!items) {
-        return false;
-    }
-    a->items = items;
-    a->cap = cap;
-    return true;
+    return tw_grow(&a->items, &a->cap, n, item_bytes);
 }
 
 /* ---- reading ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parses the lines of a stream: ops by the letters of ops.def with the labels of text_tables.h (so
- * a new op needs nothing here), raw words, and the stage that ops belong to. */
+ * Parses the lines of a stream: ops by their operands' kinds and texts in ops.def (so a new op needs
+ * nothing here), raw words, and the stage that ops belong to. */
 #include "loader/text/parse_internal.h"
 
 #include <stdio.h>
@@ -91,18 +91,6 @@ static bool dtype_name(struct tw_parser *p, uint32_t *value) {
     return false;
 }
 
-static int parse_immediate(struct tw_parser *p, uint32_t *value, const char **labels) {
-    size_t n;
-    const char *label = tw_text_next_label(labels, &n);
-    char mark[32];
-    if (n == 5 && memcmp(label, "dtype", 5) == 0 && dtype_name(p, value)) {
-        return 0;
-    }
-    snprintf(mark, sizeof mark, "%.*s%s", (int)n, label, n ? "=" : "");
-    int rc = tw_parse_mark(p, mark);
-    return rc ? rc : tw_parse_u32(p, "a number", value);
-}
-
 static int parse_variable(struct tw_parser *p, uint32_t *var) {
     size_t start = p->at;
     uint64_t value = 0;
@@ -114,7 +102,7 @@ static int parse_variable(struct tw_parser *p, uint32_t *var) {
                                             TW_MAX_VARS - 1);
 }
 
-static int parse_value(struct tw_parser *p, struct tw_operand *o, const char **labels) {
+static int parse_value(struct tw_parser *p, struct tw_operand *o) {
     switch (o->kind) {
     case 'R':
     case 'T':
@@ -134,26 +122,26 @@ static int parse_value(struct tw_parser *p, struct tw_operand *o, const char **l
         return tw_parse_float(p, &o->id);
     case 'V':
         return parse_variable(p, &o->id);
-    case 'I':
-        return parse_immediate(p, &o->id, labels);
-    default: /* G C */
+    default: /* G C I */
         return tw_parse_u32(p, "a number", &o->id);
     }
 }
 
-static int parse_operand(struct tw_parser *p, const struct tw_op *op, struct tw_operand *o,
-                         uint32_t i, const char **labels) {
-    const char *lead = tw_text_lead(op->code, i);
-    size_t n = strlen(lead);
-    char mark[16];
+static int parse_operand(struct tw_parser *p, struct tw_operand *o,
+                         const struct tw_operand_info *info) {
+    size_t n = strlen(info->text);
+    char mark[32];
     int rc = tw_parse_gap(p);
+    if (rc == 0 && info->demand == TW_DEMAND_WEIGHT_DTYPE && dtype_name(p, &o->id)) {
+        return 0; /* its name needs no text */
+    }
     if (rc == 0 && n > 0) {
-        bool gap = lead[n - 1] == ' ';
-        snprintf(mark, sizeof mark, "%.*s", (int)(n - gap), lead);
+        bool gap = info->text[n - 1] == ' ';
+        snprintf(mark, sizeof mark, "%.*s", (int)(n - gap), info->text);
         rc = tw_parse_mark(p, mark);
         rc = rc || !gap ? rc : tw_parse_gap(p);
     }
-    return rc ? rc : parse_value(p, o, labels);
+    return rc ? rc : parse_value(p, o);
 }
 
 /* ---- ops ---- */
@@ -161,15 +149,15 @@ static int parse_operand(struct tw_parser *p, const struct tw_op *op, struct tw_
 /* "loop v1 < count id=7 {", the name already passed. */
 static int parse_loop(struct tw_parser *p, struct tw_op *op) {
     int rc = tw_parse_gap(p);
-    rc = rc ? rc : parse_variable(p, &op->operand[0].id);
+    rc = rc ? rc : parse_variable(p, &op->operand[TW_LOOP_var].id);
     rc = rc ? rc : tw_parse_gap(p);
     rc = rc ? rc : tw_parse_mark(p, "<");
     rc = rc ? rc : tw_parse_gap(p);
-    rc = rc ? rc : parse_count(p, &op->operand[1]);
+    rc = rc ? rc : parse_count(p, &op->operand[TW_LOOP_times]);
     rc = rc ? rc : tw_parse_gap(p);
-    op->operand[2].id = TW_NONE;
+    op->operand[TW_LOOP_id].id = TW_NONE;
     if (rc == 0 && tw_parse_accept(p, "id=")) {
-        rc = tw_parse_u32(p, "the loop id", &op->operand[2].id);
+        rc = tw_parse_u32(p, "the loop id", &op->operand[TW_LOOP_id].id);
         rc = rc ? rc : tw_parse_gap(p);
     }
     return rc ? rc : tw_parse_mark(p, "{");
@@ -178,20 +166,19 @@ static int parse_loop(struct tw_parser *p, struct tw_op *op) {
 static int parse_op(struct tw_parser *p, uint32_t code) {
     struct tw_op op;
     uint32_t words[TW_MAX_OP_WORDS];
-    const char *letters = tw_op_info(code).operands, *labels = tw_text_labels(code);
+    const struct tw_operand_info *info = tw_op_operands(code);
     int rc = 0;
     memset(&op, 0, sizeof op);
     op.code = code;
     op.stage = p->stage;
-    op.n_operands = (uint32_t)strlen(letters);
-    for (uint32_t i = 0; i < op.n_operands; i++) {
-        op.operand[i].kind = letters[i];
+    for (; info[op.n_operands].name; op.n_operands++) {
+        op.operand[op.n_operands].kind = info[op.n_operands].kind;
     }
     if (code == TW_OP_LOOP) {
         rc = parse_loop(p, &op);
     }
     for (uint32_t i = 0; i < op.n_operands && rc == 0 && code != TW_OP_LOOP; i++) {
-        rc = parse_operand(p, &op, &op.operand[i], i, &labels);
+        rc = parse_operand(p, &op.operand[i], &info[i]);
     }
     rc = rc ? rc : tw_parse_end_of_line(p);
     return rc ? rc : append(p, words, tw_op_encode(&op, words));

@@ -6,6 +6,7 @@
 #ifndef TW_LOADER_TEXT_PRINT_INTERNAL_H
 #define TW_LOADER_TEXT_PRINT_INTERNAL_H
 
+#include "loader/base/compiler.h"
 #include "loader/text/print_program.h"
 #include "loader/text/text_tables.h"
 
@@ -20,11 +21,7 @@ struct tw_printer {
 };
 
 /* At most 255 bytes at once. */
-void tw_print_text(struct tw_printer *p, const char *format, ...)
-#if defined(__GNUC__)
-    __attribute__((format(printf, 2, 3)))
-#endif
-    ;
+void tw_print_text(struct tw_printer *p, const char *format, ...) TW_PRINTF(2, 3);
 /* The string at `name`, in quotes where it is no word; '-' if it lies outside the string table. */
 void tw_print_name(struct tw_printer *p, uint32_t name);
 /* "name@id" of a record of that table; "@id" if there is no such record, or it has no name. */

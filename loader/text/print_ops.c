@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prints op streams. Operands are printed by the letters of ops.def with the labels of
- * text_tables.h, so a new op needs nothing here. The stage of an op stands in a line of its own in
+ * Prints op streams. Operands are printed by their kinds and texts in ops.def, so a new op needs
+ * nothing here. The stage of an op stands in a line of its own in
  * front, when it changes. */
 #include "loader/text/print_internal.h"
 
@@ -44,26 +44,20 @@ static void print_count(struct tw_printer *p, const struct tw_operand *o) {
     tw_print_text(p, "(%u)", o->max);
 }
 
-static void print_immediate(struct tw_printer *p, uint32_t value, const char **labels) {
-    size_t n;
-    const char *label = tw_text_next_label(labels, &n);
-    if (n == 5 && memcmp(label, "dtype", 5) == 0 && value < TW_DT_COUNT) {
-        tw_print_text(p, "%s", tw_dtype_name(value));
-    } else {
-        tw_print_text(p, "%.*s%s%u", (int)n, label, n ? "=" : "", value);
-    }
-}
-
 static void print_float(struct tw_printer *p, uint32_t bits) {
     char text[32];
     tw_text_float(bits, text);
     tw_print_text(p, "%s", text);
 }
 
-static void print_operand(struct tw_printer *p, const struct tw_op *op, uint32_t i,
-                          const char **labels) {
-    const struct tw_operand *o = &op->operand[i];
-    tw_print_text(p, " %s", tw_text_lead(op->code, i));
+static void print_operand(struct tw_printer *p, const struct tw_operand *o,
+                          const struct tw_operand_info *info) {
+    if (info->demand == TW_DEMAND_WEIGHT_DTYPE &&
+        o->id < TW_DT_COUNT) { /* its name needs no text */
+        tw_print_text(p, " %s", tw_dtype_name(o->id));
+        return;
+    }
+    tw_print_text(p, " %s", info->text);
     switch (o->kind) {
     case 'R':
     case 'T':
@@ -90,26 +84,23 @@ static void print_operand(struct tw_printer *p, const struct tw_op *op, uint32_t
     case 'V':
         tw_print_text(p, "v%u", o->id);
         break;
-    case 'I':
-        print_immediate(p, o->id, labels);
-        break;
-    default: /* G C */
+    default: /* G C I */
         tw_print_text(p, "%u", o->id);
         break;
     }
 }
 
 static void print_loop(struct tw_printer *p, const struct tw_op *op) {
-    tw_print_text(p, "loop v%u < ", op->operand[0].id);
-    print_count(p, &op->operand[1]);
-    if (op->operand[2].id != TW_NONE) {
-        tw_print_text(p, " id=%u", op->operand[2].id);
+    tw_print_text(p, "loop v%u < ", op->operand[TW_LOOP_var].id);
+    print_count(p, &op->operand[TW_LOOP_times]);
+    if (op->operand[TW_LOOP_id].id != TW_NONE) {
+        tw_print_text(p, " id=%u", op->operand[TW_LOOP_id].id);
     }
     tw_print_text(p, " {");
 }
 
 static void print_op(struct tw_printer *p, const struct tw_op *op) {
-    const char *labels = tw_text_labels(op->code);
+    const struct tw_operand_info *info = tw_op_operands(op->code);
     if (op->code == TW_OP_LOOP) {
         print_loop(p, op);
     } else if (op->code == TW_OP_END) {
@@ -117,7 +108,7 @@ static void print_op(struct tw_printer *p, const struct tw_op *op) {
     } else {
         tw_print_text(p, "%s", tw_op_info(op->code).name);
         for (uint32_t i = 0; i < op->n_operands; i++) {
-            print_operand(p, op, i, &labels);
+            print_operand(p, &op->operand[i], &info[i]);
         }
     }
     tw_print_end(p);

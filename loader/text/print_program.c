@@ -4,6 +4,8 @@
  * printing of its streams. A line is built in one buffer and handed to the caller's function. */
 #include "loader/text/print_internal.h"
 
+#include "loader/base/grow.h"
+
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,16 +17,14 @@ static bool make_room(struct tw_printer *p, size_t bytes) {
     if (p->rc != 0 || bytes < p->room - p->used) {
         return p->rc == 0;
     }
-    size_t room = p->room;
-    while (room - p->used <= bytes) {
-        room *= 2;
-    }
-    char *text = p->text == p->first ? malloc(room) : realloc(p->text, room);
-    if (!text) {
+    bool grown = p->text != p->first;
+    char *text = grown ? p->text : NULL;
+    size_t room = grown ? p->room : 0;
+    if (!tw_grow(&text, &room, p->used + bytes + 1, 1)) {
         p->rc = TW_E_NOMEM;
         return false;
     }
-    if (p->text == p->first) {
+    if (!grown) {
         memcpy(text, p->first, p->used);
     }
     p->text = text;

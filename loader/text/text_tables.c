@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tables of the text form (text_tables.h): what each record's fields are called, and each op's
- * immediates. */
+ * The tables of the text form (text_tables.h): what each record's fields are called. */
 #include "loader/text/text_tables.h"
 
 #include <math.h>
@@ -225,59 +224,6 @@ static const struct tw_text_record records[TW_TEXT_TABLE_COUNT] = {
 
 const struct tw_text_record *tw_text_record(enum tw_text_table table) {
     return &records[table];
-}
-
-/* ---- ops ---- */
-
-const char *tw_text_labels(uint32_t code) {
-    static const char *const table[TW_OP_LIMIT] = {
-        [TW_OP_READ] = "n b s s",
-        [TW_OP_GATHER] = "s cols",
-        [TW_OP_WRITE] = "s s b",
-        [TW_OP_KEY_WRITE] = "s first heads head_dim",
-        [TW_OP_VALUE_WRITE] = "s first heads head_dim",
-        [TW_OP_MCAST] = "s s b",
-        [TW_OP_RMS_NORM] = "s s cols",
-        [TW_OP_QUANT] = "s s cols",
-        [TW_OP_MATMUL] = "s dtype k panels s reload",
-        [TW_OP_ROPE_TABLE] = "s half",
-        [TW_OP_ROPE] = "s s heads head_dim rotated mode",
-        [TW_OP_ATTN_INIT] = "heads head_dim",
-        [TW_OP_ATTN_STEP] = "s heads first of head_dim",
-        [TW_OP_ATTN_DONE] = "s heads head_dim",
-        [TW_OP_ADD] = "s s s cols",
-        [TW_OP_SILU_MUL] = "s s s cols",
-        [TW_OP_COPY] = "s s b",
-        [TW_OP_LAST_ROW] = "s b",
-    };
-    return code < TW_OP_LIMIT && table[code] ? table[code] : "";
-}
-
-const char *tw_text_next_label(const char **labels, size_t *length) {
-    const char *label = *labels;
-    *length = strcspn(label, " ");
-    *labels = label + *length + (label[*length] == ' ');
-    return label;
-}
-
-const char *tw_text_lead(uint32_t code, uint32_t i) {
-    const char *letters = tw_op_info(code).operands;
-    switch (letters[i]) {
-    case 'W':
-    case 'U':
-    case 'M':
-        return i == 0 ? "" : "-> ";
-    case 'G':
-        return "group=";
-    case 'C':
-        return "site=";
-    case 'X':
-        return letters[i + 1] == 'X' ? "pos=" : "rows=";
-    case 'A':
-        return code == TW_OP_SEM_WAIT ? ">= " : "at=";
-    default:
-        return "";
-    }
 }
 
 /* ---- floats ---- */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The words of the text form of programs (tws(5)), shared by its printer and its parser: a table of
- * fields for each record of struct tw_program, and a label for each immediate of an op. A field
- * that is not in these tables would be lost on the way through text, so a test holds them against
- * the size of every record.
+ * fields for each record of struct tw_program; those of ops are in ops.def. A field that is not in
+ * these tables would be lost on the way through text, so a test holds them against the size of
+ * every record.
  */
 #ifndef TW_LOADER_TEXT_TEXT_TABLES_H
 #define TW_LOADER_TEXT_TEXT_TABLES_H
 
-#include "tilewright/opcode.h"
+#include "tilewright/op_schema.h"
 
 enum tw_text_kind {
     TW_TEXT_NUMBER = 0, /* decimal, or one of `names` */
@@ -82,16 +82,6 @@ static inline uint64_t tw_text_get(const void *record, uint16_t at, uint8_t byte
 static inline void tw_text_set(void *record, uint16_t at, uint8_t bytes, uint64_t value) {
     memcpy((char *)record + at, &value, bytes);
 }
-
-/* Labels of an op's immediates, in order, one space between; "dtype" is an element type's name. "":
- * none, and the immediates are written as bare numbers. */
-const char *tw_text_labels(uint32_t code);
-/* The label in front, and its length; *labels moves on to the next. */
-const char *tw_text_next_label(const char **labels, size_t *length);
-
-/* What stands before operand i of an op: "-> ", "group=", "site=", "pos=", "rows=", ">= ", "at=" or
- * "". Immediates have their own labels. */
-const char *tw_text_lead(uint32_t code, uint32_t i);
 
 /* Characters of a name that needs no quotes: a letter or '_', then letters, digits, '_' and '.'. */
 static inline bool tw_text_is_word(unsigned char c, bool first) {

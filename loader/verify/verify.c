@@ -19,6 +19,8 @@
  * words. Orders between engines (deadlock, races) are the certificate's matter, not this file's. */
 #include "loader/verify/verify_internal.h"
 
+#include "loader/base/grow.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -67,20 +69,10 @@ void tw_vf_at_object(struct tw_verifier *v, const char *object, uint32_t id, uin
 }
 
 int tw_vf_grow(struct tw_verifier *v, void *items, size_t *cap, size_t n, size_t item_bytes) {
-    void *old, *more;
-    if (n < *cap) {
-        return 0;
-    }
-    size_t want = *cap ? *cap * 2 : 64;
-    memcpy(&old, items, sizeof old);
-    more = want <= SIZE_MAX / item_bytes ? realloc(old, want * item_bytes) : NULL;
-    if (!more) {
-        return tw_fail(v->err, TW_E_NOMEM, "no memory to verify %s: %zu items of %zu bytes",
-                       v->program->name, want, item_bytes);
-    }
-    memcpy(items, &more, sizeof more);
-    *cap = want;
-    return 0;
+    return tw_grow(items, cap, n + 1, item_bytes)
+               ? 0
+               : tw_fail(v->err, TW_E_NOMEM, "no memory to verify %s: %zu items of %zu bytes",
+                         v->program->name, n + 1, item_bytes);
 }
 
 int tw_vf_touch(struct tw_verifier *v, struct tw_vf_log *log, struct tw_vf_counter *counter,

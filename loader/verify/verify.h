@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The structural rules that every program obeys before it may run (MACHINE §5). Each rule has a
- * number and a name; the refusal names rule, place and the numbers compared. Linear in the size of
- * the program; links nothing of the compiler.
+ * The structural rules that every program obeys before it may run: rules 1 to 17 of
+ * tilewright-machine(7). Each rule has a number and a name; the refusal names rule, place and the
+ * numbers compared. Linear in the size of the program; links nothing of the compiler.
  */
 #ifndef TW_LOADER_VERIFY_VERIFY_H
 #define TW_LOADER_VERIFY_VERIFY_H

@@ -42,7 +42,8 @@ static int check_ends(struct tw_verifier *v, uint32_t id, unsigned side) {
 }
 
 int tw_vf_fifo_op(struct tw_verifier *v) {
-    uint32_t id = v->op.operand[0].id, n = v->op.operand[1].id, code = v->op.code;
+    uint32_t id = v->op.operand[TW_RESERVE_fifo].id, n = v->op.operand[TW_RESERVE_pages].id,
+             code = v->op.code; /* all four FIFO ops have the operands of RESERVE */
     const struct tw_buffer *b = &v->program->buffers[id];
     unsigned side = code == TW_OP_RESERVE || code == TW_OP_PUSH ? PRODUCER : CONSUMER;
     struct tw_vf_counter *c = &v->buffers[id].side[side];

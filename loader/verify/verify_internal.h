@@ -6,6 +6,7 @@
 #ifndef TW_LOADER_VERIFY_VERIFY_INTERNAL_H
 #define TW_LOADER_VERIFY_VERIFY_INTERNAL_H
 
+#include "loader/base/compiler.h"
 #include "loader/verify/verify.h"
 #include "tilewright/footprint.h"
 #include "tilewright/range.h"
@@ -97,8 +98,9 @@ struct tw_vf_span {
 struct tw_vf_data {
     uint32_t n_regions, n_imm, n_counts;
     const struct tw_operand *region[TW_VF_MAX_REGIONS];
-    const struct tw_buffer *buffer[TW_VF_MAX_REGIONS]; /* R W M */
-    const struct tw_tensor *tensor[TW_VF_MAX_REGIONS]; /* T U */
+    uint32_t region_demand[TW_VF_MAX_REGIONS], imm_demand[TW_MAX_OPERANDS]; /* enum tw_demand */
+    const struct tw_buffer *buffer[TW_VF_MAX_REGIONS];                      /* R W M */
+    const struct tw_tensor *tensor[TW_VF_MAX_REGIONS];                      /* T U */
     struct tw_extent extent[TW_VF_MAX_REGIONS];
     uint64_t lo[TW_VF_MAX_REGIONS], hi[TW_VF_MAX_REGIONS]; /* least and greatest offset */
     uint32_t imm[TW_MAX_OPERANDS];
@@ -142,11 +144,7 @@ struct tw_verifier {
 };
 
 /* verify.c. Fails with "rule N name: program place: ..." and remembers the rule. */
-int tw_vf_fail(struct tw_verifier *v, enum tw_rule rule, const char *format, ...)
-#if defined(__GNUC__)
-    __attribute__((format(printf, 3, 4)))
-#endif
-    ;
+int tw_vf_fail(struct tw_verifier *v, enum tw_rule rule, const char *format, ...) TW_PRINTF(3, 4);
 void tw_vf_at_object(struct tw_verifier *v, const char *object, uint32_t id, uint32_t name);
 static inline void tw_vf_count(struct tw_verifier *v, enum tw_rule rule) {
     v->report->checked[rule]++;

@@ -1,55 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The verifier's look at operands: ids, loop variables, counts, and the types and immediates that
- * kernels rely on. One letter per region and immediate in the table below says what an op
- * demands. */
+ * kernels rely on. What each may be alone stands in ops.def; what operands demand of one
+ * another, here. */
 #include "loader/verify/verify_internal.h"
 
 #include <math.h>
 
-#define MAX_COLS (1u << 26) /* columns, reduction depth */
-#define MAX_HEADS (1u << 16)
-#define MAX_PANELS (1u << 22) /* these bounds keep every product of an extent below 2^63 */
-#define MAX_HEAD_DIM 256u
-
-/* Regions:  f f32   g f32, or u8 (untyped pages)   q q8s   x f32 or q8s   w the op's weight dtype, or u8   * any
- * Immediates:  s stride   b row bytes   n rows   c columns or depth   t weight dtype   p panels   h heads   a first head
- *              d head_dim   r rotated dims   z 0 or 1 */
-struct demand {
-    const char *regions, *immediates, *names;
-};
-
-static struct demand demand_of(uint32_t code) {
-    static const struct demand table[TW_OP_LIMIT] = {
-        [TW_OP_READ] = {"**", "nbss", "source destination"},
-        [TW_OP_GATHER] = {"**f", "sc", "table ids y"},
-        [TW_OP_WRITE] = {"**", "ssb", "source destination"},
-        [TW_OP_KEY_WRITE] = {"f*", "sahd", "source cache"},
-        [TW_OP_VALUE_WRITE] = {"f*", "sahd", "source cache"},
-        [TW_OP_MCAST] = {"**", "ssb", "source destination"},
-        [TW_OP_RMS_NORM] = {"fgf", "ssc", "x weight y"},
-        [TW_OP_QUANT] = {"fq", "ssc", "x y"},
-        [TW_OP_MATMUL] = {"xwf", "stcpsz", "x w y"},
-        [TW_OP_ROPE_TABLE] = {"gf", "sc", "freq cs"},
-        [TW_OP_ROPE] = {"ff", "sshdrz", "x cs"},
-        [TW_OP_ATTN_INIT] = {"f", "hd", "state"},
-        [TW_OP_ATTN_STEP] = {"fggf", "shahd", "q keys values state"},
-        [TW_OP_ATTN_DONE] = {"ff", "shd", "state y"},
-        [TW_OP_ADD] = {"fff", "sssc", "x y z"},
-        [TW_OP_SILU_MUL] = {"fff", "sssc", "g u h"},
-        [TW_OP_COPY] = {"**", "ssb", "x y"},
-        [TW_OP_LAST_ROW] = {"**", "sb", "x y"},
-    };
-    return table[code];
-}
-
 const char *tw_vf_region_name(uint32_t code, uint32_t n) {
-    const char *names = demand_of(code).names;
-    while (names && n-- > 0) {
-        names = strchr(names, ' ');
-        names = names ? names + 1 : NULL;
+    for (const struct tw_operand_info *o = tw_op_operands(code); o->name; o++) {
+        if (tw_letter_in("RWMTU", o->kind) && n-- == 0) {
+            return o->name;
+        }
     }
-    return names ? names : "?";
+    return "?";
 }
 
 /* ---- ids and variables ---- */
@@ -133,7 +97,8 @@ static int check_operand(struct tw_verifier *v, const struct tw_operand *o, bool
     }
 }
 
-static void sort_operand(struct tw_verifier *v, const struct tw_operand *o, struct tw_vf_data *d) {
+static void sort_operand(struct tw_verifier *v, const struct tw_operand *o, uint32_t demand,
+                         struct tw_vf_data *d) {
     uint32_t n = d->n_regions;
     switch (o->kind) {
     case 'R':
@@ -142,11 +107,13 @@ static void sort_operand(struct tw_verifier *v, const struct tw_operand *o, stru
     case 'T':
     case 'U':
         d->region[n] = o;
+        d->region_demand[n] = demand;
         d->buffer[n] = o->kind == 'T' || o->kind == 'U' ? NULL : &v->program->buffers[o->id];
         d->tensor[n] = d->buffer[n] ? NULL : &v->program->tensors[o->id];
         d->n_regions++;
         break;
     case 'I':
+        d->imm_demand[d->n_imm] = demand;
         d->imm[d->n_imm++] = o->id;
         break;
     case 'X':
@@ -158,15 +125,14 @@ static void sort_operand(struct tw_verifier *v, const struct tw_operand *o, stru
 }
 
 int tw_vf_operands(struct tw_verifier *v, struct tw_vf_data *d) {
-    const char *letters = tw_op_info(v->op.code).operands;
-    bool has_position = strchr(letters, 'X') != strrchr(letters, 'X');
+    const struct tw_operand_info *info = tw_op_operands(v->op.code);
     for (uint32_t i = 0; i < v->op.n_operands; i++) {
         const struct tw_operand *o = &v->op.operand[i];
-        int rc = check_operand(v, o, has_position && d->n_counts == 0);
+        int rc = check_operand(v, o, info[i].demand == TW_DEMAND_POSITION);
         if (rc) {
             return rc;
         }
-        sort_operand(v, o, d);
+        sort_operand(v, o, info[i].demand, d);
     }
     d->rows = d->n_counts ? d->count[d->n_counts - 1]->max : 1;
     return 0;
@@ -175,96 +141,38 @@ int tw_vf_operands(struct tw_verifier *v, struct tw_vf_data *d) {
 /* ---- types ---- */
 
 static bool is_weight_dtype(uint32_t dtype) {
-    return dtype == TW_DT_F32 || dtype == TW_DT_F16 || dtype == TW_DT_BF16 || dtype == TW_DT_Q8_0 ||
-           dtype == TW_DT_Q4_0;
+    return tw_demand_number(TW_DEMAND_WEIGHT_DTYPE, dtype);
 }
 
-static bool imm_ok(char letter, uint32_t i) {
-    switch (letter) {
-    case 's':
-        return i % 4 == 0;
-    case 'b':
-        return i >= 1 && i % 4 == 0;
-    case 'n':
-        return i >= 1 && i <= TW_VF_MAX_COUNT;
-    case 'c':
-        return i >= 1 && i <= MAX_COLS;
-    case 't':
-        return is_weight_dtype(i);
-    case 'p':
-        return i >= 1 && i <= MAX_PANELS;
-    case 'h':
-        return i >= 1 && i <= MAX_HEADS;
-    case 'a':
-        return i < MAX_HEADS;
-    case 'd':
-    case 'r':
-        return i >= 2 && i <= MAX_HEAD_DIM && i % 2 == 0;
-    default:
-        return i <= 1;
-    }
-}
-
-static const char *imm_name(char letter) {
-    switch (letter) {
-    case 's':
-        return "stride (a multiple of 4)";
-    case 'b':
-        return "row bytes (a multiple of 4)";
-    case 'n':
-        return "rows";
-    case 'c':
-        return "columns or depth";
-    case 't':
-        return "weight dtype";
-    case 'p':
-        return "panels";
-    case 'h':
-    case 'a':
-        return "heads";
-    case 'd':
-        return "head_dim (even, 2..256)";
-    case 'r':
-        return "rotated dims (even, 2..256)";
-    default:
-        return "mode (0 or 1)";
-    }
-}
-
-static int check_immediates(struct tw_verifier *v, const struct tw_vf_data *d,
-                            const char *letters) {
+static int check_immediates(struct tw_verifier *v, const struct tw_vf_data *d) {
     for (uint32_t i = 0; i < d->n_imm; i++) {
-        if (!imm_ok(letters[i], d->imm[i])) {
+        if (!tw_demand_number(d->imm_demand[i], d->imm[i])) {
             return tw_vf_fail(v, TW_RULE_operand_types, "immediate %u, %s, is %u", i,
-                              imm_name(letters[i]), d->imm[i]);
+                              tw_demand_text(d->imm_demand[i]), d->imm[i]);
         }
     }
     return 0;
 }
 
-static bool region_ok(char letter, unsigned dtype, const struct tw_vf_data *d) {
-    switch (letter) {
-    case 'f':
-        return dtype == TW_DT_F32;
-    case 'g':
-        return dtype == TW_DT_F32 || dtype == TW_DT_U8;
-    case 'q':
-        return dtype == TW_DT_Q8S;
-    case 'x':
-        return dtype == TW_DT_F32 || dtype == TW_DT_Q8S;
-    case 'w':
-        return dtype == d->imm[1] || dtype == TW_DT_U8;
-    default:
-        return true;
+/* The dtype that the op says its weights have, or 0 where it has none. */
+static uint32_t weight_dtype(const struct tw_vf_data *d) {
+    for (uint32_t i = 0; i < d->n_imm; i++) {
+        if (d->imm_demand[i] == TW_DEMAND_WEIGHT_DTYPE) {
+            return d->imm[i];
+        }
     }
+    return 0;
 }
 
-static int check_regions(struct tw_verifier *v, const struct tw_vf_data *d, const char *letters) {
+static unsigned dtype_of(const struct tw_vf_data *d, uint32_t n) {
+    return d->buffer[n] ? d->buffer[n]->dtype : d->tensor[n]->dtype;
+}
+
+static int check_regions(struct tw_verifier *v, const struct tw_vf_data *d) {
     for (uint32_t i = 0; i < d->n_regions; i++) {
-        unsigned dtype = d->buffer[i] ? d->buffer[i]->dtype : d->tensor[i]->dtype;
-        if (!region_ok(letters[i], dtype, d)) {
-            return tw_vf_fail(v, TW_RULE_operand_types, "%.*s is in a %s buffer",
-                              (int)strcspn(tw_vf_region_name(v->op.code, i), " "),
+        unsigned dtype = dtype_of(d, i);
+        if (!tw_demand_dtype(d->region_demand[i], dtype, weight_dtype(d))) {
+            return tw_vf_fail(v, TW_RULE_operand_types, "%s is in a %s buffer",
                               tw_vf_region_name(v->op.code, i), tw_dtype_name(dtype));
         }
     }
@@ -272,46 +180,65 @@ static int check_regions(struct tw_verifier *v, const struct tw_vf_data *d, cons
 }
 
 static int check_matmul(struct tw_verifier *v, const struct tw_vf_data *d) {
-    unsigned x = d->buffer[0]->dtype, w = d->imm[1];
+    unsigned x = dtype_of(d, TW_MATMUL_REGION_x), w = v->op.operand[TW_MATMUL_dtype].id;
+    uint32_t k = v->op.operand[TW_MATMUL_k].id;
     bool quantised = tw_dtype_block_elems(w) > 1;
     if ((x == TW_DT_Q8S) != quantised) {
         return tw_vf_fail(v, TW_RULE_operand_types, "x is %s and the weights are %s",
                           tw_dtype_name(x), tw_dtype_name(w));
     }
-    if (quantised && d->imm[2] % 32 != 0) {
+    if (quantised && k % 32 != 0) {
         return tw_vf_fail(v, TW_RULE_operand_types,
-                          "depth %u is not a multiple of 32 with %s weights", d->imm[2],
-                          tw_dtype_name(w));
+                          "depth %u is not a multiple of 32 with %s weights", k, tw_dtype_name(w));
     }
     return 0;
+}
+
+static int check_quant(struct tw_verifier *v) {
+    uint32_t cols = v->op.operand[TW_QUANT_cols].id;
+    return cols % 32 == 0
+               ? 0
+               : tw_vf_fail(v, TW_RULE_operand_types, "%u columns are not a multiple of 32", cols);
+}
+
+static int check_rope(struct tw_verifier *v) {
+    uint32_t rotated = v->op.operand[TW_ROPE_rotated].id,
+             head_dim = v->op.operand[TW_ROPE_head_dim].id;
+    return rotated <= head_dim ? 0
+                               : tw_vf_fail(v, TW_RULE_operand_types, "rotates %u of heads of %u",
+                                            rotated, head_dim);
 }
 
 static int check_gather(struct tw_verifier *v, const struct tw_vf_data *d) {
-    const struct tw_tensor *t = d->tensor[0];
-    if (!is_weight_dtype(t->dtype) || t->packing > TW_PACK_PANEL16 ||
-        d->tensor[1]->dtype != TW_DT_I32) {
+    const struct tw_tensor *t = d->tensor[TW_GATHER_REGION_table],
+                           *ids = d->tensor[TW_GATHER_REGION_ids];
+    uint32_t cols = v->op.operand[TW_GATHER_cols].id;
+    if (!is_weight_dtype(t->dtype) || t->packing > TW_PACK_PANEL16 || ids->dtype != TW_DT_I32) {
         return tw_vf_fail(v, TW_RULE_operand_types, "a %s table packed as %u by %s ids",
-                          tw_dtype_name(t->dtype), t->packing, tw_dtype_name(d->tensor[1]->dtype));
+                          tw_dtype_name(t->dtype), t->packing, tw_dtype_name(ids->dtype));
     }
-    if (t->cols != d->imm[1]) {
-        return tw_vf_fail(v, TW_RULE_operand_types, "%u columns of a table of %u", d->imm[1],
-                          t->cols);
+    if (t->cols != cols) {
+        return tw_vf_fail(v, TW_RULE_operand_types, "%u columns of a table of %u", cols, t->cols);
     }
     return 0;
 }
 
+/* VALUE_WRITE has the operands of KEY_WRITE. */
 static int check_cache_write(struct tw_verifier *v, const struct tw_vf_data *d) {
-    const struct tw_tensor *t = d->tensor[1];
+    const struct tw_tensor *t = d->tensor[TW_KEY_WRITE_REGION_cache];
+    const struct tw_operand *o = v->op.operand;
     unsigned packing = v->op.code == TW_OP_KEY_WRITE ? TW_PACK_KEYS : TW_PACK_VALUES;
-    uint64_t last = (uint64_t)d->count[0]->max + d->rows;
-    if (t->packing != packing || t->dtype != TW_DT_F32 || t->head_dim != d->imm[3]) {
+    uint32_t first = o[TW_KEY_WRITE_first].id, heads = o[TW_KEY_WRITE_heads].id,
+             head_dim = o[TW_KEY_WRITE_head_dim].id;
+    uint64_t last = (uint64_t)o[TW_KEY_WRITE_pos].max + d->rows;
+    if (t->packing != packing || t->dtype != TW_DT_F32 || t->head_dim != head_dim) {
         return tw_vf_fail(v, TW_RULE_operand_types,
-                          "heads of %u into a %s tensor packed as %u with heads of %u", d->imm[3],
+                          "heads of %u into a %s tensor packed as %u with heads of %u", head_dim,
                           tw_dtype_name(t->dtype), t->packing, t->head_dim);
     }
-    if ((uint64_t)d->imm[1] + d->imm[2] > t->cols / t->head_dim) {
+    if ((uint64_t)first + heads > t->cols / t->head_dim) {
         return tw_vf_fail(v, TW_RULE_region_in_tensor, "heads %u + %u of a cache of %u heads",
-                          d->imm[1], d->imm[2], t->cols / t->head_dim);
+                          first, heads, t->cols / t->head_dim);
     }
     if (last > t->rows) {
         return tw_vf_fail(v, TW_RULE_region_in_tensor, "positions up to %llu of a cache of %u",
@@ -320,29 +247,27 @@ static int check_cache_write(struct tw_verifier *v, const struct tw_vf_data *d) 
     return 0;
 }
 
-static int check_attention(struct tw_verifier *v, const struct tw_vf_data *d) {
+static int check_attention(struct tw_verifier *v) {
+    const struct tw_operand *o = v->op.operand;
+    uint32_t first = o[TW_ATTN_STEP_first].id, heads = o[TW_ATTN_STEP_heads].id,
+             state_heads = o[TW_ATTN_STEP_state_heads].id;
     uint64_t lo, hi;
-    if ((uint64_t)d->imm[2] + d->imm[1] > d->imm[3]) {
-        return tw_vf_fail(v, TW_RULE_operand_types, "heads %u + %u of a state of %u heads",
-                          d->imm[2], d->imm[1], d->imm[3]);
+    if ((uint64_t)first + heads > state_heads) {
+        return tw_vf_fail(v, TW_RULE_operand_types, "heads %u + %u of a state of %u heads", first,
+                          heads, state_heads);
     }
-    for (uint32_t i = 0; i < v->op.n_operands; i++) {
-        if (v->op.operand[i].kind == 'A') {
-            tw_vf_range(v, &v->op.operand[i].offset, &lo, &hi);
-            if (hi >= v->key_positions / TW_KV_BLOCK) {
-                return tw_vf_fail(v, TW_RULE_region_in_tensor,
-                                  "key blocks up to %llu of caches of %u positions",
-                                  (unsigned long long)hi, v->key_positions);
-            }
-        }
+    tw_vf_range(v, &o[TW_ATTN_STEP_block].offset, &lo, &hi);
+    if (hi >= v->key_positions / TW_KV_BLOCK) {
+        return tw_vf_fail(v, TW_RULE_region_in_tensor,
+                          "key blocks up to %llu of caches of %u positions", (unsigned long long)hi,
+                          v->key_positions);
     }
     return 0;
 }
 
 /* Bytes are moved as they are, so both ends have one dtype, or one end is untyped. */
 static int check_same(struct tw_verifier *v, const struct tw_vf_data *d) {
-    unsigned a = d->buffer[0] ? d->buffer[0]->dtype : d->tensor[0]->dtype;
-    unsigned b = d->buffer[1] ? d->buffer[1]->dtype : d->tensor[1]->dtype;
+    unsigned a = dtype_of(d, 0), b = dtype_of(d, 1);
     bool untyped = v->op.code != TW_OP_MCAST && (a == TW_DT_U8 || b == TW_DT_U8);
     if (a != b && !untyped) {
         return tw_vf_fail(v, TW_RULE_operand_types, "moves %s to %s", tw_dtype_name(a),
@@ -384,30 +309,20 @@ static int check_special(struct tw_verifier *v, const struct tw_vf_data *d) {
     case TW_OP_MATMUL:
         return check_matmul(v, d);
     case TW_OP_QUANT:
-        return d->imm[2] % 32 == 0 ? 0
-                                   : tw_vf_fail(v, TW_RULE_operand_types,
-                                                "%u columns are not a multiple of 32", d->imm[2]);
+        return check_quant(v);
     case TW_OP_ROPE:
-        return d->imm[4] <= d->imm[3]
-                   ? 0
-                   : tw_vf_fail(v, TW_RULE_operand_types, "rotates %u of heads of %u", d->imm[4],
-                                d->imm[3]);
+        return check_rope(v);
     case TW_OP_ATTN_STEP:
-        return check_attention(v, d);
+        return check_attention(v);
     default:
         return 0;
     }
 }
 
 int tw_vf_types(struct tw_verifier *v, const struct tw_vf_data *d) {
-    struct demand demand = demand_of(v->op.code);
     tw_vf_count(v, TW_RULE_operand_types);
-    if (!demand.regions || strlen(demand.immediates) != d->n_imm ||
-        strlen(demand.regions) != d->n_regions) {
-        return tw_vf_fail(v, TW_RULE_stream_decodes, "the verifier does not know this op");
-    }
-    int rc = check_immediates(v, d, demand.immediates);
-    rc = rc ? rc : check_regions(v, d, demand.regions);
+    int rc = check_immediates(v, d);
+    rc = rc ? rc : check_regions(v, d);
     rc = rc ? rc : check_floats(v);
     rc = rc ? rc : check_positions(v, d);
     return rc ? rc : check_special(v, d);

@@ -6,8 +6,7 @@
  * of one end per term. */
 #include "loader/verify/verify_internal.h"
 
-#define NAME(v, n) \
-    (int)strcspn(tw_vf_region_name((v)->op.code, n), " "), tw_vf_region_name((v)->op.code, n)
+#define NAME(v, n) tw_vf_region_name((v)->op.code, n)
 
 static bool is_negative(uint64_t step) {
     return step >> 63 != 0;
@@ -76,7 +75,7 @@ static int check_one_page(struct tw_verifier *v, const struct tw_vf_data *d, uin
     tw_vf_range(v, &in_page, &lo, &hi);
     if (!tw_range_ok(hi, tw_extent_span(d->extent[n]), held)) {
         return tw_vf_fail(v, TW_RULE_region_in_buffer,
-                          "%.*s spans %llu bytes from %llu of a page of %llu bytes", NAME(v, n),
+                          "%s spans %llu bytes from %llu of a page of %llu bytes", NAME(v, n),
                           (unsigned long long)tw_extent_span(d->extent[n]), (unsigned long long)hi,
                           (unsigned long long)held);
     }
@@ -89,7 +88,7 @@ static int check_fifo_region(struct tw_verifier *v, const struct tw_vf_data *d, 
     bool produces = b->producer == v->place.engine;
     if (!produces && (b->consumer != v->place.engine || o->kind != 'R')) {
         return tw_vf_fail(v, TW_RULE_fifo_ends,
-                          "%s %.*s in FIFO %u (%s), produced by %s and consumed by %s",
+                          "%s %s in FIFO %u (%s), produced by %s and consumed by %s",
                           o->kind == 'R' ? "reads" : "writes", NAME(v, n), o->id,
                           tw_program_string(v->program, b->name), tw_engine_name(b->producer),
                           tw_engine_name(b->consumer));
@@ -99,7 +98,7 @@ static int check_fifo_region(struct tw_verifier *v, const struct tw_vf_data *d, 
     uint64_t held = level * b->page_bytes;
     if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), held)) {
         return tw_vf_fail(v, TW_RULE_region_in_buffer,
-                          "%.*s spans [%llu, %llu) of %u %s pages of %llu bytes", NAME(v, n),
+                          "%s spans [%llu, %llu) of %u %s pages of %llu bytes", NAME(v, n),
                           (unsigned long long)d->lo[n], end_of(d, n), level,
                           produces ? "reserved" : "waited", (unsigned long long)b->page_bytes);
     }
@@ -116,7 +115,7 @@ static int check_resident_param(struct tw_verifier *v, const struct tw_vf_data *
     }
     if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), b->pages * b->page_bytes)) {
         return tw_vf_fail(v, TW_RULE_region_in_buffer,
-                          "%.*s spans [%llu, %llu) of %u pages of %llu bytes", NAME(v, n),
+                          "%s spans [%llu, %llu) of %u pages of %llu bytes", NAME(v, n),
                           (unsigned long long)d->lo[n], end_of(d, n), b->pages,
                           (unsigned long long)b->page_bytes);
     }
@@ -129,7 +128,7 @@ static int check_plain_region(struct tw_verifier *v, const struct tw_vf_data *d,
     if (b->kind == TW_BUF_SCRATCH) {
         if (state->toucher && state->toucher != v->place.engine + 1) {
             return tw_vf_fail(v, TW_RULE_fifo_ends,
-                              "%.*s is in scratch %u (%s), which engine %s touches", NAME(v, n),
+                              "%s is in scratch %u (%s), which engine %s touches", NAME(v, n),
                               d->region[n]->id, tw_program_string(v->program, b->name),
                               tw_engine_name(state->toucher - 1u));
         }
@@ -137,7 +136,7 @@ static int check_plain_region(struct tw_verifier *v, const struct tw_vf_data *d,
     }
     if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), b->page_bytes)) {
         return tw_vf_fail(v, TW_RULE_region_in_buffer,
-                          "%.*s spans [%llu, %llu) of a page of %llu bytes", NAME(v, n),
+                          "%s spans [%llu, %llu) of a page of %llu bytes", NAME(v, n),
                           (unsigned long long)d->lo[n], end_of(d, n),
                           (unsigned long long)b->page_bytes);
     }
@@ -177,13 +176,13 @@ static int check_tensor_region(struct tw_verifier *v, const struct tw_vf_data *d
     tw_vf_range(v, &d->region[n]->instance, &lo, &hi);
     if (hi >= t->bind_count) {
         return tw_vf_fail(v, TW_RULE_region_in_tensor,
-                          "%.*s names instances up to %llu of the %u of %s", NAME(v, n),
+                          "%s names instances up to %llu of the %u of %s", NAME(v, n),
                           (unsigned long long)hi, t->bind_count,
                           tw_program_string(v->program, t->name));
     }
     if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), t->bytes)) {
         return tw_vf_fail(v, TW_RULE_region_in_tensor,
-                          "%.*s spans [%llu, %llu) of the %llu bytes of %s", NAME(v, n),
+                          "%s spans [%llu, %llu) of the %llu bytes of %s", NAME(v, n),
                           (unsigned long long)d->lo[n], end_of(d, n), (unsigned long long)t->bytes,
                           tw_program_string(v->program, t->name));
     }
@@ -194,16 +193,16 @@ static int check_tensor_region(struct tw_verifier *v, const struct tw_vf_data *d
 
 static int check_shape(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
     const struct tw_extent *e = &d->extent[n];
-    bool weights = v->op.code == TW_OP_MATMUL && n == 1;
+    bool weights = d->region_demand[n] == TW_DEMAND_WEIGHTS;
     if (!affine_aligned(&d->region[n]->offset, weights ? 64 : 4)) {
-        return tw_vf_fail(v, TW_RULE_operand_types, "%.*s is not aligned to %d bytes", NAME(v, n),
+        return tw_vf_fail(v, TW_RULE_operand_types, "%s is not aligned to %d bytes", NAME(v, n),
                           weights ? 64 : 4);
     }
     if (d->region[n]->kind != 'R' && d->region[n]->kind != 'T' && e->rows > 1 &&
         e->stride < e->row_bytes) {
-        return tw_vf_fail(v, TW_RULE_operand_types,
-                          "%.*s writes rows of %llu bytes every %llu bytes", NAME(v, n),
-                          (unsigned long long)e->row_bytes, (unsigned long long)e->stride);
+        return tw_vf_fail(v, TW_RULE_operand_types, "%s writes rows of %llu bytes every %llu bytes",
+                          NAME(v, n), (unsigned long long)e->row_bytes,
+                          (unsigned long long)e->stride);
     }
     if (weights) {
         v->buffers[d->region[n]->id].is_weight = 1;
@@ -213,12 +212,14 @@ static int check_shape(struct tw_verifier *v, const struct tw_vf_data *d, uint32
 
 /* Parameter pages may be used in place, so what fills a weight buffer must keep the alignment that
  * MATMUL needs. */
-static void note_alignment(struct tw_verifier *v, const struct tw_vf_data *d) {
-    struct tw_vf_buffer *b = &v->buffers[d->region[1]->id];
-    bool one = d->imm[0] == 1;
-    if (!b->is_unaligned &&
-        !(affine_aligned(&d->region[0]->offset, 64) && affine_aligned(&d->region[1]->offset, 64) &&
-          (one || (d->imm[2] % 64 == 0 && d->imm[3] % 64 == 0)))) {
+static void note_alignment(struct tw_verifier *v) {
+    const struct tw_operand *o = v->op.operand;
+    struct tw_vf_buffer *b = &v->buffers[o[TW_READ_destination].id];
+    bool one = o[TW_READ_rows].id == 1;
+    if (!b->is_unaligned && !(affine_aligned(&o[TW_READ_source].offset, 64) &&
+                              affine_aligned(&o[TW_READ_destination].offset, 64) &&
+                              (one || (o[TW_READ_source_stride].id % 64 == 0 &&
+                                       o[TW_READ_destination_stride].id % 64 == 0)))) {
         b->is_unaligned = 1;
         b->unaligned = v->place;
     }
@@ -228,18 +229,18 @@ static void note_alignment(struct tw_verifier *v, const struct tw_vf_data *d) {
 
 static int check_mcast(struct tw_verifier *v, const struct tw_vf_data *d) {
     const struct tw_program *p = v->program;
-    const struct tw_buffer *b = d->buffer[1];
-    uint32_t group = v->op.operand[v->op.n_operands - 1].id;
+    const struct tw_buffer *b = d->buffer[TW_MCAST_REGION_destination];
+    uint32_t group = v->op.operand[TW_MCAST_group].id;
     tw_vf_count(v, TW_RULE_groups_on_chip);
     if (b->kind != TW_BUF_RESIDENT || b->sibling_base == TW_NONE) {
         return tw_vf_fail(v, TW_RULE_groups_on_chip, "buffer %u (%s) is not resident with siblings",
-                          d->region[1]->id, tw_program_string(p, b->name));
+                          v->op.operand[TW_MCAST_destination].id, tw_program_string(p, b->name));
     }
     if (!tw_group_within(&p->groups[group], &p->groups[b->group])) {
         return tw_vf_fail(
             v, TW_RULE_groups_on_chip,
             "multicasts to group %u; buffer %u (%s) has siblings on the sites of group %u", group,
-            d->region[1]->id, tw_program_string(p, b->name), b->group);
+            v->op.operand[TW_MCAST_destination].id, tw_program_string(p, b->name), b->group);
     }
     return tw_vf_mcast_group(v, group);
 }
@@ -307,7 +308,7 @@ static int check_pair(struct tw_verifier *v, const struct tw_vf_data *d, uint32_
     }
     return ok ? 0
               : tw_vf_fail(v, TW_RULE_regions_apart,
-                           "%.*s [%llu, %llu) of buffer %u and %.*s [%llu, %llu) of buffer %u",
+                           "%s [%llu, %llu) of buffer %u and %s [%llu, %llu) of buffer %u",
                            NAME(v, a), (unsigned long long)d->lo[a], end_of(d, a), d->region[a]->id,
                            NAME(v, b), (unsigned long long)d->lo[b], end_of(d, b),
                            d->region[b]->id);
@@ -348,7 +349,7 @@ int tw_vf_regions(struct tw_verifier *v, struct tw_vf_data *d) {
                                                          : check_plain_region(v, d, n);
     }
     if (!rc && v->op.code == TW_OP_READ) {
-        note_alignment(v, d);
+        note_alignment(v);
     }
     if (!rc && v->op.code == TW_OP_MCAST) {
         rc = check_mcast(v, d);

@@ -43,7 +43,7 @@ static int out_of_turn(struct tw_verifier *v, uint32_t sem) {
 
 static int tell_root(struct tw_verifier *v, struct tw_vf_span *s) {
     uint64_t iterations = v->n_loops ? v->loop[v->n_loops - 1].iterations : 1;
-    uint32_t target = v->op.operand[1].id;
+    uint32_t target = v->op.operand[TW_SEM_INC_site].id;
     if (s->root == TW_NONE) {
         s->root = target;
     }
@@ -111,12 +111,13 @@ static int check_increment(struct tw_verifier *v, enum tw_vf_sem_use use) {
         return tw_vf_fail(v, TW_RULE_rendezvous_shape, "%s is incremented by multicast",
                           use_name[use]);
     }
-    if (v->op.code == TW_OP_SEM_INC && v->op.operand[2].id != 1) {
+    if (v->op.code == TW_OP_SEM_INC && v->op.operand[TW_SEM_INC_by].id != 1) {
         return tw_vf_fail(v, TW_RULE_rendezvous_shape, "%s is incremented by %u", use_name[use],
-                          v->op.operand[2].id);
+                          v->op.operand[TW_SEM_INC_by].id);
     }
-    if (use == TW_VF_LOCAL && v->op.operand[1].id != v->place.site) {
-        return tw_vf_fail(v, TW_RULE_rendezvous_shape, "arrives at site %u", v->op.operand[1].id);
+    uint32_t site = v->op.operand[TW_SEM_INC_site].id;
+    if (use == TW_VF_LOCAL && site != v->place.site) {
+        return tw_vf_fail(v, TW_RULE_rendezvous_shape, "arrives at site %u", site);
     }
     return use == TW_VF_GATHER ? tell_root(v, &v->sections[v->round_span]) : 0;
 }

@@ -33,8 +33,8 @@ static int check_engine(struct tw_verifier *v) {
 }
 
 static int open_loop(struct tw_verifier *v) {
-    const struct tw_operand *count = &v->op.operand[1];
-    uint32_t var = v->op.operand[0].id, id = v->op.operand[2].id;
+    const struct tw_operand *count = &v->op.operand[TW_LOOP_times];
+    uint32_t var = v->op.operand[TW_LOOP_var].id, id = v->op.operand[TW_LOOP_id].id;
     uint64_t outer = v->n_loops ? v->loop[v->n_loops - 1].iterations : 1;
     if (v->var_count[var]) {
         return tw_vf_fail(v, TW_RULE_stream_decodes, "variable %u is used by an enclosing loop",
@@ -92,7 +92,7 @@ static int control_operands(struct tw_verifier *v) {
 }
 
 static int dispatch(struct tw_verifier *v) {
-    if (v->op.code >= TW_OP_READ && v->op.code != TW_OP_MCAST_SET) {
+    if (tw_op_is_data(v->op.code)) {
         return data_op(v);
     }
     int rc = control_operands(v);

@@ -194,8 +194,8 @@ int tw_vf_mcast_group(struct tw_verifier *v, uint32_t group) {
 }
 
 int tw_vf_sync_op(struct tw_verifier *v) {
-    uint32_t sem = v->op.operand[0].id;
-    const struct tw_operand *second = &v->op.operand[1];
+    const struct tw_operand *o = v->op.operand;
+    uint32_t sem = tw_op_object(&v->op), group = o[TW_MCAST_SET_group].id;
     struct rect where;
     int rc;
     tw_vf_count(v, TW_RULE_loops_agree);
@@ -204,17 +204,17 @@ int tw_vf_sync_op(struct tw_verifier *v) {
     }
     switch (v->op.code) {
     case TW_OP_SEM_INC:
-        where = rect_of_site(v->program, second->id);
-        rc = increment(v, sem, &where, v->op.operand[2].id);
+        where = rect_of_site(v->program, o[TW_SEM_INC_site].id);
+        rc = increment(v, sem, &where, o[TW_SEM_INC_by].id);
         return rc ? rc : tw_vf_rendezvous_op(v, sem, NULL);
     case TW_OP_MCAST_SET:
-        where = rect_of_group(&v->program->groups[second->id]);
-        rc = tw_vf_mcast_group(v, second->id);
+        where = rect_of_group(&v->program->groups[group]);
+        rc = tw_vf_mcast_group(v, group);
         rc = rc ? rc : increment(v, sem, &where, 1);
         return rc ? rc : tw_vf_rendezvous_op(v, sem, NULL);
     default:
-        rc = add_wait(v, sem, &second->offset);
-        return rc ? rc : tw_vf_rendezvous_op(v, sem, &second->offset);
+        rc = add_wait(v, sem, &o[TW_SEM_WAIT_threshold].offset);
+        return rc ? rc : tw_vf_rendezvous_op(v, sem, &o[TW_SEM_WAIT_threshold].offset);
     }
 }
 

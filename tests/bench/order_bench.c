@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 What the certificate costs: ns an op of verifying and
- * checking as programs grow, the rendezvous of 2 to 1,472 sites, and the certificate's share and
- * load time of bundles. usage: order_bench [MODEL...] (GGUF or llama2.c files) */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the certificate costs: ns an op of verifying and checking as programs grow, the rendezvous
+ * of 2 to 1,472 sites, and the certificate's share and load time of bundles. usage: order_bench
+ * [MODEL...] (GGUF or llama2.c files)
+ */
 #include "compiler/compile.h"
 #include "compiler/spatial/certify.h"
 #include "compiler/spatial/compose.h"
@@ -152,8 +155,8 @@ static void boundary(uint32_t width, uint32_t height) {
                                                                  .tensor = TW_NONE};
         *TW_VEC_PUSH(&mem, section.stages) =
             (struct tw_stage){.kind = TW_STAGE_COMPUTE, .site = s, .engine = TW_ENGINE_MATH};
-        tw_builder_emit(&section, s, TW_ENGINE_MATH, TW_OP_ATTN_INIT, s, s, tw_affine_const(0), 1u,
-                        14u, TW_NONE, 1u);
+        tw_builder_attn_init(&section, s, TW_ENGINE_MATH, s, tw_in_buffer(s, tw_affine_const(0)),
+                             1u, 14u, tw_count_const(1u));
     }
     section.private_bytes = 64;
     if (tw_compose(list, 1, "boundary", &out, &err)) {

@@ -1,28 +1,29 @@
-/* SPDX-License-Identifier: Apache-2.0 How long the way to a PCIe device and back takes, against the
- * bare way: bell, eventfd, process, eventfd, interrupt.
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How long the way to a PCIe device and back takes, against the bare way: bell, eventfd, process,
+ * eventfd, interrupt.
  *   pcie_bench echo SOCKET      outside of the guest: an ivshmem peer that answers each bell at once, and counts it in BAR2
  *   pcie_bench BDF ECHO-BDF     in the guest: the device (emulate --ivshmem), and the echo
- * tests/bench/pcie.sh boots a guest with both. */
+ * tests/bench/pcie.sh boots a guest with both.
+ */
 #include "driver/device/device.h"
 #include "driver/transport/link/link_client.h"
 #include "driver/transport/pcie/vfio.h"
 #include "firmware/link/packet.h"
 #include "firmware/pcie/ivshmem.h"
+#include "loader/base/clock.h"
 #include "loader/base/event.h"
 
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define WARM 200
 #define TIMES 3000
 
 static double now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+    return 1e-3 * (double)tw_clock_ns();
 }
 
 static int fail(const tw_error *err) {

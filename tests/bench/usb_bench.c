@@ -1,25 +1,22 @@
-/* SPDX-License-Identifier: Apache-2.0 What the link costs on USB: MB/s of WRITE requests of 1 MiB,
- * as weights are sent, against a bare libusb loop that submits the same bytes to the same endpoint
- * as fast as transfers come back: from the program's own memory, as such loops do, which the kernel
- * copies; and from memory for DMA, which nobody touches. The best of several runs each. usage:
- * usb_bench [NAME [MIB [RUNS]]], NAME as behind "usb:" */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the link costs on USB: MB/s of WRITE requests of 1 MiB, as weights are sent, against a bare
+ * libusb loop that submits the same bytes to the same endpoint as fast as transfers come back: from
+ * the program's own memory, as such loops do, which the kernel copies; and from memory for DMA,
+ * which nobody touches. The best of several runs each. usage: usb_bench [NAME [MIB [RUNS]]], NAME
+ * as behind "usb:"
+ */
 #include "driver/transport/transport.h"
 #include "driver/transport/usb/usb_find.h"
+#include "loader/base/clock.h"
 #include "tilewright/link.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define DEPTH 8
 #define MIB (1u << 20)
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void die(const char *what, const char *why) {
     fprintf(stderr, "usb_bench: %s: %s\n", what, why);
@@ -93,14 +90,14 @@ static double run_bare(libusb_context *context, const struct tw_usb_found *d, si
         t[i] = libusb_alloc_transfer(0);
         mapped[i] = fill(t[i], &b, &d->place, bytes, dma);
     }
-    double begin = now_s();
+    double begin = tw_clock_s();
     for (int i = 0; i < DEPTH && b.left; i++) {
         submit(&b, t[i], bytes);
     }
     while (b.flying) {
         libusb_handle_events(context);
     }
-    double s = now_s() - begin;
+    double s = tw_clock_s() - begin;
     for (int i = 0; i < DEPTH; i++) {
         empty(t[i], &b, mapped[i], bytes);
     }
@@ -172,7 +169,7 @@ static uint64_t await(struct tw_transport *t) {
 /* n requests, as many in flight as the device takes. */
 static double run_link(struct tw_transport *t, enum tw_wire_opcode opcode, uint64_t address,
                        const void *payload, uint32_t bytes, unsigned n) {
-    double begin = now_s();
+    double begin = tw_clock_s();
     unsigned sent = 0;
     for (unsigned answered = 0; answered < n; answered++) {
         for (; sent < n && sent - answered < t->credits; sent++) {
@@ -180,7 +177,7 @@ static double run_link(struct tw_transport *t, enum tw_wire_opcode opcode, uint6
         }
         await(t);
     }
-    return now_s() - begin;
+    return tw_clock_s() - begin;
 }
 
 /* MB/s of WRITE and READ. */

@@ -1,12 +1,15 @@
-/* SPDX-License-Identifier: Apache-2.0 Models whose header is valid and whose sizes nobody sane
- * would choose, targets at the ends of their ranges, and little memory: each ends in a bundle or in
- * one line, soon, and never in an abort. The files have holes where weights would be. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Models whose header is valid and whose sizes nobody sane would choose, targets at the ends of
+ * their ranges, and little memory: each ends in a bundle or in one line, soon, and never in an
+ * abort. The files have holes where weights would be.
+ */
+#include "loader/base/clock.h"
 #include "tests/compiler/compile_kit.h"
 
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define SANITIZED 1
@@ -34,23 +37,17 @@ static const struct random_shape plain = {.dim = 32,
                                           .dtype = TW_DT_F16,
                                           .hollow = true};
 
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* 0 or the error, checked for form and time. */
 static int try_shape(struct compile_world *w, struct random_shape shape) {
     if (!save_model(w, shape)) {
         print_message("skipped: no file of that size can be made here\n");
         skip();
     }
-    double start = now_s();
+    double start = tw_clock_s();
     int rc = compile_to(w, w->model, w->out);
-    if (now_s() - start > LIMIT_S) {
+    if (tw_clock_s() - start > LIMIT_S) {
         fail_msg("%s on %s took %.1f s", random_shape_text(&shape), w->options.target,
-                 now_s() - start);
+                 tw_clock_s() - start);
     }
     if (rc) {
         assert_int_equal(w->err.code, rc);

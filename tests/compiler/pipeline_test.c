@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The compiler as a whole: equal bytes, outputs that cannot be
- * written, options, keys, dumps, the report. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The compiler as a whole: equal bytes, outputs that cannot be written, options, keys, dumps, the
+ * report.
+ */
 #include "tests/compiler/compile_kit.h"
 
 #include <signal.h>

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 From model file to logits: models of random shapes, compiled
- * for every target and run strictly and fast, in chunks of any size, give the same bits everywhere,
- * and the reference evaluator's numbers. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From model file to logits: models of random shapes, compiled for every target and run strictly
+ * and fast, in chunks of any size, give the same bits everywhere, and the reference evaluator's
+ * numbers.
+ */
 #include "tests/compiler/compile_kit.h"
 #include "tests/support/model_fixture.h"
 #include "tilewright/tilewright.h"

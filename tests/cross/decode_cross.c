@@ -1,7 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 A whole model on a bare firmware: reads an image (image.h)
- * from standard input, gives it to a command server of its own, and decodes some tokens greedily,
- * on the device: strictly, and by plans with each table of this processor. Prints "ok"/"not ok"
- * lines, and a line "same decode ..." that is the same on every machine. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A whole model on a bare firmware: reads an image (image.h) from standard input, gives it to a
+ * command server of its own, and decodes some tokens greedily, on the device: strictly, and by
+ * plans with each table of this processor. Prints "ok"/"not ok" lines, and a line "same decode ..."
+ * that is the same on every machine.
+ */
 #include "tests/cross/image.h"
 #include "tests/support/server_client.h"
 

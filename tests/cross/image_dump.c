@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 image_dump TARGET FILE: compiles the shipped model for a
- * target and writes its image for decode_cross (image.h); then decodes with it in the driver's own
- * way and prints the line that every machine has to print. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * image_dump TARGET FILE: compiles the shipped model for a target and writes its image for
+ * decode_cross (image.h); then decodes with it in the driver's own way and prints the line that
+ * every machine has to print.
+ */
 #include "driver/session/session.h"
 #include "tests/cross/image.h"
 #include "tests/support/model_bundle.h"

@@ -1,7 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Every kernel of every table of this processor against the
- * scalar one, and a hash of what came out. A plain program for processors of which there is only a
- * cross compiler and an emulator: prints "ok", "not ok" and "same NAME HASH" lines; the last are
- * the same on every machine. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every kernel of every table of this processor against the scalar one, and a hash of what came
+ * out. A plain program for processors of which there is only a cross compiler and an emulator:
+ * prints "ok", "not ok" and "same NAME HASH" lines; the last are the same on every machine.
+ */
 #include "tests/cross/image.h"
 #include "tests/support/kernel_cases.h"
 

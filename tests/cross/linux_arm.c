@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Lets a program compiled for a bare Cortex-M run under
- * qemu-arm: newlib's calls to its board, answered by Linux. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lets a program compiled for a bare Cortex-M run under qemu-arm: newlib's calls to its board,
+ * answered by Linux.
+ */
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,10 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 Fuzzes certificates and the section that holds them. Input: a
- * byte that chooses the form, two bytes that choose a small random program, and
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fuzzes certificates and the section that holds them. Input: a byte that chooses the form, two
+ * bytes that choose a small random program, and
  *   0: edits (kind, 16-bit place, 16-bit value) of the program's own certificate
  *   1: words of a certificate
  *   2: a seed of a mutant of the program, which gets a certificate of its own
  *   3: changes of bytes of .tw.cert; and the bytes of one
- * What the checker accepts is run in every interleaving, and must be clean. */
+ * What the checker accepts is run in every interleaving, and must be clean.
+ */
 #include "tests/support/order_false_certificates.h"
 #include "tests/support/order_judge.h"
 #include "tests/support/order_mutate.h"
@@ -46,7 +49,7 @@ static void must_be_clean(const struct tw_program *p) {
 
 static void judge(const struct tw_program *p, const uint32_t *words, uint32_t n) {
     uint32_t *copy = exact(words, (size_t)n * 4);
-    struct tw_certificate c = {copy, n};
+    struct tw_certificate c = {copy, n, TW_STEP_OPS_UNSTATED};
     struct tw_verify_report report = {.failed_rule = 0};
     tw_error err = {0};
     int rc = tw_check_order(p, &c, &report, &err);
@@ -94,6 +97,8 @@ static void edit_certificate(const struct tw_program *p, struct tw_cmem *mem, co
     order_false_free(&l);
 }
 
+static const uint8_t no_bindings[TW_HASH_BYTES];
+
 /* The section: first what is right, with the input over its bytes, then the input alone. */
 static void open_section(const struct tw_program *p, struct tw_cmem *mem, const uint8_t *data,
                          size_t size) {
@@ -112,7 +117,7 @@ static void open_section(const struct tw_program *p, struct tw_cmem *mem, const 
     for (uint32_t form = 0; form < 2; form++) {
         uint8_t *whole = form ? exact(data, size) : section;
         size_t n = form ? size : bytes;
-        int rc = tw_certificate_open(whole, n, p, 1, out, &err);
+        int rc = tw_certificate_open(whole, n, p, 1, no_bindings, out, &err);
         require(rc == 0 || rc == TW_E_VERIFY);
         if (rc == 0) {
             judge(p, out[0].words, out[0].n_words);

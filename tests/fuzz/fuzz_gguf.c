@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Fuzzes the GGUF importer: any bytes as a file. What is
- * accepted is read to its last byte, so that a pointer outside the file shows. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fuzzes the GGUF importer: any bytes as a file. What is accepted is read to its last byte, so that
+ * a pointer outside the file shows.
+ */
 #include "compiler/import/import.h"
 #include "tilewright/vocab.h"
 

@@ -1,8 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 Fuzzes the device's end of a link with a hostile host:
- * firmware/serve/link_server.c and the emulator behind it. The input is what the host sends, a
- * record a packet or a message. Whatever it sends, the next host gets a device without traces. What
- * the fuzzer may not do is LOAD: programs have passed the loader's verifier, says the contract.
- * Records: kind u8, then what give_packet() reads for it. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fuzzes the device's end of a link with a hostile host: firmware/serve/link_server.c and the
+ * emulator behind it. The input is what the host sends, a record a packet or a message. Whatever it
+ * sends, the next host gets a device without traces. What the fuzzer may not do is LOAD: programs
+ * have passed the loader's verifier, says the contract. Records: kind u8, then what give_packet()
+ * reads for it.
+ */
 #include "firmware/link/packet.h"
 #include "firmware/serve/link_server.h"
 #include "tests/support/fuzz_input.h"

@@ -1,7 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Fuzzes the driver's end of a link with a hostile device: the
- * input is what the device does, a record each time that the driver looks for a packet. Whatever it
- * does, open, calls and close end, with a line that names the device. Records: kind u8, then what
- * take_packet() reads for it. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fuzzes the driver's end of a link with a hostile device: the input is what the device does, a
+ * record each time that the driver looks for a packet. Whatever it does, open, calls and close end,
+ * with a line that names the device. Records: kind u8, then what take_packet() reads for it.
+ */
 #include "driver/device/device.h"
 #include "driver/transport/link/link_client.h"
 #include "firmware/link/packet.h"

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Fuzzes the llama2.c importers. The input is the checkpoint's
- * size (4 bytes, little-endian, taken modulo what there is), the checkpoint and the tokenizer file;
- * a tokenizer is also tried when the checkpoint is refused. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fuzzes the llama2.c importers. The input is the checkpoint's size (4 bytes, little-endian, taken
+ * modulo what there is), the checkpoint and the tokenizer file; a tokenizer is also tried when the
+ * checkpoint is refused.
+ */
 #include "compiler/import/bytes.h"
 #include "compiler/import/import.h"
 #include "tilewright/vocab.h"

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Fuzzes a line: a medium that gives any packets in any order,
- * and a device that takes, sends, hangs up and closes when it likes. Each byte of the input is a
- * step of one of them. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fuzzes a line: a medium that gives any packets in any order, and a device that takes, sends,
+ * hangs up and closes when it likes. Each byte of the input is a step of one of them.
+ */
 #include "firmware/link/medium.h"
 #include "firmware/link/packet.h"
 #include "tests/support/fuzz_input.h"

@@ -1,9 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 Fuzzes the device's side of a PCIe mailbox: a host that
- * writes anything anywhere in the registers and the mailbox, takes its memory away, and starts
- * again. Input: records of
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fuzzes the device's side of a PCIe mailbox: a host that writes anything anywhere in the registers
+ * and the mailbox, takes its memory away, and starts again. Input: records of
  *   action u8, at u16, value u32
  * At most one packet of each size class goes back: the device may only ever touch BAR2 and what the
- * host's memory is. */
+ * host's memory is.
+ */
 #include "firmware/pcie/pcie_device.h"
 #include "loader/base/event.h"
 

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Fuzzes the opening, the verifier and the printer of program
- * blobs. Input: a byte that chooses the form; 0: the rest is a blob; else: patches (16-bit place in
- * words, 32-bit word) over the blob of the small program, which obeys every rule. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fuzzes the opening, the verifier and the printer of program blobs. Input: a byte that chooses the
+ * form; 0: the rest is a blob; else: patches (16-bit place in words, 32-bit word) over the blob of
+ * the small program, which obeys every rule.
+ */
 #include "loader/text/print_program.h"
 #include "loader/verify/verify.h"
 #include "tests/support/small_program.h"

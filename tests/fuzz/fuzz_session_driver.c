@@ -1,7 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 Fuzzes the driver above its transports with a device that
- * answers whole messages of any content: deploying, sessions, steps, greedy runs, self-test.
- * Whatever it answers, every call ends, and an error is one line. Input: how to use it, then for
- * each answer a byte that says in what it differs from a good one, and what that needs. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fuzzes the driver above its transports with a device that answers whole messages of any content:
+ * deploying, sessions, steps, greedy runs, self-test. Whatever it answers, every call ends, and an
+ * error is one line. Input: how to use it, then for each answer a byte that says in what it differs
+ * from a good one, and what that needs.
+ */
 #include "driver/device/device.h"
 #include "tests/support/fuzz_input.h"
 #include "tests/support/model_bundle.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Fuzzes target files: any text. What is accepted is a machine that the compiler can use. */
+ *
+ * Fuzzes target files: any text. What is accepted is a machine that the compiler can use.
+ */
 #include "tilewright/target.h"
 
 #include <stdlib.h>

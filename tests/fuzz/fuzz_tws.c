@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Fuzzes the parser of programs as text. What it accepts is
- * printed, and that must parse and print to the same bytes; the verifier judges it. Input: a
- * text. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fuzzes the parser of programs as text. What it accepts is printed, and that must parse and print
+ * to the same bytes; the verifier judges it. Input: a text.
+ */
 #include "loader/verify/verify.h"
 #include "tests/support/program_text.h"
 

@@ -1,11 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 Fuzzes the USB device behind usbredir with whole sessions.
- * Input: a byte (speed in bits 0-1, bit 2: recovery, bit 3: no hello first), then records of
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fuzzes the USB device behind usbredir with whole sessions. Input: a byte (speed in bits 0-1, bit
+ * 2: recovery, bit 3: no hello first), then records of
  *   kind u8, id u8, bytes u16, payload
  * Kind below 200: a usbredir message of that type, whose header fields and data are the payload
  * (bit 7 of the id: the length field is 3 more than there is). 200: the payload as it is. 201: the
  * device sends a packet of (payload's first two bytes) bytes. 202: the device takes a packet. 203:
  * the open's generation changes. Whatever comes in behind our hello, what goes out has to keep to
- * the protocol. */
+ * the protocol.
+ */
 #include "firmware/usb/usbredir_session.h"
 
 #include <stdlib.h>

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Fuzzes the vocabulary reader: any bytes as a blob. Every
- * piece, score and type of an accepted one is read. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fuzzes the vocabulary reader: any bytes as a blob. Every piece, score and type of an accepted one
+ * is read.
+ */
 #include "tilewright/vocab.h"
 
 #include <stdlib.h>

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
+ *
  * Fuzzes the command server with whole sessions of requests. Input: records of
  *   opcode u8, address selector u8, payload bytes u16, payload
  * Opcode 0: the payload's first 32 bytes are the header as it is. In payloads, an aligned u64 whose
  * top byte is 0xAD stands for the address of an allocation (low byte: which) plus an offset (next
  * byte), so that programs and inputs can be named. What the fuzzer may not do is change a program's
- * blob or bindings: those have passed the loader's verifier, says the contract. */
+ * blob or bindings: those have passed the loader's verifier, says the contract.
+ */
 #include "tests/support/server_client.h"
 
 #include <stdlib.h>

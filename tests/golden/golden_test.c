@@ -1,10 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 The built command against golden ids and against itself: for
- * real models, `tilewright run` gives the ids that llama.cpp gave, the same bits of logits on every
- * target, mode, number of threads, chunk and instruction set, and for float weights the logits of
- * the reference evaluator.
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The built command against golden ids and against itself: for real models, `tilewright run` gives
+ * the ids that llama.cpp gave, the same bits of logits on every target, mode, number of threads,
+ * chunk and instruction set, and for float weights the logits of the reference evaluator.
  *
  * One run on target host (the base) is compared with what comes from outside; all others with the
- * base, byte by byte. Needs $TW_BIN. */
+ * base, byte by byte. Needs $TW_BIN.
+ */
 #include "firmware/kernels/kernels.h"
 #include "tests/support/command_run.h"
 #include "tests/support/golden.h"

@@ -1,7 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 GGUF variants of a real model (rotary scaling and base,
- * factors, alignment, key order, tied output, ...), which mkvariants.py of the shared data writes,
- * through importer, graph and reference evaluator, against the ids and logits that llama.cpp gives
- * for them. A variant that we refuse has to be refused by name. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * GGUF variants of a real model (rotary scaling and base, factors, alignment, key order, tied
+ * output, ...), which mkvariants.py of the shared data writes, through importer, graph and
+ * reference evaluator, against the ids and logits that llama.cpp gives for them. A variant that we
+ * refuse has to be refused by name.
+ */
 #include "tests/support/command_run.h"
 #include "tests/support/model_fixture.h"
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The table look-up as a program of the tile machine (bigram.h). */
+ *
+ * The table look-up as a program of the tile machine (bigram.h).
+ */
 #include "tests/support/bigram.h"
 
-#include "tilewright/opcode.h"
+#include "tilewright/op_schema.h"
 #include "tilewright/progblob.h"
 
 #include <stdlib.h>
@@ -20,48 +22,41 @@ enum {
 };
 enum { ROW_BYTES = BIGRAM_COLS * 4, TENSOR_IDS = 0, TENSOR_TABLE = 2, TENSOR_LOGITS = 3 };
 
-/* Appends an op. Operands follow the table's letters: ids and immediates as given; an X takes
- * (trip, max). Offsets are 0. */
-static void put(struct bigram *b, uint32_t engine, uint32_t code, const uint32_t *values) {
-    struct tw_op op;
-    memset(&op, 0, sizeof op);
-    op.code = code;
-    op.stage = engine;
-    for (const char *k = tw_op_info(code).operands; *k; k++) {
-        struct tw_operand *o = &op.operand[op.n_operands++];
-        o->kind = *k;
-        o->id = *values++;
-        if (*k == 'X') {
-            o->max = *values++;
-        }
-    }
+static void put(struct bigram *b, uint32_t engine, struct tw_op op) {
     uint32_t at = b->streams[engine].n_words;
+    op.stage = engine;
     b->streams[engine].n_words += tw_op_encode(&op, b->words[engine] + at);
 }
 
-static void put_fifo(struct bigram *b, uint32_t engine, uint32_t code, uint32_t buffer) {
-    uint32_t values[2] = {buffer, 1};
-    put(b, engine, code, values);
+static struct tw_buffer_at page(uint32_t buffer) {
+    return tw_in_buffer(buffer, tw_affine_const(0));
+}
+
+static struct tw_tensor_at whole(uint32_t tensor) {
+    return tw_in_tensor(tensor, tw_affine_const(0), tw_affine_const(0));
 }
 
 static void make_streams(struct bigram *b) {
+    const uint32_t row = 0, out = 1; /* buffers */
+    const struct tw_count rows = tw_count_of(0, BIGRAM_ROWS);
     for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
         b->streams[e] = (struct tw_stream){0, e, b->words[e], 0};
     }
-    const uint32_t gather[] = {TENSOR_TABLE, TENSOR_IDS, 0, ROW_BYTES, BIGRAM_COLS, 0, BIGRAM_ROWS};
-    put_fifo(b, TW_ENGINE_LOAD, TW_OP_RESERVE, 0);
-    put(b, TW_ENGINE_LOAD, TW_OP_GATHER, gather);
-    put_fifo(b, TW_ENGINE_LOAD, TW_OP_PUSH, 0);
-    const uint32_t last[] = {0, ROW_BYTES, 1, ROW_BYTES, 0, BIGRAM_ROWS};
-    put_fifo(b, TW_ENGINE_MATH, TW_OP_WAIT, 0);
-    put_fifo(b, TW_ENGINE_MATH, TW_OP_RESERVE, 1);
-    put(b, TW_ENGINE_MATH, TW_OP_LAST_ROW, last);
-    put_fifo(b, TW_ENGINE_MATH, TW_OP_PUSH, 1);
-    put_fifo(b, TW_ENGINE_MATH, TW_OP_POP, 0);
-    const uint32_t write[] = {1, ROW_BYTES, TENSOR_LOGITS, ROW_BYTES, ROW_BYTES, TW_NONE, 1};
-    put_fifo(b, TW_ENGINE_STORE, TW_OP_WAIT, 1);
-    put(b, TW_ENGINE_STORE, TW_OP_WRITE, write);
-    put_fifo(b, TW_ENGINE_STORE, TW_OP_POP, 1);
+    put(b, TW_ENGINE_LOAD, tw_make_reserve(0, row, 1));
+    put(b, TW_ENGINE_LOAD,
+        tw_make_gather(0, whole(TENSOR_TABLE), whole(TENSOR_IDS), page(row), ROW_BYTES, BIGRAM_COLS,
+                       rows));
+    put(b, TW_ENGINE_LOAD, tw_make_push(0, row, 1));
+    put(b, TW_ENGINE_MATH, tw_make_wait(0, row, 1));
+    put(b, TW_ENGINE_MATH, tw_make_reserve(0, out, 1));
+    put(b, TW_ENGINE_MATH, tw_make_last_row(0, page(row), ROW_BYTES, page(out), ROW_BYTES, rows));
+    put(b, TW_ENGINE_MATH, tw_make_push(0, out, 1));
+    put(b, TW_ENGINE_MATH, tw_make_pop(0, row, 1));
+    put(b, TW_ENGINE_STORE, tw_make_wait(0, out, 1));
+    put(b, TW_ENGINE_STORE,
+        tw_make_write(0, page(out), ROW_BYTES, whole(TENSOR_LOGITS), ROW_BYTES, ROW_BYTES,
+                      tw_count_const(1)));
+    put(b, TW_ENGINE_STORE, tw_make_pop(0, out, 1));
 }
 
 static void make_tables(struct bigram *b) {

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 The smallest decoder that there is: the logits are the row of
- * a table that the last token names. One site, three engines, two FIFOs; made op by op, so that the
- * device side can be tested without a compiler, and its answers are known. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The smallest decoder that there is: the logits are the row of a table that the last token names.
+ * One site, three engines, two FIFOs; made op by op, so that the device side can be tested without
+ * a compiler, and its answers are known.
+ */
 #ifndef TW_TESTS_SUPPORT_BIGRAM_H
 #define TW_TESTS_SUPPORT_BIGRAM_H
 

@@ -1,9 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 The small bundle of the tests (bundle_fixture.h): its ops are
- * encoded by the encoder, its weights come from a formula. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The small bundle of the tests (bundle_fixture.h): its ops are encoded by the encoder, its weights
+ * come from a formula.
+ */
 #include "tests/support/bundle_fixture.h"
 
 #include "loader/base/hash.h"
-#include "tilewright/opcode.h"
+#include "tilewright/op_schema.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -31,53 +34,42 @@ struct writer {
     uint32_t n, stage;
 };
 
-/* Appends an op; operands are given as (id or value) in the table's order, regions with offset
- * `base`. */
-static void put(struct writer *w, uint32_t code, const uint32_t *ids, struct tw_affine offset,
-                struct tw_affine instance) {
-    struct tw_op op;
-    memset(&op, 0, sizeof op);
-    op.code = code;
+static void put(struct writer *w, struct tw_op op) {
     op.stage = w->stage;
-    for (const char *k = tw_op_info(code).operands; *k; k++) {
-        struct tw_operand *o = &op.operand[op.n_operands];
-        o->kind = *k;
-        o->id = ids[op.n_operands++];
-        o->max = 4;
-        o->offset = offset;
-        o->instance = instance;
-    }
     w->n += tw_op_encode(&op, w->words + w->n);
 }
 
-static void put_simple(struct writer *w, uint32_t code, uint32_t a, uint32_t b) {
-    uint32_t ids[3] = {a, b, TW_NONE};
-    put(w, code, ids, tw_affine_const(0), tw_affine_const(0));
+static struct tw_buffer_at page(uint32_t buffer, uint64_t offset) {
+    return tw_in_buffer(buffer, tw_affine_const(offset));
 }
 
 static void load_stream(struct writer *w, uint32_t site) {
-    uint32_t loop[3] = {1, TW_NONE, TW_NONE}, read[6] = {1, 2 * site, 1, 1024, 1024, 1024};
-    put(w, TW_OP_LOOP, loop, tw_affine_const(0), tw_affine_const(0));
-    put_simple(w, TW_OP_RESERVE, 2 * site, 1);
-    put(w, TW_OP_READ, read, tw_affine_const(0), tw_affine_plus(tw_affine_const(site), 1, 1));
-    put_simple(w, TW_OP_PUSH, 2 * site, 1);
-    put_simple(w, TW_OP_END, 0, 0);
+    const uint32_t fifo = 2 * site;
+    struct tw_affine instance = tw_affine_plus(tw_affine_const(site), 1, 1);
+    put(w, tw_make_loop(0, 1, tw_count_const(4), TW_NONE));
+    put(w, tw_make_reserve(0, fifo, 1));
+    put(w, tw_make_read(0, tw_in_tensor(1, instance, tw_affine_const(0)), page(fifo, 0), 1, 1024,
+                        1024, 1024));
+    put(w, tw_make_push(0, fifo, 1));
+    put(w, tw_make_end(0));
 }
 
 static void math_stream(struct writer *w, uint32_t site, bool extra) {
-    put_simple(w, TW_OP_WAIT, 2 * site, 1);
+    const uint32_t fifo = 2 * site, y = fifo + 1;
+    put(w, tw_make_wait(0, fifo, 1));
     if (extra) {
-        uint32_t copy[6] = {2 * site + 1, 64, 2 * site + 1, 64, 64, TW_NONE};
-        put(w, TW_OP_COPY, copy, tw_affine_const(0), tw_affine_const(0));
+        put(w, tw_make_copy(0, page(y, 0), 64, page(y, 0), 64, 64, tw_count_const(4)));
     }
-    put_simple(w, TW_OP_POP, 2 * site, 1);
+    put(w, tw_make_pop(0, fifo, 1));
 }
 
 /* The prefill program's second site stores nothing. */
 static void store_stream(struct writer *w, uint32_t program, uint32_t site) {
-    uint32_t write[6] = {2 * site + 1, 64, 3, 128, 64, 0};
+    const uint64_t offset = (uint64_t)64 * site;
     if (program == 0 || site == 0) {
-        put(w, TW_OP_WRITE, write, tw_affine_const((uint64_t)64 * site), tw_affine_const(0));
+        put(w, tw_make_write(0, page(2 * site + 1, offset), 64,
+                             tw_in_tensor(3, tw_affine_const(0), tw_affine_const(offset)), 128, 64,
+                             tw_count_of(0, 4)));
     }
 }
 

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 A small bundle made by hand: two programs on two sites, two
- * banks of weights, state, inputs and outputs. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A small bundle made by hand: two programs on two sites, two banks of weights, state, inputs and
+ * outputs.
+ */
 #ifndef TW_TESTS_SUPPORT_BUNDLE_FIXTURE_H
 #define TW_TESTS_SUPPORT_BUNDLE_FIXTURE_H
 

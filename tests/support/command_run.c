@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Runs the command under test (command_run.h): options become
- * words, ids come back on standard output, logits in a file. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs the command under test (command_run.h): options become words, ids come back on standard
+ * output, logits in a file.
+ */
 #include "tests/support/command_run.h"
 
 #include <fcntl.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * `tilewright run` as a child process: token ids in, token ids and logits out. */
+ *
+ * `tilewright run` as a child process: token ids in, token ids and logits out.
+ */
 #ifndef TW_TESTS_SUPPORT_COMMAND_RUN_H
 #define TW_TESTS_SUPPORT_COMMAND_RUN_H
 

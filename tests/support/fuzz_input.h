@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Reading a fuzzer's input in small steps; behind its end there are zeros. */
+ *
+ * Reading a fuzzer's input in small steps; behind its end there are zeros.
+ */
 #ifndef TW_TESTS_SUPPORT_FUZZ_INPUT_H
 #define TW_TESTS_SUPPORT_FUZZ_INPUT_H
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Golden files (golden.h), read with jansson. */
+ *
+ * Golden files (golden.h), read with jansson.
+ */
 #include "tests/support/golden.h"
 
 #include <jansson.h>

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Golden files: greedy ids and logits that other programs
- * computed, in one form for both kinds of file. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Golden files: greedy ids and logits that other programs computed, in one form for both kinds of
+ * file.
+ */
 #ifndef TW_TESTS_SUPPORT_GOLDEN_H
 #define TW_TESTS_SUPPORT_GOLDEN_H
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Random and extreme arguments for every kernel (kernel_cases.h). */
+ *
+ * Random and extreme arguments for every kernel (kernel_cases.h).
+ */
 #include "tests/support/kernel_cases.h"
 #include "tilewright/numerics.h"
 

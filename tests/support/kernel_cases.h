@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Arguments for every kernel: random, ragged, hostile, with
- * infinities and NaNs; the same on every machine. What is done with them is the caller's. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Arguments for every kernel: random, ragged, hostile, with infinities and NaNs; the same on every
+ * machine. What is done with them is the caller's.
+ */
 #ifndef TW_TESTS_SUPPORT_KERNEL_CASES_H
 #define TW_TESTS_SUPPORT_KERNEL_CASES_H
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Random buffers and comparisons for the kernel tests. */
+ *
+ * Random buffers and comparisons for the kernel tests.
+ */
 #include "tests/support/kernel_fixture.h"
 #include "tilewright/numerics.h"
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Random buffers and comparisons for the kernel tests. */
+ *
+ * Random buffers and comparisons for the kernel tests.
+ */
 #ifndef TW_TESTS_SUPPORT_KERNEL_FIXTURE_H
 #define TW_TESTS_SUPPORT_KERNEL_FIXTURE_H
 

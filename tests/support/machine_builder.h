@@ -8,7 +8,7 @@
 #define TW_TESTS_SUPPORT_MACHINE_BUILDER_H
 
 #include "firmware/core/tile_machine.h"
-#include "tilewright/opcode.h"
+#include "tests/support/make_op.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -221,62 +221,25 @@ static inline uint32_t mb_trip(struct mb *m, uint32_t input, uint32_t add, uint3
 static inline struct tw_affine mb_at(uint64_t base) {
     return tw_affine_const(base);
 }
-static inline struct tw_operand mb_operand(char kind, uint32_t id) {
-    struct tw_operand o;
-    memset(&o, 0, sizeof o);
-    o.kind = kind;
-    o.id = id;
-    return o;
-}
-static inline struct tw_operand mb_region(char kind, uint32_t id, struct tw_affine offset) {
-    struct tw_operand o = mb_operand(kind, id);
-    o.offset = offset;
-    return o;
-}
-#define R_(id, at) mb_region('R', id, at)
-#define W_(id, at) mb_region('W', id, at)
-#define M_(id, at) mb_region('M', id, at)
-#define F_(id) mb_operand('F', id)
-#define S_(id) mb_operand('S', id)
-#define G_(id) mb_operand('G', id)
-#define C_(id) mb_operand('C', id)
-#define I_(v) mb_operand('I', (uint32_t)(v))
-#define V_(v) mb_operand('V', v)
-static inline struct tw_operand mb_tensor_at(char kind, uint32_t id, struct tw_affine instance,
-                                             struct tw_affine offset) {
-    struct tw_operand o = mb_region(kind, id, offset);
-    o.instance = instance;
-    return o;
-}
-#define T_(id, instance, at) mb_tensor_at('T', id, instance, at)
-#define U_(id, instance, at) mb_tensor_at('U', id, instance, at)
-static inline struct tw_operand X_(uint32_t trip, uint32_t max) {
-    struct tw_operand o = mb_operand('X', trip);
-    o.max = max;
-    return o;
-} static inline struct tw_operand A_(struct tw_affine a) {
-    return mb_region('A', 0, a);
-} static inline struct tw_operand E_(float f) {
-    struct tw_operand o = mb_operand('E', 0);
-    memcpy(&o.id, &f, sizeof f);
-    return o;
-}
+#define R_(id, at) tw_in_buffer(id, at)
+#define W_(id, at) tw_in_buffer(id, at)
+#define M_(id, at) tw_in_buffer(id, at)
+#define F_(id) (id)
+#define S_(id) (id)
+#define G_(id) (id)
+#define C_(id) (id)
+#define I_(v) ((uint32_t)(v))
+#define V_(v) (v)
+#define T_(id, instance, at) tw_in_tensor(id, instance, at)
+#define U_(id, instance, at) tw_in_tensor(id, instance, at)
+#define X_(trip, max) tw_count_of(trip, max)
+#define A_(number) (number)
+#define E_(f) (f)
 
-static inline void
-mb_append(struct mb *m, uint32_t site, enum tw_engine engine, uint32_t code, uint32_t n,
-          const struct tw_operand *operands) {
-    struct tw_op op;
+/* The op's stage becomes that of the engine. */
+static inline void mb_append(struct mb *m, uint32_t site, enum tw_engine engine, struct tw_op op) {
     uint32_t stream = site * TW_ENGINE_COUNT + (uint32_t)engine, words[TW_MAX_OP_WORDS];
-    const char *kinds = tw_op_info(code).operands;
-    memset(&op, 0, sizeof op);
-    op.code = code;
     op.stage = stream;
-    op.n_operands = n;
-    mb_require(strlen(kinds) == n, "wrong number of operands");
-    for (uint32_t i = 0; i < n; i++) {
-        mb_require(operands[i].kind == kinds[i], "wrong kind of operand");
-        op.operand[i] = operands[i];
-    }
     uint32_t used = tw_op_encode(&op, words);
     mb_require(m->streams[stream].n_words + used <= MB_WORDS, "stream too long");
     memcpy(m->words[stream] + m->streams[stream].n_words, words, used * sizeof *words);
@@ -287,12 +250,10 @@ mb_append(struct mb *m, uint32_t site, enum tw_engine engine, uint32_t code, uin
 #define MB_ENGINE_L TW_ENGINE_LOAD
 #define MB_ENGINE_M TW_ENGINE_MATH
 #define MB_ENGINE_S TW_ENGINE_STORE
-#define mb_op(m, site, letter, code, ...)                                                         \
-    mb_append(m, site, MB_ENGINE_##letter, TW_OP_##code,                                          \
-              (uint32_t)(sizeof((struct tw_operand[]){__VA_ARGS__}) / sizeof(struct tw_operand)), \
-              (struct tw_operand[]){__VA_ARGS__})
+#define mb_op(m, site, letter, code, ...) \
+    mb_append(m, site, MB_ENGINE_##letter, make_##code(0, __VA_ARGS__))
 static inline void mb_end(struct mb *m, uint32_t site, enum tw_engine engine) {
-    mb_append(m, site, engine, TW_OP_END, 0, NULL);
+    mb_append(m, site, engine, tw_make_end(0));
 }
 #define mb_loop(m, site, letter, var, times) \
     mb_op(m, site, letter, LOOP, V_(var), X_(TW_NONE, times), I_(TW_NONE))

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Compiles the shipped model into a folder of the test's own. */
+ *
+ * Compiles the shipped model into a folder of the test's own.
+ */
 #include "tests/support/model_bundle.h"
 
 #include "compiler/compile.h"

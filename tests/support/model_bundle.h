@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The shipped model as a bundle for a target, compiled once a test program; and a session on it. */
+ *
+ * The shipped model as a bundle for a target, compiled once a test program; and a session on it.
+ */
 #ifndef TW_TESTS_SUPPORT_MODEL_BUNDLE_H
 #define TW_TESTS_SUPPORT_MODEL_BUNDLE_H
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Models for tests (model_fixture.h). */
+ *
+ * Models for tests (model_fixture.h).
+ */
 #include "tests/support/model_fixture.h"
 
 #include "compiler/arch/arch.h"

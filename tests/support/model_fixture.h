@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A model file with its graph and, if wanted, its reference evaluator. */
+ *
+ * A model file with its graph and, if wanted, its reference evaluator.
+ */
 #ifndef TW_TESTS_SUPPORT_MODEL_FIXTURE_H
 #define TW_TESTS_SUPPORT_MODEL_FIXTURE_H
 

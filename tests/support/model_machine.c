@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The shipped model on the tile machine (model_machine.h). */
+ *
+ * The shipped model on the tile machine (model_machine.h).
+ */
 #include "tests/support/model_machine.h"
 
 #include "driver/session/session.h"

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The shipped model's decode program on the tile machine
- * itself: a session gives the memory, the test steps the machine. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The shipped model's decode program on the tile machine itself: a session gives the memory, the
+ * test steps the machine.
+ */
 #ifndef TW_TESTS_SUPPORT_MODEL_MACHINE_H
 #define TW_TESTS_SUPPORT_MODEL_MACHINE_H
 

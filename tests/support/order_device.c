@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Device memory for any program (order_device.h): one block, a
- * binding row after the other, with a copy of how it began. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Device memory for any program (order_device.h): one block, a binding row after the other, with a
+ * copy of how it began.
+ */
 #include "tests/support/order_device.h"
 
 #include "tests/support/random_model.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Certificates that lie (order_lies.h). */
+ *
+ * Certificates that lie (order_lies.h).
+ */
 #include "tests/support/order_false_certificates.h"
 
 #include "tests/support/random_model.h"

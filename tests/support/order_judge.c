@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Verdicts and trials (order_judge.h). */
+ *
+ * Verdicts and trials (order_judge.h).
+ */
 #include "tests/support/order_judge.h"
 
 #include <stdio.h>

@@ -1,7 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 Mutants (order_mutate.h): ops are cut out of and put into
- * copies of their streams; records are changed in copies of their tables. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Mutants (order_mutate.h): ops are cut out of and put into copies of their streams; records are
+ * changed in copies of their tables.
+ */
 #include "tests/support/order_mutate.h"
 
+#include "loader/base/compiler.h"
 #include "tests/support/order_mutate_number.h"
 #include "tests/support/random_model.h"
 
@@ -128,8 +132,7 @@ void order_mutant_free(struct order_mutant *m) {
     memset(m, 0, sizeof *m);
 }
 
-static void __attribute__((format(printf, 2, 3)))
-tell(struct order_mutant *m, const char *format, ...) {
+static void TW_PRINTF(2, 3) tell(struct order_mutant *m, const char *format, ...) {
     size_t n = strlen(m->text);
     va_list args;
     va_start(args, format);

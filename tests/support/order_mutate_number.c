@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Numbers of mutants (order_mutate_number.h). */
+ *
+ * Numbers of mutants (order_mutate_number.h).
+ */
 #include "tests/support/order_mutate_number.h"
 
 #include "tests/support/random_model.h"

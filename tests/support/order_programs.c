@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Programs to mutate (order_programs.h). */
+ *
+ * Programs to mutate (order_programs.h).
+ */
 #include "tests/support/order_programs.h"
 
 #include "compiler/low/pin_params.h"

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Random programs (order_random.h). They grow, transaction by
- * transaction, in an order in which they could run; then some blocks of ops change places. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Random programs (order_random.h). They grow, transaction by transaction, in an order in which
+ * they could run; then some blocks of ops change places.
+ */
 #include "tests/support/order_random_internal.h"
 
 /* ---- sections ---- */

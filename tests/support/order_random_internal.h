@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 What the files that make random programs share:
- * order_random.c (sections, the program), order_random_work.c (transactions). */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files that make random programs share: order_random.c (sections, the program),
+ * order_random_work.c (transactions).
+ */
 #ifndef TW_TESTS_SUPPORT_ORDER_RANDOM_INTERNAL_H
 #define TW_TESTS_SUPPORT_ORDER_RANDOM_INTERNAL_H
 

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Transactions of random programs (order_random_internal.h):
- * each adds a block of ops to one engine, or the two halves of a handshake to two. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Transactions of random programs (order_random_internal.h): each adds a block of ops to one
+ * engine, or the two halves of a handshake to two.
+ */
 #include "tests/support/order_random_internal.h"
 
 /* ---- data ops ---- */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A PCIe device and its host in one process. */
+ *
+ * A PCIe device and its host in one process.
+ */
 #include "tests/support/pcie_bed.h"
 
 #include "loader/base/event.h"

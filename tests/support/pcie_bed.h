@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 A PCIe device and its host in one process: BAR2 is memory
- * that both see, a DMA address is a pointer's value, interrupts and doorbells are eventfds. Either
- * side can be taken away. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A PCIe device and its host in one process: BAR2 is memory that both see, a DMA address is a
+ * pointer's value, interrupts and doorbells are eventfds. Either side can be taken away.
+ */
 #ifndef TW_TESTS_SUPPORT_PCIE_BED_H
 #define TW_TESTS_SUPPORT_PCIE_BED_H
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Stages in a row (pipeline.h). */
+ *
+ * Stages in a row (pipeline.h).
+ */
 #include "tests/support/pipeline.h"
 
 #include "compiler/low/pin_params.h"

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The compiler's stages one by one, as compile.c runs them, for
- * tests that look at what is between two stages. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The compiler's stages one by one, as compile.c runs them, for tests that look at what is between
+ * two stages.
+ */
 #ifndef TW_TESTS_SUPPORT_PIPELINE_H
 #define TW_TESTS_SUPPORT_PIPELINE_H
 

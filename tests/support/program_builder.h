@@ -7,7 +7,7 @@
 #ifndef TW_TESTS_SUPPORT_PROGRAM_BUILDER_H
 #define TW_TESTS_SUPPORT_PROGRAM_BUILDER_H
 
-#include "tilewright/opcode.h"
+#include "tests/support/make_op.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -179,60 +179,33 @@ static inline uint32_t pb_stages(struct pb *b, uint32_t section, const char *ori
 
 /* ---- operands ---- */
 
-static inline struct tw_operand pb_id(uint32_t id) {
-    struct tw_operand o;
-    memset(&o, 0, sizeof o);
-    o.id = id;
-    return o;
+static inline uint32_t pb_id(uint32_t id) {
+    return id;
 }
-static inline struct tw_operand pb_at(uint32_t buffer, struct tw_affine offset) {
-    struct tw_operand o = pb_id(buffer);
-    o.offset = offset;
-    return o;
+static inline struct tw_buffer_at pb_at(uint32_t buffer, struct tw_affine offset) {
+    return tw_in_buffer(buffer, offset);
 }
-static inline struct tw_operand pb_on(uint32_t buffer, uint64_t offset) {
+static inline struct tw_buffer_at pb_on(uint32_t buffer, uint64_t offset) {
     return pb_at(buffer, tw_affine_const(offset));
 }
-static inline struct tw_operand pb_of(uint32_t tensor, struct tw_affine instance,
-                                      struct tw_affine offset) {
-    struct tw_operand o = pb_at(tensor, offset);
-    o.instance = instance;
-    return o;
+static inline struct tw_tensor_at pb_of(uint32_t tensor, struct tw_affine instance,
+                                        struct tw_affine offset) {
+    return tw_in_tensor(tensor, instance, offset);
 }
-static inline struct tw_operand pb_rows(uint32_t trip, uint32_t max) {
-    struct tw_operand o = pb_id(trip);
-    o.max = max;
-    return o;
+static inline struct tw_count pb_rows(uint32_t trip, uint32_t max) {
+    return tw_count_of(trip, max);
 }
-static inline struct tw_operand pb_num(struct tw_affine number) {
-    return pb_at(0, number);
+static inline struct tw_affine pb_num(struct tw_affine number) {
+    return number;
 }
-static inline struct tw_operand pb_float(float f) {
-    struct tw_operand o = pb_id(0);
-    memcpy(&o.id, &f, sizeof f);
-    return o;
+static inline float pb_float(float f) {
+    return f;
 }
 static inline struct tw_affine pb_v(uint64_t base, uint32_t var, uint64_t step) {
     return tw_affine_plus(tw_affine_const(base), var, step);
 }
 
 /* ---- streams ---- */
-
-static inline struct tw_op pb_make(uint32_t stage, uint32_t code, const struct tw_operand *operands,
-                                   uint32_t n) {
-    struct tw_op op;
-    const char *kinds = tw_op_info(code).operands;
-    memset(&op, 0, sizeof op);
-    assert(tw_op_info(code).name && strlen(kinds) == n);
-    op.code = code;
-    op.stage = stage;
-    op.n_operands = n;
-    for (uint32_t i = 0; i < n; i++) {
-        op.operand[i] = operands[i];
-        op.operand[i].kind = kinds[i];
-    }
-    return op;
-}
 
 static inline struct tw_stream *pb_stream(struct pb *b, uint32_t site, uint32_t engine) {
     return &b->streams[site * TW_ENGINE_COUNT + engine];
@@ -253,17 +226,17 @@ static inline void pb_splice(struct pb *b, uint32_t site, uint32_t engine, uint3
     s->n_words += n - old_words;
 }
 
-static inline void pb_append(struct pb *b, uint32_t code, const struct tw_operand *operands,
-                             uint32_t n) {
-    struct tw_op op = pb_make(b->stage, code, operands, n);
-    pb_splice(b, b->site, b->engine, pb_stream(b, b->site, b->engine)->n_words, 0, &op);
+static inline void pb_append(struct pb *b, const struct tw_op *op) {
+    pb_splice(b, b->site, b->engine, pb_stream(b, b->site, b->engine)->n_words, 0, op);
 }
-#define PB_OP(b, NAME, ...)                                          \
-    pb_append(                                                       \
-        (b), TW_OP_##NAME, (const struct tw_operand[]){__VA_ARGS__}, \
-        (uint32_t)(sizeof((const struct tw_operand[]){__VA_ARGS__}) / sizeof(struct tw_operand)))
+#define PB_OP(b, NAME, ...)                                        \
+    do {                                                           \
+        struct tw_op made_ = make_##NAME((b)->stage, __VA_ARGS__); \
+        pb_append((b), &made_);                                    \
+    } while (0)
 static inline void pb_end(struct pb *b) {
-    pb_append(b, TW_OP_END, NULL, 0);
+    struct tw_op end = tw_make_end(b->stage);
+    pb_append(b, &end);
 }
 
 /* The word at which the nth (from 0) op of that code begins; *op is the op. */
@@ -285,7 +258,7 @@ static inline uint32_t pb_find(struct pb *b, uint32_t site, uint32_t engine, uin
 /* Puts an END before the nth op of that code. */
 static inline void pb_insert_end(struct pb *b, uint32_t site, uint32_t engine, uint32_t code,
                                  uint32_t nth) {
-    struct tw_op end = pb_make(TW_NONE, TW_OP_END, NULL, 0), op;
+    struct tw_op end = tw_make_end(TW_NONE), op;
     pb_splice(b, site, engine, pb_find(b, site, engine, code, nth, &op), 0, &end);
 }
 

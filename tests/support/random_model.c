@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Random models (random_model.h): the table of a llama's
- * tensors, filled from a counter-based generator. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Random models (random_model.h): the table of a llama's tensors, filled from a counter-based
+ * generator.
+ */
 #include "tests/support/random_model.h"
 
 #include <stdio.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One connection at a time; a packet that finds no room waits for it. */
+ *
+ * One connection at a time; a packet that finds no room waits for it.
+ */
 #include "tests/support/relay.h"
 
 #include "firmware/link/pipe.h"

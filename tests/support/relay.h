@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
+ *
  * A socket between a host and a device: what comes in on one side goes out on the other,
- * counted. */
+ * counted.
+ */
 #ifndef TW_TESTS_SUPPORT_RELAY_H
 #define TW_TESTS_SUPPORT_RELAY_H
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The server's tests' own port and driver (server_client.h). */
+ *
+ * The server's tests' own port and driver (server_client.h).
+ */
 #include "tests/support/server_client.h"
 
 #include <malloc.h>
@@ -91,7 +93,7 @@ uint64_t client_alloc(struct client *c, uint64_t bytes) {
     return client_call(c, TW_WIRE_ALLOC, 0, &q, sizeof q) ? 0 : c->header.address;
 }
 
-int client_load_bigram(struct client *c, enum tw_wire_mode mode, struct client_bigram *out) {
+void client_place_bigram(struct client *c, struct client_bigram *out) {
     static const uint32_t bytes[BIGRAM_BINDS] = {BIGRAM_ROWS * 4, 4, sizeof out->b.table,
                                                  BIGRAM_COLS * 4};
     bigram_init(&out->b);
@@ -99,15 +101,17 @@ int client_load_bigram(struct client *c, enum tw_wire_mode mode, struct client_b
         out->address[i] = client_alloc(c, bytes[i]);
     }
     client_call(c, TW_WIRE_WRITE, out->address[BIGRAM_TABLE], out->b.table, sizeof out->b.table);
-    uint32_t blob_bytes;
-    uint8_t *blob = bigram_blob(&out->b, &blob_bytes);
-    out->blob = client_alloc(c, blob_bytes);
+    uint8_t *blob = bigram_blob(&out->b, &out->blob_bytes);
+    out->blob = client_alloc(c, out->blob_bytes);
     out->bind = client_alloc(c, sizeof out->address);
-    client_call(c, TW_WIRE_WRITE, out->blob, blob, blob_bytes);
+    client_call(c, TW_WIRE_WRITE, out->blob, blob, out->blob_bytes);
     free(blob);
+}
+
+int client_bind_bigram(struct client *c, enum tw_wire_mode mode, struct client_bigram *out) {
     client_call(c, TW_WIRE_WRITE, out->bind, out->address, sizeof out->address);
     struct tw_wire_load q = {.blob = out->blob,
-                             .blob_bytes = blob_bytes,
+                             .blob_bytes = out->blob_bytes,
                              .bind = out->bind,
                              .n_bind = BIGRAM_BINDS,
                              .mode = mode};
@@ -118,6 +122,11 @@ int client_load_bigram(struct client *c, enum tw_wire_mode mode, struct client_b
         out->program = loaded.program;
     }
     return code;
+}
+
+int client_load_bigram(struct client *c, enum tw_wire_mode mode, struct client_bigram *out) {
+    client_place_bigram(c, out);
+    return client_bind_bigram(c, mode, out);
 }
 
 int client_run_bigram(struct client *c, const struct client_bigram *g, const uint32_t *ids,

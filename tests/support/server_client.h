@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A command server over malloced memory, and a client that speaks to it in whole messages. */
+ *
+ * A command server over malloced memory, and a client that speaks to it in whole messages.
+ */
 #ifndef TW_TESTS_SUPPORT_SERVER_CLIENT_H
 #define TW_TESTS_SUPPORT_SERVER_CLIENT_H
 
@@ -30,8 +32,12 @@ uint64_t client_alloc(struct client *c, uint64_t bytes);
 struct client_bigram {
     struct bigram b;
     uint64_t address[BIGRAM_BINDS], blob, bind;
-    uint32_t program;
+    uint32_t program, blob_bytes;
 };
+/* Its memory, filled but for the rows; then the rows, as `address` has them by now, and LOAD. */
+void client_place_bigram(struct client *c, struct client_bigram *out);
+int client_bind_bigram(struct client *c, enum tw_wire_mode mode, struct client_bigram *out);
+/* Both. */
 int client_load_bigram(struct client *c, enum tw_wire_mode mode, struct client_bigram *out);
 /* Runs n steps with these tokens; logits[BIGRAM_COLS] is read after. */
 int client_run_bigram(struct client *c, const struct client_bigram *g, const uint32_t *ids,

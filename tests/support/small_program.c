@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The small program, written down op by op; each site computes
- * 16 of the 32 columns and owns one head of 16. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The small program, written down op by op; each site computes 16 of the 32 columns and owns one
+ * head of 16.
+ */
 #include "tests/support/small_program.h"
 
 #define LAYERS 2u

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Devices in child processes: forked, told ready by a pipe, tied to the parent's life. */
+ *
+ * Devices in child processes: forked, told ready by a pipe, tied to the parent's life.
+ */
 #include "tests/support/socket_device.h"
 
 #include <dirent.h>
@@ -195,10 +197,4 @@ unsigned long process_kib(pid_t pid) {
 int socket_open(const char *selector, uint32_t deadline_ms, tw_device **out, tw_error *err) {
     struct tw_device_options o = {.size = sizeof o, .n_threads = 1, .deadline_ms = deadline_ms};
     return tw_device_open(selector, &o, out, err);
-}
-
-double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Emulated devices behind sockets, in child processes: to open, to kill, to let lie. */
+ *
+ * Emulated devices behind sockets, in child processes: to open, to kill, to let lie.
+ */
 #ifndef TW_TESTS_SUPPORT_SOCKET_DEVICE_H
 #define TW_TESTS_SUPPORT_SOCKET_DEVICE_H
 
@@ -44,6 +46,5 @@ unsigned long process_kib(pid_t pid);
 
 /* Opens with that deadline; the code. */
 int socket_open(const char *selector, uint32_t deadline_ms, tw_device **out, tw_error *err);
-double seconds(void);
 
 #endif

@@ -160,8 +160,8 @@ static inline void td_load(const struct td *d, const struct td_site *b) {
     mb_end(m, s, TW_ENGINE_LOAD);
 }
 
-static inline void td_matmul(const struct td *d, const struct td_site *b, struct tw_operand x,
-                             struct tw_operand y) {
+static inline void td_matmul(const struct td *d, const struct td_site *b, struct tw_buffer_at x,
+                             struct tw_buffer_at y) {
     struct mb *m = d->m;
     mb_op(m, b->s, M, WAIT, F_(b->w), I_(1));
     mb_op(m, b->s, M, MATMUL, x, I_(d->row), R_(b->w, mb_at(0)), I_(TW_DT_F32), I_(d->dim), I_(1),
@@ -169,7 +169,7 @@ static inline void td_matmul(const struct td *d, const struct td_site *b, struct
     mb_op(m, b->s, M, POP, F_(b->w), I_(1));
 }
 
-static inline void td_matmul_to(const struct td *d, const struct td_site *b, struct tw_operand x,
+static inline void td_matmul_to(const struct td *d, const struct td_site *b, struct tw_buffer_at x,
                                 uint32_t fifo) {
     mb_op(d->m, b->s, M, RESERVE, F_(fifo), I_(1));
     td_matmul(d, b, x, M_(fifo, mb_at(0)));
@@ -198,7 +198,7 @@ static inline void td_attention(const struct td *d, const struct td_site *b) {
 static inline void td_math(const struct td *d, const struct td_site *b) {
     struct mb *m = d->m;
     uint32_t s = b->s, heads = d->heads_of + s, delta = d->delta_of + s;
-    struct tw_operand rows = X_(d->rows, TD_ROWS);
+    struct tw_count rows = X_(d->rows, TD_ROWS);
     mb_op(m, s, M, WAIT, F_(b->in), I_(1));
     mb_op(m, s, M, COPY, R_(b->in, mb_at(0)), I_(d->row), W_(b->x, mb_at(0)), I_(d->row),
           I_(d->row), rows);

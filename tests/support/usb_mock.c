@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The usbfs of the mock. Only built where umockdev is installed. */
+ *
+ * The usbfs of the mock. Only built where umockdev is installed.
+ */
 #if __has_include(<umockdev.h>)
 #include "tests/support/usb_mock.h"
 

@@ -1,9 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 USB devices that are not there: umockdev shows them in a /sys
- * and /dev of this process, and answers the kernel's usbfs calls by the functions below. So libusb
- * is the real one. The process runs with libumockdev-preload (usb_mock_enter).
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * USB devices that are not there: umockdev shows them in a /sys and /dev of this process, and
+ * answers the kernel's usbfs calls by the functions below. So libusb is the real one. The process
+ * runs with libumockdev-preload (usb_mock_enter).
  *
  * The caller of an ioctl is this process, so its memory is read and written directly; a transfer
- * that has ended is handed out when libusb asks for one, which it does all the time. */
+ * that has ended is handed out when libusb asks for one, which it does all the time.
+ */
 #ifndef TW_TESTS_SUPPORT_USB_MOCK_H
 #define TW_TESTS_SUPPORT_USB_MOCK_H
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The usb-guest end of usbredirparser. */
+ *
+ * The usb-guest end of usbredirparser.
+ */
 #include "tests/support/usbredir_peer.h"
 
-#include "firmware/link/packet.h"
+#include "loader/base/clock.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -205,13 +207,13 @@ void peer_turn(struct usbredir_peer *p, int ms) {
 }
 
 void peer_open(struct usbredir_peer *p, const char *path) {
-    uint64_t end = tw_packet_now() + PEER_MS;
+    uint64_t end = tw_clock_ms() + PEER_MS;
     if (!peer_connect(p, path)) {
         die("nobody listens");
     }
     while (!p->connected) {
         peer_turn(p, 100);
-        if (p->gone || tw_packet_now() > end) {
+        if (p->gone || tw_clock_ms() > end) {
             die("the device does not introduce itself");
         }
     }
@@ -234,10 +236,10 @@ static uint64_t ask(struct usbredir_peer *p) {
 }
 
 static uint8_t hear(struct usbredir_peer *p) {
-    uint64_t end = tw_packet_now() + PEER_MS;
+    uint64_t end = tw_clock_ms() + PEER_MS;
     while (!p->answered) {
         peer_turn(p, 100);
-        if (p->gone || tw_packet_now() > end) {
+        if (p->gone || tw_clock_ms() > end) {
             die("a request without an answer");
         }
     }
@@ -318,10 +320,10 @@ void peer_cancel(struct usbredir_peer *p, const struct peer_move *m) {
 }
 
 void peer_await(struct usbredir_peer *p, const struct peer_move *m) {
-    uint64_t end = tw_packet_now() + PEER_MS;
+    uint64_t end = tw_clock_ms() + PEER_MS;
     while (!m->done) {
         peer_turn(p, 100);
-        if (p->gone || tw_packet_now() > end) {
+        if (p->gone || tw_clock_ms() > end) {
             die("a transfer without an answer");
         }
     }
@@ -415,13 +417,13 @@ static enum tw_packet_result take_packet(struct tw_pipe *pipe, uint8_t **bytes, 
 
 static bool wait_pipe(struct tw_pipe *pipe, bool write, int ms) {
     struct pipe *p = (struct pipe *)pipe;
-    uint64_t end = tw_packet_now() + (uint64_t)(ms < 0 ? PEER_MS : ms);
+    uint64_t end = tw_clock_ms() + (uint64_t)(ms < 0 ? PEER_MS : ms);
     for (;;) {
         settle_writes(p);
         if (gone(p) || (write ? p->n_writes + 2 <= WRITES : p->read[0]->done)) {
             return true;
         }
-        uint64_t now = tw_packet_now();
+        uint64_t now = tw_clock_ms();
         if (now >= end) {
             return false;
         }

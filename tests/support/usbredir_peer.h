@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 What QEMU and a guest are to a usbredir device: connects to
- * its socket, sees what is told of it, and moves control, bulk and interrupt transfers. One thread.
- * Whatever does not come within a minute ends the program with a message. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What QEMU and a guest are to a usbredir device: connects to its socket, sees what is told of it,
+ * and moves control, bulk and interrupt transfers. One thread. Whatever does not come within a
+ * minute ends the program with a message.
+ */
 #ifndef TW_TESTS_SUPPORT_USBREDIR_PEER_H
 #define TW_TESTS_SUPPORT_USBREDIR_PEER_H
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Vocabularies for tests: lays the parts of the blob out and opens it (vocab_fixture.h). */
+ *
+ * Vocabularies for tests: lays the parts of the blob out and opens it (vocab_fixture.h).
+ */
 #include "tests/support/vocab_fixture.h"
 
 #include <stdio.h>

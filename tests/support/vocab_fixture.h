@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Vocabularies for tests, made from a list of pieces. */
+ *
+ * Vocabularies for tests, made from a list of pieces.
+ */
 #ifndef TW_TESTS_SUPPORT_VOCAB_FIXTURE_H
 #define TW_TESTS_SUPPORT_VOCAB_FIXTURE_H
 

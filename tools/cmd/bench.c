@@ -3,6 +3,7 @@
  * tilewright bench: prefill and decode speed of a session, medians over repeats. Both begin with an
  * empty context, so that figures compare with llama-bench's.
  */
+#include "loader/base/clock.h"
 #include "tools/cmd.h"
 #include "tools/engine.h"
 #include "tools/text.h"
@@ -95,10 +96,10 @@ static int decode(struct engine *e, struct result *r, double *token_s, tw_error 
     uint32_t id = token(e, 0);
     int code = tw_session_rewind(e->session, 0, err);
     for (uint32_t i = 0; i < r->n && !code; i++) {
-        double start = ui_now();
+        double start = tw_clock_s();
         code = tw_session_feed(e->session, &id, 1, err);
         id = code ? 0 : likeliest(tw_session_logits(e->session), e->info.n_vocab);
-        token_s[i] = ui_now() - start;
+        token_s[i] = tw_clock_s() - start;
         code = code ? code : tick(r, 1, err);
     }
     return code;
@@ -110,9 +111,9 @@ static int repeat(struct engine *e, struct result *r, uint32_t *ids, double *pre
     for (uint32_t i = 0; i < r->prompt; i++) {
         ids[i] = token(e, i);
     }
-    double start = ui_now();
+    double start = tw_clock_s();
     int code = prefill(e, r, ids, err);
-    *prefill_s = ui_now() - start;
+    *prefill_s = tw_clock_s() - start;
     return code ? code : decode(e, r, token_s, err);
 }
 
@@ -121,9 +122,9 @@ static int first_token(struct engine *e, struct result *r, tw_error *err) {
     for (uint32_t i = 0; i < n; i++) {
         ids[i] = token(e, i);
     }
-    double start = ui_now();
+    double start = tw_clock_s();
     int code = tw_session_feed(e->session, ids, n, err);
-    r->first_token_ms = 1e3 * (e->load_s + ui_now() - start);
+    r->first_token_ms = 1e3 * (e->load_s + tw_clock_s() - start);
     return code;
 }
 

@@ -3,6 +3,7 @@
  * tilewright cache: lists the compiled models of the cache, or removes those that were not used for
  * longest until the rest is small enough.
  */
+#include "loader/base/grow.h"
 #include "tools/cache_folder.h"
 #include "tools/cmd.h"
 #include "tools/text.h"
@@ -50,15 +51,9 @@ static bool add(void *ctx, const struct cache_entry *e) {
     if (!e->is_file) {
         return true;
     }
-    if (list->n == list->room) {
-        size_t room = list->room ? 2 * list->room : 64;
-        struct cache_entry *items = realloc(list->items, room * sizeof *items);
-        if (!items) {
-            list->no_memory = true;
-            return false;
-        }
-        list->items = items;
-        list->room = room;
+    if (!tw_grow(&list->items, &list->room, list->n + 1, sizeof *list->items)) {
+        list->no_memory = true;
+        return false;
     }
     list->items[list->n++] = *e;
     list->bytes += e->bytes;

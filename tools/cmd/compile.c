@@ -2,6 +2,7 @@
  *
  * tilewright compile: model file in, bundle out, and a short report of what was made.
  */
+#include "loader/base/clock.h"
 #include "loader/base/temporary.h"
 #include "tools/cmd.h"
 #include "tools/engine.h"
@@ -136,7 +137,7 @@ static int compile(const char *model, const struct compile_args *a, tw_error *er
     }
     struct tw_compile_report report;
     memset(&report, 0, sizeof report);
-    double start = ui_now();
+    double start = tw_clock_s();
     ui_guard(temporary, NULL, NULL);
     code = tw_compile_file(model, a->out, &c, &report, err);
     ui_guard(NULL, NULL, NULL);
@@ -145,7 +146,7 @@ static int compile(const char *model, const struct compile_args *a, tw_error *er
     if (code || a->quiet) {
         return code;
     }
-    double seconds = ui_now() - start;
+    double seconds = tw_clock_s() - start;
     return a->json ? report_json(&report, a->out, seconds, err)
                    : report_text(&report, a->out, seconds, err);
 }

@@ -6,6 +6,7 @@
 #ifndef TW_TOOLS_CMD_DOCTOR_H
 #define TW_TOOLS_CMD_DOCTOR_H
 
+#include "loader/base/compiler.h"
 #include "tools/ui.h"
 
 enum doctor_verdict {
@@ -24,20 +25,18 @@ struct doctor {
 
 /* One line, filtered, and below it the remedy (may be NULL where the verdict is good). */
 void doctor_tell(struct doctor *d, enum doctor_verdict v, const char *what, const char *remedy,
-                 const char *format, ...) __attribute__((format(printf, 5, 6)));
+                 const char *format, ...) TW_PRINTF(5, 6);
 
 /* ---- files below the root; the format gives the path ---- */
 
-bool doctor_can(const struct doctor *d, int mode, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+bool doctor_can(const struct doctor *d, int mode, const char *format, ...) TW_PRINTF(3, 4);
 /* The first line, without what is blank at its ends; false and "" where it cannot be read. */
 bool doctor_read_line(const struct doctor *d, char line[128], const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-bool doctor_read_number(const struct doctor *d, long *out, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+    TW_PRINTF(3, 4);
+bool doctor_read_number(const struct doctor *d, long *out, const char *format, ...) TW_PRINTF(3, 4);
 /* The last part of what a symbolic link points to. */
 bool doctor_read_link(const struct doctor *d, char name[128], const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+    TW_PRINTF(3, 4);
 /* Calls use() for each entry of a folder, in the order of their names; how many there are, 0 where
  * it cannot be read. */
 int doctor_each(struct doctor *d, const char *folder,

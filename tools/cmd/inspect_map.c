@@ -112,8 +112,8 @@ static void print_banks(const tw_decoder *decoder) {
     }
 }
 
-/* What keeps State out of SRAM (compiler/README.md): it is a session's, and there is no room for
- * it. */
+/* What keeps State out of SRAM (compiler/spatial/README.md): it is a session's, and there is no
+ * room for it. */
 struct state_bytes {
     uint64_t all, a_site; /* of a session */
     uint64_t sram_left;   /* on the fullest site, by the largest program */

@@ -4,6 +4,8 @@
  * ladder of what connects it as far as needed; then the device itself is reset; if it is lost on
  * the way it is opened once more.
  */
+#include "loader/base/clock.h"
+#include "loader/base/compiler.h"
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
 #include "tools/text.h"
@@ -44,8 +46,7 @@ struct ladder {
     double start;
 };
 
-static void say(const struct ladder *l, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+static void say(const struct ladder *l, const char *format, ...) TW_PRINTF(2, 3);
 static void say(const struct ladder *l, const char *format, ...) {
     char text[600];
     va_list args;
@@ -60,7 +61,7 @@ static void say(const struct ladder *l, const char *format, ...) {
 /* The result of a step, which `text` tells where it went well. */
 static void note(struct ladder *l, const char *step, int code, const char *text,
                  const tw_error *err) {
-    double now = ui_now();
+    double now = tw_clock_s();
     say(l, "%s: %s (%.1f ms)", step, code ? err->message : text, 1e3 * (now - l->start));
     json_array_append_new(l->steps,
                           json_pack("{s:s, s:b, s:s, s:f}", "step", step, "done", code == 0, "text",
@@ -141,7 +142,7 @@ static int run(int argc, char **argv, tw_error *err) {
         return tw_fail(err, TW_E_USAGE,
                        "reset: --device is missing; tilewright devices lists them");
     }
-    struct ladder l = {.args = &a, .steps = json_array(), .start = ui_now()};
+    struct ladder l = {.args = &a, .steps = json_array(), .start = tw_clock_s()};
     code = report(&l, climb(&l, err), err);
     json_decref(l.steps);
     return code;

@@ -2,6 +2,7 @@
  *
  * tilewright run: reads a prompt, generates, and streams the text; or ids, logits, JSON.
  */
+#include "loader/base/grow.h"
 #include "tools/cmd.h"
 #include "tools/engine.h"
 #include "tools/logits_file.h"
@@ -89,24 +90,10 @@ struct output {
     tw_error *err;
 };
 
-static bool grow(void **items, size_t *room, size_t need, size_t item_bytes) {
-    if (need <= *room) {
-        return true;
-    }
-    size_t more = *room ? *room * 2 : 1024;
-    more = more < need ? need : more;
-    void *p = realloc(*items, more * item_bytes);
-    if (p) {
-        *items = p;
-        *room = more;
-    }
-    return p != NULL;
-}
-
 static int on_token(void *ctx, uint32_t id, const float *logits) {
     struct output *out = ctx;
     if (out->args->print_ids || out->args->json) {
-        if (!grow((void **)&out->ids, &out->ids_room, out->n_ids + 1, sizeof *out->ids)) {
+        if (!tw_grow(&out->ids, &out->ids_room, out->n_ids + 1, sizeof *out->ids)) {
             return out->code = tw_fail(out->err, TW_E_NOMEM, "no memory for the generated ids");
         }
         out->ids[out->n_ids++] = id;
@@ -121,7 +108,7 @@ static int on_token(void *ctx, uint32_t id, const float *logits) {
 static int on_text(void *ctx, const char *text, size_t n) {
     struct output *out = ctx;
     if (out->args->json) {
-        if (!grow((void **)&out->text, &out->text_room, out->n_text + n, 1)) {
+        if (!tw_grow(&out->text, &out->text_room, out->n_text + n, 1)) {
             return out->code = tw_fail(out->err, TW_E_NOMEM, "no memory for the text");
         }
         memcpy(out->text + out->n_text, text, n);

@@ -8,6 +8,7 @@
 #include "driver/transport/link/link_client_internal.h"
 
 #include "firmware/link/packet.h"
+#include "loader/base/clock.h"
 #include "loader/base/lock.h"
 #include "tilewright/opcode.h"
 
@@ -76,7 +77,7 @@ static bool moves_after_all(struct tw_link *l) {
     }
     bool moved = p.beat != l->progress.beat || p.received > l->most_received;
     l->progress = p;
-    l->moved_at = moved ? tw_packet_now() : l->moved_at;
+    l->moved_at = moved ? tw_clock_ms() : l->moved_at;
     l->confirmed = true;
     return moved;
 }
@@ -93,7 +94,7 @@ static int expire(struct tw_link *l, tw_error *err) {
             ? tw_wire_opcode_name(l->request[(l->answered + 1) % TW_LINK_CREDITS].header[5])
             : "OPEN";
     /* and still does */
-    bool answers = l->heard_at > l->moved_at && tw_packet_now() - l->heard_at < l->deadline_ms / 2;
+    bool answers = l->heard_at > l->moved_at && tw_clock_ms() - l->heard_at < l->deadline_ms / 2;
     if (answers || (l->confirmed && l->progress.executing)) {
         return is_stuck(l, what, s, err);
     }
@@ -159,7 +160,7 @@ struct tw_link_header tw_link_new_header(const struct tw_link *l, enum tw_link_k
 /* The clock of the wait. Time in which this process was stopped, or got no processor, does not
  * count. */
 static uint64_t look_at_clock(struct tw_link *l) {
-    uint64_t now = tw_packet_now(), pause = now - l->looked_at;
+    uint64_t now = tw_clock_ms(), pause = now - l->looked_at;
     if (pause > PAUSE_MS) {
         l->moved_at = l->moved_at + pause < now ? l->moved_at + pause : now;
     }
@@ -187,7 +188,7 @@ static int send_packet(struct tw_link *l, struct tw_link_header *h,
             r = p->ops->send(p, room, tw_packet_build(h, data, p->chunk, room));
         }
         if (r == TW_PACKET_OK && waited && !l->resends) {
-            l->moved_at = tw_packet_now(); /* the other side takes packets */
+            l->moved_at = tw_clock_ms(); /* the other side takes packets */
         }
         if (r != TW_PACKET_AGAIN) {
             return r == TW_PACKET_OK ? 0 : gone(l, err);
@@ -259,7 +260,7 @@ static uint32_t tick_most(const struct tw_link *l) {
 }
 
 void tw_link_start_waiting(struct tw_link *l) {
-    l->moved_at = l->pinged_at = l->looked_at = tw_packet_now();
+    l->moved_at = l->pinged_at = l->looked_at = tw_clock_ms();
     l->tick_ms = TICK_FIRST_MS;
     l->damaged = l->late = l->resends = l->other_version = 0;
     l->all_ones = l->confirmed = false;

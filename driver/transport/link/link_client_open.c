@@ -6,12 +6,12 @@
 #include "driver/transport/link/link_client_internal.h"
 
 #include "firmware/link/packet.h"
+#include "loader/base/clock.h"
 #include "loader/base/lock.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 static int finish_open(struct tw_link *l, tw_error *err) {
@@ -96,10 +96,7 @@ static int open_device(struct tw_link *l, tw_error *err) {
 /* Of all opens of a device the only one with this number. */
 static uint64_t new_nonce(void) {
     static _Atomic uint32_t count;
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    uint64_t mix =
-        ((uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec) ^ ((uint64_t)getpid() << 40);
+    uint64_t mix = tw_clock_real_ns() ^ ((uint64_t)getpid() << 40);
     return (mix + (uint64_t)atomic_fetch_add(&count, 1) * 0x9E3779B97F4A7C15u) | 1;
 }
 
@@ -152,7 +149,7 @@ bool tw_link_query(struct tw_pipe *pipe, int ms, struct tw_link_opened *out) {
     }
     l->pipe = pipe;
     l->deadline_ms = (uint32_t)ms;
-    l->moved_at = tw_packet_now();
+    l->moved_at = tw_clock_ms();
     l->nonce = new_nonce();
     bool answered = await_state(l, ms, out);
     free(l);

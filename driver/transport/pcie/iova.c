@@ -5,6 +5,7 @@
  */
 #include "driver/transport/pcie/iova.h"
 
+#include "loader/base/grow.h"
 #include "tilewright/range.h"
 
 #include <stdlib.h>
@@ -17,15 +18,7 @@ uint64_t tw_iova_page(uint64_t iommu_sizes, uint64_t host_page) {
 
 /* Entries that the list may get by freeing everything. */
 static int make_room(struct tw_iova *a, size_t n) {
-    if (n > a->room) {
-        struct tw_iova_range *more = realloc(a->free, 2 * n * sizeof *more);
-        if (!more) {
-            return TW_E_NOMEM;
-        }
-        a->free = more;
-        a->room = 2 * n;
-    }
-    return 0;
+    return tw_grow(&a->free, &a->room, n, sizeof *a->free) ? 0 : TW_E_NOMEM;
 }
 
 /* Adds a range, which melts with those it touches; there is room. */

@@ -7,6 +7,7 @@
  */
 #include "driver/transport/pcie/pcie_host_pipe_internal.h"
 
+#include "loader/base/clock.h"
 #include "loader/base/event.h"
 
 #include <poll.h>
@@ -26,12 +27,6 @@ static uint8_t *slot_to_device(const struct host *h, uint32_t number) {
 
 static uint8_t *slot_to_host(const struct host *h, uint32_t number) {
     return slot_to_device(h, number) + (uint64_t)TW_PCIE_SLOTS * TW_PCIE_SLOT_BYTES;
-}
-
-int64_t tw_pcie_now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 /* ---- losing it ---- */
@@ -213,23 +208,23 @@ static bool ready(struct host *h, bool write) {
     return there || atomic_load(&h->gone);
 }
 
-static bool spin(struct host *h, bool write, int64_t end) {
+static bool spin(struct host *h, bool write, uint64_t end) {
     do {
         for (int i = 0; i < 64; i++) {
             if (ready(h, write)) {
                 return true;
             }
         }
-    } while (tw_pcie_now_ns() < end);
+    } while (tw_clock_ns() < end);
     return false;
 }
 
 /* Sleeps until something rings, at most ns. */
-static void sleep_until_rung(struct host *h, int64_t ns) {
+static void sleep_until_rung(struct host *h, uint64_t ns) {
     struct pollfd p[] = {{.fd = h->side.interrupt, .events = POLLIN},
                          {.fd = h->side.request, .events = POLLIN},
                          {.fd = h->wake, .events = POLLIN}};
-    struct timespec t = {ns / 1000000000, ns % 1000000000};
+    struct timespec t = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
     if (ppoll(p, 3, &t, NULL) > 0) {
         if (p[0].revents) {
             tw_event_heard(h->side.interrupt);
@@ -241,7 +236,7 @@ static void sleep_until_rung(struct host *h, int64_t ns) {
     }
 }
 
-static bool sleep_until_ready(struct host *h, bool write, int64_t end) {
+static bool sleep_until_ready(struct host *h, bool write, uint64_t end) {
     bool by_interrupt = h->side.interrupt >= 0, done = false;
     if (by_interrupt) {
         tw_pcie_store(&h->regs->armed, write ? TW_PCIE_ARM_ROOM : TW_PCIE_ARM_PACKET);
@@ -249,11 +244,11 @@ static bool sleep_until_ready(struct host *h, bool write, int64_t end) {
         tw_pcie_load(&h->regs->magic); /* what is read behind a write has waited for it to arrive */
     }
     while (!(done = ready(h, write))) {
-        int64_t left = end - tw_pcie_now_ns(), most = by_interrupt ? SLICE_NS : POLL_SLEEP_NS;
-        if (left <= 0) {
+        uint64_t now = tw_clock_ns(), most = by_interrupt ? SLICE_NS : POLL_SLEEP_NS;
+        if (now >= end) {
             break;
         }
-        sleep_until_rung(h, left < most ? left : most);
+        sleep_until_rung(h, end - now < most ? end - now : most);
         tw_pcie_probe(h);
     }
     if (by_interrupt) {
@@ -264,7 +259,7 @@ static bool sleep_until_ready(struct host *h, bool write, int64_t end) {
 
 bool tw_pcie_wait(struct tw_pipe *p, bool write, int ms) {
     struct host *h = (struct host *)p;
-    int64_t begin = tw_pcie_now_ns(), end = ms < 0 ? INT64_MAX : begin + (int64_t)ms * 1000000;
-    int64_t look = begin + (h->side.interrupt < 0 ? POLL_SPIN_NS : SPIN_NS);
+    uint64_t begin = tw_clock_ns(), end = ms < 0 ? UINT64_MAX : begin + (uint64_t)ms * 1000000;
+    uint64_t look = begin + (h->side.interrupt < 0 ? POLL_SPIN_NS : SPIN_NS);
     return spin(h, write, look < end ? look : end) || sleep_until_ready(h, write, end);
 }

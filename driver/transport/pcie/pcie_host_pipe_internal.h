@@ -7,6 +7,7 @@
 #define TW_DRIVER_TRANSPORT_PCIE_PCIE_HOST_PIPE_INTERNAL_H
 
 #include "driver/transport/pcie/pcie_host_pipe.h"
+#include "loader/base/compiler.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -43,9 +44,8 @@ static inline void tw_pcie_ring(const struct host *h) {
 
 /* ---- pcie_pipe.c ---- */
 
-int64_t tw_pcie_now_ns(void);
 /* The pipe is gone; the first cause stays. */
-void tw_pcie_lose(struct host *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void tw_pcie_lose(struct host *h, const char *format, ...) TW_PRINTF(2, 3);
 /* What the device says is wrong with the mailbox of this start: 0 or a TW_E_* code. */
 int32_t tw_pcie_fault(const struct host *h);
 /* Is the device still there? If not, the pipe is gone. */

@@ -6,6 +6,7 @@
  */
 #include "driver/transport/pcie/pcie_host_pipe_internal.h"
 
+#include "loader/base/clock.h"
 #include "loader/base/event.h"
 
 #include <stdio.h>
@@ -21,11 +22,11 @@
 /* ---- start, end, reset ---- */
 
 /* Until a register has a value. */
-static bool await(struct host *h, const uint32_t *word, uint32_t value, int64_t ns) {
-    int64_t end = tw_pcie_now_ns() + ns;
+static bool await(struct host *h, const uint32_t *word, uint32_t value, uint64_t ns) {
+    uint64_t end = tw_clock_ns() + ns;
     while (tw_pcie_load(word) != value) {
         tw_pcie_probe(h);
-        if (atomic_load(&h->gone) || tw_pcie_now_ns() > end) {
+        if (atomic_load(&h->gone) || tw_clock_ns() > end) {
             return false;
         }
         nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
@@ -70,9 +71,9 @@ static bool confirm(struct tw_pipe *p, struct tw_link_progress *out) {
     struct host *h = (struct host *)p;
     uint32_t words[sizeof *out / 4], before = tw_pcie_load(&h->regs->alive);
     const uint32_t *from = (const uint32_t *)(const void *)&h->regs->progress;
-    for (int64_t end = tw_pcie_now_ns() + CONFIRM_NS; tw_pcie_load(&h->regs->alive) == before;) {
+    for (uint64_t end = tw_clock_ns() + CONFIRM_NS; tw_pcie_load(&h->regs->alive) == before;) {
         tw_pcie_probe(h);
-        if (atomic_load(&h->gone) || tw_pcie_now_ns() > end) {
+        if (atomic_load(&h->gone) || tw_clock_ns() > end) {
             return false;
         }
         nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
@@ -94,9 +95,9 @@ static bool reset_device(struct host *h) {
 /* The function comes back with fresh registers, as soon as its firmware has filled them: until then
  * it looks as if it had ended, or left the bus. */
 static bool await_firmware(const struct host *h) {
-    int64_t end = tw_pcie_now_ns() + START_NS;
+    uint64_t end = tw_clock_ns() + START_NS;
     while (tw_pcie_load(&h->regs->magic) != TW_PCIE_MAGIC) {
-        if (tw_pcie_now_ns() > end) {
+        if (tw_clock_ns() > end) {
             return false;
         }
         nanosleep(&(struct timespec){0, LOOK_NS}, NULL);

@@ -5,6 +5,8 @@
  */
 #include "driver/transport/pcie/vfio_probe.h"
 
+#include "loader/base/compiler.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -21,8 +23,7 @@ struct seen {
     struct tw_vfio_probe *out;
 };
 
-static void add(char *text, size_t size, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+static void add(char *text, size_t size, const char *format, ...) TW_PRINTF(3, 4);
 static void add(char *text, size_t size, const char *format, ...) {
     size_t n = strlen(text);
     va_list args;

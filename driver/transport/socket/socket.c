@@ -6,8 +6,8 @@
  * device does not answer.
  */
 #include "driver/transport/link/link_client.h"
-#include "firmware/link/packet.h"
 #include "firmware/serve/device_server.h"
+#include "loader/base/clock.h"
 #include "loader/base/lock.h"
 
 #include <dirent.h>
@@ -26,7 +26,7 @@ static int connect_until(int fd, const struct sockaddr_un *a, uint64_t end) {
     int code;
     do {
         code = connect(fd, (const struct sockaddr *)a, sizeof *a);
-    } while (code && errno == EINTR && tw_packet_now() < end);
+    } while (code && errno == EINTR && tw_clock_ms() < end);
     return code;
 }
 
@@ -41,7 +41,7 @@ static int connect_path(const char *path, int ms) {
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
     }
-    if (fd >= 0 && connect_until(fd, &a, tw_packet_now() + (uint64_t)ms)) {
+    if (fd >= 0 && connect_until(fd, &a, tw_clock_ms() + (uint64_t)ms)) {
         int e = errno;
         close(fd);
         errno = e;

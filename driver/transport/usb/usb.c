@@ -9,7 +9,7 @@
 #include "driver/transport/usb/usb_find.h"
 #include "driver/transport/usb/usb_holder.h"
 #include "driver/transport/usb/usb_host_pipe.h"
-#include "firmware/link/packet.h"
+#include "loader/base/clock.h"
 #include "loader/base/lock.h"
 
 #include <stdio.h>
@@ -231,10 +231,10 @@ static int find_and_open(const char *rest, struct opened *o, bool *again, tw_err
 
 /* Once an open has failed the device may also be missing for a moment. */
 static int settle_and_open(const char *rest, struct opened *o, tw_error *err) {
-    uint64_t begin = tw_packet_now();
+    uint64_t begin = tw_clock_ms();
     bool again = false;
     int code = find_and_open(rest, o, &again, err);
-    while (code == TW_E_NO_DEVICE && again && tw_packet_now() - begin < SETTLE_MS) {
+    while (code == TW_E_NO_DEVICE && again && tw_clock_ms() - begin < SETTLE_MS) {
         usleep(SETTLE_STEP_US);
         code = find_and_open(rest, o, &again, err);
     }

@@ -7,7 +7,7 @@
  */
 #include "driver/transport/usb/usb_host_pipe.h"
 #include "driver/transport/usb/usb_host_pipe_internal.h"
-#include "firmware/link/packet.h"
+#include "loader/base/clock.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -201,7 +201,7 @@ static bool is_ready(struct usb_pipe *p, bool write) {
 
 static bool wait_ready(struct tw_pipe *pipe, bool write, int ms) {
     struct usb_pipe *p = (struct usb_pipe *)pipe;
-    struct timespec end = tw_packet_after(ms > 0 ? (uint32_t)ms : 0);
+    struct timespec end = tw_clock_after_ms(ms > 0 ? (uint32_t)ms : 0);
     pthread_mutex_lock(&p->lock);
     bool ready, time_left = true;
     while (!(ready = is_ready(p, write)) && time_left) {
@@ -215,7 +215,7 @@ static bool wait_ready(struct tw_pipe *pipe, bool write, int ms) {
 
 /* With the lock held: sends the request and waits for its answer. */
 static bool ask_status(struct usb_pipe *p, struct tw_usb_status *status) {
-    const struct timespec end = tw_packet_after(CONFIRM_MS);
+    const struct timespec end = tw_clock_after_ms(CONFIRM_MS);
     if (p->gone || p->job || p->control_flying || libusb_submit_transfer(p->control)) {
         return false;
     }
@@ -250,7 +250,7 @@ static const char *recover(struct tw_pipe *pipe, unsigned rung) {
                   {JOB_RESET_HOST, "the device was told to drop its host"},
                   {JOB_RESET_PORT, "the device was reset by its port"}};
     struct usb_pipe *p = (struct usb_pipe *)pipe;
-    const struct timespec end = tw_packet_after(JOB_MS);
+    const struct timespec end = tw_clock_after_ms(JOB_MS);
     if (rung >= sizeof ladder / sizeof ladder[0]) {
         return NULL;
     }
@@ -318,7 +318,7 @@ static const char *get_cause(struct tw_pipe *pipe) {
 
 /* What was sent last, a CLOSE perhaps, gets a chance to arrive. */
 static void linger(struct usb_pipe *p) {
-    const struct timespec end = tw_packet_after(LINGER_MS);
+    const struct timespec end = tw_clock_after_ms(LINGER_MS);
     pthread_mutex_lock(&p->lock);
     while (!p->gone && p->out.flying && await_change(p, &end)) {
     }
@@ -448,7 +448,6 @@ static int start_receiving(struct usb_pipe *p, tw_error *err) {
 
 static struct usb_pipe *create(const char *name, const struct tw_usb_port *port) {
     struct usb_pipe *p = calloc(1, sizeof *p);
-    pthread_condattr_t monotonic;
     if (!p) {
         return NULL;
     }
@@ -457,10 +456,7 @@ static struct usb_pipe *create(const char *name, const struct tw_usb_port *port)
     p->out.pipe = p->in.pipe = p->notice.pipe = p;
     snprintf(p->name, sizeof p->name, "%s", name);
     pthread_mutex_init(&p->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&p->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    tw_clock_init_condition(&p->changed);
     return p;
 }
 

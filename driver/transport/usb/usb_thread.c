@@ -6,7 +6,7 @@
  * in libusb's hands when it is freed.
  */
 #include "driver/transport/usb/usb_host_pipe_internal.h"
-#include "firmware/link/packet.h"
+#include "loader/base/clock.h"
 
 #define REQUEST_OUT (LIBUSB_ENDPOINT_OUT | LIBUSB_REQUEST_TYPE_VENDOR | LIBUSB_RECIPIENT_INTERFACE)
 
@@ -82,12 +82,12 @@ static void note_part(struct slot *s, size_t n) {
 }
 
 void tw_usb_pause(struct lane *lane) {
-    lane->not_before = tw_packet_now() + HURRY_MS;
+    lane->not_before = tw_clock_ms() + HURRY_MS;
 }
 
 void tw_usb_note_error(struct lane *lane) {
     struct usb_pipe *p = lane->pipe;
-    uint64_t now = tw_packet_now();
+    uint64_t now = tw_clock_ms();
     if (lane->errors++ == 0) {
         lane->failing_since = now;
     }
@@ -273,7 +273,7 @@ static void serve_gone(struct usb_pipe *p) {
 
 /* Ends a pause that is over. True: there is one yet. */
 static bool rests(struct lane *lane) {
-    if (lane->not_before && tw_packet_now() >= lane->not_before) {
+    if (lane->not_before && tw_clock_ms() >= lane->not_before) {
         lane->not_before = 0;
         pthread_cond_broadcast(&lane->pipe->changed);
     }

@@ -59,17 +59,19 @@ static struct tw_plan *take_plan(struct walk *w, struct tw_arena *a) {
     struct plan_progress *progress = tw_arena_zeroed(a, w->n_threads, sizeof *progress, 128);
     struct plan_thread *threads = tw_arena_zeroed(a, w->n_threads, sizeof *threads, 64);
     uint32_t *trips = tw_arena_zeroed(a, w->program->n_trips, sizeof *trips, 8);
+    uint32_t *trip_min = tw_arena_zeroed(a, w->program->n_trips, sizeof *trip_min, 8);
     if (plan) {
         plan->config = w->config;
         plan->n_threads = w->n_threads;
         plan->progress = progress;
         plan->threads = threads;
         plan->trips = trips;
+        plan->trip_min = trip_min;
     }
     return plan;
 }
 
-/* Everything at its bound. Per thread: alignment of two tables. */
+/* Everything at its bound. Per thread: alignment of three tables. */
 static uint64_t plan_bound(const struct walk *w) {
     struct walk copy = *w;
     struct tw_arena counter = {NULL, 0, 0};
@@ -78,10 +80,10 @@ static uint64_t plan_bound(const struct walk *w) {
     take_sram(&copy, &counter);
     tw_arena_take(&counter, w->bounds.shared_bytes, 64);
     for (uint32_t t = 0; t < w->n_threads; t++) {
-        tw_arena_take(&counter, 0, 64);
-        tw_arena_take(&counter, 0, 64);
+        tw_arena_take(&counter, 3 * 64, 1);
     }
     tw_arena_take(&counter, w->bounds.entries * sizeof(struct plan_entry), 64);
+    tw_arena_take(&counter, w->bounds.entries * sizeof(struct plan_origin), 64);
     tw_arena_take(&counter, w->bounds.patches * sizeof(struct plan_patch), 64);
     return counter.used;
 }
@@ -265,6 +267,7 @@ int tw_plan_build(const struct tw_machine_config *config, uint32_t n_threads,
     rc = build(&w, &low, out);
     if (rc == 0) {
         arena->used = low.used;
+        rc = tw_bind_trip_minima(config, (*out)->trip_min, fault);
     }
     return rc;
 }

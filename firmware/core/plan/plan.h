@@ -106,7 +106,7 @@ struct tw_plan {
     uint32_t base, stride;
     struct plan_thread *threads;
     struct plan_progress *progress;
-    uint32_t *trips;
+    uint32_t *trips, *trip_min; /* latched; least value that each may have */
     struct plan_checks checks;
     struct tw_plan_stats stats;
 };

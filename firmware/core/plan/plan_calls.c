@@ -67,11 +67,12 @@ static void emit_call(struct walk *w, const struct walk_engine *e, const struct 
 
 static int add_id_check(struct walk *w, const struct walk_op *op, const struct bound *b) {
     struct plan_checks *c = &w->checks;
-    const struct tw_tensor *ids = &w->program->tensors[op->region[1].id];
-    struct plan_id_check check = {b->p[1].at, op->args.rows, op->args.tensor->rows,
-                                  op->region[1].id, op->rows_trip};
-    if (ids->role != TW_ROLE_INPUT || b->p[1].terms.n > 0) {
-        return tw_fault_set(w->fault, "Role", op->region[1].id, ids->role, TW_ROLE_INPUT);
+    const struct walk_pointer *at = &b->p[TW_GATHER_REGION_ids];
+    uint32_t id = op->region[TW_GATHER_REGION_ids].id;
+    const struct tw_tensor *ids = &w->program->tensors[id];
+    struct plan_id_check check = {at->at, op->args.rows, op->args.tensor->rows, id, op->rows_trip};
+    if (ids->role != TW_ROLE_INPUT || at->terms.n > 0) {
+        return tw_fault_set(w->fault, "Role", id, ids->role, TW_ROLE_INPUT);
     }
     for (uint32_t i = 0; i < c->n_ids; i++) {
         const struct plan_id_check *o = &c->ids[i];
@@ -81,7 +82,7 @@ static int add_id_check(struct walk *w, const struct walk_op *op, const struct b
         }
     }
     if (c->n_ids == PLAN_CHECKS) {
-        return tw_fault_set(w->fault, "TooManyChecks", op->region[1].id, c->n_ids + 1, PLAN_CHECKS);
+        return tw_fault_set(w->fault, "TooManyChecks", id, c->n_ids + 1, PLAN_CHECKS);
     }
     c->ids[c->n_ids++] = check;
     return 0;
@@ -90,12 +91,13 @@ static int add_id_check(struct walk *w, const struct walk_op *op, const struct b
 static int add_pos_check(struct walk *w, const struct walk_op *op) {
     struct plan_checks *c = &w->checks;
     const struct tw_tensor *t = op->args.tensor;
-    struct plan_pos_check check = {op->args.pos,     op->args.rows, t->rows,
-                                   op->region[1].id, op->pos_trip,  op->rows_trip};
+    const struct tw_args_key_write v = tw_args_key_write(&op->args);
+    uint32_t cache = op->region[TW_KEY_WRITE_REGION_cache].id;
+    struct plan_pos_check check = {v.pos, v.rows, t->rows, cache, op->pos_trip, op->rows_trip};
     uint64_t heads = t->head_dim ? t->cols / t->head_dim : 0,
-             head_end = (uint64_t)op->args.i[1] + op->args.i[2];
-    if (op->args.i[3] != t->head_dim || head_end > heads) {
-        return tw_fault_set(w->fault, "WriteOutOfRange", op->region[1].id, head_end, heads);
+             head_end = (uint64_t)v.first + v.heads;
+    if (v.head_dim != t->head_dim || head_end > heads) {
+        return tw_fault_set(w->fault, "WriteOutOfRange", cache, head_end, heads);
     }
     for (uint32_t i = 0; i < c->n_pos; i++) {
         const struct plan_pos_check *o = &c->pos[i];
@@ -105,7 +107,7 @@ static int add_pos_check(struct walk *w, const struct walk_op *op) {
         }
     }
     if (c->n_pos == PLAN_CHECKS) {
-        return tw_fault_set(w->fault, "TooManyChecks", op->region[1].id, c->n_pos + 1, PLAN_CHECKS);
+        return tw_fault_set(w->fault, "TooManyChecks", cache, c->n_pos + 1, PLAN_CHECKS);
     }
     c->pos[c->n_pos++] = check;
     return 0;
@@ -116,11 +118,12 @@ static int add_pos_check(struct walk *w, const struct walk_op *op) {
 static int emit_multicast(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
                           struct bound *b) {
     const struct tw_program *p = w->program;
-    uint32_t own = op->region[1].id;
+    uint32_t own = op->region[TW_MCAST_REGION_destination].id;
+    struct walk_pointer *to_place = &b->p[TW_MCAST_REGION_destination];
     if (p->buffers[own].sibling_base == TW_NONE || p->buffers[own].kind != TW_BUF_RESIDENT) {
         return tw_fault_set(w->fault, "Role", own, p->buffers[own].kind, TW_BUF_RESIDENT);
     }
-    size_t offset = (size_t)(b->p[1].at - w->buffers[own].base);
+    size_t offset = (size_t)(to_place->at - w->buffers[own].base);
     for (uint32_t site = 0; site < p->n_sites; site++) {
         if (!tw_group_has(p, op->target, site)) {
             continue;
@@ -130,7 +133,7 @@ static int emit_multicast(struct walk *w, const struct walk_engine *e, const str
             return tw_fault_set(w->fault, "Role", own, site, p->buffers[own].group);
         }
         if (tw_walk_storage(w, to) == to) { /* once where a chip's siblings share their storage */
-            b->p[1].at = w->buffers[to].base + offset;
+            to_place->at = w->buffers[to].base + offset;
             emit_call(w, e, op, b);
         }
     }
@@ -139,10 +142,11 @@ static int emit_multicast(struct walk *w, const struct walk_engine *e, const str
 
 static int emit_read(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
                      struct bound *b) {
+    struct walk_pointer *source = &b->p[TW_READ_REGION_source];
     bool done;
-    int rc = tw_walk_resolve(w, e, op, 0, &b->p[0]);
+    int rc = tw_walk_resolve(w, e, op, TW_READ_REGION_source, source);
     if (rc == 0) {
-        rc = tw_walk_read_in_place(w, e, op, &b->p[0], &done);
+        rc = tw_walk_read_in_place(w, e, op, source, &done);
     }
     if (rc != 0) {
         return rc;
@@ -151,7 +155,7 @@ static int emit_read(struct walk *w, const struct walk_engine *e, const struct w
         w->stats.in_place_reads++;
         return 0;
     }
-    rc = tw_walk_resolve(w, e, op, 1, &b->p[1]);
+    rc = tw_walk_resolve(w, e, op, TW_READ_REGION_destination, &b->p[TW_READ_REGION_destination]);
     if (rc == 0) {
         emit_call(w, e, op, b);
     }

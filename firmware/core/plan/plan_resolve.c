@@ -128,8 +128,9 @@ static void written_bytes(const struct walk_op *op, uint64_t offset, uint64_t by
     *hi = offset + bytes;
     if (op->code == TW_OP_KEY_WRITE || op->code == TW_OP_VALUE_WRITE) {
         uint64_t head = (uint64_t)op->args.tensor->rows * op->args.tensor->head_dim * 4;
-        *lo = op->args.i[1] * head;
-        *hi = *lo + op->args.i[2] * head;
+        const struct tw_args_key_write v = tw_args_key_write(&op->args);
+        *lo = v.first * head;
+        *hi = *lo + v.heads * head;
     }
 }
 
@@ -369,14 +370,14 @@ static bool aligned(const struct walk_pointer *p) {
 
 static bool memory_allows(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
                           uint32_t *row_id) {
-    const struct tw_tensor *t = &w->program->tensors[op->region[0].id];
+    const struct tw_tensor *t = &w->program->tensors[op->region[TW_READ_REGION_source].id];
     uint64_t instance;
     struct walk_terms none;
     *row_id = TW_NONE;
     if (t->role == TW_ROLE_PARAM || t->role == TW_ROLE_INPUT) {
         return true;
     }
-    if (tw_walk_eval(w, e, op->region[0].instance, &instance, &none) != 0) {
+    if (tw_walk_eval(w, e, op->region[TW_READ_REGION_source].instance, &instance, &none) != 0) {
         return false;
     }
     *row_id = t->bind_first + (uint32_t)instance;
@@ -385,8 +386,8 @@ static bool memory_allows(struct walk *w, const struct walk_engine *e, const str
 
 static bool buffer_allows(const struct walk *w, const struct walk_op *op, const struct place *at,
                           const struct walk_terms *terms) {
-    const struct tw_buffer *b = &w->program->buffers[op->region[1].id];
-    const struct walk_buffer *state = &w->buffers[op->region[1].id];
+    const struct tw_buffer *b = &w->program->buffers[op->region[TW_READ_REGION_destination].id];
+    const struct walk_buffer *state = &w->buffers[op->region[TW_READ_REGION_destination].id];
     if (terms->n > 0 || at->in_page != 0 || at->bytes == 0) {
         return false;
     }
@@ -403,9 +404,12 @@ static bool buffer_allows(const struct walk *w, const struct walk_op *op, const 
 
 static void put_in_place(struct walk *w, const struct walk_op *op,
                          const struct walk_pointer *source, const struct place *at, uint32_t row) {
-    uint64_t page_bytes = w->program->buffers[op->region[1].id].page_bytes, left = at->bytes, far;
+    uint64_t page_bytes = w->program->buffers[op->region[TW_READ_REGION_destination].id].page_bytes,
+             left = at->bytes, far;
     for (uint32_t i = 0; i < at->n_pages; i++, left -= page_bytes) {
-        struct walk_page *page = &w->pages[w->buffers[op->region[1].id].first_page + at->page + i];
+        struct walk_page *page =
+            &w->pages[w->buffers[op->region[TW_READ_REGION_destination].id].first_page + at->page +
+                      i];
         page->alias = source->at + i * page_bytes;
         page->bytes = left < page_bytes ? left : page_bytes;
         page->terms = source->terms;
@@ -424,15 +428,14 @@ static void put_in_place(struct walk *w, const struct walk_op *op,
 
 int tw_walk_read_in_place(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
                           const struct walk_pointer *source, bool *done) {
-    bool dense = op->args.i[0] == 1 || op->args.i[2] == op->args.i[3];
     struct walk_terms terms;
     struct place at;
     uint32_t row;
     *done = false;
-    if ((op->flags & WALK_OP_COPY) || !dense || !aligned(source)) {
+    if ((op->flags & WALK_OP_COPY) || !walk_is_dense(op) || !aligned(source)) {
         return 0;
     }
-    int rc = find_place(w, e, &op->region[1], &terms, &at);
+    int rc = find_place(w, e, &op->region[TW_READ_REGION_destination], &terms, &at);
     if (rc == 0 && memory_allows(w, e, op, &row) && buffer_allows(w, op, &at, &terms)) {
         put_in_place(w, op, source, &at, row);
         *done = true;

@@ -34,7 +34,7 @@ static int count_op(void *ctx, const struct tw_text_place *at, const struct tw_o
         if (at->dynamic > 0) {
             add(&b->patches, at->times, (TW_KARGS_REGIONS + 1) * WALK_TERMS);
         }
-    } else if (op->code == TW_OP_LOOP && op->operand[1].id != TW_NONE) {
+    } else if (op->code == TW_OP_LOOP && op->operand[TW_LOOP_times].id != TW_NONE) {
         add(&b->entries, at->times, 2);
     } else if (w->n_threads > 1 && op->code == TW_OP_SEM_WAIT) {
         add(&b->entries, at->times, (w->n_threads - 1 + PLAN_WAITS - 1) / PLAN_WAITS);
@@ -99,7 +99,7 @@ static void decode_regions(const struct walk *w, struct walk_op *out, const stru
             tw_region_is_tensor(o->kind) ? &w->program->tensors[o->id] : NULL;
         out->region[n].id = o->id;
         out->region[n].kind = o->kind;
-        out->region[n].reads = tw_region_reads(op, n);
+        out->region[n].reads = tw_op_reads(op, o);
         out->region[n].span =
             tw_extent_span(tw_op_extent(op, n, out->args.rows, out->args.x_dtype, t));
         out->n_regions = (uint8_t)(n + 1);
@@ -126,8 +126,8 @@ static void decode_scalars(struct walk_op *out, const struct tw_op *op) {
         }
     }
     if (op->code == TW_OP_LOOP) {
-        out->object = op->operand[2].id;
-        out->number = op->operand[1].max;
+        out->object = op->operand[TW_LOOP_id].id;
+        out->number = op->operand[TW_LOOP_times].max;
     }
 }
 
@@ -143,9 +143,9 @@ static bool constant_zero(const uint32_t *affine) {
  * writes. */
 static bool may_stand_for(const struct walk *w, const struct walk_op *op,
                           const struct tw_text_place *at) {
-    unsigned role = w->program->tensors[op->region[0].id].role;
-    bool dense = op->args.i[0] == 1 || op->args.i[2] == op->args.i[3];
-    return dense && at->dynamic == 0 && constant_zero(op->region[1].offset) &&
+    unsigned role = w->program->tensors[op->region[TW_READ_REGION_source].id].role;
+    return walk_is_dense(op) && at->dynamic == 0 &&
+           constant_zero(op->region[TW_READ_REGION_destination].offset) &&
            (role == TW_ROLE_PARAM || role == TW_ROLE_INPUT);
 }
 
@@ -154,7 +154,7 @@ static bool may_stand_for(const struct walk *w, const struct walk_op *op,
 static void note_multicast(struct walk *w, const struct walk_op *op) {
     const struct tw_program *p = w->program;
     const struct tw_group *g = &p->groups[op->target];
-    const struct tw_buffer *own = &p->buffers[op->region[1].id];
+    const struct tw_buffer *own = &p->buffers[op->region[TW_MCAST_REGION_destination].id];
     if (own->sibling_base == TW_NONE) {
         return; /* a fault when it runs */
     }

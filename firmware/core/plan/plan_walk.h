@@ -53,6 +53,12 @@ struct walk_op {
     struct tw_kargs args; /* constants */
 };
 
+/* READ: its rows have no gaps, so one pointer can stand for all of them. */
+static inline bool walk_is_dense(const struct walk_op *op) {
+    struct tw_args_read v = tw_args_read(&op->args);
+    return v.rows == 1 || v.source_stride == v.destination_stride;
+}
+
 struct walk_engine {
     uint32_t site, engine, thread;
     uint32_t first, end, pc; /* ops */

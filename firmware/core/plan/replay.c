@@ -4,16 +4,9 @@
  * allocated here; whatever depends on the step's input was checked in tw_plan_begin.
  */
 #include "firmware/core/plan/plan.h"
+#include "loader/base/compiler.h"
 
 #define SPINS_BEFORE_RELAX 2048u
-
-static void spin_pause(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
 
 /* ---- begin ---- */
 
@@ -48,7 +41,7 @@ int tw_plan_begin(struct tw_plan *plan, struct tw_fault *fault) {
     fault = fault ? fault : &ignored;
     memset(fault, 0, sizeof *fault);
     fault->site = fault->engine = fault->op_index = fault->stage = TW_NONE;
-    int rc = tw_bind_trips(&plan->config, plan->trips, fault);
+    int rc = tw_bind_trips(&plan->config, plan->trip_min, plan->trips, fault);
     for (uint32_t i = 0; i < plan->checks.n_ids && rc == 0; i++) {
         rc = check_ids(plan, &plan->checks.ids[i], fault);
     }
@@ -100,7 +93,7 @@ static void wait_for(const struct run *r, const struct plan_entry *e) {
         _Atomic uint32_t *count = &r->plan->progress[e->u.wait[i].thread].count;
         uint32_t target = r->base + e->u.wait[i].count, spins = 0;
         while ((int32_t)(atomic_load_explicit(count, memory_order_acquire) - target) < 0) {
-            spin_pause();
+            TW_SPIN_PAUSE();
             if (++spins >= SPINS_BEFORE_RELAX && r->relax) {
                 r->relax(r->ctx);
                 spins = 0;

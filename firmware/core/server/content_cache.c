@@ -16,7 +16,7 @@ int tw_server_keep(struct tw_server *server, struct tw_server_request *request) 
     struct tw_wire_content c = content_of(request);
     struct tw_server_allocation *a = tw_server_find(server, request->header.address, c.bytes);
     if (!a || a->address != request->header.address || a->bytes != c.bytes || a->adopted ||
-        a->kept) {
+        a->kept || a->writers) {
         return tw_server_refuse(server, TW_E_RANGE, "no allocation of that size to keep",
                                 request->header.address, c.bytes);
     }

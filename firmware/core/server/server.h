@@ -51,6 +51,7 @@ struct tw_server_allocation {
     uint64_t address, bytes;
     uint32_t users;   /* references of loaded programs: FREE is refused */
     uint32_t frozen;  /* of these, program blobs and binding rows: writes are refused */
+    uint32_t writers; /* of these, tensors that a program or its host writes */
     uint32_t adopted; /* memory of the port's owner, read-only: how many times it was adopted */
     uint32_t kept;    /* 0: no content by name; else 1 + its users */
     uint8_t hash[32]; /* of what is kept */
@@ -182,6 +183,18 @@ static inline void tw_server_tick(struct tw_server *server) {
 /* The allocation that holds [address, address + bytes), or NULL. */
 struct tw_server_allocation *tw_server_find(struct tw_server *server, uint64_t address,
                                             uint64_t bytes);
+
+/* Memory of the server itself, outside of the allocation table: zeroed, 64-byte aligned. 0 when
+ * there is none. */
+uint64_t tw_server_own_alloc(struct tw_server *server, uint64_t bytes);
+void tw_server_own_free(struct tw_server *server, uint64_t address, uint64_t bytes);
+
+/* Refuses a program whose rows name memory that is not there, that it may not write, or one place
+ * for two tensors of which one is written. Errors: RANGE, NOMEM. */
+int tw_server_check_bindings(struct tw_server *server, const struct tw_server_program *p);
+/* Counts (add 1, or -1 modulo 2^32) the tensors that the program writes where they lie. */
+void tw_server_count_writers(struct tw_server *server, const struct tw_server_program *p,
+                             uint32_t add);
 
 int tw_server_load(struct tw_server *server, struct tw_server_request *request);
 int tw_server_unload(struct tw_server *server, struct tw_server_request *request);

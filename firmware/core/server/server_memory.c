@@ -32,7 +32,7 @@ static void add(struct tw_server *server, uint64_t address, uint64_t bytes, bool
     struct tw_server_allocation *a = &server->allocations[server->n_allocations++];
     a->address = address;
     a->bytes = bytes;
-    a->users = a->frozen = a->kept = 0;
+    a->users = a->frozen = a->writers = a->kept = 0;
     a->adopted = adopted ? 1 : 0;
     if (!adopted) {
         server->counters.memory_used += bytes;

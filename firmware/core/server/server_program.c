@@ -16,8 +16,7 @@ static void *map_range(void *ctx, uint64_t address, uint64_t size) {
                                                  : NULL;
 }
 
-/* Memory of the server itself, outside of the allocation table. 0 when there is none. */
-static uint64_t own_alloc(struct tw_server *server, uint64_t bytes) {
+uint64_t tw_server_own_alloc(struct tw_server *server, uint64_t bytes) {
     if (!tw_server_make_room(server, bytes)) {
         return 0;
     }
@@ -31,7 +30,7 @@ static uint64_t own_alloc(struct tw_server *server, uint64_t bytes) {
     return address;
 }
 
-static void own_free(struct tw_server *server, uint64_t address, uint64_t bytes) {
+void tw_server_own_free(struct tw_server *server, uint64_t address, uint64_t bytes) {
     if (address) {
         server->port.free(server->port.ctx, address, bytes, false);
         server->counters.memory_used -= bytes;
@@ -56,12 +55,13 @@ static void use_memory(struct tw_server *server, const struct tw_server_program 
             use_range(server, rows[i], add, false);
         }
         use_range(server, p->bind, add, true);
+        tw_server_count_writers(server, p, add);
     }
 }
 
 static void release(struct tw_server *server, struct tw_server_program *p) {
-    own_free(server, p->streams, p->streams_bytes);
-    own_free(server, p->arena, p->arena_bytes);
+    tw_server_own_free(server, p->streams, p->streams_bytes);
+    tw_server_own_free(server, p->arena, p->arena_bytes);
     memset(p, 0, sizeof *p);
 }
 
@@ -75,7 +75,7 @@ static int open_blob(struct tw_server *server, const struct tw_wire_load *q,
     }
     uint32_t n_streams = h->n_sites * TW_ENGINE_COUNT;
     p->streams_bytes = n_streams * sizeof(struct tw_stream);
-    p->streams = own_alloc(server, p->streams_bytes);
+    p->streams = tw_server_own_alloc(server, p->streams_bytes);
     if (!p->streams) {
         return tw_server_refuse(server, TW_E_NOMEM, "memory for a program's streams", 0,
                                 p->streams_bytes);
@@ -110,7 +110,7 @@ static int build_machine(struct tw_server *server, const struct tw_wire_load *q,
         return tw_server_fault(&server->answer.failure, number, &fault);
     }
     p->arena_bytes = arena.used ? arena.used : 1;
-    p->arena = own_alloc(server, p->arena_bytes);
+    p->arena = tw_server_own_alloc(server, p->arena_bytes);
     if (!p->arena) {
         return tw_server_refuse(server, TW_E_NOMEM, "memory for a program's machine",
                                 server->port.memory_bytes - server->counters.memory_used,
@@ -124,6 +124,11 @@ static int build_machine(struct tw_server *server, const struct tw_wire_load *q,
                                 arena.size, arena.used);
     }
     return code ? tw_server_fault(&server->answer.failure, number, &fault) : 0;
+}
+
+static bool has_writers(struct tw_server *server, uint64_t address) {
+    const struct tw_server_allocation *a = tw_server_find(server, address, 1);
+    return a && a->writers;
 }
 
 static int check_load(struct tw_server *server, const struct tw_wire_load *q) {
@@ -141,6 +146,10 @@ static int check_load(struct tw_server *server, const struct tw_wire_load *q) {
     if (q->blob % 8 != 0 || !tw_server_find(server, q->blob, q->blob_bytes)) {
         return tw_server_refuse(server, TW_E_RANGE, "program outside of allocated memory", q->blob,
                                 q->blob_bytes);
+    }
+    if (has_writers(server, q->blob) || has_writers(server, q->bind)) {
+        return tw_server_refuse(server, TW_E_RANGE, "another program writes where this one lies",
+                                q->blob, q->bind);
     }
     return 0;
 }
@@ -182,6 +191,7 @@ int tw_server_load(struct tw_server *server, struct tw_server_request *request) 
     p->bind = q.bind;
     p->n_bind = q.n_bind;
     code = open_blob(server, &q, p);
+    code = code ? code : tw_server_check_bindings(server, p);
     if (!code && p->mode == TW_WIRE_FAST) {
         uint32_t wanted =
             q.n_threads ? q.n_threads : choose_threads(&p->program, server->port.max_threads);

@@ -68,6 +68,7 @@ static void take_tables(struct tw_strict *s, struct tw_arena *arena) {
     s->dram_shadow = tw_arena_zeroed(arena, p->n_tensors, sizeof *s->dram_shadow, 8);
     s->words = tw_arena_zeroed(arena, p->n_semaphores * sites, sizeof *s->words, 8);
     s->trips = tw_arena_zeroed(arena, p->n_trips, sizeof *s->trips, 8);
+    s->trip_min = tw_arena_zeroed(arena, p->n_trips, sizeof *s->trip_min, 8);
     s->ready = tw_arena_zeroed(arena, sites * TW_ENGINE_COUNT, sizeof *s->ready, 8);
     s->slot = tw_arena_zeroed(arena, sites * TW_ENGINE_COUNT, sizeof *s->slot, 8);
     take_sram(s, arena);
@@ -81,14 +82,15 @@ static int advance_words(void *ctx, const struct tw_text_place *at, const struct
     if (op->code != TW_OP_SEM_INC && op->code != TW_OP_MCAST_SET) {
         return 0;
     }
-    uint32_t id = op->operand[0].id, target = op->operand[1].id;
+    bool one = op->code == TW_OP_SEM_INC;
+    uint32_t id = tw_op_object(op);
     if (at->dynamic > 0) { /* how much a step adds depends on its trips */
         return tw_fault_set(fault, "EpochStep", id, s->config.first_epoch, 0);
     }
-    uint32_t by = (uint32_t)at->times * (op->code == TW_OP_SEM_INC ? op->operand[2].id : 1);
+    uint32_t by = (uint32_t)at->times * (one ? op->operand[TW_SEM_INC_by].id : 1);
     for (uint32_t site = 0; site < s->config.program->n_sites; site++) {
-        bool hit = op->code == TW_OP_SEM_INC ? site == target
-                                             : tw_group_has(s->config.program, target, site);
+        bool hit = one ? site == op->operand[TW_SEM_INC_site].id
+                       : tw_group_has(s->config.program, op->operand[TW_MCAST_SET_group].id, site);
         *strict_word(s, id, site) += hit ? s->config.first_epoch * by : 0;
     }
     return 0;
@@ -135,6 +137,10 @@ int tw_strict_init(const struct tw_machine_config *config, struct tw_arena *aren
         return tw_fault_nomem(fault, arena->size, arena->used);
     }
     set_up(s);
+    rc = tw_bind_trip_minima(config, s->trip_min, fault);
+    if (rc != 0) {
+        return rc;
+    }
     *out = s;
     s->epoch = config->first_epoch;
     return s->epoch ? tw_text_walk(config, advance_words, s, fault) : 0;
@@ -249,7 +255,7 @@ int tw_strict_step(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t se
     if (s->faulted) {
         return tw_fault_set(fault, "Faulted", TW_NONE, 0, 0);
     }
-    int rc = tw_bind_trips(&s->config, s->trips, fault);
+    int rc = tw_bind_trips(&s->config, s->trip_min, s->trips, fault);
     if (rc != 0) {
         return rc; /* nothing ran: the step may be tried again */
     }

@@ -41,9 +41,9 @@ struct tw_strict {
     uint8_t **sram;         /* a site's bytes */
     uint64_t **sram_shadow; /* and their definedness */
     uint64_t *sram_bytes;
-    uint64_t **dram_shadow; /* a tensor's, all instances; NULL: defined from the start */
-    uint32_t *words;        /* semaphore words: [semaphore][site] */
-    uint32_t *trips;
+    uint64_t **dram_shadow;     /* a tensor's, all instances; NULL: defined from the start */
+    uint32_t *words;            /* semaphore words: [semaphore][site] */
+    uint32_t *trips, *trip_min; /* latched; least value that each may have */
     uint32_t epoch;
     uint64_t n_page_flags, ops;
     /* schedulers: engines that can run, in no order; an engine's place there or TW_NONE */

@@ -133,7 +133,7 @@ static int resolve(const struct access *a, uint32_t n, uint32_t rows, struct reg
     const struct tw_operand *o = tw_op_region(a->op, n);
     const struct tw_tensor *t = tw_region_is_tensor(o->kind) ? &p->tensors[o->id] : NULL;
     unsigned x_dtype =
-        a->op->code == TW_OP_MATMUL ? p->buffers[tw_op_region(a->op, 0)->id].dtype : 0;
+        a->op->code == TW_OP_MATMUL ? p->buffers[a->op->operand[TW_MATMUL_x].id].dtype : 0;
     memset(r, 0, sizeof *r);
     r->kind = o->kind;
     r->id = o->id;
@@ -172,18 +172,19 @@ static void mark_written(struct tw_strict *s, const struct region *r) {
 }
 
 static int check_ids(const struct access *a, const struct tw_kargs *k) {
+    const uint8_t *ids = k->p[TW_GATHER_REGION_ids];
     for (uint32_t r = 0; r < k->rows; r++) {
         int32_t id;
-        memcpy(&id, (const uint8_t *)k->p[1] + (size_t)r * 4, sizeof id);
+        memcpy(&id, ids + (size_t)r * 4, sizeof id);
         if (id < 0 || (uint32_t)id >= k->tensor->rows) {
-            return tw_fault_set(a->fault, "IdOutOfRange", tw_op_region(a->op, 1)->id,
+            return tw_fault_set(a->fault, "IdOutOfRange", a->op->operand[TW_GATHER_ids].id,
                                 (uint64_t)(int64_t)id, k->tensor->rows);
         }
     }
     return 0;
 }
 
-/* Element (head, position, 0) of a key or value cache, and the distance to the next dimension of
+/* VALUE_WRITE has the operands of KEY_WRITE. Element (head, position, 0) of a key or value cache, and the distance to the next dimension of
  * that head. */
 static uint64_t cache_element(const struct tw_tensor *t, uint64_t head, uint64_t pos,
                               uint64_t *next) {
@@ -198,18 +199,21 @@ static uint64_t cache_element(const struct tw_tensor *t, uint64_t head, uint64_t
 static int check_cache(const struct access *a, const struct tw_kargs *k) {
     const struct tw_tensor *t = k->tensor;
     uint64_t heads = t->head_dim ? t->cols / t->head_dim : 0;
-    uint64_t last = (uint64_t)k->pos + k->rows, head_end = (uint64_t)k->i[1] + k->i[2];
-    if (k->i[3] != t->head_dim || head_end > heads) {
-        return refuse(a, true, tw_op_region(a->op, 1)->id, head_end, heads);
+    const struct tw_args_key_write v = tw_args_key_write(k);
+    uint64_t last = (uint64_t)v.pos + v.rows, head_end = (uint64_t)v.first + v.heads;
+    uint32_t cache = a->op->operand[TW_KEY_WRITE_cache].id;
+    if (v.head_dim != t->head_dim || head_end > heads) {
+        return refuse(a, true, cache, head_end, heads);
     }
-    return last <= t->rows ? 0 : refuse(a, true, tw_op_region(a->op, 1)->id, last, t->rows);
+    return last <= t->rows ? 0 : refuse(a, true, cache, last, t->rows);
 }
 
 static void mark_cache(const struct region *r, const struct tw_kargs *k) {
+    const struct tw_args_key_write v = tw_args_key_write(k);
     uint64_t next;
-    for (uint32_t head = k->i[1]; r->shadow && head < k->i[1] + k->i[2]; head++) {
-        for (uint32_t row = 0; row < k->rows; row++) {
-            uint64_t at = cache_element(k->tensor, head, (uint64_t)k->pos + row, &next);
+    for (uint32_t head = v.first; r->shadow && head < v.first + v.heads; head++) {
+        for (uint32_t row = 0; row < v.rows; row++) {
+            uint64_t at = cache_element(k->tensor, head, (uint64_t)v.pos + row, &next);
             for (uint32_t d = 0; d < k->tensor->head_dim; d++) {
                 tw_shadow_mark(r->shadow, (at + d * next) * 4, 4, true);
             }
@@ -221,7 +225,7 @@ static void mark_cache(const struct region *r, const struct tw_kargs *k) {
 static int multicast(const struct access *a, struct tw_kargs *k, const struct region *own) {
     const struct tw_program *p = a->s->config.program;
     const struct tw_buffer *b = &p->buffers[own->id];
-    uint32_t group = a->op->operand[a->op->n_operands - 1].id;
+    uint32_t group = a->op->operand[TW_MCAST_group].id;
     if (b->sibling_base == TW_NONE || b->kind != TW_BUF_RESIDENT) {
         return tw_fault_set(a->fault, "Role", own->id, b->kind, TW_BUF_RESIDENT);
     }
@@ -234,7 +238,7 @@ static int multicast(const struct access *a, struct tw_kargs *k, const struct re
             }
             r.at = a->s->sram[site] + own->offset;
             r.shadow = a->s->sram_shadow[site];
-            k->p[1] = r.at;
+            k->p[TW_MCAST_REGION_destination] = r.at;
             a->s->config.kernels->fn[TW_OP_MCAST](k);
             mark_written(a->s, &r);
         }
@@ -287,7 +291,7 @@ int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const str
     bool idle = tw_op_count(op, 0) && k.rows == 0;
     for (; tw_op_region(op, n) && rc == 0; n++) {
         rc = resolve(&a, n, k.rows, &regions[n]);
-        if (rc == 0 && !idle && tw_region_reads(op, n)) {
+        if (rc == 0 && !idle && tw_op_reads(op, tw_op_region(op, n))) {
             rc = check_defined(&a, &regions[n]);
         }
         k.p[n] = regions[n].at;
@@ -299,7 +303,7 @@ int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const str
         return rc;
     }
     if (!idle && op->code == TW_OP_MCAST) {
-        return multicast(&a, &k, &regions[1]);
+        return multicast(&a, &k, &regions[TW_MCAST_REGION_destination]);
     }
     if (!idle) {
         s->config.kernels->fn[op->code](&k);

@@ -60,12 +60,12 @@ static void wake(struct tw_strict *s, const struct strict_engine *e, const struc
     const struct tw_program *p = s->config.program;
     if (op->code == TW_OP_MCAST_SET) {
         for (uint32_t site = 0; site < p->n_sites; site++) {
-            if (tw_group_has(p, op->operand[1].id, site)) {
+            if (tw_group_has(p, op->operand[TW_MCAST_SET_group].id, site)) {
                 refresh_site(s, site);
             }
         }
     } else if (op->code == TW_OP_SEM_INC) {
-        refresh_site(s, op->operand[1].id);
+        refresh_site(s, op->operand[TW_SEM_INC_site].id);
     }
     if (op->code == TW_OP_PUSH || op->code == TW_OP_POP) {
         refresh_site(s, e->site);
@@ -115,7 +115,7 @@ static int run_random(struct tw_strict *s, uint64_t seed, struct tw_fault *fault
 /* The number of an op in the order of the table, as its opcode. */
 static uint32_t op_of_table(uint64_t number) {
     static const uint8_t code[] = {
-#define TW_OP(name, n, text, engines, operands) n,
+#define TW_OP(NAME, n, name, engines, part) n,
 #include "tilewright/ops.def"
 #undef TW_OP
     };

@@ -21,10 +21,11 @@ bool tw_strict_blocked(struct tw_strict *s, const struct strict_engine *e,
         return false;
     }
     strict_fetch(e, &op);
-    why->object = op.operand[0].id;
+    why->object = tw_op_object(&op);
     if (code == TW_OP_SEM_WAIT) {
         uint32_t word = *strict_word(s, why->object, e->site);
-        uint32_t need = (uint32_t)tw_affine_value(&op.operand[1].offset, e->vars);
+        uint32_t need =
+            (uint32_t)tw_affine_value(&op.operand[TW_SEM_WAIT_threshold].offset, e->vars);
         why->have = word;
         why->need = need;
         return tw_group_has(s->config.program, s->config.program->semaphores[why->object].group,
@@ -33,7 +34,7 @@ bool tw_strict_blocked(struct tw_strict *s, const struct strict_engine *e,
     }
     const struct tw_buffer *b = fifo_of(s, why->object);
     const struct strict_buffer *f = &s->buffers[why->object];
-    why->need = op.operand[1].id;
+    why->need = op.operand[TW_RESERVE_pages].id; /* WAIT has the operands of RESERVE */
     why->have = code == TW_OP_WAIT ? f->level : b->pages - f->level;
     /* More than the capacity is a fault, and faults are reported by execution. */
     return why->need <= b->pages && why->have < why->need;
@@ -76,7 +77,7 @@ static int pop(struct tw_strict *s, uint32_t id, uint32_t n, struct tw_fault *fa
 
 static int fifo_op(struct tw_strict *s, const struct strict_engine *e, const struct tw_op *op,
                    struct tw_fault *fault) {
-    uint32_t id = op->operand[0].id, n = op->operand[1].id;
+    uint32_t id = op->operand[TW_RESERVE_fifo].id, n = op->operand[TW_RESERVE_pages].id;
     const struct tw_buffer *b = fifo_of(s, id);
     struct strict_buffer *f = &s->buffers[id];
     bool produces = op->code == TW_OP_RESERVE || op->code == TW_OP_PUSH;
@@ -109,16 +110,17 @@ static int increment(struct tw_strict *s, uint32_t semaphore, uint32_t site, uin
 static int sem_op(struct tw_strict *s, const struct strict_engine *e, const struct tw_op *op,
                   struct tw_fault *fault) {
     const struct tw_program *p = s->config.program;
-    uint32_t id = op->operand[0].id;
+    uint32_t id = tw_op_object(op);
     if (op->code == TW_OP_SEM_INC) {
-        return increment(s, id, op->operand[1].id, op->operand[2].id, fault);
+        return increment(s, id, op->operand[TW_SEM_INC_site].id, op->operand[TW_SEM_INC_by].id,
+                         fault);
     }
     if (op->code == TW_OP_SEM_WAIT) {
         return increment(s, id, e->site, 0, fault); /* only the check that this site has a word */
     }
     int rc = 0;
     for (uint32_t site = 0; site < p->n_sites && rc == 0; site++) {
-        if (tw_group_has(p, op->operand[1].id, site)) {
+        if (tw_group_has(p, op->operand[TW_MCAST_SET_group].id, site)) {
             rc = increment(s, id, site, 1, fault);
         }
     }
@@ -136,7 +138,7 @@ static void skip_body(struct strict_engine *e) {
 }
 
 static void loop_begin(const struct tw_strict *s, struct strict_engine *e, const struct tw_op *op) {
-    uint32_t count = tw_bind_count(&op->operand[1], s->trips);
+    uint32_t count = tw_bind_count(&op->operand[TW_LOOP_times], s->trips);
     e->at += op->n_words;
     e->index++;
     if (count == 0) {
@@ -144,7 +146,7 @@ static void loop_begin(const struct tw_strict *s, struct strict_engine *e, const
         return;
     }
     struct strict_loop *loop = &e->loop[e->depth++];
-    loop->var = op->operand[0].id;
+    loop->var = op->operand[TW_LOOP_var].id;
     loop->count = count;
     loop->word = e->at;
     loop->index = e->index;

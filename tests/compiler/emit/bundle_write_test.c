@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Writing bundles: equal bytes, streamed weights, extreme
- * sizes, and no file left behind when it fails. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writing bundles: equal bytes, streamed weights, extreme sizes, and no file left behind when it
+ * fails.
+ */
 #include "tests/support/bundle_kit.h"
 
 #include <sched.h>

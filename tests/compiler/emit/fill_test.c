@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The packed form of weights, asked for in pieces of any size
- * and order, is the packed form as a whole; and that is what the machine's definition says, element
- * by element. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The packed form of weights, asked for in pieces of any size and order, is the packed form as a
+ * whole; and that is what the machine's definition says, element by element.
+ */
 #include "compiler/emit/fill.h"
 #include "compiler/graph/dequant.h"
 #include "tests/support/pipeline.h"

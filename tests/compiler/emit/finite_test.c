@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 A weight that is no number is found in every type and place,
- * and its tensor, row and column are named. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A weight that is no number is found in every type and place, and its tensor, row and column are
+ * named.
+ */
 #include "compiler/emit/finite.h"
 
 #include <setjmp.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Sharing of op streams: which streams get one image, and which words become arguments. */
+ *
+ * Sharing of op streams: which streams get one image, and which words become arguments.
+ */
 #include "compiler/emit/images.h"
 #include "tests/support/bundle_kit.h"
 

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Packing into panels: what GATHER reads from a panel is what
- * it reads from the file's rows, bit for bit. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Packing into panels: what GATHER reads from a panel is what it reads from the file's rows, bit
+ * for bit.
+ */
 #include "compiler/emit/pack.h"
 #include "tests/support/kernel_fixture.h"
 

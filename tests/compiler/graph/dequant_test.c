@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Tests of weights as floats: bytes and values written down by hand, at an odd address. */
+ *
+ * Tests of weights as floats: bytes and values written down by hand, at an odd address.
+ */
 #include "compiler/graph/dequant.h"
 
 #include <math.h>

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Tests of the ComputeGraph: the checker on graphs broken in
- * one place each, the printer, and what arch/ puts into a llama's graph. All start from the shipped
- * model. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of the ComputeGraph: the checker on graphs broken in one place each, the printer, and what
+ * arch/ puts into a llama's graph. All start from the shipped model.
+ */
 #include "compiler/arch/arch.h"
 #include "tests/support/model_fixture.h"
 

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Tests of the reference evaluator against ids, logits and
- * losses that other programs computed (llama.cpp, torch). The golden ids are fed whatever the
- * evaluator would choose, so that every recorded step is compared. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of the reference evaluator against ids, logits and losses that other programs computed
+ * (llama.cpp, torch). The golden ids are fed whatever the evaluator would choose, so that every
+ * recorded step is compared.
+ */
 #include "compiler/arch/arch.h"
 #include "driver/tokenizer/tokenizer.h"
 #include "tests/support/golden.h"

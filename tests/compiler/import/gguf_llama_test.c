@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Tests of what a llama's keys and tensors mean: complete small
- * models of import_kit.h with one key or tensor changed. The changes follow
- * ../shared/data/variants/mkvariants.py, whose expectations come from other implementations. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of what a llama's keys and tensors mean: complete small models of import_kit.h with one key
+ * or tensor changed. The changes follow ../shared/data/variants/mkvariants.py, whose expectations
+ * come from other implementations.
+ */
 #include "tests/compiler/import_kit_model.h"
 
 /* ---- accepted ---- */

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Tests of the GGUF container reader: files written by
- * import_kit.h with one thing wrong or unusual. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of the GGUF container reader: files written by import_kit.h with one thing wrong or
+ * unusual.
+ */
 #include "compiler/import/gguf.h"
 
 #include <setjmp.h>

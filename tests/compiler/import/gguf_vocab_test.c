@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
+ *
  * Tests of the vocabulary that a GGUF file's keys make: the kit's nine tokens with one key
- * changed. */
+ * changed.
+ */
 #include "tests/compiler/import_kit_model.h"
 
 static void the_vocabulary_is_taken_over(void **state) {

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Tests of tw_model_open on files: real models of the shared
- * data against each other and against what their manifest says, the shipped model, and everything
- * that is not a model. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of tw_model_open on files: real models of the shared data against each other and against
+ * what their manifest says, the shipped model, and everything that is not a model.
+ */
 #include "compiler/import/import.h"
 #include "compiler/import/model.h"
 #include "tilewright/vocab.h"

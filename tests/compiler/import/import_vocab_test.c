@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Tests of the vocabulary blob: a good one, and one negative
- * for each rule that tw_vocab_open promises. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of the vocabulary blob: a good one, and one negative for each rule that tw_vocab_open
+ * promises.
+ */
 #include "compiler/import/vocab_build.h"
 #include "tilewright/vocab.h"
 

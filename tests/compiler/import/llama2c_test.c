@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Tests of llama2.c checkpoints and tokenizer files, on small ones written here in both forms. */
+ *
+ * Tests of llama2.c checkpoints and tokenizer files, on small ones written here in both forms.
+ */
 #include "compiler/import/import.h"
 #include "tilewright/vocab.h"
 

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Low: what expansion makes covers each value exactly once, and
- * placement keeps apart what lives together. Live ranges are derived here again, from who touches
- * what, and every pair of storages is compared. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Low: what expansion makes covers each value exactly once, and placement keeps apart what lives
+ * together. Live ranges are derived here again, from who touches what, and every pair of storages
+ * is compared.
+ */
 #include "compiler/low/low.h"
 #include "tests/support/pipeline.h"
 

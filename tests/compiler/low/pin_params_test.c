@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Params that stay in SRAM: which do, that all programs have
- * them at one place, and that nothing but the loads changes. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Params that stay in SRAM: which do, that all programs have them at one place, and that nothing
+ * but the loads changes.
+ */
 #include "compiler/low/pin_params.h"
 #include "loader/bundle/shared_params.h"
 #include "tests/compiler/program_run.h"

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Phases: two decoders side by side in one program, on sites of
- * their own or on the same ones, compute what each computes alone, strictly and fast; what may not
- * run at once is refused. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Phases: two decoders side by side in one program, on sites of their own or on the same ones,
+ * compute what each computes alone, strictly and fast; what may not run at once is refused.
+ */
 #include "compiler/spatial/retarget.h"
 #include "tests/compiler/program_run.h"
 

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 What composition makes of equal names, and each of its
- * refusals: sections of a few ops by hand on one site, and a model's. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What composition makes of equal names, and each of its refusals: sections of a few ops by hand on
+ * one site, and a model's.
+ */
 #include "compiler/spatial/report.h"
 #include "compiler/spatial/unify.h"
 #include "tests/compiler/program_kit.h"
@@ -34,8 +37,8 @@ static void section(struct kit *k, struct tw_builder *u, const char *name) {
                             .page_bytes = 256,
                             .sibling_base = TW_NONE,
                             .tensor = TW_NONE};
-    tw_builder_emit(u, 0, TW_ENGINE_MATH, TW_OP_COPY, 0, 0, tw_affine_const(0), 64, 0,
-                    tw_affine_const(128), 64, 64, TW_NONE, 1);
+    tw_builder_copy(u, 0, TW_ENGINE_MATH, 0, tw_in_buffer(0, tw_affine_const(0)), 64,
+                    tw_in_buffer(0, tw_affine_const(128)), 64, 64, tw_count_const(1));
 }
 
 static struct tw_tensor *tensor(struct tw_builder *u, const char *name, enum tw_role role,
@@ -63,21 +66,24 @@ static uint32_t last(const struct tw_builder *u) {
 /* The tensor made last is used: in DRAM by LOAD or STORE, in SRAM by MATH. */
 static void reads(struct tw_builder *u) {
     if (u->tensors.items[last(u)].bind_count) {
-        tw_builder_emit(u, 0, TW_ENGINE_LOAD, TW_OP_READ, 0, last(u), tw_affine_const(0),
-                        tw_affine_const(0), 0, tw_affine_const(0), 1, 32, 32, 32);
+        tw_builder_read(u, 0, TW_ENGINE_LOAD, 0,
+                        tw_in_tensor(last(u), tw_affine_const(0), tw_affine_const(0)),
+                        tw_in_buffer(0, tw_affine_const(0)), 1, 32, 32, 32);
     } else {
-        tw_builder_emit(u, 0, TW_ENGINE_MATH, TW_OP_COPY, 0, u->buffers.n - 1, tw_affine_const(0),
-                        64, 0, tw_affine_const(0), 64, 64, TW_NONE, 1);
+        tw_builder_copy(u, 0, TW_ENGINE_MATH, 0, tw_in_buffer(u->buffers.n - 1, tw_affine_const(0)),
+                        64, tw_in_buffer(0, tw_affine_const(0)), 64, 64, tw_count_const(1));
     }
 }
 
 static void writes(struct tw_builder *u) {
     if (u->tensors.items[last(u)].bind_count) {
-        tw_builder_emit(u, 0, TW_ENGINE_STORE, TW_OP_WRITE, 0, 0, tw_affine_const(0), 32, last(u),
-                        tw_affine_const(0), tw_affine_const(0), 32, 32, TW_NONE, 1);
+        tw_builder_write(u, 0, TW_ENGINE_STORE, 0, tw_in_buffer(0, tw_affine_const(0)), 32,
+                         tw_in_tensor(last(u), tw_affine_const(0), tw_affine_const(0)), 32, 32,
+                         tw_count_const(1));
     } else {
-        tw_builder_emit(u, 0, TW_ENGINE_MATH, TW_OP_COPY, 0, 0, tw_affine_const(0), 64,
-                        u->buffers.n - 1, tw_affine_const(0), 64, 64, TW_NONE, 1);
+        tw_builder_copy(u, 0, TW_ENGINE_MATH, 0, tw_in_buffer(0, tw_affine_const(0)), 64,
+                        tw_in_buffer(u->buffers.n - 1, tw_affine_const(0)), 64, 64,
+                        tw_count_const(1));
     }
 }
 
@@ -85,9 +91,10 @@ static void writes(struct tw_builder *u) {
 static void gathers(struct tw_builder *u) {
     uint32_t table = last(u);
     tensor(u, "ids", TW_ROLE_INPUT, TW_DT_I32);
-    tw_builder_emit(u, 0, TW_ENGINE_LOAD, TW_OP_GATHER, 0, table, tw_affine_const(0),
-                    tw_affine_const(0), last(u), tw_affine_const(0), tw_affine_const(0), 0,
-                    tw_affine_const(0), 128, 32, TW_NONE, 1);
+    tw_builder_gather(u, 0, TW_ENGINE_LOAD, 0,
+                      tw_in_tensor(table, tw_affine_const(0), tw_affine_const(0)),
+                      tw_in_tensor(last(u), tw_affine_const(0), tw_affine_const(0)),
+                      tw_in_buffer(0, tw_affine_const(0)), 128, 32, tw_count_const(1));
 }
 
 static int compose(struct tw_builder *units, uint32_t n, bool part, struct tw_builder *out,

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Composition: programs of many models are valid on every
- * target, close with a rendezvous linear in sites, unify what has one name, and refuse what does
- * not fit. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Composition: programs of many models are valid on every target, close with a rendezvous linear in
+ * sites, unify what has one name, and refuse what does not fit.
+ */
 #include "compiler/compile.h"
 #include "compiler/spatial/certify.h"
 #include "loader/text/print_program.h"

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Where bytes lie in SRAM: what is alive at once never shares
- * bytes, what is not may, and sharing changes no result. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where bytes lie in SRAM: what is alive at once never shares bytes, what is not may, and sharing
+ * changes no result.
+ */
 #include "compiler/spatial/residency.h"
 #include "compiler/spatial/retarget.h"
 #include "loader/order/buffer_lifetimes.h"

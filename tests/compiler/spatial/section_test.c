@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Sections: each is a valid program of its own on every target;
- * flags, loops and streams are what the section's work needs. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sections: each is a valid program of its own on every target; flags, loops and streams are what
+ * the section's work needs.
+ */
 #include "tests/compiler/program_kit.h"
 
 /* ---- validity ---- */
@@ -232,8 +235,9 @@ static void an_emitted_op_decodes_to_its_arguments(void **state) {
     tw_builder_init(&u, &mem, &strings, &target, "unit", 4);
     struct tw_affine a =
         tw_affine_plus(tw_affine_const((uint64_t)5 << 32 | 7), TW_VAR_INNER, (uint64_t)-64);
-    tw_builder_emit(&u, 3, TW_ENGINE_MATH, TW_OP_RMS_NORM, 9, 1, a, 128, 2, tw_affine_const(64), 3,
-                    tw_affine_const(0), 256, 32, 1e-5, TW_NONE, 4);
+    tw_builder_rms_norm(&u, 3, TW_ENGINE_MATH, 9, tw_in_buffer(1, a), 128,
+                        tw_in_buffer(2, tw_affine_const(64)), tw_in_buffer(3, tw_affine_const(0)),
+                        256, 32, 1e-5f, tw_count_const(4));
     assert_true(tw_op_decode(u.code[3 * TW_ENGINE_COUNT + TW_ENGINE_MATH].items,
                              u.code[3 * TW_ENGINE_COUNT + TW_ENGINE_MATH].n, 0, &op));
     assert_int_equal(op.stage, 9);

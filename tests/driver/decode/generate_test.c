@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
+ *
  * Tests of the decode loop on the shipped model: golden text, where it stops, and who is told
- * what. */
+ * what.
+ */
 #include "tests/support/golden.h"
 #include "tests/support/model_bundle.h"
 

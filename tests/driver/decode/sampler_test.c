@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Tests of the sampler: published random numbers, ids that a
- * separate program computed, and frequencies against shares computed with libm in double. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of the sampler: published random numbers, ids that a separate program computed, and
+ * frequencies against shares computed with libm in double.
+ */
 #include "driver/decode/sampler.h"
 
 #include <math.h>

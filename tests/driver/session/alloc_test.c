@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The token path allocates nothing and makes no system call but
- * to wake threads: the allocator is counted, and the kernel ends the process at any other call. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The token path allocates nothing and makes no system call but to wake threads: the allocator is
+ * counted, and the kernel ends the process at any other call.
+ */
 #include "tests/support/model_bundle.h"
 
 #include <linux/filter.h>

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Answers to greedy runs that a device should never give: they
- * end the session with a reason, and nothing outside of them is read. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Answers to greedy runs that a device should never give: they end the session with a reason, and
+ * nothing outside of them is read.
+ */
 #include "driver/session/session.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/model_fixture.h"

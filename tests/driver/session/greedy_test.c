@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Greedy runs of sessions on the shipped model: the device's
- * own tokens are those that feeding one by one gives, and a run ends where it should and can be
- * gone on from. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Greedy runs of sessions on the shipped model: the device's own tokens are those that feeding one
+ * by one gives, and a run ends where it should and can be gone on from.
+ */
 #include "driver/session/session.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/model_fixture.h"

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Tests of sessions through the public API, on the shipped
- * model: however tokens are fed, the logits have the same bits; and what a session refuses, it
- * refuses before anything has changed. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of sessions through the public API, on the shipped model: however tokens are fed, the
+ * logits have the same bits; and what a session refuses, it refuses before anything has changed.
+ */
 #include "driver/session/session.h"
 #include "tests/support/model_bundle.h"
 

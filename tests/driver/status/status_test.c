@@ -1,7 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 Status pages: what is published, that nobody reads a torn
- * one, that pages of the dead vanish, and that nothing which stands in the way of a page stands in
- * the way of an open. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Status pages: what is published, that nobody reads a torn one, that pages of the dead vanish, and
+ * that nothing which stands in the way of a page stands in the way of an open.
+ */
 #include "driver/device/device.h"
+#include "loader/base/clock.h"
 #include "tests/support/socket_device.h"
 
 #include <dirent.h>
@@ -193,9 +196,9 @@ static void the_rate_is_that_of_the_last_seconds(void **state) {
     tw_status_init(&s);
     tw_status_publish(&s, "emu", &machine);
     s.now.tokens = 1000000; /* long ago */
-    s.now.token_ns = s.now.progress_ns = tw_status_clock();
+    s.now.token_ns = s.now.progress_ns = tw_clock_coarse_ns();
     s.mark[0].tokens = s.mark[1].tokens = 1000000 - 50;
-    s.mark[0].ns = s.mark[1].ns = tw_status_clock() - UINT64_C(1000000000);
+    s.mark[0].ns = s.mark[1].ns = tw_clock_coarse_ns() - UINT64_C(1000000000);
     struct tw_status_step token = {.tokens = 50};
     tw_status_step(&s, &token);
     double rate = find_own().info.tokens_per_s;

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Tests of the tokenizer on real vocabularies, against ids that
- * llama.cpp and Google's sentencepiece gave. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of the tokenizer on real vocabularies, against ids that llama.cpp and Google's
+ * sentencepiece gave.
+ */
 #include "compiler/import/import.h"
 #include "compiler/import/mapfile.h"
 #include "driver/tokenizer/tokenizer.h"

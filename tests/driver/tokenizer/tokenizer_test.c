@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Tests of the tokenizer on small vocabularies, with a plain
- * quadratic BPE as the oracle. Real vocabularies: see tokenizer_golden_test.c. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of the tokenizer on small vocabularies, with a plain quadratic BPE as the oracle. Real
+ * vocabularies: see tokenizer_golden_test.c.
+ */
 #include "driver/tokenizer/tokenizer.h"
 #include "tests/support/vocab_fixture.h"
 

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Tests of the UTF-8 stream: the examples of the Unicode
- * Standard, and an oracle that knows UTF-8 as arithmetic. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of the UTF-8 stream: the examples of the Unicode Standard, and an oracle that knows UTF-8
+ * as arithmetic.
+ */
 #include "driver/tokenizer/utf8_stream.h"
 
 #include <setjmp.h>

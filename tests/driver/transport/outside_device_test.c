@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 What must hold on a device outside of this process, whatever
- * carries its messages: weights are sent once, a greedy run is one command, opening and closing
- * leaks nothing. TW_DEVICE names the device; without it one behind a socket. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What must hold on a device outside of this process, whatever carries its messages: weights are
+ * sent once, a greedy run is one command, opening and closing leaks nothing. TW_DEVICE names the
+ * device; without it one behind a socket.
+ */
 #include "driver/device/device.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/socket_device.h"

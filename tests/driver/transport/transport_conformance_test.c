@@ -1,7 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 The contract of driver/transport/transport.h, run over every
- * backend. What a backend cannot do it must say in its identity, and then refuse by name.
- * TW_CONFORM, a list of selectors, has it run over devices that are there instead of its own:
- * TW_CONFORM="usb pcie:0000:00:02.0". */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The contract of driver/transport/transport.h, run over every backend. What a backend cannot do it
+ * must say in its identity, and then refuse by name. TW_CONFORM, a list of selectors, has it run
+ * over devices that are there instead of its own: TW_CONFORM="usb pcie:0000:00:02.0".
+ */
 #include "driver/transport/transport.h"
 #include "tests/support/socket_device.h"
 

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The emulator's team of threads, with plans of the smallest
- * program: every member runs its part of every step once, whether it was spinning, asleep, or left
- * out of the step before. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The emulator's team of threads, with plans of the smallest program: every member runs its part of
+ * every step once, whether it was spinning, asleep, or left out of the step before.
+ */
 #include "firmware/emulator/workers.h"
 #include "tests/support/bigram.h"
 

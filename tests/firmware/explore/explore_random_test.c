@@ -74,11 +74,9 @@ static struct base random_program(uint32_t seed) {
                      sem = used[pick(&seed, 2)];
             uint32_t what = pick(&seed, 6);
             if (what == 0) {
-                mb_append(b.m, 0, (enum tw_engine)e, TW_OP_SEM_INC, 3,
-                          (struct tw_operand[]){S_(sem), C_(0), I_(1)});
+                mb_append(b.m, 0, (enum tw_engine)e, tw_make_sem_inc(0, sem, 0, 1));
             } else if (what == 1) {
-                mb_append(b.m, 0, (enum tw_engine)e, TW_OP_SEM_WAIT, 2,
-                          (struct tw_operand[]){S_(sem), A_(mb_at(1))});
+                mb_append(b.m, 0, (enum tw_engine)e, tw_make_sem_wait(0, sem, mb_at(1)));
             } else if (e == TW_ENGINE_LOAD) {
                 READ_ROW(b, 0, what < 4 ? b.param : b.zero, mb_at(64 * pick(&seed, 2)),
                          W_(to, mb_at(0)));

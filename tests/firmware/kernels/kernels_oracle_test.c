@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The scalar kernels against plain formulas in double, written
- * from the operations' meaning and not from the kernels. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The scalar kernels against plain formulas in double, written from the operations' meaning and not
+ * from the kernels.
+ */
 #include "tests/support/kernel_fixture.h"
 #include "tilewright/numerics.h"
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The movement kernels: what lies where afterwards, and that nothing else moved. */
+ *
+ * The movement kernels: what lies where afterwards, and that nothing else moved.
+ */
 #include "tests/support/kernel_fixture.h"
 
 #include <setjmp.h>

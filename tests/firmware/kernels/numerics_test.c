@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The machine's scalar formulas against libm in double and against the formats' definitions. */
+ *
+ * The machine's scalar formulas against libm in double and against the formats' definitions.
+ */
 #include "tilewright/numerics.h"
 
 #include <math.h>

@@ -1,8 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 A device behind a line: a host that vanishes in the middle of
- * a run, as its medium tells, does not keep the device running for it. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A device behind a line: a host that vanishes in the middle of a run, as its medium tells, does
+ * not keep the device running for it.
+ */
 #include "driver/device/device.h"
 #include "driver/transport/link/link_client.h"
 #include "firmware/serve/device_server.h"
+#include "loader/base/clock.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/socket_device.h"
 
@@ -148,9 +152,9 @@ static void *run_greedy(void *arg) {
 static void wait_for(struct tw_device_server *device, uint32_t opcode) {
     struct tw_link_progress p;
     uint32_t generation;
-    double stop = seconds() + LONG_S;
+    double stop = tw_clock_s() + LONG_S;
     do {
-        assert_true(seconds() < stop);
+        assert_true(tw_clock_s() < stop);
         usleep(1000);
         tw_device_server_progress(device, &p, &generation);
     } while (p.executing != opcode || (generation != 0) != (opcode != 0));

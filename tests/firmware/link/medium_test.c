@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 A line: calls begin with a new host's OPEN and end with the
- * next one, with a host that has gone, or with the device. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A line: calls begin with a new host's OPEN and end with the next one, with a host that has gone,
+ * or with the device.
+ */
 #include "firmware/link/medium.h"
 #include "firmware/link/packet.h"
 

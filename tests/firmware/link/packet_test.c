@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Packets of a link: built and taken apart, every damage
- * noticed; checksums by instruction and by table; locks. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Packets of a link: built and taken apart, every damage noticed; checksums by instruction and by
+ * table; locks.
+ */
 #include "firmware/link/packet.h"
 #include "loader/base/lock.h"
 

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Tests of the wire protocol: published checksums, a header
- * byte by byte, and every way in which one can be wrong. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of the wire protocol: published checksums, a header byte by byte, and every way in which
+ * one can be wrong.
+ */
 #include "tilewright/wire.h"
 
 #include <setjmp.h>

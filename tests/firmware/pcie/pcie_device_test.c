@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The device's side of a PCIe mailbox against a host that the
- * test plays word by word: it starts, it ends, and nothing that the host writes makes it do more
- * than let the mailbox go. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The device's side of a PCIe mailbox against a host that the test plays word by word: it starts,
+ * it ends, and nothing that the host writes makes it do more than let the mailbox go.
+ */
 #include "loader/base/event.h"
 #include "tests/support/pcie_bed.h"
 

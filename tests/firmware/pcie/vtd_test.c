@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * DMA goes where the guest's IOMMU tables say, and nowhere else, whatever these tables hold. */
+ *
+ * DMA goes where the guest's IOMMU tables say, and nowhere else, whatever these tables hold.
+ */
 #include "firmware/pcie/vtd.h"
 
 #include <setjmp.h>

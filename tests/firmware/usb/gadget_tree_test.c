@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 What the gadget's daemon says to a board and what it says
- * about one, on folders that look like /sys. That the kernel takes it is tested in QEMU. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the gadget's daemon says to a board and what it says about one, on folders that look like
+ * /sys. That the kernel takes it is tested in QEMU.
+ */
 #include "firmware/usb/gadget_tree.h"
 
 #include <fcntl.h>

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 A device on USB: what its descriptors say by the rules of
- * chapter 9, what it answers and refuses, and packets against a bus that moves one bus packet at a
- * time. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A device on USB: what its descriptors say by the rules of chapter 9, what it answers and refuses,
+ * and packets against a bus that moves one bus packet at a time.
+ */
 #include "firmware/usb/usb_device.h"
 
 #include <setjmp.h>

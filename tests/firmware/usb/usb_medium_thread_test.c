@@ -1,8 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 A device behind the queues of a USB device's end, without a
- * bus: hosts that open, work and die without a word, their packets left in both directions. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A device behind the queues of a USB device's end, without a bus: hosts that open, work and die
+ * without a word, their packets left in both directions.
+ */
 #include "firmware/link/packet.h"
 #include "firmware/serve/device_server.h"
 #include "firmware/usb/usb_device_pipe.h"
+#include "loader/base/clock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -99,9 +103,9 @@ static void request(struct bed *b, uint32_t generation, uint32_t number, struct 
 
 /* The next packet of this kind, in b->from_device. False: none came in time. */
 static bool hear(struct bed *b, enum tw_link_kind kind, uint32_t ms, struct tw_link_header *h) {
-    uint64_t end = tw_packet_now() + ms;
+    uint64_t end = tw_clock_ms() + ms;
     size_t n;
-    while (tw_packet_now() < end) {
+    while (tw_clock_ms() < end) {
         if (tw_usb_pipe_wait_get(&b->pipe, &b->from_device, &n, 20) &&
             tw_packet_good(b->from_device, n, h) && h->kind == kind) {
             return true;
@@ -113,8 +117,8 @@ static bool hear(struct bed *b, enum tw_link_kind kind, uint32_t ms, struct tw_l
 /* Asks until the answer of a new open is there; returns its generation. */
 static uint32_t open_device(struct bed *b, uint64_t nonce, uint32_t before) {
     struct tw_link_header h;
-    uint64_t end = tw_packet_now() + PATIENCE_MS;
-    while (tw_packet_now() < end) {
+    uint64_t end = tw_clock_ms() + PATIENCE_MS;
+    while (tw_clock_ms() < end) {
         say_open(b, nonce);
         if (hear(b, TW_LINK_OPENED, 100, &h) && h.generation > before) {
             return h.generation;

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 A whole device on USB as QEMU has it: a link through
- * usbredir, line and device, with the driver's end in this test. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A whole device on USB as QEMU has it: a link through usbredir, line and device, with the driver's
+ * end in this test.
+ */
 #include "driver/device/device.h"
 #include "driver/transport/link/link_client.h"
 #include "firmware/serve/device_server.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The device as QEMU sees it: what a guest does to it, against the medium's pipe. */
+ *
+ * The device as QEMU sees it: what a guest does to it, against the medium's pipe.
+ */
 #include "firmware/usb/usbredir.h"
 #include "tests/support/usbredir_peer.h"
 

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Bundles that were changed by hand: every field of every
- * header and table gets nasty values and the file is cut everywhere, with the content hash left
- * wrong and put right; then one file for each rule, which must be refused for that reason. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Bundles that were changed by hand: every field of every header and table gets nasty values and
+ * the file is cut everywhere, with the content hash left wrong and put right; then one file for
+ * each rule, which must be refused for that reason.
+ */
 #include "loader/bundle/loader.h"
 #include "tests/support/bundle_fixture.h"
 

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Bundles opened again after they were written: content,
- * placement, hashes, and files that are no bundles. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Bundles opened again after they were written: content, placement, hashes, and files that are no
+ * bundles.
+ */
 #include "tests/support/bundle_kit.h"
 
 #include <elf.h>

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 The checker's verdict on small random programs against
- * running every interleaving of them: what it accepts is clean, and without loops what it calls a
- * deadlock is one. TW_AGREE=N takes N programs, TW_AGREE_SEED others. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The checker's verdict on small random programs against running every interleaving of them: what
+ * it accepts is clean, and without loops what it calls a deadlock is one. TW_AGREE=N takes N
+ * programs, TW_AGREE_SEED others.
+ */
 #include "tests/support/order_judge.h"
 #include "tests/support/order_mutate.h"
 #include "tests/support/order_random.h"
@@ -106,7 +109,7 @@ static void take(struct world *w, uint64_t seed) {
     struct order_small x = order_small_program(seed);
     struct order_mutant m = {.text = ""};
     struct order_index index;
-    struct tw_certificate none = {NULL, 0};
+    struct tw_certificate none = {NULL, 0, TW_STEP_OPS_UNSTATED};
     uint64_t s = seed;
     order_index_make(&index, &x.b->p);
     bool mutated =

@@ -1,7 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Certificates that are missing, stale, truncated, or lie: a
- * good program with a wrong certificate is refused or, if the lie is another order in which it can
- * run, accepted; a bad program is never accepted. TW_FALSE_CERTIFICATES=N tells N lies about each
- * program. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Certificates that are missing, stale, truncated, or lie: a good program with a wrong certificate
+ * is refused or, if the lie is another order in which it can run, accepted; a bad program is never
+ * accepted. TW_FALSE_CERTIFICATES=N tells N lies about each program.
+ */
 #include "tests/support/order_false_certificates.h"
 #include "tests/support/order_judge.h"
 #include "tests/support/order_programs.h"
@@ -64,12 +66,12 @@ static int check(const struct tw_program *p, const struct order_false *l,
     if (l->n) {
         memcpy(words, l->words, l->n * sizeof *words);
     }
-    struct tw_certificate c = {words, l->n};
+    struct tw_certificate c = {words, l->n, TW_STEP_OPS_UNSTATED};
     memset(report, 0, sizeof *report);
     int rc = tw_check_order(p, &c, report, NULL);
     free(words);
     assert_true(rc == 0 || (rc == TW_E_VERIFY && report->failed_rule >= TW_ORDER_certificate &&
-                            report->failed_rule <= TW_ORDER_flag_after_data));
+                            report->failed_rule <= TW_ORDER_step_budget));
     return rc;
 }
 
@@ -160,7 +162,7 @@ static void try_lies(struct order_program *x, const struct order_mutant *m, stru
                      uint64_t *seed) {
     struct tw_verify_report report;
     for (uint32_t i = 0; i < 40; i++) {
-        struct tw_certificate given = {m->words, m->n_words};
+        struct tw_certificate given = {m->words, m->n_words, TW_STEP_OPS_UNSTATED};
         struct order_false l;
         order_false_begin(&l, m->n_words && i % 2 ? &given : &x->certificate);
         for (uint32_t k = 1 + random_below(seed, 3); k > 0; k--) {
@@ -197,7 +199,7 @@ static void no_lie_lets_a_bad_mutant_pass(void **state) {
                               &m)) {
                 continue;
             }
-            struct tw_certificate given = {m.words, m.n_words};
+            struct tw_certificate given = {m.words, m.n_words, TW_STEP_OPS_UNSTATED};
             struct order_verdict v = order_judge(&x.pipeline.mem, &m.p, &given);
             if (!v.structural && v.rule > 0) {
                 bad++;
@@ -241,11 +243,13 @@ static uint8_t *exact_copy_of(const void *bytes, size_t n) {
     return copy;
 }
 
+static const uint8_t no_bindings[TW_HASH_BYTES];
+
 static void must_fail(const void *section, size_t size, const struct tw_program *p, uint32_t n,
                       const char *says) {
     struct tw_certificate out[2];
     tw_error err = {0};
-    assert_int_equal(tw_certificate_open(section, size, p, n, out, &err), TW_E_VERIFY);
+    assert_int_equal(tw_certificate_open(section, size, p, n, no_bindings, out, &err), TW_E_VERIFY);
     if (strncmp(err.message, "rule 18 certificate: .tw.cert: ", 31) != 0 ||
         !strstr(err.message, says)) {
         fail_msg("expected a refusal by rule 18 that says \"%s\": %s", says, err.message);
@@ -266,7 +270,7 @@ static void a_certificate_is_there_whole_and_of_this_very_program(void **state) 
         c[i] = f[i].certificate;
     }
     uint8_t *section = tw_certificate_pack(&f[0].mem, p, c, 2, &size);
-    assert_int_equal(tw_certificate_open(section, size, p, 2, out, &err), 0);
+    assert_int_equal(tw_certificate_open(section, size, p, 2, no_bindings, out, &err), 0);
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(out[i].n_words, c[i].n_words);
         assert_memory_equal(out[i].words, c[i].words, c[i].n_words * 4);
@@ -286,13 +290,58 @@ static void a_certificate_is_there_whole_and_of_this_very_program(void **state) 
         uint8_t *other = exact_copy_of(section, size);
         other[at] ^= 0x80;
         /* where the words are: another place may be inside, too */
-        bool is_words = at >= 8 && (at - 8) % 40 >= 32;
-        int rc = tw_certificate_open(other, size, p, 2, out, &err);
+        const size_t head = sizeof(struct tw_cert_header), entry = sizeof(struct tw_cert_entry);
+        size_t part = at >= head ? (at - head) / entry : 0,
+               in = at >= head ? (at - head) % entry : 0;
+        bool is_words = in >= offsetof(struct tw_cert_entry, first_word) &&
+                        in < offsetof(struct tw_cert_entry, step_ops);
+        bool is_ops = in >= offsetof(struct tw_cert_entry, step_ops);
+        struct tw_verify_report report = {.failed_rule = 0};
+        int rc = tw_certificate_open(other, size, p, 2, no_bindings, out, &err);
+        if (is_ops) { /* what it states is compared where the ops are counted */
+            assert_int_equal(rc, 0);
+            rc = tw_check_order(&p[part], &out[part], &report, &err);
+            assert_int_equal(report.failed_rule, TW_ORDER_step_budget);
+        }
         assert_true(rc == TW_E_VERIFY || (is_words && rc == 0));
         free(other);
     }
     close_file(&f[0]);
     close_file(&f[1]);
+}
+
+/* A certificate for other places is none, and neither is one of the first edition for none: that one
+ * says nothing about places or ops, and is read as it always was. */
+static void it_is_bound_to_the_places_of_its_tensors(void **state) {
+    struct file f;
+    size_t size;
+    tw_error err = {0};
+    struct tw_certificate out;
+    uint8_t elsewhere[TW_HASH_BYTES] = {1};
+    (void)state;
+    open_file(&f, "24-race_free.ok.tws");
+    const struct tw_program *p = &f.text->program;
+    uint8_t *section = tw_certificate_pack(&f.mem, p, &f.certificate, 1, &size);
+    assert_int_equal(tw_certificate_open(section, size, p, 1, elsewhere, &out, &err), TW_E_VERIFY);
+    assert_non_null(strstr(err.message, "bound to other places"));
+    assert_int_equal(tw_certificate_open(section, size, p, 1, no_bindings, &out, &err), 0);
+    assert_int_equal(out.step_ops, tw_program_step_ops(p));
+
+    struct tw_cert_header_1 header = {TW_CERT_MAGIC_1, 1};
+    struct tw_cert_entry_1 entry = {.n_words = f.certificate.n_words};
+    tw_program_hash(p, entry.program_hash);
+    size_t words = (size_t)f.certificate.n_words * 4;
+    uint8_t *old = malloc(sizeof header + sizeof entry + words);
+    assert_non_null(old);
+    memcpy(old, &header, sizeof header);
+    memcpy(old + sizeof header, &entry, sizeof entry);
+    memcpy(old + sizeof header + sizeof entry, f.certificate.words, words);
+    size = sizeof header + sizeof entry + words;
+    assert_int_equal(tw_certificate_open(old, size, p, 1, elsewhere, &out, &err), 0);
+    assert_int_equal(out.step_ops, TW_STEP_OPS_UNSTATED);
+    assert_int_equal(tw_check_order(p, &out, NULL, &err), 0);
+    free(old);
+    close_file(&f);
 }
 
 static bool same_bytes(const void *a, const void *b, size_t n) {
@@ -339,6 +388,7 @@ static void the_hash_is_of_all_that_a_program_does(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_certificate_is_there_whole_and_of_this_very_program),
+        cmocka_unit_test(it_is_bound_to_the_places_of_its_tensors),
         cmocka_unit_test(the_hash_is_of_all_that_a_program_does),
         cmocka_unit_test(cutting_runs_changes_nothing),
         cmocka_unit_test(no_lie_lets_a_bad_program_pass),

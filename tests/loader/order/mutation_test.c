@@ -1,7 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 Mutants of compiled programs against the checker: whatever it
- * accepts runs without a fault and leaves the same bytes under every schedule. TW_MUTANTS=N makes N
- * mutants with at least 100 schedules for each accepted one (make mutate), TW_MUTANT_SEED another
- * sequence. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Mutants of compiled programs against the checker: whatever it accepts runs without a fault and
+ * leaves the same bytes under every schedule. TW_MUTANTS=N makes N mutants with at least 100
+ * schedules for each accepted one (make mutate), TW_MUTANT_SEED another sequence.
+ */
 #include "tests/support/order_programs.h"
 #include "tests/support/random_model.h"
 
@@ -140,7 +142,7 @@ static void try_mutant(struct world *w, struct order_program *x, uint32_t progra
     if (!order_mutate(&x->index, &x->certificate, kind, seed, &m)) {
         return;
     }
-    struct tw_certificate given = {m.words, m.n_words};
+    struct tw_certificate given = {m.words, m.n_words, TW_STEP_OPS_UNSTATED};
     struct order_verdict v = order_judge(&x->pipeline.mem, &m.p, &given);
     count(&t, &v);
     if (v.rule == 0) {

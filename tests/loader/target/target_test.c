@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Targets: the ones that ship, and JSON files good and bad. */
+ *
+ * Targets: the ones that ship, and JSON files good and bad.
+ */
 #include "tilewright/target.h"
 
 #include <setjmp.h>

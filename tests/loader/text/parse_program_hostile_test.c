@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The parser of programs on text that is wrong, sloppy or meant
- * to harm: where each mistake is and what was expected; limits; memory and time in proportion to
- * the text. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parser of programs on text that is wrong, sloppy or meant to harm: where each mistake is and
+ * what was expected; limits; memory and time in proportion to the text.
+ */
 #include "loader/verify/verify.h"
 #include "tests/support/program_mutate.h"
 #include "tests/support/program_text.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The printer of programs: what its lines look like, and that it stops when asked. */
+ *
+ * The printer of programs: what its lines look like, and that it stops when asked.
+ */
 #include "loader/text/print_program.h"
 #include "tests/support/small_program.h"
 

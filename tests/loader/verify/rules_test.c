@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The rules of the machine as files: for each rule of TW_RULES
- * rules/NN-NAME.ok*.tws obey it and rules/NN-NAME.bad*.tws are refused by it, with the message that
- * the second line tells. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rules of the machine as files: for each rule of TW_RULES rules/NN-NAME.ok*.tws obey it and
+ * rules/NN-NAME.bad*.tws are refused by it, with the message that the second line tells.
+ */
 #include "loader/verify/verify.h"
 #include "tests/support/program_text.h"
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Rules of FIFOs: 5 fifo_ends, 6 fifo_balance. */
+ *
+ * Rules of FIFOs: 5 fifo_ends, 6 fifo_balance.
+ */
 #include "tests/support/verify_kit.h"
 
 /* ---- fifo_ends ---- */

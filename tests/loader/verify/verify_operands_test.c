@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Rule 10, operand_types: dtypes, packings, strides, alignments, immediates. */
+ *
+ * Rule 10, operand_types: dtypes, packings, strides, alignments, immediates.
+ */
 #include "tests/support/verify_kit.h"
 
 /* ---- operand_types ---- */

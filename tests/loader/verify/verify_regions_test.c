@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Rules of regions: 7 region_in_buffer, 8 region_in_tensor, 17 regions_apart. */
+ *
+ * Rules of regions: 7 region_in_buffer, 8 region_in_tensor, 17 regions_apart.
+ */
 #include "tests/support/verify_kit.h"
 
 /* ---- region_in_buffer ---- */
@@ -60,8 +62,7 @@ BREAK(norm_in_place) {
 }
 BREAK(copy_one_row_down) {
     CHANGE(b, MATH, COPY, 0, op.operand[0].id = SMALL_BUF(SMALL_X, 0),
-           op.operand[2].offset.base = 128, op.operand[5] = pb_rows(TW_NONE, 2),
-           op.operand[5].kind = 'X');
+           op.operand[2].offset.base = 128, tw_set_count(&op.operand[5], 'X', pb_rows(TW_NONE, 2)));
 }
 BREAK(memory_shared) {
     for (uint32_t s = 0; s < SMALL_SITES; s++) {

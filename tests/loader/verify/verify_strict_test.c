@@ -1,7 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 The verifier against the strict machine, which checks every
- * access on its own: the small program runs without a fault, and no mutant that the verifier
- * accepts ever leaves a buffer, a tensor, a role or a FIFO's bounds. (Wrong values, reads of bytes
- * never written and deadlocks are not the structural rules' matter.) */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The verifier against the strict machine, which checks every access on its own: the small program
+ * runs without a fault, and no mutant that the verifier accepts ever leaves a buffer, a tensor, a
+ * role or a FIFO's bounds. (Wrong values, reads of bytes never written and deadlocks are not the
+ * structural rules' matter.)
+ */
 #include "firmware/core/tile_machine.h"
 #include "loader/verify/verify.h"
 #include "tests/support/program_mutate.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Rules of semaphores and rendezvous: 14 thresholds_reachable, 15 rendezvous_shape. */
+ *
+ * Rules of semaphores and rendezvous: 14 thresholds_reachable, 15 rendezvous_shape.
+ */
 #include "tests/support/verify_kit.h"
 
 /* ---- thresholds_reachable ---- */

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Rules that the tables alone obey, and ids in ops: 1
- * table_sizes, 4 buffer_placed, 9 roles_kept, 11 trips_sound, 13 groups_on_chip, 16
- * spans_partition. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rules that the tables alone obey, and ids in ops: 1 table_sizes, 4 buffer_placed, 9 roles_kept,
+ * 11 trips_sound, 13 groups_on_chip, 16 spans_partition.
+ */
 #include "tests/support/verify_kit.h"
 
 /* ---- table_sizes ---- */

@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 The structural verifier: a program that uses every op obeys
- * every rule, legal variants pass, a refusal names its place, and ten thousand mutants are judged
- * without a crash. The rules one by one: verify_*_test.c. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The structural verifier: a program that uses every op obeys every rule, legal variants pass, a
+ * refusal names its place, and ten thousand mutants are judged without a crash. The rules one by
+ * one: verify_*_test.c.
+ */
 #include "loader/text/print_program.h"
 #include "tests/support/program_mutate.h"
 #include "tests/support/verify_kit.h"
@@ -85,7 +88,7 @@ static void a_falling_offset_is_taken_at_its_lowest(void **state) {
     struct pb *b = small_program();
     CHANGE(b, MATH, QUANT, 0, op.operand[0].offset = pb_v(4, 1, (uint64_t)-4),
            op.operand[5].max = 4, op.operand[4].id = 32);
-    CHANGE(b, MATH, QUANT, 0, op.operand[5] = pb_rows(TW_NONE, 3), op.operand[5].kind = 'X');
+    CHANGE(b, MATH, QUANT, 0, tw_set_count(&op.operand[5], 'X', pb_rows(TW_NONE, 3)));
     assert_sound(b);
 }
 

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 What a token costs on the link: below 1 KiB beyond the logits
- * that were asked for. A relay counts. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a token costs on the link: below 1 KiB beyond the logits that were asked for. A relay
+ * counts.
+ */
 #include "tests/support/model_bundle.h"
 #include "tests/support/relay.h"
 #include "tests/support/socket_device.h"

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The driver's end of a link against a device that the test
- * plays: the ladder, and an OPENED that was for another host. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The driver's end of a link against a device that the test plays: the ladder, and an OPENED that
+ * was for another host.
+ */
 #include "driver/transport/link/link_client.h"
 #include "firmware/link/packet.h"
 

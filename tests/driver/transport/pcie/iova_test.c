@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 DMA addresses lie inside what the IOMMU offers and the device
- * reaches, never overlap, and come back. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * DMA addresses lie inside what the IOMMU offers and the device reaches, never overlap, and come
+ * back.
+ */
 #include "driver/transport/pcie/iova.h"
 
 #include <setjmp.h>

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The host's side of a PCIe mailbox against a device that the
- * test plays: whatever it writes, the pipe ends with a cause and touches nothing outside of the
- * mailbox. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The host's side of a PCIe mailbox against a device that the test plays: whatever it writes, the
+ * pipe ends with a cause and touches nothing outside of the mailbox.
+ */
 #include "driver/transport/pcie/pcie_host_pipe.h"
 #include "loader/base/event.h"
 #include "tests/support/pcie_bed.h"

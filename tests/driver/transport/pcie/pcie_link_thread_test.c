@@ -1,6 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 A link over the two sides of a PCIe mailbox, with an emulator
- * behind it: the same bits as in process, in each mode; and hosts and devices that go away in the
- * middle. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A link over the two sides of a PCIe mailbox, with an emulator behind it: the same bits as in
+ * process, in each mode; and hosts and devices that go away in the middle.
+ */
+#include "loader/base/clock.h"
 #include "loader/base/event.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/pcie_bed.h"
@@ -162,7 +165,7 @@ static uint64_t memory_used(tw_device *d) {
 }
 
 static bool eventually(bool (*what)(void)) {
-    for (double end = seconds() + 60; seconds() < end; usleep(1000)) {
+    for (double end = tw_clock_s() + 60; tw_clock_s() < end; usleep(1000)) {
         if (what()) {
             return true;
         }

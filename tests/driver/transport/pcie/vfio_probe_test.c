@@ -1,6 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 What stands in the way of a card, over a sysfs of the test's
- * own: each reason with the commands that remove it. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What stands in the way of a card, over a sysfs of the test's own: each reason with the commands
+ * that remove it.
+ */
 #include "driver/transport/pcie/vfio_probe.h"
+#include "loader/base/compiler.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +23,7 @@ static char root[] = "/tmp/tw-look-XXXXXX", sys[64], dev[64];
 static struct tw_vfio_places places = {sys, dev};
 static struct tw_vfio_probe look;
 
-static void shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void shell(const char *format, ...) TW_PRINTF(1, 2);
 static void shell(const char *format, ...) {
     char command[600], line[700];
     va_list args;

@@ -1,7 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 Endurance: opened and closed again and again, killed on
- * either side at random instants, fought over by several. Short forms; `make soak` runs the long
- * ones: 1,000 opens, 1,000 kills, 200 resets in the middle of a run. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Endurance: opened and closed again and again, killed on either side at random instants, fought
+ * over by several. Short forms; `make soak` runs the long ones: 1,000 opens, 1,000 kills, 200
+ * resets in the middle of a run.
+ */
 #include "driver/device/device.h"
+#include "loader/base/clock.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/socket_device.h"
 
@@ -27,7 +31,7 @@ static uint32_t times(uint32_t shorter, uint32_t longer) {
  * when it comes to it. */
 static void wait_for_fds(pid_t pid, unsigned wanted) {
     unsigned last = 0, now = process_fds(pid);
-    for (double end = seconds() + LONG_S; now != (wanted ? wanted : last) && seconds() < end;
+    for (double end = tw_clock_s() + LONG_S; now != (wanted ? wanted : last) && tw_clock_s() < end;
          now = process_fds(pid)) {
         last = now;
         usleep(20000);
@@ -108,10 +112,10 @@ static uint32_t draw(uint64_t *state, uint32_t n) {
 
 static void must_work(const struct socket_device *d, uint32_t round) {
     tw_error err = {0};
-    double start = seconds();
+    double start = tw_clock_s();
     int code = use(d->selector, 2, &err);
-    if (code || seconds() - start > LONG_S) {
-        fail_msg("round %u: %d '%s' after %.1f s", round, code, err.message, seconds() - start);
+    if (code || tw_clock_s() - start > LONG_S) {
+        fail_msg("round %u: %d '%s' after %.1f s", round, code, err.message, tw_clock_s() - start);
     }
 }
 
@@ -148,9 +152,9 @@ static void killed_devices_do_no_harm(void **state) {
         pid_t child = child_start(use_for_ever, d.selector);
         usleep(draw(&random, 60000));
         socket_device_kill(&d);
-        double start = seconds();
+        double start = tw_clock_s();
         assert_int_equal(child_wait(child), 3); /* a device error, not a hang or a crash */
-        assert_true(seconds() - start < LONG_S);
+        assert_true(tw_clock_s() - start < LONG_S);
         if (i % 4 == 0) {
             socket_device_start(&d, "devices", NULL, 0);
             must_work(&d, i);
@@ -200,7 +204,7 @@ struct rival {
 static int compete(void *ctx) {
     const struct rival *r = ctx;
     uint32_t won = 0;
-    for (double end = seconds() + 150; won < r->wins && seconds() < end;) {
+    for (double end = tw_clock_s() + 150; won < r->wins && tw_clock_s() < end;) {
         tw_error err = {0};
         int code = use(r->selector, 1, &err);
         if (code && (code != TW_E_DEVICE_BUSY || !strstr(err.message, "process"))) {

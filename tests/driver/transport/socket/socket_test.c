@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
+ *
  * A device in another process: the same bits, one holder at a time, and clear words when it
- * goes. */
+ * goes.
+ */
 #include "driver/device/device.h"
+#include "loader/base/clock.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/socket_device.h"
 
@@ -122,7 +125,7 @@ static struct tw_device_info find(const char *selector) {
 /* Sooner or later: a busy machine may keep a device from answering a query in time. */
 static void expect_state(const char *selector, const char *state) {
     struct tw_device_info info = find(selector);
-    for (double end = seconds() + LONG_S; strcmp(info.state, state) != 0 && seconds() < end;
+    for (double end = tw_clock_s() + LONG_S; strcmp(info.state, state) != 0 && tw_clock_s() < end;
          info = find(selector)) {
         usleep(1000);
     }
@@ -201,10 +204,10 @@ static void a_device_that_is_killed_ends_every_call(void **state) {
     open_on(&r, d.selector, NULL);
     assert_int_equal(tw_session_feed(r.session, ids, 3, &r.err), 0);
     socket_device_kill(&d);
-    double start = seconds();
+    double start = tw_clock_s();
     assert_int_equal(tw_session_feed(r.session, ids, 1, &r.err), TW_E_DEVICE_LOST);
     assert_non_null(strstr(r.err.message, d.selector));
-    assert_true(seconds() - start < 9); /* at once, not after its deadline of 10 s */
+    assert_true(tw_clock_s() - start < 9); /* at once, not after its deadline of 10 s */
     uint64_t at;
     assert_int_equal(tw_device_alloc(r.device, 64, 64, false, &at, &r.err), TW_E_DEVICE_LOST);
     assert_non_null(strstr(r.err.message, "open it again"));
@@ -271,11 +274,11 @@ static void a_stopped_device_is_given_up_at_its_deadline(void **state) {
              (int)d.pid, (int)d.pid);
     assert_int_equal(socket_open(d.selector, 1000, &device, &err), 0);
     child_stop(d.pid);
-    double start = seconds();
+    double start = tw_clock_s();
     assert_int_equal(tw_device_alloc(device, 64, 64, false, &at, &err), TW_E_DEVICE_LOST);
     assert_non_null(strstr(err.message, "no sign of life for 1.0 s"));
     assert_non_null(strstr(err.message, words));
-    assert_true(seconds() - start > 0.9 && seconds() - start < LONG_S);
+    assert_true(tw_clock_s() - start > 0.9 && tw_clock_s() - start < LONG_S);
     expect_state(d.selector, "silent");
     tw_device_close(device);
     assert_int_equal(socket_open(d.selector, 500, &device, &err), TW_E_DEVICE_LOST);

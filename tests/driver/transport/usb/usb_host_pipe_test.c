@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The pipe over USB endpoints, by libusb over a mock of the
- * kernel's usbfs: packets of every awkward size, and whatever may happen to a transfer. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The pipe over USB endpoints, by libusb over a mock of the kernel's usbfs: packets of every
+ * awkward size, and whatever may happen to a transfer.
+ */
 #include <stdio.h>
 #if __has_include(<umockdev.h>)
 #include "driver/transport/usb/usb_host_pipe.h"

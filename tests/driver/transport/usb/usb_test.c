@@ -1,9 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 The transport to devices on USB, by libusb over a mock of the
- * kernel's usbfs: what is listed and why, who may open, and a whole device behind the endpoints. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The transport to devices on USB, by libusb over a mock of the kernel's usbfs: what is listed and
+ * why, who may open, and a whole device behind the endpoints.
+ */
 #include <stdio.h>
 #if __has_include(<umockdev.h>)
 #include "driver/transport/usb/usb_find.h"
 #include "firmware/serve/device_server.h"
+#include "loader/base/event.h"
 #include "tests/support/usb_mock.h"
 #include "tilewright/tilewright.h"
 
@@ -15,7 +19,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -47,7 +50,7 @@ static void from_host(void *ctx, const uint8_t *bytes, size_t n) {
     memcpy(p->bytes, bytes, n);
     *m->end = p;
     m->end = &p->next;
-    eventfd_write(m->base.fd, 1);
+    tw_event_ring(m->base.fd);
 }
 
 static enum tw_packet_result send_to_host(struct tw_pipe *p, const uint8_t *bytes, size_t n) {
@@ -64,7 +67,6 @@ static void drop_packet(struct mock_packet *p) {
 
 static enum tw_packet_result take_from_host(struct tw_pipe *p, uint8_t **bytes, size_t *n) {
     struct medium *m = (struct medium *)p;
-    eventfd_t ignored;
     drop_packet(m->view);
     pthread_mutex_lock(&m->mock->lock);
     m->view = m->first;
@@ -74,7 +76,7 @@ static enum tw_packet_result take_from_host(struct tw_pipe *p, uint8_t **bytes, 
         *bytes = m->view->bytes;
         *n = m->view->n;
     } else {
-        eventfd_read(m->base.fd, &ignored);
+        tw_event_heard(m->base.fd);
     }
     pthread_mutex_unlock(&m->mock->lock);
     return m->view ? TW_PACKET_OK : TW_PACKET_AGAIN;
@@ -126,7 +128,7 @@ static void start_device(struct bed *b) {
     struct medium *m = calloc(1, sizeof *m);
     struct tw_device_server_options o = {.emu = {.n_threads = 1, .memory_bytes = 64u << 20}};
     m->base = (struct tw_pipe){
-        .ops = &medium_ops, .chunk = TW_LINK_CHUNK, .fd = eventfd(0, EFD_NONBLOCK)};
+        .ops = &medium_ops, .chunk = TW_LINK_CHUNK, .fd = tw_event_create()};
     m->mock = &b->mock;
     m->end = &m->first;
     assert_int_equal(tw_device_server_create(&o, &b->device, NULL), 0);

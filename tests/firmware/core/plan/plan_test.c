@@ -286,7 +286,8 @@ static void load_page(struct mb *m, uint32_t tensor, uint64_t at, uint32_t fifo)
     mb_op(m, 0, L, PUSH, F_(fifo), I_(1));
 }
 
-static void math_to_result(struct mb *m, struct tw_operand from, uint32_t bytes, uint32_t result) {
+static void math_to_result(struct mb *m, struct tw_buffer_at from, uint32_t bytes,
+                           uint32_t result) {
     mb_op(m, 0, M, RESERVE, F_(result), I_(1));
     mb_op(m, 0, M, COPY, from, I_(bytes), W_(result, mb_at(0)), I_(bytes), I_(bytes),
           X_(TW_NONE, 1));

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Content by name: found again under its hash, read-only,
- * outliving its host, and giving way to what is needed. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Content by name: found again under its hash, read-only, outliving its host, and giving way to
+ * what is needed.
+ */
 #include "tests/support/server_client.h"
 
 #include <setjmp.h>

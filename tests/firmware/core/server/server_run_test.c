@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Greedy runs of the command server: tokens that the device
- * chooses and feeds by itself, where it stops, and requests that lie. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Greedy runs of the command server: tokens that the device chooses and feeds by itself, where it
+ * stops, and requests that lie.
+ */
 #include "tests/support/server_client.h"
 
 #include <setjmp.h>

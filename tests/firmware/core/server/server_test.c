@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 Tests of the command server, in whole messages: memory,
- * programs, faults, events, and requests that lie. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of the command server, in whole messages: memory, programs, faults, events, and requests
+ * that lie.
+ */
 #include "tests/support/server_client.h"
 
 #include <setjmp.h>

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 The shipped model on the strict machine: whatever the
- * schedule, and wherever epochs begin to count, it leaves the same bytes. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The shipped model on the strict machine: whatever the schedule, and wherever epochs begin to
+ * count, it leaves the same bytes.
+ */
 #include "tests/support/machine_run.h"
 #include "tests/support/model_machine.h"
 

@@ -102,7 +102,7 @@ static float left_by(enum tw_scheduler scheduler, uint64_t seed) {
 
 static uint64_t op_number(uint32_t code) {
     static const uint32_t codes[] = {
-#define TW_OP(name, number, text, engines, operands) number,
+#define TW_OP(NAME, number, name, engines, part) number,
 #include "tilewright/ops.def"
 #undef TW_OP
     };

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a program may be bound to. The loader proves a program's order of its tensors, so on the
+ * device too each tensor must be a place of its own: what a program writes is memory that it may
+ * write, and lies apart from everything else that its rows name. Rule 28 of the loader, by address.
+ */
+#include "firmware/core/server/server.h"
+#include "tilewright/range.h"
+
+/* One instance of a tensor. */
+struct place {
+    uint64_t address, end;
+    uint32_t tensor;
+    bool writable; /* not a Param: the host or the program writes it */
+};
+
+static void swap(struct place *a, struct place *b) {
+    struct place t = *a;
+    *a = *b;
+    *b = t;
+}
+
+static void sink(struct place *list, uint64_t at, uint64_t n) {
+    for (uint64_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && list[child].address < list[child + 1].address) {
+            child++;
+        }
+        if (list[at].address >= list[child].address) {
+            return;
+        }
+        swap(&list[at], &list[child]);
+    }
+}
+
+/* Heapsort by address: no memory, no recursion, and no input makes it slow. */
+static void sort(struct place *list, uint64_t n) {
+    for (uint64_t i = n / 2; i-- > 0;) {
+        sink(list, i, n);
+    }
+    for (uint64_t i = n; i-- > 1;) {
+        swap(&list[0], &list[i]);
+        sink(list, 0, i);
+    }
+}
+
+static bool is_writable(const struct tw_tensor *t) {
+    return t->role != TW_ROLE_PARAM;
+}
+
+/* Rows of all tensors. Tensors that share rows are few, so a program that claims many times more
+ * than there are is refused before they are walked. */
+static int count_places(struct tw_server *server, const struct tw_server_program *p, uint64_t *n) {
+    uint64_t limit = 16 * (p->n_bind + p->program.n_tensors);
+    *n = 0;
+    for (uint32_t i = 0; i < p->program.n_tensors; i++) {
+        const struct tw_tensor *t = &p->program.tensors[i];
+        if (!tw_range_ok(t->bind_first, t->bind_count, p->n_bind)) {
+            return tw_server_refuse(server, TW_E_RANGE, "binding rows of a tensor", t->bind_count,
+                                    p->n_bind);
+        }
+        *n += t->bind_count;
+    }
+    return *n <= limit
+               ? 0
+               : tw_server_refuse(server, TW_E_RANGE, "binding rows of all tensors", *n, limit);
+}
+
+static int list_places(struct tw_server *server, const struct tw_server_program *p,
+                       struct place *list) {
+    const uint64_t *rows = server->port.map(server->port.ctx, p->bind);
+    const struct tw_server_allocation *blob = tw_server_find(server, p->blob, 1),
+                                      *own_rows = tw_server_find(server, p->bind, 1);
+    for (uint32_t i = 0; i < p->program.n_tensors; i++) {
+        const struct tw_tensor *t = &p->program.tensors[i];
+        for (uint32_t k = 0; k < t->bind_count; k++) {
+            uint64_t address = rows[t->bind_first + k];
+            const struct tw_server_allocation *a = tw_server_find(server, address, t->bytes);
+            if (!a) {
+                return tw_server_refuse(server, TW_E_RANGE, "tensor outside of allocated memory",
+                                        address, t->bytes);
+            }
+            bool own = a == blob || a == own_rows;
+            if (is_writable(t) && (a->adopted || a->frozen || a->kept || own)) {
+                return tw_server_refuse(server, TW_E_RANGE,
+                                        "a program would write memory that is read-only", address,
+                                        t->bytes);
+            }
+            *list++ = (struct place){address, address + t->bytes, i, is_writable(t)};
+        }
+    }
+    return 0;
+}
+
+/* Each place is compared with those before it that reach furthest, one that is written and one that
+ * is not: if it meets any, it meets one of these. */
+static int compare_places(struct tw_server *server, const struct place *list, uint64_t n) {
+    uint64_t reach[2] = {0, 0}; /* [writable] */
+    for (uint64_t i = 0; i < n; i++) {
+        const struct place *now = &list[i];
+        if (now->address < reach[true] || (now->writable && now->address < reach[false])) {
+            return tw_server_refuse(server, TW_E_RANGE,
+                                    "two tensors share memory and one of them is written",
+                                    now->address, now->tensor);
+        }
+        if (reach[now->writable] < now->end) {
+            reach[now->writable] = now->end;
+        }
+    }
+    return 0;
+}
+
+int tw_server_check_bindings(struct tw_server *server, const struct tw_server_program *p) {
+    uint64_t n, bytes;
+    int code = count_places(server, p, &n);
+    if (code || n == 0) {
+        return code;
+    }
+    uint64_t scratch =
+        tw_mul_u64(n, sizeof(struct place), &bytes) ? tw_server_own_alloc(server, bytes) : 0;
+    if (!scratch) {
+        return tw_server_refuse(server, TW_E_NOMEM, "memory to check a program's bindings", 0, n);
+    }
+    struct place *list = server->port.map(server->port.ctx, scratch);
+    code = list_places(server, p, list);
+    if (!code) {
+        sort(list, n);
+        code = compare_places(server, list, n);
+    }
+    tw_server_own_free(server, scratch, bytes);
+    return code;
+}
+
+void tw_server_count_writers(struct tw_server *server, const struct tw_server_program *p,
+                             uint32_t add) {
+    const uint64_t *rows = p->n_bind ? server->port.map(server->port.ctx, p->bind) : NULL;
+    for (uint32_t i = 0; i < p->program.n_tensors; i++) {
+        const struct tw_tensor *t = &p->program.tensors[i];
+        for (uint32_t k = 0; rows && is_writable(t) && k < t->bind_count; k++) {
+            struct tw_server_allocation *a = tw_server_find(server, rows[t->bind_first + k], 1);
+            if (a) {
+                a->writers += add;
+            }
+        }
+    }
+}

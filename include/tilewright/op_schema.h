@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What ops.def says of operands, as C: where each of an op's operands is (enumerations), what it is
+ * called and may be (tw_op_operands, tw_demand_*), and one typed function an op that makes it
+ * (tw_make_*). Everything is generated; nothing here knows one op from another.
+ */
+#ifndef TILEWRIGHT_OP_SCHEMA_H
+#define TILEWRIGHT_OP_SCHEMA_H
+
+#include "tilewright/opcode.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- where operands are ---- */
+
+/* Of each op, here of MATMUL:
+ *   TW_MATMUL_k          index of k in tw_op.operand            TW_MATMUL_COUNT         of operands
+ *   TW_MATMUL_REGION_x   which of the regions x is              TW_MATMUL_REGION_COUNT
+ *   TW_MATMUL_IMM_k      which of the immediates k is           TW_MATMUL_IMM_COUNT
+ * Regions and immediates are numbered from 0 in the order of the operands, as tw_op_region,
+ * tw_op_extent and a kernel's arguments take them. */
+#define TW_IF_REGION_READ(x) x,
+#define TW_IF_REGION_WRITE(x) x,
+#define TW_IF_REGION_UPDATE(x) x,
+#define TW_IF_REGION_TENSOR_READ(x) x,
+#define TW_IF_REGION_TENSOR_WRITE(x) x,
+#define TW_IF_REGION_FIFO(x)
+#define TW_IF_REGION_SEMAPHORE(x)
+#define TW_IF_REGION_GROUP(x)
+#define TW_IF_REGION_SITE(x)
+#define TW_IF_REGION_VARIABLE(x)
+#define TW_IF_REGION_COUNT(x)
+#define TW_IF_REGION_AFFINE(x)
+#define TW_IF_REGION_IMMEDIATE(x)
+#define TW_IF_REGION_FLOAT(x)
+
+#define TW_IF_IMM_READ(x)
+#define TW_IF_IMM_WRITE(x)
+#define TW_IF_IMM_UPDATE(x)
+#define TW_IF_IMM_TENSOR_READ(x)
+#define TW_IF_IMM_TENSOR_WRITE(x)
+#define TW_IF_IMM_FIFO(x)
+#define TW_IF_IMM_SEMAPHORE(x)
+#define TW_IF_IMM_GROUP(x)
+#define TW_IF_IMM_SITE(x)
+#define TW_IF_IMM_VARIABLE(x)
+#define TW_IF_IMM_COUNT(x)
+#define TW_IF_IMM_AFFINE(x)
+#define TW_IF_IMM_IMMEDIATE(x) x,
+#define TW_IF_IMM_FLOAT(x)
+
+#define TW_OPERAND_INDEX(OP, KIND, name, DEMAND, text) TW_##OP##_##name,
+#define TW_OPERAND_REGION(OP, KIND, name, DEMAND, text) TW_IF_REGION_##KIND(TW_##OP##_REGION_##name)
+#define TW_OPERAND_IMM(OP, KIND, name, DEMAND, text) TW_IF_IMM_##KIND(TW_##OP##_IMM_##name)
+
+#define TW_OP(NAME, number, name, engines, part)                                   \
+    enum { TW_OPERANDS_##NAME(TW_OPERAND_INDEX, NAME) TW_##NAME##_COUNT };         \
+    enum { TW_OPERANDS_##NAME(TW_OPERAND_REGION, NAME) TW_##NAME##_REGION_COUNT }; \
+    enum { TW_OPERANDS_##NAME(TW_OPERAND_IMM, NAME) TW_##NAME##_IMM_COUNT };
+#include "tilewright/ops.def"
+#undef TW_OP
+
+/* ---- what operands may be ---- */
+
+#define TW_DTYPE_BIT(name) (1u << TW_DT_##name)
+#define TW_WEIGHT_DTYPES                                                               \
+    (TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(F16) | TW_DTYPE_BIT(BF16) | TW_DTYPE_BIT(Q8_0) | \
+     TW_DTYPE_BIT(Q4_0))
+
+/* X(NAME, dtypes): regions. WEIGHTS: the dtype that the op's WEIGHT_DTYPE names, or untyped pages.
+ * F32_PAGE: f32, or untyped pages. */
+#define TW_REGION_DEMANDS(X)                             \
+    X(ANY, ~0u)                                          \
+    X(F32, TW_DTYPE_BIT(F32))                            \
+    X(F32_PAGE, TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(U8))    \
+    X(Q8S, TW_DTYPE_BIT(Q8S))                            \
+    X(F32_OR_Q8S, TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(Q8S)) \
+    X(WEIGHTS, TW_DTYPE_BIT(U8))
+
+/* X(NAME, least, greatest, multiple of, what it is called): numbers. WEIGHT_DTYPE: one of
+ * TW_WEIGHT_DTYPES. The bounds keep every product of an extent below 2^63. */
+#define TW_NUMBER_DEMANDS(X)                                         \
+    X(STRIDE, 0u, 0xFFFFFFFCu, 4u, "stride (a multiple of 4)")       \
+    X(ROW_BYTES, 4u, 0xFFFFFFFCu, 4u, "row bytes (a multiple of 4)") \
+    X(ROWS, 1u, 0x7FFFFFFFu, 1u, "rows")                             \
+    X(COLS, 1u, 1u << 26, 1u, "columns or depth")                    \
+    X(WEIGHT_DTYPE, 0u, 31u, 1u, "weight dtype")                     \
+    X(PANELS, 1u, 1u << 22, 1u, "panels")                            \
+    X(HEADS, 1u, 1u << 16, 1u, "heads")                              \
+    X(FIRST_HEAD, 0u, (1u << 16) - 1u, 1u, "heads")                  \
+    X(HEAD_DIM, 2u, 256u, 2u, "head_dim (even, 2..256)")             \
+    X(ROTATED, 2u, 256u, 2u, "rotated dims (even, 2..256)")          \
+    X(FLAG, 0u, 1u, 1u, "mode (0 or 1)")
+
+enum tw_demand {
+    TW_DEMAND_OWN,      /* a rule of the op alone */
+    TW_DEMAND_ID,       /* inside its table */
+    TW_DEMAND_FINITE,   /* a float */
+    TW_DEMAND_TIMES,    /* a count of iterations: as ROWS */
+    TW_DEMAND_POSITION, /* a count: as ROWS, or 0 */
+#define TW_X(name, dtypes) TW_DEMAND_##name,
+    TW_REGION_DEMANDS(TW_X)
+#undef TW_X
+#define TW_X(name, least, greatest, multiple, text) TW_DEMAND_##name,
+        TW_NUMBER_DEMANDS(TW_X)
+#undef TW_X
+            TW_DEMAND_COUNT
+};
+
+/* True if a region of that dtype meets the demand; `weights` is the op's WEIGHT_DTYPE, if it has
+ * one. True for demands on other than regions. */
+static inline bool tw_demand_dtype(uint32_t demand, uint32_t dtype, uint32_t weights) {
+    switch (demand) {
+#define TW_X(name, dtypes)                                        \
+    case TW_DEMAND_##name: {                                      \
+        uint32_t set = dtypes;                                    \
+        return (dtype < 32 && (set >> dtype & 1u) != 0) ||        \
+               (demand == TW_DEMAND_WEIGHTS && dtype == weights); \
+    }
+        TW_REGION_DEMANDS(TW_X)
+#undef TW_X
+    default:
+        return true;
+    }
+}
+
+/* True if a number meets the demand. True for demands on other than numbers. */
+static inline bool tw_demand_number(uint32_t demand, uint32_t value) {
+    switch (demand) {
+#define TW_X(name, least, greatest, multiple, text)                                  \
+    case TW_DEMAND_##name:                                                           \
+        return value - (least) <= (greatest) - (least) && value % (multiple) == 0 && \
+               (demand != TW_DEMAND_WEIGHT_DTYPE || (TW_WEIGHT_DTYPES >> value & 1u) != 0);
+        TW_NUMBER_DEMANDS(TW_X)
+#undef TW_X
+    default:
+        return true;
+    }
+}
+
+/* What a demanded number is called, with its bounds: "stride (a multiple of 4)"; "number" for
+ * demands on other than numbers. */
+static inline const char *tw_demand_text(uint32_t demand) {
+    switch (demand) {
+#define TW_X(name, least, greatest, multiple, text) \
+    case TW_DEMAND_##name:                          \
+        return text;
+        TW_NUMBER_DEMANDS(TW_X)
+#undef TW_X
+    default:
+        return "number";
+    }
+}
+
+/* ---- the operands of an op ---- */
+
+struct tw_operand_info {
+    const char *name; /* NULL ends a list */
+    const char *text; /* stands before it in the text form, "" nothing */
+    char kind;        /* enum tw_operand_kind, a letter */
+    uint8_t demand;   /* enum tw_demand */
+};
+
+#define TW_OPERAND_INFO(OP, KIND, name, DEMAND, text) \
+    {#name, text, TW_KIND_##KIND, TW_DEMAND_##DEMAND},
+
+/* The operands in order, behind them one without a name; for a number that is no op's, only that.
+ * Static. */
+static inline const struct tw_operand_info *tw_op_operands(uint32_t code) {
+    static const struct tw_operand_info none = {NULL, NULL, 0, 0};
+    switch (code) {
+#define TW_OP(NAME, number, name, engines, part)                          \
+    case number: {                                                        \
+        static const struct tw_operand_info list[] = {                    \
+            TW_OPERANDS_##NAME(TW_OPERAND_INFO, NAME){NULL, NULL, 0, 0}}; \
+        return list;                                                      \
+    }
+#include "tilewright/ops.def"
+#undef TW_OP
+    default:
+        return &none;
+    }
+}
+
+/* The FIFO or semaphore that an op is about; TW_NONE for ops that have neither. */
+static inline uint32_t tw_op_object(const struct tw_op *op) {
+    for (uint32_t i = 0; i < op->n_operands; i++) {
+        if (op->operand[i].kind == TW_KIND_FIFO || op->operand[i].kind == TW_KIND_SEMAPHORE) {
+            return op->operand[i].id;
+        }
+    }
+    return TW_NONE;
+}
+
+/* ---- making ops ---- */
+
+struct tw_buffer_at {
+    uint32_t buffer;
+    struct tw_affine offset;
+};
+struct tw_tensor_at {
+    uint32_t tensor;
+    struct tw_affine instance, offset;
+};
+struct tw_count {
+    uint32_t trip, max;
+};
+
+static inline struct tw_buffer_at tw_in_buffer(uint32_t buffer, struct tw_affine offset) {
+    struct tw_buffer_at at = {buffer, offset};
+    return at;
+}
+
+static inline struct tw_tensor_at tw_in_tensor(uint32_t tensor, struct tw_affine instance,
+                                               struct tw_affine offset) {
+    struct tw_tensor_at at = {tensor, instance, offset};
+    return at;
+}
+
+/* As often as the trip says, at most max. */
+static inline struct tw_count tw_count_of(uint32_t trip, uint32_t max) {
+    struct tw_count count = {trip, max};
+    return count;
+}
+
+static inline struct tw_count tw_count_const(uint32_t n) {
+    return tw_count_of(TW_NONE, n);
+}
+
+/* Fill an operand that is all zero. */
+static inline void tw_set_buffer(struct tw_operand *o, char kind, struct tw_buffer_at value) {
+    o->kind = kind;
+    o->id = value.buffer;
+    o->offset = value.offset;
+}
+
+static inline void tw_set_tensor(struct tw_operand *o, char kind, struct tw_tensor_at value) {
+    o->kind = kind;
+    o->id = value.tensor;
+    o->instance = value.instance;
+    o->offset = value.offset;
+}
+
+static inline void tw_set_number(struct tw_operand *o, char kind, uint32_t value) {
+    o->kind = kind;
+    o->id = value;
+}
+
+static inline void tw_set_count(struct tw_operand *o, char kind, struct tw_count value) {
+    o->kind = kind;
+    o->id = value.trip;
+    o->max = value.max;
+}
+
+static inline void tw_set_affine(struct tw_operand *o, char kind, struct tw_affine value) {
+    o->kind = kind;
+    o->offset = value;
+}
+
+static inline void tw_set_float(struct tw_operand *o, char kind, float value) {
+    o->kind = kind;
+    memcpy(&o->id, &value, sizeof value);
+}
+
+/* Of each kind, the C type of its argument and the function above that takes it. */
+#define TW_TYPE_READ struct tw_buffer_at
+#define TW_TYPE_WRITE struct tw_buffer_at
+#define TW_TYPE_UPDATE struct tw_buffer_at
+#define TW_TYPE_TENSOR_READ struct tw_tensor_at
+#define TW_TYPE_TENSOR_WRITE struct tw_tensor_at
+#define TW_TYPE_FIFO uint32_t
+#define TW_TYPE_SEMAPHORE uint32_t
+#define TW_TYPE_GROUP uint32_t
+#define TW_TYPE_SITE uint32_t
+#define TW_TYPE_VARIABLE uint32_t
+#define TW_TYPE_COUNT struct tw_count
+#define TW_TYPE_AFFINE struct tw_affine
+#define TW_TYPE_IMMEDIATE uint32_t
+#define TW_TYPE_FLOAT float
+
+#define TW_SET_READ tw_set_buffer
+#define TW_SET_WRITE tw_set_buffer
+#define TW_SET_UPDATE tw_set_buffer
+#define TW_SET_TENSOR_READ tw_set_tensor
+#define TW_SET_TENSOR_WRITE tw_set_tensor
+#define TW_SET_FIFO tw_set_number
+#define TW_SET_SEMAPHORE tw_set_number
+#define TW_SET_GROUP tw_set_number
+#define TW_SET_SITE tw_set_number
+#define TW_SET_VARIABLE tw_set_number
+#define TW_SET_COUNT tw_set_count
+#define TW_SET_AFFINE tw_set_affine
+#define TW_SET_IMMEDIATE tw_set_number
+#define TW_SET_FLOAT tw_set_float
+
+/* For those who generate more functions an op: ", type name" and ", name" for each operand. */
+#define TW_OPERAND_PARAMETER(OP, KIND, name, DEMAND, text) , TW_TYPE_##KIND name
+#define TW_OPERAND_ARGUMENT(OP, KIND, name, DEMAND, text) , name
+#define TW_OPERAND_SET(OP, KIND, name, DEMAND, text) \
+    TW_SET_##KIND(&op.operand[TW_##OP##_##name], TW_KIND_##KIND, name);
+
+/* tw_make_NAME(stage, operands...): the op, ready to be encoded. A wrong type or count of operands
+ * does not compile. */
+#define TW_OP(NAME, number, name, engines, part)                         \
+    static inline struct tw_op tw_make_##name(                           \
+        uint32_t stage TW_OPERANDS_##NAME(TW_OPERAND_PARAMETER, NAME)) { \
+        struct tw_op op;                                                 \
+        memset(&op, 0, sizeof op);                                       \
+        op.code = number;                                                \
+        op.stage = stage;                                                \
+        op.n_operands = TW_##NAME##_COUNT;                               \
+        TW_OPERANDS_##NAME(TW_OPERAND_SET, NAME) return op;              \
+    }
+#include "tilewright/ops.def"
+#undef TW_OP
+
+#ifdef __cplusplus
+}
+#endif
+#endif

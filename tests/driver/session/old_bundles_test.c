@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Bundles that past releases wrote, kept in tests/data/bundles: this release opens and verifies
+ * them, makes the same ids of a text, and generates the same tokens from the same bits of logits
+ * (tilewright-bundle(5), COMPATIBILITY). A kept bundle is never made again: its content hash is
+ * compared, too. To keep one more, add it to the folder and here.
+ */
+#include "loader/base/hash.h"
+#include "tilewright/tilewright.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MAX_IDS 32u
+
+struct kept {
+    const char *path, *content_hash;
+    const char *target, *tool;
+    uint16_t bundle_minor, abi_minor;
+    const char *prompt;
+    uint32_t prompt_ids[MAX_IDS], n_prompt;
+    uint32_t ids[MAX_IDS], n_ids; /* generated greedily */
+    const char *logits_hash;      /* of the rows that they were chosen from */
+};
+
+#define PROMPT_IDS \
+    { 1, 312, 267, 290, 299, 268, 299, 260, 263, 290, 299 }
+#define IDS_OF_0_1_0                                                                           \
+    {                                                                                          \
+        150, 150, 33, 205, 315, 219, 227, 215, 223, 312, 205, 296, 38, 129, 129, 285, 86, 134, \
+            203, 85, 205, 206, 194, 37                                                         \
+    }
+#define LOGITS_OF_0_1_0 "543bd4a58badc02220b91b1b93d7bd7054d4a9e162bf1b762c77360be22443a1"
+
+/* tests/data/bundles/README.md says how each was made. */
+static const struct kept kept[] = {
+    {.path = "tests/data/bundles/0.1.0-host.twb",
+     .content_hash = "b84771dd6adce6cfb0b6e485bf974fd822d77491f626fbd8ca4398bbc179a959",
+     .target = "host",
+     .tool = "tilewright 0.1.0",
+     .prompt = "the hen in a den",
+     .prompt_ids = PROMPT_IDS,
+     .n_prompt = 11,
+     .ids = IDS_OF_0_1_0,
+     .n_ids = 24,
+     .logits_hash = LOGITS_OF_0_1_0},
+    {.path = "tests/data/bundles/0.1.0-sim4x4.twb",
+     .content_hash = "c863708f3dc2556058d6ccff73f7cc330548ab90a051918972fc89138e0f78a7",
+     .target = "sim4x4",
+     .tool = "tilewright 0.1.0",
+     .prompt = "the hen in a den",
+     .prompt_ids = PROMPT_IDS,
+     .n_prompt = 11,
+     .ids = IDS_OF_0_1_0,
+     .n_ids = 24,
+     .logits_hash = LOGITS_OF_0_1_0},
+};
+#define N_KEPT (sizeof kept / sizeof kept[0])
+
+#define must(call, err)                                            \
+    do {                                                           \
+        if ((call) != 0) {                                         \
+            fail_msg("%s: %s: %s", k->path, #call, (err).message); \
+        }                                                          \
+    } while (0)
+
+static void check_hash(const struct kept *k, const char *what, const uint8_t *found,
+                       const char *expected) {
+    char text[2 * TW_HASH_BYTES + 1];
+    for (uint32_t i = 0; i < TW_HASH_BYTES; i++) {
+        snprintf(text + 2 * i, 3, "%02x", found[i]);
+    }
+    if (strcmp(text, expected) != 0) {
+        fail_msg("%s: %s: hash %s, expected %s", k->path, what, text, expected);
+    }
+}
+
+static tw_decoder *open_kept(const struct kept *k) {
+    tw_decoder *decoder = NULL;
+    tw_error err = {0};
+    must(tw_decoder_open(k->path, TW_DECODER_CHECK_HASH, &decoder, &err), err);
+    return decoder;
+}
+
+/* ---- the file ---- */
+
+static void every_kept_bundle_obeys_the_rules(void **state) {
+    (void)state;
+    for (const struct kept *k = kept; k < kept + N_KEPT; k++) {
+        tw_decoder *decoder = open_kept(k);
+        struct tw_decoder_info info = {.size = sizeof info};
+        struct tw_rules_info rules = {.size = sizeof rules};
+        tw_error err = {0};
+        tw_decoder_get_info(decoder, &info);
+        check_hash(k, "content", info.content_hash, k->content_hash);
+        assert_string_equal(info.target, k->target);
+        assert_string_equal(info.tool, k->tool);
+        assert_int_equal(info.bundle_minor, k->bundle_minor);
+        assert_int_equal(info.abi_minor, k->abi_minor);
+        must(tw_decoder_verify(decoder, &rules, &err), err);
+        assert_int_equal(rules.failed_rule, 0);
+        tw_decoder_close(decoder);
+    }
+}
+
+static void every_kept_tokenizer_gives_the_same_ids(void **state) {
+    (void)state;
+    for (const struct kept *k = kept; k < kept + N_KEPT; k++) {
+        tw_decoder *decoder = open_kept(k);
+        uint32_t ids[MAX_IDS];
+        size_t n = 0;
+        tw_error err = {0};
+        must(tw_tokenize(decoder, k->prompt, strlen(k->prompt), 0, ids, MAX_IDS, &n, &err), err);
+        assert_int_equal(n, k->n_prompt);
+        assert_memory_equal(ids, k->prompt_ids, n * sizeof ids[0]);
+        tw_decoder_close(decoder);
+    }
+}
+
+/* ---- a run ---- */
+
+struct run {
+    uint32_t ids[MAX_IDS], n, n_vocab;
+    struct tw_hash logits;
+};
+
+static int on_token(void *ctx, uint32_t id, const float *logits) {
+    struct run *r = ctx;
+    r->ids[r->n++] = id;
+    tw_hash_update(&r->logits, logits, r->n_vocab * sizeof *logits);
+    return r->n == MAX_IDS;
+}
+
+static void generate(const struct kept *k, tw_session *session) {
+    struct tw_session_info info = {.size = sizeof info};
+    uint8_t hash[TW_HASH_BYTES];
+    tw_error err = {0};
+    tw_session_get_info(session, &info);
+    struct run r = {.n_vocab = info.n_vocab};
+    struct tw_generate_options o = {.size = sizeof o,
+                                    .n_predict = k->n_ids,
+                                    .flags = TW_GENERATE_IGNORE_EOS,
+                                    .on_token = on_token,
+                                    .ctx = &r};
+    tw_hash_init(&r.logits);
+    must(tw_generate(session, k->prompt_ids, k->n_prompt, &o, NULL, &err), err);
+    assert_int_equal(r.n, k->n_ids);
+    assert_memory_equal(r.ids, k->ids, r.n * sizeof r.ids[0]);
+    tw_hash_final(&r.logits, hash);
+    check_hash(k, "logits", hash, k->logits_hash);
+}
+
+static void run_kept(const struct kept *k, const struct tw_session_options *options) {
+    char selector[80];
+    tw_device *device = NULL;
+    tw_decoder *decoder = open_kept(k);
+    tw_deployment *deployment = NULL;
+    tw_session *session = NULL;
+    tw_error err = {0};
+    /* host is as many sites as the computer has processors: no device plays that of the bundle */
+    snprintf(selector, sizeof selector, "emu%s%s", strcmp(k->target, "host") == 0 ? "" : ":",
+             strcmp(k->target, "host") == 0 ? "" : k->target);
+    must(tw_device_open(selector, NULL, &device, &err), err);
+    must(tw_deploy(device, decoder, &deployment, &err), err);
+    must(tw_session_create(deployment, options, &session, &err), err);
+    generate(k, session);
+    tw_session_destroy(session);
+    tw_deployment_destroy(deployment);
+    tw_decoder_close(decoder);
+    tw_device_close(device);
+}
+
+static void every_kept_bundle_runs_with_the_same_bits(void **state) {
+    const struct tw_session_options fast = {.size = sizeof fast},
+                                    single = {.size = sizeof single, .n_threads = 1, .chunk = 1};
+    (void)state;
+    for (const struct kept *k = kept; k < kept + N_KEPT; k++) {
+        run_kept(k, &fast);
+        run_kept(k, &single);
+    }
+}
+
+static void every_kept_bundle_runs_strictly_with_the_same_bits(void **state) {
+    const struct tw_session_options strict = {.size = sizeof strict, .mode = TW_MODE_STRICT};
+    (void)state;
+    for (const struct kept *k = kept; k < kept + N_KEPT; k++) {
+        run_kept(k, &strict);
+    }
+}
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kept_bundle_obeys_the_rules),
+        cmocka_unit_test(every_kept_tokenizer_gives_the_same_ids),
+        cmocka_unit_test(every_kept_bundle_runs_with_the_same_bits),
+        cmocka_unit_test(every_kept_bundle_runs_strictly_with_the_same_bits),
+    };
+    return cmocka_run_group_tests_name("old_bundles", tests, NULL, NULL);
+}
