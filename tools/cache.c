@@ -117,7 +117,7 @@ static bool damaged(int code) {
 static int open_entry(struct place *p, struct cache_result *out, bool *miss, tw_error *err) {
     struct cache_entry e;
     struct tw_decoder_info info = {.size = sizeof info};
-    *miss = !cache_find(p->folder, p->key, &e) || !e.is_file;
+    *miss = !cache_find(p->folder, p->key, &e);
     if (*miss) {
         return 0;
     }

@@ -139,7 +139,7 @@ struct search {
 static bool match(void *ctx, const struct cache_entry *e) {
     struct search *s = ctx;
     const char *digits = digits_of(e->name);
-    s->found = digits && strncmp(digits, s->key, CACHE_KEY_DIGITS) == 0;
+    s->found = e->is_file && digits && strncmp(digits, s->key, CACHE_KEY_DIGITS) == 0;
     if (s->found) {
         *s->out = *e;
     }

@@ -33,7 +33,7 @@ int cache_folder(char folder[CACHE_PATH_BYTES], bool make);
  * version stored, and one that a compilation left unfinished an hour ago. */
 void cache_each(const char *folder, bool (*use)(void *ctx, const struct cache_entry *e), void *ctx);
 
-/* The entry of that key (of 64 digits). False: there is none. */
+/* The regular file of that key (of 64 digits). False: there is none. */
 bool cache_find(const char *folder, const char *key, struct cache_entry *out);
 /* True if the entry's name holds the bundle's content hash. */
 bool cache_is_whole(const struct cache_entry *e, const struct tw_decoder_info *info);
