@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cache of compiled models: one file a key (content, options, version), made beside its place
+ * The cache of compiled models: one file a key (content, options, version), made under another name
  * and renamed, so that two processes that compile the same model at once both end with a whole
  * file.
  */
 #include "tools/cache.h"
 
 #include "loader/base/clock.h"
+#include "loader/base/temporary.h"
 #include "loader/target/target_open.h"
+#include "tools/cache_folder.h"
+#include "tools/model.h"
 #include "tools/ui.h"
 
 #include <errno.h>
@@ -17,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PATH_BYTES 4096
+#define PATH_BYTES (CACHE_PATH_BYTES + CACHE_NAME_BYTES)
 /* Cached bundles up to this size are checked against their hash each time; larger ones would cost
  * the start too much.
  */
@@ -33,52 +36,37 @@ bool cache_is_bundle(const char *path) {
     return elf;
 }
 
-/* Makes the directory and those above it; 0 or errno. */
-static int make_directories(char *path) {
-    for (char *p = path + 1; *p; p++) {
-        if (*p == '/') {
-            *p = 0;
-            int failed = mkdir(path, 0755) && errno != EEXIST;
-            *p = '/';
-            if (failed) {
-                return errno;
-            }
-        }
-    }
-    return mkdir(path, 0700) && errno != EEXIST ? errno : 0;
-}
+/* ---- compiling ---- */
 
-/* The cache's folder, made if need be. 0 or errno. */
-static int cache_folder(char folder[PATH_BYTES]) {
-    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int n = -1;
-    if (xdg && xdg[0] == '/') { /* a relative one is to be ignored, says the XDG specification */
-        n = snprintf(folder, PATH_BYTES, "%s/tilewright", xdg);
-    } else if (home && home[0]) {
-        n = snprintf(folder, PATH_BYTES, "%s/.cache/tilewright", home);
+/* What is said before the work begins: that there is no tokenizer for the text that was asked for,
+ * and that the context is longer than what the model was trained for. */
+static int look(const char *model, const struct cache_request *r, tw_error *err) {
+    struct tw_model_info facts = {.size = sizeof facts};
+    int code = tw_model_get_info(model, r->options.tokenizer, &facts, err);
+    if (!code && r->options.n_ctx > facts.n_ctx_train) {
+        ui_note("option --ctx: %u positions, but the model was trained for %u: text beyond those "
+                "may make no sense",
+                r->options.n_ctx, facts.n_ctx_train);
     }
-    if (n < 0 || n >= PATH_BYTES - 128) {
-        folder[0] = 0;
-        return ENOENT;
-    }
-    int e = make_directories(folder);
-    return e ? e : access(folder, W_OK | X_OK) ? errno : 0;
+    return code || !r->text ? code : model_need_tokenizer(model, &facts, err);
 }
 
 /* `folder`: one that holds nothing but the bundle, or NULL. A signal removes both until the caller
  * ends the guard. */
 static int compile(const char *model, const char *bundle, const char *folder,
-                   const struct tw_compile_options *options, struct cache_result *out,
-                   tw_error *err) {
-    char temporary[PATH_BYTES + 64];
-    snprintf(temporary, sizeof temporary, "%s.tmp-%ld", bundle, (long)getpid());
-    struct tw_compile_options o = *options;
+                   const struct cache_request *r, struct cache_result *out, tw_error *err) {
+    char *temporary = tw_temporary_path(bundle);
+    if (!temporary) {
+        return tw_fail(err, TW_E_NOMEM, "%.200s: no memory to compile it", model);
+    }
+    struct tw_compile_options o = r->options;
     o.progress = ui_progress;
     double start = tw_clock_s();
-    ui_guard(temporary, folder ? bundle : NULL, folder);
+    ui_guard(temporary, bundle, folder);
     int code = tw_compile_file(model, bundle, &o, NULL, err);
-    ui_guard(folder ? bundle : NULL, NULL, folder);
+    ui_guard(bundle, NULL, folder);
     ui_progress_end();
+    free(temporary);
     out->compiled = true;
     out->compile_s = tw_clock_s() - start;
     return code;
@@ -92,18 +80,18 @@ static int open_decoder(const char *path, unsigned flags, struct cache_result *o
 }
 
 /* Without a cache: compile into a temporary file that disappears when it is closed. */
-static int open_temporary(const char *model, const struct tw_compile_options *options,
+static int open_temporary(const char *model, const struct cache_request *r,
                           struct cache_result *out, tw_error *err) {
     const char *tmp = getenv("TMPDIR");
-    char folder[PATH_BYTES], path[PATH_BYTES + 64];
+    char folder[CACHE_PATH_BYTES], path[PATH_BYTES];
     int n = snprintf(folder, sizeof folder, "%s/tilewright-XXXXXX",
                      tmp && tmp[0] == '/' ? tmp : "/tmp");
-    if (n < 0 || n >= PATH_BYTES || !mkdtemp(folder)) {
+    if (n < 0 || (size_t)n >= sizeof folder || !mkdtemp(folder)) {
         return tw_fail(err, TW_E_NOSPACE, "%.200s: no temporary folder can be made there: %s",
                        folder, strerror(errno));
     }
     snprintf(path, sizeof path, "%s/model.twb", folder);
-    int code = compile(model, path, folder, options, out, err);
+    int code = compile(model, path, folder, r, out, err);
     code = code ? code : open_decoder(path, 0, out, err);
     unlink(path);
     rmdir(folder);
@@ -111,60 +99,126 @@ static int open_temporary(const char *model, const struct tw_compile_options *op
     return code;
 }
 
+/* ---- the cache ---- */
+
+/* One entry that is asked for or made. */
+struct place {
+    const char *model, *key;
+    char folder[CACHE_PATH_BYTES], path[PATH_BYTES];
+};
+
 static bool damaged(int code) {
     enum tw_error_class c = tw_error_class_of(code);
     return c == TW_CLASS_INPUT || c == TW_CLASS_VERIFY || code == TW_E_VERSION ||
            code == TW_E_UNSUPPORTED;
 }
 
-static int open_cached(const char *model, const char *bundle,
-                       const struct tw_compile_options *options, bool fresh,
-                       struct cache_result *out, tw_error *err) {
-    struct stat st;
-    bool there = !fresh && stat(bundle, &st) == 0;
-    if (there) {
-        unsigned flags = (uint64_t)st.st_size <= HASH_ALWAYS ? TW_DECODER_CHECK_HASH : 0;
-        int code = open_decoder(bundle, flags, out, err);
-        if (!code || !damaged(code)) {
-            return code;
-        }
-        ui_note("the cached bundle is damaged and is made again: %s", err->message);
+/* Opens the entry of that key. *miss: there is none that can be used. */
+static int open_entry(struct place *p, struct cache_result *out, bool *miss, tw_error *err) {
+    struct cache_entry e;
+    struct tw_decoder_info info = {.size = sizeof info};
+    *miss = !cache_find(p->folder, p->key, &e);
+    if (*miss) {
+        return 0;
     }
-    int code = compile(model, bundle, NULL, options, out, err);
-    return code ? code : open_decoder(bundle, 0, out, err);
+    snprintf(p->path, sizeof p->path, "%s/%s", p->folder, e.name);
+    int code = open_decoder(p->path, e.bytes <= HASH_ALWAYS ? TW_DECODER_CHECK_HASH : 0, out, err);
+    if (code) {
+        *miss = damaged(code);
+        if (*miss) {
+            ui_note("the cached bundle is damaged and is made again: %s", err->message);
+        }
+        return *miss ? 0 : code;
+    }
+    tw_decoder_get_info(out->decoder, &info);
+    if (!cache_is_whole(&e, &info)) {
+        ui_note("the cached bundle %s is not the one that was stored there and is made again",
+                p->path);
+        tw_decoder_close(out->decoder);
+        out->decoder = NULL;
+        unlink(p->path); /* the new one may get another name */
+        *miss = true;
+        return 0;
+    }
+    cache_touch(p->path);
+    return 0;
 }
 
-static int open_model(const char *path, const struct tw_compile_options *options, bool fresh,
-                      struct cache_result *out, tw_error *err) {
-    char key[65], bundle[PATH_BYTES];
-    int code = tw_compile_key(path, options, key, err);
+/* Gives the file the name that its content asks for. 0 or errno. */
+static int keep(struct place *p, const char *file, const struct tw_decoder_info *info) {
+    char name[CACHE_NAME_BYTES];
+    cache_name(name, info, p->model, p->key);
+    snprintf(p->path, sizeof p->path, "%s/%s", p->folder, name);
+    return rename(file, p->path) ? errno : 0;
+}
+
+/* A bundle that cannot be kept is used all the same. */
+static int open_made(struct place *p, const char *file, struct cache_result *out, tw_error *err) {
+    struct tw_decoder_info info = {.size = sizeof info};
+    int code = open_decoder(file, 0, out, err);
     if (code) {
         return code;
     }
-    int e = cache_folder(bundle);
+    tw_decoder_get_info(out->decoder, &info);
+    int e = keep(p, file, &info);
+    if (e) {
+        ui_note("the cache cannot keep the bundle: %s: %s", p->path, strerror(e));
+        return 0;
+    }
+    tw_decoder_close(out->decoder); /* opened again by its name, which others are told */
+    out->decoder = NULL;
+    return open_decoder(p->path, 0, out, err);
+}
+
+static int make_entry(struct place *p, const struct cache_request *r, struct cache_result *out,
+                      tw_error *err) {
+    char file[PATH_BYTES];
+    snprintf(file, sizeof file, "%s/new-%ld.twb", p->folder, (long)getpid());
+    int code = compile(p->model, file, NULL, r, out, err);
+    code = code ? code : open_made(p, file, out, err);
+    unlink(file);
+    ui_guard(NULL, NULL, NULL);
+    return code;
+}
+
+static int open_model(const char *path, const struct cache_request *r, struct cache_result *out,
+                      tw_error *err) {
+    char key[65];
+    struct place p = {.model = path, .key = key};
+    bool miss = true;
+    int code = tw_compile_key(path, &r->options, key, err);
+    if (code) {
+        return code;
+    }
+    int e = cache_folder(p.folder, true);
+    if (!e && !r->fresh) {
+        code = open_entry(&p, out, &miss, err);
+    }
+    if (!code && (miss || r->options.n_ctx)) {
+        code = look(path, r, err);
+    }
+    if (code || !miss) {
+        return code;
+    }
     if (e) {
         ui_note("the cache %s cannot be used (%s): compiling into a temporary file",
-                bundle[0] ? bundle : "in XDG_CACHE_HOME or HOME", strerror(e));
-        return open_temporary(path, options, out, err);
+                p.folder[0] ? p.folder : "in XDG_CACHE_HOME or HOME", strerror(e));
+        return open_temporary(path, r, out, err);
     }
-    size_t n = strlen(bundle);
-    snprintf(bundle + n, sizeof bundle - n, "/%s.twb", key);
-    code = open_cached(path, bundle, options, fresh, out, err);
+    code = make_entry(&p, r, out, err);
     if (code == TW_E_NOSPACE) {
         ui_note("%s: compiling into a temporary file", err->message);
-        return open_temporary(path, options, out, err);
+        return open_temporary(path, r, out, err);
     }
     return code;
 }
 
-static int check_bundle_options(const char *path, const struct tw_compile_options *o,
-                                const tw_decoder *decoder, tw_error *err) {
+/* ---- bundles ---- */
+
+static int check_target(const char *path, const struct tw_compile_options *o,
+                        const tw_decoder *decoder, tw_error *err) {
     struct tw_decoder_info info = {.size = sizeof info};
     tw_decoder_get_info(decoder, &info, NULL);
-    if (o->tokenizer) {
-        return tw_fail(err, TW_E_USAGE, "%s: --tokenizer is for models; a bundle holds its own",
-                       path);
-    }
     struct tw_target target;
     int code = o->target ? tw_target_open(o->target, o->host_sites, &target, err) : 0;
     if (code || !o->target || strcmp(target.name, info.target) == 0) {
@@ -174,15 +228,17 @@ static int check_bundle_options(const char *path, const struct tw_compile_option
                    target.name);
 }
 
-int cache_open(const char *path, const struct tw_compile_options *options, bool fresh,
-               struct cache_result *out, tw_error *err) {
+int cache_open(const char *path, const struct cache_request *request, struct cache_result *out,
+               tw_error *err) {
     memset(out, 0, sizeof *out);
-    if (!cache_is_bundle(path)) {
-        return open_model(path, options, fresh, out, err);
+    out->is_bundle = cache_is_bundle(path);
+    int code = 0;
+    if (out->is_bundle) {
+        code = open_decoder(path, 0, out, err);
+        code = code ? code : check_target(path, &request->options, out->decoder, err);
+    } else {
+        code = open_model(path, request, out, err);
     }
-    out->is_bundle = true;
-    int code = open_decoder(path, 0, out, err);
-    code = code ? code : check_bundle_options(path, options, out->decoder, err);
     if (code) {
         tw_decoder_close(out->decoder);
         out->decoder = NULL;

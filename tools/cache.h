@@ -9,6 +9,12 @@
 #include "tilewright/compile.h"
 #include "tilewright/tilewright.h"
 
+struct cache_request {
+    struct tw_compile_options options; /* how a model is compiled */
+    bool fresh;                        /* also if the cache has it */
+    bool text;                         /* a model without tokenizer is refused before compiling */
+};
+
 struct cache_result {
     tw_decoder *decoder;
     bool is_bundle; /* the argument was one */
@@ -20,11 +26,12 @@ struct cache_result {
  * says why). */
 bool cache_is_bundle(const char *path);
 
-/* Opens `path`. `options`: how a model is compiled; for a bundle, its target (if not NULL) must be
- * the bundle's. The cache is $XDG_CACHE_HOME/tilewright or ~/.cache/tilewright; a file in it that
- * is damaged is made again once; where it cannot be written, a temporary file is used and a note
- * says so. Errors: those of tw_compile_file and tw_decoder_open; TARGET; USAGE. */
-int cache_open(const char *path, const struct tw_compile_options *options, bool fresh,
-               struct cache_result *out, tw_error *err);
+/* Opens `path`. For a bundle, the target of the options (if not NULL) must be the bundle's. The
+ * cache is the folder of tools/cache_folder.h; an entry that is damaged, or another model's, is
+ * made again; where the cache cannot be used or cannot keep the bundle, a temporary file serves.
+ * Both are noted on standard error, and so is a context that the model was not trained for. Errors:
+ * those of tw_compile_file and tw_decoder_open; TARGET; UNSUPPORTED (request->text). */
+int cache_open(const char *path, const struct cache_request *request, struct cache_result *out,
+               tw_error *err);
 
 #endif

@@ -15,6 +15,6 @@ struct cmd {
 };
 
 extern const struct cmd cmd_compile, cmd_run, cmd_bench, cmd_inspect, cmd_dump, cmd_verify,
-    cmd_devices, cmd_emulate, cmd_selftest, cmd_reset, cmd_doctor, cmd_top;
+    cmd_devices, cmd_emulate, cmd_selftest, cmd_reset, cmd_doctor, cmd_top, cmd_cache;
 
 #endif

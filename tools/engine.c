@@ -26,6 +26,44 @@ struct tw_compile_options engine_compile_options(const struct engine_options *o,
     return c;
 }
 
+/* ---- options without effect ---- */
+
+int engine_check_bundle(const struct engine_options *o, const char *path, tw_error *err) {
+    const char *name = o->rows        ? "rows"
+                       : o->sites     ? "sites"
+                       : o->fresh     ? "fresh"
+                       : o->tokenizer ? "tokenizer"
+                                      : NULL;
+    if (!name) {
+        return 0;
+    }
+    return tw_fail(err, TW_E_USAGE, "option --%s is for models; %s is compiled already", name,
+                   path);
+}
+
+int engine_check_model(const struct engine_options *o, const char *target, tw_error *err) {
+    if (!o->sites || !target || strcmp(target, "host") == 0) {
+        return 0;
+    }
+    return tw_fail(err, TW_E_USAGE, "option --sites is for target host; target %s has its own",
+                   target);
+}
+
+/* What the device or the bundle made of an option. */
+static void note_effects(const struct engine *e, const struct engine_options *o) {
+    const char *name = e->session_info.device;
+    bool emulator = strncmp(name, "emu", 3) == 0;
+    if (!emulator && (o->threads || o->isa)) {
+        ui_note("option --%s has no effect: it is for the emulator, and this is %s",
+                o->threads ? "threads" : "isa", name);
+    } else if (o->threads > e->session_info.n_threads) {
+        ui_note("option --threads: %lld asked for, %u used: at most one for each site",
+                (long long)o->threads, e->session_info.n_threads);
+    }
+}
+
+/* ---- opening ---- */
+
 static int parse_mode(const char *text, enum tw_mode *mode, tw_error *err) {
     *mode = TW_MODE_FAST;
     if (!text || strcmp(text, "fast") == 0) {
@@ -87,15 +125,19 @@ int engine_open(struct engine *e, const char *path, const struct engine_options 
     code = code ? code : open_device(e, o, &device, err);
     if (!code) {
         /* A bundle has its target; whether the device is that, deploying it tells. */
+        bool bundle = cache_is_bundle(path);
         const char *machine = tw_device_target(e->device);
-        struct tw_compile_options c = engine_compile_options(o, cache_is_bundle(path) ? ""
-                                                                : machine[0]          ? machine
-                                                                             : device.target);
-        code = cache_open(path, &c, o->fresh, &e->source, err);
+        const char *target = bundle ? "" : machine[0] ? machine : device.target;
+        struct cache_request r = {
+            .options = engine_compile_options(o, target), .fresh = o->fresh, .text = o->text};
+        code = bundle ? engine_check_bundle(o, path, err) : engine_check_model(o, target, err);
+        code = code ? code : cache_open(path, &r, &e->source, err);
     }
     code = code ? code : open_session(e, o, mode, err);
     if (code) {
         engine_close(e);
+    } else {
+        note_effects(e, o);
     }
     return code;
 }

@@ -13,9 +13,10 @@ struct engine_options {
     const char *target, *device, *mode, *isa, *tokenizer;
     int64_t ctx, threads, chunk, rows, sites;
     bool fresh;
+    bool text; /* no option: what is asked for needs a tokenizer */
 };
 #define ENGINE_DEFAULTS \
-    { NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, false }
+    { NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, false, false }
 
 /* Their rows of an option table; `type` is the verb's structure, whose field `engine` is a struct
  * engine_options. */
@@ -120,7 +121,13 @@ struct engine {
 struct tw_compile_options engine_compile_options(const struct engine_options *o,
                                                  const char *device_target);
 
-/* Opens everything. On failure nothing is left open. */
+/* Refuses options that only apply to models, given with a bundle (or a text of programs), and
+ * --sites for a target that has a number of its own. Errors: USAGE. */
+int engine_check_bundle(const struct engine_options *o, const char *path, tw_error *err);
+int engine_check_model(const struct engine_options *o, const char *target, tw_error *err);
+
+/* Opens everything. On failure nothing is left open. Options without effect are refused (USAGE) or,
+ * where they only do less than they say, noted on standard error. */
 int engine_open(struct engine *e, const char *path, const struct engine_options *o, tw_error *err);
 void engine_close(struct engine *e);
 

@@ -4,6 +4,8 @@
  */
 #include "tools/logits_file.h"
 
+#include "loader/base/temporary.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,16 +21,16 @@ static int fail(const struct logits_file *f, const char *path, int e, tw_error *
 int logits_file_open(struct logits_file *f, const char *path, tw_error *err) {
     struct stat st;
     memset(f, 0, sizeof *f);
-    bool in_place = stat(path, &st) == 0 && !S_ISREG(st.st_mode);
-    size_t room = strlen(path) + 32;
+    bool exists = stat(path, &st) == 0;
+    if (!exists && errno != ENOENT) { /* what the temporary file's name need not show */
+        return fail(f, path, errno, err);
+    }
+    bool in_place = exists && !S_ISREG(st.st_mode);
     f->path = strdup(path);
-    f->temporary = in_place ? NULL : malloc(room);
+    f->temporary = in_place ? NULL : tw_temporary_path(path);
     if (!f->path || (!in_place && !f->temporary)) {
         logits_file_close(f, false, NULL);
         return tw_fail(err, TW_E_NOMEM, "%s: out of memory", path);
-    }
-    if (!in_place) {
-        snprintf(f->temporary, room, "%s.tmp-%ld", path, (long)getpid());
     }
     f->file = fopen(in_place ? path : f->temporary, "wbe");
     if (!f->file) {

@@ -5,13 +5,16 @@
  */
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
+#include "tools/option_names.h"
 #include "tools/ui.h"
 
+#include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct cmd *const commands[] = {
     &cmd_compile, &cmd_run,      &cmd_bench, &cmd_inspect, &cmd_dump, &cmd_verify, &cmd_devices,
-    &cmd_emulate, &cmd_selftest, &cmd_reset, &cmd_doctor,  &cmd_top,  NULL};
+    &cmd_emulate, &cmd_selftest, &cmd_reset, &cmd_doctor,  &cmd_top,  &cmd_cache,  NULL};
 
 static void print_usage(FILE *out) {
     fputs("usage: tilewright VERB [arguments]\n"
@@ -34,6 +37,27 @@ static const struct cmd *find(const char *name) {
     return NULL;
 }
 
+static int unknown(const char *word, tw_error *err) {
+    size_t best = SIZE_MAX, distance;
+    const char *meant = NULL;
+    for (size_t i = 0; commands[i]; i++) {
+        if (option_is_near(word, commands[i]->verb->name, &distance) && distance < best) {
+            best = distance;
+            meant = commands[i]->verb->name;
+        }
+    }
+    if (meant) {
+        return tw_fail(err, TW_E_USAGE,
+                       "unknown verb '%.60s'; did you mean %s? see tilewright --help", word, meant);
+    }
+    if (access(word, F_OK) == 0) {
+        return tw_fail(err, TW_E_USAGE,
+                       "'%.200s' is a file; a verb comes first, as in: tilewright run %.200s", word,
+                       word);
+    }
+    return tw_fail(err, TW_E_USAGE, "unknown verb '%.60s'; see tilewright --help", word);
+}
+
 /* Help was asked for: on stdout. */
 static int help(const struct cmd *command, tw_error *err) {
     if (command) {
@@ -49,7 +73,7 @@ static int dispatch(int argc, char **argv, tw_error *err) {
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
         return help(NULL, err);
     }
-    if (strcmp(word, "--version") == 0) {
+    if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
         printf("tilewright %s\n", tw_version());
         return ui_flush(err);
     }
@@ -58,8 +82,7 @@ static int dispatch(int argc, char **argv, tw_error *err) {
         return help(NULL, err);
     }
     if (!command) {
-        return tw_fail(err, TW_E_USAGE, "unknown verb '%.60s'; see tilewright --help",
-                       strcmp(word, "help") == 0 ? argv[2] : word);
+        return unknown(strcmp(word, "help") == 0 ? argv[2] : word, err);
     }
     if (strcmp(word, "help") == 0) {
         return help(command, err);

@@ -4,6 +4,8 @@
  */
 #include "tools/options.h"
 
+#include "tools/option_names.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -141,82 +143,142 @@ static int store(const struct opt *o, const char *text, void *into, tw_error *er
     return tw_fail(err, TW_E_INTERNAL, "option --%s", o->name);
 }
 
-/* The option at argv[*i] and its value, which may be the next argument. *option NULL: it is
- * --help. */
-static int take_option(const struct opt_verb *verb, int argc, char **argv, int *i,
-                       const struct opt **option, const char **value, tw_error *err) {
-    const char *word = argv[*i];
+/* ---- words of the command line ---- */
+
+/* What is parsed, and how far. */
+struct line {
+    const struct opt_verb *verb;
+    char **argv;
+    int argc, at;
+    struct opt_result *result;
+    uint32_t n_operands;
+};
+
+/* "; did you mean --temp?", or "". */
+static void suggest(const struct opt_verb *verb, const char *word, char text[64]) {
+    size_t best = SIZE_MAX, distance;
+    char name[OPTION_NAME_BYTES];
+    text[0] = 0;
+    if (word[1] != '-') {
+        return;
+    }
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+    for (const struct opt *o = verb->options; o->kind != OPT_END; o++) {
+        if (option_is_near(name, o->name, &distance) && distance < best) {
+            best = distance;
+            snprintf(text, 64, "; did you mean --%.31s?", o->name);
+        }
+    }
+}
+
+static int unknown(const struct opt_verb *verb, const char *word, tw_error *err) {
+    char meant[64];
+    const char *why = option_of_llama(word);
+    if (why && *why) {
+        return tw_fail(err, TW_E_USAGE, "unknown option '%.60s': %s; see tilewright %s --help",
+                       word, why, verb->name);
+    }
+    suggest(verb, word, meant);
+    return tw_fail(err, TW_E_USAGE, "unknown option '%.60s'%s%s see tilewright %s --help", word,
+                   meant, *meant ? "" : ";", verb->name);
+}
+
+static bool takes_a_model(const struct opt_verb *verb) {
+    return strncmp(verb->operands, "MODEL", 5) == 0;
+}
+
+/* An operand, or the model after -m. */
+static int take_operand(struct line *l, const char *text, tw_error *err) {
+    if (l->n_operands == l->verb->n_operands) {
+        return tw_fail(err, TW_E_USAGE, "unexpected argument '%.60s'; see tilewright %s --help",
+                       text, l->verb->name);
+    }
+    l->result->operand[l->n_operands++] = text;
+    return 0;
+}
+
+static const struct opt model_option = {
+    OPT_TEXT, 'm', "model", "FILE", 0, 0, 0, "the model, as elsewhere: the same as the file alone"};
+
+static const struct opt *find(const struct opt_verb *verb, const char *word, size_t n) {
+    if (word[1] != '-') {
+        const struct opt *o = find_short(verb, word[1]);
+        return !o && takes_a_model(verb) && word[1] == 'm' ? &model_option : o;
+    }
+    const struct opt *o = find_long(verb, word + 2, n - 2);
+    const char *ours = o ? NULL : option_other_name(word + 2, n - 2);
+    if (ours) {
+        return find_long(verb, ours, strlen(ours));
+    }
+    return !o && takes_a_model(verb) && n == 7 && strncmp(word, "--model", n) == 0 ? &model_option
+                                                                                   : o;
+}
+
+/* A word of letters is a long option with one dash, and not a short one with its number. */
+static bool is_no_value(const struct opt *o, const char *attached) {
+    bool number = o->kind == OPT_I64 || o->kind == OPT_FLOAT || o->kind == OPT_IDS;
+    return o->kind == OPT_FLAG || (number && !strchr("0123456789+-.", *attached));
+}
+
+/* The option at argv[at] and its value, which may be the next argument. */
+static int take_option(struct line *l, const struct opt **option, const char **value,
+                       tw_error *err) {
+    const char *word = l->argv[l->at];
     bool is_long = word[1] == '-';
     const char *equals = is_long ? strchr(word, '=') : NULL;
     size_t n = equals ? (size_t)(equals - word) : strlen(word);
-    *option = NULL;
+    const struct opt *o = find(l->verb, word, n);
+    const char *attached = is_long ? (equals ? equals + 1 : NULL) : (word[2] ? word + 2 : NULL);
     *value = NULL;
+    *option = o;
+    if (!o || (!is_long && (option_of_llama(word) || (attached && is_no_value(o, attached))))) {
+        return unknown(l->verb, word, err);
+    }
+    if (o->kind == OPT_FLAG) {
+        return attached ? tw_fail(err, TW_E_USAGE, "option --%s takes no argument: '%.60s'",
+                                  o->name, word)
+                        : 0;
+    }
+    *value = attached ? attached : l->at + 1 < l->argc ? l->argv[++l->at] : NULL;
+    return *value ? 0
+                  : tw_fail(err, TW_E_USAGE, "option --%s needs an argument %s", o->name, o->arg);
+}
+
+/* argv[at], which begins with a dash. */
+static int parse_option(struct line *l, void *into, tw_error *err) {
+    const struct opt *o;
+    const char *value, *word = l->argv[l->at];
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+        l->result->help = true;
         return 0;
     }
-    const struct opt *o = is_long ? find_long(verb, word + 2, n - 2) : find_short(verb, word[1]);
-    if (!o && *verb->operands && (strcmp(word, "-m") == 0 || strcmp(word, "--model") == 0)) {
-        return tw_fail(
-            err, TW_E_USAGE,
-            "unknown option '%s': the file needs none; usage: tilewright %s %s [options]", word,
-            verb->name, verb->operands);
+    int code = take_option(l, &o, &value, err);
+    if (code) {
+        return code;
     }
-    if (!o) {
-        return tw_fail(err, TW_E_USAGE, "unknown option '%.60s'; see tilewright %s --help", word,
-                       verb->name);
-    }
-    const char *attached = is_long ? (equals ? equals + 1 : NULL) : (word[2] ? word + 2 : NULL);
-    if (o->kind == OPT_FLAG) {
-        if (attached) {
-            return tw_fail(err, TW_E_USAGE, "option --%s takes no argument: '%.60s'", o->name,
-                           word);
-        }
-    } else if (attached) {
-        *value = attached;
-    } else if (*i + 1 < argc) {
-        *value = argv[++*i];
-    } else {
-        return tw_fail(err, TW_E_USAGE, "option --%s needs an argument %s", o->name, o->arg);
-    }
-    *option = o;
-    return 0;
+    return o == &model_option ? take_operand(l, value, err) : store(o, value, into, err);
 }
 
 int opt_parse(const struct opt_verb *verb, int argc, char **argv, void *into,
               struct opt_result *result, tw_error *err) {
-    uint32_t n = 0;
+    struct line l = {.verb = verb, .argc = argc, .argv = argv, .result = result};
     bool options = true;
+    int code = 0;
     memset(result, 0, sizeof *result);
-    for (int i = 1; i < argc; i++) {
-        if (options && strcmp(argv[i], "--") == 0) {
+    for (l.at = 1; l.at < argc && !code && !result->help; l.at++) {
+        const char *word = argv[l.at];
+        if (options && strcmp(word, "--") == 0) {
             options = false;
-            continue;
+        } else {
+            code = options && word[0] == '-' && word[1] ? parse_option(&l, into, err)
+                                                        : take_operand(&l, word, err);
         }
-        if (options && argv[i][0] == '-' && argv[i][1]) {
-            const struct opt *o;
-            const char *value;
-            int code = take_option(verb, argc, argv, &i, &o, &value, err);
-            if (!code && !o) {
-                result->help = true;
-                return 0;
-            }
-            code = code ? code : store(o, value, into, err);
-            if (code) {
-                return code;
-            }
-            continue;
-        }
-        if (n == verb->n_operands) {
-            return tw_fail(err, TW_E_USAGE, "unexpected argument '%.60s'; see tilewright %s --help",
-                           argv[i], verb->name);
-        }
-        result->operand[n++] = argv[i];
     }
-    if (n < verb->n_operands) {
-        return tw_fail(err, TW_E_USAGE, "%s is missing; see tilewright %s --help", verb->operands,
+    if (!code && !result->help && l.n_operands < verb->n_operands) {
+        code = tw_fail(err, TW_E_USAGE, "%s is missing; see tilewright %s --help", verb->operands,
                        verb->name);
     }
-    return 0;
+    return code;
 }
 
 void opt_print_help(const struct opt_verb *verb, FILE *out) {
@@ -228,6 +290,9 @@ void opt_print_help(const struct opt_verb *verb, FILE *out) {
                  o->letter ? o->letter : ' ', o->letter ? ", " : "  ", o->name,
                  o->kind == OPT_FLAG ? "" : " ", o->kind == OPT_FLAG ? "" : o->arg);
         fprintf(out, "  %-28s %s\n", left, o->help);
+    }
+    if (takes_a_model(verb)) {
+        fprintf(out, "  %-28s %s\n", "-m, --model FILE", model_option.help);
     }
     fprintf(out, "  %-28s %s\n", "-h, --help", "this text");
     if (*verb->notes) {

@@ -53,7 +53,9 @@ struct opt_result {
 };
 
 /* Parses argv[1..argc). "-n 3", "-n3", "--name 3", "--name=3"; "--" ends the options; the last of
- * equal options counts. Errors: USAGE (names the option, what was found and expected), NOMEM. */
+ * equal options counts. Names of tools/option_names.h stand for ours, and where the operand is a
+ * model, -m and --model may be written before it. Errors: USAGE (names the option, what was found
+ * and expected, and what may have been meant), NOMEM. */
 int opt_parse(const struct opt_verb *verb, int argc, char **argv, void *into,
               struct opt_result *result, tw_error *err);
 

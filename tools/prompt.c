@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define FILE_MAX ((size_t)64 << 20)
 #define BLOCK 65536u /* bytes, at least, that are read at once */
@@ -31,20 +33,66 @@ static int read_all(FILE *f, const char *name, struct prompt *out, tw_error *err
     }
 }
 
-static int read_text(const struct prompt_options *o, struct prompt *out, tw_error *err) {
-    if (!o->file) {
-        out->text = strdup(o->text ? o->text : "");
-        out->n_text = out->text ? strlen(out->text) : 0;
-        return out->text ? 0 : tw_fail(err, TW_E_NOMEM, "no memory for the prompt");
-    }
-    bool is_stdin = strcmp(o->file, "-") == 0;
-    FILE *f = is_stdin ? stdin : fopen(o->file, "rbe");
+/* An editor's last newline, or echo's, is no part of the prompt. */
+static int read_file(const char *path, struct prompt *out, tw_error *err) {
+    bool is_stdin = strcmp(path, "-") == 0;
+    FILE *f = is_stdin ? stdin : fopen(path, "rbe");
     if (!f) {
-        return tw_fail(err, TW_E_IO, "%s: %s", o->file, strerror(errno));
+        return tw_fail(err, TW_E_IO, "%s: %s", path, strerror(errno));
     }
-    int code = read_all(f, is_stdin ? "standard input" : o->file, out, err);
+    int code = read_all(f, is_stdin ? "standard input" : path, out, err);
     if (!is_stdin) {
         fclose(f);
+    }
+    out->n_text -= !code && out->n_text && out->text[out->n_text - 1] == '\n';
+    return code;
+}
+
+/* Somebody writes into it or it was redirected; not a terminal or /dev/null. */
+static bool stdin_has_text(void) {
+    struct stat st;
+    return fstat(STDIN_FILENO, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISREG(st.st_mode));
+}
+
+/* The character that text[0..n), which begins with a backslash, stands for; *used: its bytes. -1:
+ * no escape, which stays as it is. */
+static int unescape_one(const char *text, size_t n, size_t *used) {
+    static const char letters[] = "nrt\\'\"", values[] = "\n\r\t\\'\"";
+    const char *letter = n > 1 && text[1] ? strchr(letters, text[1]) : NULL;
+    char digits[3] = "";
+    *used = letter ? 2 : 4;
+    if (letter) {
+        return values[letter - letters];
+    }
+    if (n < 4 || text[1] != 'x') {
+        return -1;
+    }
+    memcpy(digits, text + 2, 2);
+    return strspn(digits, "0123456789abcdefABCDEF") == 2 ? (int)strtoul(digits, NULL, 16) : -1;
+}
+
+static void unescape(struct prompt *p) {
+    size_t made = 0, used;
+    for (size_t at = 0; at < p->n_text; at += used, made++) {
+        int c = p->text[at] == '\\' ? unescape_one(p->text + at, p->n_text - at, &used) : -1;
+        used = c < 0 ? 1 : used;
+        p->text[made] = c < 0 ? p->text[at] : (char)c;
+    }
+    p->n_text = made;
+}
+
+static int read_text(const struct prompt_options *o, struct prompt *out, tw_error *err) {
+    const char *file = o->file ? o->file : !o->text && stdin_has_text() ? "-" : NULL;
+    int code = 0;
+    if (file) {
+        code = read_file(file, out, err);
+    } else {
+        out->text = strdup(o->text ? o->text : "");
+        out->n_text = out->text ? strlen(out->text) : 0;
+        code = out->text ? 0 : tw_fail(err, TW_E_NOMEM, "no memory for the prompt");
+    }
+    if (!code && o->escape) {
+        unescape(out);
     }
     return code;
 }
@@ -69,6 +117,15 @@ static int take_ids(const struct opt_ids *ids, const tw_decoder *decoder, struct
     return 0;
 }
 
+/* The text began with the name of the token that is put before it anyway. */
+static void drop_second_bos(const tw_decoder *decoder, struct prompt *p) {
+    struct tw_decoder_info info = {.size = sizeof info};
+    tw_decoder_get_info(decoder, &info, NULL);
+    if (p->n > 1 && p->ids[0] == info.bos && p->ids[1] == info.bos) {
+        memmove(p->ids, p->ids + 1, --p->n * sizeof *p->ids);
+    }
+}
+
 static int tokenize(const struct prompt_options *o, bool special, const tw_decoder *decoder,
                     struct prompt *out, tw_error *err) {
     unsigned flags = (o->no_bos ? TW_TOKENIZE_NO_BOS : 0u) | (special ? TW_TOKENIZE_SPECIAL : 0u);
@@ -83,6 +140,9 @@ static int tokenize(const struct prompt_options *o, bool special, const tw_decod
         code = tw_tokenize(decoder, out->text, out->n_text, flags, out->ids, room, &made, err);
     } while (!code && made > room);
     out->n = code ? 0 : made;
+    if (special && !o->no_bos) {
+        drop_second_bos(decoder, out);
+    }
     if (!code && out->n == 0) {
         code = tw_fail(
             err, TW_E_USAGE,

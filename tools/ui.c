@@ -6,6 +6,7 @@
 #include "tools/ui.h"
 
 #include "loader/base/clock.h"
+#include "loader/base/text_filter.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 volatile sig_atomic_t ui_stop;
@@ -80,6 +82,7 @@ static void hold_standard_streams(void) {
 
 void ui_init(void) {
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a limit of file size becomes EFBIG, after which we clean up */
     hold_standard_streams();
 }
 
@@ -98,7 +101,8 @@ int ui_flush(tw_error *err) {
     if (e == EPIPE) {
         return UI_PIPE;
     }
-    return tw_fail(err, e == ENOSPC ? TW_E_NOSPACE : TW_E_IO, "standard output: %s",
+    bool full = e == ENOSPC || e == EDQUOT || e == EFBIG;
+    return tw_fail(err, full ? TW_E_NOSPACE : TW_E_IO, "standard output: %s",
                    e ? strerror(e) : "write failed");
 }
 
@@ -106,6 +110,32 @@ void ui_end_line(void) {
     if (isatty(STDOUT_FILENO)) {
         putchar('\n');
     }
+}
+
+/* One line, whatever the names in it hold. */
+static void note(const char *format, va_list args) {
+    char line[1024];
+    vsnprintf(line, sizeof line, format, args);
+    tw_clean_text(line);
+    fprintf(stderr, "tilewright: %s\n", line);
+}
+
+/* Standard output and error are one file or pipe, so that what is written to both stands in one
+ * line. A terminal's line was ended by ui_end_line. */
+static bool shares_output(void) {
+    struct stat out, error;
+    return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &error) == 0 &&
+           out.st_dev == error.st_dev && out.st_ino == error.st_ino && !S_ISCHR(out.st_mode);
+}
+
+void ui_note_below(const char *format, ...) {
+    va_list args;
+    if (shares_output()) {
+        fputc('\n', stderr);
+    }
+    va_start(args, format);
+    note(format, args);
+    va_end(args);
 }
 
 int ui_print_json(json_t *object, tw_error *err) {
@@ -200,8 +230,6 @@ void ui_progress_end(void) {
 void ui_note(const char *format, ...) {
     va_list args;
     va_start(args, format);
-    fputs("tilewright: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    note(format, args);
     va_end(args);
 }

@@ -27,7 +27,7 @@ void ui_guard(const char *first, const char *second, const char *folder);
 
 /* ---- output ---- */
 
-/* SIGPIPE becomes an error of the write; standard streams that are closed stay so. */
+/* SIGPIPE and SIGXFSZ become errors of the write; standard streams that are closed stay so. */
 void ui_init(void);
 /* Flushes stdout. 0; NOSPACE or IO with a line; or UI_PIPE where the reader has gone, which is
  * nobody's mistake. */
@@ -51,7 +51,10 @@ void ui_print_error(const tw_error *err);
  * line. */
 void ui_progress(void *ctx, const char *what, uint64_t done, uint64_t total);
 void ui_progress_end(void);
-/* One line on stderr that is not an error: "tilewright: ...". */
+/* One line on stderr that is not an error: "tilewright: ...", filtered. */
 void ui_note(const char *format, ...) TW_PRINTF(1, 2);
+/* The same after text that ended without a newline: where standard error goes to the same file, it
+ * begins with one. */
+void ui_note_below(const char *format, ...) TW_PRINTF(1, 2);
 
 #endif

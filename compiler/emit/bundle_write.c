@@ -7,6 +7,7 @@
  */
 #include "compiler/emit/bundle_layout.h"
 #include "loader/base/hash.h"
+#include "loader/base/temporary.h"
 #include "loader/bundle/loader.h"
 
 #include <errno.h>
@@ -292,7 +293,7 @@ static int write_and_rename(const char *path, const char *temporary,
     unlink(temporary);
     out.fd = open_temporary(path, temporary, name, sizeof name);
     if (out.fd < 0) {
-        return fail_write(temporary, errno, err);
+        return fail_write(path, errno, err);
     }
     int rc = write_file(&out, layout, err);
     if (rc == 0) {
@@ -316,12 +317,10 @@ static int write_and_rename(const char *path, const char *temporary,
 
 int tw_bundle_write(const char *path, const struct tw_emit_spec *spec, tw_error *err) {
     struct tw_emit_layout layout;
-    size_t room = strlen(path) + 32;
-    char *temporary = malloc(room);
+    char *temporary = tw_temporary_path(path);
     if (!temporary) {
         return tw_fail(err, TW_E_NOMEM, "%s: no memory for the temporary name", path);
     }
-    snprintf(temporary, room, "%s.tmp-%ld", path, (long)getpid());
     memset(&layout, 0, sizeof layout);
     int rc = check_target(path, err);
     rc = rc ? rc : tw_emit_layout_build(path, spec, &layout, err);

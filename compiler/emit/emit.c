@@ -6,6 +6,8 @@
 #include "compiler/emit/emit.h"
 
 #include "compiler/emit/fill.h"
+#include "compiler/import/mapfile.h"
+#include "loader/base/text_filter.h"
 #include "tilewright/tilewright.h"
 
 #include <stdio.h>
@@ -118,7 +120,12 @@ struct write_context {
 static int fill(void *ctx, const struct tw_emit_symbol *symbol, uint64_t offset, uint64_t size,
                 uint8_t *dst, tw_error *err) {
     struct write_context *w = ctx;
-    return tw_fill(&w->filler, symbol->source, offset, size, dst, err);
+    char shown[TW_SHORT_PATH_BYTES];
+    int rc = tw_fill(&w->filler, symbol->source, offset, size, dst, err);
+    if (rc) {
+        tw_error_prefix(err, tw_short_path(w->in->graph->model->path, shown));
+    }
+    return rc;
 }
 
 static void progress(void *ctx, uint64_t done, uint64_t total) {
@@ -143,9 +150,9 @@ static void set_note(struct tw_bundle_note *note, const struct tw_emit_input *in
     note->n_params = count_params(m);
     memcpy(note->target_hash, in->target->hash, sizeof note->target_hash);
     snprintf(note->target, sizeof note->target, "%s", in->target->name);
-    snprintf(note->model, sizeof note->model, "%s", m->name);
+    tw_text_copy(note->model, sizeof note->model, m->name, strlen(m->name));
     snprintf(note->arch, sizeof note->arch, "%s", m->arch);
-    snprintf(note->license, sizeof note->license, "%s", m->license);
+    tw_text_copy(note->license, sizeof note->license, m->license, strlen(m->license));
     snprintf(note->tool, sizeof note->tool, "tilewright %s", TW_VERSION);
 }
 

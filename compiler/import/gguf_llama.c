@@ -139,6 +139,22 @@ static int read_size(const struct importer *im, const char *key, bool needed, ui
     return rc;
 }
 
+/* A size that llama's relatives may give for each layer: there it is an array of so many. */
+static int read_layers_size(const struct importer *im, const char *key, bool needed, uint32_t max,
+                            uint32_t *out) {
+    const struct tw_gguf_kv *kv = tw_gguf_find(im->gguf, key);
+    bool integers = kv && kv->type == TW_GGUF_ARRAY &&
+                    (kv->elem_type == TW_GGUF_U32 || kv->elem_type == TW_GGUF_I32 ||
+                     kv->elem_type == TW_GGUF_U64 || kv->elem_type == TW_GGUF_I64);
+    if (integers && kv->count == im->model->h.n_layers) {
+        return tw_fail(im->err, TW_E_UNSUPPORTED,
+                       "%s: key %s has a value for each layer, which is not supported (expected "
+                       "one number for all)",
+                       im->gguf->path, key);
+    }
+    return read_size(im, key, needed, max, out);
+}
+
 /* How many tokens the metadata speaks of; 0 if it does not. */
 static int announced_vocab(const struct importer *im, uint64_t *out) {
     const struct tw_gguf_kv *tokens;
@@ -229,11 +245,14 @@ static int read_sizes(const struct importer *im) {
     rc = rc ? rc : read_vocab_size(im);
     rc = rc ? rc : read_size(im, "llama.context_length", true, TW_MAX_CTX, &h->n_ctx_train);
     rc = rc ? rc : read_size(im, "llama.block_count", true, TW_MAX_LAYERS, &h->n_layers);
-    rc = rc ? rc : read_size(im, "llama.feed_forward_length", true, TW_MAX_HIDDEN, &h->hidden);
-    rc = rc ? rc : read_size(im, "llama.attention.head_count", true, TW_MAX_HEADS, &h->n_heads);
+    rc = rc ? rc
+            : read_layers_size(im, "llama.feed_forward_length", true, TW_MAX_HIDDEN, &h->hidden);
+    rc = rc ? rc
+            : read_layers_size(im, "llama.attention.head_count", true, TW_MAX_HEADS, &h->n_heads);
     h->n_kv_heads = h->n_heads;
     rc = rc ? rc
-            : read_size(im, "llama.attention.head_count_kv", false, TW_MAX_HEADS, &h->n_kv_heads);
+            : read_layers_size(im, "llama.attention.head_count_kv", false, TW_MAX_HEADS,
+                               &h->n_kv_heads);
     rc = rc ? rc : read_head_dim(im);
     rc = rc ? rc
             : read_size(im, "llama.rope.dimension_count", false, TW_MAX_HEAD_DIM, &h->rope_dims);
@@ -481,5 +500,6 @@ int tw_import_gguf(const char *path, const uint8_t *bytes, uint64_t size,
     rc = rc ? rc : read_numbers(&im);
     rc = rc ? rc : read_text(&im, "general.name", &out->name);
     rc = rc ? rc : read_text(&im, "general.license", &out->license);
+    rc = rc ? rc : read_text(&im, "tokenizer.ggml.model", &out->tokenizer);
     return rc ? rc : tw_import_gguf_vocab(&gguf, memory, out, err);
 }

@@ -71,14 +71,34 @@ int tw_import_detect(const char *path, const uint8_t *bytes, uint64_t size,
 
 /* ---- tokenizer files ---- */
 
+/* Tokenizers of other programs. SentencePiece's is a protobuf, whose first piece is nearly always
+ * the unknown token. */
+static int check_tokenizer(const char *path, const struct tw_mapfile *file, tw_error *err) {
+    static const uint8_t piece[] = {0x0A, 5, '<', 'u', 'n', 'k', '>'};
+    const uint8_t *b = file->bytes;
+    bool sentencepiece = file->size > 9 && b[0] == 0x0A && memcmp(b + 2, piece, sizeof piece) == 0;
+    bool json = file->size > 1 && b[0] == '{' && strchr("\"\n\r\t ", b[1]);
+    bool gguf = file->size > 4 && memcmp(b, "GGUF", 4) == 0;
+    if (!sentencepiece && !json && !gguf) {
+        return 0;
+    }
+    return tw_fail(err, TW_E_UNSUPPORTED, "%s: this is %s; expected a llama2.c tokenizer.bin%s",
+                   path,
+                   sentencepiece ? "a SentencePiece model"
+                   : json        ? "a JSON file (of Hugging Face?)"
+                                 : "a GGUF file",
+                   sentencepiece ? ", which llama2.c's tokenizer.py makes of it" : "");
+}
+
 static int load_tokenizer(struct owner *owner, const char *path, struct tw_model *model,
                           tw_error *err) {
     char buffer[TW_SHORT_PATH_BYTES];
     struct tw_mapfile file;
+    const char *shown = tw_short_path(path, buffer);
     int rc = tw_mapfile_open(path, &file, err);
+    rc = rc ? rc : check_tokenizer(shown, &file, err);
     if (rc == 0) {
-        rc = tw_import_llama2c_vocab(tw_short_path(path, buffer), file.bytes, file.size,
-                                     &owner->memory, model, err);
+        rc = tw_import_llama2c_vocab(shown, file.bytes, file.size, &owner->memory, model, err);
     }
     tw_mapfile_close(&file); /* the blob is a copy */
     return rc;

@@ -50,10 +50,12 @@ struct tw_model {
     const char *arch;    /* "llama" */
     const char *name;    /* general.name, or "" */
     const char *license; /* general.license, or "" */
+    /* GGUF: the value of key tokenizer.ggml.model, or "" without it; other formats: NULL */
+    const char *tokenizer;
     struct tw_hparams h;
     uint32_t n_tensors;
     const struct tw_model_tensor *tensors; /* sorted by name */
-    /* blob of tilewright/vocab.h, or NULL if the file has no tokenizer */
+    /* blob of tilewright/vocab.h, or NULL: the file has no tokenizer, or one that is not read */
     const void *vocab;
     size_t vocab_bytes;
     bool tied; /* the output matrix is the embedding (no output.weight) */

@@ -5,6 +5,7 @@
 #include "driver/decoder/decoder.h"
 
 #include "loader/base/sized.h"
+#include "loader/base/text_filter.h"
 #include "loader/verify/verify.h"
 #include "tilewright/op_schema.h"
 
@@ -173,12 +174,12 @@ int tw_decoder_get_info(const tw_decoder *decoder, struct tw_decoder_info *info,
     }
     memcpy(i.content_hash, n->content_hash, sizeof i.content_hash);
     memcpy(i.target_hash, n->target_hash, sizeof i.target_hash);
-    /* Texts of a note are NUL-padded; the last byte is NUL here in any case. */
-    memcpy(i.target, n->target, sizeof i.target - 1);
-    memcpy(i.model, n->model, sizeof i.model - 1);
-    memcpy(i.arch, n->arch, sizeof i.arch - 1);
-    memcpy(i.license, n->license, sizeof i.license - 1);
-    memcpy(i.tool, n->tool, sizeof i.tool - 1);
+    /* Texts of a note are NUL-padded, and from a file. */
+    tw_text_copy(i.target, sizeof i.target, n->target, sizeof n->target);
+    tw_text_copy(i.model, sizeof i.model, n->model, sizeof n->model);
+    tw_text_copy(i.arch, sizeof i.arch, n->arch, sizeof n->arch);
+    tw_text_copy(i.license, sizeof i.license, n->license, sizeof n->license);
+    tw_text_copy(i.tool, sizeof i.tool, n->tool, sizeof n->tool);
     i.n_ends = tw_decoder_ends(decoder, i.end);
     tw_sized_write(info, &i, sizeof i);
     return 0;

@@ -222,14 +222,7 @@ void tw_status_sweep(void) {
 /* ---- telling ---- */
 
 /* Another process wrote it: perhaps it does not end. */
-static void copy_text(char *out, size_t room, const char *text, size_t n) {
-    size_t most = n < room - 1 ? n : room - 1, length = strnlen(text, most);
-    memcpy(out, text, length);
-    out[length] = 0;
-    tw_clean_text(out);
-}
-
-#define COPY_TEXT(out, text) copy_text(out, sizeof(out), text, sizeof(text))
+#define COPY_TEXT(out, text) tw_text_copy(out, sizeof(out), text, sizeof(text))
 
 static double seconds_since(uint64_t ns, uint64_t now) {
     return ns < now ? 1e-9 * (double)(now - ns) : 0;
@@ -257,6 +250,7 @@ void tw_status_describe(const struct tw_status_owner *o, const struct tw_status_
     COPY_TEXT(info->device, o->device);
     COPY_TEXT(info->target, o->target);
     COPY_TEXT(info->bundle, n->bundle);
+    COPY_TEXT(info->bundle_file, n->bundle);
     COPY_TEXT(info->error, n->error);
     snprintf(info->state, sizeof info->state, "%s",
              n->state <= TW_STATUS_LOST ? state[n->state] : "?");

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define TW_STATUS_MAGIC UINT64_C(0x4547415054535754) /* "TWSTPAGE" */
-#define TW_STATUS_VERSION 1u
+#define TW_STATUS_VERSION 2u
 #define TW_STATUS_FILE_BYTES 4096u
 /* Pages of devices that several users may use lie here, the others in this user's folder of
  * sockets. */
@@ -34,8 +34,8 @@ struct tw_status_now {
     /* so many tokens in the last seconds of work, and how long it took */
     uint64_t rate_tokens, rate_ns;
     uint64_t token_ns, progress_ns; /* the last token; the last sign that the device gets on */
-    char bundle[64];
-    char error[200]; /* of the last request that failed; LOST: the cause */
+    char bundle[256];               /* the name of its file */
+    char error[200];                /* of the last request that failed; LOST: the cause */
 };
 TW_STATIC_ASSERT(sizeof(struct tw_status_now) % 8 == 0, "a slot is whole words");
 #define TW_STATUS_WORDS (sizeof(struct tw_status_now) / 8)

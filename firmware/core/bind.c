@@ -60,11 +60,10 @@ uint8_t *tw_bind_tensor(const struct tw_machine_config *config, uint32_t tensor,
 static int find_minimum(void *ctx, const struct tw_text_place *at, const struct tw_op *op,
                         struct tw_fault *fault) {
     uint32_t *min = ctx;
-    const struct tw_operand *rows = op->code == TW_OP_LAST_ROW ? tw_op_count(op, 0) : NULL;
     (void)at;
     (void)fault;
-    if (rows && rows->id != TW_NONE) {
-        min[rows->id] = 1;
+    if (op->code == TW_OP_LAST_ROW && op->operand[TW_LAST_ROW_rows].id != TW_NONE) {
+        min[op->operand[TW_LAST_ROW_rows].id] = 1;
     }
     return 0;
 }

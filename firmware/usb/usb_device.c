@@ -5,6 +5,8 @@
  */
 #include "firmware/usb/usb_device.h"
 
+#include "loader/base/text_filter.h"
+
 #include <stdio.h>
 
 enum descriptor {
@@ -38,24 +40,14 @@ enum standard {
     VENDOR_OUT = 0x4100
 };
 
-static bool printable(const char *text, size_t most) {
-    size_t n = strlen(text);
-    for (size_t i = 0; i < n; i++) {
-        if (text[i] < 0x20 || text[i] > 0x7E) {
-            return false;
-        }
-    }
-    return n > 0 && n <= most;
-}
-
 int tw_usb_device_init(struct tw_usb_device *d, const struct tw_usb_options *o, tw_error *err) {
     memset(d, 0, sizeof *d);
-    if (!o->serial || !printable(o->serial, TW_USB_SERIAL_MAX)) {
+    if (!o->serial || !tw_text_is_ascii(o->serial, TW_USB_SERIAL_MAX)) {
         return tw_fail(err, TW_E_USAGE,
                        "USB device: the serial number '%.70s' is not 1 to %u printable characters",
                        o->serial ? o->serial : "", TW_USB_SERIAL_MAX);
     }
-    if (o->recovery && !printable(o->recovery, 4096)) {
+    if (o->recovery && !tw_text_is_ascii(o->recovery, 4096)) {
         return tw_fail(err, TW_E_USAGE,
                        "USB device: the reason for recovery is not printable text");
     }

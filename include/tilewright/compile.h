@@ -73,6 +73,21 @@ int tw_compile_key(const char *model_path, const struct tw_compile_options *opti
 int tw_compile_dump(const char *model_path, const char *stage,
                     const struct tw_compile_options *options, FILE *out, tw_error *err);
 
+struct tw_model_info {
+    uint32_t size;
+    uint32_t n_ctx_train;   /* positions that the model was trained for */
+    uint32_t has_tokenizer; /* 1: one that a bundle can hold */
+    uint32_t reserved;
+    /* without one: why, as a clause that names the key and its value; else "" */
+    char tokenizer_problem[200];
+};
+
+/* Reads a model file's header and vocabulary, not its weights, and checks them as tw_compile_file()
+ * does. `tokenizer`: as in tw_compile_options. Errors: those of tw_compile_file() that concern the
+ * model and tokenizer files. */
+int tw_model_get_info(const char *path, const char *tokenizer, struct tw_model_info *info,
+                      tw_error *err);
+
 /* ---- targets ---- */
 
 struct tw_target_info {

@@ -73,15 +73,15 @@ enum tw_error_code {
 };
 
 /* The error object; owned by the caller, no destructor. Zero-initialise it. `message` is one line,
- * UTF-8, always terminated; control characters that came from a file are escaped. */
+ * printable UTF-8, always terminated, cut between characters. */
 typedef struct tw_error {
     int code;
     char message[480];
 } tw_error;
 
 /* Fills `err` (which may be NULL) with the formatted line (format NULL: the code's cause) and
- * returns `code`, so that a caller can write `return tw_fail(err, TW_E_FORMAT, ...)`. Control bytes
- * in the result are replaced by '?'. */
+ * returns `code`, so that a caller can write `return tw_fail(err, TW_E_FORMAT, ...)`. What is not
+ * printable UTF-8 in the result is replaced by '?'. */
 int tw_fail(tw_error *err, int code, const char *format, ...)
 #if defined(__GNUC__)
     __attribute__((format(printf, 3, 4)))

@@ -148,6 +148,7 @@ struct tw_status_info {
     uint64_t sent_bytes, received_bytes;
     uint64_t resent, damaged;  /* times that something was sent again; packets that came damaged */
     double open_s, progress_s; /* since the device was opened; since it last got on */
+    char bundle_file[256];     /* the name of the bundle's file; `bundle` is its first 63 bytes */
 };
 
 /* The same of an open device. */

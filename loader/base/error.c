@@ -4,6 +4,8 @@
  */
 #include "tilewright/error.h"
 
+#include "loader/base/text_filter.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -48,16 +50,6 @@ int tw_error_exit_status(int code) {
     return code == TW_E_INTERRUPTED ? 130 : (int)find(code)->class_;
 }
 
-/* A name from a hostile file must not move the cursor or split the line. */
-static void escape_controls(char *s) {
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c < 0x20 || c == 0x7F) {
-            *s = '?';
-        }
-    }
-}
-
 int tw_vfail(tw_error *err, int code, const char *format, va_list args) {
     if (err) {
         err->code = code;
@@ -66,7 +58,7 @@ int tw_vfail(tw_error *err, int code, const char *format, va_list args) {
             return code;
         }
         vsnprintf(err->message, sizeof err->message, format, args);
-        escape_controls(err->message);
+        tw_clean_text(err->message);
     }
     return code;
 }
@@ -89,6 +81,6 @@ int tw_error_prefix(tw_error *err, const char *prefix) {
     if (n < sizeof err->message) {
         snprintf(err->message + n, sizeof err->message - n, "%s", old);
     }
-    escape_controls(err->message);
+    tw_clean_text(err->message);
     return err->code;
 }

@@ -5,6 +5,8 @@
  */
 #include "loader/base/lock.h"
 
+#include "loader/base/text_filter.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -64,9 +66,7 @@ static uint32_t read_holder(int fd, char name[32]) {
     unsigned long pid = strtoul(text, &rest, 10);
     snprintf(name, 32, "%.31s", *rest == ' ' ? rest + 1 : "?");
     name[strcspn(name, "\n")] = 0;
-    for (char *c = name; *c; c++) {
-        *c = *c < ' ' || *c > '~' ? '?' : *c; /* in a shared folder anybody may have written it */
-    }
+    tw_clean_text(name); /* in a shared folder anybody may have written it */
     return pid && pid < UINT32_MAX ? (uint32_t)pid : UINT32_MAX;
 }
 

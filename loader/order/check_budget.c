@@ -23,7 +23,7 @@ static uint64_t stream_ops(const struct tw_stream *s) {
         }
         sum = saturating_add(sum, times[depth]);
         if (op.code == TW_OP_LOOP && depth < TW_CK_MAX_DEPTH) {
-            times[depth + 1] = saturating_mul(times[depth], op.operand[1].max);
+            times[depth + 1] = saturating_mul(times[depth], op.operand[TW_LOOP_times].max);
             depth++;
         } else if (op.code == TW_OP_END && depth > 0) {
             depth--;

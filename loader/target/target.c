@@ -5,6 +5,7 @@
  */
 #include "loader/target/target_open.h"
 
+#include "loader/base/text_filter.h"
 #include "loader/target/builtin.h"
 
 #include <errno.h>
@@ -154,11 +155,7 @@ static int hash_target(struct tw_target *t, tw_error *err) {
 
 /* The name goes into bundles, lists and error lines: printable ASCII without blanks. */
 static bool name_ok(const char *name, size_t room) {
-    size_t n = 0;
-    while (name && name[n] > ' ' && name[n] <= '~') {
-        n++;
-    }
-    return n > 0 && n < room && !name[n];
+    return name && tw_text_is_ascii(name, room - 1) && !strchr(name, ' ');
 }
 
 static int read_target(const char *path, json_t *root, struct tw_target *t, tw_error *err) {

@@ -13,6 +13,25 @@ run 0 compile "$model" -o "$work/b.twb" --target grid8x8 --json
 check 'compile --json' python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); assert d["target"] == "grid8x8" and d["sites"] == 64 and d["bundle_bytes"] > 1e6' "$work/out"
 same 'the size it tells is the size' "$(stat -c %s "$work/b.twb")" "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["bundle_bytes"])' "$work/out")"
 
+refuses 'a bundle to standard output' 2 'not written to standard output' compile "$model" -o -
+check 'no file of that name' [ ! -e - ]
+refuses 'a folder that is not there' 3 '^tilewright: /no/such/x.twb: cannot write: No such file' compile "$model" -o /no/such/x.twb
+refuses 'a folder that is a file' 3 "^tilewright: $model/x.twb: cannot write: Not a directory" compile "$model" -o "$model/x.twb"
+long=$work/$(printf 'x%.0s' $(seq 249))
+check 'a file name of 249 bytes' run 0 compile "$model" -o "$long" -q
+check 'has that name' [ -s "$long" ]
+rm -f "$long"
+refuses 'one of 256 is named as it is' 3 "^tilewright: ${long}1234567: cannot write: File name too long" compile "$model" -o "${long}1234567"
+mkdir "$work/limited"
+status=0
+(ulimit -f 100 && exec "$TW_BIN" compile "$model" -o "$work/limited/m.twb") >"$work/out" 2>"$work/err" || status=$?
+same 'a bundle beyond the limit of file size' "5 tilewright: $work/limited/m.twb: cannot write: File too large" \
+    "$status $(cat "$work/err")"
+same 'leaves no file' '' "$(ls -A "$work/limited")"
+python3 tests/tools/gguf_set.py "$model" "$work/nan.gguf" output_norm.weight=nan
+refuses 'a weight that is not a number' 3 "^tilewright: $work/nan.gguf: tensor .* is infinite or not a number" \
+    compile "$work/nan.gguf" -o "$work/nan.twb"
+
 run 0 inspect "$work/a.twb"
 check 'inspect shows programs and memory' sh -c 'grep -q "^program   decode" "$1" && grep -q "^program   prefill" "$1" && grep -q "^memory    state" "$1"' _ "$work/out"
 run 0 inspect "$work/a.twb" --json

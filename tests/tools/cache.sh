@@ -11,6 +11,7 @@ go
 golden=$out
 same 'one bundle a model' 1 "$(bundles)"
 bundle=$(find "$work/cache" -name '*.twb')
+check 'named MODEL-TARGET-HASH' sh -c 'basename "$1" | grep -Eqx "fairytale-1.7m-host-[0-9a-f]{64}.twb"' _ "$bundle"
 before=$(stat -c %i.%Y "$bundle")
 go
 same 'the second run gives the same' "$golden" "$out"
@@ -44,11 +45,77 @@ printf 'xyzw' | dd of="$bundle" bs=1 seek=$((size / 2)) conv=notrunc 2>/dev/null
 damage 'a changed weight'
 cp "$model" "$bundle"
 damage 'another file in its place'
+
+# A bundle that is whole, but another model's.
+python3 tests/tools/gguf_set.py "$model" "$work/other.gguf" general.name=other
+run 0 compile "$work/other.gguf" -o "$work/other.twb" -q
+cp "$work/other.twb" "$bundle"
+if go && [ "$out" = "$golden" ] && printf '%s\n' "$err" | grep -q 'is not the one that was stored there and is made again'; then
+    ok "another model's bundle is not run"
+else
+    not_ok "another model's bundle" "$status" "$out" "$err"
+fi
+go
+same '... but made again' "$golden:" "$out:$err"
+check 'under its name' test -f "$bundle"
+# A folder that has the name.
+rm "$bundle"
+mkdir "$bundle"
+for again in 'a folder at its place' 'a second time'; do
+    if go && [ "$out" = "$golden" ] && [ "$(wc -l <"$work/err")" = 1 ] &&
+        printf '%s\n' "$err" | grep -q "cannot keep the bundle: $bundle: Is a directory"; then
+        ok "$again"
+    else
+        not_ok "$again" "$status" "$out" "$err"
+    fi
+done
+rmdir "$bundle"
+same 'nothing else is left' 2 "$(find "$work/cache/tilewright" -mindepth 1 | wc -l | tr -d ' ')"
+go
+
+# ---- cache list, cache prune
+names() { python3 -c 'import json, sys; print(" ".join(e["name"].rsplit("-", 1)[0] for e in json.load(open(sys.argv[1]))["entries"]))' "$work/out"; }
+run 0 cache list
+same 'cache list has a line for each and one for all' 4 "$(wc -l <"$work/out" | tr -d ' ')"
+check '... with the sum' sh -c 'tail -n 1 "$1" | grep -q "MiB  in 3 bundles: .*/cache/tilewright\$"' _ "$work/out"
+sleep 0.02
+go --target sim4x4
+run 0 cache list --json
+same 'the most recently used is first' 'fairytale-1.7m-sim4x4' "$(names | cut -d' ' -f1)"
+go --target host
+run 0 cache list --json
+same 'and changes by use' 'fairytale-1.7m-host' "$(names | cut -d' ' -f1)"
+refuses 'cache without list or prune' 2 'list.prune is missing' cache
+refuses 'another word' 2 "'purge' is neither list nor prune" cache purge
+refuses 'prune without a size' 2 '--max-size is missing' cache prune
+refuses 'list with a size' 2 '--max-size is for cache prune' cache list --max-size 1M
+for size in '' x -1 1X 1.5M 99999999999999999999 20000000T '1 M'; do
+    refuses "a size '$size'" 2 "'$size' is not a size such as 500M" cache prune --max-size "$size"
+done
+: >"$work/cache/tilewright/new-1.twb" # a compilation that was killed long ago, and one that goes on
+: >"$work/cache/tilewright/new-2.twb"
+touch -d '3 days ago' "$work/cache/tilewright/new-1.twb"
+run 0 cache prune --max-size 4M
+check 'prune leaves what fits' sh -c 'printf "%s\n" "$1" | grep -Eq "^removed 2 bundles, .*; 2 left, 3\..* MiB"' _ "$out"
+run 0 cache list --json
+same 'those that were used last' 'fairytale-1.7m-host fairytale-1.7m-sim4x4' "$(names)"
+same 'and what another process is making' 'new-2.twb' "$(cd "$work/cache/tilewright" && ls new-*)"
+rm "$work/cache/tilewright/new-2.twb"
+run 0 cache prune --max-size 1GiB --json
+check 'prune that removes nothing' python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); assert d["removed"] == [] and d["bytes"] > 3e6' "$work/out"
+run 0 cache prune --max-size 0
+same 'prune to 0 removes all' 0 "$(bundles)"
+run 0 cache list
+check 'an empty cache' grep -q '0 B  in 0 bundles' "$work/out"
+go
+bundle=$(find "$work/cache" -name '*.twb')
 before=$(stat -c %i "$bundle")
 go --fresh
 check '--fresh compiles again' [ "$before" != "$(stat -c %i "$bundle")" ]
 
 rm -rf "$work/cache"
+check 'a cache that is not there' run 0 cache list
+check 'is not made by looking' [ ! -e "$work/cache" ]
 "$TW_BIN" run "$model" --ids 1,403,407 -n 8 --print-ids >"$work/a" 2>&1 &
 first=$!
 "$TW_BIN" run "$model" --ids 1,403,407 -n 8 --print-ids >"$work/b" 2>&1 &
@@ -102,7 +169,7 @@ same 'a signal leaves no temporary folder' '130 []' "$(python3 "$work/kill.py" "
 # No room in the cache, and none for a temporary file either.
 mkdir "$work/small"
 status=0
-(ulimit -f 64 && trap '' XFSZ && XDG_CACHE_HOME=$work/small TMPDIR=$work/small exec "$TW_BIN" run "$model" -n 1) \
+(ulimit -f 64 && XDG_CACHE_HOME=$work/small TMPDIR=$work/small exec "$TW_BIN" run "$model" -n 1) \
     >"$work/out" 2>"$work/err" || status=$?
 same 'a full cache: status 5' 5 "$status"
 check 'a temporary file was tried' grep -q 'small/tilewright/.*: compiling into a temporary file' "$work/err"

@@ -44,6 +44,30 @@ same 'without the prompt' "$text" "Once upon a time$out"
 printf 'Once upon a time' >"$work/prompt"
 expect 'the prompt from a file' "$text" run "$model" -f "$work/prompt" --temp 0 -n 20
 same 'the prompt from standard input' "$text" "$("$TW_BIN" run "$model" -f - --temp 0 -n 20 <"$work/prompt")"
+printf 'Once upon a time\n' >"$work/prompt"
+expect 'one final newline of a file is dropped' "$text" run "$model" -f "$work/prompt" --temp 0 -n 20
+same 'a pipe on standard input is the prompt' "$text" "$(echo 'Once upon a time' | "$TW_BIN" run "$model" --temp 0 -n 20)"
+same 'and a file' "$text" "$("$TW_BIN" run "$model" --temp 0 -n 20 <"$work/prompt")"
+same 'but not where there is a prompt' "$text" "$(echo x | "$TW_BIN" run "$model" -p 'Once upon a time' --temp 0 -n 20)"
+printf 'a\n\n' >"$work/prompt"
+run 0 run "$model" -f "$work/prompt" -n 0
+same 'only one' "$(printf 'a\n.')" "$(cat "$work/out" && echo .)"
+run 0 run "$model" -n 0 -e -p 'a\n\t\\\x41\q\x4'
+same '-e: escapes in the prompt' "$(printf 'a\n\t\\A\\q\\x4')" "$out"
+run 0 run "$model" -n 0 -p 'a\n'
+same 'none without it' 'a\n' "$out"
+ids_of() { python3 -c 'import json, sys; print(*json.load(open(sys.argv[1]))["prompt_ids"])' "$work/out"; }
+run 0 run "$model" -p 'Once' -n 1 --json
+plain=$(ids_of)
+run 0 run "$model" -p '<s>Once' --special -n 1 --json
+check 'a prompt that begins with BOS gets one' sh -c 'case $1 in "1 1 "*) exit 1 ;; "1 "*) ;; *) exit 1 ;; esac' _ "$(ids_of)"
+run 0 run "$model" -p '<s><s>Once' --special -n 1 --json
+check 'and two if it has two' sh -c 'case $1 in "1 1 1 "*) exit 1 ;; "1 1 "*) ;; *) exit 1 ;; esac' _ "$(ids_of)"
+run 0 run "$model" -p '<s>Once' --special --no-bos -n 1 --json
+check '--no-bos leaves the one of the prompt' sh -c 'case $1 in "1 1 "*) exit 1 ;; "1 "*) ;; *) exit 1 ;; esac' _ "$(ids_of)"
+run 0 run "$model" -p 'Once' --special -n 1 --json
+same 'without its name nothing changes' "$plain" "$(ids_of)"
+
 run 0 run "$model" --temp 0 -n 12
 check 'a text without prompt begins with no blank' sh -c 'case $1 in [!\ ]*) ;; *) exit 1 ;; esac' _ "$out"
 run 0 run "$model" -p Hello -n 0
@@ -56,6 +80,12 @@ run 0 run "$model" -p 'The' -s 6 -n 40
 check 'another seed, another text' [ "$out" != "$first" ]
 run 0 run "$model" -p 'The' -n 40 --stats
 check '--stats is one line on stderr' sh -c 'printf "%s\n" "$1" | grep -Eq "^tilewright: .*tok/s.*seed [0-9]+"' _ "$err"
+check 'it counts' sh -c '! printf "%s\n" "$1" | grep -Eq "[ ,]1 (tokens|threads)"' _ "$err"
+run 0 run "$model" --ids 1 -n 1 -t 1 --stats --print-ids
+check 'one thread is one thread' grep -q '1 token of prompt.* 1 thread$' "$work/err"
+"$TW_BIN" run "$model" -p 'The' -n 3 -s 1 --stats >"$work/both" 2>&1
+same 'text and --stats in one file: two lines' 1 "$(grep -c '^tilewright: .*tok/s' "$work/both")"
+run 0 run "$model" -p 'The' -n 40 --stats
 seed=$(printf '%s\n' "$err" | sed 's/.*seed \([0-9]*\).*/\1/')
 expect 'the seed it tells repeats the text' "$out" run "$model" -p 'The' -n 40 -s "$seed"
 
@@ -71,6 +101,7 @@ check 'JSON' sh -c 'python3 - "$1" <<EOF
 import json, sys
 d = json.load(open(sys.argv[1]))
 assert len(d["ids"]) == 10 and d["stop"] == "count" and d["seed"] == 1 and d["prompt_ids"][0] == 1, d
+assert "\"temp\": 0.8," in open(sys.argv[1]).read()
 assert d["text"] and d["target"] == "host" and d["threads"] >= 1 and d["decode_tok_s"] > 0, d
 EOF' _ "$work/out"
 
@@ -92,7 +123,19 @@ done
 check 'a closed standard output: the text does not get into the logits' cmp "$work/logits" "$work/expected"
 "$TW_BIN" run "$model" --ids $ids -n 6 --print-ids --stats --logits "$work/logits" >/dev/null 2>&-
 check 'nor the words for a closed standard error' cmp "$work/logits" "$work/expected"
+refuses 'logits to standard output' 2 'standard output carries the text' run "$model" --ids $ids -n 1 --logits -
 refuses 'logits that cannot be written' 3 '/no/such' run "$model" --ids $ids -n 1 --logits /no/such/logits
+long=$work/$(printf 'x%.0s' $(seq 249))
+check 'a file name of 249 bytes' run 0 run "$model" --ids $ids -n 1 --print-ids --logits "$long"
+rm -f "$long"
+refuses 'one of 256 is named as it is' 3 '1234567: File name too long' run "$model" --ids $ids -n 1 --print-ids --logits "$long"1234567
+# A limit of file size, whose signal would end the process.
+mkdir "$work/limited"
+status=0
+(ulimit -f 100 && exec "$TW_BIN" run "$model" --ids $ids -n 100 --print-ids --logits "$work/limited/logits") \
+    >"$work/out" 2>"$work/err" || status=$?
+same 'logits beyond the limit of file size' '5 File too large' "$status $(sed 's/.*: //' "$work/err")"
+same 'leave no file' '' "$(ls "$work/limited")"
 if [ -w /dev/full ]; then
     refuses 'logits on a full disk' 5 '/dev/full' run "$model" --ids $ids -n 60 --print-ids --logits /dev/full
     status=0
@@ -130,6 +173,57 @@ if run 0 run "$work/plain.bin" --ids 1 -n 4 --print-ids; then
 else
     not_ok 'no tokenizer, ids' "$status" "$err"
 fi
+
+# A tokenizer that is not supported: said before anything is compiled.
+python3 tests/tools/gguf_set.py "$model" "$work/gpt2.gguf" tokenizer.ggml.model=gpt2
+before=$(find "$work/cache" -type f | wc -l)
+refuses 'a gpt2 vocabulary and text' 4 \
+    'gpt2.gguf: key tokenizer.ggml.model is "gpt2", and only "llama" .*--ids.*--print-ids' run "$work/gpt2.gguf" -p x
+refuses 'a gpt2 vocabulary and no ids to print' 4 'tokenizer.ggml.model is "gpt2"' run "$work/gpt2.gguf" --ids 1
+same 'nothing was compiled' "$before" "$(find "$work/cache" -type f | wc -l)"
+check 'ids in, ids out: it runs' run 0 run "$work/gpt2.gguf" --ids 1 -n 2 --print-ids
+refuses 'from the cache: the same reason' 4 'tokenizer.ggml.model is "gpt2"' run "$work/gpt2.gguf" -p x
+run 0 compile "$work/gpt2.gguf" -o "$work/gpt2.twb"
+check 'compile notes it' grep -q 'tokenizer.ggml.model is "gpt2".*token ids' "$work/err"
+refuses 'its bundle has no tokenizer' 4 'gpt2.twb: it has no tokenizer' run "$work/gpt2.twb" -p x
+python3 tests/tools/gguf_set.py "$model" "$work/none.gguf" tokenizer.ggml.model=-
+refuses 'no tokenizer in a GGUF file' 4 'key tokenizer.ggml.model is missing' run "$work/none.gguf" -p x
+python3 tests/tools/gguf_set.py "$model" "$work/layers.gguf" llama.attention.head_count_kv=u32:2,2,2,2,2,2,2,2
+refuses 'a value for each layer' 4 'head_count_kv has a value for each layer' run "$work/layers.gguf" -p x
+
+# Options that cannot do what they say.
+run 0 compile "$model" -o "$work/small.twb" --target sim4x4 -q
+for o in '--rows 3' '--sites 3' '--fresh' '--tokenizer x'; do
+    # shellcheck disable=SC2086 # words
+    refuses "a bundle with $o" 2 "option ${o%% *} is for models; .*small.twb is compiled" run "$work/small.twb" --ids 1 -n 1 $o
+done
+refuses 'dump of a bundle with --ctx' 2 'option --ctx is for models' dump "$work/small.twb" -c 10
+for verb in 'run --ids 1 -n 1' 'dump' "compile -o $work/x.twb"; do
+    # shellcheck disable=SC2086
+    refuses "${verb%% *}: --sites for a target with its own" 2 'option --sites is for target host' \
+        $verb "$model" --target sim4x4 --sites 3
+done
+refuses '--sites for a device with its own' 2 'option --sites is for target host' run "$model" --device emu:sim4x4 --sites 3 --ids 1
+refuses 'a site without --map' 2 'option --site is for --map' inspect "$work/small.twb" --site 3
+refuses '--no-bos with ids' 2 'option --no-bos has no effect on --ids' run "$model" --ids 1 --no-bos
+refuses '--escape with ids' 2 'option --escape has no effect on --ids' run "$model" --ids 1 -e
+noted() { # NAME PATTERN ARGUMENTS...: it runs, and one line says what
+    name=$1
+    pattern=$2
+    shift 2
+    if run 0 "$@" && [ "$(wc -l <"$work/err")" = 1 ] && printf '%s\n' "$err" | grep -Eq -- "$pattern"; then
+        ok "$name"
+    else
+        not_ok "$name" "$status" "$err"
+    fi
+}
+noted 'more threads than sites' '--threads: 200 asked for, 16 used' run "$work/small.twb" --ids 1 -n 1 -t 200 --print-ids
+noted 'a context beyond the trained one' '--ctx: 600 positions, but the model was trained for 512' \
+    run "$model" --ids 1 -n 1 -c 600 --print-ids
+noted '... from the cache, too' 'the model was trained for 512' run "$model" --ids 1 -n 1 -c 600 --print-ids
+noted '... compile' 'the model was trained for 512' compile "$model" -c 600 -o "$work/x.twb"
+run 0 compile "$model" -c 600 -o "$work/x.twb" -q
+same '... compile -q' '' "$err"
 
 # Blanks that the vocabulary lacks: three tokens for a byte.
 python3 -c 'import sys; d = open(sys.argv[1], "rb").read(); open(sys.argv[2], "wb").write(d.replace("\u2581".encode(), b"\x01\x02\x03"))' \

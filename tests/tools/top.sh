@@ -42,7 +42,7 @@ same 'nobody, as JSON' '[]' "$out"
 "$TW_BIN" emulate --listen one >"$work/name" 2>/dev/null &
 emulator=$!
 check 'the emulator starts' until_true test -s "$work/name"
-"$TW_BIN" bench "$bundle" --device socket:one -r 1000 >/dev/null 2>&1 &
+"$TW_BIN" bench "$bundle" --device socket:one -p 512 -n 512 -r 1000 >/dev/null 2>&1 &
 holder=$!
 check 'top shows a process that decodes' until_true decodes
 run 0 top
@@ -69,7 +69,7 @@ same 'its file too' '' "$(find "$XDG_RUNTIME_DIR" -name '*.status*')"
 check 'and the device opens again' run 0 run "$bundle" --device socket:one -n 2
 holder=''
 
-"$TW_BIN" bench "$bundle" --device socket:one -r 1000 >/dev/null 2>"$work/bench.err" &
+"$TW_BIN" bench "$bundle" --device socket:one -p 512 -n 512 -r 1000 >/dev/null 2>"$work/bench.err" &
 holder=$!
 check 'it decodes again' until_true decodes
 kill -STOP "$holder"

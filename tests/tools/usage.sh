@@ -4,7 +4,7 @@
 # shellcheck disable=SC2016 # parameters of sh -c
 . tests/tools/tap.sh
 
-verbs='compile run bench inspect dump verify devices emulate selftest reset doctor top'
+verbs='compile run bench inspect dump verify devices emulate selftest reset doctor top cache'
 for verb in $verbs; do
     if run 0 "$verb" --help && printf '%s\n' "$out" | grep -q "^usage: tilewright $verb" && [ -z "$err" ]; then
         ok "$verb --help"
@@ -60,12 +60,43 @@ alone 'a missing file' 3 run /no/such/file
 alone 'a wrong option' 2 run m --tmep 1
 alone 'a full context, whose message has the advice' 5 run "$model" --ids 1,2,3,4,5 -c 4 -n 1
 
-refuses 'an unknown verb' 2 "unknown verb 'rnu'" rnu x
-refuses 'an unknown option' 2 "unknown option '--tmep'.*run --help" run m --tmep 1
+same '-V is the version, too' "$("$TW_BIN" --version)" "$("$TW_BIN" -V)"
+
+# The manual page has every option of every verb, by both of its names.
+for verb in $verbs; do "$TW_BIN" "$verb" --help; done >"$work/help"
+same 'the manual page names every option' '' "$(python3 -c '
+import re, sys
+page = open(sys.argv[1]).read().replace("\\-", "-")
+for line in open(sys.argv[2]):
+    m = re.match(r"  (?:(-.), |    )(--[a-z0-9-]+)", line)
+    for name in m.groups() if m else ():
+        if name and not re.search("(^|[^-a-z0-9])" + name + "([^-a-z0-9]|$)", page, re.M):
+            print(name)' tools/man/tilewright.1 "$work/help")"
+check 'it names the other pages' grep -q 'tilewright..protocol (7)' tools/man/tilewright.1
+make -s help >"$work/goals"
+check 'make help tells an option below its goal' sh -c 'grep -A 1 "make check-qemu" "$1" | grep -q SCENARIOS' _ "$work/goals"
+
+refuses 'an unknown verb' 2 "unknown verb 'rnu'; did you mean run" rnu x
+refuses 'a verb that is like none' 2 "unknown verb 'frobnicate'; see" frobnicate
+refuses 'a file instead of a verb' 2 'is a file; a verb comes first, as in: tilewright run ' "$model"
+refuses 'an unknown option' 2 "unknown option '--tmep'; did you mean --temp. see tilewright run --help" run m --tmep 1
+refuses 'the beginning of an option' 2 "unknown option '--ignore'; did you mean --ignore-eos" run m --ignore
+refuses 'an option that is like none' 2 "unknown option '--frobnicate'; see" run m --frobnicate
 refuses 'an unknown letter' 2 "unknown option '-z'" run m -z
 refuses 'an option without its argument' 2 'option --n-predict needs an argument N' run m -n
 refuses 'a flag with an argument' 2 'option --json takes no argument' run m --json=1
-refuses 'a model named as elsewhere' 2 "'-m': the file needs none; usage: tilewright run MODEL" run -m "$model"
+for word in -cnv -no-cnv -ngl -fa -sm -ctk -mg -np -tb -ub -hf -st -sys -mli -dev -nkvo; do
+    refuses "llama.cpp's $word" 2 "unknown option '$word'" run m $word 1
+done
+refuses 'an option of letters that nobody knows' 2 "unknown option '-cwhatever'" run m -cwhatever
+refuses 'a flag with letters' 2 "unknown option '-ex'" run m -ex
+for o in '-m' '--model'; do
+    check "a model named by $o" run 0 run $o "$model" --ids 1 -n 1 --print-ids
+done
+check 'and by --model=' run 0 run "--model=$model" --ids 1 -n 1 --print-ids
+same '--ctx-size, --predict and --temperature are known' '3' \
+    "$("$TW_BIN" run "$model" --ids 1 --ctx-size 40 --predict 3 --temperature 0 --print-ids | wc -w | tr -d ' ')"
+refuses 'a model named twice' 2 "unexpected argument '$model'" run -m "$model" "$model"
 refuses 'a context beyond what can be compiled' 2 'option --ctx: .*from 1 to 1048576' run m -c 1048577
 refuses 'no model' 2 'MODEL.BUNDLE is missing' run
 refuses 'two models' 2 "unexpected argument 'b'" run a b

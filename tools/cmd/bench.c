@@ -6,6 +6,7 @@
 #include "loader/base/clock.h"
 #include "tools/cmd.h"
 #include "tools/engine.h"
+#include "tools/text.h"
 #include "tools/ui.h"
 
 #include <stdlib.h>
@@ -166,11 +167,11 @@ static int print(const struct engine *e, const struct result *r, bool json, tw_e
     if (json) {
         json_t *compile_s = e->source.compiled ? json_real(e->source.compile_s) : json_null();
         json_t *o = json_pack(
-            "{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, "
+            "{s:s, s:s, s:o, s:s, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, "
             "s:I, s:I}",
-            "model", e->info.model, "target", s->target, "device", s->device, "mode", s->mode,
-            "isa", e->isa, "threads", (int)s->n_threads, "n_prompt", (int)r->prompt, "n_gen",
-            (int)r->n, "repeats", (int)r->repeats, "prefill_tok_s", r->prefill_tok_s,
+            "model", e->info.model, "target", s->target, "device", text_json(s->device), "mode",
+            s->mode, "isa", e->isa, "threads", (int)s->n_threads, "n_prompt", (int)r->prompt,
+            "n_gen", (int)r->n, "repeats", (int)r->repeats, "prefill_tok_s", r->prefill_tok_s,
             "decode_tok_s", r->decode_tok_s, "decode_ms_median", r->decode_ms_median,
             "decode_ms_p99", r->decode_ms_p99, "first_token_ms", r->first_token_ms, "load_s",
             e->load_s, "compile_s", compile_s, "rss_mib", rss_mib(), "bytes_per_token",
@@ -178,13 +179,13 @@ static int print(const struct engine *e, const struct result *r, bool json, tw_e
         return ui_print_json(o, err);
     }
     char bytes[32];
-    printf("%s on %s (target %s, %s mode, %u threads, isa %s)\n",
-           e->info.model[0] ? e->info.model : "-", s->device, s->target, s->mode, s->n_threads,
-           e->isa);
-    printf("prefill  %10.1f tok/s  (%u tokens, median of %u)\n", r->prefill_tok_s, r->prompt,
-           r->repeats);
-    printf("decode   %10.1f tok/s  (%u tokens; one: median %.3f ms, 99%% below %.3f ms)\n",
-           r->decode_tok_s, r->n, r->decode_ms_median, r->decode_ms_p99);
+    printf("%s on %s (target %s, %s mode, %u thread%s, isa %s)\n",
+           e->info.model[0] ? e->info.model : "-", text_clean(s->device).text, s->target, s->mode,
+           s->n_threads, text_s(s->n_threads), e->isa);
+    printf("prefill  %10.1f tok/s  (%u token%s, median of %u)\n", r->prefill_tok_s, r->prompt,
+           text_s(r->prompt), r->repeats);
+    printf("decode   %10.1f tok/s  (%u token%s; one: median %.3f ms, 99%% below %.3f ms)\n",
+           r->decode_tok_s, r->n, text_s(r->n), r->decode_ms_median, r->decode_ms_p99);
     printf("weights  %10s a token, %.2f GB/s in decode\n", ui_bytes(e->info.bytes_per_token, bytes),
            1e-9 * (double)e->info.bytes_per_token * r->decode_tok_s);
     printf("load     %10.1f ms, first token after %.1f ms, memory at most %.1f MiB\n",

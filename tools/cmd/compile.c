@@ -3,10 +3,15 @@
  * tilewright compile: model file in, bundle out, and a short report of what was made.
  */
 #include "loader/base/clock.h"
+#include "loader/base/temporary.h"
 #include "tools/cmd.h"
 #include "tools/engine.h"
+#include "tools/model.h"
+#include "tools/text.h"
 #include "tools/ui.h"
 
+#include <errno.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -35,24 +40,24 @@ static const struct opt_verb verb = {
 static int report_json(const struct tw_compile_report *r, const char *out, double seconds,
                        tw_error *err) {
     json_t *o = json_pack(
-        "{s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f}",
-        "bundle", out, "target", r->target, "sites", (int)r->n_sites, "n_ctx", (int)r->n_ctx,
-        "prefill_rows", (int)r->prefill_rows, "n_params", (json_int_t)r->n_params, "param_bytes",
-        (json_int_t)r->param_bytes, "state_bytes", (json_int_t)r->state_bytes, "bundle_bytes",
-        (json_int_t)r->bundle_bytes, "compile_s", seconds, "plan_s", r->plan_s, "emit_s", r->emit_s,
-        "predicted_decode_cycles", (json_int_t)r->decode_cycles, "predicted_prefill_cycles",
-        (json_int_t)r->prefill_cycles, "predicted_decode_tok_s", r->decode_tok_s,
-        "predicted_prefill_tok_s", r->prefill_tok_s);
+        "{s:o, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f}",
+        "bundle", text_json(out), "target", r->target, "sites", (int)r->n_sites, "n_ctx",
+        (int)r->n_ctx, "prefill_rows", (int)r->prefill_rows, "n_params", (json_int_t)r->n_params,
+        "param_bytes", (json_int_t)r->param_bytes, "state_bytes", (json_int_t)r->state_bytes,
+        "bundle_bytes", (json_int_t)r->bundle_bytes, "compile_s", seconds, "plan_s", r->plan_s,
+        "emit_s", r->emit_s, "predicted_decode_cycles", (json_int_t)r->decode_cycles,
+        "predicted_prefill_cycles", (json_int_t)r->prefill_cycles, "predicted_decode_tok_s",
+        r->decode_tok_s, "predicted_prefill_tok_s", r->prefill_tok_s);
     return ui_print_json(o, err);
 }
 
 static int report_text(const struct tw_compile_report *r, const char *out, double seconds,
                        tw_error *err) {
     char a[32], b[32], c[32];
-    printf("%s: %s, %s of weights, %s of state\n", out, ui_bytes(r->bundle_bytes, a),
-           ui_bytes(r->param_bytes, b), ui_bytes(r->state_bytes, c));
-    printf("target %s: %u sites, context %u, prefill %u tokens a step\n", r->target, r->n_sites,
-           r->n_ctx, r->prefill_rows);
+    printf("%s: %s, %s of weights, %s of state\n", text_clean(out).text,
+           ui_bytes(r->bundle_bytes, a), ui_bytes(r->param_bytes, b), ui_bytes(r->state_bytes, c));
+    printf("target %s: %u site%s, context %u, prefill %u token%s per step\n", r->target, r->n_sites,
+           text_s(r->n_sites), r->n_ctx, r->prefill_rows, text_s(r->prefill_rows));
     printf("predicted: decode %.1f tok/s (%llu cycles), prefill %.1f tok/s\n", r->decode_tok_s,
            (unsigned long long)r->decode_cycles, r->prefill_tok_s);
     printf("compiled in %.2f s: planning %.2f s, writing %.2f s\n", seconds, r->plan_s, r->emit_s);
@@ -64,11 +69,29 @@ static bool same_file(const char *a, const char *b) {
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+/* The folder that the bundle goes to, before a long compilation. */
+static int check_folder(const char *out, tw_error *err) {
+    char *copy = strdup(out);
+    if (!copy) {
+        return tw_fail(err, TW_E_NOMEM, "out of memory");
+    }
+    struct stat st;
+    int e = stat(out, &st) && errno != ENOENT ? errno : 0; /* a name that is too long, ... */
+    e = e || access(dirname(copy), W_OK | X_OK) == 0 ? e : errno;
+    free(copy);
+    return e ? tw_fail(err, TW_E_IO, "%s: cannot write: %s", out, strerror(e)) : 0;
+}
+
 /* The output is written beside its place and renamed: it would replace the very file that it is
  * made from. */
 static int check_output(const char *model, const struct compile_args *a, tw_error *err) {
     if (!a->out || !*a->out) {
         return tw_fail(err, TW_E_USAGE, "option --output (-o) is missing: the bundle to write");
+    }
+    if (strcmp(a->out, "-") == 0) {
+        return tw_fail(err, TW_E_USAGE,
+                       "option --output: a bundle is not written to standard output; name a file "
+                       "(./- for one of that name)");
     }
     const char *const inputs[] = {model, a->engine.tokenizer, a->engine.target};
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
@@ -78,22 +101,40 @@ static int check_output(const char *model, const struct compile_args *a, tw_erro
                            inputs[i]);
         }
     }
+    return check_folder(a->out, err);
+}
+
+/* What is worth to be known before a long compilation. */
+static int look(const char *model, const struct compile_args *a, tw_error *err) {
+    struct tw_model_info facts = {.size = sizeof facts};
+    int code = tw_model_get_info(model, a->engine.tokenizer, &facts, err);
+    if (code || a->quiet) {
+        return code;
+    }
+    if (!facts.has_tokenizer) {
+        ui_note("%.160s: %s: the bundle takes and gives token ids", model, facts.tokenizer_problem);
+    }
+    if (a->engine.ctx > facts.n_ctx_train) {
+        ui_note("option --ctx: %lld positions, but the model was trained for %u: text beyond "
+                "those may make no sense",
+                (long long)a->engine.ctx, facts.n_ctx_train);
+    }
     return 0;
 }
 
 static int compile(const char *model, const struct compile_args *a, tw_error *err) {
     int code = check_output(model, a, err);
+    code = code ? code : engine_check_model(&a->engine, a->engine.target, err);
+    code = code ? code : look(model, a, err);
     if (code) {
         return code;
     }
     struct tw_compile_options c = engine_compile_options(&a->engine, "");
     c.progress = ui_progress;
-    size_t room = strlen(a->out) + 32;
-    char *temporary = malloc(room);
+    char *temporary = tw_temporary_path(a->out);
     if (!temporary) {
         return tw_fail(err, TW_E_NOMEM, "out of memory");
     }
-    snprintf(temporary, room, "%s.tmp-%ld", a->out, (long)getpid());
     struct tw_compile_report report = {.size = sizeof report};
     double start = tw_clock_s();
     ui_guard(temporary, NULL, NULL);

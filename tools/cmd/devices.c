@@ -5,6 +5,7 @@
  */
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
+#include "tools/text.h"
 #include "tools/ui.h"
 
 #include <string.h>
@@ -68,8 +69,8 @@ static bool measure(void *ctx, const struct tw_device_info *d) {
 
 static bool print_line(void *ctx, const struct tw_device_info *d) {
     const struct columns *c = ctx;
-    printf("%2u  %-*s  %-*s  %-*s  %s\n", d->index, c->selector, d->selector, c->state, d->state,
-           c->target, d->target[0] ? d->target : "any", d->detail);
+    printf("%2u  %-*s  %-*s  %-*s  %s\n", d->index, c->selector, text_clean(d->selector).text,
+           c->state, d->state, c->target, d->target[0] ? d->target : "any", d->detail);
     return true;
 }
 
@@ -93,11 +94,12 @@ static bool print_event(void *ctx, enum tw_device_event event, const struct tw_d
     static const char *const word[] = {"", "arrived", "left", "changed"};
     struct watch *w = ctx;
     if (w->json) {
-        w->code = ui_print_json(json_pack("{s:s, s:s, s:s, s:s}", "event", word[event], "device",
-                                          d->selector, "state", d->state, "detail", d->detail),
-                                w->err);
+        w->code =
+            ui_print_json(json_pack("{s:s, s:o, s:s, s:s}", "event", word[event], "device",
+                                    text_json(d->selector), "state", d->state, "detail", d->detail),
+                          w->err);
     } else {
-        printf("%-7s  %-14s  %-9s  %s\n", word[event], d->selector,
+        printf("%-7s  %-14s  %-9s  %s\n", word[event], text_clean(d->selector).text,
                event == TW_DEVICE_LEFT ? "" : d->state, event == TW_DEVICE_LEFT ? "" : d->detail);
         w->code = ui_flush(w->err);
     }
@@ -114,11 +116,11 @@ static int watch_all(bool json, tw_error *err) {
 /* ---- for programs ---- */
 
 static bool add_json(void *ctx, const struct tw_device_info *d) {
-    json_array_append_new(ctx,
-                          json_pack("{s:i, s:s, s:s, s:s, s:s, s:i, s:i}", "index", (int)d->index,
-                                    "device", d->selector, "state", d->state, "target", d->target,
-                                    "detail", d->detail, "link_mbits", (int)d->link_mbits,
-                                    "link_best_mbits", (int)d->link_best_mbits));
+    json_array_append_new(ctx, json_pack("{s:i, s:o, s:s, s:s, s:s, s:i, s:i}", "index",
+                                         (int)d->index, "device", text_json(d->selector), "state",
+                                         d->state, "target", d->target, "detail", d->detail,
+                                         "link_mbits", (int)d->link_mbits, "link_best_mbits",
+                                         (int)d->link_best_mbits));
     return true;
 }
 

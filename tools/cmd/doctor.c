@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright doctor: what this computer lacks for each kind of device, and the command that mends
- * it. The emulator must work; what the rest lacks is told, and is no failure.
+ * tilewright doctor: checks this computer for what each kind of device needs and prints the fix for
+ * each problem. The emulator must work; what is missing for the rest is no failure.
  */
 #include "tools/cmd/doctor.h"
 #include "tilewright/pcie.h"
@@ -29,7 +29,7 @@ static const struct opt options[] = {
 
 static const struct opt_verb verb = {
     "doctor", "",
-    0,        "Looks at what devices need of this computer, and tells how to mend what is missing.",
+    0,        "Checks what devices need of this computer and prints the fix for each problem.",
     options,  "The exit status is 6 if the emulator does not work."};
 
 /* ---- the emulator ---- */
@@ -54,8 +54,7 @@ static void check_processor(struct doctor *d) {
         tw_device *device;
         if (tw_device_open("emu", &o, &device, NULL) == 0) {
             tw_device_close(device);
-            doctor_tell(d, strcmp(isa[i], "scalar") == 0 ? DOCTOR_LACKING : DOCTOR_GOOD,
-                        "processor",
+            doctor_tell(d, strcmp(isa[i], "scalar") == 0 ? DOCTOR_NOTE : DOCTOR_GOOD, "processor",
                         "the emulator is slow without AVX2 or NEON; nothing has to be done",
                         "the fastest kernels that it runs are %s", isa[i]);
             return;
@@ -102,7 +101,7 @@ static void check_memlock(struct doctor *d) {
                     "this process may lock as much memory as it wants");
         return;
     }
-    doctor_tell(d, l.rlim_cur >= need ? DOCTOR_GOOD : DOCTOR_LACKING, "memlock", remedy,
+    doctor_tell(d, l.rlim_cur >= need ? DOCTOR_GOOD : DOCTOR_MISSING, "memlock", remedy,
                 "%llu KiB may be locked; DMA of a PCIe device needs %llu (2 x %u packets of %u KiB "
                 "and a page)",
                 (unsigned long long)l.rlim_cur / 1024, (unsigned long long)need / 1024,
@@ -113,7 +112,7 @@ static void check_memlock(struct doctor *d) {
 static void check_buffers(struct doctor *d) {
     long bytes;
     if (doctor_read_number(d, &bytes, "/proc/sys/net/core/wmem_max")) {
-        doctor_tell(d, bytes >= 131072 ? DOCTOR_GOOD : DOCTOR_LACKING, "sockets",
+        doctor_tell(d, bytes >= 131072 ? DOCTOR_GOOD : DOCTOR_NOTE, "sockets",
                     "sudo sysctl -w net.core.wmem_max=1048576", "a socket may hold %ld KiB%s",
                     bytes / 1024, bytes >= 131072 ? "" : "; packets of 64 KiB want 128");
     }
@@ -159,14 +158,33 @@ static bool tell_device(void *ctx, const struct tw_device_info *i) {
     char text[300];
     const char *remedy = remedy_of(i, text);
     bool built_in = strncmp(i->selector, "emu", 3) == 0 || strcmp(i->selector, "null") == 0;
+    bool bus = strncmp(i->selector, "usb", 3) == 0 || strncmp(i->selector, "pcie", 4) == 0;
     if (!built_in || remedy) {
-        doctor_tell(d, remedy ? DOCTOR_LACKING : DOCTOR_GOOD, "device", remedy, "%s: %s: %s",
-                    i->selector, i->state, i->detail);
+        doctor_tell(d,
+                    !remedy ? DOCTOR_GOOD
+                    : bus   ? DOCTOR_MISSING
+                            : DOCTOR_NOTE,
+                    "device", remedy, "%s: %s: %s", i->selector, i->state, i->detail);
     }
     return true;
 }
 
 /* ---- all ---- */
+
+/* What it comes to, for somebody who only wants to run a model. */
+static void print_summary(const struct doctor *d) {
+    uint32_t n = d->n_missing;
+    if (d->broken) {
+        return; /* the error line says so */
+    }
+    if (n == 0) {
+        puts("The emulator works. Nothing is missing for USB and PCIe.");
+        return;
+    }
+    printf("The emulator works. %u thing%s missing for USB and PCIe; ignore %s if you have no such "
+           "device.\n",
+           n, n == 1 ? " is" : "s are", n == 1 ? "it" : "them");
+}
 
 static int report(const struct doctor_args *a, tw_error *err) {
     struct doctor d = {.list = a->json ? json_array() : NULL, .root = a->root ? a->root : ""};
@@ -178,6 +196,9 @@ static int report(const struct doctor_args *a, tw_error *err) {
     doctor_check_usb(&d);
     doctor_check_pcie(&d);
     tw_device_list(tell_device, &d, NULL);
+    if (!a->json) {
+        print_summary(&d);
+    }
     int code = a->json ? ui_print_json(d.list, err) : ui_flush(err);
     return code || !d.broken ? code
                              : tw_fail(err, TW_E_FAULT, "the emulator does not work; see above");

@@ -9,15 +9,21 @@
 #include "loader/base/compiler.h"
 #include "tools/ui.h"
 
-enum doctor_verdict { DOCTOR_GOOD, DOCTOR_LACKING, DOCTOR_BROKEN };
-
-struct doctor {
-    json_t *list;     /* NULL: print */
-    bool broken;      /* something is that has to work everywhere */
-    const char *root; /* of the system looked at: "" for this one */
+enum doctor_verdict {
+    DOCTOR_GOOD,
+    DOCTOR_NOTE,    /* could be better; no device needs it */
+    DOCTOR_MISSING, /* devices on USB or PCIe need it */
+    DOCTOR_BROKEN
 };
 
-/* One line, and below it the remedy (may be NULL where the verdict is good). */
+struct doctor {
+    json_t *list;       /* NULL: print */
+    bool broken;        /* something is that has to work everywhere */
+    uint32_t n_missing; /* verdicts MISSING */
+    const char *root;   /* of the system looked at: "" for this one */
+};
+
+/* One line, filtered, and below it the remedy (may be NULL where the verdict is good). */
 void doctor_tell(struct doctor *d, enum doctor_verdict v, const char *what, const char *remedy,
                  const char *format, ...) TW_PRINTF(5, 6);
 

@@ -4,6 +4,9 @@
  */
 #include "tools/cmd/doctor.h"
 
+#include "loader/base/text_filter.h"
+#include "tools/text.h"
+
 #include <dirent.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -14,22 +17,25 @@
 
 void doctor_tell(struct doctor *d, enum doctor_verdict v, const char *what, const char *remedy,
                  const char *format, ...) {
-    static const char *const word[] = {"ok", "lacks", "broken"};
+    static const char *const word[] = {"ok", "note", "missing", "broken"};
     char found[400];
     va_list args;
     va_start(args, format);
     vsnprintf(found, sizeof found, format, args);
     va_end(args);
+    tw_clean_text(found);
     remedy = v == DOCTOR_GOOD ? NULL : remedy;
     d->broken = d->broken || v == DOCTOR_BROKEN;
+    d->n_missing += v == DOCTOR_MISSING;
     if (d->list) {
-        json_array_append_new(d->list, json_pack("{s:s, s:s, s:s, s:s*}", "check", what, "state",
-                                                 word[v], "found", found, "remedy", remedy));
+        json_array_append_new(d->list, json_pack("{s:s, s:s, s:s, s:o*}", "check", what, "state",
+                                                 word[v], "found", found, "remedy",
+                                                 remedy ? text_json(remedy) : NULL));
         return;
     }
-    printf("%-6s  %-14s  %s\n", word[v], what, found);
+    printf("%-7s  %-14s  %s\n", word[v], what, found);
     if (remedy) {
-        printf("%24s%s\n", "", remedy);
+        printf("%25s%s\n", "", text_clean(remedy).text);
     }
 }
 

@@ -13,25 +13,71 @@
 #define CARD_VENDOR 0x1AF4
 #define CARD_DEVICE 0x1110
 
-#define IOMMU_COMMAND                                                                     \
-    "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&intel_iommu=on /' /etc/default/grub && sudo " \
-    "update-grub && sudo reboot  "                                                        \
-    "(VT-d or AMD-Vi has to be on in the firmware)"
+/* ---- the IOMMU's switches ---- */
+
+/* The first word after "vendor_id :" of /proc/cpuinfo; "" on other processors than x86. */
+static void read_vendor(const struct doctor *d, char vendor[32]) {
+    char path[300], line[200];
+    snprintf(path, sizeof path, "%.200s/proc/cpuinfo", d->root);
+    FILE *f = fopen(path, "re");
+    vendor[0] = 0;
+    while (f && fgets(line, sizeof line, f) && sscanf(line, "vendor_id : %31s", vendor) != 1) {
+    }
+    if (f) {
+        fclose(f);
+    }
+}
+
+static bool kernel_was_told(const struct doctor *d, const char *option) {
+    char path[300], line[2048] = "";
+    snprintf(path, sizeof path, "%.200s/proc/cmdline", d->root);
+    FILE *f = fopen(path, "re");
+    if (f) {
+        line[fread(line, 1, sizeof line - 1, f)] = 0;
+        fclose(f);
+    }
+    const char *at = strstr(line, option);
+    return at && (at == line || at[-1] == ' ') && strchr(" \n", at[strlen(option)]);
+}
+
+/* Intel's has to be switched on in the kernel's command line, which is done once; AMD's is on
+ * unless the command line says otherwise; then it is the firmware's switch. */
+static const char *iommu_command(const struct doctor *d) {
+    char vendor[32];
+    read_vendor(d, vendor);
+    if (strcmp(vendor, "GenuineIntel") == 0) {
+        return kernel_was_told(d, "intel_iommu=on")
+                   ? "turn VT-d on in the firmware's setup (the kernel was started with "
+                     "intel_iommu=on already)"
+                   : "grep -q intel_iommu=on /etc/default/grub || sudo sed -i "
+                     "'s/^GRUB_CMDLINE_LINUX=\"/&intel_iommu=on /' /etc/default/grub; sudo "
+                     "update-grub && sudo reboot  (VT-d has to be on in the firmware's setup)";
+    }
+    if (strcmp(vendor, "AuthenticAMD") == 0 || strcmp(vendor, "HygonGenuine") == 0) {
+        return kernel_was_told(d, "amd_iommu=off")
+                   ? "sudo sed -i 's/amd_iommu=off *//' /etc/default/grub; sudo update-grub && "
+                     "sudo reboot"
+                   : "turn AMD-Vi (IOMMU) on in the firmware's setup; the kernel uses it then";
+    }
+    return "turn the IOMMU on in the firmware's setup; the kernel uses it then";
+}
+
+/* ---- the kernel ---- */
 
 static void check_kernel(struct doctor *d) {
     bool groups = doctor_each(d, "/sys/kernel/iommu_groups", NULL, NULL) > 0;
-    doctor_tell(d, groups ? DOCTOR_GOOD : DOCTOR_LACKING, "iommu", IOMMU_COMMAND,
+    doctor_tell(d, groups ? DOCTOR_GOOD : DOCTOR_MISSING, "iommu", iommu_command(d),
                 groups ? "the IOMMU is on" : "no IOMMU groups: it is off, or there is none");
     if (!doctor_can(d, F_OK, "/dev/vfio/vfio")) {
-        doctor_tell(d, DOCTOR_LACKING, "vfio", "sudo modprobe vfio-pci",
+        doctor_tell(d, DOCTOR_MISSING, "vfio", "sudo modprobe vfio-pci",
                     "there is no /dev/vfio/vfio: VFIO is not loaded");
     } else if (!doctor_can(d, R_OK | W_OK, "/dev/vfio/vfio")) {
         doctor_tell(
-            d, DOCTOR_LACKING, "vfio",
+            d, DOCTOR_MISSING, "vfio",
             "sudo chmod 666 /dev/vfio/vfio  (the kernel's own default; groups stay protected)",
             "/dev/vfio/vfio cannot be opened: %s", strerror(errno));
     } else if (!doctor_can(d, F_OK, "/sys/bus/pci/drivers/vfio-pci")) {
-        doctor_tell(d, DOCTOR_LACKING, "vfio", "sudo modprobe vfio-pci",
+        doctor_tell(d, DOCTOR_MISSING, "vfio", "sudo modprobe vfio-pci",
                     "VFIO is loaded, its driver vfio-pci is not");
     } else {
         doctor_tell(d, DOCTOR_GOOD, "vfio", NULL, "the driver is loaded");
@@ -76,7 +122,7 @@ static void tell_unbound(struct doctor *d, const struct group *g, const char *dr
              "sudo tee "
              "%s/sys/bus/pci/drivers_probe",
              g->card, g->card, unbind);
-    doctor_tell(d, DOCTOR_LACKING, "iommu group", remedy,
+    doctor_tell(d, DOCTOR_MISSING, "iommu group", remedy,
                 "pcie:%s, group %s: not bound to vfio-pci%s%s", g->card, g->number,
                 driver[0] ? " but to " : "", driver);
 }
@@ -90,7 +136,7 @@ static void tell_access(struct doctor *d, const struct group *g) {
     }
     int e = errno;
     snprintf(remedy, sizeof remedy, "docker run --device /dev/vfio/%.16s ...", g->number);
-    doctor_tell(d, DOCTOR_LACKING, "iommu group", e == ENOENT ? remedy : DOCTOR_RULE_COMMAND,
+    doctor_tell(d, DOCTOR_MISSING, "iommu group", e == ENOENT ? remedy : DOCTOR_RULE_COMMAND,
                 "pcie:%s: /dev/vfio/%s cannot be opened: %s", g->card, g->number, strerror(e));
 }
 
@@ -102,7 +148,7 @@ static void tell_group(struct doctor *d, const struct group *g) {
     }
     snprintf(remedy, sizeof remedy, "echo %.16s | sudo tee /sys/bus/pci/drivers/%.60s/unbind",
              g->blocker, g->driver);
-    doctor_tell(d, DOCTOR_LACKING, "iommu group", remedy,
+    doctor_tell(d, DOCTOR_MISSING, "iommu group", remedy,
                 "pcie:%s, group %s is not viable: driver %s has %s, which is in it too", g->card,
                 g->number, g->driver, g->blocker);
 }
@@ -119,8 +165,8 @@ static void check_card(struct doctor *d, const char *name, void *ctx) {
         return;
     }
     if (!doctor_read_link(d, g.number, "/sys/bus/pci/devices/%s/iommu_group", name)) {
-        doctor_tell(d, DOCTOR_LACKING, "iommu group", IOMMU_COMMAND, "pcie:%s is in no IOMMU group",
-                    name);
+        doctor_tell(d, DOCTOR_MISSING, "iommu group", iommu_command(d),
+                    "pcie:%s is in no IOMMU group", name);
         return;
     }
     snprintf(g.card, sizeof g.card, "%.127s", name);
@@ -135,7 +181,7 @@ static void check_card(struct doctor *d, const char *name, void *ctx) {
 
 void doctor_check_pcie(struct doctor *d) {
     if (!doctor_can(d, F_OK, "/sys/bus/pci")) {
-        doctor_tell(d, DOCTOR_LACKING, "pcie", "run on the host",
+        doctor_tell(d, DOCTOR_MISSING, "pcie", "run on the host",
                     "this kernel has no PCI: no /sys/bus/pci");
         return;
     }

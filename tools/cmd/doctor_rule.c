@@ -46,17 +46,17 @@ static void check_file(struct doctor *d) {
     const char *folder = find_rule(d);
     bool runs = doctor_can(d, F_OK, "/run/udev/control");
     if (!runs && !folder) {
-        doctor_tell(d, DOCTOR_LACKING, "udev rule", "on the host: " DOCTOR_RULE_COMMAND,
+        doctor_tell(d, DOCTOR_MISSING, "udev rule", "on the host: " DOCTOR_RULE_COMMAND,
                     "udev does not run here (a container?): devices have the permissions that the "
                     "host gave them");
     } else if (!folder) {
-        doctor_tell(d, DOCTOR_LACKING, "udev rule", DOCTOR_RULE_COMMAND,
+        doctor_tell(d, DOCTOR_MISSING, "udev rule", DOCTOR_RULE_COMMAND,
                     "60-tilewright.rules is not installed");
     } else if (!is_ours(d, folder)) {
-        doctor_tell(d, DOCTOR_LACKING, "udev rule", DOCTOR_RULE_COMMAND,
+        doctor_tell(d, DOCTOR_MISSING, "udev rule", DOCTOR_RULE_COMMAND,
                     "%s/60-tilewright.rules is another version's or was changed", folder);
     } else if (!runs) {
-        doctor_tell(d, DOCTOR_LACKING, "udev rule", "sudo systemctl start systemd-udevd",
+        doctor_tell(d, DOCTOR_MISSING, "udev rule", "sudo systemctl start systemd-udevd",
                     "%s/60-tilewright.rules is installed, but udev does not run", folder);
     } else {
         doctor_tell(d, DOCTOR_GOOD, "udev rule", NULL,
@@ -90,17 +90,17 @@ static void check_group(struct doctor *d) {
     if (geteuid() == 0) {
         doctor_tell(d, DOCTOR_GOOD, "permissions", NULL, "this is root, who may open every device");
     } else if (!g) {
-        doctor_tell(d, DOCTOR_LACKING, "permissions",
+        doctor_tell(d, DOCTOR_MISSING, "permissions",
                     "sudo groupadd --system tilewright && sudo usermod -aG tilewright $USER  (then "
                     "log in again)",
                     "there is no group tilewright, which may open boards and cards");
     } else if (process_is_in(g->gr_gid)) {
         doctor_tell(d, DOCTOR_GOOD, "permissions", NULL, "you are in group tilewright");
     } else if (user_is_in(g)) {
-        doctor_tell(d, DOCTOR_LACKING, "permissions", "newgrp tilewright  (or log in again)",
+        doctor_tell(d, DOCTOR_MISSING, "permissions", "newgrp tilewright  (or log in again)",
                     "you are in group tilewright, but were not yet when you logged in");
     } else {
-        doctor_tell(d, DOCTOR_LACKING, "permissions",
+        doctor_tell(d, DOCTOR_MISSING, "permissions",
                     "sudo usermod -aG tilewright $USER  (then log in again)",
                     "you are not in group tilewright");
     }

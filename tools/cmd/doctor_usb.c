@@ -18,17 +18,17 @@
 static bool check_kernel(struct doctor *d) {
     if (!doctor_can(d, F_OK, "/sys/bus/usb")) {
         doctor_tell(
-            d, DOCTOR_LACKING, "usb",
+            d, DOCTOR_MISSING, "usb",
             "sudo modprobe usbcore  (or run on the host; or pass the controller to the machine)",
             "this kernel has no USB: no /sys/bus/usb (a container or a small virtual machine?)");
         return false;
     }
     if (!doctor_can(d, R_OK | X_OK, "/dev/bus/usb")) {
-        doctor_tell(d, DOCTOR_LACKING, "usb",
+        doctor_tell(d, DOCTOR_MISSING, "usb",
                     "pass it to the container: docker run --device /dev/bus/usb ...",
                     "/dev/bus/usb cannot be read: %s", strerror(errno));
     } else if (doctor_each(d, "/dev/bus/usb", NULL, NULL) == 0) {
-        doctor_tell(d, DOCTOR_LACKING, "usb", "plug a controller in, or pass one to this machine",
+        doctor_tell(d, DOCTOR_MISSING, "usb", "plug a controller in, or pass one to this machine",
                     "the kernel has USB, but no controller");
     } else {
         doctor_tell(d, DOCTOR_GOOD, "usb", NULL, "the kernel has USB");
@@ -40,7 +40,7 @@ static void check_memory(struct doctor *d) {
     long mb;
     if (doctor_read_number(d, &mb, "/sys/module/usbcore/parameters/usbfs_memory_mb")) {
         bool good = mb == 0 || mb >= WANTED_MB;
-        doctor_tell(d, good ? DOCTOR_GOOD : DOCTOR_LACKING, "usbfs memory",
+        doctor_tell(d, good ? DOCTOR_GOOD : DOCTOR_MISSING, "usbfs memory",
                     "echo 128 | sudo tee /sys/module/usbcore/parameters/usbfs_memory_mb",
                     "transfers may hold %ld MB%s", mb,
                     mb == 0 ? " (no limit)"
@@ -93,7 +93,7 @@ static void check_speed(struct doctor *d, const char *name) {
     doctor_read_number(d, &speed, "/sys/bus/usb/devices/%s/speed", name);
     doctor_read_line(d, version, "/sys/bus/usb/devices/%s/version", name);
     bool fell_back = speed > 0 && speed <= 480 && strcmp(version, "2.10") >= 0;
-    doctor_tell(d, speed < 480 || fell_back ? DOCTOR_LACKING : DOCTOR_GOOD, "usb speed",
+    doctor_tell(d, speed < 480 || fell_back ? DOCTOR_MISSING : DOCTOR_GOOD, "usb speed",
                 fell_back ? "plug it into a USB 3 port, with a USB 3 cable and without a hub"
                           : "plug it into another port, without a hub",
                 "usb:%s: %ld Mbit/s%s", name, speed,
@@ -119,7 +119,7 @@ static void check_node(struct doctor *d, const char *name) {
     int e = errno;
     const struct group *g = getgrnam("tilewright");
     bool applied = g && stat(path, &st) == 0 && st.st_gid == g->gr_gid;
-    doctor_tell(d, DOCTOR_LACKING, "usb access",
+    doctor_tell(d, DOCTOR_MISSING, "usb access",
                 e == ENOENT ? "pass the port to this container or machine: docker run -v "
                               "/dev/bus/usb:/dev/bus/usb ..."
                 : applied   ? "sudo usermod -aG tilewright $USER  (then log in again)"

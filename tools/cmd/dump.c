@@ -35,6 +35,14 @@ static const struct opt_verb verb = {
     "form of tws(5)."};
 
 static int dump_bundle(const char *path, bool is_text, const struct dump_args *a, tw_error *err) {
+    int code = engine_check_bundle(&a->engine, path, err);
+    if (code) {
+        return code;
+    }
+    if (a->engine.target || a->engine.ctx) {
+        return tw_fail(err, TW_E_USAGE, "option --%s is for models; %s is compiled already",
+                       a->engine.target ? "target" : "ctx", path);
+    }
     if (a->stage && strcmp(a->stage, "program") != 0) {
         return tw_fail(err, TW_E_USAGE,
                        "%s: a %s holds only stage program; dump stage '%.40s' of its model", path,
@@ -44,7 +52,7 @@ static int dump_bundle(const char *path, bool is_text, const struct dump_args *a
         return tw_program_file_print(path, a->program, stdout, err);
     }
     tw_decoder *decoder;
-    int code = tw_decoder_open(path, TW_DECODER_NO_RULES, &decoder, err);
+    code = tw_decoder_open(path, TW_DECODER_NO_RULES, &decoder, err);
     if (!code) {
         code = tw_decoder_print(decoder, a->program, stdout, err);
         tw_decoder_close(decoder);
@@ -56,9 +64,13 @@ static int dump_model(const char *path, const struct dump_args *a, tw_error *err
     if (a->program) {
         return tw_fail(err, TW_E_USAGE, "option --program is for bundles and text files");
     }
+    int code = engine_check_model(&a->engine, a->engine.target, err);
+    if (code) {
+        return code;
+    }
     struct tw_compile_options c = engine_compile_options(&a->engine, "");
     c.progress = ui_progress;
-    int code = tw_compile_dump(path, a->stage ? a->stage : "program", &c, stdout, err);
+    code = tw_compile_dump(path, a->stage ? a->stage : "program", &c, stdout, err);
     ui_progress_end();
     return code;
 }

@@ -5,6 +5,7 @@
  */
 #include "tilewright/emulate.h"
 #include "tools/cmd.h"
+#include "tools/text.h"
 #include "tools/ui.h"
 
 #include <stdlib.h>
@@ -65,7 +66,7 @@ static void say_ready(void *ctx, const char *door) {
     const struct emulate_args *a = ctx;
     bool named = strncmp(door, "socket:", 7) == 0 && !strchr(a->listen, '/');
     if (!a->quiet) {
-        printf("%s%s\n", named ? "socket:" : "", named ? a->listen : door);
+        printf("%s%s\n", named ? "socket:" : "", text_clean(named ? a->listen : door).text);
         fflush(stdout);
     }
 }

@@ -5,6 +5,7 @@
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
 #include "tools/cmd/inspect_map.h"
+#include "tools/text.h"
 #include "tools/ui.h"
 
 struct inspect_args {
@@ -42,8 +43,8 @@ static void print_note(const struct tw_decoder_info *i) {
     hex(i->content_hash, hash);
     printf("model     %s (%s, %s)\n", i->model[0] ? i->model : "-", i->arch,
            i->license[0] ? i->license : "no licence stated");
-    printf("          %llu weights, %u layers, %u tokens of vocabulary%s, context %u\n",
-           (unsigned long long)i->n_params, i->n_layers, i->n_vocab,
+    printf("          %llu weights, %u layer%s, %u tokens of vocabulary%s, context %u\n",
+           (unsigned long long)i->n_params, i->n_layers, text_s(i->n_layers), i->n_vocab,
            i->has_tokenizer ? "" : " (no tokenizer)", i->n_ctx);
     printf("target    %s\n", i->target);
     printf("format    bundle %u.%u, machine ABI %u.%u, made by %s\n", i->bundle_major,
@@ -55,10 +56,11 @@ static void print_programs(const tw_decoder *decoder) {
     struct tw_program_info p = {.size = sizeof p};
     for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p, NULL) == 0; i++) {
         char used[32], sram[32];
-        printf("program   %-12s %3u tokens, %u sites (%u x %u, %u chips), %u sections, %u stages, "
-               "%llu ops\n",
-               p.name, p.rows, p.n_sites, p.mesh_width, p.mesh_height, p.n_chips, p.n_sections,
-               p.n_stages, (unsigned long long)p.n_ops);
+        printf("program   %-12s %3u token%s, %u site%s (%u x %u, %u chip%s), %u section%s, %u "
+               "stages, %llu ops\n",
+               text_clean(p.name).text, p.rows, text_s(p.rows), p.n_sites, text_s(p.n_sites),
+               p.mesh_width, p.mesh_height, p.n_chips, text_s(p.n_chips), p.n_sections,
+               text_s(p.n_sections), p.n_stages, (unsigned long long)p.n_ops);
         printf("          %-12s %u buffers, %u semaphores, %u multicast groups; SRAM %s of %s\n",
                "", p.n_buffers, p.n_semaphores, p.n_groups, ui_bytes(p.sram_used, used),
                ui_bytes(p.sram_bytes, sram));
@@ -79,7 +81,7 @@ static void print_symbols(const tw_decoder *decoder) {
     struct tw_symbol_info s = {.size = sizeof s};
     for (uint32_t n = 0; tw_decoder_get_symbol(decoder, n, &s, NULL) == 0; n++) {
         printf("%3u %12llx %12llu %-8s %-5s %s\n", s.segment, (unsigned long long)s.offset,
-               (unsigned long long)s.bytes, s.role, s.dtype, s.name);
+               (unsigned long long)s.bytes, s.role, s.dtype, text_clean(s.name).text);
     }
 }
 
@@ -92,7 +94,7 @@ static int print_text(const tw_decoder *decoder, const struct tw_decoder_info *i
         print_symbols(decoder);
     }
     if (a->plan) {
-        puts(info->plan ? info->plan : "the bundle holds no plan");
+        text_print_lines(info->plan ? info->plan : "the bundle holds no plan", stdout);
     }
     int code = a->map ? inspect_print_map(decoder, (uint32_t)a->site, err) : 0;
     return code ? code : ui_flush(err);
@@ -106,11 +108,11 @@ static json_t *programs_json(const tw_decoder *decoder) {
     for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p, NULL) == 0; i++) {
         json_array_append_new(
             array,
-            json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I}",
-                      "name", p.name, "rows", (int)p.rows, "sites", (int)p.n_sites, "width",
-                      (int)p.mesh_width, "height", (int)p.mesh_height, "chips", (int)p.n_chips,
-                      "sections", (int)p.n_sections, "stages", (int)p.n_stages, "buffers",
-                      (int)p.n_buffers, "semaphores", (int)p.n_semaphores, "groups",
+            json_pack("{s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I}",
+                      "name", text_json(p.name), "rows", (int)p.rows, "sites", (int)p.n_sites,
+                      "width", (int)p.mesh_width, "height", (int)p.mesh_height, "chips",
+                      (int)p.n_chips, "sections", (int)p.n_sections, "stages", (int)p.n_stages,
+                      "buffers", (int)p.n_buffers, "semaphores", (int)p.n_semaphores, "groups",
                       (int)p.n_groups, "ops", (json_int_t)p.n_ops, "sram_bytes",
                       (json_int_t)p.sram_bytes, "sram_used", (json_int_t)p.sram_used));
     }
@@ -131,10 +133,10 @@ static json_t *symbols_json(const tw_decoder *decoder) {
     json_t *array = json_array();
     struct tw_symbol_info s = {.size = sizeof s};
     for (uint32_t i = 0; tw_decoder_get_symbol(decoder, i, &s, NULL) == 0; i++) {
-        json_array_append_new(array,
-                              json_pack("{s:s, s:i, s:I, s:I, s:s, s:s}", "name", s.name, "segment",
-                                        (int)s.segment, "offset", (json_int_t)s.offset, "bytes",
-                                        (json_int_t)s.bytes, "role", s.role, "dtype", s.dtype));
+        json_array_append_new(
+            array, json_pack("{s:o, s:i, s:I, s:I, s:s, s:s}", "name", text_json(s.name), "segment",
+                             (int)s.segment, "offset", (json_int_t)s.offset, "bytes",
+                             (json_int_t)s.bytes, "role", s.role, "dtype", s.dtype));
     }
     return array;
 }
@@ -177,6 +179,9 @@ static int run(int argc, char **argv, tw_error *err) {
     if (result.help) {
         opt_print_help(&verb, stdout);
         return ui_flush(err);
+    }
+    if (a.site && !a.map) {
+        return tw_fail(err, TW_E_USAGE, "option --site is for --map");
     }
     tw_decoder *decoder;
     code = tw_decoder_open(result.operand[0], TW_DECODER_NO_RULES, &decoder, err);

@@ -5,6 +5,8 @@
  */
 #include "tools/cmd/inspect_map.h"
 
+#include "loader/base/text_filter.h"
+#include "tools/text.h"
 #include "tools/ui.h"
 
 #include <string.h>
@@ -36,6 +38,7 @@ static void life(const struct tw_map_info *b, char text[80]) {
     } else {
         snprintf(text, 80, "%.35s..%.35s", b->first_name, b->last_name);
     }
+    tw_clean_text(text);
 }
 
 static bool look_no_further(void *ctx, const struct tw_map_info *b) {
@@ -61,8 +64,8 @@ static bool print_buffer(void *ctx, const struct tw_map_info *b) {
     life(b, sections);
     printf("          %10llu %10llu  class %u %-8s %3u x %-5s %-16s %s%s%s\n",
            (unsigned long long)b->offset, (unsigned long long)b->bytes, b->mem_class, b->kind,
-           b->pages, b->dtype, sections, b->name, b->tensor ? " = " : "",
-           b->tensor ? b->tensor : "");
+           b->pages, b->dtype, sections, text_clean(b->name).text, b->tensor ? " = " : "",
+           text_clean(b->tensor).text);
     return true;
 }
 
@@ -145,7 +148,7 @@ int inspect_print_map(const tw_decoder *decoder, uint32_t site, tw_error *err) {
         struct totals t = {.buffers = NULL};
         printf(
             "map       %s, SRAM of site %u: offset, bytes, kind, sections that touch it, buffer\n",
-            p.name, site);
+            text_clean(p.name).text, site);
         int code = tw_decoder_map(decoder, i, site, print_buffer, &t, err);
         if (code) {
             return code;
@@ -162,11 +165,12 @@ int inspect_print_map(const tw_decoder *decoder, uint32_t site, tw_error *err) {
 static bool add_buffer(void *ctx, const struct tw_map_info *b) {
     struct totals *t = ctx;
     count(t, b);
-    json_t *o = json_pack("{s:i, s:s, s:s?, s:s, s:s, s:i, s:i, s:I, s:I, s:s?, s:s?}", "buffer",
-                          (int)b->buffer, "name", b->name, "tensor", b->tensor, "kind", b->kind,
-                          "dtype", b->dtype, "class", (int)b->mem_class, "pages", (int)b->pages,
-                          "offset", (json_int_t)b->offset, "bytes", (json_int_t)b->bytes,
-                          "first_section", b->first_name, "last_section", b->last_name);
+    json_t *o = json_pack("{s:i, s:o, s:o, s:s, s:s, s:i, s:i, s:I, s:I, s:o, s:o}", "buffer",
+                          (int)b->buffer, "name", text_json(b->name), "tensor",
+                          text_json(b->tensor), "kind", b->kind, "dtype", b->dtype, "class",
+                          (int)b->mem_class, "pages", (int)b->pages, "offset",
+                          (json_int_t)b->offset, "bytes", (json_int_t)b->bytes, "first_section",
+                          text_json(b->first_name), "last_section", text_json(b->last_name));
     return json_array_append_new(t->buffers, o) == 0;
 }
 
@@ -215,7 +219,7 @@ int inspect_map_json(const tw_decoder *decoder, uint32_t site, json_t **out, tw_
             return code;
         }
         json_array_append_new(sram,
-                              json_pack("{s:s, s:o, s:o}", "program", p.name, "classes",
+                              json_pack("{s:o, s:o, s:o}", "program", text_json(p.name), "classes",
                                         classes_json(&t, p.sram_bytes), "buffers", t.buffers));
     }
     struct state_bytes state = state_bytes(decoder);

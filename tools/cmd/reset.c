@@ -8,6 +8,7 @@
 #include "loader/base/compiler.h"
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
+#include "tools/text.h"
 #include "tools/ui.h"
 
 #include <stdarg.h>
@@ -112,14 +113,15 @@ static int climb(struct ladder *l, tw_error *err) {
 
 static int report(const struct ladder *l, int code, tw_error *err) {
     if (l->args->json) {
-        json_t *o = json_pack("{s:s, s:b, s:O, s:s*, s:s*}", "device", l->args->device, "reset",
-                              code == 0, "steps", l->steps, "error", code ? err->message : NULL,
-                              "code", code ? tw_error_name(code) : NULL);
+        json_t *o =
+            json_pack("{s:o, s:b, s:O, s:s*, s:s*}", "device", text_json(l->args->device), "reset",
+                      code == 0, "steps", l->steps, "error", code ? err->message : NULL, "code",
+                      code ? tw_error_name(code) : NULL);
         int printed = ui_print_json(o, code ? NULL : err);
         return code ? code : printed;
     }
     if (!code) {
-        printf("%s: reset, answers\n", l->args->device);
+        printf("%s: reset, answers\n", text_clean(l->args->device).text);
         code = ui_flush(err);
     }
     return code;

@@ -6,7 +6,9 @@
 #include "tools/cmd.h"
 #include "tools/engine.h"
 #include "tools/logits_file.h"
+#include "tools/model.h"
 #include "tools/prompt.h"
+#include "tools/text.h"
 #include "tools/ui.h"
 
 #include <float.h>
@@ -34,6 +36,8 @@ static const struct opt options[] = {
      "read the prompt from a file; - is standard input"},
     {OPT_IDS, 0, "ids", "1,2,3", PROMPT(ids), 0, 0,
      "the prompt as token ids, used as they are; greedy unless --temp is given"},
+    {OPT_FLAG, 'e', "escape", NULL, PROMPT(escape), 0, 0,
+     "\\n, \\r, \\t, \\\\, \\', \\\" and \\xHH in the prompt stand for characters"},
     {OPT_FLAG, 0, "no-bos", NULL, PROMPT(no_bos), 0, 0,
      "do not put the beginning-of-text token before the prompt"},
     {OPT_FLAG, 0, "special", NULL, AT(special), 0, 0,
@@ -112,14 +116,14 @@ static int on_text(void *ctx, const char *text, size_t n) {
         out->n_text += n;
         return 0;
     }
-    fwrite(text, 1, n, stdout);
+    text_print_generated(text, n);
     return out->code = ui_flush(out->err);
 }
 
 static int print_prompt(struct output *out) {
     const struct run_args *a = out->args;
     if (!a->print_ids && !a->json && !a->hide_prompt && out->prompt->n_text) {
-        fwrite(out->prompt->text, 1, out->prompt->n_text, stdout);
+        text_print_generated(out->prompt->text, out->prompt->n_text);
         out->code = ui_flush(out->err);
     }
     return out->code;
@@ -186,30 +190,34 @@ static int print_json(const struct engine *e, const struct output *out, const st
                        : json_null();
     json_t *error = error_json(out);
     json_t *o = json_pack(
-        "{s:s, s:s, s:s, s:s, s:i, s:I, s:f, s:o, s:o, s:o, s:s, s:o, s:f, s:f, s:f, s:f}", "model",
-        e->info.model, "target", e->session_info.target, "device", e->session_info.device, "mode",
-        e->session_info.mode, "threads", (int)e->session_info.n_threads, "seed",
-        (json_int_t)g->seed, "temp", (double)g->temperature, "prompt_ids",
-        ids_json(prompt->ids, prompt->n), "ids", ids_json(out->ids, out->n_ids), "text", text,
-        "stop", json_is_null(error) ? reason[r->reason] : "error", "error", error, "prefill_tok_s",
+        "{s:s, s:s, s:o, s:s, s:i, s:I, s:o, s:o, s:o, s:o, s:s, s:o, s:f, s:f, s:f, s:f}", "model",
+        e->info.model, "target", e->session_info.target, "device",
+        text_json(e->session_info.device), "mode", e->session_info.mode, "threads",
+        (int)e->session_info.n_threads, "seed", (json_int_t)g->seed, "temp",
+        text_json_float(g->temperature), "prompt_ids", ids_json(prompt->ids, prompt->n), "ids",
+        ids_json(out->ids, out->n_ids), "text", text, "stop",
+        json_is_null(error) ? reason[r->reason] : "error", "error", error, "prefill_tok_s",
         rate(r->n_prompt, r->prefill_s), "decode_tok_s",
         rate(r->n_generated > 1 ? r->n_generated - 1 : 0, r->decode_s), "first_token_ms",
         1e3 * r->first_token_s, "load_s", e->load_s);
     return ui_print_json(o, err);
 }
 
-static int print_results(const struct engine *e, struct output *out, const struct prompt *prompt,
-                         const struct tw_generate_options *g, const struct tw_generate_result *r,
-                         tw_error *err) {
-    if (out->args->stats) {
-        ui_note("%u tokens of prompt, %.1f tok/s; %u generated, %.1f tok/s; first after %.1f ms; "
-                "seed %llu; %s, %s, %u "
-                "threads",
-                r->n_prompt, rate(r->n_prompt, r->prefill_s), r->n_generated,
-                rate(r->n_generated > 1 ? r->n_generated - 1 : 0, r->decode_s),
-                1e3 * r->first_token_s, (unsigned long long)g->seed, e->session_info.target,
-                e->session_info.mode, e->session_info.n_threads);
-    }
+static void print_stats(const struct engine *e, const struct output *out,
+                        const struct tw_generate_options *g, const struct tw_generate_result *r) {
+    bool line_is_open = !out->args->json && !out->args->print_ids;
+    (line_is_open ? ui_note_below : ui_note)(
+        "%u token%s of prompt, %.1f tok/s; %u generated, %.1f tok/s; first after %.1f ms; seed "
+        "%llu; %s, %s, %u thread%s",
+        r->n_prompt, text_s(r->n_prompt), rate(r->n_prompt, r->prefill_s), r->n_generated,
+        rate(r->n_generated > 1 ? r->n_generated - 1 : 0, r->decode_s), 1e3 * r->first_token_s,
+        (unsigned long long)g->seed, e->session_info.target, e->session_info.mode,
+        e->session_info.n_threads, text_s(e->session_info.n_threads));
+}
+
+static int print_output(const struct engine *e, struct output *out, const struct prompt *prompt,
+                        const struct tw_generate_options *g, const struct tw_generate_result *r,
+                        tw_error *err) {
     if (out->args->json) {
         return print_json(e, out, prompt, g, r, err);
     }
@@ -222,6 +230,17 @@ static int print_results(const struct engine *e, struct output *out, const struc
         ui_end_line();
     }
     return ui_flush(err);
+}
+
+/* The speed is told when the text is out. */
+static int print_results(const struct engine *e, struct output *out, const struct prompt *prompt,
+                         const struct tw_generate_options *g, const struct tw_generate_result *r,
+                         tw_error *err) {
+    int code = print_output(e, out, prompt, g, r, err);
+    if (out->args->stats) {
+        print_stats(e, out, g, r);
+    }
+    return code;
 }
 
 static int generate(struct engine *e, struct output *out, const struct prompt *prompt,
@@ -257,25 +276,20 @@ static int generate(struct engine *e, struct output *out, const struct prompt *p
 }
 
 /* A model without tokenizer can be used with ids alone. */
+static bool needs_tokenizer(const struct run_args *a) {
+    return !a->prompt.ids.given || (a->n != 0 && !a->print_ids && !a->json && !a->logits);
+}
+
+/* Bundles, and models that were in the cache: others were looked at before they were compiled. */
 static int check_tokenizer(const struct engine *e, const struct run_args *a, const char *path,
                            tw_error *err) {
-    if (e->info.has_tokenizer) {
+    struct tw_model_info facts = {.size = sizeof facts, .tokenizer_problem = "it has no tokenizer"};
+    if (e->info.has_tokenizer || !needs_tokenizer(a)) {
         return 0;
     }
-    if (!a->prompt.ids.given) {
-        return tw_fail(err, TW_E_UNSUPPORTED,
-                       "%s: it has no tokenizer (a checkpoint's is named by --tokenizer), so the "
-                       "prompt must be --ids",
-                       path);
-    }
-    if (a->n != 0 && !a->print_ids && !a->json && !a->logits) {
-        return tw_fail(err, TW_E_UNSUPPORTED,
-                       "%s: it has no tokenizer (a checkpoint's is named by --tokenizer), so there "
-                       "is no text to print: "
-                       "use --print-ids, --json or --logits",
-                       path);
-    }
-    return 0;
+    int code = e->source.is_bundle ? 0 : tw_model_get_info(path, a->engine.tokenizer, &facts, err);
+    facts.has_tokenizer = false;
+    return code ? code : model_need_tokenizer(path, &facts, err);
 }
 
 static int with_engine(struct engine *e, const struct run_args *a, tw_error *err) {
@@ -312,6 +326,16 @@ static int check(const struct run_args *a, tw_error *err) {
         return tw_fail(err, TW_E_USAGE,
                        "options --print-ids and --json: only one of them can be given");
     }
+    if (a->prompt.ids.given && (a->prompt.no_bos || a->prompt.escape)) {
+        return tw_fail(err, TW_E_USAGE,
+                       "option --%s has no effect on --ids, which are used as "
+                       "they are",
+                       a->prompt.no_bos ? "no-bos" : "escape");
+    }
+    if (a->logits && strcmp(a->logits, "-") == 0) {
+        return tw_fail(err, TW_E_USAGE,
+                       "option --logits: standard output carries the text; name a file");
+    }
     return 0;
 }
 
@@ -330,6 +354,7 @@ static int run(int argc, char **argv, tw_error *err) {
         code = ui_flush(err);
     } else if (!code) {
         code = check(&a, err);
+        a.engine.text = needs_tokenizer(&a);
         struct engine e;
         code = code ? code : engine_open(&e, result.operand[0], &a.engine, err);
         if (!code) {

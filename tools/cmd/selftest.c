@@ -5,6 +5,7 @@
  */
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
+#include "tools/text.h"
 #include "tools/ui.h"
 
 struct selftest_args {
@@ -77,9 +78,9 @@ static int print_text(const struct selftest_args *a, const struct tw_status_info
 static int print_json(const struct selftest_args *a, const struct tw_status_info *s, json_t *steps,
                       int64_t passed, int code, const char *message, tw_error *err) {
     json_t *o = json_pack(
-        "{s:s, s:b, s:I, s:I, s:o, s:s*, s:s*, s:I, s:I, s:I, s:I}", "device", a->device, "passed",
-        code == 0, "rounds", (json_int_t)a->repeats, "rounds_passed", (json_int_t)passed, "steps",
-        steps, "error", code ? message : NULL, "code", code ? tw_error_name(code) : NULL,
+        "{s:o, s:b, s:I, s:I, s:o, s:s*, s:s*, s:I, s:I, s:I, s:I}", "device", text_json(a->device),
+        "passed", code == 0, "rounds", (json_int_t)a->repeats, "rounds_passed", (json_int_t)passed,
+        "steps", steps, "error", code ? message : NULL, "code", code ? tw_error_name(code) : NULL,
         "sent_bytes", (json_int_t)s->sent_bytes, "received_bytes", (json_int_t)s->received_bytes,
         "resent", (json_int_t)s->resent, "damaged", (json_int_t)s->damaged);
     return ui_print_json(o, err);

@@ -4,6 +4,7 @@
  * the pages that they publish. On a terminal it is shown again each second; no device is opened or
  * asked.
  */
+#include "loader/base/text_filter.h"
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
 #include "tools/ui.h"
@@ -81,7 +82,7 @@ static void print_line(FILE *out, const struct tw_status_info *i) {
     fprintf(out, "%7u  %-14s %-20s %-8s %9.1f %9llu %8llu %13s %10s %10s %9s  %s\n", i->pid,
             i->program, i->device, i->state, i->tokens_per_s, (unsigned long long)i->tokens,
             (unsigned long long)i->prompt_tokens, position, ui_bytes(i->sent_bytes, sent),
-            ui_bytes(i->received_bytes, received), span(i->open_s, open), i->bundle);
+            ui_bytes(i->received_bytes, received), span(i->open_s, open), i->bundle_file);
     print_trouble(out, i);
 }
 
@@ -113,7 +114,7 @@ static bool add_json(void *ctx, const struct tw_status_info *i) {
                        "s:I, s:I, s:I, s:I, s:f, "
                        "s:f}",
                        "pid", (json_int_t)i->pid, "program", i->program, "device", i->device,
-                       "target", i->target, "bundle", i->bundle, "state", i->state, "doing",
+                       "target", i->target, "bundle", i->bundle_file, "state", i->state, "doing",
                        i->doing, "error", i->error, "tokens_per_s", i->tokens_per_s, "tokens",
                        (json_int_t)i->tokens, "prompt_tokens", (json_int_t)i->prompt_tokens,
                        "steps", (json_int_t)i->steps, "position", (int)i->position, "n_ctx",
@@ -153,6 +154,16 @@ static void leave(const struct terminal *t) {
     }
 }
 
+/* Bytes of the first `columns` characters of text[0..n). */
+static size_t columns_of(const char *text, size_t n, size_t columns) {
+    size_t at = 0;
+    bool printable;
+    for (size_t i = 0; i < columns && at < n; i++) {
+        at += tw_text_next(text + at, n - at, &printable);
+    }
+    return at;
+}
+
 /* As many lines and columns of the text as the terminal has. */
 static void put_screen(const char *text) {
     struct winsize w;
@@ -161,7 +172,7 @@ static void put_screen(const char *text) {
     fputs("\033[H", stdout);
     for (size_t row = 0; *text && row < rows; row++) {
         size_t n = strcspn(text, "\n");
-        fwrite(text, 1, n < columns ? n : columns, stdout);
+        fwrite(text, 1, columns_of(text, n, columns), stdout);
         fputs(row + 1 < rows ? "\033[K\r\n" : "\033[K", stdout);
         text += n + (text[n] == '\n');
     }

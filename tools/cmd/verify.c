@@ -6,6 +6,7 @@
 #include "tilewright/compile.h"
 #include "tilewright/program.h"
 #include "tools/cmd.h"
+#include "tools/text.h"
 #include "tools/text_file.h"
 #include "tools/ui.h"
 
@@ -45,10 +46,10 @@ static int print_json(const char *path, const struct tw_decoder_info *info,
                                                (int)(r->failed_rule == i)));
     }
     json_t *o =
-        json_pack("{s:s, s:b, s:s?, s:s?, s:i, s:o, s:o}", is_text(info) ? "text" : "bundle", path,
-                  "ok", code == 0, "target", is_text(info) ? NULL : info->target, "model",
-                  is_text(info) ? NULL : info->model, "programs", (int)info->n_programs, "error",
-                  code ? json_string(message) : json_null(), "rules", rules);
+        json_pack("{s:o, s:b, s:s?, s:s?, s:i, s:o, s:o}", is_text(info) ? "text" : "bundle",
+                  text_json(path), "ok", code == 0, "target", is_text(info) ? NULL : info->target,
+                  "model", is_text(info) ? NULL : info->model, "programs", (int)info->n_programs,
+                  "error", code ? json_string(message) : json_null(), "rules", rules);
     return ui_print_json(o, err);
 }
 
@@ -65,13 +66,14 @@ static int print_text(const char *path, const struct tw_decoder_info *info,
         }
     }
     if (is_text(info)) {
-        printf("%s: ok: %u program%s obey%s %u rules (%llu checks)\n", path, info->n_programs,
-               info->n_programs == 1 ? "" : "s", info->n_programs == 1 ? "s" : "", r->n_rules,
-               (unsigned long long)checked);
+        printf("%s: ok: %u program%s obey%s %u rules (%llu checks)\n", text_clean(path).text,
+               info->n_programs, info->n_programs == 1 ? "" : "s", info->n_programs == 1 ? "s" : "",
+               r->n_rules, (unsigned long long)checked);
         return ui_flush(err);
     }
-    printf("%s: ok: hashes match; %u programs for %s obey %u rules (%llu checks)\n", path,
-           info->n_programs, info->target, r->n_rules, (unsigned long long)checked);
+    printf("%s: ok: hashes match; %u program%s for %s obey %u rules (%llu checks)\n",
+           text_clean(path).text, info->n_programs, text_s(info->n_programs), info->target,
+           r->n_rules, (unsigned long long)checked);
     return ui_flush(err);
 }
 

@@ -56,6 +56,7 @@ help:
 #: make demo         reads a fairy tale that a small model writes on the emulated device
 #: make check        all checks; the last line counts them
 #: make check-qemu   all tests in QEMU: a stock kernel, with devices on its USB and PCIe buses
+#:                   SCENARIOS="usb pcie": only these
 #: make bench        measures decode and prefill, against a peer where there is one
 #: make bench-order  measures what certificates cost
 #: make mutate       mutants of programs against the checker, MUTANTS of them (100000)
@@ -64,5 +65,4 @@ help:
 #: make install      DESTDIR=... PREFIX=/usr/local
 #: make format       clang-format over all C files
 #: make clean        removes build/
-#:                   SCENARIOS="usb pcie": only these
 #: options           CC=clang  SAN=address,undefined  SAN=thread  CFLAGS=...  V=1  TW_SHARED=...

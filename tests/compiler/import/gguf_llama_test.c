@@ -319,6 +319,28 @@ static void sizes_outside_their_range_are_refused(void **state) {
     }
 }
 
+static void a_value_for_each_layer_is_well_formed_but_not_supported(void **state) {
+    (void)state;
+    static const char *const keys[] = {"llama.attention.head_count_kv",
+                                       "llama.attention.head_count", "llama.feed_forward_length"};
+    uint32_t values[KIT_LAYERS + 1] = {0};
+    for (size_t i = 0; i <= KIT_LAYERS; i++) {
+        values[i] = KIT_KV_HEADS;
+    }
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        for (uint32_t type = TW_GGUF_U32; type <= TW_GGUF_I32; type++) {
+            struct kit k;
+            kit_llama(&k);
+            kit_array(&k, keys[i], type, KIT_LAYERS, values, KIT_LAYERS * sizeof values[0]);
+            expect_refused(&k, TW_E_UNSUPPORTED, "has a value for each layer");
+        }
+        struct kit k;
+        kit_llama(&k); /* more values than layers: malformed */
+        kit_array(&k, keys[i], TW_GGUF_U32, KIT_LAYERS + 1, values, sizeof values);
+        expect_refused(&k, TW_E_FORMAT, "is an array of u32, expected an integer");
+    }
+}
+
 static void numbers_outside_their_range_are_refused(void **state) {
     (void)state;
     static const struct {
@@ -433,6 +455,7 @@ int main(void) {
         cmocka_unit_test(missing_tensors_are_named),
         cmocka_unit_test(required_keys_are_named_when_missing),
         cmocka_unit_test(sizes_outside_their_range_are_refused),
+        cmocka_unit_test(a_value_for_each_layer_is_well_formed_but_not_supported),
         cmocka_unit_test(numbers_outside_their_range_are_refused),
         cmocka_unit_test(features_that_change_the_result_are_refused_by_name),
         cmocka_unit_test(extra_tensors_are_refused_by_name),

@@ -112,11 +112,13 @@ static void other_tokenizers_are_left_out(void **state) {
     kit_string(&k, "tokenizer.ggml.model", "gpt2");
     accept(&o, &k);
     assert_null(o.model.vocab);
+    assert_string_equal(o.model.tokenizer, "gpt2");
     finish(&o, &k);
     kit_llama(&k);
     kit_drop(&k, "tokenizer.ggml.model");
     accept(&o, &k);
     assert_null(o.model.vocab);
+    assert_string_equal(o.model.tokenizer, "");
     finish(&o, &k);
 }
 

@@ -187,6 +187,29 @@ static void a_tokenizer_of_another_model_is_refused(void **state) {
            "its own tokenizer");
 }
 
+/* What lies in the folders of the field under the name of a tokenizer. */
+static void tokenizers_of_other_programs_are_told_by_name(void **state) {
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t n;
+        const char *part;
+    } cases[] = {
+        {"\x0a\x0e\x0a\x05<unk>\x15\0\0\0\0\x18\x02", 16, "this is a SentencePiece model"},
+        {"{\n  \"version\": \"1.0\"", 18, "this is a JSON file"},
+        {"GGUF\x03\0\0\0", 8, "this is a GGUF file"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char path[] = "/tmp/tw-tokenizer-XXXXXX";
+        int fd = mkstemp(path);
+        assert_true(fd >= 0);
+        assert_int_equal(write(fd, cases[i].bytes, cases[i].n), cases[i].n);
+        close(fd);
+        refuse(shared("models/stories260K.bin"), path, TW_E_UNSUPPORTED, cases[i].part);
+        unlink(path);
+    }
+}
+
 static void the_shipped_model_opens_twice_alike(void **state) {
     (void)state;
     struct tw_model a, b;
@@ -352,6 +375,7 @@ int main(void) {
         cmocka_unit_test(unsupported_types_of_real_files_are_named),
         cmocka_unit_test(odd_files_are_told_apart),
         cmocka_unit_test(a_tokenizer_of_another_model_is_refused),
+        cmocka_unit_test(tokenizers_of_other_programs_are_told_by_name),
         cmocka_unit_test(the_shipped_model_opens_twice_alike),
         cmocka_unit_test(what_cannot_be_mapped_is_an_io_error),
         cmocka_unit_test(a_long_path_leaves_room_for_the_facts),

@@ -175,6 +175,21 @@ static void the_numbers_are_those_of_the_steps(void **state) {
     tw_status_finish(&s);
 }
 
+static void a_bundle_is_named_in_full(void **state) {
+    struct tw_status s;
+    char path[300] = "/some/where/";
+    (void)state;
+    tw_status_init(&s);
+    tw_status_publish(&s, "emu", &machine);
+    memset(path + 12, 'n', 255); /* as long as a file's name can be */
+    path[12 + 255] = 0;
+    tw_status_set_bundle(&s, path);
+    struct tw_status_info i = find_own().info;
+    assert_string_equal(i.bundle_file, path + 12);
+    assert_int_equal(strlen(i.bundle), sizeof i.bundle - 1);
+    tw_status_finish(&s);
+}
+
 static void the_rate_is_that_of_the_last_seconds(void **state) {
     struct tw_status s;
     (void)state;
@@ -459,6 +474,7 @@ int main(void) {
         cmocka_unit_test(a_refused_request_is_told_and_the_device_stays_idle),
         cmocka_unit_test(a_lost_device_tells_its_cause),
         cmocka_unit_test(the_numbers_are_those_of_the_steps),
+        cmocka_unit_test(a_bundle_is_named_in_full),
         cmocka_unit_test(the_rate_is_that_of_the_last_seconds),
         cmocka_unit_test(a_board_s_page_lies_where_other_users_look),
         cmocka_unit_test(nobody_reads_a_torn_page),

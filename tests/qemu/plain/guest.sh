@@ -11,10 +11,10 @@ for user in root user; do
     run_as $user 0 tilewright doctor
     same "doctor works as $user" 0 "$status"
     check "doctor finds the emulator good for $user" has '^ok +emulator'
-    check "doctor tells $user that the kernel has no USB" has '^lacks +usb .*no /sys/bus/usb'
+    check "doctor tells $user that the kernel has no USB" has '^missing +usb .*no /sys/bus/usb'
     check "doctor tells $user how to get it" has 'sudo modprobe'
-    check "doctor tells $user that there is no IOMMU" has '^lacks +iommu'
-    check "doctor tells $user that VFIO is not loaded" has '^lacks +vfio .*/dev/vfio/vfio'
+    check "doctor tells $user that there is no IOMMU" has '^missing +iommu'
+    check "doctor tells $user that VFIO is not loaded" has '^missing +vfio .*/dev/vfio/vfio'
 done
 check 'doctor tells a user which group there is' has 'usermod -aG tilewright'
 run_as member 0 tilewright doctor
