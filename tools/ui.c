@@ -5,6 +5,8 @@
  */
 #include "tools/ui.h"
 
+#include "tilewright/tilewright.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -79,6 +81,8 @@ static void hold_standard_streams(void) {
 
 void ui_init(void) {
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit on its size is an error then */
+    tw_guard_files(NULL);     /* and so is a bundle that is cut while it runs */
     hold_standard_streams();
 }
 

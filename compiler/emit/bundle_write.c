@@ -3,6 +3,7 @@
  * metadata in front of them; then the content hash, over what the file now holds. The finished file
  * must pass the loader before it gets its name. */
 #include "compiler/emit/bundle_layout.h"
+#include "loader/base/file_limit.h"
 #include "loader/base/hash.h"
 #include "loader/bundle/loader.h"
 
@@ -286,6 +287,9 @@ static int write_and_rename(const char *path, const char *temporary,
     struct output out = {.path = path, .fd = -1};
     struct tw_bundle bundle;
     char name[PATH_MAX + 64];
+    if (!tw_file_size_allowed(layout->file_bytes)) {
+        return fail_write(path, EFBIG, err); /* before the signal that would say so */
+    }
     unlink(temporary);
     out.fd = open_temporary(path, temporary, name, sizeof name);
     if (out.fd < 0) {

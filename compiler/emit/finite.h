@@ -5,8 +5,9 @@
 
 #include "compiler/import/model.h"
 
-/* RANGE if a value (or a block's scale) in rows [first, first + rows) is infinite or a NaN; names
- * tensor, row and column. */
-int tw_check_finite(const struct tw_model_tensor *t, uint32_t first, uint32_t rows, tw_error *err);
+/* RANGE if a value (or a block's scale) in rows [first, first + rows), whose bytes are at `data`, is
+ * infinite or a NaN; names tensor, row and column. */
+int tw_check_finite(const struct tw_model_tensor *t, const uint8_t *data, uint32_t first,
+                    uint32_t rows, tw_error *err);
 
 #endif

@@ -4,16 +4,18 @@
 
 #include "compiler/import/bytes.h"
 #include "compiler/import/import.h"
-#include "compiler/import/mapfile.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#define HEADER_BYTES 4096u /* of a llama2.c checkpoint, and of what is no model at all */
+#define MAX_TOKENIZER_BYTES ((uint64_t)256 << 20) /* the limits on tokens keep it far below */
+
 struct owner {
     struct tw_import_memory memory;
-    struct tw_mapfile file;
+    struct tw_file_map file;
 };
 
 /* ---- formats ---- */
@@ -71,13 +73,14 @@ int tw_import_detect(const char *path, const uint8_t *bytes, uint64_t size,
 static int load_tokenizer(struct owner *owner, const char *path, struct tw_model *model,
                           tw_error *err) {
     char buffer[TW_SHORT_PATH_BYTES];
-    struct tw_mapfile file;
-    int rc = tw_mapfile_open(path, &file, err);
+    struct tw_file_map file;
+    int rc = tw_file_map_open(path, &file, err);
+    rc = rc ? rc : tw_file_map_own(&file, MAX_TOKENIZER_BYTES, err);
     if (rc == 0) {
-        rc = tw_import_llama2c_vocab(tw_short_path(path, buffer), file.bytes, file.size,
+        rc = tw_import_llama2c_vocab(tw_short_path(path, buffer), file.bytes, file.own_bytes,
                                      &owner->memory, model, err);
     }
-    tw_mapfile_close(&file); /* the blob is a copy */
+    tw_file_map_close(&file); /* the blob is a copy */
     return rc;
 }
 
@@ -116,6 +119,10 @@ static int import_llama2c(struct owner *owner, const char *path, const char *tok
     if (rc) {
         return rc;
     }
+    struct tw_model_tensor *tensors = (struct tw_model_tensor *)(uintptr_t)model->tensors;
+    for (uint32_t i = 0; i < model->n_tensors; i++) {
+        tensors[i].file = &owner->file; /* the importer knows only of memory */
+    }
     return tokenizer ? load_tokenizer(owner, tokenizer, model, err)
                      : find_tokenizer(owner, path, model, err);
 }
@@ -125,7 +132,8 @@ static int import(struct owner *owner, const char *path, const char *tokenizer,
     char buffer[TW_SHORT_PATH_BYTES];
     const char *shown = tw_short_path(path, buffer);
     enum tw_model_format format;
-    int rc = tw_mapfile_open(path, &owner->file, err);
+    int rc = tw_file_map_open(path, &owner->file, err);
+    rc = rc ? rc : tw_file_map_own(&owner->file, HEADER_BYTES, err);
     rc = rc ? rc : tw_import_detect(shown, owner->file.bytes, owner->file.size, &format, err);
     if (rc) {
         return rc;
@@ -137,7 +145,7 @@ static int import(struct owner *owner, const char *path, const char *tokenizer,
             err, TW_E_USAGE,
             "%s: a GGUF file carries its own tokenizer, so a tokenizer file does not apply", shown);
     } else {
-        rc = tw_import_gguf(shown, owner->file.bytes, owner->file.size, &owner->memory, model, err);
+        rc = tw_import_gguf_file(shown, &owner->file, &owner->memory, model, err);
     }
     if (rc == 0) {
         model->path = tw_import_text(&owner->memory, path, strlen(path));
@@ -148,7 +156,7 @@ static int import(struct owner *owner, const char *path, const char *tokenizer,
 
 static void owner_destroy(struct owner *owner) {
     if (owner) {
-        tw_mapfile_close(&owner->file);
+        tw_file_map_close(&owner->file);
         tw_import_free(&owner->memory);
         free(owner);
     }
@@ -176,6 +184,16 @@ void tw_model_close(struct tw_model *model) {
         owner_destroy(model->owner);
         memset(model, 0, sizeof *model);
     }
+}
+
+int tw_model_read(const struct tw_model_tensor *tensor, uint64_t at, void *to, uint64_t n,
+                  tw_error *err) {
+    if (tensor->file) {
+        uint64_t start = (uint64_t)(tensor->data - tensor->file->bytes);
+        return tw_file_map_read(tensor->file, start + at, to, n, err);
+    }
+    memcpy(to, tensor->data + at, (size_t)n);
+    return 0;
 }
 
 static int compare_name(const void *name, const void *tensor) {

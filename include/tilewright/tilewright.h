@@ -19,7 +19,7 @@
  *
  * Threads: a device and a deployment may be used from many threads at a time, a session from one at
  * a time. A decoder does not change. Functions block until they are done. The library never prints,
- * exits, or installs signal handlers.
+ * exits, or installs signal handlers, but for the one that tw_guard_files asks for.
  *
  * Option and info structures begin with `size`: set it to sizeof the structure. Zero fields mean
  * the default. An options pointer may be NULL: all defaults.
@@ -42,6 +42,16 @@ extern "C" {
 
 /* Version of the library that is linked, as text. */
 const char *tw_version(void);
+
+/* Weights stay in the bundle's file and are read there while a session runs. If another process
+ * cuts the file meanwhile, such a read raises SIGBUS, which ends the process. After this call it
+ * ends the step instead, with TRUNCATED and the file's name: a handler of SIGBUS is installed that
+ * takes only what happens inside of this library's file mappings (it puts zeros there and marks the
+ * mapping) and hands every other SIGBUS to the handler that was set before, or lets it end the
+ * process. For the whole process; a program that sets a handler of its own later should pass on to
+ * this one what it does not know. Legal at any time and from any thread; a second call does
+ * nothing. A program that replaces bundles by renaming never needs it. Errors: INTERNAL. */
+int tw_guard_files(tw_error *err);
 
 typedef struct tw_device tw_device;
 typedef struct tw_decoder tw_decoder;
