@@ -174,7 +174,13 @@ TW_STATIC_ASSERT(sizeof(struct tw_wire_loaded) == 16, "loaded");
 /* Followed by n_inputs struct tw_wire_input, then their bytes one after the other without gaps. The
  * inputs are written before the first step. With GREEDY, behind that, at the next multiple of 8:
  * struct tw_wire_greedy. */
-enum tw_wire_run_flags { TW_WIRE_RUN_GREEDY = 1 };
+enum tw_wire_run_flags {
+    TW_WIRE_RUN_GREEDY = 1,
+    /* Looks at what each operation computes: the first infinity or NaN is the fault NotFinite, with
+     * its place, `have` the first bad row and `need` the iteration of the outermost loop. Slow; to
+     * find out why a step's results are worthless it is run again so, which gives the same. */
+    TW_WIRE_RUN_CHECK = 2
+};
 struct tw_wire_run {
     uint32_t program;
     uint32_t n_steps;
@@ -192,8 +198,10 @@ struct tw_wire_input {
 TW_STATIC_ASSERT(sizeof(struct tw_wire_input) == 16, "input");
 #define TW_WIRE_MAX_INPUTS 8u
 
-/* GREEDY: each step's likeliest token (the lowest id among equals, a NaN never) is the next step's
- * input, on the device, without the host. Up to n_steps steps, at most TW_WIRE_MAX_TOKENS. */
+/* GREEDY: each step's likeliest token (the lowest id among equals) is the next step's
+ * input, on the device, without the host. Up to n_steps steps, at most TW_WIRE_MAX_TOKENS.
+ * Logits with an infinity or NaN are the fault NotFinite without a place: `have` is the first of
+ * them, `need` n_vocab. */
 #define TW_WIRE_MAX_TOKENS 256u
 #define TW_WIRE_MAX_STOPS 4u
 struct tw_wire_greedy {

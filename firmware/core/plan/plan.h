@@ -82,6 +82,11 @@ struct plan_progress {
     uint8_t pad_at[60];
 };
 
+/* Where a thread is that takes turns with the others (tw_plan_check_numbers). */
+struct plan_cursor {
+    uint32_t at, iteration[TW_MAX_VARS];
+};
+
 /* ids[0 .. rows) < limit */
 struct plan_id_check {
     const uint8_t *ids;
@@ -106,7 +111,9 @@ struct tw_plan {
     uint32_t base, stride;
     struct plan_thread *threads;
     struct plan_progress *progress;
+    struct plan_cursor *cursors; /* [n_threads] */
     uint32_t *trips;
+    uint8_t **inputs; /* tw_bind_take_inputs */
     struct plan_checks checks;
     struct tw_plan_stats stats;
 };

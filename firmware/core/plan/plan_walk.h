@@ -137,6 +137,7 @@ struct walk {
     uint32_t *clocks;
     uint32_t *direct; /* scratch of a wait: [thread] */
     uint8_t **sram;
+    uint8_t **inputs;                /* the plan's */
     uint32_t *n_entries, *n_patches; /* [thread] */
     uint32_t n_events, n_snapshots, n_ops;
     /* open dynamic loops; their number; pages in their FIFOs */
