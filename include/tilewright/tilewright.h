@@ -366,8 +366,9 @@ void tw_session_get_info(const tw_session *session, struct tw_session_info *info
 
 /* Appends n tokens (n > 0) to the sequence. Allocates nothing and makes no system call but to wake
  * threads. Errors, before anything has run: RANGE (an id outside of the vocabulary), CONTEXT_FULL.
- * FAULT (names program, site, engine, op and graph operation) ends the session: it can only be
- * destroyed. */
+ * FAULT (names program, site, engine, op and graph operation; also logits that are infinite or not
+ * numbers, with the layer and operation where that began) and TRUNCATED (the bundle's file was cut:
+ * tw_guard_files) end the session: it can only be destroyed. */
 int tw_session_feed(tw_session *session, const uint32_t *ids, size_t n, tw_error *err);
 /* n_vocab logits of what follows the last token fed, valid until the session's next feed. NULL
  * before the first feed and after a rewind. */
