@@ -5,7 +5,7 @@
  */
 #include "compiler/pipeline_internal.h"
 
-#include "compiler/import/mapfile.h"
+#include "loader/base/file_map.h"
 #include "loader/base/hash.h"
 #include "loader/base/sized.h"
 #include "tilewright/version.h"
@@ -27,10 +27,10 @@
  * file. */
 static int hash_file(struct tw_hash *h, const char *path, tw_error *err) {
     struct stat st;
-    struct tw_mapfile map;
+    struct tw_file_map map;
     /* refuses what cannot be a model; fopen would block on a pipe without a writer */
-    int rc = tw_mapfile_open(path, &map, err);
-    tw_mapfile_close(&map);
+    int rc = tw_file_map_open(path, &map, err);
+    tw_file_map_close(&map);
     FILE *f = rc ? NULL : fopen(path, "rb");
     if (!f || fstat(fileno(f), &st) != 0) {
         if (f) {

@@ -130,7 +130,7 @@ static int open_entry(struct place *p, struct cache_result *out, bool *miss, tw_
         }
         return *miss ? 0 : code;
     }
-    tw_decoder_get_info(out->decoder, &info);
+    tw_decoder_get_info(out->decoder, &info, NULL);
     if (!cache_is_whole(&e, &info)) {
         ui_note("the cached bundle %s is not the one that was stored there and is made again",
                 p->path);
@@ -159,7 +159,7 @@ static int open_made(struct place *p, const char *file, struct cache_result *out
     if (code) {
         return code;
     }
-    tw_decoder_get_info(out->decoder, &info);
+    tw_decoder_get_info(out->decoder, &info, NULL);
     int e = keep(p, file, &info);
     if (e) {
         ui_note("the cache cannot keep the bundle: %s: %s", p->path, strerror(e));

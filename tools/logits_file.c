@@ -7,6 +7,7 @@
 #include "loader/base/temporary.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,6 +17,20 @@ static int fail(const struct logits_file *f, const char *path, int e, tw_error *
     (void)f;
     return tw_fail(err, e == ENOSPC || e == EDQUOT || e == EFBIG ? TW_E_NOSPACE : TW_E_IO, "%s: %s",
                    path, e ? strerror(e) : "write failed");
+}
+
+/* A new file, in a folder that others may write to as well: what they have put at its name is not
+ * written to. NULL with errno set. */
+static FILE *create(const char *path) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "wb");
+    if (fd >= 0 && !file) {
+        int why = errno;
+        close(fd);
+        unlink(path);
+        errno = why;
+    }
+    return file;
 }
 
 int logits_file_open(struct logits_file *f, const char *path, tw_error *err) {
@@ -32,7 +47,7 @@ int logits_file_open(struct logits_file *f, const char *path, tw_error *err) {
         logits_file_close(f, false, NULL);
         return tw_fail(err, TW_E_NOMEM, "%s: out of memory", path);
     }
-    f->file = fopen(in_place ? path : f->temporary, "wbe");
+    f->file = in_place ? fopen(path, "wbe") : create(f->temporary);
     if (!f->file) {
         int code = fail(f, path, errno, err);
         logits_file_close(f, false, NULL);

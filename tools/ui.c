@@ -7,6 +7,7 @@
 
 #include "loader/base/clock.h"
 #include "loader/base/text_filter.h"
+#include "tilewright/tilewright.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -83,6 +84,7 @@ static void hold_standard_streams(void) {
 void ui_init(void) {
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a limit of file size becomes EFBIG, after which we clean up */
+    tw_guard_files(NULL);     /* and a bundle that is cut while it runs is an error */
     hold_standard_streams();
 }
 

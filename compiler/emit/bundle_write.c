@@ -6,6 +6,7 @@
  * loader before it gets its name.
  */
 #include "compiler/emit/bundle_layout.h"
+#include "loader/base/file_limit.h"
 #include "loader/base/hash.h"
 #include "loader/base/temporary.h"
 #include "loader/bundle/loader.h"
@@ -290,6 +291,9 @@ static int write_and_rename(const char *path, const char *temporary,
     struct output out = {.path = path, .fd = -1};
     struct tw_bundle bundle;
     char name[PATH_MAX + 64];
+    if (!tw_file_size_allowed(layout->file_bytes)) {
+        return fail_write(path, EFBIG, err); /* before the signal that would say so */
+    }
     unlink(temporary);
     out.fd = open_temporary(path, temporary, name, sizeof name);
     if (out.fd < 0) {

@@ -6,7 +6,6 @@
 #include "compiler/emit/emit.h"
 
 #include "compiler/emit/fill.h"
-#include "compiler/import/mapfile.h"
 #include "loader/base/text_filter.h"
 #include "tilewright/tilewright.h"
 

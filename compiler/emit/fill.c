@@ -21,34 +21,50 @@ static void *scratch(struct tw_filler *f, uint8_t **buffer, uint64_t *size, uint
     return *buffer;
 }
 
-static void pack_converted(struct tw_filler *f, const struct tw_model_tensor *t, uint32_t first,
-                           uint32_t rows, uint8_t *dst) {
+/* Rows [first, first + rows) of a tensor, as a tensor of their own that is in memory. */
+static int fetch(struct tw_filler *f, const struct tw_model_tensor *t, uint32_t first,
+                 uint32_t rows, struct tw_model_tensor *out, tw_error *err) {
+    uint64_t row_bytes = tw_row_bytes(t->dtype, t->cols);
+    *out = *t;
+    out->rows = rows;
+    out->bytes = rows * row_bytes;
+    out->file = NULL;
+    if (!t->file) {
+        out->data = t->data + first * row_bytes;
+        return 0;
+    }
+    uint8_t *to = scratch(f, &f->rows, &f->rows_size, out->bytes);
+    out->data = to;
+    return tw_model_read(t, first * row_bytes, to, out->bytes, err);
+}
+
+static void pack_converted(struct tw_filler *f, const struct tw_model_tensor *t, uint8_t *dst) {
     uint64_t row_bytes = (uint64_t)t->cols * 4;
     if (f->row_size < TW_PANEL_ROWS * row_bytes) {
         f->row = tw_cmem_alloc(f->mem, TW_PANEL_ROWS * row_bytes);
         f->row_size = TW_PANEL_ROWS * row_bytes;
     }
-    for (uint32_t r = 0; r < rows; r++) {
-        tw_dequant_row(t, first + r, f->row + (uint64_t)r * t->cols);
+    for (uint32_t r = 0; r < t->rows; r++) {
+        tw_dequant_row(t, r, f->row + (uint64_t)r * t->cols);
     }
-    tw_pack_panel(TW_DT_F32, (const uint8_t *)f->row, row_bytes, rows, t->cols, dst);
+    tw_pack_panel(TW_DT_F32, (const uint8_t *)f->row, row_bytes, t->rows, t->cols, dst);
 }
 
 static int pack(struct tw_filler *f, const struct tw_fill_source *source, uint64_t panel,
                 uint8_t *dst, tw_error *err) {
     const struct tw_model_tensor *t = source->value->source[source->instance];
     uint32_t first = (uint32_t)panel * TW_PANEL_ROWS, left = t->rows - first;
-    uint32_t rows = left < TW_PANEL_ROWS ? left : TW_PANEL_ROWS;
-    int code = tw_check_finite(t, first, rows, err);
+    struct tw_model_tensor piece;
+    int code = fetch(f, t, first, left < TW_PANEL_ROWS ? left : TW_PANEL_ROWS, &piece, err);
+    code = code ? code : tw_check_finite(t, piece.data, first, piece.rows, err);
     if (code) {
         return code;
     }
     if (t->dtype != source->value->dtype) {
-        pack_converted(f, t, first, rows, dst);
+        pack_converted(f, &piece, dst);
         return 0;
     }
-    uint64_t row_bytes = tw_row_bytes(t->dtype, t->cols);
-    tw_pack_panel(t->dtype, t->data + first * row_bytes, row_bytes, rows, t->cols, dst);
+    tw_pack_panel(t->dtype, piece.data, tw_row_bytes(t->dtype, t->cols), piece.rows, t->cols, dst);
     return 0;
 }
 
@@ -57,7 +73,9 @@ static int fill_vector(struct tw_filler *f, const struct tw_fill_source *source,
     const float *data = source->value->constant;
     if (!data) {
         const struct tw_model_tensor *t = source->value->source[source->instance];
-        int code = tw_check_finite(t, 0, 1, err);
+        struct tw_model_tensor piece;
+        int code = fetch(f, t, 0, 1, &piece, err);
+        code = code ? code : tw_check_finite(t, piece.data, 0, 1, err);
         if (code) {
             return code;
         }
@@ -65,7 +83,7 @@ static int fill_vector(struct tw_filler *f, const struct tw_fill_source *source,
             f->row = tw_cmem_alloc(f->mem, (uint64_t)t->cols * 4);
             f->row_size = (uint64_t)t->cols * 4;
         }
-        tw_dequant_row(t, 0, f->row);
+        tw_dequant_row(&piece, 0, f->row);
         data = f->row;
     }
     memcpy(dst, (const uint8_t *)data + offset, size);

@@ -21,10 +21,12 @@ struct tw_filler {
     uint64_t panel_size;
     float *row;
     uint64_t row_size;
+    uint8_t *rows; /* of a file, as they are in it */
+    uint64_t rows_size;
 };
 
-/* Writes bytes [offset, offset + size) of the source's packed form. RANGE: a weight is not
- * finite. */
+/* Writes bytes [offset, offset + size) of the source's packed form. Errors: RANGE (a weight is not
+ * finite), TRUNCATED and IO (the model's file, which has been checked, no longer has it). */
 int tw_fill(struct tw_filler *f, const struct tw_fill_source *source, uint64_t offset,
             uint64_t size, uint8_t *dst, tw_error *err);
 

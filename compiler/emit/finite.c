@@ -78,12 +78,13 @@ static int fail_not_finite(const struct tw_model_tensor *t, uint32_t row, const 
                    t->name, l.block > 1 ? "scale of the block" : "weight", row, i * l.block);
 }
 
-int tw_check_finite(const struct tw_model_tensor *t, uint32_t first, uint32_t rows, tw_error *err) {
+int tw_check_finite(const struct tw_model_tensor *t, const uint8_t *data, uint32_t first,
+                    uint32_t rows, tw_error *err) {
     struct layout l = layout_of(t->dtype);
     uint64_t row_bytes = tw_row_bytes(t->dtype, t->cols);
     uint32_t n = t->cols / l.block;
     for (uint32_t r = first; r < first + rows; r++) {
-        const uint8_t *row = t->data + r * row_bytes;
+        const uint8_t *row = data + (r - first) * row_bytes;
         if (l.stride == 4 ? count_f32(row, n) : count_half(row, n, l.stride, l.exponent)) {
             return fail_not_finite(t, r, row, l, err);
         }

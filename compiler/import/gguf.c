@@ -18,12 +18,14 @@
 #define MAX_KEY_BYTES 65535u
 #define MAX_NAME_BYTES 64u
 #define MAX_ARRAY_DEPTH 4u
-#define SHOWN 80 /* bytes of a name in a message */
+#define HEAD_BYTES ((uint64_t)1 << 20) /* most metadata fits */
+#define SHOWN 80                       /* bytes of a name in a message */
 
 struct reader {
     const char *path;
     const uint8_t *bytes;
     uint64_t size, at;
+    struct tw_file_map *file; /* NULL: the bytes do not change */
     struct tw_import_memory *memory;
     tw_error *err;
 };
@@ -34,9 +36,20 @@ static uint32_t scalar_bytes(uint32_t type) {
     return type < TW_GGUF_TYPES ? bytes[type] : 0;
 }
 
+/* Makes the next `bytes` private, with as much again, so that a file is not copied in crumbs. They
+ * are inside the file. */
+static int hold(struct reader *r, uint64_t bytes) {
+    uint64_t end = r->at + bytes, more;
+    if (!r->file || end <= r->file->own_bytes) {
+        return 0;
+    }
+    return tw_file_map_own(r->file, tw_add_u64(end, r->file->own_bytes, &more) ? more : end,
+                           r->err);
+}
+
 static int need(struct reader *r, uint64_t bytes, const char *what) {
     if (tw_range_ok(r->at, bytes, r->size)) {
-        return 0;
+        return hold(r, bytes);
     }
     return tw_fail(r->err, TW_E_TRUNCATED,
                    "%s: the file ends at offset %" PRIu64 ", but %s at offset %" PRIu64
@@ -74,9 +87,10 @@ static int read_bytes(struct reader *r, const char *what, const uint8_t **text, 
                        " bytes follow",
                        r->path, what, start, *length, r->size - r->at);
     }
+    rc = hold(r, *length);
     *text = r->bytes + r->at;
     r->at += *length;
-    return 0;
+    return rc;
 }
 
 /* A key or tensor name: not empty, no NUL (it becomes a C string), not longer than `max`. */
@@ -226,6 +240,7 @@ static int skip_elements(struct reader *r, const char *key, uint32_t elem_type, 
     int rc = check_count(r, "the length of an array", count, scalar_bytes(elem_type));
     if (rc == 0) {
         /* cannot wrap: it was just found to fit the file */
+        rc = hold(r, count * scalar_bytes(elem_type));
         r->at += count * scalar_bytes(elem_type);
     }
     return rc;
@@ -469,16 +484,32 @@ static int place_tensors(struct reader *r, struct tw_gguf *out) {
     return rc;
 }
 
-int tw_gguf_parse(const char *path, const uint8_t *bytes, uint64_t size,
-                  struct tw_import_memory *memory, struct tw_gguf *out, tw_error *err) {
-    struct reader r = {.path = path, .bytes = bytes, .size = size, .memory = memory, .err = err};
+static int parse(struct reader *r, struct tw_gguf *out) {
     static int (*const steps[])(struct reader *, struct tw_gguf *) = {
         read_header, read_metadata, sort_metadata, read_alignment, read_tensor_infos, place_tensors,
     };
-    *out = (struct tw_gguf){.path = path};
+    *out = (struct tw_gguf){.path = r->path, .file = r->file};
     int rc = 0;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && rc == 0; i++) {
-        rc = steps[i](&r, out);
+        rc = steps[i](r, out);
     }
     return rc;
+}
+
+int tw_gguf_parse(const char *path, const uint8_t *bytes, uint64_t size,
+                  struct tw_import_memory *memory, struct tw_gguf *out, tw_error *err) {
+    struct reader r = {.path = path, .bytes = bytes, .size = size, .memory = memory, .err = err};
+    return parse(&r, out);
+}
+
+int tw_gguf_parse_file(const char *path, struct tw_file_map *file, struct tw_import_memory *memory,
+                       struct tw_gguf *out, tw_error *err) {
+    struct reader r = {.path = path,
+                       .bytes = file->bytes,
+                       .size = file->size,
+                       .file = file,
+                       .memory = memory,
+                       .err = err};
+    int rc = tw_file_map_own(file, HEAD_BYTES, err);
+    return rc ? rc : parse(&r, out);
 }

@@ -11,6 +11,7 @@
 #define TW_COMPILER_IMPORT_GGUF_H
 
 #include "compiler/import/model_memory.h"
+#include "loader/base/file_map.h"
 #include "tilewright/error.h"
 
 #include <stdbool.h>
@@ -55,6 +56,8 @@ struct tw_gguf_tensor {
 
 struct tw_gguf {
     const char *path; /* for messages */
+    struct tw_file_map
+        *file; /* where tensors' data lies, not to be read in place; NULL: in memory */
     uint32_t version;
     uint64_t alignment, data_start;
     uint64_t n_kv, n_tensors;
@@ -67,6 +70,10 @@ struct tw_gguf {
  * UNSUPPORTED (version, byte order, tensor types without a known block), NOMEM. */
 int tw_gguf_parse(const char *path, const uint8_t *bytes, uint64_t size,
                   struct tw_import_memory *memory, struct tw_gguf *out, tw_error *err);
+/* The same for a mapped file, of which everything before the tensors' data becomes private before
+ * it is looked at. Also IO. */
+int tw_gguf_parse_file(const char *path, struct tw_file_map *file, struct tw_import_memory *memory,
+                       struct tw_gguf *out, tw_error *err);
 
 const struct tw_gguf_kv *tw_gguf_find(const struct tw_gguf *gguf, const char *key);
 const struct tw_gguf_tensor *tw_gguf_find_tensor(const struct tw_gguf *gguf, const char *name);

@@ -369,6 +369,7 @@ static int add_tensor(struct importer *im, const struct tw_gguf_tensor *t, enum 
         .dtype = (enum tw_dtype)tw_ggml_type_of(t->type)->dtype,
         .data = t->data,
         .bytes = t->bytes,
+        .file = im->gguf->file,
     };
     return 0;
 }
@@ -415,7 +416,11 @@ static int add_rope_factors(struct importer *im) {
     if (!factors) {
         return tw_fail(im->err, TW_E_NOMEM, "%s: no memory for tensor %s", im->gguf->path, t->name);
     }
-    memcpy(factors, t->data, count * sizeof *factors);
+    const struct tw_model_tensor tensor = {.data = t->data, .file = im->gguf->file};
+    rc = tw_model_read(&tensor, 0, factors, count * sizeof *factors, im->err);
+    if (rc) {
+        return rc;
+    }
     for (uint32_t i = 0; i < count; i++) {
         if (!(factors[i] > 0.0f) || factors[i] > 1e30f) {
             return tw_fail(im->err, TW_E_RANGE,
@@ -486,13 +491,10 @@ static int read_tensors(struct importer *im) {
     return rc;
 }
 
-int tw_import_gguf(const char *path, const uint8_t *bytes, uint64_t size,
-                   struct tw_import_memory *memory, struct tw_model *out, tw_error *err) {
-    struct tw_gguf gguf;
-    struct importer im = {.gguf = &gguf, .memory = memory, .model = out, .err = err};
-    *out = (struct tw_model){.path = path};
-    int rc = tw_gguf_parse(path, bytes, size, memory, &gguf, err);
-    rc = rc ? rc : check_split(&im);
+static int import(const struct tw_gguf *gguf, struct tw_import_memory *memory, struct tw_model *out,
+                  tw_error *err) {
+    struct importer im = {.gguf = gguf, .memory = memory, .model = out, .err = err};
+    int rc = check_split(&im);
     rc = rc ? rc : check_kind(&im);
     rc = rc ? rc : check_features(&im);
     rc = rc ? rc : read_sizes(&im);
@@ -501,5 +503,21 @@ int tw_import_gguf(const char *path, const uint8_t *bytes, uint64_t size,
     rc = rc ? rc : read_text(&im, "general.name", &out->name);
     rc = rc ? rc : read_text(&im, "general.license", &out->license);
     rc = rc ? rc : read_text(&im, "tokenizer.ggml.model", &out->tokenizer);
-    return rc ? rc : tw_import_gguf_vocab(&gguf, memory, out, err);
+    return rc ? rc : tw_import_gguf_vocab(gguf, memory, out, err);
+}
+
+int tw_import_gguf(const char *path, const uint8_t *bytes, uint64_t size,
+                   struct tw_import_memory *memory, struct tw_model *out, tw_error *err) {
+    struct tw_gguf gguf;
+    *out = (struct tw_model){.path = path};
+    int rc = tw_gguf_parse(path, bytes, size, memory, &gguf, err);
+    return rc ? rc : import(&gguf, memory, out, err);
+}
+
+int tw_import_gguf_file(const char *path, struct tw_file_map *file, struct tw_import_memory *memory,
+                        struct tw_model *out, tw_error *err) {
+    struct tw_gguf gguf;
+    *out = (struct tw_model){.path = path};
+    int rc = tw_gguf_parse_file(path, file, memory, &gguf, err);
+    return rc ? rc : import(&gguf, memory, out, err);
 }

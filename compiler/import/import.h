@@ -17,6 +17,10 @@
 int tw_import_gguf(const char *path, const uint8_t *bytes, uint64_t size,
                    struct tw_import_memory *memory, struct tw_model *out, tw_error *err);
 
+/* The same for a mapped file (tw_gguf_parse_file). */
+int tw_import_gguf_file(const char *path, struct tw_file_map *file, struct tw_import_memory *memory,
+                        struct tw_model *out, tw_error *err);
+
 /* The vocabulary of a parsed GGUF file whose embedding has h.n_vocab rows (gguf_vocab.c). Leaves
  * model->vocab NULL where there is none or it is of another kind. */
 int tw_import_gguf_vocab(const struct tw_gguf *gguf, struct tw_import_memory *memory,

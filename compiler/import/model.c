@@ -7,16 +7,18 @@
 
 #include "compiler/import/bytes.h"
 #include "compiler/import/import.h"
-#include "compiler/import/mapfile.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#define HEADER_BYTES 4096u /* of a llama2.c checkpoint, and of what is no model at all */
+#define MAX_TOKENIZER_BYTES ((uint64_t)256 << 20) /* the limits on tokens keep it far below */
+
 struct owner {
     struct tw_import_memory memory;
-    struct tw_mapfile file;
+    struct tw_file_map file;
 };
 
 /* ---- formats ---- */
@@ -73,12 +75,13 @@ int tw_import_detect(const char *path, const uint8_t *bytes, uint64_t size,
 
 /* Tokenizers of other programs. SentencePiece's is a protobuf, whose first piece is nearly always
  * the unknown token. */
-static int check_tokenizer(const char *path, const struct tw_mapfile *file, tw_error *err) {
+static int check_tokenizer(const char *path, const struct tw_file_map *file, tw_error *err) {
     static const uint8_t piece[] = {0x0A, 5, '<', 'u', 'n', 'k', '>'};
     const uint8_t *b = file->bytes;
-    bool sentencepiece = file->size > 9 && b[0] == 0x0A && memcmp(b + 2, piece, sizeof piece) == 0;
-    bool json = file->size > 1 && b[0] == '{' && strchr("\"\n\r\t ", b[1]);
-    bool gguf = file->size > 4 && memcmp(b, "GGUF", 4) == 0;
+    bool sentencepiece =
+        file->own_bytes > 9 && b[0] == 0x0A && memcmp(b + 2, piece, sizeof piece) == 0;
+    bool json = file->own_bytes > 1 && b[0] == '{' && strchr("\"\n\r\t ", b[1]);
+    bool gguf = file->own_bytes > 4 && memcmp(b, "GGUF", 4) == 0;
     if (!sentencepiece && !json && !gguf) {
         return 0;
     }
@@ -93,14 +96,15 @@ static int check_tokenizer(const char *path, const struct tw_mapfile *file, tw_e
 static int load_tokenizer(struct owner *owner, const char *path, struct tw_model *model,
                           tw_error *err) {
     char buffer[TW_SHORT_PATH_BYTES];
-    struct tw_mapfile file;
+    struct tw_file_map file;
     const char *shown = tw_short_path(path, buffer);
-    int rc = tw_mapfile_open(path, &file, err);
+    int rc = tw_file_map_open(path, &file, err);
+    rc = rc ? rc : tw_file_map_own(&file, MAX_TOKENIZER_BYTES, err);
     rc = rc ? rc : check_tokenizer(shown, &file, err);
     if (rc == 0) {
-        rc = tw_import_llama2c_vocab(shown, file.bytes, file.size, &owner->memory, model, err);
+        rc = tw_import_llama2c_vocab(shown, file.bytes, file.own_bytes, &owner->memory, model, err);
     }
-    tw_mapfile_close(&file); /* the blob is a copy */
+    tw_file_map_close(&file); /* the blob is a copy */
     return rc;
 }
 
@@ -139,6 +143,10 @@ static int import_llama2c(struct owner *owner, const char *path, const char *tok
     if (rc) {
         return rc;
     }
+    struct tw_model_tensor *tensors = (struct tw_model_tensor *)(uintptr_t)model->tensors;
+    for (uint32_t i = 0; i < model->n_tensors; i++) {
+        tensors[i].file = &owner->file; /* the importer knows only of memory */
+    }
     return tokenizer ? load_tokenizer(owner, tokenizer, model, err)
                      : find_tokenizer(owner, path, model, err);
 }
@@ -148,7 +156,8 @@ static int import(struct owner *owner, const char *path, const char *tokenizer,
     char buffer[TW_SHORT_PATH_BYTES];
     const char *shown = tw_short_path(path, buffer);
     enum tw_model_format format;
-    int rc = tw_mapfile_open(path, &owner->file, err);
+    int rc = tw_file_map_open(path, &owner->file, err);
+    rc = rc ? rc : tw_file_map_own(&owner->file, HEADER_BYTES, err);
     rc = rc ? rc : tw_import_detect(shown, owner->file.bytes, owner->file.size, &format, err);
     if (rc) {
         return rc;
@@ -160,7 +169,7 @@ static int import(struct owner *owner, const char *path, const char *tokenizer,
             err, TW_E_USAGE,
             "%s: a GGUF file carries its own tokenizer, so a tokenizer file does not apply", shown);
     } else {
-        rc = tw_import_gguf(shown, owner->file.bytes, owner->file.size, &owner->memory, model, err);
+        rc = tw_import_gguf_file(shown, &owner->file, &owner->memory, model, err);
     }
     if (rc == 0) {
         model->path = tw_import_text(&owner->memory, path, strlen(path));
@@ -171,7 +180,7 @@ static int import(struct owner *owner, const char *path, const char *tokenizer,
 
 static void owner_destroy(struct owner *owner) {
     if (owner) {
-        tw_mapfile_close(&owner->file);
+        tw_file_map_close(&owner->file);
         tw_import_free(&owner->memory);
         free(owner);
     }
@@ -199,6 +208,16 @@ void tw_model_close(struct tw_model *model) {
         owner_destroy(model->owner);
         memset(model, 0, sizeof *model);
     }
+}
+
+int tw_model_read(const struct tw_model_tensor *tensor, uint64_t at, void *to, uint64_t n,
+                  tw_error *err) {
+    if (tensor->file) {
+        uint64_t start = (uint64_t)(tensor->data - tensor->file->bytes);
+        return tw_file_map_read(tensor->file, start + at, to, n, err);
+    }
+    memcpy(to, tensor->data + at, (size_t)n);
+    return 0;
 }
 
 static int compare_name(const void *name, const void *tensor) {

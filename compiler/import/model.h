@@ -7,19 +7,22 @@
 #ifndef TW_COMPILER_IMPORT_MODEL_H
 #define TW_COMPILER_IMPORT_MODEL_H
 
+#include "loader/base/file_map.h"
 #include "tilewright/error.h"
 #include "tilewright/machine.h"
 
 #include <stdbool.h>
 
 /* A weight matrix or vector in the file's own row-major form. rows = 1 for vectors. `data` is not
- * necessarily aligned. */
+ * necessarily aligned, and where it lies in a file it is not to be read in place but with
+ * tw_model_read: a file that is cut would end the process. */
 struct tw_model_tensor {
     const char *name; /* GGUF names: token_embd.weight, blk.0.attn_q.weight, ... */
     uint32_t rows, cols;
     enum tw_dtype dtype; /* F32 F16 BF16 Q8_0 Q4_0 */
     const uint8_t *data;
     uint64_t bytes;
+    const struct tw_file_map *file; /* that `data` lies in; NULL: in memory */
 };
 
 enum tw_rope_scaling {
@@ -72,5 +75,10 @@ void tw_model_close(struct tw_model *model); /* zeroed models and NULL are fine 
 
 /* The tensor of that name, or NULL. */
 const struct tw_model_tensor *tw_model_find(const struct tw_model *model, const char *name);
+
+/* Copies bytes [at, at + n) of the tensor's data, which lie inside it. Errors: TRUNCATED (the file
+ * was cut meanwhile), IO; never where the data is in memory. */
+int tw_model_read(const struct tw_model_tensor *tensor, uint64_t at, void *to, uint64_t n,
+                  tw_error *err);
 
 #endif

@@ -77,7 +77,7 @@ static int place_segments(struct tw_deployment *d, tw_error *err) {
             return code;
         }
     }
-    return 0;
+    return tw_bundle_intact(b, err);
 }
 
 static int place_programs(struct tw_deployment *d, tw_error *err) {

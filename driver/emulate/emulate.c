@@ -10,6 +10,7 @@
 #include "firmware/serve/device_server.h"
 #include "firmware/usb/gadget.h"
 #include "firmware/usb/usbredir.h"
+#include "loader/base/private_path.h"
 #include "loader/base/sized.h"
 #include "loader/base/stop.h"
 
@@ -124,7 +125,7 @@ static int make_device(struct serving *s, tw_error *err) {
         .seed = s->o.seed,
     };
     int code = tw_emu_options_fill(&o.emu, s->o.target ? s->o.target : "", s->o.isa, &target, err);
-    code = code || !o.path ? code : tw_device_server_path(o.path, path, err);
+    code = code || !o.path ? code : tw_runtime_socket(o.path, true, path, err);
     code = code ? code : tw_device_server_create(&o, &s->socket, err);
     if (!code && o.path) {
         snprintf(s->door[s->n_doors++], sizeof s->door[0], "socket:%s", path);

@@ -82,6 +82,12 @@ uint8_t *tw_session_set_inputs(const struct session_program *p, uint32_t copy, u
  * returns its code. */
 int tw_session_explain(const struct tw_session *s, const struct session_program *p,
                        const struct tw_wire_failure *f, int code, tw_error *err);
+
+/* Why a step's logits are no numbers: runs n requests of the session again, in their order, with a
+ * look at each operation's result, and tells of the first that is infinite or not a number. The
+ * requests are of steps that were run last, so the session stays where it is. Returns FAULT. */
+int tw_session_explain_numbers(struct tw_session *s, const struct session_program *const *programs,
+                               uint8_t *const *requests, size_t n, tw_error *err);
 /* Makes s->logits those of the last step. */
 int tw_session_fetch_logits(struct tw_session *s, const struct session_program *p, tw_error *err);
 

@@ -8,6 +8,7 @@
 #include "tilewright/opcode.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const char *span_of(const struct tw_program *p, uint32_t stage) {
     for (uint32_t i = 0; i < p->n_sections; i++) {
@@ -63,6 +64,69 @@ static void explain_stuck(const struct tw_session *s, const struct tw_program *p
     tw_error_prefix(err, p->name);
 }
 
+/* "layer 5, layer.ffn_down" */
+static void name_origin(const struct tw_program *p, const struct tw_wire_failure *f, char *text,
+                        size_t size) {
+    const char *origin = origin_of(p, f->stage);
+    for (uint32_t i = 0; i < p->n_sections; i++) {
+        if (f->stage - p->sections[i].first_stage < p->sections[i].n_stages &&
+            p->sections[i].repeat > 1) {
+            snprintf(text, size, "%s %llu, %s", tw_program_string(p, p->sections[i].name),
+                     (unsigned long long)f->need, origin);
+            return;
+        }
+    }
+    snprintf(text, size, "%s", origin);
+}
+
+/* "decode: the numbers overflow: layer 5, layer.ffn_down (matmul at site 3, op 12): row 0 of its
+ * result is infinite or not a number" */
+static int explain_overflow(const struct tw_program *p, const struct tw_wire_failure *f,
+                            tw_error *err) {
+    char place[160];
+    const char *op = tw_op_info(f->opcode).name;
+    name_origin(p, f, place, sizeof place);
+    return tw_fail(err, TW_E_FAULT,
+                   "%s: the model's numbers overflow: %s (%s at site %u, op %u): row %llu of its "
+                   "result is infinite or not a number; the model is damaged, or its conversion "
+                   "overflowed",
+                   p->name, place, op ? op : "?", f->site, f->op_index,
+                   (unsigned long long)f->have);
+}
+
+static bool is_overflow(const struct tw_wire_failure *f) {
+    return strcmp(f->what, "NotFinite") == 0;
+}
+
+int tw_session_explain_numbers(struct tw_session *s, const struct session_program *const *programs,
+                               uint8_t *const *requests, size_t n, tw_error *err) {
+    for (size_t i = 0; i < n; i++) {
+        struct tw_wire_failure failure = {.site = TW_NONE, .stage = TW_NONE};
+        struct tw_wire_run *run = (struct tw_wire_run *)(void *)requests[i];
+        struct tw_wire_done done;
+        struct tw_device_call call = {.opcode = TW_WIRE_RUN,
+                                      .payload = requests[i],
+                                      .bytes = programs[i]->request_bytes,
+                                      .out = &done,
+                                      .out_bytes = sizeof done,
+                                      .failure = &failure};
+        tw_error ignored;
+        run->flags = TW_WIRE_RUN_CHECK;
+        int code = tw_device_call(s->deployment->device, &call, &ignored);
+        run->flags = 0;
+        if (code && is_overflow(&failure)) {
+            return tw_session_explain(s, programs[i], &failure, TW_E_FAULT, err);
+        }
+        if (code) {
+            break; /* the device cannot tell, or is gone */
+        }
+    }
+    return tw_fail(err, TW_E_FAULT,
+                   "%s: the logits are infinite or not numbers; the model is damaged, or its "
+                   "conversion overflowed",
+                   programs[n - 1]->program->name);
+}
+
 /* "decode: fault Undefined at site 3, math, op 12 (matmul), section layer, layer.attn_q: have 4,
  * need 8" */
 int tw_session_explain(const struct tw_session *s, const struct session_program *p,
@@ -75,6 +139,9 @@ int tw_session_explain(const struct tw_session *s, const struct session_program 
     if (f->site == TW_NONE || f->stage >= prog->n_stages) {
         tw_error_prefix(err, prog->name);
         return code;
+    }
+    if (is_overflow(f)) {
+        return explain_overflow(prog, f, err);
     }
     const char *op = tw_op_info(f->opcode).name;
     return tw_fail(err, code,

@@ -8,6 +8,8 @@
 #include "loader/base/sized.h"
 #include "loader/base/text_filter.h"
 
+#include <string.h>
+
 TW_STATIC_ASSERT(TW_GREEDY_MAX == TW_WIRE_MAX_TOKENS && TW_GREEDY_STOPS == TW_WIRE_MAX_STOPS,
                  "limits of greedy runs");
 TW_STATIC_ASSERT(TW_ENDS_MAX <= TW_GREEDY_STOPS, "a greedy run can stop at every end of a text");
@@ -70,6 +72,7 @@ static int call_device(struct tw_session *s, const struct tw_greedy_options *o, 
         .failure = &failure};
     int code = tw_device_call(s->deployment->device, &call, err);
     set_request(p, NULL);
+    code = code ? code : tw_bundle_intact(&s->deployment->decoder->bundle, err);
     if (!code && !makes_sense(s, o)) {
         code = tw_fail(err, TW_E_PROTOCOL,
                        "device %s: its answer to a run of %u tokens at position %u makes no sense: "
@@ -77,10 +80,19 @@ static int call_device(struct tw_session *s, const struct tw_greedy_options *o, 
                        s->deployment->device->selector, o->n, s->position, s->tokens.head.n_tokens,
                        s->tokens.head.ended);
     }
-    return code ? tw_session_explain(s, p, &failure, code, err) : 0;
+    return code && code != TW_E_TRUNCATED ? tw_session_explain(s, p, &failure, code, err) : code;
 }
 
-static int take_ended(struct tw_session *s, enum tw_stop_reason *reason, tw_error *err) {
+/* The step that follows the tokens that were chosen; `fed` was its input. */
+static int explain_numbers(struct tw_session *s, uint32_t fed, tw_error *err) {
+    const struct session_program *program = &s->decode;
+    uint8_t *request = tw_session_set_inputs(program, 0, s->position, &fed, 1);
+    return tw_session_explain_numbers(s, &program, &request, 1, err);
+}
+
+/* `fed`: the last token that a step was begun with. */
+static int take_ended(struct tw_session *s, uint32_t fed, enum tw_stop_reason *reason,
+                      tw_error *err) {
     struct tw_wire_failure *f = &s->tokens.head.failure;
     f->what[sizeof f->what - 1] = 0;
     tw_clean_text(f->what);
@@ -100,6 +112,9 @@ static int take_ended(struct tw_session *s, enum tw_stop_reason *reason, tw_erro
         return 0;
     case TW_WIRE_ENDED_FAULT:
         break;
+    }
+    if (f->site == TW_NONE && strcmp(f->what, "NotFinite") == 0) {
+        return explain_numbers(s, fed, err);
     }
     tw_fail(err, TW_E_FAULT, "device %s: RUN: %s (have %llu, need %llu)",
             s->deployment->device->selector, f->what, (unsigned long long)f->have,
@@ -159,7 +174,7 @@ int tw_session_run_greedy(tw_session *s, uint32_t id, const struct tw_greedy_opt
         s->position += n;
         s->steps += n;
         tw_session_tell(s, n, n, false);
-        code = take_ended(s, reason, err);
+        code = take_ended(s, n ? tokens[n - 1] : id, reason, err);
     }
     if (!code && *n_tokens > 0) {
         code = keep_logits(s, &o, err);

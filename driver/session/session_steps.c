@@ -7,6 +7,7 @@
 #include "driver/session/session.h"
 
 #include "loader/base/sized.h"
+#include "tilewright/numerics.h"
 
 struct step {
     struct session_program *program;
@@ -111,6 +112,16 @@ static void count_steps(struct tw_session *s, const struct row *r, uint64_t n) {
     }
 }
 
+static int explain_numbers(struct tw_session *s, const struct row *r, tw_error *err) {
+    const struct session_program *programs[TW_DEVICE_IN_FLIGHT];
+    uint8_t *requests[TW_DEVICE_IN_FLIGHT];
+    for (uint64_t i = 0; i < r->n_steps; i++) {
+        programs[i] = r->step[i].program;
+        requests[i] = r->step[i].request;
+    }
+    return tw_session_explain_numbers(s, programs, requests, r->n_steps, err);
+}
+
 /* Runs the steps, and gets the logits of the last one if they are `wanted`. */
 static int run(struct tw_session *s, struct row *r, bool wanted, tw_error *err) {
     const struct session_program *last = r->step[r->n_steps - 1].program;
@@ -124,8 +135,13 @@ static int run(struct tw_session *s, struct row *r, bool wanted, tw_error *err) 
     int code =
         tw_device_call_many(s->deployment->device, r->n_steps + reads, fill, r, &n_good, err);
     count_steps(s, r, n_good < r->n_steps ? n_good : r->n_steps);
-    if (code && n_good < r->n_steps) {
+    if (!code) {
+        code = tw_bundle_intact(&s->deployment->decoder->bundle, err);
+    } else if (n_good < r->n_steps) {
         code = tw_session_explain(s, r->step[n_good].program, &r->step[n_good].failure, code, err);
+    }
+    if (!code && wanted && tw_first_not_finite(s->logits, s->n_vocab) < s->n_vocab) {
+        code = explain_numbers(s, r, err);
     }
     return code ? tw_session_break(s, code, err) : 0;
 }

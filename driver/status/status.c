@@ -5,9 +5,10 @@
  */
 #include "driver/status/status.h"
 
-#include "firmware/serve/device_server.h"
 #include "loader/base/clock.h"
+#include "loader/base/file_limit.h"
 #include "loader/base/lock.h"
+#include "loader/base/private_path.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -84,6 +85,9 @@ static struct tw_status_page *map_file(int fd) {
 /* The file gets its name when it is whole and locked, so a reader never meets a half-made one. */
 static bool make_file(struct tw_status *s, const struct tw_status_owner *owner) {
     char draft[sizeof s->path + 4];
+    if (!tw_file_size_allowed(TW_STATUS_FILE_BYTES)) {
+        return false; /* the write would end the process */
+    }
     snprintf(draft, sizeof draft, "%s.new", s->path);
     s->fd = open(draft, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (s->fd < 0) {
@@ -119,12 +123,6 @@ static void describe_owner(struct tw_status_owner *o, const char *selector,
     memcpy(o->machine, identity->device, sizeof o->machine);
 }
 
-static void make_own_folder(void) {
-    char folder[96];
-    tw_device_server_folder(folder);
-    mkdir(folder, 0700);
-}
-
 void tw_status_init(struct tw_status *s) {
     *s = (struct tw_status){.now = {.progress_ns = tw_clock_coarse_ns()}};
     pthread_mutex_init(&s->lock, NULL);
@@ -140,12 +138,9 @@ void tw_status_publish(struct tw_status *s, const char *selector,
     tw_status_sweep();
     describe_owner(owner, selector, identity);
     if (may_be_shared(selector)) {
-        tw_status_path(true, owner->pid, number, s->path);
-        made = make_file(s, owner);
+        made = tw_status_path(true, owner->pid, number, s->path) && make_file(s, owner);
     }
-    if (!made) {
-        tw_status_path(false, owner->pid, number, s->path);
-        make_own_folder();
+    if (!made && tw_status_path(false, owner->pid, number, s->path)) {
         make_file(s, owner);
     }
     pthread_mutex_lock(&s->lock);

@@ -6,11 +6,10 @@
  */
 #include "driver/status/status_page.h"
 
+#include "loader/base/clock.h"
+#include "loader/base/private_path.h"
 #include "loader/base/sized.h"
 #include "loader/base/text_filter.h"
-
-#include "firmware/serve/device_server.h"
-#include "loader/base/clock.h"
 #include "tilewright/tilewright.h"
 #include "tilewright/wire.h"
 
@@ -32,20 +31,23 @@
 /* ---- names and processes ---- */
 
 /* The shared one is where the lock files of these devices lie, too (driver/transport/holder.h). */
-static void folder_of(bool shared, char folder[96]) {
+static bool folder_of(bool shared, bool make, char folder[TW_RUNTIME_FOLDER]) {
     const char *other = getenv("TW_LOCK_FOLDER");
-    if (shared) {
-        snprintf(folder, 96, "%s",
-                 other && *other && strlen(other) < 90 ? other : TW_STATUS_SHARED_FOLDER);
-    } else {
-        tw_device_server_folder(folder);
+    if (!shared) {
+        return tw_runtime_folder(make, folder, NULL) == 0;
     }
+    snprintf(folder, TW_RUNTIME_FOLDER, "%s",
+             other && *other && strlen(other) < 90 ? other : TW_STATUS_SHARED_FOLDER);
+    return true;
 }
 
-void tw_status_path(bool shared, uint32_t pid, uint32_t number, char path[128]) {
-    char folder[96];
-    folder_of(shared, folder);
+bool tw_status_path(bool shared, uint32_t pid, uint32_t number, char path[128]) {
+    char folder[TW_RUNTIME_FOLDER];
+    if (!folder_of(shared, true, folder)) {
+        return false;
+    }
     snprintf(path, 128, "%.90s/%s%u-%u.status", folder, shared ? SHARED_PREFIX : "", pid, number);
+    return true;
 }
 
 /* PID-N.status, or with .new while it is made; behind the prefix in the shared folder. */
@@ -108,10 +110,19 @@ static bool read_at(int fd, void *out, size_t n, size_t at) {
     return pread(fd, out, n, (off_t)at) == (ssize_t)n;
 }
 
+/* In the shared folder anybody can put a page about anybody: it has to be the process's own user's,
+ * as far as that can be seen here. */
+static bool is_own_page(const struct stat *st, uint32_t pid) {
+    char path[40];
+    struct stat process;
+    snprintf(path, sizeof path, "/proc/%u", pid);
+    return stat(path, &process) != 0 || process.st_uid == st->st_uid;
+}
+
 static bool read_owner(int fd, struct tw_status_owner *o) {
     struct stat st;
     return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == TW_STATUS_FILE_BYTES &&
-           read_at(fd, o, sizeof *o, 0) && o->magic == TW_STATUS_MAGIC;
+           read_at(fd, o, sizeof *o, 0) && o->magic == TW_STATUS_MAGIC && is_own_page(&st, o->pid);
 }
 
 static bool read_count(int fd, uint64_t *published) {
@@ -174,48 +185,70 @@ static void remove_draft(const char *path, uint32_t pid) {
     }
 }
 
-struct entries {
-    struct dirent **entry;
-    int n;
-    bool shared;
-    char folder[96];
+/* The names in a folder that a page can have, ordered; no more than so many, and of no more than so
+ * many entries, for in the shared folder anybody can make thousands. */
+#define MAX_PAGES 256u
+#define MAX_ENTRIES 4096u
+#define NAME_BYTES 64u
+
+struct names {
+    uint32_t n;
+    char name[MAX_PAGES][NAME_BYTES];
 };
 
-static void read_folder(bool shared, struct entries *e) {
-    e->shared = shared;
-    folder_of(shared, e->folder);
-    e->n = scandir(e->folder, &e->entry, NULL, versionsort);
+static int by_version(const void *a, const void *b) {
+    return strverscmp(a, b);
+}
+
+static void read_names(const char *folder, bool shared, struct names *names) {
+    uint32_t pid;
+    bool draft;
+    DIR *dir = opendir(folder);
+    names->n = 0;
+    for (uint32_t i = 0; dir && i < MAX_ENTRIES && names->n < MAX_PAGES; i++) {
+        const struct dirent *e = readdir(dir);
+        if (!e) {
+            break;
+        }
+        if (strlen(e->d_name) < NAME_BYTES && is_page_name(e->d_name, shared, &pid, &draft)) {
+            strcpy(names->name[names->n++], e->d_name);
+        }
+    }
+    if (dir) {
+        closedir(dir);
+    }
+    qsort(names->name, names->n, sizeof names->name[0], by_version);
 }
 
 /* Calls use() for each page of a folder until it returns false; NULL: only sweeps. */
 static bool each_page(bool shared, bool (*use)(void *ctx, int fd, const struct tw_status_owner *o),
                       void *ctx) {
-    struct entries e = {.entry = NULL};
-    bool more = true;
-    read_folder(shared, &e);
-    for (int i = 0; i < e.n; i++) {
-        char path[400];
+    struct names names;
+    char folder[TW_RUNTIME_FOLDER], path[TW_RUNTIME_FOLDER + NAME_BYTES];
+    bool more = true, draft;
+    if (!folder_of(shared, false, folder)) {
+        return true;
+    }
+    read_names(folder, shared, &names);
+    for (uint32_t i = 0; i < names.n && more; i++) {
         uint32_t pid;
-        bool draft;
         int fd;
         struct tw_status_owner o = {.magic = 0};
-        snprintf(path, sizeof path, "%s/%s", e.folder, e.entry[i]->d_name);
-        if (!more || !is_page_name(e.entry[i]->d_name, shared, &pid, &draft)) {
-            /* not ours, or not asked for any more */
-        } else if (draft) {
+        snprintf(path, sizeof path, "%s/%s", folder, names.name[i]);
+        is_page_name(names.name[i], shared, &pid, &draft);
+        if (draft) {
             remove_draft(path, pid);
         } else if (open_page(path, &fd, &o)) {
             more = use ? use(ctx, fd, &o) : true;
             close(fd);
         }
-        free(e.entry[i]);
     }
-    free(e.entry);
     return more;
 }
 
+/* Not of the shared folder: there whoever lists pages (tw_status_list) removes those that are his
+ * to remove, so that what others put there costs no open anything. */
 void tw_status_sweep(void) {
-    each_page(true, NULL, NULL);
     each_page(false, NULL, NULL);
 }
 

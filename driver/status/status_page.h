@@ -61,8 +61,9 @@ struct tw_status_page {
 TW_STATIC_ASSERT(sizeof(struct tw_status_page) <= TW_STATUS_FILE_BYTES, "a status page");
 TW_STATIC_ASSERT(sizeof(_Atomic uint64_t) == 8, "atomic words have no lock beside them");
 
-/* Path of the page of that process and number; the shared folder's or this user's. */
-void tw_status_path(bool shared, uint32_t pid, uint32_t number, char path[128]);
+/* Path of the page of that process and number; the shared folder's, or in this user's, which is
+ * made. False: this user's cannot be used. */
+bool tw_status_path(bool shared, uint32_t pid, uint32_t number, char path[128]);
 /* Start time and namespace of a process, pid 0: of this one. False: there is no such process, or no
  * /proc. */
 bool tw_status_process(uint32_t pid, uint64_t *start, uint64_t *name_space);

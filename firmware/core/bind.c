@@ -5,6 +5,9 @@
  */
 #include "firmware/core/bind.h"
 
+#include "firmware/core/machine_arena.h"
+#include "tilewright/range.h"
+
 int tw_fault_set(struct tw_fault *fault, const char *what, uint32_t object, uint64_t have,
                  uint64_t need) {
     fault->code = TW_E_FAULT;
@@ -48,6 +51,34 @@ void tw_bind_constants(const struct tw_program *p, const struct tw_op *op, struc
     }
 }
 
+static bool is_bad(const uint8_t *at, bool state) {
+    uint32_t bits;
+    memcpy(&bits, at, sizeof bits);
+    return (bits & 0x7F800000u) == 0x7F800000u && !(state && bits == 0xFF800000u);
+}
+
+/* Attention's state begins with a maximum of -infinity. Moved data was looked at where it was
+ * computed; blocks (struct tw_q8s) begin with their scale. */
+bool tw_bad_row(const struct tw_program *p, const struct tw_op *op, uint32_t n,
+                struct tw_extent extent, const uint8_t *at, uint64_t *row) {
+    const struct tw_operand *o = tw_op_region(op, n);
+    bool computed = op->code == TW_OP_GATHER || op->code >= TW_OP_RMS_NORM;
+    if (!computed || op->code == TW_OP_ATTN_INIT || (o->kind != 'W' && o->kind != 'M')) {
+        return false;
+    }
+    uint32_t dtype = p->buffers[o->id].dtype;
+    uint64_t step = dtype == TW_DT_F32 ? 4 : dtype == TW_DT_Q8S ? sizeof(struct tw_q8s) : 0;
+    for (uint64_t r = 0; step && r < extent.rows; r++) {
+        for (uint64_t i = 0; i + step <= extent.row_bytes; i += step) {
+            if (is_bad(at + r * extent.stride + i, op->code == TW_OP_ATTN_STEP)) {
+                *row = r;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 uint8_t *tw_bind_tensor(const struct tw_machine_config *config, uint32_t tensor,
                         uint64_t instance) {
     const struct tw_tensor *t = &config->program->tensors[tensor];
@@ -74,10 +105,51 @@ int tw_bind_trip_minima(const struct tw_machine_config *config, uint32_t *min,
     return tw_text_walk(config, find_minimum, min, fault);
 }
 
-static int latch(const struct tw_machine_config *config, uint32_t index, uint32_t min,
-                 uint32_t *out, struct tw_fault *fault) {
+uint8_t **tw_bind_take_inputs(const struct tw_program *program, struct tw_arena *arena) {
+    uint8_t **inputs = tw_arena_zeroed(arena, program->n_tensors, sizeof *inputs, 8);
+    for (uint32_t i = 0; i < program->n_tensors; i++) {
+        const struct tw_tensor *t = &program->tensors[i];
+        if (t->role == TW_ROLE_INPUT) {
+            uint64_t bytes;
+            bytes = tw_mul_u64(t->bytes, t->bind_count, &bytes) ? bytes : UINT64_MAX;
+            uint8_t *copy = tw_arena_take(arena, bytes, 8);
+            if (inputs) {
+                inputs[i] = copy;
+            }
+        }
+    }
+    return inputs;
+}
+
+uint8_t *tw_bind_input(const struct tw_machine_config *config, uint8_t *const *inputs,
+                       uint32_t tensor, uint8_t *at) {
+    const struct tw_tensor *t = &config->program->tensors[tensor];
+    for (uint32_t k = 0; inputs && inputs[tensor] && k < t->bind_count; k++) {
+        const uint8_t *from = tw_bind_tensor(config, tensor, k);
+        if (from && at >= from && at < from + t->bytes) {
+            return inputs[tensor] + k * t->bytes + (at - from);
+        }
+    }
+    return at;
+}
+
+static void copy_inputs(const struct tw_machine_config *config, uint8_t *const *inputs) {
+    for (uint32_t i = 0; i < config->program->n_tensors; i++) {
+        const struct tw_tensor *t = &config->program->tensors[i];
+        for (uint32_t k = 0; inputs[i] && k < t->bind_count; k++) {
+            const uint8_t *from = tw_bind_tensor(config, i, k);
+            if (from) { /* else nothing reads it: it has no address */
+                memcpy(inputs[i] + k * t->bytes, from, (size_t)t->bytes);
+            }
+        }
+    }
+}
+
+static int latch(const struct tw_machine_config *config, uint8_t *const *inputs, uint32_t index,
+                 uint32_t min, uint32_t *out, struct tw_fault *fault) {
     const struct tw_trip *t = &config->program->trips[index];
-    const uint8_t *at = tw_bind_tensor(config, t->input, 0);
+    uint8_t *at = tw_bind_tensor(config, t->input, 0);
+    at = at ? tw_bind_input(config, inputs, t->input, at) : NULL;
     int32_t x = -1;
     if (!at || t->div == 0) {
         return tw_fault_set(fault, "InputRange", index, 0, 0);
@@ -95,11 +167,12 @@ static int latch(const struct tw_machine_config *config, uint32_t index, uint32_
     return 0;
 }
 
-int tw_bind_trips(const struct tw_machine_config *config, const uint32_t *min, uint32_t *trips,
-                  struct tw_fault *fault) {
+int tw_bind_trips(const struct tw_machine_config *config, uint8_t *const *inputs,
+                  const uint32_t *min, uint32_t *trips, struct tw_fault *fault) {
     int rc = 0;
+    copy_inputs(config, inputs);
     for (uint32_t i = 0; i < config->program->n_trips && rc == 0; i++) {
-        rc = latch(config, i, min[i], &trips[i], fault);
+        rc = latch(config, inputs, i, min[i], &trips[i], fault);
         if (rc != 0) {
             fault->site = fault->engine = fault->op_index = fault->stage = TW_NONE;
             fault->opcode = 0;

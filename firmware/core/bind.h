@@ -56,6 +56,11 @@ static inline bool tw_region_is_tensor(char kind) {
  * float, dtype of x, tensor, and counts that are constant (else their maximum). */
 void tw_bind_constants(const struct tw_program *p, const struct tw_op *op, struct tw_kargs *k);
 
+/* Whether what an op has just written to its n-th region holds an infinity or NaN, and in which row
+ * first. Looked at are the results of computations in buffers of floats or of their blocks. */
+bool tw_bad_row(const struct tw_program *p, const struct tw_op *op, uint32_t n,
+                struct tw_extent extent, const uint8_t *at, uint64_t *row);
+
 /* The value of a count. */
 static inline uint32_t tw_bind_count(const struct tw_operand *x, const uint32_t *trips) {
     return x->id == TW_NONE ? x->max : trips[x->id];
@@ -70,9 +75,18 @@ uint8_t *tw_bind_tensor(const struct tw_machine_config *config, uint32_t tensor,
  * tw_text_walk. */
 int tw_bind_trip_minima(const struct tw_machine_config *config, uint32_t *min,
                         struct tw_fault *fault);
-/* Reads and checks all trips of the coming step against their minima and maxima. Fault
- * InputRange. */
-int tw_bind_trips(const struct tw_machine_config *config, const uint32_t *min, uint32_t *trips,
-                  struct tw_fault *fault);
+/* Copies of the Inputs, which steer a step (ids, positions, counts). The device's
+ * memory is the host's and may change at any time, so what is checked at the begin of a step is its
+ * copy, and the step uses nothing else. [tensor]: all instances, one after the other; NULL: no
+ * Input. NULL while the arena only counts. */
+uint8_t **tw_bind_take_inputs(const struct tw_program *program, struct tw_arena *arena);
+/* The copy of what lies at `at` of an instance of a tensor, or `at`. */
+uint8_t *tw_bind_input(const struct tw_machine_config *config, uint8_t *const *inputs,
+                       uint32_t tensor, uint8_t *at);
+
+/* Copies the Inputs of the coming step, then reads all of its trips there and checks them against
+ * their minima and maxima. Fault InputRange. */
+int tw_bind_trips(const struct tw_machine_config *config, uint8_t *const *inputs,
+                  const uint32_t *min, uint32_t *trips, struct tw_fault *fault);
 
 #endif

@@ -103,6 +103,9 @@ int tw_strict_init(const struct tw_machine_config *config, struct tw_arena *aren
 int tw_strict_step(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t seed,
                    struct tw_fault *fault);
 uint64_t tw_strict_ops(const struct tw_strict *s); /* ops executed in the last step */
+/* Whether the steps from now on also look at what each op computes: an infinity or NaN is the fault
+ * NotFinite, with `have` the first bad row and `need` the iteration of the outermost loop. */
+void tw_strict_check_numbers(struct tw_strict *s, bool check);
 
 /* ---- fast: firmware/core/plan/plan.c (build), firmware/core/plan/replay.c (run) ---- */
 struct tw_plan;
@@ -118,6 +121,11 @@ int tw_plan_begin(struct tw_plan *plan, struct tw_fault *fault);
  * order cooperatively where n_threads is 1). No allocation, no system call; waits spin with a pause
  * and call `relax` (may be NULL) after many spins. */
 void tw_plan_run(struct tw_plan *plan, uint32_t thread, void (*relax)(void *ctx), void *ctx);
+
+/* A step as tw_plan_begin and tw_plan_run together, all threads' parts on the calling thread, which
+ * looks at what each op computes (tw_strict_check_numbers): to find out why the results of a step
+ * that was run before are worthless. Fault NotFinite; those of tw_plan_begin. */
+int tw_plan_check_numbers(struct tw_plan *plan, struct tw_fault *fault);
 
 /* Legal from any thread while the plan runs: a number that changes as the step gets on; an op that
  * a thread is at, and one that another thread cannot begin yet. */

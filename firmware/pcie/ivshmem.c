@@ -8,6 +8,7 @@
 
 #include "firmware/pcie/vtd.h"
 #include "loader/base/event.h"
+#include "loader/base/file_limit.h"
 #include "loader/base/listen.h"
 
 #include <errno.h>
@@ -198,6 +199,11 @@ static void destroy(void *ctx) {
 /* Nobody may make it smaller under our feet. */
 static int make_memory(struct ivshmem *v, const char *path, tw_error *err) {
     v->memory = memfd_create("tilewright-bar2", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (!tw_file_size_allowed(TW_IVSHMEM_BAR2)) {
+        return tw_fail(err, TW_E_NOMEM,
+                       "ivshmem %s: no memory for BAR2: the limit on files (ulimit -f) is below it",
+                       path);
+    }
     if (v->memory < 0 || ftruncate(v->memory, TW_IVSHMEM_BAR2) ||
         fcntl(v->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
         return tw_fail(err, TW_E_NOMEM, "ivshmem %s: no memory for BAR2: %s", path,

@@ -10,6 +10,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/event.h"
 #include "loader/base/listen.h"
+#include "loader/base/private_path.h"
 #include "loader/base/stop.h"
 
 #include <errno.h>
@@ -22,7 +23,9 @@
 #include <unistd.h>
 
 #define GUESTS 16u
-#define GUEST_MS 10000u /* a connection that wants nothing is closed after this */
+#define GUEST_MS 10000u /* a connection that was answered and stays is closed after this */
+#define SILENT_MS 1000u /* and one that has not said what it wants, after this; */
+#define FULL_MS 100u    /* where all places are taken, and others may wait, either after this */
 #define LINES 4u
 
 /* A connection that is not (or not yet) the host's. */
@@ -48,51 +51,14 @@ static void dismiss(struct guest *g) {
     g->pipe = NULL;
 }
 
-/* ---- names ---- */
-
-void tw_device_server_folder(char path[96]) {
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
-    unsigned uid = (unsigned)getuid();
-    if (runtime && *runtime && strlen(runtime) < 80) {
-        snprintf(path, 96, "%s/tilewright", runtime);
-        return;
-    }
-    snprintf(path, 96, "/run/user/%u", uid);
-    bool there = access(path, W_OK) == 0;
-    snprintf(path, 96, there ? "/run/user/%u/tilewright" : "/tmp/tilewright-%u", uid);
-}
-
-int tw_device_server_path(const char *name, char path[108], tw_error *err) {
-    char folder[96];
-    tw_device_server_folder(folder);
-    bool plain = strchr(name, '/') == NULL;
-    int n =
-        plain ? snprintf(path, 108, "%s/%s.sock", folder, name) : snprintf(path, 108, "%s", name);
-    return n < 108
-               ? 0
-               : tw_fail(err, TW_E_USAGE,
-                         "socket %.120s: the path has %d bytes, at most 107 are possible", name, n);
-}
-
 /* ---- making ---- */
-
-/* The parent folder of a well-known socket is made on demand, for this user alone. */
-static void make_folder(const char *path) {
-    char folder[96];
-    tw_device_server_folder(folder);
-    size_t n = strlen(folder);
-    if (strncmp(path, folder, n) == 0 && path[n] == '/') {
-        mkdir(folder, 0700);
-    }
-}
 
 static int open_path(struct tw_device_server *s, const char *name, tw_error *err) {
     char path[TW_LISTEN_PATH];
-    int code = tw_device_server_path(name, path, err);
+    int code = tw_runtime_socket(name, true, path, err);
     if (code) {
         return code;
     }
-    make_folder(path);
     return tw_listen_begin(&s->listen, "socket", path, SOCK_SEQPACKET, err);
 }
 
@@ -171,8 +137,8 @@ static void enlarge(int fd) {
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
-/* NULL: all are taken. Then who wants to come in waits outside; nobody is shown out before his
- * time. */
+/* NULL: all are taken. Then new connections stay in the listen backlog, and those that hold a place
+ * without need lose it sooner (dismiss_idle). */
 static struct guest *free_place(struct tw_device_server *s) {
     for (uint32_t i = 0; i < GUESTS; i++) {
         if (!s->guest[i].pipe) {
@@ -237,13 +203,12 @@ static void answer(struct tw_device_server *s, struct guest *g) {
     tw_link_server_send(s->served, g->pipe, &h, &o, sizeof o);
     /* it stays until the other side closes: closing first could swallow the answer */
     g->answered = true;
+    g->since = tw_clock_ms();
 }
 
 static uint32_t peer_pid(int fd, uint32_t said) {
-    struct ucred c;
-    socklen_t n = sizeof c;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &n) == 0 && c.pid > 0 ? (uint32_t)c.pid
-                                                                             : said;
+    uint32_t pid, uid;
+    return tw_peer(fd, &pid, &uid) && pid ? pid : said;
 }
 
 /* A guest that wants to be the host. A host that has died is noticed first. */
@@ -324,11 +289,24 @@ static uint32_t list_fds(struct tw_device_server *s, struct pollfd *p, struct gu
     return n;
 }
 
+/* A connection asks at once for what it wants; one that does not must not keep others out. */
+static void dismiss_idle(struct tw_device_server *s) {
+    uint64_t now = tw_clock_ms();
+    bool full = free_place(s) == NULL;
+    for (uint32_t i = 0; i < GUESTS; i++) {
+        struct guest *g = &s->guest[i];
+        uint64_t allowed = full ? FULL_MS : g->answered ? GUEST_MS : SILENT_MS;
+        if (g->pipe && now - g->since > allowed) {
+            dismiss(g);
+        }
+    }
+}
+
 static void turn(struct tw_device_server *s) {
     struct pollfd p[OWN + LINES + GUESTS];
     struct guest *who[OWN + LINES + GUESTS];
     uint32_t n = list_fds(s, p, who);
-    if (poll(p, n, 250) < 0) {
+    if (poll(p, n, free_place(s) ? 250 : FULL_MS / 2) < 0) {
         return; /* a signal */
     }
     if (p[2].revents) {
@@ -347,12 +325,7 @@ static void turn(struct tw_device_server *s) {
         accept_all(s);
     }
     accept_calls(s);
-    uint64_t now = tw_clock_ms();
-    for (uint32_t i = 0; i < GUESTS; i++) {
-        if (s->guest[i].pipe && now - s->guest[i].since > GUEST_MS) {
-            dismiss(&s->guest[i]);
-        }
-    }
+    dismiss_idle(s);
 }
 
 void tw_device_server_run(struct tw_device_server *s, const volatile sig_atomic_t *stop) {

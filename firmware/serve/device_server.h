@@ -15,7 +15,8 @@
 struct tw_device_server; /* opaque */
 
 struct tw_device_server_options {
-    const char *path; /* of the socket; NULL: none, only tw_device_server_pair */
+    const char
+        *path; /* or name (tw_runtime_socket) of the socket; NULL: only tw_device_server_pair */
     struct tw_emu_options emu;
     const char *faults; /* plan of firmware/faults/faults.h, or NULL */
     uint64_t seed;
@@ -46,12 +47,5 @@ int tw_device_server_pair(struct tw_device_server *s);
 void tw_device_server_run(struct tw_device_server *s, const volatile sig_atomic_t *stop);
 /* Legal from any thread. */
 void tw_device_server_stop(struct tw_device_server *s);
-
-/* The well-known folder of sockets: $XDG_RUNTIME_DIR/tilewright, else /run/user/UID/tilewright
- * where that is there, else /tmp/tilewright-UID. */
-void tw_device_server_folder(char path[96]);
-/* The path that a name stands for: itself if it has a slash, else NAME.sock in that folder. USAGE:
- * too long. */
-int tw_device_server_path(const char *name, char path[108], tw_error *err);
 
 #endif

@@ -82,6 +82,25 @@ static inline uint16_t tw_f32_to_f16(float f) {
     return (uint16_t)(sign | ((u - 0x38000000u) >> 13));
 }
 
+/* The index of the first infinity or NaN of x[0 .. n), n where there is none. */
+static inline uint32_t tw_first_not_finite(const float *x, uint32_t n) {
+    uint32_t i = 0;
+    for (uint32_t end; i < n; i = end) { /* by blocks, which compilers do several at a time */
+        uint32_t bad = 0;
+        end = n - i < 256 ? n : i + 256;
+        for (uint32_t k = i; k < end; k++) {
+            bad |= (tw_float_bits(x[k]) & 0x7F800000u) + 0x00800000u; /* bit 31: all ones */
+        }
+        if (bad >> 31) {
+            break;
+        }
+    }
+    while (i < n && (tw_float_bits(x[i]) & 0x7F800000u) != 0x7F800000u) {
+        i++;
+    }
+    return i;
+}
+
 static inline float tw_bf16_to_f32(uint16_t b) {
     return tw_bits_float((uint32_t)b << 16);
 }
@@ -195,8 +214,12 @@ static inline float tw_fold_max(float lane[TW_LANES]) {
     return lane[0];
 }
 
-/* Returns the factor of rms_norm, y = (x * factor) * w, for this sum of squares. */
+/* Returns the factor of rms_norm, y = (x * factor) * w, for this sum of squares. A sum that has
+ * overflowed gives NaN, not zero: the row's numbers are lost and must not look like zeros. */
 static inline float tw_rms_factor(float sum_of_squares, uint32_t cols, float epsilon) {
+    if (tw_float_bits(sum_of_squares) >= 0x7F800000u) {
+        return tw_bits_float(0x7FC00000u);
+    }
     return 1.0f / __builtin_sqrtf(sum_of_squares / (float)cols + epsilon);
 }
 

@@ -25,7 +25,7 @@
  *
  * Threads: a device and a deployment may be used from many threads at a time, a session from one at
  * a time. A decoder does not change. Functions block until they are done. The library never prints,
- * exits, or installs signal handlers.
+ * exits, or installs signal handlers, but for the one that tw_guard_files asks for.
  *
  * Option and info structures begin with `size`: set it to sizeof the structure. Zero fields mean
  * the default. An options pointer may be NULL: all defaults. Structures only grow at their end: of
@@ -57,6 +57,16 @@ extern "C" {
  * the header). */
 const char *tw_version(void);
 uint32_t tw_version_number(void);
+
+/* Weights stay in the bundle's file and are read there while a session runs. If another process
+ * cuts the file meanwhile, such a read raises SIGBUS, which ends the process. After this call it
+ * ends the step instead, with TRUNCATED and the file's name: a handler of SIGBUS is installed that
+ * takes only what happens inside of this library's file mappings (it puts zeros there and marks the
+ * mapping) and hands every other SIGBUS to the handler that was set before, or lets it end the
+ * process. For the whole process; a program that sets a handler of its own later should pass on to
+ * this one what it does not know. Legal at any time and from any thread; a second call does
+ * nothing. A program that replaces bundles by renaming never needs it. Errors: INTERNAL. */
+int tw_guard_files(tw_error *err);
 
 typedef struct tw_device tw_device;
 typedef struct tw_decoder tw_decoder;
@@ -326,8 +336,9 @@ int tw_session_get_info(const tw_session *session, struct tw_session_info *info,
 /* Appends n tokens (n > 0) to the sequence. Allocates nothing and makes no system call but to wake
  * threads. Errors, before anything has run: RANGE (an id outside of the vocabulary), CONTEXT_FULL,
  * USAGE (no tokens; the device was reset).
- * FAULT (names program, site, engine, op and graph operation) ends the session: it can only be
- * destroyed. */
+ * FAULT (names program, site, engine, op and graph operation; also logits that are infinite or not
+ * numbers, with the layer and operation where that began) and TRUNCATED (the bundle's file was cut:
+ * tw_guard_files) end the session: it can only be destroyed. */
 int tw_session_feed(tw_session *session, const uint32_t *ids, size_t n, tw_error *err);
 /* n_vocab logits of what follows the last token fed, valid until the session's next feed. NULL
  * before the first feed and after a rewind (and for session NULL, whose position is 0). */

@@ -186,7 +186,13 @@ TW_STATIC_ASSERT(sizeof(struct tw_wire_loaded) == 16, "loaded");
 /* Request of RUN. Followed by n_inputs struct tw_wire_input, then their bytes, one after the other
  * without gaps; the inputs are written before the first step. With GREEDY, a struct tw_wire_greedy
  * follows at the next multiple of 8. */
-enum tw_wire_run_flags { TW_WIRE_RUN_GREEDY = 1 };
+enum tw_wire_run_flags {
+    TW_WIRE_RUN_GREEDY = 1,
+    /* Checks what each operation computes: the first infinity or NaN is the fault NotFinite with its
+     * place; `have` is the first bad row, `need` the iteration of the outermost loop. Slow: a step
+     * whose results are worthless is run again in this way, with equal results, to find out why. */
+    TW_WIRE_RUN_CHECK = 2
+};
 struct tw_wire_run {
     uint32_t program;
     uint32_t n_steps;
@@ -204,8 +210,10 @@ struct tw_wire_input {
 TW_STATIC_ASSERT(sizeof(struct tw_wire_input) == 16, "input");
 #define TW_WIRE_MAX_INPUTS 8u
 
-/* GREEDY: the device feeds each step's most likely token (the lowest id among equals, never a NaN)
- * to the next step, without the host. Executes up to n_steps steps, at most TW_WIRE_MAX_TOKENS. */
+/* GREEDY: the device feeds each step's most likely token (the lowest id among equals) to the next
+ * step, without the host. Executes up to n_steps steps, at most TW_WIRE_MAX_TOKENS. Logits with an
+ * infinity or NaN are the fault NotFinite without a place: `have` is the first of them, `need`
+ * n_vocab. */
 #define TW_WIRE_MAX_TOKENS 256u
 #define TW_WIRE_MAX_STOPS 4u
 struct tw_wire_greedy {

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lock is taken first, so a socket at the path is nobody's and may be replaced.
+ * The lock is taken first, so no other server of ours is at the path. A socket there is of a dead
+ * process or of another program, which is told by connecting to it.
  */
 #include "loader/base/listen.h"
 
 #include "loader/base/lock.h"
+#include "loader/base/private_path.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -17,19 +19,62 @@
 
 #define SCARCE_US 50000
 
+/* True if a process has the socket at the address, of whatever type: only one that nobody has
+ * refuses. */
+static bool is_alive(const struct sockaddr_un *a, int type) {
+    int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool alive = fd < 0 || connect(fd, (const struct sockaddr *)a, sizeof *a) == 0 ||
+                 (errno != ECONNREFUSED && errno != ENOENT);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return alive;
+}
+
+/* Removes a socket that a dead process of this user left. */
+static int make_way(const struct tw_listen *l, const struct sockaddr_un *a, int type,
+                    tw_error *err) {
+    struct stat st;
+    if (lstat(l->path, &st) != 0) {
+        return 0;
+    }
+    if (!S_ISSOCK(st.st_mode)) {
+        return tw_fail(err, TW_E_IO,
+                       "%s: there is something else than a socket; choose another path", l->path);
+    }
+    if (is_alive(a, type)) {
+        return tw_fail(err, TW_E_DEVICE_BUSY,
+                       "%s: another program serves a socket there; choose another path", l->path);
+    }
+    if (st.st_uid != geteuid()) {
+        return tw_fail(err, TW_E_IO,
+                       "%s: there is a socket of user %u, whose server is gone; remove it, or "
+                       "choose another path",
+                       l->path, (unsigned)st.st_uid);
+    }
+    unlink(l->path);
+    return 0;
+}
+
+static void remember(struct tw_listen *l) {
+    struct stat st;
+    if (lstat(l->path, &st) == 0) {
+        l->device = (uint64_t)st.st_dev;
+        l->inode = (uint64_t)st.st_ino;
+    }
+}
+
 static int bind_path(struct tw_listen *l, int type, tw_error *err) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    struct stat st;
     memcpy(a.sun_path, l->path, strlen(l->path) + 1);
-    if (lstat(l->path, &st) == 0) {
-        if (!S_ISSOCK(st.st_mode)) {
-            return tw_fail(err, TW_E_IO,
-                           "%s: there is something else than a socket; choose another path",
-                           l->path);
-        }
-        unlink(l->path);
+    int code = make_way(l, &a, type, err);
+    if (code) {
+        return code;
     }
     int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0) {
+        fchmod(fd, 0600); /* of the path that bind makes, whatever the umask is */
+    }
     bool bound = fd >= 0 && bind(fd, (const struct sockaddr *)&a, sizeof a) == 0;
     if (!bound || listen(fd, 16)) {
         int why = errno;
@@ -42,6 +87,7 @@ static int bind_path(struct tw_listen *l, int type, tw_error *err) {
         return tw_fail(err, TW_E_IO, "%s: the socket cannot be made: %s", l->path, strerror(why));
     }
     l->fd = fd;
+    remember(l);
     return 0;
 }
 
@@ -65,8 +111,19 @@ int tw_listen_begin(struct tw_listen *l, const char *what, const char *path, int
     return code;
 }
 
+/* Another user's process got in: legal where somebody has opened the socket to others since it was
+ * made (chmod), else a mistake of the folder. */
+static bool may_come_in(const struct tw_listen *l, int fd) {
+    struct stat st;
+    return tw_peer_is_trusted(fd) || (lstat(l->path, &st) == 0 && st.st_mode & (S_IWGRP | S_IWOTH));
+}
+
 int tw_listen_accept(const struct tw_listen *l, int flags) {
     int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | flags);
+    if (fd >= 0 && !may_come_in(l, fd)) {
+        close(fd);
+        return -1;
+    }
     if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
         usleep(SCARCE_US);
     }
@@ -75,8 +132,13 @@ int tw_listen_accept(const struct tw_listen *l, int flags) {
 
 void tw_listen_end(struct tw_listen *l) {
     if (l->fd >= 0) {
+        struct stat st;
+        bool ours = lstat(l->path, &st) == 0 && (uint64_t)st.st_dev == l->device &&
+                    (uint64_t)st.st_ino == l->inode;
         close(l->fd);
-        unlink(l->path);
+        if (ours) {
+            unlink(l->path);
+        }
     }
     tw_lock_release(l->lock_path, l->lock);
     l->fd = l->lock = -1;

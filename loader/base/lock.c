@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lock file holds "PID NAME" of whoever has the flock. It is removed on release, so whoever
+ * The lock file holds "PID NAME" of whoever has the flock. In a folder that all users share anybody
+ * may write anything into it, so the kernel's own list is asked first. The file is removed on release, so whoever
  * gets the lock looks whether its file is still the one with that name, and tries again if not.
  */
 #include "loader/base/lock.h"
 
+#include "loader/base/file_limit.h"
 #include "loader/base/text_filter.h"
 
 #include <errno.h>
@@ -15,6 +17,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 static void read_name(const char *path, char name[32]) {
@@ -58,7 +61,33 @@ void tw_lock_note_stopped(uint32_t pid, char text[64]) {
     }
 }
 
-static uint32_t read_holder(int fd, char name[32]) {
+/* Who the kernel says has the flock on an open file: the process, 0: nobody that this process can
+ * see, UINT32_MAX: the kernel does not tell (no /proc). */
+static uint32_t ask_kernel(int fd) {
+    struct stat st;
+    char line[128], kind[16];
+    unsigned major_number, minor_number;
+    unsigned long long inode;
+    long pid;
+    uint32_t found = 0;
+    FILE *f = fstat(fd, &st) == 0 ? fopen("/proc/locks", "re") : NULL;
+    if (!f) {
+        return UINT32_MAX;
+    }
+    while (!found &&
+           fgets(line, sizeof line, f)) { /* "1: FLOCK  ADVISORY  WRITE 30486 fe:00:1105 0 EOF" */
+        if (sscanf(line, "%*u: %15s %*s %*s %ld %x:%x:%llu", kind, &pid, &major_number,
+                   &minor_number, &inode) == 5 &&
+            strcmp(kind, "FLOCK") == 0 && inode == st.st_ino && pid > 0 &&
+            makedev(major_number, minor_number) == st.st_dev) {
+            found = (uint32_t)pid;
+        }
+    }
+    fclose(f);
+    return found;
+}
+
+static uint32_t read_label(int fd, char name[32]) {
     char text[64];
     ssize_t n = pread(fd, text, sizeof text - 1, 0);
     text[n > 0 ? n : 0] = 0;
@@ -70,11 +99,22 @@ static uint32_t read_holder(int fd, char name[32]) {
     return pid && pid < UINT32_MAX ? (uint32_t)pid : UINT32_MAX;
 }
 
+/* Who has the lock, and its program; UINT32_MAX: not known. */
+static uint32_t read_holder(int fd, char name[32]) {
+    uint32_t pid = ask_kernel(fd);
+    if (pid == UINT32_MAX) {
+        return read_label(fd, name);
+    }
+    tw_lock_process_name(pid, name);
+    return pid ? pid : UINT32_MAX;
+}
+
 static void write_holder(int fd) {
     char name[32], text[64];
     tw_lock_own_name(name);
     int n = snprintf(text, sizeof text, "%u %s\n", (unsigned)getpid(), name);
-    if (ftruncate(fd, 0) || pwrite(fd, text, (size_t)n, 0) != n) {
+    if (!tw_file_size_allowed((uint64_t)n) || ftruncate(fd, 0) ||
+        pwrite(fd, text, (size_t)n, 0) != n) {
         return; /* the lock holds without its label */
     }
 }

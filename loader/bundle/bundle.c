@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opens and closes bundles (loader/bundle/loader.h): maps the file, parses the ELF headers, then
- * fills the bundle part by part; hash and program rules last, over what was parsed.
+ * Opens and closes bundles (loader/bundle/loader.h): maps the file, copies its metadata, parses the
+ * ELF headers, then fills the bundle part by part; hash and program rules last, over what was
+ * parsed.
  */
 #include "loader/bundle/bindings.h"
 #include "loader/bundle/bundle_parts.h"
@@ -11,6 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
+/* Of a file whose note does not say where its metadata ends: opening it fails, and how it fails
+ * may need this much of it. */
+#define HEAD_UNKNOWN ((uint64_t)64 << 20)
 
 static void add_report(struct tw_verify_report *sum, const struct tw_verify_report *one) {
     for (size_t r = 0; sum && r < sizeof sum->checked / sizeof *sum->checked; r++) {
@@ -102,7 +107,7 @@ int tw_bundle_open_memory(const char *name, const void *bytes, size_t size, unsi
         rc = tw_fail(err, TW_E_USAGE, "%s: a bundle in memory must be 8-aligned", name);
     } else {
         tw_owner(out)->elf.bytes = bytes;
-        tw_owner(out)->elf.size = size;
+        tw_owner(out)->elf.size = tw_owner(out)->elf.head_bytes = size;
         rc = read_parts(out, flags, err);
     }
     if (rc != 0) {
@@ -121,15 +126,39 @@ static void prefetch(const struct tw_bundle *bundle) {
     }
 }
 
+/* The metadata is copied before anything of it is looked at, and only the copy is read: the file's
+ * owner may write to it while we check. */
+static int own_metadata(struct tw_bundle_owner *owner, tw_error *err) {
+    struct tw_file_map *map = &owner->map;
+    const uint64_t least = TW_HEADER_OFFSET + sizeof(struct tw_bundle_note);
+    int rc = tw_file_map_own(map, least, err);
+    if (rc != 0) {
+        return rc;
+    }
+    uint64_t meta = 0;
+    if (map->size >= least) {
+        const void *note = map->bytes + TW_HEADER_OFFSET;
+        meta = ((const struct tw_bundle_note *)note)->meta_bytes;
+    }
+    rc = tw_file_map_own(map, meta >= least && meta <= map->size ? meta : HEAD_UNKNOWN, err);
+    owner->elf.bytes = map->bytes;
+    owner->elf.size = map->size;
+    owner->elf.head_bytes = map->own_bytes;
+    return rc;
+}
+
+int tw_bundle_intact(const struct tw_bundle *bundle, tw_error *err) {
+    return tw_file_map_intact(&tw_owner(bundle)->map, err);
+}
+
 int tw_bundle_open(const char *path, unsigned flags, struct tw_bundle *out, tw_error *err) {
     int rc = make_owner(path, out, err);
     if (rc != 0) {
         return rc;
     }
     struct tw_bundle_owner *owner = tw_owner(out);
-    rc = tw_map_file(path, &owner->map, &owner->map_bytes, err);
-    owner->elf.bytes = owner->map;
-    owner->elf.size = owner->map_bytes;
+    rc = tw_file_map_open(path, &owner->map, err);
+    rc = rc ? rc : own_metadata(owner, err);
     rc = rc ? rc : read_parts(out, flags, err);
     if (rc != 0) {
         tw_bundle_close(out);
@@ -155,9 +184,7 @@ void tw_bundle_close(struct tw_bundle *bundle) {
         tw_elf_finish(&owner->elf);
         free(owner->streams);
         free(owner->words);
-        if (owner->map) {
-            munmap(owner->map, owner->map_bytes);
-        }
+        tw_file_map_close(&owner->map);
         free(owner->path);
         free(owner);
     }

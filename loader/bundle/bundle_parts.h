@@ -7,6 +7,7 @@
 #ifndef TW_LOADER_BUNDLE_BUNDLE_PARTS_H
 #define TW_LOADER_BUNDLE_BUNDLE_PARTS_H
 
+#include "loader/base/file_map.h"
 #include "loader/bundle/elf_parse.h"
 #include "loader/bundle/loader.h"
 
@@ -14,17 +15,12 @@
  * bundle's pointers. */
 struct tw_bundle_owner {
     struct tw_elf elf;
-    void *map; /* NULL: the caller's memory */
-    uint64_t map_bytes;
+    struct tw_file_map map; /* zeroed: the caller's memory */
     char *path;
     struct tw_stream *streams; /* of all programs, one after the other */
     uint64_t n_streams;
     uint32_t *words; /* the expanded streams of images with patches */
 };
-
-/* Maps a regular file read-only at a 64 KiB boundary. loader/bundle/map.c. Errors: IO, TRUNCATED
- * (empty), NOMEM. */
-int tw_map_file(const char *path, void **map, uint64_t *bytes, tw_error *err);
 
 /* In this order. Errors as tw_bundle_open. */
 /* note.c: note, versions, where the metadata ends */

@@ -56,6 +56,11 @@ static int check_table(const struct tw_elf *elf, const char *what, uint64_t offs
                        elf->name, what, (unsigned long long)offset, (unsigned long long)bytes,
                        (unsigned long long)elf->size);
     }
+    if (!tw_range_ok(offset, bytes, elf->head_bytes)) {
+        return tw_fail(err, TW_E_RANGE,
+                       "%s: %s table at offset %llu, %llu bytes, ends behind the metadata",
+                       elf->name, what, (unsigned long long)offset, (unsigned long long)bytes);
+    }
     return 0;
 }
 
@@ -104,7 +109,7 @@ static int read_headers(struct tw_elf *elf, const Elf64_Ehdr *h, tw_error *err) 
                        elf->n_sections);
     }
     /* libelf's reader does not write to the image; its interface merely lacks the const. */
-    Elf *reader = elf_memory((char *)(uintptr_t)elf->bytes, elf->size);
+    Elf *reader = elf_memory((char *)(uintptr_t)elf->bytes, elf->head_bytes);
     if (!reader) {
         return tw_fail(err, TW_E_FORMAT, "%s: libelf: %s", elf->name, elf_errmsg(-1));
     }
@@ -116,8 +121,12 @@ static int read_headers(struct tw_elf *elf, const Elf64_Ehdr *h, tw_error *err) 
 /* Points names[] into the section name table. */
 static int read_names(struct tw_elf *elf, uint32_t table, tw_error *err) {
     const Elf64_Shdr *h = &elf->sections[table];
-    if (h->sh_type != SHT_STRTAB || h->sh_size == 0 ||
-        !tw_range_ok(h->sh_offset, h->sh_size, elf->size) ||
+    bool fits = tw_range_ok(h->sh_offset, h->sh_size, elf->size);
+    if (fits && !tw_range_ok(h->sh_offset, h->sh_size, elf->head_bytes)) {
+        return tw_fail(err, TW_E_RANGE, "%s: section %u: the section names end behind the metadata",
+                       elf->name, table);
+    }
+    if (h->sh_type != SHT_STRTAB || h->sh_size == 0 || !fits ||
         elf->bytes[h->sh_offset + h->sh_size - 1] != 0) {
         return tw_fail(
             err, TW_E_FORMAT,

@@ -18,6 +18,8 @@ struct tw_elf {
     const char *name; /* of the file, for messages */
     const uint8_t *bytes;
     uint64_t size;
+    /* [0, head_bytes) does not change and may be read; the rest is only weights */
+    uint64_t head_bytes;
     uint32_t n_sections, n_segments;
     Elf64_Shdr *sections; /* owned copies */
     Elf64_Phdr *segments;
@@ -27,7 +29,7 @@ struct tw_elf {
     uint32_t n_images, *image; /* owned */
 };
 
-/* Fills a zeroed struct whose name, bytes (8-aligned) and size are set; tw_elf_finish frees it,
+/* Fills a zeroed struct whose name, bytes (8-aligned), size and head_bytes are set; tw_elf_finish frees it,
  * after an error too. Errors: FORMAT, TRUNCATED, RANGE, MISSING, UNSUPPORTED, NOMEM. */
 int tw_elf_parse(struct tw_elf *elf, tw_error *err);
 void tw_elf_finish(struct tw_elf *elf);

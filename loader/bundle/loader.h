@@ -63,7 +63,8 @@ struct tw_bundle {
  * checked against the content hash, TW_BUNDLE_CHECK_HASH also reads the weights and compares their
  * hashes. A bundle in memory must be 8-aligned, stay unchanged until the close, and for use in place
  * by kernels be aligned to 64 bytes. The vocabulary blob is not looked into: tw_vocab_open checks
- * it. A file must not shrink while it is mapped. Errors: IO, TRUNCATED, FORMAT, RANGE, MISSING,
+ * it. Of a file the metadata is copied first and only the copy is read; weights stay in the file
+ * (tw_bundle_intact). Errors: IO, TRUNCATED, FORMAT, RANGE, MISSING,
  * UNSUPPORTED, VERSION, HASH, VERIFY, NOMEM. The caller closes with tw_bundle_close (NULL and
  * zeroed are fine). */
 enum { TW_BUNDLE_CHECK_HASH = 1, TW_BUNDLE_NO_RULES = 2 /* for inspect and dump: parse only */ };
@@ -71,6 +72,11 @@ int tw_bundle_open(const char *path, unsigned flags, struct tw_bundle *out, tw_e
 int tw_bundle_open_memory(const char *name, const void *bytes, size_t size, unsigned flags,
                           struct tw_bundle *out, tw_error *err);
 void tw_bundle_close(struct tw_bundle *bundle);
+
+/* 0, or TRUNCATED naming the file if weights that were read in place are no longer in it: what was
+ * computed from them is worthless. Only in a program that asked for tw_guard_files; elsewhere such
+ * a read is a SIGBUS. Costs a load; legal from any thread. */
+int tw_bundle_intact(const struct tw_bundle *bundle, tw_error *err);
 
 /* Every rule for every program, as an open without NO_RULES does. `report` (may be NULL; zeroed by
  * the caller) gets the sums of all programs. 0, or VERIFY naming file and rule; NOMEM. */

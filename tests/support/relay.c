@@ -5,7 +5,7 @@
 #include "tests/support/relay.h"
 
 #include "firmware/link/pipe.h"
-#include "firmware/serve/device_server.h"
+#include "loader/base/private_path.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -96,7 +96,7 @@ static void *run(void *arg) {
 
 struct relay *relay_start(const char *name, const char *device_path) {
     struct relay *r = calloc(1, sizeof *r);
-    if (!r || tw_device_server_path(name, r->path, NULL) || pipe(r->stop)) {
+    if (!r || tw_runtime_socket(name, true, r->path, NULL) || pipe(r->stop)) {
         die("relay");
     }
     snprintf(r->device_path, sizeof r->device_path, "%s", device_path);

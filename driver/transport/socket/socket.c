@@ -6,9 +6,9 @@
  * device does not answer.
  */
 #include "driver/transport/link/link_client.h"
-#include "firmware/serve/device_server.h"
 #include "loader/base/clock.h"
 #include "loader/base/lock.h"
+#include "loader/base/private_path.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -54,7 +54,7 @@ static int connect_path(const char *path, int ms) {
 
 static void set_state(struct tw_transport_info *info, const char *state, const char *detail) {
     snprintf(info->state, sizeof info->state, "%s", state);
-    snprintf(info->detail, sizeof info->detail, "%s", detail);
+    snprintf(info->detail, sizeof info->detail, "%.159s", detail);
 }
 
 static void ask_state(struct tw_transport_info *info, const char *path) {
@@ -68,6 +68,11 @@ static void ask_state(struct tw_transport_info *info, const char *path) {
                                     : "unusable",
                   e == ECONNREFUSED ? "nobody serves it any more; tilewright emulate does"
                                     : strerror(e));
+        return;
+    }
+    if (!tw_peer_is_trusted(fd)) {
+        close(fd);
+        set_state(info, "unusable", "another user's process serves it");
         return;
     }
     struct tw_pipe *pipe = tw_pipe_socket(fd);
@@ -107,14 +112,22 @@ static int by_name(const struct dirent **a, const struct dirent **b) {
 }
 
 static void discover(bool (*found)(void *ctx, const struct tw_transport_info *info), void *ctx) {
-    char folder[96], name[64], path[108];
+    char folder[TW_RUNTIME_FOLDER], name[64], path[TW_SOCKET_PATH];
     struct dirent **entry = NULL;
-    tw_device_server_folder(folder);
+    tw_error err = {0};
+    if (tw_runtime_folder(false, folder, &err)) {
+        if (errno != ENOENT) { /* it is there, and its sockets may be anybody's */
+            struct tw_transport_info info = {.selector = "socket"};
+            set_state(&info, "unusable", err.message);
+            found(ctx, &info);
+        }
+        return;
+    }
     int n = scandir(folder, &entry, NULL, by_name);
     bool more = true;
     for (int i = 0; i < n; i++) {
         if (more && socket_name(entry[i]->d_name, name) &&
-            tw_device_server_path(name, path, NULL) == 0) {
+            tw_runtime_socket(name, false, path, NULL) == 0) {
             struct tw_transport_info info = {.selector = ""};
             snprintf(info.selector, sizeof info.selector, "socket:%s", name);
             ask_state(&info, path);
@@ -168,10 +181,16 @@ static int refuse(const char *name, const char *path, int e, tw_error *err) {
                    why, path);
 }
 
-static uint32_t peer_pid(int fd) {
-    struct ucred c;
-    socklen_t n = sizeof c;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &n) == 0 && c.pid > 0 ? (uint32_t)c.pid : 0;
+/* A device sees every prompt and makes up every answer, so it is one of this user or of root. */
+static int check_peer(const char *name, int fd, struct use *use, tw_error *err) {
+    uint32_t uid = 0;
+    if (!tw_peer(fd, &use->server_pid, &uid) || tw_peer_is_trusted(fd)) {
+        return 0;
+    }
+    return tw_fail(err, TW_E_NO_DEVICE,
+                   "device %s: process %u of user %u serves it; only devices of this user and of "
+                   "root are used",
+                   name, use->server_pid, uid);
 }
 
 /* A device that does not answer because its process is stopped. Returns the code. */
@@ -207,7 +226,12 @@ static int connect_and_open(const char *name, const char *path, uint32_t deadlin
         end_use(use);
         return code;
     }
-    use->server_pid = peer_pid(fd);
+    code = check_peer(name, fd, use, err);
+    if (code) {
+        close(fd);
+        end_use(use);
+        return code;
+    }
     code = tw_link_open(name, tw_pipe_socket(fd), deadline_ms, out, err);
     if (code) {
         explain_silence(use, code, err);
@@ -226,7 +250,7 @@ static int open_socket(const char *rest, const struct tw_transport_options *opti
     if (!*rest) {
         return tw_fail(err, TW_E_NO_DEVICE, "device socket: which one? socket:NAME or socket:PATH");
     }
-    if (tw_device_server_path(rest, path, err)) {
+    if (tw_runtime_socket(rest, false, path, err)) {
         return TW_E_NO_DEVICE;
     }
     snprintf(name, sizeof name, "socket:%s", rest);

@@ -58,15 +58,19 @@ static struct tw_plan *alloc_plan(struct walk *w, struct tw_arena *a) {
     struct tw_plan *plan = tw_arena_zeroed(a, 1, sizeof *plan, 64);
     struct plan_progress *progress = tw_arena_zeroed(a, w->n_threads, sizeof *progress, 128);
     struct plan_thread *threads = tw_arena_zeroed(a, w->n_threads, sizeof *threads, 64);
+    struct plan_cursor *cursors = tw_arena_zeroed(a, w->n_threads, sizeof *cursors, 8);
     uint32_t *trips = tw_arena_zeroed(a, w->program->n_trips, sizeof *trips, 8);
     uint32_t *trip_min = tw_arena_zeroed(a, w->program->n_trips, sizeof *trip_min, 8);
+    w->inputs = tw_bind_take_inputs(w->program, a);
     if (plan) {
         plan->config = w->config;
         plan->n_threads = w->n_threads;
         plan->progress = progress;
         plan->threads = threads;
+        plan->cursors = cursors;
         plan->trips = trips;
         plan->trip_min = trip_min;
+        plan->inputs = w->inputs;
     }
     return plan;
 }

@@ -85,6 +85,11 @@ struct plan_progress {
     uint8_t pad_at[60];
 };
 
+/* Where a thread is that takes turns with the others (tw_plan_check_numbers). */
+struct plan_cursor {
+    uint32_t at, iteration[TW_MAX_VARS];
+};
+
 /* Check before a step that ids[0 .. rows) < limit. */
 struct plan_id_check {
     const uint8_t *ids;
@@ -111,7 +116,9 @@ struct tw_plan {
     uint32_t base, stride;
     struct plan_thread *threads;
     struct plan_progress *progress;
-    uint32_t *trips, *trip_min; /* latched; least value that each may have */
+    struct plan_cursor *cursors; /* [n_threads] */
+    uint32_t *trips, *trip_min;  /* latched; least value that each may have */
+    uint8_t **inputs;            /* tw_bind_take_inputs */
     struct plan_checks checks;
     struct tw_plan_stats stats;
 };

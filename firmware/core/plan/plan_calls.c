@@ -183,6 +183,11 @@ int tw_walk_data(struct walk *w, const struct walk_engine *e, const struct walk_
     if (rc == 0 && op->affine) {
         rc = tw_walk_eval(w, e, op->affine, &b.block, &b.block_terms);
     }
+    for (uint32_t n = 0; n < op->n_regions && rc == 0; n++) {
+        if (tw_region_is_tensor(op->region[n].kind)) {
+            b.p[n].at = tw_bind_input(&w->config, w->inputs, op->region[n].id, b.p[n].at);
+        }
+    }
     if (rc == 0) {
         rc = check_values(w, op, &b);
     }

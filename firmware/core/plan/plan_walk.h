@@ -149,6 +149,7 @@ struct walk {
     uint32_t *clocks;
     uint32_t *direct; /* [thread], scratch of a wait */
     uint8_t **sram;
+    uint8_t **inputs;                /* the plan's */
     uint32_t *n_entries, *n_patches; /* [thread] */
     uint32_t n_events, n_snapshots, n_ops;
     /* nesting of open dynamic loops; their serial number; pages in FIFOs */

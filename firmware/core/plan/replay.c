@@ -41,7 +41,7 @@ int tw_plan_begin(struct tw_plan *plan, struct tw_fault *fault) {
     fault = fault ? fault : &ignored;
     memset(fault, 0, sizeof *fault);
     fault->site = fault->engine = fault->op_index = fault->stage = TW_NONE;
-    int rc = tw_bind_trips(&plan->config, plan->trip_min, plan->trips, fault);
+    int rc = tw_bind_trips(&plan->config, plan->inputs, plan->trip_min, plan->trips, fault);
     for (uint32_t i = 0; i < plan->checks.n_ids && rc == 0; i++) {
         rc = check_ids(plan, &plan->checks.ids[i], fault);
     }
@@ -65,27 +65,35 @@ struct run {
     uint32_t iteration[TW_MAX_VARS]; /* of the open dynamic loops, by nesting level */
 };
 
-static void call_patched(const struct run *r, const struct plan_entry *e) {
-    struct tw_kargs args = e->u.call.args;
+/* The arguments of this time. False: there are no rows. */
+static bool patch_call(const struct run *r, const struct plan_entry *e, struct tw_kargs *args) {
     const struct plan_patch *patch = &r->thread->patches[e->first_patch];
+    *args = e->u.call.args;
     if (e->rows_trip != PLAN_NO_TRIP) {
-        args.rows = r->plan->trips[e->rows_trip];
-        if (args.rows == 0) {
-            return;
+        args->rows = r->plan->trips[e->rows_trip];
+        if (args->rows == 0) {
+            return false;
         }
     }
     if (e->pos_trip != PLAN_NO_TRIP) {
-        args.pos = r->plan->trips[e->pos_trip];
+        args->pos = r->plan->trips[e->pos_trip];
     }
     for (uint32_t i = 0; i < e->n; i++) {
         uint64_t add = patch[i].step * r->iteration[patch[i].level];
         if (patch[i].target == PLAN_PATCH_BLOCK) {
-            args.block += (uint32_t)add;
+            args->block += (uint32_t)add;
         } else {
-            args.p[patch[i].target] = (uint8_t *)args.p[patch[i].target] + add;
+            args->p[patch[i].target] = (uint8_t *)args->p[patch[i].target] + add;
         }
     }
-    e->u.call.fn(&args);
+    return true;
+}
+
+static void call_patched(const struct run *r, const struct plan_entry *e) {
+    struct tw_kargs args;
+    if (patch_call(r, e, &args)) {
+        e->u.call.fn(&args);
+    }
 }
 
 static void wait_for(const struct run *r, const struct plan_entry *e) {
@@ -143,6 +151,136 @@ void tw_plan_run(struct tw_plan *plan, uint32_t thread, void (*relax)(void *ctx)
                                   memory_order_release);
         }
     }
+}
+
+/* ---- run with a look at each result ---- */
+
+/* An op by its number in its stream, and the loops around it. */
+struct origin {
+    struct tw_op op;
+    uint64_t inner;  /* times that it runs in an iteration of the outermost loop */
+    bool in_counted; /* there is one, of a constant count */
+};
+
+static void find_origin(const struct tw_program *p, const struct plan_entry *e,
+                        const struct plan_origin *from, struct origin *out) {
+    const struct tw_stream *s = &p->streams[e->site * TW_ENGINE_COUNT + from->engine];
+    uint32_t count[TW_MAX_VARS] = {0}, depth = 0, at = 0;
+    memset(out, 0, sizeof *out);
+    for (uint32_t i = 0; i <= from->op_index; i++, at += out->op.n_words) {
+        if (!tw_op_decode(s->words, s->n_words, at, &out->op)) {
+            return; /* never: the text was walked when the plan was made */
+        }
+        if (out->op.code == TW_OP_LOOP && depth < TW_MAX_VARS) {
+            const struct tw_operand *x = &out->op.operand[TW_LOOP_times];
+            count[depth++] = x->id == TW_NONE ? x->max : 0; /* 0: one entry for all iterations */
+        } else if (out->op.code == TW_OP_END && depth > 0) {
+            depth--;
+        }
+    }
+    out->in_counted = depth > 0 && count[0] > 0;
+    out->inner = 1;
+    for (uint32_t i = 1; i < depth; i++) {
+        out->inner *= count[i] ? count[i] : 1;
+    }
+}
+
+/* Which iteration of the outermost loop the entry is of: constant loops are unrolled. */
+static uint64_t turn_of(const struct plan_thread *t, uint32_t index, const struct origin *o) {
+    uint64_t before = 0;
+    for (uint32_t i = 0; i < index; i++) {
+        before += t->entries[i].site == t->entries[index].site &&
+                  t->origins[i].engine == t->origins[index].engine &&
+                  t->origins[i].op_index == t->origins[index].op_index &&
+                  t->entries[i].kind <= PLAN_PATCHED;
+    }
+    return o->in_counted ? before / o->inner : 0;
+}
+
+static int check_result(const struct run *r, uint32_t index, const struct tw_kargs *args,
+                        struct tw_fault *fault) {
+    const struct tw_program *p = r->plan->config.program;
+    const struct plan_entry *e = &r->thread->entries[index];
+    struct origin o;
+    uint64_t row;
+    find_origin(p, e, &r->thread->origins[index], &o);
+    for (uint32_t n = 0; tw_op_region(&o.op, n); n++) {
+        struct tw_extent extent = tw_op_extent(&o.op, n, args->rows, args->x_dtype, args->tensor);
+        if (tw_bad_row(p, &o.op, n, extent, args->p[n], &row)) {
+            fault->site = e->site;
+            fault->engine = r->thread->origins[index].engine;
+            fault->op_index = r->thread->origins[index].op_index;
+            fault->opcode = o.op.code;
+            fault->stage = o.op.stage;
+            return tw_fault_set(fault, "NotFinite", tw_op_region(&o.op, n)->id, row,
+                                turn_of(r->thread, index, &o));
+        }
+    }
+    return 0;
+}
+
+static bool may_go_on(const struct run *r, const struct plan_entry *e) {
+    for (uint32_t i = 0; e->kind == PLAN_WAIT && i < e->n; i++) {
+        _Atomic uint32_t *count = &r->plan->progress[e->u.wait[i].thread].count;
+        uint32_t now = atomic_load_explicit(count, memory_order_acquire);
+        if ((int32_t)(now - (r->base + e->u.wait[i].count)) < 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int call_checked(const struct run *r, uint32_t index, struct tw_fault *fault) {
+    const struct plan_entry *e = &r->thread->entries[index];
+    struct tw_kargs args = e->u.call.args;
+    if (e->kind == PLAN_PATCHED && !patch_call(r, e, &args)) {
+        return 0;
+    }
+    e->u.call.fn(&args);
+    return check_result(r, index, &args, fault);
+}
+
+/* Runs a thread's entries from its cursor until one has to wait. *moved: there was one to run. */
+static int run_checked(struct tw_plan *plan, uint32_t thread, bool *moved, struct tw_fault *fault) {
+    struct plan_cursor *c = &plan->cursors[thread];
+    struct run r = {plan, &plan->threads[thread], NULL, NULL, plan->base, {0}};
+    int rc = 0;
+    memcpy(r.iteration, c->iteration, sizeof r.iteration);
+    for (; c->at < r.thread->n_entries && rc == 0; c->at++) {
+        const struct plan_entry *e = &r.thread->entries[c->at];
+        if (!may_go_on(&r, e)) {
+            break;
+        }
+        atomic_store_explicit(&plan->progress[thread].at, c->at, memory_order_relaxed);
+        if (e->kind == PLAN_CALL || e->kind == PLAN_PATCHED) {
+            rc = call_checked(&r, c->at, fault);
+        } else if (e->kind == PLAN_LOOP) {
+            c->at = enter_loop(&r, e, c->at);
+        } else if (e->kind == PLAN_END) {
+            c->at = repeat_loop(&r, e, c->at);
+        }
+        if (r.thread->entries[c->at].flags & PLAN_POST) {
+            atomic_store_explicit(&plan->progress[thread].count, plan->base + c->at + 1,
+                                  memory_order_release);
+        }
+        *moved = true;
+    }
+    memcpy(c->iteration, r.iteration, sizeof r.iteration);
+    return rc;
+}
+
+int tw_plan_check_numbers(struct tw_plan *plan, struct tw_fault *fault) {
+    struct tw_fault ignored;
+    fault = fault ? fault : &ignored;
+    int rc = tw_plan_begin(plan, fault);
+    memset(plan->cursors, 0, plan->n_threads * sizeof *plan->cursors);
+    for (bool moved = true; moved && rc == 0;) {
+        moved = false;
+        for (uint32_t t = 0; t < plan->n_threads && rc == 0; t++) {
+            rc = run_checked(plan, t, &moved, fault);
+        }
+    }
+    return rc;
 }
 
 /* ---- observation ---- */

@@ -4,6 +4,7 @@
  * step's likeliest token and makes it the next step's input, so that many tokens cost one request.
  */
 #include "firmware/core/server/server.h"
+#include "tilewright/numerics.h"
 #include "tilewright/range.h"
 
 #include <stdatomic.h>
@@ -38,10 +39,11 @@ static int check_program(struct run *r) {
         return tw_server_refuse(server, TW_E_UNSUPPORTED, "scheduler of a step", r->q.scheduler,
                                 TW_SCHED_COUNT - 1);
     }
-    return r->q.flags & ~(uint32_t)TW_WIRE_RUN_GREEDY
-               ? tw_server_refuse(server, TW_E_UNSUPPORTED, "flags of a step", r->q.flags,
-                                  TW_WIRE_RUN_GREEDY)
-               : 0;
+    bool known =
+        r->q.flags == 0 || r->q.flags == TW_WIRE_RUN_GREEDY || r->q.flags == TW_WIRE_RUN_CHECK;
+    return known ? 0
+                 : tw_server_refuse(server, TW_E_UNSUPPORTED, "flags of a step", r->q.flags,
+                                    TW_WIRE_RUN_GREEDY);
 }
 
 /* Reads the request's parts behind its head; *data: where the inputs' bytes begin. */
@@ -112,10 +114,7 @@ static void write_inputs(const struct run *r, const uint8_t *data) {
 
 /* ---- steps ---- */
 
-/* A step that was refused while its trips were latched has run nothing, and the program is as it
- * was. */
-static bool ran_nothing(const struct tw_fault *fault) {
-    static const char name[] = "InputRange";
+static bool is_fault(const struct tw_fault *fault, const char *name) {
     for (size_t i = 0; fault->what && fault->what[i] == name[i]; i++) {
         if (name[i] == 0) {
             return true;
@@ -124,15 +123,26 @@ static bool ran_nothing(const struct tw_fault *fault) {
     return false;
 }
 
+/* A step that was refused while its trips were latched has run nothing, and the program is as it
+ * was. A plan that stopped at a bad number begins anew as well; a strict machine is in the middle of
+ * its step. */
+static bool is_whole(const struct tw_server_program *p, const struct tw_fault *fault) {
+    return is_fault(fault, "InputRange") || (p->plan && is_fault(fault, "NotFinite"));
+}
+
 static int run_machine(const struct run *r, struct tw_fault *fault) {
     struct tw_server_program *p = r->program;
     memset(fault, 0, sizeof *fault);
     if (p->mode == TW_WIRE_STRICT) {
         /* Each step is another random one; an adversary stays itself. */
         uint64_t seed = r->q.seed + (r->q.scheduler == TW_SCHED_RANDOM ? p->steps : 0);
+        tw_strict_check_numbers(p->strict, r->q.flags & TW_WIRE_RUN_CHECK);
         int code = tw_strict_step(p->strict, (enum tw_scheduler)r->q.scheduler, seed, fault);
         atomic_store_explicit(&r->server->watch.site, TW_NONE, memory_order_relaxed);
         return code;
+    }
+    if (r->q.flags & TW_WIRE_RUN_CHECK) {
+        return tw_plan_check_numbers(p->plan, fault);
     }
     int code = tw_plan_begin(p->plan, fault);
     if (!code) {
@@ -155,7 +165,7 @@ static int step(const struct run *r, struct tw_wire_failure *failure) {
     struct tw_server_program *p = r->program;
     struct tw_fault fault;
     if (run_machine(r, &fault)) {
-        p->broken = !ran_nothing(&fault);
+        p->broken = !is_whole(p, &fault);
         return note_fault(r, &fault, failure);
     }
     p->steps++;
@@ -184,16 +194,13 @@ static int run_steps(const struct run *r, struct tw_server_request *request) {
 
 /* ---- greedy runs ---- */
 
-/* TW_NONE if all are NaN. */
+/* Of finite numbers. */
 static uint32_t likeliest(const float *logits, uint32_t n) {
     uint32_t best = 0;
-    while (best < n && logits[best] != logits[best]) {
-        best++;
-    }
-    for (uint32_t i = best + 1; i < n; i++) {
+    for (uint32_t i = 1; i < n; i++) {
         best = logits[i] > logits[best] ? i : best;
     }
-    return best < n ? best : TW_NONE;
+    return best;
 }
 
 static uint32_t get_input(const struct run *r, uint32_t input) {
@@ -239,13 +246,16 @@ static bool next_token(const struct run *r, uint32_t *id) {
     if (step(r, failure)) {
         return false;
     }
-    *id = likeliest(map(r, r->greedy.logits), r->greedy.n_vocab);
-    if (*id == TW_NONE) {
-        struct tw_fault fault = {TW_E_FAULT, "NoToken", TW_NONE, TW_NONE, TW_NONE,
-                                 0,          TW_NONE,   TW_NONE, 0,       r->greedy.n_vocab};
+    const float *logits = map(r, r->greedy.logits);
+    uint32_t n = r->greedy.n_vocab, bad = tw_first_not_finite(logits, n);
+    if (bad < n) {
+        struct tw_fault fault = {TW_E_FAULT, "NotFinite", TW_NONE, TW_NONE, TW_NONE,
+                                 0,          TW_NONE,     TW_NONE, bad,     n};
         note_fault(r, &fault, failure);
+        return false;
     }
-    return *id != TW_NONE;
+    *id = likeliest(logits, n);
+    return true;
 }
 
 static enum tw_wire_ended generate(const struct run *r, uint32_t *ids, uint32_t *n) {

@@ -69,6 +69,7 @@ static void take_tables(struct tw_strict *s, struct tw_arena *arena) {
     s->words = tw_arena_zeroed(arena, p->n_semaphores * sites, sizeof *s->words, 8);
     s->trips = tw_arena_zeroed(arena, p->n_trips, sizeof *s->trips, 8);
     s->trip_min = tw_arena_zeroed(arena, p->n_trips, sizeof *s->trip_min, 8);
+    s->inputs = tw_bind_take_inputs(p, arena);
     s->ready = tw_arena_zeroed(arena, sites * TW_ENGINE_COUNT, sizeof *s->ready, 8);
     s->slot = tw_arena_zeroed(arena, sites * TW_ENGINE_COUNT, sizeof *s->slot, 8);
     take_sram(s, arena);
@@ -255,7 +256,7 @@ int tw_strict_step(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t se
     if (s->faulted) {
         return tw_fault_set(fault, "Faulted", TW_NONE, 0, 0);
     }
-    int rc = tw_bind_trips(&s->config, s->trip_min, s->trips, fault);
+    int rc = tw_bind_trips(&s->config, s->inputs, s->trip_min, s->trips, fault);
     if (rc != 0) {
         return rc; /* nothing ran: the step may be tried again */
     }
@@ -267,6 +268,10 @@ int tw_strict_step(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t se
     s->faulted = rc != 0;
     s->epoch++;
     return rc;
+}
+
+void tw_strict_check_numbers(struct tw_strict *s, bool check) {
+    s->check_numbers = check;
 }
 
 uint64_t tw_strict_ops(const struct tw_strict *s) {

@@ -44,12 +44,13 @@ struct tw_strict {
     uint64_t **dram_shadow;     /* a tensor's, all instances; NULL: defined from the start */
     uint32_t *words;            /* semaphore words: [semaphore][site] */
     uint32_t *trips, *trip_min; /* latched; least value that each may have */
+    uint8_t **inputs;           /* tw_bind_take_inputs */
     uint32_t epoch;
     uint64_t n_page_flags, ops;
     /* schedulers: engines that can run, in no order; an engine's place there or TW_NONE */
     uint32_t *ready, *slot;
     uint32_t n_ready;
-    bool faulted;
+    bool faulted, check_numbers;
 };
 
 static inline uint32_t strict_n_engines(const struct tw_strict *s) {

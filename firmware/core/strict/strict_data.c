@@ -119,7 +119,7 @@ static int tensor_region(const struct access *a, const struct tw_operand *o, uin
     if (!fits(offset, r->extent, t->bytes, &end)) {
         return refuse(a, write, o->id, end, t->bytes);
     }
-    r->at = base + offset;
+    r->at = tw_bind_input(&a->s->config, a->s->inputs, o->id, base + offset);
     r->offset = offset;
     r->shadow = a->s->dram_shadow[o->id];
     if (r->shadow) {
@@ -280,6 +280,18 @@ static void bind_values(const struct access *a, struct tw_kargs *k) {
     }
 }
 
+/* `need` is the layer where the op is in the loop over them. */
+static int check_numbers(const struct access *a, const struct region *regions, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t row;
+        if (tw_bad_row(a->s->config.program, a->op, i, regions[i].extent, regions[i].at, &row)) {
+            uint32_t turn = a->e->depth ? a->e->vars[a->e->loop[0].var] : 0;
+            return tw_fault_set(a->fault, "NotFinite", regions[i].id, row, turn);
+        }
+    }
+    return 0;
+}
+
 int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const struct tw_op *op,
                    struct tw_fault *fault) {
     struct access a = {s, e, op, fault};
@@ -312,5 +324,5 @@ int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const str
         regions[i].extent.rows = 0; /* nothing was defined, but a page of no rows may be pushed */
     }
     finish(&a, &k, regions, n);
-    return 0;
+    return s->check_numbers && !idle ? check_numbers(&a, regions, n) : 0;
 }

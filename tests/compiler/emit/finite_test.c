@@ -44,8 +44,8 @@ static void every_weight_that_is_not_finite_is_named(void **state) {
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
         uint64_t bytes = ROWS * tw_row_bytes(types[t].dtype, COLS);
         uint8_t *data = malloc(bytes);
-        struct tw_model_tensor tensor = {"blk.1.ffn_down.weight", ROWS, COLS,
-                                         types[t].dtype,          data, bytes};
+        struct tw_model_tensor tensor = {
+            "blk.1.ffn_down.weight", ROWS, COLS, types[t].dtype, data, bytes, NULL};
         assert_non_null(data);
         for (size_t k = 0; k < 8; k++) {
             const uint32_t *at = places[k / 2];
@@ -53,15 +53,16 @@ static void every_weight_that_is_not_finite_is_named(void **state) {
             tw_error err = {0};
             memset(data, 0x55, bytes);
             put(data, t, 2, 33, types[t].largest);
-            assert_int_equal(tw_check_finite(&tensor, 0, ROWS, &err), 0);
+            assert_int_equal(tw_check_finite(&tensor, tensor.data, 0, ROWS, &err), 0);
             put(data, t, at[0], at[1], k % 2 ? types[t].nan : types[t].infinite);
-            assert_int_equal(tw_check_finite(&tensor, 0, ROWS, &err), TW_E_RANGE);
+            assert_int_equal(tw_check_finite(&tensor, tensor.data, 0, ROWS, &err), TW_E_RANGE);
             snprintf(expected, sizeof expected, "row %u, column %u ", at[0],
                      at[1] / types[t].block * types[t].block);
             assert_non_null(strstr(err.message, expected));
             assert_non_null(strstr(err.message, "blk.1.ffn_down.weight"));
-            assert_int_equal(
-                tw_check_finite(&tensor, at[0] ? 0 : 1, at[0] ? at[0] : ROWS - 1, &err), 0);
+            uint32_t first = at[0] ? 0 : 1, rows = at[0] ? at[0] : ROWS - 1;
+            const uint8_t *from = data + first * tw_row_bytes(types[t].dtype, COLS);
+            assert_int_equal(tw_check_finite(&tensor, from, first, rows, &err), 0);
         }
         free(data);
     }

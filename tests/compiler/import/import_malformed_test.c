@@ -6,8 +6,8 @@
  * holds no whole model is still refused as a model.
  */
 #include "compiler/import/gguf.h"
-#include "compiler/import/mapfile.h"
 #include "compiler/import/model.h"
+#include "loader/base/file_map.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -86,14 +86,14 @@ static int clean_up(void **state) {
 
 static void parse_container(const char *path, struct outcome *o) {
     struct tw_import_memory memory = {0};
-    struct tw_mapfile file;
+    struct tw_file_map file;
     struct tw_gguf gguf;
     tw_error err = {0};
-    o->rc = tw_mapfile_open(path, &file, &err);
+    o->rc = tw_file_map_open(path, &file, &err);
     o->rc = o->rc ? o->rc : tw_gguf_parse(path, file.bytes, file.size, &memory, &gguf, &err);
     memcpy(o->message, err.message, sizeof o->message);
     tw_import_free(&memory);
-    tw_mapfile_close(&file);
+    tw_file_map_close(&file);
 }
 
 static void open_model(const char *path, const char *tokenizer, struct outcome *o) {

@@ -268,7 +268,7 @@ static void what_cannot_be_mapped_is_an_io_error(void **state) {
     (void)state;
     struct folder f = folder_create();
     refuse(f.path, NULL, TW_E_IO, "is a directory");
-    refuse(folder_write(&f, 0, "empty", "", 0), NULL, TW_E_IO, "the file is empty");
+    refuse(folder_write(&f, 0, "empty", "", 0), NULL, TW_E_TRUNCATED, "the file is empty");
     refuse("/nonexistent/model.gguf", NULL, TW_E_IO, "cannot be opened: No such file");
     refuse("/dev/null", NULL, TW_E_IO, "not a regular file");
     snprintf(f.file[1], sizeof f.file[1], "%s/pipe", f.path);

@@ -232,6 +232,47 @@ static void a_board_s_page_lies_where_other_users_look(void **state) {
     unsetenv("TW_LOCK_FOLDER");
 }
 
+/* Where all users may make files, a page about a process has to be its own user's. */
+static void a_page_that_another_user_made_up_is_not_shown(void **state) {
+    struct tw_status s;
+    char locks[200];
+    (void)state;
+    if (geteuid() != 0) {
+        skip();
+    }
+    snprintf(locks, sizeof locks, "%s/locks", getenv("XDG_RUNTIME_DIR"));
+    assert_int_equal(mkdir(locks, 0700), 0);
+    setenv("TW_LOCK_FOLDER", locks, 1);
+    tw_status_init(&s);
+    tw_status_publish(&s, "usb:1-2", &machine);
+    assert_int_equal(find_own().n, 1);
+    assert_int_equal(fchown(s.fd, 54321, 54321), 0);
+    assert_int_equal(find_own().n, 0);
+    tw_status_finish(&s);
+    assert_int_equal(rmdir(locks), 0);
+    unsetenv("TW_LOCK_FOLDER");
+}
+
+/* Nor do thousands of them cost an open anything: it looks only into this user's own folder. */
+static void files_in_the_shared_folder_are_not_looked_at_by_an_open(void **state) {
+    struct tw_status s;
+    char locks[200], path[300];
+    (void)state;
+    snprintf(locks, sizeof locks, "%s/locks", getenv("XDG_RUNTIME_DIR"));
+    assert_int_equal(mkdir(locks, 0700), 0);
+    setenv("TW_LOCK_FOLDER", locks, 1);
+    snprintf(path, sizeof path, "%s/tilewright-4000000-1.status.new", locks);
+    fclose(fopen(path, "w")); /* whoever looked would remove it: its process is gone */
+    tw_status_init(&s);
+    tw_status_publish(&s, "usb:1-2", &machine);
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(find_own().n, 1);
+    assert_int_not_equal(access(path, F_OK), 0);
+    tw_status_finish(&s);
+    assert_int_equal(rmdir(locks), 0);
+    unsetenv("TW_LOCK_FOLDER");
+}
+
 /* ---- readers and the owner ---- */
 
 static _Atomic bool stop;
@@ -479,6 +520,8 @@ int main(void) {
         cmocka_unit_test(a_board_s_page_lies_where_other_users_look),
         cmocka_unit_test(nobody_reads_a_torn_page),
         cmocka_unit_test(the_page_of_a_killed_process_vanishes),
+        cmocka_unit_test(a_page_that_another_user_made_up_is_not_shown),
+        cmocka_unit_test(files_in_the_shared_folder_are_not_looked_at_by_an_open),
         cmocka_unit_test(an_open_removes_pages_of_the_dead_too),
         cmocka_unit_test(a_page_whose_process_has_another_start_time_is_stale),
         cmocka_unit_test(a_page_of_another_pid_namespace_lives_as_long_as_its_lock),

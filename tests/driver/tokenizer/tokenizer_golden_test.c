@@ -4,8 +4,8 @@
  * sentencepiece gave.
  */
 #include "compiler/import/import.h"
-#include "compiler/import/mapfile.h"
 #include "driver/tokenizer/tokenizer.h"
+#include "loader/base/file_map.h"
 #include "loader/bundle/vocab_open.h"
 
 #include <jansson.h>
@@ -43,7 +43,7 @@ static const char *shared(const char *name) {
 }
 
 struct real {
-    struct tw_mapfile file;
+    struct tw_file_map file;
     struct tw_import_memory memory;
     struct tw_model model;
     struct tw_tokenizer *tokenizer;
@@ -53,7 +53,7 @@ struct real {
 static void read_gguf_vocab(const char *path, struct real *real) {
     struct tw_gguf gguf = {0};
     tw_error err = {0};
-    assert_int_equal(tw_mapfile_open(path, &real->file, &err), 0);
+    assert_int_equal(tw_file_map_open(path, &real->file, &err), 0);
     assert_int_equal(
         tw_gguf_parse(path, real->file.bytes, real->file.size, &real->memory, &gguf, &err), 0);
     const struct tw_gguf_kv *tokens = tw_gguf_find(&gguf, "tokenizer.ggml.tokens");
@@ -90,7 +90,7 @@ static void close_real(struct real *real) {
     tw_tokenizer_destroy(real->tokenizer);
     tw_model_close(&real->model);
     tw_import_free(&real->memory);
-    tw_mapfile_close(&real->file);
+    tw_file_map_close(&real->file);
 }
 
 static struct tw_token_list encode(const struct real *real, const char *text, size_t n,

@@ -150,6 +150,36 @@ static void folds_combine_the_lanes_in_tree_order(void **state) {
     assert_true(tw_max(-1.0f, NAN) == -1.0f);
 }
 
+static void the_factor_of_an_overflow_is_not_zero(void **state) {
+    (void)state;
+    const float largest = 3.4028235e38f;
+    assert_true(tw_rms_factor(12.0f, 3, 0.0f) == 0.5f);
+    assert_true(tw_rms_factor(largest, 1, 0.0f) > 0.0f);
+    assert_true(isnan(tw_rms_factor(INFINITY, 64, 1e-5f)));
+    assert_true(isnan(tw_rms_factor(NAN, 64, 1e-5f)));
+    assert_true(isnan(tw_rms_factor(-NAN, 64, 1e-5f)));
+}
+
+static void the_first_number_that_is_not_finite_is_found(void **state) {
+    (void)state;
+    const float bad[] = {INFINITY, -INFINITY, NAN, -NAN};
+    float x[700];
+    for (uint32_t i = 0; i < 700; i++) {
+        x[i] = i % 3 == 0 ? 3.4028235e38f : i % 3 == 1 ? -3.4028235e38f : 1e-45f;
+    }
+    for (uint32_t n = 0; n <= 700; n += 7) {
+        assert_int_equal(tw_first_not_finite(x, n), n);
+    }
+    for (uint32_t at = 0; at < 700; at++) {
+        float kept = x[at];
+        x[at] = bad[at % 4];
+        assert_int_equal(tw_first_not_finite(x, 700), at);
+        assert_int_equal(tw_first_not_finite(x, at), at);
+        assert_int_equal(tw_first_not_finite(x + at, 700 - at), 0);
+        x[at] = kept;
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_half_converts_to_its_value_and_back),
@@ -159,6 +189,8 @@ int main(void) {
         cmocka_unit_test(exp_at_the_ends_of_its_range),
         cmocka_unit_test(silu_of_any_number_is_accurate),
         cmocka_unit_test(sine_and_cosine_of_positions_are_accurate),
+        cmocka_unit_test(the_factor_of_an_overflow_is_not_zero),
+        cmocka_unit_test(the_first_number_that_is_not_finite_is_found),
         cmocka_unit_test(folds_combine_the_lanes_in_tree_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -210,6 +210,7 @@ static const struct man_constant constants[] = {
     C(TW_WIRE_STRICT),
     C(TW_WIRE_FAST),
     C(TW_WIRE_RUN_GREEDY),
+    C(TW_WIRE_RUN_CHECK),
     C(TW_WIRE_MAX_INPUTS),
     C(TW_WIRE_MAX_TOKENS),
     C(TW_WIRE_MAX_STOPS),

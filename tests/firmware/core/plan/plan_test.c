@@ -616,6 +616,31 @@ static void inputs_out_of_range_refuse_the_step_before_it_begins(void **state) {
     mb_destroy(d.m);
 }
 
+/* What was checked is what is used: the host may write to its Inputs at any time. */
+static void inputs_that_change_behind_the_check_are_not_looked_at(void **state) {
+    (void)state;
+    struct td d = td_create((struct td_options){.width = 2, .height = 1});
+    struct tw_plan *plan = NULL;
+    struct tw_fault f;
+    void *memory;
+    assert_int_equal(mb_plan(d.m, 1, &memory, &plan, &f), 0);
+    td_input(&d, 0, 2);
+    assert_int_equal(tw_plan_begin(plan, &f), 0);
+    tw_plan_run(plan, 0, NULL, NULL);
+    const float *out = mb_data(d.m, d.out, 0);
+    float expected[2 * TD_ROWS];
+    memcpy(expected, out, sizeof expected);
+    td_input(&d, 0, 2);
+    assert_int_equal(tw_plan_begin(plan, &f), 0);
+    mb_set_i32(d.m, d.ids, 0, TD_VOCAB + 1000000);
+    mb_set_i32(d.m, d.ids, 1, -1);
+    mb_set_i32(d.m, d.rows_in, 0, TD_ROWS + 7);
+    tw_plan_run(plan, 0, NULL, NULL);
+    assert_memory_equal(out, expected, sizeof expected);
+    free(memory);
+    mb_destroy(d.m);
+}
+
 /* ---- memory and text ---- */
 
 static void too_little_memory_for_a_plan_is_said_with_the_size_needed(void **state) {
@@ -694,6 +719,7 @@ int main(void) {
         cmocka_unit_test(a_dynamic_address_out_of_range_in_its_last_iteration_is_refused),
         cmocka_unit_test(impossible_thread_counts_are_refused),
         cmocka_unit_test(inputs_out_of_range_refuse_the_step_before_it_begins),
+        cmocka_unit_test(inputs_that_change_behind_the_check_are_not_looked_at),
         cmocka_unit_test(too_little_memory_for_a_plan_is_said_with_the_size_needed),
         cmocka_unit_test(a_plan_describes_each_of_its_entries),
     };

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Connections to a served device that want nothing: they keep nobody out.
+ */
+#include "tests/support/socket_device.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SILENT 33
+
+static int connect_to(const char *path) {
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&a, sizeof a), 0);
+    return fd;
+}
+
+/* As many as the device takes in at a time, as many as wait outside, and one more. */
+static void silent_clients_lock_nobody_out(void **state) {
+    (void)state;
+    struct socket_device d;
+    int fd[SILENT];
+    tw_device *device;
+    tw_error err = {0};
+    socket_device_start(&d, "crowd", NULL, 0);
+    for (int i = 0; i < SILENT; i++) {
+        fd[i] = connect_to(d.path);
+    }
+    double start = seconds();
+    int code = socket_open(d.selector, 20000, &device, &err);
+    assert_int_equal(code, 0);
+    assert_true(seconds() - start < 5);
+    tw_device_close(device);
+    for (int i = 0; i < SILENT; i++) {
+        close(fd[i]);
+    }
+    assert_int_equal(socket_device_end(&d), 0);
+}
+
+static void a_connection_that_does_not_speak_is_closed(void **state) {
+    (void)state;
+    struct socket_device d;
+    char byte;
+    socket_device_start(&d, "quiet", NULL, 0);
+    int fd = connect_to(d.path);
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 200), 0); /* it has a moment */
+    assert_int_equal(poll(&p, 1, 8000), 1);
+    assert_int_equal(recv(fd, &byte, 1, 0), 0);
+    close(fd);
+    assert_int_equal(socket_device_end(&d), 0);
+}
+
+static int make_folder(void **state) {
+    (void)state;
+    socket_folder_make();
+    return 0;
+}
+
+static int remove_folder(void **state) {
+    (void)state;
+    socket_folder_remove();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(silent_clients_lock_nobody_out),
+        cmocka_unit_test(a_connection_that_does_not_speak_is_closed),
+    };
+    return cmocka_run_group_tests_name("device_server", tests, make_folder, remove_folder);
+}
