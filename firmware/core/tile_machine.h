@@ -29,19 +29,15 @@ struct tw_fault {
     uint64_t have, need;
 };
 
-/* What the machine runs on. Device addresses are turned into pointers by `map` (NULL if [address,
- * address + size) is not device memory that the host has allocated); the emulator's is the identity
- * with a range check. */
-/* An op of a program at work; site TW_NONE: none. */
-struct tw_place {
-    uint32_t site, engine, op_index, opcode;
-};
 /* The op that a strict step is at, and a number that changes with each. Written by the step, read
  * by anybody. */
 struct tw_watch {
     _Atomic uint32_t beat, site, engine, op_index, opcode;
 };
 
+/* What the machine runs on. Device addresses are turned into pointers by `map` (NULL if [address,
+ * address + size) is not device memory that the host has allocated); the emulator's is the identity
+ * with a range check. */
 struct tw_machine_config {
     const struct tw_program *program;
     const uint64_t *bind; /* binding rows: device addresses */

@@ -134,7 +134,7 @@ static const char *cause(struct tw_pipe *p) {
 }
 
 static void hang_up(struct tw_pipe *p) {
-    tw_pcie_lose((struct host *)p, "it was closed");
+    tw_pcie_fail_pipe((struct host *)p, "it was closed");
 }
 
 static void dispose(struct host *h) {

@@ -34,7 +34,7 @@ void tw_usb_port_close(struct tw_usb_port *port) {
 
 /* ---- submitting; the lock is held ---- */
 
-void tw_usb_lose(struct usb_pipe *p, const char *cause) {
+void tw_usb_fail_pipe(struct usb_pipe *p, const char *cause) {
     if (!p->gone) {
         p->cause = cause;
     }
@@ -57,7 +57,7 @@ enum tw_packet_result tw_usb_submit(struct slot *s, size_t n) {
         return TW_PACKET_OK;
     }
     if (code == LIBUSB_ERROR_NO_DEVICE) {
-        tw_usb_lose(p, TW_USB_UNPLUGGED);
+        tw_usb_fail_pipe(p, TW_USB_UNPLUGGED);
     } else if (code == LIBUSB_ERROR_NO_MEM) {
         tw_usb_pause(lane); /* others use what the kernel gives to USB: it may be free soon */
     } else {
@@ -272,7 +272,7 @@ static const char *recover(struct tw_pipe *pipe, unsigned rung) {
 
 static void lose_and_wake(struct usb_pipe *p, const char *cause) {
     pthread_mutex_lock(&p->lock);
-    tw_usb_lose(p, cause);
+    tw_usb_fail_pipe(p, cause);
     pthread_mutex_unlock(&p->lock);
     tw_usb_wake(p);
 }

@@ -4,17 +4,10 @@
 #include "driver/session/session.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/model_fixture.h"
+#include "tests/support/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 /* More than a key block, so that attention takes another block in the middle of a run. */
 enum { N = 80, N_VOCAB = 1024 };

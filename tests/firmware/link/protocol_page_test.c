@@ -4,15 +4,9 @@
  * or constant of the headers is left out. What is expected is printed where the page differs. */
 #include "loader/base/compiler.h"
 #include "tests/support/program_text.h"
+#include "tests/support/test.h"
 #include "tilewright/pcie.h"
 #include "tilewright/usb.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define PAGE "tools/man/tilewright-protocol.7"
 
@@ -195,8 +189,8 @@ FIELDS(tw_link_opened, W(status), W(holder_pid), W(holder), W(generation), W(cre
 #define W(field) FIELD(tw_link_resend, field)
 FIELDS(tw_link_resend, W(offset), W(reserved));
 #undef W
-#define W(field) FIELD(tw_link_place, field)
-FIELDS(tw_link_place, W(site), W(engine), W(op_index), W(opcode));
+#define W(field) FIELD(tw_place, field)
+FIELDS(tw_place, W(site), W(engine), W(op_index), W(opcode));
 #undef W
 #define W(field) FIELD(tw_link_progress, field)
 FIELDS(tw_link_progress, W(received), W(answered), W(executing), W(program), W(beat), W(at),
@@ -227,7 +221,7 @@ static const struct layout layouts[] = {
     LAYOUT(tw_wire_input),    LAYOUT(tw_wire_greedy),   LAYOUT(tw_wire_done),
     LAYOUT(tw_wire_tokens),   LAYOUT(tw_wire_failure),  LAYOUT(tw_wire_event),
     LAYOUT(tw_wire_counters), LAYOUT(tw_link_open),     LAYOUT(tw_link_opened),
-    LAYOUT(tw_link_resend),   LAYOUT(tw_link_place),    LAYOUT(tw_link_progress),
+    LAYOUT(tw_link_resend),   LAYOUT(tw_place),         LAYOUT(tw_link_progress),
     LAYOUT(tw_usb_status),    LAYOUT(tw_usb_notice),    LAYOUT(tw_pcie_registers),
     LAYOUT(tw_pcie_mailbox),
 };

@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 What the gadget's daemon says to a board and what it says
  * about one, on folders that look like /sys. That the kernel takes it is tested in QEMU. */
 #include "firmware/usb/gadget_tree.h"
+#include "tests/support/test.h"
 
 #include <fcntl.h>
 #include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define GADGET "/sys/kernel/config/usb_gadget/tilewright-b.usb"
 

@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 DMA addresses lie inside what the IOMMU offers and the device
  * reaches, never overlap, and come back. */
 #include "driver/transport/pcie/iova.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 static struct tw_iova a;
 static tw_error err;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 The transport to devices on USB, by libusb over a mock of the
  * kernel's usbfs: what is listed and why, who may open, and a whole device behind the endpoints. */
-#include <stdio.h>
+#include "tests/support/test.h"
+
 #if __has_include(<umockdev.h>)
 #include "driver/transport/usb/usb_find.h"
 #include "firmware/serve/device_server.h"
@@ -10,16 +11,8 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define PATIENCE_MS 20000
 #define NOBODY 65534
@@ -124,8 +117,7 @@ static void *serve(void *device) {
 static void start_device(struct bed *b) {
     struct medium *m = calloc(1, sizeof *m);
     struct tw_device_server_options o = {.emu = {.n_threads = 1, .memory_bytes = 64u << 20}};
-    m->base = (struct tw_pipe){
-        .ops = &medium_ops, .chunk = TW_LINK_CHUNK, .fd = tw_event_create()};
+    m->base = (struct tw_pipe){.ops = &medium_ops, .chunk = TW_LINK_CHUNK, .fd = tw_event_create()};
     m->mock = &b->mock;
     m->end = &m->first;
     assert_int_equal(tw_device_server_create(&o, &b->device, NULL), 0);
