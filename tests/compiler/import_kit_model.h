@@ -6,15 +6,9 @@
 #define TW_TESTS_COMPILER_IMPORT_KIT_MODEL_H
 
 #include "compiler/import/import.h"
-#include "tilewright/vocab.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-
-#include <cmocka.h>
-
 #include "tests/compiler/import_kit.h"
+#include "tests/support/test.h"
+#include "tilewright/vocab.h"
 
 struct opened {
     struct tw_import_memory memory;

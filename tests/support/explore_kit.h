@@ -8,11 +8,7 @@
 
 #include "firmware/explore/explore.h"
 #include "tests/support/machine_run.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 struct explored {
     int rc;

@@ -8,12 +8,7 @@
 
 #include "loader/verify/verify.h"
 #include "tests/support/small_program.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 /* One way to break the program. */
 struct breakage {

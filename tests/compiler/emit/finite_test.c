@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 A weight that is no number is found in every type and place,
  * and its tensor, row and column are named. */
 #include "compiler/emit/finite.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #define ROWS 5u
 #define COLS 96u

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Tests of weights as floats: bytes and values written down by hand, at an odd address. */
 #include "compiler/graph/dequant.h"
+#include "tests/support/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* Row `row` of a tensor whose bytes lie at an odd address. */
 static void row_of(enum tw_dtype dtype, uint32_t rows, uint32_t cols, const uint8_t *bytes,

@@ -2,13 +2,8 @@
  * import_kit.h with one thing wrong or unusual. */
 #include "compiler/import/gguf.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-
-#include <cmocka.h>
-
 #include "tests/compiler/import_kit.h"
+#include "tests/support/test.h"
 
 struct opened {
     struct tw_import_memory memory;

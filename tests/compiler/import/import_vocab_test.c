@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 Tests of the vocabulary blob: a good one, and one negative
  * for each rule that tw_vocab_open promises. */
 #include "compiler/import/vocab_build.h"
+#include "tests/support/test.h"
 #include "tilewright/vocab.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* Three tokens, "<0x0A>" "a" "", laid out by hand as the contract says. */
 struct blob {

@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Tests of llama2.c checkpoints and tokenizer files, on small ones written here in both forms. */
 #include "compiler/import/import.h"
+#include "tests/support/test.h"
 #include "tilewright/vocab.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum {
     DIM = 8,

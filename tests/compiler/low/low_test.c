@@ -3,13 +3,7 @@
  * what, and every pair of storages is compared. */
 #include "compiler/low/low.h"
 #include "tests/support/pipeline.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #define N_MODELS 60u
 

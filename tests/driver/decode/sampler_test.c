@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 Tests of the sampler: published random numbers, ids that a
  * separate program computed, and frequencies against shares computed with libm in double. */
 #include "driver/decode/sampler.h"
+#include "tests/support/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static struct tw_sampler_params params(float temperature, uint32_t top_k, float top_p, float min_p,
                                        uint64_t seed) {

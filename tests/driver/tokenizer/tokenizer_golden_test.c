@@ -3,18 +3,9 @@
 #include "compiler/import/import.h"
 #include "compiler/import/mapfile.h"
 #include "driver/tokenizer/tokenizer.h"
+#include "tests/support/test.h"
 
 #include <jansson.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define SHIPPED_MODEL "tests/data/fairytale-1.7m-Q8_0.gguf"
 #define SHIPPED_GOLDEN "tests/data/fairytale-1.7m.golden.json"

@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 Tests of the UTF-8 stream: the examples of the Unicode
  * Standard, and an oracle that knows UTF-8 as arithmetic. */
 #include "driver/tokenizer/utf8_stream.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #define FFFD "\xEF\xBF\xBD"
 

@@ -3,16 +3,9 @@
  * out of the step before. */
 #include "firmware/emulator/workers.h"
 #include "tests/support/bigram.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #define SITES 4u
 

@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 The scalar kernels against plain formulas in double, written
  * from the operations' meaning and not from the kernels. */
 #include "tests/support/kernel_fixture.h"
+#include "tests/support/test.h"
 #include "tilewright/numerics.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { SEED = 7741 };
 

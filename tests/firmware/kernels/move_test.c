@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The movement kernels: what lies where afterwards, and that nothing else moved. */
 #include "tests/support/kernel_fixture.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 static void run(uint32_t op, const struct tw_kargs *a) {
     tw_kernel_table_best()->fn[op](a);

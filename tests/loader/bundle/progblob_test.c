@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 A program as a blob: both forms read back as written, and a
  * blob that lies about itself is refused. */
 #include "tests/support/bundle_fixture.h"
+#include "tests/support/test.h"
 #include "tilewright/progblob.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 #define MAX_STREAMS 16u
 

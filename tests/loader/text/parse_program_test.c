@@ -9,12 +9,9 @@
 #include "tests/support/program_mutate.h"
 #include "tests/support/program_text.h"
 #include "tests/support/small_program.h"
+#include "tests/support/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 /* ---- equality, without the tables of text_tables.h ---- */
 

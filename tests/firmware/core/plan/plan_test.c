@@ -4,12 +4,8 @@
  * is sound and nowhere else, and refuses what it cannot flatten.
  */
 #include "tests/support/machine_run.h"
+#include "tests/support/test.h"
 #include "tests/support/tiny_decoder.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 /* Strict, under two schedulers, and replay must agree; returns the plan's figures. */
 static struct tw_plan_stats expect_equal(const struct mr_case *c) {

@@ -5,12 +5,8 @@
  */
 #include "firmware/core/plan/plan.h"
 #include "tests/support/machine_run.h"
+#include "tests/support/test.h"
 #include "tests/support/tiny_decoder.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 static void decoder_input(void *ctx, uint32_t step) {
     uint32_t pos = step * 5 % (TD_CTX - TD_ROWS);

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 Content by name: found again under its hash, read-only,
  * outliving its host, and giving way to what is needed. */
 #include "tests/support/server_client.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #define MEMORY (1u << 20)
 

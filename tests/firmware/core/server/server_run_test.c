@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 Greedy runs of the command server: tokens that the device
  * chooses and feeds by itself, where it stops, and requests that lie. */
 #include "tests/support/server_client.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 /* A bigram whose likeliest successors the test chooses; two words of memory play position and end,
  * one the abort word. */

@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 Tests of the command server, in whole messages: memory,
  * programs, faults, events, and requests that lie. */
 #include "tests/support/server_client.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #define MEMORY (UINT64_C(1) << 20)
 

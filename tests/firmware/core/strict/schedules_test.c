@@ -2,11 +2,7 @@
  * schedule, and wherever epochs begin to count, it leaves the same bytes. */
 #include "tests/support/machine_run.h"
 #include "tests/support/model_machine.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define SHORT 1

@@ -4,12 +4,8 @@
  * where a program is right, and counting may start anywhere.
  */
 #include "tests/support/machine_run.h"
+#include "tests/support/test.h"
 #include "tests/support/tiny_decoder.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 /* One site with an Input, a Param and an Output of 16 floats a row, a FIFO from LOAD to MATH and a
  * buffer of a row. */

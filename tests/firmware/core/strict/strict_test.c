@@ -4,12 +4,8 @@
  * scheduler gives the same bytes.
  */
 #include "tests/support/machine_run.h"
+#include "tests/support/test.h"
 #include "tests/support/tiny_decoder.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 /* One site with: an Input, a Param, State without and with initial value, an Output of 16 floats
  * each. */
