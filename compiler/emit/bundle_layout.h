@@ -48,7 +48,5 @@ uint32_t tw_emit_symbol_section(const struct tw_emit_layout *layout,
 int tw_emit_make_contents(struct tw_emit_layout *layout, tw_error *err);
 /* Then, with all offsets known: symbols, relocations and the note. */
 void tw_emit_fill_addresses(struct tw_emit_layout *layout);
-/* Zeroed content of `size` bytes for section `number`, NULL (and err) if memory is out. */
-void *tw_emit_content(struct tw_emit_layout *layout, uint32_t number, uint64_t size, tw_error *err);
 
 #endif

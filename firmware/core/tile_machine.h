@@ -120,14 +120,10 @@ void tw_plan_run(struct tw_plan *plan, uint32_t thread, void (*relax)(void *ctx)
 uint64_t tw_plan_progress(const struct tw_plan *plan);
 void tw_plan_where(const struct tw_plan *plan, struct tw_place *at, struct tw_place *waiting);
 
+/* What a plan consists of, for tests and tools (struct tw_plan in plan/plan.h). */
 struct tw_plan_stats {
     /* per step, all threads, constant loops unrolled */
     uint64_t calls, waits, posts, in_place_reads, copies;
 };
-void tw_plan_get_stats(const struct tw_plan *plan, struct tw_plan_stats *out);
-/* One line per entry of a thread's plan, for dump: writes into buf, returns the entry after
- * `index`, or 0 at the end. */
-uint32_t tw_plan_describe(const struct tw_plan *plan, uint32_t thread, uint32_t index, char *buf,
-                          size_t size);
 
 #endif

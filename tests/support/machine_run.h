@@ -7,6 +7,7 @@
 #define TW_TESTS_SUPPORT_MACHINE_RUN_H
 
 #include "tests/support/machine_builder.h"
+#include "tests/support/plan_describe.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -115,7 +116,7 @@ static inline struct mr_result mr_fast(const struct mr_case *c, uint32_t threads
     struct tw_plan *plan = NULL;
     r.rc = mb_plan(c->m, threads, &memory, &plan, &r.fault);
     if (r.rc == 0 && stats) {
-        tw_plan_get_stats(plan, stats);
+        *stats = plan_stats(plan);
     }
     for (uint32_t step = 0; step < c->steps && r.rc == 0; step++) {
         if (c->input) {

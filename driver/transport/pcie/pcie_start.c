@@ -182,10 +182,6 @@ static const struct tw_pipe_ops ops_window = {
     .cause = cause,
 };
 
-uint32_t tw_pcie_pipe_firmware(const struct tw_pipe *p) {
-    return ((const struct host *)p)->regs->firmware_version;
-}
-
 /* ---- who is there ---- */
 
 static int find_window(const struct host *h, uint64_t *offset, tw_error *err) {

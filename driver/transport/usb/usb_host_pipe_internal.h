@@ -92,8 +92,6 @@ struct usb_pipe {
 
 /* ---- usb_pipe.c; the lock is held ---- */
 
-/* AGAIN: the slot is as it was. */
-enum tw_packet_result tw_usb_submit(struct slot *s, size_t n);
 /* Submits every free slot of a lane that receives. */
 void tw_usb_receive_more(struct lane *lane);
 void tw_usb_fail_pipe(struct usb_pipe *p, const char *cause);

@@ -3,6 +3,7 @@
 #include "compiler/import/import.h"
 #include "compiler/import/mapfile.h"
 #include "driver/tokenizer/tokenizer.h"
+#include "driver/tokenizer/tokenizer_internal.h"
 #include "tests/support/test.h"
 
 #include <jansson.h>
@@ -346,7 +347,7 @@ static void the_text_of_every_id_survives_the_way_there_and_back(void **state) {
                                    LLAMA,   PHI3,        "gguf_vocab/ggml-vocab-baichuan.gguf"};
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         struct real real = open_real(shared(models[m]));
-        uint32_t n_tokens = tw_tokenizer_vocab(real.tokenizer)->header.n_tokens;
+        uint32_t n_tokens = real.tokenizer->vocab.header.n_tokens;
         for (uint32_t id = 0; id < n_tokens; id++) {
             const char *text;
             size_t n;

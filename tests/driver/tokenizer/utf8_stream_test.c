@@ -26,9 +26,8 @@ static int collect(void *context, const char *text, size_t n) {
 }
 
 static struct text stream_whole(const char *bytes, size_t n) {
-    struct tw_utf8_stream stream;
+    struct tw_utf8_stream stream = {0};
     struct text out = {.n = 0};
-    tw_utf8_init(&stream);
     assert_int_equal(tw_utf8_push(&stream, bytes, n, collect, &out), 0);
     assert_int_equal(tw_utf8_flush(&stream, collect, &out), 0);
     return out;

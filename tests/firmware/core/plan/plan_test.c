@@ -4,6 +4,7 @@
  * is sound and nowhere else, and refuses what it cannot flatten.
  */
 #include "tests/support/machine_run.h"
+#include "tests/support/plan_describe.h"
 #include "tests/support/test.h"
 #include "tests/support/tiny_decoder.h"
 
@@ -645,19 +646,19 @@ static void a_plan_describes_each_of_its_entries(void **state) {
     char line[400], tiny[8];
     uint32_t at = 0, lines = 0, loops = 0;
     assert_int_equal(mb_plan(d.m, 1, &memory, &plan, &f), 0);
-    tw_plan_get_stats(plan, &stats);
+    stats = plan_stats(plan);
     do {
-        uint32_t next = tw_plan_describe(plan, 0, at, line, sizeof line);
+        uint32_t next = plan_describe(plan, 0, at, line, sizeof line);
         assert_int_equal((uint32_t)strtoul(line, NULL, 10), lines);
         loops += strstr(line, " loop times trip2 ") ? 1u : 0u;
-        assert_int_equal(tw_plan_describe(plan, 0, at, tiny, sizeof tiny), next);
+        assert_int_equal(plan_describe(plan, 0, at, tiny, sizeof tiny), next);
         assert_true(strlen(tiny) < sizeof tiny);
         at = next;
         lines++;
     } while (at != 0);
     assert_int_equal(loops, TD_LAYERS);
     assert_int_equal(lines, stats.calls + 2 * TD_LAYERS);
-    assert_int_equal(tw_plan_describe(plan, 1, 0, line, sizeof line), 0);
+    assert_int_equal(plan_describe(plan, 1, 0, line, sizeof line), 0);
     assert_int_equal(strlen(line), 0);
     free(memory);
     mb_destroy(d.m);
