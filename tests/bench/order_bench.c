@@ -5,7 +5,7 @@
 #include "compiler/spatial/certify.h"
 #include "compiler/spatial/compose.h"
 #include "loader/bundle/loader.h"
-#include "tests/support/pipeline.h"
+#include "tests/support/compile_stages.h"
 
 #include <stdio.h>
 #include <stdlib.h>

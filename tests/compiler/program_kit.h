@@ -7,7 +7,7 @@
 #define TW_TESTS_COMPILER_PROGRAM_KIT_H
 
 #include "loader/verify/verify.h"
-#include "tests/support/pipeline.h"
+#include "tests/support/compile_stages.h"
 #include "tests/support/test.h"
 #include "tilewright/opcode.h"
 

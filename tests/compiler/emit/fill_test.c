@@ -3,7 +3,7 @@
  * by element. */
 #include "compiler/emit/fill.h"
 #include "compiler/graph/dequant.h"
-#include "tests/support/pipeline.h"
+#include "tests/support/compile_stages.h"
 #include "tests/support/test.h"
 
 struct world {

@@ -2,7 +2,7 @@
  * placement keeps apart what lives together. Live ranges are derived here again, from who touches
  * what, and every pair of storages is compared. */
 #include "compiler/low/low.h"
-#include "tests/support/pipeline.h"
+#include "tests/support/compile_stages.h"
 #include "tests/support/test.h"
 
 #define N_MODELS 60u

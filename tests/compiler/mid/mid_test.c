@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Mid: layouts, the catalogue, prices and the beam, over models of many shapes. */
 #include "compiler/mid/mid.h"
-#include "tests/support/pipeline.h"
+#include "tests/support/compile_stages.h"
 #include "tests/support/test.h"
 
 #define N_MODELS 40u

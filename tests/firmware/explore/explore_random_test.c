@@ -6,7 +6,7 @@
 #include "tests/support/explore_kit.h"
 
 struct outcomes {
-    struct mb *m;
+    struct pb *m;
     struct tw_explore_options o;
     uint32_t found, n_ends;
     uint16_t schedule[32];
@@ -65,9 +65,9 @@ static uint32_t pick(uint32_t *seed, uint32_t n) {
  * increments and waits. */
 static struct base random_program(uint32_t seed) {
     struct base b = base_create(1, 1);
-    uint32_t page[2] = {mb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 64),
-                        mb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 64)};
-    uint32_t sem2 = mb_semaphore(b.m, 0, 0), used[2] = {b.sem, sem2};
+    uint32_t page[2] = {pb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 64),
+                        pb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 64)};
+    uint32_t sem2 = pb_semaphore(b.m, NULL, TW_SEM_READY, 0, 0), used[2] = {b.sem, sem2};
     for (unsigned e = 0; e < TW_ENGINE_COUNT; e++) {
         for (uint32_t n = 2 + pick(&seed, 2); n > 0; n--) {
             uint32_t from = page[pick(&seed, 2)], to = page[pick(&seed, 2)],
@@ -116,7 +116,7 @@ static void its_verdicts_are_those_of_every_interleaving(void **state) {
         expect(b.m, all.o, x.r.found);
         free(all.first);
         free(x.memory);
-        mb_destroy(b.m);
+        pb_free(b.m);
     }
     print_message("# equal %u, differ %u, fault %u, deadlock %u\n", seen[0], seen[1], seen[2],
                   seen[3]);

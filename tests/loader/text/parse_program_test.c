@@ -368,7 +368,7 @@ static void a_program_without_a_name_or_strings_comes_back(void **state) {
     (void)state;
     struct pb *b = pb_new("", 1, 1);
     pb_group(b, 0, 0, 1, 1);
-    pb_semaphore(b, "s", TW_SEM_READY, 0);
+    pb_semaphore(b, "s", TW_SEM_READY, 0, 0);
     assert_round_trip(&b->p);
     b->p.name = NULL;
     b->p.strings = NULL;

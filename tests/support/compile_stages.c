@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Stages in a row (pipeline.h). */
-#include "tests/support/pipeline.h"
+#include "tests/support/compile_stages.h"
 
 #include "compiler/low/pin_params.h"
 

@@ -1,25 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Builds small programs by hand: fixed tables, a cursor (site, engine, stage) and an append of one
- * op at a time; and edits them: find an op, change or remove it, insert one. Everything asserts on
- * the test's own mistakes.
+ * The tests' builder of programs by hand: fixed tables, a cursor (site, engine, stage) and an append
+ * of one op at a time; and editing: find an op, change or remove it, insert one. hand_machine.h gives
+ * such a program memory and runs it. A mistake in the use of the builder aborts.
  */
-#ifndef TW_TESTS_SUPPORT_PROGRAM_BUILDER_H
-#define TW_TESTS_SUPPORT_PROGRAM_BUILDER_H
+#ifndef TW_TESTS_SUPPORT_HAND_PROGRAM_H
+#define TW_TESTS_SUPPORT_HAND_PROGRAM_H
 
+#include "firmware/core/tile_machine.h"
 #include "tilewright/opcode.h"
 
-#include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#define PB_MAX 128u
-#define PB_SITES 4u
-#define PB_WORDS 4096u
+#define PB_MAX 128u /* records of a table, but for buffers */
+#define PB_BUFFERS 512u
+#define PB_SITES 16u
+#define PB_WORDS 8192u /* of a stream */
+#define PB_ROWS 512u   /* binding rows, where there is a machine */
 
 struct pb {
     struct tw_program p;
     struct tw_tensor tensors[PB_MAX];
-    struct tw_buffer buffers[PB_MAX];
+    struct tw_buffer buffers[PB_BUFFERS];
     struct tw_semaphore semaphores[PB_MAX];
     struct tw_group groups[PB_MAX];
     struct tw_trip trips[PB_MAX];
@@ -27,47 +31,79 @@ struct pb {
     struct tw_edge edges[PB_MAX];
     struct tw_section sections[PB_MAX];
     struct tw_stream streams[PB_SITES * TW_ENGINE_COUNT];
-    uint32_t words[PB_SITES * TW_ENGINE_COUNT][PB_WORDS];
+    uint32_t (*words)[PB_WORDS]; /* of each stream */
     char strings[4096];
+    uint64_t sram_next[PB_SITES]; /* where the next buffer of a site is placed */
     uint32_t site, engine, stage; /* where PB_OP appends */
+
+    /* The machine of hand_machine.h; zeros without one. */
+    uint8_t *dram, *initial; /* device memory, now and as mb_freeze() found it */
+    uint64_t dram_next, misalign;
+    uint64_t bind[PB_ROWS];
+    struct tw_machine_config config;
 };
 
-static inline struct pb *pb_new(const char *name, uint32_t width, uint32_t height) {
-    struct pb *b = (struct pb *)calloc(1, sizeof *b);
-    assert(b && width * height <= PB_SITES);
-    b->p.name = name;
-    b->p.strings = b->strings;
-    b->p.strings_bytes = 1;
-    b->p.rows = 1;
-    b->p.n_sites = width * height;
-    b->p.mesh_width = width;
-    b->p.mesh_height = height;
-    b->p.n_chips = 1;
-    b->p.sram_bytes = 1u << 20;
-    b->p.tensors = b->tensors;
-    b->p.buffers = b->buffers;
-    b->p.semaphores = b->semaphores;
-    b->p.groups = b->groups;
-    b->p.trips = b->trips;
-    b->p.stages = b->stages;
-    b->p.edges = b->edges;
-    b->p.sections = b->sections;
-    b->p.streams = b->streams;
-    for (uint32_t i = 0; i < b->p.n_sites * TW_ENGINE_COUNT; i++) {
-        b->streams[i].site = i / TW_ENGINE_COUNT;
-        b->streams[i].engine = i % TW_ENGINE_COUNT;
-        b->streams[i].words = b->words[i];
+static inline void pb_require(bool ok, const char *what) {
+    if (!ok) {
+        fprintf(stderr, "hand_program: %s\n", what);
+        abort();
+    }
+}
+
+/* `chips` chips of width x height sites each. */
+static inline struct pb *pb_new_chips(const char *name, uint32_t chips, uint32_t width,
+                                      uint32_t height) {
+    struct pb *b = calloc(1, sizeof *b);
+    uint32_t n_sites = chips * width * height;
+    pb_require(b && n_sites <= PB_SITES, "too many sites, or no memory");
+    b->words = calloc((size_t)n_sites * TW_ENGINE_COUNT, sizeof *b->words);
+    pb_require(b->words != NULL, "no memory for the streams");
+    b->p = (struct tw_program){.name = name,
+                               .strings = b->strings,
+                               .strings_bytes = 1,
+                               .rows = 1,
+                               .n_sites = n_sites,
+                               .mesh_width = width,
+                               .mesh_height = height,
+                               .n_chips = chips,
+                               .sram_bytes = 1u << 20,
+                               .tensors = b->tensors,
+                               .buffers = b->buffers,
+                               .semaphores = b->semaphores,
+                               .groups = b->groups,
+                               .trips = b->trips,
+                               .stages = b->stages,
+                               .edges = b->edges,
+                               .sections = b->sections,
+                               .streams = b->streams};
+    for (uint32_t i = 0; i < n_sites * TW_ENGINE_COUNT; i++) {
+        b->streams[i] =
+            (struct tw_stream){i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT, b->words[i], 0};
     }
     return b;
 }
 
-static inline void pb_free(struct pb *b) {
-    free(b);
+static inline struct pb *pb_new(const char *name, uint32_t width, uint32_t height) {
+    return pb_new_chips(name, 1, width, height);
 }
 
+/* NULL is legal. */
+static inline void pb_free(struct pb *b) {
+    if (b) {
+        free(b->words);
+        free(b->dram);
+        free(b->initial);
+        free(b);
+    }
+}
+
+/* Offset of a string in the table; NULL is the empty one. */
 static inline uint32_t pb_string(struct pb *b, const char *s) {
+    if (!s) {
+        return 0;
+    }
     uint32_t at = b->p.strings_bytes, n = (uint32_t)strlen(s) + 1;
-    assert(at + n <= sizeof b->strings);
+    pb_require(at + n <= sizeof b->strings, "string table");
     memcpy(b->strings + at, s, n);
     b->p.strings_bytes += n;
     return at;
@@ -85,7 +121,7 @@ static inline uint32_t pb_tensor(struct pb *b, const char *name, enum tw_role ro
                                  enum tw_dtype dtype, enum tw_packing packing, uint32_t rows,
                                  uint32_t cols, uint32_t head_dim, uint32_t instances) {
     uint32_t id = b->p.n_tensors++;
-    assert(id < PB_MAX);
+    pb_require(id < PB_MAX, "tensor table");
     struct tw_tensor *t = &b->tensors[id];
     t->name = pb_string(b, name);
     t->rows = rows;
@@ -101,30 +137,43 @@ static inline uint32_t pb_tensor(struct pb *b, const char *name, enum tw_role ro
     return id;
 }
 
-/* A buffer on every site, as siblings; returns the id of site 0's. Placed behind the buffers before
- * it. */
+/* A buffer of one site, f32, placed behind those that the site has. */
+static inline uint32_t pb_buffer(struct pb *b, uint32_t site, enum tw_buffer_kind kind,
+                                 uint32_t pages, uint64_t page_bytes) {
+    uint32_t id = b->p.n_buffers++;
+    pb_require(id < PB_BUFFERS, "buffer table");
+    b->buffers[id] = (struct tw_buffer){.site = site,
+                                        .kind = (uint8_t)kind,
+                                        .dtype = TW_DT_F32,
+                                        .pages = pages,
+                                        .page_bytes = page_bytes,
+                                        .offset = b->sram_next[site],
+                                        .sibling_base = TW_NONE,
+                                        .tensor = TW_NONE};
+    b->sram_next[site] += (pages * page_bytes + 63) / 64 * 64;
+    pb_require(b->sram_next[site] <= b->p.sram_bytes, "SRAM");
+    return id;
+}
+
+static inline uint32_t pb_fifo(struct pb *b, uint32_t site, enum tw_engine from, enum tw_engine to,
+                               uint32_t pages, uint64_t page_bytes) {
+    uint32_t id = pb_buffer(b, site, TW_BUF_FIFO, pages, page_bytes);
+    b->buffers[id].producer = (uint8_t)from;
+    b->buffers[id].consumer = (uint8_t)to;
+    return id;
+}
+
+/* A buffer on every site, as siblings; returns the id of site 0's. All sites must have used equally
+ * much SRAM before. */
 static inline uint32_t pb_buffers(struct pb *b, const char *name, enum tw_buffer_kind kind,
                                   enum tw_dtype dtype, uint32_t pages, uint64_t page_bytes) {
     uint32_t base = b->p.n_buffers, label = pb_string(b, name);
-    uint64_t offset = 0;
-    assert(base + b->p.n_sites <= PB_MAX);
-    if (base) {
-        const struct tw_buffer *last = &b->buffers[base - 1];
-        offset = (last->offset + last->pages * last->page_bytes + 63) / 64 * 64;
-    }
     for (uint32_t s = 0; s < b->p.n_sites; s++) {
-        struct tw_buffer *f = &b->buffers[base + s];
+        struct tw_buffer *f = &b->buffers[pb_buffer(b, s, kind, pages, page_bytes)];
         f->name = label;
-        f->site = s;
-        f->kind = (uint8_t)kind;
         f->dtype = (uint8_t)dtype;
-        f->pages = pages;
-        f->page_bytes = page_bytes;
-        f->offset = offset;
         f->sibling_base = base;
-        f->tensor = TW_NONE;
     }
-    b->p.n_buffers += b->p.n_sites;
     return base;
 }
 
@@ -139,29 +188,50 @@ static inline uint32_t pb_fifos(struct pb *b, const char *name, enum tw_engine p
     return base;
 }
 
+/* A sibling set of one page on the sites of a group, in its order from the result on. All of them
+ * must have used equally much SRAM before. */
+static inline uint32_t pb_siblings_of(struct pb *b, uint32_t group, uint64_t bytes) {
+    uint32_t base = b->p.n_buffers;
+    for (uint32_t i = 0; i < tw_group_size(&b->groups[group]); i++) {
+        pb_buffer(b, tw_group_site(&b->p, &b->groups[group], i), TW_BUF_RESIDENT, 1, bytes);
+        b->buffers[base + i].sibling_base = base;
+        b->buffers[base + i].group = (uint16_t)group;
+    }
+    return base;
+}
+
+/* On all sites, which are group 0: the member of site s is the result + s. */
+static inline uint32_t pb_siblings(struct pb *b, uint64_t bytes) {
+    return pb_siblings_of(b, 0, bytes);
+}
+
 static inline uint32_t pb_semaphore(struct pb *b, const char *name, enum tw_sem_role role,
-                                    uint32_t group) {
+                                    uint32_t group, uint32_t initial) {
     uint32_t id = b->p.n_semaphores++;
-    struct tw_semaphore s = {pb_string(b, name), group, role, 0};
-    assert(id < PB_MAX);
-    b->semaphores[id] = s;
+    pb_require(id < PB_MAX, "semaphore table");
+    b->semaphores[id] = (struct tw_semaphore){pb_string(b, name), group, role, initial};
+    return id;
+}
+
+/* Sites x0 <= x < x1, y0 <= y < y1 of a chip. */
+static inline uint32_t pb_chip_group(struct pb *b, uint32_t chip, uint32_t x0, uint32_t y0,
+                                     uint32_t x1, uint32_t y1) {
+    uint32_t id = b->p.n_groups++;
+    pb_require(id < PB_MAX, "group table");
+    b->groups[id] = (struct tw_group){(uint16_t)chip, (uint16_t)x0, (uint16_t)y0,
+                                      (uint16_t)x1,   (uint16_t)y1, 1};
     return id;
 }
 
 static inline uint32_t pb_group(struct pb *b, uint32_t x0, uint32_t y0, uint32_t x1, uint32_t y1) {
-    uint32_t id = b->p.n_groups++;
-    struct tw_group g = {0, (uint16_t)x0, (uint16_t)y0, (uint16_t)x1, (uint16_t)y1, 1};
-    assert(id < PB_MAX);
-    b->groups[id] = g;
-    return id;
+    return pb_chip_group(b, 0, x0, y0, x1, y1);
 }
 
 static inline uint32_t pb_trip(struct pb *b, const char *name, uint32_t input, uint32_t add,
                                uint32_t div, uint32_t max) {
     uint32_t id = b->p.n_trips++;
-    struct tw_trip t = {pb_string(b, name), input, add, div, max};
-    assert(id < PB_MAX);
-    b->trips[id] = t;
+    pb_require(id < PB_MAX, "trip table");
+    b->trips[id] = (struct tw_trip){pb_string(b, name), input, add, div, max};
     return id;
 }
 
@@ -171,7 +241,7 @@ static inline uint32_t pb_stages(struct pb *b, uint32_t section, const char *ori
     for (uint32_t i = 0; i < b->p.n_sites * TW_ENGINE_COUNT; i++) {
         struct tw_stage s = {
             TW_STAGE_COMPUTE, i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT, section, label, 0, 0, 0};
-        assert(b->p.n_stages < PB_MAX);
+        pb_require(b->p.n_stages < PB_MAX, "stage table");
         b->stages[b->p.n_stages++] = s;
     }
     return first;
@@ -218,16 +288,18 @@ static inline struct tw_affine pb_v(uint64_t base, uint32_t var, uint64_t step) 
 
 /* ---- streams ---- */
 
+/* An operand's kind may be left out (0): it is the one that the op has at that place. */
 static inline struct tw_op pb_make(uint32_t stage, uint32_t code, const struct tw_operand *operands,
                                    uint32_t n) {
     struct tw_op op;
     const char *kinds = tw_op_info(code).operands;
     memset(&op, 0, sizeof op);
-    assert(tw_op_info(code).name && strlen(kinds) == n);
+    pb_require(tw_op_info(code).name && strlen(kinds) == n, "wrong number of operands");
     op.code = code;
     op.stage = stage;
     op.n_operands = n;
     for (uint32_t i = 0; i < n; i++) {
+        pb_require(!operands[i].kind || operands[i].kind == kinds[i], "wrong kind of operand");
         op.operand[i] = operands[i];
         op.operand[i].kind = kinds[i];
     }
@@ -247,16 +319,24 @@ static inline void pb_splice(struct pb *b, uint32_t site, uint32_t engine, uint3
         struct tw_op copy = *op;
         n = tw_op_encode(&copy, encoded);
     }
-    assert(at + old_words <= s->n_words && s->n_words - old_words + n <= PB_WORDS);
+    pb_require(at + old_words <= s->n_words && s->n_words - old_words + n <= PB_WORDS,
+               "stream too long");
     memmove(words + at + n, words + at + old_words, (size_t)(s->n_words - at - old_words) * 4);
     memcpy(words + at, encoded, (size_t)n * 4);
     s->n_words += n - old_words;
 }
 
+/* At the end of any stream. */
+static inline void pb_append_at(struct pb *b, uint32_t site, uint32_t engine, uint32_t stage,
+                                uint32_t code, const struct tw_operand *operands, uint32_t n) {
+    struct tw_op op = pb_make(stage, code, operands, n);
+    pb_splice(b, site, engine, pb_stream(b, site, engine)->n_words, 0, &op);
+}
+
+/* Where the cursor is. */
 static inline void pb_append(struct pb *b, uint32_t code, const struct tw_operand *operands,
                              uint32_t n) {
-    struct tw_op op = pb_make(b->stage, code, operands, n);
-    pb_splice(b, b->site, b->engine, pb_stream(b, b->site, b->engine)->n_words, 0, &op);
+    pb_append_at(b, b->site, b->engine, b->stage, code, operands, n);
 }
 #define PB_OP(b, NAME, ...)                                          \
     pb_append(                                                       \
@@ -271,14 +351,12 @@ static inline uint32_t pb_find(struct pb *b, uint32_t site, uint32_t engine, uin
                                uint32_t nth, struct tw_op *op) {
     const struct tw_stream *s = pb_stream(b, site, engine);
     for (uint32_t at = 0; at < s->n_words; at += op->n_words) {
-        bool decoded = tw_op_decode(s->words, s->n_words, at, op);
-        assert(decoded);
-        (void)decoded;
+        pb_require(tw_op_decode(s->words, s->n_words, at, op), "an op that does not decode");
         if (op->code == code && nth-- == 0) {
             return at;
         }
     }
-    assert(false); /* the program has no such op */
+    pb_require(false, "the program has no such op");
     return 0;
 }
 
