@@ -29,7 +29,8 @@ static const struct opt *find_short(const struct opt_verb *verb, char letter) {
     return NULL;
 }
 
-bool opt_parse_i64(const char *text, int64_t lo, int64_t hi, int64_t *out) {
+/* A whole number in [lo, hi], without blanks or signs other than '-'. */
+static bool parse_i64(const char *text, int64_t lo, int64_t hi, int64_t *out) {
     const char *digits = *text == '-' ? text + 1 : text;
     if (*digits == 0 || strspn(digits, "0123456789") != strlen(digits)) {
         return false;
@@ -78,7 +79,7 @@ static int parse_ids(const struct opt *o, const char *text, struct opt_ids *out,
         }
         memcpy(number, p, len);
         number[len] = 0;
-        if (!opt_parse_i64(number, 0, UINT32_MAX - 1, &v)) {
+        if (!parse_i64(number, 0, UINT32_MAX - 1, &v)) {
             break;
         }
         ids[n++] = (uint32_t)v;
@@ -107,7 +108,7 @@ static int store_number(const struct opt *o, const char *text, void *at, tw_erro
     errno = 0;
     if (o->kind == OPT_I64) {
         int64_t v;
-        if (!opt_parse_i64(text, (int64_t)o->lo, (int64_t)o->hi, &v)) {
+        if (!parse_i64(text, (int64_t)o->lo, (int64_t)o->hi, &v)) {
             return bad_value(o, text, err);
         }
         memcpy(at, &v, sizeof v);

@@ -61,7 +61,4 @@ int opt_parse(const struct opt_verb *verb, int argc, char **argv, void *into,
 
 void opt_print_help(const struct opt_verb *verb, FILE *out);
 
-/* A whole number in [lo, hi], without blanks or signs other than '-'. */
-bool opt_parse_i64(const char *text, int64_t lo, int64_t hi, int64_t *out);
-
 #endif

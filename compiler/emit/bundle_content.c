@@ -12,8 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-void *tw_emit_content(struct tw_emit_layout *layout, uint32_t number, uint64_t size,
-                      tw_error *err) {
+/* Zeroed content of `size` bytes for section `number`, NULL (and err) if memory is out. */
+static void *content_of(struct tw_emit_layout *layout, uint32_t number, uint64_t size,
+                        tw_error *err) {
     struct tw_emit_part *part = &layout->parts[number - 1];
     part->data = calloc(size + 1, 1);
     part->header.sh_size = size;
@@ -26,7 +27,7 @@ void *tw_emit_content(struct tw_emit_layout *layout, uint32_t number, uint64_t s
 
 static int copy_content(struct tw_emit_layout *layout, enum tw_section_id id, const void *bytes,
                         uint64_t size, tw_error *err) {
-    void *to = tw_emit_content(layout, layout->index[id], size, err);
+    void *to = content_of(layout, layout->index[id], size, err);
     if (!to) {
         return TW_E_NOMEM;
     }
@@ -48,7 +49,7 @@ static int make_programs(struct tw_emit_layout *layout, tw_error *err) {
         }
         size += bytes;
     }
-    uint8_t *data = tw_emit_content(layout, layout->index[TW_SEC_PROGRAMS], size, err);
+    uint8_t *data = content_of(layout, layout->index[TW_SEC_PROGRAMS], size, err);
     if (!data) {
         return TW_E_NOMEM;
     }
@@ -69,8 +70,8 @@ static int make_sites(struct tw_emit_layout *layout, tw_error *err) {
                                      m->n_patches,   m->n_args,   0};
     uint64_t images = m->n_images * sizeof *m->images, streams = m->n_streams * sizeof *m->streams;
     uint64_t patches = m->n_patches * sizeof *m->patches, args = m->n_args * sizeof *m->args;
-    uint8_t *to = tw_emit_content(layout, layout->index[TW_SEC_SITES],
-                                  sizeof header + images + streams + patches + args, err);
+    uint8_t *to = content_of(layout, layout->index[TW_SEC_SITES],
+                             sizeof header + images + streams + patches + args, err);
     if (!to) {
         return TW_E_NOMEM;
     }
@@ -81,7 +82,7 @@ static int make_sites(struct tw_emit_layout *layout, tw_error *err) {
     memcpy(to + patches, m->args, args);
     for (uint32_t i = 0; i < m->n_images; i++) {
         uint64_t size = (uint64_t)m->images[i].n_words * 4;
-        void *words = tw_emit_content(layout, layout->first_image + i, size, err);
+        void *words = content_of(layout, layout->first_image + i, size, err);
         if (!words) {
             return TW_E_NOMEM;
         }
@@ -102,11 +103,11 @@ static int make_symbols(struct tw_emit_layout *layout, tw_error *err) {
         return tw_fail(err, TW_E_UNSUPPORTED, "%s: the symbol names take 4 GiB or more",
                        layout->path);
     }
-    char *text = tw_emit_content(layout, layout->index[TW_SEC_STRTAB], names, err);
-    Elf64_Sym *sym = tw_emit_content(layout, layout->index[TW_SEC_SYMTAB],
-                                     (spec->n_symbols + 1u) * sizeof *sym, err);
-    struct tw_symbol_type *type = tw_emit_content(layout, layout->index[TW_SEC_TYPES],
-                                                  (spec->n_symbols + 1u) * sizeof *type, err);
+    char *text = content_of(layout, layout->index[TW_SEC_STRTAB], names, err);
+    Elf64_Sym *sym =
+        content_of(layout, layout->index[TW_SEC_SYMTAB], (spec->n_symbols + 1u) * sizeof *sym, err);
+    struct tw_symbol_type *type =
+        content_of(layout, layout->index[TW_SEC_TYPES], (spec->n_symbols + 1u) * sizeof *type, err);
     if (!text || !sym || !type) {
         return TW_E_NOMEM;
     }
@@ -132,14 +133,14 @@ static int make_bind(struct tw_emit_layout *layout, tw_error *err) {
         return tw_fail(err, TW_E_UNSUPPORTED, "%s: there are 2^32 binding rows or more",
                        layout->path);
     }
-    bool ok = tw_emit_content(layout, layout->index[TW_SEC_BIND], n * 8, err) &&
-              tw_emit_content(layout, layout->index[TW_SEC_RELA], n * sizeof(Elf64_Rela), err);
+    bool ok = content_of(layout, layout->index[TW_SEC_BIND], n * 8, err) &&
+              content_of(layout, layout->index[TW_SEC_RELA], n * sizeof(Elf64_Rela), err);
     return ok ? 0 : TW_E_NOMEM;
 }
 
 static int make_section_names(struct tw_emit_layout *layout, tw_error *err) {
-    char *text = tw_emit_content(layout, layout->index[TW_SEC_SHSTRTAB],
-                                 1 + layout->n_parts * sizeof(layout->parts->name), err);
+    char *text = content_of(layout, layout->index[TW_SEC_SHSTRTAB],
+                            1 + layout->n_parts * sizeof(layout->parts->name), err);
     if (!text) {
         return TW_E_NOMEM;
     }
@@ -181,10 +182,10 @@ int tw_emit_make_contents(struct tw_emit_layout *layout, tw_error *err) {
     rc = rc ? rc : make_symbols(layout, err);
     rc = rc ? rc : make_bind(layout, err);
     rc = rc ? rc : make_section_names(layout, err);
-    if (rc == 0 && (!tw_emit_content(layout, layout->index[TW_SEC_BANKS], banks, err) ||
-                    !tw_emit_content(layout, layout->index[TW_SEC_NOTE], TW_NOTE_BYTES, err) ||
-                    !tw_emit_content(layout, layout->index[TW_SEC_HEADER],
-                                     sizeof(struct tw_bundle_note), err))) {
+    if (rc == 0 &&
+        (!content_of(layout, layout->index[TW_SEC_BANKS], banks, err) ||
+         !content_of(layout, layout->index[TW_SEC_NOTE], TW_NOTE_BYTES, err) ||
+         !content_of(layout, layout->index[TW_SEC_HEADER], sizeof(struct tw_bundle_note), err))) {
         rc = TW_E_NOMEM;
     }
     return rc;

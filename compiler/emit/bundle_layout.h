@@ -52,8 +52,5 @@ int tw_emit_make_contents(struct tw_emit_layout *layout, tw_error *err);
 /* Part of tw_emit_layout_build(), once all offsets are known: fills in symbols, relocations, the
  * note, and which places the certificates are about. Errors: NOMEM. */
 int tw_emit_fill_addresses(struct tw_emit_layout *layout, tw_error *err);
-/* Returns `size` zeroed bytes of content for section `number`, owned by the layout; NULL (and err)
- * if memory runs out. */
-void *tw_emit_content(struct tw_emit_layout *layout, uint32_t number, uint64_t size, tw_error *err);
 
 #endif

@@ -99,9 +99,6 @@ int tw_gguf_array(const struct tw_gguf *gguf, const char *key, bool needed,
 /* Steps through the elements of a checked string array: *cursor starts at kv->value. */
 void tw_gguf_next_string(const uint8_t **cursor, const uint8_t **text, uint64_t *length);
 
-/* "u32", "array of string", ... of a value. Static strings for scalars; arrays say only "array". */
-const char *tw_gguf_type_name(uint32_t type);
-
 /* The shape as "[64, 512]", in the file's order. */
 #define TW_GGUF_SHAPE_BYTES 96
 const char *tw_gguf_shape_text(const struct tw_gguf_tensor *tensor,

@@ -32,7 +32,8 @@ const struct tw_gguf_tensor *tw_gguf_find_tensor(const struct tw_gguf *gguf, con
                            : NULL;
 }
 
-const char *tw_gguf_type_name(uint32_t type) {
+/* "u32", "string" ... of a value; an array is only "array". */
+static const char *type_name(uint32_t type) {
     static const char *const names[TW_GGUF_TYPES] = {"u8",  "i8",  "u16",  "i16",    "u32",
                                                      "i32", "f32", "bool", "string", "array",
                                                      "u64", "i64", "f64"};
@@ -64,10 +65,10 @@ static int wrong_type(const struct tw_gguf *gguf, const struct tw_gguf_kv *kv, c
                       tw_error *err) {
     if (kv->type == TW_GGUF_ARRAY) {
         return tw_fail(err, TW_E_FORMAT, "%s: key %s is an array of %s, expected %s", gguf->path,
-                       kv->key, tw_gguf_type_name(kv->elem_type), expected);
+                       kv->key, type_name(kv->elem_type), expected);
     }
     return tw_fail(err, TW_E_FORMAT, "%s: key %s has type %s, expected %s", gguf->path, kv->key,
-                   tw_gguf_type_name(kv->type), expected);
+                   type_name(kv->type), expected);
 }
 
 /* An integer scalar as sign and 64 bits; false if the value is of another type. */
@@ -188,7 +189,7 @@ int tw_gguf_array(const struct tw_gguf *gguf, const char *key, bool needed,
     }
     if ((*out)->type != TW_GGUF_ARRAY || (*out)->elem_type != (uint32_t)elem_type) {
         char expected[40];
-        snprintf(expected, sizeof expected, "an array of %s", tw_gguf_type_name(elem_type));
+        snprintf(expected, sizeof expected, "an array of %s", type_name(elem_type));
         return wrong_type(gguf, *out, expected, err);
     }
     return 0;

@@ -34,9 +34,4 @@ int tw_import_llama2c(const char *path, const uint8_t *bytes, uint64_t size,
 int tw_import_llama2c_vocab(const char *path, const uint8_t *bytes, uint64_t size,
                             struct tw_import_memory *memory, struct tw_model *model, tw_error *err);
 
-/* Refuses by name what is no model file that we read; decides by content. */
-enum tw_model_format { TW_FORMAT_GGUF, TW_FORMAT_LLAMA2C };
-int tw_import_detect(const char *path, const uint8_t *bytes, uint64_t size,
-                     enum tw_model_format *out, tw_error *err);
-
 #endif

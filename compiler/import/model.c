@@ -48,8 +48,11 @@ static const struct {
     {"<html", 5, TW_E_FORMAT, "an HTML page: the download failed"},
 };
 
-int tw_import_detect(const char *path, const uint8_t *bytes, uint64_t size,
-                     enum tw_model_format *out, tw_error *err) {
+enum format { FORMAT_GGUF, FORMAT_LLAMA2C };
+
+/* Refuses by name what is no model file that we read; decides by content. */
+static int detect(const char *path, const uint8_t *bytes, uint64_t size, enum format *out,
+                  tw_error *err) {
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
         if (size >= foreign[i].length && memcmp(bytes, foreign[i].magic, foreign[i].length) == 0) {
             return tw_fail(err, foreign[i].code,
@@ -67,7 +70,7 @@ int tw_import_detect(const char *path, const uint8_t *bytes, uint64_t size,
                        "checkpoint",
                        path);
     }
-    *out = size >= 4 && memcmp(bytes, "GGUF", 4) == 0 ? TW_FORMAT_GGUF : TW_FORMAT_LLAMA2C;
+    *out = size >= 4 && memcmp(bytes, "GGUF", 4) == 0 ? FORMAT_GGUF : FORMAT_LLAMA2C;
     return 0;
 }
 
@@ -155,14 +158,14 @@ static int import(struct owner *owner, const char *path, const char *tokenizer,
                   struct tw_model *model, tw_error *err) {
     char buffer[TW_SHORT_PATH_BYTES];
     const char *shown = tw_short_path(path, buffer);
-    enum tw_model_format format;
+    enum format format = FORMAT_GGUF;
     int rc = tw_file_map_open(path, &owner->file, err);
     rc = rc ? rc : tw_file_map_own(&owner->file, HEADER_BYTES, err);
-    rc = rc ? rc : tw_import_detect(shown, owner->file.bytes, owner->file.size, &format, err);
+    rc = rc ? rc : detect(shown, owner->file.bytes, owner->file.size, &format, err);
     if (rc) {
         return rc;
     }
-    if (format == TW_FORMAT_LLAMA2C) {
+    if (format == FORMAT_LLAMA2C) {
         rc = import_llama2c(owner, path, tokenizer, model, shown, err);
     } else if (tokenizer) {
         rc = tw_fail(

@@ -216,7 +216,7 @@ static void begin_text(struct loop *l, const uint32_t *prompt, size_t n_prompt) 
     if (l->o->on_text) {
         tw_utf8_flush(&t->utf8, pass_text, l);
     }
-    tw_utf8_init(&t->utf8);
+    memset(&t->utf8, 0, sizeof t->utf8); /* a stream that begins */
 }
 
 /* A text that is over (at its end, or because nothing can follow) ends with whole characters; one

@@ -41,15 +41,6 @@ static double uniform(struct tw_random *random) {
     return (double)(bits >> 11) * 0x1p-53;
 }
 
-void tw_sampler_params_default(struct tw_sampler_params *params) {
-    *params = (struct tw_sampler_params){.size = sizeof *params,
-                                         .temperature = 0.8f,
-                                         .top_k = 40,
-                                         .top_p = 0.95f,
-                                         .min_p = 0.05f,
-                                         .seed = 0};
-}
-
 static int check(const struct tw_sampler_params *params, uint32_t n_vocab, tw_error *err) {
     if (params->size != sizeof *params) {
         return tw_fail(err, TW_E_USAGE, "sampler: size of the parameters is %u, expected %u",

@@ -29,9 +29,6 @@ struct tw_sampler_params {
     uint64_t seed;
 };
 
-/* llama.cpp's defaults: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05; seed 0. */
-void tw_sampler_params_default(struct tw_sampler_params *params);
-
 /* PCG32, the XSH-RR 64/32 generator of M. E. O'Neill, "PCG: A Family of Simple Fast Space-Efficient
  * Statistically Good Algorithms for Random Number Generation", 2014 (pcg-random.org); any two
  * streams differ. */

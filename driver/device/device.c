@@ -425,7 +425,7 @@ int tw_device_call(struct tw_device *device, const struct tw_device_call *call, 
     return code;
 }
 
-bool tw_device_fail_stuck(struct tw_device *device, struct tw_link_progress *out) {
+bool tw_device_is_stuck(struct tw_device *device, struct tw_link_progress *out) {
     pthread_mutex_lock(&device->lock);
     struct tw_transport *t = device->transport;
     bool stuck = t->ops->stuck && t->ops->stuck(t, out);

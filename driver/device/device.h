@@ -59,7 +59,7 @@ struct tw_device_call {
 int tw_device_call(struct tw_device *device, const struct tw_device_call *call, tw_error *err);
 /* True after a TIMEOUT in the middle of a step: the op that has not ended, and one that waits for
  * it. */
-bool tw_device_fail_stuck(struct tw_device *device, struct tw_link_progress *out);
+bool tw_device_is_stuck(struct tw_device *device, struct tw_link_progress *out);
 /* n requests, as many in flight as the device takes, at most TW_DEVICE_IN_FLIGHT; answered in
  * order. The first error counts: *n_good (may be NULL) requests before it were answered well, and
  * what comes behind it may have been done. fill(ctx, i, call) makes the i-th; payload and out stay

@@ -25,7 +25,7 @@ static const char *origin_of(const struct tw_program *p, uint32_t stage) {
 
 /* The stage of an op that is known by its number in its stream; TW_NONE: the device tells
  * nonsense. */
-static uint32_t stage_of(const struct tw_program *p, const struct tw_link_place *place) {
+static uint32_t stage_of(const struct tw_program *p, const struct tw_place *place) {
     if (place->site >= p->n_sites || place->engine >= TW_ENGINE_COUNT) {
         return TW_NONE;
     }
@@ -40,8 +40,8 @@ static uint32_t stage_of(const struct tw_program *p, const struct tw_link_place 
     return op.stage < p->n_stages ? op.stage : TW_NONE;
 }
 
-static void add_place(const struct tw_program *p, const struct tw_link_place *place,
-                      const char *does, char *text, size_t size) {
+static void add_place(const struct tw_program *p, const struct tw_place *place, const char *does,
+                      char *text, size_t size) {
     uint32_t stage = stage_of(p, place);
     size_t n = strlen(text);
     if (stage != TW_NONE && n < size) {
@@ -55,7 +55,7 @@ static void add_place(const struct tw_program *p, const struct tw_link_place *pl
 static void explain_stuck(const struct tw_session *s, const struct tw_program *p, tw_error *err) {
     struct tw_link_progress progress;
     char text[160] = "";
-    if (err && tw_device_fail_stuck(s->deployment->device, &progress)) {
+    if (err && tw_device_is_stuck(s->deployment->device, &progress)) {
         add_place(p, &progress.at, "is in", text, sizeof text);
         add_place(p, &progress.waiting, "waits in", text, sizeof text);
         size_t n = strlen(err->message);

@@ -293,10 +293,6 @@ void tw_tokenizer_destroy(struct tw_tokenizer *tokenizer) {
     free(tokenizer);
 }
 
-const struct tw_vocab *tw_tokenizer_vocab(const struct tw_tokenizer *tokenizer) {
-    return &tokenizer->vocab;
-}
-
 bool tw_tokenizer_is_end(const struct tw_tokenizer *tokenizer, uint32_t id) {
     const struct tw_vocab_header *header = &tokenizer->vocab.header;
     if (id == TW_NONE) {

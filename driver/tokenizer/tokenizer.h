@@ -57,8 +57,6 @@ enum tw_piece_flags {
 int tw_tokenizer_create(const struct tw_vocab *vocab, struct tw_tokenizer **out, tw_error *err);
 void tw_tokenizer_destroy(struct tw_tokenizer *tokenizer); /* NULL is fine */
 
-const struct tw_vocab *tw_tokenizer_vocab(const struct tw_tokenizer *tokenizer);
-
 /* True for the ids that end a text: EOS, those that end a turn or a message, and BOS where the
  * vocabulary says so. */
 bool tw_tokenizer_is_end(const struct tw_tokenizer *tokenizer, uint32_t id);

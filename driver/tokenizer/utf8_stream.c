@@ -125,10 +125,6 @@ static int take(struct tw_utf8_stream *stream, uint8_t byte, struct out *out) {
     return put(out, stream->pending, stream->need);
 }
 
-void tw_utf8_init(struct tw_utf8_stream *stream) {
-    memset(stream, 0, sizeof *stream);
-}
-
 int tw_utf8_push(struct tw_utf8_stream *stream, const char *bytes, size_t n, tw_utf8_sink sink,
                  void *context) {
     struct out out = {.n = 0, .sink = sink, .context = context};

@@ -17,14 +17,12 @@
  * it. */
 typedef int (*tw_utf8_sink)(void *context, const char *text, size_t n);
 
-/* Zero-initialise it, or call tw_utf8_init. */
+/* Zeros are a stream that has begun. */
 struct tw_utf8_stream {
     uint8_t pending[4]; /* the first n bytes of a character that needs `need` */
     uint8_t n, need;
     uint8_t low, high; /* the range of the byte that may come next */
 };
-
-void tw_utf8_init(struct tw_utf8_stream *stream);
 
 /* Takes `n` bytes and gives the sink every character that they complete; an incomplete one waits.
  * Returns 0 or what the sink returned; then the rest of the bytes is lost. */

@@ -29,19 +29,15 @@ struct tw_fault {
     uint64_t have, need;
 };
 
-/* What the machine runs on. Device addresses are turned into pointers by `map` (NULL if [address,
- * address + size) is not device memory that the host has allocated); the emulator's is the identity
- * with a range check. */
-/* An op of a program at work; site TW_NONE: none. */
-struct tw_place {
-    uint32_t site, engine, op_index, opcode;
-};
 /* The op that a strict step is at, and a number that changes with each. Written by the step, read
  * by anybody. */
 struct tw_watch {
     _Atomic uint32_t beat, site, engine, op_index, opcode;
 };
 
+/* What the machine runs on. Device addresses are turned into pointers by `map` (NULL if [address,
+ * address + size) is not device memory that the host has allocated); the emulator's is the identity
+ * with a range check. */
 struct tw_machine_config {
     const struct tw_program *program;
     const uint64_t *bind; /* binding rows: device addresses */
@@ -132,14 +128,10 @@ int tw_plan_check_numbers(struct tw_plan *plan, struct tw_fault *fault);
 uint64_t tw_plan_progress(const struct tw_plan *plan);
 void tw_plan_where(const struct tw_plan *plan, struct tw_place *at, struct tw_place *waiting);
 
+/* What a plan consists of, for tests and tools (struct tw_plan in plan/plan.h). */
 struct tw_plan_stats {
     /* per step, all threads, constant loops unrolled */
     uint64_t calls, waits, posts, in_place_reads, copies;
 };
-void tw_plan_get_stats(const struct tw_plan *plan, struct tw_plan_stats *out);
-/* One line per entry of a thread's plan, for dump: writes into buf, returns the entry after
- * `index`, or 0 at the end. */
-uint32_t tw_plan_describe(const struct tw_plan *plan, uint32_t thread, uint32_t index, char *buf,
-                          size_t size);
 
 #endif

@@ -173,10 +173,6 @@ struct tw_server *tw_emu_server(struct tw_emu *emu) {
     return &emu->server;
 }
 
-static struct tw_link_place link_place(const struct tw_place *p) {
-    return (struct tw_link_place){p->site, p->engine, p->op_index, p->opcode};
-}
-
 /* The parts of a strict op may be read of two of them; its site tells whether there is one. */
 static struct tw_place strict_place(const struct tw_watch *w) {
     return (struct tw_place){atomic_load_explicit(&w->site, memory_order_relaxed),
@@ -186,14 +182,13 @@ static struct tw_place strict_place(const struct tw_watch *w) {
 }
 
 void tw_emu_progress(struct tw_emu *emu, struct tw_link_progress *out) {
-    struct tw_place at = strict_place(&emu->server.watch), waiting = {.site = TW_NONE};
+    out->at = strict_place(&emu->server.watch);
+    out->waiting = (struct tw_place){.site = TW_NONE};
     pthread_mutex_lock(&emu->watch);
     out->beat = tw_server_beat(&emu->server);
     if (emu->running) {
         out->beat += tw_plan_progress(emu->running);
-        tw_plan_where(emu->running, &at, &waiting);
+        tw_plan_where(emu->running, &out->at, &out->waiting);
     }
     pthread_mutex_unlock(&emu->watch);
-    out->at = link_place(&at);
-    out->waiting = link_place(&waiting);
 }

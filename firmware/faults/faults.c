@@ -114,10 +114,10 @@ static void damage(struct tw_faults *f, const struct chances *c, uint8_t *bytes,
 /* Changes fields of a packet's header and makes it whole again. */
 static void forge(uint8_t *bytes, size_t n, unsigned version, int32_t generation) {
     if (n >= TW_LINK_HEADER_BYTES) {
-        bytes[4] = (uint8_t)version;
-        tw_wire_put(bytes + 8, tw_wire_get(bytes + 8, 4) + (uint64_t)(int64_t)generation, 4);
-        tw_wire_put(bytes + TW_LINK_HEADER_BYTES - 4,
-                    tw_wire_crc32c(0, bytes, TW_LINK_HEADER_BYTES - 4), 4);
+        uint64_t forged = TW_LINK_GET(bytes, generation) + (uint64_t)(int64_t)generation;
+        TW_LINK_PUT(bytes, version, version);
+        TW_LINK_PUT(bytes, generation, forged);
+        TW_LINK_PUT(bytes, crc, tw_wire_crc32c(0, bytes, TW_LINK_AT_crc));
     }
 }
 

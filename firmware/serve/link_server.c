@@ -127,10 +127,14 @@ static void forget_host(struct tw_link_server *s) {
     pthread_mutex_unlock(&s->lock);
 }
 
+static uint8_t opcode_of(const struct slot *request) {
+    return request->bytes[TW_WIRE_AT_opcode];
+}
+
 /* The first byte of what was kept is another one. */
 static void spoil(struct tw_link_server *s, const struct slot *request, const struct slot *answer) {
-    uint8_t *kept = tw_emu_map(s->emu, tw_wire_get(request->bytes + 16, 8), 1);
-    if (kept && tw_wire_get(answer->bytes + 12, 4) == 0) {
+    uint8_t *kept = tw_emu_map(s->emu, TW_WIRE_GET(request->bytes, address), 1);
+    if (kept && TW_WIRE_GET(answer->bytes, status) == 0) {
         *kept = (uint8_t)(*kept ^ 1);
     }
 }
@@ -141,7 +145,7 @@ static void execute(struct tw_link_server *s, uint32_t number) {
                       *last = tw_link_server_slot(s->answer, number - 1);
     struct slot *answer = tw_link_server_slot(s->answer, number);
     struct tw_server_answer out;
-    struct tw_faults_request v = tw_faults_handle(s->faults, request->bytes[5]);
+    struct tw_faults_request v = tw_faults_handle(s->faults, opcode_of(request));
     obey(s, &v);
     if (v.reset) {
         forget_host(s);
@@ -165,7 +169,7 @@ static void execute(struct tw_link_server *s, uint32_t number) {
 /* The program that a RUN names. */
 static uint32_t program_of(const struct slot *request) {
     struct tw_wire_run q = {.program = TW_NONE};
-    if (request->bytes[5] == TW_WIRE_RUN && request->n >= TW_WIRE_HEADER_BYTES + sizeof q) {
+    if (opcode_of(request) == TW_WIRE_RUN && request->n >= TW_WIRE_HEADER_BYTES + sizeof q) {
         memcpy(&q, request->bytes + TW_WIRE_HEADER_BYTES, sizeof q);
     }
     return q.program;
@@ -175,7 +179,7 @@ static uint32_t program_of(const struct slot *request) {
 static void execute_next(struct tw_link_server *s, bool wait) {
     uint32_t number = s->executed + 1, generation = s->generation;
     const struct slot *request = tw_link_server_slot(s->request, number);
-    s->executing = request->bytes[5] ? request->bytes[5] : 1u;
+    s->executing = opcode_of(request) ? opcode_of(request) : 1u;
     s->program = program_of(request);
     pthread_mutex_unlock(&s->lock);
     execute(s, number);
@@ -206,7 +210,7 @@ static void execute_next(struct tw_link_server *s, bool wait) {
 static bool is_short(const struct slot *request) {
     struct tw_wire_range range = {.bytes = UINT64_MAX};
     uint32_t payload = request->n - TW_WIRE_HEADER_BYTES;
-    switch (request->bytes[5]) {
+    switch (opcode_of(request)) {
     case TW_WIRE_HELLO:
     case TW_WIRE_FREE:
     case TW_WIRE_EVENT:

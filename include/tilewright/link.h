@@ -68,6 +68,17 @@ struct tw_link_header {
 #undef TW_X
 };
 
+/* Where the fields of an encoded header lie: TW_LINK_AT_kind, TW_LINK_SIZE_kind ... */
+enum tw_link_header_layout {
+#define TW_X(field, type, offset) TW_LINK_AT_##field = offset, TW_LINK_SIZE_##field = sizeof(type),
+    TW_LINK_HEADER(TW_X)
+#undef TW_X
+};
+/* One field of an encoded header, by name: read, or written without renewing the header's crc. */
+#define TW_LINK_GET(bytes, field) tw_wire_get((bytes) + TW_LINK_AT_##field, TW_LINK_SIZE_##field)
+#define TW_LINK_PUT(bytes, field, value) \
+    tw_wire_put((bytes) + TW_LINK_AT_##field, (value), TW_LINK_SIZE_##field)
+
 enum tw_link_flags {
     /* data_crc is tw_link_mix of the data, not its CRC32C; a device answers as it is asked */
     TW_LINK_MIXED = 1
@@ -132,18 +143,14 @@ struct tw_link_resend {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_link_resend) == 8, "link resend");
 
-/* An op of a program's step; site TW_NONE: there is none, or it is not known. */
-struct tw_link_place {
-    uint32_t site, engine, op_index, opcode;
-};
 struct tw_link_progress {
-    uint32_t received;            /* last request that is complete here */
-    uint32_t answered;            /* last one answered */
-    uint32_t executing;           /* opcode of the one at work, or 0 */
-    uint32_t program;             /* RUN: its number */
-    uint64_t beat;                /* changes whenever the device gets on with its work */
-    struct tw_link_place at;      /* an op that has begun and not ended */
-    struct tw_link_place waiting; /* one that cannot begin before that one has ended */
+    uint32_t received;       /* last request that is complete here */
+    uint32_t answered;       /* last one answered */
+    uint32_t executing;      /* opcode of the one at work, or 0 */
+    uint32_t program;        /* RUN: its number */
+    uint64_t beat;           /* changes whenever the device gets on with its work */
+    struct tw_place at;      /* an op that has begun and not ended */
+    struct tw_place waiting; /* one that cannot begin before that one has ended */
 };
 TW_STATIC_ASSERT(sizeof(struct tw_link_progress) == 56, "link progress");
 
@@ -156,8 +163,8 @@ static inline void tw_link_encode(struct tw_link_header *header,
     tw_wire_put(bytes + offset, (uint64_t)header->field, sizeof(type));
     TW_LINK_HEADER(TW_X)
 #undef TW_X
-    header->crc = tw_wire_crc32c(0, bytes, TW_LINK_HEADER_BYTES - 4);
-    tw_wire_put(bytes + TW_LINK_HEADER_BYTES - 4, header->crc, 4);
+    header->crc = tw_wire_crc32c(0, bytes, TW_LINK_AT_crc);
+    TW_LINK_PUT(bytes, crc, header->crc);
 }
 
 /* Reads and checks the header of a packet of n bytes, not its data: 0, PROTOCOL or VERSION, and
@@ -175,7 +182,7 @@ static inline int tw_link_decode(const uint8_t *bytes, size_t n, struct tw_link_
         *why = "magic";
         return TW_E_PROTOCOL;
     }
-    if (header->crc != tw_wire_crc32c(0, bytes, TW_LINK_HEADER_BYTES - 4)) {
+    if (header->crc != tw_wire_crc32c(0, bytes, TW_LINK_AT_crc)) {
         *why = "checksum";
         return TW_E_PROTOCOL;
     }

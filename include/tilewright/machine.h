@@ -295,6 +295,11 @@ struct tw_stream {
     uint32_t n_words;
 };
 
+/* An op of a program that is running; site TW_NONE: there is none, or it is not known. */
+struct tw_place {
+    uint32_t site, engine, op_index, opcode;
+};
+
 /* A program, as tables of records. All pointers belong to the creator of the view (the compiler's
  * arena, the loader's bundle, the firmware's memory) and stay constant while it is in use. Streams
  * are sorted by (site, engine) and there are n_sites * TW_ENGINE_COUNT of them, empty ones

@@ -88,6 +88,15 @@ struct tw_wire_header {
 #undef TW_X
 };
 
+/* Where the fields of an encoded header lie: TW_WIRE_AT_opcode, TW_WIRE_SIZE_opcode ... */
+enum tw_wire_header_layout {
+#define TW_X(field, type, offset) TW_WIRE_AT_##field = offset, TW_WIRE_SIZE_##field = sizeof(type),
+    TW_WIRE_HEADER(TW_X)
+#undef TW_X
+};
+/* One field of an encoded header, by name and unsigned: TW_WIRE_GET(bytes, opcode). */
+#define TW_WIRE_GET(bytes, field) tw_wire_get((bytes) + TW_WIRE_AT_##field, TW_WIRE_SIZE_##field)
+
 /* ---- payloads ---- */
 
 /* The driver's range of protocol versions, and its machine ABI. */
@@ -370,8 +379,8 @@ static inline void tw_wire_encode(struct tw_wire_header *header,
     tw_wire_put(bytes + offset, (uint64_t)header->field, sizeof(type));
     TW_WIRE_HEADER(TW_X)
 #undef TW_X
-    header->crc = tw_wire_crc32c(0, bytes, TW_WIRE_HEADER_BYTES - 4);
-    tw_wire_put(bytes + TW_WIRE_HEADER_BYTES - 4, header->crc, 4);
+    header->crc = tw_wire_crc32c(0, bytes, TW_WIRE_AT_crc);
+    tw_wire_put(bytes + TW_WIRE_AT_crc, header->crc, TW_WIRE_SIZE_crc);
 }
 
 /* Decodes and checks a header. Returns 0, PROTOCOL (not a header, damaged, or out of bounds) or
@@ -387,7 +396,7 @@ static inline int tw_wire_decode(const uint8_t bytes[TW_WIRE_HEADER_BYTES],
         *why = "magic";
         return TW_E_PROTOCOL;
     }
-    if (header->crc != tw_wire_crc32c(0, bytes, TW_WIRE_HEADER_BYTES - 4)) {
+    if (header->crc != tw_wire_crc32c(0, bytes, TW_WIRE_AT_crc)) {
         *why = "checksum";
         return TW_E_PROTOCOL;
     }

@@ -20,7 +20,7 @@ void tw_hash_update(struct tw_hash *h, const void *bytes, uint64_t size) {
     }
 }
 
-void tw_hash_zeros(struct tw_hash *h, uint64_t size) {
+static void hash_zeros(struct tw_hash *h, uint64_t size) {
     static const uint8_t zeros[4096];
     while (size != 0) {
         uint64_t n = size < sizeof zeros ? size : sizeof zeros;
@@ -45,7 +45,7 @@ void tw_hash_content(const uint8_t *meta, uint64_t meta_bytes, uint8_t out[TW_HA
     struct tw_hash h;
     tw_hash_init(&h);
     tw_hash_update(&h, meta, field);
-    tw_hash_zeros(&h, TW_HASH_BYTES);
+    hash_zeros(&h, TW_HASH_BYTES);
     tw_hash_update(&h, meta + field + TW_HASH_BYTES, meta_bytes - field - TW_HASH_BYTES);
     tw_hash_final(&h, out);
 }

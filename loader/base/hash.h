@@ -17,7 +17,6 @@ struct tw_hash {
 
 void tw_hash_init(struct tw_hash *h);
 void tw_hash_update(struct tw_hash *h, const void *bytes, uint64_t size);
-void tw_hash_zeros(struct tw_hash *h, uint64_t size);
 void tw_hash_final(struct tw_hash *h, uint8_t out[TW_HASH_BYTES]);
 
 /* Of `size` bytes. */

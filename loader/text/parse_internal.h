@@ -75,7 +75,6 @@ static inline int tw_parse_hex_digit(int c) { /* its value, or -1 */
            : c >= 'A' && c <= 'F' ? c - 'A' + 10
                                   : -1;
 }
-void tw_parse_blanks(struct tw_parser *p); /* and a comment */
 bool tw_parse_line_ends(const struct tw_parser *p);
 /* Blanks, which must be there unless the line ends. */
 int tw_parse_gap(struct tw_parser *p);

@@ -64,7 +64,7 @@ bool tw_parse_line_ends(const struct tw_parser *p) {
     return c < 0 || c == '\n';
 }
 
-void tw_parse_blanks(struct tw_parser *p) {
+static void skip_blanks(struct tw_parser *p) {
     while (is_blank(tw_parse_peek(p))) {
         p->at++;
     }
@@ -79,21 +79,21 @@ int tw_parse_gap(struct tw_parser *p) {
     if (!is_blank(c) && !is_comment(c) && !tw_parse_line_ends(p)) {
         return tw_parse_expected(p, "a space");
     }
-    tw_parse_blanks(p);
+    skip_blanks(p);
     return 0;
 }
 
 int tw_parse_end_of_line(struct tw_parser *p) {
-    tw_parse_blanks(p);
+    skip_blanks(p);
     return tw_parse_line_ends(p) ? 0 : tw_parse_expected(p, "the end of the line");
 }
 
 void tw_parse_next_line(struct tw_parser *p) {
-    tw_parse_blanks(p);
+    skip_blanks(p);
     while (tw_parse_peek(p) == '\n') {
         p->line_start = ++p->at;
         p->line++;
-        tw_parse_blanks(p);
+        skip_blanks(p);
     }
 }
 

@@ -8,7 +8,7 @@
 #include "compiler/spatial/compose.h"
 #include "loader/bundle/loader.h"
 #include "loader/target/target_open.h"
-#include "tests/support/pipeline.h"
+#include "tests/support/compile_stages.h"
 #include "tilewright/compile.h"
 
 #include <stdio.h>

@@ -76,16 +76,16 @@ static bool echo_once(struct way *w) {
 static bool ping_once(struct way *w) {
     struct tw_link *l = (struct tw_link *)w->device->transport;
     struct tw_link_header h = {
-        .kind = TW_LINK_PING, .generation = l->generation, .ack = l->answered};
+        .kind = TW_LINK_PING, .generation = l->conn.generation, .ack = l->conn.answered};
     const struct tw_packet_data none = {NULL, NULL, 0};
     uint8_t packet[TW_LINK_HEADER_BYTES], *bytes;
-    size_t n = tw_packet_build(&h, &none, l->pipe->chunk, packet);
-    if (l->pipe->ops->send(l->pipe, packet, n) != TW_PACKET_OK) {
+    size_t n = tw_packet_build(&h, &none, l->wiring.pipe->chunk, packet);
+    if (l->wiring.pipe->ops->send(l->wiring.pipe, packet, n) != TW_PACKET_OK) {
         return false;
     }
     enum tw_packet_result r;
-    while ((r = l->pipe->ops->take(l->pipe, &bytes, &n)) == TW_PACKET_AGAIN) {
-        if (!l->pipe->ops->wait(l->pipe, false, 5000)) {
+    while ((r = l->wiring.pipe->ops->take(l->wiring.pipe, &bytes, &n)) == TW_PACKET_AGAIN) {
+        if (!l->wiring.pipe->ops->wait(l->wiring.pipe, false, 5000)) {
             return false;
         }
     }

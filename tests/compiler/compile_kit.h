@@ -9,17 +9,12 @@
 #include "loader/bundle/loader.h"
 #include "tests/support/bundle_fixture.h"
 #include "tests/support/random_model.h"
+#include "tests/support/test.h"
 #include "tilewright/compile.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define SHIPPED "tests/data/fairytale-1.7m-Q8_0.gguf"
 

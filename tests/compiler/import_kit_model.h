@@ -8,13 +8,9 @@
 #include "compiler/import/import.h"
 #include "loader/bundle/vocab_open.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-
-#include <cmocka.h>
-
 #include "tests/compiler/import_kit.h"
+#include "tests/support/test.h"
+#include "tilewright/vocab.h"
 
 struct opened {
     struct tw_import_memory memory;

@@ -7,15 +7,9 @@
 #define TW_TESTS_COMPILER_PROGRAM_KIT_H
 
 #include "loader/verify/verify.h"
-#include "tests/support/pipeline.h"
+#include "tests/support/compile_stages.h"
+#include "tests/support/test.h"
 #include "tilewright/opcode.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static const struct {
     const char *name;

@@ -88,7 +88,8 @@ static size_t say_part(struct host *h) {
 static bool loads(const uint8_t *bytes, size_t n) {
     struct tw_link_header q;
     return tw_packet_good(bytes, n, &q) && q.kind == TW_LINK_DATA && q.offset <= 5 &&
-           5 - q.offset < q.length && bytes[TW_LINK_HEADER_BYTES + 5 - q.offset] == TW_WIRE_LOAD;
+           TW_WIRE_AT_opcode - q.offset < q.length &&
+           bytes[TW_LINK_HEADER_BYTES + TW_WIRE_AT_opcode - q.offset] == TW_WIRE_LOAD;
 }
 
 static size_t give_packet(struct host *h) {

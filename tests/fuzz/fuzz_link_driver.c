@@ -110,9 +110,8 @@ static size_t say_other_version(struct device *d) {
     memset(d->bytes, 0, TW_LINK_HEADER_BYTES);
     struct tw_link_header h = {.kind = TW_LINK_PROGRESS};
     tw_link_encode(&h, d->bytes);
-    d->bytes[4] = (uint8_t)fuzz_u8(&d->in);
-    tw_wire_put(d->bytes + TW_LINK_HEADER_BYTES - 4,
-                tw_wire_crc32c(0, d->bytes, TW_LINK_HEADER_BYTES - 4), 4);
+    d->bytes[TW_LINK_AT_version] = (uint8_t)fuzz_u8(&d->in);
+    TW_LINK_PUT(d->bytes, crc, tw_wire_crc32c(0, d->bytes, TW_LINK_AT_crc));
     return TW_LINK_HEADER_BYTES;
 }
 
@@ -173,8 +172,8 @@ static enum tw_packet_result send_packet(struct tw_pipe *p, const uint8_t *bytes
         abort(); /* the driver's packets are whole */
     }
     if (h.kind == TW_LINK_DATA && h.offset == 0) {
-        d->opcode = bytes[TW_LINK_HEADER_BYTES + 5];
-        d->wire_sequence = (uint32_t)tw_wire_get(bytes + TW_LINK_HEADER_BYTES + 8, 4);
+        d->opcode = bytes[TW_LINK_HEADER_BYTES + TW_WIRE_AT_opcode];
+        d->wire_sequence = (uint32_t)TW_WIRE_GET(bytes + TW_LINK_HEADER_BYTES, sequence);
     }
     return d->gone ? TW_PACKET_GONE : TW_PACKET_OK;
 }
@@ -214,7 +213,7 @@ static const struct tw_pipe_ops with_ladder = {.send = send_packet,
 static const struct tw_transport_ops ops = {.name = "fuzz",
                                             .submit = tw_link_submit,
                                             .receive = tw_link_receive,
-                                            .stuck = tw_link_fail_stuck,
+                                            .stuck = tw_link_is_stuck,
                                             .close = tw_link_close};
 
 static void must_tell(int code, const tw_error *err) {
@@ -251,7 +250,7 @@ static void use(struct tw_link *link, struct device *d) {
     int lost = device.lost;
     tw_error err = {0};
     struct tw_link_progress p;
-    tw_device_fail_stuck(&device, &p);
+    tw_device_is_stuck(&device, &p);
     if (lost && tw_device_alloc(&device, 1, 1, false, &(uint64_t){0}, &err) != TW_E_DEVICE_LOST) {
         abort();
     }

@@ -11,17 +11,9 @@
 #include "tests/support/command_run.h"
 #include "tests/support/golden.h"
 #include "tests/support/model_fixture.h"
+#include "tests/support/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define BASE_TOKENS 72u
 #define FED_TOKENS 64u /* of the base's ids, put into the prompt */

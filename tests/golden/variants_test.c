@@ -7,19 +7,11 @@
  */
 #include "tests/support/command_run.h"
 #include "tests/support/model_fixture.h"
+#include "tests/support/test.h"
 
 #include <jansson.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct variants {
     json_t *golden; /* NULL where something is missing */

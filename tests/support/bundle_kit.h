@@ -7,14 +7,7 @@
 
 #include "loader/bundle/loader.h"
 #include "tests/support/bundle_fixture.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 struct world {
     struct bundle_fixture f;

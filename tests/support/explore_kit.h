@@ -8,11 +8,7 @@
 
 #include "firmware/explore/explore.h"
 #include "tests/support/machine_run.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 struct explored {
     int rc;
@@ -22,7 +18,7 @@ struct explored {
 };
 
 /* In memory of exactly the size asked for. */
-static inline struct explored explore(struct mb *m, struct tw_explore_options o) {
+static inline struct explored explore(struct pb *m, struct tw_explore_options o) {
     struct explored x = {0};
     struct tw_arena arena = {NULL, 0, 0};
     while ((x.rc = tw_explore(&m->config, &arena, &o, &x.r, &x.fault)) == TW_E_NOMEM) {
@@ -33,7 +29,7 @@ static inline struct explored explore(struct mb *m, struct tw_explore_options o)
     return x;
 }
 
-static inline int replay(struct mb *m, struct tw_explore_options o, const uint16_t *engines,
+static inline int replay(struct pb *m, struct tw_explore_options o, const uint16_t *engines,
                          uint32_t n, struct tw_fault *fault) {
     static uint8_t memory[1 << 20];
     struct tw_arena arena = {memory, sizeof memory, 0};
@@ -44,7 +40,7 @@ static inline int replay(struct mb *m, struct tw_explore_options o, const uint16
     return rc;
 }
 
-static inline uint8_t *kept_after(struct mb *m, struct tw_explore_options o,
+static inline uint8_t *kept_after(struct pb *m, struct tw_explore_options o,
                                   const struct tw_explore_schedule *s, size_t *n) {
     struct mr_case c = {m, NULL, NULL, 1};
     struct mr_result r = mr_begin(&c);
@@ -58,7 +54,7 @@ static inline uint8_t *kept_after(struct mb *m, struct tw_explore_options o,
 
 /* The two schedules of the result do leave different bytes, and the first difference is where it
  * says. */
-static inline void check_differs(struct mb *m, struct tw_explore_options o,
+static inline void check_differs(struct pb *m, struct tw_explore_options o,
                                  const struct explored *x) {
     size_t n, at = 0;
     uint8_t *a = kept_after(m, o, &x->r.differs_schedule[0], &n);
@@ -76,7 +72,7 @@ static inline void check_differs(struct mb *m, struct tw_explore_options o,
     free(b);
 }
 
-static inline void expect(struct mb *m, struct tw_explore_options o, uint32_t found) {
+static inline void expect(struct pb *m, struct tw_explore_options o, uint32_t found) {
     struct tw_fault f;
     mb_freeze(m);
     struct explored x = explore(m, o);
@@ -105,7 +101,7 @@ static inline void expect(struct mb *m, struct tw_explore_options o, uint32_t fo
 }
 
 struct base {
-    struct mb *m;
+    struct pb *m;
     uint32_t param, zero, out; /* 16 floats each */
     uint32_t in, done;         /* FIFOs load -> math -> store of site 0 */
     uint32_t sem;
@@ -116,9 +112,9 @@ static inline struct base base_create(uint32_t sites, uint32_t pages) {
     b.param = mb_tensor(b.m, TW_ROLE_PARAM, TW_INIT_BLOB, 4, 16, 1);
     b.zero = mb_tensor(b.m, TW_ROLE_STATE, TW_INIT_ZERO, 4, 16, 1);
     b.out = mb_tensor(b.m, TW_ROLE_OUTPUT, TW_INIT_NONE, 4, 16, 1);
-    b.in = mb_fifo(b.m, 0, TW_ENGINE_LOAD, TW_ENGINE_MATH, pages, 64);
-    b.done = mb_fifo(b.m, 0, TW_ENGINE_MATH, TW_ENGINE_STORE, pages, 64);
-    b.sem = mb_semaphore(b.m, 0, 0);
+    b.in = pb_fifo(b.m, 0, TW_ENGINE_LOAD, TW_ENGINE_MATH, pages, 64);
+    b.done = pb_fifo(b.m, 0, TW_ENGINE_MATH, TW_ENGINE_STORE, pages, 64);
+    b.sem = pb_semaphore(b.m, NULL, TW_SEM_READY, 0, 0);
     mb_fill(b.m, b.param);
     return b;
 }

@@ -6,7 +6,8 @@
 #ifndef TW_TESTS_SUPPORT_MACHINE_RUN_H
 #define TW_TESTS_SUPPORT_MACHINE_RUN_H
 
-#include "tests/support/machine_builder.h"
+#include "tests/support/hand_machine.h"
+#include "tests/support/plan_describe.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -17,7 +18,7 @@ enum { MR_MAX_THREADS = 16 };
 typedef void mr_input(void *ctx, uint32_t step);
 
 struct mr_case {
-    struct mb *m;
+    struct pb *m;
     mr_input *input; /* may be NULL */
     void *ctx;
     uint32_t steps;
@@ -30,7 +31,7 @@ struct mr_result {
     size_t size;
 };
 
-static inline size_t mr_kept_bytes(const struct mb *m) {
+static inline size_t mr_kept_bytes(const struct pb *m) {
     size_t n = 0;
     for (uint32_t t = 0; t < m->p.n_tensors; t++) {
         bool kept = m->tensors[t].role == TW_ROLE_OUTPUT || m->tensors[t].role == TW_ROLE_STATE;
@@ -55,7 +56,7 @@ static inline struct mr_result mr_begin(const struct mr_case *c) {
     memset(&r, 0, sizeof r);
     r.size = mr_kept_bytes(c->m) * c->steps;
     r.bytes = calloc(1, r.size);
-    mb_require(r.bytes != NULL, "memory");
+    pb_require(r.bytes != NULL, "memory");
     mb_rewind(c->m);
     return r;
 }
@@ -96,10 +97,10 @@ static inline void *mr_thread_main(void *arg) {
 static inline void mr_run_threads(struct tw_plan *plan, uint32_t n) {
     pthread_t thread[MR_MAX_THREADS];
     struct mr_thread arg[MR_MAX_THREADS];
-    mb_require(n > 0 && n <= MR_MAX_THREADS, "number of threads");
+    pb_require(n > 0 && n <= MR_MAX_THREADS, "number of threads");
     for (uint32_t t = 0; t < n; t++) {
         arg[t] = (struct mr_thread){plan, t};
-        mb_require(t == 0 || pthread_create(&thread[t], NULL, mr_thread_main, &arg[t]) == 0,
+        pb_require(t == 0 || pthread_create(&thread[t], NULL, mr_thread_main, &arg[t]) == 0,
                    "pthread_create");
     }
     mr_thread_main(&arg[0]);
@@ -115,7 +116,7 @@ static inline struct mr_result mr_fast(const struct mr_case *c, uint32_t threads
     struct tw_plan *plan = NULL;
     r.rc = mb_plan(c->m, threads, &memory, &plan, &r.fault);
     if (r.rc == 0 && stats) {
-        tw_plan_get_stats(plan, stats);
+        *stats = plan_stats(plan);
     }
     for (uint32_t step = 0; step < c->steps && r.rc == 0; step++) {
         if (c->input) {

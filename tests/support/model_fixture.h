@@ -5,7 +5,7 @@
 #ifndef TW_TESTS_SUPPORT_MODEL_FIXTURE_H
 #define TW_TESTS_SUPPORT_MODEL_FIXTURE_H
 
-#include "compiler/graph/reference.h"
+#include "tests/support/reference.h"
 
 struct model_fixture {
     struct tw_model model;

@@ -6,9 +6,9 @@
 #ifndef TW_TESTS_SUPPORT_ORDER_PROGRAMS_H
 #define TW_TESTS_SUPPORT_ORDER_PROGRAMS_H
 
+#include "tests/support/compile_stages.h"
 #include "tests/support/order_judge.h"
 #include "tests/support/order_mutate.h"
-#include "tests/support/pipeline.h"
 
 enum { ORDER_N_SCENARIOS = 2 };
 

@@ -5,6 +5,8 @@
  */
 #include "tests/support/order_random_internal.h"
 
+#include <assert.h>
+
 /* ---- sections ---- */
 
 static uint32_t active_engines(const struct gen *g, uint32_t site) {
@@ -113,15 +115,18 @@ static void begin_section(struct gen *g, const struct tw_section *before) {
     for (uint32_t i = s.first_buffer; shared && i < b->p.n_buffers; i++) {
         b->buffers[i].offset -= base;
     }
+    for (uint32_t site = 0; shared && site < b->p.n_sites; site++) {
+        b->sram_next[site] -= base; /* what comes next follows on them */
+    }
     for (g->n_flags = 0; g->n_flags < MAX_FLAGS; g->n_flags++) {
-        g->flags[g->n_flags] = pb_semaphore(b, "flag", TW_SEM_VALID, 0);
+        g->flags[g->n_flags] = pb_semaphore(b, "flag", TW_SEM_VALID, 0, 0);
     }
     g->n_flags = 0;
     memset(g->flag_count, 0, sizeof g->flag_count);
     memset(g->touch, 0, sizeof g->touch);
-    g->rendezvous = pb_semaphore(b, "local", TW_SEM_GATHER, 0);
-    pb_semaphore(b, "gather", TW_SEM_GATHER, 0);
-    pb_semaphore(b, "release", TW_SEM_RELEASE, 0);
+    g->rendezvous = pb_semaphore(b, "local", TW_SEM_GATHER, 0, 0);
+    pb_semaphore(b, "gather", TW_SEM_GATHER, 0, 0);
+    pb_semaphore(b, "release", TW_SEM_RELEASE, 0, 0);
     g->first_stage = pb_stages(b, g->section, "work");
     g->by_rows = below(g, 4) ? 0 : (uint32_t)random_next(&g->seed);
     g->by_rows &= ~(1u << g->plain[SCRATCH] / g->sites % MAX_SETS); /* scratch takes what comes */

@@ -7,7 +7,7 @@
 #ifndef TW_TESTS_SUPPORT_ORDER_RANDOM_H
 #define TW_TESTS_SUPPORT_ORDER_RANDOM_H
 
-#include "tests/support/program_builder.h"
+#include "tests/support/hand_program.h"
 
 struct order_small {
     struct pb *b; /* pb_free */

@@ -136,7 +136,7 @@ struct tw_pcie_side pcie_bed_side(struct pcie_bed *b, bool window, bool poll) {
 static const struct tw_transport_ops ops = {.name = "pcie-bed",
                                             .submit = tw_link_submit,
                                             .receive = tw_link_receive,
-                                            .stuck = tw_link_fail_stuck,
+                                            .stuck = tw_link_is_stuck,
                                             .close = tw_link_close};
 
 static int hello(tw_device *d, tw_error *err) {
@@ -183,6 +183,6 @@ int pcie_bed_open(struct pcie_bed *b, bool window, bool poll, uint32_t deadline_
 void pcie_bed_kill_host(struct pcie_bed *b, tw_device *device) {
     struct tw_link *link = (struct tw_link *)device->transport;
     b->mapped = false;
-    link->pipe->ops->hang_up(link->pipe);
+    link->wiring.pipe->ops->hang_up(link->wiring.pipe);
     tw_device_close(device);
 }

@@ -52,7 +52,7 @@ static bool move(struct relay *r, struct tw_pipe *from, struct tw_pipe *to) {
         if (result != TW_PACKET_OK) {
             return result == TW_PACKET_AGAIN;
         }
-        bool data = n > TW_LINK_HEADER_BYTES && bytes[5] == TW_LINK_DATA;
+        bool data = n > TW_LINK_HEADER_BYTES && bytes[TW_LINK_AT_kind] == TW_LINK_DATA;
         atomic_fetch_add(data ? &r->data : &r->others, n);
         while ((result = to->ops->send(to, bytes, n)) == TW_PACKET_AGAIN) {
             to->ops->wait(to, true, 100);

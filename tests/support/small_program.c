@@ -54,12 +54,12 @@ static void tables(struct pb *b) {
 
 static void sections(struct pb *b) {
     uint32_t all = pb_group(b, 0, 0, SMALL_SITES, 1);
-    pb_semaphore(b, "kv", TW_SEM_READY, all);
-    pb_semaphore(b, "valid", TW_SEM_VALID, all);
+    pb_semaphore(b, "kv", TW_SEM_READY, all, 0);
+    pb_semaphore(b, "valid", TW_SEM_VALID, all, 0);
     for (uint32_t i = 0; i < 2; i++) {
-        pb_semaphore(b, "local", TW_SEM_GATHER, all);
-        pb_semaphore(b, "gather", TW_SEM_GATHER, all);
-        pb_semaphore(b, "release", TW_SEM_RELEASE, all);
+        pb_semaphore(b, "local", TW_SEM_GATHER, all, 0);
+        pb_semaphore(b, "gather", TW_SEM_GATHER, all, 0);
+        pb_semaphore(b, "release", TW_SEM_RELEASE, all, 0);
     }
     pb_stages(b, 0, "layer.attn");
     pb_stages(b, 1, "head");

@@ -7,7 +7,7 @@
 #ifndef TW_TESTS_SUPPORT_SMALL_PROGRAM_H
 #define TW_TESTS_SUPPORT_SMALL_PROGRAM_H
 
-#include "tests/support/program_builder.h"
+#include "tests/support/hand_program.h"
 
 /* Tensors, in order. */
 enum {

@@ -7,7 +7,7 @@
 #ifndef TW_TESTS_SUPPORT_TINY_DECODER_H
 #define TW_TESTS_SUPPORT_TINY_DECODER_H
 
-#include "tests/support/machine_builder.h"
+#include "tests/support/hand_machine.h"
 
 enum { TD_LAYERS = 3, TD_VOCAB = 24, TD_CTX = 192, TD_HEAD = 16, TD_ROWS = 4 };
 enum { TD_LAYER = 1, TD_BLOCK = 2 }; /* loop variables */
@@ -21,7 +21,7 @@ struct td_options {
 };
 
 struct td {
-    struct mb *m;
+    struct pb *m;
     uint32_t dim, row;                                              /* columns, bytes of a row */
     uint32_t ids, rows_in, pos_in, end_in;                          /* Inputs */
     uint32_t embed, norm, wq, wk, wv, wo;                           /* Params */
@@ -55,7 +55,7 @@ static inline struct tw_affine td_released(void) {
 }
 
 static inline void td_tensors(struct td *d) {
-    struct mb *m = d->m;
+    struct pb *m = d->m;
     uint32_t n = m->p.n_sites;
     d->ids = mb_tensor(m, TW_ROLE_INPUT, TW_INIT_NONE, 1, TD_ROWS, 1);
     d->rows_in = mb_tensor(m, TW_ROLE_INPUT, TW_INIT_NONE, 1, 1, 1);
@@ -76,46 +76,46 @@ static inline void td_tensors(struct td *d) {
                                 cache, TD_LAYERS);
     m->tensors[d->keys].head_dim = m->tensors[d->values].head_dim = TD_HEAD;
     d->out = mb_tensor(m, TW_ROLE_OUTPUT, TW_INIT_NONE, TD_ROWS, d->dim, 1);
-    d->rows = mb_trip(m, d->rows_in, 0, 1, TD_ROWS);
-    d->pos = mb_trip(m, d->pos_in, 0, 1, TD_CTX);
-    d->blocks = mb_trip(m, d->end_in, 0, TW_KV_BLOCK, TD_CTX / TW_KV_BLOCK);
+    d->rows = pb_trip(m, NULL, d->rows_in, 0, 1, TD_ROWS);
+    d->pos = pb_trip(m, NULL, d->pos_in, 0, 1, TD_CTX);
+    d->blocks = pb_trip(m, NULL, d->end_in, 0, TW_KV_BLOCK, TD_CTX / TW_KV_BLOCK);
     for (uint32_t t = d->embed; t <= d->wo; t++) {
         mb_fill(m, t);
     }
-    d->normed = mb_semaphore(m, 0, 0);
-    d->cached = mb_semaphore(m, 0, 0);
-    d->valid = mb_semaphore(m, 0, 0);
-    d->valid2 = mb_semaphore(m, 0, 7); /* thresholds may start anywhere */
-    d->local = mb_semaphore(m, 0, 0);
-    d->gather = mb_semaphore(m, 0, 0);
-    d->release = mb_semaphore(m, 0, TD_RELEASE_START);
+    d->normed = pb_semaphore(m, NULL, TW_SEM_READY, 0, 0);
+    d->cached = pb_semaphore(m, NULL, TW_SEM_READY, 0, 0);
+    d->valid = pb_semaphore(m, NULL, TW_SEM_READY, 0, 0);
+    d->valid2 = pb_semaphore(m, NULL, TW_SEM_READY, 0, 7); /* thresholds may start anywhere */
+    d->local = pb_semaphore(m, NULL, TW_SEM_READY, 0, 0);
+    d->gather = pb_semaphore(m, NULL, TW_SEM_READY, 0, 0);
+    d->release = pb_semaphore(m, NULL, TW_SEM_READY, 0, TD_RELEASE_START);
 }
 
 static inline struct td_site td_buffers(struct td *d, uint32_t s) {
-    struct mb *m = d->m;
+    struct pb *m = d->m;
     uint64_t rows = (uint64_t)TD_ROWS * d->row, mine = TD_ROWS * 64,
              page = tw_panel_bytes(TW_DT_F32, d->dim);
     uint64_t block = (uint64_t)TW_KV_BLOCK * TD_HEAD * 4;
     struct td_site b = {.s = s};
-    b.in = mb_fifo(m, s, TW_ENGINE_LOAD, TW_ENGINE_MATH, 1, rows);
-    b.x = mb_buffer(m, s, TW_BUF_RESIDENT, 1, rows);
-    b.norm = mb_buffer(m, s, TW_BUF_RESIDENT, 1, d->row + 64);
-    b.n = mb_buffer(m, s, TW_BUF_SCRATCH, 1, rows);
-    b.w = mb_fifo(m, s, TW_ENGINE_LOAD, TW_ENGINE_MATH, 2, page);
-    b.q = mb_buffer(m, s, TW_BUF_SCRATCH, 1, mine);
-    b.key = mb_fifo(m, s, TW_ENGINE_MATH, TW_ENGINE_STORE, 1, mine);
-    b.value = mb_fifo(m, s, TW_ENGINE_MATH, TW_ENGINE_STORE, 1, mine);
-    b.kf = mb_fifo(m, s, TW_ENGINE_LOAD, TW_ENGINE_MATH, 2, block);
-    b.vf = mb_fifo(m, s, TW_ENGINE_LOAD, TW_ENGINE_MATH, 2, block);
-    b.state = mb_buffer(m, s, TW_BUF_SCRATCH, 1, (uint64_t)TD_ROWS * (TD_HEAD + 2) * 4);
-    b.head = mb_fifo(m, s, TW_ENGINE_MATH, TW_ENGINE_STORE, 1, mine);
-    b.y = mb_fifo(m, s, TW_ENGINE_MATH, TW_ENGINE_STORE, 2, mine);
+    b.in = pb_fifo(m, s, TW_ENGINE_LOAD, TW_ENGINE_MATH, 1, rows);
+    b.x = pb_buffer(m, s, TW_BUF_RESIDENT, 1, rows);
+    b.norm = pb_buffer(m, s, TW_BUF_RESIDENT, 1, d->row + 64);
+    b.n = pb_buffer(m, s, TW_BUF_SCRATCH, 1, rows);
+    b.w = pb_fifo(m, s, TW_ENGINE_LOAD, TW_ENGINE_MATH, 2, page);
+    b.q = pb_buffer(m, s, TW_BUF_SCRATCH, 1, mine);
+    b.key = pb_fifo(m, s, TW_ENGINE_MATH, TW_ENGINE_STORE, 1, mine);
+    b.value = pb_fifo(m, s, TW_ENGINE_MATH, TW_ENGINE_STORE, 1, mine);
+    b.kf = pb_fifo(m, s, TW_ENGINE_LOAD, TW_ENGINE_MATH, 2, block);
+    b.vf = pb_fifo(m, s, TW_ENGINE_LOAD, TW_ENGINE_MATH, 2, block);
+    b.state = pb_buffer(m, s, TW_BUF_SCRATCH, 1, (uint64_t)TD_ROWS * (TD_HEAD + 2) * 4);
+    b.head = pb_fifo(m, s, TW_ENGINE_MATH, TW_ENGINE_STORE, 1, mine);
+    b.y = pb_fifo(m, s, TW_ENGINE_MATH, TW_ENGINE_STORE, 2, mine);
     return b;
 }
 
 /* One page of weights of this layer: the site's panel. */
 static inline void td_load_weight(const struct td *d, const struct td_site *b, uint32_t tensor) {
-    struct mb *m = d->m;
+    struct pb *m = d->m;
     uint64_t page = tw_panel_bytes(TW_DT_F32, d->dim);
     mb_op(m, b->s, L, RESERVE, F_(b->w), I_(1));
     mb_op(m, b->s, L, READ, T_(tensor, tw_affine_plus(mb_at(0), TD_LAYER, 1), mb_at(b->s * page)),
@@ -125,7 +125,7 @@ static inline void td_load_weight(const struct td *d, const struct td_site *b, u
 
 static inline void td_load_cache(const struct td *d, const struct td_site *b, uint32_t tensor,
                                  uint32_t fifo) {
-    struct mb *m = d->m;
+    struct pb *m = d->m;
     uint64_t block = (uint64_t)TW_KV_BLOCK * TD_HEAD * 4;
     struct tw_affine at =
         tw_affine_plus(mb_at((uint64_t)b->s * TD_CTX * TD_HEAD * 4), TD_BLOCK, block);
@@ -136,7 +136,7 @@ static inline void td_load_cache(const struct td *d, const struct td_site *b, ui
 }
 
 static inline void td_load(const struct td *d, const struct td_site *b) {
-    struct mb *m = d->m;
+    struct pb *m = d->m;
     uint32_t s = b->s;
     mb_op(m, s, L, RESERVE, F_(b->in), I_(1));
     mb_op(m, s, L, GATHER, T_(d->embed, mb_at(0), mb_at(0)), T_(d->ids, mb_at(0), mb_at(0)),
@@ -160,16 +160,16 @@ static inline void td_load(const struct td *d, const struct td_site *b) {
     mb_end(m, s, TW_ENGINE_LOAD);
 }
 
-static inline void td_matmul(const struct td *d, const struct td_site *b, struct tw_buffer_at x,
-                             struct tw_buffer_at y) {
-    struct mb *m = d->m;
+static inline void td_matmul(const struct td *d, const struct td_site *b, struct tw_operand x,
+                             struct tw_operand y) {
+    struct pb *m = d->m;
     mb_op(m, b->s, M, WAIT, F_(b->w), I_(1));
     mb_op(m, b->s, M, MATMUL, x, I_(d->row), R_(b->w, mb_at(0)), I_(TW_DT_F32), I_(d->dim), I_(1),
           y, I_(64), I_(0), X_(d->rows, TD_ROWS));
     mb_op(m, b->s, M, POP, F_(b->w), I_(1));
 }
 
-static inline void td_matmul_to(const struct td *d, const struct td_site *b, struct tw_buffer_at x,
+static inline void td_matmul_to(const struct td *d, const struct td_site *b, struct tw_operand x,
                                 uint32_t fifo) {
     mb_op(d->m, b->s, M, RESERVE, F_(fifo), I_(1));
     td_matmul(d, b, x, M_(fifo, mb_at(0)));
@@ -177,7 +177,7 @@ static inline void td_matmul_to(const struct td *d, const struct td_site *b, str
 }
 
 static inline void td_attention(const struct td *d, const struct td_site *b) {
-    struct mb *m = d->m;
+    struct pb *m = d->m;
     uint32_t s = b->s;
     mb_op(m, s, M, ATTN_INIT, W_(b->state, mb_at(0)), I_(1), I_(TD_HEAD), X_(d->rows, TD_ROWS));
     mb_dynamic(m, s, M, TD_BLOCK, d->blocks, 7);
@@ -196,9 +196,9 @@ static inline void td_attention(const struct td *d, const struct td_site *b) {
 }
 
 static inline void td_math(const struct td *d, const struct td_site *b) {
-    struct mb *m = d->m;
+    struct pb *m = d->m;
     uint32_t s = b->s, heads = d->heads_of + s, delta = d->delta_of + s;
-    struct tw_count rows = X_(d->rows, TD_ROWS);
+    struct tw_operand rows = X_(d->rows, TD_ROWS);
     mb_op(m, s, M, WAIT, F_(b->in), I_(1));
     mb_op(m, s, M, COPY, R_(b->in, mb_at(0)), I_(d->row), W_(b->x, mb_at(0)), I_(d->row),
           I_(d->row), rows);
@@ -233,7 +233,7 @@ static inline void td_math(const struct td *d, const struct td_site *b) {
 
 static inline void td_multicast(const struct td *d, const struct td_site *b, uint32_t fifo,
                                 uint32_t set, uint32_t flag) {
-    struct mb *m = d->m;
+    struct pb *m = d->m;
     mb_op(m, b->s, S, WAIT, F_(fifo), I_(1));
     for (uint32_t chip = 0; chip < m->p.n_chips; chip++) {
         mb_op(m, b->s, S, MCAST, R_(fifo, mb_at(0)), I_(64),
@@ -247,7 +247,7 @@ static inline void td_multicast(const struct td *d, const struct td_site *b, uin
 /* The rendezvous: a site's three engines arrive at it, the site at the root, the root releases
  * all. */
 static inline void td_rendezvous(const struct td *d, const struct td_site *b) {
-    struct mb *m = d->m;
+    struct pb *m = d->m;
     mb_op(m, b->s, S, SEM_INC, S_(d->local), C_(b->s), I_(1));
     mb_op(m, b->s, S, SEM_WAIT, S_(d->local), A_(td_every_layer(3)));
     mb_op(m, b->s, S, SEM_INC, S_(d->gather), C_(0), I_(1));
@@ -261,7 +261,7 @@ static inline void td_rendezvous(const struct td *d, const struct td_site *b) {
 }
 
 static inline void td_store(const struct td *d, const struct td_site *b) {
-    struct mb *m = d->m;
+    struct pb *m = d->m;
     uint32_t s = b->s;
     mb_loop(m, s, S, TD_LAYER, TD_LAYERS);
     struct tw_affine layer = tw_affine_plus(mb_at(0), TD_LAYER, 1);
@@ -289,14 +289,14 @@ static inline struct td td_create(struct td_options o) {
                    .unshared = o.unshared};
     d.chip_sites = d.m->p.n_groups;
     for (uint32_t chip = 0; chip < d.m->p.n_chips; chip++) {
-        mb_chip_group(d.m, chip, 0, 0, o.width, o.height);
+        pb_chip_group(d.m, chip, 0, 0, o.width, o.height);
     }
     d.m->misalign = o.misalign;
     d.dim = TD_HEAD * d.m->p.n_sites;
     d.row = d.dim * 4;
     td_tensors(&d);
-    d.heads_of = mb_siblings(d.m, (uint64_t)TD_ROWS * d.row);
-    d.delta_of = mb_siblings(d.m, (uint64_t)TD_ROWS * d.row);
+    d.heads_of = pb_siblings(d.m, (uint64_t)TD_ROWS * d.row);
+    d.delta_of = pb_siblings(d.m, (uint64_t)TD_ROWS * d.row);
     for (uint32_t s = 0; s < d.m->p.n_sites; s++) {
         struct td_site b = td_buffers(&d, s);
         td_load(&d, &b);

@@ -8,12 +8,7 @@
 
 #include "loader/verify/verify.h"
 #include "tests/support/small_program.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 /* One way to break the program. */
 struct breakage {
@@ -42,12 +37,13 @@ struct breakage {
         pb_splice((b), (site), (engine), at_, op.n_words, NULL);                 \
     } while (0)
 /* Puts an op before the nth of a kind on site 0. */
-#define INSERT(b, engine, NAME, nth, NEW, ...)                              \
-    do {                                                                    \
-        struct tw_op op;                                                    \
-        uint32_t at_ = pb_find((b), 0, (engine), TW_OP_##NAME, (nth), &op); \
-        op = make_##NEW(TW_NONE, __VA_ARGS__);                              \
-        pb_splice((b), 0, (engine), at_, 0, &op);                           \
+#define INSERT(b, engine, NAME, nth, NEW, ...)                                        \
+    do {                                                                              \
+        struct tw_op op;                                                              \
+        const struct tw_operand o_[] = {__VA_ARGS__};                                 \
+        uint32_t at_ = pb_find((b), 0, (engine), TW_OP_##NAME, (nth), &op);           \
+        op = pb_make(TW_NONE, TW_OP_##NEW, o_, (uint32_t)(sizeof o_ / sizeof o_[0])); \
+        pb_splice((b), 0, (engine), at_, 0, &op);                                     \
     } while (0)
 #define BREAK(name) static void name(struct pb *b)
 #define ROW(rule, name, says) \

@@ -49,7 +49,7 @@ static int parse(const char *text, char plan[32], uint64_t *seed, tw_error *err)
 static const struct tw_transport_ops ops = {.name = "emu",
                                             .submit = tw_link_submit,
                                             .receive = tw_link_receive,
-                                            .stuck = tw_link_fail_stuck,
+                                            .stuck = tw_link_is_stuck,
                                             .close = tw_link_close};
 
 static int start(struct liar *l, const struct tw_device_server_options *o, int *fd, tw_error *err) {
@@ -94,8 +94,8 @@ int tw_emu_faults_open(const char *text, const struct tw_emu_options *emu, uint3
         return code;
     }
     link->base.ops = &ops;
-    link->closed = end;
-    link->owner = l;
+    link->wiring.closed = end;
+    link->wiring.owner = l;
     *out = &link->base;
     return 0;
 }

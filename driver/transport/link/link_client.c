@@ -23,26 +23,26 @@
 #define LATE_PACKETS 64u  /* what may lie there after the deadline and is still looked at */
 #define MOST_RESENDS 200u /* in one wait, without anything having got on */
 
-/* ---- losing it ---- */
+/* ---- ending it ---- */
 
 static int lost_before(const struct tw_link *l, tw_error *err) {
-    return tw_fail(err, TW_E_DEVICE_LOST, "device %s: it was lost (%s); open it again", l->name,
-                   l->cause);
+    return tw_fail(err, TW_E_DEVICE_LOST, "device %s: it was lost (%s); open it again",
+                   l->wiring.name, l->end.cause);
 }
 
-/* Ends the link for good. `cause` may be in l->cause already. */
-static int lose(struct tw_link *l, int code, const char *cause, tw_error *err) {
-    if (cause != l->cause) {
-        snprintf(l->cause, sizeof l->cause, "%s", cause);
+/* Ends the link for good. `cause` may be in l->end.cause already. */
+static int fail_link(struct tw_link *l, int code, const char *cause, tw_error *err) {
+    if (cause != l->end.cause) {
+        snprintf(l->end.cause, sizeof l->end.cause, "%s", cause);
     }
-    l->dead = code;
-    if (!l->climbing) {
-        l->pipe->ops->hang_up(l->pipe);
+    l->end.code = code;
+    if (!l->opening.climbing) {
+        l->wiring.pipe->ops->hang_up(l->wiring.pipe);
     }
-    return tw_fail(err, code, "device %s: %s", l->name, l->cause);
+    return tw_fail(err, code, "device %s: %s", l->wiring.name, l->end.cause);
 }
 
-static void add_place(char *text, size_t size, const char *before, const struct tw_link_place *p,
+static void add_place(char *text, size_t size, const char *before, const struct tw_place *p,
                       const char *after) {
     size_t n = strlen(text);
     if (p->site != TW_NONE && n < size) {
@@ -53,97 +53,102 @@ static void add_place(char *text, size_t size, const char *before, const struct 
 }
 
 /* It answers, but gets nowhere. */
-static int is_stuck(struct tw_link *l, const char *what, double s, tw_error *err) {
-    const struct tw_link_progress *p = &l->progress;
+static int fail_stuck(struct tw_link *l, const char *what, double s, tw_error *err) {
+    const struct tw_link_progress *p = &l->conn.progress;
     char where[160] = "";
     if (p->executing == TW_WIRE_RUN) {
         add_place(where, sizeof where, " at ", &p->at, "");
         add_place(where, sizeof where, "; ", &p->waiting, " waits for it");
     }
-    snprintf(l->cause, sizeof l->cause,
+    snprintf(l->end.cause, sizeof l->end.cause,
              "%s made no progress for %.1f s: the device answers, but its progress word stays at "
              "%llu%s%s%s",
              what, s, (unsigned long long)p->beat, p->executing ? ", in " : "",
              p->executing ? tw_wire_opcode_name(p->executing) : "", where);
-    return lose(l, TW_E_TIMEOUT, l->cause, err);
+    return fail_link(l, TW_E_TIMEOUT, l->end.cause, err);
 }
 
 /* The second path: what the device says where packets do not come through. True: it got on, so the
  * wait goes on. */
 static bool moves_after_all(struct tw_link *l) {
     struct tw_link_progress p;
-    if (!l->pipe->ops->confirm || !l->pipe->ops->confirm(l->pipe, &p)) {
+    if (!l->wiring.pipe->ops->confirm || !l->wiring.pipe->ops->confirm(l->wiring.pipe, &p)) {
         return false;
     }
-    bool moved = p.beat != l->progress.beat || p.received > l->most_received;
-    l->progress = p;
-    l->moved_at = moved ? tw_clock_ms() : l->moved_at;
-    l->confirmed = true;
+    bool moved = p.beat != l->conn.progress.beat || p.received > l->conn.most_received;
+    l->conn.progress = p;
+    l->wait.progress_at = moved ? tw_clock_ms() : l->wait.progress_at;
+    l->wait.confirmed = true;
     return moved;
 }
 
-/* The deadline has passed. 0: the device moves after all. What the pings brought tells which side
- * is to blame. */
-static int expire(struct tw_link *l, tw_error *err) {
+/* The deadline has passed: ends the link, unless the device makes progress after all (0). What the
+ * pings brought tells which side is to blame. */
+static int fail_expired(struct tw_link *l, tw_error *err) {
     if (moves_after_all(l)) {
         return 0;
     }
-    double s = 1e-3 * l->deadline_ms;
+    double s = 1e-3 * l->wait.deadline_ms;
     const char *what =
-        l->sent > l->answered
-            ? tw_wire_opcode_name(l->request[(l->answered + 1) % TW_LINK_CREDITS].header[5])
+        l->conn.sent > l->conn.answered
+            ? tw_wire_opcode_name(l->conn.request[(l->conn.answered + 1) % TW_LINK_CREDITS]
+                                      .header[TW_WIRE_AT_opcode])
             : "OPEN";
     /* and still does */
-    bool answers = l->heard_at > l->moved_at && tw_clock_ms() - l->heard_at < l->deadline_ms / 2;
-    if (answers || (l->confirmed && l->progress.executing)) {
-        return is_stuck(l, what, s, err);
+    bool answers = l->wait.heard_at > l->wait.progress_at &&
+                   tw_clock_ms() - l->wait.heard_at < l->wait.deadline_ms / 2;
+    if (answers || (l->wait.confirmed && l->conn.progress.executing)) {
+        return fail_stuck(l, what, s, err);
     }
-    if (l->all_ones) {
-        snprintf(l->cause, sizeof l->cause,
+    if (l->wait.all_ones) {
+        snprintf(l->end.cause, sizeof l->end.cause,
                  "all that comes for %.1f s is 0xFF bytes: the device is off its link", s);
-    } else if (l->damaged) {
-        snprintf(l->cause, sizeof l->cause, "all that comes for %.1f s is damaged (%u packets)", s,
-                 l->damaged);
-    } else if (l->confirmed) {
+    } else if (l->wait.damaged) {
+        snprintf(l->end.cause, sizeof l->end.cause,
+                 "all that comes for %.1f s is damaged (%u packets)", s, l->wait.damaged);
+    } else if (l->wait.confirmed) {
         snprintf(
-            l->cause, sizeof l->cause,
+            l->end.cause, sizeof l->end.cause,
             "nothing came over its link for %.1f s during %s, though the device itself is alive", s,
             what);
     } else {
-        snprintf(l->cause, sizeof l->cause, "no sign of life for %.1f s during %s", s, what);
+        snprintf(l->end.cause, sizeof l->end.cause, "no sign of life for %.1f s during %s", s,
+                 what);
     }
-    return lose(l, TW_E_DEVICE_LOST, l->cause, err);
+    return fail_link(l, TW_E_DEVICE_LOST, l->end.cause, err);
 }
 
-static int gone(struct tw_link *l, tw_error *err) {
-    l->gone = true;
-    struct tw_pipe *p = l->pipe;
+static int fail_gone(struct tw_link *l, tw_error *err) {
+    l->end.pipe_gone = true;
+    struct tw_pipe *p = l->wiring.pipe;
     const char *cause = p->ops->cause ? p->ops->cause(p) : NULL;
-    return lose(l, TW_E_DEVICE_LOST,
-                cause ? cause : "the other side closed the connection: its process has ended", err);
+    return fail_link(l, TW_E_DEVICE_LOST,
+                     cause ? cause : "the other side closed the connection: its process has ended",
+                     err);
 }
 
-static int other_version(struct tw_link *l, tw_error *err) {
-    snprintf(l->cause, sizeof l->cause, "it speaks link version %u, this driver %u: upgrade the %s",
-             l->other_version, TW_LINK_VERSION,
-             l->other_version > TW_LINK_VERSION ? "driver" : "device's firmware");
-    return lose(l, TW_E_VERSION, l->cause, err);
+static int fail_version(struct tw_link *l, tw_error *err) {
+    snprintf(l->end.cause, sizeof l->end.cause,
+             "it speaks link version %u, this driver %u: upgrade the %s", l->wait.other_version,
+             TW_LINK_VERSION,
+             l->wait.other_version > TW_LINK_VERSION ? "driver" : "device's firmware");
+    return fail_link(l, TW_E_VERSION, l->end.cause, err);
 }
 
 /* A medium that outlives its hosts may bring what the one of before did not hear, an OPENED too,
  * and its generation was taken for ours: before the first answer the real one is still believed,
  * and gets all requests from the first on. */
 static bool was_opened_late(const struct tw_link *l, const struct tw_link_header *h) {
-    return h->kind == TW_LINK_OPENED && h->generation > l->generation && l->answered == 0 &&
-           l->have == 0;
+    return h->kind == TW_LINK_OPENED && h->generation > l->conn.generation &&
+           l->conn.answered == 0 && l->conn.received_bytes == 0;
 }
 
 /* A packet of an open behind ours: the device has forgotten us. */
-static int was_reset(struct tw_link *l, uint32_t generation, tw_error *err) {
-    snprintf(l->cause, sizeof l->cause,
+static int fail_reset(struct tw_link *l, uint32_t generation, tw_error *err) {
+    snprintf(l->end.cause, sizeof l->end.cause,
              "it was reset in the meantime (its generation is %u, that of this open %u)",
-             generation, l->generation);
-    return lose(l, TW_E_DEVICE_LOST, l->cause, err);
+             generation, l->conn.generation);
+    return fail_link(l, TW_E_DEVICE_LOST, l->end.cause, err);
 }
 
 /* ---- sending ---- */
@@ -152,46 +157,46 @@ struct tw_link_header tw_link_new_header(const struct tw_link *l, enum tw_link_k
                                          uint32_t sequence) {
     return (struct tw_link_header){.kind = (uint8_t)kind,
                                    .flags = tw_packet_check(),
-                                   .generation = l->generation,
+                                   .generation = l->conn.generation,
                                    .sequence = sequence,
-                                   .ack = l->answered};
+                                   .ack = l->conn.answered};
 }
 
 /* The clock of the wait. Time in which this process was stopped, or got no processor, does not
  * count. */
 static uint64_t look_at_clock(struct tw_link *l) {
-    uint64_t now = tw_clock_ms(), pause = now - l->looked_at;
+    uint64_t now = tw_clock_ms(), pause = now - l->wait.looked_at;
     if (pause > PAUSE_MS) {
-        l->moved_at = l->moved_at + pause < now ? l->moved_at + pause : now;
+        l->wait.progress_at = l->wait.progress_at + pause < now ? l->wait.progress_at + pause : now;
     }
-    l->looked_at = now;
+    l->wait.looked_at = now;
     return now;
 }
 
 /* Nothing more fits now: waits, as long as the deadline allows. */
 static int wait_for_room(struct tw_link *l, tw_error *err) {
-    if (look_at_clock(l) - l->moved_at >= l->deadline_ms) {
-        return expire(l, err);
+    if (look_at_clock(l) - l->wait.progress_at >= l->wait.deadline_ms) {
+        return fail_expired(l, err);
     }
-    l->pipe->ops->wait(l->pipe, true, TICK_MOST_MS);
+    l->wiring.pipe->ops->wait(l->wiring.pipe, true, TICK_MOST_MS);
     return 0;
 }
 
 /* Builds the packet at h->offset of `data` where the pipe wants it, and sends it. */
 static int send_packet(struct tw_link *l, struct tw_link_header *h,
                        const struct tw_packet_data *data, tw_error *err) {
-    struct tw_pipe *p = l->pipe;
+    struct tw_pipe *p = l->wiring.pipe;
     for (bool waited = false;; waited = true) {
         uint8_t *room = p->ops->room ? p->ops->room(p) : l->out;
         enum tw_packet_result r = TW_PACKET_AGAIN;
         if (room) {
             r = p->ops->send(p, room, tw_packet_build(h, data, p->chunk, room));
         }
-        if (r == TW_PACKET_OK && waited && !l->resends) {
-            l->moved_at = tw_clock_ms(); /* the other side takes packets */
+        if (r == TW_PACKET_OK && waited && !l->wait.resends) {
+            l->wait.progress_at = tw_clock_ms(); /* the other side takes packets */
         }
         if (r != TW_PACKET_AGAIN) {
-            return r == TW_PACKET_OK ? 0 : gone(l, err);
+            return r == TW_PACKET_OK ? 0 : fail_gone(l, err);
         }
         int code = wait_for_room(l, err);
         if (code) {
@@ -209,8 +214,8 @@ static int send_small(struct tw_link *l, struct tw_link_header h, const void *pa
 /* A request's packets from `offset` on. */
 static int send_request(struct tw_link *l, uint32_t sequence, uint32_t offset, tw_error *err) {
     uint32_t i = sequence % TW_LINK_CREDITS;
-    const struct tw_packet_data data = {l->request[i].header, l->request[i].payload,
-                                        l->request[i].bytes};
+    const struct tw_packet_data data = {l->conn.request[i].header, l->conn.request[i].payload,
+                                        l->conn.request[i].bytes};
     struct tw_link_header h = tw_link_new_header(l, TW_LINK_DATA, sequence);
     int code = 0;
     for (h.offset = offset; !code && h.offset < TW_WIRE_HEADER_BYTES + data.payload_bytes;
@@ -222,14 +227,14 @@ static int send_request(struct tw_link *l, uint32_t sequence, uint32_t offset, t
 
 static int send_again(struct tw_link *l, uint32_t from, uint32_t offset, tw_error *err) {
     int code = 0;
-    if (++l->resends > MOST_RESENDS) {
-        return lose(l, TW_E_DEVICE_LOST, "it wants the same requests again and again", err);
+    if (++l->wait.resends > MOST_RESENDS) {
+        return fail_link(l, TW_E_DEVICE_LOST, "it wants the same requests again and again", err);
     }
-    if (from <= l->answered) { /* what it asked for it has got meanwhile */
-        from = l->answered + 1;
+    if (from <= l->conn.answered) { /* what it asked for it has got meanwhile */
+        from = l->conn.answered + 1;
         offset = 0;
     }
-    for (uint32_t n = from; !code && n <= l->sent; n++) {
+    for (uint32_t n = from; !code && n <= l->conn.sent; n++) {
         l->base.count.resent++;
         code = send_request(l, n, n == from ? offset : 0, err);
     }
@@ -237,17 +242,18 @@ static int send_again(struct tw_link *l, uint32_t from, uint32_t offset, tw_erro
 }
 
 static int request_resend(struct tw_link *l, tw_error *err) {
-    if (l->asked || l->generation == 0) {
+    if (l->conn.resend_requested || l->conn.generation == 0) {
         return 0;
     }
-    l->asked = true;
+    l->conn.resend_requested = true;
     l->base.count.resent++;
-    struct tw_link_resend r = {.offset = l->have};
-    return send_small(l, tw_link_new_header(l, TW_LINK_RESEND, l->answered + 1), &r, sizeof r, err);
+    struct tw_link_resend r = {.offset = l->conn.received_bytes};
+    return send_small(l, tw_link_new_header(l, TW_LINK_RESEND, l->conn.answered + 1), &r, sizeof r,
+                      err);
 }
 
 int tw_link_send_open(struct tw_link *l, uint32_t flags, tw_error *err) {
-    struct tw_link_open q = {.flags = flags, .pid = (uint32_t)getpid(), .nonce = l->nonce};
+    struct tw_link_open q = {.flags = flags, .pid = (uint32_t)getpid(), .nonce = l->wiring.nonce};
     tw_lock_own_name(q.command);
     return send_small(l, tw_link_new_header(l, TW_LINK_OPEN, 0), &q, sizeof q, err);
 }
@@ -255,23 +261,23 @@ int tw_link_send_open(struct tw_link *l, uint32_t flags, tw_error *err) {
 /* ---- waiting ---- */
 
 static uint32_t tick_most(const struct tw_link *l) {
-    uint32_t most = l->deadline_ms / TICKS_PER_DEADLINE;
+    uint32_t most = l->wait.deadline_ms / TICKS_PER_DEADLINE;
     return most < TICK_FIRST_MS ? TICK_FIRST_MS : most < TICK_MOST_MS ? most : TICK_MOST_MS;
 }
 
 void tw_link_start_waiting(struct tw_link *l) {
-    l->moved_at = l->pinged_at = l->looked_at = tw_clock_ms();
-    l->tick_ms = TICK_FIRST_MS;
-    l->damaged = l->late = l->resends = l->other_version = 0;
-    l->all_ones = l->confirmed = false;
+    l->wait.progress_at = l->wait.pinged_at = l->wait.looked_at = tw_clock_ms();
+    l->wait.tick_ms = TICK_FIRST_MS;
+    l->wait.damaged = l->wait.late = l->wait.resends = l->wait.other_version = 0;
+    l->wait.all_ones = l->wait.confirmed = false;
 }
 
 static int ping(struct tw_link *l, uint64_t now, tw_error *err) {
-    l->pinged_at = now;
-    l->pinged = l->sent;
-    l->tick_ms = l->tick_ms * 2 < tick_most(l) ? l->tick_ms * 2 : tick_most(l);
-    l->asked = false; /* whatever was asked for may have been lost */
-    int code = l->generation ? 0 : tw_link_send_open(l, 0, err);
+    l->wait.pinged_at = now;
+    l->conn.pinged = l->conn.sent;
+    l->wait.tick_ms = l->wait.tick_ms * 2 < tick_most(l) ? l->wait.tick_ms * 2 : tick_most(l);
+    l->conn.resend_requested = false; /* whatever was asked for may have been lost */
+    int code = l->conn.generation ? 0 : tw_link_send_open(l, 0, err);
     return code ? code : send_small(l, tw_link_new_header(l, TW_LINK_PING, 0), NULL, 0, err);
 }
 
@@ -279,13 +285,13 @@ static void note_damage(struct tw_link *l, size_t n) {
     struct tw_link_header h;
     const char *why;
     if (tw_link_decode(l->in, n, &h, &why) == TW_E_VERSION) {
-        l->other_version = h.version;
+        l->wait.other_version = h.version;
     }
-    l->damaged++;
+    l->wait.damaged++;
     l->base.count.damaged++;
-    l->all_ones = true;
+    l->wait.all_ones = true;
     for (size_t i = 0; i < n; i++) {
-        l->all_ones = l->all_ones && l->in[i] == 0xFF;
+        l->wait.all_ones = l->wait.all_ones && l->in[i] == 0xFF;
     }
 }
 
@@ -294,39 +300,41 @@ static int idle(struct tw_link *l, uint64_t now, bool damaged, size_t n, tw_erro
     if (damaged) {
         note_damage(l, n);
     }
-    if (l->other_version) {
-        return other_version(l, err);
+    if (l->wait.other_version) {
+        return fail_version(l, err);
     }
-    if (now - l->moved_at >= l->deadline_ms) {
-        return expire(l, err);
+    if (now - l->wait.progress_at >= l->wait.deadline_ms) {
+        return fail_expired(l, err);
     }
     if (damaged) {
         return request_resend(l, err);
     }
-    if (now - l->pinged_at >= l->tick_ms) {
+    if (now - l->wait.pinged_at >= l->wait.tick_ms) {
         return ping(l, now, err);
     }
-    uint64_t tick = l->pinged_at + l->tick_ms - now, left = l->moved_at + l->deadline_ms - now;
-    l->pipe->ops->wait(l->pipe, false, (int)(tick < left ? tick : left));
+    uint64_t tick = l->wait.pinged_at + l->wait.tick_ms - now,
+             left = l->wait.progress_at + l->wait.deadline_ms - now;
+    l->wiring.pipe->ops->wait(l->wiring.pipe, false, (int)(tick < left ? tick : left));
     return 0;
 }
 
 int tw_link_next_packet(struct tw_link *l, struct tw_link_header *h, tw_error *err) {
     for (;;) {
         size_t n = 0;
-        enum tw_packet_result r = l->pipe->ops->take(l->pipe, &l->in, &n);
+        enum tw_packet_result r = l->wiring.pipe->ops->take(l->wiring.pipe, &l->in, &n);
         if (r == TW_PACKET_GONE) {
-            return gone(l, err);
+            return fail_gone(l, err);
         }
         uint64_t now = look_at_clock(l);
         bool good = r == TW_PACKET_OK && tw_packet_good(l->in, n, h);
-        l->heard_at = good ? now : l->heard_at;
+        l->wait.heard_at = good ? now : l->wait.heard_at;
         /* What came in time may be looked at late; a flood of packets that say nothing new is no
          * sign of progress. */
-        if (good && (now - l->moved_at < l->deadline_ms || ++l->late <= LATE_PACKETS)) {
+        if (good &&
+            (now - l->wait.progress_at < l->wait.deadline_ms || ++l->wait.late <= LATE_PACKETS)) {
             return 0;
         }
-        int code = good ? expire(l, err) : idle(l, now, r == TW_PACKET_OK, n, err);
+        int code = good ? fail_expired(l, err) : idle(l, now, r == TW_PACKET_OK, n, err);
         if (code) {
             return code;
         }
@@ -345,18 +353,18 @@ int tw_link_take_progress(struct tw_link *l, const struct tw_link_header *h, tw_
         return 0;
     }
     memcpy(&p, l->in + TW_LINK_HEADER_BYTES, sizeof p);
-    if (p.beat != l->progress.beat || p.received > l->most_received) {
-        l->moved_at = l->heard_at;
-        l->resends = l->late = 0;
+    if (p.beat != l->conn.progress.beat || p.received > l->conn.most_received) {
+        l->wait.progress_at = l->wait.heard_at;
+        l->wait.resends = l->wait.late = 0;
         tell_moved(l);
     }
-    l->most_received = p.received > l->most_received ? p.received : l->most_received;
-    l->progress = p;
-    bool lacking = p.answered > l->answered && l->generation;
-    bool ask = lacking && l->behind; /* told twice: it is not just on its way */
-    l->behind = lacking;
+    l->conn.most_received = p.received > l->conn.most_received ? p.received : l->conn.most_received;
+    l->conn.progress = p;
+    bool lacking = p.answered > l->conn.answered && l->conn.generation;
+    bool ask = lacking && l->conn.missed_answer; /* told twice: it is not just on its way */
+    l->conn.missed_answer = lacking;
     int code = ask ? request_resend(l, err) : 0;
-    return code || p.received >= l->pinged || !l->generation
+    return code || p.received >= l->conn.pinged || !l->conn.generation
                ? code
                : send_again(l, p.received + 1, 0, err);
 }
@@ -369,20 +377,21 @@ static int take_resend(struct tw_link *l, const struct tw_link_header *h, tw_err
 
 /* True when the answer is whole. */
 static bool take_data(struct tw_link *l, const struct tw_link_header *h) {
-    memcpy(l->message + l->have, l->in + TW_LINK_HEADER_BYTES, h->length);
-    l->have += h->length;
-    l->asked = l->behind = false;
+    memcpy(l->conn.message + l->conn.received_bytes, l->in + TW_LINK_HEADER_BYTES, h->length);
+    l->conn.received_bytes += h->length;
+    l->conn.resend_requested = l->conn.missed_answer = false;
     tw_link_start_waiting(l);
-    return l->have == h->total;
+    return l->conn.received_bytes == h->total;
 }
 
 static bool is_next(const struct tw_link *l, const struct tw_link_header *h) {
-    return h->sequence == l->answered + 1 && h->offset == l->have &&
+    return h->sequence == l->conn.answered + 1 && h->offset == l->conn.received_bytes &&
            h->total >= TW_WIRE_HEADER_BYTES && h->length;
 }
 
 static bool is_new(const struct tw_link *l, const struct tw_link_header *h) {
-    return h->sequence > l->answered + 1 || (h->sequence == l->answered + 1 && h->offset > l->have);
+    return h->sequence > l->conn.answered + 1 ||
+           (h->sequence == l->conn.answered + 1 && h->offset > l->conn.received_bytes);
 }
 
 /* ---- the vtable's functions ---- */
@@ -390,33 +399,33 @@ static bool is_new(const struct tw_link *l, const struct tw_link_header *h) {
 int tw_link_submit(struct tw_transport *t, const uint8_t *header, const void *payload,
                    uint32_t payload_bytes, tw_error *err) {
     struct tw_link *l = (struct tw_link *)t;
-    if (l->dead) {
+    if (l->end.code) {
         return lost_before(l, err);
     }
-    if (l->sent - l->answered >= t->credits) {
-        return tw_fail(err, TW_E_USAGE, "device %s: %u requests are unanswered already", l->name,
-                       t->credits);
+    if (l->conn.sent - l->conn.answered >= t->credits) {
+        return tw_fail(err, TW_E_USAGE, "device %s: %u requests are unanswered already",
+                       l->wiring.name, t->credits);
     }
     if (payload_bytes > TW_LINK_MAX_PAYLOAD) {
         return tw_fail(err, TW_E_USAGE, "device %s: a payload of %u bytes, at most %u are possible",
-                       l->name, payload_bytes, TW_LINK_MAX_PAYLOAD);
+                       l->wiring.name, payload_bytes, TW_LINK_MAX_PAYLOAD);
     }
-    uint32_t i = ++l->sent % TW_LINK_CREDITS;
-    memcpy(l->request[i].header, header, TW_WIRE_HEADER_BYTES);
-    l->request[i].payload = payload;
-    l->request[i].bytes = payload_bytes;
+    uint32_t i = ++l->conn.sent % TW_LINK_CREDITS;
+    memcpy(l->conn.request[i].header, header, TW_WIRE_HEADER_BYTES);
+    l->conn.request[i].payload = payload;
+    l->conn.request[i].bytes = payload_bytes;
     tw_link_start_waiting(l);
-    return send_request(l, l->sent, 0, err);
+    return send_request(l, l->conn.sent, 0, err);
 }
 
 int tw_link_receive(struct tw_transport *t, uint8_t *header, const void **payload,
                     uint32_t *payload_bytes, tw_error *err) {
     struct tw_link *l = (struct tw_link *)t;
-    if (l->dead) {
+    if (l->end.code) {
         return lost_before(l, err);
     }
-    if (l->sent == l->answered) {
-        return tw_fail(err, TW_E_USAGE, "device %s: no request is unanswered", l->name);
+    if (l->conn.sent == l->conn.answered) {
+        return tw_fail(err, TW_E_USAGE, "device %s: no request is unanswered", l->wiring.name);
     }
     tw_link_start_waiting(l);
     for (int code = 0; !code;) {
@@ -426,11 +435,11 @@ int tw_link_receive(struct tw_transport *t, uint8_t *header, const void **payloa
             return code;
         }
         if (was_opened_late(l, &h)) {
-            l->generation = h.generation;
+            l->conn.generation = h.generation;
             code = send_again(l, 1, 0, err);
-        } else if (h.generation > l->generation) {
-            return was_reset(l, h.generation, err);
-        } else if (h.generation != l->generation) {
+        } else if (h.generation > l->conn.generation) {
+            return fail_reset(l, h.generation, err);
+        } else if (h.generation != l->conn.generation) {
             continue; /* a stray */
         } else if (h.kind == TW_LINK_DATA && is_next(l, &h)) {
             if (take_data(l, &h)) {
@@ -447,17 +456,17 @@ int tw_link_receive(struct tw_transport *t, uint8_t *header, const void **payloa
             return code;
         }
     }
-    memcpy(header, l->message, TW_WIRE_HEADER_BYTES);
-    *payload = l->message + TW_WIRE_HEADER_BYTES;
-    *payload_bytes = l->have - TW_WIRE_HEADER_BYTES;
-    l->have = 0;
-    l->answered++;
+    memcpy(header, l->conn.message, TW_WIRE_HEADER_BYTES);
+    *payload = l->conn.message + TW_WIRE_HEADER_BYTES;
+    *payload_bytes = l->conn.received_bytes - TW_WIRE_HEADER_BYTES;
+    l->conn.received_bytes = 0;
+    l->conn.answered++;
     return 0;
 }
 
-bool tw_link_fail_stuck(struct tw_transport *t, struct tw_link_progress *out) {
+bool tw_link_is_stuck(struct tw_transport *t, struct tw_link_progress *out) {
     const struct tw_link *l = (const struct tw_link *)t;
-    *out = l->progress;
-    return l->dead == TW_E_TIMEOUT && l->progress.executing == TW_WIRE_RUN &&
-           l->progress.at.site != TW_NONE;
+    *out = l->conn.progress;
+    return l->end.code == TW_E_TIMEOUT && l->conn.progress.executing == TW_WIRE_RUN &&
+           l->conn.progress.at.site != TW_NONE;
 }

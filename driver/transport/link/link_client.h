@@ -14,41 +14,69 @@
 /* Milliseconds without progress after which a device is given up, where the caller names none. */
 #define TW_LINK_DEADLINE_MS 10000u
 
+/* One open connection to a device. Of one thread at a time, as all transports are. */
 struct tw_link {
     struct tw_transport base; /* the backend sets ops */
-    char name[128];           /* "socket:/run/..."; begins every error */
-    struct tw_pipe *pipe;
-    void (*closed)(void *owner); /* or NULL: called when the link has been closed */
-    void *owner;
-    uint32_t deadline_ms, generation;
-    uint32_t sent, answered; /* numbers of the last request and the last answer */
+
+    /* Set when the link is made; the same until it is closed. */
     struct {
-        uint8_t header[TW_WIRE_HEADER_BYTES];
-        const void *payload;
-        uint32_t bytes;
-    } request[TW_LINK_CREDITS];
-    uint8_t *message; /* the answer that is coming: TW_LINK_MAX_MESSAGE */
-    uint32_t have;
-    /* RESEND was sent; PROGRESS told of an answer that is not here */
-    bool asked, behind;
-    uint32_t pinged;                        /* `sent` at the last PING */
-    struct tw_link_progress progress;       /* the last one that came */
-    uint32_t most_received;                 /* of all that came */
-    uint64_t moved_at, heard_at, pinged_at; /* something got on; a good packet came */
-    uint64_t looked_at;                     /* at the pipe */
-    uint32_t tick_ms;
-    /* Of this wait: damaged packets; good ones behind the deadline; times that requests were sent
-     * again; the version of packets of another one. */
-    uint32_t damaged, late, resends, other_version;
-    bool all_ones, confirmed; /* confirmed: the second path answered in this wait */
-    bool climbing;            /* the ladder: the pipe is still needed */
-    bool gone;                /* the pipe is */
-    int dead;                 /* 0, or why: DEVICE_LOST, TIMEOUT, VERSION */
-    char cause[200];
-    struct tw_link_opened opened;
-    uint64_t nonce;               /* of this open */
-    char recovered[200];          /* what the ladder did before the device answered, or "" */
-    uint8_t *in;                  /* the packet at hand: the pipe's */
+        char name[128]; /* "socket:/run/..."; begins every error */
+        struct tw_pipe *pipe;
+        uint64_t nonce;              /* tells this open from all others of the device */
+        void (*closed)(void *owner); /* or NULL: called when the link has been closed */
+        void *owner;                 /* the backend's */
+    } wiring;
+
+    /* What opening brought; only read afterwards. */
+    struct {
+        struct tw_link_opened answer;
+        bool climbing;       /* on the recovery ladder: the pipe is still needed */
+        char recovered[200]; /* what the ladder did before the device answered, or "" */
+    } opening;
+
+    /* The exchange of requests and answers, from the handshake to the end. */
+    struct {
+        uint32_t generation;     /* the device's, of this open; 0 before its answer */
+        uint32_t sent, answered; /* numbers of the last request and the last answer */
+        struct {
+            uint8_t header[TW_WIRE_HEADER_BYTES];
+            const void *payload; /* the caller's until the answer is here */
+            uint32_t bytes;
+        } request[TW_LINK_CREDITS];       /* those unanswered, by number */
+        uint8_t *message;                 /* the answer that is coming: TW_LINK_MAX_MESSAGE */
+        uint32_t received_bytes;          /* of it */
+        bool resend_requested;            /* and nothing has come since */
+        bool missed_answer;               /* PROGRESS told of an answer that is not here */
+        uint32_t pinged;                  /* `sent` at the last PING */
+        struct tw_link_progress progress; /* the last one that came */
+        uint32_t most_received;           /* of all that came */
+    } conn;
+
+    /* The wait at hand: tw_link_start_waiting() begins a new one, which leaves the deadline and
+     * heard_at as they are. Times are of tw_clock_ms(). */
+    struct {
+        uint32_t deadline_ms;     /* without progress; shorter on the ladder */
+        uint64_t progress_at;     /* something made progress: the deadline counts from here */
+        uint64_t heard_at;        /* a good packet came */
+        uint64_t pinged_at;       /* a PING was sent */
+        uint64_t looked_at;       /* the clock was read: a long pause means that we were stopped */
+        uint32_t tick_ms;         /* until the next PING */
+        uint32_t damaged;         /* packets that fail their checks */
+        uint32_t late;            /* good packets after the deadline */
+        uint32_t resends;         /* times that requests were sent again */
+        uint32_t other_version;   /* of packets of another version of the link, or 0 */
+        bool all_ones, confirmed; /* only 0xFF bytes came; the second path answered */
+    } wait;
+
+    /* How the link ended, by a fail_*() function. */
+    struct {
+        int code;       /* 0 while it lives; then DEVICE_LOST, TIMEOUT or VERSION */
+        bool pipe_gone; /* the pipe cannot carry anything any more */
+        char cause[200];
+    } end;
+
+    /* Packets. */
+    uint8_t *in;                  /* the one at hand: the pipe's */
     uint8_t out[TW_PACKET_BYTES]; /* one to send, where the pipe has no room of its own */
 };
 
@@ -67,8 +95,9 @@ int tw_link_submit(struct tw_transport *t, const uint8_t *header, const void *pa
                    uint32_t payload_bytes, tw_error *err);
 int tw_link_receive(struct tw_transport *t, uint8_t *header, const void **payload,
                     uint32_t *payload_bytes, tw_error *err);
-/* True after a TIMEOUT in the middle of a program's step: where it is stuck. */
-bool tw_link_fail_stuck(struct tw_transport *t, struct tw_link_progress *out);
+/* Whether the link ended by a TIMEOUT in the middle of a program's step; *out is the last progress, with the
+ * op where it is stuck. */
+bool tw_link_is_stuck(struct tw_transport *t, struct tw_link_progress *out);
 /* Says CLOSE, frees, calls closed(). */
 void tw_link_close(struct tw_transport *t);
 

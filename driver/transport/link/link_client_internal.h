@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between the files of the link's driver end: link.c waits, sends and takes; link_open.c opens and
+ * Between the files of the link's driver end: link_client.c waits, sends and takes; link_client_open.c opens and
  * closes.
  */
 #ifndef TW_DRIVER_TRANSPORT_LINK_LINK_CLIENT_INTERNAL_H

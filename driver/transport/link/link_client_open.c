@@ -15,22 +15,22 @@
 #include <unistd.h>
 
 static int finish_open(struct tw_link *l, tw_error *err) {
-    struct tw_link_opened *o = &l->opened;
+    struct tw_link_opened *o = &l->opening.answer;
     o->holder[sizeof o->holder - 1] = o->target[sizeof o->target - 1] =
         o->device[sizeof o->device - 1] = 0;
     if (o->status == TW_E_DEVICE_BUSY) {
         char stopped[64];
         tw_lock_note_stopped(o->holder_pid, stopped);
-        return tw_fail(err, TW_E_DEVICE_BUSY, "device %s: process %u (%s) has it%s", l->name,
+        return tw_fail(err, TW_E_DEVICE_BUSY, "device %s: process %u (%s) has it%s", l->wiring.name,
                        o->holder_pid, o->holder, stopped);
     }
     if (o->status || o->credits == 0 || o->credits > TW_LINK_CREDITS ||
         o->max_payload != TW_LINK_MAX_PAYLOAD || o->generation == 0) {
         return tw_fail(err, TW_E_PROTOCOL,
                        "device %s: it opened with status %d, %u credits and payloads of %u bytes",
-                       l->name, o->status, o->credits, o->max_payload);
+                       l->wiring.name, o->status, o->credits, o->max_payload);
     }
-    l->generation = o->generation;
+    l->conn.generation = o->generation;
     l->base.credits = o->credits;
     return 0;
 }
@@ -46,8 +46,8 @@ static int shake_hands(struct tw_link *l, tw_error *err) {
         }
         if (h.kind == TW_LINK_PROGRESS) {
             code = tw_link_take_progress(l, &h, err);
-        } else if (h.kind == TW_LINK_OPENED && h.length == sizeof l->opened) {
-            memcpy(&l->opened, l->in + TW_LINK_HEADER_BYTES, sizeof l->opened);
+        } else if (h.kind == TW_LINK_OPENED && h.length == sizeof l->opening.answer) {
+            memcpy(&l->opening.answer, l->in + TW_LINK_HEADER_BYTES, sizeof l->opening.answer);
             return finish_open(l, err);
         }
     }
@@ -55,40 +55,42 @@ static int shake_hands(struct tw_link *l, tw_error *err) {
 }
 
 static void dispose(struct tw_link *l) {
-    l->pipe->ops->close(l->pipe);
-    free(l->message);
+    l->wiring.pipe->ops->close(l->wiring.pipe);
+    free(l->conn.message);
     free(l);
 }
 
 /* "both endpoints were reset, the device was reset" */
 static void note_rung(struct tw_link *l, const char *done) {
-    size_t n = strlen(l->recovered);
-    snprintf(l->recovered + n, sizeof l->recovered - n, "%s%s", n ? ", " : "", done);
+    size_t n = strlen(l->opening.recovered);
+    snprintf(l->opening.recovered + n, sizeof l->opening.recovered - n, "%s%s", n ? ", " : "",
+             done);
 }
 
 /* Opens the device, and climbs the ladder as long as it does not answer. */
 static int open_device(struct tw_link *l, tw_error *err) {
-    uint32_t deadline = l->deadline_ms;
-    bool ladder = l->climbing = l->pipe->ops->recover != NULL;
-    l->deadline_ms = ladder && deadline > 4000 ? deadline / 4 : deadline;
+    uint32_t deadline = l->wait.deadline_ms;
+    bool ladder = l->opening.climbing = l->wiring.pipe->ops->recover != NULL;
+    l->wait.deadline_ms = ladder && deadline > 4000 ? deadline / 4 : deadline;
     tw_error e = {0};
     int code = shake_hands(l, &e);
-    for (unsigned rung = 0; ladder && l->dead && l->dead != TW_E_VERSION && !l->gone; rung++) {
-        const char *done = l->pipe->ops->recover(l->pipe, rung);
+    for (unsigned rung = 0;
+         ladder && l->end.code && l->end.code != TW_E_VERSION && !l->end.pipe_gone; rung++) {
+        const char *done = l->wiring.pipe->ops->recover(l->wiring.pipe, rung);
         if (!done) {
             break;
         }
         if (*done) {
             note_rung(l, done);
-            l->dead = 0;
+            l->end.code = 0;
             code = shake_hands(l, &e);
         }
     }
-    l->deadline_ms = deadline;
-    l->climbing = false;
-    if (l->dead && l->recovered[0]) { /* one that answers has a reason of its own */
+    l->wait.deadline_ms = deadline;
+    l->opening.climbing = false;
+    if (l->end.code && l->opening.recovered[0]) { /* one that answers has a reason of its own */
         return tw_fail(err, code, "%s; tried: %s; unplug it and plug it in again", e.message,
-                       l->recovered);
+                       l->opening.recovered);
     }
     return code ? tw_fail(err, code, "%s", e.message) : 0;
 }
@@ -112,12 +114,12 @@ int tw_link_open(const char *name, struct tw_pipe *pipe, uint32_t deadline_ms, s
         }
         return tw_fail(err, TW_E_NOMEM, "device %s: out of memory", name);
     }
-    snprintf(l->name, sizeof l->name, "%s", name);
-    l->pipe = pipe;
-    l->message = message;
-    l->base.recovered = l->recovered;
-    l->nonce = new_nonce();
-    l->deadline_ms = deadline_ms ? deadline_ms : TW_LINK_DEADLINE_MS;
+    snprintf(l->wiring.name, sizeof l->wiring.name, "%s", name);
+    l->wiring.pipe = pipe;
+    l->conn.message = message;
+    l->base.recovered = l->opening.recovered;
+    l->wiring.nonce = new_nonce();
+    l->wait.deadline_ms = deadline_ms ? deadline_ms : TW_LINK_DEADLINE_MS;
     int code = open_device(l, err);
     if (code) {
         dispose(l);
@@ -130,10 +132,11 @@ int tw_link_open(const char *name, struct tw_pipe *pipe, uint32_t deadline_ms, s
 static bool await_state(struct tw_link *l, int ms, struct tw_link_opened *out) {
     struct tw_link_header h;
     size_t n;
-    bool answered =
-        tw_link_send_open(l, TW_LINK_QUERY, NULL) == 0 && l->pipe->ops->wait(l->pipe, false, ms) &&
-        l->pipe->ops->take(l->pipe, &l->in, &n) == TW_PACKET_OK && tw_packet_good(l->in, n, &h) &&
-        h.kind == TW_LINK_OPENED && h.length == sizeof *out;
+    bool answered = tw_link_send_open(l, TW_LINK_QUERY, NULL) == 0 &&
+                    l->wiring.pipe->ops->wait(l->wiring.pipe, false, ms) &&
+                    l->wiring.pipe->ops->take(l->wiring.pipe, &l->in, &n) == TW_PACKET_OK &&
+                    tw_packet_good(l->in, n, &h) && h.kind == TW_LINK_OPENED &&
+                    h.length == sizeof *out;
     if (answered) {
         memcpy(out, l->in + TW_LINK_HEADER_BYTES, sizeof *out);
         out->holder[sizeof out->holder - 1] = out->target[sizeof out->target - 1] = 0;
@@ -147,10 +150,10 @@ bool tw_link_query(struct tw_pipe *pipe, int ms, struct tw_link_opened *out) {
     if (!l) {
         return false;
     }
-    l->pipe = pipe;
-    l->deadline_ms = (uint32_t)ms;
-    l->moved_at = tw_clock_ms();
-    l->nonce = new_nonce();
+    l->wiring.pipe = pipe;
+    l->wait.deadline_ms = (uint32_t)ms;
+    l->wait.progress_at = tw_clock_ms();
+    l->wiring.nonce = new_nonce();
     bool answered = await_state(l, ms, out);
     free(l);
     return answered;
@@ -158,14 +161,16 @@ bool tw_link_query(struct tw_pipe *pipe, int ms, struct tw_link_opened *out) {
 
 void tw_link_close(struct tw_transport *t) {
     struct tw_link *l = (struct tw_link *)t;
-    void (*closed)(void *) = l->closed;
-    void *owner = l->owner;
-    if (!l->dead) {
+    void (*closed)(void *) = l->wiring.closed;
+    void *owner = l->wiring.owner;
+    if (!l->end.code) {
         struct tw_link_header h = tw_link_new_header(l, TW_LINK_CLOSE, 0);
         const struct tw_packet_data none = {NULL, NULL, 0};
-        uint8_t *room = l->pipe->ops->room ? l->pipe->ops->room(l->pipe) : l->out;
+        uint8_t *room =
+            l->wiring.pipe->ops->room ? l->wiring.pipe->ops->room(l->wiring.pipe) : l->out;
         if (room) { /* an attempt: unsaid, the device is reset */
-            l->pipe->ops->send(l->pipe, room, tw_packet_build(&h, &none, l->pipe->chunk, room));
+            l->wiring.pipe->ops->send(l->wiring.pipe, room,
+                                      tw_packet_build(&h, &none, l->wiring.pipe->chunk, room));
         }
     }
     dispose(l);

@@ -358,6 +358,6 @@ const struct tw_transport_ops tw_transport_pcie = {
     .open = open_pcie,
     .submit = tw_link_submit,
     .receive = tw_link_receive,
-    .stuck = tw_link_fail_stuck,
+    .stuck = tw_link_is_stuck,
     .close = tw_link_close,
 };

@@ -31,7 +31,7 @@ static uint8_t *slot_to_host(const struct host *h, uint32_t number) {
 
 /* ---- losing it ---- */
 
-void tw_pcie_lose(struct host *h, const char *format, ...) {
+void tw_pcie_fail_pipe(struct host *h, const char *format, ...) {
     if (!atomic_exchange(&h->blamed, true)) { /* the first cause stays */
         va_list args;
         va_start(args, format);
@@ -52,19 +52,21 @@ void tw_pcie_probe(struct host *h) {
     uint32_t magic = tw_pcie_load(&h->regs->magic);
     int32_t fault = tw_pcie_fault(h);
     if (magic == UINT32_MAX) {
-        tw_pcie_lose(h, "it is off its bus: its registers read as all ones; look whether it sits "
-                        "in its slot and has power");
+        tw_pcie_fail_pipe(h,
+                          "it is off its bus: its registers read as all ones; look whether it sits "
+                          "in its slot and has power");
     } else if (magic == 0) {
-        tw_pcie_lose(h, "its firmware has ended");
+        tw_pcie_fail_pipe(h, "its firmware has ended");
     } else if (magic != TW_PCIE_MAGIC) {
-        tw_pcie_lose(h, "its registers hold nonsense: magic %08x", magic);
+        tw_pcie_fail_pipe(h, "its registers hold nonsense: magic %08x", magic);
     } else if (fault) {
-        tw_pcie_lose(h, "it could not use the mailbox at %#llx: %s",
-                     (unsigned long long)__atomic_load_n(&h->regs->fault_address, __ATOMIC_RELAXED),
-                     fault == TW_E_RANGE ? "the IOMMU does not let it reach that address"
-                     : fault == TW_E_IO
-                         ? "it cannot read this machine's memory (emulate --guest-ram, --monitor)"
-                         : "it found nonsense there");
+        tw_pcie_fail_pipe(
+            h, "it could not use the mailbox at %#llx: %s",
+            (unsigned long long)__atomic_load_n(&h->regs->fault_address, __ATOMIC_RELAXED),
+            fault == TW_E_RANGE ? "the IOMMU does not let it reach that address"
+            : fault == TW_E_IO
+                ? "it cannot read this machine's memory (emulate --guest-ram, --monitor)"
+                : "it found nonsense there");
     }
 }
 
@@ -104,8 +106,9 @@ static bool has_room(struct host *h) {
     uint32_t used = h->to_device - tw_pcie_load(&tw_pcie_head(h)->done);
     if (used > TW_PCIE_SLOTS) {
         tw_pcie_probe(h);
-        tw_pcie_lose(h, "it has taken %d packets more than it was sent: its counter is damaged",
-                     (int)(TW_PCIE_SLOTS - used));
+        tw_pcie_fail_pipe(h,
+                          "it has taken %d packets more than it was sent: its counter is damaged",
+                          (int)(TW_PCIE_SLOTS - used));
         return false;
     }
     return used < TW_PCIE_SLOTS;
@@ -165,8 +168,8 @@ static bool has_packet(struct host *h) {
     uint32_t ready = tw_pcie_load(&tw_pcie_head(h)->to_host) - h->taken;
     if (ready > TW_PCIE_SLOTS) {
         tw_pcie_probe(h);
-        tw_pcie_lose(h, "it claims %u packets in a mailbox of %u: its counter is damaged", ready,
-                     TW_PCIE_SLOTS);
+        tw_pcie_fail_pipe(h, "it claims %u packets in a mailbox of %u: its counter is damaged",
+                          ready, TW_PCIE_SLOTS);
         return false;
     }
     return ready != 0;
@@ -180,7 +183,8 @@ enum tw_packet_result tw_pcie_take(struct tw_pipe *p, uint8_t **bytes, size_t *n
     uint32_t size = __atomic_load_n(&tw_pcie_head(h)->to_host_bytes[h->taken % TW_PCIE_SLOTS],
                                     __ATOMIC_RELAXED);
     if (size == 0 || size > TW_PCIE_SLOT_BYTES) {
-        tw_pcie_lose(h, "it put a packet of %u bytes into a slot of %u", size, TW_PCIE_SLOT_BYTES);
+        tw_pcie_fail_pipe(h, "it put a packet of %u bytes into a slot of %u", size,
+                          TW_PCIE_SLOT_BYTES);
         return TW_PACKET_GONE;
     }
     copy_out(h, slot_to_host(h, h->taken), size);
@@ -230,7 +234,7 @@ static void sleep_until_rung(struct host *h, uint64_t ns) {
             tw_event_heard(h->side.interrupt);
         }
         if (p[1].revents) {
-            tw_pcie_lose(
+            tw_pcie_fail_pipe(
                 h, "the system wants it back: it is being unplugged, or taken from its driver");
         }
     }

@@ -35,7 +35,5 @@ struct tw_pcie_side {
  * (in recovery, with its reason; it cannot reach the mailbox), DEVICE_LOST (no answer), NOMEM;
  * side.close is called then. */
 int tw_pcie_pipe_create(const struct tw_pcie_side *side, struct tw_pipe **out, tw_error *err);
-/* The device's firmware version, as in its registers. */
-uint32_t tw_pcie_pipe_firmware(const struct tw_pipe *pipe);
 
 #endif

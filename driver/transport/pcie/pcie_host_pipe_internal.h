@@ -45,7 +45,7 @@ static inline void tw_pcie_ring(const struct host *h) {
 /* ---- pcie_pipe.c ---- */
 
 /* The pipe is gone; the first cause stays. */
-void tw_pcie_lose(struct host *h, const char *format, ...) TW_PRINTF(2, 3);
+void tw_pcie_fail_pipe(struct host *h, const char *format, ...) TW_PRINTF(2, 3);
 /* What the device says is wrong with the mailbox of this start: 0 or a TW_E_* code. */
 int32_t tw_pcie_fault(const struct host *h);
 /* Is the device still there? If not, the pipe is gone. */

@@ -134,7 +134,7 @@ static const char *cause(struct tw_pipe *p) {
 }
 
 static void hang_up(struct tw_pipe *p) {
-    tw_pcie_lose((struct host *)p, "it was closed");
+    tw_pcie_fail_pipe((struct host *)p, "it was closed");
 }
 
 static void dispose(struct host *h) {
@@ -181,10 +181,6 @@ static const struct tw_pipe_ops ops_window = {
     .recover = recover,
     .cause = cause,
 };
-
-uint32_t tw_pcie_pipe_firmware(const struct tw_pipe *p) {
-    return ((const struct host *)p)->regs->firmware_version;
-}
 
 /* ---- who is there ---- */
 

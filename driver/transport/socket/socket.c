@@ -238,8 +238,8 @@ static int connect_and_open(const char *name, const char *path, uint32_t deadlin
         end_use(use);
         return code;
     }
-    (*out)->closed = end_use;
-    (*out)->owner = use;
+    (*out)->wiring.closed = end_use;
+    (*out)->wiring.owner = use;
     return 0;
 }
 
@@ -266,13 +266,13 @@ static int open_socket(const char *rest, const struct tw_transport_options *opti
 static int submit(struct tw_transport *t, const uint8_t *header, const void *payload,
                   uint32_t payload_bytes, tw_error *err) {
     int code = tw_link_submit(t, header, payload, payload_bytes, err);
-    return code ? explain_silence(((struct tw_link *)t)->owner, code, err) : 0;
+    return code ? explain_silence(((struct tw_link *)t)->wiring.owner, code, err) : 0;
 }
 
 static int receive(struct tw_transport *t, uint8_t *header, const void **payload,
                    uint32_t *payload_bytes, tw_error *err) {
     int code = tw_link_receive(t, header, payload, payload_bytes, err);
-    return code ? explain_silence(((struct tw_link *)t)->owner, code, err) : 0;
+    return code ? explain_silence(((struct tw_link *)t)->wiring.owner, code, err) : 0;
 }
 
 const struct tw_transport_ops tw_transport_socket = {
@@ -281,6 +281,6 @@ const struct tw_transport_ops tw_transport_socket = {
     .open = open_socket,
     .submit = submit,
     .receive = receive,
-    .stuck = tw_link_fail_stuck,
+    .stuck = tw_link_is_stuck,
     .close = tw_link_close,
 };

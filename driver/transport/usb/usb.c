@@ -256,9 +256,9 @@ static int open_usb(const char *rest, const struct tw_transport_options *options
         end_use(o.use);
         return code;
     }
-    tw_usb_host_pipe_set_generation(pipe, link->generation);
-    link->closed = end_use;
-    link->owner = o.use;
+    tw_usb_host_pipe_set_generation(pipe, link->conn.generation);
+    link->wiring.closed = end_use;
+    link->wiring.owner = o.use;
     link->base.ops = &tw_transport_usb;
     link->base.link_mbits = o.mbits;
     link->base.link_best_mbits = o.best_mbits;
@@ -272,6 +272,6 @@ const struct tw_transport_ops tw_transport_usb = {
     .open = open_usb,
     .submit = tw_link_submit,
     .receive = tw_link_receive,
-    .stuck = tw_link_fail_stuck,
+    .stuck = tw_link_is_stuck,
     .close = tw_link_close,
 };

@@ -61,7 +61,9 @@ static bool take_interface(struct tw_usb_place *p, const struct libusb_interface
     return true;
 }
 
-const char *tw_usb_place_find(libusb_device *device, struct tw_usb_place *place) {
+/* Finds interface and endpoints by class, type and direction in the active configuration. NULL, or
+ * what is wrong. */
+static const char *find_place(libusb_device *device, struct tw_usb_place *place) {
     struct libusb_config_descriptor *c;
     memset(place, 0, sizeof *place);
     if (libusb_get_active_config_descriptor(device, &c)) {
@@ -220,7 +222,7 @@ static bool may_open(const struct tw_usb_found *d) {
 
 static void find_state(libusb_context *context, struct tw_usb_found *d,
                        const struct libusb_device_descriptor *id) {
-    const char *wrong = tw_usb_place_find(d->device, &d->place);
+    const char *wrong = find_place(d->device, &d->place);
     char holder[80];
     d->mbits = d->best_mbits = link_mbits(d->device);
     bool recovery = id->idVendor == TW_USB_VENDOR && id->idProduct == TW_USB_PRODUCT_RECOVERY;
@@ -250,7 +252,7 @@ static bool is_wanted(libusb_device *device, struct libusb_device_descriptor *id
     if (has_our_ids(id)) {
         return true;
     }
-    tw_usb_place_find(device, &place);
+    find_place(device, &place);
     return place.found;
 }
 

@@ -54,9 +54,6 @@ int tw_usb_find(struct tw_usb_list *list, tw_error *err);
 /* Legal after an error. */
 void tw_usb_find_end(struct tw_usb_list *list);
 
-/* Finds interface and endpoints by class, type and direction in the active configuration. NULL, or
- * what is wrong. */
-const char *tw_usb_place_find(libusb_device *device, struct tw_usb_place *place);
 /* The text a device in recovery gives, or "". Its interface is claimed. */
 void tw_usb_reason(libusb_device_handle *handle, uint8_t interface, char text[121]);
 

@@ -21,7 +21,8 @@
 #define JOB_MS 10000
 #define REQUEST_IN (LIBUSB_ENDPOINT_IN | LIBUSB_REQUEST_TYPE_VENDOR | LIBUSB_RECIPIENT_INTERFACE)
 
-void tw_usb_port_close(struct tw_usb_port *port) {
+/* Closes what is open of it; fields may be NULL. */
+static void close_port(struct tw_usb_port *port) {
     if (port->handle) {
         libusb_release_interface(port->handle, port->place.interface);
         libusb_close(port->handle);
@@ -34,7 +35,7 @@ void tw_usb_port_close(struct tw_usb_port *port) {
 
 /* ---- submitting; the lock is held ---- */
 
-void tw_usb_lose(struct usb_pipe *p, const char *cause) {
+void tw_usb_fail_pipe(struct usb_pipe *p, const char *cause) {
     if (!p->gone) {
         p->cause = cause;
     }
@@ -46,7 +47,8 @@ static bool may_submit(const struct lane *lane) {
     return !lane->pipe->gone && !lane->pipe->job && lane->state == LANE_RUNS && !lane->not_before;
 }
 
-enum tw_packet_result tw_usb_submit(struct slot *s, size_t n) {
+/* AGAIN: the slot is as it was. */
+static enum tw_packet_result submit(struct slot *s, size_t n) {
     struct lane *lane = s->lane;
     struct usb_pipe *p = lane->pipe;
     s->transfer->length = (int)n;
@@ -57,7 +59,7 @@ enum tw_packet_result tw_usb_submit(struct slot *s, size_t n) {
         return TW_PACKET_OK;
     }
     if (code == LIBUSB_ERROR_NO_DEVICE) {
-        tw_usb_lose(p, TW_USB_UNPLUGGED);
+        tw_usb_fail_pipe(p, TW_USB_UNPLUGGED);
     } else if (code == LIBUSB_ERROR_NO_MEM) {
         tw_usb_pause(lane); /* others use what the kernel gives to USB: it may be free soon */
     } else {
@@ -70,7 +72,7 @@ enum tw_packet_result tw_usb_submit(struct slot *s, size_t n) {
 void tw_usb_receive_more(struct lane *lane) {
     for (unsigned i = 0; i < lane->n_slots && may_submit(lane); i++) {
         if (lane->slot[i].state == SLOT_FREE) {
-            tw_usb_submit(&lane->slot[i], lane->slot_bytes);
+            submit(&lane->slot[i], lane->slot_bytes);
         }
     }
 }
@@ -100,7 +102,7 @@ void tw_usb_end_cut_packet(struct usb_pipe *p) {
     struct slot *s = find_free(&p->out);
     if (p->cut && s && may_submit(&p->out)) {
         s->buffer[0] = 0;
-        p->cut = tw_usb_submit(s, 1) != TW_PACKET_OK;
+        p->cut = submit(s, 1) != TW_PACKET_OK;
         pthread_cond_broadcast(&p->changed);
     }
 }
@@ -127,7 +129,7 @@ static uint8_t *room(struct tw_pipe *pipe) {
 static enum tw_packet_result send_lent(struct usb_pipe *p, struct slot *s, size_t n) {
     enum tw_packet_result r = p->gone ? TW_PACKET_GONE : TW_PACKET_AGAIN;
     if (n && may_submit(&p->out) && !p->cut) {
-        r = tw_usb_submit(s, n);
+        r = submit(s, n);
     }
     if (r != TW_PACKET_OK) {
         s->state = SLOT_FREE;
@@ -272,7 +274,7 @@ static const char *recover(struct tw_pipe *pipe, unsigned rung) {
 
 static void lose_and_wake(struct usb_pipe *p, const char *cause) {
     pthread_mutex_lock(&p->lock);
-    tw_usb_lose(p, cause);
+    tw_usb_fail_pipe(p, cause);
     pthread_mutex_unlock(&p->lock);
     tw_usb_wake(p);
 }
@@ -302,7 +304,7 @@ static void dispose(struct usb_pipe *p) {
         free(p->control->buffer);
         libusb_free_transfer(p->control);
     }
-    tw_usb_port_close(&p->port);
+    close_port(&p->port);
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->lock);
     free(p);
@@ -465,7 +467,7 @@ int tw_usb_host_pipe_open(const char *name, const struct tw_usb_port *port, stru
     struct tw_usb_port owned = *port;
     struct usb_pipe *p = create(name, port);
     if (!p) {
-        tw_usb_port_close(&owned);
+        close_port(&owned);
         return tw_fail(err, TW_E_NOMEM, "device %s: out of memory", name);
     }
     if (!make_lanes(p) || !make_control(p) || !start_thread(p)) {

@@ -16,9 +16,6 @@ struct tw_usb_port {
     struct tw_usb_place place;
 };
 
-/* Closes what is open of it; fields may be NULL. */
-void tw_usb_port_close(struct tw_usb_port *port);
-
 /* The port is the pipe's from then on, and is closed on error. `name` begins messages. Errors:
  * NOMEM (also the kernel's memory for USB transfers: how to raise it), DEVICE_LOST. */
 int tw_usb_host_pipe_open(const char *name, const struct tw_usb_port *port, struct tw_pipe **out,

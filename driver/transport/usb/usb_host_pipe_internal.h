@@ -92,11 +92,9 @@ struct usb_pipe {
 
 /* ---- usb_pipe.c; the lock is held ---- */
 
-/* AGAIN: the slot is as it was. */
-enum tw_packet_result tw_usb_submit(struct slot *s, size_t n);
 /* Submits every free slot of a lane that receives. */
 void tw_usb_receive_more(struct lane *lane);
-void tw_usb_lose(struct usb_pipe *p, const char *cause);
+void tw_usb_fail_pipe(struct usb_pipe *p, const char *cause);
 /* Sends the byte that ends a packet that was cut, if there is one and a slot is free. */
 void tw_usb_end_cut_packet(struct usb_pipe *p);
 

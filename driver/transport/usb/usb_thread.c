@@ -51,7 +51,7 @@ static void note_notice(struct slot *s, size_t n) {
     if (notice.kind == TW_USB_NOTICE_DROPPED && notice.generation) {
         p->dropped = notice.generation;
         if (p->dropped == p->generation) {
-            tw_usb_lose(p, TW_USB_OVER);
+            tw_usb_fail_pipe(p, TW_USB_OVER);
         }
     }
 }
@@ -98,7 +98,7 @@ void tw_usb_note_error(struct lane *lane) {
     if (lane == &p->notice) {
         lane->state = LANE_STUCK; /* the packets get through: the device works */
     } else {
-        tw_usb_lose(p, TW_USB_FAILS);
+        tw_usb_fail_pipe(p, TW_USB_FAILS);
     }
 }
 
@@ -115,7 +115,7 @@ static void note(struct slot *s, enum libusb_transfer_status status, size_t n) {
         note_success(s, n);
         return;
     case LIBUSB_TRANSFER_NO_DEVICE:
-        tw_usb_lose(lane->pipe, TW_USB_UNPLUGGED);
+        tw_usb_fail_pipe(lane->pipe, TW_USB_UNPLUGGED);
         return;
     case LIBUSB_TRANSFER_OVERFLOW:
         note_part(s, n ? n : 1); /* the device babbled: some packet is lost */
@@ -197,7 +197,7 @@ static void clear_stall(struct lane *lane) {
     int code = libusb_clear_halt(p->port.handle, lane->address);
     pthread_mutex_lock(&p->lock);
     if (code == LIBUSB_ERROR_NO_DEVICE) {
-        tw_usb_lose(p, TW_USB_UNPLUGGED);
+        tw_usb_fail_pipe(p, TW_USB_UNPLUGGED);
     }
     lane->state = code ? LANE_STUCK : LANE_RUNS;
     lane->cleared = true;
@@ -232,7 +232,7 @@ static int do_job(const struct usb_pipe *p) {
 static void end_job(struct usb_pipe *p, int code) {
     /* NOT_FOUND: after its reset it came back as another device. */
     if (code == LIBUSB_ERROR_NO_DEVICE || code == LIBUSB_ERROR_NOT_FOUND) {
-        tw_usb_lose(p, TW_USB_UNPLUGGED);
+        tw_usb_fail_pipe(p, TW_USB_UNPLUGGED);
     }
     p->job = JOB_NONE;
     p->job_started = false;

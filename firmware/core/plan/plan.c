@@ -276,7 +276,3 @@ int tw_plan_build(const struct tw_machine_config *config, uint32_t n_threads,
     }
     return rc;
 }
-
-void tw_plan_get_stats(const struct tw_plan *plan, struct tw_plan_stats *out) {
-    *out = plan->stats;
-}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The content of a replay plan: for each host thread a straight array of entries, resolved to
- * pointers. Written by the plan builder, read by replay.c and plan_describe.c.
+ * pointers. Written by the plan builder, read by replay.c.
  */
 #ifndef TW_FIRMWARE_CORE_PLAN_PLAN_H
 #define TW_FIRMWARE_CORE_PLAN_PLAN_H

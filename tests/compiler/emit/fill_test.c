@@ -5,14 +5,8 @@
  */
 #include "compiler/emit/fill.h"
 #include "compiler/graph/dequant.h"
-#include "tests/support/pipeline.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/compile_stages.h"
+#include "tests/support/test.h"
 
 struct world {
     struct random_model model;

@@ -4,14 +4,7 @@
  * are named.
  */
 #include "compiler/emit/finite.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #define ROWS 5u
 #define COLS 96u

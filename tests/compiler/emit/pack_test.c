@@ -4,13 +4,7 @@
  */
 #include "compiler/emit/pack.h"
 #include "tests/support/kernel_fixture.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 static const enum tw_dtype packed[] = {TW_DT_F32, TW_DT_F16, TW_DT_BF16, TW_DT_Q8_0, TW_DT_Q4_0};
 enum { N_PACKED = sizeof packed / sizeof *packed };

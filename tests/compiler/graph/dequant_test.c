@@ -4,15 +4,9 @@
  * address.
  */
 #include "compiler/graph/dequant.h"
+#include "tests/support/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* Converts row `row` of a tensor whose bytes begin at an odd address. */
 static void convert_row(enum tw_dtype dtype, uint32_t rows, uint32_t cols, const uint8_t *bytes,

@@ -5,17 +5,9 @@
  */
 #include "compiler/arch/arch.h"
 #include "tests/support/model_fixture.h"
+#include "tests/support/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define SHIPPED "tests/data/fairytale-1.7m-Q8_0.gguf"
 #define EXPECTED "tests/golden/graph-fairytale.txt"

@@ -9,18 +9,10 @@
 #include "loader/bundle/vocab_open.h"
 #include "tests/support/golden.h"
 #include "tests/support/model_fixture.h"
+#include "tests/support/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-
-#include <cmocka.h>
 
 #define SHIPPED "tests/data/fairytale-1.7m-Q8_0.gguf"
 #define SHIPPED_GOLDEN "tests/data/fairytale-1.7m.golden.json"

@@ -5,13 +5,8 @@
  */
 #include "compiler/import/gguf.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-
-#include <cmocka.h>
-
 #include "tests/compiler/import_kit.h"
+#include "tests/support/test.h"
 
 struct opened {
     struct tw_import_memory memory;

@@ -8,19 +8,11 @@
 #include "compiler/import/gguf.h"
 #include "compiler/import/model.h"
 #include "loader/base/file_map.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define MAX_SECONDS 1.0
 #define MAX_KIB (64 * 1024) /* resident, at the peak */

@@ -6,18 +6,10 @@
 #include "compiler/import/import.h"
 #include "compiler/import/model.h"
 #include "loader/bundle/vocab_open.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* The path of a file of the shared data; skips the test where that is absent. Valid until the next
  * but three call. */

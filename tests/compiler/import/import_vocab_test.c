@@ -5,15 +5,9 @@
  */
 #include "compiler/import/vocab_build.h"
 #include "loader/bundle/vocab_open.h"
+#include "tests/support/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* Three tokens, "<0x0A>" "a" "", laid out by hand as the contract says. */
 struct blob {

@@ -4,16 +4,9 @@
  */
 #include "compiler/import/import.h"
 #include "loader/bundle/vocab_open.h"
+#include "tests/support/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum {
     DIM = 8,

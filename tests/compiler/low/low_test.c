@@ -5,14 +5,8 @@
  * storages is compared.
  */
 #include "compiler/low/low.h"
-#include "tests/support/pipeline.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/compile_stages.h"
+#include "tests/support/test.h"
 
 #define N_MODELS 60u
 

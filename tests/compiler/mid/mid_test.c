@@ -3,14 +3,8 @@
  * Mid: layouts, strategies, prices and the beam, over models of many shapes.
  */
 #include "compiler/mid/mid.h"
-#include "tests/support/pipeline.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/compile_stages.h"
+#include "tests/support/test.h"
 
 #define N_MODELS 40u
 

@@ -5,15 +5,7 @@
  */
 #include "tests/support/golden.h"
 #include "tests/support/model_bundle.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 struct heard {
     uint32_t ids[1024], n;

@@ -4,16 +4,9 @@
  * frequencies against shares computed with libm in double.
  */
 #include "driver/decode/sampler.h"
+#include "tests/support/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static struct tw_sampler_params params(float temperature, uint32_t top_k, float top_p, float min_p,
                                        uint64_t seed) {
@@ -348,12 +341,10 @@ static void the_edges_of_the_ranges_are_accepted(void **state) {
     assert_int_equal(sample_once(params(1.0f, 40, 0.95f, 0.05f, 0), alone, 1), 0);
 }
 
-static void the_defaults_are_valid(void **state) {
+static void the_defaults_of_llama_cpp_are_valid(void **state) {
     (void)state;
-    struct tw_sampler_params p;
     struct tw_sampler sampler;
-    tw_sampler_params_default(&p);
-    open_sampler(&sampler, p, 100);
+    open_sampler(&sampler, params(0.8f, 40, 0.95f, 0.05f, 0), 100);
     assert_int_equal(sampler.params.top_k, 40);
     tw_sampler_finish(&sampler);
 }
@@ -374,7 +365,7 @@ int main(void) {
         cmocka_unit_test(frequencies_follow_the_shares),
         cmocka_unit_test(bad_parameters_are_refused_by_name),
         cmocka_unit_test(the_edges_of_the_ranges_are_accepted),
-        cmocka_unit_test(the_defaults_are_valid),
+        cmocka_unit_test(the_defaults_of_llama_cpp_are_valid),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

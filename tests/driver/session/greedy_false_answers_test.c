@@ -6,12 +6,7 @@
 #include "driver/session/session.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/model_fixture.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #define N_VOCAB 1024u
 
@@ -25,7 +20,8 @@ static int receive_lie(struct tw_transport *t, uint8_t *header, const void **pay
                        uint32_t *bytes, tw_error *err) {
     static uint64_t changed[64];
     int code = honest(t, header, payload, bytes, err);
-    if (!code && header[5] == TW_WIRE_RUN && *bytes >= sizeof lie && *bytes <= sizeof changed) {
+    if (!code && header[TW_WIRE_AT_opcode] == TW_WIRE_RUN && *bytes >= sizeof lie &&
+        *bytes <= sizeof changed) {
         memcpy(changed, *payload, *bytes);
         memcpy(changed, &lie, sizeof lie);
         memcpy((uint8_t *)changed + sizeof lie, &lie_id, sizeof lie_id);

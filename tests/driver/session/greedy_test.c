@@ -4,19 +4,13 @@
  * by one gives, and a run ends where it should and can be gone on from.
  */
 #include "driver/session/session.h"
+#include "driver/tokenizer/tokenizer_internal.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/model_fixture.h"
+#include "tests/support/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 /* More than a key block, so that attention takes another block in the middle of a run. */
 enum { N = 80, N_VOCAB = 1024 };
@@ -424,7 +418,7 @@ static void the_end_token_ends_it(void **state) {
         first++;
     }
     struct tw_vocab_header *own = (struct tw_vocab_header *)(uintptr_t)&r.decoder->vocab.header;
-    struct tw_vocab *told = (struct tw_vocab *)(uintptr_t)tw_tokenizer_vocab(r.decoder->tokenizer);
+    struct tw_vocab *told = &r.decoder->tokenizer->vocab;
     uint32_t eos = own->eos;
     own->eos = told->header.eos = expected[at];
     for (int logits = 0; logits < 2; logits++) {

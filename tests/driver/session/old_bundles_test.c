@@ -96,7 +96,7 @@ static void every_kept_bundle_obeys_the_rules(void **state) {
         struct tw_decoder_info info = {.size = sizeof info};
         struct tw_rules_info rules = {.size = sizeof rules};
         tw_error err = {0};
-        tw_decoder_get_info(decoder, &info);
+        tw_decoder_get_info(decoder, &info, NULL);
         check_hash(k, "content", info.content_hash, k->content_hash);
         assert_string_equal(info.target, k->target);
         assert_string_equal(info.tool, k->tool);
@@ -140,7 +140,7 @@ static void generate(const struct kept *k, tw_session *session) {
     struct tw_session_info info = {.size = sizeof info};
     uint8_t hash[TW_HASH_BYTES];
     tw_error err = {0};
-    tw_session_get_info(session, &info);
+    tw_session_get_info(session, &info, NULL);
     struct run r = {.n_vocab = info.n_vocab};
     struct tw_generate_options o = {.size = sizeof o,
                                     .n_predict = k->n_ids,

@@ -5,16 +5,9 @@
  */
 #include "driver/session/session.h"
 #include "tests/support/model_bundle.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* "Once upon a time there was a" and some more, by the model's tokenizer; any ids would do. */
 static const uint32_t tokens[] = {1,   403, 407, 261, 378, 300, 301, 260, 500, 77, 13, 999,

@@ -6,23 +6,17 @@
 #include "driver/device/device.h"
 #include "loader/base/clock.h"
 #include "tests/support/socket_device.h"
+#include "tests/support/test.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static const struct tw_wire_identity machine = {.target = "sim4x4", .device = "emulator"};
 

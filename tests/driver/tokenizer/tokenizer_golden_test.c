@@ -5,20 +5,12 @@
  */
 #include "compiler/import/import.h"
 #include "driver/tokenizer/tokenizer.h"
+#include "driver/tokenizer/tokenizer_internal.h"
 #include "loader/base/file_map.h"
 #include "loader/bundle/vocab_open.h"
+#include "tests/support/test.h"
 
 #include <jansson.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define SHIPPED_MODEL "tests/data/fairytale-1.7m-Q8_0.gguf"
 #define SHIPPED_GOLDEN "tests/data/fairytale-1.7m.golden.json"
@@ -359,7 +351,7 @@ static void the_text_of_every_id_survives_the_way_there_and_back(void **state) {
                                    LLAMA,   PHI3,        "gguf_vocab/ggml-vocab-baichuan.gguf"};
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         struct real real = open_real(shared(models[m]));
-        uint32_t n_tokens = tw_tokenizer_vocab(real.tokenizer)->header.n_tokens;
+        uint32_t n_tokens = real.tokenizer->vocab.header.n_tokens;
         for (uint32_t id = 0; id < n_tokens; id++) {
             const char *text;
             size_t n;

@@ -6,17 +6,8 @@
 #include "driver/tokenizer/tokenizer.h"
 #include "tests/support/vocab_fixture.h"
 
+#include "tests/support/test.h"
 #include "tilewright/machine.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define BLANK "\xE2\x96\x81"
 #define BYTE(b) (19u + (b)) /* of the vocabulary below */

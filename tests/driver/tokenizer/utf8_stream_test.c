@@ -4,14 +4,7 @@
  * as arithmetic.
  */
 #include "driver/tokenizer/utf8_stream.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #define FFFD "\xEF\xBF\xBD"
 
@@ -36,9 +29,8 @@ static int collect(void *context, const char *text, size_t n) {
 }
 
 static struct text stream_whole(const char *bytes, size_t n) {
-    struct tw_utf8_stream stream;
+    struct tw_utf8_stream stream = {0};
     struct text out = {.n = 0};
-    tw_utf8_init(&stream);
     assert_int_equal(tw_utf8_push(&stream, bytes, n, collect, &out), 0);
     assert_int_equal(tw_utf8_flush(&stream, collect, &out), 0);
     return out;

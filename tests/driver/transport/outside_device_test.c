@@ -7,15 +7,9 @@
 #include "driver/device/device.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/socket_device.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define TOKENS 64u
 

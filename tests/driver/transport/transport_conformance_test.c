@@ -6,16 +6,7 @@
  */
 #include "driver/transport/transport.h"
 #include "tests/support/socket_device.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 struct bed {
     const struct tw_transport_ops *ops;
@@ -223,7 +214,7 @@ static void damaged_requests_are_answered_as_such(void **state) {
     uint64_t refused = ((const struct tw_wire_counters *)before)->refused;
     struct tw_wire_header h = {.version = 1, .opcode = TW_WIRE_COUNTERS};
     tw_wire_encode(&h, header);
-    header[9] ^= 0x10;
+    header[TW_WIRE_AT_sequence + 1] ^= 0x10;
     assert_int_equal(b->t->ops->submit(b->t, header, NULL, 0, &err), 0);
     uint32_t bytes;
     const void *answer;

@@ -5,16 +5,9 @@
  */
 #include "firmware/emulator/workers.h"
 #include "tests/support/bigram.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #define SITES 4u
 

@@ -21,7 +21,7 @@ static void one_path_represents_all_of_a_decoder_that_spans_chips(void **state) 
             expect(d.m, (struct tw_explore_options){.steps = 2}, 0);
         }
         expect(d.m, (struct tw_explore_options){.steps = 2, .overlap = true}, 0);
-        mb_destroy(d.m);
+        pb_free(d.m);
     }
 }
 
@@ -36,8 +36,8 @@ struct exchange {
 
 /* Site s has row s of the Param; it sends it to row s of the set on every chip, then its flag. */
 static void send(struct exchange *x, uint32_t s, enum fault fault) {
-    struct mb *m = x->b.m;
-    uint32_t fifo = mb_fifo(m, s, TW_ENGINE_LOAD, TW_ENGINE_STORE, 1, 64);
+    struct pb *m = x->b.m;
+    uint32_t fifo = pb_fifo(m, s, TW_ENGINE_LOAD, TW_ENGINE_STORE, 1, 64);
     mb_op(m, s, L, RESERVE, F_(fifo), I_(1));
     READ_ROW(x->b, s, x->b.param, mb_at(s * 64), W_(fifo, mb_at(0)));
     mb_op(m, s, L, PUSH, F_(fifo), I_(1));
@@ -58,8 +58,8 @@ static void send(struct exchange *x, uint32_t s, enum fault fault) {
 
 /* Sums the rows of all sites into the site's Output: two rows per op. */
 static void receive(struct exchange *x, uint32_t s) {
-    struct mb *m = x->b.m;
-    uint32_t fifo = mb_fifo(m, s, TW_ENGINE_MATH, TW_ENGINE_STORE, 1, 128), n = m->p.n_sites;
+    struct pb *m = x->b.m;
+    uint32_t fifo = pb_fifo(m, s, TW_ENGINE_MATH, TW_ENGINE_STORE, 1, 128), n = m->p.n_sites;
     mb_op(m, s, M, SEM_WAIT, S_(x->valid), A_(tw_affine_plus(mb_at(n), 0, n)));
     mb_op(m, s, M, RESERVE, F_(fifo), I_(1));
     mb_op(m, s, M, ADD, R_(x->set + s, mb_at(0)), I_(64), R_(x->set + s, mb_at(64)), I_(64),
@@ -73,7 +73,7 @@ static void receive(struct exchange *x, uint32_t s) {
 /* The STORE engines of all sites rendezvous; with OPEN_STEP those of the first chip do not wait for
  * the last chip's. */
 static void close_step(struct exchange *x, uint32_t s, enum fault fault) {
-    struct mb *m = x->b.m;
+    struct pb *m = x->b.m;
     uint32_t n = m->p.n_sites - (fault == OPEN_STEP);
     if (fault != OPEN_STEP || s + 1 < m->p.n_sites) {
         mb_op(m, s, S, SEM_INC, S_(x->gather), C_(0), I_(1));
@@ -89,17 +89,17 @@ static void close_step(struct exchange *x, uint32_t s, enum fault fault) {
 
 static struct exchange exchange_create(uint32_t chips, enum fault fault) {
     struct exchange x = {.b = {.m = mb_create_chips(chips, 1, 1)}};
-    struct mb *m = x.b.m;
+    struct pb *m = x.b.m;
     x.b.param = mb_tensor(m, TW_ROLE_PARAM, TW_INIT_BLOB, 4, 16, 1);
     x.b.out = mb_tensor(m, TW_ROLE_OUTPUT, TW_INIT_NONE, 4, 16, 1);
     x.chip_sites = m->p.n_groups;
     for (uint32_t chip = 0; chip < chips; chip++) {
-        mb_chip_group(m, chip, 0, 0, 1, 1);
+        pb_chip_group(m, chip, 0, 0, 1, 1);
     }
-    x.set = mb_siblings(m, 256);
-    x.valid = mb_semaphore(m, 0, 0);
-    x.gather = mb_semaphore(m, 0, 0);
-    x.release = mb_semaphore(m, 0, 0);
+    x.set = pb_siblings(m, 256);
+    x.valid = pb_semaphore(m, NULL, TW_SEM_READY, 0, 0);
+    x.gather = pb_semaphore(m, NULL, TW_SEM_READY, 0, 0);
+    x.release = pb_semaphore(m, NULL, TW_SEM_READY, 0, 0);
     mb_fill(m, x.b.param);
     for (uint32_t s = 0; s < chips; s++) {
         send(&x, s, fault);
@@ -114,7 +114,7 @@ static void check_exchange(uint32_t chips, enum fault fault, uint32_t in_turn,
     struct exchange x = exchange_create(chips, fault);
     expect(x.b.m, (struct tw_explore_options){.steps = 2}, in_turn);
     expect(x.b.m, (struct tw_explore_options){.steps = 2, .overlap = true}, overlapped);
-    mb_destroy(x.b.m);
+    pb_free(x.b.m);
 }
 
 static void one_path_represents_all_of_an_exchange_between_chips(void **state) {

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The explorer's verdicts on random small programs equal those of running every interleaving one by
+ * The explorer's verdicts of random small programs are those of running every interleaving one by
  * one.
  */
 #include "tests/support/explore_kit.h"
 
 struct outcomes {
-    struct mb *m;
+    struct pb *m;
     struct tw_explore_options o;
     uint32_t found, n_ends;
     uint16_t schedule[32];
-    uint8_t *first; /* compared bytes of the first end */
+    uint8_t *first; /* kept bytes of the first end */
 };
 
-static void record_end(struct outcomes *all) {
+static void see_end(struct outcomes *all) {
     struct mr_case c = {all->m, NULL, NULL, 1};
     struct mr_result r = {.size = mr_kept_bytes(all->m)};
     r.bytes = malloc(r.size);
@@ -45,10 +45,10 @@ static void try_all(struct outcomes *all, uint32_t n) {
             try_all(all, n + 1);
         }
     }
-    if (!ran) { /* no engine can continue: the step has ended, or has never begun */
+    if (!ran) { /* nothing can go on: the step has ended, or never begun */
         struct tw_fault f;
         if (replay(all->m, all->o, all->schedule, n, &f) == 0) {
-            record_end(all);
+            see_end(all);
             return;
         }
         assert_string_equal(f.what, "Deadlock");
@@ -61,22 +61,24 @@ static uint32_t pick(uint32_t *seed, uint32_t n) {
     return (*seed >> 16) % n;
 }
 
-/* Makes a program of two or three ops per engine that move rows between two buffers, State and
- * Output, with some increments and waits. */
+/* Two or three ops an engine that move rows between two buffers, State and Output, with some
+ * increments and waits. */
 static struct base random_program(uint32_t seed) {
     struct base b = base_create(1, 1);
-    uint32_t page[2] = {mb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 64),
-                        mb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 64)};
-    uint32_t sem2 = mb_semaphore(b.m, 0, 0), used[2] = {b.sem, sem2};
+    uint32_t page[2] = {pb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 64),
+                        pb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 64)};
+    uint32_t sem2 = pb_semaphore(b.m, NULL, TW_SEM_READY, 0, 0), used[2] = {b.sem, sem2};
     for (unsigned e = 0; e < TW_ENGINE_COUNT; e++) {
         for (uint32_t n = 2 + pick(&seed, 2); n > 0; n--) {
             uint32_t from = page[pick(&seed, 2)], to = page[pick(&seed, 2)],
                      sem = used[pick(&seed, 2)];
             uint32_t what = pick(&seed, 6);
             if (what == 0) {
-                mb_append(b.m, 0, (enum tw_engine)e, tw_make_sem_inc(0, sem, 0, 1));
+                mb_append(b.m, 0, (enum tw_engine)e, TW_OP_SEM_INC, 3,
+                          (struct tw_operand[]){S_(sem), C_(0), I_(1)});
             } else if (what == 1) {
-                mb_append(b.m, 0, (enum tw_engine)e, tw_make_sem_wait(0, sem, mb_at(1)));
+                mb_append(b.m, 0, (enum tw_engine)e, TW_OP_SEM_WAIT, 2,
+                          (struct tw_operand[]){S_(sem), A_(mb_at(1))});
             } else if (e == TW_ENGINE_LOAD) {
                 READ_ROW(b, 0, what < 4 ? b.param : b.zero, mb_at(64 * pick(&seed, 2)),
                          W_(to, mb_at(0)));
@@ -94,7 +96,7 @@ static struct base random_program(uint32_t seed) {
 
 #define RANDOM_PROGRAMS 200u
 
-static void the_verdicts_equal_those_of_every_interleaving(void **state) {
+static void its_verdicts_are_those_of_every_interleaving(void **state) {
     (void)state;
     uint32_t seen[4] = {0, 0, 0, 0};
     for (uint32_t seed = 1; seed <= RANDOM_PROGRAMS; seed++) {
@@ -114,7 +116,7 @@ static void the_verdicts_equal_those_of_every_interleaving(void **state) {
         expect(b.m, all.o, x.r.found);
         free(all.first);
         free(x.memory);
-        mb_destroy(b.m);
+        pb_free(b.m);
     }
     print_message("# equal %u, differ %u, fault %u, deadlock %u\n", seen[0], seen[1], seen[2],
                   seen[3]);
@@ -123,7 +125,7 @@ static void the_verdicts_equal_those_of_every_interleaving(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_verdicts_equal_those_of_every_interleaving),
+        cmocka_unit_test(its_verdicts_are_those_of_every_interleaving),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@
 
 /* param row i -> FIFO -> FIFO -> out row i, for 4 rows. */
 static void add_pipeline(struct base *b) {
-    struct mb *m = b->m;
+    struct pb *m = b->m;
     mb_loop(m, 0, L, 1, 4);
     mb_op(m, 0, L, RESERVE, F_(b->in), I_(1));
     READ_ROW(*b, 0, b->param, tw_affine_plus(mb_at(0), 1, 64), W_(b->in, mb_at(0)));
@@ -37,7 +37,7 @@ static void one_path_represents_all_of_a_pipeline(void **state) {
         add_pipeline(&b);
         expect(b.m, (struct tw_explore_options){.steps = 3}, 0);
         expect(b.m, (struct tw_explore_options){.steps = 3, .overlap = true}, 0);
-        mb_destroy(b.m);
+        pb_free(b.m);
     }
 }
 
@@ -50,14 +50,14 @@ static void one_path_represents_all_of_a_decoder(void **state) {
             expect(d.m, (struct tw_explore_options){.steps = 2}, 0);
         }
         expect(d.m, (struct tw_explore_options){.steps = 2, .overlap = true}, 0);
-        mb_destroy(d.m);
+        pb_free(d.m);
     }
 }
 
 static void adjacent_columns_do_not_conflict(void **state) {
     (void)state;
     struct base b = base_create(1, 2);
-    uint32_t page = mb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 256);
+    uint32_t page = pb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 256);
     /* LOAD fills columns 0..7 of four rows, MATH the other eight; then 8 and 9 as well. */
     for (uint32_t width = 32; width <= 36; width += 4) {
         b.m->streams[0].n_words = b.m->streams[1].n_words = 0;
@@ -66,7 +66,7 @@ static void adjacent_columns_do_not_conflict(void **state) {
         mb_op(b.m, 0, M, ATTN_INIT, W_(page, mb_at(32)), I_(1), I_(6), X_(TW_NONE, 1));
         expect(b.m, (struct tw_explore_options){0}, width == 32 ? 0 : TW_EXPLORE_RACE);
     }
-    mb_destroy(b.m);
+    pb_free(b.m);
 }
 
 /* ---- incorrect programs ---- */
@@ -74,8 +74,8 @@ static void adjacent_columns_do_not_conflict(void **state) {
 static void an_unordered_read_is_a_race_and_can_fault(void **state) {
     (void)state;
     struct base b = base_create(1, 2);
-    uint32_t page = mb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 64),
-             mine = mb_buffer(b.m, 0, TW_BUF_SCRATCH, 1, 64);
+    uint32_t page = pb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 64),
+             mine = pb_buffer(b.m, 0, TW_BUF_SCRATCH, 1, 64);
     READ_ROW(b, 0, b.param, mb_at(0), W_(page, mb_at(0)));
     mb_op(b.m, 0, L, SEM_INC, S_(b.sem), C_(0), I_(1));
     COPY_ROW(b, 0, R_(page, mb_at(0)), W_(mine, mb_at(0)));
@@ -96,14 +96,14 @@ static void an_unordered_read_is_a_race_and_can_fault(void **state) {
     mb_op(b.m, 0, M, SEM_WAIT, S_(b.sem), A_(mb_at(1)));
     COPY_ROW(b, 0, R_(page, mb_at(0)), W_(mine, mb_at(0)));
     expect(b.m, (struct tw_explore_options){0}, 0);
-    mb_destroy(b.m);
+    pb_free(b.m);
 }
 
 /* Each site's engines copy a row of the Param to the same row of the Output. */
 static struct base two_writers(uint32_t second_source) {
     struct base b = base_create(2, 1);
-    uint32_t page[2] = {mb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 64),
-                        mb_buffer(b.m, 1, TW_BUF_RESIDENT, 1, 64)};
+    uint32_t page[2] = {pb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 64),
+                        pb_buffer(b.m, 1, TW_BUF_RESIDENT, 1, 64)};
     for (uint32_t s = 0; s < 2; s++) {
         READ_ROW(b, s, b.param, mb_at(s * second_source), W_(page[s], mb_at(0)));
         mb_op(b.m, s, L, SEM_INC, S_(b.sem), C_(s), I_(1));
@@ -123,14 +123,14 @@ static void two_writers_of_one_place_leave_different_bytes(void **state) {
     assert_int_equal(x.r.ends, 2);
     assert_int_equal(x.r.states, 1);
     free(x.memory);
-    mb_destroy(b.m);
+    pb_free(b.m);
 }
 
 static void a_race_that_changes_nothing_is_distinguished(void **state) {
     (void)state;
     struct base b = two_writers(0); /* both copy the same bytes */
     expect(b.m, (struct tw_explore_options){0}, TW_EXPLORE_RACE);
-    mb_destroy(b.m);
+    pb_free(b.m);
 }
 
 static void a_deadlock_is_found_with_the_schedule_that_led_to_it(void **state) {
@@ -148,7 +148,7 @@ static void a_deadlock_is_found_with_the_schedule_that_led_to_it(void **state) {
     assert_int_equal(x.r.deadlock.have, 2);
     assert_int_equal(x.r.deadlock.need, 3);
     free(x.memory);
-    mb_destroy(b.m);
+    pb_free(b.m);
 }
 
 static void pages_left_in_a_fifo_are_a_fault(void **state) {
@@ -158,14 +158,14 @@ static void pages_left_in_a_fifo_are_a_fault(void **state) {
     READ_ROW(b, 0, b.param, mb_at(0), W_(b.in, mb_at(0)));
     mb_op(b.m, 0, L, PUSH, F_(b.in), I_(1));
     expect(b.m, (struct tw_explore_options){0}, TW_EXPLORE_FAULT);
-    mb_destroy(b.m);
+    pb_free(b.m);
 }
 
 static void a_page_popped_too_early_is_a_race(void **state) {
     (void)state;
     struct base b = base_create(1, 1);
-    uint32_t mine = mb_buffer(b.m, 0, TW_BUF_SCRATCH, 1, 64),
-             alias = mb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 64);
+    uint32_t mine = pb_buffer(b.m, 0, TW_BUF_SCRATCH, 1, 64),
+             alias = pb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 64);
     /* the same bytes under another name, read after the pop */
     b.m->buffers[alias].offset = b.m->buffers[b.in].offset;
     mb_op(b.m, 0, L, RESERVE, F_(b.in), I_(1));
@@ -180,7 +180,7 @@ static void a_page_popped_too_early_is_a_race(void **state) {
     mb_op(b.m, 0, M, WAIT, F_(b.in), I_(1));
     mb_op(b.m, 0, M, POP, F_(b.in), I_(1));
     expect(b.m, (struct tw_explore_options){0}, TW_EXPLORE_RACE | TW_EXPLORE_FAULT);
-    mb_destroy(b.m);
+    pb_free(b.m);
 }
 
 /* No engine writes the page again, but the content of a popped page is undefined. */
@@ -188,7 +188,8 @@ static void a_pop_that_may_come_before_the_last_read_is_a_race(void **state) {
     (void)state;
     for (int before = 0; before < 2; before++) {
         struct base b = base_create(1, 1);
-        uint32_t alias = mb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 64), read = mb_semaphore(b.m, 0, 0);
+        uint32_t alias = pb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 64),
+                 read = pb_semaphore(b.m, NULL, TW_SEM_READY, 0, 0);
         b.m->buffers[alias].offset = b.m->buffers[b.in].offset;
         mb_op(b.m, 0, L, RESERVE, F_(b.in), I_(1));
         READ_ROW(b, 0, b.param, mb_at(0), W_(b.in, mb_at(0)));
@@ -202,7 +203,7 @@ static void a_pop_that_may_come_before_the_last_read_is_a_race(void **state) {
         mb_op(b.m, 0, S, SEM_INC, S_(read), C_(0), I_(1));
         expect(b.m, (struct tw_explore_options){0},
                before ? TW_EXPLORE_RACE | TW_EXPLORE_FAULT : 0);
-        mb_destroy(b.m);
+        pb_free(b.m);
     }
 }
 
@@ -211,11 +212,11 @@ static void a_pop_that_may_come_before_the_last_read_is_a_race(void **state) {
 static void scratch_used_by_two_engines_is_a_race(void **state) {
     (void)state;
     struct base b = base_create(1, 1);
-    uint32_t scratch = mb_buffer(b.m, 0, TW_BUF_SCRATCH, 1, 128);
+    uint32_t scratch = pb_buffer(b.m, 0, TW_BUF_SCRATCH, 1, 128);
     READ_ROW(b, 0, b.param, mb_at(0), W_(scratch, mb_at(0)));
     mb_op(b.m, 0, M, ATTN_INIT, W_(scratch, mb_at(64)), I_(1), I_(14), ONE);
     expect(b.m, (struct tw_explore_options){0}, TW_EXPLORE_RACE | TW_EXPLORE_FAULT);
-    mb_destroy(b.m);
+    pb_free(b.m);
 }
 
 /* Site 0 sends a State that grows by a row of the Param each step; site 1 adds what it receives to
@@ -223,13 +224,13 @@ static void scratch_used_by_two_engines_is_a_race(void **state) {
  * site 1 at the end of the step. */
 static struct base sender_and_receiver(struct tw_affine waits, bool closes) {
     struct base b = base_create(2, 1);
-    struct mb *m = b.m;
+    struct pb *m = b.m;
     uint32_t sum = mb_tensor(m, TW_ROLE_STATE, TW_INIT_ZERO, 1, 16, 1);
-    uint32_t x = mb_fifo(m, 0, TW_ENGINE_LOAD, TW_ENGINE_MATH, 2, 64);
-    uint32_t y = mb_fifo(m, 1, TW_ENGINE_LOAD, TW_ENGINE_MATH, 2, 64);
-    uint32_t z = mb_fifo(m, 1, TW_ENGINE_MATH, TW_ENGINE_STORE, 1, 64);
+    uint32_t x = pb_fifo(m, 0, TW_ENGINE_LOAD, TW_ENGINE_MATH, 2, 64);
+    uint32_t y = pb_fifo(m, 1, TW_ENGINE_LOAD, TW_ENGINE_MATH, 2, 64);
+    uint32_t z = pb_fifo(m, 1, TW_ENGINE_MATH, TW_ENGINE_STORE, 1, 64);
     m->sram_next[0] = m->sram_next[1] = 4096;
-    uint32_t got = mb_siblings(m, 64), again = mb_semaphore(m, 0, 0);
+    uint32_t got = pb_siblings(m, 64), again = pb_semaphore(m, NULL, TW_SEM_READY, 0, 0);
     struct tw_affine next = tw_affine_plus(mb_at(0), 0, 1), ended = tw_affine_plus(mb_at(1), 0, 1);
     for (uint32_t s = 0; s < 2; s++) {
         uint32_t to = s ? y : x;
@@ -263,7 +264,7 @@ static struct base sender_and_receiver(struct tw_affine waits, bool closes) {
     mb_op(m, 1, S, POP, F_(z), I_(1));
     mb_op(m, 1, S, SEM_INC, S_(again), C_(1), I_(1));
     if (closes) {
-        uint32_t closed = mb_semaphore(m, 0, 0);
+        uint32_t closed = pb_semaphore(m, NULL, TW_SEM_READY, 0, 0);
         mb_op(m, 1, S, SEM_INC, S_(closed), C_(0), I_(1));
         mb_op(m, 0, S, SEM_WAIT, S_(closed), A_(ended));
     }
@@ -278,11 +279,11 @@ static void a_missing_rendezvous_is_found_from_the_second_step_on(void **state) 
     struct base b = sender_and_receiver(by_epoch, true);
     expect(b.m, two, 0);
     expect(b.m, overlap, 0);
-    mb_destroy(b.m);
+    pb_free(b.m);
     b = sender_and_receiver(by_epoch, false);
     expect(b.m, two, 0);
     expect(b.m, overlap, TW_EXPLORE_RACE | TW_EXPLORE_DIFFERS);
-    mb_destroy(b.m);
+    pb_free(b.m);
 }
 
 static void a_threshold_that_does_not_grow_is_found_in_the_second_step(void **state) {
@@ -292,7 +293,7 @@ static void a_threshold_that_does_not_grow_is_found_in_the_second_step(void **st
     expect(b.m, (struct tw_explore_options){.steps = 2}, TW_EXPLORE_RACE | TW_EXPLORE_FAULT);
     expect(b.m, (struct tw_explore_options){.steps = 2, .overlap = true},
            TW_EXPLORE_RACE | TW_EXPLORE_DIFFERS);
-    mb_destroy(b.m);
+    pb_free(b.m);
 }
 
 static void words_may_wrap_during_an_exploration(void **state) {
@@ -303,7 +304,7 @@ static void words_may_wrap_during_an_exploration(void **state) {
         b.m->config.first_epoch = first[i];
         expect(b.m, (struct tw_explore_options){.steps = 3}, 0);
         expect(b.m, (struct tw_explore_options){.steps = 3, .overlap = true}, 0);
-        mb_destroy(b.m);
+        pb_free(b.m);
     }
 }
 
@@ -313,7 +314,7 @@ static void words_may_wrap_during_an_exploration(void **state) {
 static struct base many_writers(uint32_t n) {
     struct base b = base_create(n, 1);
     for (uint32_t s = 0; s < n; s++) {
-        uint32_t page = mb_buffer(b.m, s, TW_BUF_RESIDENT, 1, 64);
+        uint32_t page = pb_buffer(b.m, s, TW_BUF_RESIDENT, 1, 64);
         READ_ROW(b, s, b.param, mb_at(s % 4 * 64), W_(page, mb_at(0)));
         mb_op(b.m, s, L, SEM_INC, S_(b.sem), C_(s), I_(1));
         mb_op(b.m, s, S, SEM_WAIT, S_(b.sem), A_(mb_at(1)));
@@ -337,14 +338,14 @@ static void exceeding_a_limit_is_reported(void **state) {
     expect(b.m, (struct tw_explore_options){.max_states = 1}, TW_EXPLORE_RACE | TW_EXPLORE_LIMIT);
     expect(b.m, (struct tw_explore_options){.max_depth = 3}, all);
     expect(b.m, (struct tw_explore_options){.max_depth = 2}, TW_EXPLORE_RACE | TW_EXPLORE_LIMIT);
-    mb_destroy(b.m);
+    pb_free(b.m);
 }
 
 static void invalid_inputs_and_code_are_refused(void **state) {
     (void)state;
     struct base b = base_create(1, 1);
     uint32_t input = mb_tensor(b.m, TW_ROLE_INPUT, TW_INIT_NONE, 1, 1, 1),
-             trip = mb_trip(b.m, input, 0, 1, 3);
+             trip = pb_trip(b.m, NULL, input, 0, 1, 3);
     mb_set_i32(b.m, input, 0, 4);
     mb_dynamic(b.m, 0, L, 1, trip, 1);
     mb_end(b.m, 0, TW_ENGINE_LOAD);
@@ -358,7 +359,7 @@ static void invalid_inputs_and_code_are_refused(void **state) {
     assert_int_equal(x.rc, TW_E_FAULT);
     assert_string_equal(x.fault.what, "BadOp");
     free(x.memory);
-    mb_destroy(b.m);
+    pb_free(b.m);
 }
 
 static void a_schedule_that_does_not_fit_is_refused(void **state) {
@@ -374,7 +375,7 @@ static void a_schedule_that_does_not_fit_is_refused(void **state) {
     assert_int_equal(replay(b.m, (struct tw_explore_options){0}, unknown, 2, &f), TW_E_FAULT);
     assert_int_equal(f.object, 1);
     assert_int_equal(replay(b.m, (struct tw_explore_options){0}, waits, 2, &f), 0);
-    mb_destroy(b.m);
+    pb_free(b.m);
 }
 
 int main(void) {

@@ -4,15 +4,10 @@
  * and not from the kernels.
  */
 #include "tests/support/kernel_fixture.h"
+#include "tests/support/test.h"
 #include "tilewright/numerics.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { SEED = 7741 };
 

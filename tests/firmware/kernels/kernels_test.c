@@ -3,13 +3,7 @@
  * Every kernel of every instruction set of this processor gives the scalar kernel's bits.
  */
 #include "tests/support/kernel_cases.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 enum { SEED = 20240611 };
 

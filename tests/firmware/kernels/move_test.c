@@ -3,13 +3,7 @@
  * The data movement kernels: what is where afterwards, and that nothing else has changed.
  */
 #include "tests/support/kernel_fixture.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 static void run(uint32_t op, const struct tw_kargs *a) {
     tw_kernel_table_best()->fn[op](a);

@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The machine's scalar formulas against libm in double and against the definitions of the formats.
+ * The machine's scalar formulas against libm in double and against the formats' definitions.
  */
+#include "tests/support/test.h"
 #include "tilewright/numerics.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* The value of a half by the definition of IEEE 754; not for NaN. */
 static double half_value(uint32_t h) {

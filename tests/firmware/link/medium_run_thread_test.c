@@ -9,16 +9,11 @@
 #include "loader/base/clock.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/socket_device.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define LONG_S 120 /* longer than anything may take, on any machine */
 #define TOKENS 200u
@@ -103,7 +98,7 @@ static void end(struct bed *b) {
 static const struct tw_transport_ops ops = {.name = "line",
                                             .submit = tw_link_submit,
                                             .receive = tw_link_receive,
-                                            .stuck = tw_link_fail_stuck,
+                                            .stuck = tw_link_is_stuck,
                                             .close = tw_link_close};
 
 static void open_session(struct rig *r, struct tw_device *device) {

@@ -5,14 +5,10 @@
  */
 #include "firmware/link/medium.h"
 #include "firmware/link/packet.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* A medium: a socket, and a mark for "the host has gone", which a socket cannot tell. */
 struct medium {

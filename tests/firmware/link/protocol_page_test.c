@@ -142,8 +142,8 @@ MAN_FIELDS(tw_link_opened, W(status), W(holder_pid), W(holder), W(generation), W
 #define W(field) MAN_FIELD(tw_link_resend, field)
 MAN_FIELDS(tw_link_resend, W(offset), W(reserved));
 #undef W
-#define W(field) MAN_FIELD(tw_link_place, field)
-MAN_FIELDS(tw_link_place, W(site), W(engine), W(op_index), W(opcode));
+#define W(field) MAN_FIELD(tw_place, field)
+MAN_FIELDS(tw_place, W(site), W(engine), W(op_index), W(opcode));
 #undef W
 #define W(field) MAN_FIELD(tw_link_progress, field)
 MAN_FIELDS(tw_link_progress, W(received), W(answered), W(executing), W(program), W(beat), W(at),
@@ -174,7 +174,7 @@ static const struct man_layout layouts[] = {
     MAN_LAYOUT(tw_wire_input),    MAN_LAYOUT(tw_wire_greedy),   MAN_LAYOUT(tw_wire_done),
     MAN_LAYOUT(tw_wire_tokens),   MAN_LAYOUT(tw_wire_failure),  MAN_LAYOUT(tw_wire_event),
     MAN_LAYOUT(tw_wire_counters), MAN_LAYOUT(tw_link_open),     MAN_LAYOUT(tw_link_opened),
-    MAN_LAYOUT(tw_link_resend),   MAN_LAYOUT(tw_link_place),    MAN_LAYOUT(tw_link_progress),
+    MAN_LAYOUT(tw_link_resend),   MAN_LAYOUT(tw_place),    MAN_LAYOUT(tw_link_progress),
     MAN_LAYOUT(tw_usb_status),    MAN_LAYOUT(tw_usb_notice),    MAN_LAYOUT(tw_pcie_registers),
     MAN_LAYOUT(tw_pcie_mailbox),
 };

@@ -3,15 +3,8 @@
  * Tests of the wire protocol: published checksums, a header byte by byte, and every way in which
  * one can be wrong.
  */
+#include "tests/support/test.h"
 #include "tilewright/wire.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* RFC 3720, B.4 and the check value of the CRC catalogue. */
 static void the_checksum_is_the_published_crc32c(void **state) {

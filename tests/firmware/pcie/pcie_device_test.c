@@ -5,14 +5,9 @@
  */
 #include "loader/base/event.h"
 #include "tests/support/pcie_bed.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 static struct pcie_bed b;
 static struct tw_pcie_registers *r;

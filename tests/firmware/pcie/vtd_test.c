@@ -3,19 +3,13 @@
  * DMA goes where the guest's IOMMU tables say, and nowhere else, whatever these tables hold.
  */
 #include "firmware/pcie/vtd.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define RAM (4u << 20)
 #define R 1u

@@ -4,18 +4,13 @@
  * /sys. That the kernel takes it is tested in QEMU.
  */
 #include "firmware/usb/gadget_tree.h"
+#include "tests/support/test.h"
 
 #include <fcntl.h>
 #include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define GADGET "/sys/kernel/config/usb_gadget/tilewright-b.usb"
 

@@ -4,13 +4,7 @@
  * and packets against a bus that moves one bus packet at a time.
  */
 #include "firmware/usb/usb_device.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 static const enum tw_usb_speed speeds[] = {TW_USB_FULL, TW_USB_HIGH, TW_USB_SUPER};
 

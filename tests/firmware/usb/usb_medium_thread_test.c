@@ -7,13 +7,7 @@
 #include "firmware/serve/device_server.h"
 #include "firmware/usb/usb_device_pipe.h"
 #include "loader/base/clock.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #define PATIENCE_MS 60000u
 #define DEAD_HOSTS 200u
@@ -136,8 +130,8 @@ static uint64_t allocate(struct bed *b, uint32_t generation, uint64_t bytes) {
     do {
         assert_true(hear(b, TW_LINK_DATA, PATIENCE_MS, &h));
     } while (h.generation != generation);
-    assert_int_equal(tw_wire_get(b->from_device + TW_LINK_HEADER_BYTES + 12, 4), 0);
-    return tw_wire_get(b->from_device + TW_LINK_HEADER_BYTES + 16, 8);
+    assert_int_equal(TW_WIRE_GET(b->from_device + TW_LINK_HEADER_BYTES, status), 0);
+    return TW_WIRE_GET(b->from_device + TW_LINK_HEADER_BYTES, address);
 }
 
 /* Leaves more answers on their way than the queue holds, and half a request. */

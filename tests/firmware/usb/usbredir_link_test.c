@@ -8,17 +8,11 @@
 #include "firmware/serve/device_server.h"
 #include "firmware/usb/usbredir.h"
 #include "tests/support/model_bundle.h"
+#include "tests/support/test.h"
 #include "tests/support/usbredir_peer.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char folder[] = "/tmp/tw-usbredir-XXXXXX";
 static char path[64];
@@ -166,13 +160,13 @@ static void hosts_come_and_go_and_the_device_stays(void **state) {
     peer_open(&p, path);
     assert_int_equal(peer_configure(&p, 1), usb_redir_success);
     tw_device *d = device_open(&p, 66560);
-    assert_int_equal(link_of(d)->opened.was_dirty, 0);
-    before = link_of(d)->generation;
+    assert_int_equal(link_of(d)->opening.answer.was_dirty, 0);
+    before = link_of(d)->conn.generation;
     assert_int_equal(tw_device_alloc(d, 100, 64, false, &address, &err), 0);
     tw_device_close(d); /* in order */
     d = device_open(&p, 66560);
-    assert_int_equal(link_of(d)->opened.was_dirty, 0);
-    assert_int_equal(link_of(d)->generation, before + 1);
+    assert_int_equal(link_of(d)->opening.answer.was_dirty, 0);
+    assert_int_equal(link_of(d)->conn.generation, before + 1);
     /* The cable is pulled. */
     p.gone = true;
     shutdown(p.fd, SHUT_RDWR);
@@ -182,17 +176,17 @@ static void hosts_come_and_go_and_the_device_stays(void **state) {
     peer_open(&p, path);
     assert_int_equal(peer_configure(&p, 1), usb_redir_success);
     d = device_open(&p, 66560);
-    assert_int_equal(link_of(d)->opened.was_dirty, 1);
+    assert_int_equal(link_of(d)->opening.answer.was_dirty, 1);
     /* A reset beside the endpoints. */
     tw_device_server_progress(b.socket, &progress, &generation);
-    assert_int_equal(generation, link_of(d)->generation);
+    assert_int_equal(generation, link_of(d)->conn.generation);
     assert_int_equal(peer_listen(&p, true), usb_redir_success);
     assert_int_equal(peer_control(&p, 0x41, TW_USB_RESET, 0, 0, 0), usb_redir_success);
     tw_device_server_progress(b.socket, &progress, &generation);
     assert_int_equal(generation, 0);
     tw_device_close(d); /* what it still says is heard by nobody */
     d = device_open(&p, 66560);
-    assert_int_equal(link_of(d)->opened.was_dirty, 1);
+    assert_int_equal(link_of(d)->opening.answer.was_dirty, 1);
     assert_int_equal(tw_device_alloc(d, 100, 64, false, &address, &err), 0);
     tw_device_close(d);
     peer_close(&p);

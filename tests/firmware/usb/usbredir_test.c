@@ -3,19 +3,13 @@
  * The device as QEMU sees it: what a guest does to it, against the medium's pipe.
  */
 #include "firmware/usb/usbredir.h"
+#include "tests/support/test.h"
 #include "tests/support/usbredir_peer.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char folder[] = "/tmp/tw-usbredir-XXXXXX";
 static char path[64];

@@ -7,17 +7,11 @@
 #include "loader/bundle/loader.h"
 #include "tests/support/bundle_fixture.h"
 
+#include "tests/support/test.h"
 #include "tilewright/progblob.h"
 #include "tilewright/range.h"
 
 #include <elf.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* A good bundle in memory, a scratch copy of it, and what came of opening copies. */
 struct world {

@@ -4,13 +4,8 @@
  * refused.
  */
 #include "tests/support/bundle_fixture.h"
+#include "tests/support/test.h"
 #include "tilewright/progblob.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 #define MAX_STREAMS 16u
 

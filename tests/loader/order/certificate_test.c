@@ -10,14 +10,9 @@
 #include "tests/support/order_random.h"
 #include "tests/support/program_text.h"
 #include "tests/support/random_model.h"
+#include "tests/support/test.h"
 
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define FOLDER "tests/loader/order_rules"
 enum { LIES = 3000, WANDERS = 300 };

@@ -7,14 +7,9 @@
  */
 #include "tests/support/order_judge.h"
 #include "tests/support/program_text.h"
+#include "tests/support/test.h"
 
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define FOLDER "tests/loader/order_rules"
 enum { MAX_FILES = 128 };

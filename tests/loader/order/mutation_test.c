@@ -6,14 +6,7 @@
  */
 #include "tests/support/order_programs.h"
 #include "tests/support/random_model.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define SHORT_MUTANTS 600

@@ -3,15 +3,10 @@
  * Targets: the ones that ship, and JSON files good and bad.
  */
 #include "loader/target/target_open.h"
+#include "tests/support/test.h"
+#include "tilewright/target.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* Every key with a good value; tests change one. */
 static const char *const keys[][2] = {

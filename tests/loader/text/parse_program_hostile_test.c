@@ -7,12 +7,9 @@
 #include "tests/support/program_mutate.h"
 #include "tests/support/program_text.h"
 #include "tests/support/small_program.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #define HEAD "program p rows=1 sites=1 mesh=1x1 chips=1 sram=64\n"
 #define TABLES                                                                   \

@@ -3,6 +3,7 @@
  * Programs through text and back: the small program, whole compiled models, and programs of random
  * records and ops come back with every field, and their text byte for byte.
  */
+#include "tilewright/compile.h"
 #include "loader/bundle/loader.h"
 #include "loader/text/text_tables.h"
 #include "loader/verify/verify.h"
@@ -10,13 +11,9 @@
 #include "tests/support/program_mutate.h"
 #include "tests/support/program_text.h"
 #include "tests/support/small_program.h"
-#include "tilewright/compile.h"
+#include "tests/support/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 /* ---- equality, without the tables of text_tables.h ---- */
 
@@ -283,20 +280,19 @@ static struct tw_affine random_affine(void) {
 }
 
 static void random_op(struct pb *b) {
-    struct tw_op op = {0};
+    struct tw_operand operand[TW_MAX_OPERANDS];
+    uint32_t code, n = 0;
     do {
-        op.code = below(TW_OP_LIMIT);
-    } while (!tw_op_info(op.code).name);
-    for (const char *k = tw_op_info(op.code).operands; *k; k++) {
-        struct tw_operand *o = &op.operand[op.n_operands++];
-        o->kind = *k;
-        o->id = *k == 'V' ? 1 + below(TW_MAX_VARS - 1) : (uint32_t)any();
-        o->max = (uint32_t)any();
-        o->offset = random_affine();
-        o->instance = random_affine();
+        code = below(TW_OP_LIMIT);
+    } while (!tw_op_info(code).name);
+    for (const char *k = tw_op_info(code).operands; *k; k++, n++) {
+        operand[n] = pb_id(*k == 'V' ? 1 + below(TW_MAX_VARS - 1) : (uint32_t)any());
+        operand[n].max = (uint32_t)any();
+        operand[n].offset = random_affine();
+        operand[n].instance = random_affine();
     }
-    op.stage = b->stage = below(2) ? b->stage : (uint32_t)any();
-    pb_append(b, &op);
+    b->stage = below(2) ? b->stage : (uint32_t)any();
+    pb_append(b, code, operand, n);
 }
 
 static void random_words(struct pb *b) {
@@ -374,7 +370,7 @@ static void a_program_without_a_name_or_strings_comes_back(void **state) {
     (void)state;
     struct pb *b = pb_new("", 1, 1);
     pb_group(b, 0, 0, 1, 1);
-    pb_semaphore(b, "s", TW_SEM_READY, 0);
+    pb_semaphore(b, "s", TW_SEM_READY, 0, 0);
     assert_round_trip(&b->p);
     b->p.name = NULL;
     b->p.strings = NULL;
@@ -406,16 +402,14 @@ static void a_name_longer_than_any_line_comes_back(void **state) {
 
 static void assert_float(uint32_t bits, const char *expected) {
     char text[32];
-    float value;
-    memcpy(&value, &bits, sizeof value);
     tw_text_float(bits, text);
     if (expected) {
         assert_string_equal(text, expected);
     }
     struct pb *b = pb_new("f", 1, 1);
     b->engine = TW_ENGINE_MATH;
-    PB_OP(b, RMS_NORM, pb_on(0, 0), pb_id(4), pb_on(0, 0), pb_on(0, 0), pb_id(4), pb_id(1), value,
-          pb_rows(TW_NONE, 1));
+    PB_OP(b, RMS_NORM, pb_on(0, 0), pb_id(4), pb_on(0, 0), pb_on(0, 0), pb_id(4), pb_id(1),
+          pb_id(bits), pb_rows(TW_NONE, 1));
     assert_round_trip(&b->p);
     pb_free(b);
 }

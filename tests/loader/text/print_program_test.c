@@ -4,11 +4,7 @@
  */
 #include "loader/text/print_program.h"
 #include "tests/support/small_program.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 struct text {
     char bytes[1 << 16];

@@ -7,14 +7,9 @@
 #include "loader/text/text_tables.h"
 #include "loader/verify/verify.h"
 #include "tests/support/program_text.h"
+#include "tests/support/test.h"
 
 #include <ctype.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define PAGE "tools/man/tws.5"
 

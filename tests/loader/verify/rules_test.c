@@ -5,14 +5,9 @@
  */
 #include "loader/verify/verify.h"
 #include "tests/support/program_text.h"
+#include "tests/support/test.h"
 
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define FOLDER "tests/loader/rules"
 

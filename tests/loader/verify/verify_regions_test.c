@@ -62,7 +62,8 @@ BREAK(norm_in_place) {
 }
 BREAK(copy_one_row_down) {
     CHANGE(b, MATH, COPY, 0, op.operand[0].id = SMALL_BUF(SMALL_X, 0),
-           op.operand[2].offset.base = 128, tw_set_count(&op.operand[5], 'X', pb_rows(TW_NONE, 2)));
+           op.operand[2].offset.base = 128, op.operand[5] = pb_rows(TW_NONE, 2),
+           op.operand[5].kind = 'X');
 }
 BREAK(memory_shared) {
     for (uint32_t s = 0; s < SMALL_SITES; s++) {

@@ -18,7 +18,7 @@ BREAK(loop_unclosed) {
     INSERT(b, MATH, RESERVE, 1, LOOP, pb_id(1), pb_rows(TW_NONE, 2), pb_id(TW_NONE));
 }
 BREAK(end_alone) {
-    struct tw_op end = tw_make_end(TW_NONE);
+    struct tw_op end = pb_make(TW_NONE, TW_OP_END, NULL, 0);
     pb_splice(b, 0, MATH, 0, 0, &end);
 }
 BREAK(variable_reused) {
@@ -43,7 +43,7 @@ BREAK(load_quantises) {
 
 /* ---- loops_agree ---- */
 BREAK(other_trip) {
-    CHANGE(b, MATH, LOOP, 1, tw_set_count(&op.operand[1], 'X', pb_rows(SMALL_ROWS, 4)));
+    CHANGE(b, MATH, LOOP, 1, op.operand[1] = pb_rows(SMALL_ROWS, 4), op.operand[1].kind = 'X');
     CHANGE(b, MATH, ATTN_STEP, 0, op.operand[10].offset = tw_affine_const(0));
 }
 BREAK(other_depth) {
@@ -55,7 +55,7 @@ BREAK(other_max) {
     CHANGE(b, MATH, ATTN_STEP, 0, op.operand[10].offset = tw_affine_const(0));
 }
 BREAK(ids_descend) {
-    CHANGE(b, MATH, LOOP, 0, tw_set_count(&op.operand[1], 'X', pb_rows(SMALL_BLOCKS, 2)),
+    CHANGE(b, MATH, LOOP, 0, op.operand[1] = pb_rows(SMALL_BLOCKS, 2), op.operand[1].kind = 'X',
            op.operand[2].id = 7);
 }
 BREAK(constant_with_id) {

@@ -9,11 +9,7 @@
 #include "loader/verify/verify.h"
 #include "tests/support/program_mutate.h"
 #include "tests/support/small_program.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 enum { MAX_ROWS = 32, MUTANTS = 6000 };
 

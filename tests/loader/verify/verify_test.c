@@ -88,7 +88,7 @@ static void a_falling_offset_is_taken_at_its_lowest(void **state) {
     struct pb *b = small_program();
     CHANGE(b, MATH, QUANT, 0, op.operand[0].offset = pb_v(4, 1, (uint64_t)-4),
            op.operand[5].max = 4, op.operand[4].id = 32);
-    CHANGE(b, MATH, QUANT, 0, tw_set_count(&op.operand[5], 'X', pb_rows(TW_NONE, 3)));
+    CHANGE(b, MATH, QUANT, 0, op.operand[5] = pb_rows(TW_NONE, 3), op.operand[5].kind = 'X');
     assert_sound(b);
 }
 

@@ -6,14 +6,7 @@
 #include "tests/support/model_bundle.h"
 #include "tests/support/relay.h"
 #include "tests/support/socket_device.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #define TOKENS 64u
 #define MOST 1024u /* bytes a token */

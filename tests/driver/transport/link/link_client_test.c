@@ -5,13 +5,9 @@
  */
 #include "driver/transport/link/link_client.h"
 #include "firmware/link/packet.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #define DEADLINE_MS 100u /* of a device that stays silent */
 
@@ -128,7 +124,7 @@ static void rungs_that_fail_do_not_end_the_ladder(void **state) {
         open_link((struct device){.generation = 7, .silent_until = 3, .rungs = 3, .failing = 2},
                   &link, &err),
         0);
-    assert_string_equal(link->recovered, "it was kicked");
+    assert_string_equal(link->opening.recovered, "it was kicked");
     tw_link_close(&link->base);
     assert_true(device.closed);
     assert_int_equal(
@@ -156,14 +152,14 @@ static void an_opened_for_the_host_before_is_not_taken_for_a_reset(void **state)
     tw_error err = {0};
     struct tw_link *link;
     assert_int_equal(open_link((struct device){.generation = 7, .stale = 2}, &link, &err), 0);
-    assert_int_equal(link->generation, 5);
+    assert_int_equal(link->conn.generation, 5);
     uint8_t header[TW_WIRE_HEADER_BYTES] = {1, 2, 3}, answer[TW_WIRE_HEADER_BYTES];
     const void *payload;
     uint32_t n;
     assert_int_equal(tw_link_submit(&link->base, header, NULL, 0, &err), 0);
     assert_int_equal(tw_link_receive(&link->base, answer, &payload, &n, &err), 0);
     assert_memory_equal(answer, header, sizeof answer);
-    assert_int_equal(link->generation, 7);
+    assert_int_equal(link->conn.generation, 7);
     say_opened(8); /* but behind an answer it is one */
     assert_int_equal(tw_link_submit(&link->base, header, NULL, 0, &err), 0);
     assert_int_equal(tw_link_receive(&link->base, answer, &payload, &n, &err), TW_E_DEVICE_LOST);

@@ -4,14 +4,7 @@
  * back.
  */
 #include "driver/transport/pcie/iova.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 static struct tw_iova a;
 static tw_error err;

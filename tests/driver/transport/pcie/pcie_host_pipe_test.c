@@ -6,15 +6,10 @@
 #include "driver/transport/pcie/pcie_host_pipe.h"
 #include "loader/base/event.h"
 #include "tests/support/pcie_bed.h"
+#include "tests/support/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 static struct pcie_bed b;
 static struct tw_pcie_registers *r;

@@ -8,15 +8,9 @@
 #include "tests/support/model_bundle.h"
 #include "tests/support/pcie_bed.h"
 #include "tests/support/socket_device.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static struct pcie_bed bed;
 
@@ -194,7 +188,7 @@ static void a_killed_host_is_noticed_by_its_memory(void **state) {
                      TW_E_RANGE);
     open_mode(0, &d);
     assert_int_equal(memory_used(d), 0);
-    assert_int_equal(((struct tw_link *)d->transport)->opened.was_dirty, 1);
+    assert_int_equal(((struct tw_link *)d->transport)->opening.answer.was_dirty, 1);
     tw_device_close(d);
 }
 
@@ -258,7 +252,7 @@ static void an_unplug_request_ends_the_handle(void **state) {
 /* ---- recovery ---- */
 
 static struct tw_pipe *pipe_of(tw_device *d) {
-    return ((struct tw_link *)d->transport)->pipe;
+    return ((struct tw_link *)d->transport)->wiring.pipe;
 }
 
 static void a_mailbox_started_again_loses_nothing(void **state) {

@@ -5,16 +5,10 @@
  */
 #include "driver/transport/pcie/vfio_probe.h"
 #include "loader/base/compiler.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define BDF "0000:00:02.0"
 #define OTHER "0000:00:1f.0"

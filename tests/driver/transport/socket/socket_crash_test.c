@@ -8,17 +8,10 @@
 #include "loader/base/clock.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/socket_device.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static uint32_t times(uint32_t shorter, uint32_t longer) {
     const char *wish = getenv("TW_LONG");

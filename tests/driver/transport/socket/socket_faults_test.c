@@ -7,17 +7,11 @@
 #include "loader/base/clock.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/socket_device.h"
+#include "tests/support/test.h"
 #include "tilewright/emulate.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define DEADLINE_MS 1500u /* where the device has to be given up */
 #define PATIENT_MS 8000u  /* where it must not be, however busy this machine is */

@@ -7,18 +7,12 @@
 #include "loader/base/clock.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/socket_device.h"
+#include "tests/support/test.h"
 #include "tilewright/emulate.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define TOKENS 64u
 #define LONG_S 60 /* longer than anything may take, on any machine */

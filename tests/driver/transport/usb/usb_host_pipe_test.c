@@ -3,21 +3,14 @@
  * The pipe over USB endpoints, by libusb over a mock of the kernel's usbfs: packets of every
  * awkward size, and whatever may happen to a transfer.
  */
-#include <stdio.h>
+#include "tests/support/test.h"
+
 #if __has_include(<umockdev.h>)
 #include "driver/transport/usb/usb_host_pipe.h"
 #include "tests/support/usb_mock.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define PATIENCE_MS 20000
 

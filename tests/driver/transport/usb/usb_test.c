@@ -3,7 +3,8 @@
  * The transport to devices on USB, by libusb over a mock of the kernel's usbfs: what is listed and
  * why, who may open, and a whole device behind the endpoints.
  */
-#include <stdio.h>
+#include "tests/support/test.h"
+
 #if __has_include(<umockdev.h>)
 #include "driver/transport/usb/usb_find.h"
 #include "firmware/serve/device_server.h"
@@ -13,16 +14,8 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define PATIENCE_MS 20000
 #define NOBODY 65534

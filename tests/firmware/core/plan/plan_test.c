@@ -4,12 +4,9 @@
  * is sound and nowhere else, and refuses what it cannot flatten.
  */
 #include "tests/support/machine_run.h"
+#include "tests/support/plan_describe.h"
+#include "tests/support/test.h"
 #include "tests/support/tiny_decoder.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 /* Strict, under two schedulers, and replay must agree; returns the plan's figures. */
 static struct tw_plan_stats expect_equal(const struct mr_case *c) {
@@ -54,7 +51,7 @@ static void the_decoder_replays_to_the_same_bytes(void **state) {
         struct td d = td_create(options[i]);
         struct mr_case c = {d.m, decoder_input, &d, 8};
         expect_equal(&c);
-        mb_destroy(d.m);
+        pb_free(d.m);
     }
 }
 
@@ -68,7 +65,7 @@ static void weights_norms_and_caches_are_read_in_place(void **state) {
     assert_int_equal(stats.copies, 4 * TD_LAYERS * 2);
     assert_int_equal(stats.waits, 0);
     assert_int_equal(stats.posts, 0);
-    mb_destroy(d.m);
+    pb_free(d.m);
 }
 
 static void siblings_that_may_differ_get_a_copy_each(void **state) {
@@ -77,7 +74,7 @@ static void siblings_that_may_differ_get_a_copy_each(void **state) {
     struct mr_case c = {d.m, decoder_input, &d, 1};
     struct tw_plan_stats stats = expect_equal(&c);
     assert_int_equal(stats.copies, 4 * TD_LAYERS * (4 + 1));
-    mb_destroy(d.m);
+    pb_free(d.m);
 }
 
 static void unaligned_tensors_are_copied(void **state) {
@@ -86,18 +83,18 @@ static void unaligned_tensors_are_copied(void **state) {
     struct mr_case c = {d.m, decoder_input, &d, 1};
     struct tw_plan_stats stats = expect_equal(&c);
     assert_int_equal(stats.in_place_reads, 0);
-    mb_destroy(d.m);
+    pb_free(d.m);
 }
 
 /* Both sites get page 0 of the Param, then site 1 alone gets page 1: site 0 must keep page 0. */
 static void a_multicast_to_some_leaves_the_others_alone(void **state) {
     (void)state;
-    struct mb *m = mb_create(2, 1);
+    struct pb *m = mb_create(2, 1);
     uint32_t param = mb_tensor(m, TW_ROLE_PARAM, TW_INIT_BLOB, 2, 16, 1);
     uint32_t out = mb_tensor(m, TW_ROLE_OUTPUT, TW_INIT_NONE, 2, 16, 1);
-    uint32_t set = mb_siblings(m, 64),
-             source = mb_fifo(m, 0, TW_ENGINE_LOAD, TW_ENGINE_STORE, 2, 64);
-    uint32_t second = mb_group(m, 1, 0, 2, 1), valid = mb_semaphore(m, 0, 0);
+    uint32_t set = pb_siblings(m, 64),
+             source = pb_fifo(m, 0, TW_ENGINE_LOAD, TW_ENGINE_STORE, 2, 64);
+    uint32_t second = pb_group(m, 1, 0, 2, 1), valid = pb_semaphore(m, NULL, TW_SEM_READY, 0, 0);
     mb_fill(m, param);
     for (uint32_t page = 0; page < 2; page++) {
         mb_op(m, 0, L, RESERVE, F_(source), I_(1));
@@ -119,10 +116,10 @@ static void a_multicast_to_some_leaves_the_others_alone(void **state) {
     struct mr_case c = {m, NULL, NULL, 2};
     assert_int_equal(expect_equal(&c).copies, 3);
     assert_memory_equal(mb_data(m, out, 0), mb_data(m, param, 0), 128);
-    mb_destroy(m);
+    pb_free(m);
 }
 
-static void multicast_page(struct mb *m, uint32_t source, uint32_t set, uint32_t param,
+static void multicast_page(struct pb *m, uint32_t source, uint32_t set, uint32_t param,
                            uint32_t page) {
     mb_op(m, 0, L, RESERVE, F_(source), I_(1));
     mb_op(m, 0, L, READ, T_(param, mb_at(0), mb_at(page * 64)), W_(source, mb_at(0)), I_(1), I_(64),
@@ -140,15 +137,16 @@ static void multicast_page(struct mb *m, uint32_t source, uint32_t set, uint32_t
  * first chip can share one storage, those of the second cannot. */
 static void the_siblings_of_a_chip_share_their_storage_if_they_are_alike(void **state) {
     (void)state;
-    struct mb *m = mb_create_chips(2, 2, 1);
+    struct pb *m = mb_create_chips(2, 2, 1);
     uint32_t param = mb_tensor(m, TW_ROLE_PARAM, TW_INIT_BLOB, 2, 16, 1);
     uint32_t out = mb_tensor(m, TW_ROLE_OUTPUT, TW_INIT_NONE, 4, 16, 1);
-    uint32_t set = mb_siblings(m, 64),
-             source = mb_fifo(m, 0, TW_ENGINE_LOAD, TW_ENGINE_STORE, 2, 64);
-    uint32_t valid = mb_semaphore(m, 0, 0); /* a word on every site of both chips */
-    mb_chip_group(m, 0, 0, 0, 2, 1);
-    mb_chip_group(m, 1, 0, 0, 2, 1);
-    mb_chip_group(m, 1, 1, 0, 2, 1);
+    uint32_t set = pb_siblings(m, 64),
+             source = pb_fifo(m, 0, TW_ENGINE_LOAD, TW_ENGINE_STORE, 2, 64);
+    uint32_t valid =
+        pb_semaphore(m, NULL, TW_SEM_READY, 0, 0); /* a word on every site of both chips */
+    pb_chip_group(m, 0, 0, 0, 2, 1);
+    pb_chip_group(m, 1, 0, 0, 2, 1);
+    pb_chip_group(m, 1, 1, 0, 2, 1);
     mb_fill(m, param);
     multicast_page(m, source, set, param, 0);
     multicast_page(m, source, set, param, 1);
@@ -166,19 +164,19 @@ static void the_siblings_of_a_chip_share_their_storage_if_they_are_alike(void **
     for (uint32_t s = 0; s < 4; s++) {
         assert_memory_equal(got + s * 64, pages + (s == 3 ? 64 : 0), 64);
     }
-    mb_destroy(m);
+    pb_free(m);
 }
 
 /* Of four sites those in the middle have a set, at the bytes of another buffer on the first. The
  * multicast goes to both of them, or also to the last, which has nothing to take it. */
-static struct mb *set_in_the_middle(bool beyond) {
-    struct mb *m = mb_create(4, 1);
+static struct pb *set_in_the_middle(bool beyond) {
+    struct pb *m = mb_create(4, 1);
     uint32_t param = mb_tensor(m, TW_ROLE_PARAM, TW_INIT_BLOB, 2, 16, 1);
     uint32_t out = mb_tensor(m, TW_ROLE_OUTPUT, TW_INIT_NONE, 4, 16, 1);
-    uint32_t middle = mb_group(m, 1, 0, 3, 1), right = mb_group(m, 1, 0, 4, 1);
-    uint32_t set = mb_siblings_of(m, middle, 64), alone = mb_buffer(m, 0, TW_BUF_RESIDENT, 1, 64);
-    uint32_t source = mb_fifo(m, 1, TW_ENGINE_LOAD, TW_ENGINE_STORE, 1, 64),
-             valid = mb_semaphore(m, 0, 0);
+    uint32_t middle = pb_group(m, 1, 0, 3, 1), right = pb_group(m, 1, 0, 4, 1);
+    uint32_t set = pb_siblings_of(m, middle, 64), alone = pb_buffer(m, 0, TW_BUF_RESIDENT, 1, 64);
+    uint32_t source = pb_fifo(m, 1, TW_ENGINE_LOAD, TW_ENGINE_STORE, 1, 64),
+             valid = pb_semaphore(m, NULL, TW_SEM_READY, 0, 0);
     mb_fill(m, param);
     mb_op(m, 0, L, READ, T_(param, mb_at(0), mb_at(0)), W_(alone, mb_at(0)), I_(1), I_(64), I_(64),
           I_(64));
@@ -203,19 +201,19 @@ static struct mb *set_in_the_middle(bool beyond) {
 
 static void a_set_has_members_on_the_sites_of_its_group_only(void **state) {
     (void)state;
-    struct mb *m = set_in_the_middle(false);
+    struct pb *m = set_in_the_middle(false);
     struct mr_case c = {m, NULL, NULL, 2};
     assert_int_equal(expect_equal(&c).copies, 1); /* to the storage of both */
     const uint8_t *got = mb_data(m, 1, 0), *pages = mb_data(m, 0, 0);
     for (uint32_t s = 0; s < 3; s++) {
         assert_memory_equal(got + s * 64, pages + (s ? 64 : 0), 64);
     }
-    mb_destroy(m);
+    pb_free(m);
 }
 
 static void a_multicast_beyond_its_set_faults(void **state) {
     (void)state;
-    struct mb *m = set_in_the_middle(true);
+    struct pb *m = set_in_the_middle(true);
     struct mr_case c = {m, NULL, NULL, 1};
     struct mr_result r = mr_strict(&c, TW_SCHED_CANONICAL, 0);
     struct tw_plan *plan;
@@ -227,7 +225,7 @@ static void a_multicast_beyond_its_set_faults(void **state) {
     assert_string_equal(f.what, "Role");
     free(memory);
     free(r.bytes);
-    mb_destroy(m);
+    pb_free(m);
 }
 
 /* A device takes programs from anybody: members that the base does not have, or not all of those
@@ -235,7 +233,7 @@ static void a_multicast_beyond_its_set_faults(void **state) {
 static void a_set_that_is_not_whole_is_refused(void **state) {
     (void)state;
     for (uint32_t i = 0; i < 5; i++) {
-        struct mb *m = set_in_the_middle(false);
+        struct pb *m = set_in_the_middle(false);
         struct tw_plan *plan;
         struct tw_fault f;
         void *memory;
@@ -245,7 +243,7 @@ static void a_set_that_is_not_whole_is_refused(void **state) {
         assert_int_equal(mb_plan(m, 1, &memory, &plan, &f), TW_E_FAULT);
         assert_string_equal(f.what, "BadTable");
         free(memory);
-        mb_destroy(m);
+        pb_free(m);
     }
 }
 
@@ -253,7 +251,7 @@ static void a_set_that_is_not_whole_is_refused(void **state) {
 
 /* One site: pages of 64 bytes, a Param of 4 x 16 floats, a State and an Output of 16 floats. */
 struct small {
-    struct mb *m;
+    struct pb *m;
     uint32_t input, param, memory, out, in, pass, result;
     uint32_t read, written; /* semaphores */
 };
@@ -264,14 +262,14 @@ static struct small small_create(uint32_t width) {
     t.param = mb_tensor(t.m, TW_ROLE_PARAM, TW_INIT_BLOB, 4, 16, 1);
     t.memory = mb_tensor(t.m, TW_ROLE_STATE, TW_INIT_ZERO, 2, 16, 1);
     t.out = mb_tensor(t.m, TW_ROLE_OUTPUT, TW_INIT_NONE, 4, 16, 1);
-    t.in = mb_fifo(t.m, 0, TW_ENGINE_LOAD, TW_ENGINE_MATH, 2, 64);
-    t.pass = mb_fifo(t.m, 0, TW_ENGINE_LOAD, TW_ENGINE_STORE, 1, 64);
-    t.result = mb_fifo(t.m, 0, TW_ENGINE_MATH, TW_ENGINE_STORE, 2, 128);
+    t.in = pb_fifo(t.m, 0, TW_ENGINE_LOAD, TW_ENGINE_MATH, 2, 64);
+    t.pass = pb_fifo(t.m, 0, TW_ENGINE_LOAD, TW_ENGINE_STORE, 1, 64);
+    t.result = pb_fifo(t.m, 0, TW_ENGINE_MATH, TW_ENGINE_STORE, 2, 128);
     mb_fill(t.m, t.input);
     mb_fill(t.m, t.param);
     mb_fill(t.m, t.memory);
-    t.read = mb_semaphore(t.m, 0, 0);
-    t.written = mb_semaphore(t.m, 0, 0);
+    t.read = pb_semaphore(t.m, NULL, TW_SEM_READY, 0, 0);
+    t.written = pb_semaphore(t.m, NULL, TW_SEM_READY, 0, 0);
     return t;
 }
 
@@ -279,22 +277,21 @@ static struct tw_affine once(void) {
     return tw_affine_plus(mb_at(1), 0, 1);
 }
 
-static void load_page(struct mb *m, uint32_t tensor, uint64_t at, uint32_t fifo) {
+static void load_page(struct pb *m, uint32_t tensor, uint64_t at, uint32_t fifo) {
     mb_op(m, 0, L, RESERVE, F_(fifo), I_(1));
     mb_op(m, 0, L, READ, T_(tensor, mb_at(0), mb_at(at)), W_(fifo, mb_at(0)), I_(1), I_(64), I_(64),
           I_(64));
     mb_op(m, 0, L, PUSH, F_(fifo), I_(1));
 }
 
-static void math_to_result(struct mb *m, struct tw_buffer_at from, uint32_t bytes,
-                           uint32_t result) {
+static void math_to_result(struct pb *m, struct tw_operand from, uint32_t bytes, uint32_t result) {
     mb_op(m, 0, M, RESERVE, F_(result), I_(1));
     mb_op(m, 0, M, COPY, from, I_(bytes), W_(result, mb_at(0)), I_(bytes), I_(bytes),
           X_(TW_NONE, 1));
     mb_op(m, 0, M, PUSH, F_(result), I_(1));
 }
 
-static void store_page(struct mb *m, uint32_t fifo, uint32_t tensor, uint64_t at, uint32_t bytes) {
+static void store_page(struct pb *m, uint32_t fifo, uint32_t tensor, uint64_t at, uint32_t bytes) {
     mb_op(m, 0, S, WAIT, F_(fifo), I_(1));
     mb_op(m, 0, S, WRITE, R_(fifo, mb_at(0)), I_(bytes), U_(tensor, mb_at(0), mb_at(at)), I_(bytes),
           I_(bytes), X_(TW_NONE, 1));
@@ -322,7 +319,7 @@ static struct tw_plan_stats old_state_in_page(uint64_t at) {
     uint32_t first = t.m->tensors[t.memory].bind_first;
     size_t before = (size_t)(t.m->bind[first] - (uint64_t)(uintptr_t)t.m->dram);
     assert_memory_equal(mb_data(t.m, t.out, 0), t.m->initial + before, 64);
-    mb_destroy(t.m);
+    pb_free(t.m);
     return stats;
 }
 
@@ -350,14 +347,14 @@ static void a_page_of_two_reads_is_copied(void **state) {
     struct tw_plan_stats stats = expect_equal(&c);
     assert_int_equal(stats.in_place_reads, 0);
     assert_int_equal(stats.copies, 2);
-    mb_destroy(t.m);
+    pb_free(t.m);
 }
 
 static void a_page_that_is_changed_in_place_is_copied(void **state) {
     (void)state;
     struct small t = small_create(1);
-    uint32_t cs = mb_buffer(t.m, 0, TW_BUF_RESIDENT, 1, 64),
-             freq = mb_buffer(t.m, 0, TW_BUF_RESIDENT, 1, 64);
+    uint32_t cs = pb_buffer(t.m, 0, TW_BUF_RESIDENT, 1, 64),
+             freq = pb_buffer(t.m, 0, TW_BUF_RESIDENT, 1, 64);
     mb_op(t.m, 0, L, READ, T_(t.param, mb_at(0), mb_at(64)), W_(freq, mb_at(0)), I_(1), I_(32),
           I_(32), I_(32));
     load_page(t.m, t.param, 0, t.in);
@@ -376,7 +373,7 @@ static void a_page_that_is_changed_in_place_is_copied(void **state) {
     assert_int_equal(stats.copies, 1);
     assert_memory_equal(mb_data(t.m, t.param, 0),
                         t.m->initial + (t.m->bind[1] - (uint64_t)(uintptr_t)t.m->dram), 64);
-    mb_destroy(t.m);
+    pb_free(t.m);
 }
 
 static void two_pages_of_one_read_stay_one_piece(void **state) {
@@ -393,7 +390,7 @@ static void two_pages_of_one_read_stay_one_piece(void **state) {
     mb_freeze(t.m);
     struct mr_case c = {t.m, NULL, NULL, 1};
     assert_int_equal(expect_equal(&c).in_place_reads, 1);
-    mb_destroy(t.m);
+    pb_free(t.m);
 }
 
 static void two_pages_of_two_reads_are_copied_when_read_as_one(void **state) {
@@ -408,7 +405,7 @@ static void two_pages_of_two_reads_are_copied_when_read_as_one(void **state) {
     mb_freeze(t.m);
     struct mr_case c = {t.m, NULL, NULL, 1};
     assert_int_equal(expect_equal(&c).in_place_reads, 0);
-    mb_destroy(t.m);
+    pb_free(t.m);
 }
 
 static void rows_with_equal_gaps_are_read_in_place_and_others_are_not(void **state) {
@@ -426,7 +423,7 @@ static void rows_with_equal_gaps_are_read_in_place_and_others_are_not(void **sta
         mb_freeze(t.m);
         struct mr_case c = {t.m, NULL, NULL, 1};
         assert_int_equal(expect_equal(&c).in_place_reads, stride == 32 ? 1 : 0);
-        mb_destroy(t.m);
+        pb_free(t.m);
     }
 }
 
@@ -448,13 +445,13 @@ static void nested_input(void *ctx, uint32_t step) {
 static void nested_dynamic_loops_step_their_addresses(void **state) {
     (void)state;
     struct nested n = {.t = small_create(1)};
-    struct mb *m = n.t.m;
+    struct pb *m = n.t.m;
     n.outer_in = mb_tensor(m, TW_ROLE_INPUT, TW_INIT_NONE, 1, 1, 1);
     n.inner_in = mb_tensor(m, TW_ROLE_INPUT, TW_INIT_NONE, 1, 1, 1);
-    n.outer = mb_trip(m, n.outer_in, 0, 1, 3);
-    n.inner = mb_trip(m, n.inner_in, 0, 1, 4);
+    n.outer = pb_trip(m, NULL, n.outer_in, 0, 1, 3);
+    n.inner = pb_trip(m, NULL, n.inner_in, 0, 1, 4);
     uint32_t table = mb_tensor(m, TW_ROLE_PARAM, TW_INIT_BLOB, 24, 16, 1),
-             sum = mb_buffer(m, 0, TW_BUF_SCRATCH, 1, 64);
+             sum = pb_buffer(m, 0, TW_BUF_SCRATCH, 1, 64);
     mb_fill(m, table);
     struct tw_affine at =
         tw_affine_plus(tw_affine_plus(tw_affine_plus(mb_at(0), 1, 8 * 64), 2, 2 * 64), 3, 64);
@@ -486,7 +483,7 @@ static void nested_dynamic_loops_step_their_addresses(void **state) {
     mb_freeze(m);
     struct mr_case c = {m, nested_input, &n, 4};
     assert_int_equal(expect_equal(&c).in_place_reads, 2);
-    mb_destroy(m);
+    pb_free(m);
 }
 
 /* ---- refusals ---- */
@@ -499,7 +496,7 @@ static void expect_refusal(struct small *t, const char *what) {
     assert_int_equal(mb_plan(t->m, 1, &memory, &plan, &f), TW_E_FAULT);
     assert_string_equal(f.what, what);
     free(memory);
-    mb_destroy(t->m);
+    pb_free(t->m);
 }
 
 static void thresholds_that_do_not_follow_the_epoch_are_refused(void **state) {
@@ -527,13 +524,13 @@ static void a_deadlock_is_refused_with_the_waiter(void **state) {
     assert_int_equal(f.have, 1);
     assert_int_equal(f.need, 2);
     free(memory);
-    mb_destroy(t.m);
+    pb_free(t.m);
 }
 
 static void synchronisation_inside_a_dynamic_loop_is_refused(void **state) {
     (void)state;
     struct small t = small_create(1);
-    uint32_t trip = mb_trip(t.m, t.input, 0, 1, 4);
+    uint32_t trip = pb_trip(t.m, NULL, t.input, 0, 1, 4);
     mb_dynamic(t.m, 0, L, 1, trip, 1);
     mb_op(t.m, 0, L, SEM_INC, S_(t.read), C_(0), I_(1));
     mb_end(t.m, 0, TW_ENGINE_LOAD);
@@ -543,7 +540,7 @@ static void synchronisation_inside_a_dynamic_loop_is_refused(void **state) {
 static void pages_carried_from_iteration_to_iteration_are_refused(void **state) {
     (void)state;
     struct small t = small_create(1);
-    uint32_t trip = mb_trip(t.m, t.input, 0, 1, 4);
+    uint32_t trip = pb_trip(t.m, NULL, t.input, 0, 1, 4);
     load_page(t.m, t.param, 0, t.in);
     mb_dynamic(t.m, 0, L, 1, trip, 1);
     load_page(t.m, t.param, 0, t.in);
@@ -569,7 +566,7 @@ static void addresses_that_depend_on_the_epoch_are_refused(void **state) {
 static void a_dynamic_address_out_of_range_in_its_last_iteration_is_refused(void **state) {
     (void)state;
     struct small t = small_create(1);
-    uint32_t trip = mb_trip(t.m, t.input, 0, 1, 5); /* the Param has 4 pages */
+    uint32_t trip = pb_trip(t.m, NULL, t.input, 0, 1, 5); /* the Param has 4 pages */
     mb_dynamic(t.m, 0, L, 1, trip, 1);
     mb_op(t.m, 0, L, RESERVE, F_(t.in), I_(1));
     mb_op(t.m, 0, L, READ, T_(t.param, mb_at(0), tw_affine_plus(mb_at(0), 1, 64)),
@@ -588,7 +585,7 @@ static void impossible_thread_counts_are_refused(void **state) {
     mb_freeze(t.m);
     assert_int_equal(mb_plan(t.m, 0, &memory, &plan, &f), TW_E_USAGE);
     assert_int_equal(mb_plan(t.m, 100000, &memory, &plan, &f), TW_E_USAGE);
-    mb_destroy(t.m);
+    pb_free(t.m);
 }
 
 static void inputs_out_of_range_refuse_the_step_before_it_begins(void **state) {
@@ -613,7 +610,7 @@ static void inputs_out_of_range_refuse_the_step_before_it_begins(void **state) {
     td_input(&d, TD_CTX - 2, 2);
     assert_int_equal(tw_plan_begin(plan, &f), 0);
     free(memory);
-    mb_destroy(d.m);
+    pb_free(d.m);
 }
 
 /* What was checked is what is used: the host may write to its Inputs at any time. */
@@ -638,7 +635,7 @@ static void inputs_that_change_behind_the_check_are_not_looked_at(void **state) 
     tw_plan_run(plan, 0, NULL, NULL);
     assert_memory_equal(out, expected, sizeof expected);
     free(memory);
-    mb_destroy(d.m);
+    pb_free(d.m);
 }
 
 /* ---- memory and text ---- */
@@ -662,7 +659,7 @@ static void too_little_memory_for_a_plan_is_said_with_the_size_needed(void **sta
         assert_true(arena.used < need); /* the builder's own memory is given back */
         free(bytes);
     }
-    mb_destroy(d.m);
+    pb_free(d.m);
 }
 
 static void a_plan_describes_each_of_its_entries(void **state) {
@@ -675,22 +672,22 @@ static void a_plan_describes_each_of_its_entries(void **state) {
     char line[400], tiny[8];
     uint32_t at = 0, lines = 0, loops = 0;
     assert_int_equal(mb_plan(d.m, 1, &memory, &plan, &f), 0);
-    tw_plan_get_stats(plan, &stats);
+    stats = plan_stats(plan);
     do {
-        uint32_t next = tw_plan_describe(plan, 0, at, line, sizeof line);
+        uint32_t next = plan_describe(plan, 0, at, line, sizeof line);
         assert_int_equal((uint32_t)strtoul(line, NULL, 10), lines);
         loops += strstr(line, " loop times trip2 ") ? 1u : 0u;
-        assert_int_equal(tw_plan_describe(plan, 0, at, tiny, sizeof tiny), next);
+        assert_int_equal(plan_describe(plan, 0, at, tiny, sizeof tiny), next);
         assert_true(strlen(tiny) < sizeof tiny);
         at = next;
         lines++;
     } while (at != 0);
     assert_int_equal(loops, TD_LAYERS);
     assert_int_equal(lines, stats.calls + 2 * TD_LAYERS);
-    assert_int_equal(tw_plan_describe(plan, 1, 0, line, sizeof line), 0);
+    assert_int_equal(plan_describe(plan, 1, 0, line, sizeof line), 0);
     assert_int_equal(strlen(line), 0);
     free(memory);
-    mb_destroy(d.m);
+    pb_free(d.m);
 }
 
 int main(void) {

@@ -5,12 +5,8 @@
  */
 #include "firmware/core/plan/plan.h"
 #include "tests/support/machine_run.h"
+#include "tests/support/test.h"
 #include "tests/support/tiny_decoder.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 static void decoder_input(void *ctx, uint32_t step) {
     uint32_t pos = step * 5 % (TD_CTX - TD_ROWS);
@@ -33,7 +29,7 @@ static void expect_equal_on_threads(struct td_options options, uint32_t steps) {
         free(fast.bytes);
     }
     free(strict.bytes);
-    mb_destroy(d.m);
+    pb_free(d.m);
 }
 
 static void two_sites_give_the_same_bytes_on_any_number_of_threads(void **state) {
@@ -86,7 +82,7 @@ static void progress_may_start_just_below_its_wrap(void **state) {
         d.m->config.first_epoch = 0;
     }
     free(strict.bytes);
-    mb_destroy(d.m);
+    pb_free(d.m);
 }
 
 static void each_rendezvous_and_gather_costs_one_wait_a_thread(void **state) {
@@ -102,18 +98,19 @@ static void each_rendezvous_and_gather_costs_one_wait_a_thread(void **state) {
     /* heads of other threads do not disturb the caches */
     assert_int_equal(stats.in_place_reads, 2 * TD_LAYERS * 7);
     free(fast.bytes);
-    mb_destroy(d.m);
+    pb_free(d.m);
 }
 
 /* Site 0 tells sites 1 and 2; site 1, having heard it, tells site 2: there the word of site 1
  * implies that of site 0. */
 static void a_wait_that_another_implies_is_dropped(void **state) {
     (void)state;
-    struct mb *m = mb_create(3, 1);
-    uint32_t first = mb_semaphore(m, 0, 0), both = mb_semaphore(m, 0, 0);
+    struct pb *m = mb_create(3, 1);
+    uint32_t first = pb_semaphore(m, NULL, TW_SEM_READY, 0, 0),
+             both = pb_semaphore(m, NULL, TW_SEM_READY, 0, 0);
     struct tw_affine once = tw_affine_plus(mb_at(1), 0, 1);
     for (uint32_t s = 0; s < 3; s++) {
-        uint32_t work = mb_buffer(m, s, TW_BUF_SCRATCH, 1, 64);
+        uint32_t work = pb_buffer(m, s, TW_BUF_SCRATCH, 1, 64);
         if (s == 1) {
             mb_op(m, s, M, SEM_WAIT, S_(first), A_(once));
         } else if (s == 2) {
@@ -133,21 +130,21 @@ static void a_wait_that_another_implies_is_dropped(void **state) {
     assert_int_equal(stats.waits, 2);
     assert_int_equal(stats.posts, 2);
     free(fast.bytes);
-    mb_destroy(m);
+    pb_free(m);
 }
 
 /* Site 0 reads State into a page and says so; site 1, on another thread, overwrites the State; the
  * page is used with no word to site 1, so only a copy is safe. */
 static void a_page_in_use_is_safe_from_writers_on_other_threads(void **state) {
     (void)state;
-    struct mb *m = mb_create(2, 1);
+    struct pb *m = mb_create(2, 1);
     uint32_t fresh = mb_tensor(m, TW_ROLE_INPUT, TW_INIT_NONE, 1, 16, 1),
              memory = mb_tensor(m, TW_ROLE_STATE, TW_INIT_ZERO, 1, 16, 1);
     uint32_t out = mb_tensor(m, TW_ROLE_OUTPUT, TW_INIT_NONE, 1, 16, 1),
-             read = mb_semaphore(m, 0, 0);
-    uint32_t in = mb_fifo(m, 0, TW_ENGINE_LOAD, TW_ENGINE_MATH, 1, 64),
-             result = mb_fifo(m, 0, TW_ENGINE_MATH, TW_ENGINE_STORE, 1, 64);
-    uint32_t pass = mb_fifo(m, 1, TW_ENGINE_LOAD, TW_ENGINE_STORE, 1, 64);
+             read = pb_semaphore(m, NULL, TW_SEM_READY, 0, 0);
+    uint32_t in = pb_fifo(m, 0, TW_ENGINE_LOAD, TW_ENGINE_MATH, 1, 64),
+             result = pb_fifo(m, 0, TW_ENGINE_MATH, TW_ENGINE_STORE, 1, 64);
+    uint32_t pass = pb_fifo(m, 1, TW_ENGINE_LOAD, TW_ENGINE_STORE, 1, 64);
     struct tw_affine once = tw_affine_plus(mb_at(1), 0, 1);
     mb_fill(m, fresh);
     mb_fill(m, memory);
@@ -190,7 +187,7 @@ static void a_page_in_use_is_safe_from_writers_on_other_threads(void **state) {
         free(fast.bytes);
     }
     free(strict.bytes);
-    mb_destroy(m);
+    pb_free(m);
 }
 
 int main(void) {

@@ -4,12 +4,7 @@
  * what is needed.
  */
 #include "tests/support/server_client.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #define MEMORY (1u << 20)
 

@@ -4,14 +4,7 @@
  * stops, and requests that lie.
  */
 #include "tests/support/server_client.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 /* A bigram whose likeliest successors the test chooses; two words of memory play position and end,
  * one the abort word. */

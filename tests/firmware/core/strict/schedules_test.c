@@ -5,11 +5,7 @@
  */
 #include "tests/support/machine_run.h"
 #include "tests/support/model_machine.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define SHORT 1

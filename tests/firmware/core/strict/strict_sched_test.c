@@ -4,17 +4,13 @@
  * where a program is right, and counting may start anywhere.
  */
 #include "tests/support/machine_run.h"
+#include "tests/support/test.h"
 #include "tests/support/tiny_decoder.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 /* One site with an Input, a Param and an Output of 16 floats a row, a FIFO from LOAD to MATH and a
  * buffer of a row. */
 struct small {
-    struct mb *m;
+    struct pb *m;
     uint32_t input, param, out, lm, res;
 };
 
@@ -23,10 +19,10 @@ static struct small small_create(void) {
     t.input = mb_tensor(t.m, TW_ROLE_INPUT, TW_INIT_NONE, 1, 16, 1);
     t.param = mb_tensor(t.m, TW_ROLE_PARAM, TW_INIT_BLOB, 4, 4, 1);
     t.out = mb_tensor(t.m, TW_ROLE_OUTPUT, TW_INIT_NONE, 1, 16, 1);
-    t.lm = mb_fifo(t.m, 0, TW_ENGINE_LOAD, TW_ENGINE_MATH, 2, 64);
-    t.res = mb_buffer(t.m, 0, TW_BUF_RESIDENT, 1, 64);
+    t.lm = pb_fifo(t.m, 0, TW_ENGINE_LOAD, TW_ENGINE_MATH, 2, 64);
+    t.res = pb_buffer(t.m, 0, TW_BUF_RESIDENT, 1, 64);
     mb_fill(t.m, t.param);
-    mb_semaphore(t.m, 0, 0);
+    pb_semaphore(t.m, NULL, TW_SEM_READY, 0, 0);
     return t;
 }
 
@@ -74,13 +70,13 @@ static void no_adversary_changes_the_bytes_of_the_decoder(void **state) {
         }
     }
     free(canonical.bytes);
-    mb_destroy(d.m);
+    pb_free(d.m);
 }
 
 /* LOAD and MATH race for one buffer; STORE saves what the later one left. */
 static float left_by(enum tw_scheduler scheduler, uint64_t seed) {
     struct small t = small_create();
-    uint32_t done = mb_semaphore(t.m, 0, 0);
+    uint32_t done = pb_semaphore(t.m, NULL, TW_SEM_READY, 0, 0);
     mb_op(t.m, 0, L, SEM_INC, S_(0), C_(0), I_(1));
     READ_INTO(t, t.param, 0, W_(t.res, mb_at(0)));
     mb_op(t.m, 0, L, SEM_INC, S_(done), C_(0), I_(1));
@@ -96,7 +92,7 @@ static float left_by(enum tw_scheduler scheduler, uint64_t seed) {
     memcpy(&first, mb_data(t.m, t.out, 0), sizeof first);
     assert_true(first == *(float *)mb_data(t.m, t.param, 0) || first < -1e30f);
     free(r.bytes);
-    mb_destroy(t.m);
+    pb_free(t.m);
     return first;
 }
 
@@ -142,13 +138,13 @@ static void an_adversary_does_what_its_name_says(void **state) {
 static void a_starved_site_comes_last(void **state) {
     (void)state;
     for (uint32_t victim = 0; victim < 2; victim++) {
-        struct mb *m = mb_create(2, 1);
+        struct pb *m = mb_create(2, 1);
         uint32_t param = mb_tensor(m, TW_ROLE_PARAM, TW_INIT_BLOB, 2, 16, 1);
         uint32_t out = mb_tensor(m, TW_ROLE_OUTPUT, TW_INIT_NONE, 1, 16, 1),
-                 ready = mb_semaphore(m, 0, 0);
+                 ready = pb_semaphore(m, NULL, TW_SEM_READY, 0, 0);
         mb_fill(m, param);
         for (uint32_t s = 0; s < 2; s++) {
-            uint32_t b = mb_buffer(m, s, TW_BUF_RESIDENT, 1, 64);
+            uint32_t b = pb_buffer(m, s, TW_BUF_RESIDENT, 1, 64);
             mb_op(m, s, L, READ, T_(param, mb_at(0), mb_at(s * 64)), W_(b, mb_at(0)), I_(1), I_(64),
                   I_(64), I_(64));
             mb_op(m, s, L, SEM_INC, S_(ready), C_(s), I_(1));
@@ -163,7 +159,7 @@ static void a_starved_site_comes_last(void **state) {
         assert_memory_equal(mb_data(m, out, 0),
                             (uint8_t *)mb_data(m, param, 0) + (size_t)victim * 64, 64);
         free(r.bytes);
-        mb_destroy(m);
+        pb_free(m);
     }
 }
 
@@ -180,7 +176,7 @@ static void an_adversary_finds_the_same_faults(void **state) {
         assert_int_equal(r.fault.object, t.lm);
         free(r.bytes);
     }
-    mb_destroy(t.m);
+    pb_free(t.m);
 }
 
 /* ---- epochs ---- */
@@ -204,7 +200,7 @@ static void words_may_start_just_below_their_wrap(void **state) {
         }
     }
     free(ordinary.bytes);
-    mb_destroy(d.m);
+    pb_free(d.m);
 }
 
 /* A threshold that counts by epoch in the wrong way is right in step 0 and wrong everywhere
@@ -223,14 +219,14 @@ static void a_wrong_step_of_the_epoch_shows_at_any_later_epoch(void **state) {
         assert_int_equal(r.fault.have, first ? 1001 : 0);
         assert_int_equal(r.fault.need, first ? 2001 : 0);
         free(r.bytes);
-        mb_destroy(t.m);
+        pb_free(t.m);
     }
 }
 
 static void an_epoch_cannot_be_chosen_where_trips_decide_the_words(void **state) {
     (void)state;
     struct small t = small_create();
-    uint32_t trip = mb_trip(t.m, t.input, 0, 1, 4);
+    uint32_t trip = pb_trip(t.m, NULL, t.input, 0, 1, 4);
     mb_dynamic(t.m, 0, L, 1, trip, 1);
     mb_op(t.m, 0, L, SEM_INC, S_(0), C_(0), I_(1));
     mb_end(t.m, 0, TW_ENGINE_LOAD);
@@ -244,7 +240,7 @@ static void an_epoch_cannot_be_chosen_where_trips_decide_the_words(void **state)
     assert_int_equal(mb_strict(t.m, &memory, &s, &f), TW_E_FAULT);
     assert_string_equal(f.what, "EpochStep");
     free(memory);
-    mb_destroy(t.m);
+    pb_free(t.m);
 }
 
 int main(void) {

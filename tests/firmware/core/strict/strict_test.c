@@ -4,17 +4,13 @@
  * scheduler gives the same bytes.
  */
 #include "tests/support/machine_run.h"
+#include "tests/support/test.h"
 #include "tests/support/tiny_decoder.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 /* One site with: an Input, a Param, State without and with initial value, an Output of 16 floats
  * each. */
 struct small {
-    struct mb *m;
+    struct pb *m;
     uint32_t input, param, fresh, zero, out;
     /* FIFO load->math, FIFO math->store, buffers; pages of 64 bytes */
     uint32_t lm, ms, res, res2, scratch;
@@ -27,13 +23,13 @@ static struct small small_create(void) {
     t.fresh = mb_tensor(t.m, TW_ROLE_STATE, TW_INIT_NONE, 1, 16, 1);
     t.zero = mb_tensor(t.m, TW_ROLE_STATE, TW_INIT_ZERO, 1, 16, 1);
     t.out = mb_tensor(t.m, TW_ROLE_OUTPUT, TW_INIT_NONE, 1, 16, 1);
-    t.lm = mb_fifo(t.m, 0, TW_ENGINE_LOAD, TW_ENGINE_MATH, 2, 64);
-    t.ms = mb_fifo(t.m, 0, TW_ENGINE_MATH, TW_ENGINE_STORE, 2, 64);
-    t.res = mb_buffer(t.m, 0, TW_BUF_RESIDENT, 1, 64);
-    t.res2 = mb_buffer(t.m, 0, TW_BUF_RESIDENT, 1, 64);
-    t.scratch = mb_buffer(t.m, 0, TW_BUF_SCRATCH, 1, 64);
+    t.lm = pb_fifo(t.m, 0, TW_ENGINE_LOAD, TW_ENGINE_MATH, 2, 64);
+    t.ms = pb_fifo(t.m, 0, TW_ENGINE_MATH, TW_ENGINE_STORE, 2, 64);
+    t.res = pb_buffer(t.m, 0, TW_BUF_RESIDENT, 1, 64);
+    t.res2 = pb_buffer(t.m, 0, TW_BUF_RESIDENT, 1, 64);
+    t.scratch = pb_buffer(t.m, 0, TW_BUF_SCRATCH, 1, 64);
     mb_fill(t.m, t.param);
-    mb_semaphore(t.m, 0, 0);
+    pb_semaphore(t.m, NULL, TW_SEM_READY, 0, 0);
     return t;
 }
 
@@ -66,7 +62,7 @@ static void expect_fault(struct small *t, const char *what, enum tw_engine engin
     assert_int_equal(r.fault.object, object);
     assert_int_equal(r.fault.stage, engine);
     free(r.bytes);
-    mb_destroy(t->m);
+    pb_free(t->m);
 }
 
 static void a_read_beyond_a_tensor_is_found(void **state) {
@@ -147,7 +143,7 @@ static void state_without_initial_value_is_undefined_until_written(void **state)
 static void the_bytes_of_the_last_step_do_not_count_as_written(void **state) {
     (void)state;
     struct small t = small_create();
-    uint32_t rows = mb_trip(t.m, t.input, 0, 1, 1);
+    uint32_t rows = pb_trip(t.m, NULL, t.input, 0, 1, 1);
     mb_op(t.m, 0, M, ATTN_INIT, W_(t.res, mb_at(0)), I_(1), I_(14), X_(rows, 1));
     COPY_TO(t, R_(t.res, mb_at(0)), W_(t.res2, mb_at(0)));
     mb_freeze(t.m);
@@ -162,7 +158,7 @@ static void the_bytes_of_the_last_step_do_not_count_as_written(void **state) {
     assert_string_equal(f.what, "Undefined");
     assert_int_equal(f.object, t.res);
     free(memory);
-    mb_destroy(t.m);
+    pb_free(t.m);
 }
 
 static void a_push_of_an_unwritten_page_is_found(void **state) {
@@ -262,7 +258,7 @@ static void a_deadlock_names_the_first_waiter_and_what_it_lacks(void **state) {
     assert_int_equal(r.fault.have, 1);
     assert_int_equal(r.fault.need, 2);
     free(r.bytes);
-    mb_destroy(t.m);
+    pb_free(t.m);
 }
 
 static void pages_left_behind_are_found_at_the_end_of_the_step(void **state) {
@@ -276,7 +272,7 @@ static void pages_left_behind_are_found_at_the_end_of_the_step(void **state) {
     assert_int_equal(r.fault.object, t.lm);
     assert_int_equal(r.fault.have, 1);
     free(r.bytes);
-    mb_destroy(t.m);
+    pb_free(t.m);
 }
 
 static void an_op_of_another_engine_is_refused(void **state) {
@@ -307,7 +303,7 @@ static void a_truncated_stream_is_refused(void **state) {
     assert_string_equal(f.what, "BadOp");
     assert_int_equal(f.op_index, 2);
     assert_null(memory);
-    mb_destroy(t.m);
+    pb_free(t.m);
 }
 
 static void a_loop_that_does_not_close_is_refused(void **state) {
@@ -320,7 +316,7 @@ static void a_loop_that_does_not_close_is_refused(void **state) {
     void *memory;
     assert_int_equal(mb_strict(t.m, &memory, &s, &f), TW_E_FAULT);
     assert_string_equal(f.what, "BadOp");
-    mb_destroy(t.m);
+    pb_free(t.m);
 }
 
 static void a_buffer_outside_of_sram_is_refused(void **state) {
@@ -334,7 +330,7 @@ static void a_buffer_outside_of_sram_is_refused(void **state) {
     assert_int_equal(mb_strict(t.m, &memory, &s, &f), TW_E_FAULT);
     assert_string_equal(f.what, "BadTable");
     assert_int_equal(f.object, t.res);
-    mb_destroy(t.m);
+    pb_free(t.m);
 }
 
 static void an_id_outside_of_the_table_is_found(void **state) {
@@ -352,7 +348,7 @@ static void an_id_outside_of_the_table_is_found(void **state) {
 static void a_trip_outside_of_its_range_refuses_the_step_and_nothing_else(void **state) {
     (void)state;
     struct small t = small_create();
-    uint32_t trip = mb_trip(t.m, t.input, 3, 2, 10);
+    uint32_t trip = pb_trip(t.m, NULL, t.input, 3, 2, 10);
     mb_dynamic(t.m, 0, L, 1, trip, 1);
     mb_op(t.m, 0, L, SEM_INC, S_(0), C_(0), I_(0));
     mb_end(t.m, 0, TW_ENGINE_LOAD);
@@ -372,13 +368,13 @@ static void a_trip_outside_of_its_range_refuses_the_step_and_nothing_else(void *
     assert_int_equal(tw_strict_step(s, TW_SCHED_CANONICAL, 0, &f), 0);
     assert_int_equal(tw_strict_ops(s), 1 + 10 * 2);
     free(memory);
-    mb_destroy(t.m);
+    pb_free(t.m);
 }
 
 static void a_loop_of_no_iterations_skips_its_body_and_nested_loops(void **state) {
     (void)state;
     struct small t = small_create();
-    uint32_t trip = mb_trip(t.m, t.input, 0, 1, 4);
+    uint32_t trip = pb_trip(t.m, NULL, t.input, 0, 1, 4);
     mb_dynamic(t.m, 0, L, 1, trip, 1);
     mb_loop(t.m, 0, L, 2, 3);
     READ_INTO(t, t.param, 0, W_(t.lm, mb_at(0))); /* would fault */
@@ -391,7 +387,7 @@ static void a_loop_of_no_iterations_skips_its_body_and_nested_loops(void **state
     struct mr_result r = mr_strict(&c, TW_SCHED_CANONICAL, 0);
     assert_int_equal(r.rc, 0);
     free(r.bytes);
-    mb_destroy(t.m);
+    pb_free(t.m);
 }
 
 static void a_faulted_machine_does_not_run_on(void **state) {
@@ -408,7 +404,7 @@ static void a_faulted_machine_does_not_run_on(void **state) {
     assert_int_equal(tw_strict_step(s, TW_SCHED_CANONICAL, 0, &f), TW_E_FAULT);
     assert_string_equal(f.what, "Faulted");
     free(memory);
-    mb_destroy(t.m);
+    pb_free(t.m);
 }
 
 static void state_written_in_one_step_may_be_read_in_the_next(void **state) {
@@ -433,7 +429,7 @@ static void state_written_in_one_step_may_be_read_in_the_next(void **state) {
         assert_int_equal(r.rc, 0);
         free(r.bytes);
     }
-    mb_destroy(t.m);
+    pb_free(t.m);
 }
 
 static void decoder_input(void *ctx, uint32_t step) {
@@ -454,7 +450,7 @@ static void every_scheduler_gives_the_decoder_the_same_bytes(void **state) {
         free(random.bytes);
     }
     free(canonical.bytes);
-    mb_destroy(d.m);
+    pb_free(d.m);
 }
 
 static void feeding_in_chunks_equals_feeding_one_by_one(void **state) {
@@ -476,7 +472,7 @@ static void feeding_in_chunks_equals_feeding_one_by_one(void **state) {
         free(memory);
     }
     assert_memory_equal(last[0], last[1], sizeof last[0]);
-    mb_destroy(d.m);
+    pb_free(d.m);
 }
 
 static void too_little_memory_is_said_with_the_size_needed(void **state) {
@@ -496,7 +492,7 @@ static void too_little_memory_is_said_with_the_size_needed(void **state) {
     arena.used = 0;
     assert_int_equal(tw_strict_init(&d.m->config, &arena, &s, &f), 0);
     free(arena.base);
-    mb_destroy(d.m);
+    pb_free(d.m);
 }
 
 int main(void) {

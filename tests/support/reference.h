@@ -9,8 +9,8 @@
  * (1e-4 of the largest logit is a generous tolerance); with Q8_0 and Q4_0 also by the machine's
  * 8-bit activations.
  */
-#ifndef TW_COMPILER_GRAPH_REFERENCE_H
-#define TW_COMPILER_GRAPH_REFERENCE_H
+#ifndef TW_TESTS_SUPPORT_REFERENCE_H
+#define TW_TESTS_SUPPORT_REFERENCE_H
 
 #include "compiler/graph/graph.h"
 

@@ -2,6 +2,8 @@
  *
  * Prints a plan as text, one line per entry, without a C library.
  */
+#include "tests/support/plan_describe.h"
+
 #include "firmware/core/plan/plan.h"
 
 struct line {
@@ -80,8 +82,8 @@ static void put_waits(struct line *l, const struct plan_entry *e) {
     }
 }
 
-uint32_t tw_plan_describe(const struct tw_plan *plan, uint32_t thread, uint32_t index, char *buf,
-                          size_t size) {
+uint32_t plan_describe(const struct tw_plan *plan, uint32_t thread, uint32_t index, char *buf,
+                       size_t size) {
     if (size > 0) {
         buf[0] = '\0';
     }
@@ -105,4 +107,8 @@ uint32_t tw_plan_describe(const struct tw_plan *plan, uint32_t thread, uint32_t 
     put(&l, e->flags & PLAN_POST ? " post" : "");
     *l.at = '\0';
     return index + 1 < t->n_entries ? index + 1 : 0;
+}
+
+struct tw_plan_stats plan_stats(const struct tw_plan *plan) {
+    return plan->stats;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reference evaluator (reference.h): walks the regions and their operations in order. Each
- * activation has one row, which holds its value until it is computed again.
+ * The reference evaluator (reference.h): walks the regions and their operations in order; each
+ * activation has one row, which holds its value until it is computed anew.
  */
-#include "compiler/graph/reference.h"
+#include "tests/support/reference.h"
 
 #include "compiler/graph/dequant.h"
 #include "tilewright/range.h"
