@@ -130,7 +130,8 @@ int engine_open(struct engine *e, const char *path, const struct engine_options 
         const char *target = bundle ? "" : machine[0] ? machine : device.target;
         struct cache_request r = {
             .options = engine_compile_options(o, target), .fresh = o->fresh, .text = o->text};
-        code = bundle ? engine_check_bundle(o, path, err) : engine_check_model(o, target, err);
+        code = bundle ? engine_check_bundle(o, path, err)
+                      : engine_check_model(o, r.options.target, err);
         code = code ? code : cache_open(path, &r, &e->source, err);
     }
     code = code ? code : open_session(e, o, mode, err);

@@ -444,11 +444,17 @@ static int append_phase(struct composer *k, uint32_t first, uint32_t n) {
 
 /* ---- the program ---- */
 
+/* Adds the tensors, each with binding rows of its own; emission numbers them anew for all programs
+ * of a bundle. */
 static void add_tensors(struct composer *k) {
     struct tw_builder *o = k->out;
+    uint32_t rows = 0;
     for (uint32_t i = 0; i < k->unified.tensors.n; i++) {
         const struct tw_unified_tensor *t = &k->unified.tensors.items[i];
-        *TW_VEC_PUSH(o->mem, o->tensors) = t->record;
+        struct tw_tensor *tensor = TW_VEC_PUSH(o->mem, o->tensors);
+        *tensor = t->record;
+        tensor->bind_first = rows;
+        rows += tensor->bind_count;
         *TW_VEC_PUSH(o->mem, o->tensor_value) = t->value;
         if (t->record.role == TW_ROLE_OUTPUT) {
             *TW_VEC_PUSH(o->mem, o->outputs) = i;

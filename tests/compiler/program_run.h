@@ -36,20 +36,9 @@ struct run_trace {
     } tensors[RUN_MAX_TENSORS];
 };
 
-/* Gives every instance of every tensor a binding row of its own; returns how many there are. */
-static inline uint32_t run_bind(struct tw_builder *u) {
-    uint32_t rows = 0;
-    for (uint32_t t = 0; t < u->tensors.n; t++) {
-        u->tensors.items[t].bind_first = rows;
-        rows += u->tensors.items[t].bind_count;
-    }
-    return rows;
-}
-
 /* Checks rules, order and certificate of a composed program, as for a bundle. */
 static inline void must_prove(struct tw_builder *u) {
     tw_error err = {0};
-    run_bind(u);
     struct tw_program p = tw_builder_program(u);
     struct tw_certificate certificate;
     int rc = tw_verify_program(&p, NULL, &err);
@@ -97,10 +86,11 @@ static inline void run_fill(const struct unit_run *r, uint32_t tensor, const str
 /* Gives every tensor device memory: a Param the weights of its model, all others zeros. */
 static inline void run_open(struct unit_run *r, struct tw_builder *u, const struct run_side *sides,
                             uint32_t n) {
-    uint32_t rows = run_bind(u), at = 0;
+    uint32_t rows = 0, at = 0;
     memset(r, 0, sizeof *r);
     r->u = u;
     for (uint32_t t = 0; t < u->tensors.n; t++) {
+        rows += u->tensors.items[t].bind_count;
         r->dram_bytes +=
             (u->tensors.items[t].bytes + 63) / 64 * 64 * u->tensors.items[t].bind_count;
     }

@@ -4,16 +4,9 @@
  * the page's text.
  */
 #include "tests/support/man_page.h"
+#include "tests/support/test.h"
 
 #include "tests/support/program_text.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
 
 static const char *path;
 static char *page;

@@ -5,19 +5,13 @@
  * walk is complete: its table is compared with what the public headers declare.
  */
 #include "tests/support/model_bundle.h"
+#include "tests/support/test.h"
 #include "tilewright/compile.h"
 #include "tilewright/emulate.h"
 #include "tilewright/program.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include <signal.h>
 
 #define N_TABLE(t) (sizeof(t) / sizeof(t)[0])
 
@@ -291,6 +285,19 @@ static void compilation(void) {
     REFUSED(tw_compile_dump(SHIPPED_MODEL, NULL, NULL, stdout, &err));
     REFUSED(tw_compile_dump(SHIPPED_MODEL, "mid", &o, stdout, &err));
     REFUSED(tw_compile_dump(SHIPPED_MODEL, "mid", NULL, NULL, &err));
+    struct tw_model_info info = {.size = sizeof info}, no_info = {.size = 0};
+    REFUSED(tw_model_get_info(NULL, NULL, &info, &err));
+    REFUSED(tw_model_get_info(SHIPPED_MODEL, NULL, NULL, &err));
+    REFUSED(tw_model_get_info(SHIPPED_MODEL, NULL, &no_info, &err));
+}
+
+/* Its only argument may be NULL; calling it twice is legal. */
+static void file_guards(void) {
+    struct sigaction before;
+    assert_int_equal(sigaction(SIGBUS, NULL, &before), 0);
+    assert_int_equal(tw_guard_files(NULL), 0);
+    assert_int_equal(tw_guard_files(NULL), 0);
+    sigaction(SIGBUS, &before, NULL);
 }
 
 static void targets(void) {
@@ -345,7 +352,8 @@ static const struct group {
             "tw_session_interrupt"},
     {greedy_runs, "tw_session_run_greedy"},
     {generation, "tw_generate"},
-    {compilation, "tw_compile_file tw_compile_key tw_compile_dump"},
+    {file_guards, "tw_guard_files"},
+    {compilation, "tw_compile_file tw_compile_key tw_compile_dump tw_model_get_info"},
     {targets, "tw_target_name tw_target_get_info"},
     {certificates, "tw_certifier_create tw_certifier_destroy tw_certifier_prove"},
 };

@@ -7,17 +7,10 @@
 #include "loader/target/target_open.h"
 #include "tests/support/bundle_fixture.h"
 #include "tests/support/model_bundle.h"
+#include "tests/support/test.h"
 #include "tilewright/compile.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 struct served {
     struct tw_device_server *server;

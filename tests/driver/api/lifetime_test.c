@@ -5,15 +5,7 @@
  */
 #include "driver/device/device.h"
 #include "tests/support/model_bundle.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 static const uint32_t ids[] = {1, 403, 407};
 

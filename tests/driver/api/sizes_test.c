@@ -5,20 +5,13 @@
  * after it cannot be touched.
  */
 #include "tests/support/model_bundle.h"
+#include "tests/support/test.h"
 #include "tilewright/compile.h"
 #include "tilewright/emulate.h"
 #include "tilewright/program.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* Sizes of the first version, forever: X(struct, bytes, its last field, bytes of that). */
 #define FIRST_VERSION(X)                        \

@@ -6,17 +6,10 @@
 #include "driver/session/session.h"
 #include "tests/support/bundle_fixture.h"
 #include "tests/support/model_bundle.h"
+#include "tests/support/test.h"
 #include "tilewright/compile.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define REPLACEMENT "\xEF\xBF\xBD"
 

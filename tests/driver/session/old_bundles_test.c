@@ -6,15 +6,8 @@
  * compared, too. To keep one more, add it to the folder and here.
  */
 #include "loader/base/hash.h"
+#include "tests/support/test.h"
 #include "tilewright/tilewright.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define MAX_IDS 32u
 

@@ -6,16 +6,10 @@
  * left out. What is expected is printed where the page differs.
  */
 #include "tests/support/man_page.h"
+#include "tests/support/test.h"
 #include "tilewright/error.h"
 #include "tilewright/pcie.h"
 #include "tilewright/usb.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static int open_page(void **state) {
     (void)state;
@@ -174,7 +168,7 @@ static const struct man_layout layouts[] = {
     MAN_LAYOUT(tw_wire_input),    MAN_LAYOUT(tw_wire_greedy),   MAN_LAYOUT(tw_wire_done),
     MAN_LAYOUT(tw_wire_tokens),   MAN_LAYOUT(tw_wire_failure),  MAN_LAYOUT(tw_wire_event),
     MAN_LAYOUT(tw_wire_counters), MAN_LAYOUT(tw_link_open),     MAN_LAYOUT(tw_link_opened),
-    MAN_LAYOUT(tw_link_resend),   MAN_LAYOUT(tw_place),    MAN_LAYOUT(tw_link_progress),
+    MAN_LAYOUT(tw_link_resend),   MAN_LAYOUT(tw_place),         MAN_LAYOUT(tw_link_progress),
     MAN_LAYOUT(tw_usb_status),    MAN_LAYOUT(tw_usb_notice),    MAN_LAYOUT(tw_pcie_registers),
     MAN_LAYOUT(tw_pcie_mailbox),
 };

@@ -4,18 +4,13 @@
  */
 #include "loader/base/clock.h"
 #include "tests/support/socket_device.h"
+#include "tests/support/test.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define SILENT 33
 

@@ -5,21 +5,14 @@
  */
 #include "loader/base/file_map.h"
 #include "tests/support/socket_device.h"
+#include "tests/support/test.h"
 #include "tilewright/tilewright.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define PAGES 40u
 #define PAGE 4096u

@@ -7,22 +7,16 @@
 #include "loader/base/lock.h"
 #include "loader/base/private_path.h"
 #include "tests/support/socket_device.h"
+#include "tests/support/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define OTHER 54321u /* a user without processes */
 

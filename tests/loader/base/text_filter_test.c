@@ -4,16 +4,8 @@
  * are those of the Unicode standard's examples and of UTF-8 decoders' usual mistakes.
  */
 #include "loader/base/text_filter.h"
+#include "tests/support/test.h"
 #include "tilewright/error.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static void cleans(const char *from, const char *to) {
     char text[64], copy[64];

@@ -4,16 +4,9 @@
  * bundles of ../shared/data/attack that broke the first proof.
  */
 #include "loader/bundle/bindings.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { PROGRAMS = 2, TENSORS = 4, ROWS = 10, SEGMENTS = 3, BYTES = 48, N_RANDOM = 200000 };
 

@@ -6,17 +6,10 @@
  */
 #include "loader/order/certificate.h"
 #include "tests/support/man_page.h"
+#include "tests/support/test.h"
 #include "tilewright/bundle.h"
 #include "tilewright/progblob.h"
 #include "tilewright/vocab.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
 
 static int open_page(void **state) {
     (void)state;

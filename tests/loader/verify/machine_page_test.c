@@ -7,15 +7,9 @@
 #include "loader/order/certificate.h"
 #include "tests/support/man_page.h"
 #include "tests/support/program_text.h"
+#include "tests/support/test.h"
 #include "tilewright/numerics.h"
 #include "tilewright/opcode.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static int open_page(void **state) {
     (void)state;

@@ -4,14 +4,7 @@
  * program itself, its rows, weights that are kept, or another tensor.
  */
 #include "tests/support/server_client.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 static const enum tw_wire_mode modes[] = {TW_WIRE_FAST, TW_WIRE_STRICT};
 enum { N_MODES = 2 };
