@@ -14,8 +14,8 @@ void *tw_emit_content(struct tw_emit_layout *layout, uint32_t number, uint64_t s
     part->data = calloc(size + 1, 1);
     part->header.sh_size = size;
     if (!part->data) {
-        tw_fail(err, TW_E_NOMEM, "%s: no memory for section %s of %llu bytes", layout->path,
-                part->name, (unsigned long long)size);
+        tw_error_set(err, TW_E_NOMEM, "%s: no memory for section %s of %llu bytes", layout->path,
+                     part->name, (unsigned long long)size);
     }
     return part->data;
 }

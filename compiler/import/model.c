@@ -124,7 +124,7 @@ static int import(struct owner *owner, const char *path, const char *tokenizer,
                   struct tw_model *model, tw_error *err) {
     char buffer[TW_SHORT_PATH_BYTES];
     const char *shown = tw_short_path(path, buffer);
-    enum tw_model_format format;
+    enum tw_model_format format = TW_FORMAT_GGUF;
     int rc = tw_mapfile_open(path, &owner->file, err);
     rc = rc ? rc : tw_import_detect(shown, owner->file.bytes, owner->file.size, &format, err);
     if (rc) {

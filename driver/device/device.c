@@ -4,6 +4,7 @@
  * everything else is made of.
  */
 #include "driver/device/device.h"
+#include "loader/base/assert.h"
 #include "loader/base/text_filter.h"
 
 #include <stdio.h>
@@ -362,6 +363,7 @@ static int call_many(struct tw_device *d, uint64_t n,
     uint64_t most =
         d->transport->credits < TW_DEVICE_IN_FLIGHT ? d->transport->credits : TW_DEVICE_IN_FLIGHT;
     int code = check_alive(d, err);
+    TW_ASSERT(most > 0); /* opening has refused a device that gives no credit */
     while (!d->lost && (collected < posted || (!code && posted < n))) {
         if (!code && posted < n && posted - collected < most) {
             memset(&call[posted % most], 0, sizeof call[0]);

@@ -95,9 +95,9 @@ static int take_ended(struct tw_session *s, enum tw_stop_reason *reason, tw_erro
     case TW_WIRE_ENDED_FAULT:
         break;
     }
-    tw_fail(err, TW_E_FAULT, "device %s: RUN: %s (have %llu, need %llu)",
-            s->deployment->device->selector, f->what, (unsigned long long)f->have,
-            (unsigned long long)f->need);
+    tw_error_set(err, TW_E_FAULT, "device %s: RUN: %s (have %llu, need %llu)",
+                 s->deployment->device->selector, f->what, (unsigned long long)f->have,
+                 (unsigned long long)f->need);
     return tw_session_explain(s, &s->decode, f, TW_E_FAULT, err);
 }
 

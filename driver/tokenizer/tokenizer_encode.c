@@ -5,6 +5,7 @@
 #include "driver/tokenizer/tokenizer_internal.h"
 #include "driver/tokenizer/utf8_stream.h"
 
+#include "loader/base/assert.h"
 #include "tilewright/range.h"
 
 #include <stdlib.h>
@@ -41,6 +42,7 @@ static int append(struct tw_token_list *list, uint32_t id, tw_error *err) {
         list->ids = ids;
         list->capacity = (size_t)capacity;
     }
+    TW_ASSERT(list->n < list->capacity);
     list->ids[list->n++] = id;
     return 0;
 }

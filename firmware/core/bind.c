@@ -5,22 +5,20 @@
  */
 #include "firmware/core/bind.h"
 
-int tw_fault_set(struct tw_fault *fault, const char *what, uint32_t object, uint64_t have,
-                 uint64_t need) {
+void tw_fault_set(struct tw_fault *fault, const char *what, uint32_t object, uint64_t have,
+                  uint64_t need) {
     fault->code = TW_E_FAULT;
     fault->what = what;
     fault->object = object;
     fault->have = have;
     fault->need = need;
-    return TW_E_FAULT;
 }
 
-int tw_fault_nomem(struct tw_fault *fault, uint64_t have, uint64_t need) {
+void tw_fault_set_nomem(struct tw_fault *fault, uint64_t have, uint64_t need) {
     memset(fault, 0, sizeof *fault);
     tw_fault_set(fault, "OutOfMemory", TW_NONE, have, need);
     fault->site = fault->engine = fault->op_index = fault->stage = TW_NONE;
     fault->code = TW_E_NOMEM;
-    return TW_E_NOMEM;
 }
 
 bool tw_group_has(const struct tw_program *p, uint32_t group, uint32_t site) {
@@ -69,13 +67,13 @@ static int latch(const struct tw_machine_config *config, uint32_t index, uint32_
     const uint8_t *at = tw_bind_tensor(config, t->input, 0);
     int32_t x = -1;
     if (!at || t->div == 0) {
-        return tw_fault_set(fault, "InputRange", index, 0, 0);
+        return tw_fault_fail(fault, "InputRange", index, 0, 0);
     }
     memcpy(&x, at, sizeof x);
     uint64_t value = ((uint64_t)(uint32_t)x + t->add + t->div - 1) / t->div;
     if (x < 0 || value > t->max) {
-        return tw_fault_set(fault, "InputRange", index, x < 0 ? (uint64_t)(int64_t)x : value,
-                            t->max);
+        return tw_fault_fail(fault, "InputRange", index, x < 0 ? (uint64_t)(int64_t)x : value,
+                             t->max);
     }
     *out = (uint32_t)value;
     return 0;

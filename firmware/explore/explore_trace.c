@@ -5,6 +5,7 @@
  * compares. A byte stands for its whole 4-byte word, as in the shadow.
  */
 #include "firmware/explore/explore_internal.h"
+#include "loader/base/assert.h"
 
 /* ---- what an op touches ---- */
 
@@ -92,8 +93,11 @@ static void data_accesses(struct explore *x, const struct strict_engine *e,
                           const struct tw_op *op) {
     const struct tw_program *p = x->config.program;
     const struct tw_operand *first = tw_op_count(op, 0), *second = tw_op_count(op, 1);
-    uint32_t rows = first ? tw_bind_count(second ? second : first, x->s->trips) : 0;
-    uint32_t pos = second ? tw_bind_count(first, x->s->trips) : 0;
+    uint32_t rows = 0, pos = 0;
+    if (first) {
+        rows = tw_bind_count(second ? second : first, x->s->trips);
+        pos = second ? tw_bind_count(first, x->s->trips) : 0;
+    }
     unsigned x_dtype = op->code == TW_OP_MATMUL ? p->buffers[tw_op_region(op, 0)->id].dtype : 0;
     if (first && rows == 0) {
         return;
@@ -191,6 +195,7 @@ static void unroll_step(struct explore *x, struct strict_engine *e, uint32_t ste
 
 void tw_explore_unroll(struct explore *x) {
     size_t n = x->config.program->n_buffers * sizeof *x->pushes;
+    TW_ASSERT(x->options.steps > 0);
     x->n_ops = x->n_accesses = 0;
     for (uint32_t i = 0; i < x->n_engines; i++) {
         struct strict_engine e = x->s->engines[i];

@@ -56,26 +56,24 @@ static void escape_controls(char *s) {
     }
 }
 
-int tw_vfail(tw_error *err, int code, const char *format, va_list args) {
+void tw_error_vset(tw_error *err, int code, const char *format, va_list args) {
     if (err) {
         err->code = code;
         vsnprintf(err->message, sizeof err->message, format, args);
         escape_controls(err->message);
     }
-    return code;
 }
 
-int tw_fail(tw_error *err, int code, const char *format, ...) {
+void tw_error_set(tw_error *err, int code, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    tw_vfail(err, code, format, args);
+    tw_error_vset(err, code, format, args);
     va_end(args);
-    return code;
 }
 
-int tw_error_prefix(tw_error *err, const char *prefix) {
+void tw_error_prefix(tw_error *err, const char *prefix) {
     if (!err) {
-        return TW_E_INTERNAL;
+        return;
     }
     char old[sizeof err->message];
     memcpy(old, err->message, sizeof old);
@@ -84,5 +82,16 @@ int tw_error_prefix(tw_error *err, const char *prefix) {
         snprintf(err->message + n, sizeof err->message - n, "%s", old);
     }
     escape_controls(err->message);
-    return err->code;
+}
+
+void tw_error_append(tw_error *err, const char *format, ...) {
+    if (!err) {
+        return;
+    }
+    size_t n = strlen(err->message);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err->message + n, sizeof err->message - n, format, args);
+    va_end(args);
+    escape_controls(err->message + n);
 }

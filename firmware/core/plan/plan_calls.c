@@ -71,7 +71,7 @@ static int add_id_check(struct walk *w, const struct walk_op *op, const struct b
     struct plan_id_check check = {b->p[1].at, op->args.rows, op->args.tensor->rows,
                                   op->region[1].id, op->rows_trip};
     if (ids->role != TW_ROLE_INPUT || b->p[1].terms.n > 0) {
-        return tw_fault_set(w->fault, "Role", op->region[1].id, ids->role, TW_ROLE_INPUT);
+        return tw_fault_fail(w->fault, "Role", op->region[1].id, ids->role, TW_ROLE_INPUT);
     }
     for (uint32_t i = 0; i < c->n_ids; i++) {
         const struct plan_id_check *o = &c->ids[i];
@@ -81,7 +81,8 @@ static int add_id_check(struct walk *w, const struct walk_op *op, const struct b
         }
     }
     if (c->n_ids == PLAN_CHECKS) {
-        return tw_fault_set(w->fault, "TooManyChecks", op->region[1].id, c->n_ids + 1, PLAN_CHECKS);
+        return tw_fault_fail(w->fault, "TooManyChecks", op->region[1].id, c->n_ids + 1,
+                             PLAN_CHECKS);
     }
     c->ids[c->n_ids++] = check;
     return 0;
@@ -95,7 +96,7 @@ static int add_pos_check(struct walk *w, const struct walk_op *op) {
     uint64_t heads = t->head_dim ? t->cols / t->head_dim : 0,
              head_end = (uint64_t)op->args.i[1] + op->args.i[2];
     if (op->args.i[3] != t->head_dim || head_end > heads) {
-        return tw_fault_set(w->fault, "WriteOutOfRange", op->region[1].id, head_end, heads);
+        return tw_fault_fail(w->fault, "WriteOutOfRange", op->region[1].id, head_end, heads);
     }
     for (uint32_t i = 0; i < c->n_pos; i++) {
         const struct plan_pos_check *o = &c->pos[i];
@@ -105,7 +106,8 @@ static int add_pos_check(struct walk *w, const struct walk_op *op) {
         }
     }
     if (c->n_pos == PLAN_CHECKS) {
-        return tw_fault_set(w->fault, "TooManyChecks", op->region[1].id, c->n_pos + 1, PLAN_CHECKS);
+        return tw_fault_fail(w->fault, "TooManyChecks", op->region[1].id, c->n_pos + 1,
+                             PLAN_CHECKS);
     }
     c->pos[c->n_pos++] = check;
     return 0;
@@ -118,7 +120,7 @@ static int emit_multicast(struct walk *w, const struct walk_engine *e, const str
     const struct tw_program *p = w->program;
     uint32_t own = op->region[1].id;
     if (p->buffers[own].sibling_base == TW_NONE || p->buffers[own].kind != TW_BUF_RESIDENT) {
-        return tw_fault_set(w->fault, "Role", own, p->buffers[own].kind, TW_BUF_RESIDENT);
+        return tw_fault_fail(w->fault, "Role", own, p->buffers[own].kind, TW_BUF_RESIDENT);
     }
     size_t offset = (size_t)(b->p[1].at - w->buffers[own].base);
     for (uint32_t site = 0; site < p->n_sites; site++) {
@@ -127,7 +129,7 @@ static int emit_multicast(struct walk *w, const struct walk_engine *e, const str
         }
         uint32_t to = tw_buffer_sibling(p, &p->buffers[own], site);
         if (to == TW_NONE) {
-            return tw_fault_set(w->fault, "Role", own, site, p->buffers[own].group);
+            return tw_fault_fail(w->fault, "Role", own, site, p->buffers[own].group);
         }
         if (tw_walk_storage(w, to) == to) { /* once where a chip's siblings share their storage */
             b->p[1].at = w->buffers[to].base + offset;
