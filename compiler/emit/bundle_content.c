@@ -19,8 +19,8 @@ static void *content_of(struct tw_emit_layout *layout, uint32_t number, uint64_t
     part->data = calloc(size + 1, 1);
     part->header.sh_size = size;
     if (!part->data) {
-        tw_fail(err, TW_E_NOMEM, "%s: no memory for section %s of %llu bytes", layout->path,
-                part->name, (unsigned long long)size);
+        tw_error_set(err, TW_E_NOMEM, "%s: no memory for section %s of %llu bytes", layout->path,
+                     part->name, (unsigned long long)size);
     }
     return part->data;
 }

@@ -6,6 +6,7 @@
 #include "compiler/emit/emit.h"
 
 #include "compiler/emit/fill.h"
+#include "loader/base/assert.h"
 #include "loader/base/text_filter.h"
 #include "tilewright/tilewright.h"
 
@@ -72,6 +73,7 @@ static void bind_tensor(struct binder *b, struct tw_builder *u, uint32_t tensor)
     for (uint32_t i = 0; i < b->n_known; i++) {
         if (b->known[i].name == t->name) {
             t->bind_first = b->known[i].first_row;
+            TW_ASSERT(b->rows.items && b->symbols.items && t->bind_first < b->rows.n);
             /* Inputs have room for the rows of the widest program. */
             struct tw_emit_symbol *s = &b->symbols.items[b->rows.items[t->bind_first]];
             s->bytes = s->bytes < t->bytes ? t->bytes : s->bytes;
@@ -179,8 +181,8 @@ static char *origin_text(const struct tw_graph *g) {
     return text;
 }
 
-int tw_emit_bundle(const struct tw_emit_input *in, struct tw_emit_spec *spec, const char *path,
-                   tw_error *err) {
+int tw_emit_bundle(const struct tw_emit_input *in, const struct tw_emit_spec *bound,
+                   const char *path, tw_error *err) {
     struct tw_program *programs = tw_cmem_alloc(in->graph->mem, in->n_programs * sizeof *programs);
     for (uint32_t p = 0; p < in->n_programs; p++) {
         programs[p] = tw_builder_program(in->programs[p]);
@@ -189,20 +191,21 @@ int tw_emit_bundle(const struct tw_emit_input *in, struct tw_emit_spec *spec, co
     if (!origin) {
         return tw_fail(err, TW_E_NOMEM, "%s: no memory for the origin table", path);
     }
+    struct tw_emit_spec spec = *bound; /* what is added lives no longer than this call */
     struct write_context w = {.in = in, .filler = {.mem = in->graph->mem}};
-    set_note(&spec->note, in);
-    spec->n_programs = in->n_programs;
-    spec->programs = programs;
-    spec->vocab = in->graph->model->vocab;
-    spec->vocab_bytes = in->graph->model->vocab_bytes;
-    spec->certificate = tw_certificate_pack(in->graph->mem, programs, in->certificates,
-                                            in->n_programs, &spec->certificate_bytes);
-    spec->plan = in->plan;
-    spec->origin = origin;
-    spec->fill = fill;
-    spec->progress = progress;
-    spec->ctx = &w;
-    int rc = tw_bundle_write(path, spec, err);
+    set_note(&spec.note, in);
+    spec.n_programs = in->n_programs;
+    spec.programs = programs;
+    spec.vocab = in->graph->model->vocab;
+    spec.vocab_bytes = in->graph->model->vocab_bytes;
+    spec.certificate = tw_certificate_pack(in->graph->mem, programs, in->certificates,
+                                           in->n_programs, &spec.certificate_bytes);
+    spec.plan = in->plan;
+    spec.origin = origin;
+    spec.fill = fill;
+    spec.progress = progress;
+    spec.ctx = &w;
+    int rc = tw_bundle_write(path, &spec, err);
     free(origin);
     return rc;
 }

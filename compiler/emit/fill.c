@@ -8,6 +8,7 @@
 #include "compiler/emit/finite.h"
 #include "compiler/emit/pack.h"
 #include "compiler/graph/dequant.h"
+#include "loader/base/assert.h"
 
 #include <string.h>
 
@@ -97,6 +98,7 @@ int tw_fill(struct tw_filler *f, const struct tw_fill_source *source, uint64_t o
     }
     uint64_t bytes = tw_panel_bytes(source->value->dtype, source->value->cols);
     int code = 0;
+    TW_ASSERT(bytes > 0);
     while (size && !code) {
         uint64_t panel = offset / bytes, skip = offset % bytes,
                  n = bytes - skip < size ? bytes - skip : size;

@@ -6,6 +6,7 @@
  */
 #include "compiler/emit/images.h"
 
+#include "loader/base/assert.h"
 #include "loader/base/grow.h"
 #include "tilewright/opcode.h"
 
@@ -110,9 +111,10 @@ static int add_shape(struct builder *b, const struct tw_stream *s, uint64_t hash
         return tw_fail(err, TW_E_NOMEM, "bundle: no memory for an image of %u words", s->n_words);
     }
     uint32_t *head = &b->bucket[hash & (b->n_buckets - 1)];
-    struct shape made = {s->words, s->n_words, hash, marks, marks + s->n_words, *head};
-    memcpy(made.fixed, b->mark, s->n_words);
-    *shape = made;
+    memcpy(marks, b->mark, s->n_words);
+    *shape = (struct shape){.words = s->words, .n_words = s->n_words, .hash = hash, .next = *head};
+    shape->fixed = marks;
+    shape->patch = marks + s->n_words;
     *head = *out = b->n_shapes++;
     return 0;
 }
@@ -126,6 +128,7 @@ static int classify(struct builder *b, const struct tw_stream *s, uint32_t *out,
     }
     uint64_t hash = hash_shape(s, b->mark);
     for (uint32_t i = b->bucket[hash & (b->n_buckets - 1)]; i != TW_NONE; i = b->shapes[i].next) {
+        TW_ASSERT(b->shapes && i < b->n_shapes);
         struct shape *shape = &b->shapes[i];
         if (shape->hash == hash && has_shape(shape, s)) {
             for (uint32_t w = 0; w < s->n_words; w++) {

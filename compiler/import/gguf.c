@@ -288,8 +288,8 @@ static void *grow(struct reader *r, void *table, uint64_t count, uint64_t *capac
     uint64_t wanted = *capacity ? *capacity * 2 : 64;
     void *larger = tw_import_alloc(r->memory, wanted, size);
     if (!larger) {
-        tw_fail(r->err, TW_E_NOMEM, "%s: no memory for a table of %" PRIu64 " entries", r->path,
-                wanted);
+        tw_error_set(r->err, TW_E_NOMEM, "%s: no memory for a table of %" PRIu64 " entries",
+                     r->path, wanted);
         return NULL;
     }
     if (count > 0) {

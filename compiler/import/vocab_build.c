@@ -44,8 +44,9 @@ int tw_vocab_begin(struct tw_vocab_builder *b, const char *path, uint64_t n_toke
                        size);
     }
     b->size = (size_t)size;
-    b->scores = (float *)(b->header + 1);
-    b->offsets = (uint32_t *)(b->scores + n_tokens);
+    uint8_t *at = (uint8_t *)(b->header + 1);
+    b->scores = (float *)(void *)at;
+    b->offsets = (uint32_t *)(void *)(at + n_tokens * sizeof *b->scores);
     b->types = (uint8_t *)(b->offsets + n_tokens + 1);
     b->bytes = (char *)b->types + types_bytes;
     b->header->magic = TW_VOCAB_MAGIC;

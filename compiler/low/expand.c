@@ -4,6 +4,7 @@
  * storages. The order of the steps is the order of each site's work list.
  */
 #include "compiler/low/low.h"
+#include "loader/base/assert.h"
 
 /* A weight page takes at most this part of a site's private memory, and never more than PAGE_CAP
  * bytes. */
@@ -21,6 +22,7 @@ static const struct tw_gop *gop_of(const struct tw_low *low, const struct tw_mst
 uint32_t tw_low_page_panels(const struct tw_low *low, enum tw_dtype dtype, uint32_t k) {
     uint64_t cap =
         low->budget_bytes / PAGE_SHARE < PAGE_CAP ? low->budget_bytes / PAGE_SHARE : PAGE_CAP;
+    TW_ASSERT(tw_panel_bytes(dtype, k) > 0);
     uint64_t panels = cap / tw_panel_bytes(dtype, k);
     return panels ? (uint32_t)panels : 1;
 }

@@ -8,6 +8,7 @@
 
 #include "compiler/spatial/phases.h"
 #include "compiler/spatial/residency.h"
+#include "loader/base/assert.h"
 #include "loader/verify/verify.h"
 
 #include <string.h>
@@ -303,7 +304,8 @@ static void append_code(const struct join *j, uint32_t stream) {
     uint32_t n = j->section->code[stream].n, n_words;
     struct tw_op op;
     for (uint32_t at = 0; at < n; at += n_words) {
-        (void)tw_op_decode(words, n, at, &op); /* tw_unify() has already decoded it */
+        bool decodes = tw_op_decode(words, n, at, &op);
+        TW_ASSERT(decodes); /* tw_unify() has already decoded it */
         n_words = op.n_words;
         shift_op(j, &op);
         tw_builder_emit(j->out, stream / TW_ENGINE_COUNT,

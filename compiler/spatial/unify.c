@@ -9,12 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-int tw_refuse(tw_error *err, enum tw_refusal why, const char *format, ...) {
-    static const struct {
-        const char *name;
-        int code;
-    } table[] = {
-#define TW_X(id, number, text) [TW_REFUSE_##id] = {#id, TW_E_##number},
+void tw_refusal_error(tw_error *err, enum tw_refusal why, const char *format, ...) {
+    static const char *const name[] = {
+#define TW_X(id, number, text) [TW_REFUSE_##id] = #id,
         TW_REFUSALS(TW_X)
 #undef TW_X
     };
@@ -23,7 +20,7 @@ int tw_refuse(tw_error *err, enum tw_refusal why, const char *format, ...) {
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return tw_fail(err, table[why].code, "compose: %s: %s", table[why].name, text);
+    tw_error_set(err, tw_refusal_code(why), "compose: %s: %s", name[why], text);
 }
 
 static const char *role_name(unsigned role) {

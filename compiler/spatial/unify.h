@@ -43,13 +43,24 @@ static inline uint32_t tw_phase_of(const struct tw_composition *c, uint32_t sect
     return c->phases ? c->phases[section] : section;
 }
 
-/* Fails with a refusal: tw_refuse(err, TW_REFUSE_shape_conflict, "...", ...). Returns its error
- * code. */
 enum tw_refusal {
 #define TW_X(name, code, text) TW_REFUSE_##name,
     TW_REFUSALS(TW_X)
 #undef TW_X
 };
-int tw_refuse(tw_error *err, enum tw_refusal why, const char *format, ...) TW_PRINTF(3, 4);
+static inline int tw_refusal_code(enum tw_refusal why) {
+    switch (why) {
+#define TW_X(name, code, text) \
+    case TW_REFUSE_##name:     \
+        return TW_E_##code;
+        TW_REFUSALS(TW_X)
+#undef TW_X
+    }
+    return TW_E_INTERNAL;
+}
+/* Fills the error with "compose: NAME: ..."; the value of tw_refuse(err, TW_REFUSE_x, "...", ...) is the refusal's code
+ * (tilewright/error.h). */
+void tw_refusal_error(tw_error *err, enum tw_refusal why, const char *format, ...) TW_PRINTF(3, 4);
+#define tw_refuse(err, why, ...) (tw_refusal_error((err), (why), __VA_ARGS__), tw_refusal_code(why))
 
 #endif

@@ -17,7 +17,10 @@ static int open_tokenizer(struct tw_decoder *d, tw_error *err) {
     }
     int code = tw_vocab_open(d->bundle.vocab, d->bundle.vocab_bytes, &d->vocab, err);
     code = code ? code : tw_tokenizer_create(&d->vocab, &d->tokenizer, err);
-    return code ? tw_error_prefix(err, d->bundle.path) : 0;
+    if (code) {
+        tw_error_prefix(err, d->bundle.path);
+    }
+    return code;
 }
 
 int tw_decoder_open(const char *path, unsigned flags, tw_decoder **out, tw_error *err) {

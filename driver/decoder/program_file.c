@@ -84,7 +84,10 @@ static int verify_one(const struct tw_program_text *text, const char *path, cons
     }
     j->info->failed_rule = (uint32_t)report.failed_rule;
     snprintf(where, sizeof where, "%.200s:%u", path, text->line);
-    return code ? tw_error_prefix(err, where) : 0;
+    if (code) {
+        tw_error_prefix(err, where);
+    }
+    return code;
 }
 
 static int verify_all(struct program_file *f, const struct judge *j, uint32_t *n, tw_error *err) {

@@ -5,6 +5,7 @@
  */
 #include "driver/device/device.h"
 
+#include "loader/base/assert.h"
 #include "loader/base/sized.h"
 #include "loader/base/text_filter.h"
 
@@ -442,6 +443,7 @@ static int call_many(struct tw_device *d, uint64_t n,
     uint64_t most =
         d->transport->credits < TW_DEVICE_IN_FLIGHT ? d->transport->credits : TW_DEVICE_IN_FLIGHT;
     int code = check_alive(d, err);
+    TW_ASSERT(most > 0); /* opening has refused a device that gives no credit */
     while (!d->lost && (collected < posted || (!code && posted < n))) {
         if (!code && posted < n && posted - collected < most) {
             memset(&call[posted % most], 0, sizeof call[0]);

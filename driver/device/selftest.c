@@ -103,7 +103,7 @@ static int compare(const struct test *t, const char *what, uint64_t at, uint32_t
 
 static int check_hash(const struct test *t, uint64_t at, uint32_t n, tw_error *err) {
     struct tw_wire_range q = {.bytes = n};
-    struct tw_wire_hash h;
+    struct tw_wire_hash h = {0};
     struct tw_device_call call = {.opcode = TW_WIRE_HASH,
                                   .address = t->memory + at,
                                   .payload = &q,
@@ -225,7 +225,7 @@ static int run_mode(const struct test *t, uint32_t mode, tw_error *err) {
                              .n_bind = BINDS,
                              .mode = mode,
                              .n_threads = 1};
-    struct tw_wire_loaded loaded;
+    struct tw_wire_loaded loaded = {0};
     struct tw_device_call load = {.opcode = TW_WIRE_LOAD,
                                   .payload = &q,
                                   .bytes = sizeof q,
@@ -277,7 +277,8 @@ static int run_steps(struct test *t, void (*passed)(void *ctx, const struct tw_s
         double start = tw_clock_s();
         int code = steps[i].run(t, err);
         if (code) {
-            return tw_error_prefix(err, steps[i].name);
+            tw_error_prefix(err, steps[i].name);
+            return code;
         }
         struct tw_selftest_step s = {.size = sizeof s,
                                      .name = steps[i].name,
@@ -322,7 +323,7 @@ int tw_device_reset(tw_device *device, tw_error *err) {
                                   .protocol_max = TW_WIRE_VERSION_MAX,
                                   .abi_major = TW_MACHINE_ABI_MAJOR,
                                   .abi_minor = TW_MACHINE_ABI_MINOR};
-    struct tw_wire_identity id;
+    struct tw_wire_identity id = {0};
     struct tw_device_call greet = {.opcode = TW_WIRE_HELLO,
                                    .payload = &hello,
                                    .bytes = sizeof hello,

@@ -67,22 +67,24 @@ static int open_door(struct serving *s, const char *kind, const char *name, stru
                 : tw_fail(err, TW_E_NOMEM, "%s %.120s: no memory for its line", kind, name);
 }
 
-static int open_usbredir(struct serving *s, struct tw_usb_options *o, tw_error *err) {
+static int open_usbredir(struct serving *s, const struct tw_usb_options *o, tw_error *err) {
     char serial[TW_USB_SERIAL_MAX + 1];
     struct tw_pipe *medium;
     path_serial(s->o.usbredir, serial);
-    o->serial = s->o.serial ? s->o.serial : serial;
-    int code = find_speed(s->o.usb_speed, &o->speed, err);
-    code = code ? code : tw_usbredir_create(s->o.usbredir, o, &medium, err);
+    struct tw_usb_options own = *o;
+    own.serial = s->o.serial ? s->o.serial : serial;
+    int code = find_speed(s->o.usb_speed, &own.speed, err);
+    code = code ? code : tw_usbredir_create(s->o.usbredir, &own, &medium, err);
     return code ? code : open_door(s, "usbredir", s->o.usbredir, medium, err);
 }
 
-static int open_gadget(struct serving *s, struct tw_usb_options *o, tw_error *err) {
+static int open_gadget(struct serving *s, const struct tw_usb_options *o, tw_error *err) {
     char serial[TW_USB_SERIAL_MAX + 1], udc[64];
     struct tw_pipe *medium;
     tw_gadget_board_serial(serial);
-    o->serial = s->o.serial ? s->o.serial : serial;
-    int code = tw_gadget_create(s->o.udc, o, &medium, err);
+    struct tw_usb_options own = *o;
+    own.serial = s->o.serial ? s->o.serial : serial;
+    int code = tw_gadget_create(s->o.udc, &own, &medium, err);
     if (code) {
         return code;
     }

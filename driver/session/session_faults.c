@@ -58,8 +58,7 @@ static void explain_stuck(const struct tw_session *s, const struct tw_program *p
     if (err && tw_device_is_stuck(s->deployment->device, &progress)) {
         add_place(p, &progress.at, "is in", text, sizeof text);
         add_place(p, &progress.waiting, "waits in", text, sizeof text);
-        size_t n = strlen(err->message);
-        snprintf(err->message + n, sizeof err->message - n, "%s", text);
+        tw_error_append(err, "%s", text);
     }
     tw_error_prefix(err, p->name);
 }

@@ -116,9 +116,9 @@ static int take_ended(struct tw_session *s, uint32_t fed, enum tw_stop_reason *r
     if (f->site == TW_NONE && strcmp(f->what, "NotFinite") == 0) {
         return explain_numbers(s, fed, err);
     }
-    tw_fail(err, TW_E_FAULT, "device %s: RUN: %s (have %llu, need %llu)",
-            s->deployment->device->selector, f->what, (unsigned long long)f->have,
-            (unsigned long long)f->need);
+    tw_error_set(err, TW_E_FAULT, "device %s: RUN: %s (have %llu, need %llu)",
+                 s->deployment->device->selector, f->what, (unsigned long long)f->have,
+                 (unsigned long long)f->need);
     return tw_session_explain(s, &s->decode, f, TW_E_FAULT, err);
 }
 

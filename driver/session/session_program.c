@@ -121,7 +121,7 @@ static int prepare(struct tw_session *s, uint32_t index, const struct tw_session
                              .n_bind = d->decoder->bundle.n_bind_rows,
                              .mode = s->mode == TW_MODE_STRICT ? TW_WIRE_STRICT : TW_WIRE_FAST,
                              .n_threads = options->n_threads};
-    struct tw_wire_loaded loaded;
+    struct tw_wire_loaded loaded = {0};
     struct tw_device_call call = {.opcode = TW_WIRE_LOAD,
                                   .payload = &q,
                                   .bytes = sizeof q,

@@ -8,6 +8,7 @@
 #include "driver/tokenizer/tokenizer_internal.h"
 #include "driver/tokenizer/utf8_stream.h"
 
+#include "loader/base/assert.h"
 #include "loader/base/grow.h"
 #include "tilewright/range.h"
 
@@ -37,6 +38,7 @@ static int append(struct tw_token_list *list, uint32_t id, tw_error *err) {
     if (!tw_grow(&list->ids, &list->capacity, list->n + 1, sizeof *list->ids)) {
         return tw_fail(err, TW_E_NOMEM, "tokenizer: no memory for more than %zu ids", list->n);
     }
+    TW_ASSERT(list->n < list->capacity);
     list->ids[list->n++] = id;
     return 0;
 }

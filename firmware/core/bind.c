@@ -8,22 +8,20 @@
 #include "firmware/core/machine_arena.h"
 #include "tilewright/range.h"
 
-int tw_fault_set(struct tw_fault *fault, const char *what, uint32_t object, uint64_t have,
-                 uint64_t need) {
+void tw_fault_set(struct tw_fault *fault, const char *what, uint32_t object, uint64_t have,
+                  uint64_t need) {
     fault->code = TW_E_FAULT;
     fault->what = what;
     fault->object = object;
     fault->have = have;
     fault->need = need;
-    return TW_E_FAULT;
 }
 
-int tw_fault_nomem(struct tw_fault *fault, uint64_t have, uint64_t need) {
+void tw_fault_set_nomem(struct tw_fault *fault, uint64_t have, uint64_t need) {
     memset(fault, 0, sizeof *fault);
     tw_fault_set(fault, "OutOfMemory", TW_NONE, have, need);
     fault->site = fault->engine = fault->op_index = fault->stage = TW_NONE;
     fault->code = TW_E_NOMEM;
-    return TW_E_NOMEM;
 }
 
 bool tw_group_has(const struct tw_program *p, uint32_t group, uint32_t site) {
@@ -152,16 +150,16 @@ static int latch(const struct tw_machine_config *config, uint8_t *const *inputs,
     at = at ? tw_bind_input(config, inputs, t->input, at) : NULL;
     int32_t x = -1;
     if (!at || t->div == 0) {
-        return tw_fault_set(fault, "InputRange", index, 0, 0);
+        return tw_fault_fail(fault, "InputRange", index, 0, 0);
     }
     memcpy(&x, at, sizeof x);
     uint64_t value = ((uint64_t)(uint32_t)x + t->add + t->div - 1) / t->div;
     if (x < 0 || value > t->max) {
-        return tw_fault_set(fault, "InputRange", index, x < 0 ? (uint64_t)(int64_t)x : value,
-                            t->max);
+        return tw_fault_fail(fault, "InputRange", index, x < 0 ? (uint64_t)(int64_t)x : value,
+                             t->max);
     }
     if (value < min) {
-        return tw_fault_set(fault, "InputRange", index, value, min);
+        return tw_fault_fail(fault, "InputRange", index, value, min);
     }
     *out = (uint32_t)value;
     return 0;

@@ -8,12 +8,17 @@
 #define TW_FIRMWARE_CORE_BIND_H
 
 #include "firmware/core/tile_machine.h"
+#include "loader/base/assert.h"
 #include "tilewright/footprint.h"
 
-/* Fills what was compared and returns TW_E_FAULT; the place is filled by whoever knows it. */
-int tw_fault_set(struct tw_fault *fault, const char *what, uint32_t object, uint64_t have,
-                 uint64_t need);
-int tw_fault_nomem(struct tw_fault *fault, uint64_t have, uint64_t need);
+/* Fills what was compared; the place is filled by whoever knows it. tw_fault_fail's value is
+ * TW_E_FAULT, tw_fault_nomem's TW_E_NOMEM: `return tw_fault_fail(...)` (tilewright/error.h). */
+void tw_fault_set(struct tw_fault *fault, const char *what, uint32_t object, uint64_t have,
+                  uint64_t need);
+void tw_fault_set_nomem(struct tw_fault *fault, uint64_t have, uint64_t need);
+#define tw_fault_fail(fault, what, object, have, need) \
+    (tw_fault_set((fault), (what), (object), (have), (need)), TW_E_FAULT)
+#define tw_fault_nomem(fault, have, need) (tw_fault_set_nomem((fault), (have), (need)), TW_E_NOMEM)
 
 static inline uint32_t tw_stream_site(uint32_t stream) {
     return stream / TW_ENGINE_COUNT;
@@ -63,6 +68,7 @@ bool tw_bad_row(const struct tw_program *p, const struct tw_op *op, uint32_t n,
 
 /* The value of a count. */
 static inline uint32_t tw_bind_count(const struct tw_operand *x, const uint32_t *trips) {
+    TW_ASSERT(x && (x->id == TW_NONE || trips));
     return x->id == TW_NONE ? x->max : trips[x->id];
 }
 

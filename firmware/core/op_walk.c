@@ -16,7 +16,7 @@ struct nest {
 
 static int bad(struct tw_fault *fault, const char *what, uint32_t object, uint64_t have,
                uint64_t need) {
-    return tw_fault_set(fault, what, object, have, need);
+    return tw_fault_fail(fault, what, object, have, need);
 }
 
 static bool tensor_ok(const struct tw_machine_config *config, const struct tw_tensor *t) {

@@ -364,7 +364,7 @@ static bool backtrack(struct search *q) {
 int tw_explore(const struct tw_machine_config *config, struct tw_arena *arena,
                const struct tw_explore_options *options, struct tw_explore_result *result,
                struct tw_fault *fault) {
-    struct tw_fault ignored;
+    struct tw_fault ignored = {0};
     struct search q;
     fault = fault ? fault : &ignored;
     memset(&q, 0, sizeof q);

@@ -84,8 +84,8 @@ int tw_explore_prepare(struct explore *x, const struct tw_machine_config *config
     x->options.max_depth = options->max_depth ? options->max_depth : DEFAULT_DEPTH;
     if (config->program->n_sites > UINT16_MAX / TW_ENGINE_COUNT ||
         x->options.max_states > UINT32_MAX / 4) {
-        return tw_fault_set(fault, "BadTable", TW_NONE, config->program->n_sites,
-                            UINT16_MAX / TW_ENGINE_COUNT);
+        return tw_fault_fail(fault, "BadTable", TW_NONE, config->program->n_sites,
+                             UINT16_MAX / TW_ENGINE_COUNT);
     }
     x->n_engines = config->program->n_sites * TW_ENGINE_COUNT;
     alloc_scratch(x, arena);
@@ -115,7 +115,7 @@ void tw_explore_restore_compared(const struct explore *x, const uint8_t *from) {
 /* Executes LOOP and END until the engine is at another op; with overlap, an engine at its end
  * begins its next step. */
 static void skip_loops(struct explore *x, struct strict_engine *e) {
-    struct tw_fault ignored;
+    struct tw_fault ignored = {0};
     struct tw_op op;
     for (;;) {
         uint32_t code = e->at < e->n_words ? e->words[e->at] & 0xFFFFu : 0;
@@ -175,7 +175,7 @@ static int replay(struct explore *x, const struct tw_explore_schedule *schedule,
         }
         uint32_t e = schedule->engine[i];
         if (rc == 0 && (e >= x->n_engines || !tw_explore_can_run(x, e))) {
-            rc = tw_fault_set(fault, "BadSchedule", i, e, x->n_engines);
+            rc = tw_fault_fail(fault, "BadSchedule", i, e, x->n_engines);
         }
         rc = rc ? rc : tw_explore_run(x, e, fault);
     }
@@ -185,7 +185,7 @@ static int replay(struct explore *x, const struct tw_explore_schedule *schedule,
 int tw_explore_replay(const struct tw_machine_config *config, struct tw_arena *arena,
                       const struct tw_explore_options *options,
                       const struct tw_explore_schedule *schedule, struct tw_fault *fault) {
-    struct tw_fault ignored;
+    struct tw_fault ignored = {0};
     struct explore x;
     fault = fault ? fault : &ignored;
     int rc = tw_explore_prepare(&x, config, arena, options, fault);

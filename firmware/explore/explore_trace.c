@@ -5,6 +5,7 @@
  * byte stands for its whole 4-byte word, as in the shadow memory.
  */
 #include "firmware/explore/explore_internal.h"
+#include "loader/base/assert.h"
 
 /* ---- what an op touches ---- */
 
@@ -194,6 +195,7 @@ static void unroll_step(struct explore *x, struct strict_engine *e, uint32_t ste
 
 void tw_explore_unroll(struct explore *x) {
     size_t n = x->config.program->n_buffers * sizeof *x->pushes;
+    TW_ASSERT(x->options.steps > 0);
     x->n_ops = x->n_accesses = 0;
     for (uint32_t i = 0; i < x->n_engines; i++) {
         struct strict_engine e = x->s->engines[i];

@@ -78,10 +78,10 @@ tw_kernel tw_move_read, tw_move_gather, tw_move_write, tw_move_key_write, tw_mov
 
 /* Return row r of a region. */
 static inline float *tw_row(void *base, uint32_t stride, uint32_t r) {
-    return (float *)((char *)base + (size_t)stride * r);
+    return (float *)(void *)((char *)base + (size_t)stride * r);
 }
 static inline const float *tw_const_row(const void *base, uint32_t stride, uint32_t r) {
-    return (const float *)((const char *)base + (size_t)stride * r);
+    return (const float *)(const void *)((const char *)base + (size_t)stride * r);
 }
 
 /* Operands of MATMUL. */
@@ -115,7 +115,7 @@ static inline struct tw_matmul tw_matmul_view(const struct tw_kargs *a) {
 
 /* Returns the 16 outputs of a panel in row `row` of y. */
 static inline float *tw_matmul_y(const struct tw_matmul *m, uint32_t row, uint32_t panel) {
-    return (float *)(m->y + m->y_stride * row) + (size_t)panel * TW_PANEL_ROWS;
+    return (float *)(void *)(m->y + m->y_stride * row) + (size_t)panel * TW_PANEL_ROWS;
 }
 
 /* Operands of ATTN_STEP. A query is one (row, head); its state is m, l, o[head_dim]. */

@@ -79,19 +79,34 @@ typedef struct tw_error {
     char message[480];
 } tw_error;
 
-/* Fills `err` (which may be NULL) with the formatted line (format NULL: the code's cause) and
- * returns `code`, so that a caller can write `return tw_fail(err, TW_E_FORMAT, ...)`. What is not
- * printable UTF-8 in the result is replaced by '?'. */
-int tw_fail(tw_error *err, int code, const char *format, ...)
+/* Fills `err` (which may be NULL: then nothing happens) with the code and the formatted line (format
+ * NULL: the code's cause). What is not printable UTF-8 in the line is replaced by '?'. */
+void tw_error_set(tw_error *err, int code, const char *format, ...)
 #if defined(__GNUC__)
     __attribute__((format(printf, 3, 4)))
 #endif
     ;
-int tw_vfail(tw_error *err, int code, const char *format, va_list args);
+void tw_error_vset(tw_error *err, int code, const char *format, va_list args)
+#if defined(__GNUC__)
+    __attribute__((format(printf, 3, 0)))
+#endif
+    ;
 
-/* Puts "prefix: " before the message already in `err` and returns its code. `err` NULL: INTERNAL;
- * prefix NULL: changes nothing. */
-int tw_error_prefix(tw_error *err, const char *prefix);
+/* How a function fails: `return tw_fail(err, TW_E_FORMAT, "...", ...)`. Fills `err` like tw_error_set
+ * and its value is `code`, visibly so: the compiler and the analysers know without looking into
+ * another file that the caller is told of a failure. A macro, and `code` is evaluated twice. A
+ * function that adds what it knows (a rule, a line, a device) is made the same way: a `..._error`
+ * that fills, and a macro `..._fail` whose value is the code. */
+#define tw_fail(err, code, ...) (tw_error_set((err), (code), __VA_ARGS__), (code))
+
+/* Puts "prefix: " before the message already in `err`, or the formatted text after it. `err` may be
+ * NULL; the code stays. prefix NULL: changes nothing. */
+void tw_error_prefix(tw_error *err, const char *prefix);
+void tw_error_append(tw_error *err, const char *format, ...)
+#if defined(__GNUC__)
+    __attribute__((format(printf, 2, 3)))
+#endif
+    ;
 
 /* The stable name ("FORMAT"), the one-line cause and remedy ("": none), and the class of a code;
  * for an unknown code "UNKNOWN" and the internal class. Static strings. */

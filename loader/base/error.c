@@ -50,30 +50,28 @@ int tw_error_exit_status(int code) {
     return code == TW_E_INTERRUPTED ? 130 : (int)find(code)->class_;
 }
 
-int tw_vfail(tw_error *err, int code, const char *format, va_list args) {
+void tw_error_vset(tw_error *err, int code, const char *format, va_list args) {
     if (err) {
         err->code = code;
         if (!format) {
             snprintf(err->message, sizeof err->message, "%s", tw_error_cause(code));
-            return code;
+            return;
         }
         vsnprintf(err->message, sizeof err->message, format, args);
         tw_clean_text(err->message);
     }
-    return code;
 }
 
-int tw_fail(tw_error *err, int code, const char *format, ...) {
+void tw_error_set(tw_error *err, int code, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    tw_vfail(err, code, format, args);
+    tw_error_vset(err, code, format, args);
     va_end(args);
-    return code;
 }
 
-int tw_error_prefix(tw_error *err, const char *prefix) {
+void tw_error_prefix(tw_error *err, const char *prefix) {
     if (!err || !prefix) {
-        return err ? err->code : TW_E_INTERNAL;
+        return;
     }
     char old[sizeof err->message];
     memcpy(old, err->message, sizeof old);
@@ -82,5 +80,16 @@ int tw_error_prefix(tw_error *err, const char *prefix) {
         snprintf(err->message + n, sizeof err->message - n, "%s", old);
     }
     tw_clean_text(err->message);
-    return err->code;
+}
+
+void tw_error_append(tw_error *err, const char *format, ...) {
+    if (!err) {
+        return;
+    }
+    size_t n = strlen(err->message);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err->message + n, sizeof err->message - n, format, args);
+    va_end(args);
+    tw_clean_text(err->message);
 }

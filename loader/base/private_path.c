@@ -52,9 +52,9 @@ int tw_private_folder(const char *path, bool make, tw_error *err) {
     if (fd < 0) {
         int why = errno;
         bool link = why == ELOOP || why == ENOTDIR;
-        tw_fail(err, TW_E_IO, "%s: %s", path,
-                link ? "a link or file stands where a folder was expected; remove it"
-                     : strerror(why));
+        tw_error_set(err, TW_E_IO, "%s: %s", path,
+                     link ? "a link or file stands where a folder was expected; remove it"
+                          : strerror(why));
         errno = why;
         return TW_E_IO;
     }
@@ -69,9 +69,9 @@ int tw_private_file_open(const char *path, int *out, tw_error *err) {
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0) {
         int why = errno;
-        tw_fail(err, TW_E_IO, "%s: %s", path,
-                why == ELOOP ? "a symbolic link stands where a file was expected; remove it"
-                             : strerror(why));
+        tw_error_set(err, TW_E_IO, "%s: %s", path,
+                     why == ELOOP ? "a symbolic link stands where a file was expected; remove it"
+                                  : strerror(why));
         errno = why;
         return TW_E_IO;
     }

@@ -65,7 +65,10 @@ int tw_bundle_check_rules(struct tw_bundle *bundle, struct tw_verify_report *rep
         rc = tw_check_order(&bundle->programs[i], &bundle->certificates[i], &one, err);
         add_report(report, &one);
     }
-    return rc ? tw_error_prefix(err, bundle->path) : 0;
+    if (rc) {
+        tw_error_prefix(err, bundle->path);
+    }
+    return rc;
 }
 
 static int read_parts(struct tw_bundle *bundle, unsigned flags, tw_error *err) {

@@ -233,7 +233,7 @@ static int check_weights(const struct tw_bundle *bundle, tw_error *err) {
     const struct tw_elf *elf = &tw_owner(bundle)->elf;
     uint64_t at = bundle->note->meta_bytes;
     while (at < elf->size) {
-        uint64_t next = elf->size, end = elf->size;
+        uint64_t next = elf->size, end = next;
         for (uint32_t i = 0; i < elf->n_banks; i++) {
             const Elf64_Shdr *s = &elf->sections[elf->bank[i]];
             if (s->sh_size != 0 && s->sh_offset >= at && s->sh_offset < next) {

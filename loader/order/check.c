@@ -25,7 +25,7 @@ static const char *rule_name(enum tw_order_rule rule) {
     return "?";
 }
 
-int tw_ck_fail(struct tw_checker *c, enum tw_order_rule rule, const char *format, ...) {
+void tw_ck_error(struct tw_checker *c, enum tw_order_rule rule, const char *format, ...) {
     char text[300], where[128] = "";
     va_list args;
     va_start(args, format);
@@ -40,8 +40,8 @@ int tw_ck_fail(struct tw_checker *c, enum tw_order_rule rule, const char *format
                  tw_program_string(c->p, origin));
     }
     c->report->failed_rule = (int)rule;
-    return tw_fail(c->err, TW_E_VERIFY, "rule %d %s: %.60s%s: %s", (int)rule, rule_name(rule),
-                   c->p->name, where, text);
+    tw_error_set(c->err, TW_E_VERIFY, "rule %d %s: %.60s%s: %s", (int)rule, rule_name(rule),
+                 c->p->name, where, text);
 }
 
 int tw_ck_grow(struct tw_checker *c, void *items, size_t *cap, size_t n, size_t item_bytes) {

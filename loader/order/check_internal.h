@@ -164,8 +164,11 @@ struct tw_checker {
     struct tw_op op;
 };
 
-int tw_ck_fail(struct tw_checker *c, enum tw_order_rule rule, const char *format, ...)
+/* Fills the error with "rule N name: program place: ..." and remembers the rule; tw_ck_fail's value is
+ * TW_E_VERIFY (tilewright/error.h). */
+void tw_ck_error(struct tw_checker *c, enum tw_order_rule rule, const char *format, ...)
     TW_PRINTF(3, 4);
+#define tw_ck_fail(c, rule, ...) (tw_ck_error((c), (rule), __VA_ARGS__), TW_E_VERIFY)
 static inline void tw_ck_count(struct tw_checker *c, enum tw_order_rule rule) {
     c->report->checked[rule]++;
 }

@@ -52,15 +52,18 @@ struct tw_parse_name {
 
 /* Room for n items in all; at least doubles. False without memory. */
 bool tw_parse_reserve(struct tw_parse_array *a, size_t n, size_t item_bytes);
-int tw_parse_nomem(struct tw_parser *p);
 
 /* ---- parse_lex.c ---- */
 
-/* Fails with "FILE:LINE:COL: ..." for the place `at` of this line. */
-int tw_parse_fail(struct tw_parser *p, int code, size_t at, const char *format, ...)
+/* Fills the error with "FILE:LINE:COL: ..." for the place `at` of this line; tw_parse_fail's value is
+ * the code (tilewright/error.h). */
+void tw_parse_error(const struct tw_parser *p, int code, size_t at, const char *format, ...)
     TW_PRINTF(4, 5);
-/* "found X, expected WHAT" at the present place. */
-int tw_parse_expected(struct tw_parser *p, const char *what);
+#define tw_parse_fail(p, code, at, ...) (tw_parse_error((p), (code), (at), __VA_ARGS__), (code))
+#define tw_parse_nomem(p) tw_parse_fail((p), TW_E_NOMEM, (p)->at, "no memory for the program")
+/* "found X, expected WHAT" at the present place; the value is TW_E_FORMAT. */
+void tw_parse_error_expected(const struct tw_parser *p, const char *what);
+#define tw_parse_expected(p, what) (tw_parse_error_expected((p), (what)), TW_E_FORMAT)
 
 /* The byte at the present place, -1 at the end of the text. */
 static inline int tw_parse_peek(const struct tw_parser *p) {

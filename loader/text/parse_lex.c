@@ -11,18 +11,13 @@
 
 /* ---- messages ---- */
 
-int tw_parse_nomem(struct tw_parser *p) {
-    return tw_parse_fail(p, TW_E_NOMEM, p->at, "no memory for the program");
-}
-
-int tw_parse_fail(struct tw_parser *p, int code, size_t at, const char *format, ...) {
+void tw_parse_error(const struct tw_parser *p, int code, size_t at, const char *format, ...) {
     char text[300];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return tw_fail(p->err, code, "%.150s:%u:%zu: %s", p->file, p->line, at - p->line_start + 1,
-                   text);
+    tw_error_set(p->err, code, "%.150s:%u:%zu: %s", p->file, p->line, at - p->line_start + 1, text);
 }
 
 /* What stands at the present place: up to 24 bytes of it, those that are not printable as \xNN. */
@@ -43,10 +38,10 @@ static void describe(const struct tw_parser *p, char *out, size_t room) {
     snprintf(out + n, room - n, "'");
 }
 
-int tw_parse_expected(struct tw_parser *p, const char *what) {
+void tw_parse_error_expected(const struct tw_parser *p, const char *what) {
     char found[128];
     describe(p, found, sizeof found);
-    return tw_parse_fail(p, TW_E_FORMAT, p->at, "found %s, expected %s", found, what);
+    tw_parse_error(p, TW_E_FORMAT, p->at, "found %s, expected %s", found, what);
 }
 
 /* ---- blanks, lines, marks ---- */

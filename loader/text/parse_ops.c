@@ -181,7 +181,11 @@ static int parse_op(struct tw_parser *p, uint32_t code) {
         rc = parse_operand(p, &op.operand[i], &info[i]);
     }
     rc = rc ? rc : tw_parse_end_of_line(p);
-    return rc ? rc : append(p, words, tw_op_encode(&op, words));
+    if (rc) {
+        return rc;
+    }
+    uint32_t n = tw_op_encode(&op, words);
+    return append(p, words, n);
 }
 
 static int parse_words(struct tw_parser *p) {

@@ -39,7 +39,7 @@ static const char *origin_of(const struct tw_program *p, uint32_t stage) {
     return stage < p->n_stages ? tw_program_string(p, p->stages[stage].origin) : "-";
 }
 
-int tw_vf_fail(struct tw_verifier *v, enum tw_rule rule, const char *format, ...) {
+void tw_vf_error(struct tw_verifier *v, enum tw_rule rule, const char *format, ...) {
     const struct tw_program *p = v->program;
     const struct tw_vf_place *at = &v->place;
     char text[320], where[160];
@@ -58,8 +58,8 @@ int tw_vf_fail(struct tw_verifier *v, enum tw_rule rule, const char *format, ...
         snprintf(where, sizeof where, "%s %u (%.60s)", at->object, at->id, at->name);
     }
     v->report->failed_rule = (int)rule;
-    return tw_fail(v->err, TW_E_VERIFY, "rule %d %s: %.60s %s: %s", (int)rule, rule_name(rule),
-                   p->name ? p->name : "?", where, text);
+    tw_error_set(v->err, TW_E_VERIFY, "rule %d %s: %.60s %s: %s", (int)rule, rule_name(rule),
+                 p->name ? p->name : "?", where, text);
 }
 
 void tw_vf_at_object(struct tw_verifier *v, const char *object, uint32_t id, uint32_t name) {

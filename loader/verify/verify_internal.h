@@ -143,8 +143,10 @@ struct tw_verifier {
     int closed; /* the stream's last op (but END) was the last section's rendezvous */
 };
 
-/* verify.c. Fails with "rule N name: program place: ..." and remembers the rule. */
-int tw_vf_fail(struct tw_verifier *v, enum tw_rule rule, const char *format, ...) TW_PRINTF(3, 4);
+/* verify.c. Fills the error with "rule N name: program place: ..." and remembers the rule;
+ * tw_vf_fail's value is TW_E_VERIFY (tilewright/error.h). */
+void tw_vf_error(struct tw_verifier *v, enum tw_rule rule, const char *format, ...) TW_PRINTF(3, 4);
+#define tw_vf_fail(v, rule, ...) (tw_vf_error((v), (rule), __VA_ARGS__), TW_E_VERIFY)
 void tw_vf_at_object(struct tw_verifier *v, const char *object, uint32_t id, uint32_t name);
 static inline void tw_vf_count(struct tw_verifier *v, enum tw_rule rule) {
     v->report->checked[rule]++;

@@ -4,6 +4,7 @@
  * value of the loop variables, aligned, in a role that permits it, and apart from what else the op
  * touches. An affine number takes its extremes at the corners of the loop ranges, so they are sums
  * of one end per term. */
+#include "loader/base/assert.h"
 #include "loader/verify/verify_internal.h"
 
 #define NAME(v, n) tw_vf_region_name((v)->op.code, n)
@@ -344,6 +345,7 @@ int tw_vf_regions(struct tw_verifier *v, struct tw_vf_data *d) {
             continue;
         }
         tw_vf_count(v, TW_RULE_region_in_buffer);
+        TW_ASSERT(d->buffer[n]); /* tw_vf_operands sets one of the two */
         rc = d->buffer[n]->kind == TW_BUF_FIFO           ? check_fifo_region(v, d, n)
              : tw_buffer_param(v->program, d->buffer[n]) ? check_resident_param(v, d, n)
                                                          : check_plain_region(v, d, n);

@@ -5,6 +5,7 @@
  * each epoch and must not exceed it within one. Words of a semaphore form the rectangle of its
  * group, one a chip; increments are kept as differences in both directions until all streams are
  * walked, so that an increment of a rectangle costs four additions. */
+#include "loader/base/assert.h"
 #include "loader/verify/verify_internal.h"
 
 /* ---- loops over trips ---- */
@@ -125,6 +126,7 @@ static void add_rect(struct tw_verifier *v, uint32_t sem, const struct rect *r, 
 
 /* The words of one chip, from their differences. */
 static void sum_rect(uint64_t *w, uint32_t width, uint32_t height) {
+    TW_ASSERT(width > 0 && height > 0);
     for (uint32_t i = 0; i < width * height; i++) {
         uint64_t left = i % width ? w[i - 1] : 0, up = i >= width ? w[i - width] : 0;
         uint64_t corner = i % width && i >= width ? w[i - width - 1] : 0;

@@ -131,7 +131,7 @@ int golden_load(const char *path, const char *suffix, struct golden *out, tw_err
     }
     if (rc) {
         golden_finish(out);
-        tw_fail(err, rc, "%s: not a golden file", path);
+        tw_error_set(err, rc, "%s: not a golden file", path);
     }
     return rc;
 }

@@ -113,7 +113,7 @@ static bool compile(const struct kind *k, struct order_program *x, tw_error *err
 static bool run(struct order_program *x, tw_error *err) {
     struct order_device d;
     if (!order_device_open(&d, &x->program)) {
-        tw_fail(err, TW_E_NOMEM, "%s: no device memory", x->name);
+        tw_error_set(err, TW_E_NOMEM, "%s: no device memory", x->name);
         return false;
     }
     bool ok = true;
@@ -123,9 +123,9 @@ static bool run(struct order_program *x, tw_error *err) {
         struct order_run r = order_device_run(&d, x->scenario[s].in, x->scenario[s].n,
                                               TW_SCHED_CANONICAL, 0, x->expected[s]);
         if (r.rc != 0) {
-            tw_fail(err, TW_E_FAULT, "%s: scenario %u, step %u: %s at site %u %s op %u", x->name, s,
-                    r.steps, r.fault.what, r.fault.site, tw_engine_name(r.fault.engine),
-                    r.fault.op_index);
+            tw_error_set(err, TW_E_FAULT, "%s: scenario %u, step %u: %s at site %u %s op %u",
+                         x->name, s, r.steps, r.fault.what, r.fault.site,
+                         tw_engine_name(r.fault.engine), r.fault.op_index);
             ok = false;
         }
     }

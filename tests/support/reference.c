@@ -6,6 +6,7 @@
 #include "tests/support/reference.h"
 
 #include "compiler/graph/dequant.h"
+#include "loader/base/assert.h"
 #include "tilewright/range.h"
 
 #include <float.h>
@@ -64,6 +65,7 @@ static void rope_table(float *out, const float *freq, uint32_t half, uint32_t po
 
 /* out[n] = x[n] / sqrt(mean of squares + eps) * w[n] */
 static void rms_norm(float *out, const float *x, const float *w, uint32_t n, float eps) {
+    TW_ASSERT(out && x && w);
     float factor = 1.0f / sqrtf(dot(x, x, n) / (float)n + eps);
     for (uint32_t i = 0; i < n; i++) {
         out[i] = x[i] * factor * w[i];
@@ -74,6 +76,7 @@ static void rms_norm(float *out, const float *x, const float *w, uint32_t n, flo
 static void matmul(struct tw_reference *r, float *out, const float *x, tw_gvalue_id w,
                    uint32_t instance) {
     const struct tw_gvalue *v = &r->g->values.items[w];
+    TW_ASSERT(out && x);
     for (uint32_t n = 0; n < v->rows; n++) {
         out[n] = dot(weight_row(r, w, instance, n), x, v->cols);
     }
@@ -82,6 +85,7 @@ static void matmul(struct tw_reference *r, float *out, const float *x, tw_gvalue
 /* out[heads, head_dim] = x with the first rope_dims of each head rotated in pairs */
 static void rope(float *out, const float *x, const float *table, const struct tw_gop *op) {
     const uint32_t half = op->rope_dims / 2;
+    TW_ASSERT(out && x && table);
     const float *cosines = table, *sines = table + half;
     memcpy(out, x, (size_t)op->n_heads * op->head_dim * sizeof *out);
     for (uint32_t head = 0; head < op->n_heads; head++) {
@@ -114,6 +118,7 @@ static void softmax(float *x, uint32_t n) {
  * its group's head */
 static void attention(struct tw_reference *r, float *out, const float *q, const struct tw_gop *op,
                       uint32_t instance) {
+    TW_ASSERT(out && q);
     const uint32_t dim = op->head_dim, group = op->n_heads / op->n_kv_heads;
     for (uint32_t head = 0; head < op->n_heads; head++) {
         size_t at = (size_t)head * dim, kv_at = (size_t)(head / group) * dim;
@@ -134,12 +139,14 @@ static void attention(struct tw_reference *r, float *out, const float *q, const 
 
 /* out[n] = g*sigmoid(g) * u */
 static void silu_mul(float *out, const float *gate, const float *up, uint32_t n) {
+    TW_ASSERT(out && gate && up);
     for (uint32_t i = 0; i < n; i++) {
         out[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
     }
 }
 
 static void add(float *out, const float *x, const float *y, uint32_t n) {
+    TW_ASSERT(out && x && y);
     for (uint32_t i = 0; i < n; i++) {
         out[i] = x[i] + y[i];
     }
@@ -153,6 +160,7 @@ static void evaluate(struct tw_reference *r, const struct tw_gop *op, uint32_t i
     const uint32_t cols = op->out == TW_NONE ? 0 : values[op->out].cols;
     switch (op->kind) {
     case TW_GOP_GATHER:
+        TW_ASSERT(out);
         memcpy(out, weight_row(r, op->in[0], instance, r->token), cols * sizeof *out);
         break;
     case TW_GOP_ROPE_TABLE:
@@ -163,6 +171,7 @@ static void evaluate(struct tw_reference *r, const struct tw_gop *op, uint32_t i
         break;
     case TW_GOP_QUANT:    /* another representation of the same value */
     case TW_GOP_LAST_ROW: /* the only row */
+        TW_ASSERT(out && x);
         memcpy(out, x, cols * sizeof *out);
         break;
     case TW_GOP_MATMUL:
@@ -172,6 +181,7 @@ static void evaluate(struct tw_reference *r, const struct tw_gop *op, uint32_t i
         rope(out, x, y, op);
         break;
     case TW_GOP_KV_APPEND:
+        TW_ASSERT(x);
         memcpy(state_row(r, op->in[1], instance, r->pos), x, values[op->in[1]].cols * sizeof *x);
         break;
     case TW_GOP_ATTENTION:

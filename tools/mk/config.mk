@@ -9,15 +9,18 @@ ifeq ($(origin CC),default)
 CC := gcc
 endif
 
-# SAN=address,undefined or SAN=thread: a sanitized build, in a folder of its own.
+# SAN=address,undefined or SAN=thread: a sanitized build, in a folder of its own; DEBUG=1: one with assertions.
 SAN :=
-BUILD := build$(if $(SAN),/san-$(SAN))
+DEBUG :=
+BUILD := build$(if $(SAN),/san-$(SAN),$(if $(DEBUG),/debug))
 
 STD := -std=c11 -D_GNU_SOURCE
 WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wswitch-enum
 # The order of every sum is part of the machine's definition: no contraction, no reassociation.
 FLOAT := -ffp-contract=off -fno-math-errno
 CFLAGS := -O2 -g
+# loader/base/assert.h: on wherever somebody looks for our mistakes, off in what is installed.
+ASSERTS := $(if $(SAN)$(DEBUG),-DTW_ASSERTS)
 LDFLAGS :=
 
 # Sanitizers make the optimiser see paths that do not exist, so a warning is an error only in the plain build.
@@ -27,7 +30,7 @@ else
 SANFLAGS := -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
 endif
 
-BASE_CFLAGS := $(STD) $(FLOAT) $(WARN) $(STRICT) -Iinclude -I. -pthread -fPIC
+BASE_CFLAGS := $(STD) $(FLOAT) $(WARN) $(STRICT) $(ASSERTS) -Iinclude -I. -pthread -fPIC
 
 # make -n: the first word of MAKEFLAGS holds the single letters, if there are any.
 DRY_RUN := $(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS))))

@@ -38,11 +38,23 @@ $(CLANG_STAMPS): $(BUILD)/clang/%.ok: %.c $(BUILD)/flags
 	$(Q)clang $(BASE_CFLAGS) -O2 $(PKG_CFLAGS) $(TEST_CFLAGS) -fsyntax-only -MMD -MP -MF $(@:.ok=.d) -MT $@ $<
 	@touch $@
 
-.PHONY: tests cross-tests fuzz-targets clang-syntax
+# clang's static analyser over what is shipped: paths through a function and the functions of its file. A finding is
+# an error. What it cannot know is told by TW_ASSERT (loader/base/assert.h).
+ANALYSED_SRCS := $(LIB_SRCS) $(TOOL_SRCS)
+ANALYSIS_STAMPS := $(ANALYSED_SRCS:%.c=$(BUILD)/analyze/%.ok)
+
+$(ANALYSIS_STAMPS): $(BUILD)/analyze/%.ok: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(Q)clang --analyze --analyzer-output text -Xclang -analyzer-werror $(BASE_CFLAGS) $(PKG_CFLAGS) \
+		-DTW_COMPILER_ID='""' -MD -MP -MF $(@:.ok=.d) -MT $@ -o /dev/null $<
+	@touch $@
+
+.PHONY: tests cross-tests fuzz-targets clang-syntax clang-analyze
 tests: $(TEST_BINS)
 cross-tests: $(CROSS_BINS)
 fuzz-targets: $(FUZZ_BINS)
 clang-syntax: $(CLANG_STAMPS)
+clang-analyze: $(ANALYSIS_STAMPS)
 
 .SECONDARY: $(TEST_SRCS:%.c=$(OBJ)/%.o) $(CROSS_SRCS:%.c=$(OBJ)/%.o) $(FUZZ_SRCS:%.c=$(OBJ)/%.o) $(BENCH_SRCS:%.c=$(OBJ)/%.o)
--include $(TEST_SRCS:%.c=$(OBJ)/%.d) $(BENCH_SRCS:%.c=$(OBJ)/%.d) $(CROSS_SRCS:%.c=$(OBJ)/%.d) $(TEST_SUPPORT_OBJS:.o=.d) $(FUZZ_SRCS:%.c=$(OBJ)/%.d) $(CLANG_STAMPS:.ok=.d)
+-include $(TEST_SRCS:%.c=$(OBJ)/%.d) $(BENCH_SRCS:%.c=$(OBJ)/%.d) $(CROSS_SRCS:%.c=$(OBJ)/%.d) $(TEST_SUPPORT_OBJS:.o=.d) $(FUZZ_SRCS:%.c=$(OBJ)/%.d) $(CLANG_STAMPS:.ok=.d) $(ANALYSIS_STAMPS:.ok=.d)

@@ -105,7 +105,7 @@ static void describe_ready(const char *bdf, const struct kind *kind, const char 
 }
 
 static void describe(const char *bdf, const struct kind *kind, struct tw_transport_info *info) {
-    struct tw_vfio_probe look;
+    struct tw_vfio_probe look = {0};
     char holder[32];
     uint32_t pid;
     snprintf(info->selector, sizeof info->selector, "pcie:%.15s", bdf);

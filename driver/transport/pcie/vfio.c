@@ -193,7 +193,7 @@ static int open_device(struct tw_vfio *v, const char *bdf, tw_error *err) {
 }
 
 int tw_vfio_open(struct tw_vfio *v, const char *name, const char *bdf, tw_error *err) {
-    struct tw_vfio_probe look;
+    struct tw_vfio_probe look = {0};
     *v = (struct tw_vfio){
         .container = -1, .group = -1, .device = -1, .interrupt = -1, .request = -1};
     snprintf(v->name, sizeof v->name, "%s", name);

@@ -200,9 +200,7 @@ static int explain_silence(const struct use *u, int code, tw_error *err) {
         tw_lock_note_stopped(u->server_pid, stopped);
     }
     if (stopped[0]) {
-        size_t n = strlen(err->message);
-        snprintf(err->message + n, sizeof err->message - n, "; process %u serves it%s",
-                 u->server_pid, stopped);
+        tw_error_append(err, "; process %u serves it%s", u->server_pid, stopped);
     }
     return code;
 }

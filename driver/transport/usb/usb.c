@@ -9,6 +9,7 @@
 #include "driver/transport/usb/usb_find.h"
 #include "driver/transport/usb/usb_holder.h"
 #include "driver/transport/usb/usb_host_pipe.h"
+#include "loader/base/assert.h"
 #include "loader/base/clock.h"
 #include "loader/base/lock.h"
 
@@ -207,6 +208,7 @@ static int open_device(struct tw_usb_list *list, const struct tw_usb_found *d, s
     code = open_port(d, &o->port, again, err);
     if (code) {
         end_use(o->use);
+        o->use = NULL;
         return code;
     }
     o->port.context = list->context;
@@ -250,6 +252,7 @@ static int open_usb(const char *rest, const struct tw_transport_options *options
     if (code) {
         return code;
     }
+    TW_ASSERT(o.use && o.port.handle);
     code = tw_usb_host_pipe_open(o.name, &o.port, &pipe, err);
     code = code ? code : tw_link_open(o.name, pipe, options->deadline_ms, &link, err);
     if (code) {

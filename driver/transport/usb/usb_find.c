@@ -209,7 +209,7 @@ static void describe_ready(struct tw_usb_found *d, uint16_t version) {
     }
     d->state = TW_USB_READY;
     snprintf(d->detail, sizeof d->detail, "%.40s at %s, firmware %u.%u.%u, %u Mbit/s%s",
-             product[0] ? product : "device", d->path, version >> 8, version >> 4 & 15u,
+             product[0] ? product : "device", d->path, (unsigned)version >> 8, version >> 4 & 15u,
              version & 15u, d->mbits, better);
 }
 

@@ -233,16 +233,17 @@ static int check_threads(const struct tw_machine_config *config, uint32_t n_thre
     memset(fault, 0, sizeof *fault);
     if (n_threads == 0 || n_threads > PLAN_MAX_THREADS) {
         tw_fault_set(fault, "BadThreads", TW_NONE, n_threads, PLAN_MAX_THREADS);
-        return fault->code = TW_E_USAGE;
+        fault->code = TW_E_USAGE;
+        return TW_E_USAGE;
     }
     bool ok = config->program->n_trips < PLAN_NO_TRIP;
     return ok ? 0
-              : tw_fault_set(fault, "BadTable", TW_NONE, config->program->n_trips, PLAN_NO_TRIP);
+              : tw_fault_fail(fault, "BadTable", TW_NONE, config->program->n_trips, PLAN_NO_TRIP);
 }
 
 int tw_plan_build(const struct tw_machine_config *config, uint32_t n_threads,
                   struct tw_arena *arena, struct tw_plan **out, struct tw_fault *fault) {
-    struct tw_fault ignored;
+    struct tw_fault ignored = {0};
     struct walk w;
     fault = fault ? fault : &ignored;
     int rc = check_threads(config, n_threads, fault);

@@ -72,7 +72,7 @@ static int add_id_check(struct walk *w, const struct walk_op *op, const struct b
     const struct tw_tensor *ids = &w->program->tensors[id];
     struct plan_id_check check = {at->at, op->args.rows, op->args.tensor->rows, id, op->rows_trip};
     if (ids->role != TW_ROLE_INPUT || at->terms.n > 0) {
-        return tw_fault_set(w->fault, "Role", id, ids->role, TW_ROLE_INPUT);
+        return tw_fault_fail(w->fault, "Role", id, ids->role, TW_ROLE_INPUT);
     }
     for (uint32_t i = 0; i < c->n_ids; i++) {
         const struct plan_id_check *o = &c->ids[i];
@@ -82,7 +82,7 @@ static int add_id_check(struct walk *w, const struct walk_op *op, const struct b
         }
     }
     if (c->n_ids == PLAN_CHECKS) {
-        return tw_fault_set(w->fault, "TooManyChecks", id, c->n_ids + 1, PLAN_CHECKS);
+        return tw_fault_fail(w->fault, "TooManyChecks", id, c->n_ids + 1, PLAN_CHECKS);
     }
     c->ids[c->n_ids++] = check;
     return 0;
@@ -97,7 +97,7 @@ static int add_pos_check(struct walk *w, const struct walk_op *op) {
     uint64_t heads = t->head_dim ? t->cols / t->head_dim : 0,
              head_end = (uint64_t)v.first + v.heads;
     if (v.head_dim != t->head_dim || head_end > heads) {
-        return tw_fault_set(w->fault, "WriteOutOfRange", cache, head_end, heads);
+        return tw_fault_fail(w->fault, "WriteOutOfRange", cache, head_end, heads);
     }
     for (uint32_t i = 0; i < c->n_pos; i++) {
         const struct plan_pos_check *o = &c->pos[i];
@@ -107,7 +107,7 @@ static int add_pos_check(struct walk *w, const struct walk_op *op) {
         }
     }
     if (c->n_pos == PLAN_CHECKS) {
-        return tw_fault_set(w->fault, "TooManyChecks", cache, c->n_pos + 1, PLAN_CHECKS);
+        return tw_fault_fail(w->fault, "TooManyChecks", cache, c->n_pos + 1, PLAN_CHECKS);
     }
     c->pos[c->n_pos++] = check;
     return 0;
@@ -121,7 +121,7 @@ static int emit_multicast(struct walk *w, const struct walk_engine *e, const str
     uint32_t own = op->region[TW_MCAST_REGION_destination].id;
     struct walk_pointer *to_place = &b->p[TW_MCAST_REGION_destination];
     if (p->buffers[own].sibling_base == TW_NONE || p->buffers[own].kind != TW_BUF_RESIDENT) {
-        return tw_fault_set(w->fault, "Role", own, p->buffers[own].kind, TW_BUF_RESIDENT);
+        return tw_fault_fail(w->fault, "Role", own, p->buffers[own].kind, TW_BUF_RESIDENT);
     }
     size_t offset = (size_t)(to_place->at - w->buffers[own].base);
     for (uint32_t site = 0; site < p->n_sites; site++) {
@@ -130,7 +130,7 @@ static int emit_multicast(struct walk *w, const struct walk_engine *e, const str
         }
         uint32_t to = tw_buffer_sibling(p, &p->buffers[own], site);
         if (to == TW_NONE) {
-            return tw_fault_set(w->fault, "Role", own, site, p->buffers[own].group);
+            return tw_fault_fail(w->fault, "Role", own, site, p->buffers[own].group);
         }
         /* only once if a chip's siblings share their storage */
         if (tw_walk_storage(w, to) == to) {

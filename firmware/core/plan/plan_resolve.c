@@ -14,7 +14,7 @@
 
 static int set_fault(struct walk *w, const char *what, uint32_t object, uint64_t have,
                      uint64_t need) {
-    return tw_fault_set(w->fault, what, object, have, need);
+    return tw_fault_fail(w->fault, what, object, have, need);
 }
 
 static bool add_term(struct walk_terms *t, uint32_t level, uint64_t step) {
@@ -73,7 +73,7 @@ static int check_range(struct walk *w, bool write, uint32_t id, uint64_t offset,
     }
     uint64_t end;
     end = tw_add_u64(offset, bytes, &end) ? end : UINT64_MAX;
-    return tw_fault_set(w->fault, write ? "WriteOutOfRange" : "ReadOutOfRange", id, end, limit);
+    return tw_fault_fail(w->fault, write ? "WriteOutOfRange" : "ReadOutOfRange", id, end, limit);
 }
 
 static bool mark_copy(struct walk *w, uint8_t *flags, uint8_t flag) {

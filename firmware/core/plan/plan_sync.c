@@ -76,7 +76,7 @@ int tw_walk_sem_increment(struct walk *w, const struct walk_engine *e, uint32_t 
                           uint32_t site, uint32_t by) {
     struct walk_word *word = word_of(w, semaphore, site);
     if (!has_word(w, semaphore, site)) {
-        return tw_fault_set(w->fault, "BadOp", semaphore, site, TW_NONE);
+        return tw_fault_fail(w->fault, "BadOp", semaphore, site, TW_NONE);
     }
     if (walk_thread(w, site) != e->thread) {
         append_event(w, word, e->thread);
@@ -147,10 +147,10 @@ int tw_walk_sem_wait(struct walk *w, const struct walk_engine *e, const struct w
     struct walk_word *word = word_of(w, op->object, e->site);
     uint32_t epoch_step, at_least = threshold(w, e, op, &epoch_step);
     if (!has_word(w, op->object, e->site)) {
-        return tw_fault_set(w->fault, "BadOp", op->object, e->site, TW_NONE);
+        return tw_fault_fail(w->fault, "BadOp", op->object, e->site, TW_NONE);
     }
     if (word->waited && word->epoch_step != epoch_step) {
-        return tw_fault_set(w->fault, "EpochStep", op->object, epoch_step, word->epoch_step);
+        return tw_fault_fail(w->fault, "EpochStep", op->object, epoch_step, word->epoch_step);
     }
     word->waited = true;
     word->epoch_step = epoch_step;
@@ -176,8 +176,8 @@ int tw_walk_check_epochs(struct walk *w) {
             w->fault->site = (uint32_t)(i % w->program->n_sites);
             w->fault->engine = w->fault->op_index = w->fault->stage = TW_NONE;
             w->fault->opcode = TW_OP_SEM_WAIT;
-            return tw_fault_set(w->fault, "EpochStep", (uint32_t)(i / w->program->n_sites),
-                                w->words[i].epoch_step, w->words[i].value);
+            return tw_fault_fail(w->fault, "EpochStep", (uint32_t)(i / w->program->n_sites),
+                                 w->words[i].epoch_step, w->words[i].value);
         }
     }
     return 0;

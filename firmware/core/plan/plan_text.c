@@ -6,6 +6,7 @@
  */
 #include "firmware/core/plan/plan_walk.h"
 
+#include "loader/base/assert.h"
 #include "tilewright/range.h"
 
 static void add(uint64_t *total, uint64_t times, uint64_t each) {
@@ -58,7 +59,7 @@ int tw_walk_count_text(struct walk *w) {
         }
     }
     if (rc == 0 && w->bounds.entries > UINT32_MAX / 4) {
-        return tw_fault_set(w->fault, "BadOp", TW_NONE, w->bounds.entries, UINT32_MAX / 4);
+        return tw_fault_fail(w->fault, "BadOp", TW_NONE, w->bounds.entries, UINT32_MAX / 4);
     }
     return rc;
 }
@@ -264,7 +265,9 @@ uint32_t tw_walk_storage(const struct walk *w, uint32_t id) {
         return id;
     }
     const struct tw_group *g = &p->groups[b->group];
-    return id - (id - b->sibling_base) % ((uint32_t)tw_group_size(g) / g->chips);
+    uint32_t per_chip = (uint32_t)tw_group_size(g) / g->chips;
+    TW_ASSERT(per_chip > 0 && b->sibling_base <= id);
+    return id - (id - b->sibling_base) % per_chip;
 }
 
 /* If only multicasts to all members of a set on one chip write them, the members always hold the

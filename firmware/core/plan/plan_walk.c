@@ -27,7 +27,7 @@ static int enter_dynamic(struct walk *w, uint32_t id) {
     if (w->dynamic_depth > 0 && f->touched != w->dynamic_serial) {
         f->touched = w->dynamic_serial;
         if (f->level != 0) {
-            return tw_fault_set(w->fault, "PagesInDynamicLoop", id, f->level, 0);
+            return tw_fault_fail(w->fault, "PagesInDynamicLoop", id, f->level, 0);
         }
     }
     return 0;
@@ -39,8 +39,8 @@ static int fifo_op(struct walk *w, const struct walk_engine *e, const struct wal
     bool produces = op->code == TW_OP_RESERVE || op->code == TW_OP_PUSH;
     if (b->kind != TW_BUF_FIFO || b->site != e->site ||
         (produces ? b->producer : b->consumer) != e->engine) {
-        return tw_fault_set(w->fault, "Role", op->object, e->engine,
-                            produces ? b->producer : b->consumer);
+        return tw_fault_fail(w->fault, "Role", op->object, e->engine,
+                             produces ? b->producer : b->consumer);
     }
     int rc = enter_dynamic(w, op->object);
     if (rc != 0) {
@@ -48,14 +48,14 @@ static int fifo_op(struct walk *w, const struct walk_engine *e, const struct wal
     }
     if (op->code == TW_OP_PUSH) {
         if (op->number > b->pages - f->level) {
-            return tw_fault_set(w->fault, "FifoOverrun", op->object, b->pages - f->level,
-                                op->number);
+            return tw_fault_fail(w->fault, "FifoOverrun", op->object, b->pages - f->level,
+                                 op->number);
         }
         f->level += op->number;
         w->dynamic_pages += op->number;
     } else if (op->code == TW_OP_POP) {
         if (op->number > f->level) {
-            return tw_fault_set(w->fault, "FifoUnderrun", op->object, f->level, op->number);
+            return tw_fault_fail(w->fault, "FifoUnderrun", op->object, f->level, op->number);
         }
         for (uint32_t i = 0; i < op->number; i++) {
             tw_walk_release_page(w, &w->pages[f->first_page + (f->head + i) % b->pages]);
@@ -86,7 +86,7 @@ static bool is_blocked(struct walk *w, const struct walk_engine *e, const struct
 
 static int sync_op(struct walk *w, const struct walk_engine *e, const struct walk_op *op) {
     if (w->dynamic_depth > 0) {
-        return tw_fault_set(w->fault, "SyncInDynamicLoop", op->object, w->dynamic_depth, 0);
+        return tw_fault_fail(w->fault, "SyncInDynamicLoop", op->object, w->dynamic_depth, 0);
     }
     if (op->code == TW_OP_SEM_WAIT) {
         return tw_walk_sem_wait(w, e, op);
@@ -154,10 +154,10 @@ static int report_deadlock(struct walk *w, uint32_t first, uint32_t n, uint32_t 
         if ((mask >> e->engine & 1u) && e->pc < e->end && w->ops[e->pc].code != TW_OP_END) {
             const struct walk_op *op = &w->ops[e->pc];
             (void)is_blocked(w, e, op, &have, &need);
-            return locate_fault(w, e, tw_fault_set(w->fault, "Deadlock", op->object, have, need));
+            return locate_fault(w, e, tw_fault_fail(w->fault, "Deadlock", op->object, have, need));
         }
     }
-    return tw_fault_set(w->fault, "Deadlock", TW_NONE, 0, 0);
+    return tw_fault_fail(w->fault, "Deadlock", TW_NONE, 0, 0);
 }
 
 /* ---- dynamic loops ---- */
@@ -241,7 +241,7 @@ static int walk_body(struct walk *w, uint32_t site, const struct walk_op *loop) 
         return report_deadlock(w, site * TW_ENGINE_COUNT, TW_ENGINE_COUNT, loop->participants);
     }
     if (w->dynamic_pages != pages) {
-        return tw_fault_set(w->fault, "PagesInDynamicLoop", loop->object, w->dynamic_pages, pages);
+        return tw_fault_fail(w->fault, "PagesInDynamicLoop", loop->object, w->dynamic_pages, pages);
     }
     return 0;
 }
@@ -296,7 +296,7 @@ static int run_site(struct walk *w, uint32_t site, uint32_t mask, bool *progress
 static int check_drained(struct walk *w) {
     for (uint32_t i = 0; i < w->program->n_buffers; i++) {
         if (w->buffers[i].level != 0) {
-            return tw_fault_set(w->fault, "FifoOverrun", i, w->buffers[i].level, 0);
+            return tw_fault_fail(w->fault, "FifoOverrun", i, w->buffers[i].level, 0);
         }
     }
     return 0;

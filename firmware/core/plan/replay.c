@@ -21,7 +21,7 @@ static int check_ids(const struct tw_plan *plan, const struct plan_id_check *c,
         int32_t id;
         memcpy(&id, c->ids + (size_t)r * 4, sizeof id);
         if (id < 0 || (uint32_t)id >= c->limit) {
-            return tw_fault_set(fault, "IdOutOfRange", c->object, (uint64_t)(int64_t)id, c->limit);
+            return tw_fault_fail(fault, "IdOutOfRange", c->object, (uint64_t)(int64_t)id, c->limit);
         }
     }
     return 0;
@@ -33,11 +33,11 @@ static int check_pos(const struct tw_plan *plan, const struct plan_pos_check *c,
     uint64_t end = (uint64_t)latched(plan, c->pos_trip, c->pos) + rows;
     return rows == 0 || end <= c->limit
                ? 0
-               : tw_fault_set(fault, "WriteOutOfRange", c->object, end, c->limit);
+               : tw_fault_fail(fault, "WriteOutOfRange", c->object, end, c->limit);
 }
 
 int tw_plan_begin(struct tw_plan *plan, struct tw_fault *fault) {
-    struct tw_fault ignored;
+    struct tw_fault ignored = {0};
     fault = fault ? fault : &ignored;
     memset(fault, 0, sizeof *fault);
     fault->site = fault->engine = fault->op_index = fault->stage = TW_NONE;
@@ -212,8 +212,8 @@ static int check_result(const struct run *r, uint32_t index, const struct tw_kar
             fault->op_index = r->thread->origins[index].op_index;
             fault->opcode = o.op.code;
             fault->stage = o.op.stage;
-            return tw_fault_set(fault, "NotFinite", tw_op_region(&o.op, n)->id, row,
-                                turn_of(r->thread, index, &o));
+            return tw_fault_fail(fault, "NotFinite", tw_op_region(&o.op, n)->id, row,
+                                 turn_of(r->thread, index, &o));
         }
     }
     return 0;

@@ -86,7 +86,7 @@ static int advance_words(void *ctx, const struct tw_text_place *at, const struct
     bool one = op->code == TW_OP_SEM_INC;
     uint32_t id = tw_op_object(op);
     if (at->dynamic > 0) { /* how much a step adds depends on its trips */
-        return tw_fault_set(fault, "EpochStep", id, s->config.first_epoch, 0);
+        return tw_fault_fail(fault, "EpochStep", id, s->config.first_epoch, 0);
     }
     uint32_t by = (uint32_t)at->times * (one ? op->operand[TW_SEM_INC_by].id : 1);
     for (uint32_t site = 0; site < s->config.program->n_sites; site++) {
@@ -121,7 +121,7 @@ static void set_up(struct tw_strict *s) {
 
 int tw_strict_init(const struct tw_machine_config *config, struct tw_arena *arena,
                    struct tw_strict **out, struct tw_fault *fault) {
-    struct tw_fault ignored;
+    struct tw_fault ignored = {0};
     fault = fault ? fault : &ignored;
     int rc = tw_text_walk(config, NULL, NULL, fault);
     if (rc != 0) {
@@ -189,7 +189,7 @@ static int report_deadlock(struct tw_strict *s, struct tw_fault *fault) {
             fault->op_index = e->index;
             fault->opcode = op.code;
             fault->stage = op.stage;
-            return tw_fault_set(fault, "Deadlock", why.object, why.have, why.need);
+            return tw_fault_fail(fault, "Deadlock", why.object, why.have, why.need);
         }
     }
     return 0;
@@ -202,7 +202,7 @@ static int check_drained(const struct tw_strict *s, struct tw_fault *fault) {
             fault->engine = s->config.program->buffers[i].producer;
             fault->op_index = fault->stage = TW_NONE;
             fault->opcode = 0;
-            return tw_fault_set(fault, "FifoOverrun", i, s->buffers[i].level, 0);
+            return tw_fault_fail(fault, "FifoOverrun", i, s->buffers[i].level, 0);
         }
     }
     return 0;
@@ -250,11 +250,11 @@ int tw_strict_end(struct tw_strict *s, struct tw_fault *fault) {
 
 int tw_strict_step(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t seed,
                    struct tw_fault *fault) {
-    struct tw_fault ignored;
+    struct tw_fault ignored = {0};
     fault = fault ? fault : &ignored;
     memset(fault, 0, sizeof *fault);
     if (s->faulted) {
-        return tw_fault_set(fault, "Faulted", TW_NONE, 0, 0);
+        return tw_fault_fail(fault, "Faulted", TW_NONE, 0, 0);
     }
     int rc = tw_bind_trips(&s->config, s->inputs, s->trip_min, s->trips, fault);
     if (rc != 0) {

@@ -6,6 +6,7 @@
  */
 #include "firmware/core/strict/strict.h"
 
+#include "loader/base/assert.h"
 #include "tilewright/range.h"
 
 /* A region of SRAM or DRAM that was found in order. */
@@ -26,7 +27,7 @@ struct access {
 };
 
 static int refuse(const struct access *a, bool write, uint32_t id, uint64_t have, uint64_t need) {
-    return tw_fault_set(a->fault, write ? "WriteOutOfRange" : "ReadOutOfRange", id, have, need);
+    return tw_fault_fail(a->fault, write ? "WriteOutOfRange" : "ReadOutOfRange", id, have, need);
 }
 
 /* True if [offset, offset + span of e) lies inside limit. */
@@ -57,16 +58,16 @@ static int fifo_region(const struct access *a, const struct tw_operand *o, struc
     bool producer = on_producer_side(a, b, o->kind), write = o->kind != 'R';
     uint64_t end, capacity = b->pages * b->page_bytes;
     if (a->e->engine != (producer ? b->producer : b->consumer) || (!producer && o->kind == 'W')) {
-        return tw_fault_set(a->fault, "Role", o->id, a->e->engine,
-                            o->kind == 'W' ? b->producer : b->consumer);
+        return tw_fault_fail(a->fault, "Role", o->id, a->e->engine,
+                             o->kind == 'W' ? b->producer : b->consumer);
     }
     if (!fits(offset, extent, capacity, &end)) {
         return refuse(a, write, o->id, end, capacity);
     }
     uint64_t allowed = (producer ? f->reserved : f->waited) * b->page_bytes;
     if (!fits(offset, extent, allowed, &end)) {
-        return tw_fault_set(a->fault, producer ? "FifoOverrun" : "FifoUnderrun", o->id, allowed,
-                            end);
+        return tw_fault_fail(a->fault, producer ? "FifoOverrun" : "FifoUnderrun", o->id, allowed,
+                             end);
     }
     uint64_t first = producer ? (uint64_t)f->head + f->level : f->head;
     *ring = (first + offset / b->page_bytes) % b->pages * b->page_bytes + offset % b->page_bytes;
@@ -79,10 +80,10 @@ static int buffer_region(const struct access *a, const struct tw_operand *o, uin
     struct strict_buffer *state = &a->s->buffers[o->id];
     uint64_t at = offset, end;
     if (b->site != a->e->site) {
-        return tw_fault_set(a->fault, "Role", o->id, a->e->site, b->site);
+        return tw_fault_fail(a->fault, "Role", o->id, a->e->site, b->site);
     }
     if (o->kind != 'R' && tw_buffer_param(a->s->config.program, b)) {
-        return tw_fault_set(a->fault, "Role", o->id, TW_ROLE_PARAM, TW_ROLE_ACTIVATION);
+        return tw_fault_fail(a->fault, "Role", o->id, TW_ROLE_PARAM, TW_ROLE_ACTIVATION);
     }
     if (b->kind == TW_BUF_FIFO) {
         int rc = fifo_region(a, o, r->extent, offset, &at);
@@ -94,7 +95,7 @@ static int buffer_region(const struct access *a, const struct tw_operand *o, uin
     }
     if (b->kind == TW_BUF_SCRATCH) {
         if (state->owner != 0 && state->owner != a->e->engine + 1) {
-            return tw_fault_set(a->fault, "Role", o->id, a->e->engine, state->owner - 1u);
+            return tw_fault_fail(a->fault, "Role", o->id, a->e->engine, state->owner - 1u);
         }
         state->owner = (uint8_t)(a->e->engine + 1);
     }
@@ -110,7 +111,7 @@ static int tensor_region(const struct access *a, const struct tw_operand *o, uin
     uint64_t instance = tw_affine_value(&o->instance, a->e->vars), end;
     bool write = o->kind == 'U';
     if (write && (t->role == TW_ROLE_PARAM || t->role == TW_ROLE_INPUT)) {
-        return tw_fault_set(a->fault, "Role", o->id, t->role, TW_ROLE_STATE);
+        return tw_fault_fail(a->fault, "Role", o->id, t->role, TW_ROLE_STATE);
     }
     uint8_t *base = tw_bind_tensor(&a->s->config, o->id, instance);
     if (!base) {
@@ -146,7 +147,7 @@ static int check_defined(const struct access *a, const struct region *r) {
     for (uint64_t row = 0; r->shadow && row < r->extent.rows; row++) {
         uint64_t at = r->offset + row * r->extent.stride;
         if (!tw_shadow_defined(r->shadow, at, r->extent.row_bytes)) {
-            return tw_fault_set(a->fault, "Undefined", r->id, row, r->extent.rows);
+            return tw_fault_fail(a->fault, "Undefined", r->id, row, r->extent.rows);
         }
     }
     return 0;
@@ -177,8 +178,8 @@ static int check_ids(const struct access *a, const struct tw_kargs *k) {
         int32_t id;
         memcpy(&id, ids + (size_t)r * 4, sizeof id);
         if (id < 0 || (uint32_t)id >= k->tensor->rows) {
-            return tw_fault_set(a->fault, "IdOutOfRange", a->op->operand[TW_GATHER_ids].id,
-                                (uint64_t)(int64_t)id, k->tensor->rows);
+            return tw_fault_fail(a->fault, "IdOutOfRange", a->op->operand[TW_GATHER_ids].id,
+                                 (uint64_t)(int64_t)id, k->tensor->rows);
         }
     }
     return 0;
@@ -227,14 +228,14 @@ static int multicast(const struct access *a, struct tw_kargs *k, const struct re
     const struct tw_buffer *b = &p->buffers[own->id];
     uint32_t group = a->op->operand[TW_MCAST_group].id;
     if (b->sibling_base == TW_NONE || b->kind != TW_BUF_RESIDENT) {
-        return tw_fault_set(a->fault, "Role", own->id, b->kind, TW_BUF_RESIDENT);
+        return tw_fault_fail(a->fault, "Role", own->id, b->kind, TW_BUF_RESIDENT);
     }
     for (uint32_t site = 0; site < p->n_sites; site++) {
         if (tw_group_has(p, group, site)) {
             struct region r = *own;
             r.id = tw_buffer_sibling(p, b, site);
             if (r.id == TW_NONE) {
-                return tw_fault_set(a->fault, "Role", own->id, site, b->group);
+                return tw_fault_fail(a->fault, "Role", own->id, site, b->group);
             }
             r.at = a->s->sram[site] + own->offset;
             r.shadow = a->s->sram_shadow[site];
@@ -286,7 +287,7 @@ static int check_numbers(const struct access *a, const struct region *regions, u
         uint64_t row;
         if (tw_bad_row(a->s->config.program, a->op, i, regions[i].extent, regions[i].at, &row)) {
             uint32_t turn = a->e->depth ? a->e->vars[a->e->loop[0].var] : 0;
-            return tw_fault_set(a->fault, "NotFinite", regions[i].id, row, turn);
+            return tw_fault_fail(a->fault, "NotFinite", regions[i].id, row, turn);
         }
     }
     return 0;
@@ -302,11 +303,12 @@ int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const str
     bind_values(&a, &k);
     bool idle = tw_op_rows(op) && k.rows == 0;
     for (; tw_op_region(op, n) && rc == 0; n++) {
+        TW_ASSERT(n < TW_KARGS_REGIONS);
         rc = resolve(&a, n, k.rows, &regions[n]);
         if (rc == 0 && !idle && tw_op_reads(op, tw_op_region(op, n))) {
             rc = check_defined(&a, &regions[n]);
         }
-        k.p[n] = regions[n].at;
+        k.p[n] = rc == 0 ? regions[n].at : NULL;
     }
     if (rc == 0 && !idle) {
         rc = check_values(&a, &k);
@@ -315,6 +317,7 @@ int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const str
         return rc;
     }
     if (!idle && op->code == TW_OP_MCAST) {
+        TW_ASSERT(n == 2);
         return multicast(&a, &k, &regions[TW_MCAST_REGION_destination]);
     }
     if (!idle) {

@@ -44,11 +44,11 @@ static int push(struct tw_strict *s, uint32_t id, uint32_t n, struct tw_fault *f
     const struct tw_buffer *b = fifo_of(s, id);
     struct strict_buffer *f = &s->buffers[id];
     if (n > f->reserved) {
-        return tw_fault_set(fault, "FifoOverrun", id, f->reserved, n);
+        return tw_fault_fail(fault, "FifoOverrun", id, f->reserved, n);
     }
     for (uint32_t i = 0; i < n; i++) {
         if (!s->page_written[f->first_flag + (f->head + f->level + i) % b->pages]) {
-            return tw_fault_set(fault, "Undefined", id, i, n);
+            return tw_fault_fail(fault, "Undefined", id, i, n);
         }
     }
     f->reserved -= n;
@@ -61,7 +61,7 @@ static int pop(struct tw_strict *s, uint32_t id, uint32_t n, struct tw_fault *fa
     const struct tw_buffer *b = fifo_of(s, id);
     struct strict_buffer *f = &s->buffers[id];
     if (n > f->waited) {
-        return tw_fault_set(fault, "FifoUnderrun", id, f->waited, n);
+        return tw_fault_fail(fault, "FifoUnderrun", id, f->waited, n);
     }
     for (uint32_t i = 0; i < n; i++) {
         uint32_t page = (f->head + i) % b->pages;
@@ -83,10 +83,10 @@ static int fifo_op(struct tw_strict *s, const struct strict_engine *e, const str
     bool produces = op->code == TW_OP_RESERVE || op->code == TW_OP_PUSH;
     if (b->kind != TW_BUF_FIFO || b->site != e->site ||
         (produces ? b->producer : b->consumer) != e->engine) {
-        return tw_fault_set(fault, "Role", id, e->engine, produces ? b->producer : b->consumer);
+        return tw_fault_fail(fault, "Role", id, e->engine, produces ? b->producer : b->consumer);
     }
     if (n > b->pages) {
-        return tw_fault_set(fault, produces ? "FifoOverrun" : "FifoUnderrun", id, b->pages, n);
+        return tw_fault_fail(fault, produces ? "FifoOverrun" : "FifoUnderrun", id, b->pages, n);
     }
     if (op->code == TW_OP_RESERVE) {
         f->reserved = n > f->reserved ? n : f->reserved;
@@ -101,7 +101,7 @@ static int fifo_op(struct tw_strict *s, const struct strict_engine *e, const str
 static int increment(struct tw_strict *s, uint32_t semaphore, uint32_t site, uint32_t by,
                      struct tw_fault *fault) {
     if (!tw_group_has(s->config.program, s->config.program->semaphores[semaphore].group, site)) {
-        return tw_fault_set(fault, "BadOp", semaphore, site, TW_NONE);
+        return tw_fault_fail(fault, "BadOp", semaphore, site, TW_NONE);
     }
     *strict_word(s, semaphore, site) += by;
     return 0;

@@ -111,16 +111,16 @@ static void an_error_is_one_clean_line_cut_between_characters(void **state) {
     (void)state;
     tw_error err;
     char path[600];
-    tw_fail(&err, TW_E_IO, "/tmp/\xff/\033[31m\nx: %s", "no");
+    tw_error_set(&err, TW_E_IO, "/tmp/\xff/\033[31m\nx: %s", "no");
     assert_string_equal(err.message, "/tmp/?/?[31m?x: no");
     for (size_t i = 0; i < 300; i++) {
         memcpy(path + 2 * i, "\xc3\xa9", 2);
     }
     path[599] = 0;
-    tw_fail(&err, TW_E_IO, "a%s", path); /* 479 bytes: the last character has no room */
+    tw_error_set(&err, TW_E_IO, "a%s", path); /* 479 bytes: the last character has no room */
     assert_int_equal(strlen(err.message), 479);
     assert_true(is_clean(err.message));
-    tw_fail(&err, TW_E_IO, "%s", path);
+    tw_error_set(&err, TW_E_IO, "%s", path);
     assert_int_equal(strlen(err.message), 478);
     assert_true(is_clean(err.message));
     tw_error_prefix(&err, "\xff");
