@@ -336,7 +336,8 @@ static const struct group {
     void (*walk)(void);
     const char *entries; /* that it calls */
 } groups[] = {
-    {errors, "tw_fail tw_vfail tw_error_prefix tw_error_name tw_error_cause tw_error_remedy "
+    {errors, "tw_error_set tw_error_vset tw_error_prefix tw_error_append tw_error_name "
+             "tw_error_cause tw_error_remedy "
              "tw_error_class_of tw_error_exit_status"},
     {versions, "tw_version tw_version_number"},
     {devices, "tw_device_list tw_device_watch tw_device_open tw_device_close tw_device_get_info "
