@@ -7,6 +7,7 @@
 #include "tools/cache.h"
 
 #include "loader/base/clock.h"
+#include "loader/base/private_path.h"
 #include "loader/base/temporary.h"
 #include "loader/target/target_open.h"
 #include "tools/cache_folder.h"
@@ -121,7 +122,14 @@ static int open_entry(struct place *p, struct cache_result *out, bool *miss, tw_
     if (*miss) {
         return 0;
     }
+    int fd;
     snprintf(p->path, sizeof p->path, "%s/%s", p->folder, e.name);
+    if (tw_private_file_open(p->path, &fd, err)) {
+        ui_note("%s; it is not used", err->message);
+        *miss = true;
+        return 0;
+    }
+    close(fd);
     int code = open_decoder(p->path, e.bytes <= HASH_ALWAYS ? TW_DECODER_CHECK_HASH : 0, out, err);
     if (code) {
         *miss = damaged(code);

@@ -4,6 +4,9 @@
  */
 #include "tools/cache_folder.h"
 
+#include "loader/base/private_path.h"
+#include "tools/ui.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -47,6 +50,11 @@ int cache_folder(char folder[CACHE_PATH_BYTES], bool make) {
         return ENOENT;
     }
     int e = make ? make_directories(folder) : 0;
+    tw_error err = {0};
+    if (!e && tw_private_folder(folder, false, &err) && errno != ENOENT) {
+        ui_note("%s", err.message); /* what is in it could be anybody's */
+        return EPERM;
+    }
     return e ? e : access(folder, W_OK | X_OK) ? errno : 0;
 }
 

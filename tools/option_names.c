@@ -104,7 +104,9 @@ static size_t least(size_t a, size_t b, size_t c) {
     return m < c ? m : c;
 }
 
-size_t option_distance(const char *from, const char *to) {
+/* Returns how many letters have to be inserted, removed, replaced, or swapped with the next to turn
+ * `from` into `to`; more than the length of either for names of OPTION_NAME_BYTES or more. */
+static size_t edit_distance(const char *from, const char *to) {
     size_t n = strlen(from), m = strlen(to);
     size_t d[OPTION_NAME_BYTES][OPTION_NAME_BYTES];
     if (n >= OPTION_NAME_BYTES || m >= OPTION_NAME_BYTES) {
@@ -129,6 +131,6 @@ size_t option_distance(const char *from, const char *to) {
 bool option_is_near(const char *from, const char *to, size_t *distance) {
     size_t n = strlen(from), m = strlen(to);
     bool begins = n >= 3 && n < m && strncmp(from, to, n) == 0;
-    *distance = begins ? 1 : option_distance(from, to);
+    *distance = begins ? 1 : edit_distance(from, to);
     return begins || (*distance <= 2 && *distance * 2 < m && *distance * 2 < n + 1);
 }

@@ -19,9 +19,6 @@ const char *option_other_name(const char *name, size_t n);
  * option with its argument. */
 const char *option_of_llama(const char *word);
 
-/* What has to be changed to make `from` into `to`: letters put in, left out, replaced, or swapped
- * with the next. More than the length of either for names of OPTION_NAME_BYTES or more. */
-size_t option_distance(const char *from, const char *to);
 /* True if `to` may have been meant: few changes, or the beginning of its name. */
 bool option_is_near(const char *from, const char *to, size_t *distance);
 

@@ -2,8 +2,8 @@
  *
  * Stages in a row (pipeline.h).
  */
-#include "loader/target/target_open.h"
 #include "tests/support/compile_stages.h"
+#include "loader/target/target_open.h"
 
 #include "compiler/low/pin_params.h"
 

@@ -174,4 +174,20 @@ status=0
 same 'a full cache: status 5' 5 "$status"
 check 'a temporary file was tried' grep -q 'small/tilewright/.*: compiling into a temporary file' "$work/err"
 same 'and nothing stays' '' "$(find "$work/small" -type f -o -name 'tilewright-*')"
+
+# A cache that another user could have filled is not used: neither a folder nor an entry that is not ours.
+if [ "$(id -u)" = 0 ]; then
+    mkdir -p "$work/other/tilewright"
+    chown 54321 "$work/other/tilewright"
+    XDG_CACHE_HOME=$work/other "$TW_BIN" run "$model" --ids 1 -n 1 >"$work/out" 2>"$work/err"
+    same "another user's cache folder: status" 0 "$?"
+    check "it says whose the folder is" grep -q 'other/tilewright.*belongs to user 54321' "$work/err"
+    same "and nothing is put there" '' "$(ls "$work/other/tilewright")"
+    mkdir "$work/mine"
+    XDG_CACHE_HOME=$work/mine "$TW_BIN" run "$model" --ids 1 -n 1 >/dev/null 2>&1
+    chown 54321 "$work"/mine/tilewright/*.twb
+    XDG_CACHE_HOME=$work/mine "$TW_BIN" run "$model" --ids 1 -n 1 >"$work/out" 2>"$work/err"
+    same "another user's entry: status" 0 "$?"
+    check "it says that the entry is not used" grep -q 'belongs to user 54321.*not used' "$work/err"
+fi
 finish
