@@ -188,7 +188,7 @@ static int check(const struct cache_args *a, const char *what, uint64_t *max, tw
     }
     if (prunes != (a->max_size != NULL)) {
         return tw_fail(err, TW_E_USAGE,
-                       prunes ? "cache prune: option --max-size SIZE is missing: how much to keep"
+                       prunes ? "cache prune: option --max-size is missing: give the size to keep"
                               : "option --max-size is for cache prune");
     }
     return prunes ? parse_size(a->max_size, max, err) : 0;
