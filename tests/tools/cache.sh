@@ -148,7 +148,8 @@ same 'without HOME as well: a temporary file' "0 $golden" "$status $out"
 check 'the note does not name a folder that is not there' sh -c 'env -u XDG_CACHE_HOME -u HOME "$1" run "$2" --ids 1 -n 1 2>&1 >/dev/null | grep -q "cannot use the cache in XDG_CACHE_HOME or HOME"' _ "$TW_BIN" "$model"
 same 'which is gone afterwards' '' "$(find "$work" -maxdepth 1 -name 'tilewright-*')"
 
-# A signal while it is compiled: neither the file nor its folder is left. (A run that is faster than the signal is repeated.)
+# A signal while it is compiled: neither the file nor its folder is left. (A run that is faster than the signal is
+# repeated.)
 cat >"$work/kill.py" <<'EOF'
 import glob, os, subprocess, sys
 folder = sys.argv[3]

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Text from models and paths: what is printed is valid UTF-8 on one line and cannot control a terminal, as text and JSON.
+# Text from models and paths: what is printed is valid UTF-8 on one line and cannot control a terminal, as text and
+# JSON.
 # shellcheck disable=SC2016 # parameters of sh -c
 . tests/tools/tap.sh
 
