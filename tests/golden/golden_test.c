@@ -33,7 +33,7 @@
 /* `error`: how far two right computations may be from each other in a logit, and so in which of two
  * near ones is the larger. With quantised weights they agree to the last digits until the rounding
  * of one activation to 8 bits falls the other way, and differ by the noise of 8-bit activations
- * from there on: `first` is for the logits behind the prompt, of most prompts. */
+ * from there on: `first` is for the logits after the prompt, of most prompts. */
 struct subject {
     const char *model, *golden; /* below TW_SHARED where `shared` */
     const char *suffix;

@@ -33,7 +33,7 @@ static int set_up(void **state) {
              root, v->folder);
     snprintf(path, sizeof path, "%s/data/variants/golden.json", root);
     if (access(path, R_OK) || system(command)) {
-        fprintf(stderr, "skipped: %s and mkvariants.py beside it are not usable\n", path);
+        fprintf(stderr, "skipped: %s and mkvariants.py beside it cannot be used\n", path);
         return 0;
     }
     v->golden = json_load_file(path, 0, NULL);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stages in a row (pipeline.h).
+ * Runs the compiler's stages (compile_stages.h).
  */
-#include "loader/target/target_open.h"
 #include "tests/support/compile_stages.h"
+#include "loader/target/target_open.h"
 
 #include "compiler/low/pin_params.h"
 

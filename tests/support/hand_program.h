@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tests' builder of programs by hand: fixed tables, a cursor (site, engine, stage) and an append
- * of one op at a time; and editing: find an op, change or remove it, insert one. hand_machine.h gives
- * such a program memory and runs it. A mistake in the use of the builder aborts.
+ * The tests' builder of programs by hand: fixed tables, a cursor (site, engine, stage) and an
+ * append of one op at a time; and editing: find an op, change or remove it, insert one.
+ * hand_machine.h gives such a program memory and runs it. A mistake in the use of the builder
+ * aborts.
  */
 #ifndef TW_TESTS_SUPPORT_HAND_PROGRAM_H
 #define TW_TESTS_SUPPORT_HAND_PROGRAM_H
@@ -116,7 +117,7 @@ static inline uint64_t pb_tensor_bytes(const struct tw_tensor *t) {
                                          : t->rows * tw_row_bytes(t->dtype, t->cols);
 }
 
-/* A tensor whose binding rows follow those of the one before. head_dim 0 where it has none. */
+/* Adds a tensor whose binding rows follow those of the previous one. head_dim 0 if it has none. */
 static inline uint32_t pb_tensor(struct pb *b, const char *name, enum tw_role role,
                                  enum tw_dtype dtype, enum tw_packing packing, uint32_t rows,
                                  uint32_t cols, uint32_t head_dim, uint32_t instances) {
@@ -137,7 +138,7 @@ static inline uint32_t pb_tensor(struct pb *b, const char *name, enum tw_role ro
     return id;
 }
 
-/* A buffer of one site, f32, placed behind those that the site has. */
+/* Adds a buffer of one site, f32, placed after those that the site has. */
 static inline uint32_t pb_buffer(struct pb *b, uint32_t site, enum tw_buffer_kind kind,
                                  uint32_t pages, uint64_t page_bytes) {
     uint32_t id = b->p.n_buffers++;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Certificates that lie: words changed, dropped, doubled, exchanged; and other orders in which a
+ * False certificates: words changed, dropped, doubled, exchanged; and other orders in which a
  * program without loops can run.
  */
 #ifndef TW_TESTS_SUPPORT_ORDER_FALSE_CERTIFICATES_H
@@ -26,7 +26,7 @@ void order_false_describe(struct order_false *l, uint64_t *seed);
 void order_false_split(struct order_false *l, uint64_t *seed);
 
 /* An order in which the program can run, op by op, each time a random engine of those that can.
- * False where it has loops or gets stuck; the words tell as far as it came. */
+ * False if it has loops or gets stuck; the words then end where it stopped. */
 bool order_false_wander(struct order_false *l, const struct tw_program *p, uint64_t *seed);
 
 #endif

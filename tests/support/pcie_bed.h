@@ -24,7 +24,7 @@ struct pcie_bed {
     int doorbell, interrupt, request;
     _Atomic bool mapped, read_only; /* the mailbox, for the device */
     _Atomic uint32_t interrupts, rings;
-    bool deaf; /* doorbells get lost */
+    bool deaf; /* doorbells are lost */
 
     struct tw_pipe *medium; /* the device's side */
     struct tw_device_server *socket;
@@ -37,7 +37,7 @@ void pcie_bed_finish(struct pcie_bed *b);
 
 /* The device's side, as a bare medium. */
 struct tw_pcie_device_options pcie_bed_options(struct pcie_bed *b);
-/* A whole emulator behind it, on a thread of its own. memory_bytes of its memory. */
+/* Serves a whole emulator with memory_bytes of memory on a thread of its own. */
 void pcie_bed_serve(struct pcie_bed *b, const char *faults);
 /* Ends it. */
 void pcie_bed_end(struct pcie_bed *b);

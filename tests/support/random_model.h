@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Llama models of any shape, made in memory without a file: for tests of what comes behind the
+ * Llama models of any shape, made in memory without a file: for tests of the stages after the
  * importers. Same shape and seed, same bytes.
  */
 #ifndef TW_TESTS_SUPPORT_RANDOM_MODEL_H

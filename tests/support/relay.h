@@ -20,7 +20,7 @@ struct relay_count {
  * where it cannot. */
 struct relay *relay_start(const char *name, const char *device_path);
 void relay_end(struct relay *r);
-/* Since the last call. */
+/* Counted since the last call. */
 struct relay_count relay_take_count(struct relay *r);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Emulated devices behind sockets, in child processes: to open, to kill, to let lie.
+ * Emulated devices on sockets, in child processes: to open, to kill, to stop.
  */
 #ifndef TW_TESTS_SUPPORT_SOCKET_DEVICE_H
 #define TW_TESTS_SUPPORT_SOCKET_DEVICE_H

@@ -79,7 +79,7 @@ for k in ("prefill_tok_s", "decode_tok_s", "load_s", "rss_mib", "threads", "firs
 assert d["target"] == "sim4x4" and d["mode"] == "fast" and d["compile_s"] is None' "$work/out"
 run 0 bench "$work/a.twb" -p 8 -n 8 -r 2
 check 'bench' sh -c 'grep -q "^decode " "$1"' _ "$work/out"
-refuses 'bench beyond the context' 5 '513 tokens do not fit a context of 512' bench "$work/a.twb" -p 5 -n 513
+refuses 'bench beyond the context' 5 '513 tokens do not fit into a context of 512' bench "$work/a.twb" -p 5 -n 513
 
 # Damage: one line, status 3 (or 7), no crash, at once.
 size=$(stat -c %s "$work/a.twb")

@@ -154,7 +154,7 @@ refuses 'such a prompt is not printed either' 5 'context is full' run "$model" -
 refuses 'nor an empty line of ids' 5 'context is full' run "$model" --ids 1,2,3,4,5 -c 4 -n 1 --print-ids
 run 0 run "$model" --ids $ids -c 20 --ignore-eos --print-ids
 same 'without -n it stops where the context ends' 16 "$(wc -w <"$work/out" | tr -d ' ')"
-refuses 'an id outside of the vocabulary' 2 'id 1024 at place 1: the vocabulary has 1024' run "$model" --ids 1,1024
+refuses 'an id outside of the vocabulary' 2 'id 1024 at index 1 is not below the vocabulary.s 1024 tokens' run "$model" --ids 1,1024
 same 'no temporary file is left' '' "$(find "$work" -name '*.tmp-*')"
 
 # A checkpoint with no tokenizer beside it.
@@ -195,7 +195,7 @@ refuses 'a value for each layer' 4 'head_count_kv has a value for each layer' ru
 run 0 compile "$model" -o "$work/small.twb" --target sim4x4 -q
 for o in '--rows 3' '--sites 3' '--fresh' '--tokenizer x'; do
     # shellcheck disable=SC2086 # words
-    refuses "a bundle with $o" 2 "option ${o%% *} is for models; .*small.twb is compiled" run "$work/small.twb" --ids 1 -n 1 $o
+    refuses "a bundle with $o" 2 "option ${o%% *} is for models, but .*small.twb is compiled already" run "$work/small.twb" --ids 1 -n 1 $o
 done
 refuses 'dump of a bundle with --ctx' 2 'option --ctx is for models' dump "$work/small.twb" -c 10
 for verb in 'run --ids 1 -n 1' 'dump' "compile -o $work/x.twb"; do
