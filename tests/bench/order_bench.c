@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the certificate costs: ns an op of verifying and checking as programs grow, the rendezvous
- * of 2 to 1,472 sites, and the certificate's share and load time of bundles. usage: order_bench
- * [MODEL...] (GGUF or llama2.c files)
+ * Measures the cost of certificates: ns per op of verifying and checking as programs grow, the
+ * rendezvous of 2 to 1,472 sites, and the certificate's share and load time of bundles. usage:
+ * order_bench [MODEL...] (GGUF or llama2.c files)
  */
 #include "compiler/spatial/certify.h"
 #include "compiler/spatial/compose.h"
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Of this process, which has one thread: what others do on the machine does not count. */
+/* CPU time of this process, which has one thread: the load of the machine does not count. */
 static double now_s(void) {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
@@ -75,8 +75,8 @@ static struct cost measure(struct tw_cmem *mem, const struct tw_program *p, uint
 
 /* ---- growing programs ---- */
 
-/* The layer's section as many times as it takes, each with its own buffers over the same bytes, its
- * own flags and its own rendezvous. */
+/* Repeats the layer's section as often as needed, each with its own buffers over the same bytes,
+ * its own flags and its own rendezvous. */
 static void grow(const char *target, uint32_t sites, uint64_t ops) {
     static const struct random_shape shape = {.dim = 64,
                                               .hidden = 128,
@@ -131,7 +131,7 @@ static void grow(const char *target, uint32_t sites, uint64_t ops) {
 
 /* ---- a boundary ---- */
 
-/* A section in which each site's MATH engine does one small thing; the rest is its rendezvous. */
+/* A section in which each site's MATH engine executes one small op; the rest is its rendezvous. */
 static void boundary(uint32_t width, uint32_t height) {
     struct tw_target t;
     struct tw_cmem mem;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# pcie.sh: boots a guest with a device on its PCIe bus and an echo beside it, and measures the way there and back
-# (pcie_bench.c). Needs the kernel of tools/qemu/kernel, `make all build/tests/bench/pcie_bench`, and two idle processors.
+# pcie.sh: boots a guest with a device on its PCIe bus and an echo server, and measures the round trip (pcie_bench.c).
+# Needs the kernel of tools/qemu/kernel, `make all build/tests/bench/pcie_bench`, and two idle processors.
 set -eu
 cd "$(dirname "$0")/../.."
 tilewright=${TW_BIN:-$PWD/build/tilewright}
