@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cache of compiled models: one file a key (content, options, version), made under another name
- * and renamed, so that two processes that compile the same model at once both end with a whole
- * file.
+ * The cache of compiled models: one file for each key (content, options, version), written under
+ * another name and renamed, so that two processes that compile the same model at once both end up
+ * with a complete file.
  */
 #include "tools/cache.h"
 
@@ -22,9 +22,8 @@
 #include <unistd.h>
 
 #define PATH_BYTES (CACHE_PATH_BYTES + CACHE_NAME_BYTES)
-/* Cached bundles up to this size are checked against their hash each time; larger ones would cost
- * the start too much.
- */
+/* Cached bundles up to this size are checked against their hash each time; for larger ones that
+ * would slow the start too much. */
 #define HASH_ALWAYS (UINT64_C(8) << 20)
 
 bool cache_is_bundle(const char *path) {
@@ -39,9 +38,9 @@ bool cache_is_bundle(const char *path) {
 
 /* ---- compiling ---- */
 
-/* What is said before the work begins: that there is no tokenizer for the text that was asked for,
- * and that the context is longer than what the model was trained for. */
-static int look(const char *model, const struct cache_request *r, tw_error *err) {
+/* Reports before the compilation starts that there is no tokenizer for the requested text, or that
+ * the context is longer than what the model was trained for. */
+static int check_model(const char *model, const struct cache_request *r, tw_error *err) {
     struct tw_model_info facts = {.size = sizeof facts};
     int code = tw_model_get_info(model, r->options.tokenizer, &facts, err);
     if (!code && r->options.n_ctx > facts.n_ctx_train) {
@@ -52,13 +51,13 @@ static int look(const char *model, const struct cache_request *r, tw_error *err)
     return code || !r->text ? code : model_need_tokenizer(model, &facts, err);
 }
 
-/* `folder`: one that holds nothing but the bundle, or NULL. A signal removes both until the caller
- * ends the guard. */
+/* `folder`: a folder that holds nothing but the bundle, or NULL. A signal removes both until the
+ * caller ends the guard. */
 static int compile(const char *model, const char *bundle, const char *folder,
                    const struct cache_request *r, struct cache_result *out, tw_error *err) {
     char *temporary = tw_temporary_path(bundle);
     if (!temporary) {
-        return tw_fail(err, TW_E_NOMEM, "%.200s: no memory to compile it", model);
+        return tw_fail(err, TW_E_NOMEM, "%.200s: out of memory", model);
     }
     struct tw_compile_options o = r->options;
     o.progress = ui_progress;
@@ -80,7 +79,7 @@ static int open_decoder(const char *path, unsigned flags, struct cache_result *o
     return code;
 }
 
-/* Without a cache: compile into a temporary file that disappears when it is closed. */
+/* Without a cache: compiles into a temporary file that disappears when it is closed. */
 static int open_temporary(const char *model, const struct cache_request *r,
                           struct cache_result *out, tw_error *err) {
     const char *tmp = getenv("TMPDIR");
@@ -88,8 +87,8 @@ static int open_temporary(const char *model, const struct cache_request *r,
     int n = snprintf(folder, sizeof folder, "%s/tilewright-XXXXXX",
                      tmp && tmp[0] == '/' ? tmp : "/tmp");
     if (n < 0 || (size_t)n >= sizeof folder || !mkdtemp(folder)) {
-        return tw_fail(err, TW_E_NOSPACE, "%.200s: no temporary folder can be made there: %s",
-                       folder, strerror(errno));
+        return tw_fail(err, TW_E_NOSPACE, "cannot create the temporary folder %.200s: %s", folder,
+                       strerror(errno));
     }
     snprintf(path, sizeof path, "%s/model.twb", folder);
     int code = compile(model, path, folder, r, out, err);
@@ -102,20 +101,20 @@ static int open_temporary(const char *model, const struct cache_request *r,
 
 /* ---- the cache ---- */
 
-/* One entry that is asked for or made. */
-struct place {
+/* An entry that is looked up or created. */
+struct slot {
     const char *model, *key;
     char folder[CACHE_PATH_BYTES], path[PATH_BYTES];
 };
 
-static bool damaged(int code) {
+static bool is_damaged(int code) {
     enum tw_error_class c = tw_error_class_of(code);
     return c == TW_CLASS_INPUT || c == TW_CLASS_VERIFY || code == TW_E_VERSION ||
            code == TW_E_UNSUPPORTED;
 }
 
-/* Opens the entry of that key. *miss: there is none that can be used. */
-static int open_entry(struct place *p, struct cache_result *out, bool *miss, tw_error *err) {
+/* Opens the entry with that key. Sets *miss if there is none that can be used. */
+static int open_entry(struct slot *p, struct cache_result *out, bool *miss, tw_error *err) {
     struct cache_entry e;
     struct tw_decoder_info info = {.size = sizeof info};
     *miss = !cache_find(p->folder, p->key, &e);
@@ -132,19 +131,19 @@ static int open_entry(struct place *p, struct cache_result *out, bool *miss, tw_
     close(fd);
     int code = open_decoder(p->path, e.bytes <= HASH_ALWAYS ? TW_DECODER_CHECK_HASH : 0, out, err);
     if (code) {
-        *miss = damaged(code);
+        *miss = is_damaged(code);
         if (*miss) {
-            ui_note("the cached bundle is damaged and is made again: %s", err->message);
+            ui_note("the cached bundle is damaged; compiling it again: %s", err->message);
         }
         return *miss ? 0 : code;
     }
     tw_decoder_get_info(out->decoder, &info, NULL);
     if (!cache_is_whole(&e, &info)) {
-        ui_note("the cached bundle %s is not the one that was stored there and is made again",
+        ui_note("the cached bundle %s is not the one that was stored there; compiling it again",
                 p->path);
         tw_decoder_close(out->decoder);
         out->decoder = NULL;
-        unlink(p->path); /* the new one may get another name */
+        unlink(p->path); /* the new bundle may get another name */
         *miss = true;
         return 0;
     }
@@ -152,38 +151,39 @@ static int open_entry(struct place *p, struct cache_result *out, bool *miss, tw_
     return 0;
 }
 
-/* Gives the file the name that its content asks for. 0 or errno. */
-static int keep(struct place *p, const char *file, const struct tw_decoder_info *info) {
+/* Renames the file to the name that its content gives. Returns 0 or errno. */
+static int store(struct slot *p, const char *file, const struct tw_decoder_info *info) {
     char name[CACHE_NAME_BYTES];
     cache_name(name, info, p->model, p->key);
     snprintf(p->path, sizeof p->path, "%s/%s", p->folder, name);
     return rename(file, p->path) ? errno : 0;
 }
 
-/* A bundle that cannot be kept is used all the same. */
-static int open_made(struct place *p, const char *file, struct cache_result *out, tw_error *err) {
+/* Stores and opens a new bundle. One that cannot be stored is used nevertheless. */
+static int open_compiled(struct slot *p, const char *file, struct cache_result *out,
+                         tw_error *err) {
     struct tw_decoder_info info = {.size = sizeof info};
     int code = open_decoder(file, 0, out, err);
     if (code) {
         return code;
     }
     tw_decoder_get_info(out->decoder, &info, NULL);
-    int e = keep(p, file, &info);
+    int e = store(p, file, &info);
     if (e) {
-        ui_note("the cache cannot keep the bundle: %s: %s", p->path, strerror(e));
+        ui_note("cannot store the bundle in the cache: %s: %s", p->path, strerror(e));
         return 0;
     }
-    tw_decoder_close(out->decoder); /* opened again by its name, which others are told */
+    tw_decoder_close(out->decoder); /* opened again under the name that other programs are shown */
     out->decoder = NULL;
     return open_decoder(p->path, 0, out, err);
 }
 
-static int make_entry(struct place *p, const struct cache_request *r, struct cache_result *out,
+static int make_entry(struct slot *p, const struct cache_request *r, struct cache_result *out,
                       tw_error *err) {
     char file[PATH_BYTES];
     snprintf(file, sizeof file, "%s/new-%ld.twb", p->folder, (long)getpid());
     int code = compile(p->model, file, NULL, r, out, err);
-    code = code ? code : open_made(p, file, out, err);
+    code = code ? code : open_compiled(p, file, out, err);
     unlink(file);
     ui_guard(NULL, NULL, NULL);
     return code;
@@ -192,7 +192,7 @@ static int make_entry(struct place *p, const struct cache_request *r, struct cac
 static int open_model(const char *path, const struct cache_request *r, struct cache_result *out,
                       tw_error *err) {
     char key[65];
-    struct place p = {.model = path, .key = key};
+    struct slot p = {.model = path, .key = key};
     bool miss = true;
     int code = tw_compile_key(path, &r->options, key, err);
     if (code) {
@@ -203,19 +203,19 @@ static int open_model(const char *path, const struct cache_request *r, struct ca
         code = open_entry(&p, out, &miss, err);
     }
     if (!code && (miss || r->options.n_ctx)) {
-        code = look(path, r, err);
+        code = check_model(path, r, err);
     }
     if (code || !miss) {
         return code;
     }
     if (e) {
-        ui_note("the cache %s cannot be used (%s): compiling into a temporary file",
+        ui_note("cannot use the cache %s (%s); compiling into a temporary file",
                 p.folder[0] ? p.folder : "in XDG_CACHE_HOME or HOME", strerror(e));
         return open_temporary(path, r, out, err);
     }
     code = make_entry(&p, r, out, err);
     if (code == TW_E_NOSPACE) {
-        ui_note("%s: compiling into a temporary file", err->message);
+        ui_note("%s; compiling into a temporary file", err->message);
         return open_temporary(path, r, out, err);
     }
     return code;
@@ -232,7 +232,7 @@ static int check_target(const char *path, const struct tw_compile_options *o,
     if (code || !o->target || strcmp(target.name, info.target) == 0) {
         return code;
     }
-    return tw_fail(err, TW_E_TARGET, "%s: it is for target %s, not for %s", path, info.target,
+    return tw_fail(err, TW_E_TARGET, "%s: compiled for target %s, not for %s", path, info.target,
                    target.name);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Names are read, not remembered: the folder may be changed by anybody at any time.
+ * The folder is read anew each time: other processes may change it at any time.
  */
 #include "tools/cache_folder.h"
 
@@ -18,11 +18,11 @@
 
 #define DIGITS (2 * CACHE_KEY_DIGITS)
 #define ENDING ".twb"
-#define UNFINISHED_S 3600 /* older files of a compilation belong to a process that died */
+#define UNFINISHED_S 3600 /* an unfinished file older than this belongs to a process that died */
 
 /* ---- the folder ---- */
 
-/* Makes the directory and those above it; 0 or errno. */
+/* Creates the directory and its parents. Returns 0 or errno. */
 static int make_directories(char *path) {
     for (char *p = path + 1; *p; p++) {
         if (*p == '/') {
@@ -40,7 +40,7 @@ static int make_directories(char *path) {
 int cache_folder(char folder[CACHE_PATH_BYTES], bool make) {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int n = -1;
-    if (xdg && xdg[0] == '/') { /* a relative one is to be ignored, says the XDG specification */
+    if (xdg && xdg[0] == '/') { /* the XDG specification says to ignore relative paths */
         n = snprintf(folder, CACHE_PATH_BYTES, "%s/tilewright", xdg);
     } else if (home && home[0]) {
         n = snprintf(folder, CACHE_PATH_BYTES, "%s/.cache/tilewright", home);
@@ -83,7 +83,8 @@ bool cache_is_whole(const struct cache_entry *e, const struct tw_decoder_info *i
     return digits && strncmp(digits + CACHE_KEY_DIGITS, content, CACHE_KEY_DIGITS) == 0;
 }
 
-/* What may stand in a file's name everywhere and needs no quotes in a shell. */
+/* Copies text, replacing characters that are not portable in file names or need quotes in a
+ * shell. */
 static void put_word(char *out, size_t room, const char *text) {
     size_t n = 0;
     for (; text[n] && n + 1 < room; n++) {

@@ -9,8 +9,8 @@
 
 struct cmd {
     const struct opt_verb *verb;
-    /* argv[0] is the verb. Returns 0 or a TW_E_* code with a line in err; UI_PIPE where nobody
-     * reads the output any more. */
+    /* argv[0] is the verb. Returns 0 or a TW_E_* code with a line in err; UI_PIPE when the
+     * reader of the output has gone. */
     int (*run)(int argc, char **argv, tw_error *err);
 };
 

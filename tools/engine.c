@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opens device, decoder, deployment and session in this order, so that a wrong device is told
+ * Opens device, decoder, deployment and session in this order, so that a wrong device is reported
  * before a long compilation.
  */
 #include "tools/engine.h"
@@ -37,7 +37,7 @@ int engine_check_bundle(const struct engine_options *o, const char *path, tw_err
     if (!name) {
         return 0;
     }
-    return tw_fail(err, TW_E_USAGE, "option --%s is for models; %s is compiled already", name,
+    return tw_fail(err, TW_E_USAGE, "option --%s is for models, but %s is compiled already", name,
                    path);
 }
 
@@ -45,19 +45,20 @@ int engine_check_model(const struct engine_options *o, const char *target, tw_er
     if (!o->sites || !target || strcmp(target, "host") == 0) {
         return 0;
     }
-    return tw_fail(err, TW_E_USAGE, "option --sites is for target host; target %s has its own",
+    return tw_fail(err, TW_E_USAGE,
+                   "option --sites is for target host; target %s has a fixed number of sites",
                    target);
 }
 
-/* What the device or the bundle made of an option. */
+/* Notes options that the device or the bundle does not follow. */
 static void note_effects(const struct engine *e, const struct engine_options *o) {
     const char *name = e->session_info.device;
     bool emulator = strncmp(name, "emu", 3) == 0;
     if (!emulator && (o->threads || o->isa)) {
-        ui_note("option --%s has no effect: it is for the emulator, and this is %s",
+        ui_note("option --%s has no effect: it is for the emulator, and the device is %s",
                 o->threads ? "threads" : "isa", name);
     } else if (o->threads > e->session_info.n_threads) {
-        ui_note("option --threads: %lld asked for, %u used: at most one for each site",
+        ui_note("option --threads: %lld requested, using %u: at most one for each site",
                 (long long)o->threads, e->session_info.n_threads);
     }
 }
@@ -124,7 +125,7 @@ int engine_open(struct engine *e, const char *path, const struct engine_options 
     int code = parse_mode(o->mode, &mode, err);
     code = code ? code : open_device(e, o, &device, err);
     if (!code) {
-        /* A bundle has its target; whether the device is that, deploying it tells. */
+        /* A bundle has its own target; tw_deploy checks whether the device is of that target. */
         bool bundle = cache_is_bundle(path);
         const char *machine = tw_device_target(e->device);
         const char *target = bundle ? "" : machine[0] ? machine : device.target;

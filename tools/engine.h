@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What run and bench share: options of model, device and session, and the way from them to a
- * session that is ready.
+ * What run and bench share: options of model, device and session, and opening a session with them.
  */
 #ifndef TW_TOOLS_ENGINE_H
 #define TW_TOOLS_ENGINE_H
@@ -13,7 +12,7 @@ struct engine_options {
     const char *target, *device, *mode, *isa, *tokenizer;
     int64_t ctx, threads, chunk, rows, sites;
     bool fresh;
-    bool text; /* no option: what is asked for needs a tokenizer */
+    bool text; /* not an option: set if the request needs a tokenizer */
 };
 #define ENGINE_DEFAULTS \
     { NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, false, false }
@@ -37,7 +36,7 @@ struct engine_options {
          ENGINE_OFFSET(type, ctx),                                                              \
          1,                                                                                     \
          1 << 20,                                                                               \
-         "context: positions (the model's, at most 2048)"},                                     \
+         "context length in positions (that of the model, at most 2048)"},                      \
         {OPT_I64,                                                                               \
          0,                                                                                     \
          "rows",                                                                                \
@@ -45,7 +44,7 @@ struct engine_options {
          ENGINE_OFFSET(type, rows),                                                             \
          1,                                                                                     \
          128,                                                                                   \
-         "tokens of one prefill step (what fits, at most 128)"},                                \
+         "tokens per prefill step (as many as fit, at most 128)"},                              \
         {OPT_I64,                                                                               \
          0,                                                                                     \
          "sites",                                                                               \
@@ -53,7 +52,7 @@ struct engine_options {
          ENGINE_OFFSET(type, sites),                                                            \
          1,                                                                                     \
          256,                                                                                   \
-         "sites of target host (the processors)"},                                              \
+         "sites of target host (one per processor)"},                                           \
     {                                                                                           \
         OPT_TEXT, 0, "tokenizer", "FILE", ENGINE_OFFSET(type, tokenizer), 0, 0,                 \
             "tokenizer.bin of a llama2.c checkpoint (the one beside it)"                        \
@@ -74,7 +73,7 @@ struct engine_options {
          ENGINE_OFFSET(type, threads),                                             \
          1,                                                                        \
          256,                                                                      \
-         "host threads of the emulator (processors)"},                             \
+         "host threads of the emulator (what the model keeps busy)"},              \
         {OPT_TEXT,                                                                 \
          0,                                                                        \
          "mode",                                                                   \
@@ -82,7 +81,7 @@ struct engine_options {
          ENGINE_OFFSET(type, mode),                                                \
          0,                                                                        \
          0,                                                                        \
-         "fast, or strict: every access checked (fast)"},                          \
+         "fast, or strict: check every access (fast)"},                            \
         {OPT_TEXT,                                                                 \
          0,                                                                        \
          "isa",                                                                    \
@@ -99,7 +98,7 @@ struct engine_options {
          ENGINE_OFFSET(type, chunk),                                               \
          1,                                                                        \
          128,                                                                      \
-         "tokens fed in one step at most (what the bundle takes)"},                \
+         "feed at most N tokens in one step (what the bundle takes)"},             \
     {                                                                              \
         OPT_FLAG, 0, "fresh", NULL, ENGINE_OFFSET(type, fresh), 0, 0,              \
             "compile again even if the cache has the model"                        \
@@ -112,22 +111,22 @@ struct engine {
     tw_session *session;
     struct tw_decoder_info info;
     struct tw_session_info session_info;
-    const char *isa; /* as asked for, or "auto" */
+    const char *isa; /* as requested, or "auto" */
     double load_s;   /* bundle to ready session: open, verify, place, prepare; without compiling */
 };
 
-/* Fills the compile options that `o` asks for; `device_target` is used where o names none ("" : the
+/* Returns the compile options for `o`; `device_target` is used if o names no target ("" : the
  * default). */
 struct tw_compile_options engine_compile_options(const struct engine_options *o,
                                                  const char *device_target);
 
-/* Refuses options that only apply to models, given with a bundle (or a text of programs), and
- * --sites for a target that has a number of its own. Errors: USAGE. */
+/* Refuse options that only apply to models if they are given with a bundle (or a text of programs),
+ * and --sites for a target with a fixed number of sites. Errors: USAGE. */
 int engine_check_bundle(const struct engine_options *o, const char *path, tw_error *err);
 int engine_check_model(const struct engine_options *o, const char *target, tw_error *err);
 
 /* Opens everything. On failure nothing is left open. Options without effect are refused (USAGE) or,
- * where they only do less than they say, noted on standard error. */
+ * if they have less effect than they say, noted on standard error. */
 int engine_open(struct engine *e, const char *path, const struct engine_options *o, tw_error *err);
 void engine_close(struct engine *e);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Output files of the command, made whole or not at all.
+ * Output files that appear only when they are complete.
  */
 #include "tools/logits_file.h"
 
@@ -19,8 +19,8 @@ static int fail(const struct logits_file *f, const char *path, int e, tw_error *
                    path, e ? strerror(e) : "write failed");
 }
 
-/* A new file, in a folder that others may write to as well: what they have put at its name is not
- * written to. NULL with errno set. */
+/* Creates a new file in a folder that others may write to as well: an existing file of that name is
+ * not written to. NULL with errno set. */
 static FILE *create(const char *path) {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "wb");
@@ -37,7 +37,7 @@ int logits_file_open(struct logits_file *f, const char *path, tw_error *err) {
     struct stat st;
     memset(f, 0, sizeof *f);
     bool exists = stat(path, &st) == 0;
-    if (!exists && errno != ENOENT) { /* what the temporary file's name need not show */
+    if (!exists && errno != ENOENT) { /* report it for this path, not for the temporary file */
         return fail(f, path, errno, err);
     }
     bool in_place = exists && !S_ISREG(st.st_mode);

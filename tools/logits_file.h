@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A file written row by row beside its place and renamed at the end, so that no half file stays
- * behind.
+ * A file that is written row by row under a temporary name and renamed at the end, so that no
+ * incomplete file is left.
  */
 #ifndef TW_TOOLS_LOGITS_FILE_H
 #define TW_TOOLS_LOGITS_FILE_H
@@ -13,13 +13,13 @@
 
 struct logits_file {
     FILE *file;
-    char *path, *temporary; /* temporary NULL: written in place, since path is no regular file */
+    char *path, *temporary; /* temporary NULL: written in place, since path is not a regular file */
 };
 
 /* Errors: IO, NOSPACE, NOMEM. */
 int logits_file_open(struct logits_file *f, const char *path, tw_error *err);
 int logits_file_write(struct logits_file *f, const void *bytes, size_t n, tw_error *err);
-/* keep false, or a failed write: the file is removed. */
+/* Closes the file and renames it; removes it if `keep` is false or a write failed. */
 int logits_file_close(struct logits_file *f, bool keep, tw_error *err);
 
 #endif

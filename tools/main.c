@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright: the command. Finds the verb, runs it, and turns its error into one line and an exit
+ * The command tilewright: finds the verb, runs it, and turns its error into one line and an exit
  * status.
  */
 #include "tilewright/tilewright.h"
@@ -18,13 +18,14 @@ static const struct cmd *const commands[] = {
 
 static void print_usage(FILE *out) {
     fputs("usage: tilewright VERB [arguments]\n"
-          "Compiles a language model to a tiled accelerator and runs it there or on the emulated "
+          "Compile language models for a tiled accelerator, and run them on it or on the emulated "
           "device.\n\n",
           out);
     for (size_t i = 0; commands[i]; i++) {
         fprintf(out, "  %-9s %s\n", commands[i]->verb->name, commands[i]->verb->summary);
     }
-    fputs("\ntilewright VERB --help tells a verb's options; tilewright --version the version.\n",
+    fputs("\ntilewright VERB --help lists the options of a verb; tilewright --version prints the "
+          "version.\n",
           out);
 }
 
@@ -58,7 +59,7 @@ static int unknown(const char *word, tw_error *err) {
     return tw_fail(err, TW_E_USAGE, "unknown verb '%.60s'; see tilewright --help", word);
 }
 
-/* Help was asked for: on stdout. */
+/* Help that was asked for goes to stdout. */
 static int help(const struct cmd *command, tw_error *err) {
     if (command) {
         opt_print_help(command->verb, stdout);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A model without a tokenizer can still be run by token ids, so only text demands one.
+ * A model without a tokenizer can still be run with token ids, so only text needs one.
  */
 #include "tools/model.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tables of what llama.cpp calls its options, and the distance of Damerau and Levenshtein (without
- * a second change inside of a swap).
+ * Tables of the options of llama.cpp, and the Damerau-Levenshtein distance (optimal string
+ * alignment).
  */
 #include "tools/option_names.h"
 
@@ -21,31 +21,31 @@ const char *option_other_name(const char *name, size_t n) {
     return NULL;
 }
 
-/* Those that only name things which this program does not have need no reason. */
+/* Options for features that this program does not have need no reason. */
 static const struct {
     const char *name, *why;
 } llama[] = {
     {"-cnv", "there is no conversation mode: the prompt is text that is continued"},
-    {"-no-cnv", "there is no conversation mode to switch off: leave it out"},
+    {"-no-cnv", "there is no conversation mode to switch off: omit it"},
     {"-st", "there is no conversation mode: leave it out"},
     {"-sys", "there is no conversation mode: write the whole prompt with -p"},
     {"-sysf", "there is no conversation mode: write the whole prompt with -f"},
     {"-if", "there is no interactive mode"},
     {"-mli", "there is no interactive mode"},
-    {"-ngl", "layers are not offloaded one by one: --device chooses where all of them run"},
+    {"-ngl", "layers are not offloaded one by one: --device selects where all of them run"},
     {"-sm", "layers are not offloaded: --device chooses where all of them run"},
     {"-ts", "layers are not offloaded: --device chooses where all of them run"},
     {"-mg", "layers are not offloaded: --device chooses where all of them run"},
     {"-ot", "layers are not offloaded: --device chooses where all of them run"},
     {"-cmoe", "layers are not offloaded: --device chooses where all of them run"},
     {"-ncmoe", "layers are not offloaded: --device chooses where all of them run"},
-    {"-dev", "write --device, with a name of: tilewright devices"},
+    {"-dev", "use --device with a name listed by: tilewright devices"},
     {"-tb", "-t is for the prompt, too"},
-    {"-ub", "write --chunk: tokens of the prompt that are fed in one step"},
-    {"-fa", "attention is computed as the bundle has it: leave it out"},
+    {"-ub", "use --chunk: tokens of the prompt that are fed in one step"},
+    {"-fa", "attention is computed as the bundle says: omit it"},
     {"-ctk", "keys and values are float32"},
     {"-ctv", "keys and values are float32"},
-    {"-nkvo", "keys and values lie where the model runs"},
+    {"-nkvo", "keys and values are kept where the model runs"},
     {"-hf", "models are not downloaded: name a file"},
     {"-hfr", "models are not downloaded: name a file"},
     {"-hff", "models are not downloaded: name a file"},
@@ -54,7 +54,7 @@ static const struct {
     {"-dr", "models are not downloaded: name a file"},
     {"-mm", "there is no multimodal projector"},
     {"-mmu", "there is no multimodal projector"},
-    {"-mmp", "model files are always mapped: leave it out"},
+    {"-mmp", "model files are always mapped: omit it"},
     {"-md", "there is no draft model"},
     {"-cd", "there is no draft model"},
     {"-td", "there is no draft model"},
@@ -63,7 +63,7 @@ static const struct {
     {"-ngld", "there is no draft model"},
     {"-ctkd", "there is no draft model"},
     {"-ctvd", "there is no draft model"},
-    {"-pg", "measure -p and -n one by one"},
+    {"-pg", "measure -p and -n separately"},
     {"-np", "one sequence is generated at a time"},
     {"-ns", "one sequence is generated at a time"},
     {"-cb", "one sequence is generated at a time"},
@@ -71,7 +71,7 @@ static const struct {
     {"-gaw", ""},
     {"-bf", ""},
     {"-ptc", ""},
-    {"-sp", "write --special"},
+    {"-sp", "use --special"},
     {"-nr", ""},
     {"-ser", ""},
     {"-lv", ""},
@@ -99,7 +99,7 @@ const char *option_of_llama(const char *word) {
     return NULL;
 }
 
-static size_t least(size_t a, size_t b, size_t c) {
+static size_t min3(size_t a, size_t b, size_t c) {
     size_t m = a < b ? a : b;
     return m < c ? m : c;
 }
@@ -119,9 +119,9 @@ static size_t edit_distance(const char *from, const char *to) {
                 continue;
             }
             size_t same = from[i - 1] == to[k - 1] ? 0 : 1;
-            d[i][k] = least(d[i - 1][k] + 1, d[i][k - 1] + 1, d[i - 1][k - 1] + same);
+            d[i][k] = min3(d[i - 1][k] + 1, d[i][k - 1] + 1, d[i - 1][k - 1] + same);
             if (i > 1 && k > 1 && from[i - 1] == to[k - 2] && from[i - 2] == to[k - 1]) {
-                d[i][k] = least(d[i][k], d[i - 2][k - 2] + 1, SIZE_MAX);
+                d[i][k] = min3(d[i][k], d[i - 2][k - 2] + 1, SIZE_MAX);
             }
         }
     }

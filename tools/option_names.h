@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Names of options and verbs as people know them from elsewhere, and as they mistype them.
+ * Option and verb names that users know from other programs, and names that they mistyped.
  */
 #ifndef TW_TOOLS_OPTION_NAMES_H
 #define TW_TOOLS_OPTION_NAMES_H
@@ -10,16 +10,16 @@
 
 #define OPTION_NAME_BYTES 32u
 
-/* Our name for a long option's name[0..n) (without dashes) that other programs of the field have
- * for the same thing, or NULL. */
+/* Returns our name for a long option name[0..n) (without dashes) that other programs of the field
+ * use for the same thing, or NULL. */
 const char *option_other_name(const char *name, size_t n);
 
-/* If `word` is an option of llama.cpp with one dash and several letters, up to its "=": why there
- * is no such option here, or "" where nothing can be said; else NULL. Such a word is no short
- * option with its argument. */
+/* If `word`, up to its "=", is an option of llama.cpp with one dash and several letters, returns
+ * why there is no such option here, or "" if there is nothing to say; else NULL. Such a word is not
+ * a short option with an attached argument. */
 const char *option_of_llama(const char *word);
 
-/* True if `to` may have been meant: few changes, or the beginning of its name. */
+/* Returns true if `to` may have been meant: a small edit distance, or `from` is a prefix of it. */
 bool option_is_near(const char *from, const char *to, size_t *distance);
 
 #endif

@@ -63,10 +63,10 @@ static int bad_value(const struct opt *o, const char *text, tw_error *err) {
 }
 
 static int parse_ids(const struct opt *o, const char *text, struct opt_ids *out, tw_error *err) {
-    size_t most = strlen(text) / 2 + 1;
-    uint32_t *ids = malloc(most * sizeof *ids);
+    size_t max = strlen(text) / 2 + 1;
+    uint32_t *ids = malloc(max * sizeof *ids);
     if (!ids) {
-        return tw_fail(err, TW_E_NOMEM, "option --%s: no memory for the ids", o->name);
+        return tw_fail(err, TW_E_NOMEM, "option --%s: out of memory", o->name);
     }
     size_t n = 0;
     const char *p = text + strspn(text, " \n");
@@ -146,7 +146,7 @@ static int store(const struct opt *o, const char *text, void *into, tw_error *er
 
 /* ---- words of the command line ---- */
 
-/* What is parsed, and how far. */
+/* The command line and the position in it. */
 struct line {
     const struct opt_verb *verb;
     char **argv;
@@ -199,7 +199,7 @@ static int take_operand(struct line *l, const char *text, tw_error *err) {
 }
 
 static const struct opt model_option = {
-    OPT_TEXT, 'm', "model", "FILE", 0, 0, 0, "the model, as elsewhere: the same as the file alone"};
+    OPT_TEXT, 'm', "model", "FILE", 0, 0, 0, "same as the operand: the model or bundle"};
 
 static const struct opt *find(const struct opt_verb *verb, const char *word, size_t n) {
     if (word[1] != '-') {
@@ -215,7 +215,8 @@ static const struct opt *find(const struct opt_verb *verb, const char *word, siz
                                                                                    : o;
 }
 
-/* A word of letters is a long option with one dash, and not a short one with its number. */
+/* True if `attached` cannot be the value of a short option: a flag takes none, and letters are not
+ * a number, so the word is a long option written with one dash. */
 static bool is_no_value(const struct opt *o, const char *attached) {
     bool number = o->kind == OPT_I64 || o->kind == OPT_FLOAT || o->kind == OPT_IDS;
     return o->kind == OPT_FLAG || (number && !strchr("0123456789+-.", *attached));
@@ -242,7 +243,7 @@ static int take_option(struct line *l, const struct opt **option, const char **v
     }
     *value = attached ? attached : l->at + 1 < l->argc ? l->argv[++l->at] : NULL;
     return *value ? 0
-                  : tw_fail(err, TW_E_USAGE, "option --%s needs an argument %s", o->name, o->arg);
+                  : tw_fail(err, TW_E_USAGE, "option --%s needs an argument: %s", o->name, o->arg);
 }
 
 /* argv[at], which begins with a dash. */
@@ -295,7 +296,7 @@ void opt_print_help(const struct opt_verb *verb, FILE *out) {
     if (takes_a_model(verb)) {
         fprintf(out, "  %-28s %s\n", "-m, --model FILE", model_option.help);
     }
-    fprintf(out, "  %-28s %s\n", "-h, --help", "this text");
+    fprintf(out, "  %-28s %s\n", "-h, --help", "print this help");
     if (*verb->notes) {
         fprintf(out, "\n%s\n", verb->notes);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Command-line options: one table a verb drives parsing, range checks and --help.
+ * Command-line options: one table per verb drives parsing, range checks and --help.
  */
 #ifndef TW_TOOLS_OPTIONS_H
 #define TW_TOOLS_OPTIONS_H
@@ -40,9 +40,9 @@ struct opt {
 struct opt_verb {
     const char *name;
     const char *operands;      /* "MODEL|BUNDLE" */
-    uint32_t n_operands;       /* exactly so many, unless --help is asked for */
+    uint32_t n_operands;       /* exact number, unless --help is given */
     const char *summary;       /* one line */
-    const struct opt *options; /* ends with OPT_END; -h, --help is understood beside them */
+    const struct opt *options; /* ends with OPT_END; -h, --help is always understood */
     const char *notes;         /* more lines for --help, or "" */
 };
 
@@ -53,9 +53,9 @@ struct opt_result {
 };
 
 /* Parses argv[1..argc). "-n 3", "-n3", "--name 3", "--name=3"; "--" ends the options; the last of
- * equal options counts. Names of tools/option_names.h stand for ours, and where the operand is a
- * model, -m and --model may be written before it. Errors: USAGE (names the option, what was found
- * and expected, and what may have been meant), NOMEM. */
+ * equal options counts. The names of tools/option_names.h are accepted for ours, and if the operand
+ * is a model, -m and --model may be written before it. Errors: USAGE (names the option, what was
+ * found and expected, and what may have been meant), NOMEM. */
 int opt_parse(const struct opt_verb *verb, int argc, char **argv, void *into,
               struct opt_result *result, tw_error *err);
 

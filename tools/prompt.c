@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prompts: a whole file is read into memory, within a bound.
+ * Prompts. A file is read into memory whole, up to a limit.
  */
 #include "tools/prompt.h"
 
@@ -13,18 +13,18 @@
 #include <unistd.h>
 
 #define FILE_MAX ((size_t)64 << 20)
-#define BLOCK 65536u /* bytes, at least, that are read at once */
+#define BLOCK 65536u /* minimum of bytes to read at once */
 
 static int read_all(FILE *f, const char *name, struct prompt *out, tw_error *err) {
     size_t room = 0;
     for (;;) {
         if (!tw_grow(&out->text, &room, out->n_text + BLOCK, 1)) {
-            return tw_fail(err, TW_E_NOMEM, "%s: no memory for the prompt", name);
+            return tw_fail(err, TW_E_NOMEM, "%s: out of memory for the prompt", name);
         }
         size_t n = fread(out->text + out->n_text, 1, room - out->n_text, f);
         out->n_text += n;
         if (out->n_text > FILE_MAX) {
-            return tw_fail(err, TW_E_RANGE, "%s: the prompt has more than %zu bytes", name,
+            return tw_fail(err, TW_E_RANGE, "%s: the prompt is longer than %zu bytes", name,
                            FILE_MAX);
         }
         if (n == 0) {
@@ -33,7 +33,7 @@ static int read_all(FILE *f, const char *name, struct prompt *out, tw_error *err
     }
 }
 
-/* An editor's last newline, or echo's, is no part of the prompt. */
+/* The last newline, written by an editor or echo, is not part of the prompt. */
 static int read_file(const char *path, struct prompt *out, tw_error *err) {
     bool is_stdin = strcmp(path, "-") == 0;
     FILE *f = is_stdin ? stdin : fopen(path, "rbe");
@@ -48,14 +48,14 @@ static int read_file(const char *path, struct prompt *out, tw_error *err) {
     return code;
 }
 
-/* Somebody writes into it or it was redirected; not a terminal or /dev/null. */
+/* True if stdin is a pipe or a regular file; not a terminal or /dev/null. */
 static bool stdin_has_text(void) {
     struct stat st;
     return fstat(STDIN_FILENO, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISREG(st.st_mode));
 }
 
-/* The character that text[0..n), which begins with a backslash, stands for; *used: its bytes. -1:
- * no escape, which stays as it is. */
+/* Returns the character that text[0..n), which begins with a backslash, stands for; *used: its
+ * length. -1: not an escape sequence, to be left as it is. */
 static int unescape_one(const char *text, size_t n, size_t *used) {
     static const char letters[] = "nrt\\'\"", values[] = "\n\r\t\\'\"";
     const char *letter = n > 1 && text[1] ? strchr(letters, text[1]) : NULL;
@@ -103,9 +103,10 @@ static int take_ids(const struct opt_ids *ids, const tw_decoder *decoder, struct
     tw_decoder_get_info(decoder, &info, NULL);
     for (size_t i = 0; i < ids->n; i++) {
         if (ids->ids[i] >= info.n_vocab) {
-            return tw_fail(err, TW_E_USAGE,
-                           "option --ids: id %u at place %zu: the vocabulary has %u tokens",
-                           ids->ids[i], i, info.n_vocab);
+            return tw_fail(
+                err, TW_E_USAGE,
+                "option --ids: id %u at index %zu is not below the vocabulary's %u tokens",
+                ids->ids[i], i, info.n_vocab);
         }
     }
     out->ids = malloc(ids->n * sizeof *out->ids);
@@ -117,7 +118,7 @@ static int take_ids(const struct opt_ids *ids, const tw_decoder *decoder, struct
     return 0;
 }
 
-/* The text began with the name of the token that is put before it anyway. */
+/* Drops the beginning-of-text token if the text itself began with its name. */
 static void drop_second_bos(const tw_decoder *decoder, struct prompt *p) {
     struct tw_decoder_info info = {.size = sizeof info};
     tw_decoder_get_info(decoder, &info, NULL);
@@ -129,8 +130,8 @@ static void drop_second_bos(const tw_decoder *decoder, struct prompt *p) {
 static int tokenize(const struct prompt_options *o, bool special, const tw_decoder *decoder,
                     struct prompt *out, tw_error *err) {
     unsigned flags = (o->no_bos ? TW_TOKENIZE_NO_BOS : 0u) | (special ? TW_TOKENIZE_SPECIAL : 0u);
-    /* Rarely more than a token a byte: three, where a blank becomes a character that the vocabulary
-     * lacks. */
+    /* Rarely more than one token per byte: three if a blank becomes a character that is not in the
+     * vocabulary. */
     size_t room = 0, made = out->n_text + 16;
     int code;
     do {
@@ -144,9 +145,9 @@ static int tokenize(const struct prompt_options *o, bool special, const tw_decod
         drop_second_bos(decoder, out);
     }
     if (!code && out->n == 0) {
-        code = tw_fail(
-            err, TW_E_USAGE,
-            "the prompt is empty, and nothing comes before it: give one with -p, -f or --ids");
+        code = tw_fail(err, TW_E_USAGE,
+                       "the prompt is empty, and no token is put before it: give a prompt with -p, "
+                       "-f or --ids");
     }
     return code;
 }

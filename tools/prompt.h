@@ -11,7 +11,7 @@
 struct prompt_options {
     const char *text, *file; /* NULL: not given */
     struct opt_ids ids;
-    bool no_bos, escape; /* escape: \n and the like in the text stand for characters */
+    bool no_bos, escape; /* escape: interpret \n and the like in the text */
 };
 
 struct prompt {
@@ -21,11 +21,12 @@ struct prompt {
     size_t n; /* > 0 */
 };
 
-/* Reads and tokenizes. Without text, file and ids, standard input is read if it is a pipe or a
- * file; else the prompt is the beginning-of-text token. The last newline of what is read from a
- * file or standard input is dropped. Where the text itself begins with that token (`special`), no
- * second one is put before it. The caller calls prompt_finish in any case. Errors: USAGE (an id outside of the vocabulary, no token at
- * all), UNSUPPORTED (no tokenizer), IO, RANGE (a file over 64 MiB). */
+/* Reads and tokenizes the prompt. Without text, file and ids, standard input is read if it is a
+ * pipe or a file; else the prompt is the beginning-of-text token. The last newline of what is read
+ * from a file or standard input is dropped. If the text itself begins with that token (`special`),
+ * no second one is put before it. The caller calls prompt_finish in any case. Errors: USAGE (an id
+ * outside of the vocabulary, no token at all), UNSUPPORTED (no tokenizer), IO, RANGE (a file over
+ * 64 MiB). */
 int prompt_read(const struct prompt_options *options, bool special, const tw_decoder *decoder,
                 struct prompt *out, tw_error *err);
 void prompt_finish(struct prompt *prompt);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The border between text from outside and what the command prints; the filter is the library's.
+ * Filters text from outside before the command prints it, with the library's filter.
  */
 #include "tools/text.h"
 

@@ -16,19 +16,19 @@ struct text_clean {
     char text[TEXT_BYTES];
 };
 
-/* A copy for one printf: printf("%s", text_clean(name).text). NULL gives "". */
+/* Returns a filtered copy for one printf: printf("%s", text_clean(name).text). NULL gives "". */
 struct text_clean text_clean(const char *text);
-/* A JSON string of any length, filtered; JSON null for NULL. NULL: no memory. */
+/* Returns a filtered JSON string of any length; JSON null for NULL. NULL if out of memory. */
 json_t *text_json(const char *text);
-/* A text of several lines, each filtered. */
+/* Prints a text of several lines, each filtered. */
 void text_print_lines(const char *text, FILE *out);
 
-/* What a model writes, or a prompt: as it is, for other programs; on a terminal without control
- * characters but tab and newline, so that no model moves the cursor. text[0..n) ends between
- * characters. */
+/* Prints a model's text or a prompt: unchanged for other programs; on a terminal without control
+ * characters other than tab and newline, so that no model can move the cursor. text[0..n) ends
+ * between characters. */
 void text_print_generated(const char *text, size_t n);
 
-/* A number that was given as a float, with as many digits as tell it from others: 0.8. */
+/* Returns a float as a JSON number with the fewest digits that give the same float back: 0.8. */
 json_t *text_json_float(float value);
 /* "" for 1, "s" for other counts. */
 const char *text_s(uint64_t n);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Looks at a file's first bytes: bundles, GGUF files and llama2.c checkpoints all have a zero among
- * their first eight.
+ * Decides by a file's first bytes: bundles, GGUF files and llama2.c checkpoints all have a zero
+ * among the first eight.
  */
 #include "tools/text_file.h"
 
@@ -14,7 +14,7 @@ bool text_file_is(const char *path) {
     unsigned char bytes[256];
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
-    /* From a pipe, what is read to look at it would be missing afterwards. */
+    /* Bytes read from a pipe would be missing afterwards. */
     bool regular = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
     ssize_t n = regular ? read(fd, bytes, sizeof bytes) : -1;
     if (fd >= 0) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The terminal's side of the command: signal flags, a progress line that erases itself, checked
- * output.
+ * The command's side towards the terminal: signal flags, a progress line that erases itself,
+ * checked output.
  */
 #include "tools/ui.h"
 
@@ -69,9 +69,9 @@ void ui_guard(const char *first, const char *second, const char *folder) {
     }
 }
 
-/* A file that is opened later must not become standard output or error because the caller had
- * closed that: what we print would go into it. In its place stands a descriptor that refuses, as a
- * closed one does. */
+/* If the caller closed standard output or error, a file that is opened later must not get its
+ * descriptor: what we print would go into that file. A descriptor that fails every write, as a
+ * closed one does, takes the place. */
 static void hold_standard_streams(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) < 0 &&
@@ -83,13 +83,13 @@ static void hold_standard_streams(void) {
 
 void ui_init(void) {
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a limit of file size becomes EFBIG, after which we clean up */
-    tw_guard_files(NULL);     /* and a bundle that is cut while it runs is an error */
+    signal(SIGXFSZ, SIG_IGN); /* exceeding a file size limit fails with EFBIG, and we clean up */
+    tw_guard_files(NULL);     /* a bundle that is truncated while it runs gives an error */
     hold_standard_streams();
 }
 
-/* stdio does not keep why an earlier write failed. The output is broken by now, so another byte may
- * tell. */
+/* stdio does not keep the reason why an earlier write failed. The output is broken already, so
+ * writing one more byte does no harm and shows the reason. */
 static int why_broken(void) {
     return write(STDOUT_FILENO, "\n", 1) < 0 ? errno : 0;
 }
@@ -114,7 +114,7 @@ void ui_end_line(void) {
     }
 }
 
-/* One line, whatever the names in it hold. */
+/* Prints one line, whatever the names in it contain. */
 static void note(const char *format, va_list args) {
     char line[1024];
     vsnprintf(line, sizeof line, format, args);
@@ -122,8 +122,8 @@ static void note(const char *format, va_list args) {
     fprintf(stderr, "tilewright: %s\n", line);
 }
 
-/* Standard output and error are one file or pipe, so that what is written to both stands in one
- * line. A terminal's line was ended by ui_end_line. */
+/* True if standard output and error are the same file or pipe, so that what is written to both may
+ * end up on one line. On a terminal, ui_end_line has ended the line. */
 static bool shares_output(void) {
     struct stat out, error;
     return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &error) == 0 &&
@@ -144,7 +144,7 @@ int ui_print_json(json_t *object, tw_error *err) {
     char *text = object ? json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(object);
     if (!text) {
-        return tw_fail(err, TW_E_NOMEM, "no memory for the JSON output");
+        return tw_fail(err, TW_E_NOMEM, "out of memory for the JSON output");
     }
     puts(text);
     free(text);
@@ -163,7 +163,7 @@ const char *ui_bytes(uint64_t bytes, char text[32]) {
     return text;
 }
 
-/* "FILE:LINE:COL: ...": a text that the user wrote and can correct. */
+/* "FILE:LINE:COL: ...": an error in a text that the user wrote and can correct. */
 static bool is_about_a_line(const char *message) {
     for (const char *at = strchr(message, ':'); at; at = strchr(at + 1, ':')) {
         size_t n = strspn(at + 1, "0123456789");
@@ -174,7 +174,7 @@ static bool is_about_a_line(const char *message) {
     return false;
 }
 
-/* Advice in a message is after a semicolon or colon, or a command. */
+/* Advice in a message follows a semicolon or a colon, or names a command or an option. */
 static bool says_what_to_do(const char *message) {
     static const char *const signs[] = {"; use ",   "; compile", "; create ", "; clear ",
                                         "; set ",   "; deploy ", "; destroy", "compile ",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Packing on demand. A source of another type than its sequence's (mixed layers) is converted to
- * F32 rows first.
+ * Packing on demand. A source whose type differs from that of its sequence (mixed layers) is
+ * converted to F32 rows first.
  */
 #include "compiler/emit/fill.h"
 
@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-/* Scratch from the compile arena, kept between calls and only grown. */
+/* Returns scratch memory from the compile arena, reused between calls and only grown. */
 static void *scratch(struct tw_filler *f, uint8_t **buffer, uint64_t *size, uint64_t need) {
     if (*size < need) {
         uint8_t *p = tw_cmem_alloc(f->mem, need + 64);
@@ -22,7 +22,7 @@ static void *scratch(struct tw_filler *f, uint8_t **buffer, uint64_t *size, uint
     return *buffer;
 }
 
-/* Rows [first, first + rows) of a tensor, as a tensor of their own that is in memory. */
+/* Sets *out to rows [first, first + rows) of a tensor, in memory. */
 static int fetch(struct tw_filler *f, const struct tw_model_tensor *t, uint32_t first,
                  uint32_t rows, struct tw_model_tensor *out, tw_error *err) {
     uint64_t row_bytes = tw_row_bytes(t->dtype, t->cols);
@@ -106,10 +106,10 @@ int tw_fill(struct tw_filler *f, const struct tw_fill_source *source, uint64_t o
             code = pack(f, source, panel, dst, err);
         } else {
             uint8_t *whole = scratch(f, &f->panel, &f->panel_size, bytes);
-            if (f->cut != source || f->cut_panel != panel) {
+            if (f->partial != source || f->partial_panel != panel) {
                 code = pack(f, source, panel, whole, err);
-                f->cut = code ? NULL : source;
-                f->cut_panel = panel;
+                f->partial = code ? NULL : source;
+                f->partial_panel = panel;
             }
             memcpy(dst, whole + skip, n);
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The GGUF container reader (gguf.h): one cursor walks the file once, every step of it is bounded
- * by the file's end; tables grow with what was read, never with what a count promises.
+ * The GGUF container reader (gguf.h): one cursor walks the file once, every step is bounded
+ * by the file's end; tables grow with what was read, never with what a count claims.
  */
 #include "compiler/import/gguf.h"
 
@@ -18,7 +18,7 @@
 #define MAX_KEY_BYTES 65535u
 #define MAX_NAME_BYTES 64u
 #define MAX_ARRAY_DEPTH 4u
-#define HEAD_BYTES ((uint64_t)1 << 20) /* most metadata fits */
+#define HEAD_BYTES ((uint64_t)1 << 20) /* enough for the metadata of most files */
 #define SHOWN 80                       /* bytes of a name in a message */
 
 struct reader {
@@ -36,8 +36,8 @@ static uint32_t scalar_bytes(uint32_t type) {
     return type < TW_GGUF_TYPES ? bytes[type] : 0;
 }
 
-/* Makes the next `bytes` private, with as much again, so that a file is not copied in crumbs. They
- * are inside the file. */
+/* Makes a private copy of the next `bytes`, which are inside the file, and of as much again, so
+ * that a file is not copied in small pieces. */
 static int hold(struct reader *r, uint64_t bytes) {
     uint64_t end = r->at + bytes, more;
     if (!r->file || end <= r->file->own_bytes) {
@@ -119,8 +119,8 @@ static int read_name(struct reader *r, const char *what, uint64_t max, const cha
     return *out ? 0 : tw_fail(r->err, TW_E_NOMEM, "%s: no memory for %s", r->path, what);
 }
 
-/* Adds to a message what was read before: a wrong length or type there shows only at the name that
- * follows. */
+/* Adds the previous name to a message: a wrong length or type there is only noticed at the name
+ * that follows. */
 static int after(struct reader *r, int rc, const char *what, const char *previous) {
     char message[sizeof r->err->message];
     if (!r->err || !previous) {
@@ -171,9 +171,9 @@ static int read_header(struct reader *r, struct tw_gguf *out) {
     return rc;
 }
 
-/* A count that the rest of the file cannot hold is refused before anything is read or allocated. */
-static int check_count(struct reader *r, const char *what, uint64_t count, uint64_t least_bytes) {
-    uint64_t room = (r->size - r->at) / least_bytes;
+/* Refuses a count that the rest of the file cannot hold, before anything is read or allocated. */
+static int check_count(struct reader *r, const char *what, uint64_t count, uint64_t min_bytes) {
+    uint64_t room = (r->size - r->at) / min_bytes;
     if (count <= room) {
         return 0;
     }
@@ -278,8 +278,8 @@ static int read_value(struct reader *r, struct tw_gguf_kv *kv) {
     return 0;
 }
 
-/* Appends room for one element to a table that starts empty and doubles, so that memory follows the
- * file's real content. Old copies stay in the memory: at most as much again. */
+/* Makes room for one more element in a table that starts empty and doubles, so that memory use
+ * follows the file's real content. Old copies stay allocated: at most as much again. */
 static void *grow(struct reader *r, void *table, uint64_t count, uint64_t *capacity,
                   uint64_t size) {
     if (count < *capacity) {

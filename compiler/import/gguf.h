@@ -3,8 +3,8 @@
  * The GGUF container (versions 2 and 3, little-endian): metadata and tensor table of a file in
  * memory, fully checked.
  *
- * After tw_gguf_parse every string, array and tensor lies inside the file, names are unique and
- * tensor sizes are those of their shapes. What the keys mean is the business of gguf_llama.c and
+ * After tw_gguf_parse every string, array and tensor is inside the file, names are unique and
+ * tensor sizes are those of their shapes. The keys are interpreted by gguf_llama.c and
  * gguf_vocab.c.
  */
 #ifndef TW_COMPILER_IMPORT_GGUF_H
@@ -57,7 +57,7 @@ struct tw_gguf_tensor {
 struct tw_gguf {
     const char *path; /* for messages */
     struct tw_file_map
-        *file; /* where tensors' data lies, not to be read in place; NULL: in memory */
+        *file; /* holds the tensors' data, not to be read in place; NULL: in memory */
     uint32_t version;
     uint64_t alignment, data_start;
     uint64_t n_kv, n_tensors;
@@ -70,17 +70,16 @@ struct tw_gguf {
  * UNSUPPORTED (version, byte order, tensor types without a known block), NOMEM. */
 int tw_gguf_parse(const char *path, const uint8_t *bytes, uint64_t size,
                   struct tw_import_memory *memory, struct tw_gguf *out, tw_error *err);
-/* The same for a mapped file, of which everything before the tensors' data becomes private before
- * it is looked at. Also IO. */
+/* The same for a mapped file. Everything before the tensors' data is copied before it is read.
+ * Further error: IO. */
 int tw_gguf_parse_file(const char *path, struct tw_file_map *file, struct tw_import_memory *memory,
                        struct tw_gguf *out, tw_error *err);
 
 const struct tw_gguf_kv *tw_gguf_find(const struct tw_gguf *gguf, const char *key);
 const struct tw_gguf_tensor *tw_gguf_find_tensor(const struct tw_gguf *gguf, const char *name);
 
-/* ---- typed values (gguf_value.c) ----
- * Each leaves *out alone and returns 0 if the key is absent and `needed` is false. Errors: MISSING,
- * FORMAT (the value has another type), RANGE. */
+/* ---- typed values (gguf_value.c) ---- Each leaves *out unchanged and returns 0 if the key is
+ * absent and `needed` is false. Errors: MISSING, FORMAT (the value has another type), RANGE. */
 
 /* Any integer type; min <= value <= max. */
 int tw_gguf_uint(const struct tw_gguf *gguf, const char *key, bool needed, uint64_t min,
@@ -89,7 +88,7 @@ int tw_gguf_uint(const struct tw_gguf *gguf, const char *key, bool needed, uint6
 int tw_gguf_float(const struct tw_gguf *gguf, const char *key, bool needed, float *out,
                   tw_error *err);
 int tw_gguf_bool(const struct tw_gguf *gguf, const char *key, bool *out, tw_error *err);
-/* A string; *out and *length view the file and are not terminated. */
+/* A string of *length bytes at *out, inside the file and not terminated. */
 int tw_gguf_string(const struct tw_gguf *gguf, const char *key, bool needed, const char **out,
                    uint64_t *length, tw_error *err);
 /* The array of `elem_type` under `key`, or NULL in *out if it is absent and not needed. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A llama model out of a GGUF file (import.h): keys become hyperparameters, tensors are matched
- * against the table of llama_parts.h, and everything that would change the result but that we do
- * not compute is refused by name.
+ * Imports a llama model from a GGUF file (import.h): keys become hyperparameters, tensors are
+ * matched against the table of llama_parts.h, and everything that would change the result but is
+ * not supported is refused by name.
  */
 #include "compiler/import/ggml_type.h"
 #include "compiler/import/hparams.h"
@@ -18,7 +18,7 @@ struct importer {
     const struct tw_gguf *gguf;
     struct tw_import_memory *memory;
     struct tw_model *model;
-    struct tw_model_tensor *tensors; /* model->tensors while it grows */
+    struct tw_model_tensor *tensors; /* model->tensors, writable */
     bool *used;                      /* by index of gguf->tensors */
     tw_error *err;
 };
@@ -33,7 +33,7 @@ static const struct tw_hparam_names names = {
     .theta = "key llama.rope.freq_base",
 };
 
-/* ---- what kind of file this is ---- */
+/* ---- kind of file ---- */
 
 static bool text_is(const char *text, uint64_t length, const char *expected) {
     return length == strlen(expected) && memcmp(text, expected, (size_t)length) == 0;
@@ -75,8 +75,8 @@ static int check_kind(const struct importer *im) {
     return rc;
 }
 
-/* Keys of llama's relatives. Absent or neutral they change nothing; otherwise we would compute
- * something else than the model's authors did. */
+/* Keys of models related to llama. If absent or neutral they change nothing; any other value would
+ * change the result and is not supported. */
 static int check_neutral_uint(const struct importer *im, const char *key) {
     uint64_t value = 0;
     int rc = tw_gguf_uint(im->gguf, key, false, 0, UINT64_MAX, &value, im->err);
@@ -139,7 +139,7 @@ static int read_size(const struct importer *im, const char *key, bool needed, ui
     return rc;
 }
 
-/* A size that llama's relatives may give for each layer: there it is an array of so many. */
+/* Reads a size that related models may give for each layer, as an array with an entry for each. */
 static int read_layers_size(const struct importer *im, const char *key, bool needed, uint32_t max,
                             uint32_t *out) {
     const struct tw_gguf_kv *kv = tw_gguf_find(im->gguf, key);
@@ -155,8 +155,8 @@ static int read_layers_size(const struct importer *im, const char *key, bool nee
     return read_size(im, key, needed, max, out);
 }
 
-/* How many tokens the metadata speaks of; 0 if it does not. */
-static int announced_vocab(const struct importer *im, uint64_t *out) {
+/* The number of tokens according to the metadata; 0 if it has none. */
+static int read_declared_vocab(const struct importer *im, uint64_t *out) {
     const struct tw_gguf_kv *tokens;
     *out = 0;
     int rc =
@@ -175,13 +175,13 @@ static bool is_matrix(const struct tw_gguf_tensor *t) {
 
 /* The vocabulary's size is the embedding's row count. This comes first because a file whose
  * dimensions are in the wrong order, or whose embedding_length is wrong, shows it here with the
- * plainest message. */
+ * clearest message. */
 static int read_vocab_size(const struct importer *im) {
     struct tw_hparams *h = &im->model->h;
     const struct tw_gguf_tensor *t = tw_gguf_find_tensor(im->gguf, "token_embd.weight");
     char shape[TW_GGUF_SHAPE_BYTES];
-    uint64_t announced;
-    int rc = announced_vocab(im, &announced);
+    uint64_t declared;
+    int rc = read_declared_vocab(im, &declared);
     if (rc) {
         return rc;
     }
@@ -197,17 +197,17 @@ static int read_vocab_size(const struct importer *im) {
         return 0;
     }
     tw_gguf_shape_text(t, shape);
-    if (announced) {
+    if (declared) {
         return tw_fail(im->err, TW_E_SHAPE,
                        "%s: tensor %s has shape %s, expected [%u, %" PRIu64 "]", im->gguf->path,
-                       t->name, shape, h->dim, announced);
+                       t->name, shape, h->dim, declared);
     }
     return tw_fail(im->err, TW_E_SHAPE,
                    "%s: tensor %s has shape %s, expected [%u, tokens] with 1 to %u tokens",
                    im->gguf->path, t->name, shape, h->dim, TW_MAX_VOCAB);
 }
 
-/* Only equal head sizes for keys and values, which every llama has. */
+/* Keys and values must have the same head size, as in every llama. */
 static int read_head_dim(const struct importer *im) {
     uint32_t key = 0, value = 0;
     int rc = read_size(im, "llama.attention.key_length", false, TW_MAX_HEAD_DIM, &key);
@@ -384,7 +384,7 @@ static int add_part(struct importer *im, enum tw_llama_part part, uint32_t layer
     return add_tensor(im, t, part, name);
 }
 
-/* Embedding and output may be stored once, under either name: both then mean the same matrix. */
+/* Embedding and output may be stored once, under either name: then both are the same matrix. */
 static int add_embedding(struct importer *im) {
     const struct tw_gguf_tensor *embedding = tw_gguf_find_tensor(im->gguf, "token_embd.weight");
     const struct tw_gguf_tensor *output = tw_gguf_find_tensor(im->gguf, "output.weight");
@@ -396,7 +396,7 @@ static int add_embedding(struct importer *im) {
     return rc;
 }
 
-/* The divisors of the rotary frequencies (how llama-3's scaling travels in GGUF), copied because
+/* Reads the divisors of the rotary frequencies (GGUF's form of llama-3's scaling), copied because
  * the file's copy may be unaligned. */
 static int add_rope_factors(struct importer *im) {
     const struct tw_gguf_tensor *t = tw_gguf_find_tensor(im->gguf, "rope_freqs.weight");
@@ -433,7 +433,7 @@ static int add_rope_factors(struct importer *im) {
     return 0;
 }
 
-/* Layer number of "blk.N.rest", or -1; *rest is then behind the second dot. */
+/* Returns the layer number of "blk.N.rest", or -1; *rest is set after the second dot. */
 static int64_t layer_of(const char *name, const char **rest) {
     int64_t layer = 0;
     const char *p = name + 4;
@@ -456,10 +456,10 @@ static int refuse_extra(const struct importer *im, const struct tw_gguf_tensor *
                        im->model->h.n_layers, t->name);
     }
     if (layer >= 0 && strncmp(rest, "attn_rot_embd", 13) == 0) {
-        return 0; /* old converters' copy of the rotary frequencies, which follow from the keys */
+        return 0; /* rotary frequencies stored by old converters; they are computed from the keys */
     }
     return tw_fail(im->err, TW_E_UNSUPPORTED,
-                   "%s: tensor %s is not part of a plain llama model, so that leaving it out would "
+                   "%s: tensor %s is not part of a plain llama model; ignoring it would "
                    "change the result",
                    im->gguf->path, t->name);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The vocabulary of a GGUF file (import.h). Only tokenizer model "llama" (SentencePiece's byte-pair
- * form) becomes a blob; other models are checked for their size and left out, since such a file can
+ * form) becomes a blob; of other models only the size is checked, since such a file can
  * still be run with token ids.
  */
 #include "compiler/import/bytes.h"
@@ -27,7 +27,7 @@ static int check_count(const struct source *s, const struct tw_gguf_kv *array, u
     return 0;
 }
 
-/* 0xFFFFFFFF, or -1 in a signed key, is how writers say "none". */
+/* Writers use 0xFFFFFFFF, or -1 in a signed key, for "none". */
 static int read_id(const struct source *s, const char *key, uint32_t n_vocab, uint32_t *out) {
     const struct tw_gguf_kv *kv = tw_gguf_find(s->gguf, key);
     uint64_t value = TW_NONE;
@@ -42,7 +42,7 @@ static int read_id(const struct source *s, const char *key, uint32_t n_vocab, ui
     return rc;
 }
 
-/* An id that ends a text besides eos: of the end of a turn, of a message. */
+/* Reads a further id that ends a text besides eos: the end of a turn or of a message. */
 static int read_end(const struct source *s, const char *key, struct tw_vocab_header *h) {
     uint32_t id = TW_NONE;
     int rc = read_id(s, key, h->n_tokens, &id);
@@ -76,7 +76,7 @@ static int read_flags(const struct source *s, struct tw_vocab_header *h) {
     return rc;
 }
 
-/* The stored type; where the file stores none, what the piece and the special ids say. */
+/* The stored type; if the file stores none, it is derived from the piece and the special ids. */
 static int token_type(const struct source *s, const struct tw_vocab_header *h, uint32_t i,
                       const uint8_t *piece, uint64_t length, enum tw_token_type *out) {
     if (!s->types) {
@@ -99,7 +99,7 @@ static uint64_t total_bytes(const struct tw_gguf_kv *tokens) {
     uint64_t total = 0, length;
     for (uint64_t i = 0; i < tokens->count; i++) {
         tw_gguf_next_string(&cursor, &text, &length);
-        total += length; /* all of them lie in the file: no overflow */
+        total += length; /* all of them are in the file: no overflow */
     }
     return total;
 }
@@ -123,7 +123,7 @@ static int put_tokens(const struct source *s, struct tw_vocab_builder *b) {
     return rc;
 }
 
-/* Files without the unknown token's key still mark it by type. */
+/* In files without a key for the unknown token it is found by its type. */
 static void find_unknown(struct tw_vocab_builder *b) {
     for (uint32_t i = 0; i < b->header->n_tokens && b->header->unk == TW_NONE; i++) {
         if (b->types[i] == TW_TOKEN_UNKNOWN) {

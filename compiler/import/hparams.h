@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Limits and rules of hyperparameters, whatever file they come from. The limits are far above any
+ * Limits and rules of hyperparameters, for all file formats. The limits are far above any
  * model that fits one machine, and low enough that a product of two sizes and a layer count never
  * overflows 64 bits.
  */
@@ -18,13 +18,13 @@
 #define TW_MAX_VOCAB (1u << 24)
 #define TW_MAX_CTX (1u << 24)
 
-/* What each number is called in the file that it came from ("key llama.embedding_length"). */
+/* The names of the numbers in the file that they came from ("key llama.embedding_length"). */
 struct tw_hparam_names {
     const char *dim, *heads, *kv_heads, *head_dim, *rope_dims, *eps, *theta;
 };
 
-/* Fills head_dim (if 0) and rope_dims (if 0) from the other sizes, which lie within the limits
- * above, and checks that all fit each other. Errors: RANGE. */
+/* Derives head_dim (if 0) and rope_dims (if 0) from the other sizes, which are within the limits
+ * above, and checks that the sizes are consistent. Errors: RANGE. */
 int tw_hparams_check_sizes(const char *path, const struct tw_hparam_names *names,
                            struct tw_hparams *h, tw_error *err);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * llama2.c checkpoints (import.h): a header of sizes, then float32 matrices without names, so that
- * the layout is a list of parts and the file's size is the only check of the content.
+ * Imports llama2.c checkpoints (import.h): a header of sizes, then float32 matrices without names,
+ * so that the layout is a list of parts and the file's size is the only check of the content.
  */
 #include "compiler/import/bytes.h"
 #include "compiler/import/hparams.h"
@@ -46,14 +46,14 @@ struct checkpoint {
     uint64_t weights_at;
     const int *order;
     size_t n_order;
-    bool frequencies; /* the tables are there */
+    bool frequencies; /* the file has the tables */
     struct tw_model *model;
     tw_error *err;
 };
 
 /* ---- header ---- */
 
-/* The seven sizes at `at`. A negative vocabulary means an output matrix of its own (legacy form
+/* Reads the seven sizes at `at`. A negative vocabulary means a separate output matrix (legacy form
  * only). */
 static int read_sizes(struct checkpoint *c, uint64_t at, bool *negative_vocab) {
     struct tw_hparams *h = &c->model->h;
@@ -169,8 +169,8 @@ static int file_bytes(const struct checkpoint *c, uint64_t *out) {
     return 0;
 }
 
-/* The legacy form ends with unused rotary tables (before an output matrix of its own); newer
- * exports leave them out. */
+/* The legacy form ends with unused rotary tables (before a separate output matrix); newer exports
+ * omit them. */
 static int check_size(struct checkpoint *c) {
     const struct tw_hparams *h = &c->model->h;
     uint64_t without, with;
@@ -191,7 +191,7 @@ static int check_size(struct checkpoint *c) {
                    " heads, %u kv heads, %u tokens%s and seq_len %u has %" PRIu64 "%s",
                    c->path, c->size, h->dim, h->hidden, h->n_layers, h->n_heads, h->n_kv_heads,
                    h->n_vocab, c->model->tied ? "" : " (untied)", h->n_ctx_train, with,
-                   c->order == legacy_order ? " (or less the rotary tables)" : "");
+                   c->order == legacy_order ? " (fewer without the rotary tables)" : "");
 }
 
 static int add_tensor(struct checkpoint *c, struct tw_import_memory *memory,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * llama2.c tokenizer files (import.h): max_token_length, then score, length and bytes of each
- * token. Their pieces are brought into the form that GGUF uses, so that one tokenizer serves both.
+ * token. The pieces are converted to the form that GGUF uses, so that one tokenizer serves both.
  */
 #include "compiler/import/bytes.h"
 #include "compiler/import/import.h"
@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* llama2.c has no keys for these: they are fixed in its code. */
+/* llama2.c does not store these ids: they are fixed in its code. */
 #define UNK_ID 0u
 #define BOS_ID 1u
 #define EOS_ID 2u
@@ -73,7 +73,7 @@ static int next_piece(struct tokenizer *t, uint32_t i, uint32_t n_vocab, struct 
     return 0;
 }
 
-/* The exporter writes the two control tokens with line breaks round them; GGUF has them plain. */
+/* The exporter writes the two control tokens with line breaks around them; GGUF does not. */
 static void strip_control(struct piece *p, uint32_t id) {
     if ((id == BOS_ID || id == EOS_ID) && p->length > 2 && p->text[0] == '\n' &&
         p->text[p->length - 1] == '\n') {
@@ -110,8 +110,8 @@ static enum tw_token_type type_of(const struct piece *p, uint32_t id) {
                                         : tw_vocab_guess_type(p->text, p->length);
 }
 
-/* First pass: every token is there, nothing follows, and how many bytes the converted pieces
- * have. */
+/* First pass: checks that all tokens are present and nothing follows, and counts the bytes of the
+ * converted pieces. */
 static int measure(struct tokenizer t, uint32_t n_vocab, uint64_t *total) {
     struct piece p;
     *total = 0;

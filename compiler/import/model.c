@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening a model file (model.h): map it, tell its format by content, run that importer, and for a
- * llama2.c checkpoint find the tokenizer file beside it.
+ * Opens a model file (model.h): maps it, detects its format by content, runs that importer, and for
+ * a llama2.c checkpoint finds the tokenizer file beside it.
  */
 #include "compiler/import/model.h"
 
@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HEADER_BYTES 4096u /* of a llama2.c checkpoint, and of what is no model at all */
-#define MAX_TOKENIZER_BYTES ((uint64_t)256 << 20) /* the limits on tokens keep it far below */
+#define HEADER_BYTES 4096u /* enough to detect the format, and a llama2.c checkpoint's header */
+#define MAX_TOKENIZER_BYTES ((uint64_t)256 << 20) /* far above what the limits on tokens allow */
 
 struct owner {
     struct tw_import_memory memory;
@@ -23,7 +23,7 @@ struct owner {
 
 /* ---- formats ---- */
 
-/* What people pass by mistake, by its first bytes. */
+/* Files that are passed by mistake, by their first bytes. */
 static const struct {
     const char *magic;
     uint32_t length;
@@ -50,7 +50,7 @@ static const struct {
 
 enum format { FORMAT_GGUF, FORMAT_LLAMA2C };
 
-/* Refuses by name what is no model file that we read; decides by content. */
+/* Detects the format by content; refuses known files of other kinds by name. */
 static int detect(const char *path, const uint8_t *bytes, uint64_t size, enum format *out,
                   tw_error *err) {
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
@@ -61,8 +61,8 @@ static int detect(const char *path, const uint8_t *bytes, uint64_t size, enum fo
         }
     }
     /* safetensors: the length of a JSON object, then the object. A llama2.c header has dim below
-     * 2^20 and a small number where the brace would be the ninth byte, so the two are told apart by
-     * hidden_dim = 0. */
+     * 2^20 and a small number where the brace would be the ninth byte, so the two are distinguished
+     * by hidden_dim = 0. */
     if (size >= 10 && bytes[8] == '{' && tw_load_u32(bytes + 4) == 0) {
         return tw_fail(err, TW_E_UNSUPPORTED,
                        "%s: this is a safetensors file, which is not supported; expected a GGUF "
@@ -76,8 +76,8 @@ static int detect(const char *path, const uint8_t *bytes, uint64_t size, enum fo
 
 /* ---- tokenizer files ---- */
 
-/* Tokenizers of other programs. SentencePiece's is a protobuf, whose first piece is nearly always
- * the unknown token. */
+/* Refuses tokenizers of other programs. SentencePiece's is a protobuf whose first piece is nearly
+ * always the unknown token. */
 static int check_tokenizer(const char *path, const struct tw_file_map *file, tw_error *err) {
     static const uint8_t piece[] = {0x0A, 5, '<', 'u', 'n', 'k', '>'};
     const uint8_t *b = file->bytes;
@@ -93,7 +93,7 @@ static int check_tokenizer(const char *path, const struct tw_file_map *file, tw_
                    sentencepiece ? "a SentencePiece model"
                    : json        ? "a JSON file (of Hugging Face?)"
                                  : "a GGUF file",
-                   sentencepiece ? ", which llama2.c's tokenizer.py makes of it" : "");
+                   sentencepiece ? ", which llama2.c's tokenizer.py creates from it" : "");
 }
 
 static int load_tokenizer(struct owner *owner, const char *path, struct tw_model *model,
@@ -111,7 +111,7 @@ static int load_tokenizer(struct owner *owner, const char *path, struct tw_model
     return rc;
 }
 
-/* The path of `name` in the directory of `path`, if there is such a file; else NULL. */
+/* Returns the path of `name` in the directory of `path` if there is such a file; else NULL. */
 static char *beside(struct tw_import_memory *memory, const char *path, const char *name) {
     const char *slash = strrchr(path, '/');
     int directory = slash ? (int)(slash + 1 - path) : 0;
@@ -124,7 +124,7 @@ static char *beside(struct tw_import_memory *memory, const char *path, const cha
     return access(result, F_OK) == 0 ? result : NULL;
 }
 
-/* The name that carries the vocabulary's size comes first: a directory may hold models of several
+/* The name with the vocabulary's size is tried first: a directory may hold models with several
  * vocabularies. */
 static int find_tokenizer(struct owner *owner, const char *path, struct tw_model *model,
                           tw_error *err) {
@@ -148,7 +148,7 @@ static int import_llama2c(struct owner *owner, const char *path, const char *tok
     }
     struct tw_model_tensor *tensors = (struct tw_model_tensor *)(uintptr_t)model->tensors;
     for (uint32_t i = 0; i < model->n_tensors; i++) {
-        tensors[i].file = &owner->file; /* the importer knows only of memory */
+        tensors[i].file = &owner->file; /* the importer only knows memory */
     }
     return tokenizer ? load_tokenizer(owner, tokenizer, model, err)
                      : find_tokenizer(owner, path, model, err);
@@ -168,9 +168,8 @@ static int import(struct owner *owner, const char *path, const char *tokenizer,
     if (format == FORMAT_LLAMA2C) {
         rc = import_llama2c(owner, path, tokenizer, model, shown, err);
     } else if (tokenizer) {
-        rc = tw_fail(
-            err, TW_E_USAGE,
-            "%s: a GGUF file carries its own tokenizer, so a tokenizer file does not apply", shown);
+        rc = tw_fail(err, TW_E_USAGE,
+                     "%s: a GGUF file has its own tokenizer; omit the tokenizer file", shown);
     } else {
         rc = tw_import_gguf_file(shown, &owner->file, &owner->memory, model, err);
     }
@@ -194,7 +193,7 @@ int tw_model_open(const char *path, const char *tokenizer, struct tw_model *out,
     memset(out, 0, sizeof *out);
     struct owner *owner = calloc(1, sizeof *owner);
     if (!owner) {
-        return tw_fail(err, TW_E_NOMEM, "no memory to open a model");
+        return tw_fail(err, TW_E_NOMEM, "out of memory to open a model");
     }
     int rc = import(owner, path, tokenizer, &model, err);
     if (rc) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * An imported model: checked hyperparameters, tensors still memory-mapped in the file, and the
- * vocabulary. What every importer produces and compiler/arch/ consumes; nothing after arch/ sees a
- * file format.
+ * vocabulary. Every importer produces one and compiler/arch/ reads it; nothing after arch/ depends
+ * on a file format.
  */
 #ifndef TW_COMPILER_IMPORT_MODEL_H
 #define TW_COMPILER_IMPORT_MODEL_H
@@ -13,16 +13,16 @@
 
 #include <stdbool.h>
 
-/* A weight matrix or vector in the file's own row-major form. rows = 1 for vectors. `data` is not
- * necessarily aligned, and where it lies in a file it is not to be read in place but with
- * tw_model_read: a file that is cut would end the process. */
+/* A weight matrix or vector in the file's row-major form. rows = 1 for vectors. `data` is not
+ * necessarily aligned, and if it is in a file it must not be read in place but with tw_model_read:
+ * a file that is truncated meanwhile would kill the process. */
 struct tw_model_tensor {
     const char *name; /* GGUF names: token_embd.weight, blk.0.attn_q.weight, ... */
     uint32_t rows, cols;
     enum tw_dtype dtype; /* F32 F16 BF16 Q8_0 Q4_0 */
     const uint8_t *data;
     uint64_t bytes;
-    const struct tw_file_map *file; /* that `data` lies in; NULL: in memory */
+    const struct tw_file_map *file; /* that contains `data`; NULL: in memory */
 };
 
 enum tw_rope_scaling {
@@ -58,7 +58,7 @@ struct tw_model {
     struct tw_hparams h;
     uint32_t n_tensors;
     const struct tw_model_tensor *tensors; /* sorted by name */
-    /* blob of tilewright/vocab.h, or NULL: the file has no tokenizer, or one that is not read */
+    /* blob of tilewright/vocab.h, or NULL: the file has no tokenizer, or an unsupported one */
     const void *vocab;
     size_t vocab_bytes;
     bool tied; /* the output matrix is the embedding (no output.weight) */
@@ -71,13 +71,13 @@ struct tw_model {
  * tw_model_close. Errors: IO, TRUNCATED, FORMAT, RANGE, MISSING, SHAPE, UNSUPPORTED, NOMEM;
  * messages name the file, the key, tensor or offset, what was found and what was expected. */
 int tw_model_open(const char *path, const char *tokenizer, struct tw_model *out, tw_error *err);
-void tw_model_close(struct tw_model *model); /* zeroed models and NULL are fine */
+void tw_model_close(struct tw_model *model); /* may be zeroed or NULL */
 
-/* The tensor of that name, or NULL. */
+/* Returns the tensor of that name, or NULL. */
 const struct tw_model_tensor *tw_model_find(const struct tw_model *model, const char *name);
 
-/* Copies bytes [at, at + n) of the tensor's data, which lie inside it. Errors: TRUNCATED (the file
- * was cut meanwhile), IO; never where the data is in memory. */
+/* Copies bytes [at, at + n) of the tensor's data, which must be inside it. Errors: TRUNCATED (the
+ * file was truncated meanwhile), IO; none if the data is in memory. */
 int tw_model_read(const struct tw_model_tensor *tensor, uint64_t at, void *to, uint64_t n,
                   tw_error *err);
 

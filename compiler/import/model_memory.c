@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The importers' memory (memory.h): small requests are cut from 64 KiB blocks, large ones get a
- * block of their own.
+ * The importers' memory (model_memory.h): small requests are cut from 64 KiB blocks, large ones get
+ * a block of their own.
  */
 #include "compiler/import/model_memory.h"
 

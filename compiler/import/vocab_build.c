@@ -63,7 +63,8 @@ int tw_vocab_put(struct tw_vocab_builder *b, float score, enum tw_token_type typ
     uint32_t at = b->offsets[i];
     if (i >= b->header->n_tokens || !tw_range_ok(at, length, b->header->bytes_size)) {
         return tw_fail(err, TW_E_INTERNAL,
-                       "%s: token %u does not fit the vocabulary that was announced", b->path, i);
+                       "%s: token %u exceeds the size that the vocabulary was created with",
+                       b->path, i);
     }
     if (!isfinite(score)) {
         return tw_fail(err, TW_E_RANGE, "%s: the score of token %u is %g, expected a finite number",

@@ -11,7 +11,7 @@
 
 struct tw_vocab_builder {
     const char *path;               /* for messages */
-    struct tw_vocab_header *header; /* flags and ids are the caller's to set before finish */
+    struct tw_vocab_header *header; /* the caller sets flags and ids before tw_vocab_finish */
     float *scores;
     uint32_t *offsets;
     uint8_t *types;
@@ -25,16 +25,18 @@ struct tw_vocab_builder {
 int tw_vocab_begin(struct tw_vocab_builder *b, const char *path, uint64_t n_tokens, uint64_t bytes,
                    struct tw_import_memory *memory, tw_error *err);
 
-/* The next token. Its place for `length` bytes is returned through *piece, for the caller to fill.
- * Errors: RANGE (the score is not a number). The caller keeps to what it told tw_vocab_begin. */
+/* Adds the next token. *piece is set to room for its `length` bytes, which the caller fills. The
+ * caller must not exceed the sizes given to tw_vocab_begin. Errors: RANGE (the score is not
+ * finite). */
 int tw_vocab_put(struct tw_vocab_builder *b, float score, enum tw_token_type type, uint64_t length,
                  char **piece, tw_error *err);
 
-/* Drops flags that name an absent id, checks the blob with tw_vocab_open and hands it to the
+/* Drops flags that refer to an absent id, checks the blob with tw_vocab_open and stores it in the
  * model. */
 int tw_vocab_finish(struct tw_vocab_builder *b, struct tw_model *model, tw_error *err);
 
-/* The type of a piece where the file gives none: "<0x0A>" is a byte, the rest is normal. */
+/* Guesses the type of a piece if the file gives none: "<0x0A>" is a byte, everything else is
+ * normal. */
 enum tw_token_type tw_vocab_guess_type(const void *piece, uint64_t length);
 
 #endif

@@ -30,14 +30,15 @@ extern "C" {
 #define TW_LINK_CREDITS 8u /* requests that a device takes before it has answered the first */
 
 /* X(name, number, who sends it: what it does; payload) */
-#define TW_LINK_KINDS(X)                                                                         \
-    X(OPEN, 1, "host: asks for the device; tw_link_open")                                        \
-    X(OPENED, 2, "device: here it is, or who has it; tw_link_opened")                            \
-    X(DATA, 3, "both: bytes [offset, offset + length) of message `sequence`, which has `total`") \
-    X(RESEND, 4, "both: send your messages from `sequence` on again; tw_link_resend")            \
-    X(PING, 5, "host: where are you?")                                                           \
-    X(PROGRESS, 6, "device: answer to PING; tw_link_progress")                                   \
-    X(CLOSE, 7, "host: has ended in order: weights may stay resident, the rest is freed")
+#define TW_LINK_KINDS(X)                                                                      \
+    X(OPEN, 1, "host: opens the device; tw_link_open")                                        \
+    X(OPENED, 2, "device: it is open, or which process is using it; tw_link_opened")          \
+    X(DATA, 3,                                                                                \
+      "both: bytes [offset, offset + length) of message `sequence`, which has `total` bytes") \
+    X(RESEND, 4, "both: resend messages from `sequence` on; tw_link_resend")                  \
+    X(PING, 5, "host: asks for progress")                                                     \
+    X(PROGRESS, 6, "device: answer to PING; tw_link_progress")                                \
+    X(CLOSE, 7, "host: closes the device: kept weights stay, everything else is freed")
 
 enum tw_link_kind {
 #define TW_X(name, number, text) TW_LINK_##name = number,

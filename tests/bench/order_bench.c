@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the certificate costs: ns an op of verifying and checking as programs grow, the rendezvous
- * of 2 to 1,472 sites, and the certificate's share and load time of bundles. usage: order_bench
- * [MODEL...] (GGUF or llama2.c files)
+ * Measures the cost of certificates: ns per op of verifying and checking as programs grow, the
+ * rendezvous of 2 to 1,472 sites, and the certificate's share and load time of bundles. usage:
+ * order_bench [MODEL...] (GGUF or llama2.c files)
  */
 #include "compiler/spatial/certify.h"
 #include "compiler/spatial/compose.h"
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Of this process, which has one thread: what others do on the machine does not count. */
+/* CPU time of this process, which has one thread: the load of the machine does not count. */
 static double now_s(void) {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
@@ -41,7 +41,7 @@ static uint64_t count_ops(const struct tw_program *p) {
 }
 
 struct cost {
-    double verify, certify, check; /* seconds, the least of several runs */
+    double verify, certify, check; /* seconds, the minimum of several runs */
     uint32_t words;                /* of the certificate */
 };
 
@@ -75,8 +75,8 @@ static struct cost measure(struct tw_cmem *mem, const struct tw_program *p, uint
 
 /* ---- growing programs ---- */
 
-/* The layer's section as many times as it takes, each with its own buffers over the same bytes, its
- * own flags and its own rendezvous. */
+/* Repeats the layer's section as often as needed, each with its own buffers over the same bytes,
+ * its own flags and its own rendezvous. */
 static void grow(const char *target, uint32_t sites, uint64_t ops) {
     static const struct random_shape shape = {.dim = 64,
                                               .hidden = 128,
@@ -131,7 +131,7 @@ static void grow(const char *target, uint32_t sites, uint64_t ops) {
 
 /* ---- a boundary ---- */
 
-/* A section in which each site's MATH engine does one small thing; the rest is its rendezvous. */
+/* A section in which each site's MATH engine executes one small op; the rest is its rendezvous. */
 static void boundary(uint32_t width, uint32_t height) {
     struct tw_target t;
     struct tw_cmem mem;
@@ -164,20 +164,20 @@ static void boundary(uint32_t width, uint32_t height) {
         die("boundary", &err);
     }
     struct tw_program p = tw_builder_program(&out);
-    uint64_t ops = count_ops(&p) - p.n_sites, most = 0, words = 0;
+    uint64_t ops = count_ops(&p) - p.n_sites, max = 0, words = 0;
     for (uint32_t s = 0; s < p.n_sites * TW_ENGINE_COUNT; s++) {
         uint64_t n = 0;
         for (uint32_t at = 0; at < p.streams[s].n_words; at += p.streams[s].words[at] >> 16) {
             n++;
         }
-        most = n > most ? n : most;
+        max = n > max ? n : max;
     }
     for (uint32_t i = 0; i < p.n_semaphores; i++) {
         words += p.n_sites;
     }
     struct cost c = measure(&mem, &p, p.n_sites < 300 ? 3 : 1);
     printf("%6u %8llu %10.2f %12llu %14llu %10.2f %10.2f %10.2f\n", p.n_sites,
-           (unsigned long long)ops, (double)ops / (double)p.n_sites, (unsigned long long)most,
+           (unsigned long long)ops, (double)ops / (double)p.n_sites, (unsigned long long)max,
            (unsigned long long)words, c.verify * 1e3, c.check * 1e3, c.check * 1e9 / (double)ops);
     fflush(stdout);
     tw_cmem_finish(&mem);
@@ -252,7 +252,7 @@ int main(int argc, char **argv) {
         grow("sim4x4", 0, ops);
     }
     printf("\nThe rendezvous of a boundary.\n");
-    printf("%6s %8s %10s %12s %14s %10s %10s %10s\n", "sites", "ops", "ops/site", "most/engine",
+    printf("%6s %8s %10s %12s %14s %10s %10s %10s\n", "sites", "ops", "ops/site", "max/engine",
            "flag places", "verify ms", "check ms", "check/op");
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         boundary(meshes[i][0], meshes[i][1]);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# pcie.sh: boots a guest with a device on its PCIe bus and an echo beside it, and measures the way there and back
-# (pcie_bench.c). Needs the kernel of tools/qemu/kernel, `make all build/tests/bench/pcie_bench`, and two idle processors.
+# pcie.sh: boots a guest with a device on its PCIe bus and an echo server, and measures the round trip (pcie_bench.c).
+# Needs the kernel of tools/qemu/kernel, `make all build/tests/bench/pcie_bench`, and two idle processors.
 set -eu
 cd "$(dirname "$0")/../.."
 tilewright=${TW_BIN:-$PWD/build/tilewright}
@@ -32,4 +32,4 @@ timeout 300 qemu-system-x86_64 -accel tcg,thread=multi -machine q35,memory-backe
     -append "console=ttyS0 panic=-1 quiet mitigations=off no_timer_check ${TW_CLOCK:-tsc=reliable} intel_iommu=on" \
     -chardev "socket,id=device,path=$work/device" -device ivshmem-doorbell,chardev=device,vectors=1,addr=02.0 \
     -chardev "socket,id=echo,path=$work/echo" -device ivshmem-doorbell,chardev=echo,vectors=1,addr=03.0 \
-    </dev/null | tr -d '\r' || true # its exit status is the guest's word, above 0
+    </dev/null | tr -d '\r' || true # its exit status is set by the guest and never 0

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How long the way to a PCIe device and back takes, against the bare way: bell, eventfd, process,
+ * Measures the round trip to a PCIe device against the bare path: doorbell, eventfd, process,
  * eventfd, interrupt.
  *   pcie_bench echo SOCKET      outside of the guest: an ivshmem peer that answers each bell at once, and counts it in BAR2
  *   pcie_bench BDF ECHO-BDF     in the guest: the device (emulate --ivshmem), and the echo
@@ -102,7 +102,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The median; what it is of the bare way, if that is known. */
+/* Prints and returns the median, and its ratio to that of the bare path if that is known. */
 static double measure(const char *what, bool (*once)(struct way *), struct way *w, double bare) {
     static double took[TIMES];
     for (int i = -WARM; i < TIMES; i++) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the link costs on USB: MB/s of WRITE requests of 1 MiB, as weights are sent, against a bare
- * libusb loop that submits the same bytes to the same endpoint as fast as transfers come back: from
- * the program's own memory, as such loops do, which the kernel copies; and from memory for DMA,
- * which nobody touches. The best of several runs each. usage: usb_bench [NAME [MIB [RUNS]]], NAME
- * as behind "usb:"
+ * Measures the cost of the link on USB: MB/s of WRITE requests of 1 MiB, as weights are sent,
+ * against a bare libusb loop that submits the same bytes to the same endpoint as fast as transfers
+ * come back: from the program's own memory, as such loops do, which the kernel copies; and from
+ * memory for DMA, whose contents are ignored. The best of several runs each. usage: usb_bench [NAME
+ * [MIB [RUNS]]], NAME as after "usb:"
  */
 #include "driver/transport/transport.h"
 #include "driver/transport/usb/usb_find.h"
@@ -31,8 +31,8 @@ struct bare {
     unsigned flying;
 };
 
-static void submit(struct bare *b, struct libusb_transfer *t, size_t most) {
-    size_t n = b->left < most ? b->left : most;
+static void submit(struct bare *b, struct libusb_transfer *t, size_t max) {
+    size_t n = b->left < max ? b->left : max;
     t->length = (int)n;
     b->left -= n;
     int code = libusb_submit_transfer(t);
@@ -53,7 +53,7 @@ static void LIBUSB_CALL on_done(struct libusb_transfer *t) {
     }
 }
 
-/* dma: in memory that the kernel does not have to copy; returns whether there was some. */
+/* dma: use memory that the kernel does not have to copy; returns whether it was available. */
 static bool fill(struct libusb_transfer *t, struct bare *b, const struct tw_usb_place *place,
                  size_t bytes, bool dma) {
     unsigned char *buffer = dma ? libusb_dev_mem_alloc(b->handle, bytes) : NULL;
@@ -77,7 +77,7 @@ static void empty(struct libusb_transfer *t, struct bare *b, bool mapped, size_t
     libusb_free_transfer(t);
 }
 
-/* Seconds for `total` bytes in transfers of `bytes`. */
+/* Returns the seconds for `total` bytes in transfers of `bytes`. */
 static double run_bare(libusb_context *context, const struct tw_usb_found *d, size_t total,
                        size_t bytes, bool dma) {
     struct bare b = {.left = total};
@@ -198,7 +198,8 @@ static void link_rates(const char *name, unsigned mib, double *write, double *re
     free(payload);
 }
 
-/* ---- rounds: all of them after one another, so that what else the machine does meets all alike ---- */
+/* ---- rounds: all of them after one another, so that what else the machine does meets all alike
+ * ---- */
 
 enum contender { DMA, SAME, SMALL, MIDDLE, LARGE, LARGEST, WRITE, READ, CONTENDERS };
 #define PACKET_BYTES (TW_LINK_HEADER_BYTES + TW_LINK_CHUNK)

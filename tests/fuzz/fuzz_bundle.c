@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzzes the bundle loader: each input is opened as it is and, so that the fuzzer gets behind the
- * hash, with its content hash put right. What opens is read through, as a user of the loader would.
+ * Fuzzes the bundle loader: each input is opened unchanged and, so that the fuzzer gets past the
+ * hash, with a corrected content hash. A bundle that opens is read completely.
  */
 #include "loader/bundle/loader.h"
 #include "tests/support/bundle_fixture.h"

@@ -6,7 +6,7 @@
  *   1: words of a certificate
  *   2: a seed of a mutant of the program, which gets a certificate of its own
  *   3: changes of bytes of .tw.cert; and the bytes of one
- * What the checker accepts is run in every interleaving, and must be clean.
+ * An accepted program is run in every interleaving, and must be clean.
  */
 #include "tests/support/order_false_certificates.h"
 #include "tests/support/order_judge.h"
@@ -21,7 +21,7 @@ static void require(bool ok) {
     }
 }
 
-/* An allocation of the exact size, so that a sanitizer sees a step too far. */
+/* An allocation of the exact size, so that a sanitizer sees an access past the end. */
 static void *exact(const void *bytes, size_t size) {
     void *copy = malloc(size ? size : 1);
     require(copy != NULL);
@@ -87,7 +87,7 @@ static void edit_certificate(const struct tw_program *p, struct tw_cmem *mem, co
                              size_t size) {
     struct tw_certificate own;
     struct order_false l;
-    (void)tw_certify(mem, p, &own, NULL); /* as far as it comes */
+    (void)tw_certify(mem, p, &own, NULL); /* may stop early */
     order_false_begin(&l, &own);
     for (; size >= 5; data += 5, size -= 5) {
         order_false_edit(&l, data[0], data[1] | (uint32_t)data[2] << 8,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzzes the GGUF importer: any bytes as a file. What is accepted is read to its last byte, so that
+ * Fuzzes the GGUF importer: any bytes as a file. An accepted model is read completely, so that
  * a pointer outside the file shows.
  */
 #include "compiler/import/import.h"
@@ -18,7 +18,7 @@ static unsigned sum(const uint8_t *bytes, uint64_t count) {
     return total;
 }
 
-/* `volatile`, so that the reads are not left out. */
+/* `volatile`, so that the reads are not optimised away. */
 static volatile unsigned sink;
 
 static void use(const struct tw_model *m) {
@@ -31,7 +31,7 @@ static void use(const struct tw_model *m) {
         sink += sum(m->tensors[i].data, m->tensors[i].bytes);
     }
     if (m->vocab && tw_vocab_open(m->vocab, m->vocab_bytes, &v, &err) != 0) {
-        abort(); /* an importer must not make what the reader refuses */
+        abort(); /* an importer must not create a vocabulary that the reader refuses */
     }
 }
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzzes the device's end of a link with a hostile host: firmware/serve/link_server.c and the
- * emulator behind it. The input is what the host sends, a record a packet or a message. Whatever it
- * sends, the next host gets a device without traces. What the fuzzer may not do is LOAD: programs
- * have passed the loader's verifier, says the contract. Records: kind u8, then what give_packet()
- * reads for it.
+ * Fuzzes the device's end of a link with a hostile host: firmware/serve/link_server.c with an
+ * emulator. The input is what the host sends, one record for each packet or message. Whatever it
+ * sends, the next host gets a clean device. The fuzzer may not LOAD, since programs must have
+ * passed the loader's verifier. Records: kind u8, then what give_packet() reads for it.
  */
 #include "firmware/link/packet.h"
 #include "firmware/serve/link_server.h"
@@ -38,7 +37,7 @@ static struct tw_link_server *served;
 static struct tw_emu *emu;
 static struct tw_faults no_faults;
 
-/* ---- what the host says ---- */
+/* ---- what the host sends ---- */
 
 static size_t say(struct host *h, enum tw_link_kind kind, uint32_t sequence, const void *payload,
                   uint32_t n) {
@@ -144,7 +143,7 @@ static enum tw_packet_result take_packet(struct tw_pipe *p, uint8_t **bytes, siz
     return h->gone ? TW_PACKET_GONE : *n == 0 || loads(*bytes, *n) ? TW_PACKET_AGAIN : TW_PACKET_OK;
 }
 
-static void note_answer(struct host *h, const uint8_t *message, uint32_t n) {
+static void record_answer(struct host *h, const uint8_t *message, uint32_t n) {
     struct tw_wire_header w;
     const char *why;
     if (n < TW_WIRE_HEADER_BYTES ||
@@ -173,7 +172,7 @@ static enum tw_packet_result send_packet(struct tw_pipe *p, const uint8_t *bytes
         h->generation = q.generation;
         h->opened = 1;
     } else if (q.kind == TW_LINK_DATA && q.offset == 0) {
-        note_answer(h, bytes + TW_LINK_HEADER_BYTES, q.length);
+        record_answer(h, bytes + TW_LINK_HEADER_BYTES, q.length);
     }
     return TW_PACKET_OK;
 }
@@ -208,8 +207,8 @@ static void make_device(void) {
     }
 }
 
-/* A host that has been let in; what the last one left was cleared before. */
-static struct host *come_in(const uint8_t *data, size_t size) {
+/* Connects a host; the previous one's data was cleared before. */
+static struct host *connect_host(const uint8_t *data, size_t size) {
     struct host *h = calloc(1, sizeof *h);
     h->base = (struct tw_pipe){&ops, 1000, -1};
     h->in = (struct fuzz_input){data, size, 0};
@@ -221,7 +220,7 @@ static struct host *come_in(const uint8_t *data, size_t size) {
         while ((n = poll(&news, 1, 15000)) < 0) { /* the fuzzer's timer */
         }
         if (n == 0) {
-            abort(); /* a device that does not get ready again */
+            abort(); /* the device does not get ready again */
         }
     }
     return h;
@@ -233,7 +232,7 @@ static bool has_host(void) {
     return state.status == TW_E_DEVICE_BUSY;
 }
 
-/* Until what has come is executed. */
+/* Waits until everything that was received is executed. */
 static void settle(void) {
     struct tw_link_progress p;
     uint32_t generation;
@@ -246,7 +245,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!served) {
         make_device();
     }
-    struct host *h = come_in(data, size);
+    struct host *h = connect_host(data, size);
     while (has_host() && fuzz_more(&h->in)) {
         tw_link_server_take(served);
         if (has_host() && h->settle) {
@@ -258,10 +257,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         h->gone = true;
         tw_link_server_take(served);
     }
-    h = come_in(NULL, 0); /* closed in order, it may have left what is kept; so this one dies */
+    h = connect_host(NULL,
+                     0); /* closed in order, it may have left what is kept; so this one dies */
     h->gone = true;
     tw_link_server_take(served);
-    h = come_in(NULL, 0);
+    h = connect_host(NULL, 0);
     if (tw_emu_server(emu)->counters.memory_used) {
         abort();
     }

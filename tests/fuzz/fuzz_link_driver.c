@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzzes the driver's end of a link with a hostile device: the input is what the device does, a
- * record each time that the driver looks for a packet. Whatever it does, open, calls and close end,
- * with a line that names the device. Records: kind u8, then what take_packet() reads for it.
+ * Fuzzes the driver's end of a link with a hostile device: the input is what the device does, one
+ * record each time that the driver reads a packet. Whatever it does, open, requests and close
+ * return, with an error that names the device. Records: kind u8, then what take_packet() reads for
+ * it.
  */
 #include "driver/device/device.h"
 #include "driver/transport/link/link_client.h"
@@ -40,7 +41,7 @@ struct device {
     uint8_t bytes[TW_PACKET_BYTES];
 };
 
-/* ---- what the device says ---- */
+/* ---- what the device sends ---- */
 
 static size_t build(struct device *d, struct tw_link_header *h, const struct tw_packet_data *data) {
     h->generation = d->generation + (h->flags & 3) - (h->flags >> 2 & 1);
@@ -165,7 +166,7 @@ static enum tw_packet_result send_packet(struct tw_pipe *p, const uint8_t *bytes
     struct device *d = (struct device *)p;
     struct tw_link_header h;
     if (!d->gone && d->no_room) {
-        d->no_room -= d->no_room < 255; /* 255: for ever */
+        d->no_room -= d->no_room < 255; /* 255: without end */
         return TW_PACKET_AGAIN;
     }
     if (n == 0 || n > TW_PACKET_BYTES || !tw_packet_good(bytes, n, &h)) {
@@ -180,7 +181,7 @@ static enum tw_packet_result send_packet(struct tw_pipe *p, const uint8_t *bytes
 
 static bool wait_device(struct tw_pipe *p, bool write, int ms) {
     (void)p, (void)write, (void)ms;
-    return true; /* early, and not true: nobody may rely on it */
+    return true; /* possibly wrong: callers must not rely on it */
 }
 
 static void hang_up(struct tw_pipe *p) {
@@ -193,7 +194,7 @@ static void close_device(struct tw_pipe *p) {
 }
 
 static const char *recover(struct tw_pipe *p, unsigned rung) {
-    return rung < ((struct device *)p)->rungs ? "the fuzzer was asked to be kind" : NULL;
+    return rung < ((struct device *)p)->rungs ? "the fuzzer allowed it" : NULL;
 }
 
 static const struct tw_pipe_ops plain = {.send = send_packet,
@@ -201,12 +202,12 @@ static const struct tw_pipe_ops plain = {.send = send_packet,
                                          .wait = wait_device,
                                          .hang_up = hang_up,
                                          .close = close_device};
-static const struct tw_pipe_ops with_ladder = {.send = send_packet,
-                                               .take = take_packet,
-                                               .wait = wait_device,
-                                               .hang_up = hang_up,
-                                               .close = close_device,
-                                               .recover = recover};
+static const struct tw_pipe_ops with_recovery = {.send = send_packet,
+                                                 .take = take_packet,
+                                                 .wait = wait_device,
+                                                 .hang_up = hang_up,
+                                                 .close = close_device,
+                                                 .recover = recover};
 
 /* ---- its user ---- */
 
@@ -216,7 +217,7 @@ static const struct tw_transport_ops ops = {.name = "fuzz",
                                             .stuck = tw_link_is_stuck,
                                             .close = tw_link_close};
 
-static void must_tell(int code, const tw_error *err) {
+static void check_error(int code, const tw_error *err) {
     if (code >= 0 || err->code != code || !strstr(err->message, "device fuzz")) {
         abort();
     }
@@ -233,7 +234,7 @@ static int use_once(struct tw_device *device, uint32_t round) {
                : round == 2 ? tw_device_read(device, 64, bytes, 1000, &err)
                             : tw_device_place(device, bytes, 300, 64, &(uint64_t){0}, &err);
     if (code) {
-        must_tell(code, &err);
+        check_error(code, &err);
     }
     return code;
 }
@@ -264,7 +265,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     d->in = (struct fuzz_input){data, size, 0};
     uint32_t how = fuzz_u8(&d->in);
     d->rungs = how & 3;
-    d->base = (struct tw_pipe){how & 4 ? &with_ladder : &plain, how & 8 ? 64u << 10 : 1000u, -1};
+    d->base = (struct tw_pipe){how & 4 ? &with_recovery : &plain, how & 8 ? 64u << 10 : 1000u, -1};
     d->closed = &closed;
     struct tw_link *link;
     struct tw_link_opened opened;
@@ -274,7 +275,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     int code = tw_link_open("fuzz", &d->base, DEADLINE_MS, &link, &err);
     if (code) {
-        must_tell(code, &err);
+        check_error(code, &err);
     } else {
         use(link, d);
     }

@@ -28,7 +28,7 @@ static void read_all(const struct tw_model *m) {
     }
 }
 
-/* A copy of exact size, so that the sanitizer sees a read behind its end. */
+/* A copy of exact size, so that the sanitizer sees a read past its end. */
 static uint8_t *copy_of(const uint8_t *bytes, size_t size) {
     uint8_t *copy = malloc(size ? size : 1);
     if (copy && size) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzzes a line: a medium that gives any packets in any order, and a device that takes, sends,
- * hangs up and closes when it likes. Each byte of the input is a step of one of them.
+ * Fuzzes a medium that delivers any packets in any order, with a device that receives, sends, hangs
+ * up and closes at any time. Each byte of the input is a step of one of them.
  */
 #include "firmware/link/medium.h"
 #include "firmware/link/packet.h"
@@ -63,7 +63,7 @@ static bool wait_medium(struct tw_pipe *p, bool write, int ms) {
 
 static void hang_up(struct tw_pipe *p) {
     (void)p;
-    abort(); /* the medium outlives its calls */
+    abort(); /* the medium outlives its connections */
 }
 
 static void close_medium(struct tw_pipe *p) {
@@ -79,7 +79,7 @@ static const struct tw_pipe_ops ops = {.send = send_packet,
                                        .hang_up = hang_up,
                                        .close = close_medium};
 
-/* What the device does with its call; false: it has closed it. */
+/* The device acts on its connection; false: it has closed it. */
 static bool act(struct tw_pipe *call, uint32_t what, bool *gone) {
     uint8_t *bytes, sum = 0;
     size_t n;

@@ -3,8 +3,8 @@
  * Fuzzes the device's side of a PCIe mailbox: a host that writes anything anywhere in the registers
  * and the mailbox, takes its memory away, and starts again. Input: records of
  *   action u8, at u16, value u32
- * At most one packet of each size class goes back: the device may only ever touch BAR2 and what the
- * host's memory is.
+ * At most one packet of each size class goes back. The device may only access BAR2 and the host's
+ * memory.
  */
 #include "firmware/pcie/pcie_device.h"
 #include "loader/base/event.h"
@@ -67,7 +67,7 @@ static void start(uint32_t kind, uint32_t value) {
     tw_pcie_store(&r->start, r->start + 1);
 }
 
-/* What may be taken is bounded by the slots; a device that gives more would never end. */
+/* The slots limit what can be received; a device that gives more would never end. */
 static void take_all(void) {
     uint8_t *bytes;
     size_t n;

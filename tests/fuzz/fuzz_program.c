@@ -44,7 +44,7 @@ static void judge(const uint8_t *blob, size_t size) {
     tw_program_print(&p, TW_PRINT_ALL, drop_line, NULL);
 }
 
-/* An allocation of the exact size, so that a sanitizer sees a step too far. */
+/* An allocation of the exact size, so that a sanitizer sees an access past the end. */
 static uint8_t *exact(const uint8_t *bytes, size_t size) {
     uint8_t *copy = malloc(size ? size : 1);
     if (!copy) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzzes target files: any text. What is accepted is a machine that the compiler can use.
+ * Fuzzes target files: any text. An accepted target is a machine that the compiler can use.
  */
 #include "loader/target/target_open.h"
 

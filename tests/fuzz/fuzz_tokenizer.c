@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzzes the tokenizer, the way back and the UTF-8 stream. Input: a byte of encode flags, a byte
+ * Fuzzes the tokenizer, the detokenizer and the UTF-8 stream. Input: a byte of encode flags, a byte
  * that chooses the vocabulary (0: the blob that follows, else one of ours), for a blob its size (16
  * bits, little-endian) and its bytes; the rest is the text. Over a vocabulary of ours the text must
  * come back, and what is streamed must be well-formed.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzzes the parser of programs as text. What it accepts is printed, and that must parse and print
+ * Fuzzes the parser of programs as text. An accepted text is printed, and that must parse and print
  * to the same bytes; the verifier judges it. Input: a text.
  */
 #include "loader/verify/verify.h"
@@ -45,7 +45,7 @@ static int judge(const char *text, size_t size, struct tw_text_position *at) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    /* of the exact size, so that a sanitizer sees a step too far */
+    /* of the exact size, so that a sanitizer sees an access past the end */
     char *text = malloc(size ? size : 1);
     struct tw_text_position at = {0, 0};
     demand(text != NULL);

@@ -26,36 +26,36 @@ static struct {
 
 static int read_bus(void *ctx, uint8_t *bytes, int n) {
     (void)ctx;
-    size_t left = bus.in_n - bus.in_at, most = left < (size_t)n ? left : (size_t)n;
-    memcpy(bytes, bus.in + bus.in_at, most);
-    bus.in_at += most;
-    return (int)most;
+    size_t left = bus.in_n - bus.in_at, count = left < (size_t)n ? left : (size_t)n;
+    memcpy(bytes, bus.in + bus.in_at, count);
+    bus.in_at += count;
+    return (int)count;
 }
 
 static int write_bus(void *ctx, const uint8_t *bytes, int n) {
     (void)ctx;
-    size_t room = STREAM - bus.out_n, most = room < (size_t)n ? room : (size_t)n;
-    memcpy(bus.out + bus.out_n, bytes, most);
-    bus.out_n += most;
-    return (int)most;
+    size_t room = STREAM - bus.out_n, count = room < (size_t)n ? room : (size_t)n;
+    memcpy(bus.out + bus.out_n, bytes, count);
+    bus.out_n += count;
+    return (int)count;
 }
 
-static void tell_progress(void *ctx, struct tw_link_progress *p, uint32_t *generation) {
+static void report_progress(void *ctx, struct tw_link_progress *p, uint32_t *generation) {
     (void)ctx;
     (void)p;
     *generation = bus.generation;
 }
 
-/* ---- the guest that listens ---- */
+/* ---- the guest that receives ---- */
 
 static struct usbredirparser *guest;
 
 static int hear(void *priv, uint8_t *bytes, int n) {
     (void)priv;
-    size_t left = bus.out_n - bus.out_at, most = left < (size_t)n ? left : (size_t)n;
-    memcpy(bytes, bus.out + bus.out_at, most);
-    bus.out_at += most;
-    return (int)most;
+    size_t left = bus.out_n - bus.out_at, count = left < (size_t)n ? left : (size_t)n;
+    memcpy(bytes, bus.out + bus.out_at, count);
+    bus.out_at += count;
+    return (int)count;
 }
 
 static int say(void *priv, uint8_t *bytes, int n) {
@@ -247,7 +247,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const struct tw_usb_options o = {.speed = (enum tw_usb_speed)((how & 3) % 3),
                                      .serial = "fuzz",
                                      .recovery = how & 4 ? "fuzz" : NULL,
-                                     .progress = tell_progress};
+                                     .progress = report_progress};
     bus.in_n = bus.in_at = bus.out_n = bus.out_at = bus.generation = 0;
     if (tw_usb_device_init(&device, &o, NULL)) {
         abort();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Fuzzes the walk through a guest's IOMMU tables. Input: root u64, requester u16, flags u8, n u8, n
- * addresses u64, then what lies at the beginning of the guest's memory. Whatever the tables say,
- * memory outside of the guest's is not touched.
+ * addresses u64, then the beginning of the guest's memory. Whatever the tables say,
+ * memory outside of the guest's is not accessed.
  */
 #include "firmware/pcie/vtd.h"
 #include "tilewright/wire.h"

@@ -67,7 +67,7 @@ static void request(uint8_t opcode, uint8_t selector, uint8_t *payload, uint32_t
     substitute(payload, n);
     if (opcode == TW_WIRE_RUN && n >= sizeof(struct tw_wire_run)) {
         struct tw_wire_run *run = (void *)payload;
-        run->n_steps %= 4; /* a device runs as long as it is told to */
+        run->n_steps %= 4; /* a device executes as many steps as it is told to */
     }
     if (opcode == TW_WIRE_FILL && n == sizeof(struct tw_wire_range)) {
         struct tw_wire_range *range = (void *)payload;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the seeds of fuzz_link_driver, fuzz_session_driver, fuzz_link_device and fuzz_line, in the targets' record forms.
+"""Writes the seeds of fuzz_link_driver, fuzz_session_driver, fuzz_link_device and fuzz_medium, in the targets' record forms.
 
 usage: mkseeds_link.py [tests/fuzz/seeds]    (the output is the same on every run)
 """
@@ -18,7 +18,7 @@ def save(target, name, data):
         f.write(bytes(data))
 
 
-# ---- what a device does to the driver: a record each time it looks for a packet ----
+# ---- what a device does to the driver: one record for each packet that the driver reads ----
 NOTHING, RAW, OPENED, DATA, ANSWER, PROGRESS, RESEND, GONE, NO_ROOM, OTHER = (bytes([i]) for i in range(10))
 PLAIN, LADDER, BIG_CHUNK, QUERY = 0, 4 | 3, 8, 16
 

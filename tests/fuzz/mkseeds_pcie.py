@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the seeds of fuzz_pcie.c and fuzz_vtd.c: hosts that do everything right, and tables that lead somewhere."""
+"""Writes the seeds of fuzz_pcie.c and fuzz_vtd.c: hosts that follow the protocol, and tables that map memory."""
 import os
 import struct
 
 here = os.path.dirname(os.path.abspath(__file__))
 REGISTER, HOST_WORD, MAILBOX_WORD, START_HOST, START_WINDOW, RING, TAKE, SEND, MAP, STRAY = range(10)
-TO_DEVICE, TAKEN, RESET = 10, 11, 1  # words behind `start`
+TO_DEVICE, TAKEN, RESET = 10, 11, 1  # words after `start`
 LENGTHS = 64 // 4 + 64  # word of to_device_bytes[0] in the mailbox
 
 

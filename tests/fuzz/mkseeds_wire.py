@@ -41,7 +41,7 @@ def run(program, ids, rows, steps=1, scheduler=0, seed=0):
 
 
 def greedy(program, token, steps, pos, limit, stops=()):
-    """A run that feeds its own tokens back; position, end and abort word lie in the allocation FREE_ONE."""
+    """A run that feeds its own tokens back; position, end and abort word are in the allocation FREE_ONE."""
     places = ((at(IDS), 16), (at(ROWS), 4), (at(FREE_ONE), 4), (at(FREE_ONE, 4), 4))
     head = struct.pack("<IIHHIQ", program, steps, 0, 1, len(places), 0)
     head += b"".join(struct.pack("<QII", *place, 0) for place in places)

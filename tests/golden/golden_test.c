@@ -4,8 +4,8 @@
  * the ids that llama.cpp gave, the same bits of logits on every target, mode, number of threads,
  * chunk and instruction set, and for float weights the logits of the reference evaluator.
  *
- * One run on target host (the base) is compared with what comes from outside; all others with the
- * base, byte by byte. Needs $TW_BIN.
+ * One run on target host (the base) is compared with the results of other programs; all others with
+ * the base, byte by byte. Needs $TW_BIN.
  */
 #include "firmware/kernels/kernels.h"
 #include "tests/support/command_run.h"
@@ -16,9 +16,9 @@
 #include <math.h>
 
 #define BASE_TOKENS 72u
-#define FED_TOKENS 64u /* of the base's ids, put into the prompt */
+#define FED_TOKENS 64u /* number of the base's ids that are put into the prompt */
 
-/* The command is the same one in a sanitized run of this test: a short one will do. */
+/* The command is not sanitized in a sanitized run of this test, so a short run is enough. */
 #if defined(__SANITIZE_ADDRESS__)
 #define SHORT 1
 #elif defined(__has_feature)
@@ -30,12 +30,12 @@
 #define SHORT 0
 #endif
 
-/* `error`: how far two right computations may be from each other in a logit, and so in which of two
+/* `error`: how far two correct computations may differ in a logit, and so in which of two
  * near ones is the larger. With quantised weights they agree to the last digits until the rounding
  * of one activation to 8 bits falls the other way, and differ by the noise of 8-bit activations
- * from there on: `first` is for the logits behind the prompt, of most prompts. */
+ * from there on: `first` is for the logits after the prompt, of most prompts. */
 struct subject {
-    const char *model, *golden; /* below TW_SHARED where `shared` */
+    const char *model, *golden; /* below TW_SHARED if `shared` */
     const char *suffix;
     bool shared;
     bool floats; /* weights that the reference evaluator computes with as the machine does */

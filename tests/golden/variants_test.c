@@ -24,7 +24,8 @@ static int set_up(void **state) {
     const char *root = getenv("TW_SHARED");
     *state = v;
     if (!v || !root || system("python3 -c 'import struct' 2>/dev/null")) {
-        fprintf(stderr, "skipped: %s\n", root ? "there is no python3" : "TW_SHARED is not set");
+        fprintf(stderr, "skipped: %s\n",
+                root ? "python3 is not installed" : "TW_SHARED is not set");
         return 0;
     }
     snprintf(v->folder, sizeof v->folder, "%s", command_folder());
@@ -33,7 +34,7 @@ static int set_up(void **state) {
              root, v->folder);
     snprintf(path, sizeof path, "%s/data/variants/golden.json", root);
     if (access(path, R_OK) || system(command)) {
-        fprintf(stderr, "skipped: %s and mkvariants.py beside it are not usable\n", path);
+        fprintf(stderr, "skipped: %s and mkvariants.py beside it cannot be used\n", path);
         return 0;
     }
     v->golden = json_load_file(path, 0, NULL);

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# What must hold on a device outside of the driver's process, whatever carries its messages. A scenario sources it, says
-# which device it is about with these, and calls what follows:
+# The tests for every device outside of the driver's process, whatever its medium. A scenario sources this file, sets
+# these for the device under test, and calls the functions below:
 #   name       in results
 #   selector   that --device takes
-#   act ACTION [OPTIONS]: makes something happen to the device's process: kill, end, stop, cont, start
+#   act ACTION [OPTIONS]: acts on the device's process: kill, end, stop, cont, start
 # shellcheck shell=sh disable=SC2154,SC3043 # lib.sh and the scenario set them
 
 holder=''
 
-# revive [OPTIONS]: a new process in the place of one that has ended. A scenario may need more.
+# revive [OPTIONS]: replaces the device's process that has ended. A scenario may override it.
 revive() {
     act start "$@"
 }
@@ -21,13 +21,13 @@ generate() { # generate USER: two tokens
     run_as "$1" 0 tilewright run /data/model.twb --device "$selector" --ids "$prompt" -n 2 --print-ids
 }
 
-# ready NAME: the device is there, and a model runs on it
+# ready NAME: the device is listed as ready, and a model runs on it
 ready() {
     check "$1: it is listed as ready" wait_for 60 listed_as ready
     check "$1: a model runs" generate root
 }
 
-# A driver that generates without end, in the background, and is in the middle of it.
+# Starts a driver in the background that generates without end, and waits until it does.
 hold() {
     tilewright bench /data/model.twb --device "$selector" -r 1000 >/tmp/holder.out 2>/tmp/holder.err </dev/null &
     holder=$!
@@ -39,10 +39,10 @@ holder_gone() {
     ! kill -0 "$holder"
 }
 
-# holder_ends NAME PATTERN: in time, as a device error that says so in one line
+# holder_ends NAME PATTERN: the driver ends in time, with a device error on one line that matches
 holder_ends() {
     if ! wait_for 60 holder_gone; then
-        not_ok "$1" "the driver still runs after 60 s" "$(tilewright devices)"
+        not_ok "$1" "the driver is still running after 60 s" "$(tilewright devices)"
         kill -9 "$holder"
         return
     fi
@@ -57,15 +57,16 @@ holder_ends() {
     fi
 }
 
-# With udevd at work, and no rule of ours yet: a user is told of it; with it, the members of the group may.
+# With udevd running and our rule not installed a user is told about it; with the rule, members of the group have
+# access.
 permission() {
     run_as user 0 tilewright devices
-    check "$name, no rule: devices tells a user that it is not theirs" has "$selector +no permission"
-    refuses "$name, no rule: a user is told of the rule" user 6 'rule' \
+    check "$name, no rule: devices shows a user that there is no permission" has "$selector +no permission"
+    refuses "$name, no rule: the error names the rule" user 6 'rule' \
         tilewright run /data/model.twb --device "$selector" --ids "$prompt" -n 1
     echo "# it says: $err"
     run_as user 0 tilewright doctor
-    check "$name, no rule: doctor tells how to install it" has '/etc/udev/rules.d/60-tilewright.rules'
+    check "$name, no rule: doctor prints how to install it" has '/etc/udev/rules.d/60-tilewright.rules'
 
     mkdir -p /etc/udev/rules.d
     cp /60-tilewright.rules /etc/udev/rules.d/
@@ -83,23 +84,24 @@ works() {
     suite "$name suite" env TW_CONFORM="$selector" transport_conformance_test
     decodes "$name" "$selector"
     suite "$name" env TW_DEVICE="$selector" outside_device_test
-    tells "$name: its self-test passes" '^ok ' tilewright selftest --device "$selector"
+    prints "$name: its self-test passes" '^ok ' tilewright selftest --device "$selector"
     check "$name: reset" run 0 tilewright reset --device "$selector"
 }
 
 one_holder() {
     hold
-    refuses "$name: a second driver is told who has it" root 6 "process $holder .tilewright" \
+    refuses "$name: a second driver is told which process is using it" root 6 "process $holder .tilewright" \
         tilewright run /data/model.twb --device "$selector" -n 1
     run 6 tilewright devices --device "$selector"
-    check "$name: devices tells who has it" has "busy.*process $holder .tilewright"
-    tells "$name: top shows what it does" "^ *$holder .*$selector" tilewright top --once
+    check "$name: devices shows which process is using it" has "busy.*process $holder .tilewright"
+    prints "$name: top shows what it does" "^ *$holder .*$selector" tilewright top --once
     kill -9 "$holder"
     wait "$holder" 2>/dev/null
     ready "$name, after its driver was killed"
 }
 
-# lost HOW PATTERN ACTION... -- ACTION...: what takes the device away in the middle of a token, and what brings it back
+# lost HOW PATTERN ACTION... -- ACTION...: actions that take the device away in the middle of a token, and that restore
+# it
 lost() {
     local how="$1" pattern="$2"
     shift 2
@@ -124,23 +126,23 @@ killed() {
     lost 'its process killed' "$selector" 'act kill' -- revive
 }
 
-# The device is silent but there: its driver gives it up, and the next one finds it well.
+# The device is present but silent: its driver times out, and the next one works.
 frozen() {
     hold
     act stop
-    holder_ends "$name, its process frozen: its driver gives up" "$selector"
+    holder_ends "$name, its process stopped: its driver times out" "$selector"
     act cont
-    ready "$name, its process goes on"
+    ready "$name, its process continues"
 }
 
 wrong_version() {
     act end
     revive --faults version
-    check "$name, of another protocol: it is listed" wait_for 60 listed_as ready
-    refuses "$name, of another protocol: refused by name" root 6 'protocol' \
+    check "$name, another protocol version: it is listed" wait_for 60 listed_as ready
+    refuses "$name, another protocol version: refused with that reason" root 6 'protocol' \
         tilewright run /data/model.twb --device "$selector" --ids "$prompt" -n 1
     echo "# it says: $err"
     act end
     revive
-    ready "$name, of our protocol again"
+    ready "$name, our protocol version again"
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The device's process is in the guest: what `act` of device.sh is then. `serve` holds emulate's options.
+# `act` of device.sh for a device process inside the guest. `serve` holds emulate's options.
 # shellcheck shell=sh disable=SC2154,SC3043 # the scenario sets them
 
 act() {

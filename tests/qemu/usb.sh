@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What a device on USB must do besides device.sh, whoever serves it: found, at the speed that it has, and known by
-# several names.
+# Further tests for every device on USB: it is found, with its speed, and has several names.
 # shellcheck shell=sh disable=SC2154,SC2034,SC3043 # lib.sh, device.sh and the scenario set them
 
 appears() {
@@ -12,7 +11,7 @@ disappears() {
     ! appears
 }
 
-# found NAME SPEED: the one device there is, as `name` and `selector`; SPEED as sysfs has it, in Mbit/s
+# found NAME SPEED: checks the only device present and sets `name` and `selector`; SPEED as in sysfs, in Mbit/s
 found() {
     name=$1
     check "$name: it is found" wait_for 30 appears
@@ -32,9 +31,9 @@ selectors() {
     local wanted=$selector path
     path=$(basename "$(dirname "$(grep -lix 1209 /sys/bus/usb/devices/*/idVendor)")")
     for selector in usb "usb:$path"; do
-        check "$name: it is $selector, too" generate root
+        check "$name: it is also $selector" generate root
     done
     selector=$wanted
-    refuses "$name: another name is refused, with those that there are" root 6 "there are? .*$wanted" \
+    refuses "$name: another name is refused, and the existing ones are listed" root 6 "there are? .*$wanted" \
         tilewright run /data/model.twb --device usb:9-9 --ids "$prompt" -n 1
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The smallest decoder that there is: the logits are the row of a table that the last token names.
- * One site, three engines, two FIFOs; made op by op, so that the device side can be tested without
- * a compiler, and its answers are known.
+ * The smallest possible decoder: the logits are the row of a table that the last token selects. One
+ * site, three engines, two FIFOs; built op by op, so that the device side can be tested without a
+ * compiler against known results.
  */
 #ifndef TW_TESTS_SUPPORT_BIGRAM_H
 #define TW_TESTS_SUPPORT_BIGRAM_H

@@ -41,12 +41,13 @@ void bundle_fixture_init(struct bundle_fixture *f);
 /* Byte `offset` of symbol number `index`, as fill writes it. */
 uint8_t bundle_fixture_byte(uint32_t index, uint64_t offset);
 
-/* A fresh folder under $TMPDIR or /tmp; the name is the caller's to free after removing it. */
+/* Creates a folder under $TMPDIR or /tmp and returns its name, which bundle_fixture_remove
+ * frees. */
 char *bundle_fixture_folder(void);
 void bundle_fixture_remove(char *folder);
 
-/* The whole file in memory of exactly its size, 64 KiB-aligned; to be freed. NULL where it cannot
- * be read. */
+/* Reads the whole file into memory of exactly its size, 64 KiB-aligned; to be freed. NULL if it
+ * cannot be read. */
 uint8_t *bundle_fixture_read(const char *path, size_t *size);
 /* Writes the bytes to path; 0 or -1. */
 int bundle_fixture_save(const char *path, const uint8_t *bytes, size_t size);

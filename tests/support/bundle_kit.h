@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The set-up that the tests of bundles share: a fixture, a folder, and opening what was written.
+ * The set-up that the tests of bundles share: a fixture, a folder, and writing and opening a
+ * bundle.
  */
 #ifndef TW_TESTS_SUPPORT_BUNDLE_KIT_H
 #define TW_TESTS_SUPPORT_BUNDLE_KIT_H

@@ -36,7 +36,7 @@ const char *command_folder(void) {
             perror(folder);
             exit(99);
         }
-        /* The compiled bundles go there too, where the caller has no folder of his own for them. */
+        /* The compiled bundles go there too, unless the caller has set a folder for them. */
         setenv("XDG_CACHE_HOME", folder, 0);
     }
     return folder;
@@ -53,7 +53,7 @@ void command_folder_remove(void) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         unlink(file_in_folder(names[i], path));
     }
-    /* Compiled bundles are there only in a run by hand; then they stay with their folder. */
+    /* Compiled bundles are there only in a run by hand; then the folder is kept with them. */
     rmdir(folder);
 }
 

@@ -10,14 +10,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What to run; zero fields and NULLs leave the option to the command. */
+/* What to run; options whose field is zero or NULL are not given. */
 struct command_run {
     const char *model;
     const uint32_t *ids;
     uint32_t n_ids, n; /* of the prompt; to generate */
     const char *target, *mode, *isa;
     uint32_t threads, chunk, rows, sites;
-    bool no_logits; /* then the device chooses by itself */
+    bool no_logits; /* then the device chooses the tokens */
 };
 
 struct command_output {
@@ -26,7 +26,7 @@ struct command_output {
     float *logits; /* [n][n_vocab]; NULL with no_logits */
 };
 
-/* Why there is no command to test, or NULL. */
+/* Returns why there is no command to test, or NULL. */
 const char *command_absent(void);
 
 /* Runs $TW_BIN greedily, past the end of the text, for 120 s at most. Errors: INTERNAL (exit
@@ -38,7 +38,7 @@ void command_output_finish(struct command_output *out);
 /* "--target sim4x4 --mode strict ...": for messages, in a static buffer. */
 const char *command_text(const struct command_run *run);
 
-/* The folder for the runs' files, made on the first call; its removal. */
+/* The folder for the runs' files, created on the first call; and its removal. */
 const char *command_folder(void);
 void command_folder_remove(void);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stages in a row (pipeline.h).
+ * Runs the compiler's stages (compile_stages.h).
  */
 #include "tests/support/compile_stages.h"
 #include "loader/target/target_open.h"

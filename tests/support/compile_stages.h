@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The compiler's stages one by one, as compile.c runs them, for tests that look at what is between
+ * The compiler's stages one by one, as pipeline.c runs them, for tests that check what is between
  * two stages.
  */
 #ifndef TW_TESTS_SUPPORT_PIPELINE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading a fuzzer's input in small steps; behind its end there are zeros.
+ * Reads a fuzzer's input in small steps; past its end there are zeros.
  */
 #ifndef TW_TESTS_SUPPORT_FUZZ_INPUT_H
 #define TW_TESTS_SUPPORT_FUZZ_INPUT_H
@@ -33,15 +33,15 @@ static inline uint32_t fuzz_u32(struct fuzz_input *in) {
     return low | fuzz_u16(in) << 16;
 }
 
-/* At most n bytes; the rest of `to` is zeros. Returns how many came. */
+/* Reads at most n bytes and fills the rest of `to` with zeros. Returns how many were read. */
 static inline size_t fuzz_bytes(struct fuzz_input *in, void *to, size_t n) {
-    size_t there = in->size - in->at < n ? in->size - in->at : n;
+    size_t left = in->size - in->at < n ? in->size - in->at : n;
     memset(to, 0, n);
-    if (there) {
-        memcpy(to, in->data + in->at, there);
+    if (left) {
+        memcpy(to, in->data + in->at, left);
     }
-    in->at += there;
-    return there;
+    in->at += left;
+    return left;
 }
 
 #endif

@@ -22,7 +22,7 @@ struct golden_run {
     uint32_t n_prompt, n_ids, n_logits;
     uint32_t *prompt_ids; /* BOS included */
     uint32_t *ids;
-    /* [n_ids] between the two best logits of each step, or NULL where the file has none */
+    /* [n_ids] difference of the two best logits of each step, or NULL if the file has none */
     double *margins;
     struct golden_logit *logits;
 };
@@ -41,8 +41,8 @@ struct golden {
 int golden_load(const char *path, const char *suffix, struct golden *out, tw_error *err);
 void golden_finish(struct golden *golden);
 
-/* $TW_SHARED/rest in a static buffer; NULL, with the reason on stderr, where the data is absent:
- * the test skips. */
+/* Returns $TW_SHARED/rest in a static buffer; NULL, with the reason on stderr, if the data is
+ * absent: the test skips. */
 const char *golden_shared(const char *rest);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A machine for programs by hand (hand_program.h): device memory for tensors, each with memory of its
- * own, so that every run starts from the same bytes; ops appended to any site's engines; and strict
- * execution or replay. pb_free() ends it.
+ * A machine for hand-made programs (hand_program.h): device memory for tensors, each with memory of
+ * its own, so that every run starts from the same bytes; ops appended to any site's engines; and
+ * strict execution or replay. pb_free() ends it.
  */
 #ifndef TW_TESTS_SUPPORT_HAND_MACHINE_H
 #define TW_TESTS_SUPPORT_HAND_MACHINE_H
@@ -18,7 +18,7 @@ static inline void *mb_map(void *ctx, uint64_t address, uint64_t size) {
     return ok ? (void *)(uintptr_t)address : NULL;
 }
 
-/* A program for chips of width x height sites; group 0 is all of them. */
+/* Creates a program for chips of width x height sites; group 0 is all of them. */
 static inline struct pb *mb_create_chips(uint32_t chips, uint32_t width, uint32_t height) {
     struct pb *m = pb_new_chips("test", chips, width, height);
     m->dram = aligned_alloc(64, MB_DRAM);
@@ -159,7 +159,7 @@ static inline void mb_end(struct pb *m, uint32_t site, enum tw_engine engine) {
 
 /* ---- running ---- */
 
-/* Remembers device memory as it is now; mb_rewind brings it back. */
+/* Saves the contents of device memory; mb_rewind restores them. */
 static inline void mb_freeze(struct pb *m) {
     free(m->initial);
     m->initial = malloc(MB_DRAM);
@@ -171,7 +171,7 @@ static inline void mb_rewind(struct pb *m) {
     memcpy(m->dram, m->initial, MB_DRAM);
 }
 
-/* A machine in memory of exactly the size it asks for. The caller frees *memory. */
+/* Creates a machine in memory of exactly the size it needs. The caller frees *memory. */
 static inline int mb_strict(struct pb *m, void **memory, struct tw_strict **out,
                             struct tw_fault *fault) {
     struct tw_arena arena = {NULL, 0, 0};

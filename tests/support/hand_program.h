@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tests' builder of programs by hand: fixed tables, a cursor (site, engine, stage) and an append
- * of one op at a time; and editing: find an op, change or remove it, insert one. hand_machine.h gives
- * such a program memory and runs it. A mistake in the use of the builder aborts.
+ * The tests' builder for hand-made programs: fixed tables, a cursor (site, engine, stage) and an
+ * append of one op at a time; and editing: find an op, change or remove it, insert one.
+ * hand_machine.h gives such a program memory and runs it. A mistake in the use of the builder
+ * aborts.
  */
 #ifndef TW_TESTS_SUPPORT_HAND_PROGRAM_H
 #define TW_TESTS_SUPPORT_HAND_PROGRAM_H
@@ -14,11 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PB_MAX 128u /* records of a table, but for buffers */
+#define PB_MAX 128u /* records of a table, except buffers */
 #define PB_BUFFERS 512u
 #define PB_SITES 16u
 #define PB_WORDS 8192u /* of a stream */
-#define PB_ROWS 512u   /* binding rows, where there is a machine */
+#define PB_ROWS 512u   /* binding rows, if there is a machine */
 
 struct pb {
     struct tw_program p;
@@ -87,7 +88,7 @@ static inline struct pb *pb_new(const char *name, uint32_t width, uint32_t heigh
     return pb_new_chips(name, 1, width, height);
 }
 
-/* NULL is legal. */
+/* `b` may be NULL. */
 static inline void pb_free(struct pb *b) {
     if (b) {
         free(b->words);
@@ -97,7 +98,7 @@ static inline void pb_free(struct pb *b) {
     }
 }
 
-/* Offset of a string in the table; NULL is the empty one. */
+/* Returns the offset of a string in the table; NULL stands for the empty string. */
 static inline uint32_t pb_string(struct pb *b, const char *s) {
     if (!s) {
         return 0;
@@ -116,7 +117,7 @@ static inline uint64_t pb_tensor_bytes(const struct tw_tensor *t) {
                                          : t->rows * tw_row_bytes(t->dtype, t->cols);
 }
 
-/* A tensor whose binding rows follow those of the one before. head_dim 0 where it has none. */
+/* Adds a tensor whose binding rows follow those of the previous one. head_dim 0 if it has none. */
 static inline uint32_t pb_tensor(struct pb *b, const char *name, enum tw_role role,
                                  enum tw_dtype dtype, enum tw_packing packing, uint32_t rows,
                                  uint32_t cols, uint32_t head_dim, uint32_t instances) {
@@ -137,7 +138,7 @@ static inline uint32_t pb_tensor(struct pb *b, const char *name, enum tw_role ro
     return id;
 }
 
-/* A buffer of one site, f32, placed behind those that the site has. */
+/* Adds a buffer of one site, f32, placed after those that the site has. */
 static inline uint32_t pb_buffer(struct pb *b, uint32_t site, enum tw_buffer_kind kind,
                                  uint32_t pages, uint64_t page_bytes) {
     uint32_t id = b->p.n_buffers++;
@@ -163,8 +164,8 @@ static inline uint32_t pb_fifo(struct pb *b, uint32_t site, enum tw_engine from,
     return id;
 }
 
-/* A buffer on every site, as siblings; returns the id of site 0's. All sites must have used equally
- * much SRAM before. */
+/* Adds a buffer on every site, as siblings; returns the id of site 0's. All sites must have used
+ * equally much SRAM before. */
 static inline uint32_t pb_buffers(struct pb *b, const char *name, enum tw_buffer_kind kind,
                                   enum tw_dtype dtype, uint32_t pages, uint64_t page_bytes) {
     uint32_t base = b->p.n_buffers, label = pb_string(b, name);
@@ -188,8 +189,8 @@ static inline uint32_t pb_fifos(struct pb *b, const char *name, enum tw_engine p
     return base;
 }
 
-/* A sibling set of one page on the sites of a group, in its order from the result on. All of them
- * must have used equally much SRAM before. */
+/* Adds a sibling set of one page on the sites of a group; returns the id of the first, the others
+ * follow in the group's order. All of them must have used equally much SRAM before. */
 static inline uint32_t pb_siblings_of(struct pb *b, uint32_t group, uint64_t bytes) {
     uint32_t base = b->p.n_buffers;
     for (uint32_t i = 0; i < tw_group_size(&b->groups[group]); i++) {
@@ -213,7 +214,7 @@ static inline uint32_t pb_semaphore(struct pb *b, const char *name, enum tw_sem_
     return id;
 }
 
-/* Sites x0 <= x < x1, y0 <= y < y1 of a chip. */
+/* Adds a group: sites x0 <= x < x1, y0 <= y < y1 of a chip. */
 static inline uint32_t pb_chip_group(struct pb *b, uint32_t chip, uint32_t x0, uint32_t y0,
                                      uint32_t x1, uint32_t y1) {
     uint32_t id = b->p.n_groups++;
@@ -235,7 +236,7 @@ static inline uint32_t pb_trip(struct pb *b, const char *name, uint32_t input, u
     return id;
 }
 
-/* Stages of one section, one a (site, engine), each of that origin; returns the first. */
+/* Adds stages of one section, one for each (site, engine), with that origin; returns the first. */
 static inline uint32_t pb_stages(struct pb *b, uint32_t section, const char *origin) {
     uint32_t first = b->p.n_stages, label = pb_string(b, origin);
     for (uint32_t i = 0; i < b->p.n_sites * TW_ENGINE_COUNT; i++) {
@@ -288,7 +289,7 @@ static inline struct tw_affine pb_v(uint64_t base, uint32_t var, uint64_t step) 
 
 /* ---- streams ---- */
 
-/* An operand's kind may be left out (0): it is the one that the op has at that place. */
+/* An operand's kind may be omitted (0): it is the one that the op has at that position. */
 static inline struct tw_op pb_make(uint32_t stage, uint32_t code, const struct tw_operand *operands,
                                    uint32_t n) {
     struct tw_op op;
@@ -310,7 +311,7 @@ static inline struct tw_stream *pb_stream(struct pb *b, uint32_t site, uint32_t 
     return &b->streams[site * TW_ENGINE_COUNT + engine];
 }
 
-/* Replaces `old_words` words at `at` by `op` (nothing where it is NULL). */
+/* Replaces `old_words` words at `at` with `op` (with nothing if it is NULL). */
 static inline void pb_splice(struct pb *b, uint32_t site, uint32_t engine, uint32_t at,
                              uint32_t old_words, const struct tw_op *op) {
     struct tw_stream *s = pb_stream(b, site, engine);
@@ -326,14 +327,14 @@ static inline void pb_splice(struct pb *b, uint32_t site, uint32_t engine, uint3
     s->n_words += n - old_words;
 }
 
-/* At the end of any stream. */
+/* Appends to the end of any stream. */
 static inline void pb_append_at(struct pb *b, uint32_t site, uint32_t engine, uint32_t stage,
                                 uint32_t code, const struct tw_operand *operands, uint32_t n) {
     struct tw_op op = pb_make(stage, code, operands, n);
     pb_splice(b, site, engine, pb_stream(b, site, engine)->n_words, 0, &op);
 }
 
-/* Where the cursor is. */
+/* Appends at the cursor. */
 static inline void pb_append(struct pb *b, uint32_t code, const struct tw_operand *operands,
                              uint32_t n) {
     pb_append_at(b, b->site, b->engine, b->stage, code, operands, n);
@@ -346,7 +347,7 @@ static inline void pb_end(struct pb *b) {
     pb_append(b, TW_OP_END, NULL, 0);
 }
 
-/* The word at which the nth (from 0) op of that code begins; *op is the op. */
+/* Returns the word at which the nth (from 0) op of that code begins; *op is the op. */
 static inline uint32_t pb_find(struct pb *b, uint32_t site, uint32_t engine, uint32_t code,
                                uint32_t nth, struct tw_op *op) {
     const struct tw_stream *s = pb_stream(b, site, engine);
@@ -360,7 +361,7 @@ static inline uint32_t pb_find(struct pb *b, uint32_t site, uint32_t engine, uin
     return 0;
 }
 
-/* Puts an END before the nth op of that code. */
+/* Inserts an END before the nth op of that code. */
 static inline void pb_insert_end(struct pb *b, uint32_t site, uint32_t engine, uint32_t code,
                                  uint32_t nth) {
     struct tw_op end = pb_make(TW_NONE, TW_OP_END, NULL, 0), op;

@@ -23,7 +23,7 @@ struct shape {
 
 static void check_matmul(kernel_check *check, struct fixture_random *r, unsigned dtype,
                          struct shape s, void *x, uint32_t x_stride, uint8_t *w, const char *note) {
-    /* four floats between rows, which nobody may touch */
+    /* four floats between rows, which must not be written */
     uint32_t y_stride = (s.panels * 16 + 4) * 4;
     size_t y_floats = (size_t)s.rows * (y_stride / 4);
     float *y = fixture_floats(r, y_floats);
@@ -86,7 +86,7 @@ static void matmul_with_quantised_weights(kernel_check *check) {
     }
 }
 
-/* Scales of any bits, quants of -128, block sums that do not belong to the quants: no different
+/* Scales of any bits, quants of -128, block sums that do not match the quants: no different
  * result, no undefined behaviour. */
 static void matmul_with_hostile_quants(kernel_check *check) {
     struct fixture_random r = {SEED + 3};
@@ -216,8 +216,8 @@ struct attention_case {
     bool wild;
 };
 
-/* Keys and values of positions that the last row does not see are NaN: stale memory must not be
- * felt. */
+/* Keys and values of positions that the last row does not attend to are NaN: stale memory must have
+ * no effect. */
 static void stale(float *keys, float *values, const struct attention_case *c) {
     int64_t seen = (int64_t)c->pos + c->rows - (int64_t)c->block * 64;
     for (int64_t j = seen < 0 ? 0 : seen; j < 64; j++) {

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A fixed sequence from a seed; `next` is uniform in 32 bits, `below` in [0, n), `unit` in [-1,
+/* A fixed sequence for a seed; `next` is uniform in 32 bits, `below` in [0, n), `unit` in [-1,
  * 1). */
 struct fixture_random {
     uint64_t state;
@@ -19,8 +19,8 @@ uint32_t fixture_next(struct fixture_random *r);
 uint32_t fixture_below(struct fixture_random *r, uint32_t n);
 float fixture_unit(struct fixture_random *r);
 
-/* Memory aligned to 64 bytes and exactly as long as asked (a sanitizer sees the first byte beyond),
- * never NULL: a test without memory aborts. To be freed. */
+/* Returns memory aligned to 64 bytes and of the exact size (a sanitizer sees an access past the
+ * end), never NULL: a test that is out of memory aborts. To be freed. */
 void *fixture_alloc(size_t bytes);
 float *fixture_floats(struct fixture_random *r, size_t n);
 uint8_t *fixture_bytes(struct fixture_random *r, size_t n);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs a hand-made program for a number of steps and keeps what it leaves in Output and State after
+ * Runs a hand-made program for a number of steps and keeps the contents of Output and State after
  * each, for comparison: strictly, or by replay on real threads.
  */
 #ifndef TW_TESTS_SUPPORT_MACHINE_RUN_H

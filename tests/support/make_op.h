@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tw_make_* by the upper-case names of ops: make_MATMUL(stage, operands...), for macros that are
+ * tw_make_* under the upper-case names of ops: make_MATMUL(stage, operands...), for macros that are
  * given such a name. As there, a wrong type or count of operands does not compile.
  */
 #ifndef TW_TESTS_SUPPORT_MAKE_OP_H

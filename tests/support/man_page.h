@@ -28,7 +28,7 @@ void man_page_check_rows(const char *name);
 /* The rows that were added stand somewhere in the page. */
 void man_page_check_found(const char *what);
 
-/* A table whose rows begin as told; what follows, up to the end of the row, is prose. */
+/* A row by its beginning; what follows, up to the end of the row, is prose. */
 struct man_row {
     const char *begins; /* "F32|0|" */
 };

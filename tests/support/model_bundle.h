@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The shipped model as a bundle for a target, compiled once a test program; and a session on it.
+ * The shipped model as a bundle for a target, compiled once per test program; and a session on it.
  */
 #ifndef TW_TESTS_SUPPORT_MODEL_BUNDLE_H
 #define TW_TESTS_SUPPORT_MODEL_BUNDLE_H
@@ -9,11 +9,10 @@
 
 #define SHIPPED_MODEL "tests/data/fairytale-1.7m-Q8_0.gguf"
 
-/* Path of the bundle for that target ("host" has two sites); a static string. Aborts the test where
- * it cannot be made.
- */
+/* Returns the path of the bundle for that target ("host" has two sites), a static string. Aborts
+ * the test if it cannot be compiled. */
 const char *model_bundle(const char *target);
-/* Removes what model_bundle made. */
+/* Removes what model_bundle created. */
 void model_bundle_cleanup(void);
 
 struct rig {
@@ -23,7 +22,7 @@ struct rig {
     tw_session *session;
     tw_error err;
 };
-/* Opens a session; the test fails where it cannot. NULL options: defaults. */
+/* Opens a session; the test fails if it cannot. NULL options: defaults. */
 void rig_open(struct rig *r, const char *target, uint32_t n_threads,
               const struct tw_session_options *options);
 void rig_close(struct rig *r);

@@ -15,15 +15,15 @@ struct model_fixture {
     uint32_t n_ctx;
 };
 
-/* Opens a model, builds its graph and, where n_ctx is not 0, an evaluator with that many
+/* Opens a model, builds its graph and, if n_ctx is not 0, an evaluator with that many
  * positions. */
 int model_fixture_open(const char *path, uint32_t n_ctx, struct model_fixture *out, tw_error *err);
 void model_fixture_finish(struct model_fixture *fixture);
 
-/* Puts the evaluator back to position 0. */
+/* Returns the evaluator to position 0. */
 int model_fixture_restart(struct model_fixture *fixture, tw_error *err);
 
-/* The id of the largest logit; of equal ones the lowest. */
+/* Returns the id of the largest logit; among equals the lowest. */
 uint32_t best_token(const float *logits, uint32_t n);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The shipped model's decode program on the tile machine itself: a session gives the memory, the
- * test steps the machine.
+ * The shipped model's decode program on the tile machine itself: a session provides the memory, the
+ * test runs the machine step by step.
  */
 #ifndef TW_TESTS_SUPPORT_MODEL_MACHINE_H
 #define TW_TESTS_SUPPORT_MODEL_MACHINE_H
@@ -18,11 +18,11 @@ struct model_machine {
     size_t output_bytes, state_bytes; /* of all tensors of the role */
 };
 
-/* Aborts the test where it cannot be made. The session is not used otherwise. */
+/* Aborts the test if it cannot be created. The session must not be used otherwise. */
 void model_machine_open(struct model_machine *m, const char *target);
 void model_machine_close(struct model_machine *m);
 
-/* What a decoding leaves: the ids chosen, all of Output after each step, all of State at the
+/* The results of a decoding: the ids chosen, all of Output after each step, all of State at the
  * end. */
 struct model_trace {
     uint32_t n;
@@ -31,7 +31,7 @@ struct model_trace {
 };
 void model_trace_finish(struct model_trace *t);
 
-/* One step with the inputs as they are; 0 or a fault's code. */
+/* Runs one step with the present inputs; 0 or a fault's code. */
 typedef int model_step(void *ctx, uint32_t step);
 
 /* Clears State and Output, then decodes n tokens greedily from token 1 on. */

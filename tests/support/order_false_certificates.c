@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Certificates that lie (order_lies.h).
+ * False certificates (order_false_certificates.h).
  */
 #include "tests/support/order_false_certificates.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Certificates that lie: words changed, dropped, doubled, exchanged; and other orders in which a
+ * False certificates: words changed, dropped, doubled, exchanged; and other orders in which a
  * program without loops can run.
  */
 #ifndef TW_TESTS_SUPPORT_ORDER_FALSE_CERTIFICATES_H
@@ -17,16 +17,16 @@ struct order_false {
 void order_false_begin(struct order_false *l, const struct tw_certificate *c);
 void order_false_free(struct order_false *l);
 
-/* One more change. order_false_edit takes its choices from three numbers, so that a fuzzer can make
- * them. */
+/* Makes one more change. order_false_edit takes its choices from three numbers, so that a fuzzer
+ * can make them. */
 void order_false_edit(struct order_false *l, uint32_t kind, uint32_t at, uint32_t value);
 void order_false_describe(struct order_false *l, uint64_t *seed);
 
-/* Runs cut into shorter ones: the same order. */
+/* Splits runs into shorter ones: the same order. */
 void order_false_split(struct order_false *l, uint64_t *seed);
 
-/* An order in which the program can run, op by op, each time a random engine of those that can.
- * False where it has loops or gets stuck; the words tell as far as it came. */
+/* Finds an order in which the program can run, op by op, each time by a random engine of those that
+ * can. False if it has loops or gets stuck; the words then end where it stopped. */
 bool order_false_wander(struct order_false *l, const struct tw_program *p, uint64_t *seed);
 
 #endif

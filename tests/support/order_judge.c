@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Verdicts and trials (order_judge.h).
+ * Verdicts and trial runs (order_judge.h).
  */
 #include "tests/support/order_judge.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The checker's verdict on a program, and what the strict machine says to it: under many schedules
+ * The checker's verdict on a program, and its test on the strict machine: under many schedules
  * an accepted program never faults, never gets stuck, and always leaves the same bytes.
  */
 #ifndef TW_TESTS_SUPPORT_ORDER_JUDGE_H
@@ -12,8 +12,8 @@
 enum { ORDER_MAX_STEPS = 4, ORDER_RULES = 32 };
 
 struct order_verdict {
-    bool structural; /* tw_verify_program has refused */
-    int rule;        /* that refused; 0: accepted */
+    bool structural; /* tw_verify_program refused it */
+    int rule;        /* the violated rule; 0: accepted */
     bool stuck;      /* tw_certify found no order */
     bool own, given; /* which certificate was accepted: one made for it, the one given */
     char message[480];

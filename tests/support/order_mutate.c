@@ -132,7 +132,7 @@ void order_mutant_free(struct order_mutant *m) {
     memset(m, 0, sizeof *m);
 }
 
-static void TW_PRINTF(2, 3) tell(struct order_mutant *m, const char *format, ...) {
+static void TW_PRINTF(2, 3) describe(struct order_mutant *m, const char *format, ...) {
     size_t n = strlen(m->text);
     va_list args;
     va_start(args, format);
@@ -142,7 +142,7 @@ static void TW_PRINTF(2, 3) tell(struct order_mutant *m, const char *format, ...
 
 /* ---- the certificate along with it ---- */
 
-/* The stream's op number `at` goes (delta -1) or one more comes behind it (+1). */
+/* Op number `at` of the stream is removed (delta -1), or one more is inserted after it (+1). */
 static void adapt(struct order_mutant *m, uint32_t stream, uint32_t at, int delta) {
     uint32_t *w = m->words, pos = 0, depth = 0, in[TW_MAX_VARS + 1] = {0};
     for (uint32_t i = 0; i < m->n_words;) {
@@ -266,7 +266,7 @@ static void alter_op(struct order_mutant *m, struct order_place p, uint64_t *see
     uint32_t old = op.n_words;
     char what[80];
     order_alter_op(&m->p, p.stream, &op, seed, what, sizeof what);
-    tell(m, " %s", what);
+    describe(m, " %s", what);
     splice(m, p.stream, at, old, words, tw_op_encode(&op, words));
 }
 
@@ -279,8 +279,8 @@ static void change_op(struct order_mutant *m, struct order_place p, enum order_a
     }
     uint32_t code = s->words[at] & 0xFFFFu, delta = 1 + random_below(seed, 12);
     bool border = code == TW_OP_LOOP || code == TW_OP_END;
-    tell(m, " [%s site %u %s op %u %s", action_name((uint32_t)action), s->site,
-         tw_engine_name(s->engine), p.op, tw_op_info(code).name);
+    describe(m, " [%s site %u %s op %u %s", action_name((uint32_t)action), s->site,
+             tw_engine_name(s->engine), p.op, tw_op_info(code).name);
     switch (action) {
     case ORDER_DELETE:
         if (border && random_below(seed, 4)) { /* both borders: the body runs once */
@@ -300,7 +300,7 @@ static void change_op(struct order_mutant *m, struct order_place p, enum order_a
         break;
     case ORDER_MOVE:
         delta = random_below(seed, 2) ? p.op + delta : p.op > delta ? p.op - delta : 0;
-        tell(m, " to %u", delta);
+        describe(m, " to %u", delta);
         move_op(m, p, delta < n ? delta : n - 1);
         break;
     case ORDER_ALTER:
@@ -309,7 +309,7 @@ static void change_op(struct order_mutant *m, struct order_place p, enum order_a
     case ORDER_N_ACTIONS:
         break;
     }
-    tell(m, "]");
+    describe(m, "]");
 }
 
 /* ---- kinds ---- */
@@ -358,7 +358,7 @@ static bool change_record(struct order_mutant *m, enum order_record record, uint
     }
     void *copy = own(m, table, bytes);
     order_alter_record(&m->p, record, copy, seed, what, sizeof what);
-    tell(m, " [%s]", what);
+    describe(m, " [%s]", what);
     return true;
 }
 

@@ -2,7 +2,7 @@
  *
  * Mutants of programs: one op or one number is deleted, doubled, exchanged with a neighbour, moved,
  * or altered; also on all sites at once, and two changes together. A mutant shares with its program
- * all that it does not change.
+ * or altered; also on all sites at once, and two changes together. A mutant shares with its program
  */
 #ifndef TW_TESTS_SUPPORT_ORDER_MUTATE_H
 #define TW_TESTS_SUPPORT_ORDER_MUTATE_H

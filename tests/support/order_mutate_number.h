@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One number of an op or record becomes another: near ones, round ones, or what stands at the like
- * place elsewhere.
+ * Replaces one number of an op or record: by a near one, a round one, or that of the same field
+ * elsewhere.
  */
 #ifndef TW_TESTS_SUPPORT_ORDER_MUTATE_NUMBER_H
 #define TW_TESTS_SUPPORT_ORDER_MUTATE_NUMBER_H

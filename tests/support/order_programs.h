@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Programs of every kind to mutate: a tiny llama, decode and prefill, compiled for each target; and
- * twice in one step, one after the other or side by side.
+ * Programs to mutate, of every kind: a tiny llama, decode and prefill, compiled for each target;
+ * and twice in one step, one after the other or side by side.
  */
 #ifndef TW_TESTS_SUPPORT_ORDER_PROGRAMS_H
 #define TW_TESTS_SUPPORT_ORDER_PROGRAMS_H
@@ -24,11 +24,11 @@ struct order_program {
     struct order_scenario scenario[ORDER_N_SCENARIOS];
     uint8_t *expected[ORDER_N_SCENARIOS]; /* what the program leaves */
     size_t expected_bytes[ORDER_N_SCENARIOS];
-    uint32_t weight; /* how many of the mutants are to be its */
+    uint32_t weight; /* relative number of mutants made from it */
 };
 
-/* How many there are, and the nth. False with a message in err. The program is certified, checked,
- * and runs. */
+/* The number of programs, and the nth. False with a message in err. The program is certified,
+ * checked, and was run. */
 extern const uint32_t order_n_programs;
 bool order_program_make(uint32_t n, struct order_program *x, tw_error *err);
 void order_program_free(struct order_program *x);

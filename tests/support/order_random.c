@@ -94,7 +94,7 @@ static void begin_section(struct gen *g, const struct tw_section *before) {
     s.first_semaphore = before ? before->first_semaphore + before->n_semaphores : 0;
     s.first_stage = before ? before->first_stage + before->n_stages : 0;
     uint32_t count = 1 + below(g, MAX_FIFOS - 1);
-    bool shared = before && below(g, 2); /* over the memory of the section before */
+    bool shared = before && below(g, 2); /* over the memory of the previous section */
     g->plain[X0] = pb_buffers(b, "x0", TW_BUF_RESIDENT, TW_DT_F32, 1, PAGE);
     g->plain[X1] = pb_buffers(b, "x1", TW_BUF_RESIDENT, TW_DT_F32, 1, PAGE);
     g->plain[SCRATCH] = pb_buffers(b, "s", TW_BUF_SCRATCH, TW_DT_F32, 1, PAGE);
@@ -229,7 +229,7 @@ static void choose_engines(struct gen *g) {
     } while (n < 2 || n > 5 || !(g->active[0] || g->active[1] || g->active[2]));
 }
 
-/* The Output must be written by an op: STORE or, where there is none, nobody; then it is a
+/* The Output must be written by a STORE op; if no engine may have one, it becomes a
  * State. */
 static void tables(struct gen *g) {
     struct pb *b = g->b;

@@ -20,7 +20,7 @@ struct fifo {
     uint32_t pages;
 };
 
-/* Who has touched a resident buffer since its last write was known to all. */
+/* Streams that accessed a resident buffer since its last write was synchronised with all. */
 struct touch {
     bool written, read;
     uint32_t writer, reader; /* streams */
@@ -30,9 +30,9 @@ struct gen {
     struct pb *b;
     uint64_t seed;
     uint32_t sites, section, n_fifos, n_flags, next_loop, depth;
-    struct fifo before; /* one of the section before */
+    struct fifo before; /* one of the previous section */
     bool active[PB_SITES * TW_ENGINE_COUNT];
-    uint32_t care;   /* of 16: how often a handshake is there where it is needed */
+    uint32_t care;   /* of 16: how often a required handshake is present */
     uint32_t repeat; /* iterations of the section */
     /* sets of buffers, as bits, whose content has as many rows as the trip says */
     uint32_t by_rows;
@@ -72,8 +72,8 @@ static inline uint32_t id(const struct gen *g, uint32_t set) {
     return set + g->b->site;
 }
 
-/* Transactions: each adds to the engines what a handshake or an access takes, or nothing where it
- * is not possible. */
+/* Transactions: each adds the ops of a handshake or an access to the engines, or nothing if it is
+ * not possible. */
 void order_fifo_transaction(struct gen *g);
 void order_drain(struct gen *g);
 void order_loop_transaction(struct gen *g);

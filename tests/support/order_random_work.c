@@ -179,7 +179,7 @@ static void loop_begin(struct gen *g, uint32_t site, uint32_t engine, uint32_t l
     PB_OP(g->b, LOOP, pb_id(V_LOOP), pb_rows(loop == TW_NONE ? TW_NONE : 0, count), pb_id(loop));
 }
 
-/* LOAD writes a resident buffer in the loop, which is not for anybody in it. */
+/* LOAD writes a resident buffer in the loop that no engine reads there. */
 static bool write_aside(struct gen *g, uint32_t site, const bool in[TW_ENGINE_COUNT]) {
     if (!in[TW_ENGINE_LOAD] || below(g, 2)) {
         return false;
@@ -191,7 +191,7 @@ static bool write_aside(struct gen *g, uint32_t site, const bool in[TW_ENGINE_CO
     return true;
 }
 
-/* Another engine of the loop reads it behind the loop, which is all that has told it. */
+/* Another engine of the loop reads it after the loop, without any other synchronisation. */
 static void read_aside(struct gen *g, uint32_t site, const bool in[TW_ENGINE_COUNT]) {
     uint32_t engine = in[TW_ENGINE_STORE] && below(g, 2) ? TW_ENGINE_STORE : TW_ENGINE_MATH;
     if (in[engine] && g->depth == 0) {
@@ -363,7 +363,7 @@ void order_flag_loop(struct gen *g) {
     g->out->has_loop = true;
 }
 
-/* A loop in a loop: MATH writes a quarter of x0 in each outer iteration, and reads all of it behind
+/* A loop in a loop: MATH writes a quarter of x0 in each outer iteration, and reads all of it after
  * the loops, or too early. */
 void order_nested_loops(struct gen *g) {
     uint32_t site = below(g, g->sites), x0 = g->plain[X0] + site,

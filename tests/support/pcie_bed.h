@@ -24,30 +24,30 @@ struct pcie_bed {
     int doorbell, interrupt, request;
     _Atomic bool mapped, read_only; /* the mailbox, for the device */
     _Atomic uint32_t interrupts, rings;
-    bool deaf; /* doorbells get lost */
+    bool deaf; /* doorbells are lost */
 
     struct tw_pipe *medium; /* the device's side */
     struct tw_device_server *socket;
     pthread_t thread;
 };
 
-/* Memory and descriptors, without a device. Aborts the test where it cannot. */
+/* Creates memory and descriptors, without a device. Aborts the test if it cannot. */
 void pcie_bed_init(struct pcie_bed *b);
 void pcie_bed_finish(struct pcie_bed *b);
 
-/* The device's side, as a bare medium. */
+/* Creates the device's side as a bare medium. */
 struct tw_pcie_device_options pcie_bed_options(struct pcie_bed *b);
-/* A whole emulator behind it, on a thread of its own. memory_bytes of its memory. */
+/* Serves a whole emulator with memory_bytes of memory on a thread of its own. */
 void pcie_bed_serve(struct pcie_bed *b, const char *faults);
-/* Ends it. */
+/* Stops serving. */
 void pcie_bed_end(struct pcie_bed *b);
 
-/* What the host's side stands on. poll: without interrupts. */
+/* The host side's access to the device. poll: without interrupts. */
 struct tw_pcie_side pcie_bed_side(struct pcie_bed *b, bool window, bool poll);
-/* Opens the device over a link and says HELLO; the code. */
+/* Opens the device over a link and sends HELLO; returns the code. */
 int pcie_bed_open(struct pcie_bed *b, bool window, bool poll, uint32_t deadline_ms, tw_device **out,
                   tw_error *err);
-/* What kill -9 of a host leaves: nothing is said, and its memory is not mapped any more. */
+/* Simulates kill -9 of the host: nothing is sent, and its memory is unmapped. */
 void pcie_bed_kill_host(struct pcie_bed *b, tw_device *device);
 
 struct tw_pcie_registers *pcie_bed_registers(struct pcie_bed *b);

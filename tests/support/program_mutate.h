@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A copy whose tables are allocations of their exact sizes, so that a sanitizer sees a step too
- * far. */
+/* Returns a copy whose tables are allocations of their exact sizes, so that a sanitizer sees an
+ * access past the end. */
 static inline void *exact_clone(const void *from, size_t bytes) {
     void *to = malloc(bytes ? bytes : 1);
     assert(to);

@@ -43,7 +43,7 @@ static inline void text_free(struct text *t) {
     memset(t, 0, sizeof *t);
 }
 
-/* The whole file, terminated; NULL where it cannot be read. */
+/* Reads the whole file, terminated; NULL if it cannot be read. */
 static inline char *text_read_file(const char *path, size_t *size) {
     FILE *f = fopen(path, "rb");
     char *bytes = NULL;

@@ -157,9 +157,9 @@ static bool make_data(struct random_model *m, uint64_t seed) {
 }
 
 bool random_model_init(struct random_model *m, const struct random_shape *s) {
-    size_t most = 3 + 9 * (size_t)s->n_layers;
-    *m = (struct random_model){.tensors = calloc(most, sizeof *m->tensors),
-                               .names = calloc(most, sizeof *m->names)};
+    size_t max = 3 + 9 * (size_t)s->n_layers;
+    *m = (struct random_model){.tensors = calloc(max, sizeof *m->tensors),
+                               .names = calloc(max, sizeof *m->names)};
     if (!m->tensors || !m->names) {
         random_model_finish(m);
         return false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Llama models of any shape, made in memory without a file: for tests of what comes behind the
- * importers. Same shape and seed, same bytes.
+ * Llama models of any shape, made in memory without a file: for tests of the stages after the
+ * importers. The same shape and seed give the same bytes.
  */
 #ifndef TW_TESTS_SUPPORT_RANDOM_MODEL_H
 #define TW_TESTS_SUPPORT_RANDOM_MODEL_H
@@ -11,7 +11,7 @@
 struct random_shape {
     uint32_t dim, hidden, n_layers, n_heads, n_kv_heads, head_dim, n_vocab, n_ctx;
     uint32_t rope_dims; /* 0: head_dim */
-    /* of the matrices; a quantised type gives way to F32 where a row is no whole number of
+    /* of the matrices; F32 is used instead of a quantised type if a row is not a whole number of
      * blocks */
     enum tw_dtype dtype;
     bool tied, halves; /* halves: rotary pairs (i, i + half) */
@@ -32,12 +32,13 @@ struct random_model {
 uint64_t random_next(uint64_t *state);
 uint32_t random_below(uint64_t *state, uint32_t n);
 
-/* A small shape, with odd sizes more often than life has them: every seed gives a valid one. */
+/* Returns a small shape with odd sizes more often than in practice; every seed gives a valid
+ * one. */
 struct random_shape random_shape_of(uint64_t seed);
 /* For messages; static storage. */
 const char *random_shape_text(const struct random_shape *shape);
 
-/* False: no memory. random_model_finish frees it. */
+/* False if out of memory. random_model_finish frees it. */
 bool random_model_init(struct random_model *m, const struct random_shape *shape);
 void random_model_finish(struct random_model *m);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A socket between a host and a device: what comes in on one side goes out on the other,
- * counted.
+ * A socket between a host and a device that forwards all bytes and counts them.
  */
 #ifndef TW_TESTS_SUPPORT_RELAY_H
 #define TW_TESTS_SUPPORT_RELAY_H
@@ -13,14 +12,14 @@ struct relay; /* opaque */
 /* Bytes on the link, headers of packets and messages included. */
 struct relay_count {
     uint64_t data;   /* requests and answers */
-    uint64_t others; /* what the wait costs: PING, PROGRESS */
+    uint64_t others; /* cost of waiting: PING, PROGRESS */
 };
 
-/* Serves NAME in the folder of sockets for one host after the other, on a thread of its own. Aborts
- * where it cannot. */
+/* Serves NAME in the folder of sockets to one host after the other, on a thread of its own. Aborts
+ * if it cannot. */
 struct relay *relay_start(const char *name, const char *device_path);
 void relay_end(struct relay *r);
-/* Since the last call. */
+/* Counted since the last call. */
 struct relay_count relay_take_count(struct relay *r);
 
 #endif

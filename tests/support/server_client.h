@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A command server over malloced memory, and a client that speaks to it in whole messages.
+ * A command server over malloced memory, and a client that exchanges whole messages with it.
  */
 #ifndef TW_TESTS_SUPPORT_SERVER_CLIENT_H
 #define TW_TESTS_SUPPORT_SERVER_CLIENT_H
@@ -11,7 +11,7 @@
 struct client {
     struct tw_server server;
     uint32_t sequence;
-    int64_t live; /* allocations that the port has given and not got back */
+    int64_t live; /* allocations of the port that were not freed yet */
     bool no_memory;
     struct tw_server_answer answer;
     struct tw_wire_header header; /* of the last answer */
@@ -20,10 +20,10 @@ struct client {
 void client_init(struct client *c, uint64_t memory_bytes);
 void client_finish(struct client *c);
 
-/* One request; returns the answer's status. */
+/* Sends one request; returns the answer's status. */
 int client_call(struct client *c, enum tw_wire_opcode opcode, uint64_t address, const void *payload,
                 uint32_t bytes);
-/* The failure that the last answer carries. */
+/* Returns the failure in the last answer. */
 const struct tw_wire_failure *client_failure(const struct client *c);
 /* 0 if it was refused. */
 uint64_t client_alloc(struct client *c, uint64_t bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Devices in child processes: forked, told ready by a pipe, tied to the parent's life.
+ * Devices in child processes: forked, reported ready through a pipe, killed when the parent ends.
  */
 #include "tests/support/socket_device.h"
 
@@ -69,9 +69,9 @@ static void on_term(int number) {
     stop = 1;
 }
 
-static void tell(void *ctx, const char *door) {
+static void report_ready(void *ctx, const char *endpoint) {
     int fd = *(int *)ctx;
-    const char *path = door + strlen("socket:");
+    const char *path = endpoint + strlen("socket:");
     if (write(fd, path, strlen(path)) < 0) {
         _exit(99);
     }
@@ -89,7 +89,7 @@ static void serve(const char *name, const char *faults, uint64_t seed, int ready
                                    .seed = seed,
                                    .n_threads = 1,
                                    .memory_bytes = 256u << 20,
-                                   .ready = tell,
+                                   .ready = report_ready,
                                    .ctx = &ready};
     tw_error err = {0};
     int code = tw_emulate(&o, &stop, &err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Emulated devices behind sockets, in child processes: to open, to kill, to let lie.
+ * Emulated devices on sockets, in child processes: to open, to kill, to stop.
  */
 #ifndef TW_TESTS_SUPPORT_SOCKET_DEVICE_H
 #define TW_TESTS_SUPPORT_SOCKET_DEVICE_H
@@ -9,11 +9,10 @@
 
 #include <sys/types.h>
 
-/* A folder of the test's own becomes $XDG_RUNTIME_DIR; removed with all that is in it by the
- * second. */
+/* Creates a private folder as $XDG_RUNTIME_DIR; the second removes it with its contents. */
 void socket_folder_make(void);
 void socket_folder_remove(void);
-/* Sockets, locks and whatever else is in it. */
+/* Number of sockets, locks and other files in it. */
 unsigned socket_folder_entries(void);
 
 struct socket_device {
@@ -23,28 +22,29 @@ struct socket_device {
 };
 
 /* Serves in a child process that dies with this one; returns when hosts can connect. Aborts the
- * test where it cannot. */
+ * test if it cannot. */
 void socket_device_start(struct socket_device *d, const char *name, const char *faults,
                          uint64_t seed);
-/* SIGTERM; the exit status. */
+/* Sends SIGTERM; returns the exit status. */
 int socket_device_end(struct socket_device *d);
-/* SIGKILL. */
+/* Sends SIGKILL. */
 void socket_device_kill(struct socket_device *d);
 
-/* A child process that runs `work` and ends with its result; it dies with this one. */
+/* Starts a child process that runs `work` and exits with its result; it dies with this one. */
 pid_t child_start(int (*work)(void *ctx), void *ctx);
-/* Exit status, or 128 + signal. */
+/* Waits for it; returns the exit status, or 128 + signal. */
 int child_wait(pid_t pid);
 
-/* SIGSTOP; returns when it is stopped. Or: when it has stopped itself. */
+/* Sends SIGSTOP and waits until it is stopped. The second only waits until it has stopped
+ * itself. */
 void child_stop(pid_t pid);
 void child_wait_stopped(pid_t pid);
 
-/* Open descriptors, resident KiB, threads of a process. */
+/* Number of open descriptors, resident KiB, threads of a process. */
 unsigned process_fds(pid_t pid);
 unsigned long process_kib(pid_t pid);
 
-/* Opens with that deadline; the code. */
+/* Opens the device with that deadline; returns the code. */
 int socket_open(const char *selector, uint32_t deadline_ms, tw_device **out, tw_error *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every unit test begins with: cmocka, the headers that it wants before it, and those of the C
- * library that nearly all tests use.
+ * Included first by every unit test: cmocka, the headers that it requires before it, and those of
+ * the C library that nearly all tests use.
  */
 #ifndef TW_TESTS_SUPPORT_TEST_H
 #define TW_TESTS_SUPPORT_TEST_H

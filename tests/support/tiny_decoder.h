@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small decoder by hand, one head a site, for tests of the tile machine: embedding lookup, layers
- * in a constant loop with streamed weights, cache writes, attention in a dynamic loop over key
- * blocks, two all-gathers and a rendezvous a layer.
+ * A small hand-made decoder, one head per site, for tests of the tile machine: embedding lookup,
+ * layers in a constant loop with streamed weights, cache writes, attention in a dynamic loop over
+ * key blocks, two all-gathers and a rendezvous per layer.
  */
 #ifndef TW_TESTS_SUPPORT_TINY_DECODER_H
 #define TW_TESTS_SUPPORT_TINY_DECODER_H
@@ -29,7 +29,7 @@ struct td {
     uint32_t rows, pos, blocks;                                     /* trips */
     uint32_t normed, cached, valid, valid2, local, gather, release; /* semaphores */
     uint32_t heads_of, delta_of;                                    /* sibling sets */
-    /* group of all sites of chip 0; then one a chip */
+    /* group of all sites of chip 0; then one for each chip */
     uint32_t chip_sites;
     bool unshared;
 };
@@ -244,8 +244,8 @@ static inline void td_multicast(const struct td *d, const struct td_site *b, uin
     mb_op(m, b->s, S, POP, F_(fifo), I_(1));
 }
 
-/* The rendezvous: a site's three engines arrive at it, the site at the root, the root releases
- * all. */
+/* The rendezvous: a site's three engines arrive at the site, each site at the root, the root
+ * releases all. */
 static inline void td_rendezvous(const struct td *d, const struct td_site *b) {
     struct pb *m = d->m;
     mb_op(m, b->s, S, SEM_INC, S_(d->local), C_(b->s), I_(1));

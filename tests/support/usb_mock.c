@@ -71,7 +71,7 @@ void usb_mock_enter(char **argv) {
     find_sanitizer(sanitizer);
     snprintf(all, sizeof all, "%slibumockdev-preload.so.0", sanitizer);
     setenv("LD_PRELOAD", all, 1);
-    /* by its name, which locks tell */
+    /* by its name, which locks show */
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n > 0 ? n : 0] = 0;
     execv(self, argv);
@@ -118,7 +118,7 @@ static void feed_host(struct usb_mock *m) {
         end_urb(m, u, 0, n);
         memmove(p->bytes, p->bytes + n, p->n - n);
         p->n -= n;
-        if (p->n == 0 && n < room) { /* a full transfer does not see the short packet behind it */
+        if (p->n == 0 && n < room) { /* a full transfer does not see the short packet after it */
             m->to_host = p->next;
             m->to_host_end = m->to_host ? m->to_host_end : &m->to_host;
             free(p->bytes);
@@ -457,7 +457,7 @@ void usb_mock_notice(struct usb_mock *m, const struct tw_usb_notice *notice) {
     pthread_mutex_lock(&m->lock);
     struct usbdevfs_urb *u = land(m, MOCK_NOTICE, NULL);
     if (!u) {
-        die("notice", "nobody waits for one");
+        die("notice", "the host does not wait for one");
     }
     memcpy(u->buffer, notice, sizeof *notice);
     end_urb(m, u, 0, sizeof *notice);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * USB devices that are not there: umockdev shows them in a /sys and /dev of this process, and
- * answers the kernel's usbfs calls by the functions below. So libusb is the real one. The process
- * runs with libumockdev-preload (usb_mock_enter).
+ * Simulated USB devices: umockdev shows them in a /sys and /dev for this process, and the functions
+ * below answer the kernel's usbfs calls. So libusb is the real one. The process runs with
+ * libumockdev-preload (usb_mock_enter).
  *
  * The caller of an ioctl is this process, so its memory is read and written directly; a transfer
- * that has ended is handed out when libusb asks for one, which it does all the time.
+ * that has ended is returned when libusb asks for one, which it does all the time.
  */
 #ifndef TW_TESTS_SUPPORT_USB_MOCK_H
 #define TW_TESTS_SUPPORT_USB_MOCK_H
@@ -18,13 +18,13 @@
 #include <umockdev.h>
 
 #define MOCK_URBS 64u
-#define MOCK_OUT 0x04u /* not the numbers of any real home */
+#define MOCK_OUT 0x04u /* not the endpoint numbers of any real port */
 #define MOCK_IN 0x85u
 #define MOCK_NOTICE 0x83u
 #define MOCK_PACKET 512u
 
 enum mock_out {
-    MOCK_TAKE,  /* packets are put together and given to `on_packet` */
+    MOCK_TAKE,  /* packets are assembled and passed to `on_packet` */
     MOCK_HOLD,  /* transfers stay in flight */
     MOCK_ERROR, /* each ends with EPROTO */
     MOCK_CUT    /* half of each is taken, then EPROTO */
@@ -57,8 +57,8 @@ struct usb_mock {
 
     enum mock_out out;
     int refuse_claim, refuse_submit; /* errno of CLAIMINTERFACE and SUBMITURB, 0: none */
-    unsigned claims_refused;         /* so many times yet */
-    unsigned stalls_in, stalls_out;  /* so many transfers yet end with a stall */
+    unsigned claims_refused;         /* number of further claims that fail */
+    unsigned stalls_in, stalls_out;  /* number of further transfers that end with a stall */
     unsigned errors_in;
     bool gone;
     struct tw_usb_status status;
@@ -67,22 +67,23 @@ struct usb_mock {
     unsigned claims, clears, resets, host_resets, ended_bytes;
 };
 
-/* Once a process, before any thread: runs the program again with the preloaded library in front. */
+/* To be called first, before any thread exists: runs the program again with the preloaded
+ * library. */
 void usb_mock_enter(char **argv);
 void usb_mock_init(struct usb_mock *m);
 void usb_mock_finish(struct usb_mock *m);
 /* A device at bus 1, port `port`, address port + 1, whose usbfs calls `m` answers. */
 void usb_mock_add(struct usb_mock *m, unsigned port, const struct mock_shape *shape);
-/* Its interface is claimed by somebody, as sysfs shows it. */
+/* Marks its interface in sysfs as claimed by another process. */
 void usb_mock_claimed(struct usb_mock *m, unsigned port);
 void usb_mock_remove(struct usb_mock *m, unsigned port);
-/* The good one. */
+/* A device without faults. */
 extern const struct mock_shape mock_good;
 
 /* Queues a packet for the host: transfers end with it as a bus would end them. */
 void usb_mock_send(struct usb_mock *m, const void *bytes, size_t n);
 void usb_mock_notice(struct usb_mock *m, const struct tw_usb_notice *notice);
-/* Pulls the plug: what is in flight ends so, and every call fails. */
+/* Unplugs the device: transfers in flight end with an error, and every call fails. */
 void usb_mock_vanish(struct usb_mock *m);
 void usb_mock_set_out(struct usb_mock *m, enum mock_out out);
 unsigned usb_mock_flying(struct usb_mock *m);

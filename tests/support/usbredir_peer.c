@@ -141,7 +141,7 @@ static void on_interrupt(void *priv, uint64_t id, struct usb_redir_interrupt_pac
     struct usbredir_peer *p = priv;
     (void)id;
     if (h->endpoint != p->notices || n != (int)sizeof p->notice) {
-        die("an interrupt packet that is no notice");
+        die("an interrupt packet that is not a notice");
     }
     memcpy(p->notice, data, sizeof p->notice);
     p->n_notices++;
@@ -209,7 +209,7 @@ void peer_turn(struct usbredir_peer *p, int ms) {
 void peer_open(struct usbredir_peer *p, const char *path) {
     uint64_t end = tw_clock_ms() + PEER_MS;
     if (!peer_connect(p, path)) {
-        die("nobody listens");
+        die("no server is listening");
     }
     while (!p->connected) {
         peer_turn(p, 100);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What QEMU and a guest are to a usbredir device: connects to its socket, sees what is told of it,
- * and moves control, bulk and interrupt transfers. One thread. Whatever does not come within a
- * minute ends the program with a message.
+ * Plays QEMU and its guest for a usbredir device: connects to its socket, records what it
+ * announces, and makes control, bulk and interrupt transfers. One thread. If an expected message
+ * does not arrive within a minute, the program ends with an error.
  */
 #ifndef TW_TESTS_SUPPORT_USBREDIR_PEER_H
 #define TW_TESTS_SUPPORT_USBREDIR_PEER_H
@@ -29,7 +29,7 @@ struct usbredir_peer {
     bool gone; /* the device has closed the connection */
     uint64_t next_id;
 
-    /* Told by the device. */
+    /* Announced by the device. */
     bool topology_first; /* interface and endpoints came before the connect */
     bool connected;
     struct usb_redir_device_connect_header device;
@@ -52,11 +52,11 @@ struct usbredir_peer {
 
 /* Connects and waits until the device has introduced itself. */
 void peer_open(struct usbredir_peer *p, const char *path);
-/* Only connects and says hello. False: nobody listens there. */
+/* Only connects and sends hello. False if no server is listening. */
 bool peer_connect(struct usbredir_peer *p, const char *path);
 void peer_close(struct usbredir_peer *p);
 
-/* Moves what can be moved; waits at most ms for something to happen. */
+/* Sends and receives what is possible; waits ms at most for an event. */
 void peer_turn(struct usbredir_peer *p, int ms);
 
 /* A control request: its usb_redir status; p->data and p->n are the answer. */
@@ -76,8 +76,8 @@ void peer_cancel(struct usbredir_peer *p, const struct peer_move *m);
 void peer_await(struct usbredir_peer *p, const struct peer_move *m);
 void peer_forget(struct usbredir_peer *p, struct peer_move *m);
 
-/* The driver's end of a link over the configured device: as a USB driver does it, with transfers of
- * `room` bytes to read. Its close leaves the peer open. */
+/* Returns the driver's end of a link over the configured device, like a USB driver, with transfers
+ * of `room` bytes to read. Its close leaves the peer open. */
 struct tw_pipe *peer_pipe(struct usbredir_peer *p, uint32_t room);
 
 #endif

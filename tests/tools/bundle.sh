@@ -1,19 +1,19 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# compile, inspect, verify, dump, bench: a bundle from end to end, and what bad ones get.
+# compile, inspect, verify, dump, bench: a bundle from end to end, and malformed ones.
 # shellcheck disable=SC2016 # parameters of sh -c
 . tests/tools/tap.sh
 
 run 0 compile "$model" -o "$work/a.twb" --target sim4x4
-check 'compile tells what it made' sh -c 'printf "%s\n" "$1" | grep -q "target sim4x4: 16 sites"' _ "$out"
+check 'compile reports what it made' sh -c 'printf "%s\n" "$1" | grep -q "target sim4x4: 16 sites"' _ "$out"
 check 'compile -q prints nothing' run 0 compile "$model" -o "$work/b.twb" --target sim4x4 -q
-same 'really nothing' '' "$out$err"
+same 'and nothing on standard error' '' "$out$err"
 check 'compiling twice gives the same bytes' cmp "$work/a.twb" "$work/b.twb"
 run 0 compile "$model" -o "$work/b.twb" --target grid8x8 --json
 check 'compile --json' python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); assert d["target"] == "grid8x8" and d["sites"] == 64 and d["bundle_bytes"] > 1e6' "$work/out"
-same 'the size it tells is the size' "$(stat -c %s "$work/b.twb")" "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["bundle_bytes"])' "$work/out")"
+same 'the reported size is the file size' "$(stat -c %s "$work/b.twb")" "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["bundle_bytes"])' "$work/out")"
 
-refuses 'a bundle to standard output' 2 'not written to standard output' compile "$model" -o -
+refuses 'a bundle to standard output' 2 'cannot be written to standard output' compile "$model" -o -
 check 'no file of that name' [ ! -e - ]
 refuses 'a folder that is not there' 3 '^tilewright: /no/such/x.twb: cannot write: No such file' compile "$model" -o /no/such/x.twb
 refuses 'a folder that is a file' 3 "^tilewright: $model/x.twb: cannot write: Not a directory" compile "$model" -o "$model/x.twb"
@@ -21,7 +21,7 @@ long=$work/$(printf 'x%.0s' $(seq 249))
 check 'a file name of 249 bytes' run 0 compile "$model" -o "$long" -q
 check 'has that name' [ -s "$long" ]
 rm -f "$long"
-refuses 'one of 256 is named as it is' 3 "^tilewright: ${long}1234567: cannot write: File name too long" compile "$model" -o "${long}1234567"
+refuses 'a name of 256 bytes is refused by that name' 3 "^tilewright: ${long}1234567: cannot write: File name too long" compile "$model" -o "${long}1234567"
 mkdir "$work/limited"
 status=0
 (ulimit -f 100 && exec "$TW_BIN" compile "$model" -o "$work/limited/m.twb") >"$work/out" 2>"$work/err" || status=$?
@@ -29,7 +29,7 @@ same 'a bundle beyond the limit of file size' "5 tilewright: $work/limited/m.twb
     "$status $(cat "$work/err")"
 same 'leaves no file' '' "$(ls -A "$work/limited")"
 python3 tests/tools/gguf_set.py "$model" "$work/nan.gguf" output_norm.weight=nan
-refuses 'a weight that is not a number' 3 "^tilewright: $work/nan.gguf: tensor .* is infinite or not a number" \
+refuses 'a weight that is NaN' 3 "^tilewright: $work/nan.gguf: tensor .* is infinite or not a number" \
     compile "$work/nan.gguf" -o "$work/nan.twb"
 
 run 0 inspect "$work/a.twb"
@@ -55,11 +55,11 @@ done
 sed 's/ bind=[^ ]*//' "$work/out" >"$work/program" # rows are assigned last
 run 0 dump "$work/a.twb"
 sed -i 's/ bind=[^ ]*//' "$work/out"
-check 'dump of a bundle is what the compiler had' cmp "$work/out" "$work/program"
+check 'dump of a bundle gives the compiler'"'"'s programs' cmp "$work/out" "$work/program"
 run 0 dump "$work/a.twb" --program decode
 check 'dump --program' sh -c 'head -n 1 "$1" | grep -q "decode"' _ "$work/out"
 refuses 'an unknown program' 2 "no program 'x'.*decode" dump "$work/a.twb" --program x
-refuses 'a stage that a bundle lacks' 2 'only stage program' dump "$work/a.twb" --stage mid
+refuses 'a stage that a bundle does not have' 2 'only stage program' dump "$work/a.twb" --stage mid
 
 run 0 run "$work/a.twb" --ids 1,403,407 -n 8 --print-ids
 golden=$out
@@ -79,7 +79,7 @@ for k in ("prefill_tok_s", "decode_tok_s", "load_s", "rss_mib", "threads", "firs
 assert d["target"] == "sim4x4" and d["mode"] == "fast" and d["compile_s"] is None' "$work/out"
 run 0 bench "$work/a.twb" -p 8 -n 8 -r 2
 check 'bench' sh -c 'grep -q "^decode " "$1"' _ "$work/out"
-refuses 'bench beyond the context' 5 '513 tokens do not fit a context of 512' bench "$work/a.twb" -p 5 -n 513
+refuses 'bench beyond the context' 5 '513 tokens do not fit into a context of 512' bench "$work/a.twb" -p 5 -n 513
 
 # Damage: one line, status 3 (or 7), no crash, at once.
 size=$(stat -c %s "$work/a.twb")
@@ -92,7 +92,7 @@ for cut in 0 1 63 64 1000 4095 4096 $((size / 2)) $((size - 1)); do
     fi
 done
 cp "$work/a.twb" "$work/bad.twb"
-# Of another format: unsupported, with advice. (The format's number is the first of the header at 88.)
+# Another format: unsupported, with advice. (The format number is the first field of the header at 88.)
 printf '\002' | dd of="$work/bad.twb" bs=1 seek=88 conv=notrunc 2>/dev/null
 refuses 'a bundle of another format' 4 'bundle format 2.0, .* reads 1.x: recompile the model, or upgrade tilewright' run "$work/bad.twb" -n 1
 cp "$work/a.twb" "$work/bad.twb"
@@ -106,7 +106,7 @@ else
     refuses 'a folder that is not there' 3 '/no/such/x.twb' compile "$model" -o /no/such/x.twb
 fi
 cp "$model" "$work/own.gguf"
-refuses 'a bundle in place of its model' 2 'would replace .*own.gguf' compile "$work/own.gguf" -o "$work/./own.gguf"
+refuses 'a bundle in place of its model' 2 'would overwrite .*own.gguf' compile "$work/own.gguf" -o "$work/./own.gguf"
 check 'the model is as it was' cmp "$model" "$work/own.gguf"
 printf 'keep' >"$work/old.twb"
 run 3 compile /no/such/model -o "$work/old.twb"
@@ -115,7 +115,7 @@ if [ -w /dev/full ]; then
     status=0
     (ulimit -f 64 && trap '' XFSZ && exec "$TW_BIN" compile "$model" -o "$work/full.twb") >"$work/out" 2>"$work/err" || status=$?
     same 'a full disk: status 5' 5 "$status"
-    same 'and no half bundle' '' "$(find "$work" -name 'full.twb*')"
+    same 'and no incomplete bundle' '' "$(find "$work" -name 'full.twb*')"
 fi
 
 # Output that breaks: more than a buffer of it, so that it breaks before the last flush.
@@ -130,7 +130,7 @@ run 0 dump "$work/a.twb"
 cp "$work/out" "$work/a.tws"
 for words in "dump $model" "dump $work/a.twb" "dump $work/a.tws"; do
     # shellcheck disable=SC2086
-    same "a reader that goes away: $words" 141 "$(python3 "$work/reader.py" "$TW_BIN" $words | sed 's/ *$//')"
+    same "a reader that closes the pipe: $words" 141 "$(python3 "$work/reader.py" "$TW_BIN" $words | sed 's/ *$//')"
 done
 if [ -w /dev/full ]; then
     for words in "dump $work/a.twb" "dump $model" "inspect $work/a.twb --json" "verify $work/a.twb"; do
@@ -141,15 +141,15 @@ if [ -w /dev/full ]; then
     done
 fi
 
-# A text of programs from a pipe is refused for what it is, not for what is left of it after a first look.
+# A text of programs from a pipe is refused because it is a pipe, not for a parse error after a first read.
 head -c 4000 "$work/a.tws" | { sleep 0.2 && "$TW_BIN" verify /dev/stdin >"$work/out" 2>"$work/err"; }
 check 'a text from a pipe' grep -q '/dev/stdin: is not a regular file' "$work/err"
 
 if command -v readelf >/dev/null; then
     readelf -aW "$work/a.twb" >/dev/null 2>"$work/err"
-    same 'readelf has nothing to say' '' "$(cat "$work/err")"
+    same 'readelf prints no warning' '' "$(cat "$work/err")"
     nm -S "$work/a.twb" >"$work/out" 2>"$work/err"
-    same 'nm has nothing to say' '' "$(cat "$work/err")"
+    same 'nm prints no warning' '' "$(cat "$work/err")"
     check 'nm lists a weight' grep -q 'attn_q' "$work/out"
 else
     echo 'skip readelf and nm: they are not installed'

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The cache of compiled models: when it is used, what damages it survives, and what happens without it.
+# The cache of compiled models: when it is used, how it recovers from damage, and what happens without it.
 # shellcheck disable=SC2016 # parameters of sh -c
 . tests/tools/tap.sh
 
@@ -25,14 +25,14 @@ run 0 run "$work/copy.gguf" --ids 1,403,407 -n 8 --print-ids
 same 'the same content under another name shares the bundle' 3 "$(bundles)"
 same 'files of the cache are private to the user' 700 "$(stat -c %a "$work/cache/tilewright")"
 
-damage() { # NAME: the bundle was changed; the next run makes it again and says so in one line
-    if go && [ "$out" = "$golden" ] && [ "$(wc -l <"$work/err")" = 1 ] && printf '%s\n' "$err" | grep -q 'damaged and is made again'; then
+damage() { # NAME: the bundle was changed; the next run compiles it again and says so in one line
+    if go && [ "$out" = "$golden" ] && [ "$(wc -l <"$work/err")" = 1 ] && printf '%s\n' "$err" | grep -q 'is damaged; compiling it again'; then
         ok "$1"
     else
         not_ok "$1" "$status" "$out" "$err"
     fi
     go
-    same "$1: mended" "$golden:" "$out:$err"
+    same "$1: recovered" "$golden:" "$out:$err"
 }
 size=$(stat -c %s "$bundle")
 truncate -s $((size / 2)) "$bundle"
@@ -46,24 +46,24 @@ damage 'a changed weight'
 cp "$model" "$bundle"
 damage 'another file in its place'
 
-# A bundle that is whole, but another model's.
+# An intact bundle of another model.
 python3 tests/tools/gguf_set.py "$model" "$work/other.gguf" general.name=other
 run 0 compile "$work/other.gguf" -o "$work/other.twb" -q
 cp "$work/other.twb" "$bundle"
-if go && [ "$out" = "$golden" ] && printf '%s\n' "$err" | grep -q 'is not the one that was stored there and is made again'; then
+if go && [ "$out" = "$golden" ] && printf '%s\n' "$err" | grep -q 'is not the one that was stored there; compiling it again'; then
     ok "another model's bundle is not run"
 else
     not_ok "another model's bundle" "$status" "$out" "$err"
 fi
 go
-same '... but made again' "$golden:" "$out:$err"
+same '... but compiled again' "$golden:" "$out:$err"
 check 'under its name' test -f "$bundle"
-# A folder that has the name.
+# A folder with that name.
 rm "$bundle"
 mkdir "$bundle"
 for again in 'a folder at its place' 'a second time'; do
     if go && [ "$out" = "$golden" ] && [ "$(wc -l <"$work/err")" = 1 ] &&
-        printf '%s\n' "$err" | grep -q "cannot keep the bundle: $bundle: Is a directory"; then
+        printf '%s\n' "$err" | grep -q "cannot store the bundle in the cache: $bundle: Is a directory"; then
         ok "$again"
     else
         not_ok "$again" "$status" "$out" "$err"
@@ -92,14 +92,14 @@ refuses 'list with a size' 2 '--max-size is for cache prune' cache list --max-si
 for size in '' x -1 1X 1.5M 99999999999999999999 20000000T '1 M'; do
     refuses "a size '$size'" 2 "'$size' is not a size such as 500M" cache prune --max-size "$size"
 done
-: >"$work/cache/tilewright/new-1.twb" # a compilation that was killed long ago, and one that goes on
+: >"$work/cache/tilewright/new-1.twb" # a compilation that was killed long ago, and one that is running
 : >"$work/cache/tilewright/new-2.twb"
 touch -d '3 days ago' "$work/cache/tilewright/new-1.twb"
 run 0 cache prune --max-size 4M
-check 'prune leaves what fits' sh -c 'printf "%s\n" "$1" | grep -Eq "^removed 2 bundles, .*; 2 left, 3\..* MiB"' _ "$out"
+check 'prune keeps what fits' sh -c 'printf "%s\n" "$1" | grep -Eq "^removed 2 bundles, .*; 2 left, 3\..* MiB"' _ "$out"
 run 0 cache list --json
 same 'those that were used last' 'fairytale-1.7m-host fairytale-1.7m-sim4x4' "$(names)"
-same 'and what another process is making' 'new-2.twb' "$(cd "$work/cache/tilewright" && ls new-*)"
+same 'and what another process is compiling' 'new-2.twb' "$(cd "$work/cache/tilewright" && ls new-*)"
 rm "$work/cache/tilewright/new-2.twb"
 run 0 cache prune --max-size 1GiB --json
 check 'prune that removes nothing' python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); assert d["removed"] == [] and d["bytes"] > 3e6' "$work/out"
@@ -115,7 +115,7 @@ check '--fresh compiles again' [ "$before" != "$(stat -c %i "$bundle")" ]
 
 rm -rf "$work/cache"
 check 'a cache that is not there' run 0 cache list
-check 'is not made by looking' [ ! -e "$work/cache" ]
+check 'is not created by listing it' [ ! -e "$work/cache" ]
 "$TW_BIN" run "$model" --ids 1,403,407 -n 8 --print-ids >"$work/a" 2>&1 &
 first=$!
 "$TW_BIN" run "$model" --ids 1,403,407 -n 8 --print-ids >"$work/b" 2>&1 &
@@ -130,7 +130,7 @@ same 'and nothing else' 1 "$(find "$work/cache" -type f | wc -l | tr -d ' ')"
 rm -rf "$work/cache"
 : >"$work/cache" # a file where the folder should be
 if go && [ "$out" = "$golden" ] && printf '%s\n' "$err" | grep -q 'temporary file' && [ "$(wc -l <"$work/err")" = 1 ]; then
-    ok 'without a cache: a temporary file, and a word'
+    ok 'without a cache: a temporary file, and a note'
 else
     not_ok 'without a cache' "$status" "$out" "$err"
 fi
@@ -141,14 +141,15 @@ out=$(env -u XDG_CACHE_HOME HOME="$work/home" "$TW_BIN" run "$model" --ids 1,403
 same 'without XDG_CACHE_HOME: under HOME' "0 $golden 1" "$status $out $(find "$work/home/.cache/tilewright" -name '*.twb' | wc -l | tr -d ' ')"
 out=$(env XDG_CACHE_HOME=relative HOME="$work/home" "$TW_BIN" run "$model" --ids 1,403,407 -n 8 --print-ids)
 same 'a relative XDG_CACHE_HOME is ignored' "$golden" "$out"
-check 'and not made' [ ! -e relative ]
+check 'and not created' [ ! -e relative ]
 status=0
 out=$(env -u XDG_CACHE_HOME -u HOME TMPDIR="$work" "$TW_BIN" run "$model" --ids 1,403,407 -n 8 --print-ids 2>/dev/null) || status=$?
 same 'without HOME as well: a temporary file' "0 $golden" "$status $out"
-check 'the note does not name a folder that is not there' sh -c 'env -u XDG_CACHE_HOME -u HOME "$1" run "$2" --ids 1 -n 1 2>&1 >/dev/null | grep -q "the cache in XDG_CACHE_HOME or HOME cannot be used"' _ "$TW_BIN" "$model"
+check 'the note does not name a folder that is not there' sh -c 'env -u XDG_CACHE_HOME -u HOME "$1" run "$2" --ids 1 -n 1 2>&1 >/dev/null | grep -q "cannot use the cache in XDG_CACHE_HOME or HOME"' _ "$TW_BIN" "$model"
 same 'which is gone afterwards' '' "$(find "$work" -maxdepth 1 -name 'tilewright-*')"
 
-# A signal while it is made: neither the file nor its folder stays. (A run that is faster than the signal is tried again.)
+# A signal while it is compiled: neither the file nor its folder is left. (A run that is faster than the signal is
+# repeated.)
 cat >"$work/kill.py" <<'EOF'
 import glob, os, subprocess, sys
 folder = sys.argv[3]
@@ -172,8 +173,8 @@ status=0
 (ulimit -f 64 && XDG_CACHE_HOME=$work/small TMPDIR=$work/small exec "$TW_BIN" run "$model" -n 1) \
     >"$work/out" 2>"$work/err" || status=$?
 same 'a full cache: status 5' 5 "$status"
-check 'a temporary file was tried' grep -q 'small/tilewright/.*: compiling into a temporary file' "$work/err"
-same 'and nothing stays' '' "$(find "$work/small" -type f -o -name 'tilewright-*')"
+check 'a temporary file was tried' grep -q 'small/tilewright/.*; compiling into a temporary file' "$work/err"
+same 'and nothing is left' '' "$(find "$work/small" -type f -o -name 'tilewright-*')"
 
 # A cache that another user could have filled is not used: neither a folder nor an entry that is not ours.
 if [ "$(id -u)" = 0 ]; then

@@ -24,7 +24,7 @@ start() {
 }
 
 start one
-same 'emulate tells its name' socket:one "$(cat "$work/name")"
+same 'emulate prints its name' socket:one "$(cat "$work/name")"
 check 'devices lists it as ready' run 0 devices --device socket:one
 check 'its number is accepted too' run 0 devices --device "$(echo "$out" | awk '{ print $1 }')"
 run 0 run "$bundle" --ids 1,403,407 -n 40 --print-ids
@@ -48,9 +48,9 @@ for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
     "$TW_BIN" devices | grep -q 'socket:one *busy' && break
     sleep 0.1
 done
-refuses 'a second host is told who has it' 6 "process $holder .tilewright" run "$bundle" --device socket:one -n 1
+refuses 'a second host is told which process is using it' 6 "process $holder .tilewright" run "$bundle" --device socket:one -n 1
 run 6 devices --device socket:one
-check 'devices tells that it is busy, and by whom' sh -c 'grep -q "busy.*process $2 (" "$1"' _ "$work/out" "$holder"
+check 'devices says that it is busy, and with which process' sh -c 'grep -q "busy.*process $2 (" "$1"' _ "$work/out" "$holder"
 kill -9 "$holder"
 wait "$holder" 2>/dev/null
 holder=''
@@ -60,8 +60,8 @@ kill -TERM "$emulator"
 status=0
 wait "$emulator" || status=$?
 emulator=''
-same 'SIGTERM ends it in order' 0 "$status"
-same 'and leaves nothing behind' '' "$(ls "$XDG_RUNTIME_DIR/tilewright")"
+same 'SIGTERM ends it with success' 0 "$status"
+same 'and leaves no file' '' "$(ls "$XDG_RUNTIME_DIR/tilewright")"
 refuses 'then there is no such device' 6 'tilewright emulate --listen' run "$bundle" --device socket:one -n 1
 
 start two --faults vanish --seed 3
@@ -92,7 +92,7 @@ ids=$out
 start my --target "$work/mine.json"
 check 'a bundle for it runs' run 0 run "$work/mine.twb" --ids 1,403,407 -n 12 --print-ids --device socket:my
 same '... with the same ids' "$ids" "$out"
-check 'a model runs: it is compiled for what the device says it is' \
+check 'a model runs: it is compiled for the target that the device reports' \
     run 0 run "$model" --ids 1,403,407 -n 12 --print-ids --device socket:my
 same '... with the same ids' "$ids" "$out"
 check '... once more, as JSON' run 0 run "$model" --ids 1,403 -n 2 --json --device socket:my
@@ -131,42 +131,42 @@ import json, sys
 d = json.load(open(sys.argv[1]))
 assert d["stop"] == "error" and d["error"]["code"] == "DEVICE_LOST" and len(d["ids"]) >= 3 and d["text"], d' "$work/out"
 
-# ---- reset and selftest of devices that are ill
+# ---- reset and selftest of faulty devices
 field() { # field NAME: of the JSON printed last
     python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$work/out" "$1"
 }
 start ill --faults corrupt --seed 2
-check 'reset tells its steps' run 0 reset -v --device socket:ill
+check 'reset reports its steps' run 0 reset -v --device socket:ill
 same '... opening and reset, one line each' 3 "$(grep -c '^tilewright: reset socket:ill: ' "$work/err")"
 check 'selftest passes over a bad link' run 0 selftest --device socket:ill --json -r 2
 same '... in both rounds' 2 "$(field rounds_passed)"
-check '... and tells what had to be sent again' [ "$(field resent)" -gt 0 ]
-check '... and what came damaged' [ "$(field damaged)" -gt 0 ]
+check '... and reports what had to be resent' [ "$(field resent)" -gt 0 ]
+check '... and what arrived damaged' [ "$(field damaged)" -gt 0 ]
 kill -9 "$emulator"
 wait "$emulator" 2>/dev/null
 
 start frozen --faults freeze --seed 3
 run 6 selftest --device socket:frozen --deadline 1 --json
 same 'selftest of a device that freezes fails as JSON' 'False TIMEOUT' "$(field passed) $(field code)"
-check '... one line tells the step and the request' grep -Eq '^tilewright: [a-z, ]+: device socket:frozen: [A-Z]+ made no progress' "$work/err"
+check '... one line names the step and the request' grep -Eq '^tilewright: [a-z, ]+: device socket:frozen: [A-Z]+ made no progress' "$work/err"
 check 'reset brings it back' run 0 reset --device socket:frozen --json --deadline 5
 same '... as JSON' True "$(field reset)"
 kill -9 "$emulator"
 wait "$emulator" 2>/dev/null
 
 start newer --faults version
-refuses 'reset of a device that cannot be spoken to' 6 'protocol 99 to 99, this driver' reset --device socket:newer
+refuses 'reset of a device with an unknown protocol version' 6 'protocol 99 to 99, this driver' reset --device socket:newer
 kill -9 "$emulator"
 wait "$emulator" 2>/dev/null
 
-# The connection ends in the middle, now and then in that of a reset: then the device is opened once more.
+# The connection ends at some point, sometimes during a reset: then the device is opened once more.
 again=0
 bad=0
 for seed in 1 5 2 3 4; do
     start "v$seed" --faults vanish --seed "$seed"
     for _ in 1 2 3 4 5 6; do
         run 0 reset -v --device "socket:v$seed" || bad=$((bad + 1))
-        again=$((again + $(grep -c 'open again: it answers' "$work/err")))
+        again=$((again + $(grep -c 'open again: the device answers' "$work/err")))
     done
     kill -9 "$emulator"
     wait "$emulator" 2>/dev/null
@@ -174,13 +174,13 @@ for seed in 1 5 2 3 4; do
 done
 emulator=''
 same 'a reset whose connection ends opens the device once more' "0 bad" "$bad bad"
-check '... which it tells' [ "$again" -gt 0 ]
+check '... and reports that' [ "$again" -gt 0 ]
 refuses 'reset of a device that is not there, as JSON, is one line too' 6 'there is no such socket' reset --device socket:nothing
 start two
 
 check 'doctor finds the emulator working' run 0 doctor
-check 'doctor tells about every kind' sh -c 'for w in emulator processor memlock usb permissions; do grep -q " $w " "$1" || exit 1; done' _ "$work/out"
+check 'doctor reports on every kind' sh -c 'for w in emulator processor memlock usb permissions; do grep -q " $w " "$1" || exit 1; done' _ "$work/out"
 run 0 doctor --json
-check 'doctor --json has a remedy for all that is lacking' sh -c \
+check 'doctor --json has a remedy for everything that is missing' sh -c \
     'python3 -c "import json, sys; assert all(c[\"state\"] == \"ok\" or c[\"remedy\"] for c in json.load(sys.stdin))" <"$1"' _ "$work/out"
 finish

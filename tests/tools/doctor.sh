@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# tilewright doctor on computers that are folders: each thing that can be missing, and its fix.
+# tilewright doctor on simulated computers (--root): each thing that can be missing, and its fix.
 # shellcheck disable=SC2016 # parameters of sh -c
 . tests/tools/tap.sh
 XDG_RUNTIME_DIR=$work/run
@@ -17,7 +17,7 @@ link() {
     mkdir -p "$pc/$(dirname "$1")"
     ln -sfn "$2" "$pc/$1"
 }
-# says NAME STATE CHECK PATTERN [REMEDY]: a line of the report, with what is found and its remedy
+# says NAME STATE CHECK PATTERN [REMEDY]: the report has this line, with what was found and the remedy
 says() {
     run 0 doctor --root "$pc" --json
     if got=$(python3 -c '
@@ -37,47 +37,47 @@ silent() { # silent NAME CHECK PATTERN: no such line
 
 mkdir "$pc"
 says 'a container without anything: the emulator works' ok emulator 'pass its self-test'
-says '... no udev' missing 'udev rule' 'udev does not run here' 'on the host: tilewright doctor --udev-rule'
-says '... no USB' missing usb 'no /sys/bus/usb' 'modprobe usbcore'
-says '... no PCI' missing pcie 'no /sys/bus/pci'
-same 'which is no failure' 0 "$status"
+says '... no udev' missing 'udev rule' 'udev is not running here' 'on the host: tilewright doctor --udev-rule'
+says '... no USB' missing usb '/sys/bus/usb does not exist' 'modprobe usbcore'
+says '... no PCI' missing pcie '/sys/bus/pci does not exist'
+same 'which is not a failure' 0 "$status"
 run 0 doctor --root "$pc"
 n=$(grep -c '^missing' "$work/out")
-same 'the last line says what it comes to' \
+same 'the last line sums up' \
     "The emulator works. $n things are missing for USB and PCIe; ignore them if you have no such device." "$(tail -n 1 "$work/out")"
-refuses 'a root that is not there' 2 'option --root: .*no folder' doctor --root "$work/nowhere"
+refuses 'a root that is not there' 2 'option --root: .*not a readable folder' doctor --root "$work/nowhere"
 
 # ---- the rule
 put run/udev/control ''
 says 'no rule' missing 'udev rule' 'not installed' 'sudo tee /etc/udev/rules.d/60-tilewright.rules && sudo udevadm control --reload'
 put usr/lib/udev/rules.d/60-tilewright.rules '# an old one'
-says 'an outdated rule' missing 'udev rule' '/usr/lib/udev/rules.d/60-tilewright.rules is another version' 'doctor --udev-rule'
+says 'an outdated rule' missing 'udev rule' '/usr/lib/udev/rules.d/60-tilewright.rules is of another version' 'doctor --udev-rule'
 mkdir -p "$pc/etc/udev/rules.d"
 "$TW_BIN" doctor --udev-rule >"$pc/etc/udev/rules.d/60-tilewright.rules"
-says 'ours, where the first one counts' ok 'udev rule' '/etc/udev/rules.d/60-tilewright.rules is this version'
+says 'the current rule in the folder that udev reads first' ok 'udev rule' '/etc/udev/rules.d/60-tilewright.rules is of this version'
 link etc/udev/rules.d/60-tilewright.rules /dev/null
-says 'a rule that is switched off' missing 'udev rule' 'was changed'
+says 'a rule that is masked' missing 'udev rule' 'was changed'
 rm "$pc/etc/udev/rules.d/60-tilewright.rules"
 "$TW_BIN" doctor --udev-rule >"$pc/usr/lib/udev/rules.d/60-tilewright.rules"
 rm "$pc/run/udev/control"
-says 'a rule, but udev does not run' missing 'udev rule' 'udev does not run' 'systemctl start systemd-udevd'
+says 'a rule, but udev is not running' missing 'udev rule' 'udev is not running' 'systemctl start systemd-udevd'
 
 # ---- limits
 put proc/sys/net/core/wmem_max 4096
-says 'sockets that hold too little' note sockets '4 KiB' 'sysctl -w net.core.wmem_max'
+says 'socket buffers that are too small' note sockets '4 KiB' 'sysctl -w net.core.wmem_max'
 put proc/sys/net/core/wmem_max 212992
-says 'sockets that hold enough' ok sockets '208 KiB'
+says 'socket buffers that are large enough' ok sockets '208 KiB'
 slots=$(sed -n 's/^#define TW_PCIE_SLOTS \([0-9]*\)u.*/\1/p' driver/transport/pcie/pcie_host_pipe.h)
 pages=$(sed -n 's/^#define TW_PCIE_SLOT_BYTES (\([0-9]*\)u \* 4096u).*/\1/p' driver/transport/pcie/pcie_host_pipe.h)
 need=$((4 + 2 * slots * pages * 4))
-# Without the right to lock any amount, which root has: the limit counts.
+# Without CAP_IPC_LOCK, which root has, the limit applies.
 if command -v setpriv >/dev/null && setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock true 2>/dev/null; then
     limited() { # limited BYTES
         prlimit --memlock="$1" setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock "$TW_BIN" doctor --root "$pc" \
             >"$work/limit" 2>/dev/null
     }
     if limited 65536; then
-        check 'little memory may be locked: the sum is told' grep -Eq 'missing *memlock *64 KiB .*needs '"$need"' .2 x '"$slots"' packets of '"$((pages * 4))"' KiB and a page' "$work/limit"
+        check 'too little memory may be locked: the needed amount is printed' grep -Eq 'missing *memlock *64 KiB .*needs '"$need"' .2 x '"$slots"' packets of '"$((pages * 4))"' KiB and a page' "$work/limit"
         check '... with the command' grep -q 'limits.d/tilewright.conf.*prlimit' "$work/limit"
     fi
     if limited 67108864; then
@@ -89,11 +89,11 @@ fi
 
 # ---- USB
 mkdir -p "$pc/sys/bus/usb/devices"
-says 'USB without device nodes' missing usb '/dev/bus/usb cannot be read' '--device /dev/bus/usb'
+says 'USB without device nodes' missing usb 'cannot read /dev/bus/usb' '--device /dev/bus/usb'
 mkdir -p "$pc/dev/bus/usb"
 says 'USB without a controller' missing usb 'no controller'
 mkdir -p "$pc/dev/bus/usb/001"
-says 'USB' ok usb 'has USB'
+says 'USB' ok usb 'supports USB'
 put sys/module/usbcore/parameters/usbfs_memory_mb 16
 says 'too little memory for transfers' missing 'usbfs memory' '16 MB' 'echo 128 . sudo tee /sys/module/usbcore/parameters/usbfs_memory_mb'
 put sys/module/usbcore/parameters/usbfs_memory_mb 0
@@ -109,10 +109,10 @@ board() { # board NAME VENDOR PRODUCT SPEED VERSION NUMBER
     put "dev/bus/usb/001/$(printf %03d "$6")" ''
 }
 board 1-1 046d c52b 12 2.00 2
-silent 'a mouse is none of ours' usb '1-1'
+silent 'a mouse is ignored' usb '1-1'
 board 1-2 1209 000c 5000 3.20 3
 says 'a board at full speed' ok 'usb speed' 'usb:1-2: 5000 Mbit/s'
-says 'that may be opened' ok 'usb access' '/dev/bus/usb/001/003'
+says 'that can be opened' ok 'usb access' '/dev/bus/usb/001/003'
 board 1-2 1209 000c 480 2.10 3
 says 'a board that fell back to USB 2' missing 'usb speed' 'usb:1-2: 480 Mbit/s, but it can do USB 3' 'USB 3 port'
 board 1-2 1209 000d 12 2.00 3
@@ -121,20 +121,20 @@ board 1-3 abcd 0001 480 2.00 4
 put sys/bus/usb/devices/1-3:1.0/bInterfaceClass ff
 put sys/bus/usb/devices/1-3:1.0/bInterfaceSubClass 54
 put sys/bus/usb/devices/1-3:1.0/bInterfaceProtocol 00
-silent 'a vendor class of another protocol is none of ours' usb '1-3'
+silent 'a vendor class with another protocol is ignored' usb '1-3'
 put sys/bus/usb/devices/1-3:1.1/bInterfaceClass ff
 put sys/bus/usb/devices/1-3:1.1/bInterfaceSubClass 54
 put sys/bus/usb/devices/1-3:1.1/bInterfaceProtocol 57
-says 'a board with an id of its own' ok 'usb speed' 'usb:1-3: 480 Mbit/s'
+says 'a board with a product id of its own' ok 'usb speed' 'usb:1-3: 480 Mbit/s'
 rm "$pc/dev/bus/usb/001/004"
-says 'a board without its node' missing 'usb access' 'usb:1-3: .*cannot be opened: No such file' '/dev/bus/usb:/dev/bus/usb'
+says 'a board without its node' missing 'usb access' 'usb:1-3: cannot open .*: No such file' '/dev/bus/usb:/dev/bus/usb'
 
 # ---- PCIe
 mkdir -p "$pc/sys/bus/pci/devices"
-says 'no IOMMU' missing iommu 'no IOMMU groups' "firmware's setup"
+says 'no IOMMU' missing iommu 'no IOMMU groups' 'firmware setup'
 put proc/cpuinfo "$(printf 'processor\t: 0\nvendor_id\t: AuthenticAMD')"
-says 'no IOMMU on AMD' missing iommu 'no IOMMU groups' 'turn AMD-Vi .IOMMU. on'
-check '... without an option of Intel' sh -c '! grep -q intel_iommu "$1"' _ "$work/out"
+says 'no IOMMU on AMD' missing iommu 'no IOMMU groups' 'enable AMD-Vi .IOMMU.'
+check '... without the option for Intel' sh -c '! grep -q intel_iommu "$1"' _ "$work/out"
 put proc/cmdline 'ro amd_iommu=off quiet'
 says 'one that was switched off' missing iommu 'no IOMMU groups' "sed -i 's/amd_iommu=off"
 put proc/cpuinfo "$(printf 'processor\t: 0\nvendor_id\t: GenuineIntel')"
@@ -149,11 +149,11 @@ print(remedy.split("; sudo update-grub")[0].replace("sudo ", "").replace("/etc/d
 echo 'GRUB_CMDLINE_LINUX="quiet"' >"$work/grub"
 sh "$work/remedy"
 sh "$work/remedy"
-same 'whose command, run twice, adds it once' 'GRUB_CMDLINE_LINUX="intel_iommu=on quiet"' "$(cat "$work/grub")"
+same 'the command, run twice, adds the option once' 'GRUB_CMDLINE_LINUX="intel_iommu=on quiet"' "$(cat "$work/grub")"
 put proc/cmdline 'ro intel_iommu=on quiet'
-says 'told to the kernel, but off in the firmware' missing iommu 'no IOMMU groups' 'turn VT-d on.*already'
+says 'enabled in the kernel, but not in the firmware' missing iommu 'no IOMMU groups' 'enable VT-d.*already'
 put proc/cmdline 'ro quiet'
-says 'no VFIO' missing vfio 'no /dev/vfio/vfio' 'sudo modprobe vfio-pci'
+says 'no VFIO' missing vfio '/dev/vfio/vfio does not exist' 'sudo modprobe vfio-pci'
 mkdir -p "$pc/sys/kernel/iommu_groups/5/devices"
 put dev/vfio/vfio ''
 says 'an IOMMU' ok iommu 'is on'
@@ -173,21 +173,21 @@ pci() { # pci ADDRESS VENDOR DEVICE CLASS DRIVER GROUP
     fi
 }
 pci 0000:00:04.0 0x1af4 0x1110 0x050000 '' ''
-says 'a card in no group' missing 'iommu group' 'pcie:0000:00:04.0 is in no IOMMU group' 'intel_iommu=on'
+says 'a card without a group' missing 'iommu group' 'pcie:0000:00:04.0 is not in an IOMMU group' 'intel_iommu=on'
 pci 0000:00:04.0 0x1af4 0x1110 0x050000 '' 5
 says 'a card without a driver' missing 'iommu group' 'not bound to vfio-pci' \
     'echo vfio-pci . sudo tee /sys/bus/pci/devices/0000:00:04.0/driver_override && echo 0000:00:04.0 . sudo tee /sys/bus/pci/drivers_probe'
 pci 0000:00:04.0 0x1af4 0x1110 0x050000 ivshmem 5
-says 'a card that another driver has' missing 'iommu group' 'not bound to vfio-pci but to ivshmem' \
+says 'a card bound to another driver' missing 'iommu group' 'not bound to vfio-pci but to ivshmem' \
     'tee /sys/bus/pci/drivers/ivshmem/unbind /sys/bus/pci/drivers_probe'
 pci 0000:00:04.0 0x1af4 0x1110 0x050000 vfio-pci 5
-says 'a group without its node' missing 'iommu group' '/dev/vfio/5 cannot be opened: No such file' 'docker run --device /dev/vfio/5'
+says 'a group without its node' missing 'iommu group' 'cannot open /dev/vfio/5: No such file' 'docker run --device /dev/vfio/5'
 put dev/vfio/5 ''
 says 'a viable group' ok 'iommu group' 'pcie:0000:00:04.0: group 5 is viable'
 pci 0000:00:03.0 0x8086 0x1237 0x060400 pcieport 5
-says 'a bridge in it does no harm' ok 'iommu group' 'group 5 is viable'
+says 'a bridge in the group is harmless' ok 'iommu group' 'group 5 is viable'
 pci 0000:00:05.0 0x8086 0x100e 0x020000 e1000 5
-says 'another card in it that a driver has does' missing 'iommu group' 'group 5 is not viable: driver e1000 has 0000:00:05.0' \
+says 'another card in the group that is bound to a driver is not' missing 'iommu group' 'group 5 is not viable: driver e1000 uses 0000:00:05.0' \
     'echo 0000:00:05.0 . sudo tee /sys/bus/pci/drivers/e1000/unbind'
 
 # ---- devices

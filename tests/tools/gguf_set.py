@@ -2,7 +2,7 @@
 """gguf_set.py IN OUT KEY=VALUE...: a GGUF file (version 3, default alignment) with other metadata.
 
 VALUE: a string with \\-escapes of bytes; "u32:1,1" an array of u32; "-" removes the key; a key that is
-not there is added. TENSOR=nan: the tensor's first number (float32) is none."""
+not there is added. TENSOR=nan: the tensor's first number (float32) becomes NaN."""
 import struct, sys
 
 SIZE = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}

@@ -7,10 +7,10 @@
 run 0 compile "$model" -o "$work/a.twb" --target sim4x4 -q
 run 0 inspect "$work/a.twb" --map
 check 'it shows both programs and both banks' sh -c '[ "$(grep -c "^map  .*SRAM of site 0" "$1")" = 2 ] && [ "$(grep -c "^map  .*DRAM bank" "$1")" = 2 ]' _ "$work/out"
-check 'the carried activation lives from the first section to the last' grep -q 'embed..head  *x = x$' "$work/out"
-check 'it says why state is in DRAM' grep -q "^map  *state stays in DRAM, for it is a session's: 2.5 MiB, 160.0 KiB a site; .* left on the fullest$" "$work/out"
+check 'the carried activation is in use from the first section to the last' grep -q 'embed..head  *x = x$' "$work/out"
+check 'it says why state is in DRAM' grep -q "^map  *state stays in DRAM, since each session has its own: 2.5 MiB, 160.0 KiB per site; .* left on the fullest site$" "$work/out"
 run 0 inspect "$work/a.twb" --map --site 5 --json
-check 'buffers lie inside the SRAM; those that live at once are apart; classes and banks add up' python3 -c '
+check 'buffers are inside the SRAM; those in use together are disjoint; classes and banks add up' python3 -c '
 import json, sys
 d = json.load(open(sys.argv[1]))
 m = d["map"]
@@ -36,7 +36,7 @@ assert sum(k["bytes"] for k in m["dram"]) == sum(s["bytes"] for s in d["segments
 state = sum(s["bytes"] for s in d["segments"] if s["kind"] == "state")
 left = min(524288 - p["sram_used"] for p in d["programs"])
 assert m["state"] == {"bytes": state, "bytes_a_site": (state + 15) // 16, "sram_left": left} and state > 1 << 20' "$work/out"
-refuses 'a site that is not there is refused with those that are' 2 'program decode has sites 0 to 15, not 16' inspect "$work/a.twb" --map --site 16
-refuses 'so it is with --json' 2 'program decode has sites 0 to 15, not 16' inspect "$work/a.twb" --map --json --site 16
-refuses 'no site has a negative number' 2 'site' inspect "$work/a.twb" --map --site -1
+refuses 'an unknown site: the message has the range' 2 'program decode has sites 0 to 15, not 16' inspect "$work/a.twb" --map --site 16
+refuses '... also with --json' 2 'program decode has sites 0 to 15, not 16' inspect "$work/a.twb" --map --json --site 16
+refuses 'a negative site' 2 'site' inspect "$work/a.twb" --map --site -1
 finish

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Files that change while they are in use, limits on their size, and what others put in our way.
+# Files that change while they are in use, file size limits, and obstacles made by other users.
 # shellcheck disable=SC2016 # parameters of sh -c
 . tests/tools/tap.sh
 XDG_RUNTIME_DIR=$work/run
@@ -9,7 +9,7 @@ mkdir -p "$XDG_RUNTIME_DIR"
 bundle=$work/m.twb
 run 0 compile "$model" -o "$bundle" --target sim4x4 -q || not_ok 'a bundle' "$err"
 
-# ---- files that are cut ----
+# ---- files that are truncated ----
 
 # cut_while NAME FILE COMMAND...: FILE is emptied while the command runs, which must end with status 3 and name it
 cut_while() {
@@ -31,7 +31,7 @@ cut_while() {
 
 delay=1
 cp "$bundle" "$work/cut.twb"
-cut_while 'a bundle that is cut while it runs' "$work/cut.twb" run "$work/cut.twb" -n 450 --mode strict -p Once --ignore-eos
+cut_while 'a bundle that is truncated while it runs' "$work/cut.twb" run "$work/cut.twb" -n 450 --mode strict -p Once --ignore-eos
 cp "$bundle" "$work/cut.twb"
 run 0 run "$work/cut.twb" --ids 1 -n 3 --print-ids
 golden=$out
@@ -41,7 +41,7 @@ mv "$work/new.twb" "$work/cut.twb"
 run 0 run "$work/cut.twb" --ids 1 -n 3 --print-ids
 same 'a bundle that was replaced' "$golden" "$out"
 
-# A file that is cut at any moment ends compile and verify in order, whatever they have read by then.
+# A file that is truncated at any moment ends compile and verify with an error at most, whatever they have read by then.
 for verb in compile verify; do
     signals=''
     for delay in 0.00 0.01 0.02 0.04 0.08; do
@@ -63,7 +63,7 @@ for verb in compile verify; do
         *) signals="$signals $delay:$status" ;;
         esac
     done
-    same "a file that is cut under $verb" '' "$signals"
+    same "a file that is truncated during $verb" '' "$signals"
 done
 
 # ---- numbers that overflow ----
@@ -120,7 +120,7 @@ for options in '--target sim4x4' '--target host --sites 2' '--target sim4x4 --mo
         run "$work/scaled.gguf" -p Once -n 5 $options
 done
 scale blk.2.ffn_norm.weight 1e18
-refuses 'and a sum of squares that overflows is no row of zeros' 6 'layer 3, layer.attn_norm \(rms_norm ' \
+refuses 'and a sum of squares that overflows does not become a row of zeros' 6 'layer 3, layer.attn_norm \(rms_norm ' \
     run "$work/scaled.gguf" -p Once -n 5 --target sim4x4
 
 # ---- limits ----
@@ -136,25 +136,25 @@ if command -v prlimit >/dev/null; then
         err=$(cat "$work/err")
         [ "$status" = "$expected" ]
     }
-    # through pipes: nothing may be written to a file then
+    # through pipes, since nothing can be written to a file here
     same 'a device without any file' "$golden" \
         "$(prlimit --fsize=0 "$TW_BIN" run "$bundle" --ids 1 -n 3 --print-ids 2>/dev/null | cat)"
     rm -f "$work/small.twb"
     check 'compile beyond the limit is an error' limited 100000 5 compile "$model" -o "$work/small.twb" --target sim4x4 -q
     check 'logits beyond the limit are an error' limited 100000 5 run "$bundle" --ids 1 -n 40 --logits "$work/logits"
-    same 'and nothing stays' '' "$(find "$work" -name 'small*' -o -name 'logits*')"
+    same 'and nothing is left' '' "$(find "$work" -name 'small*' -o -name 'logits*')"
 else
     ok 'limits # SKIP no prlimit'
 fi
 
-# ---- what stands in the way ----
+# ---- obstacles ----
 
 : >"$work/precious"
 status=0
 # the name that the temporary file of this process will have
 sh -c 'ln -s "$1/precious" "$1/l.tmp-$$"; exec "$2" run "$3" --ids 1 -n 1 --logits "$1/l"' sh "$work" "$TW_BIN" "$bundle" \
     >"$work/out" 2>"$work/err" || status=$?
-same 'logits do not go through a link' '2:0' "$([ "$status" != 0 ] && echo 2):$(stat -c %s "$work/precious")"
+same 'logits are not written through a link' '2:0' "$([ "$status" != 0 ] && echo 2):$(stat -c %s "$work/precious")"
 
 python3 -c '
 import socket, sys, time
@@ -167,7 +167,7 @@ server=$!
 trap 'kill $server 2>/dev/null; rm -rf "$work"' EXIT
 while ! grep -q ready "$work/ready"; do sleep 0.1; done
 refuses 'the socket of another program is left alone' 6 'another program serves a socket there' emulate --listen "$work/living"
-check 'and is there' test -S "$work/living"
+check 'and still exists' test -S "$work/living"
 kill $server
 
 if [ "$(id -u)" = 0 ]; then
@@ -186,7 +186,7 @@ if [ "$(id -u)" = 0 ]; then
     *'belongs to user 54321'*) ok 'devices says so' ;;
     *) not_ok 'devices says so' "$out" ;;
     esac
-    same 'a device that is here needs neither' "$golden" \
+    same 'the built-in emulator does not need the folder' "$golden" \
         "$("$TW_BIN" run "$bundle" --ids 1 -n 3 --print-ids 2>/dev/null)"
 else
     ok 'folders of others # SKIP not root'

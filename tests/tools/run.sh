@@ -60,16 +60,16 @@ ids_of() { python3 -c 'import json, sys; print(*json.load(open(sys.argv[1]))["pr
 run 0 run "$model" -p 'Once' -n 1 --json
 plain=$(ids_of)
 run 0 run "$model" -p '<s>Once' --special -n 1 --json
-check 'a prompt that begins with BOS gets one' sh -c 'case $1 in "1 1 "*) exit 1 ;; "1 "*) ;; *) exit 1 ;; esac' _ "$(ids_of)"
+check 'a prompt that begins with BOS gets no second one' sh -c 'case $1 in "1 1 "*) exit 1 ;; "1 "*) ;; *) exit 1 ;; esac' _ "$(ids_of)"
 run 0 run "$model" -p '<s><s>Once' --special -n 1 --json
 check 'and two if it has two' sh -c 'case $1 in "1 1 1 "*) exit 1 ;; "1 1 "*) ;; *) exit 1 ;; esac' _ "$(ids_of)"
 run 0 run "$model" -p '<s>Once' --special --no-bos -n 1 --json
-check '--no-bos leaves the one of the prompt' sh -c 'case $1 in "1 1 "*) exit 1 ;; "1 "*) ;; *) exit 1 ;; esac' _ "$(ids_of)"
+check '--no-bos keeps the BOS of the prompt' sh -c 'case $1 in "1 1 "*) exit 1 ;; "1 "*) ;; *) exit 1 ;; esac' _ "$(ids_of)"
 run 0 run "$model" -p 'Once' --special -n 1 --json
 same 'without its name nothing changes' "$plain" "$(ids_of)"
 
 run 0 run "$model" --temp 0 -n 12
-check 'a text without prompt begins with no blank' sh -c 'case $1 in [!\ ]*) ;; *) exit 1 ;; esac' _ "$out"
+check 'a text without a prompt does not begin with a blank' sh -c 'case $1 in [!\ ]*) ;; *) exit 1 ;; esac' _ "$out"
 run 0 run "$model" -p Hello -n 0
 same '-n 0 prints the prompt alone' Hello "$out"
 
@@ -87,7 +87,7 @@ check 'one thread is one thread' grep -q '1 token of prompt.* 1 thread$' "$work/
 same 'text and --stats in one file: two lines' 1 "$(grep -c '^tilewright: .*tok/s' "$work/both")"
 run 0 run "$model" -p 'The' -n 40 --stats
 seed=$(printf '%s\n' "$err" | sed 's/.*seed \([0-9]*\).*/\1/')
-expect 'the seed it tells repeats the text' "$out" run "$model" -p 'The' -n 40 -s "$seed"
+expect 'the reported seed reproduces the text' "$out" run "$model" -p 'The' -n 40 -s "$seed"
 
 run 0 run "$model" -p 'The' --temp 0 -n 40 --print-ids
 greedy=$out
@@ -122,7 +122,7 @@ done
 "$TW_BIN" run "$model" --ids $ids -n 6 --logits "$work/logits" >&- 2>/dev/null
 check 'a closed standard output: the text does not get into the logits' cmp "$work/logits" "$work/expected"
 "$TW_BIN" run "$model" --ids $ids -n 6 --print-ids --stats --logits "$work/logits" >/dev/null 2>&-
-check 'nor the words for a closed standard error' cmp "$work/logits" "$work/expected"
+check 'nor do messages for a closed standard error' cmp "$work/logits" "$work/expected"
 refuses 'logits to standard output' 2 'standard output carries the text' run "$model" --ids $ids -n 1 --logits -
 refuses 'logits that cannot be written' 3 '/no/such' run "$model" --ids $ids -n 1 --logits /no/such/logits
 long=$work/$(printf 'x%.0s' $(seq 249))
@@ -154,7 +154,7 @@ refuses 'such a prompt is not printed either' 5 'context is full' run "$model" -
 refuses 'nor an empty line of ids' 5 'context is full' run "$model" --ids 1,2,3,4,5 -c 4 -n 1 --print-ids
 run 0 run "$model" --ids $ids -c 20 --ignore-eos --print-ids
 same 'without -n it stops where the context ends' 16 "$(wc -w <"$work/out" | tr -d ' ')"
-refuses 'an id outside of the vocabulary' 2 'id 1024 at place 1: the vocabulary has 1024' run "$model" --ids 1,1024
+refuses 'an id outside of the vocabulary' 2 'id 1024 at index 1 is not below the vocabulary.s 1024 tokens' run "$model" --ids 1,1024
 same 'no temporary file is left' '' "$(find "$work" -name '*.tmp-*')"
 
 # A checkpoint with no tokenizer beside it.
@@ -167,14 +167,14 @@ header = struct.pack("<7i", dim, hidden, layers, heads, heads, vocab, seq)
 open(sys.argv[1], "wb").write(header + struct.pack("<%df" % n, *[random.uniform(-0.5, 0.5) for _ in range(n)]))
 EOF
 refuses 'no tokenizer, a prompt of text' 4 'plain.bin: it has no tokenizer.*--tokenizer.*--ids' run "$work/plain.bin" -p x
-refuses 'no tokenizer, nothing to print' 4 'plain.bin: it has no tokenizer.*--print-ids' run "$work/plain.bin" --ids 1
+refuses 'no tokenizer, text to print' 4 'plain.bin: it has no tokenizer.*--print-ids' run "$work/plain.bin" --ids 1
 if run 0 run "$work/plain.bin" --ids 1 -n 4 --print-ids; then
     same 'no tokenizer, ids' 4 "$(wc -w <"$work/out" | tr -d ' ')"
 else
     not_ok 'no tokenizer, ids' "$status" "$err"
 fi
 
-# A tokenizer that is not supported: said before anything is compiled.
+# A tokenizer that is not supported: reported before anything is compiled.
 python3 tests/tools/gguf_set.py "$model" "$work/gpt2.gguf" tokenizer.ggml.model=gpt2
 before=$(find "$work/cache" -type f | wc -l)
 refuses 'a gpt2 vocabulary and text' 4 \
@@ -191,11 +191,11 @@ refuses 'no tokenizer in a GGUF file' 4 'key tokenizer.ggml.model is missing' ru
 python3 tests/tools/gguf_set.py "$model" "$work/layers.gguf" llama.attention.head_count_kv=u32:2,2,2,2,2,2,2,2
 refuses 'a value for each layer' 4 'head_count_kv has a value for each layer' run "$work/layers.gguf" -p x
 
-# Options that cannot do what they say.
+# Options that have no effect.
 run 0 compile "$model" -o "$work/small.twb" --target sim4x4 -q
 for o in '--rows 3' '--sites 3' '--fresh' '--tokenizer x'; do
     # shellcheck disable=SC2086 # words
-    refuses "a bundle with $o" 2 "option ${o%% *} is for models; .*small.twb is compiled" run "$work/small.twb" --ids 1 -n 1 $o
+    refuses "a bundle with $o" 2 "option ${o%% *} is for models, but .*small.twb is compiled already" run "$work/small.twb" --ids 1 -n 1 $o
 done
 refuses 'dump of a bundle with --ctx' 2 'option --ctx is for models' dump "$work/small.twb" -c 10
 for verb in 'run --ids 1 -n 1' 'dump' "compile -o $work/x.twb"; do
@@ -207,7 +207,7 @@ refuses '--sites for a device with its own' 2 'option --sites is for target host
 refuses 'a site without --map' 2 'option --site is for --map' inspect "$work/small.twb" --site 3
 refuses '--no-bos with ids' 2 'option --no-bos has no effect on --ids' run "$model" --ids 1 --no-bos
 refuses '--escape with ids' 2 'option --escape has no effect on --ids' run "$model" --ids 1 -e
-noted() { # NAME PATTERN ARGUMENTS...: it runs, and one line says what
+noted() { # NAME PATTERN ARGUMENTS...: it runs and prints one line that matches
     name=$1
     pattern=$2
     shift 2
@@ -217,7 +217,7 @@ noted() { # NAME PATTERN ARGUMENTS...: it runs, and one line says what
         not_ok "$name" "$status" "$err"
     fi
 }
-noted 'more threads than sites' '--threads: 200 asked for, 16 used' run "$work/small.twb" --ids 1 -n 1 -t 200 --print-ids
+noted 'more threads than sites' '--threads: 200 requested, using 16' run "$work/small.twb" --ids 1 -n 1 -t 200 --print-ids
 noted 'a context beyond the trained one' '--ctx: 600 positions, but the model was trained for 512' \
     run "$model" --ids 1 -n 1 -c 600 --print-ids
 noted '... from the cache, too' 'the model was trained for 512' run "$model" --ids 1 -n 1 -c 600 --print-ids
@@ -225,7 +225,7 @@ noted '... compile' 'the model was trained for 512' compile "$model" -c 600 -o "
 run 0 compile "$model" -c 600 -o "$work/x.twb" -q
 same '... compile -q' '' "$err"
 
-# Blanks that the vocabulary lacks: three tokens for a byte.
+# Blanks that are missing from the vocabulary: three tokens for a byte.
 python3 -c 'import sys; d = open(sys.argv[1], "rb").read(); open(sys.argv[2], "wb").write(d.replace("\u2581".encode(), b"\x01\x02\x03"))' \
     "$model" "$work/blankless.gguf"
 run 0 run "$work/blankless.gguf" -p "$(printf '%100s' '')" -n 0 --json
@@ -233,9 +233,9 @@ check 'a prompt of more tokens than bytes' python3 -c '
 import json, sys
 assert len(json.load(open(sys.argv[1]))["prompt_ids"]) > 300' "$work/out"
 
-# A reader that goes away, and an interrupt.
+# A reader that closes the pipe, and an interrupt.
 "$TW_BIN" run "$model" -p x -n 100000 --ignore-eos -c 400 2>"$work/err" | head -c 1 >/dev/null
-same 'a reader that goes away is no error' '' "$(cat "$work/err")"
+same 'a reader that closes the pipe is not an error' '' "$(cat "$work/err")"
 for signal in INT TERM; do
     python3 - "$TW_BIN" "$model" $signal >"$work/result" <<'EOF'
 import signal, subprocess, sys
@@ -246,7 +246,7 @@ p.send_signal(getattr(signal, "SIG" + sys.argv[3]))
 out, err = p.communicate(timeout=60)
 print(p.returncode, err.decode())
 EOF
-    same "SIG$signal ends the text with status 130 and without a word" 130 "$(tr -d ' \n' <"$work/result")"
+    same "SIG$signal ends the text with status 130 and without a message" 130 "$(tr -d ' \n' <"$work/result")"
 done
 
 # Progress, on a terminal only: of a long prompt, and of a measurement.
@@ -261,13 +261,13 @@ try:
     while wanted not in seen:
         seen += os.read(master, 4096)
     p.send_signal(signal.SIGINT)
-except OSError:  # it ended without a word
+except OSError:  # it ended without printing anything
     pass
 out, err = p.communicate(timeout=60)
 print(p.returncode, len(out), wanted in seen)
 EOF
 printf 'a %.0s' $(seq 20000) >"$work/long"
-same 'a long prompt shows progress' '130 0 True' "$(python3 "$work/terminal.py" 'reading the prompt' "$TW_BIN" run "$model" \
+same 'a long prompt shows progress' '130 0 True' "$(python3 "$work/terminal.py" 'processing the prompt' "$TW_BIN" run "$model" \
     -f "$work/long" -c 60000 --chunk 1 -n 1)"
 same 'a measurement shows progress' '130 0 True' "$(python3 "$work/terminal.py" measuring "$TW_BIN" bench "$model" -r 1000)"
 finish

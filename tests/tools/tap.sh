@@ -49,7 +49,7 @@ run() {
 }
 
 # refuses NAME STATUS PATTERN ARGUMENTS...: that status, nothing on stdout, one line on stderr which matches the
-# pattern, and at most one more behind it, which begins with "try: "
+# pattern, and at most one more after it, which begins with "try: "
 refuses() {
     name=$1
     want=$2

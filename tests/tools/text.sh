@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Text from models and paths: what is printed is valid UTF-8 on one line and cannot drive a terminal, as text and as JSON.
+# Text from models and paths: what is printed is valid UTF-8 on one line and cannot control a terminal, as text and
+# JSON.
 # shellcheck disable=SC2016 # parameters of sh -c
 . tests/tools/tap.sh
 
@@ -10,7 +11,7 @@ set_keys() { # OUT KEY=VALUE...
 # clean FILE: valid UTF-8 without control characters but newline
 cat >"$work/clean.py" <<'END'
 import sys, unicodedata
-text = open(sys.argv[1], "rb").read().decode("utf-8")  # fails where it is none
+text = open(sys.argv[1], "rb").read().decode("utf-8")  # fails if it is not UTF-8
 bad = [c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp") and c != "\n"]
 sys.exit(bool(bad))
 END
@@ -38,12 +39,12 @@ shown() {
 shown 'an escape sequence' '\033[2J\033]0;owned\007x' '?[2J?]0;owned?x'
 shown 'line breaks' 'one\ntwo\rthree' 'one?two?three'
 shown 'controls of the upper half' '\302\2331m' '?1m'
-shown 'no UTF-8' 'a\377b\303' 'a?b'
+shown 'invalid UTF-8' 'a\377b\303' 'a?b'
 e=$(python3 -c 'print("\\303\\251" * 64)') # 128 bytes, one too many for the note
 shown '128 bytes of accents' "$e" "$(python3 -c 'print("\u00e9" * 63)')"
 shown 'emoji and Cyrillic' '\360\237\246\231 \320\264\320\260' "$(printf '\360\237\246\231 \320\264\320\260')"
 
-# A bundle whose texts were changed afterwards: its hash is made to fit, as a hostile one's would be.
+# A bundle whose texts were changed afterwards.
 python3 - "$work/1.twb" "$work/hostile.twb" <<'END'
 import sys
 data = bytearray(open(sys.argv[1], "rb").read())
@@ -69,7 +70,7 @@ if cp "$work/1.twb" "$odd" 2>/dev/null; then
     rm "$odd"
     check 'a path with 0xFF that is not there' run 3 run "$odd"
     check '... gives a clean message' clean "$work/err"
-    check '... with its parts that can be shown' grep -q 'a??\[31m.twb' "$work/err"
+    check '... with its printable parts' grep -q 'a??\[31m.twb' "$work/err"
 else
     echo 'skip this file system has no such names'
 fi
@@ -78,7 +79,7 @@ check 'a long argument in a message' clean "$work/err"
 run 2 "$(printf 'r\033[31mn')"
 check 'a verb in a message' clean "$work/err"
 
-# What a model writes: as it is for other programs, without control characters on a terminal. The prompt stands for it.
+# A model's text: unchanged for other programs, without control characters on a terminal. The prompt stands in for it.
 cat >"$work/terminal.py" <<'END'
 import os, pty, subprocess, sys
 master, slave = pty.openpty()
@@ -99,5 +100,5 @@ END
 prompt=$(printf 'a\033[31m\tb')
 run 0 run "$model" -p "$prompt" -n 0
 same 'control characters reach a pipe' "$prompt" "$out"
-same 'and not a terminal' "$(printf 'a?[31m  b|')" "$(python3 "$work/terminal.py" "$TW_BIN" run "$model" -p "$prompt" -n 0 | expand)"
+same 'but not a terminal' "$(printf 'a?[31m  b|')" "$(python3 "$work/terminal.py" "$TW_BIN" run "$model" -p "$prompt" -n 0 | expand)"
 finish

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# tilewright top beside processes that decode: what it shows, that it disturbs nobody, and the terminal.
+# tilewright top beside processes that decode: what it shows, that it does not disturb them, and the terminal.
 # shellcheck disable=SC2016 # parameters of sh -c
 . tests/tools/tap.sh
 XDG_RUNTIME_DIR=$work/run
@@ -35,9 +35,9 @@ decodes() {
 }
 
 run 0 top
-same 'nobody has a device' 'no process has a device open' "$out"
+same 'no device is in use' 'no process has a device open' "$out"
 run 0 top --json
-same 'nobody, as JSON' '[]' "$out"
+same 'no device, as JSON' '[]' "$out"
 
 "$TW_BIN" emulate --listen one >"$work/name" 2>/dev/null &
 emulator=$!
@@ -53,12 +53,12 @@ more() { [ "$(value tokens)" -gt "$tokens" ]; }
 check 'the tokens count up' until_true more
 fast() { [ "$(value tokens_per_s | cut -d. -f1)" -gt 0 ]; }
 check 'with their rate' until_true fast
-check 'position and context are told' sh -c '[ "$1" -ge 1 ] && [ "$1" -le "$2" ]' _ "$(value position)" "$(value n_ctx)"
-check 'bytes of both directions are told' sh -c '[ "$1" -gt 1000000 ] && [ "$2" -gt 0 ]' _ "$(value sent_bytes)" "$(value received_bytes)"
+check 'position and context are shown' sh -c '[ "$1" -ge 1 ] && [ "$1" -le "$2" ]' _ "$(value position)" "$(value n_ctx)"
+check 'bytes in both directions are shown' sh -c '[ "$1" -gt 1000000 ] && [ "$2" -gt 0 ]' _ "$(value sent_bytes)" "$(value received_bytes)"
 same 'an emulator process has no device open' 1 "$("$TW_BIN" top --json | grep -c '"pid"')"
 
-refuses 'a second process is told who has the device' 6 "process $holder .tilewright" run "$bundle" --device socket:one -n 1
-check 'and top goes on' more
+refuses 'a second process is told which process is using the device' 6 "process $holder .tilewright" run "$bundle" --device socket:one -n 1
+check 'and the first continues' more
 check 'the owner is not disturbed' kill -0 "$holder"
 
 kill -9 "$holder"
@@ -73,7 +73,7 @@ holder=''
 holder=$!
 check 'it decodes again' until_true decodes
 kill -STOP "$holder"
-check 'a stopped owner can be read' run 0 top
+check 'the page of a stopped owner can be read' run 0 top
 kill -CONT "$holder"
 kill -9 "$emulator"
 wait "$emulator" 2>/dev/null
@@ -83,7 +83,7 @@ wait "$holder" || status=$?
 holder=''
 same 'a killed device ends its owner with an error' 6 "$status"
 run 0 top
-same 'who leaves no page behind' 'no process has a device open' "$out"
+same 'and its page is removed' 'no process has a device open' "$out"
 
 # A terminal: top on a pty that is 24 x 60; keys are sent when it has drawn.
 cat >"$work/terminal.py" <<'END'

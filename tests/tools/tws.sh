@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Programs as text at the command line: dump writes what verify and dump read, and mistakes are told with file and line.
+# Programs as text at the command line: verify and dump read what dump writes, and errors have file and line.
 # shellcheck disable=SC2016 # parameters of sh -c
 . tests/tools/tap.sh
 rules=$root/tests/loader/rules
@@ -9,7 +9,7 @@ run 0 dump "$model" --target sim4x4
 cp "$work/out" "$work/a.tws"
 sed '/^$/d' "$work/a.tws" >"$work/a.canonical"
 run 0 verify "$work/a.tws"
-check 'verify takes the programs that dump wrote' sh -c 'printf "%s\n" "$1" | grep -Eq "a.tws: ok: 2 programs obey [0-9]+ rules"' _ "$out"
+check 'verify accepts the programs that dump wrote' sh -c 'printf "%s\n" "$1" | grep -Eq "a.tws: ok: 2 programs obey [0-9]+ rules"' _ "$out"
 run 0 verify "$work/a.tws" --rules
 check 'verify --rules of a text' [ "$(wc -l <"$work/out")" -ge 17 ]
 run 0 verify "$work/a.tws" --json
@@ -28,11 +28,11 @@ run 0 dump "$work/a.twb"
 cp "$work/out" "$work/b.tws"
 check 'verify takes what dump wrote of a bundle' run 0 verify "$work/b.tws"
 
-refuses 'a text has no earlier stages' 2 'text file holds only stage program' dump "$work/a.tws" --stage low
+refuses 'a text has no earlier stages' 2 'text file has only stage program' dump "$work/a.tws" --stage low
 refuses 'an unknown program of a text' 2 "no program 'x'; there are decode, prefill" dump "$work/a.tws" --program x
-refuses 'a broken rule' 7 '06-fifo_balance.bad.tws:3: rule 6 fifo_balance: p buffer 0 \(f\): 3 pages' verify "$rules/06-fifo_balance.bad.tws"
+refuses 'a violated rule' 7 '06-fifo_balance.bad.tws:3: rule 6 fifo_balance: p buffer 0 \(f\): 3 pages' verify "$rules/06-fifo_balance.bad.tws"
 cat "$rules/06-fifo_balance.ok.tws" "$rules/07-region_in_buffer.bad.tws" >"$work/two.tws"
-refuses 'a broken rule of a second program' 7 'two.tws:[0-9]+: rule 7 region_in_buffer' verify "$work/two.tws"
+refuses 'a violated rule of a second program' 7 'two.tws:[0-9]+: rule 7 region_in_buffer' verify "$work/two.tws"
 if run 7 verify "$rules/06-fifo_balance.bad.tws" --json; then
     check 'verify --json of a broken rule' python3 -c '
 import json, sys

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# udev's rule: its lines are well-formed (udevadm verify is not in Debian 12), its ids are the header's, it sorts where it
-# has to, and what it asks of a VFIO group is true for the right groups only.
+# The udev rule: its lines are well-formed (udevadm verify is not in Debian 12), its ids are those of the header, it
+# sorts where it has to, and its program finds the right VFIO groups only.
 # shellcheck disable=SC2016 # parameters of sh -c
 . tests/tools/tap.sh
 rules=udev/60-tilewright.rules

@@ -1,8 +1,8 @@
-# The rooms of tools/check/rooms, for the awk programs that judge arrows between files: load_rooms() first, then
+# The rooms of tools/check/rooms, for the awk programs that check dependencies between files: load_rooms() first, then
 # room_of(PATH) and allowed(ROOM, PATH).
 function load_rooms(    line, name, list) {
     while ((getline line < "tools/check/rooms") > 0) {
-        if (line ~ /^ /) { # goes on with the list of the room above
+        if (line ~ /^ /) { # continues the list of the room above
             may[name] = may[name] line
         }
         if (line !~ /^[a-z].*:/) {
@@ -18,7 +18,7 @@ function load_rooms(    line, name, list) {
 function below(path, folder) {
     return index(path, folder "/") == 1
 }
-# The longest room that the file lies in, or "".
+# The innermost room that contains the file, or "".
 function room_of(path,    name, best) {
     for (name in may) {
         if (below(path, name) && length(name) > length(best)) {

@@ -1,7 +1,7 @@
-# Reads what one test program printed and prints one line a result: "ok PROGRAM: case", "not ok PROGRAM: case" or
+# Reads what one test program printed and prints one line per result: "ok PROGRAM: case", "not ok PROGRAM: case" or
 # "skip PROGRAM: case"; every other line becomes a comment. Understands cmocka's TAP (a skipped case is "not ok N # SKIP
 # name" there) and the plain "ok", "not ok" and "skip" of shell tests. Variables: program, status (its exit status),
-# timeout. A program that dies, fails without saying what, or leaves planned results out counts as one more failure.
+# timeout. A program that dies, fails without naming a failure, or omits planned results counts as one more failure.
 
 function result(kind, text) {
     sub(/^ *[0-9]* *-? */, "", text)
@@ -18,9 +18,9 @@ function result(kind, text) {
 
 END {
     if (status == 124 || status == 137) {
-        print "not ok " program ": no end after " timeout " s, or killed (exit status " status ")"
+        print "not ok " program ": timed out after " timeout " s, or was killed (exit status " status ")"
     } else if (status > 128) {
-        print "not ok " program ": died of signal " status - 128
+        print "not ok " program ": killed by signal " status - 128
     } else if (status != 0 && !failed) {
         print "not ok " program ": exit status " status
     } else if (seen < planned) {

@@ -24,11 +24,11 @@ struct bench_args {
 #define AT(field) offsetof(struct bench_args, field)
 static const struct opt options[] = {
     {OPT_I64, 'p', "n-prompt", "N", AT(prompt), 1, 1 << 24,
-     "tokens of prefill (128, or the context)"},
+     "tokens to prefill (128, or the context length)"},
     {OPT_I64, 'n', "n-gen", "N", AT(n), 1, 1 << 24,
-     "tokens of decode, from an empty context (128, or the context)"},
+     "tokens to decode, from an empty context (128, or the context length)"},
     {OPT_I64, 'r', "repeats", "N", AT(repeats), 1, REPEATS_MAX,
-     "repeats; medians are reported (5)"},
+     "number of repeats; medians are reported (5)"},
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print JSON"},
     COMPILE_ROWS(struct bench_args),
     SESSION_ROWS(struct bench_args),
@@ -36,7 +36,7 @@ static const struct opt options[] = {
 };
 
 static const struct opt_verb verb = {
-    "bench", "MODEL|BUNDLE", 1, "Measures prefill and decode on a device.", options, ""};
+    "bench", "MODEL|BUNDLE", 1, "Measure prefill and decode speed on a device.", options, ""};
 
 struct result {
     double prefill_tok_s, decode_tok_s;
@@ -72,14 +72,14 @@ static uint32_t likeliest(const float *logits, uint32_t n) {
     return best;
 }
 
-/* n tokens were fed: shows it, and notices an interrupt. */
+/* Counts n tokens that were fed, shows the progress and checks for an interrupt. */
 static int tick(struct result *r, uint32_t n, tw_error *err) {
     r->done += n;
     ui_progress(NULL, "measuring", r->done, r->total);
     return ui_stop ? tw_fail(err, TW_E_INTERRUPTED, "interrupted") : 0;
 }
 
-/* In parts, as tw_generate feeds a prompt: each is a step of the session. */
+/* Feeds the prompt in parts, as tw_generate does: each is one step of the session. */
 static int prefill(struct engine *e, struct result *r, const uint32_t *ids, tw_error *err) {
     uint32_t part = e->session_info.chunk > 16 ? e->session_info.chunk : 16;
     int code = tw_session_rewind(e->session, 0, err);
@@ -137,7 +137,7 @@ static int measure(struct engine *e, struct result *r, struct samples *s, tw_err
     int code = first_token(e, r, err);
     double unused;
     r->total = (uint64_t)(r->prompt + r->n) * (r->repeats + 1);
-    /* warms caches and threads */
+    /* the first repeat warms caches and threads, and is not counted */
     code = code ? code : repeat(e, r, s->ids, &unused, s->token_s, err);
     for (uint32_t i = 0; i < r->repeats && !code; i++) {
         double *token_s = s->token_s + (size_t)i * r->n, prefill_s, total = 0;
@@ -186,10 +186,11 @@ static int print(const struct engine *e, const struct result *r, bool json, tw_e
            text_s(r->prompt), r->repeats);
     printf("decode   %10.1f tok/s  (%u token%s; one: median %.3f ms, 99%% below %.3f ms)\n",
            r->decode_tok_s, r->n, text_s(r->n), r->decode_ms_median, r->decode_ms_p99);
-    printf("weights  %10s a token, %.2f GB/s in decode\n", ui_bytes(e->info.bytes_per_token, bytes),
+    printf("weights  %10s per token, %.2f GB/s in decode\n",
+           ui_bytes(e->info.bytes_per_token, bytes),
            1e-9 * (double)e->info.bytes_per_token * r->decode_tok_s);
-    printf("load     %10.1f ms, first token after %.1f ms, memory at most %.1f MiB\n",
-           1e3 * e->load_s, r->first_token_ms, rss_mib());
+    printf("load     %10.1f ms, first token after %.1f ms, peak memory %.1f MiB\n", 1e3 * e->load_s,
+           r->first_token_ms, rss_mib());
     if (e->source.compiled) {
         printf("compiled in %.2f s\n", e->source.compile_s);
     }
@@ -202,10 +203,10 @@ static int choose_counts(const struct engine *e, const struct bench_args *a, str
     r->prompt = a->prompt ? (uint32_t)a->prompt : usual;
     r->n = a->n ? (uint32_t)a->n : usual;
     r->repeats = (uint32_t)a->repeats;
-    uint32_t most = r->prompt > r->n ? r->prompt : r->n;
-    return most > ctx ? tw_fail(err, TW_E_CONTEXT_FULL, "%u tokens do not fit a context of %u (-c)",
-                                most, ctx)
-                      : 0;
+    uint32_t max = r->prompt > r->n ? r->prompt : r->n;
+    return max > ctx ? tw_fail(err, TW_E_CONTEXT_FULL,
+                               "%u tokens do not fit into a context of %u (-c)", max, ctx)
+                     : 0;
 }
 
 static int bench(struct engine *e, const struct bench_args *a, tw_error *err) {

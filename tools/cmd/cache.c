@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright cache: lists the compiled models of the cache, or removes those that were not used for
- * longest until the rest is small enough.
+ * tilewright cache: lists the compiled models in the cache, or removes the least recently used ones
+ * until the rest is small enough.
  */
 #include "loader/base/grow.h"
 #include "tools/cache_folder.h"
@@ -22,7 +22,7 @@ struct cache_args {
 #define AT(field) offsetof(struct cache_args, field)
 static const struct opt options[] = {
     {OPT_TEXT, 0, "max-size", "SIZE", AT(max_size), 0, 0,
-     "of prune: bytes to leave at most, or with K, M, G: 500M; 0 removes all"},
+     "for prune: keep at most SIZE bytes, or with a suffix: 500M, 2G; 0 removes all"},
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print JSON"},
     {.kind = OPT_END},
 };
@@ -31,9 +31,10 @@ static const struct opt_verb verb = {
     "cache",
     "list|prune",
     1,
-    "Lists the compiled models of the cache, or removes the least recently used ones.",
+    "List the compiled models in the cache, or remove the least recently used ones.",
     options,
-    "Entries are named MODEL-TARGET-HASH. They may be removed at any time: a model that is missing "
+    "Entries are named MODEL-TARGET-HASH. They may be removed at any time: a model that is not "
+    "there "
     "is compiled again."};
 
 /* ---- the entries, the most recently used first ---- */
@@ -75,12 +76,12 @@ static int by_use(const void *a, const void *b) {
 static int read_entries(struct entries *list, tw_error *err) {
     int e = cache_folder(list->folder, false);
     if (e && (e != ENOENT || !list->folder[0])) {
-        return tw_fail(err, e == ENOENT ? TW_E_USAGE : TW_E_IO, "the cache %s cannot be used: %s",
+        return tw_fail(err, e == ENOENT ? TW_E_USAGE : TW_E_IO, "cannot use the cache %s: %s",
                        list->folder[0] ? list->folder : "in XDG_CACHE_HOME or HOME", strerror(e));
     }
     cache_each(list->folder, add, list);
     if (list->no_memory) {
-        return tw_fail(err, TW_E_NOMEM, "no memory for the list");
+        return tw_fail(err, TW_E_NOMEM, "out of memory for the list of cached models");
     }
     if (list->n) {
         qsort(list->items, list->n, sizeof *list->items, by_use);
@@ -150,13 +151,14 @@ static int print_pruned(const struct entries *all, json_t *removed, size_t n, ui
                                        "bytes", (json_int_t)(all->bytes - bytes)),
                              err);
     }
-    char gone[32], left[32];
-    printf("removed %zu bundle%s, %s; %zu left, %s\n", n, text_s(n), ui_bytes(bytes, gone),
+    char freed[32], left[32];
+    printf("removed %zu bundle%s, %s; %zu left, %s\n", n, text_s(n), ui_bytes(bytes, freed),
            all->n - n, ui_bytes(all->bytes - bytes, left));
     return ui_flush(err);
 }
 
-/* From the least recently used on. One that is in use by a process stays open there. */
+/* Removes entries, the least recently used first. A process that has one open can go on using
+ * it. */
 static int prune(const struct entries *all, uint64_t max, bool json, tw_error *err) {
     char path[CACHE_PATH_BYTES + CACHE_NAME_BYTES];
     json_t *removed = json_array();
@@ -167,7 +169,7 @@ static int prune(const struct entries *all, uint64_t max, bool json, tw_error *e
         const struct cache_entry *e = &all->items[all->n - 1 - n];
         snprintf(path, sizeof path, "%s/%s", all->folder, e->name);
         if (unlink(path) && errno != ENOENT) {
-            code = tw_fail(err, TW_E_IO, "%s: cannot be removed: %s", path, strerror(errno));
+            code = tw_fail(err, TW_E_IO, "cannot remove %s: %s", path, strerror(errno));
             break;
         }
         json_array_append_new(removed, entry_json(e));
@@ -186,7 +188,7 @@ static int check(const struct cache_args *a, const char *what, uint64_t *max, tw
     }
     if (prunes != (a->max_size != NULL)) {
         return tw_fail(err, TW_E_USAGE,
-                       prunes ? "cache prune: option --max-size is missing: how much to leave"
+                       prunes ? "cache prune: option --max-size is missing: give the size to keep"
                               : "option --max-size is for cache prune");
     }
     return prunes ? parse_size(a->max_size, max, err) : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright compile: model file in, bundle out, and a short report of what was made.
+ * tilewright compile: compiles a model file into a bundle and reports what was made.
  */
 #include "loader/base/clock.h"
 #include "loader/base/temporary.h"
@@ -34,8 +34,8 @@ static const struct opt options[] = {
 
 static const struct opt_verb verb = {
     "compile", "MODEL",
-    1,         "Compiles a model (GGUF, llama2.c) into a bundle for a target.",
-    options,   "The bundle is written whole or not at all."};
+    1,         "Compile a model (GGUF, llama2.c) into a bundle for a target.",
+    options,   "The bundle appears only when it is complete."};
 
 static int report_json(const struct tw_compile_report *r, const char *out, double seconds,
                        tw_error *err) {
@@ -69,7 +69,7 @@ static bool same_file(const char *a, const char *b) {
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* The folder that the bundle goes to, before a long compilation. */
+/* Checks that the bundle's folder can be written to, before a long compilation. */
 static int check_folder(const char *out, tw_error *err) {
     char *copy = strdup(out);
     if (!copy) {
@@ -82,37 +82,40 @@ static int check_folder(const char *out, tw_error *err) {
     return e ? tw_fail(err, TW_E_IO, "%s: cannot write: %s", out, strerror(e)) : 0;
 }
 
-/* The output is written beside its place and renamed: it would replace the very file that it is
+/* The output is written to a temporary file and renamed, so it would replace a file that it is
  * made from. */
 static int check_output(const char *model, const struct compile_args *a, tw_error *err) {
     if (!a->out || !*a->out) {
-        return tw_fail(err, TW_E_USAGE, "option --output (-o) is missing: the bundle to write");
+        return tw_fail(err, TW_E_USAGE,
+                       "option --output (-o) is missing: name the bundle to write");
     }
     if (strcmp(a->out, "-") == 0) {
-        return tw_fail(err, TW_E_USAGE,
-                       "option --output: a bundle is not written to standard output; name a file "
-                       "(./- for one of that name)");
+        return tw_fail(
+            err, TW_E_USAGE,
+            "option --output: a bundle cannot be written to standard output; name a file "
+            "(./- for a file named -)");
     }
     const char *const inputs[] = {model, a->engine.tokenizer, a->engine.target};
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
         if (inputs[i] && same_file(inputs[i], a->out)) {
             return tw_fail(err, TW_E_USAGE,
-                           "option --output: the bundle would replace %s, which it is made from",
+                           "option --output: the bundle would overwrite %s, which it is made from",
                            inputs[i]);
         }
     }
     return check_folder(a->out, err);
 }
 
-/* What is worth to be known before a long compilation. */
-static int look(const char *model, const struct compile_args *a, tw_error *err) {
+/* Notes what the user should know before a long compilation. */
+static int note_model(const char *model, const struct compile_args *a, tw_error *err) {
     struct tw_model_info facts = {.size = sizeof facts};
     int code = tw_model_get_info(model, a->engine.tokenizer, &facts, err);
     if (code || a->quiet) {
         return code;
     }
     if (!facts.has_tokenizer) {
-        ui_note("%.160s: %s: the bundle takes and gives token ids", model, facts.tokenizer_problem);
+        ui_note("%.160s: %s: the bundle will take and print token ids only", model,
+                facts.tokenizer_problem);
     }
     if (a->engine.ctx > facts.n_ctx_train) {
         ui_note("option --ctx: %lld positions, but the model was trained for %u: text beyond "
@@ -125,7 +128,7 @@ static int look(const char *model, const struct compile_args *a, tw_error *err) 
 static int compile(const char *model, const struct compile_args *a, tw_error *err) {
     int code = check_output(model, a, err);
     code = code ? code : engine_check_model(&a->engine, a->engine.target, err);
-    code = code ? code : look(model, a, err);
+    code = code ? code : note_model(model, a, err);
     if (code) {
         return code;
     }

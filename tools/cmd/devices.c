@@ -17,19 +17,19 @@ struct devices_args {
 
 static const struct opt options[] = {
     {OPT_TEXT, 0, "device", "D", offsetof(struct devices_args, device), 0, 0,
-     "only this one; fails unless it is ready"},
+     "show only this device; fail unless it is ready"},
     {OPT_FLAG, 0, "watch", NULL, offsetof(struct devices_args, watch), 0, 0,
-     "go on with a line for each device that comes, goes or changes state, until interrupted"},
+     "then print a line for each device that arrives, leaves or changes state (Ctrl-C ends)"},
     {OPT_FLAG, 0, "json", NULL, offsetof(struct devices_args, json), 0, 0, "print JSON"},
     {.kind = OPT_END},
 };
 
 static const struct opt_verb verb = {
     "devices", "",
-    0,         "Lists the devices that can be used, with their state.",
-    options,   "--device of other verbs takes a number or a name of this list."};
+    0,         "List the devices and their states.",
+    options,   "Option --device of other verbs takes a number or a name from this list."};
 
-/* One device of the list: by number or name. */
+/* Finds one device of the list by number or name. */
 struct search {
     const char *wanted;
     struct tw_device_info found;
@@ -49,7 +49,7 @@ static bool match(void *ctx, const struct tw_device_info *d) {
 
 /* ---- for people ---- */
 
-/* Columns as wide as what stands in them. */
+/* Column widths: the longest text of each. */
 struct columns {
     int selector, state, target;
 };
@@ -74,7 +74,7 @@ static bool print_line(void *ctx, const struct tw_device_info *d) {
     return true;
 }
 
-/* A list may change between the two passes: then a line of it is a little crooked. */
+/* The list may change between the two passes; then a line of it is not aligned. */
 static int print_all(tw_error *err) {
     struct columns c = {0};
     tw_device_list(measure, &c, NULL);
@@ -128,7 +128,7 @@ static int show_one(const struct devices_args *a, tw_error *err) {
     struct search s = {.wanted = a->device};
     tw_device_list(match, &s, NULL);
     if (!s.any) {
-        return tw_fail(err, TW_E_NO_DEVICE, "device %s is not in the list", a->device);
+        return tw_fail(err, TW_E_NO_DEVICE, "no device %s; see tilewright devices", a->device);
     }
     json_t *list = a->json ? json_array() : NULL;
     struct columns c = {0};

@@ -21,15 +21,15 @@ struct doctor_args {
 static const struct opt options[] = {
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print JSON"},
     {OPT_FLAG, 0, "udev-rule", NULL, AT(udev_rule), 0, 0,
-     "print the udev rule that belongs to this version, only"},
+     "print only the udev rule of this version"},
     {OPT_TEXT, 0, "root", "DIR", AT(root), 0, 0,
-     "look at /sys, /dev, /proc and /etc below DIR (/)"},
+     "check the system whose /sys, /dev, /proc and /etc are below DIR (/)"},
     {.kind = OPT_END},
 };
 
 static const struct opt_verb verb = {
     "doctor", "",
-    0,        "Checks what devices need of this computer and prints the fix for each problem.",
+    0,        "Check this computer for what devices need, and print the fix for each problem.",
     options,  "The exit status is 6 if the emulator does not work."};
 
 /* ---- the emulator ---- */
@@ -42,9 +42,9 @@ static void check_emulator(struct doctor *d) {
         code = tw_device_selftest(device, NULL, NULL, &err);
         tw_device_close(device);
     }
-    doctor_tell(d, code ? DOCTOR_BROKEN : DOCTOR_GOOD, "emulator",
-                "report this line, with the output of: cat /proc/cpuinfo", "%s",
-                code ? err.message : "memory, transfers and a program pass its self-test");
+    doctor_report(d, code ? DOCTOR_BROKEN : DOCTOR_GOOD, "emulator",
+                  "report this line, with the output of: cat /proc/cpuinfo", "%s",
+                  code ? err.message : "memory, transfers and a program pass its self-test");
 }
 
 static void check_processor(struct doctor *d) {
@@ -54,9 +54,9 @@ static void check_processor(struct doctor *d) {
         tw_device *device;
         if (tw_device_open("emu", &o, &device, NULL) == 0) {
             tw_device_close(device);
-            doctor_tell(d, strcmp(isa[i], "scalar") == 0 ? DOCTOR_NOTE : DOCTOR_GOOD, "processor",
-                        "the emulator is slow without AVX2 or NEON; nothing has to be done",
-                        "the fastest kernels that it runs are %s", isa[i]);
+            doctor_report(d, strcmp(isa[i], "scalar") == 0 ? DOCTOR_NOTE : DOCTOR_GOOD, "processor",
+                          "the emulator is slow without AVX2 or NEON; no action is needed",
+                          "the fastest kernels it runs are %s", isa[i]);
             return;
         }
     }
@@ -66,7 +66,7 @@ static void check_processor(struct doctor *d) {
 
 #define CAP_IPC_LOCK 14
 
-/* Who may lock memory without limit. */
+/* True if this process may lock memory without limit. */
 static bool may_lock_all(void) {
     unsigned long long effective = 0;
     char line[200];
@@ -82,8 +82,8 @@ static bool may_lock_all(void) {
     return effective >> CAP_IPC_LOCK & 1;
 }
 
-/* A card's mailbox, as the driver makes it (driver/transport/pcie/pcie_host_pipe.h): memory of this
- * process that the card reads and writes. */
+/* A card's mailbox, as the driver allocates it (driver/transport/pcie/pcie_host_pipe.h): memory of
+ * this process that the card reads and writes. */
 #define MAILBOX_SLOTS 16u
 #define MAILBOX_SLOT_BYTES (17u * 4096u)
 
@@ -97,30 +97,31 @@ static void check_memlock(struct doctor *d) {
         return;
     }
     if (l.rlim_cur == RLIM_INFINITY || may_lock_all()) {
-        doctor_tell(d, DOCTOR_GOOD, "memlock", NULL,
-                    "this process may lock as much memory as it wants");
+        doctor_report(d, DOCTOR_GOOD, "memlock", NULL,
+                      "this process may lock memory without limit");
         return;
     }
-    doctor_tell(d, l.rlim_cur >= need ? DOCTOR_GOOD : DOCTOR_MISSING, "memlock", remedy,
-                "%llu KiB may be locked; DMA of a PCIe device needs %llu (2 x %u packets of %u KiB "
-                "and a page)",
-                (unsigned long long)l.rlim_cur / 1024, (unsigned long long)need / 1024,
-                MAILBOX_SLOTS, MAILBOX_SLOT_BYTES / 1024);
+    doctor_report(
+        d, l.rlim_cur >= need ? DOCTOR_GOOD : DOCTOR_MISSING, "memlock", remedy,
+        "%llu KiB may be locked; DMA of a PCIe device needs %llu (2 x %u packets of %u KiB "
+        "and a page)",
+        (unsigned long long)l.rlim_cur / 1024, (unsigned long long)need / 1024, MAILBOX_SLOTS,
+        MAILBOX_SLOT_BYTES / 1024);
 }
 
-/* The kernel doubles what is asked for, and gives at most this. */
+/* The kernel doubles the requested size, up to this limit. */
 static void check_buffers(struct doctor *d) {
     long bytes;
     if (doctor_read_number(d, &bytes, "/proc/sys/net/core/wmem_max")) {
-        doctor_tell(d, bytes >= 131072 ? DOCTOR_GOOD : DOCTOR_NOTE, "sockets",
-                    "sudo sysctl -w net.core.wmem_max=1048576", "a socket may hold %ld KiB%s",
-                    bytes / 1024, bytes >= 131072 ? "" : "; packets of 64 KiB want 128");
+        doctor_report(d, bytes >= 131072 ? DOCTOR_GOOD : DOCTOR_NOTE, "sockets",
+                      "sudo sysctl -w net.core.wmem_max=1048576", "a socket can buffer %ld KiB%s",
+                      bytes / 1024, bytes >= 131072 ? "" : "; packets of 64 KiB need 128");
     }
 }
 
 /* ---- the devices' own states ---- */
 
-/* What mends a state; the command goes to text[]. NULL: nothing has to be mended. */
+/* The fix for a state, formatted into text[]; NULL if none is needed. */
 static const char *remedy_of(const struct tw_device_info *i, char text[300]) {
     const char *name = strchr(i->selector, ':');
     name = name ? name + 1 : "";
@@ -132,8 +133,9 @@ static const char *remedy_of(const struct tw_device_info *i, char text[300]) {
         snprintf(text, 300, "tilewright emulate --listen %s", name);
     } else if (strcmp(i->state, "no permission") == 0) {
         snprintf(text, 300, "%s",
-                 usb || pcie ? DOCTOR_RULE_COMMAND
-                             : "run as the user whose process serves it: ls -l $XDG_RUNTIME_DIR");
+                 usb || pcie
+                     ? DOCTOR_RULE_COMMAND
+                     : "run as the user who owns the socket: ls -l $XDG_RUNTIME_DIR/tilewright");
     } else if (strcmp(i->state, "not bound") == 0) {
         snprintf(text, 300,
                  "echo vfio-pci | sudo tee /sys/bus/pci/devices/%.16s/driver_override && echo "
@@ -141,37 +143,38 @@ static const char *remedy_of(const struct tw_device_info *i, char text[300]) {
                  "/sys/bus/pci/drivers_probe",
                  name, name);
     } else if (strcmp(i->state, "not ours") == 0) {
-        snprintf(text, 300, "nothing, if it is meant for something else; else start its firmware");
-    } else if (!*name) { /* a whole kind: USB that this kernel does not have */
+        snprintf(text, 300,
+                 "none if the device is meant for something else; otherwise start its firmware");
+    } else if (!*name) { /* a whole kind, such as USB on a kernel without it */
         snprintf(text, 300, "see %s above", i->selector);
     } else if (pcie &&
                strcmp(i->state, "recovery") != 0) { /* "no IOMMU", "no VFIO", "not viable", ... */
         snprintf(text, 300, "see iommu, vfio and iommu group above");
-    } else { /* "recovery", "silent", and whatever a transport may call it */
+    } else { /* "recovery", "silent", and states that only one transport has */
         snprintf(text, 300, "tilewright reset -v --device %s", i->selector);
     }
     return text;
 }
 
-static bool tell_device(void *ctx, const struct tw_device_info *i) {
+static bool report_device(void *ctx, const struct tw_device_info *i) {
     struct doctor *d = ctx;
     char text[300];
     const char *remedy = remedy_of(i, text);
     bool built_in = strncmp(i->selector, "emu", 3) == 0 || strcmp(i->selector, "null") == 0;
     bool bus = strncmp(i->selector, "usb", 3) == 0 || strncmp(i->selector, "pcie", 4) == 0;
     if (!built_in || remedy) {
-        doctor_tell(d,
-                    !remedy ? DOCTOR_GOOD
-                    : bus   ? DOCTOR_MISSING
-                            : DOCTOR_NOTE,
-                    "device", remedy, "%s: %s: %s", i->selector, i->state, i->detail);
+        doctor_report(d,
+                      !remedy ? DOCTOR_GOOD
+                      : bus   ? DOCTOR_MISSING
+                              : DOCTOR_NOTE,
+                      "device", remedy, "%s: %s: %s", i->selector, i->state, i->detail);
     }
     return true;
 }
 
 /* ---- all ---- */
 
-/* What it comes to, for somebody who only wants to run a model. */
+/* One line for a user who only wants to run a model. */
 static void print_summary(const struct doctor *d) {
     uint32_t n = d->n_missing;
     if (d->broken) {
@@ -195,7 +198,7 @@ static int report(const struct doctor_args *a, tw_error *err) {
     doctor_check_rule(&d);
     doctor_check_usb(&d);
     doctor_check_pcie(&d);
-    tw_device_list(tell_device, &d, NULL);
+    tw_device_list(report_device, &d, NULL);
     if (!a->json) {
         print_summary(&d);
     }
@@ -220,8 +223,7 @@ static int run(int argc, char **argv, tw_error *err) {
         return ui_flush(err);
     }
     if (a.root && access(a.root, R_OK | X_OK)) {
-        return tw_fail(err, TW_E_USAGE, "option --root: %.200s is no folder that can be read",
-                       a.root);
+        return tw_fail(err, TW_E_USAGE, "option --root: %.200s is not a readable folder", a.root);
     }
     return report(&a, err);
 }

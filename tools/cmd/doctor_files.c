@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the doctor's parts share: telling, and looking at files below a root.
+ * What the doctor's parts share: reporting, and reading files below a root.
  */
 #include "tools/cmd/doctor.h"
 
@@ -15,8 +15,8 @@
 
 #define PATH_ROOM 512
 
-void doctor_tell(struct doctor *d, enum doctor_verdict v, const char *what, const char *remedy,
-                 const char *format, ...) {
+void doctor_report(struct doctor *d, enum doctor_verdict v, const char *what, const char *remedy,
+                   const char *format, ...) {
     static const char *const word[] = {"ok", "note", "missing", "broken"};
     char found[400];
     va_list args;

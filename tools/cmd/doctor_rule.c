@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * udev's rule, which this program carries inside, and the group that it grants devices to.
+ * The udev rule, which is built into this program, and the group that it gives access to.
  */
 #include "tools/cmd/doctor.h"
 
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The file as it is, ended by a zero. */
+/* The file, terminated by a zero. */
 __asm__(".section .rodata\n"
         ".global tw_udev_rule\n"
         "tw_udev_rule:\n"
@@ -17,7 +17,7 @@ __asm__(".section .rodata\n"
         ".byte 0\n"
         ".previous\n");
 
-/* Where udev looks, the first one that has the name counts. */
+/* Where udev looks; the first folder that has the file counts. */
 static const char *const folders[] = {"/etc/udev/rules.d", "/run/udev/rules.d",
                                       "/usr/local/lib/udev/rules.d", "/usr/lib/udev/rules.d",
                                       "/lib/udev/rules.d"};
@@ -31,7 +31,7 @@ static const char *find_rule(const struct doctor *d) {
     return NULL;
 }
 
-static bool is_ours(const struct doctor *d, const char *folder) {
+static bool is_current(const struct doctor *d, const char *folder) {
     char path[300], text[8192];
     snprintf(path, sizeof path, "%.200s%s/60-tilewright.rules", d->root, folder);
     FILE *f = fopen(path, "r");
@@ -46,21 +46,21 @@ static void check_file(struct doctor *d) {
     const char *folder = find_rule(d);
     bool runs = doctor_can(d, F_OK, "/run/udev/control");
     if (!runs && !folder) {
-        doctor_tell(d, DOCTOR_MISSING, "udev rule", "on the host: " DOCTOR_RULE_COMMAND,
-                    "udev does not run here (a container?): devices have the permissions that the "
-                    "host gave them");
+        doctor_report(d, DOCTOR_MISSING, "udev rule", "on the host: " DOCTOR_RULE_COMMAND,
+                      "udev is not running here (a container?): devices have the permissions that "
+                      "the host gave them");
     } else if (!folder) {
-        doctor_tell(d, DOCTOR_MISSING, "udev rule", DOCTOR_RULE_COMMAND,
-                    "60-tilewright.rules is not installed");
-    } else if (!is_ours(d, folder)) {
-        doctor_tell(d, DOCTOR_MISSING, "udev rule", DOCTOR_RULE_COMMAND,
-                    "%s/60-tilewright.rules is another version's or was changed", folder);
+        doctor_report(d, DOCTOR_MISSING, "udev rule", DOCTOR_RULE_COMMAND,
+                      "60-tilewright.rules is not installed");
+    } else if (!is_current(d, folder)) {
+        doctor_report(d, DOCTOR_MISSING, "udev rule", DOCTOR_RULE_COMMAND,
+                      "%s/60-tilewright.rules is of another version or was changed", folder);
     } else if (!runs) {
-        doctor_tell(d, DOCTOR_MISSING, "udev rule", "sudo systemctl start systemd-udevd",
-                    "%s/60-tilewright.rules is installed, but udev does not run", folder);
+        doctor_report(d, DOCTOR_MISSING, "udev rule", "sudo systemctl start systemd-udevd",
+                      "%s/60-tilewright.rules is installed, but udev is not running", folder);
     } else {
-        doctor_tell(d, DOCTOR_GOOD, "udev rule", NULL,
-                    "%s/60-tilewright.rules is this version's, and udev runs", folder);
+        doctor_report(d, DOCTOR_GOOD, "udev rule", NULL,
+                      "%s/60-tilewright.rules is of this version, and udev is running", folder);
     }
 }
 
@@ -88,21 +88,23 @@ static bool user_is_in(const struct group *g) {
 static void check_group(struct doctor *d) {
     const struct group *g = getgrnam("tilewright");
     if (geteuid() == 0) {
-        doctor_tell(d, DOCTOR_GOOD, "permissions", NULL, "this is root, who may open every device");
+        doctor_report(d, DOCTOR_GOOD, "permissions", NULL,
+                      "running as root, who can open every device");
     } else if (!g) {
-        doctor_tell(d, DOCTOR_MISSING, "permissions",
-                    "sudo groupadd --system tilewright && sudo usermod -aG tilewright $USER  (then "
-                    "log in again)",
-                    "there is no group tilewright, which may open boards and cards");
+        doctor_report(
+            d, DOCTOR_MISSING, "permissions",
+            "sudo groupadd --system tilewright && sudo usermod -aG tilewright $USER  (then "
+            "log in again)",
+            "group tilewright, which gives access to boards and cards, does not exist");
     } else if (process_is_in(g->gr_gid)) {
-        doctor_tell(d, DOCTOR_GOOD, "permissions", NULL, "you are in group tilewright");
+        doctor_report(d, DOCTOR_GOOD, "permissions", NULL, "you are in group tilewright");
     } else if (user_is_in(g)) {
-        doctor_tell(d, DOCTOR_MISSING, "permissions", "newgrp tilewright  (or log in again)",
-                    "you are in group tilewright, but were not yet when you logged in");
+        doctor_report(d, DOCTOR_MISSING, "permissions", "newgrp tilewright  (or log in again)",
+                      "you are in group tilewright, but this session began before you were added");
     } else {
-        doctor_tell(d, DOCTOR_MISSING, "permissions",
-                    "sudo usermod -aG tilewright $USER  (then log in again)",
-                    "you are not in group tilewright");
+        doctor_report(d, DOCTOR_MISSING, "permissions",
+                      "sudo usermod -aG tilewright $USER  (then log in again)",
+                      "you are not in group tilewright");
     }
 }
 

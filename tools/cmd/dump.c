@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright dump: a stage of a compilation as text, from a model; or the programs that a bundle or
- * a text file holds.
+ * tilewright dump: prints a stage of a model's compilation as text, or the programs that a bundle
+ * or a text file holds.
  */
 #include "tilewright/program.h"
 #include "tools/cmd.h"
@@ -18,9 +18,10 @@ struct dump_args {
 
 #define AT(field) offsetof(struct dump_args, field)
 static const struct opt options[] = {
-    {OPT_TEXT, 0, "stage", "S", AT(stage), 0, 0, "graph, mid, low, section or program (program)"},
+    {OPT_TEXT, 0, "stage", "S", AT(stage), 0, 0,
+     "stage to print: graph, mid, low, section or program (program)"},
     {OPT_TEXT, 0, "program", "NAME", AT(program), 0, 0,
-     "of a bundle or text file: this program only"},
+     "for a bundle or text file: print only this program"},
     COMPILE_ROWS(struct dump_args),
     {.kind = OPT_END},
 };
@@ -29,9 +30,9 @@ static const struct opt_verb verb = {
     "dump",
     "MODEL|BUNDLE|TEXT",
     1,
-    "Prints a stage of a model's compilation, or the programs of a bundle or text file, as text.",
+    "Print a stage of a model's compilation, or the programs of a bundle or text file, as text.",
     options,
-    "A bundle holds programs only; the earlier stages come from the model. Programs are in the "
+    "A bundle holds programs only; earlier stages come from the model. Programs are printed in the "
     "form of tws(5)."};
 
 static int dump_bundle(const char *path, bool is_text, const struct dump_args *a, tw_error *err) {
@@ -45,7 +46,7 @@ static int dump_bundle(const char *path, bool is_text, const struct dump_args *a
     }
     if (a->stage && strcmp(a->stage, "program") != 0) {
         return tw_fail(err, TW_E_USAGE,
-                       "%s: a %s holds only stage program; dump stage '%.40s' of its model", path,
+                       "%s: a %s has only stage program; dump stage '%.40s' of its model", path,
                        is_text ? "text file" : "bundle", a->stage);
     }
     if (is_text) {
@@ -90,8 +91,7 @@ static int run(int argc, char **argv, tw_error *err) {
     bool is_text = text_file_is(path);
     code = is_text || cache_is_bundle(path) ? dump_bundle(path, is_text, &a, err)
                                             : dump_model(path, &a, err);
-    /* Whatever a printer says that was stopped in the middle, what broke the output is the reason
-     * to tell. */
+    /* If the output broke, that is the error to report, whatever the interrupted printer says. */
     int flushed = ui_flush(err);
     return flushed ? flushed : code;
 }

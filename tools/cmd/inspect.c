@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright inspect: what a bundle holds: its note, programs, memory, and on demand every tensor.
+ * tilewright inspect: shows what a bundle holds: its note, programs, memory, and on request every
+ * tensor.
  */
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
@@ -17,9 +18,9 @@ struct inspect_args {
 static const struct opt options[] = {
     {OPT_FLAG, 0, "symbols", NULL, AT(symbols), 0, 0,
      "list every tensor: segment, offset, size, role, type, name"},
-    {OPT_FLAG, 0, "plan", NULL, AT(plan), 0, 0, "print the chosen plan and its prices"},
+    {OPT_FLAG, 0, "plan", NULL, AT(plan), 0, 0, "print the chosen plan and its estimated costs"},
     {OPT_FLAG, 0, "map", NULL, AT(map), 0, 0,
-     "print where each buffer of a site's SRAM is and what each bank holds"},
+     "print the SRAM layout of a site and the contents of each DRAM bank"},
     {OPT_I64, 0, "site", "S", AT(site), 0, 4095, "the site of --map (0)"},
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print JSON (with all tensors)"},
     {.kind = OPT_END},
@@ -27,8 +28,8 @@ static const struct opt options[] = {
 
 static const struct opt_verb verb = {
     "inspect", "BUNDLE",
-    1,         "Shows what a bundle holds.",
-    options,   "A bundle is an ELF file: readelf, nm and objdump work on it as well."};
+    1,         "Show what a bundle holds.",
+    options,   "A bundle is an ELF file: readelf, nm and objdump can read it, too."};
 
 static void hex(const uint8_t bytes[32], char text[65]) {
     for (size_t i = 0; i < 32; i++) {
@@ -73,7 +74,7 @@ static void print_memory(const tw_decoder *decoder, const struct tw_decoder_info
     for (uint32_t n = 0; tw_decoder_get_segment(decoder, n, &s, NULL) == 0; n++) {
         printf("memory    %-8s bank %-3u %12s\n", s.kind, s.bank, ui_bytes(s.bytes, text));
     }
-    printf("          %u tensors, %llu binding rows; %s of weights read a token\n", i->n_symbols,
+    printf("          %u tensors, %llu binding rows; %s of weights read per token\n", i->n_symbols,
            (unsigned long long)i->n_bind_rows, ui_bytes(i->bytes_per_token, text));
 }
 
@@ -94,7 +95,7 @@ static int print_text(const tw_decoder *decoder, const struct tw_decoder_info *i
         print_symbols(decoder);
     }
     if (a->plan) {
-        text_print_lines(info->plan ? info->plan : "the bundle holds no plan", stdout);
+        text_print_lines(info->plan ? info->plan : "the bundle has no plan", stdout);
     }
     int code = a->map ? inspect_print_map(decoder, (uint32_t)a->site, err) : 0;
     return code ? code : ui_flush(err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright inspect --map: buffers by address with the sections that they live in, totals a memory
- * class, banks with their segments.
+ * tilewright inspect --map: buffers by address with the sections that use them, totals for each
+ * memory class, banks with their segments.
  */
 #include "tools/cmd/inspect_map.h"
 
@@ -13,8 +13,8 @@
 
 #define MAX_CLASSES 256u /* a class is a byte */
 
-/* Of the buffers seen: bytes of all, and the highest end. Those of different sections share bytes,
- * so the first may exceed the second. */
+/* The buffers seen so far: bytes of all, and the highest end. Buffers of different sections share
+ * bytes, so the first may exceed the second. */
 struct totals {
     uint32_t n[MAX_CLASSES];
     uint64_t bytes[MAX_CLASSES], end[MAX_CLASSES];
@@ -30,7 +30,7 @@ static void count(struct totals *t, const struct tw_map_info *b) {
 }
 
 /* "layer", "embed..head", "-" */
-static void life(const struct tw_map_info *b, char text[80]) {
+static void describe_lifetime(const struct tw_map_info *b, char text[80]) {
     if (!b->first_name) {
         snprintf(text, 80, "-");
     } else if (b->first_section == b->last_section) {
@@ -41,7 +41,7 @@ static void life(const struct tw_map_info *b, char text[80]) {
     tw_clean_text(text);
 }
 
-static bool look_no_further(void *ctx, const struct tw_map_info *b) {
+static bool stop_at_first(void *ctx, const struct tw_map_info *b) {
     (void)ctx;
     (void)b;
     return false;
@@ -51,7 +51,7 @@ int inspect_check_site(const tw_decoder *decoder, uint32_t site, tw_error *err) 
     struct tw_program_info p = {.size = sizeof p};
     int code = 0;
     for (uint32_t i = 0; !code && tw_decoder_get_program(decoder, i, &p, NULL) == 0; i++) {
-        code = tw_decoder_map(decoder, i, site, look_no_further, NULL, err);
+        code = tw_decoder_map(decoder, i, site, stop_at_first, NULL, err);
     }
     return code;
 }
@@ -61,7 +61,7 @@ int inspect_check_site(const tw_decoder *decoder, uint32_t site, tw_error *err) 
 static bool print_buffer(void *ctx, const struct tw_map_info *b) {
     char sections[80];
     count(ctx, b);
-    life(b, sections);
+    describe_lifetime(b, sections);
     printf("          %10llu %10llu  class %u %-8s %3u x %-5s %-16s %s%s%s\n",
            (unsigned long long)b->offset, (unsigned long long)b->bytes, b->mem_class, b->kind,
            b->pages, b->dtype, sections, text_clean(b->name).text, b->tensor ? " = " : "",
@@ -80,7 +80,7 @@ static void print_totals(const struct totals *t, uint64_t sram) {
     }
 }
 
-/* Bytes of a bank, and whether it holds a segment. False: neither it nor a later one does. */
+/* Bytes of a bank, and whether it holds a segment. False if neither it nor a later bank does. */
 static bool bank_bytes(const tw_decoder *decoder, uint32_t bank, uint64_t *bytes, bool *any) {
     struct tw_segment_info s = {.size = sizeof s};
     bool more = false;
@@ -112,8 +112,8 @@ static void print_banks(const tw_decoder *decoder) {
     }
 }
 
-/* What keeps State out of SRAM (compiler/spatial/README.md): it is a session's, and there is no
- * room for it. */
+/* Why State stays out of SRAM (compiler/spatial/README.md): each session has its own, and there is
+ * no room for it. */
 struct state_bytes {
     uint64_t all, a_site; /* of a session */
     uint64_t sram_left;   /* on the fullest site, by the largest program */
@@ -137,8 +137,9 @@ static struct state_bytes state_bytes(const tw_decoder *decoder) {
 static void print_state(const tw_decoder *decoder) {
     char all[32], a_site[32], left[32];
     struct state_bytes s = state_bytes(decoder);
-    printf("map       state stays in DRAM, for it is a session's: %s, %s a site; %s of SRAM are "
-           "left on the fullest\n",
+    printf("map       state stays in DRAM, since each session has its own: %s, %s per site; %s of "
+           "SRAM "
+           "left on the fullest site\n",
            ui_bytes(s.all, all), ui_bytes(s.a_site, a_site), ui_bytes(s.sram_left, left));
 }
 
@@ -146,9 +147,8 @@ int inspect_print_map(const tw_decoder *decoder, uint32_t site, tw_error *err) {
     struct tw_program_info p = {.size = sizeof p};
     for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p, NULL) == 0; i++) {
         struct totals t = {.buffers = NULL};
-        printf(
-            "map       %s, SRAM of site %u: offset, bytes, kind, sections that touch it, buffer\n",
-            text_clean(p.name).text, site);
+        printf("map       %s, SRAM of site %u: offset, bytes, kind, sections that use it, buffer\n",
+               text_clean(p.name).text, site);
         int code = tw_decoder_map(decoder, i, site, print_buffer, &t, err);
         if (code) {
             return code;
@@ -226,5 +226,5 @@ int inspect_map_json(const tw_decoder *decoder, uint32_t site, json_t **out, tw_
     *out = json_pack("{s:i, s:o, s:o, s:{s:I, s:I, s:I}}", "site", (int)site, "sram", sram, "dram",
                      banks_json(decoder), "state", "bytes", (json_int_t)state.all, "bytes_a_site",
                      (json_int_t)state.a_site, "sram_left", (json_int_t)state.sram_left);
-    return *out ? 0 : tw_fail(err, TW_E_NOMEM, "no memory for the map");
+    return *out ? 0 : tw_fail(err, TW_E_NOMEM, "out of memory for the map");
 }

@@ -31,38 +31,39 @@ struct run_args {
 #define AT(field) offsetof(struct run_args, field)
 #define PROMPT(field) (offsetof(struct run_args, prompt) + offsetof(struct prompt_options, field))
 static const struct opt options[] = {
-    {OPT_TEXT, 'p', "prompt", "TEXT", PROMPT(text), 0, 0, "what the text begins with (nothing)"},
+    {OPT_TEXT, 'p', "prompt", "TEXT", PROMPT(text), 0, 0, "text to continue (none)"},
     {OPT_TEXT, 'f', "file", "FILE", PROMPT(file), 0, 0,
-     "read the prompt from a file; - is standard input"},
+     "read the prompt from FILE; - is standard input"},
     {OPT_IDS, 0, "ids", "1,2,3", PROMPT(ids), 0, 0,
-     "the prompt as token ids, used as they are; greedy unless --temp is given"},
+     "prompt as token ids, used exactly as given; greedy unless --temp is given"},
     {OPT_FLAG, 'e', "escape", NULL, PROMPT(escape), 0, 0,
-     "\\n, \\r, \\t, \\\\, \\', \\\" and \\xHH in the prompt stand for characters"},
+     "interpret \\n, \\r, \\t, \\\\, \\', \\\" and \\xHH in the prompt"},
     {OPT_FLAG, 0, "no-bos", NULL, PROMPT(no_bos), 0, 0,
      "do not put the beginning-of-text token before the prompt"},
     {OPT_FLAG, 0, "special", NULL, AT(special), 0, 0,
-     "special tokens are read in the prompt and printed in the text"},
+     "parse special tokens in the prompt, and print them in the text"},
     {OPT_I64, 'n', "n-predict", "N", AT(n), -1, 1 << 24,
-     "tokens to generate; -1: until the text ends (256, or what the context holds)"},
+     "tokens to generate; -1: until the text ends (256, or as many as fit into the context)"},
     {OPT_I64, 's', "seed", "N", AT(seed), -1, SEED_MAX,
-     "same seed, same text; -1: a random one (-1)"},
+     "the same seed gives the same text; -1: a random seed (-1)"},
     {OPT_FLOAT, 0, "temp", "T", AT(temp), 0, 100,
-     "temperature; 0: always the likeliest token (0.8)"},
-    {OPT_I64, 0, "top-k", "K", AT(top_k), 0, 1 << 24, "choose among the K likeliest; 0: all (40)"},
+     "temperature; 0: always pick the likeliest token (0.8)"},
+    {OPT_I64, 0, "top-k", "K", AT(top_k), 0, 1 << 24,
+     "sample from the K likeliest tokens; 0: from all (40)"},
     {OPT_FLOAT, 0, "top-p", "P", AT(top_p), 0, 1,
-     "... that make up this share of the probability (0.95)"},
+     "... from the likeliest ones with a total probability of P (0.95)"},
     {OPT_FLOAT, 0, "min-p", "P", AT(min_p), 0, 1,
-     "... at least this share as likely as the first (0.05)"},
-    {OPT_FLAG, 0, "ignore-eos", NULL, AT(ignore_eos), 0, 0, "go on where the model ends its text"},
-    {OPT_FLAG, 0, "no-display-prompt", NULL, AT(hide_prompt), 0, 0, "print what is generated only"},
+     "... from those at least P times as likely as the likeliest (0.05)"},
+    {OPT_FLAG, 0, "ignore-eos", NULL, AT(ignore_eos), 0, 0, "continue past the end of the text"},
+    {OPT_FLAG, 0, "no-display-prompt", NULL, AT(hide_prompt), 0, 0, "print only what is generated"},
     {OPT_FLAG, 0, "print-ids", NULL, AT(print_ids), 0, 0,
-     "print the generated token ids in one line instead of the text"},
+     "print the ids of the generated tokens on one line instead of the text"},
     {OPT_TEXT, 0, "logits", "FILE", AT(logits), 0, 0,
-     "write the logits, float32, one row a generated token"},
+     "write the logits to FILE: float32, one row for each generated token"},
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0,
      "print one JSON object at the end instead of the text"},
     {OPT_FLAG, 0, "stats", NULL, AT(stats), 0, 0,
-     "tell speed and seed on standard error at the end"},
+     "print speed and seed on standard error at the end"},
     COMPILE_ROWS(struct run_args),
     SESSION_ROWS(struct run_args),
     {.kind = OPT_END},
@@ -72,9 +73,10 @@ static const struct opt_verb verb = {
     "run",
     "MODEL|BUNDLE",
     1,
-    "Generates text. A model is compiled first, into the cache; a bundle runs as it is.",
+    "Generate text. A model is compiled into the cache first; a bundle runs as it is.",
     options,
-    "Standard output carries the text and nothing else. Ctrl-C ends the text and the command with "
+    "Standard output carries the text and nothing else. Ctrl-C ends the text, and the command "
+    "exits with "
     "status 130."};
 
 struct output {
@@ -95,7 +97,7 @@ static int on_token(void *ctx, uint32_t id, const float *logits) {
     struct output *out = ctx;
     if (out->args->print_ids || out->args->json) {
         if (!tw_grow(&out->ids, &out->ids_room, out->n_ids + 1, sizeof *out->ids)) {
-            return out->code = tw_fail(out->err, TW_E_NOMEM, "no memory for the generated ids");
+            return out->code = tw_fail(out->err, TW_E_NOMEM, "out of memory for the generated ids");
         }
         out->ids[out->n_ids++] = id;
     }
@@ -110,7 +112,7 @@ static int on_text(void *ctx, const char *text, size_t n) {
     struct output *out = ctx;
     if (out->args->json) {
         if (!tw_grow(&out->text, &out->text_room, out->n_text + n, 1)) {
-            return out->code = tw_fail(out->err, TW_E_NOMEM, "no memory for the text");
+            return out->code = tw_fail(out->err, TW_E_NOMEM, "out of memory for the text");
         }
         memcpy(out->text + out->n_text, text, n);
         out->n_text += n;
@@ -129,10 +131,10 @@ static int print_prompt(struct output *out) {
     return out->code;
 }
 
-/* The prompt is printed once it is read: before, the progress line would wipe the end of it. */
+/* The prompt is printed once it is processed: earlier, the progress line would wipe its end. */
 static void on_prompt(void *ctx, uint32_t done, uint32_t total) {
     if (done < total) {
-        ui_progress(NULL, "reading the prompt", done, total);
+        ui_progress(NULL, "processing the prompt", done, total);
         return;
     }
     ui_progress_end();
@@ -173,7 +175,7 @@ static double rate(double n, double seconds) {
     return seconds > 0 ? n / seconds : 0;
 }
 
-/* The end of a text that failed is kept with what came before: {"code": "DEVICE_LOST", ...}. */
+/* The error that ended the text is printed with what came before: {"code": "DEVICE_LOST", ...}. */
 static json_t *error_json(const struct output *out) {
     return out->ended && out->ended != TW_E_CONTEXT_FULL && out->ended != TW_E_INTERRUPTED
                ? json_pack("{s:s, s:s}", "code", tw_error_name(out->ended), "message",
@@ -232,7 +234,7 @@ static int print_output(const struct engine *e, struct output *out, const struct
     return ui_flush(err);
 }
 
-/* The speed is told when the text is out. */
+/* The speed is printed after the text. */
 static int print_results(const struct engine *e, struct output *out, const struct prompt *prompt,
                          const struct tw_generate_options *g, const struct tw_generate_result *r,
                          tw_error *err) {
@@ -275,12 +277,12 @@ static int generate(struct engine *e, struct output *out, const struct prompt *p
     return printed == UI_PIPE || !code ? printed : code;
 }
 
-/* A model without tokenizer can be used with ids alone. */
+/* A model without a tokenizer can be used with ids only. */
 static bool needs_tokenizer(const struct run_args *a) {
     return !a->prompt.ids.given || (a->n != 0 && !a->print_ids && !a->json && !a->logits);
 }
 
-/* Bundles, and models that were in the cache: others were looked at before they were compiled. */
+/* For bundles and cached models; other models were checked before they were compiled. */
 static int check_tokenizer(const struct engine *e, const struct run_args *a, const char *path,
                            tw_error *err) {
     struct tw_model_info facts = {.size = sizeof facts, .tokenizer_problem = "it has no tokenizer"};
@@ -328,8 +330,8 @@ static int check(const struct run_args *a, tw_error *err) {
     }
     if (a->prompt.ids.given && (a->prompt.no_bos || a->prompt.escape)) {
         return tw_fail(err, TW_E_USAGE,
-                       "option --%s has no effect on --ids, which are used as "
-                       "they are",
+                       "option --%s has no effect on --ids, which are used "
+                       "as given",
                        a->prompt.no_bos ? "no-bos" : "escape");
     }
     if (a->logits && strcmp(a->logits, "-") == 0) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright selftest: memory, transfers and a small program on a device, each checked against what
- * is known, as often as asked for, and what the link had to mend meanwhile.
+ * tilewright selftest: checks memory, transfers and a small program on a device, as often as asked
+ * for, and reports what the link had to resend meanwhile.
  */
 #include "tilewright/tilewright.h"
 #include "tools/cmd.h"
@@ -18,9 +18,9 @@ struct selftest_args {
 #define AT(field) offsetof(struct selftest_args, field)
 static const struct opt options[] = {
     {OPT_TEXT, 0, "device", "D", AT(device), 0, 0, "device of `tilewright devices` (emu)"},
-    {OPT_I64, 'r', "repeats", "N", AT(repeats), 1, 1000000, "so many times, or until it fails (1)"},
+    {OPT_I64, 'r', "repeats", "N", AT(repeats), 1, 1000000, "run N times, or until a failure (1)"},
     {OPT_FLOAT, 0, "deadline", "S", AT(deadline), 0.1, 3600,
-     "seconds without progress that count as a failure (10)"},
+     "fail after this many seconds without progress (10)"},
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print JSON"},
     {.kind = OPT_END},
 };
@@ -28,10 +28,10 @@ static const struct opt options[] = {
 static const struct opt_verb verb = {"selftest",
                                      "",
                                      0,
-                                     "Tests a device: memory, transfers, a small program.",
+                                     "Test a device: memory, transfers, a small program.",
                                      options,
-                                     "The exit status is 6 where a step fails; the message names "
-                                     "the step, the place, found and expected."};
+                                     "The exit status is 6 if a step fails; the message names the "
+                                     "step, the place, and what was found and expected."};
 
 static void print_step(void *ctx, const struct tw_selftest_step *s) {
     (void)ctx;
@@ -47,7 +47,7 @@ static void add_step(void *ctx, const struct tw_selftest_step *s) {
                                          "bytes", (json_int_t)s->bytes));
 }
 
-/* The steps of each round are told in JSON, on paper those of the first. */
+/* JSON has the steps of each round, text only those of the first. */
 static int test(const struct selftest_args *a, tw_device *device, json_t *steps, int64_t *passed,
                 tw_error *err) {
     int code = 0;
@@ -69,7 +69,7 @@ static int print_text(const struct selftest_args *a, const struct tw_status_info
     if (a->repeats > 1) {
         printf("ok  %lld of %lld rounds\n", (long long)passed, (long long)a->repeats);
     }
-    printf("    link: %s sent, %s received, sent again %llu times, %llu packets damaged\n",
+    printf("    link: %s sent, %s received, resent %llu times, %llu packets damaged\n",
            ui_bytes(s->sent_bytes, sent), ui_bytes(s->received_bytes, received),
            (unsigned long long)s->resent, (unsigned long long)s->damaged);
     return ui_flush(err);

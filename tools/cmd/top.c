@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright top: what the processes of this computer do with the devices that they have open, by
- * the pages that they publish. On a terminal it is shown again each second; no device is opened or
- * asked.
+ * tilewright top: shows what the processes of this computer do with the devices that they have
+ * open, from the status pages that they publish. On a terminal it is refreshed each second; no
+ * device is opened.
  */
 #include "loader/base/text_filter.h"
 #include "tilewright/tilewright.h"
@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define REFRESH_MS 1000
-#define STUCK_S 2.0 /* without progress, from when on it is told */
+#define STUCK_S 2.0 /* time without progress after which it is reported */
 
 struct top_args {
     bool json, once;
@@ -27,8 +27,8 @@ struct top_args {
 
 static const struct opt options[] = {
     {OPT_FLAG, '1', "once", NULL, offsetof(struct top_args, once), 0, 0,
-     "show it once, on a terminal too"},
-    {OPT_FLAG, 0, "json", NULL, offsetof(struct top_args, json), 0, 0, "print JSON, once"},
+     "print once, even on a terminal"},
+    {OPT_FLAG, 0, "json", NULL, offsetof(struct top_args, json), 0, 0, "print once, as JSON"},
     {.kind = OPT_END},
 };
 
@@ -36,14 +36,15 @@ static const struct opt_verb verb = {
     "top",
     "",
     0,
-    "Shows which process has which device open and what it does with it.",
+    "Show which process is using each device and what it is doing (read-only).",
     options,
-    "On a terminal it is refreshed each second; q or Ctrl-C ends it. No device is opened or "
+    "On a terminal it is refreshed each second; q or Ctrl-C ends it. Devices are neither opened "
+    "nor "
     "disturbed."};
 
 /* ---- one snapshot ---- */
 
-static const char *span(double s, char text[32]) {
+static const char *format_duration(double s, char text[32]) {
     uint64_t t = (uint64_t)s;
     if (t < 86400) {
         snprintf(text, 32, "%u:%02u:%02u", (unsigned)(t / 3600), (unsigned)(t / 60 % 60),
@@ -60,14 +61,14 @@ static void print_heading(FILE *out) {
             "OPEN", "BUNDLE");
 }
 
-/* What deserves a line of its own below the device's. */
-static void print_trouble(FILE *out, const struct tw_status_info *i) {
+/* Problems, each on a line of its own below the device's. */
+static void print_problems(FILE *out, const struct tw_status_info *i) {
     bool busy = strcmp(i->state, "running") == 0 || strcmp(i->state, "waiting") == 0;
     if (busy && i->progress_s > STUCK_S) {
         fprintf(out, "%9sno progress for %.1f s, in %s\n", "", i->progress_s, i->doing);
     }
     if (i->resent || i->damaged) {
-        fprintf(out, "%9sthe link is bad: %llu times sent again, %llu packets damaged\n", "",
+        fprintf(out, "%9sthe link is unreliable: resent %llu times, %llu packets damaged\n", "",
                 (unsigned long long)i->resent, (unsigned long long)i->damaged);
     }
     if (i->error[0]) {
@@ -82,8 +83,9 @@ static void print_line(FILE *out, const struct tw_status_info *i) {
     fprintf(out, "%7u  %-14s %-20s %-8s %9.1f %9llu %8llu %13s %10s %10s %9s  %s\n", i->pid,
             i->program, i->device, i->state, i->tokens_per_s, (unsigned long long)i->tokens,
             (unsigned long long)i->prompt_tokens, position, ui_bytes(i->sent_bytes, sent),
-            ui_bytes(i->received_bytes, received), span(i->open_s, open), i->bundle_file);
-    print_trouble(out, i);
+            ui_bytes(i->received_bytes, received), format_duration(i->open_s, open),
+            i->bundle_file);
+    print_problems(out, i);
 }
 
 struct table {
@@ -128,11 +130,11 @@ static bool add_json(void *ctx, const struct tw_status_info *i) {
 
 struct terminal {
     struct termios before;
-    bool keys; /* standard input is the terminal, and its keys come one by one */
+    bool keys; /* standard input is the terminal and delivers single keys */
 };
 
-/* The other screen of the terminal, without a cursor. Ctrl-Z is off: it would leave the terminal
- * like this. */
+/* Switches to the terminal's alternate screen and hides the cursor. Ctrl-Z is off: it would leave
+ * the terminal like this. */
 static void enter(struct terminal *t) {
     t->keys = isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &t->before) == 0;
     if (t->keys) {
@@ -164,7 +166,7 @@ static size_t columns_of(const char *text, size_t n, size_t columns) {
     return at;
 }
 
-/* As many lines and columns of the text as the terminal has. */
+/* Prints as many lines and columns of the text as the terminal has. */
 static void put_screen(const char *text) {
     struct winsize w;
     bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col && w.ws_row;
@@ -184,7 +186,7 @@ static int show(tw_error *err) {
     size_t n;
     FILE *out = open_memstream(&text, &n);
     if (!out) {
-        return tw_fail(err, TW_E_NOMEM, "no memory for the screen");
+        return tw_fail(err, TW_E_NOMEM, "out of memory for the screen");
     }
     time_t now = time(NULL);
     struct tm local;
@@ -193,14 +195,14 @@ static int show(tw_error *err) {
     print_table(out);
     if (fclose(out)) {
         free(text);
-        return tw_fail(err, TW_E_NOMEM, "no memory for the screen");
+        return tw_fail(err, TW_E_NOMEM, "out of memory for the screen");
     }
     put_screen(text);
     free(text);
     return ui_flush(err);
 }
 
-/* Waits for the next second, a key or a signal. False: the end. */
+/* Waits for the next refresh, a key or a signal. False: the user wants to quit. */
 static bool wait_for_key(const struct terminal *t) {
     struct pollfd p = {.fd = t->keys ? STDIN_FILENO : -1, .events = POLLIN};
     char key;

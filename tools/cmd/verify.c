@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright verify: recomputes every hash of a bundle, or parses a file of programs as text, and
+ * tilewright verify: recomputes every hash of a bundle, or parses a text file of programs, and
  * checks the programs against the rules of the tile machine.
  */
 #include "tilewright/compile.h"
@@ -17,7 +17,7 @@ struct verify_args {
 #define AT(field) offsetof(struct verify_args, field)
 static const struct opt options[] = {
     {OPT_FLAG, 0, "rules", NULL, AT(rules), 0, 0,
-     "list the rules and how many objects each was checked on"},
+     "list the rules and how many objects each was checked for"},
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print JSON"},
     {.kind = OPT_END},
 };
@@ -26,12 +26,12 @@ static const struct opt_verb verb = {
     "verify",
     "BUNDLE|TEXT",
     1,
-    "Checks a bundle (every hash, and every rule for its programs) or a text file of programs, see "
-    "tws(5).",
+    "Check a bundle (every hash, and its programs against every rule) or a text file of programs, "
+    "see tws(5).",
     options,
     "Exit status 3: the file is damaged; 7: a program breaks a rule."};
 
-/* `info` of a text file: no target, no model. */
+/* True if `info` is of a text file: no target, no model. */
 static bool is_text(const struct tw_decoder_info *info) {
     return info->target[0] == 0;
 }
@@ -77,8 +77,8 @@ static int print_text(const char *path, const struct tw_decoder_info *info,
     return ui_flush(err);
 }
 
-static int tell(const char *path, const struct verify_args *a, const struct tw_decoder_info *info,
-                const struct tw_rules_info *rules, int code, tw_error *err) {
+static int report(const char *path, const struct verify_args *a, const struct tw_decoder_info *info,
+                  const struct tw_rules_info *rules, int code, tw_error *err) {
     int printed = 0;
     if (a->json) {
         printed = print_json(path, info, rules, code, code ? err->message : "", code ? NULL : err);
@@ -99,7 +99,7 @@ static int verify_text(const char *path, const struct verify_args *a, tw_error *
     code =
         tw_program_file_verify(path, tw_certifier_prove, certifier, &rules, &info.n_programs, err);
     tw_certifier_destroy(certifier);
-    return code && code != TW_E_VERIFY ? code : tell(path, a, &info, &rules, code, err);
+    return code && code != TW_E_VERIFY ? code : report(path, a, &info, &rules, code, err);
 }
 
 static int verify(const char *path, const struct verify_args *a, tw_error *err) {
@@ -112,7 +112,7 @@ static int verify(const char *path, const struct verify_args *a, tw_error *err) 
     struct tw_rules_info rules = {.size = sizeof rules};
     tw_decoder_get_info(decoder, &info, NULL);
     code = tw_decoder_verify(decoder, &rules, err);
-    code = tell(path, a, &info, &rules, code, err);
+    code = report(path, a, &info, &rules, code, err);
     tw_decoder_close(decoder);
     return code;
 }

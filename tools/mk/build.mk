@@ -11,13 +11,13 @@ ALL_LIBS = $(PKG_LIBS) -lm -pthread
 .PHONY: FORCE
 FORCE:
 
-# Another compiler or other flags: everything is compiled again.
+# After a change of compiler or flags everything is compiled again.
 $(BUILD)/flags: FORCE
 	@test -n '$(PKG_LIBS)' || { $(PKG_CONFIG) --exists --print-errors $(PACKAGES); \
 		echo 'packages are missing: run tools/bootstrap' >&2; exit 1; }
 	$(call stamp,$(CC) $(ALL_CFLAGS) $(LDFLAGS))
 
-# A file added or removed: the archives and the library are made again.
+# After a file was added or removed the archives and the library are rebuilt.
 $(BUILD)/sources: FORCE
 	$(call stamp,$(LIB_SRCS) $(TOOL_SRCS) $(TEST_SUPPORT_SRCS))
 
@@ -26,17 +26,17 @@ $(OBJ)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(EXTRA_CFLAGS) -MMD -MP -c -o $@ $<
 
-# The checker's clocks are vectors as long as the engines are many; -O2 leaves loops of unknown length to one lane.
+# The checker's clocks are vectors with an element for each engine; -O2 does not vectorise loops of unknown length.
 $(OBJ)/loader/order/check_sync.o: EXTRA_CFLAGS += -O3
 
-# What decides a bundle's bytes: a cached bundle of another compiler is not used again (compiler/cache_key.c).
+# The files that determine a bundle's bytes: a bundle cached by another compiler is not reused (compiler/cache_key.c).
 COMPILER_FILES := $(sort $(shell find compiler include loader -name '*.[ch]' -o -name '*.def'))
 $(BUILD)/compiler-id: FORCE
 	$(call stamp,$(firstword $(shell cat $(COMPILER_FILES) | cksum)))
 $(OBJ)/compiler/cache_key.o: $(BUILD)/compiler-id
 $(OBJ)/compiler/cache_key.o: EXTRA_CFLAGS += -DTW_COMPILER_ID='"$(shell cat $(BUILD)/compiler-id)"'
 
-# The command carries udev's rule inside.
+# The udev rule is built into the command.
 $(OBJ)/tools/cmd/doctor_rule.o: udev/60-tilewright.rules
 
 archive = @mkdir -p $(@D); rm -f $@; ar rcsD $@ $(1)

@@ -1,4 +1,4 @@
-# What a build is: version, compiler, flags and the folder it goes to.
+# Settings of a build: version, compiler, flags and the folder it goes to.
 
 # version.h is the source of the version; the shared library's name carries the major number.
 version_part = $(shell sed -n 's/^.define TW_VERSION_$(1) //p' include/tilewright/version.h)
@@ -23,7 +23,7 @@ CFLAGS := -O2 -g
 ASSERTS := $(if $(SAN)$(DEBUG),-DTW_ASSERTS)
 LDFLAGS :=
 
-# Sanitizers make the optimiser see paths that do not exist, so a warning is an error only in the plain build.
+# With sanitizers the optimiser warns about impossible paths, so warnings are errors only in the plain build.
 ifeq ($(SAN),)
 STRICT := -Werror
 else
@@ -35,13 +35,13 @@ BASE_CFLAGS := $(STD) $(FLOAT) $(WARN) $(STRICT) $(ASSERTS) -Iinclude -I. -pthre
 # make -n: the first word of MAKEFLAGS holds the single letters, if there are any.
 DRY_RUN := $(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS))))
 
-# All cores unless the caller said -j.
+# Use all cores unless -j is given.
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 MAKEFLAGS += --no-builtin-rules
 
-# Data that lies beside the checkout; tests that need it skip where it is absent.
+# Data beside the checkout; tests that need it are skipped if it is absent.
 TW_SHARED ?= ../shared
 ifneq ($(wildcard $(TW_SHARED)/.),)
 override TW_SHARED := $(abspath $(TW_SHARED))
@@ -54,5 +54,5 @@ endif
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 
-# Rewrites a stamp only when its text changes, so that what depends on it is made again exactly then.
+# Rewrites a stamp only if its text changes, so that what depends on it is rebuilt exactly then.
 stamp = @mkdir -p $(@D); printf '%s\n' '$(1)' | cmp -s - $@ || printf '%s\n' '$(1)' >$@

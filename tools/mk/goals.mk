@@ -1,4 +1,4 @@
-# The goals a person types.
+# The goals for users.
 
 C_FILES := $(sort $(shell find driver loader compiler firmware tools include tests -name '*.[ch]' 2>/dev/null))
 DEMO_MODEL := tests/data/fairytale-1.7m-Q8_0.gguf
@@ -23,19 +23,20 @@ check-qemu: all $(BUILD)/tests/driver/transport/transport_conformance_test
 
 bench: all
 	@if test -x tools/bench/run; then TW_BIN='$(abspath $(COMMAND))' TW_BUILD='$(abspath $(BUILD))' tools/bench/run; \
-		else echo 'tools/bench/run is not in this checkout: nothing to measure with' >&2; exit 1; fi
+		else echo 'tools/bench/run is missing in this checkout' >&2; exit 1; fi
 
-# What certificates cost, for the models that `make bench` has made, too.
+# The cost of certificates, also for the models that `make bench` has generated.
 bench-order: $(BENCH_BINS)
 	@$(BUILD)/tests/bench/order_bench $(DEMO_MODEL) $(wildcard $(BUILD)/bench/*.gguf) $(BENCH_MODELS)
 
-# The long form of the checker's tests: MUTANTS mutants, each accepted one under more than 100 schedules; ten random programs a mutant.
+# The long form of the checker's tests: MUTANTS mutants, each accepted one under more than 100 schedules; ten random
+# programs a mutant.
 mutate: $(BUILD)/tests/loader/order/mutation_test $(BUILD)/tests/loader/order/agreement_test $(BUILD)/tests/loader/order/certificate_test
 	@TW_AGREE=$(MUTANTS)0 $(BUILD)/tests/loader/order/agreement_test
 	@TW_FALSE_CERTIFICATES=$(MUTANTS) $(BUILD)/tests/loader/order/certificate_test
 	@TW_MUTANTS=$(MUTANTS) $(BUILD)/tests/loader/order/mutation_test
 
-# Long fuzzing: FUZZ_SECONDS for each target; what it finds stays in build/check/fuzz/.
+# Long fuzzing: FUZZ_SECONDS for each target; findings are kept in build/check/fuzz/.
 fuzz:
 	$(SCRIPT)FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_RUNS=-1 tools/check/fuzz
 
@@ -52,17 +53,17 @@ clean:
 help:
 	@sed -n 's/^#: //p' tools/mk/goals.mk
 
-#: make              the library (static, shared) and the command build/tilewright
-#: make demo         reads a fairy tale that a small model writes on the emulated device
-#: make check        all checks; the last line counts them
-#: make check-qemu   all tests in QEMU: a stock kernel, with devices on its USB and PCIe buses
+#: make              build the library (static, shared) and the command build/tilewright
+#: make demo         let a small model write a fairy tale on the emulated device
+#: make check        run all checks; the last line counts them
+#: make check-qemu   run all tests in QEMU: a stock kernel, with devices on its USB and PCIe buses
 #:                   SCENARIOS="usb pcie": only these
-#: make bench        measures decode and prefill, against a peer where there is one
-#: make bench-order  measures what certificates cost
-#: make mutate       mutants of programs against the checker, MUTANTS of them (100000)
-#: make fuzz         fuzzes each target for FUZZ_SECONDS (600)
-#: make soak         opens, kills and resets devices some thousand times
-#: make install      DESTDIR=... PREFIX=/usr/local
-#: make format       clang-format over all C files
-#: make clean        removes build/
+#: make bench        measure decode and prefill, against llama.cpp if it is built
+#: make bench-order  measure the cost of certificates
+#: make mutate       test the checker with MUTANTS (100000) mutated programs
+#: make fuzz         fuzz each target for FUZZ_SECONDS (600)
+#: make soak         open, kill and reset devices some thousand times
+#: make install      install everything; DESTDIR=... PREFIX=/usr/local
+#: make format       run clang-format on all C files
+#: make clean        remove build/
 #: options           CC=clang  SAN=address,undefined  SAN=thread  DEBUG=1  CFLAGS=...  V=1  TW_SHARED=...

@@ -1,4 +1,4 @@
-# The packages, found by pkg-config; a goal meant for a fresh machine installs what is missing before it asks.
+# Packages found by pkg-config. Goals for a fresh machine install missing ones first.
 
 PACKAGES := libelf libbsd jansson libsodium libusb-1.0 libusbredirparser-0.5
 TEST_PACKAGES := cmocka
@@ -18,7 +18,7 @@ PKG_LIBS := $(shell $(PKG_CONFIG) --libs $(PACKAGES) 2>/dev/null)
 TEST_CFLAGS = $(shell $(PKG_CONFIG) --cflags $(TEST_PACKAGES) 2>/dev/null) $(MOCK_CFLAGS)
 TEST_LIBS = $(shell $(PKG_CONFIG) --libs $(TEST_PACKAGES) 2>/dev/null)
 
-# umockdev shows libusb devices that are not there; what needs it skips where it is missing. Its headers are not ours
-# to keep free of warnings.
+# umockdev simulates devices for libusb; tests that need it are skipped without it. Its headers are system headers,
+# since their warnings are not ours to fix.
 MOCK_CFLAGS := $(subst -I,-isystem ,$(shell $(PKG_CONFIG) --cflags umockdev-1.0 2>/dev/null))
 MOCK_LIBS := $(shell $(PKG_CONFIG) --libs umockdev-1.0 2>/dev/null)

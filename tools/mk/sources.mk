@@ -1,4 +1,4 @@
-# What is compiled: every C file in its place, no lists to keep.
+# What is compiled: every C file in its folder, without lists to maintain.
 
 find_c = $(sort $(shell find $(1) -name '*.c' 2>/dev/null))
 

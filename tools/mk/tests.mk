@@ -1,4 +1,4 @@
-# Unit tests: every tests/**/*_test.c is one program; fuzz targets: every tests/fuzz/fuzz_*.c; measurements: every
+# Unit tests: every tests/**/*_test.c is one program; fuzz targets: every tests/fuzz/fuzz_*.c; benchmarks: every
 # tests/bench/*_bench.c.
 
 # What the tests may link besides the library: the command's code (for its parts) and tests/support.
@@ -16,7 +16,7 @@ $(TEST_BINS) $(BENCH_BINS): $(BUILD)/%: $(OBJ)/%.o $(TEST_ARCHIVE) $(STATIC_LIB)
 
 $(BUILD)/tests/driver/transport/usb/usb_test $(BUILD)/tests/driver/transport/usb/usb_host_pipe_test: TEST_LIBS += $(MOCK_LIBS)
 
-# What tools/check/cross runs on other processors, for this one: linked like tests.
+# The programs that tools/check/cross runs on other processors, built for this one and linked like tests.
 $(CROSS_BINS): $(BUILD)/%: $(OBJ)/%.o $(TEST_ARCHIVE) $(STATIC_LIB)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
@@ -30,7 +30,7 @@ $(FUZZ_BINS): $(BUILD)/%: $(OBJ)/%.o $(TEST_ARCHIVE) $(STATIC_LIB)
 # Fuzz targets need clang and a library that reports its coverage.
 FUZZ_BUILD := BUILD=build/fuzz CC=clang SAN=fuzzer-no-link,address,undefined
 
-# The second compiler's opinion, without its code.
+# Warnings of a second compiler, without generating code.
 CLANG_STAMPS := $(ALL_SRCS:%.c=$(BUILD)/clang/%.ok)
 
 $(CLANG_STAMPS): $(BUILD)/clang/%.ok: %.c $(BUILD)/flags

@@ -11,7 +11,7 @@
 struct opened {
     struct tw_import_memory memory;
     struct tw_gguf gguf;
-    uint8_t *copy; /* exact size, so that a sanitizer sees a read behind the end */
+    uint8_t *copy; /* exact size, so that a sanitizer sees a read past the end */
     tw_error err;
 };
 
@@ -51,7 +51,7 @@ static void check_refusal(const struct opened *o, int rc, int code, const char *
     assert_int_equal(o->err.code, code);
     if (!strstr(o->err.message, part) || !strstr(o->err.message, "t.gguf: ") ||
         strchr(o->err.message, '\n')) {
-        fail_msg("message \"%s\" lacks the file or \"%s\"", o->err.message, part);
+        fail_msg("message \"%s\" does not contain the file or \"%s\"", o->err.message, part);
     }
 }
 
@@ -223,14 +223,14 @@ static void a_big_endian_file_gets_its_own_message(void **state) {
 
 static void counts_that_the_file_cannot_hold_are_refused(void **state) {
     (void)state;
-    static const int64_t lies[] = {1 << 20, INT64_MAX / 2, -1000};
+    static const int64_t excess[] = {1 << 20, INT64_MAX / 2, -1000};
     for (size_t i = 0; i < 3; i++) {
         struct kit k;
         kit_llama(&k);
-        k.kv_count_lie = lies[i];
+        k.kv_count_lie = excess[i];
         expect_refused(&k, TW_E_TRUNCATED, "the key count is");
         kit_llama(&k);
-        k.tensor_count_lie = lies[i];
+        k.tensor_count_lie = excess[i];
         expect_refused(&k, TW_E_TRUNCATED, "the tensor count is");
     }
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of the vocabulary that a GGUF file's keys make: the kit's nine tokens with one key
+ * Tests of the vocabulary from a GGUF file's keys: the kit's nine tokens with one key
  * changed.
  */
 #include "tests/compiler/import_kit_model.h"
 
-static void the_vocabulary_is_taken_over(void **state) {
+static void the_vocabulary_is_imported(void **state) {
     (void)state;
     struct kit k;
     struct opened o;
@@ -92,7 +92,7 @@ static void every_key_of_an_end_counts(void **state) {
     expect_refused(&k, TW_E_RANGE, "key tokenizer.ggml.eom_token_id is 9, expected 0 to 8");
 }
 
-static void missing_token_types_are_worked_out(void **state) {
+static void missing_token_types_are_derived(void **state) {
     (void)state;
     static const uint8_t expected[KIT_VOCAB] = {2, 3, 3, 6, 1, 1, 1, 1, 1};
     struct kit k;
@@ -104,7 +104,7 @@ static void missing_token_types_are_worked_out(void **state) {
     finish(&o, &k);
 }
 
-static void other_tokenizers_are_left_out(void **state) {
+static void other_tokenizers_are_not_imported(void **state) {
     (void)state;
     struct kit k;
     struct opened o;
@@ -155,12 +155,12 @@ static void bad_vocabularies_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_vocabulary_is_taken_over),
+        cmocka_unit_test(the_vocabulary_is_imported),
         cmocka_unit_test(vocabulary_flags_follow_their_keys),
         cmocka_unit_test(absent_ids_are_none_and_are_never_added),
         cmocka_unit_test(every_key_of_an_end_counts),
-        cmocka_unit_test(missing_token_types_are_worked_out),
-        cmocka_unit_test(other_tokenizers_are_left_out),
+        cmocka_unit_test(missing_token_types_are_derived),
+        cmocka_unit_test(other_tokenizers_are_not_imported),
         cmocka_unit_test(bad_vocabularies_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -153,8 +153,8 @@ static void field(const char *line, const char *name, char *out, const char *for
     }
 }
 
-/* Runs the cases of one class; `least` guards against reading the list wrongly. */
-static void run_class(const char *class_, unsigned least) {
+/* Runs the cases of one class; `min` guards against misreading the list. */
+static void run_class(const char *class_, unsigned min) {
     char path[4096], line[1024];
     struct test_case c = {0};
     unsigned count = 0, bad = 0;
@@ -179,7 +179,7 @@ static void run_class(const char *class_, unsigned least) {
         }
     }
     fclose(list);
-    assert_true(count >= least);
+    assert_true(count >= min);
     assert_int_equal(bad, 0);
 }
 

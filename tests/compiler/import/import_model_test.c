@@ -142,7 +142,7 @@ static void unsupported_types_of_real_files_are_named(void **state) {
            "has type Q5_1");
 }
 
-static void odd_files_are_told_apart(void **state) {
+static void odd_files_are_distinguished(void **state) {
     (void)state;
     struct tw_model m;
     refuse(shared("models/odd/pockettpu-dims-reversed.gguf"), NULL, TW_E_SHAPE,
@@ -179,8 +179,8 @@ static void a_tokenizer_of_another_model_is_refused(void **state) {
            "its own tokenizer");
 }
 
-/* What lies in the folders of the field under the name of a tokenizer. */
-static void tokenizers_of_other_programs_are_told_by_name(void **state) {
+/* Tokenizer files of other programs, which users may pass by mistake. */
+static void tokenizers_of_other_programs_are_refused_by_name(void **state) {
     (void)state;
     static const struct {
         const char *bytes;
@@ -220,7 +220,7 @@ static void the_shipped_model_opens_twice_alike(void **state) {
     tw_model_close(NULL);
 }
 
-/* ---- files that are no models ---- */
+/* ---- files that are not models ---- */
 
 struct folder {
     char path[64];
@@ -365,9 +365,9 @@ int main(void) {
         cmocka_unit_test(stories260K_is_the_same_model_in_both_formats),
         cmocka_unit_test(tinystories_is_tied_with_its_own_epsilon),
         cmocka_unit_test(unsupported_types_of_real_files_are_named),
-        cmocka_unit_test(odd_files_are_told_apart),
+        cmocka_unit_test(odd_files_are_distinguished),
         cmocka_unit_test(a_tokenizer_of_another_model_is_refused),
-        cmocka_unit_test(tokenizers_of_other_programs_are_told_by_name),
+        cmocka_unit_test(tokenizers_of_other_programs_are_refused_by_name),
         cmocka_unit_test(the_shipped_model_opens_twice_alike),
         cmocka_unit_test(what_cannot_be_mapped_is_an_io_error),
         cmocka_unit_test(a_long_path_leaves_room_for_the_facts),

@@ -41,7 +41,7 @@ static struct blob good(void) {
 
 static int open_blob(const struct blob *b, size_t size, struct tw_vocab *out, tw_error *err) {
     memset(err, 0, sizeof *err);
-    /* exact, so that a sanitizer sees a read behind the end */
+    /* exact, so that a sanitizer sees a read past the end */
     void *copy = malloc(size ? size : 1);
     assert_non_null(copy);
     memcpy(copy, b, size < sizeof *b ? size : sizeof *b);
@@ -55,7 +55,7 @@ static void refuse(const struct blob *b, int code, const char *part) {
     tw_error err;
     assert_int_equal(open_blob(b, BLOB_BYTES, &v, &err), code);
     if (!strstr(err.message, part)) {
-        fail_msg("message \"%s\" lacks \"%s\"", err.message, part);
+        fail_msg("message \"%s\" does not contain \"%s\"", err.message, part);
     }
     assert_null(v.scores);
 }
@@ -210,7 +210,7 @@ static void the_builder_makes_the_same_blob(void **state) {
     tw_import_free(&memory);
 }
 
-static void the_builder_keeps_to_what_was_announced(void **state) {
+static void the_builder_refuses_more_than_its_size(void **state) {
     (void)state;
     struct tw_import_memory memory = {0};
     struct tw_vocab_builder b;
@@ -236,7 +236,7 @@ int main(void) {
         cmocka_unit_test(ids_are_checked),
         cmocka_unit_test(tokens_are_checked),
         cmocka_unit_test(the_builder_makes_the_same_blob),
-        cmocka_unit_test(the_builder_keeps_to_what_was_announced),
+        cmocka_unit_test(the_builder_refuses_more_than_its_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

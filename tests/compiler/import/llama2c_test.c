@@ -31,7 +31,7 @@ struct file {
     size_t size;
 };
 
-/* A header followed by floats that count up from 0, so that a float's value tells where it was. */
+/* A header followed by floats that count up from 0, so that a float's value is its index. */
 static struct file checkpoint(size_t header_bytes, const int32_t *header, size_t words,
                               size_t floats) {
     struct file f = {.size = header_bytes + floats * 4};
@@ -153,7 +153,7 @@ static void hyperparameters_are_those_of_run_c(void **state) {
     finish(&o, &f);
 }
 
-static void a_negative_vocabulary_means_an_output_of_its_own(void **state) {
+static void a_negative_vocabulary_means_a_separate_output(void **state) {
     (void)state;
     for (int tables = 0; tables < 2; tables++) {
         struct file f = legacy(true, tables != 0);
@@ -279,7 +279,7 @@ static struct file tokenizer(int32_t max_length, const struct token *tokens, siz
         memcpy(f.bytes + f.size + 8, tokens[i].text, (size_t)length);
         f.size += 8 + (size_t)length;
     }
-    f.bytes = realloc(f.bytes, f.size); /* exact, so that a sanitizer sees a read behind the end */
+    f.bytes = realloc(f.bytes, f.size); /* exact, so that a sanitizer sees a read past the end */
     return f;
 }
 
@@ -300,7 +300,7 @@ static void expect_piece(const struct tw_vocab *v, uint32_t id, const char *text
     assert_int_equal(v->types[id], type);
 }
 
-static void a_tokenizer_is_brought_into_ggufs_form(void **state) {
+static void a_tokenizer_is_converted_to_the_form_of_gguf(void **state) {
     (void)state;
     struct file f = tokenizer(7, good, VOCAB);
     struct opened o;
@@ -375,14 +375,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_legacy_checkpoint_is_laid_out_in_the_order_of_run_c),
         cmocka_unit_test(hyperparameters_are_those_of_run_c),
-        cmocka_unit_test(a_negative_vocabulary_means_an_output_of_its_own),
+        cmocka_unit_test(a_negative_vocabulary_means_a_separate_output),
         cmocka_unit_test(the_rotary_tables_may_be_absent),
         cmocka_unit_test(version_1_starts_with_the_norms),
         cmocka_unit_test(other_versions_are_refused_by_number),
         cmocka_unit_test(any_other_size_is_refused),
         cmocka_unit_test(header_fields_are_checked_one_by_one),
         cmocka_unit_test(heads_that_do_not_divide_are_refused),
-        cmocka_unit_test(a_tokenizer_is_brought_into_ggufs_form),
+        cmocka_unit_test(a_tokenizer_is_converted_to_the_form_of_gguf),
         cmocka_unit_test(bad_tokenizers_are_refused),
         cmocka_unit_test(every_truncation_of_a_tokenizer_is_refused),
     };

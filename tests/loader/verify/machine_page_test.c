@@ -138,6 +138,7 @@ static const struct man_constant constants[] = {
     C(TW_MAX_VARS),
     C(TW_MAX_TERMS),
     C(TW_MAX_OPERANDS),
+    C(TW_MAX_STEP_OPS),
     C(TW_LANES),
 };
 #undef C

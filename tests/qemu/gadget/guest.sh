@@ -5,7 +5,7 @@
 . /local.sh
 serve='--gadget'
 
-# The controller is a board's at each speed in turn.
+# The gadget on a controller of each speed in turn.
 board() { # board NAME SUPER SPEED
     modprobe dummy_hcd "is_super_speed=$2"
     act start

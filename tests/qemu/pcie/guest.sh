@@ -8,7 +8,7 @@ act() {
     host "$action" "$device" "$@"
 }
 
-# at DEVICE ADDRESS: the device that the next lines are about
+# at DEVICE ADDRESS: selects the device for the following tests
 at() {
     device=$1
     address=$2
@@ -24,14 +24,14 @@ gone() {
     ! has_function
 }
 
-# The administrator's part: the device is VFIO's.
+# The administrator's part: binds the device to VFIO.
 bind() {
     wait_for 30 has_function
     echo vfio-pci >"/sys/bus/pci/devices/$address/driver_override"
     echo "$address" >/sys/bus/pci/drivers_probe
 }
 
-# The kernel takes the device away from under its driver, which has to let it go, and finds it again.
+# The kernel removes the device while a driver is using it, which has to release it, and finds it again.
 remove() {
     echo 1 >"/sys/bus/pci/devices/$address/remove" &
 }
@@ -42,7 +42,7 @@ rescan() {
     bind
 }
 
-# QEMU connects to a device's process once, when it makes the device: a new process needs a new device.
+# QEMU connects to a device's process once, when it creates the device: a new process needs a new device.
 revive() {
     gone || act unplug
     wait_for 30 gone
@@ -70,7 +70,7 @@ one_holder
 lost 'removed by the kernel' "$selector" remove -- rescan
 frozen
 
-at pcie1 0000:01:00.0 'pcie behind a port'
+at pcie1 0000:01:00.0 'pcie below a port'
 bind
 works
 lost 'unplugged' "$selector" 'act unplug' -- 'act kill' revive

@@ -1,2 +1,2 @@
 # shellcheck shell=bash
-# A computer without USB, PCIe cards and VFIO: the emulator works there, and the command says why the rest does not.
+# A computer without USB, PCIe cards and VFIO: the emulator works, and the command says why other devices do not.

@@ -12,21 +12,21 @@ act() {
     host "$action" usb0 "$@"
 }
 
-failed='' # why a cycle failed; the first ends the test
+failed='' # why a cycle failed; the first failure ends the test
 fails() {
     failed="cycle $cycle: $*"
 }
 
-# One driver in the middle of its work, of which the device is taken away; then the next one works.
+# The device is taken away from a driver that is using it; afterwards the next driver works.
 cycle() { # cycle AWAY BACK
     tilewright bench /data/model.twb --device "$selector" -r 1000 >/tmp/holder.out 2>/tmp/holder.err </dev/null &
     holder=$!
     wait_for 60 listed_as busy || fails 'the driver does not open it' "$(cat /tmp/holder.err)"
     usleep $((cycle * 7919 % 500 * 1000))
     act "$1"
-    wait_for 60 holder_gone || fails 'the driver still runs 60 s later'
+    wait_for 60 holder_gone || fails 'the driver is still running 60 s later'
     wait "$holder"
-    [ $? = 6 ] || fails 'the driver ends in another way' "$(cat /tmp/holder.err)"
+    [ $? = 6 ] || fails 'the driver ends with another status' "$(cat /tmp/holder.err)"
     act "$2"
     wait_for 60 listed_as ready || fails 'it does not come back'
     generate root || fails 'the next driver does not work' "$err"
@@ -46,7 +46,8 @@ same "$cycles times unplugged in mid-token: the driver ends, the next one works"
 act use
 echo "# descriptors and KiB of the device's process: $before, then $answer"
 same 'the device has as many descriptors open as before' "${before% *}" "${answer% *}"
-# The device's buffers are its own from the start, 34 MiB of packets and 16 of messages, and are touched one after another.
+# The device's buffers are its own from the start, 34 MiB of packets and 16 of messages, and are touched one after
+# another.
 check 'and not much more memory' test "${answer#* }" -lt $((${before#* } + 51200))
 
 cycle=0

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Unplugged and killed again and again in the middle of tokens; a short form, and 200 times with TW_LONG=1.
+# Unplugged and killed repeatedly in the middle of tokens; 8 times, or 200 times with TW_LONG=1.
 usb usb0 --speed super --serial replug
 give_device_tests
 if [ -n "${TW_LONG:-}" ]; then

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the guest's scripts share: results, the line to the host, users, waiting. Sourced by a scenario, which calls
+# What the guest's scripts share: results, requests to the host, users, waiting. Sourced by a scenario, which calls
 # finish last.
 # shellcheck shell=sh disable=SC2034,SC3045,SC3043 # for the scenarios; busybox has read -t, local
 
@@ -43,7 +43,7 @@ same() {
     if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "expected: $2" "found:    $3"; fi
 }
 
-# run STATUS COMMAND...: runs it as root, for two minutes at most; out, err, status are what came of it. False unless it
+# run STATUS COMMAND...: runs it as root, for two minutes at most; sets out, err and status. False unless it
 # ends with that status.
 run() {
     run_as root "$@"
@@ -60,7 +60,7 @@ run_as() {
     [ "$status" = "$wanted" ]
 }
 
-# refuses NAME USER STATUS PATTERN COMMAND...: it ends with that status and says something that matches the pattern
+# refuses NAME USER STATUS PATTERN COMMAND...: it ends with that status and an error that matches the pattern
 refuses() {
     local name="$1" user="$2" want="$3" pattern="$4"
     shift 4
@@ -73,8 +73,8 @@ refuses() {
     fi
 }
 
-# tells NAME PATTERN COMMAND...: it succeeds and prints a line that matches
-tells() {
+# prints NAME PATTERN COMMAND...: it succeeds and prints a line that matches
+prints() {
     local name="$1" pattern="$2"
     shift 2
     if ! run_as root 0 "$@"; then
@@ -103,7 +103,7 @@ decodes() {
     check "their logits on $1 are the host's bit for bit" cmp /data/logits /tmp/logits
 }
 
-# host ACTION...: asks the machine outside for it (see boot), and returns when it is done; `answer` is what it said
+# host ACTION...: asks the host for an action (see boot), and returns when it is done; `answer` is the host's answer
 host() {
     echo "@@host $*"
     answer=''

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# emulate with doors on USB: what it prints, what it leaves, what it refuses. What hosts see of them is tested elsewhere.
+# emulate with USB endpoints: what it prints, what it leaves, what it refuses. How hosts see them is tested elsewhere.
 . tests/tools/tap.sh
 XDG_RUNTIME_DIR=$work/run
 export XDG_RUNTIME_DIR
@@ -8,15 +8,15 @@ mkdir -p "$XDG_RUNTIME_DIR"
 device=''
 trap 'kill -9 $device 2>/dev/null; rm -rf "$work"' EXIT
 
-# serves DOORS [options]: emulate prints that many doors within a minute
+# serves N [options]: starts emulate and waits until it has printed N endpoints, a minute at most
 serves() {
-    doors=$1
+    endpoints=$1
     shift
-    : >"$work/doors"
-    "$TW_BIN" emulate "$@" >"$work/doors" 2>"$work/emulate.err" &
+    : >"$work/endpoints"
+    "$TW_BIN" emulate "$@" >"$work/endpoints" 2>"$work/emulate.err" &
     device=$!
     n=0
-    while [ "$(wc -l <"$work/doors")" -lt "$doors" ]; do
+    while [ "$(wc -l <"$work/endpoints")" -lt "$endpoints" ]; do
         n=$((n + 1))
         if [ $n -gt 600 ] || ! kill -0 $device 2>/dev/null; then
             not_ok 'the device starts' "$(cat "$work/emulate.err")"
@@ -35,27 +35,27 @@ ends() {
 }
 
 serves 2 --listen two --usbredir "$work/usb" --speed super --serial LAB-7
-same 'a line for each door' "$(printf 'socket:two\nusbredir:%s' "$work/usb")" "$(cat "$work/doors")"
+same 'a line for each endpoint' "$(printf 'socket:two\nusbredir:%s' "$work/usb")" "$(cat "$work/endpoints")"
 check 'the socket is listed beside the USB device' run 0 devices --device socket:two
 refuses 'another device at the same path is refused' 6 "process $device .tilewright" emulate --usbredir "$work/usb"
-ends 'both doors end in order'
+ends 'both endpoints end with success'
 check 'nothing is left' [ ! -e "$work/usb" ]
 check 'not even a lock' [ ! -e "$work/usb.lock" ]
 
 serves 1 --usbredir "$work/usb"
-same 'without --listen there is no socket' "usbredir:$work/usb" "$(cat "$work/doors")"
+same 'without --listen there is no socket' "usbredir:$work/usb" "$(cat "$work/endpoints")"
 kill -9 $device
 wait $device 2>/dev/null
 serves 1 --usbredir "$work/usb" --recovery 'the fan is blocked'
-same 'the path of a process that died is taken over, by a device in recovery' "usbredir:$work/usb" "$(cat "$work/doors")"
-ends 'a device in recovery ends in order'
+same 'the path of a process that died is taken over, by a device in recovery' "usbredir:$work/usb" "$(cat "$work/endpoints")"
+ends 'a device in recovery ends with success'
 
 refuses 'an unknown speed' 2 "'warp'.*full, high and super" emulate --usbredir "$work/usb" --speed warp
-refuses 'a serial number that is none' 2 'serial number' emulate --usbredir "$work/usb" --serial "$(printf 'a\tb')"
+refuses 'a malformed serial number' 2 'serial number' emulate --usbredir "$work/usb" --serial "$(printf 'a\tb')"
 refuses 'a speed without the device' 2 'usbredir' emulate --listen one --speed high
 refuses 'a controller without the gadget' 2 'gadget' emulate --usbredir "$work/usb" --udc x
 refuses 'recovery on a socket' 2 'in recovery is on a bus' emulate --recovery broken
 refuses 'a folder that is not there' 3 'No such file' emulate --usbredir "$work/no/usb"
 refuses 'a controller that is not there' 6 'no USB device controller' emulate --gadget --udc no-such-controller
-check 'the refused have left nothing' [ ! -e "$work/usb" ]
+check 'refused commands leave no socket' [ ! -e "$work/usb" ]
 finish
