@@ -95,10 +95,10 @@ struct tw_transport {
     struct tw_transport_count count;
     /* what open did to make the device answer, in words; NULL or "": nothing */
     const char *recovered;
-    /* Set by the owner or NULL: to be called inside submit and receive when the device got on while
-     * we wait. */
-    void (*moved)(void *ctx);
-    void *moved_ctx;
+    /* Set by the owner, or NULL: called inside submit and receive when the device makes progress
+     * while they wait. */
+    void (*on_progress)(void *ctx);
+    void *progress_ctx;
 };
 
 /* The backends, in the order in which discovery lists them; NULL-terminated. */

@@ -341,9 +341,9 @@ int tw_link_next_packet(struct tw_link *l, struct tw_link_header *h, tw_error *e
     }
 }
 
-static void tell_moved(const struct tw_link *l) {
-    if (l->base.moved) {
-        l->base.moved(l->base.moved_ctx);
+static void report_progress(const struct tw_link *l) {
+    if (l->base.on_progress) {
+        l->base.on_progress(l->base.progress_ctx);
     }
 }
 
@@ -356,7 +356,7 @@ int tw_link_take_progress(struct tw_link *l, const struct tw_link_header *h, tw_
     if (p.beat != l->conn.progress.beat || p.received > l->conn.most_received) {
         l->wait.progress_at = l->wait.heard_at;
         l->wait.resends = l->wait.late = 0;
-        tell_moved(l);
+        report_progress(l);
     }
     l->conn.most_received = p.received > l->conn.most_received ? p.received : l->conn.most_received;
     l->conn.progress = p;

@@ -198,7 +198,7 @@ static void the_rate_is_that_of_the_last_seconds(void **state) {
     double rate = find_own().info.tokens_per_s;
     assert_true(rate > 1 && rate <= 101); /* 100 in a second, or more time on a slow machine */
     s.now.token_ns = 0;                   /* nothing since the computer was started */
-    tw_status_moved(&s);
+    tw_status_progress(&s);
     assert_true(find_own().info.tokens_per_s == 0);
     tw_status_finish(&s);
 }
@@ -282,7 +282,7 @@ static void *publish_for_ever(void *ctx) {
         memset(s->now.bundle, 'a' + (int)(i % 26), sizeof s->now.bundle - 1);
         s->old_texts = 2;
         pthread_mutex_unlock(&s->lock);
-        tw_status_moved(s);
+        tw_status_progress(s);
     }
     return NULL;
 }
@@ -444,7 +444,7 @@ static void texts_of_others_do_not_reach_the_terminal_as_they_are(void **state) 
     s.old_texts = 2;
     s.now.state = 77;
     s.now.doing = 99;
-    tw_status_moved(&s);
+    tw_status_progress(&s);
     struct tw_status_info i = find_own().info;
     assert_string_equal(i.program, "???????????????????????????????");
     assert_int_equal(strspn(i.bundle, "?"), sizeof i.bundle - 1);

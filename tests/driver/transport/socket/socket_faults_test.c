@@ -51,8 +51,8 @@ static const struct {
     {"reset", TW_E_DEVICE_LOST, "it was reset in the meantime"},
     {"midrun", 0, ""}, /* a_reset_in_the_middle_of_a_run_is_told */
     {"stale", TW_E_DEVICE_LOST, "it was reset in the meantime"},
-    {"other", TW_E_PROTOCOL, "is one to"},
-    {"twice", TW_E_PROTOCOL, "is one to"},
+    {"other", TW_E_PROTOCOL, "found one to"},
+    {"twice", TW_E_PROTOCOL, "found one to"},
     {"lengths", TW_E_PROTOCOL, "a wrong length"},
     {"credits", TW_E_PROTOCOL, "0 credits"},
     {"nomem", 0, ""}, /* a_device_without_memory_for_programs_says_so */
