@@ -55,7 +55,7 @@ static void run_lie(struct tw_wire_tokens what, uint32_t id, uint32_t position, 
 
 static void answers_that_make_no_sense_are_refused(void **state) {
     (void)state;
-    const char *text = "makes no sense";
+    const char *text = "is invalid";
     run_lie((struct tw_wire_tokens){.n_tokens = 5, .ended = TW_WIRE_ENDED_COUNT}, 1, 0,
             TW_E_PROTOCOL, text);
     run_lie((struct tw_wire_tokens){.n_tokens = 0, .ended = TW_WIRE_ENDED_COUNT}, 1, 0,
