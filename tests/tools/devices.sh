@@ -175,7 +175,7 @@ done
 emulator=''
 same 'a reset whose connection ends opens the device once more' "0 bad" "$bad bad"
 check '... which it tells' [ "$again" -gt 0 ]
-refuses 'reset of a device that is not there, as JSON, is one line too' 6 'there is no such socket' reset --device socket:nothing
+refuses 'reset of a device that is not there, as JSON, is one line too' 6 'no such socket' reset --device socket:nothing
 start two
 
 check 'doctor finds the emulator working' run 0 doctor

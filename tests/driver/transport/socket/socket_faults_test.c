@@ -38,11 +38,11 @@ static const struct {
     {"stall", 0, ""},
     {"slow", 0, ""},
     {"crawl", 0, ""}, /* a_slow_machine_is_no_hang */
-    {"freeze", TW_E_TIMEOUT, "its progress word stays at"},
-    {"flood", TW_E_TIMEOUT, "its progress word stays at"},
-    {"backwards", TW_E_TIMEOUT, "its progress word stays at"},
+    {"freeze", TW_E_TIMEOUT, "its progress counter stays at"},
+    {"flood", TW_E_TIMEOUT, "its progress counter stays at"},
+    {"backwards", TW_E_TIMEOUT, "its progress counter stays at"},
     {"site", 0, ""}, /* runs no program here: a_frozen_site_is_named */
-    {"silent", TW_E_DEVICE_LOST, "no sign of life"},
+    {"silent", TW_E_DEVICE_LOST, "no answer for"},
     {"ones", TW_E_DEVICE_LOST, "0xFF"},
     {"zeros", TW_E_DEVICE_LOST, "is damaged"},
     {"vanish", TW_E_DEVICE_LOST, "closed the connection"},

@@ -271,7 +271,7 @@ static void a_stopped_device_is_given_up_at_its_deadline(void **state) {
     child_stop(d.pid);
     double start = tw_clock_s();
     assert_int_equal(tw_device_alloc(device, 64, 64, false, &at, &err), TW_E_DEVICE_LOST);
-    assert_non_null(strstr(err.message, "no sign of life for 1.0 s"));
+    assert_non_null(strstr(err.message, "no answer for 1.0 s"));
     assert_non_null(strstr(err.message, words));
     assert_true(tw_clock_s() - start > 0.9 && tw_clock_s() - start < LONG_S);
     expect_state(d.selector, "silent");
@@ -311,7 +311,7 @@ static void a_stopped_host_keeps_its_device(void **state) {
     socket_device_start(&d, "kept", NULL, 0);
     pid_t child = child_start(hold_and_be_stopped, d.selector);
     child_wait_stopped(child);
-    snprintf(words, sizeof words, ") has it and is stopped (kill -CONT %d wakes it)", (int)child);
+    snprintf(words, sizeof words, ") is using it and is stopped (kill -CONT %d wakes it)", (int)child);
     assert_int_equal(socket_open(d.selector, 0, &device, &err), TW_E_DEVICE_BUSY);
     assert_non_null(strstr(err.message, words));
     expect_state(d.selector, "busy");

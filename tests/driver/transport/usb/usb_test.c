@@ -256,9 +256,9 @@ static void every_device_is_listed_with_its_state_and_reason(void **state) {
     expect_entry(&l.device[5], "usb:1-7", "unusable", "no usable pair of bulk endpoints");
     expect_entry(&l.device[6], "usb:1-8", "unusable", "no Tilewright interface");
     expect_entry(&l.device[7], "usb:1-9", "recovery", "checksum is wrong?[31m");
-    expect_entry(&l.device[8], "usb:1-10", "busy", "has it");
+    expect_entry(&l.device[8], "usb:1-10", "busy", "is using it");
     refuses("usb:1-9", TW_E_NO_DEVICE, "in recovery: its firmware's checksum");
-    refuses("usb:1-10", TW_E_DEVICE_BUSY, "has it");
+    refuses("usb:1-10", TW_E_DEVICE_BUSY, "is using it");
     refuses("usb:1-6", TW_E_NO_DEVICE, "bulk endpoints");
     refuses("usb:nobody", TW_E_NO_DEVICE, "there are usb:1-1, usb:TW0002");
 }
@@ -359,7 +359,7 @@ static void a_program_that_does_not_lock_is_noticed_by_its_claim(void **state) {
     struct bed *b = *state;
     b->mock.refuse_claim = EBUSY;
     b->mock.claims_refused = 1000;
-    refuses("usb", TW_E_DEVICE_BUSY, "has it");
+    refuses("usb", TW_E_DEVICE_BUSY, "is using it");
     assert_int_equal(b->mock.claims_refused, 999); /* that is no matter of waiting */
 }
 
