@@ -128,7 +128,8 @@ static int refuse(int fd, const char *what, tw_error *err) {
     }
     char stopped[64];
     tw_lock_note_stopped(pid, stopped);
-    return tw_fail(err, TW_E_DEVICE_BUSY, "%s: process %u (%s) is using it%s", what, pid, name, stopped);
+    return tw_fail(err, TW_E_DEVICE_BUSY, "%s: process %u (%s) is using it%s", what, pid, name,
+                   stopped);
 }
 
 /* Made only where it is missing: in a folder that all users share the kernel refuses O_CREAT for a

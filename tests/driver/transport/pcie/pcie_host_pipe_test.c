@@ -131,9 +131,9 @@ static void assert_refused(int code, const char *why) {
 static void devices_that_are_none_of_ours_are_refused(void **state) {
     (void)state;
     r->magic = 0;
-    assert_refused(TW_E_NO_DEVICE, "no Tilewright device");
+    assert_refused(TW_E_NO_DEVICE, "not a Tilewright device");
     r->magic = UINT32_MAX;
-    assert_refused(TW_E_DEVICE_LOST, "off its bus");
+    assert_refused(TW_E_DEVICE_LOST, "off the bus");
     r->magic = TW_PCIE_MAGIC;
     r->version = 2;
     assert_refused(TW_E_VERSION, "upgrade the driver");
@@ -173,13 +173,13 @@ static void windows_that_cannot_be_are_refused(void **state) {
 static void a_device_that_does_not_start_is_told(void **state) {
     (void)state;
     device.silent = true;
-    assert_refused(TW_E_DEVICE_LOST, "does not answer its doorbell");
+    assert_refused(TW_E_DEVICE_LOST, "does not answer the doorbell");
 }
 
 static void a_device_that_leaves_at_its_start_is_lost_and_has_no_fault(void **state) {
     (void)state;
     device.leaves = true;
-    assert_refused(TW_E_DEVICE_LOST, "off its bus");
+    assert_refused(TW_E_DEVICE_LOST, "off the bus");
 }
 
 static void a_mailbox_that_it_cannot_reach_is_told_with_its_address(void **state) {
@@ -189,7 +189,7 @@ static void a_mailbox_that_it_cannot_reach_is_told_with_its_address(void **state
     device.fault = TW_E_IO;
     assert_refused(TW_E_FAULT, "--guest-ram");
     device.fault = 12345;
-    assert_refused(TW_E_FAULT, "nonsense");
+    assert_refused(TW_E_FAULT, "invalid data");
     device.fault = 0;
     assert_int_equal(open_pipe(false), 0); /* a fault of before does not matter */
 }
@@ -322,7 +322,7 @@ static void a_device_that_leaves_while_somebody_waits_is_told(void **state) {
     assert_int_equal(open_pipe(false), 0);
     memset(b.bar2, 0xFF, PCIE_BED_BAR2);
     assert_true(p->ops->wait(p, false, 60000));
-    assert_gone("off its bus");
+    assert_gone("off the bus");
     make(state);
     assert_int_equal(open_pipe(false), 0);
     r->fault = TW_E_RANGE;

@@ -379,7 +379,7 @@ static void a_device_that_settles_is_waited_for(void **state) {
     assert_int_equal(tw_device_open("usb", NULL, &device, NULL), 0);
     tw_device_close(device);
     b->mock.claims_refused = 100000;
-    refuses("usb", TW_E_NO_DEVICE, "cannot be opened");
+    refuses("usb", TW_E_NO_DEVICE, "cannot open it");
 }
 
 static void *vanish_soon(void *mock) {
