@@ -105,24 +105,24 @@ static void describe_ready(const char *bdf, const struct kind *kind, const char 
 }
 
 static void describe(const char *bdf, const struct kind *kind, struct tw_transport_info *info) {
-    struct tw_vfio_probe look;
+    struct tw_vfio_probe probe;
     char holder[32];
     uint32_t pid;
     snprintf(info->selector, sizeof info->selector, "pcie:%.15s", bdf);
-    tw_vfio_probe(&tw_vfio_system, bdf, &look);
-    snprintf(info->state, sizeof info->state, "%s", look.state);
-    if (strcmp(look.state, "ready") != 0) {
-        int n = snprintf(info->detail, sizeof info->detail, "%s; %s", look.reason, look.remedy);
+    tw_vfio_probe(&tw_vfio_system, bdf, &probe);
+    snprintf(info->state, sizeof info->state, "%s", probe.state);
+    if (strcmp(probe.state, "ready") != 0) {
+        int n = snprintf(info->detail, sizeof info->detail, "%s; %s", probe.reason, probe.remedy);
         if (n >= (int)sizeof info->detail) {
             snprintf(info->detail, sizeof info->detail, "%.110s; open it to see the remedy",
-                     look.reason);
+                     probe.reason);
         }
-    } else if (find_holder(bdf, look.group, &pid, holder)) {
+    } else if (find_holder(bdf, probe.group, &pid, holder)) {
         snprintf(info->state, sizeof info->state, "busy");
         snprintf(info->detail, sizeof info->detail, "%s; process %u (%s) is using it", kind->what,
                  pid, holder);
     } else {
-        describe_ready(bdf, kind, look.group, info);
+        describe_ready(bdf, kind, probe.group, info);
     }
 }
 

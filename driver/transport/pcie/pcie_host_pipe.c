@@ -263,6 +263,6 @@ static bool sleep_until_ready(struct host *h, bool write, uint64_t end) {
 bool tw_pcie_wait(struct tw_pipe *p, bool write, int ms) {
     struct host *h = (struct host *)p;
     uint64_t begin = tw_clock_ns(), end = ms < 0 ? UINT64_MAX : begin + (uint64_t)ms * 1000000;
-    uint64_t look = begin + (h->side.interrupt < 0 ? POLL_SPIN_NS : SPIN_NS);
-    return spin(h, write, look < end ? look : end) || sleep_until_ready(h, write, end);
+    uint64_t spin_end = begin + (h->side.interrupt < 0 ? POLL_SPIN_NS : SPIN_NS);
+    return spin(h, write, spin_end < end ? spin_end : end) || sleep_until_ready(h, write, end);
 }

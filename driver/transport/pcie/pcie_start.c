@@ -17,7 +17,7 @@
 #define CONFIRM_NS 500000000 /* the device renews `alive` ten times meanwhile */
 #define START_NS 3000000000  /* for the device to accept a start; it may be busy */
 #define END_NS 500000000     /* for it to take the last packet and release the mailbox */
-#define LOOK_NS 100000       /* between two reads of a register */
+#define POLL_NS 100000       /* between two reads of a register */
 
 /* ---- start, end, reset ---- */
 
@@ -29,7 +29,7 @@ static bool await(struct host *h, const uint32_t *word, uint32_t value, uint64_t
         if (atomic_load(&h->gone) || tw_clock_ns() > end) {
             return false;
         }
-        nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
+        nanosleep(&(struct timespec){0, POLL_NS}, NULL);
     }
     return true;
 }
@@ -76,7 +76,7 @@ static bool confirm(struct tw_pipe *p, struct tw_link_progress *out) {
         if (atomic_load(&h->gone) || tw_clock_ns() > end) {
             return false;
         }
-        nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
+        nanosleep(&(struct timespec){0, POLL_NS}, NULL);
     }
     for (size_t i = 0; i < sizeof words / 4; i++) {
         words[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
@@ -100,7 +100,7 @@ static bool await_firmware(const struct host *h) {
         if (tw_clock_ns() > end) {
             return false;
         }
-        nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
+        nanosleep(&(struct timespec){0, POLL_NS}, NULL);
     }
     return true;
 }

@@ -190,16 +190,16 @@ static int open_device(struct tw_vfio *v, const char *bdf, tw_error *err) {
 }
 
 int tw_vfio_open(struct tw_vfio *v, const char *name, const char *bdf, tw_error *err) {
-    struct tw_vfio_probe look;
+    struct tw_vfio_probe probe;
     *v = (struct tw_vfio){
         .container = -1, .group = -1, .device = -1, .interrupt = -1, .request = -1};
     snprintf(v->name, sizeof v->name, "%s", name);
-    tw_vfio_probe(&tw_vfio_system, bdf, &look);
-    if (strcmp(look.state, "ready") != 0) {
-        return tw_fail(err, TW_E_NO_DEVICE, "device %s: %s: %s; %s", name, look.state, look.reason,
-                       look.remedy);
+    tw_vfio_probe(&tw_vfio_system, bdf, &probe);
+    if (strcmp(probe.state, "ready") != 0) {
+        return tw_fail(err, TW_E_NO_DEVICE, "device %s: %s: %s; %s", name, probe.state,
+                       probe.reason, probe.remedy);
     }
-    int code = open_group(v, look.group, err);
+    int code = open_group(v, probe.group, err);
     code = code ? code : join(v, err);
     code = code ? code : read_offer(v, err);
     return code ? code : open_device(v, bdf, err);

@@ -250,7 +250,7 @@ static const char *recover(struct tw_pipe *pipe, unsigned rung) {
         enum usb_job job;
         const char *text;
     } ladder[] = {{JOB_CLEAR_HALTS, "both endpoints were cleared"},
-                  {JOB_RESET_HOST, "the device was told to drop its host"},
+                  {JOB_RESET_HOST, "the device was made to drop its host"},
                   {JOB_RESET_PORT, "the device was reset by its port"}};
     struct usb_pipe *p = (struct usb_pipe *)pipe;
     const struct timespec end = tw_clock_after_ms(JOB_MS);
