@@ -266,7 +266,8 @@ static void a_bundle_that_spans_chips_needs_a_device_with_links(void **state) {
     device->identity.capabilities &= ~(uint32_t)TW_WIRE_CAN_LINK;
     assert_int_equal(tw_deploy(device, decoder, &d, &err), TW_E_UNSUPPORTED);
     assert_non_null(
-        strstr(err.message, "program decode spans 4 chips, device emu:quad2x2 has no links"));
+        strstr(err.message,
+               "program decode spans 4 chips, but device emu:quad2x2 has no chip-to-chip links"));
     assert_null(d);
     device->identity.capabilities = can;
     assert_int_equal(tw_deploy(device, decoder, &d, &err), 0);

@@ -44,7 +44,7 @@ static const struct {
     {"site", 0, ""}, /* runs no program here: a_frozen_site_is_named */
     {"silent", TW_E_DEVICE_LOST, "no answer for"},
     {"ones", TW_E_DEVICE_LOST, "0xFF"},
-    {"zeros", TW_E_DEVICE_LOST, "is damaged"},
+    {"zeros", TW_E_DEVICE_LOST, "only damaged packets"},
     {"vanish", TW_E_DEVICE_LOST, "closed the connection"},
     /* a_device_that_returns_with_another_identity_is_refused */
     {"identity", TW_E_DEVICE_LOST, "closed the connection"},
@@ -53,7 +53,7 @@ static const struct {
     {"stale", TW_E_DEVICE_LOST, "it was reset in the meantime"},
     {"other", TW_E_PROTOCOL, "found one to"},
     {"twice", TW_E_PROTOCOL, "found one to"},
-    {"lengths", TW_E_PROTOCOL, "a wrong length"},
+    {"lengths", TW_E_PROTOCOL, "an invalid length"},
     {"credits", TW_E_PROTOCOL, "0 credits"},
     {"nomem", 0, ""}, /* a_device_without_memory_for_programs_reports_it */
     {"rot", 0, ""},   /* kept_bytes_are_compared */
