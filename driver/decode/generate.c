@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The decode loop: feed the prompt, then choose, pass on and feed one token at a time; or, for
- * greedy tokens whose logits nobody wants to see, have the device choose and feed a few at a time.
- * Text goes through a stream that holds an incomplete character back.
+ * The decode loop: feeds the prompt, then chooses, passes on and feeds one token at a time; or, for
+ * greedy tokens whose logits are not wanted, has the device choose and feed several at a time. Text
+ * goes through a stream that holds back an incomplete character.
  */
 #include "driver/decode/sampler.h"
 #include "driver/session/session.h"
@@ -11,7 +11,8 @@
 #include "loader/base/sized.h"
 #include "loader/base/stop.h"
 
-/* A run of the device may take so long: text should come evenly, and an interrupt be noticed. */
+/* Maximum seconds and tokens of one greedy run on the device, so that text appears smoothly and an
+ * interrupt is noticed. */
 #define RUN_S 0.03
 #define RUN_TOKENS 16u
 
@@ -22,8 +23,8 @@ struct loop {
     struct tw_generate_result r;
     double start;
     uint32_t last;   /* the token chosen last */
-    bool begin_text; /* nothing came before: the first piece's blank is the tokenizer's own */
-    bool resident;   /* the device chooses */
+    bool begin_text; /* at the beginning of the text: drop the blank that the tokenizer added */
+    bool on_device;  /* the device chooses tokens */
 };
 
 static bool interrupted(const struct loop *l) {
@@ -40,7 +41,7 @@ static int init_sampler(struct loop *l, tw_error *err) {
     return tw_sampler_init(&l->sampler, &p, l->session->n_vocab, err);
 }
 
-/* Long prompts are fed in parts, so that an interrupt is noticed between them. */
+/* Feeds the prompt, in parts, so that an interrupt is noticed between them. */
 static int feed_prompt(struct loop *l, const uint32_t *ids, size_t n, tw_error *err) {
     if (n > l->session->n_ctx - l->session->position) {
         return tw_session_feed(l->session, ids, n, err); /* refused as a whole */
@@ -72,7 +73,7 @@ static int pass_text(void *ctx, const char *text, size_t n) {
     return l->o->on_text(l->o->ctx, text, n);
 }
 
-/* Gives a token to the callbacks; true when one of them wants to stop. */
+/* Passes a token to the callbacks. Returns true if one of them wants to stop. */
 static bool pass_on(struct loop *l, uint32_t id) {
     const float *logits = l->o->flags & TW_GENERATE_NO_LOGITS ? NULL : l->session->logits;
     if (l->o->on_token && l->o->on_token(l->o->ctx, id, logits)) {
@@ -95,7 +96,8 @@ static bool ends_text(const struct loop *l, uint32_t id) {
     return tok && !(l->o->flags & TW_GENERATE_IGNORE_EOS) && tw_tokenizer_is_end(tok, id);
 }
 
-/* Takes a chosen token in. True: it was the last one; *code is then what generate returns. */
+/* Counts and passes on a chosen token. Returns true if generation ends with it; *code is then the
+ * result. */
 static bool take(struct loop *l, uint32_t id, int *code, tw_error *err) {
     *code = 0;
     if (l->r.n_generated == 0) {
@@ -120,7 +122,7 @@ static bool take(struct loop *l, uint32_t id, int *code, tw_error *err) {
     return false;
 }
 
-static int note_context(struct loop *l, int code) {
+static int record_context(struct loop *l, int code) {
     l->r.reason = code == TW_E_CONTEXT_FULL ? TW_STOP_CONTEXT : l->r.reason;
     return code;
 }
@@ -133,8 +135,8 @@ static void list_stops(const struct loop *l, struct tw_greedy_options *o) {
     }
 }
 
-/* Tokens of the next run, `token_s` being the time that one took; `last` of them were in the one
- * before. */
+/* Returns the number of tokens of the next run, if the last one had `last` tokens of `token_s`
+ * seconds each. */
 static uint32_t next_count(const struct loop *l, uint32_t last, double token_s) {
     uint32_t n = last * token_s * 2 <= RUN_S ? last * 2
                  : RUN_S > token_s           ? (uint32_t)(RUN_S / token_s)
@@ -144,8 +146,8 @@ static uint32_t next_count(const struct loop *l, uint32_t last, double token_s) 
     return n < left ? n : left;
 }
 
-/* Takes the tokens of a run in. Those behind the last one wanted were fed in vain, and are
- * forgotten. */
+/* Takes the tokens of a run. Those after the last one wanted were fed in vain, and the session is
+ * rewound past them. */
 static bool take_run(struct loop *l, const uint32_t *ids, uint32_t n, int *code, tw_error *err) {
     for (uint32_t i = 0; i < n; i++) {
         if (take(l, ids[i], code, err)) {
@@ -159,8 +161,8 @@ static bool take_run(struct loop *l, const uint32_t *ids, uint32_t n, int *code,
     return false;
 }
 
-/* `id`: the token chosen last. */
-static int generate_resident(struct loop *l, uint32_t id, tw_error *err) {
+/* Generates in greedy runs on the device. `id`: the token chosen last. */
+static int generate_on_device(struct loop *l, uint32_t id, tw_error *err) {
     struct tw_greedy_options o = {.size = sizeof o, .n = 1, .flags = TW_GREEDY_NO_LOGITS};
     list_stops(l, &o);
     for (;;) {
@@ -174,7 +176,7 @@ static int generate_resident(struct loop *l, uint32_t id, tw_error *err) {
             return taken;
         }
         if (code) {
-            return note_context(l, tw_fail(err, code, "%s", fault.message));
+            return record_context(l, tw_fail(err, code, "%s", fault.message));
         }
         if (reason == TW_STOP_INTERRUPT) {
             l->r.reason = reason;
@@ -185,7 +187,7 @@ static int generate_resident(struct loop *l, uint32_t id, tw_error *err) {
     }
 }
 
-/* ---- tokens that are chosen here ---- */
+/* ---- tokens that the host chooses ---- */
 
 static int generate(struct loop *l, tw_error *err) {
     for (;;) {
@@ -194,33 +196,34 @@ static int generate(struct loop *l, tw_error *err) {
         if (code || take(l, id, &code, err)) {
             return code;
         }
-        if (l->resident) {
-            return generate_resident(l, id, err);
+        if (l->on_device) {
+            return generate_on_device(l, id, err);
         }
         code = tw_session_feed(l->session, &id, 1, err);
         if (code) {
-            return note_context(l, code);
+            return record_context(l, code);
         }
     }
 }
 
 /* ---- characters across calls ---- */
 
-/* An incomplete character of the call before goes on only behind the token that it was left with. */
+/* Continues an incomplete character of the previous call, if the prompt is the token that call
+ * ended with; else ends that character and begins a new text. */
 static void begin_text(struct loop *l, const uint32_t *prompt, size_t n_prompt) {
     struct session_text *t = &l->session->text;
-    bool goes_on = n_prompt == 1 && prompt[0] == t->id && l->session->position == t->position;
-    if (goes_on) {
+    bool continues = n_prompt == 1 && prompt[0] == t->id && l->session->position == t->position;
+    if (continues) {
         return;
     }
     if (l->o->on_text) {
         tw_utf8_flush(&t->utf8, pass_text, l);
     }
-    memset(&t->utf8, 0, sizeof t->utf8); /* a stream that begins */
+    memset(&t->utf8, 0, sizeof t->utf8);
 }
 
-/* A text that is over (at its end, or because nothing can follow) ends with whole characters; one
- * that was only cut may go on. */
+/* Flushes an incomplete character if the text is over, at its end or because nothing can follow;
+ * keeps it if the next call may continue the text. */
 static void end_text(struct loop *l, int code) {
     struct session_text *t = &l->session->text;
     bool cut = l->r.reason != TW_STOP_END && (code == 0 || code == TW_E_INTERRUPTED);
@@ -245,7 +248,7 @@ static int run(struct loop *l, const uint32_t *prompt, size_t n_prompt, tw_error
     return code;
 }
 
-/* What the caller gives; *o gets the options. */
+/* Checks the caller's arguments and copies the options to *o. */
 static int read_arguments(const struct tw_session *session, const uint32_t *prompt, size_t n_prompt,
                           const struct tw_generate_options *options,
                           const struct tw_generate_result *result, struct tw_generate_options *o,
@@ -255,7 +258,7 @@ static int read_arguments(const struct tw_session *session, const uint32_t *prom
     if (!session || !prompt || n_prompt == 0) {
         return tw_fail(err, TW_E_USAGE, "tw_generate: %s",
                        !session        ? "session is NULL"
-                       : n_prompt == 0 ? "there is no prompt; give at least one token"
+                       : n_prompt == 0 ? "the prompt is empty; pass at least one token"
                                        : "prompt is NULL");
     }
     int code = tw_sized_read("tw_generate", o, sizeof *o, options, err);
@@ -273,13 +276,12 @@ int tw_generate(tw_session *session, const uint32_t *prompt, size_t n_prompt,
     }
     struct loop l = {.session = session, .o = &o, .start = tw_clock_s()};
     const struct tw_decoder *decoder = session->deployment->decoder;
-    /* A prompt of BOS alone, at the start, leaves the first blank to be dropped from what is
-     * generated. */
+    /* After a prompt of BOS alone the generated text begins with the blank to drop. */
     l.begin_text = session->position == 0 && n_prompt == 1 && decoder->tokenizer &&
                    prompt[0] == decoder->vocab.header.bos;
     bool greedy = o.temperature == 0.0f || o.top_k == 1;
-    l.resident = greedy && o.flags & TW_GENERATE_NO_LOGITS &&
-                 session->deployment->device->identity.capabilities & TW_WIRE_CAN_GREEDY;
+    l.on_device = greedy && o.flags & TW_GENERATE_NO_LOGITS &&
+                  session->deployment->device->identity.capabilities & TW_WIRE_CAN_GREEDY;
     code = init_sampler(&l, err);
     code = code ? code : run(&l, prompt, n_prompt, err);
     tw_sampler_finish(&l.sampler);

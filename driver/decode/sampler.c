@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sampler (sampler.h). All three cuts keep a prefix of the candidates in falling order, so a
- * heap yields them one by one and only the part that survives is ever sorted; without a cut nothing
- * is sorted at all.
+ * The sampler (sampler.h). Top-k, top-p and min-p each keep a prefix of the candidates in
+ * descending order, so a heap yields them one by one and only those that remain are sorted; without
+ * any of the three nothing is sorted.
  */
 #include "driver/decode/sampler.h"
 
@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STREAM 54u /* the stream of PCG's own demonstration */
+#define STREAM 54u /* the stream used in PCG's demo program */
 
-/* Below this tw_exp would leave the normal numbers; such a candidate has no share. */
-#define LEAST_EXPONENT (-87.0f)
+/* Below it tw_exp would return a subnormal number; such a candidate gets probability 0. */
+#define MIN_EXPONENT (-87.0f)
 
 void tw_random_init(struct tw_random *random, uint64_t seed, uint64_t stream) {
     random->state = 0;
@@ -34,7 +34,7 @@ uint32_t tw_random_next(struct tw_random *random) {
     return (folded >> turn) | (folded << ((32 - turn) & 31));
 }
 
-/* In [0, 1), 53 bits. */
+/* Returns a uniformly distributed number in [0, 1) with 53 bits. */
 static double uniform(struct tw_random *random) {
     uint64_t high = tw_random_next(random);
     uint64_t bits = (high << 32) | tw_random_next(random);
@@ -48,8 +48,7 @@ static int check(const struct tw_sampler_params *params, uint32_t n_vocab, tw_er
     }
     /* Written so that a NaN fails each comparison. */
     if (!(params->temperature >= 0.0f && params->temperature <= 3.402823466e38f)) {
-        return tw_fail(err, TW_E_USAGE,
-                       "sampler: temperature is %g, expected a finite number from 0 up",
+        return tw_fail(err, TW_E_USAGE, "sampler: temperature is %g, expected a finite number >= 0",
                        (double)params->temperature);
     }
     if (!(params->top_p > 0.0f && params->top_p <= 1.0f)) {
@@ -95,7 +94,7 @@ void tw_sampler_finish(struct tw_sampler *sampler) {
     memset(sampler, 0, sizeof *sampler);
 }
 
-/* The id of the largest logit, the lowest one among equals; TW_NONE if all are NaN. */
+/* Returns the id of the largest logit, the lowest among equals; TW_NONE if all are NaN. */
 static uint32_t largest(const float *logits, uint32_t n) {
     uint32_t best = TW_NONE;
     for (uint32_t i = 0; i < n; i++) {
@@ -106,8 +105,9 @@ static uint32_t largest(const float *logits, uint32_t n) {
     return best;
 }
 
+/* Returns the weight in the softmax of a logit that is `difference` from the largest one. */
 static float share(float difference) {
-    return difference < LEAST_EXPONENT ? 0.0f : tw_exp(difference);
+    return difference < MIN_EXPONENT ? 0.0f : tw_exp(difference);
 }
 
 static bool before(struct tw_candidate a, struct tw_candidate b) {
@@ -133,7 +133,7 @@ static void sift_down(struct tw_candidate *heap, uint32_t n, uint32_t at) {
     heap[at] = moving;
 }
 
-/* Of a heap of n, moves the first candidate to the end and makes a heap of the other n - 1. */
+/* Moves the first candidate of a heap of n to the end and restores the heap of the other n - 1. */
 static void pop(struct tw_candidate *heap, uint32_t n) {
     struct tw_candidate first = heap[0];
     heap[0] = heap[n - 1];
@@ -141,13 +141,13 @@ static void pop(struct tw_candidate *heap, uint32_t n) {
     sift_down(heap, n - 1, 0);
 }
 
-/* The candidates that are not NaN, in the order of their ids, with their distance from the largest
- * logit. */
+/* Collects the candidates that are not NaN, in the order of their ids, with their difference from
+ * the largest logit. Returns how many. */
 static uint32_t gather(struct tw_sampler *sampler, const float *logits, float max) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < sampler->n_vocab; i++) {
         if (logits[i] == logits[i]) {
-            /* Equal ones apart, as infinities have no difference. */
+            /* the difference of two infinities would be NaN */
             float difference = logits[i] == max ? 0.0f : logits[i] - max;
             sampler->candidates[n++] = (struct tw_candidate){.weight = difference, .id = i};
         }
@@ -166,7 +166,8 @@ static double take_top_k(struct tw_candidate *c, uint32_t n, uint32_t k) {
     return total;
 }
 
-/* Makes the cuts. Returns how many of the n candidates remain; they are at the end of the array. */
+/* Applies top-k, top-p and min-p. Returns how many of the n candidates remain; they are at the end
+ * of the array. */
 static uint32_t cut(const struct tw_sampler_params *params, struct tw_candidate *c, uint32_t n) {
     bool by_k = params->top_k != 0 && params->top_k < n;
     bool by_p = params->top_p < 1.0f;
@@ -199,7 +200,7 @@ static uint32_t cut(const struct tw_sampler_params *params, struct tw_candidate 
     return kept;
 }
 
-/* Draws one of n candidates by their shares at the temperature. */
+/* Draws one of n candidates with the softmax at the temperature. */
 static uint32_t draw(struct tw_sampler *sampler, struct tw_candidate *c, uint32_t n) {
     double total = 0.0, passed = 0.0;
     uint32_t chosen = 0;

@@ -3,15 +3,15 @@
  * The sampler: one token id from one row of logits.
  *
  * The candidates are cut in the order of llama.cpp's default chain, then drawn from:
- *   top-k        the k largest logits remain;
- *   top-p        of these, softmaxed at temperature 1, the shortest prefix whose probabilities reach top_p;
- *   min-p        of these, the ones at least min_p times as probable as the first;
- *   temperature  the logits are divided by it, softmaxed, and one candidate is drawn.
+ *   top-k        keeps the k largest logits;
+ *   top-p        keeps of these the shortest prefix whose softmax (at temperature 1) sums to top_p;
+ *   min-p        keeps of these the ones at least min_p times as probable as the first;
+ *   temperature  divides the logits, and one candidate is drawn with their softmax.
  * Larger logits come first, the lower id among equals. A NaN is never chosen.
  *
- * The same parameters, seed and logits give the same tokens on every machine: only exactly rounded
- * operations and tw_exp are used, sums run in a fixed order, and the random numbers are our own
- * (PCG32).
+ * The same parameters, seed and logits give the same tokens on every machine: only correctly
+ * rounded operations and tw_exp are used, sums run in a fixed order, and the random number
+ * generator is part of the library (PCG32).
  */
 #ifndef TW_DRIVER_DECODE_SAMPLER_H
 #define TW_DRIVER_DECODE_SAMPLER_H
@@ -22,7 +22,7 @@
 
 struct tw_sampler_params {
     uint32_t size;     /* sizeof(struct tw_sampler_params) */
-    float temperature; /* finite, >= 0; 0: the largest logit, nothing is drawn */
+    float temperature; /* finite, >= 0; 0: choose the largest logit, draw nothing */
     uint32_t top_k;    /* 0: no limit; 1: like temperature 0 */
     float top_p;       /* above 0 up to 1; 1: no limit */
     float min_p;       /* 0 to 1; 0: no limit */
@@ -35,19 +35,21 @@ struct tw_sampler_params {
 struct tw_random {
     uint64_t state, increment;
 };
+/* Seeds a generator. */
 void tw_random_init(struct tw_random *random, uint64_t seed, uint64_t stream);
+/* Returns the next 32 random bits. */
 uint32_t tw_random_next(struct tw_random *random);
 
 struct tw_candidate {
-    float weight; /* first its logit minus the largest one, in the end its share */
+    float weight; /* first its logit minus the largest one, finally its softmax weight */
     uint32_t id;
 };
 
-/* Embedded; zeroed ones may be finished. One thread at a time. */
+/* Allocated by the caller; a zeroed one may be finished. One thread at a time. */
 struct tw_sampler {
     struct tw_sampler_params params;
     uint32_t n_vocab;
-    struct tw_random random;         /* two numbers a drawn token; greedy choice takes none */
+    struct tw_random random;         /* two numbers per drawn token; none for a greedy choice */
     struct tw_candidate *candidates; /* n_vocab of them; NULL if nothing will be drawn */
 };
 
@@ -55,9 +57,10 @@ struct tw_sampler {
  * parameter), NOMEM. */
 int tw_sampler_init(struct tw_sampler *sampler, const struct tw_sampler_params *params,
                     uint32_t n_vocab, tw_error *err);
+/* Frees what sampling needed. */
 void tw_sampler_finish(struct tw_sampler *sampler);
 
-/* Chooses from n_vocab logits; allocates nothing. Errors: FAULT if every logit is a NaN. */
+/* Chooses one of n_vocab logits; does not allocate. Errors: FAULT (every logit is NaN). */
 int tw_sampler_sample(struct tw_sampler *sampler, const float *logits, uint32_t *id, tw_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decoders: a bundle that the loader has checked, its tokenizer, and what it tells about itself.
+ * Decoders: a bundle that the loader has checked, its tokenizer, and its description.
  */
 #include "driver/decoder/decoder.h"
 
@@ -65,10 +65,10 @@ void tw_decoder_close(tw_decoder *decoder) {
     }
 }
 
-/* ---- what a bundle tells ---- */
+/* ---- description ---- */
 
-/* Marks the Param tensors whose every instance the stream reads; rows of a table count for
- * themselves. */
+/* Marks the Param tensors that the stream reads as a whole. Returns the bytes of the single rows
+ * that it gathers from tables. */
 static uint64_t mark_reads(const struct tw_program *p, const struct tw_stream *stream,
                            uint8_t *read) {
     uint64_t gathered = 0;
@@ -123,7 +123,7 @@ uint32_t tw_decoder_ends(const tw_decoder *decoder, uint32_t end[TW_ENDS_MAX]) {
     return n;
 }
 
-/* Checks the arguments of tw_decoder_get_...: an entry of a table, and where to describe it. */
+/* Checks the arguments of the tw_decoder_get_...() functions. */
 static int check_entry(const char *function, const tw_decoder *decoder, const void *info,
                        tw_error *err) {
     int code = decoder ? 0 : tw_fail(err, TW_E_USAGE, "%s: decoder is NULL", function);
@@ -132,7 +132,8 @@ static int check_entry(const char *function, const tw_decoder *decoder, const vo
 
 static int no_entry(const tw_decoder *decoder, const char *table, uint32_t index, uint32_t n,
                     tw_error *err) {
-    return tw_fail(err, TW_E_USAGE, "%s: %s %u of %u", decoder->bundle.path, table, index, n);
+    return tw_fail(err, TW_E_USAGE, "%s: there is no %s %u; it has %u", decoder->bundle.path, table,
+                   index, n);
 }
 
 int tw_decoder_get_info(const tw_decoder *decoder, struct tw_decoder_info *info, tw_error *err) {
@@ -177,7 +178,7 @@ int tw_decoder_get_info(const tw_decoder *decoder, struct tw_decoder_info *info,
     }
     memcpy(i.content_hash, n->content_hash, sizeof i.content_hash);
     memcpy(i.target_hash, n->target_hash, sizeof i.target_hash);
-    /* Texts of a note are NUL-padded, and from a file. */
+    /* The note's texts are NUL-padded and untrusted. */
     tw_text_copy(i.target, sizeof i.target, n->target, sizeof n->target);
     tw_text_copy(i.model, sizeof i.model, n->model, sizeof n->model);
     tw_text_copy(i.arch, sizeof i.arch, n->arch, sizeof n->arch);
@@ -194,7 +195,7 @@ static void count_ops(const struct tw_program *p, struct tw_program_info *i) {
         i->n_words += stream->n_words;
         for (uint32_t at = 0; at < stream->n_words; at += stream->words[at] >> 16) {
             if (stream->words[at] >> 16 == 0) {
-                break; /* only in a program that was not verified */
+                break; /* possible only in a program that was not verified */
             }
             i->n_ops++;
         }

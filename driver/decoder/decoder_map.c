@@ -60,8 +60,8 @@ int tw_decoder_map(const tw_decoder *decoder, uint32_t program, uint32_t site,
         return rc;
     }
     if (program >= decoder->bundle.n_programs) {
-        return tw_fail(err, TW_E_USAGE, "%s: program %u of %u", decoder->bundle.path, program,
-                       decoder->bundle.n_programs);
+        return tw_fail(err, TW_E_USAGE, "%s: there is no program %u; it has %u",
+                       decoder->bundle.path, program, decoder->bundle.n_programs);
     }
     const struct tw_program *p = &decoder->bundle.programs[program];
     if (site >= p->n_sites) {

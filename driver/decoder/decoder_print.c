@@ -16,7 +16,7 @@ static int unknown_program(const tw_decoder *decoder, const char *program, tw_er
         snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "",
                  decoder->bundle.programs[i].name);
     }
-    return tw_fail(err, TW_E_USAGE, "%s: no program '%.60s'; there are %s", decoder->bundle.path,
+    return tw_fail(err, TW_E_USAGE, "%s: no program '%.60s'; it has %s", decoder->bundle.path,
                    program, known);
 }
 

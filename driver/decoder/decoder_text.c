@@ -13,7 +13,7 @@ static int need_tokenizer(const tw_decoder *decoder, tw_error *err) {
         return 0;
     }
     return tw_fail(err, TW_E_UNSUPPORTED,
-                   "%s: it has no tokenizer, so text cannot be read or written; token ids can "
+                   "%s: it has no tokenizer, so text cannot be read or written; use token ids "
                    "(--ids, --print-ids)",
                    decoder->bundle.path);
 }

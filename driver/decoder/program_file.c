@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files of programs as text: the whole file is read, and its programs are parsed and judged or
+ * Files of programs as text: the whole file is read, and its programs are parsed and verified or
  * printed one after the other.
  */
 #include "tilewright/program.h"
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK 65536u /* bytes, at least, that are read at once */
+#define BLOCK 65536u /* minimum bytes per read */
 
 struct program_file {
     const char *path;
@@ -32,7 +32,7 @@ static int read_block(struct program_file *f, FILE *file, tw_error *err) {
     return ferror(file) ? tw_fail(err, TW_E_IO, "%s: %s", f->path, strerror(errno)) : 0;
 }
 
-/* A text beyond the limit is read only so far that the parser will refuse it. */
+/* Reads the file; of one beyond the size limit only as much as makes the parser refuse it. */
 static int read_file(struct program_file *f, tw_error *err) {
     FILE *file = fopen(f->path, "rb");
     int code = file ? 0 : tw_fail(err, TW_E_IO, "%s: %s", f->path, strerror(errno));
@@ -55,34 +55,34 @@ static int next(struct program_file *f, struct tw_program_text **out, tw_error *
 enum { N_RULES = TW_RULES(TW_X) TW_ORDER_RULES(TW_X) };
 #undef TW_X
 
-struct judge {
+struct verifier {
     tw_prover prover;
     void *ctx;
     struct tw_rules_info *info;
 };
 
-static int check_order(const struct judge *j, const struct tw_program *program,
+static int check_order(const struct verifier *v, const struct tw_program *program,
                        struct tw_verify_report *report, tw_error *err) {
     struct tw_certificate certificate = {NULL, 0, TW_STEP_OPS_UNSTATED};
-    int code = j->prover(j->ctx, program, &certificate.words, &certificate.n_words, err);
+    int code = v->prover(v->ctx, program, &certificate.words, &certificate.n_words, err);
     if (code == TW_E_VERIFY) {
         report->failed_rule = TW_ORDER_no_deadlock;
     }
     return code ? code : tw_check_order(program, &certificate, report, err);
 }
 
-static int verify_one(const struct tw_program_text *text, const char *path, const struct judge *j,
-                      tw_error *err) {
+static int verify_one(const struct tw_program_text *text, const char *path,
+                      const struct verifier *v, tw_error *err) {
     struct tw_verify_report report = {.failed_rule = 0};
     char where[256];
     int code = tw_verify_program(&text->program, &report, err);
-    if (!code && j->prover) {
-        code = check_order(j, &text->program, &report, err);
+    if (!code && v->prover) {
+        code = check_order(v, &text->program, &report, err);
     }
     for (uint32_t r = 1; r <= N_RULES; r++) {
-        j->info->checked[r] += report.checked[r];
+        v->info->checked[r] += report.checked[r];
     }
-    j->info->failed_rule = (uint32_t)report.failed_rule;
+    v->info->failed_rule = (uint32_t)report.failed_rule;
     snprintf(where, sizeof where, "%.200s:%u", path, text->line);
     if (code) {
         tw_error_prefix(err, where);
@@ -90,7 +90,8 @@ static int verify_one(const struct tw_program_text *text, const char *path, cons
     return code;
 }
 
-static int verify_all(struct program_file *f, const struct judge *j, uint32_t *n, tw_error *err) {
+static int verify_all(struct program_file *f, const struct verifier *v, uint32_t *n,
+                      tw_error *err) {
     struct tw_program_text *text = NULL;
     int code = next(f, &text, err);
     if (!code && !text) {
@@ -99,7 +100,7 @@ static int verify_all(struct program_file *f, const struct judge *j, uint32_t *n
     }
     while (!code && text) {
         ++*n;
-        code = verify_one(text, f->path, j, err);
+        code = verify_one(text, f->path, v, err);
         tw_program_text_free(text);
         text = NULL;
         code = code ? code : next(f, &text, err);
@@ -111,7 +112,7 @@ int tw_program_file_verify(const char *path, tw_prover prover, void *ctx,
                            struct tw_rules_info *info, uint32_t *n_programs, tw_error *err) {
     struct program_file f = {.path = path};
     struct tw_rules_info i = {.size = sizeof i, .n_rules = N_RULES};
-    struct judge judge = {prover, ctx, &i};
+    struct verifier verifier = {prover, ctx, &i};
     uint32_t n = 0;
     int code = TW_NEED(err, path);
     code = code || !info ? code : tw_sized_check(__func__, info, err);
@@ -119,7 +120,7 @@ int tw_program_file_verify(const char *path, tw_prover prover, void *ctx,
         return code;
     }
     code = read_file(&f, err);
-    code = code ? code : verify_all(&f, &judge, &n, err);
+    code = code ? code : verify_all(&f, &verifier, &n, err);
     free(f.text);
     if (info) {
         tw_sized_write(info, &i, sizeof i);
@@ -132,7 +133,7 @@ int tw_program_file_verify(const char *path, tw_prover prover, void *ctx,
 
 /* ---- print ---- */
 
-/* The names of the file's programs, for a message. */
+/* Appends a program's name to the list for an error message. */
 static void add_name(char *known, size_t room, const char *name) {
     size_t n = strlen(known);
     snprintf(known + n, room - n, "%s%s", n ? ", " : "", name);
@@ -158,7 +159,7 @@ static int print_all(struct program_file *f, const char *program, FILE *out, tw_
         code = code ? code : next(f, &text, err);
     }
     if (!code && !found && program) {
-        return tw_fail(err, TW_E_USAGE, "%s: no program '%.60s'; there are %s", f->path, program,
+        return tw_fail(err, TW_E_USAGE, "%s: no program '%.60s'; it has %s", f->path, program,
                        known);
     }
     return code;

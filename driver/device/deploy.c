@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deploying: checks that bundle and device fit, places the parameter segments and the programs'
- * blobs. What a sequence owns (state, inputs and outputs, binding rows, prepared programs) comes
- * with each session.
+ * Deploying: checks that the bundle fits the device, places the parameter segments and the
+ * programs' blobs. What a sequence owns (state, inputs and outputs, binding rows, loaded programs)
+ * is created with each session.
  */
 #include "driver/device/deploy.h"
 
@@ -13,7 +13,7 @@
 
 #define PROGRAM_ALIGN 64u
 
-/* By the hash of the whole description where the device gives one, else by name. */
+/* Compares the hashes of the full descriptions if the device has one, else the names. */
 static int check_target(const struct tw_device *device, const struct tw_decoder *decoder,
                         tw_error *err) {
     const struct tw_bundle_note *note = decoder->bundle.note;
@@ -26,10 +26,10 @@ static int check_target(const struct tw_device *device, const struct tw_decoder 
     }
     return same_name
                ? tw_fail(err, TW_E_TARGET,
-                         "%s: it is for a target %.63s with other numbers than device %s has; "
-                         "compile the model for this device",
+                         "%s: compiled for target %.63s, whose description differs from that of "
+                         "device %s; compile the model for this device",
                          decoder->bundle.path, note->target, device->selector)
-               : tw_fail(err, TW_E_TARGET, "%s: it is for target %.63s, device %s is a %s",
+               : tw_fail(err, TW_E_TARGET, "%s: compiled for target %.63s, but device %s is a %s",
                          decoder->bundle.path, note->target, device->selector, target);
 }
 
@@ -39,12 +39,12 @@ static int check_fit(const struct tw_device *device, const struct tw_decoder *de
     const struct tw_wire_identity *id = &device->identity;
     if (!decoder->verified) {
         return tw_fail(err, TW_E_VERIFY,
-                       "%s: it was opened without its rules checked and cannot be deployed",
+                       "%s: opened without verification (NO_RULES), so it cannot be deployed",
                        decoder->bundle.path);
     }
     if (note->abi_major != id->abi_major || note->abi_min_minor > id->abi_minor) {
         bool newer = note->abi_major > id->abi_major || note->abi_min_minor > id->abi_minor;
-        return tw_fail(err, TW_E_VERSION, "%s: it needs machine ABI %u.%u, device %s has %u.%u: %s",
+        return tw_fail(err, TW_E_VERSION, "%s: needs machine ABI %u.%u, device %s has %u.%u: %s",
                        decoder->bundle.path, note->abi_major, note->abi_min_minor, device->selector,
                        id->abi_major, id->abi_minor,
                        newer ? "upgrade the device's firmware" : "compile the bundle again");
@@ -57,7 +57,7 @@ static int check_fit(const struct tw_device *device, const struct tw_decoder *de
         const struct tw_program *p = &decoder->bundle.programs[i];
         if (p->n_chips > 1 && !(id->capabilities & TW_WIRE_CAN_LINK)) {
             return tw_fail(err, TW_E_UNSUPPORTED,
-                           "%s: program %s spans %u chips, device %s has no links between chips",
+                           "%s: program %s spans %u chips, but device %s has no chip-to-chip links",
                            decoder->bundle.path, p->name, p->n_chips, device->selector);
         }
     }
@@ -85,7 +85,7 @@ static int place_programs(struct tw_deployment *d, tw_error *err) {
     for (uint32_t i = 0; i < b->n_programs; i++) {
         uint32_t bytes = tw_progblob_bytes(&b->programs[i], true);
         if (bytes == 0) {
-            return tw_fail(err, TW_E_RANGE, "%s: program %s is too large to send", b->path,
+            return tw_fail(err, TW_E_RANGE, "%s: program %s is too large for a message", b->path,
                            b->programs[i].name);
         }
         d->blob[i] = aligned_alloc(PROGRAM_ALIGN, ((size_t)bytes + PROGRAM_ALIGN - 1) /
@@ -147,7 +147,7 @@ void tw_deployment_retain(struct tw_deployment *deployment) {
     atomic_fetch_add(&deployment->users, 1);
 }
 
-/* After a reset the addresses are perhaps another deployment's. */
+/* Frees nothing after a reset: the addresses may belong to another deployment by now. */
 static void free_device_memory(struct tw_deployment *d) {
     const struct tw_bundle *b = &d->decoder->bundle;
     if (tw_device_check_reset(d->device, d->resets, NULL)) {

@@ -10,10 +10,10 @@
 #include "driver/device/device.h"
 
 struct tw_deployment {
-    _Atomic uint32_t users; /* besides the caller: sessions */
+    _Atomic uint32_t users; /* references besides the caller's: sessions */
     struct tw_device *device;
     struct tw_decoder *decoder;
-    uint32_t resets; /* of the device, when this was placed */
+    uint32_t resets; /* device->resets at the time of deployment */
     /* n_segments; only PARAM ones are the deployment's, the others stay 0 */
     uint64_t *segment_address;
     uint64_t *blob_address; /* n_programs: the program blobs */
@@ -21,7 +21,7 @@ struct tw_deployment {
     uint8_t **blob; /* host copies: the device may use them in place */
 };
 
-/* One more user; each ends with tw_deployment_destroy. */
+/* Adds a reference, which tw_deployment_destroy() drops. Any thread. */
 void tw_deployment_retain(struct tw_deployment *deployment);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Devices: the list of what the transports find, opening by selector, and the request that
- * everything else is made of.
+ * Devices: the list of what the transports find, opening by selector, and requests, which
+ * everything else is built from.
  */
 #include "driver/device/device.h"
 
@@ -79,7 +79,7 @@ static bool match_index(void *ctx, const struct tw_device_info *info) {
     if (info->index == q->wanted) {
         memcpy(q->selector, info->selector, sizeof q->selector);
     }
-    return !q->selector[0]; /* what comes behind it would only take its time */
+    return !q->selector[0]; /* probing the devices after it would only take time */
 }
 
 /* ---- open ---- */
@@ -120,7 +120,7 @@ static int refuse_version(const struct tw_device *d, const char *what, int too_o
                           uint32_t host_lo, uint32_t host_hi, uint32_t dev_lo, uint32_t dev_hi,
                           tw_error *err) {
     return tw_fail(err, TW_E_VERSION,
-                   "device %s: it speaks %s %u to %u, this driver %u to %u: upgrade the %s",
+                   "device %s: supports %s %u to %u, this driver %u to %u: upgrade the %s",
                    d->selector, what, dev_lo, dev_hi, host_lo, host_hi,
                    too_old < 0 ? "driver" : "device's firmware");
 }
@@ -159,7 +159,8 @@ static int greet(struct tw_device *d, tw_error *err) {
     return 0;
 }
 
-/* What a device that describes itself is: parsed as a target file is, for nobody vouches for it. */
+/* Fetches the device's description of its target. It is untrusted, so it is parsed and checked like
+ * a target file. */
 static int describe(struct tw_device *d, tw_error *err) {
     char text[TW_TARGET_TEXT_BYTES], name[160];
     uint32_t n = 0;
@@ -176,7 +177,7 @@ static int describe(struct tw_device *d, tw_error *err) {
         return tw_fail(err, TW_E_PROTOCOL, "%s", e.message);
     }
     if (strcmp(target.name, d->identity.target) != 0) {
-        return tw_fail(err, TW_E_PROTOCOL, "%s is of target %s, but it says it is a %s", name,
+        return tw_fail(err, TW_E_PROTOCOL, "%s is of target %s, but its identity says %s", name,
                        target.name, d->identity.target);
     }
     memcpy(d->target_hash, target.hash, sizeof d->target_hash);
@@ -192,8 +193,8 @@ static int open_transport(struct tw_device *d, const struct tw_transport_ops *op
     }
     pthread_mutex_init(&d->lock, NULL);
     tw_status_init(&d->status);
-    d->transport->moved_ctx = &d->status;
-    d->transport->moved = tw_status_moved;
+    d->transport->progress_ctx = &d->status;
+    d->transport->on_progress = tw_status_progress;
     code = greet(d, err);
     code = code ? code : describe(d, err);
     if (code) {
@@ -253,8 +254,8 @@ int tw_device_check_reset(const struct tw_device *device, uint32_t resets, tw_er
     return atomic_load(&device->resets) == resets
                ? 0
                : tw_fail(err, TW_E_USAGE,
-                         "device %s: the device was reset, and what was deployed on it is gone; "
-                         "deploy the bundle again",
+                         "device %s: the device was reset, which freed everything on it; deploy "
+                         "the bundle again",
                          device->selector);
 }
 
@@ -297,10 +298,10 @@ int tw_device_get_status(tw_device *device, struct tw_status_info *info, tw_erro
 
 /* ---- requests ---- */
 
-/* What was refused, with its two numbers where they say something. */
+/* Formats why the device refused a request, with its two numbers if they carry information. */
 static const char *describe_failure(const struct tw_wire_failure *f, char text[160]) {
     int n = snprintf(text, 160, "%s", f->what);
-    if (f->code == TW_E_NOMEM && f->have == f->need && f->need) { /* a table, and how much of it */
+    if (f->code == TW_E_NOMEM && f->have == f->need && f->need) { /* a table is full */
         snprintf(text + n, (size_t)(160 - n), " (%llu of %llu in use; destroy a session first)",
                  (unsigned long long)f->have, (unsigned long long)f->need);
     } else if (f->have || f->need) {
@@ -314,8 +315,9 @@ static int refused(const struct tw_device *d, const struct tw_device_call *call,
                    const struct tw_wire_header *h, const void *payload, tw_error *err) {
     struct tw_wire_failure f = {.code = h->status};
     if (h->length != sizeof f) {
-        return tw_fail(err, TW_E_PROTOCOL, "device %s: a refusal of %s has %u bytes, expected %zu",
-                       d->selector, tw_wire_opcode_name(call->opcode), h->length, sizeof f);
+        return tw_fail(err, TW_E_PROTOCOL,
+                       "device %s: its refusal of %s has %u bytes, expected %zu", d->selector,
+                       tw_wire_opcode_name(call->opcode), h->length, sizeof f);
     }
     memcpy(&f, payload, sizeof f);
     f.what[sizeof f.what - 1] = 0;
@@ -337,21 +339,23 @@ static int check_answer(const struct tw_device *d, const struct tw_device_call *
     /* HELLO is answered in the device's own version, so that both sides learn who must be
      * upgraded. */
     if (code && !(code == TW_E_VERSION && call->opcode == TW_WIRE_HELLO)) {
-        return tw_fail(err, code, "device %s: the answer to %s has a wrong %s", d->selector,
+        return tw_fail(err, code, "device %s: the answer to %s has an invalid %s", d->selector,
                        tw_wire_opcode_name(call->opcode), why);
     }
     if (h->opcode != sent->opcode || h->sequence != sent->sequence ||
         !(h->flags & TW_WIRE_ANSWER) || h->length != payload_bytes) {
         return tw_fail(err, TW_E_PROTOCOL,
-                       "device %s: the answer to %s %u is one to %s %u with %u of %u bytes",
+                       "device %s: expected the answer to %s %u, found one to %s %u with %u of %u "
+                       "bytes",
                        d->selector, tw_wire_opcode_name(call->opcode), sent->sequence,
                        tw_wire_opcode_name(h->opcode), h->sequence, payload_bytes, h->length);
     }
     return 0;
 }
 
-/* What a transport cannot mend ends the handle: later calls tell the cause and touch nothing. */
-static int note_loss(struct tw_device *d, int code, const tw_error *e, tw_error *err) {
+/* Records a failed exchange. One that the transport could not recover ends the handle: later calls
+ * report the cause and do not touch the device. */
+static int record_loss(struct tw_device *d, int code, const tw_error *e, tw_error *err) {
     if (code == TW_E_DEVICE_LOST || code == TW_E_TIMEOUT || code == TW_E_PROTOCOL ||
         code == TW_E_VERSION) {
         d->lost = code;
@@ -380,7 +384,7 @@ static int post(struct tw_device *d, const struct tw_device_call *call, struct t
     tw_status_begin(&d->status, call->opcode, call->bytes);
     tw_error e = {0};
     int code = d->transport->ops->submit(d->transport, bytes, call->payload, call->bytes, &e);
-    return code ? note_loss(d, code, &e, err) : 0;
+    return code ? record_loss(d, code, &e, err) : 0;
 }
 
 static int collect(struct tw_device *d, const struct tw_device_call *call,
@@ -393,7 +397,7 @@ static int collect(struct tw_device *d, const struct tw_device_call *call,
     int code = d->transport->ops->receive(d->transport, bytes, &payload, &payload_bytes, &e);
     code = code ? code : check_answer(d, call, sent, bytes, &h, payload_bytes, &e);
     if (code) {
-        return note_loss(d, code, &e, err);
+        return record_loss(d, code, &e, err);
     }
     tw_status_end(&d->status, payload_bytes, &d->transport->count);
     if (h.status) {
@@ -440,19 +444,18 @@ static int call_many(struct tw_device *d, uint64_t n,
     struct tw_device_call call[TW_DEVICE_IN_FLIGHT] = {{0}};
     struct tw_wire_header sent[TW_DEVICE_IN_FLIGHT];
     uint64_t posted = 0, collected = 0;
-    uint64_t most =
+    uint64_t max =
         d->transport->credits < TW_DEVICE_IN_FLIGHT ? d->transport->credits : TW_DEVICE_IN_FLIGHT;
     int code = check_alive(d, err);
     TW_ASSERT(most > 0); /* opening has refused a device that gives no credit */
     while (!d->lost && (collected < posted || (!code && posted < n))) {
-        if (!code && posted < n && posted - collected < most) {
-            memset(&call[posted % most], 0, sizeof call[0]);
-            fill(ctx, posted, &call[posted % most]);
-            code = post(d, &call[posted % most], &sent[posted % most], err);
+        if (!code && posted < n && posted - collected < max) {
+            memset(&call[posted % max], 0, sizeof call[0]);
+            fill(ctx, posted, &call[posted % max]);
+            code = post(d, &call[posted % max], &sent[posted % max], err);
             posted++;
         } else {
-            int one =
-                collect(d, &call[collected % most], &sent[collected % most], code ? NULL : err);
+            int one = collect(d, &call[collected % max], &sent[collected % max], code ? NULL : err);
             code = code ? code : one;
             collected++;
             *n_good += code == 0;

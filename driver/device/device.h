@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An open device: a transport, who it said it is, and one lock that keeps a request and its answer
- * together.
+ * An open device: a transport, the identity that the device reported, and a lock that keeps a
+ * request and its answer together. Every function may be called from any thread.
  */
 #ifndef TW_DRIVER_DEVICE_DEVICE_H
 #define TW_DRIVER_DEVICE_DEVICE_H
@@ -16,85 +16,91 @@
 
 struct tw_device {
     struct tw_transport *transport;
-    _Atomic uint32_t users;  /* besides the caller: deployments */
-    _Atomic uint32_t resets; /* what was made before the last one is not there any more */
+    _Atomic uint32_t users;  /* references besides the caller's: deployments */
+    _Atomic uint32_t resets; /* device memory allocated before the last one is gone */
     pthread_mutex_t lock;
     uint32_t sequence;
-    uint64_t sent_bytes; /* payloads of requests: what placing weights costs */
-    /* 0, or why every call fails from now on: DEVICE_LOST, TIMEOUT, PROTOCOL, VERSION */
+    uint64_t sent_bytes; /* payloads of all requests */
+    /* 0, or the code for which every call fails from now on: DEVICE_LOST, TIMEOUT, PROTOCOL,
+     * VERSION */
     int lost;
     char cause[200];
     struct tw_wire_identity identity;
-    /* The machine that it is, where it describes itself in full; else "" and zeros. */
+    /* The device's target, if it describes it in full; else "" and zeros. */
     char target_text[TW_TARGET_TEXT_BYTES];
     uint8_t target_hash[TW_HASH_BYTES];
     struct tw_status status;
     char selector[128];
 };
 
-/* One more user of an open device; each ends with tw_device_close. */
+/* Adds a reference to an open device, which tw_device_close() drops. */
 void tw_device_retain(struct tw_device *device);
-/* USAGE: the device has been reset since `resets` was read. */
+/* Returns USAGE if the device has been reset since `resets` was read. */
 int tw_device_check_reset(const struct tw_device *device, uint32_t resets, tw_error *err);
 
-/* An entry of the list. */
+/* Makes entry `index` of the list of what discovery reports; its texts are made printable. */
 struct tw_device_info tw_device_describe(const struct tw_transport_info *t, uint32_t index);
 
-/* One request. The answer's payload is copied to out (out_bytes, exactly what the opcode answers
- * with), its address to
- * *out_address (may be NULL). A refusal fills *failure (may be NULL) and gives its code. Errors:
- * what the device answered; DEVICE_LOST, TIMEOUT, PROTOCOL (the answer does not fit the
- * request). */
+/* One request and where its answer goes. */
 struct tw_device_call {
     enum tw_wire_opcode opcode;
     uint64_t address;
-    const void *payload; /* 8-byte aligned */
-    uint32_t bytes;
-    void *out;
+    const void *payload; /* 8-byte aligned; must not change until the answer */
+    uint32_t bytes;      /* of the payload */
+    void *out;           /* receives the answer's payload, which has exactly out_bytes */
     uint32_t out_bytes;
-    uint32_t *out_length; /* not NULL: the answer may be shorter, and this is how long it was */
-    uint64_t *out_address;
-    struct tw_wire_failure *failure;
+    uint32_t *out_length;            /* or NULL; else the answer may be shorter: its length */
+    uint64_t *out_address;           /* or NULL; the answer's address */
+    struct tw_wire_failure *failure; /* or NULL; filled when the device refuses the request */
 };
+/* Sends a request and waits for its answer. Errors: the code with which the device refused;
+ * DEVICE_LOST, TIMEOUT, PROTOCOL (the answer does not match the request). */
 int tw_device_call(struct tw_device *device, const struct tw_device_call *call, tw_error *err);
-/* True after a TIMEOUT in the middle of a step: the op that has not ended, and one that waits for
- * it. */
+/* Returns whether the device was lost by a TIMEOUT in the middle of a step; *out then names the op
+ * that has not ended, and one that waits for it. */
 bool tw_device_is_stuck(struct tw_device *device, struct tw_link_progress *out);
-/* n requests, as many in flight as the device takes, at most TW_DEVICE_IN_FLIGHT; answered in
- * order. The first error counts: *n_good (may be NULL) requests before it were answered well, and
- * what comes behind it may have been done. fill(ctx, i, call) makes the i-th; payload and out stay
- * the call's until its answer, or the end. */
+/* Sends n requests, with as many in flight as the device allows, at most TW_DEVICE_IN_FLIGHT;
+ * fill(ctx, i, call) fills in the i-th. Answers come in order. Returns the first error; *n_good
+ * (may be NULL) requests before it succeeded, and later ones may have been executed. A call's
+ * payload and out must stay valid until its answer or this function's return. Errors: those of
+ * tw_device_call(). */
 #define TW_DEVICE_IN_FLIGHT TW_LINK_CREDITS
 int tw_device_call_many(struct tw_device *device, uint64_t n,
                         void (*fill)(void *ctx, uint64_t i, struct tw_device_call *call), void *ctx,
                         uint64_t *n_good, tw_error *err);
 
-/* Device memory. alloc: zeroed if `zero`. free never fails: what cannot be freed is the device's
- * until its reset. */
+/* Allocates device memory, zeroed if `zero`; `align` is a power of two. *address is the caller's:
+ * tw_device_free(). Errors: NOMEM and those of tw_device_call(). */
 int tw_device_alloc(struct tw_device *device, uint64_t bytes, uint32_t align, bool zero,
                     uint64_t *address, tw_error *err);
+/* Frees device memory; address 0 is legal. Errors are ignored: what cannot be freed stays allocated
+ * until the device is reset. */
 void tw_device_free(struct tw_device *device, uint64_t address);
-/* Any size; cut into messages. */
+/* Copy to and from device memory, `size` bytes split into messages. Errors: those of
+ * tw_device_call(). */
 int tw_device_write(struct tw_device *device, uint64_t address, const void *bytes, uint64_t size,
                     tw_error *err);
 int tw_device_read(struct tw_device *device, uint64_t address, void *bytes, uint64_t size,
                    tw_error *err);
-/* A read as requests among others of tw_device_call_many: how many it takes, and the i-th of
- * them. */
+/* A read as part of a tw_device_call_many(). */
 struct tw_device_read {
     const struct tw_device *device;
     uint64_t address, size;
     uint8_t *bytes;
     struct tw_wire_range range[2]; /* of a full message, and of the last one */
 };
+/* Prepares a read and returns how many requests it takes. */
 uint64_t tw_device_read_begin(struct tw_device_read *r, const struct tw_device *device,
                               uint64_t address, void *bytes, uint64_t size);
+/* Fills in the i-th request of the read. */
 void tw_device_read_fill(const struct tw_device_read *r, uint64_t i, struct tw_device_call *call);
-/* Constant host bytes on the device: in place where the device sees them, as the device has them
- * where it kept the same content, else a copy. */
+/* Makes constant host bytes available on the device: in place if the device can access host memory,
+ * as an existing copy if the device kept the same content, else as a new copy. `bytes` must stay
+ * valid and unchanged until tw_device_free(*address). Errors: those of tw_device_call(), NOMEM,
+ * PROTOCOL (the kept content differs). */
 int tw_device_place(struct tw_device *device, const void *bytes, uint64_t size, uint32_t align,
                     uint64_t *address, tw_error *err);
-/* Host pointer to device memory, or NULL where the device does not share its memory. */
+/* Returns a host pointer to device memory; NULL if the device does not share its memory. */
 void *tw_device_map(struct tw_device *device, uint64_t address, uint64_t bytes);
 
 #endif

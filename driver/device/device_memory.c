@@ -19,9 +19,10 @@ int tw_device_alloc(struct tw_device *device, uint64_t bytes, uint32_t align, bo
     uint64_t end;
     if (!code &&
         (*address == 0 || (*address & (align - 1)) || !tw_add_u64(*address, q.bytes, &end))) {
-        return tw_fail(
-            err, TW_E_PROTOCOL, "device %s: it gave address %llu for %llu bytes aligned to %u",
-            device->selector, (unsigned long long)*address, (unsigned long long)q.bytes, align);
+        return tw_fail(err, TW_E_PROTOCOL,
+                       "device %s: ALLOC of %llu bytes aligned to %u returned invalid address %llu",
+                       device->selector, (unsigned long long)q.bytes, align,
+                       (unsigned long long)*address);
     }
     return code;
 }
@@ -33,10 +34,11 @@ void tw_device_free(struct tw_device *device, uint64_t address) {
     }
 }
 
+/* Returns the bytes of the next message of a transfer with `left` bytes to go. */
 static uint32_t piece(const struct tw_device *device, uint64_t left) {
-    uint32_t most = device->identity.max_payload & ~UINT32_C(63);
-    most = most ? most : 64;
-    return left < most ? (uint32_t)left : most;
+    uint32_t max = device->identity.max_payload & ~UINT32_C(63);
+    max = max ? max : 64;
+    return left < max ? (uint32_t)left : max;
 }
 
 struct write {
@@ -57,15 +59,15 @@ static void fill_write(void *ctx, uint64_t i, struct tw_device_call *call) {
 int tw_device_write(struct tw_device *device, uint64_t address, const void *bytes, uint64_t size,
                     tw_error *err) {
     struct write w = {device, address, size, bytes};
-    uint32_t most = piece(device, UINT64_MAX);
-    return tw_device_call_many(device, size / most + (size % most != 0), fill_write, &w, NULL, err);
+    uint32_t max = piece(device, UINT64_MAX);
+    return tw_device_call_many(device, size / max + (size % max != 0), fill_write, &w, NULL, err);
 }
 
 uint64_t tw_device_read_begin(struct tw_device_read *r, const struct tw_device *device,
                               uint64_t address, void *bytes, uint64_t size) {
-    uint64_t most = piece(device, UINT64_MAX), rest = size % most;
-    *r = (struct tw_device_read){device, address, size, bytes, {{.bytes = most}, {.bytes = rest}}};
-    return size / most + (rest != 0);
+    uint64_t max = piece(device, UINT64_MAX), rest = size % max;
+    *r = (struct tw_device_read){device, address, size, bytes, {{.bytes = max}, {.bytes = rest}}};
+    return size / max + (rest != 0);
 }
 
 void tw_device_read_fill(const struct tw_device_read *r, uint64_t i, struct tw_device_call *call) {
@@ -121,8 +123,8 @@ static int hash_on_device(struct tw_device *device, uint64_t address, uint64_t n
     return code;
 }
 
-/* A device that keeps other bytes than it says would give wrong tokens without a word. So pieces of
- * what it has, spread from the first byte to the last, are compared by hash. */
+/* Compares samples of the kept content by hash, spread from the first byte to the last: a device
+ * that kept other bytes than it claims would silently produce wrong tokens. */
 static int check_kept(struct tw_device *device, const uint8_t *bytes, uint64_t size,
                       uint64_t address, tw_error *err) {
     const uint64_t piece_bytes = 64u << 10, pieces = 16;
@@ -137,9 +139,8 @@ static int check_kept(struct tw_device *device, const uint8_t *bytes, uint64_t s
         }
         if (crc != tw_packet_crc32c(0, bytes + at, some)) {
             return tw_fail(err, TW_E_PROTOCOL,
-                           "device %s: of %llu bytes that it says it kept, those from %llu on are "
-                           "others; clear it with: "
-                           "tilewright reset --device %s",
+                           "device %s: the %llu bytes that it kept differ from the bundle at "
+                           "offset %llu; clear it with: tilewright reset --device %s",
                            device->selector, (unsigned long long)size, (unsigned long long)at,
                            device->selector);
         }
@@ -147,8 +148,8 @@ static int check_kept(struct tw_device *device, const uint8_t *bytes, uint64_t s
     return 0;
 }
 
-/* What the device kept from an earlier host is not sent again. The name is the hash of these very
- * bytes. */
+/* Reuses what the device kept from an earlier open, found by the hash of the bytes; otherwise sends
+ * them and has the device keep them. */
 static int place_kept(struct tw_device *device, const void *bytes, uint64_t size, uint32_t align,
                       uint64_t *address, tw_error *err) {
     struct tw_wire_content c = {.bytes = size};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Self-test and reset of an open device: memory with patterns at odd places, its own hash against
- * ours, and a small program whose result is known, in every mode that the device has.
+ * Self-test and reset of an open device: memory with patterns at unaligned addresses, the device's
+ * hash against the host's, and a small program whose result is known, in every mode the device has.
  */
 #include "driver/device/device.h"
 
@@ -12,13 +12,13 @@
 
 #include <stdlib.h>
 
-#define PATTERN_BYTES (3u << 20) /* several messages, and a part of one */
+#define PATTERN_BYTES (3u << 20) /* several messages */
 #define VOCAB 8u
 #define COLS 16u
 #define ROWS 4u
 enum { BIND_IDS, BIND_ROWS, BIND_TABLE, BIND_LOGITS, BINDS };
 
-/* The logits are the row of a table that the last token names. tws(5). */
+/* Gives as logits the table row of the last token. In the language of tws(5). */
 static const char program_text[] =
     "program selftest rows=4 sites=1 mesh=1x1 chips=1 sram=4096\n"
     "tensor 0 ids role=input dtype=i32 shape=1x4 packing=row bytes=16 bind=0+1\n"
@@ -193,7 +193,7 @@ static int place_program(struct test *t, tw_error *err) {
     return code ? code : tw_device_write(t->device, t->rows, t->bind, sizeof t->bind, err);
 }
 
-/* Three tokens, of which the last one counts. */
+/* Runs a step of three tokens and checks that the logits are the table row of the last one. */
 static int step(const struct test *t, uint32_t program, uint32_t token, tw_error *err) {
     struct {
         struct tw_wire_run run;
@@ -255,8 +255,8 @@ static int test_fast(struct test *t, tw_error *err) {
 static const struct {
     const char *name;
     int (*run)(struct test *t, tw_error *err);
-    uint32_t bytes;      /* moved one way, where the time tells a speed */
-    uint32_t capability; /* that it needs; 0: memory */
+    uint32_t bytes;      /* transferred, if the step measures a throughput */
+    uint32_t capability; /* required; 0: only memory */
 } steps[] = {
     {"memory", test_memory, 0, 0},
     {"fill", test_fill, 0, 0},
@@ -290,8 +290,9 @@ static int run_steps(struct test *t, void (*passed)(void *ctx, const struct tw_s
     }
     return id->memory_bytes < 2 * PATTERN_BYTES
                ? tw_fail(err, TW_E_UNSUPPORTED,
-                         "device %s: %llu bytes of memory are too few to test", t->device->selector,
-                         (unsigned long long)id->memory_bytes)
+                         "device %s: it has %llu bytes of memory, the self-test needs %u",
+                         t->device->selector, (unsigned long long)id->memory_bytes,
+                         2 * PATTERN_BYTES)
                : 0;
 }
 
@@ -339,7 +340,7 @@ int tw_device_reset(tw_device *device, tw_error *err) {
         code = tw_device_call(device, &greet, err);
     }
     return !code && id.memory_used
-               ? tw_fail(err, TW_E_FAULT, "device %s: %llu bytes are in use after a reset",
+               ? tw_fail(err, TW_E_FAULT, "device %s: %llu bytes are still in use after a reset",
                          device->selector, (unsigned long long)id.memory_used)
                : code;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Serving an emulated device through its doors: the public form of firmware/serve/device_server.h,
- * usbredir.h, gadget.h and ivshmem.h.
+ * Serving an emulated device at its endpoints: the public interface to
+ * firmware/serve/device_server.h, usbredir.h, gadget.h and ivshmem.h.
  */
 #include "tilewright/emulate.h"
 #include "driver/transport/emu/emu_options.h"
@@ -17,21 +17,21 @@
 #include <stdio.h>
 #include <time.h>
 
-#define DOORS 4u
+#define ENDPOINTS 4u
 
-/* What is served: the device, or doors on buses alone where it cannot run. */
+/* What is served: the device at its endpoints, or, in recovery, only endpoints on buses. */
 struct serving {
     struct tw_emulate_options o;
     struct tw_device_server *socket; /* NULL in recovery */
-    struct tw_pipe *closed[DOORS];   /* doors in recovery: nobody takes their packets */
-    uint32_t n_closed;
-    char door[DOORS][128];
-    uint32_t n_doors;
+    struct tw_pipe *idle[ENDPOINTS]; /* in recovery: nobody takes the packets of these endpoints */
+    uint32_t n_idle;
+    char endpoint[ENDPOINTS][128];
+    uint32_t n_endpoints;
 };
 
-/* ---- doors on buses ---- */
+/* ---- endpoints on buses ---- */
 
-static void tell_progress(void *ctx, struct tw_link_progress *progress, uint32_t *generation) {
+static void get_progress(void *ctx, struct tw_link_progress *progress, uint32_t *generation) {
     tw_device_server_progress(ctx, progress, generation);
 }
 
@@ -44,27 +44,26 @@ static int find_speed(const char *name, enum tw_usb_speed *out, tw_error *err) {
             return 0;
         }
     }
-    return name
-               ? tw_fail(err, TW_E_USAGE, "USB speed '%.40s': there are full, high and super", name)
-               : 0;
+    return name ? tw_fail(err, TW_E_USAGE, "USB speed '%.40s': expected full, high or super", name)
+                : 0;
 }
 
-/* A serial number for the device behind a path: the same whenever it is served there again. */
+/* Derives a serial number from a path, so that a device served there again has the same one. */
 static void path_serial(const char *path, char serial[TW_USB_SERIAL_MAX + 1]) {
     snprintf(serial, TW_USB_SERIAL_MAX + 1, "%08X", tw_wire_crc32c(0, path, strlen(path)));
 }
 
-/* Puts a door's medium where its packets go, or do not. */
-static int open_door(struct serving *s, const char *kind, const char *name, struct tw_pipe *medium,
-                     tw_error *err) {
-    snprintf(s->door[s->n_doors++], sizeof s->door[0], "%s:%s", kind, name);
+/* Adds an endpoint, whose packets go to the device, or in recovery to nobody. */
+static int add_endpoint(struct serving *s, const char *kind, const char *name, struct tw_pipe *pipe,
+                        tw_error *err) {
+    snprintf(s->endpoint[s->n_endpoints++], sizeof s->endpoint[0], "%s:%s", kind, name);
     if (!s->socket) {
-        s->closed[s->n_closed++] = medium;
+        s->idle[s->n_idle++] = pipe;
         return 0;
     }
-    struct tw_medium *line = tw_medium_create(medium);
-    return line ? tw_device_server_add_medium(s->socket, line, err)
-                : tw_fail(err, TW_E_NOMEM, "%s %.120s: no memory for its line", kind, name);
+    struct tw_medium *medium = tw_medium_create(pipe);
+    return medium ? tw_device_server_add_medium(s->socket, medium, err)
+                  : tw_fail(err, TW_E_NOMEM, "%s %.120s: out of memory", kind, name);
 }
 
 static int open_usbredir(struct serving *s, const struct tw_usb_options *o, tw_error *err) {
@@ -75,7 +74,7 @@ static int open_usbredir(struct serving *s, const struct tw_usb_options *o, tw_e
     own.serial = s->o.serial ? s->o.serial : serial;
     int code = find_speed(s->o.usb_speed, &own.speed, err);
     code = code ? code : tw_usbredir_create(s->o.usbredir, &own, &medium, err);
-    return code ? code : open_door(s, "usbredir", s->o.usbredir, medium, err);
+    return code ? code : add_endpoint(s, "usbredir", s->o.usbredir, medium, err);
 }
 
 static int open_gadget(struct serving *s, const struct tw_usb_options *o, tw_error *err) {
@@ -89,13 +88,13 @@ static int open_gadget(struct serving *s, const struct tw_usb_options *o, tw_err
         return code;
     }
     snprintf(udc, sizeof udc, "%s", tw_gadget_udc(medium));
-    return open_door(s, "gadget", udc, medium, err);
+    return add_endpoint(s, "gadget", udc, medium, err);
 }
 
 static int open_usb(struct serving *s, tw_error *err) {
     struct tw_usb_options o = {.recovery = s->o.recovery,
                                .firmware_version = TW_FIRMWARE_VERSION,
-                               .progress = s->socket ? tell_progress : NULL,
+                               .progress = s->socket ? get_progress : NULL,
                                .ctx = s->socket};
     int code = s->o.usbredir ? open_usbredir(s, &o, err) : 0;
     return code || !s->o.gadget ? code : open_gadget(s, &o, err);
@@ -108,11 +107,11 @@ static int open_ivshmem(struct serving *s, tw_error *err) {
                                          .requester = (uint16_t)s->o.requester};
     const struct tw_pcie_device_options d = {.firmware_version = TW_FIRMWARE_VERSION,
                                              .reason = s->o.recovery,
-                                             .progress = s->socket ? tell_progress : NULL,
+                                             .progress = s->socket ? get_progress : NULL,
                                              .ctx = s->socket};
     struct tw_pipe *medium;
     int code = tw_ivshmem_create(&o, &d, &medium, err);
-    return code ? code : open_door(s, "ivshmem", o.path, medium, err);
+    return code ? code : add_endpoint(s, "ivshmem", o.path, medium, err);
 }
 
 /* ---- the device ---- */
@@ -130,7 +129,7 @@ static int make_device(struct serving *s, tw_error *err) {
     code = code || !o.path ? code : tw_runtime_socket(o.path, true, path, err);
     code = code ? code : tw_device_server_create(&o, &s->socket, err);
     if (!code && o.path) {
-        snprintf(s->door[s->n_doors++], sizeof s->door[0], "socket:%s", path);
+        snprintf(s->endpoint[s->n_endpoints++], sizeof s->endpoint[0], "socket:%s", path);
     }
     return code;
 }
@@ -138,29 +137,29 @@ static int make_device(struct serving *s, tw_error *err) {
 static int check(const struct tw_emulate_options *o, tw_error *err) {
     bool usb = o->usbredir || o->gadget, bus = usb || o->ivshmem;
     if (o->path && !*o->path) {
-        return tw_fail(err, TW_E_USAGE, "serve: no path to listen on");
+        return tw_fail(err, TW_E_USAGE, "emulate: the path to listen on is empty");
     }
     if (!o->path && !bus) {
         return tw_fail(err, TW_E_USAGE,
-                       "serve: no door: neither a socket's path nor a USB or PCIe device");
+                       "emulate: no endpoint; set a socket path, or a USB or PCIe device");
     }
     if ((o->usb_speed && !o->usbredir) || (o->udc && !o->gadget) || (o->serial && !usb)) {
         return tw_fail(
             err, TW_E_USAGE,
-            "serve: a speed is of usbredir, a controller of gadget, a serial number of both");
+            "emulate: a speed needs usbredir, a controller gadget, a serial number one of both");
     }
     if (!o->ivshmem && (o->guest_ram || o->monitor)) {
-        return tw_fail(err, TW_E_USAGE, "serve: a guest's memory and monitor are of ivshmem");
+        return tw_fail(err, TW_E_USAGE, "emulate: guest memory and a monitor need ivshmem");
     }
     if (o->recovery && (o->path || !bus)) {
         return tw_fail(
             err, TW_E_USAGE,
-            "serve: a device in recovery is on a bus (usbredir, gadget, ivshmem) and nowhere else");
+            "emulate: a device in recovery needs a bus (usbredir, gadget, ivshmem) and no socket");
     }
     return 0;
 }
 
-/* In recovery nothing but the doors' own threads has to do anything. */
+/* Waits in recovery, when the threads of the endpoints do everything. */
 static void wait_for(const volatile sig_atomic_t *stop) {
     const struct timespec t = {0, 100000000};
     while (!tw_stopped(stop)) {
@@ -170,23 +169,23 @@ static void wait_for(const volatile sig_atomic_t *stop) {
 
 int tw_emulate(const struct tw_emulate_options *options, const volatile sig_atomic_t *stop,
                tw_error *err) {
-    struct serving s = {.n_doors = 0};
+    struct serving s = {.n_endpoints = 0};
     int code = TW_NEED(err, options);
     code = code ? code : tw_sized_read(__func__, &s.o, sizeof s.o, options, err);
     code = code ? code : check(&s.o, err);
     code = code || s.o.recovery ? code : make_device(&s, err);
     code = code ? code : open_usb(&s, err);
     code = code || !s.o.ivshmem ? code : open_ivshmem(&s, err);
-    for (uint32_t i = 0; !code && s.o.ready && i < s.n_doors; i++) {
-        s.o.ready(s.o.ctx, s.door[i]);
+    for (uint32_t i = 0; !code && s.o.ready && i < s.n_endpoints; i++) {
+        s.o.ready(s.o.ctx, s.endpoint[i]);
     }
     if (!code && s.socket) {
         tw_device_server_run(s.socket, stop);
     } else if (!code) {
         wait_for(stop);
     }
-    for (uint32_t i = 0; i < s.n_closed; i++) {
-        s.closed[i]->ops->close(s.closed[i]);
+    for (uint32_t i = 0; i < s.n_idle; i++) {
+        s.idle[i]->ops->close(s.idle[i]);
     }
     tw_device_server_destroy(s.socket);
     return code;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sessions: one sequence's memory on the device, and what may be asked of it. Steps are in
- * session_steps.c.
+ * Sessions: creating and destroying a sequence's memory on the device, and its simple operations.
+ * Steps are in session_steps.c.
  */
 #include "driver/session/session.h"
 
@@ -18,12 +18,13 @@ static int check_options(const struct tw_deployment *d, const struct tw_session_
                        o->n_ctx, d->decoder->bundle.path, note->n_ctx, o->n_ctx);
     }
     if (o->mode != TW_MODE_FAST && o->mode != TW_MODE_STRICT) {
-        return tw_fail(err, TW_E_USAGE, "session mode %u: there are fast (0) and strict (1)",
+        return tw_fail(err, TW_E_USAGE, "session mode is %u, expected fast (0) or strict (1)",
                        (unsigned)o->mode);
     }
     if (note->n_vocab == 0 || note->n_ctx == 0) {
         return tw_fail(err, TW_E_FORMAT,
-                       "%s: its note says %u tokens of vocabulary and %u positions of context",
+                       "%s: its note has a vocabulary of %u tokens and a context of %u positions, "
+                       "expected at least 1",
                        d->decoder->bundle.path, note->n_vocab, note->n_ctx);
     }
     return 0;
@@ -70,7 +71,7 @@ static int make_interrupt(struct tw_session *s, tw_error *err) {
     struct tw_device *device = s->deployment->device;
     s->interrupt = &s->own_interrupt;
     if (!tw_device_map(device, s->bind_address, 8)) {
-        return 0; /* nothing that the device could look at */
+        return 0; /* the device does not share memory, so it could not see the word */
     }
     int code = tw_device_alloc(device, sizeof *s->interrupt, 64, true, &s->interrupt_address, err);
     if (!code) {
@@ -88,8 +89,8 @@ static int make_programs(struct tw_session *s, const struct tw_session_options *
     if (!code && o->chunk != 1) {
         code = tw_session_load_program(s, "prefill", o, &s->prefill, err);
     }
-    uint32_t most = s->prefill.program ? s->prefill.rows : 1;
-    s->chunk = o->chunk && o->chunk < most ? o->chunk : most;
+    uint32_t max = s->prefill.program ? s->prefill.rows : 1;
+    s->chunk = o->chunk && o->chunk < max ? o->chunk : max;
     return code;
 }
 
@@ -126,7 +127,7 @@ int tw_session_create(tw_deployment *deployment, const struct tw_session_options
     return 0;
 }
 
-/* After a reset the addresses are perhaps another session's. */
+/* Frees nothing after a reset: the addresses may belong to another session by now. */
 static void free_device_memory(struct tw_session *s) {
     const struct tw_bundle *b = &s->deployment->decoder->bundle;
     struct tw_device *device = s->deployment->device;
@@ -184,7 +185,7 @@ int tw_session_check_feed(const struct tw_session *s, const uint32_t *ids, size_
         return code;
     }
     if (s->broken) {
-        return tw_fail(err, TW_E_FAULT, "session: a step failed before; create a new session");
+        return tw_fail(err, TW_E_FAULT, "session: an earlier step failed; create a new session");
     }
     if (n == 0) {
         return tw_fail(err, TW_E_USAGE, "session: no tokens to feed");
@@ -198,8 +199,9 @@ int tw_session_check_feed(const struct tw_session *s, const uint32_t *ids, size_
     for (size_t i = 0; i < n; i++) {
         if (ids[i] >= s->n_vocab) {
             return tw_fail(err, TW_E_RANGE,
-                           "token id %u at place %zu: the vocabulary has %u tokens", ids[i], i,
-                           s->n_vocab);
+                           "token id %u at index %zu: expected an id below %u, the size of the "
+                           "vocabulary",
+                           ids[i], i, s->n_vocab);
         }
     }
     return 0;
@@ -223,8 +225,7 @@ int tw_session_rewind(tw_session *session, uint32_t position, tw_error *err) {
         return tw_fail(err, TW_E_USAGE, "rewind to position %u: the session is at %u", position,
                        s->position);
     }
-    /* Attention reads positions below the step's end only, so what lies behind is as good as
-     * absent. */
+    /* Attention reads only positions below the step's end, so later ones need not be cleared. */
     s->position = position;
     s->logits = NULL;
     return 0;

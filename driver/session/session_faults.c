@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a device tells of a step that failed or does not end, in words of the model: the section of
- * the program and the graph operation that an op came from.
+ * Error messages for a step that failed or does not end, in terms of the model: the section of the
+ * program and the graph operation that an op came from.
  */
 #include "driver/device/device.h"
 #include "driver/session/session.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *span_of(const struct tw_program *p, uint32_t stage) {
+static const char *section_of(const struct tw_program *p, uint32_t stage) {
     for (uint32_t i = 0; i < p->n_sections; i++) {
         if (stage - p->sections[i].first_stage < p->sections[i].n_stages) {
             return tw_program_string(p, p->sections[i].name);
@@ -23,8 +23,8 @@ static const char *origin_of(const struct tw_program *p, uint32_t stage) {
     return tw_program_string(p, p->stages[stage].origin);
 }
 
-/* The stage of an op that is known by its number in its stream; TW_NONE: the device tells
- * nonsense. */
+/* Returns the stage of an op that is given by its index in its stream; TW_NONE if the device
+ * reported one that does not exist. */
 static uint32_t stage_of(const struct tw_program *p, const struct tw_place *place) {
     if (place->site >= p->n_sites || place->engine >= TW_ENGINE_COUNT) {
         return TW_NONE;
@@ -46,7 +46,7 @@ static void add_place(const struct tw_program *p, const struct tw_place *place, 
     size_t n = strlen(text);
     if (stage != TW_NONE && n < size) {
         snprintf(text + n, size - n, "; site %u %s section %s, %s", place->site, does,
-                 span_of(p, stage), origin_of(p, stage));
+                 section_of(p, stage), origin_of(p, stage));
     }
 }
 
@@ -117,7 +117,7 @@ int tw_session_explain_numbers(struct tw_session *s, const struct session_progra
             return tw_session_explain(s, programs[i], &failure, TW_E_FAULT, err);
         }
         if (code) {
-            break; /* the device cannot tell, or is gone */
+            break; /* the device cannot check, or is gone */
         }
     }
     return tw_fail(err, TW_E_FAULT,
@@ -146,6 +146,6 @@ int tw_session_explain(const struct tw_session *s, const struct session_program 
     return tw_fail(err, code,
                    "%s: fault %s at site %u, %s, op %u (%s), section %s, %s: have %llu, need %llu",
                    prog->name, f->what, f->site, tw_engine_name(f->engine), f->op_index,
-                   op ? op : "?", span_of(prog, f->stage), origin_of(prog, f->stage),
+                   op ? op : "?", section_of(prog, f->stage), origin_of(prog, f->stage),
                    (unsigned long long)f->have, (unsigned long long)f->need);
 }

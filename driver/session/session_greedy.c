@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Greedy runs: one request, and the device chooses and feeds its own tokens. The request is the one
- * of a step with a tail.
+ * Greedy runs: a single request, with which the device chooses and feeds its own tokens. It is the
+ * request of a step with a tail.
  */
 #include "driver/session/session.h"
 
@@ -15,8 +15,7 @@ TW_STATIC_ASSERT(TW_GREEDY_MAX == TW_WIRE_MAX_TOKENS && TW_GREEDY_STOPS == TW_WI
 TW_STATIC_ASSERT(TW_ENDS_MAX <= TW_GREEDY_STOPS, "a greedy run can stop at every end of a text");
 
 void tw_session_interrupt(tw_session *s) {
-    if (s &&
-        !tw_session_check_reset(s, NULL)) { /* else the word is gone with the device's memory */
+    if (s && !tw_session_check_reset(s, NULL)) { /* a reset has freed the word */
         atomic_store(s->interrupt, 1);
     }
 }
@@ -25,17 +24,18 @@ static int check(const struct tw_session *s, uint32_t id, const struct tw_greedy
                  tw_error *err) {
     if (o->n == 0 || o->n > TW_GREEDY_MAX || o->n_stops > TW_GREEDY_STOPS) {
         return tw_fail(err, TW_E_USAGE,
-                       "greedy run of %u tokens with %u stops: 1 to %u tokens, at most %u stops",
+                       "greedy run of %u tokens with %u stops: expected 1 to %u tokens and at most "
+                       "%u stops",
                        o->n, o->n_stops, TW_GREEDY_MAX, TW_GREEDY_STOPS);
     }
     if (!(s->deployment->device->identity.capabilities & TW_WIRE_CAN_GREEDY)) {
-        return tw_fail(err, TW_E_UNSUPPORTED, "device %s: it cannot choose tokens by itself",
+        return tw_fail(err, TW_E_UNSUPPORTED, "device %s: does not support greedy runs",
                        s->deployment->device->selector);
     }
     return tw_session_check_feed(s, &id, 1, err);
 }
 
-/* The request of a step becomes that of a run, and back. */
+/* Turns the request of a step into that of a run, and back (o NULL). */
 static void set_request(struct session_program *p, const struct tw_greedy_options *o) {
     struct tw_wire_run *run = (struct tw_wire_run *)(void *)p->request;
     run->n_steps = o ? o->n : 1;
@@ -46,9 +46,9 @@ static void set_request(struct session_program *p, const struct tw_greedy_option
     }
 }
 
-/* What the answer says is possible: tokens that there are, as many as its reason allows, inside the
- * context. */
-static bool makes_sense(const struct tw_session *s, const struct tw_greedy_options *o) {
+/* Returns whether the answer is plausible: as many tokens as requested or as its reason allows,
+ * inside the context and the vocabulary. */
+static bool is_plausible(const struct tw_session *s, const struct tw_greedy_options *o) {
     const struct tw_wire_tokens *t = &s->tokens.head;
     bool may_be_none = t->ended == TW_WIRE_ENDED_ABORT || t->ended == TW_WIRE_ENDED_FAULT;
     bool good = t->n_tokens <= o->n && t->n_tokens <= s->n_ctx - s->position &&
@@ -73,24 +73,25 @@ static int call_device(struct tw_session *s, const struct tw_greedy_options *o, 
     int code = tw_device_call(s->deployment->device, &call, err);
     set_request(p, NULL);
     code = code ? code : tw_bundle_intact(&s->deployment->decoder->bundle, err);
-    if (!code && !makes_sense(s, o)) {
+    if (!code && !is_plausible(s, o)) {
         code = tw_fail(err, TW_E_PROTOCOL,
-                       "device %s: its answer to a run of %u tokens at position %u makes no sense: "
-                       "%u tokens, end %u",
+                       "device %s: its answer to a run of %u tokens at position %u is invalid: %u "
+                       "tokens, end reason %u",
                        s->deployment->device->selector, o->n, s->position, s->tokens.head.n_tokens,
                        s->tokens.head.ended);
     }
     return code && code != TW_E_TRUNCATED ? tw_session_explain(s, p, &failure, code, err) : code;
 }
 
-/* The step that follows the tokens that were chosen; `fed` was its input. */
+/* Explains non-finite logits of the step after the chosen tokens, whose input was `fed`. */
 static int explain_numbers(struct tw_session *s, uint32_t fed, tw_error *err) {
     const struct session_program *program = &s->decode;
     uint8_t *request = tw_session_set_inputs(program, 0, s->position, &fed, 1);
     return tw_session_explain_numbers(s, &program, &request, 1, err);
 }
 
-/* `fed`: the last token that a step was begun with. */
+/* Converts why the run ended to *reason, or to an error. `fed`: the input of the last step that was
+ * begun. */
 static int take_ended(struct tw_session *s, uint32_t fed, enum tw_stop_reason *reason,
                       tw_error *err) {
     struct tw_wire_failure *f = &s->tokens.head.failure;
@@ -122,14 +123,14 @@ static int take_ended(struct tw_session *s, uint32_t fed, enum tw_stop_reason *r
     return tw_session_explain(s, &s->decode, f, TW_E_FAULT, err);
 }
 
-/* Of the last token, where the caller wants them or they are here anyway. */
+/* Sets the logits of the last step if the caller wants them or memory is shared. */
 static int keep_logits(struct tw_session *s, const struct tw_greedy_options *o, tw_error *err) {
     bool unwanted = o->flags & TW_GREEDY_NO_LOGITS;
     s->logits = s->decode.logits_mapped;
     return unwanted || s->logits ? 0 : tw_session_fetch_logits(s, &s->decode, err);
 }
 
-/* The arguments; *o gets the options. */
+/* Checks the arguments and copies the options to *o. */
 static int read_arguments(const struct tw_session *session, const void *options,
                           const uint32_t *tokens, const uint32_t *n_tokens,
                           const enum tw_stop_reason *reason, struct tw_greedy_options *o,
@@ -173,7 +174,7 @@ int tw_session_run_greedy(tw_session *s, uint32_t id, const struct tw_greedy_opt
         *n_tokens = n;
         s->position += n;
         s->steps += n;
-        tw_session_tell(s, n, n, false);
+        tw_session_report(s, n, n, false);
         code = take_ended(s, n ? tokens[n - 1] : id, reason, err);
     }
     if (!code && *n_tokens > 0) {

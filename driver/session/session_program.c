@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A session's programs: binds the inputs and the output by name, lays out the request that steps
- * it, prepares it on the device.
+ * A session's programs: binds the inputs and the output by name, lays out the request for a step,
+ * loads the program on the device.
  */
 #include "driver/session/session.h"
 
@@ -19,7 +19,8 @@ static const struct tw_tensor *find_tensor(const struct tw_program *p, const cha
     return NULL;
 }
 
-/* A program "prefill" or "prefill.64": the name, or the name and a dot. */
+/* Finds a program "prefill" or "prefill.64": the name, or the name and a dot. Returns -1 if there
+ * is none. */
 static int find_program(const struct tw_bundle *b, const char *prefix) {
     size_t n = strlen(prefix);
     for (uint32_t i = 0; i < b->n_programs; i++) {
@@ -31,8 +32,8 @@ static int find_program(const struct tw_bundle *b, const char *prefix) {
     return -1;
 }
 
-/* An input or output: right role and type, one instance, `bytes` bytes at least, behind a binding
- * row. */
+/* Finds an input or output and checks role, type and size (at least `bytes`), and that it has one
+ * binding row. *address is 0 if the program does not have it. */
 static int bind_tensor(const struct tw_session *s, const struct tw_program *p, const char *name,
                        enum tw_role role, enum tw_dtype dtype, uint64_t bytes, bool required,
                        uint64_t *address, tw_error *err) {
@@ -47,10 +48,11 @@ static int bind_tensor(const struct tw_session *s, const struct tw_program *p, c
     if (t->role != role || t->dtype != dtype || t->bytes < bytes || t->bind_count != 1 ||
         t->bind_first >= b->n_bind_rows) {
         return tw_fail(err, TW_E_FORMAT,
-                       "%s: program %s: tensor \"%s\" is no %s %s of %llu bytes (it has %llu)",
-                       b->path, p->name, name, dtype == TW_DT_F32 ? "f32" : "i32",
-                       role == TW_ROLE_INPUT ? "input" : "output", (unsigned long long)bytes,
-                       (unsigned long long)t->bytes);
+                       "%s: program %s: tensor \"%s\" of %llu bytes, expected an %s %s of at least "
+                       "%llu",
+                       b->path, p->name, name, (unsigned long long)t->bytes,
+                       dtype == TW_DT_F32 ? "f32" : "i32",
+                       role == TW_ROLE_INPUT ? "input" : "output", (unsigned long long)bytes);
     }
     *address = s->bind[t->bind_first];
     return 0;
@@ -149,8 +151,8 @@ int tw_session_load_program(struct tw_session *s, const char *prefix,
     out->program = &b->programs[index];
     out->rows = out->program->rows;
     if (out->rows == 0 || out->rows > UINT32_MAX / 8) {
-        return tw_fail(err, TW_E_FORMAT, "%s: program %s takes %u rows", b->path,
-                       out->program->name, out->rows);
+        return tw_fail(err, TW_E_FORMAT, "%s: program %s takes %u rows, expected 1 to %u", b->path,
+                       out->program->name, out->rows, UINT32_MAX / 8);
     }
     int code = bind_tensor(s, out->program, "logits", TW_ROLE_OUTPUT, TW_DT_F32,
                            (uint64_t)s->n_vocab * 4, true, &out->logits_address, err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps. Tokens are cut into as many as a prefill step takes while two or more are left, else one
- * by the decode program. Steps of a row, and the read of the last one's logits, are sent without
- * waiting for one another's answers.
+ * Steps. While two or more tokens are left, a prefill step takes as many as it can; a single one is
+ * fed by the decode program. The steps of a batch, and the read of the last one's logits, are sent
+ * without waiting for each other's answers.
  */
 #include "driver/session/session.h"
 
@@ -17,11 +17,12 @@ struct step {
     struct tw_wire_failure failure;
 };
 
-struct row {
+/* Steps that are sent together. */
+struct batch {
     struct step step[TW_DEVICE_IN_FLIGHT];
     uint64_t n_steps;
     bool prompt;                  /* the tokens were given, not generated */
-    struct tw_device_read logits; /* behind the steps */
+    struct tw_device_read logits; /* after the steps */
 };
 
 uint8_t *tw_session_set_inputs(const struct session_program *p, uint32_t copy, uint32_t position,
@@ -51,7 +52,7 @@ int tw_session_fetch_logits(struct tw_session *s, const struct session_program *
 }
 
 static void fill(void *ctx, uint64_t i, struct tw_device_call *call) {
-    struct row *r = ctx;
+    struct batch *r = ctx;
     if (i >= r->n_steps) {
         tw_device_read_fill(&r->logits, i - r->n_steps, call);
         return;
@@ -65,8 +66,8 @@ static void fill(void *ctx, uint64_t i, struct tw_device_call *call) {
                                     .failure = &t->failure};
 }
 
-/* The next steps for n tokens; returns how many tokens they take. */
-static size_t plan(struct tw_session *s, const uint32_t *ids, size_t n, struct row *r) {
+/* Plans the next steps for n tokens and returns how many tokens they take. */
+static size_t plan(struct tw_session *s, const uint32_t *ids, size_t n, struct batch *r) {
     size_t at = 0;
     for (r->n_steps = 0; at < n && r->n_steps < TW_DEVICE_IN_FLIGHT; r->n_steps++) {
         struct step *t = &r->step[r->n_steps];
@@ -82,7 +83,7 @@ static size_t plan(struct tw_session *s, const uint32_t *ids, size_t n, struct r
     return at;
 }
 
-void tw_session_tell(const struct tw_session *s, uint32_t n, uint32_t steps, bool prompt) {
+void tw_session_report(const struct tw_session *s, uint32_t n, uint32_t steps, bool prompt) {
     const struct tw_status_step step = {
         .tokens = n, .steps = steps, .prompt = prompt, .position = s->position, .n_ctx = s->n_ctx};
     tw_status_step(&s->deployment->device->status, &step);
@@ -93,14 +94,14 @@ int tw_session_break(struct tw_session *s, int code, const tw_error *err) {
     s->broken = true;
     s->logits = NULL;
     if (err) {
-        /* says more than the device did */
+        /* more specific than the device's own message */
         tw_status_fail(&device->status, device->lost != 0, err->message);
     }
     return code;
 }
 
-/* Those that were done. */
-static void count_steps(struct tw_session *s, const struct row *r, uint64_t n) {
+/* Counts the first n steps, which were done. */
+static void count_steps(struct tw_session *s, const struct batch *r, uint64_t n) {
     uint32_t tokens = 0;
     for (uint64_t i = 0; i < n; i++) {
         tokens += r->step[i].rows;
@@ -108,11 +109,11 @@ static void count_steps(struct tw_session *s, const struct row *r, uint64_t n) {
     s->position += tokens;
     s->steps += n;
     if (n) {
-        tw_session_tell(s, tokens, (uint32_t)n, r->prompt);
+        tw_session_report(s, tokens, (uint32_t)n, r->prompt);
     }
 }
 
-static int explain_numbers(struct tw_session *s, const struct row *r, tw_error *err) {
+static int explain_numbers(struct tw_session *s, const struct batch *r, tw_error *err) {
     const struct session_program *programs[TW_DEVICE_IN_FLIGHT];
     uint8_t *requests[TW_DEVICE_IN_FLIGHT];
     for (uint64_t i = 0; i < r->n_steps; i++) {
@@ -122,8 +123,8 @@ static int explain_numbers(struct tw_session *s, const struct row *r, tw_error *
     return tw_session_explain_numbers(s, programs, requests, r->n_steps, err);
 }
 
-/* Runs the steps, and gets the logits of the last one if they are `wanted`. */
-static int run(struct tw_session *s, struct row *r, bool wanted, tw_error *err) {
+/* Runs the steps, and fetches the logits of the last one if `wanted`. */
+static int run(struct tw_session *s, struct batch *r, bool wanted, tw_error *err) {
     const struct session_program *last = r->step[r->n_steps - 1].program;
     uint64_t reads = 0, n_good;
     s->logits = wanted ? last->logits_mapped : NULL;
@@ -153,7 +154,7 @@ int tw_session_feed(tw_session *session, const uint32_t *ids, size_t n, tw_error
     code = code ? code : tw_session_check_feed(s, ids, n, err);
     bool prompt = n > 1;
     while (!code && n) {
-        struct row r;
+        struct batch r;
         r.prompt = prompt;
         size_t taken = plan(s, ids, n, &r);
         code = run(s, &r, taken == n, err);

@@ -34,8 +34,8 @@ static void publish(struct tw_status *s) {
     s->old_texts -= s->old_texts > 0;
     memcpy(word, &s->now, n * sizeof word[0]);
     _Atomic uint64_t *slot = s->page->slot[(s->published + 1) % 2];
-    /* Release each: who sees a word of it change sees before that this slot is not the current
-     * one. */
+    /* Each with release order: a reader that sees a word of this slot change also sees that the
+     * slot is no longer the current one. */
     for (size_t i = 0; i < n; i++) {
         atomic_store_explicit(&slot[i], word[i], memory_order_release);
     }
@@ -51,8 +51,8 @@ static void restart_rate(struct tw_status *s, uint64_t now) {
 
 /* ---- the file ---- */
 
-/* A write to a mapped page must never fail, for the process would be killed: not on a file system
- * that copies on write and may find the disk full then, nor on a network. */
+/* Returns whether writing to a mapped page of the file cannot fail, which would kill the process.
+ * It can on a copy-on-write file system, when the disk is full, and on a network. */
 static bool is_safe(int fd) {
     struct statfs fs;
     if (fstatfs(fd, &fs)) {
@@ -82,7 +82,8 @@ static struct tw_status_page *map_file(int fd) {
     return p == MAP_FAILED ? NULL : p;
 }
 
-/* The file gets its name when it is whole and locked, so a reader never meets a half-made one. */
+/* Creates the page's file. It gets its final name once it is complete and locked, so that a reader
+ * never sees an incomplete one. */
 static bool make_file(struct tw_status *s, const struct tw_status_owner *owner) {
     char draft[sizeof s->path + 4];
     if (!tw_file_size_allowed(TW_STATUS_FILE_BYTES)) {
@@ -164,7 +165,7 @@ void tw_status_finish(struct tw_status *s) {
     pthread_mutex_destroy(&s->lock);
 }
 
-/* ---- what happens ---- */
+/* ---- events ---- */
 
 void tw_status_set_bundle(struct tw_status *s, const char *path) {
     const char *name = strrchr(path, '/');
@@ -179,9 +180,9 @@ void tw_status_begin(struct tw_status *s, enum tw_wire_opcode opcode, uint32_t b
     pthread_mutex_lock(&s->lock);
     uint64_t now = tw_clock_coarse_ns();
     if (now - s->now.progress_ns > WINDOW_NS && s->unanswered == 0) {
-        restart_rate(s, now); /* a pause between two texts does not count as slowness */
+        restart_rate(s, now); /* a pause between two texts does not lower the rate */
     }
-    /* what is sent behind a step waits for it too */
+    /* a request sent after a step waits for the step as well */
     if (opcode == TW_WIRE_RUN || s->unanswered == 0) {
         s->now.state = opcode == TW_WIRE_RUN ? TW_STATUS_RUNNING : TW_STATUS_WAITING;
         s->now.doing = opcode;
@@ -209,7 +210,7 @@ void tw_status_end(struct tw_status *s, uint32_t bytes, const struct tw_transpor
 
 void tw_status_fail(struct tw_status *s, bool lost, const char *message) {
     pthread_mutex_lock(&s->lock);
-    if (s->now.state != TW_STATUS_LOST) { /* later calls only repeat it */
+    if (s->now.state != TW_STATUS_LOST) { /* later errors only repeat the cause */
         s->now.state = lost ? TW_STATUS_LOST : s->now.state;
         snprintf(s->now.error, sizeof s->now.error, "%.*s", (int)sizeof s->now.error - 1, message);
         s->old_texts = 2;
@@ -218,7 +219,7 @@ void tw_status_fail(struct tw_status *s, bool lost, const char *message) {
     pthread_mutex_unlock(&s->lock);
 }
 
-void tw_status_moved(void *status) {
+void tw_status_progress(void *status) {
     struct tw_status *s = status;
     pthread_mutex_lock(&s->lock);
     s->now.progress_ns = tw_clock_coarse_ns();

@@ -4,7 +4,8 @@
  * (tw_status_list). Publishing is a few stores into mapped memory: no allocation, no system call,
  * no waiting for readers.
  *
- * Every function is legal on a status without a page, and then does nothing that can be seen.
+ * Every function may be called on a status without a page; only this process sees its numbers then.
+ * Except for init, publish and finish they may be called from any thread.
  */
 #ifndef TW_DRIVER_STATUS_STATUS_H
 #define TW_DRIVER_STATUS_STATUS_H
@@ -17,44 +18,47 @@
 
 struct tw_status {
     pthread_mutex_t lock;        /* among the threads of this process */
-    struct tw_status_page *page; /* or NULL: none could be made */
-    int fd;                      /* locked for as long as the page is true */
+    struct tw_status_page *page; /* or NULL: could not be created */
+    int fd;                      /* locked as long as the page is valid */
     char path[128];
     struct tw_status_owner owner;
     uint64_t published;
     uint32_t unanswered; /* requests */
-    uint32_t old_texts;  /* slots that lack the texts of `now`: 0 to 2 */
+    uint32_t old_texts;  /* slots that do not have the texts of `now` yet: 0 to 2 */
     struct tw_status_now now;
     struct {
         uint64_t ns, tokens;
     } mark[2]; /* where the window of the rate begins, and where the next one will */
 };
 
+/* Initialises a status without a page. */
 void tw_status_init(struct tw_status *s);
-/* Makes the page of a device that has just been opened. Whatever stands in the way (a full disk, a
- * folder that cannot be written): there is no page. */
+/* Creates the page of a device that has just been opened. If that fails (a full disk, a read-only
+ * folder) there is no page. */
 void tw_status_publish(struct tw_status *s, const char *selector,
                        const struct tw_wire_identity *identity);
-/* The same numbers, for this process. */
+/* Fills `info` with the current numbers, for this process. */
 void tw_status_get(struct tw_status *s, struct tw_status_info *info);
-/* Removes the page. */
+/* Removes the page and ends the status. */
 void tw_status_finish(struct tw_status *s);
 
+/* Records the bundle that was deployed; only the file's name is published. */
 void tw_status_set_bundle(struct tw_status *s, const char *path);
-/* A request goes out; its answer is here. bytes: of the payload. */
+/* Record that a request is being sent, and that its answer has arrived. `bytes`: of the payload;
+ * `count`: of the transport. */
 void tw_status_begin(struct tw_status *s, enum tw_wire_opcode opcode, uint32_t bytes);
 void tw_status_end(struct tw_status *s, uint32_t bytes, const struct tw_transport_count *count);
-/* A request has failed. lost: no other will succeed on this handle. */
+/* Records that a request has failed. lost: every later request on this handle will fail. */
 void tw_status_fail(struct tw_status *s, bool lost, const char *message);
-/* The device gets on with what it does. `status` is a struct tw_status *, as the transport has
- * it. */
-void tw_status_moved(void *status);
+/* Records that the device made progress. `status` is a struct tw_status *, so that a transport can
+ * call it. */
+void tw_status_progress(void *status);
 struct tw_status_step {
     uint32_t tokens, steps;
-    bool prompt; /* they were given, not generated */
+    bool prompt; /* the tokens were given, not generated */
     uint32_t position, n_ctx;
 };
-/* A step of a session is done. */
+/* Records one or more finished steps of a session. */
 void tw_status_step(struct tw_status *s, const struct tw_status_step *step);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading status pages: every file of the two folders that has a page's name is read (not mapped: a
- * file that another user cuts short would kill us), judged and told. A page is stale when nobody
- * holds its lock, or its process is gone.
+ * Reading status pages: every file in the two folders that has the name of a page is read (not
+ * mapped: another user could truncate it, which would kill this process), checked and reported. A
+ * page is stale when nobody holds its lock, or its process has ended.
  */
 #include "driver/status/status_page.h"
 
@@ -24,13 +24,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TRIES 1000u    /* to catch a moment between two publications */
-#define RATE_AGE_S 4.0 /* a rate is forgotten when no token came for so long and nothing runs */
+#define TRIES 1000u    /* attempts to read a slot between two publications */
+#define RATE_AGE_S 4.0 /* without a step running, a rate expires this long after the last token */
 #define SHARED_PREFIX "tilewright-"
 
 /* ---- names and processes ---- */
 
-/* The shared one is where the lock files of these devices lie, too (driver/transport/holder.h). */
+/* The shared folder also has the lock files of these devices (driver/transport/holder.h). */
 static bool folder_of(bool shared, bool make, char folder[TW_RUNTIME_FOLDER]) {
     const char *other = getenv("TW_LOCK_FOLDER");
     if (!shared) {
@@ -50,7 +50,8 @@ bool tw_status_path(bool shared, uint32_t pid, uint32_t number, char path[128]) 
     return true;
 }
 
-/* PID-N.status, or with .new while it is made; behind the prefix in the shared folder. */
+/* PID-N.status, followed by .new while it is being created; in the shared folder after the
+ * prefix. */
 static bool is_page_name(const char *name, bool shared, uint32_t *pid, bool *draft) {
     unsigned number;
     int end = 0;
@@ -66,8 +67,8 @@ static bool is_page_name(const char *name, bool shared, uint32_t *pid, bool *dra
     return *draft || name[end] == 0;
 }
 
-/* The name of the process stands in parentheses and may contain anything, so the count begins
- * behind the last one. */
+/* The process's name is in parentheses and may contain anything, so fields are counted after the
+ * last closing one. */
 static bool parse_start(char *text, uint64_t *start) {
     char *at = strrchr(text, ')');
     for (int field = 2; at && field < 22; field++) {
@@ -91,7 +92,8 @@ bool tw_status_process(uint32_t pid, uint64_t *start, uint64_t *name_space) {
     return parse_start(text, start);
 }
 
-/* Of a process that we can see. In another namespace the lock alone tells. */
+/* Returns whether the owner has ended, as far as its process is visible. For one in another
+ * namespace only the lock shows it. */
 static bool has_ended(const struct tw_status_owner *o) {
     uint64_t start, own_start, name_space;
     if (!tw_status_process(0, &own_start, &name_space) || !o->pid_start ||
@@ -110,8 +112,8 @@ static bool read_at(int fd, void *out, size_t n, size_t at) {
     return pread(fd, out, n, (off_t)at) == (ssize_t)n;
 }
 
-/* In the shared folder anybody can put a page about anybody: it has to be the process's own user's,
- * as far as that can be seen here. */
+/* Returns whether the page belongs to the user of the process it names, as far as that is visible:
+ * in the shared folder anybody can create a page about any process. */
 static bool is_own_page(const struct stat *st, uint32_t pid) {
     char path[40];
     struct stat process;
@@ -129,7 +131,7 @@ static bool read_count(int fd, uint64_t *published) {
     return read_at(fd, published, sizeof *published, offsetof(struct tw_status_page, published));
 }
 
-/* The current slot, whole. */
+/* Reads the current slot consistently. */
 static bool read_now(int fd, struct tw_status_now *now) {
     for (unsigned i = 0; i < TRIES; i++) {
         uint64_t before, after;
@@ -148,10 +150,10 @@ static bool read_now(int fd, struct tw_status_now *now) {
 }
 
 static bool is_free(int fd) {
-    return flock(fd, LOCK_SH | LOCK_NB) == 0; /* let go of when fd is closed */
+    return flock(fd, LOCK_SH | LOCK_NB) == 0; /* released when fd is closed */
 }
 
-/* The name may have become another process's meanwhile. */
+/* Removes the file, unless its name belongs to another file by now. */
 static void remove_page(int fd, const char *path) {
     struct stat a, b;
     if (fstat(fd, &a) == 0 && lstat(path, &b) == 0 && a.st_ino == b.st_ino &&
@@ -160,8 +162,8 @@ static void remove_page(int fd, const char *path) {
     }
 }
 
-/* One file of a folder. False: it is no page, one of another version, or a stale one, which is
- * removed. */
+/* Opens a page and reads its owner. Returns false if the file is not a page, has another version,
+ * or is stale, in which case it is removed. */
 static bool open_page(const char *path, int *fd, struct tw_status_owner *o) {
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (*fd < 0) {
@@ -185,8 +187,8 @@ static void remove_draft(const char *path, uint32_t pid) {
     }
 }
 
-/* The names in a folder that a page can have, ordered; no more than so many, and of no more than so
- * many entries, for in the shared folder anybody can make thousands. */
+/* The names of pages in a folder, sorted. Their number, and that of the entries looked at, is
+ * limited because anybody can create thousands in the shared folder. */
 #define MAX_PAGES 256u
 #define MAX_ENTRIES 4096u
 #define NAME_BYTES 64u
@@ -220,7 +222,8 @@ static void read_names(const char *folder, bool shared, struct names *names) {
     qsort(names->name, names->n, sizeof names->name[0], by_version);
 }
 
-/* Calls use() for each page of a folder until it returns false; NULL: only sweeps. */
+/* Calls use() for each page of a folder until it returns false; removes stale pages. use NULL: only
+ * removes. */
 static bool each_page(bool shared, bool (*use)(void *ctx, int fd, const struct tw_status_owner *o),
                       void *ctx) {
     struct names names;
@@ -246,15 +249,15 @@ static bool each_page(bool shared, bool (*use)(void *ctx, int fd, const struct t
     return more;
 }
 
-/* Not of the shared folder: there whoever lists pages (tw_status_list) removes those that are his
- * to remove, so that what others put there costs no open anything. */
+/* Leaves the shared folder to tw_status_list(), which removes the stale pages it may remove there,
+ * so that what others put there does not slow down opening a device. */
 void tw_status_sweep(void) {
     each_page(false, NULL, NULL);
 }
 
-/* ---- telling ---- */
+/* ---- reporting ---- */
 
-/* Another process wrote it: perhaps it does not end. */
+/* Another process wrote the text, so it may not be terminated. */
 #define COPY_TEXT(out, text) tw_text_copy(out, sizeof(out), text, sizeof(text))
 
 static double seconds_since(uint64_t ns, uint64_t now) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tokenizer's tables and the way back to text (tokenizer.h): a hash table of the ordinary
- * pieces, a sorted list of the special ones, and every token's text with blanks and bytes already
- * undone.
+ * The tokenizer's tables and decoding to text (tokenizer.h): a hash table of the ordinary pieces, a
+ * sorted list of the special ones, and every token's text, with U+2581 and byte tokens already
+ * converted.
  */
 #include "driver/tokenizer/tokenizer_internal.h"
 
@@ -13,8 +13,8 @@
 
 #define BLANK "\xE2\x96\x81" /* U+2581 */
 
-/* Probes of one look-up. At most half of the slots are taken, so only pieces made to collide need
- * more. */
+/* Maximum probes per look-up. At most half of the slots are taken, so only pieces crafted to collide
+ * need more. */
 #define PROBES_MAX 1024u
 
 /* FNV-1a (Fowler, Noll, Vo), folded to 32 bits. */
@@ -37,7 +37,7 @@ static bool piece_is(const struct tw_tokenizer *tokenizer, uint32_t id, const ch
     return length == n && memcmp(piece, bytes, n) == 0;
 }
 
-/* The slot of the piece, or the free one where it belongs; NULL after PROBES_MAX others. */
+/* Returns the slot of the piece, or the free one where it belongs; NULL after PROBES_MAX probes. */
 static struct piece_slot *find_slot(const struct tw_tokenizer *tokenizer, const char *bytes,
                                     uint32_t n) {
     uint32_t hash = hash_bytes(bytes, n);
@@ -78,7 +78,7 @@ static int fill_slots(struct tw_tokenizer *tokenizer, tw_error *err) {
         struct piece_slot *slot = find_slot(tokenizer, piece, n);
         if (slot == NULL) {
             return tw_fail(err, TW_E_FORMAT,
-                           "vocabulary: the pieces before token %u collide in the hash table", id);
+                           "vocabulary: too many pieces up to token %u have equal hashes", id);
         }
         slot->id = id;
         tokenizer->longest = n > tokenizer->longest ? n : tokenizer->longest;
@@ -106,7 +106,7 @@ static int hex_digit(char c) {
     return at ? (int)(at - digits) : -1;
 }
 
-/* The byte that a piece of the form <0x0A> stands for, or -1. */
+/* Returns the byte that a piece of the form <0x0A> stands for, or -1. */
 static int byte_of(const char *piece, uint32_t n) {
     if (n != 6 || memcmp(piece, "<0x", 3) != 0 || piece[5] != '>') {
         return -1;
@@ -172,8 +172,8 @@ static int fill_markers(struct tw_tokenizer *tokenizer, tw_error *err) {
     }
     qsort(markers, count, sizeof *markers, compare_markers);
     for (uint32_t i = 0; i < count; i++) {
-        /* Only the last of equal ones, so that a vocabulary of equal markers cannot slow the search
-         * down. */
+        /* Keep only the last of equal ones, so that many equal markers cannot slow down the
+         * search. */
         bool again = i + 1 < count && markers[i].n == markers[i + 1].n &&
                      memcmp(markers[i].bytes, markers[i + 1].bytes, markers[i].n) == 0;
         if (!again) {
@@ -184,8 +184,8 @@ static int fill_markers(struct tw_tokenizer *tokenizer, tw_error *err) {
     return 0;
 }
 
-/* The first marker of [low, high), all of which agree in `at` bytes, whose next byte is at least
- * `byte`; an ended one counts as -1. */
+/* Returns the first marker of [low, high), which all agree in their first `at` bytes, whose next
+ * byte is at least `byte`; the end of a marker counts as -1. */
 static uint32_t lower_bound(const struct tw_tokenizer *tokenizer, uint32_t low, uint32_t high,
                             uint32_t at, int byte) {
     while (low < high) {
@@ -204,7 +204,7 @@ uint32_t tw_marker_find(const struct tw_tokenizer *tokenizer, const char *text, 
                         bool user_only) {
     uint32_t low = 0, high = tokenizer->n_markers, found = TW_NONE;
     for (uint32_t at = 0; low < high; at++) {
-        /* The one that ends here comes first; it is whole. */
+        /* The marker that ends here, if any, comes first: `text` begins with it. */
         uint32_t longer = lower_bound(tokenizer, low, high, at, 0);
         if (longer > low && (!user_only || tokenizer->vocab.types[tokenizer->markers[low]] ==
                                                TW_TOKEN_USER_DEFINED)) {
@@ -219,7 +219,7 @@ uint32_t tw_marker_find(const struct tw_tokenizer *tokenizer, const char *text, 
     return found;
 }
 
-/* Writes how a token reads and returns the end of it; never longer than its piece. */
+/* Writes the text of a token and returns its end. It is never longer than the piece. */
 static char *write_text(const struct tw_vocab *vocab, uint32_t id, char *out) {
     uint32_t n;
     const char *piece = tw_piece_raw(vocab, id, &n);
@@ -261,7 +261,7 @@ int tw_tokenizer_create(const struct tw_vocab *vocab, struct tw_tokenizer **out,
     }
     struct tw_tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
     if (tokenizer == NULL) {
-        return tw_fail(err, TW_E_NOMEM, "tokenizer: no memory");
+        return tw_fail(err, TW_E_NOMEM, "tokenizer: out of memory");
     }
     tokenizer->vocab = *vocab;
     int rc = fill_slots(tokenizer, err);
@@ -310,7 +310,7 @@ int tw_tokenizer_piece(const struct tw_tokenizer *tokenizer, uint32_t id, unsign
                        const char **bytes, size_t *n, tw_error *err) {
     const struct tw_vocab *vocab = &tokenizer->vocab;
     if (id >= vocab->header.n_tokens) {
-        return tw_fail(err, TW_E_RANGE, "token id %u is outside the vocabulary of %u", id,
+        return tw_fail(err, TW_E_RANGE, "token id %u is outside the vocabulary of %u tokens", id,
                        vocab->header.n_tokens);
     }
     bool silent = vocab->types[id] == TW_TOKEN_CONTROL || vocab->types[id] == TW_TOKEN_UNKNOWN;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Text to ids (tokenizer.h): the text falls into symbols of one character; the pair of neighbours
- * that makes the piece with the highest score is merged, the leftmost among equals, until no pair
- * makes a piece. Each symbol stands in a heap with the pair that it begins, so a merge costs two
- * look-ups and a few moves in the heap.
+ * Text to ids (tokenizer.h): the text is split into symbols of one character; repeatedly the
+ * adjacent pair that forms the piece with the highest score is merged, the leftmost among equals,
+ * until no pair forms a piece. A heap holds each symbol that begins such a pair, so a merge costs
+ * two look-ups and a few moves in the heap.
  */
 #include "driver/tokenizer/tokenizer_internal.h"
 #include "driver/tokenizer/utf8_stream.h"
@@ -20,9 +20,9 @@
 struct symbol {
     uint32_t at, length;     /* its bytes in the text; length 0: merged into another */
     uint32_t previous, next; /* TW_NONE at the ends */
-    uint32_t id;             /* of the piece that it is, or TW_NONE */
-    uint32_t merged;         /* of the piece that it and the next one make, or TW_NONE */
-    uint32_t place;          /* in the heap if there is such a piece */
+    uint32_t id;             /* of its piece, or TW_NONE */
+    uint32_t merged;         /* id of the piece it forms with the next symbol, or TW_NONE */
+    uint32_t place;          /* in the heap, if there is such a piece */
 };
 
 struct pass {
@@ -48,7 +48,7 @@ void tw_token_list_finish(struct tw_token_list *list) {
     memset(list, 0, sizeof *list);
 }
 
-/* Which of two symbols' pairs is merged first. */
+/* Returns whether the pair of symbol `a` is merged before that of `b`. */
 static bool before(const struct pass *pass, uint32_t a, uint32_t b) {
     const float *scores = pass->tokenizer->vocab.scores;
     float score_a = scores[pass->symbols[a].merged], score_b = scores[pass->symbols[b].merged];
@@ -111,7 +111,7 @@ static uint32_t find(struct pass *pass, uint32_t at, uint32_t length) {
     return tw_piece_find(pass->tokenizer, pass->text + at, length);
 }
 
-/* The piece that a symbol makes with its next one, or TW_NONE. */
+/* Finds the piece that a symbol forms with the next one, or TW_NONE. */
 static uint32_t find_pair(struct pass *pass, const struct symbol *symbol) {
     if (symbol->next == TW_NONE) {
         return TW_NONE;
@@ -119,7 +119,7 @@ static uint32_t find_pair(struct pass *pass, const struct symbol *symbol) {
     return find(pass, symbol->at, symbol->length + pass->symbols[symbol->next].length);
 }
 
-/* Looks the pair of a symbol up anew, after the symbol or its neighbour grew. */
+/* Looks up the pair of a symbol again, after the symbol or its neighbour grew. */
 static void refresh(struct pass *pass, uint32_t index) {
     struct symbol *symbol = &pass->symbols[index];
     bool queued = symbol->merged != TW_NONE;
@@ -204,8 +204,8 @@ static void merge_all(struct pass *pass) {
     }
 }
 
-/* A symbol that is no piece: its byte tokens, or the unknown token (none if it follows another such
- * symbol). */
+/* Appends a symbol that is not a piece: its byte tokens, or the unknown token unless the previous
+ * symbol already produced one. */
 static int append_unspelt(const struct pass *pass, const struct symbol *symbol, bool after_unknown,
                           bool *unknown, struct tw_token_list *out, tw_error *err) {
     const uint32_t *byte_ids = pass->tokenizer->byte_ids;
@@ -218,9 +218,8 @@ static int append_unspelt(const struct pass *pass, const struct symbol *symbol, 
         uint32_t unk = pass->tokenizer->vocab.header.unk;
         if (unk == TW_NONE) {
             return tw_fail(err, TW_E_UNSUPPORTED,
-                           "text: the vocabulary has no token for the character that begins with "
-                           "byte 0x%02X, and no "
-                           "unknown token",
+                           "text: the vocabulary has neither a token for the character that begins "
+                           "with byte 0x%02X nor an unknown token",
                            bytes[0]);
         }
         return after_unknown ? 0 : append(out, unk, err);
@@ -250,7 +249,8 @@ static int emit(const struct pass *pass, struct tw_token_list *out, tw_error *er
     return rc;
 }
 
-/* The text with each blank as U+2581, and one before it if asked. */
+/* Returns a copy of the text with each blank as U+2581, and one more at its beginning if `prefix`;
+ * NULL if out of memory. */
 static char *spell_blanks(const char *text, size_t n, bool prefix, size_t *length) {
     size_t blanks = prefix;
     for (size_t i = 0; i < n; i++) {
@@ -277,7 +277,7 @@ static char *spell_blanks(const char *text, size_t n, bool prefix, size_t *lengt
     return spelt;
 }
 
-/* A stretch of plain text, at least one byte. */
+/* Encodes a stretch of plain text of at least one byte. */
 static int encode_plain(const struct tw_tokenizer *tokenizer, const char *text, size_t n,
                         bool prefix, struct tw_token_list *out, tw_error *err) {
     size_t length;
@@ -298,7 +298,8 @@ static int encode_plain(const struct tw_tokenizer *tokenizer, const char *text, 
     return rc;
 }
 
-/* Where the next marker begins at or after `at`, and which; `n` and TW_NONE without one. */
+/* Finds the next marker at or after `at`. Returns its position and stores its id; `n` and TW_NONE if
+ * there is none. */
 static size_t next_marker(const struct tw_tokenizer *tokenizer, const char *text, size_t at,
                           size_t n, unsigned flags, uint32_t *id) {
     *id = TW_NONE;
@@ -314,8 +315,8 @@ static size_t next_marker(const struct tw_tokenizer *tokenizer, const char *text
     return at;
 }
 
-/* Stretches of plain text and the markers between them. Each stretch gets the blank, as llama.cpp
- * does. */
+/* Encodes stretches of plain text and the markers between them. Each stretch gets the leading blank,
+ * as in llama.cpp. */
 static int encode_text(const struct tw_tokenizer *tokenizer, const char *text, size_t n,
                        unsigned flags, struct tw_token_list *out, tw_error *err) {
     bool prefix = (tokenizer->vocab.header.flags & TW_VOCAB_SPACE_PREFIX) != 0;
@@ -345,7 +346,7 @@ int tw_tokenizer_encode(const struct tw_tokenizer *tokenizer, const char *text, 
     size_t n_before = out->n;
     int rc = 0;
     if (n > TW_TEXT_BYTES_MAX) {
-        return tw_fail(err, TW_E_RANGE, "text: %zu bytes, expected at most %u", n,
+        return tw_fail(err, TW_E_RANGE, "text of %zu bytes, expected at most %u", n,
                        TW_TEXT_BYTES_MAX);
     }
     if (header->bos != TW_NONE &&

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The UTF-8 stream (utf8_stream.h): a state machine over Table 3-7, whose state is the pending
- * bytes and the range of the next one; whole characters gather in a small buffer, so that the sink
- * is called once for most pushes.
+ * The UTF-8 stream (utf8_stream.h): a state machine for Table 3-7, whose state is the pending bytes
+ * and the range of the next one. Whole characters are collected in a small buffer, so that most
+ * pushes call the sink only once.
  */
 #include "driver/tokenizer/utf8_stream.h"
 
 #include <stdbool.h>
 #include <string.h>
 
-/* The length of the character that begins with `lead` and the range of its second byte; 0: no
- * character begins so. */
+/* Returns the length of the character that begins with `lead`, and stores the range of its second
+ * byte; 0 if no character begins with it. */
 static unsigned lead_length(uint8_t lead, uint8_t *low, uint8_t *high) {
     *low = 0x80;
     *high = 0xBF;
@@ -59,7 +59,7 @@ size_t tw_utf8_char(const char *text, size_t n) {
     return length;
 }
 
-/* What goes to the sink next. */
+/* Collects what goes to the sink. */
 struct out {
     char text[128];
     size_t n;
@@ -89,7 +89,7 @@ static int put_replacement(struct out *out) {
     return put(out, "\xEF\xBF\xBD", 3);
 }
 
-/* A byte where a character may begin. */
+/* Takes a byte where a character begins. */
 static int begin(struct tw_utf8_stream *stream, uint8_t byte, struct out *out) {
     unsigned need = lead_length(byte, &stream->low, &stream->high);
     if (need == 0) {
@@ -109,8 +109,8 @@ static int take(struct tw_utf8_stream *stream, uint8_t byte, struct out *out) {
         return begin(stream, byte, out);
     }
     if (byte < stream->low || byte > stream->high) {
-        /* The pending bytes are a maximal subpart: one replacement for all, and this byte begins
-         * anew. */
+        /* The pending bytes are a maximal subpart: one replacement for all of them, and this byte
+         * begins a new character. */
         stream->n = 0;
         int stopped = put_replacement(out);
         return stopped ? stopped : begin(stream, byte, out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lock files lie in one folder for all users. /proc shows whose files are open, to root those of
- * all.
+ * Lock files are in one folder for all users. /proc shows which files the processes of this user
+ * have open, and to root those of all processes.
  */
 #include "driver/transport/holder.h"
 
@@ -16,7 +16,7 @@
 #define LOCK_FOLDER "/run/lock"
 
 void tw_holder_lock(const char *device, char file[160]) {
-    /* for containers that share another one, and for tests */
+    /* for containers that share another folder, and for tests */
     const char *folder = getenv("TW_LOCK_FOLDER");
     folder = folder && *folder && strlen(folder) < 90 ? folder : LOCK_FOLDER;
     snprintf(file, 160, "%s/tilewright-%.40s.lock", folder, device);
@@ -38,12 +38,12 @@ static bool has_open(const char *pid, const char *node) {
     return found;
 }
 
-bool tw_holder_of_node(const char *node, uint32_t but, uint32_t *pid, char name[32]) {
+bool tw_holder_of_node(const char *node, uint32_t except, uint32_t *pid, char name[32]) {
     DIR *dir = opendir("/proc");
     *pid = 0;
     for (struct dirent *e; dir && !*pid && (e = readdir(dir));) {
-        unsigned long n = strtoul(e->d_name, NULL, 10); /* 0: no process */
-        if (n && n < UINT32_MAX && n != but && has_open(e->d_name, node)) {
+        unsigned long n = strtoul(e->d_name, NULL, 10); /* 0: not a process */
+        if (n && n < UINT32_MAX && n != except && has_open(e->d_name, node)) {
             *pid = (uint32_t)n;
         }
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who has a device that the kernel gives to one process: the lock file that names him, and where
- * there is none, whoever has its node open.
+ * Which process is using a device that the kernel gives to one process at a time: the one named in
+ * its lock file, or, if there is none, the one that has its node open. Any thread.
  */
 #ifndef TW_DRIVER_TRANSPORT_HOLDER_H
 #define TW_DRIVER_TRANSPORT_HOLDER_H
@@ -9,11 +9,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The lock file of a device, "usb-1-4" or "pcie-0000:00:02.0"; every user's processes find the
- * same. */
+/* Stores the path of a device's lock file ("usb-1-4" or "pcie-0000:00:02.0"), which is the same for
+ * all users. */
 void tw_holder_lock(const char *device, char file[160]);
-/* A process other than `but` (0: any) that has the node ("/dev/vfio/12") open, and its program.
- * False: nobody whose files we may see. */
-bool tw_holder_of_node(const char *node, uint32_t but, uint32_t *pid, char name[32]);
+/* Finds a process other than `except` (0: any) that has the node ("/dev/vfio/12") open, and its
+ * program. Returns false if there is none whose open files this user may see. */
+bool tw_holder_of_node(const char *node, uint32_t except, uint32_t *pid, char name[32]);
 
 #endif

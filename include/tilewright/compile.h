@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The compiler: model file to bundle, the key under which a bundle can be cached, the targets there
- * are, and the certifier for programs as text. Part of the public API; the conventions are those of
+ * The compiler: model file to bundle, the key under which a bundle can be cached, the targets, and
+ * the certifier for programs as text. Part of the public API; the conventions are those of
  * tilewright.h. Every function may be called from any thread; one call uses one thread.
  *
  *     struct tw_compile_options o = {.size = sizeof o, .target = "grid8x8"};
@@ -24,16 +24,16 @@ extern "C" {
 
 struct tw_compile_options {
     uint32_t size;
-    uint32_t n_ctx; /* positions of the state; 0: the model's, at most 2048 */
-    /* tokens of a prefill step, 1..128; 0: the largest of 128, 64, 32, ... that fits */
+    uint32_t n_ctx; /* context length in positions; 0: the model's, at most 2048 */
+    /* tokens per prefill step, 1..128; 0: the largest of 128, 64, 32, ... that fits */
     uint32_t prefill_rows;
     uint32_t host_sites; /* target "host": sites, at most 256; 0: the processors online */
-    /* A built-in target's name (tw_target_name), the path of a JSON file (a text with '/' or that
-     * ends in ".json"), or the JSON itself (a text that begins with '{'), as tw_device_target()
-     * gives it. NULL: "host". */
+    /* A built-in target's name (tw_target_name), the path of a JSON file (a text that contains '/'
+     * or ends in ".json"), or the JSON itself (a text that begins with '{'), as returned by
+     * tw_device_target(). NULL: "host". */
     const char *target;
-    const char *tokenizer; /* llama2.c tokenizer.bin, or NULL */
-    /* Or NULL: called on the caller's thread as work gets done; total 0: unknown. */
+    const char *tokenizer; /* path of a llama2.c tokenizer.bin, or NULL */
+    /* Or NULL: called on the caller's thread to report progress; total 0: unknown. */
     void (*progress)(void *ctx, const char *what, uint64_t done, uint64_t total);
     void *ctx;
 };
@@ -43,28 +43,28 @@ struct tw_compile_report {
     uint32_t n_sites, n_ctx, prefill_rows;
     char target[64];
     uint64_t n_params, param_bytes, state_bytes, bundle_bytes;
-    double plan_s, emit_s;                  /* wall clock */
-    uint64_t decode_cycles, prefill_cycles; /* predicted, of one step */
-    double decode_tok_s, prefill_tok_s;     /* predicted, at the target's clock */
+    double plan_s, emit_s;                  /* wall-clock seconds */
+    uint64_t decode_cycles, prefill_cycles; /* predicted, per step */
+    double decode_tok_s, prefill_tok_s;     /* predicted tokens per second at the target's clock */
 };
 
-/* Compiles a model (GGUF, llama2.c checkpoint) to a bundle, atomically: on failure no file is left
- * or changed. `report` (may be NULL) is filled on success. Errors:
+/* Compiles a model (GGUF or llama2.c checkpoint) to a bundle, atomically: on failure no file is
+ * left behind or changed. `report` (may be NULL) is filled on success. Errors:
  *   IO, TRUNCATED, FORMAT, RANGE, MISSING, SHAPE   the model, tokenizer or target file; names the
  *                                                  place in it
- *   UNSUPPORTED   well-formed, but a model that the compiler does not know; names the key or tensor
+ *   UNSUPPORTED   a well-formed model that the compiler does not support; names the key or tensor
  *   PLACEMENT     no plan fits the target's memory
  *   USAGE         an option out of range, no such target
  *   NOSPACE       the bundle could not be written
- *   NOMEM, VERIFY (a mistake of the compiler, found before anything is written) */
+ *   NOMEM, VERIFY (a compiler bug, detected before anything is written) */
 int tw_compile_file(const char *model_path, const char *out_path,
                     const struct tw_compile_options *options, struct tw_compile_report *report,
                     tw_error *err);
 
-/* The cache key of a compilation, 64 hexadecimal digits: BLAKE2b over the model's content (of files
- * over 64 MiB: size, time of change and samples), the options, the resolved target and the
- * compiler's version. Equal keys mean equal bundles. Errors: as of tw_compile_file, for what can be
- * told without compiling. */
+/* Computes the cache key of a compilation, 64 hexadecimal digits: BLAKE2b over the model's content
+ * (for files over 64 MiB: size, modification time and samples), the options, the resolved target
+ * and the compiler's version. Equal keys mean equal bundles. Errors: those of tw_compile_file()
+ * that can be detected without compiling. */
 int tw_compile_key(const char *model_path, const struct tw_compile_options *options,
                    char key_hex[65], tw_error *err);
 
@@ -75,10 +75,10 @@ int tw_compile_dump(const char *model_path, const char *stage,
 
 struct tw_model_info {
     uint32_t size;
-    uint32_t n_ctx_train;   /* positions that the model was trained for */
-    uint32_t has_tokenizer; /* 1: one that a bundle can hold */
+    uint32_t n_ctx_train;   /* context length that the model was trained for */
+    uint32_t has_tokenizer; /* 1: the model has a tokenizer that a bundle can hold */
     uint32_t reserved;
-    /* without one: why, as a clause that names the key and its value; else "" */
+    /* if not: why, as a clause that names the key and its value; else "" */
     char tokenizer_problem[200];
 };
 
@@ -96,15 +96,15 @@ struct tw_target_info {
     uint32_t n_banks;                /* of DRAM, per chip */
     uint64_t sram_bytes;             /* per site */
     double clock_hz;
-    uint8_t hash[32]; /* as tw_decoder_info has it: a bundle runs where the hashes are equal */
+    uint8_t hash[32]; /* a bundle runs where tw_decoder_info.target_hash is equal to it */
     char name[64];
 };
 
-/* Name of built-in target `index`; NULL after the last. */
+/* Returns the name of built-in target `index`, a static string; NULL after the last. */
 const char *tw_target_name(uint32_t index);
 
 /* Describes a target; target and host_sites as in tw_compile_options. Errors: USAGE (no such
- * target; names those there are), IO, FORMAT, MISSING, RANGE (name the key). */
+ * target; lists the targets), IO, FORMAT, MISSING, RANGE (name the key). */
 int tw_target_get_info(const char *target, uint32_t host_sites, struct tw_target_info *info,
                        tw_error *err);
 
@@ -112,15 +112,18 @@ int tw_target_get_info(const char *target, uint32_t host_sites, struct tw_target
 
 struct tw_program; /* machine.h */
 
-/* Finds the certificates that a program's order is checked by; memory that is used again by each
- * call. One thread at a time. */
+/* Constructs certificates, by which a program's order is checked. Holds memory that each call
+ * reuses. One thread at a time. */
 typedef struct tw_certifier tw_certifier;
+/* Creates a certifier. *out is the caller's: tw_certifier_destroy(). */
 int tw_certifier_create(tw_certifier **out, tw_error *err);
+/* Frees a certifier and the words of its last certificate. NULL is legal. */
 void tw_certifier_destroy(tw_certifier *certifier);
 
-/* A tw_prover for tw_program_file_verify() of program.h; `certifier` is a tw_certifier. *words are
- * the certifier's, until its next call or end. Errors: VERIFY (no order exists; names the engine
- * that is stuck and what it waits for). */
+/* Constructs a program's certificate: a tw_prover for tw_program_file_verify() of program.h, whose
+ * `certifier` is a tw_certifier. *words belong to the certifier and are valid until its next call
+ * or its destruction. Errors: VERIFY (no valid order exists; names the engine that is stuck and
+ * what it waits for). */
 int tw_certifier_prove(void *certifier, const struct tw_program *program, const uint32_t **words,
                        uint32_t *n_words, tw_error *err);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Errors: one table of every error the library can return, and the object that carries the facts.
+ * Errors: the table of every error the library can return, and the object that carries the message.
  *
  * Every fallible function returns 0 or one of the negative codes below and, when it fails, fills
- * the caller's tw_error with one line that names the place (file, offset, key, device, op) and the
- * numbers found and expected. The library never prints and never exits.
+ * the caller's tw_error with one line that names the place (file, offset, key, device, op) and what
+ * was found and expected. The library never prints and never exits. Every function here may be
+ * called from any thread.
  */
 #ifndef TILEWRIGHT_ERROR_H
 #define TILEWRIGHT_ERROR_H
@@ -19,24 +20,24 @@ extern "C" {
 /* Classes; the command's exit status is the class (see tw_error_exit_status). */
 enum tw_error_class {
     TW_CLASS_OK = 0,
-    TW_CLASS_USAGE = 2,       /* the caller's or the command line's mistake */
-    TW_CLASS_INPUT = 3,       /* a file from outside is malformed */
-    TW_CLASS_UNSUPPORTED = 4, /* well-formed, but something we do not do */
+    TW_CLASS_USAGE = 2,       /* wrong use of the API or the command line */
+    TW_CLASS_INPUT = 3,       /* an input file is malformed */
+    TW_CLASS_UNSUPPORTED = 4, /* well-formed, but not supported */
     TW_CLASS_RESOURCE = 5,    /* memory, disk, device memory, context length */
     TW_CLASS_DEVICE = 6,      /* a device or its link failed */
     TW_CLASS_VERIFY = 7,      /* a program breaks a rule of the machine */
-    TW_CLASS_INTERNAL = 70    /* our own mistake */
+    TW_CLASS_INTERNAL = 70    /* a bug in Tilewright */
 };
 
-/* X(name, number, class, cause, remedy). The remedy is general; "" where only the message can say
- * what to do. The command prints it below a message that does not, as "try: REMEDY". */
+/* X(name, number, class, cause, remedy). The remedy is generic; "" where only the message can say
+ * what to do. The command line prints it as "try: REMEDY" after a message that gives no advice. */
 #define TW_ERRORS(X)                                                                               \
     X(USAGE, 1, USAGE, "bad argument", "")                                                         \
     X(IO, 2, INPUT, "a file could not be read or written", "")                                     \
-    X(TRUNCATED, 3, INPUT, "a file ends before its content does", "fetch or copy the file again")  \
+    X(TRUNCATED, 3, INPUT, "a file is truncated", "fetch or copy the file again")                  \
     X(FORMAT, 4, INPUT, "a file is malformed",                                                     \
       "check that it is the file you mean; fetch or convert it again")                             \
-    X(RANGE, 5, INPUT, "a number lies outside its range", "")                                      \
+    X(RANGE, 5, INPUT, "a number is out of range", "")                                             \
     X(MISSING, 6, INPUT, "a required key or tensor is absent",                                     \
       "convert the model with a current converter")                                                \
     X(SHAPE, 7, INPUT, "a tensor has the wrong shape",                                             \
@@ -50,14 +51,14 @@ enum tw_error_class {
     X(NO_DEVICE, 13, DEVICE, "no such device", "tilewright devices")                               \
     X(DEVICE_BUSY, 14, DEVICE, "the device is in use",                                             \
       "stop that process, or choose another device (tilewright devices)")                          \
-    X(DEVICE_LOST, 15, DEVICE, "the device went away",                                             \
+    X(DEVICE_LOST, 15, DEVICE, "the device was lost",                                              \
       "reconnect or restart the device, then run again")                                           \
-    X(PROTOCOL, 16, DEVICE, "the device answered wrongly",                                         \
+    X(PROTOCOL, 16, DEVICE, "the device sent an invalid answer",                                   \
       "tilewright reset; if it happens again, upgrade the device's firmware")                      \
     X(VERSION, 17, DEVICE, "versions do not match", "upgrade the side that the message names")     \
     X(FAULT, 18, DEVICE, "the tile machine faulted",                                               \
       "report the message together with the bundle")                                               \
-    X(TIMEOUT, 19, DEVICE, "a deadline passed without progress", "tilewright reset")               \
+    X(TIMEOUT, 19, DEVICE, "the device made no progress in time", "tilewright reset")              \
     X(VERIFY, 20, VERIFY, "a program breaks a rule of the tile machine", "recompile the bundle")   \
     X(HASH, 21, INPUT, "content does not match its hash", "copy or compile the bundle again")      \
     X(TARGET, 22, VERIFY, "a bundle is for another target",                                        \
@@ -72,8 +73,8 @@ enum tw_error_code {
 #undef TW_X
 };
 
-/* The error object; owned by the caller, no destructor. Zero-initialise it. `message` is one line,
- * printable UTF-8, always terminated, cut between characters. */
+/* The error object; owned by the caller, needs no destructor. Zero-initialise it. `message` is one
+ * NUL-terminated line of printable UTF-8; if too long it is cut between characters. */
 typedef struct tw_error {
     int code;
     char message[480];
@@ -108,14 +109,15 @@ void tw_error_append(tw_error *err, const char *format, ...)
 #endif
     ;
 
-/* The stable name ("FORMAT"), the one-line cause and remedy ("": none), and the class of a code;
- * for an unknown code "UNKNOWN" and the internal class. Static strings. */
+/* Return the stable name ("FORMAT"), the one-line cause and remedy ("": none), and the class of a
+ * code; for an unknown code "UNKNOWN" and the internal class. Static strings. */
 const char *tw_error_name(int code);
 const char *tw_error_cause(int code);
 const char *tw_error_remedy(int code);
 enum tw_error_class tw_error_class_of(int code);
 
-/* Exit status of a command that ends with `code`: 0, or the class; 130 for INTERRUPTED. */
+/* Returns the exit status of a command that ends with `code`: 0, or the class; 130 for
+ * INTERRUPTED. */
 int tw_error_exit_status(int code);
 
 #ifdef __cplusplus

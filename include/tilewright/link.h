@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The link: how messages of tilewright/wire.h cross a medium that keeps the borders of packets (a
- * UNIX socket of type SEQPACKET, USB transfers, slots of a ring) and may lose, repeat, cut or
- * damage them. A message travels as its bytes (header, then payload) in DATA packets of at most
- * TW_LINK_CHUNK bytes, each with the CRC32C of its bytes. Both directions number their messages
- * from 1 on; a receiver takes only the byte it expects next, drops what it has already and answers
- * a gap or damage with RESEND: so a message arrives once, in order and whole. An answer has the
- * number of its request. While a host waits it sends PING; the device answers with PROGRESS at
- * once, also in the middle of a request, which tells both sides what the other has. A PING of an
- * earlier generation is answered, too: from the higher number its host learns that the device was
- * reset. Freestanding.
+ * The link: how messages of tilewright/wire.h cross a medium that preserves packet boundaries (a
+ * SEQPACKET UNIX socket, USB transfers, slots of a ring) and may lose, repeat, truncate or damage
+ * packets. A message is sent as its bytes (header, then payload) in DATA packets of at most
+ * TW_LINK_CHUNK bytes, each with the CRC32C of its bytes. Both sides number their messages from 1;
+ * a receiver accepts only the next byte that it expects, drops duplicates and answers a gap or
+ * damage with RESEND, so each message arrives exactly once, in order and complete. An answer has
+ * the number of its request. While a host waits it sends PING; the device answers with PROGRESS
+ * immediately, even in the middle of a request, which shows each side what the other has received.
+ * A PING of an earlier generation is answered as well: the higher number tells its host that the
+ * device was reset. Freestanding.
  */
 #ifndef TILEWRIGHT_LINK_H
 #define TILEWRIGHT_LINK_H
@@ -23,11 +23,11 @@ extern "C" {
 #define TW_LINK_MAGIC 0x4B4C5754u /* "TWLK" */
 #define TW_LINK_VERSION 1u
 #define TW_LINK_HEADER_BYTES 40u
-/* Data bytes of a packet at most, so that the longest message is two packets. */
+/* Maximum data bytes per packet; chosen so that the longest message takes two packets. */
 #define TW_LINK_CHUNK ((512u << 10) + TW_WIRE_HEADER_BYTES)
 #define TW_LINK_MAX_PAYLOAD (1u << 20) /* of one message */
 #define TW_LINK_MAX_MESSAGE (TW_WIRE_HEADER_BYTES + TW_LINK_MAX_PAYLOAD)
-#define TW_LINK_CREDITS 8u /* requests that a device takes before it has answered the first */
+#define TW_LINK_CREDITS 8u /* maximum unanswered requests */
 
 /* X(name, number, who sends it: what it does; payload) */
 #define TW_LINK_KINDS(X)                                                                      \
@@ -47,8 +47,8 @@ enum tw_link_kind {
         TW_LINK_KIND_LIMIT = 8
 };
 
-/* X(field, type, offset). generation: of the open, 0 before OPENED; ack: the last message of the
- * other side that is complete here; crc: CRC32C of the bytes before it. */
+/* X(field, type, offset). generation: of the open, 0 before OPENED; ack: number of the last message
+ * of the other side that was received completely; crc: CRC32C of the bytes before it. */
 #define TW_LINK_HEADER(X)      \
     X(magic, uint32_t, 0)      \
     X(version, uint8_t, 4)     \
@@ -69,26 +69,27 @@ struct tw_link_header {
 #undef TW_X
 };
 
-/* Where the fields of an encoded header lie: TW_LINK_AT_kind, TW_LINK_SIZE_kind ... */
+/* Offsets and sizes of the fields of an encoded header: TW_LINK_AT_kind, TW_LINK_SIZE_kind ... */
 enum tw_link_header_layout {
 #define TW_X(field, type, offset) TW_LINK_AT_##field = offset, TW_LINK_SIZE_##field = sizeof(type),
     TW_LINK_HEADER(TW_X)
 #undef TW_X
 };
-/* One field of an encoded header, by name: read, or written without renewing the header's crc. */
+/* Read or write one field of an encoded header, by name; writing does not update the header's
+ * crc. */
 #define TW_LINK_GET(bytes, field) tw_wire_get((bytes) + TW_LINK_AT_##field, TW_LINK_SIZE_##field)
 #define TW_LINK_PUT(bytes, field, value) \
     tw_wire_put((bytes) + TW_LINK_AT_##field, (value), TW_LINK_SIZE_##field)
 
 enum tw_link_flags {
-    /* data_crc is tw_link_mix of the data, not its CRC32C; a device answers as it is asked */
+    /* data_crc is tw_link_mix of the data, not its CRC32C; a device uses the same as its host */
     TW_LINK_MIXED = 1
 };
 
-/* A check of data for processors without an instruction for CRC32C, on which a table costs many
- * times the copying: each 64-bit word changes all bits of the state (xor, rotation, multiplication
- * by an odd number, each one reversible), the last one padded with zeros. A difference in one word
- * is never lost before the last fold to 32 bits. */
+/* Computes the checksum of a packet's data that is used on processors without a CRC32C instruction,
+ * where a table-driven CRC costs many times the copying. Each 64-bit word is mixed into the state
+ * by reversible operations (xor, rotation, multiplication by an odd number), the last one padded
+ * with zeros, so a difference in a single word survives until the final fold to 32 bits. */
 static inline uint64_t tw_link_mix_word(uint64_t h, uint64_t word) {
     h ^= word;
     return (h << 29 | h >> 35) * 0xD6E8FEB86659FD93u;
@@ -106,7 +107,7 @@ static inline uint32_t tw_link_mix_from(uint64_t h, const void *rest, size_t n) 
     h = (h ^ h >> 32) * 0xD6E8FEB86659FD93u;
     return (uint32_t)(h >> 32);
 }
-/* The state before the first of n bytes. */
+/* Returns the initial state for n bytes. */
 static inline uint64_t tw_link_mix_begin(size_t n) {
     return 0x9E3779B97F4A7C15u ^ n;
 }
@@ -115,14 +116,14 @@ static inline uint32_t tw_link_mix(const void *bytes, size_t n) {
 }
 
 enum tw_link_open_flags {
-    TW_LINK_QUERY = 1 /* only tell the state: does not open, disturbs nobody */
+    TW_LINK_QUERY = 1 /* only report the state: does not open the device or affect its holder */
 };
 struct tw_link_open {
     uint32_t flags;
     uint32_t pid;
-    /* of this open, never 0: another one on a medium for one host is another host */
+    /* identifies this open, never 0: on a medium for one host, another nonce means another host */
     uint64_t nonce;
-    char command[32]; /* the host's program, for those who find the device busy */
+    char command[32]; /* the host's program, reported to others while the device is busy */
 };
 TW_STATIC_ASSERT(sizeof(struct tw_link_open) == 48, "link open");
 
@@ -132,26 +133,26 @@ struct tw_link_opened {
     char holder[32];
     uint32_t generation; /* of this open */
     uint32_t credits, max_payload;
-    uint32_t was_dirty; /* 1: the last holder died or lost it, and the device was reset */
+    uint32_t was_dirty; /* 1: the last holder did not close it, and the device was reset */
     char target[64], device[32];
-    char faults[32]; /* plan of an emulator that lies, or "" */
+    char faults[32]; /* fault plan of an emulator that injects faults, or "" */
 };
 TW_STATIC_ASSERT(sizeof(struct tw_link_opened) == 184, "link opened");
 
 struct tw_link_resend {
-    uint32_t offset; /* into the first of them: what lies before it is here */
+    uint32_t offset; /* into the first of these messages; the bytes before it were received */
     uint32_t reserved;
 };
 TW_STATIC_ASSERT(sizeof(struct tw_link_resend) == 8, "link resend");
 
 struct tw_link_progress {
-    uint32_t received;       /* last request that is complete here */
-    uint32_t answered;       /* last one answered */
-    uint32_t executing;      /* opcode of the one at work, or 0 */
-    uint32_t program;        /* RUN: its number */
-    uint64_t beat;           /* changes whenever the device gets on with its work */
+    uint32_t received;       /* last request received completely */
+    uint32_t answered;       /* last request answered */
+    uint32_t executing;      /* opcode of the request being executed, or 0 */
+    uint32_t program;        /* RUN: the program's number */
+    uint64_t beat;           /* progress counter: changes whenever the device makes progress */
     struct tw_place at;      /* an op that has begun and not ended */
-    struct tw_place waiting; /* one that cannot begin before that one has ended */
+    struct tw_place waiting; /* an op that waits for that one to end */
 };
 TW_STATIC_ASSERT(sizeof(struct tw_link_progress) == 56, "link progress");
 
@@ -168,8 +169,8 @@ static inline void tw_link_encode(struct tw_link_header *header,
     TW_LINK_PUT(bytes, crc, header->crc);
 }
 
-/* Reads and checks the header of a packet of n bytes, not its data: 0, PROTOCOL or VERSION, and
- * *why. */
+/* Decodes and checks the header of a packet of n bytes, not its data. Returns 0, PROTOCOL or
+ * VERSION and stores what is wrong in *why, a static string ("": nothing). */
 static inline int tw_link_decode(const uint8_t *bytes, size_t n, struct tw_link_header *header,
                                  const char **why) {
     *why = "length";

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The version: these three numbers are its only source. The build (tools/mk/config.mk), the
- * library, the firmware and the pkg-config file derive theirs; tests/tools/version.sh compares the
- * man pages. Freestanding.
+ * library, the firmware and the pkg-config file use them; tests/tools/version.sh checks the man
+ * pages against them. Freestanding.
  */
 #ifndef TILEWRIGHT_VERSION_H
 #define TILEWRIGHT_VERSION_H

@@ -124,11 +124,12 @@ static int refuse(int fd, const char *what, tw_error *err) {
     uint32_t pid = read_holder(fd, name);
     close(fd);
     if (pid == UINT32_MAX) {
-        return tw_fail(err, TW_E_DEVICE_BUSY, "%s: another process has it", what);
+        return tw_fail(err, TW_E_DEVICE_BUSY, "%s: another process is using it", what);
     }
     char stopped[64];
     tw_lock_note_stopped(pid, stopped);
-    return tw_fail(err, TW_E_DEVICE_BUSY, "%s: process %u (%s) has it%s", what, pid, name, stopped);
+    return tw_fail(err, TW_E_DEVICE_BUSY, "%s: process %u (%s) is using it%s", what, pid, name,
+                   stopped);
 }
 
 /* Made only where it is missing: in a folder that all users share the kernel refuses O_CREAT for a

@@ -97,9 +97,9 @@ check 'a model runs: it is compiled for the target that the device reports' \
 same '... with the same ids' "$ids" "$out"
 check '... once more, as JSON' run 0 run "$model" --ids 1,403 -n 2 --json --device socket:my
 check '... for target mine' grep -q '"target": "mine"' "$work/out"
-refuses 'one of another target is refused' 7 'is for target host, device socket:my is a mine' \
+refuses 'one of another target is refused' 7 'compiled for target host, but device socket:my is a mine' \
     run "$bundle" -n 1 --device socket:my
-refuses 'also one of the same name with other numbers' 7 'a target mine with other numbers than device socket:my has' \
+refuses 'also one of the same name with other numbers' 7 'target mine, whose description differs from that of device socket:my' \
     run "$work/other.twb" -n 1 --device socket:my
 kill -9 "$emulator"
 wait "$emulator" 2>/dev/null
@@ -175,7 +175,7 @@ done
 emulator=''
 same 'a reset whose connection ends opens the device once more' "0 bad" "$bad bad"
 check '... and reports that' [ "$again" -gt 0 ]
-refuses 'reset of a device that is not there, as JSON, is one line too' 6 'there is no such socket' reset --device socket:nothing
+refuses 'reset of a device that is not there, as JSON, is one line too' 6 'no such socket' reset --device socket:nothing
 start two
 
 check 'doctor finds the emulator working' run 0 doctor

@@ -30,7 +30,7 @@ case $(uname -m) in
 aarch64) TILEWRIGHT_ISA=avx2 ;;
 *) TILEWRIGHT_ISA=neon ;;
 esac
-refuses "another processor's instruction set" 4 'lacks it; it has scalar' run "$model" --ids $ids
+refuses "another processor's instruction set" 4 'does not support it; use one of: scalar' run "$model" --ids $ids
 TILEWRIGHT_ISA=sse9
 refuses 'a bad TILEWRIGHT_ISA' 2 'sse9.*this processor has scalar' run "$model" --ids $ids
 unset TILEWRIGHT_ISA

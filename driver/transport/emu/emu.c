@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The transport to the emulator: a request is handled while it is submitted, on the caller's
- * thread, and its answer waits in place. Selectors: "emu" takes the target of whatever bundle
- * comes, "emu:TARGET" plays that target and refuses others; "emu:TARGET?faults=PLAN,SEED" (TARGET
- * may be empty) lies, for tests.
+ * The transport to the emulator in this process: submit handles the request on the caller's thread
+ * and keeps the answer in place. Selectors: "emu" accepts bundles for any target, "emu:TARGET" only
+ * for that target; "emu:TARGET?faults=PLAN,SEED" (TARGET may be empty) injects faults, for tests.
  */
 #include "driver/transport/emu/emu_faults.h"
 #include "driver/transport/emu/emu_options.h"
@@ -16,14 +15,14 @@
 struct emu_transport {
     struct tw_transport base;
     struct tw_emu *emu;
-    bool answered; /* an answer waits to be received */
+    bool answered; /* `answer` has not been received yet */
     struct tw_server_answer answer;
 };
 
 static void discover(bool (*found)(void *ctx, const struct tw_transport_info *info), void *ctx) {
     struct tw_transport_info info = {.selector = "emu", .state = "ready"};
-    snprintf(info.detail, sizeof info.detail,
-             "emulator in this process, %u processors; any bundle's target", tw_emu_processors());
+    snprintf(info.detail, sizeof info.detail, "emulator in this process, %u processors; any target",
+             tw_emu_processors());
     bool more = found(ctx, &info);
     for (const char *const *name = tw_target_names(); more && *name; name++) {
         snprintf(info.selector, sizeof info.selector, "emu:%s", *name);
@@ -103,7 +102,7 @@ static int adopt(struct tw_transport *base, const void *bytes, uint64_t size, ui
     int code = tw_emu_adopt(((struct emu_transport *)base)->emu, bytes, size, address);
     return code ? tw_fail(err, code, "device emu: %s",
                           code == TW_E_NOMEM ? "its allocation table is full"
-                                             : "the memory is in use there already")
+                                             : "the memory already belongs to an allocation")
                 : 0;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * "emu:TARGET?faults=PLAN,SEED": an emulator of this process that lies. It is served on a thread of
- * its own over a link, as a device far away is, so that what fails and what mends it are the real
- * thing.
+ * "emu:TARGET?faults=PLAN,SEED": an emulator in this process that injects faults. It is served on a
+ * thread of its own over a link, like a remote device, so that errors and recovery take the real
+ * code paths.
  */
 #include "driver/transport/emu/emu_faults.h"
 
@@ -14,18 +14,18 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-struct liar {
+struct faulty {
     struct tw_device_server *device;
     pthread_t thread;
 };
 
 static void *serve(void *arg) {
-    tw_device_server_run(((struct liar *)arg)->device, NULL);
+    tw_device_server_run(((struct faulty *)arg)->device, NULL);
     return NULL;
 }
 
 static void end(void *owner) {
-    struct liar *l = owner;
+    struct faulty *l = owner;
     tw_device_server_stop(l->device);
     pthread_join(l->thread, NULL);
     tw_device_server_destroy(l->device);
@@ -38,7 +38,8 @@ static int parse(const char *text, char plan[32], uint64_t *seed, tw_error *err)
     const char *number = text[n] ? text + n + 1 : "1";
     size_t digits = strspn(number, "0123456789");
     if (n >= 32 || digits == 0 || digits > 19 || number[digits]) {
-        return tw_fail(err, TW_E_NO_DEVICE, "device emu: '?faults=%.60s' is not PLAN,SEED", text);
+        return tw_fail(err, TW_E_NO_DEVICE, "device emu: '?faults=%.60s', expected PLAN,SEED",
+                       text);
     }
     memcpy(plan, text, n);
     plan[n] = 0;
@@ -52,7 +53,8 @@ static const struct tw_transport_ops ops = {.name = "emu",
                                             .stuck = tw_link_is_stuck,
                                             .close = tw_link_close};
 
-static int start(struct liar *l, const struct tw_device_server_options *o, int *fd, tw_error *err) {
+static int start(struct faulty *l, const struct tw_device_server_options *o, int *fd,
+                 tw_error *err) {
     int code = tw_device_server_create(o, &l->device, err);
     if (code) {
         return code;
@@ -63,7 +65,8 @@ static int start(struct liar *l, const struct tw_device_server_options *o, int *
             close(*fd);
         }
         tw_device_server_destroy(l->device);
-        return tw_fail(err, TW_E_INTERNAL, "device emu: no thread or socket for the fault plan");
+        return tw_fail(err, TW_E_INTERNAL,
+                       "device emu: cannot create a socket or thread for the fault plan");
     }
     return 0;
 }
@@ -76,7 +79,7 @@ int tw_emu_faults_open(const char *text, const struct tw_emu_options *emu, uint3
     if (code) {
         return code;
     }
-    struct liar *l = calloc(1, sizeof *l);
+    struct faulty *l = calloc(1, sizeof *l);
     if (!l) {
         return tw_fail(err, TW_E_NOMEM, "device emu: out of memory");
     }

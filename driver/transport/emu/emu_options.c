@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-/* "scalar, avx2": the instruction sets that this processor and build have. */
+/* Lists the instruction sets that this processor and build support: "scalar, avx2". */
 static const char *known_isas(char text[80]) {
     size_t n = 0;
     text[0] = 0;
@@ -30,12 +30,13 @@ static int find_kernels(const char *isa, const struct tw_kernel_table **out, tw_
             *out = tw_kernel_table((enum tw_isa)i);
             return *out ? 0
                         : tw_fail(err, TW_E_UNSUPPORTED,
-                                  "instruction set %s: this processor or build lacks it; it has %s",
+                                  "instruction set %s: this processor or build does not support "
+                                  "it; use one of: %s",
                                   isa, known_isas(known));
         }
     }
     return tw_fail(err, TW_E_USAGE,
-                   "instruction set '%.40s': there is no such; this processor has %s", isa,
+                   "instruction set '%.40s': no such instruction set; this processor has %s", isa,
                    known_isas(known));
 }
 

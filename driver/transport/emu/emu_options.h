@@ -13,9 +13,9 @@ struct tw_emu_target {
     char text[TW_TARGET_TEXT_BYTES]; /* the canonical JSON */
 };
 
-/* Sets o->target and o->description (which point into *storage) and o->kernels. target ""; isa NULL
- * or "": the emulator's choice. Errors: NO_DEVICE (no such target; names them), USAGE and
- * UNSUPPORTED (the instruction set), and those of a target file. */
+/* Sets o->target and o->description (which point into *storage) and o->kernels. target "": any
+ * target; isa NULL or "": the fastest. Errors: NO_DEVICE (no such target; lists them), USAGE and
+ * UNSUPPORTED (the instruction set), and those of tw_target_open(). */
 int tw_emu_options_fill(struct tw_emu_options *o, const char *target, const char *isa,
                         struct tw_emu_target *storage, tw_error *err);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The driver's end of a link. There is one wait, tw_link_next_packet(): it pings while nothing
- * comes, and its deadline moves only when bytes of an answer arrive or the device's progress word
- * changes. Requests stay where the caller has them until their answers are here, so whatever is
- * lost on the way can be sent again.
+ * The driver's end of a link. All waiting is in tw_link_next_packet(): it pings while nothing
+ * arrives, and its deadline restarts only when bytes of an answer arrive or the device's progress
+ * counter changes. Requests stay in the caller's memory until they are answered, so whatever is
+ * lost can be sent again.
  */
 #include "driver/transport/link/link_client_internal.h"
 
@@ -16,17 +16,17 @@
 #include <unistd.h>
 
 #define TICK_FIRST_MS 20u
-#define TICK_MOST_MS 200u
-#define TICKS_PER_DEADLINE 50u /* so many tries are not all lost by bad luck */
-#define PAUSE_MS \
-    1000u /* a look at the pipe that is so late: this process was stopped, not the device */
-#define LATE_PACKETS 64u  /* what may lie there after the deadline and is still looked at */
-#define MOST_RESENDS 200u /* in one wait, without anything having got on */
+#define TICK_MAX_MS 200u
+#define TICKS_PER_DEADLINE 50u /* enough pings that they are not all lost by chance */
+/* longer between two looks at the clock: this process was stopped, not the device */
+#define PAUSE_MS 1000u
+#define LATE_PACKETS 64u /* packets that are still examined after the deadline */
+#define MAX_RESENDS 200u /* in one wait, without progress */
 
-/* ---- ending it ---- */
+/* ---- failing ---- */
 
 static int lost_before(const struct tw_link *l, tw_error *err) {
-    return tw_fail(err, TW_E_DEVICE_LOST, "device %s: it was lost (%s); open it again",
+    return tw_fail(err, TW_E_DEVICE_LOST, "device %s: it was lost earlier (%s); open it again",
                    l->wiring.name, l->end.cause);
 }
 
@@ -52,7 +52,7 @@ static void add_place(char *text, size_t size, const char *before, const struct 
     }
 }
 
-/* It answers, but gets nowhere. */
+/* The device answers, but makes no progress. */
 static int fail_stuck(struct tw_link *l, const char *what, double s, tw_error *err) {
     const struct tw_link_progress *p = &l->conn.progress;
     char where[160] = "";
@@ -60,32 +60,33 @@ static int fail_stuck(struct tw_link *l, const char *what, double s, tw_error *e
         add_place(where, sizeof where, " at ", &p->at, "");
         add_place(where, sizeof where, "; ", &p->waiting, " waits for it");
     }
-    snprintf(l->end.cause, sizeof l->end.cause,
-             "%s made no progress for %.1f s: the device answers, but its progress word stays at "
-             "%llu%s%s%s",
-             what, s, (unsigned long long)p->beat, p->executing ? ", in " : "",
-             p->executing ? tw_wire_opcode_name(p->executing) : "", where);
+    snprintf(
+        l->end.cause, sizeof l->end.cause,
+        "%s made no progress for %.1f s: the device answers, but its progress counter stays at "
+        "%llu%s%s%s",
+        what, s, (unsigned long long)p->beat, p->executing ? ", in " : "",
+        p->executing ? tw_wire_opcode_name(p->executing) : "", where);
     return fail_link(l, TW_E_TIMEOUT, l->end.cause, err);
 }
 
-/* The second path: what the device says where packets do not come through. True: it got on, so the
- * wait goes on. */
-static bool moves_after_all(struct tw_link *l) {
+/* Asks for the device's progress out of band, without packets. Returns true if it has made
+ * progress, so that the wait continues. */
+static bool progresses_out_of_band(struct tw_link *l) {
     struct tw_link_progress p;
     if (!l->wiring.pipe->ops->confirm || !l->wiring.pipe->ops->confirm(l->wiring.pipe, &p)) {
         return false;
     }
-    bool moved = p.beat != l->conn.progress.beat || p.received > l->conn.most_received;
+    bool progressed = p.beat != l->conn.progress.beat || p.received > l->conn.max_received;
     l->conn.progress = p;
-    l->wait.progress_at = moved ? tw_clock_ms() : l->wait.progress_at;
+    l->wait.progress_at = progressed ? tw_clock_ms() : l->wait.progress_at;
     l->wait.confirmed = true;
-    return moved;
+    return progressed;
 }
 
-/* The deadline has passed: ends the link, unless the device makes progress after all (0). What the
- * pings brought tells which side is to blame. */
+/* The deadline has passed: fails, unless the device makes progress after all (returns 0). What the
+ * pings brought back shows the cause. */
 static int fail_expired(struct tw_link *l, tw_error *err) {
-    if (moves_after_all(l)) {
+    if (progresses_out_of_band(l)) {
         return 0;
     }
     double s = 1e-3 * l->wait.deadline_ms;
@@ -94,7 +95,7 @@ static int fail_expired(struct tw_link *l, tw_error *err) {
             ? tw_wire_opcode_name(l->conn.request[(l->conn.answered + 1) % TW_LINK_CREDITS]
                                       .header[TW_WIRE_AT_opcode])
             : "OPEN";
-    /* and still does */
+    /* it answered since, and recently */
     bool answers = l->wait.heard_at > l->wait.progress_at &&
                    tw_clock_ms() - l->wait.heard_at < l->wait.deadline_ms / 2;
     if (answers || (l->wait.confirmed && l->conn.progress.executing)) {
@@ -102,18 +103,16 @@ static int fail_expired(struct tw_link *l, tw_error *err) {
     }
     if (l->wait.all_ones) {
         snprintf(l->end.cause, sizeof l->end.cause,
-                 "all that comes for %.1f s is 0xFF bytes: the device is off its link", s);
+                 "received only 0xFF for %.1f s: the device has dropped off the bus", s);
     } else if (l->wait.damaged) {
         snprintf(l->end.cause, sizeof l->end.cause,
-                 "all that comes for %.1f s is damaged (%u packets)", s, l->wait.damaged);
+                 "received only damaged packets for %.1f s (%u of them)", s, l->wait.damaged);
     } else if (l->wait.confirmed) {
-        snprintf(
-            l->end.cause, sizeof l->end.cause,
-            "nothing came over its link for %.1f s during %s, though the device itself is alive", s,
-            what);
-    } else {
-        snprintf(l->end.cause, sizeof l->end.cause, "no sign of life for %.1f s during %s", s,
+        snprintf(l->end.cause, sizeof l->end.cause,
+                 "received no packet for %.1f s during %s, though the device itself is running", s,
                  what);
+    } else {
+        snprintf(l->end.cause, sizeof l->end.cause, "no answer for %.1f s during %s", s, what);
     }
     return fail_link(l, TW_E_DEVICE_LOST, l->end.cause, err);
 }
@@ -129,25 +128,25 @@ static int fail_gone(struct tw_link *l, tw_error *err) {
 
 static int fail_version(struct tw_link *l, tw_error *err) {
     snprintf(l->end.cause, sizeof l->end.cause,
-             "it speaks link version %u, this driver %u: upgrade the %s", l->wait.other_version,
+             "it uses link version %u, this driver %u: upgrade the %s", l->wait.other_version,
              TW_LINK_VERSION,
              l->wait.other_version > TW_LINK_VERSION ? "driver" : "device's firmware");
     return fail_link(l, TW_E_VERSION, l->end.cause, err);
 }
 
-/* A medium that outlives its hosts may bring what the one of before did not hear, an OPENED too,
- * and its generation was taken for ours: before the first answer the real one is still believed,
- * and gets all requests from the first on. */
+/* Returns whether this packet is the OPENED of this open, after an old one was taken for it: a
+ * medium that outlives its hosts may deliver packets meant for the previous host, even its OPENED.
+ * Until the first answer the new one is still accepted, and all requests are sent again. */
 static bool was_opened_late(const struct tw_link *l, const struct tw_link_header *h) {
     return h->kind == TW_LINK_OPENED && h->generation > l->conn.generation &&
            l->conn.answered == 0 && l->conn.received_bytes == 0;
 }
 
-/* A packet of an open behind ours: the device has forgotten us. */
+/* Fails after a packet of a later generation: the device no longer knows this open. */
 static int fail_reset(struct tw_link *l, uint32_t generation, tw_error *err) {
     snprintf(l->end.cause, sizeof l->end.cause,
-             "it was reset in the meantime (its generation is %u, that of this open %u)",
-             generation, l->conn.generation);
+             "it was reset in the meantime (its generation is %u, this open's is %u)", generation,
+             l->conn.generation);
     return fail_link(l, TW_E_DEVICE_LOST, l->end.cause, err);
 }
 
@@ -162,9 +161,9 @@ struct tw_link_header tw_link_new_header(const struct tw_link *l, enum tw_link_k
                                    .ack = l->conn.answered};
 }
 
-/* The clock of the wait. Time in which this process was stopped, or got no processor, does not
- * count. */
-static uint64_t look_at_clock(struct tw_link *l) {
+/* Returns the time. Moves the deadline by pauses in which this process was stopped, or got no
+ * processor. */
+static uint64_t read_clock(struct tw_link *l) {
     uint64_t now = tw_clock_ms(), pause = now - l->wait.looked_at;
     if (pause > PAUSE_MS) {
         l->wait.progress_at = l->wait.progress_at + pause < now ? l->wait.progress_at + pause : now;
@@ -173,16 +172,16 @@ static uint64_t look_at_clock(struct tw_link *l) {
     return now;
 }
 
-/* Nothing more fits now: waits, as long as the deadline allows. */
+/* Waits until the pipe may have room for a packet. Fails after the deadline. */
 static int wait_for_room(struct tw_link *l, tw_error *err) {
-    if (look_at_clock(l) - l->wait.progress_at >= l->wait.deadline_ms) {
+    if (read_clock(l) - l->wait.progress_at >= l->wait.deadline_ms) {
         return fail_expired(l, err);
     }
-    l->wiring.pipe->ops->wait(l->wiring.pipe, true, TICK_MOST_MS);
+    l->wiring.pipe->ops->wait(l->wiring.pipe, true, TICK_MAX_MS);
     return 0;
 }
 
-/* Builds the packet at h->offset of `data` where the pipe wants it, and sends it. */
+/* Builds the packet at h->offset of `data`, in the pipe's memory if it has room, and sends it. */
 static int send_packet(struct tw_link *l, struct tw_link_header *h,
                        const struct tw_packet_data *data, tw_error *err) {
     struct tw_pipe *p = l->wiring.pipe;
@@ -211,7 +210,7 @@ static int send_small(struct tw_link *l, struct tw_link_header h, const void *pa
     return send_packet(l, &h, &data, err);
 }
 
-/* A request's packets from `offset` on. */
+/* Sends a request's packets from `offset` on. */
 static int send_request(struct tw_link *l, uint32_t sequence, uint32_t offset, tw_error *err) {
     uint32_t i = sequence % TW_LINK_CREDITS;
     const struct tw_packet_data data = {l->conn.request[i].header, l->conn.request[i].payload,
@@ -225,12 +224,13 @@ static int send_request(struct tw_link *l, uint32_t sequence, uint32_t offset, t
     return code;
 }
 
-static int send_again(struct tw_link *l, uint32_t from, uint32_t offset, tw_error *err) {
+/* Sends the unanswered requests again, from byte `offset` of request `from` on. */
+static int resend(struct tw_link *l, uint32_t from, uint32_t offset, tw_error *err) {
     int code = 0;
-    if (++l->wait.resends > MOST_RESENDS) {
-        return fail_link(l, TW_E_DEVICE_LOST, "it wants the same requests again and again", err);
+    if (++l->wait.resends > MAX_RESENDS) {
+        return fail_link(l, TW_E_DEVICE_LOST, "it keeps asking for the same requests", err);
     }
-    if (from <= l->conn.answered) { /* what it asked for it has got meanwhile */
+    if (from <= l->conn.answered) { /* it has received that one in the meantime */
         from = l->conn.answered + 1;
         offset = 0;
     }
@@ -260,9 +260,9 @@ int tw_link_send_open(struct tw_link *l, uint32_t flags, tw_error *err) {
 
 /* ---- waiting ---- */
 
-static uint32_t tick_most(const struct tw_link *l) {
-    uint32_t most = l->wait.deadline_ms / TICKS_PER_DEADLINE;
-    return most < TICK_FIRST_MS ? TICK_FIRST_MS : most < TICK_MOST_MS ? most : TICK_MOST_MS;
+static uint32_t max_tick(const struct tw_link *l) {
+    uint32_t max = l->wait.deadline_ms / TICKS_PER_DEADLINE;
+    return max < TICK_FIRST_MS ? TICK_FIRST_MS : max < TICK_MAX_MS ? max : TICK_MAX_MS;
 }
 
 void tw_link_start_waiting(struct tw_link *l) {
@@ -275,13 +275,13 @@ void tw_link_start_waiting(struct tw_link *l) {
 static int ping(struct tw_link *l, uint64_t now, tw_error *err) {
     l->wait.pinged_at = now;
     l->conn.pinged = l->conn.sent;
-    l->wait.tick_ms = l->wait.tick_ms * 2 < tick_most(l) ? l->wait.tick_ms * 2 : tick_most(l);
-    l->conn.resend_requested = false; /* whatever was asked for may have been lost */
+    l->wait.tick_ms = l->wait.tick_ms * 2 < max_tick(l) ? l->wait.tick_ms * 2 : max_tick(l);
+    l->conn.resend_requested = false; /* the request to resend may have been lost */
     int code = l->conn.generation ? 0 : tw_link_send_open(l, 0, err);
     return code ? code : send_small(l, tw_link_new_header(l, TW_LINK_PING, 0), NULL, 0, err);
 }
 
-static void note_damage(struct tw_link *l, size_t n) {
+static void record_damage(struct tw_link *l, size_t n) {
     struct tw_link_header h;
     const char *why;
     if (tw_link_decode(l->in, n, &h, &why) == TW_E_VERSION) {
@@ -295,10 +295,10 @@ static void note_damage(struct tw_link *l, size_t n) {
     }
 }
 
-/* Nothing good is there. */
+/* Handles a turn of the wait without a good packet: there was none, or a damaged one of n bytes. */
 static int idle(struct tw_link *l, uint64_t now, bool damaged, size_t n, tw_error *err) {
     if (damaged) {
-        note_damage(l, n);
+        record_damage(l, n);
     }
     if (l->wait.other_version) {
         return fail_version(l, err);
@@ -325,11 +325,11 @@ int tw_link_next_packet(struct tw_link *l, struct tw_link_header *h, tw_error *e
         if (r == TW_PACKET_GONE) {
             return fail_gone(l, err);
         }
-        uint64_t now = look_at_clock(l);
+        uint64_t now = read_clock(l);
         bool good = r == TW_PACKET_OK && tw_packet_good(l->in, n, h);
         l->wait.heard_at = good ? now : l->wait.heard_at;
-        /* What came in time may be looked at late; a flood of packets that say nothing new is no
-         * sign of progress. */
+        /* Some packets that arrived in time may be read late; but a flood of packets without news
+         * is not progress. */
         if (good &&
             (now - l->wait.progress_at < l->wait.deadline_ms || ++l->wait.late <= LATE_PACKETS)) {
             return 0;
@@ -341,9 +341,9 @@ int tw_link_next_packet(struct tw_link *l, struct tw_link_header *h, tw_error *e
     }
 }
 
-static void tell_moved(const struct tw_link *l) {
-    if (l->base.moved) {
-        l->base.moved(l->base.moved_ctx);
+static void report_progress(const struct tw_link *l) {
+    if (l->base.on_progress) {
+        l->base.on_progress(l->base.progress_ctx);
     }
 }
 
@@ -353,29 +353,29 @@ int tw_link_take_progress(struct tw_link *l, const struct tw_link_header *h, tw_
         return 0;
     }
     memcpy(&p, l->in + TW_LINK_HEADER_BYTES, sizeof p);
-    if (p.beat != l->conn.progress.beat || p.received > l->conn.most_received) {
+    if (p.beat != l->conn.progress.beat || p.received > l->conn.max_received) {
         l->wait.progress_at = l->wait.heard_at;
         l->wait.resends = l->wait.late = 0;
-        tell_moved(l);
+        report_progress(l);
     }
-    l->conn.most_received = p.received > l->conn.most_received ? p.received : l->conn.most_received;
+    l->conn.max_received = p.received > l->conn.max_received ? p.received : l->conn.max_received;
     l->conn.progress = p;
-    bool lacking = p.answered > l->conn.answered && l->conn.generation;
-    bool ask = lacking && l->conn.missed_answer; /* told twice: it is not just on its way */
-    l->conn.missed_answer = lacking;
+    bool missing = p.answered > l->conn.answered && l->conn.generation;
+    bool ask = missing && l->conn.missed_answer; /* seen twice: it is not just in transit */
+    l->conn.missed_answer = missing;
     int code = ask ? request_resend(l, err) : 0;
     return code || p.received >= l->conn.pinged || !l->conn.generation
                ? code
-               : send_again(l, p.received + 1, 0, err);
+               : resend(l, p.received + 1, 0, err);
 }
 
 static int take_resend(struct tw_link *l, const struct tw_link_header *h, tw_error *err) {
     struct tw_link_resend r = {0};
     memcpy(&r, l->in + TW_LINK_HEADER_BYTES, h->length == sizeof r ? sizeof r : 0);
-    return send_again(l, h->sequence, r.offset, err);
+    return resend(l, h->sequence, r.offset, err);
 }
 
-/* True when the answer is whole. */
+/* Appends the packet's data to the answer. Returns true when it is complete. */
 static bool take_data(struct tw_link *l, const struct tw_link_header *h) {
     memcpy(l->conn.message + l->conn.received_bytes, l->in + TW_LINK_HEADER_BYTES, h->length);
     l->conn.received_bytes += h->length;
@@ -403,11 +403,11 @@ int tw_link_submit(struct tw_transport *t, const uint8_t *header, const void *pa
         return lost_before(l, err);
     }
     if (l->conn.sent - l->conn.answered >= t->credits) {
-        return tw_fail(err, TW_E_USAGE, "device %s: %u requests are unanswered already",
+        return tw_fail(err, TW_E_USAGE, "device %s: %u requests are unanswered, the most it takes",
                        l->wiring.name, t->credits);
     }
     if (payload_bytes > TW_LINK_MAX_PAYLOAD) {
-        return tw_fail(err, TW_E_USAGE, "device %s: a payload of %u bytes, at most %u are possible",
+        return tw_fail(err, TW_E_USAGE, "device %s: payload of %u bytes, expected at most %u",
                        l->wiring.name, payload_bytes, TW_LINK_MAX_PAYLOAD);
     }
     uint32_t i = ++l->conn.sent % TW_LINK_CREDITS;
@@ -436,11 +436,11 @@ int tw_link_receive(struct tw_transport *t, uint8_t *header, const void **payloa
         }
         if (was_opened_late(l, &h)) {
             l->conn.generation = h.generation;
-            code = send_again(l, 1, 0, err);
+            code = resend(l, 1, 0, err);
         } else if (h.generation > l->conn.generation) {
             return fail_reset(l, h.generation, err);
         } else if (h.generation != l->conn.generation) {
-            continue; /* a stray */
+            continue; /* from an earlier open */
         } else if (h.kind == TW_LINK_DATA && is_next(l, &h)) {
             if (take_data(l, &h)) {
                 break;

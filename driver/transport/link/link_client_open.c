@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A link's life: shaking hands with the device, climbing the pipe's ladder where it does not
- * answer, closing.
+ * Opening and closing a link: the handshake with the device, and the pipe's recovery ladder if it
+ * does not answer.
  */
 #include "driver/transport/link/link_client_internal.h"
 
@@ -21,14 +21,15 @@ static int finish_open(struct tw_link *l, tw_error *err) {
     if (o->status == TW_E_DEVICE_BUSY) {
         char stopped[64];
         tw_lock_note_stopped(o->holder_pid, stopped);
-        return tw_fail(err, TW_E_DEVICE_BUSY, "device %s: process %u (%s) has it%s", l->wiring.name,
-                       o->holder_pid, o->holder, stopped);
+        return tw_fail(err, TW_E_DEVICE_BUSY, "device %s: process %u (%s) is using it%s",
+                       l->wiring.name, o->holder_pid, o->holder, stopped);
     }
     if (o->status || o->credits == 0 || o->credits > TW_LINK_CREDITS ||
         o->max_payload != TW_LINK_MAX_PAYLOAD || o->generation == 0) {
         return tw_fail(err, TW_E_PROTOCOL,
-                       "device %s: it opened with status %d, %u credits and payloads of %u bytes",
-                       l->wiring.name, o->status, o->credits, o->max_payload);
+                       "device %s: invalid answer to OPEN: status %d, generation %u, %u credits, "
+                       "payloads of %u bytes",
+                       l->wiring.name, o->status, o->generation, o->credits, o->max_payload);
     }
     l->conn.generation = o->generation;
     l->base.credits = o->credits;
@@ -61,13 +62,13 @@ static void dispose(struct tw_link *l) {
 }
 
 /* "both endpoints were reset, the device was reset" */
-static void note_rung(struct tw_link *l, const char *done) {
+static void record_recovery(struct tw_link *l, const char *done) {
     size_t n = strlen(l->opening.recovered);
     snprintf(l->opening.recovered + n, sizeof l->opening.recovered - n, "%s%s", n ? ", " : "",
              done);
 }
 
-/* Opens the device, and climbs the ladder as long as it does not answer. */
+/* Opens the device, and takes one recovery step after the other until it answers. */
 static int open_device(struct tw_link *l, tw_error *err) {
     uint32_t deadline = l->wait.deadline_ms;
     bool ladder = l->opening.climbing = l->wiring.pipe->ops->recover != NULL;
@@ -81,21 +82,21 @@ static int open_device(struct tw_link *l, tw_error *err) {
             break;
         }
         if (*done) {
-            note_rung(l, done);
+            record_recovery(l, done);
             l->end.code = 0;
             code = shake_hands(l, &e);
         }
     }
     l->wait.deadline_ms = deadline;
     l->opening.climbing = false;
-    if (l->end.code && l->opening.recovered[0]) { /* one that answers has a reason of its own */
+    if (l->end.code && l->opening.recovered[0]) { /* else the device answered and refused */
         return tw_fail(err, code, "%s; tried: %s; unplug it and plug it in again", e.message,
                        l->opening.recovered);
     }
     return code ? tw_fail(err, code, "%s", e.message) : 0;
 }
 
-/* Of all opens of a device the only one with this number. */
+/* Returns a number that no other open of a device has. */
 static uint64_t new_nonce(void) {
     static _Atomic uint32_t count;
     uint64_t mix = tw_clock_real_ns() ^ ((uint64_t)getpid() << 40);
@@ -168,7 +169,7 @@ void tw_link_close(struct tw_transport *t) {
         const struct tw_packet_data none = {NULL, NULL, 0};
         uint8_t *room =
             l->wiring.pipe->ops->room ? l->wiring.pipe->ops->room(l->wiring.pipe) : l->out;
-        if (room) { /* an attempt: unsaid, the device is reset */
+        if (room) { /* best effort: without CLOSE the device resets itself */
             l->wiring.pipe->ops->send(l->wiring.pipe, room,
                                       tw_packet_build(&h, &none, l->wiring.pipe->chunk, room));
         }

@@ -26,7 +26,7 @@ static int open_null(const char *rest, const struct tw_transport_options *option
                      struct tw_transport **out, tw_error *err) {
     (void)options;
     if (*rest) {
-        return tw_fail(err, TW_E_NO_DEVICE, "device null:%s: there is only null", rest);
+        return tw_fail(err, TW_E_NO_DEVICE, "device null:%s: no such device; use null", rest);
     }
     struct null_transport *t = calloc(1, sizeof *t);
     if (!t) {

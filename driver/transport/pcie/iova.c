@@ -16,12 +16,12 @@ uint64_t tw_iova_page(uint64_t iommu_sizes, uint64_t host_page) {
     return lowest > host_page ? lowest : host_page;
 }
 
-/* Entries that the list may get by freeing everything. */
+/* Makes room for n entries, the most that freeing everything can produce. */
 static int make_room(struct tw_iova *a, size_t n) {
     return tw_grow(&a->free, &a->room, n, sizeof *a->free) ? 0 : TW_E_NOMEM;
 }
 
-/* Adds a range, which melts with those it touches; there is room. */
+/* Adds a range and merges it with those it touches; there must be room for an entry. */
 static void add(struct tw_iova *a, struct tw_iova_range r) {
     size_t i = 0, end;
     while (i < a->n && r.first > 0 && a->free[i].last < r.first - 1) {
@@ -36,8 +36,8 @@ static void add(struct tw_iova *a, struct tw_iova_range r) {
     a->n = a->n - (end - i) + 1;
 }
 
-/* What of an offered range is whole pages, reached by the device, and not address 0. False:
- * nothing. */
+/* Reduces an offered range to whole pages that the device can address, without address 0. Returns
+ * false if nothing is left. */
 static bool trim(const struct tw_iova *a, uint64_t limit, struct tw_iova_range *r) {
     uint64_t first = r->first < a->page ? a->page : r->first,
              last = r->last < limit ? r->last : limit;
@@ -65,9 +65,8 @@ int tw_iova_init(struct tw_iova *a, const struct tw_iova_range *ranges, size_t n
     if (a->n == 0) {
         tw_iova_finish(a);
         return tw_fail(err, TW_E_NOMEM,
-                       "DMA addresses: the device reaches those below 2^%u, the IOMMU offers %zu "
-                       "ranges from %#llx on; "
-                       "none is in both",
+                       "DMA addresses: none is both below 2^%u, the device's limit, and in one of "
+                       "the %zu ranges of the IOMMU, which begin at %#llx",
                        bits, n, n ? (unsigned long long)ranges[0].first : 0ull);
     }
     return 0;
@@ -79,9 +78,9 @@ void tw_iova_finish(struct tw_iova *a) {
 }
 
 int tw_iova_alloc(struct tw_iova *a, uint64_t bytes, uint64_t *address, tw_error *err) {
-    uint64_t size, most = 0;
+    uint64_t size, largest = 0;
     if (bytes == 0 || !tw_align_u64(bytes, a->page, &size)) {
-        return tw_fail(err, TW_E_NOMEM, "DMA addresses: %llu bytes cannot be mapped",
+        return tw_fail(err, TW_E_NOMEM, "DMA addresses: cannot map %llu bytes",
                        (unsigned long long)bytes);
     }
     if (make_room(a, a->n + a->live + 2)) {
@@ -99,11 +98,11 @@ int tw_iova_alloc(struct tw_iova *a, uint64_t bytes, uint64_t *address, tw_error
             a->live++;
             return 0;
         }
-        most = r->last - r->first > most ? r->last - r->first : most;
+        largest = r->last - r->first > largest ? r->last - r->first : largest;
     }
     return tw_fail(err, TW_E_NOMEM,
-                   "DMA addresses: %llu bytes are wanted, the largest free range has %llu",
-                   (unsigned long long)size, a->n ? (unsigned long long)most + 1 : 0ull);
+                   "DMA addresses: need %llu bytes, the largest free range has %llu",
+                   (unsigned long long)size, a->n ? (unsigned long long)largest + 1 : 0ull);
 }
 
 void tw_iova_free(struct tw_iova *a, uint64_t address, uint64_t bytes) {

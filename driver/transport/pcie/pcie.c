@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The transport to a device on PCIe. Selectors: "pcie" for the first that is ready,
- * "pcie:0000:00:02.0" or without the domain 0; behind it "?via=window" puts the mailbox into the
- * device's memory instead of the host's, "?wait=poll" looks for answers instead of sleeping until
- * the interrupt. While it is open /run/lock/tilewright-pcie-BDF.lock names the holder.
+ * "pcie:0000:00:02.0" or, for domain 0, "pcie:00:02.0". Appended to it, "?via=window" puts the
+ * mailbox into the device's memory instead of the host's, and "?wait=poll" polls for answers
+ * instead of waiting for an interrupt. While the device is open /run/lock/tilewright-pcie-BDF.lock
+ * names the holder.
  */
 #include "driver/transport/holder.h"
 #include "driver/transport/link/link_client.h"
@@ -22,8 +23,8 @@
 #define MAILBOX_BYTES (TW_PCIE_MAILBOX_HEAD + 2ull * TW_PCIE_SLOTS * TW_PCIE_SLOT_BYTES)
 #define WINDOW_BAR 2u
 
-/* What PCI functions may be a Tilewright device (its magic number decides), and how their bell is
- * rung. */
+/* PCI functions that may be a Tilewright device (its magic number decides), and how to ring their
+ * doorbell. */
 static const struct kind {
     uint32_t vendor, device;
     const char *what;
@@ -51,7 +52,7 @@ static void lock_path(const char *bdf, char path[160]) {
     tw_holder_lock(device, path);
 }
 
-/* Who has the function, by its lock file or its group's node. */
+/* Finds the process that is using the function, by its lock file or its group's node. */
 static bool find_holder(const char *bdf, const char *group, uint32_t *pid, char name[32]) {
     char lock[160], node[32];
     lock_path(bdf, lock);
@@ -61,8 +62,8 @@ static bool find_holder(const char *bdf, const char *group, uint32_t *pid, char 
 
 /* ---- discovery ---- */
 
-/* A look at the registers, which has no effect. Root may have it, where the function is not asleep;
- * others learn the same when they open the device. */
+/* Reads the registers, without side effects. Works only for root and if the function is not
+ * asleep; for others opening the device reports the same. */
 static bool peek(const char *bdf, struct tw_pcie_registers *out) {
     char path[96], power[16] = "";
     snprintf(path, sizeof path, "/sys/bus/pci/devices/%.15s/power_state", bdf);
@@ -87,15 +88,14 @@ static bool peek(const char *bdf, struct tw_pcie_registers *out) {
     return out->magic != UINT32_MAX;
 }
 
-/* One that could be opened: is it ours, and does it run? */
+/* Describes a function that can be opened: whether it is a Tilewright device, and runs. */
 static void describe_ready(const char *bdf, const struct kind *kind, const char *group,
                            struct tw_transport_info *info) {
     struct tw_pcie_registers r;
     bool seen = peek(bdf, &r);
     if (seen && r.magic != TW_PCIE_MAGIC) {
         snprintf(info->state, sizeof info->state, "not ours");
-        snprintf(info->detail, sizeof info->detail, "%s without a Tilewright device behind it",
-                 kind->what);
+        snprintf(info->detail, sizeof info->detail, "%s, but not a Tilewright device", kind->what);
     } else if (seen && r.state == TW_PCIE_RECOVERY) {
         snprintf(info->state, sizeof info->state, "recovery");
         snprintf(info->detail, sizeof info->detail, "it cannot run: %.119s", r.reason);
@@ -105,24 +105,24 @@ static void describe_ready(const char *bdf, const struct kind *kind, const char 
 }
 
 static void describe(const char *bdf, const struct kind *kind, struct tw_transport_info *info) {
-    struct tw_vfio_probe look = {0};
+    struct tw_vfio_probe probe = {0};
     char holder[32];
     uint32_t pid;
     snprintf(info->selector, sizeof info->selector, "pcie:%.15s", bdf);
-    tw_vfio_probe(&tw_vfio_system, bdf, &look);
-    snprintf(info->state, sizeof info->state, "%s", look.state);
-    if (strcmp(look.state, "ready") != 0) {
-        int n = snprintf(info->detail, sizeof info->detail, "%s; %s", look.reason, look.remedy);
+    tw_vfio_probe(&tw_vfio_system, bdf, &probe);
+    snprintf(info->state, sizeof info->state, "%s", probe.state);
+    if (strcmp(probe.state, "ready") != 0) {
+        int n = snprintf(info->detail, sizeof info->detail, "%s; %s", probe.reason, probe.remedy);
         if (n >= (int)sizeof info->detail) {
-            snprintf(info->detail, sizeof info->detail, "%.110s; opening it tells the remedy",
-                     look.reason);
+            snprintf(info->detail, sizeof info->detail, "%.110s; open it to see the remedy",
+                     probe.reason);
         }
-    } else if (find_holder(bdf, look.group, &pid, holder)) {
+    } else if (find_holder(bdf, probe.group, &pid, holder)) {
         snprintf(info->state, sizeof info->state, "busy");
-        snprintf(info->detail, sizeof info->detail, "%s; process %u (%s) has it", kind->what, pid,
-                 holder);
+        snprintf(info->detail, sizeof info->detail, "%s; process %u (%s) is using it", kind->what,
+                 pid, holder);
     } else {
-        describe_ready(bdf, kind, look.group, info);
+        describe_ready(bdf, kind, probe.group, info);
     }
 }
 
@@ -165,7 +165,7 @@ static bool take_ready(void *ctx, const struct tw_transport_info *info) {
         return false;
     }
     if (!s->why[0]) {
-        snprintf(s->why, sizeof s->why, "%s is there, but %s: %s", info->selector, info->state,
+        snprintf(s->why, sizeof s->why, "found %s, but %s: %s", info->selector, info->state,
                  info->detail);
     }
     return true;
@@ -176,7 +176,7 @@ static int find_first(char bdf[TW_BDF_BYTES], tw_error *err) {
     discover(take_ready, &s);
     if (!s.bdf[0]) {
         return tw_fail(err, TW_E_NO_DEVICE, "device pcie: %s",
-                       s.why[0] ? s.why : "there is none on this computer");
+                       s.why[0] ? s.why : "found no such device on this computer");
     }
     memcpy(bdf, s.bdf, sizeof s.bdf);
     return 0;
@@ -193,8 +193,8 @@ static int parse_bdf(const char *text, size_t n, char bdf[TW_BDF_BYTES], tw_erro
     if (!good || slot > 31 || function > 7) {
         return tw_fail(
             err, TW_E_NO_DEVICE,
-            "device pcie:%.*s: no such device; a name is pcie:0000:00:02.0 or pcie:00:02.0", (int)n,
-            text);
+            "device pcie:%.*s: no such device; use a name like pcie:0000:00:02.0 or pcie:00:02.0",
+            (int)n, text);
     }
     snprintf(bdf, TW_BDF_BYTES, "%04x:%02x:%02x.%x", domain & 0xFFFF, bus & 0xFF, slot, function);
     return 0;
@@ -207,7 +207,7 @@ static int parse_option(const char *text, size_t n, struct choice *c, tw_error *
         c->poll = true;
     } else {
         return tw_fail(err, TW_E_USAGE,
-                       "device pcie: option '%.*s': there are via=window and wait=poll", (int)n,
+                       "device pcie: option '%.*s': expected via=window or wait=poll", (int)n,
                        text);
     }
     return 0;
@@ -255,7 +255,8 @@ static void close_card(void *ctx) {
     free(c);
 }
 
-/* Where no lock file can be made the kernel alone decides, who gives a group to one process. */
+/* Takes the lock file. If none can be created, the kernel alone decides, which gives a group to one
+ * process. */
 static int take_lock(struct card *c, const char *name, const char *bdf, tw_error *err) {
     char what[140];
     tw_error e = {0};
@@ -272,15 +273,17 @@ static int map_bars(struct card *c, tw_error *err) {
     if (v->bar[WINDOW_BAR].bytes < TW_PCIE_REGISTER_BYTES ||
         v->bar[bell].bytes < c->kind->bell_offset + 4) {
         return tw_fail(err, TW_E_NO_DEVICE,
-                       "device %s: it is no Tilewright device: BAR%u has %llu bytes", v->name,
-                       WINDOW_BAR, (unsigned long long)v->bar[WINDOW_BAR].bytes);
+                       "device %s: not a Tilewright device: BAR%u has %llu bytes, expected at "
+                       "least %u",
+                       v->name, WINDOW_BAR, (unsigned long long)v->bar[WINDOW_BAR].bytes,
+                       (unsigned)TW_PCIE_REGISTER_BYTES);
     }
     int code = tw_vfio_map_bar(v, WINDOW_BAR, err);
     return code || !v->bar[bell].mappable ? code : tw_vfio_map_bar(v, bell, err);
 }
 
-/* The mailbox in the host's memory. A device that is none of ours is told by the pipe, without
- * one. */
+/* Allocates the mailbox in the host's memory. Does nothing if it is not a Tilewright device, which
+ * the pipe reports. */
 static int make_mailbox(struct card *c, tw_error *err) {
     const struct tw_pcie_registers *r = (const void *)c->vfio.bar[WINDOW_BAR].mapped;
     if (tw_pcie_load(&r->magic) != TW_PCIE_MAGIC) {
@@ -293,8 +296,10 @@ static int make_mailbox(struct card *c, tw_error *err) {
 static int open_card(struct card *c, const char *name, const struct choice *choice, tw_error *err) {
     c->kind = kind_of(choice->bdf);
     if (!c->kind) {
-        return tw_fail(err, TW_E_NO_DEVICE, "device %s: no such device: %s", name,
-                       "there is no PCI function of that name that could be one of ours");
+        return tw_fail(err, TW_E_NO_DEVICE,
+                       "device %s: no such device: no PCI function at this address can be a "
+                       "Tilewright device",
+                       name);
     }
     int code = take_lock(c, name, choice->bdf, err);
     code = code ? code : tw_vfio_open(&c->vfio, name, choice->bdf, err);
@@ -303,7 +308,7 @@ static int open_card(struct card *c, const char *name, const struct choice *choi
     return code ? code : tw_vfio_listen(&c->vfio, err);
 }
 
-/* Takes the card. */
+/* Creates the pipe, which owns the card from then on, also on error. */
 static int start_card(struct card *c, const char *name, const struct choice *choice,
                       struct tw_pipe **out, tw_error *err) {
     const struct tw_pcie_side side = {.name = name,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The host's side of a mailbox. A wait first looks for some microseconds, then arms the interrupt,
- * looks once more and sleeps; it wakes now and then by itself, so a lost interrupt costs time and
- * nothing else. Packets are copied out before anybody looks into them: what the device changes
- * afterwards does not matter.
+ * The host's side of a mailbox. A wait first polls for some microseconds, then arms the interrupt,
+ * polls once more and sleeps; it also wakes periodically, so a lost interrupt only costs time.
+ * Packets are copied out of the mailbox before they are examined, so that later changes by the
+ * device have no effect.
  */
 #include "driver/transport/pcie/pcie_host_pipe_internal.h"
 
@@ -17,9 +17,9 @@
 #include <time.h>
 
 #define SPIN_NS 50000        /* longer than a short request takes */
-#define POLL_SPIN_NS 2000000 /* where there is no interrupt */
-#define POLL_SLEEP_NS 100000 /* ... and after that */
-#define SLICE_NS 100000000   /* of a sleep: between two looks at the registers */
+#define POLL_SPIN_NS 2000000 /* without an interrupt: first poll for this time, */
+#define POLL_SLEEP_NS 100000 /* then sleep this long between two polls */
+#define SLICE_NS 100000000   /* maximum sleep between two looks at the registers */
 
 static uint8_t *slot_to_device(const struct host *h, uint32_t number) {
     return h->box + TW_PCIE_MAILBOX_HEAD + (uint64_t)(number % TW_PCIE_SLOTS) * TW_PCIE_SLOT_BYTES;
@@ -29,10 +29,10 @@ static uint8_t *slot_to_host(const struct host *h, uint32_t number) {
     return slot_to_device(h, number) + (uint64_t)TW_PCIE_SLOTS * TW_PCIE_SLOT_BYTES;
 }
 
-/* ---- losing it ---- */
+/* ---- failing ---- */
 
 void tw_pcie_fail_pipe(struct host *h, const char *format, ...) {
-    if (!atomic_exchange(&h->blamed, true)) { /* the first cause stays */
+    if (!atomic_exchange(&h->blamed, true)) { /* keep the first cause */
         va_list args;
         va_start(args, format);
         vsnprintf(h->cause, sizeof h->cause, format, args);
@@ -43,7 +43,7 @@ void tw_pcie_fail_pipe(struct host *h, const char *format, ...) {
 }
 
 int32_t tw_pcie_fault(const struct host *h) {
-    /* before, the fault is one of another time */
+    /* before that, the register may hold the fault of an earlier start */
     bool started = tw_pcie_load(&h->regs->started) == h->start;
     return started ? __atomic_load_n(&h->regs->fault, __ATOMIC_ACQUIRE) : 0;
 }
@@ -52,13 +52,13 @@ void tw_pcie_probe(struct host *h) {
     uint32_t magic = tw_pcie_load(&h->regs->magic);
     int32_t fault = tw_pcie_fault(h);
     if (magic == UINT32_MAX) {
-        tw_pcie_fail_pipe(h,
-                          "it is off its bus: its registers read as all ones; look whether it sits "
-                          "in its slot and has power");
+        tw_pcie_fail_pipe(h, "the device has dropped off the bus: its registers read as all ones; "
+                             "check its slot and its power");
     } else if (magic == 0) {
         tw_pcie_fail_pipe(h, "its firmware has ended");
     } else if (magic != TW_PCIE_MAGIC) {
-        tw_pcie_fail_pipe(h, "its registers hold nonsense: magic %08x", magic);
+        tw_pcie_fail_pipe(h, "its registers are damaged: magic %08x, expected %08x", magic,
+                          TW_PCIE_MAGIC);
     } else if (fault) {
         tw_pcie_fail_pipe(
             h, "it could not use the mailbox at %#llx: %s",
@@ -66,14 +66,13 @@ void tw_pcie_probe(struct host *h) {
             fault == TW_E_RANGE ? "the IOMMU does not let it reach that address"
             : fault == TW_E_IO
                 ? "it cannot read this machine's memory (emulate --guest-ram, --monitor)"
-                : "it found nonsense there");
+                : "it found invalid data there");
     }
 }
 
 /* ---- packets ---- */
 
-/* In the window only whole aligned words are moved: it may be memory of the kind that allows no
- * others. */
+/* Copies whole aligned words, the only access that the memory of a window may support. */
 static void copy_words(volatile uint64_t *to, const volatile uint64_t *from, size_t bytes) {
     for (size_t i = 0; i < (bytes + 7) / 8; i++) {
         to[i] = from[i];
@@ -101,7 +100,7 @@ static void copy_in(const struct host *h, uint8_t *slot, const uint8_t *bytes, s
     }
 }
 
-/* A slot is free; with the lock. */
+/* Returns whether a slot is free; with the lock held. */
 static bool has_room(struct host *h) {
     uint32_t used = h->to_device - tw_pcie_load(&tw_pcie_head(h)->done);
     if (used > TW_PCIE_SLOTS) {
@@ -114,7 +113,7 @@ static bool has_room(struct host *h) {
     return used < TW_PCIE_SLOTS;
 }
 
-/* With the lock. */
+/* Hands the next slot to the device; with the lock held. */
 static void publish(struct host *h, size_t n) {
     __atomic_store_n(&tw_pcie_head(h)->to_device_bytes[h->to_device % TW_PCIE_SLOTS], (uint32_t)n,
                      __ATOMIC_RELAXED);
@@ -123,8 +122,8 @@ static void publish(struct host *h, size_t n) {
     tw_pcie_ring(h);
 }
 
-/* The pipe's send and room, with the lock. While room() is out nobody else can send: packets go by
- * number. */
+/* Sends a packet, with the lock held. Slots are used in order, so while room() has lent the next
+ * one no other packet can be sent. */
 static enum tw_packet_result send_locked(struct host *h, const uint8_t *bytes, size_t n) {
     uint8_t *slot = slot_to_device(h, h->to_device);
     if (h->room_out != (bytes == slot)) {
@@ -157,13 +156,13 @@ uint8_t *tw_pcie_room(struct tw_pipe *p) {
     pthread_mutex_lock(&h->lock);
     bool lent = !h->room_out && has_room(h);
     h->room_out = h->room_out || lent;
-    /* Of a pipe that is gone, too: who sends learns it then, instead of waiting for room. */
+    /* If the pipe is gone as well: the caller learns it from send, instead of waiting for room. */
     uint8_t *slot = lent || atomic_load(&h->gone) ? slot_to_device(h, h->to_device) : NULL;
     pthread_mutex_unlock(&h->lock);
     return slot;
 }
 
-/* A packet to take. */
+/* Returns whether there is a packet to take. */
 static bool has_packet(struct host *h) {
     uint32_t ready = tw_pcie_load(&tw_pcie_head(h)->to_host) - h->taken;
     if (ready > TW_PCIE_SLOTS) {
@@ -235,7 +234,7 @@ static void sleep_until_rung(struct host *h, uint64_t ns) {
         }
         if (p[1].revents) {
             tw_pcie_fail_pipe(
-                h, "the system wants it back: it is being unplugged, or taken from its driver");
+                h, "the kernel reclaimed it: it is being unplugged, or unbound from its driver");
         }
     }
 }
@@ -245,14 +244,14 @@ static bool sleep_until_ready(struct host *h, bool write, uint64_t end) {
     if (by_interrupt) {
         tw_pcie_store(&h->regs->armed, write ? TW_PCIE_ARM_ROOM : TW_PCIE_ARM_PACKET);
         tw_pcie_fence();
-        tw_pcie_load(&h->regs->magic); /* what is read behind a write has waited for it to arrive */
+        tw_pcie_load(&h->regs->magic); /* a read flushes the posted write */
     }
     while (!(done = ready(h, write))) {
-        uint64_t now = tw_clock_ns(), most = by_interrupt ? SLICE_NS : POLL_SLEEP_NS;
+        uint64_t now = tw_clock_ns(), max = by_interrupt ? SLICE_NS : POLL_SLEEP_NS;
         if (now >= end) {
             break;
         }
-        sleep_until_rung(h, end - now < most ? end - now : most);
+        sleep_until_rung(h, end - now < max ? end - now : max);
         tw_pcie_probe(h);
     }
     if (by_interrupt) {
@@ -264,6 +263,6 @@ static bool sleep_until_ready(struct host *h, bool write, uint64_t end) {
 bool tw_pcie_wait(struct tw_pipe *p, bool write, int ms) {
     struct host *h = (struct host *)p;
     uint64_t begin = tw_clock_ns(), end = ms < 0 ? UINT64_MAX : begin + (uint64_t)ms * 1000000;
-    uint64_t look = begin + (h->side.interrupt < 0 ? POLL_SPIN_NS : SPIN_NS);
-    return spin(h, write, look < end ? look : end) || sleep_until_ready(h, write, end);
+    uint64_t spin_end = begin + (h->side.interrupt < 0 ? POLL_SPIN_NS : SPIN_NS);
+    return spin(h, write, spin_end < end ? spin_end : end) || sleep_until_ready(h, write, end);
 }

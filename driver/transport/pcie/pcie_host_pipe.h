@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The host's side of tilewright/pcie.h as a pipe. It stands on what vfio.h has mapped, or on a
- * test's own memory. All that the device writes is checked; what makes no sense ends the pipe.
+ * The host's side of tilewright/pcie.h as a pipe, over memory that vfio.h has mapped, or that a
+ * test provides. Everything the device writes is checked; invalid values end the pipe.
  */
 #ifndef TW_DRIVER_TRANSPORT_PCIE_PCIE_HOST_PIPE_H
 #define TW_DRIVER_TRANSPORT_PCIE_PCIE_HOST_PIPE_H
@@ -23,17 +23,18 @@ struct tw_pcie_side {
     uint8_t *mailbox;
     uint64_t mailbox_address; /* its DMA address */
     void (*ring)(void *ctx);  /* the doorbell */
-    /* eventfd of MSI-X vector 0; -1: there is none, look again and again */
+    /* eventfd of MSI-X vector 0; -1: there is none, poll */
     int interrupt;
-    int request;              /* eventfd: the kernel wants the device back; -1: none */
+    int request;              /* eventfd: the kernel reclaims the device; -1: none */
     bool (*reset)(void *ctx); /* the device's hardware reset; NULL: it has none */
     void (*close)(void *ctx); /* unmaps everything; or NULL */
     void *ctx;
 };
 
-/* Looks who is there and starts the device. Errors: NO_DEVICE (it is none of ours), VERSION, FAULT
- * (in recovery, with its reason; it cannot reach the mailbox), DEVICE_LOST (no answer), NOMEM;
- * side.close is called then. */
+/* Checks that it is a Tilewright device and starts it. The pipe owns side->ctx from then on and
+ * calls side->close at its end, also on error. Errors: NO_DEVICE (not a Tilewright device), VERSION,
+ * FAULT (in recovery, with its reason; it cannot access the mailbox), PROTOCOL, DEVICE_LOST (no
+ * answer), NOMEM. */
 int tw_pcie_pipe_create(const struct tw_pcie_side *side, struct tw_pipe **out, tw_error *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What pcie_pipe.c (packets, waiting) and pcie_start.c (who is there; start, reset, end) share: the
- * host's side of a mailbox.
+ * Shared by pcie_host_pipe.c (packets, waiting) and pcie_start.c (identification; start, reset,
+ * end): the host's side of a mailbox.
  */
 #ifndef TW_DRIVER_TRANSPORT_PCIE_PCIE_HOST_PIPE_INTERNAL_H
 #define TW_DRIVER_TRANSPORT_PCIE_PCIE_HOST_PIPE_INTERNAL_H
@@ -21,13 +21,13 @@ struct host {
     uint32_t start, reset;
     int wake; /* rung when the pipe is gone */
 
-    pthread_mutex_t lock; /* of sending */
+    pthread_mutex_t lock; /* for sending */
     uint32_t to_device;
-    bool room_out; /* room() gave the next slot */
+    bool room_out; /* room() has lent the next slot */
 
-    _Atomic bool blamed, gone; /* gone: `cause` is there */
+    _Atomic bool blamed, gone; /* a cause is being written; the pipe is gone, `cause` is complete */
     char cause[200];
-    uint32_t taken; /* of the thread that takes */
+    uint32_t taken; /* packets; used by the thread that takes */
     union {
         uint8_t bytes[TW_PCIE_SLOT_BYTES];
         uint64_t words[TW_PCIE_SLOT_BYTES / 8];
@@ -42,16 +42,16 @@ static inline void tw_pcie_ring(const struct host *h) {
     h->side.ring(h->side.ctx);
 }
 
-/* ---- pcie_pipe.c ---- */
+/* ---- pcie_host_pipe.c; any thread ---- */
 
-/* The pipe is gone; the first cause stays. */
+/* Marks the pipe as gone; the first cause is kept. */
 void tw_pcie_fail_pipe(struct host *h, const char *format, ...) TW_PRINTF(2, 3);
-/* What the device says is wrong with the mailbox of this start: 0 or a TW_E_* code. */
+/* Returns the fault that the device found with the mailbox of this start: 0 or a TW_E_* code. */
 int32_t tw_pcie_fault(const struct host *h);
-/* Is the device still there? If not, the pipe is gone. */
+/* Checks that the device is still present and has found no fault; else marks the pipe as gone. */
 void tw_pcie_probe(struct host *h);
 
-/* Of the pipe. */
+/* Implement tw_pipe_ops. */
 enum tw_packet_result tw_pcie_send(struct tw_pipe *p, const uint8_t *bytes, size_t n);
 enum tw_packet_result tw_pcie_take(struct tw_pipe *p, uint8_t **bytes, size_t *n);
 bool tw_pcie_wait(struct tw_pipe *p, bool write, int ms);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The life of the host's side of a mailbox: it looks who is there, starts the device, climbs the
- * ladder where it does not answer, and lets it go. All of this asks by a register and waits until
- * another one answers.
+ * Begin, recovery and end of the host's side of a mailbox: identifies the device, starts it, takes
+ * recovery steps if it does not answer, and releases it. Each of these writes a register and waits
+ * until another one shows the answer.
  */
 #include "driver/transport/pcie/pcie_host_pipe_internal.h"
 
@@ -15,13 +15,13 @@
 #include <time.h>
 
 #define CONFIRM_NS 500000000 /* the device renews `alive` ten times meanwhile */
-#define START_NS 3000000000  /* for the device to take a start; it may be busy elsewhere */
-#define END_NS 500000000     /* for it to take the last packet, and to let the mailbox go */
-#define LOOK_NS 100000       /* between two looks at a register that something has been asked of */
+#define START_NS 3000000000  /* for the device to accept a start; it may be busy */
+#define END_NS 500000000     /* for it to take the last packet and release the mailbox */
+#define POLL_NS 100000       /* between two reads of a register */
 
 /* ---- start, end, reset ---- */
 
-/* Until a register has a value. */
+/* Waits until a register has a value. Returns false after `ns`, or if the pipe is gone. */
 static bool await(struct host *h, const uint32_t *word, uint32_t value, uint64_t ns) {
     uint64_t end = tw_clock_ns() + ns;
     while (tw_pcie_load(word) != value) {
@@ -29,7 +29,7 @@ static bool await(struct host *h, const uint32_t *word, uint32_t value, uint64_t
         if (atomic_load(&h->gone) || tw_clock_ns() > end) {
             return false;
         }
-        nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
+        nanosleep(&(struct timespec){0, POLL_NS}, NULL);
     }
     return true;
 }
@@ -47,7 +47,7 @@ static bool start(struct host *h, enum tw_pcie_mailbox_kind kind) {
     tw_pcie_store(&r->slot_bytes, TW_PCIE_SLOT_BYTES);
     __atomic_store_n(&r->mailbox, h->side.mailbox ? h->side.mailbox_address : 0, __ATOMIC_RELAXED);
     tw_pcie_store(&r->armed, 0);
-    /* as they are already, but after a reset of the function */
+    /* they have these values already, except after a reset of the function */
     tw_pcie_store(&r->to_device, h->to_device);
     tw_pcie_store(&r->taken, h->taken);
     number_next(&h->start);
@@ -63,7 +63,7 @@ static enum tw_pcie_mailbox_kind kind_of(const struct host *h) {
 
 static bool begin(struct host *h) {
     bool started = start(h, kind_of(h));
-    tw_pcie_probe(h); /* it may have found fault with the mailbox */
+    tw_pcie_probe(h); /* it may have reported a fault of the mailbox */
     return started && !atomic_load(&h->gone);
 }
 
@@ -76,7 +76,7 @@ static bool confirm(struct tw_pipe *p, struct tw_link_progress *out) {
         if (atomic_load(&h->gone) || tw_clock_ns() > end) {
             return false;
         }
-        nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
+        nanosleep(&(struct timespec){0, POLL_NS}, NULL);
     }
     for (size_t i = 0; i < sizeof words / 4; i++) {
         words[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
@@ -92,15 +92,15 @@ static bool reset_device(struct host *h) {
     return await(h, &h->regs->was_reset, h->reset, START_NS);
 }
 
-/* The function comes back with fresh registers, as soon as its firmware has filled them: until then
- * it looks as if it had ended, or left the bus. */
+/* Waits after a reset until the firmware has filled the registers. Until then the device looks as
+ * if its firmware had ended, or as if it had dropped off the bus. */
 static bool await_firmware(const struct host *h) {
     uint64_t end = tw_clock_ns() + START_NS;
     while (tw_pcie_load(&h->regs->magic) != TW_PCIE_MAGIC) {
         if (tw_clock_ns() > end) {
             return false;
         }
-        nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
+        nanosleep(&(struct timespec){0, POLL_NS}, NULL);
     }
     return true;
 }
@@ -126,7 +126,7 @@ static const char *recover(struct tw_pipe *p, unsigned rung) {
     }
 }
 
-/* ---- life ---- */
+/* ---- the pipe's functions ---- */
 
 static const char *cause(struct tw_pipe *p) {
     const struct host *h = (const struct host *)p;
@@ -148,7 +148,7 @@ static void dispose(struct host *h) {
     free(h);
 }
 
-/* The device takes what was sent last (CLOSE) and lets the mailbox go, before that is unmapped. */
+/* Lets the device take what was sent last (CLOSE) and release the mailbox before it is unmapped. */
 static void close_pipe(struct tw_pipe *p) {
     struct host *h = (struct host *)p;
     if (!atomic_load(&h->gone) && await(h, &tw_pcie_head(h)->done, h->to_device, END_NS)) {
@@ -169,8 +169,8 @@ static const struct tw_pipe_ops ops_host = {
     .cause = cause,
 };
 
-/* Nothing is built in the window: a byte there is slow, and what is written may have to be read
- * back. */
+/* Without room(): packets are not built in the window, where single bytes are slow to write and to
+ * read back. */
 static const struct tw_pipe_ops ops_window = {
     .send = tw_pcie_send,
     .take = tw_pcie_take,
@@ -182,7 +182,7 @@ static const struct tw_pipe_ops ops_window = {
     .cause = cause,
 };
 
-/* ---- who is there ---- */
+/* ---- identification ---- */
 
 static int find_window(const struct host *h, uint64_t *offset, tw_error *err) {
     uint64_t at = __atomic_load_n(&h->regs->window_offset, __ATOMIC_RELAXED),
@@ -190,17 +190,18 @@ static int find_window(const struct host *h, uint64_t *offset, tw_error *err) {
     uint64_t need = tw_pcie_mailbox_bytes(TW_PCIE_SLOTS, TW_PCIE_SLOT_BYTES);
     if (at % TW_PCIE_MAILBOX_HEAD || at < TW_PCIE_REGISTER_BYTES || bytes < need ||
         at > h->side.bar2_bytes || bytes > h->side.bar2_bytes - at) {
-        return tw_fail(
-            err, TW_E_PROTOCOL,
-            "device %s: its window of %llu bytes at %#llx of BAR2 (%llu bytes) is of no use",
-            h->name, (unsigned long long)bytes, (unsigned long long)at,
-            (unsigned long long)h->side.bar2_bytes);
+        return tw_fail(err, TW_E_PROTOCOL,
+                       "device %s: its window of %llu bytes at %#llx of BAR2 (%llu bytes) is "
+                       "invalid, expected "
+                       "at least %llu bytes inside BAR2",
+                       h->name, (unsigned long long)bytes, (unsigned long long)at,
+                       (unsigned long long)h->side.bar2_bytes, (unsigned long long)need);
     }
     *offset = at;
     return 0;
 }
 
-/* Each word is read once: the device could change it. */
+/* Identifies the device. Each register is read once, as the device could change it. */
 static int greet(struct host *h, tw_error *err) {
     const struct tw_pcie_registers *r = h->regs;
     char reason[sizeof r->reason + 1] = "";
@@ -208,20 +209,20 @@ static int greet(struct host *h, tw_error *err) {
              slots = tw_pcie_load(&r->max_slots);
     if (magic == UINT32_MAX) {
         return tw_fail(err, TW_E_DEVICE_LOST,
-                       "device %s: it is off its bus: its registers read as all ones", h->name);
+                       "device %s: it has dropped off the bus: its registers read as all ones",
+                       h->name);
     }
     if (magic != TW_PCIE_MAGIC) {
         return tw_fail(err, TW_E_NO_DEVICE,
-                       "device %s: it is no Tilewright device, or its firmware does not run: magic "
+                       "device %s: not a Tilewright device, or its firmware is not running: magic "
                        "%08x, expected %08x",
                        h->name, magic, TW_PCIE_MAGIC);
     }
     if (version != TW_PCIE_VERSION) {
-        return tw_fail(
-            err, TW_E_VERSION,
-            "device %s: its registers are of version %u, this driver's of %u: upgrade the %s",
-            h->name, version, TW_PCIE_VERSION,
-            version > TW_PCIE_VERSION ? "driver" : "device's firmware");
+        return tw_fail(err, TW_E_VERSION,
+                       "device %s: it uses register version %u, this driver %u: upgrade the %s",
+                       h->name, version, TW_PCIE_VERSION,
+                       version > TW_PCIE_VERSION ? "driver" : "device's firmware");
     }
     if (r->state == TW_PCIE_RECOVERY) {
         memcpy(reason, r->reason, sizeof r->reason);
@@ -229,7 +230,7 @@ static int greet(struct host *h, tw_error *err) {
                        reason);
     }
     if (slots < TW_PCIE_SLOTS) {
-        return tw_fail(err, TW_E_PROTOCOL, "device %s: it has %u slots, this driver needs %u",
+        return tw_fail(err, TW_E_PROTOCOL, "device %s: it has %u slots, expected at least %u",
                        h->name, slots, TW_PCIE_SLOTS);
     }
     uint64_t window = 0;
@@ -245,10 +246,10 @@ static int greet(struct host *h, tw_error *err) {
 static int fail_start(const struct host *h, tw_error *err) {
     if (!atomic_load(&h->gone)) {
         return tw_fail(err, TW_E_DEVICE_LOST,
-                       "device %s: it does not answer its doorbell: its firmware has stopped",
+                       "device %s: it does not answer the doorbell: its firmware has stopped",
                        h->name);
     }
-    /* else its other registers tell nothing */
+    /* else its other registers are meaningless */
     bool there = tw_pcie_load(&h->regs->magic) == TW_PCIE_MAGIC;
     int code = there && tw_pcie_fault(h) ? TW_E_FAULT : TW_E_DEVICE_LOST;
     return tw_fail(err, code, "device %s: %s", h->name, h->cause);
@@ -270,7 +271,8 @@ int tw_pcie_pipe_create(const struct tw_pcie_side *side, struct tw_pipe **out, t
     h->wake = tw_event_create();
     pthread_mutex_init(&h->lock, NULL);
     int code = h->wake < 0 || side->bar2_bytes < TW_PCIE_REGISTER_BYTES
-                   ? tw_fail(err, TW_E_NOMEM, "device %s: no descriptor, or no BAR2", h->name)
+                   ? tw_fail(err, TW_E_NOMEM,
+                             "device %s: out of file descriptors, or BAR2 is too small", h->name)
                    : greet(h, err);
     if (!code) {
         h->start = tw_pcie_load(&h->regs->start);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * VFIO type 1. One container for one device: what it may reach is what was shared here and nothing
- * else.
+ * VFIO type 1. Each device has its own container, so it can access only the memory shared here.
  */
 #include "driver/transport/pcie/vfio.h"
 
@@ -19,10 +18,10 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-/* Where an old kernel does not tell what its IOMMU offers: 4 GiB, below the window of message
- * interrupts. */
+/* Last DMA address if an old kernel does not report the IOMMU's ranges: below 4 GiB and the window
+ * of message-signalled interrupts. */
 #define DEFAULT_LAST 0xfedfffffu
-#define INFO_MOST (1u << 20)
+#define MAX_INFO_BYTES (1u << 20)
 #define PCI_COMMAND 4u
 #define PCI_COMMAND_MEMORY 2u
 #define PCI_COMMAND_MASTER 4u
@@ -42,11 +41,11 @@ static int open_group(struct tw_vfio *v, const char *group, tw_error *err) {
         char holder[32];
         uint32_t pid;
         return tw_holder_of_node(path, 0, &pid, holder)
-                   ? tw_fail(err, TW_E_DEVICE_BUSY, "device %s: process %u (%s) has it", v->name,
-                             pid, holder)
+                   ? tw_fail(err, TW_E_DEVICE_BUSY, "device %s: process %u (%s) is using it",
+                             v->name, pid, holder)
                    : tw_fail(err, TW_E_DEVICE_BUSY,
-                             "device %s: another user's process has it (sudo fuser -v %s)", v->name,
-                             path);
+                             "device %s: another user's process is using it (sudo fuser -v %s)",
+                             v->name, path);
     }
     return v->group < 0
                ? tw_fail(err, TW_E_NO_DEVICE, "device %s: %s: %s", v->name, path, strerror(errno))
@@ -56,14 +55,13 @@ static int open_group(struct tw_vfio *v, const char *group, tw_error *err) {
 static int refuse_iommu(const struct tw_vfio *v, tw_error *err) {
     if (errno == EPERM) {
         return tw_fail(err, TW_E_NO_DEVICE,
-                       "device %s: the IOMMU does not remap interrupts, so the kernel refuses: "
-                       "turn it on in the "
-                       "firmware's setup, or trust the device: echo 1 | sudo tee "
+                       "device %s: the kernel refuses because the IOMMU does not remap interrupts: "
+                       "enable that in the firmware setup, or trust the device: echo 1 | sudo tee "
                        "/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts",
                        v->name);
     }
     return tw_fail(err, TW_E_NO_DEVICE,
-                   "device %s: the IOMMU cannot be set up: %s; sudo modprobe vfio_iommu_type1",
+                   "device %s: cannot set up the IOMMU: %s; sudo modprobe vfio_iommu_type1",
                    v->name, strerror(errno));
 }
 
@@ -79,7 +77,7 @@ static int join(struct tw_vfio *v, tw_error *err) {
         !(status.flags & VFIO_GROUP_FLAGS_VIABLE)) {
         return tw_fail(
             err, TW_E_NO_DEVICE,
-            "device %s: its IOMMU group is not viable: another function of it has a driver; see "
+            "device %s: its IOMMU group is not viable: another function in it has a driver; see "
             "/sys/bus/pci/devices/*/iommu_group",
             v->name);
     }
@@ -90,9 +88,9 @@ static int join(struct tw_vfio *v, tw_error *err) {
     return 0;
 }
 
-/* ---- what the IOMMU offers ---- */
+/* ---- the IOMMU's ranges ---- */
 
-/* The ranges in a chain of capabilities, each of which tells where the next one is. */
+/* Finds the ranges in a linked list of capabilities. Returns 0 or NOMEM. */
 static int read_ranges(struct tw_vfio *v, const uint8_t *info, uint32_t bytes, uint32_t at) {
     struct vfio_info_cap_header h;
     struct vfio_iommu_type1_info_cap_iova_range r;
@@ -128,11 +126,11 @@ static int read_ranges(struct tw_vfio *v, const uint8_t *info, uint32_t bytes, u
 static int read_offer(struct tw_vfio *v, tw_error *err) {
     struct vfio_iommu_type1_info first = {.argsz = sizeof first};
     if (ioctl(v->container, VFIO_IOMMU_GET_INFO, &first)) {
-        return tw_fail(err, TW_E_IO, "device %s: the IOMMU tells nothing of itself: %s", v->name,
+        return tw_fail(err, TW_E_IO, "device %s: cannot query the IOMMU: %s", v->name,
                        strerror(errno));
     }
     uint32_t bytes = first.argsz > sizeof first ? first.argsz : (uint32_t)sizeof first;
-    uint8_t *info = bytes <= INFO_MOST ? calloc(1, bytes) : NULL;
+    uint8_t *info = bytes <= MAX_INFO_BYTES ? calloc(1, bytes) : NULL;
     if (!info) {
         return tw_fail(err, TW_E_NOMEM, "device %s: out of memory", v->name);
     }
@@ -145,8 +143,7 @@ static int read_offer(struct tw_vfio *v, tw_error *err) {
                            whole->flags & VFIO_IOMMU_INFO_CAPS ? whole->cap_offset : 0);
     }
     free(info);
-    return code ? tw_fail(err, code,
-                          "device %s: the IOMMU does not tell which addresses it translates",
+    return code ? tw_fail(err, code, "device %s: cannot query which addresses the IOMMU translates",
                           v->name)
                 : 0;
 }
@@ -163,13 +160,13 @@ static int turn_on(struct tw_vfio *v, tw_error *err) {
     uint8_t bytes[2];
     if (!region(v, VFIO_PCI_CONFIG_REGION_INDEX, &config) ||
         pread(v->device, bytes, 2, (off_t)(config.offset + PCI_COMMAND)) != 2) {
-        return tw_fail(err, TW_E_IO, "device %s: its configuration cannot be read: %s", v->name,
+        return tw_fail(err, TW_E_IO, "device %s: cannot read its PCI configuration: %s", v->name,
                        strerror(errno));
     }
     bytes[0] |= PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER;
     return pwrite(v->device, bytes, 2, (off_t)(config.offset + PCI_COMMAND)) == 2
                ? 0
-               : tw_fail(err, TW_E_IO, "device %s: DMA cannot be turned on: %s", v->name,
+               : tw_fail(err, TW_E_IO, "device %s: cannot enable DMA: %s", v->name,
                          strerror(errno));
 }
 
@@ -177,8 +174,8 @@ static int open_device(struct tw_vfio *v, const char *bdf, tw_error *err) {
     struct vfio_device_info info = {.argsz = sizeof info};
     v->device = ioctl(v->group, VFIO_GROUP_GET_DEVICE_FD, bdf);
     if (v->device < 0 || ioctl(v->device, VFIO_DEVICE_GET_INFO, &info)) {
-        return tw_fail(err, TW_E_NO_DEVICE, "device %s: VFIO does not give it out: %s", v->name,
-                       strerror(errno));
+        return tw_fail(err, TW_E_NO_DEVICE, "device %s: cannot open the device through VFIO: %s",
+                       v->name, strerror(errno));
     }
     v->can_reset = info.flags & VFIO_DEVICE_FLAGS_RESET;
     for (uint32_t i = 0; i < TW_VFIO_BARS; i++) {
@@ -193,16 +190,16 @@ static int open_device(struct tw_vfio *v, const char *bdf, tw_error *err) {
 }
 
 int tw_vfio_open(struct tw_vfio *v, const char *name, const char *bdf, tw_error *err) {
-    struct tw_vfio_probe look = {0};
+    struct tw_vfio_probe probe = {0};
     *v = (struct tw_vfio){
         .container = -1, .group = -1, .device = -1, .interrupt = -1, .request = -1};
     snprintf(v->name, sizeof v->name, "%s", name);
-    tw_vfio_probe(&tw_vfio_system, bdf, &look);
-    if (strcmp(look.state, "ready") != 0) {
-        return tw_fail(err, TW_E_NO_DEVICE, "device %s: %s: %s; %s", name, look.state, look.reason,
-                       look.remedy);
+    tw_vfio_probe(&tw_vfio_system, bdf, &probe);
+    if (strcmp(probe.state, "ready") != 0) {
+        return tw_fail(err, TW_E_NO_DEVICE, "device %s: %s: %s; %s", name, probe.state,
+                       probe.reason, probe.remedy);
     }
-    int code = open_group(v, look.group, err);
+    int code = open_group(v, probe.group, err);
     code = code ? code : join(v, err);
     code = code ? code : read_offer(v, err);
     return code ? code : open_device(v, bdf, err);
@@ -244,13 +241,13 @@ void tw_vfio_close(struct tw_vfio *v) {
 
 int tw_vfio_map_bar(struct tw_vfio *v, uint32_t index, tw_error *err) {
     if (!v->bar[index].bytes || !v->bar[index].mappable) {
-        return tw_fail(err, TW_E_IO, "device %s: BAR%u has %llu bytes and cannot be mapped",
-                       v->name, index, (unsigned long long)v->bar[index].bytes);
+        return tw_fail(err, TW_E_IO, "device %s: BAR%u of %llu bytes is not mappable", v->name,
+                       index, (unsigned long long)v->bar[index].bytes);
     }
     void *p = mmap(NULL, v->bar[index].bytes, PROT_READ | PROT_WRITE, MAP_SHARED, v->device,
                    (off_t)v->bar[index].offset);
     if (p == MAP_FAILED) {
-        return tw_fail(err, TW_E_IO, "device %s: BAR%u cannot be mapped: %s", v->name, index,
+        return tw_fail(err, TW_E_IO, "device %s: cannot map BAR%u: %s", v->name, index,
                        strerror(errno));
     }
     v->bar[index].mapped = p;
@@ -262,7 +259,7 @@ void tw_vfio_poke(struct tw_vfio *v, uint32_t index, uint64_t offset, uint32_t v
         *(volatile uint32_t *)(volatile void *)(v->bar[index].mapped + offset) = value;
     } else if (pwrite(v->device, &value, sizeof value, (off_t)(v->bar[index].offset + offset)) <
                0) {
-        return; /* a device that has gone; the wait finds out */
+        return; /* the device is gone, which the wait will notice */
     }
 }
 
@@ -273,7 +270,7 @@ int tw_vfio_set_reach(struct tw_vfio *v, uint32_t bits, tw_error *err) {
     uint64_t page = tw_iova_page(v->iommu_sizes, (uint64_t)sysconf(_SC_PAGESIZE));
     if (bits < 12 || bits > 64) {
         return tw_fail(err, TW_E_PROTOCOL,
-                       "device %s: it says that it reaches DMA addresses of %u bits", v->name,
+                       "device %s: it reports DMA addresses of %u bits, expected 12 to 64", v->name,
                        bits);
     }
     int code = tw_iova_init(&v->iova, v->offer, v->n_offer, bits, page, &e);
@@ -285,19 +282,19 @@ static int refuse_map(const struct tw_vfio *v, uint64_t bytes, tw_error *err) {
     struct rlimit l;
     if (e == ENOMEM && getrlimit(RLIMIT_MEMLOCK, &l) == 0 && l.rlim_cur != RLIM_INFINITY) {
         return tw_fail(err, TW_E_NOMEM,
-                       "device %s: DMA wants %llu KiB of locked memory, this process may lock %llu "
+                       "device %s: DMA needs %llu KiB of locked memory, this process may lock %llu "
                        "KiB in all: ulimit "
-                       "-l %llu, or for good: echo '* - memlock unlimited' | sudo tee "
+                       "-l %llu, or permanently: echo '* - memlock unlimited' | sudo tee "
                        "/etc/security/limits.d/tilewright.conf  (then log in again)",
                        v->name, (unsigned long long)(bytes + 1023) / 1024,
                        (unsigned long long)l.rlim_cur / 1024,
                        (unsigned long long)(l.rlim_cur + bytes + 1023) / 1024);
     }
-    return tw_fail(err, TW_E_NOMEM, "device %s: %llu bytes cannot be mapped for DMA: %s", v->name,
+    return tw_fail(err, TW_E_NOMEM, "device %s: cannot map %llu bytes for DMA: %s", v->name,
                    (unsigned long long)bytes, strerror(e));
 }
 
-/* Memory that begins at a page of the IOMMU, which may be larger than the host's. */
+/* Allocates memory aligned to a page of the IOMMU, which may be larger than the host's. */
 static uint8_t *new_pages(uint64_t bytes, uint64_t page) {
     uint8_t *p =
         mmap(NULL, bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -349,7 +346,7 @@ void tw_vfio_unshare(struct tw_vfio *v, uint64_t bytes, uint8_t *memory, uint64_
     struct vfio_iommu_type1_dma_unmap unmap = {
         .argsz = sizeof unmap, .iova = address, .size = size};
     if (ioctl(v->container, VFIO_IOMMU_UNMAP_DMA, &unmap)) {
-        return; /* still the device's: it must not become anybody else's */
+        return; /* the device can still access it, so it must not be reused */
     }
     munmap(memory, size);
     tw_iova_free(&v->iova, address, bytes);
@@ -363,7 +360,7 @@ static bool has_irq(const struct tw_vfio *v, uint32_t index) {
            info.flags & VFIO_IRQ_INFO_EVENTFD;
 }
 
-/* Vector 0 of an index rings fd; -1: none. */
+/* Connects vector 0 of an interrupt index to an eventfd; -1: disconnects it. */
 static int try_irq(struct tw_vfio *v, uint32_t index, int fd) {
     union {
         struct vfio_irq_set set;
@@ -383,7 +380,7 @@ static int try_irq(struct tw_vfio *v, uint32_t index, int fd) {
 
 static void set_irq(struct tw_vfio *v, uint32_t index, int fd) {
     if (try_irq(v, index, fd)) {
-        return; /* closing the device does it, too */
+        return; /* closing the device does the same */
     }
 }
 
@@ -395,7 +392,7 @@ static int listen_to(struct tw_vfio *v, uint32_t index, int *fd, tw_error *err) 
     if (*fd < 0 || try_irq(v, index, *fd)) {
         int e = errno;
         close_fd(fd);
-        return tw_fail(err, TW_E_IO, "device %s: its interrupts cannot be heard: %s", v->name,
+        return tw_fail(err, TW_E_IO, "device %s: cannot set up its interrupts: %s", v->name,
                        strerror(e));
     }
     return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A PCI function in the hands of this process, by Linux's VFIO (container, group, device): BARs
- * mapped, memory for DMA, MSI-X vector 0 and the kernel's request to give the device back as
- * eventfds. Errors tell the command that mends them.
+ * A PCI function opened by this process through Linux's VFIO (container, group, device): mapped
+ * BARs, memory for DMA, and eventfds for MSI-X vector 0 and for the kernel's request to release the
+ * device. Errors name the command that fixes them. One thread at a time, except tw_vfio_poke().
  */
 #ifndef TW_DRIVER_TRANSPORT_PCIE_VFIO_H
 #define TW_DRIVER_TRANSPORT_PCIE_VFIO_H
@@ -20,7 +20,7 @@ struct tw_vfio {
     size_t n_offer;
     struct tw_iova iova; /* after tw_vfio_set_reach */
     struct {
-        uint64_t bytes, offset; /* of it in the device's file; bytes 0: there is none */
+        uint64_t bytes, offset; /* size, and offset in the device's file; bytes 0: none */
         bool mappable;
         uint8_t *mapped; /* or NULL */
     } bar[TW_VFIO_BARS];
@@ -28,30 +28,32 @@ struct tw_vfio {
     int interrupt, request; /* eventfds; -1: there is none */
 };
 
-/* Takes the function that tw_vfio_probe finds ready, and turns memory access and DMA on. Errors:
- * NO_DEVICE (what stands in the way, with its remedy), DEVICE_BUSY (another process has the group),
- * IO, NOMEM. */
+/* Opens a function that tw_vfio_probe() finds ready, and enables memory access and DMA. `name`
+ * begins error messages. Errors: NO_DEVICE (the obstacle, with its remedy), DEVICE_BUSY (another
+ * process has the group open), IO, NOMEM. */
 int tw_vfio_open(struct tw_vfio *v, const char *name, const char *bdf, tw_error *err);
-/* Gives everything back; legal after a failed open. */
+/* Unmaps and closes everything; legal after a failed open. */
 void tw_vfio_close(struct tw_vfio *v);
 
-/* bar[index].mapped. Errors: IO. */
+/* Maps a BAR and sets bar[index].mapped. Errors: IO. */
 int tw_vfio_map_bar(struct tw_vfio *v, uint32_t index, tw_error *err);
-/* A 32-bit word into a BAR, mapped or not. */
+/* Writes a 32-bit word to a BAR, mapped or not. Any thread. */
 void tw_vfio_poke(struct tw_vfio *v, uint32_t index, uint64_t offset, uint32_t value);
 
-/* The device reaches DMA addresses below 2^bits. Before tw_vfio_share. Errors: NOMEM (nothing in
- * both). */
+/* Sets the range of DMA addresses to those below 2^bits that the IOMMU translates. Call it before
+ * tw_vfio_share(). Errors: PROTOCOL (bits out of range), NOMEM (no such address). */
 int tw_vfio_set_reach(struct tw_vfio *v, uint32_t bits, tw_error *err);
-/* Zeroed memory that the device can read and write at *address. Errors: NOMEM (memory, addresses,
- * or the memlock limit: have and need). */
+/* Allocates zeroed memory that the device can read and write at DMA address *address. The caller's:
+ * tw_vfio_unshare(). Errors: NOMEM (memory, addresses, or the memlock limit, with have and
+ * need). */
 int tw_vfio_share(struct tw_vfio *v, uint64_t bytes, uint8_t **memory, uint64_t *address,
                   tw_error *err);
+/* Frees memory of tw_vfio_share(). */
 void tw_vfio_unshare(struct tw_vfio *v, uint64_t bytes, uint8_t *memory, uint64_t address);
 
-/* Makes `interrupt` and `request` where the device and the kernel have them. Errors: IO. */
+/* Creates the eventfds `interrupt` and `request`, if device and kernel support them. Errors: IO. */
 int tw_vfio_listen(struct tw_vfio *v, tw_error *err);
-/* VFIO_DEVICE_RESET. */
+/* Resets the function (VFIO_DEVICE_RESET). Returns false if that failed or is not supported. */
 bool tw_vfio_reset(struct tw_vfio *v);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Looks in the order in which a person has to mend things: IOMMU, module, binding, group,
- * permission.
+ * Checks in the order in which problems have to be fixed: IOMMU, module, binding, group, permission.
  */
 #include "driver/transport/pcie/vfio_probe.h"
 
@@ -35,13 +34,13 @@ static void add(char *text, size_t size, const char *format, ...) {
 #define REASON(s, ...) add((s)->out->reason, sizeof(s)->out->reason, __VA_ARGS__)
 #define REMEDY(s, ...) add((s)->out->remedy, sizeof(s)->out->remedy, __VA_ARGS__)
 
-/* False: this is what stands in the way. */
+/* Records the obstacle's state. Returns false. */
 static bool stop(const struct seen *s, const char *state) {
     snprintf(s->out->state, sizeof s->out->state, "%s", state);
     return false;
 }
 
-/* The last part of what a link of a function's folder points to: "" if there is none. */
+/* Reads the last component of a symbolic link in a function's folder; "" if there is none. */
 static void read_link(const struct seen *s, const char *bdf, const char *file, char *name,
                       size_t size) {
     char path[300], target[300];
@@ -59,7 +58,7 @@ static bool is_there(const struct seen *s) {
         return true;
     }
     REASON(s, "there is no such PCI function");
-    REMEDY(s, "lspci lists them");
+    REMEDY(s, "list them with: lspci");
     return stop(s, "gone");
 }
 
@@ -69,9 +68,8 @@ static bool has_group(const struct seen *s) {
         return true;
     }
     REASON(s, "the IOMMU is off, or there is none");
-    REMEDY(s, "add intel_iommu=on (amd_iommu=on) to the kernel's command line and turn VT-d or "
-              "AMD-Vi on in the "
-              "firmware's setup");
+    REMEDY(s, "add intel_iommu=on (amd_iommu=on) to the kernel's command line and enable VT-d or "
+              "AMD-Vi in the firmware setup");
     return stop(s, "no IOMMU");
 }
 
@@ -110,7 +108,7 @@ static bool is_bound(const struct seen *s) {
     return stop(s, "not bound");
 }
 
-/* Drivers that the kernel lets share a group with VFIO. */
+/* Returns whether the kernel lets this driver share a group with VFIO. */
 static bool may_share(const char *driver) {
     return !driver[0] || is_vfio(driver) || strcmp(driver, "pci-stub") == 0 ||
            strcmp(driver, "pcieport") == 0;
@@ -149,7 +147,7 @@ static bool may_open(const struct seen *s, const char *name, const char *remedy)
         REMEDY(s, "start it with --device %s", path);
         return stop(s, "no VFIO");
     }
-    REASON(s, "%s may not be opened by this user", path);
+    REASON(s, "this user may not open %s", path);
     REMEDY(s, remedy, path);
     return stop(s, "no permission");
 }

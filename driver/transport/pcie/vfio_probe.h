@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What Linux tells about a PCI function without opening it: may this process use it by VFIO, and if
- * not, what stands in the way and which command removes that. The one place that knows: discovery
- * lists it, opening refuses with it.
+ * Finds out without opening a PCI function whether this process may use it through VFIO, and if
+ * not, what the obstacle is and which command removes it. Used both for discovery and for the error
+ * when opening.
  */
 #ifndef TW_DRIVER_TRANSPORT_PCIE_VFIO_PROBE_H
 #define TW_DRIVER_TRANSPORT_PCIE_VFIO_PROBE_H
@@ -12,7 +12,7 @@
 
 #define TW_BDF_BYTES 16 /* "0000:00:02.0" */
 
-/* Where the kernel shows its things; tests have folders of their own. */
+/* Where sysfs and the device nodes are; tests use their own folders. */
 struct tw_vfio_places {
     const char *sys, *dev;
 };
@@ -26,8 +26,10 @@ struct tw_vfio_probe {
     char group[16];   /* its name in /dev/vfio; "" where it has none */
 };
 
+/* Probes the function at `bdf` and fills *out. Any thread. */
 void tw_vfio_probe(const struct tw_vfio_places *places, const char *bdf, struct tw_vfio_probe *out);
-/* A small number in a file of the function's folder, as "vendor": false where there is none. */
+/* Reads a number from a file in the function's folder, such as "vendor". Returns false and stores 0
+ * if there is none. Any thread. */
 bool tw_vfio_number(const struct tw_vfio_places *places, const char *bdf, const char *file,
                     uint32_t *out);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The transport to an emulator in another process. Selectors: "socket:NAME" for NAME.sock in the
- * well-known folder, "socket:PATH" for a path with a slash. PATH.use is locked while the device is
- * open: the kernel lets go of it when its holder dies, and it names the holder even while the
- * device does not answer.
+ * runtime folder, "socket:PATH" for a path with a slash. PATH.use is locked while the device is
+ * open: the kernel releases the lock when its holder dies, and the file names the holder even while
+ * the device does not answer.
  */
 #include "driver/transport/link/link_client.h"
 #include "loader/base/clock.h"
@@ -21,7 +21,7 @@
 
 #define QUERY_MS 500
 
-/* Goes on after a signal, as long as there is time. */
+/* Connects, and tries again after a signal until `end`. */
 static int connect_until(int fd, const struct sockaddr_un *a, uint64_t end) {
     int code;
     do {
@@ -30,16 +30,16 @@ static int connect_until(int fd, const struct sockaddr_un *a, uint64_t end) {
     return code;
 }
 
-/* ms: at most, where a device does not look at who comes. */
+/* Connects, and waits at most `ms` if the device does not accept connections. */
 static int connect_path(const char *path, int ms) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
     int bytes = 1 << 20;
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd >= 0) {
-        struct timeval most = {ms / 1000, ms % 1000 * 1000};
+        struct timeval timeout = {ms / 1000, ms % 1000 * 1000};
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
-        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
     }
     if (fd >= 0 && connect_until(fd, &a, tw_clock_ms() + (uint64_t)ms)) {
         int e = errno;
@@ -66,7 +66,7 @@ static void ask_state(struct tw_transport_info *info, const char *path) {
                   e == ECONNREFUSED ? "gone"
                   : e == EACCES     ? "no permission"
                                     : "unusable",
-                  e == ECONNREFUSED ? "nobody serves it any more; tilewright emulate does"
+                  e == ECONNREFUSED ? "no process serves it any more; run: tilewright emulate"
                                     : strerror(e));
         return;
     }
@@ -88,7 +88,7 @@ static void ask_state(struct tw_transport_info *info, const char *path) {
             char stopped[64];
             tw_lock_note_stopped(o.holder_pid, stopped);
             snprintf(info->detail + n, sizeof info->detail - (size_t)n,
-                     "; process %u (%s) has it%s", o.holder_pid, o.holder, stopped);
+                     "; process %u (%s) is using it%s", o.holder_pid, o.holder, stopped);
         }
     }
     if (pipe) {
@@ -116,7 +116,7 @@ static void discover(bool (*found)(void *ctx, const struct tw_transport_info *in
     struct dirent **entry = NULL;
     tw_error err = {0};
     if (tw_runtime_folder(false, folder, &err)) {
-        if (errno != ENOENT) { /* it is there, and its sockets may be anybody's */
+        if (errno != ENOENT) { /* the folder exists, but cannot be trusted */
             struct tw_transport_info info = {.selector = "socket"};
             set_state(&info, "unusable", err.message);
             found(ctx, &info);
@@ -152,7 +152,8 @@ static void end_use(void *owner) {
     free(u);
 }
 
-/* Where no lock file can be made (a folder of another user), the device alone decides. */
+/* Takes the lock file. If none can be created (in another user's folder), the device itself decides
+ * who may open it. */
 static int begin_use(const char *name, const char *path, struct use **out, tw_error *err) {
     struct use *u = calloc(1, sizeof *u);
     if (!u) {
@@ -172,8 +173,8 @@ static int begin_use(const char *name, const char *path, struct use **out, tw_er
 }
 
 static int refuse(const char *name, const char *path, int e, tw_error *err) {
-    const char *why = e == ENOENT         ? "there is no such socket"
-                      : e == ECONNREFUSED ? "nobody serves it"
+    const char *why = e == ENOENT         ? "no such socket"
+                      : e == ECONNREFUSED ? "no process serves it"
                       : e == EAGAIN       ? "its process does not answer"
                                           : strerror(e);
     return tw_fail(err, TW_E_NO_DEVICE,
@@ -181,19 +182,20 @@ static int refuse(const char *name, const char *path, int e, tw_error *err) {
                    why, path);
 }
 
-/* A device sees every prompt and makes up every answer, so it is one of this user or of root. */
+/* Refuses a device that a process of another user (except root) serves, as it would see every
+ * prompt and could return any answer. */
 static int check_peer(const char *name, int fd, struct use *use, tw_error *err) {
     uint32_t uid = 0;
     if (!tw_peer(fd, &use->server_pid, &uid) || tw_peer_is_trusted(fd)) {
         return 0;
     }
     return tw_fail(err, TW_E_NO_DEVICE,
-                   "device %s: process %u of user %u serves it; only devices of this user and of "
-                   "root are used",
+                   "device %s: process %u of user %u serves it, expected one of this user or root",
                    name, use->server_pid, uid);
 }
 
-/* A device that does not answer because its process is stopped. Returns the code. */
+/* Adds to the message if the device does not answer because its process is stopped. Returns the
+ * code. */
 static int explain_silence(const struct use *u, int code, tw_error *err) {
     char stopped[64] = "";
     if (code == TW_E_DEVICE_LOST && err && u->server_pid) {
@@ -208,7 +210,7 @@ static int explain_silence(const struct use *u, int code, tw_error *err) {
 static int connect_and_open(const char *name, const char *path, uint32_t deadline_ms,
                             struct tw_link **out, tw_error *err) {
     struct use *use = NULL;
-    if (access(path, F_OK)) { /* a lock file beside no socket would be litter */
+    if (access(path, F_OK)) { /* do not create a lock file next to no socket */
         return refuse(name, path, errno, err);
     }
     int code = begin_use(name, path, &use, err);
@@ -217,7 +219,7 @@ static int connect_and_open(const char *name, const char *path, uint32_t deadlin
     }
     uint32_t ms = deadline_ms ? deadline_ms : TW_LINK_DEADLINE_MS;
     int fd = connect_path(path,
-                          /* behind the lock: who would be refused does not crowd the device */
+                          /* after taking the lock, so that hosts it refuses do not reach it */
                           (int)(ms < INT32_MAX ? ms : INT32_MAX));
     if (fd < 0) {
         code = refuse(name, path, errno, err);
@@ -246,7 +248,8 @@ static int open_socket(const char *rest, const struct tw_transport_options *opti
     char name[128], path[108];
     struct tw_link *link;
     if (!*rest) {
-        return tw_fail(err, TW_E_NO_DEVICE, "device socket: which one? socket:NAME or socket:PATH");
+        return tw_fail(err, TW_E_NO_DEVICE,
+                       "device socket: no name; use socket:NAME or socket:PATH");
     }
     if (tw_runtime_socket(rest, false, path, err)) {
         return TW_E_NO_DEVICE;

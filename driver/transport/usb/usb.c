@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The transport to a device at the end of a USB cable. Selectors: "usb" for the first one that can
- * be used, "usb:SERIAL", "usb:BUS-PORT[.PORT...]". A device is one process's: the kernel gives its
- * interface to one and takes it back when that dies, and a lock file tells the others who it is.
+ * The transport to a device on USB. Selectors: "usb" for the first one that is ready, "usb:SERIAL",
+ * "usb:BUS-PORT[.PORT...]". One process at a time uses a device: the kernel lets only one claim its
+ * interface and releases it when that process dies; a lock file names the process to others.
  */
 #include "tilewright/usb.h"
 #include "driver/transport/link/link_client.h"
@@ -17,8 +17,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Right after it was plugged in the kernel may still be at work on a device, and opening it then
- * fails. */
+/* Opening a device may fail while the kernel is still setting it up after it was plugged in. */
 #define SETTLE_MS 1200u
 #define SETTLE_STEP_US 50000
 #define STATUS_MS 500
@@ -64,9 +63,7 @@ static void discover(bool (*found)(void *ctx, const struct tw_transport_info *in
     tw_usb_find_end(&list);
 }
 
-/* ---- which one ---- */
-
-/* "there are usb:A and usb:1-2" */
+/* ---- selection ---- */
 static int refuse_name(const struct tw_usb_list *list, const char *rest, tw_error *err) {
     char names[200] = "";
     for (size_t i = 0; i < list->n; i++) {
@@ -75,7 +72,7 @@ static int refuse_name(const struct tw_usb_list *list, const char *rest, tw_erro
     }
     if (list->n == 0) {
         return tw_fail(err, TW_E_NO_DEVICE,
-                       "device usb%s%s: there is no device on USB (does this kernel have USB? run: "
+                       "device usb%s%s: found no device on USB (does this kernel have USB? run: "
                        "tilewright doctor)",
                        *rest ? ":" : "", rest);
     }
@@ -116,7 +113,7 @@ static void end_use(void *owner) {
     free(u);
 }
 
-/* Where no lock file can be made the kernel's claim alone decides. */
+/* Takes the lock file. If none can be created, the kernel's claim alone decides. */
 static int begin_use(const struct tw_usb_found *d, struct use **out, tw_error *err) {
     struct use *u = calloc(1, sizeof *u);
     char what[80];
@@ -146,12 +143,12 @@ static int refuse_open(const struct tw_usb_found *d, int code, tw_error *err) {
         tw_usb_holder(d, true, holder);
         return tw_fail(err, TW_E_DEVICE_BUSY, "device usb:%s: %s", d->name, holder);
     }
-    return tw_fail(err, TW_E_NO_DEVICE, "device usb:%s: it cannot be opened: %s; plug it in again",
+    return tw_fail(err, TW_E_NO_DEVICE, "device usb:%s: cannot open it: %s; plug it in again",
                    d->name, libusb_strerror(code));
 }
 
-/* A device with ids of its own tells only here that it is in recovery. One that does not answer is
- * the link's matter. */
+/* Refuses a device that reports recovery by its status; one without our USB ids shows it only so.
+ * A device that does not answer is left to the link. */
 static int check_recovery(const struct tw_usb_found *d, libusb_device_handle *handle,
                           tw_error *err) {
     struct tw_usb_status status;
@@ -163,10 +160,10 @@ static int check_recovery(const struct tw_usb_found *d, libusb_device_handle *ha
     }
     tw_usb_reason(handle, d->place.interface, text);
     return tw_fail(err, TW_E_NO_DEVICE, "device usb:%s: in recovery: %s", d->name,
-                   text[0] ? text : "it does not say why");
+                   text[0] ? text : "the device gives no reason");
 }
 
-/* *again is set where it may work in a moment. */
+/* Opens and claims the device; sets *again if that may succeed in a moment. */
 static int open_port(const struct tw_usb_found *d, struct tw_usb_port *port, bool *again,
                      tw_error *err) {
     int code = libusb_open(d->device, &port->handle);
@@ -197,7 +194,7 @@ struct opened {
     uint32_t mbits, best_mbits;
 };
 
-/* On success the port has the list's context. */
+/* Opens the device. On success the port owns the list's libusb context. */
 static int open_device(struct tw_usb_list *list, const struct tw_usb_found *d, struct opened *o,
                        bool *again, tw_error *err) {
     int code = check_state(d, err);
@@ -231,7 +228,8 @@ static int find_and_open(const char *rest, struct opened *o, bool *again, tw_err
     return code;
 }
 
-/* Once an open has failed the device may also be missing for a moment. */
+/* Opens the device, and tries again for a while if it may still be settling, during which it may
+ * also be missing from the list. */
 static int settle_and_open(const char *rest, struct opened *o, tw_error *err) {
     uint64_t begin = tw_clock_ms();
     bool again = false;

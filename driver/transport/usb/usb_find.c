@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Discovery on USB. Who is claimed by whom, serial numbers and products come from sysfs, which
- * tells them without opening a device; nothing that a device says is trusted to be text.
+ * Discovery on USB. Claims, serial numbers and product names come from sysfs, without opening a
+ * device; every text from a device is made printable.
  */
 #include "driver/transport/usb/usb_find.h"
 
@@ -25,7 +25,7 @@ static bool is_ours(const struct libusb_interface_descriptor *i) {
            i->bInterfaceProtocol == TW_USB_PROTOCOL;
 }
 
-/* Zero where the descriptor is no legal one. */
+/* Returns the endpoint's packet size; 0 if the descriptor is invalid. */
 static uint16_t packet_bytes(const struct libusb_endpoint_descriptor *e) {
     uint16_t n = e->wMaxPacketSize & 0x7FF;
     return n >= 8 && n <= 1024 && tw_is_pow2_u64(n) ? n : 0;
@@ -61,8 +61,8 @@ static bool take_interface(struct tw_usb_place *p, const struct libusb_interface
     return true;
 }
 
-/* Finds interface and endpoints by class, type and direction in the active configuration. NULL, or
- * what is wrong. */
+/* Finds interface and endpoints by class, type and direction in the active configuration. Returns
+ * NULL, or what is wrong. */
 static const char *find_place(libusb_device *device, struct tw_usb_place *place) {
     struct libusb_config_descriptor *c;
     memset(place, 0, sizeof *place);
@@ -110,7 +110,8 @@ static void read_attribute(const char *path, const char *name, char text[64]) {
     tw_clean_text(text);
 }
 
-/* A serial number is a name if it can be typed and looks neither like a path nor like an index. */
+/* Reads the serial number; "" unless it can be typed as a name and does not look like a path or an
+ * index. */
 static void read_serial(const char *path, char serial[48]) {
     static const char letters[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.";
@@ -141,7 +142,8 @@ static uint32_t link_mbits(libusb_device *device) {
     }
 }
 
-/* What it says in its BOS descriptor, which only devices of USB 2.1 and later have. */
+/* Returns the highest speed in the BOS descriptor, which only devices of USB 2.1 and later have;
+ * else 0. */
 static uint32_t best_mbits(libusb_context *context, libusb_device_handle *handle) {
     struct libusb_bos_descriptor *bos;
     struct libusb_ss_usb_device_capability_descriptor *ss;
@@ -192,7 +194,7 @@ static void ask_reason(struct tw_usb_found *d) {
         libusb_close(handle);
     }
     snprintf(d->detail, sizeof d->detail, "in recovery: %s",
-             text[0] ? text : "it does not say why");
+             text[0] ? text : "the device gives no reason");
 }
 
 static void set_state(struct tw_usb_found *d, enum tw_usb_state state, const char *detail) {
@@ -204,7 +206,7 @@ static void describe_ready(struct tw_usb_found *d, uint16_t version) {
     char product[64], better[64] = "";
     read_attribute(d->path, "product", product);
     if (d->best_mbits > d->mbits) {
-        snprintf(better, sizeof better, "; the device could do %u: try another port or cable",
+        snprintf(better, sizeof better, "; the device supports %u: try another port or cable",
                  d->best_mbits);
     }
     d->state = TW_USB_READY;
@@ -216,7 +218,7 @@ static void describe_ready(struct tw_usb_found *d, uint16_t version) {
 static bool may_open(const struct tw_usb_found *d) {
     char node[48];
     tw_usb_node(d, node);
-    /* what else is wrong, opening it tells better */
+    /* for other errors opening the device gives a better message */
     return access(node, R_OK | W_OK) == 0 || errno != EACCES;
 }
 
@@ -295,7 +297,7 @@ static int collect(struct tw_usb_list *list, libusb_device **all, size_t n, tw_e
 static int refuse_start(int code, tw_error *err) {
     return tw_fail(
         err, TW_E_NO_DEVICE, "device usb: libusb cannot start: %s%s", libusb_strerror(code),
-        code == LIBUSB_ERROR_OTHER ? " (out of file descriptors? look at: ulimit -n)" : "");
+        code == LIBUSB_ERROR_OTHER ? " (out of file descriptors? check: ulimit -n)" : "");
 }
 
 int tw_usb_find(struct tw_usb_list *list, tw_error *err) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The callback only counts: inside of it libusb allows hardly anything.
+ * The callback only counts, as libusb allows little else inside it.
  */
 #include "driver/transport/usb/usb_hint.h"
 
@@ -54,7 +54,7 @@ bool tw_usb_hint_wait(struct tw_usb_hint *h, unsigned ms) {
 
 void tw_usb_hint_destroy(struct tw_usb_hint *h) {
     if (h) {
-        libusb_exit(h->context); /* drops the callback, too */
+        libusb_exit(h->context); /* also deregisters the callback */
         free(h);
     }
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A hint that something was plugged in or out, from libusb's hotplug events. Only a hint: where
- * nobody runs udevd none comes, so whoever waits here looks at the list from time to time anyway.
+ * A hint that a device was plugged in or out, from libusb's hotplug events. Only a hint: without
+ * udevd there are no events, so the caller must still read the list periodically. One thread at a
+ * time.
  */
 #ifndef TW_DRIVER_TRANSPORT_USB_USB_HINT_H
 #define TW_DRIVER_TRANSPORT_USB_USB_HINT_H
@@ -10,11 +11,13 @@
 
 struct tw_usb_hint; /* opaque */
 
-/* NULL: there are no such events here. */
+/* Starts to listen for events. Returns NULL if that is not possible here. The caller's:
+ * tw_usb_hint_destroy(). */
 struct tw_usb_hint *tw_usb_hint_create(void);
-/* Waits at most ms. True: something came or went since the last call. hint may be NULL. */
+/* Waits at most `ms` milliseconds; `hint` may be NULL. Returns whether a device was plugged in or
+ * out since the last call. */
 bool tw_usb_hint_wait(struct tw_usb_hint *hint, unsigned ms);
-/* NULL is legal. */
+/* Stops listening. NULL is legal. */
 void tw_usb_hint_destroy(struct tw_usb_hint *hint);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernel gives an interface to one process, and takes it back when that dies; it does not say
- * to whom. So whoever opens a device first takes a lock file that names him. Of other programs we
- * only see who has the node open.
+ * The kernel lets one process claim an interface and releases it when that process dies, but does
+ * not say which process it is. Therefore Tilewright first takes a lock file that names its process;
+ * other programs can only be found by the node they have open.
  */
 #include "driver/transport/usb/usb_holder.h"
 
@@ -42,8 +42,8 @@ void tw_usb_holder(const struct tw_usb_found *d, bool locked, char text[80]) {
         tw_holder_of_node(node, (uint32_t)getpid(), &pid, name);
     }
     if (pid) {
-        snprintf(text, 80, "process %u (%s) has it", pid, name);
+        snprintf(text, 80, "process %u (%s) is using it", pid, name);
     } else {
-        snprintf(text, 80, "another user's process has it");
+        snprintf(text, 80, "another user's process is using it");
     }
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pipe over USB, as its users call it. Every endpoint has a fixed set of transfers with buffers
- * that the kernel moves without a copy where it can; a packet to send is built in one of them, a
- * packet that came is read in one of them, and all waiting is on one condition. usb_thread.c does
- * the rest.
+ * The pipe over USB: the functions that its users call. Every endpoint has a fixed set of transfers
+ * with buffers that the kernel can transfer without copying, if it supports that. A packet to send
+ * is built in one of them and a received one is read in place; all waiting is on one condition
+ * variable. usb_thread.c does the rest.
  */
 #include "driver/transport/usb/usb_host_pipe.h"
 #include "driver/transport/usb/usb_host_pipe_internal.h"
@@ -14,14 +14,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define BUDGET_BYTES \
-    (8u << 20) /* of all buffers; the kernel's limit for all of its users is 16 MiB by default */
+/* of all buffers; the kernel's default limit is 16 MiB for all users of USB together */
+#define BUDGET_BYTES (8u << 20)
 #define CONFIRM_MS 500
 #define LINGER_MS 500
 #define JOB_MS 10000
 #define REQUEST_IN (LIBUSB_ENDPOINT_IN | LIBUSB_REQUEST_TYPE_VENDOR | LIBUSB_RECIPIENT_INTERFACE)
 
-/* Closes what is open of it; fields may be NULL. */
+/* Closes a port; its fields may be NULL. */
 static void close_port(struct tw_usb_port *port) {
     if (port->handle) {
         libusb_release_interface(port->handle, port->place.interface);
@@ -47,7 +47,7 @@ static bool may_submit(const struct lane *lane) {
     return !lane->pipe->gone && !lane->pipe->job && lane->state == LANE_RUNS && !lane->not_before;
 }
 
-/* AGAIN: the slot is as it was. */
+/* Submits a slot's transfer of n bytes. On AGAIN the slot is unchanged. */
 static enum tw_packet_result submit(struct slot *s, size_t n) {
     struct lane *lane = s->lane;
     struct usb_pipe *p = lane->pipe;
@@ -61,9 +61,9 @@ static enum tw_packet_result submit(struct slot *s, size_t n) {
     if (code == LIBUSB_ERROR_NO_DEVICE) {
         tw_usb_fail_pipe(p, TW_USB_UNPLUGGED);
     } else if (code == LIBUSB_ERROR_NO_MEM) {
-        tw_usb_pause(lane); /* others use what the kernel gives to USB: it may be free soon */
+        tw_usb_pause(lane); /* others use up the kernel's USB memory: some may be free soon */
     } else {
-        tw_usb_note_error(lane);
+        tw_usb_record_error(lane);
     }
     tw_usb_wake(p);
     return p->gone ? TW_PACKET_GONE : TW_PACKET_AGAIN;
@@ -88,7 +88,7 @@ static struct slot *find_free(struct lane *lane) {
     return NULL;
 }
 
-/* By the address that room() gave. */
+/* Finds the slot whose buffer room() returned. */
 static struct slot *find_lent(struct lane *lane, const uint8_t *bytes) {
     for (unsigned i = 0; i < lane->n_slots; i++) {
         if (lane->slot[i].buffer == bytes && lane->slot[i].state == SLOT_LENT) {
@@ -107,8 +107,8 @@ void tw_usb_end_cut_packet(struct usb_pipe *p) {
     }
 }
 
-/* A slot for one packet, or NULL if none can be sent now. Of a pipe that is gone any will do: the
- * caller learns it when he sends. */
+/* Lends a slot for one packet; NULL if none can be sent now. If the pipe is gone, lends any free
+ * slot, as the caller learns of it when sending. */
 static struct slot *lend(struct usb_pipe *p) {
     struct slot *s = p->gone || (may_submit(&p->out) && !p->cut) ? find_free(&p->out) : NULL;
     if (s) {
@@ -125,7 +125,7 @@ static uint8_t *room(struct tw_pipe *pipe) {
     return s ? s->buffer : NULL;
 }
 
-/* Ends the loan, whatever comes of it. */
+/* Sends a lent slot. It is no longer lent afterwards, whatever the result. */
 static enum tw_packet_result send_lent(struct usb_pipe *p, struct slot *s, size_t n) {
     enum tw_packet_result r = p->gone ? TW_PACKET_GONE : TW_PACKET_AGAIN;
     if (n && may_submit(&p->out) && !p->cut) {
@@ -186,14 +186,15 @@ static enum tw_packet_result take(struct tw_pipe *pipe, uint8_t **bytes, size_t 
 
 /* ---- waiting ---- */
 
-/* For a change, with the lock held; deadline NULL: for ever. False: the time is up. */
+/* Waits for `changed`, with the lock held; deadline NULL: forever. Returns false after the
+ * deadline. */
 static bool await_change(struct usb_pipe *p, const struct timespec *deadline) {
     return deadline ? pthread_cond_timedwait(&p->changed, &p->lock, deadline) != ETIMEDOUT
                     : pthread_cond_wait(&p->changed, &p->lock) == 0;
 }
 
-/* Who waits to send wakes when a slot is there: then room() gives one, also where it is only to
- * learn that the pipe is gone. */
+/* Returns whether a packet can be sent (`write`) or taken. Sending also needs a free slot on a pipe
+ * that is gone, so that room() can return one and send report GONE. */
 static bool is_ready(struct usb_pipe *p, bool write) {
     if (write) {
         return (p->gone || (may_submit(&p->out) && !p->cut)) && find_free(&p->out);
@@ -213,9 +214,9 @@ static bool wait_ready(struct tw_pipe *pipe, bool write, int ms) {
     return ready;
 }
 
-/* ---- the second path to the device ---- */
+/* ---- out-of-band status ---- */
 
-/* With the lock held: sends the request and waits for its answer. */
+/* Asks for the device's status by a control transfer and waits for it, with the lock held. */
 static bool ask_status(struct usb_pipe *p, struct tw_usb_status *status) {
     const struct timespec end = tw_clock_after_ms(CONFIRM_MS);
     if (p->gone || p->job || p->control_flying || libusb_submit_transfer(p->control)) {
@@ -249,7 +250,7 @@ static const char *recover(struct tw_pipe *pipe, unsigned rung) {
         enum usb_job job;
         const char *text;
     } ladder[] = {{JOB_CLEAR_HALTS, "both endpoints were cleared"},
-                  {JOB_RESET_HOST, "the device was told to drop its host"},
+                  {JOB_RESET_HOST, "the device was made to drop its host"},
                   {JOB_RESET_PORT, "the device was reset by its port"}};
     struct usb_pipe *p = (struct usb_pipe *)pipe;
     const struct timespec end = tw_clock_after_ms(JOB_MS);
@@ -295,7 +296,7 @@ static void free_lane(struct lane *lane) {
     }
 }
 
-/* No transfer is in flight. */
+/* Frees the pipe, when no transfer is in flight. */
 static void dispose(struct usb_pipe *p) {
     free_lane(&p->out);
     free_lane(&p->in);
@@ -318,7 +319,7 @@ static const char *get_cause(struct tw_pipe *pipe) {
     return cause;
 }
 
-/* What was sent last, a CLOSE perhaps, gets a chance to arrive. */
+/* Waits until what was sent last, for example CLOSE, has gone out. */
 static void linger(struct usb_pipe *p) {
     const struct timespec end = tw_clock_after_ms(LINGER_MS);
     pthread_mutex_lock(&p->lock);
@@ -387,9 +388,10 @@ static bool make_lane(struct lane *lane, uint8_t address, size_t bytes, unsigned
     return made;
 }
 
-/* So that a packet of any legal size ends before the buffer does. */
-static size_t buffer_bytes(size_t most, uint16_t packet) {
-    return (most / packet + 1) * packet;
+/* Returns a buffer size that is larger than any legal packet (of `max` bytes), so that the end of a
+ * packet is always noticed. */
+static size_t buffer_bytes(size_t max, uint16_t packet) {
+    return (max / packet + 1) * packet;
 }
 
 static bool make_lanes(struct usb_pipe *p) {
@@ -418,7 +420,7 @@ static bool make_control(struct usb_pipe *p) {
     return true;
 }
 
-/* Signals are for the application's threads. */
+/* Starts the event thread with all signals blocked, which are for the application's threads. */
 static bool start_thread(struct usb_pipe *p) {
     sigset_t all, before;
     sigfillset(&all);
@@ -428,7 +430,8 @@ static bool start_thread(struct usb_pipe *p) {
     return code == 0;
 }
 
-/* After the thread has been started, so that whatever fails ends in the one way. */
+/* Submits the first transfers. The thread is running already, so that a failure is cleaned up like
+ * any other. */
 static int start_receiving(struct usb_pipe *p, tw_error *err) {
     pthread_mutex_lock(&p->lock);
     tw_usb_receive_more(&p->in);
@@ -438,7 +441,8 @@ static int start_receiving(struct usb_pipe *p, tw_error *err) {
     pthread_mutex_unlock(&p->lock);
     if (gone || (!receives && !no_memory)) {
         return tw_fail(err, TW_E_DEVICE_LOST,
-                       "device %s: it was unplugged, or its link fails; plug it in again", p->name);
+                       "device %s: it was unplugged, or its USB transfers fail; plug it in again",
+                       p->name);
     }
     return receives ? 0
                     : tw_fail(err, TW_E_NOMEM,

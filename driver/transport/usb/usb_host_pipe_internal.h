@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What usb_pipe.c (the calls of the pipe's users) and usb_thread.c (its event thread) share. All of
- * it is guarded by `lock`, but for libusb's own objects.
+ * Shared by usb_host_pipe.c (the functions of the pipe) and usb_thread.c (its event thread). `lock`
+ * protects all of it except libusb's own objects.
  *
- * Who may do what: only the event thread handles libusb's events, cancels, clears halts and resets;
- * a callback runs on it and only notes what came. Everybody else submits transfers and waits for
- * `changed`.
+ * Only the event thread handles libusb's events, cancels, clears halts and resets; callbacks run on
+ * it and only record what arrived. Other threads submit transfers and wait for `changed`.
  */
 #ifndef TW_DRIVER_TRANSPORT_USB_USB_HOST_PIPE_INTERNAL_H
 #define TW_DRIVER_TRANSPORT_USB_USB_HOST_PIPE_INTERNAL_H
@@ -20,14 +19,14 @@
 
 /* Why a pipe is gone. */
 #define TW_USB_UNPLUGGED "it was unplugged, or lost its power"
-#define TW_USB_FAILS "its transfers fail all the time (a bad cable, hub or power supply?)"
-#define TW_USB_OVER "it was reset under this process"
+#define TW_USB_FAILS "all its USB transfers fail (a bad cable, hub or power supply?)"
+#define TW_USB_OVER "it was reset while this process was using it"
 
 enum slot_state {
     SLOT_FREE,
     SLOT_LENT,   /* its buffer is with a user of the pipe */
     SLOT_FLYING, /* with libusb */
-    SLOT_FULL    /* holds a packet that came */
+    SLOT_FULL    /* holds a received packet */
 };
 
 struct lane;
@@ -42,8 +41,8 @@ struct slot {
 
 enum lane_state {
     LANE_RUNS,
-    LANE_HALTED, /* it stalled: the event thread clears that */
-    LANE_STUCK   /* it stalls again at once: until somebody recovers it */
+    LANE_HALTED, /* it stalled: the event thread clears the halt */
+    LANE_STUCK   /* it stalled again at once: stays so until recovery */
 };
 
 /* One endpoint. */
@@ -54,10 +53,10 @@ struct lane {
     size_t slot_bytes; /* a multiple of the endpoint's packets */
     struct slot slot[TW_USB_SLOTS];
     enum lane_state state;
-    bool cleared;           /* a halt was cleared and no transfer has come through since */
-    uint64_t not_before;    /* 0, or when the event thread lets transfers be submitted again */
-    unsigned errors;        /* transfers in a row that failed */
-    uint64_t failing_since; /* the first of them */
+    bool cleared;           /* a halt was cleared and no transfer has succeeded since */
+    uint64_t not_before;    /* 0, or when transfers may be submitted again */
+    unsigned errors;        /* consecutive failed transfers */
+    uint64_t failing_since; /* time of the first of them */
 };
 
 enum usb_job { JOB_NONE, JOB_CLEAR_HALTS, JOB_RESET_HOST, JOB_RESET_PORT };
@@ -71,42 +70,46 @@ struct usb_pipe {
     pthread_t thread;
     struct lane out, in, notice; /* notice.n_slots 0: there is none */
     bool gone;
-    const char *cause; /* of that */
-    bool cancelled;    /* gone, and what was in flight then has been cancelled */
+    const char *cause; /* why it is gone */
+    bool cancelled;    /* it is gone, and all transfers in flight have been cancelled */
 
-    struct slot *queue[TW_USB_SLOTS]; /* packets that came, the oldest at `first` */
+    struct slot *queue[TW_USB_SLOTS]; /* received packets, the oldest at `first` */
     unsigned first, queued;
-    struct slot *lent; /* the packet that take() gave last */
-    bool overlong;     /* the packet that comes is longer than one may be: its rest is dropped */
-    /* the device may have part of a packet: one byte ends it, and it drops the whole */
+    struct slot *lent; /* the packet that take() returned last */
+    bool overlong;     /* the packet being received is too long: the rest of it is dropped */
+    /* the device may have part of a packet: a single byte ends it, and it drops the packet */
     bool cut;
 
-    uint32_t generation, dropped; /* ours; the last one that the device said is over */
+    uint32_t generation, dropped; /* this host's; the last that the device reported as ended */
 
-    struct libusb_transfer *control; /* confirm's */
+    struct libusb_transfer *control; /* of out-of-band status */
     bool control_flying;
 
     enum usb_job job;
     bool job_started, job_succeeded;
 };
 
-/* ---- usb_pipe.c; the lock is held ---- */
+/* ---- usb_host_pipe.c; the lock must be held ---- */
 
 /* Submits every free slot of a lane that receives. */
 void tw_usb_receive_more(struct lane *lane);
+/* Marks the pipe as gone; the first cause, a static string, is kept. */
 void tw_usb_fail_pipe(struct usb_pipe *p, const char *cause);
-/* Sends the byte that ends a packet that was cut, if there is one and a slot is free. */
+/* If part of a packet was sent, sends the byte that ends it as soon as a slot is free. */
 void tw_usb_end_cut_packet(struct usb_pipe *p);
 
 /* ---- usb_thread.c ---- */
 
-/* A transfer failed, or could not be submitted; the lock is held. */
-void tw_usb_note_error(struct lane *lane);
-/* The event thread looks again after a moment; the lock is held. */
+/* Records that a transfer failed, or could not be submitted; the lock must be held. */
+void tw_usb_record_error(struct lane *lane);
+/* Submits no transfer of the lane for a moment; the lock must be held. */
 void tw_usb_pause(struct lane *lane);
 
+/* Wakes the event thread. Any thread, with or without the lock. */
 void tw_usb_wake(struct usb_pipe *p);
+/* The event thread; `pipe` is a struct usb_pipe *. Returns when it is gone and idle. */
 void *tw_usb_thread(void *pipe);
+/* libusb's callbacks for transfers of lanes and for the control transfer. */
 void LIBUSB_CALL tw_usb_done(struct libusb_transfer *transfer);
 void LIBUSB_CALL tw_usb_control_done(struct libusb_transfer *transfer);
 

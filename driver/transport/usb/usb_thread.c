@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The event thread of a pipe over USB. It sleeps in libusb; each time it wakes it looks at what the
- * callbacks noted and does what they must not: cancels, clears halts, submits again, resets. It
- * ends when the pipe is gone and no transfer is in flight any more, so that nothing of the pipe is
- * in libusb's hands when it is freed.
+ * callbacks recorded and does what they must not: cancels, clears halts, resubmits, resets. It ends
+ * when the pipe is gone and no transfer is in flight, so that libusb refers to nothing of the pipe
+ * when it is freed.
  */
 #include "driver/transport/usb/usb_host_pipe_internal.h"
 #include "loader/base/clock.h"
@@ -11,17 +11,18 @@
 #define REQUEST_OUT (LIBUSB_ENDPOINT_OUT | LIBUSB_REQUEST_TYPE_VENDOR | LIBUSB_RECIPIENT_INTERFACE)
 
 #define IDLE_MS 1000u
-#define HURRY_MS 20u   /* between tries of what may work soon */
-#define ERRORS_MOST 8u /* in a row, ... */
-#define FAILING_MOST_MS \
-    1000 /* and for this long: an unplugged device may give some before the kernel knows */
+#define HURRY_MS 20u /* between attempts at what may succeed soon */
+/* The pipe fails after this many consecutive errors, but not before so many milliseconds: an
+ * unplugged device may cause some before the kernel notices. */
+#define MAX_ERRORS 8u
+#define MAX_FAILING_MS 1000
 #define RESET_MS 5000
 
 void tw_usb_wake(struct usb_pipe *p) {
     libusb_interrupt_event_handler(p->port.context);
 }
 
-/* ---- callbacks: they only note ---- */
+/* ---- callbacks: they only record ---- */
 
 static void enqueue(struct slot *s, size_t n) {
     struct usb_pipe *p = s->lane->pipe;
@@ -30,9 +31,9 @@ static void enqueue(struct slot *s, size_t n) {
     p->queue[(p->first + p->queued++) % TW_USB_SLOTS] = s;
 }
 
-/* A packet that fills a whole buffer goes on in the next one: it is longer than a packet may be. It
- * is told once, as one that fails its checks. */
-static void note_packet(struct slot *s, size_t n) {
+/* Queues a received packet. One that fills its buffer is too long and continues in the next; it is
+ * queued once, as a single byte, which fails the checks of a packet. */
+static void record_packet(struct slot *s, size_t n) {
     struct usb_pipe *p = s->lane->pipe;
     bool rest = p->overlong;
     p->overlong = n == s->lane->slot_bytes;
@@ -41,7 +42,7 @@ static void note_packet(struct slot *s, size_t n) {
     }
 }
 
-static void note_notice(struct slot *s, size_t n) {
+static void record_notice(struct slot *s, size_t n) {
     struct usb_pipe *p = s->lane->pipe;
     struct tw_usb_notice notice;
     if (n < sizeof notice) {
@@ -56,23 +57,24 @@ static void note_notice(struct slot *s, size_t n) {
     }
 }
 
-static void note_success(struct slot *s, size_t n) {
+static void record_success(struct slot *s, size_t n) {
     struct lane *lane = s->lane;
     struct usb_pipe *p = lane->pipe;
     lane->cleared = false;
     lane->not_before = lane->errors = 0;
     if (lane == &p->in) {
-        note_packet(s, n);
+        record_packet(s, n);
     } else if (lane == &p->notice) {
-        note_notice(s, n);
+        record_notice(s, n);
     } else {
         p->cut = p->cut || n != (size_t)s->transfer->length;
     }
 }
 
-/* What moved before a transfer was cancelled or failed has moved: on the way in it is told as what
- * came, which is a damaged packet; on the way out the device waits for its end. */
-static void note_part(struct slot *s, size_t n) {
+/* Records the n bytes that were transferred before a transfer failed or was cancelled. Received
+ * ones are queued, as a damaged packet; after sent ones the device still waits for the packet's
+ * end. */
+static void record_partial(struct slot *s, size_t n) {
     struct usb_pipe *p = s->lane->pipe;
     if (s->lane == &p->out) {
         p->cut = true;
@@ -85,52 +87,52 @@ void tw_usb_pause(struct lane *lane) {
     lane->not_before = tw_clock_ms() + HURRY_MS;
 }
 
-void tw_usb_note_error(struct lane *lane) {
+void tw_usb_record_error(struct lane *lane) {
     struct usb_pipe *p = lane->pipe;
     uint64_t now = tw_clock_ms();
     if (lane->errors++ == 0) {
         lane->failing_since = now;
     }
     tw_usb_pause(lane);
-    if (lane->errors < ERRORS_MOST || now - lane->failing_since < FAILING_MOST_MS) {
+    if (lane->errors < MAX_ERRORS || now - lane->failing_since < MAX_FAILING_MS) {
         return;
     }
     if (lane == &p->notice) {
-        lane->state = LANE_STUCK; /* the packets get through: the device works */
+        lane->state = LANE_STUCK; /* do without notices as long as packets get through */
     } else {
         tw_usb_fail_pipe(p, TW_USB_FAILS);
     }
 }
 
-static void note_stall(struct lane *lane) {
+static void record_stall(struct lane *lane) {
     if (lane->state == LANE_RUNS) {
         lane->state = lane->cleared ? LANE_STUCK : LANE_HALTED;
     }
 }
 
-static void note(struct slot *s, enum libusb_transfer_status status, size_t n) {
+static void record(struct slot *s, enum libusb_transfer_status status, size_t n) {
     struct lane *lane = s->lane;
     switch (status) {
     case LIBUSB_TRANSFER_COMPLETED:
-        note_success(s, n);
+        record_success(s, n);
         return;
     case LIBUSB_TRANSFER_NO_DEVICE:
         tw_usb_fail_pipe(lane->pipe, TW_USB_UNPLUGGED);
         return;
     case LIBUSB_TRANSFER_OVERFLOW:
-        note_part(s, n ? n : 1); /* the device babbled: some packet is lost */
+        record_partial(s, n ? n : 1); /* the device sent too much: a packet is lost */
         return;
     case LIBUSB_TRANSFER_STALL:
-        note_part(s, n);
-        note_stall(lane);
+        record_partial(s, n);
+        record_stall(lane);
         return;
     case LIBUSB_TRANSFER_ERROR:
-        note_part(s, n);
-        tw_usb_note_error(lane);
+        record_partial(s, n);
+        tw_usb_record_error(lane);
         return;
     case LIBUSB_TRANSFER_CANCELLED:
     case LIBUSB_TRANSFER_TIMED_OUT:
-        note_part(s, n);
+        record_partial(s, n);
         return;
     }
 }
@@ -141,7 +143,7 @@ void LIBUSB_CALL tw_usb_done(struct libusb_transfer *transfer) {
     pthread_mutex_lock(&p->lock);
     s->state = SLOT_FREE;
     s->lane->flying--;
-    note(s, transfer->status, transfer->actual_length > 0 ? (size_t)transfer->actual_length : 0);
+    record(s, transfer->status, transfer->actual_length > 0 ? (size_t)transfer->actual_length : 0);
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
 }
@@ -154,7 +156,7 @@ void LIBUSB_CALL tw_usb_control_done(struct libusb_transfer *transfer) {
     pthread_mutex_unlock(&p->lock);
 }
 
-/* ---- what the thread does, with the lock held but where it says so ---- */
+/* ---- the thread's work, with the lock held unless stated otherwise ---- */
 
 static void cancel(struct lane *lane) {
     for (unsigned i = 0; i < lane->n_slots; i++) {
@@ -183,7 +185,7 @@ static void start_lane(struct lane *lane) {
     lane->cleared = false;
 }
 
-/* A halt is cleared when the endpoint's queue is empty. */
+/* Clears a halt, once the endpoint's queue is empty. */
 static void clear_stall(struct lane *lane) {
     struct usb_pipe *p = lane->pipe;
     if (lane->state != LANE_HALTED) {
@@ -211,7 +213,7 @@ static int clear_halts(const struct usb_pipe *p) {
                                         : libusb_clear_halt(p->port.handle, p->notice.address);
 }
 
-/* Without the lock: nothing is in flight, and nobody submits while a job is there. */
+/* Does the job without the lock: nothing is in flight, and nobody submits while there is a job. */
 static int do_job(const struct usb_pipe *p) {
     int code;
     switch (p->job) {
@@ -230,7 +232,7 @@ static int do_job(const struct usb_pipe *p) {
 }
 
 static void end_job(struct usb_pipe *p, int code) {
-    /* NOT_FOUND: after its reset it came back as another device. */
+    /* NOT_FOUND: the device was enumerated anew after its reset */
     if (code == LIBUSB_ERROR_NO_DEVICE || code == LIBUSB_ERROR_NOT_FOUND) {
         tw_usb_fail_pipe(p, TW_USB_UNPLUGGED);
     }
@@ -254,7 +256,7 @@ static void serve_job(struct usb_pipe *p) {
         return;
     }
     if (p->job != JOB_CLEAR_HALTS) {
-        p->generation = 0; /* it is we who end it */
+        p->generation = 0; /* the reset ends it, so the device's notice of that is no failure */
     }
     pthread_mutex_unlock(&p->lock);
     int code = do_job(p);
@@ -271,8 +273,8 @@ static void serve_gone(struct usb_pipe *p) {
     p->job_succeeded = false;
 }
 
-/* Ends a pause that is over. True: there is one yet. */
-static bool rests(struct lane *lane) {
+/* Returns whether the lane is paused; ends a pause that is over. */
+static bool is_paused(struct lane *lane) {
     if (lane->not_before && tw_clock_ms() >= lane->not_before) {
         lane->not_before = 0;
         pthread_cond_broadcast(&lane->pipe->changed);
@@ -280,13 +282,13 @@ static bool rests(struct lane *lane) {
     return lane->not_before != 0;
 }
 
-/* True: look again soon. */
+/* Returns whether to look again soon. */
 static bool serve_lanes(struct usb_pipe *p) {
     struct lane *const all[] = {&p->out, &p->in, &p->notice};
     bool soon = false;
     for (size_t i = 0; i < 3; i++) {
         clear_stall(all[i]);
-        soon = rests(all[i]) || soon;
+        soon = is_paused(all[i]) || soon;
     }
     tw_usb_end_cut_packet(p);
     tw_usb_receive_more(&p->in);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every entry of the public API with each of its pointers NULL, and with flags that nobody defined:
- * USAGE with a message, or what the header says that NULL means; nothing is read through NULL. The
- * walk is complete: its table is compared with what the public headers declare.
+ * Calls every function of the public API with each of its pointers NULL, and with undefined flags:
+ * it returns USAGE with a message, or does what the header says for NULL. The list of functions is
+ * compared with what the public headers declare.
  */
 #include "tests/support/model_bundle.h"
 #include "tests/support/test.h"
@@ -21,7 +21,7 @@ static tw_error err;
 static const uint32_t ids[] = {1, 403, 407};
 static struct tw_info_of_no_size { uint32_t size; } no_size;
 
-/* The call is refused as a mistake of the caller, and says what. */
+/* Asserts that the call returns USAGE with a message that says why. */
 #define REFUSED(call)                                                                    \
     do {                                                                                 \
         memset(&err, 0, sizeof err);                                                     \
@@ -361,7 +361,7 @@ static const struct group {
     {certificates, "tw_certifier_create tw_certifier_destroy tw_certifier_prove"},
 };
 
-static void every_entry_refuses_what_it_cannot_use(void **state) {
+static void every_function_refuses_invalid_arguments(void **state) {
     (void)state;
     rig_open(&rig, "host", 1, NULL);
     for (size_t i = 0; i < N_TABLE(groups); i++) {
@@ -382,7 +382,7 @@ static bool is_walked(const char *name) {
     return false;
 }
 
-static void the_walk_has_every_entry_that_the_headers_declare(void **state) {
+static void the_walk_covers_every_declared_function(void **state) {
     (void)state;
     char name[128];
     uint32_t n = 0;
@@ -401,8 +401,8 @@ static void the_walk_has_every_entry_that_the_headers_declare(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_entry_refuses_what_it_cannot_use),
-        cmocka_unit_test(the_walk_has_every_entry_that_the_headers_declare),
+        cmocka_unit_test(every_function_refuses_invalid_arguments),
+        cmocka_unit_test(the_walk_covers_every_declared_function),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     model_bundle_cleanup();

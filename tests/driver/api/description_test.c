@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Devices that describe the machine they are: what a driver makes of it, and of descriptions that
- * cannot be believed.
+ * Devices that describe their target: how the driver uses the description, and implausible ones.
  */
 #include "firmware/serve/device_server.h"
 #include "loader/target/target_open.h"
@@ -23,7 +22,7 @@ static void *run(void *arg) {
     return NULL;
 }
 
-/* Serves a device that says that it is `target`, and in full `description` (may be NULL). */
+/* Serves a device with `target` in its identity and that `description` (may be NULL). */
 static void serve(struct served *s, const char *target, const char *description) {
     char path[100];
     tw_error err = {0};
@@ -80,8 +79,8 @@ static void deploy(const struct served *s, const char *target, int expected) {
     tw_device_close(device);
 }
 
-/* One that describes itself by the hash of all of it, an older one by its name. */
-static void a_bundle_runs_where_its_target_is(void **state) {
+/* Compares hashes for a device with a description, names for an older device without one. */
+static void a_bundle_runs_where_the_target_matches(void **state) {
     (void)state;
     char text[TW_TARGET_TEXT_BYTES];
     struct served s;
@@ -106,7 +105,7 @@ static void a_bundle_runs_where_its_target_is(void **state) {
     end(&s);
 }
 
-static void descriptions_that_cannot_be_believed_are_refused(void **state) {
+static void implausible_descriptions_are_refused(void **state) {
     (void)state;
     static const char *const parts[] = {"not JSON", "expected a JSON object", "of target sim4x4"};
     char text[TW_TARGET_TEXT_BYTES];
@@ -129,8 +128,8 @@ static void descriptions_that_cannot_be_believed_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_description_can_be_compiled_for),
-        cmocka_unit_test(a_bundle_runs_where_its_target_is),
-        cmocka_unit_test(descriptions_that_cannot_be_believed_are_refused),
+        cmocka_unit_test(a_bundle_runs_where_the_target_matches),
+        cmocka_unit_test(implausible_descriptions_are_refused),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     model_bundle_cleanup();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Objects closed in any order, devices that are reset under what was deployed on them, and what is
- * said when a device's limit is reached.
+ * Objects closed in any order, devices that are reset while something is deployed on them, and the
+ * messages when a device's limit is reached.
  */
 #include "driver/device/device.h"
 #include "tests/support/model_bundle.h"
@@ -9,8 +9,8 @@
 
 static const uint32_t ids[] = {1, 403, 407};
 
-/* Deepest first, as one should not; the session works to its end. */
-static void a_device_that_is_closed_first_goes_with_its_last_session(void **state) {
+/* Closes the device and the deployment first; the session works until it is destroyed. */
+static void a_device_closed_first_is_released_with_its_last_session(void **state) {
     (void)state;
     struct rig r;
     tw_session *other;
@@ -48,7 +48,7 @@ static void a_device_that_is_closed_with_a_deployment_alone_is_released(void **s
         }                                                           \
     } while (0)
 
-static void after_a_reset_its_sessions_say_so_and_touch_nothing(void **state) {
+static void after_a_reset_sessions_fail_and_leave_the_device_alone(void **state) {
     (void)state;
     struct rig r;
     struct tw_greedy_options o = {.size = sizeof o, .n = 1};
@@ -69,8 +69,8 @@ static void after_a_reset_its_sessions_say_so_and_touch_nothing(void **state) {
     rig_close(&r);
 }
 
-/* The old session's numbers and addresses are the new one's by now. */
-static void what_is_destroyed_after_a_reset_does_not_take_from_what_came_since(void **state) {
+/* The new session has the numbers and addresses that the old one had. */
+static void destroying_after_a_reset_frees_nothing_newer(void **state) {
     (void)state;
     struct rig r;
     tw_deployment *fresh;
@@ -112,7 +112,7 @@ static void a_full_program_table_says_how_many_are_in_use(void **state) {
     rig_close(&r);
 }
 
-/* Numbers that say nothing are left out. */
+/* Numbers that carry no information are left out. */
 static void a_refusal_without_numbers_has_none(void **state) {
     (void)state;
     struct rig r;
@@ -131,10 +131,10 @@ static void a_refusal_without_numbers_has_none(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_device_that_is_closed_first_goes_with_its_last_session),
+        cmocka_unit_test(a_device_closed_first_is_released_with_its_last_session),
         cmocka_unit_test(a_device_that_is_closed_with_a_deployment_alone_is_released),
-        cmocka_unit_test(after_a_reset_its_sessions_say_so_and_touch_nothing),
-        cmocka_unit_test(what_is_destroyed_after_a_reset_does_not_take_from_what_came_since),
+        cmocka_unit_test(after_a_reset_sessions_fail_and_leave_the_device_alone),
+        cmocka_unit_test(destroying_after_a_reset_frees_nothing_newer),
         cmocka_unit_test(a_full_program_table_says_how_many_are_in_use),
         cmocka_unit_test(a_refusal_without_numbers_has_none),
     };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Structures that begin with their size, as a caller of the first version has them: the library
- * reads and writes not one byte beyond that size. Each lies at the very end of a page; what comes
- * after it cannot be touched.
+ * reads and writes no byte beyond that size. Each is at the very end of a page, before an
+ * inaccessible one.
  */
 #include "tests/support/model_bundle.h"
 #include "tests/support/test.h"
@@ -51,7 +51,7 @@ static void the_fields_of_the_first_version_are_where_they_were(void **state) {
 #undef X
 }
 
-/* ---- a structure at the end of the world ---- */
+/* ---- a structure at the end of a page ---- */
 
 static uint8_t *page;
 static size_t page_bytes;
@@ -251,7 +251,7 @@ static void an_older_callers_device_options_are_read_as_far_as_they_go(void **st
     }
 }
 
-/* Refused for what they ask: but for no more than was asked. */
+/* The options are invalid, but nothing beyond their size is read. */
 static void an_older_callers_emulate_options_are_read_as_far_as_they_go(void **state) {
     (void)state;
     const struct tw_emulate_options o = {.size = sizeof o, .path = "x", .target = "nowhere"};
@@ -305,7 +305,7 @@ static void check_step(void *ctx, const struct tw_selftest_step *step) {
     assert_int_equal(step->size, sizeof *step);
 }
 
-static void callbacks_are_told_the_librarys_size(void **state) {
+static void callbacks_get_the_librarys_size(void **state) {
     (void)state;
     uint32_t n[3] = {0};
     assert_int_equal(tw_decoder_map(rig.decoder, 0, 0, check_map, &n[0], NULL), 0);
@@ -326,7 +326,7 @@ int main(void) {
         cmocka_unit_test(an_older_callers_device_options_are_read_as_far_as_they_go),
         cmocka_unit_test(an_older_callers_emulate_options_are_read_as_far_as_they_go),
         cmocka_unit_test(an_older_callers_compile_options_are_read_as_far_as_they_go),
-        cmocka_unit_test(callbacks_are_told_the_librarys_size),
+        cmocka_unit_test(callbacks_get_the_librarys_size),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of the decode loop on the shipped model: golden text, where it stops, and who is told
- * what.
+ * Tests of the decode loop on the shipped model: golden text, where it stops, and the callbacks.
  */
 #include "tests/support/golden.h"
 #include "tests/support/model_bundle.h"
@@ -120,7 +119,7 @@ static void a_seed_repeats_itself_and_another_one_differs(void **state) {
     rig_close(&r);
 }
 
-static void a_callback_stops_it(void **state) {
+static void a_callback_stops_generation(void **state) {
     (void)state;
     struct rig r;
     struct heard h;
@@ -136,7 +135,7 @@ static void a_callback_stops_it(void **state) {
     rig_close(&r);
 }
 
-static void an_interrupt_ends_it_after_the_token(void **state) {
+static void an_interrupt_ends_generation_after_the_token(void **state) {
     (void)state;
     struct rig r;
     struct heard h;
@@ -156,7 +155,7 @@ static void an_interrupt_ends_it_after_the_token(void **state) {
     rig_close(&r);
 }
 
-static void a_full_context_ends_it_with_an_error_after_all_text(void **state) {
+static void a_full_context_is_an_error_after_all_text(void **state) {
     (void)state;
     struct rig r;
     struct heard h;
@@ -173,7 +172,7 @@ static void a_full_context_ends_it_with_an_error_after_all_text(void **state) {
     rig_close(&r);
 }
 
-/* Finds a seed whose text ends by itself, then sees that IGNORE_EOS goes on from there. */
+/* Finds a seed whose text ends by itself, then checks that IGNORE_EOS continues from there. */
 struct parts {
     uint32_t n, last, total, tokens;
 };
@@ -195,7 +194,7 @@ static int count_token(void *ctx, uint32_t id, const float *logits) {
     return 0;
 }
 
-static void the_parts_of_a_prompt_are_told_before_the_first_token(void **state) {
+static void prompt_progress_is_reported_before_the_first_token(void **state) {
     (void)state;
     struct rig r;
     rig_open(&r, "host", 1, NULL);
@@ -217,7 +216,7 @@ static void the_parts_of_a_prompt_are_told_before_the_first_token(void **state) 
     rig_close(&r);
 }
 
-static void the_end_token_ends_it_unless_told_otherwise(void **state) {
+static void the_end_token_ends_generation_unless_ignored(void **state) {
     (void)state;
     struct rig r;
     rig_open(&r, "host", 1, NULL);
@@ -273,11 +272,11 @@ int main(void) {
         cmocka_unit_test(greedy_ids_are_the_golden_ones),
         cmocka_unit_test(the_text_is_what_the_ids_say),
         cmocka_unit_test(a_seed_repeats_itself_and_another_one_differs),
-        cmocka_unit_test(a_callback_stops_it),
-        cmocka_unit_test(an_interrupt_ends_it_after_the_token),
-        cmocka_unit_test(a_full_context_ends_it_with_an_error_after_all_text),
-        cmocka_unit_test(the_parts_of_a_prompt_are_told_before_the_first_token),
-        cmocka_unit_test(the_end_token_ends_it_unless_told_otherwise),
+        cmocka_unit_test(a_callback_stops_generation),
+        cmocka_unit_test(an_interrupt_ends_generation_after_the_token),
+        cmocka_unit_test(a_full_context_is_an_error_after_all_text),
+        cmocka_unit_test(prompt_progress_is_reported_before_the_first_token),
+        cmocka_unit_test(the_end_token_ends_generation_unless_ignored),
         cmocka_unit_test(bad_sampling_parameters_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, cleanup);

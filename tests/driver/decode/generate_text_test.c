@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a text ends, and what becomes of a character that tw_generate could not finish. The tokens
- * are the test's own: the logits that a device is asked for are changed on their way.
+ * Where a text ends, and what happens to a character that tw_generate() could not finish. The test
+ * chooses the tokens, by changing the logits that are read from the device.
  */
 #include "driver/session/session.h"
 #include "tests/support/bundle_fixture.h"
@@ -74,7 +74,7 @@ static int on_text(void *ctx, const char *text, size_t n) {
     return 0;
 }
 
-/* Generates `n` of the wanted tokens behind the prompt; the text that comes, in static storage. */
+/* Generates `n` of the wanted tokens after the prompt. Returns the text, in static storage. */
 static const char *text_of(struct rig *r, const uint32_t *prompt, size_t n_prompt,
                            const uint32_t *ids, uint32_t n) {
     static struct heard h;
@@ -86,7 +86,7 @@ static const char *text_of(struct rig *r, const uint32_t *prompt, size_t n_promp
     return h.text;
 }
 
-static void a_character_goes_on_in_the_next_call(void **state) {
+static void a_character_continues_in_the_next_call(void **state) {
     (void)state;
     struct rig r;
     open_forced(&r);
@@ -103,7 +103,7 @@ static void a_character_goes_on_in_the_next_call(void **state) {
     rig_close(&r);
 }
 
-static void a_character_that_does_not_go_on_is_replaced(void **state) {
+static void a_character_that_does_not_continue_is_replaced(void **state) {
     (void)state;
     struct rig r;
     open_forced(&r);
@@ -123,8 +123,8 @@ static void a_character_that_does_not_go_on_is_replaced(void **state) {
 
 /* ---- ends ---- */
 
-/* The shipped model with one more key; what comes behind it stays aligned, for a second one fills
- * up. */
+/* Saves the shipped model with one more key, and a second one as padding, so that the rest of the
+ * file stays aligned. */
 static void save_model_with(const char *path, const char *key, uint32_t value) {
     size_t n, at = 24;
     uint8_t *file = bundle_fixture_read(SHIPPED_MODEL, &n);
@@ -187,7 +187,8 @@ static struct ids generate(struct rig *r, unsigned flags, enum tw_stop_reason ex
     return h;
 }
 
-/* A model whose end of turn is a token that comes: by our own choice and by the device's. */
+/* Generates with a model whose end of turn is a token that occurs, chosen on the host and on the
+ * device. */
 static void check_end_key(const char *key) {
     struct rig r;
     rig_open(&r, "host", 1, NULL);
@@ -231,8 +232,8 @@ static void the_end_of_a_turn_or_message_ends_the_text(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_character_goes_on_in_the_next_call),
-        cmocka_unit_test(a_character_that_does_not_go_on_is_replaced),
+        cmocka_unit_test(a_character_continues_in_the_next_call),
+        cmocka_unit_test(a_character_that_does_not_continue_is_replaced),
         cmocka_unit_test(the_end_of_a_turn_or_message_ends_the_text),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of the sampler: published random numbers, ids that a separate program computed, and
- * frequencies against shares computed with libm in double.
+ * Tests of the sampler: published random numbers, ids computed by a separate program, and
+ * frequencies compared with probabilities computed in double with libm.
  */
 #include "driver/decode/sampler.h"
 #include "tests/support/test.h"
@@ -39,7 +39,7 @@ static uint32_t sample_once(struct tw_sampler_params p, const float *logits, uin
     return id;
 }
 
-/* The output of pcg32-demo of the reference library (seed 42, stream 54, round 1). */
+/* From the output of the reference library's pcg32-demo (seed 42, stream 54, round 1). */
 static void the_generator_gives_the_published_numbers(void **state) {
     (void)state;
     static const uint32_t published[] = {0xa15c02b7, 0x7b47f409, 0xba1d3330,
@@ -138,8 +138,8 @@ static void extreme_temperatures_give_a_token(void **state) {
     assert_true(sample_once(params(3.4e38f, 0, 1.0f, 0.0f, 1), logits, 4) < 4);
 }
 
-/* Ids from a program in another language, by sorting everything in double; each draw was at least
- * 0.006 of the largest share away from its neighbour. */
+/* Ids computed by a program in another language that sorts everything in double; each draw was at
+ * least 0.006 of the largest share away from its neighbour. */
 static void a_seed_gives_the_same_tokens_everywhere(void **state) {
     (void)state;
     static const struct {

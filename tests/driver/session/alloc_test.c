@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The token path allocates nothing and makes no system call but to wake threads: the allocator is
- * counted, and the kernel ends the process at any other call.
+ * The token path does not allocate and makes no system call other than to wake threads: calls of
+ * the allocator are counted, and the kernel kills the process at any other system call.
  */
 #include "tests/support/model_bundle.h"
 #include "tests/support/test.h"
@@ -210,8 +210,7 @@ static void on_forbidden(int signal_number, siginfo_t *info, void *context) {
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)(number), 0, 1), \
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
-/* From here on every thread of this process may wake and wait for others, yield, and end; nothing
- * else. */
+/* Limits every thread of this process to waking and waiting for others, yielding, and exiting. */
 static bool forbid(bool threads_may_wake) {
     const uint32_t wake = threads_may_wake ? SYS_futex : SYS_exit_group,
                    yield = threads_may_wake ? SYS_sched_yield : wake;

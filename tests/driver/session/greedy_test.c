@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Greedy runs of sessions on the shipped model: the device's own tokens are those that feeding one
- * by one gives, and a run ends where it should and can be gone on from.
+ * Greedy runs of sessions on the shipped model: the device chooses the same tokens as feeding one by
+ * one, and a run ends where it should and can be continued.
  */
 #include "driver/session/session.h"
 #include "driver/tokenizer/tokenizer_internal.h"
@@ -44,7 +44,7 @@ static struct tw_greedy_options tokens_of(uint32_t n) {
     return (struct tw_greedy_options){.size = sizeof(struct tw_greedy_options), .n = n};
 }
 
-/* In runs of n tokens, n growing by `grow`. */
+/* Compares runs of n tokens, where n grows by `grow` each time. */
 static void check_runs(struct rig *r, uint32_t n, uint32_t grow) {
     uint32_t ids[N] = {0};
     assert_int_equal(tw_session_feed(r->session, prompt, N_PROMPT - 1, &r->err), 0);
@@ -117,7 +117,7 @@ static void a_device_without_shared_memory_gives_the_same_tokens(void **state) {
 
 /* ---- ends ---- */
 
-/* A session that stands before the prompt's last token. */
+/* Opens a session and feeds all of the prompt but its last token. */
 static void open_at_prompt(struct rig *r, uint32_t n_ctx) {
     struct tw_session_options o = {.size = sizeof o, .n_ctx = n_ctx};
     rig_open(r, "host", 1, &o);
@@ -217,8 +217,8 @@ static void *interrupt_later(void *arg) {
     return NULL;
 }
 
-/* However far the run has come when the interrupt arrives, what it tells is right and it can be
- * gone on from. */
+/* However far the run is when the interrupt arrives, it returns correct tokens and can be
+ * continued. */
 static void an_interrupt_from_another_thread_ends_a_run_between_tokens(void **state) {
     (void)state;
     bool interrupted = false;
@@ -251,7 +251,8 @@ static void an_interrupt_from_another_thread_ends_a_run_between_tokens(void **st
     assert_true(interrupted);
 }
 
-/* The session is made to forget how long its memory is: the device finds out, after some tokens. */
+/* The test changes the session's context length, so that only the device notices its end, after some
+ * tokens. */
 static void a_fault_comes_with_the_tokens_before_it(void **state) {
     (void)state;
     struct rig r;
@@ -316,7 +317,7 @@ static struct tw_generate_options listen(struct heard *h, uint32_t n, bool logit
                                         .ctx = h};
 }
 
-static void generating_without_logits_says_the_same(void **state) {
+static void generating_without_logits_gives_the_same_text(void **state) {
     (void)state;
     struct rig r;
     struct heard with, without;
@@ -342,7 +343,7 @@ static void generating_without_logits_says_the_same(void **state) {
     rig_close(&r);
 }
 
-static void sampling_without_logits_is_done_here(void **state) {
+static void sampling_without_logits_is_done_by_the_host(void **state) {
     (void)state;
     struct rig r;
     struct heard h[2];
@@ -358,9 +359,8 @@ static void sampling_without_logits_is_done_here(void **state) {
     rig_close(&r);
 }
 
-/* Wherever in a run of the device it is stopped, the session stands behind the last token told but
- * one. */
-static void a_callback_or_interrupt_leaves_the_session_where_it_said(void **state) {
+/* Wherever a run is stopped, the session has been fed all tokens that were reported but the last. */
+static void a_callback_or_interrupt_leaves_a_consistent_position(void **state) {
     (void)state;
     struct rig r;
     rig_open(&r, "host", 1, NULL);
@@ -390,7 +390,7 @@ static void a_callback_or_interrupt_leaves_the_session_where_it_said(void **stat
     rig_close(&r);
 }
 
-static void a_full_context_ends_it_after_all_text(void **state) {
+static void a_full_context_ends_generation_after_all_text(void **state) {
     (void)state;
     struct rig r;
     struct heard h;
@@ -407,8 +407,8 @@ static void a_full_context_ends_it_after_all_text(void **state) {
     rig_close(&r);
 }
 
-/* The vocabulary is made to call a token of the middle its end. */
-static void the_end_token_ends_it(void **state) {
+/* The test makes a token from the middle of the text an end token. */
+static void the_end_token_ends_generation(void **state) {
     (void)state;
     struct rig r;
     struct heard with, without;
@@ -454,11 +454,11 @@ int main(void) {
         cmocka_unit_test(an_interrupt_before_a_run_is_not_lost),
         cmocka_unit_test(an_interrupt_from_another_thread_ends_a_run_between_tokens),
         cmocka_unit_test(a_fault_comes_with_the_tokens_before_it),
-        cmocka_unit_test(generating_without_logits_says_the_same),
-        cmocka_unit_test(sampling_without_logits_is_done_here),
-        cmocka_unit_test(a_callback_or_interrupt_leaves_the_session_where_it_said),
-        cmocka_unit_test(a_full_context_ends_it_after_all_text),
-        cmocka_unit_test(the_end_token_ends_it),
+        cmocka_unit_test(generating_without_logits_gives_the_same_text),
+        cmocka_unit_test(sampling_without_logits_is_done_by_the_host),
+        cmocka_unit_test(a_callback_or_interrupt_leaves_a_consistent_position),
+        cmocka_unit_test(a_full_context_ends_generation_after_all_text),
+        cmocka_unit_test(the_end_token_ends_generation),
     };
     return cmocka_run_group_tests(tests, find_expected, cleanup);
 }

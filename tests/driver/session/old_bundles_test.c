@@ -2,8 +2,8 @@
  *
  * Bundles that past releases wrote, kept in tests/data/bundles: this release opens and verifies
  * them, makes the same ids of a text, and generates the same tokens from the same bits of logits
- * (tilewright-bundle(5), COMPATIBILITY). A kept bundle is never made again: its content hash is
- * compared, too. To keep one more, add it to the folder and here.
+ * (tilewright-bundle(5), COMPATIBILITY). A kept bundle must never be replaced, so its content hash
+ * is compared as well. To keep another one, add it to the folder and here.
  */
 #include "loader/base/hash.h"
 #include "tests/support/test.h"

@@ -22,7 +22,7 @@ static const struct tw_session_options *options(struct tw_session_options o) {
     return &kept;
 }
 
-/* Logits after all tokens, fed in the given way; malloced. */
+/* Returns the logits after all tokens, fed in the given way; the caller frees them. */
 static float *logits_of(const char *target, uint32_t n_threads, const struct tw_session_options *o,
                         uint32_t *n_vocab) {
     struct rig r;
@@ -199,8 +199,8 @@ static void ids_outside_of_the_vocabulary_are_refused(void **state) {
     rig_close(&r);
 }
 
-/* The device checks on its own what the driver has checked: here the driver is made to forget. */
-static void a_fault_tells_what_happened_and_ends_the_session(void **state) {
+/* The device repeats the driver's checks: here the driver's are bypassed. */
+static void a_fault_names_the_op_and_ends_the_session(void **state) {
     (void)state;
     struct rig r;
     rig_open(&r, "host", 1, NULL);
@@ -266,7 +266,8 @@ static void a_bundle_that_spans_chips_needs_a_device_with_links(void **state) {
     device->identity.capabilities &= ~(uint32_t)TW_WIRE_CAN_LINK;
     assert_int_equal(tw_deploy(device, decoder, &d, &err), TW_E_UNSUPPORTED);
     assert_non_null(
-        strstr(err.message, "program decode spans 4 chips, device emu:quad2x2 has no links"));
+        strstr(err.message,
+               "program decode spans 4 chips, but device emu:quad2x2 has no chip-to-chip links"));
     assert_null(d);
     device->identity.capabilities = can;
     assert_int_equal(tw_deploy(device, decoder, &d, &err), 0);
@@ -288,7 +289,7 @@ static void an_unverified_bundle_is_not_deployed(void **state) {
     tw_device_close(device);
 }
 
-static void devices_that_are_not_there_are_named_with_those_that_are(void **state) {
+static void an_unknown_device_is_refused_with_a_list_of_devices(void **state) {
     (void)state;
     static const char *const bad[] = {"usb",
                                       "emu:nothing",
@@ -306,7 +307,7 @@ static void devices_that_are_not_there_are_named_with_those_that_are(void **stat
     }
 }
 
-static void a_small_device_says_what_it_lacks_and_stays_usable(void **state) {
+static void a_small_device_reports_have_and_need_and_stays_usable(void **state) {
     (void)state;
     tw_error err = {0};
     tw_device *device;
@@ -338,7 +339,7 @@ static void a_small_device_says_what_it_lacks_and_stays_usable(void **state) {
     tw_decoder_close(decoder);
 }
 
-static void many_sessions_one_after_the_other_leave_nothing_behind(void **state) {
+static void many_sessions_in_sequence_leak_nothing(void **state) {
     (void)state;
     struct rig r;
     rig_open(&r, "host", 2, NULL);
@@ -351,7 +352,7 @@ static void many_sessions_one_after_the_other_leave_nothing_behind(void **state)
     rig_close(&r);
 }
 
-static void a_bundle_tells_what_it_is(void **state) {
+static void a_bundle_is_described(void **state) {
     (void)state;
     struct rig r;
     rig_open(&r, "sim4x4", 1, NULL);
@@ -407,15 +408,15 @@ int main(void) {
         cmocka_unit_test(a_full_context_is_refused_and_changes_nothing),
         cmocka_unit_test(the_whole_context_can_be_used),
         cmocka_unit_test(ids_outside_of_the_vocabulary_are_refused),
-        cmocka_unit_test(a_fault_tells_what_happened_and_ends_the_session),
+        cmocka_unit_test(a_fault_names_the_op_and_ends_the_session),
         cmocka_unit_test(options_out_of_range_are_refused),
         cmocka_unit_test(a_bundle_for_another_target_is_refused),
         cmocka_unit_test(a_bundle_that_spans_chips_needs_a_device_with_links),
         cmocka_unit_test(an_unverified_bundle_is_not_deployed),
-        cmocka_unit_test(devices_that_are_not_there_are_named_with_those_that_are),
-        cmocka_unit_test(a_small_device_says_what_it_lacks_and_stays_usable),
-        cmocka_unit_test(many_sessions_one_after_the_other_leave_nothing_behind),
-        cmocka_unit_test(a_bundle_tells_what_it_is),
+        cmocka_unit_test(an_unknown_device_is_refused_with_a_list_of_devices),
+        cmocka_unit_test(a_small_device_reports_have_and_need_and_stays_usable),
+        cmocka_unit_test(many_sessions_in_sequence_leak_nothing),
+        cmocka_unit_test(a_bundle_is_described),
     };
     return cmocka_run_group_tests(tests, NULL, cleanup);
 }

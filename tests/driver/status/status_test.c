@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Status pages: what is published, that nobody reads a torn one, that pages of the dead vanish, and
- * that nothing which stands in the way of a page stands in the way of an open.
+ * Status pages: what is published, that readers never see a torn one, that pages of dead processes
+ * are removed, and that a device opens even if a page cannot be created.
  */
 #include "driver/device/device.h"
 #include "loader/base/clock.h"
@@ -98,7 +98,7 @@ static void every_device_of_a_process_has_one(void **state) {
     assert_int_equal(files_in_folder(), 0);
 }
 
-static void a_refused_request_is_told_and_the_device_stays_idle(void **state) {
+static void a_refused_request_is_reported_and_the_device_stays_idle(void **state) {
     tw_device *device;
     uint64_t address;
     (void)state;
@@ -110,7 +110,7 @@ static void a_refused_request_is_told_and_the_device_stays_idle(void **state) {
     tw_device_close(device);
 }
 
-static void a_lost_device_tells_its_cause(void **state) {
+static void a_lost_device_reports_its_cause(void **state) {
     struct socket_device d;
     tw_device *device;
     (void)state;
@@ -198,12 +198,12 @@ static void the_rate_is_that_of_the_last_seconds(void **state) {
     double rate = find_own().info.tokens_per_s;
     assert_true(rate > 1 && rate <= 101); /* 100 in a second, or more time on a slow machine */
     s.now.token_ns = 0;                   /* nothing since the computer was started */
-    tw_status_moved(&s);
+    tw_status_progress(&s);
     assert_true(find_own().info.tokens_per_s == 0);
     tw_status_finish(&s);
 }
 
-static void a_board_s_page_lies_where_other_users_look(void **state) {
+static void a_boards_page_is_in_the_shared_folder(void **state) {
     struct tw_status s;
     char locks[200];
     (void)state;
@@ -226,8 +226,8 @@ static void a_board_s_page_lies_where_other_users_look(void **state) {
     unsetenv("TW_LOCK_FOLDER");
 }
 
-/* Where all users may make files, a page about a process has to be its own user's. */
-static void a_page_that_another_user_made_up_is_not_shown(void **state) {
+/* In a folder where all users may create files, a page must belong to its process's user. */
+static void a_page_forged_by_another_user_is_not_shown(void **state) {
     struct tw_status s;
     char locks[200];
     (void)state;
@@ -247,8 +247,8 @@ static void a_page_that_another_user_made_up_is_not_shown(void **state) {
     unsetenv("TW_LOCK_FOLDER");
 }
 
-/* Nor do thousands of them cost an open anything: it looks only into this user's own folder. */
-static void files_in_the_shared_folder_are_not_looked_at_by_an_open(void **state) {
+/* Thousands of them do not slow down opening, which looks only into this user's own folder. */
+static void opening_ignores_files_in_the_shared_folder(void **state) {
     struct tw_status s;
     char locks[200], path[300];
     (void)state;
@@ -271,7 +271,7 @@ static void files_in_the_shared_folder_are_not_looked_at_by_an_open(void **state
 
 static _Atomic bool stop;
 
-static void *publish_for_ever(void *ctx) {
+static void *publish_forever(void *ctx) {
     struct tw_status *s = ctx;
     for (uint32_t i = 1; !atomic_load(&stop); i++) {
         pthread_mutex_lock(&s->lock);
@@ -282,12 +282,12 @@ static void *publish_for_ever(void *ctx) {
         memset(s->now.bundle, 'a' + (int)(i % 26), sizeof s->now.bundle - 1);
         s->old_texts = 2;
         pthread_mutex_unlock(&s->lock);
-        tw_status_moved(s);
+        tw_status_progress(s);
     }
     return NULL;
 }
 
-static void nobody_reads_a_torn_page(void **state) {
+static void readers_never_see_a_torn_page(void **state) {
     struct tw_status s;
     pthread_t writer;
     unsigned different = 0;
@@ -296,7 +296,7 @@ static void nobody_reads_a_torn_page(void **state) {
     tw_status_init(&s);
     tw_status_publish(&s, "emu", &machine);
     atomic_store(&stop, false);
-    assert_int_equal(pthread_create(&writer, NULL, publish_for_ever, &s), 0);
+    assert_int_equal(pthread_create(&writer, NULL, publish_forever, &s), 0);
     for (unsigned i = 0; i < 20000 || (different < 2 && i < 100000000); i++) {
         struct found f = find_own();
         struct tw_status_info *n = &f.info;
@@ -318,7 +318,7 @@ static void nobody_reads_a_torn_page(void **state) {
     tw_status_finish(&s);
 }
 
-/* ---- the dead ---- */
+/* ---- dead processes ---- */
 
 static int open_and_wait(void *ctx) {
     tw_device *device;
@@ -352,7 +352,7 @@ static void the_page_of_a_killed_process_vanishes(void **state) {
     assert_int_equal(files_in_folder(), 0);
 }
 
-static void an_open_removes_pages_of_the_dead_too(void **state) {
+static void opening_removes_pages_of_dead_processes(void **state) {
     tw_device *device;
     (void)state;
     pid_t pid = start_owner();
@@ -364,7 +364,7 @@ static void an_open_removes_pages_of_the_dead_too(void **state) {
     assert_int_equal(files_in_folder(), 0);
 }
 
-/* Somebody else may hold the lock of a dead process's page: a child that it forked. */
+/* A child that a dead process forked may still hold the lock of its page. */
 static void a_page_whose_process_has_another_start_time_is_stale(void **state) {
     struct tw_status s;
     (void)state;
@@ -377,7 +377,7 @@ static void a_page_whose_process_has_another_start_time_is_stale(void **state) {
     tw_status_finish(&s);
 }
 
-/* A number of another namespace says nothing: the lock counts. */
+/* A PID of another namespace means nothing here: only the lock counts. */
 static void a_page_of_another_pid_namespace_lives_as_long_as_its_lock(void **state) {
     struct tw_status s;
     (void)state;
@@ -413,7 +413,7 @@ static void put_file(const char *name, const void *bytes, size_t n) {
     close(fd);
 }
 
-static void rubbish_in_the_folder_is_no_page(void **state) {
+static void other_files_in_the_folder_are_not_pages(void **state) {
     static uint8_t bytes[TW_STATUS_FILE_BYTES + 1];
     static const char *const names[] = {"1-1.status", "1-2.status", "1-3.status", "x-1.status",
                                         "1-4.status", "1-5.status", "1.status",   "1-6.status"};
@@ -434,7 +434,7 @@ static void rubbish_in_the_folder_is_no_page(void **state) {
     }
 }
 
-static void texts_of_others_do_not_reach_the_terminal_as_they_are(void **state) {
+static void texts_of_other_processes_are_made_printable(void **state) {
     struct tw_status s;
     (void)state;
     tw_status_init(&s);
@@ -444,7 +444,7 @@ static void texts_of_others_do_not_reach_the_terminal_as_they_are(void **state) 
     s.old_texts = 2;
     s.now.state = 77;
     s.now.doing = 99;
-    tw_status_moved(&s);
+    tw_status_progress(&s);
     struct tw_status_info i = find_own().info;
     assert_string_equal(i.program, "???????????????????????????????");
     assert_int_equal(strspn(i.bundle, "?"), sizeof i.bundle - 1);
@@ -466,13 +466,13 @@ static void open_works_in(const char *folder) {
     setenv("XDG_RUNTIME_DIR", old, 1);
 }
 
-static void where_no_page_can_be_made_the_device_opens_without(void **state) {
+static void without_a_page_the_device_still_opens(void **state) {
     (void)state;
     open_works_in("/proc/1/nowhere"); /* no folder can be made there */
     open_works_in("/dev/null");
 }
 
-static void a_full_disk_is_no_obstacle(void **state) {
+static void a_full_disk_does_not_prevent_opening(void **state) {
     (void)state;
     signal(SIGXFSZ, SIG_IGN); /* the write fails instead */
     pid_t pid = fork();
@@ -506,24 +506,24 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_open_device_has_a_page_and_a_closed_one_none),
         cmocka_unit_test(every_device_of_a_process_has_one),
-        cmocka_unit_test(a_refused_request_is_told_and_the_device_stays_idle),
-        cmocka_unit_test(a_lost_device_tells_its_cause),
+        cmocka_unit_test(a_refused_request_is_reported_and_the_device_stays_idle),
+        cmocka_unit_test(a_lost_device_reports_its_cause),
         cmocka_unit_test(the_numbers_are_those_of_the_steps),
         cmocka_unit_test(a_bundle_is_named_in_full),
         cmocka_unit_test(the_rate_is_that_of_the_last_seconds),
-        cmocka_unit_test(a_board_s_page_lies_where_other_users_look),
-        cmocka_unit_test(nobody_reads_a_torn_page),
+        cmocka_unit_test(a_boards_page_is_in_the_shared_folder),
+        cmocka_unit_test(readers_never_see_a_torn_page),
         cmocka_unit_test(the_page_of_a_killed_process_vanishes),
-        cmocka_unit_test(a_page_that_another_user_made_up_is_not_shown),
-        cmocka_unit_test(files_in_the_shared_folder_are_not_looked_at_by_an_open),
-        cmocka_unit_test(an_open_removes_pages_of_the_dead_too),
+        cmocka_unit_test(a_page_forged_by_another_user_is_not_shown),
+        cmocka_unit_test(opening_ignores_files_in_the_shared_folder),
+        cmocka_unit_test(opening_removes_pages_of_dead_processes),
         cmocka_unit_test(a_page_whose_process_has_another_start_time_is_stale),
         cmocka_unit_test(a_page_of_another_pid_namespace_lives_as_long_as_its_lock),
         cmocka_unit_test(a_page_of_another_version_is_left_alone),
-        cmocka_unit_test(rubbish_in_the_folder_is_no_page),
-        cmocka_unit_test(texts_of_others_do_not_reach_the_terminal_as_they_are),
-        cmocka_unit_test(where_no_page_can_be_made_the_device_opens_without),
-        cmocka_unit_test(a_full_disk_is_no_obstacle),
+        cmocka_unit_test(other_files_in_the_folder_are_not_pages),
+        cmocka_unit_test(texts_of_other_processes_are_made_printable),
+        cmocka_unit_test(without_a_page_the_device_still_opens),
+        cmocka_unit_test(a_full_disk_does_not_prevent_opening),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

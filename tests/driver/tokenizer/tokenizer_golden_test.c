@@ -312,7 +312,7 @@ static void a_character_beyond_a_vocabulary_without_bytes_is_one_unknown_token(v
     close_real(&real);
 }
 
-static void text_that_looks_special_stays_plain(void **state) {
+static void special_looking_text_stays_plain(void **state) {
     (void)state;
     static const char *models[] = {LLAMA, PHI3, STORIES};
     for (size_t m = 0; m < 3; m++) {
@@ -345,7 +345,7 @@ static void expect_round_trip(const struct real *real, const char *text, size_t 
     tw_token_list_finish(&list);
 }
 
-static void the_text_of_every_id_survives_the_way_there_and_back(void **state) {
+static void the_text_of_every_id_survives_a_round_trip(void **state) {
     (void)state;
     static const char *models[] = {STORIES, STORIES_BIN, TINY,
                                    LLAMA,   PHI3,        "gguf_vocab/ggml-vocab-baichuan.gguf"};
@@ -392,8 +392,8 @@ int main(void) {
         cmocka_unit_test(odd_lines_give_the_ids_of_sentencepiece),
         cmocka_unit_test(the_vocabulary_tests_of_llama_cpp_pass),
         cmocka_unit_test(a_character_beyond_a_vocabulary_without_bytes_is_one_unknown_token),
-        cmocka_unit_test(text_that_looks_special_stays_plain),
-        cmocka_unit_test(the_text_of_every_id_survives_the_way_there_and_back),
+        cmocka_unit_test(special_looking_text_stays_plain),
+        cmocka_unit_test(the_text_of_every_id_survives_a_round_trip),
         cmocka_unit_test(a_long_text_survives_and_costs_n_log_n),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -106,7 +106,7 @@ static void a_blank_is_put_first_where_the_vocabulary_says_so(void **state) {
     close_it(&without);
 }
 
-static void bos_and_eos_follow_the_vocabulary_unless_told(void **state) {
+static void bos_and_eos_follow_the_vocabulary_unless_overridden(void **state) {
     (void)state;
     struct opened both = open_usual(TW_VOCAB_ADD_BOS | TW_VOCAB_ADD_EOS), none = open_usual(0);
     EXPECT(&both, "b", 0, 1, 5, 2);
@@ -250,7 +250,7 @@ static void expect_piece(const struct opened *o, uint32_t id, unsigned flags, co
     assert_memory_equal(bytes, wanted, n);
 }
 
-static void a_piece_reads_with_blanks_and_bytes_undone(void **state) {
+static void the_text_of_a_piece_has_blanks_and_bytes_converted(void **state) {
     (void)state;
     struct opened o = open_usual(TW_VOCAB_SPACE_PREFIX);
     expect_piece(&o, 12, 0, "a a", 3);
@@ -317,7 +317,7 @@ static void decoding_drops_the_blank_that_encoding_put_first(void **state) {
     close_it(&o);
 }
 
-static void texts_end_with_eos_and_where_told_with_bos(void **state) {
+static void texts_end_with_eos_and_if_flagged_with_bos(void **state) {
     (void)state;
     struct opened gguf = open_usual(0), llama2c = open_usual(TW_VOCAB_STOP_AT_BOS);
     assert_true(tw_tokenizer_is_end(gguf.tokenizer, 2));
@@ -483,7 +483,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_highest_score_merges_first_and_the_leftmost_of_equals),
         cmocka_unit_test(a_blank_is_put_first_where_the_vocabulary_says_so),
-        cmocka_unit_test(bos_and_eos_follow_the_vocabulary_unless_told),
+        cmocka_unit_test(bos_and_eos_follow_the_vocabulary_unless_overridden),
         cmocka_unit_test(without_a_bos_id_none_is_added),
         cmocka_unit_test(what_no_piece_spells_becomes_bytes),
         cmocka_unit_test(without_byte_tokens_a_run_of_unknown_characters_is_one_unknown_token),
@@ -493,11 +493,11 @@ int main(void) {
         cmocka_unit_test(of_equal_pieces_the_highest_id_is_used),
         cmocka_unit_test(ids_are_appended),
         cmocka_unit_test(a_text_beyond_the_limit_is_refused),
-        cmocka_unit_test(a_piece_reads_with_blanks_and_bytes_undone),
+        cmocka_unit_test(the_text_of_a_piece_has_blanks_and_bytes_converted),
         cmocka_unit_test(control_tokens_read_as_nothing_unless_asked),
         cmocka_unit_test(a_bad_id_is_a_range_error),
         cmocka_unit_test(decoding_drops_the_blank_that_encoding_put_first),
-        cmocka_unit_test(texts_end_with_eos_and_where_told_with_bos),
+        cmocka_unit_test(texts_end_with_eos_and_if_flagged_with_bos),
         cmocka_unit_test(another_kind_of_vocabulary_is_refused),
         cmocka_unit_test(random_texts_and_scores_agree_with_plain_bpe),
         cmocka_unit_test(long_runs_of_one_letter_cost_n_log_n),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What must hold on a device outside of this process, whatever carries its messages: weights are
- * sent once, a greedy run is one command, opening and closing leaks nothing. TW_DEVICE names the
- * device; without it one behind a socket.
+ * What must hold for a device outside this process, whatever the transport: weights are sent once, a
+ * greedy run is one command, opening and closing leaks nothing. TW_DEVICE names the device; without
+ * it one on a socket is used.
  */
 #include "driver/device/device.h"
 #include "tests/support/model_bundle.h"
@@ -33,7 +33,7 @@ static uint64_t bytes_to_deploy(void) {
     return bytes;
 }
 
-/* What the device kept of earlier hosts. */
+/* Frees what the device kept of earlier hosts. */
 static void forget_everything(void) {
     tw_device *device;
     tw_error err = {0};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contract of driver/transport/transport.h, run over every backend. What a backend cannot do it
- * must say in its identity, and then refuse by name. TW_CONFORM, a list of selectors, has it run
- * over devices that are there instead of its own: TW_CONFORM="usb pcie:0000:00:02.0".
+ * The contract of driver/transport/transport.h, tested with every backend. A backend must report
+ * what it supports in its identity and refuse anything else with an error. With TW_CONFORM, a list
+ * of selectors, these devices are tested instead: TW_CONFORM="usb pcie:0000:00:02.0".
  */
 #include "driver/transport/transport.h"
 #include "tests/support/socket_device.h"
@@ -15,20 +15,20 @@ struct bed {
     uint32_t sequence;
 };
 
-/* A backend under test: vtable, the selector behind "name:", and the target that the device then
- * is; NULL: any. */
+/* A backend under test: vtable, the selector after "name:", and the target of that device; NULL:
+ * any. */
 struct backend {
     const struct tw_transport_ops *ops;
     const char *rest, *target;
 };
 
-/* Over a link that loses and damages packets the contract is the same. */
+/* The same contract holds over a link that loses and damages packets. */
 static const struct backend own[] = {{&tw_transport_emu, "", ""},
                                      {&tw_transport_emu, "sim4x4", "sim4x4"},
                                      {&tw_transport_emu, "quad2x2", "quad2x2"},
                                      {&tw_transport_emu, "sim4x4?faults=mess,1", "sim4x4"},
                                      {&tw_transport_socket, "one", ""},
-                                     {&tw_transport_socket, "liar", ""},
+                                     {&tw_transport_socket, "faulty", ""},
                                      {&tw_transport_null, "", ""}};
 
 static const struct tw_transport_options no_options;
@@ -192,7 +192,7 @@ static void shared_memory_is_seen_from_both_sides(void **state) {
     assert_int_equal(*shared, 7);
 }
 
-static void programs_that_are_not_there_cannot_run(void **state) {
+static void programs_that_do_not_exist_cannot_run(void **state) {
     struct bed *b = *state;
     const void *answer;
     struct tw_wire_run run = {.program = 0, .n_steps = 1};
@@ -204,7 +204,7 @@ static void programs_that_are_not_there_cannot_run(void **state) {
     assert_int_equal(call(b, TW_WIRE_UNLOAD, 0, NULL, 0, &answer).status, TW_E_RANGE);
 }
 
-static void damaged_requests_are_answered_as_such(void **state) {
+static void damaged_requests_are_refused_as_such(void **state) {
     struct bed *b = *state;
     tw_error err = {0};
     uint8_t header[TW_WIRE_HEADER_BYTES];
@@ -294,8 +294,8 @@ static const struct CMUnitTest tests[] = {
     TEST(credits_are_kept_and_answers_come_in_order),
     TEST(memory_holds_what_is_written_or_there_is_none),
     TEST(shared_memory_is_seen_from_both_sides),
-    TEST(programs_that_are_not_there_cannot_run),
-    TEST(damaged_requests_are_answered_as_such),
+    TEST(programs_that_do_not_exist_cannot_run),
+    TEST(damaged_requests_are_refused_as_such),
     TEST(a_reset_frees_everything),
     TEST(closing_with_an_unanswered_request_is_legal),
     TEST(unknown_names_are_no_device),
@@ -332,15 +332,15 @@ static int run_selectors(char *list) {
 }
 
 static int run_own(void) {
-    struct socket_device one, liar;
+    struct socket_device one, faulty;
     int failed = 0;
     socket_folder_make();
     socket_device_start(&one, "one", NULL, 0);
-    socket_device_start(&liar, "liar", "mess", 2);
+    socket_device_start(&faulty, "faulty", "mess", 2);
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
         failed += run_suite(&own[i]);
     }
-    failed += socket_device_end(&one) + socket_device_end(&liar);
+    failed += socket_device_end(&one) + socket_device_end(&faulty);
     socket_folder_remove();
     return failed;
 }

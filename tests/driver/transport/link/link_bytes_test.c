@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a token costs on the link: below 1 KiB beyond the logits that were asked for. A relay
- * counts.
+ * What a token costs on the link: below 1 KiB in addition to the logits requested. A relay counts
+ * the bytes.
  */
 #include "tests/support/model_bundle.h"
 #include "tests/support/relay.h"
@@ -9,7 +9,7 @@
 #include "tests/support/test.h"
 
 #define TOKENS 64u
-#define MOST 1024u /* bytes a token */
+#define MAX_BYTES 1024u /* bytes a token */
 
 static struct socket_device device;
 static struct relay *relay;
@@ -59,7 +59,7 @@ static void a_step_moves_its_logits_and_little_else(void **state) {
         assert_int_equal(tw_session_feed(rig.session, &id, 1, &rig.err), 0);
     }
     uint64_t bytes = beyond(TOKENS, "stepwise decode");
-    assert_true(bytes > 0 && bytes < TOKENS * (uint64_t)MOST);
+    assert_true(bytes > 0 && bytes < TOKENS * (uint64_t)MAX_BYTES);
 }
 
 static void a_prompt_in_chunks_moves_logits_once(void **state) {
@@ -93,7 +93,7 @@ static void a_greedy_run_moves_no_logits_but_the_prompts(void **state) {
                                     .ctx = &n};
     assert_int_equal(tw_generate(rig.session, prompt, 3, &o, NULL, &rig.err), 0);
     assert_int_equal(n, TOKENS);
-    assert_true(beyond(1, "greedy run") < TOKENS * (uint64_t)MOST);
+    assert_true(beyond(1, "greedy run") < TOKENS * (uint64_t)MAX_BYTES);
 }
 
 static void a_greedy_run_is_one_command(void **state) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The driver's end of a link against a device that the test plays: the ladder, and an OPENED that
- * was for another host.
+ * The driver's end of a link against a device simulated by the test: the recovery ladder, and an
+ * OPENED meant for another host.
  */
 #include "driver/transport/link/link_client.h"
 #include "firmware/link/packet.h"
@@ -18,7 +18,7 @@ static struct device {
     size_t bytes[8];
     unsigned first, n;
     uint32_t generation;
-    unsigned stale;        /* OPENED of a host before that lie in front of ours */
+    unsigned stale;        /* OPENED packets for a previous host that arrive before ours */
     int status;            /* of an open */
     unsigned silent_until; /* rungs */
     unsigned rungs, failing;
@@ -36,7 +36,7 @@ static void say(enum tw_link_kind kind, uint32_t generation, uint32_t sequence, 
     device.bytes[at] = tw_packet_build(&h, &what, TW_LINK_CHUNK, device.packet[at]);
 }
 
-static void say_opened(uint32_t generation) {
+static void send_opened(uint32_t generation) {
     const struct tw_link_opened o = {.status = device.status,
                                      .holder_pid = 1,
                                      .generation = generation,
@@ -54,9 +54,9 @@ static enum tw_packet_result send_packet(struct tw_pipe *p, const uint8_t *bytes
     }
     if (h.kind == TW_LINK_OPEN) {
         for (; device.stale; device.stale--) {
-            say_opened(device.generation - device.stale);
+            send_opened(device.generation - device.stale);
         }
-        say_opened(device.generation);
+        send_opened(device.generation);
     } else if (h.kind == TW_LINK_DATA && h.generation == device.generation) {
         say(TW_LINK_DATA, h.generation, h.sequence, bytes + TW_LINK_HEADER_BYTES,
             TW_WIRE_HEADER_BYTES);
@@ -134,7 +134,7 @@ static void rungs_that_fail_do_not_end_the_ladder(void **state) {
     assert_true(device.closed);
 }
 
-static void one_that_answers_in_the_end_is_not_to_be_unplugged(void **state) {
+static void a_device_that_answers_at_last_is_not_to_be_unplugged(void **state) {
     (void)state;
     tw_error err = {0};
     struct tw_link *link;
@@ -147,7 +147,7 @@ static void one_that_answers_in_the_end_is_not_to_be_unplugged(void **state) {
     assert_non_null(strstr(err.message, "it was kicked; unplug"));
 }
 
-static void an_opened_for_the_host_before_is_not_taken_for_a_reset(void **state) {
+static void an_opened_for_the_previous_host_is_not_a_reset(void **state) {
     (void)state;
     tw_error err = {0};
     struct tw_link *link;
@@ -160,7 +160,7 @@ static void an_opened_for_the_host_before_is_not_taken_for_a_reset(void **state)
     assert_int_equal(tw_link_receive(&link->base, answer, &payload, &n, &err), 0);
     assert_memory_equal(answer, header, sizeof answer);
     assert_int_equal(link->conn.generation, 7);
-    say_opened(8); /* but behind an answer it is one */
+    send_opened(8); /* but after an answer it is one */
     assert_int_equal(tw_link_submit(&link->base, header, NULL, 0, &err), 0);
     assert_int_equal(tw_link_receive(&link->base, answer, &payload, &n, &err), TW_E_DEVICE_LOST);
     assert_non_null(strstr(err.message, "was reset"));
@@ -170,8 +170,8 @@ static void an_opened_for_the_host_before_is_not_taken_for_a_reset(void **state)
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rungs_that_fail_do_not_end_the_ladder),
-        cmocka_unit_test(one_that_answers_in_the_end_is_not_to_be_unplugged),
-        cmocka_unit_test(an_opened_for_the_host_before_is_not_taken_for_a_reset),
+        cmocka_unit_test(a_device_that_answers_at_last_is_not_to_be_unplugged),
+        cmocka_unit_test(an_opened_for_the_previous_host_is_not_a_reset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * DMA addresses lie inside what the IOMMU offers and the device reaches, never overlap, and come
- * back.
+ * DMA addresses are inside what the IOMMU translates and the device can form, never overlap, and
+ * can be reused when freed.
  */
 #include "driver/transport/pcie/iova.h"
 #include "tests/support/test.h"
@@ -15,7 +15,7 @@ static int finish(void **state) {
     return 0;
 }
 
-/* What Linux tells on a PC: all but the window of message interrupts. */
+/* What Linux reports on a PC: all but the window of message-signalled interrupts. */
 static const struct tw_iova_range pc[] = {{0, 0xfedfffff}, {0xfef00000, (UINT64_C(1) << 48) - 1}};
 
 static void a_page_serves_the_iommu_and_the_host(void **state) {

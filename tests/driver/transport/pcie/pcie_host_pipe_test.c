@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The host's side of a PCIe mailbox against a device that the test plays: whatever it writes, the
- * pipe ends with a cause and touches nothing outside of the mailbox.
+ * The host's side of a PCIe mailbox against a device simulated by the test: whatever the device
+ * writes, the pipe ends with a cause and accesses nothing outside the mailbox.
  */
 #include "driver/transport/pcie/pcie_host_pipe.h"
 #include "loader/base/event.h"
@@ -22,7 +22,7 @@ static struct tw_pcie_mailbox *box(bool window) {
 
 /* What the device does when it is rung. */
 static struct {
-    bool silent, leaves; /* leaves: when it is rung it is off the bus */
+    bool silent, leaves; /* leaves: drops off the bus when the doorbell is rung */
     int fault;
     pthread_t firmware;
     unsigned resets;
@@ -112,7 +112,7 @@ static void assert_gone(const char *why) {
     assert_int_equal(p->ops->send(p, packet, sizeof packet), TW_PACKET_GONE);
     assert_true(p->ops->wait(p, false, -1));
     if (!strstr(p->ops->cause(p), why)) {
-        fail_msg("'%s' does not tell '%s'", p->ops->cause(p), why);
+        fail_msg("'%s' does not contain '%s'", p->ops->cause(p), why);
     }
     p->ops->close(p);
     p = NULL;
@@ -124,16 +124,16 @@ static void assert_refused(int code, const char *why) {
     assert_int_equal(open_pipe(true), code);
     assert_non_null(strstr(err.message, "pcie:bed"));
     if (!strstr(err.message, why)) {
-        fail_msg("'%s' does not tell '%s'", err.message, why);
+        fail_msg("'%s' does not contain '%s'", err.message, why);
     }
 }
 
-static void devices_that_are_none_of_ours_are_refused(void **state) {
+static void other_devices_are_refused(void **state) {
     (void)state;
     r->magic = 0;
-    assert_refused(TW_E_NO_DEVICE, "no Tilewright device");
+    assert_refused(TW_E_NO_DEVICE, "not a Tilewright device");
     r->magic = UINT32_MAX;
-    assert_refused(TW_E_DEVICE_LOST, "off its bus");
+    assert_refused(TW_E_DEVICE_LOST, "off the bus");
     r->magic = TW_PCIE_MAGIC;
     r->version = 2;
     assert_refused(TW_E_VERSION, "upgrade the driver");
@@ -141,7 +141,7 @@ static void devices_that_are_none_of_ours_are_refused(void **state) {
     assert_refused(TW_E_VERSION, "upgrade the device's firmware");
 }
 
-static void a_device_in_recovery_tells_its_reason(void **state) {
+static void a_device_in_recovery_reports_its_reason(void **state) {
     (void)state;
     r->state = TW_PCIE_RECOVERY;
     memset(r->reason, 'x', sizeof r->reason); /* without an end */
@@ -150,7 +150,7 @@ static void a_device_in_recovery_tells_its_reason(void **state) {
     assert_null(strchr(err.message, 1));
 }
 
-static void windows_that_cannot_be_are_refused(void **state) {
+static void invalid_windows_are_refused(void **state) {
     (void)state;
     static const struct {
         uint64_t at, bytes;
@@ -170,28 +170,28 @@ static void windows_that_cannot_be_are_refused(void **state) {
     assert_refused(TW_E_PROTOCOL, "slots");
 }
 
-static void a_device_that_does_not_start_is_told(void **state) {
+static void a_device_that_does_not_start_is_reported(void **state) {
     (void)state;
     device.silent = true;
-    assert_refused(TW_E_DEVICE_LOST, "does not answer its doorbell");
+    assert_refused(TW_E_DEVICE_LOST, "does not answer the doorbell");
 }
 
 static void a_device_that_leaves_at_its_start_is_lost_and_has_no_fault(void **state) {
     (void)state;
     device.leaves = true;
-    assert_refused(TW_E_DEVICE_LOST, "off its bus");
+    assert_refused(TW_E_DEVICE_LOST, "off the bus");
 }
 
-static void a_mailbox_that_it_cannot_reach_is_told_with_its_address(void **state) {
+static void an_unreachable_mailbox_is_reported_with_its_address(void **state) {
     (void)state;
     device.fault = TW_E_RANGE;
     assert_refused(TW_E_FAULT, "0xabc000: the IOMMU");
     device.fault = TW_E_IO;
     assert_refused(TW_E_FAULT, "--guest-ram");
     device.fault = 12345;
-    assert_refused(TW_E_FAULT, "nonsense");
+    assert_refused(TW_E_FAULT, "invalid data");
     device.fault = 0;
-    assert_int_equal(open_pipe(false), 0); /* a fault of before does not matter */
+    assert_int_equal(open_pipe(false), 0); /* an earlier fault does not matter */
 }
 
 /* ---- packets ---- */
@@ -227,7 +227,7 @@ static void packets_of_all_sizes_go_both_ways(void **state) {
         out[i] = (uint8_t)(i * 5 + i / 251);
     }
     for (int window = 0; window < 2; window++) {
-        /* a host of before has left them so, and they wrap around */
+        /* as a previous host left them; they wrap around */
         r->to_device = UINT32_MAX - 50;
         r->taken = 77;
         assert_int_equal(open_pipe(window), 0);
@@ -294,8 +294,8 @@ static void counters_out_of_range_end_the_pipe(void **state) {
     }
 }
 
-/* Else who sends would wait for room until his deadline. */
-static void a_pipe_that_is_gone_has_room_and_says_so_when_it_is_sent(void **state) {
+/* Otherwise a sender would wait for room until its deadline. */
+static void a_pipe_that_is_gone_has_room_and_send_reports_it(void **state) {
     (void)state;
     assert_int_equal(open_pipe(false), 0);
     tw_pcie_store(&box(false)->done, 1000);
@@ -317,12 +317,12 @@ static void lengths_out_of_range_end_the_pipe(void **state) {
     }
 }
 
-static void a_device_that_leaves_while_somebody_waits_is_told(void **state) {
+static void a_device_that_leaves_during_a_wait_is_reported(void **state) {
     (void)state;
     assert_int_equal(open_pipe(false), 0);
     memset(b.bar2, 0xFF, PCIE_BED_BAR2);
     assert_true(p->ops->wait(p, false, 60000));
-    assert_gone("off its bus");
+    assert_gone("off the bus");
     make(state);
     assert_int_equal(open_pipe(false), 0);
     r->fault = TW_E_RANGE;
@@ -338,7 +338,7 @@ static void a_device_that_leaves_while_somebody_waits_is_told(void **state) {
 
 /* ---- the other paths ---- */
 
-static void a_device_whose_heart_stands_still_is_not_confirmed(void **state) {
+static void a_device_whose_counter_stands_still_is_not_alive(void **state) {
     (void)state;
     struct tw_link_progress progress;
     assert_int_equal(open_pipe(false), 0);
@@ -374,7 +374,7 @@ static void a_start_is_never_number_0(void **state) {
     assert_int_equal(r->start, 1);
 }
 
-static void closing_tells_the_device_to_let_the_mailbox_go(void **state) {
+static void closing_makes_the_device_release_the_mailbox(void **state) {
     (void)state;
     assert_int_equal(open_pipe(false), 0);
     p->ops->close(p);
@@ -387,23 +387,23 @@ static void closing_tells_the_device_to_let_the_mailbox_go(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(devices_that_are_none_of_ours_are_refused),
-        TEST(a_device_in_recovery_tells_its_reason),
-        TEST(windows_that_cannot_be_are_refused),
-        TEST(a_device_that_does_not_start_is_told),
+        TEST(other_devices_are_refused),
+        TEST(a_device_in_recovery_reports_its_reason),
+        TEST(invalid_windows_are_refused),
+        TEST(a_device_that_does_not_start_is_reported),
         TEST(a_device_that_leaves_at_its_start_is_lost_and_has_no_fault),
-        TEST(a_mailbox_that_it_cannot_reach_is_told_with_its_address),
+        TEST(an_unreachable_mailbox_is_reported_with_its_address),
         TEST(packets_of_all_sizes_go_both_ways),
         TEST(room_is_a_slot_that_is_sent_as_it_is),
         TEST(a_packet_does_not_change_after_it_was_taken),
         TEST(counters_out_of_range_end_the_pipe),
-        TEST(a_pipe_that_is_gone_has_room_and_says_so_when_it_is_sent),
+        TEST(a_pipe_that_is_gone_has_room_and_send_reports_it),
         TEST(lengths_out_of_range_end_the_pipe),
-        TEST(a_device_that_leaves_while_somebody_waits_is_told),
-        TEST(a_device_whose_heart_stands_still_is_not_confirmed),
+        TEST(a_device_that_leaves_during_a_wait_is_reported),
+        TEST(a_device_whose_counter_stands_still_is_not_alive),
         TEST(the_ladder_has_three_rungs),
         TEST(a_start_is_never_number_0),
-        TEST(closing_tells_the_device_to_let_the_mailbox_go),
+        TEST(closing_makes_the_device_release_the_mailbox),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

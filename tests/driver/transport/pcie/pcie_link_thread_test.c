@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A link over the two sides of a PCIe mailbox, with an emulator behind it: the same bits as in
- * process, in each mode; and hosts and devices that go away in the middle.
+ * A link over the two sides of a PCIe mailbox to an emulator: the same bits as in process, in each
+ * mode; and hosts and devices that disappear in the middle.
  */
 #include "loader/base/clock.h"
 #include "loader/base/event.h"
@@ -144,7 +144,7 @@ static void messages_of_all_sizes_come_whole(void **state) {
     free(back);
 }
 
-/* ---- going away ---- */
+/* ---- disappearing ---- */
 
 static int heartbeat(tw_device *d, tw_error *err) {
     struct tw_device_call call = {.opcode = TW_WIRE_HEARTBEAT};
@@ -167,12 +167,12 @@ static bool eventually(bool (*what)(void)) {
     return what();
 }
 
-static bool nobody_has_it(void) {
+static bool is_idle(void) {
     return tw_pcie_load(&pcie_bed_registers(&bed)->generation) == 0;
 }
 
-static bool somebody_has_it(void) {
-    return !nobody_has_it();
+static bool is_in_use(void) {
+    return !is_idle();
 }
 
 static void a_killed_host_is_noticed_by_its_memory(void **state) {
@@ -181,9 +181,9 @@ static void a_killed_host_is_noticed_by_its_memory(void **state) {
     uint64_t at;
     open_mode(0, &d);
     assert_int_equal(tw_device_alloc(d, 1 << 20, 4096, false, &at, NULL), 0);
-    assert_true(eventually(somebody_has_it)); /* the register lags behind a little */
+    assert_true(eventually(is_in_use)); /* the register lags behind a little */
     pcie_bed_kill_host(&bed, d);
-    assert_true(eventually(nobody_has_it));
+    assert_true(eventually(is_idle));
     assert_int_equal(__atomic_load_n(&pcie_bed_registers(&bed)->fault, __ATOMIC_ACQUIRE),
                      TW_E_RANGE);
     open_mode(0, &d);
@@ -204,7 +204,7 @@ static void the_next_host_ends_one_whose_mailbox_was_in_the_window(void **state)
     tw_device_close(d);
 }
 
-static void a_device_that_ends_is_told_as_such(void **state) {
+static void a_device_that_ends_is_reported_as_such(void **state) {
     (void)state;
     tw_device *d;
     tw_error err = {0};
@@ -220,7 +220,7 @@ static void a_device_that_ends_is_told_as_such(void **state) {
     tw_device_close(d);
 }
 
-static void a_device_off_its_bus_is_told_as_such(void **state) {
+static void a_device_off_the_bus_is_reported_as_such(void **state) {
     (void)state;
     tw_device *d;
     tw_error err = {0};
@@ -228,7 +228,7 @@ static void a_device_off_its_bus_is_told_as_such(void **state) {
     pcie_bed_end(&bed);
     memset(bed.bar2, 0xFF, PCIE_BED_BAR2);
     assert_int_equal(heartbeat(d, &err), TW_E_DEVICE_LOST);
-    assert_non_null(strstr(err.message, "off its bus"));
+    assert_non_null(strstr(err.message, "off the bus"));
     tw_device_close(d);
     assert_int_equal(pcie_bed_open(&bed, false, false, 500, &d, &err), TW_E_DEVICE_LOST);
     assert_non_null(strstr(err.message, "all ones"));
@@ -270,8 +270,7 @@ static void a_mailbox_started_again_loses_nothing(void **state) {
     tw_device_close(d);
 }
 
-/* Requests and answers are on their way when the mailbox starts again: they are asked for by
- * number. */
+/* Requests and answers that are in flight when the mailbox starts again are resent by number. */
 static void a_mailbox_started_again_in_mid_work_loses_nothing(void **state) {
     (void)state;
     tw_device *d;
@@ -319,14 +318,14 @@ static void a_reset_by_register_frees_everything(void **state) {
     assert_non_null(pipe_of(d)->ops->recover(pipe_of(d), 1));
     /* this one has no hardware reset */
     assert_string_equal(pipe_of(d)->ops->recover(pipe_of(d), 2), "");
-    assert_true(nobody_has_it());
+    assert_true(is_idle());
     pcie_bed_kill_host(&bed, d);
     open_mode(0, &e);
     assert_int_equal(memory_used(e), 0);
     tw_device_close(e);
 }
 
-static void the_second_path_tells_progress(void **state) {
+static void progress_is_available_out_of_band(void **state) {
     (void)state;
     tw_device *d;
     struct tw_link_progress p = {0};
@@ -340,7 +339,7 @@ static void the_second_path_tells_progress(void **state) {
     tw_device_close(d);
 }
 
-static void a_frozen_device_is_told_from_a_dead_one(void **state) {
+static void a_frozen_device_is_distinguished_from_a_dead_one(void **state) {
     (void)state;
     tw_device *d;
     tw_error err = {0};
@@ -360,7 +359,7 @@ static void a_frozen_device_is_told_from_a_dead_one(void **state) {
     tw_device_close(d);
 }
 
-static void lying_links_change_nothing(void **state) {
+static void injected_link_faults_change_no_result(void **state) {
     (void)state;
     tw_device *d;
     struct trace here, there;
@@ -376,7 +375,7 @@ static void lying_links_change_nothing(void **state) {
     free(there.logits);
 }
 
-static void many_opens_leave_nothing_behind(void **state) {
+static void many_opens_leak_nothing(void **state) {
     (void)state;
     tw_device *d;
     open_mode(0, &d);
@@ -403,16 +402,16 @@ int main(void) {
         TEST(messages_of_all_sizes_come_whole),
         TEST(a_killed_host_is_noticed_by_its_memory),
         TEST(the_next_host_ends_one_whose_mailbox_was_in_the_window),
-        TEST(a_device_that_ends_is_told_as_such),
-        TEST(a_device_off_its_bus_is_told_as_such),
+        TEST(a_device_that_ends_is_reported_as_such),
+        TEST(a_device_off_the_bus_is_reported_as_such),
         TEST(an_unplug_request_ends_the_handle),
         TEST(a_mailbox_started_again_loses_nothing),
         TEST(a_mailbox_started_again_in_mid_work_loses_nothing),
         TEST(a_reset_by_register_frees_everything),
-        TEST(the_second_path_tells_progress),
-        TEST(a_frozen_device_is_told_from_a_dead_one),
-        TEST(lying_links_change_nothing),
-        TEST(many_opens_leave_nothing_behind),
+        TEST(progress_is_available_out_of_band),
+        TEST(a_frozen_device_is_distinguished_from_a_dead_one),
+        TEST(injected_link_faults_change_no_result),
+        TEST(many_opens_leak_nothing),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     model_bundle_cleanup();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What stands in the way of a card, over a sysfs of the test's own: each reason with the commands
- * that remove it.
+ * What prevents the use of a card, with a sysfs of the test's own: each reason with the commands
+ * that fix it.
  */
 #include "driver/transport/pcie/vfio_probe.h"
 #include "loader/base/compiler.h"
@@ -54,12 +54,12 @@ static void assert_state(const char *state, const char *reason, const char *reme
     tw_vfio_probe(&places, BDF, &look);
     assert_string_equal(look.state, state);
     if (!strstr(look.reason, reason) || !strstr(look.remedy, remedy)) {
-        fail_msg("'%s' and '%s' do not tell '%s' and '%s'", look.reason, look.remedy, reason,
+        fail_msg("'%s' and '%s' do not contain '%s' and '%s'", look.reason, look.remedy, reason,
                  remedy);
     }
 }
 
-static void a_card_in_order_is_ready(void **state) {
+static void a_usable_card_is_ready(void **state) {
     (void)state;
     assert_state("ready", "", "");
     assert_string_equal(look.reason, "");
@@ -93,7 +93,7 @@ static void in_a_container_without_the_node_it_is_named(void **state) {
     assert_state("no VFIO", "container", "/dev/vfio/vfio");
 }
 
-static void a_card_without_a_driver_gets_the_two_lines(void **state) {
+static void a_card_without_a_driver_gets_the_commands_to_bind_it(void **state) {
     (void)state;
     shell("rm sys/bus/pci/devices/" BDF "/driver");
     assert_state("not bound", "no driver",
@@ -133,7 +133,7 @@ static void a_crowded_group_does_not_overflow(void **state) {
                 strlen(look.remedy) < sizeof look.remedy);
 }
 
-static void a_node_of_another_user_is_told(void **state) {
+static void a_node_of_another_user_is_reported(void **state) {
     (void)state;
     if (geteuid() == 0) {
         skip(); /* root may open everything; tests/qemu/pcie has a user */
@@ -155,16 +155,16 @@ static void numbers_are_read_from_files(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(a_card_in_order_is_ready),
+        TEST(a_usable_card_is_ready),
         TEST(a_card_that_is_not_there_is_gone),
         TEST(without_an_iommu_the_kernels_option_is_named),
         TEST(without_the_module_it_is_named),
         TEST(in_a_container_without_the_node_it_is_named),
-        TEST(a_card_without_a_driver_gets_the_two_lines),
+        TEST(a_card_without_a_driver_gets_the_commands_to_bind_it),
         TEST(a_card_with_another_driver_is_unbound_first),
         TEST(others_in_the_group_are_named),
         TEST(a_crowded_group_does_not_overflow),
-        TEST(a_node_of_another_user_is_told),
+        TEST(a_node_of_another_user_is_reported),
         TEST(numbers_are_read_from_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Endurance: opened and closed again and again, killed on either side at random instants, fought
- * over by several. Short forms; `make soak` runs the long ones: 1,000 opens, 1,000 kills, 200
- * resets in the middle of a run.
+ * Endurance: devices that are opened and closed repeatedly, killed on either side at random times,
+ * and contended by several hosts. These are short forms; `make soak` runs the long ones: 1,000
+ * opens, 1,000 kills, 200 resets in the middle of a run.
  */
 #include "driver/device/device.h"
 #include "loader/base/clock.h"
@@ -20,8 +20,8 @@ static uint32_t times(uint32_t shorter, uint32_t longer) {
 
 #define LONG_S 60 /* longer than anything may take, on any machine */
 
-/* Until a process has as many open descriptors (0: until their number rests): the other side closes
- * when it comes to it. */
+/* Waits until a process has that many open descriptors (0: until their number is stable), as the
+ * other side closes some of them later. */
 static void wait_for_fds(pid_t pid, unsigned wanted) {
     unsigned last = 0, now = process_fds(pid);
     for (double end = tw_clock_s() + LONG_S; now != (wanted ? wanted : last) && tw_clock_s() < end;
@@ -31,7 +31,7 @@ static void wait_for_fds(pid_t pid, unsigned wanted) {
     }
 }
 
-/* More than before: 2 MiB of noise. Sanitizers keep what was freed. */
+/* Returns whether memory use grew by more than 2 MiB. Sanitizers keep freed memory. */
 static bool grew(unsigned long before_kib, unsigned long now_kib) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     return (void)before_kib, (void)now_kib, false;
@@ -175,7 +175,7 @@ static void resets_in_the_middle_of_a_run_do_no_harm(void **state) {
     assert_int_equal(process_fds(getpid()), fds);
 }
 
-/* Killed ones left their sockets and locks behind; who came after them has cleared them away. */
+/* Killed processes leave their sockets and locks behind; later ones remove them. */
 static void nothing_is_left_behind(void **state) {
     (void)state;
     static const char *const names[] = {"hosts", "devices"};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The emulator that lies: every fault plan, with several seeds, ends in a right result or a clean
+ * The emulator with faults: every fault plan, with several seeds, ends in a right result or a clean
  * error within the deadline, and the next open works.
  */
 #include "driver/device/device.h"
@@ -20,7 +20,7 @@
 #define ROUNDS 4
 #define AT_ONCE 36
 
-/* How each plan has to end. 0: in the right result, however bad the link is. */
+/* How each plan must end. 0: with the right result, however bad the link is. */
 static const struct {
     const char *plan;
     int code;
@@ -37,25 +37,25 @@ static const struct {
     {"ghost", 0, ""},
     {"stall", 0, ""},
     {"slow", 0, ""},
-    {"crawl", 0, ""}, /* a_slow_machine_is_no_hang */
-    {"freeze", TW_E_TIMEOUT, "its progress word stays at"},
-    {"flood", TW_E_TIMEOUT, "its progress word stays at"},
-    {"backwards", TW_E_TIMEOUT, "its progress word stays at"},
+    {"crawl", 0, ""}, /* a_slow_machine_does_not_time_out */
+    {"freeze", TW_E_TIMEOUT, "its progress counter stays at"},
+    {"flood", TW_E_TIMEOUT, "its progress counter stays at"},
+    {"backwards", TW_E_TIMEOUT, "its progress counter stays at"},
     {"site", 0, ""}, /* runs no program here: a_frozen_site_is_named */
-    {"silent", TW_E_DEVICE_LOST, "no sign of life"},
+    {"silent", TW_E_DEVICE_LOST, "no answer for"},
     {"ones", TW_E_DEVICE_LOST, "0xFF"},
-    {"zeros", TW_E_DEVICE_LOST, "is damaged"},
+    {"zeros", TW_E_DEVICE_LOST, "only damaged packets"},
     {"vanish", TW_E_DEVICE_LOST, "closed the connection"},
-    /* a_device_that_comes_back_as_another_is_refused */
+    /* a_device_that_returns_with_another_identity_is_refused */
     {"identity", TW_E_DEVICE_LOST, "closed the connection"},
     {"reset", TW_E_DEVICE_LOST, "it was reset in the meantime"},
-    {"midrun", 0, ""}, /* a_reset_in_the_middle_of_a_run_is_told */
+    {"midrun", 0, ""}, /* a_reset_in_the_middle_of_a_run_is_reported */
     {"stale", TW_E_DEVICE_LOST, "it was reset in the meantime"},
-    {"other", TW_E_PROTOCOL, "is one to"},
-    {"twice", TW_E_PROTOCOL, "is one to"},
-    {"lengths", TW_E_PROTOCOL, "a wrong length"},
+    {"other", TW_E_PROTOCOL, "found one to"},
+    {"twice", TW_E_PROTOCOL, "found one to"},
+    {"lengths", TW_E_PROTOCOL, "an invalid length"},
     {"credits", TW_E_PROTOCOL, "0 credits"},
-    {"nomem", 0, ""}, /* a_device_without_memory_for_programs_says_so */
+    {"nomem", 0, ""}, /* a_device_without_memory_for_programs_reports_it */
     {"rot", 0, ""},   /* kept_bytes_are_compared */
     {"version", TW_E_VERSION, "upgrade the driver"},
     {"older", TW_E_VERSION, "upgrade the device's firmware"},
@@ -128,8 +128,8 @@ static int work(const char *selector, uint32_t deadline_ms, uint32_t rounds, tw_
     return code;
 }
 
-/* A FREE has no result, so a device lost in it is noticed by the next call, which tells the same
- * cause. */
+/* The result of FREE is ignored, so if the device is lost in it the next call reports it, with the
+ * same cause. */
 static bool is_expected(size_t i, int code, const tw_error *err) {
     bool late = expected[i].code && code == TW_E_DEVICE_LOST;
     return (code == expected[i].code || late) && strstr(err->message, expected[i].words);
@@ -147,7 +147,8 @@ static int complain(const struct trial *t, const char *what, int code, const cha
     return 1;
 }
 
-/* The first open meets the fault; what happened once is over for the second. 0: as expected. */
+/* The first open meets the fault; a fault that happens once is over by the second. Returns 0 if all
+ * is as expected. */
 static int try_plan(void *ctx) {
     const struct trial *t = ctx;
     struct socket_device d;
@@ -302,7 +303,7 @@ static int crawl_on(const char *selector, enum tw_mode mode, uint32_t deadline_m
     return code || !many;
 }
 
-/* The step takes many times the deadline, but gets on all the while. */
+/* The step takes many times the deadline, but makes progress all the time. */
 static int crawl(void *mode) {
     struct socket_device d;
     char name[32];
@@ -316,8 +317,9 @@ static int crawl_patiently(void *selector) {
     return crawl_on(selector, TW_MODE_FAST, 1200);
 }
 
-/* The host is stopped for longer than its deadline, in the middle of its step; and the device a
- * little before, so that nothing from it lies there when the host wakes. It is not to blame. */
+/* The host is stopped for longer than its deadline in the middle of a step, and the device a little
+ * before, so that no packet from it is waiting when the host wakes. The device must not be blamed
+ * for that. */
 static int crawl_and_be_stopped(void *ctx) {
     struct socket_device d;
     (void)ctx;
@@ -335,7 +337,7 @@ static int crawl_and_be_stopped(void *ctx) {
     return code || socket_device_end(&d);
 }
 
-/* These take their time and do not need the processor, so they begin before the other tests. */
+/* These take long but hardly any processor time, so they begin before the other tests. */
 static pid_t on_bad_link[4], crawling[2], stopped;
 
 static void start_slow_ones(void) {
@@ -360,7 +362,7 @@ static void a_bad_link_changes_no_token(void **state) {
     }
 }
 
-static void a_slow_machine_is_no_hang(void **state) {
+static void a_slow_machine_does_not_time_out(void **state) {
     (void)state;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(child_wait(crawling[i]), 0);
@@ -383,7 +385,7 @@ static void must_decode(const char *selector) {
     rig_close(&r);
 }
 
-static void a_device_without_memory_for_programs_says_so(void **state) {
+static void a_device_without_memory_for_programs_reports_it(void **state) {
     (void)state;
     struct socket_device d;
     struct rig r;
@@ -412,7 +414,7 @@ static void kept_bytes_are_compared(void **state) {
     assert_int_equal(socket_device_end(&d), 0);
 }
 
-static void a_device_that_comes_back_as_another_is_refused(void **state) {
+static void a_device_that_returns_with_another_identity_is_refused(void **state) {
     (void)state;
     struct socket_device d;
     struct rig r;
@@ -420,13 +422,13 @@ static void a_device_that_comes_back_as_another_is_refused(void **state) {
     assert_int_equal(open_session(d.selector, 0, TW_MODE_FAST, &r), TW_E_DEVICE_LOST);
     rig_close(&r);
     assert_int_equal(open_session(d.selector, 0, TW_MODE_FAST, &r), TW_E_TARGET);
-    assert_non_null(
-        strstr(r.err.message, "is for target sim4x4, device socket:identity is a changeling"));
+    assert_non_null(strstr(
+        r.err.message, "compiled for target sim4x4, but device socket:identity is a changeling"));
     rig_close(&r);
     assert_int_equal(socket_device_end(&d), 0);
 }
 
-static void a_reset_in_the_middle_of_a_run_is_told(void **state) {
+static void a_reset_in_the_middle_of_a_run_is_reported(void **state) {
     (void)state;
     struct socket_device d;
     struct rig r;
@@ -449,13 +451,13 @@ int main(void) {
         cmocka_unit_test(plans_end_as_expected),
         cmocka_unit_test(unknown_plans_are_refused_with_their_names),
         cmocka_unit_test(a_frozen_site_is_named),
-        cmocka_unit_test(a_device_without_memory_for_programs_says_so),
+        cmocka_unit_test(a_device_without_memory_for_programs_reports_it),
         cmocka_unit_test(kept_bytes_are_compared),
-        cmocka_unit_test(a_device_that_comes_back_as_another_is_refused),
-        cmocka_unit_test(a_reset_in_the_middle_of_a_run_is_told),
+        cmocka_unit_test(a_device_that_returns_with_another_identity_is_refused),
+        cmocka_unit_test(a_reset_in_the_middle_of_a_run_is_reported),
         cmocka_unit_test(a_host_that_was_stopped_does_not_blame_the_device),
         cmocka_unit_test(a_bad_link_changes_no_token),
-        cmocka_unit_test(a_slow_machine_is_no_hang),
+        cmocka_unit_test(a_slow_machine_does_not_time_out),
     };
     socket_folder_make();
     start_slow_ones();

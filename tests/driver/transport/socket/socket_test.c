@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A device in another process: the same bits, one holder at a time, and clear words when it
- * goes.
+ * A device in another process: the same bits, one holder at a time, and a clear error when it
+ * disappears.
  */
 #include "driver/device/device.h"
 #include "loader/base/clock.h"
@@ -76,7 +76,7 @@ static void ids_and_logits_are_those_of_the_emulator(void **state) {
     assert_int_equal(socket_device_end(&d), 0);
 }
 
-static void what_is_kept_gives_way_to_what_is_needed(void **state) {
+static void kept_weights_give_way_to_allocations(void **state) {
     (void)state;
     struct socket_device d;
     tw_device *device;
@@ -117,7 +117,7 @@ static struct tw_device_info find(const char *selector) {
     return f.info;
 }
 
-/* Sooner or later: a busy machine may keep a device from answering a query in time. */
+/* Tries repeatedly, as a busy machine may keep a device from answering a query in time. */
 static void expect_state(const char *selector, const char *state) {
     struct tw_device_info info = find(selector);
     for (double end = tw_clock_s() + LONG_S; strcmp(info.state, state) != 0 && tw_clock_s() < end;
@@ -127,7 +127,7 @@ static void expect_state(const char *selector, const char *state) {
     assert_string_equal(info.state, state);
 }
 
-static void a_second_host_is_told_who_has_the_device(void **state) {
+static void a_second_host_is_refused_with_the_holders_name(void **state) {
     (void)state;
     struct socket_device d;
     tw_device *a, *b = NULL;
@@ -257,7 +257,7 @@ static void something_else_at_the_path_is_left_alone(void **state) {
     assert_non_null(strstr(err.message, "tilewright emulate --listen"));
 }
 
-static void a_stopped_device_is_given_up_at_its_deadline(void **state) {
+static void a_stopped_device_is_lost_at_the_deadline(void **state) {
     (void)state;
     struct socket_device d;
     tw_device *device;
@@ -271,7 +271,7 @@ static void a_stopped_device_is_given_up_at_its_deadline(void **state) {
     child_stop(d.pid);
     double start = tw_clock_s();
     assert_int_equal(tw_device_alloc(device, 64, 64, false, &at, &err), TW_E_DEVICE_LOST);
-    assert_non_null(strstr(err.message, "no sign of life for 1.0 s"));
+    assert_non_null(strstr(err.message, "no answer for 1.0 s"));
     assert_non_null(strstr(err.message, words));
     assert_true(tw_clock_s() - start > 0.9 && tw_clock_s() - start < LONG_S);
     expect_state(d.selector, "silent");
@@ -284,7 +284,7 @@ static void a_stopped_device_is_given_up_at_its_deadline(void **state) {
     assert_int_equal(socket_device_end(&d), 0);
 }
 
-/* Stopped by its parent; what it had is there when it wakes. */
+/* Is stopped by its parent, and checks after waking that its memory is still there. */
 static int hold_and_be_stopped(void *ctx) {
     tw_device *device;
     tw_error err = {0};
@@ -311,7 +311,8 @@ static void a_stopped_host_keeps_its_device(void **state) {
     socket_device_start(&d, "kept", NULL, 0);
     pid_t child = child_start(hold_and_be_stopped, d.selector);
     child_wait_stopped(child);
-    snprintf(words, sizeof words, ") has it and is stopped (kill -CONT %d wakes it)", (int)child);
+    snprintf(words, sizeof words, ") is using it and is stopped (kill -CONT %d wakes it)",
+             (int)child);
     assert_int_equal(socket_open(d.selector, 0, &device, &err), TW_E_DEVICE_BUSY);
     assert_non_null(strstr(err.message, words));
     expect_state(d.selector, "busy");
@@ -339,7 +340,7 @@ static void read_log(tw_device *device, char line[128]) {
     line[n] = 0;
 }
 
-static void a_device_notes_how_its_host_went(void **state) {
+static void a_device_logs_why_its_host_left(void **state) {
     (void)state;
     struct socket_device d;
     tw_device *device;
@@ -367,15 +368,15 @@ static void a_device_notes_how_its_host_went(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_and_logits_are_those_of_the_emulator),
-        cmocka_unit_test(what_is_kept_gives_way_to_what_is_needed),
-        cmocka_unit_test(a_second_host_is_told_who_has_the_device),
+        cmocka_unit_test(kept_weights_give_way_to_allocations),
+        cmocka_unit_test(a_second_host_is_refused_with_the_holders_name),
         cmocka_unit_test(a_host_that_is_killed_leaves_a_clean_device),
         cmocka_unit_test(a_device_that_is_killed_ends_every_call),
         cmocka_unit_test(a_socket_is_served_once_and_removed),
         cmocka_unit_test(something_else_at_the_path_is_left_alone),
-        cmocka_unit_test(a_stopped_device_is_given_up_at_its_deadline),
+        cmocka_unit_test(a_stopped_device_is_lost_at_the_deadline),
         cmocka_unit_test(a_stopped_host_keeps_its_device),
-        cmocka_unit_test(a_device_notes_how_its_host_went),
+        cmocka_unit_test(a_device_logs_why_its_host_left),
     };
     socket_folder_make();
     int failed = cmocka_run_group_tests_name("socket", tests, NULL, NULL);

@@ -29,7 +29,7 @@ struct bed {
     uint8_t first_byte;
 };
 
-static void note_packet(void *ctx, const uint8_t *bytes, size_t n) {
+static void record_packet(void *ctx, const uint8_t *bytes, size_t n) {
     struct bed *b = ctx;
     b->packets++;
     b->last = n;
@@ -53,7 +53,7 @@ static int set_up(void **state) {
     struct bed *b = calloc(1, sizeof *b);
     struct tw_usb_port port;
     usb_mock_init(&b->mock);
-    b->mock.on_packet = note_packet;
+    b->mock.on_packet = record_packet;
     b->mock.ctx = b;
     usb_mock_add(&b->mock, 1, &mock_good);
     *state = b;
@@ -275,7 +275,7 @@ static void a_few_errors_are_survived(void **state) {
     }
 }
 
-static void errors_without_end_are_the_end(void **state) {
+static void persistent_errors_end_the_pipe(void **state) {
     struct bed *b = *state;
     uint8_t *bytes;
     pthread_mutex_lock(&b->mock.lock);
@@ -320,7 +320,7 @@ static void *hang_up_soon(void *pipe) {
     return NULL;
 }
 
-static void hanging_up_wakes_who_waits(void **state) {
+static void hanging_up_wakes_waiting_threads(void **state) {
     struct bed *b = *state;
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, hang_up_soon, b->p), 0);
@@ -338,7 +338,7 @@ static void what_was_sent_last_arrives_before_the_pipe_is_closed(void **state) {
     assert_int_equal(b->last, 77);
 }
 
-static void status_is_told_beside_the_packets(void **state) {
+static void status_is_available_out_of_band(void **state) {
     struct bed *b = *state;
     struct tw_link_progress progress;
     b->mock.status =
@@ -425,12 +425,12 @@ int main(int argc, char **argv) {
         TEST(a_stalled_send_is_lost_and_the_next_arrives),
         TEST(a_packet_that_was_cut_does_not_eat_the_next),
         TEST(a_few_errors_are_survived),
-        TEST(errors_without_end_are_the_end),
+        TEST(persistent_errors_end_the_pipe),
         TEST(no_memory_in_the_kernel_is_waited_for),
         TEST(a_device_that_vanishes_ends_every_transfer),
-        TEST(hanging_up_wakes_who_waits),
+        TEST(hanging_up_wakes_waiting_threads),
         TEST(what_was_sent_last_arrives_before_the_pipe_is_closed),
-        TEST(status_is_told_beside_the_packets),
+        TEST(status_is_available_out_of_band),
         TEST(the_ladder_has_three_rungs),
         TEST(a_notice_about_our_open_hangs_up),
         TEST(a_notice_that_came_too_early_counts),

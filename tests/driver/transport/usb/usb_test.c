@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The transport to devices on USB, by libusb over a mock of the kernel's usbfs: what is listed and
- * why, who may open, and a whole device behind the endpoints.
+ * why, who may open, and a whole device at the endpoints.
  */
 #include "tests/support/test.h"
 
@@ -27,7 +27,7 @@ unsigned char *libusb_dev_mem_alloc(libusb_device_handle *handle, size_t length)
     return NULL;
 }
 
-/* ---- a device behind the mock's endpoints ---- */
+/* ---- a device at the mock's endpoints ---- */
 
 struct medium {
     struct tw_pipe base;
@@ -173,7 +173,7 @@ struct listing {
     size_t n;
 };
 
-static bool note_usb(void *ctx, const struct tw_device_info *info) {
+static bool record_usb(void *ctx, const struct tw_device_info *info) {
     struct listing *l = ctx;
     if (strncmp(info->selector, "usb", 3) == 0) {
         l->device[l->n++] = *info;
@@ -183,7 +183,7 @@ static bool note_usb(void *ctx, const struct tw_device_info *info) {
 
 static struct listing list_usb(void) {
     struct listing l = {.n = 0};
-    tw_device_list(note_usb, &l, NULL);
+    tw_device_list(record_usb, &l, NULL);
     return l;
 }
 
@@ -192,7 +192,7 @@ static void expect_entry(const struct tw_device_info *d, const char *selector, c
     assert_string_equal(d->selector, selector);
     assert_string_equal(d->state, state);
     if (!strstr(d->detail, detail)) {
-        fail_msg("'%s' does not tell '%s'", d->detail, detail);
+        fail_msg("'%s' does not contain '%s'", d->detail, detail);
     }
 }
 
@@ -201,7 +201,7 @@ static void refuses(const char *selector, int code, const char *text) {
     tw_error err = {0};
     assert_int_equal(tw_device_open(selector, NULL, &device, &err), code);
     if (!strstr(err.message, text)) {
-        fail_msg("'%s' does not tell '%s'", err.message, text);
+        fail_msg("'%s' does not contain '%s'", err.message, text);
     }
 }
 
@@ -256,9 +256,9 @@ static void every_device_is_listed_with_its_state_and_reason(void **state) {
     expect_entry(&l.device[5], "usb:1-7", "unusable", "no usable pair of bulk endpoints");
     expect_entry(&l.device[6], "usb:1-8", "unusable", "no Tilewright interface");
     expect_entry(&l.device[7], "usb:1-9", "recovery", "checksum is wrong?[31m");
-    expect_entry(&l.device[8], "usb:1-10", "busy", "has it");
+    expect_entry(&l.device[8], "usb:1-10", "busy", "is using it");
     refuses("usb:1-9", TW_E_NO_DEVICE, "in recovery: its firmware's checksum");
-    refuses("usb:1-10", TW_E_DEVICE_BUSY, "has it");
+    refuses("usb:1-10", TW_E_DEVICE_BUSY, "is using it");
     refuses("usb:1-6", TW_E_NO_DEVICE, "bulk endpoints");
     refuses("usb:nobody", TW_E_NO_DEVICE, "there are usb:1-1, usb:TW0002");
 }
@@ -268,7 +268,7 @@ static void become(uid_t user) {
     assert_int_equal(setresuid(user, user, 0), 0);
 }
 
-static void a_user_without_permission_is_told_the_rule_and_the_command(void **state) {
+static void without_permission_the_rule_and_the_command_are_shown(void **state) {
     struct bed *b = *state;
     char command[400], *root = umockdev_testbed_get_root_dir(b->mock.bed);
     if (getuid() != 0) {
@@ -341,7 +341,7 @@ static void a_device_opens_by_each_of_its_names_and_works(void **state) {
     assert_int_equal(b->mock.claims, 3);
 }
 
-static void the_second_is_told_who_has_it(void **state) {
+static void a_second_open_is_refused_with_the_holders_name(void **state) {
     struct bed *b = *state;
     char who[64];
     tw_device *device;
@@ -359,7 +359,7 @@ static void a_program_that_does_not_lock_is_noticed_by_its_claim(void **state) {
     struct bed *b = *state;
     b->mock.refuse_claim = EBUSY;
     b->mock.claims_refused = 1000;
-    refuses("usb", TW_E_DEVICE_BUSY, "has it");
+    refuses("usb", TW_E_DEVICE_BUSY, "is using it");
     assert_int_equal(b->mock.claims_refused, 999); /* that is no matter of waiting */
 }
 
@@ -379,7 +379,7 @@ static void a_device_that_settles_is_waited_for(void **state) {
     assert_int_equal(tw_device_open("usb", NULL, &device, NULL), 0);
     tw_device_close(device);
     b->mock.claims_refused = 100000;
-    refuses("usb", TW_E_NO_DEVICE, "cannot be opened");
+    refuses("usb", TW_E_NO_DEVICE, "cannot open it");
 }
 
 static void *vanish_soon(void *mock) {
@@ -410,7 +410,7 @@ static void a_device_that_vanishes_is_lost_for_good(void **state) {
     tw_device_close(device);
 }
 
-static void a_silent_device_is_recovered_or_given_up(void **state) {
+static void a_silent_device_is_recovered_or_lost(void **state) {
     struct bed *b = *state;
     tw_device *device;
     const struct tw_device_options o = {.size = sizeof o, .deadline_ms = 300};
@@ -426,7 +426,7 @@ static void a_silent_device_is_recovered_or_given_up(void **state) {
     tw_device_close(device);
 }
 
-static void many_opens_leave_nothing_behind(void **state) {
+static void many_opens_leak_nothing(void **state) {
     (void)state;
     unsigned before = 0;
     const int opens = getenv("TW_LONG") ? 1000 : 100;
@@ -478,7 +478,7 @@ static bool play(void *ctx, enum tw_device_event event, const struct tw_device_i
     return true;
 }
 
-static void what_comes_and_goes_is_told(void **state) {
+static void arrivals_and_departures_are_reported(void **state) {
     struct events e = {.bed = *state};
     usb_mock_add(&e.bed->mock, 1, &mock_good);
     assert_int_equal(tw_device_watch(play, &e, &e.stop, NULL), 0);
@@ -507,17 +507,17 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         TEST(without_usb_there_are_no_devices_and_that_is_no_error, set_up),
         TEST(every_device_is_listed_with_its_state_and_reason, set_up),
-        TEST(a_user_without_permission_is_told_the_rule_and_the_command, set_up),
+        TEST(without_permission_the_rule_and_the_command_are_shown, set_up),
         TEST(out_of_descriptors_is_one_line, set_up),
         TEST(a_device_opens_by_each_of_its_names_and_works, set_up_device),
-        TEST(the_second_is_told_who_has_it, set_up_device),
+        TEST(a_second_open_is_refused_with_the_holders_name, set_up_device),
         TEST(a_program_that_does_not_lock_is_noticed_by_its_claim, set_up_device),
         TEST(without_a_lock_folder_the_claim_alone_decides, set_up_device),
         TEST(a_device_that_settles_is_waited_for, set_up_device),
         TEST(a_device_that_vanishes_is_lost_for_good, set_up_device),
-        TEST(a_silent_device_is_recovered_or_given_up, set_up_device),
-        TEST(many_opens_leave_nothing_behind, set_up_device),
-        TEST(what_comes_and_goes_is_told, set_up),
+        TEST(a_silent_device_is_recovered_or_lost, set_up_device),
+        TEST(many_opens_leak_nothing, set_up_device),
+        TEST(arrivals_and_departures_are_reported, set_up),
         TEST(a_watcher_may_stop_it, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
