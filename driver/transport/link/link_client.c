@@ -72,7 +72,8 @@ static int fail_stuck(struct tw_link *l, const char *what, double s, tw_error *e
  * wait goes on. */
 static bool moves_after_all(struct tw_link *l) {
     struct tw_link_progress p;
-    if (!l->wiring.pipe->ops->confirm || !l->wiring.pipe->ops->confirm(l->wiring.pipe, &p)) {
+    if (!l->wiring.pipe->ops->probe_status ||
+        !l->wiring.pipe->ops->probe_status(l->wiring.pipe, &p)) {
         return false;
     }
     bool moved = p.beat != l->conn.progress.beat || p.received > l->conn.most_received;
