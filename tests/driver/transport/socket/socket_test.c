@@ -353,7 +353,7 @@ static void a_device_notes_how_its_host_went(void **state) {
     read_log(device, line);
     snprintf(who, sizeof who, "host %d (", (int)child);
     assert_int_equal(strncmp(line, who, strlen(who)), 0);
-    assert_non_null(strstr(line, ") went without CLOSE, "));
+    assert_non_null(strstr(line, ") disconnected without CLOSE, "));
     read_log(device, line);
     assert_string_equal(line, "");
     tw_device_close(device);
