@@ -152,7 +152,7 @@ static void the_gadget_is_described_and_taken_down(void **state) {
     assert_int_equal(
         symlink(at(GADGET "/functions/ffs.tw-b.usb"), at(GADGET "/configs/c.1/ffs.tw-b.usb")), 0);
     assert_int_equal(make("b.usb", &err), TW_E_IO);
-    assert_non_null(strstr(err.message, "mounting FunctionFS"));
+    assert_non_null(strstr(err.message, "cannot mount FunctionFS"));
     holds(GADGET "/idVendor", "0x1209");
     holds(GADGET "/idProduct", "0x000c");
     holds(GADGET "/bcdDevice", "0x0012");
@@ -183,7 +183,7 @@ static void who_has_the_controller_is_named(void **state) {
     snprintf(t.base, sizeof t.base, "%s", at("/sys/kernel/config/usb_gadget"));
     t.gadgets = open(t.base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_int_equal(tw_gadget_tree_bind(&t, &err), TW_E_DEVICE_BUSY);
-    assert_non_null(strstr(err.message, "gadget 'other' has this controller"));
+    assert_non_null(strstr(err.message, "gadget 'other' is using this controller"));
     file("/sys/kernel/config/usb_gadget/other/UDC", "a.usb\n");
     /* there is no such attribute, and nobody has it */
     assert_int_equal(tw_gadget_tree_bind(&t, &err), TW_E_IO);
