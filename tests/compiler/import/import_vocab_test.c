@@ -97,7 +97,7 @@ static void header_words_are_checked(void **state) {
     refuse(&b, TW_E_FORMAT, "flags");
     b = good();
     b.header.end[1] = 1;
-    refuse(&b, TW_E_FORMAT, "end token 1 is 1, expected 0: there are 0");
+    refuse(&b, TW_E_FORMAT, "end token 1 is 1, expected 0: only 0 are used");
     b = good();
     b.header.n_ends = 3;
     refuse(&b, TW_E_RANGE, "3 more ids that end a text");

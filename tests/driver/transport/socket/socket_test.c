@@ -265,7 +265,7 @@ static void a_stopped_device_is_given_up_at_its_deadline(void **state) {
     uint64_t at;
     char words[80];
     socket_device_start(&d, "stopped", NULL, 0);
-    snprintf(words, sizeof words, "process %d serves it and is stopped (kill -CONT %d wakes it)",
+    snprintf(words, sizeof words, "process %d serves it and is stopped (to resume it: kill -CONT %d)",
              (int)d.pid, (int)d.pid);
     assert_int_equal(socket_open(d.selector, 1000, &device, &err), 0);
     child_stop(d.pid);
@@ -311,7 +311,7 @@ static void a_stopped_host_keeps_its_device(void **state) {
     socket_device_start(&d, "kept", NULL, 0);
     pid_t child = child_start(hold_and_be_stopped, d.selector);
     child_wait_stopped(child);
-    snprintf(words, sizeof words, ") has it and is stopped (kill -CONT %d wakes it)", (int)child);
+    snprintf(words, sizeof words, ") has it and is stopped (to resume it: kill -CONT %d)", (int)child);
     assert_int_equal(socket_open(d.selector, 0, &device, &err), TW_E_DEVICE_BUSY);
     assert_non_null(strstr(err.message, words));
     expect_state(d.selector, "busy");
