@@ -119,7 +119,7 @@ static void wander_about(const struct file *f, bool good, struct count *n) {
     }
 }
 
-static void no_lie_lets_a_bad_program_pass(void **state) {
+static void no_false_certificate_lets_a_bad_program_pass(void **state) {
     struct count n[2] = {{0}};
     DIR *folder = opendir(FOLDER);
     (void)state;
@@ -180,7 +180,7 @@ static void try_lies(struct order_program *x, const struct order_mutant *m, stru
     }
 }
 
-static void no_lie_lets_a_bad_mutant_pass(void **state) {
+static void no_false_certificate_lets_a_bad_mutant_pass(void **state) {
     static struct order_program x;
     struct count n = {0};
     uint32_t bad = 0;
@@ -209,7 +209,7 @@ static void no_lie_lets_a_bad_mutant_pass(void **state) {
 }
 
 /* The certificate says nothing of how far a run goes at once. */
-static void cutting_runs_changes_nothing(void **state) {
+static void splitting_runs_changes_nothing(void **state) {
     static struct order_program x;
     (void)state;
     for (uint32_t p = 0; p < order_n_programs; p += 3) {
@@ -251,7 +251,7 @@ static void must_fail(const void *section, size_t size, const struct tw_program 
     }
 }
 
-static void a_certificate_is_there_whole_and_of_this_very_program(void **state) {
+static void a_certificate_is_complete_and_of_this_program(void **state) {
     struct file f[2];
     struct tw_program p[2];
     struct tw_certificate c[2], out[2];
@@ -307,7 +307,7 @@ static void a_certificate_is_there_whole_and_of_this_very_program(void **state) 
 
 /* A certificate for other places is none, and neither is one of the first edition for none: that one
  * says nothing about places or ops, and is read as it always was. */
-static void it_is_bound_to_the_places_of_its_tensors(void **state) {
+static void a_certificate_is_bound_to_the_bindings_of_its_tensors(void **state) {
     struct file f;
     size_t size;
     tw_error err = {0};
@@ -318,7 +318,7 @@ static void it_is_bound_to_the_places_of_its_tensors(void **state) {
     const struct tw_program *p = &f.text->program;
     uint8_t *section = tw_certificate_pack(&f.mem, p, &f.certificate, 1, &size);
     assert_int_equal(tw_certificate_open(section, size, p, 1, elsewhere, &out, &err), TW_E_VERIFY);
-    assert_non_null(strstr(err.message, "bound to other places"));
+    assert_non_null(strstr(err.message, "made for other bindings"));
     assert_int_equal(tw_certificate_open(section, size, p, 1, no_bindings, &out, &err), 0);
     assert_int_equal(out.step_ops, tw_program_step_ops(p));
 
@@ -361,7 +361,7 @@ static bool same_program(const struct tw_program *a, const struct tw_program *b)
 }
 
 /* Whatever a program does differently, its hash tells. */
-static void the_hash_is_of_all_that_a_program_does(void **state) {
+static void the_hash_covers_all_that_a_program_does(void **state) {
     static struct order_program x;
     uint8_t hash[TW_HASH_BYTES], other[TW_HASH_BYTES];
     uint64_t seed = 5;
@@ -382,12 +382,12 @@ static void the_hash_is_of_all_that_a_program_does(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_certificate_is_there_whole_and_of_this_very_program),
-        cmocka_unit_test(it_is_bound_to_the_places_of_its_tensors),
-        cmocka_unit_test(the_hash_is_of_all_that_a_program_does),
-        cmocka_unit_test(cutting_runs_changes_nothing),
-        cmocka_unit_test(no_lie_lets_a_bad_program_pass),
-        cmocka_unit_test(no_lie_lets_a_bad_mutant_pass),
+        cmocka_unit_test(a_certificate_is_complete_and_of_this_program),
+        cmocka_unit_test(a_certificate_is_bound_to_the_bindings_of_its_tensors),
+        cmocka_unit_test(the_hash_covers_all_that_a_program_does),
+        cmocka_unit_test(splitting_runs_changes_nothing),
+        cmocka_unit_test(no_false_certificate_lets_a_bad_program_pass),
+        cmocka_unit_test(no_false_certificate_lets_a_bad_mutant_pass),
     };
     return cmocka_run_group_tests_name("certificate", tests, NULL, NULL);
 }

@@ -3,7 +3,6 @@
  * Programs through text and back: the small program, whole compiled models, and programs of random
  * records and ops come back with every field, and their text byte for byte.
  */
-#include "tilewright/compile.h"
 #include "loader/bundle/loader.h"
 #include "loader/text/text_tables.h"
 #include "loader/verify/verify.h"
@@ -12,6 +11,7 @@
 #include "tests/support/program_text.h"
 #include "tests/support/small_program.h"
 #include "tests/support/test.h"
+#include "tilewright/compile.h"
 
 #include <math.h>
 

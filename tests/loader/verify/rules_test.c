@@ -162,7 +162,7 @@ static const struct rule *rule_of(const char *file, bool *ok) {
     return NULL;
 }
 
-static void each_rule_refuses_what_breaks_it_and_nothing_that_obeys_it(void **state) {
+static void each_rule_refuses_violations_and_nothing_else(void **state) {
     uint32_t n_ok[N_RULES] = {0}, n_bad[N_RULES] = {0};
     (void)state;
     DIR *folder = opendir(FOLDER);
@@ -191,7 +191,7 @@ static void each_rule_refuses_what_breaks_it_and_nothing_that_obeys_it(void **st
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_rule_refuses_what_breaks_it_and_nothing_that_obeys_it),
+        cmocka_unit_test(each_rule_refuses_violations_and_nothing_else),
     };
     return cmocka_run_group_tests_name("rules", tests, NULL, NULL);
 }

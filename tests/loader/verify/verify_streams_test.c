@@ -73,7 +73,7 @@ static const struct breakage breakages[] = {
     ROW(stream_decodes, op_too_short, "word 0 of 395"),
     ROW(stream_decodes, stream_cut, "0x"),
     ROW(stream_decodes, loop_unclosed, "variable 1 is used by an enclosing loop"),
-    ROW(stream_decodes, end_alone, "closes no loop"),
+    ROW(stream_decodes, end_alone, "END without a LOOP"),
     ROW(stream_decodes, variable_reused, "variable 1 is used by an enclosing loop"),
     ROW(stream_decodes, variable_closed, "variable 3 belongs to no enclosing loop"),
     ROW(stream_decodes, epoch_in_offset, "variable 0, the epoch"),
