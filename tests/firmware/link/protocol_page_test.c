@@ -174,7 +174,7 @@ static const struct man_layout layouts[] = {
     MAN_LAYOUT(tw_wire_input),    MAN_LAYOUT(tw_wire_greedy),   MAN_LAYOUT(tw_wire_done),
     MAN_LAYOUT(tw_wire_tokens),   MAN_LAYOUT(tw_wire_failure),  MAN_LAYOUT(tw_wire_event),
     MAN_LAYOUT(tw_wire_counters), MAN_LAYOUT(tw_link_open),     MAN_LAYOUT(tw_link_opened),
-    MAN_LAYOUT(tw_link_resend),   MAN_LAYOUT(tw_place),    MAN_LAYOUT(tw_link_progress),
+    MAN_LAYOUT(tw_link_resend),   MAN_LAYOUT(tw_place),         MAN_LAYOUT(tw_link_progress),
     MAN_LAYOUT(tw_usb_status),    MAN_LAYOUT(tw_usb_notice),    MAN_LAYOUT(tw_pcie_registers),
     MAN_LAYOUT(tw_pcie_mailbox),
 };
@@ -264,7 +264,7 @@ static void every_constant_has_its_value(void **state) {
     }
 }
 
-static void the_headers_have_nothing_that_the_page_lacks(void **state) {
+static void the_page_documents_everything_in_the_headers(void **state) {
     static const char *const headers[] = {"include/tilewright/wire.h", "include/tilewright/link.h",
                                           "include/tilewright/usb.h", "include/tilewright/pcie.h"};
     static const char *const structures[] = {"tw_wire_header", "tw_link_header", NULL};
@@ -302,7 +302,7 @@ int main(void) {
         cmocka_unit_test(fields_of_both_headers_are_those_of_the_headers),
         cmocka_unit_test(every_payload_has_its_table),
         cmocka_unit_test(every_constant_has_its_value),
-        cmocka_unit_test(the_headers_have_nothing_that_the_page_lacks),
+        cmocka_unit_test(the_page_documents_everything_in_the_headers),
         cmocka_unit_test(the_example_is_a_message),
     };
     return cmocka_run_group_tests_name("protocol_page", tests, open_page, close_page);

@@ -81,7 +81,7 @@ static int make(const char *udc, tw_error *err) {
     return code;
 }
 
-static void a_board_without_a_controller_is_told(void **state) {
+static void a_board_without_a_controller_is_reported(void **state) {
     (void)state;
     tw_error err = {0};
     assert_int_equal(make(NULL, &err), TW_E_NO_DEVICE);
@@ -91,7 +91,7 @@ static void a_board_without_a_controller_is_told(void **state) {
     assert_int_equal(make("b.usb", &err), TW_E_NO_DEVICE);
 }
 
-static void another_controller_is_refused_with_those_that_there_are(void **state) {
+static void an_unknown_controller_is_refused_with_the_available_ones(void **state) {
     (void)state;
     tw_error err = {0};
     folder("/sys/class/udc/b.usb");
@@ -101,7 +101,7 @@ static void another_controller_is_refused_with_those_that_there_are(void **state
     assert_non_null(strstr(err.message, "b.usb, c.usb"));
 }
 
-static void a_kernel_without_gadgets_is_told_the_module(void **state) {
+static void a_kernel_without_gadgets_reports_the_module(void **state) {
     (void)state;
     tw_error err = {0};
     folder("/sys/class/udc/b.usb");
@@ -110,7 +110,7 @@ static void a_kernel_without_gadgets_is_told_the_module(void **state) {
     assert_non_null(strstr(err.message, "modprobe libcomposite"));
 }
 
-static void a_controller_has_one_daemon(void **state) {
+static void a_controller_is_used_by_one_process(void **state) {
     (void)state;
     tw_error err = {0};
     folder("/sys/class/udc/b.usb");
@@ -173,7 +173,7 @@ static void nothing_is_left_of_a_gadget_that_fails(void **state) {
     assert_int_not_equal(lstat(at(GADGET), &st), 0);
 }
 
-static void who_has_the_controller_is_named(void **state) {
+static void the_user_of_the_controller_is_named(void **state) {
     (void)state;
     tw_error err = {0};
     struct tw_gadget_tree t = {
@@ -195,15 +195,16 @@ static void who_has_the_controller_is_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_board_without_a_controller_is_told, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(another_controller_is_refused_with_those_that_there_are,
-                                        set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_kernel_without_gadgets_is_told_the_module, set_up,
+        cmocka_unit_test_setup_teardown(a_board_without_a_controller_is_reported, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(a_controller_has_one_daemon, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_unknown_controller_is_refused_with_the_available_ones,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_kernel_without_gadgets_reports_the_module, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_controller_is_used_by_one_process, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_gadget_is_described_and_taken_down, set_up, tear_down),
         cmocka_unit_test_setup_teardown(nothing_is_left_of_a_gadget_that_fails, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(who_has_the_controller_is_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_user_of_the_controller_is_named, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("gadget tree", tests, NULL, NULL);
 }

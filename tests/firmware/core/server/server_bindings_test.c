@@ -104,7 +104,7 @@ static void kept_content_is_never_written(void **state) {
 }
 
 /* The second program's blob or rows in what the first one writes. */
-static void a_program_does_not_lie_where_another_writes(void **state) {
+static void a_program_must_not_overlap_memory_that_another_writes(void **state) {
     (void)state;
     open_fixture();
     struct client_bigram second = f.g;
@@ -117,7 +117,7 @@ static void a_program_does_not_lie_where_another_writes(void **state) {
     uint64_t bind = client_alloc(&f.c, sizeof second.address);
     second.bind = at + 1024;
     assert_int_equal(client_bind_bigram(&f.c, TW_WIRE_FAST, &second), TW_E_RANGE);
-    assert_non_null(strstr(client_failure(&f.c)->what, "another program writes"));
+    assert_non_null(strstr(client_failure(&f.c)->what, "another loaded program writes"));
     second.bind = bind;
     assert_int_equal(client_bind_bigram(&f.c, TW_WIRE_FAST, &second), 0);
     close_fixture();
@@ -144,7 +144,7 @@ int main(void) {
         cmocka_unit_test(an_output_over_the_weights_is_refused),
         cmocka_unit_test(nothing_is_written_over_a_program_or_its_rows),
         cmocka_unit_test(kept_content_is_never_written),
-        cmocka_unit_test(a_program_does_not_lie_where_another_writes),
+        cmocka_unit_test(a_program_must_not_overlap_memory_that_another_writes),
         cmocka_unit_test(a_table_that_claims_more_rows_than_there_are_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -155,7 +155,7 @@ static void the_longest_run_is_run(void **state) {
     close_fixture();
 }
 
-static void a_stop_ends_the_run_and_is_not_fed(void **state) {
+static void a_stop_id_ends_the_run_and_is_not_fed_back(void **state) {
     (void)state;
     static const uint32_t tokens[] = {3, 6, 1};
     open_fixture(TW_WIRE_FAST);
@@ -261,7 +261,7 @@ static void a_logit_that_is_not_finite_is_a_fault(void **state) {
 }
 
 /* A run that looks at each result says where the first bad one was made. */
-static void a_checked_run_names_the_place(void **state) {
+static void a_checked_run_names_the_place_of_the_fault(void **state) {
     (void)state;
     for (int mode = 0; mode < 2; mode++) {
         float logits[BIGRAM_COLS] = {1.0f};
@@ -285,7 +285,7 @@ static void a_checked_run_names_the_place(void **state) {
     }
 }
 
-static void a_fault_comes_with_the_tokens_before_it(void **state) {
+static void a_fault_returns_the_tokens_before_it(void **state) {
     (void)state;
     static const uint32_t tokens[] = {3, 6, 9};
     for (int mode = 0; mode < 2; mode++) {
@@ -330,7 +330,7 @@ static void every_scheduler_chooses_the_same_tokens(void **state) {
     close_fixture();
 }
 
-static void lying_runs_write_nothing(void **state) {
+static void inconsistent_runs_write_nothing(void **state) {
     (void)state;
     open_fixture(TW_WIRE_STRICT);
     set_cycle();
@@ -370,15 +370,15 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_feeds_its_own_tokens),
         cmocka_unit_test(the_longest_run_is_run),
-        cmocka_unit_test(a_stop_ends_the_run_and_is_not_fed),
+        cmocka_unit_test(a_stop_id_ends_the_run_and_is_not_fed_back),
         cmocka_unit_test(no_step_begins_at_the_limit),
         cmocka_unit_test(the_host_can_end_a_run_between_two_steps),
         cmocka_unit_test(equal_logits_go_to_the_lowest_id),
         cmocka_unit_test(a_logit_that_is_not_finite_is_a_fault),
-        cmocka_unit_test(a_checked_run_names_the_place),
-        cmocka_unit_test(a_fault_comes_with_the_tokens_before_it),
+        cmocka_unit_test(a_checked_run_names_the_place_of_the_fault),
+        cmocka_unit_test(a_fault_returns_the_tokens_before_it),
         cmocka_unit_test(every_scheduler_chooses_the_same_tokens),
-        cmocka_unit_test(lying_runs_write_nothing),
+        cmocka_unit_test(inconsistent_runs_write_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
