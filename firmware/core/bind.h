@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What strict execution and the plan builder share: the walk over a program's text, the binding of
- * an op's operands to kernel arguments, the addresses behind binding rows, and the latching of
+ * an op's operands to kernel arguments, the addresses of binding rows, and the latching of
  * trips.
  */
 #ifndef TW_FIRMWARE_CORE_BIND_H

@@ -316,7 +316,7 @@ static void *control(void *arg) {
     return NULL;
 }
 
-/* ---- what FunctionFS is told ---- */
+/* ---- descriptors for FunctionFS ---- */
 
 static uint8_t *put32(uint8_t *at, uint32_t v) {
     tw_wire_put(at, v, 4);
@@ -356,7 +356,7 @@ static int open_endpoints(struct gadget *g, tw_error *err) {
     if (g->ep0 < 0 || !write_descriptors(g->ep0) || !write_strings(g->ep0)) {
         return fail_endpoint(g, "cannot describe the endpoints", err);
     }
-    /* Non-blocking: an endpoint of a bus that is not there says so at once. */
+    /* Non-blocking: without a bus an endpoint fails at once. */
     g->out = openat(files, "ep1", O_RDWR | O_CLOEXEC | O_NONBLOCK);
     g->in = openat(files, "ep2", O_RDWR | O_CLOEXEC | O_NONBLOCK);
     g->notices = openat(files, "ep3", O_RDWR | O_CLOEXEC | O_NONBLOCK);

@@ -130,17 +130,17 @@ static void prefetch(const struct tw_bundle *bundle) {
  * change meanwhile. */
 static int own_metadata(struct tw_bundle_owner *owner, tw_error *err) {
     struct tw_file_map *map = &owner->map;
-    const uint64_t least = TW_HEADER_OFFSET + sizeof(struct tw_bundle_note);
-    int rc = tw_file_map_own(map, least, err);
+    const uint64_t min_bytes = TW_HEADER_OFFSET + sizeof(struct tw_bundle_note);
+    int rc = tw_file_map_own(map, min_bytes, err);
     if (rc != 0) {
         return rc;
     }
     uint64_t meta = 0;
-    if (map->size >= least) {
+    if (map->size >= min_bytes) {
         const void *note = map->bytes + TW_HEADER_OFFSET;
         meta = ((const struct tw_bundle_note *)note)->meta_bytes;
     }
-    rc = tw_file_map_own(map, meta >= least && meta <= map->size ? meta : HEAD_UNKNOWN, err);
+    rc = tw_file_map_own(map, meta >= min_bytes && meta <= map->size ? meta : HEAD_UNKNOWN, err);
     owner->elf.bytes = map->bytes;
     owner->elf.size = map->size;
     owner->elf.head_bytes = map->own_bytes;

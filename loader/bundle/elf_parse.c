@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Parses a bundle's ELF headers (loader/bundle/elf_parse.h). The header's own fields are checked
- * here, so that libelf is only ever asked about tables that lie inside the file; it then gives
+ * here, so that libelf only reads tables that lie inside the file; it then returns
  * section and segment headers, which are copied and checked.
  */
 #include "loader/bundle/elf_parse.h"

@@ -117,7 +117,7 @@ static bool is_byte_piece(const char *s, uint32_t length) {
 static int check_token(const struct tw_vocab *v, uint32_t i, tw_error *err) {
     uint32_t start = v->offsets[i], end = v->offsets[i + 1];
     if (end < start || end > v->header.bytes_size) {
-        return tw_fail(err, TW_E_FORMAT, "vocabulary: token %u lies at %u to %u of %u bytes", i,
+        return tw_fail(err, TW_E_FORMAT, "vocabulary: token %u spans bytes %u to %u of %u", i,
                        start, end, v->header.bytes_size);
     }
     if (!isfinite(v->scores[i])) {

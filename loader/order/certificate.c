@@ -124,7 +124,7 @@ int tw_certificate_open(const void *section, size_t size, const struct tw_progra
         }
         bool first = edition.entry == sizeof(struct tw_cert_entry_1);
         if (!first && e.step_ops == TW_STEP_OPS_UNSTATED) {
-            return bad(err, "ops of a step", 0, tw_program_step_ops(&programs[i]));
+            return bad(err, "ops per step", 0, tw_program_step_ops(&programs[i]));
         }
         out[i] = (struct tw_certificate){(const uint32_t *)(const void *)words + e.first_word,
                                          e.n_words, e.step_ops};

@@ -99,7 +99,7 @@ struct tw_cert_entry_1 {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_cert_entry_1) == 40, "certificate entry of edition 1");
 
-/* A program's certificate; the words belong to whoever created it. */
+/* A program's certificate; the words belong to its creator. */
 struct tw_certificate {
     const uint32_t *words;
     uint32_t n_words;

@@ -159,7 +159,7 @@ static int heartbeat(struct tw_server *server, struct tw_server_request *request
 /* The handler of each opcode, and the bytes of payload that it accepts: [min, max]. */
 static const struct {
     int (*handle)(struct tw_server *, struct tw_server_request *);
-    uint32_t least, most;
+    uint32_t min, max;
 } handlers[TW_WIRE_OPCODE_LIMIT] = {
     [TW_WIRE_HELLO] = {hello, sizeof(struct tw_wire_hello), sizeof(struct tw_wire_hello)},
     [TW_WIRE_RESET] = {reset, 0, 0},
@@ -200,9 +200,9 @@ static int check_and_handle(struct tw_server *server, struct tw_server_request *
         return tw_server_refuse(server, TW_E_PROTOCOL, "payload length differs from the header's",
                                 payload_bytes, h->length);
     }
-    if (h->length < handlers[h->opcode].least || h->length > handlers[h->opcode].most) {
+    if (h->length < handlers[h->opcode].min || h->length > handlers[h->opcode].max) {
         return tw_server_refuse(server, TW_E_PROTOCOL, "payload length not valid for this request",
-                                h->length, handlers[h->opcode].least);
+                                h->length, handlers[h->opcode].min);
     }
     server->counters.bytes_in += h->length;
     return handlers[h->opcode].handle(server, request);

@@ -155,7 +155,7 @@ static void the_next_host_ends_the_previous_connection(void **state) {
  * it has. Once that was taken for an old packet, and no rung could help. */
 static void the_same_host_may_reconnect_after_a_reset_of_the_medium(void **state) {
     struct bed *b = *state;
-    for (int i = 0; i < 2; i++) { /* the mark is heard by a call, or by nobody */
+    for (int i = 0; i < 2; i++) { /* the mark is read by a connection, or without one */
         say(b, TW_LINK_OPEN, 5);
         struct tw_pipe *call = tw_medium_accept(b->line);
         assert_non_null(call);

@@ -238,8 +238,8 @@ static void unmapped_memory_is_reported_with_its_address(void **state) {
     start_good();
 }
 
-/* What a running host may do wrong: each time the device lets go once, and a start makes it good
- * again. */
+/* What a running host may do wrong: each time the device releases the mailbox once, and a start
+ * makes it good again. */
 static void counters_and_lengths_out_of_range_end_the_host(void **state) {
     (void)state;
     const uint32_t counters[] = {17, 1000, UINT32_MAX, 0x80000000u};
@@ -284,7 +284,7 @@ static void memory_that_goes_away_ends_the_host(void **state) {
     assert_left();
     b.mapped = true;
     start_good();
-    b.mapped = false; /* and nobody sends: the status thread looks, and rings */
+    b.mapped = false; /* without packets: the status thread probes, and rings */
     assert_true(p->ops->wait(p, false, 60000));
     assert_left();
     assert_int_equal(r->fault, TW_E_RANGE);
@@ -342,7 +342,7 @@ static void a_reset_drops_packets_in_flight_to_the_device(void **state) {
     tw_pcie_store(&r->to_device, 1);
     tw_pcie_store(&r->reset, 1);
     ring();
-    assert_left(); /* and nothing behind it */
+    assert_left(); /* and nothing after it */
     assert_int_equal(box->done, 1);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Connections to a served device that want nothing: they keep nobody out.
+ * Idle connections to the device server: they do not keep others out.
  */
 #include "loader/base/clock.h"
 #include "tests/support/socket_device.h"

@@ -119,7 +119,7 @@ static void a_controller_is_used_by_one_process(void **state) {
     assert_int_equal(make(NULL, &err), TW_E_DEVICE_BUSY);
     assert_non_null(strstr(err.message, "b.usb"));
     close(fd);
-    assert_int_equal(make(NULL, &err), TW_E_UNSUPPORTED); /* the kernel has let go of it */
+    assert_int_equal(make(NULL, &err), TW_E_UNSUPPORTED); /* the lock has been released */
 }
 
 /* The attributes that the kernel makes with the folders. */

@@ -207,7 +207,7 @@ static void a_reset_is_done_when_the_open_is_over(void **state) {
     uint8_t b[TW_USB_CONTROL_MAX];
     size_t n;
     make(&d, &life, TW_USB_HIGH, NULL);
-    assert_int_equal(ask(&d, 0x41, TW_USB_RESET, 0, 0, 0, b, &n), TW_USB_DONE); /* nobody has it */
+    assert_int_equal(ask(&d, 0x41, TW_USB_RESET, 0, 0, 0, b, &n), TW_USB_DONE); /* no host */
     assert_int_equal(life.dropped, 1);
     assert_false(tw_usb_device_dropped(&d, &notice));
     life.generation = 7;
@@ -218,7 +218,7 @@ static void a_reset_is_done_when_the_open_is_over(void **state) {
     assert_true(tw_usb_device_dropped(&d, &notice));
     assert_int_equal(notice.kind, TW_USB_NOTICE_DROPPED);
     assert_int_equal(notice.generation, 7);
-    assert_false(tw_usb_device_dropped(&d, &notice)); /* told once */
+    assert_false(tw_usb_device_dropped(&d, &notice)); /* reported once */
 }
 
 static void unknown_requests_are_refused(void **state) {
@@ -356,7 +356,7 @@ static void a_packet_that_is_too_long_is_dropped_up_to_its_end(void **state) {
     tw_usb_assembly_clear(&a);
     static uint8_t big[TW_PACKET_BYTES + 1];
     assert_false(tw_usb_assembly_add(&a, big, sizeof big, true)); /* too long and ended at once */
-    /* a lone zero-length packet is no packet */
+    /* a zero-length packet alone is not a packet */
     assert_false(tw_usb_assembly_add(&a, NULL, 0, true));
     assert_true(tw_usb_assembly_add(&a, big, TW_PACKET_BYTES, true));
     assert_int_equal(a.n, TW_PACKET_BYTES);
@@ -391,7 +391,7 @@ static void the_host_sees_the_end_of_each_packet(void **state) {
         }
         assert_int_equal(have, n);
         assert_memory_equal(got, packet, n);
-        /* a full transfer needs a zero-length packet behind it */
+        /* a full transfer needs a zero-length packet after it */
         assert_true(border || n % mps != 0);
     }
 }

@@ -188,7 +188,7 @@ static void a_full_queue_makes_the_host_wait(void **state) {
     }
     size_t n;
     assert_int_equal(medium->ops->take(medium, &got, &n), TW_PACKET_AGAIN);
-    /* The other way, the device is told to wait. */
+    /* In the other direction the device has to wait. */
     for (done = 0; medium->ops->send(medium, &byte, 1) == TW_PACKET_OK; done++) {
         assert_true(done < 1000);
     }

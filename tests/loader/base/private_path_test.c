@@ -285,7 +285,8 @@ static void the_kernel_tells_who_has_a_lock(void **state) {
     assert_int_equal(holder, pid);
     kill(pid, SIGKILL);
     child_wait(pid);
-    assert_false(tw_lock_label(path, &holder, name)); /* whoever it names has not locked it */
+    assert_false(
+        tw_lock_label(path, &holder, name)); /* the process that it names has not locked it */
     assert_int_equal(tw_lock_take(path, "device x", &fd, &err), 0);
     tw_lock_release(path, fd);
 }

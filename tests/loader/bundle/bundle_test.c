@@ -209,7 +209,7 @@ static void every_damaged_byte_of_a_bundle_is_found_when_hashes_are_checked(void
         int rc = tw_bundle_open_memory("damaged", bytes, size,
                                        TW_BUNDLE_NO_RULES | TW_BUNDLE_CHECK_HASH, &b, &w->err);
         if (rc == 0) {
-            fail_msg("byte %zu was changed and nobody noticed", at);
+            fail_msg("a change of byte %zu was not detected", at);
         }
         bytes[at] ^= 0x40;
     }

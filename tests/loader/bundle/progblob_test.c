@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program as a blob: both forms read back as written, and a blob that lies about itself is
+ * A program as a blob: both forms read back as written, and an inconsistent blob is
  * refused.
  */
 #include "tests/support/bundle_fixture.h"

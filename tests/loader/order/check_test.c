@@ -69,7 +69,7 @@ static uint32_t explore_all(const struct file *f) {
     return found;
 }
 
-/* The words of a line behind its lead. */
+/* The words of a line after its lead. */
 static void found_text(uint32_t found, char *to, size_t size) {
     static const char *const words[] = {" deadlock", " fault", " differs", " race"};
     static const uint32_t bits[] = {TW_EXPLORE_DEADLOCK, TW_EXPLORE_FAULT, TW_EXPLORE_DIFFERS,
@@ -93,7 +93,7 @@ static void assert_line(const struct file *f, uint32_t line, const char *lead, c
     size_t n = strcspn(at, "\n");
     if (n != strlen(lead) + strlen(rest) || strncmp(at, lead, strlen(lead)) != 0 ||
         strncmp(at + strlen(lead), rest, strlen(rest)) != 0) {
-        fail_msg("%s: expected \"%s%s\", the file foretells \"%.*s\"", f->path, lead, rest, (int)n,
+        fail_msg("%s: expected \"%s%s\", the file expects \"%.*s\"", f->path, lead, rest, (int)n,
                  at);
     }
 }

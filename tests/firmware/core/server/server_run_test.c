@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Greedy runs of the command server: tokens that the device chooses and feeds by itself, where it
- * stops, and requests that lie.
+ * stops, and inconsistent requests.
  */
 #include "tests/support/server_client.h"
 #include "tests/support/test.h"
@@ -43,7 +43,7 @@ static void close_fixture(void) {
     assert_int_equal(f.c.live, 0);
 }
 
-/* Logits behind token r: those of the row. */
+/* Logits after token r: those of the row. */
 static void set_row(uint32_t r, const float *logits) {
     memcpy(f.g.b.table[r], logits, sizeof f.g.b.table[r]);
     assert_int_equal(client_call(&f.c, TW_WIRE_WRITE, f.g.address[BIGRAM_TABLE], f.g.b.table,
@@ -94,7 +94,7 @@ static struct greedy_request request(uint32_t id, uint32_t n, uint32_t pos) {
                    .end = 3}};
 }
 
-/* Sends it; the answer's tokens must be these, with nothing behind them. */
+/* Sends it; the answer's tokens must be these, with nothing after them. */
 static const struct tw_wire_tokens *run(const struct greedy_request *q, enum tw_wire_ended ended,
                                         uint32_t n, const uint32_t *tokens) {
     assert_int_equal(client_call(&f.c, TW_WIRE_RUN, 0, q, sizeof *q), 0);
@@ -166,7 +166,7 @@ static void a_stop_id_ends_the_run_and_is_not_fed_back(void **state) {
     q.greedy.stop[3] = 1;
     run(&q, TW_WIRE_ENDED_STOP, 3, tokens);
     assert_int_equal(get_word(f.g.address[BIGRAM_IDS]), 6);
-    q.greedy.n_stops = 3; /* what lies behind them does not count */
+    q.greedy.n_stops = 3; /* entries after them do not count */
     q.run.n_steps = 3;
     run(&q, TW_WIRE_ENDED_COUNT, 3, tokens);
     q.greedy.n_stops = 5;
@@ -350,7 +350,7 @@ static void inconsistent_runs_write_nothing(void **state) {
     bad[8].greedy.abort += 2;
     bad[9].greedy.abort = UINT64_MAX - 3;
     bad[10].run.flags = 3;
-    bad[11].in[2].bytes = 0; /* a position without a word; the bytes behind it move up */
+    bad[11].in[2].bytes = 0; /* a position without a word; the bytes after it move up */
     for (size_t i = 0; i < 12; i++) {
         int code = client_call(&f.c, TW_WIRE_RUN, 0, &bad[i], sizeof bad[i]);
         assert_true(code == TW_E_PROTOCOL || code == TW_E_RANGE || code == TW_E_UNSUPPORTED);
