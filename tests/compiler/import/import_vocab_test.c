@@ -162,10 +162,10 @@ static void tokens_are_checked(void **state) {
     refuse(&b, TW_E_FORMAT, "pieces span 0 to 6");
     b = good();
     b.offsets[2] = 5;
-    refuse(&b, TW_E_FORMAT, "token 1 lies at 6 to 5");
+    refuse(&b, TW_E_FORMAT, "token 1 spans bytes 6 to 5");
     b = good();
     b.offsets[1] = UINT32_MAX;
-    refuse(&b, TW_E_FORMAT, "token 0 lies at 0 to 4294967295");
+    refuse(&b, TW_E_FORMAT, "token 0 spans bytes 0 to 4294967295");
     b = good();
     b.scores[1] = NAN;
     refuse(&b, TW_E_RANGE, "score of token 1");

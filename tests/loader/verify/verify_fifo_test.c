@@ -70,10 +70,10 @@ static const struct breakage breakages[] = {
     ROW(fifo_balance, pop_too_many, "2 pages of FIFO 4 (nf), of which only 1 are waited for"),
     ROW(fifo_balance, capacity, "3 pages of FIFO 4 (nf), which has 2"),
     ROW(fifo_balance, unequal_step, "1 pages are pushed and 0 popped in a step"),
-    ROW(fifo_balance, unequal_iteration, "an iteration of loop 7 pops 1 pages, the other engine 0"),
+    ROW(fifo_balance, unequal_iteration, "an iteration of loop 7 pops 1 pages, the other engine moves 0"),
     ROW(fifo_balance, level_left, "a step ends with 1 pages reserved and 0 waited for"),
     ROW(fifo_balance, pages_outside_loop,
-        "an iteration of loop 7 pops 1 pages, the other engine 0"),
+        "an iteration of loop 7 pops 1 pages, the other engine moves 0"),
 };
 
 int main(void) {

@@ -76,7 +76,7 @@ static const struct breakage breakages[] = {
     ROW(stream_decodes, end_alone, "END without a LOOP"),
     ROW(stream_decodes, variable_reused, "variable 1 is used by an enclosing loop"),
     ROW(stream_decodes, variable_closed, "variable 3 belongs to no enclosing loop"),
-    ROW(stream_decodes, epoch_in_offset, "variable 0, the epoch"),
+    ROW(stream_decodes, epoch_in_offset, "variable 0 is the epoch"),
     ROW(engine_runs_op, math_reads_dram, "engine math may not run it, only L"),
     ROW(engine_runs_op, load_quantises, "engine load may not run it, only M"),
     ROW(loops_agree, other_trip, "loop id 7: trip 0 at depth 2"),
