@@ -55,8 +55,8 @@ static bool is_bad(const uint8_t *at, bool state) {
     return (bits & 0x7F800000u) == 0x7F800000u && !(state && bits == 0xFF800000u);
 }
 
-/* Attention's state begins with a maximum of -infinity. Moved data was looked at where it was
- * computed; blocks (struct tw_q8s) begin with their scale. */
+/* Attention's state begins with a maximum of -infinity. Data that is only moved was checked where
+ * it was computed. Blocks (struct tw_q8s) begin with their scale. */
 bool tw_bad_row(const struct tw_program *p, const struct tw_op *op, uint32_t n,
                 struct tw_extent extent, const uint8_t *at, uint64_t *row) {
     const struct tw_operand *o = tw_op_region(op, n);
@@ -136,7 +136,7 @@ static void copy_inputs(const struct tw_machine_config *config, uint8_t *const *
         const struct tw_tensor *t = &config->program->tensors[i];
         for (uint32_t k = 0; inputs[i] && k < t->bind_count; k++) {
             const uint8_t *from = tw_bind_tensor(config, i, k);
-            if (from) { /* else nothing reads it: it has no address */
+            if (from) { /* else it has no address, and no op reads it */
                 memcpy(inputs[i] + k * t->bytes, from, (size_t)t->bytes);
             }
         }

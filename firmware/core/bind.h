@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What strict execution and the plan builder share: the walk over a program's text, the binding of
- * an op's operands to kernel arguments, the addresses behind binding rows, and the latching of
+ * an op's operands to kernel arguments, the addresses of binding rows, and the latching of
  * trips.
  */
 #ifndef TW_FIRMWARE_CORE_BIND_H
@@ -11,8 +11,9 @@
 #include "loader/base/assert.h"
 #include "tilewright/footprint.h"
 
-/* Fills what was compared; the place is filled by whoever knows it. tw_fault_fail's value is
- * TW_E_FAULT, tw_fault_nomem's TW_E_NOMEM: `return tw_fault_fail(...)` (tilewright/error.h). */
+/* Sets a fault's name and the numbers compared; the caller sets the place. The value of
+ * tw_fault_fail is TW_E_FAULT, that of tw_fault_nomem TW_E_NOMEM (have, need: bytes), as in
+ * `return tw_fault_fail(...)` (tilewright/error.h). */
 void tw_fault_set(struct tw_fault *fault, const char *what, uint32_t object, uint64_t have,
                   uint64_t need);
 void tw_fault_set_nomem(struct tw_fault *fault, uint64_t have, uint64_t need);
@@ -20,6 +21,7 @@ void tw_fault_set_nomem(struct tw_fault *fault, uint64_t have, uint64_t need);
     (tw_fault_set((fault), (what), (object), (have), (need)), TW_E_FAULT)
 #define tw_fault_nomem(fault, have, need) (tw_fault_set_nomem((fault), (have), (need)), TW_E_NOMEM)
 
+/* Streams are numbered by site, then by engine. */
 static inline uint32_t tw_stream_site(uint32_t stream) {
     return stream / TW_ENGINE_COUNT;
 }
@@ -27,24 +29,25 @@ static inline uint32_t tw_stream_engine(uint32_t stream) {
     return stream % TW_ENGINE_COUNT;
 }
 
+/* Returns true if the group has the site as a member. */
 bool tw_group_has(const struct tw_program *p, uint32_t group, uint32_t site);
 static inline uint32_t tw_chip_of(const struct tw_program *p, uint32_t site) {
     return site / p->mesh_width / p->mesh_height;
 }
 
-/* Where an op stands in the text of its stream. */
+/* Position of an op in the text of its stream. */
 struct tw_text_place {
     uint32_t stream, index, word; /* index counts ops, word words */
     uint32_t depth, dynamic;      /* open loops around it; how many of them have a trip */
     uint32_t match;               /* END: index of its LOOP */
-    /* executions a step: the product of the constant loops around it */
+    /* executions per step: the product of the constant loops around it */
     uint64_t times;
 };
 
-/* Checks the tables of the program and every op of its text: decodes, may run on its engine, ids
- * inside their tables, loops nest and reuse no variable, data ops have a kernel. Calls visit (may
- * be NULL) for each op in order of (site, engine, text). Returns 0, what visit returned, or FAULT
- * with what = BadOp or BadTable. */
+/* Checks the tables of the program and every op of its text: that it decodes, may run on its
+ * engine, names only ids inside their tables, that loops nest and do not reuse variables, and that
+ * data ops have a kernel. Calls visit (may be NULL) for each op in order of (site, engine, text).
+ * Returns 0, what visit returned if not 0, or FAULT with what = BadOp or BadTable. */
 typedef int tw_text_visit(void *ctx, const struct tw_text_place *place, const struct tw_op *op,
                           struct tw_fault *fault);
 int tw_text_walk(const struct tw_machine_config *config, tw_text_visit *visit, void *ctx,
@@ -57,41 +60,42 @@ static inline bool tw_region_is_tensor(char kind) {
     return kind == 'T' || kind == 'U';
 }
 
-/* Everything of the kernel arguments that does not depend on loop variables or trips: immediates,
- * float, dtype of x, tensor, and counts that are constant (else their maximum). */
+/* Fills in the kernel arguments that do not depend on loop variables or trips: immediates, float,
+ * dtype of x, tensor, and constant counts (of others the maximum). */
 void tw_bind_constants(const struct tw_program *p, const struct tw_op *op, struct tw_kargs *k);
 
-/* Whether what an op has just written to its n-th region holds an infinity or NaN, and in which row
- * first. Looked at are the results of computations in buffers of floats or of their blocks. */
+/* Returns true if an op has just written an infinity or NaN to its n-th region, and sets *row to
+ * the first row with one. Checks only results of computations, in buffers of F32 or Q8S. */
 bool tw_bad_row(const struct tw_program *p, const struct tw_op *op, uint32_t n,
                 struct tw_extent extent, const uint8_t *at, uint64_t *row);
 
-/* The value of a count. */
+/* Returns the value of a count. */
 static inline uint32_t tw_bind_count(const struct tw_operand *x, const uint32_t *trips) {
     TW_ASSERT(x && (x->id == TW_NONE || trips));
     return x->id == TW_NONE ? x->max : trips[x->id];
 }
 
-/* Host address of one instance of a tensor, or NULL if there is no such row or the device does not
- * have the memory. */
+/* Returns the host address of one instance of a tensor, or NULL if there is no such binding row or
+ * it does not lie in device memory. */
 uint8_t *tw_bind_tensor(const struct tw_machine_config *config, uint32_t tensor, uint64_t instance);
 
-/* Finds the least value of each trip that the program's ops allow: 1 where a LAST_ROW counts its rows
- * by it, for it takes the last of them, else 0. `min` has an entry for each trip. Faults as
+/* Finds the minimum of each trip that the program's ops allow: 1 where it is the row count of a
+ * LAST_ROW, which needs a last row, else 0. `min` has an entry for each trip. Faults as
  * tw_text_walk. */
 int tw_bind_trip_minima(const struct tw_machine_config *config, uint32_t *min,
                         struct tw_fault *fault);
-/* Copies of the Inputs, which steer a step (ids, positions, counts). The device's
- * memory is the host's and may change at any time, so what is checked at the begin of a step is its
- * copy, and the step uses nothing else. [tensor]: all instances, one after the other; NULL: no
- * Input. NULL while the arena only counts. */
+/* Allocates room for copies of the Inputs, which control a step (ids, positions, counts). The host
+ * can change the device's memory at any time, so a step checks and uses only the copies made at its
+ * begin. Returns an array by tensor: all instances one after the other, or NULL if it is not an
+ * Input. Returns NULL while the arena only counts. */
 uint8_t **tw_bind_take_inputs(const struct tw_program *program, struct tw_arena *arena);
-/* The copy of what lies at `at` of an instance of a tensor, or `at`. */
+/* Returns the copy of what lies at `at`, inside an instance of the tensor, or `at` if there is
+ * none. */
 uint8_t *tw_bind_input(const struct tw_machine_config *config, uint8_t *const *inputs,
                        uint32_t tensor, uint8_t *at);
 
-/* Copies the Inputs of the coming step, then reads all of its trips there and checks them against
- * their minima and maxima. Fault InputRange. */
+/* Copies the Inputs of the coming step, then reads its trips from the copies and checks them
+ * against their minima and maxima. Fault: InputRange. */
 int tw_bind_trips(const struct tw_machine_config *config, uint8_t *const *inputs,
                   const uint32_t *min, uint32_t *trips, struct tw_fault *fault);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bump arena (arena.h). Alignment counts from the address, not from the base, so the base need
- * not be aligned; when there is no memory yet the worst padding is counted.
+ * The bump arena (machine_arena.h). Addresses are aligned, not offsets, so the base need not be
+ * aligned; while there is no memory the worst padding is counted.
  */
 #include "firmware/core/machine_arena.h"
 

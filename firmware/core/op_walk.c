@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The walk over a program's text (bind.h): one pass that decodes each op, checks its ids against
- * the tables and follows the loops, so that everything behind it may index without asking again.
+ * the tables and follows the loops, so that later stages may index without checking again.
  */
 #include "firmware/core/bind.h"
 #include "tilewright/range.h"
@@ -25,7 +25,7 @@ static bool tensor_ok(const struct tw_machine_config *config, const struct tw_te
            (t->bind_count == 0 || end <= config->n_bind);
 }
 
-/* A page for each instance of the Param that it keeps. */
+/* Returns true if a RESIDENT buffer has a page for each instance of its Param. */
 static bool param_ok(const struct tw_program *p, const struct tw_buffer *b) {
     const struct tw_tensor *t = tw_buffer_param(p, b);
     return !t ||
@@ -41,8 +41,8 @@ static bool buffer_ok(const struct tw_program *p, const struct tw_buffer *b) {
            b->page_bytes % 4 == 0 && b->producer < TW_ENGINE_COUNT && b->consumer < TW_ENGINE_COUNT;
 }
 
-/* A sibling set has one member on each site of its group, alike in everything a multicast relies
- * on. */
+/* Returns true if the sibling set has one member on each site of its group, and all have the
+ * properties on which a multicast relies in common. */
 static bool siblings_ok(const struct tw_program *p, uint32_t id) {
     const struct tw_buffer *b = &p->buffers[id];
     if (b->sibling_base == TW_NONE) {

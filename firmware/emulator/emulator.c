@@ -20,7 +20,7 @@
 struct tw_emu {
     struct tw_server server;
     struct tw_workers *workers;
-    pthread_mutex_t watch; /* of `running`, so that who looks at a plan is done before it ends */
+    pthread_mutex_t watch; /* of `running`: a plan does not end while somebody reads its progress */
     const struct tw_plan *running;
     char description[TW_WIRE_MAX_DESCRIPTION];
 };
@@ -34,7 +34,7 @@ uint32_t tw_emu_processors(void) {
     return n > 0 ? (uint32_t)n : 1;
 }
 
-/* Bytes that are mapped for an allocation: whole pages, and room to align beyond one. */
+/* Computes the bytes to map for an allocation: whole pages, and room to align beyond one. */
 static bool mapped_bytes(uint64_t bytes, uint64_t *out) {
     return tw_align_u64(bytes, PAGE, out) && *out <= SIZE_MAX;
 }
@@ -62,7 +62,7 @@ static uint64_t emu_alloc(void *ctx, uint64_t bytes, uint32_t align, bool zero) 
         munmap(p + head + size, slack - head);
     }
     if (bytes >= HUGE_PAGE) {
-        /* an attempt; either kind of page will do */
+        /* advice only; either kind of page works */
         madvise(p + head, size, zero ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
     }
     return (uintptr_t)(p + head);
@@ -126,7 +126,7 @@ static void describe(struct tw_server_port *port, const struct tw_emu_options *o
 int tw_emu_create(const struct tw_emu_options *options, struct tw_emu **out, tw_error *err) {
     struct tw_emu *emu = calloc(1, sizeof *emu);
     if (!emu) {
-        return tw_fail(err, TW_E_NOMEM, "emulator: no memory for the device (%zu bytes)",
+        return tw_fail(err, TW_E_NOMEM, "emulator: out of memory for the device (%zu bytes)",
                        sizeof *emu);
     }
     struct tw_server_port port = {.ctx = emu};
@@ -138,7 +138,7 @@ int tw_emu_create(const struct tw_emu_options *options, struct tw_emu **out, tw_
     emu->workers = tw_workers_create(port.max_threads);
     if (!emu->workers) {
         free(emu);
-        return tw_fail(err, TW_E_NOMEM, "emulator: no memory for %u threads", port.max_threads);
+        return tw_fail(err, TW_E_NOMEM, "emulator: out of memory for %u threads", port.max_threads);
     }
     pthread_mutex_init(&emu->watch, NULL);
     tw_server_init(&emu->server, &port);
@@ -173,7 +173,8 @@ struct tw_server *tw_emu_server(struct tw_emu *emu) {
     return &emu->server;
 }
 
-/* The parts of a strict op may be read of two of them; its site tells whether there is one. */
+/* Returns where a strict step is. The words are read one by one, so they may belong to two
+ * different ops; the site is TW_NONE between steps. */
 static struct tw_place strict_place(const struct tw_watch *w) {
     return (struct tw_place){atomic_load_explicit(&w->site, memory_order_relaxed),
                              atomic_load_explicit(&w->engine, memory_order_relaxed),
@@ -185,7 +186,7 @@ void tw_emu_progress(struct tw_emu *emu, struct tw_link_progress *out) {
     out->at = strict_place(&emu->server.watch);
     out->waiting = (struct tw_place){.site = TW_NONE};
     pthread_mutex_lock(&emu->watch);
-    out->beat = tw_server_beat(&emu->server);
+    out->beat = tw_server_progress(&emu->server);
     if (emu->running) {
         out->beat += tw_plan_progress(emu->running);
         tw_plan_where(emu->running, &out->at, &out->waiting);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A port whose device has 0 bytes of memory: the server asks its hooks for nothing.
+ * A port whose device has 0 bytes of memory, so the server never calls its hooks.
  */
 #include "firmware/emulator/null_port.h"
 

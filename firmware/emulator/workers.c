@@ -2,7 +2,7 @@
  *
  * Host threads of the emulator. A step is published by storing its number and its member count in
  * one word, `step`; a member compares it with the word it saw last, and touches the rest of the
- * record only if it takes part, since then the next step cannot be published before it is done.
+ * record only if it takes part, since the next step is not published before all members are done.
  * Sleeping members are counted under the mutex before they look at `step` for the last time, so a
  * publisher that reads a count of 0 needs no wake-up.
  */
@@ -28,7 +28,7 @@ struct member {
 
 struct tw_workers {
     uint32_t n_max, n_started; /* members, the caller included */
-    /* Each word that threads poll has a cache line of its own. */
+    /* Each word that threads poll is in a cache line of its own. */
     _Alignas(64) _Atomic uint64_t step; /* number << 16 | members of the published step */
     _Alignas(64) _Atomic uint32_t done; /* members that have finished it */
     _Alignas(64) _Atomic uint32_t sleepers;
@@ -39,8 +39,7 @@ struct tw_workers {
     struct member member[];
 };
 
-/* A member that waits for one whose processor was taken away gives its own up: on a busy machine
- * the other may need it. */
+/* Yields the processor: on a busy machine the member that this one waits for may need it. */
 static void relax(void *ctx) {
     (void)ctx;
     sched_yield();
@@ -56,7 +55,7 @@ static void sleep_until(struct tw_workers *w, uint64_t seen) {
     pthread_mutex_unlock(&w->mutex);
 }
 
-/* Waits for a step after `seen` and returns its number; `seen` when the team ends. */
+/* Waits for a step after `seen` and returns its word; returns `seen` when the team ends. */
 static uint64_t next_step(struct tw_workers *w, uint64_t seen) {
     for (uint32_t spin = 0; spin < SPINS_BEFORE_SLEEP; spin++) {
         uint64_t now = atomic_load_explicit(&w->step, memory_order_acquire);

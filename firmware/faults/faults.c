@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fault plans: a table of chances for what hits single packets, and a trigger for what happens
- * once.
+ * Fault plans: a table of probabilities for faults of single packets, and a trigger for faults that
+ * happen once.
  */
 #include "firmware/faults/faults_internal.h"
 
@@ -41,9 +41,10 @@ int tw_faults_init(struct tw_faults *f, const char *name, uint64_t seed, tw_erro
             size_t at = strlen(known);
             snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", plans[i].name);
         }
-        return tw_fail(err, TW_E_USAGE, "fault plan '%.40s': there are %s", name, known);
+        return tw_fail(err, TW_E_USAGE, "no such fault plan: '%.40s'; known plans: %s", name,
+                       known);
     }
-    /* Behind the open and HELLO, so that the fault hits work. */
+    /* After the open and HELLO, so that the fault hits real work. */
     f->trigger = 6 + (uint32_t)(draw(f) % 12);
     pthread_mutex_init(&f->lock, NULL);
     return 0;
@@ -77,7 +78,8 @@ bool tw_faults_triggered(struct tw_faults *f, uint32_t count) {
 }
 
 struct chances {
-    uint32_t drop, delay, duplicate, truncate, corrupt, ghost; /* one in so many; 0: never */
+    uint32_t drop, delay, duplicate, truncate, corrupt,
+        ghost; /* one packet in this many; 0: never */
 };
 
 static struct chances chances_of(int plan) {
@@ -111,7 +113,7 @@ static void damage(struct tw_faults *f, const struct chances *c, uint8_t *bytes,
     }
 }
 
-/* Changes fields of a packet's header and makes it whole again. */
+/* Changes fields of a packet's header and recomputes the header's checksum. */
 static void forge(uint8_t *bytes, size_t n, unsigned version, int32_t generation) {
     if (n >= TW_LINK_HEADER_BYTES) {
         uint64_t forged = TW_LINK_GET(bytes, generation) + (uint64_t)(int64_t)generation;
@@ -121,7 +123,7 @@ static void forge(uint8_t *bytes, size_t n, unsigned version, int32_t generation
     }
 }
 
-/* The last of a message of several. */
+/* Returns true for the last packet of a message of several packets. */
 static bool is_tail(const uint8_t *bytes, size_t n) {
     struct tw_link_header h;
     const char *why;
@@ -129,8 +131,8 @@ static bool is_tail(const uint8_t *bytes, size_t n) {
            h.offset + h.length == h.total;
 }
 
-/* Late, short, lost, in turns. */
-static void spoil_hundredth(const struct tw_faults *f, size_t *n, struct tw_faults_packet *v) {
+/* Makes every hundredth packet late, short or lost, in turn. */
+static void damage_hundredth(const struct tw_faults *f, size_t *n, struct tw_faults_packet *v) {
     if (f->packets % 100 == 0) {
         uint32_t turn = f->packets / 100 % 3;
         v->late_ms = turn == 0 ? 20 : 0;
@@ -139,7 +141,7 @@ static void spoil_hundredth(const struct tw_faults *f, size_t *n, struct tw_faul
     }
 }
 
-/* What a plan does once, or to some packets by rule. */
+/* Applies the plans that act once, or on certain packets by rule. */
 static void follow_plan(struct tw_faults *f, uint8_t *bytes, size_t *n, bool out,
                         struct tw_faults_packet *v) {
     switch (f->plan) {
@@ -170,7 +172,7 @@ static void follow_plan(struct tw_faults *f, uint8_t *bytes, size_t *n, bool out
         v->copies = is_tail(bytes, *n) && one_in(f, 3) ? 0 : 1;
         break;
     case PLAN_hundredth:
-        spoil_hundredth(f, n, v);
+        damage_hundredth(f, n, v);
         break;
     default:
         break;

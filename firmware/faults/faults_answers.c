@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Answers of a device that lies: true ones, changed afterwards.
+ * False answers: correct ones, changed afterwards.
  */
 #include "firmware/faults/faults_internal.h"
 
-/* Puts changed fields into an answer's header. */
-static void rewrite(struct tw_faults_answer *a, struct tw_wire_header *h) {
+/* Writes the changed header into an answer, and sets its length. */
+static void write_header(struct tw_faults_answer *a, struct tw_wire_header *h) {
     tw_wire_encode(h, a->bytes);
     a->n = TW_WIRE_HEADER_BYTES +
            (h->length <= TW_LINK_MAX_PAYLOAD ? h->length : a->n - TW_WIRE_HEADER_BYTES);
 }
 
-static void lie_about_identity(const struct tw_faults *f, struct tw_faults_answer *a) {
+static void change_identity(const struct tw_faults *f, struct tw_faults_answer *a) {
     struct tw_wire_identity id;
     if (a->n != TW_WIRE_HEADER_BYTES + sizeof id) {
         return;
@@ -40,18 +40,18 @@ static void lie_about_identity(const struct tw_faults *f, struct tw_faults_answe
     memcpy(a->bytes + TW_WIRE_HEADER_BYTES, &id, sizeof id);
 }
 
-static void refuse(struct tw_faults_answer *a, struct tw_wire_header *h) {
+static void refuse_for_memory(struct tw_faults_answer *a, struct tw_wire_header *h) {
     struct tw_wire_failure why = {
         .code = TW_E_NOMEM, .site = TW_NONE, .stage = TW_NONE, .need = 1 << 20};
     memcpy(why.what, "no memory for the program", sizeof "no memory for the program");
     memcpy(a->bytes + TW_WIRE_HEADER_BYTES, &why, sizeof why);
     h->status = TW_E_NOMEM;
     h->length = sizeof why;
-    rewrite(a, h);
+    write_header(a, h);
 }
 
-static void lie(struct tw_faults *f, struct tw_faults_answer *a,
-                const struct tw_faults_answer *before) {
+static void change_answer(struct tw_faults *f, struct tw_faults_answer *a,
+                          const struct tw_faults_answer *previous) {
     struct tw_wire_header h;
     const char *why;
     if (tw_wire_decode(a->bytes, &h, &why)) {
@@ -64,35 +64,35 @@ static void lie(struct tw_faults *f, struct tw_faults_answer *a,
     case PLAN_newer_abi:
     case PLAN_older_abi:
         if (hello && tw_faults_triggered(f, f->trigger)) {
-            lie_about_identity(f, a);
+            change_identity(f, a);
         }
         break;
     case PLAN_identity:
-        if (hello && f->over) { /* what it has become, for good */
-            lie_about_identity(f, a);
+        if (hello && f->over) { /* the other machine that it now is */
+            change_identity(f, a);
         }
         break;
     case PLAN_nomem:
         if (h.opcode == TW_WIRE_LOAD && tw_faults_triggered(f, f->trigger)) {
-            refuse(a, &h);
+            refuse_for_memory(a, &h);
         }
         break;
     case PLAN_other:
         if (tw_faults_triggered(f, f->requests)) {
             h.sequence += 3;
-            rewrite(a, &h);
+            write_header(a, &h);
         }
         break;
     case PLAN_lengths:
         if (tw_faults_triggered(f, f->requests)) {
             h.length = 0xFFFFFFF0u;
-            rewrite(a, &h);
+            write_header(a, &h);
         }
         break;
     case PLAN_twice:
-        if (before->n && tw_faults_triggered(f, f->requests)) {
-            memcpy(a->bytes, before->bytes, before->n);
-            a->n = before->n;
+        if (previous->n && tw_faults_triggered(f, f->requests)) {
+            memcpy(a->bytes, previous->bytes, previous->n);
+            a->n = previous->n;
         }
         break;
     default:
@@ -101,9 +101,9 @@ static void lie(struct tw_faults *f, struct tw_faults_answer *a,
 }
 
 void tw_faults_inject(struct tw_faults *f, struct tw_faults_answer *answer,
-                      const struct tw_faults_answer *before) {
+                      const struct tw_faults_answer *previous) {
     pthread_mutex_lock(&f->lock);
-    lie(f, answer, before);
+    change_answer(f, answer, previous);
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -118,8 +118,8 @@ void tw_faults_inject_opened(struct tw_faults *f, struct tw_link_opened *o) {
 void tw_faults_inject_progress(struct tw_faults *f, struct tw_link_progress *p) {
     pthread_mutex_lock(&f->lock);
     if (f->plan == PLAN_backwards && f->fired && !f->over) {
-        f->told++;
-        p->received = p->received > f->told ? p->received - f->told : 0;
+        f->progress_sent++;
+        p->received = p->received > f->progress_sent ? p->received - f->progress_sent : 0;
     }
     pthread_mutex_unlock(&f->lock);
 }

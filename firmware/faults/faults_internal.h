@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between the files of the fault plans: the plans by number, and their one event.
+ * Shared by the files of the fault plans: the plans by number, and the trigger of their event.
  */
 #ifndef TW_FIRMWARE_FAULTS_FAULTS_INTERNAL_H
 #define TW_FIRMWARE_FAULTS_FAULTS_INTERNAL_H
@@ -14,7 +14,7 @@ enum plan {
 #undef TW_X
 };
 
-/* True from the trigger on, until the next host comes. With the lock. */
+/* Returns true once `count` has reached the trigger, until the next host comes. With the lock. */
 bool tw_faults_triggered(struct tw_faults *f, uint32_t count);
 
 #endif

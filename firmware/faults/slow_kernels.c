@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A copy of a kernel table with one entry replaced. Kernels have no context, so the state is the
- * process's.
+ * A copy of a kernel table with matmul replaced. Kernels have no context, so the state is global to
+ * the process.
  */
 #include "firmware/faults/slow_kernels.h"
 
@@ -20,7 +20,7 @@ static void sleep_ms(uint32_t ms) {
     nanosleep(&t, NULL);
 }
 
-static void frozen_matmul(const struct tw_kargs *args) {
+static void slow_matmul(const struct tw_kargs *args) {
     if (atomic_load_explicit(&calls_left, memory_order_relaxed) &&
         atomic_fetch_sub(&calls_left, 1) == 1) {
         while (!atomic_load(&released)) {
@@ -38,7 +38,7 @@ const struct tw_kernel_table *tw_slow_kernels_table(const struct tw_kernel_table
                                                     const struct tw_slow_kernels *how) {
     table = *inner;
     matmul = table.fn[TW_OP_MATMUL];
-    table.fn[TW_OP_MATMUL] = frozen_matmul;
+    table.fn[TW_OP_MATMUL] = slow_matmul;
     atomic_store(&released, false);
     atomic_store(&calls_left, how->hang_at);
     atomic_store(&late_ms, how->late_ms);

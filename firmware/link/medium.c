@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A line. The packet that begins a call is looked at where it is taken from the medium, by the call
- * before or by tw_medium_accept, and kept for the call that it begins.
+ * A medium. The OPEN packet that begins a connection is recognised when it is taken from the
+ * medium, by the previous connection or by tw_medium_accept, and kept for the connection that it
+ * begins.
  */
 #include "firmware/link/medium.h"
 
@@ -12,89 +13,89 @@
 
 #define OPEN_BYTES (TW_LINK_HEADER_BYTES + sizeof(struct tw_link_open))
 
-struct call {
+struct connection {
     struct tw_pipe base;
-    struct tw_medium *line;
-    bool first; /* the packet that began it has not been taken */
+    struct tw_medium *medium;
+    bool first; /* the OPEN packet has not been taken yet */
     _Atomic bool gone;
 };
 
 struct tw_medium {
-    struct tw_pipe *medium;
-    struct call *call; /* NULL: none */
-    uint64_t nonce;    /* of the last call */
-    bool opening;      /* `open` begins the next call */
+    struct tw_pipe *pipe;
+    struct connection *connection; /* NULL: none */
+    uint64_t nonce;                /* of the last connection */
+    bool opening;                  /* `open` begins the next connection */
     uint8_t open[OPEN_BYTES];
 };
 
-struct tw_medium *tw_medium_create(struct tw_pipe *medium) {
-    struct tw_medium *l = calloc(1, sizeof *l);
-    if (!l) {
-        medium->ops->close(medium);
+struct tw_medium *tw_medium_create(struct tw_pipe *pipe) {
+    struct tw_medium *m = calloc(1, sizeof *m);
+    if (!m) {
+        pipe->ops->close(pipe);
         return NULL;
     }
-    l->medium = medium;
-    return l;
+    m->pipe = pipe;
+    return m;
 }
 
-void tw_medium_destroy(struct tw_medium *line) {
-    if (line) {
-        line->medium->ops->close(line->medium);
-        free(line);
+void tw_medium_destroy(struct tw_medium *m) {
+    if (m) {
+        m->pipe->ops->close(m->pipe);
+        free(m);
     }
 }
 
-int tw_medium_fd(const struct tw_medium *line) {
-    return line->call ? -1 : line->medium->fd;
+int tw_medium_fd(const struct tw_medium *m) {
+    return m->connection ? -1 : m->pipe->fd;
 }
 
-/* An OPEN of a host that has not called yet; it is kept. A query begins a call, too: it may be the
- * first of its host. */
-static bool begins_call(struct tw_medium *l, const uint8_t *bytes, size_t n) {
+/* Returns true for an OPEN with a new nonce, and keeps it. A query begins a connection, too: it may
+ * be the first packet of its host. */
+static bool begins_connection(struct tw_medium *m, const uint8_t *bytes, size_t n) {
     struct tw_link_header h;
     struct tw_link_open q;
     if (n != OPEN_BYTES || !tw_packet_good(bytes, n, &h) || h.kind != TW_LINK_OPEN) {
         return false;
     }
     memcpy(&q, bytes + TW_LINK_HEADER_BYTES, sizeof q);
-    if (q.nonce == l->nonce || q.nonce == 0) {
+    if (q.nonce == m->nonce || q.nonce == 0) {
         return false;
     }
-    l->nonce = q.nonce;
-    l->opening = true;
-    memcpy(l->open, bytes, n);
+    m->nonce = q.nonce;
+    m->opening = true;
+    memcpy(m->open, bytes, n);
     return true;
 }
 
-/* The host has gone, says the medium, or another one is there. After a reset of the medium the same
- * host calls again. */
-static bool ends_call(struct tw_medium *l, const uint8_t *bytes, size_t n) {
-    l->nonce = n == 0 ? 0 : l->nonce;
-    return n == 0 || begins_call(l, bytes, n);
+/* Returns true if the medium reports that the host has gone (0 bytes), or if another host opens.
+ * After a reset of the medium the same host may connect again, so its nonce is forgotten. */
+static bool ends_connection(struct tw_medium *m, const uint8_t *bytes, size_t n) {
+    m->nonce = n == 0 ? 0 : m->nonce;
+    return n == 0 || begins_connection(m, bytes, n);
 }
 
-/* ---- a call ---- */
+/* ---- one connection ---- */
 
 static enum tw_packet_result send_packet(struct tw_pipe *p, const uint8_t *bytes, size_t n) {
-    struct call *c = (struct call *)p;
+    struct connection *c = (struct connection *)p;
     return atomic_load(&c->gone) ? TW_PACKET_GONE
-                                 : c->line->medium->ops->send(c->line->medium, bytes, n);
+                                 : c->medium->pipe->ops->send(c->medium->pipe, bytes, n);
 }
 
 static enum tw_packet_result take_packet(struct tw_pipe *p, uint8_t **bytes, size_t *n) {
-    struct call *c = (struct call *)p;
-    struct tw_medium *l = c->line;
+    struct connection *c = (struct connection *)p;
+    struct tw_medium *m = c->medium;
     if (atomic_load(&c->gone)) {
         return TW_PACKET_GONE;
     }
     if (c->first) {
         c->first = false;
-        *bytes = l->open;
-        *n = sizeof l->open;
+        *bytes = m->open;
+        *n = sizeof m->open;
         return TW_PACKET_OK;
     }
-    enum tw_packet_result r = l->medium->ops->take(l->medium, bytes, n);
-    if (r == TW_PACKET_GONE || (r == TW_PACKET_OK && ends_call(l, *bytes, *n))) {
+    enum tw_packet_result r = m->pipe->ops->take(m->pipe, bytes, n);
+    if (r == TW_PACKET_GONE || (r == TW_PACKET_OK && ends_connection(m, *bytes, *n))) {
         atomic_store(&c->gone, true);
         return TW_PACKET_GONE;
     }
@@ -102,17 +103,17 @@ static enum tw_packet_result take_packet(struct tw_pipe *p, uint8_t **bytes, siz
 }
 
 static bool wait_medium(struct tw_pipe *p, bool write, int ms) {
-    struct call *c = (struct call *)p;
-    return atomic_load(&c->gone) || c->line->medium->ops->wait(c->line->medium, write, ms);
+    struct connection *c = (struct connection *)p;
+    return atomic_load(&c->gone) || c->medium->pipe->ops->wait(c->medium->pipe, write, ms);
 }
 
 static void hang_up(struct tw_pipe *p) {
-    atomic_store(&((struct call *)p)->gone, true);
+    atomic_store(&((struct connection *)p)->gone, true);
 }
 
-static void close_call(struct tw_pipe *p) {
-    struct call *c = (struct call *)p;
-    c->line->call = NULL;
+static void close_connection(struct tw_pipe *p) {
+    struct connection *c = (struct connection *)p;
+    c->medium->connection = NULL;
     free(c);
 }
 
@@ -120,34 +121,33 @@ static const struct tw_pipe_ops ops = {.send = send_packet,
                                        .take = take_packet,
                                        .wait = wait_medium,
                                        .hang_up = hang_up,
-                                       .close = close_call};
+                                       .close = close_connection};
 
-/* ---- the next one ---- */
+/* ---- accepting ---- */
 
-static void look_for_call(struct tw_medium *l) {
+static void read_until_open(struct tw_medium *m) {
     uint8_t *bytes;
     size_t n;
     for (int i = 0;
-         i < 16 && !l->opening && l->medium->ops->take(l->medium, &bytes, &n) == TW_PACKET_OK;
-         i++) {
-        ends_call(l, bytes, n);
+         i < 16 && !m->opening && m->pipe->ops->take(m->pipe, &bytes, &n) == TW_PACKET_OK; i++) {
+        ends_connection(m, bytes, n);
     }
 }
 
-struct tw_pipe *tw_medium_accept(struct tw_medium *line) {
-    if (line->call) {
+struct tw_pipe *tw_medium_accept(struct tw_medium *m) {
+    if (m->connection) {
         return NULL;
     }
-    look_for_call(line);
-    struct call *c = line->opening ? malloc(sizeof *c) : NULL;
+    read_until_open(m);
+    struct connection *c = m->opening ? malloc(sizeof *c) : NULL;
     if (!c) {
-        return NULL; /* without memory now, maybe with the next turn */
+        return NULL; /* out of memory: the caller's next turn tries again */
     }
-    c->base = (struct tw_pipe){&ops, line->medium->chunk, line->medium->fd};
-    c->line = line;
+    c->base = (struct tw_pipe){&ops, m->pipe->chunk, m->pipe->fd};
+    c->medium = m;
     c->first = true;
-    line->opening = false;
+    m->opening = false;
     atomic_init(&c->gone, false);
-    line->call = c;
+    m->connection = c;
     return &c->base;
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A line: a pipe that outlives its hosts (USB endpoints, rings of a PCIe device), cut into calls. A
- * call is a pipe for one host: it begins with an OPEN packet of a host that has not called yet
- * (tw_link_open.nonce) and ends when the next one calls, when the medium says that the host has
- * gone (its take gives a packet of 0 bytes), or when the device closes it. So whoever serves calls
- * needs not know that no socket is behind them.
+ * A medium: a pipe that outlives its hosts (USB endpoints, the mailbox of a PCIe device), cut into
+ * connections. A connection is a pipe for one host: it begins with an OPEN packet that has a new
+ * nonce (tw_link_open.nonce) and ends when the next host opens, when the medium reports that the
+ * host has gone (its take() returns a packet of 0 bytes), or when the device closes it. The device
+ * server handles such connections like those of its socket.
+ *
+ * All functions are called by one thread, the device server's.
  */
 #ifndef TW_FIRMWARE_LINK_MEDIUM_H
 #define TW_FIRMWARE_LINK_MEDIUM_H
@@ -13,15 +15,17 @@
 
 struct tw_medium; /* opaque */
 
-/* Takes the medium's pipe, whose fd is >= 0. NULL: no memory; the medium is closed. */
-struct tw_medium *tw_medium_create(struct tw_pipe *medium);
-/* Closes the medium. The calls have been closed. NULL is legal. */
-void tw_medium_destroy(struct tw_medium *line);
+/* Creates a medium over `pipe`, whose fd must be >= 0, and takes ownership of it. Returns NULL if
+ * memory ran out; the pipe is closed then. */
+struct tw_medium *tw_medium_create(struct tw_pipe *pipe);
+/* Closes the pipe and frees the medium. Its connection must have been closed. NULL is legal. */
+void tw_medium_destroy(struct tw_medium *medium);
 
-/* What to wait on (readable) before tw_medium_accept; -1 while a call is alive: then wait on the
- * call's fd. */
-int tw_medium_fd(const struct tw_medium *line);
-/* A new call, if a host has opened one and the last one has been closed; else NULL. Packets of
- * nobody are dropped. */
-struct tw_pipe *tw_medium_accept(struct tw_medium *line);
+/* Returns the descriptor that becomes readable before tw_medium_accept has a connection; -1 while
+ * there is one: then wait on that connection's fd. */
+int tw_medium_fd(const struct tw_medium *medium);
+/* Returns a new connection (the caller closes it) if a host has sent an OPEN and the last
+ * connection has been closed; NULL if not, or if memory ran out. Drops packets that belong to no
+ * connection. */
+struct tw_pipe *tw_medium_accept(struct tw_medium *medium);
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Packets. One is built in one buffer, because media take it whole or not at all.
+ * Packets. Each is built in one buffer, because a pipe takes it whole or not at all.
  */
 #include "firmware/link/packet.h"
 
@@ -25,7 +25,8 @@ TW_TARGET("sse4.2") static uint32_t crc_by_instruction(uint32_t crc, const uint8
 }
 #endif
 
-/* Eight bytes at a time: table[k][i] is what byte i does when k more bytes follow it. */
+/* Tables for eight bytes at a time: table[k][i] is the effect of byte i when k more bytes
+ * follow. */
 static uint32_t table[8][256];
 
 static void make_table(void) {
@@ -72,8 +73,8 @@ uint32_t tw_packet_crc32c(uint32_t crc, const void *bytes, size_t n) {
     return tw_packet_crc32c_plain(crc, bytes, n);
 }
 
-/* Copies whole words on the way through the mix, so that memory is passed over once. */
-static uint64_t copy_mixed(uint64_t h, uint8_t *to, const uint8_t *from, size_t n) {
+/* Copies whole words and adds them to the checksum in the same pass over memory. */
+static uint64_t copy_and_sum(uint64_t h, uint8_t *to, const uint8_t *from, size_t n) {
     for (size_t i = 0; i + 8 <= n; i += 8) {
         uint64_t word;
         memcpy(&word, from + i, 8);
@@ -83,16 +84,16 @@ static uint64_t copy_mixed(uint64_t h, uint8_t *to, const uint8_t *from, size_t 
     return h;
 }
 
-static uint32_t fill_mixed(uint8_t *to, size_t length, const uint8_t *head, size_t n,
-                           const uint8_t *payload) {
+static uint32_t fill_sum(uint8_t *to, size_t length, const uint8_t *head, size_t n,
+                         const uint8_t *payload) {
     size_t rest = length - n, words = rest / 8 * 8;
-    if (n % 8) { /* a message that is sent again from an odd byte on */
+    if (n % 8) { /* a message resent from an offset that is not a multiple of 8 */
         memcpy(to, head, n);
         memcpy(to + n, payload, rest);
         return tw_link_mix(to, length);
     }
-    uint64_t h = copy_mixed(tw_link_mix_begin(length), to, head, n);
-    h = copy_mixed(h, to + n, payload, words);
+    uint64_t h = copy_and_sum(tw_link_mix_begin(length), to, head, n);
+    h = copy_and_sum(h, to + n, payload, words);
     memcpy(to + n + words, payload + words, rest - words);
     return tw_link_mix_from(h, to + n + words, rest - words);
 }
@@ -117,8 +118,7 @@ size_t tw_packet_build(struct tw_link_header *h, const struct tw_packet_data *da
     const uint8_t *payload =
         h->length > n ? (const uint8_t *)data->payload + (h->offset + n - head) : none;
     uint8_t *to = bytes + TW_LINK_HEADER_BYTES;
-    h->data_crc =
-        (h->flags & TW_LINK_MIXED ? fill_mixed : fill_crc)(to, h->length, from, n, payload);
+    h->data_crc = (h->flags & TW_LINK_MIXED ? fill_sum : fill_crc)(to, h->length, from, n, payload);
     tw_link_encode(h, bytes);
     return TW_LINK_HEADER_BYTES + h->length;
 }

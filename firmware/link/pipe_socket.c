@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A pipe over a SEQPACKET socket: the kernel keeps the borders of packets, and tells when the other
+ * A pipe over a SEQPACKET socket: the kernel preserves packet boundaries and reports when the other
  * end is closed. Never raises SIGPIPE.
  */
 #include "firmware/link/pipe.h"
@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* What a socket's buffer takes several of, on a system's usual limits. */
+/* Small enough for several packets in a socket buffer of the usual default size. */
 #define CHUNK (64u << 10)
 
 struct pipe_socket {
@@ -58,7 +58,7 @@ static bool wait_socket(struct tw_pipe *p, bool write, int ms) {
         if (n == 0 || errno != EINTR) {
             return false;
         }
-        if (ms >= 0) { /* a signal: what is left of the time */
+        if (ms >= 0) { /* a signal: wait for the remaining time */
             uint64_t now = tw_clock_ms();
             ms = now < end ? (int)(end - now) : 0;
         }

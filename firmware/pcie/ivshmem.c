@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A thread waits for QEMU, hands it the memory and the eventfds (docs/specs/ivshmem-spec.txt of
- * QEMU), and notices its end: from then on no guest memory is reached. The RAM file is opened when
- * a guest's driver starts the device, because QEMU makes it after it has connected.
+ * A thread waits for QEMU, sends it the memory and the eventfds (docs/specs/ivshmem-spec.txt of
+ * QEMU), and notices when it ends: from then on no guest memory is accessed. The RAM file is opened
+ * when a guest's driver starts the device, because QEMU creates it after it has connected.
  */
 #include "firmware/pcie/ivshmem.h"
 
@@ -22,8 +22,9 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#define RAM_MOST (UINT64_C(2) << 30) /* above it QEMU's file and the guest's addresses part */
-#define DMA_BITS 48                  /* what four levels of tables translate */
+#define RAM_MAX \
+    (UINT64_C(2) << 30) /* above it, offsets in QEMU's file differ from guest addresses */
+#define DMA_BITS 48     /* what four levels of tables translate */
 #define GUEST_ID 0
 #define OUR_ID 1
 
@@ -33,7 +34,7 @@ struct ivshmem {
     int wake;
     int memory, doorbell, interrupt;
     uint8_t *bar2;
-    struct tw_vtd vtd; /* of the caller of reach and renew */
+    struct tw_vtd vtd; /* used by the caller of reach and renew */
     _Atomic bool connected;
     bool running;
     pthread_t thread;
@@ -41,7 +42,7 @@ struct ivshmem {
 
 /* ---- guest memory ---- */
 
-static void forget_ram(struct ivshmem *v) {
+static void unmap_ram(struct ivshmem *v) {
     if (v->vtd.ram) {
         munmap(v->vtd.ram, v->vtd.ram_bytes);
     }
@@ -56,7 +57,7 @@ static int map_ram(struct ivshmem *v) {
         return TW_E_IO;
     }
     bool fits = fstat(fd, &st) == 0 && st.st_size > 0 && st.st_size % 4096 == 0 &&
-                (uint64_t)st.st_size <= RAM_MOST;
+                (uint64_t)st.st_size <= RAM_MAX;
     void *p = fits ? mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
                    : MAP_FAILED;
     close(fd);
@@ -68,10 +69,10 @@ static int map_ram(struct ivshmem *v) {
     return 0;
 }
 
-/* A driver has started: its guest may be another one than before. */
+/* Maps the guest's RAM again: a driver has started, perhaps in another guest. */
 static int renew(void *ctx) {
     struct ivshmem *v = ctx;
-    forget_ram(v);
+    unmap_ram(v);
     if (!v->ram_path || !atomic_load(&v->connected)) {
         return 0;
     }
@@ -91,8 +92,8 @@ static void interrupt(void *ctx) {
 
 /* ---- QEMU ---- */
 
-/* A number, and a descriptor with it (-1: none). */
-static bool tell(int to, int64_t value, int fd) {
+/* Sends QEMU a number and a descriptor (-1: none). */
+static bool send_to_qemu(int to, int64_t value, int fd) {
     union {
         char bytes[CMSG_SPACE(sizeof(int))];
         struct cmsghdr align;
@@ -115,26 +116,27 @@ static bool tell(int to, int64_t value, int fd) {
     return sendmsg(to, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof bytes;
 }
 
-/* Version, its number, the memory; then a peer's vectors, a message each: ours, which it rings, and
- * its own. */
-static bool introduce(struct ivshmem *v, int qemu) {
-    tw_event_heard(v->interrupt); /* rung for a guest of before */
-    return tell(qemu, 0, -1) && tell(qemu, GUEST_ID, -1) && tell(qemu, -1, v->memory) &&
-           tell(qemu, OUR_ID, v->doorbell) && tell(qemu, GUEST_ID, v->interrupt);
+/* Sends the protocol version, QEMU's peer number and the memory; then, a message each, the vectors:
+ * ours, which it rings, and its own. */
+static bool send_setup(struct ivshmem *v, int qemu) {
+    tw_event_heard(v->interrupt); /* clears a ring meant for an earlier guest */
+    return send_to_qemu(qemu, 0, -1) && send_to_qemu(qemu, GUEST_ID, -1) &&
+           send_to_qemu(qemu, -1, v->memory) && send_to_qemu(qemu, OUR_ID, v->doorbell) &&
+           send_to_qemu(qemu, GUEST_ID, v->interrupt);
 }
 
-/* QEMU never says anything: what can be read is its end. */
+/* QEMU never sends anything, so the socket is readable only at its end. */
 static bool has_ended(int qemu) {
     char byte;
     ssize_t n = recv(qemu, &byte, 1, MSG_DONTWAIT);
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-static int welcome(struct ivshmem *v, int qemu) {
+static int accept_qemu(struct ivshmem *v, int qemu) {
     int fd = tw_listen_accept(&v->listen, 0);
-    if (fd < 0 || qemu >= 0 || !introduce(v, fd)) {
+    if (fd < 0 || qemu >= 0 || !send_setup(v, fd)) {
         if (fd >= 0) {
-            close(fd); /* there is one already, or it has gone again */
+            close(fd); /* another QEMU is connected, or this one has gone again */
         }
         return qemu;
     }
@@ -153,13 +155,13 @@ static void *serve(void *arg) {
             continue; /* a signal */
         }
         if (p[2].revents && has_ended(qemu)) {
-            /* the device finds no memory any more, and so that its host is gone */
+            /* the device finds its memory gone, which ends its host */
             atomic_store(&v->connected, false);
             close(qemu);
             qemu = -1;
         }
         if (p[1].revents) {
-            qemu = welcome(v, qemu);
+            qemu = accept_qemu(v, qemu);
         }
     }
     if (qemu >= 0) {
@@ -183,7 +185,7 @@ static void destroy(void *ctx) {
         pthread_join(v->thread, NULL);
     }
     tw_listen_end(&v->listen);
-    forget_ram(v);
+    unmap_ram(v);
     if (v->bar2) {
         munmap(v->bar2, TW_IVSHMEM_BAR2);
     }
@@ -196,47 +198,48 @@ static void destroy(void *ctx) {
     free(v);
 }
 
-/* Nobody may make it smaller under our feet. */
+/* Creates BAR2 and the eventfds. The memory is sealed: QEMU must not shrink it under us. */
 static int make_memory(struct ivshmem *v, const char *path, tw_error *err) {
     v->memory = memfd_create("tilewright-bar2", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (!tw_file_size_allowed(TW_IVSHMEM_BAR2)) {
-        return tw_fail(err, TW_E_NOMEM,
-                       "ivshmem %s: no memory for BAR2: the limit on files (ulimit -f) is below it",
-                       path);
+        return tw_fail(
+            err, TW_E_NOMEM,
+            "ivshmem %s: cannot create BAR2: the file size limit (ulimit -f) is below its 64 MiB",
+            path);
     }
     if (v->memory < 0 || ftruncate(v->memory, TW_IVSHMEM_BAR2) ||
         fcntl(v->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
-        return tw_fail(err, TW_E_NOMEM, "ivshmem %s: no memory for BAR2: %s", path,
+        return tw_fail(err, TW_E_NOMEM, "ivshmem %s: cannot create BAR2: %s", path,
                        strerror(errno));
     }
     void *p = mmap(NULL, TW_IVSHMEM_BAR2, PROT_READ | PROT_WRITE, MAP_SHARED, v->memory, 0);
     if (p == MAP_FAILED) {
-        return tw_fail(err, TW_E_NOMEM, "ivshmem %s: BAR2 cannot be mapped: %s", path,
-                       strerror(errno));
+        return tw_fail(err, TW_E_NOMEM, "ivshmem %s: cannot map BAR2: %s", path, strerror(errno));
     }
     v->bar2 = p;
     v->doorbell = tw_event_create();
     v->interrupt = tw_event_create();
     v->wake = tw_event_create();
     return v->doorbell < 0 || v->interrupt < 0 || v->wake < 0
-               ? tw_fail(err, TW_E_IO, "ivshmem %s: no descriptor: %s", path, strerror(errno))
+               ? tw_fail(err, TW_E_IO, "ivshmem %s: cannot create an eventfd: %s", path,
+                         strerror(errno))
                : 0;
 }
 
-static int copy_names(struct ivshmem *v, const struct tw_ivshmem_options *o, tw_error *err) {
+static int copy_options(struct ivshmem *v, const struct tw_ivshmem_options *o, tw_error *err) {
     v->ram_path = o->ram ? strdup(o->ram) : NULL;
     v->monitor = o->monitor ? strdup(o->monitor) : NULL;
     v->vtd.requester = o->requester;
-    bool lacks = (o->ram && !v->ram_path) || (o->monitor && !v->monitor);
-    return lacks ? tw_fail(err, TW_E_NOMEM, "ivshmem %s: out of memory", o->path) : 0;
+    bool failed = (o->ram && !v->ram_path) || (o->monitor && !v->monitor);
+    return failed ? tw_fail(err, TW_E_NOMEM, "ivshmem %s: out of memory", o->path) : 0;
 }
 
 static int start(struct ivshmem *v, const struct tw_ivshmem_options *o, tw_error *err) {
-    int code = copy_names(v, o, err);
+    int code = copy_options(v, o, err);
     code = code ? code : make_memory(v, o->path, err);
     code = code ? code : tw_listen_begin(&v->listen, "ivshmem", o->path, SOCK_STREAM, err);
     if (!code && pthread_create(&v->thread, NULL, serve, v)) {
-        code = tw_fail(err, TW_E_INTERNAL, "ivshmem %s: no thread", o->path);
+        code = tw_fail(err, TW_E_INTERNAL, "ivshmem %s: cannot create a thread", o->path);
     }
     v->running = !code;
     return code;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device's side of a mailbox. take() does all that the host can ask for: it looks at the words
- * start and reset, then at the counters. A thread of its own renews the progress registers, also
+ * The device's side of a mailbox. take() does everything that the host can request: it reads the
+ * words `start` and `reset`, then the counters. A status thread renews the progress registers, also
  * while a request executes, and notices a host whose memory has gone.
  */
 #include "firmware/pcie/pcie_device.h"
@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define IDLE_MS 250u    /* between two looks of the status thread while nobody has started */
-#define PROBE_TURNS 12u /* of TW_PCIE_STATUS_MS between two looks for the host's memory */
-#define ROOM_MS 2u      /* a host that makes room without ringing is noticed after this */
-#define MOST_SLOT_BYTES (1u << 20)
+#define IDLE_MS 250u    /* period of the status thread while no host has started */
+#define PROBE_TURNS 12u /* periods of TW_PCIE_STATUS_MS between two probes of the host's memory */
+#define ROOM_MS 2u      /* polling period for a host that makes room without ringing */
+#define MAX_SLOT_BYTES (1u << 20)
 
 /* The host's words at a start, read once. */
 struct mailbox {
@@ -34,14 +34,14 @@ struct device {
     pthread_t status;
 
     pthread_mutex_t lock; /* of everything below */
-    pthread_cond_t room;  /* the host may have made some */
+    pthread_cond_t room;  /* the host may have made room */
     pthread_cond_t tick;  /* wakes the status thread */
     bool quit, hung_up;
-    bool attached;  /* the mailbox may be touched */
-    bool left;      /* take() has to tell that the host has gone */
-    bool resetting; /* was_reset follows when nobody has the device any more */
+    bool attached;  /* the mailbox may be accessed */
+    bool host_left; /* take() must report that the host has gone */
+    bool resetting; /* was_reset follows once the device has no host */
     struct mailbox box;
-    uint32_t started, was_reset, alive; /* as in the registers, which the host could write over */
+    uint32_t started, was_reset, alive; /* as in the registers, which the host could overwrite */
     uint32_t to_host, done;
     uint8_t in[TW_PACKET_BYTES];
 };
@@ -59,22 +59,23 @@ static void interrupt_any(const struct device *d) {
     interrupt(d, TW_PCIE_ARM_PACKET | TW_PCIE_ARM_ROOM);
 }
 
-static void let_go(struct device *d) {
-    d->left = d->left || d->attached;
+static void release_mailbox(struct device *d) {
+    d->host_left = d->host_left || d->attached;
     d->attached = false;
     pthread_cond_broadcast(&d->room);
 }
 
-/* The mailbox is of no use any more; `at` is an offset in it. */
-static void blame(struct device *d, int code, uint64_t at) {
-    let_go(d);
+/* Releases the mailbox and reports `code` in the fault register; `at`: the offset of the error. */
+static void fail_mailbox(struct device *d, int code, uint64_t at) {
+    release_mailbox(d);
     __atomic_store_n(&d->regs->fault_address, d->box.at + at, __ATOMIC_RELAXED);
     __atomic_store_n(&d->regs->fault, code, __ATOMIC_RELEASE);
     interrupt_any(d);
     tw_event_ring(d->o.access.doorbell); /* take() may be on another thread */
 }
 
-/* The mailbox at an offset inside of it, *n bytes in one piece. */
+/* Returns a pointer to offset `at` of the mailbox, and how many contiguous bytes follow. Returns
+ * NULL, with the mailbox released, if the host's memory cannot be accessed. */
 static uint8_t *reach(struct device *d, uint64_t at, uint64_t *n, bool write) {
     uint8_t *p;
     if (d->box.kind == TW_PCIE_IN_WINDOW) {
@@ -83,7 +84,7 @@ static uint8_t *reach(struct device *d, uint64_t at, uint64_t *n, bool write) {
     }
     p = d->o.access.reach(d->o.access.ctx, d->box.at + at, n, write);
     if (!p || *n == 0) {
-        blame(d, TW_E_RANGE, at);
+        fail_mailbox(d, TW_E_RANGE, at);
         return NULL;
     }
     return p;
@@ -109,7 +110,7 @@ static bool copy(struct device *d, uint64_t at, uint8_t *bytes, uint64_t size, b
     return true;
 }
 
-/* Words are aligned and so never lie across pages. */
+/* Words are aligned, so they never cross a page boundary. */
 static bool put(struct device *d, size_t at, uint32_t value) {
     uint64_t n;
     uint8_t *p = reach(d, at, &n, true);
@@ -135,10 +136,10 @@ static uint64_t slot_at(const struct device *d, uint32_t number, bool to_host) {
 
 /* ---- start and reset ---- */
 
-static bool sound(const struct device *d, const struct mailbox *m) {
+static bool is_valid(const struct device *d, const struct mailbox *m) {
     if (!tw_is_pow2_u64(m->n_slots) || m->n_slots > TW_PCIE_MAX_SLOTS ||
         m->slot_bytes < TW_LINK_HEADER_BYTES + TW_PCIE_CHUNK ||
-        m->slot_bytes % TW_PCIE_MAILBOX_HEAD || m->slot_bytes > MOST_SLOT_BYTES ||
+        m->slot_bytes % TW_PCIE_MAILBOX_HEAD || m->slot_bytes > MAX_SLOT_BYTES ||
         m->at % TW_PCIE_MAILBOX_HEAD) {
         return false;
     }
@@ -152,13 +153,13 @@ static bool sound(const struct device *d, const struct mailbox *m) {
 
 static void attach(struct device *d, const struct mailbox *m) {
     d->box = *m;
-    if (!sound(d, m)) {
-        blame(d, TW_E_PROTOCOL, 0);
+    if (!is_valid(d, m)) {
+        fail_mailbox(d, TW_E_PROTOCOL, 0);
         return;
     }
     int code = d->o.access.renew ? d->o.access.renew(d->o.access.ctx) : 0;
     if (code) {
-        blame(d, code, 0);
+        fail_mailbox(d, code, 0);
         return;
     }
     d->to_host = tw_pcie_load(&d->regs->taken);
@@ -176,7 +177,7 @@ static void start(struct device *d, uint32_t number) {
                         __atomic_load_n(&r->mailbox, __ATOMIC_RELAXED)};
     __atomic_store_n(&d->regs->fault, 0, __ATOMIC_RELAXED);
     if (m.kind == TW_PCIE_NONE) {
-        let_go(d);
+        release_mailbox(d);
     } else {
         attach(d, &m);
     }
@@ -185,10 +186,10 @@ static void start(struct device *d, uint32_t number) {
     interrupt_any(d);
 }
 
-/* The host drops what it had: the packets on their way to us with it, or an OPEN among them would
- * keep the device from being nobody's. The mailbox stays: the next OPEN may come through it. */
+/* Ends the host's open. Drops the packets on their way to us, because an OPEN among them would make
+ * it the host again. The mailbox stays: the next OPEN may come through it. */
 static void reset(struct device *d) {
-    d->left = d->resetting = true;
+    d->host_left = d->resetting = true;
     if (d->attached) {
         d->done = tw_pcie_load(&d->regs->to_device);
         put(d, offsetof(struct tw_pcie_mailbox, done), d->done);
@@ -196,8 +197,8 @@ static void reset(struct device *d) {
     pthread_cond_signal(&d->tick);
 }
 
-/* What the host has asked for besides packets. */
-static void look(struct device *d) {
+/* Handles what the host requests by registers. */
+static void poll_registers(struct device *d) {
     uint32_t number = tw_pcie_load(&d->regs->start);
     if (number != d->started) {
         start(d, number);
@@ -209,7 +210,7 @@ static void look(struct device *d) {
 
 /* ---- packets ---- */
 
-/* True: a packet is in d->in. */
+/* Copies the next packet to d->in. Returns false if there is none, or the mailbox was released. */
 static bool get_packet(struct device *d, size_t *size) {
     uint32_t ready = tw_pcie_load(&d->regs->to_device) - d->done, n;
     if (!d->attached || ready == 0) {
@@ -218,14 +219,14 @@ static bool get_packet(struct device *d, size_t *size) {
     size_t length_at =
         offsetof(struct tw_pcie_mailbox, to_device_bytes) + d->done % d->box.n_slots * 4;
     if (ready > d->box.n_slots) {
-        blame(d, TW_E_PROTOCOL, 0);
+        fail_mailbox(d, TW_E_PROTOCOL, 0);
         return false;
     }
     if (!get(d, length_at, &n)) {
         return false;
     }
     if (n == 0 || n > d->box.slot_bytes) {
-        blame(d, TW_E_PROTOCOL, length_at);
+        fail_mailbox(d, TW_E_PROTOCOL, length_at);
         return false;
     }
     n = n < TW_PACKET_BYTES ? n : TW_PACKET_BYTES;
@@ -245,17 +246,17 @@ static enum tw_packet_result take(struct tw_pipe *p, uint8_t **bytes, size_t *n)
     *bytes = d->in;
     *n = 0;
     pthread_mutex_lock(&d->lock);
-    for (bool heard = true; heard && r == TW_PACKET_AGAIN && !d->hung_up;) {
-        look(d);
+    for (bool rung = true; rung && r == TW_PACKET_AGAIN && !d->hung_up;) {
+        poll_registers(d);
         pthread_cond_broadcast(&d->room);
-        if (d->left) {
-            d->left = false;
-            r = TW_PACKET_OK; /* of 0 bytes */
+        if (d->host_left) {
+            d->host_left = false;
+            r = TW_PACKET_OK; /* of 0 bytes: the host has gone */
         } else if (get_packet(d, n)) {
             r = TW_PACKET_OK;
         } else {
-            /* what comes after this rings again */
-            heard = d->left || tw_event_heard(d->o.access.doorbell);
+            /* a packet that comes after this rings again */
+            rung = d->host_left || tw_event_heard(d->o.access.doorbell);
         }
     }
     r = d->hung_up ? TW_PACKET_GONE : r;
@@ -263,18 +264,18 @@ static enum tw_packet_result take(struct tw_pipe *p, uint8_t **bytes, size_t *n)
     return r;
 }
 
-/* Free slots to the host; with the lock. */
+/* Returns true if a slot to the host is free. With the lock. */
 static bool has_room(struct device *d) {
     uint32_t used = d->to_host - tw_pcie_load(&d->regs->taken);
     if (d->attached && used > d->box.n_slots) {
-        blame(d, TW_E_PROTOCOL, 0);
+        fail_mailbox(d, TW_E_PROTOCOL, 0);
     }
     return d->attached && used < d->box.n_slots;
 }
 
 static bool put_packet(struct device *d, const uint8_t *bytes, size_t n) {
     uint32_t slot = d->to_host % d->box.n_slots;
-    /* copy() only reads when it writes to the host. */
+    /* copy() does not change `bytes` when it writes to the host. */
     if (!copy(d, slot_at(d, d->to_host, true), (uint8_t *)(uintptr_t)bytes, n, true) ||
         !put(d, offsetof(struct tw_pcie_mailbox, to_host_bytes) + slot * 4, (uint32_t)n) ||
         !put(d, offsetof(struct tw_pcie_mailbox, to_host), d->to_host + 1)) {
@@ -298,18 +299,19 @@ static enum tw_packet_result send_packet(struct tw_pipe *p, const uint8_t *bytes
 
 /* ---- waiting ---- */
 
-/* The host rings for room when it is told that somebody waits; it may have looked just before. */
+/* Waits for a free slot. The host rings when it sees that we wait, but it may have looked just
+ * before. */
 static bool wait_for_room(struct device *d, int ms) {
     bool there = d->hung_up || has_room(d);
     for (int left = ms; !there && left != 0;) {
-        uint32_t most = left > 0 && left < (int)ROOM_MS ? (uint32_t)left : ROOM_MS;
-        struct timespec end = tw_clock_after_ms(most);
+        uint32_t part = left > 0 && left < (int)ROOM_MS ? (uint32_t)left : ROOM_MS;
+        struct timespec end = tw_clock_after_ms(part);
         if (d->attached) {
             put(d, offsetof(struct tw_pcie_mailbox, wants_room), 1);
         }
         pthread_cond_timedwait(&d->room, &d->lock, &end);
-        left -= left > 0 ? (int)most : 0;
-        /* early, where there is no mailbox to wait for */
+        left -= left > 0 ? (int)part : 0;
+        /* returns early without a mailbox */
         there = d->hung_up || has_room(d) || !d->attached;
     }
     if (d->attached) {
@@ -332,7 +334,7 @@ static bool wait_pipe(struct tw_pipe *p, bool write, int ms) {
 
 /* ---- the status thread ---- */
 
-/* Words are written one by one: a reader may see parts of two states, each of which was true. */
+/* Words are written one by one, so a reader may see parts of two successive states. */
 static void publish(struct device *d, const struct tw_link_progress *progress,
                     uint32_t generation) {
     uint32_t words[sizeof *progress / 4];
@@ -353,7 +355,7 @@ static void renew_status(struct device *d) {
     }
     pthread_mutex_lock(&d->lock);
     publish(d, &progress, generation);
-    if (d->resetting && !d->left && generation == 0 && progress.executing == 0) {
+    if (d->resetting && !d->host_left && generation == 0 && progress.executing == 0) {
         d->resetting = false;
         d->was_reset = tw_pcie_load(&d->regs->reset);
         tw_pcie_store(&d->regs->was_reset, d->was_reset);
@@ -362,7 +364,7 @@ static void renew_status(struct device *d) {
     pthread_mutex_unlock(&d->lock);
 }
 
-static void *keep_status(void *arg) {
+static void *run_status(void *arg) {
     struct device *d = arg;
     pthread_mutex_lock(&d->lock);
     for (uint32_t turn = 1; !d->quit; turn++) {
@@ -371,7 +373,7 @@ static void *keep_status(void *arg) {
         pthread_mutex_lock(&d->lock);
         uint64_t n;
         if (d->attached && turn % PROBE_TURNS == 0) {
-            /* a host that died is told by its memory, which the IOMMU does not map any more */
+            /* a host that died is detected by its memory: the IOMMU no longer maps it */
             reach(d, 0, &n, true);
         }
         struct timespec end =
@@ -457,7 +459,7 @@ int tw_pcie_device_create(const struct tw_pcie_device_options *o, struct tw_pipe
                           tw_error *err) {
     if (o->access.bar2_bytes < 2 * TW_PCIE_REGISTER_BYTES || o->dma_bits < 12 || o->dma_bits > 64) {
         return refuse(o, TW_E_USAGE,
-                      "BAR2 needs 8192 bytes or more, and DMA addresses 12 to 64 bits", err);
+                      "BAR2 must have 8192 bytes or more, and dma_bits must be 12 to 64", err);
     }
     struct device *d = calloc(1, sizeof *d);
     if (!d) {
@@ -468,9 +470,9 @@ int tw_pcie_device_create(const struct tw_pcie_device_options *o, struct tw_pipe
     d->regs = (struct tw_pcie_registers *)(void *)o->access.bar2;
     init_locks(d);
     fill_registers(d);
-    if (pthread_create(&d->status, NULL, keep_status, d)) {
+    if (pthread_create(&d->status, NULL, run_status, d)) {
         dispose(d);
-        return tw_fail(err, TW_E_INTERNAL, "PCIe device: no thread");
+        return tw_fail(err, TW_E_INTERNAL, "PCIe device: cannot create a thread");
     }
     *out = &d->pipe;
     return 0;

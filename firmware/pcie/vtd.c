@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A walk a page, without a cache: what the guest unmaps is out of reach at once. Layouts are those
- * of the "Intel Virtualization Technology for Directed I/O" specification, chapter 9.
+ * One table walk for each page, without a cache, so a page that the guest unmaps is unreachable at
+ * once. Layouts are those of the "Intel Virtualization Technology for Directed I/O" specification,
+ * chapter 9.
  */
 #include "firmware/pcie/vtd.h"
 
@@ -18,10 +19,10 @@
 #include <unistd.h>
 
 #define PAGE UINT64_C(4096)
-#define ADDRESS UINT64_C(0x000ffffffffff000) /* of an entry */
+#define ADDRESS UINT64_C(0x000ffffffffff000) /* bits of an entry that hold an address */
 #define READ 1u
 #define WRITE 2u
-#define LARGE 0x80u /* the entry is the page, not a table */
+#define LARGE 0x80u /* the entry maps a page, not a table */
 #define ROOT_MODE UINT64_C(0xc00)
 #define MONITOR_MS 2000u
 
@@ -44,7 +45,7 @@ static uint8_t *physical(const struct tw_vtd *v, uint64_t at, uint64_t page, uin
     return v->ram + at;
 }
 
-/* The requester's context entry: its lower and upper half. */
+/* Reads the requester's context entry: its lower and upper half. */
 static bool find_context(const struct tw_vtd *v, uint64_t *low, uint64_t *high) {
     uint64_t root, table;
     if (v->root & ROOT_MODE ||
@@ -55,7 +56,7 @@ static bool find_context(const struct tw_vtd *v, uint64_t *low, uint64_t *high) 
     return read_entry(v, table, low) && read_entry(v, table + 8, high) && (*low & 1);
 }
 
-/* From the table of the topmost level down. */
+/* Walks the page tables from the top level down. */
 static uint8_t *walk(const struct tw_vtd *v, uint64_t table, uint32_t levels, uint64_t address,
                      uint64_t *bytes, bool write) {
     for (uint32_t level = levels; level > 0; level--) {
@@ -67,7 +68,7 @@ static uint8_t *walk(const struct tw_vtd *v, uint64_t table, uint32_t levels, ui
         }
         bool large = level > 1 && entry & LARGE;
         if (large && level > 3) {
-            return NULL; /* there are pages of 4 KiB, 2 MiB and 1 GiB */
+            return NULL; /* only 4 KiB, 2 MiB and 1 GiB pages exist */
         }
         if (large || level == 1) {
             uint64_t page = UINT64_C(1) << shift;
@@ -89,7 +90,7 @@ uint8_t *tw_vtd_reach(const struct tw_vtd *v, uint64_t address, uint64_t *bytes,
     }
     uint32_t kind = (low >> 2) & 3, levels = (uint32_t)(high & 7) + 2;
     if (kind == 2) {
-        return physical(v, address, PAGE, bytes); /* passed through */
+        return physical(v, address, PAGE, bytes); /* pass-through: addresses are physical */
     }
     if (kind == 3 || levels < 3 || levels > 5 || address >> (12 + 9 * levels)) {
         return NULL;
@@ -116,7 +117,7 @@ static int connect_monitor(const char *path, tw_error *err) {
     return fd;
 }
 
-/* "fed90018: 0xVALUE 0xVALUE" in what the monitor prints. */
+/* Finds "fed90018: 0xVALUE 0xVALUE" in the monitor's output. */
 static bool find_answer(const char *text, uint64_t value[2]) {
     const char *p = strstr(text, "fed90018: 0x");
     char *end;
@@ -128,15 +129,15 @@ static bool find_answer(const char *text, uint64_t value[2]) {
     return *end == ' ';
 }
 
-/* By one deadline, however slowly it speaks: the device waits meanwhile. */
-static bool hear_answer(int fd, uint64_t value[2]) {
+/* Reads until the answer is there, with one deadline for all of it: the device waits meanwhile. */
+static bool read_answer(int fd, uint64_t value[2]) {
     char text[4096];
     size_t n = 0;
     struct pollfd p = {.fd = fd, .events = POLLIN};
     uint64_t end = tw_clock_ms() + MONITOR_MS, now;
     while (n < sizeof text - 1 && (now = tw_clock_ms()) < end) {
         if (poll(&p, 1, (int)(end - now)) <= 0) {
-            continue; /* a signal, or the time is up */
+            continue; /* a signal, or the deadline has passed */
         }
         ssize_t got = read(fd, text + n, sizeof text - 1 - n);
         if (got == 0 || (got < 0 && errno != EINTR)) {
@@ -154,18 +155,19 @@ static bool hear_answer(int fd, uint64_t value[2]) {
 
 int tw_vtd_ask(struct tw_vtd *v, const char *monitor, tw_error *err) {
     /* command and status; then the root table */
-    static const char question[] = "xp /2gx 0xfed90018\n";
+    static const char command[] = "xp /2gx 0xfed90018\n";
     uint64_t value[2];
     int fd = connect_monitor(monitor, err);
     if (fd < 0) {
         return fd;
     }
     bool answered =
-        send(fd, question, sizeof question - 1, MSG_NOSIGNAL) == (ssize_t)sizeof question - 1 &&
-        hear_answer(fd, value);
+        send(fd, command, sizeof command - 1, MSG_NOSIGNAL) == (ssize_t)sizeof command - 1 &&
+        read_answer(fd, value);
     close(fd);
     if (!answered) {
-        return tw_fail(err, TW_E_IO, "monitor %s: it does not tell the IOMMU's registers", monitor);
+        return tw_fail(err, TW_E_IO,
+                       "monitor %s: cannot read the IOMMU's registers: no answer to 'xp'", monitor);
     }
     v->on = value[0] >> 63 & 1; /* translation is enabled */
     v->root = value[1];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The listening side: a poll loop over the socket, those who have connected and not said what they
- * want, the host, and the executing thread's news.
+ * The listening side: a poll loop over the listening socket, the media, the pending clients, the
+ * host, and the executing thread's notifications.
  */
 #include "firmware/serve/device_server.h"
 
@@ -22,33 +22,34 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define GUESTS 16u
-#define GUEST_MS 10000u /* a connection that was answered and stays is closed after this */
-#define SILENT_MS 1000u /* and one that has not said what it wants, after this; */
-#define FULL_MS 100u    /* where all places are taken, and others may wait, either after this */
-#define LINES 4u
+#define MAX_PENDING 16u
+#define MAX_MEDIA 4u
+/* A pending client's connection is closed after: */
+#define ANSWERED_MS 10000u /* if it was answered and did not close */
+#define SILENT_MS 1000u    /* if it has not sent an OPEN */
+#define FULL_MS 100u       /* either, while every slot is taken and others may be waiting */
 
-/* A connection that is not (or not yet) the host's. */
-struct guest {
-    struct tw_pipe *pipe; /* NULL: none */
+/* A client that is not (or not yet) the host. */
+struct pending {
+    struct tw_pipe *pipe; /* NULL: the slot is free */
     bool answered;
     uint64_t since;
 };
 
 struct tw_device_server {
-    struct tw_link_server *served;
+    struct tw_link_server *link;
     struct tw_faults faults;
     struct tw_listen listen;
     int wake;
-    struct guest guest[GUESTS];
-    struct tw_medium *line[LINES];
-    uint32_t n_lines;
+    struct pending pending[MAX_PENDING];
+    struct tw_medium *medium[MAX_MEDIA];
+    uint32_t n_media;
     _Atomic bool stop;
 };
 
-static void dismiss(struct guest *g) {
-    g->pipe->ops->close(g->pipe);
-    g->pipe = NULL;
+static void close_pending(struct pending *c) {
+    c->pipe->ops->close(c->pipe);
+    c->pipe = NULL;
 }
 
 /* ---- making ---- */
@@ -75,7 +76,7 @@ static int make_device(struct tw_device_server *s, const struct tw_device_server
     if (code) {
         return code;
     }
-    code = tw_link_server_create(emu, &s->faults, &s->served, err);
+    code = tw_link_server_create(emu, &s->faults, &s->link, err);
     if (code) {
         tw_emu_destroy(emu);
     }
@@ -110,73 +111,75 @@ void tw_device_server_destroy(struct tw_device_server *s) {
     if (!s) {
         return;
     }
-    for (uint32_t i = 0; i < GUESTS; i++) {
-        if (s->guest[i].pipe) {
-            dismiss(&s->guest[i]);
+    for (uint32_t i = 0; i < MAX_PENDING; i++) {
+        if (s->pending[i].pipe) {
+            close_pending(&s->pending[i]);
         }
     }
-    if (s->served) {
-        tw_link_server_drop(s->served); /* a call ends before its line, */
+    if (s->link) {
+        tw_link_server_drop(s->link); /* a connection must end before its medium, */
     }
-    for (uint32_t i = 0; i < s->n_lines; i++) {
-        /* and a line, which may ask for progress, before the device */
-        tw_medium_destroy(s->line[i]);
+    for (uint32_t i = 0; i < s->n_media; i++) {
+        /* and a medium, which may query the progress, before the device */
+        tw_medium_destroy(s->medium[i]);
     }
-    tw_link_server_destroy(s->served);
+    tw_link_server_destroy(s->link);
     tw_faults_finish(&s->faults);
     tw_event_destroy(s->wake);
     tw_listen_end(&s->listen);
     free(s);
 }
 
-/* ---- guests ---- */
+/* ---- pending clients ---- */
 
-/* Room for packets in flight; what the system allows. */
+/* Asks for room for the packets in flight; the system may grant less. */
 static void enlarge(int fd) {
     int bytes = 1 << 20;
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
-/* NULL: all are taken. Then new connections stay in the listen backlog, and those that hold a place
- * without need lose it sooner (dismiss_idle). */
-static struct guest *free_place(struct tw_device_server *s) {
-    for (uint32_t i = 0; i < GUESTS; i++) {
-        if (!s->guest[i].pipe) {
-            return &s->guest[i];
+/* Returns NULL if every slot is taken. New connections then stay in the listen backlog, and idle
+ * ones are closed sooner (close_idle). */
+static struct pending *free_slot(struct tw_device_server *s) {
+    for (uint32_t i = 0; i < MAX_PENDING; i++) {
+        if (!s->pending[i].pipe) {
+            return &s->pending[i];
         }
     }
     return NULL;
 }
 
-/* False: no memory. */
-static bool welcome(struct guest *place, int fd) {
+/* Returns false if memory ran out; fd is closed then. */
+static bool fill_slot(struct pending *slot, int fd) {
     enlarge(fd);
-    *place = (struct guest){.pipe = tw_pipe_socket(fd), .since = tw_clock_ms()};
-    return place->pipe != NULL;
+    *slot = (struct pending){.pipe = tw_pipe_socket(fd), .since = tw_clock_ms()};
+    return slot->pipe != NULL;
 }
 
 static void accept_all(struct tw_device_server *s) {
-    struct guest *place;
-    while ((place = free_place(s))) {
+    struct pending *slot;
+    while ((slot = free_slot(s))) {
         int fd = tw_listen_accept(&s->listen, SOCK_NONBLOCK);
-        if (fd < 0 || !welcome(place, fd)) {
+        if (fd < 0 || !fill_slot(slot, fd)) {
             return;
         }
     }
 }
 
-int tw_device_server_add_medium(struct tw_device_server *s, struct tw_medium *line, tw_error *err) {
-    if (s->n_lines == LINES) {
-        tw_medium_destroy(line);
-        return tw_fail(err, TW_E_USAGE, "emulator: at most %u doors besides its socket", LINES);
+int tw_device_server_add_medium(struct tw_device_server *s, struct tw_medium *medium,
+                                tw_error *err) {
+    if (s->n_media == MAX_MEDIA) {
+        tw_medium_destroy(medium);
+        return tw_fail(err, TW_E_USAGE,
+                       "emulator: too many endpoints: at most %u besides its socket", MAX_MEDIA);
     }
-    s->line[s->n_lines++] = line;
+    s->medium[s->n_media++] = medium;
     return 0;
 }
 
 void tw_device_server_progress(struct tw_device_server *s, struct tw_link_progress *progress,
                                uint32_t *generation) {
-    tw_link_server_progress(s->served, progress, generation);
+    tw_link_server_progress(s->link, progress, generation);
 }
 
 int tw_device_server_pair(struct tw_device_server *s) {
@@ -184,10 +187,10 @@ int tw_device_server_pair(struct tw_device_server *s) {
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fd)) {
         return -1;
     }
-    struct guest *place = free_place(s);
-    if (!place || !welcome(place, fd[1])) {
+    struct pending *slot = free_slot(s);
+    if (!slot || !fill_slot(slot, fd[1])) {
         close(fd[0]);
-        if (!place) {
+        if (!slot) {
             close(fd[1]);
         }
         return -1;
@@ -196,71 +199,71 @@ int tw_device_server_pair(struct tw_device_server *s) {
     return fd[0];
 }
 
-static void answer(struct tw_device_server *s, struct guest *g) {
+static void answer(struct tw_device_server *s, struct pending *c) {
     struct tw_link_opened o;
     struct tw_link_header h = {.kind = TW_LINK_OPENED};
-    tw_link_server_describe(s->served, &o);
-    tw_link_server_send(s->served, g->pipe, &h, &o, sizeof o);
-    /* it stays until the other side closes: closing first could swallow the answer */
-    g->answered = true;
-    g->since = tw_clock_ms();
+    tw_link_server_describe(s->link, &o);
+    tw_link_server_send(s->link, c->pipe, &h, &o, sizeof o);
+    /* The client closes: if we closed first, the answer could be lost. */
+    c->answered = true;
+    c->since = tw_clock_ms();
 }
 
-static uint32_t peer_pid(int fd, uint32_t said) {
+static uint32_t peer_pid(int fd, uint32_t claimed) {
     uint32_t pid, uid;
-    return tw_peer(fd, &pid, &uid) && pid ? pid : said;
+    return tw_peer(fd, &pid, &uid) && pid ? pid : claimed;
 }
 
-/* A guest that wants to be the host. A host that has died is noticed first. */
-static void promote(struct tw_device_server *s, struct guest *g, const struct tw_link_open *q) {
-    for (int i = 0; i < 1000; i++) { /* what it sent before it died is read first */
-        struct pollfd p = {.fd = tw_link_server_host_fd(s->served), .events = POLLIN};
+/* Makes a pending client the host, unless there is one; a host that has died is detected first. */
+static void promote(struct tw_device_server *s, struct pending *c, const struct tw_link_open *q) {
+    for (int i = 0; i < 1000; i++) { /* read what it sent before it died */
+        struct pollfd p = {.fd = tw_link_server_host_fd(s->link), .events = POLLIN};
         if (p.fd < 0 || poll(&p, 1, 0) <= 0) {
             break;
         }
-        tw_link_server_take(s->served);
+        tw_link_server_take(s->link);
     }
-    if (tw_link_server_attach(s->served, g->pipe, peer_pid(g->pipe->fd, q->pid), q->command)) {
-        g->pipe = NULL;
+    if (tw_link_server_attach(s->link, c->pipe, peer_pid(c->pipe->fd, q->pid), q->command)) {
+        c->pipe = NULL;
     } else {
-        answer(s, g);
+        answer(s, c);
     }
 }
 
-static void hear(struct tw_device_server *s, struct guest *g) {
+static void read_open(struct tw_device_server *s, struct pending *c) {
     uint8_t *bytes;
     size_t n;
     struct tw_link_header h;
     struct tw_link_open q;
-    enum tw_packet_result r = g->pipe->ops->take(g->pipe, &bytes, &n);
+    enum tw_packet_result r = c->pipe->ops->take(c->pipe, &bytes, &n);
     if (r == TW_PACKET_AGAIN) {
         return;
     }
     if (r == TW_PACKET_GONE) {
-        dismiss(g);
+        close_pending(c);
         return;
     }
     if (!tw_packet_good(bytes, n, &h) || h.kind != TW_LINK_OPEN || h.length != sizeof q) {
-        return; /* it will ask again */
+        return; /* the client resends its OPEN */
     }
     memcpy(&q, bytes + TW_LINK_HEADER_BYTES, sizeof q);
     q.command[sizeof q.command - 1] = 0;
-    if (g->answered || q.flags & TW_LINK_QUERY) {
-        answer(s, g);
+    if (c->answered || q.flags & TW_LINK_QUERY) {
+        answer(s, c);
     } else {
-        promote(s, g, &q);
+        promote(s, c, &q);
     }
 }
 
-/* What began a call has left its medium, whose descriptor may say nothing more: so it is heard at
- * once. */
-static void accept_calls(struct tw_device_server *s) {
-    for (uint32_t i = 0; i < s->n_lines; i++) {
-        struct guest *place = free_place(s);
-        struct tw_pipe *call = place ? tw_medium_accept(s->line[i]) : NULL;
-        if (call) {
-            *place = (struct guest){.pipe = call, .since = tw_clock_ms()};
-            hear(s, place);
+/* Accepts the media's connections. Each OPEN is handled at once: it has been taken from the medium,
+ * whose descriptor may not become readable again. */
+static void accept_media(struct tw_device_server *s) {
+    for (uint32_t i = 0; i < s->n_media; i++) {
+        struct pending *slot = free_slot(s);
+        struct tw_pipe *connection = slot ? tw_medium_accept(s->medium[i]) : NULL;
+        if (connection) {
+            *slot = (struct pending){.pipe = connection, .since = tw_clock_ms()};
+            read_open(s, slot);
         }
     }
 }
@@ -269,63 +272,63 @@ static void accept_calls(struct tw_device_server *s) {
 
 #define OWN 4u
 
-static uint32_t list_fds(struct tw_device_server *s, struct pollfd *p, struct guest **who) {
+static uint32_t list_fds(struct tw_device_server *s, struct pollfd *p, struct pending **who) {
     uint32_t n = 0;
-    bool full = free_place(s) == NULL;
-    const int own[] = {s->wake, full ? -1 : s->listen.fd, tw_link_server_news_fd(s->served),
-                       tw_link_server_host_fd(s->served)};
+    bool full = free_slot(s) == NULL;
+    const int own[] = {s->wake, full ? -1 : s->listen.fd, tw_link_server_news_fd(s->link),
+                       tw_link_server_host_fd(s->link)};
     for (; n < OWN; n++) {
         p[n] = (struct pollfd){.fd = own[n], .events = POLLIN};
     }
-    for (uint32_t i = 0; i < s->n_lines; i++) {
-        p[n++] = (struct pollfd){.fd = full ? -1 : tw_medium_fd(s->line[i]), .events = POLLIN};
+    for (uint32_t i = 0; i < s->n_media; i++) {
+        p[n++] = (struct pollfd){.fd = full ? -1 : tw_medium_fd(s->medium[i]), .events = POLLIN};
     }
-    for (uint32_t i = 0; i < GUESTS; i++) {
-        if (s->guest[i].pipe) {
-            who[n] = &s->guest[i];
-            p[n++] = (struct pollfd){.fd = s->guest[i].pipe->fd, .events = POLLIN};
+    for (uint32_t i = 0; i < MAX_PENDING; i++) {
+        if (s->pending[i].pipe) {
+            who[n] = &s->pending[i];
+            p[n++] = (struct pollfd){.fd = s->pending[i].pipe->fd, .events = POLLIN};
         }
     }
     return n;
 }
 
-/* A connection asks at once for what it wants; one that does not must not keep others out. */
-static void dismiss_idle(struct tw_device_server *s) {
+/* Closes idle connections, so that they do not keep others out. */
+static void close_idle(struct tw_device_server *s) {
     uint64_t now = tw_clock_ms();
-    bool full = free_place(s) == NULL;
-    for (uint32_t i = 0; i < GUESTS; i++) {
-        struct guest *g = &s->guest[i];
-        uint64_t allowed = full ? FULL_MS : g->answered ? GUEST_MS : SILENT_MS;
-        if (g->pipe && now - g->since > allowed) {
-            dismiss(g);
+    bool full = free_slot(s) == NULL;
+    for (uint32_t i = 0; i < MAX_PENDING; i++) {
+        struct pending *c = &s->pending[i];
+        uint64_t allowed = full ? FULL_MS : c->answered ? ANSWERED_MS : SILENT_MS;
+        if (c->pipe && now - c->since > allowed) {
+            close_pending(c);
         }
     }
 }
 
 static void turn(struct tw_device_server *s) {
-    struct pollfd p[OWN + LINES + GUESTS];
-    struct guest *who[OWN + LINES + GUESTS];
+    struct pollfd p[OWN + MAX_MEDIA + MAX_PENDING];
+    struct pending *who[OWN + MAX_MEDIA + MAX_PENDING];
     uint32_t n = list_fds(s, p, who);
-    if (poll(p, n, free_place(s) ? 250 : FULL_MS / 2) < 0) {
+    if (poll(p, n, free_slot(s) ? 250 : FULL_MS / 2) < 0) {
         return; /* a signal */
     }
     if (p[2].revents) {
-        tw_link_server_news(s->served);
+        tw_link_server_news(s->link);
     }
-    /* a call that was hung up is not told by its line's descriptor */
-    if (p[3].revents || s->n_lines) {
-        tw_link_server_take(s->served);
+    /* a medium's descriptor does not report a connection that was hung up */
+    if (p[3].revents || s->n_media) {
+        tw_link_server_take(s->link);
     }
-    for (uint32_t i = OWN + s->n_lines; i < n; i++) {
+    for (uint32_t i = OWN + s->n_media; i < n; i++) {
         if (p[i].revents) {
-            hear(s, who[i]);
+            read_open(s, who[i]);
         }
     }
     if (p[1].revents) {
         accept_all(s);
     }
-    accept_calls(s);
-    dismiss_idle(s);
+    accept_media(s);
+    close_idle(s);
 }
 
 void tw_device_server_run(struct tw_device_server *s, const volatile sig_atomic_t *stop) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device's end of a link. Requests are put together in slots, one a credit; the executing
- * thread takes them in order and keeps each answer in a slot until the host is known to have it.
- * When a host goes, what it left undone is dropped and the device is cleaned (after CLOSE) or reset
- * (after anything else) before the next one is let in.
+ * The device's end of a link. Requests are assembled in slots, one for each credit; the executing
+ * thread takes them in order and keeps each answer in a slot until the host has acknowledged it.
+ * When a host goes, its unfinished requests are dropped, and the device is cleaned up (after CLOSE)
+ * or reset (after anything else) before the next host is accepted.
  */
 #include "firmware/serve/link_server_internal.h"
 
@@ -28,9 +28,9 @@ static bool send_whole(struct tw_pipe *to, const uint8_t *bytes, size_t n, bool 
     for (;;) {
         enum tw_packet_result r = to->ops->send(to, bytes, n);
         if (r != TW_PACKET_AGAIN || !wait) {
-            return r != TW_PACKET_GONE; /* what finds no room is lost, and asked for again */
+            return r != TW_PACKET_GONE; /* without room it is lost; the host requests it again */
         }
-        to->ops->wait(to, true, 200); /* the other thread hangs up if the host has to go */
+        to->ops->wait(to, true, 200); /* the other thread hangs up to end this */
     }
 }
 
@@ -56,34 +56,32 @@ bool tw_link_server_send(struct tw_link_server *s, struct tw_pipe *to, struct tw
     return send_built(s, to, packet, tw_packet_build(h, &data, to->chunk, packet), false);
 }
 
-/* One message's packets from a kept answer, from h->offset on. */
 bool tw_link_server_send_answer(struct tw_link_server *s, struct tw_pipe *to,
                                 struct tw_link_header *h, const struct slot *a, bool wait) {
     uint8_t packet[TW_PACKET_BYTES];
     const struct tw_packet_data data = {a->bytes, a->bytes + TW_WIRE_HEADER_BYTES,
                                         a->n - TW_WIRE_HEADER_BYTES};
-    bool there = true;
+    bool connected = true;
     h->flags = atomic_load_explicit(&s->check, memory_order_relaxed);
-    for (; there && h->offset < a->n; h->offset += h->length) {
-        there = send_built(s, to, packet, tw_packet_build(h, &data, to->chunk, packet), wait);
+    for (; connected && h->offset < a->n; h->offset += h->length) {
+        connected = send_built(s, to, packet, tw_packet_build(h, &data, to->chunk, packet), wait);
     }
-    return there;
+    return connected;
 }
 
 /* ---- executing ---- */
 
 #define SHORT_BYTES 16384u
 
-/* Cleans up behind a host. If the next one has gone meanwhile, too, that has to be seen to once
- * more. */
-static void settle(struct tw_link_server *s) {
-    enum after after = s->after;
+/* Cleans up after a host. If another has come and gone in the meantime, the caller repeats it. */
+static void clean_up(struct tw_link_server *s) {
+    enum cleanup cleanup = s->cleanup;
     uint32_t departures = s->departures;
     char disconnect_reason[sizeof s->disconnect_reason];
     memcpy(disconnect_reason, s->disconnect_reason, sizeof disconnect_reason);
     pthread_mutex_unlock(&s->lock);
     struct tw_server *server = tw_emu_server(s->emu);
-    if (after == AFTER_CLOSE) {
+    if (cleanup == CLEANUP_RELEASE) {
         tw_server_release(server);
     } else {
         tw_server_reset(server);
@@ -92,20 +90,20 @@ static void settle(struct tw_link_server *s) {
     pthread_mutex_lock(&s->lock);
     if (s->departures == departures) {
         tw_server_cancel(server, false);
-        s->after = AFTER_NOTHING;
+        s->cleanup = CLEANUP_NONE;
     }
 }
 
-/* Waits as a fault plan wants; a frozen request ends when its host has gone. */
-static void obey(struct tw_link_server *s, const struct tw_faults_request *v) {
+/* Delays a request as the fault plan says; a frozen request ends when its host has gone. */
+static void follow_plan(struct tw_link_server *s, const struct tw_faults_request *v) {
     for (uint32_t ms = 0; ms < v->wait_ms; ms += 10) {
         tw_link_server_sleep(10);
         if (v->moving) {
-            atomic_fetch_add_explicit(&s->beat, 1, memory_order_relaxed);
+            atomic_fetch_add_explicit(&s->progress, 1, memory_order_relaxed);
         }
     }
     pthread_mutex_lock(&s->lock);
-    while (v->freeze && !s->quit && s->after == AFTER_NOTHING) {
+    while (v->freeze && !s->quit && s->cleanup == CLEANUP_NONE) {
         if (v->flood) {
             tw_link_server_send_progress(s);
             pthread_mutex_unlock(&s->lock);
@@ -118,12 +116,12 @@ static void obey(struct tw_link_server *s, const struct tw_faults_request *v) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* As after a watchdog's reset: the host is still there, but the device knows nothing of it. */
+/* Acts as after a watchdog reset: the host is still connected, but the device does not know it. */
 static void forget_host(struct tw_link_server *s) {
     tw_server_reset(tw_emu_server(s->emu));
     pthread_mutex_lock(&s->lock);
     s->generation++;
-    s->received = s->executed = s->acked = s->have = 0;
+    s->received = s->executed = s->acked = s->received_bytes = 0;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -131,22 +129,24 @@ static uint8_t opcode_of(const struct slot *request) {
     return request->bytes[TW_WIRE_AT_opcode];
 }
 
-/* The first byte of what was kept is another one. */
-static void spoil(struct tw_link_server *s, const struct slot *request, const struct slot *answer) {
+/* Changes the first byte of the content that a KEEP has just kept. */
+static void corrupt_content(struct tw_link_server *s, const struct slot *request,
+                            const struct slot *answer) {
     uint8_t *kept = tw_emu_map(s->emu, TW_WIRE_GET(request->bytes, address), 1);
     if (kept && TW_WIRE_GET(answer->bytes, status) == 0) {
         *kept = (uint8_t)(*kept ^ 1);
     }
 }
 
-/* Without the lock: slots of this number are the executor's until it has counted it. */
+/* Executes request `number` and fills its answer slot. Called without the lock: both slots belong
+ * to the executing thread until `executed` reaches their number. */
 static void execute(struct tw_link_server *s, uint32_t number) {
     const struct slot *request = tw_link_server_slot(s->request, number),
                       *last = tw_link_server_slot(s->answer, number - 1);
     struct slot *answer = tw_link_server_slot(s->answer, number);
     struct tw_server_answer out;
     struct tw_faults_request v = tw_faults_handle(s->faults, opcode_of(request));
-    obey(s, &v);
+    follow_plan(s, &v);
     if (v.reset) {
         forget_host(s);
         return;
@@ -158,15 +158,15 @@ static void execute(struct tw_link_server *s, uint32_t number) {
         memcpy(answer->bytes + TW_WIRE_HEADER_BYTES, out.payload, out.length);
     }
     if (v.rot) {
-        spoil(s, request, answer);
+        corrupt_content(s, request, answer);
     }
-    struct tw_faults_answer told = {answer->bytes, TW_WIRE_HEADER_BYTES + out.length};
+    struct tw_faults_answer sent = {answer->bytes, TW_WIRE_HEADER_BYTES + out.length};
     const struct tw_faults_answer before = {last->bytes, number > 1 ? last->n : 0};
-    tw_faults_inject(s->faults, &told, &before);
-    answer->n = told.n;
+    tw_faults_inject(s->faults, &sent, &before);
+    answer->n = sent.n;
 }
 
-/* The program that a RUN names. */
+/* Returns the program that a RUN names, or TW_NONE. */
 static uint32_t program_of(const struct slot *request) {
     struct tw_wire_run q = {.program = TW_NONE};
     if (opcode_of(request) == TW_WIRE_RUN && request->n >= TW_WIRE_HEADER_BYTES + sizeof q) {
@@ -175,7 +175,8 @@ static uint32_t program_of(const struct slot *request) {
     return q.program;
 }
 
-/* `wait`: for room for the answer; else what finds none is lost, and asked for again. */
+/* Executes the next request and sends its answer. wait: for room to send; otherwise packets that
+ * find no room are lost, and the host requests them again. */
 static void execute_next(struct tw_link_server *s, bool wait) {
     uint32_t number = s->executed + 1, generation = s->generation;
     const struct slot *request = tw_link_server_slot(s->request, number);
@@ -183,11 +184,11 @@ static void execute_next(struct tw_link_server *s, bool wait) {
     s->program = program_of(request);
     pthread_mutex_unlock(&s->lock);
     execute(s, number);
-    atomic_fetch_add_explicit(&s->beat, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&s->progress, 1, memory_order_relaxed);
     pthread_mutex_lock(&s->lock);
     s->executing = 0;
-    if (s->generation != generation || s->after != AFTER_NOTHING || !s->host) {
-        pthread_cond_broadcast(&s->work); /* nobody waits for it any more but who cleans up */
+    if (s->generation != generation || s->cleanup != CLEANUP_NONE || !s->host) {
+        pthread_cond_broadcast(&s->work); /* only the cleanup still waits for it */
         return;
     }
     s->executed = number;
@@ -196,17 +197,17 @@ static void execute_next(struct tw_link_server *s, bool wait) {
     struct tw_pipe *to = s->host;
     s->sending = true;
     pthread_mutex_unlock(&s->lock);
-    bool there =
+    bool connected =
         tw_link_server_send_answer(s, to, &h, tw_link_server_slot(s->answer, number), wait);
     pthread_mutex_lock(&s->lock);
     s->sending = false;
-    if (!there) {
-        to->ops->hang_up(to); /* the other thread sees it and lets the host go */
+    if (!connected) {
+        to->ops->hang_up(to); /* the other thread notices and detaches the host */
     }
-    pthread_cond_broadcast(&s->still);
+    pthread_cond_broadcast(&s->sent_all);
 }
 
-/* What takes less time than waking a thread. */
+/* Returns true for requests that take less time than waking a thread. */
 static bool is_short(const struct slot *request) {
     struct tw_wire_range range = {.bytes = UINT64_MAX};
     uint32_t payload = request->n - TW_WIRE_HEADER_BYTES;
@@ -230,10 +231,10 @@ static bool is_short(const struct slot *request) {
 }
 
 bool tw_link_server_execute_short(struct tw_link_server *s) {
-    bool idle =
-        s->executed + 1 == s->received && !s->executing && !s->sending && s->after == AFTER_NOTHING;
-    bool honest = !tw_faults_name(s->faults)[0]; /* a plan may let any request take its time */
-    if (!idle || !honest || !is_short(tw_link_server_slot(s->request, s->received))) {
+    bool idle = s->executed + 1 == s->received && !s->executing && !s->sending &&
+                s->cleanup == CLEANUP_NONE;
+    bool no_faults = !tw_faults_name(s->faults)[0]; /* a fault plan may delay any request */
+    if (!idle || !no_faults || !is_short(tw_link_server_slot(s->request, s->received))) {
         return false;
     }
     execute_next(s, false);
@@ -244,8 +245,8 @@ static void *run_executor(void *arg) {
     struct tw_link_server *s = arg;
     pthread_mutex_lock(&s->lock);
     while (!s->quit) {
-        if (s->after != AFTER_NOTHING && !s->executing) {
-            settle(s);
+        if (s->cleanup != CLEANUP_NONE && !s->executing) {
+            clean_up(s);
             tw_event_ring(s->news);
         } else if (s->executed != s->received && !s->executing) {
             execute_next(s, true);
@@ -261,7 +262,7 @@ static void *run_executor(void *arg) {
 
 static int make_slots(struct tw_link_server *s) {
     for (uint32_t i = 0; i < TW_LINK_CREDITS; i++) {
-        s->request[i].bytes = malloc(TW_LINK_MAX_MESSAGE); /* touched where it is used */
+        s->request[i].bytes = malloc(TW_LINK_MAX_MESSAGE); /* pages appear when used */
         s->answer[i].bytes = malloc(TW_LINK_MAX_MESSAGE);
         if (!s->request[i].bytes || !s->answer[i].bytes) {
             return TW_E_NOMEM;
@@ -277,7 +278,7 @@ static void free_all(struct tw_link_server *s) {
     }
     tw_event_destroy(s->news);
     pthread_cond_destroy(&s->work);
-    pthread_cond_destroy(&s->still);
+    pthread_cond_destroy(&s->sent_all);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }
@@ -286,55 +287,57 @@ int tw_link_server_create(struct tw_emu *emu, struct tw_faults *faults, struct t
                           tw_error *err) {
     struct tw_link_server *s = calloc(1, sizeof *s);
     if (!s) {
-        return tw_fail(err, TW_E_NOMEM, "emulator: no memory for its link");
+        return tw_fail(err, TW_E_NOMEM, "emulator: out of memory for its link");
     }
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->work, NULL);
-    pthread_cond_init(&s->still, NULL);
+    pthread_cond_init(&s->sent_all, NULL);
     s->faults = faults;
     s->news = tw_event_create();
     if (make_slots(s)) {
         free_all(s);
-        return tw_fail(err, TW_E_NOMEM, "emulator: no memory for its link");
+        return tw_fail(err, TW_E_NOMEM, "emulator: out of memory for its link");
     }
     s->emu = emu;
     if (s->news < 0 || pthread_create(&s->executor, NULL, run_executor, s)) {
         free_all(s);
-        return tw_fail(err, TW_E_INTERNAL, "emulator: no thread or descriptor for its link");
+        return tw_fail(err, TW_E_INTERNAL,
+                       "emulator: cannot create a thread or descriptor for its link");
     }
     *out = s;
     return 0;
 }
 
-/* "host 123 (tilewright) went without a word, 12 ms after a PING, in RUN" */
+/* "host 123 (tilewright) disconnected without CLOSE, 12 ms after its last PING, in RUN" */
 static void write_disconnect_reason(struct tw_link_server *s) {
-    static const char *const kind[TW_LINK_KIND_LIMIT] = {"word",
+    static const char *const kind[TW_LINK_KIND_LIMIT] = {"packet",
 #define TW_X(name, number, text) #name,
                                                          TW_LINK_KINDS(TW_X)
 #undef TW_X
     };
     snprintf(s->disconnect_reason, sizeof s->disconnect_reason,
-             "host %u (%.16s) went without CLOSE, %llu ms after its last %s%s%s", s->pid,
-             s->command, (unsigned long long)(tw_clock_ms() - s->heard_at), kind[s->heard],
-             s->executing ? ", in " : "", s->executing ? tw_wire_opcode_name(s->executing) : "");
+             "host %u (%.16s) disconnected without CLOSE, %llu ms after its last %s%s%s", s->pid,
+             s->command, (unsigned long long)(tw_clock_ms() - s->last_packet_ms),
+             kind[s->last_kind], s->executing ? ", in " : "",
+             s->executing ? tw_wire_opcode_name(s->executing) : "");
 }
 
-void tw_link_server_detach(struct tw_link_server *s, enum after after) {
+void tw_link_server_detach(struct tw_link_server *s, enum cleanup cleanup) {
     struct tw_pipe *host = s->host;
     if (!host) {
         return;
     }
     host->ops->hang_up(host);
     while (s->sending) {
-        pthread_cond_wait(&s->still, &s->lock);
+        pthread_cond_wait(&s->sent_all, &s->lock);
     }
     host->ops->close(host);
     s->host = NULL;
     s->departures++;
-    s->after = after;
-    s->was_dirty = after == AFTER_DEATH;
+    s->cleanup = cleanup;
+    s->was_dirty = cleanup == CLEANUP_RESET;
     write_disconnect_reason(s);
-    s->received = s->executed = s->acked = s->have = 0;
+    s->received = s->executed = s->acked = s->received_bytes = 0;
     tw_server_cancel(tw_emu_server(s->emu), true);
     struct tw_slow_kernels how;
     if (tw_faults_kernels(s->faults, &how)) {
@@ -345,7 +348,7 @@ void tw_link_server_detach(struct tw_link_server *s, enum after after) {
 
 void tw_link_server_drop(struct tw_link_server *s) {
     pthread_mutex_lock(&s->lock);
-    tw_link_server_detach(s, AFTER_DEATH);
+    tw_link_server_detach(s, CLEANUP_RESET);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -405,8 +408,8 @@ bool tw_link_server_send_opened(struct tw_link_server *s) {
     return tw_link_server_send(s, s->host, &h, &o, sizeof o);
 }
 
-/* As text that anybody may print: what comes from a host may hold anything. */
-static void note_command(struct tw_link_server *s, const char *command) {
+/* Keeps the host's command as printable text: a host may send any bytes. */
+static void record_command(struct tw_link_server *s, const char *command) {
     size_t n = strnlen(command, sizeof s->command - 1);
     memset(s->command, 0, sizeof s->command);
     for (size_t i = 0; i < n; i++) {
@@ -423,12 +426,12 @@ bool tw_link_server_attach(struct tw_link_server *s, struct tw_pipe *host, uint3
         s->host = host;
         s->pid = pid;
         s->generation++;
-        s->heard_at = tw_clock_ms();
-        s->heard = TW_LINK_OPEN;
-        s->opened = s->said_close = s->asked = false;
-        note_command(s, command);
-        if (s->after == AFTER_NOTHING && !s->executing && !tw_link_server_send_opened(s)) {
-            tw_link_server_detach(s, AFTER_DEATH);
+        s->last_packet_ms = tw_clock_ms();
+        s->last_kind = TW_LINK_OPEN;
+        s->opened = s->close_received = s->resend_requested = false;
+        record_command(s, command);
+        if (s->cleanup == CLEANUP_NONE && !s->executing && !tw_link_server_send_opened(s)) {
+            tw_link_server_detach(s, CLEANUP_RESET);
         }
     }
     pthread_mutex_unlock(&s->lock);
@@ -440,8 +443,8 @@ void tw_link_server_news(struct tw_link_server *s) {
         return;
     }
     pthread_mutex_lock(&s->lock);
-    if (s->host && !s->opened && s->after == AFTER_NOTHING && !tw_link_server_send_opened(s)) {
-        tw_link_server_detach(s, AFTER_DEATH);
+    if (s->host && !s->opened && s->cleanup == CLEANUP_NONE && !tw_link_server_send_opened(s)) {
+        tw_link_server_detach(s, CLEANUP_RESET);
     }
     pthread_mutex_unlock(&s->lock);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What comes from the host of a served device, packet by packet: parts of requests, questions, its
- * end. With the lock; a function that returns false means: the host has to go.
+ * Handles the host's packets: parts of requests, RESEND, PING, CLOSE. All functions need the lock;
+ * those that return false mean that the host must be detached.
  */
 #include "firmware/serve/link_server_internal.h"
 
@@ -9,11 +9,11 @@
 #include "loader/base/clock.h"
 
 static bool request_resend(struct tw_link_server *s) {
-    if (s->asked) {
+    if (s->resend_requested) {
         return true;
     }
-    s->asked = true;
-    struct tw_link_resend r = {.offset = s->have};
+    s->resend_requested = true;
+    struct tw_link_resend r = {.offset = s->received_bytes};
     struct tw_link_header h = {
         .kind = TW_LINK_RESEND, .generation = s->generation, .sequence = s->received + 1};
     return tw_link_server_send(s, s->host, &h, &r, sizeof r);
@@ -21,22 +21,24 @@ static bool request_resend(struct tw_link_server *s) {
 
 static bool take_data(struct tw_link_server *s, const struct tw_link_header *h,
                       const uint8_t *bytes) {
-    if (h->sequence <= s->received || (h->sequence == s->received + 1 && h->offset < s->have)) {
-        return true; /* a repetition */
+    if (h->sequence <= s->received ||
+        (h->sequence == s->received + 1 && h->offset < s->received_bytes)) {
+        return true; /* received before */
     }
-    if (h->sequence != s->received + 1 || h->offset != s->have || h->total < TW_WIRE_HEADER_BYTES) {
+    if (h->sequence != s->received + 1 || h->offset != s->received_bytes ||
+        h->total < TW_WIRE_HEADER_BYTES) {
         return request_resend(s);
     }
     if (h->sequence - s->executed > TW_LINK_CREDITS) {
-        return true; /* a host that ignores its credits */
+        return true; /* the host ignores its credits: drop it */
     }
     struct slot *r = tw_link_server_slot(s->request, h->sequence);
     memcpy(r->bytes + h->offset, bytes, h->length);
-    s->have += h->length;
-    s->asked = false;
-    if (s->have == h->total) {
+    s->received_bytes += h->length;
+    s->resend_requested = false;
+    if (s->received_bytes == h->total) {
         r->n = h->total;
-        s->have = 0;
+        s->received_bytes = 0;
         s->received++;
         if (!tw_link_server_execute_short(s)) {
             pthread_cond_broadcast(&s->work);
@@ -45,28 +47,28 @@ static bool take_data(struct tw_link_server *s, const struct tw_link_header *h,
     return true;
 }
 
-/* The kept answers from byte `offset` of number `from` on. What a host has that keeps to its
- * credits is not kept: its place is, or will be, another answer's. */
-static bool send_again(struct tw_link_server *s, uint32_t from, uint32_t offset) {
-    bool there = true;
+/* Resends the kept answers, from byte `offset` of number `from` on. Answers older than the credits
+ * allow are not resent: their slots hold, or will hold, newer ones. */
+static bool resend_answers(struct tw_link_server *s, uint32_t from, uint32_t offset) {
+    bool connected = true;
     uint32_t kept = TW_LINK_CREDITS - (s->executing ? 1 : 0);
-    for (uint32_t n = from; there && n > s->acked && n <= s->executed && s->executed - n < kept;
+    for (uint32_t n = from; connected && n > s->acked && n <= s->executed && s->executed - n < kept;
          n++) {
         struct tw_link_header h = {.kind = TW_LINK_DATA,
                                    .generation = s->generation,
                                    .sequence = n,
                                    .ack = s->received,
                                    .offset = n == from ? offset : 0};
-        there =
+        connected =
             tw_link_server_send_answer(s, s->host, &h, tw_link_server_slot(s->answer, n), false);
     }
-    return there;
+    return connected;
 }
 
 static void fill_progress(struct tw_link_server *s, struct tw_link_progress *p) {
     memset(p, 0, sizeof *p);
     tw_emu_progress(s->emu, p);
-    p->beat += atomic_load_explicit(&s->beat, memory_order_relaxed);
+    p->beat += atomic_load_explicit(&s->progress, memory_order_relaxed);
     p->received = s->received;
     p->answered = s->executed;
     p->executing = s->executing;
@@ -92,71 +94,72 @@ bool tw_link_server_send_progress(struct tw_link_server *s) {
 
 static bool handle(struct tw_link_server *s, uint8_t *bytes, size_t n) {
     struct tw_link_header h;
-    struct tw_link_resend again = {0};
+    struct tw_link_resend resend = {0};
     if (!tw_packet_good(bytes, n, &h)) {
         return !s->opened || request_resend(s);
     }
     atomic_store_explicit(&s->check, h.flags & TW_LINK_MIXED, memory_order_relaxed);
-    s->heard_at = tw_clock_ms();
-    s->heard = h.kind;
+    s->last_packet_ms = tw_clock_ms();
+    s->last_kind = h.kind;
     if (h.kind == TW_LINK_OPEN) {
-        return !s->opened || tw_link_server_send_opened(s); /* it did not hear the first answer */
+        return !s->opened || tw_link_server_send_opened(s); /* the first answer was lost */
     }
     if (h.kind == TW_LINK_PING && !s->opened) {
         return tw_link_server_send_progress(s);
     }
     if (h.generation != s->generation || !s->opened) {
         return h.kind != TW_LINK_PING ||
-               tw_link_server_send_progress(s); /* a stray; or one who does not know of a reset: our
-                                                              generation tells */
+               tw_link_server_send_progress(s); /* stale; or the host has missed a reset, which our
+                                                              generation shows */
     }
     s->acked = h.ack > s->acked && h.ack <= s->executed ? h.ack : s->acked;
     switch (h.kind) {
     case TW_LINK_DATA:
         return take_data(s, &h, bytes + TW_LINK_HEADER_BYTES);
     case TW_LINK_RESEND:
-        memcpy(&again, bytes + TW_LINK_HEADER_BYTES, h.length == sizeof again ? sizeof again : 0);
-        return send_again(s, h.sequence, again.offset);
+        memcpy(&resend, bytes + TW_LINK_HEADER_BYTES,
+               h.length == sizeof resend ? sizeof resend : 0);
+        return resend_answers(s, h.sequence, resend.offset);
     case TW_LINK_PING:
-        s->asked = false; /* whatever was asked for may have been lost */
+        s->resend_requested = false; /* the request or its answer may have been lost */
         return tw_link_server_send_progress(s);
     case TW_LINK_CLOSE:
-        s->said_close = true;
+        s->close_received = true;
         return false;
     default:
         return true;
     }
 }
 
-/* A packet through the faults. */
-static bool pass_in(struct tw_link_server *s, uint8_t *bytes, size_t n) {
+/* Passes a received packet through the fault plan, then handles it. */
+static bool receive(struct tw_link_server *s, uint8_t *bytes, size_t n) {
     struct tw_faults_packet v = tw_faults_pass(s->faults, bytes, &n, false);
     if (v.late_ms) {
         tw_link_server_sleep(v.late_ms);
     }
-    bool there = !v.vanish;
-    for (uint32_t i = 0; there && i < v.copies; i++) {
-        there = handle(s, bytes, n);
+    bool connected = !v.vanish;
+    for (uint32_t i = 0; connected && i < v.copies; i++) {
+        connected = handle(s, bytes, n);
     }
-    return there;
+    return connected;
 }
 
 void tw_link_server_take(struct tw_link_server *s) {
     pthread_mutex_lock(&s->lock);
     struct tw_pipe *host = s->host;
-    bool there = host != NULL;
+    bool connected = host != NULL;
     /* A few packets at a time, so that other descriptors get their turn. */
-    for (int i = 0; there && i < 16; i++) {
+    for (int i = 0; connected && i < 16; i++) {
         uint8_t *bytes;
         size_t n;
         enum tw_packet_result r = host->ops->take(host, &bytes, &n);
         if (r == TW_PACKET_AGAIN) {
             break;
         }
-        there = r == TW_PACKET_OK && pass_in(s, bytes, n);
+        connected = r == TW_PACKET_OK && receive(s, bytes, n);
     }
-    if (!there) {
-        tw_link_server_detach(s, s->said_close ? AFTER_CLOSE : AFTER_DEATH);
+    if (!connected) {
+        tw_link_server_detach(s, s->close_received ? CLEANUP_RELEASE : CLEANUP_RESET);
     }
     pthread_mutex_unlock(&s->lock);
 }

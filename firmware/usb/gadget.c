@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Four threads that block in the kernel, one an endpoint: ep0 hears what the bus does and answers
- * requests, bulk OUT puts packets together, bulk IN sends them, the last sends notices. Leaving the
- * bus ends whatever they wait for.
+ * Four threads that block in the kernel, one for each endpoint: ep0 handles bus events and control
+ * requests, bulk OUT assembles packets, bulk IN sends them, the interrupt endpoint sends notices.
+ * Leaving the bus ends whatever they wait for.
  */
 #include "firmware/usb/gadget.h"
 
@@ -22,38 +22,38 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* A read or write of so many bytes at once; where the kernel finds no memory for that, half of it,
- * and so on. All are multiples of every wMaxPacketSize. */
+/* Bytes of one read or write; halved whenever the kernel has no memory for it. All sizes are
+ * multiples of every wMaxPacketSize. */
 #define PIECE_MAX (TW_PACKET_BYTES / 1024 * 1024 + 1024) /* a whole packet */
 #define PIECE_MIN (4u << 10)
-#define PAUSE_MS 20 /* after an error that the bus has not explained yet */
-#define LOOK_MS 500 /* how long a thread waits before it looks whether the bus has changed */
+#define PAUSE_MS 20 /* after an error whose bus event has not been handled yet */
+#define LOOK_MS 500 /* a waiting thread checks the bus again after this */
 #define DROP_POLL_MS 5
 
 enum thread { CONTROL, RECEIVE, TRANSMIT, NOTIFY, THREADS };
 
 struct gadget {
     struct tw_usb_pipe pipe;
-    struct tw_usb_device device; /* the control thread's */
+    struct tw_usb_device device; /* used by the control thread only */
     struct tw_gadget_tree tree;
     int ep0, out, in, notices;
     int stop;        /* eventfd */
-    uint8_t *buffer; /* PIECE_MAX: what the receiving thread reads */
+    uint8_t *buffer; /* of PIECE_MAX bytes, for the receiving thread */
     pthread_t thread[THREADS];
     uint32_t n_threads;
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool enabled, stopping;
-    uint32_t epoch; /* of the bus: grows when what is half through an endpoint is void */
+    uint32_t epoch; /* of the bus: incremented when partly transferred packets become void */
     uint32_t bus_packet;
     bool noticed;
     struct tw_usb_notice notice;
 };
 
-/* ---- what the threads know of the bus ---- */
+/* ---- state of the bus, shared by the threads ---- */
 
-/* Waits until the endpoints work. False: the end. */
+/* Waits until the endpoints are enabled. Returns false when the device ends. */
 static bool wait_enabled(struct gadget *g, uint32_t *epoch) {
     pthread_mutex_lock(&g->lock);
     while (!g->enabled && !g->stopping) {
@@ -88,8 +88,8 @@ static void set_enabled(struct gadget *g, bool enabled) {
     pthread_mutex_unlock(&g->lock);
 }
 
-/* Disabled until the queues are empty, so that no packet of the new host gets in before the
- * mark. */
+/* Keeps the endpoints disabled until the queues are empty, so that no packet of the new host comes
+ * before the mark that the old one has gone. */
 static void change_bus(struct gadget *g, bool enabled) {
     set_enabled(g, false);
     tw_usb_device_configured(&g->device);
@@ -104,9 +104,9 @@ static void pause_ms(long ms) {
     nanosleep(&t, NULL);
 }
 
-/* Whether an I/O that failed is worth another try at once; *piece shrinks where the kernel had no
- * memory. */
-static bool try_again(size_t *piece) {
+/* Returns true if a failed read or write should be retried at once. Halves *piece if the kernel had
+ * no memory. */
+static bool should_retry(size_t *piece) {
     if (errno == ENOMEM && *piece > PIECE_MIN) {
         *piece = *piece / 2048 * 1024;
         return true;
@@ -116,7 +116,7 @@ static bool try_again(size_t *piece) {
 
 /* ---- bulk ---- */
 
-static void hand_over(struct gadget *g, struct tw_usb_assembly *a, uint32_t epoch) {
+static void queue_packet(struct gadget *g, struct tw_usb_assembly *a, uint32_t epoch) {
     while (!g->device.recovery && same_bus(g, epoch)) {
         if (tw_usb_pipe_wait_room(&g->pipe, LOOK_MS) &&
             tw_usb_pipe_put(&g->pipe, &a->bytes, a->n)) {
@@ -136,19 +136,19 @@ static void *receive(void *arg) {
     while (wait_enabled(g, &now)) {
         ssize_t n = read(g->out, g->buffer, piece);
         if (n < 0) {
-            if (!try_again(&piece)) {
+            if (!should_retry(&piece)) {
                 pause_ms(PAUSE_MS);
             }
             continue;
         }
-        /* what was waited for through a reset is the next host's first packet */
+        /* a read that waited through a reset returns the next host's first packet */
         now = current_epoch(g);
         if (now != epoch) {
             tw_usb_assembly_clear(&a);
             epoch = now;
         }
         if (tw_usb_assembly_add(&a, g->buffer, (size_t)n, (size_t)n < piece)) {
-            hand_over(g, &a, epoch);
+            queue_packet(g, &a, epoch);
         }
     }
     return NULL;
@@ -160,10 +160,10 @@ static bool write_bus(struct gadget *g, const uint8_t *bytes, size_t n, size_t *
         size_t part = n < *piece ? n : *piece;
         ssize_t done = write(g->in, bytes, part);
         if (done < 0) {
-            if (!same_bus(g, epoch) || !try_again(piece)) {
+            if (!same_bus(g, epoch) || !should_retry(piece)) {
                 return false;
             }
-        } else if ((n -= (size_t)done) == 0) { /* a packet of 0 bytes is written, too */
+        } else if ((n -= (size_t)done) == 0) { /* a packet of 0 bytes must be written, too */
             return true;
         } else {
             bytes += done;
@@ -185,7 +185,7 @@ static void *transmit(void *arg) {
         pthread_mutex_unlock(&g->lock);
         bool sent = write_bus(g, bytes, n, &piece, epoch);
         if (sent && n % bus_packet == 0) {
-            sent = write_bus(g, bytes, 0, &piece, epoch); /* the border */
+            sent = write_bus(g, bytes, 0, &piece, epoch); /* ends the packet */
         }
         if (!sent) {
             pause_ms(PAUSE_MS);
@@ -205,7 +205,7 @@ static void *notify(void *arg) {
         struct tw_usb_notice notice = g->notice;
         g->noticed = false;
         pthread_mutex_unlock(&g->lock);
-        /* until the host asks for it, or the bus changes */
+        /* blocks until the host polls, or the bus changes */
         ssize_t n = write(g->notices, &notice, sizeof notice);
         (void)n;
         pthread_mutex_lock(&g->lock);
@@ -224,7 +224,7 @@ static void drop(void *ctx) {
     tw_usb_pipe_cut(&g->pipe, true);
 }
 
-/* Waits until the host has been dropped; false: it was not. */
+/* Waits until the host has been dropped. Returns false if it was not within TW_USB_DROP_MS. */
 static bool finish_drop(struct gadget *g) {
     struct tw_usb_notice notice;
     uint64_t until = tw_clock_ms() + TW_USB_DROP_MS;
@@ -235,7 +235,7 @@ static bool finish_drop(struct gadget *g) {
             return false;
         }
     }
-    tw_usb_pipe_clear_out(&g->pipe); /* what was said to it meanwhile */
+    tw_usb_pipe_clear_out(&g->pipe); /* what was queued for it meanwhile */
     pthread_mutex_lock(&g->lock);
     g->notice = notice;
     g->noticed = true;
@@ -252,14 +252,14 @@ static void answer(struct gadget *g, const struct usb_ctrlrequest *c) {
     bool in = s.type & USB_DIR_IN;
     enum tw_usb_reply r = tw_usb_device_control(&g->device, &s, data, &n);
     bool done = r == TW_USB_DONE || (r == TW_USB_LATER && finish_drop(g));
-    /* Reading or writing acknowledges; the wrong one of the two is how FunctionFS is told to stall.
-     * A host that has given up meanwhile is nobody's loss. */
+    /* Reading or writing acknowledges the request; doing the wrong one of the two makes FunctionFS
+     * stall. An error only means that the host has given up. */
     ssize_t ignored = in == done ? write(g->ep0, data, done ? n : 0) : read(g->ep0, data, 0);
     (void)ignored;
 }
 
-/* The speed that the bus has, told by the size of its packets. */
-static void learn_speed(struct gadget *g) {
+/* Derives the bus speed from the endpoint's packet size. */
+static void read_speed(struct gadget *g) {
     struct usb_endpoint_descriptor e;
     uint32_t size = 512;
     if (ioctl(g->in, FUNCTIONFS_ENDPOINT_DESC, &e) == 0) {
@@ -271,10 +271,10 @@ static void learn_speed(struct gadget *g) {
     pthread_mutex_unlock(&g->lock);
 }
 
-static void hear(struct gadget *g, const struct usb_functionfs_event *e) {
+static void handle_event(struct gadget *g, const struct usb_functionfs_event *e) {
     switch (e->type) {
     case FUNCTIONFS_ENABLE:
-        learn_speed(g);
+        read_speed(g);
         change_bus(g, true);
         break;
     case FUNCTIONFS_DISABLE:
@@ -284,7 +284,7 @@ static void hear(struct gadget *g, const struct usb_functionfs_event *e) {
     case FUNCTIONFS_SETUP:
         answer(g, &e->u.setup);
         break;
-    default: /* BIND, SUSPEND, RESUME: nothing is lost by them */
+    default: /* BIND, SUSPEND, RESUME: no effect on packets */
         break;
     }
 }
@@ -302,7 +302,7 @@ static void *control(void *arg) {
         }
         ssize_t n = read(g->ep0, e, sizeof e);
         for (ssize_t i = 0; i < n / (ssize_t)sizeof *e; i++) {
-            hear(g, &e[i]);
+            handle_event(g, &e[i]);
         }
         if (n < 0 && errno != EAGAIN && errno != EINTR) {
             pause_ms(PAUSE_MS);
@@ -312,11 +312,11 @@ static void *control(void *arg) {
     g->stopping = true;
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
-    tw_gadget_tree_unbind(&g->tree); /* wakes whoever waits for an endpoint */
+    tw_gadget_tree_unbind(&g->tree); /* wakes the threads that wait for an endpoint */
     return NULL;
 }
 
-/* ---- what FunctionFS is told ---- */
+/* ---- descriptors for FunctionFS ---- */
 
 static uint8_t *put32(uint8_t *at, uint32_t v) {
     tw_wire_put(at, v, 4);
@@ -338,7 +338,7 @@ static bool write_descriptors(int ep0) {
     return write(ep0, all, n) == (ssize_t)n;
 }
 
-/* Our interface has no name. */
+/* The interface has no name string. */
 static bool write_strings(int ep0) {
     uint8_t all[16];
     put32(put32(put32(put32(all, FUNCTIONFS_STRINGS_MAGIC), sizeof all), 0), 0);
@@ -354,14 +354,14 @@ static int open_endpoints(struct gadget *g, tw_error *err) {
     int files = g->tree.files;
     g->ep0 = openat(files, "ep0", O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (g->ep0 < 0 || !write_descriptors(g->ep0) || !write_strings(g->ep0)) {
-        return fail_endpoint(g, "describing the endpoints", err);
+        return fail_endpoint(g, "cannot describe the endpoints", err);
     }
-    /* Non-blocking: an endpoint of a bus that is not there says so at once. */
+    /* Non-blocking: without a bus an endpoint fails at once. */
     g->out = openat(files, "ep1", O_RDWR | O_CLOEXEC | O_NONBLOCK);
     g->in = openat(files, "ep2", O_RDWR | O_CLOEXEC | O_NONBLOCK);
     g->notices = openat(files, "ep3", O_RDWR | O_CLOEXEC | O_NONBLOCK);
     return g->out < 0 || g->in < 0 || g->notices < 0
-               ? fail_endpoint(g, "opening the endpoints", err)
+               ? fail_endpoint(g, "cannot open the endpoints", err)
                : 0;
 }
 
@@ -382,7 +382,7 @@ static void close_fd(int fd) {
 static void destroy(struct gadget *g) {
     hang_up(&g->pipe.base);
     if (g->tree.gadgets >= 0) {
-        /* the control thread may wait for a host that does not take its answer */
+        /* the control thread may be waiting for a host that does not read its answer */
         tw_gadget_tree_unbind(&g->tree);
     }
     for (uint32_t i = 0; i < g->n_threads; i++) {
@@ -415,7 +415,7 @@ static int start_threads(struct gadget *g, tw_error *err) {
     static void *(*const work[THREADS])(void *) = {control, receive, transmit, notify};
     for (; g->n_threads < THREADS; g->n_threads++) {
         if (pthread_create(&g->thread[g->n_threads], NULL, work[g->n_threads], g)) {
-            return tw_fail(err, TW_E_INTERNAL, "gadget on %s: no thread", g->tree.udc);
+            return tw_fail(err, TW_E_INTERNAL, "gadget on %s: cannot create a thread", g->tree.udc);
         }
     }
     return 0;
@@ -424,11 +424,11 @@ static int start_threads(struct gadget *g, tw_error *err) {
 static int start(struct gadget *g, const char *udc, tw_error *err) {
     g->stop = tw_event_create();
     if (g->stop < 0) {
-        return tw_fail(err, TW_E_IO, "gadget: no descriptor: %s", strerror(errno));
+        return tw_fail(err, TW_E_IO, "gadget: cannot create an eventfd: %s", strerror(errno));
     }
     g->buffer = malloc(PIECE_MAX);
     if (!g->buffer) {
-        return tw_fail(err, TW_E_NOMEM, "gadget: no memory for what it receives");
+        return tw_fail(err, TW_E_NOMEM, "gadget: out of memory for its receive buffer");
     }
     g->device.drop = drop;
     g->device.ctx = g;
@@ -442,7 +442,7 @@ int tw_gadget_create(const char *udc, const struct tw_usb_options *options, stru
                      tw_error *err) {
     struct gadget *g = calloc(1, sizeof *g);
     if (!g) {
-        return tw_fail(err, TW_E_NOMEM, "gadget: no memory for the device");
+        return tw_fail(err, TW_E_NOMEM, "gadget: out of memory for the device");
     }
     int code = tw_usb_device_init(&g->device, options, err);
     code = code ? code : tw_usb_pipe_init(&g->pipe, &ops, false, err);
@@ -468,7 +468,7 @@ const char *tw_gadget_udc(const struct tw_pipe *gadget) {
     return ((const struct gadget *)gadget)->tree.udc;
 }
 
-/* The first word of a file, printable. False: there is none. */
+/* Reads the first word of a file. Returns false if there is none or it is not printable. */
 static bool read_word(const char *path, char *to, size_t room) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, to, room - 1);
@@ -486,7 +486,7 @@ void tw_gadget_board_serial(char serial[TW_USB_SERIAL_MAX + 1]) {
     if (read_word("/proc/device-tree/serial-number", serial, TW_USB_SERIAL_MAX + 1)) {
         return;
     }
-    /* The machine id is a secret of the machine; its checksum is not. */
+    /* The machine id is confidential; its checksum is not. */
     bool known = read_word("/etc/machine-id", id, sizeof id);
     snprintf(serial, TW_USB_SERIAL_MAX + 1, known ? "%08X" : "00000000",
              tw_packet_crc32c(0, id, strlen(id)));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Folders are made from the outside in and removed from the inside out, so that a half made or half
- * removed gadget is taken down by the same steps. FunctionFS is mounted nowhere for longer than it
- * takes to open it: nothing of it outlives the process.
+ * Folders are created from the outside in and removed from the inside out, so that the same steps
+ * remove a partly created gadget, too. FunctionFS is mounted only while it is being opened, so
+ * nothing of it outlives the process.
  */
 #include "firmware/usb/gadget_tree.h"
 
@@ -18,11 +18,11 @@
 
 #define MODULES "run: modprobe libcomposite usb_f_fs"
 
-/* The failure of a step of the kernel's, with the remedy that its error number has. */
+/* Reports that `step` failed with errno, and the remedy if there is one. */
 static int fail_step(const struct tw_gadget_tree *t, const char *step, tw_error *err) {
     int why = errno;
     if (why == EACCES || why == EPERM || why == EROFS) {
-        return tw_fail(err, TW_E_IO, "gadget on %s: %s: %s; run it as root", t->udc, step,
+        return tw_fail(err, TW_E_IO, "gadget on %s: %s: %s; run as root", t->udc, step,
                        strerror(why));
     }
     return tw_fail(err, TW_E_IO, "gadget on %s: %s: %s", t->udc, step, strerror(why));
@@ -57,28 +57,28 @@ static int choose_udc(struct tw_gadget_tree *t, const char *root, const char *wa
     }
     if (n > 0 && wanted) {
         return tw_fail(err, TW_E_NO_DEVICE,
-                       "gadget: no USB device controller '%.64s'; there are %s", wanted, names);
+                       "gadget: no USB device controller '%.64s'; available: %s", wanted, names);
     }
-    return tw_fail(err, TW_E_NO_DEVICE,
-                   "gadget: no USB device controller (%s is empty); the board may need its driver "
-                   "or a device tree "
-                   "overlay for the device role",
-                   folder);
+    return tw_fail(
+        err, TW_E_NO_DEVICE,
+        "gadget: no USB device controller (%s is empty); the board may need its driver, or a "
+        "device tree overlay that selects the device role",
+        folder);
 }
 
-/* One process a controller, and the kernel lets go when it dies. */
+/* Locks the controller for one process; the kernel releases the lock when it dies. */
 static int lock_udc(struct tw_gadget_tree *t, const char *root, tw_error *err) {
     char path[256];
     snprintf(path, sizeof path, "%s/sys/class/udc/%s", root, t->udc);
     t->lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (t->lock < 0) {
-        return fail_step(t, "opening the controller", err);
+        return fail_step(t, "cannot open the controller", err);
     }
     if (flock(t->lock, LOCK_EX | LOCK_NB) == 0) {
         return 0;
     }
-    return tw_fail(err, TW_E_DEVICE_BUSY, "gadget on %s: another tilewright serves this controller",
-                   t->udc);
+    return tw_fail(err, TW_E_DEVICE_BUSY,
+                   "gadget on %s: another tilewright process is using this controller", t->udc);
 }
 
 /* ---- configfs ---- */
@@ -91,7 +91,7 @@ static int open_gadgets(struct tw_gadget_tree *t, const char *root, tw_error *er
     if (t->gadgets < 0 && errno == ENOENT && !*root) {
         if (mount("configfs", config, "configfs", 0, NULL) && errno != EBUSY) {
             return errno == EPERM || errno == EACCES
-                       ? fail_step(t, "mounting configfs", err)
+                       ? fail_step(t, "cannot mount configfs", err)
                        : tw_fail(err, TW_E_UNSUPPORTED,
                                  "gadget on %s: the kernel has no configfs; " MODULES, t->udc);
         }
@@ -99,13 +99,13 @@ static int open_gadgets(struct tw_gadget_tree *t, const char *root, tw_error *er
     }
     if (t->gadgets < 0 && errno == ENOENT) {
         return tw_fail(err, TW_E_UNSUPPORTED,
-                       "gadget on %s: there is no %s: the kernel makes no gadgets; " MODULES,
+                       "gadget on %s: there is no %s: the kernel has no gadget support; " MODULES,
                        t->udc, t->base);
     }
-    return t->gadgets < 0 ? fail_step(t, "opening configfs", err) : 0;
+    return t->gadgets < 0 ? fail_step(t, "cannot open configfs", err) : 0;
 }
 
-/* A path inside the gadget's folder. */
+/* A path inside the gadget's folder, relative to usb_gadget. */
 struct place {
     char path[200];
 };
@@ -125,7 +125,7 @@ static int make_folder(const struct tw_gadget_tree *t, const char *path, tw_erro
         return tw_fail(err, TW_E_UNSUPPORTED,
                        "gadget on %s: the kernel has no FunctionFS; " MODULES, t->udc);
     }
-    snprintf(step, sizeof step, "making %s", path);
+    snprintf(step, sizeof step, "cannot create %s", path);
     return fail_step(t, step, err);
 }
 
@@ -148,7 +148,7 @@ static int set(const struct tw_gadget_tree *t, const char *attribute, const char
         return 0;
     }
     char step[200];
-    snprintf(step, sizeof step, "setting %s to '%s'", attribute, text);
+    snprintf(step, sizeof step, "cannot set %s to '%s'", attribute, text);
     return fail_step(t, step, err);
 }
 
@@ -183,11 +183,11 @@ static int make_gadget(const struct tw_gadget_tree *t, const struct tw_usb_devic
     if (code) {
         return code;
     }
-    /* absolute: the kernel looks for it from the process's folder, not from the link's */
+    /* absolute: the kernel resolves it from the process's working directory, not the link's */
     char target[400];
     snprintf(target, sizeof target, "%s/%s", t->base, function.path);
     return symlinkat(target, t->gadgets, in_config.path)
-               ? fail_step(t, "putting the function into the configuration", err)
+               ? fail_step(t, "cannot link the function into the configuration", err)
                : 0;
 }
 
@@ -207,8 +207,8 @@ static void take_down(const struct tw_gadget_tree *t) {
 
 /* ---- FunctionFS ---- */
 
-/* A folder to mount on for a moment. */
-static bool moment_folder(char path[48]) {
+/* Creates a temporary folder to mount on. */
+static bool temporary_folder(char path[48]) {
     static const char *const places[] = {"/run", "/tmp", "/dev"};
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         snprintf(path, 48, "%s/tilewright-ffs-XXXXXX", places[i]);
@@ -221,16 +221,16 @@ static bool moment_folder(char path[48]) {
 
 static int open_function(struct tw_gadget_tree *t, tw_error *err) {
     char path[48];
-    if (!moment_folder(path)) {
-        return fail_step(t, "making a folder for FunctionFS in /run, /tmp or /dev", err);
+    if (!temporary_folder(path)) {
+        return fail_step(t, "cannot create a folder for FunctionFS in /run, /tmp or /dev", err);
     }
     int code = 0;
     if (mount(t->function + strlen("ffs."), path, "functionfs", 0, NULL)) {
-        code = fail_step(t, "mounting FunctionFS", err);
+        code = fail_step(t, "cannot mount FunctionFS", err);
     } else {
         t->files = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        code = t->files < 0 ? fail_step(t, "opening FunctionFS", err) : 0;
-        umount2(path, MNT_DETACH); /* it lives on as long as its files are open */
+        code = t->files < 0 ? fail_step(t, "cannot open FunctionFS", err) : 0;
+        umount2(path, MNT_DETACH); /* it stays alive while its files are open */
     }
     rmdir(path);
     return code;
@@ -262,7 +262,7 @@ int tw_gadget_tree_make(struct tw_gadget_tree *t, const char *root, const char *
     return code;
 }
 
-/* The gadget that is bound to our controller, or "". */
+/* Finds the gadget that is bound to our controller, or "". */
 static void find_holder(const struct tw_gadget_tree *t, char holder[64]) {
     int folder = openat(t->gadgets, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = folder < 0 ? NULL : fdopendir(folder);
@@ -299,16 +299,17 @@ int tw_gadget_tree_bind(const struct tw_gadget_tree *t, tw_error *err) {
     if (holder[0]) {
         return tw_fail(
             err, TW_E_DEVICE_BUSY,
-            "gadget on %s: gadget '%s' has this controller; free it by: echo > %s/%s/UDC", t->udc,
-            holder, t->base, holder);
+            "gadget on %s: gadget '%s' is using this controller; to free it, run: echo > %s/%s/UDC",
+            t->udc, holder, t->base, holder);
     }
     errno = why;
     return why == EBUSY
-               ? tw_fail(err, TW_E_DEVICE_BUSY,
-                         "gadget on %s: a gadget driver of the kernel has this controller; see "
-                         "/sys/class/udc/%s/function",
-                         t->udc, t->udc)
-               : fail_step(t, "connecting to the bus", err);
+               ? tw_fail(
+                     err, TW_E_DEVICE_BUSY,
+                     "gadget on %s: a gadget driver of the kernel is using this controller; see "
+                     "/sys/class/udc/%s/function",
+                     t->udc, t->udc)
+               : fail_step(t, "cannot connect to the bus", err);
 }
 
 void tw_gadget_tree_unbind(const struct tw_gadget_tree *t) {

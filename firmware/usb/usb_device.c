@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Descriptors are written field by field into the caller's buffer, for the speed that the bus has;
- * requests are answered from them and from the device's progress.
+ * Writes descriptors field by field into the caller's buffer, for the speed of the bus; answers
+ * requests from them and from the device's progress.
  */
 #include "firmware/usb/usb_device.h"
 
@@ -22,7 +22,8 @@ enum descriptor {
 };
 enum string { STRING_LANGUAGES, STRING_VENDOR, STRING_PRODUCT, STRING_SERIAL };
 
-/* Requests of chapter 9 that reach us; the type in the high byte. */
+/* Standard requests (USB specification, chapter 9) that reach us: bmRequestType in the high
+ * byte. */
 enum standard {
     DEVICE_STATUS = 0x8000,
     INTERFACE_STATUS = 0x8100,
@@ -49,7 +50,7 @@ int tw_usb_device_init(struct tw_usb_device *d, const struct tw_usb_options *o, 
     }
     if (o->recovery && !tw_text_is_ascii(o->recovery, 4096)) {
         return tw_fail(err, TW_E_USAGE,
-                       "USB device: the reason for recovery is not printable text");
+                       "USB device: the recovery reason is not 1 to 4096 printable characters");
     }
     snprintf(d->serial, sizeof d->serial, "%s", o->serial);
     snprintf(d->reason, sizeof d->reason, "%s", o->recovery ? o->recovery : "");
@@ -96,10 +97,11 @@ static uint8_t *put(uint8_t *at, const uint8_t *bytes, size_t n) {
 static uint8_t *put_endpoint(uint8_t *at, enum tw_usb_speed speed, uint8_t address,
                              uint32_t *count) {
     bool bulk = address != TW_USB_NOTICE;
-    uint32_t most = bulk ? tw_usb_bulk_packet(speed) : TW_USB_NOTICE_PACKET;
-    at = PUT(at, 7, ENDPOINT, address, bulk ? 2 : 3, LOW(most), HIGH(most), bulk ? 0 : 4);
+    uint32_t max_packet = bulk ? tw_usb_bulk_packet(speed) : TW_USB_NOTICE_PACKET;
+    at = PUT(at, 7, ENDPOINT, address, bulk ? 2 : 3, LOW(max_packet), HIGH(max_packet),
+             bulk ? 0 : 4);
     ++*count;
-    if (speed == TW_USB_SUPER) { /* bursts of 16 packets; an interval moves one notice */
+    if (speed == TW_USB_SUPER) { /* bursts of 16 packets; one notice per interval */
         at = PUT(at, 6, COMPANION, bulk ? 15 : 0, 0, bulk ? 0 : TW_USB_NOTICE_PACKET, 0);
         ++*count;
     }
@@ -127,7 +129,7 @@ static size_t put_device(const struct tw_usb_device *d, uint8_t *to) {
     return (size_t)(at - to);
 }
 
-/* Bus-powered, 500 mA: a small board lives on what its host gives. */
+/* Bus-powered, 500 mA: a small board is powered by its host. */
 static size_t put_configuration(const struct tw_usb_device *d, uint8_t *to) {
     uint32_t count;
     size_t n = 9 + tw_usb_function(d->speed, to + 9, &count);
@@ -135,12 +137,12 @@ static size_t put_configuration(const struct tw_usb_device *d, uint8_t *to) {
     return n;
 }
 
-/* A device that knows high speed, at the other speed: the same. */
+/* Writes the device qualifier: the device is the same at full speed. */
 static size_t put_qualifier(uint8_t *to) {
     return (size_t)(PUT(to, 10, QUALIFIER, 0, 2, 0, 0, 0, 64, 1, 0) - to);
 }
 
-/* Link power management is understood; full speed and up, no latency worth telling. */
+/* Writes the BOS: link power management, full speed and up, negligible exit latencies. */
 static size_t put_bos(uint8_t *to) {
     uint8_t *at = PUT(to, 5, BOS, 22, 0, 2);
     at = PUT(at, 7, CAPABILITY, 2, 2, 0, 0, 0);
@@ -166,7 +168,7 @@ static size_t put_string(const struct tw_usb_device *d, uint32_t index, uint8_t 
     return 2 + 2 * n;
 }
 
-/* 0: there is none. */
+/* Writes a descriptor and returns its size; 0 if there is no such descriptor. */
 static size_t put_descriptor(const struct tw_usb_device *d, uint16_t value, uint8_t *to) {
     uint32_t index = value & 0xFF;
     switch (value >> 8) {
@@ -187,7 +189,7 @@ static size_t put_descriptor(const struct tw_usb_device *d, uint16_t value, uint
 
 /* ---- control requests ---- */
 
-static uint32_t ask_progress(const struct tw_usb_device *d, struct tw_link_progress *p) {
+static uint32_t read_progress(const struct tw_usb_device *d, struct tw_link_progress *p) {
     uint32_t generation = 0;
     memset(p, 0, sizeof *p);
     if (d->progress) {
@@ -198,7 +200,7 @@ static uint32_t ask_progress(const struct tw_usb_device *d, struct tw_link_progr
 
 static size_t put_status(const struct tw_usb_device *d, uint8_t *to) {
     struct tw_usb_status s;
-    s.generation = ask_progress(d, &s.progress);
+    s.generation = read_progress(d, &s.progress);
     s.state = d->recovery;
     memcpy(to, &s, sizeof s);
     return sizeof s;
@@ -206,7 +208,7 @@ static size_t put_status(const struct tw_usb_device *d, uint8_t *to) {
 
 static enum tw_usb_reply reset(struct tw_usb_device *d) {
     struct tw_link_progress ignored;
-    d->dropping = ask_progress(d, &ignored);
+    d->dropping = read_progress(d, &ignored);
     if (d->drop) {
         d->drop(d->ctx);
     }
@@ -215,7 +217,7 @@ static enum tw_usb_reply reset(struct tw_usb_device *d) {
 
 bool tw_usb_device_dropped(struct tw_usb_device *d, struct tw_usb_notice *notice) {
     struct tw_link_progress ignored;
-    if (!d->dropping || ask_progress(d, &ignored) == d->dropping) {
+    if (!d->dropping || read_progress(d, &ignored) == d->dropping) {
         return false;
     }
     *notice = (struct tw_usb_notice){TW_USB_NOTICE_DROPPED, d->dropping};
@@ -244,7 +246,7 @@ static enum tw_usb_reply vendor(struct tw_usb_device *d, const struct tw_usb_set
     }
 }
 
-/* NULL: there is no such endpoint, or it cannot halt. */
+/* Returns the halt flag of a bulk endpoint, or NULL. */
 static bool *halt_of(struct tw_usb_device *d, uint16_t index) {
     switch (index & 0xFF) {
     case TW_USB_OUT:
@@ -259,7 +261,7 @@ static bool *halt_of(struct tw_usb_device *d, uint16_t index) {
 static enum tw_usb_reply halt(struct tw_usb_device *d, const struct tw_usb_setup *s, bool on) {
     bool *halted = halt_of(d, s->index);
     if (s->value != 0) {
-        return TW_USB_STALL; /* endpoints have no other feature */
+        return TW_USB_STALL; /* not ENDPOINT_HALT */
     }
     if (!halted) {
         return (s->index & 0xFF) == TW_USB_NOTICE ? TW_USB_DONE : TW_USB_STALL;
@@ -297,7 +299,7 @@ static enum tw_usb_reply standard(struct tw_usb_device *d, const struct tw_usb_s
     case DEVICE_CLEAR:
     case DEVICE_SET:
     case INTERFACE_CLEAR:
-    case INTERFACE_SET: /* power states of the link, which nothing here depends on */
+    case INTERFACE_SET: /* power states of the link: accepted without effect */
     case SET_EXIT_LATENCIES:
     case SET_ISOCHRONOUS_DELAY:
         return d->speed == TW_USB_SUPER ? TW_USB_DONE : TW_USB_STALL;
@@ -321,9 +323,9 @@ void tw_usb_device_configured(struct tw_usb_device *d) {
 
 /* ---- packets ---- */
 
-bool tw_usb_assembly_add(struct tw_usb_assembly *a, const uint8_t *bytes, size_t n, bool border) {
+bool tw_usb_assembly_add(struct tw_usb_assembly *a, const uint8_t *bytes, size_t n, bool ends) {
     if (a->too_long || n > TW_PACKET_BYTES - a->n) {
-        a->too_long = !border;
+        a->too_long = !ends;
         a->n = 0;
         return false;
     }
@@ -331,7 +333,7 @@ bool tw_usb_assembly_add(struct tw_usb_assembly *a, const uint8_t *bytes, size_t
         memcpy(a->bytes + a->n, bytes, n);
         a->n += n;
     }
-    return border && a->n > 0; /* a lone zero-length packet says nothing */
+    return ends && a->n > 0; /* a zero-length packet alone is no packet of the link */
 }
 
 void tw_usb_assembly_clear(struct tw_usb_assembly *a) {
@@ -354,7 +356,7 @@ size_t tw_usb_split_next(struct tw_usb_split *s, size_t room, uint32_t bus_packe
         n -= n % bus_packet;
     }
     s->at += n;
-    /* It ends with the last bus packet, if that is short and the host had room for it. */
+    /* The packet ends with this transfer if its last bus packet is short and the host had room. */
     s->open = s->at < s->n || (n > 0 && n == room && n % bus_packet == 0);
     return n;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rings of buffers under one lock. A packet of 0 bytes in the ring of incoming ones is the mark
- * that the host has gone.
+ * Rings of buffers under one lock. A packet of 0 bytes in the incoming ring is the mark that the
+ * host has gone.
  */
 #include "firmware/usb/usb_device_pipe.h"
 
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define BUFFERS (2 * TW_USB_QUEUE + 3) /* the queues', the view, the two to spare */
+#define BUFFERS (2 * TW_USB_QUEUE + 3) /* of the queues, the view, two spare ones */
 
 static struct tw_usb_pipe *of(struct tw_pipe *p) {
     return (struct tw_usb_pipe *)p;
@@ -65,10 +65,11 @@ int tw_usb_pipe_init(struct tw_usb_pipe *p, const struct tw_pipe_ops *ops, bool 
     tw_clock_init_condition(&p->changed);
     p->base.fd = tw_event_create();
     p->wake = wakes ? tw_event_create() : -1;
-    p->memory = malloc((size_t)BUFFERS * TW_PACKET_BYTES); /* touched where it is used */
-    int code = p->memory ? 0 : tw_fail(err, TW_E_NOMEM, "USB device: no memory for its packets");
+    p->memory = malloc((size_t)BUFFERS * TW_PACKET_BYTES); /* pages appear when used */
+    int code =
+        p->memory ? 0 : tw_fail(err, TW_E_NOMEM, "USB device: out of memory for its packets");
     if (!code && (p->base.fd < 0 || (wakes && p->wake < 0))) {
-        code = tw_fail(err, TW_E_IO, "USB device: no descriptor: %s", strerror(errno));
+        code = tw_fail(err, TW_E_IO, "USB device: cannot create an eventfd: %s", strerror(errno));
     }
     if (code) {
         tw_usb_pipe_finish(p);
@@ -86,12 +87,12 @@ void tw_usb_pipe_finish(struct tw_usb_pipe *p) {
     free(p->memory);
 }
 
-/* ---- the served side ---- */
+/* ---- the device server's side ---- */
 
 enum tw_packet_result tw_usb_pipe_send(struct tw_pipe *pipe, const uint8_t *bytes, size_t n) {
     struct tw_usb_pipe *p = of(pipe);
     enum tw_packet_result r = TW_PACKET_OK;
-    bool news = false;
+    bool sent = false;
     pthread_mutex_lock(&p->lock);
     if (p->gone) {
         r = TW_PACKET_GONE;
@@ -102,11 +103,11 @@ enum tw_packet_result tw_usb_pipe_send(struct tw_pipe *pipe, const uint8_t *byte
         memcpy(p->out.bytes[at], bytes, n);
         p->out.n[at] = n;
         p->out.count++;
-        news = true;
+        sent = true;
         pthread_cond_broadcast(&p->changed);
     }
     pthread_mutex_unlock(&p->lock);
-    if (news) {
+    if (sent) {
         tw_event_ring(p->wake);
     }
     return r;
@@ -119,7 +120,7 @@ enum tw_packet_result tw_usb_pipe_take(struct tw_pipe *pipe, uint8_t **bytes, si
     bool was_full = full(&p->in);
     if (p->gone) {
         r = TW_PACKET_GONE;
-        tw_event_heard(p->base.fd); /* said once: who polls is not to spin */
+        tw_event_heard(p->base.fd); /* reported once, so that a poll loop does not spin */
     } else if (p->in.count == 0) {
         r = TW_PACKET_AGAIN;
     } else {
@@ -137,7 +138,7 @@ enum tw_packet_result tw_usb_pipe_take(struct tw_pipe *pipe, uint8_t **bytes, si
     return r;
 }
 
-/* With the lock; false: the time is up. */
+/* Waits for a change. With the lock. Returns false on a timeout. */
 static bool wait_until(struct tw_usb_pipe *p, const struct timespec *end) {
     return (end ? pthread_cond_timedwait(&p->changed, &p->lock, end)
                 : pthread_cond_wait(&p->changed, &p->lock)) != ETIMEDOUT;
@@ -153,9 +154,9 @@ bool tw_usb_pipe_wait(struct tw_pipe *pipe, bool write, int ms) {
     pthread_mutex_lock(&p->lock);
     while (!ready(p, write) && wait_until(p, ms < 0 ? NULL : &end)) {
     }
-    bool there = ready(p, write);
+    bool ok = ready(p, write);
     pthread_mutex_unlock(&p->lock);
-    return there;
+    return ok;
 }
 
 void tw_usb_pipe_hang_up(struct tw_pipe *pipe) {
@@ -169,7 +170,7 @@ void tw_usb_pipe_hang_up(struct tw_pipe *pipe) {
     tw_event_ring(p->wake);
 }
 
-/* ---- the home's side ---- */
+/* ---- the port's side ---- */
 
 bool tw_usb_pipe_room(struct tw_usb_pipe *p) {
     pthread_mutex_lock(&p->lock);
@@ -178,7 +179,7 @@ bool tw_usb_pipe_room(struct tw_usb_pipe *p) {
     return room;
 }
 
-/* With the lock. */
+/* Queues an incoming packet. With the lock. */
 static void put_in(struct tw_usb_pipe *p, uint8_t **bytes, size_t n) {
     uint32_t at = last(&p->in);
     if (bytes) {
@@ -195,7 +196,7 @@ bool tw_usb_pipe_put(struct tw_usb_pipe *p, uint8_t **bytes, size_t n) {
     pthread_mutex_lock(&p->lock);
     bool room = !p->gone && !full(&p->in);
     if (room) {
-        p->heard = true;
+        p->seen = true;
         put_in(p, bytes, n);
     }
     pthread_mutex_unlock(&p->lock);
@@ -217,31 +218,32 @@ bool tw_usb_pipe_wait_get(struct tw_usb_pipe *p, uint8_t **bytes, size_t *n, int
     pthread_mutex_lock(&p->lock);
     while (ms > 0 && !p->gone && p->out.count == 0 && wait_until(p, &end)) {
     }
-    bool there = !p->gone && p->out.count > 0;
-    if (there) {
+    bool ok = !p->gone && p->out.count > 0;
+    if (ok) {
         pop(&p->out, bytes, n);
         pthread_cond_broadcast(&p->changed);
     }
     pthread_mutex_unlock(&p->lock);
-    return there;
+    return ok;
 }
 
 bool tw_usb_pipe_get(struct tw_usb_pipe *p, uint8_t **bytes, size_t *n) {
     return tw_usb_pipe_wait_get(p, bytes, n, 0);
 }
 
-/* The mark is owed if the line has heard of this host, or an earlier mark still waits. */
-static bool owes_mark(const struct tw_usb_pipe *p) {
-    bool owed = p->heard;
+/* Returns true if the medium must get a mark: it has seen this host, or an earlier mark is
+ * queued. */
+static bool needs_mark(const struct tw_usb_pipe *p) {
+    bool needed = p->seen;
     for (uint32_t i = 0; i < p->in.count; i++) {
-        owed = owed || p->in.n[(p->in.first + i) % TW_USB_QUEUE] == 0;
+        needed = needed || p->in.n[(p->in.first + i) % TW_USB_QUEUE] == 0;
     }
-    return owed;
+    return needed;
 }
 
 void tw_usb_pipe_cut(struct tw_usb_pipe *p, bool present) {
     pthread_mutex_lock(&p->lock);
-    bool mark = owes_mark(p), empty = p->in.count == 0;
+    bool mark = needs_mark(p), empty = p->in.count == 0;
     clear(&p->in);
     clear(&p->out);
     if (!p->gone) {
@@ -252,7 +254,7 @@ void tw_usb_pipe_cut(struct tw_usb_pipe *p, bool present) {
         if (mark) {
             put_in(p, NULL, 0);
         }
-        p->heard = false;
+        p->seen = false;
     }
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pipe of a USB device's end: two bounded queues of packets between whoever serves the link (by
- * the functions of struct tw_pipe) and the home's threads that move them over the bus (by the
- * functions below). Both sides exchange buffers with the queues, so that a queue may be cleared
- * while a packet is being worked on.
+ * The pipe of a USB device's end: two bounded queues of packets between the device server, which
+ * uses the functions of struct tw_pipe, and the threads of the USB port, which move packets over
+ * the bus by the functions below. Both sides exchange buffers with the queues, so that a queue can
+ * be cleared while a packet is in use. Unless stated otherwise, the functions below are legal from
+ * any thread.
  */
 #ifndef TW_FIRMWARE_USB_USB_DEVICE_PIPE_H
 #define TW_FIRMWARE_USB_USB_DEVICE_PIPE_H
@@ -12,7 +13,7 @@
 
 #include <pthread.h>
 
-#define TW_USB_QUEUE 32u /* packets that wait, in each direction */
+#define TW_USB_QUEUE 32u /* max. packets queued in each direction */
 
 struct tw_usb_queue {
     uint8_t *bytes[TW_USB_QUEUE];
@@ -21,52 +22,57 @@ struct tw_usb_queue {
 };
 
 struct tw_usb_pipe {
-    struct tw_pipe base; /* ops->close is the home's; base.fd is an eventfd */
+    struct tw_pipe base; /* ops->close is the port's; base.fd is an eventfd */
     pthread_mutex_t lock;
     pthread_cond_t changed; /* monotonic clock */
     struct tw_usb_queue in, out;
-    uint8_t *view; /* what take() gave last */
-    bool present;  /* a host has configured the device; without one, what is sent is lost */
-    bool heard;    /* a packet came since the last mark */
+    uint8_t *view; /* the packet that take() returned last */
+    bool present;  /* a host has configured the device; otherwise sent packets are dropped */
+    bool seen;     /* a packet came since the last mark */
     bool gone;
-    /* eventfd for the home's thread: something to send, room in `in`, or gone; -1: it waits
-     * otherwise */
+    /* eventfd that wakes the port's thread: a packet to send, room in `in`, or gone; -1: its
+     * threads use the waiting functions */
     int wake;
     uint8_t *memory;
-    /* buffers for the home to exchange with the queues; it puts back what it ends with */
+    /* buffers for the port to exchange with the queues; when it ends it puts two back */
     uint8_t *spare[2];
 };
 
-/* wakes: there is a wake descriptor. `close` is the home's and frees the whole. Errors: NOMEM, IO
- * (no descriptors). */
+/* Initialises the pipe. wakes: create the wake descriptor. ops->close is the port's, and calls
+ * tw_usb_pipe_finish. Errors: NOMEM, IO (no descriptors). */
 int tw_usb_pipe_init(struct tw_usb_pipe *p, const struct tw_pipe_ops *ops, bool wakes,
                      tw_error *err);
+/* Frees what tw_usb_pipe_init allocated. No other thread may still use the pipe. */
 void tw_usb_pipe_finish(struct tw_usb_pipe *p);
-/* For the home's table of ops. */
+/* For the port's table of ops; contracts: struct tw_pipe_ops. */
 enum tw_packet_result tw_usb_pipe_send(struct tw_pipe *p, const uint8_t *bytes, size_t n);
 enum tw_packet_result tw_usb_pipe_take(struct tw_pipe *p, uint8_t **bytes, size_t *n);
 bool tw_usb_pipe_wait(struct tw_pipe *p, bool write, int ms);
 void tw_usb_pipe_hang_up(struct tw_pipe *p);
 
-/* ---- the home's side ---- */
+/* ---- the port's side ---- */
+
+/* Returns true if a packet can be put. */
 
 bool tw_usb_pipe_room(struct tw_usb_pipe *p);
 /* Queues the packet of n bytes (1 .. TW_PACKET_BYTES) in *bytes, which becomes another buffer.
- * False: no room, or gone. */
+ * Returns false without room, or if the pipe is gone. */
 bool tw_usb_pipe_put(struct tw_usb_pipe *p, uint8_t **bytes, size_t n);
-/* The oldest packet to send, in exchange for the buffer *bytes. False: there is none. */
+/* Takes the oldest packet to send, in exchange for the buffer *bytes. Returns false if there is
+ * none. */
 bool tw_usb_pipe_get(struct tw_usb_pipe *p, uint8_t **bytes, size_t *n);
-/* The bus was reset, configured or left: what is queued is dropped, and the line is told that the
- * host has gone. present: a host is there. */
+/* Drops everything that is queued and reports to the medium that the host has gone, because the bus
+ * was reset, configured or left. present: there is a host from now on. */
 void tw_usb_pipe_cut(struct tw_usb_pipe *p, bool present);
-/* Drops what is queued for the host. */
+/* Drops the packets that are queued for the host. */
 void tw_usb_pipe_clear_out(struct tw_usb_pipe *p);
+/* Returns true after hang_up. */
 bool tw_usb_pipe_gone(struct tw_usb_pipe *p);
-/* For threads that may wait: for room to put, for a packet to get, at most ms. False: there is
- * none, or gone. */
+/* Wait for room to put, or for a packet to get, for at most `ms` milliseconds. Return false on a
+ * timeout, or if the pipe is gone. */
 bool tw_usb_pipe_wait_room(struct tw_usb_pipe *p, int ms);
 bool tw_usb_pipe_wait_get(struct tw_usb_pipe *p, uint8_t **bytes, size_t *n, int ms);
-/* Reads the wake descriptor empty. */
+/* Clears the wake descriptor. */
 void tw_usb_pipe_awake(struct tw_usb_pipe *p);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bus thread: waits for a connection, then turns its session whenever the socket, the pipe or a
- * pending reset has something to do.
+ * The bus thread: waits for a connection, then runs its session whenever the socket, the pipe or a
+ * pending reset needs it.
  */
 #include "firmware/usb/usbredir.h"
 
@@ -18,7 +18,7 @@ struct usbredir {
     struct tw_usb_pipe pipe;
     struct tw_usb_device device;
     struct tw_listen listen;
-    struct tw_usbredir_session *session; /* NULL: nobody is connected */
+    struct tw_usbredir_session *session; /* NULL: not connected */
     int connection;
     pthread_t thread;
 };
@@ -52,7 +52,7 @@ static void disconnect(struct usbredir *u) {
 
 static void connect_next(struct usbredir *u) {
     const struct tw_usbredir_stream stream = {read_stream, write_stream, u};
-    int bytes = 1 << 20; /* several transfers; what the system allows */
+    int bytes = 1 << 20; /* room for several transfers; the system may grant less */
     u->connection = tw_listen_accept(&u->listen, SOCK_NONBLOCK);
     if (u->connection < 0) {
         return;
@@ -121,7 +121,7 @@ static int start(struct usbredir *u, const char *path, tw_error *err) {
     int code = tw_listen_begin(&u->listen, "usbredir", path, SOCK_STREAM, err);
     if (!code && pthread_create(&u->thread, NULL, serve, u)) {
         tw_listen_end(&u->listen);
-        code = tw_fail(err, TW_E_INTERNAL, "usbredir %.120s: no thread for the bus", path);
+        code = tw_fail(err, TW_E_INTERNAL, "usbredir %.120s: cannot create a thread", path);
     }
     return code;
 }
@@ -130,7 +130,7 @@ int tw_usbredir_create(const char *path, const struct tw_usb_options *options, s
                        tw_error *err) {
     struct usbredir *u = calloc(1, sizeof *u);
     if (!u) {
-        return tw_fail(err, TW_E_NOMEM, "usbredir %.120s: no memory for the device", path);
+        return tw_fail(err, TW_E_NOMEM, "usbredir %.120s: out of memory for the device", path);
     }
     int code = tw_usb_device_init(&u->device, options, err);
     code = code ? code : tw_usb_pipe_init(&u->pipe, &ops, true, err);

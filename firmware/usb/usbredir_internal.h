@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between the files of a usbredir session: usbredir_session.c lives and hears the guest,
- * usbredir_transfers.c keeps and answers its transfers, usbredir_refuse.c says no.
+ * Shared by the files of a usbredir session: usbredir_session.c handles the guest's messages,
+ * usbredir_transfers.c queues and answers its transfers, usbredir_refuse.c refuses unsupported
+ * requests.
  */
 #ifndef TW_FIRMWARE_USB_USBREDIR_INTERNAL_H
 #define TW_FIRMWARE_USB_USBREDIR_INTERNAL_H
@@ -10,13 +11,13 @@
 
 #include <usbredirparser.h>
 
-#define TW_USBREDIR_TRANSFERS \
-    4096u /* in flight in one direction, at most; QEMU's guests have some dozens */
+/* Max. transfers in flight in one direction; QEMU's guests have a few dozen. */
+#define TW_USBREDIR_TRANSFERS 4096u
 
 struct transfer {
     uint64_t id;
     struct usb_redir_bulk_packet_header header;
-    uint8_t *data; /* OUT: the parser's */
+    uint8_t *data; /* OUT: allocated by the parser */
     uint32_t length;
 };
 
@@ -38,36 +39,37 @@ struct tw_usbredir_session {
     bool greeted, ended;
     int quota; /* bytes that may still be read in this turn */
 
-    bool listens;          /* to the interrupt endpoint */
-    uint64_t notices_sent; /* also the next one's id */
+    bool listens;          /* the guest polls the interrupt endpoint */
+    uint64_t notices_sent; /* also the id of the next one */
     bool noticed;
     struct tw_usb_notice notice;
 
-    bool resetting; /* a RESET waits for its answer */
+    bool resetting; /* a RESET has not been answered yet */
     uint64_t reset_id, reset_until;
     struct usb_redir_control_packet_header reset_header;
 };
 
-/* Number i of a list, the oldest is 0. */
+/* Returns transfer i of a list; 0 is the oldest. */
 struct transfer *tw_usbredir_nth(const struct transfers *t, uint32_t i);
-/* False: more in flight than any guest has. */
+/* Appends a transfer. Returns false if the list is full: more than any real guest has in flight. */
 bool tw_usbredir_append(struct transfers *t, const struct transfer *x);
-/* Takes out number i; the order of the others stays. */
+/* Removes and returns transfer i; the order of the others stays. */
 struct transfer tw_usbredir_extract(struct transfers *t, uint32_t i);
-/* Answers a transfer with `n` bytes moved; data: of an IN transfer. Frees its own. */
+/* Answers a transfer: n bytes were transferred; data: the bytes of an IN transfer, or NULL. Frees
+ * the transfer's own data. */
 void tw_usbredir_answer(struct tw_usbredir_session *s, struct transfer *x, uint8_t status,
                         const uint8_t *data, size_t n);
 void tw_usbredir_answer_all(struct tw_usbredir_session *s, struct transfers *t, uint8_t status);
 
-/* wMaxPacketSize of the bulk endpoints now. */
+/* Returns wMaxPacketSize of the bulk endpoints at the current speed. */
 uint32_t tw_usbredir_bus_packet(const struct tw_usbredir_session *s);
-/* False: so much waits to be written that no more is made. */
+/* Returns false while too much output waits to be written to produce more. */
 bool tw_usbredir_has_room(const struct tw_usbredir_session *s);
-/* Answers those whose turn has come. */
+/* Answer the transfers that can be answered now. */
 void tw_usbredir_pump_out(struct tw_usbredir_session *s);
 void tw_usbredir_pump_in(struct tw_usbredir_session *s);
 
-/* Sets the callbacks that refuse what the device does not have. */
+/* Sets the parser's callbacks that refuse what the device does not support. */
 void tw_usbredir_refuse(struct usbredirparser *p);
 
 #endif

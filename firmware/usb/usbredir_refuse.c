@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a guest may ask for that the device does not have: streams, isochronous and interrupt OUT
- * transfers. Each request gets its refusal, which needs nothing but the parser.
+ * Refuses requests for what the device does not have: streams, isochronous and interrupt OUT
+ * transfers. The refusals need only the parser.
  */
 #include "firmware/usb/usbredir_internal.h"
 

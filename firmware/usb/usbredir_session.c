@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The usb-host end of usbredirparser: its callbacks put transfers into bounded lists, and pump()
- * answers those whose turn has come. An OUT transfer that finds no room stays unanswered, which the
- * guest sees as a device that says NAK.
+ * answers those that can be answered. An OUT transfer that finds no room stays unanswered, which
+ * the guest sees as NAK.
  */
 #include "firmware/usb/usbredir_internal.h"
 
@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-#define TURN_BYTES (1 << 20) /* read in one turn */
+#define TURN_BYTES (1 << 20) /* max. read in one turn */
 #define TICK_MS 5
 
 static void send_notice(struct tw_usbredir_session *s) {
@@ -24,19 +24,19 @@ static void send_notice(struct tw_usbredir_session *s) {
 
 /* ---- the device's hooks ---- */
 
-static void forget_packets(struct tw_usbredir_session *s) {
+static void discard_packets(struct tw_usbredir_session *s) {
     tw_usb_assembly_clear(&s->assembly);
     s->split.open = false;
 }
 
 static void cut(struct tw_usbredir_session *s) {
-    forget_packets(s);
+    discard_packets(s);
     tw_usb_pipe_cut(s->pipe, s->configuration != 0);
 }
 
 static void drop(void *ctx) {
     struct tw_usbredir_session *s = ctx;
-    /* What the guest had on its way belongs to the host that is dropped. */
+    /* Packets that the guest has in flight belong to the dropped host. */
     while (s->out.count) {
         struct transfer x = tw_usbredir_extract(&s->out, 0);
         tw_usbredir_answer(s, &x, usb_redir_success, NULL, x.length);
@@ -58,7 +58,7 @@ static void clear_endpoint(void *ctx, uint8_t endpoint) {
 static void on_log(void *priv, int level, const char *message) {
     (void)priv;
     (void)level;
-    (void)message; /* the library does not print; what is wrong ends the session */
+    (void)message; /* nothing is printed: an error ends the session */
 }
 
 static int on_read(void *priv, uint8_t *bytes, int n) {
@@ -85,9 +85,9 @@ static int on_write(void *priv, uint8_t *bytes, int n) {
     return put;
 }
 
-/* QEMU wants to know interface and endpoints before it sees the device, and again whenever it has
- * chosen them. */
-static void tell_topology(struct tw_usbredir_session *s) {
+/* Sends interface and endpoints. QEMU needs them before the device appears, and again after each
+ * choice of a configuration or interface. */
+static void send_topology(struct tw_usbredir_session *s) {
     struct usb_redir_interface_info_header i = {.interface_count = 1};
     struct usb_redir_ep_info_header e = {.interval = {0}};
     i.interface_class[0] = TW_USB_CLASS;
@@ -117,12 +117,12 @@ static void on_hello(void *priv, struct usb_redir_hello_header *hello) {
                                                 .product_id = tw_usb_product(s->device),
                                                 .device_version_bcd =
                                                     tw_usb_bcd_version(s->device)};
-    tell_topology(s);
+    send_topology(s);
     usbredirparser_send_device_connect(s->parser, &c);
 }
 
-/* True while requests are to be heeded: a guest that says nothing of itself first is none. */
-static bool heeds(struct tw_usbredir_session *s) {
+/* Returns true if requests are to be handled: the other side must have sent its hello first. */
+static bool is_ready(struct tw_usbredir_session *s) {
     if (!s->greeted) {
         s->ended = true;
     }
@@ -131,7 +131,7 @@ static bool heeds(struct tw_usbredir_session *s) {
 
 static void on_reset(void *priv) {
     struct tw_usbredir_session *s = priv;
-    if (!heeds(s)) {
+    if (!is_ready(s)) {
         return;
     }
     s->configuration = 0;
@@ -147,14 +147,14 @@ static void on_set_configuration(void *priv, uint64_t id,
                                  struct usb_redir_set_configuration_header *h) {
     struct tw_usbredir_session *s = priv;
     struct usb_redir_configuration_status_header a = {.status = usb_redir_stall};
-    if (!heeds(s)) {
+    if (!is_ready(s)) {
         return;
     }
     if (h->configuration <= 1) {
         s->configuration = h->configuration;
         tw_usb_device_configured(s->device);
         cut(s);
-        tell_topology(s);
+        send_topology(s);
         a.status = usb_redir_success;
     }
     a.configuration = s->configuration;
@@ -164,7 +164,7 @@ static void on_set_configuration(void *priv, uint64_t id,
 static void on_get_configuration(void *priv, uint64_t id) {
     struct tw_usbredir_session *s = priv;
     struct usb_redir_configuration_status_header a = {.configuration = s->configuration};
-    if (heeds(s)) {
+    if (is_ready(s)) {
         usbredirparser_send_configuration_status(s->parser, id, &a);
     }
 }
@@ -175,13 +175,13 @@ static void on_set_alt_setting(void *priv, uint64_t id,
     bool ours = h->interface == 0 && h->alt == 0 && s->configuration;
     struct usb_redir_alt_setting_status_header a = {
         .status = ours ? usb_redir_success : usb_redir_stall, .interface = h->interface};
-    if (!heeds(s)) {
+    if (!is_ready(s)) {
         return;
     }
     if (ours) {
         tw_usb_device_configured(s->device);
         cut(s);
-        tell_topology(s);
+        send_topology(s);
     }
     usbredirparser_send_alt_setting_status(s->parser, id, &a);
 }
@@ -191,7 +191,7 @@ static void on_get_alt_setting(void *priv, uint64_t id,
     struct tw_usbredir_session *s = priv;
     struct usb_redir_alt_setting_status_header a = {
         .status = h->interface ? usb_redir_stall : usb_redir_success, .interface = h->interface};
-    if (heeds(s)) {
+    if (is_ready(s)) {
         usbredirparser_send_alt_setting_status(s->parser, id, &a);
     }
 }
@@ -200,7 +200,7 @@ static void listen_to(struct tw_usbredir_session *s, uint64_t id, uint8_t endpoi
     bool ours = endpoint == TW_USB_NOTICE && s->configuration;
     struct usb_redir_interrupt_receiving_status_header a = {
         .status = ours ? usb_redir_success : usb_redir_stall, .endpoint = endpoint};
-    if (heeds(s)) {
+    if (is_ready(s)) {
         s->listens = ours ? on : s->listens;
         usbredirparser_send_interrupt_receiving_status(s->parser, id, &a);
     }
@@ -216,7 +216,7 @@ static void on_stop_interrupts(void *priv, uint64_t id,
     listen_to(priv, id, h->endpoint, false);
 }
 
-/* The transfer with this id, cancelled, if it is still here. */
+/* Cancels the transfer with this id, if it is in the list. */
 static bool cancel_in(struct tw_usbredir_session *s, struct transfers *t, uint64_t id) {
     for (uint32_t i = 0; i < t->count; i++) {
         if (tw_usbredir_nth(t, i)->id == id) {
@@ -230,7 +230,7 @@ static bool cancel_in(struct tw_usbredir_session *s, struct transfers *t, uint64
 
 static void on_cancel(void *priv, uint64_t id) {
     struct tw_usbredir_session *s = priv;
-    if (!heeds(s) || cancel_in(s, &s->in, id) || cancel_in(s, &s->out, id)) {
+    if (!is_ready(s) || cancel_in(s, &s->in, id) || cancel_in(s, &s->out, id)) {
         return;
     }
     if (s->resetting && s->reset_id == id) {
@@ -246,7 +246,7 @@ static void on_bulk(void *priv, uint64_t id, struct usb_redir_bulk_packet_header
     uint32_t length = h->length | (uint32_t)h->length_high << 16;
     struct transfer x = {.id = id, .header = *h, .data = data, .length = n > 0 ? (uint32_t)n : 0};
     bool out = h->endpoint == TW_USB_OUT;
-    if (!heeds(s)) {
+    if (!is_ready(s)) {
         usbredirparser_free_packet_data(s->parser, data);
         return;
     }
@@ -261,7 +261,7 @@ static void on_bulk(void *priv, uint64_t id, struct usb_redir_bulk_packet_header
     x.length = out ? x.length : length;
     if (!tw_usbredir_append(out ? &s->out : &s->in, &x)) {
         usbredirparser_free_packet_data(s->parser, data);
-        s->ended = true; /* more in flight than any guest has */
+        s->ended = true; /* more in flight than any real guest has */
     }
 }
 
@@ -289,8 +289,8 @@ static void on_control(void *priv, uint64_t id, struct usb_redir_control_packet_
     size_t n;
     const struct tw_usb_setup setup = {h->requesttype, h->request, h->value, h->index, h->length};
     (void)bytes;
-    usbredirparser_free_packet_data(s->parser, data); /* no request of ours has any */
-    if (!heeds(s)) {
+    usbredirparser_free_packet_data(s->parser, data); /* no supported request has data */
+    if (!is_ready(s)) {
         return;
     }
     if ((h->endpoint & 0x7F) != 0 || s->resetting) {
@@ -310,7 +310,7 @@ static void on_control(void *priv, uint64_t id, struct usb_redir_control_packet_
     }
 }
 
-/* The host that a RESET had to drop has gone, or does not go. */
+/* Answers a RESET once the host has been dropped, or with a stall when the time is up. */
 static void settle_reset(struct tw_usbredir_session *s) {
     if (!s->resetting) {
         return;
@@ -319,7 +319,7 @@ static void settle_reset(struct tw_usbredir_session *s) {
     if (dropped) {
         s->noticed = true;
         s->split.open = false;
-        tw_usb_pipe_clear_out(s->pipe); /* what was said to it meanwhile */
+        tw_usb_pipe_clear_out(s->pipe); /* what was queued for it meanwhile */
     }
     if (dropped || tw_clock_ms() > s->reset_until) {
         s->resetting = false;

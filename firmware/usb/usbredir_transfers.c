@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The transfers of a usbredir session: bounded lists, one a direction, answered in order as packets
- * come and go.
+ * The transfers of a usbredir session: a bounded list for each direction, answered in order as
+ * packets are received and sent.
  */
 #include "firmware/usb/usbredir_internal.h"
 
-#define HELD_BYTES (64u << 20)  /* of OUT transfers that wait */
-#define OUTPUT_BYTES (4u << 20) /* written but not sent: more is not made */
+#define HELD_BYTES (64u << 20)  /* max. data of OUT transfers that wait */
+#define OUTPUT_BYTES (4u << 20) /* max. output that waits to be written */
 
 /* ---- lists of transfers ---- */
 
@@ -60,10 +60,10 @@ uint32_t tw_usbredir_bus_packet(const struct tw_usbredir_session *s) {
     return tw_usb_bulk_packet(s->device->speed);
 }
 
-/* A transfer is a row of full bus packets, of which the last may be short: that is the border. */
+/* A transfer consists of full bus packets, except perhaps the last: a short one ends the packet. */
 static void take_out(struct tw_usbredir_session *s, const struct transfer *x) {
-    bool border = x->length == 0 || x->length % tw_usbredir_bus_packet(s) != 0;
-    if (tw_usb_assembly_add(&s->assembly, x->data, x->length, border)) {
+    bool ends = x->length == 0 || x->length % tw_usbredir_bus_packet(s) != 0;
+    if (tw_usb_assembly_add(&s->assembly, x->data, x->length, ends)) {
         if (!s->device->recovery) {
             tw_usb_pipe_put(s->pipe, &s->assembly.bytes, s->assembly.n);
         }

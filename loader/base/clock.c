@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The clocks: clock_gettime() in the units that callers count in.
+ * The clocks: clock_gettime() in the units that callers use.
  */
 #include "loader/base/clock.h"
 

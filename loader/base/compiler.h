@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What gcc and clang offer beyond C11, by names of ours, so that the rest of the tree is plain C. No
- * code, so that firmware without a C library may include it. (tilewright/error.h spells its own
- * attribute out, because installed headers stand alone.)
+ * Extensions of gcc and clang beyond C11, under names of our own, so that the rest of the tree is
+ * plain C. Contains no code, so that firmware without a C library may include it.
+ * (tilewright/error.h spells its own attribute out, because installed headers stand alone.)
  */
 #ifndef TW_LOADER_BASE_COMPILER_H
 #define TW_LOADER_BASE_COMPILER_H
@@ -11,17 +11,17 @@
 #error "compile with gcc or clang"
 #endif
 
-/* Of a function like printf: which argument is the format, and the first that it prints. */
+/* Marks a function like printf: the indices of its format and of the first argument to print. */
 #define TW_PRINTF(format_index, first_index) \
     __attribute__((format(printf, format_index, first_index)))
 
-/* Of a function that must be inlined, whatever the compiler thinks of its size. */
+/* Marks a function that must be inlined, whatever its size. */
 #define TW_INLINE static inline __attribute__((always_inline))
 
-/* Of a function whose instructions only some processors have: the caller has checked for them. */
+/* Marks a function that uses instructions of certain processors; callers check for them first. */
 #define TW_TARGET(features) __attribute__((target(features)))
 
-/* In a loop that polls a word of memory: lets the processor save power, and its other thread run. */
+/* For loops that poll a word of memory: saves power, and gives way to the core's other thread. */
 #if defined(__x86_64__) || defined(__i386__)
 #define TW_SPIN_PAUSE() __builtin_ia32_pause()
 #elif defined(__aarch64__)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Eventfds as bells: one side rings, the other polls the descriptor, hears and thereby silences it.
- * They are non-blocking. Ringing and hearing are legal on any thread, ringing also in a signal
- * handler.
+ * Notifications through eventfds: one side rings; the other polls the descriptor and clears it by
+ * tw_event_heard. They are non-blocking. All functions are legal from any thread, tw_event_ring
+ * also in a signal handler.
  */
 #ifndef TW_LOADER_BASE_EVENT_H
 #define TW_LOADER_BASE_EVENT_H
@@ -13,26 +13,26 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* The descriptor, or -1 with errno: there is none left. The caller's, for tw_event_destroy. */
+/* Returns a descriptor that the caller closes with tw_event_destroy, or -1 with errno set. */
 static inline int tw_event_create(void) {
     return eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 }
 
-/* -1 is legal. */
+/* Closes the descriptor. -1 is legal. */
 static inline void tw_event_destroy(int fd) {
     if (fd >= 0) {
         close(fd);
     }
 }
 
-/* -1 is legal: nobody listens. */
+/* Makes the descriptor readable. -1 is legal and has no effect. */
 static inline void tw_event_ring(int fd) {
     uint64_t one = 1;
     while (fd >= 0 && write(fd, &one, sizeof one) < 0 && errno == EINTR) {
     }
 }
 
-/* True if it was rung since the last time. */
+/* Clears the descriptor. Returns true if it was rung since the last call. */
 static inline bool tw_event_heard(int fd) {
     uint64_t n;
     ssize_t r;

@@ -2,8 +2,8 @@
  *
  * The checked fault path of mapped files (file_map.h). A SIGBUS at an address inside a registered
  * mapping marks the mapping and puts zeros there, and the access is repeated; every other SIGBUS
- * goes to whoever had the signal before. The list of mappings is read by a signal handler, so its
- * nodes are never freed, only used again.
+ * goes to the previous handler. The list of mappings is read by a signal handler, so its nodes are
+ * never freed, only reused.
  */
 #include "loader/base/file_map.h"
 
@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 struct tw_file_guard {
-    _Atomic uintptr_t start, end; /* start 0: nobody uses the node */
+    _Atomic uintptr_t start, end; /* start 0: the node is unused */
     _Atomic int cut;
     struct tw_file_guard *next;
 };
@@ -29,7 +29,7 @@ static _Atomic(struct tw_file_guard *) all;
 static struct sigaction previous;
 static uintptr_t page_bytes;
 
-#define TAKEN UINTPTR_MAX /* a start that no address reaches */
+#define TAKEN UINTPTR_MAX /* a start above every address */
 
 static struct tw_file_guard *find_unused(void) {
     for (struct tw_file_guard *g = atomic_load(&all); g; g = g->next) {
@@ -79,8 +79,9 @@ int tw_file_guard_was_cut(const struct tw_file_guard *g) {
 
 /* ---- the handler ---- */
 
-/* Zeros from the page of `address` to the mapping's end: what follows is most likely gone too, and
- * whatever is computed now ends in an error. False: the address is not ours. */
+/* Maps zeros from the page of `address` to the mapping's end: the rest is most likely gone, too,
+ * and the current computation ends in an error anyway. Returns false if the address is in no
+ * mapping. */
 static bool replace(uintptr_t address) {
     for (struct tw_file_guard *g = atomic_load(&all); g; g = g->next) {
         uintptr_t start = atomic_load(&g->start), end = atomic_load(&g->end);
@@ -95,8 +96,8 @@ static bool replace(uintptr_t address) {
     return false;
 }
 
-/* To whom the signal went before. Where that was nobody, the access is repeated without a handler:
- * the process ends as it would have, with the right signal and core. */
+/* Calls the previous handler. Without one, the access is repeated without a handler, so the process
+ * ends as it would have, with the right signal and core dump. */
 static void pass_on(int number, siginfo_t *info, void *context) {
     if (previous.sa_flags & SA_SIGINFO) {
         previous.sa_sigaction(number, info, context);
@@ -104,7 +105,7 @@ static void pass_on(int number, siginfo_t *info, void *context) {
         previous.sa_handler(number);
     } else {
         signal(number, SIG_DFL);
-        if (info->si_code <= 0) { /* sent by a process: nothing would be repeated */
+        if (info->si_code <= 0) { /* sent by a process: no access is repeated */
             raise(number);
         }
     }
@@ -130,8 +131,7 @@ int tw_guard_files(tw_error *err) {
     pthread_mutex_lock(&lock);
     page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
     if (!installed && sigaction(SIGBUS, &a, &previous) != 0) {
-        rc =
-            tw_fail(err, TW_E_INTERNAL, "the handler of SIGBUS cannot be set: %s", strerror(errno));
+        rc = tw_fail(err, TW_E_INTERNAL, "cannot install a SIGBUS handler: %s", strerror(errno));
     }
     installed = rc == 0;
     pthread_mutex_unlock(&lock);

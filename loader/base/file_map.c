@@ -3,7 +3,7 @@
  * A mapping reserves address space for the file and one alignment unit more, then maps the file
  * over its aligned part, so that what is 64 KiB-aligned in the file is so in memory. The private
  * part is anonymous memory over the file's first pages: a private mapping of the file would not do,
- * for cutting the file takes even the pages that were written to.
+ * because truncating the file also removes pages that were written to.
  */
 #include "loader/base/file_map.h"
 
@@ -54,7 +54,7 @@ static uint64_t round_to_page(uint64_t bytes) {
     return (bytes + page - 1) / page * page;
 }
 
-/* The address, or NULL with errno set. */
+/* Returns the address, or NULL with errno set. */
 static const uint8_t *map_aligned(int fd, uint64_t bytes) {
     uint64_t room;
     if (!tw_add_u64(bytes, 2 * TW_PARAM_ALIGN, &room) || room > SIZE_MAX / 2) {
@@ -84,7 +84,7 @@ static const uint8_t *map_aligned(int fd, uint64_t bytes) {
 static int map_file(struct tw_file_map *map, const char *name, tw_error *err) {
     struct stat st;
     if (fstat(map->fd, &st) != 0) {
-        return tw_fail(err, TW_E_IO, "%s: cannot be examined: %s", name, strerror(errno));
+        return tw_fail(err, TW_E_IO, "%s: cannot stat the file: %s", name, strerror(errno));
     }
     int rc = check_kind(name, &st, err);
     if (rc != 0) {
@@ -93,12 +93,11 @@ static int map_file(struct tw_file_map *map, const char *name, tw_error *err) {
     map->size = (uint64_t)st.st_size;
     map->bytes = map_aligned(map->fd, map->size);
     if (!map->bytes) {
-        return tw_fail(err, errno == ENOMEM ? TW_E_NOMEM : TW_E_IO,
-                       "%s: %llu bytes cannot be mapped: %s", name, (unsigned long long)map->size,
-                       strerror(errno));
+        return tw_fail(err, errno == ENOMEM ? TW_E_NOMEM : TW_E_IO, "%s: cannot map %llu bytes: %s",
+                       name, (unsigned long long)map->size, strerror(errno));
     }
     map->guard = tw_file_guard_add(map->bytes, map->bytes + round_to_page(map->size));
-    return map->guard ? 0 : tw_fail(err, TW_E_NOMEM, "%s: no memory to map it", name);
+    return map->guard ? 0 : tw_fail(err, TW_E_NOMEM, "%s: out of memory to map the file", name);
 }
 
 /* O_NONBLOCK: opening a pipe must not wait for its writer. */
@@ -108,12 +107,12 @@ int tw_file_map_open(const char *path, struct tw_file_map *out, tw_error *err) {
     memset(out, 0, sizeof *out);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) {
-        return tw_fail(err, TW_E_IO, "%s: cannot be opened: %s", name, strerror(errno));
+        return tw_fail(err, TW_E_IO, "%s: cannot open: %s", name, strerror(errno));
     }
     char *copy = strdup(path);
     if (!copy) {
         close(fd);
-        return tw_fail(err, TW_E_NOMEM, "%s: no memory to open it", name);
+        return tw_fail(err, TW_E_NOMEM, "%s: out of memory to open the file", name);
     }
     out->fd = fd;
     out->path = copy;
@@ -143,12 +142,13 @@ static int fail_cut(const struct tw_file_map *map, tw_error *err) {
     const char *name = tw_short_path(map->path, buffer);
     if (fstat(map->fd, &st) != 0 || (uint64_t)st.st_size >= map->size) {
         return tw_fail(err, TW_E_TRUNCATED,
-                       "%s: a page of the file could not be read while it was in use", name);
+                       "%s: a page of the file became unreadable while it was in use", name);
     }
-    return tw_fail(err, TW_E_TRUNCATED,
-                   "%s: the file was cut while it was in use: it had %llu bytes and has %llu; "
-                   "replace files by renaming a new one",
-                   name, (unsigned long long)map->size, (unsigned long long)st.st_size);
+    return tw_fail(
+        err, TW_E_TRUNCATED,
+        "%s: the file was truncated while it was in use: it had %llu bytes and now has %llu; "
+        "to replace a file, rename a new one over it",
+        name, (unsigned long long)map->size, (unsigned long long)st.st_size);
 }
 
 static int read_file(const struct tw_file_map *map, uint64_t at, uint8_t *to, uint64_t n,
@@ -161,7 +161,7 @@ static int read_file(const struct tw_file_map *map, uint64_t at, uint8_t *to, ui
             continue;
         }
         if (got < 0) {
-            return tw_fail(err, TW_E_IO, "%s: cannot be read at offset %llu: %s",
+            return tw_fail(err, TW_E_IO, "%s: cannot read at offset %llu: %s",
                            tw_short_path(map->path, buffer), (unsigned long long)(at + done),
                            strerror(errno));
         }
@@ -192,7 +192,7 @@ int tw_file_map_own(struct tw_file_map *map, uint64_t bytes, tw_error *err) {
     uint8_t *at = (uint8_t *)(uintptr_t)map->bytes + from;
     if (mmap(at, (size_t)(to - from), PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
-        return tw_fail(err, TW_E_NOMEM, "%s: no memory for a copy of %llu bytes: %s",
+        return tw_fail(err, TW_E_NOMEM, "%s: cannot allocate a copy of %llu bytes: %s",
                        tw_short_path(map->path, buffer), (unsigned long long)(to - from),
                        strerror(errno));
     }

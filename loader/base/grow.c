@@ -20,7 +20,7 @@ bool tw_grow(void *items, size_t *room, size_t need, size_t item_bytes) {
     if (need <= *room) {
         return true;
     }
-    size_t max = PTRDIFF_MAX / item_bytes; /* no object is larger, whatever a size can tell */
+    size_t max = PTRDIFF_MAX / item_bytes; /* no object may be larger, although a size_t could be */
     if (need > max) {
         return false;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lock is taken first, so no other server of ours is at the path. A socket there is of a dead
- * process or of another program, which is told by connecting to it.
+ * The lock is taken first, so no other server of ours is at the path. Connecting to a
+ * socket that is there shows whether its process is dead or it belongs to another program.
  */
 #include "loader/base/listen.h"
 
@@ -19,8 +19,8 @@
 
 #define SCARCE_US 50000
 
-/* True if a process has the socket at the address, of whatever type: only one that nobody has
- * refuses. */
+/* Returns true if a process has the socket at the address open, whatever its type: only a dead one
+ * refuses a connection. */
 static bool is_alive(const struct sockaddr_un *a, int type) {
     int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     bool alive = fd < 0 || connect(fd, (const struct sockaddr *)a, sizeof *a) == 0 ||
@@ -32,23 +32,23 @@ static bool is_alive(const struct sockaddr_un *a, int type) {
 }
 
 /* Removes a socket that a dead process of this user left. */
-static int make_way(const struct tw_listen *l, const struct sockaddr_un *a, int type,
-                    tw_error *err) {
+static int remove_stale(const struct tw_listen *l, const struct sockaddr_un *a, int type,
+                        tw_error *err) {
     struct stat st;
     if (lstat(l->path, &st) != 0) {
         return 0;
     }
     if (!S_ISSOCK(st.st_mode)) {
-        return tw_fail(err, TW_E_IO,
-                       "%s: there is something else than a socket; choose another path", l->path);
+        return tw_fail(err, TW_E_IO, "%s: exists and is not a socket; choose another path",
+                       l->path);
     }
     if (is_alive(a, type)) {
         return tw_fail(err, TW_E_DEVICE_BUSY,
-                       "%s: another program serves a socket there; choose another path", l->path);
+                       "%s: another program is listening there; choose another path", l->path);
     }
     if (st.st_uid != geteuid()) {
         return tw_fail(err, TW_E_IO,
-                       "%s: there is a socket of user %u, whose server is gone; remove it, or "
+                       "%s: a stale socket of user %u is there; remove it, or "
                        "choose another path",
                        l->path, (unsigned)st.st_uid);
     }
@@ -56,7 +56,7 @@ static int make_way(const struct tw_listen *l, const struct sockaddr_un *a, int 
     return 0;
 }
 
-static void remember(struct tw_listen *l) {
+static void record_inode(struct tw_listen *l) {
     struct stat st;
     if (lstat(l->path, &st) == 0) {
         l->device = (uint64_t)st.st_dev;
@@ -67,13 +67,13 @@ static void remember(struct tw_listen *l) {
 static int bind_path(struct tw_listen *l, int type, tw_error *err) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     memcpy(a.sun_path, l->path, strlen(l->path) + 1);
-    int code = make_way(l, &a, type, err);
+    int code = remove_stale(l, &a, type, err);
     if (code) {
         return code;
     }
     int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0) {
-        fchmod(fd, 0600); /* of the path that bind makes, whatever the umask is */
+        fchmod(fd, 0600); /* for the path that bind creates, whatever the umask */
     }
     bool bound = fd >= 0 && bind(fd, (const struct sockaddr *)&a, sizeof a) == 0;
     if (!bound || listen(fd, 16)) {
@@ -84,10 +84,10 @@ static int bind_path(struct tw_listen *l, int type, tw_error *err) {
         if (fd >= 0) {
             close(fd);
         }
-        return tw_fail(err, TW_E_IO, "%s: the socket cannot be made: %s", l->path, strerror(why));
+        return tw_fail(err, TW_E_IO, "%s: cannot create the socket: %s", l->path, strerror(why));
     }
     l->fd = fd;
-    remember(l);
+    record_inode(l);
     return 0;
 }
 
@@ -97,7 +97,7 @@ int tw_listen_begin(struct tw_listen *l, const char *what, const char *path, int
     l->fd = l->lock = -1;
     size_t n = strlen(path);
     if (n == 0 || n >= sizeof l->path) {
-        return tw_fail(err, TW_E_USAGE, "%s %.120s: the path has %zu bytes, 1 to %zu are possible",
+        return tw_fail(err, TW_E_USAGE, "%s %.120s: the path has %zu bytes; it must have 1 to %zu",
                        what, path, n, sizeof l->path - 1);
     }
     memcpy(l->path, path, n + 1);
@@ -111,16 +111,16 @@ int tw_listen_begin(struct tw_listen *l, const char *what, const char *path, int
     return code;
 }
 
-/* Another user's process got in: legal where somebody has opened the socket to others since it was
- * made (chmod), else a mistake of the folder. */
-static bool may_come_in(const struct tw_listen *l, int fd) {
+/* Returns true for a process of this user or root. Other users are accepted only if the socket was
+ * opened to them (chmod) after it was created. */
+static bool may_connect(const struct tw_listen *l, int fd) {
     struct stat st;
     return tw_peer_is_trusted(fd) || (lstat(l->path, &st) == 0 && st.st_mode & (S_IWGRP | S_IWOTH));
 }
 
 int tw_listen_accept(const struct tw_listen *l, int flags) {
     int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | flags);
-    if (fd >= 0 && !may_come_in(l, fd)) {
+    if (fd >= 0 && !may_connect(l, fd)) {
         close(fd);
         return -1;
     }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lock file holds "PID NAME" of whoever has the flock. In a folder that all users share anybody
- * may write anything into it, so the kernel's own list is asked first. The file is removed on release, so whoever
- * gets the lock looks whether its file is still the one with that name, and tries again if not.
+ * The lock file contains "PID NAME" of its holder. In a folder that all users share anybody may
+ * write anything into it, so the kernel's list of locks is read first. The file is removed on
+ * release, so after taking the lock a process checks that its file still has that name, and retries
+ * if not.
  */
 #include "loader/base/lock.h"
 
@@ -43,7 +44,7 @@ void tw_lock_process_name(uint32_t pid, char name[32]) {
     read_name(path, name);
 }
 
-/* The state follows the name, which may hold anything. */
+/* The state follows the last ')', because the name may contain anything. */
 void tw_lock_note_stopped(uint32_t pid, char text[64]) {
     char path[40], line[128];
     snprintf(path, sizeof path, "/proc/%u/stat", pid);
@@ -57,13 +58,13 @@ void tw_lock_note_stopped(uint32_t pid, char text[64]) {
     bool stopped = end && (strncmp(end, ") T", 3) == 0 || strncmp(end, ") t", 3) == 0);
     text[0] = 0;
     if (stopped) {
-        snprintf(text, 64, " and is stopped (kill -CONT %u wakes it)", pid);
+        snprintf(text, 64, " and is stopped (to resume it: kill -CONT %u)", pid);
     }
 }
 
-/* Who the kernel says has the flock on an open file: the process, 0: nobody that this process can
- * see, UINT32_MAX: the kernel does not tell (no /proc). */
-static uint32_t ask_kernel(int fd) {
+/* Returns the process that holds the flock on an open file, by the kernel's list; 0: none that this
+ * process can see; UINT32_MAX: not known (no /proc). */
+static uint32_t read_proc_locks(int fd) {
     struct stat st;
     char line[128], kind[16];
     unsigned major_number, minor_number;
@@ -95,13 +96,13 @@ static uint32_t read_label(int fd, char name[32]) {
     unsigned long pid = strtoul(text, &rest, 10);
     snprintf(name, 32, "%.31s", *rest == ' ' ? rest + 1 : "?");
     name[strcspn(name, "\n")] = 0;
-    tw_clean_text(name); /* in a shared folder anybody may have written it */
+    tw_clean_text(name); /* in a shared folder anybody can write it */
     return pid && pid < UINT32_MAX ? (uint32_t)pid : UINT32_MAX;
 }
 
-/* Who has the lock, and its program; UINT32_MAX: not known. */
+/* Returns the holder of the lock, and its program's name; UINT32_MAX: not known. */
 static uint32_t read_holder(int fd, char name[32]) {
-    uint32_t pid = ask_kernel(fd);
+    uint32_t pid = read_proc_locks(fd);
     if (pid == UINT32_MAX) {
         return read_label(fd, name);
     }
@@ -115,7 +116,7 @@ static void write_holder(int fd) {
     int n = snprintf(text, sizeof text, "%u %s\n", (unsigned)getpid(), name);
     if (!tw_file_size_allowed((uint64_t)n) || ftruncate(fd, 0) ||
         pwrite(fd, text, (size_t)n, 0) != n) {
-        return; /* the lock holds without its label */
+        return; /* the lock works without its label */
     }
 }
 
@@ -132,15 +133,17 @@ static int refuse(int fd, const char *what, tw_error *err) {
                    stopped);
 }
 
-/* Made only where it is missing: in a folder that all users share the kernel refuses O_CREAT for a
- * file of another user (fs.protected_regular), and there everybody may lock it. */
+/* Creates the file only if it is missing: in a folder that all users share, the kernel refuses
+ * O_CREAT for a file of another user (fs.protected_regular). Everybody may lock the file. */
 static int open_lock(const char *path) {
     const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     int fd = open(path, flags);
     if (fd < 0 && errno == ENOENT) {
         fd = open(path, flags | O_CREAT, 0666);
         if (fd >= 0) {
-            fchmod(fd, 0666); /* whatever the umask is; where it is not ours somebody was faster */
+            fchmod(
+                fd,
+                0666); /* whatever the umask; fails harmlessly if another user created it first */
         }
     }
     return fd;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A lock that the kernel releases when its holder dies: flock on a file that tells who holds it.
+ * A lock that the kernel releases when its holder dies: flock on a file that names its holder.
  */
 #ifndef TW_LOADER_BASE_LOCK_H
 #define TW_LOADER_BASE_LOCK_H
@@ -11,19 +11,20 @@
 #include <stdint.h>
 
 /* Takes the lock; *fd holds it until tw_lock_release. Errors: DEVICE_BUSY (the message begins with
- * `what` and names the holder, whom the kernel names: the file's text is believed only where there
- * is no /proc), IO (the file cannot be made). */
+ * `what` and names the holder, by the kernel's list of locks; the file's text is used only where
+ * there is no /proc), IO (the file cannot be created). */
 int tw_lock_take(const char *path, const char *what, int *fd, tw_error *err);
-/* Who has it locked, without a try to lock it; false where nobody has, or none that this process
- * can see. */
+/* Returns the holder of a lock without trying to take it. Returns false if there is none, or none
+ * that this process can see. */
 bool tw_lock_label(const char *path, uint32_t *pid, char name[32]);
-/* Removes the file and lets go. -1 is legal. */
+/* Removes the file and releases the lock. -1 is legal. */
 void tw_lock_release(const char *path, int fd);
-/* "", or what to add to a line about a process that is stopped, of this machine. */
+/* Writes a text to append to a message about a process of this machine: that it is stopped, or
+ * "". */
 void tw_lock_note_stopped(uint32_t pid, char text[64]);
-/* The running program's name. */
+/* Writes this program's name. */
 void tw_lock_own_name(char name[32]);
-/* The program of another process, or "?". */
+/* Writes the name of another process's program, or "?". */
 void tw_lock_process_name(uint32_t pid, char name[32]);
 
 #endif

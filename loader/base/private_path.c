@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks what is open, never a path that could mean something else a moment later.
+ * Checks open files, never a path, which could name something else a moment later.
  */
 #include "loader/base/private_path.h"
 
@@ -15,17 +15,17 @@
 
 #define WRITABLE_BY_OTHERS (S_IWGRP | S_IWOTH)
 
-/* Of something that is open. */
+/* Checks owner and mode of an open file or folder. */
 static int check_owner(int fd, const char *path, tw_error *err) {
     struct stat st;
     if (fstat(fd, &st) != 0) {
-        return tw_fail(err, TW_E_IO, "%s: cannot be examined: %s", path, strerror(errno));
+        return tw_fail(err, TW_E_IO, "%s: cannot stat: %s", path, strerror(errno));
     }
     if (st.st_uid != geteuid()) {
         return tw_fail(
             err, TW_E_IO,
-            "%s: it belongs to user %u and not to this one (%u), so what is in it cannot "
-            "be trusted; have it removed",
+            "%s: belongs to user %u, not to this one (%u), so its content cannot be trusted; "
+            "remove it",
             path, (unsigned)st.st_uid, (unsigned)geteuid());
     }
     if (st.st_mode & WRITABLE_BY_OTHERS) {
@@ -44,8 +44,7 @@ int tw_private_folder(const char *path, bool make, tw_error *err) {
     int fd = open_folder(path);
     if (fd < 0 && errno == ENOENT && make) {
         if (mkdir(path, 0700) != 0 && errno != EEXIST) {
-            return tw_fail(err, TW_E_IO, "%s: the folder cannot be made: %s", path,
-                           strerror(errno));
+            return tw_fail(err, TW_E_IO, "%s: cannot create the folder: %s", path, strerror(errno));
         }
         fd = open_folder(path);
     }
@@ -53,8 +52,7 @@ int tw_private_folder(const char *path, bool make, tw_error *err) {
         int why = errno;
         bool link = why == ELOOP || why == ENOTDIR;
         tw_error_set(err, TW_E_IO, "%s: %s", path,
-                     link ? "a link or file stands where a folder was expected; remove it"
-                          : strerror(why));
+                link ? "expected a folder, found a link or file; remove it" : strerror(why));
         errno = why;
         return TW_E_IO;
     }
@@ -70,8 +68,7 @@ int tw_private_file_open(const char *path, int *out, tw_error *err) {
     if (fd < 0) {
         int why = errno;
         tw_error_set(err, TW_E_IO, "%s: %s", path,
-                     why == ELOOP ? "a symbolic link stands where a file was expected; remove it"
-                                  : strerror(why));
+                why == ELOOP ? "expected a file, found a symbolic link; remove it" : strerror(why));
         errno = why;
         return TW_E_IO;
     }
@@ -92,7 +89,7 @@ int tw_private_file_create(const char *path, int *out, tw_error *err) {
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) {
         return tw_fail(err, errno == ENOSPC || errno == EDQUOT ? TW_E_NOSPACE : TW_E_IO,
-                       "%s: cannot be made: %s", path, strerror(errno));
+                       "%s: cannot create: %s", path, strerror(errno));
     }
     *out = fd;
     return 0;
@@ -100,13 +97,13 @@ int tw_private_file_create(const char *path, int *out, tw_error *err) {
 
 /* ---- the runtime folder ---- */
 
-/* Whether a folder is there and this user's alone. */
+/* Returns true if the folder exists and only this user can write to it. */
 static bool is_private(const char *path) {
     return tw_private_folder(path, false, NULL) == 0;
 }
 
-/* What the variable names is used, unless it is another user's: sudo may keep it. One that names no
- * folder at all is the user's mistake, and he is told. */
+/* Returns true if the folder that the variable names is to be used: unless it belongs to another
+ * user, since sudo may keep the variable. If it does not exist, using it reports the mistake. */
 static bool is_meant(const char *runtime) {
     return runtime && *runtime && strlen(runtime) < 80 && (is_private(runtime) || errno != EPERM);
 }
@@ -141,7 +138,7 @@ int tw_runtime_socket(const char *name, bool make, char path[TW_SOCKET_PATH], tw
     return n < (int)TW_SOCKET_PATH
                ? 0
                : tw_fail(err, TW_E_USAGE,
-                         "socket %.120s: the path has %d bytes, at most 107 are possible", name, n);
+                         "socket %.120s: the path has %d bytes; at most 107 are allowed", name, n);
 }
 
 /* ---- peers ---- */

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* The field is read as bytes: what the caller's structure is, only the caller knows. */
+/* Reads the field as bytes, because the type of the caller's structure is not known. */
 static uint32_t size_of(const void *structure) {
     uint32_t size;
     memcpy(&size, structure, sizeof size);
@@ -15,7 +15,7 @@ static uint32_t size_of(const void *structure) {
 
 int tw_sized_check(const char *function, const void *info, tw_error *err) {
     if (!info) {
-        return tw_fail(err, TW_E_USAGE, "%s: the structure to fill is NULL", function);
+        return tw_fail(err, TW_E_USAGE, "%s: the structure to fill in is NULL", function);
     }
     uint32_t size = size_of(info);
     return size >= sizeof size
@@ -28,7 +28,7 @@ int tw_sized_check(const char *function, const void *info, tw_error *err) {
 int tw_known_flags(const char *function, uint32_t flags, uint32_t known, tw_error *err) {
     return (flags & ~known) == 0
                ? 0
-               : tw_fail(err, TW_E_USAGE, "%s: unknown flags 0x%x; there are 0x%x", function,
+               : tw_fail(err, TW_E_USAGE, "%s: unknown flags 0x%x; known flags: 0x%x", function,
                          flags & ~known, known);
 }
 

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Whether *stop is set; `stop` may be NULL: it never is. */
+/* Returns true if *stop is set. `stop` may be NULL: never set. */
 static inline bool tw_stopped(const volatile sig_atomic_t *stop) {
     return stop && __atomic_load_n(stop, __ATOMIC_RELAXED) != 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A name may have 255 bytes; the path before it is left as it is.
+ * Shortens the name, which may have at most 255 bytes, but not the path before it.
  */
 #include "loader/base/temporary.h"
 

@@ -8,7 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The bytes of a character by its first one, 0: none begins so; the bounds of the second. */
+/* Returns the length of a character by its first byte (0: invalid), and the bounds of the
+ * second. */
 static unsigned lead(unsigned char first, unsigned char *lo, unsigned char *hi) {
     *lo = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
     *hi = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
@@ -29,7 +30,8 @@ static bool is_printable(uint32_t c) {
     return !control && !separator && !direction && !no_character;
 }
 
-/* *bytes: of the character, or of its part that is well-formed. True: all of it is there. */
+/* Decodes one character. *bytes: its length, or that of its well-formed part. Returns true if it is
+ * complete. */
 static bool decode(const unsigned char *text, size_t n, size_t *bytes, uint32_t *c) {
     unsigned char lo, hi;
     unsigned need = lead(text[0], &lo, &hi);
@@ -50,7 +52,7 @@ size_t tw_text_next(const char *text, size_t n, bool *printable) {
     return bytes;
 }
 
-/* text[0..n) begins with a character that its end cuts. */
+/* Returns true if text[0..n) is the beginning of a longer character. */
 static bool is_cut(const char *text, size_t n) {
     size_t bytes;
     uint32_t c;
@@ -59,7 +61,7 @@ static bool is_cut(const char *text, size_t n) {
            lead((unsigned char)text[0], &lo, &hi) > n;
 }
 
-/* `out` may be `text`: what is written never gets ahead of what is read. */
+/* `out` may be `text`: writing never overtakes reading. */
 static void clean(char *out, size_t room, const char *text, size_t n) {
     size_t used = 0;
     for (size_t at = 0, bytes; at < n; at += bytes) {

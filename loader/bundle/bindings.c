@@ -2,7 +2,7 @@
  *
  * Rule 28, by bytes. Every instance of a tensor that is not a Param is an interval of a writable
  * segment (Params have segments of their own, which nothing writes). The intervals are sorted by
- * place; two that meet must be the same instance, seen by two programs.
+ * place; two that overlap must be the same instance, used by two programs.
  */
 #include "loader/bundle/bindings.h"
 
@@ -61,7 +61,7 @@ static const char *name_of(const struct tw_bundle *b, const struct place *p) {
     return tw_program_string(&b->programs[p->program], tensor_of(b, p)->name);
 }
 
-/* What one program leaves in a State the other reads as its own. */
+/* Returns true if both tensors are one State: what one program leaves in it the other reads. */
 static bool same_state(const struct tw_tensor *a, const struct tw_tensor *b) {
     return a->dtype == b->dtype && a->packing == b->packing && a->rows == b->rows &&
            a->cols == b->cols && a->head_dim == b->head_dim && a->bytes == b->bytes &&
@@ -78,7 +78,7 @@ static bool same_instance(const struct tw_bundle *b, const struct place *x, cons
 static int refuse(const struct tw_bundle *b, const struct place *x, const struct place *y,
                   tw_error *err) {
     return tw_fail(err, TW_E_VERIFY,
-                   "rule 28 bindings_apart: program %s tensor %u (%.80s) instance %u is bound over "
+                   "rule 28 bindings_apart: program %s tensor %u (%.80s) instance %u overlaps "
                    "program %s tensor %u (%.80s) instance %u: bytes [%llu, %llu) and [%llu, %llu) "
                    "of segment %u",
                    b->programs[y->program].name, y->tensor, name_of(b, y), y->instance,
@@ -88,9 +88,9 @@ static int refuse(const struct tw_bundle *b, const struct place *x, const struct
                    y->segment);
 }
 
-/* The symbols keep offset + bytes inside the segment. Of those that begin at one place each is
- * compared with the one before it, which names the same instance or has ended the search; any other
- * must begin where all before it have ended. */
+/* offset + bytes lies inside the segment, as checked with the symbols. Of intervals that begin at
+ * one place each is compared with the previous one, which names the same instance or has ended the
+ * search; any other must begin where all before it have ended. */
 static int compare_places(const struct tw_bundle *b, const struct place *list, uint64_t n,
                           tw_error *err) {
     const struct place *furthest = NULL;
@@ -114,10 +114,11 @@ static int compare_places(const struct tw_bundle *b, const struct place *list, u
 
 int tw_bundle_check_bindings(const struct tw_bundle *bundle, struct tw_verify_report *report,
                              tw_error *err) {
-    uint64_t n = count_places(bundle); /* the loader bounds it by the rows that there are */
+    uint64_t n = count_places(bundle); /* bounded by the loader in relation to the number of rows */
     struct place *list = n < SIZE_MAX / sizeof *list ? calloc(n + 1, sizeof *list) : NULL;
     if (!list) {
-        return tw_fail(err, TW_E_NOMEM, "no memory to check %llu bindings", (unsigned long long)n);
+        return tw_fail(err, TW_E_NOMEM, "out of memory to check %llu bindings",
+                       (unsigned long long)n);
     }
     list_places(bundle, list);
     qsort(list, n, sizeof *list, by_place);

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether the bytes that a bundle's binding rows name may be what its programs take them for.
+ * Checks that a bundle's binding rows bind its programs' tensors to bytes that may be used that
+ * way.
  */
 #ifndef TW_LOADER_BUNDLE_BINDINGS_H
 #define TW_LOADER_BUNDLE_BINDINGS_H
 
 #include "loader/bundle/loader.h"
 
-/* Rule 28, by bytes: no two tensors, and no two instances of one, share a byte that is ever
+/* Checks rule 28 by bytes: no two tensors, and no two instances of one, share a byte that is ever
  * written. Programs share a tensor by naming the same place by the same name; a State then has the
- * same type and shape in all of them. `report` (may be NULL) gets the counts. Errors: VERIFY (names
- * program, both tensors and the bytes), NOMEM. */
+ * same type and shape in all of them. Adds the counts to `report` (may be NULL). Errors: VERIFY
+ * (names program, both tensors and the bytes), NOMEM. */
 int tw_bundle_check_bindings(const struct tw_bundle *bundle, struct tw_verify_report *report,
                              tw_error *err);
 
-/* BLAKE2b-256 of what each row names: the certificate holds it, so that a proof made for one
- * placement is no proof of another. */
+/* Computes BLAKE2b-256 of what each row names. The certificate contains it, so that a proof for one
+ * placement is not accepted for another. */
 void tw_bindings_hash(const struct tw_bind_target *rows, uint64_t n, uint8_t out[TW_HASH_BYTES]);
 
 #endif

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Of a file whose note does not say where its metadata ends: opening it fails, and how it fails
- * may need this much of it. */
+/* Bytes copied of a file whose note does not say where its metadata ends: enough for the error
+ * message with which opening it fails. */
 #define HEAD_UNKNOWN ((uint64_t)64 << 20)
 
 static void add_report(struct tw_verify_report *sum, const struct tw_verify_report *one) {
@@ -31,7 +31,7 @@ static int find_certificates(struct tw_bundle *bundle, tw_error *err) {
     const void *section = tw_elf_content(&tw_owner(bundle)->elf, TW_SEC_CERT, &size);
     bundle->certificates = calloc(bundle->n_programs, sizeof *bundle->certificates);
     if (!bundle->certificates) {
-        return tw_fail(err, TW_E_NOMEM, "no memory for %u certificates", bundle->n_programs);
+        return tw_fail(err, TW_E_NOMEM, "out of memory for %u certificates", bundle->n_programs);
     }
     uint8_t bindings[TW_HASH_BYTES];
     tw_bindings_hash(bundle->bind, bundle->n_bind_rows, bindings);
@@ -90,7 +90,7 @@ static int make_owner(const char *name, struct tw_bundle *bundle, tw_error *err)
     if (!owner || !path) {
         free(owner);
         free(path);
-        return tw_fail(err, TW_E_NOMEM, "%s: no memory", name);
+        return tw_fail(err, TW_E_NOMEM, "%s: out of memory", name);
     }
     strcpy(path, name);
     owner->path = path;
@@ -107,7 +107,7 @@ int tw_bundle_open_memory(const char *name, const void *bytes, size_t size, unsi
         return rc;
     }
     if ((uintptr_t)bytes % 8 != 0) {
-        rc = tw_fail(err, TW_E_USAGE, "%s: a bundle in memory must be 8-aligned", name);
+        rc = tw_fail(err, TW_E_USAGE, "%s: a bundle in memory must be aligned to 8 bytes", name);
     } else {
         tw_owner(out)->elf.bytes = bytes;
         tw_owner(out)->elf.size = tw_owner(out)->elf.head_bytes = size;
@@ -119,7 +119,7 @@ int tw_bundle_open_memory(const char *name, const void *bytes, size_t size, unsi
     return rc;
 }
 
-/* Starts reading the weights ahead: they are wanted soon, and all of them. */
+/* Starts reading the weights ahead: all of them are needed soon. */
 static void prefetch(const struct tw_bundle *bundle) {
     for (uint32_t i = 0; i < bundle->n_segments; i++) {
         const struct tw_segment *s = &bundle->segments[i];
@@ -129,21 +129,21 @@ static void prefetch(const struct tw_bundle *bundle) {
     }
 }
 
-/* The metadata is copied before anything of it is looked at, and only the copy is read: the file's
- * owner may write to it while we check. */
+/* Copies the metadata before anything of it is checked; only the copy is read, because the file may
+ * change meanwhile. */
 static int own_metadata(struct tw_bundle_owner *owner, tw_error *err) {
     struct tw_file_map *map = &owner->map;
-    const uint64_t least = TW_HEADER_OFFSET + sizeof(struct tw_bundle_note);
-    int rc = tw_file_map_own(map, least, err);
+    const uint64_t min_bytes = TW_HEADER_OFFSET + sizeof(struct tw_bundle_note);
+    int rc = tw_file_map_own(map, min_bytes, err);
     if (rc != 0) {
         return rc;
     }
     uint64_t meta = 0;
-    if (map->size >= least) {
+    if (map->size >= min_bytes) {
         const void *note = map->bytes + TW_HEADER_OFFSET;
         meta = ((const struct tw_bundle_note *)note)->meta_bytes;
     }
-    rc = tw_file_map_own(map, meta >= least && meta <= map->size ? meta : HEAD_UNKNOWN, err);
+    rc = tw_file_map_own(map, meta >= min_bytes && meta <= map->size ? meta : HEAD_UNKNOWN, err);
     owner->elf.bytes = map->bytes;
     owner->elf.size = map->size;
     owner->elf.head_bytes = map->own_bytes;

@@ -11,8 +11,8 @@
 #include "loader/bundle/elf_parse.h"
 #include "loader/bundle/loader.h"
 
-/* What tw_bundle.owner points to: the mapping, the parsed headers and all memory behind the
- * bundle's pointers. */
+/* The target of tw_bundle.owner: the mapping, the parsed headers and all memory to which the bundle
+ * points. */
 struct tw_bundle_owner {
     struct tw_elf elf;
     struct tw_file_map map; /* zeroed: the caller's memory */
@@ -22,7 +22,7 @@ struct tw_bundle_owner {
     uint32_t *words; /* the expanded streams of images with patches */
 };
 
-/* In this order. Errors as tw_bundle_open. */
+/* Called in this order. Errors: as tw_bundle_open. */
 /* note.c: note, versions, where the metadata ends */
 int tw_parts_note(struct tw_bundle *bundle, tw_error *err);
 /* note.c: segments with their stored hashes */
@@ -32,7 +32,7 @@ int tw_parts_programs(struct tw_bundle *bundle, tw_error *err);
 /* sites.c: streams from images and arguments */
 int tw_parts_sites(struct tw_bundle *bundle, tw_error *err);
 int tw_parts_symbols(struct tw_bundle *bundle, tw_error *err); /* symbols.c: symbols */
-/* symbols.c: binding rows and the tensors behind them */
+/* symbols.c: binding rows and the tensors that they bind */
 int tw_parts_bind(struct tw_bundle *bundle, tw_error *err);
 int tw_parts_check_hash(const struct tw_bundle *bundle, bool whole,
                         tw_error *err); /* note.c: metadata; or everything */

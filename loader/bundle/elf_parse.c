@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Parses a bundle's ELF headers (loader/bundle/elf_parse.h). The header's own fields are checked
- * here, so that libelf is only ever asked about tables that lie inside the file; it then gives
+ * here, so that libelf only reads tables that lie inside the file; it then returns
  * section and segment headers, which are copied and checked.
  */
 #include "loader/bundle/elf_parse.h"
@@ -25,8 +25,8 @@ static int check_number(const struct tw_elf *elf, const char *field, uint64_t fo
 
 static int check_identity(const struct tw_elf *elf, const Elf64_Ehdr *h, tw_error *err) {
     if (elf->size < sizeof *h) {
-        return tw_fail(err, TW_E_TRUNCATED, "%s: %llu bytes are no ELF header (%zu)", elf->name,
-                       (unsigned long long)elf->size, sizeof *h);
+        return tw_fail(err, TW_E_TRUNCATED, "%s: the file has %llu bytes, an ELF header needs %zu",
+                       elf->name, (unsigned long long)elf->size, sizeof *h);
     }
     if (memcmp(h->e_ident, ELFMAG, SELFMAG) != 0) {
         return tw_fail(err, TW_E_FORMAT, "%s: not a bundle: no ELF magic at offset 0", elf->name);
@@ -47,18 +47,18 @@ static int check_identity(const struct tw_elf *elf, const Elf64_Ehdr *h, tw_erro
 static int check_table(const struct tw_elf *elf, const char *what, uint64_t offset, uint64_t bytes,
                        tw_error *err) {
     if (offset % 8 != 0) {
-        return tw_fail(err, TW_E_FORMAT, "%s: %s table at offset %llu is not 8-aligned", elf->name,
-                       what, (unsigned long long)offset);
+        return tw_fail(err, TW_E_FORMAT, "%s: %s table at offset %llu is not aligned to 8 bytes",
+                       elf->name, what, (unsigned long long)offset);
     }
     if (!tw_range_ok(offset, bytes, elf->size)) {
         return tw_fail(err, TW_E_TRUNCATED,
-                       "%s: %s table at offset %llu, %llu bytes, ends behind the file (%llu bytes)",
+                       "%s: %s table at offset %llu, %llu bytes, ends after the file (%llu bytes)",
                        elf->name, what, (unsigned long long)offset, (unsigned long long)bytes,
                        (unsigned long long)elf->size);
     }
     if (!tw_range_ok(offset, bytes, elf->head_bytes)) {
         return tw_fail(err, TW_E_RANGE,
-                       "%s: %s table at offset %llu, %llu bytes, ends behind the metadata",
+                       "%s: %s table at offset %llu, %llu bytes, ends after the metadata",
                        elf->name, what, (unsigned long long)offset, (unsigned long long)bytes);
     }
     return 0;
@@ -105,10 +105,10 @@ static int read_headers(struct tw_elf *elf, const Elf64_Ehdr *h, tw_error *err) 
     elf->image = calloc(elf->n_sections, sizeof *elf->image);
     if (!elf->sections || !elf->segments || !elf->names || !elf->image ||
         elf_version(EV_CURRENT) == EV_NONE) {
-        return tw_fail(err, TW_E_NOMEM, "%s: no memory for %u sections", elf->name,
+        return tw_fail(err, TW_E_NOMEM, "%s: out of memory for %u sections", elf->name,
                        elf->n_sections);
     }
-    /* libelf's reader does not write to the image; its interface merely lacks the const. */
+    /* libelf's reader does not write to the image; its interface only lacks the const. */
     Elf *reader = elf_memory((char *)(uintptr_t)elf->bytes, elf->head_bytes);
     if (!reader) {
         return tw_fail(err, TW_E_FORMAT, "%s: libelf: %s", elf->name, elf_errmsg(-1));
@@ -123,7 +123,7 @@ static int read_names(struct tw_elf *elf, uint32_t table, tw_error *err) {
     const Elf64_Shdr *h = &elf->sections[table];
     bool fits = tw_range_ok(h->sh_offset, h->sh_size, elf->size);
     if (fits && !tw_range_ok(h->sh_offset, h->sh_size, elf->head_bytes)) {
-        return tw_fail(err, TW_E_RANGE, "%s: section %u: the section names end behind the metadata",
+        return tw_fail(err, TW_E_RANGE, "%s: section %u: the section names end after the metadata",
                        elf->name, table);
     }
     if (h->sh_type != SHT_STRTAB || h->sh_size == 0 || !fits ||

@@ -18,7 +18,7 @@ struct tw_elf {
     const char *name; /* of the file, for messages */
     const uint8_t *bytes;
     uint64_t size;
-    /* [0, head_bytes) does not change and may be read; the rest is only weights */
+    /* [0, head_bytes) does not change and may be read; the rest is weights */
     uint64_t head_bytes;
     uint32_t n_sections, n_segments;
     Elf64_Shdr *sections; /* owned copies */
@@ -29,17 +29,17 @@ struct tw_elf {
     uint32_t n_images, *image; /* owned */
 };
 
-/* Fills a zeroed struct whose name, bytes (8-aligned), size and head_bytes are set; tw_elf_finish frees it,
- * after an error too. Errors: FORMAT, TRUNCATED, RANGE, MISSING, UNSUPPORTED, NOMEM. */
+/* Fills a zeroed struct whose name, bytes (8-aligned), size and head_bytes are set; tw_elf_finish
+ * frees it, after an error too. Errors: FORMAT, TRUNCATED, RANGE, MISSING, UNSUPPORTED, NOMEM. */
 int tw_elf_parse(struct tw_elf *elf, tw_error *err);
 void tw_elf_finish(struct tw_elf *elf);
 
-/* Inside tw_elf_parse: the checks that need only the section and segment headers
- * (elf_sections.c). */
+/* elf_sections.c, called by tw_elf_parse: the checks that need only the section and segment
+ * headers. */
 int tw_elf_check_sections(struct tw_elf *elf, tw_error *err);
 int tw_elf_check_segments(const struct tw_elf *elf, tw_error *err);
 
-/* A fixed section's header and bytes; absent: a zeroed header and NULL. */
+/* Returns a fixed section's bytes and *size; NULL and 0 if it is absent. */
 static inline const void *tw_elf_content(const struct tw_elf *elf, enum tw_section_id id,
                                          uint64_t *size) {
     const Elf64_Shdr *h = &elf->sections[elf->fixed[id]];

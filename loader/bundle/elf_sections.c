@@ -30,7 +30,7 @@ static int fail_section(const struct tw_elf *elf, uint32_t i, int code, const ch
                    elf->names[i], what, (unsigned long long)found, (unsigned long long)expected);
 }
 
-/* The n of "prefix<n>" in plain decimal, or TW_NONE. */
+/* Returns n of "prefix<n>", in plain decimal, or TW_NONE. */
 static uint32_t numbered(const char *name, const char *prefix) {
     size_t length = strlen(prefix);
     if (strncmp(name, prefix, length) != 0) {
@@ -57,13 +57,13 @@ static int check_type(const struct tw_elf *elf, uint32_t i, const struct known *
 
 static int claim(const struct tw_elf *elf, uint32_t i, uint32_t *slot, tw_error *err) {
     if (*slot != 0) {
-        return fail_section(elf, i, TW_E_FORMAT, "is there twice; first section", *slot, i, err);
+        return fail_section(elf, i, TW_E_FORMAT, "occurs twice; first section", *slot, i, err);
     }
     *slot = i;
     return 0;
 }
 
-/* Finds out what section i is by its name, and checks its type and flags. */
+/* Classifies section i by its name, and checks its type and flags. */
 static int classify(struct tw_elf *elf, uint32_t i, tw_error *err) {
     static const struct known bank = {"", SHT_PROGBITS, SHF_ALLOC, true},
                               image = {"", SHT_PROGBITS, 0, true};
@@ -86,9 +86,10 @@ static int classify(struct tw_elf *elf, uint32_t i, tw_error *err) {
         return rc ? rc : check_type(elf, i, &image, err);
     }
     if (elf->sections[i].sh_flags & TW_SHF_REQUIRED) {
-        return tw_fail(err, TW_E_UNSUPPORTED,
-                       "%s: section %u (%.40s) is required and not known to this version",
-                       elf->name, i, elf->names[i]);
+        return tw_fail(
+            err, TW_E_UNSUPPORTED,
+            "%s: section %u (%.40s) is required but unknown to this version; upgrade tilewright",
+            elf->name, i, elf->names[i]);
     }
     return 0;
 }
@@ -106,7 +107,7 @@ static int check_place(const struct tw_elf *elf, uint32_t i, tw_error *err) {
     if (h->sh_type != SHT_NOBITS && !tw_range_ok(h->sh_offset, h->sh_size, elf->size)) {
         return tw_fail(
             err, TW_E_TRUNCATED,
-            "%s: section %u (%.40s) at offset %llu, %llu bytes, ends behind the file (%llu bytes)",
+            "%s: section %u (%.40s) at offset %llu, %llu bytes, ends after the file (%llu bytes)",
             elf->name, i, elf->names[i], (unsigned long long)h->sh_offset,
             (unsigned long long)h->sh_size, (unsigned long long)elf->size);
     }
@@ -122,7 +123,7 @@ static int check_place(const struct tw_elf *elf, uint32_t i, tw_error *err) {
     return 0;
 }
 
-/* Smallest sh_addralign that the content of a section is used with. */
+/* Returns the alignment that the use of a section's content requires. */
 static uint64_t needed_align(const struct tw_elf *elf, uint32_t i) {
     if (tw_elf_is_bank(elf, i)) {
         return TW_PARAM_ALIGN;
@@ -230,7 +231,7 @@ static int check_overlap(const struct tw_elf *elf, tw_error *err) {
     struct interval *list = calloc(elf->n_sections + 3u, sizeof *list);
     uint32_t n = 0;
     if (!list) {
-        return tw_fail(err, TW_E_NOMEM, "%s: no memory for %u sections", elf->name,
+        return tw_fail(err, TW_E_NOMEM, "%s: out of memory for %u sections", elf->name,
                        elf->n_sections);
     }
     add_interval(list, &n, 0, sizeof *h, 0);
@@ -301,8 +302,8 @@ static bool segment_ok(const struct tw_elf *elf, uint32_t i, uint32_t section) {
     return p->p_type != PT_LOAD && p->p_type != PT_NOTE && !(p->p_flags & PF_X);
 }
 
-/* Segments are in one order: note, banks, the writable one; others may follow if they load
- * nothing. */
+/* Segments have a fixed order: note, banks, the writable one; others may follow if they are not
+ * loadable. */
 int tw_elf_check_segments(const struct tw_elf *elf, tw_error *err) {
     for (uint32_t i = 0; i < elf->n_segments || i < elf->n_banks + 2; i++) {
         uint32_t section = i == 0                  ? elf->fixed[TW_SEC_NOTE]

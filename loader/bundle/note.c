@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What of another version can be done about. */
+/* Returns the remedy for another version. */
 static const char *advice(bool newer) {
     return newer ? "recompile the model, or upgrade tilewright" : "recompile the model";
 }
@@ -58,12 +58,13 @@ static int check_meta(const struct tw_bundle *bundle, tw_error *err) {
     const Elf64_Ehdr *h = (const Elf64_Ehdr *)(const void *)elf->bytes;
     uint64_t meta = bundle->note->meta_bytes;
     if (meta > elf->size) {
-        return tw_fail(err, TW_E_TRUNCATED, "%s: metadata of %llu bytes, the file has %llu",
-                       bundle->path, (unsigned long long)meta, (unsigned long long)elf->size);
+        return tw_fail(err, TW_E_TRUNCATED,
+                       "%s: the metadata has %llu bytes, but the file only %llu", bundle->path,
+                       (unsigned long long)meta, (unsigned long long)elf->size);
     }
     if (!tw_range_ok(h->e_phoff, h->e_phnum * sizeof(Elf64_Phdr), meta) ||
         !tw_range_ok(h->e_shoff, h->e_shnum * sizeof(Elf64_Shdr), meta)) {
-        return tw_fail(err, TW_E_RANGE, "%s: header tables end behind the metadata (%llu bytes)",
+        return tw_fail(err, TW_E_RANGE, "%s: the header tables end after the metadata (%llu bytes)",
                        bundle->path, (unsigned long long)meta);
     }
     for (uint32_t i = 1; i < elf->n_sections; i++) {
@@ -141,7 +142,7 @@ int tw_parts_segments(struct tw_bundle *bundle, tw_error *err) {
     }
     bundle->segments = calloc(elf->n_banks + 2u, sizeof *bundle->segments);
     if (!bundle->segments) {
-        return tw_fail(err, TW_E_NOMEM, "%s: no memory for %u segments", bundle->path,
+        return tw_fail(err, TW_E_NOMEM, "%s: out of memory for %u segments", bundle->path,
                        elf->n_banks + 2);
     }
     bundle->n_segments = elf->n_banks + 2;
@@ -165,7 +166,7 @@ int tw_parts_segments(struct tw_bundle *bundle, tw_error *err) {
 
 #define PIECE_BYTES 65536u
 
-/* Hashes what a system call reads: a file that ends too early is an error then, not a signal. */
+/* Hashes the file by system calls, so that a file that ends too early is an error, not a signal. */
 static int hash_weights(const struct tw_bundle *bundle, const struct tw_segment *s,
                         uint8_t found[TW_HASH_BYTES], tw_error *err) {
     const struct tw_bundle_owner *owner = tw_owner(bundle);
@@ -218,17 +219,16 @@ static int check_zero(const struct tw_bundle *bundle, uint64_t from, uint64_t to
         bytes = owner->map.path ? piece : owner->elf.bytes + from;
         for (uint64_t i = 0; i < n; i++) {
             if (bytes[i] != 0) {
-                return tw_fail(err, TW_E_HASH,
-                               "%s: byte %llu, outside of all sections, is not zero", bundle->path,
-                               (unsigned long long)(from + i));
+                return tw_fail(err, TW_E_HASH, "%s: byte %llu, outside all sections, is not zero",
+                               bundle->path, (unsigned long long)(from + i));
             }
         }
     }
     return 0;
 }
 
-/* The banks by their hashes, and the gaps around them. The file's banks may be in any order of
- * offset. */
+/* Checks the banks by their hashes, and that the gaps around them are zero. Banks may have any
+ * order in the file. */
 static int check_weights(const struct tw_bundle *bundle, tw_error *err) {
     const struct tw_elf *elf = &tw_owner(bundle)->elf;
     uint64_t at = bundle->note->meta_bytes;

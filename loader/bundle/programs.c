@@ -36,10 +36,10 @@ static int read_strings(const struct tw_bundle *bundle, const char **out, uint32
     uint64_t size;
     const char *strings = tw_elf_content(&tw_owner(bundle)->elf, TW_SEC_STRINGS, &size);
     if (size == 0 || size > UINT32_MAX || strings[0] != 0 || strings[size - 1] != 0) {
-        return tw_fail(
-            err, TW_E_FORMAT,
-            "%s: .tw.strings: %llu bytes are no table of terminated strings that starts with \"\"",
-            bundle->path, (unsigned long long)size);
+        return tw_fail(err, TW_E_FORMAT,
+                       "%s: .tw.strings: %llu bytes are not a table of terminated strings that "
+                       "starts with \"\"",
+                       bundle->path, (unsigned long long)size);
     }
     *out = strings;
     *bytes = (uint32_t)size;
@@ -106,7 +106,7 @@ int tw_parts_programs(struct tw_bundle *bundle, tw_error *err) {
     }
     bundle->programs = calloc(h->n_programs, sizeof *bundle->programs);
     if (!bundle->programs) {
-        return tw_fail(err, TW_E_NOMEM, "%s: no memory for %u programs", bundle->path,
+        return tw_fail(err, TW_E_NOMEM, "%s: out of memory for %u programs", bundle->path,
                        h->n_programs);
     }
     bundle->n_programs = h->n_programs;

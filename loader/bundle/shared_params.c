@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Params that stay in SRAM belong to all programs of a bundle: what one leaves there another finds,
- * so all must keep the same at the same places. Each program's list is sorted by place, and the
- * lists are compared.
+ * Params that stay in SRAM are shared by all programs of a bundle: each finds there what another
+ * has left, so all must keep the same Params at the same places. Each program's list is sorted by
+ * place, and the lists are compared.
  */
 #include "loader/bundle/shared_params.h"
 
@@ -52,8 +52,8 @@ static int compare(const struct tw_program *p, const struct tw_program *q,
     const struct tw_program *owner = i < n ? p : q;
     const struct tw_buffer *b = i < n ? list[i] : other[i];
     return tw_fail(err, TW_E_VERIFY,
-                   "rule 26 memory_apart: program %s keeps param %s at %llu of site %u; program %s "
-                   "has another there",
+                   "rule 26 memory_apart: program %s keeps param %s at offset %llu of site %u; "
+                   "program %s keeps another one there",
                    owner->name, tw_program_string(owner, owner->tensors[b->tensor].name),
                    (unsigned long long)b->offset, b->site, owner == p ? q->name : p->name);
 }
@@ -66,7 +66,7 @@ int tw_same_params(const struct tw_program *programs, uint32_t n, tw_error *err)
     }
     const struct tw_buffer **list = calloc(2 * most + 1, sizeof *list);
     if (!list) {
-        return tw_fail(err, TW_E_NOMEM, "no memory to compare the params of %u programs", n);
+        return tw_fail(err, TW_E_NOMEM, "out of memory to compare the params of %u programs", n);
     }
     for (uint32_t i = 1; i < n && rc == 0; i++) {
         rc = compare(&programs[0], &programs[i], list, err);

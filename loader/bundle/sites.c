@@ -120,14 +120,14 @@ static int check_streams(const struct tw_bundle *bundle, const struct sites *s, 
     }
     if (*words > limit / 4) {
         return tw_fail(err, TW_E_RANGE,
-                       "%s: .tw.sites: streams expand to %llu words, at most %llu are accepted",
+                       "%s: .tw.sites: streams expand to %llu words, the maximum is %llu",
                        bundle->path, (unsigned long long)*words, (unsigned long long)(limit / 4));
     }
     return 0;
 }
 
-/* Writes the words of stream i at `to` if they have to be expanded; returns the place behind
- * them. */
+/* Writes the words of stream i to `to` if they must be expanded, and returns the end of what it
+ * wrote. */
 static uint32_t *expand(const struct sites *s, uint32_t i, struct tw_stream *out, uint32_t *to) {
     const struct tw_stream_record *r = &s->streams[i];
     out->site = r->site;
@@ -166,7 +166,7 @@ int tw_parts_sites(struct tw_bundle *bundle, tw_error *err) {
     owner->streams = calloc(owner->n_streams + 1, sizeof *owner->streams);
     owner->words = malloc((size_t)words * 4 + 4);
     if (!owner->streams || !owner->words) {
-        return tw_fail(err, TW_E_NOMEM, "%s: no memory for %llu words of streams", bundle->path,
+        return tw_fail(err, TW_E_NOMEM, "%s: out of memory for %llu words of streams", bundle->path,
                        (unsigned long long)words);
     }
     uint32_t *to = owner->words;

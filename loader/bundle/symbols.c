@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Segment of a section, or TW_NONE. */
+/* Returns the segment of a section, or TW_NONE. */
 static uint32_t segment_of(const struct tw_elf *elf, uint32_t section) {
     for (uint32_t i = 0; i < elf->n_banks; i++) {
         if (elf->bank[i] == section) {
@@ -85,7 +85,7 @@ static int by_name(const void *a, const void *b) {
 static int check_unique(const struct tw_bundle *bundle, tw_error *err) {
     const char **names = malloc((bundle->n_symbols + 1u) * sizeof *names);
     if (!names) {
-        return tw_fail(err, TW_E_NOMEM, "%s: no memory for %u symbols", bundle->path,
+        return tw_fail(err, TW_E_NOMEM, "%s: out of memory for %u symbols", bundle->path,
                        bundle->n_symbols);
     }
     for (uint32_t i = 0; i < bundle->n_symbols; i++) {
@@ -95,7 +95,7 @@ static int check_unique(const struct tw_bundle *bundle, tw_error *err) {
     int rc = 0;
     for (uint32_t i = 1; rc == 0 && i < bundle->n_symbols; i++) {
         if (strcmp(names[i - 1], names[i]) == 0) {
-            rc = tw_fail(err, TW_E_FORMAT, "%s: .symtab: symbol %.80s is there twice", bundle->path,
+            rc = tw_fail(err, TW_E_FORMAT, "%s: .symtab: symbol %.80s occurs twice", bundle->path,
                          names[i]);
         }
     }
@@ -112,17 +112,17 @@ int tw_parts_symbols(struct tw_bundle *bundle, tw_error *err) {
     uint64_t n = bytes / sizeof *sym;
     if (n == 0 || n > UINT32_MAX || bytes % sizeof *sym != 0 || types_bytes != n * sizeof *type) {
         return tw_fail(err, TW_E_FORMAT,
-                       "%s: .symtab of %llu bytes and .tw.types of %llu bytes do not fit together",
+                       "%s: .symtab of %llu bytes and .tw.types of %llu bytes do not match",
                        bundle->path, (unsigned long long)bytes, (unsigned long long)types_bytes);
     }
     if (names_bytes == 0 || names[0] != 0 || names[names_bytes - 1] != 0) {
         return tw_fail(err, TW_E_FORMAT,
-                       "%s: .strtab: %llu bytes are no table of terminated strings", bundle->path,
-                       (unsigned long long)names_bytes);
+                       "%s: .strtab: %llu bytes are not a table of terminated strings",
+                       bundle->path, (unsigned long long)names_bytes);
     }
     bundle->symbols = calloc(n, sizeof *bundle->symbols);
     if (!bundle->symbols) {
-        return tw_fail(err, TW_E_NOMEM, "%s: no memory for %llu symbols", bundle->path,
+        return tw_fail(err, TW_E_NOMEM, "%s: out of memory for %llu symbols", bundle->path,
                        (unsigned long long)n);
     }
     for (uint32_t i = 1; i < n; i++) {
@@ -177,7 +177,7 @@ static int read_rows(struct tw_bundle *bundle, tw_error *err) {
     }
     bundle->bind = calloc(n + 1, sizeof *bundle->bind);
     if (!bundle->bind) {
-        return tw_fail(err, TW_E_NOMEM, "%s: no memory for %llu binding rows", bundle->path,
+        return tw_fail(err, TW_E_NOMEM, "%s: out of memory for %llu binding rows", bundle->path,
                        (unsigned long long)n);
     }
     for (uint64_t row = 0; row < n; row++) {
@@ -214,15 +214,16 @@ static int check_tensor(const struct tw_bundle *bundle, const struct tw_program 
         }
     }
     if (tensor->init == TW_INIT_BLOB) {
-        return tw_fail(err, TW_E_UNSUPPORTED,
-                       "%s: program %s: tensor %u (%.80s): initial values from a blob",
-                       bundle->path, p->name, t, name);
+        return tw_fail(
+            err, TW_E_UNSUPPORTED,
+            "%s: program %s: tensor %u (%.80s): initial values from a blob are not supported",
+            bundle->path, p->name, t, name);
     }
     return 0;
 }
 
-/* Rows that tensors share are few, so a program that claims many times more rows than there are is
- * refused before they are walked: the work stays linear in the file. */
+/* Few tensors share binding rows, so a program that claims many times more rows than there are is
+ * refused before they are walked: the work stays linear in the size of the file. */
 static int check_tensors(const struct tw_bundle *bundle, const struct tw_program *p,
                          tw_error *err) {
     uint64_t claimed = 0, limit = 16 * (bundle->n_bind_rows + p->n_tensors);

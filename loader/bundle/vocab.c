@@ -59,14 +59,14 @@ static int check_id(const char *what, uint32_t id, uint32_t n_tokens, bool neede
     return 0;
 }
 
-/* The ids that end a text besides eos; words that hold none are zero. */
+/* Checks the ids that end a text besides eos; unused entries must be zero. */
 static int check_ends(const struct tw_vocab_header *h, tw_error *err) {
     int rc = 0;
     for (uint32_t i = 0; i < TW_VOCAB_MAX_ENDS && rc == 0; i++) {
         if (i >= h->n_ends && h->end[i] != 0) {
             rc = tw_fail(err, TW_E_FORMAT,
-                         "vocabulary: end token %u is %u, expected 0: there are %u", i, h->end[i],
-                         h->n_ends);
+                         "vocabulary: end token %u is %u, expected 0: only %u are used", i,
+                         h->end[i], h->n_ends);
         } else if (i < h->n_ends && h->end[i] >= h->n_tokens) {
             rc = tw_fail(err, TW_E_RANGE, "vocabulary: end token %u is %u, expected below %u", i,
                          h->end[i], h->n_tokens);
@@ -117,7 +117,7 @@ static bool is_byte_piece(const char *s, uint32_t length) {
 static int check_token(const struct tw_vocab *v, uint32_t i, tw_error *err) {
     uint32_t start = v->offsets[i], end = v->offsets[i + 1];
     if (end < start || end > v->header.bytes_size) {
-        return tw_fail(err, TW_E_FORMAT, "vocabulary: token %u lies at %u to %u of %u bytes", i,
+        return tw_fail(err, TW_E_FORMAT, "vocabulary: token %u spans bytes %u to %u of %u", i,
                        start, end, v->header.bytes_size);
     }
     if (!isfinite(v->scores[i])) {

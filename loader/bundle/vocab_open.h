@@ -8,7 +8,7 @@
 #include "tilewright/vocab.h"
 
 /* Checks the blob (4-byte aligned; sizes, monotone offsets, ids below n_tokens, finite scores) and
- * makes a view of it; the blob must outlive the view. Errors: FORMAT, TRUNCATED, RANGE. */
+ * creates a view of it; the blob must outlive the view. Errors: FORMAT, TRUNCATED, RANGE. */
 int tw_vocab_open(const void *blob, size_t size, struct tw_vocab *out, tw_error *err);
 
 #endif

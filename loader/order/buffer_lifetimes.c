@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One walk over all ops; a multicast touches the sibling of every site of its group.
+ * One walk over all ops; a multicast accesses the sibling on every site of its group.
  */
 #include "loader/order/buffer_lifetimes.h"
 
 #include "tilewright/op_schema.h"
 
-static void touch(const struct tw_program *p, struct tw_life *lives, uint64_t buffer,
+static void touch(const struct tw_program *p, struct tw_life *lifetimes, uint64_t buffer,
                   uint32_t section) {
     if (buffer >= p->n_buffers) {
         return;
     }
-    struct tw_life *l = &lives[buffer];
+    struct tw_life *l = &lifetimes[buffer];
     l->last = l->first == TW_NONE || section > l->last ? section : l->last;
     l->first = section < l->first ? section : l->first;
 }
 
-static void touch_siblings(const struct tw_program *p, struct tw_life *lives,
+static void touch_siblings(const struct tw_program *p, struct tw_life *lifetimes,
                            const struct tw_op *op, uint32_t buffer, uint32_t section) {
     uint32_t group = op->operand[TW_MCAST_group].id;
     if (group >= p->n_groups || buffer >= p->n_buffers ||
@@ -27,16 +27,16 @@ static void touch_siblings(const struct tw_program *p, struct tw_life *lives,
     bool sound = p->mesh_width && p->mesh_height && p->buffers[buffer].group < p->n_groups;
     for (uint32_t site = 0; site < p->n_sites && sound; site++) {
         if (tw_group_holds(p, g, site)) {
-            touch(p, lives, tw_buffer_sibling(p, &p->buffers[buffer], site), section);
+            touch(p, lifetimes, tw_buffer_sibling(p, &p->buffers[buffer], site), section);
         }
     }
 }
 
-void tw_buffer_lifetimes(const struct tw_program *p, struct tw_life *lives) {
+void tw_buffer_lifetimes(const struct tw_program *p, struct tw_life *lifetimes) {
     struct tw_op op;
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         bool always = p->n_sections && tw_buffer_param(p, &p->buffers[i]);
-        lives[i] =
+        lifetimes[i] =
             always ? (struct tw_life){0, p->n_sections - 1} : (struct tw_life){TW_NONE, TW_NONE};
     }
     for (uint32_t s = 0; s < p->n_sites * TW_ENGINE_COUNT; s++) {
@@ -49,9 +49,9 @@ void tw_buffer_lifetimes(const struct tw_program *p, struct tw_life *lives) {
                 if (!strchr("RWMF", o->kind)) {
                     continue;
                 }
-                touch(p, lives, o->id, section);
+                touch(p, lifetimes, o->id, section);
                 if (op.code == TW_OP_MCAST && o->kind == 'W') {
-                    touch_siblings(p, lives, &op, o->id, section);
+                    touch_siblings(p, lifetimes, &op, o->id, section);
                 }
             }
         }

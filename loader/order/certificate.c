@@ -18,7 +18,7 @@ static void hash_table(struct tw_hash *h, const void *records, uint32_t n, size_
 static void hash_tensors(struct tw_hash *h, const struct tw_program *p) {
     for (uint32_t i = 0; i < p->n_tensors; i++) {
         struct tw_tensor t = p->tensors[i];
-        t.bind_first = 0; /* where a tensor is bound is the bundle's matter */
+        t.bind_first = 0; /* bindings belong to the bundle, not to the program */
         tw_hash_update(h, &t, sizeof t);
     }
 }
@@ -49,7 +49,7 @@ static int bad(tw_error *err, const char *what, uint64_t found, uint64_t expecte
                    what, (unsigned long long)found, (unsigned long long)expected);
 }
 
-/* Sizes of the two editions of the section. */
+/* Sizes of the two versions of the section. */
 struct edition {
     size_t header, entry;
 };
@@ -98,8 +98,8 @@ static int check_header(const uint8_t *bytes, size_t size, uint32_t n,
     memcpy(&header, bytes, edition->header);
     if (!first && memcmp(header.bindings_hash, bindings_hash, TW_HASH_BYTES) != 0) {
         return tw_fail(err, TW_E_VERIFY,
-                       "rule 18 certificate: .tw.cert: the certificates were made for tensors "
-                       "bound to other places; recompile the bundle");
+                       "rule 18 certificate: .tw.cert: the certificates were made for other "
+                       "bindings of the tensors; recompile the bundle");
     }
     return 0;
 }
@@ -124,7 +124,7 @@ int tw_certificate_open(const void *section, size_t size, const struct tw_progra
         }
         bool first = edition.entry == sizeof(struct tw_cert_entry_1);
         if (!first && e.step_ops == TW_STEP_OPS_UNSTATED) {
-            return bad(err, "ops of a step", 0, tw_program_step_ops(&programs[i]));
+            return bad(err, "ops per step", 0, tw_program_step_ops(&programs[i]));
         }
         out[i] = (struct tw_certificate){(const uint32_t *)(const void *)words + e.first_word,
                                          e.n_words, e.step_ops};

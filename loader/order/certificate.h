@@ -5,26 +5,27 @@
  * CERTIFICATE).
  *
  * Why one order proves all schedules. Each FIFO has one producer and one consumer, words of
- * semaphores only grow, and waits consume nothing: an op that can run stays able to run until it
- * does. So if one order lets every engine run to its end, no schedule can get stuck, and the orders
- * that waits impose are the same in all of them. The certificate is such an order with the loops
- * kept rolled: a list of turns,
+ * semaphores only grow, and waits consume nothing: a runnable op stays runnable until it runs. So
+ * if one order lets every engine run to its end, no schedule can get stuck, and the orders that
+ * waits impose are the same in all of them. The certificate is such an order with the loops kept
+ * rolled: a list of turns,
  *     RUN stream n     the stream executes its next n ops (none of them LOOP or END)
  *     LOOP k s1..sk    the k streams, each at a LOOP of the same trip or count, enter it together
  *     END              the streams of the innermost open LOOP, each at its END, leave it
  * This is the rank witness of the marked graph: an op's rank is its place in the list, a loop's
  * period the length of its body, and dependences on earlier iterations have distance 1 or more
- * because a body gives back every level it takes.
+ * because a body restores every level that it changes.
  *
  * The checker executes the list once on abstract state (FIFO levels, words, clocks, written bytes).
- * It trusts nothing in it: a wrong list is refused and can never make a bad program pass. Linear in
- * ops, plus for each wait the number of engines.
+ * It does not trust the list: a wrong one is refused and can never make a bad program pass. Linear
+ * in the ops, plus the number of engines for each wait.
  *
- * Refused though they could be sound (kept simple on purpose): loops of engines that talk to each
- * other and are not alike; semaphores inside loops that do not end in a rendezvous of all engines;
- * pages in flight where a loop begins; conflicting accesses of two engines inside one open loop, or
- * in an order that only a freed page tells; thresholds below what has arrived; reads of what is
- * written in a loop over a trip, which may run no iteration, or through another buffer.
+ * Refused although they could be sound (kept simple on purpose): different loops of engines that
+ * communicate with each other; semaphores inside loops that do not end in a rendezvous of all
+ * engines; pages in flight where a loop begins; conflicting accesses of two engines inside one open
+ * loop, or in an order that only a freed page implies; thresholds below the increments that have
+ * arrived; reads of what is written in a loop over a trip, which may run no iteration, or through
+ * another buffer.
  */
 #ifndef TW_LOADER_ORDER_CERTIFICATE_H
 #define TW_LOADER_ORDER_CERTIFICATE_H
@@ -32,7 +33,7 @@
 #include "loader/verify/verify.h"
 #include "tilewright/bundle.h"
 
-/* X(number, name, what it demands); numbers continue those of loader/verify/verify.h */
+/* X(number, name, what it requires); numbers continue those of loader/verify/verify.h */
 #define TW_ORDER_RULES(X)                                                                         \
     X(18, certificate, "a certificate is there, whole, and of this very program")                 \
     X(19, witness,                                                                                \
@@ -87,7 +88,7 @@ struct tw_cert_entry {
 TW_STATIC_ASSERT(sizeof(struct tw_cert_header) == 40, "certificate header");
 TW_STATIC_ASSERT(sizeof(struct tw_cert_entry) == 48, "certificate entry");
 
-/* The first edition of the section, still read: it states neither bindings nor ops of a step. */
+/* The first version of the section, still read: it states neither bindings nor ops per step. */
 #define TW_CERT_MAGIC_1 0x31435754u /* "TWC1" */
 struct tw_cert_header_1 {
     uint32_t magic, n_programs;
@@ -98,27 +99,28 @@ struct tw_cert_entry_1 {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_cert_entry_1) == 40, "certificate entry of edition 1");
 
-/* A program's certificate: words in memory of whoever made it. */
+/* A program's certificate; the words belong to its creator. */
 struct tw_certificate {
     const uint32_t *words;
     uint32_t n_words;
-    uint64_t step_ops; /* stated; 0 (TW_STEP_OPS_UNSTATED): it says nothing of them */
+    uint64_t step_ops; /* as stated; TW_STEP_OPS_UNSTATED: not stated */
 };
 #define TW_STEP_OPS_UNSTATED 0u
 
-/* Ops that one step of the program executes at most, loops multiplied out; saturates. */
+/* Returns the maximum number of ops that a step executes, loops multiplied out; saturates. */
 uint64_t tw_program_step_ops(const struct tw_program *program);
 
-/* Checks a program that tw_verify_program accepts against its certificate. 0, or VERIFY with "rule
- * 24 race_free: ..." ; NOMEM. Counts are added to `report`, which may be NULL. */
+/* Checks a program that tw_verify_program accepts against its certificate. Adds
+ * counts to `report`, which may be NULL. Errors: VERIFY ("rule 24 race_free: ..."), NOMEM. */
 int tw_check_order(const struct tw_program *program, const struct tw_certificate *certificate,
                    struct tw_verify_report *report, tw_error *err);
 
-/* BLAKE2b-256 of what a program does: tables (binding rows left out) and streams. */
+/* Computes BLAKE2b-256 of a program's tables (without binding rows) and streams. */
 void tw_program_hash(const struct tw_program *program, uint8_t out[TW_HASH_BYTES]);
 
-/* Finds the certificates of n programs in the content of .tw.cert and compares hashes; bindings_hash
- * is that of the bundle's rows (tw_bindings_hash). Fails with rule 18. */
+/* Finds the certificates of n programs in the content of .tw.cert and compares hashes;
+ * bindings_hash is that of the bundle's rows (tw_bindings_hash). The words in `out` point into the
+ * section. Errors: VERIFY (rule 18). */
 int tw_certificate_open(const void *section, size_t size, const struct tw_program *programs,
                         uint32_t n, const uint8_t bindings_hash[TW_HASH_BYTES],
                         struct tw_certificate *out, tw_error *err);

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Every engine's knowledge of every other is kept: the square of this in 32-bit words. */
+/* Max. engines: the clocks take the square of this in 32-bit words. */
 #define MAX_ENGINES (TW_ENGINE_COUNT * 4096u)
 
 static const char *rule_name(enum tw_order_rule rule) {
@@ -47,7 +47,7 @@ void tw_ck_error(struct tw_checker *c, enum tw_order_rule rule, const char *form
 int tw_ck_grow(struct tw_checker *c, void *items, size_t *cap, size_t n, size_t item_bytes) {
     return tw_grow(items, cap, n + 1, item_bytes)
                ? 0
-               : tw_fail(c->err, TW_E_NOMEM, "no memory to check %s: %zu items of %zu bytes",
+               : tw_fail(c->err, TW_E_NOMEM, "out of memory to check %s: %zu items of %zu bytes",
                          c->p->name, n + 1, item_bytes);
 }
 
@@ -61,13 +61,13 @@ static void peek(struct tw_checker *c, uint32_t stream) {
     c->op.stage = TW_NONE;
     if (c->streams[stream].words_at < s->n_words) {
         (void)tw_op_decode(s->words, s->n_words, c->streams[stream].words_at,
-                           &c->op); /* the verifier has decoded it before */
+                           &c->op); /* the verifier has decoded it */
     }
 }
 
-/* Ops that touch data or FIFOs, or raise the flag of a multicast: all of a section's must be over
- * where the next one begins. The waits and increments of the rendezvous itself go on while others
- * are already released. */
+/* Returns true for ops that access data or FIFOs, or raise the flag of a multicast: all of a
+ * section's must be over before the next one begins. The rendezvous itself may continue while other
+ * engines are already released. */
 static bool is_data(uint32_t code) {
     return code != TW_OP_SEM_INC && code != TW_OP_SEM_WAIT && code != TW_OP_LOOP &&
            code != TW_OP_END;
@@ -123,18 +123,18 @@ static int execute(struct tw_checker *c) {
 
 /* ---- turns ---- */
 
-static int bad_word(struct tw_checker *c, const char *what) {
+static int fail_word(struct tw_checker *c, const char *what) {
     c->stream = TW_NONE;
     return tw_ck_fail(c, TW_ORDER_witness, "word %u of %u: %s", c->at, c->cert->n_words, what);
 }
 
 static int turn_run(struct tw_checker *c, uint32_t stream) {
     if (stream >= c->n_streams || c->at + 1 >= c->cert->n_words) {
-        return bad_word(c, "a run of no stream, or without its length");
+        return fail_word(c, "RUN names no stream, or has no length");
     }
     uint32_t n = c->cert->words[c->at + 1];
     if (c->frame_of[stream] != c->depth) {
-        return bad_word(c, "a stream runs that is not in the open loop");
+        return fail_word(c, "RUN of a stream that is not in the open loop");
     }
     for (uint32_t d = 0; d < c->depth; d++) {
         c->vars[c->streams[stream].loop_var[d]] = c->frames[d].pass;
@@ -142,7 +142,7 @@ static int turn_run(struct tw_checker *c, uint32_t stream) {
     for (uint32_t i = 0; i < n; i++) {
         peek(c, stream);
         if (c->op.code == 0 || c->op.code == TW_OP_LOOP || c->op.code == TW_OP_END) {
-            return bad_word(c, "a run goes past a loop's border or the stream's end");
+            return fail_word(c, "RUN goes past a LOOP, an END or the end of the stream");
         }
         int rc = execute(c);
         if (rc) {
@@ -153,8 +153,8 @@ static int turn_run(struct tw_checker *c, uint32_t stream) {
     return 0;
 }
 
-/* Does the loop that the stream is at hold semaphores? Each op is looked at once for each loop
- * around it. */
+/* Returns true if the loop at which the stream is contains semaphore ops. Visits each op once for
+ * each loop around it. */
 static bool body_has_flags(struct tw_checker *c, uint32_t stream) {
     const struct tw_stream *s = &c->p->streams[stream];
     uint32_t at = c->streams[stream].words_at, depth = 0;
@@ -173,12 +173,12 @@ static bool body_has_flags(struct tw_checker *c, uint32_t stream) {
 /* One stream enters the loop that frame f describes; the first one describes it. */
 static int join_loop(struct tw_checker *c, struct tw_ck_frame *f, uint32_t stream, bool first) {
     if (stream >= c->n_streams || c->frame_of[stream] != c->depth) {
-        return bad_word(c, "a stream enters a loop that it is not at");
+        return fail_word(c, "a stream enters a loop that it is not at");
     }
     peek(c, stream);
     struct tw_ck_stream *s = &c->streams[stream];
     if (c->op.code != TW_OP_LOOP) {
-        return bad_word(c, "a stream is to enter a loop and is not at one");
+        return fail_word(c, "LOOP of a stream that is not at a loop");
     }
     const struct tw_operand *count = &c->op.operand[TW_LOOP_times];
     bool dynamic = count->id != TW_NONE;
@@ -222,7 +222,7 @@ static uint32_t streams_with_ops(const struct tw_checker *c) {
 static int turn_loop(struct tw_checker *c, uint32_t n) {
     if (c->depth == TW_CK_MAX_DEPTH || n == 0 || n > c->n_streams ||
         n > c->cert->n_words - c->at - 1) {
-        return bad_word(c, "a loop of no streams, or too deep");
+        return fail_word(c, "LOOP of no streams, or too deep");
     }
     struct tw_ck_frame *f = &c->frames[c->depth];
     memset(f, 0, sizeof *f);
@@ -253,7 +253,7 @@ static int at_end(struct tw_checker *c, const struct tw_ck_frame *f) {
     for (uint32_t i = 0; i < f->n; i++) {
         uint32_t stream = c->members[f->first + i];
         if (c->frame_of[stream] != c->depth) {
-            return bad_word(c, "a loop ends while a stream is in an inner one");
+            return fail_word(c, "END while a stream is in an inner loop");
         }
         peek(c, stream);
         if (c->op.code != TW_OP_END) {
@@ -306,7 +306,7 @@ static int leave_loop(struct tw_checker *c, struct tw_ck_frame *f) {
 
 static int turn_end(struct tw_checker *c) {
     if (c->depth == 0) {
-        return bad_word(c, "an end outside any loop");
+        return fail_word(c, "END outside any loop");
     }
     struct tw_ck_frame *f = tw_ck_top(c);
     int rc = at_end(c, f);
@@ -342,7 +342,7 @@ static int follow(struct tw_checker *c) {
             rc = turn_end(c);
             break;
         default:
-            rc = bad_word(c, "no turn");
+            rc = fail_word(c, "unknown turn");
             break;
         }
         if (rc) {
@@ -350,13 +350,13 @@ static int follow(struct tw_checker *c) {
         }
     }
     if (c->depth) {
-        return bad_word(c, "it ends inside a loop");
+        return fail_word(c, "the certificate ends inside a loop");
     }
     return 0;
 }
 
-/* Every stream is at its end and knows that all others are past their data: the next step finds
- * nothing of this one in flight. */
+/* Checks that every stream is at its end and knows that all others are past their data, so that
+ * nothing of this step is in flight in the next one. */
 static int check_ends(struct tw_checker *c) {
     const int32_t *ends = &c->section_end[(size_t)(c->p->n_sections - 1) * c->n_streams];
     for (uint32_t i = 0; i < c->n_streams; i++) {
@@ -435,23 +435,23 @@ static int init(struct tw_checker *c) {
     c->n_streams = c->p->n_sites * TW_ENGINE_COUNT;
     c->stream = TW_NONE;
     if (c->n_streams > MAX_ENGINES) {
-        return tw_ck_fail(c, TW_ORDER_certificate, "%u engines; at most %u are checked",
-                          c->n_streams, MAX_ENGINES);
+        return tw_ck_fail(c, TW_ORDER_certificate, "%u engines; the maximum is %u", c->n_streams,
+                          MAX_ENGINES);
     }
     c->streams = calloc(c->n_streams + 1, sizeof *c->streams);
     c->clocks = calloc((size_t)c->n_streams * c->n_streams + 1, sizeof *c->clocks);
     c->section_end = calloc((size_t)c->n_streams * c->p->n_sections + 1, sizeof *c->section_end);
     c->ends = calloc(c->n_streams + 1, sizeof *c->ends);
-    c->least = calloc(c->n_streams + 1, sizeof *c->least);
+    c->min = calloc(c->n_streams + 1, sizeof *c->min);
     c->members = calloc((size_t)c->n_streams * TW_CK_MAX_DEPTH + 1, sizeof *c->members);
     c->frame_of = calloc(c->n_streams + 1, sizeof *c->frame_of);
-    if (!c->streams || !c->clocks || !c->section_end || !c->ends || !c->least || !c->members ||
+    if (!c->streams || !c->clocks || !c->section_end || !c->ends || !c->min || !c->members ||
         !c->frame_of) {
-        return tw_fail(c->err, TW_E_NOMEM, "no memory to check the order of %s: %u engines",
+        return tw_fail(c->err, TW_E_NOMEM, "out of memory to check the order of %s: %u engines",
                        c->p->name, c->n_streams);
     }
     int rc = count_ops(c);
-    c->stream = TW_NONE; /* what follows is about no op */
+    c->stream = TW_NONE; /* the following checks are not about an op */
     rc = rc ? rc : tw_ck_budget(c);
     rc = rc ? rc : tw_ck_bindings(c);
     rc = rc ? rc : tw_ck_sync_init(c);
@@ -478,7 +478,7 @@ int tw_check_order(const struct tw_program *program, const struct tw_certificate
     free(c.clocks);
     free(c.section_end);
     free(c.ends);
-    free(c.least);
+    free(c.min);
     free(c.members);
     free(c.frame_of);
     return rc;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Binding rows (rule 28): the order is proved of tensors, so two tensors of which one is ever
- * written must be two places. Here by the rows that a program's tensors claim; by the bytes that a
+ * Binding rows (rule 28): the order is proved for tensors, so two tensors of which one is ever
+ * written must not overlap. Here by the rows that a program's tensors claim; by the bytes that a
  * bundle's rows name in loader/bundle/bindings.c, and by addresses where a device loads the
  * program.
  */
@@ -25,8 +25,8 @@ static bool is_param(const struct tw_program *p, uint32_t tensor) {
     return p->tensors[tensor].role == TW_ROLE_PARAM;
 }
 
-/* A claim is compared with those before it that reach furthest, one of a Param and one of another:
- * if it meets any, it meets one of these. */
+/* Compares each claim with the one of a Param and the one of another tensor before it that reach
+ * furthest: if it overlaps any earlier claim, it overlaps one of these. */
 static int compare_claims(struct tw_checker *c, const struct claim *claims, uint32_t n) {
     const struct claim *reach[2] = {NULL, NULL}; /* [is_param] */
     for (uint32_t i = 0; i < n; i++) {
@@ -54,7 +54,7 @@ int tw_ck_bindings(struct tw_checker *c) {
     const struct tw_program *p = c->p;
     struct claim *claims = calloc((size_t)p->n_tensors + 1, sizeof *claims);
     if (!claims) {
-        return tw_fail(c->err, TW_E_NOMEM, "no memory to check the bindings of %s: %u tensors",
+        return tw_fail(c->err, TW_E_NOMEM, "out of memory to check the bindings of %s: %u tensors",
                        p->name, p->n_tensors);
     }
     uint32_t n = 0;

@@ -45,12 +45,12 @@ int tw_ck_budget(struct tw_checker *c) {
     tw_ck_count(c, TW_ORDER_step_budget);
     if (ops > TW_MAX_STEP_OPS) {
         return tw_ck_fail(c, TW_ORDER_step_budget,
-                          "a step executes up to %llu ops; at most %llu are allowed",
+                          "a step executes up to %llu ops; the maximum is %llu",
                           (unsigned long long)ops, (unsigned long long)TW_MAX_STEP_OPS);
     }
     if (c->cert->step_ops != TW_STEP_OPS_UNSTATED && c->cert->step_ops != ops) {
         return tw_ck_fail(c, TW_ORDER_step_budget,
-                          "the certificate states %llu ops a step; the program has %llu",
+                          "the certificate states %llu ops per step; the program has %llu",
                           (unsigned long long)c->cert->step_ops, (unsigned long long)ops);
     }
     return 0;

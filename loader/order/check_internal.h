@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the files of the certificate's checker share: check.c (turns, loops), check_sync.c (FIFOs,
+ * Shared by the files of the certificate's checker: check.c (turns, loops), check_sync.c (FIFOs,
  * semaphores, clocks), check_memory.c (conflicts, written bytes), check_overlap.c (the memory map).
  * Everything named tw_ck_* is private to them.
  */
@@ -14,7 +14,7 @@
 #include <stdbool.h>
 
 #define TW_CK_MAX_DEPTH TW_MAX_VARS
-/* groups that a stream may have data on the way to; a sender has one for each chip */
+/* max. groups to which a stream may have data in flight; a sender has one for each chip */
 #define TW_CK_MAX_IN_FLIGHT 32u
 
 /* Rows of row_bytes at lo, lo + stride, ...; `rows` is a trip (key) or a constant. flat: one run of
@@ -22,7 +22,7 @@
 struct tw_ck_rect {
     uint64_t lo, row_bytes, stride;
     uint32_t trip, max; /* rows: trip, or TW_NONE and the number */
-    bool exact;         /* every byte of it is touched (and not only some, over a loop with gaps) */
+    bool exact;         /* every byte is accessed, not only some, as in a loop with gaps */
 };
 
 struct tw_ck_access {
@@ -58,13 +58,13 @@ struct tw_ck_written {
 
 struct tw_ck_stream {
     uint32_t words_at, at, n_ops; /* next word; next op */
-    /* index behind the last op that is no semaphore op */
+    /* index after the last op that is not a semaphore op */
     int32_t last_data;
-    uint32_t section;                           /* span of the last op, TW_NONE before the first */
-    uint32_t open_from[TW_CK_MAX_DEPTH], depth; /* op index behind each open LOOP */
+    uint32_t section; /* section of the last op, TW_NONE before the first */
+    uint32_t open_from[TW_CK_MAX_DEPTH], depth; /* op index after each open LOOP */
     uint32_t loop_words[TW_CK_MAX_DEPTH];
     uint32_t loop_var[TW_CK_MAX_DEPTH], loop_count[TW_CK_MAX_DEPTH];
-    /* op index behind the outermost open loop that does not end in a rendezvous, or TW_NONE */
+    /* op index after the outermost open loop that does not end in a rendezvous, or TW_NONE */
     uint32_t inner_from;
     /* groups that a multicast went to and whose flag is not raised yet */
     uint32_t in_flight[TW_CK_MAX_IN_FLIGHT], n_in_flight;
@@ -77,9 +77,10 @@ struct tw_ck_fifo {
 };
 
 struct tw_ck_word {
-    uint64_t count;  /* of increments this step, open loops being in the iteration that is walked */
+    uint64_t count;  /* increments in this step, with open loops in the current iteration */
     uint64_t before; /* scratch: count where a loop began, UINT64_MAX outside its check */
-    /* op index behind the last wait of the site's engines that not all know of; INT32_MIN: none */
+    /* by engine of the site: op index after its last wait that not all know to be over; INT32_MIN:
+     * none */
     int32_t waited[TW_ENGINE_COUNT];
     uint32_t semaphore, site;
     bool live; /* in live_words */
@@ -90,9 +91,9 @@ struct tw_ck_saved {
     uint64_t value;
 };
 
-/* What changes about written bytes when a loop is over: the iterations have written `rect`
- * together, unless the FIFO moved meanwhile; or (drop) the page counts as unwritten, because the
- * loop may not have run. */
+/* A change of written bytes when a loop is over: its iterations together have written `rect`,
+ * unless the FIFO moved meanwhile; or (drop) the page counts as unwritten, because the loop may not
+ * have run. */
 struct tw_ck_pending {
     uint32_t buffer, page; /* page: index in `pages`, or TW_NONE for the buffer's own list */
     uint32_t frame;        /* which loop */
@@ -104,9 +105,9 @@ struct tw_ck_frame {
     uint32_t first, n; /* streams, in `members` */
     bool flags;        /* holds semaphore ops, so it must end in a rendezvous */
     bool dynamic;
-    uint32_t count, trip; /* iterations, at most; TW_NONE or the trip */
+    uint32_t count, trip; /* max. iterations; trip or TW_NONE */
     uint32_t section;     /* of all its ops */
-    uint32_t body;        /* certificate word behind LOOP */
+    uint32_t body;        /* certificate word after LOOP */
     /* 0, 1: the value of the loop's variable; two iterations show that all are alike */
     uint32_t pass;
     size_t fifo_log, word_log, pending;
@@ -119,31 +120,31 @@ struct tw_checker {
     struct tw_verify_report *report, own_report;
     tw_error *err;
     uint32_t n_streams, n_pages, n_words, at; /* at: next word of the certificate */
-    uint32_t vars[TW_MAX_VARS];               /* of the stream that runs: pass of each open loop */
+    uint32_t vars[TW_MAX_VARS];               /* of the current stream: pass of each open loop */
     struct tw_ck_stream *streams;
-    /* [stream][stream]: ops of the other known to be over, in the iteration that is walked; see
-     * tw_ck_sync_repeat */
+    /* [stream][stream]: ops of the second that the first knows to be over, in the current
+     * iteration; see tw_ck_sync_repeat */
     int32_t *clocks;
-    /* [span][stream]: op index behind the last op of sections up to that one that is no semaphore
-     * op */
+    /* [section][stream]: op index after the last op, of sections up to that one, that is not a
+     * semaphore op */
     int32_t *section_end;
-    int32_t *ends;  /* scratch of tw_ck_all_known: [stream] */
-    int32_t *least; /* scratch of tw_ck_sync_repeat: [stream] */
+    int32_t *ends; /* scratch of tw_ck_all_known: [stream] */
+    int32_t *min;  /* scratch of tw_ck_sync_repeat: [stream] */
     struct tw_ck_fifo *fifos;
     struct tw_ck_written *pages; /* of FIFOs */
-    /* by page: what its producer knew when it was published; NULL while it is not */
+    /* by page: the producer's clock when it was published; NULL while it is not */
     int32_t **page_clocks;
     struct tw_ck_word *words;
     uint32_t *word_first;  /* by semaphore; index of its word on a site by tw_ck_word_index */
-    int32_t **word_clocks; /* by word: what those knew who raised it alone; NULL: nobody did */
-    /* by semaphore and chip: what those knew who raised all its words there at once */
+    int32_t **word_clocks; /* by word: clock of increments of the word alone; NULL: none */
+    /* by semaphore and chip: clock of increments of all its words there at once */
     int32_t **flag_clocks;
     size_t n_flags;
     struct tw_ck_log *buffer_log, *tensor_log;
     struct tw_ck_written *written; /* by buffer */
     /* by buffer: others of its site that share bytes, ended by TW_NONE */
     uint32_t *overlap_first, *overlaps;
-    uint32_t *buffer_span;
+    uint32_t *buffer_section;
     uint8_t *buffer_users; /* engines */
     struct tw_ck_frame frames[TW_CK_MAX_DEPTH];
     uint32_t depth;
@@ -153,12 +154,12 @@ struct tw_checker {
     size_t n_fifo_log, cap_fifo_log, n_word_log, cap_word_log;
     struct tw_ck_pending *pending;
     size_t n_pending, cap_pending;
-    /* What has something to forget, so that a rendezvous costs what was done since the last one. */
-    uint32_t *live_words;         /* words with a wait that not all know of */
-    int32_t ***told;              /* places of clocks of words and flags */
+    /* What the next rendezvous has to reset, so that it costs only the work since the last one. */
+    uint32_t *live_words;         /* words with a wait that not all know to be over */
+    int32_t ***live_clocks;       /* addresses of the clocks of words and flags */
     struct tw_ck_log **used_logs; /* with accesses */
-    size_t n_live_words, cap_live_words, n_told, cap_told, n_used_logs, cap_used_logs;
-    uint64_t accesses, comparisons; /* so far: check_memory.c bounds the second by the first */
+    size_t n_live_words, cap_live_words, n_live_clocks, cap_live_clocks, n_used_logs, cap_used_logs;
+    uint64_t accesses, comparisons; /* so far; check_memory.c bounds comparisons by accesses */
     /* the op being executed */
     uint32_t stream;
     struct tw_op op;
@@ -172,6 +173,7 @@ void tw_ck_error(struct tw_checker *c, enum tw_order_rule rule, const char *form
 static inline void tw_ck_count(struct tw_checker *c, enum tw_order_rule rule) {
     c->report->checked[rule]++;
 }
+/* Makes room for item n of an array. Returns 0 or NOMEM. */
 int tw_ck_grow(struct tw_checker *c, void *items, size_t *cap, size_t n, size_t item_bytes);
 static inline int32_t *tw_ck_clock(const struct tw_checker *c, uint32_t stream) {
     return &c->clocks[(size_t)stream * c->n_streams];
@@ -189,27 +191,28 @@ int tw_ck_sync_op(struct tw_checker *c);
 void tw_ck_sync_finish(struct tw_checker *c);
 int tw_ck_sync_enter(struct tw_checker *c, struct tw_ck_frame *f);
 int tw_ck_sync_leave(struct tw_checker *c, struct tw_ck_frame *f);
-/* Where the first pass of a body ends: levels are back and, with flags, everybody knows that
- * everybody is here. */
+/* Checks, at the end of the first pass of a body, that levels are restored and, with flags, that
+ * every engine knows that all are there. */
 int tw_ck_sync_balanced(struct tw_checker *c, const struct tw_ck_frame *f);
-/* Renumbers what is known for the next iteration: back[t] is how many ops stream t goes back. An op
- * k of the iteration that is over is op k - back in the next one's numbers, before its first. */
+/* Renumbers all clocks for the next iteration: back[t] is the number of ops that stream t goes
+ * back. Op k of the previous iteration becomes op k - back, before the first of the next one. */
 void tw_ck_sync_repeat(struct tw_checker *c, const int32_t *back);
-/* The same for a loop without flags: of each other the streams know what was before the loop, but
- * nothing of the next iteration. */
+/* The same for a loop without flags: streams know what was before the loop, but nothing of each
+ * other's next iteration. */
 void tw_ck_sync_again(struct tw_checker *c, const struct tw_ck_frame *f);
-/* Rule 27: the stream has sent data to the group, whose flag is still down. */
+/* Rule 27: records that the stream has sent data to the group, whose flag is not raised yet. */
 int tw_ck_sync_sent(struct tw_checker *c, uint32_t group);
-/* The stream knows that every other has executed its first ends[stream] ops. */
+/* Checks that the stream knows that every other has executed its first ends[stream] ops. */
 int tw_ck_all_known(struct tw_checker *c, uint32_t stream, const int32_t *ends, const char *what,
                     enum tw_order_rule rule);
 
 /* check_memory.c */
 int tw_ck_memory_init(struct tw_checker *c);
 int tw_ck_memory_op(struct tw_checker *c);
-/* Rule 26: the buffer is an activation's or belongs to the section of the op being executed. */
+/* Rule 26: checks that the buffer is an activation or belongs to the section of the current op. */
 int tw_ck_own_section(struct tw_checker *c, uint32_t buffer);
-void tw_ck_memory_forget(struct tw_checker *c); /* all accesses so far are over for everybody */
+/* Forgets all accesses so far: every engine knows that they are over. */
+void tw_ck_memory_forget(struct tw_checker *c);
 int tw_ck_memory_leave(struct tw_checker *c, const struct tw_ck_frame *f);
 void tw_ck_memory_finish(struct tw_checker *c);
 
@@ -218,7 +221,7 @@ int tw_ck_bindings(struct tw_checker *c);
 /* check_budget.c: rule 29. */
 int tw_ck_budget(struct tw_checker *c);
 
-/* check_overlap.c: finds what shares bytes and checks that it may. */
+/* check_overlap.c: finds buffers that share bytes and checks that they may. */
 int tw_ck_overlap_init(struct tw_checker *c);
 
 #endif

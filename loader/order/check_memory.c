@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ops touch: conflicts between engines (rule 24), reads of written bytes (25), buffers of
+ * Memory accesses: conflicts between engines (rule 24), reads of written bytes (25), buffers of
  * other sections (26). Regions are kept as rectangles, rows times columns, over all iterations of
  * the open loops; a rectangle that has gaps counts whole for conflicts and not at all as written.
  * FIFO pages belong to one engine at a time, so only their content is followed.
@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-#define MERGE_WINDOW 8u /* latest accesses of an object that a new one may be merged with */
+#define MERGE_WINDOW 8u /* a new access may be merged with this many latest ones of its object */
 
 /* ---- rectangles ---- */
 
@@ -33,8 +33,8 @@ static bool overlap(const struct tw_ck_rect *a, const struct tw_ck_rect *b) {
     return x < y + b->row_bytes && y < x + a->row_bytes;
 }
 
-/* Rows: a count that the op names, or a constant. One row, or rows without gaps, is a run of
- * bytes. */
+/* Returns an operand's rows: a count that the op names, or a constant. One row, or rows without
+ * gaps, is a run of bytes. */
 static struct tw_ck_rect rows_of(const struct tw_checker *c, uint32_t n, unsigned x_dtype,
                                  const struct tw_tensor *t) {
     struct tw_extent one = tw_op_extent(&c->op, n, 1, x_dtype, t),
@@ -58,7 +58,7 @@ static struct tw_ck_rect rows_of(const struct tw_checker *c, uint32_t n, unsigne
     return r;
 }
 
-/* The whole of a region over the open loops. */
+/* Returns the bounds of a region over all iterations of the open loops. */
 static struct tw_ck_rect widen(const struct tw_checker *c, struct tw_ck_rect r,
                                const struct tw_affine *offset) {
     uint64_t lo = offset->base, span = 0;
@@ -111,7 +111,7 @@ static int add_written(struct tw_checker *c, struct tw_ck_written *w, const stru
     struct tw_ck_span fresh = {r->lo, r->lo + r->row_bytes, r->stride, r->trip, r->max};
     size_t kept = 0;
     c->comparisons += w->n;
-    for (size_t i = 0; i < w->n; i++) { /* swallow what it touches */
+    for (size_t i = 0; i < w->n; i++) { /* merge with what it touches */
         struct tw_ck_span *s = &w->items[i];
         bool same = s->stride == fresh.stride && s->trip == fresh.trip && s->max == fresh.max;
         if (same && s->lo <= fresh.hi && fresh.lo <= s->hi) {
@@ -131,24 +131,23 @@ static int add_written(struct tw_checker *c, struct tw_ck_written *w, const stru
 
 /* ---- conflicts ---- */
 
-/* An access costs comparisons with what other engines do meanwhile. Programs that compilers make stay
- * far below this many for each; who exceeds it is refused, so that checking stays linear. */
+/* Counts comparisons with concurrent accesses of other engines. Compiled programs stay far below
+ * this many for each access; others are refused, so that checking stays linear. */
 #define COMPARISONS_PER_ACCESS 4096u
 #define COMPARISONS_FREE (UINT64_C(1) << 26)
 
-static int work(struct tw_checker *c, uint64_t comparisons) {
+static int count_comparisons(struct tw_checker *c, uint64_t comparisons) {
     c->comparisons += comparisons;
     if (c->comparisons <= COMPARISONS_FREE ||
         c->comparisons / COMPARISONS_PER_ACCESS <= c->accesses) {
         return 0;
     }
-    return tw_ck_fail(
-        c, TW_ORDER_race_free,
-        "too much is in flight at once to compare: %llu comparisons for %llu accesses",
-        (unsigned long long)c->comparisons, (unsigned long long)c->accesses);
+    return tw_ck_fail(c, TW_ORDER_race_free,
+                      "too many concurrent accesses to check: %llu comparisons for %llu accesses",
+                      (unsigned long long)c->comparisons, (unsigned long long)c->accesses);
 }
 
-/* The first op of a stream that may still run where the op being executed does. */
+/* Returns the first op of a stream that may still run when the current op does. */
 static uint32_t first_unordered(const struct tw_checker *c, uint32_t stream) {
     int32_t known = tw_ck_clock(c, c->stream)[stream];
     uint32_t limit = known > 0 ? (uint32_t)known : 0;
@@ -181,11 +180,11 @@ static int compare_lane(struct tw_checker *c, const struct tw_ck_lane *lane,
         }
     }
     tw_ck_count(c, TW_ORDER_race_free);
-    return work(c, lane->n - i + 1);
+    return count_comparisons(c, lane->n - i + 1);
 }
 
-/* Takes an access into an earlier one of the same lane where the two are one run of bytes; then the
- * later op stands for both, at its own place in the order. */
+/* Merges an access with an earlier one of the same lane if the two are one run of bytes; the later
+ * op then represents both. */
 static bool merge_access(struct tw_ck_lane *lane, const struct tw_ck_access *now) {
     for (size_t i = lane->n; i > 0 && lane->n - i < MERGE_WINDOW; i--) {
         struct tw_ck_access a = lane->items[i - 1];
@@ -291,7 +290,7 @@ static const char *buffer_name(const struct tw_checker *c, uint32_t id) {
     return tw_program_string(c->p, c->p->buffers[id].name);
 }
 
-/* The outermost open loop over which the region moves: only behind it have all iterations
+/* Returns the outermost open loop over which the region moves: only after it all iterations have
  * written. */
 static uint32_t moving_frame(const struct tw_checker *c, const struct region *r) {
     const struct tw_ck_stream *s = &c->streams[c->stream];
@@ -318,9 +317,9 @@ static int add_pending(struct tw_checker *c, struct tw_ck_pending p) {
     return rc;
 }
 
-/* A loop over a trip may run no iteration at all. Inside it a page may be written for its consumer
- * in the same iteration, but nothing is written for what comes behind it. */
-static int note_written(struct tw_checker *c, const struct region *r, struct tw_ck_written *list,
+/* Records a write. A loop over a trip may run no iteration at all: inside it a page may be written
+ * for its consumer in the same iteration, but nothing counts as written after it. */
+static int record_write(struct tw_checker *c, const struct region *r, struct tw_ck_written *list,
                         uint32_t buffer, uint32_t page) {
     uint32_t dynamic = TW_NONE, moving = moving_frame(c, r);
     for (uint32_t d = 0; d < c->depth; d++) {
@@ -337,7 +336,7 @@ static int note_written(struct tw_checker *c, const struct region *r, struct tw_
     return rc;
 }
 
-/* A region of a FIFO: in a page that the engine holds; the verifier has checked that it does and
+/* Accesses a region of a FIFO page. The verifier has checked that the engine holds the page and
  * that the region stays inside. */
 static int touch_page(struct tw_checker *c, const struct region *r) {
     const struct tw_buffer *b = &c->p->buffers[r->id];
@@ -353,7 +352,7 @@ static int touch_page(struct tw_checker *c, const struct region *r) {
     bool one_page = r->wide.lo / b->page_bytes == page_no && flat_end(&in.wide) <= b->page_bytes;
     in.wide.exact = in.wide.exact && one_page;
     int rc = tw_ck_own_section(c, r->id);
-    if (rc == 0 && r->reads) { /* in all iterations, whose pages must then be this one */
+    if (rc == 0 && r->reads) { /* in all iterations: all their pages must then be this one */
         tw_ck_count(c, TW_ORDER_defined);
         if ((varies(r) && !one_page) || !is_written(c, &c->pages[page], &in.wide)) {
             rc = tw_ck_fail(
@@ -367,19 +366,19 @@ static int touch_page(struct tw_checker *c, const struct region *r) {
         return rc;
     }
     if (flat_end(&in.now) > b->page_bytes && r->writes) {
-        return tw_ck_fail(c, TW_ORDER_defined, "writes over a page border of FIFO %u (%s)", r->id,
-                          buffer_name(c, r->id));
+        return tw_ck_fail(c, TW_ORDER_defined, "writes across a page boundary of FIFO %u (%s)",
+                          r->id, buffer_name(c, r->id));
     }
-    return r->writes ? note_written(c, &in, &c->pages[page], r->id, page) : 0;
+    return r->writes ? record_write(c, &in, &c->pages[page], r->id, page) : 0;
 }
 
 int tw_ck_own_section(struct tw_checker *c, uint32_t id) {
     if (c->p->buffers[id].tensor != TW_NONE ||
-        c->buffer_span[id] == c->p->stages[c->op.stage].section) {
+        c->buffer_section[id] == c->p->stages[c->op.stage].section) {
         return 0;
     }
     return tw_ck_fail(c, TW_ORDER_memory_apart, "buffer %u (%s) belongs to section %u", id,
-                      buffer_name(c, id), c->buffer_span[id]);
+                      buffer_name(c, id), c->buffer_section[id]);
 }
 
 static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t id) {
@@ -396,7 +395,7 @@ static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t i
         }
         return tw_ck_fail(c, TW_ORDER_memory_apart,
                           "a multicast writes buffer %u (%s), which keeps a param", id,
-                          buffer_name(c, id)); /* rule 9 keeps the other ops from it */
+                          buffer_name(c, id)); /* rule 9 excludes other ops */
     }
     if (r->reads) {
         tw_ck_count(c, TW_ORDER_defined);
@@ -414,10 +413,10 @@ static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t i
     }
     uint64_t n = 0;
     for (const uint32_t *o = &c->overlaps[c->overlap_first[id]]; *o != TW_NONE; o++, n++) {
-        c->written[*o].n = c->buffer_span[*o] == section ? 0 : c->written[*o].n;
+        c->written[*o].n = c->buffer_section[*o] == section ? 0 : c->written[*o].n;
     }
-    rc = work(c, n);
-    return rc ? rc : note_written(c, r, &c->written[id], id, TW_NONE);
+    rc = count_comparisons(c, n);
+    return rc ? rc : record_write(c, r, &c->written[id], id, TW_NONE);
 }
 
 static int touch_siblings(struct tw_checker *c, const struct region *r) {
@@ -503,7 +502,7 @@ int tw_ck_memory_op(struct tw_checker *c) {
             }
         }
     }
-    return work(c, 0);
+    return count_comparisons(c, 0);
 }
 
 /* ---- loops ---- */
@@ -519,8 +518,8 @@ static int apply_pending(struct tw_checker *c, const struct tw_ck_frame *f,
                        &p->rect);
 }
 
-/* What a loop's iterations have written together is written when it is over; entries of outer loops
- * stay. */
+/* At the end of a loop, what its iterations have written together counts as written; entries of
+ * outer loops stay. */
 int tw_ck_memory_leave(struct tw_checker *c, const struct tw_ck_frame *f) {
     size_t kept = f->pending;
     int rc = 0;
@@ -546,14 +545,14 @@ int tw_ck_memory_init(struct tw_checker *c) {
     c->buffer_log = calloc(n, sizeof *c->buffer_log);
     c->tensor_log = calloc((size_t)p->n_tensors + 1, sizeof *c->tensor_log);
     c->written = calloc(n, sizeof *c->written);
-    c->buffer_span = calloc(n, sizeof *c->buffer_span);
-    if (!c->buffer_log || !c->tensor_log || !c->written || !c->buffer_span) {
-        return tw_fail(c->err, TW_E_NOMEM, "no memory to check the order of %s: %u buffers",
+    c->buffer_section = calloc(n, sizeof *c->buffer_section);
+    if (!c->buffer_log || !c->tensor_log || !c->written || !c->buffer_section) {
+        return tw_fail(c->err, TW_E_NOMEM, "out of memory to check the order of %s: %u buffers",
                        p->name, p->n_buffers);
     }
     for (uint32_t s = 0; s < p->n_sections; s++) {
         for (uint32_t i = 0; i < p->sections[s].n_buffers; i++) {
-            c->buffer_span[p->sections[s].first_buffer + i] = s;
+            c->buffer_section[p->sections[s].first_buffer + i] = s;
         }
     }
     return tw_ck_overlap_init(c);
@@ -579,7 +578,7 @@ void tw_ck_memory_finish(struct tw_checker *c) {
     free(c->written);
     free(c->overlap_first);
     free(c->overlaps);
-    free(c->buffer_span);
+    free(c->buffer_section);
     free(c->buffer_users);
     free(c->pending);
     free(c->used_logs);

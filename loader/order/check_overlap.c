@@ -4,7 +4,7 @@
  * place and section, so that it is nearly linear however many sections use the same bytes one after
  * the other.
  *
- * Why an activation may share bytes where it is not alive. It lives from the first section that
+ * Why an activation may share bytes while it is not alive: it is alive from the first section that
  * names it to the last. Every engine has left a section before one enters the next (rule 23), the
  * last one closes the step, and a loop stays in one section. So whatever else is written there is
  * written before or after all of its life in this step, never within. A read is covered by writes
@@ -17,8 +17,8 @@
 
 #include <stdlib.h>
 
-#define MAX_OVERLAPS 64u /* buffers that one buffer may share bytes with */
-#define BY_OTHERS 0x80u  /* a user of a buffer: engines of other sites */
+#define MAX_OVERLAPS 64u /* max. buffers with which one buffer shares bytes */
+#define BY_OTHERS 0x80u  /* bit in buffer_users: engines of other sites */
 
 static const char *name_of(const struct tw_checker *c, uint32_t buffer) {
     return tw_program_string(c->p, c->p->buffers[buffer].name);
@@ -27,7 +27,7 @@ static const char *name_of(const struct tw_checker *c, uint32_t buffer) {
 struct placed {
     uint32_t id, site, span;
     bool activation;
-    /* of a private buffer: its section, which rule 26 demands where ops are walked */
+    /* section of a private buffer, as rule 26 requires when ops are walked */
     struct tw_life life;
     uint64_t lo, hi;
 };
@@ -60,7 +60,7 @@ static int by_section(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* Two private buffers of one section. */
+/* Checks two private buffers of one section that share bytes. */
 static int may_share(struct tw_checker *c, uint32_t a, uint32_t b) {
     const struct tw_buffer *x = &c->p->buffers[a], *y = &c->p->buffers[b];
     uint8_t users = c->buffer_users[a] | c->buffer_users[b];
@@ -108,13 +108,13 @@ static int refuse_alive(struct tw_checker *c, const struct placed *a, const stru
                       a->life.last, b->life.first, b->life.last);
 }
 
-/* The activations of a site that are alive, by place; no two of them share bytes. */
+/* The live activations of a site, by offset; no two of them share bytes. */
 struct alive {
     const struct placed **items;
     uint32_t n;
 };
 
-static void bury(struct alive *alive, const struct placed *now) {
+static void remove_dead(struct alive *alive, const struct placed *now) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < alive->n; i++) {
         const struct placed *p = alive->items[i];
@@ -125,7 +125,7 @@ static void bury(struct alive *alive, const struct placed *now) {
     alive->n = kept;
 }
 
-static uint32_t first_that_ends_behind(const struct alive *alive, uint64_t lo) {
+static uint32_t first_ending_after(const struct alive *alive, uint64_t lo) {
     uint32_t from = 0, to = alive->n;
     while (from < to) {
         uint32_t middle = from + (to - from) / 2;
@@ -138,8 +138,7 @@ static uint32_t first_that_ends_behind(const struct alive *alive, uint64_t lo) {
     return from;
 }
 
-/* Section by section, activations first: nothing that is named may lie on an activation that is
- * alive. */
+/* Walks section by section, activations first: no named buffer may overlap a live activation. */
 static int check_activations(struct tw_checker *c, const struct placed *placed, uint32_t n,
                              struct alive *alive) {
     for (uint32_t i = 0; i < n; i++) {
@@ -149,9 +148,9 @@ static int check_activations(struct tw_checker *c, const struct placed *placed, 
             continue; /* no op touches it */
         }
         if (i == 0 || p[-1].site != p->site || p[-1].life.first != p->life.first) {
-            bury(alive, p);
+            remove_dead(alive, p);
         }
-        uint32_t at = first_that_ends_behind(alive, p->lo);
+        uint32_t at = first_ending_after(alive, p->lo);
         if (at < alive->n && alive->items[at]->lo < p->hi) {
             return refuse_alive(c, alive->items[at], p);
         }
@@ -182,18 +181,18 @@ static int check_privates(struct tw_checker *c, const struct placed *placed, uin
     return 0;
 }
 
-static int find_overlaps(struct tw_checker *c, struct placed *placed, const struct tw_life *lives,
-                         struct alive *alive, uint32_t *count) {
+static int find_overlaps(struct tw_checker *c, struct placed *placed,
+                         const struct tw_life *lifetimes, struct alive *alive, uint32_t *count) {
     const struct tw_program *p = c->p;
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         const struct tw_buffer *b = &p->buffers[i];
         bool activation = b->tensor != TW_NONE;
-        uint32_t span = activation ? TW_NONE : c->buffer_span[i];
+        uint32_t span = activation ? TW_NONE : c->buffer_section[i];
         placed[i] = (struct placed){i,
                                     b->site,
                                     span,
                                     activation,
-                                    lives[i],
+                                    lifetimes[i],
                                     b->offset,
                                     b->offset + b->pages * b->page_bytes};
         c->overlap_first[i] = i * MAX_OVERLAPS;
@@ -208,13 +207,13 @@ static int find_overlaps(struct tw_checker *c, struct placed *placed, const stru
     }
     qsort(placed, p->n_buffers, sizeof *placed, by_section);
     uint32_t n = p->n_buffers;
-    while (n && placed[n - 1].activation) { /* their span sorts last */
+    while (n && placed[n - 1].activation) { /* their section sorts last */
         n--;
     }
     return check_privates(c, placed, n, count);
 }
 
-static void note_receivers(struct tw_checker *c, uint32_t buffer) {
+static void record_receivers(struct tw_checker *c, uint32_t buffer) {
     const struct tw_group *g = &c->p->groups[c->op.operand[TW_MCAST_group].id];
     for (uint32_t i = 0; i < tw_group_size(g); i++) {
         c->buffer_users[tw_buffer_sibling(c->p, &c->p->buffers[buffer],
@@ -222,7 +221,7 @@ static void note_receivers(struct tw_checker *c, uint32_t buffer) {
     }
 }
 
-/* Which engines name each buffer; multicasts name the siblings of their group. */
+/* Finds the engines that name each buffer; multicasts name the siblings of their group. */
 static void find_users(struct tw_checker *c) {
     for (uint32_t s = 0; s < c->n_streams; s++) {
         const struct tw_stream *stream = &c->p->streams[s];
@@ -235,7 +234,7 @@ static void find_users(struct tw_checker *c) {
                     c->buffer_users[o->id] |= (uint8_t)(1u << stream->engine);
                 }
                 if (c->op.code == TW_OP_MCAST && o->kind == 'W') {
-                    note_receivers(c, o->id);
+                    record_receivers(c, o->id);
                 }
             }
         }
@@ -249,21 +248,21 @@ int tw_ck_overlap_init(struct tw_checker *c) {
     c->overlaps = calloc(n * MAX_OVERLAPS, sizeof *c->overlaps);
     c->buffer_users = calloc(n, 1);
     struct placed *placed = calloc(n, sizeof *placed);
-    struct tw_life *lives = calloc(n, sizeof *lives);
+    struct tw_life *lifetimes = calloc(n, sizeof *lifetimes);
     struct alive alive = {calloc(n, sizeof *alive.items), 0};
     uint32_t *count = calloc(n, sizeof *count);
     int rc;
-    if (!c->overlap_first || !c->overlaps || !c->buffer_users || !placed || !lives ||
+    if (!c->overlap_first || !c->overlaps || !c->buffer_users || !placed || !lifetimes ||
         !alive.items || !count) {
-        rc = tw_fail(c->err, TW_E_NOMEM, "no memory to check the order of %s: %u buffers", p->name,
-                     p->n_buffers);
+        rc = tw_fail(c->err, TW_E_NOMEM, "out of memory to check the order of %s: %u buffers",
+                     p->name, p->n_buffers);
     } else {
         find_users(c);
-        tw_buffer_lifetimes(p, lives);
-        rc = find_overlaps(c, placed, lives, &alive, count);
+        tw_buffer_lifetimes(p, lifetimes);
+        rc = find_overlaps(c, placed, lifetimes, &alive, count);
     }
     free(placed);
-    free(lives);
+    free(lifetimes);
     free(alive.items);
     free(count);
     return rc;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * FIFO levels, semaphore words and what they tell engines about each other. clock[s][t] is the
- * number of ops of stream t that are over wherever s stands, counted in the iteration that is
- * walked: what is known of the iteration before has numbers below its first op. Ops inside an open
- * loop without flags are never taken as over by others (check_memory.c), because an earlier
- * iteration may be meant.
+ * FIFO levels, semaphore words and the vector clocks that they carry. clock[s][t] is the number of
+ * ops of stream t that stream s knows to be over, counted in the current iteration: ops of the
+ * previous iteration have numbers below its first op. Ops inside an open loop without flags are
+ * never taken as over by others (check_memory.c), because an earlier iteration may be meant.
  */
 #include "loader/order/check_internal.h"
 
@@ -18,9 +17,9 @@ static void join(int32_t *into, const int32_t *from, uint32_t n) {
     }
 }
 
-/* Clocks are made when somebody has something to tell and freed when everybody knows it: a program
- * of many engines has few at a time. Whoever has waited for this op knows that it is over. */
-static int tell(struct tw_checker *c, int32_t **clock) {
+/* Joins the current stream's clock, with the current op as over, into *clock. Clocks are allocated
+ * on first use and freed at the next rendezvous, so a program of many engines has few at a time. */
+static int join_clock(struct tw_checker *c, int32_t **clock) {
     const int32_t *own = tw_ck_clock(c, c->stream);
     if (*clock) {
         join(*clock, own, c->n_streams);
@@ -28,8 +27,8 @@ static int tell(struct tw_checker *c, int32_t **clock) {
         *clock = malloc(c->n_streams * sizeof **clock);
         if (!*clock) {
             return tw_fail(c->err, TW_E_NOMEM,
-                           "no memory to check the order of %s: a clock of %u engines", c->p->name,
-                           c->n_streams);
+                           "out of memory to check the order of %s: a clock of %u engines",
+                           c->p->name, c->n_streams);
         }
         memcpy(*clock, own, c->n_streams * sizeof **clock);
     }
@@ -37,22 +36,24 @@ static int tell(struct tw_checker *c, int32_t **clock) {
     return 0;
 }
 
-/* The same for the clock of a word or flag, which is forgotten at the next rendezvous. */
-static int tell_word(struct tw_checker *c, int32_t **clock) {
-    int rc = *clock ? 0 : tw_ck_grow(c, &c->told, &c->cap_told, c->n_told, sizeof *c->told);
+/* The same for the clock of a word or flag, which is freed at the next rendezvous. */
+static int join_word_clock(struct tw_checker *c, int32_t **clock) {
+    int rc = *clock ? 0
+                    : tw_ck_grow(c, &c->live_clocks, &c->cap_live_clocks, c->n_live_clocks,
+                                 sizeof *c->live_clocks);
     if (rc == 0 && !*clock) {
-        c->told[c->n_told++] = clock;
+        c->live_clocks[c->n_live_clocks++] = clock;
     }
-    return rc ? rc : tell(c, clock);
+    return rc ? rc : join_clock(c, clock);
 }
 
-static void learn(struct tw_checker *c, const int32_t *clock) {
+static void join_from(struct tw_checker *c, const int32_t *clock) {
     if (clock) {
         join(tw_ck_clock(c, c->stream), clock, c->n_streams);
     }
 }
 
-static void forget(int32_t **clocks, size_t n) {
+static void free_clocks(int32_t **clocks, size_t n) {
     for (size_t i = 0; clocks && i < n; i++) {
         free(clocks[i]);
         clocks[i] = NULL;
@@ -66,14 +67,14 @@ int tw_ck_sync_init(struct tw_checker *c) {
     c->fifos = calloc(p->n_buffers + 1, sizeof *c->fifos);
     c->word_first = calloc(p->n_semaphores + 1, sizeof *c->word_first);
     if (!c->fifos || !c->word_first) {
-        return tw_fail(c->err, TW_E_NOMEM, "no memory to check the order of %s", p->name);
+        return tw_fail(c->err, TW_E_NOMEM, "out of memory to check the order of %s", p->name);
     }
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         c->fifos[i].first_page = (uint32_t)n_pages;
         n_pages += p->buffers[i].kind == TW_BUF_FIFO ? p->buffers[i].pages : 0;
         if (n_pages > MAX_PAGES) {
-            return tw_ck_fail(c, TW_ORDER_certificate,
-                              "FIFOs of more than %u pages in all are not checked", MAX_PAGES);
+            return tw_ck_fail(c, TW_ORDER_certificate, "the FIFOs have more than %u pages in all",
+                              MAX_PAGES);
         }
     }
     for (uint32_t i = 0; i < p->n_semaphores; i++) {
@@ -91,7 +92,7 @@ int tw_ck_sync_init(struct tw_checker *c) {
     c->flag_clocks = calloc(c->n_flags + 1, sizeof *c->flag_clocks);
     if (!c->pages || !c->page_clocks || !c->words || !c->word_clocks || !c->flag_clocks) {
         return tw_fail(c->err, TW_E_NOMEM,
-                       "no memory to check the order of %s: %u pages, %u words, %u engines",
+                       "out of memory to check the order of %s: %u pages, %u words, %u engines",
                        p->name, c->n_pages, n_words, c->n_streams);
     }
     for (uint32_t i = 0; i < p->n_buffers; i++) {
@@ -115,9 +116,9 @@ void tw_ck_sync_finish(struct tw_checker *c) {
     for (uint32_t d = 0; d < TW_CK_MAX_DEPTH; d++) {
         free(c->frames[d].known);
     }
-    forget(c->page_clocks, c->n_pages);
-    forget(c->word_clocks, c->n_words);
-    forget(c->flag_clocks, c->n_flags);
+    free_clocks(c->page_clocks, c->n_pages);
+    free_clocks(c->word_clocks, c->n_words);
+    free_clocks(c->flag_clocks, c->n_flags);
     free(c->flag_clocks);
     free(c->fifos);
     free(c->word_first);
@@ -128,10 +129,10 @@ void tw_ck_sync_finish(struct tw_checker *c) {
     free(c->fifo_log);
     free(c->word_log);
     free(c->live_words);
-    free(c->told);
+    free(c->live_clocks);
 }
 
-/* Remembers an item's value where the innermost loop first changes it. A second entry for the same
+/* Saves an item's value when the innermost loop first changes it. A second entry for the same
  * item is harmless: the first wins. */
 static int save(struct tw_checker *c, struct tw_ck_saved **log, size_t *n, size_t *cap,
                 uint32_t item, uint64_t value) {
@@ -158,10 +159,10 @@ static int push(struct tw_checker *c, uint32_t buffer, uint32_t n) {
         uint32_t page = page_at(c, buffer, f->level + k);
         if (c->pages[page].n == 0) {
             return tw_ck_fail(c, TW_ORDER_defined,
-                              "a page of FIFO %u (%s) is published and nothing was written to it",
+                              "a page of FIFO %u (%s) is published, but nothing was written to it",
                               buffer, tw_program_string(c->p, c->p->buffers[buffer].name));
         }
-        int rc = tell(c, &c->page_clocks[page]);
+        int rc = join_clock(c, &c->page_clocks[page]);
         if (rc) {
             return rc;
         }
@@ -170,9 +171,9 @@ static int push(struct tw_checker *c, uint32_t buffer, uint32_t n) {
     return 0;
 }
 
-static int stuck(struct tw_checker *c, uint32_t buffer, const char *what, uint32_t have,
-                 uint32_t need) {
-    return tw_ck_fail(c, TW_ORDER_no_deadlock, "FIFO %u (%s): %u pages %s where %u are needed",
+static int fail_deadlock(struct tw_checker *c, uint32_t buffer, const char *what, uint32_t have,
+                         uint32_t need) {
+    return tw_ck_fail(c, TW_ORDER_no_deadlock, "FIFO %u (%s): %u pages %s, but %u are needed",
                       buffer, tw_program_string(c->p, c->p->buffers[buffer].name), have, what,
                       need);
 }
@@ -188,9 +189,9 @@ static int fifo_op(struct tw_checker *c) {
     }
     if (c->op.code == TW_OP_RESERVE) {
         if (n > pages - f->level) {
-            return stuck(c, buffer, "free", pages - f->level, n);
+            return fail_deadlock(c, buffer, "free", pages - f->level, n);
         }
-        /* what an earlier use of the page left is not this one's content */
+        /* the content of an earlier use of the page does not count */
         for (uint32_t k = 0; k < n; k++) {
             c->pages[page_at(c, buffer, f->level + k)].n = 0;
         }
@@ -198,10 +199,10 @@ static int fifo_op(struct tw_checker *c) {
     }
     if (c->op.code == TW_OP_WAIT) {
         if (n > f->level) {
-            return stuck(c, buffer, "published", f->level, n);
+            return fail_deadlock(c, buffer, "published", f->level, n);
         }
         for (uint32_t k = 0; k < n; k++) {
-            learn(c, c->page_clocks[page_at(c, buffer, k)]);
+            join_from(c, c->page_clocks[page_at(c, buffer, k)]);
         }
         return 0;
     }
@@ -211,7 +212,7 @@ static int fifo_op(struct tw_checker *c) {
     }
     if (rc == 0) {
         for (uint32_t k = 0; k < n; k++) {
-            forget(&c->page_clocks[page_at(c, buffer, k)], 1);
+            free_clocks(&c->page_clocks[page_at(c, buffer, k)], 1);
         }
         f->head = (uint32_t)(((uint64_t)f->head + n) % pages);
         f->level -= n; /* the verifier: only waited pages are popped */
@@ -226,13 +227,13 @@ static uint32_t word_index(const struct tw_checker *c, uint32_t semaphore, uint3
            tw_group_number(c->p, &c->p->groups[c->p->semaphores[semaphore].group], site);
 }
 
-/* What those knew who raised all words of a semaphore on one chip. */
+/* Returns the clock of increments of all words of a semaphore on one chip. */
 static int32_t **flag_clock(const struct tw_checker *c, uint32_t semaphore, uint32_t chip) {
     return &c->flag_clocks[(size_t)semaphore * c->p->n_chips + chip];
 }
 
-/* Rule 21: whoever increments after a wait on the word must know that the wait is over, or it might
- * have been counted in. */
+/* Rule 21: an engine that increments a word after a wait on it must know that the wait is over,
+ * because otherwise the wait might have counted the increment. */
 static int increment(struct tw_checker *c, uint32_t semaphore, uint32_t site, uint32_t by) {
     uint32_t index = word_index(c, semaphore, site);
     struct tw_ck_word *w = &c->words[index];
@@ -260,14 +261,14 @@ static int wait_for_word(struct tw_checker *c) {
     tw_ck_count(c, TW_ORDER_exact_threshold);
     if (threshold > arrived) {
         return tw_ck_fail(c, TW_ORDER_no_deadlock,
-                          "semaphore %u (%s): %llu have arrived where %llu are needed", semaphore,
+                          "semaphore %u (%s): %llu have arrived, but %llu are needed", semaphore,
                           tw_program_string(c->p, c->p->semaphores[semaphore].name),
                           (unsigned long long)arrived, (unsigned long long)threshold);
     }
     if (threshold < arrived) {
         return tw_ck_fail(c, TW_ORDER_exact_threshold,
-                          "semaphore %u (%s): waits for %llu where %llu may have arrived",
-                          semaphore, tw_program_string(c->p, c->p->semaphores[semaphore].name),
+                          "semaphore %u (%s): waits for %llu, but %llu may have arrived", semaphore,
+                          tw_program_string(c->p, c->p->semaphores[semaphore].name),
                           (unsigned long long)threshold, (unsigned long long)arrived);
     }
     if (!w->live) {
@@ -280,14 +281,14 @@ static int wait_for_word(struct tw_checker *c) {
         w->live = true;
     }
     w->waited[c->p->streams[c->stream].engine] = (int32_t)c->streams[c->stream].at + 1;
-    learn(c, c->word_clocks[index]);
-    learn(c, *flag_clock(c, semaphore, site / (c->p->mesh_width * c->p->mesh_height)));
+    join_from(c, c->word_clocks[index]);
+    join_from(c, *flag_clock(c, semaphore, site / (c->p->mesh_width * c->p->mesh_height)));
     return 0;
 }
 
 static int increment_one(struct tw_checker *c, uint32_t semaphore, uint32_t site, uint32_t by) {
     int rc = increment(c, semaphore, site, by);
-    return rc ? rc : tell_word(c, &c->word_clocks[word_index(c, semaphore, site)]);
+    return rc ? rc : join_word_clock(c, &c->word_clocks[word_index(c, semaphore, site)]);
 }
 
 static uint32_t find_in_flight(const struct tw_ck_stream *s, uint32_t group) {
@@ -312,7 +313,8 @@ int tw_ck_sync_sent(struct tw_checker *c, uint32_t group) {
     return 0;
 }
 
-/* A flag on all words that the semaphore has on a chip tells all the same; one clock holds it. */
+/* A flag on all words of the semaphore on a chip carries the same clock to all, which is stored
+ * once. */
 static int multicast_flag(struct tw_checker *c) {
     const struct tw_program *p = c->p;
     uint32_t semaphore = c->op.operand[TW_MCAST_SET_semaphore].id,
@@ -320,7 +322,7 @@ static int multicast_flag(struct tw_checker *c) {
     const struct tw_group *g = &p->groups[group],
                           *words = &p->groups[p->semaphores[semaphore].group];
     bool all = g->x0 == words->x0 && g->x1 == words->x1 && g->y0 == words->y0 && g->y1 == words->y1;
-    int rc = all ? tell_word(c, flag_clock(c, semaphore, g->chip)) : 0;
+    int rc = all ? join_word_clock(c, flag_clock(c, semaphore, g->chip)) : 0;
     for (uint32_t i = 0; i < tw_group_size(g) && rc == 0; i++) {
         uint32_t site = tw_group_site(p, g, i);
         rc = all ? increment(c, semaphore, site, 1) : increment_one(c, semaphore, site, 1);
@@ -333,7 +335,7 @@ static int multicast_flag(struct tw_checker *c) {
     return rc;
 }
 
-/* Rule 27: data in flight whose flag is not raised yet holds the network. */
+/* Rule 27: the engine must not block while it has data in flight whose flag is not raised yet. */
 static int check_flag(struct tw_checker *c) {
     tw_ck_count(c, TW_ORDER_flag_after_data);
     const struct tw_ck_stream *s = &c->streams[c->stream];
@@ -392,8 +394,8 @@ int tw_ck_all_known(struct tw_checker *c, uint32_t stream, const int32_t *ends, 
     return 0;
 }
 
-/* A loop over a trip may run once or not at all, and then its streams learn less of each other, or
- * nothing: behind it they know what they knew before. */
+/* A loop over a trip may run once or not at all, so after it its streams know only what they knew
+ * before. */
 static int save_clocks(struct tw_checker *c, struct tw_ck_frame *f) {
     f->known = calloc((size_t)f->n * c->n_streams, sizeof *f->known);
     if (!f->known) {
@@ -425,8 +427,8 @@ int tw_ck_sync_enter(struct tw_checker *c, struct tw_ck_frame *f) {
     return f->dynamic ? save_clocks(c, f) : 0;
 }
 
-/* Else what one engine has heard of the iteration before could reach a third one as if it were of
- * this iteration. */
+/* Otherwise what one engine knows of the previous iteration could reach a third one as if it were
+ * of this iteration. */
 void tw_ck_sync_again(struct tw_checker *c, const struct tw_ck_frame *f) {
     for (uint32_t i = 0; i < f->n; i++) {
         int32_t *clock = tw_ck_clock(c, c->members[f->first + i]);
@@ -438,8 +440,8 @@ void tw_ck_sync_again(struct tw_checker *c, const struct tw_ck_frame *f) {
     }
 }
 
-/* A body with flags must leave every engine knowing that every other is past its last op that is no
- * semaphore op, be it of the body or before the loop. */
+/* After a body with flags every engine must know that every other is past its last op that is not a
+ * semaphore op, in the body or before the loop. */
 static int check_rendezvous(struct tw_checker *c, const struct tw_ck_frame *f) {
     int rc = 0;
     for (uint32_t i = 0; i < f->n && f->flags; i++) {
@@ -454,7 +456,7 @@ static int check_rendezvous(struct tw_checker *c, const struct tw_ck_frame *f) {
     return rc;
 }
 
-/* The log's earliest entry of a FIFO holds its level where the loop began. */
+/* The log's earliest entry of a FIFO is its level at the begin of the loop. */
 int tw_ck_sync_balanced(struct tw_checker *c, const struct tw_ck_frame *f) {
     int rc = 0;
     for (size_t i = c->n_fifo_log; i > f->fifo_log; i--) {
@@ -475,33 +477,33 @@ int tw_ck_sync_balanced(struct tw_checker *c, const struct tw_ck_frame *f) {
     return rc ? rc : check_rendezvous(c, f);
 }
 
-static void lower(int32_t *least, const int32_t *clock, uint32_t n) {
+static void lower(int32_t *min, const int32_t *clock, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
-        least[i] = least[i] > clock[i] ? clock[i] : least[i];
+        min[i] = min[i] > clock[i] ? clock[i] : min[i];
     }
 }
 
-/* What all other engines know of each one: least[t] of stream t. */
-static void find_least(const struct tw_checker *c, int32_t *least) {
+/* Computes what all other engines know of each: min[t] for stream t. */
+static void find_min(const struct tw_checker *c, int32_t *min) {
     for (uint32_t t = 0; t < c->n_streams; t++) {
-        least[t] = INT32_MAX;
+        min[t] = INT32_MAX;
     }
     for (uint32_t s = 0; s < c->n_streams; s++) {
         if (c->streams[s].n_ops) {
             const int32_t *clock = tw_ck_clock(c, s);
-            lower(least, clock, s);
-            lower(least + s + 1, clock + s + 1, c->n_streams - s - 1);
+            lower(min, clock, s);
+            lower(min + s + 1, clock + s + 1, c->n_streams - s - 1);
         }
     }
 }
 
-/* Waits that all know to be over need not be kept; the others get the numbers of the next
- * iteration. */
-static bool renumber_waits(struct tw_ck_word *w, const int32_t *back, const int32_t *least) {
+/* Drops waits that all know to be over; the others get the numbers of the next iteration. Returns
+ * true if one is left. */
+static bool renumber_waits(struct tw_ck_word *w, const int32_t *back, const int32_t *min) {
     bool live = false;
     for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
         uint32_t stream = w->site * TW_ENGINE_COUNT + e;
-        if (w->waited[e] != INT32_MIN && least[stream] >= w->waited[e]) {
+        if (w->waited[e] != INT32_MIN && min[stream] >= w->waited[e]) {
             w->waited[e] = INT32_MIN;
         } else if (w->waited[e] != INT32_MIN) {
             w->waited[e] -= back[stream];
@@ -513,10 +515,10 @@ static bool renumber_waits(struct tw_ck_word *w, const int32_t *back, const int3
 
 void tw_ck_sync_repeat(struct tw_checker *c, const int32_t *back) {
     size_t kept = 0;
-    find_least(c, c->least);
+    find_min(c, c->min);
     for (size_t i = 0; i < c->n_live_words; i++) {
         struct tw_ck_word *w = &c->words[c->live_words[i]];
-        w->live = renumber_waits(w, back, c->least);
+        w->live = renumber_waits(w, back, c->min);
         c->live_words[kept] = c->live_words[i];
         kept += w->live;
     }
@@ -527,14 +529,14 @@ void tw_ck_sync_repeat(struct tw_checker *c, const int32_t *back) {
             clock[t] -= back[t];
         }
     }
-    for (size_t i = 0; i < c->n_told; i++) {
-        forget(c->told[i], 1);
+    for (size_t i = 0; i < c->n_live_clocks; i++) {
+        free_clocks(c->live_clocks[i], 1);
     }
-    c->n_told = 0;
+    c->n_live_clocks = 0;
 }
 
-/* What one body adds to a word, times the iterations. The log's first entry of a word is its value
- * where the loop began. */
+/* Multiplies what one body adds to a word by the iterations. The log's first entry of a word is its
+ * value at the begin of the loop. */
 static void multiply_words(struct tw_checker *c, const struct tw_ck_frame *f) {
     /* backwards: the earliest entry is applied last */
     for (size_t i = c->n_word_log; i > f->word_log; i--) {

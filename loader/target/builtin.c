@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The targets that ship, as JSON text: the same form a user's file has. Unknown keys are refused,
- * so each key here is all there is.
+ * The built-in targets as JSON text, in the form of a user's file. Unknown keys are refused, so
+ * these are all the keys there are.
  */
 #include "loader/target/builtin.h"
 
@@ -9,8 +9,9 @@
 
 #include <stddef.h>
 
-/* host: a site a core (width is set when opened), SRAM a few L2 caches so that a prefill chunk's
- * activations fit; prices of a 3 GHz core with 256-bit vectors that shares 20 GB/s of DRAM. */
+/* host: one site per core (the width is set when opened), SRAM a few L2 caches so that a prefill
+ * chunk's activations fit; prices of a 3 GHz core with 256-bit vectors that shares 20 GB/s of
+ * DRAM. */
 static const char host[] =
     "{\"name\":\"host\",\"chips\":1,\"width\":1,\"height\":1,\"sram_bytes\":16777216,\"banks\":1,"
     "\"clock_hz\":3e9,\"dram_bytes_per_cycle\":7.0,\"site_load_bytes_per_cycle\":4.0,"
@@ -41,7 +42,7 @@ static const char sim4x4x2[] =
     "\"link_bytes_per_cycle\":32.0,\"sync_cycles\":50.0,\"call_cycles\":20.0,"
     "\"chip_link_bytes_per_cycle\":8.0,\"chip_link_cycles\":600.0}";
 
-/* quad2x2: four chips of four sites with more memory each, one bank a chip. */
+/* quad2x2: four chips of four sites with more memory each, one bank per chip. */
 static const char quad2x2[] =
     "{\"name\":\"quad2x2\",\"chips\":4,\"width\":2,\"height\":2,\"sram_bytes\":1048576,\"banks\":1,"
     "\"clock_hz\":1e9,\"dram_bytes_per_cycle\":32.0,\"site_load_bytes_per_cycle\":16.0,"

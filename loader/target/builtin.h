@@ -7,6 +7,7 @@
 
 #include "tilewright/target.h"
 
+/* Returns the JSON text of target number `index`, which must be valid. */
 const char *tw_target_builtin(unsigned index);
 
 #endif

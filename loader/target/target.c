@@ -24,7 +24,7 @@ static const struct field {
     enum kind kind;
     size_t offset;
     double min, max;
-    bool link; /* of links between chips: there or not with the others */
+    bool link; /* key of the links between chips: all of these or none */
 } fields[] = {
     {"chips", COUNT, offsetof(struct tw_target, n_chips), 1, 64, false},
     {"width", COUNT, offsetof(struct tw_target, width), 1, TW_TARGET_MAX_SITES, false},
@@ -98,8 +98,8 @@ static int check_keys(const char *path, json_t *root, tw_error *err) {
     return 0;
 }
 
-/* The checked values as JSON again, so that two spellings of one target (2e9 and 2000000000)
- * agree. */
+/* Returns the checked values as JSON, so that two spellings of one target (2e9 and 2000000000) have
+ * one hash. */
 static json_t *canonical(const struct tw_target *t) {
     json_t *root = json_object();
     int failed = json_object_set_new(root, "name", json_string(t->name));
@@ -131,7 +131,7 @@ static char *canonical_text(const struct tw_target *t) {
 int tw_target_print(const struct tw_target *target, char *text, size_t room, tw_error *err) {
     char *all = canonical_text(target);
     size_t n = all ? strlen(all) : 0;
-    int rc = !all        ? tw_fail(err, TW_E_NOMEM, "target: no memory to print it")
+    int rc = !all        ? tw_fail(err, TW_E_NOMEM, "target: out of memory to print it")
              : n >= room ? tw_fail(err, TW_E_NOSPACE, "target %s: %zu bytes of text, room for %zu",
                                    target->name, n, room - 1)
                          : 0;
@@ -146,14 +146,14 @@ static int hash_target(struct tw_target *t, tw_error *err) {
     char *text = canonical_text(t);
     if (!text || sodium_init() < 0) {
         free(text);
-        return tw_fail(err, TW_E_NOMEM, "target: no memory to hash it");
+        return tw_fail(err, TW_E_NOMEM, "target: out of memory to hash it");
     }
     crypto_generichash(t->hash, sizeof t->hash, (const unsigned char *)text, strlen(text), NULL, 0);
     free(text);
     return 0;
 }
 
-/* The name goes into bundles, lists and error lines: printable ASCII without blanks. */
+/* Names appear in bundles, lists and error lines: printable ASCII without blanks. */
 static bool name_ok(const char *name, size_t room) {
     return name && tw_text_is_ascii(name, room - 1) && !strchr(name, ' ');
 }
@@ -175,12 +175,12 @@ static int read_target(const char *path, json_t *root, struct tw_target *t, tw_e
         rc = fields[i].link && !has_links(root) ? 0 : read_field(path, root, &fields[i], t, err);
     }
     if (rc == 0 && (uint64_t)t->n_chips * t->width * t->height > TW_TARGET_MAX_SITES) {
-        rc = tw_fail(err, TW_E_RANGE, "%s: %u chips of %u x %u sites; at most %u sites", path,
-                     t->n_chips, t->width, t->height, TW_TARGET_MAX_SITES);
+        rc = tw_fail(err, TW_E_RANGE, "%s: %u chips of %u x %u sites; the maximum is %u sites",
+                     path, t->n_chips, t->width, t->height, TW_TARGET_MAX_SITES);
     }
     if (rc == 0 && t->n_chips * t->n_banks > TW_MAX_BANKS) {
-        rc = tw_fail(err, TW_E_RANGE, "%s: %u chips with %u banks each; at most %u banks", path,
-                     t->n_chips, t->n_banks, TW_MAX_BANKS);
+        rc = tw_fail(err, TW_E_RANGE, "%s: %u chips with %u banks each; the maximum is %u banks",
+                     path, t->n_chips, t->n_banks, TW_MAX_BANKS);
     }
     return rc ? rc : hash_target(t, err);
 }
@@ -200,8 +200,8 @@ int tw_target_parse(const char *name, const char *text, size_t size, struct tw_t
     json_error_t e;
     memset(out, 0, sizeof *out);
     if (size > TW_MAX_TARGET_BYTES) {
-        return tw_fail(err, TW_E_RANGE, "%s: longer than %u bytes, which no target file is", name,
-                       TW_MAX_TARGET_BYTES);
+        return tw_fail(err, TW_E_RANGE, "%s: longer than %u bytes, the maximum of a target file",
+                       name, TW_MAX_TARGET_BYTES);
     }
     json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &e);
     if (!root) {
@@ -216,15 +216,15 @@ static int open_file(const char *path, struct tw_target *out, tw_error *err) {
     FILE *f = fopen(path, "rb");
     char *text = f ? malloc(TW_MAX_TARGET_BYTES + 1) : NULL;
     if (!text) {
-        int rc = f ? tw_fail(err, TW_E_NOMEM, "%s: no memory to read it", path)
-                   : tw_fail(err, TW_E_IO, "%s: cannot be read: %s", path, strerror(errno));
+        int rc = f ? tw_fail(err, TW_E_NOMEM, "%s: out of memory to read it", path)
+                   : tw_fail(err, TW_E_IO, "%s: cannot read: %s", path, strerror(errno));
         if (f) {
             fclose(f);
         }
         return rc;
     }
     size_t n = fread(text, 1, TW_MAX_TARGET_BYTES + 1, f);
-    int rc = ferror(f) ? tw_fail(err, TW_E_IO, "%s: cannot be read: %s", path, strerror(errno))
+    int rc = ferror(f) ? tw_fail(err, TW_E_IO, "%s: cannot read: %s", path, strerror(errno))
                        : tw_target_parse(path, text, n, out, err);
     free(text);
     fclose(f);

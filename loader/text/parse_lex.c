@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parser's look at single characters: blanks, marks, words, numbers, and what a message says
- * about the place. */
+ * Lexical functions of the parser: blanks, marks, words, numbers, and the position and text that
+ * messages quote. */
 #include "loader/text/parse_internal.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ void tw_parse_error(const struct tw_parser *p, int code, size_t at, const char *
     tw_error_set(p->err, code, "%.150s:%u:%zu: %s", p->file, p->line, at - p->line_start + 1, text);
 }
 
-/* What stands at the present place: up to 24 bytes of it, those that are not printable as \xNN. */
+/* Quotes the text at the current position: up to 24 bytes, unprintable ones as \xNN. */
 static void describe(const struct tw_parser *p, char *out, size_t room) {
     int c = tw_parse_peek(p);
     if (tw_parse_line_ends(p)) {
@@ -163,7 +163,7 @@ int tw_parse_hex32(struct tw_parser *p, uint32_t *out) {
 
 enum { MAX_DIGITS = 40, MAX_EXPONENT = 999 };
 
-/* Digits, with at most one '.' among them; *scale is how many stand behind it. */
+/* Parses digits with at most one '.'; *scale: the number of digits after it. */
 static int mantissa(struct tw_parser *p, char *digits, int *scale) {
     size_t start = p->at, n = 0;
     bool point = false;
@@ -177,7 +177,7 @@ static int mantissa(struct tw_parser *p, char *digits, int *scale) {
             continue;
         }
         if (n == MAX_DIGITS) {
-            return tw_parse_fail(p, TW_E_RANGE, start, "a number of more than %d digits",
+            return tw_parse_fail(p, TW_E_RANGE, start, "a number has more than %d digits",
                                  MAX_DIGITS);
         }
         digits[n++] = (char)c;
@@ -214,7 +214,7 @@ int tw_parse_float(struct tw_parser *p, uint32_t *bits) {
     }
     float value = tw_text_decimal(negative, digits, power - scale);
     if (!isfinite(value)) {
-        return tw_parse_fail(p, TW_E_RANGE, start, "a number beyond the greatest float");
+        return tw_parse_fail(p, TW_E_RANGE, start, "the number exceeds the largest float");
     }
     memcpy(bits, &value, sizeof value);
     return 0;

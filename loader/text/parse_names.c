@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parser's names: read behind the last string of the table, then kept there or only compared.
- * Equal strings become one, found through a hash table; a chain that has grown long is given up and
- * the string stored again, so that no choice of names makes the search slow. */
+ * The parser's names: read to the end of the string table, then kept there or only compared. Equal
+ * strings are stored once and found by a hash table; if a chain is too long, the string is stored
+ * again, so that no choice of names makes the search slow.
+ */
 #include "loader/text/parse_internal.h"
 
 #include "loader/base/grow.h"
@@ -29,7 +30,8 @@ static int put(struct tw_parser *p, struct tw_parse_name *name, char c) {
     return 0;
 }
 
-/* Behind a backslash: a quote, a backslash, or x and two hexadecimal digits that are not 00. */
+/* Parses an escape after its backslash: a quote, a backslash, or x and two hexadecimal digits, not
+ * 00. */
 static int escaped(struct tw_parser *p, char *out) {
     int c = tw_parse_peek(p);
     if (c == '"' || c == '\\') {
@@ -105,14 +107,15 @@ static uint32_t hash_of(const char *s, size_t n) {
     return (uint32_t)(h ^ h >> 32);
 }
 
-/* Whether the string at `offset` is these n bytes; linear in n, however long the string is. */
+/* Returns true if the string at `offset` is these n bytes; linear in n, however long the string
+ * is. */
 static bool equals(const struct tw_parser *p, uint32_t offset, const char *s, size_t n) {
     const char *have = (const char *)p->owner->strings.items + offset;
     return strncmp(have, s, n) == 0 && have[n] == 0;
 }
 
-/* The slot of that string, or an empty one for it; NULL if the chain is too long. s NULL: an empty
- * one. */
+/* Returns the slot of a string, or an empty one for it; NULL if the chain is too long. s NULL:
+ * returns an empty one. */
 static struct tw_parse_slot *slot_of(struct tw_parser *p, uint32_t hash, const char *s, size_t n) {
     for (uint32_t i = 0; i < LONGEST_CHAIN; i++) {
         struct tw_parse_slot *slot = &p->slot[(hash + i) & (p->n_slots - 1)];

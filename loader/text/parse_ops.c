@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parses the lines of a stream: ops by their operands' kinds and texts in ops.def (so a new op needs
- * nothing here), raw words, and the stage that ops belong to. */
+ * Parses the lines of a stream: ops by their operands' kinds and texts in ops.def (so a new op
+ * needs nothing here), raw words, and the stage that ops belong to.
+ */
 #include "loader/text/parse_internal.h"
 
 #include <stdio.h>
@@ -75,7 +76,7 @@ static int parse_count(struct tw_parser *p, struct tw_operand *o) {
     }
     int rc = tw_parse_reference(p, TW_TEXT_TRIPS, &o->id);
     rc = rc ? rc : tw_parse_mark(p, "(");
-    rc = rc ? rc : tw_parse_u32(p, "the greatest count", &o->max);
+    rc = rc ? rc : tw_parse_u32(p, "the maximum count", &o->max);
     return rc ? rc : tw_parse_mark(p, ")");
 }
 
@@ -146,7 +147,7 @@ static int parse_operand(struct tw_parser *p, struct tw_operand *o,
 
 /* ---- ops ---- */
 
-/* "loop v1 < count id=7 {", the name already passed. */
+/* Parses "loop v1 < count id=7 {" after its name. */
 static int parse_loop(struct tw_parser *p, struct tw_op *op) {
     int rc = tw_parse_gap(p);
     rc = rc ? rc : parse_variable(p, &op->operand[TW_LOOP_var].id);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Parses a program line by line: the `program` line, records of the tables by the fields of
- * text_tables.h, then streams. Nothing recurses, and a record is made only for a line that
+ * text_tables.h, then streams. No function recurses, and a record is created only for a line that
  * describes it. */
 #include "loader/text/parse_internal.h"
 
@@ -85,7 +85,7 @@ static int expected_field(struct tw_parser *p, const struct tw_text_record *r) {
     return tw_parse_expected(p, what);
 }
 
-/* Sets what is left out, or says that it may not be. */
+/* Sets the defaults of omitted fields, or reports a field that must not be omitted. */
 static int complete(struct tw_parser *p, const struct tw_text_record *r, uint32_t seen,
                     void *record) {
     for (uint32_t i = 0; i < r->n_fields; i++) {
@@ -106,7 +106,7 @@ static int complete(struct tw_parser *p, const struct tw_text_record *r, uint32_
     return 0;
 }
 
-/* The rest of the line: fields in any order, each once. */
+/* Parses the rest of the line: fields in any order, each once. */
 static int parse_fields(struct tw_parser *p, const struct tw_text_record *r, void *record) {
     uint32_t seen = 0;
     int rc = tw_parse_gap(p);
@@ -145,7 +145,7 @@ static int parse_record_name(struct tw_parser *p, const struct tw_text_record *r
     return rc;
 }
 
-/* A line of a table, its word already passed. */
+/* Parses a line of a table, after its first word. */
 static int parse_record(struct tw_parser *p, enum tw_text_table table) {
     const struct tw_text_record *r = tw_text_record(table);
     struct tw_parse_array *a = &p->owner->table[table];
@@ -155,7 +155,7 @@ static int parse_record(struct tw_parser *p, enum tw_text_table table) {
     rc = rc ? rc : tw_parse_u32(p, "the id", &id);
     if (rc == 0 && id != a->n) {
         return tw_parse_fail(p, TW_E_FORMAT, start,
-                             "found %s %u, expected %s %zu: ids count the lines of a table",
+                             "found %s %u, expected %s %zu: ids count the lines of their table",
                              r->word, id, r->word, a->n);
     }
     if (rc == 0 && !tw_parse_reserve(a, a->n + 1, r->bytes)) {
@@ -241,7 +241,7 @@ static int parse_head(struct tw_parser *p) {
     return rc ? rc : make_streams(p, start);
 }
 
-/* One line behind the first; *more is false at the next program. */
+/* Parses one line after the first; *more is false at the next program. */
 static int parse_line(struct tw_parser *p, bool *more) {
     size_t n = tw_parse_word(p);
     if (tw_parse_word_is(p, n, "program")) {
@@ -265,7 +265,7 @@ static int parse_line(struct tw_parser *p, bool *more) {
         p, "tensor, buffer, group, semaphore, trip, section, stage, edge or stream");
 }
 
-/* Points the view at the tables, which do not move any more. */
+/* Points the view at the tables, which are complete and no longer move. */
 static void finish(struct tw_parse_owner *o) {
     struct tw_program *g = &o->text.program;
     for (int table = TW_TEXT_TENSORS; table < TW_TEXT_STREAM; table++) {
@@ -358,7 +358,7 @@ int tw_program_parse(const char *name, const char *text, size_t size, struct tw_
     if (*out && rest.at == rest.size) {
         return 0;
     }
-    rc = tw_parse_expected(&rest, *out ? "the end of the text behind one program" : "'program'");
+    rc = tw_parse_expected(&rest, *out ? "the end of the text after one program" : "'program'");
     tw_program_text_free(*out);
     *out = NULL;
     return rc;

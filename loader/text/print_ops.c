@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Prints op streams. Operands are printed by their kinds and texts in ops.def, so a new op needs
- * nothing here. The stage of an op stands in a line of its own in
- * front, when it changes. */
+ * nothing here. When the stage of the ops changes, a line of its own
+ * says so. */
 #include "loader/text/print_internal.h"
 
 /* "64+v1*256"; a zero base is left out before terms. */
@@ -114,7 +114,7 @@ static void print_op(struct tw_printer *p, const struct tw_op *op) {
     tw_print_end(p);
 }
 
-/* The stage that the ops from here on belong to, with its origin as a comment. */
+/* Prints the stage of the following ops, with its origin as a comment. */
 static void print_stage(struct tw_printer *p, uint32_t stage) {
     const struct tw_program *g = p->program;
     if (stage == TW_NONE) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prints a program's tables, one record a line by the tables of text_tables.h, and drives the
- * printing of its streams. A line is built in one buffer and handed to the caller's function. */
+ * Prints a program's tables, one line for each record by the tables of text_tables.h, and drives
+ * the printing of its streams. A line is built in one buffer and handed to the caller's function.
+ */
 #include "loader/text/print_internal.h"
 
 #include "loader/base/grow.h"
@@ -12,7 +13,8 @@
 
 /* ---- the line ---- */
 
-/* Room for `bytes` more and a newline. False, with the line given up, if memory ran out. */
+/* Makes room for `bytes` more and a newline. Returns false, with the line discarded, if memory ran
+ * out. */
 static bool make_room(struct tw_printer *p, size_t bytes) {
     if (p->rc != 0 || bytes < p->room - p->used) {
         return p->rc == 0;
@@ -85,7 +87,7 @@ static void print_string(struct tw_printer *p, const char *s, size_t n) {
     }
 }
 
-/* The string at `name` and its length; NULL outside of the table. A last string without its NUL
+/* Returns the string at `name` and its length; NULL outside the table. A last string without a NUL
  * ends with the table. */
 static const char *string_at(const struct tw_program *g, uint32_t name, size_t *n) {
     if (!g->strings || name >= g->strings_bytes) {
@@ -212,10 +214,10 @@ int tw_program_print_file(const struct tw_program *program, unsigned what, FILE 
     const char *name = program->name ? program->name : "?";
     int rc = tw_program_print(program, what, write_line, file);
     if (rc == TW_E_NOMEM) {
-        return tw_fail(err, rc, "no memory for a line of the text of program %.60s", name);
+        return tw_fail(err, rc, "out of memory for a line of the text of program %.60s", name);
     }
     if (rc || fflush(file) != 0) {
-        return tw_fail(err, TW_E_IO, "the text of program %.60s could not be written", name);
+        return tw_fail(err, TW_E_IO, "cannot write the text of program %.60s", name);
     }
     return 0;
 }

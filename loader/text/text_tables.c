@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tables of the text form (text_tables.h): what each record's fields are called. */
+ * The tables of the text form (text_tables.h): the names of each record's fields. */
 #include "loader/text/text_tables.h"
 
 #include <math.h>
@@ -234,8 +234,8 @@ float tw_text_decimal(bool negative, const char *digits, int exponent) {
     return strtof(text, NULL);
 }
 
-/* The significant digits of a number in the form "d.ddde-xx", whatever the locale puts between
- * them; the exponent counts from behind the first. */
+/* Extracts the significant digits and the exponent of a number in the form "d.ddde-xx", whatever
+ * decimal separator the locale uses. */
 static void split(const char *text, char *digits, int *exponent) {
     size_t n = 0;
     const char *c = text;
@@ -257,7 +257,7 @@ void tw_text_float(uint32_t bits, char *out) {
         snprintf(out, 32, "0x%08x", bits);
         return;
     }
-    for (int n = 1; n <= 9; n++) { /* nine digits tell every float from its neighbours */
+    for (int n = 1; n <= 9; n++) { /* nine digits distinguish all floats */
         snprintf(text, sizeof text, "%.*e", n - 1, (double)fabsf(f));
         split(text, digits, &exponent);
         if (tw_text_decimal(false, digits, exponent - (n - 1)) == fabsf(f)) {

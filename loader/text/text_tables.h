@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The words of the text form of programs (tws(5)), shared by its printer and its parser: a table of
- * fields for each record of struct tw_program; those of ops are in ops.def. A field that is not in
- * these tables would be lost on the way through text, so a test holds them against the size of
- * every record.
+ * fields for each record of struct tw_program; those of ops are in ops.def. A field that is missing
+ * in these tables would be lost in the text, so a test compares them with the size of every record.
  */
 #ifndef TW_LOADER_TEXT_TEXT_TABLES_H
 #define TW_LOADER_TEXT_TEXT_TABLES_H
@@ -32,7 +31,7 @@ struct tw_text_field {
 
 enum { TW_TEXT_MAX_FIELDS = 16 };
 
-/* A kind of line: its word, and the record that it writes down. */
+/* A kind of line: its first word, and the record that it describes. */
 struct tw_text_record {
     const char *word;
     const struct tw_text_field *fields;
@@ -58,6 +57,7 @@ enum tw_text_table {
     TW_TEXT_STREAM,
     TW_TEXT_TABLE_COUNT
 };
+/* Returns the description of a table's records. */
 const struct tw_text_record *tw_text_record(enum tw_text_table table);
 
 static inline const void *tw_text_table_of(const struct tw_program *p,
@@ -73,7 +73,7 @@ static inline uint32_t tw_text_count_of(const struct tw_program *p,
     return count;
 }
 
-/* A field's value; records are little-endian, as the machine's. */
+/* Get and set a field's value; records are little-endian. */
 static inline uint64_t tw_text_get(const void *record, uint16_t at, uint8_t bytes) {
     uint64_t value = 0;
     memcpy(&value, (const char *)record + at, bytes);
@@ -83,15 +83,16 @@ static inline void tw_text_set(void *record, uint16_t at, uint8_t bytes, uint64_
     memcpy((char *)record + at, &value, bytes);
 }
 
-/* Characters of a name that needs no quotes: a letter or '_', then letters, digits, '_' and '.'. */
+/* Returns true for characters of a name that needs no quotes: a letter or '_', then letters,
+ * digits, '_' and '.'. */
 static inline bool tw_text_is_word(unsigned char c, bool first) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
            (!first && ((c >= '0' && c <= '9') || c == '.'));
 }
 
-/* The shortest decimal number that is read as exactly these bits, "2.5e-1", "-0"; "0x7fc00000" for
- * what is not finite. `out` has 32 bytes. tw_text_float_bits reads digits*10^exponent to the
- * nearest float. Neither looks at the locale. */
+/* tw_text_float writes the shortest decimal number that is read as exactly these bits, "2.5e-1",
+ * "-0"; "0x7fc00000" for an infinity or NaN. `out` has 32 bytes. tw_text_decimal returns the float
+ * nearest to digits*10^exponent. Neither depends on the locale. */
 void tw_text_float(uint32_t bits, char *out);
 float tw_text_decimal(bool negative, const char *digits, int exponent);
 

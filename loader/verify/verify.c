@@ -1,22 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The structural verifier of programs. It trusts nothing that a program says, and what it accepts
+ * The structural verifier of programs. It does not trust the program, and what it accepts
  * the firmware runs without checks in fast mode. How it works:
  *
- *   1. verify_tables.c looks at the tables alone: ids, enums, sizes, placement, groups, trips, spans.
- *   2. verify_streams.c walks every stream once, site by site and engine by engine, with an open-loop stack. For each op
- *      verify_operands.c checks ids, variables and types, verify_regions.c that each region stays inside its page or
- *      tensor for all values of the loop variables. Affine numbers are linear, so their least and greatest value over the
- *      box of loop ranges are exact, and no loop is ever unrolled.
- *   3. verify_fifo.c tracks how many pages an engine has waited for (or reserved) and how many it moved. A body must end
- *      with the level it began with, so one walk through it speaks for every iteration, and for none. Counters are saved
- *      in a log at their first change inside a loop; closing the loop multiplies what the body added.
- *   4. verify_sync.c adds up increments per semaphore word (rectangles as differences, so that a multicast flag costs four
- *      additions) and keeps the waits; when all streams are walked it compares each threshold with its total.
- *      verify_round.c follows each engine through the rendezvous that close sections.
+ *   1. verify_tables.c checks the tables alone: ids, enums, sizes, placement, groups, trips,
+ *      sections.
+ *   2. verify_streams.c walks every stream once, site by site and engine by engine, with an
+ *      open-loop stack. For each op verify_operands.c checks ids, variables and types,
+ *      verify_regions.c that each region stays inside its page or tensor for all values of the
+ *      loop variables. Affine numbers are linear, so their minimum and maximum over the box of
+ *      loop ranges are exact, and no loop is ever unrolled.
+ *   3. verify_fifo.c tracks how many pages an engine has waited for (or reserved) and how many
+ *      it moved. A body must end with the level it began with, so one walk through it is valid for
+ *      any number of iterations. Counters are saved in a log at their first change inside a loop;
+ *      closing the loop multiplies what the body added.
+ *   4. verify_sync.c adds up increments per semaphore word (rectangles as differences, so that
+ *      a multicast flag costs four additions) and keeps the waits; when all streams are walked it
+ *      compares each threshold with its total. verify_rendezvous.c follows each engine through the
+ *      rendezvous that close sections.
  *
  * All of it is linear in the words of the streams plus the records of the tables plus the semaphore
- * words. Orders between engines (deadlock, races) are the certificate's matter, not this file's. */
+ * words. The order between engines (deadlock, races) is checked with the certificate, not here.
+ */
 #include "loader/verify/verify_internal.h"
 
 #include "loader/base/grow.h"
@@ -71,7 +76,7 @@ void tw_vf_at_object(struct tw_verifier *v, const char *object, uint32_t id, uin
 int tw_vf_grow(struct tw_verifier *v, void *items, size_t *cap, size_t n, size_t item_bytes) {
     return tw_grow(items, cap, n + 1, item_bytes)
                ? 0
-               : tw_fail(v->err, TW_E_NOMEM, "no memory to verify %s: %zu items of %zu bytes",
+               : tw_fail(v->err, TW_E_NOMEM, "out of memory to verify %s: %zu items of %zu bytes",
                          v->program->name, n + 1, item_bytes);
 }
 
@@ -107,7 +112,7 @@ static int allocate(struct tw_verifier *v) {
     v->seen = zeroed(p->n_sections, sizeof v->seen[0]);
     v->arrived = zeroed(p->n_sections, sizeof v->arrived[0]);
     if (!v->buffers || !v->sems || !v->sections || !v->written || !v->seen || !v->arrived) {
-        return tw_fail(v->err, TW_E_NOMEM, "no memory to verify %s", p->name);
+        return tw_fail(v->err, TW_E_NOMEM, "out of memory to verify %s", p->name);
     }
     return 0;
 }
@@ -119,7 +124,7 @@ static void release(struct tw_verifier *v) {
     free(v->words);
     free(v->written);
     free(v->fifo_log.entry);
-    free(v->round_log.entry);
+    free(v->rendezvous_log.entry);
     for (unsigned e = 0; e < TW_ENGINE_COUNT; e++) {
         free(v->dynamic[e]);
     }
@@ -131,8 +136,9 @@ static void release(struct tw_verifier *v) {
 
 static int allocate_words(struct tw_verifier *v) {
     v->words = zeroed(v->n_words, sizeof v->words[0]);
-    return v->words ? 0
-                    : tw_fail(v->err, TW_E_NOMEM, "no memory for %u semaphore words", v->n_words);
+    return v->words
+               ? 0
+               : tw_fail(v->err, TW_E_NOMEM, "out of memory for %u semaphore words", v->n_words);
 }
 
 int tw_verify_program(const struct tw_program *program, struct tw_verify_report *report,

@@ -2,7 +2,7 @@
  *
  * The structural rules that every program obeys before it may run: rules 1 to 17 of
  * tilewright-machine(7). Each rule has a number and a name; the refusal names rule, place and the
- * numbers compared. Linear in the size of the program; links nothing of the compiler.
+ * numbers compared. Linear in the size of the program; does not depend on the compiler.
  */
 #ifndef TW_LOADER_VERIFY_VERIFY_H
 #define TW_LOADER_VERIFY_VERIFY_H
@@ -10,7 +10,7 @@
 #include "tilewright/error.h"
 #include "tilewright/machine.h"
 
-/* X(number, name, what it demands) */
+/* X(number, name, what it requires) */
 #define TW_RULES(X)                                                                                \
     X(1, table_sizes,                                                                              \
       "counts and ids are inside their tables; enums are known; strings are terminated")           \
@@ -59,8 +59,9 @@ struct tw_verify_report {
     int failed_rule; /* 0: none */
 };
 
-/* 0, or TW_E_VERIFY with "rule 7 region_in_buffer: prefill.64 site 3 math op 12 (matmul,
- * layer.attn_q): ..." in err. `report` may be NULL. Errors: VERIFY, NOMEM. */
+/* Checks a program against all rules. Fills in `report`, which may be NULL. Legal from any thread.
+ * Errors: VERIFY ("rule 7 region_in_buffer: prefill.64 site 3 math op 12 (matmul, layer.attn_q):
+ * ..."), NOMEM. */
 int tw_verify_program(const struct tw_program *program, struct tw_verify_report *report,
                       tw_error *err);
 

@@ -2,8 +2,8 @@
  *
  * The verifier's FIFO accounts. Each side of a FIFO has a level (pages waited for or reserved and
  * not yet popped or pushed) and a count of pages moved. A loop body must restore the level; its
- * pages are multiplied by a constant count, or, in a loop over a trip, put on the FIFO's list of
- * moves, which the two sides must have in common loop by loop: so pushes equal pops for every trip
+ * pages are multiplied by a constant count, or, in a loop over a trip, added to the FIFO's list of
+ * moves, which must be the same, loop by loop, on both sides: so pushes equal pops for every trip
  * value. */
 #include "loader/verify/verify_internal.h"
 
@@ -53,8 +53,8 @@ int tw_vf_fifo_op(struct tw_verifier *v) {
     }
     tw_vf_count(v, TW_RULE_fifo_balance);
     if (n < 1 || n > b->pages) {
-        return tw_vf_fail(v, TW_RULE_fifo_balance, "%u pages of FIFO %u (%s), which has %u", n, id,
-                          buffer_name(v, id), b->pages);
+        return tw_vf_fail(v, TW_RULE_fifo_balance, "moves %u pages of FIFO %u (%s), which has %u",
+                          n, id, buffer_name(v, id), b->pages);
     }
     rc = tw_vf_touch(v, &v->fifo_log, c, id * 2 + side);
     if (rc) {
@@ -65,16 +65,16 @@ int tw_vf_fifo_op(struct tw_verifier *v) {
         return 0;
     }
     if (n > c->level) {
-        return tw_vf_fail(v, TW_RULE_fifo_balance, "%u pages of FIFO %u (%s), of which %u are %s",
-                          n, id, buffer_name(v, id), c->level,
-                          side == PRODUCER ? "reserved" : "waited for");
+        return tw_vf_fail(
+            v, TW_RULE_fifo_balance, "moves %u pages of FIFO %u (%s), of which only %u are %s", n,
+            id, buffer_name(v, id), c->level, side == PRODUCER ? "reserved" : "waited for");
     }
     c->level -= n;
     return add_pages(v, c, n, 1);
 }
 
 /* The engines of a site are walked one after the other: the first side writes the list, the second
- * reads it off. */
+ * is compared with it. */
 static int record_move(struct tw_verifier *v, uint32_t item, uint32_t loop, uint64_t pages) {
     struct tw_vf_buffer *state = &v->buffers[item / 2];
     const struct tw_buffer *b = &v->program->buffers[item / 2];
@@ -85,7 +85,7 @@ static int record_move(struct tw_verifier *v, uint32_t item, uint32_t loop, uint
         if (!m || m->loop != loop || m->pages != pages) {
             return tw_vf_fail(v, TW_RULE_fifo_balance,
                               "FIFO %u (%s): an iteration of loop %u %s %llu pages, the other "
-                              "engine %llu in its loop %d",
+                              "engine moves %llu in its loop %d",
                               item / 2, buffer_name(v, item / 2), loop,
                               item % 2 == PRODUCER ? "pushes" : "pops", (unsigned long long)pages,
                               m ? (unsigned long long)m->pages : 0, m ? (int)m->loop : -1);
@@ -115,7 +115,7 @@ static int close_side(struct tw_verifier *v, const struct tw_vf_saved *at_start,
     uint64_t body = c->count - at_start->count;
     if (c->level != at_start->level) {
         return tw_vf_fail(v, TW_RULE_fifo_balance,
-                          "FIFO %u (%s): %u pages %s where the loop ends, %u where it begins",
+                          "FIFO %u (%s): %u pages are %s at the end of the loop, %u at its begin",
                           at_start->item / 2, buffer_name(v, at_start->item / 2), c->level,
                           at_start->item % 2 == PRODUCER ? "reserved" : "waited for",
                           at_start->level);
@@ -132,8 +132,8 @@ static int close_side(struct tw_verifier *v, const struct tw_vf_saved *at_start,
     return rc ? rc : add_pages(v, c, body, loop->max);
 }
 
-/* Called with the loop already off the stack. Entries move down to the enclosing loop's part of the
- * log: at most one is written for each one read, and never past it. */
+/* Called after the loop was removed from the stack. Moves entries down to the enclosing loop's part
+ * of the log: at most one is written for each one read, and never past it. */
 int tw_vf_fifo_end_loop(struct tw_verifier *v, const struct tw_vf_loop *loop) {
     size_t top = v->fifo_log.n;
     int rc = 0;

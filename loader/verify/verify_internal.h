@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the files of the verifier share: the state of one check, and the functions of each part.
- * Everything named tw_vf_* is private to loader/verify*.c. The flow is explained in verify.c.
+ * Shared by the files of the verifier: the state of one check, and the functions of each part.
+ * Everything named tw_vf_* is private to loader/verify. verify.c explains how the parts work
+ * together. Functions that return int return 0, or VERIFY with the message set, or NOMEM.
  */
 #ifndef TW_LOADER_VERIFY_VERIFY_INTERNAL_H
 #define TW_LOADER_VERIFY_VERIFY_INTERNAL_H
@@ -17,7 +18,7 @@
 #define TW_VF_MAX_WORDS_OF_SEMAPHORES (1u << 24)
 #define TW_VF_MAX_REGIONS 5u
 
-/* Where we are: an op of a stream, or (object != NULL) a record of a table. */
+/* The current place: an op of a stream, or (object != NULL) a record of a table. */
 struct tw_vf_place {
     const char *object;
     uint32_t id;
@@ -45,7 +46,7 @@ struct tw_vf_log {
 struct tw_vf_loop {
     uint32_t var, trip, max, id;
     uint64_t iterations; /* of its body in a step, all enclosing loops at their maximum */
-    size_t fifo_base, round_base, wait_base;
+    size_t fifo_base, rendezvous_base, wait_base;
 };
 
 /* A loop over a trip, kept until the engines of its site are compared. */
@@ -73,8 +74,8 @@ struct tw_vf_buffer {
 
 enum tw_vf_sem_use { TW_VF_PLAIN = 0, TW_VF_LOCAL = 1, TW_VF_GATHER = 2, TW_VF_RELEASE = 3 };
 struct tw_vf_sem {
-    uint32_t first_word; /* in `words`: one a site of its group, in their order */
-    uint32_t span;       /* whose rendezvous it serves, with the use; TW_NONE if PLAIN */
+    uint32_t first_word; /* in `words`: one for each site of its group, in their order */
+    uint32_t span;       /* the section whose rendezvous it serves; TW_NONE if PLAIN */
     enum tw_vf_sem_use use;
     uint64_t sum; /* of all increments, to keep the words from wrapping */
 };
@@ -86,15 +87,15 @@ struct tw_vf_wait {
     struct tw_vf_place place;
 };
 
-struct tw_vf_span {
-    struct tw_vf_counter rounds; /* of the stream being walked */
-    uint64_t body;               /* rounds in an iteration of the loop being closed */
-    uint64_t rounds_per_step;    /* 0: no stream has closed it yet */
+struct tw_vf_section {
+    struct tw_vf_counter passes; /* passes by the stream being walked */
+    uint64_t body;               /* passes in an iteration of the loop being closed */
+    uint64_t passes_per_step;    /* 0: no stream has closed the section yet */
     uint64_t arrivals;           /* sent to the root by the site being walked */
     uint32_t root;
 };
 
-/* The operands of a data op, sorted by what they are. */
+/* The operands of a data op, by kind. */
 struct tw_vf_data {
     uint32_t n_regions, n_imm, n_counts;
     const struct tw_operand *region[TW_VF_MAX_REGIONS];
@@ -102,7 +103,7 @@ struct tw_vf_data {
     const struct tw_buffer *buffer[TW_VF_MAX_REGIONS];                      /* R W M */
     const struct tw_tensor *tensor[TW_VF_MAX_REGIONS];                      /* T U */
     struct tw_extent extent[TW_VF_MAX_REGIONS];
-    uint64_t lo[TW_VF_MAX_REGIONS], hi[TW_VF_MAX_REGIONS]; /* least and greatest offset */
+    uint64_t lo[TW_VF_MAX_REGIONS], hi[TW_VF_MAX_REGIONS]; /* min. and max. offset */
     uint32_t imm[TW_MAX_OPERANDS];
     const struct tw_operand *count[2];
     uint64_t rows;
@@ -116,7 +117,7 @@ struct tw_verifier {
     /* per object */
     struct tw_vf_buffer *buffers;
     struct tw_vf_sem *sems;
-    struct tw_vf_span *sections;
+    struct tw_vf_section *sections;
     uint64_t *words;
     uint8_t *written; /* tensor: a WRITE names it */
     uint32_t n_words;
@@ -128,19 +129,19 @@ struct tw_verifier {
     uint32_t n_loops, n_dynamic_open;
     uint32_t var_count[TW_MAX_VARS]; /* maximum of each open loop, 0: not open */
     uint32_t site_engines;           /* engines of the site that have ops */
-    struct tw_vf_log fifo_log, round_log;
+    struct tw_vf_log fifo_log, rendezvous_log;
     struct tw_vf_dynamic *dynamic[TW_ENGINE_COUNT];
     size_t n_dynamic[TW_ENGINE_COUNT], cap_dynamic[TW_ENGINE_COUNT];
     struct tw_vf_move *moves;
     size_t n_moves, cap_moves;
     struct tw_vf_wait *waits;
     size_t n_waits, cap_waits;
-    /* spans closed by this stream, spans this site has sent arrivals for */
+    /* sections that this stream has closed; sections for which this site has sent arrivals */
     uint32_t *seen, *arrived;
     size_t n_seen, n_arrived;
-    int round_state;
-    uint32_t round_span;
-    int closed; /* the stream's last op (but END) was the last section's rendezvous */
+    int rendezvous_state;
+    uint32_t rendezvous_section;
+    int closed; /* the stream's last op, except END, was the last section's rendezvous */
 };
 
 /* verify.c. Fills the error with "rule N name: program place: ..." and remembers the rule;
@@ -151,7 +152,7 @@ void tw_vf_at_object(struct tw_verifier *v, const char *object, uint32_t id, uin
 static inline void tw_vf_count(struct tw_verifier *v, enum tw_rule rule) {
     v->report->checked[rule]++;
 }
-/* Room for one more item of a growing array. */
+/* Makes room for item n of a growing array. */
 int tw_vf_grow(struct tw_verifier *v, void *items, size_t *cap, size_t n, size_t item_bytes);
 /* Saves a counter at its first change inside the innermost open loop. */
 int tw_vf_touch(struct tw_verifier *v, struct tw_vf_log *log, struct tw_vf_counter *counter,
@@ -175,7 +176,7 @@ const char *tw_vf_region_name(uint32_t code, uint32_t n);
  * 17). */
 int tw_vf_regions(struct tw_verifier *v, struct tw_vf_data *d);
 int tw_vf_regions_finish(struct tw_verifier *v);
-/* Least and greatest value over the open loops, the epoch at 0; [0, 2^64) if it can wrap. */
+/* Computes the minimum and maximum over the open loops, with epoch 0; [0, 2^64) if it can wrap. */
 void tw_vf_range(const struct tw_verifier *v, const struct tw_affine *a, uint64_t *lo,
                  uint64_t *hi);
 
@@ -192,7 +193,7 @@ int tw_vf_mcast_group(struct tw_verifier *v, uint32_t group);
 int tw_vf_sync_finish(struct tw_verifier *v);
 uint64_t *tw_vf_word(const struct tw_verifier *v, uint32_t sem, uint32_t site);
 
-/* verify_round.c: rules 15 (rendezvous) and 16 (its place at the end of each stream). */
+/* verify_rendezvous.c: rules 15 (rendezvous) and 16 (its place at the end of each stream). */
 int tw_vf_rendezvous_op(struct tw_verifier *v, uint32_t sem, const struct tw_affine *threshold);
 int tw_vf_rendezvous_end_loop(struct tw_verifier *v, const struct tw_vf_loop *loop);
 int tw_vf_rendezvous_end_stream(struct tw_verifier *v);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The verifier's look at operands: ids, loop variables, counts, and the types and immediates that
- * kernels rely on. What each may be alone stands in ops.def; what operands demand of one
- * another, here. */
+ * The verifier's checks of operands: ids, loop variables, counts, and the types and immediates that
+ * kernels rely on. ops.def says what each may be by itself; constraints between operands are here.
+ */
 #include "loader/verify/verify_internal.h"
 
 #include <math.h>
 
-/* What the table's widest op needs. */
+/* Checks that the arrays are large enough for every op. */
 #define TW_OP(NAME, number, name, engines, part)                                \
     _Static_assert((unsigned)TW_##NAME##_COUNT <= TW_MAX_OPERANDS &&            \
                        (unsigned)TW_##NAME##_REGION_COUNT <= TW_VF_MAX_REGIONS, \
@@ -31,7 +31,7 @@ static int check_affine(struct tw_verifier *v, const struct tw_affine *a) {
         uint32_t var = a->term[i].var;
         if (var == 0 ? v->op.code != TW_OP_SEM_WAIT : v->var_count[var] == 0) {
             return tw_vf_fail(v, TW_RULE_stream_decodes,
-                              var == 0 ? "variable %u, the epoch, outside a threshold"
+                              var == 0 ? "variable %u is the epoch, which only thresholds may use"
                                        : "variable %u belongs to no enclosing loop",
                               var);
         }
@@ -41,14 +41,16 @@ static int check_affine(struct tw_verifier *v, const struct tw_affine *a) {
 
 static int check_id(struct tw_verifier *v, const char *what, uint32_t id, uint32_t n) {
     tw_vf_count(v, TW_RULE_table_sizes);
-    return id < n ? 0 : tw_vf_fail(v, TW_RULE_table_sizes, "%s %u of %u", what, id, n);
+    return id < n ? 0
+                  : tw_vf_fail(v, TW_RULE_table_sizes, "%s %u does not exist, there are %u", what,
+                               id, n);
 }
 
 static int check_count(struct tw_verifier *v, const struct tw_operand *o, bool is_position) {
     tw_vf_count(v, TW_RULE_trips_sound);
     if (o->id == TW_NONE) {
         if (o->max > TW_VF_MAX_COUNT || (o->max == 0 && !is_position)) {
-            return tw_vf_fail(v, TW_RULE_trips_sound, "a count of %u", o->max);
+            return tw_vf_fail(v, TW_RULE_trips_sound, "count %u is out of range", o->max);
         }
         return 0;
     }
@@ -58,8 +60,9 @@ static int check_count(struct tw_verifier *v, const struct tw_operand *o, bool i
     }
     const struct tw_trip *t = &v->program->trips[o->id];
     if (t->max > o->max || o->max > TW_VF_MAX_COUNT) {
-        return tw_vf_fail(v, TW_RULE_trips_sound, "at most %u of trip %u (%s), which reaches %u",
-                          o->max, o->id, tw_program_string(v->program, t->name), t->max);
+        return tw_vf_fail(v, TW_RULE_trips_sound,
+                          "count is at most %u, but trip %u (%s) reaches %u", o->max, o->id,
+                          tw_program_string(v->program, t->name), t->max);
     }
     return 0;
 }
@@ -101,7 +104,7 @@ static int check_operand(struct tw_verifier *v, const struct tw_operand *o, bool
     case 'A':
         return check_affine(v, &o->offset);
     default:
-        return 0; /* I E V: their ops know what they may be */
+        return 0; /* I E V: checked with their ops */
     }
 }
 
@@ -162,7 +165,7 @@ static int check_immediates(struct tw_verifier *v, const struct tw_vf_data *d) {
     return 0;
 }
 
-/* The dtype that the op says its weights have, or 0 where it has none. */
+/* Returns the dtype of the op's weights, or 0 if it has none. */
 static uint32_t weight_dtype(const struct tw_vf_data *d) {
     for (uint32_t i = 0; i < d->n_imm; i++) {
         if (d->imm_demand[i] == TW_DEMAND_WEIGHT_DTYPE) {
@@ -192,7 +195,7 @@ static int check_matmul(struct tw_verifier *v, const struct tw_vf_data *d) {
     uint32_t k = v->op.operand[TW_MATMUL_k].id;
     bool quantised = tw_dtype_block_elems(w) > 1;
     if ((x == TW_DT_Q8S) != quantised) {
-        return tw_vf_fail(v, TW_RULE_operand_types, "x is %s and the weights are %s",
+        return tw_vf_fail(v, TW_RULE_operand_types, "x is %s, which does not go with %s weights",
                           tw_dtype_name(x), tw_dtype_name(w));
     }
     if (quantised && k % 32 != 0) {
@@ -213,8 +216,8 @@ static int check_rope(struct tw_verifier *v) {
     uint32_t rotated = v->op.operand[TW_ROPE_rotated].id,
              head_dim = v->op.operand[TW_ROPE_head_dim].id;
     return rotated <= head_dim ? 0
-                               : tw_vf_fail(v, TW_RULE_operand_types, "rotates %u of heads of %u",
-                                            rotated, head_dim);
+                               : tw_vf_fail(v, TW_RULE_operand_types,
+                                            "rotates %u values of heads of %u", rotated, head_dim);
 }
 
 static int check_gather(struct tw_verifier *v, const struct tw_vf_data *d) {
@@ -226,7 +229,8 @@ static int check_gather(struct tw_verifier *v, const struct tw_vf_data *d) {
                           tw_dtype_name(t->dtype), t->packing, tw_dtype_name(ids->dtype));
     }
     if (t->cols != cols) {
-        return tw_vf_fail(v, TW_RULE_operand_types, "%u columns of a table of %u", cols, t->cols);
+        return tw_vf_fail(v, TW_RULE_operand_types, "gathers %u columns of a table of %u", cols,
+                          t->cols);
     }
     return 0;
 }
@@ -273,7 +277,7 @@ static int check_attention(struct tw_verifier *v) {
     return 0;
 }
 
-/* Bytes are moved as they are, so both ends have one dtype, or one end is untyped. */
+/* Bytes are moved unchanged, so both ends must have one dtype, or one end is untyped. */
 static int check_same(struct tw_verifier *v, const struct tw_vf_data *d) {
     unsigned a = dtype_of(d, 0), b = dtype_of(d, 1);
     bool untyped = v->op.code != TW_OP_MCAST && (a == TW_DT_U8 || b == TW_DT_U8);
@@ -295,8 +299,8 @@ static int check_floats(struct tw_verifier *v) {
 
 static int check_positions(struct tw_verifier *v, const struct tw_vf_data *d) {
     if (d->n_counts == 2 && (uint64_t)d->count[0]->max + d->rows > TW_VF_MAX_COUNT) {
-        return tw_vf_fail(v, TW_RULE_trips_sound, "position %u + %llu rows", d->count[0]->max,
-                          (unsigned long long)d->rows);
+        return tw_vf_fail(v, TW_RULE_trips_sound, "position %u + %llu rows is out of range",
+                          d->count[0]->max, (unsigned long long)d->rows);
     }
     return 0;
 }

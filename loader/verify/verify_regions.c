@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The verifier's bounds: each region of a data op lies inside its page, buffer or tensor for every
- * value of the loop variables, aligned, in a role that permits it, and apart from what else the op
- * touches. An affine number takes its extremes at the corners of the loop ranges, so they are sums
- * of one end per term. */
+ * value of the loop variables, aligned, in a role that permits it, and without overlap with the
+ * op's other regions. An affine number takes its extremes at the corners of the loop ranges, so its
+ * extremes are sums of one end per term.
+ */
 #include "loader/base/assert.h"
 #include "loader/verify/verify_internal.h"
 
@@ -13,7 +14,7 @@ static bool is_negative(uint64_t step) {
     return step >> 63 != 0;
 }
 
-/* Sum of the terms' greatest rises above and falls below the base; false on overflow. */
+/* Sums the terms' maximum rises above and falls below the base. Returns false on overflow. */
 static bool sway(const struct tw_verifier *v, const struct tw_affine *a, uint64_t *fall,
                  uint64_t *rise) {
     *fall = *rise = 0;
@@ -52,7 +53,7 @@ static bool affine_aligned(const struct tw_affine *a, uint64_t align) {
     return bits % align == 0;
 }
 
-/* The end of a region for messages: exclusive, saturated. */
+/* Returns the end of a region for messages: exclusive, saturated. */
 static unsigned long long end_of(const struct tw_vf_data *d, uint32_t n) {
     uint64_t end;
     return tw_add_u64(d->hi[n], tw_extent_span(d->extent[n]), &end) ? end : UINT64_MAX;
@@ -60,8 +61,8 @@ static unsigned long long end_of(const struct tw_vf_data *d, uint32_t n) {
 
 /* ---- buffers ---- */
 
-/* A ring's pages are contiguous only one by one: terms that step by whole pages choose the page,
- * the rest stays in it. */
+/* A region of a ring must stay in one page: terms that step by whole pages choose the page, the
+ * others stay in it. */
 static int check_one_page(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
     const struct tw_tensor *param = tw_buffer_param(v->program, d->buffer[n]);
     uint64_t page = d->buffer[n]->page_bytes, held = param ? param->bytes : page, lo, hi;
@@ -106,7 +107,7 @@ static int check_fifo_region(struct tw_verifier *v, const struct tw_vf_data *d, 
     return check_one_page(v, d, n);
 }
 
-/* A Param in SRAM: each access stays in one instance, and none writes. */
+/* Checks a Param in SRAM: an access stays in one instance and does not write. */
 static int check_resident_param(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
     const struct tw_buffer *b = d->buffer[n];
     tw_vf_count(v, TW_RULE_roles_kept);
@@ -129,7 +130,7 @@ static int check_plain_region(struct tw_verifier *v, const struct tw_vf_data *d,
     if (b->kind == TW_BUF_SCRATCH) {
         if (state->toucher && state->toucher != v->place.engine + 1) {
             return tw_vf_fail(v, TW_RULE_fifo_ends,
-                              "%s is in scratch %u (%s), which engine %s touches", NAME(v, n),
+                              "%s is in scratch %u (%s), which engine %s uses", NAME(v, n),
                               d->region[n]->id, tw_program_string(v->program, b->name),
                               tw_engine_name(state->toucher - 1u));
         }
@@ -211,9 +212,9 @@ static int check_shape(struct tw_verifier *v, const struct tw_vf_data *d, uint32
     return 0;
 }
 
-/* Parameter pages may be used in place, so what fills a weight buffer must keep the alignment that
- * MATMUL needs. */
-static void note_alignment(struct tw_verifier *v) {
+/* Parameter pages may be used in place, so a READ that fills a weight buffer must have the
+ * alignment that MATMUL needs. */
+static void record_alignment(struct tw_verifier *v) {
     const struct tw_operand *o = v->op.operand;
     struct tw_vf_buffer *b = &v->buffers[o[TW_READ_destination].id];
     bool one = o[TW_READ_rows].id == 1;
@@ -260,8 +261,8 @@ static bool same_terms(const struct tw_affine *a, const struct tw_affine *b) {
     return true;
 }
 
-/* Whether two regions of one buffer share no byte: apart as ranges, or columns side by side in rows
- * of equal stride. With equal terms only the bases matter, in every iteration. */
+/* Returns true if two regions of one buffer share no byte: disjoint ranges, or disjoint columns of
+ * rows of equal stride. With equal terms the bases decide for every iteration. */
 static bool apart(const struct tw_vf_data *d, uint32_t a, uint32_t b) {
     const struct tw_affine *fa = &d->region[a]->offset, *fb = &d->region[b]->offset;
     const struct tw_extent *ea = &d->extent[a], *eb = &d->extent[b];
@@ -281,8 +282,8 @@ static bool apart(const struct tw_vf_data *d, uint32_t a, uint32_t b) {
            column + eb->row_bytes <= ea->stride;
 }
 
-/* Ops that may write exactly where they read: element by element, and a site that multicasts its
- * own share of a buffer to the siblings. */
+/* Returns true for ops that may write exactly where they read: elementwise ones, and the multicast
+ * of a site's own part of a buffer to the siblings. */
 static bool may_be_in_place(uint32_t code) {
     return code == TW_OP_ADD || code == TW_OP_SILU_MUL || code == TW_OP_MCAST;
 }
@@ -351,7 +352,7 @@ int tw_vf_regions(struct tw_verifier *v, struct tw_vf_data *d) {
                                                          : check_plain_region(v, d, n);
     }
     if (!rc && v->op.code == TW_OP_READ) {
-        note_alignment(v);
+        record_alignment(v);
     }
     if (!rc && v->op.code == TW_OP_MCAST) {
         rc = check_mcast(v, d);
@@ -380,7 +381,7 @@ int tw_vf_regions_finish(struct tw_verifier *v) {
         tw_vf_count(v, TW_RULE_roles_kept);
         if (p->tensors[i].role == TW_ROLE_OUTPUT && !v->written[i]) {
             tw_vf_at_object(v, "tensor", i, p->tensors[i].name);
-            return tw_vf_fail(v, TW_RULE_roles_kept, "an output that no op writes");
+            return tw_vf_fail(v, TW_RULE_roles_kept, "no op writes this output");
         }
     }
     return 0;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The verifier's rendezvous (rule 15). A round of a section's rendezvous is, on every engine that
- * has ops,
+ * The verifier's rendezvous (rule 15). A section's rendezvous is, on every engine that has ops,
  *     sem_inc local(own site) by 1;  [the site's gatherer]  ;  sem_wait release
  * where one engine of each site gathers, and the gatherer of the root site releases everyone:
- *     sem_wait local;  sem_inc gather(root) by 1;  [on the root]  sem_wait gather;  (sem_inc | mcast_set) release ...
+ *     sem_wait local;  sem_inc gather(root) by 1;
+ *     [on the root]  sem_wait gather;  (sem_inc | mcast_set) release ...
  * with no other op in between. A small state machine follows each stream. Each threshold must be
- * unit * (rounds before this one + 1) above the initial value, where the unit is the engines of the
+ * unit * (passes before this one + 1) above the initial value, where the unit is the engines of the
  * site (local), the sites (gather) or 1 (release), in every iteration of every loop: the number of
- * rounds before is kept like a FIFO's pages. */
+ * earlier passes is counted like a FIFO's pages.
+ */
 #include "loader/verify/verify_internal.h"
 
 enum { IDLE, ARRIVED, GATHERED, SENT, ROOT, RELEASING };
@@ -29,19 +30,20 @@ uint32_t tw_vf_rendezvous_unit(const struct tw_verifier *v, uint32_t sem) {
     return 0;
 }
 
-static int out_of_turn(struct tw_verifier *v, uint32_t sem) {
-    static const char *const after[] = {"outside a round",    "after arriving",
-                                        "after gathering",    "after telling the root",
-                                        "before any release", "while releasing"};
+static int fail_order(struct tw_verifier *v, uint32_t sem) {
+    static const char *const after[] = {"outside a rendezvous", "after arriving",
+                                        "after gathering",      "after notifying the root",
+                                        "before any release",   "while releasing"};
     return tw_vf_fail(v, TW_RULE_rendezvous_shape,
                       "%s semaphore %u of section %d, %s in the rendezvous of section %d",
                       use_name[v->sems[sem].use], sem, (int)v->sems[sem].span,
-                      after[v->round_state], v->round_state ? (int)v->round_span : -1);
+                      after[v->rendezvous_state],
+                      v->rendezvous_state ? (int)v->rendezvous_section : -1);
 }
 
 /* ---- one op ---- */
 
-static int tell_root(struct tw_verifier *v, struct tw_vf_span *s) {
+static int notify_root(struct tw_verifier *v, struct tw_vf_section *s) {
     uint64_t iterations = v->n_loops ? v->loop[v->n_loops - 1].iterations : 1;
     uint32_t target = v->op.operand[TW_SEM_INC_site].id;
     if (s->root == TW_NONE) {
@@ -52,28 +54,29 @@ static int tell_root(struct tw_verifier *v, struct tw_vf_span *s) {
                           target, s->root);
     }
     if (s->arrivals == 0) {
-        v->arrived[v->n_arrived++] = v->round_span;
+        v->arrived[v->n_arrived++] = v->rendezvous_section;
     }
-    s->arrivals += iterations; /* semaphore sums bound it */
+    s->arrivals += iterations; /* bounded by the semaphore sums */
     return 0;
 }
 
-static int end_round(struct tw_verifier *v, struct tw_vf_span *s) {
-    int rc = tw_vf_touch(v, &v->round_log, &s->rounds, v->round_span);
+static int end_pass(struct tw_verifier *v, struct tw_vf_section *s) {
+    int rc = tw_vf_touch(v, &v->rendezvous_log, &s->passes, v->rendezvous_section);
     if (rc) {
         return rc;
     }
-    if (s->rounds.level == 0) {
-        s->rounds.level = 1;
-        v->seen[v->n_seen++] = v->round_span;
+    if (s->passes.level == 0) {
+        s->passes.level = 1;
+        v->seen[v->n_seen++] = v->rendezvous_section;
     }
-    s->rounds.count++;
-    v->round_state = IDLE;
-    v->closed = v->round_span == v->program->n_sections - 1;
+    s->passes.count++;
+    v->rendezvous_state = IDLE;
+    v->closed = v->rendezvous_section == v->program->n_sections - 1;
     return 0;
 }
 
-/* The state after an increment (threshold NULL) or wait, or IDLE - 1 if it is not its turn. */
+/* Returns the state after an increment (threshold NULL) or wait, or IDLE - 1 if it is out of
+ * order. */
 static int next_state(int state, enum tw_vf_sem_use use, bool waits) {
     static const struct {
         enum tw_vf_sem_use use;
@@ -96,8 +99,8 @@ static int next_state(int state, enum tw_vf_sem_use use, bool waits) {
 
 static int check_base(struct tw_verifier *v, uint32_t sem, const struct tw_affine *threshold) {
     uint64_t unit = tw_vf_rendezvous_unit(v, sem);
-    uint64_t rounds = v->sections[v->sems[sem].span].rounds.count;
-    uint64_t expected = v->program->semaphores[sem].initial + unit * (rounds + 1);
+    uint64_t passes = v->sections[v->sems[sem].span].passes.count;
+    uint64_t expected = v->program->semaphores[sem].initial + unit * (passes + 1);
     if (threshold->base != expected) {
         return tw_vf_fail(v, TW_RULE_rendezvous_shape, "%s threshold begins at %llu, expected %llu",
                           use_name[v->sems[sem].use], (unsigned long long)threshold->base,
@@ -119,28 +122,28 @@ static int check_increment(struct tw_verifier *v, enum tw_vf_sem_use use) {
     if (use == TW_VF_LOCAL && site != v->place.site) {
         return tw_vf_fail(v, TW_RULE_rendezvous_shape, "arrives at site %u", site);
     }
-    return use == TW_VF_GATHER ? tell_root(v, &v->sections[v->round_span]) : 0;
+    return use == TW_VF_GATHER ? notify_root(v, &v->sections[v->rendezvous_section]) : 0;
 }
 
 int tw_vf_rendezvous_op(struct tw_verifier *v, uint32_t sem, const struct tw_affine *threshold) {
     const struct tw_vf_sem *s = &v->sems[sem];
     if (s->use == TW_VF_PLAIN) {
-        return v->round_state == IDLE ? 0 : out_of_turn(v, sem);
+        return v->rendezvous_state == IDLE ? 0 : fail_order(v, sem);
     }
-    int next = next_state(v->round_state, s->use, threshold != NULL);
+    int next = next_state(v->rendezvous_state, s->use, threshold != NULL);
     tw_vf_count(v, TW_RULE_rendezvous_shape);
-    if (next < IDLE || (v->round_state != IDLE && s->span != v->round_span)) {
-        return out_of_turn(v, sem);
+    if (next < IDLE || (v->rendezvous_state != IDLE && s->span != v->rendezvous_section)) {
+        return fail_order(v, sem);
     }
-    v->round_span = s->span;
-    v->round_state = next;
+    v->rendezvous_section = s->span;
+    v->rendezvous_state = next;
     if (next == ROOT && v->sections[s->span].root != v->place.site) {
         return tw_vf_fail(v, TW_RULE_rendezvous_shape,
-                          "waits for the gathering, whose root is site %u",
+                          "waits for gathering, but the root is site %u",
                           v->sections[s->span].root);
     }
     int rc = threshold ? check_base(v, sem, threshold) : check_increment(v, s->use);
-    return rc || next != IDLE ? rc : end_round(v, &v->sections[s->span]);
+    return rc || next != IDLE ? rc : end_pass(v, &v->sections[s->span]);
 }
 
 /* ---- loops ---- */
@@ -163,7 +166,7 @@ static int check_steps(struct tw_verifier *v, const struct tw_vf_loop *loop) {
         if (step_of(&w->threshold, loop->var) != expected) {
             v->place = w->place;
             return tw_vf_fail(v, TW_RULE_rendezvous_shape,
-                              "%s threshold grows by %lld an iteration of v%u, expected %llu",
+                              "%s threshold grows by %lld per iteration of v%u, expected %llu",
                               use_name[v->sems[w->sem].use],
                               (long long)step_of(&w->threshold, loop->var), loop->var,
                               (unsigned long long)expected);
@@ -173,38 +176,38 @@ static int check_steps(struct tw_verifier *v, const struct tw_vf_loop *loop) {
 }
 
 int tw_vf_rendezvous_end_loop(struct tw_verifier *v, const struct tw_vf_loop *loop) {
-    struct tw_vf_log *log = &v->round_log;
+    struct tw_vf_log *log = &v->rendezvous_log;
     size_t top = log->n;
-    for (size_t i = loop->round_base; i < top; i++) {
-        struct tw_vf_span *s = &v->sections[log->entry[i].item];
-        s->body = s->rounds.count - log->entry[i].count;
+    for (size_t i = loop->rendezvous_base; i < top; i++) {
+        struct tw_vf_section *s = &v->sections[log->entry[i].item];
+        s->body = s->passes.count - log->entry[i].count;
     }
     int rc = check_steps(v, loop);
-    log->n = loop->round_base;
-    for (size_t i = loop->round_base; i < top && !rc; i++) {
+    log->n = loop->rendezvous_base;
+    for (size_t i = loop->rendezvous_base; i < top && !rc; i++) {
         struct tw_vf_saved at_start = log->entry[i];
-        struct tw_vf_span *s = &v->sections[at_start.item];
-        s->rounds.count = at_start.count;
-        s->rounds.mark = at_start.mark;
-        rc = tw_vf_touch(v, log, &s->rounds, at_start.item);
-        s->rounds.count += s->body * loop->max; /* rounds take increments, whose sums are bounded */
+        struct tw_vf_section *s = &v->sections[at_start.item];
+        s->passes.count = at_start.count;
+        s->passes.mark = at_start.mark;
+        rc = tw_vf_touch(v, log, &s->passes, at_start.item);
+        s->passes.count += s->body * loop->max; /* passes need increments, whose sums are bounded */
     }
     return rc;
 }
 
 /* ---- streams, sites, the program ---- */
 
-static int check_rounds(struct tw_verifier *v, uint32_t span) {
-    struct tw_vf_span *s = &v->sections[span];
+static int check_passes(struct tw_verifier *v, uint32_t span) {
+    struct tw_vf_section *s = &v->sections[span];
     uint64_t repeat = v->program->sections[span].repeat;
-    if (s->rounds_per_step == 0) {
-        s->rounds_per_step = s->rounds.count;
+    if (s->passes_per_step == 0) {
+        s->passes_per_step = s->passes.count;
     }
-    if (s->rounds.count != s->rounds_per_step || s->rounds.count % repeat != 0) {
+    if (s->passes.count != s->passes_per_step || s->passes.count % repeat != 0) {
         return tw_vf_fail(
             v, TW_RULE_rendezvous_shape,
             "passes the rendezvous of section %u %llu times, others %llu, repeat %llu", span,
-            (unsigned long long)s->rounds.count, (unsigned long long)s->rounds_per_step,
+            (unsigned long long)s->passes.count, (unsigned long long)s->passes_per_step,
             (unsigned long long)repeat);
     }
     return 0;
@@ -212,7 +215,7 @@ static int check_rounds(struct tw_verifier *v, uint32_t span) {
 
 int tw_vf_rendezvous_end_stream(struct tw_verifier *v) {
     tw_vf_count(v, TW_RULE_rendezvous_shape);
-    if (v->round_state != IDLE) {
+    if (v->rendezvous_state != IDLE) {
         return tw_vf_fail(v, TW_RULE_rendezvous_shape, "the stream ends inside a rendezvous");
     }
     if (!v->closed) {
@@ -221,14 +224,14 @@ int tw_vf_rendezvous_end_stream(struct tw_verifier *v) {
     }
     if (v->n_seen != v->n_closing) {
         return tw_vf_fail(v, TW_RULE_rendezvous_shape,
-                          "the stream passes the rendezvous of %zu sections, %u close", v->n_seen,
-                          v->n_closing);
+                          "the stream passes the rendezvous of %zu sections, but %u close",
+                          v->n_seen, v->n_closing);
     }
     int rc = 0;
     for (size_t i = 0; i < v->n_seen && !rc; i++) {
-        struct tw_vf_counter *rounds = &v->sections[v->seen[i]].rounds;
-        rc = check_rounds(v, v->seen[i]);
-        rounds->count = rounds->level = 0;
+        struct tw_vf_counter *passes = &v->sections[v->seen[i]].passes;
+        rc = check_passes(v, v->seen[i]);
+        passes->count = passes->level = 0;
     }
     v->n_seen = 0;
     return rc;
@@ -237,16 +240,16 @@ int tw_vf_rendezvous_end_stream(struct tw_verifier *v) {
 int tw_vf_rendezvous_end_site(struct tw_verifier *v) {
     if (v->n_arrived != v->n_closing) {
         return tw_vf_fail(v, TW_RULE_rendezvous_shape,
-                          "site %u tells the root of %zu sections, %u close", v->place.site,
+                          "site %u notifies the root of %zu sections, but %u close", v->place.site,
                           v->n_arrived, v->n_closing);
     }
     for (size_t i = 0; i < v->n_arrived; i++) {
-        struct tw_vf_span *s = &v->sections[v->arrived[i]];
-        if (s->arrivals != s->rounds_per_step) {
+        struct tw_vf_section *s = &v->sections[v->arrived[i]];
+        if (s->arrivals != s->passes_per_step) {
             return tw_vf_fail(v, TW_RULE_rendezvous_shape,
-                              "site %u arrives %llu times for %llu rounds of section %u",
+                              "site %u arrives %llu times for %llu passes of section %u",
                               v->place.site, (unsigned long long)s->arrivals,
-                              (unsigned long long)s->rounds_per_step, v->arrived[i]);
+                              (unsigned long long)s->passes_per_step, v->arrived[i]);
         }
         s->arrivals = 0;
     }
@@ -263,12 +266,12 @@ static int check_released(struct tw_verifier *v, uint32_t span) {
             active |= tw_vf_stream_words(v, site, e) > 0;
         }
         tw_vf_count(v, TW_RULE_rendezvous_shape);
-        if (active && (!word || *word != v->sections[span].rounds_per_step)) {
+        if (active && (!word || *word != v->sections[span].passes_per_step)) {
             tw_vf_at_object(v, "section", span, p->sections[span].name);
             return tw_vf_fail(v, TW_RULE_rendezvous_shape,
-                              "site %u is released %llu times in %llu rounds", site,
+                              "site %u is released %llu times in %llu passes", site,
                               word ? (unsigned long long)*word : 0,
-                              (unsigned long long)v->sections[span].rounds_per_step);
+                              (unsigned long long)v->sections[span].passes_per_step);
         }
     }
     return 0;

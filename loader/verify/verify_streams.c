@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The verifier's walk: every stream once, with a stack of open loops; each op goes to the part that
- * knows it. Also rules 2, 3 and the loop half of 11, which the walk itself needs. */
+ * The verifier's walk: every stream once, with a stack of open loops; each op is passed to the part
+ * that checks it. Also rules 2, 3 and the loop half of 11, which the walk itself needs.
+ */
 #include "loader/verify/verify_internal.h"
 
 static int check_stage(struct tw_verifier *v) {
@@ -12,7 +13,8 @@ static int check_stage(struct tw_verifier *v) {
         return 0;
     }
     if (stage >= p->n_stages) {
-        return tw_vf_fail(v, TW_RULE_table_sizes, "stage %u of %u", stage, p->n_stages);
+        return tw_vf_fail(v, TW_RULE_table_sizes, "stage %u does not exist, there are %u", stage,
+                          p->n_stages);
     }
     if (p->stages[stage].site != v->place.site || p->stages[stage].engine != v->place.engine) {
         return tw_vf_fail(v, TW_RULE_table_sizes, "stage %u belongs to site %u %s", stage,
@@ -43,7 +45,7 @@ static int open_loop(struct tw_verifier *v) {
     tw_vf_count(v, TW_RULE_trips_sound);
     if (count->max < 1 || count->max > TW_VF_MAX_COUNT || outer * count->max > TW_VF_MAX_COUNT) {
         return tw_vf_fail(v, TW_RULE_trips_sound,
-                          "a loop of %u inside loops of %llu iterations, the most is %u",
+                          "a loop of %u inside loops of %llu iterations, the maximum is %u",
                           count->max, (unsigned long long)outer, TW_VF_MAX_COUNT);
     }
     if ((count->id == TW_NONE) != (id == TW_NONE)) {
@@ -58,7 +60,7 @@ static int open_loop(struct tw_verifier *v) {
     loop->id = id;
     loop->iterations = outer * count->max;
     loop->fifo_base = v->fifo_log.n;
-    loop->round_base = v->round_log.n;
+    loop->rendezvous_base = v->rendezvous_log.n;
     loop->wait_base = v->n_waits;
     v->var_count[var] = count->max;
     v->n_dynamic_open += id != TW_NONE;
@@ -67,7 +69,7 @@ static int open_loop(struct tw_verifier *v) {
 
 static int close_loop(struct tw_verifier *v) {
     if (v->n_loops == 0) {
-        return tw_vf_fail(v, TW_RULE_stream_decodes, "closes no loop");
+        return tw_vf_fail(v, TW_RULE_stream_decodes, "END without a LOOP");
     }
     struct tw_vf_loop loop = v->loop[--v->n_loops];
     v->var_count[loop.var] = 0;
@@ -84,7 +86,7 @@ static int data_op(struct tw_verifier *v) {
     return rc ? rc : tw_vf_regions(v, &data);
 }
 
-/* Ids and loop variables of ops that name no region. */
+/* Checks ids and loop variables of ops without regions. */
 static int control_operands(struct tw_verifier *v) {
     struct tw_vf_data data;
     data.n_regions = data.n_imm = data.n_counts = 0;
@@ -120,11 +122,11 @@ static int check_op(struct tw_verifier *v) {
     if (rc) {
         return rc;
     }
-    if (v->round_state && code != TW_OP_SEM_INC && code != TW_OP_SEM_WAIT &&
+    if (v->rendezvous_state && code != TW_OP_SEM_INC && code != TW_OP_SEM_WAIT &&
         code != TW_OP_MCAST_SET) {
         return tw_vf_fail(v, TW_RULE_rendezvous_shape,
                           "between arrival at and release from the rendezvous of section %u",
-                          v->round_span);
+                          v->rendezvous_section);
     }
     if (code != TW_OP_END) {
         v->closed = 0; /* set again by the release from the last rendezvous */
@@ -135,7 +137,7 @@ static int check_op(struct tw_verifier *v) {
 static int walk(struct tw_verifier *v, const struct tw_stream *s) {
     v->place.engine = s->engine;
     v->place.op = 0;
-    v->round_state = 0;
+    v->rendezvous_state = 0;
     v->closed = 0;
     for (uint32_t at = 0; at < s->n_words; at += v->op.n_words, v->place.op++) {
         bool decoded = tw_op_decode(s->words, s->n_words, at, &v->op);

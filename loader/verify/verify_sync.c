@@ -3,15 +3,16 @@
  * The verifier's loops over trips (rule 12) and semaphores (rule 14). Increments of a word are
  * added up over the whole step, loops multiplied out; a threshold must grow by exactly that total
  * each epoch and must not exceed it within one. Words of a semaphore form the rectangle of its
- * group, one a chip; increments are kept as differences in both directions until all streams are
- * walked, so that an increment of a rectangle costs four additions. */
+ * group, one for each chip; increments are kept as differences in both directions until all streams
+ * are walked, so that an increment of a rectangle costs four additions.
+ */
 #include "loader/base/assert.h"
 #include "loader/verify/verify_internal.h"
 
 /* ---- loops over trips ---- */
 
-/* Remembers the loop just opened. Ids ascend along each stream, so engines meet shared loops in one
- * order. */
+/* Records the loop just opened. Ids ascend along each stream, so all engines enter shared loops in
+ * the same order. */
 int tw_vf_dynamic_loop(struct tw_verifier *v, uint32_t engine) {
     size_t n = v->n_dynamic[engine];
     uint32_t id = v->loop[v->n_loops - 1].id;
@@ -73,7 +74,7 @@ int tw_vf_dynamic_compare(struct tw_verifier *v) {
 
 /* ---- increments ---- */
 
-/* Sites of one chip. */
+/* A rectangle of sites of one chip. */
 struct rect {
     uint32_t chip, x0, y0, x1, y1;
 };
@@ -124,7 +125,7 @@ static void add_rect(struct tw_verifier *v, uint32_t sem, const struct rect *r, 
     }
 }
 
-/* The words of one chip, from their differences. */
+/* Computes the words of one chip from their differences. */
 static void sum_rect(uint64_t *w, uint32_t width, uint32_t height) {
     TW_ASSERT(width > 0 && height > 0);
     for (uint32_t i = 0; i < width * height; i++) {
@@ -154,10 +155,11 @@ static int increment(struct tw_verifier *v, uint32_t sem, const struct rect *whe
     /* below 2^63: both factors fit 32 bits and the sum is bounded next */
     v->sems[sem].sum += by * iterations;
     if (by < 1 || by > TW_VF_MAX_COUNT || v->sems[sem].sum > TW_VF_MAX_COUNT) {
-        return tw_vf_fail(v, TW_RULE_thresholds_reachable,
-                          "semaphore %u (%s): by %llu, %llu a step in all, the most is %u", sem,
-                          tw_program_string(p, p->semaphores[sem].name), (unsigned long long)by,
-                          (unsigned long long)v->sems[sem].sum, TW_VF_MAX_COUNT);
+        return tw_vf_fail(
+            v, TW_RULE_thresholds_reachable,
+            "semaphore %u (%s): increments by %llu, %llu per step in all, the maximum is %u", sem,
+            tw_program_string(p, p->semaphores[sem].name), (unsigned long long)by,
+            (unsigned long long)v->sems[sem].sum, TW_VF_MAX_COUNT);
     }
     add_rect(v, sem, where, by * iterations);
     return 0;
@@ -169,8 +171,9 @@ static int add_wait(struct tw_verifier *v, uint32_t sem, const struct tw_affine 
     const struct tw_program *p = v->program;
     uint64_t lo;
     if (!tw_vf_word(v, sem, v->place.site)) {
-        return tw_vf_fail(v, TW_RULE_thresholds_reachable, "semaphore %u (%s) has no word here",
-                          sem, tw_program_string(p, p->semaphores[sem].name));
+        return tw_vf_fail(v, TW_RULE_thresholds_reachable,
+                          "semaphore %u (%s) has no word on this site", sem,
+                          tw_program_string(p, p->semaphores[sem].name));
     }
     int rc = tw_vf_grow(v, &v->waits, &v->cap_waits, v->n_waits, sizeof v->waits[0]);
     if (rc) {
@@ -185,7 +188,7 @@ static int add_wait(struct tw_verifier *v, uint32_t sem, const struct tw_affine 
     return 0;
 }
 
-/* A multicast goes to one chip, the sender's or another; to several chips it is several. */
+/* A multicast goes to one chip, the sender's or another; several chips need several multicasts. */
 int tw_vf_mcast_group(struct tw_verifier *v, uint32_t group) {
     const struct tw_group *g = &v->program->groups[group];
     if (g->chips == 1) {
@@ -237,14 +240,15 @@ static int check_threshold(struct tw_verifier *v, const struct tw_vf_wait *w) {
     if (epoch_step(&w->threshold) != total) {
         return tw_vf_fail(
             v, TW_RULE_thresholds_reachable,
-            "semaphore %u (%s): the threshold grows by %llu an epoch, %llu increments arrive",
+            "semaphore %u (%s): the threshold grows by %llu per epoch, but %llu increments arrive",
             w->sem, name, (unsigned long long)epoch_step(&w->threshold), (unsigned long long)total);
     }
     if (w->max > initial + total) {
-        return tw_vf_fail(
-            v, TW_RULE_thresholds_reachable,
-            "semaphore %u (%s): the threshold reaches %llu in the first epoch, the word %llu",
-            w->sem, name, (unsigned long long)w->max, (unsigned long long)(initial + total));
+        return tw_vf_fail(v, TW_RULE_thresholds_reachable,
+                          "semaphore %u (%s): the threshold reaches %llu in the first epoch, but "
+                          "the word only %llu",
+                          w->sem, name, (unsigned long long)w->max,
+                          (unsigned long long)(initial + total));
     }
     return 0;
 }

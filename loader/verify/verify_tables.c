@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The verifier's look at the tables alone: every id inside its table, every enum known, sizes that
- * follow from shapes, buffers inside SRAM, groups on their chips, sound trips, spans that partition
- * the ids. One pass over each table. */
+ * The verifier's checks of the tables alone: every id inside its table, every enum known, sizes
+ * that follow from shapes, buffers inside SRAM, groups on their chips, valid trips, sections that
+ * partition the ids. One pass over each table.
+ */
 #include "loader/verify/verify_internal.h"
 
 #define CHECK(cond, rule, ...)                                 \
@@ -14,8 +15,8 @@
     } while (0)
 
 static int check_name(struct tw_verifier *v, uint32_t name) {
-    CHECK(name < v->program->strings_bytes, table_sizes, "name at %u of a string table of %u bytes",
-          name, v->program->strings_bytes);
+    CHECK(name < v->program->strings_bytes, table_sizes,
+          "name at offset %u of a string table of %u bytes", name, v->program->strings_bytes);
     return 0;
 }
 
@@ -35,7 +36,7 @@ static int check_mesh(struct tw_verifier *v) {
               p->n_sites <= TW_VF_MAX_COUNT / TW_ENGINE_COUNT,
           table_sizes, "%u sites, but %u chips of %u x %u", p->n_sites, p->n_chips, p->mesh_width,
           p->mesh_height);
-    CHECK(p->rows >= 1 && p->rows <= TW_VF_MAX_COUNT, table_sizes, "%u rows a step", p->rows);
+    CHECK(p->rows >= 1 && p->rows <= TW_VF_MAX_COUNT, table_sizes, "%u rows per step", p->rows);
     return 0;
 }
 
@@ -56,7 +57,7 @@ static int check_pointers(struct tw_verifier *v) {
              {"streams", p->streams, p->n_sites}};
     for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
         CHECK(t[i].n == 0 || t[i].table, table_sizes, "%u %s but no table", t[i].n, t[i].what);
-        CHECK(t[i].n < TW_VF_MAX_COUNT, table_sizes, "%u %s, the most is %u", t[i].n, t[i].what,
+        CHECK(t[i].n < TW_VF_MAX_COUNT, table_sizes, "%u %s, the maximum is %u", t[i].n, t[i].what,
               TW_VF_MAX_COUNT - 1);
     }
     return 0;
@@ -93,8 +94,8 @@ int tw_vf_header(struct tw_verifier *v) {
     return rc ? rc : check_streams(v);
 }
 
-/* Bytes of an instance as its shape says; false where dtype, packing and shape do not go
- * together. */
+/* Computes the bytes of an instance from its shape. Returns false if dtype, packing and shape do
+ * not match. */
 static bool tensor_bytes(const struct tw_tensor *t, uint64_t *bytes) {
     uint32_t block = tw_dtype_block_elems(t->dtype);
     switch ((enum tw_packing)t->packing) {
@@ -120,20 +121,20 @@ static int check_tensor(struct tw_verifier *v, const struct tw_tensor *t) {
           table_sizes, "dtype %u, packing %u, role %u, init %u: one is unknown", t->dtype,
           t->packing, t->role, t->init);
     CHECK(t->rows >= 1 && t->cols >= 1 && t->rows <= TW_VF_MAX_COUNT && t->cols <= TW_VF_MAX_COUNT,
-          table_sizes, "shape %u x %u", t->rows, t->cols);
+          table_sizes, "invalid shape %u x %u", t->rows, t->cols);
     CHECK((uint64_t)t->bind_first + t->bind_count < TW_NONE, table_sizes, "binding rows %u + %u",
           t->bind_first, t->bind_count);
     CHECK((t->role == TW_ROLE_ACTIVATION) == (t->bind_count == 0), roles_kept,
           "an %s tensor with %u binding rows",
           t->role == TW_ROLE_ACTIVATION ? "activation" : "other than activation", t->bind_count);
     if (t->role == TW_ROLE_ACTIVATION) {
-        return 0; /* its bytes are its buffers' matter */
+        return 0; /* its bytes are checked with its buffers */
     }
     CHECK(t->dtype != TW_DT_Q8S, operand_types, "q8s is never stored in a tensor");
     CHECK(tensor_bytes(t, &bytes), operand_types,
           "%s packed as %u cannot hold %u x %u with heads of %u", tw_dtype_name(t->dtype),
           t->packing, t->rows, t->cols, t->head_dim);
-    CHECK(t->bytes == bytes, operand_types, "%llu bytes, but its shape takes %llu",
+    CHECK(t->bytes == bytes, operand_types, "%llu bytes, but its shape needs %llu",
           (unsigned long long)t->bytes, (unsigned long long)bytes);
     return 0;
 }
@@ -156,13 +157,14 @@ static int check_tensors(struct tw_verifier *v) {
     return 0;
 }
 
-/* A sibling set is checked at each member against its first, and as a whole at its first: linear in
- * the members. */
+/* Checks each member of a sibling set against the first, and the set as a whole at the first:
+ * linear in the members. */
 static int check_siblings(struct tw_verifier *v, uint32_t id) {
     const struct tw_program *p = v->program;
     const struct tw_buffer *b = &p->buffers[id];
     uint32_t base = b->sibling_base;
-    CHECK(b->group < p->n_groups, table_sizes, "group %u of %u", b->group, p->n_groups);
+    CHECK(b->group < p->n_groups, table_sizes, "group %u does not exist, there are %u", b->group,
+          p->n_groups);
     uint64_t size = tw_group_size(&p->groups[b->group]);
     CHECK(tw_buffer_sibling(p, b, b->site) == id && base + size <= p->n_buffers, buffer_placed,
           "sibling of site %u in the set of buffers %u..%llu, one on each site of group %u",
@@ -229,7 +231,7 @@ static int check_buffers(struct tw_verifier *v) {
     return rc;
 }
 
-/* Sets of siblings name groups, which are sound by now. */
+/* Sets of siblings name groups, which have been checked. */
 static int check_sets(struct tw_verifier *v) {
     const struct tw_program *p = v->program;
     int rc = 0;
@@ -238,8 +240,8 @@ static int check_sets(struct tw_verifier *v) {
         if (p->buffers[i].sibling_base != TW_NONE) {
             rc = check_siblings(v, i);
         } else {
-            CHECK(p->buffers[i].group == 0, buffer_placed, "of group %u, and of no set",
-                  p->buffers[i].group);
+            CHECK(p->buffers[i].group == 0, buffer_placed,
+                  "names group %u but is in no sibling set", p->buffers[i].group);
         }
     }
     return rc;
@@ -291,8 +293,8 @@ static int check_trips(struct tw_verifier *v) {
         if (rc) {
             return rc;
         }
-        CHECK(t->input < p->n_tensors, table_sizes, "input tensor %u of %u", t->input,
-              p->n_tensors);
+        CHECK(t->input < p->n_tensors, table_sizes, "input tensor %u does not exist, there are %u",
+              t->input, p->n_tensors);
         const struct tw_tensor *in = &p->tensors[t->input];
         CHECK(in->role == TW_ROLE_INPUT && in->dtype == TW_DT_I32 && in->rows == 1 && in->cols == 1,
               trips_sound, "reads tensor %u, %u x %u %s of role %u, not a one-element i32 input",
@@ -333,7 +335,7 @@ static int check_stages(struct tw_verifier *v) {
     return 0;
 }
 
-/* Registers a rendezvous semaphore of a span. */
+/* Registers a rendezvous semaphore of a section. */
 static int take_semaphore(struct tw_verifier *v, uint32_t span, uint32_t sem,
                           enum tw_vf_sem_use use, uint32_t role) {
     const struct tw_program *p = v->program;
@@ -345,7 +347,7 @@ static int take_semaphore(struct tw_verifier *v, uint32_t span, uint32_t sem,
     CHECK(p->semaphores[sem].role == role, rendezvous_shape,
           "semaphore %u has role %u, expected %u", sem, p->semaphores[sem].role, role);
     CHECK(v->sems[sem].use == TW_VF_PLAIN, rendezvous_shape,
-          "semaphore %u serves the rendezvous twice", sem);
+          "semaphore %u has two roles in the rendezvous", sem);
     v->sems[sem].use = use;
     v->sems[sem].span = span;
     return 0;
@@ -378,7 +380,7 @@ static int check_spans(struct tw_verifier *v) {
         if (rc) {
             return rc;
         }
-        CHECK(s->repeat >= 1, table_sizes, "repeat 0");
+        CHECK(s->repeat >= 1, table_sizes, "repeat is 0, expected 1 or more");
         CHECK(
             s->first_buffer == buffer && s->first_semaphore == sem && s->first_stage == stage &&
                 s->first_edge == edge,

@@ -38,7 +38,7 @@ check 'selftest of the emulator in the process passes' run 0 selftest
 check 'reset' run 0 reset --device socket:one
 refuses 'reset without a device' 2 'device is missing' reset
 refuses 'another emulator at the same path is refused' 6 "process $emulator .tilewright" emulate --listen one
-refuses 'an unknown fault plan' 2 'there are drop, ' emulate --listen two --faults nonsense
+refuses 'an unknown fault plan' 2 'known plans: drop, ' emulate --listen two --faults nonsense
 run 0 emulate --faults list
 check 'the plans are listed' sh -c 'grep -q "^freeze " "$1"' _ "$work/out"
 

@@ -166,7 +166,7 @@ time.sleep(60)' "$work/living" >"$work/ready" &
 server=$!
 trap 'kill $server 2>/dev/null; rm -rf "$work"' EXIT
 while ! grep -q ready "$work/ready"; do sleep 0.1; done
-refuses 'the socket of another program is left alone' 6 'another program serves a socket there' emulate --listen "$work/living"
+refuses 'the socket of another program is left alone' 6 'another program is listening there' emulate --listen "$work/living"
 check 'and still exists' test -S "$work/living"
 kill $server
 

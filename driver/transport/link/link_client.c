@@ -73,7 +73,8 @@ static int fail_stuck(struct tw_link *l, const char *what, double s, tw_error *e
  * progress, so that the wait continues. */
 static bool progresses_out_of_band(struct tw_link *l) {
     struct tw_link_progress p;
-    if (!l->wiring.pipe->ops->confirm || !l->wiring.pipe->ops->confirm(l->wiring.pipe, &p)) {
+    if (!l->wiring.pipe->ops->probe_status ||
+        !l->wiring.pipe->ops->probe_status(l->wiring.pipe, &p)) {
         return false;
     }
     bool progressed = p.beat != l->conn.progress.beat || p.received > l->conn.max_received;

@@ -164,7 +164,7 @@ static const struct tw_pipe_ops ops_host = {
     .hang_up = hang_up,
     .close = close_pipe,
     .room = tw_pcie_room,
-    .confirm = confirm,
+    .probe_status = confirm,
     .recover = recover,
     .cause = cause,
 };
@@ -177,7 +177,7 @@ static const struct tw_pipe_ops ops_window = {
     .wait = tw_pcie_wait,
     .hang_up = hang_up,
     .close = close_pipe,
-    .confirm = confirm,
+    .probe_status = confirm,
     .recover = recover,
     .cause = cause,
 };

@@ -355,7 +355,7 @@ static const struct tw_pipe_ops usb_ops = {.send = send_packet,
                                            .hang_up = hang_up,
                                            .close = close_pipe,
                                            .room = room,
-                                           .confirm = confirm,
+                                           .probe_status = confirm,
                                            .recover = recover,
                                            .cause = get_cause};
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Content by name: allocations that are kept under the hash of what they hold, so that the next
- * host finds the weights where the last one left them. Unused ones give way when memory or the
- * table runs short.
+ * The content cache: allocations that are kept under the hash of their content, so that the next
+ * host finds the weights that the last one uploaded. Unused ones are freed when memory or the table
+ * runs short.
  */
 #include "firmware/core/server/server.h"
 
@@ -48,7 +48,7 @@ bool tw_server_make_room(struct tw_server *server, uint64_t bytes) {
     for (uint32_t i = 0; i < server->n_allocations && !has_room(server, bytes);) {
         struct tw_server_allocation *a = &server->allocations[i];
         if (a->kept == 1 && a->users == 0) {
-            tw_server_drop(server, a); /* another one lies there now */
+            tw_server_drop(server, a); /* its entry now holds another allocation */
         } else {
             i++;
         }

@@ -76,8 +76,8 @@ static int hello(struct tw_server *server, struct tw_server_request *request) {
     memcpy(&h, request->payload, sizeof h);
     struct tw_wire_identity *id = &server->answer.identity;
     memset(id, 0, sizeof *id);
-    /* The identity goes out whatever the driver speaks: the driver decides which side to
-     * upgrade. */
+    /* The identity is sent whatever version the driver has: the driver decides which side must be
+     * upgraded. */
     id->protocol_min = TW_WIRE_VERSION_MIN;
     id->protocol_max = TW_WIRE_VERSION_MAX;
     id->abi_major = TW_MACHINE_ABI_MAJOR;
@@ -156,10 +156,10 @@ static int heartbeat(struct tw_server *server, struct tw_server_request *request
     return 0;
 }
 
-/* Each opcode's handler and the payload it takes: [least, most] bytes. */
+/* The handler of each opcode, and the bytes of payload that it accepts: [min, max]. */
 static const struct {
     int (*handle)(struct tw_server *, struct tw_server_request *);
-    uint32_t least, most;
+    uint32_t min, max;
 } handlers[TW_WIRE_OPCODE_LIMIT] = {
     [TW_WIRE_HELLO] = {hello, sizeof(struct tw_wire_hello), sizeof(struct tw_wire_hello)},
     [TW_WIRE_RESET] = {reset, 0, 0},
@@ -188,19 +188,21 @@ static int check_and_handle(struct tw_server *server, struct tw_server_request *
     const char *why;
     int code = tw_wire_decode(bytes, &request->header, &why);
     const struct tw_wire_header *h = &request->header;
-    /* A driver of another version may still ask who we are. */
+    /* A driver of another version may still query the identity. */
     if (code && !(code == TW_E_VERSION && h->opcode == TW_WIRE_HELLO)) {
         return tw_server_refuse(server, code, why, h->version, TW_WIRE_VERSION_MAX);
     }
     if (h->flags != 0 || h->status != 0) {
-        return tw_server_refuse(server, TW_E_PROTOCOL, "flags or status of a request", h->flags, 0);
+        return tw_server_refuse(server, TW_E_PROTOCOL, "unexpected flags or status in a request",
+                                h->flags, 0);
     }
     if (h->length != payload_bytes) {
-        return tw_server_refuse(server, TW_E_PROTOCOL, "payload length", payload_bytes, h->length);
+        return tw_server_refuse(server, TW_E_PROTOCOL, "payload length differs from the header's",
+                                payload_bytes, h->length);
     }
-    if (h->length < handlers[h->opcode].least || h->length > handlers[h->opcode].most) {
-        return tw_server_refuse(server, TW_E_PROTOCOL, "payload length", h->length,
-                                handlers[h->opcode].least);
+    if (h->length < handlers[h->opcode].min || h->length > handlers[h->opcode].max) {
+        return tw_server_refuse(server, TW_E_PROTOCOL, "payload length not valid for this request",
+                                h->length, handlers[h->opcode].min);
     }
     server->counters.bytes_in += h->length;
     return handlers[h->opcode].handle(server, request);
@@ -238,7 +240,7 @@ void tw_server_init(struct tw_server *server, const struct tw_server_port *port)
     memset(server, 0, sizeof *server);
     server->port = *port;
     atomic_store_explicit(&server->watch.site, TW_NONE, memory_order_relaxed);
-    /* A pointer reaches no more, so that every checked range of memory has a size_t. */
+    /* Memory beyond the reach of a pointer is not used, so every checked range fits a size_t. */
     if (server->port.memory_bytes > SIZE_MAX) {
         server->port.memory_bytes = SIZE_MAX;
     }

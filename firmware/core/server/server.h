@@ -2,8 +2,8 @@
  *
  * The command server: the device's side of tilewright/wire.h. One call handles one request
  * completely and leaves the answer in the server, so a port only moves bytes. Freestanding: all
- * state is in the structures below, memory and threads come through the port's hooks. One caller at
- * a time.
+ * state is in the structures below; memory and threads come from the port's hooks. Unless stated
+ * otherwise, one caller at a time.
  */
 #ifndef TW_FIRMWARE_CORE_SERVER_SERVER_H
 #define TW_FIRMWARE_CORE_SERVER_SERVER_H
@@ -23,50 +23,50 @@
 #define TW_SERVER_LOG_LINES 16u
 #define TW_SERVER_LOG_BYTES 96u
 
-/* What a home of the firmware provides. Hooks run on the caller's thread. */
+/* What a port of the firmware provides. Hooks run on the caller's thread. */
 struct tw_server_port {
     void *ctx;
-    /* `bytes` (> 0) of memory aligned to `align` (a power of two): its device address, or 0. zero:
-     * filled with zeros.
-     */
+    /* Allocates `bytes` (> 0) aligned to `align` (a power of two), cleared if `zero`. Returns the
+     * device address, or 0 if memory ran out. */
     uint64_t (*alloc)(void *ctx, uint64_t bytes, uint32_t align, bool zero);
-    /* Takes back what alloc gave, or forgets a range that the port adopted. */
+    /* Frees what alloc returned, or forgets a range that was adopted. */
     void (*free)(void *ctx, uint64_t address, uint64_t bytes, bool adopted);
-    /* Pointer to memory inside an allocation; never fails. */
+    /* Returns a pointer to memory inside an allocation; never fails. */
     void *(*map)(void *ctx, uint64_t address);
-    /* Readies up to n_threads threads for plans and returns how many there are (>= 1); called while
+    /* Starts up to n_threads threads for plans and returns how many there are (>= 1). Called while
      * a program is loaded. */
     uint32_t (*team)(void *ctx, uint32_t n_threads);
-    /* Runs one step of a plan on n_threads threads, at most what team gave. NULL: the device cannot
-     * run in fast mode.
-     */
+    /* Runs one step of a plan on n_threads threads, at most what team returned. NULL: the device
+     * has no fast mode. */
     void (*run)(void *ctx, struct tw_plan *plan, uint32_t n_threads);
     const struct tw_kernel_table *kernels; /* NULL: the device cannot run programs */
-    uint64_t memory_bytes;                 /* in all; what a pointer does not reach is not used */
+    uint64_t memory_bytes; /* of the device; the server limits it to what a pointer reaches */
     uint32_t max_threads;
     uint32_t max_payload; /* of a message; 0: TW_WIRE_MAX_PAYLOAD */
     char target[64], device[32];
-    /* JSON text of the target in full, terminated, for DESCRIBE; NULL: none. Outlives the server. */
+    /* The target's description as JSON text, terminated, for DESCRIBE; NULL: none. Must outlive the
+     * server. */
     const char *description;
 };
 
 struct tw_server_allocation {
     uint64_t address, bytes;
-    uint32_t users;   /* references of loaded programs: FREE is refused */
-    uint32_t frozen;  /* of these, program blobs and binding rows: writes are refused */
-    uint32_t writers; /* of these, tensors that a program or its host writes */
-    uint32_t adopted; /* memory of the port's owner, read-only: how many times it was adopted */
-    uint32_t kept;    /* 0: no content by name; else 1 + its users */
-    uint8_t hash[32]; /* of what is kept */
+    uint32_t users;   /* references by loaded programs; while > 0, FREE is refused */
+    uint32_t frozen;  /* of these, as program blob or binding rows; while > 0, writes are refused */
+    uint32_t writers; /* of these, as tensors that a program or its host writes */
+    uint32_t
+        adopted; /* how many times it was adopted (read-only memory of the port's owner); 0: not */
+    uint32_t kept;    /* 0: not in the content cache; else 1 + its users */
+    uint8_t hash[32]; /* of kept content */
 };
 
 struct tw_server_program {
-    bool used, broken; /* broken: it faulted half way; it must be loaded again */
+    bool used, broken; /* broken: it faulted in the middle of a step and must be loaded again */
     uint32_t mode, n_threads;
     uint64_t blob, bind; /* addresses */
     uint64_t n_bind;
-    uint64_t streams, streams_bytes; /* memory of the server: the stream table */
-    uint64_t arena, arena_bytes;     /* and the machine */
+    uint64_t streams, streams_bytes; /* the server's own memory: the stream table, */
+    uint64_t arena, arena_bytes;     /* and the tile machine */
     uint64_t steps;
     struct tw_program program;
     struct tw_strict *strict;
@@ -79,11 +79,10 @@ struct tw_server {
     struct tw_server_allocation allocations[TW_SERVER_ALLOCATIONS]; /* in no order */
     struct tw_server_program programs[TW_SERVER_PROGRAMS];
     struct tw_wire_counters counters;
-    uint64_t progress; /* counts steps; the heartbeat's word */
-    /* What other threads of the port may look at during a request, and the word that they may
-     * set. */
-    struct tw_watch watch; /* its beat changes whenever the device gets on */
-    _Atomic bool cancel;   /* a run ends before its next step: nobody waits for it */
+    uint64_t progress; /* counts steps; the answer to HEARTBEAT */
+    /* Other threads of the port may read the one and set the other during a request. */
+    struct tw_watch watch; /* watch.progress changes whenever the device makes progress */
+    _Atomic bool cancel;   /* end a run before its next step: nobody waits for its answer */
     struct {
         uint32_t first, count, lost;
         uint64_t number;
@@ -107,53 +106,55 @@ struct tw_server {
     struct {
         struct tw_wire_tokens head;
         uint32_t id[TW_WIRE_MAX_TOKENS];
-    } tokens; /* a greedy run's */
+    } tokens; /* the answer to a greedy run */
 };
 
-/* What the port gets back: a header to send and `length` bytes of payload, valid until the next
- * request. A large payload (READ) points into device memory. */
+/* The answer to a request: a header and `length` bytes of payload, valid until the next request.
+ * The payload of a READ points into device memory. */
 struct tw_server_answer {
     uint8_t header[TW_WIRE_HEADER_BYTES];
     const void *payload;
     uint32_t length;
 };
 
-/* Copies the port's description. The server holds nothing afterwards that needs releasing but what
- * RESET releases. */
+/* Initialises the server with a copy of *port. There is no finish: tw_server_reset frees all that
+ * it holds. */
 void tw_server_init(struct tw_server *server, const struct tw_server_port *port);
 
 /* Handles one request. A request that is not a valid message is answered too (status PROTOCOL or
- * VERSION), so that the other side learns why. `payload` has payload_bytes bytes, 8-byte aligned; a
- * length that differs from the header's is refused. */
+ * VERSION), so that the other side learns why. `payload` has payload_bytes bytes and is 8-byte
+ * aligned; a length that differs from the header's is refused. */
 void tw_server_handle(struct tw_server *server, const uint8_t header[TW_WIRE_HEADER_BYTES],
                       const void *payload, uint64_t payload_bytes, struct tw_server_answer *answer);
 
 /* For ports that share memory with their host: makes [address, address + bytes) a read-only
- * allocation. 0, NOMEM (table full) or RANGE (empty, wraps, or overlaps a live allocation).
- * Adopting the same range again counts; as many FREEs forget it. */
+ * allocation. Returns 0, NOMEM (table full) or RANGE (empty, wraps around, or overlaps a live
+ * allocation). The same range may be adopted more than once; it takes as many FREEs to forget
+ * it. */
 int tw_server_adopt(struct tw_server *server, uint64_t address, uint64_t bytes);
 
-/* Unloads and frees everything. */
+/* Unloads and frees everything, kept content included. */
 void tw_server_reset(struct tw_server *server);
-/* The host has closed in order: all but what is kept. */
+/* Unloads and frees everything except kept content, after a host has sent CLOSE. */
 void tw_server_release(struct tw_server *server);
 
-/* A line for LOG; of more than TW_SERVER_LOG_LINES the oldest go. As a request: one caller at a
- * time. */
+/* Adds a line to the log that LOG reads, truncated to TW_SERVER_LOG_BYTES - 1 bytes; the newest
+ * TW_SERVER_LOG_LINES are kept. */
 void tw_server_log(struct tw_server *server, const char *text);
 
-/* Legal from any thread, at any time. */
-static inline uint32_t tw_server_beat(const struct tw_server *server) {
-    return atomic_load_explicit(&server->watch.beat, memory_order_relaxed);
+/* Returns the progress counter of strict ops and steps. Legal from any thread. */
+static inline uint32_t tw_server_progress(const struct tw_server *server) {
+    return atomic_load_explicit(&server->watch.progress, memory_order_relaxed);
 }
+/* Sets or clears the word that ends a run before its next step. Legal from any thread. */
 static inline void tw_server_cancel(struct tw_server *server, bool cancel) {
     atomic_store_explicit(&server->cancel, cancel, memory_order_relaxed);
 }
 
-/* ---- between the server's files ---- */
+/* ---- shared by the server's files ---- */
 
-/* One request on its way through the handlers. A handler returns 0 or a TW_E_* code, having filled
- * server->answer.failure (tw_server_refuse does both). */
+/* One request on its way through the handlers. A handler returns 0, or a TW_E_* code with
+ * server->answer.failure filled in (tw_server_refuse does both). */
 struct tw_server_request {
     struct tw_wire_header header;
     const uint8_t *payload;
@@ -161,9 +162,10 @@ struct tw_server_request {
     const void *out; /* answer payload */
     uint32_t out_bytes;
 };
+/* Fills in server->answer.failure and returns `code`. have, need: the numbers compared. */
 int tw_server_refuse(struct tw_server *server, int code, const char *what, uint64_t have,
                      uint64_t need);
-/* Puts a fault of a program into a failure; returns its code. */
+/* Describes a fault of a program in *to and returns the fault's code. */
 int tw_server_fault(struct tw_wire_failure *to, uint32_t program, const struct tw_fault *fault);
 
 int tw_server_alloc(struct tw_server *server, struct tw_server_request *request);
@@ -174,29 +176,31 @@ int tw_server_fill(struct tw_server *server, struct tw_server_request *request);
 int tw_server_hash(struct tw_server *server, struct tw_server_request *request);
 int tw_server_keep(struct tw_server *server, struct tw_server_request *request);
 int tw_server_find_content(struct tw_server *server, struct tw_server_request *request);
-/* Frees kept memory that nobody uses until `bytes` more fit and the table has room; false if they
- * do not. */
+/* Frees unused kept content until `bytes` more fit and the allocation table has a free entry.
+ * Returns false if that is not enough. */
 bool tw_server_make_room(struct tw_server *server, uint64_t bytes);
 static inline uint32_t tw_server_max_payload(const struct tw_server *server) {
     return server->port.max_payload ? server->port.max_payload : TW_WIRE_MAX_PAYLOAD;
 }
+/* Frees an allocation and removes it from the table; another entry may take its place there. */
 void tw_server_drop(struct tw_server *server, struct tw_server_allocation *a);
+/* Advances the progress counter. */
 static inline void tw_server_tick(struct tw_server *server) {
-    atomic_fetch_add_explicit(&server->watch.beat, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&server->watch.progress, 1, memory_order_relaxed);
 }
-/* The allocation that holds [address, address + bytes), or NULL. */
+/* Returns the allocation that contains [address, address + bytes), or NULL. */
 struct tw_server_allocation *tw_server_find(struct tw_server *server, uint64_t address,
                                             uint64_t bytes);
 
-/* Memory of the server itself, outside of the allocation table: zeroed, 64-byte aligned. 0 when
- * there is none. */
+/* Allocates memory for the server itself, outside the allocation table: cleared, 64-byte aligned.
+ * Returns its address, or 0 if memory ran out. */
 uint64_t tw_server_own_alloc(struct tw_server *server, uint64_t bytes);
 void tw_server_own_free(struct tw_server *server, uint64_t address, uint64_t bytes);
 
-/* Refuses a program whose rows name memory that is not there, that it may not write, or one place
- * for two tensors of which one is written. Errors: RANGE, NOMEM. */
+/* Refuses a program whose binding rows name memory that is not allocated or that it may not write,
+ * or the same memory for two tensors of which one is written. Errors: RANGE, NOMEM. */
 int tw_server_check_bindings(struct tw_server *server, const struct tw_server_program *p);
-/* Counts (add 1, or -1 modulo 2^32) the tensors that the program writes where they lie. */
+/* Adds `add` (1, or -1 modulo 2^32) to the writers of the allocations that the program writes. */
 void tw_server_count_writers(struct tw_server *server, const struct tw_server_program *p,
                              uint32_t add);
 
@@ -205,6 +209,8 @@ int tw_server_unload(struct tw_server *server, struct tw_server_request *request
 int tw_server_run(struct tw_server *server, struct tw_server_request *request);
 void tw_server_unload_all(struct tw_server *server);
 
+/* Queues an event for the host; `failure` is copied. If the queue is full, the oldest
+ * event is lost, and counted. */
 void tw_server_post_event(struct tw_server *server, uint32_t kind,
                           const struct tw_wire_failure *failure);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a program may be bound to. The loader proves a program's order of its tensors, so on the
- * device too each tensor must be a place of its own: what a program writes is memory that it may
- * write, and lies apart from everything else that its rows name. Rule 28 of the loader, by address.
+ * Checks what a program is bound to. The loader's proof of order assumes that tensors do not
+ * overlap, so on the device, too, what a program writes must be memory that it may write, and must
+ * not overlap anything else that its binding rows name. This is the loader's rule 28, by address.
  */
 #include "firmware/core/server/server.h"
 #include "tilewright/range.h"
@@ -11,7 +11,7 @@
 struct place {
     uint64_t address, end;
     uint32_t tensor;
-    bool writable; /* not a Param: the host or the program writes it */
+    bool writable; /* the host or the program writes it: not a Param */
 };
 
 static void swap(struct place *a, struct place *b) {
@@ -32,7 +32,7 @@ static void sink(struct place *list, uint64_t at, uint64_t n) {
     }
 }
 
-/* Heapsort by address: no memory, no recursion, and no input makes it slow. */
+/* Sorts by address with heapsort: no memory, no recursion, O(n log n) for every input. */
 static void sort(struct place *list, uint64_t n) {
     for (uint64_t i = n / 2; i-- > 0;) {
         sink(list, i, n);
@@ -47,22 +47,23 @@ static bool is_writable(const struct tw_tensor *t) {
     return t->role != TW_ROLE_PARAM;
 }
 
-/* Rows of all tensors. Tensors that share rows are few, so a program that claims many times more
- * than there are is refused before they are walked. */
+/* Counts the instances of all tensors. Few tensors share binding rows, so a program that claims
+ * many times more instances than there are rows is refused before they are walked. */
 static int count_places(struct tw_server *server, const struct tw_server_program *p, uint64_t *n) {
     uint64_t limit = 16 * (p->n_bind + p->program.n_tensors);
     *n = 0;
     for (uint32_t i = 0; i < p->program.n_tensors; i++) {
         const struct tw_tensor *t = &p->program.tensors[i];
         if (!tw_range_ok(t->bind_first, t->bind_count, p->n_bind)) {
-            return tw_server_refuse(server, TW_E_RANGE, "binding rows of a tensor", t->bind_count,
+            return tw_server_refuse(server, TW_E_RANGE,
+                                    "a tensor names binding rows that do not exist", t->bind_count,
                                     p->n_bind);
         }
         *n += t->bind_count;
     }
-    return *n <= limit
-               ? 0
-               : tw_server_refuse(server, TW_E_RANGE, "binding rows of all tensors", *n, limit);
+    return *n <= limit ? 0
+                       : tw_server_refuse(server, TW_E_RANGE, "too many tensors share binding rows",
+                                          *n, limit);
 }
 
 static int list_places(struct tw_server *server, const struct tw_server_program *p,
@@ -76,7 +77,7 @@ static int list_places(struct tw_server *server, const struct tw_server_program 
             uint64_t address = rows[t->bind_first + k];
             const struct tw_server_allocation *a = tw_server_find(server, address, t->bytes);
             if (!a) {
-                return tw_server_refuse(server, TW_E_RANGE, "tensor outside of allocated memory",
+                return tw_server_refuse(server, TW_E_RANGE, "tensor outside allocated memory",
                                         address, t->bytes);
             }
             bool own = a == blob || a == own_rows;
@@ -91,8 +92,8 @@ static int list_places(struct tw_server *server, const struct tw_server_program 
     return 0;
 }
 
-/* Each place is compared with those before it that reach furthest, one that is written and one that
- * is not: if it meets any, it meets one of these. */
+/* Compares each place with the writable and the read-only one before it that reach furthest: if it
+ * overlaps any earlier place, it overlaps one of these. */
 static int compare_places(struct tw_server *server, const struct place *list, uint64_t n) {
     uint64_t reach[2] = {0, 0}; /* [writable] */
     for (uint64_t i = 0; i < n; i++) {
@@ -118,7 +119,8 @@ int tw_server_check_bindings(struct tw_server *server, const struct tw_server_pr
     uint64_t scratch =
         tw_mul_u64(n, sizeof(struct place), &bytes) ? tw_server_own_alloc(server, bytes) : 0;
     if (!scratch) {
-        return tw_server_refuse(server, TW_E_NOMEM, "memory to check a program's bindings", 0, n);
+        return tw_server_refuse(server, TW_E_NOMEM, "out of memory to check the program's bindings",
+                                0, n);
     }
     struct place *list = server->port.map(server->port.ctx, scratch);
     code = list_places(server, p, list);

@@ -14,7 +14,7 @@ static bool holds(const struct tw_server_allocation *a, uint64_t address, uint64
 
 struct tw_server_allocation *tw_server_find(struct tw_server *server, uint64_t address,
                                             uint64_t bytes) {
-    /* Requests of the token path keep naming the same allocation. */
+    /* Successive requests of the token path name the same allocation. */
     if (server->last_hit < server->n_allocations &&
         holds(&server->allocations[server->last_hit], address, bytes)) {
         return &server->allocations[server->last_hit];
@@ -55,8 +55,8 @@ int tw_server_alloc(struct tw_server *server, struct tw_server_request *request)
     memcpy(&q, request->payload, sizeof q);
     if (q.bytes == 0 || !tw_is_pow2_u64(q.align) || q.align > MAX_ALIGN ||
         (q.flags & ~(uint32_t)TW_WIRE_ALLOC_ZERO)) {
-        return tw_server_refuse(server, TW_E_RANGE, "allocation size, alignment or flags", q.bytes,
-                                q.align);
+        return tw_server_refuse(server, TW_E_RANGE, "invalid allocation size, alignment or flags",
+                                q.bytes, q.align);
     }
     bool room = tw_server_make_room(server, q.bytes);
     if (server->n_allocations == TW_SERVER_ALLOCATIONS) {
@@ -65,12 +65,12 @@ int tw_server_alloc(struct tw_server *server, struct tw_server_request *request)
     }
     uint64_t left = server->port.memory_bytes - server->counters.memory_used;
     if (!room) {
-        return tw_server_refuse(server, TW_E_NOMEM, "device memory", left, q.bytes);
+        return tw_server_refuse(server, TW_E_NOMEM, "out of device memory", left, q.bytes);
     }
     uint64_t address =
         server->port.alloc(server->port.ctx, q.bytes, q.align, (q.flags & TW_WIRE_ALLOC_ZERO) != 0);
     if (address == 0) {
-        return tw_server_refuse(server, TW_E_NOMEM, "device memory", 0, q.bytes);
+        return tw_server_refuse(server, TW_E_NOMEM, "out of device memory", 0, q.bytes);
     }
     add(server, address, q.bytes, false);
     request->out_address = address;
@@ -107,11 +107,12 @@ int tw_server_free(struct tw_server *server, struct tw_server_request *request) 
         }
     }
     if (!a) {
-        return tw_server_refuse(server, TW_E_RANGE, "no allocation starts there",
+        return tw_server_refuse(server, TW_E_RANGE, "no allocation starts at this address",
                                 request->header.address, 0);
     }
     if (a->kept == 1) {
-        return tw_server_refuse(server, TW_E_RANGE, "kept memory that nobody uses",
+        return tw_server_refuse(server, TW_E_RANGE,
+                                "kept content without a user: the device frees it itself",
                                 request->header.address, 0);
     }
     if (a->adopted > 1 || a->kept > 2) {
@@ -120,7 +121,8 @@ int tw_server_free(struct tw_server *server, struct tw_server_request *request) 
         return 0;
     }
     if (a->users) {
-        return tw_server_refuse(server, TW_E_DEVICE_BUSY, "a loaded program uses it", a->users, 0);
+        return tw_server_refuse(server, TW_E_DEVICE_BUSY, "a loaded program uses the memory",
+                                a->users, 0);
     }
     if (a->kept) {
         a->kept--;
@@ -130,12 +132,12 @@ int tw_server_free(struct tw_server *server, struct tw_server_request *request) 
     return 0;
 }
 
-/* The pointer to a checked range of device memory, or NULL and a refusal. */
+/* Returns a pointer to a range of device memory, or refuses the request and returns NULL. */
 static uint8_t *access_range(struct tw_server *server, uint64_t address, uint64_t bytes,
                              bool write) {
     struct tw_server_allocation *a = tw_server_find(server, address, bytes);
     if (!a) {
-        tw_server_refuse(server, TW_E_RANGE, "address outside of allocated memory", address, bytes);
+        tw_server_refuse(server, TW_E_RANGE, "address outside allocated memory", address, bytes);
         return NULL;
     }
     if (write && (a->adopted || a->frozen || a->kept)) {
@@ -158,7 +160,7 @@ int tw_server_read(struct tw_server *server, struct tw_server_request *request) 
     struct tw_wire_range q;
     memcpy(&q, request->payload, sizeof q);
     if (q.bytes > tw_server_max_payload(server)) {
-        return tw_server_refuse(server, TW_E_RANGE, "bytes to read", q.bytes,
+        return tw_server_refuse(server, TW_E_RANGE, "too many bytes to read", q.bytes,
                                 tw_server_max_payload(server));
     }
     request->out = access_range(server, request->header.address, q.bytes, false);

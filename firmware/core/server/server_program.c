@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The server's LOAD and UNLOAD. LOAD makes a view of a program that lies in device memory and
- * prepares the tile machine for it, in memory asked from the port twice: once to learn the size,
- * once to have it.
+ * The server's LOAD and UNLOAD. LOAD creates a view of a program in device memory and prepares the
+ * tile machine for it twice: the first time only to learn how much memory it needs.
  */
 #include "firmware/core/server/server.h"
 #include "tilewright/progblob.h"
@@ -45,8 +44,8 @@ static void use_range(struct tw_server *server, uint64_t address, uint32_t add, 
     }
 }
 
-/* Counts the program's references (add 1, or -1 modulo 2^32): its blob, its binding rows and what
- * these name. */
+/* Adds `add` (1, or -1 modulo 2^32) to the users of the allocations that the program refers to: its
+ * blob, its binding rows and what these name. */
 static void use_memory(struct tw_server *server, const struct tw_server_program *p, uint32_t add) {
     use_range(server, p->blob, add, true);
     if (p->n_bind) {
@@ -65,22 +64,23 @@ static void release(struct tw_server *server, struct tw_server_program *p) {
     memset(p, 0, sizeof *p);
 }
 
-/* The blob's view; its stream table is memory of ours. */
+/* Opens the blob as p->program; the stream table is in the server's own memory. */
 static int open_blob(struct tw_server *server, const struct tw_wire_load *q,
                      struct tw_server_program *p) {
     const struct tw_progblob_header *h = server->port.map(server->port.ctx, q->blob);
     if (q->blob_bytes < sizeof *h || h->n_sites == 0 || h->n_sites > TW_MAX_SITES ||
         h->with_streams != 1) {
-        return tw_server_refuse(server, TW_E_FORMAT, "program blob", q->blob_bytes, sizeof *h);
+        return tw_server_refuse(server, TW_E_FORMAT, "not a program blob", q->blob_bytes,
+                                sizeof *h);
     }
     uint32_t n_streams = h->n_sites * TW_ENGINE_COUNT;
     p->streams_bytes = n_streams * sizeof(struct tw_stream);
     p->streams = tw_server_own_alloc(server, p->streams_bytes);
     if (!p->streams) {
-        return tw_server_refuse(server, TW_E_NOMEM, "memory for a program's streams", 0,
+        return tw_server_refuse(server, TW_E_NOMEM, "out of memory for the program's streams", 0,
                                 p->streams_bytes);
     }
-    const char *what = "program blob";
+    const char *what = "not a program blob";
     int code = tw_progblob_open(h, (size_t)q->blob_bytes, NULL, 0, &p->program,
                                 server->port.map(server->port.ctx, p->streams), n_streams, &what);
     return code ? tw_server_refuse(server, code, what, q->blob_bytes, 0) : 0;
@@ -112,7 +112,7 @@ static int build_machine(struct tw_server *server, const struct tw_wire_load *q,
     p->arena_bytes = arena.used ? arena.used : 1;
     p->arena = tw_server_own_alloc(server, p->arena_bytes);
     if (!p->arena) {
-        return tw_server_refuse(server, TW_E_NOMEM, "memory for a program's machine",
+        return tw_server_refuse(server, TW_E_NOMEM, "out of memory for the program's machine",
                                 server->port.memory_bytes - server->counters.memory_used,
                                 p->arena_bytes);
     }
@@ -120,8 +120,9 @@ static int build_machine(struct tw_server *server, const struct tw_wire_load *q,
     arena.size = (size_t)p->arena_bytes;
     code = prepare_machine(p, &config, &arena, &fault);
     if (code == TW_E_NOMEM) {
-        return tw_server_refuse(server, TW_E_INTERNAL, "the machine needs more than it said",
-                                arena.size, arena.used);
+        return tw_server_refuse(server, TW_E_INTERNAL,
+                                "the machine needs more memory than it computed", arena.size,
+                                arena.used);
     }
     return code ? tw_server_fault(&server->answer.failure, number, &fault) : 0;
 }
@@ -135,28 +136,29 @@ static int check_load(struct tw_server *server, const struct tw_wire_load *q) {
     if (q->mode > TW_WIRE_FAST || !server->port.kernels ||
         (q->mode == TW_WIRE_FAST && !server->port.run)) {
         return tw_server_refuse(server, TW_E_UNSUPPORTED,
-                                "this device cannot run programs in that mode", q->mode, 0);
+                                "this device cannot run programs in this mode", q->mode, 0);
     }
     uint64_t bind_bytes;
     if (!tw_mul_u64(q->n_bind, 8, &bind_bytes) || q->bind % 8 != 0 ||
         !tw_server_find(server, q->bind, bind_bytes)) {
-        return tw_server_refuse(server, TW_E_RANGE, "binding rows outside of allocated memory",
+        return tw_server_refuse(server, TW_E_RANGE, "binding rows outside allocated memory",
                                 q->bind, q->n_bind);
     }
     if (q->blob % 8 != 0 || !tw_server_find(server, q->blob, q->blob_bytes)) {
-        return tw_server_refuse(server, TW_E_RANGE, "program outside of allocated memory", q->blob,
+        return tw_server_refuse(server, TW_E_RANGE, "program outside allocated memory", q->blob,
                                 q->blob_bytes);
     }
     if (has_writers(server, q->blob) || has_writers(server, q->bind)) {
-        return tw_server_refuse(server, TW_E_RANGE, "another program writes where this one lies",
-                                q->blob, q->bind);
+        return tw_server_refuse(server, TW_E_RANGE,
+                                "another loaded program writes the memory of this one", q->blob,
+                                q->bind);
     }
     return 0;
 }
 
-/* Threads meet some six times a layer. Where each would have less than about 100 us of weights to
- * go through in a step, one thread is as fast on an idle host, and on a busy one, where a thread
- * that spins may wait for one that is not running, much faster. */
+/* Threads synchronise about six times per layer. If each thread would process weights for less than
+ * about 100 us per step, a single thread is as fast on an idle host, and much faster on a busy one,
+ * where a spinning thread may wait for one that is not running. */
 #define THREAD_WORK_BYTES ((uint64_t)2 << 20)
 
 static uint32_t choose_threads(const struct tw_program *p, uint32_t max) {

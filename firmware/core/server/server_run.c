@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The server's RUN: writes the inputs and steps. A greedy run goes on by itself: it chooses each
- * step's likeliest token and makes it the next step's input, so that many tokens cost one request.
+ * The server's RUN: writes the inputs, then runs steps. A greedy run continues by itself: it
+ * chooses each step's likeliest token and makes it the next step's input, so that many tokens need
+ * one request.
  */
 #include "firmware/core/server/server.h"
 #include "tilewright/numerics.h"
@@ -9,7 +10,7 @@
 
 #include <stdatomic.h>
 
-/* A RUN on its way. */
+/* A RUN request and its decoded parts. */
 struct run {
     struct tw_server *server;
     struct tw_server_program *program;
@@ -32,27 +33,27 @@ static int check_program(struct run *r) {
     r->program = &server->programs[r->q.program];
     if (r->program->broken) {
         return tw_server_refuse(server, TW_E_FAULT,
-                                "the program faulted before and must be loaded again",
+                                "the program has faulted and must be loaded again",
                                 r->program->steps, 0);
     }
     if (r->q.scheduler >= TW_SCHED_COUNT) {
-        return tw_server_refuse(server, TW_E_UNSUPPORTED, "scheduler of a step", r->q.scheduler,
+        return tw_server_refuse(server, TW_E_UNSUPPORTED, "unknown scheduler", r->q.scheduler,
                                 TW_SCHED_COUNT - 1);
     }
     bool known =
         r->q.flags == 0 || r->q.flags == TW_WIRE_RUN_GREEDY || r->q.flags == TW_WIRE_RUN_CHECK;
     return known ? 0
-                 : tw_server_refuse(server, TW_E_UNSUPPORTED, "flags of a step", r->q.flags,
+                 : tw_server_refuse(server, TW_E_UNSUPPORTED, "unknown flags of a run", r->q.flags,
                                     TW_WIRE_RUN_GREEDY);
 }
 
-/* Reads the request's parts behind its head; *data: where the inputs' bytes begin. */
+/* Decodes the parts after the request's head. *data: offset of the inputs' bytes. */
 static int parse(struct run *r, const struct tw_server_request *request, uint64_t *data) {
     struct tw_server *server = r->server;
     uint64_t at = sizeof r->q + (uint64_t)r->q.n_inputs * sizeof r->in[0],
              length = request->header.length;
     if (r->q.n_inputs > TW_WIRE_MAX_INPUTS || at > length) {
-        return tw_server_refuse(server, TW_E_PROTOCOL, "inputs of a step", r->q.n_inputs,
+        return tw_server_refuse(server, TW_E_PROTOCOL, "too many inputs of a run", r->q.n_inputs,
                                 TW_WIRE_MAX_INPUTS);
     }
     memcpy(r->in, request->payload + sizeof r->q, r->q.n_inputs * sizeof r->in[0]);
@@ -61,7 +62,7 @@ static int parse(struct run *r, const struct tw_server_request *request, uint64_
         const struct tw_server_allocation *a =
             tw_server_find(server, r->in[i].address, r->in[i].bytes);
         if (!a || a->adopted || a->frozen || a->kept) {
-            return tw_server_refuse(server, TW_E_RANGE, "input outside of writable memory",
+            return tw_server_refuse(server, TW_E_RANGE, "input outside writable memory",
                                     r->in[i].address, r->in[i].bytes);
         }
         at += r->in[i].bytes;
@@ -69,7 +70,8 @@ static int parse(struct run *r, const struct tw_server_request *request, uint64_
     bool greedy = r->q.flags & TW_WIRE_RUN_GREEDY;
     at = greedy ? (at + 7) / 8 * 8 : at;
     if (at + (greedy ? sizeof r->greedy : 0) != length) {
-        return tw_server_refuse(server, TW_E_PROTOCOL, "bytes of a step's inputs", length, at);
+        return tw_server_refuse(server, TW_E_PROTOCOL, "payload length does not match the inputs",
+                                length, at);
     }
     if (greedy) {
         memcpy(&r->greedy, request->payload + at, sizeof r->greedy);
@@ -85,22 +87,24 @@ static int check_greedy(const struct run *r) {
     const struct tw_wire_greedy *g = &r->greedy;
     struct tw_server *server = r->server;
     if (r->q.n_steps == 0 || r->q.n_steps > TW_WIRE_MAX_TOKENS || g->n_stops > TW_WIRE_MAX_STOPS) {
-        return tw_server_refuse(server, TW_E_PROTOCOL, "tokens of a greedy run", r->q.n_steps,
+        return tw_server_refuse(server, TW_E_PROTOCOL,
+                                "number of tokens or stop ids of a greedy run", r->q.n_steps,
                                 TW_WIRE_MAX_TOKENS);
     }
     if (!is_input(r, g->ids) || (g->pos != TW_NONE && !is_input(r, g->pos)) ||
         (g->end != TW_NONE && !is_input(r, g->end))) {
-        return tw_server_refuse(server, TW_E_PROTOCOL, "inputs of a greedy run", g->ids,
+        return tw_server_refuse(server, TW_E_PROTOCOL,
+                                "a greedy run names an input that it does not have", g->ids,
                                 r->q.n_inputs);
     }
     if (g->n_vocab == 0 || g->logits % 4 != 0 ||
         !tw_server_find(server, g->logits, (uint64_t)g->n_vocab * 4)) {
-        return tw_server_refuse(server, TW_E_RANGE, "logits outside of allocated memory", g->logits,
+        return tw_server_refuse(server, TW_E_RANGE, "logits outside allocated memory", g->logits,
                                 g->n_vocab);
     }
     if (g->abort % 4 != 0 || (g->abort != 0 && !tw_server_find(server, g->abort, 4))) {
-        return tw_server_refuse(server, TW_E_RANGE, "abort word outside of allocated memory",
-                                g->abort, 4);
+        return tw_server_refuse(server, TW_E_RANGE, "abort word outside allocated memory", g->abort,
+                                4);
     }
     return 0;
 }
@@ -123,9 +127,9 @@ static bool is_fault(const struct tw_fault *fault, const char *name) {
     return false;
 }
 
-/* A step that was refused while its trips were latched has run nothing, and the program is as it
- * was. A plan that stopped at a bad number begins anew as well; a strict machine is in the middle of
- * its step. */
+/* Returns true if the program can run another step after this fault. A step that was refused when
+ * its trips were latched has run nothing. A plan can also start again after a number that is not
+ * finite; a strict machine is in the middle of its step. */
 static bool is_whole(const struct tw_server_program *p, const struct tw_fault *fault) {
     return is_fault(fault, "InputRange") || (p->plan && is_fault(fault, "NotFinite"));
 }
@@ -134,7 +138,7 @@ static int run_machine(const struct run *r, struct tw_fault *fault) {
     struct tw_server_program *p = r->program;
     memset(fault, 0, sizeof *fault);
     if (p->mode == TW_WIRE_STRICT) {
-        /* Each step is another random one; an adversary stays itself. */
+        /* Random: another seed for each step; an adversary stays the same. */
         uint64_t seed = r->q.seed + (r->q.scheduler == TW_SCHED_RANDOM ? p->steps : 0);
         tw_strict_check_numbers(p->strict, r->q.flags & TW_WIRE_RUN_CHECK);
         int code = tw_strict_step(p->strict, (enum tw_scheduler)r->q.scheduler, seed, fault);
@@ -151,9 +155,9 @@ static int run_machine(const struct run *r, struct tw_fault *fault) {
     return code;
 }
 
-/* A fault goes into `failure` and becomes an event. */
-static int note_fault(const struct run *r, const struct tw_fault *fault,
-                      struct tw_wire_failure *failure) {
+/* Counts a fault, describes it in *failure and posts it as an event. Returns its code. */
+static int record_fault(const struct run *r, const struct tw_fault *fault,
+                        struct tw_wire_failure *failure) {
     r->server->counters.faults++;
     int code = tw_server_fault(failure, r->q.program, fault);
     tw_server_post_event(r->server, TW_WIRE_EVENT_FAULT, failure);
@@ -166,7 +170,7 @@ static int step(const struct run *r, struct tw_wire_failure *failure) {
     struct tw_fault fault;
     if (run_machine(r, &fault)) {
         p->broken = !is_whole(p, &fault);
-        return note_fault(r, &fault, failure);
+        return record_fault(r, &fault, failure);
     }
     p->steps++;
     server->progress++;
@@ -194,7 +198,7 @@ static int run_steps(const struct run *r, struct tw_server_request *request) {
 
 /* ---- greedy runs ---- */
 
-/* Of finite numbers. */
+/* Returns the index of the largest logit; all must be finite. */
 static uint32_t likeliest(const float *logits, uint32_t n) {
     uint32_t best = 0;
     for (uint32_t i = 1; i < n; i++) {
@@ -240,7 +244,7 @@ static bool aborted(const struct run *r) {
            atomic_load_explicit((_Atomic uint32_t *)map(r, r->greedy.abort), memory_order_relaxed);
 }
 
-/* One step and its token; false if it faulted. */
+/* Runs one step and chooses its token. Returns false on a fault. */
 static bool next_token(const struct run *r, uint32_t *id) {
     struct tw_wire_failure *failure = &r->server->tokens.head.failure;
     if (step(r, failure)) {
@@ -251,7 +255,7 @@ static bool next_token(const struct run *r, uint32_t *id) {
     if (bad < n) {
         struct tw_fault fault = {TW_E_FAULT, "NotFinite", TW_NONE, TW_NONE, TW_NONE,
                                  0,          TW_NONE,     TW_NONE, bad,     n};
-        note_fault(r, &fault, failure);
+        record_fault(r, &fault, failure);
         return false;
     }
     *id = likeliest(logits, n);
@@ -304,7 +308,7 @@ int tw_server_run(struct tw_server *server, struct tw_server_request *request) {
     code = code ? code : parse(&r, request, &data);
     code = code || !greedy ? code : check_greedy(&r);
     if (code) {
-        return code; /* and nothing was written */
+        return code; /* nothing has been written */
     }
     write_inputs(&r, request->payload + data);
     return greedy ? run_greedy(&r, request) : run_steps(&r, request);

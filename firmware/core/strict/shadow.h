@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Definedness, one bit a 4-byte word: a write marks every word it touches, a read demands every
- * word it touches.
+ * Definedness, one bit per 4-byte word: a write marks every word that it touches as defined, and
+ * every word that a read touches must be defined. Offsets and sizes are in bytes.
  */
 #ifndef TW_FIRMWARE_CORE_STRICT_SHADOW_H
 #define TW_FIRMWARE_CORE_STRICT_SHADOW_H
 
 #include "tilewright/footprint.h"
 
+/* Returns how many 64-bit words of shadow `bytes` bytes of memory need. */
 static inline uint64_t tw_shadow_words(uint64_t bytes) {
     return bytes / 256 + 1;
 }
 
-/* Bits of word w (of 64) that lie inside [first, last]. */
+/* Returns the bits of shadow word w that lie inside the bit range [first, last]. */
 static inline uint64_t tw_shadow_mask(uint64_t w, uint64_t first, uint64_t last) {
     uint64_t mask = ~(uint64_t)0;
     if (w == first / 64) {
@@ -24,6 +25,7 @@ static inline uint64_t tw_shadow_mask(uint64_t w, uint64_t first, uint64_t last)
     return mask;
 }
 
+/* Marks a range as defined or undefined. */
 static inline void tw_shadow_mark(uint64_t *bits, uint64_t offset, uint64_t bytes, bool defined) {
     if (bytes == 0) {
         return;
@@ -35,6 +37,7 @@ static inline void tw_shadow_mark(uint64_t *bits, uint64_t offset, uint64_t byte
     }
 }
 
+/* Returns true if the whole range is defined. */
 static inline bool tw_shadow_defined(const uint64_t *bits, uint64_t offset, uint64_t bytes) {
     if (bytes == 0) {
         return true;

@@ -28,7 +28,7 @@ static void take_sram(struct tw_strict *s, struct tw_arena *arena) {
 }
 
 /* State and Output without an initial value are undefined until this machine writes them. Inputs
- * are the host's. */
+ * belong to the host. */
 static void take_dram_shadow(struct tw_strict *s, struct tw_arena *arena) {
     const struct tw_program *p = s->config.program;
     for (uint32_t i = 0; i < p->n_tensors; i++) {
@@ -76,7 +76,7 @@ static void take_tables(struct tw_strict *s, struct tw_arena *arena) {
     take_dram_shadow(s, arena);
 }
 
-/* What first_epoch steps would have added to the words that this op increments. */
+/* Adds what first_epoch steps would have added to the semaphores that this op increments. */
 static int advance_words(void *ctx, const struct tw_text_place *at, const struct tw_op *op,
                          struct tw_fault *fault) {
     struct tw_strict *s = ctx;
@@ -147,12 +147,12 @@ int tw_strict_init(const struct tw_machine_config *config, struct tw_arena *aren
     return s->epoch ? tw_text_walk(config, advance_words, s, fault) : 0;
 }
 
-static void tell_watch(struct tw_watch *w, const struct tw_fault *op) {
+static void update_watch(struct tw_watch *w, const struct tw_fault *op) {
     atomic_store_explicit(&w->engine, op->engine, memory_order_relaxed);
     atomic_store_explicit(&w->op_index, op->op_index, memory_order_relaxed);
     atomic_store_explicit(&w->opcode, op->opcode, memory_order_relaxed);
     atomic_store_explicit(&w->site, op->site, memory_order_relaxed);
-    atomic_fetch_add_explicit(&w->beat, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&w->progress, 1, memory_order_relaxed);
 }
 
 int tw_strict_execute(struct tw_strict *s, struct strict_engine *e, struct tw_op *op,
@@ -166,7 +166,7 @@ int tw_strict_execute(struct tw_strict *s, struct strict_engine *e, struct tw_op
     s->ops++;
     e->ops++;
     if (s->config.watch) {
-        tell_watch(s->config.watch, fault);
+        update_watch(s->config.watch, fault);
     }
     if (!tw_op_is_data(op->code)) {
         return tw_strict_sync(s, e, op, fault);
@@ -208,7 +208,7 @@ static int check_drained(const struct tw_strict *s, struct tw_fault *fault) {
     return 0;
 }
 
-/* The Params that stay in SRAM. */
+/* Copies the resident Params to SRAM. */
 static void fill_params(struct tw_strict *s) {
     const struct tw_program *p = s->config.program;
     for (uint32_t i = 0; i < p->n_buffers; i++) {
@@ -217,7 +217,7 @@ static void fill_params(struct tw_strict *s) {
         for (uint32_t k = 0; t && k < b->pages; k++) {
             const uint8_t *from = tw_bind_tensor(&s->config, b->tensor, k);
             uint64_t at = b->offset + k * b->page_bytes;
-            if (from) { /* else it is undefined, and reading it a fault */
+            if (from) { /* otherwise it stays undefined, and reading it is a fault */
                 memcpy(s->sram[b->site] + at, from, (size_t)t->bytes);
                 tw_shadow_mark(s->sram_shadow[b->site], at, t->bytes, true);
             }
@@ -225,7 +225,7 @@ static void fill_params(struct tw_strict *s) {
     }
 }
 
-/* What a step finds in SRAM is undefined but for Params: each step writes what it reads. */
+/* All SRAM except Params is undefined when a step begins: each step writes what it reads. */
 void tw_strict_begin(struct tw_strict *s) {
     const struct tw_program *p = s->config.program;
     for (uint32_t site = 0; site < p->n_sites; site++) {
@@ -258,7 +258,7 @@ int tw_strict_step(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t se
     }
     int rc = tw_bind_trips(&s->config, s->inputs, s->trip_min, s->trips, fault);
     if (rc != 0) {
-        return rc; /* nothing ran: the step may be tried again */
+        return rc; /* nothing has run: the step may be retried */
     }
     tw_strict_begin(s);
     rc = tw_strict_run(s, scheduler, seed, fault);

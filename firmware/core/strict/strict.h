@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Inside of the strict interpreter: its state, shared by strict.c (life and steps), strict_sched.c
- * (who runs next), strict_sync.c (control, FIFOs, semaphores), strict_data.c (checks and execution
- * of data ops) and explore.c.
+ * The strict interpreter's state, shared by strict.c (creation and steps), strict_sched.c (the
+ * choice of the next engine), strict_sync.c (control, FIFOs, semaphores), strict_data.c (checks and
+ * execution of data ops) and explore.c.
  */
 #ifndef TW_FIRMWARE_CORE_STRICT_STRICT_H
 #define TW_FIRMWARE_CORE_STRICT_STRICT_H
@@ -18,19 +18,19 @@ struct strict_loop {
 struct strict_engine {
     uint32_t stream, site, engine;
     const uint32_t *words;
-    uint32_t n_words, at, index; /* next op: word and number */
+    uint32_t n_words, at, index; /* next op: its first word and its number */
     uint32_t depth;
     struct strict_loop loop[TW_MAX_VARS];
     uint32_t vars[TW_MAX_VARS];
-    uint64_t ops;           /* run in this step */
+    uint64_t ops;           /* ops run in this step */
     uint64_t since, ran_at; /* schedulers: when it became runnable, when it ran last */
 };
 
 struct strict_buffer {
     uint32_t head, level;      /* FIFO: oldest published page, published pages */
-    uint32_t reserved, waited; /* pages the producer, the consumer may touch now */
+    uint32_t reserved, waited; /* pages that producer and consumer may access now */
     uint32_t first_flag;       /* of its pages in page_written */
-    uint8_t owner;             /* SCRATCH: engine + 1 that touched it first, 0: none yet */
+    uint8_t owner;             /* SCRATCH: 1 + the engine that accessed it first; 0: none yet */
 };
 
 struct tw_strict {
@@ -38,16 +38,16 @@ struct tw_strict {
     struct strict_engine *engines;
     struct strict_buffer *buffers;
     uint8_t *page_written;
-    uint8_t **sram;         /* a site's bytes */
+    uint8_t **sram;         /* bytes of each site */
     uint64_t **sram_shadow; /* and their definedness */
     uint64_t *sram_bytes;
-    uint64_t **dram_shadow;     /* a tensor's, all instances; NULL: defined from the start */
+    uint64_t **dram_shadow;     /* of each tensor, all instances; NULL: always defined */
     uint32_t *words;            /* semaphore words: [semaphore][site] */
-    uint32_t *trips, *trip_min; /* latched; least value that each may have */
+    uint32_t *trips, *trip_min; /* latched values; the minimum of each */
     uint8_t **inputs;           /* tw_bind_take_inputs */
     uint32_t epoch;
     uint64_t n_page_flags, ops;
-    /* schedulers: engines that can run, in no order; an engine's place there or TW_NONE */
+    /* schedulers: runnable engines, unordered; index of each engine in `ready`, or TW_NONE */
     uint32_t *ready, *slot;
     uint32_t n_ready;
     bool faulted, check_numbers;
@@ -68,19 +68,20 @@ static inline void strict_fetch(const struct strict_engine *e, struct tw_op *op)
     }
 }
 
-/* strict.c: what every step begins with; one op of an engine that can run (op: the one executed);
- * at the step's end, a deadlock or pages left behind as a fault. */
+/* strict.c. tw_strict_begin resets the state for a step. tw_strict_execute runs one op of a
+ * runnable engine and returns it in *op. tw_strict_end checks, when no engine can run, for a
+ * deadlock and for pages left in FIFOs. Errors: FAULT. */
 void tw_strict_begin(struct tw_strict *s);
 int tw_strict_execute(struct tw_strict *s, struct strict_engine *e, struct tw_op *op,
                       struct tw_fault *fault);
 int tw_strict_end(struct tw_strict *s, struct tw_fault *fault);
 
-/* strict_sched.c: runs engines until none can, or one faults. */
+/* strict_sched.c: runs engines until none is runnable, or one faults. */
 int tw_strict_run(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t seed,
                   struct tw_fault *fault);
 
-/* strict_sync.c: whether the next op would block (then what it waits for), and the execution of
- * control and synchronisation. */
+/* strict_sync.c. tw_strict_blocked returns true if the engine's next op would block, and what it
+ * waits for in *why. tw_strict_sync executes control and synchronisation ops. */
 struct strict_block {
     uint32_t object;
     uint64_t have, need;
@@ -95,7 +96,7 @@ static inline bool strict_runnable(struct tw_strict *s, const struct strict_engi
     return e->at < e->n_words && !tw_strict_blocked(s, e, &why);
 }
 
-/* strict_data.c */
+/* strict_data.c: checks and executes one data op. Errors: FAULT. */
 int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const struct tw_op *op,
                    struct tw_fault *fault);
 

@@ -9,12 +9,12 @@
 #include "loader/base/assert.h"
 #include "tilewright/range.h"
 
-/* A region of SRAM or DRAM that was found in order. */
+/* A region of SRAM or DRAM that passed the checks. */
 struct region {
     char kind;
     uint32_t id;
     uint8_t *at;
-    uint64_t offset;  /* of `at` inside the shadow's space */
+    uint64_t offset;  /* of `at`, from the start of the shadow */
     uint64_t *shadow; /* NULL: always defined */
     struct tw_extent extent;
 };
@@ -30,7 +30,7 @@ static int refuse(const struct access *a, bool write, uint32_t id, uint64_t have
     return tw_fault_fail(a->fault, write ? "WriteOutOfRange" : "ReadOutOfRange", id, have, need);
 }
 
-/* True if [offset, offset + span of e) lies inside limit. */
+/* Returns true if the extent at `offset` ends at or before `limit`, and sets *end. */
 static bool fits(uint64_t offset, struct tw_extent e, uint64_t limit, uint64_t *end) {
     uint64_t span = 0;
     if (e.rows > 0 &&
@@ -153,7 +153,7 @@ static int check_defined(const struct access *a, const struct region *r) {
     return 0;
 }
 
-/* The pages of a FIFO that a write covers may be pushed now. */
+/* Marks the FIFO pages that a write touches: they may now be pushed. */
 static void mark_pages(struct tw_strict *s, const struct region *r) {
     const struct tw_buffer *b = &s->config.program->buffers[r->id];
     uint64_t span = tw_extent_span(r->extent), from = (r->offset - b->offset) / b->page_bytes;
@@ -185,8 +185,8 @@ static int check_ids(const struct access *a, const struct tw_kargs *k) {
     return 0;
 }
 
-/* VALUE_WRITE has the operands of KEY_WRITE. Element (head, position, 0) of a key or value cache, and the distance to the next dimension of
- * that head. */
+/* Returns the index of element (head, position, 0) of a key or value cache, and in *next the
+ * distance to the next dimension of that head. VALUE_WRITE has the operands of KEY_WRITE. */
 static uint64_t cache_element(const struct tw_tensor *t, uint64_t head, uint64_t pos,
                               uint64_t *next) {
     if (t->packing == TW_PACK_KEYS) {
@@ -222,7 +222,7 @@ static void mark_cache(const struct region *r, const struct tw_kargs *k) {
     }
 }
 
-/* The sender's own sibling was resolved already; every other has the same offset and size. */
+/* The sender's own sibling has been resolved; all others have the same offset and size. */
 static int multicast(const struct access *a, struct tw_kargs *k, const struct region *own) {
     const struct tw_program *p = a->s->config.program;
     const struct tw_buffer *b = &p->buffers[own->id];
@@ -281,7 +281,7 @@ static void bind_values(const struct access *a, struct tw_kargs *k) {
     }
 }
 
-/* `need` is the layer where the op is in the loop over them. */
+/* `need` of the fault is the iteration of the outermost loop: the layer, in a loop over layers. */
 static int check_numbers(const struct access *a, const struct region *regions, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         uint64_t row;
@@ -324,7 +324,8 @@ int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const str
         s->config.kernels->fn[op->code](&k);
     }
     for (uint32_t i = 0; i < n && idle; i++) {
-        regions[i].extent.rows = 0; /* nothing was defined, but a page of no rows may be pushed */
+        regions[i].extent.rows =
+            0; /* nothing becomes defined, but a page without rows may be pushed */
     }
     finish(&a, &k, regions, n);
     return s->check_numbers && !idle ? check_numbers(&a, regions, n) : 0;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Schedulers of the strict interpreter. Canonical asks each engine in turn; random and the
- * adversaries choose before every op from a list of runnable engines, which is brought up to date
- * by what the last op can have enabled.
+ * Schedulers of the strict interpreter. Canonical runs each engine in turn; random and the
+ * adversaries choose before every op from a list of runnable engines, which is updated for the
+ * engines that the last op can have enabled.
  */
 #include "firmware/core/strict/strict.h"
 
 static int run_canonical(struct tw_strict *s, struct tw_fault *fault) {
-    bool moved = true;
-    while (moved) {
-        moved = false;
+    bool progressed = true;
+    while (progressed) {
+        progressed = false;
         for (uint32_t i = 0; i < strict_n_engines(s); i++) {
             while (strict_runnable(s, &s->engines[i])) {
                 struct tw_op op;
@@ -17,7 +17,7 @@ static int run_canonical(struct tw_strict *s, struct tw_fault *fault) {
                 if (rc != 0) {
                     return rc;
                 }
-                moved = true;
+                progressed = true;
             }
         }
     }
@@ -55,7 +55,7 @@ static void fill_list(struct tw_strict *s) {
     }
 }
 
-/* Brings the list up to date after an op of engine e. */
+/* Updates the list after an op of engine e. */
 static void wake(struct tw_strict *s, const struct strict_engine *e, const struct tw_op *op) {
     const struct tw_program *p = s->config.program;
     if (op->code == TW_OP_MCAST_SET) {
@@ -74,8 +74,8 @@ static void wake(struct tw_strict *s, const struct strict_engine *e, const struc
     }
 }
 
-/* One op of engine i, if it can still run: in a faulty program an op of another may have taken that
- * away. */
+/* Runs one op of engine i, if it is still runnable: in a faulty program an op of another engine may
+ * have blocked it. */
 static int run_one(struct tw_strict *s, uint32_t i, struct tw_fault *fault) {
     struct strict_engine *e = &s->engines[i];
     struct tw_op op;
@@ -112,7 +112,7 @@ static int run_random(struct tw_strict *s, uint64_t seed, struct tw_fault *fault
 
 /* ---- adversaries ---- */
 
-/* The number of an op in the order of the table, as its opcode. */
+/* Returns the opcode of entry `number` of the op table, modulo its size. */
 static uint32_t op_of_table(uint64_t number) {
     static const uint8_t code[] = {
 #define TW_OP(NAME, n, name, engines, part) n,
@@ -155,7 +155,7 @@ static struct adversary make_adversary(const struct tw_strict *s, uint64_t seed)
     return a;
 }
 
-/* The engine of the lowest rank runs. */
+/* Returns an engine's rank; the engine with the lowest rank runs. */
 static uint64_t rank_of(const struct adversary *a, const struct strict_engine *e) {
     switch (a->kind) {
     case TW_STARVE_ENGINE:

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Strict control flow, FIFO credit and semaphores. Blocking ops are asked first (tw_strict_blocked)
- * and executed only when they pass, so executing one merely records the right it grants.
+ * Strict control flow, FIFO credit and semaphores. Blocking ops are tested first
+ * (tw_strict_blocked) and executed only when they do not block, so executing one only records the
+ * pages that it grants.
  */
 #include "firmware/core/strict/strict.h"
 
@@ -36,7 +37,7 @@ bool tw_strict_blocked(struct tw_strict *s, const struct strict_engine *e,
     const struct strict_buffer *f = &s->buffers[why->object];
     why->need = op.operand[TW_RESERVE_pages].id; /* WAIT has the operands of RESERVE */
     why->have = code == TW_OP_WAIT ? f->level : b->pages - f->level;
-    /* More than the capacity is a fault, and faults are reported by execution. */
+    /* More pages than the capacity are a fault, which execution reports. */
     return why->need <= b->pages && why->have < why->need;
 }
 
@@ -56,7 +57,7 @@ static int push(struct tw_strict *s, uint32_t id, uint32_t n, struct tw_fault *f
     return 0;
 }
 
-/* A freed page is undefined again, so that whoever still reads it is caught. */
+/* A freed page becomes undefined, so that a later read of it is detected. */
 static int pop(struct tw_strict *s, uint32_t id, uint32_t n, struct tw_fault *fault) {
     const struct tw_buffer *b = fifo_of(s, id);
     struct strict_buffer *f = &s->buffers[id];
@@ -116,7 +117,8 @@ static int sem_op(struct tw_strict *s, const struct strict_engine *e, const stru
                          fault);
     }
     if (op->code == TW_OP_SEM_WAIT) {
-        return increment(s, id, e->site, 0, fault); /* only the check that this site has a word */
+        return increment(s, id, e->site, 0,
+                         fault); /* checks only that the site has the semaphore */
     }
     int rc = 0;
     for (uint32_t site = 0; site < p->n_sites && rc == 0; site++) {
@@ -127,7 +129,7 @@ static int sem_op(struct tw_strict *s, const struct strict_engine *e, const stru
     return rc;
 }
 
-/* Steps over the body of a loop that runs no time: to the word behind its END. */
+/* Skips the body of a loop with 0 iterations, to the op after its END. */
 static void skip_body(struct strict_engine *e) {
     for (uint32_t depth = 1; depth > 0; e->index++) {
         uint32_t code = e->words[e->at] & 0xFFFFu;

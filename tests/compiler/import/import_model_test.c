@@ -261,7 +261,7 @@ static void what_cannot_be_mapped_is_an_io_error(void **state) {
     struct folder f = folder_create();
     refuse(f.path, NULL, TW_E_IO, "is a directory");
     refuse(folder_write(&f, 0, "empty", "", 0), NULL, TW_E_TRUNCATED, "the file is empty");
-    refuse("/nonexistent/model.gguf", NULL, TW_E_IO, "cannot be opened: No such file");
+    refuse("/nonexistent/model.gguf", NULL, TW_E_IO, "cannot open: No such file");
     refuse("/dev/null", NULL, TW_E_IO, "not a regular file");
     snprintf(f.file[1], sizeof f.file[1], "%s/pipe", f.path);
     assert_int_equal(mkfifo(f.file[1], 0600), 0);
@@ -269,7 +269,7 @@ static void what_cannot_be_mapped_is_an_io_error(void **state) {
     folder_write(&f, 2, "secret", "GGUF", 4);
     assert_int_equal(chmod(f.file[2], 0), 0);
     if (geteuid() != 0) { /* root reads everything */
-        refuse(f.file[2], NULL, TW_E_IO, "cannot be opened: Permission denied");
+        refuse(f.file[2], NULL, TW_E_IO, "cannot open: Permission denied");
     }
     folder_destroy(&f);
 }
@@ -283,7 +283,7 @@ static void a_long_path_leaves_room_for_the_facts(void **state) {
         path[i] = '/';
     }
     path[sizeof path - 1] = 0;
-    refuse(path, NULL, TW_E_IO, "x: cannot be opened: No such file");
+    refuse(path, NULL, TW_E_IO, "x: cannot open: No such file");
 }
 
 static void foreign_files_are_named(void **state) {
@@ -356,7 +356,7 @@ static void a_tokenizer_beside_the_checkpoint_is_found(void **state) {
     folder_write(&f, 2, "tok2.bin", tokenizer, tiny_tokenizer(tokenizer, 's') - 1);
     refuse(model, NULL, TW_E_TRUNCATED, "tok2.bin: token 1 has 1 bytes");
     refuse(model, "/nonexistent/tokenizer.bin", TW_E_IO,
-           "/nonexistent/tokenizer.bin: cannot be opened");
+           "/nonexistent/tokenizer.bin: cannot open");
     folder_destroy(&f);
 }
 

@@ -97,7 +97,7 @@ static void header_words_are_checked(void **state) {
     refuse(&b, TW_E_FORMAT, "flags");
     b = good();
     b.header.end[1] = 1;
-    refuse(&b, TW_E_FORMAT, "end token 1 is 1, expected 0: there are 0");
+    refuse(&b, TW_E_FORMAT, "end token 1 is 1, expected 0: only 0 are used");
     b = good();
     b.header.n_ends = 3;
     refuse(&b, TW_E_RANGE, "3 more ids that end a text");
@@ -162,10 +162,10 @@ static void tokens_are_checked(void **state) {
     refuse(&b, TW_E_FORMAT, "pieces span 0 to 6");
     b = good();
     b.offsets[2] = 5;
-    refuse(&b, TW_E_FORMAT, "token 1 lies at 6 to 5");
+    refuse(&b, TW_E_FORMAT, "token 1 spans bytes 6 to 5");
     b = good();
     b.offsets[1] = UINT32_MAX;
-    refuse(&b, TW_E_FORMAT, "token 0 lies at 0 to 4294967295");
+    refuse(&b, TW_E_FORMAT, "token 0 spans bytes 0 to 4294967295");
     b = good();
     b.scores[1] = NAN;
     refuse(&b, TW_E_RANGE, "score of token 1");

@@ -168,7 +168,7 @@ static void steps_of_different_sizes_take_turns(void **state) {
     free(four.memory);
 }
 
-static void no_more_members_than_asked_for_at_the_start(void **state) {
+static void a_team_never_exceeds_its_maximum(void **state) {
     (void)state;
     struct tw_workers *team = tw_workers_create(1);
     assert_int_equal(tw_workers_prepare(team, 8), 1);
@@ -188,7 +188,7 @@ int main(void) {
         cmocka_unit_test(every_step_runs_on_every_member),
         cmocka_unit_test(sleeping_members_wake_up),
         cmocka_unit_test(steps_of_different_sizes_take_turns),
-        cmocka_unit_test(no_more_members_than_asked_for_at_the_start),
+        cmocka_unit_test(a_team_never_exceeds_its_maximum),
         cmocka_unit_test(a_team_that_never_ran_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

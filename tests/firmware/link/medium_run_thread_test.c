@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A device behind a line: a host that vanishes in the middle of a run, as its medium tells, does
- * not keep the device running for it.
+ * A device behind a medium: a host that vanishes in the middle of a run, as its medium reports,
+ * does not keep the device running for it.
  */
 #include "driver/device/device.h"
 #include "driver/transport/link/link_client.h"
@@ -18,7 +18,7 @@
 #define LONG_S 120 /* longer than anything may take, on any machine */
 #define TOKENS 200u
 
-/* A medium: a socket, and a mark for "the host has gone", which is told with the next packet. */
+/* A medium: a socket, and a mark for "the host has gone", which comes with the next packet. */
 struct medium {
     struct tw_pipe base;
     struct tw_pipe *inner;

@@ -110,7 +110,7 @@ static enum tw_packet_result state_of(struct tw_pipe *call) {
     return call->ops->take(call, &bytes, &n);
 }
 
-static void a_call_begins_with_open_and_nothing_else(void **state) {
+static void a_connection_begins_only_with_open(void **state) {
     struct bed *b = *state;
     assert_null(tw_medium_accept(b->line));
     say(b, TW_LINK_PING, 0);
@@ -130,7 +130,7 @@ static void a_call_begins_with_open_and_nothing_else(void **state) {
     call->ops->close(call);
 }
 
-static void the_next_host_ends_the_call_before(void **state) {
+static void the_next_host_ends_the_previous_connection(void **state) {
     struct bed *b = *state;
     say(b, TW_LINK_OPEN, 1);
     struct tw_pipe *call = tw_medium_accept(b->line);
@@ -153,9 +153,9 @@ static void the_next_host_ends_the_call_before(void **state) {
 
 /* The recovery ladder of a host resets the medium, and the host goes on asking with the number that
  * it has. Once that was taken for an old packet, and no rung could help. */
-static void the_same_host_calls_again_after_a_reset_of_the_medium(void **state) {
+static void the_same_host_may_reconnect_after_a_reset_of_the_medium(void **state) {
     struct bed *b = *state;
-    for (int i = 0; i < 2; i++) { /* the mark is heard by a call, or by nobody */
+    for (int i = 0; i < 2; i++) { /* the mark is read by a connection, or without one */
         say(b, TW_LINK_OPEN, 5);
         struct tw_pipe *call = tw_medium_accept(b->line);
         assert_non_null(call);
@@ -173,7 +173,7 @@ static void the_same_host_calls_again_after_a_reset_of_the_medium(void **state) 
     call->ops->close(call);
 }
 
-static void a_host_that_has_gone_ends_its_call(void **state) {
+static void a_host_that_has_gone_ends_its_connection(void **state) {
     struct bed *b = *state;
     say(b, TW_LINK_OPEN, 1);
     struct tw_pipe *call = tw_medium_accept(b->line);
@@ -198,12 +198,13 @@ static void a_host_that_has_gone_ends_its_call(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_call_begins_with_open_and_nothing_else, set_up,
+        cmocka_unit_test_setup_teardown(a_connection_begins_only_with_open, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_next_host_ends_the_previous_connection, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(the_next_host_ends_the_call_before, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_same_host_calls_again_after_a_reset_of_the_medium,
+        cmocka_unit_test_setup_teardown(the_same_host_may_reconnect_after_a_reset_of_the_medium,
                                         set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_host_that_has_gone_ends_its_call, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_host_that_has_gone_ends_its_connection, set_up,
+                                        tear_down),
     };
     return cmocka_run_group_tests_name("line", tests, NULL, NULL);
 }

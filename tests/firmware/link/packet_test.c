@@ -35,7 +35,7 @@ static void all_checksums_agree(void **state) {
 }
 
 /* A message of header and payload, cut into packets and put together again. */
-static void messages_survive_being_cut(void **state) {
+static void messages_survive_being_split(void **state) {
     (void)state;
     static const uint32_t sizes[] = {0, 1, 8, CHUNK - 33, 65504, 65505, 131072, sizeof bytes};
     static uint8_t got[TW_WIRE_HEADER_BYTES + sizeof bytes];
@@ -61,7 +61,7 @@ static void messages_survive_being_cut(void **state) {
 }
 
 /* By either check of the data. */
-static void every_flipped_bit_and_every_cut_is_noticed(void **state) {
+static void every_flipped_bit_and_every_truncation_is_detected(void **state) {
     (void)state;
     const struct tw_packet_data data = {NULL, bytes, 100};
     for (uint16_t flags = 0; flags <= TW_LINK_MIXED; flags++) {
@@ -84,7 +84,7 @@ static void every_flipped_bit_and_every_cut_is_noticed(void **state) {
 
 /* What a sum would not notice: the same change in two words, words in another order, zeros more or
  * less at the end. */
-static void the_mix_notices_what_sums_miss(void **state) {
+static void the_checksum_detects_what_sums_miss(void **state) {
     (void)state;
     uint8_t copy[64];
     uint32_t right = tw_link_mix(bytes, 64);
@@ -125,7 +125,7 @@ static void headers_out_of_bounds_are_refused(void **state) {
     }
 }
 
-static void a_full_socket_takes_nothing_and_a_closed_one_is_gone(void **state) {
+static void a_full_socket_says_again_and_a_closed_one_gone(void **state) {
     (void)state;
     int fd[2];
     size_t n;
@@ -181,11 +181,11 @@ static void a_lock_names_its_holder_and_ends_with_it(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_checksums_agree),
-        cmocka_unit_test(messages_survive_being_cut),
-        cmocka_unit_test(every_flipped_bit_and_every_cut_is_noticed),
-        cmocka_unit_test(the_mix_notices_what_sums_miss),
+        cmocka_unit_test(messages_survive_being_split),
+        cmocka_unit_test(every_flipped_bit_and_every_truncation_is_detected),
+        cmocka_unit_test(the_checksum_detects_what_sums_miss),
         cmocka_unit_test(headers_out_of_bounds_are_refused),
-        cmocka_unit_test(a_full_socket_takes_nothing_and_a_closed_one_is_gone),
+        cmocka_unit_test(a_full_socket_says_again_and_a_closed_one_gone),
         cmocka_unit_test(a_lock_names_its_holder_and_ends_with_it),
     };
     set_up_bytes();

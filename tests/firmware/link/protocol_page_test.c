@@ -258,7 +258,7 @@ static void every_constant_has_its_value(void **state) {
     }
 }
 
-static void the_headers_have_nothing_that_the_page_lacks(void **state) {
+static void the_page_documents_everything_in_the_headers(void **state) {
     static const char *const headers[] = {"include/tilewright/wire.h", "include/tilewright/link.h",
                                           "include/tilewright/usb.h", "include/tilewright/pcie.h"};
     static const char *const structures[] = {"tw_wire_header", "tw_link_header", NULL};
@@ -296,7 +296,7 @@ int main(void) {
         cmocka_unit_test(fields_of_both_headers_are_those_of_the_headers),
         cmocka_unit_test(every_payload_has_its_table),
         cmocka_unit_test(every_constant_has_its_value),
-        cmocka_unit_test(the_headers_have_nothing_that_the_page_lacks),
+        cmocka_unit_test(the_page_documents_everything_in_the_headers),
         cmocka_unit_test(the_example_is_a_message),
     };
     return cmocka_run_group_tests_name("protocol_page", tests, open_page, close_page);

@@ -55,7 +55,7 @@ static void decoding_gives_back_what_was_encoded(void **state) {
 #undef TW_X
 }
 
-static void any_flipped_bit_is_noticed(void **state) {
+static void any_flipped_bit_is_detected(void **state) {
     (void)state;
     struct tw_wire_header h = sample(), back;
     uint8_t bytes[TW_WIRE_HEADER_BYTES];
@@ -123,7 +123,7 @@ int main(void) {
         cmocka_unit_test(the_checksum_is_the_published_crc32c),
         cmocka_unit_test(a_header_has_its_fields_where_the_table_says),
         cmocka_unit_test(decoding_gives_back_what_was_encoded),
-        cmocka_unit_test(any_flipped_bit_is_noticed),
+        cmocka_unit_test(any_flipped_bit_is_detected),
         cmocka_unit_test(fields_out_of_bounds_are_named),
         cmocka_unit_test(version_ranges_agree_on_the_highest_common_one),
         cmocka_unit_test(every_opcode_has_its_name),

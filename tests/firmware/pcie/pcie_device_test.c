@@ -88,7 +88,7 @@ static void assert_refused(int fault) {
     assert_int_equal(p->ops->send(p, packet, sizeof packet), TW_PACKET_AGAIN);
 }
 
-static void registers_tell_what_there_is(void **state) {
+static void registers_describe_the_device(void **state) {
     (void)state;
     assert_int_equal(r->magic, TW_PCIE_MAGIC);
     assert_int_equal(r->version, TW_PCIE_VERSION);
@@ -158,7 +158,7 @@ static void a_full_mailbox_has_no_room_until_the_host_takes(void **state) {
     assert_int_equal(p->ops->send(p, packet, 8), TW_PACKET_AGAIN);
 }
 
-static void mailboxes_that_cannot_be_are_refused(void **state) {
+static void invalid_mailboxes_are_refused(void **state) {
     (void)state;
     const uint64_t at = (uintptr_t)b.mailbox, window = PCIE_BED_BAR2 - 4096;
     const struct {
@@ -190,7 +190,7 @@ static void mailboxes_that_cannot_be_are_refused(void **state) {
     start_good();
 }
 
-static void counters_run_on_from_start_to_start(void **state) {
+static void counters_continue_from_start_to_start(void **state) {
     (void)state;
     uint8_t packet[8] = {1};
     const uint32_t at[] = {5, UINT32_MAX, 0x80000000u}; /* they wrap around, too */
@@ -225,7 +225,7 @@ static void a_mailbox_beyond_the_devices_reach_is_refused(void **state) {
     assert_refused(TW_E_PROTOCOL);
 }
 
-static void memory_that_is_not_mapped_is_told_with_its_address(void **state) {
+static void unmapped_memory_is_reported_with_its_address(void **state) {
     (void)state;
     b.mapped = false;
     write_start(TW_PCIE_IN_HOST, (uintptr_t)b.mailbox, 16, SLOT);
@@ -238,8 +238,8 @@ static void memory_that_is_not_mapped_is_told_with_its_address(void **state) {
     start_good();
 }
 
-/* What a running host may do wrong: each time the device lets go once, and a start makes it good
- * again. */
+/* What a running host may do wrong: each time the device releases the mailbox once, and a start
+ * makes it good again. */
 static void counters_and_lengths_out_of_range_end_the_host(void **state) {
     (void)state;
     const uint32_t counters[] = {17, 1000, UINT32_MAX, 0x80000000u};
@@ -284,13 +284,13 @@ static void memory_that_goes_away_ends_the_host(void **state) {
     assert_left();
     b.mapped = true;
     start_good();
-    b.mapped = false; /* and nobody sends: the status thread looks, and rings */
+    b.mapped = false; /* without packets: the status thread probes, and rings */
     assert_true(p->ops->wait(p, false, 60000));
     assert_left();
     assert_int_equal(r->fault, TW_E_RANGE);
 }
 
-static void what_the_host_writes_over_the_devices_words_does_not_matter(void **state) {
+static void overwriting_the_devices_words_has_no_effect(void **state) {
     (void)state;
     uint8_t packet[8] = {1};
     write_start(TW_PCIE_IN_WINDOW, 0, 16, SLOT);
@@ -321,7 +321,7 @@ static void a_start_without_a_mailbox_ends_it(void **state) {
     assert_quiet(); /* there was no host to go */
 }
 
-static void a_reset_is_done_when_the_host_is_let_go(void **state) {
+static void a_reset_is_done_when_the_host_is_released(void **state) {
     (void)state;
     start_good();
     tw_pcie_store(&r->reset, 7);
@@ -335,18 +335,18 @@ static void a_reset_is_done_when_the_host_is_let_go(void **state) {
     assert_int_equal(p->ops->send(p, packet, 8), TW_PACKET_OK); /* the mailbox is still there */
 }
 
-static void a_reset_drops_what_is_on_its_way_to_the_device(void **state) {
+static void a_reset_drops_packets_in_flight_to_the_device(void **state) {
     (void)state;
     start_good();
     box->to_device_bytes[0] = 8;
     tw_pcie_store(&r->to_device, 1);
     tw_pcie_store(&r->reset, 1);
     ring();
-    assert_left(); /* and nothing behind it */
+    assert_left(); /* and nothing after it */
     assert_int_equal(box->done, 1);
 }
 
-static void a_device_in_recovery_says_why(void **state) {
+static void a_device_in_recovery_reports_the_reason(void **state) {
     (void)state;
     struct pcie_bed other;
     struct tw_pipe *q;
@@ -385,21 +385,21 @@ static void hanging_up_is_for_good(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(registers_tell_what_there_is),
+        TEST(registers_describe_the_device),
         TEST(packets_go_both_ways_in_order),
         TEST(interrupts_are_only_what_was_armed),
         TEST(a_full_mailbox_has_no_room_until_the_host_takes),
-        TEST(mailboxes_that_cannot_be_are_refused),
-        TEST(counters_run_on_from_start_to_start),
+        TEST(invalid_mailboxes_are_refused),
+        TEST(counters_continue_from_start_to_start),
         TEST(a_mailbox_beyond_the_devices_reach_is_refused),
-        TEST(memory_that_is_not_mapped_is_told_with_its_address),
+        TEST(unmapped_memory_is_reported_with_its_address),
         TEST(counters_and_lengths_out_of_range_end_the_host),
         TEST(memory_that_goes_away_ends_the_host),
-        TEST(what_the_host_writes_over_the_devices_words_does_not_matter),
+        TEST(overwriting_the_devices_words_has_no_effect),
         TEST(a_start_without_a_mailbox_ends_it),
-        TEST(a_reset_is_done_when_the_host_is_let_go),
-        TEST(a_reset_drops_what_is_on_its_way_to_the_device),
-        TEST(a_device_in_recovery_says_why),
+        TEST(a_reset_is_done_when_the_host_is_released),
+        TEST(a_reset_drops_packets_in_flight_to_the_device),
+        TEST(a_device_in_recovery_reports_the_reason),
         TEST(hanging_up_is_for_good),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -102,7 +102,7 @@ static void large_pages_end_the_walk_early(void **state) {
     assert_goes(0, false, 0x200000, 0x200000);
 }
 
-static void each_level_may_forbid(void **state) {
+static void each_level_may_deny_access(void **state) {
     (void)state;
     const uint64_t address = 0x12345000;
     for (uint32_t level = 1; level <= 4; level++) {
@@ -121,7 +121,7 @@ static void each_level_may_forbid(void **state) {
     }
 }
 
-static void what_is_unmapped_is_out_of_reach_at_once(void **state) {
+static void unmapped_pages_are_unreachable_at_once(void **state) {
     (void)state;
     map(4, 1, 0x5000, 0x80000 | R | W);
     assert_goes(0x5000, true, 0x80000, 4096);
@@ -160,7 +160,7 @@ static void contexts_pass_through_or_are_refused(void **state) {
     assert_stopped(UINT64_MAX - 5, false);
 }
 
-static void tables_outside_of_memory_stop_it(void **state) {
+static void tables_outside_memory_end_the_walk(void **state) {
     (void)state;
     const uint64_t bad[] = {RAM, RAM - 8, UINT64_C(0x000ffffffffff000), UINT64_MAX};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -182,7 +182,7 @@ static void tables_outside_of_memory_stop_it(void **state) {
     }
 }
 
-static void tables_that_hold_themselves_end(void **state) {
+static void tables_that_contain_themselves_end_the_walk(void **state) {
     (void)state;
     set_context(5, 0);
     for (uint32_t i = 0; i < 512; i++) {
@@ -192,7 +192,7 @@ static void tables_that_hold_themselves_end(void **state) {
 }
 
 /* Memory full of noise that often looks like tables: the address sanitizer watches. */
-static void noise_never_leads_out_of_memory(void **state) {
+static void random_tables_never_lead_outside_memory(void **state) {
     (void)state;
     uint64_t seed = 99, found = 0;
     for (int turn = 0; turn < 10; turn++) {
@@ -263,7 +263,7 @@ static int ask(const char *answer) {
     return code;
 }
 
-static void the_monitor_tells_the_registers(void **state) {
+static void the_monitor_returns_the_registers(void **state) {
     (void)state;
     v.on = false;
     assert_int_equal(ask("xp /2gx 0xfed90018\r\n00000000fed90018: 0xc700000000000000 "
@@ -275,7 +275,7 @@ static void the_monitor_tells_the_registers(void **state) {
     assert_false(v.on);
 }
 
-static void monitors_that_make_no_sense_are_refused(void **state) {
+static void invalid_answers_of_the_monitor_are_refused(void **state) {
     (void)state;
     assert_int_equal(ask("Cannot access memory\r\n(qemu) "), TW_E_IO);
     assert_int_equal(ask("00000000fed90018: 0x0000000000000000"), TW_E_IO);
@@ -293,15 +293,15 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(pages_are_found_through_three_to_five_levels),
         TEST(large_pages_end_the_walk_early),
-        TEST(each_level_may_forbid),
-        TEST(what_is_unmapped_is_out_of_reach_at_once),
+        TEST(each_level_may_deny_access),
+        TEST(unmapped_pages_are_unreachable_at_once),
         TEST(only_the_requesters_own_context_counts),
         TEST(contexts_pass_through_or_are_refused),
-        TEST(tables_outside_of_memory_stop_it),
-        TEST(tables_that_hold_themselves_end),
-        TEST(noise_never_leads_out_of_memory),
-        TEST(the_monitor_tells_the_registers),
-        TEST(monitors_that_make_no_sense_are_refused),
+        TEST(tables_outside_memory_end_the_walk),
+        TEST(tables_that_contain_themselves_end_the_walk),
+        TEST(random_tables_never_lead_outside_memory),
+        TEST(the_monitor_returns_the_registers),
+        TEST(invalid_answers_of_the_monitor_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Connections to a served device that want nothing: they keep nobody out.
+ * Idle connections to the device server: they do not keep others out.
  */
 #include "loader/base/clock.h"
 #include "tests/support/socket_device.h"
@@ -23,7 +23,7 @@ static int connect_to(const char *path) {
 }
 
 /* As many as the device takes in at a time, as many as wait outside, and one more. */
-static void silent_clients_lock_nobody_out(void **state) {
+static void silent_clients_do_not_lock_others_out(void **state) {
     (void)state;
     struct socket_device d;
     int fd[SILENT];
@@ -44,7 +44,7 @@ static void silent_clients_lock_nobody_out(void **state) {
     assert_int_equal(socket_device_end(&d), 0);
 }
 
-static void a_connection_that_does_not_speak_is_closed(void **state) {
+static void a_silent_connection_is_closed(void **state) {
     (void)state;
     struct socket_device d;
     char byte;
@@ -72,8 +72,8 @@ static int remove_folder(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(silent_clients_lock_nobody_out),
-        cmocka_unit_test(a_connection_that_does_not_speak_is_closed),
+        cmocka_unit_test(silent_clients_do_not_lock_others_out),
+        cmocka_unit_test(a_silent_connection_is_closed),
     };
     return cmocka_run_group_tests_name("device_server", tests, make_folder, remove_folder);
 }

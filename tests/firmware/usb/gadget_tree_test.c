@@ -81,7 +81,7 @@ static int make(const char *udc, tw_error *err) {
     return code;
 }
 
-static void a_board_without_a_controller_is_told(void **state) {
+static void a_board_without_a_controller_is_reported(void **state) {
     (void)state;
     tw_error err = {0};
     assert_int_equal(make(NULL, &err), TW_E_NO_DEVICE);
@@ -91,7 +91,7 @@ static void a_board_without_a_controller_is_told(void **state) {
     assert_int_equal(make("b.usb", &err), TW_E_NO_DEVICE);
 }
 
-static void another_controller_is_refused_with_those_that_there_are(void **state) {
+static void an_unknown_controller_is_refused_with_the_available_ones(void **state) {
     (void)state;
     tw_error err = {0};
     folder("/sys/class/udc/b.usb");
@@ -101,7 +101,7 @@ static void another_controller_is_refused_with_those_that_there_are(void **state
     assert_non_null(strstr(err.message, "b.usb, c.usb"));
 }
 
-static void a_kernel_without_gadgets_is_told_the_module(void **state) {
+static void a_kernel_without_gadgets_reports_the_module(void **state) {
     (void)state;
     tw_error err = {0};
     folder("/sys/class/udc/b.usb");
@@ -110,7 +110,7 @@ static void a_kernel_without_gadgets_is_told_the_module(void **state) {
     assert_non_null(strstr(err.message, "modprobe libcomposite"));
 }
 
-static void a_controller_has_one_daemon(void **state) {
+static void a_controller_is_used_by_one_process(void **state) {
     (void)state;
     tw_error err = {0};
     folder("/sys/class/udc/b.usb");
@@ -119,7 +119,7 @@ static void a_controller_has_one_daemon(void **state) {
     assert_int_equal(make(NULL, &err), TW_E_DEVICE_BUSY);
     assert_non_null(strstr(err.message, "b.usb"));
     close(fd);
-    assert_int_equal(make(NULL, &err), TW_E_UNSUPPORTED); /* the kernel has let go of it */
+    assert_int_equal(make(NULL, &err), TW_E_UNSUPPORTED); /* the lock has been released */
 }
 
 /* The attributes that the kernel makes with the folders. */
@@ -152,7 +152,7 @@ static void the_gadget_is_described_and_taken_down(void **state) {
     assert_int_equal(
         symlink(at(GADGET "/functions/ffs.tw-b.usb"), at(GADGET "/configs/c.1/ffs.tw-b.usb")), 0);
     assert_int_equal(make("b.usb", &err), TW_E_IO);
-    assert_non_null(strstr(err.message, "mounting FunctionFS"));
+    assert_non_null(strstr(err.message, "cannot mount FunctionFS"));
     holds(GADGET "/idVendor", "0x1209");
     holds(GADGET "/idProduct", "0x000c");
     holds(GADGET "/bcdDevice", "0x0012");
@@ -173,7 +173,7 @@ static void nothing_is_left_of_a_gadget_that_fails(void **state) {
     assert_int_not_equal(lstat(at(GADGET), &st), 0);
 }
 
-static void who_has_the_controller_is_named(void **state) {
+static void the_user_of_the_controller_is_named(void **state) {
     (void)state;
     tw_error err = {0};
     struct tw_gadget_tree t = {
@@ -183,7 +183,7 @@ static void who_has_the_controller_is_named(void **state) {
     snprintf(t.base, sizeof t.base, "%s", at("/sys/kernel/config/usb_gadget"));
     t.gadgets = open(t.base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_int_equal(tw_gadget_tree_bind(&t, &err), TW_E_DEVICE_BUSY);
-    assert_non_null(strstr(err.message, "gadget 'other' has this controller"));
+    assert_non_null(strstr(err.message, "gadget 'other' is using this controller"));
     file("/sys/kernel/config/usb_gadget/other/UDC", "a.usb\n");
     /* there is no such attribute, and nobody has it */
     assert_int_equal(tw_gadget_tree_bind(&t, &err), TW_E_IO);
@@ -195,15 +195,16 @@ static void who_has_the_controller_is_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_board_without_a_controller_is_told, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(another_controller_is_refused_with_those_that_there_are,
-                                        set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_kernel_without_gadgets_is_told_the_module, set_up,
+        cmocka_unit_test_setup_teardown(a_board_without_a_controller_is_reported, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(a_controller_has_one_daemon, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_unknown_controller_is_refused_with_the_available_ones,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_kernel_without_gadgets_reports_the_module, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_controller_is_used_by_one_process, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_gadget_is_described_and_taken_down, set_up, tear_down),
         cmocka_unit_test_setup_teardown(nothing_is_left_of_a_gadget_that_fails, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(who_has_the_controller_is_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_user_of_the_controller_is_named, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("gadget tree", tests, NULL, NULL);
 }

@@ -79,7 +79,7 @@ static void the_device_names_itself_at_each_speed(void **state) {
     }
 }
 
-static void the_configuration_is_a_row_of_whole_descriptors(void **state) {
+static void the_configuration_is_a_sequence_of_whole_descriptors(void **state) {
     (void)state;
     static const unsigned bulk[] = {64, 512, 1024};
     for (int i = 0; i < 3; i++) {
@@ -207,7 +207,7 @@ static void a_reset_is_done_when_the_open_is_over(void **state) {
     uint8_t b[TW_USB_CONTROL_MAX];
     size_t n;
     make(&d, &life, TW_USB_HIGH, NULL);
-    assert_int_equal(ask(&d, 0x41, TW_USB_RESET, 0, 0, 0, b, &n), TW_USB_DONE); /* nobody has it */
+    assert_int_equal(ask(&d, 0x41, TW_USB_RESET, 0, 0, 0, b, &n), TW_USB_DONE); /* no host */
     assert_int_equal(life.dropped, 1);
     assert_false(tw_usb_device_dropped(&d, &notice));
     life.generation = 7;
@@ -218,10 +218,10 @@ static void a_reset_is_done_when_the_open_is_over(void **state) {
     assert_true(tw_usb_device_dropped(&d, &notice));
     assert_int_equal(notice.kind, TW_USB_NOTICE_DROPPED);
     assert_int_equal(notice.generation, 7);
-    assert_false(tw_usb_device_dropped(&d, &notice)); /* told once */
+    assert_false(tw_usb_device_dropped(&d, &notice)); /* reported once */
 }
 
-static void what_it_does_not_know_it_refuses(void **state) {
+static void unknown_requests_are_refused(void **state) {
     (void)state;
     static const struct {
         unsigned type, request, value, index, length;
@@ -314,7 +314,7 @@ static void to_bus(struct bus *b, size_t bytes, uint32_t mps) {
 
 /* The host's controller sends a packet in transfers of its choice; transfers hold whole bus
  * packets. */
-static void packets_come_out_of_the_bus_as_they_went_in(void **state) {
+static void packets_arrive_as_they_were_sent(void **state) {
     (void)state;
     static uint8_t sent[TW_PACKET_BYTES], buffer[TW_PACKET_BYTES];
     static struct bus bus;
@@ -356,7 +356,7 @@ static void a_packet_that_is_too_long_is_dropped_up_to_its_end(void **state) {
     tw_usb_assembly_clear(&a);
     static uint8_t big[TW_PACKET_BYTES + 1];
     assert_false(tw_usb_assembly_add(&a, big, sizeof big, true)); /* too long and ended at once */
-    /* a lone zero-length packet is no packet */
+    /* a zero-length packet alone is not a packet */
     assert_false(tw_usb_assembly_add(&a, NULL, 0, true));
     assert_true(tw_usb_assembly_add(&a, big, TW_PACKET_BYTES, true));
     assert_int_equal(a.n, TW_PACKET_BYTES);
@@ -364,7 +364,7 @@ static void a_packet_that_is_too_long_is_dropped_up_to_its_end(void **state) {
 
 /* The host reads with transfers of any size; a transfer ends when it is full or with a short bus
  * packet. */
-static void the_host_sees_each_border(void **state) {
+static void the_host_sees_the_end_of_each_packet(void **state) {
     (void)state;
     static uint8_t packet[TW_PACKET_BYTES], got[TW_PACKET_BYTES];
     for (int round = 0; round < 400; round++) {
@@ -391,7 +391,7 @@ static void the_host_sees_each_border(void **state) {
         }
         assert_int_equal(have, n);
         assert_memory_equal(got, packet, n);
-        /* a full transfer needs a zero-length packet behind it */
+        /* a full transfer needs a zero-length packet after it */
         assert_true(border || n % mps != 0);
     }
 }
@@ -421,17 +421,17 @@ static void too_little_room_for_a_bus_packet_is_babble(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_device_names_itself_at_each_speed),
-        cmocka_unit_test(the_configuration_is_a_row_of_whole_descriptors),
+        cmocka_unit_test(the_configuration_is_a_sequence_of_whole_descriptors),
         cmocka_unit_test(strings_are_utf16_and_the_host_gets_no_more_than_it_asked_for),
         cmocka_unit_test(a_serial_number_is_short_printable_text),
         cmocka_unit_test(status_is_the_progress_of_the_open),
         cmocka_unit_test(recovery_tells_why_in_120_bytes),
         cmocka_unit_test(a_reset_is_done_when_the_open_is_over),
-        cmocka_unit_test(what_it_does_not_know_it_refuses),
+        cmocka_unit_test(unknown_requests_are_refused),
         cmocka_unit_test(a_halt_lasts_until_it_is_cleared),
-        cmocka_unit_test(packets_come_out_of_the_bus_as_they_went_in),
+        cmocka_unit_test(packets_arrive_as_they_were_sent),
         cmocka_unit_test(a_packet_that_is_too_long_is_dropped_up_to_its_end),
-        cmocka_unit_test(the_host_sees_each_border),
+        cmocka_unit_test(the_host_sees_the_end_of_each_packet),
         cmocka_unit_test(too_little_room_for_a_bus_packet_is_babble),
     };
     return cmocka_run_group_tests_name("usb device", tests, NULL, NULL);

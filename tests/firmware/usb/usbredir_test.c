@@ -71,7 +71,7 @@ static void fill(uint8_t *bytes, size_t n, uint32_t seed) {
     }
 }
 
-static void the_guest_is_told_what_it_is_before_it_sees_it(void **state) {
+static void the_guest_gets_the_topology_before_the_device(void **state) {
     (void)state;
     static const struct {
         enum tw_usb_speed speed;
@@ -153,7 +153,7 @@ static void packets_pass_whole_in_both_directions(void **state) {
 
 #define FLOOD 40u
 
-static void a_full_queue_lets_the_host_wait(void **state) {
+static void a_full_queue_makes_the_host_wait(void **state) {
     (void)state;
     static struct usbredir_peer p;
     struct peer_move *m[FLOOD];
@@ -188,7 +188,7 @@ static void a_full_queue_lets_the_host_wait(void **state) {
     }
     size_t n;
     assert_int_equal(medium->ops->take(medium, &got, &n), TW_PACKET_AGAIN);
-    /* The other way, the device is told to wait. */
+    /* In the other direction the device has to wait. */
     for (done = 0; medium->ops->send(medium, &byte, 1) == TW_PACKET_OK; done++) {
         assert_true(done < 1000);
     }
@@ -200,7 +200,7 @@ static void a_full_queue_lets_the_host_wait(void **state) {
     medium_close(medium);
 }
 
-static void a_cancelled_read_takes_nothing_with_it(void **state) {
+static void a_cancelled_read_loses_no_packet(void **state) {
     (void)state;
     static struct usbredir_peer p;
     struct tw_pipe *medium = medium_open(TW_USB_HIGH, NULL);
@@ -242,7 +242,7 @@ static void a_halted_endpoint_stalls_until_it_is_cleared(void **state) {
     medium_close(medium);
 }
 
-static void whoever_leaves_the_bus_is_reported_once(void **state) {
+static void leaving_the_bus_is_reported_once(void **state) {
     (void)state;
     static struct usbredir_peer p;
     uint8_t *got, byte = 1;
@@ -355,7 +355,7 @@ static void a_host_that_does_not_go_fails_the_reset(void **state) {
     medium_close(medium);
 }
 
-static void a_device_in_recovery_tells_why(void **state) {
+static void a_device_in_recovery_reports_the_reason(void **state) {
     (void)state;
     static struct usbredir_peer p;
     uint8_t byte = 1, *got;
@@ -416,7 +416,7 @@ static void send_raw(struct usbredir_peer *p, const void *bytes, size_t n) {
     assert_int_equal(send(p->fd, bytes, n, MSG_NOSIGNAL), (ssize_t)n);
 }
 
-static void what_is_not_usbredir_ends_the_connection_only(void **state) {
+static void invalid_usbredir_data_ends_only_the_connection(void **state) {
     (void)state;
     static struct usbredir_peer p;
     static uint8_t noise[4096];
@@ -482,18 +482,18 @@ static void transfers_to_nowhere_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_guest_is_told_what_it_is_before_it_sees_it),
+        cmocka_unit_test(the_guest_gets_the_topology_before_the_device),
         cmocka_unit_test(packets_pass_whole_in_both_directions),
-        cmocka_unit_test(a_full_queue_lets_the_host_wait),
-        cmocka_unit_test(a_cancelled_read_takes_nothing_with_it),
+        cmocka_unit_test(a_full_queue_makes_the_host_wait),
+        cmocka_unit_test(a_cancelled_read_loses_no_packet),
         cmocka_unit_test(a_halted_endpoint_stalls_until_it_is_cleared),
-        cmocka_unit_test(whoever_leaves_the_bus_is_reported_once),
+        cmocka_unit_test(leaving_the_bus_is_reported_once),
         cmocka_unit_test(hang_up_unplugs_the_device),
         cmocka_unit_test(a_reset_is_answered_when_the_host_is_dropped),
         cmocka_unit_test(a_host_that_does_not_go_fails_the_reset),
-        cmocka_unit_test(a_device_in_recovery_tells_why),
+        cmocka_unit_test(a_device_in_recovery_reports_the_reason),
         cmocka_unit_test(a_path_is_served_by_one_and_is_a_socket),
-        cmocka_unit_test(what_is_not_usbredir_ends_the_connection_only),
+        cmocka_unit_test(invalid_usbredir_data_ends_only_the_connection),
         cmocka_unit_test(transfers_to_nowhere_are_refused),
     };
     return cmocka_run_group_tests_name("usbredir", tests, make_folder, remove_folder);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bells: rung often, heard once, and polled meanwhile.
+ * Events: rung often, reported once, and polled meanwhile.
  */
 #include "loader/base/event.h"
 #include "tests/support/test.h"

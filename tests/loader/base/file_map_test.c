@@ -38,7 +38,7 @@ static void put(off_t at, char byte) {
     close(fd);
 }
 
-static void what_is_private_survives_its_owner(void **state) {
+static void private_copies_survive_changes_of_the_file(void **state) {
     (void)state;
     struct tw_file_map map;
     tw_error err = {0};
@@ -80,7 +80,7 @@ static void all_of_a_file_can_be_private(void **state) {
     unlink(path);
 }
 
-static void reads_of_a_cut_file_are_errors_that_name_it(void **state) {
+static void reads_of_a_truncated_file_are_errors_that_name_it(void **state) {
     (void)state;
     struct tw_file_map map;
     tw_error err = {0};
@@ -96,13 +96,13 @@ static void reads_of_a_cut_file_are_errors_that_name_it(void **state) {
     assert_int_equal(tw_file_map_read(&map, 5 * PAGE, bytes, 7, &err), 0);
     assert_int_equal(tw_file_map_read(&map, 5 * PAGE, bytes, 8, &err), TW_E_TRUNCATED);
     assert_non_null(strstr(err.message, path));
-    assert_non_null(strstr(err.message, "had 163840 bytes and has 20487"));
+    assert_non_null(strstr(err.message, "had 163840 bytes and now has 20487"));
     assert_int_equal(tw_file_map_own(&map, 10 * PAGE, &err), TW_E_TRUNCATED);
     tw_file_map_close(&map);
     unlink(path);
 }
 
-static void what_is_no_file_with_content_is_refused(void **state) {
+static void anything_but_a_regular_file_with_content_is_refused(void **state) {
     (void)state;
     struct tw_file_map map;
     tw_error err = {0};
@@ -159,7 +159,7 @@ static int reads_a_cut_page(void *ctx) {
     return tw_file_map_open(name, &map, &err) || tw_file_map_intact(&map, &err) ? 7 : 0;
 }
 
-static void a_guarded_read_gives_zeros_and_is_told(void **state) {
+static void a_guarded_read_returns_zeros_and_is_reported(void **state) {
     (void)state;
     bool guarded = true;
     make_file();
@@ -167,7 +167,7 @@ static void a_guarded_read_gives_zeros_and_is_told(void **state) {
     unlink(path);
 }
 
-static void nothing_is_installed_unasked(void **state) {
+static void no_handler_is_installed_unasked(void **state) {
     (void)state;
     bool guarded = false;
     make_file();
@@ -192,7 +192,7 @@ static int reads_a_foreign_page(void *ctx) {
     return p[0] + 2;
 }
 
-static void other_faults_go_where_they_went_before(void **state) {
+static void other_faults_go_to_the_previous_handler(void **state) {
     (void)state;
     for (int handled = 0; handled < 2; handled++) {
         bool has_handler = handled;
@@ -205,13 +205,13 @@ static void other_faults_go_where_they_went_before(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_private_survives_its_owner),
+        cmocka_unit_test(private_copies_survive_changes_of_the_file),
         cmocka_unit_test(all_of_a_file_can_be_private),
-        cmocka_unit_test(reads_of_a_cut_file_are_errors_that_name_it),
-        cmocka_unit_test(what_is_no_file_with_content_is_refused),
-        cmocka_unit_test(a_guarded_read_gives_zeros_and_is_told),
-        cmocka_unit_test(nothing_is_installed_unasked),
-        cmocka_unit_test(other_faults_go_where_they_went_before),
+        cmocka_unit_test(reads_of_a_truncated_file_are_errors_that_name_it),
+        cmocka_unit_test(anything_but_a_regular_file_with_content_is_refused),
+        cmocka_unit_test(a_guarded_read_returns_zeros_and_is_reported),
+        cmocka_unit_test(no_handler_is_installed_unasked),
+        cmocka_unit_test(other_faults_go_to_the_previous_handler),
     };
     return cmocka_run_group_tests_name("file_map", tests, NULL, NULL);
 }

@@ -35,7 +35,7 @@ static void appending_one_by_one_takes_few_allocations(void **state) {
     free(items);
 }
 
-static void as_much_as_needed_is_made_at_once(void **state) {
+static void the_needed_room_is_made_at_once(void **state) {
     (void)state;
     char *text = NULL;
     size_t room = 0;
@@ -77,7 +77,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(items_stay_while_the_array_grows),
         cmocka_unit_test(appending_one_by_one_takes_few_allocations),
-        cmocka_unit_test(as_much_as_needed_is_made_at_once),
+        cmocka_unit_test(the_needed_room_is_made_at_once),
         cmocka_unit_test(sizes_beyond_memory_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

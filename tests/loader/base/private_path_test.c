@@ -69,7 +69,7 @@ static void a_folder_is_made_for_this_user_alone(void **state) {
     assert_int_equal(st.st_mode & 0777, 0700);
 }
 
-static void what_stands_in_a_folder_s_place_is_refused(void **state) {
+static void anything_but_a_folder_is_refused(void **state) {
     (void)state;
     tw_error err = {0};
     const char *link = in_folder("link"), *file = in_folder("file"), *wide = in_folder("wide");
@@ -279,7 +279,8 @@ static void the_kernel_tells_who_has_a_lock(void **state) {
     assert_int_equal(holder, pid);
     kill(pid, SIGKILL);
     child_wait(pid);
-    assert_false(tw_lock_label(path, &holder, name)); /* whoever it names has not locked it */
+    assert_false(
+        tw_lock_label(path, &holder, name)); /* the process that it names has not locked it */
     assert_int_equal(tw_lock_take(path, "device x", &fd, &err), 0);
     tw_lock_release(path, fd);
 }
@@ -287,7 +288,7 @@ static void the_kernel_tells_who_has_a_lock(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_folder_is_made_for_this_user_alone),
-        cmocka_unit_test(what_stands_in_a_folder_s_place_is_refused),
+        cmocka_unit_test(anything_but_a_folder_is_refused),
         cmocka_unit_test(a_folder_of_another_user_is_refused),
         cmocka_unit_test(files_of_others_and_links_are_not_read),
         cmocka_unit_test(the_runtime_folder_is_in_a_folder_of_this_user),

@@ -50,7 +50,7 @@ static void what_is_not_utf8_becomes_one_question_mark_a_part(void **state) {
     cleans("\xe2\x82\xc3\xa9", "?\xc3\xa9"); /* the next one is whole */
 }
 
-static void the_end_never_cuts_a_character(void **state) {
+static void truncation_never_splits_a_character(void **state) {
     (void)state;
     cleans("ab\xc3", "ab");
     cleans("ab\xf0\x9f\x98", "ab");
@@ -107,7 +107,7 @@ static void random_bytes_come_out_clean(void **state) {
     }
 }
 
-static void an_error_is_one_clean_line_cut_between_characters(void **state) {
+static void an_error_is_one_clean_line_truncated_between_characters(void **state) {
     (void)state;
     tw_error err;
     char path[600];
@@ -128,7 +128,7 @@ static void an_error_is_one_clean_line_cut_between_characters(void **state) {
     assert_memory_equal(err.message, "?: \xc3\xa9", 5);
 }
 
-static void ascii_is_told_from_the_rest(void **state) {
+static void ascii_is_distinguished_from_the_rest(void **state) {
     (void)state;
     assert_true(tw_text_is_ascii("a b~", 4));
     assert_false(tw_text_is_ascii("a b~", 3));
@@ -143,10 +143,10 @@ int main(void) {
         cmocka_unit_test(characters_of_every_length_stay),
         cmocka_unit_test(controls_become_question_marks),
         cmocka_unit_test(what_is_not_utf8_becomes_one_question_mark_a_part),
-        cmocka_unit_test(the_end_never_cuts_a_character),
+        cmocka_unit_test(truncation_never_splits_a_character),
         cmocka_unit_test(random_bytes_come_out_clean),
-        cmocka_unit_test(an_error_is_one_clean_line_cut_between_characters),
-        cmocka_unit_test(ascii_is_told_from_the_rest),
+        cmocka_unit_test(an_error_is_one_clean_line_truncated_between_characters),
+        cmocka_unit_test(ascii_is_distinguished_from_the_rest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -127,7 +127,7 @@ static void random_bindings_are_judged_as_byte_by_byte(void **state) {
     assert_true(n[0] > N_RANDOM / 20 && n[1] > N_RANDOM / 20);
 }
 
-static void another_place_is_another_hash(void **state) {
+static void another_binding_gives_another_hash(void **state) {
     uint64_t seed = 7;
     struct world w;
     uint8_t before[TW_HASH_BYTES], after[TW_HASH_BYTES];
@@ -182,7 +182,7 @@ static void attacks_are_refused_by_their_rule(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_bindings_are_judged_as_byte_by_byte),
-        cmocka_unit_test(another_place_is_another_hash),
+        cmocka_unit_test(another_binding_gives_another_hash),
         cmocka_unit_test(attacks_are_refused_by_their_rule),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

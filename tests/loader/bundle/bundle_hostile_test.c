@@ -232,7 +232,7 @@ static void cut(struct world *w, size_t size) {
     free(bytes);
 }
 
-static void a_cut_file_is_refused_wherever_it_is_cut(void **state) {
+static void a_truncated_file_is_refused_at_every_length(void **state) {
     struct world *w = *state;
     for (uint32_t i = 1; i < w->header->e_shnum; i++) {
         const Elf64_Shdr *s = &w->sections[i];
@@ -356,7 +356,7 @@ static void unknown_sections_are_ignored_unless_required(void **state) {
     memcpy(w->copy, w->good, w->size);
 }
 
-static void missing_and_doubled_sections_are_refused(void **state) {
+static void missing_and_duplicate_sections_are_refused(void **state) {
     struct world *w = *state;
     refuse(w, name_at(w, ".tw.strings", 4), 1, 'X', TW_E_MISSING, ".tw.strings");
     refuse(w, name_at(w, ".tw.param.0", 10), 1, '1', TW_E_FORMAT, "twice");
@@ -365,7 +365,7 @@ static void missing_and_doubled_sections_are_refused(void **state) {
     refuse(w, NOTE(n_banks), 4, 1, TW_E_FORMAT, "banks");
 }
 
-static void texts_that_do_not_end_are_refused(void **state) {
+static void unterminated_texts_are_refused(void **state) {
     struct world *w = *state;
     const Elf64_Shdr *s = &w->sections[section_number(w, ".tw.plan")];
     refuse(w, s->sh_offset + s->sh_size - 1, 1, 'x', TW_E_FORMAT, ".tw.plan");
@@ -457,14 +457,14 @@ int main(void) {
         T(nasty_notes_never_crash_the_loader),
         T(nasty_programs_and_sites_never_crash_the_loader),
         T(nasty_symbols_and_relocations_never_crash_the_loader),
-        T(a_cut_file_is_refused_wherever_it_is_cut),
+        T(a_truncated_file_is_refused_at_every_length),
         T(a_longer_file_with_zeros_opens_and_with_other_bytes_fails_the_hash),
         T(an_elf_file_of_another_kind_is_refused),
         T(versions_that_this_reader_does_not_know_are_refused),
         T(sections_out_of_place_are_refused),
         T(unknown_sections_are_ignored_unless_required),
-        T(missing_and_doubled_sections_are_refused),
-        T(texts_that_do_not_end_are_refused),
+        T(missing_and_duplicate_sections_are_refused),
+        T(unterminated_texts_are_refused),
         T(symbols_and_rows_out_of_range_are_refused),
         T(programs_and_sites_out_of_range_are_refused),
     };

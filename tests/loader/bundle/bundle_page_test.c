@@ -208,7 +208,7 @@ static void every_constant_has_its_value(void **state) {
     }
 }
 
-static void the_headers_have_nothing_that_the_page_lacks(void **state) {
+static void the_page_documents_everything_in_the_headers(void **state) {
     static const char *const headers[] = {
         "include/tilewright/bundle.h", "include/tilewright/progblob.h",
         "include/tilewright/vocab.h", "include/tilewright/machine.h"};
@@ -231,7 +231,7 @@ int main(void) {
         cmocka_unit_test(the_tables_of_a_blob_are_in_order),
         cmocka_unit_test(every_record_has_its_table),
         cmocka_unit_test(every_constant_has_its_value),
-        cmocka_unit_test(the_headers_have_nothing_that_the_page_lacks),
+        cmocka_unit_test(the_page_documents_everything_in_the_headers),
     };
     return cmocka_run_group_tests_name("bundle_page", tests, open_page, close_page);
 }

@@ -209,14 +209,14 @@ static void every_damaged_byte_of_a_bundle_is_found_when_hashes_are_checked(void
         int rc = tw_bundle_open_memory("damaged", bytes, size,
                                        TW_BUNDLE_NO_RULES | TW_BUNDLE_CHECK_HASH, &b, &w->err);
         if (rc == 0) {
-            fail_msg("byte %zu was changed and nobody noticed", at);
+            fail_msg("a change of byte %zu was not detected", at);
         }
         bytes[at] ^= 0x40;
     }
     free(bytes);
 }
 
-static void what_is_no_bundle_is_refused_with_one_line(void **state) {
+static void a_file_that_is_not_a_bundle_is_refused_with_one_line(void **state) {
     struct world *w = *state;
     struct tw_bundle b;
     char pipe_path[4300], text_path[4300], empty_path[4300];
@@ -262,7 +262,7 @@ int main(void) {
         T(the_content_hash_is_blake2b_of_the_metadata),
         T(a_damaged_weight_is_found_when_hashes_are_checked),
         T(every_damaged_byte_of_a_bundle_is_found_when_hashes_are_checked),
-        T(what_is_no_bundle_is_refused_with_one_line),
+        T(a_file_that_is_not_a_bundle_is_refused_with_one_line),
         T(a_program_that_breaks_a_rule_is_refused_unless_only_parsed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

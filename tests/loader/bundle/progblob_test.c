@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program as a blob: both forms read back as written, and a blob that lies about itself is
+ * A program as a blob: both forms read back as written, and an inconsistent blob is
  * refused.
  */
 #include "tests/support/bundle_fixture.h"
@@ -79,7 +79,7 @@ static void a_blob_without_streams_uses_the_table_of_strings_it_is_given(void **
     assert_string_equal(tw_program_string(&w->out, w->out.tensors[3].name), "logits");
 }
 
-static void a_cut_blob_is_refused_at_every_length(void **state) {
+static void a_truncated_blob_is_refused_at_every_length(void **state) {
     struct world *w = *state;
     for (uint32_t size = 0; size < w->size; size++) {
         void *cut = NULL;
@@ -96,7 +96,7 @@ static volatile uint32_t sink;
 
 /* Every 32-bit word of the blob, with values at the edges: refused or open, never beyond the
  * blob. */
-static void a_blob_that_lies_never_leads_outside(void **state) {
+static void an_inconsistent_blob_never_leads_outside(void **state) {
     struct world *w = *state;
     struct tw_progblob_header h;
     memcpy(&h, w->blob, sizeof h);
@@ -148,8 +148,8 @@ int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         T(a_blob_with_streams_stands_alone),
         T(a_blob_without_streams_uses_the_table_of_strings_it_is_given),
-        T(a_cut_blob_is_refused_at_every_length),
-        T(a_blob_that_lies_never_leads_outside),
+        T(a_truncated_blob_is_refused_at_every_length),
+        T(an_inconsistent_blob_never_leads_outside),
         T(too_many_streams_for_the_caller_are_refused),
         T(a_name_that_does_not_fit_has_no_blob),
     };

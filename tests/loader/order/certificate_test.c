@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Certificates that are missing, stale, truncated, or lie: a good program with a wrong certificate
- * is refused or, if the lie is another order in which it can run, accepted; a bad program is never
- * accepted. TW_FALSE_CERTIFICATES=N tells N lies about each program.
+ * Certificates that are missing, stale, truncated, or false: a good program with a wrong
+ * certificate is refused or, if it is another order in which it can run, accepted; a bad program is
+ * never accepted. TW_FALSE_CERTIFICATES=N tries N false ones for each program.
  */
 #include "tests/support/order_false_certificates.h"
 #include "tests/support/order_judge.h"
@@ -70,7 +70,7 @@ static int check(const struct tw_program *p, const struct order_false *l,
     return rc;
 }
 
-/* ---- lies about the programs of the rules ---- */
+/* ---- false certificates of the rules' programs ---- */
 
 struct count {
     uint32_t lies, accepted, orders, complete, orders_accepted;
@@ -92,7 +92,7 @@ static void lie_about(const struct file *f, bool good, struct count *n) {
         n->accepted += accepted;
         n->refused[report.failed_rule]++;
         if (accepted && !good && !is_harmless(f)) {
-            fail_msg("%s passes with lie %u", f->path, i);
+            fail_msg("%s passes with false certificate %u", f->path, i);
         }
         order_false_free(&l);
     }
@@ -119,7 +119,7 @@ static void wander_about(const struct file *f, bool good, struct count *n) {
     }
 }
 
-static void no_lie_lets_a_bad_program_pass(void **state) {
+static void no_false_certificate_lets_a_bad_program_pass(void **state) {
     struct count n[2] = {{0}};
     DIR *folder = opendir(FOLDER);
     (void)state;
@@ -137,8 +137,8 @@ static void no_lie_lets_a_bad_program_pass(void **state) {
     }
     closedir(folder);
     for (uint32_t g = 0; g < 2; g++) {
-        print_message("%s programs: %u lies, %u accepted; refused by rule", g ? "good" : "bad",
-                      n[g].lies, n[g].accepted);
+        print_message("%s programs: %u false certificates, %u accepted; refused by rule",
+                      g ? "good" : "bad", n[g].lies, n[g].accepted);
         for (uint32_t r = 1; r < ORDER_RULES; r++) {
             if (n[g].refused[r]) {
                 print_message(" %u:%u", r, n[g].refused[r]);
@@ -151,7 +151,7 @@ static void no_lie_lets_a_bad_program_pass(void **state) {
     assert_true(n[1].accepted > 0 && n[1].orders_accepted > 0 && n[0].complete > 0);
 }
 
-/* ---- lies about compiled programs and their mutants ---- */
+/* ---- false certificates of compiled programs and their mutants ---- */
 
 static void try_lies(struct order_program *x, const struct order_mutant *m, struct count *n,
                      uint64_t *seed) {
@@ -172,7 +172,7 @@ static void try_lies(struct order_program *x, const struct order_mutant *m, stru
             assert_true(order_device_open(&d, &m->p));
             struct order_trial t = order_try(&d, &x->scenario[0], 20, 13, i, NULL, 0);
             if (!t.safe) {
-                fail_msg("%s:%s passes with a lie: %s", x->name, m->text, t.what);
+                fail_msg("%s:%s passes with a false certificate: %s", x->name, m->text, t.what);
             }
             order_device_close(&d);
         }
@@ -180,7 +180,7 @@ static void try_lies(struct order_program *x, const struct order_mutant *m, stru
     }
 }
 
-static void no_lie_lets_a_bad_mutant_pass(void **state) {
+static void no_false_certificate_lets_a_bad_mutant_pass(void **state) {
     static struct order_program x;
     struct count n = {0};
     uint32_t bad = 0;
@@ -204,12 +204,13 @@ static void no_lie_lets_a_bad_mutant_pass(void **state) {
         }
         order_program_free(&x);
     }
-    print_message("%u bad mutants, %u lies, %u accepted and harmless\n", bad, n.lies, n.accepted);
+    print_message("%u bad mutants, %u false certificates, %u accepted and harmless\n", bad, n.lies,
+                  n.accepted);
     assert_true(bad >= 100);
 }
 
 /* The certificate says nothing of how far a run goes at once. */
-static void cutting_runs_changes_nothing(void **state) {
+static void splitting_runs_changes_nothing(void **state) {
     static struct order_program x;
     (void)state;
     for (uint32_t p = 0; p < order_n_programs; p += 3) {
@@ -251,7 +252,7 @@ static void must_fail(const void *section, size_t size, const struct tw_program 
     }
 }
 
-static void a_certificate_is_there_whole_and_of_this_very_program(void **state) {
+static void a_certificate_is_complete_and_of_this_program(void **state) {
     struct file f[2];
     struct tw_program p[2];
     struct tw_certificate c[2], out[2];
@@ -305,9 +306,9 @@ static void a_certificate_is_there_whole_and_of_this_very_program(void **state) 
     close_file(&f[1]);
 }
 
-/* A certificate for other places is none, and neither is one of the first edition for none: that one
- * says nothing about places or ops, and is read as it always was. */
-static void it_is_bound_to_the_places_of_its_tensors(void **state) {
+/* A certificate for other places is none, and neither is one of the first edition for none: that
+ * one says nothing about places or ops, and is read as it always was. */
+static void a_certificate_is_bound_to_the_bindings_of_its_tensors(void **state) {
     struct file f;
     size_t size;
     tw_error err = {0};
@@ -318,7 +319,7 @@ static void it_is_bound_to_the_places_of_its_tensors(void **state) {
     const struct tw_program *p = &f.text->program;
     uint8_t *section = tw_certificate_pack(&f.mem, p, &f.certificate, 1, &size);
     assert_int_equal(tw_certificate_open(section, size, p, 1, elsewhere, &out, &err), TW_E_VERIFY);
-    assert_non_null(strstr(err.message, "bound to other places"));
+    assert_non_null(strstr(err.message, "made for other bindings"));
     assert_int_equal(tw_certificate_open(section, size, p, 1, no_bindings, &out, &err), 0);
     assert_int_equal(out.step_ops, tw_program_step_ops(p));
 
@@ -360,8 +361,8 @@ static bool same_program(const struct tw_program *a, const struct tw_program *b)
            same_bytes(a->sections, b->sections, a->n_sections * sizeof *a->sections);
 }
 
-/* Whatever a program does differently, its hash tells. */
-static void the_hash_is_of_all_that_a_program_does(void **state) {
+/* Every difference of a program changes its hash. */
+static void the_hash_covers_all_that_a_program_does(void **state) {
     static struct order_program x;
     uint8_t hash[TW_HASH_BYTES], other[TW_HASH_BYTES];
     uint64_t seed = 5;
@@ -382,12 +383,12 @@ static void the_hash_is_of_all_that_a_program_does(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_certificate_is_there_whole_and_of_this_very_program),
-        cmocka_unit_test(it_is_bound_to_the_places_of_its_tensors),
-        cmocka_unit_test(the_hash_is_of_all_that_a_program_does),
-        cmocka_unit_test(cutting_runs_changes_nothing),
-        cmocka_unit_test(no_lie_lets_a_bad_program_pass),
-        cmocka_unit_test(no_lie_lets_a_bad_mutant_pass),
+        cmocka_unit_test(a_certificate_is_complete_and_of_this_program),
+        cmocka_unit_test(a_certificate_is_bound_to_the_bindings_of_its_tensors),
+        cmocka_unit_test(the_hash_covers_all_that_a_program_does),
+        cmocka_unit_test(splitting_runs_changes_nothing),
+        cmocka_unit_test(no_false_certificate_lets_a_bad_program_pass),
+        cmocka_unit_test(no_false_certificate_lets_a_bad_mutant_pass),
     };
     return cmocka_run_group_tests_name("certificate", tests, NULL, NULL);
 }

@@ -69,7 +69,7 @@ static uint32_t explore_all(const struct file *f) {
     return found;
 }
 
-/* The words of a line behind its lead. */
+/* The words of a line after its lead. */
 static void found_text(uint32_t found, char *to, size_t size) {
     static const char *const words[] = {" deadlock", " fault", " differs", " race"};
     static const uint32_t bits[] = {TW_EXPLORE_DEADLOCK, TW_EXPLORE_FAULT, TW_EXPLORE_DIFFERS,
@@ -93,7 +93,7 @@ static void assert_line(const struct file *f, uint32_t line, const char *lead, c
     size_t n = strcspn(at, "\n");
     if (n != strlen(lead) + strlen(rest) || strncmp(at, lead, strlen(lead)) != 0 ||
         strncmp(at + strlen(lead), rest, strlen(rest)) != 0) {
-        fail_msg("%s: expected \"%s%s\", the file foretells \"%.*s\"", f->path, lead, rest, (int)n,
+        fail_msg("%s: expected \"%s%s\", the file expects \"%.*s\"", f->path, lead, rest, (int)n,
                  at);
     }
 }
@@ -151,7 +151,7 @@ static const struct rule *rule_of(const char *name, bool *ok) {
     return NULL;
 }
 
-static void each_rule_refuses_what_breaks_it_and_nothing_that_obeys_it(void **state) {
+static void each_rule_refuses_violations_and_nothing_else(void **state) {
     uint32_t n_ok[N_RULES] = {0}, n_bad[N_RULES] = {0};
     DIR *folder = opendir(FOLDER);
     (void)state;
@@ -282,12 +282,12 @@ static void checking_is_linear_in_the_ops(void **state) {
     assert_int_equal(check_parallel(2000, 4, &two, &err), 0);
     assert_in_range(two, one * 3 / 2, one * 5 / 2);
     assert_int_equal(check_parallel(20000, 16, &two, &err), TW_E_VERIFY);
-    assert_non_null(strstr(err.message, "too much is in flight at once to compare"));
+    assert_non_null(strstr(err.message, "too many concurrent accesses to check"));
 }
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_rule_refuses_what_breaks_it_and_nothing_that_obeys_it),
+        cmocka_unit_test(each_rule_refuses_violations_and_nothing_else),
         cmocka_unit_test(an_early_increment_is_refused_in_every_order),
         cmocka_unit_test(checking_is_linear_in_the_ops),
     };

@@ -178,7 +178,7 @@ static void a_file_that_cannot_be_read_is_an_input_error(void **state) {
     assert_int_equal(tw_target_open("/tmp/", 0, &t, &err), TW_E_IO);
 }
 
-static void a_file_without_end_is_refused_unread(void **state) {
+static void an_endless_file_is_refused_unread(void **state) {
     (void)state;
     struct tw_target t;
     tw_error err = {0};
@@ -198,7 +198,7 @@ static void every_missing_key_is_named(void **state) {
     }
 }
 
-static void a_key_of_another_type_is_named(void **state) {
+static void a_key_of_a_wrong_type_is_named(void **state) {
     (void)state;
     static const char *const wrong[] = {"null", "true", "\"1\"", "[1]", "{}"};
     for (size_t i = 0; i < N_KEYS; i++) {
@@ -240,10 +240,10 @@ static void a_number_out_of_range_is_named(void **state) {
     const char *many = text_with("width", "4096");
     expect_text(many, strlen(many), TW_E_RANGE, "4096 x 2 sites");
     const char *banks = text_with("chips", "17");
-    expect_text(banks, strlen(banks), TW_E_RANGE, "17 chips with 4 banks each; at most 64");
+    expect_text(banks, strlen(banks), TW_E_RANGE, "17 chips with 4 banks each; the maximum is 64");
 }
 
-static void numbers_at_the_ends_of_their_ranges_are_taken(void **state) {
+static void numbers_at_the_ends_of_their_ranges_are_accepted(void **state) {
     (void)state;
     expect("width", "2048", 0);
     expect("banks", "64", 0);
@@ -297,7 +297,7 @@ static void a_name_is_short_and_printable(void **state) {
     }
 }
 
-static void what_is_not_a_json_object_is_refused(void **state) {
+static void anything_but_a_json_object_is_refused(void **state) {
     (void)state;
     static const char *const bad[] = {"",     " ",       "{",        "{}",          "[]",
                                       "null", "7",       "\"host\"", "{\"name\":}", "{\"a\":1}}",
@@ -308,7 +308,7 @@ static void what_is_not_a_json_object_is_refused(void **state) {
     expect_text("{}\0{}", 5, TW_E_FORMAT, "");
 }
 
-static void text_cut_anywhere_is_refused(void **state) {
+static void text_truncated_anywhere_is_refused(void **state) {
     (void)state;
     char text[2048];
     snprintf(text, sizeof text, "%s", text_with(NULL, NULL));
@@ -357,16 +357,16 @@ int main(void) {
         cmocka_unit_test(a_file_gives_its_values),
         cmocka_unit_test(a_file_on_disk_reads_as_its_text_does),
         cmocka_unit_test(a_file_that_cannot_be_read_is_an_input_error),
-        cmocka_unit_test(a_file_without_end_is_refused_unread),
+        cmocka_unit_test(an_endless_file_is_refused_unread),
         cmocka_unit_test(every_missing_key_is_named),
-        cmocka_unit_test(a_key_of_another_type_is_named),
+        cmocka_unit_test(a_key_of_a_wrong_type_is_named),
         cmocka_unit_test(a_number_out_of_range_is_named),
-        cmocka_unit_test(numbers_at_the_ends_of_their_ranges_are_taken),
+        cmocka_unit_test(numbers_at_the_ends_of_their_ranges_are_accepted),
         cmocka_unit_test(chips_may_have_no_links),
         cmocka_unit_test(unknown_and_repeated_keys_are_refused),
         cmocka_unit_test(a_name_is_short_and_printable),
-        cmocka_unit_test(what_is_not_a_json_object_is_refused),
-        cmocka_unit_test(text_cut_anywhere_is_refused),
+        cmocka_unit_test(anything_but_a_json_object_is_refused),
+        cmocka_unit_test(text_truncated_anywhere_is_refused),
         cmocka_unit_test(deep_nesting_is_refused),
         cmocka_unit_test(two_spellings_of_one_target_have_one_hash),
         cmocka_unit_test(every_value_is_in_the_hash),

@@ -55,7 +55,7 @@ static const struct {
      "f:2:1: found 'copy', expected tensor, buffer, group, semaphore, trip, section, stage, edge "
      "or stream"},
     {BYTES(HEAD "group 1 chip=0\n"), TW_E_FORMAT,
-     "f:2:7: found group 1, expected group 0: ids count the lines of a table"},
+     "f:2:7: found group 1, expected group 0: ids count the lines of their table"},
     {BYTES(HEAD "group 0 chip=65536\n"), TW_E_RANGE, "f:2:14: chip is more than 65535"},
     {BYTES(HEAD "group 0 chip=0 x=0-1\n"), TW_E_FORMAT, "f:2:19: found '-1', expected '..'"},
     {BYTES(HEAD "semaphore 0 \"a\\qb\" role=ready group=0\n"), TW_E_FORMAT,
@@ -110,7 +110,7 @@ static const struct {
     {BYTES(STREAM "words 0x123456789\n"), TW_E_FORMAT, "f:7:17: found '9', expected a space"},
     {BYTES(STREAM "stage=x\n"), TW_E_FORMAT, "f:7:7: found 'x', expected a stage or '-'"},
     {BYTES(STREAM "rms_norm b@0[0] s=4 b@0[0] -> b@0[0] s=4 cols=1 1e39 rows=1\n"), TW_E_RANGE,
-     "f:7:49: a number beyond the greatest float"},
+     "f:7:49: the number exceeds the largest float"},
     {BYTES(STREAM "rms_norm b@0[0] s=4 b@0[0] -> b@0[0] s=4 cols=1 1e9999 rows=1\n"), TW_E_RANGE,
      "f:7:51: the exponent is more than 999"},
     {BYTES(STREAM "rms_norm b@0[0] s=4 b@0[0] -> b@0[0] s=4 cols=1 nan rows=1\n"), TW_E_FORMAT,
@@ -118,10 +118,10 @@ static const struct {
     {BYTES(STREAM "matmul b@0[0] s=4 b@0[0] f64 k=1\n"), TW_E_FORMAT,
      "f:7:26: found 'f64', expected 'dtype='"},
     {BYTES(HEAD HEAD), TW_E_FORMAT,
-     "f:2:1: found 'program', expected the end of the text behind one program"},
+     "f:2:1: found 'program', expected the end of the text after one program"},
 };
 
-static void each_mistake_is_told_with_its_place_and_what_was_expected(void **state) {
+static void each_mistake_is_reported_with_its_place_and_what_was_expected(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++) {
         struct tw_program_text *text = NULL;
@@ -181,7 +181,7 @@ static void a_text_may_hold_several_programs(void **state) {
     assert_null(text);
 }
 
-static void references_without_names_may_name_nothing(void **state) {
+static void references_without_names_may_name_missing_records(void **state) {
     static const char wild[] = STREAM "copy @7[0] s=0 -> @4294967295[0] s=0 b=0 rows=@9(1)\n";
     struct tw_program_text *text = NULL;
     tw_error err = {0};
@@ -219,7 +219,7 @@ static bool judge(const char *bytes, size_t size) {
     return rc == 0;
 }
 
-static void a_text_cut_anywhere_is_answered(void **state) {
+static void a_text_truncated_anywhere_is_handled(void **state) {
     (void)state;
     struct pb *b = small_program();
     struct text t = {0};
@@ -233,7 +233,7 @@ static void a_text_cut_anywhere_is_answered(void **state) {
     pb_free(b);
 }
 
-static void changed_bytes_are_answered(void **state) {
+static void changed_bytes_are_handled(void **state) {
     static const char bytes[] = "\0\n\r \"\\@[](){}+-*,.;#=<>x0919v_\x7f\xff";
     (void)state;
     struct pb *b = small_program();
@@ -253,7 +253,7 @@ static void changed_bytes_are_answered(void **state) {
     pb_free(b);
 }
 
-static void lines_of_a_megabyte_are_answered(void **state) {
+static void lines_of_a_megabyte_are_handled(void **state) {
     static const struct {
         const char *before;
         char fill;
@@ -340,13 +340,13 @@ static void time_and_memory_grow_with_the_text(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_mistake_is_told_with_its_place_and_what_was_expected),
+        cmocka_unit_test(each_mistake_is_reported_with_its_place_and_what_was_expected),
         cmocka_unit_test(comments_blanks_and_order_are_free),
         cmocka_unit_test(a_text_may_hold_several_programs),
-        cmocka_unit_test(references_without_names_may_name_nothing),
-        cmocka_unit_test(a_text_cut_anywhere_is_answered),
-        cmocka_unit_test(changed_bytes_are_answered),
-        cmocka_unit_test(lines_of_a_megabyte_are_answered),
+        cmocka_unit_test(references_without_names_may_name_missing_records),
+        cmocka_unit_test(a_text_truncated_anywhere_is_handled),
+        cmocka_unit_test(changed_bytes_are_handled),
+        cmocka_unit_test(lines_of_a_megabyte_are_handled),
         cmocka_unit_test(loops_nest_as_deep_as_the_text_is_long),
         cmocka_unit_test(time_and_memory_grow_with_the_text),
     };

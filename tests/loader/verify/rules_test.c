@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The rules of the machine as files: for each rule of TW_RULES rules/NN-NAME.ok*.tws obey it and
- * rules/NN-NAME.bad*.tws are refused by it, with the message that the second line tells.
+ * rules/NN-NAME.bad*.tws are refused by it, with the message of the second line.
  */
 #include "loader/verify/verify.h"
 #include "tests/support/program_text.h"
@@ -98,7 +98,7 @@ static bool names(const char *text, const char *word) {
     return at && is_digit(at[strlen(word)]);
 }
 
-/* A refusal names the rule, an op or another object by id, and behind the place what was
+/* A refusal names the rule, an op or another object by id, and after the place what was
  * compared. */
 static void assert_telling(const struct rule_file *f, const struct rule *rule,
                            const char *message) {
@@ -127,7 +127,7 @@ static void assert_foretold(const struct rule_file *f, const char *message) {
     size_t n = strcspn(line, "\n");
     if (strncmp(line, lead, strlen(lead)) != 0 || n - strlen(lead) != strlen(message) ||
         strncmp(line + strlen(lead), message, strlen(message)) != 0) {
-        fail_msg("%s: the refusal is \"%s\", the file foretells \"%.*s\"", f->path, message, (int)n,
+        fail_msg("%s: the refusal is \"%s\", the file expects \"%.*s\"", f->path, message, (int)n,
                  line);
     }
 }
@@ -162,7 +162,7 @@ static const struct rule *rule_of(const char *file, bool *ok) {
     return NULL;
 }
 
-static void each_rule_refuses_what_breaks_it_and_nothing_that_obeys_it(void **state) {
+static void each_rule_refuses_violations_and_nothing_else(void **state) {
     uint32_t n_ok[N_RULES] = {0}, n_bad[N_RULES] = {0};
     (void)state;
     DIR *folder = opendir(FOLDER);
@@ -191,7 +191,7 @@ static void each_rule_refuses_what_breaks_it_and_nothing_that_obeys_it(void **st
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_rule_refuses_what_breaks_it_and_nothing_that_obeys_it),
+        cmocka_unit_test(each_rule_refuses_violations_and_nothing_else),
     };
     return cmocka_run_group_tests_name("rules", tests, NULL, NULL);
 }

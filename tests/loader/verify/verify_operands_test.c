@@ -69,7 +69,7 @@ BREAK(tensor_shape) {
 }
 
 static const struct breakage breakages[] = {
-    ROW(operand_types, x_not_quantised, "x is f32 and the weights are q8_0"),
+    ROW(operand_types, x_not_quantised, "x is f32, which does not go with q8_0 weights"),
     ROW(operand_types, depth_odd, "depth 31 is not a multiple of 32"),
     ROW(operand_types, panels_huge, "panels, is 4294967295"),
     ROW(operand_types, weights_of_other_dtype, "w is in a f32 buffer"),
@@ -87,7 +87,7 @@ static const struct breakage breakages[] = {
     ROW(operand_types, copy_to_other_dtype, "moves q8s to f32"),
     ROW(operand_types, quant_of_quants, "x is in a q8s buffer"),
     ROW(operand_types, epsilon_nan, "operand 6 is not a finite number"),
-    ROW(operand_types, tensor_size, "1088 bytes, but its shape takes 1152"),
+    ROW(operand_types, tensor_size, "1088 bytes, but its shape needs 1152"),
     ROW(operand_types, tensor_shape, "cannot hold 100 x 32"),
 };
 

@@ -342,7 +342,7 @@ static void a_device_whose_counter_stands_still_is_not_alive(void **state) {
     (void)state;
     struct tw_link_progress progress;
     assert_int_equal(open_pipe(false), 0);
-    assert_false(p->ops->confirm(p, &progress));
+    assert_false(p->ops->probe_status(p, &progress));
 }
 
 static void the_ladder_has_three_rungs(void **state) {

@@ -331,9 +331,9 @@ static void progress_is_available_out_of_band(void **state) {
     struct tw_link_progress p = {0};
     open_mode(0, &d);
     assert_int_equal(heartbeat(d, NULL), 0);
-    assert_true(pipe_of(d)->ops->confirm(pipe_of(d), &p));
+    assert_true(pipe_of(d)->ops->probe_status(pipe_of(d), &p));
     /* the second is newer than the request */
-    assert_true(pipe_of(d)->ops->confirm(pipe_of(d), &p));
+    assert_true(pipe_of(d)->ops->probe_status(pipe_of(d), &p));
     assert_int_equal(p.answered, 2);
     assert_int_equal(p.executing, 0);
     tw_device_close(d);

@@ -265,7 +265,7 @@ static void a_stopped_device_is_lost_at_the_deadline(void **state) {
     uint64_t at;
     char words[80];
     socket_device_start(&d, "stopped", NULL, 0);
-    snprintf(words, sizeof words, "process %d serves it and is stopped (kill -CONT %d wakes it)",
+    snprintf(words, sizeof words, "process %d serves it and is stopped (to resume it: kill -CONT %d)",
              (int)d.pid, (int)d.pid);
     assert_int_equal(socket_open(d.selector, 1000, &device, &err), 0);
     child_stop(d.pid);
@@ -354,7 +354,7 @@ static void a_device_logs_why_its_host_left(void **state) {
     read_log(device, line);
     snprintf(who, sizeof who, "host %d (", (int)child);
     assert_int_equal(strncmp(line, who, strlen(who)), 0);
-    assert_non_null(strstr(line, ") went without CLOSE, "));
+    assert_non_null(strstr(line, ") disconnected without CLOSE, "));
     read_log(device, line);
     assert_string_equal(line, "");
     tw_device_close(device);

@@ -113,7 +113,7 @@ static void expect_gone(struct bed *b, const char *cause) {
     }
     assert_non_null(strstr(b->p->ops->cause(b->p), cause));
     struct tw_link_progress progress;
-    assert_false(b->p->ops->confirm(b->p, &progress));
+    assert_false(b->p->ops->probe_status(b->p, &progress));
     assert_null(b->p->ops->recover(b->p, 0));
 }
 
@@ -345,15 +345,15 @@ static void status_is_available_out_of_band(void **state) {
         (struct tw_usb_status){.progress = {.received = 7, .beat = 1234}, .generation = 3};
     usb_mock_set_out(&b->mock, MOCK_HOLD);
     send_bytes(b, pattern, 100);
-    assert_true(b->p->ops->confirm(b->p, &progress));
+    assert_true(b->p->ops->probe_status(b->p, &progress));
     assert_int_equal(progress.received, 7);
     assert_int_equal(progress.beat, 1234);
     b->mock.status.state = 1;
-    assert_false(b->p->ops->confirm(b->p, &progress));
+    assert_false(b->p->ops->probe_status(b->p, &progress));
     b->mock.silent_status = true;
-    assert_false(b->p->ops->confirm(b->p, &progress));
+    assert_false(b->p->ops->probe_status(b->p, &progress));
     /* the first may not have ended yet: no matter */
-    assert_false(b->p->ops->confirm(b->p, &progress));
+    assert_false(b->p->ops->probe_status(b->p, &progress));
 }
 
 static void the_ladder_has_three_rungs(void **state) {

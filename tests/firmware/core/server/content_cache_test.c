@@ -42,7 +42,7 @@ static int release(struct client *c, uint64_t at) {
     return client_call(c, TW_WIRE_FREE, at, NULL, 0);
 }
 
-static void kept_content_is_found_by_name_and_size(void **state) {
+static void kept_content_is_found_by_hash_and_size(void **state) {
     struct client *c = *state;
     uint64_t at = client_alloc(c, 1000);
     assert_int_equal(find(c, 1000, 7), 0);
@@ -64,7 +64,7 @@ static void only_whole_allocations_are_kept_and_once(void **state) {
     assert_int_equal(keep(c, at, 1000, 7), TW_E_RANGE);
 }
 
-static void every_user_frees_once_and_it_stays(void **state) {
+static void content_stays_after_every_user_has_freed_it(void **state) {
     struct client *c = *state;
     uint64_t at = client_alloc(c, 1000);
     assert_int_equal(keep(c, at, 1000, 7), 0);
@@ -76,7 +76,7 @@ static void every_user_frees_once_and_it_stays(void **state) {
     assert_int_equal(find(c, 1000, 7), at);
 }
 
-static void a_closing_host_leaves_only_what_is_kept(void **state) {
+static void a_closing_host_leaves_only_kept_content(void **state) {
     struct client *c = *state;
     uint64_t at = client_alloc(c, 1000);
     client_alloc(c, 5000);
@@ -91,7 +91,7 @@ static void a_closing_host_leaves_only_what_is_kept(void **state) {
     assert_int_equal(find(c, 1000, 7), 0);
 }
 
-static void unused_content_gives_way_and_used_does_not(void **state) {
+static void unused_content_is_evicted_and_used_content_is_not(void **state) {
     struct client *c = *state;
     uint64_t used = client_alloc(c, MEMORY / 4), unused = client_alloc(c, MEMORY / 4);
     assert_int_equal(keep(c, used, MEMORY / 4, 1), 0);
@@ -103,7 +103,7 @@ static void unused_content_gives_way_and_used_does_not(void **state) {
     assert_int_equal(find(c, MEMORY / 4, 2), 0);
 }
 
-static void a_full_table_gives_way_too(void **state) {
+static void a_full_table_evicts_unused_content(void **state) {
     struct client *c = *state;
     for (uint32_t i = 0; i < TW_SERVER_ALLOCATIONS; i++) {
         uint64_t at = client_alloc(c, 64);
@@ -122,12 +122,12 @@ static void a_full_table_gives_way_too(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(kept_content_is_found_by_name_and_size),
+        TEST(kept_content_is_found_by_hash_and_size),
         TEST(only_whole_allocations_are_kept_and_once),
-        TEST(every_user_frees_once_and_it_stays),
-        TEST(a_closing_host_leaves_only_what_is_kept),
-        TEST(unused_content_gives_way_and_used_does_not),
-        TEST(a_full_table_gives_way_too),
+        TEST(content_stays_after_every_user_has_freed_it),
+        TEST(a_closing_host_leaves_only_kept_content),
+        TEST(unused_content_is_evicted_and_used_content_is_not),
+        TEST(a_full_table_evicts_unused_content),
     };
     return cmocka_run_group_tests_name("resident", tests, NULL, NULL);
 }

@@ -51,7 +51,7 @@ static void an_output_over_another_tensor_is_refused(void **state) {
     open_fixture();
     /* one allocation that all three could lie in */
     uint64_t at = client_alloc(&f.c, 4096);
-    assert_refused(BIGRAM_LOGITS, f.g.address[BIGRAM_IDS], "outside of allocated memory");
+    assert_refused(BIGRAM_LOGITS, f.g.address[BIGRAM_IDS], "outside allocated memory");
     f.g.address[BIGRAM_IDS] = at;
     assert_refused(BIGRAM_LOGITS, at, "two tensors share memory");
     assert_refused(BIGRAM_LOGITS, at + 4 * BIGRAM_ROWS - 4, "two tensors share memory");
@@ -97,7 +97,7 @@ static void kept_content_is_never_written(void **state) {
 }
 
 /* The second program's blob or rows in what the first one writes. */
-static void a_program_does_not_lie_where_another_writes(void **state) {
+static void a_program_must_not_overlap_memory_that_another_writes(void **state) {
     (void)state;
     open_fixture();
     struct client_bigram second = f.g;
@@ -110,7 +110,7 @@ static void a_program_does_not_lie_where_another_writes(void **state) {
     uint64_t bind = client_alloc(&f.c, sizeof second.address);
     second.bind = at + 1024;
     assert_int_equal(client_bind_bigram(&f.c, TW_WIRE_FAST, &second), TW_E_RANGE);
-    assert_non_null(strstr(client_failure(&f.c)->what, "another program writes"));
+    assert_non_null(strstr(client_failure(&f.c)->what, "another loaded program writes"));
     second.bind = bind;
     assert_int_equal(client_bind_bigram(&f.c, TW_WIRE_FAST, &second), 0);
     close_fixture();
@@ -124,7 +124,8 @@ static void a_table_that_claims_more_rows_than_there_are_is_refused(void **state
                              .bind = f.g.bind,
                              .n_bind = BIGRAM_BINDS - 1};
     assert_int_equal(client_call(&f.c, TW_WIRE_LOAD, 0, &q, sizeof q), TW_E_RANGE);
-    assert_non_null(strstr(client_failure(&f.c)->what, "binding rows of a tensor"));
+    assert_non_null(
+        strstr(client_failure(&f.c)->what, "a tensor names binding rows that do not exist"));
     q.n_bind = 0;
     assert_int_equal(client_call(&f.c, TW_WIRE_LOAD, 0, &q, sizeof q), TW_E_RANGE);
     close_fixture();
@@ -136,7 +137,7 @@ int main(void) {
         cmocka_unit_test(an_output_over_the_weights_is_refused),
         cmocka_unit_test(nothing_is_written_over_a_program_or_its_rows),
         cmocka_unit_test(kept_content_is_never_written),
-        cmocka_unit_test(a_program_does_not_lie_where_another_writes),
+        cmocka_unit_test(a_program_must_not_overlap_memory_that_another_writes),
         cmocka_unit_test(a_table_that_claims_more_rows_than_there_are_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Greedy runs of the command server: tokens that the device chooses and feeds by itself, where it
- * stops, and requests that lie.
+ * stops, and inconsistent requests.
  */
 #include "tests/support/server_client.h"
 #include "tests/support/test.h"
@@ -43,7 +43,7 @@ static void close_fixture(void) {
     assert_int_equal(f.c.live, 0);
 }
 
-/* Logits behind token r: those of the row. */
+/* Logits after token r: those of the row. */
 static void set_row(uint32_t r, const float *logits) {
     memcpy(f.g.b.table[r], logits, sizeof f.g.b.table[r]);
     assert_int_equal(client_call(&f.c, TW_WIRE_WRITE, f.g.address[BIGRAM_TABLE], f.g.b.table,
@@ -94,7 +94,7 @@ static struct greedy_request request(uint32_t id, uint32_t n, uint32_t pos) {
                    .end = 3}};
 }
 
-/* Sends it; the answer's tokens must be these, with nothing behind them. */
+/* Sends it; the answer's tokens must be these, with nothing after them. */
 static const struct tw_wire_tokens *run(const struct greedy_request *q, enum tw_wire_ended ended,
                                         uint32_t n, const uint32_t *tokens) {
     assert_int_equal(client_call(&f.c, TW_WIRE_RUN, 0, q, sizeof *q), 0);
@@ -155,7 +155,7 @@ static void the_longest_run_is_run(void **state) {
     close_fixture();
 }
 
-static void a_stop_ends_the_run_and_is_not_fed(void **state) {
+static void a_stop_id_ends_the_run_and_is_not_fed_back(void **state) {
     (void)state;
     static const uint32_t tokens[] = {3, 6, 1};
     open_fixture(TW_WIRE_FAST);
@@ -166,7 +166,7 @@ static void a_stop_ends_the_run_and_is_not_fed(void **state) {
     q.greedy.stop[3] = 1;
     run(&q, TW_WIRE_ENDED_STOP, 3, tokens);
     assert_int_equal(get_word(f.g.address[BIGRAM_IDS]), 6);
-    q.greedy.n_stops = 3; /* what lies behind them does not count */
+    q.greedy.n_stops = 3; /* entries after them do not count */
     q.run.n_steps = 3;
     run(&q, TW_WIRE_ENDED_COUNT, 3, tokens);
     q.greedy.n_stops = 5;
@@ -261,7 +261,7 @@ static void a_logit_that_is_not_finite_is_a_fault(void **state) {
 }
 
 /* A run that looks at each result says where the first bad one was made. */
-static void a_checked_run_names_the_place(void **state) {
+static void a_checked_run_names_the_place_of_the_fault(void **state) {
     (void)state;
     for (int mode = 0; mode < 2; mode++) {
         float logits[BIGRAM_COLS] = {1.0f};
@@ -285,7 +285,7 @@ static void a_checked_run_names_the_place(void **state) {
     }
 }
 
-static void a_fault_comes_with_the_tokens_before_it(void **state) {
+static void a_fault_returns_the_tokens_before_it(void **state) {
     (void)state;
     static const uint32_t tokens[] = {3, 6, 9};
     for (int mode = 0; mode < 2; mode++) {
@@ -330,7 +330,7 @@ static void every_scheduler_chooses_the_same_tokens(void **state) {
     close_fixture();
 }
 
-static void lying_runs_write_nothing(void **state) {
+static void inconsistent_runs_write_nothing(void **state) {
     (void)state;
     open_fixture(TW_WIRE_STRICT);
     set_cycle();
@@ -350,7 +350,7 @@ static void lying_runs_write_nothing(void **state) {
     bad[8].greedy.abort += 2;
     bad[9].greedy.abort = UINT64_MAX - 3;
     bad[10].run.flags = 3;
-    bad[11].in[2].bytes = 0; /* a position without a word; the bytes behind it move up */
+    bad[11].in[2].bytes = 0; /* a position without a word; the bytes after it move up */
     for (size_t i = 0; i < 12; i++) {
         int code = client_call(&f.c, TW_WIRE_RUN, 0, &bad[i], sizeof bad[i]);
         assert_true(code == TW_E_PROTOCOL || code == TW_E_RANGE || code == TW_E_UNSUPPORTED);
@@ -370,15 +370,15 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_feeds_its_own_tokens),
         cmocka_unit_test(the_longest_run_is_run),
-        cmocka_unit_test(a_stop_ends_the_run_and_is_not_fed),
+        cmocka_unit_test(a_stop_id_ends_the_run_and_is_not_fed_back),
         cmocka_unit_test(no_step_begins_at_the_limit),
         cmocka_unit_test(the_host_can_end_a_run_between_two_steps),
         cmocka_unit_test(equal_logits_go_to_the_lowest_id),
         cmocka_unit_test(a_logit_that_is_not_finite_is_a_fault),
-        cmocka_unit_test(a_checked_run_names_the_place),
-        cmocka_unit_test(a_fault_comes_with_the_tokens_before_it),
+        cmocka_unit_test(a_checked_run_names_the_place_of_the_fault),
+        cmocka_unit_test(a_fault_returns_the_tokens_before_it),
         cmocka_unit_test(every_scheduler_chooses_the_same_tokens),
-        cmocka_unit_test(lying_runs_write_nothing),
+        cmocka_unit_test(inconsistent_runs_write_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

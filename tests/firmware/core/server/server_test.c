@@ -29,7 +29,7 @@ static int range_call(struct client *c, enum tw_wire_opcode opcode, uint64_t add
     return client_call(c, opcode, address, &q, sizeof q);
 }
 
-static void hello_tells_who_it_is(void **state) {
+static void hello_returns_the_identity(void **state) {
     struct client *c = *state;
     struct tw_wire_hello h = {.protocol_min = 1, .protocol_max = 1, .abi_major = 1};
     assert_int_equal(client_call(c, TW_WIRE_HELLO, 0, &h, sizeof h), 0);
@@ -42,7 +42,7 @@ static void hello_tells_who_it_is(void **state) {
     assert_int_equal(id->protocol_max, TW_WIRE_VERSION_MAX);
 }
 
-static void a_driver_of_another_version_may_only_ask_who_it_is(void **state) {
+static void a_driver_of_another_version_may_only_query_the_identity(void **state) {
     struct client *c = *state;
     struct tw_wire_hello hello = {.protocol_min = 9, .protocol_max = 9};
     uint8_t header[TW_WIRE_HEADER_BYTES];
@@ -76,7 +76,7 @@ static void written_bytes_come_back(void **state) {
     assert_int_equal(hash->crc32c, tw_wire_crc32c(0, "abzzef", 6));
 }
 
-static void access_outside_of_allocations_is_refused(void **state) {
+static void access_outside_allocations_is_refused(void **state) {
     struct client *c = *state;
     uint64_t at = client_alloc(c, 100);
     static const struct {
@@ -97,7 +97,7 @@ static void access_outside_of_allocations_is_refused(void **state) {
     assert_int_equal(client_call(c, TW_WIRE_FREE, at, NULL, 0), TW_E_RANGE);
 }
 
-static void memory_ends_where_the_device_says(void **state) {
+static void memory_is_limited_to_what_the_device_states(void **state) {
     struct client *c = *state;
     assert_int_equal(client_alloc(c, MEMORY + 1), 0);
     assert_int_equal(c->header.status, TW_E_NOMEM);
@@ -124,7 +124,7 @@ static void bad_allocations_are_refused(void **state) {
     }
 }
 
-static void the_allocation_table_has_an_end(void **state) {
+static void a_full_allocation_table_refuses(void **state) {
     struct client *c = *state;
     for (uint32_t i = 0; i < TW_SERVER_ALLOCATIONS; i++) {
         assert_true(client_alloc(c, 8) != 0);
@@ -207,7 +207,7 @@ static void a_fast_program_computes_the_same(void **state) {
     check_bigram(*state, TW_WIRE_FAST);
 }
 
-static void what_a_loaded_program_uses_can_be_neither_freed_nor_rewritten(void **state) {
+static void memory_of_a_loaded_program_can_be_neither_freed_nor_rewritten(void **state) {
     struct client *c = *state;
     struct client_bigram g;
     assert_int_equal(client_load_bigram(c, TW_WIRE_STRICT, &g), 0);
@@ -267,7 +267,7 @@ static void a_fault_names_the_op_and_becomes_an_event(void **state) {
     assert_int_equal(client_run_bigram(c, &g, good, 1, 1, logits), 0);
 }
 
-static void events_that_nobody_takes_are_counted(void **state) {
+static void lost_events_are_counted(void **state) {
     struct client *c = *state;
     for (uint32_t i = 0; i < TW_SERVER_EVENTS + 5; i++) {
         assert_int_equal(client_call(c, TW_WIRE_RESET, 0, NULL, 0), 0);
@@ -279,7 +279,7 @@ static void events_that_nobody_takes_are_counted(void **state) {
     assert_int_equal(e->number, 6);
 }
 
-static void lying_loads_are_refused(void **state) {
+static void inconsistent_loads_are_refused(void **state) {
     struct client *c = *state;
     struct client_bigram g;
     assert_int_equal(client_load_bigram(c, TW_WIRE_STRICT, &g), 0);
@@ -314,7 +314,7 @@ static void lying_loads_are_refused(void **state) {
     assert_int_equal(c->server.counters.programs, 1);
 }
 
-static void lying_runs_write_nothing(void **state) {
+static void inconsistent_runs_write_nothing(void **state) {
     struct client *c = *state;
     struct client_bigram g;
     assert_int_equal(client_load_bigram(c, TW_WIRE_STRICT, &g), 0);
@@ -340,7 +340,7 @@ static void lying_runs_write_nothing(void **state) {
     assert_memory_equal(c->answer.payload, "\0\0\0\0", 4);
 }
 
-static void the_program_table_has_an_end(void **state) {
+static void a_full_program_table_refuses(void **state) {
     struct client *c = *state;
     struct client_bigram g;
     for (uint32_t i = 0; i < TW_SERVER_PROGRAMS; i++) {
@@ -353,25 +353,25 @@ static void the_program_table_has_an_end(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(hello_tells_who_it_is),
-        TEST(a_driver_of_another_version_may_only_ask_who_it_is),
+        TEST(hello_returns_the_identity),
+        TEST(a_driver_of_another_version_may_only_query_the_identity),
         TEST(written_bytes_come_back),
-        TEST(access_outside_of_allocations_is_refused),
-        TEST(memory_ends_where_the_device_says),
+        TEST(access_outside_allocations_is_refused),
+        TEST(memory_is_limited_to_what_the_device_states),
         TEST(bad_allocations_are_refused),
-        TEST(the_allocation_table_has_an_end),
+        TEST(a_full_allocation_table_refuses),
         TEST(adopted_memory_can_be_read_only),
         TEST(requests_with_wrong_payloads_are_refused),
         TEST(a_length_other_than_the_headers_is_refused),
         TEST(a_strict_program_computes),
         TEST(a_fast_program_computes_the_same),
-        TEST(what_a_loaded_program_uses_can_be_neither_freed_nor_rewritten),
+        TEST(memory_of_a_loaded_program_can_be_neither_freed_nor_rewritten),
         TEST(too_many_rows_are_refused_and_nothing_breaks),
         TEST(a_fault_names_the_op_and_becomes_an_event),
-        TEST(events_that_nobody_takes_are_counted),
-        TEST(lying_loads_are_refused),
-        TEST(lying_runs_write_nothing),
-        TEST(the_program_table_has_an_end),
+        TEST(lost_events_are_counted),
+        TEST(inconsistent_loads_are_refused),
+        TEST(inconsistent_runs_write_nothing),
+        TEST(a_full_program_table_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -242,7 +242,7 @@ static void a_pop_without_a_wait_is_found(void **state) {
     expect_fault(&t, "FifoUnderrun", TW_ENGINE_MATH, 0, t.lm);
 }
 
-static void a_deadlock_names_the_first_waiter_and_what_it_lacks(void **state) {
+static void a_deadlock_names_the_first_waiter_and_what_it_waits_for(void **state) {
     (void)state;
     struct small t = small_create();
     load_page(&t, t.param);
@@ -319,7 +319,7 @@ static void a_loop_that_does_not_close_is_refused(void **state) {
     pb_free(t.m);
 }
 
-static void a_buffer_outside_of_sram_is_refused(void **state) {
+static void a_buffer_outside_sram_is_refused(void **state) {
     (void)state;
     struct small t = small_create();
     t.m->buffers[t.res].offset = t.m->p.sram_bytes - 32;
@@ -333,7 +333,7 @@ static void a_buffer_outside_of_sram_is_refused(void **state) {
     pb_free(t.m);
 }
 
-static void an_id_outside_of_the_table_is_found(void **state) {
+static void an_id_outside_the_table_is_found(void **state) {
     (void)state;
     static const int32_t bad[] = {-1, 4, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -345,7 +345,7 @@ static void an_id_outside_of_the_table_is_found(void **state) {
     }
 }
 
-static void a_trip_outside_of_its_range_refuses_the_step_and_nothing_else(void **state) {
+static void a_trip_out_of_range_refuses_only_the_step(void **state) {
     (void)state;
     struct small t = small_create();
     uint32_t trip = pb_trip(t.m, NULL, t.input, 3, 2, 10);
@@ -475,7 +475,7 @@ static void feeding_in_chunks_equals_feeding_one_by_one(void **state) {
     pb_free(d.m);
 }
 
-static void too_little_memory_is_said_with_the_size_needed(void **state) {
+static void too_little_memory_reports_the_size_needed(void **state) {
     (void)state;
     struct td d = td_create((struct td_options){.width = 2, .height = 1});
     struct tw_arena arena = {NULL, 0, 0};
@@ -516,21 +516,21 @@ int main(void) {
         cmocka_unit_test(a_reservation_beyond_the_capacity_is_found),
         cmocka_unit_test(a_read_of_a_page_not_waited_for_is_found),
         cmocka_unit_test(a_pop_without_a_wait_is_found),
-        cmocka_unit_test(a_deadlock_names_the_first_waiter_and_what_it_lacks),
+        cmocka_unit_test(a_deadlock_names_the_first_waiter_and_what_it_waits_for),
         cmocka_unit_test(pages_left_behind_are_found_at_the_end_of_the_step),
         cmocka_unit_test(an_op_of_another_engine_is_refused),
         cmocka_unit_test(an_unknown_buffer_is_refused),
         cmocka_unit_test(a_truncated_stream_is_refused),
         cmocka_unit_test(a_loop_that_does_not_close_is_refused),
-        cmocka_unit_test(a_buffer_outside_of_sram_is_refused),
-        cmocka_unit_test(an_id_outside_of_the_table_is_found),
-        cmocka_unit_test(a_trip_outside_of_its_range_refuses_the_step_and_nothing_else),
+        cmocka_unit_test(a_buffer_outside_sram_is_refused),
+        cmocka_unit_test(an_id_outside_the_table_is_found),
+        cmocka_unit_test(a_trip_out_of_range_refuses_only_the_step),
         cmocka_unit_test(a_loop_of_no_iterations_skips_its_body_and_nested_loops),
         cmocka_unit_test(a_faulted_machine_does_not_run_on),
         cmocka_unit_test(state_written_in_one_step_may_be_read_in_the_next),
         cmocka_unit_test(every_scheduler_gives_the_decoder_the_same_bytes),
         cmocka_unit_test(feeding_in_chunks_equals_feeding_one_by_one),
-        cmocka_unit_test(too_little_memory_is_said_with_the_size_needed),
+        cmocka_unit_test(too_little_memory_reports_the_size_needed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
