@@ -447,7 +447,7 @@ static int call_many(struct tw_device *d, uint64_t n,
     uint64_t max =
         d->transport->credits < TW_DEVICE_IN_FLIGHT ? d->transport->credits : TW_DEVICE_IN_FLIGHT;
     int code = check_alive(d, err);
-    TW_ASSERT(most > 0); /* opening has refused a device that gives no credit */
+    TW_ASSERT(max > 0); /* opening has refused a device that gives no credit */
     while (!d->lost && (collected < posted || (!code && posted < n))) {
         if (!code && posted < n && posted - collected < max) {
             memset(&call[posted % max], 0, sizeof call[0]);

@@ -52,7 +52,7 @@ int tw_private_folder(const char *path, bool make, tw_error *err) {
         int why = errno;
         bool link = why == ELOOP || why == ENOTDIR;
         tw_error_set(err, TW_E_IO, "%s: %s", path,
-                link ? "expected a folder, found a link or file; remove it" : strerror(why));
+                     link ? "expected a folder, found a link or file; remove it" : strerror(why));
         errno = why;
         return TW_E_IO;
     }
@@ -68,7 +68,8 @@ int tw_private_file_open(const char *path, int *out, tw_error *err) {
     if (fd < 0) {
         int why = errno;
         tw_error_set(err, TW_E_IO, "%s: %s", path,
-                why == ELOOP ? "expected a file, found a symbolic link; remove it" : strerror(why));
+                     why == ELOOP ? "expected a file, found a symbolic link; remove it"
+                                  : strerror(why));
         errno = why;
         return TW_E_IO;
     }

@@ -355,8 +355,7 @@ static void a_tokenizer_beside_the_checkpoint_is_found(void **state) {
     expect_second_piece(model, 's');
     folder_write(&f, 2, "tok2.bin", tokenizer, tiny_tokenizer(tokenizer, 's') - 1);
     refuse(model, NULL, TW_E_TRUNCATED, "tok2.bin: token 1 has 1 bytes");
-    refuse(model, "/nonexistent/tokenizer.bin", TW_E_IO,
-           "/nonexistent/tokenizer.bin: cannot open");
+    refuse(model, "/nonexistent/tokenizer.bin", TW_E_IO, "/nonexistent/tokenizer.bin: cannot open");
     folder_destroy(&f);
 }
 

@@ -265,8 +265,9 @@ static void a_stopped_device_is_lost_at_the_deadline(void **state) {
     uint64_t at;
     char words[80];
     socket_device_start(&d, "stopped", NULL, 0);
-    snprintf(words, sizeof words, "process %d serves it and is stopped (to resume it: kill -CONT %d)",
-             (int)d.pid, (int)d.pid);
+    snprintf(words, sizeof words,
+             "process %d serves it and is stopped (to resume it: kill -CONT %d)", (int)d.pid,
+             (int)d.pid);
     assert_int_equal(socket_open(d.selector, 1000, &device, &err), 0);
     child_stop(d.pid);
     double start = tw_clock_s();
