@@ -165,8 +165,7 @@ static bool id_in_table(const struct rewriter *r, const struct tw_operand *o) {
 }
 
 static int rewrite_stream(struct rewriter *r, uint32_t site, uint32_t engine) {
-    uint32_t from = site * TW_ENGINE_COUNT + engine,
-             to = moved_site(r, site) * TW_ENGINE_COUNT + engine;
+    uint32_t from = site * TW_ENGINE_COUNT + engine, to = moved_site(r, site);
     struct tw_op op = {0};
     for (uint32_t at = 0; at < r->from->code[from].n; at += op.n_words) {
         bool ok = tw_op_decode(r->from->code[from].items, r->from->code[from].n, at, &op);

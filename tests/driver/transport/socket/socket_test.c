@@ -312,7 +312,7 @@ static void a_stopped_host_keeps_its_device(void **state) {
     socket_device_start(&d, "kept", NULL, 0);
     pid_t child = child_start(hold_and_be_stopped, d.selector);
     child_wait_stopped(child);
-    snprintf(words, sizeof words, ") is using it and is stopped (kill -CONT %d wakes it)",
+    snprintf(words, sizeof words, ") is using it and is stopped (to resume it: kill -CONT %d)",
              (int)child);
     assert_int_equal(socket_open(d.selector, 0, &device, &err), TW_E_DEVICE_BUSY);
     assert_non_null(strstr(err.message, words));
