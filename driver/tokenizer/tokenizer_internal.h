@@ -5,6 +5,8 @@
 
 #include "driver/tokenizer/tokenizer.h"
 
+#include "loader/base/assert.h"
+
 struct piece_slot {
     uint32_t hash;
     uint32_t id; /* TW_NONE: free */
@@ -25,6 +27,8 @@ struct tw_tokenizer {
 
 /* The piece of an id as the vocabulary spells it. */
 static inline const char *tw_piece_raw(const struct tw_vocab *vocab, uint32_t id, uint32_t *n) {
+    TW_ASSERT(id < vocab->header.n_tokens && vocab->offsets[id] <= vocab->offsets[id + 1]);
+    TW_ASSERT(vocab->offsets[id + 1] <= vocab->header.bytes_size);
     *n = vocab->offsets[id + 1] - vocab->offsets[id];
     return vocab->bytes + vocab->offsets[id];
 }

@@ -6,6 +6,7 @@
 #include "firmware/link/medium.h"
 
 #include "firmware/link/packet.h"
+#include "loader/base/assert.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -29,6 +30,7 @@ struct tw_medium {
 
 struct tw_medium *tw_medium_create(struct tw_pipe *medium) {
     struct tw_medium *l = calloc(1, sizeof *l);
+    TW_ASSERT(medium->fd >= 0);
     if (!l) {
         medium->ops->close(medium);
         return NULL;
@@ -39,6 +41,7 @@ struct tw_medium *tw_medium_create(struct tw_pipe *medium) {
 
 void tw_medium_destroy(struct tw_medium *line) {
     if (line) {
+        TW_ASSERT(!line->call);
         line->medium->ops->close(line->medium);
         free(line);
     }
@@ -60,6 +63,7 @@ static bool begins_call(struct tw_medium *l, const uint8_t *bytes, size_t n) {
     if (q.nonce == l->nonce || q.nonce == 0) {
         return false;
     }
+    TW_ASSERT(n == sizeof l->open);
     l->nonce = q.nonce;
     l->opening = true;
     memcpy(l->open, bytes, n);
@@ -84,10 +88,12 @@ static enum tw_packet_result send_packet(struct tw_pipe *p, const uint8_t *bytes
 static enum tw_packet_result take_packet(struct tw_pipe *p, uint8_t **bytes, size_t *n) {
     struct call *c = (struct call *)p;
     struct tw_medium *l = c->line;
+    TW_ASSERT(l->call == c);
     if (atomic_load(&c->gone)) {
         return TW_PACKET_GONE;
     }
     if (c->first) {
+        TW_ASSERT(!l->opening); /* the next call can only begin behind this one's packets */
         c->first = false;
         *bytes = l->open;
         *n = sizeof l->open;
@@ -112,6 +118,7 @@ static void hang_up(struct tw_pipe *p) {
 
 static void close_call(struct tw_pipe *p) {
     struct call *c = (struct call *)p;
+    TW_ASSERT(c->line->call == c);
     c->line->call = NULL;
     free(c);
 }
@@ -143,6 +150,7 @@ struct tw_pipe *tw_medium_accept(struct tw_medium *line) {
     if (!c) {
         return NULL; /* without memory now, maybe with the next turn */
     }
+    TW_ASSERT(line->nonce != 0 && !line->call);
     c->base = (struct tw_pipe){&ops, line->medium->chunk, line->medium->fd};
     c->line = line;
     c->first = true;

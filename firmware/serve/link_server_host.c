@@ -6,11 +6,13 @@
 #include "firmware/serve/link_server_internal.h"
 
 #include "firmware/link/packet.h"
+#include "loader/base/assert.h"
 
 static bool request_resend(struct tw_link_server *s) {
     if (s->asked) {
         return true;
     }
+    TW_ASSERT(s->host && tw_link_server_sound(s));
     s->asked = true;
     struct tw_link_resend r = {.offset = s->have};
     struct tw_link_header h = {
@@ -30,13 +32,17 @@ static bool take_data(struct tw_link_server *s, const struct tw_link_header *h,
         return true; /* a host that ignores its credits */
     }
     struct slot *r = tw_link_server_slot(s->request, h->sequence);
+    TW_ASSERT(h->sequence == s->received + 1 && h->offset == s->have);
+    TW_ASSERT(h->total <= TW_LINK_MAX_MESSAGE && h->length <= h->total - h->offset);
     memcpy(r->bytes + h->offset, bytes, h->length);
     s->have += h->length;
     s->asked = false;
+    TW_ASSERT(s->have <= h->total);
     if (s->have == h->total) {
         r->n = h->total;
         s->have = 0;
         s->received++;
+        TW_ASSERT(tw_link_server_sound(s));
         if (!tw_link_server_execute_short(s)) {
             pthread_cond_broadcast(&s->work);
         }
@@ -48,6 +54,7 @@ static bool take_data(struct tw_link_server *s, const struct tw_link_header *h,
  * credits is not kept: its place is, or will be, another answer's. */
 static bool send_again(struct tw_link_server *s, uint32_t from, uint32_t offset) {
     bool there = true;
+    TW_ASSERT(tw_link_server_sound(s));
     uint32_t kept = TW_LINK_CREDITS - (s->executing ? 1 : 0);
     for (uint32_t n = from; there && n > s->acked && n <= s->executed && s->executed - n < kept;
          n++) {
@@ -110,6 +117,7 @@ static bool handle(struct tw_link_server *s, uint8_t *bytes, size_t n) {
                                                               generation tells */
     }
     s->acked = h.ack > s->acked && h.ack <= s->executed ? h.ack : s->acked;
+    TW_ASSERT(tw_link_server_sound(s) && n == TW_LINK_HEADER_BYTES + h.length);
     switch (h.kind) {
     case TW_LINK_DATA:
         return take_data(s, &h, bytes + TW_LINK_HEADER_BYTES);
@@ -152,6 +160,7 @@ void tw_link_server_take(struct tw_link_server *s) {
         if (r == TW_PACKET_AGAIN) {
             break;
         }
+        TW_ASSERT(r != TW_PACKET_OK || n <= TW_PACKET_BYTES);
         there = r == TW_PACKET_OK && pass_in(s, bytes, n);
     }
     if (!there) {

@@ -47,6 +47,14 @@ struct tw_link_server {
     _Atomic uint64_t beat;
 };
 
+/* What holds between any two requests; with the lock. The host's numbers of requests, those
+ * executed and those acknowledged never overtake each other, and no slot is in use twice. */
+static inline bool tw_link_server_sound(const struct tw_link_server *s) {
+    return s->acked <= s->executed && s->executed <= s->received &&
+           s->received - s->executed <= TW_LINK_CREDITS && s->have < TW_LINK_MAX_MESSAGE &&
+           (s->host || (s->received == 0 && !s->sending)) && s->heard < TW_LINK_KIND_LIMIT;
+}
+
 static inline struct slot *tw_link_server_slot(struct slot *slots, uint32_t sequence) {
     return &slots[sequence % TW_LINK_CREDITS];
 }

@@ -8,6 +8,7 @@
 #include "driver/transport/link/link_client_internal.h"
 
 #include "firmware/link/packet.h"
+#include "loader/base/assert.h"
 #include "loader/base/lock.h"
 #include "tilewright/opcode.h"
 
@@ -34,6 +35,7 @@ static int lose(struct tw_link *l, int code, const char *cause, tw_error *err) {
     if (cause != l->cause) {
         snprintf(l->cause, sizeof l->cause, "%s", cause);
     }
+    TW_ASSERT(code == TW_E_DEVICE_LOST || code == TW_E_TIMEOUT || code == TW_E_VERSION);
     l->dead = code;
     if (!l->climbing) {
         l->pipe->ops->hang_up(l->pipe);
@@ -84,6 +86,7 @@ static bool moves_after_all(struct tw_link *l) {
 /* The deadline has passed. 0: the device moves after all. What the pings brought tells which side
  * is to blame. */
 static int expire(struct tw_link *l, tw_error *err) {
+    TW_ASSERT(!l->dead && l->sent - l->answered <= TW_LINK_CREDITS);
     if (moves_after_all(l)) {
         return 0;
     }
@@ -160,10 +163,12 @@ struct tw_link_header tw_link_new_header(const struct tw_link *l, enum tw_link_k
  * count. */
 static uint64_t look_at_clock(struct tw_link *l) {
     uint64_t now = tw_packet_now(), pause = now - l->looked_at;
+    TW_ASSERT(l->looked_at <= now);
     if (pause > PAUSE_MS) {
         l->moved_at = l->moved_at + pause < now ? l->moved_at + pause : now;
     }
     l->looked_at = now;
+    TW_ASSERT(l->moved_at <= now);
     return now;
 }
 
@@ -180,6 +185,7 @@ static int wait_for_room(struct tw_link *l, tw_error *err) {
 static int send_packet(struct tw_link *l, struct tw_link_header *h,
                        const struct tw_packet_data *data, tw_error *err) {
     struct tw_pipe *p = l->pipe;
+    TW_ASSERT(p->chunk > 0 && p->chunk <= TW_LINK_CHUNK);
     for (bool waited = false;; waited = true) {
         uint8_t *room = p->ops->room ? p->ops->room(p) : l->out;
         enum tw_packet_result r = TW_PACKET_AGAIN;
@@ -208,6 +214,8 @@ static int send_small(struct tw_link *l, struct tw_link_header h, const void *pa
 /* A request's packets from `offset` on. */
 static int send_request(struct tw_link *l, uint32_t sequence, uint32_t offset, tw_error *err) {
     uint32_t i = sequence % TW_LINK_CREDITS;
+    TW_ASSERT(sequence > l->answered && sequence <= l->sent);
+    TW_ASSERT(l->request[i].bytes <= TW_LINK_MAX_PAYLOAD);
     const struct tw_packet_data data = {l->request[i].header, l->request[i].payload,
                                         l->request[i].bytes};
     struct tw_link_header h = tw_link_new_header(l, TW_LINK_DATA, sequence);
@@ -228,6 +236,7 @@ static int send_again(struct tw_link *l, uint32_t from, uint32_t offset, tw_erro
         from = l->answered + 1;
         offset = 0;
     }
+    TW_ASSERT(from > l->answered);
     for (uint32_t n = from; !code && n <= l->sent; n++) {
         l->base.count.resent++;
         code = send_request(l, n, n == from ? offset : 0, err);
@@ -239,6 +248,7 @@ static int request_resend(struct tw_link *l, tw_error *err) {
     if (l->asked || l->generation == 0) {
         return 0;
     }
+    TW_ASSERT(l->have < TW_LINK_MAX_MESSAGE);
     l->asked = true;
     l->base.count.resent++;
     struct tw_link_resend r = {.offset = l->have};
@@ -305,12 +315,14 @@ static int idle(struct tw_link *l, uint64_t now, bool damaged, size_t n, tw_erro
     if (now - l->pinged_at >= l->tick_ms) {
         return ping(l, now, err);
     }
+    TW_ASSERT(l->pinged_at <= now && l->moved_at <= now && l->tick_ms > 0);
     uint64_t tick = l->pinged_at + l->tick_ms - now, left = l->moved_at + l->deadline_ms - now;
     l->pipe->ops->wait(l->pipe, false, (int)(tick < left ? tick : left));
     return 0;
 }
 
 int tw_link_next_packet(struct tw_link *l, struct tw_link_header *h, tw_error *err) {
+    TW_ASSERT(!l->dead && l->deadline_ms > 0);
     for (;;) {
         size_t n = 0;
         enum tw_packet_result r = l->pipe->ops->take(l->pipe, &l->in, &n);
@@ -318,6 +330,7 @@ int tw_link_next_packet(struct tw_link *l, struct tw_link_header *h, tw_error *e
             return gone(l, err);
         }
         uint64_t now = look_at_clock(l);
+        TW_ASSERT(r != TW_PACKET_OK || (l->in && n <= TW_PACKET_BYTES));
         bool good = r == TW_PACKET_OK && tw_packet_good(l->in, n, h);
         l->heard_at = good ? now : l->heard_at;
         /* What came in time may be looked at late; a flood of packets that say nothing new is no
@@ -368,10 +381,13 @@ static int take_resend(struct tw_link *l, const struct tw_link_header *h, tw_err
 
 /* True when the answer is whole. */
 static bool take_data(struct tw_link *l, const struct tw_link_header *h) {
+    TW_ASSERT(h->offset == l->have && h->length <= h->total - h->offset);
+    TW_ASSERT(h->total <= TW_LINK_MAX_MESSAGE && l->have <= TW_LINK_MAX_MESSAGE - h->length);
     memcpy(l->message + l->have, l->in + TW_LINK_HEADER_BYTES, h->length);
     l->have += h->length;
     l->asked = l->behind = false;
     tw_link_start_waiting(l);
+    TW_ASSERT(l->have <= h->total);
     return l->have == h->total;
 }
 
@@ -400,6 +416,8 @@ int tw_link_submit(struct tw_transport *t, const uint8_t *header, const void *pa
         return tw_fail(err, TW_E_USAGE, "device %s: a payload of %u bytes, at most %u are possible",
                        l->name, payload_bytes, TW_LINK_MAX_PAYLOAD);
     }
+    TW_ASSERT(t->credits > 0 && t->credits <= TW_LINK_CREDITS);
+    TW_ASSERT(payload || payload_bytes == 0);
     uint32_t i = ++l->sent % TW_LINK_CREDITS;
     memcpy(l->request[i].header, header, TW_WIRE_HEADER_BYTES);
     l->request[i].payload = payload;
@@ -417,6 +435,7 @@ int tw_link_receive(struct tw_transport *t, uint8_t *header, const void **payloa
     if (l->sent == l->answered) {
         return tw_fail(err, TW_E_USAGE, "device %s: no request is unanswered", l->name);
     }
+    TW_ASSERT(l->sent - l->answered <= t->credits);
     tw_link_start_waiting(l);
     for (int code = 0; !code;) {
         struct tw_link_header h;
@@ -446,11 +465,13 @@ int tw_link_receive(struct tw_transport *t, uint8_t *header, const void **payloa
             return code;
         }
     }
+    TW_ASSERT(l->have >= TW_WIRE_HEADER_BYTES && l->have <= TW_LINK_MAX_MESSAGE);
     memcpy(header, l->message, TW_WIRE_HEADER_BYTES);
     *payload = l->message + TW_WIRE_HEADER_BYTES;
     *payload_bytes = l->have - TW_WIRE_HEADER_BYTES;
     l->have = 0;
     l->answered++;
+    TW_ASSERT(l->answered <= l->sent);
     return 0;
 }
 

@@ -6,6 +6,7 @@
 #include "driver/transport/link/link_client_internal.h"
 
 #include "firmware/link/packet.h"
+#include "loader/base/assert.h"
 #include "loader/base/lock.h"
 
 #include <stdatomic.h>
@@ -30,6 +31,7 @@ static int finish_open(struct tw_link *l, tw_error *err) {
                        "device %s: it opened with status %d, %u credits and payloads of %u bytes",
                        l->name, o->status, o->credits, o->max_payload);
     }
+    TW_ASSERT(l->sent == 0 && l->answered == 0 && l->have == 0);
     l->generation = o->generation;
     l->base.credits = o->credits;
     return 0;
@@ -84,6 +86,7 @@ static int open_device(struct tw_link *l, tw_error *err) {
             code = shake_hands(l, &e);
         }
     }
+    TW_ASSERT(code || !l->dead);
     l->deadline_ms = deadline;
     l->climbing = false;
     if (l->dead && l->recovered[0]) { /* one that answers has a reason of its own */
@@ -126,6 +129,7 @@ int tw_link_open(const char *name, struct tw_pipe *pipe, uint32_t deadline_ms, s
         dispose(l);
         return code;
     }
+    TW_ASSERT(l->generation != 0 && l->base.credits > 0);
     *out = l;
     return 0;
 }
@@ -163,6 +167,7 @@ void tw_link_close(struct tw_transport *t) {
     struct tw_link *l = (struct tw_link *)t;
     void (*closed)(void *) = l->closed;
     void *owner = l->owner;
+    TW_ASSERT(l->answered <= l->sent);
     if (!l->dead) {
         struct tw_link_header h = tw_link_new_header(l, TW_LINK_CLOSE, 0);
         const struct tw_packet_data none = {NULL, NULL, 0};

@@ -8,6 +8,7 @@
 #include "driver/transport/usb/usb_host_pipe.h"
 #include "driver/transport/usb/usb_host_pipe_internal.h"
 #include "firmware/link/packet.h"
+#include "loader/base/assert.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -49,6 +50,8 @@ static bool may_submit(const struct lane *lane) {
 enum tw_packet_result tw_usb_submit(struct slot *s, size_t n) {
     struct lane *lane = s->lane;
     struct usb_pipe *p = lane->pipe;
+    TW_ASSERT(s->state == SLOT_FREE || s->state == SLOT_LENT);
+    TW_ASSERT(n > 0 && n <= lane->slot_bytes && lane->flying < lane->n_slots);
     s->transfer->length = (int)n;
     int code = libusb_submit_transfer(s->transfer);
     if (code == 0) {
@@ -68,6 +71,7 @@ enum tw_packet_result tw_usb_submit(struct slot *s, size_t n) {
 }
 
 void tw_usb_receive_more(struct lane *lane) {
+    TW_ASSERT(lane != &lane->pipe->out);
     for (unsigned i = 0; i < lane->n_slots && may_submit(lane); i++) {
         if (lane->slot[i].state == SLOT_FREE) {
             tw_usb_submit(&lane->slot[i], lane->slot_bytes);
@@ -126,6 +130,7 @@ static uint8_t *room(struct tw_pipe *pipe) {
 /* Ends the loan, whatever comes of it. */
 static enum tw_packet_result send_lent(struct usb_pipe *p, struct slot *s, size_t n) {
     enum tw_packet_result r = p->gone ? TW_PACKET_GONE : TW_PACKET_AGAIN;
+    TW_ASSERT(s->lane == &p->out && s->state == SLOT_LENT && n <= TW_PACKET_BYTES);
     if (n && may_submit(&p->out) && !p->cut) {
         r = tw_usb_submit(s, n);
     }
@@ -141,6 +146,7 @@ static enum tw_packet_result send_copy(struct usb_pipe *p, const uint8_t *bytes,
     if (!s) {
         return p->gone ? TW_PACKET_GONE : TW_PACKET_AGAIN;
     }
+    TW_ASSERT(n <= p->out.slot_bytes);
     pthread_mutex_unlock(&p->lock);
     memcpy(s->buffer, bytes, n);
     pthread_mutex_lock(&p->lock);
@@ -162,7 +168,9 @@ static enum tw_packet_result take(struct tw_pipe *pipe, uint8_t **bytes, size_t 
     struct usb_pipe *p = (struct usb_pipe *)pipe;
     enum tw_packet_result r = TW_PACKET_AGAIN;
     pthread_mutex_lock(&p->lock);
+    TW_ASSERT(tw_usb_sound(p));
     if (p->lent) {
+        TW_ASSERT(p->lent->lane == &p->in && p->lent->state == SLOT_LENT);
         p->lent->state = SLOT_FREE;
         p->lent = NULL;
         tw_usb_receive_more(&p->in);
@@ -171,6 +179,7 @@ static enum tw_packet_result take(struct tw_pipe *pipe, uint8_t **bytes, size_t 
         r = TW_PACKET_GONE;
     } else if (p->queued) {
         struct slot *s = p->lent = p->queue[p->first];
+        TW_ASSERT(s->state == SLOT_FULL && s->n > 0 && s->n <= p->in.slot_bytes);
         p->first = (p->first + 1) % TW_USB_SLOTS;
         p->queued--;
         s->state = SLOT_LENT;
@@ -207,6 +216,7 @@ static bool wait_ready(struct tw_pipe *pipe, bool write, int ms) {
     while (!(ready = is_ready(p, write)) && time_left) {
         time_left = await_change(p, ms < 0 ? NULL : &end);
     }
+    TW_ASSERT(tw_usb_sound(p));
     pthread_mutex_unlock(&p->lock);
     return ready;
 }
@@ -257,6 +267,7 @@ static const char *recover(struct tw_pipe *pipe, unsigned rung) {
     pthread_mutex_lock(&p->lock);
     bool mine = !p->gone && !p->job;
     if (mine) {
+        TW_ASSERT(!p->job_started);
         p->job = ladder[rung].job;
         p->job_succeeded = false;
         tw_usb_wake(p);
@@ -284,6 +295,7 @@ static void hang_up(struct tw_pipe *pipe) {
 static void free_lane(struct lane *lane) {
     for (unsigned i = 0; i < lane->n_slots; i++) {
         struct slot *s = &lane->slot[i];
+        TW_ASSERT(s->state != SLOT_FLYING);
         if (s->mapped) {
             libusb_dev_mem_free(lane->pipe->port.handle, s->buffer, lane->slot_bytes);
         } else {
@@ -295,6 +307,7 @@ static void free_lane(struct lane *lane) {
 
 /* No transfer is in flight. */
 static void dispose(struct usb_pipe *p) {
+    TW_ASSERT(p->out.flying + p->in.flying + p->notice.flying == 0 && !p->control_flying);
     free_lane(&p->out);
     free_lane(&p->in);
     free_lane(&p->notice);
@@ -358,6 +371,7 @@ static const struct tw_pipe_ops usb_ops = {.send = send_packet,
 
 static bool make_slot(struct lane *lane, struct slot *s, unsigned char type) {
     libusb_device_handle *handle = lane->pipe->port.handle;
+    TW_ASSERT(s == &lane->slot[lane->n_slots] && lane->n_slots < TW_USB_SLOTS);
     s->lane = lane;
     s->transfer = libusb_alloc_transfer(0);
     s->buffer = libusb_dev_mem_alloc(handle, lane->slot_bytes);
@@ -376,6 +390,7 @@ static bool make_slot(struct lane *lane, struct slot *s, unsigned char type) {
 static bool make_lane(struct lane *lane, uint8_t address, size_t bytes, unsigned n) {
     unsigned char type =
         lane == &lane->pipe->notice ? LIBUSB_TRANSFER_TYPE_INTERRUPT : LIBUSB_TRANSFER_TYPE_BULK;
+    TW_ASSERT(n <= TW_USB_SLOTS && bytes > 0);
     lane->address = address;
     lane->slot_bytes = bytes;
     bool made = true;
@@ -387,6 +402,7 @@ static bool make_lane(struct lane *lane, uint8_t address, size_t bytes, unsigned
 
 /* So that a packet of any legal size ends before the buffer does. */
 static size_t buffer_bytes(size_t most, uint16_t packet) {
+    TW_ASSERT(packet > 0);
     return (most / packet + 1) * packet;
 }
 

@@ -7,6 +7,7 @@
  */
 #include "driver/transport/usb/usb_host_pipe_internal.h"
 #include "firmware/link/packet.h"
+#include "loader/base/assert.h"
 
 #define REQUEST_OUT (LIBUSB_ENDPOINT_OUT | LIBUSB_REQUEST_TYPE_VENDOR | LIBUSB_RECIPIENT_INTERFACE)
 
@@ -25,6 +26,8 @@ void tw_usb_wake(struct usb_pipe *p) {
 
 static void enqueue(struct slot *s, size_t n) {
     struct usb_pipe *p = s->lane->pipe;
+    TW_ASSERT(s->lane == &p->in && s->state == SLOT_FREE);
+    TW_ASSERT(n > 0 && n <= s->lane->slot_bytes && p->queued < TW_USB_SLOTS);
     s->state = SLOT_FULL;
     s->n = n;
     p->queue[(p->first + p->queued++) % TW_USB_SLOTS] = s;
@@ -82,6 +85,7 @@ static void note_part(struct slot *s, size_t n) {
 }
 
 void tw_usb_pause(struct lane *lane) {
+    TW_ASSERT(lane->n_slots > 0);
     lane->not_before = tw_packet_now() + HURRY_MS;
 }
 
@@ -91,6 +95,7 @@ void tw_usb_note_error(struct lane *lane) {
     if (lane->errors++ == 0) {
         lane->failing_since = now;
     }
+    TW_ASSERT(lane->failing_since <= now);
     tw_usb_pause(lane);
     if (lane->errors < ERRORS_MOST || now - lane->failing_since < FAILING_MOST_MS) {
         return;
@@ -139,9 +144,11 @@ void LIBUSB_CALL tw_usb_done(struct libusb_transfer *transfer) {
     struct slot *s = transfer->user_data;
     struct usb_pipe *p = s->lane->pipe;
     pthread_mutex_lock(&p->lock);
+    TW_ASSERT(transfer == s->transfer && s->state == SLOT_FLYING && s->lane->flying > 0);
     s->state = SLOT_FREE;
     s->lane->flying--;
     note(s, transfer->status, transfer->actual_length > 0 ? (size_t)transfer->actual_length : 0);
+    TW_ASSERT(tw_usb_sound(p));
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
 }
@@ -149,6 +156,7 @@ void LIBUSB_CALL tw_usb_done(struct libusb_transfer *transfer) {
 void LIBUSB_CALL tw_usb_control_done(struct libusb_transfer *transfer) {
     struct usb_pipe *p = transfer->user_data;
     pthread_mutex_lock(&p->lock);
+    TW_ASSERT(p->control_flying && transfer == p->control);
     p->control_flying = false;
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
@@ -196,6 +204,7 @@ static void clear_stall(struct lane *lane) {
     pthread_mutex_unlock(&p->lock);
     int code = libusb_clear_halt(p->port.handle, lane->address);
     pthread_mutex_lock(&p->lock);
+    TW_ASSERT(lane->state == LANE_HALTED && lane->flying == 0); /* nobody submits to a halted one */
     if (code == LIBUSB_ERROR_NO_DEVICE) {
         tw_usb_lose(p, TW_USB_UNPLUGGED);
     }
@@ -230,6 +239,7 @@ static int do_job(const struct usb_pipe *p) {
 }
 
 static void end_job(struct usb_pipe *p, int code) {
+    TW_ASSERT(p->job_started && is_empty(p));
     /* NOT_FOUND: after its reset it came back as another device. */
     if (code == LIBUSB_ERROR_NO_DEVICE || code == LIBUSB_ERROR_NOT_FOUND) {
         tw_usb_lose(p, TW_USB_UNPLUGGED);
@@ -246,6 +256,7 @@ static void end_job(struct usb_pipe *p, int code) {
 }
 
 static void serve_job(struct usb_pipe *p) {
+    TW_ASSERT(p->job != JOB_NONE && !p->gone);
     if (!p->job_started) {
         p->job_started = true;
         cancel_all(p);
@@ -263,6 +274,7 @@ static void serve_job(struct usb_pipe *p) {
 }
 
 static void serve_gone(struct usb_pipe *p) {
+    TW_ASSERT(p->gone && p->cause);
     if (!p->cancelled) {
         p->cancelled = true;
         cancel_all(p);
@@ -314,6 +326,7 @@ void *tw_usb_thread(void *pipe) {
     struct usb_pipe *p = pipe;
     pthread_mutex_lock(&p->lock);
     while (!p->gone || !is_empty(p)) {
+        TW_ASSERT(tw_usb_sound(p));
         bool soon = serve(p);
         bool done = p->gone && is_empty(p);
         pthread_mutex_unlock(&p->lock);
@@ -322,6 +335,7 @@ void *tw_usb_thread(void *pipe) {
         }
         pthread_mutex_lock(&p->lock);
     }
+    TW_ASSERT(p->gone && is_empty(p));
     pthread_mutex_unlock(&p->lock);
     return NULL;
 }

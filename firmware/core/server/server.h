@@ -49,7 +49,7 @@ struct tw_server_port {
 
 struct tw_server_allocation {
     uint64_t address, bytes;
-    uint32_t users;   /* references of loaded programs: FREE is refused */
+    uint32_t users;   /* references of loaded programs, also earlier ones: FREE is refused */
     uint32_t frozen;  /* of these, program blobs and binding rows: writes are refused */
     uint32_t adopted; /* memory of the port's owner, read-only: how many times it was adopted */
     uint32_t kept;    /* 0: no content by name; else 1 + its users */
@@ -185,6 +185,8 @@ struct tw_server_allocation *tw_server_find(struct tw_server *server, uint64_t a
 
 int tw_server_load(struct tw_server *server, struct tw_server_request *request);
 int tw_server_unload(struct tw_server *server, struct tw_server_request *request);
+/* How many references of loaded programs name an address in [address, address + bytes). */
+uint32_t tw_server_references(const struct tw_server *server, uint64_t address, uint64_t bytes);
 int tw_server_run(struct tw_server *server, struct tw_server_request *request);
 void tw_server_unload_all(struct tw_server *server);
 

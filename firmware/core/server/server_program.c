@@ -5,6 +5,7 @@
  * once to have it.
  */
 #include "firmware/core/server/server.h"
+#include "loader/base/assert.h"
 #include "tilewright/progblob.h"
 #include "tilewright/range.h"
 
@@ -32,6 +33,7 @@ static uint64_t own_alloc(struct tw_server *server, uint64_t bytes) {
 }
 
 static void own_free(struct tw_server *server, uint64_t address, uint64_t bytes) {
+    TW_ASSERT(!address || bytes <= server->counters.memory_used);
     if (address) {
         server->port.free(server->port.ctx, address, bytes, false);
         server->counters.memory_used -= bytes;
@@ -41,8 +43,10 @@ static void own_free(struct tw_server *server, uint64_t address, uint64_t bytes)
 static void use_range(struct tw_server *server, uint64_t address, uint32_t add, bool freeze) {
     struct tw_server_allocation *a = tw_server_find(server, address, 1);
     if (a) {
+        TW_ASSERT(add == 1 || (a->users > 0 && (!freeze || a->frozen > 0)));
         a->users += add;
         a->frozen += freeze ? add : 0;
+        TW_ASSERT(a->frozen <= a->users);
     }
 }
 
@@ -57,6 +61,19 @@ static void use_memory(struct tw_server *server, const struct tw_server_program 
         }
         use_range(server, p->bind, add, true);
     }
+}
+
+uint32_t tw_server_references(const struct tw_server *server, uint64_t address, uint64_t bytes) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < TW_SERVER_PROGRAMS; i++) {
+        const struct tw_server_program *p = &server->programs[i];
+        const uint64_t *rows =
+            p->used && p->n_bind ? server->port.map(server->port.ctx, p->bind) : NULL;
+        for (uint64_t k = 0; rows && k < p->n_bind; k++) {
+            n += rows[k] >= address && rows[k] - address < bytes;
+        }
+    }
+    return n;
 }
 
 static void release(struct tw_server *server, struct tw_server_program *p) {
@@ -176,6 +193,7 @@ int tw_server_load(struct tw_server *server, struct tw_server_request *request) 
         return code;
     }
     struct tw_server_program *p = &server->programs[n];
+    TW_ASSERT(!p->used && !p->arena && !p->streams);
     memset(p, 0, sizeof *p);
     p->mode = q.mode;
     p->blob = q.blob;
@@ -187,12 +205,14 @@ int tw_server_load(struct tw_server *server, struct tw_server_request *request) 
             q.n_threads ? q.n_threads : choose_threads(&p->program, server->port.max_threads);
         wanted = wanted < p->program.n_sites ? wanted : p->program.n_sites;
         p->n_threads = server->port.team(server->port.ctx, wanted);
+        TW_ASSERT(p->n_threads > 0);
     }
     code = code ? code : build_machine(server, &q, p, n);
     if (code) {
         release(server, p);
         return code;
     }
+    TW_ASSERT(p->streams && p->arena && !p->strict != !p->plan);
     p->used = true;
     use_memory(server, p, 1);
     server->counters.programs++;
@@ -207,6 +227,7 @@ int tw_server_load(struct tw_server *server, struct tw_server_request *request) 
 }
 
 static void unload(struct tw_server *server, struct tw_server_program *p) {
+    TW_ASSERT(p->used && server->counters.programs > 0);
     use_memory(server, p, UINT32_MAX);
     release(server, p);
     server->counters.programs--;

@@ -6,6 +6,7 @@
 #include "firmware/core/strict/strict.h"
 
 #include "firmware/core/machine_arena.h"
+#include "loader/base/assert.h"
 #include "tilewright/range.h"
 
 static void take_sram(struct tw_strict *s, struct tw_arena *arena) {
@@ -101,6 +102,7 @@ static void set_up(struct tw_strict *s) {
         s->buffers[i].first_flag = flag;
         flag += p->buffers[i].kind == TW_BUF_FIFO ? p->buffers[i].pages : 0;
     }
+    TW_ASSERT(flag == s->n_page_flags);
     for (uint32_t i = 0; i < p->n_semaphores; i++) {
         for (uint32_t site = 0; site < p->n_sites; site++) {
             *strict_word(s, i, site) = p->semaphores[i].initial;
@@ -134,6 +136,7 @@ int tw_strict_init(const struct tw_machine_config *config, struct tw_arena *aren
     if (!kept || arena->used > arena->size) {
         return tw_fault_nomem(fault, arena->size, arena->used);
     }
+    TW_ASSERT(s->engines && s->buffers && s->words && s->ready && s->slot);
     set_up(s);
     *out = s;
     s->epoch = config->first_epoch;
@@ -150,6 +153,7 @@ static void tell_watch(struct tw_watch *w, const struct tw_fault *op) {
 
 int tw_strict_execute(struct tw_strict *s, struct strict_engine *e, struct tw_op *op,
                       struct tw_fault *fault) {
+    TW_ASSERT(e->at < e->n_words && e->stream < strict_n_engines(s));
     strict_fetch(e, op);
     fault->site = e->site;
     fault->engine = e->engine;
@@ -165,6 +169,7 @@ int tw_strict_execute(struct tw_strict *s, struct strict_engine *e, struct tw_op
         return tw_strict_sync(s, e, op, fault);
     }
     int rc = tw_strict_data(s, e, op, fault);
+    TW_ASSERT(op->n_words > 0 && e->at + op->n_words <= e->n_words);
     e->at += op->n_words;
     e->index++;
     return rc;
@@ -210,6 +215,7 @@ static void fill_params(struct tw_strict *s) {
         for (uint32_t k = 0; t && k < b->pages; k++) {
             const uint8_t *from = tw_bind_tensor(&s->config, b->tensor, k);
             uint64_t at = b->offset + k * b->page_bytes;
+            TW_ASSERT(tw_range_ok(at, t->bytes, s->sram_bytes[b->site]));
             if (from) { /* else it is undefined, and reading it a fault */
                 memcpy(s->sram[b->site] + at, from, (size_t)t->bytes);
                 tw_shadow_mark(s->sram_shadow[b->site], at, t->bytes, true);
