@@ -5,8 +5,8 @@
  */
 #include "tilewright/tilewright.h"
 
+#include "driver/decoder/program_file.h"
 #include "loader/order/certificate.h"
-#include "loader/text/parse_program.h"
 #include "loader/text/print_program.h"
 
 #include <errno.h>
@@ -52,6 +52,34 @@ static int next(struct program_file *f, struct tw_program_text **out, tw_error *
     return tw_program_parse_next(f->path, f->text, f->size, &f->position, out, err);
 }
 
+static int visit_all(struct program_file *f,
+                     int (*each)(void *ctx, const struct tw_program_text *text, tw_error *err),
+                     void *ctx, tw_error *err) {
+    struct tw_program_text *text = NULL;
+    int code = next(f, &text, err);
+    if (!code && !text) {
+        return tw_fail(err, TW_E_FORMAT, "%s:%u:1: found the end of the text, expected 'program'",
+                       f->path, f->position.line + 1);
+    }
+    while (!code && text) {
+        code = each(ctx, text, err);
+        tw_program_text_free(text);
+        text = NULL;
+        code = code ? code : next(f, &text, err);
+    }
+    return code;
+}
+
+int tw_program_file_each(const char *path,
+                         int (*each)(void *ctx, const struct tw_program_text *text, tw_error *err),
+                         void *ctx, tw_error *err) {
+    struct program_file f = {.path = path};
+    int code = read_file(&f, err);
+    code = code ? code : visit_all(&f, each, ctx, err);
+    free(f.text);
+    return code;
+}
+
 /* ---- verify ---- */
 
 #define TW_X(number, name, text) +1
@@ -59,9 +87,11 @@ enum { N_RULES = TW_RULES(TW_X) TW_ORDER_RULES(TW_X) };
 #undef TW_X
 
 struct judge {
+    const char *path;
     tw_prover prover;
     void *ctx;
     struct tw_rules_info *info;
+    uint32_t n; /* programs looked at */
 };
 
 static int check_order(const struct judge *j, const struct tw_program *program,
@@ -74,10 +104,11 @@ static int check_order(const struct judge *j, const struct tw_program *program,
     return code ? code : tw_check_order(program, &certificate, report, err);
 }
 
-static int verify_one(const struct tw_program_text *text, const char *path, const struct judge *j,
-                      tw_error *err) {
+static int verify_one(void *ctx, const struct tw_program_text *text, tw_error *err) {
+    struct judge *j = ctx;
     struct tw_verify_report report = {.failed_rule = 0};
     char where[256];
+    j->n++;
     int code = tw_verify_program(&text->program, &report, err);
     if (!code && j->prover) {
         code = check_order(j, &text->program, &report, err);
@@ -86,44 +117,23 @@ static int verify_one(const struct tw_program_text *text, const char *path, cons
         j->info->checked[r] += report.checked[r];
     }
     j->info->failed_rule = (uint32_t)report.failed_rule;
-    snprintf(where, sizeof where, "%.200s:%u", path, text->line);
+    snprintf(where, sizeof where, "%.200s:%u", j->path, text->line);
     if (code) {
         tw_error_prefix(err, where);
     }
     return code;
 }
 
-static int verify_all(struct program_file *f, const struct judge *j, uint32_t *n, tw_error *err) {
-    struct tw_program_text *text = NULL;
-    int code = next(f, &text, err);
-    if (!code && !text) {
-        return tw_fail(err, TW_E_FORMAT, "%s:%u:1: found the end of the text, expected 'program'",
-                       f->path, f->position.line + 1);
-    }
-    while (!code && text) {
-        ++*n;
-        code = verify_one(text, f->path, j, err);
-        tw_program_text_free(text);
-        text = NULL;
-        code = code ? code : next(f, &text, err);
-    }
-    return code;
-}
-
 int tw_program_file_verify(const char *path, tw_prover prover, void *ctx,
                            struct tw_rules_info *info, uint32_t *n_programs, tw_error *err) {
-    struct program_file f = {.path = path};
     struct tw_rules_info i = {.size = info ? info->size : 0, .n_rules = N_RULES};
-    struct judge judge = {prover, ctx, &i};
-    uint32_t n = 0;
-    int code = read_file(&f, err);
-    code = code ? code : verify_all(&f, &judge, &n, err);
-    free(f.text);
+    struct judge judge = {path, prover, ctx, &i, 0};
+    int code = tw_program_file_each(path, verify_one, &judge, err);
     if (info) { /* the caller may know an older, shorter form */
         memcpy(info, &i, info->size < sizeof i ? info->size : sizeof i);
     }
     if (n_programs) {
-        *n_programs = n;
+        *n_programs = judge.n;
     }
     return code;
 }
