@@ -143,7 +143,7 @@ int tw_decoder_get_info(const tw_decoder *decoder, struct tw_decoder_info *info,
     }
     const struct tw_bundle *b = &decoder->bundle;
     const struct tw_bundle_note *n = b->note;
-    struct tw_decoder_info i = {.size = info->size,
+    struct tw_decoder_info i = {.size = sizeof i,
                                 .bundle_major = n->bundle_major,
                                 .bundle_minor = n->bundle_minor,
                                 .abi_major = n->abi_major,
@@ -213,7 +213,7 @@ int tw_decoder_get_program(const tw_decoder *decoder, uint32_t index, struct tw_
         return code ? code : no_entry(decoder, "program", index, decoder->bundle.n_programs, err);
     }
     const struct tw_program *p = &decoder->bundle.programs[index];
-    struct tw_program_info i = {.size = info->size,
+    struct tw_program_info i = {.size = sizeof i,
                                 .rows = p->rows,
                                 .n_sites = p->n_sites,
                                 .mesh_width = p->mesh_width,
@@ -244,7 +244,7 @@ int tw_decoder_get_segment(const tw_decoder *decoder, uint32_t index, struct tw_
     }
     const struct tw_segment *s = &decoder->bundle.segments[index];
     struct tw_segment_info i = {
-        .size = info->size, .bank = s->bank, .bytes = s->size, .kind = kind[s->kind]};
+        .size = sizeof i, .bank = s->bank, .bytes = s->size, .kind = kind[s->kind]};
     tw_sized_write(info, &i, sizeof i);
     return 0;
 }
@@ -265,7 +265,7 @@ int tw_decoder_get_symbol(const tw_decoder *decoder, uint32_t index, struct tw_s
         return code ? code : no_entry(decoder, "symbol", index, decoder->bundle.n_symbols, err);
     }
     const struct tw_symbol *s = &decoder->bundle.symbols[index];
-    struct tw_symbol_info i = {.size = info->size,
+    struct tw_symbol_info i = {.size = sizeof i,
                                .segment = s->segment,
                                .offset = s->offset,
                                .bytes = s->size,
