@@ -19,17 +19,24 @@ cut_while() {
     status=0
     "$TW_BIN" "$@" >"$work/out" 2>"$work/err" </dev/null &
     pid=$!
-    sleep "$delay"
+    if [ "$delay" = output ]; then # until it has begun to write, and has much left to do
+        for _ in $(seq 1000); do
+            [ -s "$work/out" ] && break
+            sleep 0.01
+        done
+    else
+        sleep "$delay"
+    fi
     truncate -s 0 "$file"
     wait "$pid" || status=$?
     err=$(cat "$work/err")
     case $status:$err in
-    3:*"$file"*"was cut"*) ok "$name" ;;
+    3:*"$file"*"was truncated"*) ok "$name" ;;
     *) not_ok "$name" "status $status" "$err" ;;
     esac
 }
 
-delay=1
+delay=output
 cp "$bundle" "$work/cut.twb"
 cut_while 'a bundle that is truncated while it runs' "$work/cut.twb" run "$work/cut.twb" -n 450 --mode strict -p Once --ignore-eos
 cp "$bundle" "$work/cut.twb"
@@ -176,7 +183,7 @@ if [ "$(id -u)" = 0 ]; then
     mkdir -m 700 "$work/own"
     ln -s "$work/theirs" "$work/own/tilewright"
     XDG_RUNTIME_DIR=$work/own
-    refuses 'a runtime folder that is a link' 6 'link or file stands' run "$bundle" -n 1 --device socket:x
+    refuses 'a runtime folder that is a link' 6 'found a link or file' run "$bundle" -n 1 --device socket:x
     rm "$work/own/tilewright"
     mkdir "$work/own/tilewright"
     chown 54321 "$work/own/tilewright"

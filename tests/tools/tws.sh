@@ -28,7 +28,7 @@ run 0 dump "$work/a.twb"
 cp "$work/out" "$work/b.tws"
 check 'verify takes what dump wrote of a bundle' run 0 verify "$work/b.tws"
 
-refuses 'a text has no earlier stages' 2 'text file holds only stage program' dump "$work/a.tws" --stage low
+refuses 'a text has no earlier stages' 2 'text file has only stage program' dump "$work/a.tws" --stage low
 refuses 'an unknown program of a text' 2 "no program 'x'; it has decode, prefill" dump "$work/a.tws" --program x
 refuses 'a violated rule' 7 '06-fifo_balance.bad.tws:3: rule 6 fifo_balance: p buffer 0 \(f\): 3 pages' verify "$rules/06-fifo_balance.bad.tws"
 cat "$rules/06-fifo_balance.ok.tws" "$rules/07-region_in_buffer.bad.tws" >"$work/two.tws"

@@ -50,11 +50,11 @@ serves 1 --usbredir "$work/usb" --recovery 'the fan is blocked'
 same 'the path of a process that died is taken over, by a device in recovery' "usbredir:$work/usb" "$(cat "$work/endpoints")"
 ends 'a device in recovery ends with success'
 
-refuses 'an unknown speed' 2 "'warp'.*full, high and super" emulate --usbredir "$work/usb" --speed warp
+refuses 'an unknown speed' 2 "'warp'.*full, high or super" emulate --usbredir "$work/usb" --speed warp
 refuses 'a malformed serial number' 2 'serial number' emulate --usbredir "$work/usb" --serial "$(printf 'a\tb')"
 refuses 'a speed without the device' 2 'usbredir' emulate --listen one --speed high
 refuses 'a controller without the gadget' 2 'gadget' emulate --usbredir "$work/usb" --udc x
-refuses 'recovery on a socket' 2 'in recovery is on a bus' emulate --recovery broken
+refuses 'recovery on a socket' 2 'in recovery needs a bus' emulate --recovery broken
 refuses 'a folder that is not there' 3 'No such file' emulate --usbredir "$work/no/usb"
 refuses 'a controller that is not there' 6 'no USB device controller' emulate --gadget --udc no-such-controller
 check 'refused commands leave no socket' [ ! -e "$work/usb" ]
