@@ -66,7 +66,7 @@ static void judge(const struct tw_program *p, const uint32_t *words, uint32_t n)
 static void edit_program(const struct tw_program *p, struct tw_cmem *mem, const uint8_t *data,
                          size_t size) {
     struct order_index index;
-    struct tw_certificate none = {NULL, 0}, own;
+    struct tw_certificate none = {NULL, 0, TW_STEP_OPS_UNSTATED}, own;
     struct order_mutant m;
     uint64_t seed = 1;
     for (size_t i = 0; i < size && i < 8; i++) {
