@@ -13,8 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int fail(const struct logits_file *f, const char *path, int e, tw_error *err) {
-    (void)f;
+static int fail(const char *path, int e, tw_error *err) {
     return tw_fail(err, e == ENOSPC || e == EDQUOT || e == EFBIG ? TW_E_NOSPACE : TW_E_IO, "%s: %s",
                    path, e ? strerror(e) : "write failed");
 }
@@ -38,7 +37,7 @@ int logits_file_open(struct logits_file *f, const char *path, tw_error *err) {
     memset(f, 0, sizeof *f);
     bool exists = stat(path, &st) == 0;
     if (!exists && errno != ENOENT) { /* report it for this path, not for the temporary file */
-        return fail(f, path, errno, err);
+        return fail(path, errno, err);
     }
     bool in_place = exists && !S_ISREG(st.st_mode);
     f->path = strdup(path);
@@ -49,7 +48,7 @@ int logits_file_open(struct logits_file *f, const char *path, tw_error *err) {
     }
     f->file = in_place ? fopen(path, "wbe") : create(f->temporary);
     if (!f->file) {
-        int code = fail(f, path, errno, err);
+        int code = fail(path, errno, err);
         logits_file_close(f, false, NULL);
         return code;
     }
@@ -58,7 +57,7 @@ int logits_file_open(struct logits_file *f, const char *path, tw_error *err) {
 
 int logits_file_write(struct logits_file *f, const void *bytes, size_t n, tw_error *err) {
     errno = 0;
-    return fwrite(bytes, 1, n, f->file) == n ? 0 : fail(f, f->path, errno, err);
+    return fwrite(bytes, 1, n, f->file) == n ? 0 : fail(f->path, errno, err);
 }
 
 int logits_file_close(struct logits_file *f, bool keep, tw_error *err) {
@@ -67,10 +66,10 @@ int logits_file_close(struct logits_file *f, bool keep, tw_error *err) {
     if (f->file) {
         int bad = ferror(f->file);
         if (fclose(f->file) || bad) {
-            code = fail(f, f->path, errno, err);
+            code = fail(f->path, errno, err);
         }
         if (f->temporary && keep && !code && rename(f->temporary, f->path)) {
-            code = fail(f, f->path, errno, err);
+            code = fail(f->path, errno, err);
         }
         if (f->temporary && (!keep || code)) {
             unlink(f->temporary);

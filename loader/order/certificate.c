@@ -52,6 +52,7 @@ static int bad(tw_error *err, const char *what, uint64_t found, uint64_t expecte
 /* Sizes of the two versions of the section. */
 struct edition {
     size_t header, entry;
+    bool states_ops; /* the second does */
 };
 
 static int read_entry(const uint8_t *at, size_t bytes, uint64_t n_words,
@@ -83,8 +84,8 @@ static int check_header(const uint8_t *bytes, size_t size, uint32_t n,
     }
     memcpy(&header, bytes, small);
     bool first = header.magic == TW_CERT_MAGIC_1;
-    *edition = first ? (struct edition){small, sizeof(struct tw_cert_entry_1)}
-                     : (struct edition){sizeof header, sizeof(struct tw_cert_entry)};
+    *edition = first ? (struct edition){small, sizeof(struct tw_cert_entry_1), false}
+                     : (struct edition){sizeof header, sizeof(struct tw_cert_entry), true};
     if (!first && header.magic != TW_CERT_MAGIC) {
         return bad(err, "magic", header.magic, TW_CERT_MAGIC);
     }
@@ -108,7 +109,7 @@ int tw_certificate_open(const void *section, size_t size, const struct tw_progra
                         uint32_t n, const uint8_t bindings_hash[TW_HASH_BYTES],
                         struct tw_certificate *out, tw_error *err) {
     const uint8_t *bytes = section;
-    struct edition edition = {0, 0};
+    struct edition edition = {0, 0, false};
     int rc = check_header(bytes, size, n, bindings_hash, &edition, err);
     if (rc) {
         return rc;
@@ -122,8 +123,7 @@ int tw_certificate_open(const void *section, size_t size, const struct tw_progra
         if (rc) {
             return rc;
         }
-        bool first = edition.entry == sizeof(struct tw_cert_entry_1);
-        if (!first && e.step_ops == TW_STEP_OPS_UNSTATED) {
+        if (edition.states_ops && e.step_ops == TW_STEP_OPS_UNSTATED) {
             return bad(err, "ops per step", 0, tw_program_step_ops(&programs[i]));
         }
         out[i] = (struct tw_certificate){(const uint32_t *)(const void *)words + e.first_word,
