@@ -99,6 +99,7 @@ static int map_trips(struct join *j) {
     for (uint32_t i = 0; i < s->trips.n; i++) {
         struct tw_trip t = s->trips.items[i];
         uint32_t id = 0;
+        TW_ASSERT(t.input < s->tensors.n && j->tensor_map[t.input] < o->tensors.n);
         t.input = j->tensor_map[t.input];
         while (id < o->trips.n && o->trips.items[id].name != t.name) {
             id++;
@@ -138,6 +139,8 @@ static void map_groups(struct join *j) {
 /* Returns the program's buffer that holds an activation (or a pinned Param) on a site, or
  * TW_NONE. */
 static uint32_t find_activation(const struct composer *k, uint32_t tensor, uint32_t site) {
+    TW_ASSERT(tensor == TW_NONE || tensor < k->unified.tensors.n);
+    TW_ASSERT(site < k->out->n_sites);
     const uint32_t *held = tensor == TW_NONE ? NULL : k->held[tensor];
     return held && held[site] ? held[site] - 1 : TW_NONE;
 }
@@ -150,6 +153,7 @@ static void record_activation(struct composer *k, uint32_t tensor, uint32_t site
     if (!k->held[tensor]) {
         k->held[tensor] = tw_cmem_alloc(k->out->mem, k->out->n_sites * sizeof **k->held);
     }
+    TW_ASSERT(tensor < k->unified.tensors.n && site < k->out->n_sites);
     if (!k->held[tensor][site]) {
         k->held[tensor][site] = buffer + 1;
     }
@@ -207,10 +211,13 @@ static int append_buffers(struct join *j) {
         record_activation(j->k, tensor, from->site, o->buffers.n);
         struct tw_buffer *b = TW_VEC_PUSH(o->mem, o->buffers);
         *b = *from;
+        TW_ASSERT(tensor == TW_NONE || j->k->residency.offset[tensor] != UINT64_MAX);
         b->tensor = tensor;
         b->offset = tensor == TW_NONE ? from->offset + j->base : j->k->residency.offset[tensor];
         if (from->sibling_base != TW_NONE) {
+            TW_ASSERT(from->sibling_base <= i && from->group < s->groups.n);
             b->sibling_base = j->buffer_map[from->sibling_base];
+            TW_ASSERT(b->sibling_base <= j->buffer_map[i]);
             b->group = (uint16_t)j->group_map[from->group];
         }
     }
@@ -223,6 +230,7 @@ static void append_records(struct join *j, uint32_t phase) {
     for (uint32_t i = 0; i < s->semaphores.n; i++) {
         struct tw_semaphore *sem = TW_VEC_PUSH(o->mem, o->semaphores);
         *sem = s->semaphores.items[i];
+        TW_ASSERT(sem->group < s->groups.n);
         sem->group = j->group_map[sem->group];
     }
     for (uint32_t i = 0; i < s->stages.n; i++) {
@@ -235,6 +243,8 @@ static void append_records(struct join *j, uint32_t phase) {
         *e = s->edges.items[i];
         e->from += j->first_stage;
         e->to += j->first_stage;
+        TW_ASSERT(e->from < o->stages.n && e->to < o->stages.n && e->buffer < s->buffers.n);
+        TW_ASSERT(e->semaphore == TW_NONE || e->semaphore < s->semaphores.n);
         e->buffer = j->buffer_map[e->buffer];
         e->semaphore += e->semaphore == TW_NONE ? 0 : j->first_semaphore;
     }
@@ -246,6 +256,7 @@ static void shift_loops(struct join *j) {
     uint32_t first, last;
     if (tw_builder_loop_ids(j->section, &first, &last)) {
         j->loop_shift = first < j->k->next_loop ? j->k->next_loop - first : 0;
+        TW_ASSERT(first <= last && first + j->loop_shift >= j->k->next_loop);
         j->k->next_loop = last + j->loop_shift + 1;
     }
 }
@@ -307,6 +318,7 @@ static void append_code(const struct join *j, uint32_t stream) {
         bool decodes = tw_op_decode(words, n, at, &op);
         TW_ASSERT(decodes); /* tw_unify() has already decoded it */
         n_words = op.n_words;
+        TW_ASSERT(n_words > 0 && n_words <= n - at);
         shift_op(j, &op);
         tw_builder_emit(j->out, stream / TW_ENGINE_COUNT,
                         (enum tw_engine)(stream % TW_ENGINE_COUNT), &op);
@@ -406,6 +418,7 @@ static void add_rendezvous(struct tw_builder *o, struct tw_section *phase, const
 
 static int append_phase(struct composer *k, uint32_t first, uint32_t n) {
     struct tw_builder *o = k->out;
+    TW_ASSERT(n > 0 && first + n <= k->c.n);
     const char *name = phase_name(k, first, n);
     struct join *joins = tw_cmem_alloc(o->mem, n * sizeof *joins);
     uint64_t *bases = tw_cmem_alloc(o->mem, n * sizeof *bases), private_bytes;
@@ -429,6 +442,7 @@ static int append_phase(struct composer *k, uint32_t first, uint32_t n) {
     if (rc) {
         return rc;
     }
+    TW_ASSERT(phase == &o->sections.items[o->sections.n - 1]);
     add_rendezvous(o, phase, name);
     rc = check_participants(k, name, phase->repeat);
     o->private_bytes = private_bytes > o->private_bytes ? private_bytes : o->private_bytes;
@@ -509,6 +523,7 @@ int tw_compose_program(const struct tw_composition *c, struct tw_builder *out, t
     join_claims(&k);
     for (uint32_t first = 0; first < k.c.n && rc == 0;) {
         uint32_t n = tw_phase_size(&k.c, first);
+        TW_ASSERT(n > 0 && n <= k.c.n - first);
         rc = append_phase(&k, first, n);
         first += n;
     }

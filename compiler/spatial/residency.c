@@ -6,6 +6,8 @@
  */
 #include "compiler/spatial/residency.h"
 
+#include "loader/base/assert.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +34,7 @@ static bool has_site(const struct tw_residency *r, uint32_t tensor, uint32_t sit
 }
 
 static void add_site(struct tw_residency *r, struct tw_cmem *mem, uint32_t tensor, uint32_t site) {
+    TW_ASSERT(site < r->n_sites);
     if (!r->sites[tensor]) {
         r->sites[tensor] = tw_cmem_alloc(mem, (r->n_sites / 64 + 1) * sizeof **r->sites);
     }
@@ -39,6 +42,7 @@ static void add_site(struct tw_residency *r, struct tw_cmem *mem, uint32_t tenso
 }
 
 static bool overlap_in_space(const struct tw_residency *r, uint32_t a, uint32_t b) {
+    TW_ASSERT(r->sites[a] && r->sites[b]);
     bool overlap = false;
     for (uint32_t i = 0; i <= r->n_sites / 64 && !overlap; i++) {
         overlap = (r->sites[a][i] & r->sites[b][i]) != 0;
@@ -81,6 +85,7 @@ static bool is_free(const struct tw_composition *c, const struct tw_unified *n,
                     uint32_t tensor, uint64_t at) {
     for (uint32_t i = 0; i < n_done; i++) {
         uint32_t other = done[i].tensor;
+        TW_ASSERT(r->offset[other] != UINT64_MAX && r->bytes[other] > 0);
         if (at < r->offset[other] + r->bytes[other] && r->offset[other] < at + r->bytes[tensor] &&
             overlap_in_time(c, &n->tensors.items[tensor], &n->tensors.items[other]) &&
             overlap_in_space(r, tensor, other)) {
@@ -100,6 +105,7 @@ static uint64_t lowest_free(const struct tw_composition *c, const struct tw_unif
             best = at;
         }
     }
+    TW_ASSERT(best != UINT64_MAX && best % 64 == 0); /* behind the last there is always room */
     return best;
 }
 
@@ -114,6 +120,7 @@ static uint64_t top_of_sites(const struct tw_residency *r, uint32_t tensor) {
 
 static void raise_top(const struct tw_residency *r, uint32_t tensor) {
     uint64_t end = r->offset[tensor] + r->bytes[tensor];
+    TW_ASSERT(end >= r->offset[tensor]);
     for (uint32_t site = 0; site < r->n_sites; site++) {
         r->top[site] = has_site(r, tensor, site) && end > r->top[site] ? end : r->top[site];
     }
@@ -128,6 +135,7 @@ static void place(const struct tw_composition *c, const struct tw_unified *n,
         uint32_t tensor = list[i].tensor;
         r->offset[tensor] =
             c->colour ? lowest_free(c, n, r, list, i, tensor) : top_of_sites(r, tensor);
+        TW_ASSERT(r->offset[tensor] % 64 == 0 && r->bytes[tensor] % 64 == 0);
         raise_top(r, tensor);
         uint64_t end = r->offset[tensor] + r->bytes[tensor];
         r->shared = end > r->shared ? end : r->shared;
@@ -152,6 +160,7 @@ void tw_residency_plan(const struct tw_composition *c, const struct tw_unified *
         for (uint32_t i = 0; i < c->sections[s]->buffers.n; i++) {
             const struct tw_buffer *b = &c->sections[s]->buffers.items[i];
             uint32_t tensor = b->tensor == TW_NONE ? TW_NONE : n->map[s][b->tensor];
+            TW_ASSERT(tensor == TW_NONE || tensor < n->tensors.n);
             if (tensor != TW_NONE) {
                 add_site(out, mem, tensor, b->site);
             }
@@ -161,6 +170,7 @@ void tw_residency_plan(const struct tw_composition *c, const struct tw_unified *
                 list[n_list] = (struct placed){out->bytes[tensor], tensor,
                                                is_param(t) ? t->value : TW_NONE, n_list};
                 n_list++;
+                TW_ASSERT(n_list <= n->tensors.n);
             }
         }
     }
@@ -189,6 +199,7 @@ static void extents(const struct tw_builder *s, uint64_t *bytes) {
     for (uint32_t i = 0; i < s->buffers.n; i++) {
         const struct tw_buffer *b = &s->buffers.items[i];
         uint64_t end = round64(b->offset + b->pages * b->page_bytes);
+        TW_ASSERT(b->site < s->n_sites);
         if (b->tensor == TW_NONE && end > bytes[b->site]) {
             bytes[b->site] = end;
         }
@@ -239,6 +250,7 @@ int tw_residency_phase(const struct tw_composition *c, const struct tw_unified *
     }
     *private_bytes = 0;
     for (uint32_t site = 0; site < r->n_sites; site++) {
+        TW_ASSERT(r->top[site] >= floor[site]);
         uint64_t own = r->top[site] - floor[site];
         *private_bytes = own > *private_bytes ? own : *private_bytes;
         fullest = r->top[site] > r->top[fullest] ? site : fullest;

@@ -6,6 +6,7 @@
  */
 #include "driver/decode/sampler.h"
 
+#include "loader/base/assert.h"
 #include "tilewright/machine.h"
 #include "tilewright/numerics.h"
 
@@ -38,7 +39,9 @@ uint32_t tw_random_next(struct tw_random *random) {
 static double uniform(struct tw_random *random) {
     uint64_t high = tw_random_next(random);
     uint64_t bits = (high << 32) | tw_random_next(random);
-    return (double)(bits >> 11) * 0x1p-53;
+    double u = (double)(bits >> 11) * 0x1p-53;
+    TW_ASSERT(u >= 0.0 && u < 1.0);
+    return u;
 }
 
 static int check(const struct tw_sampler_params *params, uint32_t n_vocab, tw_error *err) {
@@ -116,6 +119,7 @@ static bool before(struct tw_candidate a, struct tw_candidate b) {
 
 static void sift_down(struct tw_candidate *heap, uint32_t n, uint32_t at) {
     struct tw_candidate moving = heap[at];
+    TW_ASSERT(at <= n);
     for (;;) {
         uint64_t child = 2 * (uint64_t)at + 1;
         if (child >= n) {
@@ -135,6 +139,7 @@ static void sift_down(struct tw_candidate *heap, uint32_t n, uint32_t at) {
 
 /* Moves the first candidate of a heap of n to the end and restores the heap of the other n - 1. */
 static void pop(struct tw_candidate *heap, uint32_t n) {
+    TW_ASSERT(n > 0);
     struct tw_candidate first = heap[0];
     heap[0] = heap[n - 1];
     heap[n - 1] = first;
@@ -152,6 +157,7 @@ static uint32_t gather(struct tw_sampler *sampler, const float *logits, float ma
             sampler->candidates[n++] = (struct tw_candidate){.weight = difference, .id = i};
         }
     }
+    TW_ASSERT(n > 0 && n <= sampler->n_vocab); /* the largest one is no NaN */
     return n;
 }
 
@@ -159,6 +165,7 @@ static uint32_t gather(struct tw_sampler *sampler, const float *logits, float ma
  * shares. */
 static double take_top_k(struct tw_candidate *c, uint32_t n, uint32_t k) {
     double total = 0.0;
+    TW_ASSERT(k <= n);
     for (uint32_t r = 0; r < k; r++) {
         pop(c, n - r);
         total += (double)share(c[n - 1 - r].weight);
@@ -197,6 +204,7 @@ static uint32_t cut(const struct tw_sampler_params *params, struct tw_candidate 
         reached += (double)probability;
         kept++;
     }
+    TW_ASSERT(kept > 0 && kept <= limit && limit <= n);
     return kept;
 }
 
@@ -204,6 +212,7 @@ static uint32_t cut(const struct tw_sampler_params *params, struct tw_candidate 
 static uint32_t draw(struct tw_sampler *sampler, struct tw_candidate *c, uint32_t n) {
     double total = 0.0, passed = 0.0;
     uint32_t chosen = 0;
+    TW_ASSERT(n > 0 && sampler->params.temperature > 0.0f);
     for (uint32_t i = 0; i < n; i++) {
         c[i].weight = share(c[i].weight / sampler->params.temperature);
         total += (double)c[i].weight;
@@ -216,11 +225,13 @@ static uint32_t draw(struct tw_sampler *sampler, struct tw_candidate *c, uint32_
             passed += (double)c[i].weight;
         }
     }
+    TW_ASSERT(chosen < n && c[chosen].id < sampler->n_vocab);
     return c[chosen].id;
 }
 
 int tw_sampler_sample(struct tw_sampler *sampler, const float *logits, uint32_t *id,
                       tw_error *err) {
+    TW_ASSERT(sampler->n_vocab > 0 && (sampler->candidates || is_greedy(&sampler->params)));
     uint32_t best = largest(logits, sampler->n_vocab);
     if (best == TW_NONE) {
         return tw_fail(err, TW_E_FAULT, "sampler: all %u logits are NaN", sampler->n_vocab);

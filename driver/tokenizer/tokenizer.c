@@ -6,6 +6,7 @@
  */
 #include "driver/tokenizer/tokenizer_internal.h"
 
+#include "loader/base/assert.h"
 #include "tilewright/range.h"
 
 #include <stdlib.h>
@@ -65,6 +66,7 @@ static int fill_slots(struct tw_tokenizer *tokenizer, tw_error *err) {
         return tw_fail(err, TW_E_NOMEM, "tokenizer: no memory for the table of %u pieces",
                        vocab->header.n_tokens);
     }
+    TW_ASSERT((n_slots & (n_slots - 1)) == 0 && n_slots > vocab->header.n_tokens);
     tokenizer->slot_mask = (uint32_t)(n_slots - 1);
     for (uint64_t i = 0; i < n_slots; i++) {
         tokenizer->slots[i].id = TW_NONE;
@@ -80,6 +82,7 @@ static int fill_slots(struct tw_tokenizer *tokenizer, tw_error *err) {
             return tw_fail(err, TW_E_FORMAT,
                            "vocabulary: too many pieces up to token %u have equal hashes", id);
         }
+        TW_ASSERT(slot->id == TW_NONE || slot->id < id);
         slot->id = id;
         tokenizer->longest = n > tokenizer->longest ? n : tokenizer->longest;
     }
@@ -213,6 +216,7 @@ uint32_t tw_marker_find(const struct tw_tokenizer *tokenizer, const char *text, 
         if (at == n) {
             break;
         }
+        TW_ASSERT(low <= longer && longer <= high && at < n);
         low = lower_bound(tokenizer, longer, high, at, (uint8_t)text[at]);
         high = lower_bound(tokenizer, low, high, at, (uint8_t)text[at] + 1);
     }
@@ -225,6 +229,7 @@ static char *write_text(const struct tw_vocab *vocab, uint32_t id, char *out) {
     const char *piece = tw_piece_raw(vocab, id, &n);
     uint8_t type = vocab->types[id];
     if (type == TW_TOKEN_BYTE) {
+        TW_ASSERT(byte_of(piece, n) >= 0); /* fill_byte_ids has refused others */
         *out++ = (char)byte_of(piece, n);
         return out;
     }
@@ -247,6 +252,8 @@ static int fill_text(struct tw_tokenizer *tokenizer, tw_error *err) {
     char *end = tokenizer->text;
     for (uint32_t id = 0; id < vocab->header.n_tokens; id++) {
         end = write_text(vocab, id, end);
+        TW_ASSERT(end <=
+                  tokenizer->text + vocab->offsets[id + 1]); /* never longer than its piece */
         tokenizer->text_at[id + 1] = (uint32_t)(end - tokenizer->text);
     }
     return 0;
@@ -314,6 +321,7 @@ int tw_tokenizer_piece(const struct tw_tokenizer *tokenizer, uint32_t id, unsign
                        vocab->header.n_tokens);
     }
     bool silent = vocab->types[id] == TW_TOKEN_CONTROL || vocab->types[id] == TW_TOKEN_UNKNOWN;
+    TW_ASSERT(tokenizer->text_at[id] <= tokenizer->text_at[id + 1]);
     *bytes = tokenizer->text + tokenizer->text_at[id];
     *n = silent && !(flags & TW_PIECE_SPECIAL)
              ? 0

@@ -51,17 +51,21 @@ void tw_token_list_finish(struct tw_token_list *list) {
 /* Returns whether the pair of symbol `a` is merged before that of `b`. */
 static bool before(const struct pass *pass, uint32_t a, uint32_t b) {
     const float *scores = pass->tokenizer->vocab.scores;
+    TW_ASSERT(a < pass->n_symbols && b < pass->n_symbols);
+    TW_ASSERT(pass->symbols[a].merged != TW_NONE && pass->symbols[b].merged != TW_NONE);
     float score_a = scores[pass->symbols[a].merged], score_b = scores[pass->symbols[b].merged];
     return score_a > score_b || (score_a == score_b && a < b);
 }
 
 static void put_at(struct pass *pass, uint32_t place, uint32_t symbol) {
+    TW_ASSERT(place < pass->n_symbols && symbol < pass->n_symbols);
     pass->heap[place] = symbol;
     pass->symbols[symbol].place = place;
     pass->work++;
 }
 
 static void sift_up(struct pass *pass, uint32_t place) {
+    TW_ASSERT(place < pass->n_heap);
     uint32_t symbol = pass->heap[place];
     while (place > 0 && before(pass, symbol, pass->heap[(place - 1) / 2])) {
         put_at(pass, place, pass->heap[(place - 1) / 2]);
@@ -71,6 +75,7 @@ static void sift_up(struct pass *pass, uint32_t place) {
 }
 
 static void sift_down(struct pass *pass, uint32_t place) {
+    TW_ASSERT(place < pass->n_heap);
     uint32_t symbol = pass->heap[place];
     for (;;) {
         uint32_t child = 2 * place + 1; /* below 2^30: there are at most 2^28 + 1 symbols */
@@ -98,6 +103,7 @@ static void reorder(struct pass *pass, uint32_t place) {
 
 static void leave_heap(struct pass *pass, uint32_t symbol) {
     uint32_t place = pass->symbols[symbol].place;
+    TW_ASSERT(place < pass->n_heap && pass->heap[place] == symbol);
     uint32_t last = pass->heap[--pass->n_heap];
     pass->symbols[symbol].merged = TW_NONE;
     if (last != symbol) {
@@ -116,6 +122,8 @@ static uint32_t find_pair(struct pass *pass, const struct symbol *symbol) {
     if (symbol->next == TW_NONE) {
         return TW_NONE;
     }
+    TW_ASSERT(symbol->next < pass->n_symbols &&
+              pass->symbols[symbol->next].at == symbol->at + symbol->length);
     return find(pass, symbol->at, symbol->length + pass->symbols[symbol->next].length);
 }
 
@@ -142,10 +150,13 @@ static void refresh(struct pass *pass, uint32_t index) {
 /* Merges the pair at the top of the heap. */
 static void merge(struct pass *pass) {
     uint32_t index = pass->heap[0];
+    TW_ASSERT(pass->n_heap > 0 && pass->symbols[index].next < pass->n_symbols);
     struct symbol *left = &pass->symbols[index], *right = &pass->symbols[left->next];
     if (right->merged != TW_NONE) {
         leave_heap(pass, left->next);
     }
+    TW_ASSERT(left->merged != TW_NONE && left->length > 0 && right->length > 0);
+    TW_ASSERT(right->previous == index);
     left->id = left->merged;
     left->length += right->length;
     right->length = 0;
@@ -184,6 +195,7 @@ static int split(struct pass *pass, size_t n, tw_error *err) {
                                            .id = find(pass, at, length)};
         at += length;
     }
+    TW_ASSERT(at == n);
     pass->n_symbols = count;
     return 0;
 }

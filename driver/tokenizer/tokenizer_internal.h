@@ -7,6 +7,8 @@
 
 #include "driver/tokenizer/tokenizer.h"
 
+#include "loader/base/assert.h"
+
 struct piece_slot {
     uint32_t hash;
     uint32_t id; /* TW_NONE: free */
@@ -27,6 +29,8 @@ struct tw_tokenizer {
 
 /* Returns the piece of an id as spelled in the vocabulary. */
 static inline const char *tw_piece_raw(const struct tw_vocab *vocab, uint32_t id, uint32_t *n) {
+    TW_ASSERT(id < vocab->header.n_tokens && vocab->offsets[id] <= vocab->offsets[id + 1]);
+    TW_ASSERT(vocab->offsets[id + 1] <= vocab->header.bytes_size);
     *n = vocab->offsets[id + 1] - vocab->offsets[id];
     return vocab->bytes + vocab->offsets[id];
 }

@@ -7,6 +7,7 @@
 #include "firmware/link/medium.h"
 
 #include "firmware/link/packet.h"
+#include "loader/base/assert.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -40,6 +41,7 @@ struct tw_medium *tw_medium_create(struct tw_pipe *pipe) {
 
 void tw_medium_destroy(struct tw_medium *m) {
     if (m) {
+        TW_ASSERT(!m->connection);
         m->pipe->ops->close(m->pipe);
         free(m);
     }
@@ -61,6 +63,7 @@ static bool begins_connection(struct tw_medium *m, const uint8_t *bytes, size_t 
     if (q.nonce == m->nonce || q.nonce == 0) {
         return false;
     }
+    TW_ASSERT(n == sizeof m->open);
     m->nonce = q.nonce;
     m->opening = true;
     memcpy(m->open, bytes, n);
@@ -85,10 +88,12 @@ static enum tw_packet_result send_packet(struct tw_pipe *p, const uint8_t *bytes
 static enum tw_packet_result take_packet(struct tw_pipe *p, uint8_t **bytes, size_t *n) {
     struct connection *c = (struct connection *)p;
     struct tw_medium *m = c->medium;
+    TW_ASSERT(m->connection == c);
     if (atomic_load(&c->gone)) {
         return TW_PACKET_GONE;
     }
     if (c->first) {
+        TW_ASSERT(!m->opening); /* the next one begins only after this one's packets */
         c->first = false;
         *bytes = m->open;
         *n = sizeof m->open;
@@ -113,6 +118,7 @@ static void hang_up(struct tw_pipe *p) {
 
 static void close_connection(struct tw_pipe *p) {
     struct connection *c = (struct connection *)p;
+    TW_ASSERT(c->medium->connection == c);
     c->medium->connection = NULL;
     free(c);
 }
@@ -143,6 +149,7 @@ struct tw_pipe *tw_medium_accept(struct tw_medium *m) {
     if (!c) {
         return NULL; /* out of memory: the caller's next turn tries again */
     }
+    TW_ASSERT(m->nonce != 0 && !m->connection);
     c->base = (struct tw_pipe){&ops, m->pipe->chunk, m->pipe->fd};
     c->medium = m;
     c->first = true;

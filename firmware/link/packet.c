@@ -4,6 +4,7 @@
  */
 #include "firmware/link/packet.h"
 
+#include "loader/base/assert.h"
 #include "loader/base/compiler.h"
 
 #include <pthread.h>
@@ -86,6 +87,7 @@ static uint64_t copy_and_sum(uint64_t h, uint8_t *to, const uint8_t *from, size_
 
 static uint32_t fill_sum(uint8_t *to, size_t length, const uint8_t *head, size_t n,
                          const uint8_t *payload) {
+    TW_ASSERT(n <= length);
     size_t rest = length - n, words = rest / 8 * 8;
     if (n % 8) { /* a message resent from an offset that is not a multiple of 8 */
         memcpy(to, head, n);
@@ -100,6 +102,7 @@ static uint32_t fill_sum(uint8_t *to, size_t length, const uint8_t *head, size_t
 
 static uint32_t fill_crc(uint8_t *to, size_t length, const uint8_t *head, size_t n,
                          const uint8_t *payload) {
+    TW_ASSERT(n <= length);
     memcpy(to, head, n);
     memcpy(to + n, payload, length - n);
     return tw_packet_crc32c(0, to, length);
@@ -108,8 +111,12 @@ static uint32_t fill_crc(uint8_t *to, size_t length, const uint8_t *head, size_t
 size_t tw_packet_build(struct tw_link_header *h, const struct tw_packet_data *data, uint32_t chunk,
                        uint8_t *bytes) {
     static const uint8_t none[1];
+    TW_ASSERT(chunk > 0 && chunk <= TW_LINK_CHUNK);
+    TW_ASSERT(data->payload || data->payload_bytes == 0);
+    TW_ASSERT(data->payload_bytes <= TW_LINK_MAX_PAYLOAD);
     uint32_t head = data->header ? TW_WIRE_HEADER_BYTES : 0;
     h->total = head + data->payload_bytes;
+    TW_ASSERT(h->offset <= h->total);
     uint32_t left = h->total - h->offset;
     h->length = left < chunk ? left : chunk;
     uint32_t in_head = h->offset < head ? head - h->offset : 0,
@@ -118,6 +125,7 @@ size_t tw_packet_build(struct tw_link_header *h, const struct tw_packet_data *da
     const uint8_t *payload =
         h->length > n ? (const uint8_t *)data->payload + (h->offset + n - head) : none;
     uint8_t *to = bytes + TW_LINK_HEADER_BYTES;
+    TW_ASSERT(n <= h->length && h->length <= chunk && h->offset + h->length <= h->total);
     h->data_crc = (h->flags & TW_LINK_MIXED ? fill_sum : fill_crc)(to, h->length, from, n, payload);
     tw_link_encode(h, bytes);
     return TW_LINK_HEADER_BYTES + h->length;

@@ -8,6 +8,7 @@
 #include "firmware/serve/link_server_internal.h"
 
 #include "firmware/link/packet.h"
+#include "loader/base/assert.h"
 #include "loader/base/clock.h"
 #include "loader/base/event.h"
 
@@ -25,6 +26,7 @@ void tw_link_server_sleep(uint32_t ms) {
 /* ---- sending ---- */
 
 static bool send_whole(struct tw_pipe *to, const uint8_t *bytes, size_t n, bool wait) {
+    TW_ASSERT(n <= TW_PACKET_BYTES);
     for (;;) {
         enum tw_packet_result r = to->ops->send(to, bytes, n);
         if (r != TW_PACKET_AGAIN || !wait) {
@@ -51,6 +53,7 @@ static bool send_built(struct tw_link_server *s, struct tw_pipe *to, uint8_t *by
 bool tw_link_server_send(struct tw_link_server *s, struct tw_pipe *to, struct tw_link_header *h,
                          const void *payload, uint32_t bytes) {
     uint8_t packet[TW_LINK_HEADER_BYTES + sizeof(struct tw_link_opened)];
+    TW_ASSERT(bytes <= sizeof(struct tw_link_opened) && bytes <= to->chunk);
     const struct tw_packet_data data = {NULL, payload, bytes};
     h->flags = atomic_load_explicit(&s->check, memory_order_relaxed);
     return send_built(s, to, packet, tw_packet_build(h, &data, to->chunk, packet), false);
@@ -59,6 +62,7 @@ bool tw_link_server_send(struct tw_link_server *s, struct tw_pipe *to, struct tw
 bool tw_link_server_send_answer(struct tw_link_server *s, struct tw_pipe *to,
                                 struct tw_link_header *h, const struct slot *a, bool wait) {
     uint8_t packet[TW_PACKET_BYTES];
+    TW_ASSERT(a->n >= TW_WIRE_HEADER_BYTES && a->n <= TW_LINK_MAX_MESSAGE);
     const struct tw_packet_data data = {a->bytes, a->bytes + TW_WIRE_HEADER_BYTES,
                                         a->n - TW_WIRE_HEADER_BYTES};
     bool connected = true;
@@ -76,6 +80,7 @@ bool tw_link_server_send_answer(struct tw_link_server *s, struct tw_pipe *to,
 /* Cleans up after a host. If another has come and gone in the meantime, the caller repeats it. */
 static void clean_up(struct tw_link_server *s) {
     enum cleanup cleanup = s->cleanup;
+    TW_ASSERT(cleanup != CLEANUP_NONE && !s->executing && !s->sending);
     uint32_t departures = s->departures;
     char disconnect_reason[sizeof s->disconnect_reason];
     memcpy(disconnect_reason, s->disconnect_reason, sizeof disconnect_reason);
@@ -88,6 +93,7 @@ static void clean_up(struct tw_link_server *s) {
         tw_server_log(server, disconnect_reason);
     }
     pthread_mutex_lock(&s->lock);
+    TW_ASSERT(s->cleanup != CLEANUP_NONE);
     if (s->departures == departures) {
         tw_server_cancel(server, false);
         s->cleanup = CLEANUP_NONE;
@@ -141,10 +147,12 @@ static void corrupt_content(struct tw_link_server *s, const struct slot *request
 /* Executes request `number` and fills its answer slot. Called without the lock: both slots belong
  * to the executing thread until `executed` reaches their number. */
 static void execute(struct tw_link_server *s, uint32_t number) {
+    TW_ASSERT(number > 0);
     const struct slot *request = tw_link_server_slot(s->request, number),
                       *last = tw_link_server_slot(s->answer, number - 1);
     struct slot *answer = tw_link_server_slot(s->answer, number);
     struct tw_server_answer out;
+    TW_ASSERT(request->n >= TW_WIRE_HEADER_BYTES && request->n <= TW_LINK_MAX_MESSAGE);
     struct tw_faults_request v = tw_faults_handle(s->faults, opcode_of(request));
     follow_plan(s, &v);
     if (v.reset) {
@@ -153,6 +161,7 @@ static void execute(struct tw_link_server *s, uint32_t number) {
     }
     tw_emu_handle(s->emu, request->bytes, request->bytes + TW_WIRE_HEADER_BYTES,
                   request->n - TW_WIRE_HEADER_BYTES, &out);
+    TW_ASSERT(out.length <= TW_LINK_MAX_PAYLOAD && (out.payload || out.length == 0));
     memcpy(answer->bytes, out.header, TW_WIRE_HEADER_BYTES);
     if (out.length) {
         memcpy(answer->bytes + TW_WIRE_HEADER_BYTES, out.payload, out.length);
@@ -163,6 +172,7 @@ static void execute(struct tw_link_server *s, uint32_t number) {
     struct tw_faults_answer sent = {answer->bytes, TW_WIRE_HEADER_BYTES + out.length};
     const struct tw_faults_answer before = {last->bytes, number > 1 ? last->n : 0};
     tw_faults_inject(s->faults, &sent, &before);
+    TW_ASSERT(sent.n >= TW_WIRE_HEADER_BYTES && sent.n <= TW_LINK_MAX_MESSAGE);
     answer->n = sent.n;
 }
 
@@ -178,6 +188,8 @@ static uint32_t program_of(const struct slot *request) {
 /* Executes the next request and sends its answer. wait: for room to send; otherwise packets that
  * find no room are lost, and the host requests them again. */
 static void execute_next(struct tw_link_server *s, bool wait) {
+    TW_ASSERT(tw_link_server_sound(s) && s->executed < s->received);
+    TW_ASSERT(s->host && !s->executing && s->cleanup == CLEANUP_NONE);
     uint32_t number = s->executed + 1, generation = s->generation;
     const struct slot *request = tw_link_server_slot(s->request, number);
     s->executing = opcode_of(request) ? opcode_of(request) : 1u;
@@ -186,20 +198,24 @@ static void execute_next(struct tw_link_server *s, bool wait) {
     execute(s, number);
     atomic_fetch_add_explicit(&s->progress, 1, memory_order_relaxed);
     pthread_mutex_lock(&s->lock);
+    TW_ASSERT(s->executing);
     s->executing = 0;
     if (s->generation != generation || s->cleanup != CLEANUP_NONE || !s->host) {
         pthread_cond_broadcast(&s->work); /* only the cleanup still waits for it */
         return;
     }
+    TW_ASSERT(s->executed == number - 1 && number <= s->received);
     s->executed = number;
     struct tw_link_header h = {
         .kind = TW_LINK_DATA, .generation = generation, .sequence = number, .ack = s->received};
     struct tw_pipe *to = s->host;
+    TW_ASSERT(!s->sending);
     s->sending = true;
     pthread_mutex_unlock(&s->lock);
     bool connected =
         tw_link_server_send_answer(s, to, &h, tw_link_server_slot(s->answer, number), wait);
     pthread_mutex_lock(&s->lock);
+    TW_ASSERT(s->sending && s->host == to); /* nobody lets a host go while something is sent */
     s->sending = false;
     if (!connected) {
         to->ops->hang_up(to); /* the other thread notices and detaches the host */
@@ -209,6 +225,7 @@ static void execute_next(struct tw_link_server *s, bool wait) {
 
 /* Returns true for requests that take less time than waking a thread. */
 static bool is_short(const struct slot *request) {
+    TW_ASSERT(request->n >= TW_WIRE_HEADER_BYTES);
     struct tw_wire_range range = {.bytes = UINT64_MAX};
     uint32_t payload = request->n - TW_WIRE_HEADER_BYTES;
     switch (opcode_of(request)) {
@@ -331,6 +348,7 @@ void tw_link_server_detach(struct tw_link_server *s, enum cleanup cleanup) {
     while (s->sending) {
         pthread_cond_wait(&s->sent_all, &s->lock);
     }
+    TW_ASSERT(s->host == host); /* only the caller's thread changes it */
     host->ops->close(host);
     s->host = NULL;
     s->departures++;
@@ -343,6 +361,7 @@ void tw_link_server_detach(struct tw_link_server *s, enum cleanup cleanup) {
     if (tw_faults_kernels(s->faults, &how)) {
         tw_slow_kernels_release();
     }
+    TW_ASSERT(tw_link_server_sound(s));
     pthread_cond_broadcast(&s->work);
 }
 
@@ -362,6 +381,7 @@ void tw_link_server_destroy(struct tw_link_server *s) {
     pthread_cond_broadcast(&s->work);
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->executor, NULL);
+    TW_ASSERT(!s->host && !s->executing && !s->sending);
     tw_emu_destroy(s->emu);
     free_all(s);
 }
@@ -399,6 +419,7 @@ void tw_link_server_describe(struct tw_link_server *s, struct tw_link_opened *ou
 
 bool tw_link_server_send_opened(struct tw_link_server *s) {
     struct tw_link_opened o;
+    TW_ASSERT(s->host && s->cleanup == CLEANUP_NONE);
     describe(s, &o);
     o.generation = s->generation;
     o.was_dirty = s->was_dirty;
@@ -422,6 +443,7 @@ bool tw_link_server_attach(struct tw_link_server *s, struct tw_pipe *host, uint3
     pthread_mutex_lock(&s->lock);
     bool free_now = !s->host;
     if (free_now) {
+        TW_ASSERT(tw_link_server_sound(s) && host->chunk <= TW_LINK_CHUNK);
         tw_faults_new_host(s->faults);
         s->host = host;
         s->pid = pid;

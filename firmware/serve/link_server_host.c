@@ -6,12 +6,14 @@
 #include "firmware/serve/link_server_internal.h"
 
 #include "firmware/link/packet.h"
+#include "loader/base/assert.h"
 #include "loader/base/clock.h"
 
 static bool request_resend(struct tw_link_server *s) {
     if (s->resend_requested) {
         return true;
     }
+    TW_ASSERT(s->host && tw_link_server_sound(s));
     s->resend_requested = true;
     struct tw_link_resend r = {.offset = s->received_bytes};
     struct tw_link_header h = {
@@ -33,13 +35,17 @@ static bool take_data(struct tw_link_server *s, const struct tw_link_header *h,
         return true; /* the host ignores its credits: drop it */
     }
     struct slot *r = tw_link_server_slot(s->request, h->sequence);
+    TW_ASSERT(h->sequence == s->received + 1 && h->offset == s->received_bytes);
+    TW_ASSERT(h->total <= TW_LINK_MAX_MESSAGE && h->length <= h->total - h->offset);
     memcpy(r->bytes + h->offset, bytes, h->length);
     s->received_bytes += h->length;
     s->resend_requested = false;
+    TW_ASSERT(s->received_bytes <= h->total);
     if (s->received_bytes == h->total) {
         r->n = h->total;
         s->received_bytes = 0;
         s->received++;
+        TW_ASSERT(tw_link_server_sound(s));
         if (!tw_link_server_execute_short(s)) {
             pthread_cond_broadcast(&s->work);
         }
@@ -51,6 +57,7 @@ static bool take_data(struct tw_link_server *s, const struct tw_link_header *h,
  * allow are not resent: their slots hold, or will hold, newer ones. */
 static bool resend_answers(struct tw_link_server *s, uint32_t from, uint32_t offset) {
     bool connected = true;
+    TW_ASSERT(tw_link_server_sound(s));
     uint32_t kept = TW_LINK_CREDITS - (s->executing ? 1 : 0);
     for (uint32_t n = from; connected && n > s->acked && n <= s->executed && s->executed - n < kept;
          n++) {
@@ -113,6 +120,7 @@ static bool handle(struct tw_link_server *s, uint8_t *bytes, size_t n) {
                                                               generation shows */
     }
     s->acked = h.ack > s->acked && h.ack <= s->executed ? h.ack : s->acked;
+    TW_ASSERT(tw_link_server_sound(s) && n == TW_LINK_HEADER_BYTES + h.length);
     switch (h.kind) {
     case TW_LINK_DATA:
         return take_data(s, &h, bytes + TW_LINK_HEADER_BYTES);
@@ -156,6 +164,7 @@ void tw_link_server_take(struct tw_link_server *s) {
         if (r == TW_PACKET_AGAIN) {
             break;
         }
+        TW_ASSERT(r != TW_PACKET_OK || n <= TW_PACKET_BYTES);
         connected = r == TW_PACKET_OK && receive(s, bytes, n);
     }
     if (!connected) {

@@ -53,6 +53,15 @@ struct tw_link_server {
     _Atomic uint64_t progress; /* counter; changes with each request */
 };
 
+/* What holds between any two requests; with the lock. The host's numbers of requests, those
+ * executed and those acknowledged never overtake each other, and no slot is in use twice. */
+static inline bool tw_link_server_sound(const struct tw_link_server *s) {
+    return s->acked <= s->executed && s->executed <= s->received &&
+           s->received - s->executed <= TW_LINK_CREDITS &&
+           s->received_bytes < TW_LINK_MAX_MESSAGE &&
+           (s->host || (s->received == 0 && !s->sending)) && s->last_kind < TW_LINK_KIND_LIMIT;
+}
+
 static inline struct slot *tw_link_server_slot(struct slot *slots, uint32_t sequence) {
     return &slots[sequence % TW_LINK_CREDITS];
 }

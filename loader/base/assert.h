@@ -36,7 +36,7 @@ tw_assert_failed(const char *condition, const char *file, int line, const char *
 #define TW_ASSERT(condition) \
     ((condition) ? (void)0 : tw_assert_failed(#condition, __FILE__, __LINE__, __func__))
 #else
-#define TW_ASSERT(condition) ((void)sizeof((condition) ? 1 : 0))
+#define TW_ASSERT(condition) ((void)(0 && (condition)))
 #endif
 
 #endif

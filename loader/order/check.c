@@ -6,6 +6,7 @@
  */
 #include "loader/order/check_internal.h"
 
+#include "loader/base/assert.h"
 #include "loader/base/grow.h"
 
 #include <stdio.h>
@@ -55,13 +56,14 @@ int tw_ck_grow(struct tw_checker *c, void *items, size_t *cap, size_t n, size_t 
 
 /* Decodes the stream's next op; 0 words at its end. */
 static void peek(struct tw_checker *c, uint32_t stream) {
+    TW_ASSERT(stream < c->n_streams);
     const struct tw_stream *s = &c->p->streams[stream];
     c->stream = stream;
     c->op.code = 0;
     c->op.stage = TW_NONE;
     if (c->streams[stream].words_at < s->n_words) {
-        (void)tw_op_decode(s->words, s->n_words, c->streams[stream].words_at,
-                           &c->op); /* the verifier has decoded it */
+        bool decodes = tw_op_decode(s->words, s->n_words, c->streams[stream].words_at, &c->op);
+        TW_ASSERT(decodes); /* the verifier has decoded it */
     }
 }
 
@@ -77,6 +79,7 @@ static void step_over(struct tw_checker *c) {
     struct tw_ck_stream *s = &c->streams[c->stream];
     s->words_at += c->op.n_words;
     s->at++;
+    TW_ASSERT(s->words_at <= c->p->streams[c->stream].n_words && s->at <= s->n_ops);
     tw_ck_clock(c, c->stream)[c->stream] = (int32_t)s->at;
     if (is_data(c->op.code)) {
         s->last_data = (int32_t)s->at;
@@ -86,7 +89,9 @@ static void step_over(struct tw_checker *c) {
 /* Rule 23: a section begins where every engine is known to have left the ones before. */
 static int enter_section(struct tw_checker *c) {
     struct tw_ck_stream *s = &c->streams[c->stream];
+    TW_ASSERT(c->op.stage < c->p->n_stages); /* count_ops has looked at every op */
     uint32_t section = c->p->stages[c->op.stage].section;
+    TW_ASSERT(section < c->p->n_sections);
     /* a later iteration would enter it unchecked */
     if (c->depth && section != c->frames[0].section) {
         return tw_ck_fail(c, TW_ORDER_section_order, "an op of section %u in a loop of section %u",
@@ -137,6 +142,7 @@ static int turn_run(struct tw_checker *c, uint32_t stream) {
         return fail_word(c, "RUN of a stream that is not in the open loop");
     }
     for (uint32_t d = 0; d < c->depth; d++) {
+        TW_ASSERT(c->streams[stream].loop_var[d] < TW_MAX_VARS && c->frames[d].pass <= 1);
         c->vars[c->streams[stream].loop_var[d]] = c->frames[d].pass;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -165,7 +171,9 @@ static bool body_has_flags(struct tw_checker *c, uint32_t stream) {
         }
         depth += code == TW_OP_LOOP ? 1u : 0u;
         depth -= code == TW_OP_END ? 1u : 0u;
+        TW_ASSERT(s->words[at] >> 16 > 0);
         at += s->words[at] >> 16;
+        TW_ASSERT(at <= s->n_words);
     } while (depth);
     return false;
 }
@@ -207,6 +215,7 @@ static int join_loop(struct tw_checker *c, struct tw_ck_frame *f, uint32_t strea
     step_over(c);
     s->open_from[c->depth] = s->at;
     s->loop_words[c->depth] = s->words_at;
+    TW_ASSERT(c->n_members < c->n_streams * TW_CK_MAX_DEPTH);
     c->members[c->n_members++] = stream;
     return 0;
 }
@@ -240,6 +249,7 @@ static int turn_loop(struct tw_checker *c, uint32_t n) {
                           "a loop with semaphores is entered by %u of %u engines", n,
                           streams_with_ops(c));
     }
+    TW_ASSERT(f->n == n && f->first + n == c->n_members);
     f->fifo_log = c->n_fifo_log;
     f->word_log = c->n_word_log;
     f->pending = c->n_pending;
@@ -267,6 +277,7 @@ static void repeat_body(struct tw_checker *c, struct tw_ck_frame *f) {
     memset(c->ends, 0, c->n_streams * sizeof *c->ends);
     for (uint32_t i = 0; i < f->n; i++) {
         struct tw_ck_stream *s = &c->streams[c->members[f->first + i]];
+        TW_ASSERT(s->at >= s->open_from[c->depth - 1]);
         c->ends[c->members[f->first + i]] = (int32_t)(s->at - s->open_from[c->depth - 1]);
         s->at = s->open_from[c->depth - 1];
         s->words_at = s->loop_words[c->depth - 1];
@@ -282,6 +293,7 @@ static void repeat_body(struct tw_checker *c, struct tw_ck_frame *f) {
 }
 
 static int leave_loop(struct tw_checker *c, struct tw_ck_frame *f) {
+    TW_ASSERT(c->depth > 0 && f == tw_ck_top(c));
     int rc = tw_ck_memory_leave(c, f);
     if (rc == 0) {
         rc = tw_ck_sync_leave(c, f);
@@ -296,6 +308,7 @@ static int leave_loop(struct tw_checker *c, struct tw_ck_frame *f) {
         step_over(c);
         c->frame_of[stream] = (uint8_t)c->depth;
     }
+    TW_ASSERT(c->n_members == f->first + f->n);
     c->n_members = f->first;
     c->at++;
     if (f->flags) {
@@ -388,8 +401,11 @@ static int check_ends(struct tw_checker *c) {
 /* The step is the body of a loop over tokens: a second one, with the epoch one higher and every
  * word where the first has left it. */
 static void next_step(struct tw_checker *c) {
+    TW_ASSERT(c->depth == 0 && c->n_members == 0 && c->n_pending == 0);
     for (uint32_t i = 0; i < c->n_streams; i++) {
         struct tw_ck_stream *s = &c->streams[i];
+        TW_ASSERT(s->at == s->n_ops && s->words_at == c->p->streams[i].n_words);
+        TW_ASSERT(s->inner_from == TW_NONE);
         c->ends[i] = (int32_t)s->at;
         s->at = s->words_at = 0;
         s->last_data = 0;

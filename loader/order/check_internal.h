@@ -7,6 +7,7 @@
 #ifndef TW_LOADER_ORDER_CHECK_INTERNAL_H
 #define TW_LOADER_ORDER_CHECK_INTERNAL_H
 
+#include "loader/base/assert.h"
 #include "loader/base/compiler.h"
 #include "loader/order/certificate.h"
 #include "tilewright/footprint.h"
@@ -176,9 +177,11 @@ static inline void tw_ck_count(struct tw_checker *c, enum tw_order_rule rule) {
 /* Makes room for item n of an array. Returns 0 or NOMEM. */
 int tw_ck_grow(struct tw_checker *c, void *items, size_t *cap, size_t n, size_t item_bytes);
 static inline int32_t *tw_ck_clock(const struct tw_checker *c, uint32_t stream) {
+    TW_ASSERT(stream < c->n_streams);
     return &c->clocks[(size_t)stream * c->n_streams];
 }
 static inline uint32_t tw_ck_site(const struct tw_checker *c, uint32_t stream) {
+    TW_ASSERT(stream < c->n_streams);
     return c->p->streams[stream].site;
 }
 static inline struct tw_ck_frame *tw_ck_top(struct tw_checker *c) {

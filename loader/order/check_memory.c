@@ -5,6 +5,7 @@
  * the open loops; a rectangle that has gaps counts whole for conflicts and not at all as written.
  * FIFO pages belong to one engine at a time, so only their content is followed.
  */
+#include "loader/base/assert.h"
 #include "loader/order/check_internal.h"
 #include "tilewright/range.h"
 
@@ -42,6 +43,7 @@ static struct tw_ck_rect rows_of(const struct tw_checker *c, uint32_t n, unsigne
     struct tw_ck_rect r = {0, one.row_bytes, one.stride, TW_NONE, (uint32_t)one.rows, true};
     if (one.rows != two.rows) {
         const struct tw_operand *rows = tw_op_rows(&c->op);
+        TW_ASSERT(rows); /* else the extent could not depend on it */
         r.trip = rows->id;
         r.max = rows->max;
     } else if (c->op.code == TW_OP_GATHER && n == TW_GATHER_REGION_ids) {
@@ -121,6 +123,7 @@ static int add_written(struct tw_checker *c, struct tw_ck_written *w, const stru
             w->items[kept++] = *s;
         }
     }
+    TW_ASSERT(kept <= w->n && fresh.lo <= fresh.hi);
     w->n = kept;
     int rc = tw_ck_grow(c, &w->items, &w->cap, w->n, sizeof *w->items);
     if (rc == 0) {
@@ -347,6 +350,7 @@ static int touch_page(struct tw_checker *c, const struct region *r) {
     struct region in = *r;
     uint32_t page =
         f->first_page + (uint32_t)((f->head + (producer ? f->level : 0) + page_no) % b->pages);
+    TW_ASSERT(page_no < b->pages && page < c->n_pages);
     in.now.lo -= page_no * b->page_bytes;
     in.wide.lo -= in.wide.lo / b->page_bytes * b->page_bytes;
     bool one_page = r->wide.lo / b->page_bytes == page_no && flat_end(&in.wide) <= b->page_bytes;
@@ -373,6 +377,7 @@ static int touch_page(struct tw_checker *c, const struct region *r) {
 }
 
 int tw_ck_own_section(struct tw_checker *c, uint32_t id) {
+    TW_ASSERT(id < c->p->n_buffers && c->op.stage < c->p->n_stages);
     if (c->p->buffers[id].tensor != TW_NONE ||
         c->buffer_section[id] == c->p->stages[c->op.stage].section) {
         return 0;
@@ -523,8 +528,10 @@ static int apply_pending(struct tw_checker *c, const struct tw_ck_frame *f,
 int tw_ck_memory_leave(struct tw_checker *c, const struct tw_ck_frame *f) {
     size_t kept = f->pending;
     int rc = 0;
+    TW_ASSERT(c->depth > 0 && f->pending <= c->n_pending);
     for (size_t i = f->pending; i < c->n_pending && rc == 0; i++) {
         struct tw_ck_pending p = c->pending[i];
+        TW_ASSERT(p.frame < c->depth && (p.page == TW_NONE ? !p.drop : p.page < c->n_pages));
         if (p.frame != c->depth - 1) {
             c->pending[kept++] = p;
         } else if (p.drop) {
@@ -551,6 +558,7 @@ int tw_ck_memory_init(struct tw_checker *c) {
                        p->name, p->n_buffers);
     }
     for (uint32_t s = 0; s < p->n_sections; s++) {
+        TW_ASSERT(p->sections[s].first_buffer + p->sections[s].n_buffers <= p->n_buffers);
         for (uint32_t i = 0; i < p->sections[s].n_buffers; i++) {
             c->buffer_section[p->sections[s].first_buffer + i] = s;
         }

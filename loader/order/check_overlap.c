@@ -12,6 +12,7 @@
  * same life: a program that would read in the next step what another buffer has overwritten reads
  * in the first one what nobody has written.
  */
+#include "loader/base/assert.h"
 #include "loader/order/buffer_lifetimes.h"
 #include "loader/order/check_internal.h"
 
@@ -91,6 +92,7 @@ static int add_overlap(struct tw_checker *c, uint32_t a, uint32_t b, uint32_t *n
                               "buffer %u (%s) shares bytes with more than %u others", of,
                               name_of(c, of), MAX_OVERLAPS - 1);
         }
+        TW_ASSERT(of < c->p->n_buffers && n[of] < MAX_OVERLAPS - 1); /* TW_NONE ends the list */
         c->overlaps[c->overlap_first[of] + n[of]++] = with;
     }
     return rc;
@@ -155,6 +157,7 @@ static int check_activations(struct tw_checker *c, const struct placed *placed, 
             return refuse_alive(c, alive->items[at], p);
         }
         if (p->activation) {
+            TW_ASSERT(alive->n < c->p->n_buffers && at <= alive->n);
             memmove(&alive->items[at + 1], &alive->items[at],
                     (alive->n - at) * sizeof alive->items[0]);
             alive->items[at] = p;

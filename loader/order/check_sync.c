@@ -7,6 +7,8 @@
  */
 #include "loader/order/check_internal.h"
 
+#include "loader/base/assert.h"
+
 #include <stdlib.h>
 
 #define MAX_PAGES (1u << 22) /* of all FIFOs of a program */
@@ -150,6 +152,8 @@ static int save(struct tw_checker *c, struct tw_ck_saved **log, size_t *n, size_
 
 static uint32_t page_at(const struct tw_checker *c, uint32_t buffer, uint32_t k) {
     const struct tw_ck_fifo *f = &c->fifos[buffer];
+    TW_ASSERT(f->head < c->p->buffers[buffer].pages);
+    TW_ASSERT(f->first_page + c->p->buffers[buffer].pages <= c->n_pages);
     return f->first_page + (uint32_t)(((uint64_t)f->head + k) % c->p->buffers[buffer].pages);
 }
 
@@ -168,6 +172,7 @@ static int push(struct tw_checker *c, uint32_t buffer, uint32_t n) {
         }
     }
     f->level += n;
+    TW_ASSERT(f->level <= c->p->buffers[buffer].pages); /* the verifier: only reserved are pushed */
     return 0;
 }
 
@@ -182,6 +187,8 @@ static int fifo_op(struct tw_checker *c) {
     uint32_t buffer = c->op.operand[TW_RESERVE_fifo].id, n = c->op.operand[TW_RESERVE_pages].id,
              pages = c->p->buffers[buffer].pages;
     struct tw_ck_fifo *f = &c->fifos[buffer];
+    TW_ASSERT(buffer < c->p->n_buffers && c->p->buffers[buffer].kind == TW_BUF_FIFO);
+    TW_ASSERT(f->level <= pages);
     int rc = tw_ck_own_section(c, buffer);
     tw_ck_count(c, TW_ORDER_no_deadlock);
     if (rc) {
@@ -215,7 +222,8 @@ static int fifo_op(struct tw_checker *c) {
             free_clocks(&c->page_clocks[page_at(c, buffer, k)], 1);
         }
         f->head = (uint32_t)(((uint64_t)f->head + n) % pages);
-        f->level -= n; /* the verifier: only waited pages are popped */
+        TW_ASSERT(n <= f->level); /* the verifier: only waited pages are popped */
+        f->level -= n;
     }
     return rc;
 }
@@ -223,12 +231,16 @@ static int fifo_op(struct tw_checker *c) {
 /* ---- semaphores ---- */
 
 static uint32_t word_index(const struct tw_checker *c, uint32_t semaphore, uint32_t site) {
-    return c->word_first[semaphore] +
-           tw_group_number(c->p, &c->p->groups[c->p->semaphores[semaphore].group], site);
+    TW_ASSERT(semaphore < c->p->n_semaphores && site < c->p->n_sites);
+    uint32_t index = c->word_first[semaphore] +
+                     tw_group_number(c->p, &c->p->groups[c->p->semaphores[semaphore].group], site);
+    TW_ASSERT(index < c->n_words && c->words[index].site == site);
+    return index;
 }
 
 /* Returns the clock of increments of all words of a semaphore on one chip. */
 static int32_t **flag_clock(const struct tw_checker *c, uint32_t semaphore, uint32_t chip) {
+    TW_ASSERT(semaphore < c->p->n_semaphores && chip < c->p->n_chips);
     return &c->flag_clocks[(size_t)semaphore * c->p->n_chips + chip];
 }
 
@@ -277,6 +289,7 @@ static int wait_for_word(struct tw_checker *c) {
         if (rc) {
             return rc;
         }
+        TW_ASSERT(c->n_live_words < c->n_words);
         c->live_words[c->n_live_words++] = index;
         w->live = true;
     }
@@ -348,6 +361,7 @@ static int check_flag(struct tw_checker *c) {
 }
 
 int tw_ck_sync_op(struct tw_checker *c) {
+    TW_ASSERT(c->stream < c->n_streams && c->op.n_operands > 0);
     const struct tw_operand *o = c->op.operand;
     uint32_t code = c->op.code;
     if (code == TW_OP_RESERVE || code == TW_OP_WAIT || code == TW_OP_SEM_WAIT) {
@@ -397,6 +411,7 @@ int tw_ck_all_known(struct tw_checker *c, uint32_t stream, const int32_t *ends, 
 /* A loop over a trip may run once or not at all, so after it its streams know only what they knew
  * before. */
 static int save_clocks(struct tw_checker *c, struct tw_ck_frame *f) {
+    TW_ASSERT(!f->known && f->n > 0);
     f->known = calloc((size_t)f->n * c->n_streams, sizeof *f->known);
     if (!f->known) {
         return tw_fail(c->err, TW_E_NOMEM, "no memory to check the order of %s: %u engines",
@@ -430,6 +445,7 @@ int tw_ck_sync_enter(struct tw_checker *c, struct tw_ck_frame *f) {
 /* Otherwise what one engine knows of the previous iteration could reach a third one as if it were
  * of this iteration. */
 void tw_ck_sync_again(struct tw_checker *c, const struct tw_ck_frame *f) {
+    TW_ASSERT(c->depth > 0 && !f->flags);
     for (uint32_t i = 0; i < f->n; i++) {
         int32_t *clock = tw_ck_clock(c, c->members[f->first + i]);
         for (uint32_t k = 0; k < f->n; k++) {
@@ -459,6 +475,7 @@ static int check_rendezvous(struct tw_checker *c, const struct tw_ck_frame *f) {
 /* The log's earliest entry of a FIFO is its level at the begin of the loop. */
 int tw_ck_sync_balanced(struct tw_checker *c, const struct tw_ck_frame *f) {
     int rc = 0;
+    TW_ASSERT(f->fifo_log <= c->n_fifo_log);
     for (size_t i = c->n_fifo_log; i > f->fifo_log; i--) {
         c->fifos[c->fifo_log[i - 1].item].before = (uint32_t)c->fifo_log[i - 1].value;
     }
@@ -518,6 +535,7 @@ void tw_ck_sync_repeat(struct tw_checker *c, const int32_t *back) {
     find_min(c, c->min);
     for (size_t i = 0; i < c->n_live_words; i++) {
         struct tw_ck_word *w = &c->words[c->live_words[i]];
+        TW_ASSERT(w->live);
         w->live = renumber_waits(w, back, c->min);
         c->live_words[kept] = c->live_words[i];
         kept += w->live;
@@ -538,6 +556,7 @@ void tw_ck_sync_repeat(struct tw_checker *c, const int32_t *back) {
 /* Multiplies what one body adds to a word by the iterations. The log's first entry of a word is its
  * value at the begin of the loop. */
 static void multiply_words(struct tw_checker *c, const struct tw_ck_frame *f) {
+    TW_ASSERT(f->word_log <= c->n_word_log && f->pass <= 1);
     /* backwards: the earliest entry is applied last */
     for (size_t i = c->n_word_log; i > f->word_log; i--) {
         struct tw_ck_word *w = &c->words[c->word_log[i - 1].item];
@@ -547,6 +566,7 @@ static void multiply_words(struct tw_checker *c, const struct tw_ck_frame *f) {
         struct tw_ck_word *w = &c->words[c->word_log[i].item];
         if (w->before != UINT64_MAX) {
             uint64_t passes = f->pass + 1u;
+            TW_ASSERT(w->count >= w->before);
             w->count = w->before + (w->count - w->before) / passes * f->count;
             w->before = UINT64_MAX;
         }

@@ -17,9 +17,12 @@ demo: all
 check:
 	$(SCRIPT)CC='$(CC)' tools/check/run-checks
 
-# All scenarios of tests/qemu/, or those that SCENARIOS names.
-check-qemu: all $(BUILD)/tests/driver/transport/transport_conformance_test
-	@TW_BIN='$(abspath $(COMMAND))' TW_BUILD='$(abspath $(BUILD))' tools/qemu/run $(SCENARIOS)
+# All scenarios of tests/qemu/, or those that SCENARIOS names, with assertions.
+QEMU_BUILD := build/debug
+QEMU_TESTS := $(QEMU_BUILD)/tests/driver/transport/transport_conformance_test $(QEMU_BUILD)/tests/driver/transport/outside_device_test
+check-qemu:
+	$(SCRIPT)$(MAKE) --no-print-directory SAN= DEBUG=1 BUILD=$(QEMU_BUILD) all $(QEMU_TESTS)
+	@TW_BIN='$(abspath $(QEMU_BUILD))/tilewright' TW_BUILD='$(abspath $(QEMU_BUILD))' tools/qemu/run $(SCENARIOS)
 
 bench: all
 	@if test -x tools/bench/run; then TW_BIN='$(abspath $(COMMAND))' TW_BUILD='$(abspath $(BUILD))' tools/bench/run; \

@@ -8,6 +8,7 @@
 #include "driver/transport/link/link_client_internal.h"
 
 #include "firmware/link/packet.h"
+#include "loader/base/assert.h"
 #include "loader/base/clock.h"
 #include "loader/base/lock.h"
 #include "tilewright/opcode.h"
@@ -35,6 +36,7 @@ static int fail_link(struct tw_link *l, int code, const char *cause, tw_error *e
     if (cause != l->end.cause) {
         snprintf(l->end.cause, sizeof l->end.cause, "%s", cause);
     }
+    TW_ASSERT(code == TW_E_DEVICE_LOST || code == TW_E_TIMEOUT || code == TW_E_VERSION);
     l->end.code = code;
     if (!l->opening.climbing) {
         l->wiring.pipe->ops->hang_up(l->wiring.pipe);
@@ -87,6 +89,7 @@ static bool progresses_out_of_band(struct tw_link *l) {
 /* The deadline has passed: fails, unless the device makes progress after all (returns 0). What the
  * pings brought back shows the cause. */
 static int fail_expired(struct tw_link *l, tw_error *err) {
+    TW_ASSERT(!l->end.code && l->conn.sent - l->conn.answered <= TW_LINK_CREDITS);
     if (progresses_out_of_band(l)) {
         return 0;
     }
@@ -166,10 +169,12 @@ struct tw_link_header tw_link_new_header(const struct tw_link *l, enum tw_link_k
  * processor. */
 static uint64_t read_clock(struct tw_link *l) {
     uint64_t now = tw_clock_ms(), pause = now - l->wait.looked_at;
+    TW_ASSERT(l->wait.looked_at <= now);
     if (pause > PAUSE_MS) {
         l->wait.progress_at = l->wait.progress_at + pause < now ? l->wait.progress_at + pause : now;
     }
     l->wait.looked_at = now;
+    TW_ASSERT(l->wait.progress_at <= now);
     return now;
 }
 
@@ -186,6 +191,7 @@ static int wait_for_room(struct tw_link *l, tw_error *err) {
 static int send_packet(struct tw_link *l, struct tw_link_header *h,
                        const struct tw_packet_data *data, tw_error *err) {
     struct tw_pipe *p = l->wiring.pipe;
+    TW_ASSERT(p->chunk > 0 && p->chunk <= TW_LINK_CHUNK);
     for (bool waited = false;; waited = true) {
         uint8_t *room = p->ops->room ? p->ops->room(p) : l->out;
         enum tw_packet_result r = TW_PACKET_AGAIN;
@@ -214,6 +220,8 @@ static int send_small(struct tw_link *l, struct tw_link_header h, const void *pa
 /* Sends a request's packets from `offset` on. */
 static int send_request(struct tw_link *l, uint32_t sequence, uint32_t offset, tw_error *err) {
     uint32_t i = sequence % TW_LINK_CREDITS;
+    TW_ASSERT(sequence > l->conn.answered && sequence <= l->conn.sent);
+    TW_ASSERT(l->conn.request[i].bytes <= TW_LINK_MAX_PAYLOAD);
     const struct tw_packet_data data = {l->conn.request[i].header, l->conn.request[i].payload,
                                         l->conn.request[i].bytes};
     struct tw_link_header h = tw_link_new_header(l, TW_LINK_DATA, sequence);
@@ -235,6 +243,7 @@ static int resend(struct tw_link *l, uint32_t from, uint32_t offset, tw_error *e
         from = l->conn.answered + 1;
         offset = 0;
     }
+    TW_ASSERT(from > l->conn.answered);
     for (uint32_t n = from; !code && n <= l->conn.sent; n++) {
         l->base.count.resent++;
         code = send_request(l, n, n == from ? offset : 0, err);
@@ -246,6 +255,7 @@ static int request_resend(struct tw_link *l, tw_error *err) {
     if (l->conn.resend_requested || l->conn.generation == 0) {
         return 0;
     }
+    TW_ASSERT(l->conn.received_bytes < TW_LINK_MAX_MESSAGE);
     l->conn.resend_requested = true;
     l->base.count.resent++;
     struct tw_link_resend r = {.offset = l->conn.received_bytes};
@@ -313,6 +323,7 @@ static int idle(struct tw_link *l, uint64_t now, bool damaged, size_t n, tw_erro
     if (now - l->wait.pinged_at >= l->wait.tick_ms) {
         return ping(l, now, err);
     }
+    TW_ASSERT(l->wait.pinged_at <= now && l->wait.progress_at <= now && l->wait.tick_ms > 0);
     uint64_t tick = l->wait.pinged_at + l->wait.tick_ms - now,
              left = l->wait.progress_at + l->wait.deadline_ms - now;
     l->wiring.pipe->ops->wait(l->wiring.pipe, false, (int)(tick < left ? tick : left));
@@ -320,6 +331,7 @@ static int idle(struct tw_link *l, uint64_t now, bool damaged, size_t n, tw_erro
 }
 
 int tw_link_next_packet(struct tw_link *l, struct tw_link_header *h, tw_error *err) {
+    TW_ASSERT(!l->end.code && l->wait.deadline_ms > 0);
     for (;;) {
         size_t n = 0;
         enum tw_packet_result r = l->wiring.pipe->ops->take(l->wiring.pipe, &l->in, &n);
@@ -327,6 +339,7 @@ int tw_link_next_packet(struct tw_link *l, struct tw_link_header *h, tw_error *e
             return fail_gone(l, err);
         }
         uint64_t now = read_clock(l);
+        TW_ASSERT(r != TW_PACKET_OK || (l->in && n <= TW_PACKET_BYTES));
         bool good = r == TW_PACKET_OK && tw_packet_good(l->in, n, h);
         l->wait.heard_at = good ? now : l->wait.heard_at;
         /* Some packets that arrived in time may be read late; but a flood of packets without news
@@ -378,10 +391,14 @@ static int take_resend(struct tw_link *l, const struct tw_link_header *h, tw_err
 
 /* Appends the packet's data to the answer. Returns true when it is complete. */
 static bool take_data(struct tw_link *l, const struct tw_link_header *h) {
+    TW_ASSERT(h->offset == l->conn.received_bytes && h->length <= h->total - h->offset);
+    TW_ASSERT(h->total <= TW_LINK_MAX_MESSAGE &&
+              l->conn.received_bytes <= TW_LINK_MAX_MESSAGE - h->length);
     memcpy(l->conn.message + l->conn.received_bytes, l->in + TW_LINK_HEADER_BYTES, h->length);
     l->conn.received_bytes += h->length;
     l->conn.resend_requested = l->conn.missed_answer = false;
     tw_link_start_waiting(l);
+    TW_ASSERT(l->conn.received_bytes <= h->total);
     return l->conn.received_bytes == h->total;
 }
 
@@ -411,6 +428,8 @@ int tw_link_submit(struct tw_transport *t, const uint8_t *header, const void *pa
         return tw_fail(err, TW_E_USAGE, "device %s: payload of %u bytes, expected at most %u",
                        l->wiring.name, payload_bytes, TW_LINK_MAX_PAYLOAD);
     }
+    TW_ASSERT(t->credits > 0 && t->credits <= TW_LINK_CREDITS);
+    TW_ASSERT(payload || payload_bytes == 0);
     uint32_t i = ++l->conn.sent % TW_LINK_CREDITS;
     memcpy(l->conn.request[i].header, header, TW_WIRE_HEADER_BYTES);
     l->conn.request[i].payload = payload;
@@ -428,6 +447,7 @@ int tw_link_receive(struct tw_transport *t, uint8_t *header, const void **payloa
     if (l->conn.sent == l->conn.answered) {
         return tw_fail(err, TW_E_USAGE, "device %s: no request is unanswered", l->wiring.name);
     }
+    TW_ASSERT(l->conn.sent - l->conn.answered <= t->credits);
     tw_link_start_waiting(l);
     for (int code = 0; !code;) {
         struct tw_link_header h;
@@ -457,11 +477,14 @@ int tw_link_receive(struct tw_transport *t, uint8_t *header, const void **payloa
             return code;
         }
     }
+    TW_ASSERT(l->conn.received_bytes >= TW_WIRE_HEADER_BYTES &&
+              l->conn.received_bytes <= TW_LINK_MAX_MESSAGE);
     memcpy(header, l->conn.message, TW_WIRE_HEADER_BYTES);
     *payload = l->conn.message + TW_WIRE_HEADER_BYTES;
     *payload_bytes = l->conn.received_bytes - TW_WIRE_HEADER_BYTES;
     l->conn.received_bytes = 0;
     l->conn.answered++;
+    TW_ASSERT(l->conn.answered <= l->conn.sent);
     return 0;
 }
 

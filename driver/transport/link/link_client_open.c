@@ -6,6 +6,7 @@
 #include "driver/transport/link/link_client_internal.h"
 
 #include "firmware/link/packet.h"
+#include "loader/base/assert.h"
 #include "loader/base/clock.h"
 #include "loader/base/lock.h"
 
@@ -31,6 +32,7 @@ static int finish_open(struct tw_link *l, tw_error *err) {
                        "payloads of %u bytes",
                        l->wiring.name, o->status, o->generation, o->credits, o->max_payload);
     }
+    TW_ASSERT(l->conn.sent == 0 && l->conn.answered == 0 && l->conn.received_bytes == 0);
     l->conn.generation = o->generation;
     l->base.credits = o->credits;
     return 0;
@@ -87,6 +89,7 @@ static int open_device(struct tw_link *l, tw_error *err) {
             code = shake_hands(l, &e);
         }
     }
+    TW_ASSERT(code || !l->end.code);
     l->wait.deadline_ms = deadline;
     l->opening.climbing = false;
     if (l->end.code && l->opening.recovered[0]) { /* else the device answered and refused */
@@ -126,6 +129,7 @@ int tw_link_open(const char *name, struct tw_pipe *pipe, uint32_t deadline_ms, s
         dispose(l);
         return code;
     }
+    TW_ASSERT(l->conn.generation != 0 && l->base.credits > 0);
     *out = l;
     return 0;
 }
@@ -164,6 +168,7 @@ void tw_link_close(struct tw_transport *t) {
     struct tw_link *l = (struct tw_link *)t;
     void (*closed)(void *) = l->wiring.closed;
     void *owner = l->wiring.owner;
+    TW_ASSERT(l->conn.answered <= l->conn.sent);
     if (!l->end.code) {
         struct tw_link_header h = tw_link_new_header(l, TW_LINK_CLOSE, 0);
         const struct tw_packet_data none = {NULL, NULL, 0};

@@ -5,11 +5,23 @@
  */
 #include "driver/transport/pcie/iova.h"
 
+#include "loader/base/assert.h"
 #include "loader/base/grow.h"
 #include "tilewright/range.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* The list is sorted, and between any two ranges an address is missing. */
+static bool is_sound(const struct tw_iova *a) {
+    bool sound = a->n <= a->room && tw_is_pow2_u64(a->page);
+    for (size_t i = 0; i < a->n && sound; i++) {
+        const struct tw_iova_range *r = &a->free[i];
+        sound = r->first <= r->last && r->first % a->page == 0 && (r->last + 1) % a->page == 0 &&
+                (i == 0 || (r->first > 0 && r[-1].last < r->first - 1));
+    }
+    return sound;
+}
 
 uint64_t tw_iova_page(uint64_t iommu_sizes, uint64_t host_page) {
     uint64_t lowest = iommu_sizes & (~iommu_sizes + 1);
@@ -24,6 +36,7 @@ static int make_room(struct tw_iova *a, size_t n) {
 /* Adds a range and merges it with those it touches; there must be room for an entry. */
 static void add(struct tw_iova *a, struct tw_iova_range r) {
     size_t i = 0, end;
+    TW_ASSERT(r.first <= r.last && a->n < a->room);
     while (i < a->n && r.first > 0 && a->free[i].last < r.first - 1) {
         i++;
     }
@@ -31,9 +44,11 @@ static void add(struct tw_iova *a, struct tw_iova_range r) {
         r.first = a->free[end].first < r.first ? a->free[end].first : r.first;
         r.last = a->free[end].last > r.last ? a->free[end].last : r.last;
     }
+    TW_ASSERT(i <= end && end <= a->n);
     memmove(&a->free[i + 1], &a->free[end], (a->n - end) * sizeof r);
     a->free[i] = r;
     a->n = a->n - (end - i) + 1;
+    TW_ASSERT(is_sound(a));
 }
 
 /* Reduces an offered range to whole pages that the device can address, without address 0. Returns
@@ -46,6 +61,7 @@ static bool trim(const struct tw_iova *a, uint64_t limit, struct tw_iova_range *
     }
     r->first = first;
     r->last = first + (last - first - (a->page - 1)) / a->page * a->page + a->page - 1;
+    TW_ASSERT(r->first >= a->page && r->first <= r->last && r->last <= limit);
     return true;
 }
 
@@ -79,6 +95,7 @@ void tw_iova_finish(struct tw_iova *a) {
 
 int tw_iova_alloc(struct tw_iova *a, uint64_t bytes, uint64_t *address, tw_error *err) {
     uint64_t size, largest = 0;
+    TW_ASSERT(is_sound(a));
     if (bytes == 0 || !tw_align_u64(bytes, a->page, &size)) {
         return tw_fail(err, TW_E_NOMEM, "DMA addresses: cannot map %llu bytes",
                        (unsigned long long)bytes);
@@ -89,6 +106,7 @@ int tw_iova_alloc(struct tw_iova *a, uint64_t bytes, uint64_t *address, tw_error
     for (size_t i = 0; i < a->n; i++) {
         struct tw_iova_range *r = &a->free[i];
         if (r->last - r->first >= size - 1) {
+            TW_ASSERT(size > 0 && size % a->page == 0 && r->first > 0);
             *address = r->first;
             if (r->last - r->first == size - 1) {
                 memmove(r, r + 1, (--a->n - i) * sizeof *r);
@@ -96,6 +114,7 @@ int tw_iova_alloc(struct tw_iova *a, uint64_t bytes, uint64_t *address, tw_error
                 r->first += size;
             }
             a->live++;
+            TW_ASSERT(is_sound(a));
             return 0;
         }
         largest = r->last - r->first > largest ? r->last - r->first : largest;
@@ -108,6 +127,7 @@ int tw_iova_alloc(struct tw_iova *a, uint64_t bytes, uint64_t *address, tw_error
 void tw_iova_free(struct tw_iova *a, uint64_t address, uint64_t bytes) {
     uint64_t size;
     if (bytes && tw_align_u64(bytes, a->page, &size)) {
+        TW_ASSERT(a->live > 0 && address % a->page == 0);
         add(a, (struct tw_iova_range){address, address + size - 1});
         a->live--;
     }

@@ -7,6 +7,7 @@
  */
 #include "driver/transport/usb/usb_host_pipe.h"
 #include "driver/transport/usb/usb_host_pipe_internal.h"
+#include "loader/base/assert.h"
 #include "loader/base/clock.h"
 
 #include <errno.h>
@@ -51,6 +52,8 @@ static bool may_submit(const struct lane *lane) {
 static enum tw_packet_result submit(struct slot *s, size_t n) {
     struct lane *lane = s->lane;
     struct usb_pipe *p = lane->pipe;
+    TW_ASSERT(s->state == SLOT_FREE || s->state == SLOT_LENT);
+    TW_ASSERT(n > 0 && n <= lane->slot_bytes && lane->flying < lane->n_slots);
     s->transfer->length = (int)n;
     int code = libusb_submit_transfer(s->transfer);
     if (code == 0) {
@@ -70,6 +73,7 @@ static enum tw_packet_result submit(struct slot *s, size_t n) {
 }
 
 void tw_usb_receive_more(struct lane *lane) {
+    TW_ASSERT(lane != &lane->pipe->out);
     for (unsigned i = 0; i < lane->n_slots && may_submit(lane); i++) {
         if (lane->slot[i].state == SLOT_FREE) {
             submit(&lane->slot[i], lane->slot_bytes);
@@ -128,6 +132,7 @@ static uint8_t *room(struct tw_pipe *pipe) {
 /* Sends a lent slot. It is no longer lent afterwards, whatever the result. */
 static enum tw_packet_result send_lent(struct usb_pipe *p, struct slot *s, size_t n) {
     enum tw_packet_result r = p->gone ? TW_PACKET_GONE : TW_PACKET_AGAIN;
+    TW_ASSERT(s->lane == &p->out && s->state == SLOT_LENT && n <= TW_PACKET_BYTES);
     if (n && may_submit(&p->out) && !p->cut) {
         r = submit(s, n);
     }
@@ -143,6 +148,7 @@ static enum tw_packet_result send_copy(struct usb_pipe *p, const uint8_t *bytes,
     if (!s) {
         return p->gone ? TW_PACKET_GONE : TW_PACKET_AGAIN;
     }
+    TW_ASSERT(n <= p->out.slot_bytes);
     pthread_mutex_unlock(&p->lock);
     memcpy(s->buffer, bytes, n);
     pthread_mutex_lock(&p->lock);
@@ -164,7 +170,9 @@ static enum tw_packet_result take(struct tw_pipe *pipe, uint8_t **bytes, size_t 
     struct usb_pipe *p = (struct usb_pipe *)pipe;
     enum tw_packet_result r = TW_PACKET_AGAIN;
     pthread_mutex_lock(&p->lock);
+    TW_ASSERT(tw_usb_sound(p));
     if (p->lent) {
+        TW_ASSERT(p->lent->lane == &p->in && p->lent->state == SLOT_LENT);
         p->lent->state = SLOT_FREE;
         p->lent = NULL;
         tw_usb_receive_more(&p->in);
@@ -173,6 +181,7 @@ static enum tw_packet_result take(struct tw_pipe *pipe, uint8_t **bytes, size_t 
         r = TW_PACKET_GONE;
     } else if (p->queued) {
         struct slot *s = p->lent = p->queue[p->first];
+        TW_ASSERT(s->state == SLOT_FULL && s->n > 0 && s->n <= p->in.slot_bytes);
         p->first = (p->first + 1) % TW_USB_SLOTS;
         p->queued--;
         s->state = SLOT_LENT;
@@ -210,6 +219,7 @@ static bool wait_ready(struct tw_pipe *pipe, bool write, int ms) {
     while (!(ready = is_ready(p, write)) && time_left) {
         time_left = await_change(p, ms < 0 ? NULL : &end);
     }
+    TW_ASSERT(tw_usb_sound(p));
     pthread_mutex_unlock(&p->lock);
     return ready;
 }
@@ -260,6 +270,7 @@ static const char *recover(struct tw_pipe *pipe, unsigned rung) {
     pthread_mutex_lock(&p->lock);
     bool mine = !p->gone && !p->job;
     if (mine) {
+        TW_ASSERT(!p->job_started);
         p->job = ladder[rung].job;
         p->job_succeeded = false;
         tw_usb_wake(p);
@@ -287,6 +298,7 @@ static void hang_up(struct tw_pipe *pipe) {
 static void free_lane(struct lane *lane) {
     for (unsigned i = 0; i < lane->n_slots; i++) {
         struct slot *s = &lane->slot[i];
+        TW_ASSERT(s->state != SLOT_FLYING);
         if (s->mapped) {
             libusb_dev_mem_free(lane->pipe->port.handle, s->buffer, lane->slot_bytes);
         } else {
@@ -298,6 +310,7 @@ static void free_lane(struct lane *lane) {
 
 /* Frees the pipe, when no transfer is in flight. */
 static void dispose(struct usb_pipe *p) {
+    TW_ASSERT(p->out.flying + p->in.flying + p->notice.flying == 0 && !p->control_flying);
     free_lane(&p->out);
     free_lane(&p->in);
     free_lane(&p->notice);
@@ -361,6 +374,7 @@ static const struct tw_pipe_ops usb_ops = {.send = send_packet,
 
 static bool make_slot(struct lane *lane, struct slot *s, unsigned char type) {
     libusb_device_handle *handle = lane->pipe->port.handle;
+    TW_ASSERT(s == &lane->slot[lane->n_slots] && lane->n_slots < TW_USB_SLOTS);
     s->lane = lane;
     s->transfer = libusb_alloc_transfer(0);
     s->buffer = libusb_dev_mem_alloc(handle, lane->slot_bytes);
@@ -379,6 +393,7 @@ static bool make_slot(struct lane *lane, struct slot *s, unsigned char type) {
 static bool make_lane(struct lane *lane, uint8_t address, size_t bytes, unsigned n) {
     unsigned char type =
         lane == &lane->pipe->notice ? LIBUSB_TRANSFER_TYPE_INTERRUPT : LIBUSB_TRANSFER_TYPE_BULK;
+    TW_ASSERT(n <= TW_USB_SLOTS && bytes > 0);
     lane->address = address;
     lane->slot_bytes = bytes;
     bool made = true;
@@ -391,6 +406,7 @@ static bool make_lane(struct lane *lane, uint8_t address, size_t bytes, unsigned
 /* Returns a buffer size that is larger than any legal packet (of `max` bytes), so that the end of a
  * packet is always noticed. */
 static size_t buffer_bytes(size_t max, uint16_t packet) {
+    TW_ASSERT(packet > 0);
     return (max / packet + 1) * packet;
 }
 

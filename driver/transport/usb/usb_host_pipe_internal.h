@@ -89,6 +89,20 @@ struct usb_pipe {
     bool job_started, job_succeeded;
 };
 
+/* What holds whenever the lock is free: the queue is within its ring, and as many slots are with
+ * libusb as the lanes count. */
+static inline bool tw_usb_lane_sound(const struct lane *lane) {
+    unsigned flying = 0;
+    for (unsigned i = 0; i < lane->n_slots; i++) {
+        flying += lane->slot[i].state == SLOT_FLYING;
+    }
+    return lane->n_slots <= TW_USB_SLOTS && flying == lane->flying;
+}
+static inline bool tw_usb_sound(const struct usb_pipe *p) {
+    return p->first < TW_USB_SLOTS && p->queued <= p->in.n_slots && tw_usb_lane_sound(&p->out) &&
+           tw_usb_lane_sound(&p->in) && tw_usb_lane_sound(&p->notice);
+}
+
 /* ---- usb_host_pipe.c; the lock must be held ---- */
 
 /* Submits every free slot of a lane that receives. */

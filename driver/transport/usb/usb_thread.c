@@ -6,6 +6,7 @@
  * when it is freed.
  */
 #include "driver/transport/usb/usb_host_pipe_internal.h"
+#include "loader/base/assert.h"
 #include "loader/base/clock.h"
 
 #define REQUEST_OUT (LIBUSB_ENDPOINT_OUT | LIBUSB_REQUEST_TYPE_VENDOR | LIBUSB_RECIPIENT_INTERFACE)
@@ -26,6 +27,8 @@ void tw_usb_wake(struct usb_pipe *p) {
 
 static void enqueue(struct slot *s, size_t n) {
     struct usb_pipe *p = s->lane->pipe;
+    TW_ASSERT(s->lane == &p->in && s->state == SLOT_FREE);
+    TW_ASSERT(n > 0 && n <= s->lane->slot_bytes && p->queued < TW_USB_SLOTS);
     s->state = SLOT_FULL;
     s->n = n;
     p->queue[(p->first + p->queued++) % TW_USB_SLOTS] = s;
@@ -84,6 +87,7 @@ static void record_partial(struct slot *s, size_t n) {
 }
 
 void tw_usb_pause(struct lane *lane) {
+    TW_ASSERT(lane->n_slots > 0);
     lane->not_before = tw_clock_ms() + HURRY_MS;
 }
 
@@ -93,6 +97,7 @@ void tw_usb_record_error(struct lane *lane) {
     if (lane->errors++ == 0) {
         lane->failing_since = now;
     }
+    TW_ASSERT(lane->failing_since <= now);
     tw_usb_pause(lane);
     if (lane->errors < MAX_ERRORS || now - lane->failing_since < MAX_FAILING_MS) {
         return;
@@ -141,9 +146,11 @@ void LIBUSB_CALL tw_usb_done(struct libusb_transfer *transfer) {
     struct slot *s = transfer->user_data;
     struct usb_pipe *p = s->lane->pipe;
     pthread_mutex_lock(&p->lock);
+    TW_ASSERT(transfer == s->transfer && s->state == SLOT_FLYING && s->lane->flying > 0);
     s->state = SLOT_FREE;
     s->lane->flying--;
     record(s, transfer->status, transfer->actual_length > 0 ? (size_t)transfer->actual_length : 0);
+    TW_ASSERT(tw_usb_sound(p));
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
 }
@@ -151,6 +158,7 @@ void LIBUSB_CALL tw_usb_done(struct libusb_transfer *transfer) {
 void LIBUSB_CALL tw_usb_control_done(struct libusb_transfer *transfer) {
     struct usb_pipe *p = transfer->user_data;
     pthread_mutex_lock(&p->lock);
+    TW_ASSERT(p->control_flying && transfer == p->control);
     p->control_flying = false;
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
@@ -198,6 +206,7 @@ static void clear_stall(struct lane *lane) {
     pthread_mutex_unlock(&p->lock);
     int code = libusb_clear_halt(p->port.handle, lane->address);
     pthread_mutex_lock(&p->lock);
+    TW_ASSERT(lane->state == LANE_HALTED && lane->flying == 0); /* nobody submits to a halted one */
     if (code == LIBUSB_ERROR_NO_DEVICE) {
         tw_usb_fail_pipe(p, TW_USB_UNPLUGGED);
     }
@@ -232,6 +241,7 @@ static int do_job(const struct usb_pipe *p) {
 }
 
 static void end_job(struct usb_pipe *p, int code) {
+    TW_ASSERT(p->job_started && is_empty(p));
     /* NOT_FOUND: the device was enumerated anew after its reset */
     if (code == LIBUSB_ERROR_NO_DEVICE || code == LIBUSB_ERROR_NOT_FOUND) {
         tw_usb_fail_pipe(p, TW_USB_UNPLUGGED);
@@ -248,6 +258,7 @@ static void end_job(struct usb_pipe *p, int code) {
 }
 
 static void serve_job(struct usb_pipe *p) {
+    TW_ASSERT(p->job != JOB_NONE && !p->gone);
     if (!p->job_started) {
         p->job_started = true;
         cancel_all(p);
@@ -265,6 +276,7 @@ static void serve_job(struct usb_pipe *p) {
 }
 
 static void serve_gone(struct usb_pipe *p) {
+    TW_ASSERT(p->gone && p->cause);
     if (!p->cancelled) {
         p->cancelled = true;
         cancel_all(p);
@@ -316,6 +328,7 @@ void *tw_usb_thread(void *pipe) {
     struct usb_pipe *p = pipe;
     pthread_mutex_lock(&p->lock);
     while (!p->gone || !is_empty(p)) {
+        TW_ASSERT(tw_usb_sound(p));
         bool soon = serve(p);
         bool done = p->gone && is_empty(p);
         pthread_mutex_unlock(&p->lock);
@@ -324,6 +337,7 @@ void *tw_usb_thread(void *pipe) {
         }
         pthread_mutex_lock(&p->lock);
     }
+    TW_ASSERT(p->gone && is_empty(p));
     pthread_mutex_unlock(&p->lock);
     return NULL;
 }

@@ -7,6 +7,7 @@
 #include "firmware/core/plan/plan.h"
 
 #include "firmware/core/plan/plan_walk.h"
+#include "loader/base/assert.h"
 #include "tilewright/range.h"
 
 static uint64_t sram_end(const struct walk *w, uint32_t site) {
@@ -103,9 +104,11 @@ static void place_buffers(struct walk *w, struct tw_arena *a) {
         struct walk_buffer *state = &w->buffers[i];
         state->first_page = page;
         page += b->pages;
+        TW_ASSERT(page <= w->bounds.pages && b->site < p->n_sites);
         state->base = w->sram[b->site] + b->offset;
         if (state->flags & WALK_BUF_SHARED) {
             uint32_t first = tw_walk_storage(w, i);
+            TW_ASSERT(first <= i && b->sibling_base <= first);
             state->base = first == i ? tw_arena_take(a, b->pages * b->page_bytes, 64)
                                      : w->buffers[first].base;
         }
@@ -186,12 +189,18 @@ static int store(struct walk *w, struct tw_plan *plan, struct tw_arena *a) {
     w->plan = plan;
     reset(w);
     int rc = tw_walk_place_params(w);
-    return rc ? rc : tw_walk_step(w);
+    rc = rc ? rc : tw_walk_step(w);
+    for (uint32_t t = 0; t < w->n_threads && rc == 0; t++) { /* the passes have walked alike */
+        TW_ASSERT(w->n_entries[t] == plan->threads[t].n_entries);
+        TW_ASSERT(w->n_patches[t] == plan->threads[t].n_patches);
+    }
+    return rc;
 }
 
 static void finish(const struct walk *w, struct tw_plan *plan) {
     plan->checks = w->checks;
     plan->stats = w->stats;
+    TW_ASSERT(plan->stride > 0 && w->marks == 0);
     uint32_t first = plan->config.first_epoch * plan->stride;
     plan->base = first - plan->stride; /* the first step begins at `first` */
     for (uint32_t t = 0; t < plan->n_threads; t++) {
@@ -267,11 +276,13 @@ int tw_plan_build(const struct tw_machine_config *config, uint32_t n_threads,
         arena->used = fits && need < SIZE_MAX ? (size_t)need : SIZE_MAX;
         return tw_fault_nomem(fault, have, arena->used);
     }
+    TW_ASSERT(need <= arena->size && high <= arena->size);
     struct tw_arena low = {arena->base, arena->size - (size_t)high, arena->used};
     struct tw_arena top = {arena->base + low.size, (size_t)high, 0};
     alloc_scratch(&w, &top);
     rc = build(&w, &low, out);
     if (rc == 0) {
+        TW_ASSERT(low.used <= low.size && top.used <= top.size); /* the bounds were bounds */
         arena->used = low.used;
         rc = tw_bind_trip_minima(config, (*out)->trip_min, fault);
     }

@@ -5,10 +5,14 @@
  */
 #include "firmware/core/plan/plan_walk.h"
 
+#include "loader/base/assert.h"
+
 struct plan_entry *tw_walk_emit(struct walk *w, uint32_t site, const struct walk_engine *e,
                                 enum plan_kind kind) {
     uint32_t thread = walk_thread(w, site), n = w->n_entries[thread]++;
+    TW_ASSERT(n < w->bounds.entries);
     if (w->plan) {
+        TW_ASSERT(n < w->plan->threads[thread].n_entries); /* as many as were counted */
         w->plan->threads[thread].origins[n].engine = e ? e->engine : TW_NONE;
         w->plan->threads[thread].origins[n].op_index = e ? e->pc - e->first : 0;
     }
@@ -25,6 +29,8 @@ static void emit_patches(struct walk *w, uint32_t thread, struct plan_entry *ent
                          const struct walk_terms *t) {
     for (uint32_t i = 0; i < t->n; i++) {
         uint32_t n = w->n_patches[thread]++;
+        TW_ASSERT(n < w->bounds.patches && t->level[i] < TW_MAX_VARS);
+        TW_ASSERT(!w->plan || n < w->plan->threads[thread].n_patches);
         struct plan_patch *patch =
             w->plan ? &w->plan->threads[thread].patches[n] : &w->unused_patch;
         patch->target = target;
@@ -45,6 +51,7 @@ struct bound {
 static void emit_call(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
                       const struct bound *b) {
     struct plan_entry *entry = tw_walk_emit(w, e->site, e, PLAN_CALL);
+    TW_ASSERT(w->config.kernels->fn[op->code] && op->n_regions <= TW_KARGS_REGIONS);
     entry->code = op->code;
     entry->u.call.fn = w->config.kernels->fn[op->code];
     entry->u.call.args = op->args;
@@ -67,6 +74,7 @@ static void emit_call(struct walk *w, const struct walk_engine *e, const struct 
 
 static int add_id_check(struct walk *w, const struct walk_op *op, const struct bound *b) {
     struct plan_checks *c = &w->checks;
+    TW_ASSERT(op->n_regions > 1 && op->args.tensor && c->n_ids <= PLAN_CHECKS);
     const struct walk_pointer *at = &b->p[TW_GATHER_REGION_ids];
     uint32_t id = op->region[TW_GATHER_REGION_ids].id;
     const struct tw_tensor *ids = &w->program->tensors[id];
@@ -91,6 +99,7 @@ static int add_id_check(struct walk *w, const struct walk_op *op, const struct b
 static int add_pos_check(struct walk *w, const struct walk_op *op) {
     struct plan_checks *c = &w->checks;
     const struct tw_tensor *t = op->args.tensor;
+    TW_ASSERT(op->n_regions > 1 && t && c->n_pos <= PLAN_CHECKS);
     const struct tw_args_key_write v = tw_args_key_write(&op->args);
     uint32_t cache = op->region[TW_KEY_WRITE_REGION_cache].id;
     struct plan_pos_check check = {v.pos, v.rows, t->rows, cache, op->pos_trip, op->rows_trip};
@@ -123,6 +132,7 @@ static int emit_multicast(struct walk *w, const struct walk_engine *e, const str
     if (p->buffers[own].sibling_base == TW_NONE || p->buffers[own].kind != TW_BUF_RESIDENT) {
         return tw_fault_fail(w->fault, "Role", own, p->buffers[own].kind, TW_BUF_RESIDENT);
     }
+    TW_ASSERT(op->n_regions == 2 && b->p[1].at >= w->buffers[own].base);
     size_t offset = (size_t)(to_place->at - w->buffers[own].base);
     for (uint32_t site = 0; site < p->n_sites; site++) {
         if (!tw_group_has(p, op->target, site)) {

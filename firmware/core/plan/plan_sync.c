@@ -7,7 +7,10 @@
  */
 #include "firmware/core/plan/plan_walk.h"
 
+#include "loader/base/assert.h"
+
 static struct walk_word *word_of(const struct walk *w, uint32_t semaphore, uint32_t site) {
+    TW_ASSERT(semaphore < w->program->n_semaphores && site < w->program->n_sites);
     return &w->words[(size_t)semaphore * w->program->n_sites + site];
 }
 
@@ -20,10 +23,12 @@ static bool has_word(const struct walk *w, uint32_t semaphore, uint32_t site) {
 static uint32_t threshold(const struct walk *w, const struct walk_engine *e,
                           const struct walk_op *op, uint32_t *epoch_step) {
     const uint32_t *a = op->affine;
+    TW_ASSERT(a && a[2] <= TW_MAX_TERMS);
     uint32_t value = a[0];
     *epoch_step = 0;
     for (uint32_t i = 0; i < a[2]; i++) {
         const uint32_t *term = a + 3 + (size_t)3 * i;
+        TW_ASSERT(term[0] < TW_MAX_VARS);
         if (term[0] == 0) {
             *epoch_step += term[1];
         } else {
@@ -50,7 +55,9 @@ static uint32_t take_snapshot(struct walk *w, uint32_t thread) {
         w->snapshots[(size_t)last * w->n_threads + thread] == w->n_entries[thread]) {
         return last;
     }
+    TW_ASSERT(w->n_snapshots < w->bounds.snapshots);
     uint32_t id = w->n_snapshots++;
+    TW_ASSERT(clock[thread] <= w->n_entries[thread]); /* nobody knows more of it than it has done */
     clock[thread] = w->n_entries[thread];
     memcpy(&w->snapshots[(size_t)id * w->n_threads], clock, w->n_threads * sizeof *clock);
     w->snapshot_thread[id] = thread;
@@ -59,6 +66,7 @@ static uint32_t take_snapshot(struct walk *w, uint32_t thread) {
 }
 
 static void append_event(struct walk *w, struct walk_word *word, uint32_t thread) {
+    TW_ASSERT(w->n_events < w->bounds.events);
     uint32_t id = w->n_events++;
     struct walk_event *event = &w->events[id];
     event->before = word->value;
@@ -67,6 +75,7 @@ static void append_event(struct walk *w, struct walk_word *word, uint32_t thread
     if (word->first == TW_NONE) {
         word->first = id;
     } else {
+        TW_ASSERT(word->last < id && w->events[word->last].next == TW_NONE);
         w->events[word->last].next = id;
     }
     word->last = id;
@@ -119,6 +128,7 @@ static void join_clocks(struct walk *w, uint32_t *clock, uint32_t first, uint32_
 }
 
 static void post_at(struct walk *w, uint32_t thread, uint32_t count) {
+    TW_ASSERT(count > 0 && count <= w->n_entries[thread]);
     if (w->plan) {
         w->plan->threads[thread].entries[count - 1].flags |= PLAN_POST;
     }
@@ -135,6 +145,7 @@ static void emit_waits(struct walk *w, const struct walk_engine *e, uint32_t fir
             entry = tw_walk_emit(w, e->site, e, PLAN_WAIT);
             entry->code = TW_OP_SEM_WAIT;
         }
+        TW_ASSERT(t != e->thread && entry->n < PLAN_WAITS);
         entry->u.wait[entry->n].thread = t;
         entry->u.wait[entry->n].count = w->direct[t];
         entry->n++;

@@ -6,6 +6,8 @@
  */
 #include "firmware/core/plan/plan_walk.h"
 
+#include "loader/base/assert.h"
+
 #define ALL_ENGINES ((1u << TW_ENGINE_COUNT) - 1)
 
 static int locate_fault(const struct walk *w, const struct walk_engine *e, int rc) {
@@ -46,6 +48,7 @@ static int fifo_op(struct walk *w, const struct walk_engine *e, const struct wal
     if (rc != 0) {
         return rc;
     }
+    TW_ASSERT(f->level <= b->pages && f->head < b->pages);
     if (op->code == TW_OP_PUSH) {
         if (op->number > b->pages - f->level) {
             return tw_fault_fail(w->fault, "FifoOverrun", op->object, b->pages - f->level,
@@ -64,6 +67,7 @@ static int fifo_op(struct walk *w, const struct walk_engine *e, const struct wal
         f->level -= op->number;
         w->dynamic_pages -= op->number;
     }
+    TW_ASSERT(f->level <= b->pages && f->head < b->pages);
     return 0;
 }
 
@@ -104,17 +108,21 @@ static int sync_op(struct walk *w, const struct walk_engine *e, const struct wal
 }
 
 static bool is_dynamic(const struct walk *w, const struct walk_op *op) {
+    TW_ASSERT(op->code != TW_OP_END || op->match < w->n_ops);
     const struct walk_op *loop = op->code == TW_OP_END ? &w->ops[op->match] : op;
     return (op->code == TW_OP_LOOP || op->code == TW_OP_END) && loop->rows_trip != PLAN_NO_TRIP;
 }
 
 static void constant_loop(struct walk *w, struct walk_engine *e, const struct walk_op *op) {
     if (op->code == TW_OP_LOOP) {
+        TW_ASSERT(op->target < TW_MAX_VARS && op->match > e->pc && op->match < e->end);
         e->vars[op->target] = 0;
         e->pc = op->number == 0 ? op->match + 1 : e->pc + 1;
         return;
     }
     const struct walk_op *loop = &w->ops[op->match];
+    TW_ASSERT(loop->code == TW_OP_LOOP && op->match < e->pc && op->match >= e->first);
+    TW_ASSERT(loop->target < TW_MAX_VARS && e->vars[loop->target] < loop->number);
     bool again = ++e->vars[loop->target] < loop->number;
     e->pc = again ? op->match + 1 : e->pc + 1;
 }
@@ -122,6 +130,7 @@ static void constant_loop(struct walk *w, struct walk_engine *e, const struct wa
 /* Runs until the engine blocks, ends, or is at the beginning or end of a dynamic loop. */
 static int run_engine(struct walk *w, struct walk_engine *e, bool *progressed) {
     uint32_t have, need;
+    TW_ASSERT(e->first <= e->pc && e->pc <= e->end && e->end <= w->n_ops);
     while (e->pc < e->end) {
         const struct walk_op *op = &w->ops[e->pc];
         int rc = 0;
@@ -163,6 +172,7 @@ static int report_deadlock(struct walk *w, uint32_t first, uint32_t n, uint32_t 
 /* ---- dynamic loops ---- */
 
 static struct walk_engine *site_engine(const struct walk *w, uint32_t site, uint32_t n) {
+    TW_ASSERT(site < w->program->n_sites && n < TW_ENGINE_COUNT);
     return &w->engines[site * TW_ENGINE_COUNT + n];
 }
 
@@ -193,12 +203,14 @@ static const struct walk_op *loop_all_have_reached(const struct walk *w, uint32_
 }
 
 static void open_dynamic(struct walk *w, uint32_t site, const struct walk_op *loop) {
+    TW_ASSERT(w->dynamic_depth < TW_MAX_VARS && loop->participants != 0);
     uint32_t level = w->dynamic_depth++;
     w->dynamic_serial++;
     w->dynamic_max[level] = loop->number;
     for (uint32_t n = 0; n < TW_ENGINE_COUNT; n++) {
         struct walk_engine *e = site_engine(w, site, n);
         if (loop->participants >> n & 1u) {
+            TW_ASSERT(e->pc < e->end && w->ops[e->pc].code == TW_OP_LOOP);
             e->level[w->ops[e->pc].target] = level + 1;
             e->pc++;
         }
@@ -206,9 +218,11 @@ static void open_dynamic(struct walk *w, uint32_t site, const struct walk_op *lo
 }
 
 static void close_dynamic(struct walk *w, uint32_t site, const struct walk_op *loop) {
+    TW_ASSERT(w->dynamic_depth > 0);
     for (uint32_t n = 0; n < TW_ENGINE_COUNT; n++) {
         struct walk_engine *e = site_engine(w, site, n);
         if (loop->participants >> n & 1u) {
+            TW_ASSERT(e->pc < e->end && w->ops[e->pc].code == TW_OP_END);
             e->level[w->ops[w->ops[e->pc].match].target] = 0;
             e->pc++;
         }
@@ -259,6 +273,7 @@ static int walk_dynamic(struct walk *w, uint32_t site, const struct walk_op *loo
         return rc;
     }
     close_dynamic(w, site, loop);
+    TW_ASSERT(w->dynamic_depth == record.level && w->n_entries[thread] > begin);
     entry->u.loop.other = w->n_entries[thread];
     entry = tw_walk_emit(w, site, NULL, PLAN_END);
     entry->code = TW_OP_END;
@@ -322,6 +337,7 @@ int tw_walk_step(struct walk *w) {
     if (done < n) {
         return report_deadlock(w, 0, n, ALL_ENGINES);
     }
+    TW_ASSERT(w->dynamic_depth == 0);
     int rc = check_drained(w);
     return rc != 0 ? rc : tw_walk_check_epochs(w);
 }

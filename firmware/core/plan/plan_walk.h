@@ -166,9 +166,11 @@ struct walk {
 
 /* Returns the host thread that executes a site, and the vector clock of a thread. */
 static inline uint32_t walk_thread(const struct walk *w, uint32_t site) {
+    TW_ASSERT(site < w->program->n_sites);
     return (uint32_t)((uint64_t)site * w->n_threads / w->program->n_sites);
 }
 static inline uint32_t *walk_clock(struct walk *w, uint32_t thread) {
+    TW_ASSERT(thread < w->n_threads);
     return &w->clocks[(size_t)thread * w->n_threads];
 }
 

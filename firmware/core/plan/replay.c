@@ -6,11 +6,14 @@
 #include "firmware/core/plan/plan.h"
 #include "loader/base/compiler.h"
 
+#include "loader/base/assert.h"
+
 #define SPINS_BEFORE_RELAX 2048u
 
 /* ---- begin ---- */
 
 static uint32_t latched(const struct tw_plan *plan, uint16_t trip, uint32_t constant) {
+    TW_ASSERT(trip == PLAN_NO_TRIP || trip < plan->config.program->n_trips);
     return trip == PLAN_NO_TRIP ? constant : plan->trips[trip];
 }
 
@@ -123,6 +126,7 @@ static uint32_t repeat_loop(struct run *r, const struct plan_entry *e, uint32_t 
 }
 
 void tw_plan_run(struct tw_plan *plan, uint32_t thread, void (*relax)(void *ctx), void *ctx) {
+    TW_ASSERT(thread < plan->n_threads);
     struct run r = {plan, &plan->threads[thread], relax, ctx, plan->base, {0}};
     const struct plan_entry *entries = r.thread->entries;
     uint32_t n = r.thread->n_entries;
@@ -146,6 +150,7 @@ void tw_plan_run(struct tw_plan *plan, uint32_t thread, void (*relax)(void *ctx)
             i = repeat_loop(&r, e, i);
             break;
         }
+        TW_ASSERT(i < n);
         if (entries[i].flags & PLAN_POST) {
             atomic_store_explicit(&plan->progress[thread].count, plan->base + i + 1,
                                   memory_order_release);

@@ -6,6 +6,8 @@
  */
 #include "firmware/core/server/server.h"
 
+#include "loader/base/assert.h"
+
 static struct tw_wire_content content_of(const struct tw_server_request *request) {
     struct tw_wire_content c;
     memcpy(&c, request->payload, sizeof c);
@@ -20,6 +22,7 @@ int tw_server_keep(struct tw_server *server, struct tw_server_request *request) 
         return tw_server_refuse(server, TW_E_RANGE, "no allocation of that size to keep",
                                 request->header.address, c.bytes);
     }
+    TW_ASSERT(a->bytes > 0 && !a->kept);
     a->kept = 2;
     memcpy(a->hash, c.hash, sizeof a->hash);
     return 0;
@@ -40,6 +43,7 @@ int tw_server_find_content(struct tw_server *server, struct tw_server_request *r
 }
 
 static bool has_room(const struct tw_server *server, uint64_t bytes) {
+    TW_ASSERT(server->counters.memory_used <= server->port.memory_bytes);
     return server->n_allocations < TW_SERVER_ALLOCATIONS &&
            bytes <= server->port.memory_bytes - server->counters.memory_used;
 }
@@ -60,6 +64,7 @@ void tw_server_release(struct tw_server *server) {
     tw_server_unload_all(server);
     for (uint32_t i = 0; i < server->n_allocations;) {
         struct tw_server_allocation *a = &server->allocations[i];
+        TW_ASSERT(a->users == 0 && a->frozen == 0); /* all programs are unloaded */
         if (a->kept) {
             a->kept = 1;
             i++;

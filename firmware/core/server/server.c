@@ -6,8 +6,11 @@
  */
 #include "firmware/core/server/server.h"
 
+#include "loader/base/assert.h"
+
 static uint32_t copy_text(char *to, uint32_t size, const char *from) {
     uint32_t n = 0;
+    TW_ASSERT(size > 0);
     while (n + 1 < size && from[n]) {
         to[n] = from[n];
         n++;
@@ -19,6 +22,7 @@ static uint32_t copy_text(char *to, uint32_t size, const char *from) {
 int tw_server_refuse(struct tw_server *server, int code, const char *what, uint64_t have,
                      uint64_t need) {
     struct tw_wire_failure *f = &server->answer.failure;
+    TW_ASSERT(code < 0);
     memset(f, 0, sizeof *f);
     f->code = code;
     f->site = f->engine = f->op_index = f->opcode = f->stage = f->object = f->program = TW_NONE;
@@ -49,6 +53,7 @@ void tw_server_log(struct tw_server *server, const char *text) {
         server->log.first = (server->log.first + 1) % TW_SERVER_LOG_LINES;
         server->log.count--;
     }
+    TW_ASSERT(server->log.first < TW_SERVER_LOG_LINES && server->log.count < TW_SERVER_LOG_LINES);
     uint32_t at = (server->log.first + server->log.count++) % TW_SERVER_LOG_LINES;
     copy_text(server->log.ring[at], TW_SERVER_LOG_BYTES, text);
 }
@@ -60,6 +65,7 @@ void tw_server_post_event(struct tw_server *server, uint32_t kind,
         server->events.count--;
         server->events.lost++;
     }
+    TW_ASSERT(server->events.first < TW_SERVER_EVENTS && server->events.count < TW_SERVER_EVENTS);
     struct tw_wire_event *e =
         &server->events.ring[(server->events.first + server->events.count++) % TW_SERVER_EVENTS];
     memset(e, 0, sizeof *e);
@@ -126,6 +132,7 @@ static int event(struct tw_server *server, struct tw_server_request *request) {
     server->events.lost = 0;
     server->events.first = (server->events.first + 1) % TW_SERVER_EVENTS;
     server->events.count--;
+    TW_ASSERT(server->events.count < TW_SERVER_EVENTS);
     request->out = &server->answer.event;
     request->out_bytes = sizeof server->answer.event;
     return 0;
@@ -204,6 +211,7 @@ static int check_and_handle(struct tw_server *server, struct tw_server_request *
         return tw_server_refuse(server, TW_E_PROTOCOL, "payload length not valid for this request",
                                 h->length, handlers[h->opcode].min);
     }
+    TW_ASSERT(handlers[h->opcode].handle && h->opcode < TW_WIRE_OPCODE_LIMIT);
     server->counters.bytes_in += h->length;
     return handlers[h->opcode].handle(server, request);
 }
@@ -222,6 +230,9 @@ void tw_server_handle(struct tw_server *server, const uint8_t header[TW_WIRE_HEA
         request.out = &server->answer.failure;
         request.out_bytes = sizeof server->answer.failure;
     }
+    TW_ASSERT(code <= 0 && (request.out || request.out_bytes == 0));
+    TW_ASSERT(server->n_allocations <= TW_SERVER_ALLOCATIONS);
+    TW_ASSERT(server->counters.memory_used <= server->counters.memory_peak);
     server->counters.bytes_out += request.out_bytes;
     struct tw_wire_header h = {0};
     h.version = TW_WIRE_VERSION_MAX;

@@ -200,9 +200,10 @@ void tw_server_own_free(struct tw_server *server, uint64_t address, uint64_t byt
 /* Refuses a program whose binding rows name memory that is not allocated or that it may not write,
  * or the same memory for two tensors of which one is written. Errors: RANGE, NOMEM. */
 int tw_server_check_bindings(struct tw_server *server, const struct tw_server_program *p);
-/* Adds `add` (1, or -1 modulo 2^32) to the writers of the allocations that the program writes. */
-void tw_server_count_writers(struct tw_server *server, const struct tw_server_program *p,
-                             uint32_t add);
+/* Adds `add` (1, or -1 modulo 2^32) to the users of the allocations that hold the program's tensors,
+ * and to the writers of those that it writes. The bindings must have been checked. */
+void tw_server_use_tensors(struct tw_server *server, const struct tw_server_program *p,
+                           uint32_t add);
 
 int tw_server_load(struct tw_server *server, struct tw_server_request *request);
 int tw_server_unload(struct tw_server *server, struct tw_server_request *request);

@@ -5,6 +5,7 @@
  * not overlap anything else that its binding rows name. This is the loader's rule 28, by address.
  */
 #include "firmware/core/server/server.h"
+#include "loader/base/assert.h"
 #include "tilewright/range.h"
 
 /* One instance of a tensor. */
@@ -132,16 +133,17 @@ int tw_server_check_bindings(struct tw_server *server, const struct tw_server_pr
     return code;
 }
 
-void tw_server_count_writers(struct tw_server *server, const struct tw_server_program *p,
-                             uint32_t add) {
+void tw_server_use_tensors(struct tw_server *server, const struct tw_server_program *p,
+                           uint32_t add) {
     const uint64_t *rows = p->n_bind ? server->port.map(server->port.ctx, p->bind) : NULL;
     for (uint32_t i = 0; i < p->program.n_tensors; i++) {
         const struct tw_tensor *t = &p->program.tensors[i];
-        for (uint32_t k = 0; rows && is_writable(t) && k < t->bind_count; k++) {
+        for (uint32_t k = 0; k < t->bind_count; k++) {
             struct tw_server_allocation *a = tw_server_find(server, rows[t->bind_first + k], 1);
-            if (a) {
-                a->writers += add;
-            }
+            TW_ASSERT(a && (add == 1 || a->users > 0)); /* it was there, and cannot be freed */
+            a->users += add;
+            a->writers += is_writable(t) ? add : 0;
+            TW_ASSERT(a->writers <= a->users);
         }
     }
 }

@@ -4,6 +4,7 @@
  * inside one of them.
  */
 #include "firmware/core/server/server.h"
+#include "loader/base/assert.h"
 #include "tilewright/range.h"
 
 #define MAX_ALIGN 65536u
@@ -29,6 +30,7 @@ struct tw_server_allocation *tw_server_find(struct tw_server *server, uint64_t a
 }
 
 static void add(struct tw_server *server, uint64_t address, uint64_t bytes, bool adopted) {
+    TW_ASSERT(server->n_allocations < TW_SERVER_ALLOCATIONS && bytes > 0);
     struct tw_server_allocation *a = &server->allocations[server->n_allocations++];
     a->address = address;
     a->bytes = bytes;
@@ -43,6 +45,10 @@ static void add(struct tw_server *server, uint64_t address, uint64_t bytes, bool
 }
 
 void tw_server_drop(struct tw_server *server, struct tw_server_allocation *a) {
+    TW_ASSERT(server->n_allocations > 0 && a >= server->allocations &&
+              a < server->allocations + server->n_allocations);
+    TW_ASSERT(a->users == 0 && a->frozen == 0);
+    TW_ASSERT(a->adopted || a->bytes <= server->counters.memory_used);
     server->port.free(server->port.ctx, a->address, a->bytes, a->adopted != 0);
     if (!a->adopted) {
         server->counters.memory_used -= a->bytes;
@@ -63,6 +69,7 @@ int tw_server_alloc(struct tw_server *server, struct tw_server_request *request)
         return tw_server_refuse(server, TW_E_NOMEM, "allocation table full", server->n_allocations,
                                 TW_SERVER_ALLOCATIONS);
     }
+    TW_ASSERT(server->counters.memory_used <= server->port.memory_bytes);
     uint64_t left = server->port.memory_bytes - server->counters.memory_used;
     if (!room) {
         return tw_server_refuse(server, TW_E_NOMEM, "out of device memory", left, q.bytes);
@@ -115,6 +122,7 @@ int tw_server_free(struct tw_server *server, struct tw_server_request *request) 
                                 "kept content without a user: the device frees it itself",
                                 request->header.address, 0);
     }
+    TW_ASSERT(!a->adopted || !a->kept); /* what the port's owner has is not kept by name */
     if (a->adopted > 1 || a->kept > 2) {
         a->adopted -= a->adopted != 0;
         a->kept -= a->kept != 0;
@@ -152,6 +160,7 @@ int tw_server_write(struct tw_server *server, struct tw_server_request *request)
     if (!p) {
         return server->answer.failure.code;
     }
+    TW_ASSERT(request->header.length > 0);
     memcpy(p, request->payload, request->header.length);
     return 0;
 }
@@ -167,6 +176,7 @@ int tw_server_read(struct tw_server *server, struct tw_server_request *request) 
     if (!request->out) {
         return server->answer.failure.code;
     }
+    TW_ASSERT(q.bytes <= UINT32_MAX);
     request->out_bytes = (uint32_t)q.bytes;
     return 0;
 }

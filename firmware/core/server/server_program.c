@@ -4,6 +4,7 @@
  * tile machine for it twice: the first time only to learn how much memory it needs.
  */
 #include "firmware/core/server/server.h"
+#include "loader/base/assert.h"
 #include "tilewright/progblob.h"
 #include "tilewright/range.h"
 
@@ -30,31 +31,28 @@ uint64_t tw_server_own_alloc(struct tw_server *server, uint64_t bytes) {
 }
 
 void tw_server_own_free(struct tw_server *server, uint64_t address, uint64_t bytes) {
+    TW_ASSERT(!address || bytes <= server->counters.memory_used);
     if (address) {
         server->port.free(server->port.ctx, address, bytes, false);
         server->counters.memory_used -= bytes;
     }
 }
 
-static void use_range(struct tw_server *server, uint64_t address, uint32_t add, bool freeze) {
+static void use_frozen(struct tw_server *server, uint64_t address, uint32_t add) {
     struct tw_server_allocation *a = tw_server_find(server, address, 1);
-    if (a) {
-        a->users += add;
-        a->frozen += freeze ? add : 0;
-    }
+    TW_ASSERT(a && (add == 1 || a->frozen > 0));
+    a->users += add;
+    a->frozen += add;
+    TW_ASSERT(a->frozen <= a->users);
 }
 
 /* Adds `add` (1, or -1 modulo 2^32) to the users of the allocations that the program refers to: its
- * blob, its binding rows and what these name. */
+ * blob, its binding rows and what tensors have there. */
 static void use_memory(struct tw_server *server, const struct tw_server_program *p, uint32_t add) {
-    use_range(server, p->blob, add, true);
+    use_frozen(server, p->blob, add);
     if (p->n_bind) {
-        const uint64_t *rows = server->port.map(server->port.ctx, p->bind);
-        for (uint64_t i = 0; i < p->n_bind; i++) {
-            use_range(server, rows[i], add, false);
-        }
-        use_range(server, p->bind, add, true);
-        tw_server_count_writers(server, p, add);
+        use_frozen(server, p->bind, add);
+        tw_server_use_tensors(server, p, add);
     }
 }
 
@@ -187,6 +185,7 @@ int tw_server_load(struct tw_server *server, struct tw_server_request *request) 
         return code;
     }
     struct tw_server_program *p = &server->programs[n];
+    TW_ASSERT(!p->used && !p->arena && !p->streams);
     memset(p, 0, sizeof *p);
     p->mode = q.mode;
     p->blob = q.blob;
@@ -199,12 +198,14 @@ int tw_server_load(struct tw_server *server, struct tw_server_request *request) 
             q.n_threads ? q.n_threads : choose_threads(&p->program, server->port.max_threads);
         wanted = wanted < p->program.n_sites ? wanted : p->program.n_sites;
         p->n_threads = server->port.team(server->port.ctx, wanted);
+        TW_ASSERT(p->n_threads > 0);
     }
     code = code ? code : build_machine(server, &q, p, n);
     if (code) {
         release(server, p);
         return code;
     }
+    TW_ASSERT(p->streams && p->arena && !p->strict != !p->plan);
     p->used = true;
     use_memory(server, p, 1);
     server->counters.programs++;
@@ -219,6 +220,7 @@ int tw_server_load(struct tw_server *server, struct tw_server_request *request) 
 }
 
 static void unload(struct tw_server *server, struct tw_server_program *p) {
+    TW_ASSERT(p->used && server->counters.programs > 0);
     use_memory(server, p, UINT32_MAX);
     release(server, p);
     server->counters.programs--;

@@ -5,6 +5,7 @@
  * one request.
  */
 #include "firmware/core/server/server.h"
+#include "loader/base/assert.h"
 #include "tilewright/numerics.h"
 #include "tilewright/range.h"
 
@@ -110,6 +111,7 @@ static int check_greedy(const struct run *r) {
 }
 
 static void write_inputs(const struct run *r, const uint8_t *data) {
+    TW_ASSERT(r->q.n_inputs <= TW_WIRE_MAX_INPUTS);
     for (uint32_t i = 0; i < r->q.n_inputs; i++) {
         memcpy(map(r, r->in[i].address), data, r->in[i].bytes);
         data += r->in[i].bytes;
@@ -136,6 +138,7 @@ static bool is_whole(const struct tw_server_program *p, const struct tw_fault *f
 
 static int run_machine(const struct run *r, struct tw_fault *fault) {
     struct tw_server_program *p = r->program;
+    TW_ASSERT(p->used && !p->broken && !p->strict == (p->mode == TW_WIRE_FAST));
     memset(fault, 0, sizeof *fault);
     if (p->mode == TW_WIRE_STRICT) {
         /* Random: another seed for each step; an adversary stays the same. */
@@ -209,11 +212,13 @@ static uint32_t likeliest(const float *logits, uint32_t n) {
 
 static uint32_t get_input(const struct run *r, uint32_t input) {
     uint32_t value;
+    TW_ASSERT(is_input(r, input));
     memcpy(&value, map(r, r->in[input].address), sizeof value);
     return value;
 }
 
 static void set_input(const struct run *r, uint32_t input, uint32_t value) {
+    TW_ASSERT(is_input(r, input));
     memcpy(map(r, r->in[input].address), &value, sizeof value);
 }
 
@@ -271,6 +276,7 @@ static enum tw_wire_ended generate(const struct run *r, uint32_t *ids, uint32_t 
         if (g->pos != TW_NONE && get_input(r, g->pos) >= g->limit) {
             return TW_WIRE_ENDED_LIMIT;
         }
+        TW_ASSERT(*n < r->q.n_steps && *n < TW_WIRE_MAX_TOKENS);
         if (!next_token(r, &ids[*n])) {
             return TW_WIRE_ENDED_FAULT;
         }
@@ -290,6 +296,7 @@ static int run_greedy(const struct run *r, struct tw_server_request *request) {
     a->ended = generate(r, server->tokens.id, &a->n_tokens);
     a->steps = r->program->steps;
     a->ops = r->program->strict ? tw_strict_ops(r->program->strict) : 0;
+    TW_ASSERT(a->n_tokens <= r->q.n_steps && r->q.n_steps <= TW_WIRE_MAX_TOKENS);
     memset(server->tokens.id + a->n_tokens, 0xFF,
            (TW_WIRE_MAX_TOKENS - a->n_tokens) * sizeof server->tokens.id[0]);
     request->out = a;

@@ -6,6 +6,7 @@
 #include "firmware/core/strict/strict.h"
 
 #include "firmware/core/machine_arena.h"
+#include "loader/base/assert.h"
 #include "tilewright/range.h"
 
 static void take_sram(struct tw_strict *s, struct tw_arena *arena) {
@@ -104,6 +105,7 @@ static void set_up(struct tw_strict *s) {
         s->buffers[i].first_flag = flag;
         flag += p->buffers[i].kind == TW_BUF_FIFO ? p->buffers[i].pages : 0;
     }
+    TW_ASSERT(flag == s->n_page_flags);
     for (uint32_t i = 0; i < p->n_semaphores; i++) {
         for (uint32_t site = 0; site < p->n_sites; site++) {
             *strict_word(s, i, site) = p->semaphores[i].initial;
@@ -137,6 +139,7 @@ int tw_strict_init(const struct tw_machine_config *config, struct tw_arena *aren
     if (!kept || arena->used > arena->size) {
         return tw_fault_nomem(fault, arena->size, arena->used);
     }
+    TW_ASSERT(s->engines && s->buffers && s->words && s->ready && s->slot);
     set_up(s);
     rc = tw_bind_trip_minima(config, s->trip_min, fault);
     if (rc != 0) {
@@ -157,6 +160,7 @@ static void update_watch(struct tw_watch *w, const struct tw_fault *op) {
 
 int tw_strict_execute(struct tw_strict *s, struct strict_engine *e, struct tw_op *op,
                       struct tw_fault *fault) {
+    TW_ASSERT(e->at < e->n_words && e->stream < strict_n_engines(s));
     strict_fetch(e, op);
     fault->site = e->site;
     fault->engine = e->engine;
@@ -172,6 +176,7 @@ int tw_strict_execute(struct tw_strict *s, struct strict_engine *e, struct tw_op
         return tw_strict_sync(s, e, op, fault);
     }
     int rc = tw_strict_data(s, e, op, fault);
+    TW_ASSERT(op->n_words > 0 && e->at + op->n_words <= e->n_words);
     e->at += op->n_words;
     e->index++;
     return rc;
@@ -217,6 +222,7 @@ static void fill_params(struct tw_strict *s) {
         for (uint32_t k = 0; t && k < b->pages; k++) {
             const uint8_t *from = tw_bind_tensor(&s->config, b->tensor, k);
             uint64_t at = b->offset + k * b->page_bytes;
+            TW_ASSERT(tw_range_ok(at, t->bytes, s->sram_bytes[b->site]));
             if (from) { /* otherwise it stays undefined, and reading it is a fault */
                 memcpy(s->sram[b->site] + at, from, (size_t)t->bytes);
                 tw_shadow_mark(s->sram_shadow[b->site], at, t->bytes, true);

@@ -58,14 +58,24 @@ static inline uint32_t strict_n_engines(const struct tw_strict *s) {
 }
 
 static inline uint32_t *strict_word(struct tw_strict *s, uint32_t semaphore, uint32_t site) {
+    TW_ASSERT(semaphore < s->config.program->n_semaphores && site < s->config.program->n_sites);
     return &s->words[(uint64_t)semaphore * s->config.program->n_sites + site];
 }
 
 /* Decodes the engine's next op; the text was checked when the machine was made. */
 static inline void strict_fetch(const struct strict_engine *e, struct tw_op *op) {
-    if (!tw_op_decode(e->words, e->n_words, e->at, op)) {
+    bool decodes = tw_op_decode(e->words, e->n_words, e->at, op);
+    TW_ASSERT(decodes);
+    if (!decodes) {
         memset(op, 0, sizeof *op);
     }
+}
+
+/* What holds of a FIFO between ops: what is published and what may be written lie apart in the ring,
+ * and only what is published can have been waited for. */
+static inline bool strict_fifo_sound(const struct strict_buffer *f, const struct tw_buffer *b) {
+    return f->head < b->pages && (uint64_t)f->level + f->reserved <= b->pages &&
+           f->waited <= f->level;
 }
 
 /* strict.c. tw_strict_begin resets the state for a step. tw_strict_execute runs one op of a

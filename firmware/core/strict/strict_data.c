@@ -69,6 +69,7 @@ static int fifo_region(const struct access *a, const struct tw_operand *o, struc
         return tw_fault_fail(a->fault, producer ? "FifoOverrun" : "FifoUnderrun", o->id, allowed,
                              end);
     }
+    TW_ASSERT(strict_fifo_sound(f, b));
     uint64_t first = producer ? (uint64_t)f->head + f->level : f->head;
     *ring = (first + offset / b->page_bytes) % b->pages * b->page_bytes + offset % b->page_bytes;
     return fits(*ring, extent, capacity, &end) ? 0 : refuse(a, write, o->id, end, capacity);
@@ -100,6 +101,7 @@ static int buffer_region(const struct access *a, const struct tw_operand *o, uin
         state->owner = (uint8_t)(a->e->engine + 1);
     }
     r->offset = b->offset + at;
+    TW_ASSERT(tw_range_ok(r->offset, tw_extent_span(r->extent), a->s->sram_bytes[b->site]));
     r->at = a->s->sram[b->site] + r->offset;
     r->shadow = a->s->sram_shadow[b->site];
     return 0;
@@ -158,6 +160,8 @@ static void mark_pages(struct tw_strict *s, const struct region *r) {
     const struct tw_buffer *b = &s->config.program->buffers[r->id];
     uint64_t span = tw_extent_span(r->extent), from = (r->offset - b->offset) / b->page_bytes;
     uint64_t to = (r->offset - b->offset + (span ? span - 1 : 0)) / b->page_bytes;
+    TW_ASSERT(r->offset >= b->offset && from <= to && to < b->pages);
+    TW_ASSERT(s->buffers[r->id].first_flag + to < s->n_page_flags);
     for (uint64_t page = from; page <= to; page++) {
         s->page_written[s->buffers[r->id].first_flag + page] = 1;
     }
@@ -173,6 +177,7 @@ static void mark_written(struct tw_strict *s, const struct region *r) {
 }
 
 static int check_ids(const struct access *a, const struct tw_kargs *k) {
+    TW_ASSERT(k->tensor && (k->rows == 0 || k->p[1]));
     const uint8_t *ids = k->p[TW_GATHER_REGION_ids];
     for (uint32_t r = 0; r < k->rows; r++) {
         int32_t id;
@@ -199,6 +204,7 @@ static uint64_t cache_element(const struct tw_tensor *t, uint64_t head, uint64_t
 
 static int check_cache(const struct access *a, const struct tw_kargs *k) {
     const struct tw_tensor *t = k->tensor;
+    TW_ASSERT(t);
     uint64_t heads = t->head_dim ? t->cols / t->head_dim : 0;
     const struct tw_args_key_write v = tw_args_key_write(k);
     uint64_t last = (uint64_t)v.pos + v.rows, head_end = (uint64_t)v.first + v.heads;
@@ -321,6 +327,7 @@ int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const str
         return multicast(&a, &k, &regions[TW_MCAST_REGION_destination]);
     }
     if (!idle) {
+        TW_ASSERT(s->config.kernels->fn[op->code]);
         s->config.kernels->fn[op->code](&k);
     }
     for (uint32_t i = 0; i < n && idle; i++) {

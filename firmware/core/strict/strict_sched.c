@@ -6,6 +6,8 @@
  */
 #include "firmware/core/strict/strict.h"
 
+#include "loader/base/assert.h"
+
 static int run_canonical(struct tw_strict *s, struct tw_fault *fault) {
     bool progressed = true;
     while (progressed) {
@@ -30,10 +32,12 @@ static void refresh(struct tw_strict *s, uint32_t i) {
     struct strict_engine *e = &s->engines[i];
     bool can = strict_runnable(s, e);
     if (can && s->slot[i] == TW_NONE) {
+        TW_ASSERT(s->n_ready < strict_n_engines(s));
         s->slot[i] = s->n_ready;
         s->ready[s->n_ready++] = i;
         e->since = s->ops;
     } else if (!can && s->slot[i] != TW_NONE) {
+        TW_ASSERT(s->n_ready > 0 && s->slot[i] < s->n_ready && s->ready[s->slot[i]] == i);
         uint32_t last = s->ready[--s->n_ready];
         s->ready[s->slot[i]] = last;
         s->slot[last] = s->slot[i];
@@ -77,6 +81,7 @@ static void wake(struct tw_strict *s, const struct strict_engine *e, const struc
 /* Runs one op of engine i, if it is still runnable: in a faulty program an op of another engine may
  * have blocked it. */
 static int run_one(struct tw_strict *s, uint32_t i, struct tw_fault *fault) {
+    TW_ASSERT(i < strict_n_engines(s));
     struct strict_engine *e = &s->engines[i];
     struct tw_op op;
     if (!strict_runnable(s, e)) {
@@ -185,6 +190,7 @@ static uint64_t rank_of(const struct adversary *a, const struct strict_engine *e
 }
 
 static uint32_t choose(const struct tw_strict *s, const struct adversary *a) {
+    TW_ASSERT(s->n_ready > 0);
     uint32_t best = s->ready[0];
     uint64_t best_rank = rank_of(a, &s->engines[best]);
     for (uint32_t n = 1; n < s->n_ready; n++) {

@@ -6,6 +6,8 @@
  */
 #include "firmware/core/strict/strict.h"
 
+#include "loader/base/assert.h"
+
 static const struct tw_buffer *fifo_of(const struct tw_strict *s, uint32_t id) {
     return &s->config.program->buffers[id];
 }
@@ -16,6 +18,7 @@ static bool is_fifo_op(uint32_t code) {
 
 bool tw_strict_blocked(struct tw_strict *s, const struct strict_engine *e,
                        struct strict_block *why) {
+    TW_ASSERT(e->at < e->n_words);
     uint32_t code = e->words[e->at] & 0xFFFFu;
     struct tw_op op;
     if (code != TW_OP_RESERVE && code != TW_OP_WAIT && code != TW_OP_SEM_WAIT) {
@@ -35,6 +38,7 @@ bool tw_strict_blocked(struct tw_strict *s, const struct strict_engine *e,
     }
     const struct tw_buffer *b = fifo_of(s, why->object);
     const struct strict_buffer *f = &s->buffers[why->object];
+    TW_ASSERT(f->level <= b->pages);
     why->need = op.operand[TW_RESERVE_pages].id; /* WAIT has the operands of RESERVE */
     why->have = code == TW_OP_WAIT ? f->level : b->pages - f->level;
     /* More pages than the capacity are a fault, which execution reports. */
@@ -54,6 +58,7 @@ static int push(struct tw_strict *s, uint32_t id, uint32_t n, struct tw_fault *f
     }
     f->reserved -= n;
     f->level += n;
+    TW_ASSERT(strict_fifo_sound(f, b));
     return 0;
 }
 
@@ -64,6 +69,7 @@ static int pop(struct tw_strict *s, uint32_t id, uint32_t n, struct tw_fault *fa
     if (n > f->waited) {
         return tw_fault_fail(fault, "FifoUnderrun", id, f->waited, n);
     }
+    TW_ASSERT(n <= f->level);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t page = (f->head + i) % b->pages;
         s->page_written[f->first_flag + page] = 0;
@@ -73,6 +79,7 @@ static int pop(struct tw_strict *s, uint32_t id, uint32_t n, struct tw_fault *fa
     f->waited -= n;
     f->level -= n;
     f->head = (f->head + n) % b->pages;
+    TW_ASSERT(strict_fifo_sound(f, b));
     return 0;
 }
 
@@ -89,9 +96,12 @@ static int fifo_op(struct tw_strict *s, const struct strict_engine *e, const str
     if (n > b->pages) {
         return tw_fault_fail(fault, produces ? "FifoOverrun" : "FifoUnderrun", id, b->pages, n);
     }
+    TW_ASSERT(strict_fifo_sound(f, b));
     if (op->code == TW_OP_RESERVE) {
+        TW_ASSERT(n <= b->pages - f->level); /* it was asked first (tw_strict_blocked) */
         f->reserved = n > f->reserved ? n : f->reserved;
     } else if (op->code == TW_OP_WAIT) {
+        TW_ASSERT(n <= f->level);
         f->waited = n > f->waited ? n : f->waited;
     } else {
         return op->code == TW_OP_PUSH ? push(s, id, n, fault) : pop(s, id, n, fault);
@@ -135,7 +145,9 @@ static void skip_body(struct strict_engine *e) {
         uint32_t code = e->words[e->at] & 0xFFFFu;
         depth += code == TW_OP_LOOP ? 1u : 0u;
         depth -= code == TW_OP_END ? 1u : 0u;
+        TW_ASSERT(e->words[e->at] >> 16 > 0);
         e->at += e->words[e->at] >> 16;
+        TW_ASSERT(e->at <= e->n_words);
     }
 }
 
@@ -147,6 +159,7 @@ static void loop_begin(const struct tw_strict *s, struct strict_engine *e, const
         skip_body(e);
         return;
     }
+    TW_ASSERT(e->depth < TW_MAX_VARS && op->operand[0].id < TW_MAX_VARS);
     struct strict_loop *loop = &e->loop[e->depth++];
     loop->var = op->operand[TW_LOOP_var].id;
     loop->count = count;
@@ -156,7 +169,9 @@ static void loop_begin(const struct tw_strict *s, struct strict_engine *e, const
 }
 
 static void loop_end(struct strict_engine *e, const struct tw_op *op) {
+    TW_ASSERT(e->depth > 0 && e->depth <= TW_MAX_VARS);
     struct strict_loop *loop = &e->loop[e->depth - 1];
+    TW_ASSERT(loop->count > 0 && e->vars[loop->var] < loop->count && loop->word <= e->at);
     if (++e->vars[loop->var] < loop->count) {
         e->at = loop->word;
         e->index = loop->index;

@@ -224,6 +224,40 @@ static void memory_of_a_loaded_program_can_be_neither_freed_nor_rewritten(void *
     assert_int_equal(client_call(c, TW_WIRE_FREE, g.address[BIGRAM_TABLE], NULL, 0), 0);
 }
 
+static uint64_t bytes_at(const struct client *c, uint64_t address) {
+    for (uint32_t i = 0; i < c->server.n_allocations; i++) {
+        if (c->server.allocations[i].address == address) {
+            return c->server.allocations[i].bytes;
+        }
+    }
+    return 0;
+}
+
+/* A binding row that no tensor has may name anything, also memory that comes and goes while its
+ * program is loaded: that is never in use, and unloading takes away no use of another program. */
+static void a_binding_row_that_no_tensor_has_uses_nothing(void **state) {
+    static _Alignas(64) uint8_t late[64];
+    struct client *c = *state;
+    struct client_bigram g;
+    uint64_t rows[BIGRAM_BINDS + 1];
+    assert_int_equal(client_load_bigram(c, TW_WIRE_FAST, &g), 0);
+    memcpy(rows, g.address, sizeof g.address);
+    rows[BIGRAM_BINDS] = (uintptr_t)late;
+    uint64_t bind = client_alloc(c, sizeof rows);
+    assert_int_equal(client_call(c, TW_WIRE_WRITE, bind, rows, sizeof rows), 0);
+    struct tw_wire_load q = {.blob = g.blob,
+                             .blob_bytes = bytes_at(c, g.blob),
+                             .bind = bind,
+                             .n_bind = BIGRAM_BINDS + 1,
+                             .mode = TW_WIRE_STRICT};
+    assert_int_equal(client_call(c, TW_WIRE_LOAD, 0, &q, sizeof q), 0);
+    uint32_t program = ((const struct tw_wire_loaded *)c->answer.payload)->program;
+    assert_int_equal(tw_server_adopt(&c->server, (uintptr_t)late, sizeof late), 0);
+    assert_int_equal(client_call(c, TW_WIRE_UNLOAD, program, NULL, 0), 0);
+    assert_int_equal(c->server.allocations[c->server.n_allocations - 1].users, 0);
+    assert_int_equal(client_call(c, TW_WIRE_FREE, (uintptr_t)late, NULL, 0), 0);
+}
+
 /* Trips are checked before anything runs, so the program is as good as before. */
 static void too_many_rows_are_refused_and_nothing_breaks(void **state) {
     struct client *c = *state;
@@ -286,11 +320,7 @@ static void inconsistent_loads_are_refused(void **state) {
     const struct tw_server_program *p = &c->server.programs[g.program];
     struct tw_wire_load good = {
         .blob = g.blob, .blob_bytes = 64, .bind = g.bind, .n_bind = BIGRAM_BINDS};
-    for (uint32_t i = 0; i < c->server.n_allocations; i++) {
-        if (c->server.allocations[i].address == g.blob) {
-            good.blob_bytes = c->server.allocations[i].bytes;
-        }
-    }
+    good.blob_bytes = bytes_at(c, g.blob);
     assert_true(p->used);
     struct tw_wire_load q = good;
     q.blob_bytes = 63;
@@ -366,6 +396,7 @@ int main(void) {
         TEST(a_strict_program_computes),
         TEST(a_fast_program_computes_the_same),
         TEST(memory_of_a_loaded_program_can_be_neither_freed_nor_rewritten),
+        TEST(a_binding_row_that_no_tensor_has_uses_nothing),
         TEST(too_many_rows_are_refused_and_nothing_breaks),
         TEST(a_fault_names_the_op_and_becomes_an_event),
         TEST(lost_events_are_counted),
