@@ -5,10 +5,10 @@
  */
 #include "tilewright/program.h"
 
+#include "driver/decoder/program_file.h"
 #include "loader/base/grow.h"
 #include "loader/base/sized.h"
 #include "loader/order/certificate.h"
-#include "loader/text/parse_program.h"
 #include "loader/text/print_program.h"
 
 #include <errno.h>
@@ -49,6 +49,34 @@ static int next(struct program_file *f, struct tw_program_text **out, tw_error *
     return tw_program_parse_next(f->path, f->text, f->size, &f->position, out, err);
 }
 
+static int visit_all(struct program_file *f,
+                     int (*each)(void *ctx, const struct tw_program_text *text, tw_error *err),
+                     void *ctx, tw_error *err) {
+    struct tw_program_text *text = NULL;
+    int code = next(f, &text, err);
+    if (!code && !text) {
+        return tw_fail(err, TW_E_FORMAT, "%s:%u:1: found the end of the text, expected 'program'",
+                       f->path, f->position.line + 1);
+    }
+    while (!code && text) {
+        code = each(ctx, text, err);
+        tw_program_text_free(text);
+        text = NULL;
+        code = code ? code : next(f, &text, err);
+    }
+    return code;
+}
+
+int tw_program_file_each(const char *path,
+                         int (*each)(void *ctx, const struct tw_program_text *text, tw_error *err),
+                         void *ctx, tw_error *err) {
+    struct program_file f = {.path = path};
+    int code = read_file(&f, err);
+    code = code ? code : visit_all(&f, each, ctx, err);
+    free(f.text);
+    return code;
+}
+
 /* ---- verify ---- */
 
 #define TW_X(number, name, text) +1
@@ -56,9 +84,11 @@ enum { N_RULES = TW_RULES(TW_X) TW_ORDER_RULES(TW_X) };
 #undef TW_X
 
 struct verifier {
+    const char *path;
     tw_prover prover;
     void *ctx;
     struct tw_rules_info *info;
+    uint32_t n; /* programs checked */
 };
 
 static int check_order(const struct verifier *v, const struct tw_program *program,
@@ -71,10 +101,11 @@ static int check_order(const struct verifier *v, const struct tw_program *progra
     return code ? code : tw_check_order(program, &certificate, report, err);
 }
 
-static int verify_one(const struct tw_program_text *text, const char *path,
-                      const struct verifier *v, tw_error *err) {
+static int verify_one(void *ctx, const struct tw_program_text *text, tw_error *err) {
+    struct verifier *v = ctx;
     struct tw_verify_report report = {.failed_rule = 0};
     char where[256];
+    v->n++;
     int code = tw_verify_program(&text->program, &report, err);
     if (!code && v->prover) {
         code = check_order(v, &text->program, &report, err);
@@ -83,50 +114,28 @@ static int verify_one(const struct tw_program_text *text, const char *path,
         v->info->checked[r] += report.checked[r];
     }
     v->info->failed_rule = (uint32_t)report.failed_rule;
-    snprintf(where, sizeof where, "%.200s:%u", path, text->line);
+    snprintf(where, sizeof where, "%.200s:%u", v->path, text->line);
     if (code) {
         tw_error_prefix(err, where);
     }
     return code;
 }
 
-static int verify_all(struct program_file *f, const struct verifier *v, uint32_t *n,
-                      tw_error *err) {
-    struct tw_program_text *text = NULL;
-    int code = next(f, &text, err);
-    if (!code && !text) {
-        return tw_fail(err, TW_E_FORMAT, "%s:%u:1: found the end of the text, expected 'program'",
-                       f->path, f->position.line + 1);
-    }
-    while (!code && text) {
-        ++*n;
-        code = verify_one(text, f->path, v, err);
-        tw_program_text_free(text);
-        text = NULL;
-        code = code ? code : next(f, &text, err);
-    }
-    return code;
-}
-
 int tw_program_file_verify(const char *path, tw_prover prover, void *ctx,
                            struct tw_rules_info *info, uint32_t *n_programs, tw_error *err) {
-    struct program_file f = {.path = path};
     struct tw_rules_info i = {.size = sizeof i, .n_rules = N_RULES};
-    struct verifier verifier = {prover, ctx, &i};
-    uint32_t n = 0;
+    struct verifier verifier = {path, prover, ctx, &i, 0};
     int code = TW_NEED(err, path);
     code = code || !info ? code : tw_sized_check(__func__, info, err);
     if (code) {
         return code;
     }
-    code = read_file(&f, err);
-    code = code ? code : verify_all(&f, &verifier, &n, err);
-    free(f.text);
+    code = tw_program_file_each(path, verify_one, &verifier, err);
     if (info) {
         tw_sized_write(info, &i, sizeof i);
     }
     if (n_programs) {
-        *n_programs = n;
+        *n_programs = verifier.n;
     }
     return code;
 }

@@ -48,6 +48,34 @@ printf '; nothing here\n' >"$work/empty.tws"
 refuses 'a text without a program' 3 "empty.tws:2:1: found the end of the text, expected 'program'" verify "$work/empty.tws"
 refuses 'a text that is not there' 3 'none.tws' verify "$work/none.tws"
 
+# ---- every order ----
+
+orders=$root/tests/loader/order_rules
+run 0 verify --exhaustive "$orders/20-no_deadlock.ok.tws"
+check 'every order of a good program' grep -Eq 'program p: ok: every order of its ops leaves the same bytes \([0-9]+ order' "$work/out"
+run 7 verify --exhaustive "$orders/24-race_free.bad.earlier_iteration.tws"
+check 'a race is the error' sh -c 'printf "%s\n" "$1" | grep -Eq "program p: site 0 load op [0-9]+ \(.*\) and site 0 store op [0-9]+ \(.*\) touch the same bytes"' _ "$err"
+check 'a race and its two results' sh -c 'grep -q "^  race: " "$1" && grep -q "^  differs: .*tensor 1 (out)" "$1" &&
+    [ "$(grep -Ec "^    order: 0:[a-z]+" "$1")" = 2 ]' _ "$work/out"
+run 7 verify --exhaustive "$orders/20-no_deadlock.bad.tws"
+check 'a deadlock and the order that ends in it' sh -c 'grep -q "^  deadlock: Deadlock at site 0 " "$1" && grep -q "^    order: " "$1"' _ "$work/out"
+run 7 verify --exhaustive --json "$orders/20-no_deadlock.bad.tws"
+check 'verify --exhaustive --json' python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+[p] = d["programs"]
+assert not d["ok"] and p["program"] == "p" and [f["kind"] for f in p["findings"]] == ["deadlock"]
+assert p["findings"][0]["schedules"] and "Deadlock" in d["error"]' "$work/out"
+cat "$orders/20-no_deadlock.ok.tws" "$orders/24-race_free.bad.earlier_iteration.tws" >"$work/both.tws"
+run 7 verify --exhaustive "$work/both.tws"
+check 'every program of a text' [ "$(grep -c ': program p: ' "$work/out")" = 2 ]
+run 7 verify --exhaustive "$orders/25-defined.bad.no_iteration.tws"
+check 'a loop that may not run at all' grep -q 'program p: not ok with inputs of 0' "$work/out"
+refuses 'a broken rule comes first' 7 'rule 6 fifo_balance' verify --exhaustive "$rules/06-fifo_balance.bad.tws"
+refuses 'a bundle in every order' 2 'not a text of programs' verify --exhaustive "$work/a.twb"
+refuses 'a budget of nothing' 2 'applies only with --exhaustive' verify --max-states 5 "$work/a.tws"
+refuses 'a program that is too large' 5 'too large to be run in every order' verify --exhaustive "$work/a.tws"
+
 if command -v groff >/dev/null 2>&1; then
     for page in tools/man/*.[15]; do
         same "no warnings of groff: $page" '' "$(groff -man -t -ww -Tutf8 "$page" 2>&1 >/dev/null)"

@@ -11,13 +11,18 @@
 #include "tools/ui.h"
 
 struct verify_args {
-    bool json, rules;
+    bool json, rules, exhaustive;
+    int64_t max_states;
 };
 
 #define AT(field) offsetof(struct verify_args, field)
 static const struct opt options[] = {
     {OPT_FLAG, 0, "rules", NULL, AT(rules), 0, 0,
      "list the rules and how many objects each was checked for"},
+    {OPT_FLAG, 0, "exhaustive", NULL, AT(exhaustive), 0, 0,
+     "of a text: run every order of the ops instead of proving theirs"},
+    {OPT_I64, 0, "max-states", "N", AT(max_states), 1, 1u << 24,
+     "states that --exhaustive remembers at most (65536)"},
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print JSON"},
     {.kind = OPT_END},
 };
@@ -102,6 +107,95 @@ static int verify_text(const char *path, const struct verify_args *a, tw_error *
     return code && code != TW_E_VERIFY ? code : report(path, a, &info, &rules, code, err);
 }
 
+/* ---- every order ---- */
+
+static const char *kind_name(enum tw_schedules_found kind) {
+    switch (kind) {
+    case TW_FOUND_RACE:
+        return "race";
+    case TW_FOUND_DIFFERS:
+        return "differs";
+    case TW_FOUND_FAULT:
+        return "fault";
+    case TW_FOUND_DEADLOCK:
+        return "deadlock";
+    case TW_FOUND_LIMIT:
+        return "limit";
+    }
+    return "?";
+}
+
+struct explored {
+    const char *path;
+    json_t *programs; /* NULL: text goes to standard output */
+};
+
+static json_t *finding_json(const struct tw_schedules_finding *f) {
+    json_t *schedules = json_array();
+    for (int i = 0; i < 2 && f->schedule[i]; i++) {
+        json_array_append_new(schedules, json_string(f->schedule[i]));
+    }
+    return json_pack("{s:s, s:s, s:o}", "kind", kind_name(f->kind), "what", f->what, "schedules",
+                     schedules);
+}
+
+static void explored_json(const struct explored *x, const struct tw_schedules_info *info) {
+    json_t *findings = json_array();
+    for (uint32_t i = 0; i < info->n_findings; i++) {
+        json_array_append_new(findings, finding_json(&info->findings[i]));
+    }
+    json_array_append_new(x->programs,
+                          json_pack("{s:s, s:i, s:I, s:I, s:I, s:o}", "program", info->program,
+                                    "line", (int)info->line, "input", (json_int_t)info->input,
+                                    "states", (json_int_t)info->states, "orders",
+                                    (json_int_t)info->ends, "findings", findings));
+}
+
+static void explored_text(const struct explored *x, const struct tw_schedules_info *info) {
+    const char *times = info->ends == 1 ? "" : "s";
+    char verdict[100] = "ok: every order of its ops leaves the same bytes";
+    if (info->found == TW_FOUND_LIMIT) {
+        snprintf(verdict, sizeof verdict, "nothing found, but not every order was run");
+    } else if (info->found) {
+        snprintf(verdict, sizeof verdict, "not ok with inputs of %u", info->input);
+    }
+    printf("%s:%u: program %s: %s (%llu order%s run to the end, %llu states with a choice)\n",
+           x->path, info->line, info->program, verdict, (unsigned long long)info->ends, times,
+           (unsigned long long)info->states);
+    for (uint32_t i = 0; i < info->n_findings; i++) {
+        const struct tw_schedules_finding *f = &info->findings[i];
+        printf("  %s: %s\n", kind_name(f->kind), f->what);
+        for (int k = 0; k < 2 && f->schedule[k]; k++) {
+            printf("    order: %s\n", f->schedule[k]);
+        }
+    }
+}
+
+static void take_explored(void *ctx, const struct tw_schedules_info *info) {
+    const struct explored *x = ctx;
+    if (x->programs) {
+        explored_json(x, info);
+    } else {
+        explored_text(x, info);
+    }
+}
+
+static int explore(const char *path, const struct verify_args *a, tw_error *err) {
+    struct explored x = {path, a->json ? json_array() : NULL};
+    int code = tw_program_file_explore(path, (uint32_t)a->max_states, 0, take_explored, &x, err),
+        printed;
+    if (a->json && (!code || code == TW_E_VERIFY || code == TW_E_NOMEM)) {
+        printed = ui_print_json(json_pack("{s:s, s:b, s:o, s:o}", "text", path, "ok", code == 0,
+                                          "error", code ? json_string(err->message) : json_null(),
+                                          "programs", x.programs),
+                                code ? NULL : err);
+    } else {
+        json_decref(x.programs);
+        printed = ui_flush(code ? NULL : err);
+    }
+    return code ? code : printed;
+}
+
 static int verify(const char *path, const struct verify_args *a, tw_error *err) {
     tw_decoder *decoder;
     int code = tw_decoder_open(path, TW_DECODER_NO_RULES | TW_DECODER_CHECK_HASH, &decoder, err);
@@ -129,7 +223,20 @@ static int run(int argc, char **argv, tw_error *err) {
         return ui_flush(err);
     }
     const char *path = result.operand[0];
-    return text_file_is(path) ? verify_text(path, &a, err) : verify(path, &a, err);
+    bool text = text_file_is(path);
+    if (!a.exhaustive && a.max_states) {
+        return tw_fail(err, TW_E_USAGE, "--max-states applies only with --exhaustive");
+    }
+    if (a.exhaustive && !text) {
+        return tw_fail(err, TW_E_USAGE,
+                       "%s is not a text of programs: --exhaustive is for small ones, see tws(5); "
+                       "without it, verify proves a bundle's order",
+                       path);
+    }
+    if (a.exhaustive) {
+        return explore(path, &a, err);
+    }
+    return text ? verify_text(path, &a, err) : verify(path, &a, err);
 }
 
 const struct cmd cmd_verify = {&verb, run};

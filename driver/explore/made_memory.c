@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One block, a binding row after the other. Tensors that name one row share it; it is as large as
+ * the largest.
+ */
+#include "driver/explore/made_memory.h"
+
+#include "loader/base/assert.h"
+#include "tilewright/footprint.h"
+#include "tilewright/range.h"
+
+#include <stdlib.h>
+
+enum { ALIGN = 64 };
+
+/* ---- places ---- */
+
+static uint32_t count_rows(const struct tw_program *p) {
+    uint64_t n = 0;
+    for (uint32_t t = 0; t < p->n_tensors; t++) {
+        uint64_t end = (uint64_t)p->tensors[t].bind_first + p->tensors[t].bind_count;
+        n = p->tensors[t].bind_count && end > n ? end : n;
+    }
+    return (uint32_t)n; /* the verifier: below TW_NONE */
+}
+
+static void size_rows(struct made_memory *m) {
+    const struct tw_program *p = m->program;
+    for (uint32_t t = 0; t < p->n_tensors; t++) {
+        for (uint32_t i = 0; i < p->tensors[t].bind_count; i++) {
+            uint64_t *bytes = &m->bytes[p->tensors[t].bind_first + i];
+            *bytes = p->tensors[t].bytes > *bytes ? p->tensors[t].bytes : *bytes;
+        }
+    }
+}
+
+/* False: beyond the limit. */
+static bool place_rows(struct made_memory *m, uint64_t limit, uint64_t *size) {
+    *size = 0;
+    for (uint32_t r = 0; r < m->n_rows; r++) {
+        m->address[r] = *size;
+        if (m->bytes[r] > limit || *size > limit) {
+            return false;
+        }
+        *size += (m->bytes[r] + ALIGN - 1) / ALIGN * ALIGN;
+    }
+    *size += ALIGN;
+    return *size <= limit;
+}
+
+static uint8_t *row_data(const struct made_memory *m, const struct tw_tensor *t, uint32_t i) {
+    TW_ASSERT(i < t->bind_count && t->bind_first + i < m->n_rows);
+    return (uint8_t *)(uintptr_t)m->address[t->bind_first + i];
+}
+
+/* ---- contents ---- */
+
+/* Bytes that are small numbers in every type: halves and floats between 2^-6 and 2^-3 or so, scales
+ * of quants among them. */
+static void fill_halves(uint8_t *at, uint64_t n, uint64_t seed, uint16_t mantissa, uint16_t first,
+                        unsigned shift) {
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t r = (seed + i) * 0x9E3779B97F4A7C15u >> 32;
+        uint16_t x = (uint16_t)((r & mantissa) | (uint64_t)(first + (r >> 17) % 3) << shift);
+        memcpy(at + i * 2, &x, 2);
+    }
+}
+
+static void fill_floats(uint8_t *at, uint64_t n, uint64_t seed) {
+    for (uint64_t i = 0; i < n; i++) {
+        float x = (float)((seed + i) * 0x9E3779B97F4A7C15u >> 40) / (1 << 24) - 0.5f;
+        memcpy(at + i * 4, &x, 4);
+    }
+}
+
+static void fill_tensor(const struct tw_tensor *t, uint8_t *at, uint64_t seed) {
+    switch ((enum tw_dtype)t->dtype) {
+    case TW_DT_F32:
+        fill_floats(at, t->bytes / 4, seed);
+        break;
+    case TW_DT_BF16:
+        fill_halves(at, t->bytes / 2, seed, 0x807F, 121, 7);
+        break;
+    case TW_DT_F16:
+    case TW_DT_Q8_0: /* its scales are halves, and any byte is a number */
+    case TW_DT_Q4_0:
+        fill_halves(at, t->bytes / 2, seed, 0x83FF, 9, 10);
+        break;
+    case TW_DT_I32:
+    case TW_DT_U8:
+    case TW_DT_Q8S:
+    case TW_DT_COUNT:
+        break;
+    }
+}
+
+/* The largest number that the tensor may hold as a trip's input, at most `want`. */
+static uint32_t trip_value(const struct tw_program *p, uint32_t tensor, uint32_t want) {
+    for (uint32_t i = 0; i < p->n_trips; i++) {
+        const struct tw_trip *t = &p->trips[i];
+        uint64_t max = (uint64_t)t->max * t->div;
+        if (t->input == tensor) {
+            max = max > t->add ? max - t->add : 0;
+            want = want < max ? want : (uint32_t)max;
+        }
+    }
+    return want;
+}
+
+static bool is_trip(const struct tw_program *p, uint32_t tensor, uint32_t op_trip) {
+    return op_trip != TW_NONE && p->trips[op_trip].input == tensor;
+}
+
+/* How an op uses an Input: as the position where it writes (0 is always one), or as ids of rows. */
+static void look_at_op(const struct tw_program *p, const struct tw_op *op, uint32_t tensor,
+                       uint32_t *want, uint32_t *limit) {
+    const struct tw_operand *position = tw_op_position(op);
+    if (position && is_trip(p, tensor, position->id)) {
+        *want = 0;
+    }
+    if (op->code == TW_OP_GATHER && tw_op_region(op, TW_GATHER_REGION_ids)->id == tensor) {
+        uint32_t rows = p->tensors[tw_op_region(op, TW_GATHER_REGION_table)->id].rows;
+        *limit = rows < *limit ? rows : *limit;
+    }
+}
+
+/* Ids count through the rows. */
+static void fill_input(const struct made_memory *m, uint32_t tensor, uint32_t number) {
+    const struct tw_program *p = m->program;
+    const struct tw_tensor *t = &p->tensors[tensor];
+    uint32_t want = number, limit = UINT32_MAX;
+    for (uint32_t s = 0; s < p->n_sites * TW_ENGINE_COUNT; s++) {
+        const struct tw_stream *stream = &p->streams[s];
+        struct tw_op op;
+        for (uint32_t at = 0;
+             at < stream->n_words && tw_op_decode(stream->words, stream->n_words, at, &op);
+             at += op.n_words) {
+            look_at_op(p, &op, tensor, &want, &limit);
+        }
+    }
+    want = trip_value(p, tensor, want);
+    for (uint32_t i = 0; i < t->bytes / 4; i++) {
+        uint32_t value = limit != UINT32_MAX ? (i * 7 + 1) % limit : want;
+        memcpy(row_data(m, t, 0) + (size_t)i * 4, &value, 4);
+    }
+}
+
+static void fill(const struct made_memory *m, uint32_t number) {
+    const struct tw_program *p = m->program;
+    for (uint32_t t = 0; t < p->n_tensors; t++) {
+        const struct tw_tensor *x = &p->tensors[t];
+        bool zero = x->role == TW_ROLE_STATE && x->init == TW_INIT_ZERO;
+        for (uint32_t i = 0; i < x->bind_count && !zero; i++) {
+            fill_tensor(x, row_data(m, x, i), t * 1009u + i);
+        }
+    }
+    for (uint32_t t = 0; t < p->n_tensors; t++) {
+        const struct tw_tensor *x = &p->tensors[t];
+        if (x->role == TW_ROLE_INPUT && x->dtype == TW_DT_I32 && x->bind_count) {
+            fill_input(m, t, number);
+        }
+    }
+}
+
+int made_memory_init(struct made_memory *m, const struct tw_program *program, uint32_t number,
+                     uint64_t limit_bytes, tw_error *err) {
+    uint64_t size;
+    *m = (struct made_memory){.program = program, .n_rows = count_rows(program)};
+    uint64_t table = ((uint64_t)m->n_rows + 1) * sizeof *m->address;
+    bool fits = table <= limit_bytes / 4;
+    m->address = fits ? malloc((size_t)table) : NULL;
+    m->bytes = fits ? calloc((size_t)m->n_rows + 1, sizeof *m->bytes) : NULL;
+    if (m->address && m->bytes) {
+        size_rows(m);
+        fits = place_rows(m, limit_bytes, &size);
+        m->memory = fits ? aligned_alloc(ALIGN, (size_t)size) : NULL;
+    }
+    if (!m->memory) {
+        made_memory_finish(m);
+        return tw_fail(err, TW_E_NOMEM,
+                       "program %s: its tensors do not fit %llu bytes of device memory",
+                       program->name, (unsigned long long)limit_bytes);
+    }
+    memset(m->memory, 0, (size_t)size);
+    for (uint32_t r = 0; r < m->n_rows; r++) {
+        m->address[r] += (uint64_t)(uintptr_t)m->memory;
+    }
+    fill(m, number);
+    return 0;
+}
+
+void made_memory_finish(struct made_memory *m) {
+    free(m->address);
+    free(m->bytes);
+    free(m->memory);
+    *m = (struct made_memory){0};
+}
+
+/* ---- the machine ---- */
+
+/* Rows follow each other: the one that holds an address is found by halves. */
+static void *map(void *ctx, uint64_t address, uint64_t size) {
+    const struct made_memory *m = ctx;
+    uint32_t from = 0, to = m->n_rows;
+    while (to - from > 1) {
+        uint32_t middle = from + (to - from) / 2;
+        *(m->address[middle] <= address ? &from : &to) = middle;
+    }
+    bool ok = m->n_rows && address >= m->address[from] &&
+              tw_range_ok(address - m->address[from], size, m->bytes[from]);
+    return ok ? (void *)(uintptr_t)address : NULL;
+}
+
+struct tw_machine_config made_memory_machine(struct made_memory *m) {
+    return (struct tw_machine_config){.program = m->program,
+                                      .bind = m->address,
+                                      .n_bind = m->n_rows,
+                                      .map = map,
+                                      .ctx = m,
+                                      .kernels = tw_kernel_table(TW_ISA_SCALAR)};
+}
