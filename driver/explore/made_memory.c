@@ -162,28 +162,40 @@ static void fill(const struct made_memory *m, uint32_t number) {
     }
 }
 
-int made_memory_init(struct made_memory *m, const struct tw_program *program, uint32_t number,
-                     uint64_t limit_bytes, tw_error *err) {
+/* Tables and block; false: beyond the limit, or no memory. */
+static bool take_memory(struct made_memory *m, uint64_t limit) {
     uint64_t size;
-    *m = (struct made_memory){.program = program, .n_rows = count_rows(program)};
-    uint64_t table = ((uint64_t)m->n_rows + 1) * sizeof *m->address;
-    bool fits = table <= limit_bytes / 4;
-    m->address = fits ? malloc((size_t)table) : NULL;
-    m->bytes = fits ? calloc((size_t)m->n_rows + 1, sizeof *m->bytes) : NULL;
-    if (m->address && m->bytes) {
-        size_rows(m);
-        fits = place_rows(m, limit_bytes, &size);
-        m->memory = fits ? aligned_alloc(ALIGN, (size_t)size) : NULL;
+    if ((uint64_t)m->n_rows * sizeof *m->address > limit / 4) {
+        return false;
     }
+    m->address = calloc((size_t)m->n_rows + 1, sizeof *m->address);
+    m->bytes = calloc((size_t)m->n_rows + 1, sizeof *m->bytes);
+    if (!m->address || !m->bytes) {
+        return false;
+    }
+    size_rows(m);
+    if (!place_rows(m, limit, &size)) {
+        return false;
+    }
+    m->memory = aligned_alloc(ALIGN, (size_t)size);
     if (!m->memory) {
-        made_memory_finish(m);
-        return tw_fail(err, TW_E_NOMEM,
-                       "program %s: its tensors do not fit %llu bytes of device memory",
-                       program->name, (unsigned long long)limit_bytes);
+        return false;
     }
     memset(m->memory, 0, (size_t)size);
     for (uint32_t r = 0; r < m->n_rows; r++) {
         m->address[r] += (uint64_t)(uintptr_t)m->memory;
+    }
+    return true;
+}
+
+int made_memory_init(struct made_memory *m, const struct tw_program *program, uint32_t number,
+                     uint64_t limit_bytes, tw_error *err) {
+    *m = (struct made_memory){.program = program, .n_rows = count_rows(program)};
+    if (!take_memory(m, limit_bytes)) {
+        made_memory_finish(m);
+        return tw_fail(err, TW_E_NOMEM,
+                       "program %s: its tensors do not fit %llu bytes of device memory",
+                       program->name, (unsigned long long)limit_bytes);
     }
     fill(m, number);
     return 0;
