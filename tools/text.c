@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 struct text_clean text_clean(const char *text) {
-    struct text_clean clean;
+    struct text_clean clean = {.text = ""};
     text = text ? text : "";
     tw_text_copy(clean.text, sizeof clean.text, text, strlen(text));
     return clean;

@@ -8,6 +8,7 @@
 #include "compiler/import/hparams.h"
 #include "compiler/import/import.h"
 #include "compiler/import/llama_parts.h"
+#include "loader/base/assert.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -351,6 +352,7 @@ static int check_type(const struct importer *im, const struct tw_gguf_tensor *t,
 static int add_tensor(struct importer *im, const struct tw_gguf_tensor *t, enum tw_llama_part part,
                       const char *name) {
     uint32_t rows, cols;
+    TW_ASSERT(t); /* the caller has found it */
     tw_part_shape(part, &im->model->h, &rows, &cols);
     int rc = check_shape(im, t, rows, cols);
     rc = rc ? rc : check_type(im, t, rows == 1);

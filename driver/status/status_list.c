@@ -6,6 +6,7 @@
  */
 #include "driver/status/status_page.h"
 
+#include "loader/base/assert.h"
 #include "loader/base/clock.h"
 #include "loader/base/private_path.h"
 #include "loader/base/sized.h"
@@ -238,7 +239,8 @@ static bool each_page(bool shared, bool (*use)(void *ctx, int fd, const struct t
         int fd;
         struct tw_status_owner o = {.magic = 0};
         snprintf(path, sizeof path, "%s/%s", folder, names.name[i]);
-        is_page_name(names.name[i], shared, &pid, &draft);
+        bool is_page = is_page_name(names.name[i], shared, &pid, &draft);
+        TW_ASSERT(is_page); /* read_names has filtered them */
         if (draft) {
             remove_draft(path, pid);
         } else if (open_page(path, &fd, &o)) {

@@ -50,10 +50,10 @@ typedef void tw_kernel(const struct tw_kargs *);
 #define TW_ARG_FLOAT(name) float name;
 
 #define TW_TAKE_READ(OP, name, DEMAND) v.name = a->p[TW_##OP##_REGION_##name];
-#define TW_TAKE_WRITE TW_TAKE_READ
-#define TW_TAKE_UPDATE TW_TAKE_READ
-#define TW_TAKE_TENSOR_READ TW_TAKE_READ
-#define TW_TAKE_TENSOR_WRITE TW_TAKE_READ
+#define TW_TAKE_WRITE(OP, name, DEMAND) TW_TAKE_READ(OP, name, DEMAND)
+#define TW_TAKE_UPDATE(OP, name, DEMAND) TW_TAKE_READ(OP, name, DEMAND)
+#define TW_TAKE_TENSOR_READ(OP, name, DEMAND) TW_TAKE_READ(OP, name, DEMAND)
+#define TW_TAKE_TENSOR_WRITE(OP, name, DEMAND) TW_TAKE_READ(OP, name, DEMAND)
 #define TW_TAKE_GROUP(OP, name, DEMAND)
 #define TW_TAKE_COUNT(OP, name, DEMAND) v.name = TW_TAKE_COUNT_##DEMAND;
 #define TW_TAKE_COUNT_ROWS a->rows

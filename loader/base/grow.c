@@ -27,6 +27,7 @@ bool tw_grow(void *items, size_t *room, size_t need, size_t item_bytes) {
     size_t more = new_room(*room, need, max);
     void *array; /* copied: `items` may be the address of a pointer of any type */
     memcpy(&array, items, sizeof array);
+    /* cppcheck-suppress memleakOnRealloc ; `items` still holds it */
     array = realloc(array, more * item_bytes);
     if (!array) {
         return false;

@@ -209,14 +209,13 @@ int tw_segment_hash(const struct tw_bundle *bundle, uint32_t index, tw_error *er
 static int check_zero(const struct tw_bundle *bundle, uint64_t from, uint64_t to, tw_error *err) {
     const struct tw_bundle_owner *owner = tw_owner(bundle);
     uint8_t piece[4096];
-    const uint8_t *bytes = piece;
     for (uint64_t n; from < to; from += n) {
         n = to - from < sizeof piece ? to - from : sizeof piece;
         int rc = owner->map.path ? tw_file_map_read(&owner->map, from, piece, n, err) : 0;
         if (rc != 0) {
             return rc;
         }
-        bytes = owner->map.path ? piece : owner->elf.bytes + from;
+        const uint8_t *bytes = owner->map.path ? piece : owner->elf.bytes + from;
         for (uint64_t i = 0; i < n; i++) {
             if (bytes[i] != 0) {
                 return tw_fail(err, TW_E_HASH, "%s: byte %llu, outside all sections, is not zero",

@@ -30,6 +30,7 @@ static bool overlap(const struct tw_ck_rect *a, const struct tw_ck_rect *b) {
     if (a->stride != b->stride || !in_columns(a) || !in_columns(b)) {
         return true;
     }
+    TW_ASSERT(a->stride > 0); /* else they are not in columns */
     uint64_t x = a->lo % a->stride, y = b->lo % b->stride;
     return x < y + b->row_bytes && y < x + a->row_bytes;
 }

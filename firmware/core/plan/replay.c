@@ -275,7 +275,7 @@ static int run_checked(struct tw_plan *plan, uint32_t thread, bool *moved, struc
 }
 
 int tw_plan_check_numbers(struct tw_plan *plan, struct tw_fault *fault) {
-    struct tw_fault ignored;
+    struct tw_fault ignored = {.code = 0};
     fault = fault ? fault : &ignored;
     int rc = tw_plan_begin(plan, fault);
     memset(plan->cursors, 0, plan->n_threads * sizeof *plan->cursors);

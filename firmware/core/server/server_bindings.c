@@ -135,7 +135,8 @@ int tw_server_check_bindings(struct tw_server *server, const struct tw_server_pr
 
 void tw_server_use_tensors(struct tw_server *server, const struct tw_server_program *p,
                            uint32_t add) {
-    const uint64_t *rows = p->n_bind ? server->port.map(server->port.ctx, p->bind) : NULL;
+    const uint64_t *rows = server->port.map(server->port.ctx, p->bind);
+    TW_ASSERT(rows); /* LOAD has checked it */
     for (uint32_t i = 0; i < p->program.n_tensors; i++) {
         const struct tw_tensor *t = &p->program.tensors[i];
         for (uint32_t k = 0; k < t->bind_count; k++) {
