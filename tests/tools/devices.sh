@@ -159,22 +159,26 @@ refuses 'reset of a device with an unknown protocol version' 6 'protocol 99 to 9
 kill -9 "$emulator"
 wait "$emulator" 2>/dev/null
 
-# The connection ends at some point, sometimes during a reset: then the device is opened once more.
+# The connection ends after a number of packets, sometimes during a reset: then the device is opened once more. On a
+# busy computer there are more packets, so the second connection may end, too: that is reported as the failure.
 again=0
 bad=0
 for seed in 1 5 2 3 4; do
     start "v$seed" --faults vanish --seed "$seed"
     for _ in 1 2 3 4 5 6; do
-        run 0 reset -v --device "socket:v$seed" || bad=$((bad + 1))
-        again=$((again + $(grep -c 'open again: the device answers' "$work/err")))
+        if run 0 reset -v --device "socket:v$seed"; then
+            again=$((again + $(grep -c 'open again: the device answers' "$work/err")))
+        elif ! grep -Eq ' (open|reset) again: ' "$work/err"; then
+            bad=$((bad + 1))
+        fi
     done
     kill -9 "$emulator"
     wait "$emulator" 2>/dev/null
     [ "$again" -eq 0 ] || break
 done
 emulator=''
-same 'a reset whose connection ends opens the device once more' "0 bad" "$bad bad"
-check '... and reports that' [ "$again" -gt 0 ]
+same 'a reset whose connection ends opens the device once more' "0 without" "$bad without"
+check '... and then succeeds' [ "$again" -gt 0 ]
 refuses 'reset of a device that is not there, as JSON, is one line too' 6 'no such socket' reset --device socket:nothing
 start two
 

@@ -9,9 +9,8 @@ cat >"$work/markdown.py" <<'PY'
 import glob, os, re, sys
 
 bad = []
-if os.path.isdir(".git") or os.path.isfile(".git"):
-    files = os.popen("git ls-files --cached --others --exclude-standard '*.md'").read().split()
-else:
+files = os.popen("git ls-files --cached --others --exclude-standard '*.md' 2>/dev/null").read().split()
+if not files:  # no git, or no checkout
     files = glob.glob("**/*.md", recursive=True) + glob.glob(".github/*.md")
 files = sorted(f for f in files if not f.startswith("build/"))
 
