@@ -6,24 +6,14 @@
  */
 #include "loader/base/clock.h"
 #include "tests/compiler/compile_kit.h"
+#include "tests/support/test.h"
 
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
-
 /* seconds, for a busy machine; alone, no case takes more than two */
-#define LIMIT_S (SANITIZED ? 900.0 : 300.0)
+#define LIMIT_S (TEST_ASAN ? 900.0 : 300.0)
 
 static const struct random_shape plain = {.dim = 32,
                                           .hidden = 32,
@@ -77,7 +67,7 @@ static void must_end_with(struct compile_world *w, struct random_shape shape, in
 static void a_thousand_layers_compile(void **state) {
     struct compile_world *w = *state;
     struct random_shape s = plain;
-    s.n_layers = SANITIZED ? 512 : 4096;
+    s.n_layers = TEST_ASAN ? 512 : 4096;
     must_end_with(w, s, 0, "");
     assert_true(w->report.state_bytes == (uint64_t)s.n_layers * 2 * 640 * 16 * 4);
 }
@@ -101,7 +91,7 @@ static void a_vocabulary_of_a_million_tokens_compiles(void **state) {
     struct compile_world *w = *state;
     struct random_shape s = plain;
     s.dim = 1;
-    s.n_vocab = SANITIZED ? 1 << 17 : 1 << 20;
+    s.n_vocab = TEST_ASAN ? 1 << 17 : 1 << 20;
     must_end_with(w, s, 0, "");
 }
 
@@ -109,7 +99,7 @@ static void many_heads_compile_where_they_fit(void **state) {
     struct compile_world *w = *state;
     struct random_shape s = plain;
     s.head_dim = 2;
-    s.n_heads = s.n_kv_heads = SANITIZED ? 4096 : 16384;
+    s.n_heads = s.n_kv_heads = TEST_ASAN ? 4096 : 16384;
     w->options.target = "host";
     w->options.host_sites = 2;
     w->options.n_ctx = 64;
@@ -158,8 +148,8 @@ static void targets_at_the_limits_of_their_ranges_compile_or_are_refused(void **
         uint64_t sram_bytes;
         int code;
     } cases[] = {{1, 1, 16384, TW_E_PLACEMENT},         {1, 1, 131072, 0},
-                 {1, 1, (uint64_t)1 << 32, 0},          {SANITIZED ? 512 : 1472, 1, 131072, 0},
-                 {1, SANITIZED ? 128 : 512, 131072, 0}, {SANITIZED ? 4 : 16, 32, 1 << 20, 0},
+                 {1, 1, (uint64_t)1 << 32, 0},          {TEST_ASAN ? 512 : 1472, 1, 131072, 0},
+                 {1, TEST_ASAN ? 128 : 512, 131072, 0}, {TEST_ASAN ? 4 : 16, 32, 1 << 20, 0},
                  {64, 64, 16384, TW_E_PLACEMENT}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         use_target(w, cases[i].width, cases[i].height, cases[i].sram_bytes);
@@ -182,7 +172,7 @@ static void chips_without_links_are_refused_by_name(void **state) {
 
 static void any_number_of_chips_compiles(void **state) {
     struct compile_world *w = *state;
-    static const uint32_t chips[] = {2, 3, 5, 7, SANITIZED ? 8 : 32};
+    static const uint32_t chips[] = {2, 3, 5, 7, TEST_ASAN ? 8 : 32};
     for (size_t i = 0; i < sizeof chips / sizeof *chips; i++) {
         use_chips(w, chips[i], ",\"chip_link_bytes_per_cycle\":4,\"chip_link_cycles\":100");
         must_end_with(w, plain, 0, "");
@@ -215,7 +205,7 @@ static int in_little_memory(struct compile_world *w, const char *model, uint64_t
 }
 
 static void skip_where_sanitized(void) {
-    if (SANITIZED) {
+    if (TEST_ASAN) {
         print_message("skipped: a sanitizer needs more addresses than the limit leaves\n");
         skip();
     }

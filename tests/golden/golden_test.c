@@ -18,18 +18,6 @@
 #define BASE_TOKENS 72u
 #define FED_TOKENS 64u /* number of the base's ids that are put into the prompt */
 
-/* The command is not sanitized in a sanitized run of this test, so a short run is enough. */
-#if defined(__SANITIZE_ADDRESS__)
-#define SHORT 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SHORT 1
-#endif
-#endif
-#ifndef SHORT
-#define SHORT 0
-#endif
-
 /* `error`: how far two correct computations may differ in a logit, and so in which of two
  * near ones is the larger. With quantised weights they agree to the last digits until the rounding
  * of one activation to 8 bits falls the other way, and differ by the noise of 8-bit activations
@@ -447,7 +435,7 @@ static int run_subject(const char *subject, int (*open)(void **state)) {
 
 int main(void) {
     int failed = run_subject("fairytale-1.7m Q8_0", open_fairytale);
-    if (!SHORT) {
+    if (!TEST_ASAN) { /* the command is not sanitized then, so a short run is enough */
         failed += run_subject("stories260K.bin", open_stories_bin);
         failed += run_subject("stories260K.gguf", open_stories_gguf);
         failed += run_subject("TinyStories-656K F16", open_tinystories_f16);

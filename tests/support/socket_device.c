@@ -48,6 +48,18 @@ void socket_folder_remove(void) {
     rmdir(folder);
 }
 
+int socket_folder_set_up(void **state) {
+    (void)state;
+    socket_folder_make();
+    return 0;
+}
+
+int socket_folder_tear_down(void **state) {
+    (void)state;
+    socket_folder_remove();
+    return 0;
+}
+
 unsigned socket_folder_entries(void) {
     char path[400];
     unsigned n = 0;

@@ -12,6 +12,9 @@
 /* Creates a private folder as $XDG_RUNTIME_DIR; the second removes it with its contents. */
 void socket_folder_make(void);
 void socket_folder_remove(void);
+/* The same as set-up and tear-down of a group of tests. */
+int socket_folder_set_up(void **state);
+int socket_folder_tear_down(void **state);
 /* Number of sockets, locks and other files in it. */
 unsigned socket_folder_entries(void);
 

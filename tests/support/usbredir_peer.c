@@ -20,7 +20,23 @@ static void die(const char *what) {
     abort();
 }
 
-/* ---- what the device says ---- */
+static char folder[sizeof peer_path - 8];
+char peer_path[64];
+
+int peer_folder_set_up(void **state) {
+    (void)state;
+    strcpy(folder, "/tmp/tw-usbredir-XXXXXX");
+    bool made = mkdtemp(folder) != NULL;
+    snprintf(peer_path, sizeof peer_path, "%s/usb", folder);
+    return made ? 0 : -1;
+}
+
+int peer_folder_tear_down(void **state) {
+    (void)state;
+    return rmdir(folder);
+}
+
+/* ---- what the device announces ---- */
 
 static void on_log(void *priv, int level, const char *message) {
     (void)priv;

@@ -50,6 +50,12 @@ struct usbredir_peer {
     uint8_t notice[8];
 };
 
+/* Where a test's device listens: in a folder that the first of these makes and the second removes,
+ * as set-up and tear-down of a group of tests; a device must have left nothing there. */
+extern char peer_path[64];
+int peer_folder_set_up(void **state);
+int peer_folder_tear_down(void **state);
+
 /* Connects and waits until the device has introduced itself. */
 void peer_open(struct usbredir_peer *p, const char *path);
 /* Only connects and sends hello. False if no server is listening. */

@@ -2,14 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Devices of other processes: emulate, devices, selftest, reset, doctor.
 . tests/tools/tap.sh
-XDG_RUNTIME_DIR=$work/run
-export XDG_RUNTIME_DIR
-mkdir -p "$XDG_RUNTIME_DIR"
-bundle=$work/m.twb
-run 0 compile "$model" -o "$bundle" --sites 2 -q || not_ok 'a bundle' "$err"
-emulator=''
-holder=''
-trap 'kill -9 $emulator $holder 2>/dev/null; rm -rf "$work"' EXIT
+use_devices
 
 # start NAME [options]: an emulator that listens
 start() {

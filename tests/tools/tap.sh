@@ -68,6 +68,19 @@ refuses() {
     fi
 }
 
+# use_devices: for tests with emulators of their own: a runtime folder, a bundle of two sites, and an end for the
+# processes whose ids are in $emulator and $holder
+use_devices() {
+    XDG_RUNTIME_DIR=$work/run
+    export XDG_RUNTIME_DIR
+    mkdir -p "$XDG_RUNTIME_DIR"
+    bundle=$work/m.twb
+    run 0 compile "$model" -o "$bundle" --sites 2 -q || not_ok 'a bundle' "$err"
+    emulator=''
+    holder=''
+    trap 'kill -9 $emulator $holder 2>/dev/null; rm -rf "$work"' EXIT
+}
+
 finish() {
     [ "$failures" = 0 ]
     exit

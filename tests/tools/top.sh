@@ -3,14 +3,7 @@
 # tilewright top beside processes that decode: what it shows, that it does not disturb them, and the terminal.
 # shellcheck disable=SC2016 # parameters of sh -c
 . tests/tools/tap.sh
-XDG_RUNTIME_DIR=$work/run
-export XDG_RUNTIME_DIR
-mkdir -p "$XDG_RUNTIME_DIR"
-bundle=$work/m.twb
-run 0 compile "$model" -o "$bundle" --sites 2 -q || not_ok 'a bundle' "$err"
-emulator=''
-holder=''
-trap 'kill -9 $emulator $holder 2>/dev/null; rm -rf "$work"' EXIT
+use_devices
 
 # until COMMAND...: waits for it to succeed, at most a minute
 until_true() {

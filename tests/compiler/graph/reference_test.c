@@ -18,17 +18,6 @@
 #define SHIPPED_GOLDEN "tests/data/fairytale-1.7m.golden.json"
 #define CONTEXT 512u
 
-#if defined(__SANITIZE_ADDRESS__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
-
 /* ---- comparison ---- */
 
 /* How far two correct computations may differ: in a logit, and hence in the difference between the
@@ -460,7 +449,7 @@ static void a_context_that_exceeds_memory_is_refused(void **state) {
     struct tw_reference *r = NULL;
     struct rlimit before, tight;
     tw_error err = {0};
-    if (SANITIZED) {
+    if (TEST_ASAN) {
         skip(); /* the sanitizer needs the address space */
     }
     open_model(SHIPPED, &f);

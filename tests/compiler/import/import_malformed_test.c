@@ -17,17 +17,6 @@
 #define MAX_SECONDS 1.0
 #define MAX_KIB (64 * 1024) /* resident, at the peak */
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED true
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED true
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED false
-#endif
-
 struct test_case {
     char file[128], class_[32], expect[32];
 };
@@ -131,7 +120,7 @@ static bool run_case(const struct test_case *c) {
     const char *name = tw_error_name(o.rc);
     print_message("%-36s %-16s %-11s %s\n", c->file, c->expect, name, o.message);
     bool good = answered && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    good = good && (SANITIZED || (seconds < MAX_SECONDS && usage.ru_maxrss < MAX_KIB));
+    good = good && (TEST_ASAN || TEST_TSAN || (seconds < MAX_SECONDS && usage.ru_maxrss < MAX_KIB));
     good = good && (strcmp(c->expect, "reject") != 0 || o.rc != 0);
     good = good && (strcmp(c->expect, "accept") != 0 || o.rc == 0);
     good = good && (o.rc == 0 || (strstr(o.message, c->file) && !strchr(o.message, '\n')));

@@ -15,22 +15,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
-    __has_feature(memory_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-
 #define N_TOKENS 32u
 
-#ifndef SANITIZED
+#if !TEST_ASAN && !TEST_TSAN
 static _Atomic uint64_t allocations;
 #endif
 
-#if !defined(SANITIZED) && defined(__GLIBC__)
+#if !TEST_ASAN && !TEST_TSAN && defined(__GLIBC__)
 #define COUNTED 1
 /* glibc's own names of the functions that these replace. */
 void *__libc_malloc(size_t size);
@@ -61,7 +52,7 @@ void free(void *p) {
 }
 #endif
 
-#ifndef SANITIZED
+#if !TEST_ASAN && !TEST_TSAN
 /* The status page of this process, which all of the below is published on. */
 static bool find_own(void *ctx, const struct tw_status_info *info) {
     struct tw_status_info *out = ctx;
@@ -191,7 +182,7 @@ static void generating_allocates_nothing_from_token_to_token(void **state) {
 
 /* ---- system calls ---- */
 
-#if !defined(SANITIZED) && defined(__x86_64__)
+#if !TEST_ASAN && !TEST_TSAN && defined(__x86_64__)
 static const char *what_it_was(int number) {
     static char text[64];
     snprintf(text, sizeof text, "system call %d", number);

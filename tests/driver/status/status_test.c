@@ -490,18 +490,6 @@ static void a_full_disk_does_not_prevent_opening(void **state) {
     assert_int_equal(files_in_folder(), 0);
 }
 
-static int make_folder(void **state) {
-    (void)state;
-    socket_folder_make();
-    return 0;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    socket_folder_remove();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_open_device_has_a_page_and_a_closed_one_none),
@@ -525,5 +513,5 @@ int main(void) {
         cmocka_unit_test(without_a_page_the_device_still_opens),
         cmocka_unit_test(a_full_disk_does_not_prevent_opening),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, socket_folder_set_up, socket_folder_tear_down);
 }

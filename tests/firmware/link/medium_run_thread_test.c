@@ -10,6 +10,7 @@
 #include "tests/support/model_bundle.h"
 #include "tests/support/socket_device.h"
 #include "tests/support/test.h"
+#include "tests/support/test_medium.h"
 
 #include <stdatomic.h>
 #include <sys/socket.h>
@@ -18,52 +19,10 @@
 #define LONG_S 120 /* longer than anything may take, on any machine */
 #define TOKENS 200u
 
-/* A medium: a socket, and a mark for "the host has gone", which comes with the next packet. */
-struct medium {
-    struct tw_pipe base;
-    struct tw_pipe *inner;
-    _Atomic bool mark;
-};
-
-static enum tw_packet_result send_packet(struct tw_pipe *p, const uint8_t *bytes, size_t n) {
-    struct tw_pipe *q = ((struct medium *)p)->inner;
-    return q->ops->send(q, bytes, n);
-}
-
-static enum tw_packet_result take_packet(struct tw_pipe *p, uint8_t **bytes, size_t *n) {
-    struct medium *m = (struct medium *)p;
-    if (atomic_exchange(&m->mark, false)) {
-        *n = 0;
-        return TW_PACKET_OK;
-    }
-    return m->inner->ops->take(m->inner, bytes, n);
-}
-
-static bool wait_medium(struct tw_pipe *p, bool write, int ms) {
-    struct tw_pipe *q = ((struct medium *)p)->inner;
-    return q->ops->wait(q, write, ms);
-}
-
-static void hang_up(struct tw_pipe *p) {
-    (void)p;
-}
-
-static void close_medium(struct tw_pipe *p) {
-    struct medium *m = (struct medium *)p;
-    m->inner->ops->close(m->inner);
-    free(m);
-}
-
-static const struct tw_pipe_ops medium_ops = {.send = send_packet,
-                                              .take = take_packet,
-                                              .wait = wait_medium,
-                                              .hang_up = hang_up,
-                                              .close = close_medium};
-
 struct bed {
     struct tw_device_server *device;
     pthread_t server;
-    struct medium *medium;
+    struct test_medium *medium;
     int host_fd;
 };
 
@@ -80,9 +39,8 @@ static void start(struct bed *b) {
     int fd[2];
     assert_int_equal(tw_device_server_create(&o, &b->device, NULL), 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, fd), 0);
-    b->medium = calloc(1, sizeof *b->medium);
-    b->medium->inner = tw_pipe_socket(fd[1]);
-    b->medium->base = (struct tw_pipe){&medium_ops, b->medium->inner->chunk, fd[1]};
+    struct tw_pipe *inner = tw_pipe_socket(fd[1]);
+    b->medium = test_medium_create(inner, inner->chunk, NULL);
     b->host_fd = fd[0];
     assert_int_equal(
         tw_device_server_add_medium(b->device, tw_medium_create(&b->medium->base), NULL), 0);
@@ -173,7 +131,7 @@ static void a_run_ends_with_its_host(void **state) {
     open_rig(&runner.rig, &lost, b.host_fd, 2000);
     assert_int_equal(pthread_create(&thread, NULL, run_greedy, &runner), 0);
     wait_for(b.device, TW_WIRE_RUN);
-    atomic_store(&b.medium->mark, true);
+    atomic_store(&b.medium->host_gone, true);
     wait_for(b.device, 0);
     /* while the lost one still waits */
     assert_int_equal(socket_open("socket:line", 0, &next.device, &next.err), 0);

@@ -6,58 +6,14 @@
 #include "firmware/link/medium.h"
 #include "firmware/link/packet.h"
 #include "tests/support/test.h"
+#include "tests/support/test_medium.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* A medium: a socket, and a mark for "the host has gone", which a socket cannot tell. */
-struct medium {
-    struct tw_pipe base;
-    struct tw_pipe *inner;
-    bool mark;
-    bool *closed;
-};
-
-static enum tw_packet_result send_packet(struct tw_pipe *p, const uint8_t *bytes, size_t n) {
-    struct tw_pipe *q = ((struct medium *)p)->inner;
-    return q->ops->send(q, bytes, n);
-}
-
-static enum tw_packet_result take_packet(struct tw_pipe *p, uint8_t **bytes, size_t *n) {
-    struct medium *m = (struct medium *)p;
-    if (m->mark) {
-        m->mark = false;
-        *n = 0;
-        return TW_PACKET_OK;
-    }
-    return m->inner->ops->take(m->inner, bytes, n);
-}
-
-static bool wait_medium(struct tw_pipe *p, bool write, int ms) {
-    struct tw_pipe *q = ((struct medium *)p)->inner;
-    return q->ops->wait(q, write, ms);
-}
-
-static void hang_up(struct tw_pipe *p) {
-    (void)p;
-}
-
-static void close_medium(struct tw_pipe *p) {
-    struct medium *m = (struct medium *)p;
-    *m->closed = true;
-    m->inner->ops->close(m->inner);
-    free(m);
-}
-
-static const struct tw_pipe_ops ops = {.send = send_packet,
-                                       .take = take_packet,
-                                       .wait = wait_medium,
-                                       .hang_up = hang_up,
-                                       .close = close_medium};
-
 struct bed {
     struct tw_pipe *host;
-    struct medium *medium;
+    struct test_medium *medium;
     struct tw_medium *line;
     bool closed;
 };
@@ -66,10 +22,8 @@ static int set_up(void **state) {
     static struct bed b;
     int fd[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, fd), 0);
-    b = (struct bed){.host = tw_pipe_socket(fd[0]), .medium = calloc(1, sizeof *b.medium)};
-    b.medium->inner = tw_pipe_socket(fd[1]);
-    b.medium->base = (struct tw_pipe){&ops, 1000, b.medium->inner->fd};
-    b.medium->closed = &b.closed;
+    b = (struct bed){.host = tw_pipe_socket(fd[0])};
+    b.medium = test_medium_create(tw_pipe_socket(fd[1]), 1000, &b.closed);
     b.line = tw_medium_create(&b.medium->base);
     *state = &b;
     return 0;
@@ -160,7 +114,7 @@ static void the_same_host_may_reconnect_after_a_reset_of_the_medium(void **state
         struct tw_pipe *call = tw_medium_accept(b->line);
         assert_non_null(call);
         assert_int_equal(hear(call), TW_LINK_OPEN);
-        b->medium->mark = true;
+        b->medium->host_gone = true;
         if (i == 0) {
             assert_int_equal(state_of(call), TW_PACKET_GONE);
         }
@@ -178,7 +132,7 @@ static void a_host_that_has_gone_ends_its_connection(void **state) {
     say(b, TW_LINK_OPEN, 1);
     struct tw_pipe *call = tw_medium_accept(b->line);
     assert_int_equal(hear(call), TW_LINK_OPEN);
-    b->medium->mark = true;
+    b->medium->host_gone = true;
     assert_int_equal(state_of(call), TW_PACKET_GONE);
     call->ops->close(call);
     assert_null(tw_medium_accept(b->line));

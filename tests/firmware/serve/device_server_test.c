@@ -58,22 +58,11 @@ static void a_silent_connection_is_closed(void **state) {
     assert_int_equal(socket_device_end(&d), 0);
 }
 
-static int make_folder(void **state) {
-    (void)state;
-    socket_folder_make();
-    return 0;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    socket_folder_remove();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(silent_clients_do_not_lock_others_out),
         cmocka_unit_test(a_silent_connection_is_closed),
     };
-    return cmocka_run_group_tests_name("device_server", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name("device_server", tests, socket_folder_set_up,
+                                       socket_folder_tear_down);
 }

@@ -14,21 +14,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static char folder[] = "/tmp/tw-usbredir-XXXXXX";
-static char path[64];
-
-static int make_folder(void **state) {
-    (void)state;
-    bool made = mkdtemp(folder) != NULL;
-    snprintf(path, sizeof path, "%s/usb", folder);
-    return made ? 0 : -1;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    return rmdir(folder); /* a device leaves nothing */
-}
-
 static void fill(uint8_t *bytes, size_t n, uint32_t seed) {
     for (size_t i = 0; i < n; i++) {
         seed = seed * 1664525u + 1013904223u;
@@ -58,7 +43,7 @@ static void bed_open(struct bed *b, enum tw_usb_speed speed) {
     assert_int_equal(tw_device_server_create(&so, &b->socket, &err), 0);
     const struct tw_usb_options o = {
         .speed = speed, .serial = "B", .progress = bed_progress, .ctx = b->socket};
-    assert_int_equal(tw_usbredir_create(path, &o, &b->medium, &err), 0);
+    assert_int_equal(tw_usbredir_create(peer_path, &o, &b->medium, &err), 0);
     struct tw_medium *line = tw_medium_create(b->medium);
     assert_non_null(line);
     assert_int_equal(tw_device_server_add_medium(b->socket, line, &err), 0);
@@ -120,7 +105,7 @@ static void memory_is_written_and_read_over_the_bus(void **state) {
         uint64_t address;
         tw_error err = {0};
         bed_open(&b, cases[i].speed);
-        peer_open(&p, path);
+        peer_open(&p, peer_path);
         assert_int_equal(peer_configure(&p, 1), usb_redir_success);
         tw_device *d = device_open(&p, cases[i].room);
         fill(sent, size, (uint32_t)i);
@@ -157,7 +142,7 @@ static void hosts_come_and_go_and_the_device_stays(void **state) {
     uint32_t generation;
     struct tw_link_progress progress;
     bed_open(&b, TW_USB_HIGH);
-    peer_open(&p, path);
+    peer_open(&p, peer_path);
     assert_int_equal(peer_configure(&p, 1), usb_redir_success);
     tw_device *d = device_open(&p, 66560);
     assert_int_equal(link_of(d)->opening.answer.was_dirty, 0);
@@ -173,7 +158,7 @@ static void hosts_come_and_go_and_the_device_stays(void **state) {
     assert_int_equal(tw_device_write(d, address, &address, 8, &err), TW_E_DEVICE_LOST);
     tw_device_close(d);
     peer_close(&p);
-    peer_open(&p, path);
+    peer_open(&p, peer_path);
     assert_int_equal(peer_configure(&p, 1), usb_redir_success);
     d = device_open(&p, 66560);
     assert_int_equal(link_of(d)->opening.answer.was_dirty, 1);
@@ -237,7 +222,7 @@ static void a_model_decodes_with_the_bits_of_the_emulator(void **state) {
     decode(emu, here, &here_logits, &n);
     tw_device_close(emu);
     bed_open(&b, TW_USB_SUPER);
-    peer_open(&p, path);
+    peer_open(&p, peer_path);
     assert_int_equal(peer_configure(&p, 1), usb_redir_success);
     tw_device *d = device_open(&p, 66560);
     decode(d, there, &there_logits, &n);
@@ -256,5 +241,6 @@ int main(void) {
         cmocka_unit_test(hosts_come_and_go_and_the_device_stays),
         cmocka_unit_test(a_model_decodes_with_the_bits_of_the_emulator),
     };
-    return cmocka_run_group_tests_name("usbredir link", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name("usbredir link", tests, peer_folder_set_up,
+                                       peer_folder_tear_down);
 }

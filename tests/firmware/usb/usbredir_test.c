@@ -11,21 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[] = "/tmp/tw-usbredir-XXXXXX";
-static char path[64];
-
-static int make_folder(void **state) {
-    (void)state;
-    bool made = mkdtemp(folder) != NULL;
-    snprintf(path, sizeof path, "%s/usb", folder);
-    return made ? 0 : -1;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    return rmdir(folder); /* a device leaves nothing */
-}
-
 /* ---- the medium alone ---- */
 
 static uint32_t generation_now;
@@ -45,7 +30,7 @@ static struct tw_pipe *medium_open(enum tw_usb_speed speed, const char *recovery
                                      .firmware_version = 0x000100,
                                      .progress = tell_progress};
     __atomic_store_n(&generation_now, 0, __ATOMIC_SEQ_CST);
-    int code = tw_usbredir_create(path, &o, &medium, &err);
+    int code = tw_usbredir_create(peer_path, &o, &medium, &err);
     if (code) {
         fail_msg("%s", err.message);
     }
@@ -83,7 +68,7 @@ static void the_guest_gets_the_topology_before_the_device(void **state) {
     for (int i = 0; i < 3; i++) {
         struct tw_pipe *medium = medium_open(cases[i].speed, NULL);
         static struct usbredir_peer p;
-        peer_open(&p, path);
+        peer_open(&p, peer_path);
         assert_true(p.topology_first);
         assert_int_equal(p.device.speed, cases[i].told);
         assert_int_equal(p.device.vendor_id, TW_USB_VENDOR);
@@ -110,7 +95,7 @@ static void packets_pass_whole_in_both_directions(void **state) {
     static uint8_t bytes[TW_PACKET_BYTES];
     static struct usbredir_peer p;
     struct tw_pipe *medium = medium_open(TW_USB_HIGH, NULL);
-    peer_open(&p, path);
+    peer_open(&p, peer_path);
     assert_int_equal(peer_configure(&p, 1), usb_redir_success);
     static const uint32_t sizes[] = {1, 511, 512, 513, 1024, 4096, 65535, TW_PACKET_BYTES};
     for (uint32_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -160,7 +145,7 @@ static void a_full_queue_makes_the_host_wait(void **state) {
     struct tw_pipe *medium = medium_open(TW_USB_SUPER, NULL);
     uint8_t byte, *got;
     uint32_t done = 0;
-    peer_open(&p, path);
+    peer_open(&p, peer_path);
     assert_int_equal(peer_configure(&p, 1), usb_redir_success);
     for (uint32_t i = 0; i < FLOOD; i++) {
         byte = (uint8_t)i;
@@ -204,7 +189,7 @@ static void a_cancelled_read_loses_no_packet(void **state) {
     (void)state;
     static struct usbredir_peer p;
     struct tw_pipe *medium = medium_open(TW_USB_HIGH, NULL);
-    peer_open(&p, path);
+    peer_open(&p, peer_path);
     assert_int_equal(peer_configure(&p, 1), usb_redir_success);
     struct peer_move *a = peer_bulk_in(&p, 512), *b = peer_bulk_in(&p, 512);
     peer_cancel(&p, a);
@@ -226,7 +211,7 @@ static void a_halted_endpoint_stalls_until_it_is_cleared(void **state) {
     uint8_t *got;
     struct tw_pipe *medium = medium_open(TW_USB_HIGH, NULL);
     static uint8_t full[512];
-    peer_open(&p, path);
+    peer_open(&p, peer_path);
     assert_int_equal(peer_configure(&p, 1), usb_redir_success);
     peer_await(&p, peer_bulk_out(&p, full, 512)); /* half a packet, which the clearing forgets */
     assert_int_equal(peer_control(&p, 0x02, 3, 0, p.out, 0), usb_redir_success);
@@ -249,7 +234,7 @@ static void leaving_the_bus_is_reported_once(void **state) {
     size_t n;
     struct tw_pipe *medium = medium_open(TW_USB_HIGH, NULL);
     for (int way = 0; way < 3; way++) {
-        peer_open(&p, path);
+        peer_open(&p, peer_path);
         assert_int_equal(peer_configure(&p, 1), usb_redir_success);
         peer_await(&p, peer_bulk_out(&p, &byte, 1));
         peer_await(&p, peer_bulk_out(&p, &byte, 1));
@@ -282,7 +267,7 @@ static void hang_up_unplugs_the_device(void **state) {
     uint8_t byte = 0, *got;
     size_t n;
     struct tw_pipe *medium = medium_open(TW_USB_HIGH, NULL);
-    peer_open(&p, path);
+    peer_open(&p, peer_path);
     assert_int_equal(peer_configure(&p, 1), usb_redir_success);
     peer_bulk_in(&p, 512);
     medium->ops->hang_up(medium);
@@ -296,7 +281,7 @@ static void hang_up_unplugs_the_device(void **state) {
     assert_int_equal(medium->ops->take(medium, &got, &n), TW_PACKET_GONE);
     assert_true(medium->ops->wait(medium, false, -1));
     medium_close(medium);
-    assert_false(peer_connect(&q, path));
+    assert_false(peer_connect(&q, peer_path));
 }
 
 static void a_reset_is_answered_when_the_host_is_dropped(void **state) {
@@ -306,7 +291,7 @@ static void a_reset_is_answered_when_the_host_is_dropped(void **state) {
     struct tw_usb_notice notice;
     struct tw_usb_status s;
     struct tw_pipe *medium = medium_open(TW_USB_HIGH, NULL);
-    peer_open(&p, path);
+    peer_open(&p, peer_path);
     assert_int_equal(peer_configure(&p, 1), usb_redir_success);
     assert_int_equal(peer_listen(&p, true), usb_redir_success);
     peer_await(&p, peer_bulk_out(&p, &byte, 1));
@@ -347,7 +332,7 @@ static void a_host_that_does_not_go_fails_the_reset(void **state) {
     (void)state;
     static struct usbredir_peer p;
     struct tw_pipe *medium = medium_open(TW_USB_HIGH, NULL);
-    peer_open(&p, path);
+    peer_open(&p, peer_path);
     assert_int_equal(peer_configure(&p, 1), usb_redir_success);
     __atomic_store_n(&generation_now, 5, __ATOMIC_SEQ_CST);
     assert_int_equal(peer_control(&p, 0x41, TW_USB_RESET, 0, 0, 0), usb_redir_stall);
@@ -362,7 +347,7 @@ static void a_device_in_recovery_reports_the_reason(void **state) {
     size_t n;
     struct tw_usb_status s;
     struct tw_pipe *medium = medium_open(TW_USB_SUPER, "the fan is blocked");
-    peer_open(&p, path);
+    peer_open(&p, peer_path);
     assert_int_equal(p.device.product_id, TW_USB_PRODUCT_RECOVERY);
     assert_int_equal(peer_configure(&p, 1), usb_redir_success);
     assert_int_equal(peer_control(&p, 0xC1, TW_USB_REASON, 0, 0, 120), usb_redir_success);
@@ -383,15 +368,15 @@ static void a_path_is_served_by_one_and_is_a_socket(void **state) {
     struct tw_pipe *second;
     const struct tw_usb_options o = {.serial = "1"};
     struct tw_pipe *medium = medium_open(TW_USB_HIGH, NULL);
-    assert_int_equal(tw_usbredir_create(path, &o, &second, &err), TW_E_DEVICE_BUSY);
-    assert_non_null(strstr(err.message, path));
+    assert_int_equal(tw_usbredir_create(peer_path, &o, &second, &err), TW_E_DEVICE_BUSY);
+    assert_non_null(strstr(err.message, peer_path));
     medium_close(medium);
-    int fd = open(path, O_CREAT | O_WRONLY, 0600);
+    int fd = open(peer_path, O_CREAT | O_WRONLY, 0600);
     close(fd);
-    assert_int_equal(tw_usbredir_create(path, &o, &second, &err), TW_E_IO);
+    assert_int_equal(tw_usbredir_create(peer_path, &o, &second, &err), TW_E_IO);
     struct stat st;
-    assert_int_equal(stat(path, &st), 0); /* somebody's file stays */
-    unlink(path);
+    assert_int_equal(stat(peer_path, &st), 0); /* somebody's file stays */
+    unlink(peer_path);
     char name[200];
     memset(name, 'n', sizeof name);
     name[199] = 0;
@@ -422,12 +407,12 @@ static void invalid_usbredir_data_ends_only_the_connection(void **state) {
     static uint8_t noise[4096];
     struct tw_pipe *medium = medium_open(TW_USB_HIGH, NULL);
     memset(noise, 0xFF, sizeof noise);
-    peer_open(&p, path);
+    peer_open(&p, peer_path);
     send_raw(&p, noise, sizeof noise);
     await_end(&p);
     /* a request before the hello */
     struct usb_redir_set_configuration_header h = {.configuration = 1};
-    assert_true(peer_connect(&p, path));
+    assert_true(peer_connect(&p, peer_path));
     struct usbredirparser *hello = p.parser;
     p.parser = usbredirparser_create();
     p.parser->log_func = hello->log_func;
@@ -440,11 +425,11 @@ static void invalid_usbredir_data_ends_only_the_connection(void **state) {
     usbredirparser_send_set_configuration(p.parser, 1, &h);
     await_end(&p);
     /* half a message, then nothing */
-    peer_open(&p, path);
+    peer_open(&p, peer_path);
     send_raw(&p, "\x64\0\0", 3);
     peer_close(&p);
     /* more reads in flight than anybody needs */
-    peer_open(&p, path);
+    peer_open(&p, peer_path);
     assert_int_equal(peer_configure(&p, 1), usb_redir_success);
     struct usb_redir_bulk_packet_header b = {.endpoint = p.in, .length = 512};
     for (uint64_t i = 0; i < 5000 && !p.gone; i++) {
@@ -453,7 +438,7 @@ static void invalid_usbredir_data_ends_only_the_connection(void **state) {
     }
     await_end(&p);
     /* and the next one finds a sound device */
-    peer_open(&p, path);
+    peer_open(&p, peer_path);
     assert_int_equal(peer_configure(&p, 1), usb_redir_success);
     peer_close(&p);
     medium_close(medium);
@@ -464,7 +449,7 @@ static void transfers_to_nowhere_are_refused(void **state) {
     static struct usbredir_peer p;
     uint8_t byte = 1;
     struct tw_pipe *medium = medium_open(TW_USB_HIGH, NULL);
-    peer_open(&p, path);
+    peer_open(&p, peer_path);
     struct peer_move *m = peer_bulk_out(&p, &byte, 1); /* not configured yet */
     peer_await(&p, m);
     assert_int_equal(m->status, usb_redir_inval);
@@ -496,5 +481,6 @@ int main(void) {
         cmocka_unit_test(invalid_usbredir_data_ends_only_the_connection),
         cmocka_unit_test(transfers_to_nowhere_are_refused),
     };
-    return cmocka_run_group_tests_name("usbredir", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name("usbredir", tests, peer_folder_set_up,
+                                       peer_folder_tear_down);
 }

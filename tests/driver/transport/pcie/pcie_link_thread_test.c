@@ -5,6 +5,7 @@
  */
 #include "loader/base/clock.h"
 #include "loader/base/event.h"
+#include "tests/support/decode_trace.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/pcie_bed.h"
 #include "tests/support/socket_device.h"
@@ -39,53 +40,28 @@ static void open_mode(unsigned mode, tw_device **d) {
 /* ---- the same bits ---- */
 
 #define TOKENS 16u
-struct trace {
-    uint32_t n, n_vocab, ids[TOKENS];
-    float *logits; /* [TOKENS][n_vocab] */
-};
 
-static int record(void *ctx, uint32_t id, const float *logits) {
-    struct trace *t = ctx;
-    t->ids[t->n] = id;
-    memcpy(t->logits + (size_t)t->n * t->n_vocab, logits, t->n_vocab * sizeof *logits);
-    t->n++;
-    return 0;
-}
-
-static void decode(tw_device *device, struct trace *t) {
+static void decode(tw_device *device, struct decode_trace *t) {
     struct rig r = {.device = device};
-    struct tw_session_info info = {.size = sizeof info};
-    const uint32_t prompt[] = {1, 403, 407};
     assert_int_equal(tw_decoder_open(model_bundle("host"), 0, &r.decoder, &r.err), 0);
     if (tw_deploy(r.device, r.decoder, &r.deployment, &r.err)) {
         fail_msg("%s", r.err.message);
     }
     assert_int_equal(tw_session_create(r.deployment, NULL, &r.session, &r.err), 0);
-    tw_session_get_info(r.session, &info, NULL);
-    *t = (struct trace){.n_vocab = info.n_vocab};
-    t->logits = calloc((size_t)TOKENS * info.n_vocab, sizeof *t->logits);
-    struct tw_generate_options g = {.size = sizeof g,
-                                    .n_predict = TOKENS,
-                                    .flags = TW_GENERATE_IGNORE_EOS,
-                                    .on_token = record,
-                                    .ctx = t};
-    assert_int_equal(tw_generate(r.session, prompt, 3, &g, NULL, &r.err), 0);
+    decode_trace(r.session, TOKENS, t);
     rig_close(&r);
 }
 
 static void a_decode_gives_the_bits_of_the_emulator_in_each_mode(void **state) {
     (void)state;
-    struct trace here, there;
+    struct decode_trace here, there;
     tw_device *d;
     assert_int_equal(socket_open("emu", 0, &d, NULL), 0);
     decode(d, &here);
     for (unsigned mode = 0; mode < 4; mode++) {
         open_mode(mode, &d);
         decode(d, &there);
-        assert_int_equal(there.n, TOKENS);
-        assert_memory_equal(here.ids, there.ids, sizeof here.ids);
-        assert_memory_equal(here.logits, there.logits,
-                            (size_t)TOKENS * here.n_vocab * sizeof(float));
+        decode_trace_check_equal(&here, &there, TOKENS);
         free(there.logits);
     }
     free(here.logits);
@@ -93,7 +69,7 @@ static void a_decode_gives_the_bits_of_the_emulator_in_each_mode(void **state) {
 
 static void a_second_open_sends_no_weights(void **state) {
     (void)state;
-    struct trace t;
+    struct decode_trace t;
     tw_device *d;
     uint64_t sent[2];
     for (int i = 0; i < 2; i++) {
@@ -362,15 +338,14 @@ static void a_frozen_device_is_distinguished_from_a_dead_one(void **state) {
 static void injected_link_faults_change_no_result(void **state) {
     (void)state;
     tw_device *d;
-    struct trace here, there;
+    struct decode_trace here, there;
     assert_int_equal(socket_open("emu", 0, &d, NULL), 0);
     decode(d, &here);
     pcie_bed_end(&bed);
     pcie_bed_serve(&bed, "mess");
     open_mode(0, &d);
     decode(d, &there);
-    assert_memory_equal(here.ids, there.ids, sizeof here.ids);
-    assert_memory_equal(here.logits, there.logits, (size_t)TOKENS * here.n_vocab * sizeof(float));
+    decode_trace_check_equal(&here, &there, TOKENS);
     free(here.logits);
     free(there.logits);
 }

@@ -5,6 +5,7 @@
  */
 #include "driver/device/device.h"
 #include "loader/base/clock.h"
+#include "tests/support/decode_trace.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/socket_device.h"
 #include "tests/support/test.h"
@@ -25,33 +26,11 @@ static void open_on(struct rig *r, const char *selector, const struct tw_session
     assert_int_equal(tw_session_create(r->deployment, o, &r->session, &r->err), 0);
 }
 
-struct trace {
-    uint32_t n, n_vocab, ids[TOKENS];
-    float *logits; /* [TOKENS][n_vocab] */
-};
-
-static int record(void *ctx, uint32_t id, const float *logits) {
-    struct trace *t = ctx;
-    t->ids[t->n] = id;
-    memcpy(t->logits + (size_t)t->n * t->n_vocab, logits, t->n_vocab * sizeof *logits);
-    t->n++;
-    return 0;
-}
-
-static void decode(const char *selector, const struct tw_session_options *o, struct trace *t) {
+static void decode(const char *selector, const struct tw_session_options *o,
+                   struct decode_trace *t) {
     struct rig r;
-    struct tw_session_info info = {.size = sizeof info};
-    const uint32_t prompt[] = {1, 403, 407};
     open_on(&r, selector, o);
-    tw_session_get_info(r.session, &info, NULL);
-    *t = (struct trace){.n_vocab = info.n_vocab};
-    t->logits = calloc((size_t)TOKENS * info.n_vocab, sizeof *t->logits);
-    struct tw_generate_options g = {.size = sizeof g,
-                                    .n_predict = TOKENS,
-                                    .flags = TW_GENERATE_IGNORE_EOS,
-                                    .on_token = record,
-                                    .ctx = t};
-    assert_int_equal(tw_generate(r.session, prompt, 3, &g, NULL, &r.err), 0);
+    decode_trace(r.session, TOKENS, t);
     rig_close(&r);
 }
 
@@ -62,14 +41,10 @@ static void ids_and_logits_are_those_of_the_emulator(void **state) {
     struct socket_device d;
     socket_device_start(&d, "bits", NULL, 0);
     for (size_t m = 0; m < sizeof modes / sizeof modes[0]; m++) {
-        struct trace here, there;
+        struct decode_trace here, there;
         decode("emu", &modes[m], &here);
         decode(d.selector, &modes[m], &there);
-        assert_int_equal(here.n, TOKENS);
-        assert_int_equal(there.n, TOKENS);
-        assert_memory_equal(here.ids, there.ids, sizeof here.ids);
-        assert_memory_equal(here.logits, there.logits,
-                            (size_t)TOKENS * here.n_vocab * sizeof(float));
+        decode_trace_check_equal(&here, &there, TOKENS);
         free(here.logits);
         free(there.logits);
     }

@@ -7,19 +7,8 @@
 #include "tests/support/model_machine.h"
 #include "tests/support/test.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define SHORT 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SHORT 1
-#endif
-#endif
-#ifndef SHORT
-#define SHORT 0
-#endif
-
-enum { TOKENS = SHORT ? 40 : 200, RANDOM_SCHEDULES = SHORT ? 4 : 20, WRAP_TOKENS = 10 };
-enum { CHIP_TOKENS = SHORT ? 3 : 16, CHIP_SCHEDULES = 6 };
+enum { TOKENS = TEST_ASAN ? 40 : 200, RANDOM_SCHEDULES = TEST_ASAN ? 4 : 20, WRAP_TOKENS = 10 };
+enum { CHIP_TOKENS = TEST_ASAN ? 3 : 16, CHIP_SCHEDULES = 6 };
 
 static const uint64_t adversaries[] = {
     TW_STARVE_SEED(TW_STARVE_ENGINE, 16),
@@ -93,7 +82,7 @@ static void every_schedule_gives_the_model_the_same_bytes(void **state) {
         expect_equal(m, &canonical, strict_trace(m, TW_SCHED_RANDOM, seed * 1000003, TOKENS),
                      "random", seed);
     }
-    for (size_t i = 0; i < (SHORT ? 5 : ADVERSARIES); i++) {
+    for (size_t i = 0; i < (TEST_ASAN ? 5 : ADVERSARIES); i++) {
         expect_equal(m, &canonical, strict_trace(m, TW_SCHED_STARVE, adversaries[i], TOKENS),
                      "adversary", adversaries[i]);
     }
