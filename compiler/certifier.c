@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public form of certification (spatial/certify.h): an arena that each program uses anew.
+ * The public interface of certification (spatial/certify.h). A certifier is an arena that is reset
+ * for each program.
  */
 #include "compiler/spatial/certify.h"
 #include "loader/base/sized.h"

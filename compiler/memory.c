@@ -16,10 +16,10 @@ uint64_t tw_compile_memory(const struct tw_hparams *h, const struct tw_target *t
         (t->n_chips - 1) * 6 * KIB; /* storages, buffers, stages, code; sends to each chip */
     /* attention code per head; symbols per layer */
     const uint64_t head = 8 * KIB, layer = 8 * KIB;
-    /* each site may hold a part of one head's work */
+    /* one more per site: the query heads of one key head may be on several sites */
     uint64_t heads = (uint64_t)h->n_kv_heads + n_sites;
     uint64_t widest = (uint64_t)h->dim + h->hidden + (uint64_t)h->n_heads * h->head_dim;
-    /* panels that a piece of the file cuts, and rows to convert */
+    /* fill.c: panels that are cut by the pieces of the file, and rows to convert */
     uint64_t panels = 2 * widest * TW_PANEL_ROWS * 4;
     return 2 * (search + n_sites * site + heads * head) + h->n_layers * layer + panels;
 }

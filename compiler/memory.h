@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bound of a compilation's memory (memory.c).
+ * The bound on a compilation's memory (memory.c).
  */
 #ifndef TW_COMPILER_MEMORY_H
 #define TW_COMPILER_MEMORY_H
@@ -8,8 +8,9 @@
 #include "compiler/import/model.h"
 #include "tilewright/target.h"
 
-/* Bytes of the compile arena (arena.h) that a model of that shape takes at most on that target;
- * what exceeds the arena is refused with NOMEM before planning starts. */
+/* Returns the maximum bytes of the compile arena (arena.h) that a model of that shape can take on
+ * that target. A model that may need more than the arena has is refused with NOMEM before planning
+ * starts. */
 uint64_t tw_compile_memory(const struct tw_hparams *h, const struct tw_target *t);
 
 #endif

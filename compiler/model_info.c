@@ -14,7 +14,8 @@
 static void explain(const struct tw_model *m, char *text, size_t size) {
     char kind[64];
     if (!m->tokenizer) {
-        snprintf(text, size, "it has no tokenizer: a checkpoint's is named by --tokenizer");
+        snprintf(text, size,
+                 "it has no tokenizer: give the checkpoint's tokenizer file with --tokenizer");
     } else if (!*m->tokenizer) {
         snprintf(text, size, "it has no tokenizer: key tokenizer.ggml.model is missing");
     } else {

@@ -12,7 +12,7 @@
 struct builder {
     struct tw_graph *g;
     const struct tw_hparams *h;
-    tw_gvalue_id cs; /* cosines and sines of this step's positions */
+    tw_gvalue_id cos_sin; /* of this step's positions */
 };
 
 /* Returns the sequence "blk.<i>.<suffix>" over all layers; the importer has checked that all
@@ -39,7 +39,7 @@ static tw_gvalue_id single_weight(struct builder *b, const char *name) {
 static tw_gvalue_id matmul(struct builder *b, const char *name, tw_gvalue_id x, tw_gvalue_id w,
                            tw_gvalue_id *cache) {
     struct tw_graph *g = b->g;
-    g->values.items[w].packing = TW_PACK_PANEL16; /* a matrix with a single row, too */
+    g->values.items[w].packing = TW_PACK_PANEL16; /* even if it has a single row */
     const struct tw_gvalue xv = g->values.items[x], wv = g->values.items[w];
     if (tw_dtype_block_elems(wv.dtype) > 1) {
         if (*cache == TW_NONE) {
@@ -79,7 +79,7 @@ static void set_heads(struct builder *b, struct tw_gop *op, uint32_t n_heads) {
 
 static tw_gvalue_id rope(struct builder *b, const char *name, tw_gvalue_id x, uint32_t n_heads) {
     tw_gvalue_id out = tw_graph_activation(b->g, name, 1, n_heads * b->h->head_dim, TW_DT_F32);
-    set_heads(b, tw_graph_op(b->g, TW_GOP_ROPE, name, x, b->cs, TW_NONE, out), n_heads);
+    set_heads(b, tw_graph_op(b->g, TW_GOP_ROPE, name, x, b->cos_sin, TW_NONE, out), n_heads);
     return out;
 }
 
@@ -120,8 +120,8 @@ static tw_gvalue_id feed_forward_block(struct builder *b, tw_gvalue_id x) {
     return binary(b, TW_GOP_ADD, "ffn_residual", down, x);
 }
 
-/* Returns rotation frequency i, theta^(-2i/d), divided by the scaling of the model's kind. LLAMA3
- * (Llama 3.1 model card): wavelengths longer than original_ctx/low are divided by the factor, those
+/* Returns rotation frequency i, theta^(-2i/d), scaled as the model demands. LLAMA3 (Llama 3.1 model
+ * card): wavelengths longer than original_ctx/low are divided by the factor, those
  * shorter than original_ctx/high are kept, those between are interpolated. */
 static float scaled_frequency(const struct tw_hparams *h, uint32_t i) {
     double freq = pow((double)h->rope_theta, -2.0 * i / h->rope_dims);
@@ -163,9 +163,9 @@ int tw_arch_llama(const struct tw_model *model, struct tw_graph *g, tw_error *er
     tw_gvalue_id x = tw_graph_activation(g, "x", 1, b.h->dim, TW_DT_F32);
     tw_graph_op(g, TW_GOP_GATHER, "token_embd", table, g->ids, TW_NONE, x);
     tw_gvalue_id freq = frequencies(&b);
-    b.cs = tw_graph_activation(g, "rope", 1, b.h->rope_dims, TW_DT_F32);
-    tw_graph_op(g, TW_GOP_ROPE_TABLE, "rope", g->pos, freq, TW_NONE, b.cs);
-    g->values.items[x].shared = g->values.items[b.cs].shared = 1;
+    b.cos_sin = tw_graph_activation(g, "rope", 1, b.h->rope_dims, TW_DT_F32);
+    tw_graph_op(g, TW_GOP_ROPE_TABLE, "rope", g->pos, freq, TW_NONE, b.cos_sin);
+    g->values.items[x].shared = g->values.items[b.cos_sin].shared = 1;
     tw_graph_end_region(g, TW_NONE, TW_NONE);
 
     tw_graph_begin_region(g, "layer", b.h->n_layers);

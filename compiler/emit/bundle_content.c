@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Zeroed content of `size` bytes for section `number`, NULL (and err) if memory is out. */
+/* Returns zeroed content of `size` bytes for section `number`; NULL, with `err` filled, if memory
+ * ran out. */
 static void *content_of(struct tw_emit_layout *layout, uint32_t number, uint64_t size,
                         tw_error *err) {
     struct tw_emit_part *part = &layout->parts[number - 1];
@@ -206,7 +207,7 @@ static void fill_note(struct tw_emit_layout *layout) {
     memcpy(layout->parts[layout->index[TW_SEC_HEADER] - 1].data, &note, sizeof note);
 }
 
-/* What the loader will read from each row. */
+/* Returns what the loader will find in a binding row. */
 static struct tw_bind_target target_of(const struct tw_emit_layout *layout, uint32_t symbol) {
     const struct tw_emit_symbol *s = &layout->spec->symbols[symbol];
     uint32_t segment = s->role == TW_ROLE_PARAM   ? s->bank

@@ -50,7 +50,7 @@ uint32_t tw_emit_symbol_section(const struct tw_emit_layout *layout,
  * do not depend on offsets. Errors: as tw_emit_layout_build(). */
 int tw_emit_make_contents(struct tw_emit_layout *layout, tw_error *err);
 /* Part of tw_emit_layout_build(), once all offsets are known: fills in symbols, relocations, the
- * note, and which places the certificates are about. Errors: NOMEM. */
+ * note, and the hash of the bindings in the certificates. Errors: NOMEM. */
 int tw_emit_fill_addresses(struct tw_emit_layout *layout, tw_error *err);
 
 #endif

@@ -207,7 +207,7 @@ static int write_content_hash(const struct output *out, uint64_t meta_bytes, tw_
         }
         if (n <= 0) {
             return tw_fail(err, TW_E_IO, "%s: cannot read back: %s", out->path,
-                           n < 0 ? strerror(errno) : "file ends");
+                           n < 0 ? strerror(errno) : "unexpected end of file");
         }
         tw_hash_update(&hash, out->piece, (uint64_t)n);
         at += (uint64_t)n;
@@ -232,7 +232,7 @@ static int write_file(struct output *out, const struct tw_emit_layout *layout, t
     return rc;
 }
 
-/* Refuses to replace a device or a pipe by a file. */
+/* Refuses to replace a device or a pipe with a file. */
 static int check_target(const char *path, tw_error *err) {
     struct stat st;
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
@@ -265,7 +265,7 @@ static int open_temporary(const char *path, const char *temporary, char *name, s
                  ? open(dirname(folder), O_TMPFILE | O_RDWR | O_CLOEXEC, 0644)
                  : -1;
     snprintf(name, size, "/proc/self/fd/%d", fd);
-    if (fd >= 0 && access(name, F_OK)) { /* without /proc it could not be given its name */
+    if (fd >= 0 && access(name, F_OK)) { /* without /proc, linkat() could not name it */
         close(fd);
         fd = -1;
     }
@@ -292,7 +292,7 @@ static int write_and_rename(const char *path, const char *temporary,
     struct tw_bundle bundle;
     char name[PATH_MAX + 64];
     if (!tw_file_size_allowed(layout->file_bytes)) {
-        return fail_write(path, EFBIG, err); /* before the signal that would say so */
+        return fail_write(path, EFBIG, err); /* instead of SIGXFSZ at the first write */
     }
     unlink(temporary);
     out.fd = open_temporary(path, temporary, name, sizeof name);

@@ -191,7 +191,7 @@ int tw_emit_bundle(const struct tw_emit_input *in, const struct tw_emit_spec *bo
     if (!origin) {
         return tw_fail(err, TW_E_NOMEM, "%s: no memory for the origin table", path);
     }
-    struct tw_emit_spec spec = *bound; /* what is added lives no longer than this call */
+    struct tw_emit_spec spec = *bound; /* what is added is valid during this call only */
     struct write_context w = {.in = in, .filler = {.mem = in->graph->mem}};
     set_note(&spec.note, in);
     spec.n_programs = in->n_programs;

@@ -35,8 +35,8 @@ struct tw_emit_totals {
  * once, before the programs are verified as a whole. The symbols belong to the graph's arena. */
 struct tw_emit_spec tw_emit_bind(const struct tw_emit_input *in, struct tw_emit_totals *totals);
 
-/* Adds the rest to a copy of `spec` and writes the bundle. Errors: those of tw_bundle_write(); RANGE
- * (a weight is not finite). */
+/* Completes a copy of `spec` with note, vocabulary, certificates and texts, and writes the bundle.
+ * Errors: those of tw_bundle_write(); RANGE (a weight is not finite). */
 int tw_emit_bundle(const struct tw_emit_input *in, const struct tw_emit_spec *spec,
                    const char *path, tw_error *err);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Packing on demand. A source whose type differs from that of its sequence (mixed layers) is
- * converted to F32 rows first.
+ * Packing on demand (compiler/emit/fill.h). A source whose type differs from that of its sequence
+ * (mixed layers) is converted to F32 rows first.
  */
 #include "compiler/emit/fill.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A number is not finite when all bits of its exponent are set. Whole rows are scanned by a loop
- * that compilers vectorise; only in a bad row is the position searched for.
+ * Checks that weights are finite (compiler/emit/finite.h): a number is not if all bits of its
+ * exponent are set. Whole rows are scanned by a loop that compilers vectorise; only in a bad row is
+ * the position searched for.
  */
 #include "compiler/emit/finite.h"
 

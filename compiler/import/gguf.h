@@ -51,13 +51,13 @@ struct tw_gguf_tensor {
     uint64_t offset;                 /* from the start of the data section */
     uint64_t dims[TW_GGUF_MAX_DIMS]; /* fastest first, 1 beyond n_dims */
     uint32_t n_dims;
-    uint32_t type; /* number in ggml_type.h's table; never a removed one */
+    uint32_t type; /* number in ggml_type.h's table; never one that GGUF has removed */
 };
 
 struct tw_gguf {
     const char *path; /* for messages */
-    struct tw_file_map
-        *file; /* holds the tensors' data, not to be read in place; NULL: in memory */
+    /* the file that tensor data must be read from (not in place); NULL: the data is in memory */
+    struct tw_file_map *file;
     uint32_t version;
     uint64_t alignment, data_start;
     uint64_t n_kv, n_tensors;
@@ -67,7 +67,7 @@ struct tw_gguf {
 
 /* Parses a whole file in memory; the results point into `bytes` and `memory`. Work and memory are
  * bounded by `size`, whatever the counts in the file say. Errors: FORMAT, TRUNCATED, RANGE,
- * UNSUPPORTED (version, byte order, tensor types without a known block), NOMEM. */
+ * UNSUPPORTED (version, byte order, tensor types whose block size is unknown), NOMEM. */
 int tw_gguf_parse(const char *path, const uint8_t *bytes, uint64_t size,
                   struct tw_import_memory *memory, struct tw_gguf *out, tw_error *err);
 /* The same for a mapped file. Everything before the tensors' data is copied before it is read.

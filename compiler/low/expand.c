@@ -27,7 +27,7 @@ uint32_t tw_low_page_panels(const struct tw_low *low, enum tw_dtype dtype, uint3
     return panels ? (uint32_t)panels : 1;
 }
 
-/* Who reads a value, as far as its storage is concerned. */
+/* The readers of a value, as far as its storage is concerned. */
 struct uses {
     /* number of readers on MATH and on STORE, and the last step that reads */
     uint32_t math, store, last;
@@ -120,8 +120,8 @@ static void make_storage(struct tw_low *low, uint32_t step, tw_mvalue_id v, int 
     }
 }
 
-/* Rotation works in place: its output takes over its input's storage, which then is live for as
- * long as the output is, and feeds STORE if the output does. */
+/* Rotation works in place: its output shares its input's storage, which is then live for as long as
+ * the output, and feeds STORE if the output does. */
 static void share_storage(struct tw_low *low, tw_mvalue_id in, tw_mvalue_id out) {
     struct uses u = uses_of(low, out);
     for (uint32_t s = 0; s < low->n_sites; s++) {

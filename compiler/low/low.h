@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The realisation of a planned region: the TileGraph (storage shards, kernel calls, exchanges) and
- * its projection to per-site work lists, the LowProgram, in one structure. expand.c builds it from
+ * The LowProgram: how a planned region is carried out. It has storages (shards of values in SRAM),
+ * kernel calls and sends, and each site's list of work. expand.c builds it from
  * a MidProgram without changing any decision; place.c assigns offsets. All memory belongs to the
  * graph's arena.
  */

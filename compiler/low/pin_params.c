@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A pinned Param saves its load in every step and costs only room: no program may use its bytes for
- * anything else. So pinning gets a small part of the SRAM, and the rest is left to pages of
- * weights. The decision depends on graph and target alone, hence is the same for every program.
+ * Pinning of Params (compiler/low/pin_params.h). A pinned Param saves a load in every step, but no
+ * program can use its bytes for anything else. So pinning gets a small part of the SRAM, and the
+ * rest is left to pages of weights. The decision depends on graph and target alone, so it is the
+ * same for every program.
  */
 #include "compiler/low/pin_params.h"
 

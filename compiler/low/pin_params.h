@@ -10,12 +10,13 @@
 #include "tilewright/target.h"
 
 /* Pins (sets `resident` of) the vectors that every site reads in every step: weights of norms,
- * frequencies of the rotation. All instances of a vector stay or none; they are taken in order of
- * the graph while they fit into an eighth of a site's SRAM. Returns the bytes taken per site. */
+ * frequencies of the rotation. Either all instances of a vector stay or none. Vectors are taken in
+ * the order of the graph as long as they fit into an eighth of a site's SRAM. Returns the bytes
+ * taken per site. */
 uint64_t tw_pin_params(struct tw_graph *graph, const struct tw_target *target);
 
 /* Returns the bytes of each site's SRAM that a program of `rows` tokens gives to pinned Params and
- * to the values that cross regions, in the shapes that low will give them. */
+ * to the values that cross regions, in the shapes that compiler/low gives them. */
 uint64_t tw_pin_shared_bytes(const struct tw_graph *graph, uint32_t rows);
 
 /* Returns the bytes from one instance of a resident Param to the next. */

@@ -24,7 +24,7 @@ struct node { /* a step and its predecessor */
 
 struct state {
     double cycles;
-    uint32_t order; /* of creation: the last tie-break */
+    uint32_t order; /* in which the states were created: breaks ties */
     uint32_t n_values;
     struct tw_mvalue *values; /* copied when a state branches */
     struct placed *placed;    /* indexed by graph value */
@@ -167,7 +167,8 @@ static void start(struct search *s, uint32_t region, struct state *st) {
     }
 }
 
-/* Makes shared values of the region whole, and copies the value that is carried to its name. */
+/* Makes shared values of the region whole, and copies the value for the next iteration over the
+ * carried one. */
 static void close_region(struct search *s, struct state *st, uint32_t region) {
     const struct tw_graph *g = s->g;
     const struct tw_gregion *r = &g->regions.items[region];
@@ -199,9 +200,9 @@ static uint32_t expand(struct search *s, const struct tw_gop *op, const struct s
         }
         struct tw_strategy strategies[TW_MAX_STRATEGIES];
         uint32_t n_strategies = tw_strategies(s->g, op, in_layout, s->t, strategies);
-        for (uint32_t w = 0; w < (plainest && n_strategies ? 1 : n_strategies); w++) {
+        for (uint32_t k = 0; k < (plainest && n_strategies ? 1 : n_strategies); k++) {
             to[made] = clone(s, &from[i]);
-            apply(s, &to[made++], op, &strategies[w], w);
+            apply(s, &to[made++], op, &strategies[k], k);
         }
     }
     return prune(s, to, made);
@@ -224,6 +225,8 @@ static void unroll(struct search *s, const struct state *st, struct tw_mid_regio
     out->cycles = st->cycles;
 }
 
+/* Returns 1; 0 if the region has no plan of that rank (then *out is the last one); -1 if it has no
+ * plan at all. */
 static int plan_region(struct search *s, uint32_t region, uint32_t rank,
                        struct tw_mid_region *out) {
     const struct tw_gregion *r = &s->g->regions.items[region];

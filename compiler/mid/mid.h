@@ -3,12 +3,12 @@
  * The MidProgram: the distributed work that realises each operation of a region. A value's type is
  * shape, dtype and layout over the target's sites; work is a list of three primitives over such
  * values:
- *   Copy     change of layout: every site receives the whole value (exchange), or the carried value
- *            moves to its name
+ *   Copy     change of layout: every site receives the whole value (exchange); or, at the end of a
+ *            region, the value for the next iteration is copied over the carried one (carry)
  *   Compute  one kernel on every owner
  *   Sum      over an axis of independent partials (part of the type, but no strategy uses it: a
  *            product's sum is defined in ascending k and is never split)
- * Orders and distributions are decided here only.
+ * No later stage changes the order of the work or its distribution over sites.
  */
 #ifndef TW_COMPILER_MID_MID_H
 #define TW_COMPILER_MID_MID_H
@@ -61,7 +61,7 @@ struct tw_mstep {
     struct tw_layout owners;
     tw_mvalue_id in[3]; /* activations; TW_NONE for weights, states and inputs */
     tw_mvalue_id out;   /* TW_NONE: none */
-    uint32_t carry;     /* 1: the COPY that moves the carried value to its name */
+    uint32_t carry;     /* 1: the COPY that updates the carried value */
     double cycles;
 };
 

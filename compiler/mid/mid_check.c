@@ -91,12 +91,12 @@ static void print_step(const struct tw_mid *m, const struct tw_mid_region *r,
 }
 
 void tw_mid_print(const struct tw_mid *m, FILE *out) {
-    fprintf(out, "mid rows %u target %s sites %u  # %.0f cycles a step\n", m->rows, m->target->name,
-            tw_target_sites(m->target), m->cycles);
+    fprintf(out, "mid rows %u target %s sites %u  # %.0f cycles per step\n", m->rows,
+            m->target->name, tw_target_sites(m->target), m->cycles);
     for (uint32_t k = 0; k < m->n_regions; k++) {
         const struct tw_mid_region *r = &m->regions[k];
         const struct tw_gregion *g = &m->graph->regions.items[r->region];
-        fprintf(out, "\nregion %s repeat %u {  # %.0f cycles an iteration\n", g->name, g->repeat,
+        fprintf(out, "\nregion %s repeat %u {  # %.0f cycles per iteration\n", g->name, g->repeat,
                 r->cycles);
         for (uint32_t i = 0; i < r->steps.n; i++) {
             print_step(m, r, &r->steps.items[i], out);

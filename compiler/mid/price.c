@@ -4,20 +4,20 @@
  */
 #include "compiler/mid/mid.h"
 
-/* Number of keys for which an attention is priced: a typical fill of the context. */
+/* Keys in the cache for which attention is priced: a typical context. */
 #define PRICED_KEYS 256.0
 
 static double max_d(double a, double b) {
     return a > b ? a : b;
 }
 
-/* Owners are spread evenly over the sites. */
+/* Returns how many owners the fullest chip has: they are spread evenly over the sites. */
 static uint32_t on_fullest_chip(uint32_t owners, const struct tw_target *t) {
     return owners ? (owners + t->n_chips - 1) / t->n_chips : 1;
 }
 
-/* Cycles to stream `bytes` on one of `owners` sites that all stream at once from the banks of their
- * chips. */
+/* Returns the cycles to stream `bytes` on one of `owners` sites that all stream at once from the
+ * banks of their chips. */
 static double load_cycles(double bytes, uint32_t owners, const struct tw_target *t) {
     double share = t->dram_bytes_per_cycle / on_fullest_chip(owners, t);
     return bytes / (share < t->site_load_bytes_per_cycle ? share : t->site_load_bytes_per_cycle);
@@ -79,8 +79,8 @@ double tw_price_compute(const struct tw_graph *g, const struct tw_gop *op, struc
     return t->call_cycles + elements / t->vector_per_cycle;
 }
 
-/* Cycles on the links between chips: the fullest chip sends its parts to every other chip, and each
- * receives the parts of all others. */
+/* Returns the cycles on the links between chips: the fullest chip sends its parts to every other
+ * chip, and each receives the parts of all others. */
 static double link_cycles(double bytes, uint32_t parts, const struct tw_target *t) {
     double own = bytes * on_fullest_chip(parts, t) / parts, out = own * (t->n_chips - 1),
            in = bytes - own;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The strategies for each operation, filtered by exact local geometry. The plainest comes first.
+ * The strategies for each operation: those whose parts are whole blocks, heads and panels on the
+ * given sites. The plainest comes first.
  */
 #include "compiler/mid/mid.h"
 
@@ -48,7 +49,7 @@ static uint32_t min_u32(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-/* Returns an operation that consumes v by whole heads (rotation, caches, attention), or NULL if the
+/* Returns an operation that needs whole heads of v (rotation, caches, attention), or NULL if the
  * columns of v may be cut anywhere. */
 static const struct tw_gop *head_consumer(const struct tw_graph *g, tw_gvalue_id v) {
     for (uint32_t i = 0; i < g->ops.n; i++) {

@@ -233,14 +233,13 @@ static int run_group(struct certifier *c, const uint32_t *members, uint32_t n, b
         uint32_t waiting = TW_NONE;
         for (uint32_t i = 0; i < n; i++) {
             progressed |= advance(c, members[i]);
-            bool more = peek(c, members[i]);
-            if (more && c->op.code == TW_OP_LOOP && gather(c, members[i], inner, &n_inner)) {
+            if (peek(c, members[i]) && c->op.code == TW_OP_LOOP &&
+                gather(c, members[i], inner, &n_inner)) {
                 int rc = run_loop(c, inner, n_inner);
                 if (rc) {
                     return rc;
                 }
                 progressed = true;
-                more = true;
             }
             bool over =
                 body ? peek(c, members[i]) && c->op.code == TW_OP_END : !peek(c, members[i]);
@@ -248,7 +247,6 @@ static int run_group(struct certifier *c, const uint32_t *members, uint32_t n, b
                 done = false;
                 waiting = waiting == TW_NONE ? members[i] : waiting;
             }
-            (void)more;
         }
         if (done) {
             return 0;

@@ -460,8 +460,8 @@ static int append_phase(struct composer *k, uint32_t first, uint32_t n) {
 
 /* ---- the program ---- */
 
-/* Adds the tensors, each with binding rows of its own; emission numbers them anew for all programs
- * of a bundle. */
+/* Adds the tensors, each with binding rows of its own; emission renumbers them for all programs of
+ * a bundle. */
 static void add_tensors(struct composer *k) {
     struct tw_builder *o = k->out;
     uint32_t rows = 0;

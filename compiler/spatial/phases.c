@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cuts phases whose sections repeat a different number of times: where the first of them ends.
+ * Cuts a phase whose sections repeat different numbers of times: each part ends where the first of
+ * its sections ends.
  */
 #include "compiler/spatial/phases.h"
 
@@ -33,8 +34,8 @@ static int add_cut(struct tw_builder *section, uint32_t done, uint32_t count, ui
     return rc;
 }
 
-/* Cuts sections [first, first + n) of one phase into phases, each of as many iterations as all the
- * sections that are left have. */
+/* Cuts sections [first, first + n) of one phase into phases. Each runs until the first of its
+ * sections is finished; the next one continues with the others. */
 static int cut_phase(const struct tw_composition *c, uint32_t first, uint32_t n, uint32_t *phase,
                      struct expansion *out, tw_error *err) {
     uint32_t done = 0, next;

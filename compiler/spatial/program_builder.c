@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Programs under construction. Ops are encoded as they are emitted; an emitter for each is made from
- * the op table.
+ * Programs under construction (compiler/spatial/program_builder.h). Ops are encoded as they are
+ * emitted; the emitter of each op is generated from ops.def.
  */
 #include "compiler/spatial/program_builder.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A program under construction: growable tables of the machine's records and one op stream an
- * engine. Sections are units; compose appends them to one more unit, the program.
+ * engine. Each section has a builder; compose appends them to one more, the program's.
  */
 #ifndef TW_COMPILER_SPATIAL_PROGRAM_BUILDER_H
 #define TW_COMPILER_SPATIAL_PROGRAM_BUILDER_H
@@ -80,7 +80,7 @@ uint32_t tw_builder_semaphore(struct tw_builder *u, const char *name, enum tw_se
  * repeat*epoch). */
 struct tw_affine tw_builder_threshold(const struct tw_builder *u, uint32_t count);
 
-/* A view for the verifier, the printer and the writer; valid while the unit is not changed. */
+/* A view for the verifier, the printer and the writer; valid while the builder is not changed. */
 struct tw_program tw_builder_program(struct tw_builder *u);
 
 #endif

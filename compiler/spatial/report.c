@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Derived from the finished program only, so it sums up its sections and rendezvous.
+ * The report of a program (compiler/spatial/report.h), derived from the finished program alone, so
+ * that it covers sections and rendezvous alike.
  */
 #include "compiler/spatial/report.h"
 
@@ -31,7 +32,8 @@ static void print_needs(const struct tw_needs *n, FILE *out) {
     fprintf(out, "\n");
 }
 
-/* Prints activations, by the first buffer of each. */
+/* Prints each activation with the place of its first buffer: it has the same place on every
+ * site. */
 static void print_activations(const struct tw_builder *u, FILE *out) {
     for (uint32_t t = 0; t < u->tensors.n; t++) {
         for (uint32_t i = 0; i < u->buffers.n; i++) {

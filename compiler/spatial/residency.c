@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Activations are coloured like storages in low/place.c: each gets the lowest offset that is free
- * of those live at the same time, larger ones first. A phase's private memory is stacked site by
- * site.
+ * Placement in SRAM (compiler/spatial/residency.h). Activations are coloured like storages in
+ * low/place.c: each gets the lowest offset that is free of those live at the same time, larger ones
+ * first. A phase's private memory is stacked site by site.
  */
 #include "compiler/spatial/residency.h"
 
@@ -105,7 +105,7 @@ static uint64_t lowest_free(const struct tw_composition *c, const struct tw_unif
             best = at;
         }
     }
-    TW_ASSERT(best != UINT64_MAX && best % 64 == 0); /* behind the last there is always room */
+    TW_ASSERT(best != UINT64_MAX && best % 64 == 0); /* after the last one there is always room */
     return best;
 }
 

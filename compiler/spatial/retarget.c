@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies the records with their sites moved; then decodes each op, moves its operands by their
- * kinds, and encodes it again.
+ * Moves and cuts sections (compiler/spatial/retarget.h). Copies the records with their sites moved;
+ * then decodes each op, moves its operands by their kinds, and encodes it again.
  */
 #include "compiler/spatial/retarget.h"
 

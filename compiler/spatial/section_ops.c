@@ -43,13 +43,13 @@ static uint32_t buffer(const struct site_call *x, uint32_t id) {
     return tw_section_buffer(x->b, id, x->site);
 }
 
-/* Which instance of a sequence this iteration uses. */
+/* Returns the instance of a sequence that this iteration uses. */
 static struct tw_affine instance(const struct tw_gvalue *v) {
     return v->instances > 1 ? tw_affine_plus(at(0), TW_VAR_INSTANCE, 1) : at(0);
 }
 
-/* Rows of a value with token rows: the trip "rows", or one where the program's steps have one
- * token. */
+/* Returns the number of rows of a value: with token rows the trip "rows", or 1 if the program's
+ * steps have one token; else 1. */
 static struct tw_count count_rows(struct tw_section_builder *b, int token_rows) {
     uint32_t max = token_rows ? b->low->rows : 1;
     return max > 1 ? tw_count_of(tw_builder_trip(b->u, "rows", "rows", 1, b->low->rows), max)
@@ -61,7 +61,7 @@ static struct tw_count positions(const struct site_call *x) {
     return tw_count_of(tw_builder_trip(x->u, "pos", "pos", 1, max), max);
 }
 
-/* A page must be free before MATH writes a value that leaves through STORE; in-place ops find it
+/* Reserves a page for a value that leaves through STORE before MATH writes it. In-place ops find it
  * reserved. */
 static void reserve_output(const struct site_call *x) {
     if (x->c->out != TW_NONE && storage(x, x->c->out)->kind == TW_ST_OUT &&
@@ -76,7 +76,7 @@ static void add_load_stage(struct site_call *x, uint32_t stream) {
     tw_section_edge(x->b, x->load, x->math, buffer(x, stream), TW_HS_CREDIT, TW_NONE, 1);
 }
 
-/* One page of the stream: [offset, offset + bytes) of a tensor. */
+/* Loads one page of the stream: [offset, offset + bytes) of a tensor. */
 static void load_page(const struct site_call *x, uint32_t stream, uint32_t input,
                       struct tw_affine offset, uint64_t bytes) {
     uint32_t tensor = tw_section_tensor(x->b, x->op->in[input]), fifo = buffer(x, stream),
@@ -98,8 +98,9 @@ static void emit_end(const struct site_call *x, enum tw_engine e, uint32_t stage
 
 /* ---- matrix product ---- */
 
-/* `n` panels from `first` (plus step a loop iteration) through one weight page, into columns from
- * the same panel on. */
+/* Emits one engine's half of a product of `n` panels, which pass through one weight page. The first
+ * panel, of the weights and of the output, is `first` plus `step` per iteration of the loop around
+ * it. */
 static void matmul_page(const struct site_call *x, uint64_t first, uint64_t step, uint32_t n,
                         int engine) {
     const struct tw_gvalue *w = value(x, 1);
@@ -167,14 +168,15 @@ static void emit_matmul(struct site_call *x) {
 
 /* ---- vectors and rows ---- */
 
-/* Where a vector that the op reads is: kept in SRAM, or in a page that LOAD fills. */
+/* The place of a vector that the op reads: pinned in SRAM, or in a page that LOAD fills. */
 struct vector {
     uint32_t buffer;
     struct tw_affine at;
     bool loaded;
 };
 
-static struct vector take_vector(struct site_call *x, uint32_t input) {
+/* Emits the load of a vector, unless it is pinned. */
+static struct vector load_vector(struct site_call *x, uint32_t input) {
     const struct tw_gvalue *v = value(x, input);
     if (v->resident) {
         struct tw_affine where =
@@ -188,7 +190,8 @@ static struct vector take_vector(struct site_call *x, uint32_t input) {
     return (struct vector){buffer(x, stream), at(0), true};
 }
 
-static void leave_vector(const struct site_call *x, const struct vector *v) {
+/* Frees the page again. */
+static void release_vector(const struct site_call *x, const struct vector *v) {
     if (v->loaded) {
         tw_builder_pop(x->u, x->site, MATH, x->math, v->buffer, 1);
     }
@@ -196,21 +199,21 @@ static void leave_vector(const struct site_call *x, const struct vector *v) {
 
 static void emit_rms_norm(struct site_call *x) {
     const struct tw_storage *in = storage(x, x->c->in[0]), *out = storage(x, x->c->out);
-    struct vector weights = take_vector(x, 1);
+    struct vector weights = load_vector(x, 1);
     tw_builder_rms_norm(x->u, x->site, MATH, x->math, tw_in_buffer(buffer(x, x->c->in[0]), at(0)),
                         in->stride, tw_in_buffer(weights.buffer, weights.at),
                         tw_in_buffer(buffer(x, x->c->out), at(0)), out->stride, x->c->cols,
                         x->op->eps, x->rows);
-    leave_vector(x, &weights);
+    release_vector(x, &weights);
 }
 
 static void emit_rope_table(struct site_call *x) {
-    struct vector frequencies = take_vector(x, 1);
+    struct vector frequencies = load_vector(x, 1);
     tw_builder_rope_table(x->u, x->site, MATH, x->math,
                           tw_in_buffer(frequencies.buffer, frequencies.at),
                           tw_in_buffer(buffer(x, x->c->out), at(0)), storage(x, x->c->out)->stride,
                           x->c->cols / 2, positions(x), x->rows);
-    leave_vector(x, &frequencies);
+    release_vector(x, &frequencies);
 }
 
 static void emit_gather(struct site_call *x) {
@@ -280,7 +283,7 @@ static void emit_rope(struct site_call *x) {
 
 /* ---- attention ---- */
 
-/* Rows leave for the cache, then every site whose attention reads these heads is told. */
+/* Writes rows to the cache, then raises a flag on every site whose attention reads these heads. */
 static void emit_kv_append(struct site_call *x) {
     const struct tw_storage *in = storage(x, x->c->in[0]);
     uint32_t fifo = buffer(x, x->c->in[0]), hd = x->op->head_dim;
@@ -310,7 +313,7 @@ static void emit_kv_append(struct site_call *x) {
     }
 }
 
-/* The query heads [first, first + n) of this call that share key head `kv`. */
+/* Stores the query heads [first, first + n) of this call that share key head `kv`. */
 static void group_heads(const struct site_call *x, uint32_t kv, uint32_t *first, uint32_t *n) {
     uint32_t group = x->op->n_heads / x->op->n_kv_heads, hd = x->op->head_dim;
     uint32_t from = x->c->first_col / hd, to = from + x->c->cols / hd;
@@ -392,7 +395,7 @@ static void emit_call(struct tw_section_builder *b, const struct tw_call *c) {
     uint32_t depth = op->kind == TW_GOP_MATMUL ? b->graph->values.items[op->in[1]].cols : 0;
     x.math = tw_section_stage(b, TW_STAGE_COMPUTE, c->site, MATH, op->name, c->first_col, c->cols,
                               depth);
-    if (op->kind != TW_GOP_ATTENTION) { /* which reserves when its loop is over */
+    if (op->kind != TW_GOP_ATTENTION) { /* attention reserves after its loop */
         reserve_output(&x);
     }
     switch (op->kind) {
@@ -459,8 +462,8 @@ static void emit_send(struct tw_section_builder *b, const struct tw_send *s) {
     }
     tw_builder_push(b->u, s->site, MATH, math, fifo, 1);
     tw_builder_wait(b->u, s->site, STORE, stage, fifo, 1);
-    for (uint32_t chip = 0; chip < chips;
-         chip++) { /* data, then its flag, chip by chip: nothing blocks between the two */
+    /* data, then its flag, chip by chip: nothing blocks between the two */
+    for (uint32_t chip = 0; chip < chips; chip++) {
         uint32_t group = tw_builder_chip_sites(b->u, chip);
         tw_builder_mcast(b->u, s->site, STORE, stage, tw_in_buffer(fifo, from), src->stride,
                          tw_in_buffer(tw_section_buffer(b, s->dst, s->site), to), dst->stride,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two passes: the first merges what all sections declare about a name, the second checks each
- * section against the result, so that the order of the sections has no influence.
+ * Unification of tensors (compiler/spatial/unify.h) in two passes: the first merges what all
+ * sections declare about a name, the second checks each section against the result, so that the
+ * order of the sections has no influence.
  */
 #include "compiler/spatial/unify.h"
 

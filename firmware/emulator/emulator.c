@@ -186,9 +186,9 @@ void tw_emu_progress(struct tw_emu *emu, struct tw_link_progress *out) {
     out->at = strict_place(&emu->server.watch);
     out->waiting = (struct tw_place){.site = TW_NONE};
     pthread_mutex_lock(&emu->watch);
-    out->beat = tw_server_progress(&emu->server);
+    out->counter = tw_server_progress(&emu->server);
     if (emu->running) {
-        out->beat += tw_plan_progress(emu->running);
+        out->counter += tw_plan_progress(emu->running);
         tw_plan_where(emu->running, &out->at, &out->waiting);
     }
     pthread_mutex_unlock(&emu->watch);

@@ -49,7 +49,7 @@ void *tw_emu_map(struct tw_emu *emu, uint64_t address, uint64_t bytes);
 /* Returns the emulator's command server, for the link server. */
 struct tw_server *tw_emu_server(struct tw_emu *emu);
 
-/* Fills in the progress counter (`beat`), which changes whenever the device makes progress, also
+/* Fills in the progress counter (`counter`), which changes whenever the device makes progress, also
  * within a step, and the ops at which a running step is. Legal from any thread. */
 void tw_emu_progress(struct tw_emu *emu, struct tw_link_progress *out);
 

@@ -54,15 +54,15 @@ uint32_t tw_packet_crc32c_plain(uint32_t crc, const void *bytes, size_t n) {
 
 uint16_t tw_packet_check(void) {
 #if defined(__x86_64__)
-    return __builtin_cpu_supports("sse4.2") ? 0 : TW_LINK_MIXED;
+    return __builtin_cpu_supports("sse4.2") ? 0 : TW_LINK_CHECKSUM;
 #else
-    return TW_LINK_MIXED;
+    return TW_LINK_CHECKSUM;
 #endif
 }
 
 static uint32_t check_data(const struct tw_link_header *h, const uint8_t *data) {
-    return h->flags & TW_LINK_MIXED ? tw_link_mix(data, h->length)
-                                    : tw_packet_crc32c(0, data, h->length);
+    return h->flags & TW_LINK_CHECKSUM ? tw_link_checksum(data, h->length)
+                                       : tw_packet_crc32c(0, data, h->length);
 }
 
 uint32_t tw_packet_crc32c(uint32_t crc, const void *bytes, size_t n) {
@@ -80,7 +80,7 @@ static uint64_t copy_and_sum(uint64_t h, uint8_t *to, const uint8_t *from, size_
         uint64_t word;
         memcpy(&word, from + i, 8);
         memcpy(to + i, &word, 8);
-        h = tw_link_mix_word(h, word);
+        h = tw_link_checksum_word(h, word);
     }
     return h;
 }
@@ -92,12 +92,12 @@ static uint32_t fill_sum(uint8_t *to, size_t length, const uint8_t *head, size_t
     if (n % 8) { /* a message resent from an offset that is not a multiple of 8 */
         memcpy(to, head, n);
         memcpy(to + n, payload, rest);
-        return tw_link_mix(to, length);
+        return tw_link_checksum(to, length);
     }
-    uint64_t h = copy_and_sum(tw_link_mix_begin(length), to, head, n);
+    uint64_t h = copy_and_sum(tw_link_checksum_begin(length), to, head, n);
     h = copy_and_sum(h, to + n, payload, words);
     memcpy(to + n + words, payload + words, rest - words);
-    return tw_link_mix_from(h, to + n + words, rest - words);
+    return tw_link_checksum_from(h, to + n + words, rest - words);
 }
 
 static uint32_t fill_crc(uint8_t *to, size_t length, const uint8_t *head, size_t n,
@@ -126,7 +126,8 @@ size_t tw_packet_build(struct tw_link_header *h, const struct tw_packet_data *da
         h->length > n ? (const uint8_t *)data->payload + (h->offset + n - head) : none;
     uint8_t *to = bytes + TW_LINK_HEADER_BYTES;
     TW_ASSERT(n <= h->length && h->length <= chunk && h->offset + h->length <= h->total);
-    h->data_crc = (h->flags & TW_LINK_MIXED ? fill_sum : fill_crc)(to, h->length, from, n, payload);
+    h->data_crc =
+        (h->flags & TW_LINK_CHECKSUM ? fill_sum : fill_crc)(to, h->length, from, n, payload);
     tw_link_encode(h, bytes);
     return TW_LINK_HEADER_BYTES + h->length;
 }

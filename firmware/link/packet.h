@@ -14,7 +14,7 @@ uint32_t tw_packet_crc32c(uint32_t crc, const void *bytes, size_t n);
 uint32_t tw_packet_crc32c_plain(uint32_t crc, const void *bytes, size_t n);
 
 /* Returns the packet flag of the checksum that is fastest here: 0 (CRC32C) where the processor has
- * the instruction, else TW_LINK_MIXED. */
+ * the instruction, else TW_LINK_CHECKSUM. */
 uint16_t tw_packet_check(void);
 
 /* A message: its header and its payload; or the payload of a packet of another kind than DATA, with

@@ -87,7 +87,7 @@ static uint8_t *reach(void *ctx, uint64_t address, uint64_t *bytes, bool write) 
 }
 
 static void interrupt(void *ctx) {
-    tw_event_ring(((struct ivshmem *)ctx)->interrupt);
+    tw_event_signal(((struct ivshmem *)ctx)->interrupt);
 }
 
 /* ---- QEMU ---- */
@@ -119,7 +119,7 @@ static bool send_to_qemu(int to, int64_t value, int fd) {
 /* Sends the protocol version, QEMU's peer number and the memory; then, a message each, the vectors:
  * ours, which it rings, and its own. */
 static bool send_setup(struct ivshmem *v, int qemu) {
-    tw_event_heard(v->interrupt); /* clears a ring meant for an earlier guest */
+    tw_event_clear(v->interrupt); /* clears a ring meant for an earlier guest */
     return send_to_qemu(qemu, 0, -1) && send_to_qemu(qemu, GUEST_ID, -1) &&
            send_to_qemu(qemu, -1, v->memory) && send_to_qemu(qemu, OUR_ID, v->doorbell) &&
            send_to_qemu(qemu, GUEST_ID, v->interrupt);
@@ -181,7 +181,7 @@ static void close_fd(int fd) {
 static void destroy(void *ctx) {
     struct ivshmem *v = ctx;
     if (v->running) {
-        tw_event_ring(v->wake);
+        tw_event_signal(v->wake);
         pthread_join(v->thread, NULL);
     }
     tw_listen_end(&v->listen);

@@ -71,7 +71,7 @@ static void fail_mailbox(struct device *d, int code, uint64_t at) {
     __atomic_store_n(&d->regs->fault_address, d->box.at + at, __ATOMIC_RELAXED);
     __atomic_store_n(&d->regs->fault, code, __ATOMIC_RELEASE);
     interrupt_any(d);
-    tw_event_ring(d->o.access.doorbell); /* take() may be on another thread */
+    tw_event_signal(d->o.access.doorbell); /* take() may be on another thread */
 }
 
 /* Returns a pointer to offset `at` of the mailbox, and how many contiguous bytes follow. Returns
@@ -256,7 +256,7 @@ static enum tw_packet_result take(struct tw_pipe *p, uint8_t **bytes, size_t *n)
             r = TW_PACKET_OK;
         } else {
             /* a packet that comes after this rings again */
-            rung = d->host_left || tw_event_heard(d->o.access.doorbell);
+            rung = d->host_left || tw_event_clear(d->o.access.doorbell);
         }
     }
     r = d->hung_up ? TW_PACKET_GONE : r;
@@ -394,7 +394,7 @@ static void hang_up(struct tw_pipe *p) {
     d->hung_up = true;
     pthread_cond_broadcast(&d->room);
     pthread_mutex_unlock(&d->lock);
-    tw_event_ring(d->o.access.doorbell);
+    tw_event_signal(d->o.access.doorbell);
 }
 
 static void dispose(struct device *d) {

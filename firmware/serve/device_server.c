@@ -339,5 +339,5 @@ void tw_device_server_run(struct tw_device_server *s, const volatile sig_atomic_
 
 void tw_device_server_stop(struct tw_device_server *s) {
     atomic_store(&s->stop, true);
-    tw_event_ring(s->wake);
+    tw_event_signal(s->wake);
 }

@@ -264,7 +264,7 @@ static void *run_executor(void *arg) {
     while (!s->quit) {
         if (s->cleanup != CLEANUP_NONE && !s->executing) {
             clean_up(s);
-            tw_event_ring(s->news);
+            tw_event_signal(s->news);
         } else if (s->executed != s->received && !s->executing) {
             execute_next(s, true);
         } else {
@@ -461,7 +461,7 @@ bool tw_link_server_attach(struct tw_link_server *s, struct tw_pipe *host, uint3
 }
 
 void tw_link_server_news(struct tw_link_server *s) {
-    if (!tw_event_heard(s->news)) {
+    if (!tw_event_clear(s->news)) {
         return;
     }
     pthread_mutex_lock(&s->lock);

@@ -75,7 +75,7 @@ static bool resend_answers(struct tw_link_server *s, uint32_t from, uint32_t off
 static void fill_progress(struct tw_link_server *s, struct tw_link_progress *p) {
     memset(p, 0, sizeof *p);
     tw_emu_progress(s->emu, p);
-    p->beat += atomic_load_explicit(&s->progress, memory_order_relaxed);
+    p->counter += atomic_load_explicit(&s->progress, memory_order_relaxed);
     p->received = s->received;
     p->answered = s->executed;
     p->executing = s->executing;
@@ -105,7 +105,7 @@ static bool handle(struct tw_link_server *s, uint8_t *bytes, size_t n) {
     if (!tw_packet_good(bytes, n, &h)) {
         return !s->opened || request_resend(s);
     }
-    atomic_store_explicit(&s->check, h.flags & TW_LINK_MIXED, memory_order_relaxed);
+    atomic_store_explicit(&s->check, h.flags & TW_LINK_CHECKSUM, memory_order_relaxed);
     s->last_packet_ms = tw_clock_ms();
     s->last_kind = h.kind;
     if (h.kind == TW_LINK_OPEN) {

@@ -49,7 +49,7 @@ struct tw_link_server {
     uint32_t executing;      /* opcode, 0: none */
     uint32_t program;        /* of a RUN, or TW_NONE */
     struct slot request[TW_LINK_CREDITS], answer[TW_LINK_CREDITS];
-    _Atomic uint16_t check;    /* the checksum that the host uses: TW_LINK_MIXED, or 0 (CRC32C) */
+    _Atomic uint16_t check; /* the checksum that the host uses: TW_LINK_CHECKSUM, or 0 (CRC32C) */
     _Atomic uint64_t progress; /* counter; changes with each request */
 };
 

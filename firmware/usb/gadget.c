@@ -370,7 +370,7 @@ static int open_endpoints(struct gadget *g, tw_error *err) {
 static void hang_up(struct tw_pipe *p) {
     struct gadget *g = (struct gadget *)p;
     tw_usb_pipe_hang_up(p);
-    tw_event_ring(g->stop);
+    tw_event_signal(g->stop);
 }
 
 static void close_fd(int fd) {

@@ -108,7 +108,7 @@ enum tw_packet_result tw_usb_pipe_send(struct tw_pipe *pipe, const uint8_t *byte
     }
     pthread_mutex_unlock(&p->lock);
     if (sent) {
-        tw_event_ring(p->wake);
+        tw_event_signal(p->wake);
     }
     return r;
 }
@@ -120,20 +120,20 @@ enum tw_packet_result tw_usb_pipe_take(struct tw_pipe *pipe, uint8_t **bytes, si
     bool was_full = full(&p->in);
     if (p->gone) {
         r = TW_PACKET_GONE;
-        tw_event_heard(p->base.fd); /* reported once, so that a poll loop does not spin */
+        tw_event_clear(p->base.fd); /* reported once, so that a poll loop does not spin */
     } else if (p->in.count == 0) {
         r = TW_PACKET_AGAIN;
     } else {
         pop(&p->in, &p->view, n);
         *bytes = p->view;
         if (p->in.count == 0) {
-            tw_event_heard(p->base.fd);
+            tw_event_clear(p->base.fd);
         }
         pthread_cond_broadcast(&p->changed);
     }
     pthread_mutex_unlock(&p->lock);
     if (was_full && r == TW_PACKET_OK) {
-        tw_event_ring(p->wake);
+        tw_event_signal(p->wake);
     }
     return r;
 }
@@ -166,8 +166,8 @@ void tw_usb_pipe_hang_up(struct tw_pipe *pipe) {
     p->present = false;
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
-    tw_event_ring(p->base.fd);
-    tw_event_ring(p->wake);
+    tw_event_signal(p->base.fd);
+    tw_event_signal(p->wake);
 }
 
 /* ---- the port's side ---- */
@@ -187,7 +187,7 @@ static void put_in(struct tw_usb_pipe *p, uint8_t **bytes, size_t n) {
     }
     p->in.n[at] = n;
     if (p->in.count++ == 0) {
-        tw_event_ring(p->base.fd);
+        tw_event_signal(p->base.fd);
     }
     pthread_cond_broadcast(&p->changed);
 }
@@ -249,7 +249,7 @@ void tw_usb_pipe_cut(struct tw_usb_pipe *p, bool present) {
     if (!p->gone) {
         p->present = present;
         if (!empty) {
-            tw_event_heard(p->base.fd);
+            tw_event_clear(p->base.fd);
         }
         if (mark) {
             put_in(p, NULL, 0);
@@ -275,5 +275,5 @@ bool tw_usb_pipe_gone(struct tw_usb_pipe *p) {
 }
 
 void tw_usb_pipe_awake(struct tw_usb_pipe *p) {
-    tw_event_heard(p->wake);
+    tw_event_clear(p->wake);
 }

@@ -80,8 +80,8 @@ typedef struct tw_error {
     char message[480];
 } tw_error;
 
-/* Fills `err` (which may be NULL: then nothing happens) with the code and the formatted line (format
- * NULL: the code's cause). What is not printable UTF-8 in the line is replaced by '?'. */
+/* Fills `err` (which may be NULL: then nothing happens) with the code and the formatted line
+ * (format NULL: the code's cause). What is not printable UTF-8 in the line is replaced by '?'. */
 void tw_error_set(tw_error *err, int code, const char *format, ...)
 #if defined(__GNUC__)
     __attribute__((format(printf, 3, 4)))
@@ -93,11 +93,11 @@ void tw_error_vset(tw_error *err, int code, const char *format, va_list args)
 #endif
     ;
 
-/* How a function fails: `return tw_fail(err, TW_E_FORMAT, "...", ...)`. Fills `err` like tw_error_set
- * and its value is `code`, visibly so: the compiler and the analysers know without looking into
- * another file that the caller is told of a failure. A macro, and `code` is evaluated twice. A
- * function that adds what it knows (a rule, a line, a device) is made the same way: a `..._error`
- * that fills, and a macro `..._fail` whose value is the code. */
+/* How a function fails: `return tw_fail(err, TW_E_FORMAT, "...", ...)`. Fills `err` like
+ * tw_error_set and its value is `code`. It is a macro so that the compiler and the analysers see,
+ * without reading another file, which value the caller returns; `code` is evaluated twice.
+ * Functions that add what they know (a rule, a line, a device) follow the same pattern: a function
+ * `..._error` that fills `err`, and a macro `..._fail` whose value is the code. */
 #define tw_fail(err, code, ...) (tw_error_set((err), (code), __VA_ARGS__), (code))
 
 /* Puts "prefix: " before the message already in `err`, or the formatted text after it. `err` may be

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What bytes an op touches: the extent of each of its regions, from its operands alone. Shared by
+ * Which bytes an op touches: the extent of each of its regions, from its operands alone. Shared by
  * the verifier (with the largest row count), the strict interpreter (with the step's) and the plan
  * builder. Each data op of ops.def has its function tw_extent_NAME here.
  */
@@ -19,13 +19,13 @@ struct tw_extent {
     uint64_t rows, row_bytes, stride;
 };
 
-/* Bytes from the first to behind the last; wraps only for absurd strides, which the verifier
- * refuses (strides are u32). */
+/* Returns the bytes from the first to the end of the last; wraps only for absurd strides, which the
+ * verifier refuses (strides are u32). */
 static inline uint64_t tw_extent_span(struct tw_extent e) {
     return e.rows == 0 ? 0 : (e.rows - 1) * e.stride + e.row_bytes;
 }
 
-/* The n-th operand that is a region (R W M T U), or NULL. */
+/* Returns the n-th operand that is a region (R W M T U), or NULL. */
 static inline const struct tw_operand *tw_op_region(const struct tw_op *op, uint32_t n) {
     for (uint32_t i = 0; i < op->n_operands; i++) {
         if (tw_letter_in("RWMTU", op->operand[i].kind) && n-- == 0) {
@@ -35,7 +35,7 @@ static inline const struct tw_operand *tw_op_region(const struct tw_op *op, uint
     return NULL;
 }
 
-/* The rows of a data op, or the times of a LOOP: its last COUNT, or NULL. */
+/* Returns the rows of a data op, or the times of a LOOP: its last COUNT, or NULL. */
 static inline const struct tw_operand *tw_op_rows(const struct tw_op *op) {
     const struct tw_operand *rows = NULL;
     for (uint32_t i = 0; i < op->n_operands; i++) {
@@ -44,7 +44,7 @@ static inline const struct tw_operand *tw_op_rows(const struct tw_op *op) {
     return rows;
 }
 
-/* The position of a data op's first row: the COUNT in front of its rows, or NULL. */
+/* Returns the position of a data op's first row: the COUNT in front of its rows, or NULL. */
 static inline const struct tw_operand *tw_op_position(const struct tw_op *op) {
     const struct tw_operand *rows = tw_op_rows(op);
     return rows && rows > op->operand && rows[-1].kind == TW_KIND_COUNT ? rows - 1 : NULL;
@@ -55,7 +55,7 @@ static inline struct tw_extent tw_extent_make(uint64_t rows, uint64_t row_bytes,
     return e;
 }
 
-/* True if a region is read for its content: one that is read, or updated, but for the sums of a
+/* Returns true if a region is read for its content: it is read, or updated, except the sums of a
  * MATMUL that starts them at 0. */
 static inline bool tw_op_reads(const struct tw_op *op, const struct tw_operand *region) {
     bool fresh = op->code == TW_OP_MATMUL && op->operand[TW_MATMUL_reload].id == 0;
@@ -100,7 +100,7 @@ struct tw_extent_of {
     uint64_t rows, whole; /* whole: bytes of the region's tensor */
 };
 
-/* Bytes of a row of `cols` quantised elements, and of one row's attention state. */
+/* Return the bytes of a row of `cols` quantised elements, and of one row's attention state. */
 static inline uint64_t tw_q8s_bytes(uint64_t cols) {
     return cols / 32 * 40;
 }
@@ -236,10 +236,10 @@ static inline struct tw_extent tw_extent_last_row(struct tw_numbers_last_row v,
                                             : tw_extent_make(1, v.row_bytes, 0);
 }
 
-/* Extent of region n (TW_MATMUL_REGION_x) of a data op that runs with `rows` rows; no rows for
- * other ops. x_dtype: dtype of the buffer of region 0 (MATMUL). tensor: the record of the region's
- * tensor for T and U (its whole instance for GATHER's table, KEY_WRITE and VALUE_WRITE), else
- * NULL. */
+/* Returns the extent of region n (TW_MATMUL_REGION_x) of a data op that runs with `rows` rows; no
+ * rows for other ops. x_dtype: dtype of the buffer of region 0 (MATMUL). tensor: the record of the
+ * region's tensor for T and U (its whole instance for GATHER's table, KEY_WRITE and VALUE_WRITE),
+ * else NULL. */
 static inline struct tw_extent tw_op_extent(const struct tw_op *op, uint32_t n, uint64_t rows,
                                             unsigned x_dtype, const struct tw_tensor *tensor) {
     struct tw_extent_of a = {n, x_dtype, rows, tensor ? tensor->bytes : 0};

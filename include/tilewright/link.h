@@ -8,8 +8,8 @@
  * damage with RESEND, so each message arrives exactly once, in order and complete. An answer has
  * the number of its request. While a host waits it sends PING; the device answers with PROGRESS
  * immediately, even in the middle of a request, which shows each side what the other has received.
- * A PING of an earlier generation is answered as well: the higher number tells its host that the
- * device was reset. Freestanding.
+ * A PING of an earlier generation is answered as well: the higher generation in the answer shows
+ * that host that the device was reset. Freestanding.
  */
 #ifndef TILEWRIGHT_LINK_H
 #define TILEWRIGHT_LINK_H
@@ -82,37 +82,38 @@ enum tw_link_header_layout {
     tw_wire_put((bytes) + TW_LINK_AT_##field, (value), TW_LINK_SIZE_##field)
 
 enum tw_link_flags {
-    /* data_crc is tw_link_mix of the data, not its CRC32C; a device uses the same as its host */
-    TW_LINK_MIXED = 1
+    /* data_crc is tw_link_checksum of the data instead of its CRC32C; a device uses what its host
+     * uses */
+    TW_LINK_CHECKSUM = 1
 };
 
 /* Computes the checksum of a packet's data that is used on processors without a CRC32C instruction,
  * where a table-driven CRC costs many times the copying. Each 64-bit word is mixed into the state
  * by reversible operations (xor, rotation, multiplication by an odd number), the last one padded
  * with zeros, so a difference in a single word survives until the final fold to 32 bits. */
-static inline uint64_t tw_link_mix_word(uint64_t h, uint64_t word) {
+static inline uint64_t tw_link_checksum_word(uint64_t h, uint64_t word) {
     h ^= word;
     return (h << 29 | h >> 35) * 0xD6E8FEB86659FD93u;
 }
-static inline uint32_t tw_link_mix_from(uint64_t h, const void *rest, size_t n) {
+static inline uint32_t tw_link_checksum_from(uint64_t h, const void *rest, size_t n) {
     const uint8_t *p = (const uint8_t *)rest;
     uint64_t word;
     for (; n >= 8; n -= 8, p += 8) {
         memcpy(&word, p, 8); /* little-endian machines only, as everywhere */
-        h = tw_link_mix_word(h, word);
+        h = tw_link_checksum_word(h, word);
     }
     word = 0;
     memcpy(&word, p, n);
-    h = tw_link_mix_word(h, word);
+    h = tw_link_checksum_word(h, word);
     h = (h ^ h >> 32) * 0xD6E8FEB86659FD93u;
     return (uint32_t)(h >> 32);
 }
 /* Returns the initial state for n bytes. */
-static inline uint64_t tw_link_mix_begin(size_t n) {
+static inline uint64_t tw_link_checksum_begin(size_t n) {
     return 0x9E3779B97F4A7C15u ^ n;
 }
-static inline uint32_t tw_link_mix(const void *bytes, size_t n) {
-    return tw_link_mix_from(tw_link_mix_begin(n), bytes, n);
+static inline uint32_t tw_link_checksum(const void *bytes, size_t n) {
+    return tw_link_checksum_from(tw_link_checksum_begin(n), bytes, n);
 }
 
 enum tw_link_open_flags {
@@ -150,7 +151,7 @@ struct tw_link_progress {
     uint32_t answered;       /* last request answered */
     uint32_t executing;      /* opcode of the request being executed, or 0 */
     uint32_t program;        /* RUN: the program's number */
-    uint64_t beat;           /* progress counter: changes whenever the device makes progress */
+    uint64_t counter;        /* progress counter: changes whenever the device makes progress */
     struct tw_place at;      /* an op that has begun and not ended */
     struct tw_place waiting; /* an op that waits for that one to end */
 };

@@ -65,7 +65,7 @@ struct tw_q8s {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_q8s) == 40, "q8s block");
 
-/* Properties of an element type. They accept any number and return 1 or "?" for one that is no
+/* Properties of an element type. They accept any number and return 1 or "?" for one that is not a
  * type. */
 static inline uint32_t tw_dtype_block_elems(unsigned dtype) {
     static const uint8_t elems[TW_DT_COUNT] = {1, 1, 1, 1, 32, 32, 32, 1};
@@ -178,7 +178,8 @@ TW_STATIC_ASSERT(sizeof(struct tw_tensor) == 40, "tensor record");
 
 enum tw_buffer_kind {
     TW_BUF_FIFO = 0, /* ring of pages; one producer engine, one consumer engine on its site */
-    /* one page (of a Param: one per instance), ordered by program order, flags and rendezvous */
+    /* one page (a Param: one per instance); accesses are ordered by program order, flags,
+     * rendezvous */
     TW_BUF_RESIDENT = 1,
     TW_BUF_SCRATCH = 2 /* one page, used by one engine only */
 };
@@ -243,7 +244,8 @@ enum tw_stage_kind {
     TW_STAGE_SYNC = 4
 };
 
-/* Describes a run of ops of one engine: what it does, for which output block, and its origin. */
+/* Describes consecutive ops of one engine: what they do, for which output block, and where they
+ * come from. */
 struct tw_stage {
     uint32_t kind;
     uint32_t site;
@@ -375,9 +377,6 @@ static inline uint32_t tw_buffer_sibling(const struct tw_program *p, const struc
     return b->sibling_base + tw_group_number(p, &p->groups[b->group], site);
 }
 
-#ifdef __cplusplus
-}
-#endif
 /* Returns the Param that a buffer holds in SRAM, or NULL. */
 static inline const struct tw_tensor *tw_buffer_param(const struct tw_program *p,
                                                       const struct tw_buffer *b) {
@@ -385,4 +384,7 @@ static inline const struct tw_tensor *tw_buffer_param(const struct tw_program *p
     return t && t->role == TW_ROLE_PARAM ? t : NULL;
 }
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -82,10 +82,10 @@ static inline uint16_t tw_f32_to_f16(float f) {
     return (uint16_t)(sign | ((u - 0x38000000u) >> 13));
 }
 
-/* The index of the first infinity or NaN of x[0 .. n), n where there is none. */
+/* Returns the index of the first infinity or NaN in x[0 .. n), or n. */
 static inline uint32_t tw_first_not_finite(const float *x, uint32_t n) {
     uint32_t i = 0;
-    for (uint32_t end; i < n; i = end) { /* by blocks, which compilers do several at a time */
+    for (uint32_t end; i < n; i = end) { /* by blocks, in a loop that compilers vectorise */
         uint32_t bad = 0;
         end = n - i < 256 ? n : i + 256;
         for (uint32_t k = i; k < end; k++) {
@@ -215,7 +215,8 @@ static inline float tw_fold_max(float lane[TW_LANES]) {
 }
 
 /* Returns the factor of rms_norm, y = (x * factor) * w, for this sum of squares. A sum that has
- * overflowed gives NaN, not zero: the row's numbers are lost and must not look like zeros. */
+ * overflowed gives NaN, not zero: with zero, the whole row would become zeros and hide the
+ * overflow. */
 static inline float tw_rms_factor(float sum_of_squares, uint32_t cols, float epsilon) {
     if (tw_float_bits(sum_of_squares) >= 0x7F800000u) {
         return tw_bits_float(0x7FC00000u);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What ops.def says of operands, as C: where each of an op's operands is (enumerations), what it is
- * called and may be (tw_op_operands, tw_demand_*), and one typed function an op that makes it
+ * called and may be (tw_op_operands, tw_demand_*), and one typed function per op that makes it
  * (tw_make_*). Everything is generated; nothing here knows one op from another.
  */
 #ifndef TILEWRIGHT_OP_SCHEMA_H
@@ -79,7 +79,7 @@ extern "C" {
     X(F32_OR_Q8S, TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(Q8S)) \
     X(WEIGHTS, TW_DTYPE_BIT(U8))
 
-/* X(NAME, least, greatest, multiple of, what it is called): numbers. WEIGHT_DTYPE: one of
+/* X(NAME, min, max, multiple of, what it is called): numbers. WEIGHT_DTYPE: one of
  * TW_WEIGHT_DTYPES. The bounds keep every product of an extent below 2^63. */
 #define TW_NUMBER_DEMANDS(X)                                         \
     X(STRIDE, 0u, 0xFFFFFFFCu, 4u, "stride (a multiple of 4)")       \
@@ -103,14 +103,14 @@ enum tw_demand {
 #define TW_X(name, dtypes) TW_DEMAND_##name,
     TW_REGION_DEMANDS(TW_X)
 #undef TW_X
-#define TW_X(name, least, greatest, multiple, text) TW_DEMAND_##name,
+#define TW_X(name, min, max, multiple, text) TW_DEMAND_##name,
         TW_NUMBER_DEMANDS(TW_X)
 #undef TW_X
             TW_DEMAND_COUNT
 };
 
-/* True if a region of that dtype meets the demand; `weights` is the op's WEIGHT_DTYPE, if it has
- * one. True for demands on other than regions. */
+/* Returns true if a region of that dtype meets the demand; `weights` is the op's WEIGHT_DTYPE, if
+ * it has one. True for demands on other than regions. */
 static inline bool tw_demand_dtype(uint32_t demand, uint32_t dtype, uint32_t weights) {
     switch (demand) {
 #define TW_X(name, dtypes)                                        \
@@ -126,12 +126,12 @@ static inline bool tw_demand_dtype(uint32_t demand, uint32_t dtype, uint32_t wei
     }
 }
 
-/* True if a number meets the demand. True for demands on other than numbers. */
+/* Returns true if a number meets the demand. True for demands on other than numbers. */
 static inline bool tw_demand_number(uint32_t demand, uint32_t value) {
     switch (demand) {
-#define TW_X(name, least, greatest, multiple, text)                                  \
-    case TW_DEMAND_##name:                                                           \
-        return value - (least) <= (greatest) - (least) && value % (multiple) == 0 && \
+#define TW_X(name, min, max, multiple, text)                                \
+    case TW_DEMAND_##name:                                                  \
+        return value - (min) <= (max) - (min) && value % (multiple) == 0 && \
                (demand != TW_DEMAND_WEIGHT_DTYPE || (TW_WEIGHT_DTYPES >> value & 1u) != 0);
         TW_NUMBER_DEMANDS(TW_X)
 #undef TW_X
@@ -140,12 +140,12 @@ static inline bool tw_demand_number(uint32_t demand, uint32_t value) {
     }
 }
 
-/* What a demanded number is called, with its bounds: "stride (a multiple of 4)"; "number" for
- * demands on other than numbers. */
+/* Returns what a demanded number is called, with its bounds: "stride (a multiple of 4)"; "number"
+ * for demands on other than numbers. */
 static inline const char *tw_demand_text(uint32_t demand) {
     switch (demand) {
-#define TW_X(name, least, greatest, multiple, text) \
-    case TW_DEMAND_##name:                          \
+#define TW_X(name, min, max, multiple, text) \
+    case TW_DEMAND_##name:                   \
         return text;
         TW_NUMBER_DEMANDS(TW_X)
 #undef TW_X
@@ -158,7 +158,7 @@ static inline const char *tw_demand_text(uint32_t demand) {
 
 struct tw_operand_info {
     const char *name; /* NULL ends a list */
-    const char *text; /* stands before it in the text form, "" nothing */
+    const char *text; /* printed before it in the text form; "": nothing */
     char kind;        /* enum tw_operand_kind, a letter */
     uint8_t demand;   /* enum tw_demand */
 };
@@ -166,8 +166,8 @@ struct tw_operand_info {
 #define TW_OPERAND_INFO(OP, KIND, name, DEMAND, text) \
     {#name, text, TW_KIND_##KIND, TW_DEMAND_##DEMAND},
 
-/* The operands in order, behind them one without a name; for a number that is no op's, only that.
- * Static. */
+/* Returns the operands in order, ended by one without a name; only that one if no op has the
+ * number. Static. */
 static inline const struct tw_operand_info *tw_op_operands(uint32_t code) {
     static const struct tw_operand_info none = {NULL, NULL, 0, 0};
     switch (code) {
@@ -295,7 +295,7 @@ static inline void tw_set_float(struct tw_operand *o, char kind, float value) {
 #define TW_SET_IMMEDIATE tw_set_number
 #define TW_SET_FLOAT tw_set_float
 
-/* For those who generate more functions an op: ", type name" and ", name" for each operand. */
+/* For headers that generate a function per op: ", type name" and ", name" of each operand. */
 #define TW_OPERAND_PARAMETER(OP, KIND, name, DEMAND, text) , TW_TYPE_##KIND name
 #define TW_OPERAND_ARGUMENT(OP, KIND, name, DEMAND, text) , name
 #define TW_OPERAND_SET(OP, KIND, name, DEMAND, text) \

@@ -5,8 +5,8 @@
  *   order, by the letter of their kind:
  *   R W M   buffer, affine                  T U   tensor, affine instance, affine byte offset
  *   F S G I C V  one word                   X     trip, max        E   float bits        A  affine
- *   affine: constant low, constant high, number of terms, then (variable, step low, step high) a
- *   term
+ *   affine: constant low, constant high, number of terms, then for each term variable, step low,
+ *   step high
  * Loops are closed by END. The decoder is total: it checks every word against the end of the
  * stream.
  */
@@ -24,7 +24,7 @@ extern "C" {
 
 /* Loop variables and the epoch: variable 0 is the number of steps executed before this one. */
 #define TW_MAX_VARS 8u
-/* Ops that one step may execute at most, over all engines, loops multiplied out. */
+/* Maximum ops that one step may execute, over all engines, loops multiplied out. */
 #define TW_MAX_STEP_OPS (UINT64_C(1) << 28)
 #define TW_MAX_TERMS 4u /* terms of one affine number */
 #define TW_MAX_OPERANDS 14u

@@ -14,10 +14,10 @@ extern "C" {
 
 struct tw_program; /* machine.h */
 
-/* Constructs the certificate of a program that obeys all rules that need none. *words stay valid
- * until the next call with `ctx`. Programs as text contain no certificate; tw_certifier_prove() of
- * compile.h constructs them. Errors: VERIFY (there is no certificate: the program can
- * deadlock). */
+/* Constructs the certificate of a program that obeys rules 1 to 17, those that need no certificate.
+ * *words stay valid until the next call with `ctx`. Programs as text contain no certificate;
+ * tw_certifier_prove() of compile.h constructs them. Errors: VERIFY (there is no certificate: the
+ * program can deadlock). */
 typedef int (*tw_prover)(void *ctx, const struct tw_program *program, const uint32_t **words,
                          uint32_t *n_words, tw_error *err);
 
@@ -29,19 +29,19 @@ typedef int (*tw_prover)(void *ctx, const struct tw_program *program, const uint
 int tw_program_file_verify(const char *path, tw_prover prover, void *ctx,
                            struct tw_rules_info *info, uint32_t *n_programs, tw_error *err);
 
-/* What running a program in every order of its ops can show. */
+/* What running a program in every possible order of its ops can find. */
 enum tw_schedules_found {
     TW_FOUND_RACE = 1,     /* two ops touch the same bytes in either order, and one writes */
     TW_FOUND_DIFFERS = 2,  /* two orders leave different bytes in an Output or State */
     TW_FOUND_FAULT = 4,    /* an order faults */
-    TW_FOUND_DEADLOCK = 8, /* an order ends with engines that wait */
+    TW_FOUND_DEADLOCK = 8, /* an order ends with engines that wait for ever */
     TW_FOUND_LIMIT = 16    /* the budget ran out: not every order was run */
 };
 struct tw_schedules_finding {
     enum tw_schedules_found kind;
     const char *what; /* one line: which ops, which byte, which fault */
-    /* The order that shows it, as "SITE:ENGINE*OPS" one after the other (the ops of a loop count
-     * each time they run); DIFFERS has two. NULL: none. */
+    /* The order in which it happens: "SITE:ENGINE*OPS" items, executed from left to right (the ops
+     * of a loop count each time they run). DIFFERS has two orders. NULL: none. */
     const char *schedule[2];
 };
 /* The result for one program; its strings are valid during the call. */
@@ -49,10 +49,10 @@ struct tw_schedules_info {
     uint32_t size;
     uint32_t line; /* of the program in its file */
     const char *program;
-    uint32_t input;  /* the value of all Inputs but ids: how often loops over a trip ran */
+    uint32_t input;  /* the value of all Inputs but ids, which decides how often loops run */
     uint32_t found;  /* bits of enum tw_schedules_found; 0: all orders end with the same bytes */
-    uint64_t states; /* distinct states with a choice; 0: one order stood for all */
-    uint64_t ends;   /* orders that ran to their end */
+    uint64_t states; /* states in which the order matters; 0: all orders are equivalent */
+    uint64_t ends;   /* orders that were run to their end */
     uint32_t n_findings;
     const struct tw_schedules_finding *findings;
 };

@@ -22,7 +22,7 @@ struct tw_target {
     uint32_t n_chips, width, height; /* sites: width * height per chip; programs span all chips */
     uint64_t sram_bytes;             /* per site */
     uint32_t n_banks;                /* DRAM banks per chip */
-    /* Prices, in cycles of the clock. */
+    /* Rates and costs of the cost model, in cycles of the clock. */
     double clock_hz;
     double dram_bytes_per_cycle;      /* all banks of one chip together */
     double site_load_bytes_per_cycle; /* maximum rate of one site's LOAD engine */

@@ -117,7 +117,7 @@ struct tw_device_options {
     /* emulator only: "scalar", "avx2", "avx512", "neon", "neon-dot"; NULL: the fastest */
     const char *isa;
     uint64_t memory_bytes; /* emulator only; 0: the host's memory */
-    /* Timeout in milliseconds for a device in another process or behind a cable; 0: ten seconds. It
+    /* Timeout in milliseconds for a device outside this process; 0: ten seconds. It
      * restarts whenever the device makes progress. */
     uint32_t deadline_ms;
 };

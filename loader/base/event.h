@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Notifications through eventfds: one side rings; the other polls the descriptor and clears it by
- * tw_event_heard. They are non-blocking. All functions are legal from any thread, tw_event_ring
+ * Notifications through eventfds: one side signals; the other polls the descriptor and clears it
+ * with tw_event_clear. Neither blocks. All functions are legal from any thread, tw_event_signal
  * also in a signal handler.
  */
 #ifndef TW_LOADER_BASE_EVENT_H
@@ -26,14 +26,14 @@ static inline void tw_event_destroy(int fd) {
 }
 
 /* Makes the descriptor readable. -1 is legal and has no effect. */
-static inline void tw_event_ring(int fd) {
+static inline void tw_event_signal(int fd) {
     uint64_t one = 1;
     while (fd >= 0 && write(fd, &one, sizeof one) < 0 && errno == EINTR) {
     }
 }
 
-/* Clears the descriptor. Returns true if it was rung since the last call. */
-static inline bool tw_event_heard(int fd) {
+/* Clears the descriptor. Returns true if it was signalled since the last call. */
+static inline bool tw_event_clear(int fd) {
     uint64_t n;
     ssize_t r;
     do {

@@ -79,9 +79,9 @@ int tw_file_guard_was_cut(const struct tw_file_guard *g) {
 
 /* ---- the handler ---- */
 
-/* Maps zeros from the page of `address` to the mapping's end: the rest is most likely gone, too,
- * and the current computation ends in an error anyway. Returns false if the address is in no
- * mapping. */
+/* Maps zeros from the page of `address` to the mapping's end: the rest of the file is probably
+ * missing, too, and the current computation ends in an error anyway. Returns false if the address
+ * is in no mapping. */
 static bool replace(uintptr_t address) {
     for (struct tw_file_guard *g = atomic_load(&all); g; g = g->next) {
         uintptr_t start = atomic_load(&g->start), end = atomic_load(&g->end);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A mapping reserves address space for the file and one alignment unit more, then maps the file
- * over its aligned part, so that what is 64 KiB-aligned in the file is so in memory. The private
- * part is anonymous memory over the file's first pages: a private mapping of the file would not do,
- * because truncating the file also removes pages that were written to.
+ * Mapped files (loader/base/file_map.h). A mapping reserves address space for the file and 64 KiB
+ * more, then maps the file over the aligned part, so that what is 64 KiB-aligned in the file is
+ * also aligned in memory. The private part is anonymous memory over the file's first pages: a
+ * private mapping of the file would not do, because truncating the file also removes pages that
+ * were written to.
  */
 #include "loader/base/file_map.h"
 

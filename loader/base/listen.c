@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lock is taken first, so no other server of ours is at the path. Connecting to a
- * socket that is there shows whether its process is dead or it belongs to another program.
+ * Listening sockets (loader/base/listen.h). The lock is taken first, so no other server of ours can
+ * be at the path. If a socket exists there, connecting to it shows whether a program is still
+ * listening or the socket is stale.
  */
 #include "loader/base/listen.h"
 
@@ -17,10 +18,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define SCARCE_US 50000
+#define SCARCE_US 50000 /* pause after accept() has run out of descriptors or memory */
 
-/* Returns true if a process has the socket at the address open, whatever its type: only a dead one
- * refuses a connection. */
+/* Returns true if a process has the socket at that address open, whatever the socket's type: only a
+ * stale one refuses a connection. */
 static bool is_alive(const struct sockaddr_un *a, int type) {
     int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     bool alive = fd < 0 || connect(fd, (const struct sockaddr *)a, sizeof *a) == 0 ||
@@ -31,7 +32,7 @@ static bool is_alive(const struct sockaddr_un *a, int type) {
     return alive;
 }
 
-/* Removes a socket that a dead process of this user left. */
+/* Removes a stale socket of this user. */
 static int remove_stale(const struct tw_listen *l, const struct sockaddr_un *a, int type,
                         tw_error *err) {
     struct stat st;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks open files, never a path, which could name something else a moment later.
+ * Private files, folders and sockets (loader/base/private_path.h). What is checked is always an
+ * open file, never a path, which could name something else a moment later.
  */
 #include "loader/base/private_path.h"
 
@@ -103,9 +104,10 @@ static bool is_private(const char *path) {
     return tw_private_folder(path, false, NULL) == 0;
 }
 
-/* Returns true if the folder that the variable names is to be used: unless it belongs to another
- * user, since sudo may keep the variable. If it does not exist, using it reports the mistake. */
-static bool is_meant(const char *runtime) {
+/* Returns true if $XDG_RUNTIME_DIR, `runtime`, is to be used: it is unless it belongs to another
+ * user (sudo may keep the variable). One that does not exist is used, so that the error names
+ * it. */
+static bool is_usable(const char *runtime) {
     return runtime && *runtime && strlen(runtime) < 80 && (is_private(runtime) || errno != EPERM);
 }
 
@@ -114,7 +116,7 @@ int tw_runtime_folder(bool make, char path[TW_RUNTIME_FOLDER], tw_error *err) {
     unsigned uid = (unsigned)geteuid();
     char user[40];
     snprintf(user, sizeof user, "/run/user/%u", uid);
-    if (is_meant(runtime)) {
+    if (is_usable(runtime)) {
         snprintf(path, TW_RUNTIME_FOLDER, "%s/tilewright", runtime);
     } else if (is_private(user)) {
         snprintf(path, TW_RUNTIME_FOLDER, "%s/tilewright", user);

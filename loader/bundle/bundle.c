@@ -13,8 +13,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Bytes copied of a file whose note does not say where its metadata ends: enough for the error
- * message with which opening it fails. */
+/* Bytes copied if the note does not state a valid end of the metadata. Opening such a file fails;
+ * this is enough for the checks that name the reason. */
 #define HEAD_UNKNOWN ((uint64_t)64 << 20)
 
 static void add_report(struct tw_verify_report *sum, const struct tw_verify_report *one) {
@@ -129,8 +129,8 @@ static void prefetch(const struct tw_bundle *bundle) {
     }
 }
 
-/* Copies the metadata before anything of it is checked; only the copy is read, because the file may
- * change meanwhile. */
+/* Copies the metadata before any of it is checked. From then on only the copy is read, because
+ * another process may change the file. */
 static int own_metadata(struct tw_bundle_owner *owner, tw_error *err) {
     struct tw_file_map *map = &owner->map;
     const uint64_t min_bytes = TW_HEADER_OFFSET + sizeof(struct tw_bundle_note);
@@ -167,7 +167,7 @@ int tw_bundle_open(const char *path, unsigned flags, struct tw_bundle *out, tw_e
         tw_bundle_close(out);
         return rc;
     }
-    if (!(flags & TW_BUNDLE_NO_RULES)) {
+    if (!(flags & TW_BUNDLE_NO_RULES)) { /* it will be run, not only inspected */
         prefetch(out);
     }
     return 0;

@@ -22,7 +22,8 @@ struct tw_bundle_owner {
     uint32_t *words; /* the expanded streams of images with patches */
 };
 
-/* Called in this order. Errors: as tw_bundle_open. */
+/* The passes, in this order. Errors: as tw_bundle_open. */
+
 /* note.c: note, versions, where the metadata ends */
 int tw_parts_note(struct tw_bundle *bundle, tw_error *err);
 /* note.c: segments with their stored hashes */
@@ -31,11 +32,12 @@ int tw_parts_segments(struct tw_bundle *bundle, tw_error *err);
 int tw_parts_programs(struct tw_bundle *bundle, tw_error *err);
 /* sites.c: streams from images and arguments */
 int tw_parts_sites(struct tw_bundle *bundle, tw_error *err);
-int tw_parts_symbols(struct tw_bundle *bundle, tw_error *err); /* symbols.c: symbols */
+/* symbols.c: symbols */
+int tw_parts_symbols(struct tw_bundle *bundle, tw_error *err);
 /* symbols.c: binding rows and the tensors that they bind */
 int tw_parts_bind(struct tw_bundle *bundle, tw_error *err);
-int tw_parts_check_hash(const struct tw_bundle *bundle, bool whole,
-                        tw_error *err); /* note.c: metadata; or everything */
+/* note.c: hash of the metadata; `whole`: also those of the weights */
+int tw_parts_check_hash(const struct tw_bundle *bundle, bool whole, tw_error *err);
 
 static inline struct tw_bundle_owner *tw_owner(const struct tw_bundle *bundle) {
     return (struct tw_bundle_owner *)bundle->owner;

@@ -52,14 +52,16 @@ static int check_table(const struct tw_elf *elf, const char *what, uint64_t offs
     }
     if (!tw_range_ok(offset, bytes, elf->size)) {
         return tw_fail(err, TW_E_TRUNCATED,
-                       "%s: %s table at offset %llu, %llu bytes, ends after the file (%llu bytes)",
+                       "%s: %s table at offset %llu, %llu bytes, extends past the end of the file "
+                       "(%llu bytes)",
                        elf->name, what, (unsigned long long)offset, (unsigned long long)bytes,
                        (unsigned long long)elf->size);
     }
     if (!tw_range_ok(offset, bytes, elf->head_bytes)) {
-        return tw_fail(err, TW_E_RANGE,
-                       "%s: %s table at offset %llu, %llu bytes, ends after the metadata",
-                       elf->name, what, (unsigned long long)offset, (unsigned long long)bytes);
+        return tw_fail(
+            err, TW_E_RANGE,
+            "%s: %s table at offset %llu, %llu bytes, extends past the end of the metadata",
+            elf->name, what, (unsigned long long)offset, (unsigned long long)bytes);
     }
     return 0;
 }
@@ -123,7 +125,8 @@ static int read_names(struct tw_elf *elf, uint32_t table, tw_error *err) {
     const Elf64_Shdr *h = &elf->sections[table];
     bool fits = tw_range_ok(h->sh_offset, h->sh_size, elf->size);
     if (fits && !tw_range_ok(h->sh_offset, h->sh_size, elf->head_bytes)) {
-        return tw_fail(err, TW_E_RANGE, "%s: section %u: the section names end after the metadata",
+        return tw_fail(err, TW_E_RANGE,
+                       "%s: section %u: the section names extend past the end of the metadata",
                        elf->name, table);
     }
     if (h->sh_type != SHT_STRTAB || h->sh_size == 0 || !fits ||
@@ -135,7 +138,8 @@ static int read_names(struct tw_elf *elf, uint32_t table, tw_error *err) {
     }
     for (uint32_t i = 0; i < elf->n_sections; i++) {
         if (elf->sections[i].sh_name >= h->sh_size) {
-            return tw_fail(err, TW_E_RANGE, "%s: section %u: name at %u of %llu bytes of names",
+            return tw_fail(err, TW_E_RANGE,
+                           "%s: section %u: its name is at offset %u of a name table of %llu bytes",
                            elf->name, i, elf->sections[i].sh_name, (unsigned long long)h->sh_size);
         }
         elf->names[i] = (const char *)elf->bytes + h->sh_offset + elf->sections[i].sh_name;

@@ -57,7 +57,8 @@ static int check_type(const struct tw_elf *elf, uint32_t i, const struct known *
 
 static int claim(const struct tw_elf *elf, uint32_t i, uint32_t *slot, tw_error *err) {
     if (*slot != 0) {
-        return fail_section(elf, i, TW_E_FORMAT, "occurs twice; first section", *slot, i, err);
+        return tw_fail(err, TW_E_FORMAT, "%s: sections %u and %u are both named %.40s", elf->name,
+                       *slot, i, elf->names[i]);
     }
     *slot = i;
     return 0;
@@ -105,11 +106,11 @@ static int check_place(const struct tw_elf *elf, uint32_t i, tw_error *err) {
                             h->sh_flags & ~(uint64_t)SHF_EXECINSTR, err);
     }
     if (h->sh_type != SHT_NOBITS && !tw_range_ok(h->sh_offset, h->sh_size, elf->size)) {
-        return tw_fail(
-            err, TW_E_TRUNCATED,
-            "%s: section %u (%.40s) at offset %llu, %llu bytes, ends after the file (%llu bytes)",
-            elf->name, i, elf->names[i], (unsigned long long)h->sh_offset,
-            (unsigned long long)h->sh_size, (unsigned long long)elf->size);
+        return tw_fail(err, TW_E_TRUNCATED,
+                       "%s: section %u (%.40s) at offset %llu, %llu bytes, extends past the end of "
+                       "the file (%llu bytes)",
+                       elf->name, i, elf->names[i], (unsigned long long)h->sh_offset,
+                       (unsigned long long)h->sh_size, (unsigned long long)elf->size);
     }
     if ((h->sh_type != SHT_NOBITS && h->sh_offset % align != 0) || h->sh_addr % align != 0) {
         return fail_section(elf, i, TW_E_FORMAT,

@@ -64,7 +64,8 @@ static int check_meta(const struct tw_bundle *bundle, tw_error *err) {
     }
     if (!tw_range_ok(h->e_phoff, h->e_phnum * sizeof(Elf64_Phdr), meta) ||
         !tw_range_ok(h->e_shoff, h->e_shnum * sizeof(Elf64_Shdr), meta)) {
-        return tw_fail(err, TW_E_RANGE, "%s: the header tables end after the metadata (%llu bytes)",
+        return tw_fail(err, TW_E_RANGE,
+                       "%s: the header tables extend past the end of the metadata (%llu bytes)",
                        bundle->path, (unsigned long long)meta);
     }
     for (uint32_t i = 1; i < elf->n_sections; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The programs' tables, the texts and the vocabulary of a bundle (loader/bundle/bundle_parts.h),
- * used in place. Streams come later.
+ * used in place. Streams are read later (sites.c).
  */
 #include "loader/bundle/bundle_parts.h"
 
@@ -49,16 +49,15 @@ static int read_strings(const struct tw_bundle *bundle, const char **out, uint32
 static int check_header(const struct tw_bundle *bundle, const struct tw_programs_header *h,
                         uint64_t size, tw_error *err) {
     if (size < sizeof *h || h->magic != TW_PROGRAMS_MAGIC) {
-        return tw_fail(err, TW_E_FORMAT,
-                       "%s: .tw.programs: %llu bytes without the header of a program table",
+        return tw_fail(err, TW_E_FORMAT, "%s: .tw.programs: no valid header in its %llu bytes",
                        bundle->path, (unsigned long long)size);
     }
     if (h->n_programs == 0 ||
         h->n_programs > (size - sizeof *h) / sizeof(struct tw_program_record) ||
         h->n_programs != bundle->note->n_programs) {
-        return tw_fail(
-            err, TW_E_RANGE, "%s: .tw.programs: %u programs in %llu bytes, the note says %u",
-            bundle->path, h->n_programs, (unsigned long long)size, bundle->note->n_programs);
+        return tw_fail(err, TW_E_RANGE,
+                       "%s: .tw.programs: %u programs in %llu bytes; the note has %u", bundle->path,
+                       h->n_programs, (unsigned long long)size, bundle->note->n_programs);
     }
     return 0;
 }
@@ -72,7 +71,9 @@ static int read_program(struct tw_bundle *bundle, uint32_t i, const uint8_t *sec
     const char *what = "";
     if (r->offset % 8 != 0 || !tw_range_ok(r->offset, r->bytes, size)) {
         return tw_fail(err, TW_E_RANGE,
-                       "%s: .tw.programs: program %u at %llu, %llu bytes, in a section of %llu",
+                       "%s: .tw.programs: program %u at offset %llu, %llu bytes, is misaligned or "
+                       "outside the section "
+                       "(%llu bytes)",
                        bundle->path, i, (unsigned long long)r->offset, (unsigned long long)r->bytes,
                        (unsigned long long)size);
     }

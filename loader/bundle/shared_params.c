@@ -59,12 +59,12 @@ static int compare(const struct tw_program *p, const struct tw_program *q,
 }
 
 int tw_same_params(const struct tw_program *programs, uint32_t n, tw_error *err) {
-    uint64_t most = 0;
+    uint64_t max = 0;
     int rc = 0;
     for (uint32_t i = 0; i < n; i++) {
-        most = programs[i].n_buffers > most ? programs[i].n_buffers : most;
+        max = programs[i].n_buffers > max ? programs[i].n_buffers : max;
     }
-    const struct tw_buffer **list = calloc(2 * most + 1, sizeof *list);
+    const struct tw_buffer **list = calloc(2 * max + 1, sizeof *list);
     if (!list) {
         return tw_fail(err, TW_E_NOMEM, "out of memory to compare the params of %u programs", n);
     }

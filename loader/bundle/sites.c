@@ -25,7 +25,7 @@ static int read_arrays(const struct tw_bundle *bundle, struct sites *s, tw_error
     const uint8_t *at = tw_elf_content(&tw_owner(bundle)->elf, TW_SEC_SITES, &size);
     const struct tw_sites_header *h = (const struct tw_sites_header *)(const void *)at;
     if (size < sizeof *h || h->magic != TW_SITES_MAGIC) {
-        return tw_fail(err, TW_E_FORMAT, "%s: .tw.sites: %llu bytes without its header",
+        return tw_fail(err, TW_E_FORMAT, "%s: .tw.sites: no valid header in its %llu bytes",
                        bundle->path, (unsigned long long)size);
     }
     uint64_t images = h->n_images * sizeof *s->images, streams = h->n_streams * sizeof *s->streams;
@@ -64,10 +64,11 @@ static int check_images(const struct tw_bundle *bundle, const struct sites *s, t
         for (uint32_t k = 0; k < r->n_patches; k++) {
             uint32_t at = s->patches[r->first_patch + k];
             if (at >= r->n_words || (k > 0 && at <= s->patches[r->first_patch + k - 1])) {
-                return tw_fail(
-                    err, TW_E_RANGE,
-                    "%s: .tw.sites: image %u: patch %u at word %u of %u, or not ascending",
-                    bundle->path, i, k, at, r->n_words);
+                return tw_fail(err, TW_E_RANGE,
+                               "%s: .tw.sites: image %u: patch %u at word %u of %u is outside the "
+                               "image or not after "
+                               "the previous one",
+                               bundle->path, i, k, at, r->n_words);
             }
         }
     }
@@ -92,7 +93,8 @@ static int check_stream(const struct tw_bundle *bundle, const struct sites *s, u
     if (r->image >= s->header->n_images ||
         !tw_range_ok(r->first_arg, s->images[r->image].n_patches, s->header->n_args)) {
         return tw_fail(err, TW_E_RANGE,
-                       "%s: .tw.sites: stream %u: image %u of %u or arguments from %u of %u on",
+                       "%s: .tw.sites: stream %u: image %u of %u, or its arguments from %u on, of "
+                       "%u, do not exist",
                        bundle->path, i, r->image, s->header->n_images, r->first_arg,
                        s->header->n_args);
     }

@@ -37,12 +37,13 @@ static int check_header(const void *blob, size_t size, struct tw_vocab_header *h
                        MAX_TOKENS);
     }
     if (h->flags & ~(uint32_t)KNOWN_FLAGS) {
-        return tw_fail(err, TW_E_FORMAT, "vocabulary: flags are 0x%x, expected only 0x%x", h->flags,
-                       KNOWN_FLAGS);
+        return tw_fail(err, TW_E_FORMAT, "vocabulary: flags are 0x%x, known flags are 0x%x",
+                       h->flags, KNOWN_FLAGS);
     }
     if (h->n_ends > TW_VOCAB_MAX_ENDS) {
-        return tw_fail(err, TW_E_RANGE, "vocabulary: %u more ids that end a text, expected 0 to %u",
-                       h->n_ends, TW_VOCAB_MAX_ENDS);
+        return tw_fail(err, TW_E_RANGE,
+                       "vocabulary: %u ids besides eos end a text, expected 0 to %u", h->n_ends,
+                       TW_VOCAB_MAX_ENDS);
     }
     return 0;
 }

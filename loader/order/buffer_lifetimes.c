@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One walk over all ops; a multicast accesses the sibling on every site of its group.
+ * Lifetimes of buffers (loader/order/buffer_lifetimes.h), by one walk over all ops; a multicast
+ * accesses the sibling on every site of its group.
  */
 #include "loader/order/buffer_lifetimes.h"
 

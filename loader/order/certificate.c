@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The section .tw.cert, and the hash that ties a certificate to its program.
+ * Reads the section .tw.cert (loader/order/certificate.h), and computes the hash that ties a
+ * certificate to its program.
  */
 #include "loader/order/certificate.h"
 
@@ -52,7 +53,7 @@ static int bad(tw_error *err, const char *what, uint64_t found, uint64_t expecte
 /* Sizes of the two versions of the section. */
 struct edition {
     size_t header, entry;
-    bool states_ops; /* the second does */
+    bool states_ops; /* the second edition states the ops per step */
 };
 
 static int read_entry(const uint8_t *at, size_t bytes, uint64_t n_words,

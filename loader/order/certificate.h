@@ -35,7 +35,7 @@
 
 /* X(number, name, what it requires); numbers continue those of loader/verify/verify.h */
 #define TW_ORDER_RULES(X)                                                                         \
-    X(18, certificate, "a certificate is there, whole, and of this very program")                 \
+    X(18, certificate, "the certificate is present, complete, and made for this program")         \
     X(19, witness,                                                                                \
       "the certificate's turns follow every stream from its first op to its last, loops entered " \
       "and left together")                                                                        \
@@ -44,24 +44,24 @@
     X(21, exact_threshold,                                                                        \
       "a threshold equals what has arrived, and nothing more can arrive before the wait is over") \
     X(22, closed_loop,                                                                            \
-      "a loop gives back every FIFO level, and ends in a rendezvous of all engines if it holds "  \
+      "a loop restores every FIFO level, and ends in a rendezvous of all engines if it holds "    \
       "flags")                                                                                    \
     X(23, section_order,                                                                          \
-      "no engine enters a section before every engine has left the one before; the last one "     \
+      "no engine enters a section before every engine has left the previous one; the last one "   \
       "closes the step")                                                                          \
     X(24, race_free, "conflicting accesses of different engines are ordered by waits")            \
     X(25, defined,                                                                                \
       "every byte read was written before, in this step, and not overwritten through another "    \
       "buffer")                                                                                   \
     X(26, memory_apart,                                                                           \
-      "buffers that share bytes are used by one engine, or in sections apart: no life within "    \
-      "another's")                                                                                \
+      "buffers that share bytes are used by one engine, or in different sections: their "         \
+      "lifetimes do not overlap")                                                                 \
     X(27, flag_after_data, "no engine blocks between a multicast and its flag")                   \
     X(28, bindings_apart,                                                                         \
       "no two tensors, and no two instances of one, are bound to the same bytes if one is "       \
       "written")                                                                                  \
     X(29, step_budget,                                                                            \
-      "a step executes no more ops than a machine may be kept busy with, and as many as the "     \
+      "a step executes at most as many ops as the limit allows, and exactly as many as the "      \
       "certificate states")
 
 enum tw_order_rule {

@@ -25,8 +25,8 @@ static bool is_param(const struct tw_program *p, uint32_t tensor) {
     return p->tensors[tensor].role == TW_ROLE_PARAM;
 }
 
-/* Compares each claim with the one of a Param and the one of another tensor before it that reach
- * furthest: if it overlaps any earlier claim, it overlaps one of these. */
+/* Compares each claim with two earlier ones: the Param's and the other tensor's that end last. If a
+ * claim overlaps any earlier one, it overlaps one of these. */
 static int compare_claims(struct tw_checker *c, const struct claim *claims, uint32_t n) {
     const struct claim *reach[2] = {NULL, NULL}; /* [is_param] */
     for (uint32_t i = 0; i < n; i++) {

@@ -18,12 +18,12 @@
 /* max. groups to which a stream may have data in flight; a sender has one for each chip */
 #define TW_CK_MAX_IN_FLIGHT 32u
 
-/* Rows of row_bytes at lo, lo + stride, ...; `rows` is a trip (key) or a constant. flat: one run of
- * bytes [lo, lo + row_bytes). */
+/* Rows of row_bytes at lo, lo + stride, ...; their number is that of `trip`, or the constant `max`.
+ * One row: the bytes [lo, lo + row_bytes). */
 struct tw_ck_rect {
     uint64_t lo, row_bytes, stride;
-    uint32_t trip, max; /* rows: trip, or TW_NONE and the number */
-    bool exact;         /* every byte is accessed, not only some, as in a loop with gaps */
+    uint32_t trip, max; /* number of rows: a trip and its maximum, or TW_NONE and the number */
+    bool exact;         /* every byte is accessed, not just some of them */
 };
 
 struct tw_ck_access {
@@ -166,8 +166,8 @@ struct tw_checker {
     struct tw_op op;
 };
 
-/* Fills the error with "rule N name: program place: ..." and remembers the rule; tw_ck_fail's value is
- * TW_E_VERIFY (tilewright/error.h). */
+/* Fills the error with "rule N name: program place: ..." and remembers the rule; tw_ck_fail's value
+ * is TW_E_VERIFY (tilewright/error.h). */
 void tw_ck_error(struct tw_checker *c, enum tw_order_rule rule, const char *format, ...)
     TW_PRINTF(3, 4);
 #define tw_ck_fail(c, rule, ...) (tw_ck_error((c), (rule), __VA_ARGS__), TW_E_VERIFY)

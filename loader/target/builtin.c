@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The built-in targets as JSON text, in the form of a user's file. Unknown keys are refused, so
- * these are all the keys there are.
+ * The built-in targets, as the JSON text that a user's target file would have.
  */
 #include "loader/target/builtin.h"
 
@@ -9,23 +8,23 @@
 
 #include <stddef.h>
 
-/* host: one site per core (the width is set when opened), SRAM a few L2 caches so that a prefill
- * chunk's activations fit; prices of a 3 GHz core with 256-bit vectors that shares 20 GB/s of
- * DRAM. */
+/* host: one site per core (tw_target_open sets the width). SRAM is as large as a few L2 caches, so
+ * that the activations of a prefill chunk fit; rates of a 3 GHz core with 256-bit vectors, all
+ * cores sharing 20 GB/s of DRAM. */
 static const char host[] =
     "{\"name\":\"host\",\"chips\":1,\"width\":1,\"height\":1,\"sram_bytes\":16777216,\"banks\":1,"
     "\"clock_hz\":3e9,\"dram_bytes_per_cycle\":7.0,\"site_load_bytes_per_cycle\":4.0,"
     "\"fma_per_cycle\":16.0,\"int8_mac_per_cycle\":48.0,\"vector_per_cycle\":8.0,"
     "\"link_bytes_per_cycle\":8.0,\"sync_cycles\":300.0,\"call_cycles\":60.0}";
 
-/* sim4x4: small memories; the default of the tests. */
+/* sim4x4: small memories; most tests use it. */
 static const char sim4x4[] =
     "{\"name\":\"sim4x4\",\"chips\":1,\"width\":4,\"height\":4,\"sram_bytes\":524288,\"banks\":2,"
     "\"clock_hz\":1e9,\"dram_bytes_per_cycle\":64.0,\"site_load_bytes_per_cycle\":16.0,"
     "\"fma_per_cycle\":64.0,\"int8_mac_per_cycle\":256.0,\"vector_per_cycle\":16.0,"
     "\"link_bytes_per_cycle\":32.0,\"sync_cycles\":50.0,\"call_cycles\":20.0}";
 
-/* grid8x8: 64 sites of 1.5 MiB and 12 banks, packet network. */
+/* grid8x8: 64 sites of 1.5 MiB, 12 banks of DRAM. */
 static const char grid8x8[] =
     "{\"name\":\"grid8x8\",\"chips\":1,\"width\":8,\"height\":8,\"sram_bytes\":1572864,\"banks\":"
     "12,"
@@ -33,8 +32,8 @@ static const char grid8x8[] =
     "\"fma_per_cycle\":256.0,\"int8_mac_per_cycle\":1024.0,\"vector_per_cycle\":32.0,"
     "\"link_bytes_per_cycle\":32.0,\"sync_cycles\":100.0,\"call_cycles\":30.0}";
 
-/* sim4x4x2: two chips of sim4x4; a link takes a quarter of what a site's link does and twelve
- * flags' time. */
+/* sim4x4x2: two chips of sim4x4; a link between them has a quarter of the bandwidth of a link
+ * between sites, and the latency of twelve flags. */
 static const char sim4x4x2[] =
     "{\"name\":\"sim4x4x2\",\"chips\":2,\"width\":4,\"height\":4,\"sram_bytes\":524288,\"banks\":2,"
     "\"clock_hz\":1e9,\"dram_bytes_per_cycle\":64.0,\"site_load_bytes_per_cycle\":16.0,"

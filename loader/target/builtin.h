@@ -7,7 +7,7 @@
 
 #include "tilewright/target.h"
 
-/* Returns the JSON text of target number `index`, which must be valid. */
+/* Returns the JSON text of target number `index`; NULL if there are fewer. */
 const char *tw_target_builtin(unsigned index);
 
 #endif

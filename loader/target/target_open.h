@@ -16,8 +16,8 @@
 int tw_target_open(const char *name, uint32_t host_sites, struct tw_target *out, tw_error *err);
 
 /* Reads the JSON text of a target file; `name` is for messages. Errors, naming the key: FORMAT (not
- * JSON, an unknown key, a wrong type), MISSING, RANGE. If there are no links between chips, all
- * their keys are omitted. */
+ * JSON, an unknown key, a wrong type), MISSING, RANGE. A target whose chips have no links has
+ * neither of the chip_link_ keys; any other has both. */
 int tw_target_parse(const char *name, const char *text, size_t size, struct tw_target *out,
                     tw_error *err);
 

@@ -23,7 +23,7 @@ struct tw_parse_owner {
     /* records; of STREAM: all n_sites * TW_ENGINE_COUNT */
     struct tw_parse_array table[TW_TEXT_TABLE_COUNT];
     struct tw_parse_array words; /* of all streams, in order */
-    /* bytes; a name that is being read follows the last */
+    /* bytes of the string table; a name that is being read follows the last one */
     struct tw_parse_array strings;
     char *name;
 };
@@ -56,13 +56,14 @@ bool tw_parse_reserve(struct tw_parse_array *a, size_t n, size_t item_bytes);
 
 /* ---- parse_lex.c ---- */
 
-/* Fills the error with "FILE:LINE:COL: ..." for the place `at` of this line; tw_parse_fail's value is
- * the code (tilewright/error.h). */
+/* Fills the error with "FILE:LINE:COL: ..." for the offset `at` of this line; tw_parse_fail's value
+ * is the code (tilewright/error.h). */
 void tw_parse_error(const struct tw_parser *p, int code, size_t at, const char *format, ...)
     TW_PRINTF(4, 5);
 #define tw_parse_fail(p, code, at, ...) (tw_parse_error((p), (code), (at), __VA_ARGS__), (code))
 #define tw_parse_nomem(p) tw_parse_fail((p), TW_E_NOMEM, (p)->at, "out of memory for the program")
-/* "found X, expected WHAT" at the present place; the value is TW_E_FORMAT. */
+/* Fills the error with "found X, expected WHAT" for the current position; tw_parse_expected's value
+ * is TW_E_FORMAT. */
 void tw_parse_error_expected(const struct tw_parser *p, const char *what);
 #define tw_parse_expected(p, what) (tw_parse_error_expected((p), (what)), TW_E_FORMAT)
 

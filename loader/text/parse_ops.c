@@ -46,7 +46,7 @@ static int parse_affine(struct tw_parser *p, struct tw_affine *a) {
     } else if (tw_parse_peek(p) == 'v') {
         rc = parse_term(p, a, false);
     } else if (tw_parse_peek(p) != '-') {
-        return tw_parse_expected(p, "a number: constant and terms, 64+v1*256");
+        return tw_parse_expected(p, "a constant, terms, or both, as in 64+v1*256");
     }
     while (rc == 0 && (tw_parse_peek(p) == '+' || tw_parse_peek(p) == '-')) {
         bool falls = tw_parse_peek(p) == '-';
@@ -134,7 +134,7 @@ static int parse_operand(struct tw_parser *p, struct tw_operand *o,
     char mark[32];
     int rc = tw_parse_gap(p);
     if (rc == 0 && info->demand == TW_DEMAND_WEIGHT_DTYPE && dtype_name(p, &o->id)) {
-        return 0; /* its name needs no text */
+        return 0; /* a type by name has no text in front */
     }
     if (rc == 0 && n > 0) {
         bool gap = info->text[n - 1] == ' ';

@@ -34,8 +34,13 @@ static int parse_value(struct tw_parser *p, const struct tw_text_field *f, uint8
         *value = id;
         return rc;
     }
-    if (!f->names || tw_parse_is_digit(tw_parse_peek(p))) {
+    if (tw_parse_is_digit(tw_parse_peek(p))) {
         return tw_parse_number(p, f->key, max, value);
+    }
+    if (!f->names) {
+        char what[40];
+        snprintf(what, sizeof what, "a number for %.20s=", f->key);
+        return tw_parse_expected(p, what);
     }
     size_t n = tw_parse_word(p);
     for (uint32_t i = 0; i < f->n_names; i++) {

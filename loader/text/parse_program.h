@@ -31,9 +31,9 @@ struct tw_text_position {
 
 /* Parses the only program of text[0, size). `name` is the file's, for messages of the form
  *     FILE:LINE:COL: found ..., expected ...
- * (columns count bytes). The caller frees *out, which is NULL after
- * an error, with tw_program_text_free. Errors: FORMAT, RANGE (a number too large for
- * its field, a text too long), NOMEM. */
+ * (columns count bytes). The caller frees *out, which is NULL after an error, with
+ * tw_program_text_free. Errors: FORMAT, RANGE (a number too large for its field, a text longer than
+ * TW_PROGRAM_TEXT_MAX), NOMEM. */
 int tw_program_parse(const char *name, const char *text, size_t size, struct tw_program_text **out,
                      tw_error *err);
 

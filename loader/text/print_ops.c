@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prints op streams. Operands are printed by their kinds and texts in ops.def, so a new op needs
- * nothing here. When the stage of the ops changes, a line of its own
- * says so. */
+ * Prints op streams. Operands are printed by their kinds and texts in ops.def, so a new op needs no
+ * code here. A change of the ops' stage is printed as a line of its own. */
 #include "loader/text/print_internal.h"
 
-/* "64+v1*256"; a zero base is left out before terms. */
+/* Prints "64+v1*256"; a zero base is left out in front of terms. */
 static void print_affine(struct tw_printer *p, const struct tw_affine *a) {
     bool plus = a->base != 0 || a->n_terms == 0;
     if (plus) {
@@ -53,7 +52,7 @@ static void print_float(struct tw_printer *p, uint32_t bits) {
 static void print_operand(struct tw_printer *p, const struct tw_operand *o,
                           const struct tw_operand_info *info) {
     if (info->demand == TW_DEMAND_WEIGHT_DTYPE &&
-        o->id < TW_DT_COUNT) { /* its name needs no text */
+        o->id < TW_DT_COUNT) { /* a type by name has no text in front */
         tw_print_text(p, " %s", tw_dtype_name(o->id));
         return;
     }

@@ -3,9 +3,9 @@
  * A whole program as text, in the language of tws(5): tables, then the ops of every engine with
  * their loops indented. Equal programs give equal text, and tw_program_parse (parse_program.h)
  * recovers the program: every field of every record and every word of every stream is in the text.
- * Accepts unverified programs: an enum or id without a name is printed as a number, and from the
- * first word of a stream that does not decode on, the words are printed as they are. Not preserved:
- * the offset of a name outside the string table, and the layout of that table.
+ * Accepts unverified programs: an enum or id without a name is printed as a number; where a stream
+ * stops decoding, the rest of it is printed as words in hexadecimal. Not preserved: the offset of a
+ * name outside the string table, and the layout of that table.
  */
 #ifndef TW_LOADER_TEXT_PRINT_PROGRAM_H
 #define TW_LOADER_TEXT_PRINT_PROGRAM_H

@@ -48,15 +48,19 @@ static const char *const engines[] = {
 #define AT(member) (uint16_t) offsetof(struct RECORD, member)
 #define COUNT(array) (uint32_t)(sizeof(array) / sizeof((array)[0]))
 
+/* KEY=VALUE of a member of RECORD: a NUMBER, an ENUM with names, or a PAIR of values with a mark in
+ * between. OPTIONAL fields are left out where they have their default: 0, 1 (ONE) or TW_NONE
+ * (ID). */
+
 #define NUMBER(word, member) \
     { .key = word, .at = AT(member), .bytes = SIZE(member) }
-#define REST(word, member) \
+#define OPTIONAL(word, member) \
     { .key = word, .at = AT(member), .bytes = SIZE(member), .optional = true }
-#define REST_ONE(word, member) \
+#define OPTIONAL_ONE(word, member) \
     { .key = word, .at = AT(member), .bytes = SIZE(member), .optional = true, .absent = 1 }
-#define NAMED(word, member, list) \
+#define ENUM(word, member, list) \
     { .key = word, .at = AT(member), .bytes = SIZE(member), .names = list, .n_names = COUNT(list) }
-#define REST_NAMED(word, member, list)                                       \
+#define OPTIONAL_ENUM(word, member, list)                                    \
     {                                                                        \
         .key = word, .at = AT(member), .bytes = SIZE(member), .names = list, \
         .n_names = COUNT(list), .optional = true                             \
@@ -66,18 +70,18 @@ static const char *const engines[] = {
         .key = word, .at = AT(first), .second = AT(other), .bytes = SIZE(first), \
         .second_bytes = SIZE(other), .between = mark                             \
     }
-#define REST_PAIR(word, first, mark, other)                                      \
+#define OPTIONAL_PAIR(word, first, mark, other)                                  \
     {                                                                            \
         .key = word, .at = AT(first), .second = AT(other), .bytes = SIZE(first), \
         .second_bytes = SIZE(other), .between = mark, .optional = true           \
     }
-#define REST_NAMED_PAIR(word, first, mark, other, list)                                      \
+#define OPTIONAL_ENUM_PAIR(word, first, mark, other, list)                                   \
     {                                                                                        \
         .key = word, .at = AT(first), .second = AT(other), .bytes = SIZE(first),             \
         .second_bytes = SIZE(other), .between = mark, .names = list, .n_names = COUNT(list), \
         .optional = true                                                                     \
     }
-#define REST_ID(word, member, id_kind)                                                           \
+#define OPTIONAL_ID(word, member, id_kind)                                                       \
     {                                                                                            \
         .key = word, .at = AT(member), .bytes = SIZE(member), .kind = id_kind, .optional = true, \
         .absent = TW_NONE                                                                        \
@@ -95,27 +99,22 @@ static const struct tw_text_field program_fields[] = {
 
 #define RECORD tw_tensor
 static const struct tw_text_field tensor_fields[] = {
-    NAMED("role", role, roles),      NAMED("dtype", dtype, dtypes),
-    PAIR("shape", rows, "x", cols),  NAMED("packing", packing, packings),
-    REST("head_dim", head_dim),      NUMBER("bytes", bytes),
-    REST_NAMED("init", init, inits), REST_PAIR("bind", bind_first, "+", bind_count),
-    REST("reserved", reserved),
+    ENUM("role", role, roles),          ENUM("dtype", dtype, dtypes),
+    PAIR("shape", rows, "x", cols),     ENUM("packing", packing, packings),
+    OPTIONAL("head_dim", head_dim),     NUMBER("bytes", bytes),
+    OPTIONAL_ENUM("init", init, inits), OPTIONAL_PAIR("bind", bind_first, "+", bind_count),
+    OPTIONAL("reserved", reserved),
 };
 #undef RECORD
 
 #define RECORD tw_buffer
 static const struct tw_text_field buffer_fields[] = {
-    NUMBER("site", site),
-    NAMED("kind", kind, buffer_kinds),
-    NAMED("dtype", dtype, dtypes),
-    PAIR("pages", pages, "x", page_bytes),
-    NUMBER("offset", offset),
-    REST_NAMED_PAIR("ends", producer, ">", consumer, engines),
-    REST("class", mem_class),
-    REST_ID("siblings", sibling_base, TW_TEXT_ID),
-    REST("group", group),
-    REST_ID("of", tensor, TW_TEXT_TENSOR),
-    REST("pad", pad),
+    NUMBER("site", site),         ENUM("kind", kind, buffer_kinds),
+    ENUM("dtype", dtype, dtypes), PAIR("pages", pages, "x", page_bytes),
+    NUMBER("offset", offset),     OPTIONAL_ENUM_PAIR("ends", producer, ">", consumer, engines),
+    OPTIONAL("class", mem_class), OPTIONAL_ID("siblings", sibling_base, TW_TEXT_ID),
+    OPTIONAL("group", group),     OPTIONAL_ID("of", tensor, TW_TEXT_TENSOR),
+    OPTIONAL("pad", pad),
 };
 #undef RECORD
 
@@ -124,15 +123,15 @@ static const struct tw_text_field group_fields[] = {
     NUMBER("chip", chip),
     PAIR("x", x0, "..", x1),
     PAIR("y", y0, "..", y1),
-    REST_ONE("chips", chips),
+    OPTIONAL_ONE("chips", chips),
 };
 #undef RECORD
 
 #define RECORD tw_semaphore
 static const struct tw_text_field semaphore_fields[] = {
-    NAMED("role", role, sem_roles),
+    ENUM("role", role, sem_roles),
     NUMBER("group", group),
-    REST("initial", initial),
+    OPTIONAL("initial", initial),
 };
 #undef RECORD
 
@@ -152,18 +151,21 @@ static const struct tw_text_field section_fields[] = {
     PAIR("semaphores", first_semaphore, "+", n_semaphores),
     PAIR("stages", first_stage, "+", n_stages),
     PAIR("edges", first_edge, "+", n_edges),
-    REST_ID("local", local, TW_TEXT_ID),
-    REST_ID("gather", gather, TW_TEXT_ID),
-    REST_ID("release", release, TW_TEXT_ID),
-    REST("reserved", reserved),
+    OPTIONAL_ID("local", local, TW_TEXT_ID),
+    OPTIONAL_ID("gather", gather, TW_TEXT_ID),
+    OPTIONAL_ID("release", release, TW_TEXT_ID),
+    OPTIONAL("reserved", reserved),
 };
 #undef RECORD
 
 #define RECORD tw_stage
 static const struct tw_text_field stage_fields[] = {
-    NAMED("kind", kind, stage_kinds),          NUMBER("site", site),
-    NAMED("engine", engine, engines),          NUMBER("section", section),
-    REST_PAIR("cols", first_col, "+", n_cols), REST("k", k),
+    ENUM("kind", kind, stage_kinds),
+    NUMBER("site", site),
+    ENUM("engine", engine, engines),
+    NUMBER("section", section),
+    OPTIONAL_PAIR("cols", first_col, "+", n_cols),
+    OPTIONAL("k", k),
 };
 #undef RECORD
 
@@ -171,16 +173,16 @@ static const struct tw_text_field stage_fields[] = {
 static const struct tw_text_field edge_fields[] = {
     PAIR("stages", from, ">", to),
     NUMBER("buffer", buffer),
-    NAMED("handshake", handshake, handshakes),
-    REST_ID("semaphore", semaphore, TW_TEXT_ID),
-    REST("count", count),
+    ENUM("handshake", handshake, handshakes),
+    OPTIONAL_ID("semaphore", semaphore, TW_TEXT_ID),
+    OPTIONAL("count", count),
 };
 #undef RECORD
 
 #define RECORD tw_stream
 static const struct tw_text_field stream_fields[] = {
     NUMBER("site", site),
-    NAMED("engine", engine, engines),
+    ENUM("engine", engine, engines),
 };
 #undef RECORD
 
@@ -192,7 +194,7 @@ static const struct tw_text_field stream_fields[] = {
         .word = text, .fields = list, .n_fields = COUNT(list), .bytes = sizeof(struct type), \
         .table = PLACE(member), .count = PLACE(n)                                            \
     }
-#define TABLE_OF_NAMED(text, type, list, member, n, label)                                   \
+#define TABLE_WITH_NAMES(text, type, list, member, n, label)                                 \
     {                                                                                        \
         .word = text, .fields = list, .n_fields = COUNT(list), .bytes = sizeof(struct type), \
         .table = PLACE(member), .count = PLACE(n), .has_name = true,                         \
@@ -205,16 +207,16 @@ static const struct tw_text_record records[TW_TEXT_TABLE_COUNT] = {
                          .n_fields = COUNT(program_fields),
                          .bytes = sizeof(struct tw_program)},
     [TW_TEXT_TENSORS] =
-        TABLE_OF_NAMED("tensor", tw_tensor, tensor_fields, tensors, n_tensors, name),
+        TABLE_WITH_NAMES("tensor", tw_tensor, tensor_fields, tensors, n_tensors, name),
     [TW_TEXT_BUFFERS] =
-        TABLE_OF_NAMED("buffer", tw_buffer, buffer_fields, buffers, n_buffers, name),
+        TABLE_WITH_NAMES("buffer", tw_buffer, buffer_fields, buffers, n_buffers, name),
     [TW_TEXT_GROUPS] = TABLE("group", tw_group, group_fields, groups, n_groups),
-    [TW_TEXT_SEMAPHORES] =
-        TABLE_OF_NAMED("semaphore", tw_semaphore, semaphore_fields, semaphores, n_semaphores, name),
-    [TW_TEXT_TRIPS] = TABLE_OF_NAMED("trip", tw_trip, trip_fields, trips, n_trips, name),
+    [TW_TEXT_SEMAPHORES] = TABLE_WITH_NAMES("semaphore", tw_semaphore, semaphore_fields, semaphores,
+                                            n_semaphores, name),
+    [TW_TEXT_TRIPS] = TABLE_WITH_NAMES("trip", tw_trip, trip_fields, trips, n_trips, name),
     [TW_TEXT_SECTIONS] =
-        TABLE_OF_NAMED("section", tw_section, section_fields, sections, n_sections, name),
-    [TW_TEXT_STAGES] = TABLE_OF_NAMED("stage", tw_stage, stage_fields, stages, n_stages, origin),
+        TABLE_WITH_NAMES("section", tw_section, section_fields, sections, n_sections, name),
+    [TW_TEXT_STAGES] = TABLE_WITH_NAMES("stage", tw_stage, stage_fields, stages, n_stages, origin),
     [TW_TEXT_EDGES] = TABLE("edge", tw_edge, edge_fields, edges, n_edges),
     [TW_TEXT_STREAM] = {.word = "stream",
                         .fields = stream_fields,

@@ -43,7 +43,9 @@
       "each semaphore threshold equals the increments that reach it in its epoch")                 \
     X(15, rendezvous_shape,                                                                        \
       "a closing section's rendezvous gathers every site and releases every engine")               \
-    X(16, spans_partition, "spans partition the ids and the last section closes")                  \
+    X(16, sections_partition,                                                                      \
+      "sections partition the ids of buffers, semaphores, stages and edges; the last section "     \
+      "closes")                                                                                    \
     X(17, regions_apart,                                                                           \
       "what an op writes overlaps nothing else it touches, unless it works in place")
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The verifier's FIFO accounts. Each side of a FIFO has a level (pages waited for or reserved and
- * not yet popped or pushed) and a count of pages moved. A loop body must restore the level; its
- * pages are multiplied by a constant count, or, in a loop over a trip, added to the FIFO's list of
- * moves, which must be the same, loop by loop, on both sides: so pushes equal pops for every trip
- * value. */
+ * The verifier's bookkeeping of FIFOs. Each side of a FIFO has a level (pages waited for or
+ * reserved and not yet popped or pushed) and a count of pages moved. A loop body must restore the
+ * level; its pages are multiplied by a constant count, or, in a loop over a trip, added to the
+ * FIFO's list of moves, which must be the same, loop by loop, on both sides: so pushes equal pops
+ * for every trip value. */
 #include "loader/verify/verify_internal.h"
+
+#include <stdio.h>
 
 enum { PRODUCER = 0, CONSUMER = 1 };
 
@@ -21,7 +23,7 @@ static int add_pages(struct tw_verifier *v, struct tw_vf_counter *side, uint64_t
                      uint64_t times) {
     uint64_t moved;
     if (!tw_mul_u64(pages, times, &moved) || !tw_add_u64(side->count, moved, &side->count)) {
-        return tw_vf_fail(v, TW_RULE_fifo_balance, "moves more than 2^64 pages");
+        return tw_vf_fail(v, TW_RULE_fifo_balance, "moves 2^64 pages or more");
     }
     return 0;
 }
@@ -35,8 +37,9 @@ static int check_ends(struct tw_verifier *v, uint32_t id, unsigned side) {
     }
     unsigned engine = side == PRODUCER ? b->producer : b->consumer;
     if (engine != v->place.engine) {
-        return tw_vf_fail(v, TW_RULE_fifo_ends, "FIFO %u (%s) is %s by %s", id, buffer_name(v, id),
-                          side == PRODUCER ? "produced" : "consumed", tw_engine_name(engine));
+        return tw_vf_fail(v, TW_RULE_fifo_ends, "FIFO %u (%s) is %s by engine %s, not %s", id,
+                          buffer_name(v, id), side == PRODUCER ? "produced" : "consumed",
+                          tw_engine_name(engine), tw_engine_name(v->place.engine));
     }
     return 0;
 }
@@ -73,6 +76,21 @@ int tw_vf_fifo_op(struct tw_verifier *v) {
     return add_pages(v, c, n, 1);
 }
 
+/* Fails for a loop over a trip that moves other pages than the other engine's next one (`other`;
+ * NULL: it has none). */
+static int fail_move(struct tw_verifier *v, uint32_t item, uint32_t loop, uint64_t pages,
+                     const struct tw_vf_move *other) {
+    char found[64] = "the other engine moves none in a loop over a trip";
+    if (other) {
+        snprintf(found, sizeof found, "the other engine moves %llu in loop %u",
+                 (unsigned long long)other->pages, other->loop);
+    }
+    return tw_vf_fail(v, TW_RULE_fifo_balance,
+                      "FIFO %u (%s): an iteration of loop %u %s %llu pages, but %s", item / 2,
+                      buffer_name(v, item / 2), loop, item % 2 == PRODUCER ? "pushes" : "pops",
+                      (unsigned long long)pages, found);
+}
+
 /* The engines of a site are walked one after the other: the first side writes the list, the second
  * is compared with it. */
 static int record_move(struct tw_verifier *v, uint32_t item, uint32_t loop, uint64_t pages) {
@@ -83,12 +101,7 @@ static int record_move(struct tw_verifier *v, uint32_t item, uint32_t loop, uint
         uint32_t at = state->first_move;
         const struct tw_vf_move *m = at == TW_NONE ? NULL : &v->moves[at];
         if (!m || m->loop != loop || m->pages != pages) {
-            return tw_vf_fail(v, TW_RULE_fifo_balance,
-                              "FIFO %u (%s): an iteration of loop %u %s %llu pages, the other "
-                              "engine moves %llu in its loop %d",
-                              item / 2, buffer_name(v, item / 2), loop,
-                              item % 2 == PRODUCER ? "pushes" : "pops", (unsigned long long)pages,
-                              m ? (unsigned long long)m->pages : 0, m ? (int)m->loop : -1);
+            return fail_move(v, item, loop, pages, m);
         }
         state->first_move = m->next;
         return 0;
@@ -115,7 +128,7 @@ static int close_side(struct tw_verifier *v, const struct tw_vf_saved *at_start,
     uint64_t body = c->count - at_start->count;
     if (c->level != at_start->level) {
         return tw_vf_fail(v, TW_RULE_fifo_balance,
-                          "FIFO %u (%s): %u pages are %s at the end of the loop, %u at its begin",
+                          "FIFO %u (%s): %u pages are %s at the end of the loop, %u at its start",
                           at_start->item / 2, buffer_name(v, at_start->item / 2), c->level,
                           at_start->item % 2 == PRODUCER ? "reserved" : "waited for",
                           at_start->level);

@@ -13,8 +13,8 @@
 #include "tilewright/range.h"
 
 #define TW_VF_MAX_LOOPS (TW_MAX_VARS - 1u)
-#define TW_VF_MAX_COUNT \
-    0x7FFFFFFFu /* of a loop, a nest of loops, or rows; increments of a word in one step */
+/* Maximum iterations of a loop or a nest of loops, rows, and increments of a word in one step. */
+#define TW_VF_MAX_COUNT 0x7FFFFFFFu
 #define TW_VF_MAX_WORDS_OF_SEMAPHORES (1u << 24)
 #define TW_VF_MAX_REGIONS 5u
 
@@ -66,7 +66,7 @@ struct tw_vf_move {
 struct tw_vf_buffer {
     struct tw_vf_counter side[2]; /* FIFO: producer, consumer */
     uint32_t first_move, last_move;
-    uint8_t toucher; /* SCRATCH: 1 + engine */
+    uint8_t user; /* SCRATCH: 1 + the engine that uses it, 0 before the first use */
     /* read by MATMUL as weights; filled by a READ that is not 64-aligned */
     uint8_t is_weight, is_unaligned;
     struct tw_vf_place unaligned;
@@ -75,7 +75,7 @@ struct tw_vf_buffer {
 enum tw_vf_sem_use { TW_VF_PLAIN = 0, TW_VF_LOCAL = 1, TW_VF_GATHER = 2, TW_VF_RELEASE = 3 };
 struct tw_vf_sem {
     uint32_t first_word; /* in `words`: one for each site of its group, in their order */
-    uint32_t span;       /* the section whose rendezvous it serves; TW_NONE if PLAIN */
+    uint32_t section;    /* the section whose rendezvous it serves; TW_NONE if PLAIN */
     enum tw_vf_sem_use use;
     uint64_t sum; /* of all increments, to keep the words from wrapping */
 };
@@ -83,7 +83,8 @@ struct tw_vf_sem {
 struct tw_vf_wait {
     struct tw_affine threshold;
     uint64_t max; /* at epoch 0 */
-    uint32_t sem, unit;
+    uint32_t sem;
+    uint32_t unit; /* increments per pass (tw_vf_rendezvous_unit); 0 for PLAIN semaphores */
     struct tw_vf_place place;
 };
 
@@ -103,7 +104,7 @@ struct tw_vf_data {
     const struct tw_buffer *buffer[TW_VF_MAX_REGIONS];                      /* R W M */
     const struct tw_tensor *tensor[TW_VF_MAX_REGIONS];                      /* T U */
     struct tw_extent extent[TW_VF_MAX_REGIONS];
-    uint64_t lo[TW_VF_MAX_REGIONS], hi[TW_VF_MAX_REGIONS]; /* min. and max. offset */
+    uint64_t lo[TW_VF_MAX_REGIONS], hi[TW_VF_MAX_REGIONS]; /* smallest and largest offset */
     uint32_t imm[TW_MAX_OPERANDS];
     const struct tw_operand *count[2];
     uint64_t rows;
@@ -121,7 +122,7 @@ struct tw_verifier {
     uint64_t *words;
     uint8_t *written; /* tensor: a WRITE names it */
     uint32_t n_words;
-    uint32_t key_positions; /* of the longest key cache */
+    uint32_t key_positions; /* positions that the longest key cache has */
     uint32_t n_closing, n_active_sites;
     /* the stream being walked */
     struct tw_op op;
@@ -141,7 +142,7 @@ struct tw_verifier {
     size_t n_seen, n_arrived;
     int rendezvous_state;
     uint32_t rendezvous_section;
-    int closed; /* the stream's last op, except END, was the last section's rendezvous */
+    int closed; /* the last op other than END completed the last section's rendezvous */
 };
 
 /* verify.c. Fills the error with "rule N name: program place: ..." and remembers the rule;
@@ -152,9 +153,10 @@ void tw_vf_at_object(struct tw_verifier *v, const char *object, uint32_t id, uin
 static inline void tw_vf_count(struct tw_verifier *v, enum tw_rule rule) {
     v->report->checked[rule]++;
 }
-/* Makes room for item n of a growing array. */
+/* Makes room for item n of a growing array, as tw_grow does. Errors: NOMEM. */
 int tw_vf_grow(struct tw_verifier *v, void *items, size_t *cap, size_t n, size_t item_bytes);
-/* Saves a counter at its first change inside the innermost open loop. */
+/* Call it before a counter changes: saves its value at the first change inside the innermost open
+ * loop. */
 int tw_vf_touch(struct tw_verifier *v, struct tw_vf_log *log, struct tw_vf_counter *counter,
                 uint32_t item);
 uint32_t tw_vf_stream_words(const struct tw_verifier *v, uint32_t site, unsigned engine);

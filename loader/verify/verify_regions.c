@@ -2,8 +2,8 @@
  *
  * The verifier's bounds: each region of a data op lies inside its page, buffer or tensor for every
  * value of the loop variables, aligned, in a role that permits it, and without overlap with the
- * op's other regions. An affine number takes its extremes at the corners of the loop ranges, so its
- * extremes are sums of one end per term.
+ * op's other regions. An affine number is extreme where each loop variable is at its first or last
+ * value, so the extremes are sums of one end per term.
  */
 #include "loader/base/assert.h"
 #include "loader/verify/verify_internal.h"
@@ -14,20 +14,20 @@ static bool is_negative(uint64_t step) {
     return step >> 63 != 0;
 }
 
-/* Sums the terms' maximum rises above and falls below the base. Returns false on overflow. */
-static bool sway(const struct tw_verifier *v, const struct tw_affine *a, uint64_t *fall,
-                 uint64_t *rise) {
+/* Stores how far the terms can fall below and rise above the base. Returns false on overflow. */
+static bool term_range(const struct tw_verifier *v, const struct tw_affine *a, uint64_t *fall,
+                       uint64_t *rise) {
     *fall = *rise = 0;
     for (uint32_t i = 0; i < a->n_terms; i++) {
         uint32_t var = a->term[i].var;
-        uint64_t step = a->term[i].step, most;
+        uint64_t step = a->term[i].step, max;
         uint64_t *sum = is_negative(step) ? fall : rise;
         if (var == 0) {
             continue;
         }
         if (!tw_mul_u64(is_negative(step) ? 0 - step : step, (uint64_t)v->var_count[var] - 1,
-                        &most) ||
-            !tw_add_u64(*sum, most, sum)) {
+                        &max) ||
+            !tw_add_u64(*sum, max, sum)) {
             return false;
         }
     }
@@ -37,7 +37,7 @@ static bool sway(const struct tw_verifier *v, const struct tw_affine *a, uint64_
 void tw_vf_range(const struct tw_verifier *v, const struct tw_affine *a, uint64_t *lo,
                  uint64_t *hi) {
     uint64_t fall, rise;
-    if (!sway(v, a, &fall, &rise) || fall > a->base || !tw_add_u64(a->base, rise, hi)) {
+    if (!term_range(v, a, &fall, &rise) || fall > a->base || !tw_add_u64(a->base, rise, hi)) {
         *lo = 0;
         *hi = UINT64_MAX;
         return;
@@ -100,9 +100,9 @@ static int check_fifo_region(struct tw_verifier *v, const struct tw_vf_data *d, 
     uint64_t held = level * b->page_bytes;
     if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), held)) {
         return tw_vf_fail(v, TW_RULE_region_in_buffer,
-                          "%s spans [%llu, %llu) of %u %s pages of %llu bytes", NAME(v, n),
-                          (unsigned long long)d->lo[n], end_of(d, n), level,
-                          produces ? "reserved" : "waited", (unsigned long long)b->page_bytes);
+                          "%s spans [%llu, %llu), but only %u pages of %llu bytes are %s",
+                          NAME(v, n), (unsigned long long)d->lo[n], end_of(d, n), level,
+                          (unsigned long long)b->page_bytes, produces ? "reserved" : "waited for");
     }
     return check_one_page(v, d, n);
 }
@@ -128,13 +128,13 @@ static int check_plain_region(struct tw_verifier *v, const struct tw_vf_data *d,
     const struct tw_buffer *b = d->buffer[n];
     struct tw_vf_buffer *state = &v->buffers[d->region[n]->id];
     if (b->kind == TW_BUF_SCRATCH) {
-        if (state->toucher && state->toucher != v->place.engine + 1) {
+        if (state->user && state->user != v->place.engine + 1) {
             return tw_vf_fail(v, TW_RULE_fifo_ends,
                               "%s is in scratch %u (%s), which engine %s uses", NAME(v, n),
                               d->region[n]->id, tw_program_string(v->program, b->name),
-                              tw_engine_name(state->toucher - 1u));
+                              tw_engine_name(state->user - 1u));
         }
-        state->toucher = (uint8_t)(v->place.engine + 1);
+        state->user = (uint8_t)(v->place.engine + 1);
     }
     if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), b->page_bytes)) {
         return tw_vf_fail(v, TW_RULE_region_in_buffer,
@@ -178,9 +178,9 @@ static int check_tensor_region(struct tw_verifier *v, const struct tw_vf_data *d
     tw_vf_range(v, &d->region[n]->instance, &lo, &hi);
     if (hi >= t->bind_count) {
         return tw_vf_fail(v, TW_RULE_region_in_tensor,
-                          "%s names instances up to %llu of the %u of %s", NAME(v, n),
-                          (unsigned long long)hi, t->bind_count,
-                          tw_program_string(v->program, t->name));
+                          "%s uses instances up to %llu of %s, which has %u", NAME(v, n),
+                          (unsigned long long)hi, tw_program_string(v->program, t->name),
+                          t->bind_count);
     }
     if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), t->bytes)) {
         return tw_vf_fail(v, TW_RULE_region_in_tensor,
@@ -310,7 +310,7 @@ static int check_pair(struct tw_verifier *v, const struct tw_vf_data *d, uint32_
     }
     return ok ? 0
               : tw_vf_fail(v, TW_RULE_regions_apart,
-                           "%s [%llu, %llu) of buffer %u and %s [%llu, %llu) of buffer %u",
+                           "%s [%llu, %llu) of buffer %u overlaps %s [%llu, %llu) of buffer %u",
                            NAME(v, a), (unsigned long long)d->lo[a], end_of(d, a), d->region[a]->id,
                            NAME(v, b), (unsigned long long)d->lo[b], end_of(d, b),
                            d->region[b]->id);
@@ -366,9 +366,10 @@ int tw_vf_regions_finish(struct tw_verifier *v) {
         struct tw_vf_buffer *b = &v->buffers[i];
         if (b->is_weight && b->is_unaligned) {
             v->place = b->unaligned;
-            return tw_vf_fail(v, TW_RULE_operand_types,
-                              "fills weight buffer %u (%s) not in multiples of 64 bytes", i,
-                              tw_program_string(p, p->buffers[i].name));
+            return tw_vf_fail(
+                v, TW_RULE_operand_types,
+                "fills weight buffer %u (%s) at offsets or strides that are not multiples of 64", i,
+                tw_program_string(p, p->buffers[i].name));
         }
         if (b->is_weight && p->buffers[i].page_bytes % 64 != 0) {
             tw_vf_at_object(v, "buffer", i, p->buffers[i].name);

@@ -6,11 +6,13 @@
  *     sem_wait local;  sem_inc gather(root) by 1;
  *     [on the root]  sem_wait gather;  (sem_inc | mcast_set) release ...
  * with no other op in between. A small state machine follows each stream. Each threshold must be
- * unit * (passes before this one + 1) above the initial value, where the unit is the engines of the
+ * unit * (earlier passes + 1) above the initial value, where the unit is the engines of the
  * site (local), the sites (gather) or 1 (release), in every iteration of every loop: the number of
  * earlier passes is counted like a FIFO's pages.
  */
 #include "loader/verify/verify_internal.h"
+
+#include <stdio.h>
 
 enum { IDLE, ARRIVED, GATHERED, SENT, ROOT, RELEASING };
 
@@ -30,15 +32,22 @@ uint32_t tw_vf_rendezvous_unit(const struct tw_verifier *v, uint32_t sem) {
     return 0;
 }
 
+/* Fails for an op on a semaphore that may not come now. */
 static int fail_order(struct tw_verifier *v, uint32_t sem) {
     static const char *const after[] = {"outside a rendezvous", "after arriving",
                                         "after gathering",      "after notifying the root",
                                         "before any release",   "while releasing"};
-    return tw_vf_fail(v, TW_RULE_rendezvous_shape,
-                      "%s semaphore %u of section %d, %s in the rendezvous of section %d",
-                      use_name[v->sems[sem].use], sem, (int)v->sems[sem].span,
-                      after[v->rendezvous_state],
-                      v->rendezvous_state ? (int)v->rendezvous_section : -1);
+    const struct tw_vf_sem *s = &v->sems[sem];
+    char section[24] = "", rendezvous[48] = "";
+    if (s->use != TW_VF_PLAIN) {
+        snprintf(section, sizeof section, " of section %u", s->section);
+    }
+    if (v->rendezvous_state != IDLE) {
+        snprintf(rendezvous, sizeof rendezvous, " in the rendezvous of section %u",
+                 v->rendezvous_section);
+    }
+    return tw_vf_fail(v, TW_RULE_rendezvous_shape, "uses %s semaphore %u%s %s%s", use_name[s->use],
+                      sem, section, after[v->rendezvous_state], rendezvous);
 }
 
 /* ---- one op ---- */
@@ -99,7 +108,7 @@ static int next_state(int state, enum tw_vf_sem_use use, bool waits) {
 
 static int check_base(struct tw_verifier *v, uint32_t sem, const struct tw_affine *threshold) {
     uint64_t unit = tw_vf_rendezvous_unit(v, sem);
-    uint64_t passes = v->sections[v->sems[sem].span].passes.count;
+    uint64_t passes = v->sections[v->sems[sem].section].passes.count;
     uint64_t expected = v->program->semaphores[sem].initial + unit * (passes + 1);
     if (threshold->base != expected) {
         return tw_vf_fail(v, TW_RULE_rendezvous_shape, "%s threshold begins at %llu, expected %llu",
@@ -132,18 +141,18 @@ int tw_vf_rendezvous_op(struct tw_verifier *v, uint32_t sem, const struct tw_aff
     }
     int next = next_state(v->rendezvous_state, s->use, threshold != NULL);
     tw_vf_count(v, TW_RULE_rendezvous_shape);
-    if (next < IDLE || (v->rendezvous_state != IDLE && s->span != v->rendezvous_section)) {
+    if (next < IDLE || (v->rendezvous_state != IDLE && s->section != v->rendezvous_section)) {
         return fail_order(v, sem);
     }
-    v->rendezvous_section = s->span;
+    v->rendezvous_section = s->section;
     v->rendezvous_state = next;
-    if (next == ROOT && v->sections[s->span].root != v->place.site) {
+    if (next == ROOT && v->sections[s->section].root != v->place.site) {
         return tw_vf_fail(v, TW_RULE_rendezvous_shape,
-                          "waits for gathering, but the root is site %u",
-                          v->sections[s->span].root);
+                          "waits for the arrivals of all sites, but the root is site %u",
+                          v->sections[s->section].root);
     }
     int rc = threshold ? check_base(v, sem, threshold) : check_increment(v, s->use);
-    return rc || next != IDLE ? rc : end_pass(v, &v->sections[s->span]);
+    return rc || next != IDLE ? rc : end_pass(v, &v->sections[s->section]);
 }
 
 /* ---- loops ---- */
@@ -162,7 +171,7 @@ static int check_steps(struct tw_verifier *v, const struct tw_vf_loop *loop) {
         if (w->unit == 0) {
             continue;
         }
-        uint64_t expected = w->unit * v->sections[v->sems[w->sem].span].body;
+        uint64_t expected = w->unit * v->sections[v->sems[w->sem].section].body;
         if (step_of(&w->threshold, loop->var) != expected) {
             v->place = w->place;
             return tw_vf_fail(v, TW_RULE_rendezvous_shape,
@@ -197,16 +206,16 @@ int tw_vf_rendezvous_end_loop(struct tw_verifier *v, const struct tw_vf_loop *lo
 
 /* ---- streams, sites, the program ---- */
 
-static int check_passes(struct tw_verifier *v, uint32_t span) {
-    struct tw_vf_section *s = &v->sections[span];
-    uint64_t repeat = v->program->sections[span].repeat;
+static int check_passes(struct tw_verifier *v, uint32_t section) {
+    struct tw_vf_section *s = &v->sections[section];
+    uint64_t repeat = v->program->sections[section].repeat;
     if (s->passes_per_step == 0) {
         s->passes_per_step = s->passes.count;
     }
     if (s->passes.count != s->passes_per_step || s->passes.count % repeat != 0) {
         return tw_vf_fail(
             v, TW_RULE_rendezvous_shape,
-            "passes the rendezvous of section %u %llu times, others %llu, repeat %llu", span,
+            "passes the rendezvous of section %u %llu times, others %llu, repeat %llu", section,
             (unsigned long long)s->passes.count, (unsigned long long)s->passes_per_step,
             (unsigned long long)repeat);
     }
@@ -219,7 +228,7 @@ int tw_vf_rendezvous_end_stream(struct tw_verifier *v) {
         return tw_vf_fail(v, TW_RULE_rendezvous_shape, "the stream ends inside a rendezvous");
     }
     if (!v->closed) {
-        return tw_vf_fail(v, TW_RULE_spans_partition,
+        return tw_vf_fail(v, TW_RULE_sections_partition,
                           "the stream does not end with the last section's rendezvous");
     }
     if (v->n_seen != v->n_closing) {
@@ -257,21 +266,21 @@ int tw_vf_rendezvous_end_site(struct tw_verifier *v) {
     return 0;
 }
 
-static int check_released(struct tw_verifier *v, uint32_t span) {
+static int check_released(struct tw_verifier *v, uint32_t section) {
     const struct tw_program *p = v->program;
     for (uint32_t site = 0; site < p->n_sites; site++) {
-        uint64_t *word = tw_vf_word(v, p->sections[span].release, site);
+        uint64_t *word = tw_vf_word(v, p->sections[section].release, site);
         bool active = false;
         for (unsigned e = 0; e < TW_ENGINE_COUNT; e++) {
             active |= tw_vf_stream_words(v, site, e) > 0;
         }
         tw_vf_count(v, TW_RULE_rendezvous_shape);
-        if (active && (!word || *word != v->sections[span].passes_per_step)) {
-            tw_vf_at_object(v, "section", span, p->sections[span].name);
+        if (active && (!word || *word != v->sections[section].passes_per_step)) {
+            tw_vf_at_object(v, "section", section, p->sections[section].name);
             return tw_vf_fail(v, TW_RULE_rendezvous_shape,
                               "site %u is released %llu times in %llu passes", site,
                               word ? (unsigned long long)*word : 0,
-                              (unsigned long long)v->sections[span].passes_per_step);
+                              (unsigned long long)v->sections[section].passes_per_step);
         }
     }
     return 0;
@@ -282,7 +291,7 @@ int tw_vf_rendezvous_finish(struct tw_verifier *v) {
     if (v->n_active_sites == 0) {
         v->place.object = "program";
         v->place.id = TW_NONE;
-        return tw_vf_fail(v, TW_RULE_spans_partition, "no engine has an op");
+        return tw_vf_fail(v, TW_RULE_sections_partition, "no engine has an op");
     }
     for (uint32_t i = 0; i < v->program->n_sections && !rc; i++) {
         if (v->program->sections[i].release != TW_NONE) {

@@ -28,8 +28,15 @@ static int check_engine(struct tw_verifier *v) {
     tw_vf_count(v, TW_RULE_engine_runs_op);
     const char *engines = tw_op_info(v->op.code).engines;
     if (!strchr(engines, letter[v->place.engine])) {
-        return tw_vf_fail(v, TW_RULE_engine_runs_op, "engine %s may not run it, only %s",
-                          tw_engine_name(v->place.engine), engines);
+        char allowed[32] = "";
+        for (const char *e = engines; *e; e++) {
+            strcat(strcat(allowed, e == engines ? "" : " or "),
+                   tw_engine_name(*e == 'L'   ? TW_ENGINE_LOAD
+                                  : *e == 'M' ? TW_ENGINE_MATH
+                                              : TW_ENGINE_STORE));
+        }
+        return tw_vf_fail(v, TW_RULE_engine_runs_op, "engine %s may not run it, only %s may",
+                          tw_engine_name(v->place.engine), allowed);
     }
     return 0;
 }
@@ -44,13 +51,15 @@ static int open_loop(struct tw_verifier *v) {
     }
     tw_vf_count(v, TW_RULE_trips_sound);
     if (count->max < 1 || count->max > TW_VF_MAX_COUNT || outer * count->max > TW_VF_MAX_COUNT) {
-        return tw_vf_fail(v, TW_RULE_trips_sound,
-                          "a loop of %u inside loops of %llu iterations, the maximum is %u",
-                          count->max, (unsigned long long)outer, TW_VF_MAX_COUNT);
+        return tw_vf_fail(
+            v, TW_RULE_trips_sound,
+            "a loop of %u iterations inside loops of %llu; the maximum of the product is %u",
+            count->max, (unsigned long long)outer, TW_VF_MAX_COUNT);
     }
     if ((count->id == TW_NONE) != (id == TW_NONE)) {
-        return tw_vf_fail(v, TW_RULE_loops_agree, "loop id %d with %s count", (int)id,
-                          count->id == TW_NONE ? "a constant" : "a trip's");
+        return id == TW_NONE ? tw_vf_fail(v, TW_RULE_loops_agree, "a loop over a trip has no id")
+                             : tw_vf_fail(v, TW_RULE_loops_agree,
+                                          "a loop with a constant count has id %u", id);
     }
     /* Variables are 1..7 and distinct in a nest, so the stack cannot overflow. */
     struct tw_vf_loop *loop = &v->loop[v->n_loops++];
@@ -125,7 +134,7 @@ static int check_op(struct tw_verifier *v) {
     if (v->rendezvous_state && code != TW_OP_SEM_INC && code != TW_OP_SEM_WAIT &&
         code != TW_OP_MCAST_SET) {
         return tw_vf_fail(v, TW_RULE_rendezvous_shape,
-                          "between arrival at and release from the rendezvous of section %u",
+                          "comes between arrival and release in the rendezvous of section %u",
                           v->rendezvous_section);
     }
     if (code != TW_OP_END) {

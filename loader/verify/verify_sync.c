@@ -17,8 +17,9 @@ int tw_vf_dynamic_loop(struct tw_verifier *v, uint32_t engine) {
     size_t n = v->n_dynamic[engine];
     uint32_t id = v->loop[v->n_loops - 1].id;
     if (n > 0 && v->dynamic[engine][n - 1].id >= id) {
-        return tw_vf_fail(v, TW_RULE_loops_agree, "loop id %u after %u: ids ascend along a stream",
-                          id, v->dynamic[engine][n - 1].id);
+        return tw_vf_fail(v, TW_RULE_loops_agree,
+                          "loop id %u comes after %u, but ids must ascend along a stream", id,
+                          v->dynamic[engine][n - 1].id);
     }
     int rc = tw_vf_grow(v, &v->dynamic[engine], &v->cap_dynamic[engine], n,
                         sizeof v->dynamic[engine][0]);
@@ -147,10 +148,11 @@ static int increment(struct tw_verifier *v, uint32_t sem, const struct rect *whe
     const struct tw_program *p = v->program;
     uint64_t iterations = v->n_loops ? v->loop[v->n_loops - 1].iterations : 1;
     if (!holds(group_of(v, sem), where)) {
-        return tw_vf_fail(v, TW_RULE_thresholds_reachable,
-                          "semaphore %u (%s) has no word on chip %u x %u..%u y %u..%u", sem,
-                          tw_program_string(p, p->semaphores[sem].name), where->chip, where->x0,
-                          where->x1, where->y0, where->y1);
+        return tw_vf_fail(
+            v, TW_RULE_thresholds_reachable,
+            "semaphore %u (%s) does not have words on all of chip %u, x %u..%u, y %u..%u", sem,
+            tw_program_string(p, p->semaphores[sem].name), where->chip, where->x0, where->x1,
+            where->y0, where->y1);
     }
     /* below 2^63: both factors fit 32 bits and the sum is bounded next */
     v->sems[sem].sum += by * iterations;
@@ -194,8 +196,8 @@ int tw_vf_mcast_group(struct tw_verifier *v, uint32_t group) {
     if (g->chips == 1) {
         return 0;
     }
-    return tw_vf_fail(v, TW_RULE_groups_on_chip, "multicasts to group %u on %u chips, expected one",
-                      group, g->chips);
+    return tw_vf_fail(v, TW_RULE_groups_on_chip,
+                      "multicasts to group %u on %u chips, expected one chip", group, g->chips);
 }
 
 int tw_vf_sync_op(struct tw_verifier *v) {

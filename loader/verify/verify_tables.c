@@ -22,7 +22,8 @@ static int check_name(struct tw_verifier *v, uint32_t name) {
 
 static int check_strings(struct tw_verifier *v) {
     const struct tw_program *p = v->program;
-    CHECK(p->name && p->strings && p->strings_bytes > 0, table_sizes, "no name or no string table");
+    CHECK(p->name && p->strings && p->strings_bytes > 0, table_sizes,
+          "the program has no name or no string table");
     CHECK(p->strings[0] == 0 && p->strings[p->strings_bytes - 1] == 0, table_sizes,
           "the string table of %u bytes does not begin and end with a zero byte", p->strings_bytes);
     return 0;
@@ -36,7 +37,8 @@ static int check_mesh(struct tw_verifier *v) {
               p->n_sites <= TW_VF_MAX_COUNT / TW_ENGINE_COUNT,
           table_sizes, "%u sites, but %u chips of %u x %u", p->n_sites, p->n_chips, p->mesh_width,
           p->mesh_height);
-    CHECK(p->rows >= 1 && p->rows <= TW_VF_MAX_COUNT, table_sizes, "%u rows per step", p->rows);
+    CHECK(p->rows >= 1 && p->rows <= TW_VF_MAX_COUNT, table_sizes,
+          "%u rows per step, expected 1 to %u", p->rows, TW_VF_MAX_COUNT);
     return 0;
 }
 
@@ -53,7 +55,7 @@ static int check_pointers(struct tw_verifier *v) {
              {"trips", p->trips, p->n_trips},
              {"stages", p->stages, p->n_stages},
              {"edges", p->edges, p->n_edges},
-             {"spans", p->sections, p->n_sections},
+             {"sections", p->sections, p->n_sections},
              {"streams", p->streams, p->n_sites}};
     for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
         CHECK(t[i].n == 0 || t[i].table, table_sizes, "%u %s but no table", t[i].n, t[i].what);
@@ -72,7 +74,8 @@ static int check_streams(struct tw_verifier *v) {
               i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT);
         CHECK(s->n_words == 0 || s->words, table_sizes, "stream %u has %u words but no bytes", i,
               s->n_words);
-        CHECK(s->n_words <= TW_VF_MAX_COUNT, table_sizes, "stream %u has %u words", i, s->n_words);
+        CHECK(s->n_words <= TW_VF_MAX_COUNT, table_sizes,
+              "stream %u has %u words, the maximum is %u", i, s->n_words, TW_VF_MAX_COUNT);
     }
     for (uint32_t site = 0; site < p->n_sites; site++) {
         for (unsigned e = 0; e < TW_ENGINE_COUNT; e++) {
@@ -122,8 +125,8 @@ static int check_tensor(struct tw_verifier *v, const struct tw_tensor *t) {
           t->packing, t->role, t->init);
     CHECK(t->rows >= 1 && t->cols >= 1 && t->rows <= TW_VF_MAX_COUNT && t->cols <= TW_VF_MAX_COUNT,
           table_sizes, "invalid shape %u x %u", t->rows, t->cols);
-    CHECK((uint64_t)t->bind_first + t->bind_count < TW_NONE, table_sizes, "binding rows %u + %u",
-          t->bind_first, t->bind_count);
+    CHECK((uint64_t)t->bind_first + t->bind_count < TW_NONE, table_sizes,
+          "binding rows %u + %u exceed the maximum, %u", t->bind_first, t->bind_count, TW_NONE - 1);
     CHECK((t->role == TW_ROLE_ACTIVATION) == (t->bind_count == 0), roles_kept,
           "an %s tensor with %u binding rows",
           t->role == TW_ROLE_ACTIVATION ? "activation" : "other than activation", t->bind_count);
@@ -167,7 +170,8 @@ static int check_siblings(struct tw_verifier *v, uint32_t id) {
           p->n_groups);
     uint64_t size = tw_group_size(&p->groups[b->group]);
     CHECK(tw_buffer_sibling(p, b, b->site) == id && base + size <= p->n_buffers, buffer_placed,
-          "sibling of site %u in the set of buffers %u..%llu, one on each site of group %u",
+          "is on site %u, where it is not a member of the set of buffers %u..%llu, one on each "
+          "site of group %u",
           b->site, base, (unsigned long long)base + size - 1, b->group);
     const struct tw_buffer *first = &p->buffers[base];
     CHECK(first->sibling_base == base && first->group == b->group && first->kind == b->kind &&
@@ -190,27 +194,30 @@ static int check_buffer(struct tw_verifier *v, const struct tw_buffer *b) {
           b->dtype, b->tensor);
     const struct tw_tensor *param = tw_buffer_param(p, b);
     CHECK(b->pages >= 1 && b->page_bytes >= 1 && (b->kind == TW_BUF_FIFO || b->pages == 1 || param),
-          buffer_placed, "%u pages of %llu bytes", b->pages, (unsigned long long)b->page_bytes);
-    CHECK(!param || (b->kind == TW_BUF_RESIDENT && b->pages == param->bind_count &&
-                     b->page_bytes >= param->bytes && b->page_bytes % 64 == 0 &&
-                     b->dtype == param->dtype),
           buffer_placed,
-          "%u pages of %llu bytes, kind %u, %s, keep %u instances of %llu bytes of a %s param",
-          b->pages, (unsigned long long)b->page_bytes, b->kind, tw_dtype_name(b->dtype),
-          param ? param->bind_count : 0, (unsigned long long)(param ? param->bytes : 0),
-          param ? tw_dtype_name(param->dtype) : "");
+          "%u pages of %llu bytes; only a FIFO and the buffer of a param may have several pages",
+          b->pages, (unsigned long long)b->page_bytes);
+    CHECK(
+        !param ||
+            (b->kind == TW_BUF_RESIDENT && b->pages == param->bind_count &&
+             b->page_bytes >= param->bytes && b->page_bytes % 64 == 0 && b->dtype == param->dtype),
+        buffer_placed,
+        "%u pages of %llu bytes, kind %u, %s, cannot keep %u instances of %llu bytes of a %s param",
+        b->pages, (unsigned long long)b->page_bytes, b->kind, tw_dtype_name(b->dtype),
+        param ? param->bind_count : 0, (unsigned long long)(param ? param->bytes : 0),
+        param ? tw_dtype_name(param->dtype) : "");
     CHECK(b->offset % 64 == 0 && b->page_bytes % 4 == 0, buffer_placed,
           "offset %llu is not a multiple of 64, or page size %llu not of 4",
           (unsigned long long)b->offset, (unsigned long long)b->page_bytes);
     CHECK(tw_mul_u64(b->pages, b->page_bytes, &bytes) &&
               tw_range_ok(b->offset, bytes, p->sram_bytes),
-          buffer_placed, "%u pages of %llu bytes at %llu in an SRAM of %llu", b->pages,
+          buffer_placed, "%u pages of %llu bytes at %llu do not fit an SRAM of %llu", b->pages,
           (unsigned long long)b->page_bytes, (unsigned long long)b->offset,
           (unsigned long long)p->sram_bytes);
     if (b->kind == TW_BUF_FIFO) {
         CHECK(b->producer < TW_ENGINE_COUNT && b->consumer < TW_ENGINE_COUNT &&
                   b->producer != b->consumer,
-              fifo_ends, "producer %u and consumer %u are not two engines", b->producer,
+              fifo_ends, "producer %u and consumer %u are not two different engines", b->producer,
               b->consumer);
     }
     return 0;
@@ -254,7 +261,8 @@ static int check_groups(struct tw_verifier *v) {
         tw_vf_at_object(v, "group", i, 0);
         CHECK(g->chips >= 1 && (uint32_t)g->chip + g->chips <= p->n_chips && g->x0 < g->x1 &&
                   g->x1 <= p->mesh_width && g->y0 < g->y1 && g->y1 <= p->mesh_height,
-              groups_on_chip, "chips %u..%u x %u..%u y %u..%u on %u chips of %u x %u", g->chip,
+              groups_on_chip,
+              "chips %u..%u x %u..%u y %u..%u is not a rectangle on %u chips of %u x %u", g->chip,
               (uint32_t)g->chip + g->chips, g->x0, g->x1, g->y0, g->y1, p->n_chips, p->mesh_width,
               p->mesh_height);
     }
@@ -273,9 +281,10 @@ static int check_semaphores(struct tw_verifier *v) {
         }
         CHECK(s->group < p->n_groups && s->role <= TW_SEM_RELEASE, table_sizes,
               "group %u or role %u is unknown", s->group, s->role);
-        CHECK(s->initial <= TW_VF_MAX_COUNT, thresholds_reachable, "initial value %u", s->initial);
+        CHECK(s->initial <= TW_VF_MAX_COUNT, thresholds_reachable,
+              "initial value %u, the maximum is %u", s->initial, TW_VF_MAX_COUNT);
         v->sems[i].first_word = (uint32_t)n_words;
-        v->sems[i].span = TW_NONE;
+        v->sems[i].section = TW_NONE;
         n_words += tw_group_size(&p->groups[s->group]);
         CHECK(n_words <= TW_VF_MAX_WORDS_OF_SEMAPHORES, table_sizes, "more than %u semaphore words",
               TW_VF_MAX_WORDS_OF_SEMAPHORES);
@@ -299,8 +308,9 @@ static int check_trips(struct tw_verifier *v) {
         CHECK(in->role == TW_ROLE_INPUT && in->dtype == TW_DT_I32 && in->rows == 1 && in->cols == 1,
               trips_sound, "reads tensor %u, %u x %u %s of role %u, not a one-element i32 input",
               t->input, in->rows, in->cols, tw_dtype_name(in->dtype), in->role);
-        CHECK(t->div >= 1 && t->max <= TW_VF_MAX_COUNT, trips_sound, "div %u, max %u", t->div,
-              t->max);
+        CHECK(t->div >= 1 && t->max <= TW_VF_MAX_COUNT, trips_sound,
+              "div %u, max %u; expected div from 1 and max up to %u", t->div, t->max,
+              TW_VF_MAX_COUNT);
     }
     return 0;
 }
@@ -318,10 +328,10 @@ static int check_stages(struct tw_verifier *v) {
                   s->section < p->n_sections,
               table_sizes, "kind %u, site %u, engine %u or section %u is unknown", s->kind, s->site,
               s->engine, s->section);
-        const struct tw_section *span = &p->sections[s->section];
-        CHECK(i >= span->first_stage && i - span->first_stage < span->n_stages, spans_partition,
-              "names section %u, which holds stages %u + %u", s->section, span->first_stage,
-              span->n_stages);
+        const struct tw_section *section = &p->sections[s->section];
+        CHECK(i >= section->first_stage && i - section->first_stage < section->n_stages,
+              sections_partition, "names section %u, which holds stages %u + %u", s->section,
+              section->first_stage, section->n_stages);
     }
     for (uint32_t i = 0; i < p->n_edges; i++) {
         const struct tw_edge *e = &p->edges[i];
@@ -336,10 +346,10 @@ static int check_stages(struct tw_verifier *v) {
 }
 
 /* Registers a rendezvous semaphore of a section. */
-static int take_semaphore(struct tw_verifier *v, uint32_t span, uint32_t sem,
+static int take_semaphore(struct tw_verifier *v, uint32_t section, uint32_t sem,
                           enum tw_vf_sem_use use, uint32_t role) {
     const struct tw_program *p = v->program;
-    const struct tw_section *s = &p->sections[span];
+    const struct tw_section *s = &p->sections[section];
     CHECK(sem >= s->first_semaphore && sem - s->first_semaphore < s->n_semaphores &&
               sem < p->n_semaphores,
           rendezvous_shape, "semaphore %u is not one of the section's %u + %u", sem,
@@ -349,7 +359,7 @@ static int take_semaphore(struct tw_verifier *v, uint32_t span, uint32_t sem,
     CHECK(v->sems[sem].use == TW_VF_PLAIN, rendezvous_shape,
           "semaphore %u has two roles in the rendezvous", sem);
     v->sems[sem].use = use;
-    v->sems[sem].span = span;
+    v->sems[sem].section = section;
     return 0;
 }
 
@@ -369,10 +379,10 @@ static int check_closing(struct tw_verifier *v, uint32_t i) {
     return rc ? rc : take_semaphore(v, i, s->release, TW_VF_RELEASE, TW_SEM_RELEASE);
 }
 
-static int check_spans(struct tw_verifier *v) {
+static int check_sections(struct tw_verifier *v) {
     const struct tw_program *p = v->program;
     uint64_t buffer = 0, sem = 0, stage = 0, edge = 0;
-    CHECK(p->n_sections >= 1, spans_partition, "no sections");
+    CHECK(p->n_sections >= 1, sections_partition, "the program has no sections");
     for (uint32_t i = 0; i < p->n_sections; i++) {
         const struct tw_section *s = &p->sections[i];
         tw_vf_at_object(v, "section", i, s->name);
@@ -384,7 +394,7 @@ static int check_spans(struct tw_verifier *v) {
         CHECK(
             s->first_buffer == buffer && s->first_semaphore == sem && s->first_stage == stage &&
                 s->first_edge == edge,
-            spans_partition,
+            sections_partition,
             "begins at buffer %u, semaphore %u, stage %u, edge %u, expected %llu, %llu, %llu, %llu",
             s->first_buffer, s->first_semaphore, s->first_stage, s->first_edge,
             (unsigned long long)buffer, (unsigned long long)sem, (unsigned long long)stage,
@@ -400,12 +410,12 @@ static int check_spans(struct tw_verifier *v) {
     }
     CHECK(buffer == p->n_buffers && sem == p->n_semaphores && stage == p->n_stages &&
               edge == p->n_edges,
-          spans_partition,
+          sections_partition,
           "sections hold %llu buffers, %llu semaphores, %llu stages, %llu edges of %u, %u, %u, %u",
           (unsigned long long)buffer, (unsigned long long)sem, (unsigned long long)stage,
           (unsigned long long)edge, p->n_buffers, p->n_semaphores, p->n_stages, p->n_edges);
-    CHECK(p->sections[p->n_sections - 1].release != TW_NONE, spans_partition,
-          "the last section does not close");
+    CHECK(p->sections[p->n_sections - 1].release != TW_NONE, sections_partition,
+          "the last section does not close: it names no rendezvous semaphores");
     return 0;
 }
 
@@ -416,6 +426,6 @@ int tw_vf_tables(struct tw_verifier *v) {
     rc = rc ? rc : check_sets(v);
     rc = rc ? rc : check_semaphores(v);
     rc = rc ? rc : check_trips(v);
-    rc = rc ? rc : check_spans(v);
+    rc = rc ? rc : check_sections(v);
     return rc ? rc : check_stages(v);
 }

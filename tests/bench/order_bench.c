@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Measures the cost of certificates: ns per op of verifying and checking as programs grow, the
- * rendezvous of 2 to 1,472 sites, and the certificate's share and load time of bundles. usage:
- * order_bench [MODEL...] (GGUF or llama2.c files)
+ * Measures the cost of certificates: ns per op of verifying and checking as programs grow; the
+ * rendezvous of 2 to 1,472 sites; in bundles, the certificate's share of the size and the time to
+ * check it. Usage: order_bench [MODEL...] (GGUF or llama2.c files)
  */
 #include "compiler/spatial/certify.h"
 #include "compiler/spatial/compose.h"
@@ -129,7 +129,7 @@ static void grow(const char *target, uint32_t sites, uint64_t ops) {
     random_model_finish(&model);
 }
 
-/* ---- a boundary ---- */
+/* ---- the boundary of two sections ---- */
 
 /* A section in which each site's MATH engine executes one small op; the rest is its rendezvous. */
 static void boundary(uint32_t width, uint32_t height) {
@@ -242,7 +242,7 @@ int main(int argc, char **argv) {
                                          {16, 8}, {16, 16}, {32, 16}, {32, 23}, {32, 32}, {46, 32}};
     static const char *const targets[] = {"host", "sim4x4", "grid8x8"};
     int failed = 0;
-    printf("Growing programs: layers one after the other, each a section of its own. ns an op.\n");
+    printf("Growing programs: layers one after the other, each a section of its own; ns per op.\n");
     printf("%-8s %6s %9s %7s %10s %10s %10s %10s %9s\n", "target", "sites", "ops", "parts",
            "verify", "check", "both", "certify", "cert B/op");
     for (uint64_t ops = 10000; ops <= 1000000; ops *= 10) {
@@ -251,9 +251,9 @@ int main(int argc, char **argv) {
     for (uint64_t ops = 10000; ops <= 1000000; ops *= 10) {
         grow("sim4x4", 0, ops);
     }
-    printf("\nThe rendezvous of a boundary.\n");
+    printf("\nThe rendezvous between two sections.\n");
     printf("%6s %8s %10s %12s %14s %10s %10s %10s\n", "sites", "ops", "ops/site", "max/engine",
-           "flag places", "verify ms", "check ms", "check/op");
+           "flag words", "verify ms", "check ms", "check/op");
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         boundary(meshes[i][0], meshes[i][1]);
     }

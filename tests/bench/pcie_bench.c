@@ -2,8 +2,11 @@
  *
  * Measures the round trip to a PCIe device against the bare path: doorbell, eventfd, process,
  * eventfd, interrupt.
- *   pcie_bench echo SOCKET      outside of the guest: an ivshmem peer that answers each bell at once, and counts it in BAR2
- *   pcie_bench BDF ECHO-BDF     in the guest: the device (emulate --ivshmem), and the echo
+ *   pcie_bench echo SOCKET
+ *       runs outside the guest: an ivshmem peer that answers each doorbell at once and counts it in
+ *       BAR2
+ *   pcie_bench BDF ECHO-BDF
+ *       runs in the guest: measures the device (emulate --ivshmem) and the echo
  * tests/bench/pcie.sh boots a guest with both.
  */
 #include "driver/device/device.h"
@@ -43,7 +46,7 @@ static int serve_echo(const char *path) {
     uint32_t *count = (uint32_t *)(void *)a.bar2;
     struct pollfd p = {.fd = a.doorbell, .events = POLLIN};
     while (poll(&p, 1, -1) > 0) {
-        if (tw_event_heard(a.doorbell)) {
+        if (tw_event_clear(a.doorbell)) {
             tw_pcie_store(count, *count + 1);
             a.interrupt(a.ctx);
         }
@@ -54,13 +57,13 @@ static int serve_echo(const char *path) {
 
 /* ---- in the guest ---- */
 
-struct way {
+struct path {
     struct tw_vfio echo;
     tw_device *device;
     bool poll;
 };
 
-static bool echo_once(struct way *w) {
+static bool echo_once(struct path *w) {
     const uint32_t *count = (const uint32_t *)(const void *)w->echo.bar[2].mapped;
     uint32_t before = tw_pcie_load(count);
     tw_vfio_poke(&w->echo, 0, 12, 1u << 16);
@@ -70,10 +73,10 @@ static bool echo_once(struct way *w) {
         return true;
     }
     struct pollfd p = {.fd = w->echo.interrupt, .events = POLLIN};
-    return poll(&p, 1, 5000) > 0 && tw_event_heard(p.fd);
+    return poll(&p, 1, 5000) > 0 && tw_event_clear(p.fd);
 }
 
-static bool ping_once(struct way *w) {
+static bool ping_once(struct path *w) {
     struct tw_link *l = (struct tw_link *)w->device->transport;
     struct tw_link_header h = {
         .kind = TW_LINK_PING, .generation = l->conn.generation, .ack = l->conn.answered};
@@ -92,7 +95,7 @@ static bool ping_once(struct way *w) {
     return r == TW_PACKET_OK && tw_packet_good(bytes, n, &h) && h.kind == TW_LINK_PROGRESS;
 }
 
-static bool heartbeat_once(struct way *w) {
+static bool heartbeat_once(struct path *w) {
     struct tw_device_call call = {.opcode = TW_WIRE_HEARTBEAT};
     return tw_device_call(w->device, &call, NULL) == 0;
 }
@@ -102,26 +105,26 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Prints and returns the median, and its ratio to that of the bare path if that is known. */
-static double measure(const char *what, bool (*once)(struct way *), struct way *w, double bare) {
+/* Prints and returns the median; prints its ratio to `bare`, the bare path's, unless that is 0. */
+static double measure(const char *what, bool (*once)(struct path *), struct path *w, double bare) {
     static double took[TIMES];
     for (int i = -WARM; i < TIMES; i++) {
         double begin = now_us();
         if (!once(w)) {
-            printf("%-28s does not come back\n", what);
+            printf("%-28s no answer\n", what);
             return 0;
         }
         took[i < 0 ? 0 : i] = now_us() - begin;
     }
     qsort(took, TIMES, sizeof took[0], by_value);
-    printf("%-28s %8.1f us median %8.1f us best %8.1f us of 90 in 100", what, took[TIMES / 2],
+    printf("%-28s %8.1f us median %8.1f us minimum %8.1f us 90th percentile", what, took[TIMES / 2],
            took[0], took[TIMES * 9 / 10]);
-    printf(bare > 0 ? "   %.2f of the bare way\n" : "\n", took[TIMES / 2] / bare);
+    printf(bare > 0 ? "   %.2f times the bare path\n" : "\n", took[TIMES / 2] / bare);
     fflush(stdout);
     return took[TIMES / 2];
 }
 
-static int measure_device(const char *bdf, struct way *w, double bare, tw_error *err) {
+static int measure_device(const char *bdf, struct path *w, double bare, tw_error *err) {
     char selector[64];
     snprintf(selector, sizeof selector, "pcie:%s%s", bdf, w->poll ? "?wait=poll" : "");
     int code = tw_device_open(selector, NULL, &w->device, err);
@@ -136,7 +139,7 @@ static int measure_device(const char *bdf, struct way *w, double bare, tw_error 
 
 int main(int argc, char **argv) {
     tw_error err = {0};
-    struct way w = {.device = NULL};
+    struct path w = {.device = NULL};
     if (argc != 3) {
         fprintf(stderr, "usage: pcie_bench echo SOCKET | pcie_bench BDF ECHO-BDF\n");
         return 2;

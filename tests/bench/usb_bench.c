@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Measures the cost of the link on USB: MB/s of WRITE requests of 1 MiB, as weights are sent,
- * against a bare libusb loop that submits the same bytes to the same endpoint as fast as transfers
- * come back: from the program's own memory, as such loops do, which the kernel copies; and from
- * memory for DMA, whose contents are ignored. The best of several runs each. usage: usb_bench [NAME
- * [MIB [RUNS]]], NAME as after "usb:"
+ * Measures the cost of the link on USB: MB/s of WRITE requests of 1 MiB, as for weights, against a
+ * bare libusb loop that submits the same bytes to the same endpoint as fast as transfers complete:
+ * from the program's own memory, which the kernel copies, and from memory for DMA, which nothing
+ * touches. Prints the median of several rounds. Usage: usb_bench [NAME [MIB [ROUNDS]]], NAME as
+ * after "usb:".
  */
 #include "driver/transport/transport.h"
 #include "driver/transport/usb/usb_find.h"
@@ -28,7 +28,7 @@ static void die(const char *what, const char *why) {
 struct bare {
     libusb_device_handle *handle;
     size_t left; /* bytes not yet submitted */
-    unsigned flying;
+    unsigned in_flight;
 };
 
 static void submit(struct bare *b, struct libusb_transfer *t, size_t max) {
@@ -39,12 +39,12 @@ static void submit(struct bare *b, struct libusb_transfer *t, size_t max) {
     if (code) {
         die("bare loop", libusb_strerror(code));
     }
-    b->flying++;
+    b->in_flight++;
 }
 
 static void LIBUSB_CALL on_done(struct libusb_transfer *t) {
     struct bare *b = t->user_data;
-    b->flying--;
+    b->in_flight--;
     if (t->status != LIBUSB_TRANSFER_COMPLETED) {
         die("bare loop", "a transfer failed");
     }
@@ -94,7 +94,7 @@ static double run_bare(libusb_context *context, const struct tw_usb_found *d, si
     for (int i = 0; i < DEPTH && b.left; i++) {
         submit(&b, t[i], bytes);
     }
-    while (b.flying) {
+    while (b.in_flight) {
         libusb_handle_events(context);
     }
     double s = tw_clock_s() - begin;
@@ -106,7 +106,7 @@ static double run_bare(libusb_context *context, const struct tw_usb_found *d, si
     return s;
 }
 
-/* MB/s. */
+/* Returns the MB/s of the bare loop. */
 static double bare_rate(const char *name, size_t total, size_t bytes, bool dma) {
     struct tw_usb_list list;
     tw_error err = {0};
@@ -166,7 +166,7 @@ static uint64_t await(struct tw_transport *t) {
     return h.address;
 }
 
-/* n requests, as many in flight as the device takes. */
+/* Sends n requests, as many at once as the device takes. Returns the seconds. */
 static double run_link(struct tw_transport *t, enum tw_wire_opcode opcode, uint64_t address,
                        const void *payload, uint32_t bytes, unsigned n) {
     double begin = tw_clock_s();
@@ -180,7 +180,7 @@ static double run_link(struct tw_transport *t, enum tw_wire_opcode opcode, uint6
     return tw_clock_s() - begin;
 }
 
-/* MB/s of WRITE and READ. */
+/* Measures the MB/s of WRITE and READ. */
 static void link_rates(const char *name, unsigned mib, double *write, double *read) {
     struct tw_transport *t = link_open(name);
     const struct tw_wire_alloc q = {.bytes = MIB, .align = 64};
@@ -198,12 +198,14 @@ static void link_rates(const char *name, unsigned mib, double *write, double *re
     free(payload);
 }
 
-/* ---- rounds: all of them after one another, so that what else the machine does meets all alike
- * ---- */
+/* ---- rounds ---- */
+
+/* Each round measures all contenders one after the other, so that other load on the machine affects
+ * all of them alike. */
 
 enum contender { DMA, SAME, SMALL, MIDDLE, LARGE, LARGEST, WRITE, READ, CONTENDERS };
 #define PACKET_BYTES (TW_LINK_HEADER_BYTES + TW_LINK_CHUNK)
-#define MOST_ROUNDS 99
+#define MAX_ROUNDS 99
 
 static const struct {
     const char *what;
@@ -231,9 +233,9 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Of a contender's rate, or of WRITE's share of it. */
+/* Returns the median of a contender's rate, or of WRITE's share of it in percent. */
 static double median(double rate[][CONTENDERS], int rounds, enum contender c, bool share) {
-    double value[MOST_ROUNDS];
+    double value[MAX_ROUNDS];
     for (int i = 0; i < rounds; i++) {
         value[i] = share ? 100 * rate[i][WRITE] / rate[i][c] : rate[i][c];
     }
@@ -242,11 +244,11 @@ static double median(double rate[][CONTENDERS], int rounds, enum contender c, bo
 }
 
 int main(int argc, char **argv) {
-    static double rate[MOST_ROUNDS][CONTENDERS];
+    static double rate[MAX_ROUNDS][CONTENDERS];
     const char *name = argc > 1 ? argv[1] : "";
     unsigned mib = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 64;
     int rounds = argc > 3 ? atoi(argv[3]) : 5;
-    rounds = rounds < 1 ? 1 : rounds > MOST_ROUNDS ? MOST_ROUNDS : rounds;
+    rounds = rounds < 1 ? 1 : rounds > MAX_ROUNDS ? MAX_ROUNDS : rounds;
     for (int i = 0; i < rounds; i++) {
         run_round(name, mib, rate[i]);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A workshop for small GGUF files: starts from a complete two-layer llama, lets a test change one
- * key or tensor, and writes the file from those lists. It shares no code with the reader.
+ * Builds small GGUF files for tests: starts from a complete two-layer llama, lets a test change one
+ * key or tensor, and writes the file. It shares no code with the importer.
  */
 #ifndef TW_TESTS_COMPILER_IMPORT_KIT_H
 #define TW_TESTS_COMPILER_IMPORT_KIT_H
@@ -41,8 +41,8 @@ struct kit {
     size_t n_kv;
     struct kit_tensor tensors[64];
     size_t n_tensors;
-    int64_t kv_count_lie, tensor_count_lie; /* added to the counts in the header */
-    uint8_t *file;                          /* made by kit_write */
+    int64_t kv_count_error, tensor_count_error; /* added to the counts in the header */
+    uint8_t *file;                              /* made by kit_write */
     size_t size, capacity;
 };
 
@@ -163,7 +163,7 @@ static inline void kit_drop_tensor(struct kit *k, const char *name) {
 
 static inline void kit_append_tensor(struct kit *k, const char *name, uint32_t type,
                                      uint32_t n_dims, uint64_t d0, uint64_t d1) {
-    /* Bytes a 32-element block of the types that the tests use. */
+    /* bytes per 32-element block of the types that the tests use */
     uint64_t block = type == 0 ? 128 : type == 1 || type == 30 ? 64 : type == 8 ? 34 : 18;
     struct kit_tensor *t = &k->tensors[k->n_tensors++];
     if (k->n_tensors > 64 || strlen(name) >= sizeof t->name) {
@@ -248,14 +248,14 @@ static inline void kit_put_data(struct kit *k, const struct kit_tensor *t) {
     }
 }
 
-/* Writes k->file afresh. */
+/* Writes k->file again. */
 static inline void kit_write(struct kit *k) {
     uint64_t offset = 0;
     k->size = 0;
     kit_put(k, "GGUF", 4);
     kit_put_int(k, k->version, 4);
-    kit_put_int(k, k->n_tensors + (uint64_t)k->tensor_count_lie, 8);
-    kit_put_int(k, k->n_kv + (uint64_t)k->kv_count_lie, 8);
+    kit_put_int(k, k->n_tensors + (uint64_t)k->tensor_count_error, 8);
+    kit_put_int(k, k->n_kv + (uint64_t)k->kv_count_error, 8);
     for (size_t i = 0; i < k->n_kv; i++) {
         kit_put_text(k, k->kv[i].key);
         kit_put_int(k, k->kv[i].type, 4);

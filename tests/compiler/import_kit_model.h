@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For tests of the GGUF importer: imports what import_kit.h wrote, and states the outcome.
+ * For tests of the GGUF importer: imports the file that import_kit.h builds and checks the result.
  */
 #ifndef TW_TESTS_COMPILER_IMPORT_KIT_MODEL_H
 #define TW_TESTS_COMPILER_IMPORT_KIT_MODEL_H

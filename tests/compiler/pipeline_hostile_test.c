@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Models with valid headers and absurd sizes, targets at the limits of their ranges, and little
- * memory: each ends in a bundle or in a one-line error, soon, and never in an abort. The files have
- * holes where the weights would be.
+ * memory: each case ends within seconds in a bundle or a one-line error, never in an abort. The
+ * files have holes where the weights would be.
  */
 #include "loader/base/clock.h"
 #include "tests/compiler/compile_kit.h"

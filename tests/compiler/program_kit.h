@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For tests that read programs: iteration over the ops of a stream, and the grid of models, targets
- * and rows over which every section and program must be valid.
+ * For tests of programs: iteration over the ops of a stream, and the grid of models, targets and
+ * rows on which every section and program must be valid.
  */
 #ifndef TW_TESTS_COMPILER_PROGRAM_KIT_H
 #define TW_TESTS_COMPILER_PROGRAM_KIT_H

@@ -18,7 +18,7 @@ struct run_side {
     struct tw_graph *graph;
 };
 
-struct unit_run {
+struct program_run {
     struct tw_builder *u;
     struct tw_program p;
     uint64_t *bind;
@@ -50,22 +50,22 @@ static inline void must_prove(struct tw_builder *u) {
 }
 
 static inline void *run_map(void *ctx, uint64_t address, uint64_t size) {
-    const struct unit_run *r = ctx;
+    const struct program_run *r = ctx;
     uint64_t base = (uint64_t)(uintptr_t)r->dram;
     bool ok = address >= base && size <= r->dram_bytes && address - base <= r->dram_bytes - size;
     return ok ? (void *)(uintptr_t)address : NULL;
 }
 
-static inline const char *run_name(const struct unit_run *r, uint32_t tensor) {
+static inline const char *run_name(const struct program_run *r, uint32_t tensor) {
     return tw_program_string(&r->p, r->p.tensors[tensor].name);
 }
 
-static inline uint8_t *run_data(const struct unit_run *r, uint32_t tensor, uint32_t instance) {
+static inline uint8_t *run_data(const struct program_run *r, uint32_t tensor, uint32_t instance) {
     return (uint8_t *)(uintptr_t)r->bind[r->p.tensors[tensor].bind_first + instance];
 }
 
-static inline void run_fill(const struct unit_run *r, uint32_t tensor, const struct run_side *sides,
-                            uint32_t n) {
+static inline void run_fill(const struct program_run *r, uint32_t tensor,
+                            const struct run_side *sides, uint32_t n) {
     const struct tw_tensor *t = &r->p.tensors[tensor];
     for (uint32_t s = 0; s < n; s++) {
         size_t length = strlen(sides[s].prefix);
@@ -84,8 +84,8 @@ static inline void run_fill(const struct unit_run *r, uint32_t tensor, const str
 }
 
 /* Gives every tensor device memory: a Param the weights of its model, all others zeros. */
-static inline void run_open(struct unit_run *r, struct tw_builder *u, const struct run_side *sides,
-                            uint32_t n) {
+static inline void run_open(struct program_run *r, struct tw_builder *u,
+                            const struct run_side *sides, uint32_t n) {
     uint32_t rows = 0, at = 0;
     memset(r, 0, sizeof *r);
     r->u = u;
@@ -117,13 +117,13 @@ static inline void run_open(struct unit_run *r, struct tw_builder *u, const stru
                                            .kernels = tw_kernel_table(TW_ISA_SCALAR)};
 }
 
-static inline void run_close(struct unit_run *r) {
+static inline void run_close(struct program_run *r) {
     free(r->bind);
     free(r->dram);
 }
 
 /* Sets the inputs of a step, by the end of their names: any model's ids, position and end. */
-static inline void run_set_inputs(const struct unit_run *r, uint32_t step) {
+static inline void run_set_inputs(const struct program_run *r, uint32_t step) {
     static const uint32_t ids[RUN_STEPS] = {1, 4, 0, 7, 4};
     for (uint32_t t = 0; t < r->p.n_tensors; t++) {
         const char *dot = strrchr(run_name(r, t), '.'), *name = dot ? dot + 1 : run_name(r, t);
@@ -136,7 +136,7 @@ static inline void run_set_inputs(const struct unit_run *r, uint32_t step) {
     }
 }
 
-static inline void run_record(const struct unit_run *r, uint32_t step, struct run_trace *out) {
+static inline void run_record(const struct program_run *r, uint32_t step, struct run_trace *out) {
     out->n = 0;
     for (uint32_t t = 0; t < r->p.n_tensors; t++) {
         const struct tw_tensor *x = &r->p.tensors[t];
@@ -155,7 +155,7 @@ static inline void run_record(const struct unit_run *r, uint32_t step, struct ru
     }
 }
 
-static inline void run_clear(const struct unit_run *r) {
+static inline void run_clear(const struct program_run *r) {
     for (uint32_t t = 0; t < r->p.n_tensors; t++) {
         const struct tw_tensor *x = &r->p.tensors[t];
         for (uint32_t i = 0;
@@ -165,7 +165,7 @@ static inline void run_clear(const struct unit_run *r) {
     }
 }
 
-static inline void must_not_fault(const struct unit_run *r, int rc, const struct tw_fault *f) {
+static inline void must_not_fault(const struct program_run *r, int rc, const struct tw_fault *f) {
     if (rc) {
         fail_msg("%s: %s at site %u engine %u op %u (%s), object %u, have %llu, need %llu",
                  r->u->name, f->what, f->site, f->engine, f->op_index,
@@ -174,7 +174,7 @@ static inline void must_not_fault(const struct unit_run *r, int rc, const struct
     }
 }
 
-static inline void run_strict(struct unit_run *r, enum tw_scheduler scheduler, uint64_t seed,
+static inline void run_strict(struct program_run *r, enum tw_scheduler scheduler, uint64_t seed,
                               struct run_trace *out) {
     struct tw_arena arena = {NULL, 0, 0};
     struct tw_strict *s;
@@ -191,7 +191,7 @@ static inline void run_strict(struct unit_run *r, enum tw_scheduler scheduler, u
     free(arena.base);
 }
 
-static inline void run_fast(struct unit_run *r, struct run_trace *out) {
+static inline void run_fast(struct program_run *r, struct run_trace *out) {
     struct tw_arena arena = {NULL, 0, 0};
     struct tw_plan *plan;
     struct tw_fault fault = {0};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A whole model on a bare firmware: reads an image (image.h) from standard input, gives it to a
- * command server of its own, and decodes some tokens greedily, on the device: strictly, and by
- * plans with each table of this processor. Prints "ok"/"not ok" lines, and a line "same decode ..."
- * that is the same on every machine.
+ * A whole model on the firmware alone, without driver and loader: reads an image (image.h) from
+ * standard input, writes it to a command server, and decodes some tokens greedily on the device, in
+ * strict mode and in fast mode with each kernel table of this processor. Prints "ok"/"not ok"
+ * lines, and a line "same decode ..." that is the same on every machine.
  */
 #include "tests/cross/image.h"
 #include "tests/support/server_client.h"
@@ -13,10 +13,11 @@
 
 static struct client client;
 
-static void *take(size_t bytes) { /* the next part of the image */
+/* Returns the next part of the image. */
+static void *take(size_t bytes) {
     void *p = malloc(bytes ? bytes : 1);
     if (!p || fread(p, 1, bytes, stdin) != bytes) {
-        printf("not ok the image ends early, or does not fit into memory\n");
+        printf("not ok the image is truncated, or does not fit into memory\n");
         exit(1);
     }
     return p;
@@ -35,7 +36,7 @@ struct placed {
     struct cross_bind *bind;
     uint64_t *address, *rows; /* of segments; of binding rows, as the device gets them */
     uint64_t blob, bind_address;
-    uint8_t *request; /* addresses are still binding rows */
+    uint8_t *request; /* as in the image: with binding rows in place of addresses */
 };
 
 static uint64_t place(const void *bytes, uint64_t n) {
@@ -52,7 +53,7 @@ static void read_image(struct placed *p) {
     p->head = *head;
     free(head);
     if (p->head.magic != CROSS_MAGIC) {
-        printf("not ok standard input is no image\n");
+        printf("not ok standard input is not an image of tests/cross/image_dump\n");
         exit(1);
     }
     p->segments = take(p->head.n_segments * sizeof *p->segments);

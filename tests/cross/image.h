@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What decode_cross needs to decode a model on a bare firmware: one stream of little-endian
- * records, in the order below, each part 8-aligned. Written by image_dump on the build machine,
- * read from standard input on every other one.
+ * The image of a model from which decode_cross decodes on the firmware alone: one stream of
+ * little-endian records, in the order below, each part 8-aligned. Written by image_dump on the
+ * build machine; decode_cross reads it from standard input on another one.
  *
  *   struct cross_image
  *   struct cross_segment  [n_segments]

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * image_dump TARGET FILE: compiles the shipped model for a target and writes its image for
- * decode_cross (image.h); then decodes with it in the driver's own way and prints the line that
- * every machine has to print.
+ * decode_cross (image.h); then decodes with it through the driver and prints the line that every
+ * other machine has to print, too.
  */
 #include "driver/session/session.h"
 #include "tests/cross/image.h"
@@ -29,7 +29,7 @@ static uint32_t row_of(const struct tw_session *s, uint64_t n_rows, uint64_t add
             return i;
         }
     }
-    die("an address is no binding row's");
+    die("an address of the request is not one of the binding rows'");
     return 0;
 }
 

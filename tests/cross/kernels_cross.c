@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every kernel of every table of this processor against the scalar one, and a hash of what came
- * out. A plain program for processors of which there is only a cross compiler and an emulator:
- * prints "ok", "not ok" and "same NAME HASH" lines; the last are the same on every machine.
+ * Compares every kernel of every table of this processor with the scalar one, and hashes the
+ * results. A plain program (no cmocka) for processors that we have only as cross compiler and
+ * emulator. Prints "ok", "not ok" and "same NAME HASH" lines; the "same" lines are equal on every
+ * machine.
  */
 #include "tests/cross/image.h"
 #include "tests/support/kernel_cases.h"
@@ -12,7 +13,7 @@
 static uint64_t hash;
 static uint32_t checked, failed;
 
-/* All NaNs count as one: what else is in them is not defined. */
+/* Hashes all NaNs as one: their payload and sign are not defined. */
 static void hash_words(const void *words, size_t bytes, bool floats) {
     for (size_t i = 0; i + 4 <= bytes; i += 4) {
         uint32_t u;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lets a program compiled for a bare Cortex-M run under qemu-arm: newlib's calls to its board,
- * answered by Linux.
+ * Lets a program compiled for a bare Cortex-M run under qemu-arm: newlib's board functions, made of
+ * Linux system calls.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ void _start(void) {
     exit(main());
 }
 
-/* exit() calls it; there is nothing to end. */
+/* exit() calls it; it has nothing to do. */
 void _fini(void);
 void _fini(void) {
 }
@@ -70,7 +70,7 @@ void *_sbrk(ptrdiff_t more) {
     return heap + (used - more);
 }
 
-/* Standard output and input are all the files there are. */
+/* The only files are standard input and output. */
 int _close(int fd);
 int _close(int fd) {
     (void)fd;
@@ -94,7 +94,7 @@ int _lseek(int fd, int offset, int whence) {
     (void)whence;
     return 0;
 }
-/* abort() is the only one who signals. */
+/* Only abort() sends a signal. */
 int _getpid(void);
 int _getpid(void) {
     return 1;

@@ -5,7 +5,7 @@
  *   0: edits (kind, 16-bit place, 16-bit value) of the program's own certificate
  *   1: words of a certificate
  *   2: a seed of a mutant of the program, which gets a certificate of its own
- *   3: changes of bytes of .tw.cert; and the bytes of one
+ *   3: bytes over those of a valid .tw.cert, then the bytes of one
  * An accepted program is run in every interleaving, and must be clean.
  */
 #include "tests/support/order_false_certificates.h"
@@ -99,7 +99,7 @@ static void edit_certificate(const struct tw_program *p, struct tw_cmem *mem, co
 
 static const uint8_t no_bindings[TW_HASH_BYTES];
 
-/* The section: first what is right, with the input over its bytes, then the input alone. */
+/* Opens a valid section with the input written over its bytes, then the input alone. */
 static void open_section(const struct tw_program *p, struct tw_cmem *mem, const uint8_t *data,
                          size_t size) {
     struct tw_certificate own, out[1];

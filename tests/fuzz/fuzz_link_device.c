@@ -26,7 +26,7 @@ struct host {
     struct fuzz_input in;
     uint32_t sequence, ack;
     bool settle;
-    /* Of what the device sent; by its two threads. */
+    /* of what the device sent; written by its two threads */
     _Atomic uint32_t generation, opened, no_room, n_addresses;
     _Atomic uint64_t address[ADDRESSES];
     _Atomic bool gone;
@@ -83,7 +83,7 @@ static size_t say_part(struct host *h) {
     return TW_LINK_HEADER_BYTES + q.length;
 }
 
-/* A packet with the opcode of a LOAD, if it is one's. */
+/* Returns true for a packet of a LOAD request. */
 static bool loads(const uint8_t *bytes, size_t n) {
     struct tw_link_header q;
     return tw_packet_good(bytes, n, &q) && q.kind == TW_LINK_DATA && q.offset <= 5 &&
@@ -220,7 +220,7 @@ static struct host *connect_host(const uint8_t *data, size_t size) {
         while ((n = poll(&news, 1, 15000)) < 0) { /* the fuzzer's timer */
         }
         if (n == 0) {
-            abort(); /* the device does not get ready again */
+            abort(); /* the device does not become ready again */
         }
     }
     return h;
@@ -257,8 +257,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         h->gone = true;
         tw_link_server_take(served);
     }
-    h = connect_host(NULL,
-                     0); /* closed in order, it may have left what is kept; so this one dies */
+    h = connect_host(
+        NULL, 0); /* after a regular close the content cache may stay; so this host is lost */
     h->gone = true;
     tw_link_server_take(served);
     h = connect_host(NULL, 0);

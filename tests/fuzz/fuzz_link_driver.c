@@ -86,7 +86,7 @@ static size_t say_data(struct device *d) {
     return TW_LINK_HEADER_BYTES + there;
 }
 
-/* A whole answer to the request that came last, more or less. */
+/* A whole answer to the last request, possibly wrong. */
 static size_t say_answer(struct device *d) {
     static uint8_t payload[65536];
     uint8_t header[TW_WIRE_HEADER_BYTES];

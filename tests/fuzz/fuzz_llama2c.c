@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzzes the llama2.c importers. The input is the checkpoint's size (4 bytes, little-endian, taken
- * modulo what there is), the checkpoint and the tokenizer file; a tokenizer is also tried when the
+ * Fuzzes the llama2.c importers. Input: the checkpoint's size (4 bytes, little-endian, modulo the
+ * bytes that follow), the checkpoint and the tokenizer file. The tokenizer is imported even if the
  * checkpoint is refused.
  */
 #include "compiler/import/bytes.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Fuzzes a medium that delivers any packets in any order, with a device that receives, sends, hangs
- * up and closes at any time. Each byte of the input is a step of one of them.
+ * up and closes at any time. Each byte of the input is an action of one of them.
  */
 #include "firmware/link/medium.h"
 #include "firmware/link/packet.h"
@@ -79,7 +79,7 @@ static const struct tw_pipe_ops ops = {.send = send_packet,
                                        .hang_up = hang_up,
                                        .close = close_medium};
 
-/* The device acts on its connection; false: it has closed it. */
+/* Makes the device act on its connection. Returns false if it has closed it. */
 static bool act(struct tw_pipe *call, uint32_t what, bool *gone) {
     uint8_t *bytes, sum = 0;
     size_t n;
@@ -110,7 +110,7 @@ static bool act(struct tw_pipe *call, uint32_t what, bool *gone) {
         return true;
     }
     if (*gone && r != TW_PACKET_GONE) {
-        abort(); /* for good */
+        abort(); /* a closed connection stays closed */
     }
     *gone = r == TW_PACKET_GONE;
     return true;

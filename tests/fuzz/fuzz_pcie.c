@@ -67,7 +67,8 @@ static void start(uint32_t kind, uint32_t value) {
     tw_pcie_store(&r->start, r->start + 1);
 }
 
-/* The slots limit what can be received; a device that gives more would never end. */
+/* Takes all packets. Their number is limited by the slots; a device that returns more might never
+ * stop. */
 static void take_all(void) {
     uint8_t *bytes;
     size_t n;
@@ -98,7 +99,7 @@ static void act(uint8_t action, uint16_t at, uint32_t value) {
         start(action % LIMIT == START_HOST ? TW_PCIE_IN_HOST : TW_PCIE_IN_WINDOW, value);
         break;
     case RING:
-        tw_event_ring(f.pipe->fd);
+        tw_event_signal(f.pipe->fd);
         break;
     case TAKE:
         take_all();

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Fuzzes the driver above its transports with a device that answers whole messages of any content:
- * deploying, sessions, steps, greedy runs, self-test. Whatever it answers, every call ends, and an
- * error is one line. Input: how to use it, then for each answer a byte that says in what it differs
- * from a good one, and what that needs.
+ * deploying, sessions, steps, greedy runs, self-test. Whatever it answers, every call returns, and
+ * an error is one line. Input: a byte that selects the calls, then for each answer a byte that
+ * selects how it differs from a correct one, and the bytes that the difference takes.
  */
 #include "driver/device/device.h"
 #include "tests/support/fuzz_input.h"
@@ -20,14 +20,14 @@ enum difference { NONE, CONTENT, ADDRESS, REFUSED, LENGTH, HEADER, LOST, DIFFERE
 struct device {
     struct tw_transport base;
     struct fuzz_input in;
-    struct tw_wire_header asked[CREDITS];
-    uint32_t wanted[CREDITS]; /* bytes of a good answer */
+    struct tw_wire_header requests[CREDITS];
+    uint32_t wanted[CREDITS]; /* payload bytes of a correct answer */
     uint32_t submitted, answered;
 };
 
 static uint8_t payload[TW_LINK_MAX_PAYLOAD];
 
-/* What a good answer to a request has. */
+/* Returns the payload bytes of a correct answer to a request. */
 static uint32_t bytes_of(const struct tw_wire_header *h, const void *request) {
     struct tw_wire_range range;
     struct tw_wire_run run;
@@ -57,10 +57,10 @@ static int submit(struct tw_transport *t, const uint8_t *header, const void *req
                   uint32_t bytes, tw_error *err) {
     struct device *d = (struct device *)t;
     const char *why;
-    struct tw_wire_header *h = &d->asked[d->submitted % CREDITS];
+    struct tw_wire_header *h = &d->requests[d->submitted % CREDITS];
     if (d->submitted - d->answered >= CREDITS || tw_wire_decode(header, h, &why) ||
         h->length != bytes) {
-        abort(); /* the driver keeps to its contract */
+        abort(); /* the driver broke its contract */
     }
     d->wanted[d->submitted++ % CREDITS] = bytes_of(h, request);
     (void)err;
@@ -73,7 +73,7 @@ static int receive(struct tw_transport *t, uint8_t *header, const void **out, ui
     if (d->answered == d->submitted) {
         abort();
     }
-    struct tw_wire_header h = d->asked[d->answered % CREDITS];
+    struct tw_wire_header h = d->requests[d->answered % CREDITS];
     uint32_t how = fuzz_u8(&d->in), flip = 0;
     h.length = d->wanted[d->answered++ % CREDITS];
     h.flags = TW_WIRE_ANSWER;
@@ -161,7 +161,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (tw_decoder_open(model_bundle("host"), 0, &decoder, &err)) {
             abort();
         }
-        model_bundle_cleanup(); /* it is mapped */
+        model_bundle_cleanup(); /* removes the file, which stays mapped */
     }
     struct device d = {.base = {.ops = &ops, .credits = CREDITS}, .in = {data, size, 0}};
     uint32_t how = fuzz_u8(&d.in);

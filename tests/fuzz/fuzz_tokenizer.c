@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Fuzzes the tokenizer, the detokenizer and the UTF-8 stream. Input: a byte of encode flags, a byte
- * that chooses the vocabulary (0: the blob that follows, else one of ours), for a blob its size (16
- * bits, little-endian) and its bytes; the rest is the text. Over a vocabulary of ours the text must
- * come back, and what is streamed must be well-formed.
+ * that chooses the vocabulary (0: the blob that follows, else a built-in one), for a blob its size
+ * (16 bits, little-endian) and its bytes; the rest is the text. With a built-in vocabulary the text
+ * must survive encoding and decoding, and what is streamed must be well-formed.
  */
 #include "driver/tokenizer/tokenizer.h"
 #include "driver/tokenizer/utf8_stream.h"
@@ -58,18 +58,18 @@ static void stream_all(const char *text, size_t n) {
 }
 
 static void run(const struct tw_vocab *vocab, unsigned flags, const char *text, size_t n,
-                int comes_back) {
+                int must_survive) {
     struct tw_tokenizer *tokenizer;
     struct tw_token_list list = {.n = 0};
     tw_error err = {0};
     size_t length;
     if (tw_tokenizer_create(vocab, &tokenizer, &err) != 0) {
-        require(err.code != 0 && !comes_back);
+        require(err.code != 0 && !must_survive);
         return;
     }
     if (tw_tokenizer_encode(tokenizer, text, n, flags, &list, &err) == 0) {
-        /* A marker's plain text begins with a blank of its own, so only unmarked text comes
-         * back. */
+        /* The text after a special token gets a blank in front, so only text without special tokens
+         * survives unchanged. */
         int plain = !(flags & (TW_ENCODE_SPECIAL | TW_ENCODE_USER_DEFINED));
         require(tw_tokenizer_decode(tokenizer, list.ids, list.n, TW_PIECE_FIRST, NULL, 0, &length,
                                     &err) == 0);
@@ -78,12 +78,12 @@ static void run(const struct tw_vocab *vocab, unsigned flags, const char *text, 
         require(tw_tokenizer_decode(tokenizer, list.ids, list.n, TW_PIECE_FIRST, back, length,
                                     &length, &err) == 0);
         stream_all(back, length);
-        if (comes_back && plain && memmem(text, n, BLANK, 3) == NULL) {
+        if (must_survive && plain && memmem(text, n, BLANK, 3) == NULL) {
             require(length == n && memcmp(back, text, n) == 0);
         }
         free(back);
     } else {
-        require(err.code != 0 && list.n == 0 && !comes_back);
+        require(err.code != 0 && list.n == 0 && !must_survive);
     }
     tw_token_list_finish(&list);
     tw_tokenizer_destroy(tokenizer);

@@ -4,9 +4,9 @@
  * 2: recovery, bit 3: no hello first), then records of
  *   kind u8, id u8, bytes u16, payload
  * Kind below 200: a usbredir message of that type, whose header fields and data are the payload
- * (bit 7 of the id: the length field is 3 more than there is). 200: the payload as it is. 201: the
+ * (bit 7 of the id: the length field is 3 too large). 200: the payload as it is. 201: the
  * device sends a packet of (payload's first two bytes) bytes. 202: the device takes a packet. 203:
- * the open's generation changes. Whatever comes in behind our hello, what goes out has to keep to
+ * the open's generation changes. Whatever comes in after our hello, what goes out must follow
  * the protocol.
  */
 #include "firmware/usb/usbredir_session.h"
@@ -176,7 +176,7 @@ static void act(struct tw_usb_pipe *pipe, uint8_t kind, const uint8_t *payload, 
         if (got > TW_PACKET_BYTES) {
             abort();
         }
-        memset(bytes, 0x55, got); /* it is the taker's */
+        memset(bytes, 0x55, got); /* the bytes belong to the receiver */
     } else if (kind == 203) {
         bus.generation = n ? payload[0] : 0;
     }
@@ -185,7 +185,7 @@ static void act(struct tw_usb_pipe *pipe, uint8_t kind, const uint8_t *payload, 
 static bool turn(struct tw_usbredir_session *s, bool polite) {
     bool alive = tw_usbredir_session_turn(s);
     if (polite && usbredirparser_do_read(guest) == usbredirparser_read_parse_error) {
-        abort(); /* the device does not keep to the protocol */
+        abort(); /* the device violates the protocol */
     }
     bus.in_n = bus.in_at = bus.out_n = bus.out_at = 0;
     return alive;

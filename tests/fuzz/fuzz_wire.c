@@ -4,8 +4,8 @@
  *   opcode u8, address selector u8, payload bytes u16, payload
  * Opcode 0: the payload's first 32 bytes are the header as it is. In payloads, an aligned u64 whose
  * top byte is 0xAD stands for the address of an allocation (low byte: which) plus an offset (next
- * byte), so that programs and inputs can be named. What the fuzzer may not do is change a program's
- * blob or bindings: those have passed the loader's verifier, says the contract.
+ * byte), so that requests can name programs and inputs. The fuzzer may not change a program's blob
+ * or bindings: by the contract those have passed the loader's verifier.
  */
 #include "tests/support/server_client.h"
 

@@ -32,7 +32,7 @@ def answer(n, how=0):
 
 
 def progress(flags=0, **fields):
-    names = ("received", "answered", "executing", "program", "beat")
+    names = ("received", "answered", "executing", "program", "counter")
     return PROGRESS + struct.pack("<4IQ", *(fields.get(n, 0) for n in names)) + struct.pack("<8I", *range(8)) + bytes([flags])
 
 

@@ -18,10 +18,11 @@
 #define BASE_TOKENS 72u
 #define FED_TOKENS 64u /* number of the base's ids that are put into the prompt */
 
-/* `error`: how far two correct computations may differ in a logit, and so in which of two
- * near ones is the larger. With quantised weights they agree to the last digits until the rounding
- * of one activation to 8 bits falls the other way, and differ by the noise of 8-bit activations
- * from there on: `first` is for the logits after the prompt, of most prompts. */
+/* `error`: how far two correct computations may differ in a logit, and so in which of two nearly
+ * equal ones is the larger. With quantised weights they agree to the last digits until one
+ * activation is rounded to a different 8-bit value, and differ by the noise of 8-bit activations
+ * from then on. `first` is the limit for the logits after the prompt, which most prompts must
+ * meet. */
 struct subject {
     const char *model, *golden; /* below TW_SHARED if `shared` */
     const char *suffix;
@@ -78,7 +79,7 @@ struct opened {
     struct command_output base; /* of the first prompt */
 };
 
-static void run_it(const struct opened *o, struct command_run run, struct command_output *out) {
+static void run_model(const struct opened *o, struct command_run run, struct command_output *out) {
     tw_error err = {0};
     run.model = o->path;
     if (command_run(&run, o->fixture.model.h.n_vocab, out, &err)) {
@@ -124,7 +125,7 @@ static int open_subject(void **state, const struct subject *s) {
         return -1;
     }
     o->subject = s;
-    run_it(o, base_run(o), &o->base);
+    run_model(o, base_run(o), &o->base);
     return 0;
 }
 
@@ -173,8 +174,8 @@ static void compare_step(const struct opened *o, const struct golden_run *run, u
                  best);
     }
     if (!(gap <= o->subject->error)) {
-        fail_msg("prompt \"%s\", step %u: token %u before golden %u by %f", run->prompt, step, best,
-                 run->ids[step], gap);
+        fail_msg("prompt \"%s\", step %u: token %u exceeds golden %u by %f", run->prompt, step,
+                 best, run->ids[step], gap);
     }
     if (!(logit_difference(run, step, logits) <= o->subject->error)) {
         fail_msg("prompt \"%s\", step %u: a logit differs by %f from the golden one", run->prompt,
@@ -183,8 +184,8 @@ static void compare_step(const struct opened *o, const struct golden_run *run, u
 }
 
 /* Follows a golden run to its end; returns the difference of its first logits. Where the two best
- * logits are nearer than the error, the paths may part: then the next command starts from the
- * golden ids so far, so that every step is compared. */
+ * logits differ by less than the error, the ids may differ, too: then the next command starts from
+ * the golden ids so far, so that every step is compared. */
 static double follow(const struct opened *o, const struct golden_run *run) {
     uint32_t *ids = malloc((size_t)(run->n_prompt + run->n_ids) * sizeof *ids);
     double first = 0;
@@ -197,7 +198,7 @@ static double follow(const struct opened *o, const struct golden_run *run) {
         command.ids = ids;
         command.n_ids = run->n_prompt + done;
         command.n = run->n_ids - done;
-        run_it(o, command, &out);
+        run_model(o, command, &out);
         first = done ? first : logit_difference(run, 0, row(&out, 0));
         for (uint32_t i = 0; i < out.n; i++) {
             compare_step(o, run, done, out.ids[i], row(&out, i));
@@ -263,7 +264,7 @@ static void its_logits_are_those_of_the_reference(void **state) {
 /* The run gives the base's ids and logits from step `first` on, bit by bit. */
 static void expect_base(const struct opened *o, struct command_run run, uint32_t first) {
     struct command_output out;
-    run_it(o, run, &out);
+    run_model(o, run, &out);
     for (uint32_t i = 0; i < out.n; i++) {
         if (out.ids[i] != o->base.ids[first + i]) {
             fail_msg("%s: step %u gives token %u, host gave %u", command_text(&run), i, out.ids[i],
@@ -362,7 +363,7 @@ static void chunks_of_any_size_give_the_bits_of_single_tokens(void **state) {
     }
 }
 
-/* Without --logits the device feeds its own tokens back, several a request. */
+/* Without --logits the device feeds its own tokens back, several per request. */
 static void the_device_chooses_the_same_ids_by_itself(void **state) {
     struct opened *o = opened_or_skip(state);
     static const struct {
@@ -381,7 +382,7 @@ static void the_device_chooses_the_same_ids_by_itself(void **state) {
         run.threads = cases[i].threads;
         run.n = cases[i].n;
         run.no_logits = true;
-        run_it(o, run, &out);
+        run_model(o, run, &out);
         for (uint32_t k = 0; k < out.n; k++) {
             if (out.ids[k] != o->base.ids[k]) {
                 fail_msg("%s: step %u gives token %u, the host chose %u", command_text(&run), k,

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 struct variants {
-    json_t *golden; /* NULL where something is missing */
+    json_t *golden; /* NULL: the shared data or python3 is missing, and the tests are skipped */
     char folder[512];
 };
 

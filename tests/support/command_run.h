@@ -26,11 +26,12 @@ struct command_output {
     float *logits; /* [n][n_vocab]; NULL with no_logits */
 };
 
-/* Returns why there is no command to test, or NULL. */
+/* Returns NULL, or the reason why there is no command to test. */
 const char *command_absent(void);
 
-/* Runs $TW_BIN greedily, past the end of the text, for 120 s at most. Errors: INTERNAL (exit
- * status, ids or logits not as asked; the message has the command line and its standard error). */
+/* Runs $TW_BIN greedily, ignoring end-of-text tokens, for 120 s at most. Errors: INTERNAL
+ * (unexpected exit status, number of ids or logits; the message has the command line and its
+ * standard error). */
 int command_run(const struct command_run *run, uint32_t n_vocab, struct command_output *out,
                 tw_error *err);
 void command_output_finish(struct command_output *out);

@@ -33,15 +33,15 @@ int pipeline_init(struct pipeline *p, const struct tw_model *model, const char *
                   uint32_t host_sites, tw_error *err);
 void pipeline_finish(struct pipeline *p);
 
-/* SRAM that is left for the sections' own memory beside the values that cross regions. 0: those
+/* Returns the SRAM that the values that cross regions leave for the sections' own memory; 0 if they
  * alone are too large. */
 uint64_t pipeline_budget(const struct pipeline *p, uint32_t rows);
 
-/* expand and place of one region. */
+/* Expands and places one region. */
 int pipeline_low(const struct tw_mid *mid, uint32_t region, uint64_t budget, struct tw_low *out,
                  tw_error *err);
 
-/* mid, low, sections, compose, without any verification. Errors: those of the stages. */
+/* Runs mid, low, sections and composition, without verification. Errors: those of the stages. */
 int pipeline_program(struct pipeline *p, uint32_t rows, uint32_t rank, struct pipeline_program *out,
                      tw_error *err);
 

@@ -28,20 +28,20 @@ uint8_t *fixture_bytes(struct fixture_random *r, size_t n);
 /* Rows of cols/32 q8s blocks, quantised by the scalar kernel from random floats. */
 void *fixture_q8s(struct fixture_random *r, uint32_t rows, uint32_t cols);
 
-/* One panel set with sane values: finite floats or halves; random quants with small scales. */
+/* Panels with ordinary values: finite floats or halves; random quants with small scales. */
 uint8_t *fixture_panels(struct fixture_random *r, unsigned dtype, uint32_t k, uint32_t panels);
 
 enum fixture_kind { FIXTURE_FLOATS, FIXTURE_EXACT };
 
-/* Runs the op on every instruction set of this processor; true, with the first difference in words,
- * if p[out] (`bytes` long; each run starts from what it holds) does not come out as from the scalar
- * kernel: FIXTURE_FLOATS takes any NaN for any other. Leaves the scalar result in p[out]. `what`
- * names the case. */
+/* Runs the op with every instruction set of this processor, each time from the same content of
+ * p[out], which is `bytes` long. Returns true, and describes the first difference in `message`, if
+ * a result differs from the scalar kernel's (FIXTURE_FLOATS: all NaNs are equal). Leaves the scalar
+ * result in p[out]. `what` names the case. */
 #define FIXTURE_MESSAGE 240
 bool fixture_differs(uint32_t op, const struct tw_kargs *args, unsigned out, size_t bytes,
                      enum fixture_kind kind, const char *what, char message[FIXTURE_MESSAGE]);
 
-/* The scalar kernel. */
+/* Runs the scalar kernel. */
 void fixture_scalar(uint32_t op, const struct tw_kargs *args);
 
 #endif

@@ -23,16 +23,16 @@ void man_page_begin(void);
 void man_page_add(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Adds a text as the pages write it: a block of its own, with minus signs. */
 void man_page_add_text(const char *text);
-/* The table consists of exactly the rows that were added. */
+/* Checks that the table consists of exactly the rows that were added. */
 void man_page_check_rows(const char *name);
-/* The rows that were added stand somewhere in the page. */
+/* Checks that each row that was added is somewhere in the page. */
 void man_page_check_found(const char *what);
 
 /* A row by its beginning; what follows, up to the end of the row, is prose. */
 struct man_row {
     const char *begins; /* "F32|0|" */
 };
-/* The table has exactly these rows in this order. */
+/* Checks that the table has exactly these rows in this order. */
 void man_page_check_begins(const char *name, const struct man_row *rows, size_t n);
 
 /* A structure: fields with offset and size, in order and without gaps. */
@@ -52,8 +52,8 @@ struct man_layout {
 #define MAN_LAYOUT(type) \
     { #type, sizeof(struct type), type##_fields, sizeof type##_fields / sizeof type##_fields[0] }
 
-/* The page has the table "rows NAME BYTES" with one row "field|offset|bytes|..." a field, and the
- * list of fields leaves no byte of the structure out. */
+/* Checks that the page has the table "rows NAME BYTES" with one row "field|offset|bytes|..." per
+ * field, and that the list of fields covers every byte of the structure. */
 void man_page_check_layout(const struct man_layout *layout);
 
 /* A number with a name: a row "NAME|value|", decimal or hexadecimal. */
@@ -63,12 +63,12 @@ struct man_constant {
 };
 void man_page_check_constant(const struct man_constant *constant);
 
-/* Every "struct tw_x {" at the start of a line of the header must be one of the layouts, or one of
- * `others` (NULL-terminated). */
+/* Checks that every "struct tw_x {" at the start of a line of the header is one of the layouts, or
+ * one of `others` (NULL-terminated). */
 void man_page_check_structures(const char *header, const struct man_layout *layouts, size_t n,
                                const char *const *others);
-/* Every "#define TW_X value", and every "TW_X = value" in an enum, must be one of the constants, or
- * contain one of `others` (NULL-terminated). */
+/* Checks that every "#define TW_X value", and every "TW_X = value" in an enum, is one of the
+ * constants, or contains one of `others` (NULL-terminated). */
 void man_page_check_constants(const char *header, const struct man_constant *constants, size_t n,
                               const char *const *others);
 

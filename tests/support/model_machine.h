@@ -31,15 +31,15 @@ struct model_trace {
 };
 void model_trace_finish(struct model_trace *t);
 
-/* Runs one step with the present inputs; 0 or a fault's code. */
+/* Runs one step with the current inputs. Returns 0 or a fault's code. */
 typedef int model_step(void *ctx, uint32_t step);
 
 /* Clears State and Output, then decodes n tokens greedily from token 1 on. */
 int model_machine_decode(struct model_machine *m, model_step *step, void *ctx, uint32_t n,
                          struct model_trace *out);
 
-/* Token of the first step with other ids or other Output bytes; n: State differs; UINT32_MAX:
- * equal. */
+/* Returns the first step whose id or Output bytes differ; n if only State differs; UINT32_MAX if
+ * the traces are equal. */
 uint32_t model_trace_compare(const struct model_machine *m, const struct model_trace *a,
                              const struct model_trace *b);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Device memory for any program (order_device.h): one block, a binding row after the other, with a
- * copy of how it began.
+ * copy of its initial contents.
  */
 #include "tests/support/order_device.h"
 
@@ -90,7 +90,7 @@ static void fill_tensor(const struct tw_tensor *t, uint8_t *at, uint64_t seed) {
     case TW_DT_U8:
         fill_bytes(at, t->bytes, &s);
         break;
-    case TW_DT_I32: /* ids: 0 is one */
+    case TW_DT_I32: /* ids: 0 is a valid one */
     case TW_DT_Q8S:
     case TW_DT_COUNT:
         break;
@@ -184,7 +184,7 @@ void order_device_rewind(struct order_device *d) {
     memcpy(d->memory, d->initial, d->size);
 }
 
-/* The row that holds an address is found by halves: rows follow each other. */
+/* Finds the row that holds an address by binary search: rows are in ascending order. */
 static void *map(void *ctx, uint64_t address, uint64_t size) {
     const struct order_device *d = ctx;
     uint32_t from = 0, to = d->n_rows;

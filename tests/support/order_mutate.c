@@ -166,7 +166,7 @@ static void adapt(struct order_mutant *m, uint32_t stream, uint32_t at, int delt
             i++;
         }
     }
-    free(m->words); /* a border of a loop: nothing to adapt to */
+    free(m->words); /* the change is at the border of a loop: the certificate cannot be adapted */
     m->words = NULL;
     m->n_words = 0;
 }
@@ -325,7 +325,7 @@ static bool change_some_op(const struct order_index *x, struct order_mutant *m, 
     return true;
 }
 
-/* The same random choices on each site whose engine has an op of the same code at that place. */
+/* Makes the same random choices on each site whose engine has an op of the same code there. */
 static bool change_all_sites(const struct order_index *x, struct order_mutant *m, uint64_t *seed) {
     uint32_t kind = random_below(seed, ORDER_KIND_RECORDS), c = kind / ORDER_N_ACTIONS;
     if (x->n[c] == 0) {

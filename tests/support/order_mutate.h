@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Mutants of programs: one op or one number is deleted, doubled, exchanged with a neighbour, moved,
- * or altered; also on all sites at once, and two changes together. A mutant shares with its program
- * or altered; also on all sites at once, and two changes together. A mutant shares with its program
+ * or altered; also on all sites at once, and two changes together. A mutant shares everything that
+ * was not changed with its program.
  */
 #ifndef TW_TESTS_SUPPORT_ORDER_MUTATE_H
 #define TW_TESTS_SUPPORT_ORDER_MUTATE_H
@@ -61,7 +61,7 @@ enum {
     ORDER_KIND_PAIR,     /* two changes */
     ORDER_N_KINDS
 };
-/* Static storage. */
+/* Returns the name of a kind, in static storage. */
 const char *order_kind_name(uint32_t kind);
 
 /* Where the ops of each class are. */
@@ -84,14 +84,14 @@ struct order_mutant {
     struct tw_stream *streams;
     void **owned;
     uint32_t n_owned;
-    /* The certificate of the program as it would be of the mutant, if only lengths of runs differ;
-     * words NULL else. */
+    /* The program's certificate adapted to the mutant, if only lengths of RUN turns differ; else
+     * NULL */
     uint32_t *words;
     uint32_t n_words;
 };
 
-/* Makes a mutant of a kind; false where the program has nothing of that kind. `certificate` may
- * have no words. */
+/* Makes a mutant of a kind. Returns false if the program has nothing of that kind. `certificate`
+ * may have no words. */
 bool order_mutate(const struct order_index *x, const struct tw_certificate *certificate,
                   uint32_t kind, uint64_t *seed, struct order_mutant *out);
 void order_mutant_free(struct order_mutant *m);

@@ -238,7 +238,7 @@ static void alter_buffer(const struct tw_program *p, struct tw_buffer *b, uint64
     }
 }
 
-/* Siblings must agree, so two times of three all of a set get the same change. */
+/* Siblings must agree, so in two cases of three all of a set get the same change. */
 static void alter_buffers(struct tw_program *p, struct tw_buffer *copy, uint64_t *seed, char *what,
                           size_t size) {
     uint32_t n = random_below(seed, p->n_buffers), base = copy[n].sibling_base;

@@ -27,9 +27,9 @@ struct order_program {
     uint32_t weight; /* relative number of mutants made from it */
 };
 
-/* The number of programs, and the nth. False with a message in err. The program is certified,
- * checked, and was run. */
 extern const uint32_t order_n_programs;
+/* Makes program n: compiles, certifies, checks and runs it. Returns false, with `err` filled, if
+ * that fails. */
 bool order_program_make(uint32_t n, struct order_program *x, tw_error *err);
 void order_program_free(struct order_program *x);
 

@@ -42,8 +42,8 @@ static void read_into(struct gen *g, uint32_t buffer) {
           pb_id(PAGE), pb_id(PAGE));
 }
 
-/* Does the buffer hold two rows of 32 bytes, of which the trip counts? Now and then an op is wrong
- * about it. */
+/* Returns true if the buffer holds two rows of 32 bytes whose number is the trip's; now and then it
+ * is wrong, on purpose. */
 static bool has_rows(struct gen *g, uint32_t buffer) {
     bool rows = g->by_rows >> buffer / g->sites % MAX_SETS & 1;
     rows = below(g, 16) ? rows : !rows && g->by_rows;

@@ -64,7 +64,7 @@ static uint8_t *reach(void *ctx, uint64_t address, uint64_t *bytes, bool write) 
 static void interrupt(void *ctx) {
     struct pcie_bed *b = ctx;
     atomic_fetch_add(&b->interrupts, 1);
-    tw_event_ring(b->interrupt);
+    tw_event_signal(b->interrupt);
 }
 
 struct tw_pcie_device_options pcie_bed_options(struct pcie_bed *b) {
@@ -117,7 +117,7 @@ static void ring(void *ctx) {
     struct pcie_bed *b = ctx;
     atomic_fetch_add(&b->rings, 1);
     if (!b->deaf) {
-        tw_event_ring(b->doorbell);
+        tw_event_signal(b->doorbell);
     }
 }
 

@@ -28,22 +28,22 @@ struct random_model {
     uint8_t *data;
 };
 
-/* The next of a sequence of random numbers, and one of 0..n-1. */
+/* Return the next number of a random sequence, and one in 0..n-1. */
 uint64_t random_next(uint64_t *state);
 uint32_t random_below(uint64_t *state, uint32_t n);
 
 /* Returns a small shape with odd sizes more often than in practice; every seed gives a valid
  * one. */
 struct random_shape random_shape_of(uint64_t seed);
-/* For messages; static storage. */
+/* Returns a shape as text for messages, in static storage. */
 const char *random_shape_text(const struct random_shape *shape);
 
-/* False if out of memory. random_model_finish frees it. */
+/* Returns false if out of memory. random_model_finish frees it. */
 bool random_model_init(struct random_model *m, const struct random_shape *shape);
 void random_model_finish(struct random_model *m);
 
-/* Writes the model as a GGUF file (without a tokenizer). False, with errno, if it cannot be
- * written. */
+/* Writes the model as a GGUF file (without a tokenizer). Returns false, with errno set, if it
+ * cannot be written. */
 bool random_model_save(const struct random_model *m, const char *path);
 
 #endif

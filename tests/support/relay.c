@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One connection at a time; a packet that finds no room waits for it.
+ * The relay (tests/support/relay.h): one connection at a time; a packet that finds no room waits.
  */
 #include "tests/support/relay.h"
 
@@ -43,7 +43,7 @@ static struct tw_pipe *connect_device(const struct relay *r) {
     return tw_pipe_socket(fd);
 }
 
-/* Moves what is there; false: one side has gone. */
+/* Forwards all packets that are available. Returns false if one side has gone. */
 static bool move(struct relay *r, struct tw_pipe *from, struct tw_pipe *to) {
     for (;;) {
         uint8_t *bytes;
@@ -63,7 +63,7 @@ static bool move(struct relay *r, struct tw_pipe *from, struct tw_pipe *to) {
     }
 }
 
-/* True: the relay has to end. */
+/* Serves one connection. Returns true if the relay has to end. */
 static bool serve(struct relay *r, struct tw_pipe *host, struct tw_pipe *device) {
     for (;;) {
         struct pollfd p[] = {{.fd = host->fd, .events = POLLIN},

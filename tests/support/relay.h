@@ -15,11 +15,11 @@ struct relay_count {
     uint64_t others; /* cost of waiting: PING, PROGRESS */
 };
 
-/* Serves NAME in the folder of sockets to one host after the other, on a thread of its own. Aborts
- * if it cannot. */
+/* Starts a thread that serves the socket NAME in the folder of sockets to one host after the other.
+ * Aborts on failure. */
 struct relay *relay_start(const char *name, const char *device_path);
 void relay_end(struct relay *r);
-/* Counted since the last call. */
+/* Returns the bytes counted since the last call. */
 struct relay_count relay_take_count(struct relay *r);
 
 #endif

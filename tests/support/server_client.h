@@ -25,21 +25,23 @@ int client_call(struct client *c, enum tw_wire_opcode opcode, uint64_t address, 
                 uint32_t bytes);
 /* Returns the failure in the last answer. */
 const struct tw_wire_failure *client_failure(const struct client *c);
-/* 0 if it was refused. */
+/* Returns the address, or 0 if the request was refused. */
 uint64_t client_alloc(struct client *c, uint64_t bytes);
 
-/* The bigram program in the server's memory, loaded. */
+/* The bigram program in the server's memory. */
 struct client_bigram {
     struct bigram b;
     uint64_t address[BIGRAM_BINDS], blob, bind;
     uint32_t program, blob_bytes;
 };
-/* Its memory, filled but for the rows; then the rows, as `address` has them by now, and LOAD. */
+/* Allocates and fills its memory, except for the binding rows. */
 void client_place_bigram(struct client *c, struct client_bigram *out);
+/* Writes the binding rows from `address`, which the caller may have changed, and sends LOAD.
+ * Returns its status. */
 int client_bind_bigram(struct client *c, enum tw_wire_mode mode, struct client_bigram *out);
-/* Both. */
+/* Does both. */
 int client_load_bigram(struct client *c, enum tw_wire_mode mode, struct client_bigram *out);
-/* Runs n steps with these tokens; logits[BIGRAM_COLS] is read after. */
+/* Runs n steps with these tokens, then reads logits[BIGRAM_COLS]. */
 int client_run_bigram(struct client *c, const struct client_bigram *g, const uint32_t *ids,
                       uint32_t rows, uint32_t n_steps, float *logits);
 

@@ -5,7 +5,7 @@
  * libumockdev-preload (usb_mock_enter).
  *
  * The caller of an ioctl is this process, so its memory is read and written directly; a transfer
- * that has ended is returned when libusb asks for one, which it does all the time.
+ * that has ended is returned when libusb asks for one; it polls all the time.
  */
 #ifndef TW_TESTS_SUPPORT_USB_MOCK_H
 #define TW_TESTS_SUPPORT_USB_MOCK_H
@@ -67,12 +67,11 @@ struct usb_mock {
     unsigned claims, clears, resets, host_resets, ended_bytes;
 };
 
-/* To be called first, before any thread exists: runs the program again with the preloaded
- * library. */
+/* Runs the program again with the preloaded library. Call it first, before any thread exists. */
 void usb_mock_enter(char **argv);
 void usb_mock_init(struct usb_mock *m);
 void usb_mock_finish(struct usb_mock *m);
-/* A device at bus 1, port `port`, address port + 1, whose usbfs calls `m` answers. */
+/* Adds a device at bus 1, port `port`, address port + 1, whose usbfs calls `m` answers. */
 void usb_mock_add(struct usb_mock *m, unsigned port, const struct mock_shape *shape);
 /* Marks its interface in sysfs as claimed by another process. */
 void usb_mock_claimed(struct usb_mock *m, unsigned port);

@@ -62,10 +62,10 @@ void peer_open(struct usbredir_peer *p, const char *path);
 bool peer_connect(struct usbredir_peer *p, const char *path);
 void peer_close(struct usbredir_peer *p);
 
-/* Sends and receives what is possible; waits ms at most for an event. */
+/* Sends and receives what it can without blocking, then waits up to ms for an event. */
 void peer_turn(struct usbredir_peer *p, int ms);
 
-/* A control request: its usb_redir status; p->data and p->n are the answer. */
+/* Makes a control request. Returns its usb_redir status; p->data and p->n are the answer. */
 uint8_t peer_control(struct usbredir_peer *p, unsigned type, unsigned request, unsigned value,
                      unsigned index, unsigned length);
 /* The same, without waiting for the answer. */

@@ -66,7 +66,7 @@ static int fail_stuck(struct tw_link *l, const char *what, double s, tw_error *e
         l->end.cause, sizeof l->end.cause,
         "%s made no progress for %.1f s: the device answers, but its progress counter stays at "
         "%llu%s%s%s",
-        what, s, (unsigned long long)p->beat, p->executing ? ", in " : "",
+        what, s, (unsigned long long)p->counter, p->executing ? ", in " : "",
         p->executing ? tw_wire_opcode_name(p->executing) : "", where);
     return fail_link(l, TW_E_TIMEOUT, l->end.cause, err);
 }
@@ -79,7 +79,7 @@ static bool progresses_out_of_band(struct tw_link *l) {
         !l->wiring.pipe->ops->probe_status(l->wiring.pipe, &p)) {
         return false;
     }
-    bool progressed = p.beat != l->conn.progress.beat || p.received > l->conn.max_received;
+    bool progressed = p.counter != l->conn.progress.counter || p.received > l->conn.max_received;
     l->conn.progress = p;
     l->wait.progress_at = progressed ? tw_clock_ms() : l->wait.progress_at;
     l->wait.confirmed = true;
@@ -367,7 +367,7 @@ int tw_link_take_progress(struct tw_link *l, const struct tw_link_header *h, tw_
         return 0;
     }
     memcpy(&p, l->in + TW_LINK_HEADER_BYTES, sizeof p);
-    if (p.beat != l->conn.progress.beat || p.received > l->conn.max_received) {
+    if (p.counter != l->conn.progress.counter || p.received > l->conn.max_received) {
         l->wait.progress_at = l->wait.heard_at;
         l->wait.resends = l->wait.late = 0;
         report_progress(l);

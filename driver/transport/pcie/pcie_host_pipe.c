@@ -39,7 +39,7 @@ void tw_pcie_fail_pipe(struct host *h, const char *format, ...) {
         va_end(args);
         atomic_store(&h->gone, true);
     }
-    tw_event_ring(h->wake);
+    tw_event_signal(h->wake);
 }
 
 int32_t tw_pcie_fault(const struct host *h) {
@@ -230,7 +230,7 @@ static void sleep_until_rung(struct host *h, uint64_t ns) {
     struct timespec t = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
     if (ppoll(p, 3, &t, NULL) > 0) {
         if (p[0].revents) {
-            tw_event_heard(h->side.interrupt);
+            tw_event_clear(h->side.interrupt);
         }
         if (p[1].revents) {
             tw_pcie_fail_pipe(

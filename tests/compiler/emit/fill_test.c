@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The packed form of weights, asked for in pieces of any size and order, is the packed form as a
- * whole; and that is what the machine's definition says, element by element.
+ * Packed weights: the whole has every element where the machine's definition puts it, and pieces of
+ * any size, in any order, are equal to the same part of the whole.
  */
 #include "compiler/emit/fill.h"
 #include "compiler/graph/dequant.h"
@@ -44,7 +44,8 @@ static uint64_t packed_bytes(const struct tw_gvalue *v) {
                                      : tw_panels(v->rows) * tw_panel_bytes(v->dtype, v->cols);
 }
 
-/* At an address that is a multiple of 64, plus `shift`, with a guard behind; free the base. */
+/* Returns room at an address that is a multiple of 64, plus `shift`, with guard bytes after it. The
+ * caller frees *base. */
 static uint8_t *room(uint64_t bytes, size_t shift, uint8_t **base) {
     *base = aligned_alloc(64, (bytes + shift + 64 + 63) / 64 * 64);
     assert_non_null(*base);
@@ -63,13 +64,13 @@ static uint8_t *fill_whole(struct world *w, const struct tw_gvalue *v, uint32_t 
     return whole;
 }
 
-static void each_weight(struct world *w, void (*look)(struct world *w, const struct tw_gvalue *v,
-                                                      uint32_t instance)) {
+static void each_weight(struct world *w, void (*check)(struct world *w, const struct tw_gvalue *v,
+                                                       uint32_t instance)) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < w->p.graph.values.n; i++) {
         const struct tw_gvalue *v = &w->p.graph.values.items[i];
         for (uint32_t k = 0; v->kind == TW_GV_WEIGHT && k < v->instances; k++) {
-            look(w, v, k);
+            check(w, v, k);
             n++;
         }
     }
@@ -158,7 +159,7 @@ static uint64_t piece_size(uint64_t *s, uint64_t panel, uint64_t left) {
     return n == 0 ? 1 : n < left ? n : left;
 }
 
-/* In order, to addresses of any alignment, as the writer of a bundle asks. */
+/* Fills pieces in order, at addresses of any alignment, as the writer of a bundle does. */
 static void compare_pieces(struct world *w, const struct tw_gvalue *v, uint32_t instance) {
     uint64_t bytes = packed_bytes(v),
              panel = v->packing == TW_PACK_ROW ? 64 : tw_panel_bytes(v->dtype, v->cols);
@@ -190,7 +191,7 @@ static void pieces_of_any_size_make_the_whole(void **state) {
     }
 }
 
-/* One filler, all weights by turns, anywhere: what it keeps of one weight never shows in
+/* One filler for random pieces of random weights: what it caches of one weight never shows up in
  * another. */
 static void pieces_of_many_weights_in_any_order_do_not_mix(void **state) {
     (void)state;
@@ -224,7 +225,7 @@ static void pieces_of_many_weights_in_any_order_do_not_mix(void **state) {
             free(out_base);
             used = k == 1000 ? w.p.mem.used : used;
         }
-        assert_int_equal(w.p.mem.used, used); /* its scratch memory is kept, not asked for again */
+        assert_int_equal(w.p.mem.used, used); /* its scratch memory is allocated once */
         for (uint32_t k = 0; k < n; k++) {
             free(base[k]);
         }

@@ -234,7 +234,7 @@ static void another_architecture_is_named(void **state) {
     expect_refused(&k, TW_E_UNSUPPORTED, "key split.count is 3");
 }
 
-static void reversed_dimensions_name_tensor_got_and_wanted(void **state) {
+static void reversed_dimensions_are_refused_with_found_and_expected_shape(void **state) {
     (void)state;
     struct kit k;
     kit_llama(&k);
@@ -451,7 +451,7 @@ int main(void) {
         cmocka_unit_test(a_head_size_of_its_own_is_read),
         cmocka_unit_test(neutral_values_of_unsupported_keys_are_accepted),
         cmocka_unit_test(another_architecture_is_named),
-        cmocka_unit_test(reversed_dimensions_name_tensor_got_and_wanted),
+        cmocka_unit_test(reversed_dimensions_are_refused_with_found_and_expected_shape),
         cmocka_unit_test(missing_tensors_are_named),
         cmocka_unit_test(required_keys_are_named_when_missing),
         cmocka_unit_test(sizes_outside_their_range_are_refused),

@@ -45,7 +45,7 @@ static void expect_accepted(struct kit *k) {
     finish(&o, k);
 }
 
-/* Refused with that code, in one line that names the file and holds `part`. */
+/* Checks a refusal: the code, and one line that names the file and contains `part`. */
 static void check_refusal(const struct opened *o, int rc, int code, const char *part) {
     assert_int_equal(rc, code);
     assert_int_equal(o->err.code, code);
@@ -227,10 +227,10 @@ static void counts_that_the_file_cannot_hold_are_refused(void **state) {
     for (size_t i = 0; i < 3; i++) {
         struct kit k;
         kit_llama(&k);
-        k.kv_count_lie = excess[i];
+        k.kv_count_error = excess[i];
         expect_refused(&k, TW_E_TRUNCATED, "the key count is");
         kit_llama(&k);
-        k.tensor_count_lie = excess[i];
+        k.tensor_count_error = excess[i];
         expect_refused(&k, TW_E_TRUNCATED, "the tensor count is");
     }
 }

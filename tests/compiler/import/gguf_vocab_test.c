@@ -60,7 +60,8 @@ static void absent_ids_are_none_and_are_never_added(void **state) {
     finish(&o, &k);
 }
 
-/* The ids of an end of turn and of message end a text as eos does; each once. */
+/* The ids of end of turn and end of message end a text as eos does; an id that occurs twice is
+ * stored once. */
 static void every_key_of_an_end_counts(void **state) {
     (void)state;
     struct kit k;

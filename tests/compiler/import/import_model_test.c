@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of tw_model_open on files: real models of the shared data against each other and against
- * what their manifest says, the shipped model, and everything that is not a model.
+ * Tests of tw_model_open on files: real models of the shared data against each other and their
+ * manifest, the shipped model, and files that are not models.
  */
 #include "compiler/import/import.h"
 #include "compiler/import/model.h"
@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The path of a file of the shared data; skips the test where that is absent. Valid until the next
- * but three call. */
+/* Returns the path of a file of the shared data; skips the test if it is absent. The path stays
+ * valid for the next three calls. */
 static const char *shared(const char *name) {
     static char paths[4][4096];
     static unsigned next;
@@ -202,7 +202,7 @@ static void tokenizers_of_other_programs_are_refused_by_name(void **state) {
     }
 }
 
-static void the_shipped_model_opens_twice_alike(void **state) {
+static void opening_the_shipped_model_twice_gives_equal_models(void **state) {
     (void)state;
     struct tw_model a, b;
     struct tw_vocab v;
@@ -274,7 +274,7 @@ static void what_cannot_be_mapped_is_an_io_error(void **state) {
     folder_destroy(&f);
 }
 
-static void a_long_path_leaves_room_for_the_facts(void **state) {
+static void a_long_path_leaves_room_for_the_rest_of_the_message(void **state) {
     (void)state;
     char path[1000];
     memset(path, 'x', sizeof path);
@@ -286,7 +286,7 @@ static void a_long_path_leaves_room_for_the_facts(void **state) {
     refuse(path, NULL, TW_E_IO, "x: cannot open: No such file");
 }
 
-static void foreign_files_are_named(void **state) {
+static void files_of_other_kinds_are_refused_by_name(void **state) {
     (void)state;
     static const struct {
         const char *bytes;
@@ -367,10 +367,10 @@ int main(void) {
         cmocka_unit_test(odd_files_are_distinguished),
         cmocka_unit_test(a_tokenizer_of_another_model_is_refused),
         cmocka_unit_test(tokenizers_of_other_programs_are_refused_by_name),
-        cmocka_unit_test(the_shipped_model_opens_twice_alike),
+        cmocka_unit_test(opening_the_shipped_model_twice_gives_equal_models),
         cmocka_unit_test(what_cannot_be_mapped_is_an_io_error),
-        cmocka_unit_test(a_long_path_leaves_room_for_the_facts),
-        cmocka_unit_test(foreign_files_are_named),
+        cmocka_unit_test(a_long_path_leaves_room_for_the_rest_of_the_message),
+        cmocka_unit_test(files_of_other_kinds_are_refused_by_name),
         cmocka_unit_test(a_tokenizer_beside_the_checkpoint_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of the vocabulary blob: a good one, and one negative for each rule that tw_vocab_open
- * promises.
+ * Tests of the vocabulary blob: a valid one, and one violation of each rule that tw_vocab_open
+ * checks.
  */
 #include "compiler/import/vocab_build.h"
 #include "loader/bundle/vocab_open.h"
@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-/* Three tokens, "<0x0A>" "a" "", laid out by hand as the contract says. */
+/* Three tokens, "<0x0A>" "a" "", laid out by hand as tilewright/vocab.h defines. */
 struct blob {
     struct tw_vocab_header header;
     float scores[3];
@@ -100,7 +100,7 @@ static void header_words_are_checked(void **state) {
     refuse(&b, TW_E_FORMAT, "end token 1 is 1, expected 0: only 0 are used");
     b = good();
     b.header.n_ends = 3;
-    refuse(&b, TW_E_RANGE, "3 more ids that end a text");
+    refuse(&b, TW_E_RANGE, "3 ids besides eos end a text");
     b = good();
     b.header.n_ends = 1;
     b.header.end[0] = b.header.n_tokens;

@@ -233,7 +233,7 @@ static void header_fields_are_checked_one_by_one(void **state) {
     for (size_t field = 0; field < 7; field++) {
         for (size_t i = 0; i < 4; i++) {
             if (field == 5 && bad[i] == -1) {
-                continue; /* one token and an output of its own: the size shows it */
+                continue; /* -1: one token, untied: the file size is wrong */
             }
             struct file f = legacy(false, true);
             memcpy(f.bytes + 4 * field, &bad[i], 4);

@@ -45,7 +45,7 @@ static void finish(struct compiled *d) {
 
 static void run_all(struct compiled *d, struct tw_builder *u, struct run_trace *strict,
                     struct run_trace *fast) {
-    struct unit_run r;
+    struct program_run r;
     struct run_side side = {"", &d->p.graph};
     must_prove(u);
     run_open(&r, u, &side, 1);

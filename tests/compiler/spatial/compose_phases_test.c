@@ -105,7 +105,7 @@ static void two_chips(struct twins *t) {
 }
 
 static void run_alone(struct twins *t, uint32_t i, struct run_trace *out) {
-    struct unit_run r;
+    struct program_run r;
     struct run_side side = {"", &t->p[i].graph};
     must_prove(&t->program[i].program);
     run_open(&r, &t->program[i].program, &side, 1);
@@ -117,7 +117,7 @@ static void check_twins(const uint32_t x[2], bool on_chips) {
     struct twins t;
     static struct run_trace alone[2], together;
     struct tw_builder whole;
-    struct unit_run r;
+    struct program_run r;
     open_twins(&t, 1);
     for (uint32_t i = 0; i < 2; i++) {
         run_alone(&t, i, &alone[i]);
@@ -302,7 +302,7 @@ static void a_section_cut_into_parts_computes_the_same(void **state) {
             fail_msg("%s", err.message);
         }
         must_prove(&program);
-        struct unit_run r;
+        struct program_run r;
         struct run_side side = {"", &t.p[1].graph};
         run_open(&r, &program, &side, 1);
         run_strict(&r, TW_SCHED_RANDOM, part, &cut);

@@ -130,7 +130,7 @@ static void sharing_does_not_change_results(void **state) {
     for (uint32_t i = 0; i < 2; i++) {
         struct queue q;
         struct tw_builder plain, coloured;
-        struct unit_run r;
+        struct program_run r;
         static struct run_trace expected, got;
         open_queue(&q, rows[i]);
         compose_queue(&q, false, &plain);

@@ -140,7 +140,7 @@ MAN_FIELDS(tw_link_resend, W(offset), W(reserved));
 MAN_FIELDS(tw_place, W(site), W(engine), W(op_index), W(opcode));
 #undef W
 #define W(field) MAN_FIELD(tw_link_progress, field)
-MAN_FIELDS(tw_link_progress, W(received), W(answered), W(executing), W(program), W(beat), W(at),
+MAN_FIELDS(tw_link_progress, W(received), W(answered), W(executing), W(program), W(counter), W(at),
            W(waiting));
 #undef W
 #define W(field) MAN_FIELD(tw_usb_status, field)
@@ -223,7 +223,7 @@ static const struct man_constant constants[] = {
     C(TW_LINK_MAX_PAYLOAD),
     C(TW_LINK_MAX_MESSAGE),
     C(TW_LINK_CREDITS),
-    C(TW_LINK_MIXED),
+    C(TW_LINK_CHECKSUM),
     C(TW_LINK_QUERY),
     C(TW_USB_VENDOR),
     C(TW_USB_PRODUCT),

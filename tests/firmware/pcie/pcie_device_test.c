@@ -41,7 +41,7 @@ static int drop(void **state) {
 }
 
 static void ring(void) {
-    tw_event_ring(b.doorbell);
+    tw_event_signal(b.doorbell);
 }
 
 static void write_start(uint32_t kind, uint64_t mailbox, uint32_t n_slots, uint32_t slot_bytes) {

@@ -14,7 +14,7 @@ struct life {
 
 static void tell_progress(void *ctx, struct tw_link_progress *p, uint32_t *generation) {
     p->answered = 41;
-    p->beat = 4711;
+    p->counter = 4711;
     *generation = ((struct life *)ctx)->generation;
 }
 
@@ -173,7 +173,7 @@ static void status_is_the_progress_of_the_open(void **state) {
     assert_int_equal(n, sizeof s);
     memcpy(&s, b, sizeof s);
     assert_int_equal(s.progress.answered, 41);
-    assert_int_equal(s.progress.beat, 4711);
+    assert_int_equal(s.progress.counter, 4711);
     assert_int_equal(s.generation, 5);
     assert_int_equal(s.state, 0);
     assert_int_equal(ask(&d, 0xC1, TW_USB_REASON, 0, 0, 120, b, &n), TW_USB_DONE);

@@ -17,7 +17,7 @@ static uint32_t generation_now;
 
 static void tell_progress(void *ctx, struct tw_link_progress *p, uint32_t *generation) {
     (void)ctx;
-    p->beat = 99;
+    p->counter = 99;
     *generation = __atomic_load_n(&generation_now, __ATOMIC_SEQ_CST);
 }
 
@@ -300,7 +300,7 @@ static void a_reset_is_answered_when_the_host_is_dropped(void **state) {
     assert_int_equal(p.n, sizeof s);
     memcpy(&s, p.data, sizeof s);
     assert_int_equal(s.generation, 3);
-    assert_int_equal(s.progress.beat, 99);
+    assert_int_equal(s.progress.counter, 99);
     peer_control_start(&p, 0x41, TW_USB_RESET, 0, 0, 0);
     peer_turn(&p, 100);
     while (medium_take(medium, &got) != 0) { /* the mark: the device drops its host */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The clocks agree with each other and with the kernel's, and a timed wait on a condition goes by
- * the monotonic one.
+ * The clocks agree with each other and with the kernel's, and a timed wait on a condition uses the
+ * monotonic one.
  */
 #include "loader/base/clock.h"
 #include "tests/support/test.h"
@@ -45,7 +45,7 @@ static void the_real_clock_counts_from_1970(void **state) {
     assert_in_range(s, (uint64_t)before, (uint64_t)time(NULL) + 1);
 }
 
-/* Also where the nanoseconds carry into the next second: some of 100 steps of 10 ms do. */
+/* Also if the nanoseconds carry into the next second, which some of 100 steps of 10 ms do. */
 static void a_moment_from_now_is_a_valid_time(void **state) {
     (void)state;
     for (uint32_t ms = 0; ms < 2000; ms += 10) {
@@ -58,7 +58,7 @@ static void a_moment_from_now_is_a_valid_time(void **state) {
     }
 }
 
-static void a_timed_wait_ends_by_that_moment(void **state) {
+static void a_timed_wait_ends_at_that_moment(void **state) {
     (void)state;
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     pthread_cond_t condition;
@@ -67,7 +67,7 @@ static void a_timed_wait_ends_by_that_moment(void **state) {
     const struct timespec end = tw_clock_after_ms(50);
     int code = 0;
     pthread_mutex_lock(&lock);
-    while (code == 0) { /* by another clock it would end at once, or in decades */
+    while (code == 0) { /* with another clock it would end at once, or in decades */
         code = pthread_cond_timedwait(&condition, &lock, &end);
     }
     pthread_mutex_unlock(&lock);
@@ -83,7 +83,7 @@ int main(void) {
         cmocka_unit_test(the_coarse_clock_is_the_kernels),
         cmocka_unit_test(the_real_clock_counts_from_1970),
         cmocka_unit_test(a_moment_from_now_is_a_valid_time),
-        cmocka_unit_test(a_timed_wait_ends_by_that_moment),
+        cmocka_unit_test(a_timed_wait_ends_at_that_moment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of the error object: what tw_fail leaves in it and gives its caller.
+ * Tests of the error object: what tw_fail stores in it and returns.
  */
 #include "loader/base/assert.h"
 #include "tilewright/error.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Mapped files whose owner changes and cuts them: what is private stays, what is read says so, and
- * the fault path takes what is its own and nothing else.
+ * Mapped files that their owner changes and truncates: private copies stay, reads fail, and the
+ * SIGBUS handler handles faults in mapped files and no others.
  */
 #include "loader/base/file_map.h"
 #include "tests/support/socket_device.h"
@@ -19,7 +19,7 @@
 
 static char path[64];
 
-/* Byte i of the file is that of its page's number. */
+/* Each byte of the file is the number of its page. */
 static void make_file(void) {
     uint8_t page[PAGE];
     strcpy(path, "/tmp/tw-file-map-XXXXXX");
@@ -51,7 +51,7 @@ static void private_copies_survive_changes_of_the_file(void **state) {
     assert_true(map.own_bytes >= 100);
     put(0, 99);
     assert_int_equal(map.bytes[0], 1);
-    assert_int_equal(tw_file_map_own(&map, 3 * PAGE, &err), 0); /* more: what was there stays */
+    assert_int_equal(tw_file_map_own(&map, 3 * PAGE, &err), 0); /* more: the earlier copy stays */
     assert_int_equal(map.bytes[0], 1);
     assert_int_equal(map.bytes[2 * PAGE], 3);
     assert_int_equal(tw_file_map_own(&map, PAGE, &err), 0); /* less: nothing to do */
@@ -122,7 +122,7 @@ static void anything_but_a_regular_file_with_content_is_refused(void **state) {
 
 /* ---- the fault path, each in a process of its own ---- */
 
-/* Of the last page, of which nothing is private. */
+/* Reads a byte of the last page, which is not private. */
 static uint8_t read_in_place(const struct tw_file_map *map) {
     return *(const volatile uint8_t *)(map->bytes + (PAGES - 1) * PAGE);
 }
@@ -133,7 +133,7 @@ static int reads_a_cut_page(void *ctx) {
     bool guarded = *(bool *)ctx;
     char name[64];
     strcpy(name, path);
-    signal(SIGBUS, SIG_DFL); /* no sanitizer's */
+    signal(SIGBUS, SIG_DFL); /* removes a sanitizer's handler */
     if (guarded && (tw_guard_files(&err) || tw_guard_files(&err))) {
         return 1;
     }
@@ -155,7 +155,7 @@ static int reads_a_cut_page(void *ctx) {
         return 6;
     }
     tw_file_map_close(&map);
-    /* what is mapped next begins anew, also where it has the same place */
+    /* the next mapping starts intact, even at the same address */
     return tw_file_map_open(name, &map, &err) || tw_file_map_intact(&map, &err) ? 7 : 0;
 }
 
@@ -167,7 +167,7 @@ static void a_guarded_read_returns_zeros_and_is_reported(void **state) {
     unlink(path);
 }
 
-static void no_handler_is_installed_unasked(void **state) {
+static void no_handler_is_installed_unless_asked(void **state) {
     (void)state;
     bool guarded = false;
     make_file();
@@ -180,7 +180,7 @@ static void exit_42(int number) {
     _exit(42);
 }
 
-/* A page of our own mapping, which the library knows nothing of. */
+/* Reads a page of a mapping that the library does not know. */
 static int reads_a_foreign_page(void *ctx) {
     tw_error err = {0};
     signal(SIGBUS, *(bool *)ctx ? exit_42 : SIG_DFL);
@@ -210,7 +210,7 @@ int main(void) {
         cmocka_unit_test(reads_of_a_truncated_file_are_errors_that_name_it),
         cmocka_unit_test(anything_but_a_regular_file_with_content_is_refused),
         cmocka_unit_test(a_guarded_read_returns_zeros_and_is_reported),
-        cmocka_unit_test(no_handler_is_installed_unasked),
+        cmocka_unit_test(no_handler_is_installed_unless_asked),
         cmocka_unit_test(other_faults_go_to_the_previous_handler),
     };
     return cmocka_run_group_tests_name("file_map", tests, NULL, NULL);

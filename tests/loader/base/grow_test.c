@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Growing arrays: contents are kept, room doubles, and sizes that no memory has are refused without
- * a trace.
+ * Growing arrays: contents are kept, the room at least doubles, and sizes larger than any memory
+ * are refused and change nothing.
  */
 #include "loader/base/grow.h"
 #include "tests/support/test.h"

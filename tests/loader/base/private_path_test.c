@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Folders, files, sockets and locks that other users put where ours are expected. The other user is
- * made by root: without root those tests skip.
+ * Folders, files, sockets and locks that another user puts where ours are expected. Acting as
+ * another user takes root; without root those tests skip.
  */
 #include "loader/base/listen.h"
 #include "loader/base/lock.h"
@@ -52,11 +52,11 @@ static void need_root(void) {
 static void refused(int code, const tw_error *err, const char *word) {
     assert_int_equal(code, TW_E_IO);
     if (!strstr(err->message, word)) {
-        fail_msg("\"%s\" lacks \"%s\"", err->message, word);
+        fail_msg("\"%s\" does not contain \"%s\"", err->message, word);
     }
 }
 
-static void a_folder_is_made_for_this_user_alone(void **state) {
+static void a_folder_is_created_for_this_user_only(void **state) {
     (void)state;
     struct stat st;
     tw_error err = {0};
@@ -131,7 +131,8 @@ static void the_runtime_folder_is_in_a_folder_of_this_user(void **state) {
     assert_null(strstr(path, theirs));
 }
 
-/* As the other user, with nothing but /tmp: what it finds there was made by root. */
+/* Runs as the other user, with no runtime folder but /tmp, where root has already taken its
+ * name. */
 static int finds_its_folder_taken(void *ctx) {
     (void)ctx;
     char path[TW_RUNTIME_FOLDER], socket[TW_SOCKET_PATH];
@@ -146,7 +147,7 @@ static int finds_its_folder_taken(void *ctx) {
     return tw_runtime_socket("a", false, socket, &err) == TW_E_IO ? 0 : 3;
 }
 
-static void a_folder_in_tmp_that_another_made_first_is_refused(void **state) {
+static void a_folder_in_tmp_that_another_user_made_first_is_refused(void **state) {
     (void)state;
     char path[64];
     need_root();
@@ -179,7 +180,7 @@ static int bind_foreign(const char *path, int type, bool listens) {
     return fd;
 }
 
-static void a_living_socket_of_another_program_stays(void **state) {
+static void a_socket_that_another_program_serves_stays(void **state) {
     (void)state;
     static const int types[] = {SOCK_STREAM, SOCK_SEQPACKET};
     for (int i = 0; i < 4; i++) {
@@ -198,7 +199,7 @@ static void a_living_socket_of_another_program_stays(void **state) {
     }
 }
 
-static void a_dead_socket_is_replaced_and_only_our_own_removed(void **state) {
+static void a_stale_socket_is_replaced_and_only_our_own_removed(void **state) {
     (void)state;
     struct tw_listen l;
     struct stat st;
@@ -207,12 +208,12 @@ static void a_dead_socket_is_replaced_and_only_our_own_removed(void **state) {
     close(bind_foreign(path, SOCK_SEQPACKET, true));
     assert_int_equal(tw_listen_begin(&l, "socket", path, SOCK_SEQPACKET, &err), 0);
     assert_int_equal(stat(path, &st), 0);
-    assert_int_equal(st.st_mode & 0777 & ~0600u, 0); /* nobody else may connect */
+    assert_int_equal(st.st_mode & 0777 & ~0600u, 0); /* no other user may connect */
     tw_listen_end(&l);
     assert_int_equal(access(path, F_OK), -1);
     assert_int_equal(tw_listen_begin(&l, "socket", path, SOCK_SEQPACKET, &err), 0);
     unlink(path);
-    int fd = bind_foreign(path, SOCK_STREAM, true); /* somebody else has taken the path */
+    int fd = bind_foreign(path, SOCK_STREAM, true); /* another program has taken the path */
     tw_listen_end(&l);
     assert_int_equal(access(path, F_OK), 0);
     close(fd);
@@ -223,7 +224,7 @@ static int connects_as_another(void *ctx) {
     return setgid(OTHER) || setuid(OTHER) || connect_to(ctx, SOCK_SEQPACKET) < 0;
 }
 
-static void another_user_comes_in_only_where_that_was_allowed(void **state) {
+static void another_user_can_connect_only_if_allowed(void **state) {
     (void)state;
     struct tw_listen l;
     tw_error err = {0};
@@ -240,7 +241,7 @@ static void another_user_comes_in_only_where_that_was_allowed(void **state) {
     assert_false(tw_peer_is_trusted(fd));
     close(fd);
     assert_int_equal(child_wait(child_start(connects_as_another, path)), 0);
-    assert_int_equal(chmod(path, 0600), 0); /* shut again before it is taken in */
+    assert_int_equal(chmod(path, 0600), 0); /* closed again before the connection is accepted */
     assert_int_equal(tw_listen_accept(&l, 0), -1);
     fd = connect_to(path, SOCK_SEQPACKET);
     int own = tw_listen_accept(&l, 0);
@@ -252,7 +253,7 @@ static void another_user_comes_in_only_where_that_was_allowed(void **state) {
 
 /* ---- locks ---- */
 
-static int holds_a_lock_in_another_s_name(void *ctx) {
+static int holds_a_lock_that_names_another_process(void *ctx) {
     int fd = open(ctx, O_RDWR | O_CREAT, 0666);
     char text[40];
     int n = snprintf(text, sizeof text, "1 init\n");
@@ -263,14 +264,14 @@ static int holds_a_lock_in_another_s_name(void *ctx) {
     return 0;
 }
 
-static void the_kernel_tells_who_has_a_lock(void **state) {
+static void the_kernel_reports_the_holder_of_a_lock(void **state) {
     (void)state;
     char path[108], name[32], expected[64];
     uint32_t holder;
     int fd;
     tw_error err = {0};
     snprintf(path, sizeof path, "%s", in_folder("device.lock"));
-    pid_t pid = child_start(holds_a_lock_in_another_s_name, path);
+    pid_t pid = child_start(holds_a_lock_that_names_another_process, path);
     child_wait_stopped(pid);
     assert_int_equal(tw_lock_take(path, "device x", &fd, &err), TW_E_DEVICE_BUSY);
     snprintf(expected, sizeof expected, "process %d ", (int)pid);
@@ -279,24 +280,24 @@ static void the_kernel_tells_who_has_a_lock(void **state) {
     assert_int_equal(holder, pid);
     kill(pid, SIGKILL);
     child_wait(pid);
-    assert_false(
-        tw_lock_label(path, &holder, name)); /* the process that it names has not locked it */
+    assert_false(tw_lock_label(path, &holder,
+                               name)); /* the process named in the file does not hold the lock */
     assert_int_equal(tw_lock_take(path, "device x", &fd, &err), 0);
     tw_lock_release(path, fd);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_folder_is_made_for_this_user_alone),
+        cmocka_unit_test(a_folder_is_created_for_this_user_only),
         cmocka_unit_test(anything_but_a_folder_is_refused),
         cmocka_unit_test(a_folder_of_another_user_is_refused),
         cmocka_unit_test(files_of_others_and_links_are_not_read),
         cmocka_unit_test(the_runtime_folder_is_in_a_folder_of_this_user),
-        cmocka_unit_test(a_folder_in_tmp_that_another_made_first_is_refused),
-        cmocka_unit_test(a_living_socket_of_another_program_stays),
-        cmocka_unit_test(a_dead_socket_is_replaced_and_only_our_own_removed),
-        cmocka_unit_test(another_user_comes_in_only_where_that_was_allowed),
-        cmocka_unit_test(the_kernel_tells_who_has_a_lock),
+        cmocka_unit_test(a_folder_in_tmp_that_another_user_made_first_is_refused),
+        cmocka_unit_test(a_socket_that_another_program_serves_stays),
+        cmocka_unit_test(a_stale_socket_is_replaced_and_only_our_own_removed),
+        cmocka_unit_test(another_user_can_connect_only_if_allowed),
+        cmocka_unit_test(the_kernel_reports_the_holder_of_a_lock),
     };
     return cmocka_run_group_tests_name("private_path", tests, make_folder, remove_folder);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The text filter: what stays, what becomes '?', and where a text that is too long ends. Sequences
- * are those of the Unicode standard's examples and of UTF-8 decoders' usual mistakes.
+ * The text filter: what stays, what becomes '?', and where a text that is too long ends. The
+ * sequences are the Unicode standard's examples and the usual mistakes of UTF-8 decoders.
  */
 #include "loader/base/text_filter.h"
 #include "tests/support/test.h"
@@ -37,7 +37,7 @@ static void controls_become_question_marks(void **state) {
     cleans("\xf3\xa0\x81\x81", "?");                               /* a tag, which nothing shows */
 }
 
-static void what_is_not_utf8_becomes_one_question_mark_a_part(void **state) {
+static void each_part_that_is_not_utf8_becomes_one_question_mark(void **state) {
     (void)state;
     cleans("\xff\xfe x", "?? x");
     cleans("\x80\xbfx", "??x");
@@ -67,7 +67,8 @@ static void truncation_never_splits_a_character(void **state) {
     assert_string_equal(out, "ab");
 }
 
-/* By another way: what is left is what mbrtowc's rules allow, checked byte by byte. */
+/* An independent check, byte by byte, of what the filter lets through: shortest forms only, no
+ * surrogates, no controls. */
 static bool is_clean(const char *text) {
     for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
         unsigned more = *c < 0x80 ? 0 : *c >= 0xF0 ? 3 : *c >= 0xE0 ? 2 : 1;
@@ -81,8 +82,8 @@ static bool is_clean(const char *text) {
             }
             value = value << 6 | (*c & 0x3F);
         }
-        static const uint32_t least[] = {0x20, 0xA0, 0x800, 0x10000};
-        if (value < least[more] || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)) {
+        static const uint32_t min[] = {0x20, 0xA0, 0x800, 0x10000};
+        if (value < min[more] || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)) {
             return false;
         }
     }
@@ -142,7 +143,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(characters_of_every_length_stay),
         cmocka_unit_test(controls_become_question_marks),
-        cmocka_unit_test(what_is_not_utf8_becomes_one_question_mark_a_part),
+        cmocka_unit_test(each_part_that_is_not_utf8_becomes_one_question_mark),
         cmocka_unit_test(truncation_never_splits_a_character),
         cmocka_unit_test(random_bytes_come_out_clean),
         cmocka_unit_test(an_error_is_one_clean_line_truncated_between_characters),

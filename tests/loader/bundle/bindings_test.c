@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rule 28 by bytes: random bindings against a judge that compares every byte's owners, and the
- * bundles of ../shared/data/attack that broke the first proof.
+ * Rule 28 by bytes: random bindings against an oracle that compares the owners of every byte, and
+ * the bundles of ../shared/data/attack, which an earlier proof accepted.
  */
 #include "loader/bundle/bindings.h"
 #include "tests/support/test.h"
@@ -64,7 +64,7 @@ static void draw(struct world *w, uint64_t *seed) {
     }
 }
 
-/* ---- the judge ---- */
+/* ---- the oracle ---- */
 
 struct owner {
     const struct tw_tensor *tensor;
@@ -72,7 +72,8 @@ struct owner {
     uint64_t offset;
 };
 
-static bool one_and_the_same(const struct owner *a, const struct owner *b) {
+/* Returns true if two owners of a byte are one tensor that both programs share. */
+static bool are_shared(const struct owner *a, const struct owner *b) {
     bool alike = a->program != b->program && a->tensor->name == b->tensor->name &&
                  a->tensor->role == b->tensor->role && a->instance == b->instance &&
                  a->offset == b->offset;
@@ -80,7 +81,7 @@ static bool one_and_the_same(const struct owner *a, const struct owner *b) {
                      (a->tensor->bytes == b->tensor->bytes && a->tensor->rows == b->tensor->rows));
 }
 
-static bool fine(const struct world *w) {
+static bool is_allowed(const struct world *w) {
     static struct owner owners[SEGMENTS][256][PROGRAMS * TENSORS * 2];
     static uint32_t n[SEGMENTS][256];
     memset(n, 0, sizeof n);
@@ -92,7 +93,7 @@ static bool fine(const struct world *w) {
                 struct owner now = {x, p, i, row->offset};
                 for (uint64_t at = row->offset; at < row->offset + x->bytes; at++) {
                     for (uint32_t k = 0; k < n[row->segment][at]; k++) {
-                        if (!one_and_the_same(&owners[row->segment][at][k], &now)) {
+                        if (!are_shared(&owners[row->segment][at][k], &now)) {
                             return false;
                         }
                     }
@@ -104,7 +105,7 @@ static bool fine(const struct world *w) {
     return true;
 }
 
-static void random_bindings_are_judged_as_byte_by_byte(void **state) {
+static void random_bindings_are_judged_as_by_the_oracle(void **state) {
     uint64_t seed = 20261130;
     uint32_t n[2] = {0, 0};
     (void)state;
@@ -114,7 +115,7 @@ static void random_bindings_are_judged_as_byte_by_byte(void **state) {
         struct tw_verify_report report = {.failed_rule = 0};
         uint64_t from = seed;
         draw(&w, &seed);
-        bool expected = fine(&w);
+        bool expected = is_allowed(&w);
         int rc = tw_bundle_check_bindings(&w.bundle, &report, &err);
         if (rc != (expected ? 0 : TW_E_VERIFY)) {
             fail_msg("seed %llu: expected %s: %d %s", (unsigned long long)from,
@@ -144,11 +145,12 @@ static void another_binding_gives_another_hash(void **state) {
     }
 }
 
-/* ---- what broke the first proof ---- */
+/* ---- attacks ---- */
 
 static void attacks_are_refused_by_their_rule(void **state) {
     static const struct {
-        const char *name, *says; /* NULL: a device refuses the step (lastrow), or it is harmless */
+        const char *name, *says; /* NULL: the loader accepts it; a device refuses the step
+                                   * (lastrow), or it is harmless */
     } attacks[] = {
         {"alias2_s2.twb", "rule 28 bindings_apart: "},
         {"alias2_sim.twb", "rule 28 bindings_apart: "},
@@ -181,7 +183,7 @@ static void attacks_are_refused_by_their_rule(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_bindings_are_judged_as_byte_by_byte),
+        cmocka_unit_test(random_bindings_are_judged_as_by_the_oracle),
         cmocka_unit_test(another_binding_gives_another_hash),
         cmocka_unit_test(attacks_are_refused_by_their_rule),
     };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bundles that were changed by hand: every field of every header and table gets nasty values and
- * the file is cut everywhere, with the content hash left wrong and put right; then one file for
- * each rule, which must be refused for that reason.
+ * Corrupted bundles: every field of every header and table is set to hostile values and the file is
+ * truncated everywhere, once with the content hash left wrong and once corrected ("sealed"); then
+ * one file for each check, which must be refused for that reason.
  */
 #include "loader/bundle/loader.h"
 #include "tests/support/bundle_fixture.h"
@@ -13,7 +13,7 @@
 
 #include <elf.h>
 
-/* A good bundle in memory, a scratch copy of it, and what came of opening copies. */
+/* A valid bundle in memory, a scratch copy of it, and the results of opening copies. */
 struct world {
     uint8_t *good, *copy;
     size_t size;
@@ -72,8 +72,8 @@ static uint64_t section_offset(const struct world *w, const char *name) {
     return w->sections[section_number(w, name)].sh_offset;
 }
 
-/* What the loader promises of an open bundle, read everywhere. */
-static void use(const struct tw_bundle *b) {
+/* Reads everything that the loader promises of an open bundle. */
+static void read_all(const struct tw_bundle *b) {
     uint64_t sum = 0;
     for (uint32_t p = 0; p < b->n_programs; p++) {
         const struct tw_program *program = &b->programs[p];
@@ -118,7 +118,7 @@ static int try_open(struct world *w, const uint8_t *bytes, size_t size, unsigned
     w->err.message[0] = 0;
     int rc = tw_bundle_open_memory("hostile", bytes, size, flags | TW_BUNDLE_NO_RULES, &b, &w->err);
     if (rc == 0) {
-        use(&b);
+        read_all(&b);
         w->opened++;
     } else {
         assert_true(rc != TW_E_INTERNAL && rc != TW_E_NOMEM && w->err.message[0] != 0);
@@ -129,9 +129,9 @@ static int try_open(struct world *w, const uint8_t *bytes, size_t size, unsigned
     return rc;
 }
 
-/* Opens the copy with the field set to each nasty value, unsealed and sealed, and puts the field
- * back. */
-static void torment(struct world *w, uint64_t offset, uint32_t width) {
+/* Opens the copy with the field set to each hostile value, unsealed and sealed, and restores the
+ * field. */
+static void corrupt(struct world *w, uint64_t offset, uint32_t width) {
     uint64_t old = 0;
     memcpy(&old, w->good + offset, width);
     const uint64_t values[] = {0,          1,          old + 1,    w->size,   w->size + 1,
@@ -147,21 +147,21 @@ static void torment(struct world *w, uint64_t offset, uint32_t width) {
     }
 }
 
-/* Every field of a record, by the widths of its fields. */
-static void torment_record(struct world *w, uint64_t offset, const char *widths) {
+/* Corrupts every field of a record; `widths` are the widths of its fields. */
+static void corrupt_record(struct world *w, uint64_t offset, const char *widths) {
     for (; *widths; widths++) {
-        torment(w, offset, (uint32_t)(*widths - '0'));
+        corrupt(w, offset, (uint32_t)(*widths - '0'));
         offset += (uint64_t)(*widths - '0');
     }
 }
 
-/* A section of 32- and 64-bit numbers: every word, and every aligned pair of words. */
-static void torment_words(struct world *w, const char *section) {
+/* Corrupts a section of 32- and 64-bit numbers: every word, and every aligned pair of words. */
+static void corrupt_words(struct world *w, const char *section) {
     const Elf64_Shdr *s = &w->sections[section_number(w, section)];
     for (uint64_t at = 0; at + 4 <= s->sh_size; at += 4) {
-        torment(w, s->sh_offset + at, 4);
+        corrupt(w, s->sh_offset + at, 4);
         if (at % 8 == 0 && at + 8 <= s->sh_size) {
-            torment(w, s->sh_offset + at, 8);
+            corrupt(w, s->sh_offset + at, 8);
         }
     }
 }
@@ -173,54 +173,55 @@ static void report(struct world *w, const char *what) {
     assert_int_equal(try_open(w, w->copy, w->size, TW_BUNDLE_CHECK_HASH), 0);
 }
 
-static void nasty_elf_headers_never_crash_the_loader(void **state) {
+static void hostile_elf_headers_never_crash_the_loader(void **state) {
     struct world *w = *state;
-    torment_record(w, 0,
+    corrupt_record(w, 0,
                    "11111111"
                    "8"
                    "2248884222222");
     for (uint32_t i = 0; i < w->header->e_phnum; i++) {
-        torment_record(w, w->header->e_phoff + i * sizeof(Elf64_Phdr), "44888888");
+        corrupt_record(w, w->header->e_phoff + i * sizeof(Elf64_Phdr), "44888888");
     }
     for (uint32_t i = 0; i < w->header->e_shnum; i++) {
-        torment_record(w, w->header->e_shoff + i * sizeof(Elf64_Shdr), "4488884488");
+        corrupt_record(w, w->header->e_shoff + i * sizeof(Elf64_Shdr), "4488884488");
     }
     report(w, "ELF headers");
 }
 
-static void nasty_notes_never_crash_the_loader(void **state) {
+static void hostile_notes_never_crash_the_loader(void **state) {
     struct world *w = *state;
-    torment_words(w, ".note.tilewright");
-    torment_record(w, TW_HEADER_OFFSET, "222244444488");
-    torment_words(w, ".tw.header");
+    corrupt_words(w, ".note.tilewright");
+    corrupt_record(w, TW_HEADER_OFFSET, "222244444488");
+    corrupt_words(w, ".tw.header");
     report(w, "note and header");
-    assert_true(w->opened > 0); /* the model's name and numbers are the user's matter */
+    assert_true(w->opened > 0); /* the model's name and numbers may be anything */
 }
 
-static void nasty_programs_and_sites_never_crash_the_loader(void **state) {
+static void hostile_programs_and_sites_never_crash_the_loader(void **state) {
     struct world *w = *state;
-    torment_words(w, ".tw.programs");
-    torment_words(w, ".tw.sites");
-    torment_words(w, ".tw.strings");
+    corrupt_words(w, ".tw.programs");
+    corrupt_words(w, ".tw.sites");
+    corrupt_words(w, ".tw.strings");
     report(w, "programs and sites");
     assert_true(w->opened > 0);
 }
 
-static void nasty_symbols_and_relocations_never_crash_the_loader(void **state) {
+static void hostile_symbols_and_relocations_never_crash_the_loader(void **state) {
     struct world *w = *state;
     for (uint64_t at = 0; at < w->sections[section_number(w, ".symtab")].sh_size;
          at += sizeof(Elf64_Sym)) {
-        torment_record(w, section_offset(w, ".symtab") + at, "411288");
+        corrupt_record(w, section_offset(w, ".symtab") + at, "411288");
     }
-    torment_words(w, ".rela.tw.bind");
-    torment_words(w, ".tw.types");
-    torment_words(w, ".tw.banks");
-    torment_words(w, ".strtab");
-    torment_words(w, ".shstrtab");
+    corrupt_words(w, ".rela.tw.bind");
+    corrupt_words(w, ".tw.types");
+    corrupt_words(w, ".tw.banks");
+    corrupt_words(w, ".strtab");
+    corrupt_words(w, ".shstrtab");
     report(w, "symbols and relocations");
 }
 
-/* In memory of exactly the cut size, so that a sanitizer sees the first byte beyond. */
+/* Opens the first `size` bytes, in an allocation of that size, so that a sanitizer sees a read past
+ * them. */
 static void cut(struct world *w, size_t size) {
     void *bytes = NULL;
     assert_int_equal(posix_memalign(&bytes, 64, size + !size), 0);
@@ -259,9 +260,10 @@ static void a_longer_file_with_zeros_opens_and_with_other_bytes_fails_the_hash(v
     free(bytes);
 }
 
-/* ---- one refusal a rule ---- */
+/* ---- one refusal per check ---- */
 
-/* Sets a field of the copy, seals, expects a refusal that names `word`, and puts all back. */
+/* Sets a field of the copy, seals it, expects a refusal that names `word`, and restores the
+ * copy. */
 static void refuse(struct world *w, uint64_t offset, uint32_t width, uint64_t value, int code,
                    const char *word) {
     memcpy(w->copy + offset, &value, width);
@@ -359,7 +361,7 @@ static void unknown_sections_are_ignored_unless_required(void **state) {
 static void missing_and_duplicate_sections_are_refused(void **state) {
     struct world *w = *state;
     refuse(w, name_at(w, ".tw.strings", 4), 1, 'X', TW_E_MISSING, ".tw.strings");
-    refuse(w, name_at(w, ".tw.param.0", 10), 1, '1', TW_E_FORMAT, "twice");
+    refuse(w, name_at(w, ".tw.param.0", 10), 1, '1', TW_E_FORMAT, "are both named");
     refuse(w, name_at(w, ".tw.param.1", 10), 1, '3', TW_E_MISSING, ".tw.param.1");
     refuse(w, name_at(w, ".tw.image.2", 10), 1, '9', TW_E_MISSING, ".tw.image.2");
     refuse(w, NOTE(n_banks), 4, 1, TW_E_FORMAT, "banks");
@@ -453,10 +455,10 @@ static void programs_and_sites_out_of_range_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        T(nasty_elf_headers_never_crash_the_loader),
-        T(nasty_notes_never_crash_the_loader),
-        T(nasty_programs_and_sites_never_crash_the_loader),
-        T(nasty_symbols_and_relocations_never_crash_the_loader),
+        T(hostile_elf_headers_never_crash_the_loader),
+        T(hostile_notes_never_crash_the_loader),
+        T(hostile_programs_and_sites_never_crash_the_loader),
+        T(hostile_symbols_and_relocations_never_crash_the_loader),
         T(a_truncated_file_is_refused_at_every_length),
         T(a_longer_file_with_zeros_opens_and_with_other_bytes_fails_the_hash),
         T(an_elf_file_of_another_kind_is_refused),

@@ -24,7 +24,7 @@ static int close_page(void **state) {
 
 /* ---- sections and tables ---- */
 
-/* "SHF_ALLOC | SHF_WRITE" as the page has it: "ALLOC WRITE". */
+/* Returns "SHF_ALLOC | SHF_WRITE" in the form of the page: "ALLOC WRITE". */
 static const char *short_names(const char *constants) {
     static char out[64];
     size_t n = 0;
@@ -49,7 +49,7 @@ static void check_described(const char *name) {
     }
 }
 
-static void every_section_is_there_as_the_header_has_it(void **state) {
+static void every_section_is_described_as_in_the_header(void **state) {
     (void)state;
     man_page_begin();
 #define TW_X(id, name, type, flags, required) \
@@ -212,7 +212,7 @@ static void the_page_documents_everything_in_the_headers(void **state) {
     static const char *const headers[] = {
         "include/tilewright/bundle.h", "include/tilewright/progblob.h",
         "include/tilewright/vocab.h", "include/tilewright/machine.h"};
-    /* never stored: a block of activations, a place in a running program, views in memory */
+    /* not in a bundle: a block of activations, a place in a running program, views in memory */
     static const char *const structures[] = {"tw_q8s",   "tw_stream", "tw_program",
                                              "tw_vocab", "tw_place",  NULL};
     static const char *const others[] = {"TW_NOTE_NAME", "TW_MAX_SITES", NULL};
@@ -227,7 +227,7 @@ static void the_page_documents_everything_in_the_headers(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_section_is_there_as_the_header_has_it),
+        cmocka_unit_test(every_section_is_described_as_in_the_header),
         cmocka_unit_test(the_tables_of_a_blob_are_in_order),
         cmocka_unit_test(every_record_has_its_table),
         cmocka_unit_test(every_constant_has_its_value),

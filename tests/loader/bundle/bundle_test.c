@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bundles opened again after they were written: content, placement, hashes, and files that are no
+ * Bundles opened again after they were written: content, placement, hashes, and files that are not
  * bundles.
  */
 #include "tests/support/bundle_kit.h"

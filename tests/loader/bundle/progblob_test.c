@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program as a blob: both forms read back as written, and an inconsistent blob is
- * refused.
+ * Programs as blobs: both forms (with and without streams) read back as written; an inconsistent
+ * blob is refused.
  */
 #include "tests/support/bundle_fixture.h"
 #include "tests/support/test.h"
@@ -65,7 +65,7 @@ static void a_blob_with_streams_stands_alone(void **state) {
     }
 }
 
-static void a_blob_without_streams_uses_the_table_of_strings_it_is_given(void **state) {
+static void a_blob_without_streams_uses_the_string_table_it_is_given(void **state) {
     struct world *w = *state;
     const struct tw_program *p = &w->f.programs[1];
     uint32_t size = tw_progblob_bytes(p, false);
@@ -94,9 +94,9 @@ static void a_truncated_blob_is_refused_at_every_length(void **state) {
 
 static volatile uint32_t sink;
 
-/* Every 32-bit word of the blob, with values at the edges: refused or open, never beyond the
- * blob. */
-static void an_inconsistent_blob_never_leads_outside(void **state) {
+/* Sets every 32-bit word of the blob to extreme values: the blob is refused, or opens and points
+ * nowhere outside itself. */
+static void an_inconsistent_blob_is_refused_or_points_inside_itself(void **state) {
     struct world *w = *state;
     struct tw_progblob_header h;
     memcpy(&h, w->blob, sizeof h);
@@ -135,7 +135,7 @@ static void too_many_streams_for_the_caller_are_refused(void **state) {
         0);
 }
 
-static void a_name_that_does_not_fit_has_no_blob(void **state) {
+static void a_program_whose_name_is_too_long_has_no_blob(void **state) {
     struct world *w = *state;
     w->f.programs[0].name = "exactly-thirty-one-characters..";
     assert_int_not_equal(tw_progblob_bytes(&w->f.programs[0], true), 0);
@@ -147,11 +147,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         T(a_blob_with_streams_stands_alone),
-        T(a_blob_without_streams_uses_the_table_of_strings_it_is_given),
+        T(a_blob_without_streams_uses_the_string_table_it_is_given),
         T(a_truncated_blob_is_refused_at_every_length),
-        T(an_inconsistent_blob_never_leads_outside),
+        T(an_inconsistent_blob_is_refused_or_points_inside_itself),
         T(too_many_streams_for_the_caller_are_refused),
-        T(a_name_that_does_not_fit_has_no_blob),
+        T(a_program_whose_name_is_too_long_has_no_blob),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

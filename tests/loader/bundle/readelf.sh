@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Standard tools read a bundle without a complaint. Compiles the model of the repository, then asks each tool; what
-# counts is its exit status, silence on stderr, and no word of doubt in what it prints. TW_BIN: the command.
+# Standard tools read a bundle without complaint. Compiles the repository's model, then runs each tool: it must exit
+# with 0, print nothing to stderr, and print no word of doubt. TW_BIN: the command.
 set -u
 model=tests/data/fairytale-1.7m-Q8_0.gguf
 bin=${TW_BIN:-build/tilewright}
@@ -57,7 +57,7 @@ for target in host sim4x4; do
         continue
     fi
     : >"$folder/err"
-    quiet "$target: readelf -a -W says nothing but what is there" readelf -a -W "$bundle"
+    quiet "$target: readelf -a -W reports no problem" readelf -a -W "$bundle"
     if command -v readelf >/dev/null 2>&1; then
         holds "$target: readelf shows weights as loadable and read-only, at 64 KiB" '^ +LOAD .* R +0x10000'
         holds "$target: readelf names each binding row's relocation" 'R_X86_64_64'
@@ -70,7 +70,7 @@ for target in host sim4x4; do
     quiet "$target: objdump -h lists the sections" objdump -h "$bundle"
     quiet "$target: eu-elflint --gnu-ld finds no error" eu-elflint --gnu-ld "$bundle"
     quiet "$target: eu-readelf -a reads it" eu-readelf -a "$bundle"
-    quiet "$target: file knows its kind" file -b "$bundle"
+    quiet "$target: file recognises it" file -b "$bundle"
     quiet "$target: strip makes a copy" strip -o "$folder/stripped" "$bundle"
 done
 echo "1..$count"

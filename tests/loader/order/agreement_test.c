@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The checker's verdict on small random programs against running every interleaving of them: what
- * it accepts is clean, and without loops what it calls a deadlock is one. TW_AGREE=N takes N
- * programs, TW_AGREE_SEED others.
+ * it accepts runs clean, and what it calls a deadlock is one (in programs without loops). TW_AGREE
+ * sets the number of programs, TW_AGREE_SEED the first seed.
  */
 #include "tests/support/order_judge.h"
 #include "tests/support/order_mutate.h"
@@ -33,8 +33,8 @@ struct world {
 
 /* ---- running ---- */
 
-/* All interleavings of two steps, one after the other and overlapping, for each value of the trip;
- * what any of them found. */
+/* Runs all interleavings of two steps, one after the other and overlapping, for each value of the
+ * trip. Returns what any of them found. */
 static uint32_t explore_all(const struct tw_program *p, bool has_trip) {
     struct order_device d;
     uint32_t found = 0;
@@ -97,7 +97,7 @@ static void compare(struct world *w, uint64_t seed, const struct tw_program *p,
     }
 }
 
-/* One in three is mutated besides what its seed breaks. */
+/* Every third program is mutated as well. */
 static void take(struct world *w, uint64_t seed) {
     struct order_small x = order_small_program(seed);
     struct order_mutant m = {.text = ""};

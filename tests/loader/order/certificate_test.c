@@ -22,7 +22,7 @@ struct file {
     char *bytes;
     struct tw_program_text *text;
     struct tw_cmem mem;
-    struct tw_certificate certificate; /* how far the certifier came */
+    struct tw_certificate certificate; /* a partial one if the certifier failed */
 };
 
 static void open_file(struct file *f, const char *name) {
@@ -42,8 +42,8 @@ static void close_file(struct file *f) {
     free(f->bytes);
 }
 
-/* Refused out of caution, though every interleaving gives the same bytes: another order of it may
- * be accepted. */
+/* Returns true for a program that is refused out of caution although every interleaving gives the
+ * same bytes; another certificate for it may be accepted. */
 static bool is_harmless(const struct file *f) {
     return strstr(f->bytes, "; found: nothing") != NULL;
 }
@@ -55,7 +55,7 @@ static uint32_t n_lies(void) {
 
 static int check(const struct tw_program *p, const struct order_false *l,
                  struct tw_verify_report *report) {
-    /* Exactly so many words, that a sanitizer sees a step too far. */
+    /* An allocation of exactly that size, so that a sanitizer sees a read past its end. */
     uint32_t *words = malloc(l->n * sizeof *words + 1);
     assert_non_null(words);
     if (l->n) {
@@ -98,7 +98,7 @@ static void lie_about(const struct file *f, bool good, struct count *n) {
     }
 }
 
-/* Of a good program every order is accepted, of a bad one none. */
+/* Every complete order of a good program is accepted, and none of a bad one. */
 static void wander_about(const struct file *f, bool good, struct count *n) {
     const struct tw_program *p = &f->text->program;
     struct tw_verify_report report;
@@ -165,7 +165,7 @@ static void try_lies(struct order_program *x, const struct order_mutant *m, stru
                              (uint32_t)random_next(seed));
         }
         n->lies++;
-        /* then its refusal was on the safe side, or this is a hole */
+        /* accepted: harmless if running it finds nothing, else the checker has a hole */
         if (check(&m->p, &l, &report) == 0) {
             struct order_device d;
             n->accepted++;
@@ -209,7 +209,7 @@ static void no_false_certificate_lets_a_bad_mutant_pass(void **state) {
     assert_true(bad >= 100);
 }
 
-/* The certificate says nothing of how far a run goes at once. */
+/* A RUN turn may be split anywhere: the certificate is still a valid order. */
 static void splitting_runs_changes_nothing(void **state) {
     static struct order_program x;
     (void)state;
@@ -285,7 +285,7 @@ static void a_certificate_is_complete_and_of_this_program(void **state) {
          at++) {
         uint8_t *other = exact_copy_of(section, size);
         other[at] ^= 0x80;
-        /* where the words are: another place may be inside, too */
+        /* where its words are: another value may be valid, too */
         const size_t head = sizeof(struct tw_cert_header), entry = sizeof(struct tw_cert_entry);
         size_t part = at >= head ? (at - head) / entry : 0,
                in = at >= head ? (at - head) % entry : 0;
@@ -306,8 +306,8 @@ static void a_certificate_is_complete_and_of_this_program(void **state) {
     close_file(&f[1]);
 }
 
-/* A certificate for other places is none, and neither is one of the first edition for none: that
- * one says nothing about places or ops, and is read as it always was. */
+/* A certificate made for other bindings is refused. One of the first edition, which states neither
+ * bindings nor ops per step, is still accepted. */
 static void a_certificate_is_bound_to_the_bindings_of_its_tensors(void **state) {
     struct file f;
     size_t size;

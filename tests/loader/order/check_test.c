@@ -2,8 +2,8 @@
  *
  * The rules of the certificate (TW_ORDER_RULES). tests/loader/order_rules/NN-NAME.ok*.tws obey rule
  * NN and run clean under every schedule; NN-NAME.bad*.tws pass the structural rules and are refused
- * by rule NN with the message of their second line, and the third says what running every
- * interleaving finds: what is refused on purpose though it would run finds nothing.
+ * by rule NN with the message of their second line. Their third line states what running every
+ * interleaving finds ("nothing" for programs that are refused only out of caution).
  */
 #include "tests/support/order_judge.h"
 #include "tests/support/program_text.h"
@@ -69,7 +69,7 @@ static uint32_t explore_all(const struct file *f) {
     return found;
 }
 
-/* The words of a line after its lead. */
+/* Writes the outcomes as the third line of a file has them. */
 static void found_text(uint32_t found, char *to, size_t size) {
     static const char *const words[] = {" deadlock", " fault", " differs", " race"};
     static const uint32_t bits[] = {TW_EXPLORE_DEADLOCK, TW_EXPLORE_FAULT, TW_EXPLORE_DIFFERS,
@@ -179,8 +179,8 @@ static void each_rule_refuses_violations_and_nothing_else(void **state) {
 
 /* ---- an increment that a wait does not know of ---- */
 
-/* In the order that the certifier finds, MATH raises the flag before STORE waits; in this one
- * behind it. Neither passes. */
+/* In the order that the certifier finds, MATH raises the flag before STORE waits; in this one,
+ * after. Neither passes. */
 static void an_early_increment_is_refused_in_every_order(void **state) {
     static const uint32_t math_later[] = {TW_TURN_WORD(TW_TURN_RUN, 0), 3,
                                           TW_TURN_WORD(TW_TURN_RUN, 2), 2,
@@ -208,8 +208,8 @@ struct writer {
 
 #define LINE(w, ...) fprintf((w)->out, __VA_ARGS__)
 
-/* Two sites, on each a LOAD that fills x once and a STORE that writes it n times: all over the same
- * tensor, every second of `stride` bytes its own. Nothing orders the two STOREs. */
+/* Two sites; on each, LOAD fills x once and STORE writes it n times. The sites write alternate
+ * pieces of one tensor, `stride` bytes apart, and nothing orders the two STOREs. */
 static void write_parallel(struct writer *w, uint32_t n, uint32_t stride) {
     uint32_t bytes = 2 * n * stride;
     w->out = open_memstream(&w->text, &w->size);
@@ -273,7 +273,7 @@ static int check_parallel(uint32_t n, uint32_t stride, uint64_t *checked, tw_err
     return rc;
 }
 
-/* Twice the ops are twice the work; work that would be quadratic is refused before it is done. */
+/* Twice the ops take twice the work; a program that would take quadratic work is refused first. */
 static void checking_is_linear_in_the_ops(void **state) {
     uint64_t one, two;
     tw_error err = {0};

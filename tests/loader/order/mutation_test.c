@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Mutants of compiled programs against the checker: whatever it accepts runs without a fault and
- * leaves the same bytes under every schedule. TW_MUTANTS=N makes N mutants with at least 100
- * schedules for each accepted one (make mutate), TW_MUTANT_SEED another sequence.
+ * leaves the same bytes under every schedule. TW_MUTANTS sets the number of mutants, with at least
+ * 100 schedules for each accepted one (make mutate); TW_MUTANT_SEED sets the seed.
  */
 #include "tests/support/order_programs.h"
 #include "tests/support/random_model.h"
@@ -21,7 +21,7 @@
 
 enum { EXPLORED_OPS = 500, EXPLORED_BYTES = 1 << 30, MAX_PROGRAMS = 32 };
 
-/* What became of the mutants of a kind. */
+/* The results of the mutants of a kind. */
 struct tally {
     uint32_t mutants, accepted, by_given, same, explored, undecided, idle;
     uint64_t schedules;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parser of programs on text that is wrong, sloppy or meant to harm: where each mistake is and
- * what was expected; limits; memory and time in proportion to the text.
+ * The parser of programs on wrong, unusual and hostile text: errors name the place and what was
+ * expected; limits; memory and time in proportion to the text.
  */
 #include "loader/verify/verify.h"
 #include "tests/support/program_mutate.h"
@@ -35,7 +35,8 @@ static const struct {
     {BYTES("program p rows=1\n"), TW_E_FORMAT,
      "f:1:17: found the end of the line, expected 'sites='"},
     {BYTES("program rows=1\n"), TW_E_FORMAT, "f:1:13: found '=1', expected a space"},
-    {BYTES("program p rows=\n"), TW_E_FORMAT, "f:1:16: found the end of the line, expected rows"},
+    {BYTES("program p rows=\n"), TW_E_FORMAT,
+     "f:1:16: found the end of the line, expected a number for rows="},
     {BYTES("program p rows=4294967296\n"), TW_E_RANGE, "f:1:16: rows is more than 4294967295"},
     {BYTES("program p sram=18446744073709551616\n"), TW_E_RANGE,
      "f:1:16: sram is more than 18446744073709551615"},
@@ -85,7 +86,7 @@ static const struct {
      "f:7:11: found '-@0[0]', expected a buffer, name@id"},
     {BYTES(STREAM "attn_init b[0]\n"), TW_E_FORMAT, "f:7:12: found '[0]', expected '@'"},
     {BYTES(STREAM "attn_init b@0[]\n"), TW_E_FORMAT,
-     "f:7:15: found ']', expected a number: constant and terms, 64+v1*256"},
+     "f:7:15: found ']', expected a constant, terms, or both, as in 64+v1*256"},
     {BYTES(STREAM "attn_init b@0[v8*1]\n"), TW_E_RANGE, "f:7:16: the variable is more than 7"},
     {BYTES(STREAM "attn_init b@0[v1*1+v1*1+v1*1+v1*1+v1*1]\n"), TW_E_RANGE,
      "f:7:35: more than 4 terms"},
@@ -193,9 +194,9 @@ static void references_without_names_may_name_missing_records(void **state) {
 
 /* ---- hostile ---- */
 
-/* Whatever the bytes, the parser answers, with a message exactly if it fails; what it accepts comes
- * back. */
-static bool judge(const char *bytes, size_t size) {
+/* Parses any bytes: a failure has one of two codes and a message, and what is accepted survives
+ * printing and parsing. Returns true if the bytes are accepted. */
+static bool survives(const char *bytes, size_t size) {
     char *exact = exact_clone(bytes, size);
     struct tw_program_text *text = NULL;
     tw_error err = {0};
@@ -226,9 +227,9 @@ static void a_text_truncated_anywhere_is_handled(void **state) {
     uint32_t accepted = 0;
     text_print(&t, &b->p);
     for (size_t n = 0; n <= t.used; n += 7) {
-        accepted += judge(t.bytes, n);
+        accepted += survives(t.bytes, n);
     }
-    assert_true(accepted > 10 && judge(t.bytes, t.used));
+    assert_true(accepted > 10 && survives(t.bytes, t.used));
     text_free(&t);
     pb_free(b);
 }
@@ -245,7 +246,7 @@ static void changed_bytes_are_handled(void **state) {
         size_t at = mutate_random(&seed) % t.used;
         char old = t.bytes[at];
         t.bytes[at] = bytes[mutate_random(&seed) % sizeof bytes];
-        accepted += judge(t.bytes, t.used);
+        accepted += survives(t.bytes, t.used);
         t.bytes[at] = old;
     }
     assert_true(accepted > 10 && accepted < 2900);
@@ -283,7 +284,7 @@ static void lines_of_a_megabyte_are_handled(void **state) {
         memcpy(text, lines[i].before, before);
         memset(text + before, lines[i].fill, MEGABYTE);
         memcpy(text + before + MEGABYTE, lines[i].after, after);
-        if (judge(text, before + MEGABYTE + after) != lines[i].ok) {
+        if (survives(text, before + MEGABYTE + after) != lines[i].ok) {
             fail_msg("line %zu was%s accepted", i, lines[i].ok ? " not" : "");
         }
         free(text);
@@ -300,7 +301,7 @@ static void loops_nest_as_deep_as_the_text_is_long(void **state) {
     for (uint32_t i = 0; i < DEPTH; i++, at += sizeof open - 1) {
         memcpy(at, open, sizeof open);
     }
-    assert_true(judge(text, (size_t)(at - text)));
+    assert_true(survives(text, (size_t)(at - text)));
     free(text);
 }
 

@@ -26,7 +26,7 @@ static const char *string_of(const struct tw_program *p, uint32_t offset, size_t
     return p->strings + offset;
 }
 
-/* Two names: the same string, or both outside of their tables. */
+/* Compares two names: the same string, or both outside their tables. */
 static bool same_name(const struct tw_program *a, uint32_t in_a, const struct tw_program *b,
                       uint32_t in_b) {
     size_t na, nb;
@@ -52,18 +52,18 @@ static bool same_name(const struct tw_program *a, uint32_t in_a, const struct tw
         }                                                                                \
     } while (0)
 
-/* The bytes between pages and page_bytes are nobody's. */
+/* The bytes between pages and page_bytes are padding. */
 static void assert_same_buffers(const struct tw_program *a, const struct tw_program *b) {
     enum {
         GAP = offsetof(struct tw_buffer, pages) + 4,
-        BEHIND = offsetof(struct tw_buffer, page_bytes)
+        AFTER = offsetof(struct tw_buffer, page_bytes)
     };
     assert_int_equal(a->n_buffers, b->n_buffers);
     for (uint32_t i = 0; i < a->n_buffers; i++) {
         const char *x = (const char *)&a->buffers[i], *y = (const char *)&b->buffers[i];
         assert_true(same_name(a, a->buffers[i].name, b, b->buffers[i].name));
         assert_memory_equal(x + 4, y + 4, GAP - 4);
-        assert_memory_equal(x + BEHIND, y + BEHIND, sizeof(struct tw_buffer) - BEHIND);
+        assert_memory_equal(x + AFTER, y + AFTER, sizeof(struct tw_buffer) - AFTER);
     }
 }
 
@@ -101,8 +101,8 @@ static void assert_same_program(const struct tw_program *a, const struct tw_prog
     assert_same_streams(a, b);
 }
 
-/* The program from its text is the program, and so is its text; parsed once more, even the string
- * table is the same. */
+/* Printing and parsing gives an equal program, and printing that the same text; parsing once more
+ * gives even the same string table. */
 static void assert_round_trip(const struct tw_program *p) {
     struct text first = {0}, second = {0};
     struct tw_program_text *once = NULL, *twice = NULL;
@@ -150,7 +150,7 @@ static void every_byte_of_every_record_belongs_to_a_field(void **state) {
         uint8_t used[128] = {0};
         assert_true(r->bytes <= sizeof used);
         for (uint32_t i = 20; i < 24 && table == TW_TEXT_BUFFERS; i++) {
-            used[i]++; /* between pages and page_bytes lies nothing */
+            used[i]++; /* padding between pages and page_bytes */
         }
         for (uint32_t i = 0; i < 4 && r->has_name; i++) {
             used[r->name + i]++;

@@ -40,7 +40,7 @@ static void the_printer_shows_ops_with_names_loops_and_steps(void **state) {
     };
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         if (!strstr(t.bytes, lines[i])) {
-            fail_msg("no line %s", lines[i]);
+            fail_msg("not printed: %s", lines[i]);
         }
     }
     pb_free(b);
@@ -52,7 +52,7 @@ static int refuse_line(void *ctx, const char *line, size_t bytes) {
     return ++*(int *)ctx == 3 ? TW_E_IO : 0;
 }
 
-static void the_printer_stops_where_its_reader_refuses(void **state) {
+static void the_printer_stops_when_its_callback_fails(void **state) {
     (void)state;
     struct pb *b = small_program();
     int lines = 0;
@@ -64,7 +64,7 @@ static void the_printer_stops_where_its_reader_refuses(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_printer_shows_ops_with_names_loops_and_steps),
-        cmocka_unit_test(the_printer_stops_where_its_reader_refuses),
+        cmocka_unit_test(the_printer_stops_when_its_callback_fails),
     };
     return cmocka_run_group_tests_name("print_program", tests, NULL, NULL);
 }

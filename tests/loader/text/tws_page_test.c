@@ -28,7 +28,7 @@ static int drop_page(void **state) {
     return 0;
 }
 
-/* What stands between the line `heading` and the next heading of that or a higher level; the caller
+/* Returns the text between the heading and the next one of the same or a higher level; the caller
  * frees it. */
 static char *part(const char *level, const char *title) {
     char heading[80];
@@ -55,7 +55,7 @@ static char *part(const char *level, const char *title) {
 
 /* ---- ops ---- */
 
-/* The first example of an entry, "\-" as "-". */
+/* Copies the first example of an entry, with "\-" as "-". */
 static void example_of(const char *entry, char *out, size_t room) {
     const char *from = strstr(entry, "\n.EX\n");
     size_t n = 0;
@@ -68,7 +68,8 @@ static void example_of(const char *entry, char *out, size_t room) {
     out[n] = 0;
 }
 
-/* Moves over `text`, or over a name in capitals where it begins with '*'. */
+/* Skips `text` at *at, where a leading '*' stands for any name in capitals; fails if it is not
+ * there. */
 static void expect(const char *op, const char **at, const char *text) {
     const char *from = *at;
     bool named = *text == '*';
@@ -77,7 +78,7 @@ static void expect(const char *op, const char **at, const char *text) {
         ++*at;
     }
     if ((named && *at == from) || strncmp(*at, text, strlen(text)) != 0) {
-        fail_msg("%s: \"%s\" stands where the table has \"%s\"", op, from, text);
+        fail_msg("%s: the page has \"%s\" where the table has \"%s\"", op, from, text);
     }
     *at += strlen(text);
 }
@@ -178,11 +179,11 @@ static void every_op_has_its_entry(void **state) {
         for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
             const char *at = strstr(entry, parts[i]);
             if (!at || strlen(at + strlen(parts[i])) < 8) {
-                fail_msg("%s: the entry lacks \"%s\"", name, parts[i] + 1);
+                fail_msg("%s: the entry does not have \"%s\"", name, parts[i] + 1);
             }
         }
         if (!is_listed(index, name)) {
-            fail_msg("the index lacks %s", name);
+            fail_msg("the index does not list %s", name);
         }
         free(entry);
         n++;
@@ -199,13 +200,13 @@ static void check_field(const struct tw_text_record *r, const struct tw_text_fie
     snprintf(line, sizeof line, "\n.BI %s%s= ", f->optional ? "[" : "", f->key);
     const char *at = strstr(entry, line);
     if (!at) {
-        fail_msg("%s: the entry lacks \"%s\"", r->word, line + 1);
+        fail_msg("%s: the entry does not have \"%s\"", r->word, line + 1);
         return;
     }
     size_t n = strcspn(at + 1, "\n");
     char *mark = f->between ? strstr(at + strlen(line), f->between) : NULL;
     if (f->between && (!mark || mark > at + n)) {
-        fail_msg("%s: %s= lacks '%s'", r->word, f->key, f->between);
+        fail_msg("%s: %s= has no '%s'", r->word, f->key, f->between);
     }
     const char *end = strstr(at + 1, "\n.TP");
     for (uint32_t i = 0; i < f->n_names && strcmp(f->key, "engine") != 0; i++) {
@@ -233,7 +234,7 @@ static void every_record_has_its_entry_with_all_fields(void **state) {
             check_field(r, &r->fields[i], entry);
         }
         if (!is_listed(index, r->word)) {
-            fail_msg("the index lacks %s", r->word);
+            fail_msg("the index does not list %s", r->word);
         }
         free(entry);
     }

@@ -22,7 +22,7 @@ static int close_page(void **state) {
     return 0;
 }
 
-/* ---- tables of which only the beginnings of rows are told by the headers ---- */
+/* ---- tables whose first columns are in the headers ---- */
 
 enum { MAX_ROWS = TW_OP_LIMIT };
 
@@ -74,7 +74,7 @@ static void every_turn_has_its_number(void **state) {
     check("turns");
 }
 
-/* ---- tables that are whole in the headers ---- */
+/* ---- tables that are entirely in the headers ---- */
 
 static void types_packings_and_roles_are_those_of_the_header(void **state) {
     (void)state;
@@ -153,7 +153,7 @@ static void every_constant_has_its_value(void **state) {
     man_page_check_constants("include/tilewright/machine.h", constants, N_CONSTANTS, others);
 }
 
-/* ---- faults and target files, whose names stand in C files ---- */
+/* ---- faults and target files: their names are in C files ---- */
 
 static bool is_word_of(const char *words, const char *word, size_t n) {
     for (const char *at = words; (at = strstr(at, word)); at++) {
@@ -172,7 +172,7 @@ static size_t check_cells(const char *table, const char *file) {
     for (char *line = lines, *end; (end = strchr(line, '|')); n++) {
         *end = 0;
         if (!is_word_of(source, line, strlen(line))) {
-            fail_msg("%s has no \"%s\", which the page names", file, line);
+            fail_msg("%s does not contain \"%s\", which the page names", file, line);
         }
         line = strstr(end + 1, "\nT}\n");
         assert_non_null(line);

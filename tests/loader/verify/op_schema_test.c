@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The schema of the operations: what ops.def says of each operand agrees with itself, with the
- * encoder, with the extents, and is what the verifier demands.
+ * The schema of the operations: the rows of ops.def are consistent, agree with the encoder and the
+ * extents, and the verifier enforces their demands.
  */
 #include "tests/support/verify_kit.h"
 #include "tilewright/footprint.h"
@@ -191,7 +191,7 @@ static uint32_t count_of(uint32_t code, uint32_t demand) {
 }
 
 /* tw_op_position() finds positions by their place in front of the rows. */
-static void demands_of_an_op_go_together(void **state) {
+static void demands_of_an_op_are_consistent(void **state) {
     (void)state;
     EACH_OPERAND(code, o, i) {
         if (o->demand == TW_DEMAND_WEIGHTS) {
@@ -205,11 +205,11 @@ static void demands_of_an_op_go_together(void **state) {
     }
 }
 
-static void a_number_demand_holds_from_its_least_to_its_greatest(void **state) {
+static void a_number_demand_holds_from_its_minimum_to_its_maximum(void **state) {
     (void)state;
-#define TW_X(name, least, greatest, multiple, text)                             \
+#define TW_X(name, min, max, multiple, text)                                    \
     if (TW_DEMAND_##name != TW_DEMAND_WEIGHT_DTYPE) {                           \
-        const uint32_t low = least, high = greatest, step = multiple;           \
+        const uint32_t low = min, high = max, step = multiple;                  \
         assert_true(tw_demand_number(TW_DEMAND_##name, low));                   \
         assert_true(tw_demand_number(TW_DEMAND_##name, low + step));            \
         assert_true(tw_demand_number(TW_DEMAND_##name, high));                  \
@@ -268,8 +268,9 @@ static uint32_t bad_buffer(struct pb *b, uint32_t demand) {
     return SMALL_BUF(SMALL_LF, 0);
 }
 
-/* The small program with operand i of the nth op of a stream made wrong must be refused by the
- * demand on it; false if that operand has none to break. */
+/* Changes operand i of op `at` of a stream of the small program so that it violates its demand; the
+ * program must be refused for that. Returns false if the operand has no demand that can be
+ * violated. */
 static bool is_refused(uint32_t engine, uint32_t at, uint32_t i) {
     struct pb *b = small_program();
     const struct tw_stream *s = pb_stream(b, 0, engine);
@@ -302,8 +303,8 @@ static bool is_refused(uint32_t engine, uint32_t at, uint32_t i) {
     return true;
 }
 
-/* The small program has every data op. */
-static void the_verifier_refuses_what_no_demand_allows(void **state) {
+/* The small program contains every data op. */
+static void the_verifier_enforces_every_demand(void **state) {
     struct pb *b = small_program();
     uint64_t seen = 0;
     (void)state;
@@ -373,10 +374,10 @@ int main(void) {
         cmocka_unit_test(a_made_op_is_encoded_and_decoded_with_all_its_operands),
         cmocka_unit_test(each_operand_lies_where_its_name_says),
         cmocka_unit_test(each_operand_has_a_demand_of_its_kind),
-        cmocka_unit_test(demands_of_an_op_go_together),
-        cmocka_unit_test(a_number_demand_holds_from_its_least_to_its_greatest),
+        cmocka_unit_test(demands_of_an_op_are_consistent),
+        cmocka_unit_test(a_number_demand_holds_from_its_minimum_to_its_maximum),
         cmocka_unit_test(a_region_demand_names_its_dtypes),
-        cmocka_unit_test(the_verifier_refuses_what_no_demand_allows),
+        cmocka_unit_test(the_verifier_enforces_every_demand),
         cmocka_unit_test(each_region_of_a_data_op_has_an_extent),
         cmocka_unit_test(control_ops_touch_no_bytes),
     };

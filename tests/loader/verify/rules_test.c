@@ -44,7 +44,7 @@ static void close_file(struct rule_file *f) {
     free(f->bytes);
 }
 
-/* Lines that are only a comment are the author's; the others are as the printer writes them. */
+/* Checks that all lines except comments are as the printer writes them. */
 static void assert_canonical(const struct rule_file *f) {
     struct text printed = {0};
     text_print(&printed, &f->text->program);
@@ -64,11 +64,11 @@ static void assert_canonical(const struct rule_file *f) {
     text_free(&printed);
 }
 
-/* The first line says what the file shows. */
+/* Checks that the first line explains the file. */
 static void assert_explained(const struct rule_file *f) {
     size_t n = strcspn(f->bytes, "\n");
     if (strncmp(f->bytes, "; ", 2) != 0 || n < 20 || f->bytes[n - 1] != '.') {
-        fail_msg("%s: the first line is not a comment of a sentence", f->path);
+        fail_msg("%s: the first line is not a comment with a sentence", f->path);
     }
 }
 
@@ -92,16 +92,16 @@ static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-/* Whether " WORD 12 " is in the text. */
+/* Returns true if " WORD 12 " is in the text. */
 static bool names(const char *text, const char *word) {
     const char *at = strstr(text, word);
     return at && is_digit(at[strlen(word)]);
 }
 
-/* A refusal names the rule, an op or another object by id, and after the place what was
+/* Checks that a refusal names the rule, then an op or another object by id, then what was
  * compared. */
-static void assert_telling(const struct rule_file *f, const struct rule *rule,
-                           const char *message) {
+static void assert_specific(const struct rule_file *f, const struct rule *rule,
+                            const char *message) {
     static const char *const objects[] = {" op ",    " tensor ",    " buffer ",
                                           " group ", " semaphore ", " trip ",
                                           " stage ", " section ",   " edge "};
@@ -114,14 +114,14 @@ static void assert_telling(const struct rule_file *f, const struct rule *rule,
     const char *compared = strstr(message + strlen(begins), ": ");
     if (strncmp(message, begins, strlen(begins)) != 0 || !object || !compared ||
         strlen(compared) < 12) {
-        fail_msg(
-            "%s: the refusal \"%s\" lacks the rule's name, an op or object, or what was compared",
-            f->path, message);
+        fail_msg("%s: the refusal \"%s\" does not have the rule's name, an op or object, "
+                 "and what was compared",
+                 f->path, message);
     }
 }
 
-/* "; refused: MESSAGE", the second line. */
-static void assert_foretold(const struct rule_file *f, const char *message) {
+/* Checks that the second line is "; refused: MESSAGE". */
+static void assert_expected_message(const struct rule_file *f, const char *message) {
     static const char lead[] = "; refused: ";
     const char *line = f->bytes + strcspn(f->bytes, "\n") + 1;
     size_t n = strcspn(line, "\n");
@@ -144,12 +144,12 @@ static void breaks(const char *name, const struct rule *rule) {
         fail_msg("%s: expected a refusal by rule %d, got %d by rule %d: %s", f.path, rule->number,
                  rc, report.failed_rule, err.message);
     }
-    assert_telling(&f, rule, err.message);
-    assert_foretold(&f, err.message);
+    assert_specific(&f, rule, err.message);
+    assert_expected_message(&f, err.message);
     close_file(&f);
 }
 
-/* The rule that a file is about, and whether it obeys it; NULL: none. */
+/* Returns the rule that a file is about, or NULL; *ok: the file obeys it. */
 static const struct rule *rule_of(const char *file, bool *ok) {
     char lead[64];
     for (size_t i = 0; i < N_RULES; i++) {
@@ -183,8 +183,8 @@ static void each_rule_refuses_violations_and_nothing_else(void **state) {
     closedir(folder);
     for (size_t i = 0; i < N_RULES; i++) {
         if (n_ok[i] == 0 || n_bad[i] == 0) {
-            fail_msg("rule %d %s lacks a file that obeys it or one that breaks it", rules[i].number,
-                     rules[i].name);
+            fail_msg("rule %d %s does not have both a file that obeys it and one that breaks it",
+                     rules[i].number, rules[i].name);
         }
     }
 }

@@ -59,22 +59,24 @@ BREAK(pages_outside_loop) {
 
 static const struct breakage breakages[] = {
     ROW(fifo_ends, same_ends, "producer 1 and consumer 1"),
-    ROW(fifo_ends, wrong_consumer, "FIFO 12 (kf) is consumed by math"),
+    ROW(fifo_ends, wrong_consumer, "FIFO 12 (kf) is consumed by engine math, not store"),
     ROW(fifo_ends, not_a_fifo, "buffer 0 (x) is not a FIFO"),
     ROW(fifo_ends, read_of_foreign_fifo, "reads x in FIFO 32 (lf)"),
     ROW(fifo_ends, consumer_writes, "writes x in FIFO 8 (gf)"),
     ROW(fifo_ends, scratch_shared, "scratch 28 (h), which engine math uses"),
     ROW(fifo_balance, push_twice, "1 pages of FIFO 30 (of), of which only 0 are reserved"),
     ROW(fifo_balance, pop_forgotten,
-        "1 pages are waited for at the end of the loop, 0 at its begin"),
+        "1 pages are waited for at the end of the loop, 0 at its start"),
     ROW(fifo_balance, pop_too_many, "2 pages of FIFO 4 (nf), of which only 1 are waited for"),
     ROW(fifo_balance, capacity, "3 pages of FIFO 4 (nf), which has 2"),
     ROW(fifo_balance, unequal_step, "1 pages are pushed and 0 popped in a step"),
     ROW(fifo_balance, unequal_iteration,
-        "an iteration of loop 7 pops 1 pages, the other engine moves 0"),
+        "an iteration of loop 7 pops 1 pages, but the other engine moves none in a loop over a "
+        "trip"),
     ROW(fifo_balance, level_left, "a step ends with 1 pages reserved and 0 waited for"),
     ROW(fifo_balance, pages_outside_loop,
-        "an iteration of loop 7 pops 1 pages, the other engine moves 0"),
+        "an iteration of loop 7 pops 1 pages, but the other engine moves none in a loop over a "
+        "trip"),
 };
 
 int main(void) {

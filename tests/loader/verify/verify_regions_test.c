@@ -21,7 +21,7 @@ BREAK(two_pages) {
     CHANGE(b, LOAD, RESERVE, 2, op.operand[1].id = 2);
     CHANGE(b, LOAD, READ, 1, op.operand[1].offset.base = 64);
 }
-BREAK(page_not_waited) {
+BREAK(page_not_waited_for) {
     CHANGE(b, MATH, RMS_NORM, 0, op.operand[2].offset.base = 128);
 }
 BREAK(page_not_reserved) {
@@ -77,19 +77,21 @@ static const struct breakage breakages[] = {
     ROW(region_in_buffer, step_below, "18446744073709551615) of a page of 512 bytes"),
     ROW(region_in_buffer, step_wraps, "18446744073709551615) of a page of 512 bytes"),
     ROW(region_in_buffer, two_pages, "destination spans 128 bytes from 64 of a page of 128 bytes"),
-    ROW(region_in_buffer, page_not_waited,
-        "weight spans [128, 256) of 1 waited pages of 128 bytes"),
-    ROW(region_in_buffer, page_not_reserved, "y spans [0, 512) of 0 reserved pages of 512 bytes"),
+    ROW(region_in_buffer, page_not_waited_for,
+        "weight spans [128, 256), but only 1 pages of 128 bytes are waited for"),
+    ROW(region_in_buffer, page_not_reserved,
+        "y spans [0, 512), but only 0 pages of 512 bytes are reserved"),
     ROW(region_in_buffer, other_site, "buffer 17 (xn) is on site 1"),
-    ROW(region_in_tensor, instance_outside, "names instances up to 2 of the 2 of w"),
+    ROW(region_in_tensor, instance_outside, "uses instances up to 2 of w, which has 2"),
     ROW(region_in_tensor, panel_outside, "source spans [640, 1216) of the 1152 bytes of w"),
     ROW(region_in_tensor, key_block_outside, "source spans [0, 20480) of the 16384 bytes of keys"),
     ROW(region_in_tensor, attn_block_outside, "key blocks up to 2 of caches of 128 positions"),
     ROW(region_in_tensor, position_outside, "positions up to 129 of a cache of 128"),
     ROW(region_in_tensor, head_outside, "heads 2 + 1 of a cache of 2 heads"),
     ROW(region_in_tensor, huge_read, "of the 128 bytes of norm"),
-    ROW(regions_apart, norm_in_place, "y [0, 512) of buffer 0 and x [0, 512) of buffer 0"),
-    ROW(regions_apart, copy_one_row_down, "y [128, 384) of buffer 0 and x [0, 256) of buffer 0"),
+    ROW(regions_apart, norm_in_place, "y [0, 512) of buffer 0 overlaps x [0, 512) of buffer 0"),
+    ROW(regions_apart, copy_one_row_down,
+        "y [128, 384) of buffer 0 overlaps x [0, 256) of buffer 0"),
     ROW(regions_apart, memory_shared, "h [0, 256) of buffer 28"),
 };
 

@@ -2,8 +2,8 @@
  *
  * The verifier against the strict machine, which checks every access on its own: the small program
  * runs without a fault, and no mutant that the verifier accepts ever leaves a buffer, a tensor, a
- * role or a FIFO's bounds. (Wrong values, reads of bytes never written and deadlocks are not the
- * structural rules' matter.)
+ * role or a FIFO's bounds. (The structural rules do not cover wrong values, reads of bytes never
+ * written and deadlocks.)
  */
 #include "firmware/core/tile_machine.h"
 #include "loader/verify/verify.h"
@@ -13,7 +13,7 @@
 
 enum { MAX_ROWS = 32, MUTANTS = 6000 };
 
-/* One allocation a binding row. */
+/* One allocation per binding row. */
 struct device {
     uint64_t address[MAX_ROWS];
     uint64_t bytes[MAX_ROWS];
@@ -58,9 +58,9 @@ static void device_finish(struct device *d) {
     free(d->arena);
 }
 
-/* Two steps, so that thresholds meet their second epoch. Returns 0 or the fault of a step; a
- * program that the machine does not take (its binding rows are not the verifier's to know) counts
- * as 0 and clears *ran. */
+/* Runs two steps, so that thresholds are tested in a second epoch. Returns 0 or the fault of a
+ * step. Returns 0 and clears *ran if the machine refuses the program for its binding rows, which
+ * the verifier does not know. */
 static int run_steps(struct device *d, const struct tw_program *p, enum tw_scheduler scheduler,
                      uint64_t seed, bool *ran, struct tw_fault *fault) {
     struct tw_machine_config config = {
@@ -111,8 +111,8 @@ static void the_small_program_runs_without_a_fault_in_every_order(void **state) 
     pb_free(b);
 }
 
-/* Whether the tensors name the device's rows; that rows and tensors fit each other is the loader's
- * to check. */
+/* Returns true if the mutant's tensors still name the device's rows; that rows fit tensors is
+ * checked by the loader, not by the verifier. */
 static bool rows_kept(const struct tw_program *a, const struct tw_program *b) {
     for (uint32_t i = 0; i < a->n_tensors; i++) {
         if (a->tensors[i].bind_first != b->tensors[i].bind_first ||

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rules that the tables alone obey, and ids in ops: 1 table_sizes, 4 buffer_placed, 9 roles_kept,
- * 11 trips_sound, 13 groups_on_chip, 16 spans_partition.
+ * 11 trips_sound, 13 groups_on_chip, 16 sections_partition.
  */
 #include "tests/support/verify_kit.h"
 
@@ -147,8 +147,8 @@ BREAK(mcast_without_siblings) {
     }
 }
 
-/* ---- spans_partition ---- */
-BREAK(spans_overlap) {
+/* ---- sections_partition ---- */
+BREAK(sections_overlap) {
     b->sections[1].first_buffer--;
     b->sections[1].n_buffers++;
 }
@@ -181,13 +181,13 @@ static const struct breakage breakages[] = {
     ROW(table_sizes, group_unknown, "group 1 does not exist, there are 1"),
     ROW(table_sizes, edge_stage, "stages 1 -> 12"),
     ROW(table_sizes, stream_order, "stream 3 is site 1 engine 1"),
-    ROW(buffer_placed, sram_small, "1 pages of 64 bytes at 25536 in an SRAM of 25599"),
+    ROW(buffer_placed, sram_small, "1 pages of 64 bytes at 25536 do not fit an SRAM of 25599"),
     ROW(buffer_placed, offset_odd, "offset 24516"),
-    ROW(buffer_placed, offset_wraps, "in an SRAM of 1048576"),
-    ROW(buffer_placed, pages_wrap, "in an SRAM of 1048576"),
+    ROW(buffer_placed, offset_wraps, "do not fit an SRAM of 1048576"),
+    ROW(buffer_placed, pages_wrap, "do not fit an SRAM of 1048576"),
     ROW(buffer_placed, sibling_moved, "differs from its sibling 0"),
     ROW(buffer_placed, sibling_missing, "buffer 1 is not its sibling"),
-    ROW(buffer_placed, sibling_wrong_site, "sibling of site 0"),
+    ROW(buffer_placed, sibling_wrong_site, "is on site 0, where it is not a member of the set"),
     ROW(roles_kept, param_written, "writes tensor 4 (norm), a param"),
     ROW(roles_kept, output_unwritten, "tensor 10 (logits): no op writes this output"),
     ROW(roles_kept, activation_bound, "an activation tensor with 1 binding rows"),
@@ -198,23 +198,24 @@ static const struct breakage breakages[] = {
     ROW(trips_sound, trip_div, "div 0"),
     ROW(trips_sound, trip_exceeds, "count is at most 4, but trip 0 (rows) reaches 5"),
     ROW(trips_sound, loop_of_none, "count 0 is out of range"),
-    ROW(trips_sound, loops_endless, "a loop of 2 inside loops of 1073741824"),
+    ROW(trips_sound, loops_endless, "a loop of 2 iterations inside loops of 1073741824"),
     ROW(trips_sound, rows_of_none, "count 0 is out of range"),
     ROW(groups_on_chip, group_too_wide, "x 0..3"),
     ROW(groups_on_chip, group_empty, "x 2..2"),
     ROW(groups_on_chip, group_other_chip, "chips 1..2 x 0..2"),
     ROW(groups_on_chip, group_of_no_chip, "chips 0..0"),
-    ROW(groups_on_chip, group_of_more_chips, "chips 1..3 x 0..1 y 0..1 on 2 chips of 1 x 1"),
+    ROW(groups_on_chip, group_of_more_chips,
+        "chips 1..3 x 0..1 y 0..1 is not a rectangle on 2 chips of 1 x 1"),
     ROW(groups_on_chip, mcast_to_two_chips,
-        "(mcast, layer.attn): multicasts to group 0 on 2 chips, expected one"),
+        "(mcast, layer.attn): multicasts to group 0 on 2 chips, expected one chip"),
     ROW(groups_on_chip, flag_to_two_chips,
         "(mcast_set, layer.attn): multicasts to group 0 on 2 chips"),
     ROW(groups_on_chip, mcast_without_siblings, "buffer 0 (x) is not resident with siblings"),
-    ROW(spans_partition, spans_overlap, "begins at buffer 31"),
-    ROW(spans_partition, buffers_left_over, "33 buffers"),
-    ROW(spans_partition, stage_elsewhere, "names section 0"),
-    ROW(spans_partition, last_open, "the last section does not close"),
-    ROW(spans_partition, work_after_the_end, "does not end with the last section's rendezvous"),
+    ROW(sections_partition, sections_overlap, "begins at buffer 31"),
+    ROW(sections_partition, buffers_left_over, "33 buffers"),
+    ROW(sections_partition, stage_elsewhere, "names section 0"),
+    ROW(sections_partition, last_open, "the last section does not close"),
+    ROW(sections_partition, work_after_the_end, "does not end with the last section's rendezvous"),
 };
 
 int main(void) {

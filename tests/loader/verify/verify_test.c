@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The structural verifier: a program that uses every op obeys every rule, legal variants pass, a
- * refusal names its place, and ten thousand mutants are judged without a crash. The rules one by
- * one: verify_*_test.c.
+ * refusal names its place, and ten thousand mutants cause no crash. verify_*_test.c cover the rules
+ * one by one.
  */
 #include "loader/text/print_program.h"
 #include "tests/support/program_mutate.h"
@@ -62,7 +62,8 @@ static void a_loop_may_step_through_the_pages_it_holds_and_no_further(void **sta
     struct pb *b = with_page_loop(3);
     assert_int_equal(tw_verify_program(&b->p, NULL, &err), TW_E_VERIFY);
     assert_non_null(strstr(err.message, "rule 7 region_in_buffer"));
-    assert_non_null(strstr(err.message, "y spans [0, 768) of 2 reserved pages of 256 bytes"));
+    assert_non_null(
+        strstr(err.message, "y spans [0, 768), but only 2 pages of 256 bytes are reserved"));
     pb_free(b);
 }
 
@@ -83,7 +84,7 @@ static void an_addition_may_be_in_place(void **state) {
     assert_sound(b);
 }
 
-static void a_falling_offset_is_taken_at_its_lowest(void **state) {
+static void a_falling_offset_is_checked_at_its_lowest_value(void **state) {
     (void)state;
     struct pb *b = small_program();
     CHANGE(b, MATH, QUANT, 0, op.operand[0].offset = pb_v(4, 1, (uint64_t)-4),
@@ -92,7 +93,7 @@ static void a_falling_offset_is_taken_at_its_lowest(void **state) {
     assert_sound(b);
 }
 
-static void a_site_without_ops_takes_no_part(void **state) {
+static void a_site_without_ops_does_not_join_the_rendezvous(void **state) {
     (void)state;
     struct pb *b = small_program();
     tw_error err = {0};
@@ -145,8 +146,8 @@ int main(void) {
         cmocka_unit_test(a_loop_may_step_through_the_pages_it_holds_and_no_further),
         cmocka_unit_test(columns_side_by_side_in_one_buffer_are_apart),
         cmocka_unit_test(an_addition_may_be_in_place),
-        cmocka_unit_test(a_falling_offset_is_taken_at_its_lowest),
-        cmocka_unit_test(a_site_without_ops_takes_no_part),
+        cmocka_unit_test(a_falling_offset_is_checked_at_its_lowest_value),
+        cmocka_unit_test(a_site_without_ops_does_not_join_the_rendezvous),
         cmocka_unit_test(ten_thousand_mutants_are_refused_or_accepted_but_never_crash),
     };
     return cmocka_run_group_tests_name("verify", tests, NULL, NULL);

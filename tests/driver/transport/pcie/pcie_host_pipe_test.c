@@ -326,7 +326,7 @@ static void a_device_that_leaves_during_a_wait_is_reported(void **state) {
     make(state);
     assert_int_equal(open_pipe(false), 0);
     r->fault = TW_E_RANGE;
-    tw_event_ring(b.interrupt);
+    tw_event_signal(b.interrupt);
     assert_true(p->ops->wait(p, false, 60000));
     assert_gone("IOMMU");
     assert_int_equal(open_pipe(false), 0);

@@ -217,12 +217,12 @@ static void an_unplug_request_ends_the_handle(void **state) {
     tw_error err = {0};
     open_mode(0, &d);
     bed.deaf = true; /* so that it has to wait */
-    tw_event_ring(bed.request);
+    tw_event_signal(bed.request);
     assert_int_equal(heartbeat(d, &err), TW_E_DEVICE_LOST);
     assert_non_null(strstr(err.message, "unplugged"));
     bed.deaf = false;
     tw_device_close(d);
-    assert_true(tw_event_heard(bed.request));
+    assert_true(tw_event_clear(bed.request));
 }
 
 /* ---- recovery ---- */

@@ -342,12 +342,12 @@ static void status_is_available_out_of_band(void **state) {
     struct bed *b = *state;
     struct tw_link_progress progress;
     b->mock.status =
-        (struct tw_usb_status){.progress = {.received = 7, .beat = 1234}, .generation = 3};
+        (struct tw_usb_status){.progress = {.received = 7, .counter = 1234}, .generation = 3};
     usb_mock_set_out(&b->mock, MOCK_HOLD);
     send_bytes(b, pattern, 100);
     assert_true(b->p->ops->probe_status(b->p, &progress));
     assert_int_equal(progress.received, 7);
-    assert_int_equal(progress.beat, 1234);
+    assert_int_equal(progress.counter, 1234);
     b->mock.status.state = 1;
     assert_false(b->p->ops->probe_status(b->p, &progress));
     b->mock.silent_status = true;

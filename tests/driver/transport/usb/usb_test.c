@@ -43,7 +43,7 @@ static void from_host(void *ctx, const uint8_t *bytes, size_t n) {
     memcpy(p->bytes, bytes, n);
     *m->end = p;
     m->end = &p->next;
-    tw_event_ring(m->base.fd);
+    tw_event_signal(m->base.fd);
 }
 
 static enum tw_packet_result send_to_host(struct tw_pipe *p, const uint8_t *bytes, size_t n) {
@@ -69,7 +69,7 @@ static enum tw_packet_result take_from_host(struct tw_pipe *p, uint8_t **bytes, 
         *bytes = m->view->bytes;
         *n = m->view->n;
     } else {
-        tw_event_heard(m->base.fd);
+        tw_event_clear(m->base.fd);
     }
     pthread_mutex_unlock(&m->mock->lock);
     return m->view ? TW_PACKET_OK : TW_PACKET_AGAIN;
