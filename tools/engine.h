@@ -5,7 +5,7 @@
 #ifndef TW_TOOLS_ENGINE_H
 #define TW_TOOLS_ENGINE_H
 
-#include "tools/cache.h"
+#include "tools/model_cache.h"
 #include "tools/options.h"
 
 struct engine_options {

@@ -174,8 +174,10 @@ static bool is_about_a_line(const char *message) {
     return false;
 }
 
-/* Advice in a message follows a semicolon or a colon, or names a command or an option. */
-static bool says_what_to_do(const char *message) {
+/* Returns whether a message already tells the user what to do, so that the generic remedy would only
+ * repeat it. A guess from its words: advice follows a semicolon or a colon, or names a command or
+ * an option. */
+static bool contains_advice(const char *message) {
     static const char *const signs[] = {"; use ",   "; compile", "; create ", "; clear ",
                                         "; set ",   "; deploy ", "; destroy", "compile ",
                                         "upgrade ", "--",        ": use ",    "tilewright "};
@@ -190,7 +192,7 @@ static bool says_what_to_do(const char *message) {
 void ui_print_error(const tw_error *err) {
     const char *remedy = tw_error_remedy(err->code);
     fprintf(stderr, "tilewright: %s\n", err->message);
-    if (*remedy && !says_what_to_do(err->message)) {
+    if (*remedy && !contains_advice(err->message)) {
         fprintf(stderr, "try: %s\n", remedy);
     }
 }

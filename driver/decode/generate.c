@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The decode loop: feeds the prompt, then chooses, passes on and feeds one token at a time; or, for
- * greedy tokens whose logits are not wanted, has the device choose and feed several at a time. Text
- * goes through a stream that holds back an incomplete character.
+ * The decode loop: feeds the prompt, then samples, reports and feeds back one token at a time; or,
+ * for greedy tokens whose logits are not wanted, has the device choose and feed several at a time.
+ * Text goes through a stream that holds back an incomplete character.
  */
 #include "driver/decode/sampler.h"
 #include "driver/session/session.h"
@@ -23,7 +23,7 @@ struct loop {
     struct tw_generate_result r;
     double start;
     uint32_t last;   /* the token chosen last */
-    bool begin_text; /* at the beginning of the text: drop the blank that the tokenizer added */
+    bool begin_text; /* at the beginning of the text: drop the space that the tokenizer added */
     bool on_device;  /* the device chooses tokens */
 };
 
@@ -146,14 +146,14 @@ static uint32_t next_count(const struct loop *l, uint32_t last, double token_s) 
     return n < left ? n : left;
 }
 
-/* Takes the tokens of a run. Those after the last one wanted were fed in vain, and the session is
- * rewound past them. */
+/* Takes the tokens of a run. The device may have fed more than are wanted; the session is then
+ * rewound to before the surplus. */
 static bool take_run(struct loop *l, const uint32_t *ids, uint32_t n, int *code, tw_error *err) {
     for (uint32_t i = 0; i < n; i++) {
         if (take(l, ids[i], code, err)) {
-            uint32_t in_vain = n - 1 - i;
-            if (in_vain > 0) {
-                tw_session_rewind(l->session, l->session->position - in_vain, NULL);
+            uint32_t surplus = n - 1 - i;
+            if (surplus > 0) {
+                tw_session_rewind(l->session, l->session->position - surplus, NULL);
             }
             return true;
         }
@@ -276,7 +276,7 @@ int tw_generate(tw_session *session, const uint32_t *prompt, size_t n_prompt,
     }
     struct loop l = {.session = session, .o = &o, .start = tw_clock_s()};
     const struct tw_decoder *decoder = session->deployment->decoder;
-    /* After a prompt of BOS alone the generated text begins with the blank to drop. */
+    /* After a prompt of BOS alone the generated text begins with the space to drop. */
     l.begin_text = session->position == 0 && n_prompt == 1 && decoder->tokenizer &&
                    prompt[0] == decoder->vocab.header.bos;
     bool greedy = o.temperature == 0.0f || o.top_k == 1;

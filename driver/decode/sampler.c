@@ -30,9 +30,9 @@ void tw_random_init(struct tw_random *random, uint64_t seed, uint64_t stream) {
 uint32_t tw_random_next(struct tw_random *random) {
     uint64_t old = random->state;
     random->state = old * 6364136223846793005u + random->increment;
-    uint32_t folded = (uint32_t)(((old >> 18) ^ old) >> 27);
-    unsigned turn = (unsigned)(old >> 59);
-    return (folded >> turn) | (folded << ((32 - turn) & 31));
+    uint32_t xorshifted = (uint32_t)(((old >> 18) ^ old) >> 27);
+    unsigned rotation = (unsigned)(old >> 59);
+    return (xorshifted >> rotation) | (xorshifted << ((32 - rotation) & 31));
 }
 
 /* Returns a uniformly distributed number in [0, 1) with 53 bits. */
@@ -108,8 +108,8 @@ static uint32_t largest(const float *logits, uint32_t n) {
     return best;
 }
 
-/* Returns the weight in the softmax of a logit that is `difference` from the largest one. */
-static float share(float difference) {
+/* Returns the softmax weight of a logit that differs from the largest one by `difference` <= 0. */
+static float softmax_weight(float difference) {
     return difference < MIN_EXPONENT ? 0.0f : tw_exp(difference);
 }
 
@@ -157,7 +157,7 @@ static uint32_t gather(struct tw_sampler *sampler, const float *logits, float ma
             sampler->candidates[n++] = (struct tw_candidate){.weight = difference, .id = i};
         }
     }
-    TW_ASSERT(n > 0 && n <= sampler->n_vocab); /* the largest one is no NaN */
+    TW_ASSERT(n > 0 && n <= sampler->n_vocab); /* the largest one is not NaN */
     return n;
 }
 
@@ -168,7 +168,7 @@ static double take_top_k(struct tw_candidate *c, uint32_t n, uint32_t k) {
     TW_ASSERT(k <= n);
     for (uint32_t r = 0; r < k; r++) {
         pop(c, n - r);
-        total += (double)share(c[n - 1 - r].weight);
+        total += (double)softmax_weight(c[n - 1 - r].weight);
     }
     return total;
 }
@@ -183,7 +183,7 @@ static uint32_t cut(const struct tw_sampler_params *params, struct tw_candidate 
     }
     double total = 0.0;
     for (uint32_t i = 0; by_p && !by_k && i < n; i++) {
-        total += (double)share(c[i].weight);
+        total += (double)softmax_weight(c[i].weight);
     }
     for (uint32_t i = n / 2; i-- > 0;) {
         sift_down(c, n, i);
@@ -197,7 +197,7 @@ static uint32_t cut(const struct tw_sampler_params *params, struct tw_candidate 
         if (!by_k) {
             pop(c, n - kept);
         }
-        float probability = share(c[n - 1 - kept].weight);
+        float probability = softmax_weight(c[n - 1 - kept].weight);
         if (kept > 0 && probability < params->min_p) {
             break;
         }
@@ -214,13 +214,13 @@ static uint32_t draw(struct tw_sampler *sampler, struct tw_candidate *c, uint32_
     uint32_t chosen = 0;
     TW_ASSERT(n > 0 && sampler->params.temperature > 0.0f);
     for (uint32_t i = 0; i < n; i++) {
-        c[i].weight = share(c[i].weight / sampler->params.temperature);
+        c[i].weight = softmax_weight(c[i].weight / sampler->params.temperature);
         total += (double)c[i].weight;
     }
     double target = uniform(&sampler->random) * total;
     for (uint32_t i = 0; i < n && passed <= target; i++) {
         if (c[i].weight > 0.0f) {
-            /* the last one with a share, should rounding carry the target to the total */
+            /* if rounding makes the target equal to the total, the last one with a weight */
             chosen = i;
             passed += (double)c[i].weight;
         }

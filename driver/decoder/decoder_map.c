@@ -60,7 +60,7 @@ int tw_decoder_map(const tw_decoder *decoder, uint32_t program, uint32_t site,
         return rc;
     }
     if (program >= decoder->bundle.n_programs) {
-        return tw_fail(err, TW_E_USAGE, "%s: there is no program %u; it has %u",
+        return tw_fail(err, TW_E_USAGE, "%s: program %u does not exist; the bundle has %u programs",
                        decoder->bundle.path, program, decoder->bundle.n_programs);
     }
     const struct tw_program *p = &decoder->bundle.programs[program];
@@ -68,12 +68,13 @@ int tw_decoder_map(const tw_decoder *decoder, uint32_t program, uint32_t site,
         return tw_fail(err, TW_E_USAGE, "%s: program %s has sites 0 to %u, not %u",
                        decoder->bundle.path, p->name, p->n_sites - 1, site);
     }
-    struct tw_life *lives = calloc((size_t)p->n_buffers + 1, sizeof *lives);
+    struct tw_life *lifetimes = calloc((size_t)p->n_buffers + 1, sizeof *lifetimes);
     struct place *places = calloc((size_t)p->n_buffers + 1, sizeof *places);
     uint32_t n = 0;
-    rc = lives && places ? 0 : tw_fail(err, TW_E_NOMEM, "%s: out of memory", decoder->bundle.path);
+    rc = lifetimes && places ? 0
+                             : tw_fail(err, TW_E_NOMEM, "%s: out of memory", decoder->bundle.path);
     if (rc == 0) {
-        tw_buffer_lifetimes(p, lives);
+        tw_buffer_lifetimes(p, lifetimes);
         for (uint32_t i = 0; i < p->n_buffers; i++) {
             if (p->buffers[i].site == site) {
                 places[n++] = (struct place){&p->buffers[i], i};
@@ -81,13 +82,13 @@ int tw_decoder_map(const tw_decoder *decoder, uint32_t program, uint32_t site,
         }
         qsort(places, n, sizeof *places, by_offset);
         for (uint32_t i = 0; i < n; i++) {
-            struct tw_map_info info = describe(p, &places[i], &lives[places[i].id]);
+            struct tw_map_info info = describe(p, &places[i], &lifetimes[places[i].id]);
             if (!found(ctx, &info)) {
                 break;
             }
         }
     }
-    free(lives);
+    free(lifetimes);
     free(places);
     return rc;
 }

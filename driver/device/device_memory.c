@@ -34,8 +34,8 @@ void tw_device_free(struct tw_device *device, uint64_t address) {
     }
 }
 
-/* Returns the bytes of the next message of a transfer with `left` bytes to go. */
-static uint32_t piece(const struct tw_device *device, uint64_t left) {
+/* Returns how many bytes of a transfer go into the next message if `left` are left to transfer. */
+static uint32_t message_bytes(const struct tw_device *device, uint64_t left) {
     uint32_t max = device->identity.max_payload & ~UINT32_C(63);
     max = max ? max : 64;
     return left < max ? (uint32_t)left : max;
@@ -49,23 +49,23 @@ struct write {
 
 static void fill_write(void *ctx, uint64_t i, struct tw_device_call *call) {
     const struct write *w = ctx;
-    uint64_t at = i * piece(w->device, UINT64_MAX);
+    uint64_t at = i * message_bytes(w->device, UINT64_MAX);
     *call = (struct tw_device_call){.opcode = TW_WIRE_WRITE,
                                     .address = w->address + at,
                                     .payload = w->bytes + at,
-                                    .bytes = piece(w->device, w->size - at)};
+                                    .bytes = message_bytes(w->device, w->size - at)};
 }
 
 int tw_device_write(struct tw_device *device, uint64_t address, const void *bytes, uint64_t size,
                     tw_error *err) {
     struct write w = {device, address, size, bytes};
-    uint32_t max = piece(device, UINT64_MAX);
+    uint32_t max = message_bytes(device, UINT64_MAX);
     return tw_device_call_many(device, size / max + (size % max != 0), fill_write, &w, NULL, err);
 }
 
 uint64_t tw_device_read_begin(struct tw_device_read *r, const struct tw_device *device,
                               uint64_t address, void *bytes, uint64_t size) {
-    uint64_t max = piece(device, UINT64_MAX), rest = size % max;
+    uint64_t max = message_bytes(device, UINT64_MAX), rest = size % max;
     *r = (struct tw_device_read){device, address, size, bytes, {{.bytes = max}, {.bytes = rest}}};
     return size / max + (rest != 0);
 }
@@ -124,7 +124,7 @@ static int hash_on_device(struct tw_device *device, uint64_t address, uint64_t n
 }
 
 /* Compares samples of the kept content by hash, spread from the first byte to the last: a device
- * that kept other bytes than it claims would silently produce wrong tokens. */
+ * whose copy differs from what it claims to have kept would silently produce wrong tokens. */
 static int check_kept(struct tw_device *device, const uint8_t *bytes, uint64_t size,
                       uint64_t address, tw_error *err) {
     const uint64_t piece_bytes = 64u << 10, pieces = 16;
@@ -139,7 +139,7 @@ static int check_kept(struct tw_device *device, const uint8_t *bytes, uint64_t s
         }
         if (crc != tw_packet_crc32c(0, bytes + at, some)) {
             return tw_fail(err, TW_E_PROTOCOL,
-                           "device %s: the %llu bytes that it kept differ from the bundle at "
+                           "device %s: its kept copy of %llu bytes differs from the bundle at "
                            "offset %llu; clear it with: tilewright reset --device %s",
                            device->selector, (unsigned long long)size, (unsigned long long)at,
                            device->selector);

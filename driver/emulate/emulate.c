@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Serving an emulated device at its endpoints: the public interface to
- * firmware/serve/device_server.h, usbredir.h, gadget.h and ivshmem.h.
+ * Serves an emulated device at its endpoints: the public interface to firmware/serve/device_server.h
+ * and to the ports usbredir.h, gadget.h (firmware/usb) and ivshmem.h (firmware/pcie).
  */
 #include "tilewright/emulate.h"
 #include "driver/transport/emu/emu_options.h"
@@ -23,7 +23,7 @@
 struct serving {
     struct tw_emulate_options o;
     struct tw_device_server *socket; /* NULL in recovery */
-    struct tw_pipe *idle[ENDPOINTS]; /* in recovery: nobody takes the packets of these endpoints */
+    struct tw_pipe *idle[ENDPOINTS]; /* in recovery: endpoints whose packets nobody reads */
     uint32_t n_idle;
     char endpoint[ENDPOINTS][128];
     uint32_t n_endpoints;
@@ -53,7 +53,7 @@ static void path_serial(const char *path, char serial[TW_USB_SERIAL_MAX + 1]) {
     snprintf(serial, TW_USB_SERIAL_MAX + 1, "%08X", tw_wire_crc32c(0, path, strlen(path)));
 }
 
-/* Adds an endpoint, whose packets go to the device, or in recovery to nobody. */
+/* Adds an endpoint. Its packets go to the device; in recovery nobody reads them. */
 static int add_endpoint(struct serving *s, const char *kind, const char *name, struct tw_pipe *pipe,
                         tw_error *err) {
     snprintf(s->endpoint[s->n_endpoints++], sizeof s->endpoint[0], "%s:%s", kind, name);
@@ -68,27 +68,27 @@ static int add_endpoint(struct serving *s, const char *kind, const char *name, s
 
 static int open_usbredir(struct serving *s, const struct tw_usb_options *o, tw_error *err) {
     char serial[TW_USB_SERIAL_MAX + 1];
-    struct tw_pipe *medium;
+    struct tw_pipe *pipe;
     path_serial(s->o.usbredir, serial);
     struct tw_usb_options own = *o;
     own.serial = s->o.serial ? s->o.serial : serial;
     int code = find_speed(s->o.usb_speed, &own.speed, err);
-    code = code ? code : tw_usbredir_create(s->o.usbredir, &own, &medium, err);
-    return code ? code : add_endpoint(s, "usbredir", s->o.usbredir, medium, err);
+    code = code ? code : tw_usbredir_create(s->o.usbredir, &own, &pipe, err);
+    return code ? code : add_endpoint(s, "usbredir", s->o.usbredir, pipe, err);
 }
 
 static int open_gadget(struct serving *s, const struct tw_usb_options *o, tw_error *err) {
     char serial[TW_USB_SERIAL_MAX + 1], udc[64];
-    struct tw_pipe *medium;
+    struct tw_pipe *pipe;
     tw_gadget_board_serial(serial);
     struct tw_usb_options own = *o;
     own.serial = s->o.serial ? s->o.serial : serial;
-    int code = tw_gadget_create(s->o.udc, &own, &medium, err);
+    int code = tw_gadget_create(s->o.udc, &own, &pipe, err);
     if (code) {
         return code;
     }
-    snprintf(udc, sizeof udc, "%s", tw_gadget_udc(medium));
-    return add_endpoint(s, "gadget", udc, medium, err);
+    snprintf(udc, sizeof udc, "%s", tw_gadget_udc(pipe));
+    return add_endpoint(s, "gadget", udc, pipe, err);
 }
 
 static int open_usb(struct serving *s, tw_error *err) {
@@ -109,9 +109,9 @@ static int open_ivshmem(struct serving *s, tw_error *err) {
                                              .reason = s->o.recovery,
                                              .progress = s->socket ? get_progress : NULL,
                                              .ctx = s->socket};
-    struct tw_pipe *medium;
-    int code = tw_ivshmem_create(&o, &d, &medium, err);
-    return code ? code : add_endpoint(s, "ivshmem", o.path, medium, err);
+    struct tw_pipe *pipe;
+    int code = tw_ivshmem_create(&o, &d, &pipe, err);
+    return code ? code : add_endpoint(s, "ivshmem", o.path, pipe, err);
 }
 
 /* ---- the device ---- */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The exhaustive explorer (firmware/explore) over files of programs as text: each program gets made-up
- * memory, is run in every order that matters, and what that shows is described.
+ * Runs the exhaustive explorer (firmware/explore) on the programs of a text file: each program gets
+ * synthetic device memory and is run in every order of its ops that can matter; every finding is
+ * described in words.
  */
 #include "driver/decoder/program_file.h"
-#include "driver/explore/made_memory.h"
+#include "driver/explore/synthetic_memory.h"
 #include "firmware/explore/explore.h"
 #include "loader/base/assert.h"
 #include "loader/base/sized.h"
@@ -18,26 +19,26 @@
 #include <string.h>
 
 #define LIMIT_BYTES ((uint64_t)1 << 30)
-#define MAX_OPS \
-    4096u /* of a step, loops unrolled: the time for one order grows with their square */
+/* Maximum number of ops of a step, loops unrolled: the time for one order grows with its square. */
+#define MAX_OPS 4096u
 
 enum { MAX_FINDINGS = 5, WHAT_BYTES = 360 };
 
-/* One program's exploration. */
+/* The exploration of one program with one input value. */
 struct exploration {
     const char *path;
     const struct tw_program_text *text;
-    struct made_memory memory;
-    uint32_t number; /* that its Inputs hold */
+    struct synthetic_memory memory;
+    uint32_t input; /* what its Inputs hold: see synthetic_memory_init() */
     void *arena;
     struct tw_explore_result r;
     struct tw_schedules_finding finding[MAX_FINDINGS];
-    uint32_t n;
+    uint32_t n_findings;
     char what[MAX_FINDINGS][WHAT_BYTES];
     char *schedule[MAX_FINDINGS][2];
 };
 
-/* A file's. */
+/* The exploration of a file. */
 struct explore_job {
     const char *path;
     uint32_t max_states;
@@ -45,6 +46,7 @@ struct explore_job {
     void (*each)(void *ctx, const struct tw_schedules_info *info);
     void *ctx;
     uint32_t n_found, n_limited;
+    /* the error of the first program with a finding, and of the first that hit a limit */
     char first[WHAT_BYTES + 300], limited[200];
 };
 
@@ -68,7 +70,8 @@ static void describe_op(const struct tw_program *p, uint32_t engine, uint32_t op
              op_index, name ? name : "?", origin);
 }
 
-/* "0:load*3 0:math 1:load*2"; NULL: no memory. */
+/* Formats a schedule as "SITE:ENGINE*OPS ...", such as "0:load*3 0:math 1:load*2". The caller frees it.
+ * Returns NULL if out of memory. */
 static char *print_schedule(const struct tw_explore_schedule *s) {
     char *text = NULL;
     size_t size;
@@ -89,17 +92,17 @@ static char *print_schedule(const struct tw_explore_schedule *s) {
     return text;
 }
 
-/* The next finding's text, to be filled. */
+/* Appends a finding and returns the buffer for its text. */
 static char *add_finding(struct exploration *x, enum tw_schedules_found kind,
                          const struct tw_explore_schedule *a, const struct tw_explore_schedule *b) {
-    TW_ASSERT(x->n < MAX_FINDINGS);
+    TW_ASSERT(x->n_findings < MAX_FINDINGS);
     const struct tw_explore_schedule *of[2] = {a, b};
-    struct tw_schedules_finding *f = &x->finding[x->n];
-    *f = (struct tw_schedules_finding){.kind = kind, .what = x->what[x->n]};
+    struct tw_schedules_finding *f = &x->finding[x->n_findings];
+    *f = (struct tw_schedules_finding){.kind = kind, .what = x->what[x->n_findings]};
     for (int i = 0; i < 2; i++) {
-        f->schedule[i] = x->schedule[x->n][i] = of[i] ? print_schedule(of[i]) : NULL;
+        f->schedule[i] = x->schedule[x->n_findings][i] = of[i] ? print_schedule(of[i]) : NULL;
     }
-    return x->what[x->n++];
+    return x->what[x->n_findings++];
 }
 
 static void describe_race(struct exploration *x) {
@@ -109,7 +112,8 @@ static void describe_race(struct exploration *x) {
     describe_op(p, x->r.race[1].engine, x->r.race[1].op_index, b, sizeof b);
     char *what = add_finding(x, TW_FOUND_RACE, NULL, NULL);
     snprintf(what, WHAT_BYTES,
-             "%s and %s touch the same bytes in either order, and one of them writes", a, b);
+             "%s and %s can run in either order and touch the same bytes, and one of them writes",
+             a, b);
 }
 
 static void describe_difference(struct exploration *x) {
@@ -142,8 +146,8 @@ static void describe_fault(struct exploration *x, enum tw_schedules_found kind,
 static void describe_limit(struct exploration *x, uint32_t max_states) {
     char *what = add_finding(x, TW_FOUND_LIMIT, NULL, NULL);
     snprintf(what, WHAT_BYTES,
-             "not every order was run: the budget of %u states is used up after %llu orders; what "
-             "was not found may be there all the same",
+             "not every order was run: the limit of %u states was reached after %llu orders, so "
+             "there may be more to find; raise it with --max-states",
              max_states, (unsigned long long)x->r.ends);
 }
 
@@ -168,7 +172,7 @@ static void describe(struct exploration *x, uint32_t max_states) {
 
 /* ---- running ---- */
 
-/* Ops of a step, or more than MAX_OPS. */
+/* Counts the ops of a step, loops unrolled. Stops counting above MAX_OPS. */
 static uint64_t count_ops(const struct tw_program *p) {
     uint64_t n = 0;
     for (uint32_t s = 0; s < p->n_sites * TW_ENGINE_COUNT; s++) {
@@ -201,10 +205,10 @@ static int check_size(const struct exploration *x, tw_error *err) {
                          x->path, x->text->line, p->name, MAX_OPS);
 }
 
-/* The explorer says how much memory it takes, in two stages. */
+/* Calls the explorer again with more memory while it asks for more, which it does twice at most. */
 static int run(struct exploration *x, uint32_t max_states, uint64_t limit, tw_error *err) {
     const struct tw_program *p = &x->text->program;
-    struct tw_machine_config config = made_memory_machine(&x->memory);
+    struct tw_machine_config config = synthetic_memory_machine(&x->memory);
     const struct tw_explore_options o = {.max_states = max_states};
     struct tw_arena arena = {NULL, 0, 0};
     struct tw_fault fault = {0};
@@ -232,11 +236,11 @@ static void report(struct explore_job *j, const struct exploration *x) {
     struct tw_schedules_info info = {.size = sizeof info,
                                      .line = x->text->line,
                                      .program = x->text->program.name,
-                                     .input = x->number,
+                                     .input = x->input,
                                      .found = x->r.found,
                                      .states = x->r.states,
                                      .ends = x->r.ends,
-                                     .n_findings = x->n,
+                                     .n_findings = x->n_findings,
                                      .findings = x->finding};
     bool limited = x->r.found == TW_EXPLORE_LIMIT;
     char *line = limited ? j->limited : j->first;
@@ -252,16 +256,16 @@ static void report(struct explore_job *j, const struct exploration *x) {
 }
 
 static void finish(struct exploration *x) {
-    for (uint32_t i = 0; i < x->n; i++) {
+    for (uint32_t i = 0; i < x->n_findings; i++) {
         free(x->schedule[i][0]);
         free(x->schedule[i][1]);
     }
     free(x->arena);
-    made_memory_finish(&x->memory);
+    synthetic_memory_finish(&x->memory);
 }
 
-/* The numbers that a host may promise are no others: of a LAST_ROW there is a last one. */
-static bool takes_no_rows(const struct tw_program *p) {
+/* Returns whether the program may be run with 0 rows: LAST_ROW needs at least one. */
+static bool allows_zero_rows(const struct tw_program *p) {
     for (uint32_t s = 0; s < p->n_sites * TW_ENGINE_COUNT; s++) {
         const struct tw_stream *t = &p->streams[s];
         struct tw_op op;
@@ -275,29 +279,31 @@ static bool takes_no_rows(const struct tw_program *p) {
     return true;
 }
 
-/* How often loops over a trip run: as often as they can, once, not at all. */
-static uint32_t list_numbers(const struct tw_program *p, uint32_t number[3]) {
+/* Lists the input values to explore: those with which loops over a trip run as often as they can,
+ * once, and not at all. */
+static uint32_t list_inputs(const struct tw_program *p, uint32_t input[3]) {
     uint32_t n = 0;
-    number[n++] = p->rows;
+    input[n++] = p->rows;
     if (p->n_trips && p->rows > 1) {
-        number[n++] = 1;
+        input[n++] = 1;
     }
-    if (p->n_trips && takes_no_rows(p)) {
-        number[n++] = 0;
+    if (p->n_trips && allows_zero_rows(p)) {
+        input[n++] = 0;
     }
     return n;
 }
 
-/* Explores with one number, and the next one if that shows nothing; the last one is reported. */
-static int explore_numbers(struct explore_job *j, const struct tw_program_text *text,
-                           tw_error *err) {
-    uint32_t number[3], n = list_numbers(&text->program, number);
+/* Explores the program with one input value after another until one shows something, and reports
+ * that exploration, or the last one. */
+static int explore_inputs(struct explore_job *j, const struct tw_program_text *text,
+                          tw_error *err) {
+    uint32_t input[3], n = list_inputs(&text->program, input);
     uint64_t states = 0, ends = 0;
     for (uint32_t i = 0; i < n; i++) {
-        struct exploration x = {.path = j->path, .text = text, .number = number[i]};
+        struct exploration x = {.path = j->path, .text = text, .input = input[i]};
         int code = check_size(&x, err);
-        code =
-            code ? code : made_memory_init(&x.memory, &text->program, x.number, j->limit / 2, err);
+        code = code ? code
+                    : synthetic_memory_init(&x.memory, &text->program, x.input, j->limit / 2, err);
         code = code ? code : run(&x, j->max_states, j->limit, err);
         states = x.r.states += states;
         ends = x.r.ends += ends;
@@ -323,7 +329,7 @@ static int explore_one(void *ctx, const struct tw_program_text *text, tw_error *
         tw_error_prefix(err, where);
         return code;
     }
-    return explore_numbers(j, text, err);
+    return explore_inputs(j, text, err);
 }
 
 int tw_program_file_explore(const char *path, uint32_t max_states, uint64_t limit_bytes,

@@ -51,8 +51,9 @@ static void restart_rate(struct tw_status *s, uint64_t now) {
 
 /* ---- the file ---- */
 
-/* Returns whether writing to a mapped page of the file cannot fail, which would kill the process.
- * It can on a copy-on-write file system, when the disk is full, and on a network. */
+/* Returns whether a write to a mapped page of the file is certain to succeed; one that fails kills
+ * the process. It may fail on a copy-on-write file system whose disk is full, and on a network
+ * file system. */
 static bool is_safe(int fd) {
     struct statfs fs;
     if (fstatfs(fd, &fs)) {

@@ -11,7 +11,7 @@
  *     ("</s>" is four ordinary characters). llama.cpp recognises USER_DEFINED pieces in plain text:
  *     set TW_ENCODE_USER_DEFINED for that.
  *   - Of equal pieces the one with the highest id is used.
- *   - U+2581 in the text is the same as a blank, as SentencePiece writes blanks that way.
+ *   - U+2581 in the text is the same as a space, as SentencePiece writes spaces that way.
  * A tokenizer is immutable, so any number of threads may use it.
  */
 #ifndef TW_DRIVER_TOKENIZER_TOKENIZER_H
@@ -37,7 +37,7 @@ struct tw_token_list {
 };
 
 enum tw_encode_flags {
-    TW_ENCODE_BOS = 1,    /* prepend BOS, if there is one, even if the vocabulary does not ask */
+    TW_ENCODE_BOS = 1, /* prepend BOS if there is one, even if the vocabulary does not request it */
     TW_ENCODE_NO_BOS = 2, /* no BOS; with neither flag the vocabulary decides */
     TW_ENCODE_EOS = 4,    /* the same for EOS at the end */
     TW_ENCODE_NO_EOS = 8,
@@ -48,7 +48,7 @@ enum tw_encode_flags {
 
 enum tw_piece_flags {
     TW_PIECE_SPECIAL = 1, /* the text of CONTROL and UNKNOWN tokens is their piece; else empty */
-    /* the text begins here: drop the blank that the encoder prepends */
+    /* the text begins here: drop the space that the encoder prepends */
     TW_PIECE_FIRST = 2
 };
 

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLANK "\xE2\x96\x81" /* U+2581 */
+#define SPACE "\xE2\x96\x81" /* U+2581, which stands for a space in pieces */
 
 struct symbol {
     uint32_t at, length;     /* its bytes in the text; length 0: merged into another */
@@ -218,8 +218,8 @@ static void merge_all(struct pass *pass) {
 
 /* Appends a symbol that is not a piece: its byte tokens, or the unknown token unless the previous
  * symbol already produced one. */
-static int append_unspelt(const struct pass *pass, const struct symbol *symbol, bool after_unknown,
-                          bool *unknown, struct tw_token_list *out, tw_error *err) {
+static int append_fallback(const struct pass *pass, const struct symbol *symbol, bool after_unknown,
+                           bool *unknown, struct tw_token_list *out, tw_error *err) {
     const uint32_t *byte_ids = pass->tokenizer->byte_ids;
     const uint8_t *bytes = (const uint8_t *)pass->text + symbol->at;
     *unknown = false;
@@ -252,7 +252,7 @@ static int emit(const struct pass *pass, struct tw_token_list *out, tw_error *er
             continue;
         }
         if (symbol->id == TW_NONE) {
-            rc = append_unspelt(pass, symbol, unknown, &unknown, out, err);
+            rc = append_fallback(pass, symbol, unknown, &unknown, out, err);
         } else {
             unknown = false;
             rc = append(out, symbol->id, err);
@@ -261,43 +261,43 @@ static int emit(const struct pass *pass, struct tw_token_list *out, tw_error *er
     return rc;
 }
 
-/* Returns a copy of the text with each blank as U+2581, and one more at its beginning if `prefix`;
- * NULL if out of memory. */
-static char *spell_blanks(const char *text, size_t n, bool prefix, size_t *length) {
-    size_t blanks = prefix;
+/* Returns a copy of the text with each space replaced by U+2581, and one more at its beginning if
+ * `prefix`; NULL if out of memory. */
+static char *escape_spaces(const char *text, size_t n, bool prefix, size_t *length) {
+    size_t spaces = prefix;
     for (size_t i = 0; i < n; i++) {
-        blanks += text[i] == ' ';
+        spaces += text[i] == ' ';
     }
-    char *spelt = malloc(n + 3 * blanks + 1);
-    if (spelt == NULL) {
+    char *escaped = malloc(n + 3 * spaces + 1);
+    if (escaped == NULL) {
         return NULL;
     }
-    char *end = spelt;
+    char *end = escaped;
     if (prefix) {
-        memcpy(end, BLANK, 3);
+        memcpy(end, SPACE, 3);
         end += 3;
     }
     for (size_t i = 0; i < n; i++) {
         if (text[i] == ' ') {
-            memcpy(end, BLANK, 3);
+            memcpy(end, SPACE, 3);
             end += 3;
         } else {
             *end++ = text[i];
         }
     }
-    *length = (size_t)(end - spelt);
-    return spelt;
+    *length = (size_t)(end - escaped);
+    return escaped;
 }
 
 /* Encodes a stretch of plain text of at least one byte. */
 static int encode_plain(const struct tw_tokenizer *tokenizer, const char *text, size_t n,
                         bool prefix, struct tw_token_list *out, tw_error *err) {
     size_t length;
-    char *spelt = spell_blanks(text, n, prefix, &length);
-    if (spelt == NULL) {
+    char *escaped = escape_spaces(text, n, prefix, &length);
+    if (escaped == NULL) {
         return tw_fail(err, TW_E_NOMEM, "tokenizer: no memory for a text of %zu bytes", n);
     }
-    struct pass pass = {.tokenizer = tokenizer, .text = spelt, .work = length};
+    struct pass pass = {.tokenizer = tokenizer, .text = escaped, .work = length};
     int rc = split(&pass, length, err);
     if (rc == 0) {
         merge_all(&pass);
@@ -306,7 +306,7 @@ static int encode_plain(const struct tw_tokenizer *tokenizer, const char *text, 
     out->work += pass.work;
     free(pass.symbols);
     free(pass.heap);
-    free(spelt);
+    free(escaped);
     return rc;
 }
 
@@ -327,7 +327,7 @@ static size_t next_marker(const struct tw_tokenizer *tokenizer, const char *text
     return at;
 }
 
-/* Encodes stretches of plain text and the markers between them. Each stretch gets the leading blank,
+/* Encodes stretches of plain text and the markers between them. Each stretch gets a leading space,
  * as in llama.cpp. */
 static int encode_text(const struct tw_tokenizer *tokenizer, const char *text, size_t n,
                        unsigned flags, struct tw_token_list *out, tw_error *err) {

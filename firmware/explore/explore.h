@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Exhaustive execution of small programs: runs every interleaving of the engines' ops that can
- * matter on the strict machine. Waits are monotone, so ops of different engines commute unless they
- * touch the same bytes and one writes. If no other engine can reach an op that conflicts with the
- * next op of an engine before that has run, one order represents all; otherwise every order is run,
- * except from states that were seen before. A program without races takes a single path.
+ * matter on the strict machine (a search with partial-order reduction). Waits are monotone, so ops
+ * of different engines commute unless they touch the same bytes and one writes. If no other engine
+ * can reach a conflicting op before an engine's next op has run, that op is run first and one order
+ * represents all; otherwise every order is run, except from states that were seen before. A program
+ * without races takes a single path.
  *
  * Freestanding, without allocation: all memory comes from the caller's arena. One exploration runs
  * on one thread.

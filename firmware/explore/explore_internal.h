@@ -51,7 +51,7 @@ struct explore {
     struct explore_access *accesses;
     /* [op][engine]: number of ops of that engine up to the last one that conflicts */
     uint32_t *last;
-    /* thresholds and words differ by far less than half of the number range */
+    /* thresholds and words differ by far less than 2^31, so a wait that has passed stays passed */
     bool monotone;
     uint32_t *pos;                   /* [engine]: ops executed */
     uint32_t step;                   /* step that the engines are in; with overlap 0 */

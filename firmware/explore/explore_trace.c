@@ -273,8 +273,8 @@ static void compare_engines(struct explore *x, uint32_t a, uint32_t b) {
     }
 }
 
-/* A wait that has passed stays passed only while no word exceeds its threshold by half of the
- * number range. */
+/* A wait that has passed stays passed only while no word exceeds its threshold by 2^31, as the
+ * difference is compared as a signed number. */
 static bool is_monotone(const struct explore *x) {
     const uint64_t far = UINT64_C(1) << 30;
     uint64_t added = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * False answers: correct ones, changed afterwards.
+ * False answers: correct ones that are changed before they are sent.
  */
 #include "firmware/faults/faults_internal.h"
 
@@ -68,7 +68,7 @@ static void change_answer(struct tw_faults *f, struct tw_faults_answer *a,
         }
         break;
     case PLAN_identity:
-        if (hello && f->over) { /* the other machine that it now is */
+        if (hello && f->over) { /* the device has "become another machine" */
             change_identity(f, a);
         }
         break;

@@ -197,7 +197,7 @@ static void reset(struct device *d) {
     pthread_cond_signal(&d->tick);
 }
 
-/* Handles what the host requests by registers. */
+/* Handles what the host requests through registers. */
 static void poll_registers(struct device *d) {
     uint32_t number = tw_pcie_load(&d->regs->start);
     if (number != d->started) {
@@ -373,7 +373,7 @@ static void *run_status(void *arg) {
         pthread_mutex_lock(&d->lock);
         uint64_t n;
         if (d->attached && turn % PROBE_TURNS == 0) {
-            /* a host that died is detected by its memory: the IOMMU no longer maps it */
+            /* a host that died is detected because the IOMMU no longer maps its memory */
             reach(d, 0, &n, true);
         }
         struct timespec end =

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device's side of tilewright/pcie.h as a medium (firmware/link/medium.h). An access seam hides
- * how the host's memory is accessed and how the host is interrupted: a guest in QEMU (ivshmem.h,
- * vtd.h), a test's own memory, or the endpoint controller of a board. Everything that the host
+ * The device's side of tilewright/pcie.h as a medium (firmware/link/medium.h). struct tw_pcie_access
+ * hides how the host's memory is accessed and how the host is interrupted: a guest in QEMU
+ * (ivshmem.h, vtd.h), a test's own memory, or the endpoint controller of a board. Everything that the host
  * writes is checked; if it is invalid, the mailbox is released and the `fault` register says why.
  */
 #ifndef TW_FIRMWARE_PCIE_PCIE_DEVICE_H
@@ -12,11 +12,11 @@
 #include "tilewright/error.h"
 #include "tilewright/pcie.h"
 
-/* Period in ms at which the registers `alive` and `progress` are renewed while a host has
+/* Period in ms at which the registers `alive` and `progress` are updated while a host has
  * started. */
 #define TW_PCIE_STATUS_MS 20u
 
-/* The access seam. `reach` and `renew` are called one at a time. */
+/* Access to the host. `reach` and `renew` are called one at a time. */
 struct tw_pcie_access {
     uint8_t *bar2; /* shared with the host, 4096-byte aligned: registers, then the window */
     uint64_t bar2_bytes;

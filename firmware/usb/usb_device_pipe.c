@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rings of buffers under one lock. A packet of 0 bytes in the incoming ring is the mark that the
- * host has gone.
+ * Rings of buffers under one lock. A packet of 0 bytes in the incoming ring means that the host has
+ * gone.
  */
 #include "firmware/usb/usb_device_pipe.h"
 
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define BUFFERS (2 * TW_USB_QUEUE + 3) /* of the queues, the view, two spare ones */
+#define BUFFERS (2 * TW_USB_QUEUE + 3) /* those of the two queues, the view, two spare ones */
 
 static struct tw_usb_pipe *of(struct tw_pipe *p) {
     return (struct tw_usb_pipe *)p;
@@ -47,7 +47,7 @@ static void clear(struct tw_usb_queue *q) {
 
 /* ---- life ---- */
 
-static void share_out(struct tw_usb_pipe *p) {
+static void assign_buffers(struct tw_usb_pipe *p) {
     for (uint32_t i = 0; i < TW_USB_QUEUE; i++) {
         p->in.bytes[i] = p->memory + (size_t)i * TW_PACKET_BYTES;
         p->out.bytes[i] = p->memory + (size_t)(TW_USB_QUEUE + i) * TW_PACKET_BYTES;
@@ -75,7 +75,7 @@ int tw_usb_pipe_init(struct tw_usb_pipe *p, const struct tw_pipe_ops *ops, bool 
         tw_usb_pipe_finish(p);
         return code;
     }
-    share_out(p);
+    assign_buffers(p);
     return 0;
 }
 

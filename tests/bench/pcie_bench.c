@@ -66,7 +66,7 @@ struct path {
 static bool echo_once(struct path *w) {
     const uint32_t *count = (const uint32_t *)(const void *)w->echo.bar[2].mapped;
     uint32_t before = tw_pcie_load(count);
-    tw_vfio_poke(&w->echo, 0, 12, 1u << 16);
+    tw_vfio_write32(&w->echo, 0, 12, 1u << 16);
     if (w->poll) {
         while (tw_pcie_load(count) == before) {
         }

@@ -34,7 +34,7 @@ refuses "another processor's instruction set" 4 'does not support it; use one of
 TILEWRIGHT_ISA=sse9
 refuses 'a bad TILEWRIGHT_ISA' 2 'sse9.*this processor has scalar' run "$model" --ids $ids
 unset TILEWRIGHT_ISA
-expect 'ids separated by blanks, long form with =' "$golden" run "$model" '--ids=1 403 407 261 378' -n24 --print-ids
+expect 'ids separated by spaces, long form with =' "$golden" run "$model" '--ids=1 403 407 261 378' -n24 --print-ids
 
 run 0 run "$model" -p 'Once upon a time' --temp 0 -n 20
 text=$out
@@ -51,7 +51,7 @@ same 'and a file' "$text" "$("$TW_BIN" run "$model" --temp 0 -n 20 <"$work/promp
 same 'but not where there is a prompt' "$text" "$(echo x | "$TW_BIN" run "$model" -p 'Once upon a time' --temp 0 -n 20)"
 printf 'a\n\n' >"$work/prompt"
 run 0 run "$model" -f "$work/prompt" -n 0
-same 'only one' "$(printf 'a\n.')" "$(cat "$work/out" && echo .)"
+same 'but only one' "$(printf 'a\n.')" "$(cat "$work/out" && echo .)"
 run 0 run "$model" -n 0 -e -p 'a\n\t\\\x41\q\x4'
 same '-e: escapes in the prompt' "$(printf 'a\n\t\\A\\q\\x4')" "$out"
 run 0 run "$model" -n 0 -p 'a\n'
@@ -69,7 +69,7 @@ run 0 run "$model" -p 'Once' --special -n 1 --json
 same 'without its name nothing changes' "$plain" "$(ids_of)"
 
 run 0 run "$model" --temp 0 -n 12
-check 'a text without a prompt does not begin with a blank' sh -c 'case $1 in [!\ ]*) ;; *) exit 1 ;; esac' _ "$out"
+check 'a text without a prompt does not begin with a space' sh -c 'case $1 in [!\ ]*) ;; *) exit 1 ;; esac' _ "$out"
 run 0 run "$model" -p Hello -n 0
 same '-n 0 prints the prompt alone' Hello "$out"
 
@@ -80,7 +80,7 @@ run 0 run "$model" -p 'The' -s 6 -n 40
 check 'another seed, another text' [ "$out" != "$first" ]
 run 0 run "$model" -p 'The' -n 40 --stats
 check '--stats is one line on stderr' sh -c 'printf "%s\n" "$1" | grep -Eq "^tilewright: .*tok/s.*seed [0-9]+"' _ "$err"
-check 'it counts' sh -c '! printf "%s\n" "$1" | grep -Eq "[ ,]1 (tokens|threads)"' _ "$err"
+check 'it has the right plurals' sh -c '! printf "%s\n" "$1" | grep -Eq "[ ,]1 (tokens|threads)"' _ "$err"
 run 0 run "$model" --ids 1 -n 1 -t 1 --stats --print-ids
 check 'one thread is one thread' grep -q '1 token of prompt.* 1 thread$' "$work/err"
 "$TW_BIN" run "$model" -p 'The' -n 3 -s 1 --stats >"$work/both" 2>&1
@@ -106,7 +106,7 @@ assert d["text"] and d["target"] == "host" and d["threads"] >= 1 and d["decode_t
 EOF' _ "$work/out"
 
 run 0 run "$model" --ids $ids -n 6 --print-ids --logits "$work/logits"
-same 'one row of logits a token' $((6 * 1024 * 4)) "$(wc -c <"$work/logits" | tr -d ' ')"
+same 'one row of logits for each token' $((6 * 1024 * 4)) "$(wc -c <"$work/logits" | tr -d ' ')"
 check 'the largest logits are the greedy ids' sh -c 'python3 - "$1" $2 <<EOF
 import array, sys
 a = array.array("f", open(sys.argv[1], "rb").read())
@@ -225,7 +225,7 @@ noted '... compile' 'the model was trained for 512' compile "$model" -c 600 -o "
 run 0 compile "$model" -c 600 -o "$work/x.twb" -q
 same '... compile -q' '' "$err"
 
-# Blanks that are missing from the vocabulary: three tokens for a byte.
+# A vocabulary without U+2581: each space of the prompt becomes three byte tokens.
 python3 -c 'import sys; d = open(sys.argv[1], "rb").read(); open(sys.argv[2], "wb").write(d.replace("\u2581".encode(), b"\x01\x02\x03"))' \
     "$model" "$work/blankless.gguf"
 run 0 run "$work/blankless.gguf" -p "$(printf '%100s' '')" -n 0 --json

@@ -32,8 +32,8 @@ bench: all
 bench-order: $(BENCH_BINS)
 	@$(BUILD)/tests/bench/order_bench $(DEMO_MODEL) $(wildcard $(BUILD)/bench/*.gguf) $(BENCH_MODELS)
 
-# The long form of the checker's tests: MUTANTS mutants, each accepted one under more than 100 schedules; ten random
-# programs a mutant.
+# The long form of the checker's tests: MUTANTS mutants, each accepted one under more than 100 schedules; and ten times
+# as many random programs.
 mutate: $(BUILD)/tests/loader/order/mutation_test $(BUILD)/tests/loader/order/agreement_test $(BUILD)/tests/loader/order/certificate_test
 	@TW_AGREE=$(MUTANTS)0 $(BUILD)/tests/loader/order/agreement_test
 	@TW_FALSE_CERTIFICATES=$(MUTANTS) $(BUILD)/tests/loader/order/certificate_test

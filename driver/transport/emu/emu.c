@@ -15,7 +15,7 @@
 struct emu_transport {
     struct tw_transport base;
     struct tw_emu *emu;
-    bool answered; /* `answer` has not been received yet */
+    bool answer_pending; /* `answer` has not been received yet */
     struct tw_server_answer answer;
 };
 
@@ -76,21 +76,21 @@ static int open_emu(const char *rest, const struct tw_transport_options *options
 static int submit(struct tw_transport *base, const uint8_t *header, const void *payload,
                   uint32_t payload_bytes, tw_error *err) {
     struct emu_transport *t = (struct emu_transport *)base;
-    if (t->answered) {
+    if (t->answer_pending) {
         return tw_fail(err, TW_E_USAGE, "device emu: a request is still unanswered");
     }
     tw_emu_handle(t->emu, header, payload, payload_bytes, &t->answer);
-    t->answered = true;
+    t->answer_pending = true;
     return 0;
 }
 
 static int receive(struct tw_transport *base, uint8_t *header, const void **payload,
                    uint32_t *payload_bytes, tw_error *err) {
     struct emu_transport *t = (struct emu_transport *)base;
-    if (!t->answered) {
+    if (!t->answer_pending) {
         return tw_fail(err, TW_E_USAGE, "device emu: no request is unanswered");
     }
-    t->answered = false;
+    t->answer_pending = false;
     memcpy(header, t->answer.header, TW_WIRE_HEADER_BYTES);
     *payload = t->answer.payload;
     *payload_bytes = t->answer.length;

@@ -19,7 +19,7 @@
 #define TICK_FIRST_MS 20u
 #define TICK_MAX_MS 200u
 #define TICKS_PER_DEADLINE 50u /* enough pings that they are not all lost by chance */
-/* longer between two looks at the clock: this process was stopped, not the device */
+/* if longer passes between two reads of the clock, this process was stopped, not the device */
 #define PAUSE_MS 1000u
 #define LATE_PACKETS 64u /* packets that are still examined after the deadline */
 #define MAX_RESENDS 200u /* in one wait, without progress */
@@ -38,7 +38,7 @@ static int fail_link(struct tw_link *l, int code, const char *cause, tw_error *e
     }
     TW_ASSERT(code == TW_E_DEVICE_LOST || code == TW_E_TIMEOUT || code == TW_E_VERSION);
     l->end.code = code;
-    if (!l->opening.climbing) {
+    if (!l->opening.recovering) {
         l->wiring.pipe->ops->hang_up(l->wiring.pipe);
     }
     return tw_fail(err, code, "device %s: %s", l->wiring.name, l->end.cause);
@@ -82,7 +82,7 @@ static bool progresses_out_of_band(struct tw_link *l) {
     bool progressed = p.counter != l->conn.progress.counter || p.received > l->conn.max_received;
     l->conn.progress = p;
     l->wait.progress_at = progressed ? tw_clock_ms() : l->wait.progress_at;
-    l->wait.confirmed = true;
+    l->wait.probed = true;
     return progressed;
 }
 
@@ -102,7 +102,7 @@ static int fail_expired(struct tw_link *l, tw_error *err) {
     /* it answered since, and recently */
     bool answers = l->wait.heard_at > l->wait.progress_at &&
                    tw_clock_ms() - l->wait.heard_at < l->wait.deadline_ms / 2;
-    if (answers || (l->wait.confirmed && l->conn.progress.executing)) {
+    if (answers || (l->wait.probed && l->conn.progress.executing)) {
         return fail_stuck(l, what, s, err);
     }
     if (l->wait.all_ones) {
@@ -111,7 +111,7 @@ static int fail_expired(struct tw_link *l, tw_error *err) {
     } else if (l->wait.damaged) {
         snprintf(l->end.cause, sizeof l->end.cause,
                  "received only damaged packets for %.1f s (%u of them)", s, l->wait.damaged);
-    } else if (l->wait.confirmed) {
+    } else if (l->wait.probed) {
         snprintf(l->end.cause, sizeof l->end.cause,
                  "received no packet for %.1f s during %s, though the device itself is running", s,
                  what);
@@ -138,9 +138,9 @@ static int fail_version(struct tw_link *l, tw_error *err) {
     return fail_link(l, TW_E_VERSION, l->end.cause, err);
 }
 
-/* Returns whether this packet is the OPENED of this open, after an old one was taken for it: a
- * medium that outlives its hosts may deliver packets meant for the previous host, even its OPENED.
- * Until the first answer the new one is still accepted, and all requests are sent again. */
+/* Returns whether this packet is the answer to our OPEN, after an OPENED of the previous host was
+ * mistaken for it: a medium that outlives its hosts may still deliver packets meant for them. Our
+ * own is accepted until the first answer has arrived, and all requests are then sent again. */
 static bool was_opened_late(const struct tw_link *l, const struct tw_link_header *h) {
     return h->kind == TW_LINK_OPENED && h->generation > l->conn.generation &&
            l->conn.answered == 0 && l->conn.received_bytes == 0;
@@ -165,15 +165,15 @@ struct tw_link_header tw_link_new_header(const struct tw_link *l, enum tw_link_k
                                    .ack = l->conn.answered};
 }
 
-/* Returns the time. Moves the deadline by pauses in which this process was stopped, or got no
- * processor. */
+/* Returns the time. Extends the deadline by pauses in which this process was stopped or not
+ * scheduled. */
 static uint64_t read_clock(struct tw_link *l) {
-    uint64_t now = tw_clock_ms(), pause = now - l->wait.looked_at;
-    TW_ASSERT(l->wait.looked_at <= now);
+    uint64_t now = tw_clock_ms(), pause = now - l->wait.clock_read_at;
+    TW_ASSERT(l->wait.clock_read_at <= now);
     if (pause > PAUSE_MS) {
         l->wait.progress_at = l->wait.progress_at + pause < now ? l->wait.progress_at + pause : now;
     }
-    l->wait.looked_at = now;
+    l->wait.clock_read_at = now;
     TW_ASSERT(l->wait.progress_at <= now);
     return now;
 }
@@ -237,7 +237,7 @@ static int send_request(struct tw_link *l, uint32_t sequence, uint32_t offset, t
 static int resend(struct tw_link *l, uint32_t from, uint32_t offset, tw_error *err) {
     int code = 0;
     if (++l->wait.resends > MAX_RESENDS) {
-        return fail_link(l, TW_E_DEVICE_LOST, "it keeps asking for the same requests", err);
+        return fail_link(l, TW_E_DEVICE_LOST, "it keeps requesting the same data again", err);
     }
     if (from <= l->conn.answered) { /* it has received that one in the meantime */
         from = l->conn.answered + 1;
@@ -277,10 +277,10 @@ static uint32_t max_tick(const struct tw_link *l) {
 }
 
 void tw_link_start_waiting(struct tw_link *l) {
-    l->wait.progress_at = l->wait.pinged_at = l->wait.looked_at = tw_clock_ms();
+    l->wait.progress_at = l->wait.pinged_at = l->wait.clock_read_at = tw_clock_ms();
     l->wait.tick_ms = TICK_FIRST_MS;
     l->wait.damaged = l->wait.late = l->wait.resends = l->wait.other_version = 0;
-    l->wait.all_ones = l->wait.confirmed = false;
+    l->wait.all_ones = l->wait.probed = false;
 }
 
 static int ping(struct tw_link *l, uint64_t now, tw_error *err) {
@@ -306,7 +306,8 @@ static void record_damage(struct tw_link *l, size_t n) {
     }
 }
 
-/* Handles a turn of the wait without a good packet: there was none, or a damaged one of n bytes. */
+/* Handles an iteration of the wait without a good packet: there was none, or a damaged one of n
+ * bytes. */
 static int idle(struct tw_link *l, uint64_t now, bool damaged, size_t n, tw_error *err) {
     if (damaged) {
         record_damage(l, n);
@@ -421,7 +422,7 @@ int tw_link_submit(struct tw_transport *t, const uint8_t *header, const void *pa
         return lost_before(l, err);
     }
     if (l->conn.sent - l->conn.answered >= t->credits) {
-        return tw_fail(err, TW_E_USAGE, "device %s: %u requests are unanswered, the most it takes",
+        return tw_fail(err, TW_E_USAGE, "device %s: %u requests are in flight, its maximum",
                        l->wiring.name, t->credits);
     }
     if (payload_bytes > TW_LINK_MAX_PAYLOAD) {

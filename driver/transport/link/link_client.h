@@ -30,7 +30,7 @@ struct tw_link {
     /* Result of opening; only read afterwards. */
     struct {
         struct tw_link_opened answer;
-        bool climbing;       /* on the recovery ladder: the pipe is still needed */
+        bool recovering;     /* on the recovery ladder: the pipe is still needed */
         char recovered[200]; /* recovery steps before the device answered, or "" */
     } opening;
 
@@ -55,17 +55,17 @@ struct tw_link {
     /* The current wait: tw_link_start_waiting() begins a new one, which keeps deadline_ms and
      * heard_at. Times are of tw_clock_ms(). */
     struct {
-        uint32_t deadline_ms;     /* without progress; shorter on the recovery ladder */
-        uint64_t progress_at;     /* last progress: the deadline counts from here */
-        uint64_t heard_at;        /* last good packet */
-        uint64_t pinged_at;       /* last PING */
-        uint64_t looked_at;       /* last look at the clock, to notice that we were stopped */
-        uint32_t tick_ms;         /* from one PING to the next */
-        uint32_t damaged;         /* packets that failed their checks */
-        uint32_t late;            /* good packets after the deadline */
-        uint32_t resends;         /* times that requests were sent again */
-        uint32_t other_version;   /* of packets of another link version, or 0 */
-        bool all_ones, confirmed; /* the last damaged packet was all 0xFF; status was probed */
+        uint32_t deadline_ms;   /* without progress; shorter on the recovery ladder */
+        uint64_t progress_at;   /* last progress: the deadline counts from here */
+        uint64_t heard_at;      /* last good packet */
+        uint64_t pinged_at;     /* last PING */
+        uint64_t clock_read_at; /* last look at the clock, to notice that we were stopped */
+        uint32_t tick_ms;       /* from one PING to the next */
+        uint32_t damaged;       /* packets that failed their checks */
+        uint32_t late;          /* good packets after the deadline */
+        uint32_t resends;       /* times that requests were sent again */
+        uint32_t other_version; /* of packets of another link version, or 0 */
+        bool all_ones, probed;  /* the last damaged packet was all 0xFF; status was probed */
     } wait;
 
     /* How the link ended; set by a fail_*() function. */

@@ -73,7 +73,7 @@ static void record_recovery(struct tw_link *l, const char *done) {
 /* Opens the device, and takes one recovery step after the other until it answers. */
 static int open_device(struct tw_link *l, tw_error *err) {
     uint32_t deadline = l->wait.deadline_ms;
-    bool ladder = l->opening.climbing = l->wiring.pipe->ops->recover != NULL;
+    bool ladder = l->opening.recovering = l->wiring.pipe->ops->recover != NULL;
     l->wait.deadline_ms = ladder && deadline > 4000 ? deadline / 4 : deadline;
     tw_error e = {0};
     int code = shake_hands(l, &e);
@@ -91,7 +91,7 @@ static int open_device(struct tw_link *l, tw_error *err) {
     }
     TW_ASSERT(code || !l->end.code);
     l->wait.deadline_ms = deadline;
-    l->opening.climbing = false;
+    l->opening.recovering = false;
     if (l->end.code && l->opening.recovered[0]) { /* else the device answered and refused */
         return tw_fail(err, code, "%s; tried: %s; unplug it and plug it in again", e.message,
                        l->opening.recovered);

@@ -11,7 +11,7 @@
 struct null_transport {
     struct tw_transport base;
     struct tw_server server;
-    bool answered;
+    bool answer_pending; /* `answer` has not been received yet */
     struct tw_server_answer answer;
 };
 
@@ -42,21 +42,21 @@ static int open_null(const char *rest, const struct tw_transport_options *option
 static int submit(struct tw_transport *base, const uint8_t *header, const void *payload,
                   uint32_t payload_bytes, tw_error *err) {
     struct null_transport *t = (struct null_transport *)base;
-    if (t->answered) {
+    if (t->answer_pending) {
         return tw_fail(err, TW_E_USAGE, "device null: a request is still unanswered");
     }
     tw_server_handle(&t->server, header, payload, payload_bytes, &t->answer);
-    t->answered = true;
+    t->answer_pending = true;
     return 0;
 }
 
 static int receive(struct tw_transport *base, uint8_t *header, const void **payload,
                    uint32_t *payload_bytes, tw_error *err) {
     struct null_transport *t = (struct null_transport *)base;
-    if (!t->answered) {
+    if (!t->answer_pending) {
         return tw_fail(err, TW_E_USAGE, "device null: no request is unanswered");
     }
-    t->answered = false;
+    t->answer_pending = false;
     memcpy(header, t->answer.header, TW_WIRE_HEADER_BYTES);
     *payload = t->answer.payload;
     *payload_bytes = t->answer.length;

@@ -51,7 +51,7 @@ static void add(struct tw_iova *a, struct tw_iova_range r) {
     TW_ASSERT(is_sound(a));
 }
 
-/* Reduces an offered range to whole pages that the device can address, without address 0. Returns
+/* Reduces a range to whole pages that the device can address, without address 0. Returns
  * false if nothing is left. */
 static bool trim(const struct tw_iova *a, uint64_t limit, struct tw_iova_range *r) {
     uint64_t first = r->first < a->page ? a->page : r->first,

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-/* first .. last, both inside. */
+/* first .. last, inclusive. */
 struct tw_iova_range {
     uint64_t first, last;
 };

@@ -238,7 +238,7 @@ struct card {
 
 static void ring(void *ctx) {
     struct card *c = ctx;
-    tw_vfio_poke(&c->vfio, c->kind->bell_bar, c->kind->bell_offset, c->kind->bell_value);
+    tw_vfio_write32(&c->vfio, c->kind->bell_bar, c->kind->bell_offset, c->kind->bell_value);
 }
 
 static bool reset(void *ctx) {
@@ -289,7 +289,7 @@ static int make_mailbox(struct card *c, tw_error *err) {
     if (tw_pcie_load(&r->magic) != TW_PCIE_MAGIC) {
         return 0;
     }
-    int code = tw_vfio_set_reach(&c->vfio, tw_pcie_load(&r->dma_bits), err);
+    int code = tw_vfio_set_dma_bits(&c->vfio, tw_pcie_load(&r->dma_bits), err);
     return code ? code : tw_vfio_share(&c->vfio, MAILBOX_BYTES, &c->mailbox, &c->address, err);
 }
 

@@ -105,25 +105,25 @@ static int read_ranges(struct tw_vfio *v, const uint8_t *info, uint32_t bytes, u
         if (r.nr_iovas == 0 || !tw_range_ok(list, r.nr_iovas * each, bytes)) {
             continue;
         }
-        v->offer = calloc(r.nr_iovas, sizeof *v->offer);
-        for (uint32_t i = 0; v->offer && i < r.nr_iovas; i++) {
+        v->ranges = calloc(r.nr_iovas, sizeof *v->ranges);
+        for (uint32_t i = 0; v->ranges && i < r.nr_iovas; i++) {
             struct vfio_iova_range range;
             memcpy(&range, info + list + i * each, sizeof range);
-            v->offer[i] = (struct tw_iova_range){range.start, range.end};
+            v->ranges[i] = (struct tw_iova_range){range.start, range.end};
         }
-        v->n_offer = v->offer ? r.nr_iovas : 0;
-        return v->offer ? 0 : TW_E_NOMEM;
+        v->n_ranges = v->ranges ? r.nr_iovas : 0;
+        return v->ranges ? 0 : TW_E_NOMEM;
     }
-    v->offer = malloc(sizeof *v->offer);
-    if (!v->offer) {
+    v->ranges = malloc(sizeof *v->ranges);
+    if (!v->ranges) {
         return TW_E_NOMEM;
     }
-    *v->offer = (struct tw_iova_range){0, DEFAULT_LAST};
-    v->n_offer = 1;
+    *v->ranges = (struct tw_iova_range){0, DEFAULT_LAST};
+    v->n_ranges = 1;
     return 0;
 }
 
-static int read_offer(struct tw_vfio *v, tw_error *err) {
+static int query_iommu(struct tw_vfio *v, tw_error *err) {
     struct vfio_iommu_type1_info first = {.argsz = sizeof first};
     if (ioctl(v->container, VFIO_IOMMU_GET_INFO, &first)) {
         return tw_fail(err, TW_E_IO, "device %s: cannot query the IOMMU: %s", v->name,
@@ -201,7 +201,7 @@ int tw_vfio_open(struct tw_vfio *v, const char *name, const char *bdf, tw_error 
     }
     int code = open_group(v, probe.group, err);
     code = code ? code : join(v, err);
-    code = code ? code : read_offer(v, err);
+    code = code ? code : query_iommu(v, err);
     return code ? code : open_device(v, bdf, err);
 }
 
@@ -232,7 +232,7 @@ void tw_vfio_close(struct tw_vfio *v) {
     close_fd(&v->interrupt);
     close_fd(&v->request);
     tw_iova_finish(&v->iova);
-    free(v->offer);
+    free(v->ranges);
     *v = (struct tw_vfio){
         .container = -1, .group = -1, .device = -1, .interrupt = -1, .request = -1};
 }
@@ -254,7 +254,7 @@ int tw_vfio_map_bar(struct tw_vfio *v, uint32_t index, tw_error *err) {
     return 0;
 }
 
-void tw_vfio_poke(struct tw_vfio *v, uint32_t index, uint64_t offset, uint32_t value) {
+void tw_vfio_write32(struct tw_vfio *v, uint32_t index, uint64_t offset, uint32_t value) {
     if (v->bar[index].mapped) {
         *(volatile uint32_t *)(volatile void *)(v->bar[index].mapped + offset) = value;
     } else if (pwrite(v->device, &value, sizeof value, (off_t)(v->bar[index].offset + offset)) <
@@ -265,7 +265,7 @@ void tw_vfio_poke(struct tw_vfio *v, uint32_t index, uint64_t offset, uint32_t v
 
 /* ---- DMA ---- */
 
-int tw_vfio_set_reach(struct tw_vfio *v, uint32_t bits, tw_error *err) {
+int tw_vfio_set_dma_bits(struct tw_vfio *v, uint32_t bits, tw_error *err) {
     tw_error e = {0};
     uint64_t page = tw_iova_page(v->iommu_sizes, (uint64_t)sysconf(_SC_PAGESIZE));
     if (bits < 12 || bits > 64) {
@@ -273,7 +273,7 @@ int tw_vfio_set_reach(struct tw_vfio *v, uint32_t bits, tw_error *err) {
                        "device %s: it reports DMA addresses of %u bits, expected 12 to 64", v->name,
                        bits);
     }
-    int code = tw_iova_init(&v->iova, v->offer, v->n_offer, bits, page, &e);
+    int code = tw_iova_init(&v->iova, v->ranges, v->n_ranges, bits, page, &e);
     return code ? tw_fail(err, code, "device %s: %s", v->name, e.message) : 0;
 }
 

@@ -2,7 +2,7 @@
  *
  * A PCI function opened by this process through Linux's VFIO (container, group, device): mapped
  * BARs, memory for DMA, and eventfds for MSI-X vector 0 and for the kernel's request to release the
- * device. Errors name the command that fixes them. One thread at a time, except tw_vfio_poke().
+ * device. Errors name the command that fixes them. One thread at a time, except tw_vfio_write32().
  */
 #ifndef TW_DRIVER_TRANSPORT_PCIE_VFIO_H
 #define TW_DRIVER_TRANSPORT_PCIE_VFIO_H
@@ -16,9 +16,9 @@ struct tw_vfio {
     char name[96]; /* "pcie:0000:00:02.0"; begins every error */
     int container, group, device;
     uint64_t iommu_sizes;
-    struct tw_iova_range *offer; /* what the IOMMU translates */
-    size_t n_offer;
-    struct tw_iova iova; /* after tw_vfio_set_reach */
+    struct tw_iova_range *ranges; /* what the IOMMU translates */
+    size_t n_ranges;
+    struct tw_iova iova; /* after tw_vfio_set_dma_bits */
     struct {
         uint64_t bytes, offset; /* size, and offset in the device's file; bytes 0: none */
         bool mappable;
@@ -38,11 +38,11 @@ void tw_vfio_close(struct tw_vfio *v);
 /* Maps a BAR and sets bar[index].mapped. Errors: IO. */
 int tw_vfio_map_bar(struct tw_vfio *v, uint32_t index, tw_error *err);
 /* Writes a 32-bit word to a BAR, mapped or not. Any thread. */
-void tw_vfio_poke(struct tw_vfio *v, uint32_t index, uint64_t offset, uint32_t value);
+void tw_vfio_write32(struct tw_vfio *v, uint32_t index, uint64_t offset, uint32_t value);
 
 /* Sets the range of DMA addresses to those below 2^bits that the IOMMU translates. Call it before
  * tw_vfio_share(). Errors: PROTOCOL (bits out of range), NOMEM (no such address). */
-int tw_vfio_set_reach(struct tw_vfio *v, uint32_t bits, tw_error *err);
+int tw_vfio_set_dma_bits(struct tw_vfio *v, uint32_t bits, tw_error *err);
 /* Allocates zeroed memory that the device can read and write at DMA address *address. The caller's:
  * tw_vfio_unshare(). Errors: NOMEM (memory, addresses, or the memlock limit, with have and
  * need). */

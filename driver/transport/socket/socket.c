@@ -57,7 +57,7 @@ static void set_state(struct tw_transport_info *info, const char *state, const c
     snprintf(info->detail, sizeof info->detail, "%.159s", detail);
 }
 
-static void ask_state(struct tw_transport_info *info, const char *path) {
+static void query_state(struct tw_transport_info *info, const char *path) {
     struct tw_link_opened o;
     int fd = connect_path(path, QUERY_MS);
     if (fd < 0) {
@@ -130,7 +130,7 @@ static void discover(bool (*found)(void *ctx, const struct tw_transport_info *in
             tw_runtime_socket(name, false, path, NULL) == 0) {
             struct tw_transport_info info = {.selector = ""};
             snprintf(info.selector, sizeof info.selector, "socket:%s", name);
-            ask_state(&info, path);
+            query_state(&info, path);
             more = found(ctx, &info);
         }
         free(entry[i]);

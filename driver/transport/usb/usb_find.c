@@ -163,7 +163,7 @@ static uint32_t best_mbits(libusb_context *context, libusb_device_handle *handle
     return best;
 }
 
-static void ask_speed(libusb_context *context, struct tw_usb_found *d, uint16_t usb_version) {
+static void query_max_speed(libusb_context *context, struct tw_usb_found *d, uint16_t usb_version) {
     libusb_device_handle *handle;
     d->mbits = d->best_mbits = link_mbits(d->device);
     if (d->mbits && d->mbits <= 480 && usb_version > 0x0200 &&
@@ -183,7 +183,7 @@ void tw_usb_reason(libusb_device_handle *handle, uint8_t interface, char text[12
     tw_clean_text(text);
 }
 
-static void ask_reason(struct tw_usb_found *d) {
+static void query_reason(struct tw_usb_found *d) {
     libusb_device_handle *handle;
     char text[121] = "";
     if (libusb_open(d->device, &handle) == 0) {
@@ -237,9 +237,9 @@ static void find_state(libusb_context *context, struct tw_usb_found *d,
         set_state(d, TW_USB_BUSY, holder);
     } else if (recovery) {
         d->state = TW_USB_RECOVERY;
-        ask_reason(d);
+        query_reason(d);
     } else {
-        ask_speed(context, d, id->bcdUSB);
+        query_max_speed(context, d, id->bcdUSB);
         describe_ready(d, id->bcdDevice);
     }
 }

@@ -53,12 +53,12 @@ static enum tw_packet_result submit(struct slot *s, size_t n) {
     struct lane *lane = s->lane;
     struct usb_pipe *p = lane->pipe;
     TW_ASSERT(s->state == SLOT_FREE || s->state == SLOT_LENT);
-    TW_ASSERT(n > 0 && n <= lane->slot_bytes && lane->flying < lane->n_slots);
+    TW_ASSERT(n > 0 && n <= lane->slot_bytes && lane->in_flight < lane->n_slots);
     s->transfer->length = (int)n;
     int code = libusb_submit_transfer(s->transfer);
     if (code == 0) {
-        s->state = SLOT_FLYING;
-        lane->flying++;
+        s->state = SLOT_IN_FLIGHT;
+        lane->in_flight++;
         return TW_PACKET_OK;
     }
     if (code == LIBUSB_ERROR_NO_DEVICE) {
@@ -170,7 +170,7 @@ static enum tw_packet_result take(struct tw_pipe *pipe, uint8_t **bytes, size_t 
     struct usb_pipe *p = (struct usb_pipe *)pipe;
     enum tw_packet_result r = TW_PACKET_AGAIN;
     pthread_mutex_lock(&p->lock);
-    TW_ASSERT(tw_usb_sound(p));
+    TW_ASSERT(tw_usb_is_consistent(p));
     if (p->lent) {
         TW_ASSERT(p->lent->lane == &p->in && p->lent->state == SLOT_LENT);
         p->lent->state = SLOT_FREE;
@@ -219,7 +219,7 @@ static bool wait_ready(struct tw_pipe *pipe, bool write, int ms) {
     while (!(ready = is_ready(p, write)) && time_left) {
         time_left = await_change(p, ms < 0 ? NULL : &end);
     }
-    TW_ASSERT(tw_usb_sound(p));
+    TW_ASSERT(tw_usb_is_consistent(p));
     pthread_mutex_unlock(&p->lock);
     return ready;
 }
@@ -229,13 +229,13 @@ static bool wait_ready(struct tw_pipe *pipe, bool write, int ms) {
 /* Asks for the device's status by a control transfer and waits for it, with the lock held. */
 static bool ask_status(struct usb_pipe *p, struct tw_usb_status *status) {
     const struct timespec end = tw_clock_after_ms(CONFIRM_MS);
-    if (p->gone || p->job || p->control_flying || libusb_submit_transfer(p->control)) {
+    if (p->gone || p->job || p->control_in_flight || libusb_submit_transfer(p->control)) {
         return false;
     }
-    p->control_flying = true;
-    while (p->control_flying && await_change(p, &end)) {
+    p->control_in_flight = true;
+    while (p->control_in_flight && await_change(p, &end)) {
     }
-    if (p->control_flying || p->control->status != LIBUSB_TRANSFER_COMPLETED ||
+    if (p->control_in_flight || p->control->status != LIBUSB_TRANSFER_COMPLETED ||
         p->control->actual_length != (int)sizeof *status) {
         return false;
     }
@@ -298,7 +298,7 @@ static void hang_up(struct tw_pipe *pipe) {
 static void free_lane(struct lane *lane) {
     for (unsigned i = 0; i < lane->n_slots; i++) {
         struct slot *s = &lane->slot[i];
-        TW_ASSERT(s->state != SLOT_FLYING);
+        TW_ASSERT(s->state != SLOT_IN_FLIGHT);
         if (s->mapped) {
             libusb_dev_mem_free(lane->pipe->port.handle, s->buffer, lane->slot_bytes);
         } else {
@@ -310,7 +310,8 @@ static void free_lane(struct lane *lane) {
 
 /* Frees the pipe, when no transfer is in flight. */
 static void dispose(struct usb_pipe *p) {
-    TW_ASSERT(p->out.flying + p->in.flying + p->notice.flying == 0 && !p->control_flying);
+    TW_ASSERT(p->out.in_flight + p->in.in_flight + p->notice.in_flight == 0 &&
+              !p->control_in_flight);
     free_lane(&p->out);
     free_lane(&p->in);
     free_lane(&p->notice);
@@ -336,7 +337,7 @@ static const char *get_cause(struct tw_pipe *pipe) {
 static void linger(struct usb_pipe *p) {
     const struct timespec end = tw_clock_after_ms(LINGER_MS);
     pthread_mutex_lock(&p->lock);
-    while (!p->gone && p->out.flying && await_change(p, &end)) {
+    while (!p->gone && p->out.in_flight && await_change(p, &end)) {
     }
     pthread_mutex_unlock(&p->lock);
 }
@@ -452,7 +453,7 @@ static int start_receiving(struct usb_pipe *p, tw_error *err) {
     pthread_mutex_lock(&p->lock);
     tw_usb_receive_more(&p->in);
     tw_usb_receive_more(&p->notice);
-    bool receives = p->in.flying || p->queued, gone = p->gone,
+    bool receives = p->in.in_flight || p->queued, gone = p->gone,
          no_memory = p->in.not_before && !p->in.errors;
     pthread_mutex_unlock(&p->lock);
     if (gone || (!receives && !no_memory)) {

@@ -24,9 +24,9 @@
 
 enum slot_state {
     SLOT_FREE,
-    SLOT_LENT,   /* its buffer is with a user of the pipe */
-    SLOT_FLYING, /* with libusb */
-    SLOT_FULL    /* holds a received packet */
+    SLOT_LENT,      /* its buffer is with a user of the pipe */
+    SLOT_IN_FLIGHT, /* with libusb */
+    SLOT_FULL       /* holds a received packet */
 };
 
 struct lane;
@@ -49,7 +49,7 @@ enum lane_state {
 struct lane {
     struct usb_pipe *pipe;
     uint8_t address;
-    unsigned n_slots, flying;
+    unsigned n_slots, in_flight;
     size_t slot_bytes; /* a multiple of the endpoint's packets */
     struct slot slot[TW_USB_SLOTS];
     enum lane_state state;
@@ -83,7 +83,7 @@ struct usb_pipe {
     uint32_t generation, dropped; /* this host's; the last that the device reported as ended */
 
     struct libusb_transfer *control; /* of out-of-band status */
-    bool control_flying;
+    bool control_in_flight;
 
     enum usb_job job;
     bool job_started, job_succeeded;
@@ -91,16 +91,17 @@ struct usb_pipe {
 
 /* What holds whenever the lock is free: the queue is within its ring, and as many slots are with
  * libusb as the lanes count. */
-static inline bool tw_usb_lane_sound(const struct lane *lane) {
-    unsigned flying = 0;
+static inline bool tw_usb_lane_is_consistent(const struct lane *lane) {
+    unsigned in_flight = 0;
     for (unsigned i = 0; i < lane->n_slots; i++) {
-        flying += lane->slot[i].state == SLOT_FLYING;
+        in_flight += lane->slot[i].state == SLOT_IN_FLIGHT;
     }
-    return lane->n_slots <= TW_USB_SLOTS && flying == lane->flying;
+    return lane->n_slots <= TW_USB_SLOTS && in_flight == lane->in_flight;
 }
-static inline bool tw_usb_sound(const struct usb_pipe *p) {
-    return p->first < TW_USB_SLOTS && p->queued <= p->in.n_slots && tw_usb_lane_sound(&p->out) &&
-           tw_usb_lane_sound(&p->in) && tw_usb_lane_sound(&p->notice);
+static inline bool tw_usb_is_consistent(const struct usb_pipe *p) {
+    return p->first < TW_USB_SLOTS && p->queued <= p->in.n_slots &&
+           tw_usb_lane_is_consistent(&p->out) && tw_usb_lane_is_consistent(&p->in) &&
+           tw_usb_lane_is_consistent(&p->notice);
 }
 
 /* ---- usb_host_pipe.c; the lock must be held ---- */

@@ -12,7 +12,7 @@
 #define REQUEST_OUT (LIBUSB_ENDPOINT_OUT | LIBUSB_REQUEST_TYPE_VENDOR | LIBUSB_RECIPIENT_INTERFACE)
 
 #define IDLE_MS 1000u
-#define HURRY_MS 20u /* between attempts at what may succeed soon */
+#define RETRY_MS 20u /* between attempts at something that may soon succeed */
 /* The pipe fails after this many consecutive errors, but not before so many milliseconds: an
  * unplugged device may cause some before the kernel notices. */
 #define MAX_ERRORS 8u
@@ -88,7 +88,7 @@ static void record_partial(struct slot *s, size_t n) {
 
 void tw_usb_pause(struct lane *lane) {
     TW_ASSERT(lane->n_slots > 0);
-    lane->not_before = tw_clock_ms() + HURRY_MS;
+    lane->not_before = tw_clock_ms() + RETRY_MS;
 }
 
 void tw_usb_record_error(struct lane *lane) {
@@ -146,11 +146,11 @@ void LIBUSB_CALL tw_usb_done(struct libusb_transfer *transfer) {
     struct slot *s = transfer->user_data;
     struct usb_pipe *p = s->lane->pipe;
     pthread_mutex_lock(&p->lock);
-    TW_ASSERT(transfer == s->transfer && s->state == SLOT_FLYING && s->lane->flying > 0);
+    TW_ASSERT(transfer == s->transfer && s->state == SLOT_IN_FLIGHT && s->lane->in_flight > 0);
     s->state = SLOT_FREE;
-    s->lane->flying--;
+    s->lane->in_flight--;
     record(s, transfer->status, transfer->actual_length > 0 ? (size_t)transfer->actual_length : 0);
-    TW_ASSERT(tw_usb_sound(p));
+    TW_ASSERT(tw_usb_is_consistent(p));
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
 }
@@ -158,8 +158,8 @@ void LIBUSB_CALL tw_usb_done(struct libusb_transfer *transfer) {
 void LIBUSB_CALL tw_usb_control_done(struct libusb_transfer *transfer) {
     struct usb_pipe *p = transfer->user_data;
     pthread_mutex_lock(&p->lock);
-    TW_ASSERT(p->control_flying && transfer == p->control);
-    p->control_flying = false;
+    TW_ASSERT(p->control_in_flight && transfer == p->control);
+    p->control_in_flight = false;
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
 }
@@ -168,21 +168,21 @@ void LIBUSB_CALL tw_usb_control_done(struct libusb_transfer *transfer) {
 
 static void cancel(struct lane *lane) {
     for (unsigned i = 0; i < lane->n_slots; i++) {
-        if (lane->slot[i].state == SLOT_FLYING) {
+        if (lane->slot[i].state == SLOT_IN_FLIGHT) {
             libusb_cancel_transfer(lane->slot[i].transfer);
         }
     }
 }
 
 static bool is_empty(const struct usb_pipe *p) {
-    return p->out.flying + p->in.flying + p->notice.flying == 0 && !p->control_flying;
+    return p->out.in_flight + p->in.in_flight + p->notice.in_flight == 0 && !p->control_in_flight;
 }
 
 static void cancel_all(struct usb_pipe *p) {
     cancel(&p->out);
     cancel(&p->in);
     cancel(&p->notice);
-    if (p->control_flying) {
+    if (p->control_in_flight) {
         libusb_cancel_transfer(p->control);
     }
 }
@@ -199,14 +199,15 @@ static void clear_stall(struct lane *lane) {
     if (lane->state != LANE_HALTED) {
         return;
     }
-    if (lane->flying) {
+    if (lane->in_flight) {
         cancel(lane);
         return;
     }
     pthread_mutex_unlock(&p->lock);
     int code = libusb_clear_halt(p->port.handle, lane->address);
     pthread_mutex_lock(&p->lock);
-    TW_ASSERT(lane->state == LANE_HALTED && lane->flying == 0); /* nobody submits to a halted one */
+    TW_ASSERT(lane->state == LANE_HALTED &&
+              lane->in_flight == 0); /* nobody submits to a halted one */
     if (code == LIBUSB_ERROR_NO_DEVICE) {
         tw_usb_fail_pipe(p, TW_USB_UNPLUGGED);
     }
@@ -242,7 +243,7 @@ static int do_job(const struct usb_pipe *p) {
 
 static void end_job(struct usb_pipe *p, int code) {
     TW_ASSERT(p->job_started && is_empty(p));
-    /* NOT_FOUND: the device was enumerated anew after its reset */
+    /* NOT_FOUND: the device was enumerated again after its reset */
     if (code == LIBUSB_ERROR_NO_DEVICE || code == LIBUSB_ERROR_NOT_FOUND) {
         tw_usb_fail_pipe(p, TW_USB_UNPLUGGED);
     }
@@ -328,12 +329,12 @@ void *tw_usb_thread(void *pipe) {
     struct usb_pipe *p = pipe;
     pthread_mutex_lock(&p->lock);
     while (!p->gone || !is_empty(p)) {
-        TW_ASSERT(tw_usb_sound(p));
+        TW_ASSERT(tw_usb_is_consistent(p));
         bool soon = serve(p);
         bool done = p->gone && is_empty(p);
         pthread_mutex_unlock(&p->lock);
         if (!done) {
-            handle_events(p, soon ? HURRY_MS : IDLE_MS);
+            handle_events(p, soon ? RETRY_MS : IDLE_MS);
         }
         pthread_mutex_lock(&p->lock);
     }

@@ -122,7 +122,7 @@ int tw_server_free(struct tw_server *server, struct tw_server_request *request) 
                                 "kept content without a user: the device frees it itself",
                                 request->header.address, 0);
     }
-    TW_ASSERT(!a->adopted || !a->kept); /* what the port's owner has is not kept by name */
+    TW_ASSERT(!a->adopted || !a->kept); /* adopted memory is never in the content cache */
     if (a->adopted > 1 || a->kept > 2) {
         a->adopted -= a->adopted != 0;
         a->kept -= a->kept != 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Strict data ops: every operand is resolved to a checked region (place, bounds, role, right to
- * touch it), what is read must be defined, then the kernel runs and what it wrote becomes defined.
+ * Strict data ops: every operand is resolved to a region that is checked (place, bounds, role,
+ * ownership), what is read must be defined, then the kernel runs and what it wrote becomes defined.
  * Ops with a row count of 0 touch nothing.
  */
 #include "firmware/core/strict/strict.h"

@@ -98,7 +98,7 @@ static int fifo_op(struct tw_strict *s, const struct strict_engine *e, const str
     }
     TW_ASSERT(strict_fifo_sound(f, b));
     if (op->code == TW_OP_RESERVE) {
-        TW_ASSERT(n <= b->pages - f->level); /* it was asked first (tw_strict_blocked) */
+        TW_ASSERT(n <= b->pages - f->level); /* tw_strict_blocked() was false */
         f->reserved = n > f->reserved ? n : f->reserved;
     } else if (op->code == TW_OP_WAIT) {
         TW_ASSERT(n <= f->level);

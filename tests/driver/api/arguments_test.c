@@ -202,6 +202,7 @@ static void programs(void) {
     REFUSED(tw_program_file_verify("x.tws", NULL, NULL, (void *)&no_size, NULL, &err));
     REFUSED(tw_program_file_print(NULL, NULL, stdout, &err));
     REFUSED(tw_program_file_print("x.tws", NULL, NULL, &err));
+    REFUSED(tw_program_file_explore(NULL, 0, 0, NULL, NULL, &err));
 }
 
 /* ---- sessions ---- */
@@ -317,7 +318,7 @@ static void targets(void) {
 
 static void certificates(void) {
     tw_certifier *certifier;
-    const struct tw_program *program = (const void *)&no_size; /* not looked at */
+    const struct tw_program *program = (const void *)&no_size; /* not read */
     const uint32_t *words;
     uint32_t n;
     REFUSED(tw_certifier_create(NULL, &err));
@@ -334,7 +335,7 @@ static void certificates(void) {
 
 static const struct group {
     void (*walk)(void);
-    const char *entries; /* that it calls */
+    const char *entries; /* the functions that it calls */
 } groups[] = {
     {errors, "tw_error_set tw_error_vset tw_error_prefix tw_error_append tw_error_name "
              "tw_error_cause tw_error_remedy "
@@ -348,7 +349,7 @@ static const struct group {
     {tables, "tw_decoder_get_program tw_decoder_get_segment tw_decoder_get_symbol"},
     {views, "tw_decoder_map tw_decoder_verify tw_decoder_print tw_rule_name tw_rule_text"},
     {texts, "tw_tokenize tw_detokenize"},
-    {programs, "tw_program_file_verify tw_program_file_print"},
+    {programs, "tw_program_file_verify tw_program_file_print tw_program_file_explore"},
     {sessions, "tw_deploy tw_deployment_destroy tw_session_create tw_session_destroy "
                "tw_session_get_info"},
     {steps, "tw_session_feed tw_session_logits tw_session_position tw_session_rewind "

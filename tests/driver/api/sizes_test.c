@@ -75,7 +75,7 @@ static int teardown(void **state) {
     return munmap(page, 2 * page_bytes);
 }
 
-/* `size` bytes, of which the first four are the size and the others `fill`. */
+/* Returns a structure of `size` bytes: its first four are the size, the others `fill`. */
 static void *place(uint32_t size, int fill) {
     uint8_t *at = page + page_bytes - size;
     memset(at, fill, size);
@@ -83,15 +83,16 @@ static void *place(uint32_t size, int fill) {
     return at;
 }
 
-/* Options of the first `size` bytes of `from`. */
+/* Returns a structure with the first `size` bytes of `from`. */
 static void *place_copy(uint32_t size, const void *from) {
     uint8_t *at = place(size, 0);
     memcpy(at + sizeof size, (const uint8_t *)from + sizeof size, size - sizeof size);
     return at;
 }
 
-/* Calls get() with room for each number of bytes from `size` itself up to all of them: the same
- * bytes as with all of the room, and the caller's size as it was. */
+/* Calls get() with a structure of every size from that of `size` alone up to the whole. Each call
+ * must leave the caller's `size` as it was; with the size of the first version the bytes must equal
+ * those of the whole structure. */
 typedef int (*getter)(void *info);
 
 static void check_info(getter get, uint32_t whole, uint32_t first) {
@@ -200,7 +201,7 @@ static void an_older_callers_generate_options_are_read_as_far_as_they_go(void **
         n_tokens = 0;
         bool cut = size > offsetof(struct tw_generate_options, on_token) &&
                    size <= offsetof(struct tw_generate_options, ctx);
-        if (cut) { /* a callback without its ctx is no caller's structure */
+        if (cut) { /* no caller's structure ends between a callback and its ctx */
             continue;
         }
         assert_int_equal(tw_session_rewind(rig.session, 0, NULL), 0);

@@ -46,7 +46,7 @@ static struct tw_generate_options listen(struct heard *h, uint32_t n) {
 }
 
 /* Only the first ids: further on, margins fall below what rounding of the activations may move
- * (tests/golden goes by margins). */
+ * (tests/golden compares within those margins). */
 #define GOLDEN_IDS 16u
 
 static void greedy_ids_are_the_golden_ones(void **state) {
@@ -172,7 +172,7 @@ static void a_full_context_is_an_error_after_all_text(void **state) {
     rig_close(&r);
 }
 
-/* Finds a seed whose text ends by itself, then checks that IGNORE_EOS continues from there. */
+/* What on_prompt and count_token were called with. */
 struct parts {
     uint32_t n, last, total, tokens;
 };
@@ -216,6 +216,7 @@ static void prompt_progress_is_reported_before_the_first_token(void **state) {
     rig_close(&r);
 }
 
+/* Finds a seed whose text ends by itself, then checks that IGNORE_EOS continues from there. */
 static void the_end_token_ends_generation_unless_ignored(void **state) {
     (void)state;
     struct rig r;

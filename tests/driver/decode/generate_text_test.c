@@ -13,7 +13,7 @@
 
 #define REPLACEMENT "\xEF\xBF\xBD"
 
-/* ---- a device whose logits are wanted ones ---- */
+/* ---- a device whose logits favour the tokens that the test chooses ---- */
 
 static const uint32_t *wanted; /* ids to be chosen, one for each row of logits */
 static struct tw_transport_ops real, forced;
@@ -33,7 +33,7 @@ static void open_forced(struct rig *r) {
     memset(r, 0, sizeof *r);
     assert_int_equal(tw_device_open("emu", NULL, &r->device, &r->err), 0);
     real = forced = *r->device->transport->ops;
-    forced.map = NULL; /* so that logits are asked for */
+    forced.map = NULL; /* so that logits are read by a request */
     forced.adopt = NULL;
     forced.receive = receive;
     r->device->transport->ops = &forced;

@@ -53,7 +53,7 @@ void free(void *p) {
 #endif
 
 #if !TEST_ASAN && !TEST_TSAN
-/* The status page of this process, which all of the below is published on. */
+/* The status page of this process: everything below is published on it. */
 static bool find_own(void *ctx, const struct tw_status_info *info) {
     struct tw_status_info *out = ctx;
     if (info->pid == (uint32_t)getpid()) {
@@ -149,7 +149,7 @@ static void feeding_allocates_nothing(void **state) {
     check_allocations(2, TW_MODE_FAST);
     check_allocations(1, TW_MODE_STRICT);
 #else
-    print_message("# the allocator belongs to the sanitizer\n");
+    print_message("# the sanitizer replaces the allocator\n");
     skip();
 #endif
 }
@@ -183,7 +183,7 @@ static void generating_allocates_nothing_from_token_to_token(void **state) {
 /* ---- system calls ---- */
 
 #if !TEST_ASAN && !TEST_TSAN && defined(__x86_64__)
-static const char *what_it_was(int number) {
+static const char *syscall_text(int number) {
     static char text[64];
     snprintf(text, sizeof text, "system call %d", number);
     return text;
@@ -256,7 +256,7 @@ static int run_child(uint32_t n_threads, enum tw_mode mode, bool call_something)
 static void check_calls(uint32_t n_threads, enum tw_mode mode) {
     int status = run_child(n_threads, mode, false);
     if (status) {
-        fail_msg("%s on the token path", what_it_was(status - 1));
+        fail_msg("%s on the token path", syscall_text(status - 1));
     }
 }
 

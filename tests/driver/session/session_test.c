@@ -48,7 +48,7 @@ static const float *reference(uint32_t *n_vocab) {
             lo = logits[i] < lo ? logits[i] : lo;
             hi = logits[i] > hi ? logits[i] : hi;
         }
-        assert_true(hi - lo > 1.0f); /* a model that says something */
+        assert_true(hi - lo > 1.0f); /* the logits are not all alike */
     }
     *n_vocab = n;
     return logits;
@@ -109,7 +109,7 @@ static void a_device_without_shared_memory_gives_the_same_bits(void **state) {
     distant.map = NULL;
     distant.adopt = NULL;
     r.device->transport->ops = &distant;
-    r.device->identity.max_payload = 10000; /* several messages a transfer */
+    r.device->identity.max_payload = 10000; /* several messages for each transfer */
     assert_int_equal(tw_decoder_open(model_bundle("host"), 0, &r.decoder, &r.err), 0);
     assert_int_equal(tw_deploy(r.device, r.decoder, &r.deployment, &r.err), 0);
     assert_int_equal(tw_session_create(r.deployment, NULL, &r.session, &r.err), 0);

@@ -119,7 +119,7 @@ static void a_lost_device_reports_its_cause(void **state) {
     assert_int_equal(find_own().n, 1);
     socket_device_kill(&d);
     assert_int_not_equal(tw_device_reset(device, NULL), 0);
-    /* says that it is lost: not the cause */
+    /* reports only that it is lost, which must not replace the cause */
     assert_int_not_equal(tw_device_reset(device, NULL), 0);
     struct found f = find_own();
     assert_string_equal(f.info.state, "lost");
@@ -197,7 +197,7 @@ static void the_rate_is_that_of_the_last_seconds(void **state) {
     tw_status_step(&s, &token);
     double rate = find_own().info.tokens_per_s;
     assert_true(rate > 1 && rate <= 101); /* 100 in a second, or more time on a slow machine */
-    s.now.token_ns = 0;                   /* nothing since the computer was started */
+    s.now.token_ns = 0;                   /* long ago: nothing since the computer was started */
     tw_status_progress(&s);
     assert_true(find_own().info.tokens_per_s == 0);
     tw_status_finish(&s);
@@ -428,7 +428,7 @@ static void other_files_in_the_folder_are_not_pages(void **state) {
     assert_int_equal(symlink("/etc/passwd", file_path("1-5.status")), 0);
     assert_int_equal(mkdir(file_path("1-6.status"), 0700), 0);
     assert_int_equal(find(0).n, 0);
-    assert_int_equal(files_in_folder(), 8); /* nothing of it is ours to remove */
+    assert_int_equal(files_in_folder(), 8); /* none of them is ours to remove */
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         remove(file_path(names[i]));
     }
@@ -439,7 +439,7 @@ static void texts_of_other_processes_are_made_printable(void **state) {
     (void)state;
     tw_status_init(&s);
     tw_status_publish(&s, "emu", &machine);
-    memset(s.page->owner.program, 0x1B, sizeof s.page->owner.program); /* and no end */
+    memset(s.page->owner.program, 0x1B, sizeof s.page->owner.program); /* without a terminator */
     memset(s.now.bundle, 0x9B, sizeof s.now.bundle);
     s.old_texts = 2;
     s.now.state = 77;

@@ -21,8 +21,8 @@
 #define LLAMA "gguf_vocab/ggml-vocab-llama-spm.gguf"
 #define PHI3 "gguf_vocab/ggml-vocab-phi-3.gguf"
 
-/* The path of a file of ../shared/data; without that folder the test is skipped. The buffer is used
- * again. */
+/* Returns the path of a file of ../shared/data, valid until the next call; skips the test if there is
+ * no such folder. */
 static const char *shared(const char *name) {
     static char path[4096];
     const char *folder = getenv("TW_SHARED");
@@ -206,8 +206,8 @@ static void flags_of_the_vocabulary_change_the_ids_as_in_llama_cpp(void **state)
     json_decref(golden);
 }
 
-/* The blanks that tok512's own normaliser removes, which neither .bin nor GGUF carries. */
-static size_t squeeze_blanks(const char *text, size_t n, char *out) {
+/* Removes the spaces that tok512's own normaliser removes, which neither .bin nor GGUF carries. */
+static size_t collapse_spaces(const char *text, size_t n, char *out) {
     size_t length = 0;
     for (size_t i = 0; i < n; i++) {
         if (text[i] != ' ' || (length > 0 && out[length - 1] != ' ')) {
@@ -233,7 +233,7 @@ static void expect_vectors(const char *model, const char *vectors, bool squeeze)
         const char *bytes = json_string_value(text);
         assert_true(n < sizeof squeezed);
         if (squeeze) {
-            n = squeeze_blanks(bytes, n, squeezed);
+            n = collapse_spaces(bytes, n, squeezed);
             bytes = squeezed;
         }
         expect_json_ids(&real, bytes, n, TW_ENCODE_NO_BOS, json_object_get(vector, "ids"));
@@ -297,7 +297,7 @@ static void the_vocabulary_tests_of_llama_cpp_pass(void **state) {
     expect_inp_out(PHI3);
 }
 
-/* ---- what users hit ---- */
+/* ---- reports of users ---- */
 
 static void a_character_beyond_a_vocabulary_without_bytes_is_one_unknown_token(void **state) {
     (void)state;

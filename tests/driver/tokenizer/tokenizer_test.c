@@ -9,7 +9,7 @@
 #include "tests/support/test.h"
 #include "tilewright/machine.h"
 
-#define BLANK "\xE2\x96\x81"
+#define SPACE "\xE2\x96\x81"
 #define BYTE(b) (19u + (b)) /* of the vocabulary below */
 
 /* Ids 0 to 18; the byte tokens follow. */
@@ -20,13 +20,13 @@ static const struct fixture_piece pieces[] = {
     {"<|user|>", -1000, TW_TOKEN_USER_DEFINED},
     {"a", -10, TW_TOKEN_NORMAL},
     {"b", -11, TW_TOKEN_NORMAL},
-    {BLANK, -12, TW_TOKEN_NORMAL},
+    {SPACE, -12, TW_TOKEN_NORMAL},
     {"ab", -2, TW_TOKEN_NORMAL},
     {"ba", -1, TW_TOKEN_NORMAL},
     {"aa", -3, TW_TOKEN_NORMAL},
     {"aba", -3, TW_TOKEN_NORMAL},
-    {BLANK "a", -4, TW_TOKEN_NORMAL},
-    {"a" BLANK "a", -5, TW_TOKEN_NORMAL},
+    {SPACE "a", -4, TW_TOKEN_NORMAL},
+    {"a" SPACE "a", -5, TW_TOKEN_NORMAL},
     {"\xC3\xA9", -13, TW_TOKEN_NORMAL},
     {"<", -14, TW_TOKEN_NORMAL},
     {"s>", -15, TW_TOKEN_NORMAL},
@@ -91,16 +91,16 @@ static void the_highest_score_merges_first_and_the_leftmost_of_equals(void **sta
     close_it(&o);
 }
 
-static void a_blank_is_put_first_where_the_vocabulary_says_so(void **state) {
+static void a_space_is_prepended_where_the_vocabulary_says_so(void **state) {
     (void)state;
     struct opened with = open_usual(TW_VOCAB_SPACE_PREFIX), without = open_usual(0);
     EXPECT(&with, "a", 0, 11);
     EXPECT(&without, "a", 0, 4);
     EXPECT(&with, " a", 0, 6, 11);
     EXPECT(&with, " ", 0, 6, 6);
-    /* A piece may span a blank, and U+2581 is one. */
+    /* A piece may span a space, and U+2581 is one. */
     EXPECT(&without, "a a", 0, 12);
-    EXPECT(&without, "a" BLANK "a", 0, 12);
+    EXPECT(&without, "a" SPACE "a", 0, 12);
     expect_ids(&with, "", 0, 0, NULL, 0);
     close_it(&with);
     close_it(&without);
@@ -187,14 +187,14 @@ static void special_pieces_in_plain_text_are_plain_text(void **state) {
     close_it(&o);
 }
 
-static void special_pieces_are_parsed_where_asked(void **state) {
+static void special_pieces_are_parsed_where_requested(void **state) {
     (void)state;
     struct opened o = open_usual(TW_VOCAB_SPACE_PREFIX);
     EXPECT(&o, "<s>", TW_ENCODE_SPECIAL, 1);
     EXPECT(&o, "<s>a</s>a<unk>", TW_ENCODE_SPECIAL, 1, 11, 2, 11, 0);
     EXPECT(&o, "<s", TW_ENCODE_SPECIAL, 6, 14, 16);
     EXPECT(&o, "<<s>", TW_ENCODE_SPECIAL, 6, 14, 1);
-    /* The longest one wins; USER_DEFINED alone may be asked for. */
+    /* The longest one wins; USER_DEFINED alone may be requested. */
     EXPECT(&o, "<|user|>b<|user|>", TW_ENCODE_SPECIAL, 18, 3);
     EXPECT(&o, "<|user|>b<s>", TW_ENCODE_USER_DEFINED, 3, 6, 5, 14, 15);
     close_it(&o);
@@ -250,7 +250,7 @@ static void expect_piece(const struct opened *o, uint32_t id, unsigned flags, co
     assert_memory_equal(bytes, wanted, n);
 }
 
-static void the_text_of_a_piece_has_blanks_and_bytes_converted(void **state) {
+static void the_text_of_a_piece_has_spaces_and_bytes_converted(void **state) {
     (void)state;
     struct opened o = open_usual(TW_VOCAB_SPACE_PREFIX);
     expect_piece(&o, 12, 0, "a a", 3);
@@ -268,7 +268,7 @@ static void the_text_of_a_piece_has_blanks_and_bytes_converted(void **state) {
     close_it(&bare);
 }
 
-static void control_tokens_read_as_nothing_unless_asked(void **state) {
+static void control_tokens_read_as_nothing_unless_requested(void **state) {
     (void)state;
     struct opened o = open_usual(TW_VOCAB_SPACE_PREFIX);
     expect_piece(&o, 1, 0, "", 0);
@@ -295,7 +295,7 @@ static void a_bad_id_is_a_range_error(void **state) {
     close_it(&o);
 }
 
-static void decoding_drops_the_blank_that_encoding_put_first(void **state) {
+static void decoding_drops_the_space_that_encoding_prepended(void **state) {
     (void)state;
     struct opened o = open_usual(TW_VOCAB_SPACE_PREFIX);
     const uint32_t ids[] = {1, 11, 11, 2};
@@ -341,8 +341,8 @@ static void another_kind_of_vocabulary_is_refused(void **state) {
 
 /* ---- the oracle ---- */
 
-/* Merges over and over the best pair of the whole text, found by looking at all. One symbol a
- * byte. */
+/* Plain BPE: begins with one symbol for each byte, and repeatedly merges the best pair of the whole
+ * text, found by trying all pairs. */
 static size_t plain_bpe(const struct fixture_piece *list, uint32_t n, const char *text,
                         uint32_t *ids) {
     char symbols[64][64];
@@ -482,21 +482,21 @@ static void long_runs_of_one_letter_cost_n_log_n(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_highest_score_merges_first_and_the_leftmost_of_equals),
-        cmocka_unit_test(a_blank_is_put_first_where_the_vocabulary_says_so),
+        cmocka_unit_test(a_space_is_prepended_where_the_vocabulary_says_so),
         cmocka_unit_test(bos_and_eos_follow_the_vocabulary_unless_overridden),
         cmocka_unit_test(without_a_bos_id_none_is_added),
         cmocka_unit_test(what_no_piece_spells_becomes_bytes),
         cmocka_unit_test(without_byte_tokens_a_run_of_unknown_characters_is_one_unknown_token),
         cmocka_unit_test(without_an_unknown_token_an_unknown_character_is_refused),
         cmocka_unit_test(special_pieces_in_plain_text_are_plain_text),
-        cmocka_unit_test(special_pieces_are_parsed_where_asked),
+        cmocka_unit_test(special_pieces_are_parsed_where_requested),
         cmocka_unit_test(of_equal_pieces_the_highest_id_is_used),
         cmocka_unit_test(ids_are_appended),
         cmocka_unit_test(a_text_beyond_the_limit_is_refused),
-        cmocka_unit_test(the_text_of_a_piece_has_blanks_and_bytes_converted),
-        cmocka_unit_test(control_tokens_read_as_nothing_unless_asked),
+        cmocka_unit_test(the_text_of_a_piece_has_spaces_and_bytes_converted),
+        cmocka_unit_test(control_tokens_read_as_nothing_unless_requested),
         cmocka_unit_test(a_bad_id_is_a_range_error),
-        cmocka_unit_test(decoding_drops_the_blank_that_encoding_put_first),
+        cmocka_unit_test(decoding_drops_the_space_that_encoding_prepended),
         cmocka_unit_test(texts_end_with_eos_and_if_flagged_with_bos),
         cmocka_unit_test(another_kind_of_vocabulary_is_refused),
         cmocka_unit_test(random_texts_and_scores_agree_with_plain_bpe),

@@ -131,11 +131,10 @@ static void the_sink_can_stop_the_stream(void **state) {
 
 /* ---- the oracle ---- */
 
-/* Whether some code point from U+0000 to U+10FFFF without surrogates has an encoding that begins
- * with these bytes;
- * *whole if they are all of it. */
+/* Returns whether the encoding of some code point (U+0000 to U+10FFFF, no surrogates) begins with
+ * these bytes, and sets *whole if they are all of it. */
 static bool can_begin(const uint8_t *bytes, size_t n, bool *whole) {
-    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
+    static const uint32_t min[5] = {0, 0, 0x80, 0x800, 0x10000};
     uint8_t lead = bytes[0];
     size_t length = lead < 0x80   ? 1
                     : lead < 0xC0 ? 0
@@ -159,7 +158,7 @@ static bool can_begin(const uint8_t *bytes, size_t n, bool *whole) {
         high = high << 6 | 0x3F;
     }
     *whole = n == length;
-    low = low < least[length] ? least[length] : low;
+    low = low < min[length] ? min[length] : low;
     high = high > 0x10FFFF ? 0x10FFFF : high;
     return low <= high && !(low >= 0xD800 && high <= 0xDFFF);
 }

@@ -33,7 +33,7 @@ static uint64_t bytes_to_deploy(void) {
     return bytes;
 }
 
-/* Frees what the device kept of earlier hosts. */
+/* Frees what the device keeps from earlier hosts. */
 static void forget_everything(void) {
     tw_device *device;
     tw_error err = {0};
@@ -99,7 +99,7 @@ static void opening_and_closing_leaks_nothing(void **state) {
         uint32_t id = 1;
         assert_int_equal(tw_session_feed(r.session, &id, 1, &r.err), 0);
         rig_close(&r);
-        if (i == 10) { /* warm */
+        if (i == 10) { /* caches are warm */
             fds = process_fds(getpid());
             kib = process_kib(getpid());
         }

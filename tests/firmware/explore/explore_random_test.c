@@ -45,7 +45,7 @@ static void try_all(struct outcomes *all, uint32_t n) {
             try_all(all, n + 1);
         }
     }
-    if (!ran) { /* nothing can go on: the step has ended, or never begun */
+    if (!ran) { /* no engine can continue: the step has ended, or is deadlocked */
         struct tw_fault f;
         if (replay(all->m, all->o, all->schedule, n, &f) == 0) {
             see_end(all);
@@ -61,7 +61,7 @@ static uint32_t pick(uint32_t *seed, uint32_t n) {
     return (*seed >> 16) % n;
 }
 
-/* Two or three ops an engine that move rows between two buffers, State and Output, with some
+/* Two or three ops for each engine, which move rows between two buffers, State and Output, with some
  * increments and waits. */
 static struct base random_program(uint32_t seed) {
     struct base b = base_create(1, 1);

@@ -32,7 +32,7 @@ static void *serve(void *arg) {
 }
 
 static void start(struct bed *b) {
-    const struct tw_device_server_options o = {.path = "line",
+    const struct tw_device_server_options o = {.path = "medium",
                                                .emu = {.n_threads = 1, .memory_bytes = 256u << 20},
                                                .faults = "crawl",
                                                .seed = 1};
@@ -53,7 +53,7 @@ static void end(struct bed *b) {
     tw_device_server_destroy(b->device);
 }
 
-static const struct tw_transport_ops ops = {.name = "line",
+static const struct tw_transport_ops ops = {.name = "medium",
                                             .submit = tw_link_submit,
                                             .receive = tw_link_receive,
                                             .stuck = tw_link_is_stuck,
@@ -65,13 +65,13 @@ static void open_session(struct rig *r, struct tw_device *device) {
     assert_int_equal(tw_session_create(r->deployment, NULL, &r->session, &r->err), 0);
 }
 
-/* A session over the line. */
+/* A session over the medium. */
 static void open_rig(struct rig *r, struct tw_device *device, int fd, uint32_t deadline_ms) {
     struct tw_link *link;
     *r = (struct rig){.err = {0}};
-    assert_int_equal(tw_link_open("line", tw_pipe_socket(fd), deadline_ms, &link, &r->err), 0);
+    assert_int_equal(tw_link_open("medium", tw_pipe_socket(fd), deadline_ms, &link, &r->err), 0);
     link->base.ops = &ops;
-    *device = (struct tw_device){.transport = &link->base, .selector = "line"};
+    *device = (struct tw_device){.transport = &link->base, .selector = "medium"};
     device->identity =
         (struct tw_wire_identity){.abi_major = TW_MACHINE_ABI_MAJOR,
                                   .abi_minor = TW_MACHINE_ABI_MINOR,
@@ -101,7 +101,8 @@ static void *run_greedy(void *arg) {
     return NULL;
 }
 
-/* Until somebody has the device and it executes `opcode`; 0: until nobody has it, and it rests. */
+/* Waits until a host has the device open and it executes `opcode`; 0: until there is no host and it
+ * executes nothing. */
 static void wait_for(struct tw_device_server *device, uint32_t opcode) {
     struct tw_link_progress p;
     uint32_t generation;
@@ -133,8 +134,8 @@ static void a_run_ends_with_its_host(void **state) {
     wait_for(b.device, TW_WIRE_RUN);
     atomic_store(&b.medium->host_gone, true);
     wait_for(b.device, 0);
-    /* while the lost one still waits */
-    assert_int_equal(socket_open("socket:line", 0, &next.device, &next.err), 0);
+    /* while the lost host still waits */
+    assert_int_equal(socket_open("socket:medium", 0, &next.device, &next.err), 0);
     assert_in_range(steps_so_far(next.device), 1, TOKENS - 1);
     open_session(&next, next.device);
     const uint32_t id = 1;
@@ -151,7 +152,7 @@ int main(void) {
         cmocka_unit_test(a_run_ends_with_its_host),
     };
     socket_folder_make();
-    int failed = cmocka_run_group_tests_name("line_run", tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("medium_run", tests, NULL, NULL);
     model_bundle_cleanup();
     socket_folder_remove();
     return failed;

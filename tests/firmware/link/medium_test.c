@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A line: calls begin with a new host's OPEN and end with the next one, with a host that has gone,
- * or with the device.
+ * A medium cut into connections: one begins with a new host's OPEN, and ends with the next host's,
+ * when its host has gone, or when the device ends it.
  */
 #include "firmware/link/medium.h"
 #include "firmware/link/packet.h"
@@ -13,8 +13,8 @@
 
 struct bed {
     struct tw_pipe *host;
-    struct test_medium *medium;
-    struct tw_medium *line;
+    struct test_medium *fake;
+    struct tw_medium *medium;
     bool closed;
 };
 
@@ -23,21 +23,21 @@ static int set_up(void **state) {
     int fd[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, fd), 0);
     b = (struct bed){.host = tw_pipe_socket(fd[0])};
-    b.medium = test_medium_create(tw_pipe_socket(fd[1]), 1000, &b.closed);
-    b.line = tw_medium_create(&b.medium->base);
+    b.fake = test_medium_create(tw_pipe_socket(fd[1]), 1000, &b.closed);
+    b.medium = tw_medium_create(&b.fake->base);
     *state = &b;
     return 0;
 }
 
 static int tear_down(void **state) {
     struct bed *b = *state;
-    tw_medium_destroy(b->line);
+    tw_medium_destroy(b->medium);
     assert_true(b->closed);
     b->host->ops->close(b->host);
     return 0;
 }
 
-static void say(struct bed *b, enum tw_link_kind kind, uint64_t nonce) {
+static void send_kind(struct bed *b, enum tw_link_kind kind, uint64_t nonce) {
     uint8_t bytes[200];
     struct tw_link_open q = {.pid = 1, .nonce = nonce};
     struct tw_link_header h = {.kind = (uint8_t)kind};
@@ -46,104 +46,104 @@ static void say(struct bed *b, enum tw_link_kind kind, uint64_t nonce) {
                      TW_PACKET_OK);
 }
 
-/* The kind of the packet that a call takes next. */
-static int hear(struct tw_pipe *call) {
+/* The kind of the packet that a connection takes next. */
+static int take_kind(struct tw_pipe *connection) {
     uint8_t *bytes;
     size_t n;
     struct tw_link_header h;
-    if (call->ops->take(call, &bytes, &n) != TW_PACKET_OK) {
+    if (connection->ops->take(connection, &bytes, &n) != TW_PACKET_OK) {
         return -1;
     }
     assert_true(tw_packet_good(bytes, n, &h));
     return h.kind;
 }
 
-static enum tw_packet_result state_of(struct tw_pipe *call) {
+static enum tw_packet_result state_of(struct tw_pipe *connection) {
     uint8_t *bytes;
     size_t n;
-    return call->ops->take(call, &bytes, &n);
+    return connection->ops->take(connection, &bytes, &n);
 }
 
 static void a_connection_begins_only_with_open(void **state) {
     struct bed *b = *state;
-    assert_null(tw_medium_accept(b->line));
-    say(b, TW_LINK_PING, 0);
-    say(b, TW_LINK_OPEN, 0); /* a host without a number */
-    say(b, TW_LINK_OPEN, 7);
-    say(b, TW_LINK_PING, 0);
-    assert_true(tw_medium_fd(b->line) >= 0);
-    struct tw_pipe *call = tw_medium_accept(b->line);
-    assert_non_null(call);
-    assert_int_equal(tw_medium_fd(b->line), -1);
-    assert_null(tw_medium_accept(b->line));
-    assert_int_equal(hear(call), TW_LINK_OPEN);
-    assert_int_equal(hear(call), TW_LINK_PING);
-    assert_int_equal(state_of(call), TW_PACKET_AGAIN);
-    say(b, TW_LINK_OPEN, 7); /* it did not hear the answer */
-    assert_int_equal(hear(call), TW_LINK_OPEN);
-    call->ops->close(call);
+    assert_null(tw_medium_accept(b->medium));
+    send_kind(b, TW_LINK_PING, 0);
+    send_kind(b, TW_LINK_OPEN, 0); /* a host without a nonce */
+    send_kind(b, TW_LINK_OPEN, 7);
+    send_kind(b, TW_LINK_PING, 0);
+    assert_true(tw_medium_fd(b->medium) >= 0);
+    struct tw_pipe *connection = tw_medium_accept(b->medium);
+    assert_non_null(connection);
+    assert_int_equal(tw_medium_fd(b->medium), -1);
+    assert_null(tw_medium_accept(b->medium));
+    assert_int_equal(take_kind(connection), TW_LINK_OPEN);
+    assert_int_equal(take_kind(connection), TW_LINK_PING);
+    assert_int_equal(state_of(connection), TW_PACKET_AGAIN);
+    send_kind(b, TW_LINK_OPEN, 7); /* it did not receive the answer */
+    assert_int_equal(take_kind(connection), TW_LINK_OPEN);
+    connection->ops->close(connection);
 }
 
 static void the_next_host_ends_the_previous_connection(void **state) {
     struct bed *b = *state;
-    say(b, TW_LINK_OPEN, 1);
-    struct tw_pipe *call = tw_medium_accept(b->line);
-    assert_int_equal(hear(call), TW_LINK_OPEN);
-    say(b, TW_LINK_OPEN, 2);
-    say(b, TW_LINK_CLOSE, 0);
-    assert_int_equal(state_of(call), TW_PACKET_GONE);
-    assert_int_equal(state_of(call), TW_PACKET_GONE);
+    send_kind(b, TW_LINK_OPEN, 1);
+    struct tw_pipe *connection = tw_medium_accept(b->medium);
+    assert_int_equal(take_kind(connection), TW_LINK_OPEN);
+    send_kind(b, TW_LINK_OPEN, 2);
+    send_kind(b, TW_LINK_CLOSE, 0);
+    assert_int_equal(state_of(connection), TW_PACKET_GONE);
+    assert_int_equal(state_of(connection), TW_PACKET_GONE);
     uint8_t byte = 0;
-    assert_int_equal(call->ops->send(call, &byte, 1), TW_PACKET_GONE);
-    call->ops->close(call);
-    call = tw_medium_accept(b->line);
-    assert_non_null(call);
-    assert_int_equal(hear(call), TW_LINK_OPEN);
-    assert_int_equal(hear(call), TW_LINK_CLOSE);
-    call->ops->close(call);
-    say(b, TW_LINK_OPEN, 2); /* an old packet, repeated: not a new host */
-    assert_null(tw_medium_accept(b->line));
+    assert_int_equal(connection->ops->send(connection, &byte, 1), TW_PACKET_GONE);
+    connection->ops->close(connection);
+    connection = tw_medium_accept(b->medium);
+    assert_non_null(connection);
+    assert_int_equal(take_kind(connection), TW_LINK_OPEN);
+    assert_int_equal(take_kind(connection), TW_LINK_CLOSE);
+    connection->ops->close(connection);
+    send_kind(b, TW_LINK_OPEN, 2); /* an old packet, repeated: not a new host */
+    assert_null(tw_medium_accept(b->medium));
 }
 
-/* The recovery ladder of a host resets the medium, and the host goes on asking with the number that
- * it has. Once that was taken for an old packet, and no rung could help. */
+/* The recovery ladder of a host resets the medium, and the host repeats its OPEN with the same nonce.
+ * That was once mistaken for an old packet, so that no rung of the ladder could help. */
 static void the_same_host_may_reconnect_after_a_reset_of_the_medium(void **state) {
     struct bed *b = *state;
     for (int i = 0; i < 2; i++) { /* the mark is read by a connection, or without one */
-        say(b, TW_LINK_OPEN, 5);
-        struct tw_pipe *call = tw_medium_accept(b->line);
-        assert_non_null(call);
-        assert_int_equal(hear(call), TW_LINK_OPEN);
-        b->medium->host_gone = true;
+        send_kind(b, TW_LINK_OPEN, 5);
+        struct tw_pipe *connection = tw_medium_accept(b->medium);
+        assert_non_null(connection);
+        assert_int_equal(take_kind(connection), TW_LINK_OPEN);
+        b->fake->host_gone = true;
         if (i == 0) {
-            assert_int_equal(state_of(call), TW_PACKET_GONE);
+            assert_int_equal(state_of(connection), TW_PACKET_GONE);
         }
-        call->ops->close(call);
-        assert_null(tw_medium_accept(b->line));
+        connection->ops->close(connection);
+        assert_null(tw_medium_accept(b->medium));
     }
-    say(b, TW_LINK_OPEN, 5);
-    struct tw_pipe *call = tw_medium_accept(b->line);
-    assert_non_null(call);
-    call->ops->close(call);
+    send_kind(b, TW_LINK_OPEN, 5);
+    struct tw_pipe *connection = tw_medium_accept(b->medium);
+    assert_non_null(connection);
+    connection->ops->close(connection);
 }
 
 static void a_host_that_has_gone_ends_its_connection(void **state) {
     struct bed *b = *state;
-    say(b, TW_LINK_OPEN, 1);
-    struct tw_pipe *call = tw_medium_accept(b->line);
-    assert_int_equal(hear(call), TW_LINK_OPEN);
-    b->medium->host_gone = true;
-    assert_int_equal(state_of(call), TW_PACKET_GONE);
-    call->ops->close(call);
-    assert_null(tw_medium_accept(b->line));
-    say(b, TW_LINK_OPEN, 2);
-    call = tw_medium_accept(b->line);
-    assert_non_null(call);
-    call->ops->hang_up(call);
-    assert_int_equal(state_of(call), TW_PACKET_GONE);
-    call->ops->close(call);
+    send_kind(b, TW_LINK_OPEN, 1);
+    struct tw_pipe *connection = tw_medium_accept(b->medium);
+    assert_int_equal(take_kind(connection), TW_LINK_OPEN);
+    b->fake->host_gone = true;
+    assert_int_equal(state_of(connection), TW_PACKET_GONE);
+    connection->ops->close(connection);
+    assert_null(tw_medium_accept(b->medium));
+    send_kind(b, TW_LINK_OPEN, 2);
+    connection = tw_medium_accept(b->medium);
+    assert_non_null(connection);
+    connection->ops->hang_up(connection);
+    assert_int_equal(state_of(connection), TW_PACKET_GONE);
+    connection->ops->close(connection);
     b->host->ops->close(b->host);
-    assert_null(tw_medium_accept(b->line)); /* the medium itself is gone */
+    assert_null(tw_medium_accept(b->medium)); /* the medium itself is gone */
     int fd[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fd), 0);
     b->host = tw_pipe_socket(fd[0]);
@@ -160,5 +160,5 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_host_that_has_gone_ends_its_connection, set_up,
                                         tear_down),
     };
-    return cmocka_run_group_tests_name("line", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("medium", tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device's side of a PCIe mailbox against a host that the test plays word by word: it starts,
- * it ends, and nothing that the host writes makes it do more than let the mailbox go.
+ * The device's side of a PCIe mailbox against a host that the test simulates word by word: starting,
+ * ending, and that invalid data from the host only makes the device release the mailbox.
  */
 #include "loader/base/event.h"
 #include "tests/support/pcie_bed.h"
@@ -59,13 +59,13 @@ static enum tw_packet_result take(size_t *n) {
     return p->ops->take(p, &bytes, n);
 }
 
-/* The device has nothing to say. */
+/* Asserts that take() has nothing to return. */
 static void assert_quiet(void) {
     size_t n;
     assert_int_equal(take(&n), TW_PACKET_AGAIN);
 }
 
-/* ... but that the host has gone. */
+/* Asserts that take() reports once that the host has gone. */
 static void assert_left(void) {
     size_t n = 1;
     assert_int_equal(take(&n), TW_PACKET_OK);
@@ -238,8 +238,8 @@ static void unmapped_memory_is_reported_with_its_address(void **state) {
     start_good();
 }
 
-/* What a running host may do wrong: each time the device releases the mailbox once, and a start
- * makes it good again. */
+/* What a running host may do wrong: each time the device releases the mailbox once, and works again
+ * after the next start. */
 static void counters_and_lengths_out_of_range_end_the_host(void **state) {
     (void)state;
     const uint32_t counters[] = {17, 1000, UINT32_MAX, 0x80000000u};
@@ -315,7 +315,7 @@ static void a_start_without_a_mailbox_ends_it(void **state) {
     assert_int_equal(r->started, r->start);
     b.mapped = false;
     assert_int_equal(p->ops->send(p, packet, 8), TW_PACKET_AGAIN);
-    assert_int_equal(r->fault, 0); /* it did not even try */
+    assert_int_equal(r->fault, 0); /* it did not try to access the mailbox */
     b.mapped = true;
     write_start(TW_PCIE_NONE, 0, 0, 0);
     assert_quiet(); /* there was no host to go */

@@ -56,20 +56,20 @@ static void map(uint32_t levels, uint32_t last, uint64_t address, uint64_t leaf)
     }
 }
 
-static uint64_t go(uint64_t address, bool write, uint64_t *bytes) {
+static uint64_t translate(uint64_t address, bool write, uint64_t *bytes) {
     const uint8_t *p = tw_vtd_reach(&v, address, bytes, write);
     return p ? (uint64_t)(p - v.ram) : UINT64_MAX;
 }
 
-static void assert_goes(uint64_t address, bool write, uint64_t to, uint64_t left) {
+static void assert_reaches(uint64_t address, bool write, uint64_t to, uint64_t left) {
     uint64_t bytes = 0;
-    assert_int_equal(go(address, write, &bytes), to);
+    assert_int_equal(translate(address, write, &bytes), to);
     assert_int_equal(bytes, left);
 }
 
 static void assert_stopped(uint64_t address, bool write) {
     uint64_t bytes;
-    assert_int_equal(go(address, write, &bytes), UINT64_MAX);
+    assert_int_equal(translate(address, write, &bytes), UINT64_MAX);
 }
 
 static void pages_are_found_through_three_to_five_levels(void **state) {
@@ -77,8 +77,8 @@ static void pages_are_found_through_three_to_five_levels(void **state) {
     for (uint32_t levels = 3; levels <= 5; levels++) {
         uint64_t address = (UINT64_C(1) << (12 + 9 * levels - 1)) | 0x345000;
         map(levels, 1, address, 0x80000 | R | W);
-        assert_goes(address, false, 0x80000, 4096);
-        assert_goes(address + 0x123, true, 0x80123, 4096 - 0x123);
+        assert_reaches(address, false, 0x80000, 4096);
+        assert_reaches(address + 0x123, true, 0x80123, 4096 - 0x123);
         assert_stopped(address + 4096, false);
         /* wider than the tables */
         assert_stopped(address | UINT64_C(1) << (12 + 9 * levels), false);
@@ -89,17 +89,17 @@ static void pages_are_found_through_three_to_five_levels(void **state) {
 static void large_pages_end_the_walk_early(void **state) {
     (void)state;
     map(4, 2, 0x40000000, 0x200000 | LARGE | R | W);
-    assert_goes(0x40000000 + 0x1234, true, 0x201234, 0x200000 - 0x1234);
+    assert_reaches(0x40000000 + 0x1234, true, 0x201234, 0x200000 - 0x1234);
     map(4, 3, 0x80000000, 0 | LARGE | R);
     /* as much of the GiB as there is */
-    assert_goes(0x80000000 + 0x5000, false, 0x5000, RAM - 0x5000);
+    assert_reaches(0x80000000 + 0x5000, false, 0x5000, RAM - 0x5000);
     assert_stopped(0x80000000 + 0x5000, true);
     assert_stopped(0x80000000 + RAM, false);
     map(4, 4, 0, LARGE | R | W);
     assert_stopped(0, false); /* 512 GiB: there is no such page */
     map(4, 2, 0, 0x3ff000 | LARGE | R | W);
     /* the low bits of a large page's address do not count */
-    assert_goes(0, false, 0x200000, 0x200000);
+    assert_reaches(0, false, 0x200000, 0x200000);
 }
 
 static void each_level_may_deny_access(void **state) {
@@ -110,11 +110,11 @@ static void each_level_may_deny_access(void **state) {
         map(4, 1, address, 0x80000 | R | W);
         memcpy(&entry, v.ram + at, 8);
         put(at, entry & ~(uint64_t)W);
-        assert_goes(address, false, 0x80000, 4096);
+        assert_reaches(address, false, 0x80000, 4096);
         assert_stopped(address, true);
         put(at, entry & ~(uint64_t)R);
         assert_stopped(address, false);
-        assert_goes(address, true, 0x80000, 4096);
+        assert_reaches(address, true, 0x80000, 4096);
         put(at, 0);
         assert_stopped(address, false);
         assert_stopped(address, true);
@@ -124,7 +124,7 @@ static void each_level_may_deny_access(void **state) {
 static void unmapped_pages_are_unreachable_at_once(void **state) {
     (void)state;
     map(4, 1, 0x5000, 0x80000 | R | W);
-    assert_goes(0x5000, true, 0x80000, 4096);
+    assert_reaches(0x5000, true, 0x80000, 4096);
     put(TABLE(1) + 5 * 8, 0);
     assert_stopped(0x5000, true);
 }
@@ -143,10 +143,10 @@ static void contexts_pass_through_or_are_refused(void **state) {
     (void)state;
     map(4, 1, 0x5000, 0x80000 | R | W);
     set_context(4, 2);
-    assert_goes(0x5000, true, 0x5000, 4096);
+    assert_reaches(0x5000, true, 0x5000, 4096);
     assert_stopped(RAM, true);
     set_context(4, 1);
-    assert_goes(0x5000, true, 0x80000, 4096);
+    assert_reaches(0x5000, true, 0x80000, 4096);
     set_context(4, 3);
     assert_stopped(0x5000, true);
     set_context(6, 0);
@@ -155,7 +155,7 @@ static void contexts_pass_through_or_are_refused(void **state) {
     v.root |= 0x400; /* scalable mode */
     assert_stopped(0x5000, true);
     v.on = false;
-    assert_goes(0x5000, true, 0x5000, 4096);
+    assert_reaches(0x5000, true, 0x5000, 4096);
     assert_stopped(RAM, false);
     assert_stopped(UINT64_MAX - 5, false);
 }
@@ -167,11 +167,11 @@ static void tables_outside_memory_end_the_walk(void **state) {
         for (uint32_t level = 2; level <= 4; level++) {
             map(4, 1, 0x5000, 0x80000 | R | W);
             put(TABLE(level), (bad[i] & ~UINT64_C(0xfff) & ~(uint64_t)LARGE) | R | W);
-            uint64_t bytes, to = go(0x5000, false, &bytes);
+            uint64_t bytes, to = translate(0x5000, false, &bytes);
             assert_true(to == UINT64_MAX || to < RAM);
         }
         map(4, 1, 0x5000, (bad[i] & ~UINT64_C(0xfff)) | R | W);
-        uint64_t bytes = 0, to = go(0x5000, true, &bytes);
+        uint64_t bytes = 0, to = translate(0x5000, true, &bytes);
         assert_true(to == UINT64_MAX || (to < RAM && bytes <= RAM - to));
         v.root = bad[i] & ~UINT64_C(0xc00);
         assert_stopped(0x5000, false);
@@ -188,7 +188,7 @@ static void tables_that_contain_themselves_end_the_walk(void **state) {
     for (uint32_t i = 0; i < 512; i++) {
         put(TABLE(5) + i * 8, TABLE(5) | R | W);
     }
-    assert_goes(0x1000, false, TABLE(5), 4096);
+    assert_reaches(0x1000, false, TABLE(5), 4096);
 }
 
 /* Memory full of noise that often looks like tables: the address sanitizer watches. */
@@ -204,7 +204,7 @@ static void random_tables_never_lead_outside_memory(void **state) {
         for (int i = 0; i < 2000; i++) {
             seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
             v.requester = (uint16_t)(seed >> 48);
-            uint64_t bytes = 0, to = go(seed >> (16 + seed % 40), seed & 1, &bytes);
+            uint64_t bytes = 0, to = translate(seed >> (16 + seed % 40), seed & 1, &bytes);
             if (to != UINT64_MAX) {
                 assert_true(to < RAM && bytes >= 1 && bytes <= RAM - to);
                 v.ram[to + bytes - 1] ^= 1;
@@ -217,7 +217,7 @@ static void random_tables_never_lead_outside_memory(void **state) {
 
 /* ---- the monitor ---- */
 
-/* A monitor in a child process: says a greeting, and `answer` to whatever is asked. */
+/* Starts a monitor in a child process: it sends a greeting, then `answer` to any request. */
 static pid_t start_monitor(const char *path, const char *answer) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     strcpy(a.sun_path, path);

@@ -22,7 +22,7 @@ static int connect_to(const char *path) {
     return fd;
 }
 
-/* As many as the device takes in at a time, as many as wait outside, and one more. */
+/* As many as the server accepts at a time, as many as the listen backlog holds, and one more. */
 static void silent_clients_do_not_lock_others_out(void **state) {
     (void)state;
     struct socket_device d;
@@ -51,7 +51,7 @@ static void a_silent_connection_is_closed(void **state) {
     socket_device_start(&d, "quiet", NULL, 0);
     int fd = connect_to(d.path);
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    assert_int_equal(poll(&p, 1, 200), 0); /* it has a moment */
+    assert_int_equal(poll(&p, 1, 200), 0); /* it is given a moment to speak */
     assert_int_equal(poll(&p, 1, 8000), 1);
     assert_int_equal(recv(fd, &byte, 1, 0), 0);
     close(fd);

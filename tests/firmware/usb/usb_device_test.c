@@ -12,7 +12,7 @@ struct life {
     uint32_t generation, dropped, cleared;
 };
 
-static void tell_progress(void *ctx, struct tw_link_progress *p, uint32_t *generation) {
+static void report_progress(void *ctx, struct tw_link_progress *p, uint32_t *generation) {
     p->answered = 41;
     p->counter = 4711;
     *generation = ((struct life *)ctx)->generation;
@@ -32,7 +32,7 @@ static void make(struct tw_usb_device *d, struct life *life, enum tw_usb_speed s
                                      .serial = "SN-1",
                                      .recovery = recovery,
                                      .firmware_version = 0x010203,
-                                     .progress = tell_progress,
+                                     .progress = report_progress,
                                      .ctx = life};
     memset(life, 0, sizeof *life);
     assert_int_equal(tw_usb_device_init(d, &o, NULL), 0);
@@ -180,7 +180,7 @@ static void status_is_the_progress_of_the_open(void **state) {
     assert_int_equal(n, 0);
 }
 
-static void recovery_tells_why_in_120_bytes(void **state) {
+static void recovery_reports_the_reason_in_120_bytes(void **state) {
     (void)state;
     struct tw_usb_device d;
     struct life life;
@@ -297,7 +297,7 @@ static size_t draw_length(uint32_t mps) {
     }
 }
 
-/* A row of bus packets: their lengths. */
+/* The lengths of a sequence of bus packets. */
 struct bus {
     size_t n, length[TW_PACKET_BYTES / 64 + 1];
 };
@@ -425,7 +425,7 @@ int main(void) {
         cmocka_unit_test(strings_are_utf16_and_the_host_gets_no_more_than_it_asked_for),
         cmocka_unit_test(a_serial_number_is_short_printable_text),
         cmocka_unit_test(status_is_the_progress_of_the_open),
-        cmocka_unit_test(recovery_tells_why_in_120_bytes),
+        cmocka_unit_test(recovery_reports_the_reason_in_120_bytes),
         cmocka_unit_test(a_reset_is_done_when_the_open_is_over),
         cmocka_unit_test(unknown_requests_are_refused),
         cmocka_unit_test(a_halt_lasts_until_it_is_cleared),

@@ -15,7 +15,7 @@
 
 static uint32_t generation_now;
 
-static void tell_progress(void *ctx, struct tw_link_progress *p, uint32_t *generation) {
+static void report_progress(void *ctx, struct tw_link_progress *p, uint32_t *generation) {
     (void)ctx;
     p->counter = 99;
     *generation = __atomic_load_n(&generation_now, __ATOMIC_SEQ_CST);
@@ -28,7 +28,7 @@ static struct tw_pipe *medium_open(enum tw_usb_speed speed, const char *recovery
                                      .serial = "SN-7",
                                      .recovery = recovery,
                                      .firmware_version = 0x000100,
-                                     .progress = tell_progress};
+                                     .progress = report_progress};
     __atomic_store_n(&generation_now, 0, __ATOMIC_SEQ_CST);
     int code = tw_usbredir_create(peer_path, &o, &medium, &err);
     if (code) {
@@ -60,7 +60,7 @@ static void the_guest_gets_the_topology_before_the_device(void **state) {
     (void)state;
     static const struct {
         enum tw_usb_speed speed;
-        uint8_t told;
+        uint8_t announced;
         uint16_t bulk;
     } cases[] = {{TW_USB_FULL, usb_redir_speed_full, 64},
                  {TW_USB_HIGH, usb_redir_speed_high, 512},
@@ -70,7 +70,7 @@ static void the_guest_gets_the_topology_before_the_device(void **state) {
         static struct usbredir_peer p;
         peer_open(&p, peer_path);
         assert_true(p.topology_first);
-        assert_int_equal(p.device.speed, cases[i].told);
+        assert_int_equal(p.device.speed, cases[i].announced);
         assert_int_equal(p.device.vendor_id, TW_USB_VENDOR);
         assert_int_equal(p.device.product_id, TW_USB_PRODUCT);
         assert_int_equal(p.device.device_version_bcd, 0x0010);
@@ -117,7 +117,7 @@ static void packets_pass_whole_in_both_directions(void **state) {
         }
         assert_int_equal(medium_take(medium, &got), n);
         assert_memory_equal(got, bytes, n);
-        /* and in, with the border where it belongs */
+        /* and in, with the end of the packet where it belongs */
         assert_int_equal(medium->ops->send(medium, bytes, n), TW_PACKET_OK);
         struct peer_move *m = peer_bulk_in(&p, n);
         peer_await(&p, m);
@@ -151,8 +151,7 @@ static void a_full_queue_makes_the_host_wait(void **state) {
         byte = (uint8_t)i;
         m[i] = peer_bulk_out(&p, &byte, 1);
     }
-    /* Control requests are answered although some of them wait; the second one behind those that do
-     * not. */
+    /* Control requests are answered although some of the transfers wait. */
     assert_int_equal(peer_control(&p, 0x80, 0, 0, 0, 2), usb_redir_success);
     assert_int_equal(peer_control(&p, 0x80, 0, 0, 0, 2), usb_redir_success);
     for (; done < FLOOD && m[done]->done; done++) {
@@ -213,7 +212,8 @@ static void a_halted_endpoint_stalls_until_it_is_cleared(void **state) {
     static uint8_t full[512];
     peer_open(&p, peer_path);
     assert_int_equal(peer_configure(&p, 1), usb_redir_success);
-    peer_await(&p, peer_bulk_out(&p, full, 512)); /* half a packet, which the clearing forgets */
+    peer_await(&p,
+               peer_bulk_out(&p, full, 512)); /* half a packet, which clearing the halt discards */
     assert_int_equal(peer_control(&p, 0x02, 3, 0, p.out, 0), usb_redir_success);
     struct peer_move *m = peer_bulk_out(&p, full, 5);
     peer_await(&p, m);
@@ -384,7 +384,7 @@ static void a_path_is_served_by_one_and_is_a_socket(void **state) {
     assert_int_equal(tw_usbredir_create("/no/such/folder/usb", &o, &second, &err), TW_E_IO);
 }
 
-/* ---- hosts that mean no good ---- */
+/* ---- hostile hosts ---- */
 
 static void await_end(struct usbredir_peer *p) {
     for (int i = 0; !p->gone; i++) {
@@ -428,7 +428,7 @@ static void invalid_usbredir_data_ends_only_the_connection(void **state) {
     peer_open(&p, peer_path);
     send_raw(&p, "\x64\0\0", 3);
     peer_close(&p);
-    /* more reads in flight than anybody needs */
+    /* more reads in flight than any guest has */
     peer_open(&p, peer_path);
     assert_int_equal(peer_configure(&p, 1), usb_redir_success);
     struct usb_redir_bulk_packet_header b = {.endpoint = p.in, .length = 512};
@@ -437,7 +437,7 @@ static void invalid_usbredir_data_ends_only_the_connection(void **state) {
         peer_turn(&p, 0);
     }
     await_end(&p);
-    /* and the next one finds a sound device */
+    /* and the next connection works */
     peer_open(&p, peer_path);
     assert_int_equal(peer_configure(&p, 1), usb_redir_success);
     peer_close(&p);

@@ -9,7 +9,7 @@
 #include "tests/support/test.h"
 
 #define TOKENS 64u
-#define MAX_BYTES 1024u /* bytes a token */
+#define MAX_BYTES 1024u /* for each token */
 
 static struct socket_device device;
 static struct relay *relay;
@@ -42,7 +42,7 @@ static int close_all(void **state) {
     return socket_device_end(&device);
 }
 
-/* Bytes that `n_logits` sets of logits do not explain. */
+/* Returns the bytes that were transferred in addition to `n_logits` sets of logits. */
 static uint64_t beyond(uint64_t n_logits, const char *what) {
     struct relay_count c = relay_take_count(relay);
     assert_true(c.data >= n_logits * logits_bytes);
@@ -109,7 +109,8 @@ static void a_greedy_run_is_one_command(void **state) {
     assert_int_equal(
         tw_session_run_greedy(rig.session, tokens[TOKENS - 1], &o, tokens, &n, &reason, &rig.err),
         0);
-    assert_true(beyond(1, "with its logits") < 4 * 1024 + logits_bytes); /* maybe sent again */
+    assert_true(beyond(1, "with its logits") <
+                4 * 1024 + logits_bytes); /* which may have been sent again */
     assert_non_null(tw_session_logits(rig.session));
 }
 

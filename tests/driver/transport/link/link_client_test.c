@@ -18,16 +18,16 @@ static struct device {
     size_t bytes[8];
     unsigned first, n;
     uint32_t generation;
-    unsigned stale;        /* OPENED packets for a previous host that arrive before ours */
-    int status;            /* of an open */
-    unsigned silent_until; /* rungs */
-    unsigned rungs, failing;
+    unsigned stale;          /* OPENED packets for a previous host that arrive before ours */
+    int status;              /* of an open */
+    unsigned rungs, failing; /* of the recovery ladder; the first `failing` ones fail */
+    unsigned silent_until;   /* silent until this many rungs have been tried */
     unsigned tried;
     bool closed;
 } device;
 
-static void say(enum tw_link_kind kind, uint32_t generation, uint32_t sequence, const void *data,
-                uint32_t n) {
+static void queue_packet(enum tw_link_kind kind, uint32_t generation, uint32_t sequence,
+                         const void *data, uint32_t n) {
     struct tw_link_header h = {
         .kind = (uint8_t)kind, .generation = generation, .sequence = sequence};
     const struct tw_packet_data what = {NULL, data, n};
@@ -42,7 +42,7 @@ static void send_opened(uint32_t generation) {
                                      .generation = generation,
                                      .credits = 1,
                                      .max_payload = TW_LINK_MAX_PAYLOAD};
-    say(TW_LINK_OPENED, generation, 0, &o, sizeof o);
+    queue_packet(TW_LINK_OPENED, generation, 0, &o, sizeof o);
 }
 
 static enum tw_packet_result send_packet(struct tw_pipe *p, const uint8_t *bytes, size_t n) {
@@ -58,8 +58,8 @@ static enum tw_packet_result send_packet(struct tw_pipe *p, const uint8_t *bytes
         }
         send_opened(device.generation);
     } else if (h.kind == TW_LINK_DATA && h.generation == device.generation) {
-        say(TW_LINK_DATA, h.generation, h.sequence, bytes + TW_LINK_HEADER_BYTES,
-            TW_WIRE_HEADER_BYTES);
+        queue_packet(TW_LINK_DATA, h.generation, h.sequence, bytes + TW_LINK_HEADER_BYTES,
+                     TW_WIRE_HEADER_BYTES);
     }
     return TW_PACKET_OK;
 }
@@ -99,7 +99,7 @@ static const char *recover(struct tw_pipe *p, unsigned rung) {
         return NULL;
     }
     device.tried = rung + 1;
-    return rung < device.failing ? "" : "it was kicked";
+    return rung < device.failing ? "" : "it was reset";
 }
 
 static const struct tw_pipe_ops ops = {.send = send_packet,
@@ -124,7 +124,7 @@ static void rungs_that_fail_do_not_end_the_ladder(void **state) {
         open_link((struct device){.generation = 7, .silent_until = 3, .rungs = 3, .failing = 2},
                   &link, &err),
         0);
-    assert_string_equal(link->opening.recovered, "it was kicked");
+    assert_string_equal(link->opening.recovered, "it was reset");
     tw_link_close(&link->base);
     assert_true(device.closed);
     assert_int_equal(
@@ -144,7 +144,7 @@ static void a_device_that_answers_at_last_is_not_to_be_unplugged(void **state) {
     assert_null(strstr(err.message, "unplug"));
     busy.silent_until = 2;
     assert_int_equal(open_link(busy, &link, &err), TW_E_DEVICE_LOST);
-    assert_non_null(strstr(err.message, "it was kicked; unplug"));
+    assert_non_null(strstr(err.message, "it was reset; unplug"));
 }
 
 static void an_opened_for_the_previous_host_is_not_a_reset(void **state) {

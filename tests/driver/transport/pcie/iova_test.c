@@ -21,7 +21,7 @@ static const struct tw_iova_range pc[] = {{0, 0xfedfffff}, {0xfef00000, (UINT64_
 static void a_page_serves_the_iommu_and_the_host(void **state) {
     (void)state;
     assert_int_equal(tw_iova_page(0x1000 | 0x200000 | 0x40000000, 4096), 4096);
-    /* a host page never goes in part */
+    /* a host page is never mapped in part */
     assert_int_equal(tw_iova_page(0x1000 | 0x200000, 16384), 16384);
     assert_int_equal(tw_iova_page(0x10000 | 0x20000000, 4096), 65536);
     assert_int_equal(tw_iova_page(0, 16384), 16384);
@@ -47,7 +47,7 @@ static void addresses_are_pages_of_any_size(void **state) {
     }
 }
 
-static void the_devices_reach_limits_the_offer(void **state) {
+static void the_devices_dma_bits_limit_the_ranges(void **state) {
     (void)state;
     uint64_t x;
     assert_int_equal(tw_iova_init(&a, pc, 2, 32, 4096, &err), 0);
@@ -61,7 +61,7 @@ static void the_devices_reach_limits_the_offer(void **state) {
     assert_non_null(strstr(err.message, "has 0"));
 }
 
-static void an_offer_out_of_reach_is_refused_with_both_sides(void **state) {
+static void ranges_that_the_device_cannot_address_are_refused_with_both_limits(void **state) {
     (void)state;
     static const struct tw_iova_range high[] = {{UINT64_C(1) << 40, (UINT64_C(1) << 41) - 1}};
     assert_int_equal(tw_iova_init(&a, high, 1, 40, 4096, &err), TW_E_NOMEM);
@@ -158,8 +158,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_page_serves_the_iommu_and_the_host),
         TEST(addresses_are_pages_of_any_size),
-        TEST(the_devices_reach_limits_the_offer),
-        TEST(an_offer_out_of_reach_is_refused_with_both_sides),
+        TEST(the_devices_dma_bits_limit_the_ranges),
+        TEST(ranges_that_the_device_cannot_address_are_refused_with_both_limits),
         TEST(parts_of_pages_at_the_edges_are_left_out),
         TEST(the_whole_address_space_is_a_range),
         TEST(ranges_in_disorder_are_put_in_order),

@@ -20,7 +20,7 @@ static struct tw_pcie_mailbox *box(bool window) {
     return (void *)(window ? b.bar2 + 4096 : b.mailbox);
 }
 
-/* What the device does when it is rung. */
+/* How the device reacts to its doorbell. */
 static struct {
     bool silent, leaves; /* leaves: drops off the bus when the doorbell is rung */
     int fault;
@@ -221,9 +221,9 @@ static void echo(bool window, const uint8_t *out, uint32_t n) {
 
 static void packets_of_all_sizes_go_both_ways(void **state) {
     (void)state;
-    const uint32_t most = TW_LINK_HEADER_BYTES + TW_PCIE_CHUNK;
-    uint8_t *out = malloc(most);
-    for (uint32_t i = 0; i < most; i++) {
+    const uint32_t max = TW_LINK_HEADER_BYTES + TW_PCIE_CHUNK;
+    uint8_t *out = malloc(max);
+    for (uint32_t i = 0; i < max; i++) {
         out[i] = (uint8_t)(i * 5 + i / 251);
     }
     for (int window = 0; window < 2; window++) {
@@ -232,7 +232,7 @@ static void packets_of_all_sizes_go_both_ways(void **state) {
         r->taken = 77;
         assert_int_equal(open_pipe(window), 0);
         for (uint32_t k = 0; k < 100; k++) {
-            echo(window, out, k < 40 ? k + 1 : most - (k * 977) % most);
+            echo(window, out, k < 40 ? k + 1 : max - (k * 977) % max);
         }
         p->ops->close(p);
         p = NULL;
@@ -285,9 +285,9 @@ static void counters_out_of_range_end_the_pipe(void **state) {
         tw_pcie_store(&box(window)->to_host, r->taken + bad[i / 2]);
         assert_gone("counter is damaged");
         assert_int_equal(open_pipe(window), 0);
-        tw_pcie_store(&box(window)->done,
-                      /* a little behind is in flight */
-                      r->to_device + bad[i / 2] - (i / 2 == 3 ? 100 : 0));
+        /* slightly less than to_device would be legal: packets in flight */
+        uint32_t done = r->to_device + bad[i / 2] - (i / 2 == 3 ? 100 : 0);
+        tw_pcie_store(&box(window)->done, done);
         uint8_t packet[8] = {1};
         assert_int_equal(p->ops->send(p, packet, 8), TW_PACKET_GONE);
         assert_gone("counter is damaged");
@@ -362,7 +362,7 @@ static void the_ladder_has_three_rungs(void **state) {
     assert_non_null(p->ops->recover(p, 0));
     assert_int_equal(r->start, start + 3);
     device.silent = true;
-    assert_string_equal(p->ops->recover(p, 1), ""); /* it failed, and the next one may do it */
+    assert_string_equal(p->ops->recover(p, 1), ""); /* it failed; the next rung may succeed */
     p->ops->hang_up(p);
     assert_null(p->ops->recover(p, 0));
 }

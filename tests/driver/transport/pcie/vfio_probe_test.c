@@ -13,9 +13,9 @@
 #define BDF "0000:00:02.0"
 #define OTHER "0000:00:1f.0"
 
-static char root[] = "/tmp/tw-look-XXXXXX", sys[64], dev[64];
+static char root[] = "/tmp/tw-vfio-XXXXXX", sys[64], dev[64];
 static struct tw_vfio_places places = {sys, dev};
-static struct tw_vfio_probe look;
+static struct tw_vfio_probe probe;
 
 static void shell(const char *format, ...) TW_PRINTF(1, 2);
 static void shell(const char *format, ...) {
@@ -31,7 +31,7 @@ static void shell(const char *format, ...) {
 /* A card in group 7 that is ready. */
 static int make(void **state) {
     (void)state;
-    strcpy(root, "/tmp/tw-look-XXXXXX");
+    strcpy(root, "/tmp/tw-vfio-XXXXXX");
     assert_non_null(mkdtemp(root));
     snprintf(sys, sizeof sys, "%s/sys", root);
     snprintf(dev, sizeof dev, "%s/dev", root);
@@ -51,10 +51,10 @@ static int drop(void **state) {
 }
 
 static void assert_state(const char *state, const char *reason, const char *remedy) {
-    tw_vfio_probe(&places, BDF, &look);
-    assert_string_equal(look.state, state);
-    if (!strstr(look.reason, reason) || !strstr(look.remedy, remedy)) {
-        fail_msg("'%s' and '%s' do not contain '%s' and '%s'", look.reason, look.remedy, reason,
+    tw_vfio_probe(&places, BDF, &probe);
+    assert_string_equal(probe.state, state);
+    if (!strstr(probe.reason, reason) || !strstr(probe.remedy, remedy)) {
+        fail_msg("'%s' and '%s' do not contain '%s' and '%s'", probe.reason, probe.remedy, reason,
                  remedy);
     }
 }
@@ -62,9 +62,9 @@ static void assert_state(const char *state, const char *reason, const char *reme
 static void a_usable_card_is_ready(void **state) {
     (void)state;
     assert_state("ready", "", "");
-    assert_string_equal(look.reason, "");
-    assert_string_equal(look.remedy, "");
-    assert_string_equal(look.group, "7");
+    assert_string_equal(probe.reason, "");
+    assert_string_equal(probe.remedy, "");
+    assert_string_equal(probe.group, "7");
 }
 
 static void a_card_that_is_not_there_is_gone(void **state) {
@@ -99,7 +99,7 @@ static void a_card_without_a_driver_gets_the_commands_to_bind_it(void **state) {
     assert_state("not bound", "no driver",
                  "echo vfio-pci | sudo tee /sys/bus/pci/devices/" BDF "/driver_override; echo " BDF
                  " | sudo tee /sys/bus/pci/drivers_probe");
-    assert_null(strstr(look.remedy, "unbind"));
+    assert_null(strstr(probe.remedy, "unbind"));
 }
 
 static void a_card_with_another_driver_is_unbound_first(void **state) {
@@ -129,8 +129,8 @@ static void a_crowded_group_does_not_overflow(void **state) {
         shell("ln -s ../../drivers/lpc_ich sys/bus/pci/devices/0000:01:%02x.0/driver", i);
     }
     assert_state("not viable", "group 7 also holds", "unbind");
-    assert_true(strlen(look.reason) < sizeof look.reason &&
-                strlen(look.remedy) < sizeof look.remedy);
+    assert_true(strlen(probe.reason) < sizeof probe.reason &&
+                strlen(probe.remedy) < sizeof probe.remedy);
 }
 
 static void a_node_of_another_user_is_reported(void **state) {

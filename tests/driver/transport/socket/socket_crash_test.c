@@ -63,7 +63,7 @@ static void opening_and_closing_leaks_nothing(void **state) {
         if (use(d.selector, 1, &err)) {
             fail_msg("cycle %u: %s", i, err.message);
         }
-        if (i == 20) { /* warm */
+        if (i == 20) { /* caches are warm */
             wait_for_fds(d.pid, 0);
             mine = process_fds(getpid());
             theirs = process_fds(d.pid);

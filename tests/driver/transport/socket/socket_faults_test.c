@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The emulator with faults: every fault plan, with several seeds, ends in a right result or a clean
- * error within the deadline, and the next open works.
+ * The emulator with faults: every fault plan, with several seeds, ends in a correct result or a
+ * clean error within the deadline, and the next open works.
  */
 #include "driver/device/device.h"
 #include "loader/base/clock.h"
@@ -13,14 +13,14 @@
 #include <signal.h>
 #include <unistd.h>
 
-#define DEADLINE_MS 1500u /* where the device has to be given up */
-#define PATIENT_MS 8000u  /* where it must not be, however busy this machine is */
+#define DEADLINE_MS 1500u /* for plans that end with a lost device */
+#define PATIENT_MS 8000u  /* for plans that must succeed, however busy this machine is */
 #define LONG_S 60         /* no call may take so long, on any machine */
 #define BYTES 140000u     /* three packets */
 #define ROUNDS 4
 #define AT_ONCE 36
 
-/* How each plan must end. 0: with the right result, however bad the link is. */
+/* How each plan must end. 0: with the correct result, however bad the link is. */
 static const struct {
     const char *plan;
     int code;
@@ -102,7 +102,7 @@ static int work_round(tw_device *device, uint32_t round, uint8_t *bytes, uint8_t
                                   .out_bytes = sizeof hash};
     code = code ? code : tw_device_call(device, &call, err);
     if (!code && hash.crc32c != tw_wire_crc32c(0, bytes, BYTES)) {
-        return tw_fail(err, TW_E_INTERNAL, "the hash is another one");
+        return tw_fail(err, TW_E_INTERNAL, "the hash differs");
     }
     tw_device_free(device, at);
     return code;
@@ -122,7 +122,7 @@ static int work(const char *selector, uint32_t deadline_ms, uint32_t rounds, tw_
     uint64_t at;
     if (code && (tw_device_alloc(device, 64, 64, false, &at, &again) != TW_E_DEVICE_LOST ||
                  !strstr(again.message, "open it again"))) {
-        code = tw_fail(err, TW_E_INTERNAL, "a lost device takes calls: %s", again.message);
+        code = tw_fail(err, TW_E_INTERNAL, "a lost device still accepts calls: %s", again.message);
     }
     tw_device_close(device);
     return code;
@@ -168,7 +168,7 @@ static int try_plan(void *ctx) {
         return complain(t, "not as expected", code, err.message);
     }
     if (code && !strstr(err.message, t->here ? plan : d.selector)) {
-        return complain(t, "no word of the device", code, err.message);
+        return complain(t, "the error does not name the device", code, err.message);
     }
     if (tw_clock_s() - start > LONG_S) {
         return complain(t, "it took too long", code, err.message);
@@ -178,7 +178,7 @@ static int try_plan(void *ctx) {
     }
     code = work(d.selector, PATIENT_MS, ROUNDS, &err);
     if (code) {
-        return complain(t, "the next open", code, err.message);
+        return complain(t, "the next open failed", code, err.message);
     }
     return socket_device_end(&d);
 }
@@ -278,14 +278,15 @@ static void a_frozen_site_is_named(void **state) {
     assert_non_null(strstr(r.err.message, "(matmul)"));
     assert_non_null(strstr(r.err.message, " is in section "));
     rig_close(&r);
-    assert_int_equal(open_session(d.selector, 0, TW_MODE_FAST, &r), 0); /* the reset let it go */
+    assert_int_equal(open_session(d.selector, 0, TW_MODE_FAST, &r),
+                     0); /* the reset released the frozen site */
     assert_int_equal(tw_session_feed(r.session, ids, 4, &r.err), 0);
     rig_close(&r);
     assert_int_equal(socket_device_end(&d), 0);
 }
 
-/* One step of 20 tokens on a machine that crawls takes some seconds. 0: right, and as slow as it
- * should be. */
+/* Runs one step of 20 tokens, which takes some seconds on a machine that crawls. Returns 0 if the
+ * result is correct and it was as slow as it should be. */
 static int crawl_on(const char *selector, enum tw_mode mode, uint32_t deadline_ms) {
     struct rig r;
     uint32_t ids[20];

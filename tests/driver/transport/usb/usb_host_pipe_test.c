@@ -71,7 +71,7 @@ static int tear_down(void **state) {
     return 0;
 }
 
-/* Waits until the mock has seen it; the lock guards what the device notes. */
+/* Waits until a counter of the mock reaches `wanted`. The mock's lock guards its counters. */
 static void await(struct bed *b, const unsigned *what, unsigned wanted) {
     for (int ms = 0; ms < PATIENCE_MS; ms++) {
         pthread_mutex_lock(&b->mock.lock);
@@ -82,7 +82,7 @@ static void await(struct bed *b, const unsigned *what, unsigned wanted) {
         }
         usleep(1000);
     }
-    fail_msg("it did not happen");
+    fail_msg("the mock's counter did not reach %u", wanted);
 }
 
 static void send_bytes(struct bed *b, const uint8_t *bytes, size_t n) {
@@ -166,7 +166,7 @@ static void room_is_sent_without_a_copy_or_given_back(void **state) {
     assert_int_equal(b->p->ops->send(b->p, room, 3000), TW_PACKET_OK);
     await(b, &b->packets, 1);
     assert_int_equal(b->last, 3000);
-    for (int i = 0; i < 50; i++) { /* nothing is lent for ever */
+    for (int i = 0; i < 50; i++) { /* no buffer stays lent for ever */
         send_bytes(b, pattern, 10);
     }
     await(b, &b->packets, 51);
@@ -224,7 +224,7 @@ static void an_endpoint_that_stalls_again_waits_for_recovery(void **state) {
     b->p->ops->take(b->p, &bytes, &(size_t){0});
     await(b, &b->mock.clears, 1);
     usleep(200000);
-    assert_int_equal(b->mock.clears, 1); /* it does not try for ever */
+    assert_int_equal(b->mock.clears, 1); /* it is not cleared again and again */
     pthread_mutex_lock(&b->mock.lock);
     b->mock.stalls_in = 0;
     pthread_mutex_unlock(&b->mock.lock);
@@ -242,12 +242,12 @@ static void a_stalled_send_is_lost_and_the_next_arrives(void **state) {
     send_bytes(b, pattern, 600);
     await(b, &b->mock.clears, 1);
     send_bytes(b, pattern, 700);
-    await(b, &b->packets, 2); /* the byte that ends what may have been cut, then the packet */
+    await(b, &b->packets, 2); /* the byte that ends a packet that may have been cut, then ours */
     assert_int_equal(b->last, 700);
     assert_int_equal(b->mock.ended_bytes, 1);
 }
 
-static void a_packet_that_was_cut_does_not_eat_the_next(void **state) {
+static void a_packet_that_was_cut_does_not_swallow_the_next(void **state) {
     struct bed *b = *state;
     usb_mock_set_out(&b->mock, MOCK_CUT);
     send_bytes(b, pattern, 3000);
@@ -423,7 +423,7 @@ int main(int argc, char **argv) {
         TEST(a_stall_is_cleared_once),
         TEST(an_endpoint_that_stalls_again_waits_for_recovery),
         TEST(a_stalled_send_is_lost_and_the_next_arrives),
-        TEST(a_packet_that_was_cut_does_not_eat_the_next),
+        TEST(a_packet_that_was_cut_does_not_swallow_the_next),
         TEST(a_few_errors_are_survived),
         TEST(persistent_errors_end_the_pipe),
         TEST(no_memory_in_the_kernel_is_waited_for),

@@ -217,7 +217,7 @@ static void every_device_is_listed_with_its_state_and_reason(void **state) {
     struct mock_shape s = mock_good;
     usb_mock_add(&b->mock, 1, &mock_good);
     s.serial = "TW0002";
-    s.product = 0x1234; /* an id of its own, our class */
+    s.product = 0x1234; /* another product id, our class */
     usb_mock_add(&b->mock, 2, &s);
     s.interface_class = 0x03; /* neither id nor class: not ours */
     usb_mock_add(&b->mock, 3, &s);
@@ -237,7 +237,7 @@ static void every_device_is_listed_with_its_state_and_reason(void **state) {
     s.interface_class = 0xFE; /* our id, another class */
     usb_mock_add(&b->mock, 8, &s);
     s = mock_good;
-    s.serial = "TW\033[31m"; /* nothing to type, and nothing for a terminal */
+    s.serial = "TW\033[31m"; /* cannot be typed, and must not reach a terminal */
     s.product = TW_USB_PRODUCT_RECOVERY;
     b->mock.reason = "its firmware's checksum is wrong\033[31m";
     usb_mock_add(&b->mock, 9, &s);
@@ -335,9 +335,8 @@ static void a_device_opens_by_each_of_its_names_and_works(void **state) {
         assert_int_equal(tw_device_reset(device, &err), 0);
         tw_device_close(device);
     }
-    /* an ordinary open resets no port, */
-    assert_int_equal(b->mock.resets, 0);
-    assert_int_equal(b->mock.host_resets + b->mock.clears, 0); /* and nothing else */
+    assert_int_equal(b->mock.resets, 0); /* an ordinary open resets and clears nothing */
+    assert_int_equal(b->mock.host_resets + b->mock.clears, 0);
     assert_int_equal(b->mock.claims, 3);
 }
 
@@ -360,7 +359,7 @@ static void a_program_that_does_not_lock_is_noticed_by_its_claim(void **state) {
     b->mock.refuse_claim = EBUSY;
     b->mock.claims_refused = 1000;
     refuses("usb", TW_E_DEVICE_BUSY, "is using it");
-    assert_int_equal(b->mock.claims_refused, 999); /* that is no matter of waiting */
+    assert_int_equal(b->mock.claims_refused, 999); /* it does not retry */
 }
 
 static void without_a_lock_folder_the_claim_alone_decides(void **state) {

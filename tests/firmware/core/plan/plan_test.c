@@ -614,7 +614,7 @@ static void inputs_out_of_range_refuse_the_step_before_it_begins(void **state) {
 }
 
 /* What was checked is what is used: the host may write to its Inputs at any time. */
-static void inputs_that_change_behind_the_check_are_not_looked_at(void **state) {
+static void inputs_that_change_after_the_check_are_not_read_again(void **state) {
     (void)state;
     struct td d = td_create((struct td_options){.width = 2, .height = 1});
     struct tw_plan *plan = NULL;
@@ -640,7 +640,7 @@ static void inputs_that_change_behind_the_check_are_not_looked_at(void **state) 
 
 /* ---- memory and text ---- */
 
-static void too_little_memory_for_a_plan_is_said_with_the_size_needed(void **state) {
+static void too_little_memory_for_a_plan_is_reported_with_the_size_needed(void **state) {
     (void)state;
     struct td d = td_create((struct td_options){.width = 2, .height = 2});
     for (uint32_t threads = 1; threads <= 5; threads += 2) {
@@ -716,8 +716,8 @@ int main(void) {
         cmocka_unit_test(a_dynamic_address_out_of_range_in_its_last_iteration_is_refused),
         cmocka_unit_test(impossible_thread_counts_are_refused),
         cmocka_unit_test(inputs_out_of_range_refuse_the_step_before_it_begins),
-        cmocka_unit_test(inputs_that_change_behind_the_check_are_not_looked_at),
-        cmocka_unit_test(too_little_memory_for_a_plan_is_said_with_the_size_needed),
+        cmocka_unit_test(inputs_that_change_after_the_check_are_not_read_again),
+        cmocka_unit_test(too_little_memory_for_a_plan_is_reported_with_the_size_needed),
         cmocka_unit_test(a_plan_describes_each_of_its_entries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

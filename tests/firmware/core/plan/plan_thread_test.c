@@ -57,8 +57,7 @@ static void copied_tensors_give_the_same_bytes_on_any_number_of_threads(void **s
     expect_equal_on_threads((struct td_options){.width = 2, .height = 1, .misalign = 4}, 6);
 }
 
-/* Progress counts wrap between steps, inside of one, and from one half of the numbers to the
- * other. */
+/* Progress counts wrap between steps and in the middle of one, and pass 2^31. */
 static void progress_may_start_just_below_its_wrap(void **state) {
     (void)state;
     struct td d = td_create((struct td_options){.width = 2, .height = 2});
@@ -85,7 +84,7 @@ static void progress_may_start_just_below_its_wrap(void **state) {
     pb_free(d.m);
 }
 
-static void each_rendezvous_and_gather_costs_one_wait_a_thread(void **state) {
+static void each_rendezvous_and_gather_costs_one_wait_per_thread(void **state) {
     (void)state;
     struct td d = td_create((struct td_options){.width = 2, .height = 1});
     struct mr_case c = {d.m, decoder_input, &d, 1};
@@ -101,8 +100,8 @@ static void each_rendezvous_and_gather_costs_one_wait_a_thread(void **state) {
     pb_free(d.m);
 }
 
-/* Site 0 tells sites 1 and 2; site 1, having heard it, tells site 2: there the word of site 1
- * implies that of site 0. */
+/* Site 0 signals sites 1 and 2; site 1 waits for that, then signals site 2: so for site 2 the signal
+ * of site 1 implies that of site 0. */
 static void a_wait_that_another_implies_is_dropped(void **state) {
     (void)state;
     struct pb *m = mb_create(3, 1);
@@ -133,8 +132,8 @@ static void a_wait_that_another_implies_is_dropped(void **state) {
     pb_free(m);
 }
 
-/* Site 0 reads State into a page and says so; site 1, on another thread, overwrites the State; the
- * page is used with no word to site 1, so only a copy is safe. */
+/* Site 0 reads State into a page and signals site 1, which overwrites the State on another thread;
+ * site 1 does not wait until the page has been used, so only a copy is safe. */
 static void a_page_in_use_is_safe_from_writers_on_other_threads(void **state) {
     (void)state;
     struct pb *m = mb_create(2, 1);
@@ -198,7 +197,7 @@ int main(void) {
         cmocka_unit_test(separate_siblings_give_the_same_bytes_on_any_number_of_threads),
         cmocka_unit_test(copied_tensors_give_the_same_bytes_on_any_number_of_threads),
         cmocka_unit_test(progress_may_start_just_below_its_wrap),
-        cmocka_unit_test(each_rendezvous_and_gather_costs_one_wait_a_thread),
+        cmocka_unit_test(each_rendezvous_and_gather_costs_one_wait_per_thread),
         cmocka_unit_test(a_wait_that_another_implies_is_dropped),
         cmocka_unit_test(a_page_in_use_is_safe_from_writers_on_other_threads),
     };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Content by name: found again under its hash, read-only, outliving its host, and giving way to
- * what is needed.
+ * The content cache: kept content is found again under its hash, is read-only, outlives its host,
+ * and is evicted when memory is needed.
  */
 #include "tests/support/server_client.h"
 #include "tests/support/test.h"
@@ -21,19 +21,20 @@ static int tear_down(void **state) {
     return c->live != 0;
 }
 
-static struct tw_wire_content content(uint64_t bytes, uint8_t name) {
+/* `hash`: the byte that its hash consists of. */
+static struct tw_wire_content content(uint64_t bytes, uint8_t hash) {
     struct tw_wire_content q = {.bytes = bytes};
-    memset(q.hash, name, sizeof q.hash);
+    memset(q.hash, hash, sizeof q.hash);
     return q;
 }
 
-static int keep(struct client *c, uint64_t at, uint64_t bytes, uint8_t name) {
-    struct tw_wire_content q = content(bytes, name);
+static int keep(struct client *c, uint64_t at, uint64_t bytes, uint8_t hash) {
+    struct tw_wire_content q = content(bytes, hash);
     return client_call(c, TW_WIRE_KEEP, at, &q, sizeof q);
 }
 
-static uint64_t find(struct client *c, uint64_t bytes, uint8_t name) {
-    struct tw_wire_content q = content(bytes, name);
+static uint64_t find(struct client *c, uint64_t bytes, uint8_t hash) {
+    struct tw_wire_content q = content(bytes, hash);
     assert_int_equal(client_call(c, TW_WIRE_FIND, 0, &q, sizeof q), 0);
     return c->header.address;
 }
@@ -129,5 +130,5 @@ int main(void) {
         TEST(unused_content_is_evicted_and_used_content_is_not),
         TEST(a_full_table_evicts_unused_content),
     };
-    return cmocka_run_group_tests_name("resident", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("content_cache", tests, NULL, NULL);
 }

@@ -27,8 +27,8 @@ static void close_fixture(void) {
     assert_int_equal(f.c.live, 0);
 }
 
-/* LOAD with the logits at this address is refused, and leaves the device as it was: with the right
- * address it loads, and runs. */
+/* Asserts that LOAD with a binding row at this address is refused and leaves the device as it was:
+ * with the right address the program then loads and runs. */
 static void assert_refused(uint32_t row, uint64_t address, const char *says) {
     for (uint32_t m = 0; m < N_MODES; m++) {
         uint64_t right = f.g.address[row], used = f.c.server.counters.memory_used;
@@ -72,7 +72,7 @@ static void nothing_is_written_over_a_program_or_its_rows(void **state) {
     (void)state;
     open_fixture();
     assert_refused(BIGRAM_LOGITS, f.g.blob + 64, "read-only");
-    /* room for the logits behind the rows */
+    /* room for the logits after the rows */
     f.g.bind = client_alloc(&f.c, 1024);
     assert_refused(BIGRAM_LOGITS, f.g.bind + 512, "read-only");
     assert_refused(BIGRAM_IDS, f.g.bind + 512, "read-only");
@@ -96,7 +96,7 @@ static void kept_content_is_never_written(void **state) {
     close_fixture();
 }
 
-/* The second program's blob or rows in what the first one writes. */
+/* The second program's binding rows lie in memory that the first one writes. */
 static void a_program_must_not_overlap_memory_that_another_writes(void **state) {
     (void)state;
     open_fixture();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of the command server, in whole messages: memory, programs, faults, events, and requests
- * that lie.
+ * Tests of the command server, in whole messages: memory, programs, faults, events, and
+ * inconsistent requests.
  */
 #include "tests/support/server_client.h"
 #include "tests/support/test.h"
@@ -258,7 +258,7 @@ static void a_binding_row_that_no_tensor_has_uses_nothing(void **state) {
     assert_int_equal(client_call(c, TW_WIRE_FREE, (uintptr_t)late, NULL, 0), 0);
 }
 
-/* Trips are checked before anything runs, so the program is as good as before. */
+/* Trips are checked before anything runs, so the program can still be run. */
 static void too_many_rows_are_refused_and_nothing_breaks(void **state) {
     struct client *c = *state;
     for (unsigned mode = 0; mode < 2; mode++) {
@@ -294,7 +294,7 @@ static void a_fault_names_the_op_and_becomes_an_event(void **state) {
     assert_int_equal(c->answer.length, 0);
     assert_int_equal(client_call(c, TW_WIRE_LOG, 0, NULL, 0), 0);
     assert_memory_equal(c->answer.payload, "IdOutOfRange", 12);
-    /* It stopped half way: it has to be loaded again. */
+    /* It stopped in the middle of a step: it has to be loaded again. */
     const uint32_t good[BIGRAM_ROWS] = {1, 0, 0, 0};
     assert_int_equal(client_run_bigram(c, &g, good, 1, 1, logits), TW_E_FAULT);
     assert_int_equal(client_load_bigram(c, TW_WIRE_STRICT, &g), 0);

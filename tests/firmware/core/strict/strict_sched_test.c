@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Schedulers and epochs of the strict interpreter: adversaries do what they say and change nothing
- * where a program is right, and counting may start anywhere.
+ * Schedulers and epochs of the strict interpreter: adversaries do what their names say and do not
+ * change what a correct program computes, and the epoch may start at any number.
  */
 #include "tests/support/machine_run.h"
 #include "tests/support/test.h"
@@ -183,8 +183,7 @@ static void an_adversary_finds_the_same_faults(void **state) {
 
 static void words_may_start_just_below_their_wrap(void **state) {
     (void)state;
-    /* All words wrap with the epoch, or on the way from one half to the other, or each at its own
-     * time. */
+    /* All words wrap together with the epoch, or pass 2^31 with it, or each wraps at its own time. */
     static const uint32_t first[] = {UINT32_MAX, UINT32_MAX - 3, INT32_MAX - 2, UINT32_MAX / 3 - 1,
                                      UINT32_MAX / 6 - 2};
     struct td d = td_create((struct td_options){.width = 2, .height = 1});
@@ -203,8 +202,7 @@ static void words_may_start_just_below_their_wrap(void **state) {
     pb_free(d.m);
 }
 
-/* A threshold that counts by epoch in the wrong way is right in step 0 and wrong everywhere
- * else. */
+/* A threshold that grows by the wrong amount per epoch is right in epoch 0 only. */
 static void a_wrong_step_of_the_epoch_shows_at_any_later_epoch(void **state) {
     (void)state;
     for (uint32_t first = 0; first < 2; first++) {

@@ -4,7 +4,7 @@
  * another name and renamed, so that two processes that compile the same model at once both end up
  * with a complete file.
  */
-#include "tools/cache.h"
+#include "tools/model_cache.h"
 
 #include "loader/base/clock.h"
 #include "loader/base/private_path.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One block, a binding row after the other. Tensors that name one row share it; it is as large as
- * the largest.
+ * All binding rows lie in one block, one after the other. Tensors that name the same row share it;
+ * it is as large as the largest of them.
  */
-#include "driver/explore/made_memory.h"
+#include "driver/explore/synthetic_memory.h"
 
 #include "loader/base/assert.h"
 #include "tilewright/footprint.h"
@@ -13,7 +13,7 @@
 
 enum { ALIGN = 64 };
 
-/* ---- places ---- */
+/* ---- layout ---- */
 
 static uint32_t count_rows(const struct tw_program *p) {
     uint64_t n = 0;
@@ -21,10 +21,10 @@ static uint32_t count_rows(const struct tw_program *p) {
         uint64_t end = (uint64_t)p->tensors[t].bind_first + p->tensors[t].bind_count;
         n = p->tensors[t].bind_count && end > n ? end : n;
     }
-    return (uint32_t)n; /* the verifier: below TW_NONE */
+    return (uint32_t)n; /* the verifier has checked that it is below TW_NONE */
 }
 
-static void size_rows(struct made_memory *m) {
+static void size_rows(struct synthetic_memory *m) {
     const struct tw_program *p = m->program;
     for (uint32_t t = 0; t < p->n_tensors; t++) {
         for (uint32_t i = 0; i < p->tensors[t].bind_count; i++) {
@@ -34,8 +34,8 @@ static void size_rows(struct made_memory *m) {
     }
 }
 
-/* False: beyond the limit. */
-static bool place_rows(struct made_memory *m, uint64_t limit, uint64_t *size) {
+/* Returns false if the rows need more than the limit. */
+static bool place_rows(struct synthetic_memory *m, uint64_t limit, uint64_t *size) {
     *size = 0;
     for (uint32_t r = 0; r < m->n_rows; r++) {
         m->address[r] = *size;
@@ -48,20 +48,21 @@ static bool place_rows(struct made_memory *m, uint64_t limit, uint64_t *size) {
     return *size <= limit;
 }
 
-static uint8_t *row_data(const struct made_memory *m, const struct tw_tensor *t, uint32_t i) {
+static uint8_t *row_data(const struct synthetic_memory *m, const struct tw_tensor *t, uint32_t i) {
     TW_ASSERT(i < t->bind_count && t->bind_first + i < m->n_rows);
     return (uint8_t *)(uintptr_t)m->address[t->bind_first + i];
 }
 
 /* ---- contents ---- */
 
-/* Bytes that are small numbers in every type: halves and floats between 2^-6 and 2^-3 or so, scales
- * of quants among them. */
-static void fill_halves(uint8_t *at, uint64_t n, uint64_t seed, uint16_t mantissa, uint16_t first,
-                        unsigned shift) {
+/* Fills memory with 16-bit floats of either sign and a magnitude of about 2^-6 to 2^-3: `mask`
+ * selects the random bits (sign and mantissa), the exponent is one of three from `exponent` on. */
+static void fill_16bit(uint8_t *at, uint64_t n, uint64_t seed, uint16_t mask, uint16_t exponent,
+                       unsigned exponent_shift) {
     for (uint64_t i = 0; i < n; i++) {
         uint64_t r = (seed + i) * 0x9E3779B97F4A7C15u >> 32;
-        uint16_t x = (uint16_t)((r & mantissa) | (uint64_t)(first + (r >> 17) % 3) << shift);
+        uint64_t e = exponent + (r >> 17) % 3;
+        uint16_t x = (uint16_t)((r & mask) | e << exponent_shift);
         memcpy(at + i * 2, &x, 2);
     }
 }
@@ -79,12 +80,12 @@ static void fill_tensor(const struct tw_tensor *t, uint8_t *at, uint64_t seed) {
         fill_floats(at, t->bytes / 4, seed);
         break;
     case TW_DT_BF16:
-        fill_halves(at, t->bytes / 2, seed, 0x807F, 121, 7);
+        fill_16bit(at, t->bytes / 2, seed, 0x807F, 121, 7);
         break;
     case TW_DT_F16:
-    case TW_DT_Q8_0: /* its scales are halves, and any byte is a number */
+    case TW_DT_Q8_0: /* the scales are F16, and any byte is a valid quant */
     case TW_DT_Q4_0:
-        fill_halves(at, t->bytes / 2, seed, 0x83FF, 9, 10);
+        fill_16bit(at, t->bytes / 2, seed, 0x83FF, 9, 10);
         break;
     case TW_DT_I32:
     case TW_DT_U8:
@@ -94,7 +95,7 @@ static void fill_tensor(const struct tw_tensor *t, uint8_t *at, uint64_t seed) {
     }
 }
 
-/* The largest number that the tensor may hold as a trip's input, at most `want`. */
+/* Returns `want`, or the largest value that the trips which read the tensor accept. */
 static uint32_t trip_value(const struct tw_program *p, uint32_t tensor, uint32_t want) {
     for (uint32_t i = 0; i < p->n_trips; i++) {
         const struct tw_trip *t = &p->trips[i];
@@ -107,15 +108,16 @@ static uint32_t trip_value(const struct tw_program *p, uint32_t tensor, uint32_t
     return want;
 }
 
-static bool is_trip(const struct tw_program *p, uint32_t tensor, uint32_t op_trip) {
-    return op_trip != TW_NONE && p->trips[op_trip].input == tensor;
+static bool trip_reads(const struct tw_program *p, uint32_t trip, uint32_t tensor) {
+    return trip != TW_NONE && p->trips[trip].input == tensor;
 }
 
-/* How an op uses an Input: as the position where it writes (0 is always one), or as ids of rows. */
-static void look_at_op(const struct tw_program *p, const struct tw_op *op, uint32_t tensor,
-                       uint32_t *want, uint32_t *limit) {
+/* Limits the value to what an op accepts that uses the Input as the position where it writes (0 is
+ * always valid) or as row ids (below *limit). */
+static void limit_for_op(const struct tw_program *p, const struct tw_op *op, uint32_t tensor,
+                         uint32_t *want, uint32_t *limit) {
     const struct tw_operand *position = tw_op_position(op);
-    if (position && is_trip(p, tensor, position->id)) {
+    if (position && trip_reads(p, position->id, tensor)) {
         *want = 0;
     }
     if (op->code == TW_OP_GATHER && tw_op_region(op, TW_GATHER_REGION_ids)->id == tensor) {
@@ -124,18 +126,18 @@ static void look_at_op(const struct tw_program *p, const struct tw_op *op, uint3
     }
 }
 
-/* Ids count through the rows. */
-static void fill_input(const struct made_memory *m, uint32_t tensor, uint32_t number) {
+/* Row ids step through the table; everything else is one value. */
+static void fill_input(const struct synthetic_memory *m, uint32_t tensor, uint32_t input) {
     const struct tw_program *p = m->program;
     const struct tw_tensor *t = &p->tensors[tensor];
-    uint32_t want = number, limit = UINT32_MAX;
+    uint32_t want = input, limit = UINT32_MAX;
     for (uint32_t s = 0; s < p->n_sites * TW_ENGINE_COUNT; s++) {
         const struct tw_stream *stream = &p->streams[s];
         struct tw_op op;
         for (uint32_t at = 0;
              at < stream->n_words && tw_op_decode(stream->words, stream->n_words, at, &op);
              at += op.n_words) {
-            look_at_op(p, &op, tensor, &want, &limit);
+            limit_for_op(p, &op, tensor, &want, &limit);
         }
     }
     want = trip_value(p, tensor, want);
@@ -145,7 +147,7 @@ static void fill_input(const struct made_memory *m, uint32_t tensor, uint32_t nu
     }
 }
 
-static void fill(const struct made_memory *m, uint32_t number) {
+static void fill(const struct synthetic_memory *m, uint32_t input) {
     const struct tw_program *p = m->program;
     for (uint32_t t = 0; t < p->n_tensors; t++) {
         const struct tw_tensor *x = &p->tensors[t];
@@ -157,13 +159,13 @@ static void fill(const struct made_memory *m, uint32_t number) {
     for (uint32_t t = 0; t < p->n_tensors; t++) {
         const struct tw_tensor *x = &p->tensors[t];
         if (x->role == TW_ROLE_INPUT && x->dtype == TW_DT_I32 && x->bind_count) {
-            fill_input(m, t, number);
+            fill_input(m, t, input);
         }
     }
 }
 
-/* Tables and block; false: beyond the limit, or no memory. */
-static bool take_memory(struct made_memory *m, uint64_t limit) {
+/* Allocates the tables and the block. Returns false if the limit is too small or malloc fails. */
+static bool allocate(struct synthetic_memory *m, uint64_t limit) {
     uint64_t size;
     if ((uint64_t)m->n_rows * sizeof *m->address > limit / 4) {
         return false;
@@ -188,31 +190,31 @@ static bool take_memory(struct made_memory *m, uint64_t limit) {
     return true;
 }
 
-int made_memory_init(struct made_memory *m, const struct tw_program *program, uint32_t number,
-                     uint64_t limit_bytes, tw_error *err) {
-    *m = (struct made_memory){.program = program, .n_rows = count_rows(program)};
-    if (!take_memory(m, limit_bytes)) {
-        made_memory_finish(m);
+int synthetic_memory_init(struct synthetic_memory *m, const struct tw_program *program,
+                          uint32_t input, uint64_t limit_bytes, tw_error *err) {
+    *m = (struct synthetic_memory){.program = program, .n_rows = count_rows(program)};
+    if (!allocate(m, limit_bytes)) {
+        synthetic_memory_finish(m);
         return tw_fail(err, TW_E_NOMEM,
-                       "program %s: its tensors do not fit %llu bytes of device memory",
+                       "program %s: its tensors do not fit in %llu bytes of device memory",
                        program->name, (unsigned long long)limit_bytes);
     }
-    fill(m, number);
+    fill(m, input);
     return 0;
 }
 
-void made_memory_finish(struct made_memory *m) {
+void synthetic_memory_finish(struct synthetic_memory *m) {
     free(m->address);
     free(m->bytes);
     free(m->memory);
-    *m = (struct made_memory){0};
+    *m = (struct synthetic_memory){0};
 }
 
 /* ---- the machine ---- */
 
-/* Rows follow each other: the one that holds an address is found by halves. */
+/* Finds the row that holds an address by binary search; the addresses of the rows ascend. */
 static void *map(void *ctx, uint64_t address, uint64_t size) {
-    const struct made_memory *m = ctx;
+    const struct synthetic_memory *m = ctx;
     uint32_t from = 0, to = m->n_rows;
     while (to - from > 1) {
         uint32_t middle = from + (to - from) / 2;
@@ -223,7 +225,7 @@ static void *map(void *ctx, uint64_t address, uint64_t size) {
     return ok ? (void *)(uintptr_t)address : NULL;
 }
 
-struct tw_machine_config made_memory_machine(struct made_memory *m) {
+struct tw_machine_config synthetic_memory_machine(struct synthetic_memory *m) {
     return (struct tw_machine_config){.program = m->program,
                                       .bind = m->address,
                                       .n_bind = m->n_rows,

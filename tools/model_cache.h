@@ -3,8 +3,8 @@
  * Opens a MODEL|BUNDLE argument as a decoder: a bundle is opened as it is, a model is compiled
  * into the cache first.
  */
-#ifndef TW_TOOLS_CACHE_H
-#define TW_TOOLS_CACHE_H
+#ifndef TW_TOOLS_MODEL_CACHE_H
+#define TW_TOOLS_MODEL_CACHE_H
 
 #include "tilewright/compile.h"
 #include "tilewright/tilewright.h"
