@@ -3,7 +3,7 @@
  * The folder of compiled models. An entry's name is MODEL-TARGET-HASH.twb: model and target are for
  * people; the 64 hexadecimal digits identify the entry, the first half of the compilation's key and
  * the first half of the bundle's content hash. So an entry is found by what it was compiled from,
- * and another bundle under its name is noticed.
+ * and another bundle under its name is detected.
  */
 #ifndef TW_TOOLS_CACHE_FOLDER_H
 #define TW_TOOLS_CACHE_FOLDER_H

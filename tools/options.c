@@ -29,7 +29,7 @@ static const struct opt *find_short(const struct opt_verb *verb, char letter) {
     return NULL;
 }
 
-/* A whole number in [lo, hi], without blanks or signs other than '-'. */
+/* A whole number in [lo, hi], without spaces or signs other than '-'. */
 static bool parse_i64(const char *text, int64_t lo, int64_t hi, int64_t *out) {
     const char *digits = *text == '-' ? text + 1 : text;
     if (*digits == 0 || strspn(digits, "0123456789") != strlen(digits)) {

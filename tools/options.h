@@ -17,7 +17,7 @@ enum opt_kind {
     OPT_TEXT,  /* const char *, the argument as it is */
     OPT_I64,   /* int64_t in [lo, hi] */
     OPT_FLOAT, /* float in [lo, hi] */
-    OPT_IDS,   /* struct opt_ids: numbers separated by commas or blanks */
+    OPT_IDS,   /* struct opt_ids: numbers separated by commas or spaces */
     OPT_END
 };
 

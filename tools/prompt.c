@@ -130,7 +130,7 @@ static void drop_second_bos(const tw_decoder *decoder, struct prompt *p) {
 static int tokenize(const struct prompt_options *o, bool special, const tw_decoder *decoder,
                     struct prompt *out, tw_error *err) {
     unsigned flags = (o->no_bos ? TW_TOKENIZE_NO_BOS : 0u) | (special ? TW_TOKENIZE_SPECIAL : 0u);
-    /* Rarely more than one token per byte: three if a blank becomes a character that is not in the
+    /* Rarely more than one token per byte: three if a space becomes a character that is not in the
      * vocabulary. */
     size_t room = 0, made = out->n_text + 16;
     int code;

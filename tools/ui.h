@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What all verbs share towards the user: interrupts, progress, notes, errors, and output that may
- * break.
+ * What all verbs use to talk to the user: interrupts, progress, notes, errors, and output that may
+ * fail.
  */
 #ifndef TW_TOOLS_UI_H
 #define TW_TOOLS_UI_H
@@ -42,7 +42,7 @@ int ui_print_json(json_t *object, tw_error *err);
 const char *ui_bytes(uint64_t bytes, char text[32]);
 
 /* Prints the error's line to stderr; below it "try: ..." with the error table's remedy (error.h),
- * if there is one and the message does not say itself what to do. */
+ * if there is one and the message itself contains no advice. */
 void ui_print_error(const tw_error *err);
 
 /* ---- progress ---- */

@@ -12,7 +12,7 @@
 #include "loader/base/stop.h"
 
 /* Maximum seconds and tokens of one greedy run on the device, so that text appears smoothly and an
- * interrupt is noticed. */
+ * interrupt takes effect. */
 #define RUN_S 0.03
 #define RUN_TOKENS 16u
 
@@ -41,7 +41,7 @@ static int init_sampler(struct loop *l, tw_error *err) {
     return tw_sampler_init(&l->sampler, &p, l->session->n_vocab, err);
 }
 
-/* Feeds the prompt, in parts, so that an interrupt is noticed between them. */
+/* Feeds the prompt, in parts, so that an interrupt takes effect between them. */
 static int feed_prompt(struct loop *l, const uint32_t *ids, size_t n, tw_error *err) {
     if (n > l->session->n_ctx - l->session->position) {
         return tw_session_feed(l->session, ids, n, err); /* refused as a whole */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files of programs as text, one program after the other, for those who check them.
+ * Files of programs as text, one program after the other, to be verified, printed or explored.
  */
 #ifndef TW_DRIVER_DECODER_PROGRAM_FILE_H
 #define TW_DRIVER_DECODER_PROGRAM_FILE_H

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLANK "\xE2\x96\x81" /* U+2581 */
+#define SPACE "\xE2\x96\x81" /* U+2581, which stands for a space in pieces */
 
 /* Maximum probes per look-up. At most half of the slots are taken, so only pieces crafted to collide
  * need more. */
@@ -234,9 +234,9 @@ static char *write_text(const struct tw_vocab *vocab, uint32_t id, char *out) {
         return out;
     }
     for (uint32_t i = 0; i < n; out++) {
-        bool blank = n - i >= 3 && memcmp(piece + i, BLANK, 3) == 0 && type != TW_TOKEN_CONTROL;
-        *out = blank ? ' ' : piece[i];
-        i += blank ? 3 : 1;
+        bool space = n - i >= 3 && memcmp(piece + i, SPACE, 3) == 0 && type != TW_TOKEN_CONTROL;
+        *out = space ? ' ' : piece[i];
+        i += space ? 3 : 1;
     }
     return out;
 }

@@ -40,7 +40,7 @@ static bool mapped_bytes(uint64_t bytes, uint64_t *out) {
 }
 
 /* Fresh mappings are zero, so `zero` costs nothing and pages appear when first touched. Memory that
- * is asked for zeroed is state: a token touches a little of every head's cache, and with huge pages
+ * must be zeroed is state: a token touches a little of every head's cache, and with huge pages
  * the first one would pay for zeroing all of it. */
 static uint64_t emu_alloc(void *ctx, uint64_t bytes, uint32_t align, bool zero) {
     (void)ctx;

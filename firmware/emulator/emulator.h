@@ -19,7 +19,7 @@ struct tw_emu_options {
     const char *target; /* name of the machine; "" or NULL: that of any bundle */
     /* that machine's canonical JSON, copied; NULL: DESCRIBE is refused */
     const char *description;
-    /* max. threads of fast mode; 0: the processors that this process may use */
+    /* maximum number of threads of fast mode; 0: the processors that this process may use */
     uint32_t n_threads;
     uint64_t memory_bytes;                 /* of the device; 0: what the host has */
     uint32_t max_payload;                  /* of a message; 0: TW_WIRE_MAX_PAYLOAD */

@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define SPINS_BEFORE_SLEEP \
-    4000u /* about 50-100 us of pauses: longer than the host's part of a token */
+/* about 50-100 us of pauses: longer than the host's part of a token */
+#define SPINS_BEFORE_SLEEP 4000u
 #define SPINS_BEFORE_YIELD 2000u
 
 struct member {

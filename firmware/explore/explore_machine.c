@@ -110,7 +110,7 @@ void tw_explore_restore_compared(const struct explore *x, const uint8_t *from) {
     }
 }
 
-/* ---- moves ---- */
+/* ---- advancing ---- */
 
 /* Executes LOOP and END until the engine is at another op; with overlap, an engine at its end
  * begins its next step. */

@@ -62,7 +62,8 @@ struct tw_faults {
     uint32_t packets, requests, runs, progress_sent;
     /* number of the packet or request at which the plan's event happens */
     uint32_t trigger;
-    bool fired, over; /* fired: the event has happened; over: and another host has come since */
+    /* fired: the event has happened; over: and another host has connected since */
+    bool fired, over;
 };
 
 /* Initialises *f with the plan of that name; NULL or "": no faults. Errors: USAGE (no such plan;

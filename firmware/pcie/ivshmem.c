@@ -77,13 +77,14 @@ static int renew(void *ctx) {
         return 0;
     }
     int code = map_ram(v);
-    return code || !v->monitor ? code : tw_vtd_ask(&v->vtd, v->monitor, NULL);
+    return code || !v->monitor ? code : tw_vtd_read_registers(&v->vtd, v->monitor, NULL);
 }
 
 static uint8_t *reach(void *ctx, uint64_t address, uint64_t *bytes, bool write) {
     const struct ivshmem *v = ctx;
-    return v->vtd.ram && atomic_load(&v->connected) ? tw_vtd_reach(&v->vtd, address, bytes, write)
-                                                    : NULL;
+    return v->vtd.ram && atomic_load(&v->connected)
+               ? tw_vtd_translate(&v->vtd, address, bytes, write)
+               : NULL;
 }
 
 static void interrupt(void *ctx) {
@@ -268,10 +269,10 @@ int tw_ivshmem_open(const struct tw_ivshmem_options *o, struct tw_pcie_access *o
 }
 
 int tw_ivshmem_create(const struct tw_ivshmem_options *o,
-                      const struct tw_pcie_device_options *device, struct tw_pipe **medium,
+                      const struct tw_pcie_device_options *device, struct tw_pipe **pipe,
                       tw_error *err) {
     struct tw_pcie_device_options d = *device;
     d.dma_bits = DMA_BITS;
     int code = tw_ivshmem_open(o, &d.access, err);
-    return code ? code : tw_pcie_device_create(&d, medium, err);
+    return code ? code : tw_pcie_device_create(&d, pipe, err);
 }

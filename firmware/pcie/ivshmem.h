@@ -20,15 +20,15 @@ struct tw_ivshmem_options {
     uint16_t requester; /* bus << 8 | device << 3 | function of the ivshmem device */
 };
 
-/* Opens the access seam alone; out->close closes it. One QEMU at a time may connect; when it ends,
- * the next may. Errors: as tw_ivshmem_create. */
+/* Opens only the access functions; out->close closes them. One QEMU at a time may connect; when it
+ * ends, the next may. Errors: as tw_ivshmem_create. */
 int tw_ivshmem_open(const struct tw_ivshmem_options *options, struct tw_pcie_access *out,
                     tw_error *err);
-/* Creates the PCIe device over that seam and returns the pipe for tw_medium_create, which the
+/* Creates the PCIe device over these functions and returns the pipe for tw_medium_create, which the
  * caller closes. access and dma_bits of `device` are set here. Errors: DEVICE_BUSY (names the
  * process that serves this path), USAGE (path too long), IO, NOMEM, INTERNAL (no thread). */
 int tw_ivshmem_create(const struct tw_ivshmem_options *options,
-                      const struct tw_pcie_device_options *device, struct tw_pipe **medium,
+                      const struct tw_pcie_device_options *device, struct tw_pipe **pipe,
                       tw_error *err);
 
 #endif

@@ -80,7 +80,7 @@ static uint8_t *walk(const struct tw_vtd *v, uint64_t table, uint32_t levels, ui
     return NULL;
 }
 
-uint8_t *tw_vtd_reach(const struct tw_vtd *v, uint64_t address, uint64_t *bytes, bool write) {
+uint8_t *tw_vtd_translate(const struct tw_vtd *v, uint64_t address, uint64_t *bytes, bool write) {
     uint64_t low, high;
     if (!v->on) {
         return physical(v, address, PAGE, bytes);
@@ -153,7 +153,7 @@ static bool read_answer(int fd, uint64_t value[2]) {
     return false;
 }
 
-int tw_vtd_ask(struct tw_vtd *v, const char *monitor, tw_error *err) {
+int tw_vtd_read_registers(struct tw_vtd *v, const char *monitor, tw_error *err) {
     /* command and status; then the root table */
     static const char command[] = "xp /2gx 0xfed90018\n";
     uint64_t value[2];

@@ -22,10 +22,10 @@ struct tw_vtd {
 
 /* Returns the memory at a DMA address; *bytes of it, to the end of its page, are contiguous. NULL:
  * the tables do not allow the requester to read (or write) there, or there is no memory. */
-uint8_t *tw_vtd_reach(const struct tw_vtd *v, uint64_t address, uint64_t *bytes, bool write);
+uint8_t *tw_vtd_translate(const struct tw_vtd *v, uint64_t address, uint64_t *bytes, bool write);
 
 /* Sets `on` and `root` from the registers of the IOMMU at its usual address, which it reads through
  * QEMU's monitor (HMP) at a UNIX socket. Waits at most two seconds. Errors: IO. */
-int tw_vtd_ask(struct tw_vtd *v, const char *monitor, tw_error *err);
+int tw_vtd_read_registers(struct tw_vtd *v, const char *monitor, tw_error *err);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The device server: an emulator in a process or on a thread of its own, behind a UNIX socket of
- * type SEQPACKET and any number of media (USB, PCIe). It has one host at a time; other clients are
- * told which process is using it. The device outlives its hosts: content that one of them kept is
+ * type SEQPACKET and any number of media (USB, PCIe). It has one host at a time; other clients get
+ * an error that names its process. The device outlives its hosts: content that one of them kept is
  * there for the next.
  */
 #ifndef TW_FIRMWARE_SERVE_DEVICE_SERVER_H

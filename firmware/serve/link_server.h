@@ -2,7 +2,7 @@
  *
  * The link server: the device's end of a link (tilewright/link.h), with one emulator and one host
  * at a time. It executes requests on a thread of its own, so that the caller's thread can meanwhile
- * take packets, report progress and notice a dead host; requests that take less time than waking
+ * take packets, report progress and detect a dead host; requests that take less time than waking
  * that thread are executed at once. Unless stated otherwise, all functions are called by one
  * thread, the device server's.
  */

@@ -115,9 +115,8 @@ static bool handle(struct tw_link_server *s, uint8_t *bytes, size_t n) {
         return tw_link_server_send_progress(s);
     }
     if (h.generation != s->generation || !s->opened) {
-        return h.kind != TW_LINK_PING ||
-               tw_link_server_send_progress(s); /* stale; or the host has missed a reset, which our
-                                                              generation shows */
+        /* stale; but a PING may come from a host that missed a reset: it gets our generation */
+        return h.kind != TW_LINK_PING || tw_link_server_send_progress(s);
     }
     s->acked = h.ack > s->acked && h.ack <= s->executed ? h.ack : s->acked;
     TW_ASSERT(tw_link_server_sound(s) && n == TW_LINK_HEADER_BYTES + h.length);

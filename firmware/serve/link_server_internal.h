@@ -53,7 +53,7 @@ struct tw_link_server {
     _Atomic uint64_t progress; /* counter; changes with each request */
 };
 
-/* What holds between any two requests; with the lock. The host's numbers of requests, those
+/* Invariant between any two requests; with the lock. The host's numbers of requests, those
  * executed and those acknowledged never overtake each other, and no slot is in use twice. */
 static inline bool tw_link_server_sound(const struct tw_link_server *s) {
     return s->acked <= s->executed && s->executed <= s->received &&

@@ -47,7 +47,7 @@ struct gadget {
     bool enabled, stopping;
     uint32_t epoch; /* of the bus: incremented when partly transferred packets become void */
     uint32_t bus_packet;
-    bool noticed;
+    bool notice_pending;
     struct tw_usb_notice notice;
 };
 
@@ -83,7 +83,7 @@ static void set_enabled(struct gadget *g, bool enabled) {
     pthread_mutex_lock(&g->lock);
     g->enabled = enabled;
     g->epoch++;
-    g->noticed = false;
+    g->notice_pending = false;
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
 }
@@ -198,12 +198,12 @@ static void *notify(void *arg) {
     struct gadget *g = arg;
     pthread_mutex_lock(&g->lock);
     while (!g->stopping) {
-        if (!g->enabled || !g->noticed) {
+        if (!g->enabled || !g->notice_pending) {
             pthread_cond_wait(&g->changed, &g->lock);
             continue;
         }
         struct tw_usb_notice notice = g->notice;
-        g->noticed = false;
+        g->notice_pending = false;
         pthread_mutex_unlock(&g->lock);
         /* blocks until the host polls, or the bus changes */
         ssize_t n = write(g->notices, &notice, sizeof notice);
@@ -238,7 +238,7 @@ static bool finish_drop(struct gadget *g) {
     tw_usb_pipe_clear_out(&g->pipe); /* what was queued for it meanwhile */
     pthread_mutex_lock(&g->lock);
     g->notice = notice;
-    g->noticed = true;
+    g->notice_pending = true;
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
     return true;

@@ -247,7 +247,7 @@ int tw_gadget_tree_make(struct tw_gadget_tree *t, const char *root, const char *
         return code;
     }
     snprintf(t->folder, sizeof t->folder, "tilewright-%s", t->udc);
-    /* the kernel takes 39 bytes */
+    /* the kernel accepts at most 39 bytes */
     snprintf(t->function, sizeof t->function, "ffs.tw-%.32s", t->udc);
     code = lock_udc(t, root, err);
     code = code ? code : open_gadgets(t, root, err);

@@ -41,7 +41,7 @@ struct tw_usbredir_session {
 
     bool listens;          /* the guest polls the interrupt endpoint */
     uint64_t notices_sent; /* also the id of the next one */
-    bool noticed;
+    bool notice_pending;
     struct tw_usb_notice notice;
 
     bool resetting; /* a RESET has not been answered yet */

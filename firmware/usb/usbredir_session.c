@@ -19,7 +19,7 @@ static void send_notice(struct tw_usbredir_session *s) {
     uint8_t bytes[sizeof s->notice];
     memcpy(bytes, &s->notice, sizeof bytes);
     usbredirparser_send_interrupt_packet(s->parser, s->notices_sent++, &h, bytes, sizeof bytes);
-    s->noticed = false;
+    s->notice_pending = false;
 }
 
 /* ---- the device's hooks ---- */
@@ -53,7 +53,7 @@ static void clear_endpoint(void *ctx, uint8_t endpoint) {
     }
 }
 
-/* ---- what the guest asks ---- */
+/* ---- the guest's requests ---- */
 
 static void on_log(void *priv, int level, const char *message) {
     (void)priv;
@@ -135,7 +135,7 @@ static void on_reset(void *priv) {
         return;
     }
     s->configuration = 0;
-    s->listens = s->noticed = s->resetting = false;
+    s->listens = s->notice_pending = s->resetting = false;
     s->device->dropping = 0;
     tw_usbredir_answer_all(s, &s->out, usb_redir_cancelled);
     tw_usbredir_answer_all(s, &s->in, usb_redir_cancelled);
@@ -317,7 +317,7 @@ static void settle_reset(struct tw_usbredir_session *s) {
     }
     bool dropped = tw_usb_device_dropped(s->device, &s->notice);
     if (dropped) {
-        s->noticed = true;
+        s->notice_pending = true;
         s->split.open = false;
         tw_usb_pipe_clear_out(s->pipe); /* what was queued for it meanwhile */
     }
@@ -412,7 +412,7 @@ static void pump(struct tw_usbredir_session *s) {
     settle_reset(s);
     tw_usbredir_pump_out(s);
     tw_usbredir_pump_in(s);
-    if (s->noticed && s->listens) {
+    if (s->notice_pending && s->listens) {
         send_notice(s);
     }
 }

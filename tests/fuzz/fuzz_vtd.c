@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void go(const struct tw_vtd *v, uint64_t address, bool write) {
     uint64_t bytes = 0;
-    uint8_t *p = tw_vtd_reach(v, address, &bytes, write);
+    uint8_t *p = tw_vtd_translate(v, address, &bytes, write);
     if (!p) {
         return;
     }

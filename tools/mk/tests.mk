@@ -39,7 +39,7 @@ $(CLANG_STAMPS): $(BUILD)/clang/%.ok: %.c $(BUILD)/flags
 	@touch $@
 
 # clang's static analyser over what is shipped: paths through a function and the functions of its file. A finding is
-# an error. What it cannot know is told by TW_ASSERT (loader/base/assert.h). A third of the usual number of states in a
+# an error. TW_ASSERT (loader/base/assert.h) states what it cannot infer. A third of the usual number of states in a
 # function takes half the time.
 ANALYSED_SRCS := $(LIB_SRCS) $(TOOL_SRCS)
 ANALYSIS_STAMPS := $(ANALYSED_SRCS:%.c=$(BUILD)/analyze/%.ok)

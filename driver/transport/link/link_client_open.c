@@ -102,8 +102,8 @@ static int open_device(struct tw_link *l, tw_error *err) {
 /* Returns a number that no other open of a device has. */
 static uint64_t new_nonce(void) {
     static _Atomic uint32_t count;
-    uint64_t mix = tw_clock_real_ns() ^ ((uint64_t)getpid() << 40);
-    return (mix + (uint64_t)atomic_fetch_add(&count, 1) * 0x9E3779B97F4A7C15u) | 1;
+    uint64_t seed = tw_clock_real_ns() ^ ((uint64_t)getpid() << 40);
+    return (seed + (uint64_t)atomic_fetch_add(&count, 1) * 0x9E3779B97F4A7C15u) | 1;
 }
 
 int tw_link_open(const char *name, struct tw_pipe *pipe, uint32_t deadline_ms, struct tw_link **out,
@@ -134,7 +134,7 @@ int tw_link_open(const char *name, struct tw_pipe *pipe, uint32_t deadline_ms, s
     return 0;
 }
 
-static bool await_state(struct tw_link *l, int ms, struct tw_link_opened *out) {
+static bool query_opened(struct tw_link *l, int ms, struct tw_link_opened *out) {
     struct tw_link_header h;
     size_t n;
     bool answered = tw_link_send_open(l, TW_LINK_QUERY, NULL) == 0 &&
@@ -159,7 +159,7 @@ bool tw_link_query(struct tw_pipe *pipe, int ms, struct tw_link_opened *out) {
     l->wait.deadline_ms = (uint32_t)ms;
     l->wait.progress_at = tw_clock_ms();
     l->wiring.nonce = new_nonce();
-    bool answered = await_state(l, ms, out);
+    bool answered = query_opened(l, ms, out);
     free(l);
     return answered;
 }

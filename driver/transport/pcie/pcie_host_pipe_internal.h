@@ -25,7 +25,8 @@ struct host {
     uint32_t to_device;
     bool room_out; /* room() has lent the next slot */
 
-    _Atomic bool blamed, gone; /* a cause is being written; the pipe is gone, `cause` is complete */
+    /* blamed: a thread has begun to write `cause`; gone: `cause` is complete, the pipe is dead */
+    _Atomic bool blamed, gone;
     char cause[200];
     uint32_t taken; /* packets; used by the thread that takes */
     union {

@@ -65,7 +65,7 @@ static int refuse_iommu(const struct tw_vfio *v, tw_error *err) {
                    v->name, strerror(errno));
 }
 
-static int join(struct tw_vfio *v, tw_error *err) {
+static int join_container(struct tw_vfio *v, tw_error *err) {
     struct vfio_group_status status = {.argsz = sizeof status};
     if (ioctl(v->container, VFIO_GET_API_VERSION) != VFIO_API_VERSION ||
         ioctl(v->container, VFIO_CHECK_EXTENSION, VFIO_TYPE1v2_IOMMU) != 1) {
@@ -155,7 +155,7 @@ static bool region(const struct tw_vfio *v, uint32_t index, struct vfio_region_i
     return ioctl(v->device, VFIO_DEVICE_GET_REGION_INFO, info) == 0;
 }
 
-static int turn_on(struct tw_vfio *v, tw_error *err) {
+static int enable_dma(struct tw_vfio *v, tw_error *err) {
     struct vfio_region_info config;
     uint8_t bytes[2];
     if (!region(v, VFIO_PCI_CONFIG_REGION_INDEX, &config) ||
@@ -186,7 +186,7 @@ static int open_device(struct tw_vfio *v, const char *bdf, tw_error *err) {
             v->bar[i].mappable = r.flags & VFIO_REGION_INFO_FLAG_MMAP;
         }
     }
-    return turn_on(v, err);
+    return enable_dma(v, err);
 }
 
 int tw_vfio_open(struct tw_vfio *v, const char *name, const char *bdf, tw_error *err) {
@@ -200,7 +200,7 @@ int tw_vfio_open(struct tw_vfio *v, const char *name, const char *bdf, tw_error 
                        probe.reason, probe.remedy);
     }
     int code = open_group(v, probe.group, err);
-    code = code ? code : join(v, err);
+    code = code ? code : join_container(v, err);
     code = code ? code : query_iommu(v, err);
     return code ? code : open_device(v, bdf, err);
 }
@@ -259,7 +259,7 @@ void tw_vfio_write32(struct tw_vfio *v, uint32_t index, uint64_t offset, uint32_
         *(volatile uint32_t *)(volatile void *)(v->bar[index].mapped + offset) = value;
     } else if (pwrite(v->device, &value, sizeof value, (off_t)(v->bar[index].offset + offset)) <
                0) {
-        return; /* the device is gone, which the wait will notice */
+        return; /* the device is gone, which the wait will detect */
     }
 }
 

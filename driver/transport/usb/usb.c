@@ -163,7 +163,7 @@ static int check_recovery(const struct tw_usb_found *d, libusb_device_handle *ha
                    text[0] ? text : "the device gives no reason");
 }
 
-/* Opens and claims the device; sets *again if that may succeed in a moment. */
+/* Opens and claims the device; sets *again if a retry may succeed soon. */
 static int open_port(const struct tw_usb_found *d, struct tw_usb_port *port, bool *again,
                      tw_error *err) {
     int code = libusb_open(d->device, &port->handle);

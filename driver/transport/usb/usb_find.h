@@ -2,8 +2,8 @@
  *
  * Lists the Tilewright devices on USB, each with its state and the reason for it. Each list has its
  * own libusb context, so that it includes new devices even without udevd. Only two kinds of devices
- * are opened for it: one in recovery, to ask why, and one on a slow link, to ask for its highest
- * speed. A list is used by one thread at a time.
+ * are opened for it: one in recovery, to read the reason, and one on a slow link, to read its
+ * highest speed. A list is used by one thread at a time.
  */
 #ifndef TW_DRIVER_TRANSPORT_USB_USB_FIND_H
 #define TW_DRIVER_TRANSPORT_USB_USB_FIND_H
@@ -54,7 +54,7 @@ int tw_usb_find(struct tw_usb_list *list, tw_error *err);
 /* Frees the list. */
 void tw_usb_find_end(struct tw_usb_list *list);
 
-/* Asks a device in recovery for its reason; "" if it gives none. Its interface must be claimed. */
+/* Reads the reason from a device in recovery; "" if it gives none. Its interface must be claimed. */
 void tw_usb_reason(libusb_device_handle *handle, uint8_t interface, char text[121]);
 
 #endif

@@ -17,7 +17,7 @@
 
 /* of all buffers; the kernel's default limit is 16 MiB for all users of USB together */
 #define BUDGET_BYTES (8u << 20)
-#define CONFIRM_MS 500
+#define STATUS_MS 500
 #define LINGER_MS 500
 #define JOB_MS 10000
 #define REQUEST_IN (LIBUSB_ENDPOINT_IN | LIBUSB_REQUEST_TYPE_VENDOR | LIBUSB_RECIPIENT_INTERFACE)
@@ -226,9 +226,9 @@ static bool wait_ready(struct tw_pipe *pipe, bool write, int ms) {
 
 /* ---- out-of-band status ---- */
 
-/* Asks for the device's status by a control transfer and waits for it, with the lock held. */
-static bool ask_status(struct usb_pipe *p, struct tw_usb_status *status) {
-    const struct timespec end = tw_clock_after_ms(CONFIRM_MS);
+/* Reads the device's status by a control transfer, for which it waits, with the lock held. */
+static bool query_status(struct usb_pipe *p, struct tw_usb_status *status) {
+    const struct timespec end = tw_clock_after_ms(STATUS_MS);
     if (p->gone || p->job || p->control_in_flight || libusb_submit_transfer(p->control)) {
         return false;
     }
@@ -243,11 +243,11 @@ static bool ask_status(struct usb_pipe *p, struct tw_usb_status *status) {
     return true;
 }
 
-static bool confirm(struct tw_pipe *pipe, struct tw_link_progress *out) {
+static bool probe_status(struct tw_pipe *pipe, struct tw_link_progress *out) {
     struct usb_pipe *p = (struct usb_pipe *)pipe;
     struct tw_usb_status status;
     pthread_mutex_lock(&p->lock);
-    bool answered = ask_status(p, &status) && status.state == 0;
+    bool answered = query_status(p, &status) && status.state == 0;
     pthread_mutex_unlock(&p->lock);
     if (answered) {
         *out = status.progress;
@@ -369,7 +369,7 @@ static const struct tw_pipe_ops usb_ops = {.send = send_packet,
                                            .hang_up = hang_up,
                                            .close = close_pipe,
                                            .room = room,
-                                           .probe_status = confirm,
+                                           .probe_status = probe_status,
                                            .recover = recover,
                                            .cause = get_cause};
 
@@ -405,7 +405,7 @@ static bool make_lane(struct lane *lane, uint8_t address, size_t bytes, unsigned
 }
 
 /* Returns a buffer size that is larger than any legal packet (of `max` bytes), so that the end of a
- * packet is always noticed. */
+ * packet is always detected. */
 static size_t buffer_bytes(size_t max, uint16_t packet) {
     TW_ASSERT(packet > 0);
     return (max / packet + 1) * packet;

@@ -89,8 +89,8 @@ struct usb_pipe {
     bool job_started, job_succeeded;
 };
 
-/* What holds whenever the lock is free: the queue is within its ring, and as many slots are with
- * libusb as the lanes count. */
+/* Invariant while the lock is free: the queue is within its ring, and as many slots are with libusb
+ * as the lanes count. */
 static inline bool tw_usb_lane_is_consistent(const struct lane *lane) {
     unsigned in_flight = 0;
     for (unsigned i = 0; i < lane->n_slots; i++) {
@@ -117,7 +117,7 @@ void tw_usb_end_cut_packet(struct usb_pipe *p);
 
 /* Records that a transfer failed, or could not be submitted; the lock must be held. */
 void tw_usb_record_error(struct lane *lane);
-/* Submits no transfer of the lane for a moment; the lock must be held. */
+/* Submits no transfer of the lane for a short time; the lock must be held. */
 void tw_usb_pause(struct lane *lane);
 
 /* Wakes the event thread. Any thread, with or without the lock. */

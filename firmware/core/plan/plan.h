@@ -117,7 +117,7 @@ struct tw_plan {
     struct plan_thread *threads;
     struct plan_progress *progress;
     struct plan_cursor *cursors; /* [n_threads] */
-    uint32_t *trips, *trip_min;  /* latched; least value that each may have */
+    uint32_t *trips, *trip_min;  /* latched; the minimum of each */
     uint8_t **inputs;            /* tw_bind_take_inputs */
     struct plan_checks checks;
     struct tw_plan_stats stats;

@@ -54,8 +54,8 @@ struct tw_server_allocation {
     uint32_t users;   /* references by loaded programs; while > 0, FREE is refused */
     uint32_t frozen;  /* of these, as program blob or binding rows; while > 0, writes are refused */
     uint32_t writers; /* of these, as tensors that a program or its host writes */
-    uint32_t
-        adopted; /* how many times it was adopted (read-only memory of the port's owner); 0: not */
+    /* how many times it was adopted (read-only memory of the port's owner); 0: not */
+    uint32_t adopted;
     uint32_t kept;    /* 0: not in the content cache; else 1 + its users */
     uint8_t hash[32]; /* of kept content */
 };

@@ -71,8 +71,8 @@ static inline void strict_fetch(const struct strict_engine *e, struct tw_op *op)
     }
 }
 
-/* What holds of a FIFO between ops: what is published and what may be written lie apart in the ring,
- * and only what is published can have been waited for. */
+/* Invariant of a FIFO between ops: the pages published and those that may be written do not overlap
+ * in the ring, and only published pages can have been waited for. */
 static inline bool strict_fifo_sound(const struct strict_buffer *f, const struct tw_buffer *b) {
     return f->head < b->pages && (uint64_t)f->level + f->reserved <= b->pages &&
            f->waited <= f->level;

@@ -105,7 +105,7 @@ static void a_device_without_shared_memory_gives_the_same_tokens(void **state) {
     assert_int_equal(tw_deploy(r.device, r.decoder, &r.deployment, &r.err), 0);
     assert_int_equal(tw_session_create(r.deployment, NULL, &r.session, &r.err), 0);
     check_runs(&r, 9, 0);
-    tw_session_interrupt(r.session); /* noticed here, before the device is asked */
+    tw_session_interrupt(r.session); /* takes effect before a request is sent */
     struct tw_greedy_options o = tokens_of(4);
     uint32_t ids[4], n = 7;
     enum tw_stop_reason reason;
@@ -200,7 +200,7 @@ static void an_interrupt_before_a_run_is_not_lost(void **state) {
     open_at_prompt(&r, 0);
     tw_session_interrupt(r.session);
     assert_int_equal(run(&r, tokens_of(10), prompt[N_PROMPT - 1], TW_STOP_INTERRUPT), 0);
-    /* and then forgotten */
+    /* an interrupt ends one run only */
     assert_int_equal(run(&r, tokens_of(10), prompt[N_PROMPT - 1], TW_STOP_COUNT), 10);
     rig_close(&r);
 }
@@ -380,7 +380,7 @@ static void a_callback_or_interrupt_leaves_a_consistent_position(void **state) {
         assert_int_equal(h.n, after);
         assert_int_equal(tw_session_position(r.session), N_PROMPT + after - 1);
         assert_memory_equal(h.ids, expected, after * sizeof *h.ids);
-        if (after % 8 == 0) { /* and can go on */
+        if (after % 8 == 0) { /* and can continue */
             o = listen(&h, 4, false);
             assert_int_equal(tw_generate(r.session, expected + after - 1, 1, &o, &result, &r.err),
                              0);
@@ -418,9 +418,9 @@ static void the_end_token_ends_generation(void **state) {
         first++;
     }
     struct tw_vocab_header *own = (struct tw_vocab_header *)(uintptr_t)&r.decoder->vocab.header;
-    struct tw_vocab *told = &r.decoder->tokenizer->vocab;
+    struct tw_vocab *used = &r.decoder->tokenizer->vocab;
     uint32_t eos = own->eos;
-    own->eos = told->header.eos = expected[at];
+    own->eos = used->header.eos = expected[at];
     for (int logits = 0; logits < 2; logits++) {
         struct heard *h = logits ? &with : &without;
         struct tw_generate_options o = listen(h, 50, logits);
@@ -432,7 +432,7 @@ static void the_end_token_ends_generation(void **state) {
         assert_int_equal(tw_session_position(r.session), N_PROMPT + first);
     }
     assert_memory_equal(with.ids, without.ids, first * sizeof *with.ids);
-    own->eos = told->header.eos = eos;
+    own->eos = used->header.eos = eos;
     rig_close(&r);
 }
 

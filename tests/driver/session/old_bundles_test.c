@@ -155,7 +155,7 @@ static void run_kept(const struct kept *k, const struct tw_session_options *opti
     tw_deployment *deployment = NULL;
     tw_session *session = NULL;
     tw_error err = {0};
-    /* host is as many sites as the computer has processors: no device plays that of the bundle */
+    /* `host` has a site per processor: no emulated device has the bundle's number of sites */
     snprintf(selector, sizeof selector, "emu%s%s", strcmp(k->target, "host") == 0 ? "" : ":",
              strcmp(k->target, "host") == 0 ? "" : k->target);
     must(tw_device_open(selector, NULL, &device, &err), err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The data movement kernels: what is where afterwards, and that nothing else has changed.
+ * The data movement kernels: where every byte ends up, and that nothing else changes.
  */
 #include "tests/support/kernel_fixture.h"
 #include "tests/support/test.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Packets of a link: built and taken apart, every damage noticed; checksums by instruction and by
+ * Packets of a link: built and parsed, any damage detected; checksums by instruction and by
  * table; locks.
  */
 #include "firmware/link/packet.h"
@@ -60,7 +60,7 @@ static void messages_survive_being_split(void **state) {
     }
 }
 
-/* By either check of the data. */
+/* With either checksum of the data. */
 static void every_flipped_bit_and_every_truncation_is_detected(void **state) {
     (void)state;
     const struct tw_packet_data data = {NULL, bytes, 100};
@@ -82,8 +82,8 @@ static void every_flipped_bit_and_every_truncation_is_detected(void **state) {
     }
 }
 
-/* What a sum would not notice: the same change in two words, words in another order, zeros more or
- * less at the end. */
+/* What a plain sum would not detect: the same change in two words, words in another order, more or
+ * fewer zeros at the end. */
 static void the_checksum_detects_what_sums_miss(void **state) {
     (void)state;
     uint8_t copy[64];
@@ -125,7 +125,7 @@ static void headers_out_of_bounds_are_refused(void **state) {
     }
 }
 
-static void a_full_socket_says_again_and_a_closed_one_gone(void **state) {
+static void a_full_socket_returns_again_and_a_closed_one_gone(void **state) {
     (void)state;
     int fd[2];
     size_t n;
@@ -185,7 +185,7 @@ int main(void) {
         cmocka_unit_test(every_flipped_bit_and_every_truncation_is_detected),
         cmocka_unit_test(the_checksum_detects_what_sums_miss),
         cmocka_unit_test(headers_out_of_bounds_are_refused),
-        cmocka_unit_test(a_full_socket_says_again_and_a_closed_one_gone),
+        cmocka_unit_test(a_full_socket_returns_again_and_a_closed_one_gone),
         cmocka_unit_test(a_lock_names_its_holder_and_ends_with_it),
     };
     set_up_bytes();

@@ -57,7 +57,7 @@ static void map(uint32_t levels, uint32_t last, uint64_t address, uint64_t leaf)
 }
 
 static uint64_t translate(uint64_t address, bool write, uint64_t *bytes) {
-    const uint8_t *p = tw_vtd_reach(&v, address, bytes, write);
+    const uint8_t *p = tw_vtd_translate(&v, address, bytes, write);
     return p ? (uint64_t)(p - v.ram) : UINT64_MAX;
 }
 
@@ -254,7 +254,7 @@ static int ask(const char *answer) {
     char file[64];
     snprintf(file, sizeof file, "%s/mon", path);
     pid_t pid = start_monitor(file, answer);
-    int code = tw_vtd_ask(&v, file, &err);
+    int code = tw_vtd_read_registers(&v, file, &err);
     assert_int_equal(err.code, code);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
@@ -280,11 +280,11 @@ static void invalid_answers_of_the_monitor_are_refused(void **state) {
     assert_int_equal(ask("Cannot access memory\r\n(qemu) "), TW_E_IO);
     assert_int_equal(ask("00000000fed90018: 0x0000000000000000"), TW_E_IO);
     assert_int_equal(ask(""), TW_E_IO);
-    assert_int_equal(tw_vtd_ask(&v, "/tmp/there/is/none", NULL), TW_E_IO);
+    assert_int_equal(tw_vtd_read_registers(&v, "/tmp/there/is/none", NULL), TW_E_IO);
     char path[300];
     memset(path, 'a', sizeof path - 1);
     path[sizeof path - 1] = 0;
-    assert_int_equal(tw_vtd_ask(&v, path, NULL), TW_E_IO);
+    assert_int_equal(tw_vtd_read_registers(&v, path, NULL), TW_E_IO);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, drop)

@@ -51,7 +51,7 @@ static void a_silent_connection_is_closed(void **state) {
     socket_device_start(&d, "quiet", NULL, 0);
     int fd = connect_to(d.path);
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    assert_int_equal(poll(&p, 1, 200), 0); /* it is given a moment to speak */
+    assert_int_equal(poll(&p, 1, 200), 0); /* it has some time to send its request */
     assert_int_equal(poll(&p, 1, 8000), 1);
     assert_int_equal(recv(fd, &byte, 1, 0), 0);
     close(fd);

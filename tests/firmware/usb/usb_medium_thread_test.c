@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A device behind the queues of a USB device's end, without a bus: hosts that open, work and die
- * without a word, their packets left in both directions.
+ * without CLOSE, with packets left in both directions.
  */
 #include "firmware/link/packet.h"
 #include "firmware/serve/device_server.h"
@@ -70,17 +70,17 @@ static uint32_t draw(struct bed *b, uint32_t below) {
 
 /* ---- a host ---- */
 
-static void say(struct bed *b, struct tw_link_header h, const struct tw_packet_data *data) {
+static void send_packet(struct bed *b, struct tw_link_header h, const struct tw_packet_data *data) {
     static const struct tw_packet_data none;
     size_t n = tw_packet_build(&h, data ? data : &none, TW_LINK_CHUNK, b->to_device);
     assert_true(tw_usb_pipe_wait_room(&b->pipe, (int)PATIENCE_MS));
     assert_true(tw_usb_pipe_put(&b->pipe, &b->to_device, n));
 }
 
-static void say_open(struct bed *b, uint64_t nonce) {
+static void send_open(struct bed *b, uint64_t nonce) {
     const struct tw_link_open q = {.pid = 1, .nonce = nonce, .command = "host"};
     const struct tw_packet_data data = {NULL, &q, sizeof q};
-    say(b, (struct tw_link_header){.kind = TW_LINK_OPEN}, &data);
+    send_packet(b, (struct tw_link_header){.kind = TW_LINK_OPEN}, &data);
 }
 
 static void request(struct bed *b, uint32_t generation, uint32_t number, struct tw_wire_header w,
@@ -90,13 +90,14 @@ static void request(struct bed *b, uint32_t generation, uint32_t number, struct 
     w.version = TW_WIRE_VERSION_MAX;
     w.sequence = number;
     tw_wire_encode(&w, header);
-    say(b,
+    send_packet(
+        b,
         (struct tw_link_header){.kind = TW_LINK_DATA, .generation = generation, .sequence = number},
         &data);
 }
 
 /* The next packet of this kind, in b->from_device. False: none came in time. */
-static bool hear(struct bed *b, enum tw_link_kind kind, uint32_t ms, struct tw_link_header *h) {
+static bool receive(struct bed *b, enum tw_link_kind kind, uint32_t ms, struct tw_link_header *h) {
     uint64_t end = tw_clock_ms() + ms;
     size_t n;
     while (tw_clock_ms() < end) {
@@ -108,13 +109,13 @@ static bool hear(struct bed *b, enum tw_link_kind kind, uint32_t ms, struct tw_l
     return false;
 }
 
-/* Asks until the answer of a new open is there; returns its generation. */
+/* Sends OPEN until the answer to a new open arrives; returns its generation. */
 static uint32_t open_device(struct bed *b, uint64_t nonce, uint32_t before) {
     struct tw_link_header h;
     uint64_t end = tw_clock_ms() + PATIENCE_MS;
     while (tw_clock_ms() < end) {
-        say_open(b, nonce);
-        if (hear(b, TW_LINK_OPENED, 100, &h) && h.generation > before) {
+        send_open(b, nonce);
+        if (receive(b, TW_LINK_OPENED, 100, &h) && h.generation > before) {
             return h.generation;
         }
     }
@@ -128,7 +129,7 @@ static uint64_t allocate(struct bed *b, uint32_t generation, uint64_t bytes) {
     request(b, generation, 1, (struct tw_wire_header){.opcode = TW_WIRE_ALLOC, .length = sizeof q},
             &q);
     do {
-        assert_true(hear(b, TW_LINK_DATA, PATIENCE_MS, &h));
+        assert_true(receive(b, TW_LINK_DATA, PATIENCE_MS, &h));
     } while (h.generation != generation);
     assert_int_equal(TW_WIRE_GET(b->from_device + TW_LINK_HEADER_BYTES, status), 0);
     return TW_WIRE_GET(b->from_device + TW_LINK_HEADER_BYTES, address);
@@ -146,10 +147,10 @@ static void die_in_mid_work(struct bed *b, uint32_t generation) {
     }
     if (draw(b, 2)) {
         const struct tw_packet_data half = {b->from_device, b->from_device, 100};
-        say(b,
-            (struct tw_link_header){
-                .kind = TW_LINK_DATA, .generation = generation, .sequence = 2 + n},
-            &half);
+        send_packet(b,
+                    (struct tw_link_header){
+                        .kind = TW_LINK_DATA, .generation = generation, .sequence = 2 + n},
+                    &half);
     }
 }
 
@@ -158,8 +159,8 @@ static void die_in_mid_work(struct bed *b, uint32_t generation) {
 static void an_open_is_answered_without_another_packet(void **state) {
     struct bed *b = *state;
     struct tw_link_header h;
-    say_open(b, 7);
-    assert_true(hear(b, TW_LINK_OPENED, PATIENCE_MS, &h));
+    send_open(b, 7);
+    assert_true(receive(b, TW_LINK_OPENED, PATIENCE_MS, &h));
 }
 
 static void hosts_that_died_do_not_keep_the_next_one_out(void **state) {
@@ -186,5 +187,5 @@ int main(void) {
         cmocka_unit_test_setup_teardown(hosts_that_died_do_not_keep_the_next_one_out, set_up,
                                         tear_down),
     };
-    return cmocka_run_group_tests_name("usb line", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("usb medium", tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A whole device on USB as QEMU has it: a link through usbredir, line and device, with the driver's
- * end in this test.
+ * A whole device on USB as QEMU has it: a link through usbredir, medium and device, with the
+ * driver's end in this test.
  */
 #include "driver/device/device.h"
 #include "driver/transport/link/link_client.h"
@@ -169,7 +169,7 @@ static void hosts_come_and_go_and_the_device_stays(void **state) {
     assert_int_equal(peer_control(&p, 0x41, TW_USB_RESET, 0, 0, 0), usb_redir_success);
     tw_device_server_progress(b.socket, &progress, &generation);
     assert_int_equal(generation, 0);
-    tw_device_close(d); /* its last packets are read by nobody */
+    tw_device_close(d); /* nobody reads its last packets */
     d = device_open(&p, 66560);
     assert_int_equal(link_of(d)->opening.answer.was_dirty, 1);
     assert_int_equal(tw_device_alloc(d, 100, 64, false, &address, &err), 0);

@@ -99,21 +99,21 @@ static void echo(tw_device *d, uint64_t at, const uint8_t *bytes, uint8_t *back,
 
 static void messages_of_all_sizes_come_whole(void **state) {
     (void)state;
-    const size_t most = 3u << 20;
-    uint8_t *bytes = malloc(most), *back = malloc(most);
-    for (size_t i = 0; i < most; i++) {
+    const size_t max = 3u << 20;
+    uint8_t *bytes = malloc(max), *back = malloc(max);
+    for (size_t i = 0; i < max; i++) {
         bytes[i] = (uint8_t)(i * 7 + (i >> 9));
     }
     for (unsigned mode = 0; mode < 4; mode++) {
         tw_device *d;
         uint64_t at;
         open_mode(mode, &d);
-        assert_int_equal(tw_device_alloc(d, most, 4096, false, &at, NULL), 0);
-        for (size_t n = 1; n <= most; n = n * 3 + 1) {
+        assert_int_equal(tw_device_alloc(d, max, 4096, false, &at, NULL), 0);
+        for (size_t n = 1; n <= max; n = n * 3 + 1) {
             echo(d, at, bytes, back, n);
         }
         echo(d, at, bytes, back, 65536 - 32);
-        echo(d, at, bytes, back, most);
+        echo(d, at, bytes, back, max);
         tw_device_close(d);
     }
     free(bytes);
@@ -151,7 +151,7 @@ static bool is_in_use(void) {
     return !is_idle();
 }
 
-static void a_killed_host_is_noticed_by_its_memory(void **state) {
+static void a_killed_host_is_detected_by_its_unmapped_memory(void **state) {
     (void)state;
     tw_device *d;
     uint64_t at;
@@ -375,7 +375,7 @@ int main(void) {
         TEST(a_decode_gives_the_bits_of_the_emulator_in_each_mode),
         TEST(a_second_open_sends_no_weights),
         TEST(messages_of_all_sizes_come_whole),
-        TEST(a_killed_host_is_noticed_by_its_memory),
+        TEST(a_killed_host_is_detected_by_its_unmapped_memory),
         TEST(the_next_host_ends_one_whose_mailbox_was_in_the_window),
         TEST(a_device_that_ends_is_reported_as_such),
         TEST(a_device_off_the_bus_is_reported_as_such),

@@ -6,7 +6,7 @@
 #include "tests/support/server_client.h"
 #include "tests/support/test.h"
 
-/* A bigram whose likeliest successors the test chooses; two words of memory play position and end,
+/* A bigram whose likeliest successors the test chooses; two words of memory are position and end,
  * one the abort word. */
 struct fixture {
     struct client c;
@@ -137,7 +137,7 @@ static void a_run_feeds_its_own_tokens(void **state) {
     }
 }
 
-static void the_longest_run_is_run(void **state) {
+static void a_run_of_maximum_length_completes(void **state) {
     (void)state;
     open_fixture(TW_WIRE_FAST);
     set_cycle();
@@ -189,7 +189,7 @@ static void no_step_begins_at_the_limit(void **state) {
     close_fixture();
 }
 
-/* Plays the host: sets the word while a step runs. */
+/* Acts as the host: sets the word while a step runs. */
 static void run_and_abort(void *ctx, struct tw_plan *plan, uint32_t n_threads) {
     (void)ctx;
     (void)n_threads;
@@ -369,7 +369,7 @@ static void inconsistent_runs_write_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_feeds_its_own_tokens),
-        cmocka_unit_test(the_longest_run_is_run),
+        cmocka_unit_test(a_run_of_maximum_length_completes),
         cmocka_unit_test(a_stop_id_ends_the_run_and_is_not_fed_back),
         cmocka_unit_test(no_step_begins_at_the_limit),
         cmocka_unit_test(the_host_can_end_a_run_between_two_steps),
