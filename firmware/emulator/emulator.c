@@ -34,7 +34,7 @@ uint32_t tw_emu_processors(void) {
     return n > 0 ? (uint32_t)n : 1;
 }
 
-/* Computes the bytes to map for an allocation: whole pages, and room to align beyond one. */
+/* Computes the bytes to map for an allocation: whole pages. */
 static bool mapped_bytes(uint64_t bytes, uint64_t *out) {
     return tw_align_u64(bytes, PAGE, out) && *out <= SIZE_MAX;
 }
@@ -89,8 +89,8 @@ static void set_running(struct tw_emu *emu, const struct tw_plan *plan) {
 
 static void emu_run(void *ctx, struct tw_plan *plan, uint32_t n_threads) {
     struct tw_emu *emu = ctx;
-    /* A plan has its member count baked in, and all must run at once: the server asked emu_team for
-     * it at LOAD. */
+    /* A plan has its member count baked in, and all must run at once: the server requested
+     * them from emu_team at LOAD. */
     set_running(emu, plan);
     tw_workers_run(emu->workers, plan, n_threads);
     set_running(emu, NULL);

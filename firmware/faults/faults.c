@@ -77,9 +77,9 @@ bool tw_faults_triggered(struct tw_faults *f, uint32_t count) {
     return true;
 }
 
+/* Each fault hits one packet in this many; 0: none. */
 struct chances {
-    uint32_t drop, delay, duplicate, truncate, corrupt,
-        ghost; /* one packet in this many; 0: never */
+    uint32_t drop, delay, duplicate, truncate, corrupt, ghost;
 };
 
 static struct chances chances_of(int plan) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A thread waits for QEMU, sends it the memory and the eventfds (docs/specs/ivshmem-spec.txt of
- * QEMU), and notices when it ends: from then on no guest memory is accessed. The RAM file is opened
+ * QEMU), and detects when it ends: from then on no guest memory is accessed. The RAM file is opened
  * when a guest's driver starts the device, because QEMU creates it after it has connected.
  */
 #include "firmware/pcie/ivshmem.h"
@@ -22,9 +22,9 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#define RAM_MAX \
-    (UINT64_C(2) << 30) /* above it, offsets in QEMU's file differ from guest addresses */
-#define DMA_BITS 48     /* what four levels of tables translate */
+/* above it, offsets in QEMU's file differ from guest addresses */
+#define RAM_MAX (UINT64_C(2) << 30)
+#define DMA_BITS 48 /* what four levels of tables translate */
 #define GUEST_ID 0
 #define OUR_ID 1
 
@@ -171,7 +171,7 @@ static void *serve(void *arg) {
     return NULL;
 }
 
-/* ---- life ---- */
+/* ---- creation and end ---- */
 
 static void close_fd(int fd) {
     if (fd >= 0) {

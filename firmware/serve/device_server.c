@@ -52,7 +52,7 @@ static void close_pending(struct pending *c) {
     c->pipe = NULL;
 }
 
-/* ---- making ---- */
+/* ---- creation and end ---- */
 
 static int open_path(struct tw_device_server *s, const char *name, tw_error *err) {
     char path[TW_LISTEN_PATH];
@@ -132,7 +132,7 @@ void tw_device_server_destroy(struct tw_device_server *s) {
 
 /* ---- pending clients ---- */
 
-/* Asks for room for the packets in flight; the system may grant less. */
+/* Requests a buffer for the packets in flight; the system may grant less. */
 static void enlarge(int fd) {
     int bytes = 1 << 20;
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);

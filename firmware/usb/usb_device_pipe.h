@@ -13,7 +13,7 @@
 
 #include <pthread.h>
 
-#define TW_USB_QUEUE 32u /* max. packets queued in each direction */
+#define TW_USB_QUEUE 32u /* maximum number of packets queued in each direction */
 
 struct tw_usb_queue {
     uint8_t *bytes[TW_USB_QUEUE];
@@ -53,7 +53,6 @@ void tw_usb_pipe_hang_up(struct tw_pipe *p);
 /* ---- the port's side ---- */
 
 /* Returns true if a packet can be put. */
-
 bool tw_usb_pipe_room(struct tw_usb_pipe *p);
 /* Queues the packet of n bytes (1 .. TW_PACKET_BYTES) in *bytes, which becomes another buffer.
  * Returns false without room, or if the pipe is gone. */

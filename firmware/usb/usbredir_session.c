@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-#define TURN_BYTES (1 << 20) /* max. read in one turn */
+#define TURN_BYTES (1 << 20) /* limit on what one turn reads */
 #define TICK_MS 5
 
 static void send_notice(struct tw_usbredir_session *s) {

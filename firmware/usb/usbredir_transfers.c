@@ -5,8 +5,8 @@
  */
 #include "firmware/usb/usbredir_internal.h"
 
-#define HELD_BYTES (64u << 20)  /* max. data of OUT transfers that wait */
-#define OUTPUT_BYTES (4u << 20) /* max. output that waits to be written */
+#define HELD_BYTES (64u << 20)  /* limit on the data of waiting OUT transfers */
+#define OUTPUT_BYTES (4u << 20) /* limit on the output that waits to be written */
 
 /* ---- lists of transfers ---- */
 

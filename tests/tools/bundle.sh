@@ -5,7 +5,7 @@
 . tests/tools/tap.sh
 
 run 0 compile "$model" -o "$work/a.twb" --target sim4x4
-check 'compile reports what it made' sh -c 'printf "%s\n" "$1" | grep -q "target sim4x4: 16 sites"' _ "$out"
+check 'compile reports what it produced' sh -c 'printf "%s\n" "$1" | grep -q "target sim4x4: 16 sites"' _ "$out"
 check 'compile -q prints nothing' run 0 compile "$model" -o "$work/b.twb" --target sim4x4 -q
 same 'and nothing on standard error' '' "$out$err"
 check 'compiling twice gives the same bytes' cmp "$work/a.twb" "$work/b.twb"

@@ -20,9 +20,9 @@ static const struct opt options[] = {
     {OPT_FLAG, 0, "rules", NULL, AT(rules), 0, 0,
      "list the rules and how many objects each was checked for"},
     {OPT_FLAG, 0, "exhaustive", NULL, AT(exhaustive), 0, 0,
-     "of a text: run every order of the ops instead of proving theirs"},
+     "for a text file: run the ops in every order, instead of a proof"},
     {OPT_I64, 0, "max-states", "N", AT(max_states), 1, 1u << 24,
-     "states that --exhaustive remembers at most (65536)"},
+     "maximum number of states that --exhaustive stores (65536)"},
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print JSON"},
     {.kind = OPT_END},
 };

@@ -13,14 +13,15 @@
 #include <string.h>
 
 /* The list is sorted, and between any two ranges an address is missing. */
-static bool is_sound(const struct tw_iova *a) {
-    bool sound = a->n <= a->room && tw_is_pow2_u64(a->page);
-    for (size_t i = 0; i < a->n && sound; i++) {
+static bool is_consistent(const struct tw_iova *a) {
+    bool consistent = a->n <= a->room && tw_is_pow2_u64(a->page);
+    for (size_t i = 0; i < a->n && consistent; i++) {
         const struct tw_iova_range *r = &a->free[i];
-        sound = r->first <= r->last && r->first % a->page == 0 && (r->last + 1) % a->page == 0 &&
-                (i == 0 || (r->first > 0 && r[-1].last < r->first - 1));
+        consistent = r->first <= r->last && r->first % a->page == 0 &&
+                     (r->last + 1) % a->page == 0 &&
+                     (i == 0 || (r->first > 0 && r[-1].last < r->first - 1));
     }
-    return sound;
+    return consistent;
 }
 
 uint64_t tw_iova_page(uint64_t iommu_sizes, uint64_t host_page) {
@@ -28,7 +29,7 @@ uint64_t tw_iova_page(uint64_t iommu_sizes, uint64_t host_page) {
     return lowest > host_page ? lowest : host_page;
 }
 
-/* Makes room for n entries, the most that freeing everything can produce. */
+/* Makes room for n entries, the maximum that freeing everything can produce. */
 static int make_room(struct tw_iova *a, size_t n) {
     return tw_grow(&a->free, &a->room, n, sizeof *a->free) ? 0 : TW_E_NOMEM;
 }
@@ -48,7 +49,7 @@ static void add(struct tw_iova *a, struct tw_iova_range r) {
     memmove(&a->free[i + 1], &a->free[end], (a->n - end) * sizeof r);
     a->free[i] = r;
     a->n = a->n - (end - i) + 1;
-    TW_ASSERT(is_sound(a));
+    TW_ASSERT(is_consistent(a));
 }
 
 /* Reduces a range to whole pages that the device can address, without address 0. Returns
@@ -95,7 +96,7 @@ void tw_iova_finish(struct tw_iova *a) {
 
 int tw_iova_alloc(struct tw_iova *a, uint64_t bytes, uint64_t *address, tw_error *err) {
     uint64_t size, largest = 0;
-    TW_ASSERT(is_sound(a));
+    TW_ASSERT(is_consistent(a));
     if (bytes == 0 || !tw_align_u64(bytes, a->page, &size)) {
         return tw_fail(err, TW_E_NOMEM, "DMA addresses: cannot map %llu bytes",
                        (unsigned long long)bytes);
@@ -114,7 +115,7 @@ int tw_iova_alloc(struct tw_iova *a, uint64_t bytes, uint64_t *address, tw_error
                 r->first += size;
             }
             a->live++;
-            TW_ASSERT(is_sound(a));
+            TW_ASSERT(is_consistent(a));
             return 0;
         }
         largest = r->last - r->first > largest ? r->last - r->first : largest;

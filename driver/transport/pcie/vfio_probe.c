@@ -16,7 +16,7 @@
 
 const struct tw_vfio_places tw_vfio_system = {"/sys", "/dev"};
 
-struct seen {
+struct probe {
     const struct tw_vfio_places *places;
     const char *bdf;
     struct tw_vfio_probe *out;
@@ -34,14 +34,14 @@ static void add(char *text, size_t size, const char *format, ...) {
 #define REASON(s, ...) add((s)->out->reason, sizeof(s)->out->reason, __VA_ARGS__)
 #define REMEDY(s, ...) add((s)->out->remedy, sizeof(s)->out->remedy, __VA_ARGS__)
 
-/* Records the obstacle's state. Returns false. */
-static bool stop(const struct seen *s, const char *state) {
+/* Records the state that a failed check implies. Returns false. */
+static bool stop(const struct probe *s, const char *state) {
     snprintf(s->out->state, sizeof s->out->state, "%s", state);
     return false;
 }
 
 /* Reads the last component of a symbolic link in a function's folder; "" if there is none. */
-static void read_link(const struct seen *s, const char *bdf, const char *file, char *name,
+static void read_link(const struct probe *s, const char *bdf, const char *file, char *name,
                       size_t size) {
     char path[300], target[300];
     snprintf(path, sizeof path, "%s/bus/pci/devices/%s/%s", s->places->sys, bdf, file);
@@ -51,7 +51,7 @@ static void read_link(const struct seen *s, const char *bdf, const char *file, c
     snprintf(name, size, "%.*s", (int)size - 1, last ? last + 1 : target);
 }
 
-static bool is_there(const struct seen *s) {
+static bool is_there(const struct probe *s) {
     char path[300];
     snprintf(path, sizeof path, "%s/bus/pci/devices/%s", s->places->sys, s->bdf);
     if (access(path, F_OK) == 0) {
@@ -62,7 +62,7 @@ static bool is_there(const struct seen *s) {
     return stop(s, "gone");
 }
 
-static bool has_group(const struct seen *s) {
+static bool has_group(const struct probe *s) {
     read_link(s, s->bdf, "iommu_group", s->out->group, sizeof s->out->group);
     if (s->out->group[0]) {
         return true;
@@ -73,7 +73,7 @@ static bool has_group(const struct seen *s) {
     return stop(s, "no IOMMU");
 }
 
-static bool has_vfio(const struct seen *s) {
+static bool has_vfio(const struct probe *s) {
     char path[300];
     snprintf(path, sizeof path, "%s/bus/pci/drivers/vfio-pci", s->places->sys);
     bool driver = access(path, F_OK) == 0;
@@ -93,7 +93,7 @@ static bool is_vfio(const char *driver) {
     return strncmp(driver, "vfio", 4) == 0;
 }
 
-static bool is_bound(const struct seen *s) {
+static bool is_bound(const struct probe *s) {
     char driver[64];
     read_link(s, s->bdf, "driver", driver, sizeof driver);
     if (is_vfio(driver)) {
@@ -114,7 +114,7 @@ static bool may_share(const char *driver) {
            strcmp(driver, "pcieport") == 0;
 }
 
-static bool is_viable(const struct seen *s) {
+static bool is_viable(const struct probe *s) {
     char path[300], driver[64];
     snprintf(path, sizeof path, "%s/bus/pci/devices/%s/iommu_group/devices", s->places->sys,
              s->bdf);
@@ -136,7 +136,7 @@ static bool is_viable(const struct seen *s) {
     return !s->out->reason[0] || stop(s, "not viable");
 }
 
-static bool may_open(const struct seen *s, const char *name, const char *remedy) {
+static bool may_open(const struct probe *s, const char *name, const char *remedy) {
     char path[300];
     snprintf(path, sizeof path, "%s/vfio/%s", s->places->dev, name);
     if (access(path, R_OK | W_OK) == 0) {
@@ -154,7 +154,7 @@ static bool may_open(const struct seen *s, const char *name, const char *remedy)
 
 void tw_vfio_probe(const struct tw_vfio_places *places, const char *bdf,
                    struct tw_vfio_probe *out) {
-    const struct seen s = {places, bdf, out};
+    const struct probe s = {places, bdf, out};
     *out = (struct tw_vfio_probe){.state = "ready"};
     (void)(is_there(&s) && has_group(&s) && has_vfio(&s) && is_bound(&s) && is_viable(&s) &&
            may_open(&s, "vfio",

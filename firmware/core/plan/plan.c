@@ -190,7 +190,7 @@ static int store(struct walk *w, struct tw_plan *plan, struct tw_arena *a) {
     reset(w);
     int rc = tw_walk_place_params(w);
     rc = rc ? rc : tw_walk_step(w);
-    for (uint32_t t = 0; t < w->n_threads && rc == 0; t++) { /* the passes have walked alike */
+    for (uint32_t t = 0; t < w->n_threads && rc == 0; t++) { /* as the counting pass found */
         TW_ASSERT(w->n_entries[t] == plan->threads[t].n_entries);
         TW_ASSERT(w->n_patches[t] == plan->threads[t].n_patches);
     }

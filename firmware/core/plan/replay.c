@@ -68,7 +68,7 @@ struct run {
     uint32_t iteration[TW_MAX_VARS]; /* of the open dynamic loops, by nesting level */
 };
 
-/* The arguments of this time. False: there are no rows. */
+/* Stores the call's arguments in this iteration. Returns false if there are no rows. */
 static bool patch_call(const struct run *r, const struct plan_entry *e, struct tw_kargs *args) {
     const struct plan_patch *patch = &r->thread->patches[e->first_patch];
     *args = e->u.call.args;
@@ -158,13 +158,13 @@ void tw_plan_run(struct tw_plan *plan, uint32_t thread, void (*relax)(void *ctx)
     }
 }
 
-/* ---- run with a look at each result ---- */
+/* ---- run with a check of each result ---- */
 
 /* An op by its number in its stream, and the loops around it. */
 struct origin {
     struct tw_op op;
     uint64_t inner;  /* times that it runs in an iteration of the outermost loop */
-    bool in_counted; /* there is one, of a constant count */
+    bool in_counted; /* the outermost loop has a constant count */
 };
 
 static void find_origin(const struct tw_program *p, const struct plan_entry *e,
@@ -190,7 +190,7 @@ static void find_origin(const struct tw_program *p, const struct plan_entry *e,
     }
 }
 
-/* Which iteration of the outermost loop the entry is of: constant loops are unrolled. */
+/* Returns the entry's iteration of the outermost loop: constant loops are unrolled. */
 static uint64_t turn_of(const struct plan_thread *t, uint32_t index, const struct origin *o) {
     uint64_t before = 0;
     for (uint32_t i = 0; i < index; i++) {

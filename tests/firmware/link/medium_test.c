@@ -109,7 +109,7 @@ static void the_next_host_ends_the_previous_connection(void **state) {
  * That was once mistaken for an old packet, so that no rung of the ladder could help. */
 static void the_same_host_may_reconnect_after_a_reset_of_the_medium(void **state) {
     struct bed *b = *state;
-    for (int i = 0; i < 2; i++) { /* the mark is read by a connection, or without one */
+    for (int i = 0; i < 2; i++) { /* "host gone" is read by a connection, or without one */
         send_kind(b, TW_LINK_OPEN, 5);
         struct tw_pipe *connection = tw_medium_accept(b->medium);
         assert_non_null(connection);
