@@ -133,6 +133,18 @@ static bool has_ended(int qemu) {
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
+/* QEMU has gone, and with it the driver in its guest. The device finds memory of the guest gone; a
+ * mailbox in the window is still there, so it is ended for that host as the host would have: with a
+ * start that has none. */
+static void end_host(struct ivshmem *v) {
+    struct tw_pcie_registers *r = (void *)v->bar2;
+    uint32_t start = tw_pcie_load(&r->start) + 1;
+    atomic_store(&v->connected, false);
+    tw_pcie_store(&r->mailbox_kind, TW_PCIE_NONE);
+    tw_pcie_store(&r->start, start ? start : 1);
+    tw_event_signal(v->doorbell);
+}
+
 static int accept_qemu(struct ivshmem *v, int qemu) {
     int fd = tw_listen_accept(&v->listen, 0);
     if (fd < 0 || qemu >= 0 || !send_setup(v, fd)) {
@@ -156,8 +168,7 @@ static void *serve(void *arg) {
             continue; /* a signal */
         }
         if (p[2].revents && has_ended(qemu)) {
-            /* the device finds its memory gone, which ends its host */
-            atomic_store(&v->connected, false);
+            end_host(v);
             close(qemu);
             qemu = -1;
         }
