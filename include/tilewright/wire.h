@@ -164,7 +164,8 @@ TW_STATIC_ASSERT(sizeof(struct tw_wire_hash) == 8, "hash");
 /* Content identified by its hash, so that weights that a device already has are not sent again.
  * KEEP makes a whole allocation read-only and lets it outlive its host: after its last FREE, and
  * after the host has closed, it remains until its memory is needed, or RESET. FIND adds a
- * reference, which its caller must FREE. The device trusts the host that the hash is right. */
+ * reference, which its caller must FREE. KEEP of content with another hash is refused (HASH), unless
+ * the device cannot compute it: it then trusts the host that the hash is right. */
 struct tw_wire_content {
     uint64_t bytes;
     uint8_t hash[32]; /* BLAKE2b-256 */

@@ -14,6 +14,18 @@ static struct tw_wire_content content_of(const struct tw_server_request *request
     return c;
 }
 
+/* Another host will take the content for what its hash says. */
+static bool hash_is_right(const struct tw_server *server, const struct tw_server_allocation *a,
+                          const uint8_t hash[32]) {
+    uint8_t own[32];
+    if (!server->port.hash) {
+        return true;
+    }
+    server->port.hash(server->port.ctx, server->port.map(server->port.ctx, a->address), a->bytes,
+                      own);
+    return memcmp(own, hash, sizeof own) == 0;
+}
+
 int tw_server_keep(struct tw_server *server, struct tw_server_request *request) {
     struct tw_wire_content c = content_of(request);
     struct tw_server_allocation *a = tw_server_find(server, request->header.address, c.bytes);
@@ -21,6 +33,10 @@ int tw_server_keep(struct tw_server *server, struct tw_server_request *request) 
         a->kept || a->writers) {
         return tw_server_refuse(server, TW_E_RANGE, "no allocation of that size to keep",
                                 request->header.address, c.bytes);
+    }
+    if (!hash_is_right(server, a, c.hash)) {
+        return tw_server_refuse(server, TW_E_HASH, "the content to keep does not match its hash",
+                                a->address, a->bytes);
     }
     TW_ASSERT(a->bytes > 0 && !a->kept);
     a->kept = 2;

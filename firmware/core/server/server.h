@@ -39,6 +39,9 @@ struct tw_server_port {
     /* Runs one step of a plan on n_threads threads, at most what team returned. NULL: the device
      * has no fast mode. */
     void (*run)(void *ctx, struct tw_plan *plan, uint32_t n_threads);
+    /* Computes the BLAKE2b-256 of n bytes of an allocation, for KEEP. NULL: the port trusts its host
+     * that the hash is right. */
+    void (*hash)(void *ctx, const void *bytes, uint64_t n, uint8_t out[32]);
     const struct tw_kernel_table *kernels; /* NULL: the device cannot run programs */
     uint64_t memory_bytes; /* of the device; the server limits it to what a pointer reaches */
     uint32_t max_threads;

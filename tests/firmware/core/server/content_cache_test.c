@@ -56,6 +56,24 @@ static void kept_content_is_found_by_hash_and_size(void **state) {
     assert_int_equal(client_call(c, TW_WIRE_WRITE, at, "abcdefgh", 8), TW_E_RANGE);
 }
 
+/* A hash that a test can write down: the first byte, over and over. */
+static void first_byte(void *ctx, const void *bytes, uint64_t n, uint8_t out[32]) {
+    (void)ctx, (void)n;
+    memset(out, *(const uint8_t *)bytes, 32);
+}
+
+static void content_with_another_hash_is_not_kept_where_the_port_can_tell(void **state) {
+    struct client *c = *state;
+    uint64_t at = client_alloc(c, 1000);
+    c->server.port.hash = first_byte;
+    assert_int_equal(client_call(c, TW_WIRE_WRITE, at, "\7bcdefgh", 8), 0);
+    assert_int_equal(keep(c, at, 1000, 8), TW_E_HASH);
+    assert_int_equal(find(c, 1000, 8), 0);
+    assert_int_equal(client_call(c, TW_WIRE_WRITE, at, "\7bcdefgi", 8), 0); /* not read-only */
+    assert_int_equal(keep(c, at, 1000, 7), 0);
+    assert_int_equal(find(c, 1000, 7), at);
+}
+
 static void only_whole_allocations_are_kept_and_once(void **state) {
     struct client *c = *state;
     uint64_t at = client_alloc(c, 1000);
@@ -124,6 +142,7 @@ static void a_full_table_evicts_unused_content(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(kept_content_is_found_by_hash_and_size),
+        TEST(content_with_another_hash_is_not_kept_where_the_port_can_tell),
         TEST(only_whole_allocations_are_kept_and_once),
         TEST(content_stays_after_every_user_has_freed_it),
         TEST(a_closing_host_leaves_only_kept_content),
