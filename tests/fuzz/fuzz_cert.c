@@ -37,12 +37,12 @@ static void must_be_clean(const struct tw_program *p) {
     for (uint32_t n = 0; n < 3; n++) {
         struct tw_explore_options options = {
             .steps = 2, .max_states = 1024, .max_depth = 32, .overlap = n == 1};
-        struct order_inputs in = {0, n, n, 4};
+        struct order_inputs in = {0, n, n, 4, 0};
         struct tw_explore_result r;
         struct tw_fault fault;
         int rc = order_device_explore(&d, &in, options, (size_t)1 << 28, &r, &fault);
         require(rc != 0 || (r.found & ~(uint32_t)TW_EXPLORE_LIMIT) == 0 ||
-                ((r.found & TW_EXPLORE_FAULT) && order_fault_is_input(&r.fault)));
+                ((r.found & TW_EXPLORE_FAULT) && order_fault_is_input(&d, &r.fault)));
     }
     order_device_close(&d);
 }

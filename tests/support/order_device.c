@@ -7,6 +7,7 @@
 
 #include "tests/support/random_model.h"
 #include "tilewright/footprint.h"
+#include "tilewright/opcode.h"
 #include "tilewright/range.h"
 
 #include <stdlib.h>
@@ -108,54 +109,72 @@ static bool is_kept(const struct tw_tensor *t) {
     return t->role == TW_ROLE_OUTPUT || t->role == TW_ROLE_STATE;
 }
 
-/* Tensors that name one row share it; it is as large as the largest. */
-static bool size_rows(struct order_device *d) {
-    const struct tw_program *p = d->program;
-    uint64_t n = 0, size = 0;
-    for (uint32_t t = 0; t < p->n_tensors; t++) {
-        uint64_t end = (uint64_t)p->tensors[t].bind_first + p->tensors[t].bind_count;
-        n = p->tensors[t].bind_count && end > n ? end : n;
-    }
-    if (n > MAX_ROWS) {
-        return false;
-    }
+static bool make_rows(struct order_device *d, uint64_t n) {
     d->n_rows = (uint32_t)n;
     d->address = calloc(n + 1, sizeof *d->address);
     d->bytes = calloc(n + 1, sizeof *d->bytes);
-    if (!d->address || !d->bytes) {
-        return false;
-    }
+    return d->address && d->bytes;
+}
+
+/* Tensors that name one row share it; it is as large as the largest. False: one names a row that is
+ * not there. */
+static bool size_rows(struct order_device *d) {
+    const struct tw_program *p = d->program;
     for (uint32_t t = 0; t < p->n_tensors; t++) {
         for (uint32_t i = 0; i < p->tensors[t].bind_count; i++) {
-            uint64_t *bytes = &d->bytes[p->tensors[t].bind_first + i];
-            *bytes = p->tensors[t].bytes > *bytes ? p->tensors[t].bytes : *bytes;
+            uint64_t row = (uint64_t)p->tensors[t].bind_first + i;
+            if (row >= d->n_rows) {
+                return false;
+            }
+            d->bytes[row] =
+                p->tensors[t].bytes > d->bytes[row] ? p->tensors[t].bytes : d->bytes[row];
             d->kept_bytes += is_kept(&p->tensors[t]) && p->tensors[t].bytes < MAX_BYTES
                                  ? p->tensors[t].bytes
                                  : 0;
         }
     }
-    for (uint32_t r = 0; r < d->n_rows; r++) {
-        if (d->bytes[r] > MAX_BYTES || size > MAX_BYTES) {
-            return false;
-        }
-        d->address[r] = size;
-        size += (d->bytes[r] + ALIGN - 1) / ALIGN * ALIGN;
-    }
-    d->size = (size_t)size + ALIGN;
     return true;
 }
 
-bool order_device_open(struct order_device *d, const struct tw_program *p) {
-    memset(d, 0, sizeof *d);
-    d->program = p;
-    if (!size_rows(d)) {
-        order_device_close(d);
-        return false;
+/* One row after the other. */
+static bool place_apart(struct order_device *d, uint64_t *size) {
+    for (uint32_t r = 0; r < d->n_rows; r++) {
+        if (d->bytes[r] > MAX_BYTES || *size > MAX_BYTES) {
+            return false;
+        }
+        d->address[r] = *size;
+        *size += (d->bytes[r] + ALIGN - 1) / ALIGN * ALIGN;
     }
-    d->memory = aligned_alloc(ALIGN, d->size);
+    return true;
+}
+
+/* One segment after the other. */
+static bool place_at(struct order_device *d, const struct tw_bind_target *rows, uint64_t *size) {
+    uint64_t end[4] = {0, 0, 0, 0};
+    for (uint32_t r = 0; r < d->n_rows; r++) {
+        uint64_t last = rows[r].offset + d->bytes[r];
+        if (rows[r].segment > 2 || d->bytes[r] > MAX_BYTES || rows[r].offset > MAX_BYTES) {
+            return false;
+        }
+        end[rows[r].segment + 1] =
+            last > end[rows[r].segment + 1] ? last : end[rows[r].segment + 1];
+    }
+    for (uint32_t i = 1; i < 4; i++) {
+        end[i] = end[i - 1] + (end[i] + ALIGN - 1) / ALIGN * ALIGN;
+    }
+    for (uint32_t r = 0; r < d->n_rows; r++) {
+        d->address[r] = end[rows[r].segment] + rows[r].offset;
+    }
+    *size = end[3];
+    return true;
+}
+
+static bool make_memory(struct order_device *d, uint64_t size) {
+    const struct tw_program *p = d->program;
+    d->size = (size_t)size + ALIGN;
+    d->memory = aligned_alloc(ALIGN, d->size / ALIGN * ALIGN + ALIGN);
     d->initial = malloc(d->size);
     if (!d->memory || !d->initial) {
-        order_device_close(d);
         return false;
     }
     memset(d->memory, 0, d->size);
@@ -171,6 +190,34 @@ bool order_device_open(struct order_device *d, const struct tw_program *p) {
     return true;
 }
 
+static uint64_t rows_of(const struct tw_program *p) {
+    uint64_t n = 0;
+    for (uint32_t t = 0; t < p->n_tensors; t++) {
+        uint64_t end = (uint64_t)p->tensors[t].bind_first + p->tensors[t].bind_count;
+        n = p->tensors[t].bind_count && end > n ? end : n;
+    }
+    return n;
+}
+
+bool order_device_open_at(struct order_device *d, const struct tw_program *p,
+                          const struct tw_bind_target *rows, uint64_t n) {
+    uint64_t size = 0;
+    memset(d, 0, sizeof *d);
+    d->program = p;
+    d->placed = rows != NULL;
+    n = rows ? n : rows_of(p);
+    if (n > MAX_ROWS || !make_rows(d, n) || !size_rows(d) ||
+        !(rows ? place_at(d, rows, &size) : place_apart(d, &size)) || !make_memory(d, size)) {
+        order_device_close(d);
+        return false;
+    }
+    return true;
+}
+
+bool order_device_open(struct order_device *d, const struct tw_program *p) {
+    return order_device_open_at(d, p, NULL, 0);
+}
+
 void order_device_close(struct order_device *d) {
     free(d->address);
     free(d->bytes);
@@ -184,9 +231,15 @@ void order_device_rewind(struct order_device *d) {
     memcpy(d->memory, d->initial, d->size);
 }
 
-/* Finds the row that holds an address by binary search: rows are in ascending order. */
+/* Finds the row that holds an address by binary search: rows are in ascending order. Placed rows may
+ * lie in any order and over each other: all of memory is theirs. */
 static void *map(void *ctx, uint64_t address, uint64_t size) {
     const struct order_device *d = ctx;
+    if (d->placed) {
+        uint64_t base = (uint64_t)(uintptr_t)d->memory;
+        bool inside = address >= base && tw_range_ok(address - base, size, d->size);
+        return inside ? (void *)(uintptr_t)address : NULL;
+    }
     uint32_t from = 0, to = d->n_rows;
     while (to - from > 1) {
         uint32_t middle = from + (to - from) / 2;
@@ -217,13 +270,46 @@ static uint32_t value_of(const char *name, const struct order_inputs *in, uint32
     return strcmp(name, "pos") == 0 ? in->pos : strcmp(name, "end") == 0 ? in->end : in->rows;
 }
 
+/* A value of an Input that all trips over it admit. */
+static uint32_t drawn(const struct tw_program *p, uint32_t tensor, uint64_t draw) {
+    uint64_t most = UINT64_MAX, s = draw + tensor * 977u;
+    for (uint32_t i = 0; i < p->n_trips; i++) {
+        const struct tw_trip *t = &p->trips[i];
+        if (t->input == tensor) {
+            uint64_t limit = (uint64_t)t->max * t->div;
+            limit = limit > t->add ? limit - t->add : 0;
+            most = limit < most ? limit : most;
+        }
+    }
+    most = most > INT32_MAX ? INT32_MAX : most;
+    switch (random_below(&s, 6)) {
+    case 0:
+        return 0;
+    case 1:
+        return most > 0;
+    case 2:
+        return (uint32_t)most;
+    case 3:
+        return (uint32_t)(most - (most > 0));
+    default:
+        return (uint32_t)(random_next(&s) % (most + 1));
+    }
+}
+
+static bool is_drawn(const struct tw_program *p, uint32_t tensor, const struct order_inputs *in) {
+    const char *name = tw_program_string(p, p->tensors[tensor].name);
+    name = strchr(name, '.') ? strchr(name, '.') + 1 : name;
+    return in->draw && strcmp(name, "ids") != 0 && strcmp(name, "pos") != 0;
+}
+
 void order_device_set(struct order_device *d, const struct order_inputs *in) {
     const struct tw_program *p = d->program;
     for (uint32_t t = 0; t < p->n_tensors; t++) {
         const struct tw_tensor *x = &p->tensors[t];
         for (uint32_t i = 0; x->role == TW_ROLE_INPUT && x->dtype == TW_DT_I32 && i < x->bytes / 4;
              i++) {
-            uint32_t value = value_of(tw_program_string(p, x->name), in, i);
+            uint32_t value = is_drawn(p, t, in) ? drawn(p, t, in->draw)
+                                                : value_of(tw_program_string(p, x->name), in, i);
             memcpy(row_data(d, x, 0) + (size_t)i * 4, &value, 4);
         }
     }
@@ -280,6 +366,7 @@ struct order_run order_device_run(struct order_device *d, const struct order_inp
             keep(d, kept + run.steps * d->kept_bytes);
         }
         run.steps += run.rc == 0;
+        run.ops = tw_strict_ops(machine);
     }
     return run;
 }
@@ -299,27 +386,11 @@ int order_device_explore(struct order_device *d, const struct order_inputs *in,
     return rc;
 }
 
-bool order_inputs_keep_promise(const struct tw_program *p, const struct order_inputs *in) {
-    for (uint32_t s = 0; s < p->n_sites * TW_ENGINE_COUNT; s++) {
-        const struct tw_stream *t = &p->streams[s];
-        for (uint32_t at = 0; at < t->n_words; at += t->words[at] >> 16) {
-            struct tw_op op;
-            if ((t->words[at] & 0xFFFFu) != TW_OP_LAST_ROW ||
-                !tw_op_decode(t->words, t->n_words, at, &op)) {
-                continue;
-            }
-            uint32_t trip = op.operand[TW_LAST_ROW_rows].id;
-            const struct tw_trip *x = trip == TW_NONE ? NULL : &p->trips[trip];
-            const char *input = x ? tw_program_string(p, p->tensors[x->input].name) : NULL;
-            if (x && (uint64_t)value_of(input, in, 0) + x->add == 0) {
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
-bool order_fault_is_input(const struct tw_fault *fault) {
-    return fault->what &&
-           (strcmp(fault->what, "InputRange") == 0 || strcmp(fault->what, "IdOutOfRange") == 0);
+bool order_fault_is_input(const struct order_device *d, const struct tw_fault *fault) {
+    const char *what = fault->what ? fault->what : "";
+    bool cache = fault->opcode == TW_OP_KEY_WRITE || fault->opcode == TW_OP_VALUE_WRITE;
+    return strcmp(what, "InputRange") == 0 || strcmp(what, "IdOutOfRange") == 0 ||
+           (cache && strcmp(what, "WriteOutOfRange") == 0 &&
+            fault->object < d->program->n_tensors &&
+            fault->need == d->program->tensors[fault->object].rows);
 }

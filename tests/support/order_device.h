@@ -8,17 +8,22 @@
 
 #include "firmware/core/tile_machine.h"
 #include "firmware/explore/explore.h"
+#include "loader/bundle/loader.h"
 
 /* What the host writes before a step: Inputs by their names. "ids" counts through 0 .. n_ids - 1;
  * an input of another name gets `rows`. */
 struct order_inputs {
     uint32_t pos, rows, end, n_ids;
+    /* not 0: a seed. Inputs that trips read get values from the whole range that these admit, its
+     * ends more often than others, but "ids" and "pos", which stays where `rows` more fit. */
+    uint64_t draw;
 };
 
 struct order_device {
     const struct tw_program *program;
     uint64_t *address, *bytes; /* by binding row */
     uint32_t n_rows;
+    bool placed; /* by order_device_open_at */
     uint8_t *memory, *initial;
     size_t size;
     size_t kept_bytes; /* total size of Output and State */
@@ -30,6 +35,10 @@ struct order_device {
  * program. False if the program needs more memory than a test has; the tables must have passed the
  * verifier. */
 bool order_device_open(struct order_device *d, const struct tw_program *p);
+/* The same with the rows where `rows` says, n of them, in segments 0, 1 and 2 of one memory: tensors
+ * share the bytes that their rows share. False also if a tensor claims a row that is not there. */
+bool order_device_open_at(struct order_device *d, const struct tw_program *p,
+                          const struct tw_bind_target *rows, uint64_t n);
 void order_device_close(struct order_device *d);
 
 /* Returns to the state before the first step. */
@@ -41,6 +50,7 @@ struct order_run {
     int rc;     /* of the last step */
     bool taken; /* false: the machine refuses the program before any op */
     uint32_t steps;
+    uint64_t ops; /* of the last step */
     struct tw_fault fault;
 };
 
@@ -53,11 +63,7 @@ int order_device_explore(struct order_device *d, const struct order_inputs *in,
                          struct tw_explore_options options, size_t max_bytes,
                          struct tw_explore_result *result, struct tw_fault *fault);
 
-/* True for faults that the host causes: inputs outside of their range. */
-bool order_fault_is_input(const struct tw_fault *fault);
-
-/* The host's promise that the checker relies on: a trip that counts the rows of a LAST_ROW is never
- * 0. */
-bool order_inputs_keep_promise(const struct tw_program *p, const struct order_inputs *in);
+/* True for faults that the host causes: inputs outside of their range, positions past a cache. */
+bool order_fault_is_input(const struct order_device *d, const struct tw_fault *fault);
 
 #endif

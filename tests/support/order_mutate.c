@@ -6,6 +6,7 @@
 #include "tests/support/order_mutate.h"
 
 #include "loader/base/compiler.h"
+#include "tests/support/order_mutate_family.h"
 #include "tests/support/order_mutate_number.h"
 #include "tests/support/random_model.h"
 
@@ -36,9 +37,15 @@ const char *order_kind_name(uint32_t kind) {
                  action_name(kind % ORDER_N_ACTIONS));
         return text;
     }
+    static const char *const families[] = {
+#define TW_X(id, name, function) name,
+        ORDER_FAMILIES(TW_X)
+#undef TW_X
+    };
     return kind < ORDER_KIND_ALL_SITES    ? records[kind - ORDER_KIND_RECORDS]
            : kind == ORDER_KIND_ALL_SITES ? "an op, on all sites"
-                                          : "two changes";
+           : kind == ORDER_KIND_PAIR      ? "two changes"
+                                          : families[kind - ORDER_KIND_FAMILIES];
 }
 
 /* ---- where ops are ---- */
@@ -97,7 +104,7 @@ void order_index_free(struct order_index *x) {
 
 /* ---- mutants ---- */
 
-static void *own(struct order_mutant *m, const void *from, size_t bytes) {
+void *order_own(struct order_mutant *m, const void *from, size_t bytes) {
     void *to = malloc(bytes + 1);
     assert(to && m->n_owned < ORDER_MAX_OWNED);
     if (bytes) {
@@ -113,7 +120,8 @@ static void begin(struct order_mutant *m, const struct order_index *x,
     m->p = *x->program;
     m->owned = malloc(ORDER_MAX_OWNED * sizeof *m->owned);
     assert(m->owned);
-    m->streams = own(m, m->p.streams, (size_t)m->p.n_sites * TW_ENGINE_COUNT * sizeof *m->streams);
+    m->streams =
+        order_own(m, m->p.streams, (size_t)m->p.n_sites * TW_ENGINE_COUNT * sizeof *m->streams);
     m->p.streams = m->streams;
     if (certificate->n_words) {
         m->words = malloc((certificate->n_words + 2 * (size_t)ORDER_MAX_OWNED) * sizeof *m->words);
@@ -132,7 +140,7 @@ void order_mutant_free(struct order_mutant *m) {
     memset(m, 0, sizeof *m);
 }
 
-static void TW_PRINTF(2, 3) describe(struct order_mutant *m, const char *format, ...) {
+void order_describe(struct order_mutant *m, const char *format, ...) {
     size_t n = strlen(m->text);
     va_list args;
     va_start(args, format);
@@ -173,7 +181,7 @@ static void adapt(struct order_mutant *m, uint32_t stream, uint32_t at, int delt
 
 /* ---- ops ---- */
 
-static uint32_t word_of(const struct tw_stream *s, uint32_t op) {
+uint32_t order_word_of(const struct tw_stream *s, uint32_t op) {
     uint32_t at = 0;
     for (; op > 0 && at < s->n_words; op--) {
         at += s->words[at] >> 16;
@@ -181,15 +189,14 @@ static uint32_t word_of(const struct tw_stream *s, uint32_t op) {
     return at;
 }
 
-static uint32_t size_at(const struct tw_stream *s, uint32_t at) {
+uint32_t order_size_at(const struct tw_stream *s, uint32_t at) {
     return at < s->n_words ? s->words[at] >> 16 : 0;
 }
 
-/* Replaces `cut` words at `at`. */
-static void splice(struct order_mutant *m, uint32_t stream, uint32_t at, uint32_t cut,
-                   const uint32_t *put, uint32_t n) {
+void order_splice(struct order_mutant *m, uint32_t stream, uint32_t at, uint32_t cut,
+                  const uint32_t *put, uint32_t n) {
     struct tw_stream *s = &m->streams[stream];
-    uint32_t *words = own(m, NULL, 0);
+    uint32_t *words = order_own(m, NULL, 0);
     m->owned[m->n_owned - 1] = words = realloc(words, ((size_t)s->n_words + n + 1) * sizeof *words);
     assert(words);
     memcpy(words, s->words, (size_t)at * 4);
@@ -201,7 +208,7 @@ static void splice(struct order_mutant *m, uint32_t stream, uint32_t at, uint32_
     s->n_words += n - cut;
 }
 
-static uint32_t op_count(const struct tw_stream *s) {
+uint32_t order_op_count(const struct tw_stream *s) {
     uint32_t n = 0;
     for (uint32_t at = 0; at < s->n_words; at += s->words[at] >> 16) {
         n++;
@@ -209,8 +216,7 @@ static uint32_t op_count(const struct tw_stream *s) {
     return n;
 }
 
-/* The END of the LOOP at op number `op`, or the LOOP of the END. */
-static uint32_t other_border(const struct tw_stream *s, uint32_t op) {
+uint32_t order_other_border(const struct tw_stream *s, uint32_t op) {
     uint32_t open[TW_MAX_VARS + 1], depth = 0, i = 0;
     for (uint32_t at = 0; at < s->n_words; at += s->words[at] >> 16, i++) {
         uint32_t code = s->words[at] & 0xFFFFu;
@@ -228,8 +234,8 @@ static uint32_t other_border(const struct tw_stream *s, uint32_t op) {
 
 static void delete_op(struct order_mutant *m, struct order_place p) {
     const struct tw_stream *s = &m->streams[p.stream];
-    uint32_t at = word_of(s, p.op);
-    splice(m, p.stream, at, size_at(s, at), NULL, 0);
+    uint32_t at = order_word_of(s, p.op);
+    order_splice(m, p.stream, at, order_size_at(s, at), NULL, 0);
     if (m->words) {
         adapt(m, p.stream, p.op, -1);
     }
@@ -237,20 +243,20 @@ static void delete_op(struct order_mutant *m, struct order_place p) {
 
 static void move_op(struct order_mutant *m, struct order_place p, uint32_t to) {
     const struct tw_stream *s = &m->streams[p.stream];
-    uint32_t at = word_of(s, p.op), n = size_at(s, at), op[TW_MAX_OP_WORDS];
+    uint32_t at = order_word_of(s, p.op), n = order_size_at(s, at), op[TW_MAX_OP_WORDS];
     if (n == 0 || n > TW_MAX_OP_WORDS) {
         return;
     }
     memcpy(op, s->words + at, (size_t)n * 4);
-    splice(m, p.stream, at, n, NULL, 0);
-    splice(m, p.stream, word_of(&m->streams[p.stream], to), 0, op, n);
+    order_splice(m, p.stream, at, n, NULL, 0);
+    order_splice(m, p.stream, order_word_of(&m->streams[p.stream], to), 0, op, n);
 }
 
 static void double_op(struct order_mutant *m, struct order_place p) {
     const struct tw_stream *s = &m->streams[p.stream];
-    uint32_t at = word_of(s, p.op), n = size_at(s, at), op[TW_MAX_OP_WORDS];
+    uint32_t at = order_word_of(s, p.op), n = order_size_at(s, at), op[TW_MAX_OP_WORDS];
     memcpy(op, s->words + at, (size_t)n * 4);
-    splice(m, p.stream, at, 0, op, n);
+    order_splice(m, p.stream, at, 0, op, n);
     if (m->words) {
         adapt(m, p.stream, p.op, 1);
     }
@@ -258,7 +264,7 @@ static void double_op(struct order_mutant *m, struct order_place p) {
 
 static void alter_op(struct order_mutant *m, struct order_place p, uint64_t *seed) {
     const struct tw_stream *s = &m->streams[p.stream];
-    uint32_t at = word_of(s, p.op), words[TW_MAX_OP_WORDS];
+    uint32_t at = order_word_of(s, p.op), words[TW_MAX_OP_WORDS];
     struct tw_op op;
     if (!tw_op_decode(s->words, s->n_words, at, &op)) {
         return;
@@ -266,25 +272,25 @@ static void alter_op(struct order_mutant *m, struct order_place p, uint64_t *see
     uint32_t old = op.n_words;
     char what[80];
     order_alter_op(&m->p, p.stream, &op, seed, what, sizeof what);
-    describe(m, " %s", what);
-    splice(m, p.stream, at, old, words, tw_op_encode(&op, words));
+    order_describe(m, " %s", what);
+    order_splice(m, p.stream, at, old, words, tw_op_encode(&op, words));
 }
 
 static void change_op(struct order_mutant *m, struct order_place p, enum order_action action,
                       uint64_t *seed) {
     const struct tw_stream *s = &m->streams[p.stream];
-    uint32_t n = op_count(s), at = word_of(s, p.op);
+    uint32_t n = order_op_count(s), at = order_word_of(s, p.op);
     if (at >= s->n_words) {
         return; /* an earlier change has shortened the stream */
     }
     uint32_t code = s->words[at] & 0xFFFFu, delta = 1 + random_below(seed, 12);
     bool border = code == TW_OP_LOOP || code == TW_OP_END;
-    describe(m, " [%s site %u %s op %u %s", action_name((uint32_t)action), s->site,
-             tw_engine_name(s->engine), p.op, tw_op_info(code).name);
+    order_describe(m, " [%s site %u %s op %u %s", action_name((uint32_t)action), s->site,
+                   tw_engine_name(s->engine), p.op, tw_op_info(code).name);
     switch (action) {
     case ORDER_DELETE:
         if (border && random_below(seed, 4)) { /* both borders: the body runs once */
-            uint32_t other = other_border(s, p.op), first = other < p.op ? other : p.op;
+            uint32_t other = order_other_border(s, p.op), first = other < p.op ? other : p.op;
             delete_op(m, (struct order_place){
                              p.stream, first + (other > p.op ? other - p.op : p.op - other)});
             delete_op(m, (struct order_place){p.stream, first});
@@ -300,7 +306,7 @@ static void change_op(struct order_mutant *m, struct order_place p, enum order_a
         break;
     case ORDER_MOVE:
         delta = random_below(seed, 2) ? p.op + delta : p.op > delta ? p.op - delta : 0;
-        describe(m, " to %u", delta);
+        order_describe(m, " to %u", delta);
         move_op(m, p, delta < n ? delta : n - 1);
         break;
     case ORDER_ALTER:
@@ -309,7 +315,7 @@ static void change_op(struct order_mutant *m, struct order_place p, enum order_a
     case ORDER_N_ACTIONS:
         break;
     }
-    describe(m, "]");
+    order_describe(m, "]");
 }
 
 /* ---- kinds ---- */
@@ -333,13 +339,13 @@ static bool change_all_sites(const struct order_index *x, struct order_mutant *m
     }
     struct order_place p = x->places[c][random_below(seed, x->n[c])];
     uint32_t engine = p.stream % TW_ENGINE_COUNT,
-             from = word_of(&x->program->streams[p.stream], p.op);
+             from = order_word_of(&x->program->streams[p.stream], p.op);
     uint32_t code = x->program->streams[p.stream].words[from] & 0xFFFFu;
     uint64_t same = random_next(seed);
     for (uint32_t site = 0; site < m->p.n_sites; site++) {
         struct order_place here = {site * TW_ENGINE_COUNT + engine, p.op};
         const struct tw_stream *s = &m->streams[here.stream];
-        uint32_t at = word_of(s, p.op);
+        uint32_t at = order_word_of(s, p.op);
         uint64_t copy = same;
         if (at < s->n_words && (s->words[at] & 0xFFFFu) == code &&
             m->n_owned + 4 < ORDER_MAX_OWNED) {
@@ -356,9 +362,9 @@ static bool change_record(struct order_mutant *m, enum order_record record, uint
     if (table && bytes == 0) {
         return false;
     }
-    void *copy = own(m, table, bytes);
+    void *copy = order_own(m, table, bytes);
     order_alter_record(&m->p, record, copy, seed, what, sizeof what);
-    describe(m, " [%s]", what);
+    order_describe(m, " [%s]", what);
     return true;
 }
 
@@ -372,6 +378,9 @@ static bool change(const struct order_index *x, struct order_mutant *m, uint32_t
     }
     if (kind == ORDER_KIND_ALL_SITES) {
         return change_all_sites(x, m, seed);
+    }
+    if (kind >= ORDER_KIND_FAMILIES) {
+        return order_change_family(x, m, kind - ORDER_KIND_FAMILIES, seed);
     }
     return change(x, m, random_below(seed, ORDER_KIND_ALL_SITES), seed) &&
            change(x, m, random_below(seed, ORDER_KIND_ALL_SITES), seed);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Mutants of programs: one op or one number is deleted, doubled, exchanged with a neighbour, moved,
- * or altered; also on all sites at once, and two changes together. A mutant shares everything that
- * was not changed with its program.
+ * or altered; also on all sites at once, and two changes together; and the families, whose changes
+ * belong together. A mutant shares everything that was not changed with its program.
  */
 #ifndef TW_TESTS_SUPPORT_ORDER_MUTATE_H
 #define TW_TESTS_SUPPORT_ORDER_MUTATE_H
 
+#include "loader/bundle/loader.h"
 #include "loader/order/certificate.h"
 #include "tilewright/opcode.h"
 
@@ -32,6 +33,22 @@
     X(TENSOR, "tensors")       \
     X(STAGE, "stages")         \
     X(SHAPE, "mesh, rows, SRAM")
+/* X(id, name, function): changes that belong together, so that they pass the rules which a single
+ * one breaks. */
+#define ORDER_FAMILIES(X)                       \
+    X(FIELDS, "two fields of an op", fields)    \
+    X(OPS, "fields of two ops", ops)            \
+    X(ROWS, "fields of two records", records)   \
+    X(BLOCK, "a block to another place", block) \
+    X(PASSAGE, "both ends of a FIFO", passage)  \
+    X(BODY, "a loop around a block", body)      \
+    X(GROUP, "a group and its counts", group)   \
+    X(COUNT, "increments and waits", handshake) \
+    X(LAST, "trips and last rows", trips)       \
+    X(TIMES, "loop counts", times)              \
+    X(BIND, "binding rows", bindings)           \
+    X(PLACE, "places of binding rows", places)  \
+    X(ROLE, "roles and bindings", roles)
 
 enum order_op_class {
 #define TW_X(id, name) ORDER_##id,
@@ -52,14 +69,23 @@ enum order_record {
         ORDER_N_RECORDS
 };
 
-/* Kinds of mutation: op class times action, then records, then both of these. */
+enum order_family {
+#define TW_X(id, name, function) ORDER_FAMILY_##id,
+    ORDER_FAMILIES(TW_X)
+#undef TW_X
+        ORDER_N_FAMILIES
+};
+
+/* Kinds of mutation: op class times action, then records, then both of these, then
+ * families. */
 enum {
     ORDER_KIND_RECORDS = ORDER_N_OP_CLASSES * ORDER_N_ACTIONS,
     ORDER_KIND_ALL_SITES =
         ORDER_KIND_RECORDS +
         ORDER_N_RECORDS, /* an op's change, on every site that has the same op there */
     ORDER_KIND_PAIR,     /* two changes */
-    ORDER_N_KINDS
+    ORDER_KIND_FAMILIES,
+    ORDER_N_KINDS = ORDER_KIND_FAMILIES + ORDER_N_FAMILIES
 };
 /* Returns the name of a kind, in static storage. */
 const char *order_kind_name(uint32_t kind);
@@ -84,6 +110,9 @@ struct order_mutant {
     struct tw_stream *streams;
     void **owned;
     uint32_t n_owned;
+    /* Where each binding row is (segments: Params, State, the rest); NULL: each apart. */
+    struct tw_bind_target *rows;
+    uint64_t n_rows;
     /* The program's certificate adapted to the mutant, if only lengths of RUN turns differ; else
      * NULL */
     uint32_t *words;

@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-static uint64_t tweak(uint64_t v, uint64_t *seed) {
+uint64_t order_tweak(uint64_t v, uint64_t *seed) {
     static const int64_t near[] = {1,  -1,  1,  -1,  2,   -2,   4,   -4,
                                    64, -64, 32, -32, 128, -128, 256, -256};
     uint32_t r = random_below(seed, 24);
@@ -54,13 +54,13 @@ static void alter_affine(struct tw_affine *a, uint64_t *seed) {
     switch (r) {
     case 0:
     case 1:
-        a->base = tweak(a->base, seed);
+        a->base = order_tweak(a->base, seed);
         break;
     case 2:
-        *a = tw_affine_plus(*a, random_below(seed, 4), tweak(a->base, seed));
+        *a = tw_affine_plus(*a, random_below(seed, 4), order_tweak(a->base, seed));
         break;
     case 3:
-        a->term[i].step = tweak(a->term[i].step, seed);
+        a->term[i].step = order_tweak(a->term[i].step, seed);
         break;
     case 4:
         a->term[i].var = random_below(seed, 4);
@@ -85,7 +85,7 @@ static void alter_count(const struct tw_program *p, struct tw_operand *o, uint64
     if (r == 0) {
         o->id = random_below(seed, 2) ? TW_NONE : random_below(seed, p->n_trips + 1);
     } else {
-        o->max = (uint32_t)tweak(o->max, seed);
+        o->max = (uint32_t)order_tweak(o->max, seed);
     }
 }
 
@@ -122,7 +122,7 @@ static void alter_operand(const struct tw_program *p, struct tw_operand *o, uint
         o->id = 1 + random_below(seed, TW_MAX_VARS - 1);
         break;
     default: /* I E */
-        o->id = (uint32_t)tweak(o->id, seed);
+        o->id = (uint32_t)order_tweak(o->id, seed);
         break;
     }
 }
@@ -191,7 +191,7 @@ static void alter_buffer(const struct tw_program *p, struct tw_buffer *b, uint64
     switch (random_below(seed, 17)) {
     case 0:
     case 1:
-        b->offset = tweak(b->offset, seed);
+        b->offset = order_tweak(b->offset, seed);
         break;
     case 2:
     case 3:
@@ -206,10 +206,10 @@ static void alter_buffer(const struct tw_program *p, struct tw_buffer *b, uint64
         b->offset = p->buffers[random_below(seed, p->n_buffers)].offset;
         break;
     case 8:
-        b->page_bytes = tweak(b->page_bytes, seed);
+        b->page_bytes = order_tweak(b->page_bytes, seed);
         break;
     case 9:
-        b->pages = (uint32_t)tweak(b->pages, seed);
+        b->pages = (uint32_t)order_tweak(b->pages, seed);
         break;
     case 10:
         b->kind = (uint8_t)random_below(seed, 4);
@@ -267,7 +267,7 @@ static void alter_word(uint32_t *words, uint32_t n_records, uint32_t words_each,
                        const char *name, char *what, size_t size) {
     uint32_t n = random_below(seed, n_records), k = random_below(seed, words_each);
     uint32_t *w = &words[n * words_each + k], before = *w;
-    *w = (uint32_t)tweak(*w, seed);
+    *w = (uint32_t)order_tweak(*w, seed);
     snprintf(what, size, "%s %u word %u %u->%u", name, n, k, before, *w);
 }
 
@@ -312,13 +312,13 @@ static void alter_tensor(struct tw_program *p, struct tw_tensor *copy, uint64_t 
         t->dtype = (uint8_t)random_below(seed, TW_DT_COUNT + 1);
         break;
     case 3:
-        t->rows = (uint32_t)tweak(t->rows, seed);
+        t->rows = (uint32_t)order_tweak(t->rows, seed);
         break;
     case 4:
-        t->cols = (uint32_t)tweak(t->cols, seed);
+        t->cols = (uint32_t)order_tweak(t->cols, seed);
         break;
     case 5:
-        t->bytes = tweak(t->bytes, seed);
+        t->bytes = order_tweak(t->bytes, seed);
         break;
     case 6:
         t->bind_count = t->bind_count ? random_below(seed, t->bind_count + 1) : 1;
@@ -363,10 +363,10 @@ static void alter_shape(struct tw_program *p, uint64_t *seed, char *what, size_t
     uint32_t r = random_below(seed, 4);
     switch (r) {
     case 0:
-        p->sram_bytes = tweak(p->sram_bytes, seed);
+        p->sram_bytes = order_tweak(p->sram_bytes, seed);
         break;
     case 1:
-        p->rows = (uint32_t)tweak(p->rows, seed);
+        p->rows = (uint32_t)order_tweak(p->rows, seed);
         break;
     case 2:
         p->mesh_width *= 2;

@@ -8,6 +8,9 @@
 
 #include "tests/support/order_mutate.h"
 
+/* A number that looks like v: near it, round, a bit of it flipped, or small. */
+uint64_t order_tweak(uint64_t v, uint64_t *seed);
+
 /* Changes one number of an op of a stream; `what` says which. */
 void order_alter_op(const struct tw_program *p, uint32_t stream, struct tw_op *op, uint64_t *seed,
                     char *what, size_t size);

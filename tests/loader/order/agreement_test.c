@@ -45,13 +45,13 @@ static uint32_t explore_all(const struct tw_program *p, bool has_trip) {
         for (uint32_t overlap = 0; overlap < 2; overlap++) {
             struct tw_explore_options o = {
                 .steps = 2, .max_states = 2048, .max_depth = 48, .overlap = overlap};
-            struct order_inputs in = {0, n, 0, 4};
+            struct order_inputs in = {0, n, 0, 4, 0};
             struct tw_explore_result r;
             struct tw_fault fault;
             int rc = order_device_explore(&d, &in, o, (size_t)1 << 28, &r, &fault);
             found |= rc != 0 ? TW_EXPLORE_LIMIT
-                     : (r.found & TW_EXPLORE_FAULT) && order_fault_is_input(&r.fault) ? 0
-                                                                                      : r.found;
+                     : (r.found & TW_EXPLORE_FAULT) && order_fault_is_input(&d, &r.fault) ? 0
+                                                                                          : r.found;
         }
     }
     order_device_close(&d);

@@ -57,7 +57,7 @@ static uint32_t explore_all(const struct file *f) {
     assert_true(order_device_open(&d, &f->text->program));
     for (uint32_t n = 0; n < 3; n++) {
         struct tw_explore_options options = {.steps = 2, .max_states = 4096};
-        struct order_inputs in = {0, n, n, 4};
+        struct order_inputs in = {0, n, n, 4, 0};
         struct tw_explore_result r;
         struct tw_fault fault;
         if (order_device_explore(&d, &in, options, (size_t)1 << 30, &r, &fault) != 0) {
