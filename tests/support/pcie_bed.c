@@ -152,14 +152,10 @@ static int hello(tw_device *d, tw_error *err) {
     return tw_device_call(d, &call, err);
 }
 
-int pcie_bed_open(struct pcie_bed *b, bool window, bool poll, uint32_t deadline_ms, tw_device **out,
-                  tw_error *err) {
-    struct tw_pcie_side side = pcie_bed_side(b, window, poll);
-    struct tw_pipe *pipe;
+int device_over_pipe(const char *name, struct tw_pipe *pipe, uint32_t deadline_ms, tw_device **out,
+                     tw_error *err) {
     struct tw_link *link;
-    b->mapped = true;
-    int code = tw_pcie_pipe_create(&side, &pipe, err);
-    code = code ? code : tw_link_open("pcie:bed", pipe, deadline_ms, &link, err);
+    int code = tw_link_open(name, pipe, deadline_ms, &link, err);
     if (code) {
         return code;
     }
@@ -170,7 +166,7 @@ int pcie_bed_open(struct pcie_bed *b, bool window, bool poll, uint32_t deadline_
     }
     d->transport = &link->base;
     pthread_mutex_init(&d->lock, NULL);
-    strcpy(d->selector, "pcie:bed");
+    snprintf(d->selector, sizeof d->selector, "%s", name);
     code = hello(d, err);
     if (code) {
         tw_device_close(d);
@@ -178,6 +174,15 @@ int pcie_bed_open(struct pcie_bed *b, bool window, bool poll, uint32_t deadline_
     }
     *out = d;
     return 0;
+}
+
+int pcie_bed_open(struct pcie_bed *b, bool window, bool poll, uint32_t deadline_ms, tw_device **out,
+                  tw_error *err) {
+    struct tw_pcie_side side = pcie_bed_side(b, window, poll);
+    struct tw_pipe *pipe;
+    b->mapped = true;
+    int code = tw_pcie_pipe_create(&side, &pipe, err);
+    return code ? code : device_over_pipe("pcie:bed", pipe, deadline_ms, out, err);
 }
 
 void pcie_bed_kill_host(struct pcie_bed *b, tw_device *device) {

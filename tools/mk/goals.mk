@@ -3,12 +3,15 @@
 C_FILES := $(sort $(shell find driver loader compiler firmware tools include tests -name '*.[ch]' 2>/dev/null))
 DEMO_MODEL := tests/data/fairytale-1.7m-Q8_0.gguf
 FUZZ_SECONDS := 600
-MUTANTS := 100000
+MUTANTS := 300000
+TW_MUTANTS := $(MUTANTS)
+TW_MUTANT_SEED := 1
+TW_MINUTES := 1
 
 # These scripts call make: they share its job slots, but make -n only prints them.
 SCRIPT := @$(if $(DRY_RUN),,+)
 
-.PHONY: all demo check check-qemu bench bench-order fuzz mutate soak format clean help
+.PHONY: all demo check check-qemu bench bench-order fuzz mutate soak hostile format clean help
 all: $(STATIC_LIB) $(SHARED_LIB) $(COMMAND)
 
 demo: all
@@ -32,12 +35,12 @@ bench: all
 bench-order: $(BENCH_BINS)
 	@$(BUILD)/tests/bench/order_bench $(DEMO_MODEL) $(wildcard $(BUILD)/bench/*.gguf) $(BENCH_MODELS)
 
-# The long form of the checker's tests: MUTANTS mutants, each accepted one under more than 100 schedules; and ten times
-# as many random programs.
+# The long form of the checker's tests: TW_MUTANTS mutants, each accepted one under more than 100 schedules, and small ones in
+# every order; three random programs a mutant; a false certificate for three.
 mutate: $(BUILD)/tests/loader/order/mutation_test $(BUILD)/tests/loader/order/agreement_test $(BUILD)/tests/loader/order/certificate_test
-	@TW_AGREE=$(MUTANTS)0 $(BUILD)/tests/loader/order/agreement_test
-	@TW_FALSE_CERTIFICATES=$(MUTANTS) $(BUILD)/tests/loader/order/certificate_test
-	@TW_MUTANTS=$(MUTANTS) $(BUILD)/tests/loader/order/mutation_test
+	@TW_MUTANTS=$(TW_MUTANTS) TW_MUTANT_SEED=$(TW_MUTANT_SEED) $(BUILD)/tests/loader/order/mutation_test
+	@TW_AGREE=$$(($(TW_MUTANTS) * 3)) $(BUILD)/tests/loader/order/agreement_test
+	@TW_FALSE_CERTIFICATES=$$(($(TW_MUTANTS) / 3)) $(BUILD)/tests/loader/order/certificate_test
 
 # Long fuzzing: FUZZ_SECONDS for each target; findings are kept in build/check/fuzz/.
 fuzz:
@@ -46,6 +49,14 @@ fuzz:
 # The long form of the endurance tests: 1,000 opens, 1,000 kills of either side, 200 resets in the middle of a run.
 soak: $(BUILD)/tests/driver/transport/socket/socket_crash_test
 	@TW_LONG=1 $(BUILD)/tests/driver/transport/socket/socket_crash_test
+
+# A server between hostile hosts, then a driver between hostile devices, under the sanitizers, TW_MINUTES each.
+HOSTILE_BUILD := build/san-address,undefined
+HOSTILE_TEST := $(HOSTILE_BUILD)/tests/driver/transport/hostile_test
+hostile:
+	$(SCRIPT)$(MAKE) --no-print-directory SAN=address,undefined BUILD=$(HOSTILE_BUILD) $(HOSTILE_TEST)
+	@fixed=$$(setarch "$$(uname -m)" -R true 2>/dev/null && echo setarch "$$(uname -m)" -R); \
+		TW_MINUTES=$(TW_MINUTES) ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 $$fixed $(HOSTILE_TEST)
 
 format:
 	clang-format -i $(C_FILES)
@@ -63,9 +74,10 @@ help:
 #:                   SCENARIOS="usb pcie": only these
 #: make bench        measure decode and prefill, against llama.cpp if it is built
 #: make bench-order  measure the cost of certificates
-#: make mutate       test the checker with MUTANTS (100000) mutated programs
+#: make mutate       test the checker with TW_MUTANTS (300000) mutated programs, from TW_MUTANT_SEED (1) on
 #: make fuzz         fuzz each target for FUZZ_SECONDS (600)
 #: make soak         open, kill and reset devices some thousand times
+#: make hostile      attack a served device, and a driver, for TW_MINUTES (1) each, under the sanitizers
 #: make install      install everything; DESTDIR=... PREFIX=/usr/local
 #: make format       run clang-format on all C files
 #: make clean        remove build/
