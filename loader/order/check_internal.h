@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Shared by the files of the certificate's checker: check.c (turns, loops), check_sync.c (FIFOs,
- * semaphores, clocks), check_memory.c (conflicts, written bytes), check_overlap.c (the memory map).
+ * semaphores), check_clocks.c (what
+ * engines know of each other), check_memory.c (conflicts, written bytes), check_overlap.c (the memory map).
  * Everything named tw_ck_* is private to them.
  */
 #ifndef TW_LOADER_ORDER_CHECK_INTERNAL_H
@@ -80,12 +81,27 @@ struct tw_ck_fifo {
 struct tw_ck_word {
     uint64_t count;  /* increments in this step, with open loops in the current iteration */
     uint64_t before; /* scratch: count where a loop began, UINT64_MAX outside its check */
-    /* by engine of the site: op index after its last wait that not all know to be over; INT32_MIN:
-     * none */
+    /* by engine of the site: absolute number (check_clocks.c) after its last wait; INT32_MIN: none */
     int32_t waited[TW_ENGINE_COUNT];
     uint32_t semaphore, site;
-    bool live; /* in live_words */
 };
+
+/* Where the ops of a section, or of those before it, end in a stream. */
+struct tw_ck_section_end {
+    uint32_t section;
+    int32_t end; /* op index after the last op that is not a semaphore op */
+};
+
+/* What an engine must know: that each stream is past an absolute number. A demand never changes;
+ * another one has another id. */
+struct tw_ck_demand {
+    uint64_t id;
+    uint32_t n;
+    const uint32_t *slots; /* NULL: 0 to n - 1 */
+    const int32_t *over;
+};
+struct tw_ck_clock;
+struct tw_ck_clocks;
 
 struct tw_ck_saved {
     uint32_t item;
@@ -112,7 +128,7 @@ struct tw_ck_frame {
     /* 0, 1: the value of the loop's variable; two iterations show that all are alike */
     uint32_t pass;
     size_t fifo_log, word_log, pending;
-    int32_t *known; /* dynamic: the streams' clocks where the loop began */
+    struct tw_ck_clock **known; /* dynamic: the members' clocks where the loop began */
 };
 
 struct tw_checker {
@@ -123,23 +139,27 @@ struct tw_checker {
     uint32_t n_streams, n_pages, n_words, at; /* at: next word of the certificate */
     uint32_t vars[TW_MAX_VARS];               /* of the current stream: pass of each open loop */
     struct tw_ck_stream *streams;
-    /* [stream][stream]: ops of the second that the first knows to be over, in the current
-     * iteration; see tw_ck_sync_repeat */
-    int32_t *clocks;
-    /* [section][stream]: op index after the last op, of sections up to that one, that is not a
-     * semaphore op */
-    int32_t *section_end;
-    int32_t *ends; /* scratch of tw_ck_all_known: [stream] */
-    int32_t *min;  /* scratch of tw_ck_sync_repeat: [stream] */
+    struct tw_ck_clocks *clocks;
+    uint32_t *slot, *stream_of; /* streams that have ops are numbered; TW_NONE: it has none */
+    int32_t *offset;            /* by stream: ops of earlier iterations; see check_clocks.c */
+    uint64_t executed;          /* ops, so far */
+    /* of stream s from ends_first[s] to ends_first[s + 1], by ascending section and end */
+    struct tw_ck_section_end *section_ends;
+    size_t *ends_first, n_section_ends, cap_section_ends;
+    /* that everything of the sections up to ends_section is over; by slot */
+    struct tw_ck_demand ends_demand;
+    uint32_t ends_section;
+    int32_t *ends_over, *loop_over; /* content of demands, by slot */
+    int32_t *back;                  /* scratch of repeated bodies, by stream */
     struct tw_ck_fifo *fifos;
     struct tw_ck_written *pages; /* of FIFOs */
     /* by page: the producer's clock when it was published; NULL while it is not */
-    int32_t **page_clocks;
+    struct tw_ck_clock **page_clocks;
     struct tw_ck_word *words;
-    uint32_t *word_first;  /* by semaphore; index of its word on a site by tw_ck_word_index */
-    int32_t **word_clocks; /* by word: clock of increments of the word alone; NULL: none */
+    uint32_t *word_first; /* by semaphore; index of its word on a site by tw_ck_word_index */
+    struct tw_ck_clock **word_clocks; /* by word: of increments of the word alone; NULL: none */
     /* by semaphore and chip: clock of increments of all its words there at once */
-    int32_t **flag_clocks;
+    struct tw_ck_clock **flag_clocks;
     size_t n_flags;
     struct tw_ck_log *buffer_log, *tensor_log;
     struct tw_ck_written *written; /* by buffer */
@@ -156,10 +176,9 @@ struct tw_checker {
     struct tw_ck_pending *pending;
     size_t n_pending, cap_pending;
     /* What the next rendezvous has to reset, so that it costs only the work since the last one. */
-    uint32_t *live_words;         /* words with a wait that not all know to be over */
-    int32_t ***live_clocks;       /* addresses of the clocks of words and flags */
-    struct tw_ck_log **used_logs; /* with accesses */
-    size_t n_live_words, cap_live_words, n_live_clocks, cap_live_clocks, n_used_logs, cap_used_logs;
+    struct tw_ck_clock ***live_clocks; /* addresses of the clocks of words and flags */
+    struct tw_ck_log **used_logs;      /* with accesses */
+    size_t n_live_clocks, cap_live_clocks, n_used_logs, cap_used_logs;
     uint64_t accesses, comparisons; /* so far; check_memory.c bounds comparisons by accesses */
     /* the op being executed */
     uint32_t stream;
@@ -176,10 +195,6 @@ static inline void tw_ck_count(struct tw_checker *c, enum tw_order_rule rule) {
 }
 /* Makes room for item n of an array. Returns 0 or NOMEM. */
 int tw_ck_grow(struct tw_checker *c, void *items, size_t *cap, size_t n, size_t item_bytes);
-static inline int32_t *tw_ck_clock(const struct tw_checker *c, uint32_t stream) {
-    TW_ASSERT(stream < c->n_streams);
-    return &c->clocks[(size_t)stream * c->n_streams];
-}
 static inline uint32_t tw_ck_site(const struct tw_checker *c, uint32_t stream) {
     TW_ASSERT(stream < c->n_streams);
     return c->p->streams[stream].site;
@@ -187,6 +202,32 @@ static inline uint32_t tw_ck_site(const struct tw_checker *c, uint32_t stream) {
 static inline struct tw_ck_frame *tw_ck_top(struct tw_checker *c) {
     return c->depth ? &c->frames[c->depth - 1] : NULL;
 }
+
+/* check_clocks.c. Errors: NOMEM, and VERIFY where a budget is exceeded. */
+int tw_ck_clocks_init(struct tw_checker *c);
+void tw_ck_clocks_finish(struct tw_checker *c);
+/* Returns the number of ops of stream `of` that `stream` knows to be over, counted in the current
+ * iteration: ops of the previous iteration have numbers below its first op, also negative ones. */
+int32_t tw_ck_known(const struct tw_checker *c, uint32_t stream, uint32_t of);
+/* Joins what the current stream knows, with the current op as over, into *clock, which may be NULL
+ * and is then created. */
+int tw_ck_clock_publish(struct tw_checker *c, struct tw_ck_clock **clock);
+/* Joins a clock (or NULL) into what the current stream knows. */
+int tw_ck_clock_learn(struct tw_checker *c, const struct tw_ck_clock *clock);
+/* Clocks count their holders; _drop sets *clock to NULL. */
+struct tw_ck_clock *tw_ck_clock_hold(struct tw_ck_clock *clock);
+void tw_ck_clock_drop(struct tw_checker *c, struct tw_ck_clock **clock);
+/* A stream's clock; it may be NULL. _restore takes over the reference. */
+struct tw_ck_clock *tw_ck_clock_of(const struct tw_checker *c, uint32_t stream);
+void tw_ck_clock_restore(struct tw_checker *c, uint32_t stream, struct tw_ck_clock *saved);
+/* Makes the members of the innermost loop forget of each other what was in its body. */
+int tw_ck_clocks_lower(struct tw_checker *c, const struct tw_ck_frame *f);
+/* Returns the id of a new demand. */
+uint64_t tw_ck_demand_id(struct tw_checker *c);
+/* Finds whether a stream knows that every other is past its number. Linear in the demand once for
+ * engines that have the same base, then in what the base lacks. */
+int tw_ck_demand_met(struct tw_checker *c, uint32_t stream, const struct tw_ck_demand *d,
+                     bool *met);
 
 /* check_sync.c */
 int tw_ck_sync_init(struct tw_checker *c);
@@ -197,17 +238,17 @@ int tw_ck_sync_leave(struct tw_checker *c, struct tw_ck_frame *f);
 /* Checks, at the end of the first pass of a body, that levels are restored and, with flags, that
  * every engine knows that all are there. */
 int tw_ck_sync_balanced(struct tw_checker *c, const struct tw_ck_frame *f);
-/* Renumbers all clocks for the next iteration: back[t] is the number of ops that stream t goes
- * back. Op k of the previous iteration becomes op k - back, before the first of the next one. */
+/* Begins the next iteration: back[t] is the number of ops that stream t goes back. Op k of the
+ * previous iteration becomes op k - back, before the first of the next one. */
 void tw_ck_sync_repeat(struct tw_checker *c, const int32_t *back);
 /* The same for a loop without flags: streams know what was before the loop, but nothing of each
  * other's next iteration. */
-void tw_ck_sync_again(struct tw_checker *c, const struct tw_ck_frame *f);
+int tw_ck_sync_again(struct tw_checker *c, const struct tw_ck_frame *f);
 /* Rule 27: records that the stream has sent data to the group, whose flag is not raised yet. */
 int tw_ck_sync_sent(struct tw_checker *c, uint32_t group);
-/* Checks that the stream knows that every other has executed its first ends[stream] ops. */
-int tw_ck_all_known(struct tw_checker *c, uint32_t stream, const int32_t *ends, const char *what,
-                    enum tw_order_rule rule);
+/* Checks that the stream knows what the demand, which names every slot, says of every other. */
+int tw_ck_all_known(struct tw_checker *c, uint32_t stream, const struct tw_ck_demand *d,
+                    const char *what, enum tw_order_rule rule);
 
 /* check_memory.c */
 int tw_ck_memory_init(struct tw_checker *c);

@@ -153,7 +153,7 @@ static int count_comparisons(struct tw_checker *c, uint64_t comparisons) {
 
 /* Returns the first op of a stream that may still run when the current op does. */
 static uint32_t first_unordered(const struct tw_checker *c, uint32_t stream) {
-    int32_t known = tw_ck_clock(c, c->stream)[stream];
+    int32_t known = tw_ck_known(c, c->stream, stream);
     uint32_t limit = known > 0 ? (uint32_t)known : 0;
     uint32_t inner = c->streams[stream].inner_from;
     return inner < limit ? inner : limit; /* TW_NONE: no such loop */

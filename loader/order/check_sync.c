@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * FIFO levels, semaphore words and the vector clocks that they carry. clock[s][t] is the number of
- * ops of stream t that stream s knows to be over, counted in the current iteration: ops of the
- * previous iteration have numbers below its first op. Ops inside an open loop without flags are
- * never taken as over by others (check_memory.c), because an earlier iteration may be meant.
+ * FIFO levels, semaphore words and the clocks that they carry (check_clocks.c). Ops inside an open
+ * loop without flags are never taken as over by others (check_memory.c), because an earlier
+ * iteration may be meant.
  */
 #include "loader/order/check_internal.h"
 
@@ -13,52 +12,20 @@
 
 #define MAX_PAGES (1u << 22) /* of all FIFOs of a program */
 
-static void join(int32_t *into, const int32_t *from, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        into[i] = into[i] < from[i] ? from[i] : into[i];
-    }
-}
-
-/* Joins the current stream's clock, with the current op as over, into *clock. Clocks are allocated
- * on first use and freed at the next rendezvous, so a program of many engines has few at a time. */
-static int join_clock(struct tw_checker *c, int32_t **clock) {
-    const int32_t *own = tw_ck_clock(c, c->stream);
-    if (*clock) {
-        join(*clock, own, c->n_streams);
-    } else {
-        *clock = malloc(c->n_streams * sizeof **clock);
-        if (!*clock) {
-            return tw_fail(c->err, TW_E_NOMEM,
-                           "out of memory to check the order of %s: a clock of %u engines",
-                           c->p->name, c->n_streams);
-        }
-        memcpy(*clock, own, c->n_streams * sizeof **clock);
-    }
-    (*clock)[c->stream] = (int32_t)c->streams[c->stream].at + 1;
-    return 0;
-}
-
-/* The same for the clock of a word or flag, which is freed at the next rendezvous. */
-static int join_word_clock(struct tw_checker *c, int32_t **clock) {
+/* Publishes in the clock of a word or flag, which is freed when an iteration is over. */
+static int publish_word(struct tw_checker *c, struct tw_ck_clock **clock) {
     int rc = *clock ? 0
                     : tw_ck_grow(c, &c->live_clocks, &c->cap_live_clocks, c->n_live_clocks,
                                  sizeof *c->live_clocks);
     if (rc == 0 && !*clock) {
         c->live_clocks[c->n_live_clocks++] = clock;
     }
-    return rc ? rc : join_clock(c, clock);
+    return rc ? rc : tw_ck_clock_publish(c, clock);
 }
 
-static void join_from(struct tw_checker *c, const int32_t *clock) {
-    if (clock) {
-        join(tw_ck_clock(c, c->stream), clock, c->n_streams);
-    }
-}
-
-static void free_clocks(int32_t **clocks, size_t n) {
+static void drop_clocks(struct tw_checker *c, struct tw_ck_clock **clocks, size_t n) {
     for (size_t i = 0; clocks && i < n; i++) {
-        free(clocks[i]);
-        clocks[i] = NULL;
+        tw_ck_clock_drop(c, &clocks[i]);
     }
 }
 
@@ -116,11 +83,12 @@ int tw_ck_sync_init(struct tw_checker *c) {
 
 void tw_ck_sync_finish(struct tw_checker *c) {
     for (uint32_t d = 0; d < TW_CK_MAX_DEPTH; d++) {
+        drop_clocks(c, c->frames[d].known, c->frames[d].n);
         free(c->frames[d].known);
     }
-    free_clocks(c->page_clocks, c->n_pages);
-    free_clocks(c->word_clocks, c->n_words);
-    free_clocks(c->flag_clocks, c->n_flags);
+    drop_clocks(c, c->page_clocks, c->n_pages);
+    drop_clocks(c, c->word_clocks, c->n_words);
+    drop_clocks(c, c->flag_clocks, c->n_flags);
     free(c->flag_clocks);
     free(c->fifos);
     free(c->word_first);
@@ -130,7 +98,6 @@ void tw_ck_sync_finish(struct tw_checker *c) {
     free(c->word_clocks);
     free(c->fifo_log);
     free(c->word_log);
-    free(c->live_words);
     free(c->live_clocks);
 }
 
@@ -159,6 +126,7 @@ static uint32_t page_at(const struct tw_checker *c, uint32_t buffer, uint32_t k)
 
 static int push(struct tw_checker *c, uint32_t buffer, uint32_t n) {
     struct tw_ck_fifo *f = &c->fifos[buffer];
+    struct tw_ck_clock *clock = NULL; /* of all n pages */
     for (uint32_t k = 0; k < n; k++) {
         uint32_t page = page_at(c, buffer, f->level + k);
         if (c->pages[page].n == 0) {
@@ -166,7 +134,9 @@ static int push(struct tw_checker *c, uint32_t buffer, uint32_t n) {
                               "a page of FIFO %u (%s) is published, but nothing was written to it",
                               buffer, tw_program_string(c->p, c->p->buffers[buffer].name));
         }
-        int rc = join_clock(c, &c->page_clocks[page]);
+        int rc = k ? 0 : tw_ck_clock_publish(c, &clock);
+        TW_ASSERT(!c->page_clocks[page]); /* freed when it was popped */
+        c->page_clocks[page] = k ? tw_ck_clock_hold(clock) : clock;
         if (rc) {
             return rc;
         }
@@ -208,10 +178,13 @@ static int fifo_op(struct tw_checker *c) {
         if (n > f->level) {
             return fail_deadlock(c, buffer, "published", f->level, n);
         }
-        for (uint32_t k = 0; k < n; k++) {
-            join_from(c, c->page_clocks[page_at(c, buffer, k)]);
+        for (uint32_t k = 0; k < n && rc == 0; k++) {
+            const struct tw_ck_clock *clock = c->page_clocks[page_at(c, buffer, k)];
+            rc = k && clock == c->page_clocks[page_at(c, buffer, k - 1)]
+                     ? 0
+                     : tw_ck_clock_learn(c, clock);
         }
-        return 0;
+        return rc;
     }
     rc = save(c, &c->fifo_log, &c->n_fifo_log, &c->cap_fifo_log, buffer, f->level);
     if (rc == 0 && c->op.code == TW_OP_PUSH) {
@@ -219,7 +192,7 @@ static int fifo_op(struct tw_checker *c) {
     }
     if (rc == 0) {
         for (uint32_t k = 0; k < n; k++) {
-            free_clocks(&c->page_clocks[page_at(c, buffer, k)], 1);
+            tw_ck_clock_drop(c, &c->page_clocks[page_at(c, buffer, k)]);
         }
         f->head = (uint32_t)(((uint64_t)f->head + n) % pages);
         TW_ASSERT(n <= f->level); /* the verifier: only waited pages are popped */
@@ -239,7 +212,8 @@ static uint32_t word_index(const struct tw_checker *c, uint32_t semaphore, uint3
 }
 
 /* Returns the clock of increments of all words of a semaphore on one chip. */
-static int32_t **flag_clock(const struct tw_checker *c, uint32_t semaphore, uint32_t chip) {
+static struct tw_ck_clock **flag_clock(const struct tw_checker *c, uint32_t semaphore,
+                                       uint32_t chip) {
     TW_ASSERT(semaphore < c->p->n_semaphores && chip < c->p->n_chips);
     return &c->flag_clocks[(size_t)semaphore * c->p->n_chips + chip];
 }
@@ -249,14 +223,15 @@ static int32_t **flag_clock(const struct tw_checker *c, uint32_t semaphore, uint
 static int increment(struct tw_checker *c, uint32_t semaphore, uint32_t site, uint32_t by) {
     uint32_t index = word_index(c, semaphore, site);
     struct tw_ck_word *w = &c->words[index];
-    const int32_t *clock = tw_ck_clock(c, c->stream);
     for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
-        if (clock[site * TW_ENGINE_COUNT + e] < w->waited[e]) {
+        uint32_t other = site * TW_ENGINE_COUNT + e;
+        if (w->waited[e] != INT32_MIN &&
+            tw_ck_known(c, c->stream, other) < w->waited[e] - c->offset[other]) {
             return tw_ck_fail(c, TW_ORDER_exact_threshold,
                               "increments semaphore %u (%s) of site %u, which may still wait for "
                               "less in its %s op %d",
                               semaphore, tw_program_string(c->p, c->p->semaphores[semaphore].name),
-                              site, tw_engine_name(e), w->waited[e] - 1);
+                              site, tw_engine_name(e), w->waited[e] - c->offset[other] - 1);
         }
     }
     int rc = save(c, &c->word_log, &c->n_word_log, &c->cap_word_log, index, w->count);
@@ -283,25 +258,17 @@ static int wait_for_word(struct tw_checker *c) {
                           tw_program_string(c->p, c->p->semaphores[semaphore].name),
                           (unsigned long long)threshold, (unsigned long long)arrived);
     }
-    if (!w->live) {
-        int rc = tw_ck_grow(c, &c->live_words, &c->cap_live_words, c->n_live_words,
-                            sizeof *c->live_words);
-        if (rc) {
-            return rc;
-        }
-        TW_ASSERT(c->n_live_words < c->n_words);
-        c->live_words[c->n_live_words++] = index;
-        w->live = true;
-    }
-    w->waited[c->p->streams[c->stream].engine] = (int32_t)c->streams[c->stream].at + 1;
-    join_from(c, c->word_clocks[index]);
-    join_from(c, *flag_clock(c, semaphore, site / (c->p->mesh_width * c->p->mesh_height)));
-    return 0;
+    w->waited[c->p->streams[c->stream].engine] =
+        (int32_t)c->streams[c->stream].at + 1 + c->offset[c->stream];
+    int rc = tw_ck_clock_learn(c, c->word_clocks[index]);
+    return rc ? rc
+              : tw_ck_clock_learn(
+                    c, *flag_clock(c, semaphore, site / (c->p->mesh_width * c->p->mesh_height)));
 }
 
 static int increment_one(struct tw_checker *c, uint32_t semaphore, uint32_t site, uint32_t by) {
     int rc = increment(c, semaphore, site, by);
-    return rc ? rc : join_word_clock(c, &c->word_clocks[word_index(c, semaphore, site)]);
+    return rc ? rc : publish_word(c, &c->word_clocks[word_index(c, semaphore, site)]);
 }
 
 static uint32_t find_in_flight(const struct tw_ck_stream *s, uint32_t group) {
@@ -335,7 +302,7 @@ static int multicast_flag(struct tw_checker *c) {
     const struct tw_group *g = &p->groups[group],
                           *words = &p->groups[p->semaphores[semaphore].group];
     bool all = g->x0 == words->x0 && g->x1 == words->x1 && g->y0 == words->y0 && g->y1 == words->y1;
-    int rc = all ? join_word_clock(c, flag_clock(c, semaphore, g->chip)) : 0;
+    int rc = all ? publish_word(c, flag_clock(c, semaphore, g->chip)) : 0;
     for (uint32_t i = 0; i < tw_group_size(g) && rc == 0; i++) {
         uint32_t site = tw_group_site(p, g, i);
         rc = all ? increment(c, semaphore, site, 1) : increment_one(c, semaphore, site, 1);
@@ -383,51 +350,41 @@ int tw_ck_sync_op(struct tw_checker *c) {
 
 /* ---- loops ---- */
 
-static bool reaches(const int32_t *clock, const int32_t *ends, uint32_t n) {
-    int32_t behind = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        behind |= clock[i] < ends[i];
-    }
-    return !behind;
-}
-
-int tw_ck_all_known(struct tw_checker *c, uint32_t stream, const int32_t *ends, const char *what,
-                    enum tw_order_rule rule) {
-    const int32_t *clock = tw_ck_clock(c, stream);
-    if (reaches(clock, ends, c->n_streams)) { /* the usual case */
-        return 0;
-    }
-    for (uint32_t t = 0; t < c->n_streams; t++) {
-        if (t != stream && c->streams[t].n_ops && clock[t] < ends[t]) {
+int tw_ck_all_known(struct tw_checker *c, uint32_t stream, const struct tw_ck_demand *d,
+                    const char *what, enum tw_order_rule rule) {
+    bool met = true;
+    int rc = tw_ck_demand_met(c, stream, d, &met);
+    for (uint32_t i = 0; rc == 0 && !met && i < d->n; i++) {
+        uint32_t t = c->stream_of[i];
+        int32_t known = tw_ck_known(c, stream, t);
+        if (t != stream && d->over[i] > known + c->offset[t]) {
             return tw_ck_fail(c, rule,
                               "%s though site %u %s may still be at op %d (it must be past op %d)",
                               what, tw_ck_site(c, t), tw_engine_name(c->p->streams[t].engine),
-                              clock[t] < 0 ? 0 : clock[t], ends[t] - 1);
+                              known < 0 ? 0 : known, d->over[i] - c->offset[t] - 1);
         }
     }
-    return 0;
+    return rc;
 }
 
 /* A loop over a trip may run once or not at all, so after it its streams know only what they knew
  * before. */
 static int save_clocks(struct tw_checker *c, struct tw_ck_frame *f) {
     TW_ASSERT(!f->known && f->n > 0);
-    f->known = calloc((size_t)f->n * c->n_streams, sizeof *f->known);
+    f->known = calloc(f->n, sizeof *f->known);
     if (!f->known) {
         return tw_fail(c->err, TW_E_NOMEM, "no memory to check the order of %s: %u engines",
                        c->p->name, c->n_streams);
     }
     for (uint32_t i = 0; i < f->n; i++) {
-        memcpy(&f->known[(size_t)i * c->n_streams], tw_ck_clock(c, c->members[f->first + i]),
-               c->n_streams * sizeof *f->known);
+        f->known[i] = tw_ck_clock_hold(tw_ck_clock_of(c, c->members[f->first + i]));
     }
     return 0;
 }
 
 static void restore_clocks(struct tw_checker *c, struct tw_ck_frame *f) {
     for (uint32_t i = 0; i < f->n && f->known; i++) {
-        memcpy(tw_ck_clock(c, c->members[f->first + i]), &f->known[(size_t)i * c->n_streams],
-               c->n_streams * sizeof *f->known);
+        tw_ck_clock_restore(c, c->members[f->first + i], f->known[i]);
     }
     free(f->known);
     f->known = NULL;
@@ -444,30 +401,25 @@ int tw_ck_sync_enter(struct tw_checker *c, struct tw_ck_frame *f) {
 
 /* Otherwise what one engine knows of the previous iteration could reach a third one as if it were
  * of this iteration. */
-void tw_ck_sync_again(struct tw_checker *c, const struct tw_ck_frame *f) {
+int tw_ck_sync_again(struct tw_checker *c, const struct tw_ck_frame *f) {
     TW_ASSERT(c->depth > 0 && !f->flags);
-    for (uint32_t i = 0; i < f->n; i++) {
-        int32_t *clock = tw_ck_clock(c, c->members[f->first + i]);
-        for (uint32_t k = 0; k < f->n; k++) {
-            uint32_t t = c->members[f->first + k];
-            int32_t before = (int32_t)c->streams[t].open_from[c->depth - 1];
-            clock[t] = k != i && clock[t] > before ? before : clock[t];
-        }
-    }
+    return tw_ck_clocks_lower(c, f);
 }
 
 /* After a body with flags every engine must know that every other is past its last op that is not a
  * semaphore op, in the body or before the loop. */
 static int check_rendezvous(struct tw_checker *c, const struct tw_ck_frame *f) {
+    struct tw_ck_demand d = {tw_ck_demand_id(c), f->n, NULL, c->loop_over};
     int rc = 0;
-    for (uint32_t i = 0; i < f->n && f->flags; i++) {
-        const struct tw_ck_stream *s = &c->streams[c->members[f->first + i]];
-        c->ends[c->members[f->first + i]] = s->last_data > 0 ? s->last_data : INT32_MIN;
+    for (uint32_t i = 0; i < f->n && f->flags; i++) { /* turn_loop: all streams that have ops */
+        uint32_t t = c->members[f->first + i];
+        int32_t last = c->streams[t].last_data;
+        c->loop_over[c->slot[t]] = last > 0 ? last + c->offset[t] : INT32_MIN;
     }
     for (uint32_t i = 0; i < f->n && f->flags && rc == 0; i++) {
         tw_ck_count(c, TW_ORDER_closed_loop);
         c->stream = c->members[f->first + i];
-        rc = tw_ck_all_known(c, c->stream, c->ends, "a loop with flags ends", TW_ORDER_closed_loop);
+        rc = tw_ck_all_known(c, c->stream, &d, "a loop with flags ends", TW_ORDER_closed_loop);
     }
     return rc;
 }
@@ -494,61 +446,13 @@ int tw_ck_sync_balanced(struct tw_checker *c, const struct tw_ck_frame *f) {
     return rc ? rc : check_rendezvous(c, f);
 }
 
-static void lower(int32_t *min, const int32_t *clock, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        min[i] = min[i] > clock[i] ? clock[i] : min[i];
-    }
-}
-
-/* Computes what all other engines know of each: min[t] for stream t. */
-static void find_min(const struct tw_checker *c, int32_t *min) {
-    for (uint32_t t = 0; t < c->n_streams; t++) {
-        min[t] = INT32_MAX;
-    }
-    for (uint32_t s = 0; s < c->n_streams; s++) {
-        if (c->streams[s].n_ops) {
-            const int32_t *clock = tw_ck_clock(c, s);
-            lower(min, clock, s);
-            lower(min + s + 1, clock + s + 1, c->n_streams - s - 1);
-        }
-    }
-}
-
-/* Drops waits that all know to be over; the others get the numbers of the next iteration. Returns
- * true if one is left. */
-static bool renumber_waits(struct tw_ck_word *w, const int32_t *back, const int32_t *min) {
-    bool live = false;
-    for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
-        uint32_t stream = w->site * TW_ENGINE_COUNT + e;
-        if (w->waited[e] != INT32_MIN && min[stream] >= w->waited[e]) {
-            w->waited[e] = INT32_MIN;
-        } else if (w->waited[e] != INT32_MIN) {
-            w->waited[e] -= back[stream];
-            live = true;
-        }
-    }
-    return live;
-}
-
 void tw_ck_sync_repeat(struct tw_checker *c, const int32_t *back) {
-    size_t kept = 0;
-    find_min(c, c->min);
-    for (size_t i = 0; i < c->n_live_words; i++) {
-        struct tw_ck_word *w = &c->words[c->live_words[i]];
-        TW_ASSERT(w->live);
-        w->live = renumber_waits(w, back, c->min);
-        c->live_words[kept] = c->live_words[i];
-        kept += w->live;
-    }
-    c->n_live_words = kept;
     for (uint32_t s = 0; s < c->n_streams; s++) {
-        int32_t *clock = tw_ck_clock(c, s);
-        for (uint32_t t = 0; t < c->n_streams; t++) {
-            clock[t] -= back[t];
-        }
+        c->offset[s] += back[s];
     }
+    c->ends_section = TW_NONE; /* its numbers were those of the last iteration */
     for (size_t i = 0; i < c->n_live_clocks; i++) {
-        free_clocks(c->live_clocks[i], 1);
+        tw_ck_clock_drop(c, c->live_clocks[i]);
     }
     c->n_live_clocks = 0;
 }
