@@ -136,8 +136,12 @@ static int enter_section(struct tw_checker *c) {
     if (section == 0) {
         return 0;
     }
-    return tw_ck_all_known(c, c->stream, ends_demand(c, section - 1), "its section begins",
-                           TW_ORDER_section_order);
+    int rc = tw_ck_all_known(c, c->stream, ends_demand(c, section - 1), "its section begins",
+                             TW_ORDER_section_order);
+    if (rc == 0) {
+        tw_ck_memory_section(c, section);
+    }
+    return rc;
 }
 
 static int execute(struct tw_checker *c) {
@@ -441,6 +445,7 @@ static void next_step(struct tw_checker *c) {
     }
     c->at = 0;
     c->vars[0] = 1;
+    c->top_section = 0;
     tw_ck_memory_forget(c);
     tw_ck_sync_repeat(c, c->back);
 }

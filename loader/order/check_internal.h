@@ -41,11 +41,10 @@ struct tw_ck_lane {
     struct tw_ck_access *items;
     size_t n, cap;
 };
-/* Accesses of an object since the last rendezvous. Lanes from n on are unused but keep their
- * memory. */
+/* Accesses of an object since the last rendezvous. */
 struct tw_ck_log {
     struct tw_ck_lane *lanes;
-    size_t n, made, cap;
+    size_t n, cap;
 };
 
 /* Bytes that are written and may be read: columns [lo, hi) of rows of that stride and number. */
@@ -166,6 +165,7 @@ struct tw_checker {
     /* by buffer: others of its site that share bytes, ended by TW_NONE */
     uint32_t *overlap_first, *overlaps;
     uint32_t *buffer_section;
+    uint32_t top_section;  /* the last one that any stream has entered in this step */
     uint8_t *buffer_users; /* engines */
     struct tw_ck_frame frames[TW_CK_MAX_DEPTH];
     uint32_t depth;
@@ -255,8 +255,10 @@ int tw_ck_memory_init(struct tw_checker *c);
 int tw_ck_memory_op(struct tw_checker *c);
 /* Rule 26: checks that the buffer is an activation or belongs to the section of the current op. */
 int tw_ck_own_section(struct tw_checker *c, uint32_t buffer);
-/* Forgets all accesses so far: every engine knows that they are over. */
+/* Forgets all accesses so far: every engine that accesses anything later knows that they are over. */
 void tw_ck_memory_forget(struct tw_checker *c);
+/* Does so when a section begins, and frees what is known of the buffers of those before it. */
+void tw_ck_memory_section(struct tw_checker *c, uint32_t section);
 int tw_ck_memory_leave(struct tw_checker *c, const struct tw_ck_frame *f);
 void tw_ck_memory_finish(struct tw_checker *c);
 

@@ -220,14 +220,8 @@ static int add_lane(struct tw_checker *c, struct tw_ck_log *log, bool write,
     if (rc) {
         return rc;
     }
-    struct tw_ck_lane *lane = &log->lanes[log->n++];
-    if (log->n > log->made) {
-        log->made = log->n;
-        *lane = (struct tw_ck_lane){.items = NULL};
-    }
-    lane->stream = c->stream;
-    lane->write = write;
-    *out = lane;
+    *out = &log->lanes[log->n++];
+    **out = (struct tw_ck_lane){.stream = c->stream, .write = write};
     return 0;
 }
 
@@ -262,22 +256,38 @@ static int log_access(struct tw_checker *c, struct tw_ck_log *log, const struct 
     return rc;
 }
 
+static void free_log(struct tw_ck_log *log) {
+    for (size_t i = 0; i < log->n; i++) {
+        free(log->lanes[i].items);
+    }
+    free(log->lanes);
+    *log = (struct tw_ck_log){.lanes = NULL};
+}
+
 void tw_ck_memory_forget(struct tw_checker *c) {
     for (size_t i = 0; i < c->n_used_logs; i++) {
-        struct tw_ck_log *log = c->used_logs[i];
-        for (size_t k = 0; k < log->n; k++) {
-            log->lanes[k].n = 0;
-        }
-        log->n = 0;
+        free_log(c->used_logs[i]);
     }
     c->n_used_logs = 0;
 }
 
-static void free_log(struct tw_ck_log *log) {
-    for (size_t i = 0; i < log->made; i++) {
-        free(log->lanes[i].items);
+/* The first engine that enters a section knows that all data ops of those before it are over
+ * (rule 23), and so will every other that follows. */
+void tw_ck_memory_section(struct tw_checker *c, uint32_t section) {
+    if (section <= c->top_section) {
+        return;
     }
-    free(log->lanes);
+    for (uint32_t s = c->top_section; s < section; s++) {
+        for (uint32_t i = 0; i < c->p->sections[s].n_buffers; i++) {
+            uint32_t buffer = c->p->sections[s].first_buffer + i;
+            if (c->p->buffers[buffer].tensor == TW_NONE) { /* rule 26: of this section alone */
+                free(c->written[buffer].items);
+                c->written[buffer] = (struct tw_ck_written){.items = NULL};
+            }
+        }
+    }
+    c->top_section = section;
+    tw_ck_memory_forget(c);
 }
 
 /* ---- regions ---- */
