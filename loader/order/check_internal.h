@@ -34,17 +34,40 @@ struct tw_ck_access {
     bool constant;     /* the instance has no terms */
     bool write;
 };
-/* Reads or writes of one stream, by ascending op index. */
+/* Reads or writes of one stream, by ascending op index; all of them are in columns [lo, hi). */
 struct tw_ck_lane {
-    uint32_t stream;
-    bool write;
+    uint32_t stream, place; /* in `order`, or TW_NONE */
     struct tw_ck_access *items;
     size_t n, cap;
+    uint64_t lo, hi;
 };
-/* Accesses of an object since the last rendezvous. */
-struct tw_ck_log {
-    struct tw_ck_lane *lanes;
+/* A lane by its columns. */
+struct tw_ck_place {
+    uint64_t lo, hi;
+    uint32_t lane;
+};
+/* All reads, or all writes, of an object since the last rendezvous. */
+struct tw_ck_lanes {
+    struct tw_ck_lane *items;
     size_t n, cap;
+    /* Columns are bytes of a row of this length; 0: rows of several kinds, or none: bytes. */
+    uint64_t stride;
+    /* by `lo`; lanes that are not in it, or begin below their place in it, are in `odd` */
+    struct tw_ck_place *order;
+    uint32_t *odd;
+    size_t n_order, cap_order, n_odd, cap_odd;
+    uint64_t longest; /* max. hi - lo of `order` */
+    /* lanes by stream, open addressing; a power of two, 0: the lanes are few */
+    uint32_t *table;
+    size_t n_table;
+    /* what an engine must know that everything here is over: by lane; the id is 0 until asked for */
+    uint32_t *slots;
+    int32_t *over;
+    size_t cap_slots, cap_over;
+    uint64_t demand;
+};
+struct tw_ck_log {
+    struct tw_ck_lanes by[2]; /* [write] */
 };
 
 /* Bytes that are written and may be read: columns [lo, hi) of rows of that stride and number. */
@@ -255,12 +278,23 @@ int tw_ck_memory_init(struct tw_checker *c);
 int tw_ck_memory_op(struct tw_checker *c);
 /* Rule 26: checks that the buffer is an activation or belongs to the section of the current op. */
 int tw_ck_own_section(struct tw_checker *c, uint32_t buffer);
-/* Forgets all accesses so far: every engine that accesses anything later knows that they are over. */
-void tw_ck_memory_forget(struct tw_checker *c);
 /* Does so when a section begins, and frees what is known of the buffers of those before it. */
 void tw_ck_memory_section(struct tw_checker *c, uint32_t section);
 int tw_ck_memory_leave(struct tw_checker *c, const struct tw_ck_frame *f);
 void tw_ck_memory_finish(struct tw_checker *c);
+
+/* check_races.c */
+uint64_t tw_ck_rect_end(const struct tw_ck_rect *r);
+bool tw_ck_in_columns(const struct tw_ck_rect *r);
+/* Compares an access of the current stream with those of others that may still be under way, and
+ * adds it to the log. */
+int tw_ck_log_access(struct tw_checker *c, struct tw_ck_log *log, const struct tw_ck_access *now,
+                     const char *name);
+void tw_ck_log_free(struct tw_ck_log *log);
+/* Forgets all accesses so far: every engine that accesses anything later knows that they are over. */
+void tw_ck_memory_forget(struct tw_checker *c);
+/* Adds to the comparisons so far, which are bounded. */
+int tw_ck_compared(struct tw_checker *c, uint64_t comparisons);
 
 /* check_bindings.c: rule 28, by the rows that tensors claim. */
 int tw_ck_bindings(struct tw_checker *c);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory accesses: conflicts between engines (rule 24), reads of written bytes (25), buffers of
- * other sections (26). Regions are kept as rectangles, rows times columns, over all iterations of
+ * Memory accesses: reads of written bytes (25), buffers of other sections (26); conflicts between
+ * engines (24) are check_races.c's. Regions are kept as rectangles, rows times columns, over all iterations of
  * the open loops; a rectangle that has gaps counts whole for conflicts and not at all as written.
  * FIFO pages belong to one engine at a time, so only their content is followed.
  */
@@ -11,29 +11,7 @@
 
 #include <stdlib.h>
 
-#define MERGE_WINDOW 8u /* a new access may be merged with this many latest ones of its object */
-
 /* ---- rectangles ---- */
-
-static uint64_t flat_end(const struct tw_ck_rect *r) {
-    return r->lo + (r->max ? (uint64_t)(r->max - 1) * r->stride : 0) + r->row_bytes;
-}
-
-static bool in_columns(const struct tw_ck_rect *r) {
-    return r->stride && r->lo % r->stride + r->row_bytes <= r->stride;
-}
-
-static bool overlap(const struct tw_ck_rect *a, const struct tw_ck_rect *b) {
-    if (a->lo >= flat_end(b) || b->lo >= flat_end(a)) {
-        return false;
-    }
-    if (a->stride != b->stride || !in_columns(a) || !in_columns(b)) {
-        return true;
-    }
-    TW_ASSERT(a->stride > 0); /* else they are not in columns */
-    uint64_t x = a->lo % a->stride, y = b->lo % b->stride;
-    return x < y + b->row_bytes && y < x + a->row_bytes;
-}
 
 /* Returns an operand's rows: a count that the op names, or a constant. One row, or rows without
  * gaps, is a run of bytes. */
@@ -80,8 +58,8 @@ static struct tw_ck_rect widen(const struct tw_checker *c, struct tw_ck_rect r,
     }
     r.lo = lo;
     r.row_bytes += span;
-    if (r.stride && !in_columns(&r)) {
-        r.row_bytes = flat_end(&r) - r.lo;
+    if (r.stride && !tw_ck_in_columns(&r)) {
+        r.row_bytes = tw_ck_rect_end(&r) - r.lo;
         r.stride = 0;
         r.trip = TW_NONE;
         r.max = 1;
@@ -133,143 +111,7 @@ static int add_written(struct tw_checker *c, struct tw_ck_written *w, const stru
     return rc;
 }
 
-/* ---- conflicts ---- */
-
-/* Counts comparisons with concurrent accesses of other engines. Compiled programs stay far below
- * this many for each access; others are refused, so that checking stays linear. */
-#define COMPARISONS_PER_ACCESS 4096u
-#define COMPARISONS_FREE (UINT64_C(1) << 26)
-
-static int count_comparisons(struct tw_checker *c, uint64_t comparisons) {
-    c->comparisons += comparisons;
-    if (c->comparisons <= COMPARISONS_FREE ||
-        c->comparisons / COMPARISONS_PER_ACCESS <= c->accesses) {
-        return 0;
-    }
-    return tw_ck_fail(c, TW_ORDER_race_free,
-                      "too many concurrent accesses to check: %llu comparisons for %llu accesses",
-                      (unsigned long long)c->comparisons, (unsigned long long)c->accesses);
-}
-
-/* Returns the first op of a stream that may still run when the current op does. */
-static uint32_t first_unordered(const struct tw_checker *c, uint32_t stream) {
-    int32_t known = tw_ck_known(c, c->stream, stream);
-    uint32_t limit = known > 0 ? (uint32_t)known : 0;
-    uint32_t inner = c->streams[stream].inner_from;
-    return inner < limit ? inner : limit; /* TW_NONE: no such loop */
-}
-
-static int report_race(struct tw_checker *c, const struct tw_ck_lane *lane,
-                       const struct tw_ck_access *a, const struct tw_ck_access *now,
-                       const char *name) {
-    return tw_ck_fail(c, TW_ORDER_race_free,
-                      "%s %s bytes [%llu, %llu) while site %u %s op %u may still %s [%llu, %llu)",
-                      now->write ? "writes" : "reads", name, (unsigned long long)now->rect.lo,
-                      (unsigned long long)flat_end(&now->rect), tw_ck_site(c, lane->stream),
-                      tw_engine_name(c->p->streams[lane->stream].engine), a->at,
-                      lane->write ? "write" : "read", (unsigned long long)a->rect.lo,
-                      (unsigned long long)flat_end(&a->rect));
-}
-
-/* Accesses are in the order of their ops, so those that may still be under way are the last. */
-static int compare_lane(struct tw_checker *c, const struct tw_ck_lane *lane,
-                        const struct tw_ck_access *now, const char *name) {
-    uint32_t first = first_unordered(c, lane->stream);
-    size_t i = lane->n;
-    for (; i > 0 && lane->items[i - 1].at >= first; i--) {
-        const struct tw_ck_access *a = &lane->items[i - 1];
-        bool other = a->constant && now->constant && a->instance != now->instance;
-        if (!other && overlap(&a->rect, &now->rect)) {
-            return report_race(c, lane, a, now, name);
-        }
-    }
-    tw_ck_count(c, TW_ORDER_race_free);
-    return count_comparisons(c, lane->n - i + 1);
-}
-
-/* Merges an access with an earlier one of the same lane if the two are one run of bytes; the later
- * op then represents both. */
-static bool merge_access(struct tw_ck_lane *lane, const struct tw_ck_access *now) {
-    for (size_t i = lane->n; i > 0 && lane->n - i < MERGE_WINDOW; i--) {
-        struct tw_ck_access a = lane->items[i - 1];
-        bool alike = a.instance == now->instance && a.constant == now->constant &&
-                     a.rect.stride == now->rect.stride && a.rect.trip == now->rect.trip &&
-                     a.rect.max == now->rect.max;
-        uint64_t end = a.rect.lo + a.rect.row_bytes, now_end = now->rect.lo + now->rect.row_bytes;
-        if (alike && a.rect.lo <= now_end && now->rect.lo <= end) {
-            a.rect.lo = a.rect.lo < now->rect.lo ? a.rect.lo : now->rect.lo;
-            a.rect.row_bytes = (end > now_end ? end : now_end) - a.rect.lo;
-            a.at = now->at;
-            memmove(&lane->items[i - 1], &lane->items[i], (lane->n - i) * sizeof a);
-            lane->items[lane->n - 1] = a;
-            return true;
-        }
-    }
-    return false;
-}
-
-static int add_lane(struct tw_checker *c, struct tw_ck_log *log, bool write,
-                    struct tw_ck_lane **out) {
-    int rc = log->n ? 0
-                    : tw_ck_grow(c, &c->used_logs, &c->cap_used_logs, c->n_used_logs,
-                                 sizeof *c->used_logs);
-    if (rc == 0 && log->n == 0) {
-        c->used_logs[c->n_used_logs++] = log;
-    }
-    rc = rc ? rc : tw_ck_grow(c, &log->lanes, &log->cap, log->n, sizeof *log->lanes);
-    if (rc) {
-        return rc;
-    }
-    *out = &log->lanes[log->n++];
-    **out = (struct tw_ck_lane){.stream = c->stream, .write = write};
-    return 0;
-}
-
-static int log_access(struct tw_checker *c, struct tw_ck_log *log, const struct tw_ck_access *now,
-                      const char *name) {
-    struct tw_ck_lane *own = NULL;
-    c->accesses++;
-    for (size_t i = 0; i < log->n; i++) {
-        struct tw_ck_lane *lane = &log->lanes[i];
-        if (lane->stream == c->stream) { /* program order */
-            own = lane->write == now->write ? lane : own;
-            continue;
-        }
-        int rc = lane->write || now->write ? compare_lane(c, lane, now, name) : 0;
-        if (rc) {
-            return rc;
-        }
-    }
-    for (uint32_t d = 0; d < c->depth; d++) {
-        if (c->frames[d].pass && !c->frames[d].flags) {
-            return 0; /* the first pass has logged it for all iterations */
-        }
-    }
-    if (own && merge_access(own, now)) {
-        return 0;
-    }
-    int rc = own ? 0 : add_lane(c, log, now->write, &own);
-    rc = rc ? rc : tw_ck_grow(c, &own->items, &own->cap, own->n, sizeof *own->items);
-    if (rc == 0) {
-        own->items[own->n++] = *now;
-    }
-    return rc;
-}
-
-static void free_log(struct tw_ck_log *log) {
-    for (size_t i = 0; i < log->n; i++) {
-        free(log->lanes[i].items);
-    }
-    free(log->lanes);
-    *log = (struct tw_ck_log){.lanes = NULL};
-}
-
-void tw_ck_memory_forget(struct tw_checker *c) {
-    for (size_t i = 0; i < c->n_used_logs; i++) {
-        free_log(c->used_logs[i]);
-    }
-    c->n_used_logs = 0;
-}
+/* ---- sections ---- */
 
 /* The first engine that enters a section knows that all data ops of those before it are over
  * (rule 23), and so will every other that follows. */
@@ -364,7 +206,8 @@ static int touch_page(struct tw_checker *c, const struct region *r) {
     TW_ASSERT(page_no < b->pages && page < c->n_pages);
     in.now.lo -= page_no * b->page_bytes;
     in.wide.lo -= in.wide.lo / b->page_bytes * b->page_bytes;
-    bool one_page = r->wide.lo / b->page_bytes == page_no && flat_end(&in.wide) <= b->page_bytes;
+    bool one_page =
+        r->wide.lo / b->page_bytes == page_no && tw_ck_rect_end(&in.wide) <= b->page_bytes;
     in.wide.exact = in.wide.exact && one_page;
     int rc = tw_ck_own_section(c, r->id);
     if (rc == 0 && r->reads) { /* in all iterations: all their pages must then be this one */
@@ -373,14 +216,14 @@ static int touch_page(struct tw_checker *c, const struct region *r) {
             rc = tw_ck_fail(
                 c, TW_ORDER_defined,
                 "reads bytes [%llu, %llu) of a page of FIFO %u (%s) that were not written",
-                (unsigned long long)in.wide.lo, (unsigned long long)flat_end(&in.wide), r->id,
+                (unsigned long long)in.wide.lo, (unsigned long long)tw_ck_rect_end(&in.wide), r->id,
                 buffer_name(c, r->id));
         }
     }
     if (rc) {
         return rc;
     }
-    if (flat_end(&in.now) > b->page_bytes && r->writes) {
+    if (tw_ck_rect_end(&in.now) > b->page_bytes && r->writes) {
         return tw_ck_fail(c, TW_ORDER_defined, "writes across a page boundary of FIFO %u (%s)",
                           r->id, buffer_name(c, r->id));
     }
@@ -419,11 +262,11 @@ static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t i
             return tw_ck_fail(c, TW_ORDER_defined,
                               "reads bytes [%llu, %llu) of buffer %u (%s) that were not written",
                               (unsigned long long)r->wide.lo,
-                              (unsigned long long)flat_end(&r->wide), id, buffer_name(c, id));
+                              (unsigned long long)tw_ck_rect_end(&r->wide), id, buffer_name(c, id));
         }
     }
     struct tw_ck_access access = {c->streams[c->stream].at, r->wide, 0, true, r->writes};
-    rc = log_access(c, &c->buffer_log[id], &access, buffer_name(c, id));
+    rc = tw_ck_log_access(c, &c->buffer_log[id], &access, buffer_name(c, id));
     if (rc || !r->writes) {
         return rc;
     }
@@ -431,7 +274,7 @@ static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t i
     for (const uint32_t *o = &c->overlaps[c->overlap_first[id]]; *o != TW_NONE; o++, n++) {
         c->written[*o].n = c->buffer_section[*o] == section ? 0 : c->written[*o].n;
     }
-    rc = count_comparisons(c, n);
+    rc = tw_ck_compared(c, n);
     return rc ? rc : record_write(c, r, &c->written[id], id, TW_NONE);
 }
 
@@ -472,7 +315,7 @@ static int touch_tensor(struct tw_checker *c, struct region *r) {
     }
     struct tw_ck_access access = {c->streams[c->stream].at, r->wide, instance_key(r->instance),
                                   r->instance->n_terms == 0, r->writes};
-    return log_access(c, &c->tensor_log[r->id], &access, tw_program_string(c->p, t->name));
+    return tw_ck_log_access(c, &c->tensor_log[r->id], &access, tw_program_string(c->p, t->name));
 }
 
 static void find_region(const struct tw_checker *c, uint32_t n, struct region *r) {
@@ -518,7 +361,7 @@ int tw_ck_memory_op(struct tw_checker *c) {
             }
         }
     }
-    return count_comparisons(c, 0);
+    return tw_ck_compared(c, 0);
 }
 
 /* ---- loops ---- */
@@ -580,14 +423,14 @@ int tw_ck_memory_init(struct tw_checker *c) {
 void tw_ck_memory_finish(struct tw_checker *c) {
     for (uint32_t i = 0; i < c->p->n_buffers; i++) {
         if (c->buffer_log) {
-            free_log(&c->buffer_log[i]);
+            tw_ck_log_free(&c->buffer_log[i]);
         }
         if (c->written) {
             free(c->written[i].items);
         }
     }
     for (uint32_t i = 0; i < c->p->n_tensors && c->tensor_log; i++) {
-        free_log(&c->tensor_log[i]);
+        tw_ck_log_free(&c->tensor_log[i]);
     }
     for (uint32_t i = 0; i < c->n_pages && c->pages; i++) {
         free(c->pages[i].items);
