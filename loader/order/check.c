@@ -281,8 +281,9 @@ static int turn_loop(struct tw_checker *c, uint32_t n) {
                           streams_with_ops(c));
     }
     TW_ASSERT(f->n == n && f->first + n == c->n_members);
-    f->fifo_log = c->n_fifo_log;
-    f->word_log = c->n_word_log;
+    f->fifo_log = c->fifo_log.n;
+    f->word_log = c->word_log.n;
+    f->flag_log = c->flag_log.n;
     f->pending = c->n_pending;
     c->at += 1 + n;
     f->body = c->at;
@@ -487,6 +488,9 @@ static int count_ops(struct tw_checker *c) {
             }
         }
         s->words_at = 0;
+    }
+    for (uint32_t i = 0; i < c->n_streams; i++) {
+        c->words_of_streams += c->p->streams[i].n_words;
     }
     c->ends_first[c->n_streams] = c->n_section_ends;
     return 0;

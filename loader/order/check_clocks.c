@@ -523,7 +523,6 @@ int tw_ck_demand_met(struct tw_checker *c, uint32_t stream, const struct tw_ck_d
 /* ---- set-up ---- */
 
 int tw_ck_clocks_init(struct tw_checker *c) {
-    uint64_t words = 0;
     struct tw_ck_clocks *k = c->clocks = calloc(1, sizeof *k);
     if (!k) {
         return no_memory(c);
@@ -532,13 +531,13 @@ int tw_ck_clocks_init(struct tw_checker *c) {
         c->slot[s] = c->streams[s].n_ops ? k->n : TW_NONE;
         if (c->streams[s].n_ops) {
             c->stream_of[k->n++] = s;
-            words += c->p->streams[s].n_words;
         }
     }
     k->max_entries = k->n / 32 < FEWEST_ENTRIES ? FEWEST_ENTRIES
                      : k->n / 32 > MOST_ENTRIES ? MOST_ENTRIES
                                                 : k->n / 32;
-    k->most_base_bytes = BASE_BYTES_FREE + words * sizeof(uint32_t) * BASE_BYTES_PER_BYTE;
+    k->most_base_bytes =
+        BASE_BYTES_FREE + c->words_of_streams * sizeof(uint32_t) * BASE_BYTES_PER_BYTE;
     k->of = calloc((size_t)k->n + 1, sizeof *k->of);
     return k->of ? 0 : no_memory(c);
 }

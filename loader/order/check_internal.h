@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shared by the files of the certificate's checker: check.c (turns, loops), check_sync.c (FIFOs,
- * semaphores), check_clocks.c (what
+ * Shared by the files of the certificate's checker: check.c (turns, loops), check_sync.c (FIFOs), check_words.c (semaphores), check_clocks.c (what
  * engines know of each other), check_memory.c (conflicts, written bytes), check_overlap.c (the memory map).
  * Everything named tw_ck_* is private to them.
  */
@@ -70,16 +69,6 @@ struct tw_ck_log {
     struct tw_ck_lanes by[2]; /* [write] */
 };
 
-/* Bytes that are written and may be read: columns [lo, hi) of rows of that stride and number. */
-struct tw_ck_span {
-    uint64_t lo, hi, stride;
-    uint32_t trip, max;
-};
-struct tw_ck_written {
-    struct tw_ck_span *items;
-    size_t n, cap;
-};
-
 struct tw_ck_stream {
     uint32_t words_at, at, n_ops; /* next word; next op */
     /* index after the last op that is not a semaphore op */
@@ -100,12 +89,51 @@ struct tw_ck_fifo {
     uint32_t before;      /* scratch: level where a loop began, TW_NONE outside its check */
 };
 
+/* Bytes that are written and may be read: columns [lo, hi) of rows of that stride and number. */
+struct tw_ck_span {
+    uint64_t lo, hi, stride;
+    uint32_t trip, max;
+};
+struct tw_ck_written {
+    struct tw_ck_span *items;
+    size_t n, cap;
+};
+
+struct tw_ck_clock;
+struct tw_ck_clocks;
+/* A table whose items are made, with zeros, where one is first used: what a record of the file
+ * claims costs nothing. */
+struct tw_ck_chunks {
+    void **of;
+    size_t n, item_bytes;
+};
+/* A page of a FIFO. */
+struct tw_ck_page {
+    struct tw_ck_written written;
+    struct tw_ck_clock *clock; /* the producer's when it was published; NULL while it is not */
+};
+/* The word of a semaphore on a site. */
 struct tw_ck_word {
-    uint64_t count;  /* increments in this step, with open loops in the current iteration */
-    uint64_t before; /* scratch: count where a loop began, UINT64_MAX outside its check */
-    /* by engine of the site: absolute number (check_clocks.c) after its last wait; INT32_MIN: none */
+    /* increments of it alone in this step, with open loops in the current iteration; `before`:
+     * scratch, count where a loop began */
+    uint64_t count, before;
+    struct tw_ck_clock *clock; /* of these increments; NULL: none */
+    /* by engine of the site: absolute number (check_clocks.c) after its last wait, and its place in
+     * the list of the flag; 0: none */
     int32_t waited[TW_ENGINE_COUNT];
-    uint32_t semaphore, site;
+    uint32_t place[TW_ENGINE_COUNT];
+    bool has_before;
+};
+/* All words of a semaphore on a chip: what is multicast to them together. */
+struct tw_ck_flag {
+    uint64_t count, before;
+    struct tw_ck_clock *clock;
+    /* the last waits of all engines for these words, as a demand; its id is 0 until asked for */
+    uint32_t *slots;
+    int32_t *over;
+    size_t n, cap_slots, cap_over;
+    uint64_t demand;
+    bool has_before, lists_waits;
 };
 
 /* Where the ops of a section, or of those before it, end in a stream. */
@@ -122,12 +150,14 @@ struct tw_ck_demand {
     const uint32_t *slots; /* NULL: 0 to n - 1 */
     const int32_t *over;
 };
-struct tw_ck_clock;
-struct tw_ck_clocks;
 
 struct tw_ck_saved {
     uint32_t item;
     uint64_t value;
+};
+struct tw_ck_saves {
+    struct tw_ck_saved *items;
+    size_t n, cap;
 };
 
 /* A change of written bytes when a loop is over: its iterations together have written `rect`,
@@ -149,7 +179,7 @@ struct tw_ck_frame {
     uint32_t body;        /* certificate word after LOOP */
     /* 0, 1: the value of the loop's variable; two iterations show that all are alike */
     uint32_t pass;
-    size_t fifo_log, word_log, pending;
+    size_t fifo_log, word_log, flag_log, pending;
     struct tw_ck_clock **known; /* dynamic: the members' clocks where the loop began */
 };
 
@@ -158,8 +188,8 @@ struct tw_checker {
     const struct tw_certificate *cert;
     struct tw_verify_report *report, own_report;
     tw_error *err;
-    uint32_t n_streams, n_pages, n_words, at; /* at: next word of the certificate */
-    uint32_t vars[TW_MAX_VARS];               /* of the current stream: pass of each open loop */
+    uint32_t n_streams, n_pages, n_words, n_flags, at; /* at: next word of the certificate */
+    uint32_t vars[TW_MAX_VARS]; /* of the current stream: pass of each open loop */
     struct tw_ck_stream *streams;
     struct tw_ck_clocks *clocks;
     uint32_t *slot, *stream_of; /* streams that have ops are numbered; TW_NONE: it has none */
@@ -174,15 +204,11 @@ struct tw_checker {
     int32_t *ends_over, *loop_over; /* content of demands, by slot */
     int32_t *back;                  /* scratch of repeated bodies, by stream */
     struct tw_ck_fifo *fifos;
-    struct tw_ck_written *pages; /* of FIFOs */
-    /* by page: the producer's clock when it was published; NULL while it is not */
-    struct tw_ck_clock **page_clocks;
-    struct tw_ck_word *words;
-    uint32_t *word_first; /* by semaphore; index of its word on a site by tw_ck_word_index */
-    struct tw_ck_clock **word_clocks; /* by word: of increments of the word alone; NULL: none */
-    /* by semaphore and chip: clock of increments of all its words there at once */
-    struct tw_ck_clock **flag_clocks;
-    size_t n_flags;
+    struct tw_ck_chunks pages, words, flags; /* of struct tw_ck_page, _word, _flag */
+    uint64_t chunk_bytes, words_of_streams;
+    int make_error; /* of tw_ck_make, where it has returned NULL */
+    /* by semaphore: its first word, by tw_group_number, and its first chip's flag */
+    uint32_t *word_first, *flag_first;
     struct tw_ck_log *buffer_log, *tensor_log;
     struct tw_ck_written *written; /* by buffer */
     /* by buffer: others of its site that share bytes, ended by TW_NONE */
@@ -194,8 +220,7 @@ struct tw_checker {
     uint32_t depth;
     uint32_t *members, n_members;
     uint8_t *frame_of; /* by stream: depth of the innermost frame that it is in */
-    struct tw_ck_saved *fifo_log, *word_log;
-    size_t n_fifo_log, cap_fifo_log, n_word_log, cap_word_log;
+    struct tw_ck_saves fifo_log, word_log, flag_log;
     struct tw_ck_pending *pending;
     size_t n_pending, cap_pending;
     /* What the next rendezvous has to reset, so that it costs only the work since the last one. */
@@ -252,7 +277,28 @@ uint64_t tw_ck_demand_id(struct tw_checker *c);
 int tw_ck_demand_met(struct tw_checker *c, uint32_t stream, const struct tw_ck_demand *d,
                      bool *met);
 
+/* check_words.c */
+int tw_ck_chunks_init(struct tw_checker *c, struct tw_ck_chunks *t, size_t n, size_t item_bytes);
+void tw_ck_chunks_finish(struct tw_ck_chunks *t);
+/* Returns an item, NULL if it was never made; _make makes it, or returns NULL and
+ * leaves the error in make_error. */
+void *tw_ck_made(const struct tw_ck_chunks *t, size_t i);
+void *tw_ck_make(struct tw_checker *c, struct tw_ck_chunks *t, size_t i);
+int tw_ck_words_init(struct tw_checker *c);
+void tw_ck_words_finish(struct tw_checker *c);
+/* The current op. */
+int tw_ck_words_increment(struct tw_checker *c);
+int tw_ck_words_wait(struct tw_checker *c);
+int tw_ck_words_multicast(struct tw_checker *c);
+/* Forgets, where the next iteration begins, what increments carried. */
+void tw_ck_words_forget(struct tw_checker *c);
+/* Multiplies what one body has added by the loop's iterations. */
+void tw_ck_words_multiply(struct tw_checker *c, const struct tw_ck_frame *f);
+
 /* check_sync.c */
+/* Saves an item's value when the innermost loop first changes it. A second entry for the same item
+ * is harmless: the first wins. */
+int tw_ck_save(struct tw_checker *c, struct tw_ck_saves *log, uint32_t item, uint64_t value);
 int tw_ck_sync_init(struct tw_checker *c);
 int tw_ck_sync_op(struct tw_checker *c);
 void tw_ck_sync_finish(struct tw_checker *c);

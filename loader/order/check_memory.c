@@ -212,7 +212,10 @@ static int touch_page(struct tw_checker *c, const struct region *r) {
     int rc = tw_ck_own_section(c, r->id);
     if (rc == 0 && r->reads) { /* in all iterations: all their pages must then be this one */
         tw_ck_count(c, TW_ORDER_defined);
-        if ((varies(r) && !one_page) || !is_written(c, &c->pages[page], &in.wide)) {
+        static const struct tw_ck_written nothing;
+        const struct tw_ck_page *made = tw_ck_made(&c->pages, page);
+        const struct tw_ck_written *written = made ? &made->written : &nothing;
+        if ((varies(r) && !one_page) || !is_written(c, written, &in.wide)) {
             rc = tw_ck_fail(
                 c, TW_ORDER_defined,
                 "reads bytes [%llu, %llu) of a page of FIFO %u (%s) that were not written",
@@ -227,7 +230,14 @@ static int touch_page(struct tw_checker *c, const struct region *r) {
         return tw_ck_fail(c, TW_ORDER_defined, "writes across a page boundary of FIFO %u (%s)",
                           r->id, buffer_name(c, r->id));
     }
-    return r->writes ? record_write(c, &in, &c->pages[page], r->id, page) : 0;
+    if (!r->writes) {
+        return 0;
+    }
+    struct tw_ck_page *made = tw_ck_make(c, &c->pages, page);
+    if (!made) {
+        return c->make_error;
+    }
+    return record_write(c, &in, &made->written, r->id, page);
 }
 
 int tw_ck_own_section(struct tw_checker *c, uint32_t id) {
@@ -368,13 +378,13 @@ int tw_ck_memory_op(struct tw_checker *c) {
 
 static int apply_pending(struct tw_checker *c, const struct tw_ck_frame *f,
                          const struct tw_ck_pending *p) {
-    for (size_t k = f->fifo_log; k < c->n_fifo_log && p->page != TW_NONE; k++) {
-        if (c->fifo_log[k].item == p->buffer) {
+    for (size_t k = f->fifo_log; k < c->fifo_log.n && p->page != TW_NONE; k++) {
+        if (c->fifo_log.items[k].item == p->buffer) {
             return 0; /* pages of FIFOs that moved are other pages now */
         }
     }
-    return add_written(c, p->page == TW_NONE ? &c->written[p->buffer] : &c->pages[p->page],
-                       &p->rect);
+    struct tw_ck_page *page = p->page == TW_NONE ? NULL : tw_ck_made(&c->pages, p->page);
+    return add_written(c, page ? &page->written : &c->written[p->buffer], &p->rect);
 }
 
 /* At the end of a loop, what its iterations have written together counts as written; entries of
@@ -389,7 +399,9 @@ int tw_ck_memory_leave(struct tw_checker *c, const struct tw_ck_frame *f) {
         if (p.frame != c->depth - 1) {
             c->pending[kept++] = p;
         } else if (p.drop) {
-            c->pages[p.page].n = 0;
+            struct tw_ck_page *page = tw_ck_made(&c->pages, p.page);
+            TW_ASSERT(page); /* it was written */
+            page->written.n = 0;
         } else {
             rc = apply_pending(c, f, &p);
         }
@@ -431,9 +443,6 @@ void tw_ck_memory_finish(struct tw_checker *c) {
     }
     for (uint32_t i = 0; i < c->p->n_tensors && c->tensor_log; i++) {
         tw_ck_log_free(&c->tensor_log[i]);
-    }
-    for (uint32_t i = 0; i < c->n_pages && c->pages; i++) {
-        free(c->pages[i].items);
     }
     free(c->buffer_log);
     free(c->tensor_log);

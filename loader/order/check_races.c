@@ -345,6 +345,20 @@ static int add_lane(struct tw_checker *c, struct tw_ck_lanes *l, struct tw_ck_la
     return enter_lane(c, l);
 }
 
+/* A lane has often one access only, and a multicast makes a lane on each site. */
+static int push_access(struct tw_checker *c, struct tw_ck_lane *lane,
+                       const struct tw_ck_access *now) {
+    if (!lane->items) {
+        lane->items = malloc(sizeof *lane->items);
+        lane->cap = lane->items ? 1 : 0;
+    }
+    int rc = tw_ck_grow(c, &lane->items, &lane->cap, lane->n, sizeof *lane->items);
+    if (rc == 0) {
+        lane->items[lane->n++] = *now;
+    }
+    return rc;
+}
+
 /* Notes in the index of many lanes that a lane has got an access. */
 static int note_access(struct tw_checker *c, struct tw_ck_lanes *l, struct tw_ck_lane *lane) {
     const struct tw_ck_access *now = &lane->items[lane->n - 1];
@@ -374,10 +388,7 @@ static int add_access(struct tw_checker *c, struct tw_ck_lanes *l, const struct 
     }
     int rc = lane ? 0 : add_lane(c, l, &lane);
     if (rc == 0 && !merge_access(lane, now)) {
-        rc = tw_ck_grow(c, &lane->items, &lane->cap, lane->n, sizeof *lane->items);
-        if (rc == 0) {
-            lane->items[lane->n++] = *now;
-        }
+        rc = push_access(c, lane, now);
     }
     rc = rc ? rc : fit_columns(c, l, &lane->items[lane->n - 1].rect);
     if (rc || l->n <= FEW_LANES) {

@@ -230,7 +230,7 @@ static void boundary(uint32_t width, uint32_t height) {
 static int bundle(const char *model, const char *target) {
     char path[] = "/tmp/order_bench_XXXXXX";
     struct tw_compile_options options = {.size = sizeof options, .target = target};
-    struct tw_compile_report report;
+    struct tw_compile_report report = {.size = sizeof report};
     struct tw_bundle b;
     struct stat st;
     tw_error err = {0};
