@@ -227,7 +227,8 @@ struct tw_checker {
     struct tw_ck_clock ***live_clocks; /* addresses of the clocks of words and flags */
     struct tw_ck_log **used_logs;      /* with accesses */
     size_t n_live_clocks, cap_live_clocks, n_used_logs, cap_used_logs;
-    uint64_t accesses, comparisons; /* so far; check_memory.c bounds comparisons by accesses */
+    uint64_t lane_bytes, span_bytes; /* of logs and of written bytes; bounded by check_races.c */
+    uint64_t accesses, comparisons;  /* so far; check_memory.c bounds comparisons by accesses */
     /* the op being executed */
     uint32_t stream;
     struct tw_op op;
@@ -339,6 +340,8 @@ int tw_ck_log_access(struct tw_checker *c, struct tw_ck_log *log, const struct t
 void tw_ck_log_free(struct tw_ck_log *log);
 /* Forgets all accesses so far: every engine that accesses anything later knows that they are over. */
 void tw_ck_memory_forget(struct tw_checker *c);
+/* Adds to the bytes of logs (lanes) or of spans of written bytes, which are bounded. */
+int tw_ck_logged(struct tw_checker *c, uint64_t lane_bytes, uint64_t span_bytes);
 /* Adds to the comparisons so far, which are bounded. */
 int tw_ck_compared(struct tw_checker *c, uint64_t comparisons);
 

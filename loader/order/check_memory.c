@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory accesses: reads of written bytes (25), buffers of other sections (26); conflicts between
- * engines (24) are check_races.c's. Regions are kept as rectangles, rows times columns, over all iterations of
- * the open loops; a rectangle that has gaps counts whole for conflicts and not at all as written.
- * FIFO pages belong to one engine at a time, so only their content is followed.
+ * Memory accesses: reads of written bytes (rule 25), buffers of other sections (26); conflicts (24)
+ * are found in check_races.c. Regions are kept as rectangles, rows times columns, over all
+ * iterations of the open loops; a rectangle that has gaps counts whole for conflicts and not at all
+ * as written. FIFO pages belong to one engine at a time, so only their content is followed.
  */
 #include "loader/base/assert.h"
 #include "loader/order/check_internal.h"
@@ -104,11 +104,12 @@ static int add_written(struct tw_checker *c, struct tw_ck_written *w, const stru
     }
     TW_ASSERT(kept <= w->n && fresh.lo <= fresh.hi);
     w->n = kept;
+    size_t cap = w->cap;
     int rc = tw_ck_grow(c, &w->items, &w->cap, w->n, sizeof *w->items);
     if (rc == 0) {
         w->items[w->n++] = fresh;
     }
-    return rc;
+    return rc ? rc : tw_ck_logged(c, 0, (w->cap - cap) * sizeof *w->items);
 }
 
 /* ---- sections ---- */
@@ -123,6 +124,7 @@ void tw_ck_memory_section(struct tw_checker *c, uint32_t section) {
         for (uint32_t i = 0; i < c->p->sections[s].n_buffers; i++) {
             uint32_t buffer = c->p->sections[s].first_buffer + i;
             if (c->p->buffers[buffer].tensor == TW_NONE) { /* rule 26: of this section alone */
+                c->span_bytes -= c->written[buffer].cap * sizeof(struct tw_ck_span);
                 free(c->written[buffer].items);
                 c->written[buffer] = (struct tw_ck_written){.items = NULL};
             }

@@ -60,6 +60,24 @@ int tw_ck_compared(struct tw_checker *c, uint64_t comparisons) {
                       (unsigned long long)c->comparisons, (unsigned long long)c->accesses);
 }
 
+/* Bytes of logs and written spans: this many, and this many a byte of the streams. One multicast
+ * leaves an access on each site that it reaches. */
+#define LOG_BYTES_FREE (UINT64_C(1) << 27)
+#define LOG_BYTES_PER_BYTE 256u
+
+int tw_ck_logged(struct tw_checker *c, uint64_t lane_bytes, uint64_t span_bytes) {
+    uint64_t most = LOG_BYTES_FREE + c->words_of_streams * sizeof(uint32_t) * LOG_BYTES_PER_BYTE;
+    c->lane_bytes += lane_bytes;
+    c->span_bytes += span_bytes;
+    if (c->lane_bytes + c->span_bytes <= most) {
+        return 0;
+    }
+    return tw_ck_fail(c, TW_ORDER_race_free,
+                      "too many accesses to check: %llu bytes of logs, the maximum is %llu",
+                      (unsigned long long)(c->lane_bytes + c->span_bytes),
+                      (unsigned long long)most);
+}
+
 /* Returns the first op of a stream that may still run when the current op does. */
 static uint32_t first_unordered(const struct tw_checker *c, uint32_t stream) {
     int32_t known = tw_ck_known(c, c->stream, stream);
@@ -336,7 +354,8 @@ static bool merge_access(struct tw_ck_lane *lane, const struct tw_ck_access *now
 }
 
 static int add_lane(struct tw_checker *c, struct tw_ck_lanes *l, struct tw_ck_lane **out) {
-    int rc = tw_ck_grow(c, &l->items, &l->cap, l->n, sizeof *l->items);
+    int rc = tw_ck_logged(c, sizeof **out, 0);
+    rc = rc ? rc : tw_ck_grow(c, &l->items, &l->cap, l->n, sizeof *l->items);
     if (rc) {
         return rc;
     }
@@ -352,7 +371,8 @@ static int push_access(struct tw_checker *c, struct tw_ck_lane *lane,
         lane->items = malloc(sizeof *lane->items);
         lane->cap = lane->items ? 1 : 0;
     }
-    int rc = tw_ck_grow(c, &lane->items, &lane->cap, lane->n, sizeof *lane->items);
+    int rc = tw_ck_logged(c, sizeof *now, 0);
+    rc = rc ? rc : tw_ck_grow(c, &lane->items, &lane->cap, lane->n, sizeof *lane->items);
     if (rc == 0) {
         lane->items[lane->n++] = *now;
     }
@@ -443,4 +463,5 @@ void tw_ck_memory_forget(struct tw_checker *c) {
         tw_ck_log_free(c->used_logs[i]);
     }
     c->n_used_logs = 0;
+    c->lane_bytes = 0;
 }
