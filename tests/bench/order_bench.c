@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Measures the cost of certificates: ns per op of verifying and checking as programs grow, the
- * rendezvous of 2 to 1,472 sites, and the certificate's share and load time of bundles. usage:
- * order_bench [MODEL...] (GGUF or llama2.c files);
- * TW_BENCH_OPS: the largest program, 10,000,000 ops if not set
+ * Measures the cost of certificates: ns per op of verifying and checking as programs grow; the
+ * rendezvous of 2 to 4,096 sites; in bundles, the certificate's share of the size and the time to
+ * check it. Usage: order_bench [MODEL...] (GGUF or llama2.c files). TW_BENCH_OPS: ops of the
+ * largest program, 10,000,000 if not set.
  */
 #include "compiler/spatial/certify.h"
 #include "compiler/spatial/compose.h"
@@ -287,7 +287,7 @@ int main(int argc, char **argv) {
     int failed = 0;
     const char *limit = getenv("TW_BENCH_OPS");
     uint64_t most = limit ? strtoull(limit, NULL, 10) : 10000000;
-    printf("Growing programs: layers one after the other, each a section of its own. ns an op.\n");
+    printf("Growing programs: layers one after the other, each a section of its own; ns per op.\n");
     printf("%-8s %6s %9s %7s %10s %10s %10s %10s %9s %9s\n", "target", "sites", "ops", "parts",
            "verify", "check", "both", "certify", "cert B/op", "check MB");
     for (uint32_t t = 0; t < 3; t++) {
@@ -300,9 +300,9 @@ int main(int argc, char **argv) {
         grow("grid8x8", 0, side, &tiny, 0);
         grow("grid8x8", 0, side, &wide, 0);
     }
-    printf("\nThe rendezvous of a boundary.\n");
+    printf("\nThe rendezvous between two sections.\n");
     printf("%6s %8s %10s %12s %14s %10s %10s %10s %10s %10s\n", "sites", "ops", "ops/site",
-           "max/engine", "flag places", "verify ms", "check ms", "check/op", "certify ms",
+           "max/engine", "flag words", "verify ms", "check ms", "check/op", "certify ms",
            "check MB");
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         boundary(meshes[i][0], meshes[i][1]);
