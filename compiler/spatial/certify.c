@@ -10,20 +10,58 @@
 
 #include <string.h>
 
+/* What a stream waits for. */
+enum waiting { FOR_NOTHING, FOR_FIFO, FOR_WORD };
+
 struct cursor {
     uint32_t words_at, index;
     uint32_t run;  /* ops executed since the last turn was written */
     uint8_t depth; /* loop depth of the group it runs in */
+    uint8_t waiting;
+    bool at_loop;    /* its next op is a LOOP */
+    uint32_t object; /* FIFO, or index of the word */
+};
+
+/* Streams of a group that may be able to run, as bits, and which words of bits are not 0. */
+struct ready {
+    uint64_t *bits, *any;
+};
+
+/* Increments so far. */
+struct counter {
+    uint64_t n, before; /* before: scratch of multiply_words */
+    bool has_before;
+};
+
+/* The words of a semaphore on one chip, as far as multicasts reach all of them. */
+struct flag {
+    struct counter count;
+    uint64_t need;            /* no stream waits for less than so many of them */
+    TW_VEC(uint32_t) waiting; /* streams */
+};
+
+/* A word or flag before an increment. */
+struct saved {
+    struct counter *counter;
+    uint64_t value;
 };
 
 struct certifier {
     struct tw_cmem *mem;
     const struct tw_program *p;
     tw_error *err;
-    uint32_t n_streams;
+    uint32_t n_streams, n_active; /* active: with ops */
+    uint32_t n_at_loop;           /* streams that are at a LOOP */
+    uint32_t wants_all;           /* the first of them that needs all others there, or TW_NONE */
     struct cursor *cursors;
     uint64_t *levels; /* by FIFO: published pages */
-    uint64_t *words;  /* [semaphore][site]: increments so far */
+    struct counter *words;
+    struct flag *flags;
+    uint32_t *word_first, *flag_first;   /* by semaphore */
+    TW_VEC(struct saved) log;            /* increments in open loops with flags */
+    uint32_t n_logging;                  /* such loops */
+    struct ready ready[TW_MAX_VARS + 1]; /* by depth */
+    TW_VEC(uint32_t) members;            /* of open loops */
     uint32_t vars[TW_MAX_VARS];
     TW_VEC(uint32_t) turns;
     struct tw_op op;
@@ -47,56 +85,189 @@ static void flush(struct certifier *c, uint32_t stream) {
     }
 }
 
-static uint64_t *word(struct certifier *c, uint32_t semaphore, uint32_t site) {
-    return &c->words[(size_t)semaphore * c->p->n_sites + site];
+/* ---- who may run ---- */
+
+static void set_ready(struct certifier *c, uint32_t stream) {
+    struct ready *r = &c->ready[c->cursors[stream].depth];
+    r->bits[stream / 64] |= UINT64_C(1) << stream % 64;
+    r->any[stream / 4096] |= UINT64_C(1) << stream / 64 % 64;
 }
 
-static bool is_enabled(struct certifier *c, uint32_t site) {
-    const struct tw_operand *o = c->op.operand;
-    switch (c->op.code) {
-    case TW_OP_RESERVE:
-        return c->p->buffers[o[0].id].pages - c->levels[o[0].id] >= o[1].id;
-    case TW_OP_WAIT:
-        return c->levels[o[0].id] >= o[1].id;
-    case TW_OP_SEM_WAIT:
-        return c->p->semaphores[o[0].id].initial + *word(c, o[0].id, site) >=
-               tw_affine_value(&o[1].offset, c->vars);
-    default:
-        return true;
+static void clear_ready(struct ready *r, uint32_t stream) {
+    r->bits[stream / 64] &= ~(UINT64_C(1) << stream % 64);
+    if (r->bits[stream / 64] == 0) {
+        r->any[stream / 4096] &= ~(UINT64_C(1) << stream / 64 % 64);
     }
 }
 
-static void apply_effect(struct certifier *c) {
+/* Returns the first ready stream from `from` on, or TW_NONE. */
+static uint32_t next_ready(const struct certifier *c, const struct ready *r, uint32_t from) {
+    if (from >= c->n_streams) {
+        return TW_NONE;
+    }
+    uint64_t bits = r->bits[from / 64] >> from % 64;
+    if (bits) {
+        return from + (uint32_t)__builtin_ctzll(bits);
+    }
+    for (uint32_t k = from / 64 + 1; k <= c->n_streams / 64;) {
+        uint64_t any = r->any[k / 64] >> k % 64;
+        if (any) {
+            k += (uint32_t)__builtin_ctzll(any);
+            return k * 64 + (uint32_t)__builtin_ctzll(r->bits[k]);
+        }
+        k = (k / 64 + 1) * 64;
+    }
+    return TW_NONE;
+}
+
+/* Counts the stream among those at a LOOP, if it is at one now, and lets those look again that may
+ * have waited for it: of its site, or one that needs all. */
+static void note_loop(struct certifier *c, uint32_t stream) {
+    uint32_t first = stream / TW_ENGINE_COUNT * TW_ENGINE_COUNT;
+    bool was = c->cursors[stream].at_loop, is = peek(c, stream) && c->op.code == TW_OP_LOOP;
+    c->n_at_loop += is;
+    c->n_at_loop -= was;
+    c->cursors[stream].at_loop = is;
+    for (uint32_t s = first; is && s < first + TW_ENGINE_COUNT; s++) {
+        if (s != stream && c->cursors[s].at_loop) {
+            set_ready(c, s);
+        }
+    }
+    if (is && c->n_at_loop == c->n_active && c->wants_all != TW_NONE) {
+        set_ready(c, c->wants_all);
+    }
+}
+
+static void wake(struct certifier *c, uint32_t stream, enum waiting what, uint32_t object) {
+    struct cursor *at = &c->cursors[stream];
+    if (at->waiting == what && at->object == object) {
+        at->waiting = FOR_NOTHING;
+        set_ready(c, stream);
+    }
+}
+
+static void wake_flag(struct certifier *c, struct flag *f) {
+    if (f->count.n < f->need) {
+        return;
+    }
+    for (uint32_t i = 0; i < f->waiting.n; i++) {
+        struct cursor *at = &c->cursors[f->waiting.items[i]];
+        if (at->waiting == FOR_WORD) {
+            at->waiting = FOR_NOTHING;
+            set_ready(c, f->waiting.items[i]);
+        }
+    }
+    f->waiting.n = 0;
+    f->need = UINT64_MAX;
+}
+
+/* ---- ops ---- */
+
+static uint32_t word_index(const struct certifier *c, uint32_t semaphore, uint32_t site) {
+    return c->word_first[semaphore] +
+           tw_group_number(c->p, &c->p->groups[c->p->semaphores[semaphore].group], site);
+}
+
+static struct flag *flag_of(const struct certifier *c, uint32_t semaphore, uint32_t chip) {
+    return &c->flags[c->flag_first[semaphore] + chip -
+                     c->p->groups[c->p->semaphores[semaphore].group].chip];
+}
+
+/* Finds whether a wait is over; otherwise notes what the stream waits for. */
+static bool wait_for_word(struct certifier *c, uint32_t stream) {
+    const struct tw_operand *o = c->op.operand;
+    uint32_t site = c->p->streams[stream].site, index = word_index(c, o[0].id, site);
+    struct flag *f = flag_of(c, o[0].id, site / (c->p->mesh_width * c->p->mesh_height));
+    uint64_t arrived = c->p->semaphores[o[0].id].initial + c->words[index].n,
+             threshold = tw_affine_value(&o[1].offset, c->vars);
+    if (arrived + f->count.n >= threshold) {
+        return true;
+    }
+    c->cursors[stream].waiting = FOR_WORD;
+    c->cursors[stream].object = index;
+    *TW_VEC_PUSH(c->mem, f->waiting) = stream;
+    f->need = threshold - arrived < f->need ? threshold - arrived : f->need;
+    return false;
+}
+
+static bool is_enabled(struct certifier *c, uint32_t stream) {
+    const struct tw_operand *o = c->op.operand;
+    bool enabled = true;
+    if (c->op.code == TW_OP_RESERVE) {
+        enabled = c->p->buffers[o[0].id].pages - c->levels[o[0].id] >= o[1].id;
+    } else if (c->op.code == TW_OP_WAIT) {
+        enabled = c->levels[o[0].id] >= o[1].id;
+    } else if (c->op.code == TW_OP_SEM_WAIT) {
+        return wait_for_word(c, stream);
+    }
+    if (!enabled) {
+        c->cursors[stream].waiting = FOR_FIFO;
+        c->cursors[stream].object = o[0].id;
+    }
+    return enabled;
+}
+
+static void add_to(struct certifier *c, struct counter *counter, uint64_t by) {
+    if (c->n_logging) {
+        *TW_VEC_PUSH(c->mem, c->log) = (struct saved){counter, counter->n};
+    }
+    counter->n += by;
+}
+
+static void increment(struct certifier *c, uint32_t semaphore, uint32_t site, uint32_t by) {
+    uint32_t index = word_index(c, semaphore, site);
+    add_to(c, &c->words[index], by);
+    for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
+        wake(c, site * TW_ENGINE_COUNT + e, FOR_WORD, index);
+    }
+}
+
+static void multicast(struct certifier *c, uint32_t semaphore, const struct tw_group *g) {
+    const struct tw_group *all = &c->p->groups[c->p->semaphores[semaphore].group];
+    if (g->x0 == all->x0 && g->x1 == all->x1 && g->y0 == all->y0 && g->y1 == all->y1) {
+        struct flag *f = flag_of(c, semaphore, g->chip);
+        add_to(c, &f->count, 1);
+        wake_flag(c, f);
+        return;
+    }
+    for (uint32_t i = 0; i < tw_group_size(g); i++) {
+        increment(c, semaphore, tw_group_site(c->p, g, i), 1);
+    }
+}
+
+static void apply_effect(struct certifier *c, uint32_t site) {
     const struct tw_operand *o = c->op.operand;
     if (c->op.code == TW_OP_PUSH) {
         c->levels[o[0].id] += o[1].id;
+        wake(c, site * TW_ENGINE_COUNT + c->p->buffers[o[0].id].consumer, FOR_FIFO, o[0].id);
     } else if (c->op.code == TW_OP_POP) {
         c->levels[o[0].id] -= o[1].id;
+        wake(c, site * TW_ENGINE_COUNT + c->p->buffers[o[0].id].producer, FOR_FIFO, o[0].id);
     } else if (c->op.code == TW_OP_SEM_INC) {
-        *word(c, o[0].id, o[1].id) += o[2].id;
+        increment(c, o[0].id, o[1].id, o[2].id);
     } else if (c->op.code == TW_OP_MCAST_SET) {
-        const struct tw_group *g = &c->p->groups[o[1].id];
-        for (uint32_t i = 0; i < tw_group_size(g); i++) {
-            *word(c, o[0].id, tw_group_site(c->p, g, i)) += 1;
-        }
+        multicast(c, o[0].id, &c->p->groups[o[1].id]);
     }
 }
 
-/* Runs a stream up to a loop's border, its end, or an op that must wait. Returns true if it
- * executed anything. */
-static bool advance(struct certifier *c, uint32_t stream) {
+/* Runs a stream up to a loop's border, its end, or an op that must wait. */
+static void advance(struct certifier *c, uint32_t stream) {
     struct cursor *at = &c->cursors[stream];
     uint32_t before = at->index;
     while (peek(c, stream) && c->op.code != TW_OP_LOOP && c->op.code != TW_OP_END &&
-           is_enabled(c, c->p->streams[stream].site)) {
-        apply_effect(c);
+           is_enabled(c, stream)) {
         at->words_at += c->op.n_words;
         at->index++;
         at->run++;
+        apply_effect(c, c->p->streams[stream].site);
     }
     flush(c, stream);
-    return at->index != before;
+    if (at->index != before) {
+        note_loop(c, stream);
+    }
 }
+
+/* ---- loops ---- */
 
 /* Marks in `engines` the engines of the site to which the loop at the stream's cursor is connected
  * by FIFOs. Returns true if the loop uses semaphores. */
@@ -130,81 +301,97 @@ static bool at_same_loop(struct certifier *c, uint32_t stream, const struct tw_o
            c->op.operand[TW_LOOP_times].max == count->max;
 }
 
-/* Finds the streams that must enter the loop together with `stream`, which is at a LOOP. Returns
- * false while one of them has not reached it. */
-static bool gather(struct certifier *c, uint32_t stream, uint32_t *members, uint32_t *n) {
+/* Finds the streams that must enter the loop together with `stream`, which is at a LOOP, and adds
+ * them to c->members. Returns false while one of them has not reached it. */
+static bool gather(struct certifier *c, uint32_t stream, uint32_t *n, bool *semaphores) {
     uint8_t engines[TW_ENGINE_COUNT] = {0}, known[TW_ENGINE_COUNT];
-    uint32_t site = c->p->streams[stream].site;
+    uint32_t first = c->p->streams[stream].site * TW_ENGINE_COUNT, end = first + TW_ENGINE_COUNT;
     (void)peek(c, stream);
     struct tw_operand count = c->op.operand[TW_LOOP_times];
     engines[c->p->streams[stream].engine] = 1;
     bool all = scan_body(c, stream, engines);
-    *n = 0;
     do { /* the engines at the other ends may be connected to more engines */
         memcpy(known, engines, sizeof known);
         for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
-            uint32_t other = site * TW_ENGINE_COUNT + e;
-            if (engines[e] && at_same_loop(c, other, &count)) {
-                all |= scan_body(c, other, engines);
+            if (engines[e] && at_same_loop(c, first + e, &count)) {
+                all |= scan_body(c, first + e, engines);
             }
         }
     } while (memcmp(known, engines, sizeof known) != 0);
-    for (uint32_t s = 0; s < c->n_streams; s++) {
+    c->wants_all = all && stream < c->wants_all ? stream : c->wants_all;
+    if (all && c->n_at_loop < c->n_active) { /* so that the search below is made once */
+        return false;
+    }
+    uint32_t kept = c->members.n;
+    for (uint32_t s = all ? 0 : first; s < (all ? c->n_streams : end); s++) {
         const struct tw_stream *other = &c->p->streams[s];
-        if (other->n_words && (all || (other->site == site && engines[other->engine]))) {
+        if (other->n_words && (all || engines[other->engine])) {
             if (c->cursors[s].depth != c->cursors[stream].depth || !at_same_loop(c, s, &count)) {
+                c->members.n = kept;
                 return false;
             }
-            members[(*n)++] = s;
+            *TW_VEC_PUSH(c->mem, c->members) = s;
         }
     }
+    *n = c->members.n - kept;
+    *semaphores = all;
     return true;
 }
 
-static int run_group(struct certifier *c, const uint32_t *members, uint32_t n, bool body);
+static int run_group(struct certifier *c, uint32_t first, uint32_t n, bool body);
 
-static void pass_border(struct certifier *c, const uint32_t *members, uint32_t n, int deeper) {
-    for (uint32_t i = 0; i < n; i++) {
-        (void)peek(c, members[i]);
-        c->cursors[members[i]].words_at += c->op.n_words;
-        c->cursors[members[i]].index++;
-        c->cursors[members[i]].depth = (uint8_t)(c->cursors[members[i]].depth + deeper);
+/* Moves the last n members over a LOOP or END. */
+static void pass_border(struct certifier *c, uint32_t first, uint32_t n, int deeper) {
+    for (uint32_t i = first; i < first + n; i++) {
+        struct cursor *at = &c->cursors[c->members.items[i]];
+        (void)peek(c, c->members.items[i]);
+        at->words_at += c->op.n_words;
+        at->index++;
+        at->depth = (uint8_t)(at->depth + deeper);
+        at->waiting = FOR_NOTHING;
+        set_ready(c, c->members.items[i]);
+        note_loop(c, c->members.items[i]);
     }
 }
 
 /* Computes the words after all iterations of a body that was run once. */
-static void multiply_words(struct certifier *c, const uint64_t *before, uint32_t count) {
-    size_t n = (size_t)c->p->n_semaphores * c->p->n_sites;
-    for (size_t i = 0; i < n; i++) {
-        c->words[i] = before[i] + (c->words[i] - before[i]) * count;
+static void multiply_words(struct certifier *c, uint32_t from, uint32_t count) {
+    for (uint32_t i = c->log.n; i > from; i--) { /* the first entry of a word is applied last */
+        struct counter *x = c->log.items[i - 1].counter;
+        x->before = c->log.items[i - 1].value;
+        x->has_before = true;
+    }
+    for (uint32_t i = from; i < c->log.n; i++) {
+        struct counter *x = c->log.items[i].counter;
+        if (x->has_before) {
+            x->n = x->before + (x->n - x->before) * count;
+            x->has_before = false;
+        }
     }
 }
 
-static int run_loop(struct certifier *c, const uint32_t *members, uint32_t n) {
-    size_t n_words = (size_t)c->p->n_semaphores * c->p->n_sites;
-    (void)peek(c, members[0]);
+/* Runs a loop whose members are the last n. */
+static int run_loop(struct certifier *c, uint32_t n, bool semaphores) {
+    uint32_t first = c->members.n - n, from = c->log.n;
+    (void)peek(c, c->members.items[first]);
     uint32_t count = c->op.operand[TW_LOOP_times].max;
-    bool semaphores = false;
-    uint8_t engines[TW_ENGINE_COUNT];
-    for (uint32_t i = 0; i < n && !semaphores; i++) {
-        semaphores = scan_body(c, members[i], engines);
-    }
-    uint64_t *before = semaphores ? tw_cmem_alloc(c->mem, (n_words + 1) * sizeof *before) : NULL;
-    if (semaphores) {
-        memcpy(before, c->words, n_words * sizeof *before);
-    }
     emit(c, TW_TURN_WORD(TW_TURN_LOOP, n));
-    for (uint32_t i = 0; i < n; i++) {
-        emit(c, members[i]);
+    for (uint32_t i = first; i < first + n; i++) {
+        emit(c, c->members.items[i]);
     }
-    pass_border(c, members, n, 1);
-    int rc = run_group(c, members, n, true);
+    c->n_logging += semaphores;
+    c->wants_all = semaphores ? TW_NONE : c->wants_all;
+    pass_border(c, first, n, 1);
+    int rc = run_group(c, first, n, true);
+    c->n_logging -= semaphores;
     if (rc == 0) {
         emit(c, TW_TURN_WORD(TW_TURN_END, 0));
-        pass_border(c, members, n, -1);
+        pass_border(c, first, n, -1);
         if (semaphores) {
-            multiply_words(c, before, count);
+            multiply_words(c, from, count);
         }
+        c->log.n = c->n_logging ? c->log.n : 0;
+        c->members.n = first;
     }
     return rc;
 }
@@ -225,51 +412,99 @@ static int fail_stuck(struct certifier *c, uint32_t stream) {
         tw_op_info(c->op.code).name, tw_program_string(c->p, origin), object);
 }
 
-/* Runs the members until all are at the end of the body (or of their streams). */
-static int run_group(struct certifier *c, const uint32_t *members, uint32_t n, bool body) {
-    uint32_t *inner = tw_cmem_alloc(c->mem, (c->n_streams + 1) * sizeof *inner), n_inner;
-    for (;;) {
-        bool progressed = false, done = true;
-        uint32_t waiting = TW_NONE;
-        for (uint32_t i = 0; i < n; i++) {
-            progressed |= advance(c, members[i]);
-            if (peek(c, members[i]) && c->op.code == TW_OP_LOOP &&
-                gather(c, members[i], inner, &n_inner)) {
-                int rc = run_loop(c, inner, n_inner);
-                if (rc) {
-                    return rc;
-                }
-                progressed = true;
+/* Advances a stream, through a loop if all are there that must enter it. */
+static int visit(struct certifier *c, uint32_t stream) {
+    uint32_t n;
+    bool semaphores;
+    advance(c, stream);
+    return c->cursors[stream].at_loop && gather(c, stream, &n, &semaphores)
+               ? run_loop(c, n, semaphores)
+               : 0;
+}
+
+static bool is_over(struct certifier *c, uint32_t stream, bool body) {
+    bool more = peek(c, stream);
+    return body ? more && c->op.code == TW_OP_END : !more;
+}
+
+/* Tries again to enter loops where nobody is ready: a stream may have come to one of them that did
+ * not need those which wait there. */
+static int visit_loops(struct certifier *c, uint32_t first, uint32_t n, bool *entered) {
+    uint32_t turns = c->turns.n;
+    int rc = 0;
+    for (uint32_t i = first; i < first + n && rc == 0; i++) {
+        uint32_t stream = c->members.items[i];
+        rc = c->cursors[stream].at_loop ? visit(c, stream) : 0;
+    }
+    *entered = c->turns.n != turns;
+    return rc;
+}
+
+/* Runs n members from the first on until all are at the end of the body (or of their streams). All
+ * of them are ready in the beginning; later a stream is ready when what it waits for may have
+ * happened. Sweeps in the order of streams, so that the certificate has few turns. */
+static int run_group(struct certifier *c, uint32_t first, uint32_t n, bool body) {
+    struct ready *r = &c->ready[c->cursors[c->members.items[first]].depth];
+    for (bool entered = true; entered;) {
+        for (uint32_t at = next_ready(c, r, 0); at != TW_NONE;) {
+            clear_ready(r, at);
+            int rc = visit(c, at);
+            if (rc) {
+                return rc;
             }
-            bool over =
-                body ? peek(c, members[i]) && c->op.code == TW_OP_END : !peek(c, members[i]);
-            if (!over) {
-                done = false;
-                waiting = waiting == TW_NONE ? members[i] : waiting;
-            }
+            at = next_ready(c, r, at + 1);
+            at = at == TW_NONE ? next_ready(c, r, 0) : at;
         }
-        if (done) {
-            return 0;
+        int rc = visit_loops(c, first, n, &entered);
+        if (rc) {
+            return rc;
         }
-        if (!progressed) {
-            return fail_stuck(c, waiting);
+    }
+    for (uint32_t i = first; i < first + n; i++) {
+        if (!is_over(c, c->members.items[i], body)) {
+            return fail_stuck(c, c->members.items[i]);
         }
+    }
+    return 0;
+}
+
+static void init(struct certifier *c) {
+    const struct tw_program *p = c->p;
+    uint32_t n_words = 0, n_flags = 0;
+    c->n_streams = p->n_sites * TW_ENGINE_COUNT;
+    c->cursors = tw_cmem_alloc(c->mem, ((size_t)c->n_streams + 1) * sizeof *c->cursors);
+    c->levels = tw_cmem_alloc(c->mem, ((size_t)p->n_buffers + 1) * sizeof *c->levels);
+    c->word_first = tw_cmem_alloc(c->mem, ((size_t)p->n_semaphores + 1) * sizeof(uint32_t));
+    c->flag_first = tw_cmem_alloc(c->mem, ((size_t)p->n_semaphores + 1) * sizeof(uint32_t));
+    for (uint32_t i = 0; i < p->n_semaphores; i++) {
+        const struct tw_group *g = &p->groups[p->semaphores[i].group];
+        c->word_first[i] = n_words;
+        c->flag_first[i] = n_flags;
+        n_words += (uint32_t)tw_group_size(g); /* the verifier bounds the sum */
+        n_flags += g->chips;
+    }
+    c->words = tw_cmem_alloc(c->mem, ((size_t)n_words + 1) * sizeof *c->words);
+    c->flags = tw_cmem_alloc(c->mem, ((size_t)n_flags + 1) * sizeof *c->flags);
+    for (uint32_t i = 0; i < n_flags; i++) {
+        c->flags[i].need = UINT64_MAX;
+    }
+    for (uint32_t d = 0; d <= TW_MAX_VARS; d++) {
+        c->ready[d].bits = tw_cmem_alloc(c->mem, (c->n_streams / 64 + 1) * sizeof(uint64_t));
+        c->ready[d].any = tw_cmem_alloc(c->mem, (c->n_streams / 4096 + 1) * sizeof(uint64_t));
+    }
+    for (uint32_t i = 0; i < c->n_streams; i++) {
+        *TW_VEC_PUSH(c->mem, c->members) = i;
+        c->n_active += p->streams[i].n_words > 0;
+        set_ready(c, i);
+        note_loop(c, i);
     }
 }
 
 int tw_certify(struct tw_cmem *mem, const struct tw_program *program, struct tw_certificate *out,
                tw_error *err) {
-    struct certifier c = {
-        .mem = mem, .p = program, .err = err, .n_streams = program->n_sites * TW_ENGINE_COUNT};
-    c.cursors = tw_cmem_alloc(mem, (c.n_streams + 1) * sizeof *c.cursors);
-    c.levels = tw_cmem_alloc(mem, (program->n_buffers + 1) * sizeof *c.levels);
-    c.words = tw_cmem_alloc(mem, ((size_t)program->n_semaphores * program->n_sites + 1) *
-                                     sizeof *c.words);
-    uint32_t *all = tw_cmem_alloc(mem, (c.n_streams + 1) * sizeof *all);
-    for (uint32_t i = 0; i < c.n_streams; i++) {
-        all[i] = i;
-    }
-    int rc = run_group(&c, all, c.n_streams, false);
+    struct certifier c = {.mem = mem, .p = program, .err = err, .wants_all = TW_NONE};
+    init(&c);
+    int rc = run_group(&c, 0, c.n_streams, false);
     *out = (struct tw_certificate){c.turns.items, c.turns.n, tw_program_step_ops(program)};
     return rc;
 }

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Max. engines: the clocks take the square of this in 32-bit words. */
+/* Max. engines, so that tables of what is not in the file, but of its engines, stay small. */
 #define MAX_ENGINES (TW_ENGINE_COUNT * 4096u)
 
 static const char *rule_name(enum tw_order_rule rule) {
@@ -80,10 +80,37 @@ static void step_over(struct tw_checker *c) {
     s->words_at += c->op.n_words;
     s->at++;
     TW_ASSERT(s->words_at <= c->p->streams[c->stream].n_words && s->at <= s->n_ops);
-    tw_ck_clock(c, c->stream)[c->stream] = (int32_t)s->at;
+    c->executed++;
     if (is_data(c->op.code)) {
         s->last_data = (int32_t)s->at;
     }
+}
+
+/* Returns the demand that everything up to a section is over. Streams enter sections in nearly the
+ * same order, so it is made once for all of them. */
+static const struct tw_ck_demand *ends_demand(struct tw_checker *c, uint32_t section) {
+    if (c->ends_section == section) {
+        return &c->ends_demand;
+    }
+    uint32_t n = 0;
+    for (uint32_t t = 0; t < c->n_streams; t++) {
+        size_t from = c->ends_first[t], to = c->ends_first[t + 1];
+        while (from < to) { /* the first one of a later section */
+            size_t middle = from + (to - from) / 2;
+            if (c->section_ends[middle].section > section) {
+                to = middle;
+            } else {
+                from = middle + 1;
+            }
+        }
+        if (c->slot[t] != TW_NONE) {
+            int32_t end = from > c->ends_first[t] ? c->section_ends[from - 1].end : 0;
+            c->ends_over[n++] = end + c->offset[t];
+        }
+    }
+    c->ends_section = section;
+    c->ends_demand = (struct tw_ck_demand){tw_ck_demand_id(c), n, NULL, c->ends_over};
+    return &c->ends_demand;
 }
 
 /* Rule 23: a section begins where every engine is known to have left the ones before. */
@@ -109,8 +136,12 @@ static int enter_section(struct tw_checker *c) {
     if (section == 0) {
         return 0;
     }
-    return tw_ck_all_known(c, c->stream, &c->section_end[(size_t)(section - 1) * c->n_streams],
-                           "its section begins", TW_ORDER_section_order);
+    int rc = tw_ck_all_known(c, c->stream, ends_demand(c, section - 1), "its section begins",
+                             TW_ORDER_section_order);
+    if (rc == 0) {
+        tw_ck_memory_section(c, section);
+    }
+    return rc;
 }
 
 static int execute(struct tw_checker *c) {
@@ -250,8 +281,9 @@ static int turn_loop(struct tw_checker *c, uint32_t n) {
                           streams_with_ops(c));
     }
     TW_ASSERT(f->n == n && f->first + n == c->n_members);
-    f->fifo_log = c->n_fifo_log;
-    f->word_log = c->n_word_log;
+    f->fifo_log = c->fifo_log.n;
+    f->word_log = c->word_log.n;
+    f->flag_log = c->flag_log.n;
     f->pending = c->n_pending;
     c->at += 1 + n;
     f->body = c->at;
@@ -273,12 +305,14 @@ static int at_end(struct tw_checker *c, const struct tw_ck_frame *f) {
     return 0;
 }
 
-static void repeat_body(struct tw_checker *c, struct tw_ck_frame *f) {
-    memset(c->ends, 0, c->n_streams * sizeof *c->ends);
+static int repeat_body(struct tw_checker *c, struct tw_ck_frame *f) {
+    if (f->flags) {
+        memset(c->back, 0, c->n_streams * sizeof *c->back);
+    }
     for (uint32_t i = 0; i < f->n; i++) {
         struct tw_ck_stream *s = &c->streams[c->members[f->first + i]];
         TW_ASSERT(s->at >= s->open_from[c->depth - 1]);
-        c->ends[c->members[f->first + i]] = (int32_t)(s->at - s->open_from[c->depth - 1]);
+        c->back[c->members[f->first + i]] = (int32_t)(s->at - s->open_from[c->depth - 1]);
         s->at = s->open_from[c->depth - 1];
         s->words_at = s->loop_words[c->depth - 1];
     }
@@ -286,10 +320,10 @@ static void repeat_body(struct tw_checker *c, struct tw_ck_frame *f) {
     c->at = f->body;
     if (f->flags) {
         tw_ck_memory_forget(c);
-        tw_ck_sync_repeat(c, c->ends);
-    } else {
-        tw_ck_sync_again(c, f);
+        tw_ck_sync_repeat(c, c->back);
+        return 0;
     }
+    return tw_ck_sync_again(c, f);
 }
 
 static int leave_loop(struct tw_checker *c, struct tw_ck_frame *f) {
@@ -332,8 +366,7 @@ static int turn_end(struct tw_checker *c) {
             return rc;
         }
         if (f->count > 1) {
-            repeat_body(c, f);
-            return 0;
+            return repeat_body(c, f);
         }
     }
     return leave_loop(c, f);
@@ -371,13 +404,13 @@ static int follow(struct tw_checker *c) {
 /* Checks that every stream is at its end and knows that all others are past their data, so that
  * nothing of this step is in flight in the next one. */
 static int check_ends(struct tw_checker *c) {
-    const int32_t *ends = &c->section_end[(size_t)(c->p->n_sections - 1) * c->n_streams];
     for (uint32_t i = 0; i < c->n_streams; i++) {
         peek(c, i);
         if (c->op.code != 0) {
             return tw_ck_fail(c, TW_ORDER_witness, "the certificate ends before the stream does");
         }
     }
+    const struct tw_ck_demand *ends = ends_demand(c, c->p->n_sections - 1);
     for (uint32_t i = 0; i < c->n_streams; i++) {
         peek(c, i);
         int rc = c->streams[i].n_ops
@@ -406,24 +439,40 @@ static void next_step(struct tw_checker *c) {
         struct tw_ck_stream *s = &c->streams[i];
         TW_ASSERT(s->at == s->n_ops && s->words_at == c->p->streams[i].n_words);
         TW_ASSERT(s->inner_from == TW_NONE);
-        c->ends[i] = (int32_t)s->at;
+        c->back[i] = (int32_t)s->at;
         s->at = s->words_at = 0;
         s->last_data = 0;
         s->section = TW_NONE;
     }
     c->at = 0;
     c->vars[0] = 1;
+    c->top_section = 0;
     tw_ck_memory_forget(c);
-    tw_ck_sync_repeat(c, c->ends);
+    tw_ck_sync_repeat(c, c->back);
 }
 
 /* ---- set-up ---- */
+
+/* Adds an op to the section ends of a stream, which begin at `first`. A section ends behind the
+ * ends of those before it: what is not below the new one in both falls away. */
+static int add_section_end(struct tw_checker *c, size_t first, uint32_t section, uint32_t end) {
+    while (c->n_section_ends > first && c->section_ends[c->n_section_ends - 1].section >= section) {
+        c->n_section_ends--;
+    }
+    int rc = tw_ck_grow(c, &c->section_ends, &c->cap_section_ends, c->n_section_ends,
+                        sizeof *c->section_ends);
+    if (rc == 0) {
+        c->section_ends[c->n_section_ends++] = (struct tw_ck_section_end){section, (int32_t)end};
+    }
+    return rc;
+}
 
 /* Ops of each stream, and where each section ends in it: counting what must have run before the
  * next section may begin. */
 static int count_ops(struct tw_checker *c) {
     for (uint32_t i = 0; i < c->n_streams; i++) {
         struct tw_ck_stream *s = &c->streams[i];
+        size_t first = c->ends_first[i] = c->n_section_ends;
         s->section = s->inner_from = TW_NONE;
         for (peek(c, i); c->op.code != 0; peek(c, i)) {
             s->words_at += c->op.n_words;
@@ -433,18 +482,52 @@ static int count_ops(struct tw_checker *c) {
             if (section >= c->p->n_sections) {
                 return tw_ck_fail(c, TW_ORDER_section_order, "its stage is in no section");
             }
-            if (is_data(c->op.code)) {
-                c->section_end[(size_t)section * c->n_streams + i] = (int32_t)s->n_ops;
+            int rc = is_data(c->op.code) ? add_section_end(c, first, section, s->n_ops) : 0;
+            if (rc) {
+                return rc;
             }
         }
         s->words_at = 0;
-        for (uint32_t k = 1; k < c->p->n_sections; k++) {
-            int32_t *at = &c->section_end[(size_t)k * c->n_streams + i],
-                    before = at[-(ptrdiff_t)c->n_streams];
-            *at = *at < before ? before : *at;
-        }
     }
+    for (uint32_t i = 0; i < c->n_streams; i++) {
+        c->words_of_streams += c->p->streams[i].n_words;
+    }
+    c->ends_first[c->n_streams] = c->n_section_ends;
     return 0;
+}
+
+/* Allocates the tables of streams. */
+static int init_streams(struct tw_checker *c) {
+    size_t n = (size_t)c->n_streams + 1;
+    c->streams = calloc(n, sizeof *c->streams);
+    c->slot = calloc(n, sizeof *c->slot);
+    c->stream_of = calloc(n, sizeof *c->stream_of);
+    c->offset = calloc(n, sizeof *c->offset);
+    c->ends_first = calloc(n, sizeof *c->ends_first);
+    c->ends_over = calloc(n, sizeof *c->ends_over);
+    c->loop_over = calloc(n, sizeof *c->loop_over);
+    c->back = calloc(n, sizeof *c->back);
+    c->members = calloc(n * TW_CK_MAX_DEPTH, sizeof *c->members);
+    c->frame_of = calloc(n, sizeof *c->frame_of);
+    bool ok = c->streams && c->slot && c->stream_of && c->offset && c->ends_first && c->ends_over &&
+              c->loop_over && c->back && c->members && c->frame_of;
+    return ok ? 0
+              : tw_fail(c->err, TW_E_NOMEM, "out of memory to check the order of %s: %u engines",
+                        c->p->name, c->n_streams);
+}
+
+static void finish_streams(struct tw_checker *c) {
+    free(c->streams);
+    free(c->slot);
+    free(c->stream_of);
+    free(c->offset);
+    free(c->section_ends);
+    free(c->ends_first);
+    free(c->ends_over);
+    free(c->loop_over);
+    free(c->back);
+    free(c->members);
+    free(c->frame_of);
 }
 
 static int init(struct tw_checker *c) {
@@ -454,22 +537,13 @@ static int init(struct tw_checker *c) {
         return tw_ck_fail(c, TW_ORDER_certificate, "%u engines; the maximum is %u", c->n_streams,
                           MAX_ENGINES);
     }
-    c->streams = calloc(c->n_streams + 1, sizeof *c->streams);
-    c->clocks = calloc((size_t)c->n_streams * c->n_streams + 1, sizeof *c->clocks);
-    c->section_end = calloc((size_t)c->n_streams * c->p->n_sections + 1, sizeof *c->section_end);
-    c->ends = calloc(c->n_streams + 1, sizeof *c->ends);
-    c->min = calloc(c->n_streams + 1, sizeof *c->min);
-    c->members = calloc((size_t)c->n_streams * TW_CK_MAX_DEPTH + 1, sizeof *c->members);
-    c->frame_of = calloc(c->n_streams + 1, sizeof *c->frame_of);
-    if (!c->streams || !c->clocks || !c->section_end || !c->ends || !c->min || !c->members ||
-        !c->frame_of) {
-        return tw_fail(c->err, TW_E_NOMEM, "out of memory to check the order of %s: %u engines",
-                       c->p->name, c->n_streams);
-    }
-    int rc = count_ops(c);
+    c->ends_section = TW_NONE;
+    int rc = init_streams(c);
+    rc = rc ? rc : count_ops(c);
     c->stream = TW_NONE; /* the following checks are not about an op */
     rc = rc ? rc : tw_ck_budget(c);
     rc = rc ? rc : tw_ck_bindings(c);
+    rc = rc ? rc : tw_ck_clocks_init(c);
     rc = rc ? rc : tw_ck_sync_init(c);
     return rc ? rc : tw_ck_memory_init(c);
 }
@@ -490,12 +564,7 @@ int tw_check_order(const struct tw_program *program, const struct tw_certificate
     }
     tw_ck_memory_finish(&c);
     tw_ck_sync_finish(&c);
-    free(c.streams);
-    free(c.clocks);
-    free(c.section_end);
-    free(c.ends);
-    free(c.min);
-    free(c.members);
-    free(c.frame_of);
+    tw_ck_clocks_finish(&c);
+    finish_streams(&c);
     return rc;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shared by the files of the certificate's checker: check.c (turns, loops), check_sync.c (FIFOs,
- * semaphores, clocks), check_memory.c (conflicts, written bytes), check_overlap.c (the memory map).
+ * Shared by the files of the certificate's checker: check.c (turns, loops), check_sync.c (FIFOs), check_words.c (semaphores), check_clocks.c (what
+ * engines know of each other), check_memory.c (conflicts, written bytes), check_overlap.c (the memory map).
  * Everything named tw_ck_* is private to them.
  */
 #ifndef TW_LOADER_ORDER_CHECK_INTERNAL_H
@@ -33,28 +33,40 @@ struct tw_ck_access {
     bool constant;     /* the instance has no terms */
     bool write;
 };
-/* Reads or writes of one stream, by ascending op index. */
+/* Reads or writes of one stream, by ascending op index; all of them are in columns [lo, hi). */
 struct tw_ck_lane {
-    uint32_t stream;
-    bool write;
+    uint32_t stream, place; /* in `order`, or TW_NONE */
     struct tw_ck_access *items;
     size_t n, cap;
+    uint64_t lo, hi;
 };
-/* Accesses of an object since the last rendezvous. Lanes from n on are unused but keep their
- * memory. */
-struct tw_ck_log {
-    struct tw_ck_lane *lanes;
-    size_t n, made, cap;
+/* A lane by its columns. */
+struct tw_ck_place {
+    uint64_t lo, hi;
+    uint32_t lane;
 };
-
-/* Bytes that are written and may be read: columns [lo, hi) of rows of that stride and number. */
-struct tw_ck_span {
-    uint64_t lo, hi, stride;
-    uint32_t trip, max;
-};
-struct tw_ck_written {
-    struct tw_ck_span *items;
+/* All reads, or all writes, of an object since the last rendezvous. */
+struct tw_ck_lanes {
+    struct tw_ck_lane *items;
     size_t n, cap;
+    /* Columns are bytes of a row of this length; 0: rows of several kinds, or none: bytes. */
+    uint64_t stride;
+    /* by `lo`; lanes that are not in it, or begin below their place in it, are in `odd` */
+    struct tw_ck_place *order;
+    uint32_t *odd;
+    size_t n_order, cap_order, n_odd, cap_odd;
+    uint64_t longest; /* max. hi - lo of `order` */
+    /* lanes by stream, open addressing; a power of two, 0: the lanes are few */
+    uint32_t *table;
+    size_t n_table;
+    /* what an engine must know that everything here is over: by lane; the id is 0 until asked for */
+    uint32_t *slots;
+    int32_t *over;
+    size_t cap_slots, cap_over;
+    uint64_t demand;
+};
+struct tw_ck_log {
+    struct tw_ck_lanes by[2]; /* [write] */
 };
 
 struct tw_ck_stream {
@@ -77,19 +89,75 @@ struct tw_ck_fifo {
     uint32_t before;      /* scratch: level where a loop began, TW_NONE outside its check */
 };
 
+/* Bytes that are written and may be read: columns [lo, hi) of rows of that stride and number. */
+struct tw_ck_span {
+    uint64_t lo, hi, stride;
+    uint32_t trip, max;
+};
+struct tw_ck_written {
+    struct tw_ck_span *items;
+    size_t n, cap;
+};
+
+struct tw_ck_clock;
+struct tw_ck_clocks;
+/* A table whose items are made, with zeros, where one is first used: what a record of the file
+ * claims costs nothing. */
+struct tw_ck_chunks {
+    void **of;
+    size_t n, item_bytes;
+};
+/* A page of a FIFO. */
+struct tw_ck_page {
+    struct tw_ck_written written;
+    struct tw_ck_clock *clock; /* the producer's when it was published; NULL while it is not */
+};
+/* The word of a semaphore on a site. */
 struct tw_ck_word {
-    uint64_t count;  /* increments in this step, with open loops in the current iteration */
-    uint64_t before; /* scratch: count where a loop began, UINT64_MAX outside its check */
-    /* by engine of the site: op index after its last wait that not all know to be over; INT32_MIN:
-     * none */
+    /* increments of it alone in this step, with open loops in the current iteration; `before`:
+     * scratch, count where a loop began */
+    uint64_t count, before;
+    struct tw_ck_clock *clock; /* of these increments; NULL: none */
+    /* by engine of the site: absolute number (check_clocks.c) after its last wait, and its place in
+     * the list of the flag; 0: none */
     int32_t waited[TW_ENGINE_COUNT];
-    uint32_t semaphore, site;
-    bool live; /* in live_words */
+    uint32_t place[TW_ENGINE_COUNT];
+    bool has_before;
+};
+/* All words of a semaphore on a chip: what is multicast to them together. */
+struct tw_ck_flag {
+    uint64_t count, before;
+    struct tw_ck_clock *clock;
+    /* the last waits of all engines for these words, as a demand; its id is 0 until asked for */
+    uint32_t *slots;
+    int32_t *over;
+    size_t n, cap_slots, cap_over;
+    uint64_t demand;
+    bool has_before, lists_waits;
+};
+
+/* Where the ops of a section, or of those before it, end in a stream. */
+struct tw_ck_section_end {
+    uint32_t section;
+    int32_t end; /* op index after the last op that is not a semaphore op */
+};
+
+/* What an engine must know: that each stream is past an absolute number. A demand never changes;
+ * another one has another id. */
+struct tw_ck_demand {
+    uint64_t id;
+    uint32_t n;
+    const uint32_t *slots; /* NULL: 0 to n - 1 */
+    const int32_t *over;
 };
 
 struct tw_ck_saved {
     uint32_t item;
     uint64_t value;
+};
+struct tw_ck_saves {
+    struct tw_ck_saved *items;
+    size_t n, cap;
 };
 
 /* A change of written bytes when a loop is over: its iterations together have written `rect`,
@@ -111,8 +179,8 @@ struct tw_ck_frame {
     uint32_t body;        /* certificate word after LOOP */
     /* 0, 1: the value of the loop's variable; two iterations show that all are alike */
     uint32_t pass;
-    size_t fifo_log, word_log, pending;
-    int32_t *known; /* dynamic: the streams' clocks where the loop began */
+    size_t fifo_log, word_log, flag_log, pending;
+    struct tw_ck_clock **known; /* dynamic: the members' clocks where the loop began */
 };
 
 struct tw_checker {
@@ -120,47 +188,47 @@ struct tw_checker {
     const struct tw_certificate *cert;
     struct tw_verify_report *report, own_report;
     tw_error *err;
-    uint32_t n_streams, n_pages, n_words, at; /* at: next word of the certificate */
-    uint32_t vars[TW_MAX_VARS];               /* of the current stream: pass of each open loop */
+    uint32_t n_streams, n_pages, n_words, n_flags, at; /* at: next word of the certificate */
+    uint32_t vars[TW_MAX_VARS]; /* of the current stream: pass of each open loop */
     struct tw_ck_stream *streams;
-    /* [stream][stream]: ops of the second that the first knows to be over, in the current
-     * iteration; see tw_ck_sync_repeat */
-    int32_t *clocks;
-    /* [section][stream]: op index after the last op, of sections up to that one, that is not a
-     * semaphore op */
-    int32_t *section_end;
-    int32_t *ends; /* scratch of tw_ck_all_known: [stream] */
-    int32_t *min;  /* scratch of tw_ck_sync_repeat: [stream] */
+    struct tw_ck_clocks *clocks;
+    uint32_t *slot, *stream_of; /* streams that have ops are numbered; TW_NONE: it has none */
+    int32_t *offset;            /* by stream: ops of earlier iterations; see check_clocks.c */
+    uint64_t executed;          /* ops, so far */
+    /* of stream s from ends_first[s] to ends_first[s + 1], by ascending section and end */
+    struct tw_ck_section_end *section_ends;
+    size_t *ends_first, n_section_ends, cap_section_ends;
+    /* that everything of the sections up to ends_section is over; by slot */
+    struct tw_ck_demand ends_demand;
+    uint32_t ends_section;
+    int32_t *ends_over, *loop_over; /* content of demands, by slot */
+    int32_t *back;                  /* scratch of repeated bodies, by stream */
     struct tw_ck_fifo *fifos;
-    struct tw_ck_written *pages; /* of FIFOs */
-    /* by page: the producer's clock when it was published; NULL while it is not */
-    int32_t **page_clocks;
-    struct tw_ck_word *words;
-    uint32_t *word_first;  /* by semaphore; index of its word on a site by tw_ck_word_index */
-    int32_t **word_clocks; /* by word: clock of increments of the word alone; NULL: none */
-    /* by semaphore and chip: clock of increments of all its words there at once */
-    int32_t **flag_clocks;
-    size_t n_flags;
+    struct tw_ck_chunks pages, words, flags; /* of struct tw_ck_page, _word, _flag */
+    uint64_t chunk_bytes, words_of_streams;
+    int make_error; /* of tw_ck_make, where it has returned NULL */
+    /* by semaphore: its first word, by tw_group_number, and its first chip's flag */
+    uint32_t *word_first, *flag_first;
     struct tw_ck_log *buffer_log, *tensor_log;
     struct tw_ck_written *written; /* by buffer */
     /* by buffer: others of its site that share bytes, ended by TW_NONE */
     uint32_t *overlap_first, *overlaps;
     uint32_t *buffer_section;
+    uint32_t top_section;  /* the last one that any stream has entered in this step */
     uint8_t *buffer_users; /* engines */
     struct tw_ck_frame frames[TW_CK_MAX_DEPTH];
     uint32_t depth;
     uint32_t *members, n_members;
     uint8_t *frame_of; /* by stream: depth of the innermost frame that it is in */
-    struct tw_ck_saved *fifo_log, *word_log;
-    size_t n_fifo_log, cap_fifo_log, n_word_log, cap_word_log;
+    struct tw_ck_saves fifo_log, word_log, flag_log;
     struct tw_ck_pending *pending;
     size_t n_pending, cap_pending;
     /* What the next rendezvous has to reset, so that it costs only the work since the last one. */
-    uint32_t *live_words;         /* words with a wait that not all know to be over */
-    int32_t ***live_clocks;       /* addresses of the clocks of words and flags */
-    struct tw_ck_log **used_logs; /* with accesses */
-    size_t n_live_words, cap_live_words, n_live_clocks, cap_live_clocks, n_used_logs, cap_used_logs;
-    uint64_t accesses, comparisons; /* so far; check_memory.c bounds comparisons by accesses */
+    struct tw_ck_clock ***live_clocks; /* addresses of the clocks of words and flags */
+    struct tw_ck_log **used_logs;      /* with accesses */
+    size_t n_live_clocks, cap_live_clocks, n_used_logs, cap_used_logs;
+    uint64_t lane_bytes, span_bytes; /* of logs and of written bytes; bounded by check_races.c */
+    uint64_t accesses, comparisons;  /* so far; check_memory.c bounds comparisons by accesses */
     /* the op being executed */
     uint32_t stream;
     struct tw_op op;
@@ -176,10 +244,6 @@ static inline void tw_ck_count(struct tw_checker *c, enum tw_order_rule rule) {
 }
 /* Makes room for item n of an array. Returns 0 or NOMEM. */
 int tw_ck_grow(struct tw_checker *c, void *items, size_t *cap, size_t n, size_t item_bytes);
-static inline int32_t *tw_ck_clock(const struct tw_checker *c, uint32_t stream) {
-    TW_ASSERT(stream < c->n_streams);
-    return &c->clocks[(size_t)stream * c->n_streams];
-}
 static inline uint32_t tw_ck_site(const struct tw_checker *c, uint32_t stream) {
     TW_ASSERT(stream < c->n_streams);
     return c->p->streams[stream].site;
@@ -188,7 +252,54 @@ static inline struct tw_ck_frame *tw_ck_top(struct tw_checker *c) {
     return c->depth ? &c->frames[c->depth - 1] : NULL;
 }
 
+/* check_clocks.c. Errors: NOMEM, and VERIFY where a budget is exceeded. */
+int tw_ck_clocks_init(struct tw_checker *c);
+void tw_ck_clocks_finish(struct tw_checker *c);
+/* Returns the number of ops of stream `of` that `stream` knows to be over, counted in the current
+ * iteration: ops of the previous iteration have numbers below its first op, also negative ones. */
+int32_t tw_ck_known(const struct tw_checker *c, uint32_t stream, uint32_t of);
+/* Joins what the current stream knows, with the current op as over, into *clock, which may be NULL
+ * and is then created. */
+int tw_ck_clock_publish(struct tw_checker *c, struct tw_ck_clock **clock);
+/* Joins a clock (or NULL) into what the current stream knows. */
+int tw_ck_clock_learn(struct tw_checker *c, const struct tw_ck_clock *clock);
+/* Clocks count their holders; _drop sets *clock to NULL. */
+struct tw_ck_clock *tw_ck_clock_hold(struct tw_ck_clock *clock);
+void tw_ck_clock_drop(struct tw_checker *c, struct tw_ck_clock **clock);
+/* A stream's clock; it may be NULL. _restore takes over the reference. */
+struct tw_ck_clock *tw_ck_clock_of(const struct tw_checker *c, uint32_t stream);
+void tw_ck_clock_restore(struct tw_checker *c, uint32_t stream, struct tw_ck_clock *saved);
+/* Makes the members of the innermost loop forget of each other what was in its body. */
+int tw_ck_clocks_lower(struct tw_checker *c, const struct tw_ck_frame *f);
+/* Returns the id of a new demand. */
+uint64_t tw_ck_demand_id(struct tw_checker *c);
+/* Finds whether a stream knows that every other is past its number. Linear in the demand once for
+ * engines that have the same base, then in what the base lacks. */
+int tw_ck_demand_met(struct tw_checker *c, uint32_t stream, const struct tw_ck_demand *d,
+                     bool *met);
+
+/* check_words.c */
+int tw_ck_chunks_init(struct tw_checker *c, struct tw_ck_chunks *t, size_t n, size_t item_bytes);
+void tw_ck_chunks_finish(struct tw_ck_chunks *t);
+/* Returns an item, NULL if it was never made; _make makes it, or returns NULL and
+ * leaves the error in make_error. */
+void *tw_ck_made(const struct tw_ck_chunks *t, size_t i);
+void *tw_ck_make(struct tw_checker *c, struct tw_ck_chunks *t, size_t i);
+int tw_ck_words_init(struct tw_checker *c);
+void tw_ck_words_finish(struct tw_checker *c);
+/* The current op. */
+int tw_ck_words_increment(struct tw_checker *c);
+int tw_ck_words_wait(struct tw_checker *c);
+int tw_ck_words_multicast(struct tw_checker *c);
+/* Forgets, where the next iteration begins, what increments carried. */
+void tw_ck_words_forget(struct tw_checker *c);
+/* Multiplies what one body has added by the loop's iterations. */
+void tw_ck_words_multiply(struct tw_checker *c, const struct tw_ck_frame *f);
+
 /* check_sync.c */
+/* Saves an item's value when the innermost loop first changes it. A second entry for the same item
+ * is harmless: the first wins. */
+int tw_ck_save(struct tw_checker *c, struct tw_ck_saves *log, uint32_t item, uint64_t value);
 int tw_ck_sync_init(struct tw_checker *c);
 int tw_ck_sync_op(struct tw_checker *c);
 void tw_ck_sync_finish(struct tw_checker *c);
@@ -197,27 +308,42 @@ int tw_ck_sync_leave(struct tw_checker *c, struct tw_ck_frame *f);
 /* Checks, at the end of the first pass of a body, that levels are restored and, with flags, that
  * every engine knows that all are there. */
 int tw_ck_sync_balanced(struct tw_checker *c, const struct tw_ck_frame *f);
-/* Renumbers all clocks for the next iteration: back[t] is the number of ops that stream t goes
- * back. Op k of the previous iteration becomes op k - back, before the first of the next one. */
+/* Begins the next iteration: back[t] is the number of ops that stream t goes back. Op k of the
+ * previous iteration becomes op k - back, before the first of the next one. */
 void tw_ck_sync_repeat(struct tw_checker *c, const int32_t *back);
 /* The same for a loop without flags: streams know what was before the loop, but nothing of each
  * other's next iteration. */
-void tw_ck_sync_again(struct tw_checker *c, const struct tw_ck_frame *f);
+int tw_ck_sync_again(struct tw_checker *c, const struct tw_ck_frame *f);
 /* Rule 27: records that the stream has sent data to the group, whose flag is not raised yet. */
 int tw_ck_sync_sent(struct tw_checker *c, uint32_t group);
-/* Checks that the stream knows that every other has executed its first ends[stream] ops. */
-int tw_ck_all_known(struct tw_checker *c, uint32_t stream, const int32_t *ends, const char *what,
-                    enum tw_order_rule rule);
+/* Checks that the stream knows what the demand, which names every slot, says of every other. */
+int tw_ck_all_known(struct tw_checker *c, uint32_t stream, const struct tw_ck_demand *d,
+                    const char *what, enum tw_order_rule rule);
 
 /* check_memory.c */
 int tw_ck_memory_init(struct tw_checker *c);
 int tw_ck_memory_op(struct tw_checker *c);
 /* Rule 26: checks that the buffer is an activation or belongs to the section of the current op. */
 int tw_ck_own_section(struct tw_checker *c, uint32_t buffer);
-/* Forgets all accesses so far: every engine knows that they are over. */
-void tw_ck_memory_forget(struct tw_checker *c);
+/* Does so when a section begins, and frees what is known of the buffers of those before it. */
+void tw_ck_memory_section(struct tw_checker *c, uint32_t section);
 int tw_ck_memory_leave(struct tw_checker *c, const struct tw_ck_frame *f);
 void tw_ck_memory_finish(struct tw_checker *c);
+
+/* check_races.c */
+uint64_t tw_ck_rect_end(const struct tw_ck_rect *r);
+bool tw_ck_in_columns(const struct tw_ck_rect *r);
+/* Compares an access of the current stream with those of others that may still be under way, and
+ * adds it to the log. */
+int tw_ck_log_access(struct tw_checker *c, struct tw_ck_log *log, const struct tw_ck_access *now,
+                     const char *name);
+void tw_ck_log_free(struct tw_ck_log *log);
+/* Forgets all accesses so far: every engine that accesses anything later knows that they are over. */
+void tw_ck_memory_forget(struct tw_checker *c);
+/* Adds to the bytes of logs (lanes) or of spans of written bytes, which are bounded. */
+int tw_ck_logged(struct tw_checker *c, uint64_t lane_bytes, uint64_t span_bytes);
+/* Adds to the comparisons so far, which are bounded. */
+int tw_ck_compared(struct tw_checker *c, uint64_t comparisons);
 
 /* check_bindings.c: rule 28, by the rows that tensors claim. */
 int tw_ck_bindings(struct tw_checker *c);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory accesses: conflicts between engines (rule 24), reads of written bytes (25), buffers of
- * other sections (26). Regions are kept as rectangles, rows times columns, over all iterations of
- * the open loops; a rectangle that has gaps counts whole for conflicts and not at all as written.
- * FIFO pages belong to one engine at a time, so only their content is followed.
+ * Memory accesses: reads of written bytes (rule 25), buffers of other sections (26); conflicts (24)
+ * are found in check_races.c. Regions are kept as rectangles, rows times columns, over all
+ * iterations of the open loops; a rectangle that has gaps counts whole for conflicts and not at all
+ * as written. FIFO pages belong to one engine at a time, so only their content is followed.
  */
 #include "loader/base/assert.h"
 #include "loader/order/check_internal.h"
@@ -11,29 +11,7 @@
 
 #include <stdlib.h>
 
-#define MERGE_WINDOW 8u /* a new access may be merged with this many latest ones of its object */
-
 /* ---- rectangles ---- */
-
-static uint64_t flat_end(const struct tw_ck_rect *r) {
-    return r->lo + (r->max ? (uint64_t)(r->max - 1) * r->stride : 0) + r->row_bytes;
-}
-
-static bool in_columns(const struct tw_ck_rect *r) {
-    return r->stride && r->lo % r->stride + r->row_bytes <= r->stride;
-}
-
-static bool overlap(const struct tw_ck_rect *a, const struct tw_ck_rect *b) {
-    if (a->lo >= flat_end(b) || b->lo >= flat_end(a)) {
-        return false;
-    }
-    if (a->stride != b->stride || !in_columns(a) || !in_columns(b)) {
-        return true;
-    }
-    TW_ASSERT(a->stride > 0); /* else they are not in columns */
-    uint64_t x = a->lo % a->stride, y = b->lo % b->stride;
-    return x < y + b->row_bytes && y < x + a->row_bytes;
-}
 
 /* Returns an operand's rows: a count that the op names, or a constant. One row, or rows without
  * gaps, is a run of bytes. */
@@ -80,8 +58,8 @@ static struct tw_ck_rect widen(const struct tw_checker *c, struct tw_ck_rect r,
     }
     r.lo = lo;
     r.row_bytes += span;
-    if (r.stride && !in_columns(&r)) {
-        r.row_bytes = flat_end(&r) - r.lo;
+    if (r.stride && !tw_ck_in_columns(&r)) {
+        r.row_bytes = tw_ck_rect_end(&r) - r.lo;
         r.stride = 0;
         r.trip = TW_NONE;
         r.max = 1;
@@ -126,158 +104,34 @@ static int add_written(struct tw_checker *c, struct tw_ck_written *w, const stru
     }
     TW_ASSERT(kept <= w->n && fresh.lo <= fresh.hi);
     w->n = kept;
+    size_t cap = w->cap;
     int rc = tw_ck_grow(c, &w->items, &w->cap, w->n, sizeof *w->items);
     if (rc == 0) {
         w->items[w->n++] = fresh;
     }
-    return rc;
+    return rc ? rc : tw_ck_logged(c, 0, (w->cap - cap) * sizeof *w->items);
 }
 
-/* ---- conflicts ---- */
+/* ---- sections ---- */
 
-/* Counts comparisons with concurrent accesses of other engines. Compiled programs stay far below
- * this many for each access; others are refused, so that checking stays linear. */
-#define COMPARISONS_PER_ACCESS 4096u
-#define COMPARISONS_FREE (UINT64_C(1) << 26)
-
-static int count_comparisons(struct tw_checker *c, uint64_t comparisons) {
-    c->comparisons += comparisons;
-    if (c->comparisons <= COMPARISONS_FREE ||
-        c->comparisons / COMPARISONS_PER_ACCESS <= c->accesses) {
-        return 0;
+/* The first engine that enters a section knows that all data ops of those before it are over
+ * (rule 23), and so will every other that follows. */
+void tw_ck_memory_section(struct tw_checker *c, uint32_t section) {
+    if (section <= c->top_section) {
+        return;
     }
-    return tw_ck_fail(c, TW_ORDER_race_free,
-                      "too many concurrent accesses to check: %llu comparisons for %llu accesses",
-                      (unsigned long long)c->comparisons, (unsigned long long)c->accesses);
-}
-
-/* Returns the first op of a stream that may still run when the current op does. */
-static uint32_t first_unordered(const struct tw_checker *c, uint32_t stream) {
-    int32_t known = tw_ck_clock(c, c->stream)[stream];
-    uint32_t limit = known > 0 ? (uint32_t)known : 0;
-    uint32_t inner = c->streams[stream].inner_from;
-    return inner < limit ? inner : limit; /* TW_NONE: no such loop */
-}
-
-static int report_race(struct tw_checker *c, const struct tw_ck_lane *lane,
-                       const struct tw_ck_access *a, const struct tw_ck_access *now,
-                       const char *name) {
-    return tw_ck_fail(c, TW_ORDER_race_free,
-                      "%s %s bytes [%llu, %llu) while site %u %s op %u may still %s [%llu, %llu)",
-                      now->write ? "writes" : "reads", name, (unsigned long long)now->rect.lo,
-                      (unsigned long long)flat_end(&now->rect), tw_ck_site(c, lane->stream),
-                      tw_engine_name(c->p->streams[lane->stream].engine), a->at,
-                      lane->write ? "write" : "read", (unsigned long long)a->rect.lo,
-                      (unsigned long long)flat_end(&a->rect));
-}
-
-/* Accesses are in the order of their ops, so those that may still be under way are the last. */
-static int compare_lane(struct tw_checker *c, const struct tw_ck_lane *lane,
-                        const struct tw_ck_access *now, const char *name) {
-    uint32_t first = first_unordered(c, lane->stream);
-    size_t i = lane->n;
-    for (; i > 0 && lane->items[i - 1].at >= first; i--) {
-        const struct tw_ck_access *a = &lane->items[i - 1];
-        bool other = a->constant && now->constant && a->instance != now->instance;
-        if (!other && overlap(&a->rect, &now->rect)) {
-            return report_race(c, lane, a, now, name);
+    for (uint32_t s = c->top_section; s < section; s++) {
+        for (uint32_t i = 0; i < c->p->sections[s].n_buffers; i++) {
+            uint32_t buffer = c->p->sections[s].first_buffer + i;
+            if (c->p->buffers[buffer].tensor == TW_NONE) { /* rule 26: of this section alone */
+                c->span_bytes -= c->written[buffer].cap * sizeof(struct tw_ck_span);
+                free(c->written[buffer].items);
+                c->written[buffer] = (struct tw_ck_written){.items = NULL};
+            }
         }
     }
-    tw_ck_count(c, TW_ORDER_race_free);
-    return count_comparisons(c, lane->n - i + 1);
-}
-
-/* Merges an access with an earlier one of the same lane if the two are one run of bytes; the later
- * op then represents both. */
-static bool merge_access(struct tw_ck_lane *lane, const struct tw_ck_access *now) {
-    for (size_t i = lane->n; i > 0 && lane->n - i < MERGE_WINDOW; i--) {
-        struct tw_ck_access a = lane->items[i - 1];
-        bool alike = a.instance == now->instance && a.constant == now->constant &&
-                     a.rect.stride == now->rect.stride && a.rect.trip == now->rect.trip &&
-                     a.rect.max == now->rect.max;
-        uint64_t end = a.rect.lo + a.rect.row_bytes, now_end = now->rect.lo + now->rect.row_bytes;
-        if (alike && a.rect.lo <= now_end && now->rect.lo <= end) {
-            a.rect.lo = a.rect.lo < now->rect.lo ? a.rect.lo : now->rect.lo;
-            a.rect.row_bytes = (end > now_end ? end : now_end) - a.rect.lo;
-            a.at = now->at;
-            memmove(&lane->items[i - 1], &lane->items[i], (lane->n - i) * sizeof a);
-            lane->items[lane->n - 1] = a;
-            return true;
-        }
-    }
-    return false;
-}
-
-static int add_lane(struct tw_checker *c, struct tw_ck_log *log, bool write,
-                    struct tw_ck_lane **out) {
-    int rc = log->n ? 0
-                    : tw_ck_grow(c, &c->used_logs, &c->cap_used_logs, c->n_used_logs,
-                                 sizeof *c->used_logs);
-    if (rc == 0 && log->n == 0) {
-        c->used_logs[c->n_used_logs++] = log;
-    }
-    rc = rc ? rc : tw_ck_grow(c, &log->lanes, &log->cap, log->n, sizeof *log->lanes);
-    if (rc) {
-        return rc;
-    }
-    struct tw_ck_lane *lane = &log->lanes[log->n++];
-    if (log->n > log->made) {
-        log->made = log->n;
-        *lane = (struct tw_ck_lane){.items = NULL};
-    }
-    lane->stream = c->stream;
-    lane->write = write;
-    *out = lane;
-    return 0;
-}
-
-static int log_access(struct tw_checker *c, struct tw_ck_log *log, const struct tw_ck_access *now,
-                      const char *name) {
-    struct tw_ck_lane *own = NULL;
-    c->accesses++;
-    for (size_t i = 0; i < log->n; i++) {
-        struct tw_ck_lane *lane = &log->lanes[i];
-        if (lane->stream == c->stream) { /* program order */
-            own = lane->write == now->write ? lane : own;
-            continue;
-        }
-        int rc = lane->write || now->write ? compare_lane(c, lane, now, name) : 0;
-        if (rc) {
-            return rc;
-        }
-    }
-    for (uint32_t d = 0; d < c->depth; d++) {
-        if (c->frames[d].pass && !c->frames[d].flags) {
-            return 0; /* the first pass has logged it for all iterations */
-        }
-    }
-    if (own && merge_access(own, now)) {
-        return 0;
-    }
-    int rc = own ? 0 : add_lane(c, log, now->write, &own);
-    rc = rc ? rc : tw_ck_grow(c, &own->items, &own->cap, own->n, sizeof *own->items);
-    if (rc == 0) {
-        own->items[own->n++] = *now;
-    }
-    return rc;
-}
-
-void tw_ck_memory_forget(struct tw_checker *c) {
-    for (size_t i = 0; i < c->n_used_logs; i++) {
-        struct tw_ck_log *log = c->used_logs[i];
-        for (size_t k = 0; k < log->n; k++) {
-            log->lanes[k].n = 0;
-        }
-        log->n = 0;
-    }
-    c->n_used_logs = 0;
-}
-
-static void free_log(struct tw_ck_log *log) {
-    for (size_t i = 0; i < log->made; i++) {
-        free(log->lanes[i].items);
-    }
-    free(log->lanes);
+    c->top_section = section;
+    tw_ck_memory_forget(c);
 }
 
 /* ---- regions ---- */
@@ -354,27 +208,38 @@ static int touch_page(struct tw_checker *c, const struct region *r) {
     TW_ASSERT(page_no < b->pages && page < c->n_pages);
     in.now.lo -= page_no * b->page_bytes;
     in.wide.lo -= in.wide.lo / b->page_bytes * b->page_bytes;
-    bool one_page = r->wide.lo / b->page_bytes == page_no && flat_end(&in.wide) <= b->page_bytes;
+    bool one_page =
+        r->wide.lo / b->page_bytes == page_no && tw_ck_rect_end(&in.wide) <= b->page_bytes;
     in.wide.exact = in.wide.exact && one_page;
     int rc = tw_ck_own_section(c, r->id);
     if (rc == 0 && r->reads) { /* in all iterations: all their pages must then be this one */
         tw_ck_count(c, TW_ORDER_defined);
-        if ((varies(r) && !one_page) || !is_written(c, &c->pages[page], &in.wide)) {
+        static const struct tw_ck_written nothing;
+        const struct tw_ck_page *made = tw_ck_made(&c->pages, page);
+        const struct tw_ck_written *written = made ? &made->written : &nothing;
+        if ((varies(r) && !one_page) || !is_written(c, written, &in.wide)) {
             rc = tw_ck_fail(
                 c, TW_ORDER_defined,
                 "reads bytes [%llu, %llu) of a page of FIFO %u (%s) that were not written",
-                (unsigned long long)in.wide.lo, (unsigned long long)flat_end(&in.wide), r->id,
+                (unsigned long long)in.wide.lo, (unsigned long long)tw_ck_rect_end(&in.wide), r->id,
                 buffer_name(c, r->id));
         }
     }
     if (rc) {
         return rc;
     }
-    if (flat_end(&in.now) > b->page_bytes && r->writes) {
+    if (tw_ck_rect_end(&in.now) > b->page_bytes && r->writes) {
         return tw_ck_fail(c, TW_ORDER_defined, "writes across a page boundary of FIFO %u (%s)",
                           r->id, buffer_name(c, r->id));
     }
-    return r->writes ? record_write(c, &in, &c->pages[page], r->id, page) : 0;
+    if (!r->writes) {
+        return 0;
+    }
+    struct tw_ck_page *made = tw_ck_make(c, &c->pages, page);
+    if (!made) {
+        return c->make_error;
+    }
+    return record_write(c, &in, &made->written, r->id, page);
 }
 
 int tw_ck_own_section(struct tw_checker *c, uint32_t id) {
@@ -409,11 +274,11 @@ static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t i
             return tw_ck_fail(c, TW_ORDER_defined,
                               "reads bytes [%llu, %llu) of buffer %u (%s) that were not written",
                               (unsigned long long)r->wide.lo,
-                              (unsigned long long)flat_end(&r->wide), id, buffer_name(c, id));
+                              (unsigned long long)tw_ck_rect_end(&r->wide), id, buffer_name(c, id));
         }
     }
     struct tw_ck_access access = {c->streams[c->stream].at, r->wide, 0, true, r->writes};
-    rc = log_access(c, &c->buffer_log[id], &access, buffer_name(c, id));
+    rc = tw_ck_log_access(c, &c->buffer_log[id], &access, buffer_name(c, id));
     if (rc || !r->writes) {
         return rc;
     }
@@ -421,7 +286,7 @@ static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t i
     for (const uint32_t *o = &c->overlaps[c->overlap_first[id]]; *o != TW_NONE; o++, n++) {
         c->written[*o].n = c->buffer_section[*o] == section ? 0 : c->written[*o].n;
     }
-    rc = count_comparisons(c, n);
+    rc = tw_ck_compared(c, n);
     return rc ? rc : record_write(c, r, &c->written[id], id, TW_NONE);
 }
 
@@ -462,7 +327,7 @@ static int touch_tensor(struct tw_checker *c, struct region *r) {
     }
     struct tw_ck_access access = {c->streams[c->stream].at, r->wide, instance_key(r->instance),
                                   r->instance->n_terms == 0, r->writes};
-    return log_access(c, &c->tensor_log[r->id], &access, tw_program_string(c->p, t->name));
+    return tw_ck_log_access(c, &c->tensor_log[r->id], &access, tw_program_string(c->p, t->name));
 }
 
 static void find_region(const struct tw_checker *c, uint32_t n, struct region *r) {
@@ -508,20 +373,20 @@ int tw_ck_memory_op(struct tw_checker *c) {
             }
         }
     }
-    return count_comparisons(c, 0);
+    return tw_ck_compared(c, 0);
 }
 
 /* ---- loops ---- */
 
 static int apply_pending(struct tw_checker *c, const struct tw_ck_frame *f,
                          const struct tw_ck_pending *p) {
-    for (size_t k = f->fifo_log; k < c->n_fifo_log && p->page != TW_NONE; k++) {
-        if (c->fifo_log[k].item == p->buffer) {
+    for (size_t k = f->fifo_log; k < c->fifo_log.n && p->page != TW_NONE; k++) {
+        if (c->fifo_log.items[k].item == p->buffer) {
             return 0; /* pages of FIFOs that moved are other pages now */
         }
     }
-    return add_written(c, p->page == TW_NONE ? &c->written[p->buffer] : &c->pages[p->page],
-                       &p->rect);
+    struct tw_ck_page *page = p->page == TW_NONE ? NULL : tw_ck_made(&c->pages, p->page);
+    return add_written(c, page ? &page->written : &c->written[p->buffer], &p->rect);
 }
 
 /* At the end of a loop, what its iterations have written together counts as written; entries of
@@ -536,7 +401,9 @@ int tw_ck_memory_leave(struct tw_checker *c, const struct tw_ck_frame *f) {
         if (p.frame != c->depth - 1) {
             c->pending[kept++] = p;
         } else if (p.drop) {
-            c->pages[p.page].n = 0;
+            struct tw_ck_page *page = tw_ck_made(&c->pages, p.page);
+            TW_ASSERT(page); /* it was written */
+            page->written.n = 0;
         } else {
             rc = apply_pending(c, f, &p);
         }
@@ -570,17 +437,14 @@ int tw_ck_memory_init(struct tw_checker *c) {
 void tw_ck_memory_finish(struct tw_checker *c) {
     for (uint32_t i = 0; i < c->p->n_buffers; i++) {
         if (c->buffer_log) {
-            free_log(&c->buffer_log[i]);
+            tw_ck_log_free(&c->buffer_log[i]);
         }
         if (c->written) {
             free(c->written[i].items);
         }
     }
     for (uint32_t i = 0; i < c->p->n_tensors && c->tensor_log; i++) {
-        free_log(&c->tensor_log[i]);
-    }
-    for (uint32_t i = 0; i < c->n_pages && c->pages; i++) {
-        free(c->pages[i].items);
+        tw_ck_log_free(&c->tensor_log[i]);
     }
     free(c->buffer_log);
     free(c->tensor_log);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Measures the cost of certificates: ns per op of verifying and checking as programs grow; the
- * rendezvous of 2 to 1,472 sites; in bundles, the certificate's share of the size and the time to
- * check it. Usage: order_bench [MODEL...] (GGUF or llama2.c files)
+ * rendezvous of 2 to 4,096 sites; in bundles, the certificate's share of the size and the time to
+ * check it. Usage: order_bench [MODEL...] (GGUF or llama2.c files). TW_BENCH_OPS: ops of the
+ * largest program, 10,000,000 if not set.
  */
 #include "compiler/spatial/certify.h"
 #include "compiler/spatial/compose.h"
@@ -25,6 +26,27 @@ static double now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Peak memory of this process since the last call with `reset`, in MB. */
+static double peak_mb(int reset) {
+    char line[128];
+    double kb = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "VmHWM: %lf", &kb) == 1) {
+            break;
+        }
+    }
+    if (f) {
+        fclose(f);
+    }
+    f = reset ? fopen("/proc/self/clear_refs", "w") : NULL;
+    if (f) {
+        fputs("5", f);
+        fclose(f);
+    }
+    return kb / 1024;
+}
+
 static void die(const char *what, const tw_error *err) {
     fprintf(stderr, "order_bench: %s: %s\n", what, err->message);
     exit(1);
@@ -43,10 +65,11 @@ static uint64_t count_ops(const struct tw_program *p) {
 struct cost {
     double verify, certify, check; /* seconds, the minimum of several runs */
     uint32_t words;                /* of the certificate */
+    double check_mb;               /* what the checker adds to the peak of memory */
 };
 
 static struct cost measure(struct tw_cmem *mem, const struct tw_program *p, uint32_t runs) {
-    struct cost c = {1e9, 1e9, 1e9, 0};
+    struct cost c = {1e9, 1e9, 1e9, 0, 0};
     struct tw_certificate cert;
     tw_error err = {0};
     for (uint32_t i = 0; i < runs; i++) {
@@ -59,12 +82,14 @@ static struct cost measure(struct tw_cmem *mem, const struct tw_program *p, uint
         if (tw_certify(mem, p, &cert, &err)) {
             die(p->name, &err);
         }
-        double d = now_s();
+        (void)peak_mb(1);
+        double before = peak_mb(0), d = now_s();
         if (tw_check_order(p, &cert, NULL, &err)) {
             die(p->name, &err);
         }
-        double e = now_s();
+        double e = now_s(), mb = peak_mb(0) - before;
         c.verify = b - a < c.verify ? b - a : c.verify;
+        c.check_mb = mb > c.check_mb ? mb : c.check_mb;
         c.certify = d - b < c.certify ? d - b : c.certify;
         c.check = e - d < c.check ? e - d : c.check;
         c.words = cert.n_words;
@@ -75,27 +100,43 @@ static struct cost measure(struct tw_cmem *mem, const struct tw_program *p, uint
 
 /* ---- growing programs ---- */
 
+static const struct random_shape tiny = {.dim = 64,
+                                         .hidden = 128,
+                                         .n_layers = 2,
+                                         .n_heads = 4,
+                                         .n_kv_heads = 4,
+                                         .head_dim = 16,
+                                         .n_vocab = 64,
+                                         .n_ctx = 128,
+                                         .dtype = TW_DT_F32,
+                                         .hollow = true};
+/* Wide enough that every site of a large mesh has a share of its matrices. */
+static const struct random_shape wide = {.dim = 512,
+                                         .hidden = 4096,
+                                         .n_layers = 1,
+                                         .n_heads = 32,
+                                         .n_kv_heads = 32,
+                                         .head_dim = 16,
+                                         .n_vocab = 65536,
+                                         .n_ctx = 128,
+                                         .dtype = TW_DT_F32,
+                                         .hollow = true};
+
 /* Repeats the layer's section as often as needed, each with its own buffers over the same bytes,
- * its own flags and its own rendezvous. */
-static void grow(const char *target, uint32_t sites, uint64_t ops) {
-    static const struct random_shape shape = {.dim = 64,
-                                              .hidden = 128,
-                                              .n_layers = 2,
-                                              .n_heads = 4,
-                                              .n_kv_heads = 4,
-                                              .head_dim = 16,
-                                              .n_vocab = 64,
-                                              .n_ctx = 128,
-                                              .dtype = TW_DT_F32,
-                                              .hollow = true};
+ * its own flags and its own rendezvous. A mesh of side 0 is the target's. */
+static void grow(const char *target, uint32_t sites, uint32_t side,
+                 const struct random_shape *shape, uint64_t ops) {
     struct random_model model;
     struct pipeline p;
     struct pipeline_program built;
     struct tw_builder out;
     tw_error err = {0};
-    if (!random_model_init(&model, &shape) ||
-        pipeline_init(&p, &model.model, target, sites, &err) ||
-        pipeline_program(&p, 1, 0, &built, &err)) {
+    if (!random_model_init(&model, shape) || pipeline_init(&p, &model.model, target, sites, &err)) {
+        die(target, &err);
+    }
+    p.target.width = side ? side : p.target.width;
+    p.target.height = side ? side : p.target.height;
+    if (pipeline_program(&p, 1, 0, &built, &err)) {
         die(target, &err);
     }
     struct tw_program one = tw_builder_program(&built.program);
@@ -119,10 +160,10 @@ static void grow(const char *target, uint32_t sites, uint64_t ops) {
     struct tw_program program = tw_builder_program(&out);
     uint64_t total = count_ops(&program);
     struct cost c = measure(&p.mem, &program, total < 200000 ? 5 : 2);
-    printf("%-8s %6u %9llu %7u %10.1f %10.1f %10.1f %10.1f %9.2f\n", target, program.n_sites,
+    printf("%-8s %6u %9llu %7u %10.1f %10.1f %10.1f %10.1f %9.2f %9.1f\n", target, program.n_sites,
            (unsigned long long)total, n, c.verify * 1e9 / (double)total,
            c.check * 1e9 / (double)total, (c.verify + c.check) * 1e9 / (double)total,
-           c.certify * 1e9 / (double)total, (double)c.words * 4 / (double)total);
+           c.certify * 1e9 / (double)total, (double)c.words * 4 / (double)total, c.check_mb);
     fflush(stdout);
     free(sections);
     pipeline_finish(&p);
@@ -176,9 +217,10 @@ static void boundary(uint32_t width, uint32_t height) {
         words += p.n_sites;
     }
     struct cost c = measure(&mem, &p, p.n_sites < 300 ? 3 : 1);
-    printf("%6u %8llu %10.2f %12llu %14llu %10.2f %10.2f %10.2f\n", p.n_sites,
+    printf("%6u %8llu %10.2f %12llu %14llu %10.2f %10.2f %10.2f %10.2f %10.1f\n", p.n_sites,
            (unsigned long long)ops, (double)ops / (double)p.n_sites, (unsigned long long)max,
-           (unsigned long long)words, c.verify * 1e3, c.check * 1e3, c.check * 1e9 / (double)ops);
+           (unsigned long long)words, c.verify * 1e3, c.check * 1e3, c.check * 1e9 / (double)ops,
+           c.certify * 1e3, c.check_mb);
     fflush(stdout);
     tw_cmem_finish(&mem);
 }
@@ -188,7 +230,7 @@ static void boundary(uint32_t width, uint32_t height) {
 static int bundle(const char *model, const char *target) {
     char path[] = "/tmp/order_bench_XXXXXX";
     struct tw_compile_options options = {.size = sizeof options, .target = target};
-    struct tw_compile_report report;
+    struct tw_compile_report report = {.size = sizeof report};
     struct tw_bundle b;
     struct stat st;
     tw_error err = {0};
@@ -238,22 +280,30 @@ static int bundle(const char *model, const char *target) {
 }
 
 int main(int argc, char **argv) {
-    static const uint32_t meshes[][2] = {{2, 1},  {4, 1},   {4, 2},   {4, 4},   {8, 4},   {8, 8},
-                                         {16, 8}, {16, 16}, {32, 16}, {32, 23}, {32, 32}, {46, 32}};
+    static const uint32_t meshes[][2] = {{2, 1},   {4, 1},   {4, 2},   {4, 4},   {8, 4},
+                                         {8, 8},   {16, 8},  {16, 16}, {32, 16}, {32, 23},
+                                         {32, 32}, {46, 32}, {64, 32}, {65, 63}, {64, 64}};
     static const char *const targets[] = {"host", "sim4x4", "grid8x8"};
     int failed = 0;
+    const char *limit = getenv("TW_BENCH_OPS");
+    uint64_t most = limit ? strtoull(limit, NULL, 10) : 10000000;
     printf("Growing programs: layers one after the other, each a section of its own; ns per op.\n");
-    printf("%-8s %6s %9s %7s %10s %10s %10s %10s %9s\n", "target", "sites", "ops", "parts",
-           "verify", "check", "both", "certify", "cert B/op");
-    for (uint64_t ops = 10000; ops <= 1000000; ops *= 10) {
-        grow("host", 2, ops);
+    printf("%-8s %6s %9s %7s %10s %10s %10s %10s %9s %9s\n", "target", "sites", "ops", "parts",
+           "verify", "check", "both", "certify", "cert B/op", "check MB");
+    for (uint32_t t = 0; t < 3; t++) {
+        for (uint64_t ops = 10000; ops <= most; ops *= 10) {
+            grow(targets[t], 2, 0, &tiny, ops);
+        }
     }
-    for (uint64_t ops = 10000; ops <= 1000000; ops *= 10) {
-        grow("sim4x4", 0, ops);
+    printf("The same model, and a wider one, on larger meshes.\n");
+    for (uint32_t side = 16; side <= 64; side *= 2) {
+        grow("grid8x8", 0, side, &tiny, 0);
+        grow("grid8x8", 0, side, &wide, 0);
     }
     printf("\nThe rendezvous between two sections.\n");
-    printf("%6s %8s %10s %12s %14s %10s %10s %10s\n", "sites", "ops", "ops/site", "max/engine",
-           "flag words", "verify ms", "check ms", "check/op");
+    printf("%6s %8s %10s %12s %14s %10s %10s %10s %10s %10s\n", "sites", "ops", "ops/site",
+           "max/engine", "flag words", "verify ms", "check ms", "check/op", "certify ms",
+           "check MB");
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         boundary(meshes[i][0], meshes[i][1]);
     }

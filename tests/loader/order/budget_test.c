@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a checker allocates for programs whose records claim much: at most a constant, and a number
+ * of bytes for each byte of the program (loader/README.md, "Memory"). Allocations are counted by
+ * replacing malloc, so builds with a sanitizer skip this.
+ */
+#include "compiler/spatial/certify.h"
+#include "compiler/spatial/compose.h"
+#include "loader/target/target_open.h"
+#include "loader/text/parse_program.h"
+#include "tests/support/test.h"
+
+#include <malloc.h>
+#include <stdatomic.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define COUNTS 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define COUNTS 0
+#endif
+#endif
+#ifndef COUNTS
+#define COUNTS 1
+#endif
+
+/* Bytes of the structural rules and of the order rules: so many, and so many a byte. */
+enum {
+    VERIFY_FREE = 160 << 20, /* TW_VF_MAX_WORDS_OF_SEMAPHORES of 8 bytes, and some */
+    ORDER_FREE = 24 << 20,
+    PER_BYTE = 64,
+};
+
+static _Atomic size_t held, peak;
+
+static void add(void *p) {
+    size_t now = atomic_fetch_add(&held, malloc_usable_size(p)) + malloc_usable_size(p);
+    size_t top = atomic_load(&peak);
+    while (now > top && !atomic_compare_exchange_weak(&peak, &top, now)) {
+    }
+}
+
+#if COUNTS
+extern void *__libc_malloc(size_t bytes);
+extern void *__libc_calloc(size_t n, size_t bytes);
+extern void *__libc_realloc(void *p, size_t bytes);
+extern void __libc_free(void *p);
+
+void *malloc(size_t bytes) {
+    void *p = __libc_malloc(bytes);
+    add(p);
+    return p;
+}
+void *calloc(size_t n, size_t bytes) {
+    void *p = __libc_calloc(n, bytes);
+    add(p);
+    return p;
+}
+void *realloc(void *p, size_t bytes) {
+    atomic_fetch_sub(&held, malloc_usable_size(p));
+    void *fresh = __libc_realloc(p, bytes);
+    add(fresh ? fresh : p);
+    return fresh;
+}
+void free(void *p) {
+    atomic_fetch_sub(&held, malloc_usable_size(p));
+    __libc_free(p);
+}
+#endif
+
+static uint64_t program_bytes(const struct tw_program *p) {
+    uint64_t n = p->strings_bytes + p->n_tensors * sizeof *p->tensors +
+                 p->n_buffers * sizeof *p->buffers + p->n_groups * sizeof *p->groups +
+                 p->n_semaphores * sizeof *p->semaphores + p->n_stages * sizeof *p->stages +
+                 p->n_sections * sizeof *p->sections + p->n_edges * sizeof *p->edges;
+    for (uint32_t s = 0; s < p->n_sites * TW_ENGINE_COUNT; s++) {
+        n += p->streams[s].n_words * sizeof(uint32_t);
+    }
+    return n;
+}
+
+/* Verifies, certifies and checks; the program obeys all rules. */
+static void expect_budget(const char *what, const struct tw_program *p) {
+    struct tw_cmem mem;
+    struct tw_certificate certificate;
+    tw_error err = {0};
+    uint64_t bytes = program_bytes(p);
+    atomic_store(&peak, atomic_load(&held));
+    size_t before = atomic_load(&held);
+    if (tw_verify_program(p, NULL, &err) != 0) {
+        fail_msg("%s: %s", what, err.message);
+    }
+    size_t verify = atomic_load(&peak) - before;
+    assert_int_equal(tw_cmem_init(&mem, &err), 0);
+    if (tw_certify(&mem, p, &certificate, &err) != 0) {
+        fail_msg("%s: %s", what, err.message);
+    }
+    before = atomic_load(&held);
+    atomic_store(&peak, before);
+    if (tw_check_order(p, &certificate, NULL, &err) != 0) {
+        fail_msg("%s: %s", what, err.message);
+    }
+    size_t order = atomic_load(&peak) - before;
+    tw_cmem_finish(&mem);
+    print_message("%-40s %9llu bytes: verify %7.2f MB, order %7.2f MB\n", what,
+                  (unsigned long long)bytes, (double)verify / 1e6, (double)order / 1e6);
+    assert_true(verify <= VERIFY_FREE + PER_BYTE * bytes);
+    assert_true(order <= ORDER_FREE + PER_BYTE * bytes);
+}
+
+/* ---- records that claim much ---- */
+
+/* One site of a mesh has ops; `extra` are more records, and n_semaphores counts theirs. */
+static void expect_text(const char *what, uint32_t side, uint32_t pages, const char *extra,
+                        uint32_t n_semaphores) {
+    static const char form[] =
+        "program p rows=1 sites=%u mesh=%ux%u chips=1 sram=1073741824\n"
+        "tensor 0 in role=param dtype=f32 shape=1x16 packing=row bytes=64 bind=0+1\n"
+        "tensor 1 out role=output dtype=f32 shape=1x16 packing=row bytes=64 bind=1+1\n"
+        "buffer 0 f site=0 kind=fifo dtype=f32 pages=%ux64 offset=0 ends=load>store\n"
+        "group 0 chip=0 x=0..1 y=0..1\n"
+        "group 1 chip=0 x=0..%u y=0..%u\n"
+        "semaphore 0 local role=gather group=0\n"
+        "semaphore 1 gather role=gather group=0\n"
+        "semaphore 2 release role=release group=0\n"
+        "%s"
+        "section 0 s0 repeat=1 buffers=0+1 semaphores=0+%u stages=0+2 edges=0+0 local=0 gather=1 "
+        "release=2\n"
+        "stage 0 demo kind=compute site=0 engine=load section=0\n"
+        "stage 1 demo kind=compute site=0 engine=store section=0\n"
+        "stream 0 site=0 engine=load\n"
+        "    stage=0\n"
+        "    reserve f@0 1\n"
+        "    read in@0[0, 0] -> f@0[0] n=1 b=64 s=64 s=64\n"
+        "    push f@0 1\n"
+        "    sem_inc local@0 site=0 1\n"
+        "    sem_wait local@0 >= 2+v0*2\n"
+        "    sem_inc gather@1 site=0 1\n"
+        "    sem_wait gather@1 >= 1+v0*1\n"
+        "    sem_inc release@2 site=0 1\n"
+        "    sem_wait release@2 >= 1+v0*1\n"
+        "stream 2 site=0 engine=store\n"
+        "    stage=1\n"
+        "    wait f@0 1\n"
+        "    write f@0[0] s=64 -> out@1[0, 0] s=64 b=64 rows=1\n"
+        "    pop f@0 1\n"
+        "    sem_inc local@0 site=0 1\n"
+        "    sem_wait release@2 >= 1+v0*1\n";
+    size_t size = sizeof form + strlen(extra) + 200;
+    char *text = malloc(size);
+    struct tw_program_text *parsed = NULL;
+    tw_error err = {0};
+    assert_non_null(text);
+    int n = snprintf(text, size, form, side * side, side, side, pages, side, side, extra,
+                     3 + n_semaphores);
+    if (tw_program_parse("text", text, (size_t)n, &parsed, &err) != 0) {
+        fail_msg("%s: %s", what, err.message);
+    }
+    expect_budget(what, &parsed->program);
+    tw_program_text_free(parsed);
+    free(text);
+}
+
+static void records_that_claim_much_cost_little(void **state) {
+    enum { SEMAPHORES = 4000, LINE = 60 };
+    char *extra = calloc(SEMAPHORES, LINE);
+    (void)state;
+    if (!COUNTS) {
+        free(extra);
+        skip();
+    }
+    assert_non_null(extra);
+    for (uint32_t i = 0, at = 0; i < SEMAPHORES; i++) {
+        at += (uint32_t)snprintf(extra + at, LINE, "semaphore %u flag%u role=valid group=1\n",
+                                 3 + i, i);
+    }
+    expect_text("nothing much", 1, 1, "", 0);
+    expect_text("4,096 sites", 64, 1, "", 0);
+    expect_text("a FIFO of four million pages", 1, 1 << 22, "", 0);
+    expect_text("4,000 semaphores on 4,096 sites", 64, 1, extra, SEMAPHORES);
+    free(extra);
+}
+
+/* ---- engines that all have ops ---- */
+
+/* Each site's MATH engine executes one op, then all meet. */
+static void many_engines_cost_what_their_ops_do(void **state) {
+    struct tw_target t;
+    struct tw_cmem mem;
+    struct tw_strpool strings = {.mem = &mem};
+    struct tw_builder section, *list[1] = {&section}, out;
+    tw_error err = {0};
+    (void)state;
+    if (!COUNTS) {
+        skip();
+    }
+    assert_int_equal(tw_target_open("grid8x8", 0, &t, &err), 0);
+    assert_int_equal(tw_cmem_init(&mem, &err), 0);
+    t.width = t.height = 64;
+    tw_builder_init(&section, &mem, &strings, &t, "empty", 1);
+    tw_builder_all_sites(&section);
+    for (uint32_t s = 0; s < t.width * t.height; s++) {
+        *TW_VEC_PUSH(&mem, section.buffers) = (struct tw_buffer){.site = s,
+                                                                 .kind = TW_BUF_SCRATCH,
+                                                                 .dtype = TW_DT_F32,
+                                                                 .pages = 1,
+                                                                 .page_bytes = 64,
+                                                                 .sibling_base = TW_NONE,
+                                                                 .tensor = TW_NONE};
+        *TW_VEC_PUSH(&mem, section.stages) =
+            (struct tw_stage){.kind = TW_STAGE_COMPUTE, .site = s, .engine = TW_ENGINE_MATH};
+        tw_builder_attn_init(&section, s, TW_ENGINE_MATH, s, tw_in_buffer(s, tw_affine_const(0)),
+                             1u, 14u, tw_count_const(1u));
+    }
+    section.private_bytes = 64;
+    assert_int_equal(tw_compose(list, 1, "boundary", &out, &err), 0);
+    struct tw_program p = tw_builder_program(&out);
+    expect_budget("a rendezvous of 4,096 sites", &p);
+    tw_cmem_finish(&mem);
+}
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(records_that_claim_much_cost_little),
+        cmocka_unit_test(many_engines_cost_what_their_ops_do),
+    };
+    return cmocka_run_group_tests_name("budget", tests, NULL, NULL);
+}
