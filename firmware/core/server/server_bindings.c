@@ -49,9 +49,12 @@ static bool is_writable(const struct tw_tensor *t) {
 }
 
 /* Counts the instances of all tensors. Few tensors share binding rows, so a program that claims
- * many times more instances than there are rows is refused before they are walked. */
+ * many times more instances than there are rows is refused before they are walked. And the users of
+ * one allocation, which are counted by instance, must fit 32 bits for all programs together. */
 static int count_places(struct tw_server *server, const struct tw_server_program *p, uint64_t *n) {
+    const uint64_t max = UINT32_MAX / TW_SERVER_PROGRAMS / 2;
     uint64_t limit = 16 * (p->n_bind + p->program.n_tensors);
+    limit = limit < max ? limit : max;
     *n = 0;
     for (uint32_t i = 0; i < p->program.n_tensors; i++) {
         const struct tw_tensor *t = &p->program.tensors[i];
@@ -70,8 +73,6 @@ static int count_places(struct tw_server *server, const struct tw_server_program
 static int list_places(struct tw_server *server, const struct tw_server_program *p,
                        struct place *list) {
     const uint64_t *rows = server->port.map(server->port.ctx, p->bind);
-    const struct tw_server_allocation *blob = tw_server_find(server, p->blob, 1),
-                                      *own_rows = tw_server_find(server, p->bind, 1);
     for (uint32_t i = 0; i < p->program.n_tensors; i++) {
         const struct tw_tensor *t = &p->program.tensors[i];
         for (uint32_t k = 0; k < t->bind_count; k++) {
@@ -81,8 +82,12 @@ static int list_places(struct tw_server *server, const struct tw_server_program 
                 return tw_server_refuse(server, TW_E_RANGE, "tensor outside allocated memory",
                                         address, t->bytes);
             }
-            bool own = a == blob || a == own_rows;
-            if (is_writable(t) && (a->adopted || a->frozen || a->kept || own)) {
+            if (address % TW_WIRE_BIND_ALIGN != 0) {
+                return tw_server_refuse(server, TW_E_RANGE,
+                                        "a tensor's address is not a multiple of 64", address,
+                                        TW_WIRE_BIND_ALIGN);
+            }
+            if (is_writable(t) && (a->adopted || a->frozen || a->kept)) {
                 return tw_server_refuse(server, TW_E_RANGE,
                                         "a program would write memory that is read-only", address,
                                         t->bytes);
