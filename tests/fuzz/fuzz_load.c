@@ -68,17 +68,17 @@ static void change_word(struct fuzz_input *in) {
 }
 
 static void aim_row(struct fuzz_input *in) {
-    uint32_t row = fuzz_u16(in) % good.n_bind, other = fuzz_u16(in) % good.n_bind;
+    uint64_t row = fuzz_u16(in) % good.n_bind, other = fuzz_u16(in) % good.n_bind;
     struct tw_wire_range q = {.bytes = 8};
     uint64_t at;
-    if (client_call(&client, TW_WIRE_READ, good.bind + other * 8u, &q, sizeof q) == 0) {
+    if (client_call(&client, TW_WIRE_READ, good.bind + other * 8, &q, sizeof q) == 0) {
         memcpy(&at, client.answer.payload, sizeof at);
         at += fuzz_u8(in) * 4u;
-        client_call(&client, TW_WIRE_WRITE, good.bind + row * 8u, &at, sizeof at);
+        client_call(&client, TW_WIRE_WRITE, good.bind + row * 8, &at, sizeof at);
     }
 }
 
-static void load(uint8_t how, uint8_t less) {
+static void load(uint32_t how, uint32_t less) {
     struct tw_wire_load q = good;
     q.mode = how & 1u;
     q.blob_bytes -= how & 2u ? less : 0;
@@ -89,15 +89,15 @@ static void load(uint8_t how, uint8_t less) {
     client_call(&client, TW_WIRE_LOAD, 0, &q, how & 128u ? TW_WIRE_LOAD_PLAIN_BYTES : sizeof q);
 }
 
-static void run(uint32_t number, uint8_t flags) {
+static void run(uint32_t number, uint32_t flags) {
     const struct tw_server_program *p = &client.server.programs[number % TW_SERVER_PROGRAMS];
     if (!p->used || tw_program_step_ops(&p->program) > MAX_OPS) {
         return;
     }
     struct tw_wire_run q = {.program = number % TW_SERVER_PROGRAMS,
                             .n_steps = 1u + (flags >> 7),
-                            .scheduler = flags % TW_SCHED_COUNT,
-                            .flags = flags & 4u ? TW_WIRE_RUN_CHECK : 0};
+                            .scheduler = (uint16_t)(flags % TW_SCHED_COUNT),
+                            .flags = (uint16_t)(flags & 4u ? TW_WIRE_RUN_CHECK : 0)};
     int code = client_call(&client, TW_WIRE_RUN, 0, &q, sizeof q);
     require(code == 0 || code == TW_E_FAULT || code == TW_E_NOMEM);
 }
@@ -120,7 +120,7 @@ static void take_record(struct fuzz_input *in) {
         aim_row(in);
         return;
     case LOAD: {
-        uint8_t how = fuzz_u8(in);
+        uint32_t how = fuzz_u8(in);
         load(how, fuzz_u8(in));
         return;
     }
@@ -152,7 +152,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     while (fuzz_more(&in)) {
         take_record(&in);
     }
-    for (uint8_t mode = 0; mode < 2; mode++) { /* what it has made of the program */
+    for (uint32_t mode = 0; mode < 2; mode++) { /* what it has made of the program */
         load(mode, 0);
         run(mode, 0);
     }
