@@ -109,10 +109,10 @@ struct tw_wire_hello {
 TW_STATIC_ASSERT(sizeof(struct tw_wire_hello) == 16, "hello");
 
 enum tw_wire_capabilities {
-    TW_WIRE_CAN_STRICT = 1,   /* RUN in strict mode */
-    TW_WIRE_CAN_FAST = 2,     /* RUN in fast mode */
-    TW_WIRE_CAN_GREEDY = 4,   /* RUN with TW_WIRE_RUN_GREEDY */
-    TW_WIRE_CAN_KEEP = 8,     /* KEEP and FIND */
+    TW_WIRE_CAN_STRICT = 1,    /* RUN in strict mode */
+    TW_WIRE_CAN_FAST = 2,      /* RUN in fast mode */
+    TW_WIRE_CAN_GREEDY = 4,    /* RUN with TW_WIRE_RUN_GREEDY */
+    TW_WIRE_CAN_KEEP = 8,      /* KEEP and FIND */
     TW_WIRE_CAN_LINK = 16,     /* its chips have links: it runs programs that span several */
     TW_WIRE_CAN_DESCRIBE = 32, /* DESCRIBE */
     /* LOAD checks program and certificate; without it the device trusts its host to have done so */
@@ -185,8 +185,8 @@ enum tw_wire_mode { TW_WIRE_STRICT = 0, TW_WIRE_FAST = 1 };
 struct tw_wire_load {
     uint64_t blob, blob_bytes;
     uint64_t bind, n_bind;
-    uint32_t mode;      /* tw_wire_mode */
-    uint32_t n_threads; /* fast mode: 0 lets the device choose */
+    uint32_t mode;                           /* tw_wire_mode */
+    uint32_t n_threads;                      /* fast mode: 0 lets the device choose */
     uint64_t certificate, certificate_bytes; /* its words; 0 bytes: none */
     uint64_t step_ops; /* number of ops per step that it states; 0: not stated */
 };
