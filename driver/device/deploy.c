@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Deploying: checks that the bundle fits the device, places the parameter segments, the programs'
- * blobs and, on a device that verifies them, their certificates. What a sequence owns (state, inputs and outputs, binding rows, loaded programs)
- * is created with each session.
+ * blobs and, on a device that verifies them, their certificates. What a sequence owns (state,
+ * inputs and outputs, binding rows, loaded programs) is created with each session.
  */
 #include "driver/device/deploy.h"
 

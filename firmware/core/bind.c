@@ -103,8 +103,8 @@ int tw_bind_trip_minima(const struct tw_machine_config *config, uint32_t *min,
     return tw_text_walk(config, find_minimum, min, fault);
 }
 
-/* Copies are aligned as instances in device memory are (TW_WIRE_BIND_ALIGN): a READ of an Input may be
- * done in place, and then kernels work on the copy. */
+/* Copies are aligned as instances in device memory are (TW_WIRE_BIND_ALIGN): a READ of an Input may
+ * be done in place, and then kernels work on the copy. */
 #define COPY_ALIGN 64u
 
 static uint64_t copy_bytes(const struct tw_tensor *t) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device's check of a program at LOAD: loader/verify, then loader/order with the certificate that
- * the host sent. Nothing is remembered from one LOAD to the next: the bytes are in memory that a
- * host may write once the program is unloaded, so each LOAD checks what it is going to run.
+ * The device's check of a program at LOAD: loader/verify, then loader/order with the certificate
+ * that the host sent. Nothing is remembered from one LOAD to the next: the bytes are in memory that
+ * a host may write once the program is unloaded, so each LOAD checks what it is going to run.
  */
 #include "firmware/serve/verify_load.h"
 

@@ -90,8 +90,8 @@ struct tw_device_info {
     /* highest link speed of the device; above link_mbits: another port or cable would be faster */
     uint32_t link_best_mbits;
     /* Of an open device: 1 if it runs the programs that this process sends without checking them
-     * itself, so whoever may open it must be trusted with it. 0: it checks them, or is this process;
-     * or not known, as in lists, which open nothing. */
+     * itself, so whoever may open it must be trusted with it. 0: it checks them, or is this
+     * process; or not known, as in lists, which open nothing. */
     uint32_t trusts_host;
 };
 

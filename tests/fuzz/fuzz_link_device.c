@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Fuzzes the device's end of a link with a hostile host: firmware/serve/link_server.c with an
- * emulator that verifies what it loads. The input is what the host sends, one record for each packet
- * or message. Whatever it sends, the next host gets a clean device. Records: kind u8, then what
- * give_packet() reads for it.
+ * emulator that verifies what it loads. The input is what the host sends, one record for each
+ * packet or message. Whatever it sends, the next host gets a clean device. Records: kind u8, then
+ * what give_packet() reads for it.
  */
 #include "firmware/link/packet.h"
 #include "firmware/serve/link_server.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzzes a device that does not trust its host: the command server with the check that served devices
- * run at LOAD. The host has sent a lawful program (a tiny llama) with its certificate and bindings;
- * the input is what it does then. A byte chooses the program, then come records, each a byte that
- * chooses one of
+ * Fuzzes a device that does not trust its host: the command server with the check that served
+ * devices run at LOAD. The host has sent a lawful program (a tiny llama) with its certificate and
+ * bindings; the input is what it does then. A byte chooses the program, then come records, each a
+ * byte that chooses one of
  *   WRITE part u8, word u16, value u32     changes a word of blob, certificate, rows or memory
  *   AIM   row u16, other u16, offset u8    binds a row to another row's memory, 4 * offset further
  *   LOAD  how u8, bytes u8                 mode, plain form, sizes of blob and certificate

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Any program with its certificate in the memory of a command server, as a host would send it, ready
- * for LOAD: blob, certificate, and binding rows that name zeroed memory, the Inputs filled with ones.
+ * Any program with its certificate in the memory of a command server, as a host would send it,
+ * ready for LOAD: blob, certificate, and binding rows that name zeroed memory, the Inputs filled
+ * with ones.
  */
 #ifndef TW_TESTS_SUPPORT_LOAD_PROGRAM_H
 #define TW_TESTS_SUPPORT_LOAD_PROGRAM_H

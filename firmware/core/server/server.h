@@ -31,8 +31,9 @@ struct tw_server_certificate {
 };
 
 /* Checks a program and its certificate at LOAD, before anything of it runs. Neither changes until
- * UNLOAD; all tables of the program lie inside device memory, their content may be anything. Returns
- * 0, or a TW_E_ code with the reason in what[size], which begins with the rule's number and name. */
+ * UNLOAD; all tables of the program lie inside device memory, their content may be anything.
+ * Returns 0, or a TW_E_ code with the reason in what[size], which begins with the rule's number and
+ * name. */
 typedef int tw_server_verifier(void *ctx, const struct tw_program *program,
                                const struct tw_server_certificate *certificate, char *what,
                                uint32_t size);
@@ -219,8 +220,8 @@ void tw_server_own_free(struct tw_server *server, uint64_t address, uint64_t byt
  * TW_WIRE_BIND_ALIGN or that it may not write, or the same memory for two tensors of which one is
  * written. Errors: RANGE, NOMEM. */
 int tw_server_check_bindings(struct tw_server *server, const struct tw_server_program *p);
-/* Adds `add` (1, or -1 modulo 2^32) to the users of the allocations that hold the program's tensors,
- * and to the writers of those that it writes. The bindings must have been checked. */
+/* Adds `add` (1, or -1 modulo 2^32) to the users of the allocations that hold the program's
+ * tensors, and to the writers of those that it writes. The bindings must have been checked. */
 void tw_server_use_tensors(struct tw_server *server, const struct tw_server_program *p,
                            uint32_t add);
 

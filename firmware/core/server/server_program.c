@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The server's LOAD and UNLOAD. LOAD creates a view of a program in device memory, has the port check
- * it, and prepares the tile machine for it twice: the first time only to learn how much memory it
- * needs. What it reads is frozen before the first look at it, so nothing can change between the
- * check and the use, and making room for the program cannot evict parts of it.
+ * The server's LOAD and UNLOAD. LOAD creates a view of a program in device memory, has the port
+ * check it, and prepares the tile machine for it twice: the first time only to learn how much
+ * memory it needs. What it reads is frozen before the first look at it, so nothing can change
+ * between the check and the use, and making room for the program cannot evict parts of it.
  */
 #include "firmware/core/server/server.h"
 #include "loader/base/assert.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A device that does not trust its host: LOAD runs what obeys the rules and has its certificate, and
- * refuses the rest with the rule's number, whatever the host does to blob, rows and certificate.
+ * A device that does not trust its host: LOAD runs what obeys the rules and has its certificate,
+ * and refuses the rest with the rule's number, whatever the host does to blob, rows and
+ * certificate.
  */
 #include "firmware/serve/verify_load.h"
 #include "tests/support/load_program.h"
@@ -162,8 +163,8 @@ static void a_program_that_breaks_a_rule_is_refused_by_its_number(void **state) 
     assert_memory_equal(c.answer.payload, "rule 10 operand_types: ", 23);
 }
 
-/* Whatever is changed in one word of the blob, the program is refused, or runs and leaves the device
- * whole. */
+/* Whatever is changed in one word of the blob, the program is refused, or runs and leaves the
+ * device whole. */
 static void no_word_of_a_blob_harms_the_device(void **state) {
     (void)state;
     static const uint32_t values[] = {0, 1, 0x7FFFFFFF, 0x80000000, UINT32_MAX};
@@ -225,8 +226,8 @@ static void what_is_checked_is_frozen_before_the_check_until_unload(void **state
     }
 }
 
-/* Kept content that nobody uses gives way to allocations, but not the program that is being loaded to
- * the memory that loading it takes. */
+/* Kept content that nobody uses gives way to allocations, but not the program that is being loaded
+ * to the memory that loading it takes. */
 static void loading_does_not_evict_what_it_loads(void **state) {
     (void)state;
     const uint64_t parts[] = {q.blob, q.certificate}, bytes[] = {q.blob_bytes, q.certificate_bytes};

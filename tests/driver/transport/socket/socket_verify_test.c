@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A served device does not trust its host: the programs of a driver run, those of a hostile host are
- * refused with the number of the rule that they break, or run without harm, and the device serves the
- * next host as before. The programs are those of ../shared/data/attack, as blobs, sent by a host that
- * checks nothing.
+ * A served device does not trust its host: the programs of a driver run, those of a hostile host
+ * are refused with the number of the rule that they break, or run without harm, and the device
+ * serves the next host as before. The programs are those of ../shared/data/attack, as blobs, sent
+ * by a host that checks nothing.
  */
 #include "driver/device/deploy.h"
 #include "loader/bundle/bundle_parts.h"
