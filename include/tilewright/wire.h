@@ -179,9 +179,9 @@ enum tw_wire_mode { TW_WIRE_STRICT = 0, TW_WIRE_FAST = 1 };
  * each, the address of one instance of a tensor, a multiple of TW_WIRE_BIND_ALIGN) and its
  * certificate are in device memory and must remain there; the device refuses to change them until
  * UNLOAD. A device with TW_WIRE_CAN_VERIFY refuses a program that breaks a rule of the tile machine
- * with VERIFY; `what` of the failure begins with the rule's number and name. Any other ignores the
- * certificate and relies on its host to have checked; it may have no more than the first
- * TW_WIRE_LOAD_PLAIN_BYTES bytes of this structure, which is then all that it is sent. */
+ * with VERIFY; `what` of the failure begins with the rule's number and name. Any other relies on its
+ * host to have checked, and ignores the certificate; it is sent only the first
+ * TW_WIRE_LOAD_PLAIN_BYTES bytes, because its release may know no more of this structure. */
 struct tw_wire_load {
     uint64_t blob, blob_bytes;
     uint64_t bind, n_bind;
