@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deploying: checks that the bundle fits the device, places the parameter segments and the
- * programs' blobs. What a sequence owns (state, inputs and outputs, binding rows, loaded programs)
- * is created with each session.
+ * Deploying: checks that the bundle fits the device, places the parameter segments, the programs'
+ * blobs and, on a device that verifies them, their certificates. What a sequence owns (state,
+ * inputs and outputs, binding rows, loaded programs) is created with each session.
  */
 #include "driver/device/deploy.h"
 
@@ -105,13 +105,44 @@ static int place_programs(struct tw_deployment *d, tw_error *err) {
     return 0;
 }
 
+static int place_certificates(struct tw_deployment *d, tw_error *err) {
+    const struct tw_bundle *b = &d->decoder->bundle;
+    if (!(d->device->identity.capabilities & TW_WIRE_CAN_VERIFY)) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < b->n_programs; i++) {
+        const struct tw_certificate *c = &b->certificates[i];
+        int code = tw_device_place(d->device, c->words, (uint64_t)c->n_words * 4, PROGRAM_ALIGN,
+                                   &d->certificate_address[i], err);
+        if (code) {
+            return code;
+        }
+    }
+    return 0;
+}
+
+uint32_t tw_deployment_load(const struct tw_deployment *d, uint32_t index, struct tw_wire_load *q) {
+    const struct tw_certificate *c = &d->decoder->bundle.certificates[index];
+    q->blob = d->blob_address[index];
+    q->blob_bytes = d->blob_bytes[index];
+    if (!(d->device->identity.capabilities & TW_WIRE_CAN_VERIFY)) {
+        return TW_WIRE_LOAD_PLAIN_BYTES;
+    }
+    q->certificate = d->certificate_address[index];
+    q->certificate_bytes = (uint64_t)c->n_words * 4;
+    q->step_ops = c->step_ops;
+    return sizeof *q;
+}
+
 static int make_tables(struct tw_deployment *d, tw_error *err) {
     const struct tw_bundle *b = &d->decoder->bundle;
     d->segment_address = calloc(b->n_segments + 1, sizeof *d->segment_address);
     d->blob_address = calloc(b->n_programs + 1, sizeof *d->blob_address);
     d->blob_bytes = calloc(b->n_programs + 1, sizeof *d->blob_bytes);
     d->blob = calloc(b->n_programs + 1, sizeof *d->blob);
-    if (!d->segment_address || !d->blob_address || !d->blob_bytes || !d->blob) {
+    d->certificate_address = calloc(b->n_programs + 1, sizeof *d->certificate_address);
+    if (!d->segment_address || !d->blob_address || !d->blob_bytes || !d->blob ||
+        !d->certificate_address) {
         return tw_fail(err, TW_E_NOMEM, "%s: out of memory", b->path);
     }
     return 0;
@@ -134,6 +165,7 @@ int tw_deploy(tw_device *device, const tw_decoder *decoder, tw_deployment **out,
     code = make_tables(d, err);
     code = code ? code : place_segments(d, err);
     code = code ? code : place_programs(d, err);
+    code = code ? code : place_certificates(d, err);
     if (code) {
         tw_deployment_destroy(d);
         return code;
@@ -159,6 +191,9 @@ static void free_device_memory(struct tw_deployment *d) {
     for (uint32_t i = 0; d->blob_address && i < b->n_programs; i++) {
         tw_device_free(d->device, d->blob_address[i]);
     }
+    for (uint32_t i = 0; d->certificate_address && i < b->n_programs; i++) {
+        tw_device_free(d->device, d->certificate_address[i]);
+    }
 }
 
 void tw_deployment_destroy(tw_deployment *d) {
@@ -174,6 +209,7 @@ void tw_deployment_destroy(tw_deployment *d) {
     free(d->segment_address);
     free(d->blob_address);
     free(d->blob_bytes);
+    free(d->certificate_address);
     free(d->blob);
     free(d);
 }

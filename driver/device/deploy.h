@@ -19,7 +19,14 @@ struct tw_deployment {
     uint64_t *blob_address; /* n_programs: the program blobs */
     uint64_t *blob_bytes;
     uint8_t **blob; /* host copies: the device may use them in place */
+    /* n_programs: their certificates, on a device that verifies; else 0 */
+    uint64_t *certificate_address;
 };
+
+/* Fills in what a LOAD of program `index` says of the program itself: blob and certificate. Returns
+ * the number of bytes of the request that this device takes. */
+uint32_t tw_deployment_load(const struct tw_deployment *deployment, uint32_t index,
+                            struct tw_wire_load *request);
 
 /* Adds a reference, which tw_deployment_destroy() drops. Any thread. */
 void tw_deployment_retain(struct tw_deployment *deployment);

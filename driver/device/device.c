@@ -259,6 +259,13 @@ int tw_device_check_reset(const struct tw_device *device, uint32_t resets, tw_er
                          device->selector);
 }
 
+/* A device that shares this process's memory is this process: nobody else could be checked. */
+static bool trusts_host(const struct tw_device *d) {
+    uint32_t can = d->identity.capabilities;
+    return (can & (TW_WIRE_CAN_STRICT | TW_WIRE_CAN_FAST)) && !(can & TW_WIRE_CAN_VERIFY) &&
+           !d->transport->ops->map;
+}
+
 int tw_device_get_info(const tw_device *device, struct tw_device_info *info, tw_error *err) {
     int code = TW_NEED(err, device);
     code = code ? code : tw_sized_check(__func__, info, err);
@@ -268,7 +275,8 @@ int tw_device_get_info(const tw_device *device, struct tw_device_info *info, tw_
     struct tw_device_info i = {.size = sizeof i,
                                .index = UINT32_MAX,
                                .link_mbits = device->transport->link_mbits,
-                               .link_best_mbits = device->transport->link_best_mbits};
+                               .link_best_mbits = device->transport->link_best_mbits,
+                               .trusts_host = trusts_host(device)};
     memcpy(i.selector, device->selector, sizeof i.selector - 1);
     snprintf(i.state, sizeof i.state, "%s", device->lost ? "lost" : "open");
     memcpy(i.target, device->identity.target, sizeof i.target);

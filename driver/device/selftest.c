@@ -7,6 +7,7 @@
 
 #include "loader/base/clock.h"
 #include "loader/base/sized.h"
+#include "loader/order/certificate.h"
 #include "loader/text/parse_program.h"
 #include "tilewright/progblob.h"
 
@@ -71,11 +72,16 @@ static const char program_text[] =
     "    sem_inc local@0 site=0 1\n"
     "    sem_wait release@2 >= 1+v0*1\n";
 
+/* Its certificate (tilewright-machine(7), CERTIFICATE): the turns of load, math and store. */
+#define TURN(stream, ops) TW_TURN_WORD(TW_TURN_RUN, stream), ops
+static const uint32_t program_certificate[] = {TURN(0, 4), TURN(1, 6), TURN(2, 4),
+                                               TURN(1, 5), TURN(0, 1), TURN(2, 1)};
+
 struct test {
     tw_device *device;
     uint64_t memory; /* PATTERN_BYTES */
     uint8_t *out, *in;
-    uint64_t bind[BINDS], blob, rows;
+    uint64_t bind[BINDS], blob, rows, certificate;
     uint8_t *image;
     uint32_t image_bytes;
 };
@@ -190,7 +196,14 @@ static int place_program(struct test *t, tw_error *err) {
     code = code ? code : tw_device_alloc(t->device, t->image_bytes, 64, false, &t->blob, err);
     code = code ? code : tw_device_write(t->device, t->blob, t->image, t->image_bytes, err);
     code = code ? code : tw_device_alloc(t->device, sizeof t->bind, 64, false, &t->rows, err);
-    return code ? code : tw_device_write(t->device, t->rows, t->bind, sizeof t->bind, err);
+    code = code ? code : tw_device_write(t->device, t->rows, t->bind, sizeof t->bind, err);
+    if (code || !(t->device->identity.capabilities & TW_WIRE_CAN_VERIFY)) {
+        return code;
+    }
+    code = tw_device_alloc(t->device, sizeof program_certificate, 64, false, &t->certificate, err);
+    return code ? code
+                : tw_device_write(t->device, t->certificate, program_certificate,
+                                  sizeof program_certificate, err);
 }
 
 /* Runs a step of three tokens and checks that the logits are the table row of the last one. */
@@ -224,11 +237,13 @@ static int run_mode(const struct test *t, uint32_t mode, tw_error *err) {
                              .bind = t->rows,
                              .n_bind = BINDS,
                              .mode = mode,
-                             .n_threads = 1};
+                             .n_threads = 1,
+                             .certificate = t->certificate,
+                             .certificate_bytes = sizeof program_certificate};
     struct tw_wire_loaded loaded = {0};
     struct tw_device_call load = {.opcode = TW_WIRE_LOAD,
                                   .payload = &q,
-                                  .bytes = sizeof q,
+                                  .bytes = t->certificate ? sizeof q : TW_WIRE_LOAD_PLAIN_BYTES,
                                   .out = &loaded,
                                   .out_bytes = sizeof loaded};
     int code = tw_device_call(t->device, &load, err);
@@ -306,6 +321,7 @@ int tw_device_selftest(tw_device *device,
     struct test t = {.device = device, .out = malloc(PATTERN_BYTES), .in = malloc(PATTERN_BYTES)};
     code = t.out && t.in ? run_steps(&t, passed, ctx, err)
                          : tw_fail(err, TW_E_NOMEM, "self-test: out of memory");
+    tw_device_free(device, t.certificate);
     tw_device_free(device, t.rows);
     tw_device_free(device, t.blob);
     for (uint32_t i = 0; i < BINDS; i++) {

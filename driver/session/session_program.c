@@ -117,16 +117,14 @@ static int lay_out_request(struct tw_session *s, struct session_program *out, ui
 static int prepare(struct tw_session *s, uint32_t index, const struct tw_session_options *options,
                    struct session_program *out, tw_error *err) {
     const struct tw_deployment *d = s->deployment;
-    struct tw_wire_load q = {.blob = d->blob_address[index],
-                             .blob_bytes = d->blob_bytes[index],
-                             .bind = s->bind_address,
+    struct tw_wire_load q = {.bind = s->bind_address,
                              .n_bind = d->decoder->bundle.n_bind_rows,
                              .mode = s->mode == TW_MODE_STRICT ? TW_WIRE_STRICT : TW_WIRE_FAST,
                              .n_threads = options->n_threads};
     struct tw_wire_loaded loaded = {0};
     struct tw_device_call call = {.opcode = TW_WIRE_LOAD,
                                   .payload = &q,
-                                  .bytes = sizeof q,
+                                  .bytes = tw_deployment_load(d, index, &q),
                                   .out = &loaded,
                                   .out_bytes = sizeof loaded};
     int code = tw_device_call(d->device, &call, err);

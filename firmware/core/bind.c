@@ -103,14 +103,23 @@ int tw_bind_trip_minima(const struct tw_machine_config *config, uint32_t *min,
     return tw_text_walk(config, find_minimum, min, fault);
 }
 
+/* Copies are aligned as instances in device memory are (TW_WIRE_BIND_ALIGN): a READ of an Input may
+ * be done in place, and then kernels work on the copy. */
+#define COPY_ALIGN 64u
+
+static uint64_t copy_bytes(const struct tw_tensor *t) {
+    uint64_t bytes;
+    return tw_align_u64(t->bytes, COPY_ALIGN, &bytes) ? bytes : UINT64_MAX;
+}
+
 uint8_t **tw_bind_take_inputs(const struct tw_program *program, struct tw_arena *arena) {
     uint8_t **inputs = tw_arena_zeroed(arena, program->n_tensors, sizeof *inputs, 8);
     for (uint32_t i = 0; i < program->n_tensors; i++) {
         const struct tw_tensor *t = &program->tensors[i];
         if (t->role == TW_ROLE_INPUT) {
             uint64_t bytes;
-            bytes = tw_mul_u64(t->bytes, t->bind_count, &bytes) ? bytes : UINT64_MAX;
-            uint8_t *copy = tw_arena_take(arena, bytes, 8);
+            bytes = tw_mul_u64(copy_bytes(t), t->bind_count, &bytes) ? bytes : UINT64_MAX;
+            uint8_t *copy = tw_arena_take(arena, bytes, COPY_ALIGN);
             if (inputs) {
                 inputs[i] = copy;
             }
@@ -125,7 +134,7 @@ uint8_t *tw_bind_input(const struct tw_machine_config *config, uint8_t *const *i
     for (uint32_t k = 0; inputs && inputs[tensor] && k < t->bind_count; k++) {
         const uint8_t *from = tw_bind_tensor(config, tensor, k);
         if (from && at >= from && at < from + t->bytes) {
-            return inputs[tensor] + k * t->bytes + (at - from);
+            return inputs[tensor] + k * copy_bytes(t) + (at - from);
         }
     }
     return at;
@@ -137,7 +146,7 @@ static void copy_inputs(const struct tw_machine_config *config, uint8_t *const *
         for (uint32_t k = 0; inputs[i] && k < t->bind_count; k++) {
             const uint8_t *from = tw_bind_tensor(config, i, k);
             if (from) { /* else it has no address, and no op reads it */
-                memcpy(inputs[i] + k * t->bytes, from, (size_t)t->bytes);
+                memcpy(inputs[i] + k * copy_bytes(t), from, (size_t)t->bytes);
             }
         }
     }

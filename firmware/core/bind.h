@@ -86,8 +86,8 @@ int tw_bind_trip_minima(const struct tw_machine_config *config, uint32_t *min,
                         struct tw_fault *fault);
 /* Allocates room for copies of the Inputs, which control a step (ids, positions, counts). The host
  * can change the device's memory at any time, so a step checks and uses only the copies made at its
- * begin. Returns an array by tensor: all instances one after the other, or NULL if it is not an
- * Input. Returns NULL while the arena only counts. */
+ * begin. Returns an array by tensor: all instances one after the other, each aligned as in device
+ * memory, or NULL if it is not an Input. Returns NULL while the arena only counts. */
 uint8_t **tw_bind_take_inputs(const struct tw_program *program, struct tw_arena *arena);
 /* Returns the copy of what lies at `at`, inside an instance of the tensor, or `at` if there is
  * none. */

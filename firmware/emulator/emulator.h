@@ -24,6 +24,9 @@ struct tw_emu_options {
     uint64_t memory_bytes;                 /* of the device; 0: what the host has */
     uint32_t max_payload;                  /* of a message; 0: TW_WIRE_MAX_PAYLOAD */
     const struct tw_kernel_table *kernels; /* NULL: the fastest for this processor */
+    /* Checks programs at LOAD, without a context; NULL: the host has checked them, as a driver in
+     * this process does when it opens a bundle. */
+    tw_server_verifier *verify;
 };
 
 /* Creates a device. Its worker threads, n_threads - 1 at most, start when a program that needs them

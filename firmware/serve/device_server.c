@@ -7,6 +7,7 @@
 
 #include "firmware/link/packet.h"
 #include "firmware/serve/link_server.h"
+#include "firmware/serve/verify_load.h"
 #include "loader/base/clock.h"
 #include "loader/base/event.h"
 #include "loader/base/listen.h"
@@ -67,6 +68,7 @@ static int make_device(struct tw_device_server *s, const struct tw_device_server
                        tw_error *err) {
     struct tw_emu_options e = o->emu;
     e.max_payload = TW_LINK_MAX_PAYLOAD;
+    e.verify = tw_serve_verify; /* the host is another party */
     struct tw_emu *emu;
     struct tw_slow_kernels how;
     if (tw_faults_kernels(&s->faults, &how)) {

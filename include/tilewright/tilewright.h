@@ -89,6 +89,10 @@ struct tw_device_info {
     uint32_t link_mbits;
     /* highest link speed of the device; above link_mbits: another port or cable would be faster */
     uint32_t link_best_mbits;
+    /* Of an open device: 1 if it runs the programs that this process sends without checking them
+     * itself, so whoever may open it must be trusted with it. 0: it checks them, or is this
+     * process; or not known, as in lists, which open nothing. */
+    uint32_t trusts_host;
 };
 
 /* Calls found() for every device until it returns false. A device that cannot be used is reported
@@ -134,7 +138,7 @@ int tw_device_open(const char *selector, const struct tw_device_options *options
 /* Releases the device, now or when the last deployment and session on it is destroyed. NULL is
  * legal. */
 void tw_device_close(tw_device *device);
-/* Describes an open device: selector, target, state, device name and link speed. */
+/* Describes an open device: selector, target, state, device name, link speed and whom it trusts. */
 int tw_device_get_info(const tw_device *device, struct tw_device_info *info, tw_error *err);
 
 /* Returns the device's target as JSON, suitable as tw_compile_options.target to compile a model for

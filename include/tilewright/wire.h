@@ -109,12 +109,14 @@ struct tw_wire_hello {
 TW_STATIC_ASSERT(sizeof(struct tw_wire_hello) == 16, "hello");
 
 enum tw_wire_capabilities {
-    TW_WIRE_CAN_STRICT = 1,   /* RUN in strict mode */
-    TW_WIRE_CAN_FAST = 2,     /* RUN in fast mode */
-    TW_WIRE_CAN_GREEDY = 4,   /* RUN with TW_WIRE_RUN_GREEDY */
-    TW_WIRE_CAN_KEEP = 8,     /* KEEP and FIND */
-    TW_WIRE_CAN_LINK = 16,    /* its chips have links: it runs programs that span several */
-    TW_WIRE_CAN_DESCRIBE = 32 /* DESCRIBE */
+    TW_WIRE_CAN_STRICT = 1,    /* RUN in strict mode */
+    TW_WIRE_CAN_FAST = 2,      /* RUN in fast mode */
+    TW_WIRE_CAN_GREEDY = 4,    /* RUN with TW_WIRE_RUN_GREEDY */
+    TW_WIRE_CAN_KEEP = 8,      /* KEEP and FIND */
+    TW_WIRE_CAN_LINK = 16,     /* its chips have links: it runs programs that span several */
+    TW_WIRE_CAN_DESCRIBE = 32, /* DESCRIBE */
+    /* LOAD checks program and certificate; without it the device trusts its host to have done so */
+    TW_WIRE_CAN_VERIFY = 64
 };
 
 /* What a device is and can do; the answer to HELLO. */
@@ -174,16 +176,24 @@ TW_STATIC_ASSERT(sizeof(struct tw_wire_content) == 40, "content");
 
 enum tw_wire_mode { TW_WIRE_STRICT = 0, TW_WIRE_FAST = 1 };
 
-/* Request of LOAD. The program blob (tilewright/progblob.h, with streams) and its binding rows
- * (uint64 each) are in device memory and must remain there, unchanged, until UNLOAD. The program
- * must have passed the loader's verifier. */
+/* Request of LOAD. The program blob (tilewright/progblob.h, with streams), its binding rows (uint64
+ * each, the address of one instance of a tensor, a multiple of TW_WIRE_BIND_ALIGN) and its
+ * certificate are in device memory and must remain there; the device refuses to change them until
+ * UNLOAD. A device with TW_WIRE_CAN_VERIFY refuses a program that breaks a rule of the tile machine
+ * with VERIFY; `what` of the failure begins with the rule's number and name. Any other relies on its
+ * host to have checked, and ignores the certificate; it is sent only the first
+ * TW_WIRE_LOAD_PLAIN_BYTES bytes, because its release may know no more of this structure. */
 struct tw_wire_load {
     uint64_t blob, blob_bytes;
     uint64_t bind, n_bind;
-    uint32_t mode;      /* tw_wire_mode */
-    uint32_t n_threads; /* fast mode: 0 lets the device choose */
+    uint32_t mode;                           /* tw_wire_mode */
+    uint32_t n_threads;                      /* fast mode: 0 lets the device choose */
+    uint64_t certificate, certificate_bytes; /* its words; 0 bytes: none */
+    uint64_t step_ops; /* number of ops per step that it states; 0: not stated */
 };
-TW_STATIC_ASSERT(sizeof(struct tw_wire_load) == 40, "load");
+TW_STATIC_ASSERT(sizeof(struct tw_wire_load) == 64, "load");
+#define TW_WIRE_LOAD_PLAIN_BYTES 40u /* without the certificate */
+#define TW_WIRE_BIND_ALIGN 64u
 
 /* Answer to LOAD. */
 struct tw_wire_loaded {

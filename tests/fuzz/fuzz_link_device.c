@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Fuzzes the device's end of a link with a hostile host: firmware/serve/link_server.c with an
- * emulator. The input is what the host sends, one record for each packet or message. Whatever it
- * sends, the next host gets a clean device. The fuzzer may not LOAD, since programs must have
- * passed the loader's verifier. Records: kind u8, then what give_packet() reads for it.
+ * emulator that verifies what it loads. The input is what the host sends, one record for each
+ * packet or message. Whatever it sends, the next host gets a clean device. Records: kind u8, then
+ * what give_packet() reads for it.
  */
 #include "firmware/link/packet.h"
 #include "firmware/serve/link_server.h"
+#include "firmware/serve/verify_load.h"
 #include "tests/support/fuzz_input.h"
 
 #include <poll.h>
@@ -54,7 +55,7 @@ static size_t say_request(struct host *h) {
              n = fuzz_u16(&h->in);
     n = n < MAX_PAYLOAD ? n : MAX_PAYLOAD;
     struct tw_wire_header w = {.version = TW_WIRE_VERSION_MAX,
-                               .opcode = opcode == TW_WIRE_LOAD ? TW_WIRE_ALLOC : (uint8_t)opcode,
+                               .opcode = (uint8_t)opcode,
                                .sequence = h->sequence,
                                .address = h->address[place % ADDRESSES] + (place >> 4),
                                .length = n};
@@ -81,14 +82,6 @@ static size_t say_part(struct host *h) {
     q.data_crc = tw_packet_crc32c(0, part, q.length);
     tw_link_encode(&q, h->bytes);
     return TW_LINK_HEADER_BYTES + q.length;
-}
-
-/* Returns true for a packet of a LOAD request. */
-static bool loads(const uint8_t *bytes, size_t n) {
-    struct tw_link_header q;
-    return tw_packet_good(bytes, n, &q) && q.kind == TW_LINK_DATA && q.offset <= 5 &&
-           TW_WIRE_AT_opcode - q.offset < q.length &&
-           bytes[TW_LINK_HEADER_BYTES + TW_WIRE_AT_opcode - q.offset] == TW_WIRE_LOAD;
 }
 
 static size_t give_packet(struct host *h) {
@@ -140,7 +133,7 @@ static enum tw_packet_result take_packet(struct tw_pipe *p, uint8_t **bytes, siz
     }
     *bytes = h->bytes;
     *n = give_packet(h);
-    return h->gone ? TW_PACKET_GONE : *n == 0 || loads(*bytes, *n) ? TW_PACKET_AGAIN : TW_PACKET_OK;
+    return h->gone ? TW_PACKET_GONE : *n == 0 ? TW_PACKET_AGAIN : TW_PACKET_OK;
 }
 
 static void record_answer(struct host *h, const uint8_t *message, uint32_t n) {
@@ -199,8 +192,10 @@ static const struct tw_pipe_ops ops = {.send = send_packet,
 /* ---- the device ---- */
 
 static void make_device(void) {
-    const struct tw_emu_options o = {
-        .n_threads = 1, .memory_bytes = MEMORY, .max_payload = TW_LINK_MAX_PAYLOAD};
+    const struct tw_emu_options o = {.n_threads = 1,
+                                     .memory_bytes = MEMORY,
+                                     .max_payload = TW_LINK_MAX_PAYLOAD,
+                                     .verify = tw_serve_verify};
     if (tw_faults_init(&no_faults, NULL, 0, NULL) || tw_emu_create(&o, &emu, NULL) ||
         tw_link_server_create(emu, &no_faults, &served, NULL)) {
         abort();

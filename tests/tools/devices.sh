@@ -135,6 +135,7 @@ check 'selftest passes over a bad link' run 0 selftest --device socket:ill --jso
 same '... in both rounds' 2 "$(field rounds_passed)"
 check '... and reports what had to be resent' [ "$(field resent)" -gt 0 ]
 check '... and what arrived damaged' [ "$(field damaged)" -gt 0 ]
+same '... and that the device verifies programs itself' False "$(field trusts_host)"
 kill -9 "$emulator"
 wait "$emulator" 2>/dev/null
 

@@ -63,8 +63,8 @@ static int test(const struct selftest_args *a, tw_device *device, json_t *steps,
     return !code && ui_stop ? tw_fail(err, TW_E_INTERRUPTED, "interrupted") : code;
 }
 
-static int print_text(const struct selftest_args *a, const struct tw_status_info *s, int64_t passed,
-                      tw_error *err) {
+static int print_text(const struct selftest_args *a, const struct tw_status_info *s,
+                      const struct tw_device_info *info, int64_t passed, tw_error *err) {
     char sent[32], received[32];
     if (a->repeats > 1) {
         printf("ok  %lld of %lld rounds\n", (long long)passed, (long long)a->repeats);
@@ -72,17 +72,22 @@ static int print_text(const struct selftest_args *a, const struct tw_status_info
     printf("    link: %s sent, %s received, resent %llu times, %llu packets damaged\n",
            ui_bytes(s->sent_bytes, sent), ui_bytes(s->received_bytes, received),
            (unsigned long long)s->resent, (unsigned long long)s->damaged);
+    if (info->trusts_host) {
+        printf("    trusts its host: runs programs without verifying them\n");
+    }
     return ui_flush(err);
 }
 
-static int print_json(const struct selftest_args *a, const struct tw_status_info *s, json_t *steps,
-                      int64_t passed, int code, const char *message, tw_error *err) {
+static int print_json(const struct selftest_args *a, const struct tw_status_info *s,
+                      const struct tw_device_info *info, json_t *steps, int64_t passed, int code,
+                      const char *message, tw_error *err) {
     json_t *o = json_pack(
-        "{s:o, s:b, s:I, s:I, s:o, s:s*, s:s*, s:I, s:I, s:I, s:I}", "device", text_json(a->device),
-        "passed", code == 0, "rounds", (json_int_t)a->repeats, "rounds_passed", (json_int_t)passed,
-        "steps", steps, "error", code ? message : NULL, "code", code ? tw_error_name(code) : NULL,
-        "sent_bytes", (json_int_t)s->sent_bytes, "received_bytes", (json_int_t)s->received_bytes,
-        "resent", (json_int_t)s->resent, "damaged", (json_int_t)s->damaged);
+        "{s:o, s:b, s:I, s:I, s:o, s:s*, s:s*, s:I, s:I, s:I, s:I, s:b}", "device",
+        text_json(a->device), "passed", code == 0, "rounds", (json_int_t)a->repeats,
+        "rounds_passed", (json_int_t)passed, "steps", steps, "error", code ? message : NULL, "code",
+        code ? tw_error_name(code) : NULL, "sent_bytes", (json_int_t)s->sent_bytes,
+        "received_bytes", (json_int_t)s->received_bytes, "resent", (json_int_t)s->resent, "damaged",
+        (json_int_t)s->damaged, "trusts_host", info->trusts_host != 0);
     return ui_print_json(o, err);
 }
 
@@ -100,6 +105,7 @@ static int run(int argc, char **argv, tw_error *err) {
     struct tw_device_options o = {.size = sizeof o, .deadline_ms = (uint32_t)(a.deadline * 1000)};
     tw_device *device = NULL;
     struct tw_status_info s = {.size = sizeof s};
+    struct tw_device_info info = {.size = sizeof info};
     int64_t passed = 0;
     json_t *steps = json_array();
     tw_error e = {0};
@@ -108,10 +114,12 @@ static int run(int argc, char **argv, tw_error *err) {
         ui_catch_interrupts();
         code = test(&a, device, steps, &passed, &e);
         tw_device_get_status(device, &s, NULL);
+        tw_device_get_info(device, &info, NULL);
         tw_device_close(device);
     }
-    int printed = a.json   ? print_json(&a, &s, json_incref(steps), passed, code, e.message, err)
-                  : device ? print_text(&a, &s, passed, err)
+    int printed = a.json
+                      ? print_json(&a, &s, &info, json_incref(steps), passed, code, e.message, err)
+                  : device ? print_text(&a, &s, &info, passed, err)
                            : 0;
     json_decref(steps);
     return printed || !code ? printed : tw_fail(err, code, "%s", e.message);

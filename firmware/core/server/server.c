@@ -93,7 +93,7 @@ static int hello(struct tw_server *server, struct tw_server_request *request) {
                        (server->port.memory_bytes ? (uint32_t)TW_WIRE_CAN_KEEP : 0u) |
                        (server->port.kernels && server->port.run ? TW_WIRE_CAN_FAST : 0u) |
                        (server->port.description ? (uint32_t)TW_WIRE_CAN_DESCRIBE : 0u) |
-                       TW_WIRE_CAN_LINK;
+                       (server->port.verify ? (uint32_t)TW_WIRE_CAN_VERIFY : 0u) | TW_WIRE_CAN_LINK;
     id->n_threads = server->port.max_threads;
     id->max_allocations = TW_SERVER_ALLOCATIONS;
     id->max_programs = TW_SERVER_PROGRAMS;
@@ -176,7 +176,7 @@ static const struct {
     [TW_WIRE_READ] = {tw_server_read, sizeof(struct tw_wire_range), sizeof(struct tw_wire_range)},
     [TW_WIRE_FILL] = {tw_server_fill, sizeof(struct tw_wire_range), sizeof(struct tw_wire_range)},
     [TW_WIRE_HASH] = {tw_server_hash, sizeof(struct tw_wire_range), sizeof(struct tw_wire_range)},
-    [TW_WIRE_LOAD] = {tw_server_load, sizeof(struct tw_wire_load), sizeof(struct tw_wire_load)},
+    [TW_WIRE_LOAD] = {tw_server_load, TW_WIRE_LOAD_PLAIN_BYTES, sizeof(struct tw_wire_load)},
     [TW_WIRE_UNLOAD] = {tw_server_unload, 0, 0},
     [TW_WIRE_RUN] = {tw_server_run, sizeof(struct tw_wire_run), TW_WIRE_MAX_PAYLOAD},
     [TW_WIRE_EVENT] = {event, 0, 0},

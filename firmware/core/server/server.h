@@ -23,6 +23,21 @@
 #define TW_SERVER_LOG_LINES 16u
 #define TW_SERVER_LOG_BYTES 96u
 
+/* The certificate of a program (tilewright-machine(7)): words in device memory, aligned to 4. */
+struct tw_server_certificate {
+    const uint32_t *words;
+    uint32_t n_words;  /* 0: LOAD carried none */
+    uint64_t step_ops; /* number of ops per step that it states; 0: not stated */
+};
+
+/* Checks a program and its certificate at LOAD, before anything of it runs. Neither changes until
+ * UNLOAD; all tables of the program lie inside device memory, their content may be anything.
+ * Returns 0, or a TW_E_ code with the reason in what[size], which begins with the rule's number and
+ * name. */
+typedef int tw_server_verifier(void *ctx, const struct tw_program *program,
+                               const struct tw_server_certificate *certificate, char *what,
+                               uint32_t size);
+
 /* What a port of the firmware provides. Hooks run on the caller's thread. */
 struct tw_server_port {
     void *ctx;
@@ -42,6 +57,9 @@ struct tw_server_port {
     /* Computes the BLAKE2b-256 of n bytes of an allocation, for KEEP. NULL: the port trusts its host
      * that the hash is right. */
     void (*hash)(void *ctx, const void *bytes, uint64_t n, uint8_t out[32]);
+    /* NULL: the port trusts its host to have checked programs, and HELLO says so (no
+     * TW_WIRE_CAN_VERIFY). */
+    tw_server_verifier *verify;
     const struct tw_kernel_table *kernels; /* NULL: the device cannot run programs */
     uint64_t memory_bytes; /* of the device; the server limits it to what a pointer reaches */
     uint32_t max_threads;
@@ -54,8 +72,9 @@ struct tw_server_port {
 
 struct tw_server_allocation {
     uint64_t address, bytes;
-    uint32_t users;   /* references by loaded programs; while > 0, FREE is refused */
-    uint32_t frozen;  /* of these, as program blob or binding rows; while > 0, writes are refused */
+    uint32_t users; /* references by loaded programs; while > 0, FREE is refused */
+    /* of these, as program blob, binding rows or certificate; while > 0, writes are refused */
+    uint32_t frozen;
     uint32_t writers; /* of these, as tensors that a program or its host writes */
     /* how many times it was adopted (read-only memory of the port's owner); 0: not */
     uint32_t adopted;
@@ -66,7 +85,7 @@ struct tw_server_allocation {
 struct tw_server_program {
     bool used, broken; /* broken: it faulted in the middle of a step and must be loaded again */
     uint32_t mode, n_threads;
-    uint64_t blob, bind; /* addresses */
+    uint64_t blob, bind, certificate; /* addresses; certificate 0: none */
     uint64_t n_bind;
     uint64_t streams, streams_bytes; /* the server's own memory: the stream table, */
     uint64_t arena, arena_bytes;     /* and the tile machine */
@@ -200,11 +219,12 @@ struct tw_server_allocation *tw_server_find(struct tw_server *server, uint64_t a
 uint64_t tw_server_own_alloc(struct tw_server *server, uint64_t bytes);
 void tw_server_own_free(struct tw_server *server, uint64_t address, uint64_t bytes);
 
-/* Refuses a program whose binding rows name memory that is not allocated or that it may not write,
- * or the same memory for two tensors of which one is written. Errors: RANGE, NOMEM. */
+/* Refuses a program whose binding rows name memory that is not allocated, not aligned to
+ * TW_WIRE_BIND_ALIGN or that it may not write, or the same memory for two tensors of which one is
+ * written. Errors: RANGE, NOMEM. */
 int tw_server_check_bindings(struct tw_server *server, const struct tw_server_program *p);
-/* Adds `add` (1, or -1 modulo 2^32) to the users of the allocations that hold the program's tensors,
- * and to the writers of those that it writes. The bindings must have been checked. */
+/* Adds `add` (1, or -1 modulo 2^32) to the users of the allocations that hold the program's
+ * tensors, and to the writers of those that it writes. The bindings must have been checked. */
 void tw_server_use_tensors(struct tw_server *server, const struct tw_server_program *p,
                            uint32_t add);
 

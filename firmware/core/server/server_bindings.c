@@ -3,6 +3,7 @@
  * Checks what a program is bound to. The loader's proof of order assumes that tensors do not
  * overlap, so on the device, too, what a program writes must be memory that it may write, and must
  * not overlap anything else that its binding rows name. This is the loader's rule 28, by address.
+ * And each tensor must begin where kernels may read it, as a bundle's symbols do.
  */
 #include "firmware/core/server/server.h"
 #include "loader/base/assert.h"
@@ -49,9 +50,12 @@ static bool is_writable(const struct tw_tensor *t) {
 }
 
 /* Counts the instances of all tensors. Few tensors share binding rows, so a program that claims
- * many times more instances than there are rows is refused before they are walked. */
+ * many times more instances than there are rows is refused before they are walked. And the users of
+ * one allocation, which are counted by instance, must fit 32 bits for all programs together. */
 static int count_places(struct tw_server *server, const struct tw_server_program *p, uint64_t *n) {
+    const uint64_t max = UINT32_MAX / TW_SERVER_PROGRAMS / 2;
     uint64_t limit = 16 * (p->n_bind + p->program.n_tensors);
+    limit = limit < max ? limit : max;
     *n = 0;
     for (uint32_t i = 0; i < p->program.n_tensors; i++) {
         const struct tw_tensor *t = &p->program.tensors[i];
@@ -70,8 +74,6 @@ static int count_places(struct tw_server *server, const struct tw_server_program
 static int list_places(struct tw_server *server, const struct tw_server_program *p,
                        struct place *list) {
     const uint64_t *rows = server->port.map(server->port.ctx, p->bind);
-    const struct tw_server_allocation *blob = tw_server_find(server, p->blob, 1),
-                                      *own_rows = tw_server_find(server, p->bind, 1);
     for (uint32_t i = 0; i < p->program.n_tensors; i++) {
         const struct tw_tensor *t = &p->program.tensors[i];
         for (uint32_t k = 0; k < t->bind_count; k++) {
@@ -81,11 +83,11 @@ static int list_places(struct tw_server *server, const struct tw_server_program 
                 return tw_server_refuse(server, TW_E_RANGE, "tensor outside allocated memory",
                                         address, t->bytes);
             }
-            bool own = a == blob || a == own_rows;
-            if (is_writable(t) && (a->adopted || a->frozen || a->kept || own)) {
+            if (is_writable(t) && (a->adopted || a->frozen || a->kept)) {
                 return tw_server_refuse(server, TW_E_RANGE,
-                                        "a program would write memory that is read-only", address,
-                                        t->bytes);
+                                        "rule 28 bindings_apart: a program would write memory that "
+                                        "is read-only",
+                                        address, t->bytes);
             }
             *list++ = (struct place){address, address + t->bytes, i, is_writable(t)};
         }
@@ -101,11 +103,24 @@ static int compare_places(struct tw_server *server, const struct place *list, ui
         const struct place *now = &list[i];
         if (now->address < reach[true] || (now->writable && now->address < reach[false])) {
             return tw_server_refuse(server, TW_E_RANGE,
-                                    "two tensors share memory and one of them is written",
+                                    "rule 28 bindings_apart: two tensors share memory and one of "
+                                    "them is written",
                                     now->address, now->tensor);
         }
         if (reach[now->writable] < now->end) {
             reach[now->writable] = now->end;
+        }
+    }
+    return 0;
+}
+
+/* Kernels rely on it: vector loads of weights, which may be used in place, are aligned. */
+static int check_aligned(struct tw_server *server, const struct place *list, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++) {
+        if (list[i].address % TW_WIRE_BIND_ALIGN != 0) {
+            return tw_server_refuse(server, TW_E_RANGE,
+                                    "a tensor's address is not a multiple of 64", list[i].address,
+                                    TW_WIRE_BIND_ALIGN);
         }
     }
     return 0;
@@ -128,6 +143,7 @@ int tw_server_check_bindings(struct tw_server *server, const struct tw_server_pr
     if (!code) {
         sort(list, n);
         code = compare_places(server, list, n);
+        code = code ? code : check_aligned(server, list, n);
     }
     tw_server_own_free(server, scratch, bytes);
     return code;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The server's LOAD and UNLOAD. LOAD creates a view of a program in device memory and prepares the
- * tile machine for it twice: the first time only to learn how much memory it needs.
+ * The server's LOAD and UNLOAD. LOAD creates a view of a program in device memory, has the port
+ * check it, and prepares the tile machine for it twice: the first time only to learn how much
+ * memory it needs. What it reads is frozen before the first look at it, so nothing can change
+ * between the check and the use, and making room for the program cannot evict parts of it.
  */
 #include "firmware/core/server/server.h"
 #include "loader/base/assert.h"
@@ -46,13 +48,15 @@ static void use_frozen(struct tw_server *server, uint64_t address, uint32_t add)
     TW_ASSERT(a->frozen <= a->users);
 }
 
-/* Adds `add` (1, or -1 modulo 2^32) to the users of the allocations that the program refers to: its
- * blob, its binding rows and what tensors have there. */
-static void use_memory(struct tw_server *server, const struct tw_server_program *p, uint32_t add) {
+/* Adds `add` (1, or -1 modulo 2^32) to the users of the allocations that are read while the program
+ * is loaded: its blob, its binding rows and its certificate. */
+static void use_program(struct tw_server *server, const struct tw_server_program *p, uint32_t add) {
     use_frozen(server, p->blob, add);
     if (p->n_bind) {
         use_frozen(server, p->bind, add);
-        tw_server_use_tensors(server, p, add);
+    }
+    if (p->certificate) {
+        use_frozen(server, p->certificate, add);
     }
 }
 
@@ -82,6 +86,26 @@ static int open_blob(struct tw_server *server, const struct tw_wire_load *q,
     int code = tw_progblob_open(h, (size_t)q->blob_bytes, NULL, 0, &p->program,
                                 server->port.map(server->port.ctx, p->streams), n_streams, &what);
     return code ? tw_server_refuse(server, code, what, q->blob_bytes, 0) : 0;
+}
+
+/* Has the port check the program. */
+static int verify(struct tw_server *server, const struct tw_wire_load *q,
+                  const struct tw_server_program *p) {
+    if (!server->port.verify) {
+        return 0;
+    }
+    const struct tw_server_certificate certificate = {
+        .words = p->certificate ? server->port.map(server->port.ctx, p->certificate) : NULL,
+        .n_words = p->certificate ? (uint32_t)(q->certificate_bytes / 4) : 0,
+        .step_ops = q->step_ops};
+    char what[sizeof server->answer.failure.what] = "";
+    int code = server->port.verify(server->port.ctx, &p->program, &certificate, what, sizeof what);
+    if (code) {
+        what[sizeof what - 1] = 0;
+        tw_server_log(server, what);
+        tw_server_refuse(server, code, what, 0, 0);
+    }
+    return code;
 }
 
 static int prepare_machine(struct tw_server_program *p, const struct tw_machine_config *config,
@@ -146,7 +170,15 @@ static int check_load(struct tw_server *server, const struct tw_wire_load *q) {
         return tw_server_refuse(server, TW_E_RANGE, "program outside allocated memory", q->blob,
                                 q->blob_bytes);
     }
-    if (has_writers(server, q->blob) || has_writers(server, q->bind)) {
+    bool certified = server->port.verify && q->certificate_bytes != 0;
+    if (certified && (q->certificate % 4 != 0 || q->certificate_bytes % 4 != 0 ||
+                      q->certificate_bytes / 4 > UINT32_MAX ||
+                      !tw_server_find(server, q->certificate, q->certificate_bytes))) {
+        return tw_server_refuse(server, TW_E_RANGE, "certificate outside allocated memory",
+                                q->certificate, q->certificate_bytes);
+    }
+    if (has_writers(server, q->blob) || has_writers(server, q->bind) ||
+        (certified && has_writers(server, q->certificate))) {
         return tw_server_refuse(server, TW_E_RANGE,
                                 "another loaded program writes the memory of this one", q->blob,
                                 q->bind);
@@ -170,10 +202,65 @@ static uint32_t choose_threads(const struct tw_program *p, uint32_t max) {
     return threads < 1 ? 1 : threads < max ? (uint32_t)threads : max;
 }
 
+static void choose_team(struct tw_server *server, const struct tw_wire_load *q,
+                        struct tw_server_program *p) {
+    if (p->mode == TW_WIRE_FAST) {
+        uint32_t wanted =
+            q->n_threads ? q->n_threads : choose_threads(&p->program, server->port.max_threads);
+        wanted = wanted < p->program.n_sites ? wanted : p->program.n_sites;
+        p->n_threads = server->port.team(server->port.ctx, wanted);
+        TW_ASSERT(p->n_threads > 0);
+    }
+}
+
+/* Checks the program, whose blob, rows and certificate are frozen, and prepares its machine. */
+static int prepare(struct tw_server *server, const struct tw_wire_load *q,
+                   struct tw_server_program *p, uint32_t number) {
+    int code = open_blob(server, q, p);
+    code = code ? code : verify(server, q, p);
+    code = code ? code : tw_server_check_bindings(server, p);
+    if (code) {
+        return code;
+    }
+    tw_server_use_tensors(server, p, 1);
+    choose_team(server, q, p);
+    code = build_machine(server, q, p, number);
+    if (code) {
+        tw_server_use_tensors(server, p, UINT32_MAX);
+    }
+    return code;
+}
+
+static int load(struct tw_server *server, const struct tw_wire_load *q, struct tw_server_program *p,
+                uint32_t number) {
+    TW_ASSERT(!p->used && !p->arena && !p->streams);
+    memset(p, 0, sizeof *p);
+    p->mode = q->mode;
+    p->blob = q->blob;
+    p->bind = q->bind;
+    p->n_bind = q->n_bind;
+    p->certificate = server->port.verify && q->certificate_bytes ? q->certificate : 0;
+    use_program(server, p, 1);
+    int code = prepare(server, q, p, number);
+    if (code) {
+        use_program(server, p, UINT32_MAX);
+        release(server, p);
+        return code;
+    }
+    TW_ASSERT(p->streams && p->arena && !p->strict != !p->plan);
+    p->used = true;
+    server->counters.programs++;
+    return 0;
+}
+
 int tw_server_load(struct tw_server *server, struct tw_server_request *request) {
-    struct tw_wire_load q;
-    memcpy(&q, request->payload, sizeof q);
-    uint32_t n = 0;
+    struct tw_wire_load q = {0};
+    uint32_t bytes = request->header.length, n = 0;
+    if (bytes != sizeof q && bytes != TW_WIRE_LOAD_PLAIN_BYTES) {
+        return tw_server_refuse(server, TW_E_PROTOCOL, "payload length not valid for this request",
+                                bytes, sizeof q);
+    }
+    memcpy(&q, request->payload, bytes);
     while (n < TW_SERVER_PROGRAMS && server->programs[n].used) {
         n++;
     }
@@ -181,34 +268,11 @@ int tw_server_load(struct tw_server *server, struct tw_server_request *request) 
         return tw_server_refuse(server, TW_E_NOMEM, "program table full", n, TW_SERVER_PROGRAMS);
     }
     int code = check_load(server, &q);
+    code = code ? code : load(server, &q, &server->programs[n], n);
     if (code) {
         return code;
     }
-    struct tw_server_program *p = &server->programs[n];
-    TW_ASSERT(!p->used && !p->arena && !p->streams);
-    memset(p, 0, sizeof *p);
-    p->mode = q.mode;
-    p->blob = q.blob;
-    p->bind = q.bind;
-    p->n_bind = q.n_bind;
-    code = open_blob(server, &q, p);
-    code = code ? code : tw_server_check_bindings(server, p);
-    if (!code && p->mode == TW_WIRE_FAST) {
-        uint32_t wanted =
-            q.n_threads ? q.n_threads : choose_threads(&p->program, server->port.max_threads);
-        wanted = wanted < p->program.n_sites ? wanted : p->program.n_sites;
-        p->n_threads = server->port.team(server->port.ctx, wanted);
-        TW_ASSERT(p->n_threads > 0);
-    }
-    code = code ? code : build_machine(server, &q, p, n);
-    if (code) {
-        release(server, p);
-        return code;
-    }
-    TW_ASSERT(p->streams && p->arena && !p->strict != !p->plan);
-    p->used = true;
-    use_memory(server, p, 1);
-    server->counters.programs++;
+    const struct tw_server_program *p = &server->programs[n];
     struct tw_wire_loaded *a = &server->answer.loaded;
     memset(a, 0, sizeof *a);
     a->program = n;
@@ -221,7 +285,8 @@ int tw_server_load(struct tw_server *server, struct tw_server_request *request) 
 
 static void unload(struct tw_server *server, struct tw_server_program *p) {
     TW_ASSERT(p->used && server->counters.programs > 0);
-    use_memory(server, p, UINT32_MAX);
+    tw_server_use_tensors(server, p, UINT32_MAX);
+    use_program(server, p, UINT32_MAX);
     release(server, p);
     server->counters.programs--;
 }
