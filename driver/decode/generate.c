@@ -28,7 +28,7 @@ struct loop {
 };
 
 static bool interrupted(const struct loop *l) {
-    return tw_stopped(l->o->stop);
+    return tw_session_stopped(l->session);
 }
 
 static int init_sampler(struct loop *l, tw_error *err) {
@@ -39,6 +39,14 @@ static int init_sampler(struct loop *l, tw_error *err) {
                                   .min_p = l->o->min_p,
                                   .seed = l->o->seed};
     return tw_sampler_init(&l->sampler, &p, l->session->n_vocab, err);
+}
+
+/* Sets the reason that goes with the code of a step. */
+static int record_reason(struct loop *l, int code) {
+    l->r.reason = code == TW_E_CONTEXT_FULL  ? TW_STOP_CONTEXT
+                  : code == TW_E_INTERRUPTED ? TW_STOP_INTERRUPT
+                                             : l->r.reason;
+    return code;
 }
 
 /* Feeds the prompt, in parts, so that an interrupt takes effect between them. */
@@ -56,7 +64,7 @@ static int feed_prompt(struct loop *l, const uint32_t *ids, size_t n, tw_error *
         size_t m = n < part ? n : part;
         int code = tw_session_feed(l->session, ids, m, err);
         if (code) {
-            return code;
+            return record_reason(l, code);
         }
         l->r.n_prompt += (uint32_t)m;
         if (l->o->on_prompt) {
@@ -122,11 +130,6 @@ static bool take(struct loop *l, uint32_t id, int *code, tw_error *err) {
     return false;
 }
 
-static int record_context(struct loop *l, int code) {
-    l->r.reason = code == TW_E_CONTEXT_FULL ? TW_STOP_CONTEXT : l->r.reason;
-    return code;
-}
-
 /* ---- tokens that the device chooses ---- */
 
 static void list_stops(const struct loop *l, struct tw_greedy_options *o) {
@@ -173,10 +176,13 @@ static int generate_on_device(struct loop *l, uint32_t id, tw_error *err) {
         int code = tw_session_run_greedy(l->session, id, &o, ids, &n, &reason, &fault), taken;
         double run_s = tw_clock_s() - begin;
         if (take_run(l, ids, n, &taken, err)) {
+            if (code == TW_E_INTERRUPTED) {
+                tw_error_append(err, ", in the middle of a step; create a new session to continue");
+            }
             return taken;
         }
         if (code) {
-            return record_context(l, tw_fail(err, code, "%s", fault.message));
+            return record_reason(l, tw_fail(err, code, "%s", fault.message));
         }
         if (reason == TW_STOP_INTERRUPT) {
             l->r.reason = reason;
@@ -201,7 +207,7 @@ static int generate(struct loop *l, tw_error *err) {
         }
         code = tw_session_feed(l->session, &id, 1, err);
         if (code) {
-            return record_context(l, code);
+            return record_reason(l, code);
         }
     }
 }
@@ -283,7 +289,9 @@ int tw_generate(tw_session *session, const uint32_t *prompt, size_t n_prompt,
     l.on_device = greedy && o.flags & TW_GENERATE_NO_LOGITS &&
                   session->deployment->device->identity.capabilities & TW_WIRE_CAN_GREEDY;
     code = init_sampler(&l, err);
+    session->stop[1] = o.stop;
     code = code ? code : run(&l, prompt, n_prompt, err);
+    session->stop[1] = NULL;
     tw_sampler_finish(&l.sampler);
     if (result) {
         l.r.size = sizeof l.r;

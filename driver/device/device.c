@@ -156,6 +156,7 @@ static int greet(struct tw_device *d, tw_error *err) {
                               TW_MACHINE_ABI_MAJOR, TW_MACHINE_ABI_MAJOR, id->abi_major,
                               id->abi_major, err);
     }
+    d->transport->can_cancel = id->capabilities & TW_WIRE_CAN_CANCEL;
     return 0;
 }
 
@@ -365,7 +366,7 @@ static int check_answer(const struct tw_device *d, const struct tw_device_call *
  * report the cause and do not touch the device. */
 static int record_loss(struct tw_device *d, int code, const tw_error *e, tw_error *err) {
     if (code == TW_E_DEVICE_LOST || code == TW_E_TIMEOUT || code == TW_E_PROTOCOL ||
-        code == TW_E_VERSION) {
+        code == TW_E_VERSION || code == TW_E_INTERRUPTED) {
         d->lost = code;
         snprintf(d->cause, sizeof d->cause, "%.*s", (int)sizeof d->cause - 1, e->message);
     }
@@ -379,6 +380,12 @@ static int check_alive(const struct tw_device *d, tw_error *err) {
                    : 0;
 }
 
+static void set_stop(struct tw_device *d, const volatile sig_atomic_t *const *stop) {
+    for (uint32_t i = 0; i < TW_STOP_WORDS; i++) {
+        d->transport->stop[i] = stop ? stop[i] : NULL;
+    }
+}
+
 static int post(struct tw_device *d, const struct tw_device_call *call, struct tw_wire_header *sent,
                 tw_error *err) {
     uint8_t bytes[TW_WIRE_HEADER_BYTES];
@@ -389,6 +396,7 @@ static int post(struct tw_device *d, const struct tw_device_call *call, struct t
                                     .length = call->bytes};
     tw_wire_encode(sent, bytes);
     d->sent_bytes += call->bytes;
+    set_stop(d, call->stop);
     tw_status_begin(&d->status, call->opcode, call->bytes);
     tw_error e = {0};
     int code = d->transport->ops->submit(d->transport, bytes, call->payload, call->bytes, &e);
@@ -402,6 +410,7 @@ static int collect(struct tw_device *d, const struct tw_device_call *call,
     uint32_t payload_bytes = 0;
     struct tw_wire_header h;
     tw_error e = {0};
+    set_stop(d, call->stop);
     int code = d->transport->ops->receive(d->transport, bytes, &payload, &payload_bytes, &e);
     code = code ? code : check_answer(d, call, sent, bytes, &h, payload_bytes, &e);
     if (code) {
@@ -434,6 +443,7 @@ int tw_device_call(struct tw_device *device, const struct tw_device_call *call, 
     int code = check_alive(device, err);
     code = code ? code : post(device, call, &sent, err);
     code = code ? code : collect(device, call, &sent, err);
+    set_stop(device, NULL);
     pthread_mutex_unlock(&device->lock);
     return code;
 }
@@ -478,6 +488,7 @@ int tw_device_call_many(struct tw_device *device, uint64_t n,
     uint64_t good = 0;
     pthread_mutex_lock(&device->lock);
     int code = call_many(device, n, fill, ctx, &good, err);
+    set_stop(device, NULL);
     pthread_mutex_unlock(&device->lock);
     if (n_good) {
         *n_good = good;

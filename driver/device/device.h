@@ -22,7 +22,7 @@ struct tw_device {
     uint32_t sequence;
     uint64_t sent_bytes; /* payloads of all requests */
     /* 0, or the code for which every call fails from now on: DEVICE_LOST, TIMEOUT, PROTOCOL,
-     * VERSION */
+     * VERSION, INTERRUPTED */
     int lost;
     char cause[200];
     struct tw_wire_identity identity;
@@ -52,9 +52,12 @@ struct tw_device_call {
     uint32_t *out_length;            /* or NULL; else the answer may be shorter: its length */
     uint64_t *out_address;           /* or NULL; the answer's address */
     struct tw_wire_failure *failure; /* or NULL; filled when the device refuses the request */
+    /* or NULL; the TW_STOP_WORDS words that end the request: tw_transport.stop */
+    const volatile sig_atomic_t *const *stop;
 };
 /* Sends a request and waits for its answer. Errors: the code with which the device refused;
- * DEVICE_LOST, TIMEOUT, PROTOCOL (the answer does not match the request). */
+ * DEVICE_LOST, TIMEOUT, PROTOCOL (the answer does not match the request); INTERRUPTED (a stop
+ * word). */
 int tw_device_call(struct tw_device *device, const struct tw_device_call *call, tw_error *err);
 /* Returns whether the device was lost by a TIMEOUT in the middle of a step; *out then names the op
  * that has not ended, and one that waits for it. */

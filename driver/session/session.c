@@ -113,6 +113,7 @@ int tw_session_create(tw_deployment *deployment, const struct tw_session_options
     s->deployment = deployment;
     tw_deployment_retain(deployment);
     s->mode = o->mode;
+    s->stop[0] = o->stop;
     s->n_vocab = note->n_vocab;
     s->n_ctx = o->n_ctx ? o->n_ctx : note->n_ctx;
     code = make_segments(s, err);
@@ -185,7 +186,8 @@ int tw_session_check_feed(const struct tw_session *s, const uint32_t *ids, size_
         return code;
     }
     if (s->broken) {
-        return tw_fail(err, TW_E_FAULT, "session: an earlier step failed; create a new session");
+        return tw_fail(err, TW_E_FAULT,
+                       "session: an earlier step failed or was interrupted; create a new session");
     }
     if (n == 0) {
         return tw_fail(err, TW_E_USAGE, "session: no tokens to feed");

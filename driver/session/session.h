@@ -8,6 +8,7 @@
 
 #include "driver/device/deploy.h"
 #include "driver/tokenizer/utf8_stream.h"
+#include "loader/base/stop.h"
 
 #include <stdatomic.h>
 
@@ -46,7 +47,9 @@ struct tw_session {
     uint32_t n_vocab, n_ctx, chunk, n_threads;
     uint32_t position;
     uint64_t steps;
-    bool broken;               /* a step failed: the state is undefined */
+    bool broken; /* a step failed or was cancelled: the state is undefined */
+    /* words that end a step: the session's own, and that of the tw_generate() in progress; or NULL */
+    const volatile sig_atomic_t *stop[TW_STOP_WORDS];
     uint64_t *segment_address; /* n_segments: the deployment's and the session's own */
     uint64_t bind_address;
     uint64_t *bind; /* host copy of the rows */
@@ -78,6 +81,13 @@ static inline int tw_session_check_reset(const struct tw_session *s, tw_error *e
 /* Checks whether n tokens can be fed. Errors: USAGE, FAULT (an earlier step failed), CONTEXT_FULL,
  * RANGE. */
 int tw_session_check_feed(const struct tw_session *s, const uint32_t *ids, size_t n, tw_error *err);
+/* Returns true if one of the session's stop words is set. */
+static inline bool tw_session_stopped(const struct tw_session *s) {
+    return tw_stopped(s->stop[0]) || tw_stopped(s->stop[1]);
+}
+/* Returns true if the device cancelled a step in its middle; a request that was cancelled before its
+ * step has changed nothing. */
+bool tw_session_was_cut(const struct tw_wire_failure *f);
 /* Writes the inputs of a step to the program's request number `copy`, and returns it. */
 uint8_t *tw_session_set_inputs(const struct session_program *p, uint32_t copy, uint32_t position,
                                const uint32_t *ids, uint32_t rows);

@@ -126,6 +126,24 @@ int tw_session_explain_numbers(struct tw_session *s, const struct session_progra
                    programs[n - 1]->program->name);
 }
 
+bool tw_session_was_cut(const struct tw_wire_failure *f) {
+    return f->code == TW_E_INTERRUPTED && strcmp(f->what, "Cancelled") == 0;
+}
+
+/* "decode: interrupted in the middle of a step, at position 12 (site 3, math, op 12); ..." */
+static int explain_cut(const struct tw_session *s, const struct tw_program *p,
+                       const struct tw_wire_failure *f, tw_error *err) {
+    char place[80] = "";
+    if (f->site < p->n_sites && f->engine < TW_ENGINE_COUNT) {
+        snprintf(place, sizeof place, " (site %u, %s, op %u)", f->site, tw_engine_name(f->engine),
+                 f->op_index);
+    }
+    return tw_fail(err, TW_E_INTERRUPTED,
+                   "%s: interrupted in the middle of a step, at position %u%s; the sequence is "
+                   "undefined from there on: create a new session",
+                   p->name, s->position, place);
+}
+
 /* "decode: fault Undefined at site 3, math, op 12 (matmul), section layer, layer.attn_q: have 4,
  * need 8" */
 int tw_session_explain(const struct tw_session *s, const struct session_program *p,
@@ -134,6 +152,9 @@ int tw_session_explain(const struct tw_session *s, const struct session_program 
     if (code == TW_E_TIMEOUT) {
         explain_stuck(s, prog, err);
         return code;
+    }
+    if (code == TW_E_INTERRUPTED && tw_session_was_cut(f)) {
+        return explain_cut(s, prog, f, err);
     }
     if (f->site == TW_NONE || f->stage >= prog->n_stages) {
         tw_error_prefix(err, prog->name);

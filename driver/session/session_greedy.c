@@ -69,7 +69,8 @@ static int call_device(struct tw_session *s, const struct tw_greedy_options *o, 
         .bytes = (uint32_t)((uint8_t *)(p->greedy + 1) - p->request),
         .out = &s->tokens,
         .out_bytes = (uint32_t)(sizeof s->tokens.head + o->n * sizeof s->tokens.id[0]),
-        .failure = &failure};
+        .failure = &failure,
+        .stop = s->stop};
     int code = tw_device_call(s->deployment->device, &call, err);
     set_request(p, NULL);
     code = code ? code : tw_bundle_intact(&s->deployment->decoder->bundle, err);
@@ -113,6 +114,10 @@ static int take_ended(struct tw_session *s, uint32_t fed, enum tw_stop_reason *r
         return 0;
     case TW_WIRE_ENDED_FAULT:
         break;
+    }
+    if (tw_session_was_cut(f)) {
+        *reason = TW_STOP_INTERRUPT;
+        return tw_session_explain(s, &s->decode, f, TW_E_INTERRUPTED, err);
     }
     if (f->site == TW_NONE && strcmp(f->what, "NotFinite") == 0) {
         return explain_numbers(s, fed, err);
@@ -162,7 +167,7 @@ int tw_session_run_greedy(tw_session *s, uint32_t id, const struct tw_greedy_opt
     if (code) {
         return code;
     }
-    if (atomic_exchange(s->interrupt, 0)) {
+    if (atomic_exchange(s->interrupt, 0) || tw_session_stopped(s)) {
         *reason = TW_STOP_INTERRUPT;
         return 0;
     }

@@ -21,7 +21,8 @@ struct step {
 struct batch {
     struct step step[TW_DEVICE_IN_FLIGHT];
     uint64_t n_steps;
-    bool prompt;                  /* the tokens were given, not generated */
+    bool prompt; /* the tokens were given, not generated */
+    const volatile sig_atomic_t *const *stop;
     struct tw_device_read logits; /* after the steps */
 };
 
@@ -55,6 +56,7 @@ static void fill(void *ctx, uint64_t i, struct tw_device_call *call) {
     struct batch *r = ctx;
     if (i >= r->n_steps) {
         tw_device_read_fill(&r->logits, i - r->n_steps, call);
+        call->stop = r->stop;
         return;
     }
     struct step *t = &r->step[i];
@@ -63,7 +65,8 @@ static void fill(void *ctx, uint64_t i, struct tw_device_call *call) {
                                     .bytes = t->program->request_bytes,
                                     .out = &t->done,
                                     .out_bytes = sizeof t->done,
-                                    .failure = &t->failure};
+                                    .failure = &t->failure,
+                                    .stop = r->stop};
 }
 
 /* Plans the next steps for n tokens and returns how many tokens they take. */
@@ -144,6 +147,11 @@ static int run(struct tw_session *s, struct batch *r, bool wanted, tw_error *err
     if (!code && wanted && tw_first_not_finite(s->logits, s->n_vocab) < s->n_vocab) {
         code = explain_numbers(s, r, err);
     }
+    if (code == TW_E_INTERRUPTED && !s->deployment->device->lost && n_good < r->n_steps &&
+        !tw_session_was_cut(&r->step[n_good].failure)) {
+        s->logits = NULL; /* between two steps: the session can continue */
+        return code;
+    }
     return code ? tw_session_break(s, code, err) : 0;
 }
 
@@ -154,8 +162,13 @@ int tw_session_feed(tw_session *session, const uint32_t *ids, size_t n, tw_error
     code = code ? code : tw_session_check_feed(s, ids, n, err);
     bool prompt = n > 1;
     while (!code && n) {
+        if (tw_session_stopped(s)) {
+            return tw_fail(err, TW_E_INTERRUPTED, "session: interrupted at position %u",
+                           s->position);
+        }
         struct batch r;
         r.prompt = prompt;
+        r.stop = s->stop;
         size_t taken = plan(s, ids, n, &r);
         code = run(s, &r, taken == n, err);
         ids += taken;

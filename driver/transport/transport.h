@@ -10,6 +10,7 @@
 #include "tilewright/error.h"
 #include "tilewright/link.h"
 
+#include <signal.h>
 #include <stdbool.h>
 
 struct tw_transport_options {
@@ -31,6 +32,9 @@ struct tw_transport_info {
     /* speed of its link now, and on the best link; 0: unknown */
     uint32_t link_mbits, link_best_mbits;
 };
+
+#define TW_STOP_WORDS 2u
+#define TW_STOP_GRACE_MS 40u
 
 struct tw_transport; /* a backend's own structure, which begins with this */
 
@@ -96,6 +100,13 @@ struct tw_transport {
     struct tw_transport_count count;
     /* recovery steps that open had to take, in words; NULL or "": none */
     const char *recovered;
+    /* Set by the owner for the requests that it submits and receives: words that a signal handler or
+     * another thread may set (loader/base/stop.h); each may be NULL. When one of them is set, the
+     * backend lets what is executing go on for TW_STOP_GRACE_MS, so that an ordinary step completes,
+     * then ends it: the device refuses it with INTERRUPTED. A device that does not end it in time, or
+     * cannot (can_cancel), is let go of: receive fails with INTERRUPTED, and the handle is dead. */
+    const volatile sig_atomic_t *stop[TW_STOP_WORDS];
+    bool can_cancel; /* set by the owner: TW_WIRE_CAN_CANCEL of the device's identity */
     /* Set by the owner, or NULL: called inside submit and receive when the device makes progress
      * while they wait. */
     void (*on_progress)(void *ctx);

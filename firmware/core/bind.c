@@ -24,6 +24,11 @@ void tw_fault_set_nomem(struct tw_fault *fault, uint64_t have, uint64_t need) {
     fault->code = TW_E_NOMEM;
 }
 
+void tw_fault_set_cancelled(struct tw_fault *fault) {
+    tw_fault_set(fault, "Cancelled", TW_NONE, 0, 0);
+    fault->code = TW_E_INTERRUPTED;
+}
+
 bool tw_group_has(const struct tw_program *p, uint32_t group, uint32_t site) {
     return tw_group_holds(p, &p->groups[group], site);
 }

@@ -12,14 +12,17 @@
 #include "tilewright/footprint.h"
 
 /* Sets a fault's name and the numbers compared; the caller sets the place. The value of
- * tw_fault_fail is TW_E_FAULT, that of tw_fault_nomem TW_E_NOMEM (have, need: bytes), as in
- * `return tw_fault_fail(...)` (tilewright/error.h). */
+ * tw_fault_fail is TW_E_FAULT, that of tw_fault_nomem TW_E_NOMEM (have, need: bytes), that of
+ * tw_fault_cancelled TW_E_INTERRUPTED (what = Cancelled), as in `return tw_fault_fail(...)`
+ * (tilewright/error.h). */
 void tw_fault_set(struct tw_fault *fault, const char *what, uint32_t object, uint64_t have,
                   uint64_t need);
 void tw_fault_set_nomem(struct tw_fault *fault, uint64_t have, uint64_t need);
+void tw_fault_set_cancelled(struct tw_fault *fault);
 #define tw_fault_fail(fault, what, object, have, need) \
     (tw_fault_set((fault), (what), (object), (have), (need)), TW_E_FAULT)
 #define tw_fault_nomem(fault, have, need) (tw_fault_set_nomem((fault), (have), (need)), TW_E_NOMEM)
+#define tw_fault_cancelled(fault) (tw_fault_set_cancelled(fault), TW_E_INTERRUPTED)
 
 /* Streams are numbered by site, then by engine. */
 static inline uint32_t tw_stream_site(uint32_t stream) {

@@ -35,6 +35,24 @@ struct tw_watch {
     _Atomic uint32_t progress, site, engine, op_index, opcode;
 };
 
+/* Ends a step that is running, from outside. A step that was ended leaves the machine faulted, and
+ * what it writes (State, Outputs) undefined. Every thread that runs a step looks at it before each
+ * op, or every few entries of a plan and turns of a wait, so a step ends when a few kernels have. */
+struct tw_cancel {
+    /* Not 0: end the step. Any thread may set it at any time; who clears it waits until no step
+     * runs. */
+    _Atomic uint32_t now;
+    /* NULL, or a function that returns true to end the step: for words that only the port knows,
+     * such as one that a signal handler sets. Called as often as `now` is read, by several threads
+     * at once, so it must be cheap. */
+    bool (*asked)(void *ctx);
+    void *ctx;
+};
+static inline bool tw_cancelled(const struct tw_cancel *c) {
+    return c && (atomic_load_explicit(&c->now, memory_order_relaxed) != 0 ||
+                 (c->asked && c->asked(c->ctx)));
+}
+
 /* What the machine runs on. Device addresses are turned into pointers by `map` (NULL if [address,
  * address + size) is not device memory that the host has allocated); the emulator's is the identity
  * with a range check. */
@@ -49,7 +67,8 @@ struct tw_machine_config {
      * have left. 0 except in tests; other values are refused if a semaphore is incremented in a
      * loop over a trip. */
     uint32_t first_epoch;
-    struct tw_watch *watch; /* or NULL: where strict steps report their progress */
+    struct tw_watch *watch;         /* or NULL: where strict steps report their progress */
+    const struct tw_cancel *cancel; /* or NULL: nothing ends a step from outside */
 };
 
 /* The order in which engines run. Canonical: round robin over (site, engine), each until it blocks.
@@ -97,7 +116,8 @@ int tw_strict_init(const struct tw_machine_config *config, struct tw_arena *aren
  * After a fault, other than InputRange, every later step is refused (Faulted). Errors: FAULT with
  * what = ReadOutOfRange, WriteOutOfRange, Undefined (a byte never written was read), Role,
  * FifoOverrun, FifoUnderrun, Deadlock (no engine can run; names the first waiter), BadOp,
- * InputRange, IdOutOfRange. */
+ * InputRange, IdOutOfRange. INTERRUPTED with what = Cancelled: config.cancel ended the step, at the
+ * op that the fault names. */
 int tw_strict_step(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t seed,
                    struct tw_fault *fault);
 /* Returns the number of ops executed in the last step. */
@@ -110,7 +130,7 @@ void tw_strict_check_numbers(struct tw_strict *s, bool check);
 struct tw_plan;
 
 /* Flattens the program for n_threads host threads (site s runs on thread s * n_threads / n_sites).
- * The arena is used as by tw_strict_init. Errors: NOMEM, FAULT. */
+ * The arena is used as by tw_strict_init. Errors: NOMEM, FAULT, INTERRUPTED (Cancelled). */
 int tw_plan_build(const struct tw_machine_config *config, uint32_t n_threads,
                   struct tw_arena *arena, struct tw_plan **out, struct tw_fault *fault);
 /* Latches the trips of the next step and resets per-step thread state; called by one thread before
@@ -118,12 +138,17 @@ int tw_plan_build(const struct tw_machine_config *config, uint32_t n_threads,
 int tw_plan_begin(struct tw_plan *plan, struct tw_fault *fault);
 /* Runs thread t's part of the step; all threads must run theirs concurrently (or t in ascending
  * order cooperatively where n_threads is 1). No allocation, no system call; waits spin with a pause
- * and call `relax` (may be NULL) after many spins. */
+ * and call `relax` (may be NULL) after many spins. If config.cancel ends the step in one thread, all
+ * of them return. */
 void tw_plan_run(struct tw_plan *plan, uint32_t thread, void (*relax)(void *ctx), void *ctx);
+/* Returns true if the last step was ended by config.cancel before it was complete. Call it when all
+ * threads have returned from tw_plan_run. */
+bool tw_plan_was_cut(const struct tw_plan *plan);
 
 /* Runs a step as tw_plan_begin and tw_plan_run do, with all threads' parts on the calling thread,
  * and checks what each op computes (as tw_strict_check_numbers): to find why an earlier run of the
- * same step had an unusable result. Faults: NotFinite, and those of tw_plan_begin. */
+ * same step had an unusable result. Faults: NotFinite, Cancelled (INTERRUPTED), and those of
+ * tw_plan_begin. */
 int tw_plan_check_numbers(struct tw_plan *plan, struct tw_fault *fault);
 
 /* Legal from any thread while the plan runs. tw_plan_progress returns a counter that changes as the

@@ -129,10 +129,13 @@ static void describe(struct tw_server_port *port, const struct tw_emu_options *o
     port->team = emu_team;
     port->hash = emu_hash;
     port->verify = options->verify;
+    port->asked = options->asked;
+    port->asked_ctx = options->asked_ctx;
     port->kernels = options->kernels ? options->kernels : tw_kernel_table_best();
     port->memory_bytes = options->memory_bytes ? options->memory_bytes : host_memory();
     port->max_threads = options->n_threads ? options->n_threads : tw_emu_processors();
     port->max_payload = options->max_payload;
+    port->can_cancel = options->can_cancel;
     port->max_threads =
         port->max_threads < TW_EMU_MAX_THREADS ? port->max_threads : TW_EMU_MAX_THREADS;
     const char *target = options->target ? options->target : "";

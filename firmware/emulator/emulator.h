@@ -23,10 +23,14 @@ struct tw_emu_options {
     uint32_t n_threads;
     uint64_t memory_bytes;                 /* of the device; 0: what the host has */
     uint32_t max_payload;                  /* of a message; 0: TW_WIRE_MAX_PAYLOAD */
+    bool can_cancel;                       /* as in struct tw_server_port */
     const struct tw_kernel_table *kernels; /* NULL: the fastest for this processor */
     /* Checks programs at LOAD, without a context; NULL: the host has checked them, as a driver in
      * this process does when it opens a bundle. */
     tw_server_verifier *verify;
+    /* NULL, or as in struct tw_server_port: ends what the device is executing when it returns true */
+    bool (*asked)(void *asked_ctx);
+    void *asked_ctx;
 };
 
 /* Creates a device. Its worker threads, n_threads - 1 at most, start when a program that needs them

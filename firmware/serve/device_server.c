@@ -29,6 +29,11 @@
 #define ANSWERED_MS 10000u /* if it was answered and did not close */
 #define SILENT_MS 1000u    /* if it has not sent an OPEN */
 #define FULL_MS 100u       /* either, while every slot is taken and others may be waiting */
+/* Between two looks at the stop word, which a signal may have set without ending our wait: another
+ * thread took the signal, or it came just before the wait. With a host, which may have a step that
+ * has to be ended, and without: */
+#define BUSY_MS 40
+#define IDLE_MS 250
 
 /* A client that is not (or not yet) the host. */
 struct pending {
@@ -69,6 +74,7 @@ static int make_device(struct tw_device_server *s, const struct tw_device_server
     struct tw_emu_options e = o->emu;
     e.max_payload = TW_LINK_MAX_PAYLOAD;
     e.verify = tw_serve_verify; /* the host is another party */
+    e.can_cancel = true;
     struct tw_emu *emu;
     struct tw_slow_kernels how;
     if (tw_faults_kernels(&s->faults, &how)) {
@@ -311,7 +317,8 @@ static void turn(struct tw_device_server *s) {
     struct pollfd p[OWN + MAX_MEDIA + MAX_PENDING];
     struct pending *who[OWN + MAX_MEDIA + MAX_PENDING];
     uint32_t n = list_fds(s, p, who);
-    if (poll(p, n, free_slot(s) ? 250 : FULL_MS / 2) < 0) {
+    int ms = p[3].fd >= 0 || !free_slot(s) ? BUSY_MS : IDLE_MS;
+    if (poll(p, n, ms) < 0) {
         return; /* a signal */
     }
     if (p[2].revents) {

@@ -127,7 +127,7 @@ static void forget_host(struct tw_link_server *s) {
     tw_server_reset(tw_emu_server(s->emu));
     pthread_mutex_lock(&s->lock);
     s->generation++;
-    s->received = s->executed = s->acked = s->received_bytes = 0;
+    s->received = s->executed = s->acked = s->received_bytes = s->cancelled = 0;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -194,6 +194,7 @@ static void execute_next(struct tw_link_server *s, bool wait) {
     const struct slot *request = tw_link_server_slot(s->request, number);
     s->executing = opcode_of(request) ? opcode_of(request) : 1u;
     s->program = program_of(request);
+    tw_server_cancel(tw_emu_server(s->emu), number <= s->cancelled);
     pthread_mutex_unlock(&s->lock);
     execute(s, number);
     atomic_fetch_add_explicit(&s->progress, 1, memory_order_relaxed);
@@ -355,7 +356,7 @@ void tw_link_server_detach(struct tw_link_server *s, enum cleanup cleanup) {
     s->cleanup = cleanup;
     s->was_dirty = cleanup == CLEANUP_RESET;
     write_disconnect_reason(s);
-    s->received = s->executed = s->acked = s->received_bytes = 0;
+    s->received = s->executed = s->acked = s->received_bytes = s->cancelled = 0;
     tw_server_cancel(tw_emu_server(s->emu), true);
     struct tw_slow_kernels how;
     if (tw_faults_kernels(s->faults, &how)) {

@@ -99,6 +99,17 @@ bool tw_link_server_send_progress(struct tw_link_server *s) {
     return tw_link_server_send(s, s->host, &h, &p, sizeof p);
 }
 
+/* Ends the request that is executing, if the CANCEL covers it, and those before it that are not
+ * executing yet when their turn comes. A request that has been executed is not affected, nor is one
+ * after it: the host may have sent the CANCEL before it had the answer. */
+static void take_cancel(struct tw_link_server *s, uint32_t sequence) {
+    TW_ASSERT(s->host && tw_link_server_sound(s));
+    s->cancelled = sequence > s->cancelled ? sequence : s->cancelled;
+    if (s->executing && s->executed < s->cancelled) {
+        tw_server_cancel(tw_emu_server(s->emu), true);
+    }
+}
+
 static bool handle(struct tw_link_server *s, uint8_t *bytes, size_t n) {
     struct tw_link_header h;
     struct tw_link_resend resend = {0};
@@ -130,6 +141,9 @@ static bool handle(struct tw_link_server *s, uint8_t *bytes, size_t n) {
     case TW_LINK_PING:
         s->resend_requested = false; /* the request or its answer may have been lost */
         return tw_link_server_send_progress(s);
+    case TW_LINK_CANCEL:
+        take_cancel(s, h.sequence);
+        return true;
     case TW_LINK_CLOSE:
         s->close_received = true;
         return false;

@@ -47,6 +47,7 @@ struct tw_link_server {
     uint32_t received_bytes; /* of the next request */
     bool resend_requested;   /* a RESEND was sent; no other until some of the data came */
     uint32_t executing;      /* opcode, 0: none */
+    uint32_t cancelled;      /* the host has sent CANCEL for requests up to this number */
     uint32_t program;        /* of a RUN, or TW_NONE */
     struct slot request[TW_LINK_CREDITS], answer[TW_LINK_CREDITS];
     _Atomic uint16_t check; /* the checksum that the host uses: TW_LINK_CHECKSUM, or 0 (CRC32C) */

@@ -38,13 +38,14 @@ extern "C" {
     X(RESEND, 4, "both: resend messages from `sequence` on; tw_link_resend")                  \
     X(PING, 5, "host: asks for progress")                                                     \
     X(PROGRESS, 6, "device: answer to PING; tw_link_progress")                                \
-    X(CLOSE, 7, "host: closes the device: kept weights stay, everything else is freed")
+    X(CLOSE, 7, "host: closes the device: kept weights stay, everything else is freed")       \
+    X(CANCEL, 8, "host: ends requests up to number `sequence` that take long, executing or not")
 
 enum tw_link_kind {
 #define TW_X(name, number, text) TW_LINK_##name = number,
     TW_LINK_KINDS(TW_X)
 #undef TW_X
-        TW_LINK_KIND_LIMIT = 8
+        TW_LINK_KIND_LIMIT = 9
 };
 
 /* X(field, type, offset). generation: of the open, 0 before OPENED; ack: number of the last message

@@ -35,7 +35,8 @@
  * Callbacks receive structures of the library's size.
  *
  * Stop words: a function with a parameter or option `stop` polls *stop several times a second and
- * returns once it is not 0. A signal handler may assign to such a word; another thread sets it with
+ * returns once it is not 0; one that waits for a device's step does so within 100 ms, whatever the
+ * step is. A signal handler may assign to such a word; another thread sets it with
  * an atomic store, __atomic_store_n(stop, 1, __ATOMIC_RELAXED). NULL means that it is never
  * stopped.
  */
@@ -337,6 +338,10 @@ struct tw_session_options {
     uint32_t chunk;
     uint32_t random_schedule; /* strict: pick engines at random, from `seed`; same result */
     uint64_t seed;
+    /* or NULL: once it is not 0, the session's functions return INTERRUPTED. A step that is running
+     * then may complete within 40 ms; after that it is ended in its middle, and the session can only
+     * be destroyed. Must outlive the session. */
+    const volatile sig_atomic_t *stop;
 };
 
 /* Creates a sequence at position 0. *out is the caller's: tw_session_destroy(). Errors: USAGE (an
@@ -359,10 +364,12 @@ int tw_session_get_info(const tw_session *session, struct tw_session_info *info,
 
 /* Appends n tokens (n > 0) to the sequence. Does not allocate; makes no system call other than to
  * wake threads. Errors, before anything has run: RANGE (an id outside the vocabulary),
- * CONTEXT_FULL, USAGE (no tokens; the device was reset). Errors that end the session, so that it
+ * CONTEXT_FULL, USAGE (no tokens; the device was reset). INTERRUPTED (tw_session_options.stop):
+ * tw_session_position() tells how many tokens were fed. Errors that end the session, so that it
  * can only be destroyed: FAULT (names program, site, engine, op and graph operation; also if logits
- * are infinite or NaN, with the layer and operation where that began) and TRUNCATED (the bundle's
- * file was truncated: tw_guard_files). */
+ * are infinite or NaN, with the layer and operation where that began) TRUNCATED (the bundle's
+ * file was truncated: tw_guard_files); and INTERRUPTED if a step was ended in its middle, as the
+ * message says. */
 int tw_session_feed(tw_session *session, const uint32_t *ids, size_t n, tw_error *err);
 /* Returns the n_vocab logits that follow the last token fed, valid until the session's next feed.
  * NULL before the first feed, after a rewind, and if `session` is NULL. */
@@ -398,7 +405,8 @@ struct tw_generate_options {
     int (*on_token)(void *ctx, uint32_t id, const float *logits);
     int (*on_text)(void *ctx, const char *text, size_t n);
     void *ctx;
-    /* or NULL: generation ends after the current token once it is not 0 */
+    /* or NULL: generation ends after the current token once it is not 0, or in the middle of a step
+     * as tw_session_options.stop says */
     const volatile sig_atomic_t *stop;
     /* or NULL: called after each part of the prompt; done == total in the last call, before the
      * first token */
@@ -431,10 +439,11 @@ struct tw_greedy_options {
  * request: the device chooses and feeds by itself. `options` must not be NULL, as n has no default.
  * `tokens` (room for n) receives the *n_tokens chosen. The last one is not fed, so the next run may
  * begin with it; the session's logits are those it was chosen from. *reason: COUNT (n tokens), END
- * (the last one is in `stop`), CONTEXT (no room to feed the last one), INTERRUPT. Chooses the same
+ * (the last one is in `stop`), CONTEXT (no room to feed the last one), INTERRUPT (also if the
+ * session's stop word is set before a token is begun). Chooses the same
  * tokens as feeding one at a time. Does not allocate. Errors: those of tw_session_feed(); USAGE (n
- * or n_stops out of range); UNSUPPORTED (not a capability of the device). On FAULT, `tokens` holds
- * those generated before the fault. */
+ * or n_stops out of range); UNSUPPORTED (not a capability of the device). On FAULT and
+ * INTERRUPTED, `tokens` holds those generated before it. */
 int tw_session_run_greedy(tw_session *session, uint32_t id, const struct tw_greedy_options *options,
                           uint32_t *tokens, uint32_t *n_tokens, enum tw_stop_reason *reason,
                           tw_error *err);

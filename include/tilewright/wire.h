@@ -116,7 +116,8 @@ enum tw_wire_capabilities {
     TW_WIRE_CAN_LINK = 16,     /* its chips have links: it runs programs that span several */
     TW_WIRE_CAN_DESCRIBE = 32, /* DESCRIBE */
     /* LOAD checks program and certificate; without it the device trusts its host to have done so */
-    TW_WIRE_CAN_VERIFY = 64
+    TW_WIRE_CAN_VERIFY = 64,
+    TW_WIRE_CAN_CANCEL = 128 /* CANCEL of tilewright/link.h */
 };
 
 /* What a device is and can do; the answer to HELLO. */

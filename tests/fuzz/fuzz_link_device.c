@@ -20,7 +20,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define MAX_PAYLOAD 4096u
 #define ADDRESSES 8u
 
-enum record { RAW, REQUEST, PART, RESEND, PING, CLOSE, OPEN, SETTLE, ACK, NO_ROOM, GONE, RECORDS };
+enum record {
+    RAW,
+    REQUEST,
+    PART,
+    RESEND,
+    PING,
+    CLOSE,
+    OPEN,
+    SETTLE,
+    ACK,
+    NO_ROOM,
+    GONE,
+    CANCEL,
+    RECORDS
+};
 
 struct host {
     struct tw_pipe base;
@@ -105,6 +119,9 @@ static size_t give_packet(struct host *h) {
         return say(h, TW_LINK_PING, 0, NULL, 0);
     case CLOSE:
         return say(h, TW_LINK_CLOSE, 0, NULL, 0);
+    case CANCEL:
+        n = fuzz_u8(&h->in);
+        return say(h, TW_LINK_CANCEL, (uint32_t)n, NULL, 0);
     case OPEN:
         fuzz_bytes(&h->in, &open, sizeof open);
         return say(h, TW_LINK_OPEN, 0, &open, sizeof open);

@@ -6,7 +6,7 @@
  */
 #include "driver/transport/emu/emu_faults.h"
 #include "driver/transport/emu/emu_options.h"
-#include "driver/transport/transport.h"
+#include "driver/transport/grace.h"
 #include "firmware/emulator/emulator.h"
 
 #include <stdio.h>
@@ -16,6 +16,7 @@ struct emu_transport {
     struct tw_transport base;
     struct tw_emu *emu;
     bool answer_pending; /* `answer` has not been received yet */
+    struct tw_grace grace;
     struct tw_server_answer answer;
 };
 
@@ -42,6 +43,11 @@ static void discover(bool (*found)(void *ctx, const struct tw_transport_info *in
     }
 }
 
+static bool is_asked(void *ctx) {
+    struct emu_transport *t = ctx;
+    return tw_grace_is_over(&t->grace, &t->base);
+}
+
 static int open_emu(const char *rest, const struct tw_transport_options *options,
                     struct tw_transport **out, tw_error *err) {
     struct tw_emu_target target;
@@ -64,6 +70,8 @@ static int open_emu(const char *rest, const struct tw_transport_options *options
     }
     t->base.ops = &tw_transport_emu;
     t->base.credits = 1;
+    o.asked = is_asked;
+    o.asked_ctx = t;
     code = tw_emu_create(&o, &t->emu, err);
     if (code) {
         free(t);

@@ -22,6 +22,11 @@
 /* if longer passes between two reads of the clock, this process was stopped, not the device */
 #define PAUSE_MS 1000u
 #define LATE_PACKETS 64u /* packets that are still examined after the deadline */
+/* With a stop word: the longest wait before another look at it, milliseconds from one CANCEL to the
+ * next, and from the first to letting go of a device that does not follow it. */
+#define STOP_LOOK_MS 10u
+#define CANCEL_TICK_MS 20u
+#define CANCEL_MS 1000u
 #define MAX_RESENDS 200u /* in one wait, without progress */
 
 /* ---- failing ---- */
@@ -36,7 +41,8 @@ static int fail_link(struct tw_link *l, int code, const char *cause, tw_error *e
     if (cause != l->end.cause) {
         snprintf(l->end.cause, sizeof l->end.cause, "%s", cause);
     }
-    TW_ASSERT(code == TW_E_DEVICE_LOST || code == TW_E_TIMEOUT || code == TW_E_VERSION);
+    TW_ASSERT(code == TW_E_DEVICE_LOST || code == TW_E_TIMEOUT || code == TW_E_VERSION ||
+              code == TW_E_INTERRUPTED);
     l->end.code = code;
     if (!l->opening.recovering) {
         l->wiring.pipe->ops->hang_up(l->wiring.pipe);
@@ -281,6 +287,7 @@ void tw_link_start_waiting(struct tw_link *l) {
     l->wait.tick_ms = TICK_FIRST_MS;
     l->wait.damaged = l->wait.late = l->wait.resends = l->wait.other_version = 0;
     l->wait.all_ones = l->wait.probed = false;
+    l->wait.cancelled_at = l->wait.cancel_sent_at = 0;
 }
 
 static int ping(struct tw_link *l, uint64_t now, tw_error *err) {
@@ -290,6 +297,32 @@ static int ping(struct tw_link *l, uint64_t now, tw_error *err) {
     l->conn.resend_requested = false; /* the request to resend may have been lost */
     int code = l->conn.generation ? 0 : tw_link_send_open(l, 0, err);
     return code ? code : send_small(l, tw_link_new_header(l, TW_LINK_PING, 0), NULL, 0, err);
+}
+
+/* Has the device end what it is executing for us, if the owner's stop word says so. CANCEL is sent
+ * again until the answer arrives, for it may be lost. Fails if the device does not follow. */
+static int follow_stop(struct tw_link *l, uint64_t now, tw_error *err) {
+    if (l->conn.sent == l->conn.answered || !tw_grace_is_over(&l->grace, &l->base)) {
+        return 0;
+    }
+    if (!l->base.can_cancel) {
+        return fail_link(l, TW_E_INTERRUPTED,
+                         "interrupted; it cannot end a step that is running, so the connection was "
+                         "closed, which resets it",
+                         err);
+    }
+    if (l->wait.cancelled_at && now - l->wait.cancelled_at >= CANCEL_MS) {
+        return fail_link(l, TW_E_INTERRUPTED,
+                         "interrupted; it did not end the step that is running, so the connection "
+                         "was closed, which resets it",
+                         err);
+    }
+    if (l->wait.cancel_sent_at && now - l->wait.cancel_sent_at < CANCEL_TICK_MS) {
+        return 0;
+    }
+    l->wait.cancelled_at = l->wait.cancelled_at ? l->wait.cancelled_at : now;
+    l->wait.cancel_sent_at = now;
+    return send_small(l, tw_link_new_header(l, TW_LINK_CANCEL, l->conn.sent), NULL, 0, err);
 }
 
 static void record_damage(struct tw_link *l, size_t n) {
@@ -327,7 +360,9 @@ static int idle(struct tw_link *l, uint64_t now, bool damaged, size_t n, tw_erro
     TW_ASSERT(l->wait.pinged_at <= now && l->wait.progress_at <= now && l->wait.tick_ms > 0);
     uint64_t tick = l->wait.pinged_at + l->wait.tick_ms - now,
              left = l->wait.progress_at + l->wait.deadline_ms - now;
-    l->wiring.pipe->ops->wait(l->wiring.pipe, false, (int)(tick < left ? tick : left));
+    left = tick < left ? tick : left;
+    left = tw_stop_words_exist(&l->base) && left > STOP_LOOK_MS ? STOP_LOOK_MS : left;
+    l->wiring.pipe->ops->wait(l->wiring.pipe, false, (int)left);
     return 0;
 }
 
@@ -340,6 +375,10 @@ int tw_link_next_packet(struct tw_link *l, struct tw_link_header *h, tw_error *e
             return fail_gone(l, err);
         }
         uint64_t now = read_clock(l);
+        int code = follow_stop(l, now, err);
+        if (code) {
+            return code;
+        }
         TW_ASSERT(r != TW_PACKET_OK || (l->in && n <= TW_PACKET_BYTES));
         bool good = r == TW_PACKET_OK && tw_packet_good(l->in, n, h);
         l->wait.heard_at = good ? now : l->wait.heard_at;
@@ -349,7 +388,7 @@ int tw_link_next_packet(struct tw_link *l, struct tw_link_header *h, tw_error *e
             (now - l->wait.progress_at < l->wait.deadline_ms || ++l->wait.late <= LATE_PACKETS)) {
             return 0;
         }
-        int code = good ? fail_expired(l, err) : idle(l, now, r == TW_PACKET_OK, n, err);
+        code = good ? fail_expired(l, err) : idle(l, now, r == TW_PACKET_OK, n, err);
         if (code) {
             return code;
         }

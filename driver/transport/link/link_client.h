@@ -7,7 +7,7 @@
 #ifndef TW_DRIVER_TRANSPORT_LINK_LINK_CLIENT_H
 #define TW_DRIVER_TRANSPORT_LINK_LINK_CLIENT_H
 
-#include "driver/transport/transport.h"
+#include "driver/transport/grace.h"
 #include "firmware/link/pipe.h"
 #include "tilewright/link.h"
 
@@ -66,11 +66,15 @@ struct tw_link {
         uint32_t resends;       /* times that requests were sent again */
         uint32_t other_version; /* of packets of another link version, or 0 */
         bool all_ones, probed;  /* the last damaged packet was all 0xFF; status was probed */
+        uint64_t cancelled_at;  /* first and last CANCEL of this wait; 0: none */
+        uint64_t cancel_sent_at;
     } wait;
+    struct tw_grace grace;
 
     /* How the link ended; set by a fail_*() function. */
     struct {
-        int code;       /* 0 while the link works; then DEVICE_LOST, TIMEOUT or VERSION */
+        /* 0 while the link works; then DEVICE_LOST, TIMEOUT, VERSION or INTERRUPTED */
+        int code;
         bool pipe_gone; /* the pipe can no longer carry packets */
         char cause[200];
     } end;

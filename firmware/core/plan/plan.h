@@ -27,6 +27,9 @@ enum plan_kind {
 
 /* flag: publish the thread's progress after this entry because another thread waits for it */
 #define PLAN_POST 1u
+/* flags of calls that take long: look for a cancel before it; run it in parts (kernel_parts.h) */
+#define PLAN_LOOK 2u
+#define PLAN_PARTS 4u
 
 /* One condition of a PLAN_WAIT. */
 struct plan_wait {
@@ -108,9 +111,10 @@ struct plan_checks {
 };
 
 /* A plan. Only tw_plan_begin() changes it between steps; during a step each thread writes its own
- * progress. */
+ * progress, and `cut` if it is cancelled. */
 struct tw_plan {
     struct tw_machine_config config;
+    _Atomic uint32_t cut; /* 1: a thread has left the step before its end, and all others must */
     uint32_t n_threads;
     /* progress counts start at `base` in this step, and `stride` later in each following step */
     uint32_t base, stride;

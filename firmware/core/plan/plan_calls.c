@@ -3,6 +3,7 @@
  * Emission of kernel calls: constants come from the text, pointers from the resolver, and what
  * depends on trips or dynamic loops becomes patches.
  */
+#include "firmware/core/kernel_parts.h"
 #include "firmware/core/plan/plan_walk.h"
 
 #include "loader/base/assert.h"
@@ -54,6 +55,9 @@ static void emit_call(struct walk *w, const struct walk_engine *e, const struct 
     TW_ASSERT(w->config.kernels->fn[op->code] && op->n_regions <= TW_KARGS_REGIONS);
     entry->code = op->code;
     entry->u.call.fn = w->config.kernels->fn[op->code];
+    uint64_t work = tw_call_work(op->code, &op->args);
+    entry->flags |= (uint8_t)((work >= TW_LOOK_WORK ? PLAN_LOOK : 0u) |
+                              (op->code == TW_OP_MATMUL && work > TW_PART_WORK ? PLAN_PARTS : 0u));
     entry->u.call.args = op->args;
     entry->u.call.args.block = (uint32_t)b->block;
     entry->rows_trip = op->rows_trip;

@@ -137,6 +137,9 @@ static int run_engine(struct walk *w, struct walk_engine *e, bool *progressed) {
         if (is_dynamic(w, op) || is_blocked(w, e, op, &have, &need)) {
             return 0;
         }
+        if (tw_cancelled(w->config.cancel)) {
+            return locate_fault(w, e, tw_fault_cancelled(w->fault));
+        }
         *progressed = true;
         if (op->code == TW_OP_LOOP || op->code == TW_OP_END) {
             constant_loop(w, e, op);

@@ -3,12 +3,17 @@
  * Replay: a thread executes its array of entries from first to last. Nothing is decoded, checked or
  * allocated here; whatever depends on the step's input was checked in tw_plan_begin().
  */
+#include "firmware/core/kernel_parts.h"
 #include "firmware/core/plan/plan.h"
 #include "loader/base/compiler.h"
 
 #include "loader/base/assert.h"
 
 #define SPINS_BEFORE_RELAX 2048u
+/* A thread looks for a cancel at the end of each iteration of a dynamic loop, and once in so many
+ * entries or turns of a wait: powers of two. On a small model an entry takes 100 ns. */
+#define ENTRIES_PER_LOOK 8u
+#define SPINS_PER_LOOK 16u
 
 /* ---- begin ---- */
 
@@ -53,6 +58,7 @@ int tw_plan_begin(struct tw_plan *plan, struct tw_fault *fault) {
     }
     if (rc == 0) {
         plan->base += plan->stride;
+        atomic_store_explicit(&plan->cut, 0, memory_order_relaxed);
     }
     return rc;
 }
@@ -60,13 +66,22 @@ int tw_plan_begin(struct tw_plan *plan, struct tw_fault *fault) {
 /* ---- run ---- */
 
 struct run {
-    const struct tw_plan *plan;
+    struct tw_plan *plan;
     const struct plan_thread *thread;
     void (*relax)(void *ctx);
     void *ctx;
     uint32_t base;
     uint32_t iteration[TW_MAX_VARS]; /* of the open dynamic loops, by nesting level */
 };
+
+/* Returns true if the step must end here. The first thread that is asked to end it says so to all
+ * others: they may wait for what it will not do, and may not be asked. */
+static bool must_end(const struct run *r) {
+    if (tw_cancelled(r->plan->config.cancel)) {
+        atomic_store_explicit(&r->plan->cut, 1, memory_order_relaxed);
+    }
+    return atomic_load_explicit(&r->plan->cut, memory_order_relaxed) != 0;
+}
 
 /* Stores the call's arguments in this iteration. Returns false if there are no rows. */
 static bool patch_call(const struct run *r, const struct plan_entry *e, struct tw_kargs *args) {
@@ -99,18 +114,40 @@ static void call_patched(const struct run *r, const struct plan_entry *e) {
     }
 }
 
-static void wait_for(const struct run *r, const struct plan_entry *e) {
+/* Returns false if the step must end. */
+static bool call_in_parts(const struct run *r, const struct plan_entry *e) {
+    struct tw_kargs args = e->u.call.args, part;
+    if (e->kind == PLAN_PATCHED && !patch_call(r, e, &args)) {
+        return true;
+    }
+    uint32_t n = tw_part_panels(&args), panels = tw_args_matmul(&args).panels;
+    for (uint32_t first = 0; first < panels; first += n) {
+        if (must_end(r)) {
+            return false;
+        }
+        tw_part_of(&args, first, n, &part);
+        e->u.call.fn(&part);
+    }
+    return true;
+}
+
+/* Returns false if the step must end: what was waited for has not come. */
+static bool wait_for(const struct run *r, const struct plan_entry *e) {
     for (uint32_t i = 0; i < e->n; i++) {
         _Atomic uint32_t *count = &r->plan->progress[e->u.wait[i].thread].count;
         uint32_t target = r->base + e->u.wait[i].count, spins = 0;
         while ((int32_t)(atomic_load_explicit(count, memory_order_acquire) - target) < 0) {
             TW_SPIN_PAUSE();
+            if (spins % SPINS_PER_LOOK == 0 && must_end(r)) {
+                return false;
+            }
             if (++spins >= SPINS_BEFORE_RELAX && r->relax) {
                 r->relax(r->ctx);
                 spins = 0;
             }
         }
     }
+    return true;
 }
 
 /* Returns the index of the entry that begins the loop or, if there are no iterations, ends it. */
@@ -125,6 +162,14 @@ static uint32_t repeat_loop(struct run *r, const struct plan_entry *e, uint32_t 
     return ++r->iteration[e->u.loop.level] < n ? e->u.loop.other : at;
 }
 
+/* Tells other threads that entry i is complete, if one of them waits for it. */
+static void publish(const struct run *r, uint32_t thread, uint32_t i) {
+    if (r->thread->entries[i].flags & PLAN_POST) {
+        atomic_store_explicit(&r->plan->progress[thread].count, r->base + i + 1,
+                              memory_order_release);
+    }
+}
+
 void tw_plan_run(struct tw_plan *plan, uint32_t thread, void (*relax)(void *ctx), void *ctx) {
     TW_ASSERT(thread < plan->n_threads);
     struct run r = {plan, &plan->threads[thread], relax, ctx, plan->base, {0}};
@@ -132,7 +177,18 @@ void tw_plan_run(struct tw_plan *plan, uint32_t thread, void (*relax)(void *ctx)
     uint32_t n = r.thread->n_entries;
     for (uint32_t i = 0; i < n; i++) {
         const struct plan_entry *e = &entries[i];
+        if ((i % ENTRIES_PER_LOOK == 0 || e->kind == PLAN_END || e->flags & PLAN_LOOK) &&
+            must_end(&r)) {
+            return;
+        }
         atomic_store_explicit(&plan->progress[thread].at, i, memory_order_relaxed);
+        if (e->flags & PLAN_PARTS) {
+            if (!call_in_parts(&r, e)) {
+                return;
+            }
+            publish(&r, thread, i);
+            continue;
+        }
         switch ((enum plan_kind)e->kind) {
         case PLAN_CALL:
             e->u.call.fn(&e->u.call.args);
@@ -141,7 +197,9 @@ void tw_plan_run(struct tw_plan *plan, uint32_t thread, void (*relax)(void *ctx)
             call_patched(&r, e);
             break;
         case PLAN_WAIT:
-            wait_for(&r, e);
+            if (!wait_for(&r, e)) {
+                return;
+            }
             break;
         case PLAN_LOOP:
             i = enter_loop(&r, e, i);
@@ -151,11 +209,12 @@ void tw_plan_run(struct tw_plan *plan, uint32_t thread, void (*relax)(void *ctx)
             break;
         }
         TW_ASSERT(i < n);
-        if (entries[i].flags & PLAN_POST) {
-            atomic_store_explicit(&plan->progress[thread].count, plan->base + i + 1,
-                                  memory_order_release);
-        }
+        publish(&r, thread, i);
     }
+}
+
+bool tw_plan_was_cut(const struct tw_plan *plan) {
+    return atomic_load_explicit(&plan->cut, memory_order_relaxed) != 0;
 }
 
 /* ---- run with a check of each result ---- */
@@ -253,6 +312,10 @@ static int run_checked(struct tw_plan *plan, uint32_t thread, bool *moved, struc
     memcpy(r.iteration, c->iteration, sizeof r.iteration);
     for (; c->at < r.thread->n_entries && rc == 0; c->at++) {
         const struct plan_entry *e = &r.thread->entries[c->at];
+        if (must_end(&r)) {
+            rc = tw_fault_cancelled(fault);
+            break;
+        }
         if (!may_go_on(&r, e)) {
             break;
         }

@@ -93,7 +93,9 @@ static int hello(struct tw_server *server, struct tw_server_request *request) {
                        (server->port.memory_bytes ? (uint32_t)TW_WIRE_CAN_KEEP : 0u) |
                        (server->port.kernels && server->port.run ? TW_WIRE_CAN_FAST : 0u) |
                        (server->port.description ? (uint32_t)TW_WIRE_CAN_DESCRIBE : 0u) |
-                       (server->port.verify ? (uint32_t)TW_WIRE_CAN_VERIFY : 0u) | TW_WIRE_CAN_LINK;
+                       (server->port.verify ? (uint32_t)TW_WIRE_CAN_VERIFY : 0u) |
+                       (server->port.can_cancel ? (uint32_t)TW_WIRE_CAN_CANCEL : 0u) |
+                       TW_WIRE_CAN_LINK;
     id->n_threads = server->port.max_threads;
     id->max_allocations = TW_SERVER_ALLOCATIONS;
     id->max_programs = TW_SERVER_PROGRAMS;
@@ -250,6 +252,8 @@ void tw_server_handle(struct tw_server *server, const uint8_t header[TW_WIRE_HEA
 void tw_server_init(struct tw_server *server, const struct tw_server_port *port) {
     memset(server, 0, sizeof *server);
     server->port = *port;
+    server->cancel.asked = port->asked;
+    server->cancel.ctx = port->asked_ctx;
     atomic_store_explicit(&server->watch.site, TW_NONE, memory_order_relaxed);
     /* Memory beyond the reach of a pointer is not used, so every checked range fits a size_t. */
     if (server->port.memory_bytes > SIZE_MAX) {

@@ -60,10 +60,15 @@ struct tw_server_port {
     /* NULL: the port trusts its host to have checked programs, and HELLO says so (no
      * TW_WIRE_CAN_VERIFY). */
     tw_server_verifier *verify;
+    /* NULL, or the function of struct tw_cancel: returns true to end what the device is executing.
+     * Called by the threads that run a step. */
+    bool (*asked)(void *asked_ctx);
+    void *asked_ctx;
     const struct tw_kernel_table *kernels; /* NULL: the device cannot run programs */
     uint64_t memory_bytes; /* of the device; the server limits it to what a pointer reaches */
     uint32_t max_threads;
     uint32_t max_payload; /* of a message; 0: TW_WIRE_MAX_PAYLOAD */
+    bool can_cancel;      /* takes CANCEL while a request is executed, and calls tw_server_cancel */
     char target[64], device[32];
     /* The target's description as JSON text, terminated, for DESCRIBE; NULL: none. Must outlive the
      * server. */
@@ -84,6 +89,7 @@ struct tw_server_allocation {
 
 struct tw_server_program {
     bool used, broken; /* broken: it faulted in the middle of a step and must be loaded again */
+    bool cut;          /* broken because its step was cancelled */
     uint32_t mode, n_threads;
     uint64_t blob, bind, certificate; /* addresses; certificate 0: none */
     uint64_t n_bind;
@@ -102,9 +108,11 @@ struct tw_server {
     struct tw_server_program programs[TW_SERVER_PROGRAMS];
     struct tw_wire_counters counters;
     uint64_t progress; /* counts steps; the answer to HEARTBEAT */
-    /* Other threads of the port may read the one and set the other during a request. */
+    /* Other threads of the port may read the one and set cancel.now during a request. */
     struct tw_watch watch; /* watch.progress changes whenever the device makes progress */
-    _Atomic bool cancel;   /* end a run before its next step: nobody waits for its answer */
+    uint8_t pad[64]; /* the threads of a step read `cancel` all the time: nobody writes near it */
+    struct tw_cancel cancel; /* tw_server_cancel */
+    uint8_t pad_cancel[64];
     struct {
         uint32_t first, count, lost;
         uint64_t number;
@@ -168,9 +176,12 @@ void tw_server_log(struct tw_server *server, const char *text);
 static inline uint32_t tw_server_progress(const struct tw_server *server) {
     return atomic_load_explicit(&server->watch.progress, memory_order_relaxed);
 }
-/* Sets or clears the word that ends a run before its next step. Legal from any thread. */
+/* Sets or clears the word that ends what the device is executing: a RUN in the middle of its step,
+ * a LOAD, FILL or HASH. The request is then refused with INTERRUPTED, and a program that was in a
+ * step must be loaded again. Requests that begin while the word is set end likewise, before their
+ * first step. Legal from any thread; clear it while no request is handled. */
 static inline void tw_server_cancel(struct tw_server *server, bool cancel) {
-    atomic_store_explicit(&server->cancel, cancel, memory_order_relaxed);
+    atomic_store_explicit(&server->cancel.now, cancel, memory_order_relaxed);
 }
 
 /* ---- shared by the server's files ---- */

@@ -181,6 +181,18 @@ int tw_server_read(struct tw_server *server, struct tw_server_request *request) 
     return 0;
 }
 
+/* FILL and HASH look for a cancel before each part of this size. */
+#define PART_BYTES ((uint64_t)1 << 20)
+
+static uint64_t next_part(uint64_t at, uint64_t bytes) {
+    TW_ASSERT(at < bytes);
+    return bytes - at < PART_BYTES ? bytes - at : PART_BYTES;
+}
+
+static int refuse_cancelled(struct tw_server *server, uint64_t at, uint64_t bytes) {
+    return tw_server_refuse(server, TW_E_INTERRUPTED, "cancelled before its end", at, bytes);
+}
+
 int tw_server_fill(struct tw_server *server, struct tw_server_request *request) {
     struct tw_wire_range q;
     memcpy(&q, request->payload, sizeof q);
@@ -188,7 +200,12 @@ int tw_server_fill(struct tw_server *server, struct tw_server_request *request) 
     if (!p) {
         return server->answer.failure.code;
     }
-    memset(p, (int)(q.value & 0xFFu), (size_t)q.bytes);
+    for (uint64_t at = 0; at < q.bytes; at += PART_BYTES) {
+        if (tw_cancelled(&server->cancel)) {
+            return refuse_cancelled(server, at, q.bytes);
+        }
+        memset(p + at, (int)(q.value & 0xFFu), (size_t)next_part(at, q.bytes));
+    }
     return 0;
 }
 
@@ -200,7 +217,14 @@ int tw_server_hash(struct tw_server *server, struct tw_server_request *request) 
         return server->answer.failure.code;
     }
     memset(&server->answer.hash, 0, sizeof server->answer.hash);
-    server->answer.hash.crc32c = tw_wire_crc32c(0, p, (size_t)q.bytes);
+    uint32_t crc = 0;
+    for (uint64_t at = 0; at < q.bytes; at += PART_BYTES) {
+        if (tw_cancelled(&server->cancel)) {
+            return refuse_cancelled(server, at, q.bytes);
+        }
+        crc = tw_wire_crc32c(crc, p + at, (size_t)next_part(at, q.bytes));
+    }
+    server->answer.hash.crc32c = crc;
     request->out = &server->answer.hash;
     request->out_bytes = sizeof server->answer.hash;
     return 0;

@@ -124,6 +124,7 @@ static int build_machine(struct tw_server *server, const struct tw_wire_load *q,
                                        .map = map_range,
                                        .ctx = server,
                                        .watch = &server->watch,
+                                       .cancel = &server->cancel,
                                        .kernels = server->port.kernels};
     struct tw_arena arena = {NULL, 0, 0};
     struct tw_fault fault;

@@ -4,6 +4,7 @@
  * chooses each step's likeliest token and makes it the next step's input, so that many tokens need
  * one request.
  */
+#include "firmware/core/bind.h"
 #include "firmware/core/server/server.h"
 #include "loader/base/assert.h"
 #include "tilewright/numerics.h"
@@ -34,7 +35,9 @@ static int check_program(struct run *r) {
     r->program = &server->programs[r->q.program];
     if (r->program->broken) {
         return tw_server_refuse(server, TW_E_FAULT,
-                                "the program has faulted and must be loaded again",
+                                r->program->cut
+                                    ? "a step of the program was cancelled; it must be loaded again"
+                                    : "the program has faulted and must be loaded again",
                                 r->program->steps, 0);
     }
     if (r->q.scheduler >= TW_SCHED_COUNT) {
@@ -154,16 +157,23 @@ static int run_machine(const struct run *r, struct tw_fault *fault) {
     int code = tw_plan_begin(p->plan, fault);
     if (!code) {
         r->server->port.run(r->server->port.ctx, p->plan, p->n_threads);
+        if (tw_plan_was_cut(p->plan)) {
+            fault->site = fault->engine = fault->op_index = fault->stage = TW_NONE;
+            code = tw_fault_cancelled(fault);
+        }
     }
     return code;
 }
 
-/* Counts a fault, describes it in *failure and posts it as an event. Returns its code. */
+/* Counts a fault, describes it in *failure and posts it as an event. Returns its code. A step that
+ * was cancelled is none: whoever cancelled it knows. */
 static int record_fault(const struct run *r, const struct tw_fault *fault,
                         struct tw_wire_failure *failure) {
-    r->server->counters.faults++;
     int code = tw_server_fault(failure, r->q.program, fault);
-    tw_server_post_event(r->server, TW_WIRE_EVENT_FAULT, failure);
+    if (code != TW_E_INTERRUPTED) {
+        r->server->counters.faults++;
+        tw_server_post_event(r->server, TW_WIRE_EVENT_FAULT, failure);
+    }
     return code;
 }
 
@@ -173,6 +183,7 @@ static int step(const struct run *r, struct tw_wire_failure *failure) {
     struct tw_fault fault;
     if (run_machine(r, &fault)) {
         p->broken = !is_whole(p, &fault);
+        p->cut = fault.code == TW_E_INTERRUPTED;
         return record_fault(r, &fault, failure);
     }
     p->steps++;
@@ -185,8 +196,11 @@ static int step(const struct run *r, struct tw_wire_failure *failure) {
 
 static int run_steps(const struct run *r, struct tw_server_request *request) {
     struct tw_wire_done *a = &r->server->answer.done;
-    for (uint32_t i = 0;
-         i < r->q.n_steps && !atomic_load_explicit(&r->server->cancel, memory_order_relaxed); i++) {
+    for (uint32_t i = 0; i < r->q.n_steps; i++) {
+        if (tw_cancelled(&r->server->cancel)) {
+            return tw_server_refuse(r->server, TW_E_INTERRUPTED, "cancelled before the step began",
+                                    i, r->q.n_steps);
+        }
         int code = step(r, &r->server->answer.failure);
         if (code) {
             return code;
@@ -242,7 +256,7 @@ static bool is_stop(const struct tw_wire_greedy *g, uint32_t id) {
 }
 
 static bool aborted(const struct run *r) {
-    if (atomic_load_explicit(&r->server->cancel, memory_order_relaxed)) {
+    if (tw_cancelled(&r->server->cancel)) {
         return true;
     }
     return r->greedy.abort &&

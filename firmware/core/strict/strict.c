@@ -167,6 +167,9 @@ int tw_strict_execute(struct tw_strict *s, struct strict_engine *e, struct tw_op
     fault->op_index = e->index;
     fault->opcode = op->code;
     fault->stage = op->stage;
+    if (s->cut || tw_cancelled(s->config.cancel)) {
+        return tw_fault_cancelled(fault);
+    }
     s->ops++;
     e->ops++;
     if (s->config.watch) {
@@ -213,10 +216,13 @@ static int check_drained(const struct tw_strict *s, struct tw_fault *fault) {
     return 0;
 }
 
-/* Copies the resident Params to SRAM. */
+/* Copies the resident Params to SRAM. They may be all the weights, so that this takes as long as a
+ * step. */
 static void fill_params(struct tw_strict *s) {
     const struct tw_program *p = s->config.program;
-    for (uint32_t i = 0; i < p->n_buffers; i++) {
+    s->cut = false;
+    for (uint32_t i = 0; i < p->n_buffers && !s->cut; i++) {
+        s->cut = tw_cancelled(s->config.cancel);
         const struct tw_buffer *b = &p->buffers[i];
         const struct tw_tensor *t = tw_buffer_param(p, b);
         for (uint32_t k = 0; t && k < b->pages; k++) {

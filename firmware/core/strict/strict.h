@@ -51,6 +51,7 @@ struct tw_strict {
     uint32_t *ready, *slot;
     uint32_t n_ready;
     bool faulted, check_numbers;
+    bool cut; /* config.cancel ended this step before its first op */
 };
 
 static inline uint32_t strict_n_engines(const struct tw_strict *s) {

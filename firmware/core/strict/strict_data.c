@@ -6,6 +6,8 @@
  */
 #include "firmware/core/strict/strict.h"
 
+#include "firmware/core/kernel_parts.h"
+
 #include "loader/base/assert.h"
 #include "tilewright/range.h"
 
@@ -299,6 +301,27 @@ static int check_numbers(const struct access *a, const struct region *regions, u
     return 0;
 }
 
+/* Calls the op's kernel, a large MATMUL in parts. Fault: Cancelled. */
+static int call(const struct access *a, const struct tw_kargs *k) {
+    const struct tw_machine_config *config = &a->s->config;
+    tw_kernel *fn = config->kernels->fn[a->op->code];
+    TW_ASSERT(fn);
+    if (a->op->code != TW_OP_MATMUL) {
+        fn(k);
+        return 0;
+    }
+    struct tw_kargs part;
+    uint32_t n = tw_part_panels(k), panels = tw_args_matmul(k).panels;
+    for (uint32_t first = 0; first < panels; first += n) {
+        if (first && tw_cancelled(config->cancel)) {
+            return tw_fault_cancelled(a->fault);
+        }
+        tw_part_of(k, first, n, &part);
+        fn(&part);
+    }
+    return 0;
+}
+
 int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const struct tw_op *op,
                    struct tw_fault *fault) {
     struct access a = {s, e, op, fault};
@@ -327,8 +350,10 @@ int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const str
         return multicast(&a, &k, &regions[TW_MCAST_REGION_destination]);
     }
     if (!idle) {
-        TW_ASSERT(s->config.kernels->fn[op->code]);
-        s->config.kernels->fn[op->code](&k);
+        rc = call(&a, &k);
+    }
+    if (rc != 0) {
+        return rc;
     }
     for (uint32_t i = 0; i < n && idle; i++) {
         regions[i].extent.rows =

@@ -136,6 +136,25 @@ static void sessions_on_one_deployment_do_not_disturb_each_other(void **state) {
     rig_close(&r);
 }
 
+/* Why each session has State of its own: the positions of one sequence are those of the other. */
+static void two_sequences_in_one_state_would(void **state) {
+    (void)state;
+    uint32_t n;
+    const float *expected = reference(&n);
+    struct rig r;
+    rig_open(&r, "host", 1, NULL);
+    for (uint32_t i = 0; i < N_TOKENS; i++) {
+        uint32_t foreign = (uint32_t)N_TOKENS - i;
+        assert_int_equal(tw_session_feed(r.session, &foreign, 1, &r.err), 0);
+        if (i + 1 == N_TOKENS) { /* the last step is the sequence's own */
+            assert_int_equal(tw_session_rewind(r.session, i, &r.err), 0);
+            assert_int_equal(tw_session_feed(r.session, &tokens[i], 1, &r.err), 0);
+        }
+    }
+    assert_memory_not_equal(tw_session_logits(r.session), expected, n * sizeof *expected);
+    rig_close(&r);
+}
+
 static void rewinding_and_feeding_again_gives_the_same_bits(void **state) {
     (void)state;
     uint32_t n;
@@ -404,6 +423,7 @@ int main(void) {
         cmocka_unit_test(another_target_gives_the_same_bits),
         cmocka_unit_test(a_device_without_shared_memory_gives_the_same_bits),
         cmocka_unit_test(sessions_on_one_deployment_do_not_disturb_each_other),
+        cmocka_unit_test(two_sequences_in_one_state_would),
         cmocka_unit_test(rewinding_and_feeding_again_gives_the_same_bits),
         cmocka_unit_test(a_full_context_is_refused_and_changes_nothing),
         cmocka_unit_test(the_whole_context_can_be_used),
