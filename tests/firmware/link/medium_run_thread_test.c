@@ -72,11 +72,11 @@ static void open_rig(struct rig *r, struct tw_device *device, int fd, uint32_t d
     assert_int_equal(tw_link_open("medium", tw_pipe_socket(fd), deadline_ms, &link, &r->err), 0);
     link->base.ops = &ops;
     *device = (struct tw_device){.transport = &link->base, .selector = "medium"};
-    device->identity =
-        (struct tw_wire_identity){.abi_major = TW_MACHINE_ABI_MAJOR,
-                                  .abi_minor = TW_MACHINE_ABI_MINOR,
-                                  .capabilities = TW_WIRE_CAN_GREEDY | TW_WIRE_CAN_FAST,
-                                  .max_payload = TW_LINK_MAX_PAYLOAD};
+    device->identity = (struct tw_wire_identity){
+        .abi_major = TW_MACHINE_ABI_MAJOR,
+        .abi_minor = TW_MACHINE_ABI_MINOR,
+        .capabilities = TW_WIRE_CAN_GREEDY | TW_WIRE_CAN_FAST | TW_WIRE_CAN_VERIFY,
+        .max_payload = TW_LINK_MAX_PAYLOAD};
     pthread_mutex_init(&device->lock, NULL);
     open_session(r, device);
 }
