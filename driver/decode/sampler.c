@@ -99,13 +99,8 @@ void tw_sampler_finish(struct tw_sampler *sampler) {
 
 /* Returns the id of the largest logit, the lowest among equals; TW_NONE if all are NaN. */
 static uint32_t largest(const float *logits, uint32_t n) {
-    uint32_t best = TW_NONE;
-    for (uint32_t i = 0; i < n; i++) {
-        if (best == TW_NONE ? logits[i] == logits[i] : logits[i] > logits[best]) {
-            best = i;
-        }
-    }
-    return best;
+    uint32_t best = tw_argmax(logits, n);
+    return best < n ? best : TW_NONE;
 }
 
 /* Returns the softmax weight of a logit that differs from the largest one by `difference` <= 0. */

@@ -82,14 +82,16 @@ static inline uint16_t tw_f32_to_f16(float f) {
     return (uint16_t)(sign | ((u - 0x38000000u) >> 13));
 }
 
+/* Scans of logits go by blocks of a constant size, which compilers vectorise at -O2. */
+enum { TW_SCAN_BLOCK = 256 };
+
 /* Returns the index of the first infinity or NaN in x[0 .. n), or n. */
 static inline uint32_t tw_first_not_finite(const float *x, uint32_t n) {
     uint32_t i = 0;
-    for (uint32_t end; i < n; i = end) { /* by blocks, in a loop that compilers vectorise */
+    for (; n - i >= TW_SCAN_BLOCK; i += TW_SCAN_BLOCK) {
         uint32_t bad = 0;
-        end = n - i < 256 ? n : i + 256;
-        for (uint32_t k = i; k < end; k++) {
-            bad |= (tw_float_bits(x[k]) & 0x7F800000u) + 0x00800000u; /* bit 31: all ones */
+        for (uint32_t k = 0; k < TW_SCAN_BLOCK; k++) {
+            bad |= (tw_float_bits(x[i + k]) & 0x7F800000u) + 0x00800000u; /* bit 31: all ones */
         }
         if (bad >> 31) {
             break;
@@ -99,6 +101,38 @@ static inline uint32_t tw_first_not_finite(const float *x, uint32_t n) {
         i++;
     }
     return i;
+}
+
+/* Returns an integer that is ordered as x is: the same for 0 and -0, the least one for NaN. */
+static inline int32_t tw_float_order(float x) {
+    uint32_t u = tw_float_bits(x + 0.0f);
+    uint32_t order = u >> 31 ? u ^ 0x7FFFFFFFu : u;
+    return (u & 0x7FFFFFFFu) > 0x7F800000u ? INT32_MIN : (int32_t)order;
+}
+
+/* Returns the index of the first of the largest values in x[0 .. n), leaving out NaNs; n if there
+ * are no others. */
+static inline uint32_t tw_argmax(const float *x, uint32_t n) {
+    int32_t max = INT32_MIN;
+    uint32_t best = n, i = 0;
+    for (; n - i >= TW_SCAN_BLOCK; i += TW_SCAN_BLOCK) {
+        int32_t block = INT32_MIN;
+        for (uint32_t k = 0; k < TW_SCAN_BLOCK; k++) {
+            int32_t order = tw_float_order(x[i + k]);
+            block = order > block ? order : block;
+        }
+        if (block > max) { /* seldom */
+            max = block;
+            for (best = i; tw_float_order(x[best]) != max; best++) {
+            }
+        }
+    }
+    for (; i < n; i++) {
+        int32_t order = tw_float_order(x[i]);
+        best = order > max ? i : best;
+        max = order > max ? order : max;
+    }
+    return best;
 }
 
 static inline float tw_bf16_to_f32(uint16_t b) {

@@ -4,6 +4,7 @@
  * empty context, so that figures compare with llama-bench's.
  */
 #include "loader/base/clock.h"
+#include "tilewright/numerics.h"
 #include "tools/cmd.h"
 #include "tools/engine.h"
 #include "tools/text.h"
@@ -64,14 +65,6 @@ static uint32_t token(const struct engine *e, uint32_t i) {
     return (uint32_t)((i * UINT64_C(7919) + 1) % e->info.n_vocab);
 }
 
-static uint32_t likeliest(const float *logits, uint32_t n) {
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < n; i++) {
-        best = logits[i] > logits[best] ? i : best;
-    }
-    return best;
-}
-
 /* Counts n tokens that were fed, shows the progress and checks for an interrupt. */
 static int tick(struct result *r, uint32_t n, tw_error *err) {
     r->done += n;
@@ -98,7 +91,7 @@ static int decode(struct engine *e, struct result *r, double *token_s, tw_error 
     for (uint32_t i = 0; i < r->n && !code; i++) {
         double start = tw_clock_s();
         code = tw_session_feed(e->session, &id, 1, err);
-        id = code ? 0 : likeliest(tw_session_logits(e->session), e->info.n_vocab);
+        id = code ? 0 : tw_argmax(tw_session_logits(e->session), e->info.n_vocab);
         token_s[i] = tw_clock_s() - start;
         code = code ? code : tick(r, 1, err);
     }

@@ -215,15 +215,6 @@ static int run_steps(const struct run *r, struct tw_server_request *request) {
 
 /* ---- greedy runs ---- */
 
-/* Returns the index of the largest logit; all must be finite. */
-static uint32_t likeliest(const float *logits, uint32_t n) {
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < n; i++) {
-        best = logits[i] > logits[best] ? i : best;
-    }
-    return best;
-}
-
 static uint32_t get_input(const struct run *r, uint32_t input) {
     uint32_t value;
     TW_ASSERT(is_input(r, input));
@@ -277,7 +268,7 @@ static bool next_token(const struct run *r, uint32_t *id) {
         record_fault(r, &fault, failure);
         return false;
     }
-    *id = likeliest(logits, n);
+    *id = tw_argmax(logits, n);
     return true;
 }
 

@@ -175,8 +175,41 @@ static void the_first_number_that_is_not_finite_is_found(void **state) {
     }
 }
 
+/* As a plain comparison of each with the best before it finds it. */
+static uint32_t plain_argmax(const float *x, uint32_t n) {
+    uint32_t best = n;
+    for (uint32_t i = 0; i < n; i++) {
+        if (best == n ? !isnan(x[i]) : x[i] > x[best]) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+static void the_first_of_the_largest_numbers_is_found(void **state) {
+    (void)state;
+    static const float few[] = {0.0f,      -0.0f, 1e-45f, -1e-45f, INFINITY,
+                                -INFINITY, NAN,   -NAN,   1.0f,    -1.0f};
+    float x[700];
+    uint32_t seed = 1;
+    for (uint32_t round = 0; round < 3000; round++) {
+        uint32_t n = round % 700, kinds = 1 + round % (sizeof few / sizeof *few);
+        for (uint32_t i = 0; i < n; i++) {
+            seed = seed * 1664525u + 1013904223u;
+            x[i] = round % 2 ? few[(seed >> 16) % kinds]
+                             : tw_bits_float(round % 4 ? seed : seed & 0xBFFFFFFFu);
+        }
+        assert_int_equal(tw_argmax(x, n), plain_argmax(x, n));
+        for (uint32_t i = 0; i < n && round % 8 == 7; i++) {
+            x[i] = i % 2 ? NAN : i > 600 ? -INFINITY : -NAN;
+        }
+        assert_int_equal(tw_argmax(x, n), plain_argmax(x, n));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_of_the_largest_numbers_is_found),
         cmocka_unit_test(every_half_converts_to_its_value_and_back),
         cmocka_unit_test(floats_between_halves_round_to_nearest_even),
         cmocka_unit_test(bf16_rounds_to_nearest_even),
