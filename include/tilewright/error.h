@@ -59,7 +59,8 @@ enum tw_error_class {
     X(FAULT, 18, DEVICE, "the tile machine faulted",                                               \
       "report the message together with the bundle")                                               \
     X(TIMEOUT, 19, DEVICE, "the device made no progress in time", "tilewright reset")              \
-    X(VERIFY, 20, VERIFY, "a program breaks a rule of the tile machine", "recompile the bundle")   \
+    X(VERIFY, 20, VERIFY, "a program breaks a rule of the tile machine",                           \
+      "recompile the bundle; correct a program in text")                                           \
     X(HASH, 21, INPUT, "content does not match its hash", "copy or compile the bundle again")      \
     X(TARGET, 22, VERIFY, "a bundle is for another target",                                        \
       "recompile for this target, or choose its device")                                           \

@@ -10,16 +10,7 @@
 #include "tests/support/random_model.h"
 #include "tests/support/test.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define PROGRAMS 3000
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define PROGRAMS 3000
-#endif
-#endif
-#ifndef PROGRAMS
-#define PROGRAMS 13500
-#endif
+#define PROGRAMS (TEST_ASAN ? 3000u : 13500u)
 
 enum { STRUCTURAL = ORDER_RULES, N_ROWS };
 enum { CLEAN, RACE, FAULT, DEADLOCK, UNDECIDED, N_OUTCOMES };

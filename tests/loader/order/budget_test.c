@@ -13,16 +13,7 @@
 #include <malloc.h>
 #include <stdatomic.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define COUNTS 0
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define COUNTS 0
-#endif
-#endif
-#ifndef COUNTS
-#define COUNTS 1
-#endif
+#define COUNTS (!TEST_ASAN && !TEST_TSAN)
 
 /* Bytes of the structural rules and of the order rules: so many, and so many a byte. */
 enum {
