@@ -70,14 +70,15 @@ extern "C" {
      TW_DTYPE_BIT(Q4_0))
 
 /* X(NAME, dtypes): regions. WEIGHTS: the dtype that the op's WEIGHT_DTYPE names, or untyped pages.
- * F32_PAGE: f32, or untyped pages. */
+ * F32_PAGE: f32, or untyped pages. IDS: row numbers, which the host gives: an Input. */
 #define TW_REGION_DEMANDS(X)                             \
     X(ANY, ~0u)                                          \
     X(F32, TW_DTYPE_BIT(F32))                            \
     X(F32_PAGE, TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(U8))    \
     X(Q8S, TW_DTYPE_BIT(Q8S))                            \
     X(F32_OR_Q8S, TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(Q8S)) \
-    X(WEIGHTS, TW_DTYPE_BIT(U8))
+    X(WEIGHTS, TW_DTYPE_BIT(U8))                         \
+    X(IDS, TW_DTYPE_BIT(I32))
 
 /* X(NAME, min, max, multiple of, what it is called): numbers. WEIGHT_DTYPE: one of
  * TW_WEIGHT_DTYPES. The bounds keep every product of an extent below 2^63. */
@@ -123,6 +124,19 @@ static inline bool tw_demand_dtype(uint32_t demand, uint32_t dtype, uint32_t wei
 #undef TW_X
     default:
         return true;
+    }
+}
+
+/* Returns true if a region of that kind with that demand may be of a tensor of that role: the
+ * operand of a tensor, or a buffer that keeps one in SRAM. */
+static inline bool tw_demand_role(char kind, uint32_t demand, uint32_t role) {
+    switch (kind) {
+    case TW_KIND_TENSOR_WRITE:
+        return role == TW_ROLE_OUTPUT || role == TW_ROLE_STATE;
+    case TW_KIND_TENSOR_READ:
+        return demand == TW_DEMAND_IDS ? role == TW_ROLE_INPUT : role != TW_ROLE_ACTIVATION;
+    default:
+        return kind == TW_KIND_READ || role != TW_ROLE_PARAM;
     }
 }
 

@@ -25,9 +25,6 @@ static struct tw_ck_rect rows_of(const struct tw_checker *c, uint32_t n, unsigne
         TW_ASSERT(rows); /* else the extent could not depend on it */
         r.trip = rows->id;
         r.max = rows->max;
-    } else if (c->op.code == TW_OP_GATHER && n == TW_GATHER_REGION_ids) {
-        /* one id a row, all in one row */
-        r.row_bytes = (uint64_t)c->op.operand[TW_GATHER_rows].max * 4;
     }
     if (r.trip == TW_NONE && r.max > 1 && r.stride == r.row_bytes) {
         r.row_bytes *= r.max;

@@ -31,7 +31,8 @@
     X(8, region_in_tensor,                                                                         \
       "affine regions and instances stay inside the tensor up to each loop's maximum")             \
     X(9, roles_kept,                                                                               \
-      "Param and Input are never written; Output is written; an Activation has no binding rows")   \
+      "Param and Input are never written; Output is written; ids are an Input; an Activation has " \
+      "no binding rows")                                                                           \
     X(10, operand_types, "dtypes, packings, strides and alignments fit the op")                    \
     X(11, trips_sound,                                                                             \
       "trips read one-element i32 Inputs, div > 0, and counts stay below their bounds")            \

@@ -183,8 +183,9 @@ static int check_regions(struct tw_verifier *v, const struct tw_vf_data *d) {
     for (uint32_t i = 0; i < d->n_regions; i++) {
         unsigned dtype = dtype_of(d, i);
         if (!tw_demand_dtype(d->region_demand[i], dtype, weight_dtype(d))) {
-            return tw_vf_fail(v, TW_RULE_operand_types, "%s is in a %s buffer",
-                              tw_vf_region_name(v->op.code, i), tw_dtype_name(dtype));
+            return tw_vf_fail(v, TW_RULE_operand_types, "%s is in a %s %s",
+                              tw_vf_region_name(v->op.code, i), tw_dtype_name(dtype),
+                              d->buffer[i] ? "buffer" : "tensor");
         }
     }
     return 0;
@@ -221,12 +222,11 @@ static int check_rope(struct tw_verifier *v) {
 }
 
 static int check_gather(struct tw_verifier *v, const struct tw_vf_data *d) {
-    const struct tw_tensor *t = d->tensor[TW_GATHER_REGION_table],
-                           *ids = d->tensor[TW_GATHER_REGION_ids];
+    const struct tw_tensor *t = d->tensor[TW_GATHER_REGION_table];
     uint32_t cols = v->op.operand[TW_GATHER_cols].id;
-    if (!is_weight_dtype(t->dtype) || t->packing > TW_PACK_PANEL16 || ids->dtype != TW_DT_I32) {
-        return tw_vf_fail(v, TW_RULE_operand_types, "a %s table packed as %u by %s ids",
-                          tw_dtype_name(t->dtype), t->packing, tw_dtype_name(ids->dtype));
+    if (!is_weight_dtype(t->dtype) || t->packing > TW_PACK_PANEL16) {
+        return tw_vf_fail(v, TW_RULE_operand_types, "gathers from a %s table packed as %u",
+                          tw_dtype_name(t->dtype), t->packing);
     }
     if (t->cols != cols) {
         return tw_vf_fail(v, TW_RULE_operand_types, "gathers %u columns of a table of %u", cols,

@@ -111,7 +111,7 @@ static int check_fifo_region(struct tw_verifier *v, const struct tw_vf_data *d, 
 static int check_resident_param(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
     const struct tw_buffer *b = d->buffer[n];
     tw_vf_count(v, TW_RULE_roles_kept);
-    if (d->region[n]->kind != 'R') {
+    if (!tw_demand_role(d->region[n]->kind, d->region_demand[n], TW_ROLE_PARAM)) {
         return tw_vf_fail(v, TW_RULE_roles_kept, "writes buffer %u (%s), which keeps a param",
                           d->region[n]->id, tw_program_string(v->program, b->name));
     }
@@ -151,13 +151,14 @@ static int check_role(struct tw_verifier *v, const struct tw_vf_data *d, uint32_
     const struct tw_tensor *t = d->tensor[n];
     bool writes = d->region[n]->kind == 'U';
     tw_vf_count(v, TW_RULE_roles_kept);
-    if (t->role == TW_ROLE_ACTIVATION ||
-        (writes && (t->role == TW_ROLE_INPUT || t->role == TW_ROLE_PARAM))) {
+    if (!tw_demand_role(d->region[n]->kind, d->region_demand[n], t->role)) {
         static const char *const name[TW_ROLE_COUNT] = {"an input", "a param", "an output",
                                                         "a state", "an activation"};
-        return tw_vf_fail(v, TW_RULE_roles_kept, "%s tensor %u (%s), %s",
+        bool ids = d->region_demand[n] == TW_DEMAND_IDS;
+        return tw_vf_fail(v, TW_RULE_roles_kept, "%s tensor %u (%s), %s%s",
                           writes ? "writes" : "reads", d->region[n]->id,
-                          tw_program_string(v->program, t->name), name[t->role]);
+                          tw_program_string(v->program, t->name), name[t->role],
+                          ids ? ", as ids, which must be an input" : "");
     }
     if (v->op.code == TW_OP_WRITE && t->packing != TW_PACK_ROW) {
         return tw_vf_fail(v, TW_RULE_operand_types, "writes rows into a tensor packed as %u",

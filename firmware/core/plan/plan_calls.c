@@ -83,8 +83,11 @@ static int add_id_check(struct walk *w, const struct walk_op *op, const struct b
     uint32_t id = op->region[TW_GATHER_REGION_ids].id;
     const struct tw_tensor *ids = &w->program->tensors[id];
     struct plan_id_check check = {at->at, op->args.rows, op->args.tensor->rows, id, op->rows_trip};
-    if (ids->role != TW_ROLE_INPUT || at->terms.n > 0) {
+    if (!tw_demand_role(TW_KIND_TENSOR_READ, TW_DEMAND_IDS, ids->role)) {
         return tw_fault_fail(w->fault, "Role", id, ids->role, TW_ROLE_INPUT);
+    }
+    if (at->terms.n > 0) {
+        return tw_fault_fail(w->fault, "DynamicIds", id, at->terms.n, 0);
     }
     for (uint32_t i = 0; i < c->n_ids; i++) {
         const struct plan_id_check *o = &c->ids[i];

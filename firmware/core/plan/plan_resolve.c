@@ -154,7 +154,7 @@ static int resolve_tensor(struct walk *w, const struct walk_engine *e, const str
     struct walk_row *row = NULL;
     uint64_t offset = 0, far, bytes = 0, lo, hi;
     bool write = r->kind == 'U';
-    if (write && (t->role == TW_ROLE_PARAM || t->role == TW_ROLE_INPUT)) {
+    if (!tw_demand_role(r->kind, TW_DEMAND_ANY, t->role)) { /* ids: plan_calls.c */
         return set_fault(w, "Role", r->id, t->role, TW_ROLE_STATE);
     }
     int rc = find_instance(w, e, r, &row);
@@ -196,7 +196,7 @@ static int find_place(struct walk *w, const struct walk_engine *e, const struct 
     const struct tw_buffer *b = &w->program->buffers[r->id];
     const struct walk_buffer *state = &w->buffers[r->id];
     uint64_t offset, far, first = 0, allowed = b->pages;
-    if (r->kind != 'R' && tw_buffer_param(w->program, b)) {
+    if (tw_buffer_param(w->program, b) && !tw_demand_role(r->kind, TW_DEMAND_ANY, TW_ROLE_PARAM)) {
         return set_fault(w, "Role", r->id, TW_ROLE_PARAM, TW_ROLE_ACTIVATION);
     }
     int rc = tw_walk_eval(w, e, r->offset, &offset, terms);

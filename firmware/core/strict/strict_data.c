@@ -77,6 +77,11 @@ static int fifo_region(const struct access *a, const struct tw_operand *o, struc
     return fits(*ring, extent, capacity, &end) ? 0 : refuse(a, write, o->id, end, capacity);
 }
 
+/* Returns what ops.def demands of an operand of the op. */
+static uint32_t demand_of(const struct access *a, const struct tw_operand *o) {
+    return tw_op_operands(a->op->code)[o - a->op->operand].demand;
+}
+
 static int buffer_region(const struct access *a, const struct tw_operand *o, uint64_t offset,
                          struct region *r) {
     const struct tw_buffer *b = &a->s->config.program->buffers[o->id];
@@ -85,7 +90,8 @@ static int buffer_region(const struct access *a, const struct tw_operand *o, uin
     if (b->site != a->e->site) {
         return tw_fault_fail(a->fault, "Role", o->id, a->e->site, b->site);
     }
-    if (o->kind != 'R' && tw_buffer_param(a->s->config.program, b)) {
+    if (tw_buffer_param(a->s->config.program, b) &&
+        !tw_demand_role(o->kind, demand_of(a, o), TW_ROLE_PARAM)) {
         return tw_fault_fail(a->fault, "Role", o->id, TW_ROLE_PARAM, TW_ROLE_ACTIVATION);
     }
     if (b->kind == TW_BUF_FIFO) {
@@ -114,8 +120,10 @@ static int tensor_region(const struct access *a, const struct tw_operand *o, uin
     const struct tw_tensor *t = &a->s->config.program->tensors[o->id];
     uint64_t instance = tw_affine_value(&o->instance, a->e->vars), end;
     bool write = o->kind == 'U';
-    if (write && (t->role == TW_ROLE_PARAM || t->role == TW_ROLE_INPUT)) {
-        return tw_fault_fail(a->fault, "Role", o->id, t->role, TW_ROLE_STATE);
+    uint32_t demand = demand_of(a, o);
+    if (!tw_demand_role(o->kind, demand, t->role)) {
+        return tw_fault_fail(a->fault, "Role", o->id, t->role,
+                             demand == TW_DEMAND_IDS ? TW_ROLE_INPUT : TW_ROLE_STATE);
     }
     uint8_t *base = tw_bind_tensor(&a->s->config, o->id, instance);
     if (!base) {

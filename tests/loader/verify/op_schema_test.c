@@ -20,7 +20,8 @@ static bool is_number_demand(uint32_t demand) {
 }
 
 static bool is_region_demand(uint32_t demand) {
-    return demand == TW_DEMAND_ANY || !tw_demand_dtype(demand, TW_DT_I32, TW_DT_F32);
+    return demand == TW_DEMAND_ANY || demand == TW_DEMAND_IDS ||
+           !tw_demand_dtype(demand, TW_DT_I32, TW_DT_F32);
 }
 
 /* ---- names ---- */

@@ -83,7 +83,7 @@ static const struct breakage breakages[] = {
     ROW(operand_types, keys_into_values, "packed as 3"),
     ROW(operand_types, state_heads, "heads 1 + 1 of a state of 1 heads"),
     ROW(operand_types, gather_cols, "16 columns of a table of 32"),
-    ROW(operand_types, gather_ids_dtype, "by f32 ids"),
+    ROW(operand_types, gather_ids_dtype, "ids is in a f32 tensor"),
     ROW(operand_types, copy_to_other_dtype, "moves q8s to f32"),
     ROW(operand_types, quant_of_quants, "x is in a q8s buffer"),
     ROW(operand_types, epsilon_nan, "operand 6 is not a finite number"),

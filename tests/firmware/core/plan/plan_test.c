@@ -613,6 +613,28 @@ static void inputs_out_of_range_refuse_the_step_before_it_begins(void **state) {
     pb_free(d.m);
 }
 
+/* The table of ops says it of ids, so both machines refuse other than Inputs. */
+static void ids_that_are_no_input_are_refused_in_both_modes(void **state) {
+    (void)state;
+    struct td d = td_create((struct td_options){.width = 2, .height = 1});
+    struct tw_plan *plan = NULL;
+    struct tw_strict *strict = NULL;
+    struct tw_fault f;
+    void *memory;
+    td_input(&d, 0, 2);
+    d.m->tensors[d.ids].role = TW_ROLE_STATE;
+    assert_int_equal(mb_plan(d.m, 1, &memory, &plan, &f), TW_E_FAULT);
+    assert_string_equal(f.what, "Role");
+    assert_int_equal(f.object, d.ids);
+    free(memory);
+    assert_int_equal(mb_strict(d.m, &memory, &strict, &f), 0);
+    assert_int_equal(tw_strict_step(strict, TW_SCHED_CANONICAL, 0, &f), TW_E_FAULT);
+    assert_string_equal(f.what, "Role");
+    assert_int_equal(f.object, d.ids);
+    free(memory);
+    pb_free(d.m);
+}
+
 /* What was checked is what is used: the host may write to its Inputs at any time. */
 static void inputs_that_change_after_the_check_are_not_read_again(void **state) {
     (void)state;
@@ -716,6 +738,7 @@ int main(void) {
         cmocka_unit_test(a_dynamic_address_out_of_range_in_its_last_iteration_is_refused),
         cmocka_unit_test(impossible_thread_counts_are_refused),
         cmocka_unit_test(inputs_out_of_range_refuse_the_step_before_it_begins),
+        cmocka_unit_test(ids_that_are_no_input_are_refused_in_both_modes),
         cmocka_unit_test(inputs_that_change_after_the_check_are_not_read_again),
         cmocka_unit_test(too_little_memory_for_a_plan_is_reported_with_the_size_needed),
         cmocka_unit_test(a_plan_describes_each_of_its_entries),
