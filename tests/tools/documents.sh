@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Documents stay true: links of every Markdown file lead somewhere, file tables of READMEs name files that exist, every
+# Documents stay true: links of every Markdown file lead somewhere, file tables of READMEs and paths below tests/ exist, every
 # room is in its folder's README, lines fit, and man pages format without a warning and refer to pages that exist.
 # shellcheck disable=SC2016 # parameters of sh -c
 . tests/tools/tap.sh
@@ -27,6 +27,9 @@ for path in files:
         for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", line):
             if "://" not in link and not os.path.exists(os.path.join(folder, link)):
                 bad.append("%s: link to %s, which does not exist" % (where, link))
+        for word in re.findall(r"`(tests/[^` {}]+)`", line):
+            if not glob.glob(word.replace("NAME", "*")):
+                bad.append("%s: names %s, which does not exist" % (where, word))
         if line.startswith("|"):
             for word in re.findall(r"`([^`]+)`", line.split("|")[1]):
                 if is_file_name(word) and not glob.glob(os.path.join(folder, word)):
