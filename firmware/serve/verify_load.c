@@ -10,23 +10,29 @@
 
 #include <stdio.h>
 
+static bool is_cancelled(void *cancel) {
+    return tw_cancelled(cancel);
+}
+
 static int check(const struct tw_program *program, const struct tw_server_certificate *c,
-                 tw_error *err) {
+                 const struct tw_verify_stop *stop, tw_error *err) {
     const struct tw_certificate certificate = {c->words, c->n_words, c->step_ops};
-    int code = tw_verify_program(program, NULL, err);
+    int code = tw_verify_program_until(program, stop, NULL, err);
     if (!code && c->n_words == 0) {
         return tw_fail(err, TW_E_VERIFY,
                        "rule %d certificate: LOAD carries none; upgrade the host's driver",
                        TW_ORDER_certificate);
     }
-    return code ? code : tw_check_order(program, &certificate, NULL, err);
+    return code ? code : tw_check_order_until(program, &certificate, stop, NULL, err);
 }
 
 int tw_serve_verify(void *ctx, const struct tw_program *program,
-                    const struct tw_server_certificate *certificate, char *what, uint32_t size) {
+                    const struct tw_server_certificate *certificate, const struct tw_cancel *cancel,
+                    char *what, uint32_t size) {
+    const struct tw_verify_stop stop = {is_cancelled, (void *)(uintptr_t)cancel};
     tw_error err = {0};
     (void)ctx;
-    int code = check(program, certificate, &err);
+    int code = check(program, certificate, &stop, &err);
     if (code) {
         snprintf(what, size, "%s", err.message);
     }

@@ -145,6 +145,9 @@ static int enter_section(struct tw_checker *c) {
 }
 
 static int execute(struct tw_checker *c) {
+    if (tw_verify_stopped(c->stop, c->executed)) {
+        return tw_fail(c->err, TW_E_INTERRUPTED, "the check of %s was stopped", c->p->name);
+    }
     int rc = enter_section(c);
     if (rc == 0 && tw_op_object(&c->op) != TW_NONE) {
         rc = tw_ck_sync_op(c);
@@ -550,7 +553,13 @@ static int init(struct tw_checker *c) {
 
 int tw_check_order(const struct tw_program *program, const struct tw_certificate *certificate,
                    struct tw_verify_report *report, tw_error *err) {
-    struct tw_checker c = {.p = program, .cert = certificate, .err = err};
+    return tw_check_order_until(program, certificate, NULL, report, err);
+}
+
+int tw_check_order_until(const struct tw_program *program, const struct tw_certificate *certificate,
+                         const struct tw_verify_stop *stop, struct tw_verify_report *report,
+                         tw_error *err) {
+    struct tw_checker c = {.p = program, .cert = certificate, .stop = stop, .err = err};
     c.report = report ? report : &c.own_report;
     int rc = init(&c);
     for (int step = 0; step < 2 && rc == 0; step++) {

@@ -153,6 +153,10 @@ static int walk(struct tw_verifier *v, const struct tw_stream *s) {
         v->place.code = decoded ? v->op.code : 0;
         v->place.stage = decoded ? v->op.stage : TW_NONE;
         tw_vf_count(v, TW_RULE_stream_decodes);
+        if (tw_verify_stopped(v->stop, v->place.op)) {
+            return tw_fail(v->err, TW_E_INTERRUPTED, "the check of %s was stopped",
+                           v->program->name);
+        }
         if (!decoded) {
             return tw_vf_fail(v, TW_RULE_stream_decodes,
                               "word %u of %u: 0x%08x does not begin a known op with its operands",

@@ -99,7 +99,8 @@ static int verify(struct tw_server *server, const struct tw_wire_load *q,
         .n_words = p->certificate ? (uint32_t)(q->certificate_bytes / 4) : 0,
         .step_ops = q->step_ops};
     char what[sizeof server->answer.failure.what] = "";
-    int code = server->port.verify(server->port.ctx, &p->program, &certificate, what, sizeof what);
+    int code = server->port.verify(server->port.ctx, &p->program, &certificate, &server->cancel,
+                                   what, sizeof what);
     if (code) {
         what[sizeof what - 1] = 0;
         tw_server_log(server, what);

@@ -191,11 +191,40 @@ static void no_word_of_a_blob_harms_the_device(void **state) {
     assert_runs();
 }
 
+/* ---- cancelling ---- */
+
+static uint32_t looks, cancel_at;
+
+static bool count_looks(void *ctx) {
+    (void)ctx;
+    return ++looks == cancel_at;
+}
+
+static void a_check_can_be_cancelled_wherever_it_looks(void **state) {
+    (void)state;
+    uint32_t number, cancelled = 0;
+    int code;
+    uint64_t used = c.server.counters.memory_used;
+    c.server.cancel.asked = count_looks;
+    for (cancel_at = 1; (looks = 0, code = load_program_load(&c, &q, &number)) != 0; cancel_at++) {
+        assert_int_equal(code, TW_E_INTERRUPTED);
+        assert_int_equal(c.server.counters.programs, 0);
+        assert_int_equal(c.server.counters.memory_used, used);
+        cancelled += strstr(client_failure(&c)->what, "was stopped") != NULL;
+    }
+    assert_true(cancelled >= 2); /* in the rules, and in the order */
+    c.server.cancel.asked = NULL;
+    assert_int_equal(load_program_step(&c, number), 0);
+    assert_int_equal(client_call(&c, TW_WIRE_UNLOAD, number, NULL, 0), 0);
+}
+
 /* ---- frozen memory ---- */
 
 static int look_only(void *ctx, const struct tw_program *p,
-                     const struct tw_server_certificate *certificate, char *what, uint32_t size) {
+                     const struct tw_server_certificate *certificate,
+                     const struct tw_cancel *cancel, char *what, uint32_t size) {
     struct client *device = ctx;
+    assert_ptr_equal(cancel, &device->server.cancel);
     uint32_t frozen = 0;
     for (uint32_t i = 0; i < device->server.n_allocations; i++) {
         frozen += device->server.allocations[i].frozen;
@@ -272,6 +301,7 @@ int main(void) {
         TEST(a_certificate_outside_memory_is_refused),
         TEST(a_program_that_breaks_a_rule_is_refused_by_its_number),
         TEST(no_word_of_a_blob_harms_the_device),
+        TEST(a_check_can_be_cancelled_wherever_it_looks),
         TEST(what_is_checked_is_frozen_before_the_check_until_unload),
         TEST(loading_does_not_evict_what_it_loads),
         TEST(a_tensor_must_begin_where_kernels_may_read_it),
