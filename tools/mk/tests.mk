@@ -51,8 +51,9 @@ $(ANALYSIS_STAMPS): $(BUILD)/analyze/%.ok: %.c $(BUILD)/flags
 		-DTW_COMPILER_ID='""' -MD -MP -MF $(@:.ok=.d) -MT $@ -o /dev/null $<
 	@touch $@
 
-.PHONY: tests cross-tests fuzz-targets clang-syntax clang-analyze
+.PHONY: tests benches cross-tests fuzz-targets clang-syntax clang-analyze
 tests: $(TEST_BINS)
+benches: $(BENCH_BINS)
 cross-tests: $(CROSS_BINS)
 fuzz-targets: $(FUZZ_BINS)
 clang-syntax: $(CLANG_STAMPS)
