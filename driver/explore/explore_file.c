@@ -52,9 +52,9 @@ struct explore_job {
 
 /* ---- describing findings ---- */
 
-static void describe_op(const struct tw_program *p, uint32_t engine, uint32_t op_index, char *out,
+static void describe_op(const struct tw_program *p, uint32_t stream, uint32_t op_index, char *out,
                         size_t room) {
-    const struct tw_stream *s = &p->streams[engine];
+    const struct tw_stream *s = &p->streams[stream];
     struct tw_op op = {0};
     uint32_t at = 0;
     for (uint32_t i = 0; at < s->n_words && tw_op_decode(s->words, s->n_words, at, &op); i++) {
@@ -293,8 +293,8 @@ static uint32_t list_inputs(const struct tw_program *p, uint32_t input[3]) {
     return n;
 }
 
-/* Explores the program with one input value after another until one shows something, and reports
- * that exploration, or the last one. */
+/* Explores the program with one input value after another until one has a finding, and reports that
+ * exploration, or the last one if none has. */
 static int explore_inputs(struct explore_job *j, const struct tw_program_text *text,
                           tw_error *err) {
     uint32_t input[3], n = list_inputs(&text->program, input);
@@ -302,6 +302,7 @@ static int explore_inputs(struct explore_job *j, const struct tw_program_text *t
     for (uint32_t i = 0; i < n; i++) {
         struct exploration x = {.path = j->path, .text = text, .input = input[i]};
         int code = check_size(&x, err);
+        /* half of the limit is for the device memory; the explorer's own memory has all of it */
         code = code ? code
                     : synthetic_memory_init(&x.memory, &text->program, x.input, j->limit / 2, err);
         code = code ? code : run(&x, j->max_states, j->limit, err);

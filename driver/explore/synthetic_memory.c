@@ -44,7 +44,7 @@ static bool place_rows(struct synthetic_memory *m, uint64_t limit, uint64_t *siz
         }
         *size += (m->bytes[r] + ALIGN - 1) / ALIGN * ALIGN;
     }
-    *size += ALIGN;
+    *size += ALIGN; /* so that even an empty row at the end has an address inside the block */
     return *size <= limit;
 }
 
@@ -112,8 +112,8 @@ static bool trip_reads(const struct tw_program *p, uint32_t trip, uint32_t tenso
     return trip != TW_NONE && p->trips[trip].input == tensor;
 }
 
-/* Limits the value to what an op accepts that uses the Input as the position where it writes (0 is
- * always valid) or as row ids (below *limit). */
+/* Limits the value to what `op` accepts, if it reads the Input: as the position where it writes, 0
+ * is always valid; as row ids, values below *limit are. */
 static void limit_for_op(const struct tw_program *p, const struct tw_op *op, uint32_t tensor,
                          uint32_t *want, uint32_t *limit) {
     const struct tw_operand *position = tw_op_position(op);
@@ -218,7 +218,11 @@ static void *map(void *ctx, uint64_t address, uint64_t size) {
     uint32_t from = 0, to = m->n_rows;
     while (to - from > 1) {
         uint32_t middle = from + (to - from) / 2;
-        *(m->address[middle] <= address ? &from : &to) = middle;
+        if (m->address[middle] <= address) {
+            from = middle;
+        } else {
+            to = middle;
+        }
     }
     bool ok = m->n_rows && address >= m->address[from] &&
               tw_range_ok(address - m->address[from], size, m->bytes[from]);

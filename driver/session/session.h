@@ -29,7 +29,7 @@ struct session_program {
     uint8_t *request;
     uint32_t request_bytes, stride;
     uint32_t input[IN_COUNT]; /* offsets in a request; TW_NONE: not an input of the program */
-    /* after the first request: its tail for a greedy run */
+    /* in the first copy, after a step's request: the tail that makes it a greedy run's request */
     struct tw_wire_greedy *greedy;
 };
 
@@ -85,8 +85,8 @@ int tw_session_check_feed(const struct tw_session *s, const uint32_t *ids, size_
 static inline bool tw_session_stopped(const struct tw_session *s) {
     return tw_stopped(s->stop[0]) || tw_stopped(s->stop[1]);
 }
-/* Returns true if the device cancelled a step in its middle; a request that was cancelled before its
- * step has changed nothing. */
+/* Returns true if the device cancelled a request in the middle of a step; one that was cancelled
+ * before its step began has changed nothing. */
 bool tw_session_was_cut(const struct tw_wire_failure *f);
 /* Writes the inputs of a step to the program's request number `copy`, and returns it. */
 uint8_t *tw_session_set_inputs(const struct session_program *p, uint32_t copy, uint32_t position,

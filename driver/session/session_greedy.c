@@ -91,8 +91,8 @@ static int explain_numbers(struct tw_session *s, uint32_t fed, tw_error *err) {
     return tw_session_explain_numbers(s, &program, &request, 1, err);
 }
 
-/* Converts why the run ended to *reason, or to an error. `fed`: the input of the last step that was
- * begun. */
+/* Sets *reason to why the run ended, or returns an error. `fed`: the input of the last step that
+ * was begun. */
 static int take_ended(struct tw_session *s, uint32_t fed, enum tw_stop_reason *reason,
                       tw_error *err) {
     struct tw_wire_failure *f = &s->tokens.head.failure;

@@ -133,9 +133,9 @@ static bool has_ended(int qemu) {
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-/* QEMU has gone, and with it the driver in its guest. The device finds memory of the guest gone; a
- * mailbox in the window is still there, so it is ended for that host as the host would have: with a
- * start that has none. */
+/* Ends the device's use by a guest whose QEMU has exited. The device notices that a mailbox in
+ * guest memory is no longer mapped; one in the window still is, so this writes what the guest's
+ * driver would have written to end it: a start without a mailbox. */
 static void end_host(struct ivshmem *v) {
     struct tw_pcie_registers *r = (void *)v->bar2;
     uint32_t start = tw_pcie_load(&r->start) + 1;

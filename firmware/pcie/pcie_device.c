@@ -186,7 +186,7 @@ static void start(struct device *d, uint32_t number) {
     interrupt_any(d);
 }
 
-/* Ends the host's open. Drops the packets on their way to us, because an OPEN among them would make
+/* Disconnects the host. Drops the packets that it has sent, because an OPEN among them would make
  * it the host again. The mailbox stays: the next OPEN may come through it. */
 static void reset(struct device *d) {
     d->host_left = d->resetting = true;

@@ -29,11 +29,10 @@
 #define ANSWERED_MS 10000u /* if it was answered and did not close */
 #define SILENT_MS 1000u    /* if it has not sent an OPEN */
 #define FULL_MS 100u       /* either, while every slot is taken and others may be waiting */
-/* Between two looks at the stop word, which a signal may have set without ending our wait: another
- * thread took the signal, or it came just before the wait. With a host, which may have a step that
- * has to be ended, and without: */
-#define BUSY_MS 40
-#define IDLE_MS 250
+/* The stop word is checked at least this often: a signal that sets it does not end the poll if
+ * another thread receives it, or if it comes just before the poll. */
+#define BUSY_MS 40  /* with a host, whose step may have to be ended, or with every slot taken */
+#define IDLE_MS 250 /* otherwise */
 
 /* A client that is not (or not yet) the host. */
 struct pending {
@@ -73,7 +72,7 @@ static int make_device(struct tw_device_server *s, const struct tw_device_server
                        tw_error *err) {
     struct tw_emu_options e = o->emu;
     e.max_payload = TW_LINK_MAX_PAYLOAD;
-    e.verify = tw_serve_verify; /* the host is another party */
+    e.verify = tw_serve_verify; /* no host is trusted */
     e.can_cancel = true;
     struct tw_emu *emu;
     struct tw_slow_kernels how;
@@ -278,14 +277,17 @@ static void accept_media(struct tw_device_server *s) {
 
 /* ---- the loop ---- */
 
-#define OWN 4u
+/* The server's own descriptors, at the start of the poll list. */
+enum { FD_WAKE, FD_LISTEN, FD_NEWS, FD_HOST, N_OWN };
 
 static uint32_t list_fds(struct tw_device_server *s, struct pollfd *p, struct pending **who) {
     uint32_t n = 0;
     bool full = free_slot(s) == NULL;
-    const int own[] = {s->wake, full ? -1 : s->listen.fd, tw_link_server_news_fd(s->link),
-                       tw_link_server_host_fd(s->link)};
-    for (; n < OWN; n++) {
+    const int own[N_OWN] = {[FD_WAKE] = s->wake,
+                            [FD_LISTEN] = full ? -1 : s->listen.fd,
+                            [FD_NEWS] = tw_link_server_news_fd(s->link),
+                            [FD_HOST] = tw_link_server_host_fd(s->link)};
+    for (; n < N_OWN; n++) {
         p[n] = (struct pollfd){.fd = own[n], .events = POLLIN};
     }
     for (uint32_t i = 0; i < s->n_media; i++) {
@@ -314,26 +316,26 @@ static void close_idle(struct tw_device_server *s) {
 }
 
 static void turn(struct tw_device_server *s) {
-    struct pollfd p[OWN + MAX_MEDIA + MAX_PENDING];
-    struct pending *who[OWN + MAX_MEDIA + MAX_PENDING];
+    struct pollfd p[N_OWN + MAX_MEDIA + MAX_PENDING];
+    struct pending *who[N_OWN + MAX_MEDIA + MAX_PENDING];
     uint32_t n = list_fds(s, p, who);
-    int ms = p[3].fd >= 0 || !free_slot(s) ? BUSY_MS : IDLE_MS;
+    int ms = p[FD_HOST].fd >= 0 || !free_slot(s) ? BUSY_MS : IDLE_MS;
     if (poll(p, n, ms) < 0) {
         return; /* a signal */
     }
-    if (p[2].revents) {
+    if (p[FD_NEWS].revents) {
         tw_link_server_news(s->link);
     }
     /* a medium's descriptor does not report a connection that was hung up */
-    if (p[3].revents || s->n_media) {
+    if (p[FD_HOST].revents || s->n_media) {
         tw_link_server_take(s->link);
     }
-    for (uint32_t i = OWN + s->n_media; i < n; i++) {
+    for (uint32_t i = N_OWN + s->n_media; i < n; i++) {
         if (p[i].revents) {
             read_open(s, who[i]);
         }
     }
-    if (p[1].revents) {
+    if (p[FD_LISTEN].revents) {
         accept_all(s);
     }
     accept_media(s);

@@ -38,8 +38,8 @@ void tw_device_server_destroy(struct tw_device_server *s);
  * Errors: USAGE (more than 4; the medium is destroyed). */
 int tw_device_server_add_medium(struct tw_device_server *s, struct tw_medium *medium,
                                 tw_error *err);
-/* Returns what a PING would be answered, and the generation of the current open (0: no host). Legal
- * from any thread until the server is destroyed. */
+/* Returns the progress that a PING would be answered with, and the generation of the current host's
+ * connection (0: no host). Legal from any thread until the server is destroyed. */
 void tw_device_server_progress(struct tw_device_server *s, struct tw_link_progress *progress,
                                uint32_t *generation);
 

@@ -216,7 +216,7 @@ static void execute_next(struct tw_link_server *s, bool wait) {
     bool connected =
         tw_link_server_send_answer(s, to, &h, tw_link_server_slot(s->answer, number), wait);
     pthread_mutex_lock(&s->lock);
-    TW_ASSERT(s->sending && s->host == to); /* nobody lets a host go while something is sent */
+    TW_ASSERT(s->sending && s->host == to); /* no host is detached during a send */
     s->sending = false;
     if (!connected) {
         to->ops->hang_up(to); /* the other thread notices and detaches the host */
@@ -280,7 +280,7 @@ static void *run_executor(void *arg) {
 
 static int make_slots(struct tw_link_server *s) {
     for (uint32_t i = 0; i < TW_LINK_CREDITS; i++) {
-        s->request[i].bytes = malloc(TW_LINK_MAX_MESSAGE); /* pages appear when used */
+        s->request[i].bytes = malloc(TW_LINK_MAX_MESSAGE); /* uses no memory before it is written */
         s->answer[i].bytes = malloc(TW_LINK_MAX_MESSAGE);
         if (!s->request[i].bytes || !s->answer[i].bytes) {
             return TW_E_NOMEM;

@@ -44,8 +44,8 @@ bool tw_link_server_attach(struct tw_link_server *s, struct tw_pipe *host, uint3
  * host. */
 void tw_link_server_describe(struct tw_link_server *s, struct tw_link_opened *out);
 
-/* Returns what a PING would be answered, and the generation of the current open (0: no host). Legal
- * from any thread. */
+/* Returns the progress that a PING would be answered with, and the generation of the current host's
+ * connection (0: no host). Legal from any thread. */
 void tw_link_server_progress(struct tw_link_server *s, struct tw_link_progress *progress,
                              uint32_t *generation);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Handles the host's packets: parts of requests, RESEND, PING, CLOSE. All functions need the lock;
- * those that return false mean that the host must be detached.
+ * Handles the host's packets: parts of requests, RESEND, PING, CANCEL, CLOSE. The static functions
+ * need the lock; those that return bool return false if the host must be detached.
  */
 #include "firmware/serve/link_server_internal.h"
 
@@ -99,9 +99,9 @@ bool tw_link_server_send_progress(struct tw_link_server *s) {
     return tw_link_server_send(s, s->host, &h, &p, sizeof p);
 }
 
-/* Ends the request that is executing, if the CANCEL covers it, and those before it that are not
- * executing yet when their turn comes. A request that has been executed is not affected, nor is one
- * after it: the host may have sent the CANCEL before it had the answer. */
+/* Cancels the requests up to number `sequence`: the one that is executing now, and the others when
+ * their turn comes. Those that have been executed are not affected (the host may have sent the
+ * CANCEL before it had the answer), nor are later ones. */
 static void take_cancel(struct tw_link_server *s, uint32_t sequence) {
     TW_ASSERT(s->host && tw_link_server_sound(s));
     s->cancelled = sequence > s->cancelled ? sequence : s->cancelled;

@@ -31,7 +31,7 @@ struct tw_link_server {
     pthread_cond_t work;     /* wakes the executing thread: a request, a cleanup, the end */
     pthread_cond_t sent_all; /* `sending` became false */
     pthread_t executor;
-    bool started, quit, sending;
+    bool quit, sending;
     struct tw_pipe *host; /* or NULL */
     uint32_t generation, pid;
     char command[32];

@@ -88,8 +88,8 @@ static void set_enabled(struct gadget *g, bool enabled) {
     pthread_mutex_unlock(&g->lock);
 }
 
-/* Keeps the endpoints disabled until the queues are empty, so that no packet of the new host comes
- * before the mark that the old one has gone. */
+/* Keeps the endpoints disabled until the queues are empty, so that the device server learns that
+ * the old host has gone before it gets a packet of the new one. */
 static void change_bus(struct gadget *g, bool enabled) {
     set_enabled(g, false);
     tw_usb_device_configured(&g->device);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pipe of a USB device's end: two bounded queues of packets between the device server, which
- * uses the functions of struct tw_pipe, and the threads of the USB port, which move packets over
- * the bus by the functions below. Both sides exchange buffers with the queues, so that a queue can
- * be cleared while a packet is in use. Unless stated otherwise, the functions below are legal from
- * any thread.
+ * The device's end of a USB pipe: two bounded queues of packets between the device server, which
+ * uses the functions of struct tw_pipe, and a port (gadget.c, usbredir.c), whose threads move
+ * packets over the bus by the functions below. Both sides exchange buffers with the queues, so that
+ * a queue can be cleared while a packet is in use. Unless stated otherwise, the functions below are
+ * legal from any thread.
  */
 #ifndef TW_FIRMWARE_USB_USB_DEVICE_PIPE_H
 #define TW_FIRMWARE_USB_USB_DEVICE_PIPE_H
@@ -28,7 +28,7 @@ struct tw_usb_pipe {
     struct tw_usb_queue in, out;
     uint8_t *view; /* the packet that take() returned last */
     bool present;  /* a host has configured the device; otherwise sent packets are dropped */
-    bool seen;     /* a packet came since the last mark */
+    bool seen;     /* take() has returned a packet of the present host */
     bool gone;
     /* eventfd that wakes the port's thread: a packet to send, room in `in`, or gone; -1: its
      * threads use the waiting functions */

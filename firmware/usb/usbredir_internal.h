@@ -63,7 +63,7 @@ void tw_usbredir_answer_all(struct tw_usbredir_session *s, struct transfers *t, 
 
 /* Returns wMaxPacketSize of the bulk endpoints at the current speed. */
 uint32_t tw_usbredir_bus_packet(const struct tw_usbredir_session *s);
-/* Returns false while too much output waits to be written to produce more. */
+/* Returns false while so much output is waiting to be written that no more must be produced. */
 bool tw_usbredir_has_room(const struct tw_usbredir_session *s);
 /* Answer the transfers that can be answered now. */
 void tw_usbredir_pump_out(struct tw_usbredir_session *s);

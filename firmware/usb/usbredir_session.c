@@ -63,11 +63,11 @@ static void on_log(void *priv, int level, const char *message) {
 
 static int on_read(void *priv, uint8_t *bytes, int n) {
     struct tw_usbredir_session *s = priv;
-    int most = n < s->quota ? n : s->quota;
-    if (most <= 0 || s->ended) {
+    int max = n < s->quota ? n : s->quota;
+    if (max <= 0 || s->ended) {
         return 0;
     }
-    int got = s->stream.read(s->stream.ctx, bytes, most);
+    int got = s->stream.read(s->stream.ctx, bytes, max);
     if (got > 0) {
         s->quota -= got;
     } else if (got < 0) {

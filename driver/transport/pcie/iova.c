@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The list is sorted, and between any two ranges an address is missing. */
+/* Returns whether the ranges are whole pages in ascending order that neither overlap nor touch. */
 static bool is_consistent(const struct tw_iova *a) {
     bool consistent = a->n <= a->room && tw_is_pow2_u64(a->page);
     for (size_t i = 0; i < a->n && consistent; i++) {

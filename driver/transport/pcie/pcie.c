@@ -62,8 +62,8 @@ static bool find_holder(const char *bdf, const char *group, uint32_t *pid, char 
 
 /* ---- discovery ---- */
 
-/* Reads the registers, without side effects. Works only for root and if the function is not
- * asleep; for others opening the device reports the same. */
+/* Reads the registers, without side effects. Returns false unless this process is root and the
+ * function is awake; any problem is then only reported when the device is opened. */
 static bool peek(const char *bdf, struct tw_pcie_registers *out) {
     char path[96], power[16] = "";
     snprintf(path, sizeof path, "/sys/bus/pci/devices/%.15s/power_state", bdf);
@@ -255,8 +255,8 @@ static void close_card(void *ctx) {
     free(c);
 }
 
-/* Takes the lock file. If none can be created, the kernel alone decides, which gives a group to one
- * process. */
+/* Takes the lock file. A lock file that cannot be created is no error: the kernel, too, lets only
+ * one process open a group. */
 static int take_lock(struct card *c, const char *name, const char *bdf, tw_error *err) {
     char what[140];
     tw_error e = {0};

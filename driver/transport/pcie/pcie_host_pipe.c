@@ -102,12 +102,12 @@ static void copy_in(const struct host *h, uint8_t *slot, const uint8_t *bytes, s
 
 /* Returns whether a slot is free; with the lock held. */
 static bool has_room(struct host *h) {
-    uint32_t used = h->to_device - tw_pcie_load(&tw_pcie_head(h)->done);
+    uint32_t done = tw_pcie_load(&tw_pcie_head(h)->done), used = h->to_device - done;
     if (used > TW_PCIE_SLOTS) {
         tw_pcie_probe(h);
-        tw_pcie_fail_pipe(h,
-                          "it has taken %d packets more than it was sent: its counter is damaged",
-                          (int)(TW_PCIE_SLOTS - used));
+        tw_pcie_fail_pipe(
+            h, "it claims to have taken %u packets of the %u it was sent: its counter is damaged",
+            done, h->to_device);
         return false;
     }
     return used < TW_PCIE_SLOTS;
@@ -156,7 +156,7 @@ uint8_t *tw_pcie_room(struct tw_pipe *p) {
     pthread_mutex_lock(&h->lock);
     bool lent = !h->room_out && has_room(h);
     h->room_out = h->room_out || lent;
-    /* If the pipe is gone as well: the caller learns it from send, instead of waiting for room. */
+    /* Lends a slot even if the pipe is gone: send then reports it, and the caller does not wait. */
     uint8_t *slot = lent || atomic_load(&h->gone) ? slot_to_device(h, h->to_device) : NULL;
     pthread_mutex_unlock(&h->lock);
     return slot;

@@ -124,9 +124,12 @@ static bool is_viable(const struct probe *s) {
         if (e->d_name[0] == '.' || may_share(driver)) {
             continue;
         }
-        const char *first = s->out->reason[0] ? "" : s->out->group;
-        REASON(s, *first ? "its IOMMU group %s also holds %s (driver %s)" : "%s, %s (driver %s)",
-               first, e->d_name, driver);
+        if (s->out->reason[0]) {
+            REASON(s, ", ");
+        } else {
+            REASON(s, "its IOMMU group %s also holds ", s->out->group);
+        }
+        REASON(s, "%s (driver %s)", e->d_name, driver);
         REMEDY(s, "%secho %s | sudo tee /sys/bus/pci/devices/%s/driver/unbind",
                s->out->remedy[0] ? "; " : "", e->d_name, e->d_name);
     }

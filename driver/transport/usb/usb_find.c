@@ -294,7 +294,7 @@ static int collect(struct tw_usb_list *list, libusb_device **all, size_t n, tw_e
     return 0;
 }
 
-static int refuse_start(int code, tw_error *err) {
+static int fail_start(int code, tw_error *err) {
     return tw_fail(
         err, TW_E_NO_DEVICE, "device usb: libusb cannot start: %s%s", libusb_strerror(code),
         code == LIBUSB_ERROR_OTHER ? " (out of file descriptors? check: ulimit -n)" : "");
@@ -306,11 +306,11 @@ int tw_usb_find(struct tw_usb_list *list, tw_error *err) {
     int code = libusb_init(&list->context);
     if (code) {
         list->context = NULL;
-        return refuse_start(code, err);
+        return fail_start(code, err);
     }
     ssize_t n = libusb_get_device_list(list->context, &all);
     if (n < 0) {
-        return refuse_start((int)n, err);
+        return fail_start((int)n, err);
     }
     code = collect(list, all, (size_t)n, err);
     libusb_free_device_list(all, 1);

@@ -282,7 +282,7 @@ int tw_plan_build(const struct tw_machine_config *config, uint32_t n_threads,
     alloc_scratch(&w, &top);
     rc = build(&w, &low, out);
     if (rc == 0) {
-        TW_ASSERT(low.used <= low.size && top.used <= top.size); /* the bounds were bounds */
+        TW_ASSERT(low.used <= low.size && top.used <= top.size); /* neither exceeded its bound */
         arena->used = low.used;
         rc = tw_bind_trip_minima(config, (*out)->trip_min, fault);
     }

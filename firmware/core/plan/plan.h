@@ -27,7 +27,8 @@ enum plan_kind {
 
 /* flag: publish the thread's progress after this entry because another thread waits for it */
 #define PLAN_POST 1u
-/* flags of calls that take long: look for a cancel before it; run it in parts (kernel_parts.h) */
+/* flags of calls that take long: check for cancellation before the call; run it in parts
+ * (kernel_parts.h) */
 #define PLAN_LOOK 2u
 #define PLAN_PARTS 4u
 
@@ -88,7 +89,8 @@ struct plan_progress {
     uint8_t pad_at[60];
 };
 
-/* Where a thread is that takes turns with the others (tw_plan_check_numbers). */
+/* Position of a thread's entries when one host thread runs all of them in turns
+ * (tw_plan_check_numbers). */
 struct plan_cursor {
     uint32_t at, iteration[TW_MAX_VARS];
 };

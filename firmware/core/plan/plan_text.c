@@ -270,8 +270,8 @@ uint32_t tw_walk_storage(const struct walk *w, uint32_t id) {
     return id - (id - b->sibling_base) % per_chip;
 }
 
-/* If only multicasts to all members of a set on one chip write them, the members always hold the
- * same bytes, so one storage is enough. */
+/* If the members of a set on one chip are written only by multicasts to all of them, they always
+ * hold the same bytes, so one storage is enough. */
 void tw_walk_find_shared(struct walk *w) {
     const struct tw_program *p = w->program;
     for (uint32_t base = 0; base < p->n_buffers; base++) {

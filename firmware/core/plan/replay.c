@@ -10,8 +10,9 @@
 #include "loader/base/assert.h"
 
 #define SPINS_BEFORE_RELAX 2048u
-/* A thread looks for a cancel at the end of each iteration of a dynamic loop, and once in so many
- * entries or turns of a wait: powers of two. On a small model an entry takes 100 ns. */
+/* A thread checks for cancellation at the end of each iteration of a dynamic loop, and after this
+ * many entries or spins of a wait. Powers of two, so that the test is cheap: on a small model an
+ * entry takes 100 ns. */
 #define ENTRIES_PER_LOOK 8u
 #define SPINS_PER_LOOK 16u
 
@@ -74,8 +75,9 @@ struct run {
     uint32_t iteration[TW_MAX_VARS]; /* of the open dynamic loops, by nesting level */
 };
 
-/* Returns true if the step must end here. The first thread that is asked to end it says so to all
- * others: they may wait for what it will not do, and may not be asked. */
+/* Returns true if the step must end here. The first thread that sees the cancellation sets `cut`
+ * for all others: they may be waiting for entries that it will not complete, and may not see the
+ * cancellation themselves. */
 static bool must_end(const struct run *r) {
     if (tw_cancelled(r->plan->config.cancel)) {
         atomic_store_explicit(&r->plan->cut, 1, memory_order_relaxed);
@@ -131,7 +133,7 @@ static bool call_in_parts(const struct run *r, const struct plan_entry *e) {
     return true;
 }
 
-/* Returns false if the step must end: what was waited for has not come. */
+/* Returns false if the step must end before the other threads have got that far. */
 static bool wait_for(const struct run *r, const struct plan_entry *e) {
     for (uint32_t i = 0; i < e->n; i++) {
         _Atomic uint32_t *count = &r->plan->progress[e->u.wait[i].thread].count;
@@ -162,7 +164,7 @@ static uint32_t repeat_loop(struct run *r, const struct plan_entry *e, uint32_t 
     return ++r->iteration[e->u.loop.level] < n ? e->u.loop.other : at;
 }
 
-/* Tells other threads that entry i is complete, if one of them waits for it. */
+/* Publishes that entry i is complete, if another thread waits for it. */
 static void publish(const struct run *r, uint32_t thread, uint32_t i) {
     if (r->thread->entries[i].flags & PLAN_POST) {
         atomic_store_explicit(&r->plan->progress[thread].count, r->base + i + 1,
@@ -249,8 +251,10 @@ static void find_origin(const struct tw_program *p, const struct plan_entry *e,
     }
 }
 
-/* Returns the entry's iteration of the outermost loop: constant loops are unrolled. */
-static uint64_t turn_of(const struct plan_thread *t, uint32_t index, const struct origin *o) {
+/* Returns the entry's iteration of the outermost loop, if that has a constant count: such a loop is
+ * unrolled, so the earlier entries of the same op are counted. Else 0. */
+static uint64_t outer_iteration(const struct plan_thread *t, uint32_t index,
+                                const struct origin *o) {
     uint64_t before = 0;
     for (uint32_t i = 0; i < index; i++) {
         before += t->entries[i].site == t->entries[index].site &&
@@ -277,13 +281,14 @@ static int check_result(const struct run *r, uint32_t index, const struct tw_kar
             fault->opcode = o.op.code;
             fault->stage = o.op.stage;
             return tw_fault_fail(fault, "NotFinite", tw_op_region(&o.op, n)->id, row,
-                                 turn_of(r->thread, index, &o));
+                                 outer_iteration(r->thread, index, &o));
         }
     }
     return 0;
 }
 
-static bool may_go_on(const struct run *r, const struct plan_entry *e) {
+/* Returns false for a PLAN_WAIT that is not satisfied yet. */
+static bool can_run(const struct run *r, const struct plan_entry *e) {
     for (uint32_t i = 0; e->kind == PLAN_WAIT && i < e->n; i++) {
         _Atomic uint32_t *count = &r->plan->progress[e->u.wait[i].thread].count;
         uint32_t now = atomic_load_explicit(count, memory_order_acquire);
@@ -304,8 +309,9 @@ static int call_checked(const struct run *r, uint32_t index, struct tw_fault *fa
     return check_result(r, index, &args, fault);
 }
 
-/* Runs a thread's entries from its cursor until one has to wait. *moved: there was one to run. */
-static int run_checked(struct tw_plan *plan, uint32_t thread, bool *moved, struct tw_fault *fault) {
+/* Runs a thread's entries from its cursor until one has to wait. Sets *progressed if any ran. */
+static int run_checked(struct tw_plan *plan, uint32_t thread, bool *progressed,
+                       struct tw_fault *fault) {
     struct plan_cursor *c = &plan->cursors[thread];
     struct run r = {plan, &plan->threads[thread], NULL, NULL, plan->base, {0}};
     int rc = 0;
@@ -316,7 +322,7 @@ static int run_checked(struct tw_plan *plan, uint32_t thread, bool *moved, struc
             rc = tw_fault_cancelled(fault);
             break;
         }
-        if (!may_go_on(&r, e)) {
+        if (!can_run(&r, e)) {
             break;
         }
         atomic_store_explicit(&plan->progress[thread].at, c->at, memory_order_relaxed);
@@ -331,7 +337,7 @@ static int run_checked(struct tw_plan *plan, uint32_t thread, bool *moved, struc
             atomic_store_explicit(&plan->progress[thread].count, plan->base + c->at + 1,
                                   memory_order_release);
         }
-        *moved = true;
+        *progressed = true;
     }
     memcpy(c->iteration, r.iteration, sizeof r.iteration);
     return rc;
@@ -342,10 +348,10 @@ int tw_plan_check_numbers(struct tw_plan *plan, struct tw_fault *fault) {
     fault = fault ? fault : &ignored;
     int rc = tw_plan_begin(plan, fault);
     memset(plan->cursors, 0, plan->n_threads * sizeof *plan->cursors);
-    for (bool moved = true; moved && rc == 0;) {
-        moved = false;
+    for (bool progressed = true; progressed && rc == 0;) {
+        progressed = false;
         for (uint32_t t = 0; t < plan->n_threads && rc == 0; t++) {
-            rc = run_checked(plan, t, &moved, fault);
+            rc = run_checked(plan, t, &progressed, fault);
         }
     }
     return rc;

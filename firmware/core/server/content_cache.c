@@ -14,7 +14,7 @@ static struct tw_wire_content content_of(const struct tw_server_request *request
     return c;
 }
 
-/* Another host will take the content for what its hash says. */
+/* Checks the hash that a host gives: later hosts find the content by it, and trust it. */
 static bool hash_is_right(const struct tw_server *server, const struct tw_server_allocation *a,
                           const uint8_t hash[32]) {
     uint8_t own[32];
@@ -39,7 +39,7 @@ int tw_server_keep(struct tw_server *server, struct tw_server_request *request) 
                                 a->address, a->bytes);
     }
     TW_ASSERT(a->bytes > 0 && !a->kept);
-    a->kept = 2;
+    a->kept = 2; /* 1 + its users: this host */
     memcpy(a->hash, c.hash, sizeof a->hash);
     return 0;
 }

@@ -108,9 +108,9 @@ struct tw_server {
     struct tw_server_program programs[TW_SERVER_PROGRAMS];
     struct tw_wire_counters counters;
     uint64_t progress; /* counts steps; the answer to HEARTBEAT */
-    /* Other threads of the port may read the one and set cancel.now during a request. */
+    /* During a request, other threads of the port may read `watch` and set cancel.now. */
     struct tw_watch watch; /* watch.progress changes whenever the device makes progress */
-    uint8_t pad[64]; /* the threads of a step read `cancel` all the time: nobody writes near it */
+    uint8_t pad[64];       /* a step's threads keep reading `cancel`, so it shares no cache line */
     struct tw_cancel cancel; /* tw_server_cancel */
     uint8_t pad_cancel[64];
     struct {

@@ -157,8 +157,9 @@ void tw_server_use_tensors(struct tw_server *server, const struct tw_server_prog
         const struct tw_tensor *t = &p->program.tensors[i];
         for (uint32_t k = 0; k < t->bind_count; k++) {
             struct tw_server_allocation *a = tw_server_find(server, rows[t->bind_first + k], 1);
-            TW_ASSERT(a && (add == 1 || a->users > 0)); /* it was there, and cannot be freed */
-            a->users += add;
+            /* LOAD found the allocation, and one with users cannot be freed */
+            TW_ASSERT(a && (add == 1 || a->users > 0));
+            a->users += add; /* -1 modulo 2^32 subtracts */
             a->writers += is_writable(t) ? add : 0;
             TW_ASSERT(a->writers <= a->users);
         }

@@ -181,7 +181,7 @@ int tw_server_read(struct tw_server *server, struct tw_server_request *request) 
     return 0;
 }
 
-/* FILL and HASH look for a cancel before each part of this size. */
+/* FILL and HASH check for cancellation before each part of this size. */
 #define PART_BYTES ((uint64_t)1 << 20)
 
 static uint64_t next_part(uint64_t at, uint64_t bytes) {

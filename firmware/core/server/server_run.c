@@ -144,7 +144,7 @@ static int run_machine(const struct run *r, struct tw_fault *fault) {
     TW_ASSERT(p->used && !p->broken && !p->strict == (p->mode == TW_WIRE_FAST));
     memset(fault, 0, sizeof *fault);
     if (p->mode == TW_WIRE_STRICT) {
-        /* Random: another seed for each step; an adversary stays the same. */
+        /* the random scheduler gets another seed in each step; the others keep theirs */
         uint64_t seed = r->q.seed + (r->q.scheduler == TW_SCHED_RANDOM ? p->steps : 0);
         tw_strict_check_numbers(p->strict, r->q.flags & TW_WIRE_RUN_CHECK);
         int code = tw_strict_step(p->strict, (enum tw_scheduler)r->q.scheduler, seed, fault);
@@ -165,8 +165,8 @@ static int run_machine(const struct run *r, struct tw_fault *fault) {
     return code;
 }
 
-/* Counts a fault, describes it in *failure and posts it as an event. Returns its code. A step that
- * was cancelled is none: whoever cancelled it knows. */
+/* Describes a fault in *failure, counts it and posts it as an event. Returns its code. A cancelled
+ * step is neither counted nor posted: whoever cancelled it knows. */
 static int record_fault(const struct run *r, const struct tw_fault *fault,
                         struct tw_wire_failure *failure) {
     int code = tw_server_fault(failure, r->q.program, fault);
