@@ -28,7 +28,7 @@ struct tw_usb_pipe {
     struct tw_usb_queue in, out;
     uint8_t *view; /* the packet that take() returned last */
     bool present;  /* a host has configured the device; otherwise sent packets are dropped */
-    bool seen;     /* take() has returned a packet of the present host */
+    bool seen;     /* a packet of the present host has been queued */
     bool gone;
     /* eventfd that wakes the port's thread: a packet to send, room in `in`, or gone; -1: its
      * threads use the waiting functions */
