@@ -50,10 +50,10 @@ static int bad(tw_error *err, const char *what, uint64_t found, uint64_t expecte
                    what, (unsigned long long)found, (unsigned long long)expected);
 }
 
-/* Sizes of the two versions of the section. */
-struct edition {
+/* Sizes in one of the two versions of the section. */
+struct version {
     size_t header, entry;
-    bool states_ops; /* the second edition states the ops per step */
+    bool states_ops; /* the second version states the ops per step */
 };
 
 static int read_entry(const uint8_t *at, size_t bytes, uint64_t n_words,
@@ -75,7 +75,7 @@ static int read_entry(const uint8_t *at, size_t bytes, uint64_t n_words,
 }
 
 static int check_header(const uint8_t *bytes, size_t size, uint32_t n,
-                        const uint8_t bindings_hash[TW_HASH_BYTES], struct edition *edition,
+                        const uint8_t bindings_hash[TW_HASH_BYTES], struct version *version,
                         tw_error *err) {
     struct tw_cert_header header;
     memset(&header, 0, sizeof header);
@@ -85,19 +85,19 @@ static int check_header(const uint8_t *bytes, size_t size, uint32_t n,
     }
     memcpy(&header, bytes, small);
     bool first = header.magic == TW_CERT_MAGIC_1;
-    *edition = first ? (struct edition){small, sizeof(struct tw_cert_entry_1), false}
-                     : (struct edition){sizeof header, sizeof(struct tw_cert_entry), true};
+    *version = first ? (struct version){small, sizeof(struct tw_cert_entry_1), false}
+                     : (struct version){sizeof header, sizeof(struct tw_cert_entry), true};
     if (!first && header.magic != TW_CERT_MAGIC) {
         return bad(err, "magic", header.magic, TW_CERT_MAGIC);
     }
     if (header.n_programs != n) {
         return bad(err, "number of programs", header.n_programs, n);
     }
-    uint64_t fixed = edition->header + (uint64_t)n * edition->entry;
+    uint64_t fixed = version->header + (uint64_t)n * version->entry;
     if (size < fixed) {
         return bad(err, "missing or truncated: bytes", size, fixed);
     }
-    memcpy(&header, bytes, edition->header);
+    memcpy(&header, bytes, version->header);
     if (!first && memcmp(header.bindings_hash, bindings_hash, TW_HASH_BYTES) != 0) {
         return tw_fail(err, TW_E_VERIFY,
                        "rule 18 certificate: .tw.cert: the certificates were made for other "
@@ -110,21 +110,21 @@ int tw_certificate_open(const void *section, size_t size, const struct tw_progra
                         uint32_t n, const uint8_t bindings_hash[TW_HASH_BYTES],
                         struct tw_certificate *out, tw_error *err) {
     const uint8_t *bytes = section;
-    struct edition edition = {0, 0, false};
-    int rc = check_header(bytes, size, n, bindings_hash, &edition, err);
+    struct version version = {0, 0, false};
+    int rc = check_header(bytes, size, n, bindings_hash, &version, err);
     if (rc) {
         return rc;
     }
-    size_t fixed = edition.header + n * edition.entry;
+    size_t fixed = version.header + n * version.entry;
     const uint8_t *words = bytes + fixed;
     for (uint32_t i = 0; i < n; i++) {
         struct tw_cert_entry e;
-        rc = read_entry(bytes + edition.header + i * edition.entry, edition.entry,
+        rc = read_entry(bytes + version.header + i * version.entry, version.entry,
                         (size - fixed) / 4, &programs[i], &e, err);
         if (rc) {
             return rc;
         }
-        if (edition.states_ops && e.step_ops == TW_STEP_OPS_UNSTATED) {
+        if (version.states_ops && e.step_ops == TW_STEP_OPS_UNSTATED) {
             return bad(err, "ops per step", 0, tw_program_step_ops(&programs[i]));
         }
         out[i] = (struct tw_certificate){(const uint32_t *)(const void *)words + e.first_word,

@@ -12,9 +12,10 @@
  *     RUN stream n     the stream executes its next n ops (none of them LOOP or END)
  *     LOOP k s1..sk    the k streams, each at a LOOP of the same trip or count, enter it together
  *     END              the streams of the innermost open LOOP, each at its END, leave it
- * This is the rank witness of the marked graph: an op's rank is its place in the list, a loop's
- * period the length of its body, and dependences on earlier iterations have distance 1 or more
- * because a body restores every level that it changes.
+ * In the terms of marked graphs, the list gives every op a rank, which proves that no cycle is
+ * without tokens: an op's rank is its place in the list, a loop's period the length of its body,
+ * and dependences on earlier iterations have distance 1 or more because a body restores every
+ * level that it changes.
  *
  * The checker executes the list once on abstract state (FIFO levels, words, clocks, written bytes).
  * It does not trust the list: a wrong one is refused and can never make a bad program pass. Linear
@@ -98,7 +99,7 @@ struct tw_cert_entry_1 {
     uint8_t program_hash[TW_HASH_BYTES];
     uint32_t first_word, n_words;
 };
-TW_STATIC_ASSERT(sizeof(struct tw_cert_entry_1) == 40, "certificate entry of edition 1");
+TW_STATIC_ASSERT(sizeof(struct tw_cert_entry_1) == 40, "certificate entry of version 1");
 
 /* A program's certificate; the words belong to its creator. */
 struct tw_certificate {
@@ -111,8 +112,8 @@ struct tw_certificate {
 /* Returns the maximum number of ops that a step executes, loops multiplied out; saturates. */
 uint64_t tw_program_step_ops(const struct tw_program *program);
 
-/* Checks a program that tw_verify_program accepts against its certificate. Adds
- * counts to `report`, which may be NULL. Errors: VERIFY ("rule 24 race_free: ..."), NOMEM. */
+/* Checks a program that tw_verify_program accepts against its certificate. Adds counts to `report`,
+ * which may be NULL. Errors: VERIFY ("rule 24 race_free: ..."), NOMEM. */
 int tw_check_order(const struct tw_program *program, const struct tw_certificate *certificate,
                    struct tw_verify_report *report, tw_error *err);
 /* The same, until `stop` (NULL: never) ends it: INTERRUPTED. */

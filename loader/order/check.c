@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Max. engines, so that tables of what is not in the file, but of its engines, stay small. */
+/* Max. engines. The checker's tables have an item for each engine, even one without ops, so a small
+ * file could otherwise make them large. */
 #define MAX_ENGINES (TW_ENGINE_COUNT * 4096u)
 
 static const char *rule_name(enum tw_order_rule rule) {
@@ -212,7 +213,8 @@ static bool body_has_flags(struct tw_checker *c, uint32_t stream) {
     return false;
 }
 
-/* One stream enters the loop that frame f describes; the first one describes it. */
+/* Lets a stream enter the loop of frame f. The first stream fills in the frame; the others' loops
+ * must agree with it. */
 static int join_loop(struct tw_checker *c, struct tw_ck_frame *f, uint32_t stream, bool first) {
     if (stream >= c->n_streams || c->frame_of[stream] != c->depth) {
         return fail_word(c, "a stream enters a loop that it is not at");
@@ -435,7 +437,7 @@ static int check_ends(struct tw_checker *c) {
 }
 
 /* The step is the body of a loop over tokens: a second one, with the epoch one higher and every
- * word where the first has left it. */
+ * word as the first one left it. */
 static void next_step(struct tw_checker *c) {
     TW_ASSERT(c->depth == 0 && c->n_members == 0 && c->n_pending == 0);
     for (uint32_t i = 0; i < c->n_streams; i++) {
@@ -456,8 +458,8 @@ static void next_step(struct tw_checker *c) {
 
 /* ---- set-up ---- */
 
-/* Adds an op to the section ends of a stream, which begin at `first`. A section ends behind the
- * ends of those before it: what is not below the new one in both falls away. */
+/* Adds an op to the section ends of a stream, which begin at `first`. Both sections and ends ascend
+ * in the list, so the new one replaces those of its own and of later sections. */
 static int add_section_end(struct tw_checker *c, size_t first, uint32_t section, uint32_t end) {
     while (c->n_section_ends > first && c->section_ends[c->n_section_ends - 1].section >= section) {
         c->n_section_ends--;
@@ -470,8 +472,8 @@ static int add_section_end(struct tw_checker *c, size_t first, uint32_t section,
     return rc;
 }
 
-/* Ops of each stream, and where each section ends in it: counting what must have run before the
- * next section may begin. */
+/* Counts the ops of each stream and finds where each section ends in it: after the last op that
+ * must have run before the next section may begin. */
 static int count_ops(struct tw_checker *c) {
     for (uint32_t i = 0; i < c->n_streams; i++) {
         struct tw_ck_stream *s = &c->streams[i];

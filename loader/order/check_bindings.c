@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Binding rows (rule 28): the order is proved for tensors, so two tensors of which one is ever
- * written must not overlap. Here by the rows that a program's tensors claim; by the bytes that a
- * bundle's rows name in loader/bundle/bindings.c, and by addresses where a device loads the
- * program.
+ * written must not overlap. This file compares the rows that a program's tensors claim;
+ * loader/bundle/bindings.c compares the bytes that a bundle's rows name, and a device that loads
+ * the program compares addresses.
  */
 #include "loader/order/check_internal.h"
 
@@ -25,8 +25,8 @@ static bool is_param(const struct tw_program *p, uint32_t tensor) {
     return p->tensors[tensor].role == TW_ROLE_PARAM;
 }
 
-/* Compares each claim with two earlier ones: the Param's and the other tensor's that end last. If a
- * claim overlaps any earlier one, it overlaps one of these. */
+/* Compares each claim with two earlier ones: of the Params, the one that ends last, and the same of
+ * the other tensors. A claim that overlaps any earlier one overlaps one of these. */
 static int compare_claims(struct tw_checker *c, const struct claim *claims, uint32_t n) {
     const struct claim *reach[2] = {NULL, NULL}; /* [is_param] */
     for (uint32_t i = 0; i < n; i++) {
@@ -60,7 +60,7 @@ int tw_ck_bindings(struct tw_checker *c) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->n_tensors; i++) {
         const struct tw_tensor *t = &p->tensors[i];
-        if (t->bind_count != 0) { /* the verifier: the sum does not overflow */
+        if (t->bind_count != 0) { /* the verifier checked that the sum does not overflow */
             claims[n++] = (struct claim){t->bind_first, t->bind_first + t->bind_count, i};
         }
     }

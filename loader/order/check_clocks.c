@@ -14,19 +14,20 @@
 
 #include <stdlib.h>
 
-/* Most entries beside a base, before they are folded into one: 1/32 of the engines, in limits. */
-#define FEWEST_ENTRIES 16u
-#define MOST_ENTRIES 512u
-/* Bases to which a base remembers to be equal or higher. */
+/* Max. entries of a clock before they are folded into its base: 1/32 of the engines, but at least
+ * MIN_ENTRIES and at most MAX_ENTRIES. */
+#define MIN_ENTRIES 16u
+#define MAX_ENTRIES 512u
+/* How many other bases, equal or lower in every number, a base remembers. */
 #define REMEMBERED 8u
-/* Joined bases, and what bases lack of a demand, that are remembered; powers of two. */
+/* Sizes of two caches: of joins of two bases, and of what a base lacks of a demand. */
 #define JOINED 64u
 #define LACKS 16u
-/* Work is refused beyond this much, and this much an op; a unit is an entry, or 16 numbers of a
- * base. Compiled programs use about 20 an op. */
+/* Budget for work: this many units, and this many for each op; a unit is an entry, or 16 numbers of
+ * a base. Compiled programs use about 20 for each op. */
 #define WORK_FREE (UINT64_C(1) << 28)
 #define WORK_PER_OP 256u
-/* Bytes of bases alive at once: this many, and this many a byte of the streams. */
+/* Budget for bases alive at once: this many bytes, and this many for each byte of the streams. */
 #define BASE_BYTES_FREE (UINT64_C(1) << 25)
 #define BASE_BYTES_PER_BYTE 64u
 
@@ -58,7 +59,7 @@ struct lack {
 struct tw_ck_clocks {
     uint32_t n, max_entries; /* slots: streams that have ops */
     uint64_t last_id;
-    uint64_t work, base_bytes, most_base_bytes;
+    uint64_t work, base_bytes, max_base_bytes;
     struct tw_ck_clock **of; /* by slot */
     struct joined joined[JOINED];
     struct lack lacks[LACKS];
@@ -114,7 +115,7 @@ static int copy_base(struct tw_checker *c, const struct tw_ck_base *from, struct
     if (rc) {
         return rc;
     }
-    if (k->base_bytes + base_bytes(k) > k->most_base_bytes) {
+    if (k->base_bytes + base_bytes(k) > k->max_base_bytes) {
         return tw_ck_fail(c, TW_ORDER_race_free,
                           "too much to remember of what %u engines know of each other: %llu bytes",
                           k->n, (unsigned long long)k->base_bytes);
@@ -143,7 +144,7 @@ static bool remembers(const struct tw_ck_base *high, uint64_t low) {
     return false;
 }
 
-/* Compares two bases; what is found is remembered. */
+/* Compares two bases; the higher one remembers the result. */
 static int compare_bases(struct tw_checker *c, struct tw_ck_base *a, struct tw_ck_base *b,
                          bool *a_below, bool *b_below) {
     *a_below = a == b || !a || (b && remembers(b, a->id));
@@ -216,7 +217,8 @@ static void drop(struct tw_ck_clocks *k, struct tw_ck_clock *clock) {
     }
 }
 
-/* Makes *clock one that only its holder has, with room for `room` entries more. */
+/* Makes *clock writable: replaces it by a copy if others hold it too, and makes room for `room`
+ * more entries. */
 static int own(struct tw_checker *c, struct tw_ck_clock **clock, uint32_t room) {
     struct tw_ck_clock *old = *clock, *fresh;
     uint32_t n = old ? old->n : 0, cap = n + room;
@@ -243,7 +245,7 @@ static int own(struct tw_checker *c, struct tw_ck_clock **clock, uint32_t room) 
     return sole ? 0 : spend(c, n + 1);
 }
 
-/* Returns the place of the first entry of a slot or a higher one. */
+/* Returns the index of the first entry whose slot is `slot` or higher. */
 static uint32_t place(const struct tw_ck_clock *clock, uint32_t slot) {
     uint32_t from = 0, to = clock->n;
     while (from < to) {
@@ -316,9 +318,9 @@ static void remove_below_base(struct tw_ck_clock *clock) {
     clock->n = kept;
 }
 
-/* Joins `from` into *into, without the entry of slot `but`. */
+/* Joins `from` into *into, except the entry of slot `except`. */
 static int join(struct tw_checker *c, struct tw_ck_clock **into, const struct tw_ck_clock *from,
-                uint32_t but) {
+                uint32_t except) {
     struct tw_ck_base *base = NULL;
     int rc = own(c, into, from->n + 1);
     if (rc) {
@@ -339,7 +341,7 @@ static int join(struct tw_checker *c, struct tw_ck_clock **into, const struct tw
     }
     rc = spend(c, from->n + 1u);
     for (uint32_t i = 0; i < from->n && rc == 0; i++) {
-        if (from->items[i].slot != but) {
+        if (from->items[i].slot != except) {
             rc = raise(c, to, from->items[i]);
         }
     }
@@ -361,7 +363,8 @@ int tw_ck_clock_publish(struct tw_checker *c, struct tw_ck_clock **clock) {
     struct entry self = {slot, (int32_t)c->streams[c->stream].at + 1 + c->offset[c->stream]};
     rc = rc ? rc : own(c, clock, 1);
     rc = rc ? rc : raise(c, *clock, self);
-    /* a base that is not shared yet takes the entries at once: it collects those of many */
+    /* a base that is not shared takes the entries at once: many engines publish into such
+     * a clock */
     bool alone = rc == 0 && (*clock)->base && (*clock)->base->refs == 1;
     return alone && (*clock)->n ? fold(c, *clock) : rc;
 }
@@ -407,7 +410,7 @@ static int32_t begin_of(const struct tw_checker *c, uint32_t stream) {
     return (int32_t)c->streams[stream].open_from[c->depth - 1] + c->offset[stream];
 }
 
-/* Returns, in *out, the base without what it says of the members' iteration; the caller holds it. */
+/* Stores in *out the base without what it says of the members' iteration; the caller holds it. */
 static int lower_base(struct tw_checker *c, const struct tw_ck_frame *f, struct tw_ck_base *b,
                       struct tw_ck_base **out) {
     *out = hold_base(b);
@@ -473,9 +476,9 @@ uint64_t tw_ck_demand_id(struct tw_checker *c) {
     return ++c->clocks->last_id;
 }
 
-static void note_lack(struct lack *l, uint32_t most, const struct tw_ck_base *b, struct entry e) {
+static void record_lack(struct lack *l, uint32_t max, const struct tw_ck_base *b, struct entry e) {
     if (base_over(b, e.slot) < e.over) {
-        if (l->n < most) {
+        if (l->n < max) {
             l->items[l->n] = e;
         }
         l->n++;
@@ -501,7 +504,7 @@ static int find_lack(struct tw_checker *c, const struct tw_ck_base *b, const str
     l->n = 0;
     for (uint32_t i = 0; i < d->n; i++) {
         uint32_t slot = d->slots ? d->slots[i] : i;
-        note_lack(l, k->max_entries + 1, b, (struct entry){slot, d->over[i]});
+        record_lack(l, k->max_entries + 1, b, (struct entry){slot, d->over[i]});
     }
     return spend(c, d->n / 16 + 1);
 }
@@ -533,10 +536,10 @@ int tw_ck_clocks_init(struct tw_checker *c) {
             c->stream_of[k->n++] = s;
         }
     }
-    k->max_entries = k->n / 32 < FEWEST_ENTRIES ? FEWEST_ENTRIES
-                     : k->n / 32 > MOST_ENTRIES ? MOST_ENTRIES
-                                                : k->n / 32;
-    k->most_base_bytes =
+    k->max_entries = k->n / 32 < MIN_ENTRIES   ? MIN_ENTRIES
+                     : k->n / 32 > MAX_ENTRIES ? MAX_ENTRIES
+                                               : k->n / 32;
+    k->max_base_bytes =
         BASE_BYTES_FREE + c->words_of_streams * sizeof(uint32_t) * BASE_BYTES_PER_BYTE;
     k->of = calloc((size_t)k->n + 1, sizeof *k->of);
     return k->of ? 0 : no_memory(c);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shared by the files of the certificate's checker: check.c (turns, loops), check_sync.c (FIFOs), check_words.c (semaphores), check_clocks.c (what
- * engines know of each other), check_memory.c (conflicts, written bytes), check_overlap.c (the memory map).
- * Everything named tw_ck_* is private to them.
+ * Shared by the files of the certificate's checker: check.c (turns, loops), check_sync.c (FIFOs),
+ * check_words.c (semaphores), check_clocks.c (what engines know of each other), check_memory.c
+ * (accesses, written bytes), check_races.c (conflicts), check_overlap.c (the memory map),
+ * check_bindings.c and check_budget.c (rules 28 and 29). Everything named tw_ck_* is private to
+ * them.
  */
 #ifndef TW_LOADER_ORDER_CHECK_INTERNAL_H
 #define TW_LOADER_ORDER_CHECK_INTERNAL_H
@@ -29,18 +31,18 @@ struct tw_ck_rect {
 struct tw_ck_access {
     uint32_t at; /* op index */
     struct tw_ck_rect rect;
-    uint64_t instance; /* tensors: a key of the instance's affine number */
+    uint64_t instance; /* tensors: a hash of the instance's affine number */
     bool constant;     /* the instance has no terms */
     bool write;
 };
 /* Reads or writes of one stream, by ascending op index; all of them are in columns [lo, hi). */
 struct tw_ck_lane {
-    uint32_t stream, place; /* in `order`, or TW_NONE */
+    uint32_t stream, place; /* place: index in `order`, or TW_NONE */
     struct tw_ck_access *items;
     size_t n, cap;
     uint64_t lo, hi;
 };
-/* A lane by its columns. */
+/* A lane's entry in `order`. */
 struct tw_ck_place {
     uint64_t lo, hi;
     uint32_t lane;
@@ -51,15 +53,18 @@ struct tw_ck_lanes {
     size_t n, cap;
     /* Columns are bytes of a row of this length; 0: rows of several kinds, or none: bytes. */
     uint64_t stride;
-    /* by `lo`; lanes that are not in it, or begin below their place in it, are in `odd` */
+    /* lanes by ascending `lo`; `odd` lists those that are not in it, or whose `lo` is lower now
+     * than their entry says */
     struct tw_ck_place *order;
     uint32_t *odd;
     size_t n_order, cap_order, n_odd, cap_odd;
     uint64_t longest; /* max. hi - lo of `order` */
-    /* lanes by stream, open addressing; a power of two, 0: the lanes are few */
+    /* hash table of lanes by stream, open addressing; n_table is a power of two, or 0 while the
+     * lanes are few enough to search */
     uint32_t *table;
     size_t n_table;
-    /* what an engine must know that everything here is over: by lane; the id is 0 until asked for */
+    /* the demand (struct tw_ck_demand) that all these accesses are over, by lane; `demand` is its
+     * id, 0 until it is first needed */
     uint32_t *slots;
     int32_t *over;
     size_t cap_slots, cap_over;
@@ -101,8 +106,8 @@ struct tw_ck_written {
 
 struct tw_ck_clock;
 struct tw_ck_clocks;
-/* A table whose items are made, with zeros, where one is first used: what a record of the file
- * claims costs nothing. */
+/* A table whose items are allocated, zeroed, when they are first used, so that a program which
+ * merely declares many of them costs no memory. */
 struct tw_ck_chunks {
     void **of;
     size_t n, item_bytes;
@@ -110,12 +115,12 @@ struct tw_ck_chunks {
 /* A page of a FIFO. */
 struct tw_ck_page {
     struct tw_ck_written written;
-    struct tw_ck_clock *clock; /* the producer's when it was published; NULL while it is not */
+    struct tw_ck_clock *clock; /* the producer's when it published the page; NULL: not published */
 };
 /* The word of a semaphore on a site. */
 struct tw_ck_word {
-    /* increments of it alone in this step, with open loops in the current iteration; `before`:
-     * scratch, count where a loop began */
+    /* increments so far in this step, without multicasts to all words (struct tw_ck_flag);
+     * `before`: scratch, the count where a loop began */
     uint64_t count, before;
     struct tw_ck_clock *clock; /* of these increments; NULL: none */
     /* by engine of the site: absolute number (check_clocks.c) after its last wait, and its place in
@@ -128,7 +133,8 @@ struct tw_ck_word {
 struct tw_ck_flag {
     uint64_t count, before;
     struct tw_ck_clock *clock;
-    /* the last waits of all engines for these words, as a demand; its id is 0 until asked for */
+    /* the last waits of all engines for these words, as a demand; its id is 0 until it is first
+     * needed */
     uint32_t *slots;
     int32_t *over;
     size_t n, cap_slots, cap_over;
@@ -199,7 +205,7 @@ struct tw_checker {
     /* of stream s from ends_first[s] to ends_first[s + 1], by ascending section and end */
     struct tw_ck_section_end *section_ends;
     size_t *ends_first, n_section_ends, cap_section_ends;
-    /* that everything of the sections up to ends_section is over; by slot */
+    /* the demand that all data ops of the sections up to ends_section are over; by slot */
     struct tw_ck_demand ends_demand;
     uint32_t ends_section;
     int32_t *ends_over, *loop_over; /* content of demands, by slot */
@@ -264,18 +270,19 @@ int32_t tw_ck_known(const struct tw_checker *c, uint32_t stream, uint32_t of);
 int tw_ck_clock_publish(struct tw_checker *c, struct tw_ck_clock **clock);
 /* Joins a clock (or NULL) into what the current stream knows. */
 int tw_ck_clock_learn(struct tw_checker *c, const struct tw_ck_clock *clock);
-/* Clocks count their holders; _drop sets *clock to NULL. */
+/* Clocks are reference-counted; _drop sets *clock to NULL. */
 struct tw_ck_clock *tw_ck_clock_hold(struct tw_ck_clock *clock);
 void tw_ck_clock_drop(struct tw_checker *c, struct tw_ck_clock **clock);
 /* A stream's clock; it may be NULL. _restore takes over the reference. */
 struct tw_ck_clock *tw_ck_clock_of(const struct tw_checker *c, uint32_t stream);
 void tw_ck_clock_restore(struct tw_checker *c, uint32_t stream, struct tw_ck_clock *saved);
-/* Makes the members of the innermost loop forget of each other what was in its body. */
+/* Makes each member of the innermost loop forget what it knows of the ops of the other members in
+ * the loop's body. */
 int tw_ck_clocks_lower(struct tw_checker *c, const struct tw_ck_frame *f);
 /* Returns the id of a new demand. */
 uint64_t tw_ck_demand_id(struct tw_checker *c);
-/* Finds whether a stream knows that every other is past its number. Linear in the demand once for
- * engines that have the same base, then in what the base lacks. */
+/* Sets *met to whether a stream knows that every other one is past its number in the demand. Linear
+ * in the demand once for engines that have the same base, then in what the base lacks. */
 int tw_ck_demand_met(struct tw_checker *c, uint32_t stream, const struct tw_ck_demand *d,
                      bool *met);
 
@@ -288,11 +295,11 @@ void *tw_ck_made(const struct tw_ck_chunks *t, size_t i);
 void *tw_ck_make(struct tw_checker *c, struct tw_ck_chunks *t, size_t i);
 int tw_ck_words_init(struct tw_checker *c);
 void tw_ck_words_finish(struct tw_checker *c);
-/* The current op. */
+/* Each executes the current op: a SEM_INC, a wait, a multicast of a flag. */
 int tw_ck_words_increment(struct tw_checker *c);
 int tw_ck_words_wait(struct tw_checker *c);
 int tw_ck_words_multicast(struct tw_checker *c);
-/* Forgets, where the next iteration begins, what increments carried. */
+/* Drops, where the next iteration begins, the clocks that increments carried. */
 void tw_ck_words_forget(struct tw_checker *c);
 /* Multiplies what one body has added by the loop's iterations. */
 void tw_ck_words_multiply(struct tw_checker *c, const struct tw_ck_frame *f);
@@ -317,7 +324,8 @@ void tw_ck_sync_repeat(struct tw_checker *c, const int32_t *back);
 int tw_ck_sync_again(struct tw_checker *c, const struct tw_ck_frame *f);
 /* Rule 27: records that the stream has sent data to the group, whose flag is not raised yet. */
 int tw_ck_sync_sent(struct tw_checker *c, uint32_t group);
-/* Checks that the stream knows what the demand, which names every slot, says of every other. */
+/* Checks that the stream knows every other one to be past its number in the demand, which covers
+ * every slot; `what` begins the message. Errors: VERIFY with `rule`, NOMEM. */
 int tw_ck_all_known(struct tw_checker *c, uint32_t stream, const struct tw_ck_demand *d,
                     const char *what, enum tw_order_rule rule);
 
@@ -326,7 +334,7 @@ int tw_ck_memory_init(struct tw_checker *c);
 int tw_ck_memory_op(struct tw_checker *c);
 /* Rule 26: checks that the buffer is an activation or belongs to the section of the current op. */
 int tw_ck_own_section(struct tw_checker *c, uint32_t buffer);
-/* Does so when a section begins, and frees what is known of the buffers of those before it. */
+/* Called when a section is entered: frees what is known of the buffers of earlier sections. */
 void tw_ck_memory_section(struct tw_checker *c, uint32_t section);
 int tw_ck_memory_leave(struct tw_checker *c, const struct tw_ck_frame *f);
 void tw_ck_memory_finish(struct tw_checker *c);
@@ -339,7 +347,8 @@ bool tw_ck_in_columns(const struct tw_ck_rect *r);
 int tw_ck_log_access(struct tw_checker *c, struct tw_ck_log *log, const struct tw_ck_access *now,
                      const char *name);
 void tw_ck_log_free(struct tw_ck_log *log);
-/* Forgets all accesses so far: every engine that accesses anything later knows that they are over. */
+/* Forgets all accesses so far: every engine that accesses anything later knows that they are
+ * over. */
 void tw_ck_memory_forget(struct tw_checker *c);
 /* Adds to the bytes of logs (lanes) or of spans of written bytes, which are bounded. */
 int tw_ck_logged(struct tw_checker *c, uint64_t lane_bytes, uint64_t span_bytes);

@@ -209,7 +209,7 @@ static int touch_page(struct tw_checker *c, const struct region *r) {
         r->wide.lo / b->page_bytes == page_no && tw_ck_rect_end(&in.wide) <= b->page_bytes;
     in.wide.exact = in.wide.exact && one_page;
     int rc = tw_ck_own_section(c, r->id);
-    if (rc == 0 && r->reads) { /* in all iterations: all their pages must then be this one */
+    if (rc == 0 && r->reads) { /* what all iterations read must be written, and be in this page */
         tw_ck_count(c, TW_ORDER_defined);
         static const struct tw_ck_written nothing;
         const struct tw_ck_page *made = tw_ck_made(&c->pages, page);
@@ -290,7 +290,8 @@ static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t i
 static int touch_siblings(struct tw_checker *c, const struct region *r) {
     const struct tw_group *g = &c->p->groups[c->op.operand[TW_MCAST_group].id];
     const struct tw_buffer *own = &c->p->buffers[r->id];
-    for (uint32_t i = 0; i < tw_group_size(g); i++) { /* the verifier: they all have one */
+    for (uint32_t i = 0; i < tw_group_size(g);
+         i++) { /* the verifier checked that each site has one */
         int rc = touch_buffer(c, r, tw_buffer_sibling(c->p, own, tw_group_site(c->p, g, i)));
         if (rc) {
             return rc;

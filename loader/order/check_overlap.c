@@ -26,9 +26,9 @@ static const char *name_of(const struct tw_checker *c, uint32_t buffer) {
 }
 
 struct placed {
-    uint32_t id, site, span;
+    uint32_t id, site, section; /* section: TW_NONE for an activation */
     bool activation;
-    /* section of a private buffer, as rule 26 requires when ops are walked */
+    /* for a private buffer only its section, which is checked when the ops are executed */
     struct tw_life life;
     uint64_t lo, hi;
 };
@@ -49,8 +49,8 @@ static int by_life(const void *a, const void *b) {
 
 static int by_section(const void *a, const void *b) {
     const struct placed *x = a, *y = b;
-    if (x->span != y->span) {
-        return x->span < y->span ? -1 : 1;
+    if (x->section != y->section) {
+        return x->section < y->section ? -1 : 1;
     }
     if (x->site != y->site) {
         return x->site < y->site ? -1 : 1;
@@ -172,7 +172,7 @@ static int check_activations(struct tw_checker *c, const struct placed *placed, 
 static int check_privates(struct tw_checker *c, const struct placed *placed, uint32_t n,
                           uint32_t *count) {
     for (uint32_t i = 0; i < n; i++) {
-        for (uint32_t k = i + 1; k < n && placed[k].span == placed[i].span &&
+        for (uint32_t k = i + 1; k < n && placed[k].section == placed[i].section &&
                                  placed[k].site == placed[i].site && placed[k].lo < placed[i].hi;
              k++) {
             int rc = add_overlap(c, placed[i].id, placed[k].id, count);
@@ -190,10 +190,10 @@ static int find_overlaps(struct tw_checker *c, struct placed *placed,
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         const struct tw_buffer *b = &p->buffers[i];
         bool activation = b->tensor != TW_NONE;
-        uint32_t span = activation ? TW_NONE : c->buffer_section[i];
+        uint32_t section = activation ? TW_NONE : c->buffer_section[i];
         placed[i] = (struct placed){i,
                                     b->site,
-                                    span,
+                                    section,
                                     activation,
                                     lifetimes[i],
                                     b->offset,

@@ -2,8 +2,8 @@
  *
  * Conflicts between engines (rule 24). The accesses of an object are kept in lanes, one for each
  * engine that reads and one for each that writes. A new access is compared with the lanes whose
- * columns it touches; if these are many, first with all at once: does the engine know that they are
- * over?
+ * columns it touches. If these are many, one test comes first: whether the engine knows that the
+ * accesses of all lanes are over.
  */
 #include "loader/order/check_internal.h"
 
@@ -11,8 +11,8 @@
 
 #include <stdlib.h>
 
-#define MERGE_WINDOW 8u /* a new access may be merged with this many latest ones of its lane */
-#define FEW_LANES 8u    /* so many are compared one by one */
+#define MERGE_WINDOW 8u /* a new access may be merged with one of the last 8 of its lane */
+#define FEW_LANES 8u    /* up to this many lanes are compared one by one, without an index */
 
 /* ---- rectangles ---- */
 
@@ -60,22 +60,21 @@ int tw_ck_compared(struct tw_checker *c, uint64_t comparisons) {
                       (unsigned long long)c->comparisons, (unsigned long long)c->accesses);
 }
 
-/* Bytes of logs and written spans: this many, and this many a byte of the streams. One multicast
- * leaves an access on each site that it reaches. */
+/* Budget for logs and written spans: this many bytes, and this many for each byte of the streams.
+ * One multicast leaves an access on each site that it reaches. */
 #define LOG_BYTES_FREE (UINT64_C(1) << 27)
 #define LOG_BYTES_PER_BYTE 256u
 
 int tw_ck_logged(struct tw_checker *c, uint64_t lane_bytes, uint64_t span_bytes) {
-    uint64_t most = LOG_BYTES_FREE + c->words_of_streams * sizeof(uint32_t) * LOG_BYTES_PER_BYTE;
+    uint64_t max = LOG_BYTES_FREE + c->words_of_streams * sizeof(uint32_t) * LOG_BYTES_PER_BYTE;
     c->lane_bytes += lane_bytes;
     c->span_bytes += span_bytes;
-    if (c->lane_bytes + c->span_bytes <= most) {
+    if (c->lane_bytes + c->span_bytes <= max) {
         return 0;
     }
     return tw_ck_fail(c, TW_ORDER_race_free,
                       "too many accesses to check: %llu bytes of logs, the maximum is %llu",
-                      (unsigned long long)(c->lane_bytes + c->span_bytes),
-                      (unsigned long long)most);
+                      (unsigned long long)(c->lane_bytes + c->span_bytes), (unsigned long long)max);
 }
 
 /* Returns the first op of a stream that may still run when the current op does. */
@@ -140,7 +139,7 @@ static struct tw_ck_lane *find_lane(struct tw_ck_lanes *l, uint32_t stream) {
     return NULL;
 }
 
-/* Enters the last lane in the table, which few lanes do without. */
+/* Adds the last lane to the table; as long as there are few lanes, there is no table. */
 static int enter_lane(struct tw_checker *c, struct tw_ck_lanes *l) {
     if (l->n <= FEW_LANES) {
         return 0;
@@ -235,8 +234,8 @@ static int place_lane(struct tw_checker *c, struct tw_ck_lanes *l, uint32_t inde
     return 0;
 }
 
-/* Finds the columns of all lanes, and what an engine must know that they are over: when the lanes
- * become many, or columns are counted in another way. */
+/* Computes the columns of all lanes, their order, and the demand that they are over. Needed when
+ * the lanes become many, or when the unit of columns changes. */
 static int index_lanes(struct tw_checker *c, struct tw_ck_lanes *l) {
     int rc = tw_ck_grow(c, &l->slots, &l->cap_slots, l->n, sizeof *l->slots);
     rc = rc ? rc : tw_ck_grow(c, &l->over, &l->cap_over, l->n, sizeof *l->over);
@@ -267,7 +266,7 @@ static int fit_columns(struct tw_checker *c, struct tw_ck_lanes *l, const struct
 
 /* ---- all lanes at once ---- */
 
-/* Finds whether the stream knows that everything in the lanes is over. */
+/* Sets *over to whether the current stream knows that all accesses in the lanes are over. */
 static int all_over(struct tw_checker *c, struct tw_ck_lanes *l, bool *over) {
     l->demand = l->demand ? l->demand : tw_ck_demand_id(c);
     struct tw_ck_demand d = {l->demand, (uint32_t)l->n, l->slots, l->over};
@@ -283,7 +282,8 @@ static const struct tw_ck_frame *inner_loop(const struct tw_checker *c) {
     return d < c->depth ? &c->frames[d] : NULL;
 }
 
-/* An engine in a loop without flags counts as not having left it, whatever is known. */
+/* An engine that is in the same loop without flags counts as not having left it, whatever the
+ * current one knows. */
 static int compare_members(struct tw_checker *c, struct tw_ck_lanes *l, bool write,
                            const struct tw_ck_access *now, const char *name) {
     const struct tw_ck_frame *f = inner_loop(c);
@@ -364,7 +364,8 @@ static int add_lane(struct tw_checker *c, struct tw_ck_lanes *l, struct tw_ck_la
     return enter_lane(c, l);
 }
 
-/* A lane has often one access only, and a multicast makes a lane on each site. */
+/* The first access gets exactly its room: many lanes never have another one, and a multicast makes
+ * a lane on each site. */
 static int push_access(struct tw_checker *c, struct tw_ck_lane *lane,
                        const struct tw_ck_access *now) {
     if (!lane->items) {
@@ -379,8 +380,8 @@ static int push_access(struct tw_checker *c, struct tw_ck_lane *lane,
     return rc;
 }
 
-/* Notes in the index of many lanes that a lane has got an access. */
-static int note_access(struct tw_checker *c, struct tw_ck_lanes *l, struct tw_ck_lane *lane) {
+/* Updates the index after an access was added to a lane. */
+static int record_access(struct tw_checker *c, struct tw_ck_lanes *l, struct tw_ck_lane *lane) {
     const struct tw_ck_access *now = &lane->items[lane->n - 1];
     size_t index = (size_t)(lane - l->items);
     int rc = tw_ck_grow(c, &l->slots, &l->cap_slots, index, sizeof *l->slots);
@@ -414,7 +415,7 @@ static int add_access(struct tw_checker *c, struct tw_ck_lanes *l, const struct 
     if (rc || l->n <= FEW_LANES) {
         return rc;
     }
-    return indexed ? note_access(c, l, lane) : index_lanes(c, l);
+    return indexed ? record_access(c, l, lane) : index_lanes(c, l);
 }
 
 int tw_ck_log_access(struct tw_checker *c, struct tw_ck_log *log, const struct tw_ck_access *now,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * FIFO levels, what loops must restore, and what engines must know where loops end. Ops inside an open
- * loop without flags are never taken as over by others (check_memory.c), because an earlier
- * iteration may be meant.
+ * FIFO levels, what loops must restore, and what engines must know where loops end. Whatever
+ * another engine knows of ops inside an open loop without flags does not count (check_races.c),
+ * because it may be about an earlier iteration.
  */
 #include "loader/order/check_internal.h"
 
@@ -93,7 +93,8 @@ static int push(struct tw_checker *c, uint32_t buffer, uint32_t n) {
         }
     }
     f->level += n;
-    TW_ASSERT(f->level <= c->p->buffers[buffer].pages); /* the verifier: only reserved are pushed */
+    TW_ASSERT(f->level <=
+              c->p->buffers[buffer].pages); /* the verifier: only reserved pages are pushed */
     return 0;
 }
 
@@ -108,7 +109,7 @@ static int fifo_op(struct tw_checker *c) {
     uint32_t buffer = c->op.operand[TW_RESERVE_fifo].id, n = c->op.operand[TW_RESERVE_pages].id,
              pages = c->p->buffers[buffer].pages;
     struct tw_ck_fifo *f = &c->fifos[buffer];
-    const struct tw_ck_clock *last = NULL; /* pages of one push share one */
+    const struct tw_ck_clock *last = NULL; /* pages of one push share a clock */
     TW_ASSERT(buffer < c->p->n_buffers && c->p->buffers[buffer].kind == TW_BUF_FIFO);
     TW_ASSERT(f->level <= pages);
     int rc = tw_ck_own_section(c, buffer);
@@ -285,7 +286,8 @@ int tw_ck_sync_again(struct tw_checker *c, const struct tw_ck_frame *f) {
 static int check_rendezvous(struct tw_checker *c, const struct tw_ck_frame *f) {
     struct tw_ck_demand d = {tw_ck_demand_id(c), f->n, NULL, c->loop_over};
     int rc = 0;
-    for (uint32_t i = 0; i < f->n && f->flags; i++) { /* turn_loop: all streams that have ops */
+    for (uint32_t i = 0; i < f->n && f->flags;
+         i++) { /* turn_loop checked that these are all streams with ops */
         uint32_t t = c->members[f->first + i];
         int32_t last = c->streams[t].last_data;
         c->loop_over[c->slot[t]] = last > 0 ? last + c->offset[t] : INT32_MIN;
@@ -298,7 +300,7 @@ static int check_rendezvous(struct tw_checker *c, const struct tw_ck_frame *f) {
     return rc;
 }
 
-/* The log's earliest entry of a FIFO is its level at the begin of the loop. */
+/* The log's earliest entry of a FIFO is its level where the loop began. */
 int tw_ck_sync_balanced(struct tw_checker *c, const struct tw_ck_frame *f) {
     int rc = 0;
     TW_ASSERT(f->fifo_log <= c->fifo_log.n);

@@ -13,7 +13,7 @@
 /* ---- tables ---- */
 
 #define CHUNK 16u /* items */
-/* Bytes of chunks: this many, and this many a byte of the streams. */
+/* Budget for chunks: this many bytes, and this many for each byte of the streams. */
 #define CHUNK_BYTES_FREE (UINT64_C(1) << 26)
 #define CHUNK_BYTES_PER_BYTE 128u
 
@@ -43,15 +43,15 @@ void *tw_ck_made(const struct tw_ck_chunks *t, size_t i) {
 void *tw_ck_make(struct tw_checker *c, struct tw_ck_chunks *t, size_t i) {
     TW_ASSERT(i < t->n);
     if (!t->of[i / CHUNK]) {
-        uint64_t most =
+        uint64_t max =
             CHUNK_BYTES_FREE + c->words_of_streams * sizeof(uint32_t) * CHUNK_BYTES_PER_BYTE;
         c->chunk_bytes += CHUNK * t->item_bytes;
-        if (c->chunk_bytes > most) {
+        if (c->chunk_bytes > max) {
             c->make_error =
                 tw_ck_fail(c, TW_ORDER_certificate,
                            "its ops touch too many words and pages to check: %llu bytes of "
                            "tables, the maximum is %llu",
-                           (unsigned long long)c->chunk_bytes, (unsigned long long)most);
+                           (unsigned long long)c->chunk_bytes, (unsigned long long)max);
             return NULL;
         }
         t->of[i / CHUNK] = calloc(CHUNK, t->item_bytes);
@@ -171,7 +171,7 @@ int tw_ck_words_increment(struct tw_checker *c) {
 
 /* ---- waits ---- */
 
-/* Enters an engine's last wait in the flag's list. */
+/* Records an engine's last wait in the flag's list. */
 static int list_wait(struct tw_checker *c, struct tw_ck_flag *f, struct tw_ck_word *w,
                      uint32_t stream) {
     uint32_t e = c->p->streams[stream].engine;

@@ -4,7 +4,8 @@
  * reserved and not yet popped or pushed) and a count of pages moved. A loop body must restore the
  * level; its pages are multiplied by a constant count, or, in a loop over a trip, added to the
  * FIFO's list of moves, which must be the same, loop by loop, on both sides: so pushes equal pops
- * for every trip value. */
+ * for every trip value.
+ */
 #include "loader/verify/verify_internal.h"
 
 #include <stdio.h>
@@ -76,8 +77,8 @@ int tw_vf_fifo_op(struct tw_verifier *v) {
     return add_pages(v, c, n, 1);
 }
 
-/* Fails for a loop over a trip that moves other pages than the other engine's next one (`other`;
- * NULL: it has none). */
+/* Fails for a loop over a trip whose iteration does not move the same pages as the next loop over a
+ * trip of the other engine (`other`; NULL: it has none). */
 static int fail_move(struct tw_verifier *v, uint32_t item, uint32_t loop, uint64_t pages,
                      const struct tw_vf_move *other) {
     char found[64] = "the other engine moves none in a loop over a trip";

@@ -34,6 +34,7 @@ struct tw_vf_counter {
     uint32_t level; /* FIFO: pages waited for or reserved; section: 1 if seen in this stream */
     uint32_t mark;
 };
+/* A counter's members before its first change inside a loop; item: which counter. */
 struct tw_vf_saved {
     uint32_t item, mark, level, unused;
     uint64_t count;
@@ -46,6 +47,7 @@ struct tw_vf_log {
 struct tw_vf_loop {
     uint32_t var, trip, max, id;
     uint64_t iterations; /* of its body in a step, all enclosing loops at their maximum */
+    /* lengths of fifo_log, rendezvous_log and waits when the loop was opened */
     size_t fifo_base, rendezvous_base, wait_base;
 };
 
@@ -141,7 +143,7 @@ struct tw_verifier {
     /* sections that this stream has closed; sections for which this site has sent arrivals */
     uint32_t *seen, *arrived;
     size_t n_seen, n_arrived;
-    int rendezvous_state;
+    int rendezvous_state; /* enum in verify_rendezvous.c; 0: not inside a rendezvous */
     uint32_t rendezvous_section;
     int closed; /* the last op other than END completed the last section's rendezvous */
 };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The verifier's loops over trips (rule 12) and semaphores (rule 14). Increments of a word are
- * added up over the whole step, loops multiplied out; a threshold must grow by exactly that total
- * each epoch and must not exceed it within one. Words of a semaphore form the rectangle of its
- * group, one for each chip; increments are kept as differences in both directions until all streams
- * are walked, so that an increment of a rectangle costs four additions.
+ * The rules for loops over trips (rule 12) and for semaphores (rule 14). The increments of a word
+ * are added up over the whole step, loops multiplied out; a threshold must grow by exactly that
+ * total each epoch and must not exceed it within one. The words of a semaphore form a rectangle,
+ * its group's, on each chip of the group; increments are kept as differences in both directions
+ * until all streams are walked, so that an increment of a rectangle costs four additions.
  */
 #include "loader/base/assert.h"
 #include "loader/verify/verify_internal.h"

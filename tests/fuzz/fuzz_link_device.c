@@ -219,7 +219,7 @@ static void make_device(void) {
     }
 }
 
-/* Connects a host; the previous one's data was cleared before. */
+/* Connects a host, as soon as the device has cleared what the previous one left. */
 static struct host *connect_host(const uint8_t *data, size_t size) {
     struct host *h = calloc(1, sizeof *h);
     h->base = (struct tw_pipe){&ops, 1000, -1};
@@ -229,10 +229,10 @@ static struct host *connect_host(const uint8_t *data, size_t size) {
     }
     struct pollfd news = {.fd = tw_link_server_news_fd(served), .events = POLLIN};
     for (int n; !h->opened; tw_link_server_news(served)) {
-        while ((n = poll(&news, 1, 15000)) < 0) { /* the fuzzer's timer */
+        while ((n = poll(&news, 1, 15000)) < 0) { /* EINTR: the fuzzer's timer */
         }
         if (n == 0) {
-            abort(); /* the device does not become ready again */
+            abort(); /* the device did not become ready again */
         }
     }
     return h;
@@ -269,8 +269,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         h->gone = true;
         tw_link_server_take(served);
     }
-    h = connect_host(
-        NULL, 0); /* after a regular close the content cache may stay; so this host is lost */
+    /* a close keeps the content cache; this host disappears instead, which must free everything */
+    h = connect_host(NULL, 0);
     h->gone = true;
     tw_link_server_take(served);
     h = connect_host(NULL, 0);

@@ -35,7 +35,7 @@ struct device {
     struct tw_pipe base;
     struct fuzz_input in;
     uint32_t generation, sequence, no_room, rungs;
-    uint8_t opcode; /* of the request that was sent last, and its number there */
+    uint8_t opcode; /* of the driver's last request, as is wire_sequence */
     uint32_t wire_sequence;
     bool gone, *closed;
     uint8_t bytes[TW_PACKET_BYTES];
@@ -57,7 +57,7 @@ static size_t say(struct device *d, enum tw_link_kind kind, const void *payload,
 
 static size_t say_opened(struct device *d) {
     struct tw_link_opened o;
-    fuzz_bytes(&d->in, &o, 8);
+    fuzz_bytes(&d->in, &o, 8); /* unused bytes of the record */
     memset(&o, 0, sizeof o);
     uint32_t how = fuzz_u8(&d->in);
     o.credits = how & 15;

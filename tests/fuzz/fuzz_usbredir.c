@@ -50,7 +50,7 @@ static void report_progress(void *ctx, struct tw_link_progress *p, uint32_t *gen
 
 static struct usbredirparser *guest;
 
-static int hear(void *priv, uint8_t *bytes, int n) {
+static int read_device(void *priv, uint8_t *bytes, int n) {
     (void)priv;
     size_t left = bus.out_n - bus.out_at, count = left < (size_t)n ? left : (size_t)n;
     memcpy(bytes, bus.out + bus.out_at, count);
@@ -58,7 +58,7 @@ static int hear(void *priv, uint8_t *bytes, int n) {
     return (int)count;
 }
 
-static int say(void *priv, uint8_t *bytes, int n) {
+static int discard(void *priv, uint8_t *bytes, int n) {
     (void)priv;
     (void)bytes;
     return n;
@@ -117,8 +117,8 @@ static void start_guest(void) {
     uint32_t caps[USB_REDIR_CAPS_SIZE] = {0};
     guest = usbredirparser_create();
     guest->log_func = on_log;
-    guest->read_func = hear;
-    guest->write_func = say;
+    guest->read_func = read_device;
+    guest->write_func = discard;
     guest->hello_func = on_hello;
     guest->device_connect_func = on_connect;
     guest->interface_info_func = on_interface;
@@ -182,9 +182,9 @@ static void act(struct tw_usb_pipe *pipe, uint8_t kind, const uint8_t *payload, 
     }
 }
 
-static bool turn(struct tw_usbredir_session *s, bool polite) {
+static bool turn(struct tw_usbredir_session *s, bool says_hello) {
     bool alive = tw_usbredir_session_turn(s);
-    if (polite && usbredirparser_do_read(guest) == usbredirparser_read_parse_error) {
+    if (says_hello && usbredirparser_do_read(guest) == usbredirparser_read_parse_error) {
         abort(); /* the device violates the protocol */
     }
     bus.in_n = bus.in_at = bus.out_n = bus.out_at = 0;
@@ -202,7 +202,7 @@ static const struct tw_pipe_ops ops = {.send = tw_usb_pipe_send,
                                        .close = no_close};
 
 static void run(struct tw_usbredir_session *s, struct tw_usb_pipe *pipe, const uint8_t *data,
-                size_t size, bool polite) {
+                size_t size, bool says_hello) {
     for (size_t at = 0; at + 4 <= size;) {
         uint8_t kind = data[at], id = data[at + 1];
         uint32_t n = data[at + 2] | (uint32_t)data[at + 3] << 8;
@@ -216,7 +216,7 @@ static void run(struct tw_usbredir_session *s, struct tw_usb_pipe *pipe, const u
             act(pipe, kind, data + at, n);
         }
         at += n;
-        if (!turn(s, polite)) {
+        if (!turn(s, says_hello)) {
             return;
         }
     }
@@ -243,7 +243,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct tw_usb_device device;
     struct tw_usb_pipe *pipe = empty_pipe();
     uint8_t how = size ? data[0] : 0;
-    bool polite = !(how & 8);
+    bool says_hello = !(how & 8);
     const struct tw_usb_options o = {.speed = (enum tw_usb_speed)((how & 3) % 3),
                                      .serial = "fuzz",
                                      .recovery = how & 4 ? "fuzz" : NULL,
@@ -254,11 +254,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     struct tw_usbredir_session *s = tw_usbredir_session_create(&device, pipe, &stream);
     start_guest();
-    if (polite) {
+    if (says_hello) {
         push_hello();
     }
-    if (turn(s, polite) && size > 1) {
-        run(s, pipe, data + 1, size - 1, polite);
+    if (turn(s, says_hello) && size > 1) {
+        run(s, pipe, data + 1, size - 1, says_hello);
     }
     tw_usbredir_session_destroy(s);
     usbredirparser_destroy(guest);

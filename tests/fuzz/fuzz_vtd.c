@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Fuzzes the walk through a guest's IOMMU tables. Input: root u64, requester u16, flags u8, n u8, n
- * addresses u64, then the beginning of the guest's memory. Whatever the tables say,
- * memory outside of the guest's is not accessed.
+ * addresses u64, then the beginning of the guest's memory. Whatever the tables say, no
+ * memory outside the guest's is accessed.
  */
 #include "firmware/pcie/vtd.h"
 #include "tilewright/wire.h"
@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define HEAD 12u
 
-static void go(const struct tw_vtd *v, uint64_t address, bool write) {
+static void translate_and_touch(const struct tw_vtd *v, uint64_t address, bool write) {
     uint64_t bytes = 0;
     uint8_t *p = tw_vtd_translate(v, address, &bytes, write);
     if (!p) {
@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     memcpy(v.ram, data + list, size - list);
     for (size_t i = 0; i < n; i++) {
-        go(&v, tw_wire_get(data + HEAD + 8 * i, 8), i & 1);
+        translate_and_touch(&v, tw_wire_get(data + HEAD + 8 * i, 8), i & 1);
     }
     free(v.ram);
     return 0;

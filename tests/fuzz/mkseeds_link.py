@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the seeds of fuzz_link_driver, fuzz_session_driver, fuzz_link_device and fuzz_medium, in the targets' record forms.
+"""Writes the seeds of fuzz_link_driver, fuzz_session_driver, fuzz_link_device and fuzz_medium, in the record
+formats of these targets.
 
 usage: mkseeds_link.py [tests/fuzz/seeds]    (the output is the same on every run)
 """
@@ -20,7 +21,8 @@ def save(target, name, data):
 
 # ---- what a device does to the driver: one record for each packet that the driver reads ----
 NOTHING, RAW, OPENED, DATA, ANSWER, PROGRESS, RESEND, GONE, NO_ROOM, OTHER = (bytes([i]) for i in range(10))
-PLAIN, LADDER, BIG_CHUNK, QUERY = 0, 4 | 3, 8, 16
+# bits of the first byte; RECOVERY: the pipe has three recovery steps
+PLAIN, RECOVERY, BIG_CHUNK, QUERY = 0, 4 | 3, 8, 16
 
 
 def opened(credits=8, generation=1):
@@ -43,7 +45,7 @@ def part(sequence, offset, total, length, data=b""):
 def seeds_driver():
     good = opened() + answer(80) + answer(0) * 3 + answer(1000) + answer(0) * 2
     save("link_driver", "good", bytes([BIG_CHUNK]) + good * 2)
-    save("link_driver", "silent", bytes([LADDER]))
+    save("link_driver", "silent", bytes([RECOVERY]))
     save("link_driver", "query", bytes([QUERY]) + opened() + opened() + answer(80))
     save("link_driver", "no_credits", bytes([PLAIN]) + opened(0))
     save("link_driver", "busy", bytes([PLAIN]) + OPENED + bytes(8) + bytes([8 | 16 | 128, 1, 0]))
@@ -55,8 +57,8 @@ def seeds_driver():
     save("link_driver", "lengths", bytes([PLAIN]) + opened() + answer(80, 2) + b"\xff" * 4)
     save("link_driver", "parts", bytes([PLAIN]) + opened() + part(3, 0, 112, 40, bytes(64)) + part(3, 40, 5000, 72, bytes(64)))
     save("link_driver", "no_room", bytes([PLAIN]) + opened() + NO_ROOM + b"\xff" + answer(80))
-    save("link_driver", "version", bytes([LADDER]) + OTHER + b"\x02")
-    save("link_driver", "raw", bytes([LADDER]) + RAW + b"\x20" + b"\xff" * 33 + GONE)
+    save("link_driver", "version", bytes([RECOVERY]) + OTHER + b"\x02")
+    save("link_driver", "raw", bytes([RECOVERY]) + RAW + b"\x20" + b"\xff" * 33 + GONE)
 
 
 # ---- what a host sends to a device ----
@@ -92,10 +94,10 @@ def seeds_device():
     save("link_device", "odd", request(RUN, 0, bytes(60)) + request(UNLOAD) + request(EVENT) + request(LOG) + request(0) + request(RESET))
 
 
-def seeds_line():
-    save("line", "two_hosts", b"\x01\x01\x00\x01\x02\x00\x04\x01\x01\x04")
-    save("line", "gone", b"\x01\x01\x00\x05\x02\x03\x04\x01\x03\x00\x04")
-    save("line", "repeated", b"\x01\x01\x00\x01\x01\x04\x01\x01\x01\x00\x04")
+def seeds_medium():
+    save("medium", "two_hosts", b"\x01\x01\x00\x01\x02\x00\x04\x01\x01\x04")
+    save("medium", "gone", b"\x01\x01\x00\x05\x02\x03\x04\x01\x03\x00\x04")
+    save("medium", "repeated", b"\x01\x01\x00\x01\x01\x04\x01\x01\x01\x00\x04")
 
 
 # ---- answers of a device to the driver above its transports ----
@@ -121,4 +123,4 @@ def seeds_session():
 seeds_driver()
 seeds_session()
 seeds_device()
-seeds_line()
+seeds_medium()

@@ -13,7 +13,7 @@ RESET, SET_CONFIG, GET_CONFIG, SET_ALT, GET_ALT = 3, 6, 7, 9, 10
 START_ISO, START_INT, STOP_INT, ALLOC_STREAMS, CANCEL, REJECT, FILTER, ACK, START_BULK = 12, 15, 16, 18, 21, 22, 23, 24, 25
 CONTROL, BULK, ISO, INTERRUPT = 100, 101, 102, 103
 RAW, SEND, TAKE, GENERATION = 200, 201, 202, 203
-FULL, HIGH, SUPER, RECOVERY, RUDE = 0, 1, 2, 4, 8
+FULL, HIGH, SUPER, RECOVERY, NO_HELLO = 0, 1, 2, 4, 8
 
 
 def record(kind, ident=0, payload=b""):
@@ -72,7 +72,7 @@ SEEDS = {
                + record(ALLOC_STREAMS, 2, struct.pack("<II", 2, 4)) + record(ISO, 3, b"\1\0\0\0")
                + record(INTERRUPT, 4, b"\1\0\2\0hi") + record(ACK) + record(START_BULK, 5, struct.pack("<IIBB", 0, 9, 1, 2)),
     "filter": bytes([HIGH]) + record(REJECT) + record(FILTER, 0, b"-1,-1,-1,-1,1\0"),
-    "rude": bytes([HIGH | RUDE]) + config(1) + out(1, b"x"),
+    "rude": bytes([HIGH | NO_HELLO]) + config(1) + out(1, b"x"),
     "raw": bytes([HIGH]) + config(1) + record(RAW, 0, struct.pack("<IIQ", BULK, 0x7FFFFFFF, 1))
            + record(RAW, 0, b"\xFF" * 40),
     "short": bytes([HIGH]) + config(1) + record(CONTROL, 1, b"\0\6") + record(BULK, 0x81, b"\1\0\0\0"),

@@ -104,7 +104,7 @@ static inline uint32_t pb_string(struct pb *b, const char *s) {
         return 0;
     }
     uint32_t at = b->p.strings_bytes, n = (uint32_t)strlen(s) + 1;
-    pb_require(at + n <= sizeof b->strings, "string table");
+    pb_require(at + n <= sizeof b->strings, "the string table is full");
     memcpy(b->strings + at, s, n);
     b->p.strings_bytes += n;
     return at;
@@ -122,7 +122,7 @@ static inline uint32_t pb_tensor(struct pb *b, const char *name, enum tw_role ro
                                  enum tw_dtype dtype, enum tw_packing packing, uint32_t rows,
                                  uint32_t cols, uint32_t head_dim, uint32_t instances) {
     uint32_t id = b->p.n_tensors++;
-    pb_require(id < PB_MAX, "tensor table");
+    pb_require(id < PB_MAX, "the tensor table is full");
     struct tw_tensor *t = &b->tensors[id];
     t->name = pb_string(b, name);
     t->rows = rows;
@@ -142,7 +142,7 @@ static inline uint32_t pb_tensor(struct pb *b, const char *name, enum tw_role ro
 static inline uint32_t pb_buffer(struct pb *b, uint32_t site, enum tw_buffer_kind kind,
                                  uint32_t pages, uint64_t page_bytes) {
     uint32_t id = b->p.n_buffers++;
-    pb_require(id < PB_BUFFERS, "buffer table");
+    pb_require(id < PB_BUFFERS, "the buffer table is full");
     b->buffers[id] = (struct tw_buffer){.site = site,
                                         .kind = (uint8_t)kind,
                                         .dtype = TW_DT_F32,
@@ -152,7 +152,7 @@ static inline uint32_t pb_buffer(struct pb *b, uint32_t site, enum tw_buffer_kin
                                         .sibling_base = TW_NONE,
                                         .tensor = TW_NONE};
     b->sram_next[site] += (pages * page_bytes + 63) / 64 * 64;
-    pb_require(b->sram_next[site] <= b->p.sram_bytes, "SRAM");
+    pb_require(b->sram_next[site] <= b->p.sram_bytes, "the SRAM of a site is full");
     return id;
 }
 
@@ -165,7 +165,7 @@ static inline uint32_t pb_fifo(struct pb *b, uint32_t site, enum tw_engine from,
 }
 
 /* Adds a buffer on every site, as siblings; returns the id of site 0's. All sites must have used
- * equally much SRAM before. */
+ * the same amount of SRAM before. */
 static inline uint32_t pb_buffers(struct pb *b, const char *name, enum tw_buffer_kind kind,
                                   enum tw_dtype dtype, uint32_t pages, uint64_t page_bytes) {
     uint32_t base = b->p.n_buffers, label = pb_string(b, name);
@@ -190,7 +190,7 @@ static inline uint32_t pb_fifos(struct pb *b, const char *name, enum tw_engine p
 }
 
 /* Adds a sibling set of one page on the sites of a group; returns the id of the first, the others
- * follow in the group's order. All of them must have used equally much SRAM before. */
+ * follow in the group's order. All of them must have used the same amount of SRAM before. */
 static inline uint32_t pb_siblings_of(struct pb *b, uint32_t group, uint64_t bytes) {
     uint32_t base = b->p.n_buffers;
     for (uint32_t i = 0; i < tw_group_size(&b->groups[group]); i++) {
@@ -209,7 +209,7 @@ static inline uint32_t pb_siblings(struct pb *b, uint64_t bytes) {
 static inline uint32_t pb_semaphore(struct pb *b, const char *name, enum tw_sem_role role,
                                     uint32_t group, uint32_t initial) {
     uint32_t id = b->p.n_semaphores++;
-    pb_require(id < PB_MAX, "semaphore table");
+    pb_require(id < PB_MAX, "the semaphore table is full");
     b->semaphores[id] = (struct tw_semaphore){pb_string(b, name), group, role, initial};
     return id;
 }
@@ -218,7 +218,7 @@ static inline uint32_t pb_semaphore(struct pb *b, const char *name, enum tw_sem_
 static inline uint32_t pb_chip_group(struct pb *b, uint32_t chip, uint32_t x0, uint32_t y0,
                                      uint32_t x1, uint32_t y1) {
     uint32_t id = b->p.n_groups++;
-    pb_require(id < PB_MAX, "group table");
+    pb_require(id < PB_MAX, "the group table is full");
     b->groups[id] = (struct tw_group){(uint16_t)chip, (uint16_t)x0, (uint16_t)y0,
                                       (uint16_t)x1,   (uint16_t)y1, 1};
     return id;
@@ -231,7 +231,7 @@ static inline uint32_t pb_group(struct pb *b, uint32_t x0, uint32_t y0, uint32_t
 static inline uint32_t pb_trip(struct pb *b, const char *name, uint32_t input, uint32_t add,
                                uint32_t div, uint32_t max) {
     uint32_t id = b->p.n_trips++;
-    pb_require(id < PB_MAX, "trip table");
+    pb_require(id < PB_MAX, "the trip table is full");
     b->trips[id] = (struct tw_trip){pb_string(b, name), input, add, div, max};
     return id;
 }
@@ -242,7 +242,7 @@ static inline uint32_t pb_stages(struct pb *b, uint32_t section, const char *ori
     for (uint32_t i = 0; i < b->p.n_sites * TW_ENGINE_COUNT; i++) {
         struct tw_stage s = {
             TW_STAGE_COMPUTE, i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT, section, label, 0, 0, 0};
-        pb_require(b->p.n_stages < PB_MAX, "stage table");
+        pb_require(b->p.n_stages < PB_MAX, "the stage table is full");
         b->stages[b->p.n_stages++] = s;
     }
     return first;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The served device and the ways to it (hostile_bed.h).
+ * A device served by a child process, and connections to it over each medium (hostile_bed.h).
  */
 #include "tests/support/hostile_bed.h"
 
@@ -33,7 +33,7 @@ static void die(const char *what, const char *why) {
 
 /* ---- the server ---- */
 
-/* Of the leak sanitizer; NULL without it. */
+/* Defined by the leak sanitizer; NULL without it. */
 extern int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
 
 static volatile sig_atomic_t stop;
@@ -169,8 +169,8 @@ static bool open_usb(const struct hostile_bed *b, struct hostile_line *l) {
 
 /* ---- ivshmem ---- */
 
-/* The number that comes next, and its descriptor or -1. */
-static bool hear_number(int fd, int64_t *value, int *passed) {
+/* Receives the next number, and the descriptor sent with it, or -1. */
+static bool receive_number(int fd, int64_t *value, int *passed) {
     union {
         char bytes[CMSG_SPACE(sizeof(int))];
         struct cmsghdr align;
@@ -205,10 +205,10 @@ static bool connect_ivshmem(const struct hostile_bed *b, struct hostile_line *l)
     if (ram >= 0) {
         l->ram = map_fd(ram, HOSTILE_RAM);
     }
-    bool ok = l->qemu >= 0 && hear_number(l->qemu, &value, &none) &&
-              hear_number(l->qemu, &value, &none) && hear_number(l->qemu, &value, &memory) &&
-              hear_number(l->qemu, &value, &l->doorbell) &&
-              hear_number(l->qemu, &value, &l->interrupt);
+    bool ok = l->qemu >= 0 && receive_number(l->qemu, &value, &none) &&
+              receive_number(l->qemu, &value, &none) && receive_number(l->qemu, &value, &memory) &&
+              receive_number(l->qemu, &value, &l->doorbell) &&
+              receive_number(l->qemu, &value, &l->interrupt);
     if (memory >= 0) {
         l->bar2 = map_fd(memory, TW_IVSHMEM_BAR2);
     }
@@ -236,7 +236,7 @@ static bool open_ivshmem(const struct hostile_bed *b, bool window, struct hostil
     return tw_pcie_pipe_create(&side, &l->pipe, &err) == 0;
 }
 
-/* ---- lines ---- */
+/* ---- connections ---- */
 
 static bool try_once(const struct hostile_bed *b, enum hostile_medium medium, bool with_pipe,
                      bool window, struct hostile_line *l) {

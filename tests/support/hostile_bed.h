@@ -27,10 +27,10 @@ struct hostile_bed {
 void hostile_bed_start(struct hostile_bed *b);
 /* Returns true while the server is running. */
 bool hostile_bed_lives(const struct hostile_bed *b);
-/* Stops it; returns its exit status: 0, and 23 if it has leaked memory. */
+/* Stops it; returns its exit status: 0, or 23 if it has leaked memory. */
 int hostile_bed_end(struct hostile_bed *b);
 
-/* A host's access to one medium. */
+/* A host's connection to the server over one medium. */
 struct hostile_line {
     enum hostile_medium medium;
     struct tw_pipe *pipe; /* for packets; the caller's */
@@ -47,10 +47,10 @@ enum { HOSTILE_RAM = 4 << 20 };
  * RAM. False if the medium does not answer. */
 bool hostile_line_open(const struct hostile_bed *b, enum hostile_medium medium, bool window,
                        struct hostile_line *out);
-/* Only connects: without a pipe. */
+/* Connects without making a pipe. */
 bool hostile_line_connect(const struct hostile_bed *b, enum hostile_medium medium,
                           struct hostile_line *out);
-/* After the pipe is closed. */
+/* Closes the connection; call it after the pipe is closed. */
 void hostile_line_close(struct hostile_line *line);
 
 #endif

@@ -116,7 +116,7 @@ static void begin_section(struct gen *g, const struct tw_section *before) {
         b->buffers[i].offset -= base;
     }
     for (uint32_t site = 0; shared && site < b->p.n_sites; site++) {
-        b->sram_next[site] -= base; /* what comes next follows on them */
+        b->sram_next[site] -= base; /* the next buffers are placed after these */
     }
     for (g->n_flags = 0; g->n_flags < MAX_FLAGS; g->n_flags++) {
         g->flags[g->n_flags] = pb_semaphore(b, "flag", TW_SEM_VALID, 0, 0);
@@ -129,7 +129,8 @@ static void begin_section(struct gen *g, const struct tw_section *before) {
     pb_semaphore(b, "release", TW_SEM_RELEASE, 0, 0);
     g->first_stage = pb_stages(b, g->section, "work");
     g->by_rows = below(g, 4) ? 0 : (uint32_t)random_next(&g->seed);
-    g->by_rows &= ~(1u << g->plain[SCRATCH] / g->sites % MAX_SETS); /* scratch takes what comes */
+    /* not scratch: it holds pages of any kind */
+    g->by_rows &= ~(1u << g->plain[SCRATCH] / g->sites % MAX_SETS);
     s.n_buffers = b->p.n_buffers - s.first_buffer;
     s.n_semaphores = b->p.n_semaphores - s.first_semaphore;
     s.n_stages = b->p.n_stages - s.first_stage;
@@ -164,8 +165,8 @@ static void fill_section(struct gen *g, uint32_t n) {
             order_nested_loops(g);
             break;
         case 13:
-            if (below(g, 3) ==
-                0) { /* a barrier of all engines, so blocks that change places mostly break it */
+            /* rare: it is a barrier of all engines, which most exchanges of blocks break */
+            if (below(g, 3) == 0) {
                 order_flag_loop(g);
             }
             break;
@@ -229,8 +230,8 @@ static void choose_engines(struct gen *g) {
     } while (n < 2 || n > 5 || !(g->active[0] || g->active[1] || g->active[2]));
 }
 
-/* The Output must be written by a STORE op; if no engine may have one, it becomes a
- * State. */
+/* An Output must be written by a STORE op; if no engine of the program can have one, "out" becomes
+ * a State. */
 static void tables(struct gen *g) {
     struct pb *b = g->b;
     bool stores = false;

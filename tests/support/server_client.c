@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The server's tests' own port and driver (server_client.h).
+ * A port and a minimal driver for the tests of the server (server_client.h).
  */
 #include "tests/support/server_client.h"
 
@@ -79,7 +79,7 @@ int client_call(struct client *c, enum tw_wire_opcode opcode, uint64_t address, 
     int bad = tw_wire_decode(c->answer.header, &c->header, &why);
     if (bad || c->header.sequence != h.sequence || c->header.opcode != opcode ||
         c->header.length != c->answer.length || c->header.flags != TW_WIRE_ANSWER) {
-        abort(); /* an answer that no driver could take */
+        abort(); /* an answer that no driver could accept */
     }
     return c->header.status;
 }

@@ -48,12 +48,8 @@ enum {
 #define SMALL_BUF(set, site) ((uint32_t)(set)*SMALL_SITES + (site))
 enum { SMALL_ROWS, SMALL_AT, SMALL_BLOCKS }; /* trips */
 enum { SMALL_ALL };                          /* groups */
-enum {
-    SMALL_KV,
-    SMALL_VALID,
-    SMALL_LAYERS,
-    SMALL_HEAD = SMALL_LAYERS + 3
-}; /* semaphores; the last two: first of three */
+/* Semaphores; SMALL_LAYERS and SMALL_HEAD are each the first of a section's three. */
+enum { SMALL_KV, SMALL_VALID, SMALL_LAYERS, SMALL_HEAD = SMALL_LAYERS + 3 };
 
 /* The caller frees it with pb_free. */
 struct pb *small_program(void);

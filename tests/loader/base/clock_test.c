@@ -45,7 +45,7 @@ static void the_real_clock_counts_from_1970(void **state) {
     assert_in_range(s, (uint64_t)before, (uint64_t)time(NULL) + 1);
 }
 
-/* Also if the nanoseconds carry into the next second, which some of 100 steps of 10 ms do. */
+/* Also if the nanoseconds carry into the next second, which happens within 2 s of 10 ms steps. */
 static void a_moment_from_now_is_a_valid_time(void **state) {
     (void)state;
     for (uint32_t ms = 0; ms < 2000; ms += 10) {

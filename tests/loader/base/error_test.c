@@ -29,7 +29,7 @@ static void fail_returns_the_code_to_a_caller_without_an_error_object(void **sta
     assert_int_equal(refuse(NULL, 7), TW_E_RANGE);
 }
 
-static void fail_evaluates_its_arguments_but_the_code_once(void **state) {
+static void fail_evaluates_each_argument_except_the_code_once(void **state) {
     (void)state;
     tw_error err[2] = {{0}}, *at = err;
     int n = 0;
@@ -39,7 +39,7 @@ static void fail_evaluates_its_arguments_but_the_code_once(void **state) {
     assert_string_equal(err[0].message, "1");
 }
 
-static void a_prefix_and_an_appendix_keep_the_code(void **state) {
+static void a_prefix_and_a_suffix_keep_the_code(void **state) {
     (void)state;
     tw_error err = {0};
     tw_error_set(&err, TW_E_FORMAT, "line %d", 3);
@@ -65,15 +65,15 @@ static void what_does_not_fit_is_cut_and_terminated(void **state) {
     assert_memory_equal(err.message, "p: x", 4);
 }
 
-/* Off, an assertion is compiled and not evaluated; on, a true one does nothing. */
+/* With assertions off, the condition is compiled but not evaluated; on, a true one does nothing. */
 static void an_assertion_that_holds_has_no_effect(void **state) {
     (void)state;
-    int looked = 0;
-    TW_ASSERT(++looked);
+    int evaluated = 0;
+    TW_ASSERT(++evaluated);
 #ifdef TW_ASSERTS
-    assert_int_equal(looked, 1);
+    assert_int_equal(evaluated, 1);
 #else
-    assert_int_equal(looked, 0);
+    assert_int_equal(evaluated, 0);
 #endif
 }
 
@@ -81,8 +81,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fail_returns_the_code_and_fills_one_printable_line),
         cmocka_unit_test(fail_returns_the_code_to_a_caller_without_an_error_object),
-        cmocka_unit_test(fail_evaluates_its_arguments_but_the_code_once),
-        cmocka_unit_test(a_prefix_and_an_appendix_keep_the_code),
+        cmocka_unit_test(fail_evaluates_each_argument_except_the_code_once),
+        cmocka_unit_test(a_prefix_and_a_suffix_keep_the_code),
         cmocka_unit_test(what_does_not_fit_is_cut_and_terminated),
         cmocka_unit_test(an_assertion_that_holds_has_no_effect),
     };

@@ -8,7 +8,7 @@
 #include <fcntl.h>
 #include <poll.h>
 
-static bool polls(int fd) {
+static bool is_readable(int fd) {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     return poll(&p, 1, 0) == 1;
 }
@@ -17,14 +17,14 @@ static void an_event_is_reported_once_however_often_it_was_signalled(void **stat
     (void)state;
     int fd = tw_event_create();
     assert_true(fd >= 0);
-    assert_false(polls(fd));
+    assert_false(is_readable(fd));
     assert_false(tw_event_clear(fd)); /* does not block */
     for (int i = 0; i < 3; i++) {
         tw_event_signal(fd);
     }
-    assert_true(polls(fd));
+    assert_true(is_readable(fd));
     assert_true(tw_event_clear(fd));
-    assert_false(polls(fd));
+    assert_false(is_readable(fd));
     assert_false(tw_event_clear(fd));
     tw_event_destroy(fd);
 }

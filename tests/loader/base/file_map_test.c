@@ -134,6 +134,7 @@ static int reads_a_cut_page(void *ctx) {
     char name[64];
     strcpy(name, path);
     signal(SIGBUS, SIG_DFL); /* removes a sanitizer's handler */
+    /* a second call must not make the handler its own predecessor */
     if (guarded && (tw_guard_files(&err) || tw_guard_files(&err))) {
         return 1;
     }

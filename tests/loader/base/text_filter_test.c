@@ -31,10 +31,10 @@ static void controls_become_question_marks(void **state) {
     cleans("a\033[2Jb\nc\td\177", "a?[2Jb?c?d?");
     cleans("\xc2\x80\xc2\x9b"
            "31m\xc2\xa0",
-           "??31m\xc2\xa0");                                       /* C1: 9B is another CSI */
-    cleans("a\u2028b\u2029c\u202ed\u2066e\ufefff", "a?b?c?d?e?f"); /* lines, directions, a mark */
+           "??31m\xc2\xa0");                                       /* C1: U+009B is CSI, as ESC [ */
+    cleans("a\u2028b\u2029c\u202ed\u2066e\ufefff", "a?b?c?d?e?f"); /* line ends, directions, BOM */
     cleans("\xef\xbf\xbe\xef\xb7\x90", "??");                      /* noncharacters */
-    cleans("\xf3\xa0\x81\x81", "?");                               /* a tag, which nothing shows */
+    cleans("\xf3\xa0\x81\x81", "?");                               /* a tag: invisible */
 }
 
 static void each_part_that_is_not_utf8_becomes_one_question_mark(void **state) {

@@ -15,6 +15,7 @@ static bool is_region(const struct tw_operand_info *o) {
     return tw_letter_in("RWMTU", o->kind);
 }
 
+/* tw_demand_text() says only "number" of a demand that is not for numbers. */
 static bool is_number_demand(uint32_t demand) {
     return strcmp(tw_demand_text(demand), "number") != 0;
 }
@@ -26,7 +27,8 @@ static bool is_region_demand(uint32_t demand) {
 
 /* ---- names ---- */
 
-static bool starts_a_value(const char *text) {
+/* A label in front of an operand in the text form; an arrow between operands is not one. */
+static bool is_label(const char *text) {
     return *text && strcmp(text, "-> ") != 0;
 }
 
@@ -39,7 +41,7 @@ static void names_and_texts_of_an_op_differ(void **state) {
                 fail_msg("%s has two operands %s", tw_op_info(code).name, o->name);
             }
             /* strides follow their regions, so all of them are "s=" */
-            if (o->demand != TW_DEMAND_STRIDE && starts_a_value(o->text) &&
+            if (o->demand != TW_DEMAND_STRIDE && is_label(o->text) &&
                 strcmp(o->text, other->text) == 0) {
                 fail_msg("%s: %s and %s are both \"%s\"", tw_op_info(code).name, other->name,
                          o->name, o->text);
@@ -191,7 +193,7 @@ static uint32_t count_of(uint32_t code, uint32_t demand) {
     return n;
 }
 
-/* tw_op_position() finds positions by their place in front of the rows. */
+/* tw_op_position() relies on it: the position is the operand before the rows. */
 static void demands_of_an_op_are_consistent(void **state) {
     (void)state;
     EACH_OPERAND(code, o, i) {

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# An op made with a wrong type or count of operands does not compile (include/tilewright/op_schema.h). CC: the
-# compiler.
+# An op made with a wrong type or count of operands does not compile
+# (include/tilewright/op_schema.h). CC: the compiler.
 set -u
 count=0
 
-# compiles STATEMENT: as C11, against the contract alone
+# compiles EXPRESSION: whether it does, as C11 with only op_schema.h included
 compiles() {
     printf '#include "tilewright/op_schema.h"
 struct tw_op make(struct tw_buffer_at a, struct tw_tensor_at t, struct tw_count n, struct tw_affine x);
@@ -39,5 +39,5 @@ expect no 'a buffer where a tensor is expected' 'tw_make_read(0, a, t, 1, 64, 64
 expect yes 'a wait' 'tw_make_sem_wait(0, 1, x)'
 expect no 'a number where an affine one is expected' 'tw_make_sem_wait(0, 1, 2)'
 expect yes 'an end' 'tw_make_end(0)'
-expect no 'an op that there is not' 'tw_make_fly(0)'
+expect no 'an op that does not exist' 'tw_make_fly(0)'
 echo "1..$count"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rules that the tables alone obey, and ids in ops: 1 table_sizes, 4 buffer_placed, 9 roles_kept,
- * 11 trips_sound, 13 groups_on_chip, 16 sections_partition.
+ * Programs that break a rule in their tables, or name ids outside them in ops: rules 1 table_sizes,
+ * 4 buffer_placed, 9 roles_kept, 11 trips_sound, 13 groups_on_chip, 16 sections_partition.
  */
 #include "tests/support/verify_kit.h"
 
 /* ---- table_sizes ---- */
-BREAK(string_open) {
+BREAK(string_unterminated) {
     b->strings[b->p.strings_bytes - 1] = 'x';
 }
 BREAK(site_count) {
@@ -158,7 +158,7 @@ BREAK(buffers_left_over) {
 BREAK(stage_elsewhere) {
     b->stages[7].section = 0;
 }
-BREAK(last_open) {
+BREAK(last_section_open) {
     b->sections[1].local = b->sections[1].gather = b->sections[1].release = TW_NONE;
 }
 BREAK(work_after_the_end) {
@@ -169,7 +169,7 @@ BREAK(work_after_the_end) {
 }
 
 static const struct breakage breakages[] = {
-    ROW(table_sizes, string_open, "does not begin and end with a zero byte"),
+    ROW(table_sizes, string_unterminated, "does not begin and end with a zero byte"),
     ROW(table_sizes, site_count, "2 sites, but 2 chips of 2 x 1"),
     ROW(table_sizes, name_outside, "tensor 3"),
     ROW(table_sizes, dtype_unknown, "dtype 8"),
@@ -214,7 +214,7 @@ static const struct breakage breakages[] = {
     ROW(sections_partition, sections_overlap, "begins at buffer 31"),
     ROW(sections_partition, buffers_left_over, "33 buffers"),
     ROW(sections_partition, stage_elsewhere, "names section 0"),
-    ROW(sections_partition, last_open, "the last section does not close"),
+    ROW(sections_partition, last_section_open, "the last section does not close"),
     ROW(sections_partition, work_after_the_end, "does not end with the last section's rendezvous"),
 };
 
