@@ -10,10 +10,6 @@
 
 #include <stdio.h>
 
-static bool is_cancelled(void *cancel) {
-    return tw_cancelled(cancel);
-}
-
 static int check(const struct tw_program *program, const struct tw_server_certificate *c,
                  const struct tw_verify_stop *stop, tw_error *err) {
     const struct tw_certificate certificate = {c->words, c->n_words, c->step_ops};
@@ -27,9 +23,9 @@ static int check(const struct tw_program *program, const struct tw_server_certif
 }
 
 int tw_serve_verify(void *ctx, const struct tw_program *program,
-                    const struct tw_server_certificate *certificate, const struct tw_cancel *cancel,
-                    char *what, uint32_t size) {
-    const struct tw_verify_stop stop = {is_cancelled, (void *)(uintptr_t)cancel};
+                    const struct tw_server_certificate *certificate,
+                    const struct tw_server_check *until, char *what, uint32_t size) {
+    const struct tw_verify_stop stop = {until->is_cancelled, until->ctx};
     tw_error err = {0};
     (void)ctx;
     int code = check(program, certificate, &stop, &err);

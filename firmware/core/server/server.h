@@ -30,13 +30,20 @@ struct tw_server_certificate {
     uint64_t step_ops; /* number of ops per step that it states; 0: not stated */
 };
 
+/* What a check that takes long calls about once in a thousand ops: reports progress to the host, and
+ * returns true if the check must end. */
+struct tw_server_check {
+    bool (*is_cancelled)(void *ctx);
+    void *ctx;
+};
+
 /* Checks a program and its certificate at LOAD, before anything of it runs. Neither changes until
  * UNLOAD; all tables of the program lie inside device memory, their content may be anything. Ends
- * with INTERRUPTED soon after `cancel` asks for it. Returns 0, or a TW_E_ code with the reason in
+ * with INTERRUPTED soon after `check` asks for it. Returns 0, or a TW_E_ code with the reason in
  * what[size], which for VERIFY begins with the rule's number and name. */
 typedef int tw_server_verifier(void *ctx, const struct tw_program *program,
                                const struct tw_server_certificate *certificate,
-                               const struct tw_cancel *cancel, char *what, uint32_t size);
+                               const struct tw_server_check *check, char *what, uint32_t size);
 
 /* What a port of the firmware provides. Hooks run on the caller's thread. */
 struct tw_server_port {

@@ -88,6 +88,11 @@ static int open_blob(struct tw_server *server, const struct tw_wire_load *q,
     return code ? tw_server_refuse(server, code, what, q->blob_bytes, 0) : 0;
 }
 
+static bool is_cancelled(void *server) {
+    tw_server_tick(server);
+    return tw_cancelled(&((struct tw_server *)server)->cancel);
+}
+
 /* Has the port check the program. */
 static int verify(struct tw_server *server, const struct tw_wire_load *q,
                   const struct tw_server_program *p) {
@@ -98,9 +103,10 @@ static int verify(struct tw_server *server, const struct tw_wire_load *q,
         .words = p->certificate ? server->port.map(server->port.ctx, p->certificate) : NULL,
         .n_words = p->certificate ? (uint32_t)(q->certificate_bytes / 4) : 0,
         .step_ops = q->step_ops};
+    const struct tw_server_check check = {is_cancelled, server};
     char what[sizeof server->answer.failure.what] = "";
-    int code = server->port.verify(server->port.ctx, &p->program, &certificate, &server->cancel,
-                                   what, sizeof what);
+    int code =
+        server->port.verify(server->port.ctx, &p->program, &certificate, &check, what, sizeof what);
     if (code) {
         what[sizeof what - 1] = 0;
         tw_server_log(server, what);

@@ -47,7 +47,8 @@ static int check_program(struct run *r) {
     bool known =
         r->q.flags == 0 || r->q.flags == TW_WIRE_RUN_GREEDY || r->q.flags == TW_WIRE_RUN_CHECK;
     return known ? 0
-                 : tw_server_refuse(server, TW_E_UNSUPPORTED, "unknown flags of a run", r->q.flags,
+                 : tw_server_refuse(server, TW_E_UNSUPPORTED,
+                                    "RUN: flags that this device does not know", r->q.flags,
                                     TW_WIRE_RUN_GREEDY);
 }
 
@@ -92,7 +93,7 @@ static int check_greedy(const struct run *r) {
     struct tw_server *server = r->server;
     if (r->q.n_steps == 0 || r->q.n_steps > TW_WIRE_MAX_TOKENS || g->n_stops > TW_WIRE_MAX_STOPS) {
         return tw_server_refuse(server, TW_E_PROTOCOL,
-                                "number of tokens or stop ids of a greedy run", r->q.n_steps,
+                                "RUN: too many tokens or stop ids, or no tokens", r->q.n_steps,
                                 TW_WIRE_MAX_TOKENS);
     }
     if (!is_input(r, g->ids) || (g->pos != TW_NONE && !is_input(r, g->pos)) ||
