@@ -97,6 +97,13 @@ static void drop_base(struct tw_ck_clocks *k, struct tw_ck_base *b) {
     }
 }
 
+/* Both are held, so if they are the same it is held twice. */
+static void drop_two_bases(struct tw_ck_clocks *k, struct tw_ck_base *a, struct tw_ck_base *b) {
+    TW_ASSERT(!a || a != b || a->refs > 1);
+    drop_base(k, a);
+    drop_base(k, b);
+}
+
 static struct tw_ck_base *hold_base(struct tw_ck_base *b) {
     if (b) {
         b->refs++;
@@ -187,6 +194,7 @@ static int join_bases(struct tw_checker *c, struct tw_ck_base *a, struct tw_ck_b
         *out = rc ? NULL : hold_base(a_below ? b : a);
         return rc;
     }
+    TW_ASSERT(a && b); /* none is below any */
     rc = copy_base(c, a, out);
     if (rc) {
         return rc;
@@ -421,6 +429,7 @@ static int lower_base(struct tw_checker *c, const struct tw_ck_frame *f, struct 
         }
         if (*out == b) {
             int rc = copy_base(c, b, out);
+            TW_ASSERT(b->refs > 1); /* the caller holds it, too */
             drop_base(c->clocks, b);
             if (rc) {
                 *out = NULL;
@@ -447,13 +456,13 @@ int tw_ck_clocks_lower(struct tw_checker *c, const struct tw_ck_frame *f) {
         }
         struct tw_ck_clock *k = *clock;
         if (k->base && k->base != seen) {
-            drop_base(c->clocks, seen);
-            drop_base(c->clocks, lower);
+            drop_two_bases(c->clocks, seen, lower);
             lower = NULL;
             seen = hold_base(k->base);
             rc = lower_base(c, f, seen, &lower);
         }
         if (rc == 0 && k->base) {
+            TW_ASSERT(k->base->refs > 1); /* held as `seen` */
             drop_base(c->clocks, k->base);
             k->base = hold_base(lower);
         }
@@ -465,8 +474,7 @@ int tw_ck_clocks_lower(struct tw_checker *c, const struct tw_ck_frame *f) {
         }
         remove_below_base(k);
     }
-    drop_base(c->clocks, seen);
-    drop_base(c->clocks, lower);
+    drop_two_bases(c->clocks, seen, lower);
     return rc;
 }
 
