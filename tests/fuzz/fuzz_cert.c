@@ -55,7 +55,7 @@ static void judge(const struct tw_program *p, const uint32_t *words, uint32_t n)
     int rc = tw_check_order(p, &c, &report, &err);
     require((rc == 0) == (err.message[0] == 0) && (rc == 0 || rc == TW_E_VERIFY));
     require(rc == 0 || (report.failed_rule >= TW_ORDER_certificate &&
-                        report.failed_rule <= TW_ORDER_flag_after_data));
+                        report.failed_rule <= TW_ORDER_step_budget));
     if (rc == 0) {
         must_be_clean(p);
     }
