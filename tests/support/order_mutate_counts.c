@@ -312,10 +312,12 @@ static void keep_last(const struct order_index *x, struct order_mutant *m, uint6
 static bool count_by_trip(void *ctx, uint32_t stream, struct tw_op *op) {
     struct recount *x = ctx;
     (void)stream;
+    if (op->code != TW_OP_LAST_ROW && op->code != TW_OP_GATHER && op->code != TW_OP_WRITE &&
+        op->code != TW_OP_ATTN_INIT) {
+        return false;
+    }
     struct tw_operand *o = &op->operand[op->n_operands - 1];
-    if ((op->code != TW_OP_LAST_ROW && op->code != TW_OP_GATHER && op->code != TW_OP_WRITE &&
-         op->code != TW_OP_ATTN_INIT) ||
-        o->kind != 'X' || random_below(&x->seed, x->only)) {
+    if (o->kind != 'X' || random_below(&x->seed, x->only)) {
         return false;
     }
     o->id = x->new_trip;
