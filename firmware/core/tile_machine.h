@@ -8,6 +8,7 @@
 #define TW_FIRMWARE_CORE_TILE_MACHINE_H
 
 #include "firmware/kernels/kernels.h"
+#include "loader/base/interrupt.h"
 #include "tilewright/error.h"
 #include "tilewright/machine.h"
 
@@ -42,15 +43,13 @@ struct tw_cancel {
     /* Not 0: end the step. Any thread may set it at any time; who clears it waits until no step
      * runs. */
     _Atomic uint32_t now;
-    /* NULL, or a function that returns true to end the step: for words that only the port knows,
-     * such as one that a signal handler sets. Called as often as `now` is read, by several threads
-     * at once, so it must be cheap. */
-    bool (*asked)(void *ctx);
-    void *ctx;
+    /* For words that only the port knows, such as one that a signal handler sets. Asked as often as
+     * `now` is read, by several threads at once, so it must be cheap. */
+    struct tw_interrupt interrupt;
 };
 static inline bool tw_cancelled(const struct tw_cancel *c) {
     return c && (atomic_load_explicit(&c->now, memory_order_relaxed) != 0 ||
-                 (c->asked && c->asked(c->ctx)));
+                 tw_interrupted(&c->interrupt));
 }
 
 /* What the machine runs on. Device addresses are turned into pointers by `map` (NULL if [address,

@@ -129,8 +129,7 @@ static void describe(struct tw_server_port *port, const struct tw_emu_options *o
     port->team = emu_team;
     port->hash = emu_hash;
     port->verify = options->verify;
-    port->asked = options->asked;
-    port->asked_ctx = options->asked_ctx;
+    port->interrupt = options->interrupt;
     port->kernels = options->kernels ? options->kernels : tw_kernel_table_best();
     port->memory_bytes = options->memory_bytes ? options->memory_bytes : host_memory();
     port->max_threads = options->n_threads ? options->n_threads : tw_emu_processors();

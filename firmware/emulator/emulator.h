@@ -28,9 +28,7 @@ struct tw_emu_options {
     /* Checks programs at LOAD, without a context; NULL: the host has checked them, as a driver in
      * this process does when it opens a bundle. */
     tw_server_verifier *verify;
-    /* NULL, or as in struct tw_server_port: ends what the device is executing when it returns true */
-    bool (*asked)(void *asked_ctx);
-    void *asked_ctx;
+    struct tw_interrupt interrupt; /* as in struct tw_server_port */
 };
 
 /* Creates a device. Its worker threads, n_threads - 1 at most, start when a program that needs them

@@ -11,24 +11,23 @@
 #include <stdio.h>
 
 static int check(const struct tw_program *program, const struct tw_server_certificate *c,
-                 const struct tw_verify_stop *stop, tw_error *err) {
+                 const struct tw_interrupt *interrupt, tw_error *err) {
     const struct tw_certificate certificate = {c->words, c->n_words, c->step_ops};
-    int code = tw_verify_program_until(program, stop, NULL, err);
+    int code = tw_verify_program_until(program, interrupt, NULL, err);
     if (!code && c->n_words == 0) {
         return tw_fail(err, TW_E_VERIFY,
                        "rule %d certificate: LOAD carries none; upgrade the host's driver",
                        TW_ORDER_certificate);
     }
-    return code ? code : tw_check_order_until(program, &certificate, stop, NULL, err);
+    return code ? code : tw_check_order_until(program, &certificate, interrupt, NULL, err);
 }
 
 int tw_serve_verify(void *ctx, const struct tw_program *program,
                     const struct tw_server_certificate *certificate,
-                    const struct tw_server_check *until, char *what, uint32_t size) {
-    const struct tw_verify_stop stop = {until->is_cancelled, until->ctx};
+                    const struct tw_interrupt *interrupt, char *what, uint32_t size) {
     tw_error err = {0};
     (void)ctx;
-    int code = check(program, certificate, &stop, &err);
+    int code = check(program, certificate, interrupt, &err);
     if (code) {
         snprintf(what, size, "%s", err.message);
     }

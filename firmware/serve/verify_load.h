@@ -13,7 +13,7 @@
  * command server itself compares the addresses that the program is bound to, so the hash of the
  * bundle's bindings is not needed. Takes time and memory in proportion to the blob and the
  * certificate. Errors, with the first `size` - 1 bytes of the reason in what[]: VERIFY ("rule 24
- * race_free: ...", rule 18 without a certificate), NOMEM, INTERRUPTED (`check`). Any thread. */
+ * race_free: ...", rule 18 without a certificate), NOMEM, INTERRUPTED. Any thread. */
 tw_server_verifier tw_serve_verify;
 
 #endif

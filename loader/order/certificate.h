@@ -116,9 +116,9 @@ uint64_t tw_program_step_ops(const struct tw_program *program);
  * which may be NULL. Errors: VERIFY ("rule 24 race_free: ..."), NOMEM. */
 int tw_check_order(const struct tw_program *program, const struct tw_certificate *certificate,
                    struct tw_verify_report *report, tw_error *err);
-/* The same, until `stop` (NULL: never) ends it: INTERRUPTED. */
+/* The same; asks `interrupt` as tw_verify_program_until() does. */
 int tw_check_order_until(const struct tw_program *program, const struct tw_certificate *certificate,
-                         const struct tw_verify_stop *stop, struct tw_verify_report *report,
+                         const struct tw_interrupt *interrupt, struct tw_verify_report *report,
                          tw_error *err);
 
 /* Computes BLAKE2b-256 of a program's tables (without binding rows) and streams. */

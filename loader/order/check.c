@@ -146,8 +146,8 @@ static int enter_section(struct tw_checker *c) {
 }
 
 static int execute(struct tw_checker *c) {
-    if (tw_verify_stopped(c->stop, c->executed)) {
-        return tw_fail(c->err, TW_E_INTERRUPTED, "the check of %s was stopped", c->p->name);
+    if (c->executed % TW_VERIFY_INTERRUPT_OPS == 0 && tw_interrupted(c->interrupt)) {
+        return tw_fail(c->err, TW_E_INTERRUPTED, "the check of %s was interrupted", c->p->name);
     }
     int rc = enter_section(c);
     if (rc == 0 && tw_op_object(&c->op) != TW_NONE) {
@@ -559,9 +559,9 @@ int tw_check_order(const struct tw_program *program, const struct tw_certificate
 }
 
 int tw_check_order_until(const struct tw_program *program, const struct tw_certificate *certificate,
-                         const struct tw_verify_stop *stop, struct tw_verify_report *report,
+                         const struct tw_interrupt *interrupt, struct tw_verify_report *report,
                          tw_error *err) {
-    struct tw_checker c = {.p = program, .cert = certificate, .stop = stop, .err = err};
+    struct tw_checker c = {.p = program, .cert = certificate, .interrupt = interrupt, .err = err};
     c.report = report ? report : &c.own_report;
     int rc = init(&c);
     for (int step = 0; step < 2 && rc == 0; step++) {

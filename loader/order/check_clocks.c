@@ -154,8 +154,8 @@ static bool remembers(const struct tw_ck_base *high, uint64_t low) {
 /* Compares two bases; the higher one remembers the result. */
 static int compare_bases(struct tw_checker *c, struct tw_ck_base *a, struct tw_ck_base *b,
                          bool *a_below, bool *b_below) {
-    *a_below = a == b || !a || (b && remembers(b, a->id));
-    *b_below = a == b || !b || (a && remembers(a, b->id));
+    *a_below = a == b || remembers(b, a->id);
+    *b_below = a == b || remembers(a, b->id);
     if (*a_below || *b_below) {
         return 0;
     }
@@ -178,12 +178,11 @@ static int compare_bases(struct tw_checker *c, struct tw_ck_base *a, struct tw_c
 static int join_bases(struct tw_checker *c, struct tw_ck_base *a, struct tw_ck_base *b,
                       struct tw_ck_base **out) {
     bool a_below, b_below;
-    uint64_t low = a && b && a->id < b->id ? a->id
-                   : b                     ? b->id
-                                           : 0,
-             high = a && b && a->id < b->id ? b->id
-                    : a                     ? a->id
-                                            : 0;
+    if (!a || !b) { /* none is below any */
+        *out = hold_base(a ? a : b);
+        return 0;
+    }
+    uint64_t low = a->id < b->id ? a->id : b->id, high = a->id < b->id ? b->id : a->id;
     struct joined *at = &c->clocks->joined[(low * 31 + high) % JOINED];
     if (at->base && at->a == low && at->b == high) {
         *out = hold_base(at->base);
@@ -194,7 +193,6 @@ static int join_bases(struct tw_checker *c, struct tw_ck_base *a, struct tw_ck_b
         *out = rc ? NULL : hold_base(a_below ? b : a);
         return rc;
     }
-    TW_ASSERT(a && b); /* none is below any */
     rc = copy_base(c, a, out);
     if (rc) {
         return rc;
@@ -341,6 +339,7 @@ static int join(struct tw_checker *c, struct tw_ck_clock **into, const struct tw
             return rc;
         }
         bool moved = base != to->base;
+        TW_ASSERT(moved || !base || base->refs > 1); /* else it is held twice */
         drop_base(c->clocks, to->base);
         to->base = base;
         if (moved) {

@@ -192,7 +192,7 @@ struct tw_ck_frame {
 struct tw_checker {
     const struct tw_program *p;
     const struct tw_certificate *cert;
-    const struct tw_verify_stop *stop; /* or NULL */
+    const struct tw_interrupt *interrupt; /* or NULL */
     struct tw_verify_report *report, own_report;
     tw_error *err;
     uint32_t n_streams, n_pages, n_words, n_flags, at; /* at: next word of the certificate */

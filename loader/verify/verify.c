@@ -146,12 +146,12 @@ int tw_verify_program(const struct tw_program *program, struct tw_verify_report 
     return tw_verify_program_until(program, NULL, report, err);
 }
 
-int tw_verify_program_until(const struct tw_program *program, const struct tw_verify_stop *stop,
+int tw_verify_program_until(const struct tw_program *program, const struct tw_interrupt *interrupt,
                             struct tw_verify_report *report, tw_error *err) {
     struct tw_verifier v;
     memset(&v, 0, sizeof v);
     v.program = program;
-    v.stop = stop;
+    v.interrupt = interrupt;
     v.err = err;
     v.report = report ? report : &v.own_report;
     memset(v.report, 0, sizeof *v.report);

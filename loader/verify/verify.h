@@ -7,10 +7,9 @@
 #ifndef TW_LOADER_VERIFY_VERIFY_H
 #define TW_LOADER_VERIFY_VERIFY_H
 
+#include "loader/base/interrupt.h"
 #include "tilewright/error.h"
 #include "tilewright/machine.h"
-
-#include <stdbool.h>
 
 /* X(number, name, what it requires) */
 #define TW_RULES(X)                                                                                \
@@ -64,25 +63,15 @@ struct tw_verify_report {
     int failed_rule; /* 0: none */
 };
 
-/* Ends a check before it is complete: asked() is called about once in a thousand ops, and true makes
- * the check fail with INTERRUPTED. */
-struct tw_verify_stop {
-    bool (*asked)(void *ctx);
-    void *ctx;
-};
-#define TW_VERIFY_STOP_OPS 1024u
-
-static inline bool tw_verify_stopped(const struct tw_verify_stop *stop, uint64_t ops) {
-    return stop && ops % TW_VERIFY_STOP_OPS == 0 && stop->asked(stop->ctx);
-}
-
 /* Checks a program against all rules. Fills in `report`, which may be NULL. Legal from any thread.
  * Errors: VERIFY ("rule 7 region_in_buffer: prefill.64 site 3 math op 12 (matmul, layer.attn_q):
  * ..."), NOMEM. */
 int tw_verify_program(const struct tw_program *program, struct tw_verify_report *report,
                       tw_error *err);
-/* The same, until `stop` (NULL: never) ends it. */
-int tw_verify_program_until(const struct tw_program *program, const struct tw_verify_stop *stop,
+/* The same; asks `interrupt` (may be NULL) about once in TW_VERIFY_INTERRUPT_OPS ops, and ends with
+ * INTERRUPTED when it is requested. */
+#define TW_VERIFY_INTERRUPT_OPS 1024u
+int tw_verify_program_until(const struct tw_program *program, const struct tw_interrupt *interrupt,
                             struct tw_verify_report *report, tw_error *err);
 
 #endif

@@ -114,7 +114,7 @@ struct tw_vf_data {
 
 struct tw_verifier {
     const struct tw_program *program;
-    const struct tw_verify_stop *stop; /* or NULL */
+    const struct tw_interrupt *interrupt; /* or NULL */
     struct tw_verify_report *report, own_report;
     tw_error *err;
     struct tw_vf_place place;

@@ -153,8 +153,8 @@ static int walk(struct tw_verifier *v, const struct tw_stream *s) {
         v->place.code = decoded ? v->op.code : 0;
         v->place.stage = decoded ? v->op.stage : TW_NONE;
         tw_vf_count(v, TW_RULE_stream_decodes);
-        if (tw_verify_stopped(v->stop, v->place.op)) {
-            return tw_fail(v->err, TW_E_INTERRUPTED, "the check of %s was stopped",
+        if (v->place.op % TW_VERIFY_INTERRUPT_OPS == 0 && tw_interrupted(v->interrupt)) {
+            return tw_fail(v->err, TW_E_INTERRUPTED, "the check of %s was interrupted",
                            v->program->name);
         }
         if (!decoded) {

@@ -24,9 +24,9 @@ static double now_s(void) {
 
 static int timed_verify(void *ctx, const struct tw_program *program,
                         const struct tw_server_certificate *certificate,
-                        const struct tw_server_check *check, char *what, uint32_t size) {
+                        const struct tw_interrupt *interrupt, char *what, uint32_t size) {
     double start = now_s();
-    int code = tw_serve_verify(ctx, program, certificate, check, what, size);
+    int code = tw_serve_verify(ctx, program, certificate, interrupt, what, size);
     check_s = now_s() - start;
     return code;
 }

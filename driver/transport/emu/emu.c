@@ -43,7 +43,7 @@ static void discover(bool (*found)(void *ctx, const struct tw_transport_info *in
     }
 }
 
-static bool is_asked(void *ctx) {
+static bool is_stopped(void *ctx) {
     struct emu_transport *t = ctx;
     return tw_grace_is_over(&t->grace, &t->base);
 }
@@ -70,8 +70,7 @@ static int open_emu(const char *rest, const struct tw_transport_options *options
     }
     t->base.ops = &tw_transport_emu;
     t->base.credits = 1;
-    o.asked = is_asked;
-    o.asked_ctx = t;
+    o.interrupt = (struct tw_interrupt){is_stopped, t};
     code = tw_emu_create(&o, &t->emu, err);
     if (code) {
         free(t);

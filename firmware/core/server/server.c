@@ -252,8 +252,7 @@ void tw_server_handle(struct tw_server *server, const uint8_t header[TW_WIRE_HEA
 void tw_server_init(struct tw_server *server, const struct tw_server_port *port) {
     memset(server, 0, sizeof *server);
     server->port = *port;
-    server->cancel.asked = port->asked;
-    server->cancel.ctx = port->asked_ctx;
+    server->cancel.interrupt = port->interrupt;
     atomic_store_explicit(&server->watch.site, TW_NONE, memory_order_relaxed);
     /* Memory beyond the reach of a pointer is not used, so every checked range fits a size_t. */
     if (server->port.memory_bytes > SIZE_MAX) {

@@ -30,20 +30,14 @@ struct tw_server_certificate {
     uint64_t step_ops; /* number of ops per step that it states; 0: not stated */
 };
 
-/* What a check that takes long calls about once in a thousand ops: reports progress to the host, and
- * returns true if the check must end. */
-struct tw_server_check {
-    bool (*is_cancelled)(void *ctx);
-    void *ctx;
-};
-
 /* Checks a program and its certificate at LOAD, before anything of it runs. Neither changes until
- * UNLOAD; all tables of the program lie inside device memory, their content may be anything. Ends
- * with INTERRUPTED soon after `check` asks for it. Returns 0, or a TW_E_ code with the reason in
+ * UNLOAD; all tables of the program lie inside device memory, their content may be anything. Asks
+ * `interrupt` about once in a thousand ops, which also reports progress to the host, and ends with
+ * INTERRUPTED when it is requested. Returns 0, or a TW_E_ code with the reason in
  * what[size], which for VERIFY begins with the rule's number and name. */
 typedef int tw_server_verifier(void *ctx, const struct tw_program *program,
                                const struct tw_server_certificate *certificate,
-                               const struct tw_server_check *check, char *what, uint32_t size);
+                               const struct tw_interrupt *interrupt, char *what, uint32_t size);
 
 /* What a port of the firmware provides. Hooks run on the caller's thread. */
 struct tw_server_port {
@@ -67,10 +61,9 @@ struct tw_server_port {
     /* NULL: the port trusts its host to have checked programs, and HELLO says so (no
      * TW_WIRE_CAN_VERIFY). */
     tw_server_verifier *verify;
-    /* NULL, or the function of struct tw_cancel: returns true to end what the device is executing.
-     * Called by the threads that run a step. */
-    bool (*asked)(void *asked_ctx);
-    void *asked_ctx;
+    /* Requests the end of what the device is executing; asked by the threads that run a step, as
+     * struct tw_cancel says. */
+    struct tw_interrupt interrupt;
     const struct tw_kernel_table *kernels; /* NULL: the device cannot run programs */
     uint64_t memory_bytes; /* of the device; the server limits it to what a pointer reaches */
     uint32_t max_threads;

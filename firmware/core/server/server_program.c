@@ -103,10 +103,10 @@ static int verify(struct tw_server *server, const struct tw_wire_load *q,
         .words = p->certificate ? server->port.map(server->port.ctx, p->certificate) : NULL,
         .n_words = p->certificate ? (uint32_t)(q->certificate_bytes / 4) : 0,
         .step_ops = q->step_ops};
-    const struct tw_server_check check = {is_cancelled, server};
+    const struct tw_interrupt interrupt = {is_cancelled, server};
     char what[sizeof server->answer.failure.what] = "";
-    int code =
-        server->port.verify(server->port.ctx, &p->program, &certificate, &check, what, sizeof what);
+    int code = server->port.verify(server->port.ctx, &p->program, &certificate, &interrupt, what,
+                                   sizeof what);
     if (code) {
         what[sizeof what - 1] = 0;
         tw_server_log(server, what);

@@ -53,8 +53,8 @@ static void lookup_create(struct lookup *l, bool fast) {
           I_(ROW), X_(TW_NONE, IDS_ROWS));
     mb_op(m, 0, S, POP, F_(row), I_(1));
     mb_freeze(m);
-    l->host.asked = write_late_id;
-    l->host.ctx = l;
+    l->host.interrupt.is_requested = write_late_id;
+    l->host.interrupt.ctx = l;
     m->config.cancel = &l->host;
     assert_int_equal(fast ? mb_plan(m, 1, &l->memory, &l->plan, &f)
                           : mb_strict(m, &l->memory, &l->strict, &f),

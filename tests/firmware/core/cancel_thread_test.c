@@ -170,8 +170,8 @@ static void one_thread_that_is_asked_ends_all(void **state) {
         e.asked_elsewhere = who == 1;
         e.m->config.cancel = &e.cancel;
         assert_int_equal(mb_plan(e.m, 2, &memory, &plan, &f), 0);
-        e.cancel.asked = asked_on_one_thread;
-        e.cancel.ctx = &e;
+        e.cancel.interrupt.is_requested = asked_on_one_thread;
+        e.cancel.interrupt.ctx = &e;
         run_plan(&e, plan, 2);
         assert_true(tw_plan_was_cut(plan));
         free(memory);

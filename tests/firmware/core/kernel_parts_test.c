@@ -58,8 +58,8 @@ static void product_create(struct product *p) {
           I_(COLS * 4), I_(COLS * 4), X_(TW_NONE, ROWS));
     mb_op(m, 0, S, POP, F_(y), I_(1));
     mb_freeze(m);
-    p->cancel.asked = asked;
-    p->cancel.ctx = p;
+    p->cancel.interrupt.is_requested = asked;
+    p->cancel.interrupt.ctx = p;
     m->config.cancel = &p->cancel;
 }
 

@@ -205,15 +205,15 @@ static void a_check_can_be_cancelled_wherever_it_looks(void **state) {
     uint32_t number, cancelled = 0;
     int code;
     uint64_t used = c.server.counters.memory_used;
-    c.server.cancel.asked = count_looks;
+    c.server.cancel.interrupt.is_requested = count_looks;
     for (cancel_at = 1; (looks = 0, code = load_program_load(&c, &q, &number)) != 0; cancel_at++) {
         assert_int_equal(code, TW_E_INTERRUPTED);
         assert_int_equal(c.server.counters.programs, 0);
         assert_int_equal(c.server.counters.memory_used, used);
-        cancelled += strstr(client_failure(&c)->what, "was stopped") != NULL;
+        cancelled += strstr(client_failure(&c)->what, "was interrupted") != NULL;
     }
     assert_true(cancelled >= 2); /* in the rules, and in the order */
-    c.server.cancel.asked = NULL;
+    c.server.cancel.interrupt.is_requested = NULL;
     assert_int_equal(load_program_step(&c, number), 0);
     assert_int_equal(client_call(&c, TW_WIRE_UNLOAD, number, NULL, 0), 0);
 }
@@ -222,10 +222,10 @@ static void a_check_can_be_cancelled_wherever_it_looks(void **state) {
 
 static int look_only(void *ctx, const struct tw_program *p,
                      const struct tw_server_certificate *certificate,
-                     const struct tw_server_check *check, char *what, uint32_t size) {
+                     const struct tw_interrupt *interrupt, char *what, uint32_t size) {
     struct client *device = ctx;
     uint32_t before = tw_server_progress(&device->server);
-    assert_false(check->is_cancelled(check->ctx));
+    assert_false(tw_interrupted(interrupt));
     assert_true(tw_server_progress(&device->server) != before); /* or the host would time out */
     uint32_t frozen = 0;
     for (uint32_t i = 0; i < device->server.n_allocations; i++) {

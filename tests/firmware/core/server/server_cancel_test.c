@@ -23,7 +23,7 @@ static void cancel_from(uint32_t n) {
 
 static void open_server(enum tw_wire_mode mode) {
     client_init(&c, UINT64_C(16) << 20);
-    c.server.cancel.asked = asked;
+    c.server.cancel.interrupt.is_requested = asked;
     cancel_from(0);
     assert_int_equal(client_load_bigram(&c, mode, &g), 0);
     cancel_from(0);
