@@ -10,6 +10,7 @@
 #include "loader/bundle/loader.h"
 #include "loader/target/target_open.h"
 #include "tests/support/compile_stages.h"
+#include "tests/support/mesh_boundary.h"
 #include "tilewright/compile.h"
 
 #include <stdio.h>
@@ -172,57 +173,29 @@ static void grow(const char *target, uint32_t sites, uint32_t side,
 
 /* ---- the boundary of two sections ---- */
 
-/* A section in which each site's MATH engine executes one small op; the rest is its rendezvous. */
 static void boundary(uint32_t width, uint32_t height) {
-    struct tw_target t;
-    struct tw_cmem mem;
-    struct tw_strpool strings = {0};
-    struct tw_builder section, *list[1] = {&section}, out;
+    struct mesh_boundary b;
     tw_error err = {0};
-    if (tw_target_open("grid8x8", 0, &t, &err) || tw_cmem_init(&mem, &err)) {
-        die("target", &err);
-    }
-    t.width = width;
-    t.height = height;
-    strings.mem = &mem;
-    tw_builder_init(&section, &mem, &strings, &t, "empty", 1);
-    tw_builder_all_sites(&section);
-    for (uint32_t s = 0; s < width * height; s++) {
-        *TW_VEC_PUSH(&mem, section.buffers) = (struct tw_buffer){.site = s,
-                                                                 .kind = TW_BUF_SCRATCH,
-                                                                 .dtype = TW_DT_F32,
-                                                                 .pages = 1,
-                                                                 .page_bytes = 64,
-                                                                 .sibling_base = TW_NONE,
-                                                                 .tensor = TW_NONE};
-        *TW_VEC_PUSH(&mem, section.stages) =
-            (struct tw_stage){.kind = TW_STAGE_COMPUTE, .site = s, .engine = TW_ENGINE_MATH};
-        tw_builder_attn_init(&section, s, TW_ENGINE_MATH, s, tw_in_buffer(s, tw_affine_const(0)),
-                             1u, 14u, tw_count_const(1u));
-    }
-    section.private_bytes = 64;
-    if (tw_compose(list, 1, "boundary", &out, &err)) {
+    if (mesh_boundary_make(&b, width, height, &err)) {
         die("boundary", &err);
     }
-    struct tw_program p = tw_builder_program(&out);
-    uint64_t ops = count_ops(&p) - p.n_sites, max = 0, words = 0;
-    for (uint32_t s = 0; s < p.n_sites * TW_ENGINE_COUNT; s++) {
+    const struct tw_program *p = &b.program;
+    uint64_t ops = count_ops(p) - p->n_sites, max = 0,
+             words = (uint64_t)p->n_semaphores * p->n_sites;
+    for (uint32_t s = 0; s < p->n_sites * TW_ENGINE_COUNT; s++) {
         uint64_t n = 0;
-        for (uint32_t at = 0; at < p.streams[s].n_words; at += p.streams[s].words[at] >> 16) {
+        for (uint32_t at = 0; at < p->streams[s].n_words; at += p->streams[s].words[at] >> 16) {
             n++;
         }
         max = n > max ? n : max;
     }
-    for (uint32_t i = 0; i < p.n_semaphores; i++) {
-        words += p.n_sites;
-    }
-    struct cost c = measure(&mem, &p, p.n_sites < 300 ? 3 : 1);
-    printf("%6u %8llu %10.2f %12llu %14llu %10.2f %10.2f %10.2f %10.2f %10.1f\n", p.n_sites,
-           (unsigned long long)ops, (double)ops / (double)p.n_sites, (unsigned long long)max,
+    struct cost c = measure(&b.mem, p, p->n_sites < 300 ? 3 : 1);
+    printf("%6u %8llu %10.2f %12llu %14llu %10.2f %10.2f %10.2f %10.2f %10.1f\n", p->n_sites,
+           (unsigned long long)ops, (double)ops / (double)p->n_sites, (unsigned long long)max,
            (unsigned long long)words, c.verify * 1e3, c.check * 1e3, c.check * 1e9 / (double)ops,
            c.certify * 1e3, c.check_mb);
     fflush(stdout);
-    tw_cmem_finish(&mem);
+    mesh_boundary_finish(&b);
 }
 
 /* ---- bundles ---- */

@@ -5,9 +5,8 @@
  * replacing malloc, so builds with a sanitizer skip this.
  */
 #include "compiler/spatial/certify.h"
-#include "compiler/spatial/compose.h"
-#include "loader/target/target_open.h"
 #include "loader/text/parse_program.h"
+#include "tests/support/mesh_boundary.h"
 #include "tests/support/test.h"
 
 #include <malloc.h>
@@ -174,40 +173,16 @@ static void records_that_claim_much_cost_little(void **state) {
 
 /* ---- engines that all have ops ---- */
 
-/* Each site's MATH engine executes one op, then all meet. */
 static void many_engines_cost_what_their_ops_do(void **state) {
-    struct tw_target t;
-    struct tw_cmem mem;
-    struct tw_strpool strings = {.mem = &mem};
-    struct tw_builder section, *list[1] = {&section}, out;
+    struct mesh_boundary b;
     tw_error err = {0};
     (void)state;
     if (!COUNTS) {
         skip();
     }
-    assert_int_equal(tw_target_open("grid8x8", 0, &t, &err), 0);
-    assert_int_equal(tw_cmem_init(&mem, &err), 0);
-    t.width = t.height = 64;
-    tw_builder_init(&section, &mem, &strings, &t, "empty", 1);
-    tw_builder_all_sites(&section);
-    for (uint32_t s = 0; s < t.width * t.height; s++) {
-        *TW_VEC_PUSH(&mem, section.buffers) = (struct tw_buffer){.site = s,
-                                                                 .kind = TW_BUF_SCRATCH,
-                                                                 .dtype = TW_DT_F32,
-                                                                 .pages = 1,
-                                                                 .page_bytes = 64,
-                                                                 .sibling_base = TW_NONE,
-                                                                 .tensor = TW_NONE};
-        *TW_VEC_PUSH(&mem, section.stages) =
-            (struct tw_stage){.kind = TW_STAGE_COMPUTE, .site = s, .engine = TW_ENGINE_MATH};
-        tw_builder_attn_init(&section, s, TW_ENGINE_MATH, s, tw_in_buffer(s, tw_affine_const(0)),
-                             1u, 14u, tw_count_const(1u));
-    }
-    section.private_bytes = 64;
-    assert_int_equal(tw_compose(list, 1, "boundary", &out, &err), 0);
-    struct tw_program p = tw_builder_program(&out);
-    expect_budget("a rendezvous of 4,096 sites", &p);
-    tw_cmem_finish(&mem);
+    assert_int_equal(mesh_boundary_make(&b, 64, 64, &err), 0);
+    expect_budget("a rendezvous of 4,096 sites", &b.program);
+    mesh_boundary_finish(&b);
 }
 
 int main(void) {
