@@ -174,9 +174,9 @@ static bool is_about_a_line(const char *message) {
     return false;
 }
 
-/* Returns whether a message already tells the user what to do, so that the generic remedy would only
- * repeat it. A guess from its words: advice follows a semicolon or a colon, or names a command or
- * an option. */
+/* Returns whether a message already tells the user what to do, so that the generic remedy would
+ * only repeat it. A guess from its words: advice follows a semicolon or a colon, or names a command
+ * or an option. */
 static bool contains_advice(const char *message) {
     static const char *const signs[] = {"; use ",   "; compile", "; create ", "; clear ",
                                         "; set ",   "; deploy ", "; destroy", "compile ",

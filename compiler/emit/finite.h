@@ -8,8 +8,8 @@
 
 #include "compiler/import/model.h"
 
-/* Checks rows [first, first + rows) of a tensor, whose bytes are at `data`. Errors: RANGE if a value
- * (or a block's scale) is infinite or a NaN, naming tensor, row and column. */
+/* Checks rows [first, first + rows) of a tensor, whose bytes are at `data`. Errors: RANGE if a
+ * value (or a block's scale) is infinite or a NaN, naming tensor, row and column. */
 int tw_check_finite(const struct tw_model_tensor *t, const uint8_t *data, uint32_t first,
                     uint32_t rows, tw_error *err);
 

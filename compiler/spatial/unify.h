@@ -58,8 +58,8 @@ static inline int tw_refusal_code(enum tw_refusal why) {
     }
     return TW_E_INTERNAL;
 }
-/* Fills the error with "compose: NAME: ..."; the value of tw_refuse(err, TW_REFUSE_x, "...", ...) is the refusal's code
- * (tilewright/error.h). */
+/* Fills the error with "compose: NAME: ..."; the value of tw_refuse(err, TW_REFUSE_x, "...", ...)
+ * is the refusal's code (tilewright/error.h). */
 void tw_refusal_error(tw_error *err, enum tw_refusal why, const char *format, ...) TW_PRINTF(3, 4);
 #define tw_refuse(err, why, ...) (tw_refusal_error((err), (why), __VA_ARGS__), tw_refusal_code(why))
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Serves an emulated device at its endpoints: the public interface to firmware/serve/device_server.h
- * and to the ports usbredir.h, gadget.h (firmware/usb) and ivshmem.h (firmware/pcie).
+ * Serves an emulated device at its endpoints: the public interface to
+ * firmware/serve/device_server.h and to the ports usbredir.h, gadget.h (firmware/usb) and ivshmem.h
+ * (firmware/pcie).
  */
 #include "tilewright/emulate.h"
 #include "driver/transport/emu/emu_options.h"

@@ -70,8 +70,8 @@ static void describe_op(const struct tw_program *p, uint32_t stream, uint32_t op
              op_index, name ? name : "?", origin);
 }
 
-/* Formats a schedule as "SITE:ENGINE*OPS ...", such as "0:load*3 0:math 1:load*2". The caller frees it.
- * Returns NULL if out of memory. */
+/* Formats a schedule as "SITE:ENGINE*OPS ...", such as "0:load*3 0:math 1:load*2". The caller frees
+ * it. Returns NULL if out of memory. */
 static char *print_schedule(const struct tw_explore_schedule *s) {
     char *text = NULL;
     size_t size;

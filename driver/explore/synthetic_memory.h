@@ -16,10 +16,10 @@ struct synthetic_memory {
     uint8_t *memory;
 };
 
-/* Allocates the memory, at most limit_bytes, and fills it. The same program and `input` give the same
- * bytes. Inputs that are token ids step through the table's rows, positions are 0, and all others
- * hold `input`, or the largest value that the program accepts if that is smaller. Errors: NOMEM; *m
- * then needs no finish. One thread. */
+/* Allocates the memory, at most limit_bytes, and fills it. The same program and `input` give the
+ * same bytes. Inputs that are token ids step through the table's rows, positions are 0, and all
+ * others hold `input`, or the largest value that the program accepts if that is smaller. Errors:
+ * NOMEM; *m then needs no finish. One thread. */
 int synthetic_memory_init(struct synthetic_memory *m, const struct tw_program *program,
                           uint32_t input, uint64_t limit_bytes, tw_error *err);
 void synthetic_memory_finish(struct synthetic_memory *m);

@@ -48,7 +48,8 @@ struct tw_session {
     uint32_t position;
     uint64_t steps;
     bool broken; /* a step failed or was cancelled: the state is undefined */
-    /* words that end a step: the session's own, and that of the tw_generate() in progress; or NULL */
+    /* words that end a step: the session's own, and that of the tw_generate() in progress; or
+     * NULL */
     const volatile sig_atomic_t *stop[TW_STOP_WORDS];
     uint64_t *segment_address; /* n_segments: the deployment's and the session's own */
     uint64_t bind_address;
@@ -66,8 +67,8 @@ struct tw_session {
 };
 
 /* Loads the bundle's program of that name, or of that name followed by a dot and anything: finds
- * its tensors, lays out the request, loads it on the device. A bundle without it leaves out->program
- * NULL. Errors: FORMAT (names the tensor), NOMEM, and those of tw_device_call(). */
+ * its tensors, lays out the request, loads it on the device. A bundle without it leaves
+ * out->program NULL. Errors: FORMAT (names the tensor), NOMEM, and those of tw_device_call(). */
 int tw_session_load_program(struct tw_session *s, const char *prefix,
                             const struct tw_session_options *options, struct session_program *out,
                             tw_error *err);

@@ -78,8 +78,8 @@ static void name_origin(const struct tw_program *p, const struct tw_wire_failure
     snprintf(text, size, "%s", origin);
 }
 
-/* "decode: the model's numbers overflow: layer 5, layer.ffn_down (matmul at site 3, op 12): row 0 of
- * its result is infinite or not a number; ..." */
+/* "decode: the model's numbers overflow: layer 5, layer.ffn_down (matmul at site 3, op 12): row 0
+ * of its result is infinite or not a number; ..." */
 static int explain_overflow(const struct tw_program *p, const struct tw_wire_failure *f,
                             tw_error *err) {
     char place[160];

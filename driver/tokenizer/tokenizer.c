@@ -14,8 +14,8 @@
 
 #define SPACE "\xE2\x96\x81" /* U+2581, which stands for a space in pieces */
 
-/* Maximum probes per look-up. At most half of the slots are taken, so only pieces crafted to collide
- * need more. */
+/* Maximum probes per look-up. At most half of the slots are taken, so only pieces crafted to
+ * collide need more. */
 #define PROBES_MAX 1024u
 
 /* FNV-1a (Fowler, Noll, Vo), folded to 32 bits. */

@@ -66,8 +66,8 @@ bool tw_tokenizer_is_end(const struct tw_tokenizer *tokenizer, uint32_t id);
 
 /* Appends the ids of text[0..n) to `out`; `flags` of tw_encode_flags. Takes O(n log n) time and
  * about 32 bytes of temporary memory per character. On failure the ids in `out` are unchanged.
- * Errors: RANGE (text too long), UNSUPPORTED (a character without a token in a vocabulary without an
- * unknown token), NOMEM. */
+ * Errors: RANGE (text too long), UNSUPPORTED (a character without a token in a vocabulary without
+ * an unknown token), NOMEM. */
 int tw_tokenizer_encode(const struct tw_tokenizer *tokenizer, const char *text, size_t n,
                         unsigned flags, struct tw_token_list *out, tw_error *err);
 /* Frees the ids and makes the list empty. */

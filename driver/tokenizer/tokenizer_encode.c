@@ -310,8 +310,8 @@ static int encode_plain(const struct tw_tokenizer *tokenizer, const char *text, 
     return rc;
 }
 
-/* Finds the next marker at or after `at`. Returns its position and stores its id; `n` and TW_NONE if
- * there is none. */
+/* Finds the next marker at or after `at`. Returns its position and stores its id; `n` and TW_NONE
+ * if there is none. */
 static size_t next_marker(const struct tw_tokenizer *tokenizer, const char *text, size_t at,
                           size_t n, unsigned flags, uint32_t *id) {
     *id = TW_NONE;

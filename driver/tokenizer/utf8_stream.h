@@ -5,8 +5,8 @@
  *
  * Well-formed means Unicode Table 3-7 (no overlong forms, no surrogates, nothing above U+10FFFF).
  * Malformed bytes are replaced by U+FFFD, one for each maximal subpart (Unicode chapter 3,
- * "Substitution of Maximal Subparts", Table 3-8). No function allocates. One thread at a time uses a
- * stream.
+ * "Substitution of Maximal Subparts", Table 3-8). No function allocates. One thread at a time uses
+ * a stream.
  */
 #ifndef TW_DRIVER_TOKENIZER_UTF8_STREAM_H
 #define TW_DRIVER_TOKENIZER_UTF8_STREAM_H

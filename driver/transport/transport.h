@@ -100,11 +100,12 @@ struct tw_transport {
     struct tw_transport_count count;
     /* recovery steps that open had to take, in words; NULL or "": none */
     const char *recovered;
-    /* Set by the owner for the requests that it submits and receives: words that a signal handler or
-     * another thread may set (loader/base/stop.h); each may be NULL. When one of them is set, the
-     * backend lets what is executing go on for TW_STOP_GRACE_MS, so that an ordinary step completes,
-     * then ends it: the device refuses it with INTERRUPTED. A device that does not end it in time, or
-     * cannot (can_cancel), is let go of: receive fails with INTERRUPTED, and the handle is dead. */
+    /* Set by the owner for the requests that it submits and receives: words that a signal handler
+     * or another thread may set (loader/base/stop.h); each may be NULL. When one of them is set,
+     * the backend lets what is executing go on for TW_STOP_GRACE_MS, so that an ordinary step
+     * completes, then ends it: the device refuses it with INTERRUPTED. A device that does not end
+     * it in time, or cannot (can_cancel), is let go of: receive fails with INTERRUPTED, and the
+     * handle is dead. */
     const volatile sig_atomic_t *stop[TW_STOP_WORDS];
     bool can_cancel; /* set by the owner: TW_WIRE_CAN_CANCEL of the device's identity */
     /* Set by the owner, or NULL: called inside submit and receive when the device makes progress

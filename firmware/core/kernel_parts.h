@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Large kernel calls in parts. A MATMUL may fill the SRAM of a site, and then takes seconds on a slow
- * processor; a few panels at a time give the same bits, as no output depends on another.
+ * Large kernel calls in parts. A MATMUL may fill the SRAM of a site, and then takes seconds on a
+ * slow processor; a few panels at a time give the same bits, as no output depends on another.
  */
 #ifndef TW_FIRMWARE_CORE_KERNEL_PARTS_H
 #define TW_FIRMWARE_CORE_KERNEL_PARTS_H
 
 #include "firmware/kernels/kernels.h"
 
-/* Multiply-adds: of a part (a few milliseconds of a vector unit), and of a call that is worth a look
- * for a cancel. */
+/* Multiply-adds: of a part (a few milliseconds of a vector unit), and of a call that is worth a
+ * look for a cancel. */
 #define TW_PART_WORK ((uint64_t)1 << 24)
 #define TW_LOOK_WORK ((uint64_t)1 << 18)
 

@@ -38,7 +38,8 @@ struct tw_watch {
 
 /* Ends a step that is running, from outside. A step that was ended leaves the machine faulted, and
  * what it writes (State, Outputs) undefined. Every thread that runs a step looks at it before each
- * op, or every few entries of a plan and turns of a wait, so a step ends when a few kernels have. */
+ * op, or every few entries of a plan and turns of a wait, so a step ends when a few kernels
+ * have. */
 struct tw_cancel {
     /* Not 0: end the step. Any thread may set it at any time; who clears it waits until no step
      * runs. */
@@ -137,8 +138,8 @@ int tw_plan_build(const struct tw_machine_config *config, uint32_t n_threads,
 int tw_plan_begin(struct tw_plan *plan, struct tw_fault *fault);
 /* Runs thread t's part of the step; all threads must run theirs concurrently (or t in ascending
  * order cooperatively where n_threads is 1). No allocation, no system call; waits spin with a pause
- * and call `relax` (may be NULL) after many spins. If config.cancel ends the step in one thread, all
- * of them return. */
+ * and call `relax` (may be NULL) after many spins. If config.cancel ends the step in one thread,
+ * all of them return. */
 void tw_plan_run(struct tw_plan *plan, uint32_t thread, void (*relax)(void *ctx), void *ctx);
 /* Returns true if the last step was ended by config.cancel before it was complete. Call it when all
  * threads have returned from tw_plan_run. */

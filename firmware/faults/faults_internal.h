@@ -14,7 +14,8 @@ enum plan {
 #undef TW_X
 };
 
-/* Returns true once `count` has reached the trigger, until the next host connects. With the lock. */
+/* Returns true once `count` has reached the trigger, until the next host connects. With the
+ * lock. */
 bool tw_faults_triggered(struct tw_faults *f, uint32_t count);
 
 #endif

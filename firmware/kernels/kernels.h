@@ -20,9 +20,9 @@
 
 /* Operands of a kernel. p: the regions of the op, of buffers and tensors, as addresses, in order
  * (TW_MATMUL_REGION_x). i: its immediates, in order (TW_MATMUL_IMM_k). rows: the last COUNT; pos:
- * the first COUNT if an op has two. f: the FLOAT. block: the AFFINE. Regions must not overlap unless
- * the op works in place. All pointers are at least 4-byte aligned, weight pages 64-byte. MCAST is
- * called once for each destination. */
+ * the first COUNT if an op has two. f: the FLOAT. block: the AFFINE. Regions must not overlap
+ * unless the op works in place. All pointers are at least 4-byte aligned, weight pages 64-byte.
+ * MCAST is called once for each destination. */
 struct tw_kargs {
     void *p[TW_KARGS_REGIONS];
     uint32_t i[TW_KARGS_IMMS];

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device's side of tilewright/pcie.h as a medium (firmware/link/medium.h). struct tw_pcie_access
- * hides how the host's memory is accessed and how the host is interrupted: a guest in QEMU
- * (ivshmem.h, vtd.h), a test's own memory, or the endpoint controller of a board. Everything that the host
- * writes is checked; if it is invalid, the mailbox is released and the `fault` register says why.
+ * The device's side of tilewright/pcie.h as a medium (firmware/link/medium.h). struct
+ * tw_pcie_access hides how the host's memory is accessed and how the host is interrupted: a guest
+ * in QEMU (ivshmem.h, vtd.h), a test's own memory, or the endpoint controller of a board.
+ * Everything that the host writes is checked; if it is invalid, the mailbox is released and the
+ * `fault` register says why.
  */
 #ifndef TW_FIRMWARE_PCIE_PCIE_DEVICE_H
 #define TW_FIRMWARE_PCIE_PCIE_DEVICE_H

@@ -24,8 +24,7 @@ extern "C" {
 #endif
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error \
-    "Tilewright's records are little-endian and used in place: compile for a little-endian processor"
+#error "Tilewright's records are little-endian and used in place: the processor must be, too"
 #endif
 
 #define TW_NONE 0xFFFFFFFFu

@@ -339,8 +339,8 @@ struct tw_session_options {
     uint32_t random_schedule; /* strict: pick engines at random, from `seed`; same result */
     uint64_t seed;
     /* or NULL: once it is not 0, the session's functions return INTERRUPTED. A step that is running
-     * then may complete within 40 ms; after that it is ended in its middle, and the session can only
-     * be destroyed. Must outlive the session. */
+     * then may complete within 40 ms; after that it is ended in its middle, and the session can
+     * only be destroyed. Must outlive the session. */
     const volatile sig_atomic_t *stop;
 };
 

@@ -167,8 +167,8 @@ TW_STATIC_ASSERT(sizeof(struct tw_wire_hash) == 8, "hash");
 /* Content identified by its hash, so that weights that a device already has are not sent again.
  * KEEP makes a whole allocation read-only and lets it outlive its host: after its last FREE, and
  * after the host has closed, it remains until its memory is needed, or RESET. FIND adds a
- * reference, which its caller must FREE. KEEP of content with another hash is refused (HASH), unless
- * the device cannot compute it: it then trusts the host that the hash is right. */
+ * reference, which its caller must FREE. KEEP of content with another hash is refused (HASH),
+ * unless the device cannot compute it: it then trusts the host that the hash is right. */
 struct tw_wire_content {
     uint64_t bytes;
     uint8_t hash[32]; /* BLAKE2b-256 */
@@ -181,8 +181,8 @@ enum tw_wire_mode { TW_WIRE_STRICT = 0, TW_WIRE_FAST = 1 };
  * each, the address of one instance of a tensor, a multiple of TW_WIRE_BIND_ALIGN) and its
  * certificate are in device memory and must remain there; the device refuses to change them until
  * UNLOAD. A device with TW_WIRE_CAN_VERIFY refuses a program that breaks a rule of the tile machine
- * with VERIFY; `what` of the failure begins with the rule's number and name. Any other relies on its
- * host to have checked, and ignores the certificate; it is sent only the first
+ * with VERIFY; `what` of the failure begins with the rule's number and name. Any other relies on
+ * its host to have checked, and ignores the certificate; it is sent only the first
  * TW_WIRE_LOAD_PLAIN_BYTES bytes, because its release may know no more of this structure. */
 struct tw_wire_load {
     uint64_t blob, blob_bytes;
@@ -209,9 +209,10 @@ TW_STATIC_ASSERT(sizeof(struct tw_wire_loaded) == 16, "loaded");
  * follows at the next multiple of 8. */
 enum tw_wire_run_flags {
     TW_WIRE_RUN_GREEDY = 1,
-    /* Checks what each operation computes: the first infinity or NaN is the fault NotFinite with its
-     * place; `have` is the first bad row, `need` the iteration of the outermost loop. Slow: a step
-     * whose results are worthless is run again in this way, with equal results, to find out why. */
+    /* Checks what each operation computes: the first infinity or NaN is the fault NotFinite with
+     * its place; `have` is the first bad row, `need` the iteration of the outermost loop. Slow: a
+     * step whose results are worthless is run again in this way, with equal results, to find out
+     * why. */
     TW_WIRE_RUN_CHECK = 2
 };
 struct tw_wire_run {

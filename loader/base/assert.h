@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * TW_ASSERT(condition): what must hold unless we have made a mistake. What comes from outside (a file,
- * a packet, a caller's argument) is checked and answered with an error (tilewright/error.h), never
- * asserted.
+ * TW_ASSERT(condition): what must hold unless we have made a mistake. What comes from outside (a
+ * file, a packet, a caller's argument) is checked and answered with an error (tilewright/error.h),
+ * never asserted.
  *
- * On where TW_ASSERTS is defined: make DEBUG=1, every sanitized and fuzzing build, the builds that run
- * in QEMU. A condition that does not hold ends the process there, with its place on standard error; in
- * freestanding code it traps. Off otherwise: the condition is compiled, so that it stays correct, but
- * not evaluated; it must have no side effect. The analysers take it for granted. Any thread.
+ * On where TW_ASSERTS is defined: make DEBUG=1, every sanitized and fuzzing build, the builds that
+ * run in QEMU. A condition that does not hold ends the process there, with its place on standard
+ * error; in freestanding code it traps. Off otherwise: the condition is compiled, so that it stays
+ * correct, but not evaluated; it must have no side effect. The analysers take it for granted. Any
+ * thread.
  */
 #ifndef TW_LOADER_BASE_ASSERT_H
 #define TW_LOADER_BASE_ASSERT_H

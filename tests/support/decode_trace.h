@@ -14,7 +14,8 @@ struct decode_trace {
     float *logits; /* [n][n_vocab]; freed by the caller */
 };
 
-/* Generates n tokens after a short prompt of ids, whatever they are. Fails the test if it cannot. */
+/* Generates n tokens after a short prompt of ids, whatever they are. Fails the test if it
+ * cannot. */
 void decode_trace(tw_session *session, uint32_t n, struct decode_trace *t);
 /* Fails the test unless both have the same n ids and the same bits of logits. */
 void decode_trace_check_equal(const struct decode_trace *a, const struct decode_trace *b,

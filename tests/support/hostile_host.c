@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A hostile host (hostile_peer.h): it opens the device, repeats a recorded conversation with the
- * addresses that this device gives, and damages it; besides, what its medium offers: QEMU's messages
- * of usbredir, registers and mailbox of a PCIe device. It ends by closing, by being killed, or in
- * the middle of a packet.
+ * addresses that this device gives, and damages it; besides, what its medium offers: QEMU's
+ * messages of usbredir, registers and mailbox of a PCIe device. It ends by closing, by being
+ * killed, or in the middle of a packet.
  */
 #include "firmware/link/packet.h"
 #include "loader/base/clock.h"

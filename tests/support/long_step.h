@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A bundle whose decode step takes minutes and breaks no rule: a copy of another bundle in which one
- * op of its "decode" program is repeated by a loop over a trip, just within the step budget (rule
- * 29). Its prefill program is as before.
+ * A bundle whose decode step takes minutes and breaks no rule: a copy of another bundle in which
+ * one op of its "decode" program is repeated by a loop over a trip, just within the step budget
+ * (rule 29). Its prefill program is as before.
  */
 #ifndef TW_TESTS_SUPPORT_LONG_STEP_H
 #define TW_TESTS_SUPPORT_LONG_STEP_H

@@ -231,8 +231,8 @@ void order_device_rewind(struct order_device *d) {
     memcpy(d->memory, d->initial, d->size);
 }
 
-/* Finds the row that holds an address by binary search: rows are in ascending order. Placed rows may
- * lie in any order and over each other: all of memory is theirs. */
+/* Finds the row that holds an address by binary search: rows are in ascending order. Placed rows
+ * may lie in any order and over each other: all of memory is theirs. */
 static void *map(void *ctx, uint64_t address, uint64_t size) {
     const struct order_device *d = ctx;
     if (d->placed) {

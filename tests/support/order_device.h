@@ -35,8 +35,9 @@ struct order_device {
  * program. False if the program needs more memory than a test has; the tables must have passed the
  * verifier. */
 bool order_device_open(struct order_device *d, const struct tw_program *p);
-/* The same with the rows where `rows` says, n of them, in segments 0, 1 and 2 of one memory: tensors
- * share the bytes that their rows share. False also if a tensor claims a row that is not there. */
+/* The same with the rows where `rows` says, n of them, in segments 0, 1 and 2 of one memory:
+ * tensors share the bytes that their rows share. False also if a tensor claims a row that is not
+ * there. */
 bool order_device_open_at(struct order_device *d, const struct tw_program *p,
                           const struct tw_bind_target *rows, uint64_t n);
 void order_device_close(struct order_device *d);

@@ -124,8 +124,8 @@ static bool set_group(void *ctx, uint32_t stream, struct tw_op *op) {
     return changed;
 }
 
-/* Another rectangle: a part of its chip, or all of it; now and then one side is moved by one, whatever
- * is there. */
+/* Another rectangle: a part of its chip, or all of it; now and then one side is moved by one,
+ * whatever is there. */
 static void resize(const struct tw_program *p, struct tw_group *g, uint64_t *seed) {
     uint16_t *const field[] = {&g->x0, &g->x1, &g->y0, &g->y1, &g->chip};
     uint32_t width = p->mesh_width ? p->mesh_width : 1,
@@ -270,7 +270,8 @@ static void draw_trip(const struct order_mutant *m, struct tw_trip *t, uint64_t 
     }
 }
 
-/* A COPY keeps the last row only, of a number of rows that a trip counts, and another one reads it. */
+/* A COPY keeps the last row only, of a number of rows that a trip counts, and another one reads
+ * it. */
 static void keep_last(const struct order_index *x, struct order_mutant *m, uint64_t *seed) {
     static const uint32_t copy = TW_OP_COPY;
     uint32_t words[TW_MAX_OP_WORDS], n, trip = random_below(seed, m->p.n_trips);

@@ -33,8 +33,8 @@ extern const uint32_t order_n_programs;
 /* Makes program n: compiles, certifies, checks and runs it. Returns false, with `err` filled, if
  * that fails. */
 bool order_program_make(uint32_t n, struct order_program *x, tw_error *err);
-/* The small random program of a seed (order_random.h). False if the checker refuses it: half of them
- * are wrong on purpose. */
+/* The small random program of a seed (order_random.h). False if the checker refuses it: half of
+ * them are wrong on purpose. */
 bool order_program_make_small(uint64_t seed, struct order_program *x, tw_error *err);
 void order_program_free(struct order_program *x);
 

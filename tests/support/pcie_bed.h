@@ -44,7 +44,8 @@ void pcie_bed_end(struct pcie_bed *b);
 
 /* The host side's access to the device. poll: without interrupts. */
 struct tw_pcie_side pcie_bed_side(struct pcie_bed *b, bool window, bool poll);
-/* Opens a device over a link over the pipe, which it then owns, and sends HELLO; returns the code. */
+/* Opens a device over a link over the pipe, which it then owns, and sends HELLO; returns the
+ * code. */
 int device_over_pipe(const char *name, struct tw_pipe *pipe, uint32_t deadline_ms, tw_device **out,
                      tw_error *err);
 /* The same over the bed's pipe. */

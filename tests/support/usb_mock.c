@@ -42,8 +42,8 @@ static void find_sanitizer(char path[300]) {
     }
 }
 
-/* The loader only warns about a library that is not there; without it no device would ever appear, and
- * each test would wait for one until its time is over. */
+/* The loader only warns about a library that is not there; without it no device would ever appear,
+ * and each test would wait for one until its time is over. */
 static void require_preload(void) {
     FILE *maps = fopen("/proc/self/maps", "re");
     char line[600];

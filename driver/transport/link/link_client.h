@@ -86,9 +86,9 @@ struct tw_link {
 
 /* Creates a link over a pipe, which the link owns from then on (NULL: creating it ran out of
  * memory), and opens the device. If the device does not answer, the pipe's recovery steps are tried
- * once each until it answers OPEN. *out is the caller's: tw_link_close(). Errors: DEVICE_BUSY (names
- * the holder), DEVICE_LOST (lists what was tried), TIMEOUT, VERSION, PROTOCOL, NOMEM; the pipe is
- * closed then. */
+ * once each until it answers OPEN. *out is the caller's: tw_link_close(). Errors: DEVICE_BUSY
+ * (names the holder), DEVICE_LOST (lists what was tried), TIMEOUT, VERSION, PROTOCOL, NOMEM; the
+ * pipe is closed then. */
 int tw_link_open(const char *name, struct tw_pipe *pipe, uint32_t deadline_ms, struct tw_link **out,
                  tw_error *err);
 /* Asks for the device's state without opening it; waits at most ms. Returns false if there is no

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Allocates DMA addresses that the IOMMU translates and the device can form. Any other address would
- * access the wrong memory, so all DMA addresses come from here. One thread at a time.
+ * Allocates DMA addresses that the IOMMU translates and the device can form. Any other address
+ * would access the wrong memory, so all DMA addresses come from here. One thread at a time.
  */
 #ifndef TW_DRIVER_TRANSPORT_PCIE_IOVA_H
 #define TW_DRIVER_TRANSPORT_PCIE_IOVA_H
@@ -22,8 +22,8 @@ struct tw_iova {
 };
 
 /* Returns the page size of mappings in bytes: the larger of the smallest page that the IOMMU maps
- * (iommu_sizes: one bit per size; 0: unknown) and the host's. So no page of either holds both shared
- * memory and memory that the device must not access. */
+ * (iommu_sizes: one bit per size; 0: unknown) and the host's. So no page of either holds both
+ * shared memory and memory that the device must not access. */
 uint64_t tw_iova_page(uint64_t iommu_sizes, uint64_t host_page);
 
 /* Initialises the allocator with the ranges that the IOMMU translates and that are below 2^bits (12

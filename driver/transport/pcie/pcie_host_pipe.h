@@ -32,9 +32,9 @@ struct tw_pcie_side {
 };
 
 /* Checks that it is a Tilewright device and starts it. The pipe owns side->ctx from then on and
- * calls side->close at its end, also on error. Errors: NO_DEVICE (not a Tilewright device), VERSION,
- * FAULT (in recovery, with its reason; it cannot access the mailbox), PROTOCOL, DEVICE_LOST (no
- * answer), NOMEM. */
+ * calls side->close at its end, also on error. Errors: NO_DEVICE (not a Tilewright device),
+ * VERSION, FAULT (in recovery, with its reason; it cannot access the mailbox), PROTOCOL,
+ * DEVICE_LOST (no answer), NOMEM. */
 int tw_pcie_pipe_create(const struct tw_pcie_side *side, struct tw_pipe **out, tw_error *err);
 
 #endif

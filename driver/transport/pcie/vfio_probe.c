@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks in the order in which problems have to be fixed: IOMMU, module, binding, group, permission.
+ * Checks in the order in which problems have to be fixed: IOMMU, module, binding, group,
+ * permission.
  */
 #include "driver/transport/pcie/vfio_probe.h"
 

@@ -54,7 +54,8 @@ int tw_usb_find(struct tw_usb_list *list, tw_error *err);
 /* Frees the list. */
 void tw_usb_find_end(struct tw_usb_list *list);
 
-/* Reads the reason from a device in recovery; "" if it gives none. Its interface must be claimed. */
+/* Reads the reason from a device in recovery; "" if it gives none. Its interface must be
+ * claimed. */
 void tw_usb_reason(libusb_device_handle *handle, uint8_t interface, char text[121]);
 
 #endif

@@ -55,8 +55,8 @@ struct tw_server_port {
     /* Runs one step of a plan on n_threads threads, at most what team returned. NULL: the device
      * has no fast mode. */
     void (*run)(void *ctx, struct tw_plan *plan, uint32_t n_threads);
-    /* Computes the BLAKE2b-256 of n bytes of an allocation, for KEEP. NULL: the port trusts its host
-     * that the hash is right. */
+    /* Computes the BLAKE2b-256 of n bytes of an allocation, for KEEP. NULL: the port trusts its
+     * host that the hash is right. */
     void (*hash)(void *ctx, const void *bytes, uint64_t n, uint8_t out[32]);
     /* NULL: the port trusts its host to have checked programs, and HELLO says so (no
      * TW_WIRE_CAN_VERIFY). */

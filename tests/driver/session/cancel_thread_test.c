@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A stop word, a disconnect and SIGTERM end a step that would take minutes, in this process and on a
- * served device; what is usable afterwards, and what is not.
+ * A stop word, a disconnect and SIGTERM end a step that would take minutes, in this process and on
+ * a served device; what is usable afterwards, and what is not.
  */
 #include "driver/device/device.h"
 #include "loader/base/clock.h"

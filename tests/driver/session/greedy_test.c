@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Greedy runs of sessions on the shipped model: the device chooses the same tokens as feeding one by
- * one, and a run ends where it should and can be continued.
+ * Greedy runs of sessions on the shipped model: the device chooses the same tokens as feeding one
+ * by one, and a run ends where it should and can be continued.
  */
 #include "driver/session/session.h"
 #include "driver/tokenizer/tokenizer_internal.h"
@@ -251,8 +251,8 @@ static void an_interrupt_from_another_thread_ends_a_run_between_tokens(void **st
     assert_true(interrupted);
 }
 
-/* The test changes the session's context length, so that only the device notices its end, after some
- * tokens. */
+/* The test changes the session's context length, so that only the device notices its end, after
+ * some tokens. */
 static void a_fault_comes_with_the_tokens_before_it(void **state) {
     (void)state;
     struct rig r;
@@ -359,7 +359,8 @@ static void sampling_without_logits_is_done_by_the_host(void **state) {
     rig_close(&r);
 }
 
-/* Wherever a run is stopped, the session has been fed all tokens that were reported but the last. */
+/* Wherever a run is stopped, the session has been fed all tokens that were reported but the
+ * last. */
 static void a_callback_or_interrupt_leaves_a_consistent_position(void **state) {
     (void)state;
     struct rig r;

@@ -21,8 +21,8 @@
 #define LLAMA "gguf_vocab/ggml-vocab-llama-spm.gguf"
 #define PHI3 "gguf_vocab/ggml-vocab-phi-3.gguf"
 
-/* Returns the path of a file of ../shared/data, valid until the next call; skips the test if there is
- * no such folder. */
+/* Returns the path of a file of ../shared/data, valid until the next call; skips the test if there
+ * is no such folder. */
 static const char *shared(const char *name) {
     static char path[4096];
     const char *folder = getenv("TW_SHARED");

@@ -3,8 +3,8 @@
  * A served device between hostile hosts, and a driver between hostile devices, over a socket,
  * usbredir and ivshmem. After each hostile peer an honest one gets the right logits, from the same
  * server process or with the same driver process; nothing dies, leaks or grows. `make hostile` runs
- * it under the sanitizers: TW_MINUTES for each of the two, else some seconds. TW_HOSTILE_SEED is the
- * number of the first peer; a failure names that of the last.
+ * it under the sanitizers: TW_MINUTES for each of the two, else some seconds. TW_HOSTILE_SEED is
+ * the number of the first peer; a failure names that of the last.
  */
 #include "loader/base/clock.h"
 #include "tests/support/hostile_peer.h"

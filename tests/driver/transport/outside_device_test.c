@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What must hold for a device outside this process, whatever the transport: weights are sent once, a
- * greedy run is one command, opening and closing leaks nothing. TW_DEVICE names the device; without
- * it one on a socket is used.
+ * What must hold for a device outside this process, whatever the transport: weights are sent once,
+ * a greedy run is one command, opening and closing leaks nothing. TW_DEVICE names the device;
+ * without it one on a socket is used.
  */
 #include "driver/device/device.h"
 #include "tests/support/model_bundle.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A MATMUL that is large enough to be run in parts: the same bits as in one call, in both modes, and
- * a cancel between two parts ends it.
+ * A MATMUL that is large enough to be run in parts: the same bits as in one call, in both modes,
+ * and a cancel between two parts ends it.
  */
 #include "firmware/core/kernel_parts.h"
 

@@ -61,8 +61,8 @@ static uint32_t pick(uint32_t *seed, uint32_t n) {
     return (*seed >> 16) % n;
 }
 
-/* Two or three ops for each engine, which move rows between two buffers, State and Output, with some
- * increments and waits. */
+/* Two or three ops for each engine, which move rows between two buffers, State and Output, with
+ * some increments and waits. */
 static struct base random_program(uint32_t seed) {
     struct base b = base_create(1, 1);
     uint32_t page[2] = {pb_buffer(b.m, 0, TW_BUF_RESIDENT, 1, 64),

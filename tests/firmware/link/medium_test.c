@@ -105,8 +105,8 @@ static void the_next_host_ends_the_previous_connection(void **state) {
     assert_null(tw_medium_accept(b->medium));
 }
 
-/* The recovery ladder of a host resets the medium, and the host repeats its OPEN with the same nonce.
- * That was once mistaken for an old packet, so that no rung of the ladder could help. */
+/* The recovery ladder of a host resets the medium, and the host repeats its OPEN with the same
+ * nonce. That was once mistaken for an old packet, so that no rung of the ladder could help. */
 static void the_same_host_may_reconnect_after_a_reset_of_the_medium(void **state) {
     struct bed *b = *state;
     for (int i = 0; i < 2; i++) { /* "host gone" is read by a connection, or without one */

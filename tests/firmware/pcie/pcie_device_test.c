@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device's side of a PCIe mailbox against a host that the test simulates word by word: starting,
- * ending, and that invalid data from the host only makes the device release the mailbox.
+ * The device's side of a PCIe mailbox against a host that the test simulates word by word:
+ * starting, ending, and that invalid data from the host only makes the device release the mailbox.
  */
 #include "loader/base/event.h"
 #include "tests/support/pcie_bed.h"

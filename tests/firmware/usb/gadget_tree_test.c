@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the gadget's daemon writes to a board's configfs, and how it reports what a board is missing,
- * on folders that look like /sys. That the kernel accepts it is tested in QEMU.
+ * What the gadget's daemon writes to a board's configfs, and how it reports what a board is
+ * missing, on folders that look like /sys. That the kernel accepts it is tested in QEMU.
  */
 #include "firmware/usb/gadget_tree.h"
 #include "tests/support/test.h"

@@ -100,8 +100,8 @@ static void each_rendezvous_and_gather_costs_one_wait_per_thread(void **state) {
     pb_free(d.m);
 }
 
-/* Site 0 signals sites 1 and 2; site 1 waits for that, then signals site 2: so for site 2 the signal
- * of site 1 implies that of site 0. */
+/* Site 0 signals sites 1 and 2; site 1 waits for that, then signals site 2: so for site 2 the
+ * signal of site 1 implies that of site 0. */
 static void a_wait_that_another_implies_is_dropped(void **state) {
     (void)state;
     struct pb *m = mb_create(3, 1);

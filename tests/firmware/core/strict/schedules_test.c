@@ -160,8 +160,8 @@ static void several_chips_leave_the_bytes_of_one_whatever_the_schedule(void **st
 static void epochs_may_wrap_while_the_model_decodes(void **state) {
     struct model_machine *m = *state;
     struct model_trace ordinary = strict_trace(m, TW_SCHED_CANONICAL, 0, WRAP_TOKENS);
-    /* The epoch itself wraps; it passes 2^31; words wrap that grow by 8 (layers) or 128 (16 sites in
-     * each layer) per step. */
+    /* The epoch itself wraps; it passes 2^31; words wrap that grow by 8 (layers) or 128 (16 sites
+     * in each layer) per step. */
     static const uint32_t first[] = {UINT32_MAX - 2, INT32_MAX - 2, UINT32_MAX / 8 - 2,
                                      UINT32_MAX / 128 - 2};
     for (size_t i = 0; i < sizeof first / sizeof *first; i++) {

@@ -183,7 +183,8 @@ static void an_adversary_finds_the_same_faults(void **state) {
 
 static void words_may_start_just_below_their_wrap(void **state) {
     (void)state;
-    /* All words wrap together with the epoch, or pass 2^31 with it, or each wraps at its own time. */
+    /* All words wrap together with the epoch, or pass 2^31 with it, or each wraps at its own
+     * time. */
     static const uint32_t first[] = {UINT32_MAX, UINT32_MAX - 3, INT32_MAX - 2, UINT32_MAX / 3 - 1,
                                      UINT32_MAX / 6 - 2};
     struct td d = td_create((struct td_options){.width = 2, .height = 1});
