@@ -71,6 +71,15 @@ run 7 verify --exhaustive "$work/both.tws"
 check 'every program of a text' [ "$(grep -c ': program p: ' "$work/out")" = 2 ]
 run 7 verify --exhaustive "$orders/25-defined.bad.no_iteration.tws"
 check 'a loop that may not run at all' grep -q 'program p: not ok with inputs of 0' "$work/out"
+odd=$work/$(printf 'a\377\033[31m.tws')
+cp "$orders/24-race_free.bad.tws" "$odd"
+run 7 verify --exhaustive "$odd"
+check '... of a file whose name is no text prints text' python3 -c '
+import sys
+text = open(sys.argv[1], "rb").read().decode("utf-8")
+assert ": program p: " in text and all(c == "\n" or c.isprintable() for c in text)' "$work/out"
+run 7 verify --exhaustive --json "$odd"
+check '... and JSON' python3 -c 'import json, sys; json.load(open(sys.argv[1]))["programs"][0]' "$work/out"
 refuses 'a broken rule comes first' 7 'rule 6 fifo_balance' verify --exhaustive "$rules/06-fifo_balance.bad.tws"
 refuses 'a bundle in every order' 2 'not a text of programs' verify --exhaustive "$work/a.twb"
 refuses 'a budget of nothing' 2 'applies only with --exhaustive' verify --max-states 5 "$work/a.tws"

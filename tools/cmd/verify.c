@@ -135,8 +135,8 @@ static json_t *finding_json(const struct tw_schedules_finding *f) {
     for (int i = 0; i < 2 && f->schedule[i]; i++) {
         json_array_append_new(schedules, json_string(f->schedule[i]));
     }
-    return json_pack("{s:s, s:s, s:o}", "kind", kind_name(f->kind), "what", f->what, "schedules",
-                     schedules);
+    return json_pack("{s:s, s:o, s:o}", "kind", kind_name(f->kind), "what", text_json(f->what),
+                     "schedules", schedules);
 }
 
 static void explored_json(const struct explored *x, const struct tw_schedules_info *info) {
@@ -145,26 +145,26 @@ static void explored_json(const struct explored *x, const struct tw_schedules_in
         json_array_append_new(findings, finding_json(&info->findings[i]));
     }
     json_array_append_new(x->programs,
-                          json_pack("{s:s, s:i, s:I, s:I, s:I, s:o}", "program", info->program,
-                                    "line", (int)info->line, "input", (json_int_t)info->input,
-                                    "states", (json_int_t)info->states, "orders",
-                                    (json_int_t)info->ends, "findings", findings));
+                          json_pack("{s:o, s:i, s:I, s:I, s:I, s:o}", "program",
+                                    text_json(info->program), "line", (int)info->line, "input",
+                                    (json_int_t)info->input, "states", (json_int_t)info->states,
+                                    "orders", (json_int_t)info->ends, "findings", findings));
 }
 
 static void explored_text(const struct explored *x, const struct tw_schedules_info *info) {
-    const char *times = info->ends == 1 ? "" : "s";
     char verdict[100] = "ok: every order of its ops leaves the same bytes";
     if (info->found == TW_FOUND_LIMIT) {
         snprintf(verdict, sizeof verdict, "nothing found, but not every order was run");
     } else if (info->found) {
         snprintf(verdict, sizeof verdict, "not ok with inputs of %u", info->input);
     }
-    printf("%s:%u: program %s: %s (%llu order%s run to the end, %llu states with a choice)\n",
-           x->path, info->line, info->program, verdict, (unsigned long long)info->ends, times,
-           (unsigned long long)info->states);
+    printf("%s:%u: program %s: %s (%llu order%s run to the end, %llu state%s with a choice)\n",
+           text_clean(x->path).text, info->line, text_clean(info->program).text, verdict,
+           (unsigned long long)info->ends, text_s(info->ends), (unsigned long long)info->states,
+           text_s(info->states));
     for (uint32_t i = 0; i < info->n_findings; i++) {
         const struct tw_schedules_finding *f = &info->findings[i];
-        printf("  %s: %s\n", kind_name(f->kind), f->what);
+        printf("  %s: %s\n", kind_name(f->kind), text_clean(f->what).text);
         for (int k = 0; k < 2 && f->schedule[k]; k++) {
             printf("    order: %s\n", f->schedule[k]);
         }
@@ -185,10 +185,10 @@ static int explore(const char *path, const struct verify_args *a, tw_error *err)
     int code = tw_program_file_explore(path, (uint32_t)a->max_states, 0, take_explored, &x, err),
         printed;
     if (a->json && (!code || code == TW_E_VERIFY || code == TW_E_NOMEM)) {
-        printed = ui_print_json(json_pack("{s:s, s:b, s:o, s:o}", "text", path, "ok", code == 0,
-                                          "error", code ? json_string(err->message) : json_null(),
-                                          "programs", x.programs),
-                                code ? NULL : err);
+        printed = ui_print_json(
+            json_pack("{s:o, s:b, s:o, s:o}", "text", text_json(path), "ok", code == 0, "error",
+                      code ? json_string(err->message) : json_null(), "programs", x.programs),
+            code ? NULL : err);
     } else {
         json_decref(x.programs);
         printed = ui_flush(code ? NULL : err);
