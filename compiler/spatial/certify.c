@@ -175,11 +175,11 @@ static struct flag *flag_of(const struct certifier *c, uint32_t semaphore, uint3
 
 /* Finds whether a wait is over; otherwise notes what the stream waits for. */
 static bool wait_for_word(struct certifier *c, uint32_t stream) {
-    const struct tw_operand *o = c->op.operand;
-    uint32_t site = c->p->streams[stream].site, index = word_index(c, o[0].id, site);
-    struct flag *f = flag_of(c, o[0].id, site / (c->p->mesh_width * c->p->mesh_height));
-    uint64_t arrived = c->p->semaphores[o[0].id].initial + c->words[index].n,
-             threshold = tw_affine_value(&o[1].offset, c->vars);
+    uint32_t semaphore = c->op.operand[TW_SEM_WAIT_semaphore].id, site = c->p->streams[stream].site,
+             index = word_index(c, semaphore, site);
+    struct flag *f = flag_of(c, semaphore, site / (c->p->mesh_width * c->p->mesh_height));
+    uint64_t arrived = c->p->semaphores[semaphore].initial + c->words[index].n,
+             threshold = tw_affine_value(&c->op.operand[TW_SEM_WAIT_threshold].offset, c->vars);
     if (arrived + f->count.n >= threshold) {
         return true;
     }
@@ -191,18 +191,19 @@ static bool wait_for_word(struct certifier *c, uint32_t stream) {
 }
 
 static bool is_enabled(struct certifier *c, uint32_t stream) {
-    const struct tw_operand *o = c->op.operand;
-    bool enabled = true;
-    if (c->op.code == TW_OP_RESERVE) {
-        enabled = c->p->buffers[o[0].id].pages - c->levels[o[0].id] >= o[1].id;
-    } else if (c->op.code == TW_OP_WAIT) {
-        enabled = c->levels[o[0].id] >= o[1].id;
-    } else if (c->op.code == TW_OP_SEM_WAIT) {
+    if (c->op.code == TW_OP_SEM_WAIT) {
         return wait_for_word(c, stream);
     }
+    if (c->op.code != TW_OP_RESERVE && c->op.code != TW_OP_WAIT) {
+        return true;
+    }
+    uint32_t fifo = c->op.operand[TW_RESERVE_fifo].id; /* WAIT, PUSH and POP have the same */
+    uint64_t level = c->levels[fifo],
+             pages = c->op.code == TW_OP_WAIT ? level : c->p->buffers[fifo].pages - level;
+    bool enabled = pages >= c->op.operand[TW_RESERVE_pages].id;
     if (!enabled) {
         c->cursors[stream].waiting = FOR_FIFO;
-        c->cursors[stream].object = o[0].id;
+        c->cursors[stream].object = fifo;
     }
     return enabled;
 }
@@ -238,15 +239,17 @@ static void multicast(struct certifier *c, uint32_t semaphore, const struct tw_g
 static void apply_effect(struct certifier *c, uint32_t site) {
     const struct tw_operand *o = c->op.operand;
     if (c->op.code == TW_OP_PUSH) {
-        c->levels[o[0].id] += o[1].id;
-        wake(c, site * TW_ENGINE_COUNT + c->p->buffers[o[0].id].consumer, FOR_FIFO, o[0].id);
+        uint32_t fifo = o[TW_PUSH_fifo].id;
+        c->levels[fifo] += o[TW_PUSH_pages].id;
+        wake(c, site * TW_ENGINE_COUNT + c->p->buffers[fifo].consumer, FOR_FIFO, fifo);
     } else if (c->op.code == TW_OP_POP) {
-        c->levels[o[0].id] -= o[1].id;
-        wake(c, site * TW_ENGINE_COUNT + c->p->buffers[o[0].id].producer, FOR_FIFO, o[0].id);
+        uint32_t fifo = o[TW_POP_fifo].id;
+        c->levels[fifo] -= o[TW_POP_pages].id;
+        wake(c, site * TW_ENGINE_COUNT + c->p->buffers[fifo].producer, FOR_FIFO, fifo);
     } else if (c->op.code == TW_OP_SEM_INC) {
-        increment(c, o[0].id, o[1].id, o[2].id);
+        increment(c, o[TW_SEM_INC_semaphore].id, o[TW_SEM_INC_site].id, o[TW_SEM_INC_by].id);
     } else if (c->op.code == TW_OP_MCAST_SET) {
-        multicast(c, o[0].id, &c->p->groups[o[1].id]);
+        multicast(c, o[TW_MCAST_SET_semaphore].id, &c->p->groups[o[TW_MCAST_SET_group].id]);
     }
 }
 

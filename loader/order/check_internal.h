@@ -117,21 +117,23 @@ struct tw_ck_page {
     struct tw_ck_written written;
     struct tw_ck_clock *clock; /* the producer's when it published the page; NULL: not published */
 };
+/* Increments so far in this step; `before`: scratch, the count where a loop began. */
+struct tw_ck_counter {
+    uint64_t count, before;
+    bool has_before;
+};
 /* The word of a semaphore on a site. */
 struct tw_ck_word {
-    /* increments so far in this step, without multicasts to all words (struct tw_ck_flag);
-     * `before`: scratch, the count where a loop began */
-    uint64_t count, before;
-    struct tw_ck_clock *clock; /* of these increments; NULL: none */
+    struct tw_ck_counter counter; /* first; without multicasts to all words (struct tw_ck_flag) */
+    struct tw_ck_clock *clock;    /* of these increments; NULL: none */
     /* by engine of the site: absolute number (check_clocks.c) after its last wait, and its place in
      * the list of the flag; 0: none */
     int32_t waited[TW_ENGINE_COUNT];
     uint32_t place[TW_ENGINE_COUNT];
-    bool has_before;
 };
 /* All words of a semaphore on a chip: what is multicast to them together. */
 struct tw_ck_flag {
-    uint64_t count, before;
+    struct tw_ck_counter counter; /* first */
     struct tw_ck_clock *clock;
     /* the last waits of all engines for these words, as a demand; its id is 0 until it is first
      * needed */
@@ -139,7 +141,7 @@ struct tw_ck_flag {
     int32_t *over;
     size_t n, cap_slots, cap_over;
     uint64_t demand;
-    bool has_before, lists_waits;
+    bool lists_waits;
 };
 
 /* Where the ops of a section, or of those before it, end in a stream. */

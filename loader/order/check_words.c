@@ -159,8 +159,8 @@ static int increment(struct tw_checker *c, uint32_t semaphore, uint32_t site, ui
         return c->make_error;
     }
     int rc = check_waits(c, semaphore, site, w);
-    rc = rc ? rc : tw_ck_save(c, &c->word_log, index, w->count);
-    w->count += by;
+    rc = rc ? rc : tw_ck_save(c, &c->word_log, index, w->counter.count);
+    w->counter.count += by;
     return rc ? rc : publish(c, &w->clock);
 }
 
@@ -226,7 +226,8 @@ int tw_ck_words_wait(struct tw_checker *c) {
         return c->make_error;
     }
     uint64_t threshold = tw_affine_value(&c->op.operand[TW_SEM_WAIT_threshold].offset, c->vars);
-    uint64_t arrived = c->p->semaphores[semaphore].initial + w->count + (f ? f->count : 0);
+    uint64_t arrived =
+        c->p->semaphores[semaphore].initial + w->counter.count + (f ? f->counter.count : 0);
     tw_ck_count(c, TW_ORDER_exact_threshold);
     if (threshold != arrived) {
         return fail_threshold(c, semaphore, threshold, arrived);
@@ -262,8 +263,8 @@ static int multicast_all(struct tw_checker *c, uint32_t semaphore, const struct 
     }
     int rc = f->lists_waits ? 0 : list_waits(c, f, semaphore, g);
     rc = rc ? rc : check_all_waits(c, f, semaphore, g);
-    rc = rc ? rc : tw_ck_save(c, &c->flag_log, index, f->count);
-    f->count++;
+    rc = rc ? rc : tw_ck_save(c, &c->flag_log, index, f->counter.count);
+    f->counter.count++;
     return rc ? rc : publish(c, &f->clock);
 }
 
@@ -291,25 +292,27 @@ void tw_ck_words_forget(struct tw_checker *c) {
     c->n_live_clocks = 0;
 }
 
-/* The log's first entry of an item is its value where the loop began; backwards, it is applied
- * last. */
-#define MULTIPLY(log, from, table, type)                                               \
-    for (size_t i = (log).n; i > (from); i--) {                                        \
-        struct type *x = tw_ck_made(&(table), (log).items[i - 1].item);                \
-        x->before = (log).items[i - 1].value;                                          \
-        x->has_before = true;                                                          \
-    }                                                                                  \
-    for (size_t i = (from); i < (log).n; i++) {                                        \
-        struct type *x = tw_ck_made(&(table), (log).items[i].item);                    \
-        if (x->has_before) {                                                           \
-            TW_ASSERT(x->count >= x->before);                                          \
-            x->count = x->before + (x->count - x->before) / (f->pass + 1u) * f->count; \
-            x->has_before = false;                                                     \
-        }                                                                              \
+/* Multiplies what one pass adds to the counters of a table, which are first in their items. The
+ * log's first entry of an item is its value where the loop began; backwards, it is applied last. */
+static void multiply(const struct tw_ck_saves *log, size_t from, const struct tw_ck_chunks *table,
+                     const struct tw_ck_frame *f) {
+    for (size_t i = log->n; i > from; i--) {
+        struct tw_ck_counter *x = tw_ck_made(table, log->items[i - 1].item);
+        x->before = log->items[i - 1].value;
+        x->has_before = true;
     }
+    for (size_t i = from; i < log->n; i++) {
+        struct tw_ck_counter *x = tw_ck_made(table, log->items[i].item);
+        if (x->has_before) {
+            TW_ASSERT(x->count >= x->before);
+            x->count = x->before + (x->count - x->before) / (f->pass + 1u) * f->count;
+            x->has_before = false;
+        }
+    }
+}
 
 void tw_ck_words_multiply(struct tw_checker *c, const struct tw_ck_frame *f) {
     TW_ASSERT(f->word_log <= c->word_log.n && f->flag_log <= c->flag_log.n && f->pass <= 1);
-    MULTIPLY(c->word_log, f->word_log, c->words, tw_ck_word)
-    MULTIPLY(c->flag_log, f->flag_log, c->flags, tw_ck_flag)
+    multiply(&c->word_log, f->word_log, &c->words, f);
+    multiply(&c->flag_log, f->flag_log, &c->flags, f);
 }

@@ -159,7 +159,7 @@ static void loop_begin(const struct tw_strict *s, struct strict_engine *e, const
         skip_body(e);
         return;
     }
-    TW_ASSERT(e->depth < TW_MAX_VARS && op->operand[0].id < TW_MAX_VARS);
+    TW_ASSERT(e->depth < TW_MAX_VARS && op->operand[TW_LOOP_var].id < TW_MAX_VARS);
     struct strict_loop *loop = &e->loop[e->depth++];
     loop->var = op->operand[TW_LOOP_var].id;
     loop->count = count;
