@@ -3,8 +3,8 @@
  * Shared by the files of the certificate's checker: check.c (turns, loops), check_sync.c (FIFOs),
  * check_words.c (semaphores), check_clocks.c (what engines know of each other), check_memory.c
  * (accesses, written bytes), check_races.c (conflicts), check_lanes.c (the logs that these search),
- * check_overlap.c (the memory map), check_bindings.c and check_budget.c (rules 28 and 29). Everything named tw_ck_* is private to
- * them.
+ * check_overlap.c (the memory map), check_bindings.c and check_budget.c (rules 28 and 29).
+ * Everything named tw_ck_* is private to them.
  */
 #ifndef TW_LOADER_ORDER_CHECK_INTERNAL_H
 #define TW_LOADER_ORDER_CHECK_INTERNAL_H
@@ -384,9 +384,6 @@ int tw_ck_log_access(struct tw_checker *c, struct tw_ck_log **log, bool by_site,
 /* Forgets all accesses so far: every engine that accesses anything later knows that they are
  * over. */
 void tw_ck_memory_forget(struct tw_checker *c);
-/* Compares an access with a lane of another stream. */
-int tw_ck_compare_lane(struct tw_checker *c, const struct tw_ck_lane *lane,
-                       const struct tw_ck_access *now, const char *name);
 
 /* check_lanes.c */
 enum { TW_CK_FEW_LANES = 8 }; /* up to this many are compared one by one, without an index */
