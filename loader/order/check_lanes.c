@@ -272,6 +272,7 @@ static int add_lane(struct tw_checker *c, struct tw_ck_lanes *l, struct tw_ck_la
     if (rc) {
         return rc;
     }
+    TW_ASSERT(l->items);
     *out = &l->items[l->n++];
     **out = (struct tw_ck_lane){.stream = c->stream, .place = TW_NONE, .lo = UINT64_MAX};
     return enter_lane(c, l);
