@@ -27,7 +27,7 @@ static struct tw_tensor state_tensor(const struct tw_gvalue *v, uint32_t positio
                           .init = TW_INIT_ZERO,
                           .bind_count = v->instances,
                           .head_dim = v->head_dim};
-    t.bytes = (uint64_t)positions * v->cols * 4;
+    t.bytes = positions * tw_row_bytes(v->dtype, v->cols);
     return t;
 }
 

@@ -60,15 +60,15 @@ static void multicast_access(struct explore *x, const struct strict_engine *e,
 static void cache_access(struct explore *x, const struct tw_op *op, uint8_t *base,
                          const struct tw_tensor *t, uint64_t pos, uint64_t rows) {
     const struct tw_numbers_key_write v = tw_numbers_key_write(op);
-    uint64_t first = v.first, end = first + v.heads;
+    uint64_t first = v.first, end = first + v.heads, bytes = tw_dtype_block_bytes(t->dtype);
     bool keys = t->packing == TW_PACK_KEYS;
     for (uint64_t head = first; head < end; head++) {
         for (uint64_t p = pos; p < pos + rows; p++) {
             uint64_t at = keys ? (head * (t->rows / 16) + p / 16) * t->head_dim * 16 + p % 16
                                : (head * t->rows + p) * t->head_dim;
-            add_access(x, base + at * 4,
-                       keys ? tw_extent_make(t->head_dim, 4, 64)
-                            : tw_extent_make(1, (uint64_t)t->head_dim * 4, 0),
+            add_access(x, base + at * bytes,
+                       keys ? tw_extent_make(t->head_dim, bytes, 16 * bytes)
+                            : tw_extent_make(1, t->head_dim * bytes, 0),
                        true);
         }
     }

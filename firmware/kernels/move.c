@@ -46,19 +46,33 @@ void tw_move_last_row(const struct tw_kargs *a) {
     }
 }
 
+/* Writes n floats to a cache, `step` elements apart: as they are, or to f16, nearest even. */
+static void write_elements(unsigned dtype, void *to, size_t step, const float *from, uint32_t n) {
+    if (dtype == TW_DT_F16) {
+        uint16_t *halves = to;
+        for (uint32_t i = 0; i < n; i++) {
+            halves[i * step] = tw_f32_to_f16(from[i]);
+        }
+        return;
+    }
+    float *floats = to;
+    for (uint32_t i = 0; i < n; i++) {
+        floats[i * step] = from[i];
+    }
+}
+
 /* The cache is [head][position/16][head_dim][16 positions]. */
 void tw_move_key_write(const struct tw_kargs *a) {
     const struct tw_args_key_write v = tw_args_key_write(a);
-    size_t head_floats = (size_t)a->tensor->rows * v.head_dim;
+    size_t head_bytes = (size_t)tw_cache_head_bytes(a->tensor),
+           bytes = tw_dtype_block_bytes(a->tensor->dtype);
     for (uint32_t h = 0; h < v.heads; h++) {
-        float *head = (float *)v.cache + (v.first + (size_t)h) * head_floats;
+        char *head = (char *)v.cache + (v.first + (size_t)h) * head_bytes;
         for (uint32_t r = 0; r < v.rows; r++) {
             const float *from = tw_const_row(v.source, v.source_stride, r) + (size_t)h * v.head_dim;
-            size_t position = (size_t)v.pos + r;
-            float *to = head + position / 16 * 16 * v.head_dim + position % 16;
-            for (uint32_t d = 0; d < v.head_dim; d++) {
-                to[(size_t)d * 16] = from[d];
-            }
+            size_t position = (size_t)v.pos + r,
+                   at = position / 16 * 16 * v.head_dim + position % 16;
+            write_elements(a->tensor->dtype, head + at * bytes, 16, from, v.head_dim);
         }
     }
 }
@@ -66,14 +80,15 @@ void tw_move_key_write(const struct tw_kargs *a) {
 /* The cache is [head][position][head_dim]. */
 void tw_move_value_write(const struct tw_kargs *a) {
     const struct tw_args_value_write v = tw_args_value_write(a);
-    uint32_t head_dim = v.head_dim;
-    size_t head_floats = (size_t)a->tensor->rows * head_dim;
+    size_t head_bytes = (size_t)tw_cache_head_bytes(a->tensor),
+           bytes = (size_t)v.head_dim * tw_dtype_block_bytes(a->tensor->dtype);
     for (uint32_t h = 0; h < v.heads; h++) {
-        float *to =
-            (float *)v.cache + (v.first + (size_t)h) * head_floats + (size_t)v.pos * head_dim;
-        const float *from = (const float *)v.source + (size_t)h * head_dim;
-        copy_rows(to, head_dim * sizeof(float), from, v.source_stride, head_dim * sizeof(float),
-                  v.rows);
+        char *head = (char *)v.cache + (v.first + (size_t)h) * head_bytes;
+        for (uint32_t r = 0; r < v.rows; r++) {
+            const float *from = tw_const_row(v.source, v.source_stride, r) + (size_t)h * v.head_dim;
+            write_elements(a->tensor->dtype, head + ((size_t)v.pos + r) * bytes, 1, from,
+                           v.head_dim);
+        }
     }
 }
 

@@ -95,9 +95,9 @@ static inline uint64_t tw_row_bytes(unsigned dtype, uint64_t cols) {
  *   Q4_0:  quants [k/32][4 groups][16 rows][4] as bytes: low nibble k = 4*group + byte, high nibble
  *          k = 16 + 4*group + byte (nibble value as in ggml: weight = d*(nibble - 8)),
  *          then scales [k/32][16 rows] f16, then zero padding to a multiple of 64 bytes
- * KEYS:   the key cache, [head][position/16][head_dim][16 positions] f32; rows = positions (a
- *         multiple of TW_KV_BLOCK), cols = heads*head_dim.
- * VALUES: the value cache, [head][position][head_dim] f32. */
+ * KEYS:   the key cache, [head][position/16][head_dim][16 positions] f32 or f16; rows = positions
+ *         (a multiple of TW_KV_BLOCK), cols = heads*head_dim.
+ * VALUES: the value cache, [head][position][head_dim] f32 or f16. */
 #define TW_PACKINGS(X)       \
     X(ROW, 0, "row")         \
     X(PANEL16, 1, "panel16") \
@@ -174,6 +174,11 @@ struct tw_tensor {
     uint64_t bytes;
 };
 TW_STATIC_ASSERT(sizeof(struct tw_tensor) == 40, "tensor record");
+
+/* Returns the bytes of one head of a tensor packed as KEYS or VALUES, which are together. */
+static inline uint64_t tw_cache_head_bytes(const struct tw_tensor *t) {
+    return (uint64_t)t->rows * t->head_dim * tw_dtype_block_bytes(t->dtype);
+}
 
 enum tw_buffer_kind {
     TW_BUF_FIFO = 0, /* ring of pages; one producer engine, one consumer engine on its site */

@@ -89,6 +89,7 @@ extern "C" {
     X(COLS, 1u, 1u << 26, 1u, "columns or depth")                    \
     X(WEIGHT_DTYPE, 0u, 31u, 1u, "weight dtype")                     \
     X(PANELS, 1u, 1u << 22, 1u, "panels")                            \
+    X(CACHE_DTYPE, 0u, 1u, 1u, "cache dtype (f32 or f16)")           \
     X(HEADS, 1u, 1u << 16, 1u, "heads")                              \
     X(FIRST_HEAD, 0u, (1u << 16) - 1u, 1u, "heads")                  \
     X(HEAD_DIM, 2u, 256u, 2u, "head_dim (even, 2..256)")             \

@@ -319,7 +319,7 @@ static int touch_tensor(struct tw_checker *c, struct region *r) {
     }
     if (c->op.code == TW_OP_KEY_WRITE ||
         c->op.code == TW_OP_VALUE_WRITE) { /* both packings keep a head's bytes together */
-        uint64_t head = (uint64_t)t->rows * t->head_dim * 4;
+        uint64_t head = tw_cache_head_bytes(t);
         struct tw_numbers_key_write v = tw_numbers_key_write(&c->op);
         r->wide = (struct tw_ck_rect){v.first * head, v.heads * head, 0, TW_NONE, 1, false};
     }

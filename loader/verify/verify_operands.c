@@ -243,7 +243,7 @@ static int check_cache_write(struct tw_verifier *v, const struct tw_vf_data *d) 
     uint32_t first = o[TW_KEY_WRITE_first].id, heads = o[TW_KEY_WRITE_heads].id,
              head_dim = o[TW_KEY_WRITE_head_dim].id;
     uint64_t last = (uint64_t)o[TW_KEY_WRITE_pos].max + d->rows;
-    if (t->packing != packing || t->dtype != TW_DT_F32 || t->head_dim != head_dim) {
+    if (t->packing != packing || t->head_dim != head_dim) {
         return tw_vf_fail(v, TW_RULE_operand_types,
                           "heads of %u into a %s tensor packed as %u with heads of %u", head_dim,
                           tw_dtype_name(t->dtype), t->packing, t->head_dim);

@@ -109,8 +109,9 @@ static bool tensor_bytes(const struct tw_tensor *t, uint64_t *bytes) {
                tw_mul_u64(tw_panels(t->rows), tw_panel_bytes(t->dtype, t->cols), bytes);
     case TW_PACK_KEYS:
     case TW_PACK_VALUES:
-        return t->dtype == TW_DT_F32 && t->rows % TW_KV_BLOCK == 0 && t->head_dim > 0 &&
-               t->cols % t->head_dim == 0 && tw_mul_u64(t->rows, (uint64_t)t->cols * 4, bytes);
+        return tw_demand_number(TW_DEMAND_CACHE_DTYPE, t->dtype) && t->rows % TW_KV_BLOCK == 0 &&
+               t->head_dim > 0 && t->cols % t->head_dim == 0 &&
+               tw_mul_u64(t->rows, tw_row_bytes(t->dtype, t->cols), bytes);
     case TW_PACK_COUNT:
         break;
     }

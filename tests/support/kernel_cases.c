@@ -330,6 +330,9 @@ static void moves_between_rows_and_caches(kernel_check *check) {
         .p = {from, to}, .i = {WIDTH * 4, 1, 2, DIM}, .rows = ROWS, .pos = 21, .tensor = &cache};
     check(TW_OP_KEY_WRITE, &a, 1, HEADS * POSITIONS * DIM * 4, FIXTURE_EXACT, "key_write");
     check(TW_OP_VALUE_WRITE, &a, 1, HEADS * POSITIONS * DIM * 4, FIXTURE_EXACT, "value_write");
+    cache.dtype = TW_DT_F16;
+    check(TW_OP_KEY_WRITE, &a, 1, HEADS * POSITIONS * DIM * 2, FIXTURE_EXACT, "key_write f16");
+    check(TW_OP_VALUE_WRITE, &a, 1, HEADS * POSITIONS * DIM * 2, FIXTURE_EXACT, "value_write f16");
     struct tw_kargs rows = {
         .p = {from, to}, .i = {WIDTH * 4, WIDTH * 4 + 4, WIDTH * 4 - 3}, .rows = ROWS};
     check(TW_OP_WRITE, &rows, 1, ROWS * (WIDTH * 4 + 4), FIXTURE_EXACT, "write");

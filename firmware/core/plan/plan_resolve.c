@@ -129,7 +129,7 @@ static void written_bytes(const struct walk_op *op, uint64_t offset, uint64_t by
     *lo = offset;
     *hi = offset + bytes;
     if (op->code == TW_OP_KEY_WRITE || op->code == TW_OP_VALUE_WRITE) {
-        uint64_t head = (uint64_t)op->args.tensor->rows * op->args.tensor->head_dim * 4;
+        uint64_t head = tw_cache_head_bytes(op->args.tensor);
         const struct tw_args_key_write v = tw_args_key_write(&op->args);
         *lo = v.first * head;
         *hi = *lo + v.heads * head;

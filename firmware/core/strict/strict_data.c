@@ -227,12 +227,12 @@ static int check_cache(const struct access *a, const struct tw_kargs *k) {
 
 static void mark_cache(const struct region *r, const struct tw_kargs *k) {
     const struct tw_args_key_write v = tw_args_key_write(k);
-    uint64_t next;
+    uint64_t next, bytes = tw_dtype_block_bytes(k->tensor->dtype);
     for (uint32_t head = v.first; r->shadow && head < v.first + v.heads; head++) {
         for (uint32_t row = 0; row < v.rows; row++) {
             uint64_t at = cache_element(k->tensor, head, (uint64_t)v.pos + row, &next);
             for (uint32_t d = 0; d < k->tensor->head_dim; d++) {
-                tw_shadow_mark(r->shadow, (at + d * next) * 4, 4, true);
+                tw_shadow_mark(r->shadow, (at + d * next) * bytes, bytes, true);
             }
         }
     }
