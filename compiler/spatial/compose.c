@@ -92,6 +92,10 @@ static int check_section(const struct composer *k, uint32_t i) {
 
 /* ---- records ---- */
 
+static const char *clamped(const struct tw_trip *t) {
+    return t->clamp ? " (clamped)" : "";
+}
+
 static int map_trips(struct join *j) {
     const struct tw_builder *s = j->section;
     struct tw_builder *o = j->out;
@@ -108,11 +112,12 @@ static int map_trips(struct join *j) {
             *TW_VEC_PUSH(o->mem, o->trips) = t;
         } else if (memcmp(&o->trips.items[id], &t, sizeof t) != 0) {
             return tw_refuse(j->k->err, TW_REFUSE_shape_conflict,
-                             "trip %s of section %s is (tensor %u + %u) / %u, max %u, but an "
-                             "earlier section has (tensor %u + %u) / %u, max %u",
-                             string(s, t.name), s->name, t.input, t.add, t.div, t.max,
-                             o->trips.items[id].input, o->trips.items[id].add,
-                             o->trips.items[id].div, o->trips.items[id].max);
+                             "trip %s of section %s is (tensor %u[%u] + %d) / %u, max %u%s, but an "
+                             "earlier section has (tensor %u[%u] + %d) / %u, max %u%s",
+                             string(s, t.name), s->name, t.input, t.element, t.add, t.div, t.max,
+                             clamped(&t), o->trips.items[id].input, o->trips.items[id].element,
+                             o->trips.items[id].add, o->trips.items[id].div, o->trips.items[id].max,
+                             clamped(&o->trips.items[id]));
         }
         j->trip_map[i] = id;
     }

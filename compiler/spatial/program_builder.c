@@ -133,7 +133,7 @@ uint32_t tw_builder_trip(struct tw_builder *u, const char *name, const char *inp
         tensor = tw_builder_add_tensor(u, input, &t, TW_NONE);
     }
     struct tw_trip *trip = TW_VEC_PUSH(u->mem, u->trips);
-    *trip = (struct tw_trip){at, tensor, 0, div, max};
+    *trip = (struct tw_trip){.name = at, .input = tensor, .div = div, .max = max};
     return u->trips.n - 1;
 }
 

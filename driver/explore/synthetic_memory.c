@@ -95,17 +95,18 @@ static void fill_tensor(const struct tw_tensor *t, uint8_t *at, uint64_t seed) {
     }
 }
 
-/* Returns `want`, or the largest value that the trips which read the tensor accept. */
+/* Returns `want`, or the nearest value that the trips which read the tensor accept. */
 static uint32_t trip_value(const struct tw_program *p, uint32_t tensor, uint32_t want) {
+    int64_t value = want;
     for (uint32_t i = 0; i < p->n_trips; i++) {
         const struct tw_trip *t = &p->trips[i];
-        uint64_t max = (uint64_t)t->max * t->div;
-        if (t->input == tensor) {
-            max = max > t->add ? max - t->add : 0;
-            want = want < max ? want : (uint32_t)max;
+        int64_t max = (int64_t)t->max * t->div - t->add, min = -(int64_t)t->add;
+        if (t->input == tensor && !t->clamp) { /* others accept any value */
+            value = value < max ? value : max;
+            value = value > min ? value : min;
         }
     }
-    return want;
+    return value < 0 ? 0 : (uint32_t)(value < INT32_MAX ? value : INT32_MAX);
 }
 
 static bool trip_reads(const struct tw_program *p, uint32_t trip, uint32_t tensor) {

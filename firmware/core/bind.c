@@ -166,14 +166,15 @@ static int latch(const struct tw_machine_config *config, uint8_t *const *inputs,
     if (!at || t->div == 0) {
         return tw_fault_fail(fault, "InputRange", index, 0, 0);
     }
-    memcpy(&x, at, sizeof x);
-    uint64_t value = ((uint64_t)(uint32_t)x + t->add + t->div - 1) / t->div;
-    if (x < 0 || value > t->max) {
-        return tw_fault_fail(fault, "InputRange", index, x < 0 ? (uint64_t)(int64_t)x : value,
-                             t->max);
+    memcpy(&x, at + (size_t)t->element * 4, sizeof x);
+    int64_t value = tw_trip_result(t, x);
+    if (t->clamp) {
+        value = value < 0 ? 0 : value > t->max ? t->max : value;
+    } else if (x < 0 || value < 0 || value > t->max) {
+        return tw_fault_fail(fault, "InputRange", index, (uint64_t)(x < 0 ? x : value), t->max);
     }
     if (value < min) {
-        return tw_fault_fail(fault, "InputRange", index, value, min);
+        return tw_fault_fail(fault, "InputRange", index, (uint64_t)value, min);
     }
     *out = (uint32_t)value;
     return 0;

@@ -85,8 +85,9 @@ static int check_tables(const struct tw_machine_config *config, struct tw_fault 
         }
     }
     for (uint32_t i = 0; i < p->n_trips; i++) {
-        if (p->trips[i].input >= p->n_tensors || p->tensors[p->trips[i].input].bytes < 4) {
-            return bad(fault, "BadTable", i, p->trips[i].input, p->n_tensors);
+        const struct tw_trip *t = &p->trips[i];
+        if (t->input >= p->n_tensors || p->tensors[t->input].bytes / 4 <= t->element) {
+            return bad(fault, "BadTable", i, t->input, p->n_tensors);
         }
     }
     return 0;

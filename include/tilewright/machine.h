@@ -230,15 +230,29 @@ struct tw_group {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_group) == 12, "group record");
 
-/* A number that is read from an Input (i32, element 0) when the step starts, before any engine
- * runs, and is constant during the step: ceil((x + add) / div). The step is refused if x < 0 or the
- * result exceeds max. */
+/* A number that is computed from x, an element of an Input (i32), when the step starts, before any
+ * engine runs, and is constant during the step: ceil((x + add) / div). With clamp 1 the result is
+ * limited to 0 .. max, whatever x is: an engine's part of work that is cut into ranges, which may
+ * be none of it. With clamp 0 the step is refused if x or the result is negative, or the result
+ * exceeds max: positions and row counts, which the step must be able to hold. */
 struct tw_trip {
     uint32_t name;
     uint32_t input; /* tensor */
-    uint32_t add, div, max;
+    uint32_t element;
+    int32_t add;
+    uint32_t div, max;
+    uint32_t clamp; /* 0 or 1 */
 };
-TW_STATIC_ASSERT(sizeof(struct tw_trip) == 20, "trip record");
+TW_STATIC_ASSERT(sizeof(struct tw_trip) == 28, "trip record");
+
+/* Returns ceil((x + add) / div), not limited yet; 0 if div is 0. */
+static inline int64_t tw_trip_result(const struct tw_trip *t, int32_t x) {
+    int64_t n = (int64_t)x + t->add, div = t->div;
+    if (div == 0) {
+        return 0;
+    }
+    return n > 0 ? (n - 1) / div + 1 : -(-n / div);
+}
 
 enum tw_stage_kind {
     TW_STAGE_LOAD = 0,

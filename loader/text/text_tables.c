@@ -138,9 +138,11 @@ static const struct tw_text_field semaphore_fields[] = {
 #define RECORD tw_trip
 static const struct tw_text_field trip_fields[] = {
     {.key = "input", .at = AT(input), .bytes = SIZE(input), .kind = TW_TEXT_TENSOR},
-    NUMBER("add", add),
+    OPTIONAL("element", element),
+    {.key = "add", .at = AT(add), .bytes = SIZE(add), .kind = TW_TEXT_SIGNED},
     NUMBER("div", div),
     NUMBER("max", max),
+    OPTIONAL("clamp", clamp),
 };
 #undef RECORD
 

@@ -36,7 +36,7 @@
       "no binding rows")                                                                           \
     X(10, operand_types, "dtypes, packings, strides and alignments fit the op")                    \
     X(11, trips_sound,                                                                             \
-      "trips read one-element i32 Inputs, div > 0, and counts stay below their bounds")            \
+      "trips read elements of i32 Inputs, div > 0, and counts stay below their bounds")            \
     X(12, loops_agree,                                                                             \
       "engines of one site that share a loop id share trip and nest; ids ascend; no flags inside") \
     X(13, groups_on_chip,                                                                          \

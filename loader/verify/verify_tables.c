@@ -306,12 +306,15 @@ static int check_trips(struct tw_verifier *v) {
         CHECK(t->input < p->n_tensors, table_sizes, "input tensor %u does not exist, there are %u",
               t->input, p->n_tensors);
         const struct tw_tensor *in = &p->tensors[t->input];
-        CHECK(in->role == TW_ROLE_INPUT && in->dtype == TW_DT_I32 && in->rows == 1 && in->cols == 1,
-              trips_sound, "reads tensor %u, %u x %u %s of role %u, not a one-element i32 input",
-              t->input, in->rows, in->cols, tw_dtype_name(in->dtype), in->role);
-        CHECK(t->div >= 1 && t->max <= TW_VF_MAX_COUNT, trips_sound,
-              "div %u, max %u; expected div from 1 and max up to %u", t->div, t->max,
-              TW_VF_MAX_COUNT);
+        CHECK(in->role == TW_ROLE_INPUT && in->dtype == TW_DT_I32 && in->packing == TW_PACK_ROW,
+              trips_sound, "reads tensor %u, %s of role %u packed as %u, not an i32 input of rows",
+              t->input, tw_dtype_name(in->dtype), in->role, in->packing);
+        CHECK(t->element < (uint64_t)in->rows * in->cols, trips_sound,
+              "reads element %u of tensor %u, which has %u x %u", t->element, t->input, in->rows,
+              in->cols);
+        CHECK(t->div >= 1 && t->max <= TW_VF_MAX_COUNT && t->clamp <= 1, trips_sound,
+              "div %u, max %u, clamp %u; expected div from 1, max up to %u, clamp 0 or 1", t->div,
+              t->max, t->clamp, TW_VF_MAX_COUNT);
     }
     return 0;
 }

@@ -110,7 +110,7 @@ static void make_tables(struct bundle_fixture *f) {
         f->buffers[i] = b;
     }
     struct tw_group group = {0, 0, 0, 2, 1, 1};
-    struct tw_trip trip = {S_ROWS, 0, 0, 1, 4};
+    struct tw_trip trip = {.name = S_ROWS, .div = 1, .max = 4};
     f->group = group;
     f->trip = trip;
     for (uint32_t i = 0; i < FIXTURE_STREAMS; i++) {

@@ -228,12 +228,19 @@ static inline uint32_t pb_group(struct pb *b, uint32_t x0, uint32_t y0, uint32_t
     return pb_chip_group(b, 0, x0, y0, x1, y1);
 }
 
-static inline uint32_t pb_trip(struct pb *b, const char *name, uint32_t input, uint32_t add,
-                               uint32_t div, uint32_t max) {
+/* Adds the record, with that name. */
+static inline uint32_t pb_trip_of(struct pb *b, const char *name, struct tw_trip trip) {
     uint32_t id = b->p.n_trips++;
     pb_require(id < PB_MAX, "the trip table is full");
-    b->trips[id] = (struct tw_trip){pb_string(b, name), input, add, div, max};
+    trip.name = pb_string(b, name);
+    b->trips[id] = trip;
     return id;
+}
+
+static inline uint32_t pb_trip(struct pb *b, const char *name, uint32_t input, int32_t add,
+                               uint32_t div, uint32_t max) {
+    struct tw_trip trip = {.input = input, .add = add, .div = div, .max = max};
+    return pb_trip_of(b, name, trip);
 }
 
 /* Adds stages of one section, one for each (site, engine), with that origin; returns the first. */

@@ -272,27 +272,36 @@ static uint32_t value_of(const char *name, const struct order_inputs *in, uint32
 
 /* A value of an Input that all trips over it admit. */
 static uint32_t drawn(const struct tw_program *p, uint32_t tensor, uint64_t draw) {
-    uint64_t most = UINT64_MAX, s = draw + tensor * 977u;
+    uint64_t s = draw + tensor * 977u;
+    int64_t least = 0, most = INT32_MAX, clamped = INT64_MIN;
+    bool limited = false;
     for (uint32_t i = 0; i < p->n_trips; i++) {
         const struct tw_trip *t = &p->trips[i];
-        if (t->input == tensor) {
-            uint64_t limit = (uint64_t)t->max * t->div;
-            limit = limit > t->add ? limit - t->add : 0;
-            most = limit < most ? limit : most;
+        int64_t reach = (int64_t)t->max * t->div - t->add;
+        if (t->input == tensor && t->clamp) {
+            clamped = reach > clamped ? reach : clamped;
+        } else if (t->input == tensor) {
+            least = least > -(int64_t)t->add ? least : -(int64_t)t->add;
+            most = most < reach ? most : reach;
+            limited = true;
         }
     }
-    most = most > INT32_MAX ? INT32_MAX : most;
+    if (!limited && clamped != INT64_MIN) { /* below, within and above their ranges */
+        least = random_below(&s, 4) ? -2 : INT32_MIN;
+        most = clamped + 2 < INT32_MAX && random_below(&s, 4) ? clamped + 2 : INT32_MAX;
+    }
+    most = most < least ? least : most;
     switch (random_below(&s, 6)) {
     case 0:
-        return 0;
+        return (uint32_t)least;
     case 1:
-        return most > 0;
+        return (uint32_t)(least + (most > least));
     case 2:
         return (uint32_t)most;
     case 3:
-        return (uint32_t)(most - (most > 0));
+        return (uint32_t)(most - (most > least));
     default:
-        return (uint32_t)(random_next(&s) % (most + 1));
+        return (uint32_t)(least + (int64_t)(random_next(&s) % (uint64_t)(most - least + 1)));
     }
 }
 

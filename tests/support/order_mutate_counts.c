@@ -250,9 +250,10 @@ static uint32_t small(uint64_t *seed) {
 
 /* Any number of an Input, with any divisor and addend. */
 static void draw_trip(const struct order_mutant *m, struct tw_trip *t, uint64_t *seed) {
-    switch (random_below(seed, 5)) {
+    switch (random_below(seed, 7)) {
     case 0:
-        t->add = random_below(seed, 4) ? small(seed) : (uint32_t)order_tweak(t->add, seed);
+        t->add = (int32_t)(random_below(seed, 4) ? small(seed)
+                                                 : (uint32_t)order_tweak((uint32_t)t->add, seed));
         break;
     case 1:
         t->div = random_below(seed, 4) ? 1 + small(seed) : (uint32_t)order_tweak(t->div, seed);
@@ -263,9 +264,16 @@ static void draw_trip(const struct order_mutant *m, struct tw_trip *t, uint64_t 
     case 3:
         t->input = random_below(seed, m->p.n_tensors);
         break;
+    case 4:
+        t->clamp = random_below(seed, 8) ? !t->clamp : (uint32_t)order_tweak(t->clamp, seed);
+        break;
+    case 5:
+        t->element = random_below(seed, 2) ? small(seed) : (uint32_t)order_tweak(t->element, seed);
+        break;
     default:
-        t->add = small(seed);
+        t->add = (int32_t)small(seed) - (int32_t)small(seed);
         t->div = 1 + small(seed);
+        t->clamp = random_below(seed, 2);
         break;
     }
 }
@@ -329,7 +337,7 @@ static bool count_by_trip(void *ctx, uint32_t stream, struct tw_op *op) {
 static uint32_t add_trip(struct order_mutant *m, uint64_t *seed) {
     struct tw_trip *trips = order_own_table(m, m->p.trips, m->p.n_trips, 1, sizeof *trips);
     uint32_t n = m->p.n_trips;
-    trips[n] = n ? trips[random_below(seed, n)] : (struct tw_trip){0, 0, 0, 1, 2};
+    trips[n] = n ? trips[random_below(seed, n)] : (struct tw_trip){.div = 1, .max = 2};
     draw_trip(m, &trips[n], seed);
     m->p.trips = trips;
     return m->p.n_trips++;
@@ -363,8 +371,8 @@ bool order_family_trips(const struct order_index *x, struct order_mutant *m, uin
     uint32_t n = random_below(seed, 3) ? order_each_op(m, set_count, &r)
                                        : order_each_op(m, count_by_trip, &r);
     const struct tw_trip *t = &m->p.trips[trip];
-    order_describe(m, " [trip %u input %u add %u div %u max %u; %u counts of trip %d]", trip,
-                   t->input, t->add, t->div, t->max, n, (int)r.trip);
+    order_describe(m, " [trip %u input %u[%u] add %d div %u max %u clamp %u; %u counts of trip %d]",
+                   trip, t->input, t->element, t->add, t->div, t->max, t->clamp, n, (int)r.trip);
     return true;
 }
 

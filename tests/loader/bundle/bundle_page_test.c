@@ -124,7 +124,7 @@ MAN_FIELDS(tw_semaphore, W(name), W(group), W(role), W(initial));
 MAN_FIELDS(tw_group, W(chip), W(x0), W(y0), W(x1), W(y1), W(chips));
 #undef W
 #define W(field) MAN_FIELD(tw_trip, field)
-MAN_FIELDS(tw_trip, W(name), W(input), W(add), W(div), W(max));
+MAN_FIELDS(tw_trip, W(name), W(input), W(element), W(add), W(div), W(max), W(clamp));
 #undef W
 #define W(field) MAN_FIELD(tw_stage, field)
 MAN_FIELDS(tw_stage, W(kind), W(site), W(engine), W(section), W(origin), W(first_col), W(n_cols),

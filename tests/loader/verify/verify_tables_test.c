@@ -89,8 +89,12 @@ BREAK(param_unbound) {
 BREAK(trip_of_state) {
     b->trips[0].input = SMALL_KEYS;
 }
-BREAK(trip_of_many) {
+BREAK(trip_beyond) {
     b->trips[0].input = SMALL_IDS;
+    b->trips[0].element = 4;
+}
+BREAK(trip_clamp) {
+    b->trips[0].clamp = 2;
 }
 BREAK(trip_div) {
     b->trips[0].div = 0;
@@ -194,7 +198,8 @@ static const struct breakage breakages[] = {
     ROW(roles_kept, activation_read, "reads tensor 11 (x), an activation"),
     ROW(roles_kept, param_unbound, "with 0 binding rows"),
     ROW(trips_sound, trip_of_state, "reads tensor 8"),
-    ROW(trips_sound, trip_of_many, "4 x 1 i32"),
+    ROW(trips_sound, trip_beyond, "reads element 4 of tensor 0, which has 4 x 1"),
+    ROW(trips_sound, trip_clamp, "clamp 2"),
     ROW(trips_sound, trip_div, "div 0"),
     ROW(trips_sound, trip_exceeds, "count is at most 4, but trip 0 (rows) reaches 5"),
     ROW(trips_sound, loop_of_none, "count 0 is out of range"),
