@@ -75,22 +75,21 @@ static void fill_floats(uint8_t *at, uint64_t n, uint64_t seed) {
 }
 
 static void fill_tensor(const struct tw_tensor *t, uint8_t *at, uint64_t seed) {
-    switch ((enum tw_dtype)t->dtype) {
+    switch (t->dtype) {
     case TW_DT_F32:
         fill_floats(at, t->bytes / 4, seed);
         break;
     case TW_DT_BF16:
         fill_16bit(at, t->bytes / 2, seed, 0x807F, 121, 7);
         break;
-    case TW_DT_F16:
-    case TW_DT_Q8_0: /* the scales are F16, and any byte is a valid quant */
-    case TW_DT_Q4_0:
-        fill_16bit(at, t->bytes / 2, seed, 0x83FF, 9, 10);
+    case TW_DT_MXFP4: /* a scale is a byte, at most 2^-1 */
+        fill_16bit(at, t->bytes / 2, seed, 0x7F7C, 0, 0);
         break;
     case TW_DT_I32:
     case TW_DT_U8:
-    case TW_DT_Q8S:
-    case TW_DT_COUNT:
+        break;
+    default: /* the scales of blocks are F16, too, and any byte is a valid quant */
+        fill_16bit(at, t->bytes / 2, seed, 0x83FF, 9, 10);
         break;
     }
 }

@@ -36,27 +36,39 @@ extern "C" {
 
 /* ---- element types ---- */
 
-/* X(name, value, text, elements per block, bytes per block) for row-major storage. Q8_0 and Q4_0
- * are ggml's: 32 elements, one f16 scale d, value = d*q (q int8) and d*(q-8) (q 4 bit). Q8S is the
- * machine's form of activations, never stored in a file: per 32 elements a float d, an int32 sum of
- * the quants, and 32 int8 quants, value = d*q (struct tw_q8s). */
-#define TW_DTYPES(X)           \
-    X(F32, 0, "f32", 1, 4)     \
-    X(F16, 1, "f16", 1, 2)     \
-    X(BF16, 2, "bf16", 1, 2)   \
-    X(I32, 3, "i32", 1, 4)     \
-    X(Q8_0, 4, "q8_0", 32, 34) \
-    X(Q4_0, 5, "q4_0", 32, 18) \
-    X(Q8S, 6, "q8s", 32, 40)   \
-    X(U8, 7, "u8", 1, 1)
+/* X(name, value, text, elements per block, bytes per block) for row-major storage: blocks are those
+ * of model files, as ggml writes them (tilewright/quants.h defines them). Q8S and Q8K are the
+ * machine's forms of activations, never stored in a file: value = d*q (struct tw_q8s, tw_q8k). */
+#define TW_DTYPES(X)                  \
+    X(F32, 0, "f32", 1, 4)            \
+    X(F16, 1, "f16", 1, 2)            \
+    X(BF16, 2, "bf16", 1, 2)          \
+    X(I32, 3, "i32", 1, 4)            \
+    X(Q8_0, 4, "q8_0", 32, 34)        \
+    X(Q4_0, 5, "q4_0", 32, 18)        \
+    X(Q8S, 6, "q8s", 32, 40)          \
+    X(U8, 7, "u8", 1, 1)              \
+    X(Q4_1, 8, "q4_1", 32, 20)        \
+    X(Q5_0, 9, "q5_0", 32, 22)        \
+    X(Q5_1, 10, "q5_1", 32, 24)       \
+    X(IQ4_NL, 11, "iq4_nl", 32, 18)   \
+    X(MXFP4, 12, "mxfp4", 32, 17)     \
+    X(Q2_K, 13, "q2_k", 256, 84)      \
+    X(Q3_K, 14, "q3_k", 256, 110)     \
+    X(Q4_K, 15, "q4_k", 256, 144)     \
+    X(Q5_K, 16, "q5_k", 256, 176)     \
+    X(Q6_K, 17, "q6_k", 256, 210)     \
+    X(IQ4_XS, 18, "iq4_xs", 256, 136) \
+    X(Q8K, 19, "q8k", 256, 292)
 
 enum tw_dtype {
 #define TW_X(name, value, text, elems, bytes) TW_DT_##name = value,
     TW_DTYPES(TW_X)
 #undef TW_X
-        TW_DT_COUNT = 8
+        TW_DT_COUNT = 20
 };
 
+/* 32 activations: `sum` is that of the quants. */
 struct tw_q8s {
     float d;
     int32_t sum;
@@ -64,20 +76,51 @@ struct tw_q8s {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_q8s) == 40, "q8s block");
 
+/* 256 activations: sum[j] is that of quants 16j .. 16j + 15. */
+struct tw_q8k {
+    float d;
+    int16_t sum[16];
+    int8_t q[256];
+};
+TW_STATIC_ASSERT(sizeof(struct tw_q8k) == 292, "q8k block");
+
 /* Properties of an element type. They accept any number and return 1 or "?" for one that is not a
  * type. */
 static inline uint32_t tw_dtype_block_elems(unsigned dtype) {
-    static const uint8_t elems[TW_DT_COUNT] = {1, 1, 1, 1, 32, 32, 32, 1};
-    return dtype < TW_DT_COUNT ? elems[dtype] : 1;
+    static const uint16_t elems_of[TW_DT_COUNT] = {
+#define TW_X(name, value, text, elems, bytes) elems,
+        TW_DTYPES(TW_X)
+#undef TW_X
+    };
+    return dtype < TW_DT_COUNT ? elems_of[dtype] : 1;
 }
 static inline uint32_t tw_dtype_block_bytes(unsigned dtype) {
-    static const uint8_t bytes[TW_DT_COUNT] = {4, 2, 2, 4, 34, 18, 40, 1};
-    return dtype < TW_DT_COUNT ? bytes[dtype] : 1;
+    static const uint16_t bytes_of[TW_DT_COUNT] = {
+#define TW_X(name, value, text, elems, bytes) bytes,
+        TW_DTYPES(TW_X)
+#undef TW_X
+    };
+    return dtype < TW_DT_COUNT ? bytes_of[dtype] : 1;
 }
 static inline const char *tw_dtype_name(unsigned dtype) {
-    static const char *const name[TW_DT_COUNT] = {"f32",  "f16",  "bf16", "i32",
-                                                  "q8_0", "q4_0", "q8s",  "u8"};
-    return dtype < TW_DT_COUNT ? name[dtype] : "?";
+    static const char *const name_of[TW_DT_COUNT] = {
+#define TW_X(name, value, text, elems, bytes) text,
+        TW_DTYPES(TW_X)
+#undef TW_X
+    };
+    return dtype < TW_DT_COUNT ? name_of[dtype] : "?";
+}
+/* Returns 1 for the types of quantised activations, which no tensor is stored in. */
+static inline int tw_dtype_is_activation(unsigned dtype) {
+    return dtype == TW_DT_Q8S || dtype == TW_DT_Q8K;
+}
+/* Returns the type of the activations that weights of a type are multiplied with: that of blocks as
+ * long as theirs, F32 for weights without blocks. */
+static inline unsigned tw_dtype_activation(unsigned dtype) {
+    uint32_t elems = tw_dtype_block_elems(dtype);
+    return elems == 1    ? (unsigned)TW_DT_F32
+           : elems == 32 ? (unsigned)TW_DT_Q8S
+                         : (unsigned)TW_DT_Q8K;
 }
 /* Returns the bytes of one row-major row of `cols` elements (a multiple of the block). */
 static inline uint64_t tw_row_bytes(unsigned dtype, uint64_t cols) {

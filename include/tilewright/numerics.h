@@ -283,6 +283,13 @@ static inline float tw_quant_scale(uint32_t amax, float *inverse) {
     return exponent >= 1 && exponent <= 30 ? tw_f16_to_f32(half) : d;
 }
 
+/* Returns x/d to nearest even, where `inverse` is 1/d, or 0 for a block without quants. */
+static inline int32_t tw_quant_of(float x, float inverse) {
+    /* The rounded integer is in the low bits, in two's complement. */
+    return inverse != 0.0f ? (int32_t)(tw_float_bits(x * inverse + TW_ROUND_MAGIC) - 0x4B400000u)
+                           : 0;
+}
+
 /* Quantises 32 floats: q = x/d to nearest even, |q| <= 127. */
 static inline void tw_quant_block(const float *x, struct tw_q8s *out) {
     uint32_t amax = 0;
@@ -294,12 +301,7 @@ static inline void tw_quant_block(const float *x, struct tw_q8s *out) {
     out->d = tw_quant_scale(amax, &inverse);
     out->sum = 0;
     for (uint32_t i = 0; i < 32; i++) {
-        int32_t q = 0;
-        if (inverse != 0.0f) {
-            /* The rounded integer is in the low bits, in two's complement. */
-            uint32_t u = tw_float_bits(x[i] * inverse + TW_ROUND_MAGIC);
-            q = (int32_t)(u - 0x4B400000u);
-        }
+        int32_t q = tw_quant_of(x[i], inverse);
         out->q[i] = (int8_t)q;
         out->sum += q;
     }

@@ -298,7 +298,9 @@ static void attention_of_a_long_chunk(kernel_check *check) {
 static void gather_of_any_bits(kernel_check *check) {
     struct fixture_random r = {SEED + 12};
     for (uint32_t n = 0; n < 4 * TW_DT_COUNT; n++) {
-        struct tw_tensor t = {.dtype = n % TW_DT_COUNT, .rows = 48, .packing = n / TW_DT_COUNT % 2};
+        struct tw_tensor t = {.dtype = (uint8_t)(n % TW_DT_COUNT),
+                              .rows = 48,
+                              .packing = (uint8_t)(n / TW_DT_COUNT % 2)};
         t.cols = 32 * (1 + fixture_below(&r, 3));
         size_t panels = (size_t)tw_panel_bytes(t.dtype, t.cols) * 3;
         if (panels == 0) {

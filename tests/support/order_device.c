@@ -74,7 +74,7 @@ static void fill_tensor(const struct tw_tensor *t, uint8_t *at, uint64_t seed) {
     if (t->role == TW_ROLE_STATE && t->init == TW_INIT_ZERO) {
         return;
     }
-    switch ((enum tw_dtype)t->dtype) {
+    switch (t->dtype) {
     case TW_DT_F32:
         fill_floats(at, t->bytes / 4, &s);
         break;
@@ -91,9 +91,7 @@ static void fill_tensor(const struct tw_tensor *t, uint8_t *at, uint64_t seed) {
     case TW_DT_U8:
         fill_bytes(at, t->bytes, &s);
         break;
-    case TW_DT_I32: /* ids: 0 is a valid one */
-    case TW_DT_Q8S:
-    case TW_DT_COUNT:
+    default: /* ids: 0 is a valid one */
         break;
     }
 }

@@ -10,6 +10,7 @@
 #include "tests/support/test.h"
 #include "tilewright/numerics.h"
 #include "tilewright/opcode.h"
+#include "tilewright/quants.h"
 
 static int open_page(void **state) {
     (void)state;
@@ -92,6 +93,27 @@ static void types_packings_and_roles_are_those_of_the_header(void **state) {
     TW_ROLES(TW_X)
     man_page_check_rows("roles");
 #undef TW_X
+}
+
+static void every_type_with_blocks_is_described(void **state) {
+    (void)state;
+#define TW_X(name, bits, offset, sub_elems, minima) \
+    row("%s|%d|%d|%d|T{", tw_dtype_name(TW_DT_##name), bits, offset, sub_elems);
+    TW_BLOCK_TYPES(TW_X)
+#undef TW_X
+    check("blocks");
+}
+
+static void the_values_that_nibbles_stand_for_are_listed(void **state) {
+    (void)state;
+    static const unsigned types[] = {TW_DT_IQ4_NL, TW_DT_MXFP4};
+    for (uint32_t t = 0; t < 2; t++) {
+        man_page_begin();
+        for (uint32_t i = 0; i < 16; i++) {
+            man_page_add(i < 15 ? "%u, " : "%u", tw_block_value_of(types[t], i));
+        }
+        man_page_check_found(t ? "the u of mxfp4" : "the u of iq4_nl");
+    }
 }
 
 static void every_rule_has_its_number_name_and_text(void **state) {
@@ -207,6 +229,8 @@ int main(void) {
         cmocka_unit_test(every_engine_has_its_number),
         cmocka_unit_test(every_turn_has_its_number),
         cmocka_unit_test(types_packings_and_roles_are_those_of_the_header),
+        cmocka_unit_test(every_type_with_blocks_is_described),
+        cmocka_unit_test(the_values_that_nibbles_stand_for_are_listed),
         cmocka_unit_test(every_rule_has_its_number_name_and_text),
         cmocka_unit_test(every_constant_has_its_value),
         cmocka_unit_test(faults_are_those_of_the_tile_machine),
