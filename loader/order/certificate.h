@@ -19,8 +19,8 @@
  *
  * The checker executes the list once on abstract state (FIFO levels, words, clocks, written bytes).
  * It does not trust the list: a wrong one is refused and can never make a bad program pass. Linear
- * in the ops and in the sites that multicasts reach; work and memory have a budget, beyond which a
- * program is refused (loader/README.md, "Memory").
+ * in the ops; work and memory have budgets, beyond which a program is refused (loader/README.md,
+ * "Memory").
  *
  * Refused although they could be sound (kept simple on purpose): different loops of engines that
  * communicate with each other; semaphores inside loops that do not end in a rendezvous of all

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The step budget (rule 29): how many ops one step executes at most, loops multiplied out. One pass
- * over each stream with a stack of open loops; sums and products saturate.
+ * Budgets. Of a step (rule 29): how many ops it executes at most, loops multiplied out; one pass
+ * over each stream with a stack of open loops, sums and products saturate. Of the check itself: so
+ * that its work and memory are in proportion to the program, each resource may cost a constant, and
+ * so much for each op, access or byte of the streams. Compiled programs stay far below (`make
+ * bench-order`).
  */
 #include "loader/order/check_internal.h"
 
@@ -54,4 +57,47 @@ int tw_ck_budget(struct tw_checker *c) {
                           (unsigned long long)c->cert->step_ops, (unsigned long long)ops);
     }
     return 0;
+}
+
+/* ---- the check itself ---- */
+
+enum measure { ACCESS, EXECUTED_OP, STREAM_BYTE };
+
+/* Rule: the one that cannot be decided then. */
+static const struct {
+    const char *unit;
+    enum measure measure;
+    uint32_t per;
+    uint64_t free;
+    enum tw_order_rule rule;
+} budgets[TW_CK_RESOURCES] = {
+    [TW_CK_COMPARISONS] = {"comparisons of accesses", ACCESS, 4096, 1 << 26, TW_ORDER_race_free},
+    [TW_CK_CLOCK_WORK] = {"numbers of what engines know of each other", EXECUTED_OP, 256, 1 << 28,
+                          TW_ORDER_race_free},
+    [TW_CK_CLOCK_BYTES] = {"bytes for what engines know of each other", STREAM_BYTE, 64, 1 << 24,
+                           TW_ORDER_race_free},
+    [TW_CK_LOG_BYTES] = {"bytes for accesses", STREAM_BYTE, 64, 1 << 24, TW_ORDER_race_free},
+    [TW_CK_SPAN_BYTES] = {"bytes for what is written", STREAM_BYTE, 64, 1 << 24, TW_ORDER_defined},
+    [TW_CK_TABLE_BYTES] = {"bytes for FIFO pages and semaphore words", STREAM_BYTE, 64, 1 << 24,
+                           TW_ORDER_certificate},
+};
+
+int tw_ck_spend(struct tw_checker *c, enum tw_ck_resource r, uint64_t amount) {
+    static const char *const measures[] = {"access", "op", "byte of the streams"};
+    c->spent[r] += amount;
+    if (c->spent[r] <= budgets[r].free) {
+        return 0;
+    }
+    uint64_t n = budgets[r].measure == ACCESS        ? c->accesses
+                 : budgets[r].measure == EXECUTED_OP ? c->executed
+                                                     : c->bytes_of_streams;
+    uint64_t max = budgets[r].free + budgets[r].per * n;
+    if (c->spent[r] <= max) {
+        return 0;
+    }
+    return tw_ck_fail(c, budgets[r].rule,
+                      "checking takes more than %llu %s (%llu, and %u for each %s so far); use "
+                      "fewer engines at once, or more sections",
+                      (unsigned long long)max, budgets[r].unit, (unsigned long long)budgets[r].free,
+                      budgets[r].per, measures[budgets[r].measure]);
 }

@@ -20,17 +20,10 @@
 #define MAX_ENTRIES 512u
 /* How many other bases, equal or lower in every number, a base remembers. */
 #define REMEMBERED 8u
+#define SPARE 8u /* bases that are kept for the next copy */
 /* Sizes of two caches: of joins of two bases, and of what a base lacks of a demand. */
 #define JOINED 64u
 #define LACKS 16u
-/* Budget for work: this many units, and this many for each op; a unit is an entry, or 16 numbers of
- * a base. Compiled programs use about 20 for each op. */
-#define WORK_FREE (UINT64_C(1) << 28)
-#define WORK_PER_OP 256u
-/* Budget for bases alive at once: this many bytes, and this many for each byte of the streams. */
-#define BASE_BYTES_FREE (UINT64_C(1) << 25)
-#define BASE_BYTES_PER_BYTE 64u
-
 struct tw_ck_base {
     uint64_t id; /* of this content */
     uint32_t refs, n_below;
@@ -59,24 +52,19 @@ struct lack {
 struct tw_ck_clocks {
     uint32_t n, max_entries; /* slots: streams that have ops */
     uint64_t last_id;
-    uint64_t work, base_bytes, max_base_bytes;
     struct tw_ck_clock **of; /* by slot */
+    struct tw_ck_base *spare[SPARE];
+    uint32_t n_spare;
     struct joined joined[JOINED];
     struct lack lacks[LACKS];
 };
 
 /* ---- budgets ---- */
 
+/* A unit of work is an entry, or 16 numbers of a base. Compiled programs use about 20 for each
+ * op. */
 static int spend(struct tw_checker *c, uint64_t units) {
-    struct tw_ck_clocks *k = c->clocks;
-    k->work += units;
-    if (k->work <= WORK_FREE || (k->work - WORK_FREE) / WORK_PER_OP <= c->executed) {
-        return 0;
-    }
-    return tw_ck_fail(c, TW_ORDER_race_free,
-                      "too much to follow of what %u engines know of each other: %llu units of "
-                      "work after %llu ops",
-                      k->n, (unsigned long long)k->work, (unsigned long long)c->executed);
+    return tw_ck_spend(c, TW_CK_CLOCK_WORK, units);
 }
 
 static int no_memory(struct tw_checker *c) {
@@ -90,18 +78,23 @@ static size_t base_bytes(const struct tw_ck_clocks *k) {
     return sizeof(struct tw_ck_base) + k->n * sizeof(int32_t);
 }
 
-static void drop_base(struct tw_ck_clocks *k, struct tw_ck_base *b) {
-    if (b && --b->refs == 0) {
-        k->base_bytes -= base_bytes(k);
+static void drop_base(struct tw_checker *c, struct tw_ck_base *b) {
+    if (b && --b->refs == 0) { /* the next copy is likely to come soon */
+        struct tw_ck_clocks *k = c->clocks;
+        if (k->n_spare < SPARE) {
+            k->spare[k->n_spare++] = b;
+            return;
+        }
+        c->spent[TW_CK_CLOCK_BYTES] -= base_bytes(k);
         free(b);
     }
 }
 
 /* Both are held, so if they are the same it is held twice. */
-static void drop_two_bases(struct tw_ck_clocks *k, struct tw_ck_base *a, struct tw_ck_base *b) {
+static void drop_two_bases(struct tw_checker *c, struct tw_ck_base *a, struct tw_ck_base *b) {
     TW_ASSERT(!a || a != b || a->refs > 1);
-    drop_base(k, a);
-    drop_base(k, b);
+    drop_base(c, a);
+    drop_base(c, b);
 }
 
 static struct tw_ck_base *hold_base(struct tw_ck_base *b) {
@@ -122,19 +115,19 @@ static int copy_base(struct tw_checker *c, const struct tw_ck_base *from, struct
     if (rc) {
         return rc;
     }
-    if (k->base_bytes + base_bytes(k) > k->max_base_bytes) {
-        return tw_ck_fail(c, TW_ORDER_race_free,
-                          "too much to remember of what %u engines know of each other: %llu bytes",
-                          k->n, (unsigned long long)k->base_bytes);
-    }
-    struct tw_ck_base *b = calloc(1, base_bytes(k));
+    struct tw_ck_base *b = k->n_spare ? k->spare[--k->n_spare] : NULL;
     if (!b) {
-        return no_memory(c);
+        rc = tw_ck_spend(c, TW_CK_CLOCK_BYTES, base_bytes(k));
+        b = rc ? NULL : malloc(base_bytes(k));
     }
-    k->base_bytes += base_bytes(k);
+    if (!b) {
+        return rc ? rc : no_memory(c);
+    }
     if (from) {
         memcpy(b, from, base_bytes(k));
         remember_below(b, from->id);
+    } else {
+        memset(b, 0, base_bytes(k));
     }
     b->refs = 1;
     b->id = ++k->last_id;
@@ -202,7 +195,7 @@ static int join_bases(struct tw_checker *c, struct tw_ck_base *a, struct tw_ck_b
         (*out)->over[i] = (*out)->over[i] < over ? over : (*out)->over[i];
     }
     remember_below(*out, b->id);
-    drop_base(c->clocks, at->base);
+    drop_base(c, at->base);
     *at = (struct joined){low, high, hold_base(*out)};
     return 0;
 }
@@ -216,9 +209,9 @@ static struct tw_ck_clock *hold(struct tw_ck_clock *clock) {
     return clock;
 }
 
-static void drop(struct tw_ck_clocks *k, struct tw_ck_clock *clock) {
+static void drop(struct tw_checker *c, struct tw_ck_clock *clock) {
     if (clock && --clock->refs == 0) {
-        drop_base(k, clock->base);
+        drop_base(c, clock->base);
         free(clock);
     }
 }
@@ -286,7 +279,7 @@ static int fold(struct tw_checker *c, struct tw_ck_clock *clock) {
         if (rc) {
             return rc;
         }
-        drop_base(c->clocks, clock->base);
+        drop_base(c, clock->base);
         clock->base = b;
     }
     for (uint32_t i = 0; i < clock->n; i++) {
@@ -340,7 +333,7 @@ static int join(struct tw_checker *c, struct tw_ck_clock **into, const struct tw
         }
         bool moved = base != to->base;
         TW_ASSERT(moved || !base || base->refs > 1); /* else it is held twice */
-        drop_base(c->clocks, to->base);
+        drop_base(c, to->base);
         to->base = base;
         if (moved) {
             remove_below_base(to);
@@ -376,9 +369,12 @@ int tw_ck_clock_publish(struct tw_checker *c, struct tw_ck_clock **clock) {
     return alone && (*clock)->n ? fold(c, *clock) : rc;
 }
 
-int tw_ck_clock_learn(struct tw_checker *c, const struct tw_ck_clock *clock) {
+/* A clock with many entries, published by many engines, is likely to be learned by many: one base
+ * for all of them instead of one each. */
+int tw_ck_clock_learn(struct tw_checker *c, struct tw_ck_clock *clock) {
     uint32_t slot = c->slot[c->stream];
-    return clock ? join(c, &c->clocks->of[slot], clock, slot) : 0;
+    int rc = clock && clock->n > c->clocks->max_entries / 4 ? fold(c, clock) : 0;
+    return rc || !clock ? rc : join(c, &c->clocks->of[slot], clock, slot);
 }
 
 struct tw_ck_clock *tw_ck_clock_hold(struct tw_ck_clock *clock) {
@@ -386,7 +382,7 @@ struct tw_ck_clock *tw_ck_clock_hold(struct tw_ck_clock *clock) {
 }
 
 void tw_ck_clock_drop(struct tw_checker *c, struct tw_ck_clock **clock) {
-    drop(c->clocks, *clock);
+    drop(c, *clock);
     *clock = NULL;
 }
 
@@ -408,7 +404,7 @@ struct tw_ck_clock *tw_ck_clock_of(const struct tw_checker *c, uint32_t stream) 
 }
 
 void tw_ck_clock_restore(struct tw_checker *c, uint32_t stream, struct tw_ck_clock *saved) {
-    drop(c->clocks, c->clocks->of[c->slot[stream]]);
+    drop(c, c->clocks->of[c->slot[stream]]);
     c->clocks->of[c->slot[stream]] = saved;
 }
 
@@ -429,7 +425,7 @@ static int lower_base(struct tw_checker *c, const struct tw_ck_frame *f, struct 
         if (*out == b) {
             int rc = copy_base(c, b, out);
             TW_ASSERT(b->refs > 1); /* the caller holds it, too */
-            drop_base(c->clocks, b);
+            drop_base(c, b);
             if (rc) {
                 *out = NULL;
                 return rc;
@@ -455,14 +451,14 @@ int tw_ck_clocks_lower(struct tw_checker *c, const struct tw_ck_frame *f) {
         }
         struct tw_ck_clock *k = *clock;
         if (k->base && k->base != seen) {
-            drop_two_bases(c->clocks, seen, lower);
+            drop_two_bases(c, seen, lower);
             lower = NULL;
             seen = hold_base(k->base);
             rc = lower_base(c, f, seen, &lower);
         }
         if (rc == 0 && k->base) {
             TW_ASSERT(k->base->refs > 1); /* held as `seen` */
-            drop_base(c->clocks, k->base);
+            drop_base(c, k->base);
             k->base = hold_base(lower);
         }
         for (uint32_t e = 0; e < k->n && rc == 0; e++) {
@@ -473,7 +469,7 @@ int tw_ck_clocks_lower(struct tw_checker *c, const struct tw_ck_frame *f) {
         }
         remove_below_base(k);
     }
-    drop_two_bases(c->clocks, seen, lower);
+    drop_two_bases(c, seen, lower);
     return rc;
 }
 
@@ -546,8 +542,6 @@ int tw_ck_clocks_init(struct tw_checker *c) {
     k->max_entries = k->n / 32 < MIN_ENTRIES   ? MIN_ENTRIES
                      : k->n / 32 > MAX_ENTRIES ? MAX_ENTRIES
                                                : k->n / 32;
-    k->max_base_bytes =
-        BASE_BYTES_FREE + c->words_of_streams * sizeof(uint32_t) * BASE_BYTES_PER_BYTE;
     k->of = calloc((size_t)k->n + 1, sizeof *k->of);
     return k->of ? 0 : no_memory(c);
 }
@@ -558,10 +552,13 @@ void tw_ck_clocks_finish(struct tw_checker *c) {
         return;
     }
     for (uint32_t i = 0; i < k->n && k->of; i++) {
-        drop(k, k->of[i]);
+        drop(c, k->of[i]);
     }
     for (uint32_t i = 0; i < JOINED; i++) {
-        drop_base(k, k->joined[i].base);
+        drop_base(c, k->joined[i].base);
+    }
+    while (k->n_spare) {
+        free(k->spare[--k->n_spare]);
     }
     for (uint32_t i = 0; i < LACKS; i++) {
         free(k->lacks[i].items);

@@ -2,8 +2,8 @@
  *
  * Shared by the files of the certificate's checker: check.c (turns, loops), check_sync.c (FIFOs),
  * check_words.c (semaphores), check_clocks.c (what engines know of each other), check_memory.c
- * (accesses, written bytes), check_races.c (conflicts), check_overlap.c (the memory map),
- * check_bindings.c and check_budget.c (rules 28 and 29). Everything named tw_ck_* is private to
+ * (accesses, written bytes), check_races.c (conflicts), check_lanes.c (the logs that these search),
+ * check_overlap.c (the memory map), check_bindings.c and check_budget.c (rules 28 and 29). Everything named tw_ck_* is private to
  * them.
  */
 #ifndef TW_LOADER_ORDER_CHECK_INTERNAL_H
@@ -20,6 +20,17 @@
 /* max. groups to which a stream may have data in flight; a sender has one for each chip */
 #define TW_CK_MAX_IN_FLIGHT 32u
 
+/* What checking costs and a budget limits (check_budget.c). */
+enum tw_ck_resource {
+    TW_CK_COMPARISONS, /* of accesses and of written bytes */
+    TW_CK_CLOCK_WORK,  /* what engines know of each other: numbers copied or compared */
+    TW_CK_CLOCK_BYTES, /* and the memory of it */
+    TW_CK_LOG_BYTES,   /* accesses since the last rendezvous */
+    TW_CK_SPAN_BYTES,  /* written bytes */
+    TW_CK_TABLE_BYTES, /* FIFO pages and semaphore words that ops touch */
+    TW_CK_RESOURCES
+};
+
 /* Rows of row_bytes at lo, lo + stride, ...; their number is that of `trip`, or the constant `max`.
  * One row: the bytes [lo, lo + row_bytes). */
 struct tw_ck_rect {
@@ -28,14 +39,17 @@ struct tw_ck_rect {
     bool exact;         /* every byte is accessed, not just some of them */
 };
 
+/* An access of a stream. Ops have absolute numbers (check_clocks.c), so that those of earlier
+ * iterations can be told apart. */
 struct tw_ck_access {
-    uint32_t at; /* op index */
+    int32_t over;   /* number of its stream's ops that are over when it is */
+    uint32_t group; /* a multicast's: the siblings on these sites; TW_NONE: what the stream names */
     struct tw_ck_rect rect;
     uint64_t instance; /* tensors: a hash of the instance's affine number */
     bool constant;     /* the instance has no terms */
     bool write;
 };
-/* Reads or writes of one stream, by ascending op index; all of them are in columns [lo, hi). */
+/* Accesses of one kind of one stream, by ascending number; all of them are in columns [lo, hi). */
 struct tw_ck_lane {
     uint32_t stream, place; /* place: index in `order`, or TW_NONE */
     struct tw_ck_access *items;
@@ -47,7 +61,7 @@ struct tw_ck_place {
     uint64_t lo, hi;
     uint32_t lane;
 };
-/* All reads, or all writes, of an object since the last rendezvous. */
+/* All accesses of one kind to an object since the last rendezvous. */
 struct tw_ck_lanes {
     struct tw_ck_lane *items;
     size_t n, cap;
@@ -70,8 +84,21 @@ struct tw_ck_lanes {
     size_t cap_slots, cap_over;
     uint64_t demand;
 };
+/* The accesses of a tensor, a buffer, or all buffers of a set of siblings. Those of a set are of
+ * the buffer on the stream's own site, but for multicasts. */
+enum { TW_CK_READS, TW_CK_WRITES, TW_CK_MULTICASTS, TW_CK_KINDS };
 struct tw_ck_log {
-    struct tw_ck_lanes by[2]; /* [write] */
+    bool by_site; /* not a tensor */
+    struct tw_ck_lanes by[TW_CK_KINDS];
+};
+/* Memory of logs: all of it is free again when a rendezvous has ordered what they hold. */
+struct tw_ck_block {
+    struct tw_ck_block *next;
+    size_t bytes;
+};
+struct tw_ck_arena {
+    struct tw_ck_block *first, *now; /* now: of which `used` bytes are taken */
+    size_t used;
 };
 
 struct tw_ck_stream {
@@ -98,6 +125,7 @@ struct tw_ck_fifo {
 struct tw_ck_span {
     uint64_t lo, hi, stride;
     uint32_t trip, max;
+    uint32_t group; /* by a multicast: on these sites; else TW_NONE */
 };
 struct tw_ck_written {
     struct tw_ck_span *items;
@@ -174,6 +202,7 @@ struct tw_ck_saves {
 struct tw_ck_pending {
     uint32_t buffer, page; /* page: index in `pages`, or TW_NONE for the buffer's own list */
     uint32_t frame;        /* which loop */
+    uint32_t group;        /* of a multicast, to the set that begins with `buffer`; or TW_NONE */
     bool drop;
     struct tw_ck_rect rect;
 };
@@ -204,6 +233,7 @@ struct tw_checker {
     uint32_t *slot, *stream_of; /* streams that have ops are numbered; TW_NONE: it has none */
     int32_t *offset;            /* by stream: ops of earlier iterations; see check_clocks.c */
     uint64_t executed;          /* ops, so far */
+    bool again;                 /* in the second step: memory is not followed */
     /* of stream s from ends_first[s] to ends_first[s + 1], by ascending section and end */
     struct tw_ck_section_end *section_ends;
     size_t *ends_first, n_section_ends, cap_section_ends;
@@ -214,12 +244,16 @@ struct tw_checker {
     int32_t *back;                  /* scratch of repeated bodies, by stream */
     struct tw_ck_fifo *fifos;
     struct tw_ck_chunks pages, words, flags; /* of struct tw_ck_page, _word, _flag */
-    uint64_t chunk_bytes, words_of_streams;
-    int make_error; /* of tw_ck_make, where it has returned NULL */
+    uint64_t bytes_of_streams;
+    int make_error; /* of tw_ck_make or tw_ck_alloc, where it has returned NULL */
     /* by semaphore: its first word, by tw_group_number, and its first chip's flag */
     uint32_t *word_first, *flag_first;
-    struct tw_ck_log *buffer_log, *tensor_log;
-    struct tw_ck_written *written; /* by buffer */
+    /* by buffer, those of a set in its first one; by tensor; NULL: no accesses */
+    struct tw_ck_log **buffer_log, **tensor_log;
+    struct tw_ck_arena logs;
+    struct tw_ck_written *written;     /* by buffer */
+    struct tw_ck_written *set_written; /* by multicasts; in the set's first buffer */
+    uint8_t *set_kinds;                /* of the set's buffers, as bits; in its first one */
     /* by buffer: others of its site that share bytes, ended by TW_NONE */
     uint32_t *overlap_first, *overlaps;
     uint32_t *buffer_section;
@@ -234,10 +268,9 @@ struct tw_checker {
     size_t n_pending, cap_pending;
     /* What the next rendezvous has to reset, so that it costs only the work since the last one. */
     struct tw_ck_clock ***live_clocks; /* addresses of the clocks of words and flags */
-    struct tw_ck_log **used_logs;      /* with accesses */
+    struct tw_ck_log ***used_logs;     /* addresses of those with accesses */
     size_t n_live_clocks, cap_live_clocks, n_used_logs, cap_used_logs;
-    uint64_t lane_bytes, span_bytes; /* of logs and of written bytes; bounded by check_races.c */
-    uint64_t accesses, comparisons;  /* so far; check_memory.c bounds comparisons by accesses */
+    uint64_t spent[TW_CK_RESOURCES], accesses; /* so far (check_budget.c) */
     /* the op being executed */
     uint32_t stream;
     struct tw_op op;
@@ -271,7 +304,7 @@ int32_t tw_ck_known(const struct tw_checker *c, uint32_t stream, uint32_t of);
  * and is then created. */
 int tw_ck_clock_publish(struct tw_checker *c, struct tw_ck_clock **clock);
 /* Joins a clock (or NULL) into what the current stream knows. */
-int tw_ck_clock_learn(struct tw_checker *c, const struct tw_ck_clock *clock);
+int tw_ck_clock_learn(struct tw_checker *c, struct tw_ck_clock *clock);
 /* Clocks are reference-counted; _drop sets *clock to NULL. */
 struct tw_ck_clock *tw_ck_clock_hold(struct tw_ck_clock *clock);
 void tw_ck_clock_drop(struct tw_checker *c, struct tw_ck_clock **clock);
@@ -345,22 +378,38 @@ void tw_ck_memory_finish(struct tw_checker *c);
 uint64_t tw_ck_rect_end(const struct tw_ck_rect *r);
 bool tw_ck_in_columns(const struct tw_ck_rect *r);
 /* Compares an access of the current stream with those of others that may still be under way, and
- * adds it to the log. */
-int tw_ck_log_access(struct tw_checker *c, struct tw_ck_log *log, const struct tw_ck_access *now,
-                     const char *name);
-void tw_ck_log_free(struct tw_ck_log *log);
+ * adds it to the log, which is made if it is NULL. */
+int tw_ck_log_access(struct tw_checker *c, struct tw_ck_log **log, bool by_site,
+                     const struct tw_ck_access *now, const char *name);
 /* Forgets all accesses so far: every engine that accesses anything later knows that they are
  * over. */
 void tw_ck_memory_forget(struct tw_checker *c);
-/* Adds to the bytes of logs (lanes) or of spans of written bytes, which are bounded. */
-int tw_ck_logged(struct tw_checker *c, uint64_t lane_bytes, uint64_t span_bytes);
-/* Adds to the comparisons so far, which are bounded. */
-int tw_ck_compared(struct tw_checker *c, uint64_t comparisons);
+/* Compares an access with a lane of another stream. */
+int tw_ck_compare_lane(struct tw_checker *c, const struct tw_ck_lane *lane,
+                       const struct tw_ck_access *now, const char *name);
+
+/* check_lanes.c */
+enum { TW_CK_FEW_LANES = 8 }; /* up to this many are compared one by one, without an index */
+/* Returns zeroed memory of the logs; NULL leaves the error in make_error. */
+void *tw_ck_alloc(struct tw_checker *c, size_t bytes);
+void tw_ck_alloc_reset(struct tw_checker *c);
+void tw_ck_alloc_finish(struct tw_checker *c);
+struct tw_ck_lane *tw_ck_find_lane(const struct tw_ck_lanes *l, uint32_t stream);
+/* The columns of a rectangle, in rows of `stride` bytes or in bytes. */
+struct tw_ck_place tw_ck_columns(const struct tw_ck_rect *r, uint64_t stride);
+/* Counts columns in bytes from now on, if an access has rows of another length, or none. */
+int tw_ck_fit_columns(struct tw_checker *c, struct tw_ck_lanes *l, const struct tw_ck_rect *r);
+/* Returns the first place in the order that begins at or after `lo`. */
+size_t tw_ck_find_place(const struct tw_ck_lanes *l, uint64_t lo);
+/* Adds an access of the current stream. */
+int tw_ck_add_access(struct tw_checker *c, struct tw_ck_lanes *l, const struct tw_ck_access *now);
 
 /* check_bindings.c: rule 28, by the rows that tensors claim. */
 int tw_ck_bindings(struct tw_checker *c);
-/* check_budget.c: rule 29. */
+/* check_budget.c: rule 29, and the budgets of the check itself. */
 int tw_ck_budget(struct tw_checker *c);
+/* Adds to what a resource has cost. Errors: VERIFY where that exceeds its budget. */
+int tw_ck_spend(struct tw_checker *c, enum tw_ck_resource resource, uint64_t amount);
 
 /* check_overlap.c: finds buffers that share bytes and checks that they may. */
 int tw_ck_overlap_init(struct tw_checker *c);

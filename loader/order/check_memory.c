@@ -73,25 +73,28 @@ static bool same_rows(const struct tw_ck_span *s, const struct tw_ck_rect *r) {
                                   : s->trip == TW_NONE && r->max == 1;
 }
 
+static bool covers(const struct tw_ck_span *s, const struct tw_ck_rect *r) {
+    return same_rows(s, r) && s->lo <= r->lo && r->lo + r->row_bytes <= s->hi;
+}
+
 static bool is_written(struct tw_checker *c, const struct tw_ck_written *w,
                        const struct tw_ck_rect *r) {
-    c->comparisons += w->n;
+    c->spent[TW_CK_COMPARISONS] += w->n; /* tw_ck_memory_op looks */
     for (size_t i = 0; i < w->n; i++) {
-        if (same_rows(&w->items[i], r) && w->items[i].lo <= r->lo &&
-            r->lo + r->row_bytes <= w->items[i].hi) {
+        if (covers(&w->items[i], r)) {
             return true;
         }
     }
     return r->row_bytes == 0 || r->max == 0;
 }
 
-static int add_written(struct tw_checker *c, struct tw_ck_written *w, const struct tw_ck_rect *r) {
-    struct tw_ck_span fresh = {r->lo, r->lo + r->row_bytes, r->stride, r->trip, r->max};
+static int add_span(struct tw_checker *c, struct tw_ck_written *w, struct tw_ck_span fresh) {
     size_t kept = 0;
-    c->comparisons += w->n;
+    c->spent[TW_CK_COMPARISONS] += w->n;
     for (size_t i = 0; i < w->n; i++) { /* merge with what it touches */
         struct tw_ck_span *s = &w->items[i];
-        bool same = s->stride == fresh.stride && s->trip == fresh.trip && s->max == fresh.max;
+        bool same = s->stride == fresh.stride && s->trip == fresh.trip && s->max == fresh.max &&
+                    s->group == fresh.group;
         if (same && s->lo <= fresh.hi && fresh.lo <= s->hi) {
             fresh.lo = s->lo < fresh.lo ? s->lo : fresh.lo;
             fresh.hi = s->hi > fresh.hi ? s->hi : fresh.hi;
@@ -102,11 +105,75 @@ static int add_written(struct tw_checker *c, struct tw_ck_written *w, const stru
     TW_ASSERT(kept <= w->n && fresh.lo <= fresh.hi);
     w->n = kept;
     size_t cap = w->cap;
+    if (!w->items) { /* most buffers never have another one */
+        w->items = malloc(sizeof *w->items);
+        w->cap = w->items ? 1 : 0;
+    }
     int rc = tw_ck_grow(c, &w->items, &w->cap, w->n, sizeof *w->items);
     if (rc == 0) {
         w->items[w->n++] = fresh;
     }
-    return rc ? rc : tw_ck_logged(c, 0, (w->cap - cap) * sizeof *w->items);
+    return rc ? rc : tw_ck_spend(c, TW_CK_SPAN_BYTES, (w->cap - cap) * sizeof *w->items);
+}
+
+static int add_written(struct tw_checker *c, struct tw_ck_written *w, const struct tw_ck_rect *r,
+                       uint32_t group) {
+    return add_span(
+        c, w, (struct tw_ck_span){r->lo, r->lo + r->row_bytes, r->stride, r->trip, r->max, group});
+}
+
+static void forget_written(struct tw_checker *c, struct tw_ck_written *w) {
+    c->spent[TW_CK_SPAN_BYTES] -= w->cap * sizeof(struct tw_ck_span);
+    free(w->items);
+    *w = (struct tw_ck_written){.items = NULL};
+}
+
+/* ---- sets of siblings ---- */
+
+/* What the buffers of a set are. */
+enum { SET_PRIVATE = 1, SET_ACTIVATION = 2, SET_PARAM = 4, SET_OF_SECTIONS = 8 };
+
+static uint32_t set_of(const struct tw_program *p, uint32_t buffer) {
+    uint32_t base = p->buffers[buffer].sibling_base;
+    return base == TW_NONE ? buffer : base;
+}
+
+static void find_sets(struct tw_checker *c) {
+    const struct tw_program *p = c->p;
+    for (uint32_t i = 0; i < p->n_buffers; i++) {
+        uint32_t set = set_of(p, i);
+        const struct tw_buffer *b = &p->buffers[i];
+        c->set_kinds[set] |= tw_buffer_param(p, b)  ? SET_PARAM
+                             : b->tensor == TW_NONE ? SET_PRIVATE
+                                                    : SET_ACTIVATION;
+        c->set_kinds[set] |= c->buffer_section[i] != c->buffer_section[set] ? SET_OF_SECTIONS : 0;
+    }
+}
+
+/* Returns true if multicasts have written the bytes on the site, alone or together with what is in
+ * the buffer's own list, which then has all of them. */
+static int is_sent(struct tw_checker *c, uint32_t buffer, const struct tw_ck_rect *r, bool *sent) {
+    const struct tw_ck_written *w = &c->set_written[set_of(c->p, buffer)];
+    uint32_t site = c->p->buffers[buffer].site;
+    int rc = 0;
+    *sent = false;
+    c->spent[TW_CK_COMPARISONS] += w->n;
+    for (size_t i = 0; i < w->n; i++) {
+        if (covers(&w->items[i], r) &&
+            tw_group_holds(c->p, &c->p->groups[w->items[i].group], site)) {
+            *sent = true;
+            return 0;
+        }
+    }
+    for (size_t i = 0; i < w->n && rc == 0; i++) {
+        struct tw_ck_span s = w->items[i];
+        if (tw_group_holds(c->p, &c->p->groups[s.group], site)) {
+            s.group = TW_NONE;
+            rc = add_span(c, &c->written[buffer], s);
+        }
+    }
+    *sent = rc == 0 && w->n && is_written(c, &c->written[buffer], r);
+    return rc;
 }
 
 /* ---- sections ---- */
@@ -121,9 +188,8 @@ void tw_ck_memory_section(struct tw_checker *c, uint32_t section) {
         for (uint32_t i = 0; i < c->p->sections[s].n_buffers; i++) {
             uint32_t buffer = c->p->sections[s].first_buffer + i;
             if (c->p->buffers[buffer].tensor == TW_NONE) { /* rule 26: of this section alone */
-                c->span_bytes -= c->written[buffer].cap * sizeof(struct tw_ck_span);
-                free(c->written[buffer].items);
-                c->written[buffer] = (struct tw_ck_written){.items = NULL};
+                forget_written(c, &c->written[buffer]);
+                forget_written(c, &c->set_written[buffer]);
             }
         }
     }
@@ -134,7 +200,7 @@ void tw_ck_memory_section(struct tw_checker *c, uint32_t section) {
 /* ---- regions ---- */
 
 struct region {
-    uint32_t id;
+    uint32_t id, group; /* group: of a multicast, or TW_NONE */
     char kind;
     bool reads, writes;
     const struct tw_affine *offset, *instance;
@@ -180,13 +246,14 @@ static int record_write(struct tw_checker *c, const struct region *r, struct tw_
     for (uint32_t d = 0; d < c->depth; d++) {
         dynamic = c->frames[d].dynamic ? d : dynamic;
     }
-    int rc =
-        r->now.exact && (page != TW_NONE || dynamic == TW_NONE) ? add_written(c, list, &r->now) : 0;
+    int rc = r->now.exact && (page != TW_NONE || dynamic == TW_NONE)
+                 ? add_written(c, list, &r->now, r->group)
+                 : 0;
     if (rc == 0 && page != TW_NONE && dynamic != TW_NONE) {
-        rc = add_pending(c, (struct tw_ck_pending){buffer, page, dynamic, true, r->now});
+        rc = add_pending(c, (struct tw_ck_pending){buffer, page, dynamic, TW_NONE, true, r->now});
     }
     if (rc == 0 && varies(r) && r->wide.exact && dynamic == TW_NONE && moving != TW_NONE) {
-        rc = add_pending(c, (struct tw_ck_pending){buffer, page, moving, false, r->wide});
+        rc = add_pending(c, (struct tw_ck_pending){buffer, page, moving, r->group, false, r->wide});
     }
     return rc;
 }
@@ -249,6 +316,35 @@ int tw_ck_own_section(struct tw_checker *c, uint32_t id) {
                       buffer_name(c, id), c->buffer_section[id]);
 }
 
+static struct tw_ck_access access_of(const struct tw_checker *c, const struct region *r) {
+    const struct tw_ck_stream *s = &c->streams[c->stream];
+    return (struct tw_ck_access){.over = (int32_t)s->at + 1 + c->offset[c->stream],
+                                 .group = r->group,
+                                 .rect = r->wide,
+                                 .constant = true,
+                                 .write = r->writes};
+}
+
+static int fail_param(struct tw_checker *c, uint32_t id) {
+    return tw_ck_fail(c, TW_ORDER_memory_apart,
+                      "a multicast writes buffer %u (%s), which keeps a param", id,
+                      buffer_name(c, id)); /* rule 9 excludes other ops */
+}
+
+/* Rule 25: all that a region reads in any iteration is written. */
+static int check_read(struct tw_checker *c, const struct region *r, uint32_t id) {
+    bool sent = false;
+    tw_ck_count(c, TW_ORDER_defined);
+    int rc = is_written(c, &c->written[id], &r->wide) ? 0 : is_sent(c, id, &r->wide, &sent);
+    if (rc || sent || is_written(c, &c->written[id], &r->wide)) {
+        return rc;
+    }
+    return tw_ck_fail(c, TW_ORDER_defined,
+                      "reads bytes [%llu, %llu) of buffer %u (%s) that were not written",
+                      (unsigned long long)r->wide.lo, (unsigned long long)tw_ck_rect_end(&r->wide),
+                      id, buffer_name(c, id));
+}
+
 static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t id) {
     uint32_t section = c->p->stages[c->op.stage].section;
     int rc = tw_ck_own_section(c, id);
@@ -258,24 +354,14 @@ static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t i
     /* written by the device, before the first step */
     if (tw_buffer_param(c->p, &c->p->buffers[id])) {
         tw_ck_count(c, TW_ORDER_defined);
-        if (!r->writes) {
-            return 0;
-        }
-        return tw_ck_fail(c, TW_ORDER_memory_apart,
-                          "a multicast writes buffer %u (%s), which keeps a param", id,
-                          buffer_name(c, id)); /* rule 9 excludes other ops */
+        return r->writes ? fail_param(c, id) : 0;
     }
-    if (r->reads) {
-        tw_ck_count(c, TW_ORDER_defined);
-        if (!is_written(c, &c->written[id], &r->wide)) {
-            return tw_ck_fail(c, TW_ORDER_defined,
-                              "reads bytes [%llu, %llu) of buffer %u (%s) that were not written",
-                              (unsigned long long)r->wide.lo,
-                              (unsigned long long)tw_ck_rect_end(&r->wide), id, buffer_name(c, id));
-        }
+    rc = r->reads ? check_read(c, r, id) : 0;
+    if (rc) {
+        return rc;
     }
-    struct tw_ck_access access = {c->streams[c->stream].at, r->wide, 0, true, r->writes};
-    rc = tw_ck_log_access(c, &c->buffer_log[id], &access, buffer_name(c, id));
+    struct tw_ck_access access = access_of(c, r);
+    rc = tw_ck_log_access(c, &c->buffer_log[set_of(c->p, id)], true, &access, buffer_name(c, id));
     if (rc || !r->writes) {
         return rc;
     }
@@ -283,21 +369,36 @@ static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t i
     for (const uint32_t *o = &c->overlaps[c->overlap_first[id]]; *o != TW_NONE; o++, n++) {
         c->written[*o].n = c->buffer_section[*o] == section ? 0 : c->written[*o].n;
     }
-    rc = tw_ck_compared(c, n);
+    rc = tw_ck_spend(c, TW_CK_COMPARISONS, n);
     return rc ? rc : record_write(c, r, &c->written[id], id, TW_NONE);
 }
 
-static int touch_siblings(struct tw_checker *c, const struct region *r) {
-    const struct tw_group *g = &c->p->groups[c->op.operand[TW_MCAST_group].id];
-    const struct tw_buffer *own = &c->p->buffers[r->id];
-    for (uint32_t i = 0; i < tw_group_size(g);
-         i++) { /* the verifier checked that each site has one */
-        int rc = touch_buffer(c, r, tw_buffer_sibling(c->p, own, tw_group_site(c->p, g, i)));
-        if (rc) {
-            return rc;
-        }
+/* One access to all buffers of the set that the multicast reaches. Others cannot share their bytes
+ * in this section (rule 26). */
+static int touch_siblings(struct tw_checker *c, struct region *r) {
+    uint32_t set = set_of(c->p, r->id);
+    uint8_t kinds = c->set_kinds[set];
+    int rc = tw_ck_own_section(c, r->id);
+    if (rc) {
+        return rc;
     }
-    return tw_ck_sync_sent(c, c->op.operand[TW_MCAST_group].id);
+    while (kinds & SET_PARAM) { /* name one that does */
+        if (tw_buffer_param(c->p, &c->p->buffers[set])) {
+            return fail_param(c, set);
+        }
+        set++;
+    }
+    if (kinds & SET_PRIVATE && kinds != SET_PRIVATE) {
+        return tw_ck_fail(c, TW_ORDER_memory_apart,
+                          "a multicast writes buffers like %u (%s), some of which are activations "
+                          "or of other sections",
+                          r->id, buffer_name(c, r->id));
+    }
+    r->group = c->op.operand[TW_MCAST_group].id;
+    struct tw_ck_access access = access_of(c, r);
+    rc = tw_ck_log_access(c, &c->buffer_log[set], true, &access, buffer_name(c, r->id));
+    rc = rc ? rc : record_write(c, r, &c->set_written[set], set, TW_NONE);
+    return rc ? rc : tw_ck_sync_sent(c, r->group);
 }
 
 static uint64_t instance_key(const struct tw_affine *a) {
@@ -323,9 +424,11 @@ static int touch_tensor(struct tw_checker *c, struct region *r) {
         struct tw_numbers_key_write v = tw_numbers_key_write(&c->op);
         r->wide = (struct tw_ck_rect){v.first * head, v.heads * head, 0, TW_NONE, 1, false};
     }
-    struct tw_ck_access access = {c->streams[c->stream].at, r->wide, instance_key(r->instance),
-                                  r->instance->n_terms == 0, r->writes};
-    return tw_ck_log_access(c, &c->tensor_log[r->id], &access, tw_program_string(c->p, t->name));
+    struct tw_ck_access access = access_of(c, r);
+    access.instance = instance_key(r->instance);
+    access.constant = r->instance->n_terms == 0;
+    return tw_ck_log_access(c, &c->tensor_log[r->id], false, &access,
+                            tw_program_string(c->p, t->name));
 }
 
 static void find_region(const struct tw_checker *c, uint32_t n, struct region *r) {
@@ -335,8 +438,11 @@ static void find_region(const struct tw_checker *c, uint32_t n, struct region *r
     if (c->op.code == TW_OP_MATMUL) {
         x_dtype = c->p->buffers[c->op.operand[TW_MATMUL_x].id].dtype;
     }
-    *r = (struct region){
-        .id = o->id, .kind = o->kind, .offset = &o->offset, .instance = &o->instance};
+    *r = (struct region){.id = o->id,
+                         .group = TW_NONE,
+                         .kind = o->kind,
+                         .offset = &o->offset,
+                         .instance = &o->instance};
     r->writes = o->kind != 'R' && o->kind != 'T';
     r->reads = tw_op_reads(&c->op, o);
     r->now = rows_of(c, n, x_dtype, tensor ? &c->p->tensors[o->id] : NULL);
@@ -371,7 +477,7 @@ int tw_ck_memory_op(struct tw_checker *c) {
             }
         }
     }
-    return tw_ck_compared(c, 0);
+    return tw_ck_spend(c, TW_CK_COMPARISONS, 0);
 }
 
 /* ---- loops ---- */
@@ -384,7 +490,10 @@ static int apply_pending(struct tw_checker *c, const struct tw_ck_frame *f,
         }
     }
     struct tw_ck_page *page = p->page == TW_NONE ? NULL : tw_ck_made(&c->pages, p->page);
-    return add_written(c, page ? &page->written : &c->written[p->buffer], &p->rect);
+    struct tw_ck_written *list = page                  ? &page->written
+                                 : p->group != TW_NONE ? &c->set_written[p->buffer]
+                                                       : &c->written[p->buffer];
+    return add_written(c, list, &p->rect, p->group);
 }
 
 /* At the end of a loop, what its iterations have written together counts as written; entries of
@@ -418,8 +527,11 @@ int tw_ck_memory_init(struct tw_checker *c) {
     c->buffer_log = calloc(n, sizeof *c->buffer_log);
     c->tensor_log = calloc((size_t)p->n_tensors + 1, sizeof *c->tensor_log);
     c->written = calloc(n, sizeof *c->written);
+    c->set_written = calloc(n, sizeof *c->set_written);
+    c->set_kinds = calloc(n, sizeof *c->set_kinds);
     c->buffer_section = calloc(n, sizeof *c->buffer_section);
-    if (!c->buffer_log || !c->tensor_log || !c->written || !c->buffer_section) {
+    if (!c->buffer_log || !c->tensor_log || !c->written || !c->set_written || !c->set_kinds ||
+        !c->buffer_section) {
         return tw_fail(c->err, TW_E_NOMEM, "out of memory to check the order of %s: %u buffers",
                        p->name, p->n_buffers);
     }
@@ -429,24 +541,21 @@ int tw_ck_memory_init(struct tw_checker *c) {
             c->buffer_section[p->sections[s].first_buffer + i] = s;
         }
     }
+    find_sets(c);
     return tw_ck_overlap_init(c);
 }
 
 void tw_ck_memory_finish(struct tw_checker *c) {
-    for (uint32_t i = 0; i < c->p->n_buffers; i++) {
-        if (c->buffer_log) {
-            tw_ck_log_free(&c->buffer_log[i]);
-        }
-        if (c->written) {
-            free(c->written[i].items);
-        }
+    for (uint32_t i = 0; i < c->p->n_buffers && c->written && c->set_written; i++) {
+        free(c->written[i].items);
+        free(c->set_written[i].items);
     }
-    for (uint32_t i = 0; i < c->p->n_tensors && c->tensor_log; i++) {
-        tw_ck_log_free(&c->tensor_log[i]);
-    }
+    tw_ck_alloc_finish(c);
     free(c->buffer_log);
     free(c->tensor_log);
     free(c->written);
+    free(c->set_written);
+    free(c->set_kinds);
     free(c->overlap_first);
     free(c->overlaps);
     free(c->buffer_section);

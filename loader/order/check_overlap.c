@@ -18,8 +18,9 @@
 
 #include <stdlib.h>
 
-#define MAX_OVERLAPS 64u /* max. buffers with which one buffer shares bytes */
-#define BY_OTHERS 0x80u  /* bit in buffer_users: engines of other sites */
+#define MAX_OVERLAPS 64u  /* max. buffers with which one buffer shares bytes */
+#define BY_OTHERS 0x80u   /* bit in buffer_users: engines of other sites */
+#define SET_REACHED 0x40u /* the same in the first buffer of a set: by any multicast */
 
 static const char *name_of(const struct tw_checker *c, uint32_t buffer) {
     return tw_program_string(c->p, c->p->buffers[buffer].name);
@@ -65,7 +66,7 @@ static int by_section(const void *a, const void *b) {
 static int may_share(struct tw_checker *c, uint32_t a, uint32_t b) {
     const struct tw_buffer *x = &c->p->buffers[a], *y = &c->p->buffers[b];
     uint8_t users = c->buffer_users[a] | c->buffer_users[b];
-    bool one_engine = (users & (users - 1)) == 0 && !(users & BY_OTHERS);
+    bool one_engine = !(users & BY_OTHERS) && (users & (users - 1)) == 0;
     tw_ck_count(c, TW_ORDER_memory_apart);
     if (one_engine) {
         return 0;
@@ -81,19 +82,29 @@ static int may_share(struct tw_checker *c, uint32_t a, uint32_t b) {
                       (unsigned long long)(y->offset + y->pages * y->page_bytes), x->site);
 }
 
-static int add_overlap(struct tw_checker *c, uint32_t a, uint32_t b, uint32_t *n) {
-    int rc = may_share(c, a, b);
+/* The pairs of private buffers that share bytes. First they are counted, then there is room for
+ * them. */
+struct pairs {
+    uint32_t *n; /* by buffer */
+    bool fill;
+};
+
+static int add_overlap(struct tw_checker *c, uint32_t a, uint32_t b, struct pairs *pairs) {
+    int rc = pairs->fill ? 0 : may_share(c, a, b);
     uint32_t pair[2] = {a, b};
     for (int i = 0; i < 2 && rc == 0; i++) {
         uint32_t of = pair[i], with = pair[1 - i];
-        if (n[of] == MAX_OVERLAPS - 1) {
+        if (pairs->n[of] == MAX_OVERLAPS - 1) {
             c->stream = TW_NONE;
             return tw_ck_fail(c, TW_ORDER_memory_apart,
                               "buffer %u (%s) shares bytes with more than %u others", of,
                               name_of(c, of), MAX_OVERLAPS - 1);
         }
-        TW_ASSERT(of < c->p->n_buffers && n[of] < MAX_OVERLAPS - 1); /* TW_NONE ends the list */
-        c->overlaps[c->overlap_first[of] + n[of]++] = with;
+        TW_ASSERT(of < c->p->n_buffers);
+        if (pairs->fill) {
+            c->overlaps[c->overlap_first[of] + pairs->n[of]] = with;
+        }
+        pairs->n[of]++;
     }
     return rc;
 }
@@ -170,17 +181,34 @@ static int check_activations(struct tw_checker *c, const struct placed *placed, 
 /* Private buffers of different sections may share bytes, so only those of one section are compared
  * one by one. */
 static int check_privates(struct tw_checker *c, const struct placed *placed, uint32_t n,
-                          uint32_t *count) {
+                          struct pairs *pairs) {
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t k = i + 1; k < n && placed[k].section == placed[i].section &&
                                  placed[k].site == placed[i].site && placed[k].lo < placed[i].hi;
              k++) {
-            int rc = add_overlap(c, placed[i].id, placed[k].id, count);
+            int rc = add_overlap(c, placed[i].id, placed[k].id, pairs);
             if (rc) {
                 return rc;
             }
         }
     }
+    return 0;
+}
+
+/* Makes room for the counted pairs, each list ended by TW_NONE. */
+static int make_overlaps(struct tw_checker *c, uint32_t *count) {
+    size_t n = 0;
+    for (uint32_t i = 0; i < c->p->n_buffers; i++) {
+        c->overlap_first[i] = (uint32_t)n; /* at most MAX_OVERLAPS for each of 2^26 buffers */
+        n += count[i] + 1;
+        count[i] = 0;
+    }
+    c->overlaps = malloc((n + 1) * sizeof *c->overlaps);
+    if (!c->overlaps) {
+        return tw_fail(c->err, TW_E_NOMEM, "out of memory to check the order of %s: %u buffers",
+                       c->p->name, c->p->n_buffers);
+    }
+    memset(c->overlaps, 0xFF, (n + 1) * sizeof *c->overlaps); /* TW_NONE */
     return 0;
 }
 
@@ -198,10 +226,6 @@ static int find_overlaps(struct tw_checker *c, struct placed *placed,
                                     lifetimes[i],
                                     b->offset,
                                     b->offset + b->pages * b->page_bytes};
-        c->overlap_first[i] = i * MAX_OVERLAPS;
-        for (uint32_t k = 0; k < MAX_OVERLAPS; k++) {
-            c->overlaps[i * MAX_OVERLAPS + k] = TW_NONE;
-        }
     }
     qsort(placed, p->n_buffers, sizeof *placed, by_life);
     int rc = check_activations(c, placed, p->n_buffers, alive);
@@ -213,18 +237,14 @@ static int find_overlaps(struct tw_checker *c, struct placed *placed,
     while (n && placed[n - 1].activation) { /* their section sorts last */
         n--;
     }
-    return check_privates(c, placed, n, count);
+    struct pairs pairs = {count, false};
+    rc = check_privates(c, placed, n, &pairs);
+    rc = rc ? rc : make_overlaps(c, count);
+    pairs.fill = true;
+    return rc ? rc : check_privates(c, placed, n, &pairs);
 }
 
-static void record_receivers(struct tw_checker *c, uint32_t buffer) {
-    const struct tw_group *g = &c->p->groups[c->op.operand[TW_MCAST_group].id];
-    for (uint32_t i = 0; i < tw_group_size(g); i++) {
-        c->buffer_users[tw_buffer_sibling(c->p, &c->p->buffers[buffer],
-                                          tw_group_site(c->p, g, i))] |= BY_OTHERS;
-    }
-}
-
-/* Finds the engines that name each buffer; multicasts name the siblings of their group. */
+/* Finds the engines that name each buffer; a multicast names all buffers of the set. */
 static void find_users(struct tw_checker *c) {
     for (uint32_t s = 0; s < c->n_streams; s++) {
         const struct tw_stream *stream = &c->p->streams[s];
@@ -237,9 +257,15 @@ static void find_users(struct tw_checker *c) {
                     c->buffer_users[o->id] |= (uint8_t)(1u << stream->engine);
                 }
                 if (c->op.code == TW_OP_MCAST && o->kind == 'W') {
-                    record_receivers(c, o->id);
+                    c->buffer_users[c->p->buffers[o->id].sibling_base] |= SET_REACHED;
                 }
             }
+        }
+    }
+    for (uint32_t i = 0; i < c->p->n_buffers; i++) {
+        uint32_t set = c->p->buffers[i].sibling_base;
+        if (set != TW_NONE && c->buffer_users[set] & SET_REACHED) {
+            c->buffer_users[i] |= BY_OTHERS;
         }
     }
 }
@@ -248,15 +274,13 @@ int tw_ck_overlap_init(struct tw_checker *c) {
     const struct tw_program *p = c->p;
     size_t n = (size_t)p->n_buffers + 1;
     c->overlap_first = calloc(n, sizeof *c->overlap_first);
-    c->overlaps = calloc(n * MAX_OVERLAPS, sizeof *c->overlaps);
     c->buffer_users = calloc(n, 1);
     struct placed *placed = calloc(n, sizeof *placed);
     struct tw_life *lifetimes = calloc(n, sizeof *lifetimes);
     struct alive alive = {calloc(n, sizeof *alive.items), 0};
     uint32_t *count = calloc(n, sizeof *count);
     int rc;
-    if (!c->overlap_first || !c->overlaps || !c->buffer_users || !placed || !lifetimes ||
-        !alive.items || !count) {
+    if (!c->overlap_first || !c->buffer_users || !placed || !lifetimes || !alive.items || !count) {
         rc = tw_fail(c->err, TW_E_NOMEM, "out of memory to check the order of %s: %u buffers",
                      p->name, p->n_buffers);
     } else {

@@ -79,8 +79,13 @@ static int push(struct tw_checker *c, uint32_t buffer, uint32_t n) {
     struct tw_ck_fifo *f = &c->fifos[buffer];
     struct tw_ck_clock *clock = NULL; /* of all n pages */
     for (uint32_t k = 0; k < n; k++) {
-        struct tw_ck_page *page = tw_ck_made(&c->pages, page_at(c, buffer, f->level + k));
-        if (!page || page->written.n == 0) {
+        size_t at = page_at(c, buffer, f->level + k);
+        struct tw_ck_page *page =
+            c->again ? tw_ck_make(c, &c->pages, at) : tw_ck_made(&c->pages, at);
+        if (!page && c->again) {
+            return c->make_error;
+        }
+        if (!page || (page->written.n == 0 && !c->again)) {
             return tw_ck_fail(c, TW_ORDER_defined,
                               "a page of FIFO %u (%s) is published, but nothing was written to it",
                               buffer, tw_program_string(c->p, c->p->buffers[buffer].name));
@@ -128,7 +133,7 @@ static int fifo_op(struct tw_checker *c) {
                 page->written.n = 0;
             }
         }
-        return tw_ck_compared(c, n / 8);
+        return tw_ck_spend(c, TW_CK_COMPARISONS, n / 8);
     }
     if (c->op.code == TW_OP_WAIT) {
         if (n > f->level) {

@@ -13,10 +13,6 @@
 /* ---- tables ---- */
 
 #define CHUNK 16u /* items */
-/* Budget for chunks: this many bytes, and this many for each byte of the streams. */
-#define CHUNK_BYTES_FREE (UINT64_C(1) << 26)
-#define CHUNK_BYTES_PER_BYTE 128u
-
 int tw_ck_chunks_init(struct tw_checker *c, struct tw_ck_chunks *t, size_t n, size_t item_bytes) {
     t->n = n;
     t->item_bytes = item_bytes;
@@ -43,22 +39,15 @@ void *tw_ck_made(const struct tw_ck_chunks *t, size_t i) {
 void *tw_ck_make(struct tw_checker *c, struct tw_ck_chunks *t, size_t i) {
     TW_ASSERT(i < t->n);
     if (!t->of[i / CHUNK]) {
-        uint64_t max =
-            CHUNK_BYTES_FREE + c->words_of_streams * sizeof(uint32_t) * CHUNK_BYTES_PER_BYTE;
-        c->chunk_bytes += CHUNK * t->item_bytes;
-        if (c->chunk_bytes > max) {
-            c->make_error =
-                tw_ck_fail(c, TW_ORDER_certificate,
-                           "its ops touch too many words and pages to check: %llu bytes of "
-                           "tables, the maximum is %llu",
-                           (unsigned long long)c->chunk_bytes, (unsigned long long)max);
+        c->make_error = tw_ck_spend(c, TW_CK_TABLE_BYTES, CHUNK * t->item_bytes);
+        if (c->make_error) {
             return NULL;
         }
         t->of[i / CHUNK] = calloc(CHUNK, t->item_bytes);
         if (!t->of[i / CHUNK]) {
             c->make_error =
                 tw_fail(c->err, TW_E_NOMEM, "out of memory to check the order of %s: %llu bytes",
-                        c->p->name, (unsigned long long)c->chunk_bytes);
+                        c->p->name, (unsigned long long)c->spent[TW_CK_TABLE_BYTES]);
             return NULL;
         }
     }
@@ -201,7 +190,7 @@ static int list_waits(struct tw_checker *c, struct tw_ck_flag *f, uint32_t semap
         }
     }
     f->lists_waits = true;
-    return rc ? rc : tw_ck_compared(c, tw_group_size(g) / 8);
+    return rc ? rc : tw_ck_spend(c, TW_CK_COMPARISONS, tw_group_size(g) / 8);
 }
 
 static int fail_threshold(struct tw_checker *c, uint32_t semaphore, uint64_t threshold,

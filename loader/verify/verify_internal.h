@@ -15,6 +15,10 @@
 #define TW_VF_MAX_LOOPS (TW_MAX_VARS - 1u)
 /* Maximum iterations of a loop or a nest of loops, rows, and increments of a word in one step. */
 #define TW_VF_MAX_COUNT 0x7FFFFFFFu
+/* Words of all semaphores: so many, and so many for each word of the streams. Each needs an
+ * increment and a wait to be of use, so compiled programs have fewer than one for each word. */
+#define TW_VF_WORDS_FREE (1u << 17)
+#define TW_VF_WORDS_PER_STREAM_WORD 4u
 #define TW_VF_MAX_WORDS_OF_SEMAPHORES (1u << 24)
 #define TW_VF_MAX_REGIONS 5u
 

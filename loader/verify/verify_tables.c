@@ -270,9 +270,18 @@ static int check_groups(struct tw_verifier *v) {
     return 0;
 }
 
+static uint64_t max_words_of_semaphores(const struct tw_program *p) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < p->n_sites * TW_ENGINE_COUNT; i++) {
+        n += p->streams[i].n_words;
+    }
+    n = TW_VF_WORDS_FREE + n * TW_VF_WORDS_PER_STREAM_WORD;
+    return n < TW_VF_MAX_WORDS_OF_SEMAPHORES ? n : TW_VF_MAX_WORDS_OF_SEMAPHORES;
+}
+
 static int check_semaphores(struct tw_verifier *v) {
     const struct tw_program *p = v->program;
-    uint64_t n_words = 0;
+    uint64_t n_words = 0, max = max_words_of_semaphores(p);
     for (uint32_t i = 0; i < p->n_semaphores; i++) {
         const struct tw_semaphore *s = &p->semaphores[i];
         tw_vf_at_object(v, "semaphore", i, s->name);
@@ -287,8 +296,9 @@ static int check_semaphores(struct tw_verifier *v) {
         v->sems[i].first_word = (uint32_t)n_words;
         v->sems[i].section = TW_NONE;
         n_words += tw_group_size(&p->groups[s->group]);
-        CHECK(n_words <= TW_VF_MAX_WORDS_OF_SEMAPHORES, table_sizes, "more than %u semaphore words",
-              TW_VF_MAX_WORDS_OF_SEMAPHORES);
+        CHECK(n_words <= max, table_sizes,
+              "more than %llu semaphore words (%u, and %u for each word of the streams)",
+              (unsigned long long)max, TW_VF_WORDS_FREE, TW_VF_WORDS_PER_STREAM_WORD);
     }
     v->n_words = (uint32_t)n_words;
     return 0;

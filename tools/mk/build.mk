@@ -27,7 +27,7 @@ $(OBJ)/%.o: %.c $(BUILD)/flags
 	$(Q)$(CC) $(ALL_CFLAGS) $(EXTRA_CFLAGS) -MMD -MP -c -o $@ $<
 
 # The checker's clocks are vectors with an element for each engine; -O2 does not vectorise loops of unknown length.
-$(OBJ)/loader/order/check_sync.o: EXTRA_CFLAGS += -O3
+$(OBJ)/loader/order/check_clocks.o: EXTRA_CFLAGS += -O3
 
 # The files that determine a bundle's bytes: a bundle cached by another compiler is not reused (compiler/cache_key.c).
 COMPILER_FILES := $(sort $(shell find compiler include loader -name '*.[ch]' -o -name '*.def'))
