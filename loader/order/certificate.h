@@ -22,12 +22,16 @@
  * in the ops; work and memory have budgets, beyond which a program is refused (loader/README.md,
  * "Memory").
  *
+ * In a loop, the list has everybody's first iteration, then everybody's second: iterations that
+ * overlap (a flag of iteration i, waited for in iteration i + d) need no more than that, since no
+ * wait is for a later iteration. When one iteration proves all others is in check_loops.c.
+ *
  * Refused although they could be sound (kept simple on purpose): different loops of engines that
- * communicate with each other; semaphores inside loops that do not end in a rendezvous of all
- * engines; pages in flight where a loop begins; conflicting accesses of two engines inside one open
- * loop, or in an order that only a freed page implies; thresholds below the increments that have
- * arrived; reads of what is written in a loop over a trip, which may run no iteration, or through
- * another buffer.
+ * communicate with each other; flags of a later iteration; pages in flight where a loop begins;
+ * conflicting accesses of two engines inside one open loop without flags, in parts of an object
+ * that move with a loop, or in an order that only a freed page implies; thresholds below the
+ * increments of several engines that have arrived; reads of what is written in a loop over a trip,
+ * which may run no iteration, or through another buffer.
  */
 #ifndef TW_LOADER_ORDER_CERTIFICATE_H
 #define TW_LOADER_ORDER_CERTIFICATE_H
@@ -44,10 +48,11 @@
     X(20, no_deadlock,                                                                            \
       "every wait is satisfied where the certificate's order reaches it, in every iteration")     \
     X(21, exact_threshold,                                                                        \
-      "a threshold equals what has arrived, and nothing more can arrive before the wait is over") \
+      "where several engines increment a word, a threshold equals what has arrived, and nothing " \
+      "more can arrive before the wait is over")                                                  \
     X(22, closed_loop,                                                                            \
-      "a loop restores every FIFO level, and ends in a rendezvous of all engines if it holds "    \
-      "flags")                                                                                    \
+      "a loop restores every FIFO level; its thresholds grow by what arrives in an iteration, "   \
+      "and each iteration begins with what the one before began with")                            \
     X(23, section_order,                                                                          \
       "no engine enters a section before every engine has left the previous one; the last one "   \
       "closes the step")                                                                          \

@@ -259,6 +259,7 @@ static bool merge_access(struct tw_ck_lane *lane, const struct tw_ck_access *now
             a.rect.lo = a.rect.lo < now->rect.lo ? a.rect.lo : now->rect.lo;
             a.rect.row_bytes = (end > now_end ? end : now_end) - a.rect.lo;
             a.over = now->over;
+            a.at = now->at;
             memmove(&lane->items[i - 1], &lane->items[i], (lane->n - i) * sizeof a);
             lane->items[lane->n - 1] = a;
             return true;

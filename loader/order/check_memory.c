@@ -322,7 +322,8 @@ static struct tw_ck_access access_of(const struct tw_checker *c, const struct re
                                  .group = r->group,
                                  .rect = r->wide,
                                  .constant = true,
-                                 .write = r->writes};
+                                 .write = r->writes,
+                                 .at = s->at};
 }
 
 static int fail_param(struct tw_checker *c, uint32_t id) {

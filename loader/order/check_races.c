@@ -61,12 +61,13 @@ static bool meet(const struct tw_checker *c, const struct tw_ck_access *a, uint3
 
 static int report_race(struct tw_checker *c, uint32_t stream, const struct tw_ck_access *a,
                        const struct tw_ck_access *now, const char *name) {
-    int32_t at = a->over - 1 - c->offset[stream];
+    bool earlier = a->over - 1 - c->offset[stream] != (int32_t)a->at;
     return tw_ck_fail(c, TW_ORDER_race_free,
-                      "%s %s bytes [%llu, %llu) while site %u %s op %d may still %s [%llu, %llu)",
+                      "%s %s bytes [%llu, %llu) while site %u %s op %u%s may still %s [%llu, %llu)",
                       now->write ? "writes" : "reads", name, (unsigned long long)now->rect.lo,
                       (unsigned long long)tw_ck_rect_end(&now->rect), tw_ck_site(c, stream),
-                      tw_engine_name(c->p->streams[stream].engine), at, a->write ? "write" : "read",
+                      tw_engine_name(c->p->streams[stream].engine), a->at,
+                      earlier ? " of an earlier iteration" : "", a->write ? "write" : "read",
                       (unsigned long long)a->rect.lo, (unsigned long long)tw_ck_rect_end(&a->rect));
 }
 

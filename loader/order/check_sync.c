@@ -37,6 +37,7 @@ int tw_ck_sync_init(struct tw_checker *c) {
 
 void tw_ck_sync_finish(struct tw_checker *c) {
     for (uint32_t d = 0; d < TW_CK_MAX_DEPTH; d++) {
+        tw_ck_loop_finish(c, &c->frames[d]);
         for (uint32_t i = 0; i < c->frames[d].n && c->frames[d].known; i++) {
             tw_ck_clock_drop(c, &c->frames[d].known[i]);
         }
@@ -286,25 +287,6 @@ int tw_ck_sync_again(struct tw_checker *c, const struct tw_ck_frame *f) {
     return tw_ck_clocks_lower(c, f);
 }
 
-/* After a body with flags every engine must know that every other is past its last op that is not a
- * semaphore op, in the body or before the loop. */
-static int check_rendezvous(struct tw_checker *c, const struct tw_ck_frame *f) {
-    struct tw_ck_demand d = {tw_ck_demand_id(c), f->n, NULL, c->loop_over};
-    int rc = 0;
-    for (uint32_t i = 0; i < f->n && f->flags;
-         i++) { /* turn_loop checked that these are all streams with ops */
-        uint32_t t = c->members[f->first + i];
-        int32_t last = c->streams[t].last_data;
-        c->loop_over[c->slot[t]] = last > 0 ? last + c->offset[t] : INT32_MIN;
-    }
-    for (uint32_t i = 0; i < f->n && f->flags && rc == 0; i++) {
-        tw_ck_count(c, TW_ORDER_closed_loop);
-        c->stream = c->members[f->first + i];
-        rc = tw_ck_all_known(c, c->stream, &d, "a loop with flags ends", TW_ORDER_closed_loop);
-    }
-    return rc;
-}
-
 /* The log's earliest entry of a FIFO is its level where the loop began. */
 int tw_ck_sync_balanced(struct tw_checker *c, const struct tw_ck_frame *f) {
     int rc = 0;
@@ -324,7 +306,7 @@ int tw_ck_sync_balanced(struct tw_checker *c, const struct tw_ck_frame *f) {
                 fifo->level);
         }
     }
-    return rc ? rc : check_rendezvous(c, f);
+    return rc;
 }
 
 void tw_ck_sync_repeat(struct tw_checker *c, const int32_t *back) {
@@ -332,7 +314,6 @@ void tw_ck_sync_repeat(struct tw_checker *c, const int32_t *back) {
         c->offset[s] += back[s];
     }
     c->ends_section = TW_NONE; /* its numbers were those of the last iteration */
-    tw_ck_words_forget(c);
 }
 
 int tw_ck_sync_leave(struct tw_checker *c, struct tw_ck_frame *f) {
@@ -341,6 +322,7 @@ int tw_ck_sync_leave(struct tw_checker *c, struct tw_ck_frame *f) {
         return rc;
     }
     restore_clocks(c, f);
+    tw_ck_loop_finish(c, f);
     tw_ck_words_multiply(c, f);
     if (c->depth == 1) {
         c->fifo_log.n = c->word_log.n = c->flag_log.n = 0;

@@ -17,14 +17,13 @@ static uint32_t active_engines(const struct gen *g, uint32_t site) {
     return n;
 }
 
-/* `base` in the first iteration and step, n more in each. */
-static struct tw_affine threshold(const struct gen *g, uint64_t base, uint32_t n) {
+struct tw_affine order_threshold(const struct gen *g, uint64_t base, uint32_t n) {
     struct tw_affine a = pb_v(base, 0, (uint64_t)n * g->repeat);
     return g->repeat > 1 ? tw_affine_plus(a, V_REPEAT, n) : a;
 }
 
 static void wait_for(struct gen *g, uint32_t semaphore, uint32_t n) {
-    PB_OP(g->b, SEM_WAIT, pb_id(semaphore), pb_num(threshold(g, n, n)));
+    PB_OP(g->b, SEM_WAIT, pb_id(semaphore), pb_num(order_threshold(g, n, n)));
 }
 
 static void release(struct gen *g, uint32_t semaphore) {
@@ -77,8 +76,8 @@ static void close_flags(struct gen *g) {
             for (uint32_t k = 0; op.code == TW_OP_SEM_WAIT && k < g->n_flags; k++) {
                 if (op.operand[0].id == g->flags[k] && op.operand[1].offset.n_terms == 0) {
                     uint32_t old = op.n_words;
-                    op.operand[1].offset = threshold(g, op.operand[1].offset.base,
-                                                     g->flag_count[k][i / TW_ENGINE_COUNT]);
+                    op.operand[1].offset = order_threshold(g, op.operand[1].offset.base,
+                                                           g->flag_count[k][i / TW_ENGINE_COUNT]);
                     pb_splice(g->b, s->site, s->engine, at, old, &op);
                     op.n_words = s->words[at] >> 16;
                 }
@@ -124,6 +123,10 @@ static void begin_section(struct gen *g, const struct tw_section *before) {
     g->n_flags = 0;
     memset(g->flag_count, 0, sizeof g->flag_count);
     memset(g->touch, 0, sizeof g->touch);
+    g->streamed = false;
+    g->credit = below(g, 8) ? 1 + below(g, 2) : below(g, 4);
+    g->valid = pb_semaphore(b, "valid", TW_SEM_VALID, 0, 0);
+    g->ready = pb_semaphore(b, "ready", TW_SEM_READY, 0, g->credit);
     g->rendezvous = pb_semaphore(b, "local", TW_SEM_GATHER, 0, 0);
     pb_semaphore(b, "gather", TW_SEM_GATHER, 0, 0);
     pb_semaphore(b, "release", TW_SEM_RELEASE, 0, 0);
@@ -142,7 +145,11 @@ static void begin_section(struct gen *g, const struct tw_section *before) {
 
 static void fill_section(struct gen *g, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
-        switch (below(g, 22)) {
+        switch (below(g, 24)) {
+        case 22:
+        case 23:
+            order_overlapping_loop(g);
+            break;
         case 0:
         case 1:
         case 2:

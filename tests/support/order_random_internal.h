@@ -38,6 +38,9 @@ struct gen {
     uint32_t by_rows;
     uint32_t plain[N_PLAIN];
     struct fifo fifos[MAX_FIFOS];
+    /* flags of a loop whose iterations overlap: data is there, there is room; once in a section */
+    uint32_t valid, ready, credit;
+    bool streamed;
     uint32_t flags[MAX_FLAGS], flag_count[MAX_FLAGS][PB_SITES];
     struct touch touch[2][PB_SITES];
     uint32_t first_stage, rendezvous;
@@ -72,6 +75,9 @@ static inline uint32_t id(const struct gen *g, uint32_t set) {
     return set + g->b->site;
 }
 
+/* `base` in the first iteration and step, n more in each. */
+struct tw_affine order_threshold(const struct gen *g, uint64_t base, uint32_t n);
+
 /* Transactions: each adds the ops of a handshake or an access to the engines, or nothing if it is
  * not possible. */
 void order_fifo_transaction(struct gen *g);
@@ -82,5 +88,6 @@ void order_resident_read(struct gen *g);
 void order_multicast(struct gen *g);
 void order_flag_loop(struct gen *g);
 void order_nested_loops(struct gen *g);
+void order_overlapping_loop(struct gen *g);
 
 #endif

@@ -363,6 +363,101 @@ void order_flag_loop(struct gen *g) {
     g->out->has_loop = true;
 }
 
+/* Waits in a loop whose iterations overlap; mostly what the handshake needs. */
+static void overlap_wait(struct gen *g, uint32_t semaphore, uint32_t base, uint32_t each,
+                         uint32_t total) {
+    uint32_t wrong = below(g, 16) < g->care ? 0 : below(g, 4);
+    struct tw_affine a = order_threshold(g, wrong == 1 ? base + 1 : base, total);
+    if (wrong != 2) {
+        PB_OP(g->b, SEM_WAIT, pb_id(semaphore),
+              pb_num(tw_affine_plus(a, V_LOOP, wrong == 3 ? each + 1 : each)));
+    }
+}
+
+/* LOAD writes x0 in each iteration, MATH and STORE read it: only when both have told so, LOAD knows
+ * that either has. */
+static void two_readers(struct gen *g, uint32_t site, uint32_t count) {
+    static const uint32_t readers[] = {TW_ENGINE_MATH, TW_ENGINE_STORE};
+    g->streamed = true;
+    before_access(g, 0, site, site * TW_ENGINE_COUNT + TW_ENGINE_LOAD, true);
+    for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
+        loop_begin(g, site, e, TW_NONE, count);
+    }
+    g->depth++;
+    go(g, site, TW_ENGINE_LOAD);
+    overlap_wait(g, g->ready, g->credit, 2, 2 * count);
+    produce(g, id(g, g->plain[0]));
+    PB_OP(g->b, SEM_INC, pb_id(g->valid), pb_id(site), pb_id(1));
+    for (uint32_t r = 0; r < 2; r++) {
+        go(g, site, readers[r]);
+        overlap_wait(g, g->valid, 1, 1, count);
+        consume(g, id(g, g->plain[0]));
+        PB_OP(g->b, SEM_INC, pb_id(g->ready), pb_id(site), pb_id(1));
+    }
+    g->depth--;
+    for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
+        go(g, site, e);
+        pb_end(g->b);
+    }
+    g->touch[0][site] = (struct touch){.written = true,
+                                       .read = true,
+                                       .writer = site * TW_ENGINE_COUNT + TW_ENGINE_LOAD,
+                                       .reader = site * TW_ENGINE_COUNT + TW_ENGINE_STORE};
+    g->out->has_flag = true;
+    g->out->has_loop = true;
+}
+
+/* One engine writes x0, or x0 and x1 in turn, another one reads it, each in a loop of its own; the
+ * writer is ahead as far as the credit lets it. */
+void order_overlapping_loop(struct gen *g) {
+    uint32_t site = below(g, g->sites), n = 1 + below(g, 2), count = 2 + below(g, 3),
+             from = below(g, 2), to = 1 + below(g, 2), total = n * count, late = below(g, 4);
+    if (g->care == 0 || g->streamed || from == to || !is_active(g, site, from) ||
+        !is_active(g, site, to)) {
+        return;
+    }
+    if (from == TW_ENGINE_LOAD && below(g, 4) == 0 && is_active(g, site, TW_ENGINE_MATH) &&
+        is_active(g, site, TW_ENGINE_STORE)) {
+        two_readers(g, site, count);
+        return;
+    }
+    g->streamed = true;
+    for (uint32_t x = 0; x < n; x++) {
+        before_access(g, x, site, site * TW_ENGINE_COUNT + from, true);
+    }
+    loop_begin(g, site, from, TW_NONE, count);
+    loop_begin(g, site, to, TW_NONE, below(g, 24) ? count : count + 1);
+    g->depth++;
+    for (uint32_t x = 0; x < n; x++) {
+        go(g, site, from);
+        if (late != 1) {
+            overlap_wait(g, g->ready, 1 + x, n, total);
+        }
+        produce(g, id(g, g->plain[x]));
+        PB_OP(g->b, SEM_INC, pb_id(g->valid), pb_id(site), pb_id(1));
+        if (late == 1) { /* for room in the next iteration */
+            overlap_wait(g, g->ready, 1 + x + (g->credit ? 1 : 0), n, total);
+        }
+        go(g, site, to);
+        overlap_wait(g, g->valid, 1 + x, n, total);
+        consume(g, id(g, g->plain[x]));
+        PB_OP(g->b, SEM_INC, pb_id(g->ready), pb_id(site), pb_id(1));
+    }
+    g->depth--;
+    go(g, site, from);
+    pb_end(g->b);
+    go(g, site, to);
+    pb_end(g->b);
+    for (uint32_t x = 0; x < n; x++) {
+        g->touch[x][site] = (struct touch){.written = true,
+                                           .read = true,
+                                           .writer = site * TW_ENGINE_COUNT + from,
+                                           .reader = site * TW_ENGINE_COUNT + to};
+    }
+    g->out->has_flag = true;
+    g->out->has_loop = true;
+}
+
 /* A loop in a loop: MATH writes a quarter of x0 in each outer iteration, and reads all of it after
  * the loops, or too early. */
 void order_nested_loops(struct gen *g) {
