@@ -76,6 +76,13 @@ int tw_pipeline_frontend(struct compilation *c, const char *path, tw_error *err)
                        path, c->n_ctx, c->model.h.n_layers, c->model.h.n_kv_heads,
                        c->model.h.head_dim);
     }
+    if (c->target.state_in_sram) {
+        return tw_fail(
+            err, TW_E_UNSUPPORTED,
+            "target %s keeps State in SRAM (key \"state\"); the compiler can keep caches "
+            "in DRAM only",
+            c->target.name);
+    }
     rc = tw_pipeline_check_memory(c, path, err);
     rc = rc ? rc : tw_arch_build(&c->model, &c->graph, err);
     if (rc == 0) {
@@ -123,20 +130,22 @@ static int build_section(struct compilation *c, struct planned *p, uint32_t regi
 /* Carries one plan through to a complete program. */
 static int build_program(struct compilation *c, struct planned *p, const char *name, uint32_t rows,
                          tw_error *err) {
-    uint64_t shared = tw_pin_shared_bytes(&c->graph, rows);
-    if (shared >= c->target.sram_bytes) {
+    uint32_t own = c->target.class_of[TW_HOLDS_PRIVATE];
+    uint64_t shared = tw_pin_shared_bytes(&c->graph, &c->target, own, rows),
+             sram = c->target.class_bytes[own];
+    if (shared >= sram) {
         return tw_fail(err, TW_E_PLACEMENT,
                        "program %s: activations of %u rows need %llu bytes of SRAM, but a site "
                        "of target %s has %llu",
                        name, rows, (unsigned long long)shared, c->target.name,
-                       (unsigned long long)c->target.sram_bytes);
+                       (unsigned long long)sram);
     }
     p->lows = tw_cmem_alloc(&c->mem, c->graph.regions.n * sizeof *p->lows);
     p->sections = tw_cmem_alloc(&c->mem, c->graph.regions.n * sizeof *p->sections);
     int rc = 0;
     /* place everything first: a plan that does not fit fails before any code is generated */
     for (uint32_t r = 0; r < c->graph.regions.n && rc == 0; r++) {
-        rc = place_region(p, r, c->target.sram_bytes - shared, err);
+        rc = place_region(p, r, sram - shared, err);
     }
     for (uint32_t r = 0; r < c->graph.regions.n && rc == 0; r++) {
         rc = build_section(c, p, r, err);

@@ -107,10 +107,6 @@ static void move_stages(struct rewriter *r) {
         s->site = moved_site(r, s->site);
         s->origin = name(r, s->origin);
     }
-    for (uint32_t i = 0; i < f->edges.n; i++) {
-        struct tw_edge *e = TW_VEC_PUSH(r->out->mem, r->out->edges);
-        *e = f->edges.items[i];
-    }
 }
 
 /* ---- code ---- */

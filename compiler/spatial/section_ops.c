@@ -70,10 +70,9 @@ static void reserve_output(const struct site_call *x) {
     }
 }
 
-static void add_load_stage(struct site_call *x, uint32_t stream) {
+static void add_load_stage(struct site_call *x) {
     x->load = tw_section_stage(x->b, TW_STAGE_LOAD, x->site, LOAD, x->op->name, x->c->first_col,
                                x->c->cols, 0);
-    tw_section_edge(x->b, x->load, x->math, buffer(x, stream), TW_HS_CREDIT, TW_NONE, 1);
 }
 
 /* Loads one page of the stream: [offset, offset + bytes) of a tensor. */
@@ -142,12 +141,11 @@ static void emit_matmul(struct site_call *x) {
              page = tw_low_page_panels(x->b->low, w->dtype, w->cols);
     uint32_t full = panels / page, rest = panels % page;
     int engines = 2;
-    add_load_stage(x, x->b->low->streams[x->site].weights);
+    add_load_stage(x);
     if (out->kind == TW_ST_STREAM) {
         engines = 3;
         x->store = tw_section_stage(x->b, TW_STAGE_STORE, x->site, STORE, x->op->name,
                                     x->c->first_col, x->c->cols, 0);
-        tw_section_edge(x->b, x->math, x->store, buffer(x, x->c->out), TW_HS_CREDIT, TW_NONE, 1);
     }
     for (int e = 0; e < engines; e++) {
         uint32_t stage = e == LOAD ? x->load : e == MATH ? x->math : x->store;
@@ -184,7 +182,7 @@ static struct vector load_vector(struct site_call *x, uint32_t input) {
         return (struct vector){tw_section_resident(x->b, x->op->in[input], x->site), where, false};
     }
     uint32_t stream = x->b->low->streams[x->site].vectors;
-    add_load_stage(x, stream);
+    add_load_stage(x);
     load_page(x, stream, input, at(0), (uint64_t)v->cols * 4);
     tw_builder_wait(x->u, x->site, MATH, x->math, buffer(x, stream), 1);
     return (struct vector){buffer(x, stream), at(0), true};
@@ -219,7 +217,7 @@ static void emit_rope_table(struct site_call *x) {
 static void emit_gather(struct site_call *x) {
     uint32_t rows = x->b->low->streams[x->site].rows, fifo = buffer(x, rows);
     const struct tw_storage *out = storage(x, x->c->out);
-    add_load_stage(x, rows);
+    add_load_stage(x);
     tw_builder_reserve(x->u, x->site, LOAD, x->load, fifo, 1);
     uint32_t ids = tw_section_tensor(x->b, x->op->in[1]),
              table = tw_section_tensor(x->b, x->op->in[0]);
@@ -290,7 +288,6 @@ static void emit_kv_append(struct site_call *x) {
     const struct tw_gvalue *state = value(x, 1);
     uint32_t stage = tw_section_stage(x->b, TW_STAGE_STORE, x->site, STORE, x->op->name,
                                       x->c->first_col, x->c->cols, 0);
-    tw_section_edge(x->b, x->math, stage, fifo, TW_HS_CREDIT, TW_NONE, 1);
     tw_builder_push(x->u, x->site, MATH, x->math, fifo, 1);
     tw_builder_wait(x->u, x->site, STORE, stage, fifo, 1);
     struct tw_count pos = positions(x);
@@ -379,7 +376,7 @@ static void emit_attention(struct site_call *x) {
     uint32_t max_blocks = x->b->config->n_positions / TW_KV_BLOCK;
     struct tw_count blocks =
         tw_count_of(tw_builder_trip(x->u, "blocks", "end", TW_KV_BLOCK, max_blocks), max_blocks);
-    add_load_stage(x, x->b->low->streams[x->site].cache);
+    add_load_stage(x);
     attention_load(x, first_kv, last_kv, blocks);
     attention_math(x, first_kv, last_kv, blocks);
 }
@@ -449,9 +446,6 @@ static void emit_send(struct tw_section_builder *b, const struct tw_send *s) {
         tw_section_stage(b, TW_STAGE_STORE, s->site, STORE, origin, s->first_col, s->cols, 0);
     uint32_t math =
         tw_section_stage(b, TW_STAGE_COMPUTE, s->site, MATH, origin, s->first_col, s->cols, 0);
-    tw_section_edge(b, math, stage, fifo, TW_HS_CREDIT, TW_NONE, 1);
-    b->sender_stage[s->step] =
-        b->sender_stage[s->step] == TW_NONE ? stage : b->sender_stage[s->step];
     struct tw_affine from = at(tw_storage_col(src, s->first_col)),
                      to = at(tw_storage_col(dst, s->first_col));
     if (s->staging != TW_NONE) {
@@ -478,12 +472,9 @@ static void emit_send(struct tw_section_builder *b, const struct tw_send *s) {
 static void emit_recv(struct tw_section_builder *b, uint32_t site, uint32_t step) {
     const struct tw_mstep *s = &b->low->region->steps.items[step];
     const struct tw_gvalue *v = &b->graph->values.items[b->low->region->values.items[s->out].value];
-    uint32_t dst = tw_section_buffer(b, b->low->storage_of[s->out * b->low->n_sites + site], site);
     uint32_t stage =
         tw_section_stage(b, TW_STAGE_RECV, site, MATH,
                          tw_cmem_printf(b->u->mem, "%s.exchange", v->name), 0, v->cols, 0);
-    tw_section_edge(b, b->sender_stage[step], stage, dst, TW_HS_SEMAPHORE, b->exchange_sem[step],
-                    b->low->senders[step]);
     tw_builder_sem_wait(b->u, site, MATH, stage, b->exchange_sem[step],
                         tw_builder_threshold(b->u, b->low->senders[step]));
 }

@@ -85,40 +85,6 @@ int tw_builder_tensor_uses(const struct tw_builder *u, struct tw_use **uses, tw_
     return each_op(u, visit_tensors, &w, err);
 }
 
-/* ---- requirements ---- */
-
-static int visit_kinds(void *ctx, const struct tw_op *op) {
-    struct tw_needs *n = ctx;
-    n->ops |= (uint64_t)1 << op->code;
-    return 0;
-}
-
-int tw_builder_needs(const struct tw_builder *u, struct tw_needs *needs, tw_error *err) {
-    memset(needs, 0, sizeof *needs);
-    needs->chips = u->target->n_chips;
-    for (uint32_t i = 0; i < u->tensors.n; i++) {
-        needs->dtypes |= 1u << u->tensors.items[i].dtype;
-    }
-    for (uint32_t i = 0; i < u->buffers.n; i++) {
-        const struct tw_buffer *b = &u->buffers.items[i];
-        uint64_t end = b->offset + b->pages * b->page_bytes;
-        needs->dtypes |= 1u << b->dtype;
-        needs->sram_bytes = end > needs->sram_bytes ? end : needs->sram_bytes;
-    }
-    const struct tw_program mesh = {.mesh_width = u->target->width,
-                                    .mesh_height = u->target->height};
-    uint32_t *words = tw_cmem_alloc(u->mem, (u->n_sites + 1) * sizeof *words);
-    for (uint32_t i = 0; i < u->semaphores.n; i++) {
-        const struct tw_group *g = &u->groups.items[u->semaphores.items[i].group];
-        for (uint32_t k = 0; k < tw_group_size(g); k++) {
-            uint32_t site = tw_group_site(&mesh, g, k);
-            words[site]++;
-            needs->words = words[site] > needs->words ? words[site] : needs->words;
-        }
-    }
-    return each_op(u, visit_kinds, needs, err);
-}
-
 /* ---- loops ---- */
 
 struct loop_ids {

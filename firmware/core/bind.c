@@ -91,6 +91,12 @@ uint8_t *tw_bind_tensor(const struct tw_machine_config *config, uint32_t tensor,
     return config->map(config->ctx, config->bind[t->bind_first + instance], t->bytes);
 }
 
+void tw_bind_copy_window(const struct tw_window *w, const uint8_t *instance, uint8_t *page) {
+    for (uint64_t i = 0; i < w->rows; i++) {
+        memcpy(page + i * w->row_bytes, instance + w->first + i * w->stride, (size_t)w->row_bytes);
+    }
+}
+
 static int find_minimum(void *ctx, const struct tw_text_place *at, const struct tw_op *op,
                         struct tw_fault *fault) {
     uint32_t *min = ctx;

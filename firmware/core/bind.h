@@ -82,6 +82,9 @@ static inline uint32_t tw_bind_count(const struct tw_operand *x, const uint32_t 
  * it does not lie in device memory. */
 uint8_t *tw_bind_tensor(const struct tw_machine_config *config, uint32_t tensor, uint64_t instance);
 
+/* Copies the window of an instance to a page, without gaps. */
+void tw_bind_copy_window(const struct tw_window *w, const uint8_t *instance, uint8_t *page);
+
 /* Finds the minimum of each trip that the program's ops allow: 1 where it is the row count of a
  * LAST_ROW, which needs a last row, else 0. `min` has an entry for each trip. Faults as
  * tw_text_walk. */

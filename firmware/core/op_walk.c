@@ -25,19 +25,25 @@ static bool tensor_ok(const struct tw_machine_config *config, const struct tw_te
            (t->bind_count == 0 || end <= config->n_bind);
 }
 
-/* Returns true if a RESIDENT buffer has a page for each instance of its Param. */
-static bool param_ok(const struct tw_program *p, const struct tw_buffer *b) {
-    const struct tw_tensor *t = tw_buffer_param(p, b);
-    return !t ||
-           (b->kind == TW_BUF_RESIDENT && b->pages == t->bind_count && b->page_bytes >= t->bytes);
+/* Returns true if a buffer that keeps a Param or State has a page for each instance, and the page
+ * has room for the window, which lies inside the instance. */
+static bool pinned_ok(const struct tw_program *p, const struct tw_buffer *b) {
+    const struct tw_tensor *t = tw_buffer_pinned(p, b);
+    if (!t) {
+        return true;
+    }
+    struct tw_window w = tw_buffer_window(t, b);
+    return b->kind == TW_BUF_RESIDENT && b->pages == t->bind_count &&
+           b->page_bytes >= tw_window_bytes(&w) && tw_window_inside(&w, t->bytes) &&
+           (t->role == TW_ROLE_PARAM || (tw_window_contiguous(&w) && b->sibling_base == TW_NONE));
 }
 
 static bool buffer_ok(const struct tw_program *p, const struct tw_buffer *b) {
     uint64_t bytes;
-    return param_ok(p, b) && b->site < p->n_sites && b->kind <= TW_BUF_SCRATCH && b->pages > 0 &&
-           b->page_bytes > 0 && b->dtype < TW_DT_COUNT &&
+    return pinned_ok(p, b) && b->site < p->n_sites && b->kind <= TW_BUF_SCRATCH && b->pages > 0 &&
+           b->page_bytes > 0 && b->dtype < TW_DT_COUNT && b->mem_class < TW_MEM_CLASSES &&
            tw_mul_u64(b->pages, b->page_bytes, &bytes) &&
-           tw_range_ok(b->offset, bytes, p->sram_bytes) && b->offset % 4 == 0 &&
+           tw_range_ok(b->offset, bytes, p->sram_bytes[b->mem_class]) && b->offset % 4 == 0 &&
            b->page_bytes % 4 == 0 && b->producer < TW_ENGINE_COUNT && b->consumer < TW_ENGINE_COUNT;
 }
 
@@ -60,7 +66,8 @@ static bool siblings_ok(const struct tw_program *p, uint32_t id) {
     const struct tw_buffer *first = &p->buffers[b->sibling_base];
     return first->sibling_base == b->sibling_base && first->group == b->group &&
            first->offset == b->offset && first->page_bytes == b->page_bytes &&
-           first->pages == b->pages && first->dtype == b->dtype && first->kind == b->kind;
+           first->pages == b->pages && first->dtype == b->dtype && first->kind == b->kind &&
+           first->mem_class == b->mem_class;
 }
 
 static int check_tables(const struct tw_machine_config *config, struct tw_fault *fault) {
@@ -76,7 +83,7 @@ static int check_tables(const struct tw_machine_config *config, struct tw_fault 
     }
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         if (!buffer_ok(p, &p->buffers[i]) || !siblings_ok(p, i)) {
-            return bad(fault, "BadTable", i, p->buffers[i].offset, p->sram_bytes);
+            return bad(fault, "BadTable", i, p->buffers[i].offset, p->sram_bytes[0]);
         }
     }
     for (uint32_t i = 0; i < p->n_semaphores; i++) {

@@ -42,16 +42,27 @@ static void buffer_access(struct explore *x, const struct strict_engine *e,
         write = true;
         extent = tw_extent_make(1, b->pages * b->page_bytes, 0);
     }
-    add_access(x, x->s->sram[b->site] + b->offset + at, extent, write);
+    const struct tw_tensor *state = tw_buffer_state(x->config.program, b);
+    if (state) { /* kept in the memory of its binding rows */
+        struct tw_window w = tw_buffer_window(state, b);
+        uint8_t *base = tw_bind_tensor(&x->config, b->tensor, at / b->page_bytes);
+        if (base) { /* else the op will fault whenever it runs */
+            add_access(x, base + w.first + at % b->page_bytes, extent, write);
+        }
+        return;
+    }
+    add_access(x, x->s->sram[strict_class(b)] + b->offset + at, extent, write);
 }
 
 static void multicast_access(struct explore *x, const struct strict_engine *e,
                              const struct tw_op *op, struct tw_extent extent) {
     const struct tw_operand *o = &op->operand[TW_MCAST_destination];
-    uint64_t at = x->config.program->buffers[o->id].offset + tw_affine_value(&o->offset, e->vars);
+    const struct tw_buffer *b = &x->config.program->buffers[o->id];
+    uint64_t at = b->offset + tw_affine_value(&o->offset, e->vars);
     for (uint32_t site = 0; site < x->config.program->n_sites; site++) {
         if (tw_group_has(x->config.program, op->operand[TW_MCAST_group].id, site)) {
-            add_access(x, x->s->sram[site] + at, extent, true);
+            add_access(x, x->s->sram[(uint64_t)site * TW_MEM_CLASSES + b->mem_class] + at, extent,
+                       true);
         }
     }
 }
@@ -119,7 +130,7 @@ static void pop_accesses(struct explore *x, const struct tw_op *op) {
     n = n < b->pages ? n : b->pages;
     for (uint32_t i = 0; i < n; i++) {
         uint64_t page = (x->pops[fifo] + i) % b->pages;
-        add_access(x, x->s->sram[b->site] + b->offset + page * b->page_bytes,
+        add_access(x, x->s->sram[strict_class(b)] + b->offset + page * b->page_bytes,
                    tw_extent_make(1, b->page_bytes, 0), true);
     }
 }

@@ -225,19 +225,32 @@ static inline uint64_t tw_cache_head_bytes(const struct tw_tensor *t) {
 
 enum tw_buffer_kind {
     TW_BUF_FIFO = 0, /* ring of pages; one producer engine, one consumer engine on its site */
-    /* one page (a Param: one per instance); accesses are ordered by program order, flags,
+    /* one page (a Param or State: one per instance); accesses are ordered by program order, flags,
      * rendezvous */
     TW_BUF_RESIDENT = 1,
     TW_BUF_SCRATCH = 2 /* one page, used by one engine only */
 };
 
-/* Bytes of a site's SRAM: [offset, offset + pages*page_bytes). If `sibling_base` is not TW_NONE,
- * the buffer belongs to a set with one member on each site of `group`: the members have consecutive
- * ids from sibling_base on, in order of the group's sites (tw_buffer_sibling), and equal offset,
- * dtype and size, so that a multicast can address them by one number; otherwise `group` is 0.
- * `tensor` is the Activation of which the buffer holds a copy, or a Param: the buffer is then
- * RESIDENT with one page per instance, filled by the device before the first step and never written
- * by an op. */
+/* A site's SRAM is divided into memory classes (plain, interleaved: the target names them), each
+ * with addresses of its own from 0 on. Class 0 exists everywhere. */
+#define TW_MEM_CLASSES 4u
+
+/* Bytes of one memory class of a site's SRAM: [offset, offset + pages*page_bytes). If
+ * `sibling_base` is not TW_NONE, the buffer belongs to a set with one member on each site of
+ * `group`: the members have consecutive ids from sibling_base on, in order of the group's sites
+ * (tw_buffer_sibling), and equal class, offset, dtype and size, so that a multicast can address
+ * them by one number; otherwise `group` is 0.
+ *
+ * `tensor` is the Activation of which the buffer holds a copy, or a Param or State that is pinned:
+ * the buffer is then RESIDENT, with one page per instance of the tensor, and a page holds the
+ * window of the instance that the window_ fields describe, without gaps, then padding:
+ *   window_rows rows of window_row_bytes bytes, the first at byte window_first of the instance, the
+ *   next one window_stride bytes further; all 0: the whole instance.
+ * The device fills a pinned Param when it loads the program, and no op writes it. The bytes of a
+ * pinned State live in the buffer, have the State's initial value when the memory that its binding
+ * rows name is new, and stay from step to step; its window is contiguous, no other buffer holds the
+ * same bytes, and no op names the tensor itself. The memory of the rows is where a device keeps the
+ * State of a session while programs of another one run. */
 struct tw_buffer {
     uint32_t name;
     uint32_t site;
@@ -249,8 +262,11 @@ struct tw_buffer {
     uint64_t offset;
     uint32_t sibling_base;
     uint32_t tensor;
+    uint64_t window_first;
+    uint64_t window_stride; /* 0 if there is one row */
+    uint32_t window_rows, window_row_bytes;
 };
-TW_STATIC_ASSERT(sizeof(struct tw_buffer) == 48, "buffer record");
+TW_STATIC_ASSERT(sizeof(struct tw_buffer) == 72, "buffer record");
 
 enum tw_sem_role { TW_SEM_READY = 0, TW_SEM_VALID = 1, TW_SEM_GATHER = 2, TW_SEM_RELEASE = 3 };
 
@@ -318,17 +334,6 @@ struct tw_stage {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_stage) == 32, "stage record");
 
-/* An ordering edge between two stages through a buffer, and the handshake that implements it. */
-enum tw_handshake { TW_HS_CREDIT = 0, TW_HS_SEMAPHORE = 1, TW_HS_BARRIER = 2 };
-struct tw_edge {
-    uint32_t from, to; /* stages */
-    uint32_t buffer;
-    uint32_t handshake;
-    uint32_t semaphore; /* TW_NONE for credit */
-    uint32_t count;     /* increments that a receiver waits for in each epoch */
-};
-TW_STATIC_ASSERT(sizeof(struct tw_edge) == 24, "edge record");
-
 /* The ids that belong to a section, and the semaphores of the rendezvous that closes it (TW_NONE:
  * not closed). `repeat` is the number of iterations of the section's loop, one per binding row of
  * its instances; 1: no loop. */
@@ -338,11 +343,10 @@ struct tw_section {
     uint32_t first_buffer, n_buffers;
     uint32_t first_semaphore, n_semaphores;
     uint32_t first_stage, n_stages;
-    uint32_t first_edge, n_edges;
     uint32_t local, gather, release; /* rendezvous semaphores */
     uint32_t reserved;
 };
-TW_STATIC_ASSERT(sizeof(struct tw_section) == 56, "section record");
+TW_STATIC_ASSERT(sizeof(struct tw_section) == 48, "section record");
 
 enum tw_engine { TW_ENGINE_LOAD = 0, TW_ENGINE_MATH = 1, TW_ENGINE_STORE = 2, TW_ENGINE_COUNT = 3 };
 
@@ -373,15 +377,14 @@ struct tw_program {
     uint32_t strings_bytes;
     uint32_t rows; /* maximum number of tokens per step */
     uint32_t n_sites, mesh_width, mesh_height, n_chips;
-    uint64_t sram_bytes; /* SRAM of one site */
-    uint32_t n_tensors, n_buffers, n_semaphores, n_groups, n_trips, n_stages, n_edges, n_sections;
+    uint64_t sram_bytes[TW_MEM_CLASSES]; /* of one site, by memory class; 0: there is none */
+    uint32_t n_tensors, n_buffers, n_semaphores, n_groups, n_trips, n_stages, n_sections;
     const struct tw_tensor *tensors;
     const struct tw_buffer *buffers;
     const struct tw_semaphore *semaphores;
     const struct tw_group *groups;
     const struct tw_trip *trips;
     const struct tw_stage *stages;
-    const struct tw_edge *edges;
     const struct tw_section *sections;
     const struct tw_stream *streams;
 };
@@ -438,11 +441,51 @@ static inline uint32_t tw_buffer_sibling(const struct tw_program *p, const struc
     return b->sibling_base + tw_group_number(p, &p->groups[b->group], site);
 }
 
-/* Returns the Param that a buffer holds in SRAM, or NULL. */
+/* Returns the Param or State that a buffer holds in SRAM; the Param; the State; NULL if it holds
+ * none. */
+static inline const struct tw_tensor *tw_buffer_pinned(const struct tw_program *p,
+                                                       const struct tw_buffer *b) {
+    const struct tw_tensor *t = b->tensor < p->n_tensors ? &p->tensors[b->tensor] : NULL;
+    return t && (t->role == TW_ROLE_PARAM || t->role == TW_ROLE_STATE) ? t : NULL;
+}
 static inline const struct tw_tensor *tw_buffer_param(const struct tw_program *p,
                                                       const struct tw_buffer *b) {
-    const struct tw_tensor *t = b->tensor < p->n_tensors ? &p->tensors[b->tensor] : NULL;
+    const struct tw_tensor *t = tw_buffer_pinned(p, b);
     return t && t->role == TW_ROLE_PARAM ? t : NULL;
+}
+static inline const struct tw_tensor *tw_buffer_state(const struct tw_program *p,
+                                                      const struct tw_buffer *b) {
+    const struct tw_tensor *t = tw_buffer_pinned(p, b);
+    return t && t->role == TW_ROLE_STATE ? t : NULL;
+}
+
+/* What a pinned buffer holds of each instance of its tensor: `rows` rows of row_bytes bytes, from
+ * byte `first` on. */
+struct tw_window {
+    uint64_t first, stride, row_bytes, rows;
+};
+static inline struct tw_window tw_buffer_window(const struct tw_tensor *t,
+                                                const struct tw_buffer *b) {
+    struct tw_window whole = {0, 0, t->bytes, 1};
+    struct tw_window part = {b->window_first, b->window_stride, b->window_row_bytes,
+                             b->window_rows};
+    return b->window_rows ? part : whole;
+}
+/* Returns the bytes of a window; UINT64_MAX if they are that many or more. */
+static inline uint64_t tw_window_bytes(const struct tw_window *w) {
+    return w->row_bytes && w->rows > UINT64_MAX / w->row_bytes ? UINT64_MAX
+                                                               : w->rows * w->row_bytes;
+}
+/* Returns 1 if the window has bytes, and all of them are in an instance of that size. */
+static inline int tw_window_inside(const struct tw_window *w, uint64_t bytes) {
+    uint64_t steps = w->rows ? w->rows - 1 : 0;
+    return w->rows > 0 && w->row_bytes > 0 && w->row_bytes <= bytes &&
+           w->first <= bytes - w->row_bytes &&
+           (steps == 0 || w->stride <= (bytes - w->row_bytes - w->first) / steps);
+}
+/* Returns 1 if the window's rows follow each other without gaps in the instance. */
+static inline int tw_window_contiguous(const struct tw_window *w) {
+    return w->rows == 1 || w->stride == w->row_bytes;
 }
 
 #ifdef __cplusplus

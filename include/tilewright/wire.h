@@ -139,7 +139,7 @@ TW_STATIC_ASSERT(sizeof(struct tw_wire_identity) == 144, "identity");
 
 /* Longest answer to DESCRIBE: the canonical JSON of a target, not terminated; its name is the
  * identity's. */
-#define TW_WIRE_MAX_DESCRIPTION 1024u
+#define TW_WIRE_MAX_DESCRIPTION 2048u
 
 enum tw_wire_alloc_flags { TW_WIRE_ALLOC_ZERO = 1 };
 /* Request of ALLOC. */

@@ -48,7 +48,7 @@ int tw_bundle_check_rules(struct tw_bundle *bundle, struct tw_verify_report *rep
         add_report(report, &one);
     }
     if (rc == 0) {
-        rc = tw_same_params(bundle->programs, bundle->n_programs, err);
+        rc = tw_same_pinned(bundle->programs, bundle->n_programs, err);
         if (rc == TW_E_VERIFY && report) {
             report->failed_rule = TW_ORDER_memory_apart;
         }

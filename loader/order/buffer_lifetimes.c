@@ -51,7 +51,7 @@ void tw_buffer_lifetimes(const struct tw_program *p, struct tw_life *lifetimes) 
         if (set < i) { /* else it is the first one, or none */
             lifetimes[i] = lifetimes[set];
         }
-        if (p->n_sections && tw_buffer_param(p, &p->buffers[i])) {
+        if (p->n_sections && tw_buffer_pinned(p, &p->buffers[i])) {
             lifetimes[i] = (struct tw_life){0, p->n_sections - 1};
         }
     }

@@ -272,8 +272,7 @@ static int parse_line(struct tw_parser *p, bool *more) {
             return parse_record(p, (enum tw_text_table)table);
         }
     }
-    return tw_parse_expected(
-        p, "tensor, buffer, group, semaphore, trip, section, stage, edge or stream");
+    return tw_parse_expected(p, "tensor, buffer, group, semaphore, trip, section, stage or stream");
 }
 
 /* Points the view at the tables, which are complete and no longer move. */

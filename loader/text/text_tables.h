@@ -54,7 +54,6 @@ enum tw_text_table {
     TW_TEXT_TRIPS,
     TW_TEXT_SECTIONS,
     TW_TEXT_STAGES,
-    TW_TEXT_EDGES,
     TW_TEXT_STREAM,
     TW_TEXT_TABLE_COUNT
 };

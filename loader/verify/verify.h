@@ -20,8 +20,8 @@
       "waits")                                                                                     \
     X(3, engine_runs_op, "the engine may run the op")                                              \
     X(4, buffer_placed,                                                                            \
-      "buffers lie inside their site's SRAM, aligned to 64; siblings agree, one on each site of "  \
-      "their group")                                                                               \
+      "buffers lie inside their memory class, aligned to 64; siblings agree, one on each site of " \
+      "their group; windows lie inside their tensor")                                              \
     X(5, fifo_ends,                                                                                \
       "one producer and one consumer engine per FIFO, both on its site; one engine per scratch "   \
       "buffer")                                                                                    \
@@ -46,8 +46,7 @@
     X(15, rendezvous_shape,                                                                        \
       "a closing section's rendezvous gathers every site and releases every engine")               \
     X(16, sections_partition,                                                                      \
-      "sections partition the ids of buffers, semaphores, stages and edges; the last section "     \
-      "closes")                                                                                    \
+      "sections partition the ids of buffers, semaphores and stages; the last section closes")     \
     X(17, regions_apart,                                                                           \
       "what an op writes overlaps nothing else it touches, unless it works in place")
 

@@ -20,6 +20,7 @@
 #define TW_VF_WORDS_FREE (1u << 17)
 #define TW_VF_WORDS_PER_STREAM_WORD 4u
 #define TW_VF_MAX_WORDS_OF_SEMAPHORES (1u << 24)
+#define TW_VF_MAX_SRAM ((uint64_t)1 << 40) /* bytes of a memory class */
 #define TW_VF_MAX_REGIONS 5u
 
 /* The current place: an op of a stream, or (object != NULL) a record of a table. */
@@ -127,8 +128,10 @@ struct tw_verifier {
     struct tw_vf_sem *sems;
     struct tw_vf_section *sections;
     uint64_t *words;
-    uint8_t *written; /* tensor: a WRITE names it */
-    uint32_t n_words;
+    uint8_t *written;  /* tensor: a WRITE names it */
+    uint8_t *in_sram;  /* tensor: a State that lives in SRAM */
+    uint32_t *windows; /* buffers that hold windows of State; tw_vf_tables sorts them */
+    uint32_t n_words, n_windows;
     uint32_t key_positions; /* positions that the longest key cache has */
     uint32_t n_closing, n_active_sites;
     /* the stream being walked */

@@ -64,8 +64,12 @@ static unsigned long long end_of(const struct tw_vf_data *d, uint32_t n) {
 /* A region of a ring must stay in one page: terms that step by whole pages choose the page, the
  * others stay in it. */
 static int check_one_page(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
-    const struct tw_tensor *param = tw_buffer_param(v->program, d->buffer[n]);
-    uint64_t page = d->buffer[n]->page_bytes, held = param ? param->bytes : page, lo, hi;
+    const struct tw_tensor *pinned = tw_buffer_pinned(v->program, d->buffer[n]);
+    uint64_t page = d->buffer[n]->page_bytes, held = page, lo, hi;
+    if (pinned) {
+        struct tw_window w = tw_buffer_window(pinned, d->buffer[n]);
+        held = tw_window_bytes(&w);
+    }
     struct tw_affine in_page = tw_affine_const(d->region[n]->offset.base % page);
     const struct tw_affine *a = &d->region[n]->offset;
     for (uint32_t i = 0; i < a->n_terms; i++) {
@@ -107,11 +111,13 @@ static int check_fifo_region(struct tw_verifier *v, const struct tw_vf_data *d, 
     return check_one_page(v, d, n);
 }
 
-/* Checks a Param in SRAM: an access stays in one instance and does not write. */
-static int check_resident_param(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
+/* Checks a Param or State in SRAM: an access stays in the window of one instance, and does not
+ * write a Param. */
+static int check_pinned_region(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
     const struct tw_buffer *b = d->buffer[n];
     tw_vf_count(v, TW_RULE_roles_kept);
-    if (!tw_demand_role(d->region[n]->kind, d->region_demand[n], TW_ROLE_PARAM)) {
+    if (tw_buffer_param(v->program, b) &&
+        !tw_demand_role(d->region[n]->kind, d->region_demand[n], TW_ROLE_PARAM)) {
         return tw_vf_fail(v, TW_RULE_roles_kept, "writes buffer %u (%s), which keeps a param",
                           d->region[n]->id, tw_program_string(v->program, b->name));
     }
@@ -163,6 +169,13 @@ static int check_role(struct tw_verifier *v, const struct tw_vf_data *d, uint32_
     if (v->op.code == TW_OP_WRITE && t->packing != TW_PACK_ROW) {
         return tw_vf_fail(v, TW_RULE_operand_types, "writes rows into a tensor packed as %u",
                           t->packing);
+    }
+    if (v->in_sram[d->region[n]->id]) {
+        return tw_vf_fail(v, TW_RULE_roles_kept,
+                          "%s tensor %u (%s), a state that lives in SRAM: only its buffers may be "
+                          "named",
+                          writes ? "writes" : "reads", d->region[n]->id,
+                          tw_program_string(v->program, t->name));
     }
     v->written[d->region[n]->id] |= writes;
     return 0;
@@ -297,7 +310,7 @@ static bool same_place(const struct tw_vf_data *d, uint32_t a, uint32_t b) {
 }
 
 static bool memory_apart(const struct tw_buffer *a, const struct tw_buffer *b) {
-    return a->offset + a->pages * a->page_bytes <= b->offset ||
+    return a->mem_class != b->mem_class || a->offset + a->pages * a->page_bytes <= b->offset ||
            b->offset + b->pages * b->page_bytes <= a->offset;
 }
 
@@ -348,9 +361,9 @@ int tw_vf_regions(struct tw_verifier *v, struct tw_vf_data *d) {
         }
         tw_vf_count(v, TW_RULE_region_in_buffer);
         TW_ASSERT(d->buffer[n]); /* tw_vf_operands sets one of the two */
-        rc = d->buffer[n]->kind == TW_BUF_FIFO           ? check_fifo_region(v, d, n)
-             : tw_buffer_param(v->program, d->buffer[n]) ? check_resident_param(v, d, n)
-                                                         : check_plain_region(v, d, n);
+        rc = d->buffer[n]->kind == TW_BUF_FIFO            ? check_fifo_region(v, d, n)
+             : tw_buffer_pinned(v->program, d->buffer[n]) ? check_pinned_region(v, d, n)
+                                                          : check_plain_region(v, d, n);
     }
     if (!rc && v->op.code == TW_OP_READ) {
         record_alignment(v);

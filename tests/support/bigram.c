@@ -109,7 +109,7 @@ void bigram_init(struct bigram *b) {
                                      .mesh_width = 1,
                                      .mesh_height = 1,
                                      .n_chips = 1,
-                                     .sram_bytes = 4096,
+                                     .sram_bytes = {4096},
                                      .n_tensors = 4,
                                      .n_buffers = 2,
                                      .n_trips = 1,

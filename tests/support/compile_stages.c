@@ -33,7 +33,7 @@ uint64_t pipeline_budget(const struct pipeline *p, uint32_t rows) {
         shared +=
             g->shared ? (g->token_rows ? rows : 1) * ((uint64_t)g->cols * 4 + 127) / 64 * 64 : 0;
     }
-    return shared < p->target.sram_bytes ? p->target.sram_bytes - shared : 0;
+    return shared < p->target.class_bytes[0] ? p->target.class_bytes[0] - shared : 0;
 }
 
 int pipeline_low(const struct tw_mid *mid, uint32_t region, uint64_t budget, struct tw_low *out,

@@ -29,7 +29,6 @@ struct pb {
     struct tw_group groups[PB_MAX];
     struct tw_trip trips[PB_MAX];
     struct tw_stage stages[PB_MAX];
-    struct tw_edge edges[PB_MAX];
     struct tw_section sections[PB_MAX];
     struct tw_stream streams[PB_SITES * TW_ENGINE_COUNT];
     uint32_t (*words)[PB_WORDS]; /* of each stream */
@@ -67,14 +66,13 @@ static inline struct pb *pb_new_chips(const char *name, uint32_t chips, uint32_t
                                .mesh_width = width,
                                .mesh_height = height,
                                .n_chips = chips,
-                               .sram_bytes = 1u << 20,
+                               .sram_bytes = {1u << 20},
                                .tensors = b->tensors,
                                .buffers = b->buffers,
                                .semaphores = b->semaphores,
                                .groups = b->groups,
                                .trips = b->trips,
                                .stages = b->stages,
-                               .edges = b->edges,
                                .sections = b->sections,
                                .streams = b->streams};
     for (uint32_t i = 0; i < n_sites * TW_ENGINE_COUNT; i++) {
@@ -152,7 +150,7 @@ static inline uint32_t pb_buffer(struct pb *b, uint32_t site, enum tw_buffer_kin
                                         .sibling_base = TW_NONE,
                                         .tensor = TW_NONE};
     b->sram_next[site] += (pages * page_bytes + 63) / 64 * 64;
-    pb_require(b->sram_next[site] <= b->p.sram_bytes, "the SRAM of a site is full");
+    pb_require(b->sram_next[site] <= b->p.sram_bytes[0], "the SRAM of a site is full");
     return id;
 }
 

@@ -48,7 +48,9 @@
     X(TIMES, "loop counts", times)              \
     X(BIND, "binding rows", bindings)           \
     X(PLACE, "places of binding rows", places)  \
-    X(ROLE, "roles and bindings", roles)
+    X(ROLE, "roles and bindings", roles)        \
+    X(WINDOW, "windows of tensors", windows)    \
+    X(CLASS, "memory classes", classes)
 
 enum order_op_class {
 #define TW_X(id, name) ORDER_##id,

@@ -360,10 +360,10 @@ static void alter_group(struct tw_program *p, struct tw_group *copy, uint64_t *s
 }
 
 static void alter_shape(struct tw_program *p, uint64_t *seed, char *what, size_t size) {
-    uint32_t r = random_below(seed, 4);
+    uint32_t r = random_below(seed, 4), c = random_below(seed, TW_MEM_CLASSES);
     switch (r) {
     case 0:
-        p->sram_bytes = order_tweak(p->sram_bytes, seed);
+        p->sram_bytes[c] = order_tweak(p->sram_bytes[c], seed);
         break;
     case 1:
         p->rows = (uint32_t)order_tweak(p->rows, seed);

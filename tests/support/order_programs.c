@@ -164,10 +164,11 @@ bool order_program_make_small(uint64_t seed, struct order_program *x, tw_error *
     snprintf(x->name, sizeof x->name, "small %llu", (unsigned long long)seed);
     x->small = order_small_program(seed);
     x->program = x->small.b->p;
-    x->program.sram_bytes = 0;
+    x->program.sram_bytes[0] = 0;
     for (uint32_t s = 0; s < x->program.n_sites; s++) {
         uint64_t used = x->small.b->sram_next[s] + 256;
-        x->program.sram_bytes = used > x->program.sram_bytes ? used : x->program.sram_bytes;
+        x->program.sram_bytes[0] =
+            used > x->program.sram_bytes[0] ? used : x->program.sram_bytes[0];
     }
     for (uint32_t s = 0; s < ORDER_N_SCENARIOS; s++) {
         x->scenario[s] = (struct order_scenario){2, {{0, 2 - s, 0, 4, 0}, {0, s % 2, 0, 4, 0}}};

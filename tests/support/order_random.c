@@ -86,6 +86,40 @@ static void close_flags(struct gen *g) {
     }
 }
 
+/* The window has two half rows of T_IN; the State is cut into a row for each site, in two
+ * instances. */
+static void make_pinned(struct gen *g) {
+    struct pb *b = g->b;
+    g->window = b->p.n_buffers;
+    g->kept = g->window + g->sites;
+    for (uint32_t i = 0; i < 2 * g->sites; i++) {
+        bool kept = i >= g->sites;
+        uint32_t site = i % g->sites;
+        struct tw_buffer *f = &b->buffers[pb_buffer(b, site, TW_BUF_RESIDENT, kept ? 2 : 1, PAGE)];
+        b->sram_next[site] -= (kept ? 2u : 1u) * PAGE; /* not in class 0 */
+        f->mem_class = CLASS_PINNED;
+        f->offset = kept ? PAGE : 0;
+        f->tensor = kept ? T_KEPT : T_IN;
+        f->window_first = kept ? site * PAGE : PAGE / 2 + site * PAGE;
+        f->window_rows = kept ? 1 : 2;
+        f->window_row_bytes = kept ? PAGE : PAGE / 2;
+        f->window_stride = kept ? 0 : 2 * PAGE;
+    }
+    b->p.sram_bytes[CLASS_PINNED] = b->p.sram_bytes[CLASS_OTHER] = CLASS_BYTES;
+}
+
+/* Half of the sets of the section go to another class, to the places that they have. */
+static void spread_classes(struct gen *g, const struct tw_section *s) {
+    for (uint32_t i = s->first_buffer; i < g->b->p.n_buffers; i++) {
+        struct tw_buffer *f = &g->b->buffers[i];
+        bool other = (g->b->p.n_buffers + f->sibling_base / g->sites * 7 / 4) & 1;
+        if (f->sibling_base != TW_NONE && other &&
+            f->offset + f->pages * f->page_bytes <= CLASS_BYTES) {
+            f->mem_class = CLASS_OTHER;
+        }
+    }
+}
+
 static void begin_section(struct gen *g, const struct tw_section *before) {
     struct pb *b = g->b;
     struct tw_section s = {.name = pb_string(b, "s"), .repeat = g->repeat};
@@ -94,6 +128,10 @@ static void begin_section(struct gen *g, const struct tw_section *before) {
     s.first_stage = before ? before->first_stage + before->n_stages : 0;
     uint32_t count = 1 + below(g, MAX_FIFOS - 1);
     bool shared = before && below(g, 2); /* over the memory of the previous section */
+    if (!before) {
+        make_pinned(g);
+    }
+    uint32_t first_set = b->p.n_buffers;
     g->plain[X0] = pb_buffers(b, "x0", TW_BUF_RESIDENT, TW_DT_F32, 1, PAGE);
     g->plain[X1] = pb_buffers(b, "x1", TW_BUF_RESIDENT, TW_DT_F32, 1, PAGE);
     g->plain[SCRATCH] = pb_buffers(b, "s", TW_BUF_SCRATCH, TW_DT_F32, 1, PAGE);
@@ -110,13 +148,14 @@ static void begin_section(struct gen *g, const struct tw_section *before) {
         g->fifos[0] = g->before;
     }
     g->before = g->fifos[0];
-    uint64_t base = b->buffers[s.first_buffer].offset;
-    for (uint32_t i = s.first_buffer; shared && i < b->p.n_buffers; i++) {
+    uint64_t base = b->buffers[first_set].offset;
+    for (uint32_t i = first_set; shared && i < b->p.n_buffers; i++) {
         b->buffers[i].offset -= base;
     }
     for (uint32_t site = 0; shared && site < b->p.n_sites; site++) {
         b->sram_next[site] -= base; /* the next buffers are placed after these */
     }
+    spread_classes(g, &s);
     for (g->n_flags = 0; g->n_flags < MAX_FLAGS; g->n_flags++) {
         g->flags[g->n_flags] = pb_semaphore(b, "flag", TW_SEM_VALID, 0, 0);
     }
@@ -145,10 +184,15 @@ static void begin_section(struct gen *g, const struct tw_section *before) {
 
 static void fill_section(struct gen *g, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
-        switch (below(g, 24)) {
+        switch (below(g, 27)) {
         case 22:
         case 23:
             order_overlapping_loop(g);
+            break;
+        case 24:
+        case 25:
+        case 26:
+            order_pinned(g);
             break;
         case 0:
         case 1:
@@ -251,6 +295,7 @@ static void tables(struct gen *g) {
     pb_tensor(b, "state", TW_ROLE_STATE, TW_DT_F32, TW_PACK_ROW, 1, 16, 0, 1);
     pb_tensor(b, "table", TW_ROLE_PARAM, TW_DT_F32, TW_PACK_ROW, 4, 8, 0, 1);
     pb_tensor(b, "ids", TW_ROLE_INPUT, TW_DT_I32, TW_PACK_ROW, 2, 1, 0, 1);
+    pb_tensor(b, "kept", TW_ROLE_STATE, TW_DT_F32, TW_PACK_ROW, 2, 16, 0, 2);
     pb_group(b, 0, 0, g->sites, 1);
     pb_trip(b, "n", T_N, 0, 1, 2);
 }

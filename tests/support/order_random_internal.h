@@ -9,8 +9,11 @@
 #include "tests/support/order_random.h"
 #include "tests/support/random_model.h"
 
-enum { T_IN, T_OUT, T_N, T_STATE, T_TABLE, T_IDS };
+enum { T_IN, T_OUT, T_N, T_STATE, T_TABLE, T_IDS, T_KEPT };
 enum { X0, X1, SCRATCH, N_PLAIN };
+/* In a class of their own: on each site, a window of T_IN and one of the State T_KEPT. Half of the
+ * other sets are in a third class. */
+enum { CLASS_PINNED = 1, CLASS_OTHER = 2, CLASS_BYTES = 4096 };
 enum { MAX_FIFOS = 4, MAX_BLOCKS = 64, PAGE = 64, OUT_ROWS = 6, MAX_FLAGS = 4, MAX_SETS = 32 };
 enum { V_LOOP = 1, V_PART, V_REPEAT }; /* loop variables */
 
@@ -42,7 +45,8 @@ struct gen {
     uint32_t valid, ready, credit;
     bool streamed;
     uint32_t flags[MAX_FLAGS], flag_count[MAX_FLAGS][PB_SITES];
-    struct touch touch[2][PB_SITES];
+    uint32_t window, kept;           /* buffers of site 0; those of other sites follow */
+    struct touch touch[3][PB_SITES]; /* X0, X1, the State in SRAM */
     uint32_t first_stage, rendezvous;
     uint32_t blocks[PB_SITES * TW_ENGINE_COUNT][MAX_BLOCKS], n_blocks[PB_SITES * TW_ENGINE_COUNT];
     struct order_small *out;
@@ -86,6 +90,7 @@ void order_loop_transaction(struct gen *g);
 void order_resident_write(struct gen *g);
 void order_resident_read(struct gen *g);
 void order_multicast(struct gen *g);
+void order_pinned(struct gen *g);
 void order_flag_loop(struct gen *g);
 void order_nested_loops(struct gen *g);
 void order_overlapping_loop(struct gen *g);

@@ -310,6 +310,34 @@ void order_resident_read(struct gen *g) {
     consume(g, id(g, g->plain[x]));
 }
 
+/* MATH adds the window of the Param to an instance of the State in SRAM, or the other way to its
+ * scratch; STORE writes an instance out. In a repeated section MATH steps over the instances. */
+void order_pinned(struct gen *g) {
+    uint32_t site = below(g, g->sites), engine = 1 + below(g, 2),
+             scratch = g->plain[SCRATCH] + site, kept = g->kept + site;
+    bool write = engine == TW_ENGINE_MATH && below(g, 3);
+    if (!is_active(g, site, engine)) {
+        return;
+    }
+    struct tw_affine at = tw_affine_const(below(g, 2) * PAGE);
+    if (g->repeat > 1 && g->care && below(g, 2)) {
+        at = pb_v(0, V_REPEAT, PAGE);
+    }
+    before_access(g, 2, site, site * TW_ENGINE_COUNT + engine, write);
+    block(g, site, engine);
+    if (engine == TW_ENGINE_STORE) {
+        PB_OP(g->b, WRITE, pb_at(kept, at), pb_id(PAGE),
+              pb_of(T_OUT, zero(), tw_affine_const(site * PAGE)), pb_id(PAGE), pb_id(PAGE),
+              pb_rows(TW_NONE, 1));
+    } else if (write) {
+        PB_OP(g->b, ADD, pb_at(kept, at), pb_id(PAGE), pb_on(g->window + site, 0), pb_id(PAGE),
+              pb_at(kept, at), pb_id(PAGE), pb_id(16), pb_rows(TW_NONE, 1));
+    } else {
+        PB_OP(g->b, ADD, pb_at(kept, at), pb_id(PAGE), pb_on(g->window + site, 0), pb_id(PAGE),
+              pb_on(scratch, 0), pb_id(PAGE), pb_id(16), pb_rows(TW_NONE, 1));
+    }
+}
+
 /* A site sends its x0 to the x1 of all; MATH of each waits for the flag. */
 void order_multicast(struct gen *g) {
     if (g->care == 0) { /* before a section's loop there are no flags */

@@ -63,8 +63,6 @@ static void sections(struct pb *b) {
     }
     pb_stages(b, 0, "layer.attn");
     pb_stages(b, 1, "head");
-    struct tw_edge edge = {1, 2, SMALL_BUF(SMALL_OF, 0), TW_HS_CREDIT, TW_NONE, 0};
-    b->edges[b->p.n_edges++] = edge;
     struct tw_section layers = {pb_string(b, "layers"),
                                 LAYERS,
                                 0,
@@ -73,8 +71,6 @@ static void sections(struct pb *b) {
                                 SMALL_HEAD,
                                 0,
                                 6,
-                                0,
-                                1,
                                 SMALL_LAYERS,
                                 SMALL_LAYERS + 1,
                                 SMALL_LAYERS + 2,
@@ -87,8 +83,6 @@ static void sections(struct pb *b) {
                               3,
                               6,
                               6,
-                              1,
-                              0,
                               SMALL_HEAD,
                               SMALL_HEAD + 1,
                               SMALL_HEAD + 2,

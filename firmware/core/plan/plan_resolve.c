@@ -297,8 +297,13 @@ static int resolve_buffer(struct walk *w, const struct walk_engine *e, const str
         return use_alias(w, e, pages, at.in_page, op->code == TW_OP_MCAST ? w->program->n_sites : 1,
                          out);
     }
-    if (tw_buffer_param(w->program, &w->program->buffers[r->id])) {
-        return set_fault(w, "ReadOutOfRange", r->id, at.at, at.bytes);
+    if (tw_buffer_state(w->program, &w->program->buffers[r->id]) &&
+        is_whole_in_place(w, r->id, &at)) { /* written in place, too */
+        return use_alias(w, e, pages, at.in_page, 1, out);
+    }
+    if (tw_buffer_pinned(w->program, &w->program->buffers[r->id])) {
+        return set_fault(w, r->kind == 'R' ? "ReadOutOfRange" : "WriteOutOfRange", r->id, at.at,
+                         at.bytes);
     }
     for (uint32_t i = 0; i < at.n_pages && r->kind != 'R'; i++) {
         if (pages[i].alias) {
@@ -325,26 +330,42 @@ int tw_walk_resolve(struct walk *w, const struct walk_engine *e, const struct wa
 
 /* ---- in-place reads ---- */
 
-/* A Param that stays in SRAM is not copied either: the page of an instance is at the address in its
- * binding row. */
-int tw_walk_place_params(struct walk *w) {
+/* Places one page of a Param or State that stays in SRAM. The bytes of a contiguous window are used
+ * where the instance's binding row has them; other windows, and those that begin where kernels may
+ * not read, are copied when the plan is stored. */
+static int place_pinned(struct walk *w, uint32_t buffer, uint32_t k) {
+    const struct tw_buffer *b = &w->program->buffers[buffer];
+    const struct tw_tensor *t = tw_buffer_pinned(w->program, b);
+    struct walk_page *page = &w->pages[w->buffers[buffer].first_page + k];
+    struct tw_window window = tw_buffer_window(t, b);
+    struct walk_row *row = NULL;
+    int rc = find_row(w, b->tensor, k, &row);
+    if (rc == 0 && (uintptr_t)row->at % IN_PLACE_ALIGN != 0) {
+        rc = set_fault(w, "BadTable", buffer, (uintptr_t)row->at % IN_PLACE_ALIGN, IN_PLACE_ALIGN);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    bool in_place = t->role == TW_ROLE_STATE ||
+                    (tw_window_contiguous(&window) && window.first % IN_PLACE_ALIGN == 0);
+    uint8_t *copy = w->buffers[buffer].base + k * b->page_bytes;
+    if (!in_place && w->plan) {
+        tw_bind_copy_window(&window, row->at, copy);
+    }
+    page->alias = in_place ? row->at + window.first : copy;
+    page->bytes = tw_window_bytes(&window);
+    page->written = true;
+    return 0;
+}
+
+int tw_walk_place_pinned(struct walk *w) {
     const struct tw_program *p = w->program;
     for (uint32_t i = 0; i < p->n_buffers; i++) {
-        const struct tw_tensor *t = tw_buffer_param(p, &p->buffers[i]);
-        for (uint32_t k = 0; t && k < p->buffers[i].pages; k++) {
-            struct walk_page *page = &w->pages[w->buffers[i].first_page + k];
-            struct walk_row *row = NULL;
-            int rc = find_row(w, p->buffers[i].tensor, k, &row);
-            if (rc == 0 && (uintptr_t)row->at % IN_PLACE_ALIGN != 0) {
-                rc = set_fault(w, "BadTable", i, (uintptr_t)row->at % IN_PLACE_ALIGN,
-                               IN_PLACE_ALIGN);
-            }
+        for (uint32_t k = 0; tw_buffer_pinned(p, &p->buffers[i]) && k < p->buffers[i].pages; k++) {
+            int rc = place_pinned(w, i, k);
             if (rc != 0) {
                 return rc;
             }
-            page->alias = row->at;
-            page->bytes = t->bytes;
-            page->written = true;
         }
     }
     return 0;
@@ -391,7 +412,7 @@ static bool buffer_allows(const struct walk *w, const struct walk_op *op, const 
                           const struct walk_terms *terms) {
     const struct tw_buffer *b = &w->program->buffers[op->region[TW_READ_REGION_destination].id];
     const struct walk_buffer *state = &w->buffers[op->region[TW_READ_REGION_destination].id];
-    if (terms->n > 0 || at->in_page != 0 || at->bytes == 0) {
+    if (terms->n > 0 || at->in_page != 0 || at->bytes == 0 || tw_buffer_pinned(w->program, b)) {
         return false;
     }
     if (b->kind == TW_BUF_RESIDENT) {

@@ -147,8 +147,8 @@ struct walk {
     uint32_t *snapshots, *snapshot_thread, *last_snapshot;
     /* [thread][thread]: entries of the other thread that are known to be complete */
     uint32_t *clocks;
-    uint32_t *direct; /* [thread], scratch of a wait */
-    uint8_t **sram;
+    uint32_t *direct;                /* [thread], scratch of a wait */
+    uint8_t **sram;                  /* by site and memory class */
     uint8_t **inputs;                /* the plan's */
     uint32_t *n_entries, *n_patches; /* [thread] */
     uint32_t n_events, n_snapshots, n_ops;
@@ -193,14 +193,14 @@ int tw_walk_sem_wait(struct walk *w, const struct walk_engine *e, const struct w
 int tw_walk_check_epochs(struct walk *w);
 
 /* plan_resolve.c: tw_walk_eval() evaluates an encoded affine number; tw_walk_resolve() turns region
- * n of an op into a pointer; tw_walk_place_params() puts resident Params in place;
+ * n of an op into a pointer; tw_walk_place_pinned() finds the pages of Params and State in SRAM;
  * tw_walk_read_in_place() sets *done if the READ need not be executed; tw_walk_release_page()
  * discards the content of a popped page. */
 int tw_walk_eval(struct walk *w, const struct walk_engine *e, const uint32_t *affine,
                  uint64_t *value, struct walk_terms *terms);
 int tw_walk_resolve(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
                     uint32_t n, struct walk_pointer *out);
-int tw_walk_place_params(struct walk *w);
+int tw_walk_place_pinned(struct walk *w);
 int tw_walk_read_in_place(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
                           const struct walk_pointer *source, bool *done);
 void tw_walk_release_page(struct walk *w, struct walk_page *page);

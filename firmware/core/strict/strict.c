@@ -11,12 +11,12 @@
 
 static void take_sram(struct tw_strict *s, struct tw_arena *arena) {
     const struct tw_program *p = s->config.program;
-    for (uint32_t site = 0; site < p->n_sites; site++) {
+    for (uint64_t site = 0; site < (uint64_t)p->n_sites * TW_MEM_CLASSES; site++) {
         uint64_t end = 0;
         for (uint32_t i = 0; i < p->n_buffers; i++) {
             const struct tw_buffer *b = &p->buffers[i];
             uint64_t e = b->offset + b->pages * b->page_bytes;
-            end = b->site == site && e > end ? e : end;
+            end = strict_class(b) == site && e > end ? e : end;
         }
         uint8_t *bytes = tw_arena_take(arena, end, 64);
         uint64_t *shadow = tw_arena_zeroed(arena, tw_shadow_words(end), 8, 8);
@@ -63,9 +63,9 @@ static void take_tables(struct tw_strict *s, struct tw_arena *arena) {
     s->engines = tw_arena_zeroed(arena, sites * TW_ENGINE_COUNT, sizeof *s->engines, 8);
     s->buffers = tw_arena_zeroed(arena, p->n_buffers, sizeof *s->buffers, 8);
     s->page_written = tw_arena_zeroed(arena, s->n_page_flags, 1, 8);
-    s->sram = tw_arena_zeroed(arena, sites, sizeof *s->sram, 8);
-    s->sram_shadow = tw_arena_zeroed(arena, sites, sizeof *s->sram_shadow, 8);
-    s->sram_bytes = tw_arena_zeroed(arena, sites, sizeof *s->sram_bytes, 8);
+    s->sram = tw_arena_zeroed(arena, sites * TW_MEM_CLASSES, sizeof *s->sram, 8);
+    s->sram_shadow = tw_arena_zeroed(arena, sites * TW_MEM_CLASSES, sizeof *s->sram_shadow, 8);
+    s->sram_bytes = tw_arena_zeroed(arena, sites * TW_MEM_CLASSES, sizeof *s->sram_bytes, 8);
     s->dram_shadow = tw_arena_zeroed(arena, p->n_tensors, sizeof *s->dram_shadow, 8);
     s->words = tw_arena_zeroed(arena, p->n_semaphores * sites, sizeof *s->words, 8);
     s->trips = tw_arena_zeroed(arena, p->n_trips, sizeof *s->trips, 8);
@@ -216,6 +216,19 @@ static int check_drained(const struct tw_strict *s, struct tw_fault *fault) {
     return 0;
 }
 
+/* Copies the window of an instance of a Param to its page. */
+static void fill_page(struct tw_strict *s, const struct tw_buffer *b, const struct tw_tensor *t,
+                      uint32_t page) {
+    const uint8_t *from = tw_bind_tensor(&s->config, b->tensor, page);
+    struct tw_window w = tw_buffer_window(t, b);
+    uint64_t at = b->offset + page * b->page_bytes, bytes = tw_window_bytes(&w);
+    TW_ASSERT(tw_range_ok(at, bytes, s->sram_bytes[strict_class(b)]));
+    if (from) { /* otherwise it stays undefined, and reading it is a fault */
+        tw_bind_copy_window(&w, from, s->sram[strict_class(b)] + at);
+        tw_shadow_mark(s->sram_shadow[strict_class(b)], at, bytes, true);
+    }
+}
+
 /* Copies the resident Params to SRAM. They may be all the weights, so that this takes as long as a
  * step. */
 static void fill_params(struct tw_strict *s) {
@@ -226,21 +239,16 @@ static void fill_params(struct tw_strict *s) {
         const struct tw_buffer *b = &p->buffers[i];
         const struct tw_tensor *t = tw_buffer_param(p, b);
         for (uint32_t k = 0; t && k < b->pages; k++) {
-            const uint8_t *from = tw_bind_tensor(&s->config, b->tensor, k);
-            uint64_t at = b->offset + k * b->page_bytes;
-            TW_ASSERT(tw_range_ok(at, t->bytes, s->sram_bytes[b->site]));
-            if (from) { /* otherwise it stays undefined, and reading it is a fault */
-                memcpy(s->sram[b->site] + at, from, (size_t)t->bytes);
-                tw_shadow_mark(s->sram_shadow[b->site], at, t->bytes, true);
-            }
+            fill_page(s, b, t, k);
         }
     }
 }
 
-/* All SRAM except Params is undefined when a step begins: each step writes what it reads. */
+/* All SRAM except Params and State is undefined when a step begins: each step writes what it
+ * reads. */
 void tw_strict_begin(struct tw_strict *s) {
     const struct tw_program *p = s->config.program;
-    for (uint32_t site = 0; site < p->n_sites; site++) {
+    for (uint64_t site = 0; site < (uint64_t)p->n_sites * TW_MEM_CLASSES; site++) {
         memset(s->sram_shadow[site], 0, (size_t)tw_shadow_words(s->sram_bytes[site]) * 8);
     }
     fill_params(s);

@@ -38,7 +38,7 @@ struct tw_strict {
     struct strict_engine *engines;
     struct strict_buffer *buffers;
     uint8_t *page_written;
-    uint8_t **sram;         /* bytes of each site */
+    uint8_t **sram;         /* bytes of each memory class of each site: strict_class */
     uint64_t **sram_shadow; /* and their definedness */
     uint64_t *sram_bytes;
     uint64_t **dram_shadow;     /* of each tensor, all instances; NULL: always defined */
@@ -56,6 +56,11 @@ struct tw_strict {
 
 static inline uint32_t strict_n_engines(const struct tw_strict *s) {
     return s->config.program->n_sites * TW_ENGINE_COUNT;
+}
+
+/* Returns the index of a buffer's memory in sram, sram_shadow and sram_bytes. */
+static inline uint64_t strict_class(const struct tw_buffer *b) {
+    return (uint64_t)b->site * TW_MEM_CLASSES + b->mem_class;
 }
 
 static inline uint32_t *strict_word(struct tw_strict *s, uint32_t semaphore, uint32_t site) {

@@ -82,6 +82,25 @@ static uint32_t demand_of(const struct access *a, const struct tw_operand *o) {
     return tw_op_operands(a->op->code)[o - a->op->operand].demand;
 }
 
+/* A State in SRAM is kept in the memory of its binding rows, so that each session has its own. */
+static int state_region(const struct access *a, const struct tw_operand *o,
+                        const struct tw_buffer *b, uint64_t at, struct region *r) {
+    const struct tw_tensor *t = tw_buffer_state(a->s->config.program, b);
+    struct tw_window w = tw_buffer_window(t, b);
+    uint64_t page = at / b->page_bytes, end;
+    uint8_t *base = tw_bind_tensor(&a->s->config, b->tensor, page);
+    if (!base || !fits(at % b->page_bytes, r->extent, tw_window_bytes(&w), &end)) {
+        return refuse(a, o->kind != 'R', o->id, at, tw_window_bytes(&w));
+    }
+    r->offset = w.first + at % b->page_bytes;
+    r->at = base + r->offset;
+    r->shadow = a->s->dram_shadow[b->tensor];
+    if (r->shadow) {
+        r->shadow += page * tw_shadow_words(t->bytes);
+    }
+    return 0;
+}
+
 static int buffer_region(const struct access *a, const struct tw_operand *o, uint64_t offset,
                          struct region *r) {
     const struct tw_buffer *b = &a->s->config.program->buffers[o->id];
@@ -108,10 +127,13 @@ static int buffer_region(const struct access *a, const struct tw_operand *o, uin
         }
         state->owner = (uint8_t)(a->e->engine + 1);
     }
+    if (tw_buffer_state(a->s->config.program, b)) {
+        return state_region(a, o, b, at, r);
+    }
     r->offset = b->offset + at;
-    TW_ASSERT(tw_range_ok(r->offset, tw_extent_span(r->extent), a->s->sram_bytes[b->site]));
-    r->at = a->s->sram[b->site] + r->offset;
-    r->shadow = a->s->sram_shadow[b->site];
+    TW_ASSERT(tw_range_ok(r->offset, tw_extent_span(r->extent), a->s->sram_bytes[strict_class(b)]));
+    r->at = a->s->sram[strict_class(b)] + r->offset;
+    r->shadow = a->s->sram_shadow[strict_class(b)];
     return 0;
 }
 
@@ -253,8 +275,9 @@ static int multicast(const struct access *a, struct tw_kargs *k, const struct re
             if (r.id == TW_NONE) {
                 return tw_fault_fail(a->fault, "Role", own->id, site, b->group);
             }
-            r.at = a->s->sram[site] + own->offset;
-            r.shadow = a->s->sram_shadow[site];
+            uint64_t memory = strict_class(&p->buffers[r.id]);
+            r.at = a->s->sram[memory] + own->offset;
+            r.shadow = a->s->sram_shadow[memory];
             k->p[TW_MCAST_REGION_destination] = r.at;
             a->s->config.kernels->fn[TW_OP_MCAST](k);
             mark_written(a->s, &r);

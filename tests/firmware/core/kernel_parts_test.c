@@ -35,7 +35,7 @@ static void load(struct pb *m, uint32_t tensor, uint32_t fifo) {
 static void product_create(struct product *p) {
     memset(p, 0, sizeof *p);
     struct pb *m = p->m = mb_create(1, 1);
-    m->p.sram_bytes = 16 << 20;
+    m->p.sram_bytes[0] = 16 << 20;
     p->x = mb_tensor(m, TW_ROLE_PARAM, TW_INIT_BLOB, ROWS, K, 1);
     p->w = mb_tensor_bytes(m, TW_ROLE_PARAM, TW_INIT_BLOB, COLS, K, TW_PACK_PANEL16,
                            PANELS * tw_panel_bytes(TW_DT_F32, K), 1);

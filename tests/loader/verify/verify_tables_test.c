@@ -36,16 +36,13 @@ BREAK(site_unknown) {
 BREAK(group_unknown) {
     CHANGE(b, STORE, MCAST, 0, op.operand[6].id = 1);
 }
-BREAK(edge_stage) {
-    b->edges[0].to = 12;
-}
 BREAK(stream_order) {
     b->streams[3].engine = 1;
 }
 
 /* ---- buffer_placed ---- */
 BREAK(sram_small) {
-    b->p.sram_bytes = 25599;
+    b->p.sram_bytes[0] = 25599;
 }
 BREAK(offset_odd) {
     b->buffers[SMALL_BUF(SMALL_Y, 0)].offset += 4;
@@ -183,12 +180,12 @@ static const struct breakage breakages[] = {
     ROW(table_sizes, trip_unknown, "trip 3 does not exist, there are 3"),
     ROW(table_sizes, site_unknown, "site 2 does not exist, there are 2"),
     ROW(table_sizes, group_unknown, "group 1 does not exist, there are 1"),
-    ROW(table_sizes, edge_stage, "stages 1 -> 12"),
     ROW(table_sizes, stream_order, "stream 3 is site 1 engine 1"),
-    ROW(buffer_placed, sram_small, "1 pages of 64 bytes at 25536 do not fit an SRAM of 25599"),
+    ROW(buffer_placed, sram_small,
+        "1 pages of 64 bytes at 25536 do not fit memory class 0 of 25599"),
     ROW(buffer_placed, offset_odd, "offset 24516"),
-    ROW(buffer_placed, offset_wraps, "do not fit an SRAM of 1048576"),
-    ROW(buffer_placed, pages_wrap, "do not fit an SRAM of 1048576"),
+    ROW(buffer_placed, offset_wraps, "do not fit memory class 0 of 1048576"),
+    ROW(buffer_placed, pages_wrap, "do not fit memory class 0 of 1048576"),
     ROW(buffer_placed, sibling_moved, "differs from its sibling 0"),
     ROW(buffer_placed, sibling_missing, "buffer 1 is not its sibling"),
     ROW(buffer_placed, sibling_wrong_site, "is on site 0, where it is not a member of the set"),

@@ -324,7 +324,7 @@ static void a_loop_that_does_not_close_is_refused(void **state) {
 static void a_buffer_outside_sram_is_refused(void **state) {
     (void)state;
     struct small t = small_create();
-    t.m->buffers[t.res].offset = t.m->p.sram_bytes - 32;
+    t.m->buffers[t.res].offset = t.m->p.sram_bytes[0] - 32;
     mb_freeze(t.m);
     struct tw_strict *s = NULL;
     struct tw_fault f;
