@@ -15,6 +15,7 @@
 #include "tilewright/error.h"
 #include "tilewright/machine.h"
 #include "tilewright/range.h"
+#include "tilewright/requirements.h"
 
 #include <string.h>
 
@@ -22,7 +23,7 @@
 extern "C" {
 #endif
 
-#define TW_PROGBLOB_MAGIC 0x31425754u /* "TWB1" */
+#define TW_PROGBLOB_MAGIC 0x32425754u /* "TWB2" */
 #define TW_PROGRAM_NAME_BYTES 32u     /* of a program's name, including its NUL */
 #define TW_MAX_SITES 65536u
 
@@ -58,11 +59,13 @@ struct tw_progblob_header {
     uint32_t n_sites, mesh_width, mesh_height, n_chips;
     uint32_t with_streams; /* 0 or 1 */
     uint64_t sram_bytes[TW_MEM_CLASSES];
+    /* what the program needs of a device: tw_requirements_of, zeros where its code does not decode */
+    struct tw_requirements needs;
     struct {
         uint32_t offset, count;
     } table[TW_PB_COUNT];
 };
-TW_STATIC_ASSERT(sizeof(struct tw_progblob_header) == 96 + 8 * 10, "blob header");
+TW_STATIC_ASSERT(sizeof(struct tw_progblob_header) == 96 + 96 + 8 * 10, "blob header");
 
 static inline uint32_t tw_progblob_elem_bytes(unsigned table) {
     static const uint8_t size[TW_PB_COUNT] = {
@@ -158,6 +161,9 @@ static inline void tw_progblob_write(const struct tw_program *program, bool with
     h.n_chips = program->n_chips;
     h.with_streams = with_streams;
     memcpy(h.sram_bytes, program->sram_bytes, sizeof h.sram_bytes);
+    if (!tw_requirements_of(program, &h.needs)) {
+        memset(&h.needs, 0, sizeof h.needs);
+    }
     memcpy(buf, &h, sizeof h);
 #define TW_X(id, field, n, type)                                 \
     if (program->n) {                                            \

@@ -15,6 +15,7 @@
 
 #include "tilewright/error.h"
 #include "tilewright/machine.h"
+#include "tilewright/requirements.h"
 
 #include <string.h>
 
@@ -49,13 +50,14 @@ extern "C" {
     X(HEARTBEAT, 15, "progress word in the address of the answer")                          \
     X(KEEP, 16, "tw_wire_content: the allocation at the address has that content; keep it") \
     X(FIND, 17, "tw_wire_content -> address of an allocation with that content, or 0")      \
-    X(DESCRIBE, 18, "-> JSON text of the target that the device is, or no payload")
+    X(DESCRIBE, 18, "-> JSON text of the target that the device is, or no payload")         \
+    X(LIMITS, 19, "-> tw_requirements: the most that a program may need of the device")
 
 enum tw_wire_opcode {
 #define TW_X(name, number, text) TW_WIRE_##name = number,
     TW_WIRE_OPCODES(TW_X)
 #undef TW_X
-        TW_WIRE_OPCODE_LIMIT = 19
+        TW_WIRE_OPCODE_LIMIT = 20
 };
 
 /* Returns the opcode's name, "NONE" for 0 and "?" for an unknown one. */
@@ -117,7 +119,8 @@ enum tw_wire_capabilities {
     TW_WIRE_CAN_DESCRIBE = 32, /* DESCRIBE */
     /* LOAD checks program and certificate; without it the device trusts its host to have done so */
     TW_WIRE_CAN_VERIFY = 64,
-    TW_WIRE_CAN_CANCEL = 128 /* CANCEL of tilewright/link.h */
+    TW_WIRE_CAN_CANCEL = 128, /* CANCEL of tilewright/link.h */
+    TW_WIRE_CAN_LIMITS = 256  /* LIMITS */
 };
 
 /* What a device is and can do; the answer to HELLO. */

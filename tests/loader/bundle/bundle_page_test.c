@@ -103,7 +103,11 @@ MAN_FIELDS(tw_program_record, W(offset), W(bytes));
 #undef W
 #define W(field) MAN_FIELD(tw_progblob_header, field)
 MAN_FIELDS(tw_progblob_header, W(magic), W(bytes), W(name), W(rows), W(n_sites), W(mesh_width),
-           W(mesh_height), W(n_chips), W(with_streams), W(sram_bytes), W(table));
+           W(mesh_height), W(n_chips), W(with_streams), W(sram_bytes), W(needs), W(table));
+#undef W
+#define W(field) MAN_FIELD(tw_requirements, field)
+MAN_FIELDS(tw_requirements, W(ops), W(dtypes), W(packings), W(features), W(rows), W(chips),
+           W(sites), W(words), W(trips), W(sram_bytes));
 #undef W
 #define W(field) MAN_FIELD(tw_progblob_stream, field)
 MAN_FIELDS(tw_progblob_stream, W(site), W(engine), W(first_word), W(n_words));
@@ -164,13 +168,17 @@ MAN_FIELDS(tw_vocab_header, W(magic), W(kind), W(n_tokens), W(flags), W(bos), W(
 #undef W
 
 static const struct man_layout layouts[] = {
-    MAN_LAYOUT(tw_bundle_note),     MAN_LAYOUT(tw_symbol_type),    MAN_LAYOUT(tw_bank_record),
-    MAN_LAYOUT(tw_programs_header), MAN_LAYOUT(tw_program_record), MAN_LAYOUT(tw_progblob_header),
-    MAN_LAYOUT(tw_progblob_stream), MAN_LAYOUT(tw_tensor),         MAN_LAYOUT(tw_buffer),
-    MAN_LAYOUT(tw_semaphore),       MAN_LAYOUT(tw_group),          MAN_LAYOUT(tw_trip),
-    MAN_LAYOUT(tw_stage),           MAN_LAYOUT(tw_section),        MAN_LAYOUT(tw_sites_header),
-    MAN_LAYOUT(tw_image_record),    MAN_LAYOUT(tw_stream_record),  MAN_LAYOUT(tw_cert_header),
-    MAN_LAYOUT(tw_cert_entry),      MAN_LAYOUT(tw_cert_header_1),  MAN_LAYOUT(tw_cert_entry_1),
+    MAN_LAYOUT(tw_bundle_note),    MAN_LAYOUT(tw_symbol_type),
+    MAN_LAYOUT(tw_bank_record),    MAN_LAYOUT(tw_programs_header),
+    MAN_LAYOUT(tw_program_record), MAN_LAYOUT(tw_progblob_header),
+    MAN_LAYOUT(tw_requirements),   MAN_LAYOUT(tw_progblob_stream),
+    MAN_LAYOUT(tw_tensor),         MAN_LAYOUT(tw_buffer),
+    MAN_LAYOUT(tw_semaphore),      MAN_LAYOUT(tw_group),
+    MAN_LAYOUT(tw_trip),           MAN_LAYOUT(tw_stage),
+    MAN_LAYOUT(tw_section),        MAN_LAYOUT(tw_sites_header),
+    MAN_LAYOUT(tw_image_record),   MAN_LAYOUT(tw_stream_record),
+    MAN_LAYOUT(tw_cert_header),    MAN_LAYOUT(tw_cert_entry),
+    MAN_LAYOUT(tw_cert_header_1),  MAN_LAYOUT(tw_cert_entry_1),
     MAN_LAYOUT(tw_vocab_header),
 };
 #define N_LAYOUTS (sizeof layouts / sizeof layouts[0])
