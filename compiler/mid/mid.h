@@ -16,6 +16,8 @@
 #include "compiler/graph/graph.h"
 #include "tilewright/target.h"
 
+#include <string.h>
+
 /* Columns of a value over sites. parts 0: replicated, every site holds all columns. Otherwise the U
  * = ceil(cols/unit) units of `unit` columns are divided: part p holds the units [p*U/parts,
  * (p+1)*U/parts) and resides on site p*n_sites/parts. */
@@ -48,6 +50,19 @@ struct tw_strategy {
 struct tw_strategy_list {
     TW_VEC(struct tw_strategy) v;
 };
+
+/* Appends a strategy to a list, unless an equal one (same owners, same needs) is in it already. */
+static inline void tw_strategy_add(struct tw_cmem *mem, struct tw_strategy_list *list,
+                                   const struct tw_strategy *strategy) {
+    for (uint32_t i = 0; i < list->v.n; i++) {
+        const struct tw_strategy *known = &list->v.items[i];
+        if (tw_layout_equal(known->owners, strategy->owners) &&
+            !memcmp(known->needs_all, strategy->needs_all, sizeof known->needs_all)) {
+            return;
+        }
+    }
+    *TW_VEC_PUSH(mem, list->v) = *strategy;
+}
 
 typedef uint32_t tw_mvalue_id;
 struct tw_mvalue {
@@ -90,9 +105,6 @@ struct tw_mid {
 void tw_strategies(const struct tw_graph *g, const struct tw_gop *op,
                    const struct tw_layout in_layout[3], const struct tw_target *t,
                    struct tw_strategy_list *out);
-/* Appends a strategy to a list, unless an equal one (same owners, same needs) is in it already. */
-void tw_strategy_add(struct tw_cmem *mem, struct tw_strategy_list *list,
-                     const struct tw_strategy *strategy);
 
 /* price.c: the cost model. Both return cycles, computed from local geometry and the target's
  * constants: of an operation on its slowest owner, and of the exchange that makes a value whole on

@@ -5,8 +5,6 @@
  */
 #include "compiler/mid/mid.h"
 
-#include <string.h>
-
 void tw_layout_window(struct tw_layout l, uint32_t cols, uint32_t part, uint32_t *first,
                       uint32_t *n) {
     if (l.parts == 0) {
@@ -22,18 +20,6 @@ void tw_layout_window(struct tw_layout l, uint32_t cols, uint32_t part, uint32_t
 
 uint32_t tw_layout_site(struct tw_layout l, uint32_t part, uint32_t n_sites) {
     return (uint32_t)((uint64_t)part * n_sites / l.parts);
-}
-
-void tw_strategy_add(struct tw_cmem *mem, struct tw_strategy_list *list,
-                     const struct tw_strategy *strategy) {
-    for (uint32_t i = 0; i < list->v.n; i++) {
-        const struct tw_strategy *known = &list->v.items[i];
-        if (tw_layout_equal(known->owners, strategy->owners) &&
-            !memcmp(known->needs_all, strategy->needs_all, sizeof known->needs_all)) {
-            return;
-        }
-    }
-    *TW_VEC_PUSH(mem, list->v) = *strategy;
 }
 
 struct list {

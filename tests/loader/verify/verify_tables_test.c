@@ -173,7 +173,7 @@ static const struct breakage breakages[] = {
     ROW(table_sizes, string_unterminated, "does not begin and end with a zero byte"),
     ROW(table_sizes, site_count, "2 sites, but 2 chips of 2 x 1"),
     ROW(table_sizes, name_outside, "tensor 3"),
-    ROW(table_sizes, dtype_unknown, "dtype 8"),
+    ROW(table_sizes, dtype_unknown, "dtype 20"),
     ROW(table_sizes, stage_unknown, "stage 12 does not exist, there are 12"),
     ROW(table_sizes, stage_of_other_engine, "stage 0 belongs to site 0 load"),
     ROW(table_sizes, buffer_unknown, "buffer 34 does not exist, there are 34"),
