@@ -18,6 +18,7 @@
 #include "compiler/spatial/compose.h"
 #include "compiler/spatial/report.h"
 #include "compiler/spatial/section.h"
+#include "compiler/spatial/section_proof.h"
 #include "loader/base/clock.h"
 #include "loader/base/sized.h"
 #include "loader/verify/verify.h"
@@ -102,18 +103,6 @@ static uint32_t n_positions(const struct compilation *c) {
     return (c->n_ctx + MAX_PREFILL_ROWS + TW_KV_BLOCK - 1) / TW_KV_BLOCK * TW_KV_BLOCK;
 }
 
-/* Checks that a section, composed with nothing but itself, obeys the rules. */
-static int check_section(struct tw_builder *section, tw_error *err) {
-    struct tw_builder alone;
-    struct tw_builder *list[1] = {section};
-    int rc = tw_compose(list, 1, section->name, &alone, err);
-    if (rc == 0) {
-        struct tw_program p = tw_builder_program(&alone);
-        rc = tw_verify_program(&p, NULL, err);
-    }
-    return rc;
-}
-
 static int place_region(struct planned *p, uint32_t region, uint64_t budget, tw_error *err) {
     int rc = tw_low_expand(&p->mid, region, budget, &p->lows[region], err);
     return rc ? rc : tw_low_place(&p->lows[region], err);
@@ -124,7 +113,7 @@ static int build_section(struct compilation *c, struct planned *p, uint32_t regi
         .n_ctx = c->n_ctx, .n_positions = n_positions(c), .index = region};
     p->sections[region] = tw_cmem_alloc(&c->mem, sizeof **p->sections);
     int rc = tw_section_build(&p->lows[region], &config, &c->strings, p->sections[region], err);
-    return rc ? rc : check_section(p->sections[region], err);
+    return rc ? rc : tw_section_prove(p->sections[region], err);
 }
 
 /* Carries one plan through to a complete program. */

@@ -126,6 +126,12 @@ int tw_check_order_until(const struct tw_program *program, const struct tw_certi
                          const struct tw_interrupt *interrupt, struct tw_verify_report *report,
                          tw_error *err);
 
+/* The same for one section of a program, composed alone, before the others are there: activations
+ * count as written where it begins, and its step is its own. What it refuses is wrong in every
+ * program; that an earlier section writes what this one reads only the whole program shows. */
+int tw_check_section(const struct tw_program *section, const struct tw_certificate *certificate,
+                     struct tw_verify_report *report, tw_error *err);
+
 /* Computes BLAKE2b-256 of a program's tables (without binding rows) and streams. */
 void tw_program_hash(const struct tw_program *program, uint8_t out[TW_HASH_BYTES]);
 

@@ -559,6 +559,23 @@ static int init(struct tw_checker *c) {
     return rc ? rc : tw_ck_memory_init(c);
 }
 
+static int check(struct tw_checker *c) {
+    int rc = init(c);
+    for (int step = 0; step < 2 && rc == 0; step++) {
+        rc = follow(c);
+        rc = rc ? rc : check_ends(c);
+        rc = rc || step ? rc : tw_ck_words_bounded(c);
+        if (rc == 0) {
+            next_step(c);
+        }
+    }
+    tw_ck_memory_finish(c);
+    tw_ck_sync_finish(c);
+    tw_ck_clocks_finish(c);
+    finish_streams(c);
+    return rc;
+}
+
 int tw_check_order(const struct tw_program *program, const struct tw_certificate *certificate,
                    struct tw_verify_report *report, tw_error *err) {
     return tw_check_order_until(program, certificate, NULL, report, err);
@@ -569,18 +586,12 @@ int tw_check_order_until(const struct tw_program *program, const struct tw_certi
                          tw_error *err) {
     struct tw_checker c = {.p = program, .cert = certificate, .interrupt = interrupt, .err = err};
     c.report = report ? report : &c.own_report;
-    int rc = init(&c);
-    for (int step = 0; step < 2 && rc == 0; step++) {
-        rc = follow(&c);
-        rc = rc ? rc : check_ends(&c);
-        rc = rc || step ? rc : tw_ck_words_bounded(&c);
-        if (rc == 0) {
-            next_step(&c);
-        }
-    }
-    tw_ck_memory_finish(&c);
-    tw_ck_sync_finish(&c);
-    tw_ck_clocks_finish(&c);
-    finish_streams(&c);
-    return rc;
+    return check(&c);
+}
+
+int tw_check_section(const struct tw_program *section, const struct tw_certificate *certificate,
+                     struct tw_verify_report *report, tw_error *err) {
+    struct tw_checker c = {.p = section, .cert = certificate, .part = true, .err = err};
+    c.report = report ? report : &c.own_report;
+    return check(&c);
 }

@@ -270,6 +270,7 @@ struct tw_checker {
     uint32_t *slot, *stream_of; /* streams that have ops are numbered; TW_NONE: it has none */
     int32_t *offset;            /* by stream: ops of earlier iterations; see check_clocks.c */
     uint64_t executed;          /* ops, so far */
+    bool part;                  /* a section alone: activations are written before it */
     bool again;                 /* in the second step: memory is not followed */
     /* of stream s from ends_first[s] to ends_first[s + 1], by ascending section and end */
     struct tw_ck_section_end *section_ends;

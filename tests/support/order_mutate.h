@@ -44,6 +44,7 @@
     X(BODY, "a loop around a block", body)      \
     X(GROUP, "a group and its counts", group)   \
     X(COUNT, "increments and waits", handshake) \
+    X(CREDIT, "credits and distances", credit)  \
     X(LAST, "trips and last rows", trips)       \
     X(TIMES, "loop counts", times)              \
     X(BIND, "binding rows", bindings)           \

@@ -102,6 +102,57 @@ bool order_family_handshake(const struct order_index *x, struct order_mutant *m,
     return true;
 }
 
+/* ---- credits and distances ---- */
+
+struct distance {
+    uint32_t semaphore;
+    uint64_t base, step, only, seed;
+};
+
+/* Waits for more or less, from the first iteration on or by more in each. */
+static bool set_distance(void *ctx, uint32_t stream, struct tw_op *op) {
+    struct distance *x = ctx;
+    (void)stream;
+    if (op->code != TW_OP_SEM_WAIT || op->operand[0].id != x->semaphore ||
+        random_below(&x->seed, (uint32_t)x->only)) {
+        return false;
+    }
+    struct tw_affine *a = &op->operand[1].offset;
+    a->base += x->base;
+    for (uint32_t i = 0; i < a->n_terms; i++) {
+        a->term[i].step += a->term[i].var ? x->step : 0;
+    }
+    return true;
+}
+
+/* What an engine may be ahead of another one: a word's initial value, the thresholds that wait for
+ * it, or both, so that they still agree. */
+bool order_family_credit(const struct order_index *x, struct order_mutant *m, uint64_t *seed) {
+    static const uint32_t wait = TW_OP_SEM_WAIT;
+    struct order_place p;
+    struct tw_op op;
+    if (!order_choose_code(x, &wait, 1, &p, seed)) {
+        return false;
+    }
+    const struct tw_stream *stream = &m->streams[p.stream];
+    tw_op_decode(stream->words, stream->n_words, order_word_of(stream, p.op), &op);
+    struct tw_semaphore *semaphores =
+        order_own(m, m->p.semaphores, m->p.n_semaphores * sizeof *semaphores);
+    uint64_t by = 1 + random_below(seed, 2);
+    by = random_below(seed, 2) ? by : 0 - by;
+    struct distance d = {.semaphore = op.operand[0].id, .only = 1 + random_below(seed, 3)};
+    uint32_t action = random_below(seed, 4);
+    semaphores[d.semaphore].initial += action < 2 ? (uint32_t)by : 0;
+    d.base = action == 1 || action == 2 ? by : 0;
+    d.step = action == 3 ? by : 0;
+    d.seed = random_next(seed);
+    uint32_t n = action == 0 ? 0 : order_each_op(m, set_distance, &d);
+    m->p.semaphores = semaphores;
+    order_describe(m, " [semaphore %u: initial %u, %u thresholds by %d, %d in each iteration]",
+                   d.semaphore, semaphores[d.semaphore].initial, n, (int)d.base, (int)d.step);
+    return true;
+}
+
 /* ---- groups and counts ---- */
 
 /* A multicast and the flags of the same engine to the same group are for another group. */

@@ -291,13 +291,18 @@ static void tables(struct gen *g) {
     }
     pb_tensor(b, "in", TW_ROLE_PARAM, TW_DT_F32, TW_PACK_ROW, 5, 16, 0, 1);
     pb_tensor(b, "out", TW_ROLE_STATE, TW_DT_F32, TW_PACK_ROW, OUT_ROWS, 16, 0, 2);
-    pb_tensor(b, "n", TW_ROLE_INPUT, TW_DT_I32, TW_PACK_ROW, 1, 1, 0, 1);
+    pb_tensor(b, "n", TW_ROLE_INPUT, TW_DT_I32, TW_PACK_ROW, 1, 2, 0, 1);
     pb_tensor(b, "state", TW_ROLE_STATE, TW_DT_F32, TW_PACK_ROW, 1, 16, 0, 1);
     pb_tensor(b, "table", TW_ROLE_PARAM, TW_DT_F32, TW_PACK_ROW, 4, 8, 0, 1);
     pb_tensor(b, "ids", TW_ROLE_INPUT, TW_DT_I32, TW_PACK_ROW, 2, 1, 0, 1);
     pb_tensor(b, "kept", TW_ROLE_STATE, TW_DT_F32, TW_PACK_ROW, 2, 16, 0, 2);
     pb_group(b, 0, 0, g->sites, 1);
-    pb_trip(b, "n", T_N, 0, 1, 2);
+    struct tw_trip trip = {.input = T_N, .element = below(g, 2), .div = 1, .max = 2};
+    if (below(g, 3) == 0) { /* any input, and often no iteration */
+        trip.add = (int32_t)below(g, 4) - 2;
+        trip.clamp = 1;
+    }
+    pb_trip_of(b, "n", trip);
 }
 
 struct order_small order_small_program(uint64_t seed) {
