@@ -250,7 +250,7 @@ struct tw_ck_frame {
     uint32_t pass;
     size_t fifo_log, word_log, flag_log, pending, waits;
     size_t end_words, end_flags; /* of the logs, after the first pass */
-    /* overlapping iterations: the clocks where the last pass ended, in the order of check_loops.c */
+    /* overlapping iterations: clocks where the last pass ended, in the order of check_loops.c */
     struct tw_ck_settled *settled;
     size_t n_settled;
     uint64_t outside;           /* id of a base that says nothing of the body */
@@ -450,9 +450,6 @@ int tw_ck_log_access(struct tw_checker *c, struct tw_ck_log **log, bool by_site,
 /* Forgets all accesses so far: every engine that accesses anything later knows that they are
  * over. */
 void tw_ck_memory_forget(struct tw_checker *c);
-/* Compares an access with a lane of another stream. */
-int tw_ck_compare_lane(struct tw_checker *c, const struct tw_ck_lane *lane,
-                       const struct tw_ck_access *now, const char *name);
 
 /* check_lanes.c */
 enum { TW_CK_FEW_LANES = 8 }; /* up to this many are compared one by one, without an index */

@@ -72,8 +72,8 @@ static int report_race(struct tw_checker *c, uint32_t stream, const struct tw_ck
 }
 
 /* Accesses are in the order of their ops, so those that may still be under way are the last. */
-int tw_ck_compare_lane(struct tw_checker *c, const struct tw_ck_lane *lane,
-                       const struct tw_ck_access *now, const char *name) {
+static int compare_lane(struct tw_checker *c, const struct tw_ck_lane *lane,
+                        const struct tw_ck_access *now, const char *name) {
     if (lane->stream == c->stream) { /* program order */
         return 0;
     }
@@ -117,7 +117,7 @@ static int compare_members(struct tw_checker *c, struct tw_ck_lanes *l,
     for (uint32_t i = 0; f && i < f->n && rc == 0; i++) {
         uint32_t stream = c->members[f->first + i];
         struct tw_ck_lane *lane = stream == c->stream ? NULL : tw_ck_find_lane(l, stream);
-        rc = lane ? tw_ck_compare_lane(c, lane, now, name) : 0;
+        rc = lane ? compare_lane(c, lane, now, name) : 0;
     }
     return rc;
 }
@@ -127,7 +127,7 @@ static int compare_lanes(struct tw_checker *c, struct tw_ck_lanes *l,
     int rc = 0;
     if (l->n <= TW_CK_FEW_LANES) {
         for (size_t i = 0; i < l->n && rc == 0; i++) {
-            rc = tw_ck_compare_lane(c, &l->items[i], now, name);
+            rc = compare_lane(c, &l->items[i], now, name);
         }
         return rc;
     }
@@ -147,11 +147,11 @@ static int compare_lanes(struct tw_checker *c, struct tw_ck_lanes *l,
     }
     for (size_t i = first; i < end && rc == 0; i++) {
         if (l->order[i].hi > p.lo) {
-            rc = tw_ck_compare_lane(c, &l->items[l->order[i].lane], now, name);
+            rc = compare_lane(c, &l->items[l->order[i].lane], now, name);
         }
     }
     for (size_t i = 0; i < l->n_odd && rc == 0; i++) {
-        rc = tw_ck_compare_lane(c, &l->items[l->odd[i]], now, name);
+        rc = compare_lane(c, &l->items[l->odd[i]], now, name);
     }
     return rc ? rc : tw_ck_spend(c, TW_CK_COMPARISONS, touched / 4);
 }
@@ -164,7 +164,7 @@ static int compare_site(struct tw_checker *c, const struct tw_ck_lanes *l,
     for (uint32_t e = 0; e < TW_ENGINE_COUNT && l->n && rc == 0; e++) {
         const struct tw_ck_lane *lane =
             first + e == c->stream ? NULL : tw_ck_find_lane(l, first + e);
-        rc = lane ? tw_ck_compare_lane(c, lane, now, name) : 0;
+        rc = lane ? compare_lane(c, lane, now, name) : 0;
     }
     return rc;
 }

@@ -69,7 +69,8 @@ static uint64_t program_bytes(const struct tw_program *p) {
     return n;
 }
 
-/* Verifies, certifies and checks; the program obeys all rules, or (refused) not that about sizes. */
+/* Verifies, certifies and checks; the program obeys all rules, or (refused) all but that about
+ * sizes. */
 static void expect_budget(const char *what, const struct tw_program *p, bool refused) {
     struct tw_cmem mem;
     struct tw_certificate certificate;
@@ -177,6 +178,72 @@ static void records_that_claim_much_cost_little(void **state) {
     free(extra);
 }
 
+/* ---- multicasts ---- */
+
+/* Returns the text of a program in which site 0 of a mesh sends a page n times to a set of siblings
+ * on all sites. */
+static char *write_multicasts(uint32_t side, uint32_t n, size_t *size) {
+    char *text = NULL;
+    uint32_t sites = side * side;
+    FILE *out = open_memstream(&text, size);
+    assert_non_null(out);
+    fprintf(out,
+            "program p rows=1 sites=%u mesh=%ux%u chips=1 sram=8192\n"
+            "tensor 0 in role=param dtype=f32 shape=1x16 packing=row bytes=64 bind=0+1\n"
+            "buffer 0 f site=0 kind=fifo dtype=f32 pages=1x64 offset=0 ends=load>store\n",
+            sites, side, side);
+    for (uint32_t i = 0; i < sites; i++) {
+        fprintf(out,
+                "buffer %u y site=%u kind=resident dtype=f32 pages=1x64 offset=64 ends=math>math "
+                "siblings=1\n",
+                1 + i, i);
+    }
+    fprintf(out,
+            "group 0 chip=0 x=0..%u y=0..%u\n"
+            "semaphore 0 valid role=valid group=0\n"
+            "semaphore 1 local role=gather group=0\n"
+            "semaphore 2 gather role=gather group=0\n"
+            "semaphore 3 release role=release group=0\n"
+            "section 0 s0 repeat=1 buffers=0+%u semaphores=0+4 stages=0+2 local=1 "
+            "gather=2 release=3\n"
+            "stage 0 demo kind=compute site=0 engine=load section=0\n"
+            "stage 1 demo kind=compute site=0 engine=store section=0\n"
+            "stream 0 site=0 engine=load\n    stage=0\n    reserve f@0 1\n"
+            "    read in@0[0, 0] -> f@0[0] n=1 b=64 s=64 s=64\n    push f@0 1\n"
+            "    sem_inc local@1 site=0 1\n    sem_wait local@1 >= 2+v0*2\n"
+            "    sem_inc gather@2 site=0 1\n    sem_wait gather@2 >= 1+v0*1\n"
+            "    sem_inc release@3 site=0 1\n    sem_wait release@3 >= 1+v0*1\n"
+            "stream 2 site=0 engine=store\n    stage=1\n    wait f@0 1\n",
+            side, side, sites + 1);
+    for (uint32_t i = 0; i < n; i++) {
+        fprintf(out, "    mcast f@0[0] s=64 -> y@1[0] s=64 b=64 rows=1 group=0\n"
+                     "    mcast_set valid@0 group=0\n");
+    }
+    fprintf(out, "    pop f@0 1\n    sem_inc local@1 site=0 1\n"
+                 "    sem_wait release@3 >= 1+v0*1\n");
+    assert_int_equal(fclose(out), 0);
+    return text;
+}
+
+/* A multicast is one access, however many sites it reaches: 2,000 to 4,096 sites would be eight
+ * million. */
+static void multicasts_cost_what_their_ops_do(void **state) {
+    struct tw_program_text *parsed = NULL;
+    tw_error err = {0};
+    size_t size = 0;
+    (void)state;
+    if (!COUNTS) {
+        skip();
+    }
+    char *text = write_multicasts(64, 2000, &size);
+    if (tw_program_parse("multicasts", text, size, &parsed, &err) != 0) {
+        fail_msg("%s", err.message);
+    }
+    expect_budget("2,000 multicasts to 4,096 sites", &parsed->program, false);
+    tw_program_text_free(parsed);
+    free(text);
+}
+
 /* ---- engines that all have ops ---- */
 
 static void many_engines_cost_what_their_ops_do(void **state) {
@@ -194,6 +261,7 @@ static void many_engines_cost_what_their_ops_do(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_that_claim_much_cost_little),
+        cmocka_unit_test(multicasts_cost_what_their_ops_do),
         cmocka_unit_test(many_engines_cost_what_their_ops_do),
     };
     return cmocka_run_group_tests_name("budget", tests, NULL, NULL);
