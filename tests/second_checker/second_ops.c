@@ -12,6 +12,7 @@ struct walk {
     uint32_t at, depth, section, last_id, var[TW_MAX_VARS], from_section[TW_MAX_VARS];
     struct loop *open[TW_MAX_VARS];
     enum meeting meeting;
+    bool late;                           /* the last op is a wait after the rendezvous */
     uint64_t times, step_ops;            /* every trip at its maximum */
     uint8_t *leaders, *released;         /* by section and site */
     uint32_t *root, *target;             /* by section: site, plus 1 */
@@ -129,6 +130,8 @@ static void check_data(struct second *c, const struct tw_op *op) {
         struct tw_numbers_key_write v = tw_numbers_key_write(op);
         NEED(10, t->packing == (op->code == TW_OP_KEY_WRITE ? TW_PACK_KEYS : TW_PACK_VALUES), "");
         NEED(10, t->head_dim == v.head_dim, "another head_dim than the cache's");
+        uint64_t end = (uint64_t)tw_op_position(op)->max + tw_op_rows(op)->max;
+        NEED(8, end <= t->rows, "positions outside the cache");
         NEED(8, (v.first + v.heads) * v.head_dim <= t->cols, "heads outside the cache");
     } else if (op->code == TW_OP_GATHER) {
         const struct tw_tensor *t = &c->p->tensors[o[TW_GATHER_table].id];
@@ -293,8 +296,9 @@ static void check_meeting(struct second *c, struct walk *w, const struct tw_op *
     char which = meeting_word(c, w, op);
     if (which == 0) {
         NEED(15, m == WORK || m == PASSED, "works in the rendezvous");
-        bool border = op->code == TW_OP_END || op->code == TW_OP_LOOP;
+        bool border = op->code == TW_OP_END || op->code == TW_OP_LOOP || wait;
         NEED(15, m == WORK || !closes || border, "works after the rendezvous");
+        w->late = m == PASSED && wait;
     } else if (which == 'l' && !wait) {
         NEED(15, m == WORK && one && op->operand[1].id == here, "local out of place");
         uint32_t repeat = c->p->sections[w->section].repeat;
@@ -402,7 +406,7 @@ static void check_stream(struct second *c, struct walk *w, uint32_t stream) {
         }
     }
     NEED(2, w->depth == 0, "a loop does not end");
-    bool last = w->section == c->p->n_sections - 1 && w->meeting == PASSED;
+    bool last = w->section == c->p->n_sections - 1 && w->meeting == PASSED && !w->late;
     NEED(15, n == 0 || last, "does not end with the last rendezvous");
 }
 
@@ -437,6 +441,7 @@ void second_ops(struct second *c) {
         w.s = &p->streams[i];
         w.section = c->index = 0;
         w.meeting = WORK;
+        w.late = false;
         w.times = 1;
         w.last_id = TW_NONE;
         c->site = i / 3;

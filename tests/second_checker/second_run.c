@@ -530,15 +530,16 @@ void second_steps(struct second *c) {
     do { /* all choices, the first trip changing fastest; in long steps one or all are not max */
         struct block *mark = c->memory;
         uint32_t changed = 0;
-        bool all = true;
+        bool all = true, none = false; /* none: no step can begin */
         mark->used = mark->size;
         for (t = 0; t < n; t++) {
             uint32_t m = candidates(c, t, value);
             c->trip[t] = m ? value[m - 1 - choice[t]] : 0;
+            none = none || (used(c, t) && m == 0);
             changed += choice[t] > 0;
             all = all && (choice[t] > 0 || !used(c, t));
         }
-        if (size < 1000 || changed < 2 || all) {
+        if (!none && (size < 1000 || changed < 2 || all)) {
             run_step(c);
         }
         size = size ? size : c->executed;
