@@ -9,7 +9,7 @@
 struct region {
     uint32_t object; /* buffer, or n_buffers + tensor */
     uint64_t lo;
-    struct tw_extent e;
+    struct tw_extent e, most;  /* most: with the greatest number of rows */
     bool read, write, one_row; /* one_row: of the rows only the last */
     uint32_t trip;             /* that counts its rows, or TW_NONE */
 };
@@ -337,7 +337,7 @@ static void check_apart(struct second *c, const struct tw_op *op, const struct r
     NEED(17, w->object == x->object || !share, "uses two buffers that share bytes");
     bool same = in_place && w->lo == x->lo && w->e.row_bytes == x->e.row_bytes && !x->write &&
                 w->e.stride == x->e.stride;
-    NEED(17, w->object != x->object || same || !meet(w->lo, &w->e, x->lo, &x->e), "overlap");
+    NEED(17, w->object != x->object || same || !meet(w->lo, &w->most, x->lo, &x->most), "overlap");
 }
 
 static void multicast(struct second *c, struct engine *e, const struct tw_op *op,
@@ -374,7 +374,8 @@ void second_data_op(struct second *c, struct engine *e, const struct tw_op *op) 
         r->write = tw_letter_in("WMU", o->kind);
         bool counted = tw_op_extent(op, n, rows + 1, x_dtype, t).rows != r->e.rows;
         r->trip = count && counted ? count->id : TW_NONE;
-        uint64_t most = tw_extent_span(tw_op_extent(op, n, count ? count->max : 0, x_dtype, t));
+        r->most = tw_op_extent(op, n, count ? count->max : 0, x_dtype, t);
+        uint64_t most = tw_extent_span(r->most);
         if (t) {
             in_tensor(c, e, op, o, r, most);
         } else {

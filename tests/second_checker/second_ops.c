@@ -296,7 +296,7 @@ static void check_meeting(struct second *c, struct walk *w, const struct tw_op *
     char which = meeting_word(c, w, op);
     if (which == 0) {
         NEED(15, m == WORK || m == PASSED, "works in the rendezvous");
-        bool border = op->code == TW_OP_END || op->code == TW_OP_LOOP || wait;
+        bool border = op->code == TW_OP_END || wait;
         NEED(15, m == WORK || !closes || border, "works after the rendezvous");
         w->late = m == PASSED && wait;
     } else if (which == 'l' && !wait) {
