@@ -302,7 +302,12 @@ static uint32_t mapped_id(const struct join *j, const struct tw_operand *o) {
 
 static void shift_op(const struct join *j, struct tw_op *op) {
     for (uint32_t i = 0; i < op->n_operands; i++) {
-        op->operand[i].id = mapped_id(j, &op->operand[i]);
+        struct tw_operand *o = &op->operand[i];
+        o->id = mapped_id(j, o);
+        if (o->paged) {
+            o->table = o->table < j->section->tensors.n ? j->tensor_map[o->table] : TW_NONE;
+            o->paged = o->table != TW_NONE;
+        }
     }
     if (op->code == TW_OP_LOOP && op->operand[TW_LOOP_id].id != TW_NONE) {
         op->operand[TW_LOOP_id].id += j->loop_shift;

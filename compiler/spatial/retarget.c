@@ -146,6 +146,7 @@ static void map_operand(const struct rewriter *r, struct tw_operand *o) {
     case 'U':
         cut_affine(r, &o->instance);
         cut_affine(r, &o->offset);
+        cut_affine(r, &o->element);
         break;
     case 'C':
         o->id = moved_site(r, o->id);

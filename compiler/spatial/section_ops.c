@@ -281,6 +281,35 @@ static void emit_rope(struct site_call *x) {
 
 /* ---- attention ---- */
 
+/* Returns the table of the cache's pages; adds the Input if the section has none yet. */
+static uint32_t page_table(const struct site_call *x) {
+    static const char name[] = "pages";
+    uint32_t table = tw_builder_tensor(x->u, name), slots = x->b->config->n_positions / TW_KV_BLOCK;
+    if (table == TW_NONE) {
+        struct tw_tensor t = {.rows = 1,
+                              .cols = slots,
+                              .dtype = TW_DT_I32,
+                              .role = TW_ROLE_INPUT,
+                              .bind_count = 1,
+                              .bytes = (uint64_t)slots * 4};
+        table = tw_builder_add_tensor(x->u, name, &t, TW_NONE);
+    }
+    return table;
+}
+
+/* Returns a place in the page of a block of positions of a state: the i-th page, or the one that
+ * the table names. */
+static struct tw_tensor_at in_block(const struct site_call *x, uint32_t input, uint64_t offset,
+                                    uint64_t page_bytes, bool inner) {
+    struct tw_tensor_at place = tw_in_tensor(tw_section_tensor(x->b, x->op->in[input]),
+                                             instance(value(x, input)), at(offset));
+    if (x->b->config->kv_pages) {
+        return tw_in_page(place, page_table(x), inner ? at_inner(0, 1) : at(0));
+    }
+    place.offset = inner ? at_inner(offset, page_bytes) : at(offset);
+    return place;
+}
+
 /* Writes rows to the cache, then raises a flag on every site whose attention reads these heads. */
 static void emit_kv_append(struct site_call *x) {
     const struct tw_storage *in = storage(x, x->c->in[0]);
@@ -291,8 +320,7 @@ static void emit_kv_append(struct site_call *x) {
     tw_builder_push(x->u, x->site, MATH, x->math, fifo, 1);
     tw_builder_wait(x->u, x->site, STORE, stage, fifo, 1);
     struct tw_count pos = positions(x);
-    struct tw_tensor_at cache =
-        tw_in_tensor(tw_section_tensor(x->b, x->op->in[1]), instance(state), at(0));
+    struct tw_tensor_at cache = in_block(x, 1, 0, 0, false);
     uint32_t first = x->c->first_col / hd, heads = x->c->cols / hd;
     if (state->packing == TW_PACK_KEYS) {
         tw_builder_key_write(x->u, x->site, STORE, stage, columns(x, x->c->in[0]), in->stride,
@@ -323,7 +351,7 @@ static void attention_load(const struct site_call *x, uint32_t first_kv, uint32_
                            struct tw_count blocks) {
     uint32_t fifo = buffer(x, x->b->low->streams[x->site].cache),
              bytes = TW_KV_BLOCK * x->op->head_dim * 4;
-    uint64_t head_bytes = (uint64_t)x->b->config->n_positions * x->op->head_dim * 4;
+    uint64_t page_bytes = (uint64_t)x->op->n_kv_heads * bytes; /* a block of all heads */
     uint64_t page = storage(x, x->b->low->streams[x->site].cache)->page_bytes;
     tw_builder_sem_wait(x->u, x->site, LOAD, x->load, x->b->cache_sem,
                         tw_builder_threshold(x->u, x->b->cache_writes[x->site]));
@@ -332,9 +360,7 @@ static void attention_load(const struct site_call *x, uint32_t first_kv, uint32_
         tw_builder_reserve(x->u, x->site, LOAD, x->load, fifo, 2);
         for (uint32_t k = 0; k < 2; k++) { /* keys, then values */
             tw_builder_read(x->u, x->site, LOAD, x->load,
-                            tw_in_tensor(tw_section_tensor(x->b, x->op->in[1 + k]),
-                                         instance(value(x, 1 + k)),
-                                         at_inner(kv * head_bytes, bytes)),
+                            in_block(x, 1 + k, (uint64_t)kv * bytes, page_bytes, true),
                             tw_in_buffer(fifo, at(k * page)), 1, bytes, bytes, bytes);
         }
         tw_builder_push(x->u, x->site, LOAD, x->load, fifo, 2);

@@ -63,6 +63,12 @@ static int visit_tensors(void *ctx, const struct tw_op *op) {
         if (tensor >= w->u->tensors.n) {
             return 1;
         }
+        if (o->paged && o->table >= w->u->tensors.n) {
+            return 1;
+        }
+        if (o->paged) {
+            record_use(&w->uses[o->table], true, false, false);
+        }
         record_use(&w->uses[tensor], tw_op_reads(op, o),
                    o->kind == 'U' || o->kind == 'W' || o->kind == 'M',
                    op->code == TW_OP_GATHER && i == TW_GATHER_table);

@@ -321,6 +321,10 @@ static const char *describe_failure(const struct tw_wire_failure *f, char text[1
     if (f->code == TW_E_NOMEM && f->have == f->need && f->need) { /* a table is full */
         snprintf(text + n, (size_t)(160 - n), " (%llu of %llu in use; destroy a session first)",
                  (unsigned long long)f->have, (unsigned long long)f->need);
+    } else if (strncmp(f->what, "Page", 4) == 0) {
+        snprintf(text + n, (size_t)(160 - n),
+                 " (element %u of page table %u: have %llu, need %llu)", f->element, f->object,
+                 (unsigned long long)f->have, (unsigned long long)f->need);
     } else if (f->have || f->need) {
         snprintf(text + n, (size_t)(160 - n), " (have %llu, need %llu)",
                  (unsigned long long)f->have, (unsigned long long)f->need);

@@ -6,6 +6,7 @@
 #include "firmware/core/bind.h"
 
 #include "firmware/core/machine_arena.h"
+#include "firmware/core/pages.h"
 #include "tilewright/range.h"
 
 void tw_fault_set(struct tw_fault *fault, const char *what, uint32_t object, uint64_t have,
@@ -15,6 +16,7 @@ void tw_fault_set(struct tw_fault *fault, const char *what, uint32_t object, uin
     fault->object = object;
     fault->have = have;
     fault->need = need;
+    fault->element = 0;
 }
 
 void tw_fault_set_nomem(struct tw_fault *fault, uint64_t have, uint64_t need) {
@@ -187,7 +189,8 @@ static int latch(const struct tw_machine_config *config, uint8_t *const *inputs,
 }
 
 int tw_bind_trips(const struct tw_machine_config *config, uint8_t *const *inputs,
-                  const uint32_t *min, uint32_t *trips, struct tw_fault *fault) {
+                  const uint32_t *min, uint32_t *trips, struct tw_pages *pages,
+                  struct tw_fault *fault) {
     int rc = 0;
     copy_inputs(config, inputs);
     for (uint32_t i = 0; i < config->program->n_trips && rc == 0; i++) {
@@ -197,5 +200,5 @@ int tw_bind_trips(const struct tw_machine_config *config, uint8_t *const *inputs
             fault->opcode = 0;
         }
     }
-    return rc;
+    return rc ? rc : tw_pages_check(config->program, pages, inputs, trips, fault);
 }

@@ -101,8 +101,11 @@ uint8_t *tw_bind_input(const struct tw_machine_config *config, uint8_t *const *i
                        uint32_t tensor, uint8_t *at);
 
 /* Copies the Inputs of the coming step, then reads its trips from the copies and checks them
- * against their minima and maxima. Fault: InputRange. */
+ * against their minima and maxima, and the page numbers that the step uses (pages.h). Faults:
+ * InputRange, PageOutOfRange, PageShared. */
+struct tw_pages;
 int tw_bind_trips(const struct tw_machine_config *config, uint8_t *const *inputs,
-                  const uint32_t *min, uint32_t *trips, struct tw_fault *fault);
+                  const uint32_t *min, uint32_t *trips, struct tw_pages *pages,
+                  struct tw_fault *fault);
 
 #endif

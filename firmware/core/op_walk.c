@@ -19,10 +19,19 @@ static int bad(struct tw_fault *fault, const char *what, uint32_t object, uint64
     return tw_fault_fail(fault, what, object, have, need);
 }
 
+/* Returns true if a key or value cache has whole pages with room for all heads. */
+static bool cache_ok(const struct tw_tensor *t) {
+    uint64_t bytes;
+    return (t->packing != TW_PACK_KEYS && t->packing != TW_PACK_VALUES) ||
+           (tw_demand_number(TW_DEMAND_CACHE_DTYPE, t->dtype) && t->head_dim > 0 &&
+            t->cols % t->head_dim == 0 && t->rows % TW_KV_BLOCK == 0 &&
+            tw_mul_u64(t->rows, tw_row_bytes(t->dtype, t->cols), &bytes) && bytes <= t->bytes);
+}
+
 static bool tensor_ok(const struct tw_machine_config *config, const struct tw_tensor *t) {
     uint64_t end = (uint64_t)t->bind_first + t->bind_count;
     return t->role < TW_ROLE_COUNT && t->dtype < TW_DT_COUNT &&
-           (t->bind_count == 0 || end <= config->n_bind);
+           (t->bind_count == 0 || (end <= config->n_bind && cache_ok(t)));
 }
 
 /* Returns true if a buffer that keeps a Param or State has a page for each instance, and the page
@@ -132,6 +141,15 @@ static bool vars_open(const struct tw_affine *a, uint32_t vars) {
     return true;
 }
 
+/* Returns true if a paged operand has a table, an Input of numbers, and a tensor with pages. */
+static bool page_ok(const struct tw_program *p, const struct tw_op *op,
+                    const struct tw_operand *o) {
+    const struct tw_tensor *t = o->table < p->n_tensors ? &p->tensors[o->table] : NULL;
+    return t && t->role == TW_ROLE_INPUT && t->dtype == TW_DT_I32 && t->bind_count > 0 &&
+           t->cols > 0 && t->rows <= t->bytes / 4 / t->cols &&
+           tw_tensor_pages(&p->tensors[o->id]) > 0 && op->code != TW_OP_GATHER;
+}
+
 static int check_op(const struct tw_machine_config *config, const struct tw_text_place *at,
                     const struct nest *nest, const struct tw_op *op, struct tw_fault *fault) {
     const struct tw_program *p = config->program;
@@ -145,10 +163,14 @@ static int check_op(const struct tw_machine_config *config, const struct tw_text
         if (limit != TW_NONE && o->id >= limit) {
             return bad(fault, "BadOp", o->id, o->id, limit);
         }
+        if (o->paged && !page_ok(p, op, o)) {
+            return bad(fault, "BadOp", o->table, o->table, p->n_tensors);
+        }
         if (o->kind == 'X' && o->id != TW_NONE && p->trips[o->id].max > o->max) {
             return bad(fault, "BadOp", o->id, p->trips[o->id].max, o->max);
         }
-        if (!vars_open(&o->offset, nest->vars) || !vars_open(&o->instance, nest->vars)) {
+        if (!vars_open(&o->offset, nest->vars) || !vars_open(&o->instance, nest->vars) ||
+            !vars_open(&o->element, nest->vars)) {
             return bad(fault, "BadOp", TW_NONE, nest->vars, n);
         }
     }

@@ -69,17 +69,19 @@ static void multicast_access(struct explore *x, const struct strict_engine *e,
 
 /* Adds the rows that KEY_WRITE and VALUE_WRITE touch: head by head, position by position. */
 static void cache_access(struct explore *x, const struct tw_op *op, uint8_t *base,
-                         const struct tw_tensor *t, uint64_t pos, uint64_t rows) {
+                         const struct tw_tensor *t, const int32_t *pages, uint64_t pos,
+                         uint64_t rows) {
     const struct tw_numbers_key_write v = tw_numbers_key_write(op);
     uint64_t first = v.first, end = first + v.heads, bytes = tw_dtype_block_bytes(t->dtype);
-    bool keys = t->packing == TW_PACK_KEYS;
     for (uint64_t head = first; head < end; head++) {
         for (uint64_t p = pos; p < pos + rows; p++) {
-            uint64_t at = keys ? (head * (t->rows / 16) + p / 16) * t->head_dim * 16 + p % 16
-                               : (head * t->rows + p) * t->head_dim;
-            add_access(x, base + at * bytes,
-                       keys ? tw_extent_make(t->head_dim, bytes, 16 * bytes)
-                            : tw_extent_make(1, t->head_dim * bytes, 0),
+            uint32_t next;
+            uint64_t page = pages ? (uint32_t)pages[p / TW_KV_BLOCK] : p / TW_KV_BLOCK;
+            uint64_t at = page * tw_tensor_page_bytes(t) + head * tw_cache_head_bytes(t) +
+                          tw_cache_element(t, p % TW_KV_BLOCK, &next) * bytes;
+            add_access(x, base + at,
+                       next > 1 ? tw_extent_make(t->head_dim, bytes, next * bytes)
+                                : tw_extent_make(1, t->head_dim * bytes, 0),
                        true);
         }
     }
@@ -93,12 +95,21 @@ static void tensor_access(struct explore *x, const struct strict_engine *e, cons
     if (!base) {
         return; /* the op will fault whenever it runs */
     }
+    uint64_t element = o->paged ? tw_affine_value(&o->element, e->vars) : 0;
+    const uint8_t *table = o->paged ? x->s->inputs[o->table] : NULL;
     if (op->code == TW_OP_KEY_WRITE || op->code == TW_OP_VALUE_WRITE) {
-        cache_access(x, op, base, t, pos, rows);
+        cache_access(x, op, base, t, table ? (const int32_t *)(const void *)table + element : NULL,
+                     pos, rows);
         return;
     }
-    add_access(x, base + tw_affine_value(&o->offset, e->vars), tw_op_extent(op, n, rows, 0, t),
-               o->kind == 'U');
+    uint32_t page = 0;
+    struct tw_fault ignored;
+    if (o->paged && tw_pages_look_up(x->config.program, x->s->inputs, o->id, o->table, element,
+                                     &page, &ignored) != 0) {
+        return; /* the op will fault, too */
+    }
+    uint64_t at = page * tw_tensor_page_bytes(t) + tw_affine_value(&o->offset, e->vars);
+    add_access(x, base + at, tw_op_extent(op, n, rows, 0, t), o->kind == 'U');
 }
 
 static void data_accesses(struct explore *x, const struct strict_engine *e,

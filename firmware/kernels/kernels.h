@@ -22,7 +22,8 @@
  * (TW_MATMUL_REGION_x). i: its immediates, in order (TW_MATMUL_IMM_k). rows: the last COUNT; pos:
  * the first COUNT if an op has two. f: the FLOAT. block: the AFFINE. Regions must not overlap
  * unless the op works in place. All pointers are at least 4-byte aligned, weight pages 64-byte.
- * MCAST is called once for each destination. */
+ * MCAST is called once for each destination. KEY_WRITE and VALUE_WRITE: p[2], int32_t page numbers,
+ * is that of position 0, or NULL: page i is number i. */
 struct tw_kargs {
     void *p[TW_KARGS_REGIONS];
     uint32_t i[TW_KARGS_IMMS];

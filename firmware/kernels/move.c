@@ -61,35 +61,32 @@ static void write_elements(unsigned dtype, void *to, size_t step, const float *f
     }
 }
 
-/* The cache is [head][position/16][head_dim][16 positions]. */
-void tw_move_key_write(const struct tw_kargs *a) {
+/* KEY_WRITE and VALUE_WRITE, which have the same operands and differ in the tensor's packing. */
+static void write_cache(const struct tw_kargs *a) {
     const struct tw_args_key_write v = tw_args_key_write(a);
-    size_t head_bytes = (size_t)tw_cache_head_bytes(a->tensor),
-           bytes = tw_dtype_block_bytes(a->tensor->dtype);
-    for (uint32_t h = 0; h < v.heads; h++) {
-        char *head = (char *)v.cache + (v.first + (size_t)h) * head_bytes;
-        for (uint32_t r = 0; r < v.rows; r++) {
-            const float *from = tw_const_row(v.source, v.source_stride, r) + (size_t)h * v.head_dim;
-            size_t position = (size_t)v.pos + r,
-                   at = position / 16 * 16 * v.head_dim + position % 16;
-            write_elements(a->tensor->dtype, head + at * bytes, 16, from, v.head_dim);
+    const struct tw_tensor *t = a->tensor;
+    const int32_t *pages = a->p[TW_KEY_WRITE_REGION_COUNT];
+    size_t page_bytes = (size_t)tw_tensor_page_bytes(t),
+           head_bytes = (size_t)tw_cache_head_bytes(t), bytes = tw_dtype_block_bytes(t->dtype);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *from = tw_const_row(v.source, v.source_stride, r);
+        uint32_t position = v.pos + r, block = position / TW_KV_BLOCK, next;
+        size_t page = pages ? (size_t)pages[block] : block;
+        char *to = (char *)v.cache + page * page_bytes + v.first * head_bytes +
+                   tw_cache_element(t, position % TW_KV_BLOCK, &next) * bytes;
+        for (uint32_t h = 0; h < v.heads; h++) {
+            write_elements(t->dtype, to + h * head_bytes, next, from + (size_t)h * v.head_dim,
+                           v.head_dim);
         }
     }
 }
 
-/* The cache is [head][position][head_dim]. */
+void tw_move_key_write(const struct tw_kargs *a) {
+    write_cache(a);
+}
+
 void tw_move_value_write(const struct tw_kargs *a) {
-    const struct tw_args_value_write v = tw_args_value_write(a);
-    size_t head_bytes = (size_t)tw_cache_head_bytes(a->tensor),
-           bytes = (size_t)v.head_dim * tw_dtype_block_bytes(a->tensor->dtype);
-    for (uint32_t h = 0; h < v.heads; h++) {
-        char *head = (char *)v.cache + (v.first + (size_t)h) * head_bytes;
-        for (uint32_t r = 0; r < v.rows; r++) {
-            const float *from = tw_const_row(v.source, v.source_stride, r) + (size_t)h * v.head_dim;
-            write_elements(a->tensor->dtype, head + ((size_t)v.pos + r) * bytes, 1, from,
-                           v.head_dim);
-        }
-    }
+    write_cache(a);
 }
 
 /* ---- gather ---- */

@@ -138,9 +138,11 @@ static inline uint64_t tw_row_bytes(unsigned dtype, uint64_t cols) {
  *   Q4_0:  quants [k/32][4 groups][16 rows][4] as bytes: low nibble k = 4*group + byte, high nibble
  *          k = 16 + 4*group + byte (nibble value as in ggml: weight = d*(nibble - 8)),
  *          then scales [k/32][16 rows] f16, then zero padding to a multiple of 64 bytes
- * KEYS:   the key cache, [head][position/16][head_dim][16 positions] f32 or f16; rows = positions
- *         (a multiple of TW_KV_BLOCK), cols = heads*head_dim.
- * VALUES: the value cache, [head][position][head_dim] f32 or f16. */
+ * KEYS:   the key cache, in pages of TW_KV_BLOCK positions that follow each other without gaps, so
+ *         that a page holds all heads of its positions: [page][head][position/16][head_dim][16
+ *         positions] f32 or f16, position counting from the page's first; rows = positions (a
+ *         multiple of TW_KV_BLOCK), cols = heads*head_dim.
+ * VALUES: the value cache, [page][head][position][head_dim] f32 or f16. */
 #define TW_PACKINGS(X)       \
     X(ROW, 0, "row")         \
     X(PANEL16, 1, "panel16") \
@@ -206,21 +208,43 @@ enum tw_init { TW_INIT_NONE = 0, TW_INIT_ZERO = 1, TW_INIT_BLOB = 2 };
 /* A named tensor. Param, State, Input and Output are in device DRAM and addressed through binding
  * rows: instance i (one per layer) is at binding row bind_first + i. An Activation is in the SRAM
  * buffers that name it (bind_count 0). `head_dim` is used by KEYS and VALUES. `bytes` is the size
- * of one instance. */
+ * of one instance. `page_rows`: of a State packed as ROW, the rows of one page, of which `rows` is
+ * a multiple; 0 if it has no pages. KEYS and VALUES always have pages, of TW_KV_BLOCK rows, and 0
+ * here (tw_tensor_pages). */
 struct tw_tensor {
     uint32_t name; /* offset in the string table */
     uint32_t rows, cols;
     uint8_t dtype, packing, role, init;
     uint32_t bind_first, bind_count;
     uint32_t head_dim;
-    uint32_t reserved;
+    uint32_t page_rows;
     uint64_t bytes;
 };
 TW_STATIC_ASSERT(sizeof(struct tw_tensor) == 40, "tensor record");
 
-/* Returns the bytes of one head of a tensor packed as KEYS or VALUES, which are together. */
+/* Return the number of pages of an instance and the bytes of one; 0 if the tensor has none. Accept
+ * any record. */
+static inline uint32_t tw_tensor_pages(const struct tw_tensor *t) {
+    int cache = t->packing == TW_PACK_KEYS || t->packing == TW_PACK_VALUES;
+    uint32_t rows = cache ? TW_KV_BLOCK : t->page_rows;
+    return rows ? t->rows / rows : 0;
+}
+static inline uint64_t tw_tensor_page_bytes(const struct tw_tensor *t) {
+    uint32_t pages = tw_tensor_pages(t);
+    return pages ? t->bytes / pages : 0;
+}
+
+/* Of KEYS and VALUES: the bytes of one head in a page, which are together, and the index of element
+ * (position, 0) among them; position < TW_KV_BLOCK. The head's next element is *next further. */
 static inline uint64_t tw_cache_head_bytes(const struct tw_tensor *t) {
-    return (uint64_t)t->rows * t->head_dim * tw_dtype_block_bytes(t->dtype);
+    return (uint64_t)TW_KV_BLOCK * t->head_dim * tw_dtype_block_bytes(t->dtype);
+}
+static inline uint64_t tw_cache_element(const struct tw_tensor *t, uint32_t position,
+                                        uint32_t *next) {
+    int keys = t->packing == TW_PACK_KEYS;
+    *next = keys ? 16 : 1;
+    return keys ? (uint64_t)(position / 16) * 16 * t->head_dim + position % 16
+                : (uint64_t)position * t->head_dim;
 }
 
 enum tw_buffer_kind {

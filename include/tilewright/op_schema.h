@@ -218,6 +218,9 @@ struct tw_buffer_at {
 struct tw_tensor_at {
     uint32_t tensor;
     struct tw_affine instance, offset;
+    bool paged; /* then offset counts in the page that the element of the table names */
+    uint32_t table;
+    struct tw_affine element;
 };
 struct tw_count {
     uint32_t trip, max;
@@ -230,7 +233,16 @@ static inline struct tw_buffer_at tw_in_buffer(uint32_t buffer, struct tw_affine
 
 static inline struct tw_tensor_at tw_in_tensor(uint32_t tensor, struct tw_affine instance,
                                                struct tw_affine offset) {
-    struct tw_tensor_at at = {tensor, instance, offset};
+    struct tw_tensor_at at = {tensor, instance, offset, false, TW_NONE, {0, 0, {{0, 0}}}};
+    return at;
+}
+
+/* The same in the page that an element of a table names. */
+static inline struct tw_tensor_at tw_in_page(struct tw_tensor_at at, uint32_t table,
+                                             struct tw_affine element) {
+    at.paged = true;
+    at.table = table;
+    at.element = element;
     return at;
 }
 
@@ -256,6 +268,9 @@ static inline void tw_set_tensor(struct tw_operand *o, char kind, struct tw_tens
     o->id = value.tensor;
     o->instance = value.instance;
     o->offset = value.offset;
+    o->paged = value.paged;
+    o->table = value.table;
+    o->element = value.element;
 }
 
 static inline void tw_set_number(struct tw_operand *o, char kind, uint32_t value) {

@@ -273,13 +273,14 @@ enum tw_wire_ended {
 };
 
 /* Why a request was refused. `site` to `need` are those of struct tw_fault, or TW_NONE and 0 if
- * there was no fault. */
+ * there was no fault. `element` is that of a page table, with PageOutOfRange and PageShared. */
 struct tw_wire_failure {
     int32_t code;
     uint32_t site, engine, op_index, opcode, stage, object;
     uint32_t program;
     uint64_t have, need;
-    char what[80]; /* text, NUL-terminated */
+    char what[76]; /* text, NUL-terminated */
+    uint32_t element;
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_failure) == 128, "failure");
 

@@ -204,6 +204,7 @@ struct region {
     char kind;
     bool reads, writes;
     const struct tw_affine *offset, *instance;
+    const struct tw_operand *operand;
     struct tw_ck_rect now, wide;
 };
 
@@ -323,7 +324,8 @@ static struct tw_ck_access access_of(const struct tw_checker *c, const struct re
                                  .rect = r->wide,
                                  .constant = true,
                                  .write = r->writes,
-                                 .at = s->at};
+                                 .at = s->at,
+                                 .table = TW_NONE};
 }
 
 static int fail_param(struct tw_checker *c, uint32_t id) {
@@ -415,6 +417,47 @@ static uint64_t instance_key(const struct tw_affine *a) {
     return key;
 }
 
+/* Stores which elements of its table an access may use; the verifier has checked that they
+ * exist. */
+static void find_elements(const struct tw_checker *c, const struct tw_operand *o,
+                          struct tw_ck_access *access) {
+    struct tw_ck_rect one = {0, 1, 0, TW_NONE, 1, true}, all = widen(c, one, &o->element);
+    uint64_t more = 0;
+    if (c->op.code == TW_OP_KEY_WRITE || c->op.code == TW_OP_VALUE_WRITE) {
+        const struct tw_operand *op = c->op.operand;
+        more = ((uint64_t)op[TW_KEY_WRITE_pos].max + op[TW_KEY_WRITE_rows].max - 1) / TW_KV_BLOCK;
+    }
+    access->table = o->table;
+    access->first = (uint32_t)all.lo;
+    access->last = (uint32_t)(all.lo + all.row_bytes - 1 + more);
+}
+
+/* Returns the region of a tensor with pages as columns of all of them: accesses are apart only if
+ * they are at different places in their pages. Terms that step by whole pages choose the page. */
+static struct tw_ck_rect in_pages(const struct tw_checker *c, const struct tw_tensor *t,
+                                  const struct region *r) {
+    uint64_t page = tw_tensor_page_bytes(t);
+    struct tw_ck_rect all = {0, page, page, TW_NONE, tw_tensor_pages(t), false}, in = all;
+    if (c->op.code == TW_OP_KEY_WRITE ||
+        c->op.code == TW_OP_VALUE_WRITE) { /* both packings keep a head's bytes together */
+        struct tw_numbers_key_write v = tw_numbers_key_write(&c->op);
+        in.lo = v.first * tw_cache_head_bytes(t);
+        in.row_bytes = v.heads * tw_cache_head_bytes(t);
+        return in;
+    }
+    struct tw_affine at = tw_affine_const(r->offset->base % page);
+    for (uint32_t i = 0; i < r->offset->n_terms; i++) {
+        uint64_t step = r->offset->term[i].step;
+        if ((step >> 63 ? 0 - step : step) % page != 0) {
+            at = tw_affine_plus(at, r->offset->term[i].var, step);
+        }
+    }
+    struct tw_ck_rect wide = widen(c, r->now, &at);
+    in.lo = wide.lo;
+    in.row_bytes = tw_ck_rect_end(&wide) - wide.lo;
+    return in.lo < page && in.row_bytes <= page - in.lo ? in : all;
+}
+
 static int touch_tensor(struct tw_checker *c, struct region *r) {
     const struct tw_tensor *t = &c->p->tensors[r->id];
     if (t->role == TW_ROLE_PARAM || t->role == TW_ROLE_INPUT) {
@@ -424,15 +467,15 @@ static int touch_tensor(struct tw_checker *c, struct region *r) {
         return tw_ck_fail(c, TW_ORDER_defined, "reads tensor %u (%s), which has no initial value",
                           r->id, tw_program_string(c->p, t->name));
     }
-    if (c->op.code == TW_OP_KEY_WRITE ||
-        c->op.code == TW_OP_VALUE_WRITE) { /* both packings keep a head's bytes together */
-        uint64_t head = tw_cache_head_bytes(t);
-        struct tw_numbers_key_write v = tw_numbers_key_write(&c->op);
-        r->wide = (struct tw_ck_rect){v.first * head, v.heads * head, 0, TW_NONE, 1, false};
+    if (tw_tensor_pages(t)) {
+        r->wide = in_pages(c, t, r);
     }
     struct tw_ck_access access = access_of(c, r);
     access.instance = instance_key(r->instance);
     access.constant = r->instance->n_terms == 0;
+    if (r->operand->paged) {
+        find_elements(c, r->operand, &access);
+    }
     return tw_ck_log_access(c, &c->tensor_log[r->id], false, &access,
                             tw_program_string(c->p, t->name));
 }
@@ -448,7 +491,8 @@ static void find_region(const struct tw_checker *c, uint32_t n, struct region *r
                          .group = TW_NONE,
                          .kind = o->kind,
                          .offset = &o->offset,
-                         .instance = &o->instance};
+                         .instance = &o->instance,
+                         .operand = o};
     r->writes = o->kind != 'R' && o->kind != 'T';
     r->reads = tw_op_reads(&c->op, o);
     r->now = rows_of(c, n, x_dtype, tensor ? &c->p->tensors[o->id] : NULL);

@@ -71,6 +71,14 @@ static int report_race(struct tw_checker *c, uint32_t stream, const struct tw_ck
                       (unsigned long long)a->rect.lo, (unsigned long long)tw_ck_rect_end(&a->rect));
 }
 
+/* Returns true if two accesses, of which one writes, are in different pages because they use
+ * different elements of page tables: the device refuses a step in which two elements name the same
+ * page of a tensor and a write uses one of them. */
+static bool in_other_pages(const struct tw_ck_access *a, const struct tw_ck_access *b) {
+    return a->table != TW_NONE && b->table != TW_NONE &&
+           (a->table != b->table || a->last < b->first || b->last < a->first);
+}
+
 /* Accesses are in the order of their ops, so those that may still be under way are the last. */
 static int compare_lane(struct tw_checker *c, const struct tw_ck_lane *lane,
                         const struct tw_ck_access *now, const char *name) {
@@ -81,7 +89,8 @@ static int compare_lane(struct tw_checker *c, const struct tw_ck_lane *lane,
     size_t i = lane->n;
     for (; i > 0 && lane->items[i - 1].over > over; i--) {
         const struct tw_ck_access *a = &lane->items[i - 1];
-        bool other = a->constant && now->constant && a->instance != now->instance;
+        bool other = (a->constant && now->constant && a->instance != now->instance) ||
+                     in_other_pages(a, now);
         if (!other && overlap(&a->rect, &now->rect) && meet(c, a, lane->stream, now)) {
             return report_race(c, lane->stream, a, now, name);
         }

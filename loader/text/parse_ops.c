@@ -66,6 +66,14 @@ static int parse_region(struct tw_parser *p, struct tw_operand *o) {
         rc = rc ? rc : tw_parse_gap(p);
     }
     rc = rc ? rc : parse_affine(p, &o->offset);
+    if (rc == 0 && in_tensor && tw_parse_accept(p, ",")) {
+        o->paged = true;
+        rc = tw_parse_gap(p);
+        rc = rc ? rc : tw_parse_reference(p, TW_TEXT_TENSORS, &o->table);
+        rc = rc ? rc : tw_parse_mark(p, "[");
+        rc = rc ? rc : parse_affine(p, &o->element);
+        rc = rc ? rc : tw_parse_mark(p, "]");
+    }
     return rc ? rc : tw_parse_mark(p, "]");
 }
 

@@ -31,6 +31,13 @@ static void print_region(struct tw_printer *p, const struct tw_operand *o) {
         tw_print_text(p, ", ");
     }
     print_affine(p, &o->offset);
+    if (in_tensor && o->paged) {
+        tw_print_text(p, ", ");
+        tw_print_reference(p, TW_TEXT_TENSORS, o->table);
+        tw_print_text(p, "[");
+        print_affine(p, &o->element);
+        tw_print_text(p, "]");
+    }
     tw_print_text(p, "]");
 }
 

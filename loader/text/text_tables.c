@@ -104,7 +104,7 @@ static const struct tw_text_field tensor_fields[] = {
     PAIR("shape", rows, "x", cols),     ENUM("packing", packing, packings),
     OPTIONAL("head_dim", head_dim),     NUMBER("bytes", bytes),
     OPTIONAL_ENUM("init", init, inits), OPTIONAL_PAIR("bind", bind_first, "+", bind_count),
-    OPTIONAL("reserved", reserved),
+    OPTIONAL("page_rows", page_rows),
 };
 #undef RECORD
 

@@ -132,7 +132,10 @@ struct tw_verifier {
     uint8_t *in_sram;  /* tensor: a State that lives in SRAM */
     uint32_t *windows; /* buffers that hold windows of State; tw_vf_tables sorts them */
     uint32_t n_words, n_windows;
-    uint32_t key_positions; /* positions that the longest key cache has */
+    /* positions that the longest key cache has, or the longest row of a table of its pages; key
+     * blocks that attention reads, and the op that reads the last */
+    uint64_t key_positions, key_blocks;
+    struct tw_vf_place key_place;
     uint32_t n_closing, n_active_sites;
     /* the stream being walked */
     struct tw_op op;

@@ -90,7 +90,9 @@ static int check_operand(struct tw_verifier *v, const struct tw_operand *o, bool
     case 'U':
         rc = check_id(v, "tensor", o->id, p->n_tensors);
         rc = rc ? rc : check_affine(v, &o->instance);
-        return rc ? rc : check_affine(v, &o->offset);
+        rc = rc ? rc : check_affine(v, &o->offset);
+        rc = rc || !o->paged ? rc : check_id(v, "page table", o->table, p->n_tensors);
+        return rc || !o->paged ? rc : check_affine(v, &o->element);
     case 'F':
         return check_buffer(v, o->id);
     case 'S':
@@ -252,7 +254,7 @@ static int check_cache_write(struct tw_verifier *v, const struct tw_vf_data *d) 
         return tw_vf_fail(v, TW_RULE_region_in_tensor, "heads %u + %u of a cache of %u heads",
                           first, heads, t->cols / t->head_dim);
     }
-    if (last > t->rows) {
+    if (last > t->rows && !o[TW_KEY_WRITE_cache].paged) { /* else its table limits positions */
         return tw_vf_fail(v, TW_RULE_region_in_tensor, "positions up to %llu of a cache of %u",
                           (unsigned long long)last, t->rows);
     }
@@ -269,10 +271,9 @@ static int check_attention(struct tw_verifier *v) {
                           heads, state_heads);
     }
     tw_vf_range(v, &o[TW_ATTN_STEP_block].offset, &lo, &hi);
-    if (hi >= v->key_positions / TW_KV_BLOCK) {
-        return tw_vf_fail(v, TW_RULE_region_in_tensor,
-                          "key blocks up to %llu of caches of %u positions", (unsigned long long)hi,
-                          v->key_positions);
+    if (hi >= v->key_blocks) { /* how many there may be is known when all ops have been seen */
+        v->key_blocks = hi < UINT64_MAX ? hi + 1 : hi;
+        v->key_place = v->place;
     }
     return 0;
 }

@@ -181,6 +181,73 @@ static int check_role(struct tw_verifier *v, const struct tw_vf_data *d, uint32_
     return 0;
 }
 
+/* Checks which elements of a table an op uses: they exist and are in one row, that of a sequence.
+ * Terms that step by whole rows choose the row. */
+static int check_elements(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n,
+                          const struct tw_tensor *table) {
+    const struct tw_affine *a = &d->region[n]->element;
+    struct tw_affine in_row = tw_affine_const(a->base % table->cols);
+    uint64_t more = 0, lo, hi, end;
+    for (uint32_t i = 0; i < a->n_terms; i++) {
+        uint64_t step = a->term[i].step;
+        if ((is_negative(step) ? 0 - step : step) % table->cols != 0) {
+            in_row = tw_affine_plus(in_row, a->term[i].var, step);
+        }
+    }
+    if (v->op.code == TW_OP_KEY_WRITE || v->op.code == TW_OP_VALUE_WRITE) {
+        more = (v->op.operand[TW_KEY_WRITE_pos].max + d->rows - 1) / TW_KV_BLOCK;
+    }
+    tw_vf_range(v, &in_row, &lo, &hi);
+    if (!tw_add_u64(hi, more, &end) || end >= table->cols) {
+        return tw_vf_fail(v, TW_RULE_region_in_tensor,
+                          "%s uses elements %llu to %llu of a row of page table %s, which has %u",
+                          NAME(v, n), (unsigned long long)lo,
+                          (unsigned long long)(hi == UINT64_MAX ? hi : end),
+                          tw_program_string(v->program, table->name), table->cols);
+    }
+    tw_vf_range(v, a, &lo, &hi);
+    if (!tw_add_u64(hi, more, &end) || end >= (uint64_t)table->rows * table->cols) {
+        return tw_vf_fail(v, TW_RULE_region_in_tensor,
+                          "%s uses elements up to %llu of page table %s, which has %u x %u",
+                          NAME(v, n), (unsigned long long)hi,
+                          tw_program_string(v->program, table->name), table->rows, table->cols);
+    }
+    return 0;
+}
+
+/* Checks a region of a page: the table's role and type, its elements, and that the region stays in
+ * the page; a cache write names whole pages. */
+static int check_page_region(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
+    const struct tw_operand *o = d->region[n];
+    const struct tw_tensor *t = d->tensor[n], *table = &v->program->tensors[o->table];
+    uint64_t page = tw_tensor_page_bytes(t), span = tw_extent_span(d->extent[n]);
+    if (v->op.code == TW_OP_GATHER || page == 0) {
+        return tw_vf_fail(v, TW_RULE_operand_types, "%s is in pages of tensor %u (%s), %s",
+                          NAME(v, n), o->id, tw_program_string(v->program, t->name),
+                          page ? "which a gather cannot use" : "which has none");
+    }
+    if (table->role != TW_ROLE_INPUT || table->dtype != TW_DT_I32 ||
+        table->packing != TW_PACK_ROW || (uint64_t)table->rows * table->cols > TW_VF_MAX_COUNT) {
+        return tw_vf_fail(v, TW_RULE_roles_kept,
+                          "%s takes page numbers from tensor %u (%s), %u x %u %s of role %u packed "
+                          "as %u, not an i32 input of rows",
+                          NAME(v, n), o->table, tw_program_string(v->program, table->name),
+                          table->rows, table->cols, tw_dtype_name(table->dtype), table->role,
+                          table->packing);
+    }
+    bool cache = v->op.code == TW_OP_KEY_WRITE || v->op.code == TW_OP_VALUE_WRITE;
+    if (cache ? d->hi[n] != 0 : !tw_range_ok(d->hi[n], span, page)) {
+        return tw_vf_fail(v, TW_RULE_region_in_tensor,
+                          "%s spans [%llu, %llu) of a page of %llu bytes of %s", NAME(v, n),
+                          (unsigned long long)d->lo[n], end_of(d, n), (unsigned long long)page,
+                          tw_program_string(v->program, t->name));
+    }
+    if (t->packing == TW_PACK_KEYS && (uint64_t)table->cols * TW_KV_BLOCK > v->key_positions) {
+        v->key_positions = (uint64_t)table->cols * TW_KV_BLOCK;
+    }
+    return check_elements(v, d, n, table);
+}
+
 static int check_tensor_region(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
     const struct tw_tensor *t = d->tensor[n];
     uint64_t lo, hi;
@@ -195,6 +262,9 @@ static int check_tensor_region(struct tw_verifier *v, const struct tw_vf_data *d
                           "%s uses instances up to %llu of %s, which has %u", NAME(v, n),
                           (unsigned long long)hi, tw_program_string(v->program, t->name),
                           t->bind_count);
+    }
+    if (d->region[n]->paged) {
+        return check_page_region(v, d, n);
     }
     if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), t->bytes)) {
         return tw_vf_fail(v, TW_RULE_region_in_tensor,
@@ -232,7 +302,10 @@ static void record_alignment(struct tw_verifier *v) {
     const struct tw_operand *o = v->op.operand;
     struct tw_vf_buffer *b = &v->buffers[o[TW_READ_destination].id];
     bool one = o[TW_READ_rows].id == 1;
-    if (!b->is_unaligned && !(affine_aligned(&o[TW_READ_source].offset, 64) &&
+    uint64_t page = o[TW_READ_source].paged
+                        ? tw_tensor_page_bytes(&v->program->tensors[o[TW_READ_source].id])
+                        : 0;
+    if (!b->is_unaligned && !(affine_aligned(&o[TW_READ_source].offset, 64) && page % 64 == 0 &&
                               affine_aligned(&o[TW_READ_destination].offset, 64) &&
                               (one || (o[TW_READ_source_stride].id % 64 == 0 &&
                                        o[TW_READ_destination_stride].id % 64 == 0)))) {
@@ -391,6 +464,12 @@ int tw_vf_regions_finish(struct tw_verifier *v) {
                               "holds weights in pages of %llu bytes, not a multiple of 64",
                               (unsigned long long)p->buffers[i].page_bytes);
         }
+    }
+    if (v->key_blocks > v->key_positions / TW_KV_BLOCK) {
+        v->place = v->key_place;
+        return tw_vf_fail(
+            v, TW_RULE_region_in_tensor, "key blocks up to %llu of caches of %llu positions",
+            (unsigned long long)(v->key_blocks - 1), (unsigned long long)v->key_positions);
     }
     for (uint32_t i = 0; i < p->n_tensors; i++) {
         tw_vf_count(v, TW_RULE_roles_kept);

@@ -146,6 +146,12 @@ static int check_tensor(struct tw_verifier *v, const struct tw_tensor *t) {
           t->packing, t->rows, t->cols, t->head_dim);
     CHECK(t->bytes == bytes, operand_types, "%llu bytes, but its shape needs %llu",
           (unsigned long long)t->bytes, (unsigned long long)bytes);
+    CHECK(t->page_rows == 0 || (t->role == TW_ROLE_STATE && t->packing == TW_PACK_ROW &&
+                                t->rows % t->page_rows == 0 && tw_tensor_page_bytes(t) % 4 == 0),
+          operand_types,
+          "pages of %u rows of a tensor of role %u packed as %u with %u rows of %llu bytes; only a "
+          "state of rows can be cut into pages, of equal rows and a multiple of 4 bytes",
+          t->page_rows, t->role, t->packing, t->rows, (unsigned long long)(bytes / t->rows));
     return 0;
 }
 

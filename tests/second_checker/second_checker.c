@@ -74,7 +74,7 @@ static uint64_t tensor_bytes(const struct tw_tensor *t) {
 static void check_tensor(struct second *c, const struct tw_tensor *t) {
     NEED(1, t->name < c->p->strings_bytes, "name");
     NEED(1, t->dtype < TW_DT_COUNT && t->packing < TW_PACK_COUNT, "unknown type");
-    NEED(1, t->role < TW_ROLE_COUNT && t->init <= TW_INIT_BLOB && !t->reserved, "unknown number");
+    NEED(1, t->role < TW_ROLE_COUNT && t->init <= TW_INIT_BLOB && !t->page_rows, "unknown number");
     NEED(1, t->rows - 1 < 0x7FFFFFFF && t->cols - 1 < 0x7FFFFFFF, "shape");
     NEED(1, t->bind_first <= UINT32_MAX - t->bind_count, "binding rows");
     NEED(9, (t->role == TW_ROLE_ACTIVATION) == (t->bind_count == 0), "rows do not fit its role");

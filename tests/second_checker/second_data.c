@@ -301,6 +301,7 @@ static void in_tensor(struct second *c, struct engine *e, const struct tw_op *op
                       const struct tw_operand *o, struct region *x, uint64_t most) {
     const struct tw_tensor *t = &c->p->tensors[o->id];
     int64_t lo, hi;
+    NEED(8, !o->paged, "a page of a table: not judged yet");
     NEED(8, extremes(e, &o->instance, &lo, &hi) && hi < t->bind_count, "no such instance");
     NEED(8, extremes(e, &o->offset, &lo, &hi), "an offset out of range");
     NEED(8, tw_range_ok((uint64_t)hi, most, t->bytes), "outside a tensor");

@@ -118,6 +118,14 @@ static inline struct tw_operand mb_tensor_at(char kind, uint32_t id, struct tw_a
     o.instance = instance;
     return o;
 }
+/* The same in the page that an element of a table names. */
+static inline struct tw_operand mb_paged(struct tw_operand o, uint32_t table,
+                                         struct tw_affine element) {
+    o.paged = true;
+    o.table = table;
+    o.element = element;
+    return o;
+}
 #define T_(id, instance, at) mb_tensor_at('T', id, instance, at)
 #define U_(id, instance, at) mb_tensor_at('U', id, instance, at)
 static inline struct tw_operand X_(uint32_t trip, uint32_t max) {

@@ -275,6 +275,14 @@ static inline struct tw_operand pb_of(uint32_t tensor, struct tw_affine instance
     o.instance = instance;
     return o;
 }
+/* The same in the page that an element of a table names. */
+static inline struct tw_operand pb_in_page(struct tw_operand o, uint32_t table,
+                                           struct tw_affine element) {
+    o.paged = true;
+    o.table = table;
+    o.element = element;
+    return o;
+}
 static inline struct tw_operand pb_rows(uint32_t trip, uint32_t max) {
     struct tw_operand o = pb_id(trip);
     o.max = max;

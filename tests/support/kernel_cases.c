@@ -323,18 +323,25 @@ static void gather_of_any_bits(kernel_check *check) {
 }
 
 static void moves_between_rows_and_caches(kernel_check *check) {
-    enum { ROWS = 9, WIDTH = 26, POSITIONS = 64, HEADS = 4, DIM = 12 };
+    enum { ROWS = 9, WIDTH = 26, POSITIONS = 128, HEADS = 4, DIM = 12 };
     struct fixture_random r = {SEED + 13};
-    struct tw_tensor cache = {.rows = POSITIONS, .cols = HEADS * DIM, .head_dim = DIM};
+    struct tw_tensor cache = {.rows = POSITIONS,
+                              .cols = HEADS * DIM,
+                              .head_dim = DIM,
+                              .packing = TW_PACK_KEYS,
+                              .bytes = (size_t)POSITIONS * HEADS * DIM * 4};
     uint8_t *from = fixture_bytes(&r, ROWS * WIDTH * 4),
             *to = fixture_bytes(&r, HEADS * POSITIONS * DIM * 4);
     struct tw_kargs a = {
-        .p = {from, to}, .i = {WIDTH * 4, 1, 2, DIM}, .rows = ROWS, .pos = 21, .tensor = &cache};
+        .p = {from, to}, .i = {WIDTH * 4, 1, 2, DIM}, .rows = ROWS, .pos = 59, .tensor = &cache};
     check(TW_OP_KEY_WRITE, &a, 1, HEADS * POSITIONS * DIM * 4, FIXTURE_EXACT, "key_write");
+    cache.packing = TW_PACK_VALUES;
     check(TW_OP_VALUE_WRITE, &a, 1, HEADS * POSITIONS * DIM * 4, FIXTURE_EXACT, "value_write");
     cache.dtype = TW_DT_F16;
-    check(TW_OP_KEY_WRITE, &a, 1, HEADS * POSITIONS * DIM * 2, FIXTURE_EXACT, "key_write f16");
+    cache.bytes /= 2;
     check(TW_OP_VALUE_WRITE, &a, 1, HEADS * POSITIONS * DIM * 2, FIXTURE_EXACT, "value_write f16");
+    cache.packing = TW_PACK_KEYS;
+    check(TW_OP_KEY_WRITE, &a, 1, HEADS * POSITIONS * DIM * 2, FIXTURE_EXACT, "key_write f16");
     struct tw_kargs rows = {
         .p = {from, to}, .i = {WIDTH * 4, WIDTH * 4 + 4, WIDTH * 4 - 3}, .rows = ROWS};
     check(TW_OP_WRITE, &rows, 1, ROWS * (WIDTH * 4 + 4), FIXTURE_EXACT, "write");

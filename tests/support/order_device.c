@@ -265,6 +265,9 @@ static uint32_t value_of(const char *name, const struct order_inputs *in, uint32
     if (strcmp(name, "ids") == 0) {
         return (i * 7 + in->pos * 3 + 1) % (in->n_ids ? in->n_ids : 1);
     }
+    if (strcmp(name, "pages") == 0) { /* other numbers in each run of a few steps, none twice */
+        return (uint32_t)(i * 3 + in->draw % 5) % ORDER_PAGES;
+    }
     return strcmp(name, "pos") == 0 ? in->pos : strcmp(name, "end") == 0 ? in->end : in->rows;
 }
 
@@ -306,7 +309,8 @@ static uint32_t drawn(const struct tw_program *p, uint32_t tensor, uint64_t draw
 static bool is_drawn(const struct tw_program *p, uint32_t tensor, const struct order_inputs *in) {
     const char *name = tw_program_string(p, p->tensors[tensor].name);
     name = strchr(name, '.') ? strchr(name, '.') + 1 : name;
-    return in->draw && strcmp(name, "ids") != 0 && strcmp(name, "pos") != 0;
+    return in->draw && strcmp(name, "ids") != 0 && strcmp(name, "pos") != 0 &&
+           strcmp(name, "pages") != 0;
 }
 
 void order_device_set(struct order_device *d, const struct order_inputs *in) {
@@ -397,6 +401,7 @@ bool order_fault_is_input(const struct order_device *d, const struct tw_fault *f
     const char *what = fault->what ? fault->what : "";
     bool cache = fault->opcode == TW_OP_KEY_WRITE || fault->opcode == TW_OP_VALUE_WRITE;
     return strcmp(what, "InputRange") == 0 || strcmp(what, "IdOutOfRange") == 0 ||
+           strcmp(what, "PageOutOfRange") == 0 || strcmp(what, "PageShared") == 0 ||
            (cache && strcmp(what, "WriteOutOfRange") == 0 &&
             fault->object < d->program->n_tensors &&
             fault->need == d->program->tensors[fault->object].rows);

@@ -80,6 +80,21 @@ static void alter_region(struct tw_operand *o, uint32_t n_ids, uint64_t *seed) {
     }
 }
 
+/* A region of a tensor, in a page or not. */
+static void alter_tensor_region(const struct tw_program *p, struct tw_operand *o, uint64_t *seed) {
+    uint32_t r = random_below(seed, o->paged ? 4 : 12);
+    if (r == 0) {
+        o->paged = !o->paged;
+        o->table = o->paged ? random_below(seed, p->n_tensors + 1) : TW_NONE;
+    } else if (r == 1 && o->paged) {
+        o->table = other(o->table, p->n_tensors, seed);
+    } else if (r == 2 && o->paged) {
+        alter_affine(&o->element, seed);
+    } else {
+        alter_region(o, p->n_tensors, seed);
+    }
+}
+
 static void alter_count(const struct tw_program *p, struct tw_operand *o, uint64_t *seed) {
     uint32_t r = random_below(seed, 3);
     if (r == 0) {
@@ -98,7 +113,7 @@ static void alter_operand(const struct tw_program *p, struct tw_operand *o, uint
         break;
     case 'T':
     case 'U':
-        alter_region(o, p->n_tensors, seed);
+        alter_tensor_region(p, o, seed);
         break;
     case 'F':
         o->id = other(o->id, p->n_buffers, seed);

@@ -16,7 +16,8 @@ enum { CTX = 128, ROWS = 4, VOCAB = 48 };
 /* A step runs the model once; twice, one after the other, so that activations of the one share
  * bytes with those of the other; or at once on sites of its own for each, with sets of siblings on
  * a part of the mesh. */
-enum how { ONCE, TWICE, BESIDE };
+/* PAGED: once, with its caches in pages of a table. */
+enum how { ONCE, TWICE, BESIDE, PAGED };
 
 static const struct kind {
     const char *target;
@@ -33,6 +34,8 @@ static const struct kind {
     {"quad2x2", 0, 1, 3, TW_DT_Q8_0, ONCE}, {"quad2x2", 0, ROWS, 3, TW_DT_F32, ONCE},
     {"host", 2, 1, 4, TW_DT_F32, TWICE},    {"host", 3, ROWS, 4, TW_DT_Q8_0, TWICE},
     {"host", 2, 1, 5, TW_DT_F32, BESIDE},   {"host", 1, ROWS, 3, TW_DT_Q8_0, BESIDE},
+    {"host", 2, 1, 5, TW_DT_F32, PAGED},    {"host", 3, ROWS, 5, TW_DT_Q8_0, PAGED},
+    {"quad2x2", 0, 1, 3, TW_DT_F32, PAGED},
 };
 const uint32_t order_n_programs = sizeof kinds / sizeof *kinds;
 
@@ -91,17 +94,19 @@ static bool compile(const struct kind *k, struct order_program *x, tw_error *err
     snprintf(x->name, sizeof x->name, "%s%.0u %s", k->target, k->host_sites,
              k->how == TWICE    ? "twice"
              : k->how == BESIDE ? "beside"
+             : k->how == PAGED  ? "paged"
              : k->rows == 1     ? "decode"
                                 : "prefill");
     if (!random_model_init(&x->model, &s) ||
         pipeline_init(&x->pipeline, &x->model.model, k->target, k->host_sites, err) != 0) {
         return false;
     }
+    x->pipeline.config.kv_pages = k->how == PAGED ? ORDER_PAGES : 0;
     if (k->rows == 1) { /* the others load what these keep */
         (void)tw_pin_params(&x->pipeline.graph, &x->pipeline.target);
     }
     if (pipeline_program(&x->pipeline, k->rows, 0, &x->built, err) != 0 ||
-        (k->how != ONCE && !repeat(x, k->how == BESIDE, err))) {
+        ((k->how == TWICE || k->how == BESIDE) && !repeat(x, k->how == BESIDE, err))) {
         return false;
     }
     x->program = tw_builder_program(&x->built.program);

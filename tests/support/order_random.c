@@ -296,6 +296,10 @@ static void tables(struct gen *g) {
     pb_tensor(b, "table", TW_ROLE_PARAM, TW_DT_F32, TW_PACK_ROW, 4, 8, 0, 1);
     pb_tensor(b, "ids", TW_ROLE_INPUT, TW_DT_I32, TW_PACK_ROW, 2, 1, 0, 1);
     pb_tensor(b, "kept", TW_ROLE_STATE, TW_DT_F32, TW_PACK_ROW, 2, 16, 0, 2);
+    uint32_t ring =
+        pb_tensor(b, "ring", TW_ROLE_STATE, TW_DT_F32, TW_PACK_ROW, 2 * ORDER_PAGES, 16, 0, 1);
+    b->tensors[ring].page_rows = 2;
+    pb_tensor(b, "pages", TW_ROLE_INPUT, TW_DT_I32, TW_PACK_ROW, 1, RING_SLOTS, 0, 1);
     pb_group(b, 0, 0, g->sites, 1);
     struct tw_trip trip = {.input = T_N, .element = below(g, 2), .div = 1, .max = 2};
     if (below(g, 3) == 0) { /* any input, and often no iteration */

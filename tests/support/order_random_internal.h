@@ -6,14 +6,16 @@
 #ifndef TW_TESTS_SUPPORT_ORDER_RANDOM_INTERNAL_H
 #define TW_TESTS_SUPPORT_ORDER_RANDOM_INTERNAL_H
 
+#include "tests/support/order_device.h"
 #include "tests/support/order_random.h"
 #include "tests/support/random_model.h"
 
-enum { T_IN, T_OUT, T_N, T_STATE, T_TABLE, T_IDS, T_KEPT };
+enum { T_IN, T_OUT, T_N, T_STATE, T_TABLE, T_IDS, T_KEPT, T_RING, T_PAGES };
 enum { X0, X1, SCRATCH, N_PLAIN };
 /* In a class of their own: on each site, a window of T_IN and one of the State T_KEPT. Half of the
  * other sets are in a third class. */
 enum { CLASS_PINNED = 1, CLASS_OTHER = 2, CLASS_BYTES = 4096 };
+enum { RING_SLOTS = 5 }; /* elements of the table of the ring's pages, which have two rows */
 enum { MAX_FIFOS = 4, MAX_BLOCKS = 64, PAGE = 64, OUT_ROWS = 6, MAX_FLAGS = 4, MAX_SETS = 32 };
 enum { V_LOOP = 1, V_PART, V_REPEAT }; /* loop variables */
 

@@ -73,8 +73,26 @@ static void compute(struct gen *g, uint32_t from, uint32_t to) {
     }
 }
 
+/* A row of a page of the ring: mostly of the page that an element of the table names. */
+static struct tw_operand in_ring(struct gen *g) {
+    uint64_t row = below(g, 2) * PAGE;
+    if (below(g, 6) == 0) {
+        return pb_of(T_RING, zero(), tw_affine_const(below(g, ORDER_PAGES) * 2 * PAGE + row));
+    }
+    struct tw_affine element = tw_affine_const(below(g, RING_SLOTS - 1));
+    if (g->repeat > 1 && below(g, 2)) {
+        element = tw_affine_plus(element, V_REPEAT, 1);
+    }
+    return pb_in_page(pb_of(T_RING, zero(), tw_affine_const(row)), T_PAGES, element);
+}
+
 static void write_out(struct gen *g, uint32_t buffer) {
     bool state = below(g, 6) == 0, rows = has_rows(g, buffer);
+    if (!rows && below(g, 4) == 0) {
+        PB_OP(g->b, WRITE, pb_on(buffer, 0), pb_id(PAGE), in_ring(g), pb_id(PAGE), pb_id(PAGE),
+              pb_rows(TW_NONE, 1));
+        return;
+    }
     uint32_t row = below(g, 2) ? g->b->site : below(g, OUT_ROWS), tensor = state ? T_STATE : T_OUT;
     struct tw_affine instance = state ? zero() : tw_affine_const(below(g, 2)),
                      at = tw_affine_const(state ? 0 : row * PAGE);
@@ -103,6 +121,9 @@ static void produce(struct gen *g, uint32_t to) {
         } else if (below(g, 8) == 0) {
             PB_OP(g->b, READ, pb_of(T_STATE, zero(), zero()), pb_on(to, 0), pb_id(1), pb_id(PAGE),
                   pb_id(PAGE), pb_id(PAGE));
+        } else if (below(g, 6) == 0) {
+            PB_OP(g->b, READ, in_ring(g), pb_on(to, 0), pb_id(1), pb_id(PAGE), pb_id(PAGE),
+                  pb_id(PAGE));
         } else {
             read_into(g, to);
         }

@@ -123,7 +123,7 @@ static void fill(struct pb *b, uint32_t set, uint32_t tensor, struct tw_affine i
 
 static void load(struct pb *b) {
     struct tw_affine zero = tw_affine_const(0), layer = pb_v(0, 1, 1);
-    struct tw_affine block = pb_v(b->site * 8192u, 2, 4096);
+    struct tw_affine block = pb_v(b->site * 4096u, 2, SMALL_SITES * 4096u);
     PB_OP(b, RESERVE, pb_id(buf(b, SMALL_XF)), pb_id(1));
     PB_OP(b, GATHER, pb_of(SMALL_EMBED, zero, zero), pb_of(SMALL_IDS, zero, zero),
           pb_on(buf(b, SMALL_XF), 0), pb_id(128), pb_id(32), ROWS);

@@ -127,8 +127,7 @@ static inline void td_load_cache(const struct td *d, const struct td_site *b, ui
                                  uint32_t fifo) {
     struct pb *m = d->m;
     uint64_t block = (uint64_t)TW_KV_BLOCK * TD_HEAD * 4;
-    struct tw_affine at =
-        tw_affine_plus(mb_at((uint64_t)b->s * TD_CTX * TD_HEAD * 4), TD_BLOCK, block);
+    struct tw_affine at = tw_affine_plus(mb_at(b->s * block), TD_BLOCK, m->p.n_sites * block);
     mb_op(m, b->s, L, RESERVE, F_(fifo), I_(1));
     mb_op(m, b->s, L, READ, T_(tensor, tw_affine_plus(mb_at(0), TD_LAYER, 1), at),
           W_(fifo, mb_at(0)), I_(1), I_(block), I_(0), I_(0));

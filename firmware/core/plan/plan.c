@@ -70,8 +70,11 @@ static struct tw_plan *alloc_plan(struct walk *w, struct tw_arena *a) {
     struct plan_cursor *cursors = tw_arena_zeroed(a, w->n_threads, sizeof *cursors, 8);
     uint32_t *trips = tw_arena_zeroed(a, w->program->n_trips, sizeof *trips, 8);
     uint32_t *trip_min = tw_arena_zeroed(a, w->program->n_trips, sizeof *trip_min, 8);
+    struct tw_pages pages;
     w->inputs = tw_bind_take_inputs(w->program, a);
+    tw_pages_take(w->program, w->bounds.page_uses, a, &pages);
     if (plan) {
+        plan->pages = pages;
         plan->config = w->config;
         plan->n_threads = w->n_threads;
         plan->progress = progress;
@@ -293,6 +296,7 @@ int tw_plan_build(const struct tw_machine_config *config, uint32_t n_threads,
         TW_ASSERT(low.used <= low.size && top.used <= top.size); /* neither exceeded its bound */
         arena->used = low.used;
         rc = tw_bind_trip_minima(config, (*out)->trip_min, fault);
+        rc = rc ? rc : tw_pages_find(config, &(*out)->pages, fault);
     }
     return rc;
 }

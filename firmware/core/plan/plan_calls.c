@@ -26,19 +26,44 @@ struct plan_entry *tw_walk_emit(struct walk *w, uint32_t site, const struct walk
     return entry;
 }
 
+static struct plan_patch *add_patch(struct walk *w, uint32_t thread, struct plan_entry *entry) {
+    uint32_t n = w->n_patches[thread]++;
+    TW_ASSERT(n < w->bounds.patches && (!w->plan || n < w->plan->threads[thread].n_patches));
+    entry->kind = PLAN_PATCHED;
+    entry->n++;
+    return w->plan ? &w->plan->threads[thread].patches[n] : &w->unused_patch;
+}
+
 static void emit_patches(struct walk *w, uint32_t thread, struct plan_entry *entry, uint32_t target,
                          const struct walk_terms *t) {
     for (uint32_t i = 0; i < t->n; i++) {
-        uint32_t n = w->n_patches[thread]++;
-        TW_ASSERT(n < w->bounds.patches && t->level[i] < TW_MAX_VARS);
-        TW_ASSERT(!w->plan || n < w->plan->threads[thread].n_patches);
-        struct plan_patch *patch =
-            w->plan ? &w->plan->threads[thread].patches[n] : &w->unused_patch;
-        patch->target = target;
-        patch->level = t->level[i];
-        patch->step = t->step[i];
-        entry->kind = PLAN_PATCHED;
-        entry->n++;
+        TW_ASSERT(t->level[i] < TW_MAX_VARS);
+        *add_patch(w, thread, entry) = (struct plan_patch){target, t->level[i], t->step[i]};
+    }
+}
+
+/* Moves pointer n into the page that an element of a table names. */
+static void emit_page(struct walk *w, uint32_t thread, struct plan_entry *entry, uint32_t n,
+                      const struct walk_page_of *p) {
+    struct plan_patch base = {PLAN_PATCH_ELEMENT_BASE, 0, p->element},
+                      page = {PLAN_PATCH_PAGE + n, p->table, p->page_bytes};
+    if (p->any) {
+        *add_patch(w, thread, entry) = base;
+        emit_patches(w, thread, entry, PLAN_PATCH_ELEMENT, &p->terms);
+        *add_patch(w, thread, entry) = page;
+    }
+}
+
+/* The page numbers of a cache write are an argument of their own. */
+static void emit_page_numbers(struct walk *w, uint32_t thread, struct plan_entry *entry,
+                              const struct walk_page_of *p) {
+    struct walk_terms bytes = p->terms;
+    if (p->any) {
+        for (uint32_t i = 0; i < bytes.n; i++) {
+            bytes.step[i] *= 4;
+        }
+        entry->u.call.args.p[TW_PAGES_ARG] = w->inputs[p->table] + p->element * 4;
+        emit_patches(w, thread, entry, TW_PAGES_ARG, &bytes);
     }
 }
 
@@ -68,6 +93,11 @@ static void emit_call(struct walk *w, const struct walk_engine *e, const struct 
     for (uint32_t n = 0; n < op->n_regions; n++) {
         entry->u.call.args.p[n] = b->p[n].at;
         emit_patches(w, e->thread, entry, n, &b->p[n].terms);
+        if (walk_is_cache_write(op)) {
+            emit_page_numbers(w, e->thread, entry, &b->p[n].page);
+        } else {
+            emit_page(w, e->thread, entry, n, &b->p[n].page);
+        }
     }
     emit_patches(w, e->thread, entry, PLAN_PATCH_BLOCK, &b->block_terms);
     w->stats.calls++;
@@ -114,6 +144,9 @@ static int add_pos_check(struct walk *w, const struct walk_op *op) {
              head_end = (uint64_t)v.first + v.heads;
     if (v.head_dim != t->head_dim || head_end > heads) {
         return tw_fault_fail(w->fault, "WriteOutOfRange", cache, head_end, heads);
+    }
+    if (op->region[TW_KEY_WRITE_REGION_cache].paged) {
+        return 0; /* the table limits positions: pages.c */
     }
     for (uint32_t i = 0; i < c->n_pos; i++) {
         const struct plan_pos_check *o = &c->pos[i];

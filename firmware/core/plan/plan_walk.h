@@ -23,10 +23,19 @@ struct walk_terms {
     uint32_t level[WALK_TERMS];
     uint64_t step[WALK_TERMS];
 };
-/* An address that is known except for the iterations of open dynamic loops. */
+/* The page in which an address is: the one that an element of a latched table names. */
+struct walk_page_of {
+    bool any; /* false: the address is in no such page */
+    uint32_t table;
+    uint64_t element, page_bytes;
+    struct walk_terms terms; /* of the element */
+};
+/* An address that is known except for the iterations of open dynamic loops, and for the page. Of a
+ * cache write `page` says where its page numbers are, and is not part of the address. */
 struct walk_pointer {
     uint8_t *at;
     struct walk_terms terms;
+    struct walk_page_of page;
 };
 
 /* One region of an op. */
@@ -34,8 +43,10 @@ struct walk_region {
     uint32_t id;
     char kind;
     bool reads;
-    const uint32_t *offset, *instance; /* encoded affine numbers */
-    uint64_t span;                     /* bytes, at the maximum row count */
+    bool paged;
+    uint32_t table;
+    const uint32_t *offset, *instance, *element; /* encoded affine numbers */
+    uint64_t span;                               /* bytes, at the maximum row count */
 };
 
 #define WALK_OP_COPY 1u  /* READ: must be executed as a copy */
@@ -90,9 +101,11 @@ struct walk_page {
     uint8_t *alias; /* NULL: in SRAM */
     uint64_t bytes; /* of the alias */
     struct walk_terms terms;
+    struct walk_page_of page;
     uint32_t row, op; /* binding row of a tensor that may be written, or TW_NONE; the READ */
-    uint64_t lo, hi;  /* bytes of the row that are in use, over all iterations */
-    uint32_t next;    /* next page that is in place in the same row, or TW_NONE */
+    /* bytes of the row that are in use, over all iterations (struct bytes in plan_resolve.c) */
+    uint64_t lo, hi;
+    uint32_t next; /* next page that is in place in the same row, or TW_NONE */
     bool written;
 };
 
@@ -127,6 +140,7 @@ struct walk_event {
  * itself. */
 struct walk_bounds {
     uint64_t ops, pages, entries, patches, events, snapshots, shared_bytes;
+    uint32_t page_uses;
 };
 
 struct walk {
@@ -163,6 +177,10 @@ struct walk {
     struct tw_plan_stats stats;
     struct tw_fault *fault;
 };
+
+static inline bool walk_is_cache_write(const struct walk_op *op) {
+    return op->code == TW_OP_KEY_WRITE || op->code == TW_OP_VALUE_WRITE;
+}
 
 /* Returns the host thread that executes a site, and the vector clock of a thread. */
 static inline uint32_t walk_thread(const struct walk *w, uint32_t site) {

@@ -45,6 +45,7 @@ int tw_server_fault(struct tw_wire_failure *f, uint32_t program, const struct tw
     f->program = program;
     f->have = fault->have;
     f->need = fault->need;
+    f->element = fault->element;
     copy_text(f->what, sizeof f->what, fault->what ? fault->what : "fault");
     return f->code;
 }

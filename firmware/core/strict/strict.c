@@ -56,7 +56,7 @@ static uint64_t count_pages(const struct tw_program *p) {
     return n;
 }
 
-static void take_tables(struct tw_strict *s, struct tw_arena *arena) {
+static void take_tables(struct tw_strict *s, uint32_t n_page_uses, struct tw_arena *arena) {
     const struct tw_program *p = s->config.program;
     uint64_t sites = p->n_sites;
     s->n_page_flags = count_pages(p);
@@ -71,6 +71,7 @@ static void take_tables(struct tw_strict *s, struct tw_arena *arena) {
     s->trips = tw_arena_zeroed(arena, p->n_trips, sizeof *s->trips, 8);
     s->trip_min = tw_arena_zeroed(arena, p->n_trips, sizeof *s->trip_min, 8);
     s->inputs = tw_bind_take_inputs(p, arena);
+    tw_pages_take(p, n_page_uses, arena, &s->pages);
     s->ready = tw_arena_zeroed(arena, sites * TW_ENGINE_COUNT, sizeof *s->ready, 8);
     s->slot = tw_arena_zeroed(arena, sites * TW_ENGINE_COUNT, sizeof *s->slot, 8);
     take_sram(s, arena);
@@ -125,7 +126,8 @@ int tw_strict_init(const struct tw_machine_config *config, struct tw_arena *aren
                    struct tw_strict **out, struct tw_fault *fault) {
     struct tw_fault ignored = {0};
     fault = fault ? fault : &ignored;
-    int rc = tw_text_walk(config, NULL, NULL, fault);
+    uint32_t n_page_uses;
+    int rc = tw_pages_count(config, &n_page_uses, fault);
     if (rc != 0) {
         return rc;
     }
@@ -135,13 +137,14 @@ int tw_strict_init(const struct tw_machine_config *config, struct tw_arena *aren
     bool kept = s != NULL;
     s = kept ? s : &counting;
     s->config = *config;
-    take_tables(s, arena);
+    take_tables(s, n_page_uses, arena);
     if (!kept || arena->used > arena->size) {
         return tw_fault_nomem(fault, arena->size, arena->used);
     }
     TW_ASSERT(s->engines && s->buffers && s->words && s->ready && s->slot);
     set_up(s);
     rc = tw_bind_trip_minima(config, s->trip_min, fault);
+    rc = rc ? rc : tw_pages_find(config, &s->pages, fault);
     if (rc != 0) {
         return rc;
     }
@@ -276,7 +279,7 @@ int tw_strict_step(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t se
     if (s->faulted) {
         return tw_fault_fail(fault, "Faulted", TW_NONE, 0, 0);
     }
-    int rc = tw_bind_trips(&s->config, s->inputs, s->trip_min, s->trips, fault);
+    int rc = tw_bind_trips(&s->config, s->inputs, s->trip_min, s->trips, &s->pages, fault);
     if (rc != 0) {
         return rc; /* nothing has run: the step may be retried */
     }

@@ -7,7 +7,7 @@
 #ifndef TW_FIRMWARE_CORE_STRICT_STRICT_H
 #define TW_FIRMWARE_CORE_STRICT_STRICT_H
 
-#include "firmware/core/bind.h"
+#include "firmware/core/pages.h"
 #include "firmware/core/strict/shadow.h"
 
 struct strict_loop {
@@ -45,6 +45,7 @@ struct tw_strict {
     uint32_t *words;            /* semaphore words: [semaphore][site] */
     uint32_t *trips, *trip_min; /* latched values; the minimum of each */
     uint8_t **inputs;           /* tw_bind_take_inputs */
+    struct tw_pages pages;
     uint32_t epoch;
     uint64_t n_page_flags, ops;
     /* schedulers: runnable engines, unordered; index of each engine in `ready`, or TW_NONE */

@@ -19,6 +19,7 @@ struct region {
     uint64_t offset;  /* of `at`, from the start of the shadow */
     uint64_t *shadow; /* NULL: always defined */
     struct tw_extent extent;
+    const int32_t *pages; /* of a cache write: that of position 0 and those after it, or NULL */
 };
 
 struct access {
@@ -137,6 +138,32 @@ static int buffer_region(const struct access *a, const struct tw_operand *o, uin
     return 0;
 }
 
+static bool is_cache_write(const struct tw_op *op) {
+    return op->code == TW_OP_KEY_WRITE || op->code == TW_OP_VALUE_WRITE;
+}
+
+/* Moves a region into the page that its element names. A cache write finds its pages itself
+ * (check_cache). */
+static int page_region(const struct access *a, const struct tw_operand *o, uint64_t *offset,
+                       struct region *r) {
+    const struct tw_tensor *t = &a->s->config.program->tensors[o->id];
+    uint64_t element = tw_affine_value(&o->element, a->e->vars), end,
+             page_bytes = tw_tensor_page_bytes(t);
+    uint32_t page = 0;
+    int rc = tw_pages_look_up(a->s->config.program, a->s->inputs, o->id, o->table, element, &page,
+                              a->fault);
+    if (rc != 0 || is_cache_write(a->op)) {
+        const uint8_t *numbers = a->s->inputs[o->table];
+        r->pages = rc == 0 ? (const int32_t *)(const void *)numbers + element : NULL;
+        return rc;
+    }
+    if (!fits(*offset, r->extent, page_bytes, &end)) {
+        return refuse(a, o->kind == 'U', o->id, end, page_bytes);
+    }
+    *offset += page * page_bytes;
+    return 0;
+}
+
 static int tensor_region(const struct access *a, const struct tw_operand *o, uint64_t offset,
                          struct region *r) {
     const struct tw_tensor *t = &a->s->config.program->tensors[o->id];
@@ -150,6 +177,10 @@ static int tensor_region(const struct access *a, const struct tw_operand *o, uin
     uint8_t *base = tw_bind_tensor(&a->s->config, o->id, instance);
     if (!base) {
         return refuse(a, write, o->id, instance, t->bind_count);
+    }
+    int rc = o->paged ? page_region(a, o, &offset, r) : 0;
+    if (rc != 0) {
+        return rc;
     }
     if (!fits(offset, r->extent, t->bytes, &end)) {
         return refuse(a, write, o->id, end, t->bytes);
@@ -222,39 +253,45 @@ static int check_ids(const struct access *a, const struct tw_kargs *k) {
     return 0;
 }
 
-/* Returns the index of element (head, position, 0) of a key or value cache, and in *next the
- * distance to the next dimension of that head. VALUE_WRITE has the operands of KEY_WRITE. */
-static uint64_t cache_element(const struct tw_tensor *t, uint64_t head, uint64_t pos,
-                              uint64_t *next) {
-    if (t->packing == TW_PACK_KEYS) {
-        *next = 16;
-        return ((head * (t->rows / 16) + pos / 16) * t->head_dim) * 16 + pos % 16;
-    }
-    *next = 1;
-    return (head * t->rows + pos) * t->head_dim;
-}
-
+/* VALUE_WRITE has the operands of KEY_WRITE. */
 static int check_cache(const struct access *a, const struct tw_kargs *k) {
     const struct tw_tensor *t = k->tensor;
     TW_ASSERT(t);
     uint64_t heads = t->head_dim ? t->cols / t->head_dim : 0;
     const struct tw_args_key_write v = tw_args_key_write(k);
     uint64_t last = (uint64_t)v.pos + v.rows, head_end = (uint64_t)v.first + v.heads;
-    uint32_t cache = a->op->operand[TW_KEY_WRITE_cache].id;
+    const struct tw_operand *o = &a->op->operand[TW_KEY_WRITE_cache];
+    uint32_t cache = o->id;
     if (v.head_dim != t->head_dim || head_end > heads) {
         return refuse(a, true, cache, head_end, heads);
     }
-    return last <= t->rows ? 0 : refuse(a, true, cache, last, t->rows);
+    if (!o->paged) {
+        return last <= t->rows ? 0 : refuse(a, true, cache, last, t->rows);
+    }
+    uint64_t element = tw_affine_value(&o->element, a->e->vars);
+    for (uint64_t i = v.pos / TW_KV_BLOCK; i <= (last - 1) / TW_KV_BLOCK; i++) {
+        uint32_t page;
+        int rc = tw_pages_look_up(a->s->config.program, a->s->inputs, cache, o->table, element + i,
+                                  &page, a->fault);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
 }
 
 static void mark_cache(const struct region *r, const struct tw_kargs *k) {
     const struct tw_args_key_write v = tw_args_key_write(k);
-    uint64_t next, bytes = tw_dtype_block_bytes(k->tensor->dtype);
-    for (uint32_t head = v.first; r->shadow && head < v.first + v.heads; head++) {
-        for (uint32_t row = 0; row < v.rows; row++) {
-            uint64_t at = cache_element(k->tensor, head, (uint64_t)v.pos + row, &next);
+    uint64_t head_bytes = tw_cache_head_bytes(k->tensor),
+             page_bytes = tw_tensor_page_bytes(k->tensor),
+             bytes = tw_dtype_block_bytes(k->tensor->dtype);
+    for (uint32_t row = 0; r->shadow && row < v.rows; row++) {
+        uint32_t position = v.pos + row, block = position / TW_KV_BLOCK, next;
+        uint64_t at = (r->pages ? (uint32_t)r->pages[block] : block) * page_bytes +
+                      tw_cache_element(k->tensor, position % TW_KV_BLOCK, &next) * bytes;
+        for (uint32_t head = v.first; head < v.first + v.heads; head++) {
             for (uint32_t d = 0; d < k->tensor->head_dim; d++) {
-                tw_shadow_mark(r->shadow, (at + d * next) * bytes, bytes, true);
+                tw_shadow_mark(r->shadow, at + head * head_bytes + d * next * bytes, bytes, true);
             }
         }
     }
@@ -290,15 +327,13 @@ static int check_values(const struct access *a, const struct tw_kargs *k) {
     if (a->op->code == TW_OP_GATHER) {
         return check_ids(a, k);
     }
-    bool cache = a->op->code == TW_OP_KEY_WRITE || a->op->code == TW_OP_VALUE_WRITE;
-    return cache ? check_cache(a, k) : 0;
+    return is_cache_write(a->op) ? check_cache(a, k) : 0;
 }
 
 static void finish(const struct access *a, const struct tw_kargs *k, const struct region *regions,
                    uint32_t n) {
-    bool cache = a->op->code == TW_OP_KEY_WRITE || a->op->code == TW_OP_VALUE_WRITE;
     for (uint32_t i = 0; i < n; i++) {
-        if (cache && regions[i].kind == 'U') {
+        if (is_cache_write(a->op) && regions[i].kind == 'U') {
             mark_cache(&regions[i], k);
         } else if (tw_region_writes(regions[i].kind)) {
             mark_written(a->s, &regions[i]);
@@ -369,6 +404,9 @@ int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const str
             rc = check_defined(&a, &regions[n]);
         }
         k.p[n] = rc == 0 ? regions[n].at : NULL;
+        if (rc == 0 && regions[n].pages) {
+            k.p[TW_PAGES_ARG] = (void *)(uintptr_t)regions[n].pages;
+        }
     }
     if (rc == 0 && !idle) {
         rc = check_values(&a, &k);

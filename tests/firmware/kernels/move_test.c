@@ -59,22 +59,22 @@ static void last_row_copies_the_last_row_or_nothing(void **state) {
 }
 
 enum {
-    POSITIONS = 64,
+    POSITIONS = 128,
     HEADS = 3,
     DIM = 6,
     FIRST = 1,
     COUNT = 2,
     ROWS = 20,
-    POS = 13,
+    POS = 57,
     STRIDE = COUNT * DIM + 1
 };
 
-/* Offsets of (head, position, d) in the caches. */
+/* Offsets of (head, position, d) in the caches: [page of 64][head]... */
 static size_t key_at(uint32_t h, uint32_t p, uint32_t d) {
-    return (((size_t)h * (POSITIONS / 16) + p / 16) * DIM + d) * 16 + p % 16;
+    return ((((size_t)(p / 64) * HEADS + h) * 4 + p % 64 / 16) * DIM + d) * 16 + p % 16;
 }
 static size_t value_at(uint32_t h, uint32_t p, uint32_t d) {
-    return ((size_t)h * POSITIONS + p) * DIM + d;
+    return (((size_t)(p / 64) * HEADS + h) * 64 + p % 64) * DIM + d;
 }
 
 static float cached(unsigned dtype, const uint8_t *cache, size_t at) {
@@ -97,8 +97,12 @@ static void check_cache(uint32_t op, unsigned dtype, size_t (*at)(uint32_t, uint
     memset(cache, 0x31, bytes);
     memcpy(from + DIM, edges, sizeof edges);
     memcpy(before, cache, bytes);
-    struct tw_tensor tensor = {
-        .rows = POSITIONS, .cols = HEADS * DIM, .head_dim = DIM, .dtype = (uint8_t)dtype};
+    struct tw_tensor tensor = {.rows = POSITIONS,
+                               .cols = HEADS * DIM,
+                               .head_dim = DIM,
+                               .dtype = (uint8_t)dtype,
+                               .packing = op == TW_OP_KEY_WRITE ? TW_PACK_KEYS : TW_PACK_VALUES,
+                               .bytes = bytes};
     struct tw_kargs a = {
         .p = {from, cache}, .i = {STRIDE * 4, FIRST, COUNT, DIM}, .rows = ROWS, .pos = POS};
     a.tensor = &tensor;

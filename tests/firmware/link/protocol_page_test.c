@@ -115,7 +115,7 @@ MAN_FIELDS(tw_wire_done, W(steps), W(ops));
 #undef W
 #define W(field) MAN_FIELD(tw_wire_failure, field)
 MAN_FIELDS(tw_wire_failure, W(code), W(site), W(engine), W(op_index), W(opcode), W(stage),
-           W(object), W(program), W(have), W(need), W(what));
+           W(object), W(program), W(have), W(need), W(what), W(element));
 #undef W
 #define W(field) MAN_FIELD(tw_wire_tokens, field)
 MAN_FIELDS(tw_wire_tokens, W(steps), W(ops), W(n_tokens), W(ended), W(failure));

@@ -114,7 +114,7 @@ MAN_FIELDS(tw_progblob_stream, W(site), W(engine), W(first_word), W(n_words));
 #undef W
 #define W(field) MAN_FIELD(tw_tensor, field)
 MAN_FIELDS(tw_tensor, W(name), W(rows), W(cols), W(dtype), W(packing), W(role), W(init),
-           W(bind_first), W(bind_count), W(head_dim), W(reserved), W(bytes));
+           W(bind_first), W(bind_count), W(head_dim), W(page_rows), W(bytes));
 #undef W
 #define W(field) MAN_FIELD(tw_buffer, field)
 MAN_FIELDS(tw_buffer, W(name), W(site), W(kind), W(dtype), W(mem_class), W(producer), W(consumer),

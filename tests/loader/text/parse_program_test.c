@@ -289,6 +289,9 @@ static void random_op(struct pb *b) {
         operand[n].max = (uint32_t)any();
         operand[n].offset = random_affine();
         operand[n].instance = random_affine();
+        operand[n].paged = (*k == 'T' || *k == 'U') && below(2);
+        operand[n].table = (uint32_t)any() % TW_NONE;
+        operand[n].element = random_affine();
     }
     b->stage = below(2) ? b->stage : (uint32_t)any();
     pb_append(b, code, operand, n);

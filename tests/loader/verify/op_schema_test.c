@@ -66,7 +66,8 @@ static void an_unknown_number_has_no_operands(void **state) {
 #define VALUE_WRITE VALUE_READ
 #define VALUE_UPDATE VALUE_READ
 #define VALUE_TENSOR_READ tw_in_tensor(5, tw_affine_const(1), tw_affine_const(64))
-#define VALUE_TENSOR_WRITE VALUE_TENSOR_READ
+#define VALUE_TENSOR_WRITE \
+    tw_in_page(VALUE_TENSOR_READ, 9, tw_affine_plus(tw_affine_const(6), 1, 2))
 #define VALUE_FIFO 3
 #define VALUE_SEMAPHORE 4
 #define VALUE_GROUP 6
@@ -123,6 +124,9 @@ static void a_made_op_is_encoded_and_decoded_with_all_its_operands(void **state)
             assert_int_equal(back.operand[i].max, op.operand[i].max);
             assert_same_affine(&back.operand[i].offset, &op.operand[i].offset);
             assert_same_affine(&back.operand[i].instance, &op.operand[i].instance);
+            assert_int_equal(back.operand[i].paged, info->kind == 'U');
+            assert_int_equal(back.operand[i].table, info->kind == 'U' ? 9 : TW_NONE);
+            assert_same_affine(&back.operand[i].element, &op.operand[i].element);
         }
         assert_null(tw_op_operands(code)[op.n_operands].name);
     }
