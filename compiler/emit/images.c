@@ -53,7 +53,7 @@ static void mark_op(uint8_t *fixed, uint32_t at, const struct tw_op *op) {
         if (o->kind == 'T' || o->kind == 'U') {
             at = mark_affine(fixed, at, &o->instance);
         }
-        if (strchr("RWMTUA", o->kind)) {
+        if (strchr("RWMDTUA", o->kind)) {
             at = mark_affine(fixed, at, &o->offset);
         }
     }
