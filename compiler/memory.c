@@ -26,6 +26,7 @@ uint64_t tw_compile_memory(const struct tw_hparams *h, const struct tw_target *t
 
 int tw_pipeline_check_memory(const struct compilation *c, const char *path, tw_error *err) {
     uint64_t need = tw_compile_memory(&c->model.h, &c->target), have = c->mem.size;
+    need += c->options.all_logits ? need / 2 : 0; /* three programs, not two */
     if (need <= have) {
         return 0;
     }

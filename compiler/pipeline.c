@@ -24,11 +24,15 @@
 #include "loader/verify/verify.h"
 #include "tilewright/range.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 static int check_options(const struct compilation *c, tw_error *err) {
+    if (c->options.all_logits > 1) {
+        return tw_fail(err, TW_E_USAGE, "all_logits is %u, expected 0 or 1", c->options.all_logits);
+    }
     if (c->options.n_ctx > MAX_CTX) {
         return tw_fail(err, TW_E_USAGE, "a context of %u tokens is too long; the maximum is %u",
                        c->options.n_ctx, MAX_CTX);
@@ -120,7 +124,7 @@ static int build_section(struct compilation *c, struct planned *p, uint32_t regi
 static int build_program(struct compilation *c, struct planned *p, const char *name, uint32_t rows,
                          tw_error *err) {
     uint32_t own = c->target.class_of[TW_HOLDS_PRIVATE];
-    uint64_t shared = tw_pin_shared_bytes(&c->graph, &c->target, own, rows),
+    uint64_t shared = tw_pin_shared_bytes(p->graph, &c->target, own, rows),
              sram = c->target.class_bytes[own];
     if (shared >= sram) {
         return tw_fail(err, TW_E_PLACEMENT,
@@ -162,7 +166,7 @@ static int plan_program(struct compilation *c, struct planned *p, const char *na
     for (uint32_t i = 0; i <= MAX_FINALISTS; i++) {
         int found;
         discard_attempt(c, used, &strings);
-        rc = tw_mid_plan(&c->graph, &c->target, rows, i < MAX_FINALISTS ? i : TW_PLAN_PLAINEST,
+        rc = tw_mid_plan(p->graph, &c->target, rows, i < MAX_FINALISTS ? i : TW_PLAN_PLAINEST,
                          &p->mid, &found, err);
         if (rc) {
             return rc;
@@ -178,23 +182,45 @@ static int plan_program(struct compilation *c, struct planned *p, const char *na
     return rc;
 }
 
-static int plan_prefill(struct compilation *c, tw_error *err) {
-    uint32_t rows = c->options.prefill_rows ? c->options.prefill_rows : MAX_PREFILL_ROWS;
-    rows = rows < c->n_ctx ? rows : c->n_ctx;
+/* Plans a program of up to `rows` rows, with half as many where they do not fit. The number of rows
+ * is given in *rows, and part of the name; one that the caller has chosen is tried alone. */
+static int plan_rows(struct compilation *c, struct planned *p, const char *name, bool chosen,
+                     uint32_t *rows, tw_error *err) {
     int rc = TW_E_PLACEMENT;
-    for (; rows >= 1 && rc == TW_E_PLACEMENT; rows /= 2) {
-        c->prefill_rows = rows;
-        rc = plan_program(c, &c->prefill, tw_cmem_printf(&c->mem, "prefill.%u", rows), rows, err);
-        if (c->options.prefill_rows) {
-            break; /* the caller's number is tried alone */
+    for (uint32_t n = *rows; n >= 1 && rc == TW_E_PLACEMENT; n /= 2) {
+        *rows = n;
+        rc = plan_program(c, p, tw_cmem_printf(&c->mem, "%s.%u", name, n), n, err);
+        if (chosen) {
+            break;
         }
     }
     return rc;
 }
 
+static int plan_prefill(struct compilation *c, tw_error *err) {
+    uint32_t rows = c->options.prefill_rows ? c->options.prefill_rows : MAX_PREFILL_ROWS;
+    c->prefill_rows = rows < c->n_ctx ? rows : c->n_ctx;
+    c->prefill.graph = &c->graph;
+    return plan_rows(c, &c->prefill, "prefill", c->options.prefill_rows != 0, &c->prefill_rows,
+                     err);
+}
+
+/* The program that gives the logits of all rows. */
+static int plan_score(struct compilation *c, tw_error *err) {
+    if (!c->options.all_logits) {
+        return 0;
+    }
+    tw_graph_all_rows(&c->graph, &c->all_rows);
+    c->score.graph = &c->all_rows;
+    c->score_rows = c->prefill_rows < MAX_SCORE_ROWS ? c->prefill_rows : MAX_SCORE_ROWS;
+    return plan_rows(c, &c->score, "score", false, &c->score_rows, err);
+}
+
 int tw_pipeline_plan(struct compilation *c, tw_error *err) {
+    c->decode.graph = &c->graph;
     int rc = plan_program(c, &c->decode, "decode", 1, err);
     rc = rc ? rc : plan_prefill(c, err);
+    rc = rc ? rc : plan_score(c, err);
     if (rc == 0 && err) {
         memset(err, 0, sizeof *err); /* attempts that did not fit do not count as a failure */
     }
@@ -212,19 +238,23 @@ static int prove_whole(struct compilation *c, struct planned *p, tw_error *err) 
     return rc ? rc : tw_check_order(&program, &p->certificate, NULL, err);
 }
 
-static char *plan_text(const struct compilation *c) {
+static char *plan_text(struct compilation *c) {
+    struct planned *list[MAX_PROGRAMS];
+    uint32_t n = tw_pipeline_programs(c, list);
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     if (!f) {
         return NULL;
     }
-    tw_mid_print(&c->decode.mid, f);
-    fprintf(f, "\n");
-    tw_mid_print(&c->prefill.mid, f);
-    fprintf(f, "\n");
-    int rc = tw_builder_print_report(c->decode.program, f, NULL);
-    rc = rc ? rc : tw_builder_print_report(c->prefill.program, f, NULL);
+    int rc = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        tw_mid_print(&list[i]->mid, f);
+        fprintf(f, "\n");
+    }
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        rc = tw_builder_print_report(list[i]->program, f, NULL);
+    }
     if (fclose(f) != 0 || rc) {
         free(text);
         return NULL;
@@ -240,6 +270,7 @@ static void fill_report(struct compilation *c, const struct tw_emit_totals *tota
     r->n_sites = tw_target_sites(&c->target);
     r->n_ctx = c->n_ctx;
     r->prefill_rows = c->prefill_rows;
+    r->score_rows = c->score_rows;
     r->n_params = totals->n_params;
     r->param_bytes = totals->param_bytes;
     r->state_bytes = totals->state_bytes;
@@ -254,11 +285,17 @@ static void fill_report(struct compilation *c, const struct tw_emit_totals *tota
 
 static int emit_all(struct compilation *c, const char *path, struct tw_emit_totals *totals,
                     tw_error *err) {
-    struct tw_builder *programs[2] = {c->decode.program, c->prefill.program};
+    struct planned *list[MAX_PROGRAMS];
+    struct tw_builder *programs[MAX_PROGRAMS];
+    struct tw_certificate certificates[MAX_PROGRAMS];
+    uint32_t n = tw_pipeline_programs(c, list);
+    for (uint32_t i = 0; i < n; i++) {
+        programs[i] = list[i]->program;
+    }
     char *plan = plan_text(c);
     struct tw_emit_input in = {.graph = &c->graph,
                                .target = &c->target,
-                               .n_programs = 2,
+                               .n_programs = n,
                                .programs = programs,
                                .n_ctx = c->n_ctx,
                                .plan = plan,
@@ -268,12 +305,12 @@ static int emit_all(struct compilation *c, const char *path, struct tw_emit_tota
         return tw_fail(err, TW_E_NOMEM, "%s: no memory for the text of the plan", path);
     }
     struct tw_emit_spec spec = tw_emit_bind(&in, totals);
-    int rc = prove_whole(c, &c->decode, err);
-    if (rc == 0) {
-        rc = prove_whole(c, &c->prefill, err);
+    int rc = 0;
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        rc = prove_whole(c, list[i], err);
+        certificates[i] = list[i]->certificate;
     }
     if (rc == 0) {
-        struct tw_certificate certificates[2] = {c->decode.certificate, c->prefill.certificate};
         in.certificates = certificates;
         rc = tw_emit_bundle(&in, &spec, path, err);
     }

@@ -19,7 +19,8 @@ struct tw_compile_options engine_compile_options(const struct engine_options *o,
                                    .prefill_rows = (uint32_t)o->rows,
                                    .host_sites = (uint32_t)o->sites,
                                    .target = o->target,
-                                   .tokenizer = o->tokenizer};
+                                   .tokenizer = o->tokenizer,
+                                   .all_logits = o->logits && strcmp(o->logits, "all") == 0};
     if (!c.target && device_target[0]) {
         c.target = device_target;
     }

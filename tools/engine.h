@@ -11,11 +11,12 @@
 struct engine_options {
     const char *target, *device, *mode, *isa, *tokenizer;
     int64_t ctx, threads, chunk, rows, sites;
+    const char *logits; /* compile: "last" or "all" */
     bool fresh;
     bool text; /* not an option: set if the request needs a tokenizer */
 };
 #define ENGINE_DEFAULTS \
-    { NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, false, false }
+    { NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, false, false }
 
 /* Their rows of an option table; `type` is the verb's structure, whose field `engine` is a struct
  * engine_options. */

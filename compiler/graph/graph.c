@@ -5,6 +5,7 @@
 #include "compiler/graph/graph.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <string.h>
 
 const char *tw_gop_name(enum tw_gop_kind kind) {
@@ -329,5 +330,27 @@ void tw_graph_print(const struct tw_graph *g, FILE *out) {
             fprintf(out, "\n");
         }
         fprintf(out, "}\n");
+    }
+}
+
+/* ---- all rows ---- */
+
+void tw_graph_all_rows(const struct tw_graph *g, struct tw_graph *out) {
+    uint32_t n = g->values.n;
+    *out = *g;
+    out->values.items = tw_cmem_alloc(g->mem, n * sizeof *out->values.items);
+    memcpy(out->values.items, g->values.items, n * sizeof *out->values.items);
+    uint8_t *follows = tw_cmem_alloc(g->mem, n); /* values computed from the last row */
+    for (uint32_t i = 0; i < g->ops.n; i++) {
+        const struct tw_gop *op = &g->ops.items[i];
+        bool all = op->kind == TW_GOP_LAST_ROW;
+        for (uint32_t k = 0; k < tw_gop_inputs(op->kind); k++) {
+            all = all || (op->in[k] != TW_NONE && follows[op->in[k]]);
+        }
+        if (all && op->out != TW_NONE) {
+            follows[op->out] = 1;
+            out->values.items[op->out].token_rows = 1;
+            out->values.items[op->out].rows = 0;
+        }
     }
 }

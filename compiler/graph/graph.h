@@ -31,7 +31,7 @@
       "out = softmax(q*k^T*scale, causal)*v over the state, grouped heads")     \
     X(ADD, "add", 2, "out = x + y")                                             \
     X(SILU_MUL, "silu_mul", 2, "out = silu(g)*u")                               \
-    X(LAST_ROW, "last_row", 1, "out[0, :] = x[last token, :]")                  \
+    X(LAST_ROW, "last_row", 1, "out[0, :] = x[last token, :], or all of x")     \
     X(OUTPUT, "output", 1, "the step's result")
 
 enum tw_gop_kind {
@@ -119,6 +119,11 @@ void tw_graph_end_region(struct tw_graph *g, tw_gvalue_id carry_in, tw_gvalue_id
  * TW_NONE. */
 struct tw_gop *tw_graph_op(struct tw_graph *g, enum tw_gop_kind kind, const char *name,
                            tw_gvalue_id a, tw_gvalue_id b, tw_gvalue_id c, tw_gvalue_id out);
+
+/* Makes *out the graph in which every token of a step gets its logits, not only the last one: where
+ * LAST_ROW chooses a row, all rows pass. Values, operations and regions keep their ids; *out has its
+ * own values and shares the rest with g, which must outlive it. */
+void tw_graph_all_rows(const struct tw_graph *g, struct tw_graph *out);
 
 /* Checks static single assignment inside regions, kinds, shapes, sequence lengths and dtypes.
  * Errors: INTERNAL naming the operation. */

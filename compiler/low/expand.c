@@ -327,7 +327,9 @@ static void result_streams(struct tw_low *low) {
                      panels = tw_panels(out->cols);
             out->kind = TW_ST_STREAM;
             out->pages = 2;
-            out->page_bytes = (max_panels < panels ? max_panels : panels) * TW_PANEL_ROWS * 4;
+            /* out->rows: 1, or all rows of a step */
+            out->page_bytes =
+                (max_panels < panels ? max_panels : panels) * TW_PANEL_ROWS * 4 * out->rows;
             low->streams[c->site].results = c->out;
         }
     }

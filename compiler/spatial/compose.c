@@ -284,6 +284,7 @@ static uint32_t mapped_id(const struct join *j, const struct tw_operand *o) {
     case 'R':
     case 'W':
     case 'M':
+    case 'D':
     case 'F':
         return o->id < s->buffers.n ? j->buffer_map[o->id] : TW_NONE;
     case 'T':

@@ -140,6 +140,7 @@ static void map_operand(const struct rewriter *r, struct tw_operand *o) {
     case 'R':
     case 'W':
     case 'M':
+    case 'D':
         cut_affine(r, &o->offset);
         break;
     case 'T':
@@ -157,7 +158,7 @@ static void map_operand(const struct rewriter *r, struct tw_operand *o) {
 }
 
 static bool id_in_table(const struct rewriter *r, const struct tw_operand *o) {
-    bool buffer = o->kind == 'R' || o->kind == 'W' || o->kind == 'M' || o->kind == 'F';
+    bool buffer = tw_letter_in("RWMDF", o->kind);
     return buffer ? o->id < r->from->buffers.n : o->kind != 'C' || o->id < r->from->n_sites;
 }
 

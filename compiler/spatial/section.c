@@ -68,19 +68,20 @@ uint32_t tw_section_tensor(struct tw_section_builder *b, tw_gvalue_id value) {
 }
 
 uint32_t tw_section_logits(struct tw_section_builder *b) {
-    uint32_t id = tw_builder_tensor(b->u, "logits");
+    const struct tw_gvalue *v = &b->graph->values.items[b->graph->logits];
+    const char *name = v->token_rows ? "scores" : "logits";
+    uint32_t id = tw_builder_tensor(b->u, name), rows = v->token_rows ? b->low->rows : 1;
     if (id != TW_NONE) {
         return id;
     }
-    uint32_t cols =
-        (uint32_t)tw_panels(b->graph->values.items[b->graph->logits].cols) * TW_PANEL_ROWS;
-    struct tw_tensor t = {.rows = 1,
+    uint32_t cols = (uint32_t)tw_panels(v->cols) * TW_PANEL_ROWS;
+    struct tw_tensor t = {.rows = rows,
                           .cols = cols,
                           .dtype = TW_DT_F32,
                           .role = TW_ROLE_OUTPUT,
                           .bind_count = 1,
-                          .bytes = (uint64_t)cols * 4};
-    return tw_builder_add_tensor(b->u, "logits", &t, b->graph->logits);
+                          .bytes = (uint64_t)rows * cols * 4};
+    return tw_builder_add_tensor(b->u, name, &t, b->graph->logits);
 }
 
 static void add_buffer(struct tw_section_builder *b, const struct tw_storage *s, uint32_t site,

@@ -35,8 +35,12 @@ static const struct tw_storage *storage(const struct site_call *x, uint32_t id) 
     return &x->b->low->storages.items[id];
 }
 
+static const struct tw_gvalue *value_of(const struct site_call *x, uint32_t id) {
+    return &x->b->graph->values.items[id];
+}
+
 static const struct tw_gvalue *value(const struct site_call *x, uint32_t input) {
-    return &x->b->graph->values.items[x->op->in[input]];
+    return value_of(x, x->op->in[input]);
 }
 
 static uint32_t buffer(const struct site_call *x, uint32_t id) {
@@ -124,12 +128,12 @@ static void matmul_page(const struct site_call *x, uint64_t first, uint64_t step
             tw_builder_push(x->u, x->site, MATH, x->math, buffer(x, x->c->out), 1);
         }
     } else if (results) {
-        uint32_t out_buffer = buffer(x, x->c->out);
+        uint32_t out_buffer = buffer(x, x->c->out), logits = tw_section_logits(x->b);
+        const struct tw_tensor *t = &x->u->tensors.items[logits];
         tw_builder_wait(x->u, x->site, STORE, x->store, out_buffer, 1);
-        tw_builder_write(
-            x->u, x->site, STORE, x->store, tw_in_buffer(out_buffer, at(0)), n * 64,
-            tw_in_tensor(tw_section_logits(x->b), at(0), at_inner((base + first) * 64, step * 64)),
-            n * 64, n * 64, tw_count_const(1));
+        tw_builder_write(x->u, x->site, STORE, x->store, tw_in_buffer(out_buffer, at(0)), n * 64,
+                         tw_in_tensor(logits, at(0), at_inner((base + first) * 64, step * 64)),
+                         t->rows > 1 ? t->cols * 4 : n * 64, n * 64, x->rows);
         tw_builder_pop(x->u, x->site, STORE, x->store, out_buffer, 1);
     }
 }
@@ -266,6 +270,12 @@ static void emit_quant(struct site_call *x) {
 
 static void emit_last_row(struct site_call *x) {
     struct tw_count rows = count_rows(x->b, 1);
+    if (value_of(x, x->op->out)->token_rows) { /* all rows (tw_graph_all_rows) */
+        tw_builder_copy(x->u, x->site, MATH, x->math, tw_in_buffer(buffer(x, x->c->in[0]), at(0)),
+                        storage(x, x->c->in[0])->stride, tw_in_buffer(buffer(x, x->c->out), at(0)),
+                        storage(x, x->c->out)->stride, x->c->cols * 4, rows);
+        return;
+    }
     tw_builder_last_row(x->u, x->site, MATH, x->math, tw_in_buffer(buffer(x, x->c->in[0]), at(0)),
                         storage(x, x->c->in[0])->stride, tw_in_buffer(buffer(x, x->c->out), at(0)),
                         x->c->cols * 4, rows);

@@ -48,8 +48,7 @@ static int visit_tensors(void *ctx, const struct tw_op *op) {
     struct uses_walk *w = ctx;
     for (uint32_t i = 0; i < op->n_operands; i++) {
         const struct tw_operand *o = &op->operand[i];
-        bool dram = o->kind == 'T' || o->kind == 'U',
-             sram = o->kind == 'R' || o->kind == 'W' || o->kind == 'M';
+        bool dram = o->kind == 'T' || o->kind == 'U', sram = tw_letter_in("RWMD", o->kind);
         if (!dram && !sram) {
             continue;
         }
@@ -69,8 +68,7 @@ static int visit_tensors(void *ctx, const struct tw_op *op) {
         if (o->paged) {
             record_use(&w->uses[o->table], true, false, false);
         }
-        record_use(&w->uses[tensor], tw_op_reads(op, o),
-                   o->kind == 'U' || o->kind == 'W' || o->kind == 'M',
+        record_use(&w->uses[tensor], tw_op_reads(op, o), tw_letter_in("UWMD", o->kind),
                    op->code == TW_OP_GATHER && i == TW_GATHER_table);
     }
     return 0;

@@ -57,7 +57,7 @@ int tw_text_walk(const struct tw_machine_config *config, tw_text_visit *visit, v
                  struct tw_fault *fault);
 
 static inline bool tw_region_writes(char kind) {
-    return kind == 'W' || kind == 'M' || kind == 'U';
+    return kind == 'W' || kind == 'M' || kind == 'D' || kind == 'U';
 }
 static inline bool tw_region_is_tensor(char kind) {
     return kind == 'T' || kind == 'U';

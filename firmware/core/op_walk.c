@@ -114,6 +114,7 @@ static uint32_t id_limit(const struct tw_program *p, const struct tw_operand *o)
     case 'R':
     case 'W':
     case 'M':
+    case 'D':
     case 'F':
         return p->n_buffers;
     case 'T':

@@ -118,8 +118,10 @@ int tw_strict_init(const struct tw_machine_config *config, struct tw_arena *aren
  * which nothing has run, every later step is refused (Faulted). Errors: FAULT with
  * what = ReadOutOfRange, WriteOutOfRange, Undefined (a byte never written was read), Role,
  * FifoOverrun, FifoUnderrun, Deadlock (no engine can run; names the first waiter), BadOp,
- * InputRange, PageOutOfRange, PageShared, IdOutOfRange. INTERRUPTED with what = Cancelled:
- * config.cancel ended the step, at the op that the fault names. */
+ * InputRange, PageOutOfRange, PageShared, IdOutOfRange, InFlight (bytes are used that another
+ * engine has sent to this site and that need not have arrived; in strict execution nothing arrives
+ * before its sender's next flag). INTERRUPTED with what = Cancelled: config.cancel ended the step,
+ * at the op that the fault names. */
 int tw_strict_step(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t seed,
                    struct tw_fault *fault);
 /* Returns the number of ops executed in the last step. */

@@ -14,7 +14,7 @@ static void add_access(struct explore *x, const uint8_t *at, struct tw_extent e,
         return;
     }
     if (x->accesses) {
-        struct explore_access a = {(uintptr_t)at, e.rows, e.row_bytes, e.stride, write};
+        struct explore_access a = {(uintptr_t)at, e.rows, e.row_bytes, e.stride, write, false};
         x->accesses[x->n_accesses] = a;
     }
     x->n_accesses++;
@@ -54,17 +54,50 @@ static void buffer_access(struct explore *x, const struct strict_engine *e,
     add_access(x, x->s->sram[strict_class(b)] + b->offset + at, extent, write);
 }
 
-static void multicast_access(struct explore *x, const struct strict_engine *e,
-                             const struct tw_op *op, struct tw_extent extent) {
-    const struct tw_operand *o = &op->operand[TW_MCAST_destination];
-    const struct tw_buffer *b = &x->config.program->buffers[o->id];
-    uint64_t at = b->offset + tw_affine_value(&o->offset, e->vars);
-    for (uint32_t site = 0; site < x->config.program->n_sites; site++) {
-        if (tw_group_has(x->config.program, op->operand[TW_MCAST_group].id, site)) {
-            add_access(x, x->s->sram[(uint64_t)site * TW_MEM_CLASSES + b->mem_class] + at, extent,
-                       true);
+/* Adds what an op writes in the SRAM of a site, in the memory class of a buffer at an offset. */
+static void remote_access(struct explore *x, const struct strict_engine *e, uint32_t site,
+                          const struct tw_buffer *b, uint64_t at, struct tw_extent extent) {
+    uint32_t before = x->n_accesses;
+    add_access(x, x->s->sram[(uint64_t)site * TW_MEM_CLASSES + b->mem_class] + at, extent, true);
+    if (site != e->site && x->n_accesses > before) {
+        x->n_sent++;
+        if (x->accesses) {
+            x->accesses[before].sent = true;
         }
     }
+}
+
+/* SEND has its destination where MCAST has it. */
+static void remote_accesses(struct explore *x, const struct strict_engine *e,
+                            const struct tw_op *op, struct tw_extent extent) {
+    const struct tw_program *p = x->config.program;
+    const struct tw_operand *o = &op->operand[TW_MCAST_destination];
+    const struct tw_buffer *b = &p->buffers[o->id];
+    uint64_t at = b->offset + tw_affine_value(&o->offset, e->vars);
+    if (op->code == TW_OP_SEND) {
+        remote_access(x, e, b->site, b, at, extent);
+        return;
+    }
+    for (uint32_t site = 0; site < p->n_sites; site++) {
+        if (tw_group_has(p, op->operand[TW_MCAST_group].id, site)) {
+            remote_access(x, e, site, b, at, extent);
+        }
+    }
+}
+
+/* What the engine has sent since its last flag arrives before this one is raised: the flag counts
+ * as writing it, too. */
+static void arrival_accesses(struct explore *x) {
+    uint32_t end = x->n_accesses;
+    for (uint32_t i = x->flagged; x->accesses && x->n_sent > 0 && i < end; i++) {
+        if (x->accesses[i].sent) {
+            x->accesses[x->n_accesses] = x->accesses[i];
+            x->accesses[x->n_accesses++].sent = false;
+        }
+    }
+    x->n_accesses += x->accesses ? 0 : x->n_sent;
+    x->flagged = x->n_accesses;
+    x->n_sent = 0;
 }
 
 /* Adds the rows that KEY_WRITE and VALUE_WRITE touch: head by head, position by position. */
@@ -126,8 +159,8 @@ static void data_accesses(struct explore *x, const struct strict_engine *e,
         const struct tw_operand *o = tw_op_region(op, n);
         if (tw_region_is_tensor(o->kind)) {
             tensor_access(x, e, op, n, pos, rows);
-        } else if (op->code == TW_OP_MCAST && n == TW_MCAST_REGION_destination) {
-            multicast_access(x, e, op, tw_op_extent(op, n, rows, x_dtype, NULL));
+        } else if (o->kind == 'D') {
+            remote_accesses(x, e, op, tw_op_extent(op, n, rows, x_dtype, NULL));
         } else {
             buffer_access(x, e, o, tw_op_extent(op, n, rows, x_dtype, NULL));
         }
@@ -153,6 +186,7 @@ static void describe_sync(struct explore *x, const struct strict_engine *e, cons
     out->object = tw_op_object(op);
     switch (op->code) {
     case TW_OP_SEM_INC:
+        arrival_accesses(x);
         out->target = op->operand[TW_SEM_INC_site].id;
         out->number = op->operand[TW_SEM_INC_by].id;
         return;
@@ -162,6 +196,7 @@ static void describe_sync(struct explore *x, const struct strict_engine *e, cons
             (uint32_t)tw_affine_value(&op->operand[TW_SEM_WAIT_threshold].offset, e->vars);
         return;
     case TW_OP_MCAST_SET:
+        arrival_accesses(x);
         out->target = op->operand[TW_MCAST_SET_group].id;
         out->number = 1;
         return;
@@ -225,6 +260,8 @@ void tw_explore_unroll(struct explore *x) {
         memset(x->pushes, 0, n);
         memset(x->pops, 0, n);
         out->first = x->n_ops;
+        x->flagged = x->n_accesses;
+        x->n_sent = 0;
         for (uint32_t step = 0; step < x->options.steps; step++) {
             unroll_step(x, &e, step);
         }

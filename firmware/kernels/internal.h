@@ -61,20 +61,23 @@ extern const struct tw_kernel_table tw_kernels_neon_dot;
 
 /* Data movement, in move.c; the same for every table. */
 tw_kernel tw_move_read, tw_move_gather, tw_move_write, tw_move_key_write, tw_move_value_write,
-    tw_move_mcast, tw_move_copy, tw_move_last_row;
+    tw_move_mcast, tw_move_send, tw_move_dram_copy, tw_move_copy, tw_move_last_row,
+    tw_move_topk_merge;
 
 #define TW_MOVE_KERNELS                                                                          \
     [TW_OP_READ] = tw_move_read, [TW_OP_GATHER] = tw_move_gather, [TW_OP_WRITE] = tw_move_write, \
     [TW_OP_KEY_WRITE] = tw_move_key_write, [TW_OP_VALUE_WRITE] = tw_move_value_write,            \
-    [TW_OP_MCAST] = tw_move_mcast, [TW_OP_COPY] = tw_move_copy,                                  \
-    [TW_OP_LAST_ROW] = tw_move_last_row
+    [TW_OP_MCAST] = tw_move_mcast, [TW_OP_SEND] = tw_move_send,                                  \
+    [TW_OP_DRAM_COPY] = tw_move_dram_copy, [TW_OP_COPY] = tw_move_copy,                          \
+    [TW_OP_LAST_ROW] = tw_move_last_row, [TW_OP_TOPK_MERGE] = tw_move_topk_merge
 
 /* The entries of a table that come from vector_*.h. */
 #define TW_VECTOR_KERNELS                                                                         \
     TW_MOVE_KERNELS, [TW_OP_RMS_NORM] = rms_norm, [TW_OP_QUANT] = quant, [TW_OP_MATMUL] = matmul, \
                      [TW_OP_ROPE_TABLE] = rope_table, [TW_OP_ROPE] = rope,                        \
                      [TW_OP_ATTN_INIT] = attn_init, [TW_OP_ATTN_STEP] = attn_step,                \
-                     [TW_OP_ATTN_DONE] = attn_done, [TW_OP_ADD] = add, [TW_OP_SILU_MUL] = silu_mul
+                     [TW_OP_ATTN_DONE] = attn_done, [TW_OP_ADD] = add,                            \
+                     [TW_OP_SILU_MUL] = silu_mul, [TW_OP_TOPK] = topk
 
 /* Return row r of a region. */
 static inline float *tw_row(void *base, uint32_t stride, uint32_t r) {

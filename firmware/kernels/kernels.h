@@ -42,6 +42,7 @@ typedef void tw_kernel(const struct tw_kargs *);
 #define TW_ARG_READ(name) const void *name;
 #define TW_ARG_WRITE(name) void *name;
 #define TW_ARG_UPDATE(name) void *name;
+#define TW_ARG_REMOTE(name) void *name;
 #define TW_ARG_TENSOR_READ(name) const void *name;
 #define TW_ARG_TENSOR_WRITE(name) void *name;
 #define TW_ARG_GROUP(name)
@@ -53,6 +54,7 @@ typedef void tw_kernel(const struct tw_kargs *);
 #define TW_TAKE_READ(OP, name, DEMAND) v.name = a->p[TW_##OP##_REGION_##name];
 #define TW_TAKE_WRITE(OP, name, DEMAND) TW_TAKE_READ(OP, name, DEMAND)
 #define TW_TAKE_UPDATE(OP, name, DEMAND) TW_TAKE_READ(OP, name, DEMAND)
+#define TW_TAKE_REMOTE(OP, name, DEMAND) TW_TAKE_READ(OP, name, DEMAND)
 #define TW_TAKE_TENSOR_READ(OP, name, DEMAND) TW_TAKE_READ(OP, name, DEMAND)
 #define TW_TAKE_TENSOR_WRITE(OP, name, DEMAND) TW_TAKE_READ(OP, name, DEMAND)
 #define TW_TAKE_GROUP(OP, name, DEMAND)
@@ -106,8 +108,7 @@ static inline const char *tw_isa_name(enum tw_isa isa) {
     return name[isa];
 }
 
-/* One kernel for each data op (READ, GATHER, WRITE, KEY_WRITE, VALUE_WRITE, MCAST and all compute
- * ops); NULL for control and synchronisation. */
+/* One kernel for each data op; NULL for control and synchronisation. */
 struct tw_kernel_table {
     const char *name; /* that of tw_isa_name() */
     tw_kernel *fn[TW_OP_LIMIT];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The kernels that move data without computing, shared by every table: strided row copies, the
- * embedding lookup and the writes into the key and value caches.
+ * embedding lookup, the writes into the key and value caches and the merge of lists.
  */
 #include "firmware/kernels/internal.h"
 #include "tilewright/numerics.h"
@@ -34,6 +34,16 @@ void tw_move_mcast(const struct tw_kargs *a) {
     copy_rows(v.destination, v.destination_stride, v.source, v.source_stride, v.row_bytes, v.rows);
 }
 
+void tw_move_send(const struct tw_kargs *a) {
+    const struct tw_args_send v = tw_args_send(a);
+    copy_rows(v.destination, v.destination_stride, v.source, v.source_stride, v.row_bytes, v.rows);
+}
+
+void tw_move_dram_copy(const struct tw_kargs *a) {
+    const struct tw_args_dram_copy v = tw_args_dram_copy(a);
+    copy_rows(v.destination, v.destination_stride, v.source, v.source_stride, v.row_bytes, v.rows);
+}
+
 void tw_move_copy(const struct tw_kargs *a) {
     const struct tw_args_copy v = tw_args_copy(a);
     copy_rows(v.y, v.y_stride, v.x, v.x_stride, v.row_bytes, v.rows);
@@ -43,6 +53,15 @@ void tw_move_last_row(const struct tw_kargs *a) {
     const struct tw_args_last_row v = tw_args_last_row(a);
     if (v.rows > 0) {
         memcpy(v.y, tw_const_row(v.x, v.x_stride, v.rows - 1), v.row_bytes);
+    }
+}
+
+void tw_move_topk_merge(const struct tw_kargs *a) {
+    const struct tw_args_topk_merge v = tw_args_topk_merge(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        tw_top_merge((const void *)tw_const_row(v.x, v.x_stride, r),
+                     (const void *)tw_const_row(v.y, v.y_stride, r), v.k,
+                     (void *)tw_row(v.z, v.z_stride, r));
     }
 }
 

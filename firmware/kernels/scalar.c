@@ -240,6 +240,14 @@ static void attn_done(const struct tw_kargs *a) {
     }
 }
 
+static void topk(const struct tw_kargs *a) {
+    const struct tw_args_topk v = tw_args_topk(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        tw_top_row(tw_const_row(v.x, v.x_stride, r), v.cols, v.base, v.k,
+                   (void *)tw_row(v.y, v.y_stride, r));
+    }
+}
+
 const struct tw_kernel_table tw_kernels_scalar = {
     "scalar",
     {
@@ -253,6 +261,7 @@ const struct tw_kernel_table tw_kernels_scalar = {
         [TW_OP_ATTN_STEP] = attn_step,
         [TW_OP_ATTN_DONE] = attn_done,
         [TW_OP_ADD] = add,
+        [TW_OP_TOPK] = topk,
         [TW_OP_SILU_MUL] = silu_mul,
     },
 };

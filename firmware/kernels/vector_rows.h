@@ -160,3 +160,48 @@ static void rope(const struct tw_kargs *a) {
         }
     }
 }
+
+/* ---- the largest ---- */
+
+/* Returns the largest tw_float_order() of a block; a loop that compilers vectorise. */
+TW_INLINE int32_t max_order(const float *x) {
+    int32_t max = INT32_MIN;
+    for (uint32_t i = 0; i < TW_SCAN_BLOCK; i++) {
+        int32_t order = tw_float_order(x[i]);
+        max = order > max ? order : max;
+    }
+    return max;
+}
+
+/* Takes x[c] for c in [from, to) into a list; *last is the order of its last entry. Columns ascend,
+ * so that of equal values an earlier one is there already. */
+static void take_tops(const float *x, uint32_t from, uint32_t to, uint32_t base, uint32_t k,
+                      struct tw_top *list, int32_t *last) {
+    for (uint32_t c = from; c < to; c++) {
+        if (tw_float_order(x[c]) > *last) {
+            struct tw_top entry = {x[c], base + c};
+            tw_top_insert(list, k, entry);
+            *last = tw_float_order(list[k - 1].value);
+        }
+    }
+}
+
+/* Most blocks hold nothing larger than the list's last entry. */
+static void topk(const struct tw_kargs *a) {
+    const struct tw_args_topk v = tw_args_topk(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        struct tw_top *list = (struct tw_top *)(void *)tw_row(v.y, v.y_stride, r);
+        int32_t last = INT32_MIN;
+        uint32_t c = 0;
+        for (uint32_t i = 0; i < v.k; i++) {
+            list[i] = tw_top_missing();
+        }
+        for (; v.cols - c >= TW_SCAN_BLOCK; c += TW_SCAN_BLOCK) {
+            if (max_order(x + c) > last) {
+                take_tops(x, c, c + TW_SCAN_BLOCK, v.base, v.k, list, &last);
+            }
+        }
+        take_tops(x, c, v.cols, v.base, v.k, list, &last);
+    }
+}

@@ -25,10 +25,10 @@ static inline uint64_t tw_extent_span(struct tw_extent e) {
     return e.rows == 0 ? 0 : (e.rows - 1) * e.stride + e.row_bytes;
 }
 
-/* Returns the n-th operand that is a region (R W M T U), or NULL. */
+/* Returns the n-th operand that is a region (R W M D T U), or NULL. */
 static inline const struct tw_operand *tw_op_region(const struct tw_op *op, uint32_t n) {
     for (uint32_t i = 0; i < op->n_operands; i++) {
-        if (tw_letter_in("RWMTU", op->operand[i].kind) && n-- == 0) {
+        if (tw_letter_in("RWMDTU", op->operand[i].kind) && n-- == 0) {
             return &op->operand[i];
         }
     }
@@ -70,6 +70,7 @@ static inline bool tw_op_reads(const struct tw_op *op, const struct tw_operand *
 #define TW_IF_NUMBER_READ(x)
 #define TW_IF_NUMBER_WRITE(x)
 #define TW_IF_NUMBER_UPDATE(x)
+#define TW_IF_NUMBER_REMOTE(x)
 #define TW_IF_NUMBER_TENSOR_READ(x)
 #define TW_IF_NUMBER_TENSOR_WRITE(x)
 #define TW_IF_NUMBER_GROUP(x)
@@ -144,6 +145,19 @@ static inline struct tw_extent tw_extent_mcast(struct tw_numbers_mcast v, struct
     return tw_extent_make(a.rows, v.row_bytes,
                           a.region == TW_MCAST_REGION_source ? v.source_stride
                                                              : v.destination_stride);
+}
+
+static inline struct tw_extent tw_extent_send(struct tw_numbers_send v, struct tw_extent_of a) {
+    return tw_extent_make(a.rows, v.row_bytes,
+                          a.region == TW_SEND_REGION_source ? v.source_stride
+                                                            : v.destination_stride);
+}
+
+static inline struct tw_extent tw_extent_dram_copy(struct tw_numbers_dram_copy v,
+                                                   struct tw_extent_of a) {
+    return tw_extent_make(a.rows, v.row_bytes,
+                          a.region == TW_DRAM_COPY_REGION_source ? v.source_stride
+                                                                 : v.destination_stride);
 }
 
 static inline struct tw_extent tw_extent_rms_norm(struct tw_numbers_rms_norm v,
@@ -234,6 +248,20 @@ static inline struct tw_extent tw_extent_last_row(struct tw_numbers_last_row v,
                                                   struct tw_extent_of a) {
     return a.region == TW_LAST_ROW_REGION_x ? tw_extent_make(a.rows, v.row_bytes, v.x_stride)
                                             : tw_extent_make(1, v.row_bytes, 0);
+}
+
+static inline struct tw_extent tw_extent_topk(struct tw_numbers_topk v, struct tw_extent_of a) {
+    return a.region == TW_TOPK_REGION_x
+               ? tw_extent_make(a.rows, v.cols * 4, v.x_stride)
+               : tw_extent_make(a.rows, v.k * sizeof(struct tw_top), v.y_stride);
+}
+
+static inline struct tw_extent tw_extent_topk_merge(struct tw_numbers_topk_merge v,
+                                                    struct tw_extent_of a) {
+    return tw_extent_make(a.rows, v.k * sizeof(struct tw_top),
+                          a.region == TW_TOPK_MERGE_REGION_x   ? v.x_stride
+                          : a.region == TW_TOPK_MERGE_REGION_y ? v.y_stride
+                                                               : v.z_stride);
 }
 
 /* Returns the extent of region n (TW_MATMUL_REGION_x) of a data op that runs with `rows` rows; no

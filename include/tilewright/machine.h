@@ -84,6 +84,16 @@ struct tw_q8k {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_q8k) == 292, "q8k block");
 
+/* An entry of a list of TOPK: a value and the id of its column. An entry that is missing, because a
+ * row has fewer numbers than the list has entries, is after all others: the value is a NaN (bits
+ * 0x7FC00000) and the id TW_NONE. */
+#define TW_MAX_TOPS 1024u /* entries of a list */
+struct tw_top {
+    float value;
+    uint32_t id;
+};
+TW_STATIC_ASSERT(sizeof(struct tw_top) == 8, "entry of a list");
+
 /* Properties of an element type. They accept any number and return 1 or "?" for one that is not a
  * type. */
 static inline uint32_t tw_dtype_block_elems(unsigned dtype) {

@@ -30,6 +30,8 @@
 
 #include "tilewright/machine.h"
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -133,6 +135,61 @@ static inline uint32_t tw_argmax(const float *x, uint32_t n) {
         max = order > max ? order : max;
     }
     return best;
+}
+
+/* ---- lists of the largest ---- */
+
+/* Returns true if x comes before y in a list: the larger value (in tw_float_order), of equal ones
+ * the lower id. */
+static inline bool tw_top_before(struct tw_top x, struct tw_top y) {
+    int32_t a = tw_float_order(x.value), b = tw_float_order(y.value);
+    return a > b || (a == b && x.id < y.id);
+}
+
+static inline struct tw_top tw_top_missing(void) {
+    struct tw_top none = {tw_bits_float(0x7FC00000u), TW_NONE};
+    return none;
+}
+
+/* Puts an entry that comes before the last one into its place in a list of k; the last one falls
+ * out. */
+static inline void tw_top_insert(struct tw_top *list, uint32_t k, struct tw_top entry) {
+    uint32_t i = k - 1;
+    for (; i > 0 && tw_top_before(entry, list[i - 1]); i--) {
+        list[i] = list[i - 1];
+    }
+    list[i] = entry;
+}
+
+/* TOPK's row: list[0 .. k) = the k first of x[0 .. cols) in the order above, column c with the id
+ * base + c. NaNs are left out. What is missing is tw_top_missing(). */
+static inline void tw_top_row(const float *x, uint32_t cols, uint32_t base, uint32_t k,
+                              struct tw_top *list) {
+    for (uint32_t i = 0; i < k; i++) {
+        list[i] = tw_top_missing();
+    }
+    for (uint32_t c = 0; c < cols; c++) {
+        struct tw_top entry = {x[c], base + c};
+        if (tw_float_order(x[c]) != INT32_MIN && tw_top_before(entry, list[k - 1])) {
+            tw_top_insert(list, k, entry);
+        }
+    }
+}
+
+/* TOPK_MERGE's row: z[0 .. k) = the k first of x[0 .. k) and y[0 .. k), of equal entries x's first.
+ * z may be x or y: it is filled from its end, where nothing is that is still needed. */
+static inline void tw_top_merge(const struct tw_top *x, const struct tw_top *y, uint32_t k,
+                                struct tw_top *z) {
+    uint32_t from_x = 0, from_y = 0;
+    while (from_x + from_y < k) {
+        bool second = tw_top_before(y[from_y], x[from_x]);
+        from_x += second ? 0 : 1;
+        from_y += second ? 1 : 0;
+    }
+    for (uint32_t i = k; i > 0; i--) {
+        bool second = from_y > 0 && (from_x == 0 || !tw_top_before(y[from_y - 1], x[from_x - 1]));
+        z[i - 1] = second ? y[--from_y] : x[--from_x];
+    }
 }
 
 static inline float tw_bf16_to_f32(uint16_t b) {

@@ -24,6 +24,7 @@ extern "C" {
 #define TW_IF_REGION_READ(x) x,
 #define TW_IF_REGION_WRITE(x) x,
 #define TW_IF_REGION_UPDATE(x) x,
+#define TW_IF_REGION_REMOTE(x) x,
 #define TW_IF_REGION_TENSOR_READ(x) x,
 #define TW_IF_REGION_TENSOR_WRITE(x) x,
 #define TW_IF_REGION_FIFO(x)
@@ -39,6 +40,7 @@ extern "C" {
 #define TW_IF_IMM_READ(x)
 #define TW_IF_IMM_WRITE(x)
 #define TW_IF_IMM_UPDATE(x)
+#define TW_IF_IMM_REMOTE(x)
 #define TW_IF_IMM_TENSOR_READ(x)
 #define TW_IF_IMM_TENSOR_WRITE(x)
 #define TW_IF_IMM_FIFO(x)
@@ -70,7 +72,8 @@ extern "C" {
      TW_DTYPE_BIT(Q4_0))
 
 /* X(NAME, dtypes): regions. WEIGHTS: the dtype that the op's WEIGHT_DTYPE names, or untyped pages.
- * F32_PAGE: f32, or untyped pages. IDS: row numbers, which the host gives: an Input. */
+ * F32_PAGE: f32, or untyped pages. IDS: row numbers, which the host gives: an Input. LIST: entries
+ * of TOPK (struct tw_top), as untyped bytes. */
 #define TW_REGION_DEMANDS(X)                             \
     X(ANY, ~0u)                                          \
     X(F32, TW_DTYPE_BIT(F32))                            \
@@ -78,6 +81,7 @@ extern "C" {
     X(Q8S, TW_DTYPE_BIT(Q8S))                            \
     X(F32_OR_Q8S, TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(Q8S)) \
     X(WEIGHTS, TW_DTYPE_BIT(U8))                         \
+    X(LIST, TW_DTYPE_BIT(U8))                            \
     X(IDS, TW_DTYPE_BIT(I32))
 
 /* X(NAME, min, max, multiple of, what it is called): numbers. WEIGHT_DTYPE: one of
@@ -94,6 +98,7 @@ extern "C" {
     X(FIRST_HEAD, 0u, (1u << 16) - 1u, 1u, "heads")                  \
     X(HEAD_DIM, 2u, 256u, 2u, "head_dim (even, 2..256)")             \
     X(ROTATED, 2u, 256u, 2u, "rotated dims (even, 2..256)")          \
+    X(TOPS, 1u, TW_MAX_TOPS, 1u, "entries of a list (1..1024)")      \
     X(FLAG, 0u, 1u, 1u, "mode (0 or 1)")
 
 enum tw_demand {
@@ -298,6 +303,7 @@ static inline void tw_set_float(struct tw_operand *o, char kind, float value) {
 #define TW_TYPE_READ struct tw_buffer_at
 #define TW_TYPE_WRITE struct tw_buffer_at
 #define TW_TYPE_UPDATE struct tw_buffer_at
+#define TW_TYPE_REMOTE struct tw_buffer_at
 #define TW_TYPE_TENSOR_READ struct tw_tensor_at
 #define TW_TYPE_TENSOR_WRITE struct tw_tensor_at
 #define TW_TYPE_FIFO uint32_t
@@ -313,6 +319,7 @@ static inline void tw_set_float(struct tw_operand *o, char kind, float value) {
 #define TW_SET_READ tw_set_buffer
 #define TW_SET_WRITE tw_set_buffer
 #define TW_SET_UPDATE tw_set_buffer
+#define TW_SET_REMOTE tw_set_buffer
 #define TW_SET_TENSOR_READ tw_set_tensor
 #define TW_SET_TENSOR_WRITE tw_set_tensor
 #define TW_SET_FIFO tw_set_number

@@ -3,7 +3,7 @@
  * Encoding of ops. A stream is a sequence of 32-bit words. Each op is
  *   word 0: number | total words << 16      word 1: stage id      then the operands of ops.def in
  *   order, by the letter of their kind:
- *   R W M   buffer, affine
+ *   R W M D buffer, affine
  *   T U     tensor, table or TW_NONE, affine instance, affine byte offset; with a table: affine
  *           element
  *   F S G I C V  one word                   X     trip, max        E   float bits        A  affine
@@ -43,6 +43,7 @@ enum tw_operand_kind {
     TW_KIND_READ = 'R',
     TW_KIND_WRITE = 'W',
     TW_KIND_UPDATE = 'M',
+    TW_KIND_REMOTE = 'D', /* destination */
     TW_KIND_TENSOR_READ = 'T',
     TW_KIND_TENSOR_WRITE = 'U',
     TW_KIND_FIFO = 'F',
@@ -144,7 +145,7 @@ struct tw_operand {
     /* buffer, tensor, semaphore, group, site, variable, trip, immediate, float bits */
     uint32_t id;
     uint32_t max;              /* of X */
-    struct tw_affine offset;   /* R W M T U: bytes; A: the number */
+    struct tw_affine offset;   /* R W M D T U: bytes; A: the number */
     struct tw_affine instance; /* of T, U */
     /* T, U: if `paged`, the region is in the page whose number is that element of the table, an
      * Input, and the offset counts from the page's begin. A KEY_WRITE or VALUE_WRITE uses the page
@@ -208,6 +209,7 @@ static inline bool tw_decode_operand(const uint32_t *w, uint32_t n, uint32_t *at
     case 'R':
     case 'W':
     case 'M':
+    case 'D':
         return tw_decode_affine(w, n, at, &o->offset);
     case 'X':
         if (*at >= n) {
@@ -287,7 +289,7 @@ static inline uint32_t tw_op_encode(struct tw_op *op, uint32_t *w) {
             w[n++] = o->paged ? o->table : TW_NONE;
             n += tw_encode_affine(&o->instance, w + n);
         }
-        if (tw_letter_in("RWMTUA", o->kind)) {
+        if (tw_letter_in("RWMDTUA", o->kind)) {
             n += tw_encode_affine(&o->offset, w + n);
         }
         if (o->paged && (o->kind == 'T' || o->kind == 'U')) {

@@ -385,6 +385,13 @@ int tw_session_feed(tw_session *session, const uint32_t *ids, size_t n, tw_error
 /* Returns the n_vocab logits that follow the last token fed, valid until the session's next feed.
  * NULL before the first feed, after a rewind, and if `session` is NULL. */
 const float *tw_session_logits(const tw_session *session);
+/* Appends n tokens (n > 0) as tw_session_feed() does, and writes the logits after each of them:
+ * n rows of n_vocab floats. They are, bit for bit, those that feeding the tokens one by one gives;
+ * tw_session_logits() returns the last row. The first call loads a program and allocates. Errors:
+ * those of tw_session_feed(); UNSUPPORTED (the bundle has no program for it: compile with
+ * tw_compile_options.all_logits), and those of tw_session_create() that concern loading it. */
+int tw_session_score(tw_session *session, const uint32_t *ids, size_t n, float *logits,
+                     tw_error *err);
 /* Returns how many tokens the sequence has; 0 if `session` is NULL. */
 uint32_t tw_session_position(const tw_session *session);
 /* Discards the tokens from `position` on. Errors: USAGE (beyond the current position). */

@@ -31,9 +31,9 @@ static void walk(const struct tw_program *p, struct tw_life *lifetimes, bool set
             }
             for (uint32_t i = 0; i < op.n_operands; i++) {
                 const struct tw_operand *o = &op.operand[i];
-                if (!sets && strchr("RWMF", o->kind)) {
+                if (!sets && tw_letter_in("RWMDF", o->kind)) {
                     touch(p, lifetimes, o->id, section);
-                } else if (sets && o->kind == 'W' && o->id < p->n_buffers) {
+                } else if (sets && o->kind == 'D' && o->id < p->n_buffers) {
                     touch(p, lifetimes, p->buffers[o->id].sibling_base, section);
                 }
             }

@@ -63,7 +63,9 @@
     X(26, memory_apart,                                                                           \
       "buffers that share bytes are used by one engine, or in different sections: their "         \
       "lifetimes do not overlap")                                                                 \
-    X(27, flag_after_data, "no engine blocks between a multicast and its flag")                   \
+    X(27, flag_after_data,                                                                        \
+      "no engine blocks between a multicast and its flag, or publishes pages between what it "    \
+      "sends to other sites and its next flag")                                                   \
     X(28, bindings_apart,                                                                         \
       "no two tensors, and no two instances of one, are bound to the same bytes if one is "       \
       "written")                                                                                  \

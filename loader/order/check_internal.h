@@ -39,11 +39,16 @@ struct tw_ck_rect {
     bool exact;         /* every byte is accessed, not just some of them */
 };
 
+/* In the group of an access: it is of one site. */
+#define TW_CK_TO_SITE 0x80000000u
+
 /* An access of a stream. Ops have absolute numbers (check_clocks.c), so that those of earlier
  * iterations can be told apart. */
 struct tw_ck_access {
-    int32_t over;   /* number of its stream's ops that are over when it is */
-    uint32_t group; /* a multicast's: the siblings on these sites; TW_NONE: what the stream names */
+    int32_t over; /* number of its stream's ops that are over when it is */
+    /* a multicast's: the siblings on these sites; TW_CK_TO_SITE | site: the one on that site, by a
+     * send; TW_NONE: what the stream names on its own */
+    uint32_t group;
     struct tw_ck_rect rect;
     uint64_t instance; /* tensors: a hash of the instance's affine number */
     bool constant;     /* the instance has no terms */
@@ -89,7 +94,7 @@ struct tw_ck_lanes {
     uint64_t demand;
 };
 /* The accesses of a tensor, a buffer, or all buffers of a set of siblings. Those of a set are of
- * the buffer on the stream's own site, but for multicasts. */
+ * the buffer on the stream's own site, but for multicasts and sends. */
 enum { TW_CK_READS, TW_CK_WRITES, TW_CK_MULTICASTS, TW_CK_KINDS };
 struct tw_ck_log {
     bool by_site; /* not a tensor */
@@ -117,6 +122,7 @@ struct tw_ck_stream {
     uint32_t inner_from;
     /* groups that a multicast went to and whose flag is not raised yet */
     uint32_t in_flight[TW_CK_MAX_IN_FLIGHT], n_in_flight;
+    bool sent; /* data to other sites since the last increment */
 };
 
 struct tw_ck_fifo {

@@ -369,6 +369,9 @@ static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t i
         return rc;
     }
     struct tw_ck_access access = access_of(c, r);
+    if (r->kind == 'D') { /* a send: not on the stream's own site */
+        access.group = TW_CK_TO_SITE | c->p->buffers[id].site;
+    }
     rc = tw_ck_log_access(c, &c->buffer_log[set_of(c->p, id)], true, &access, buffer_name(c, id));
     if (rc || !r->writes) {
         return rc;
@@ -407,6 +410,14 @@ static int touch_siblings(struct tw_checker *c, struct region *r) {
     rc = tw_ck_log_access(c, &c->buffer_log[set], true, &access, buffer_name(c, r->id));
     rc = rc ? rc : record_write(c, r, &c->set_written[set], set, TW_NONE);
     return rc ? rc : tw_ck_sync_sent(c, r->group);
+}
+
+static int touch_remote(struct tw_checker *c, struct region *r) {
+    if (c->op.code == TW_OP_MCAST) {
+        return touch_siblings(c, r);
+    }
+    c->streams[c->stream].sent = true;
+    return touch_buffer(c, r, r->id);
 }
 
 static uint64_t instance_key(const struct tw_affine *a) {
@@ -514,10 +525,10 @@ int tw_ck_memory_op(struct tw_checker *c) {
             int rc;
             if (r.kind == 'T' || r.kind == 'U') {
                 rc = touch_tensor(c, &r);
+            } else if (r.kind == 'D') {
+                rc = touch_remote(c, &r);
             } else if (c->p->buffers[r.id].kind == TW_BUF_FIFO) {
                 rc = touch_page(c, &r);
-            } else if (c->op.code == TW_OP_MCAST && r.writes) {
-                rc = touch_siblings(c, &r);
             } else {
                 r.kind = both ? 'M' : r.kind;
                 rc = touch_buffer(c, &r, r.id);

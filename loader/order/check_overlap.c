@@ -254,7 +254,8 @@ static int find_overlaps(struct tw_checker *c, struct placed *placed,
     return rc ? rc : check_privates(c, placed, n, &pairs);
 }
 
-/* Finds the engines that name each buffer; a multicast names all buffers of the set. */
+/* Finds the engines that name each buffer; a multicast names all buffers of the set, and what is
+ * sent or multicast is used by others. */
 static void find_users(struct tw_checker *c) {
     for (uint32_t s = 0; s < c->n_streams; s++) {
         const struct tw_stream *stream = &c->p->streams[s];
@@ -266,8 +267,10 @@ static void find_users(struct tw_checker *c) {
                 if (strchr("RWMF", o->kind)) {
                     c->buffer_users[o->id] |= (uint8_t)(1u << stream->engine);
                 }
-                if (c->op.code == TW_OP_MCAST && o->kind == 'W') {
+                if (o->kind == 'D' && c->op.code == TW_OP_MCAST) {
                     c->buffer_users[c->p->buffers[o->id].sibling_base] |= SET_REACHED;
+                } else if (o->kind == 'D') {
+                    c->buffer_users[o->id] |= BY_OTHERS;
                 }
             }
         }

@@ -47,16 +47,27 @@ static bool groups_meet(const struct tw_group *a, const struct tw_group *b) {
            a->chip < b->chip + b->chips && b->chip < a->chip + a->chips;
 }
 
+/* Returns true if a group of an access, other than TW_NONE, has the site. */
+static bool reaches(const struct tw_checker *c, uint32_t group, uint32_t site) {
+    return group & TW_CK_TO_SITE ? (group & ~TW_CK_TO_SITE) == site
+                                 : tw_group_holds(c->p, &c->p->groups[group], site);
+}
+
 /* Returns true if a buffer, or tensor, is touched by both: `a` of a lane, and the current one. */
 static bool meet(const struct tw_checker *c, const struct tw_ck_access *a, uint32_t stream,
                  const struct tw_ck_access *now) {
-    const struct tw_group *groups = c->p->groups;
     if (a->group == TW_NONE) {
-        return now->group == TW_NONE ||
-               tw_group_holds(c->p, &groups[now->group], tw_ck_site(c, stream));
+        return now->group == TW_NONE || reaches(c, now->group, tw_ck_site(c, stream));
     }
-    return now->group == TW_NONE ? tw_group_holds(c->p, &groups[a->group], tw_ck_site(c, c->stream))
-                                 : groups_meet(&groups[a->group], &groups[now->group]);
+    if (now->group == TW_NONE) {
+        return reaches(c, a->group, tw_ck_site(c, c->stream));
+    }
+    if (now->group & TW_CK_TO_SITE) {
+        return reaches(c, a->group, now->group & ~TW_CK_TO_SITE);
+    }
+    return a->group & TW_CK_TO_SITE
+               ? reaches(c, now->group, a->group & ~TW_CK_TO_SITE)
+               : groups_meet(&c->p->groups[a->group], &c->p->groups[now->group]);
 }
 
 static int report_race(struct tw_checker *c, uint32_t stream, const struct tw_ck_access *a,

@@ -177,6 +177,7 @@ static uint32_t find_in_flight(const struct tw_ck_stream *s, uint32_t group) {
 
 int tw_ck_sync_sent(struct tw_checker *c, uint32_t group) {
     struct tw_ck_stream *s = &c->streams[c->stream];
+    s->sent = true;
     if (find_in_flight(s, group) < s->n_in_flight) {
         return 0;
     }
@@ -210,6 +211,17 @@ static int check_flag(struct tw_checker *c) {
                       s->in_flight[0]);
 }
 
+/* Rule 27, too: what an engine has sent has arrived when it raises its next flag, so whoever learns
+ * of that flag, from whomever, may use the data. Published pages wait for nothing that was sent,
+ * and would tell of it too early. */
+static int check_publication(struct tw_checker *c) {
+    tw_ck_count(c, TW_ORDER_flag_after_data);
+    return c->streams[c->stream].sent
+               ? tw_ck_fail(c, TW_ORDER_flag_after_data,
+                            "publishes pages after it has sent data to another site, before a flag")
+               : 0;
+}
+
 int tw_ck_sync_op(struct tw_checker *c) {
     TW_ASSERT(c->stream < c->n_streams && c->op.n_operands > 0);
     const struct tw_operand *o = c->op.operand;
@@ -221,11 +233,13 @@ int tw_ck_sync_op(struct tw_checker *c) {
         }
     }
     if (o->kind == 'F') {
-        return fifo_op(c);
+        int rc = code == TW_OP_PUSH ? check_publication(c) : 0;
+        return rc ? rc : fifo_op(c);
     }
     if (code == TW_OP_SEM_WAIT) {
         return tw_ck_words_wait(c);
     }
+    c->streams[c->stream].sent = false;
     return code == TW_OP_SEM_INC ? tw_ck_words_increment(c) : raise_flag(c);
 }
 

@@ -118,6 +118,7 @@ static int parse_value(struct tw_parser *p, struct tw_operand *o) {
     case 'W':
     case 'U':
     case 'M':
+    case 'D':
         return parse_region(p, o);
     case 'F':
         return tw_parse_reference(p, TW_TEXT_BUFFERS, &o->id);

@@ -70,6 +70,7 @@ static void print_operand(struct tw_printer *p, const struct tw_operand *o,
     case 'W':
     case 'U':
     case 'M':
+    case 'D':
         print_region(p, o);
         break;
     case 'F':

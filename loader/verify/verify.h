@@ -40,7 +40,9 @@
     X(12, loops_agree,                                                                             \
       "engines of one site that share a loop id share trip and nest; ids ascend; no flags inside") \
     X(13, groups_on_chip,                                                                          \
-      "groups are rectangles on chips that exist; multicasts go to resident siblings on one chip") \
+      "groups are rectangles on chips that exist; multicasts go to resident siblings on one "      \
+      "chip, "                                                                                     \
+      "sends to a resident buffer of another site")                                                \
     X(14, thresholds_reachable,                                                                    \
       "each semaphore threshold equals the increments that reach it in its epoch")                 \
     X(15, rendezvous_shape,                                                                        \

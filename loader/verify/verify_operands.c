@@ -17,7 +17,7 @@
 
 const char *tw_vf_region_name(uint32_t code, uint32_t n) {
     for (const struct tw_operand_info *o = tw_op_operands(code); o->name; o++) {
-        if (tw_letter_in("RWMTU", o->kind) && n-- == 0) {
+        if (tw_letter_in("RWMDTU", o->kind) && n-- == 0) {
             return o->name;
         }
     }
@@ -86,6 +86,9 @@ static int check_operand(struct tw_verifier *v, const struct tw_operand *o, bool
     case 'M':
         rc = check_buffer(v, o->id);
         return rc ? rc : check_affine(v, &o->offset);
+    case 'D': /* on any site */
+        rc = check_id(v, "buffer", o->id, p->n_buffers);
+        return rc ? rc : check_affine(v, &o->offset);
     case 'T':
     case 'U':
         rc = check_id(v, "tensor", o->id, p->n_tensors);
@@ -117,6 +120,7 @@ static void sort_operand(struct tw_verifier *v, const struct tw_operand *o, uint
     case 'R':
     case 'W':
     case 'M':
+    case 'D':
     case 'T':
     case 'U':
         d->region[n] = o;
@@ -281,10 +285,37 @@ static int check_attention(struct tw_verifier *v) {
 /* Bytes are moved unchanged, so both ends must have one dtype, or one end is untyped. */
 static int check_same(struct tw_verifier *v, const struct tw_vf_data *d) {
     unsigned a = dtype_of(d, 0), b = dtype_of(d, 1);
-    bool untyped = v->op.code != TW_OP_MCAST && (a == TW_DT_U8 || b == TW_DT_U8);
-    if (a != b && !untyped) {
+    bool typed =
+        v->op.code == TW_OP_MCAST || v->op.code == TW_OP_SEND || v->op.code == TW_OP_DRAM_COPY;
+    if (a != b && (typed || (a != TW_DT_U8 && b != TW_DT_U8))) {
         return tw_vf_fail(v, TW_RULE_operand_types, "moves %s to %s", tw_dtype_name(a),
                           tw_dtype_name(b));
+    }
+    return 0;
+}
+
+/* Bytes keep their meaning only if both tensors are packed alike. */
+static int check_dram_copy(struct tw_verifier *v, const struct tw_vf_data *d) {
+    const struct tw_tensor *from = d->tensor[TW_DRAM_COPY_REGION_source],
+                           *to = d->tensor[TW_DRAM_COPY_REGION_destination];
+    if (from->packing != to->packing || from->head_dim != to->head_dim) {
+        return tw_vf_fail(v, TW_RULE_operand_types,
+                          "copies a tensor packed as %u with heads of %u to one packed as %u with "
+                          "heads of %u",
+                          from->packing, from->head_dim, to->packing, to->head_dim);
+    }
+    return check_same(v, d);
+}
+
+/* Ids are below 2^31, as token ids are. */
+static int check_topk(struct tw_verifier *v) {
+    const struct tw_operand *o = v->op.operand;
+    uint64_t lo, hi;
+    tw_vf_range(v, &o[TW_TOPK_base].offset, &lo, &hi);
+    if (!tw_range_ok(hi, o[TW_TOPK_cols].id, TW_VF_MAX_COUNT)) {
+        return tw_vf_fail(v, TW_RULE_operand_types,
+                          "%u columns from id %llu on: ids must stay below %u", o[TW_TOPK_cols].id,
+                          (unsigned long long)hi, TW_VF_MAX_COUNT);
     }
     return 0;
 }
@@ -311,9 +342,14 @@ static int check_special(struct tw_verifier *v, const struct tw_vf_data *d) {
     case TW_OP_READ:
     case TW_OP_WRITE:
     case TW_OP_MCAST:
+    case TW_OP_SEND:
     case TW_OP_COPY:
     case TW_OP_LAST_ROW:
         return check_same(v, d);
+    case TW_OP_DRAM_COPY:
+        return check_dram_copy(v, d);
+    case TW_OP_TOPK:
+        return check_topk(v);
     case TW_OP_GATHER:
         return check_gather(v, d);
     case TW_OP_KEY_WRITE:

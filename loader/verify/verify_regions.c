@@ -314,15 +314,50 @@ static void record_alignment(struct tw_verifier *v) {
     }
 }
 
-/* ---- multicast ---- */
+/* ---- other sites ---- */
+
+/* Only resident buffers are written from other sites: a FIFO has its producer and its consumer, a
+ * scratch buffer its engine, on their site. */
+static int check_remote_region(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
+    const struct tw_buffer *b = d->buffer[n];
+    tw_vf_count(v, TW_RULE_groups_on_chip);
+    if (b->kind != TW_BUF_RESIDENT) {
+        return tw_vf_fail(v, TW_RULE_groups_on_chip, "%s %u (%s) is not a resident buffer",
+                          NAME(v, n), d->region[n]->id, tw_program_string(v->program, b->name));
+    }
+    tw_vf_count(v, TW_RULE_roles_kept);
+    if (tw_buffer_pinned(v->program, b)) { /* State is its own site's */
+        return tw_vf_fail(v, TW_RULE_roles_kept, "writes buffer %u (%s), which keeps a %s",
+                          d->region[n]->id, tw_program_string(v->program, b->name),
+                          tw_buffer_param(v->program, b) ? "param" : "state");
+    }
+    if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), b->page_bytes)) {
+        return tw_vf_fail(v, TW_RULE_region_in_buffer,
+                          "%s spans [%llu, %llu) of a page of %llu bytes", NAME(v, n),
+                          (unsigned long long)d->lo[n], end_of(d, n),
+                          (unsigned long long)b->page_bytes);
+    }
+    return 0;
+}
+
+static int check_send(struct tw_verifier *v, const struct tw_vf_data *d) {
+    const struct tw_buffer *b = d->buffer[TW_SEND_REGION_destination];
+    if (b->site == v->place.site) {
+        return tw_vf_fail(v, TW_RULE_groups_on_chip,
+                          "sends to buffer %u (%s) of its own site: copy moves data inside a site",
+                          v->op.operand[TW_SEND_destination].id,
+                          tw_program_string(v->program, b->name));
+    }
+    return 0;
+}
 
 static int check_mcast(struct tw_verifier *v, const struct tw_vf_data *d) {
     const struct tw_program *p = v->program;
     const struct tw_buffer *b = d->buffer[TW_MCAST_REGION_destination];
     uint32_t group = v->op.operand[TW_MCAST_group].id;
     tw_vf_count(v, TW_RULE_groups_on_chip);
-    if (b->kind != TW_BUF_RESIDENT || b->sibling_base == TW_NONE) {
-        return tw_vf_fail(v, TW_RULE_groups_on_chip, "buffer %u (%s) is not resident with siblings",
+    if (b->sibling_base == TW_NONE) {
+        return tw_vf_fail(v, TW_RULE_groups_on_chip, "buffer %u (%s) has no siblings",
                           v->op.operand[TW_MCAST_destination].id, tw_program_string(p, b->name));
     }
     if (!tw_group_within(&p->groups[group], &p->groups[b->group])) {
@@ -370,9 +405,10 @@ static bool apart(const struct tw_vf_data *d, uint32_t a, uint32_t b) {
 }
 
 /* Returns true for ops that may write exactly where they read: elementwise ones, and the multicast
- * of a site's own part of a buffer to the siblings. */
+ * of a site's own part of a buffer to the siblings, and a merge into its first list. */
 static bool may_be_in_place(uint32_t code) {
-    return code == TW_OP_ADD || code == TW_OP_SILU_MUL || code == TW_OP_MCAST;
+    return code == TW_OP_ADD || code == TW_OP_SILU_MUL || code == TW_OP_MCAST ||
+           code == TW_OP_TOPK_MERGE;
 }
 
 static bool same_place(const struct tw_vf_data *d, uint32_t a, uint32_t b) {
@@ -382,36 +418,66 @@ static bool same_place(const struct tw_vf_data *d, uint32_t a, uint32_t b) {
            d->extent[a].row_bytes == d->extent[b].row_bytes;
 }
 
+/* Returns the buffer of the engine's own site that a region touches, or TW_NONE: a multicast's
+ * destination may be any member of the set, and what it writes here is the sibling. */
+static uint32_t buffer_here(const struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
+    const struct tw_program *p = v->program;
+    if (d->region[n]->kind != 'D') {
+        return d->region[n]->id;
+    }
+    bool here = v->op.code == TW_OP_MCAST &&
+                tw_group_holds(p, &p->groups[v->op.operand[TW_MCAST_group].id], v->place.site);
+    return here ? tw_buffer_sibling(p, d->buffer[n], v->place.site) : TW_NONE;
+}
+
 static bool memory_apart(const struct tw_buffer *a, const struct tw_buffer *b) {
     return a->mem_class != b->mem_class || a->offset + a->pages * a->page_bytes <= b->offset ||
            b->offset + b->pages * b->page_bytes <= a->offset;
 }
 
+static int fail_pair(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t a, uint32_t b) {
+    const char *what = d->buffer[a] ? "buffer" : "tensor";
+    return tw_vf_fail(
+        v, TW_RULE_regions_apart, "%s [%llu, %llu) of %s %u overlaps %s [%llu, %llu) of %s %u",
+        NAME(v, a), (unsigned long long)d->lo[a], end_of(d, a), what, d->region[a]->id, NAME(v, b),
+        (unsigned long long)d->lo[b], end_of(d, b), what, d->region[b]->id);
+}
+
 static int check_pair(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t a, uint32_t b) {
+    uint32_t first = buffer_here(v, d, a), second = buffer_here(v, d, b);
     bool ok;
+    if (first == TW_NONE || second == TW_NONE) {
+        return 0; /* on another site */
+    }
     tw_vf_count(v, TW_RULE_regions_apart);
-    if (d->region[a]->id != d->region[b]->id) {
-        ok = memory_apart(d->buffer[a], d->buffer[b]);
+    if (first != second) {
+        ok = memory_apart(&v->program->buffers[first], &v->program->buffers[second]);
     } else {
         ok = apart(d, a, b) || (may_be_in_place(v->op.code) && same_place(d, a, b));
     }
-    return ok ? 0
-              : tw_vf_fail(v, TW_RULE_regions_apart,
-                           "%s [%llu, %llu) of buffer %u overlaps %s [%llu, %llu) of buffer %u",
-                           NAME(v, a), (unsigned long long)d->lo[a], end_of(d, a), d->region[a]->id,
-                           NAME(v, b), (unsigned long long)d->lo[b], end_of(d, b),
-                           d->region[b]->id);
+    return ok ? 0 : fail_pair(v, d, a, b);
+}
+
+/* Two regions of tensors: other tensors share no bytes (rule 28), nor do other instances. */
+static int check_tensors(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t a,
+                         uint32_t b) {
+    const struct tw_affine *x = &d->region[a]->instance, *y = &d->region[b]->instance;
+    tw_vf_count(v, TW_RULE_regions_apart);
+    bool ok = d->region[a]->id != d->region[b]->id || (same_terms(x, y) && x->base != y->base) ||
+              apart(d, a, b);
+    return ok ? 0 : fail_pair(v, d, a, b);
 }
 
 static int check_apart(struct tw_verifier *v, const struct tw_vf_data *d) {
     int rc = 0;
     for (uint32_t w = 0; w < d->n_regions && !rc; w++) {
-        if (d->region[w]->kind != 'W' && d->region[w]->kind != 'M') {
+        if (d->region[w]->kind == 'R' || d->region[w]->kind == 'T') {
             continue;
         }
         for (uint32_t r = 0; r < d->n_regions && !rc; r++) {
-            if (r != w && d->buffer[r]) {
-                rc = check_pair(v, d, w, r);
+            bool both = r != w && (d->buffer[r] != NULL) == (d->buffer[w] != NULL);
+            if (both) {
+                rc = d->buffer[w] ? check_pair(v, d, w, r) : check_tensors(v, d, w, r);
             }
         }
     }
@@ -434,7 +500,8 @@ int tw_vf_regions(struct tw_verifier *v, struct tw_vf_data *d) {
         }
         tw_vf_count(v, TW_RULE_region_in_buffer);
         TW_ASSERT(d->buffer[n]); /* tw_vf_operands sets one of the two */
-        rc = d->buffer[n]->kind == TW_BUF_FIFO            ? check_fifo_region(v, d, n)
+        rc = d->region[n]->kind == 'D'                    ? check_remote_region(v, d, n)
+             : d->buffer[n]->kind == TW_BUF_FIFO          ? check_fifo_region(v, d, n)
              : tw_buffer_pinned(v->program, d->buffer[n]) ? check_pinned_region(v, d, n)
                                                           : check_plain_region(v, d, n);
     }
@@ -443,6 +510,9 @@ int tw_vf_regions(struct tw_verifier *v, struct tw_vf_data *d) {
     }
     if (!rc && v->op.code == TW_OP_MCAST) {
         rc = check_mcast(v, d);
+    }
+    if (!rc && v->op.code == TW_OP_SEND) {
+        rc = check_send(v, d);
     }
     return rc ? rc : check_apart(v, d);
 }

@@ -105,6 +105,7 @@ static inline struct tw_operand mb_region(char kind, uint32_t id, struct tw_affi
 }
 #define R_(id, at) mb_region('R', id, at)
 #define W_(id, at) mb_region('W', id, at)
+#define D_(id, at) mb_region('D', id, at)
 #define M_(id, at) mb_region('M', id, at)
 #define F_(id) mb_operand('F', id)
 #define S_(id) mb_operand('S', id)

@@ -351,6 +351,50 @@ static void moves_between_rows_and_caches(kernel_check *check) {
     free(from);
 }
 
+/* ---- choosing ---- */
+
+/* Values of which many are equal, 0 and -0 among them, some infinite or NaN. */
+static float *few_values(struct fixture_random *r, size_t n) {
+    static const float some[] = {0.0f, -0.0f, 1.0f, -1.0f, 2.5f, INFINITY, -INFINITY, NAN};
+    float *f = fixture_floats(r, n);
+    for (size_t i = 0; i < n; i++) {
+        f[i] = some[fixture_below(r, sizeof some / sizeof some[0])];
+    }
+    return f;
+}
+
+static void lists_of_the_largest(kernel_check *check) {
+    struct fixture_random r = {SEED + 14};
+    for (uint32_t n = 0; n < 90; n++) {
+        uint32_t cols = n < 8 ? n + 1 : 1 + fixture_below(&r, 1400),
+                 rows = 1 + fixture_below(&r, 3),
+                 k = n % 3 == 0 ? 1 : 1 + fixture_below(&r, n % 3 == 1 ? 8 : 60);
+        uint32_t stride = (cols + 1) * 4, list = (k + 1) * 8;
+        size_t floats = (size_t)rows * (cols + 1);
+        float *x = n % 5 == 4   ? few_values(&r, floats)
+                   : n % 5 == 3 ? wild_floats(&r, floats)
+                                : fixture_floats(&r, floats);
+        uint8_t *a = fixture_bytes(&r, (size_t)rows * list),
+                *b = fixture_bytes(&r, (size_t)rows * list),
+                *c = fixture_bytes(&r, (size_t)rows * list);
+        struct tw_kargs first = {.p = {x, a},
+                                 .i = {stride, list, cols, k},
+                                 .block = fixture_below(&r, 1000),
+                                 .rows = rows};
+        struct tw_kargs second = first;
+        second.p[1] = b;
+        second.block = 5000;
+        check(TW_OP_TOPK, &first, 1, (size_t)rows * list, FIXTURE_EXACT, "topk");
+        check(TW_OP_TOPK, &second, 1, (size_t)rows * list, FIXTURE_EXACT, "topk");
+        struct tw_kargs merge = {.p = {a, b, c}, .i = {list, list, list, k}, .rows = rows};
+        check(TW_OP_TOPK_MERGE, &merge, 2, (size_t)rows * list, FIXTURE_EXACT, "topk_merge");
+        free(c);
+        free(b);
+        free(a);
+        free(x);
+    }
+}
+
 #define CASE(name) \
     { #name, name }
 const struct kernel_case kernel_cases[KERNEL_CASES] = {
@@ -367,4 +411,5 @@ const struct kernel_case kernel_cases[KERNEL_CASES] = {
     CASE(attention_of_a_long_chunk),
     CASE(gather_of_any_bits),
     CASE(moves_between_rows_and_caches),
+    CASE(lists_of_the_largest),
 };

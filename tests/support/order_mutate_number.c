@@ -109,6 +109,7 @@ static void alter_operand(const struct tw_program *p, struct tw_operand *o, uint
     case 'R':
     case 'W':
     case 'M':
+    case 'D':
         alter_region(o, p->n_buffers, seed);
         break;
     case 'T':

@@ -139,8 +139,9 @@ static void begin_section(struct gen *g, const struct tw_section *before) {
         static const enum tw_engine ends[][2] = {{TW_ENGINE_LOAD, TW_ENGINE_MATH},
                                                  {TW_ENGINE_MATH, TW_ENGINE_STORE},
                                                  {TW_ENGINE_LOAD, TW_ENGINE_STORE},
-                                                 {TW_ENGINE_MATH, TW_ENGINE_LOAD}};
-        uint32_t k = below(g, 7) % 4, pages = 1 + below(g, 2);
+                                                 {TW_ENGINE_MATH, TW_ENGINE_LOAD},
+                                                 {TW_ENGINE_STORE, TW_ENGINE_MATH}};
+        uint32_t k = below(g, 8) % 5, pages = 1 + below(g, 2);
         uint32_t set = pb_fifos(b, "f", ends[k][0], ends[k][1], TW_DT_F32, pages, PAGE);
         g->fifos[g->n_fifos] = (struct fifo){set, 0, ends[k][0], ends[k][1], pages};
     }
@@ -184,7 +185,7 @@ static void begin_section(struct gen *g, const struct tw_section *before) {
 
 static void fill_section(struct gen *g, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
-        switch (below(g, 27)) {
+        switch (below(g, 30)) {
         case 22:
         case 23:
             order_overlapping_loop(g);
@@ -193,6 +194,13 @@ static void fill_section(struct gen *g, uint32_t n) {
         case 25:
         case 26:
             order_pinned(g);
+            break;
+        case 27:
+        case 28:
+            order_send(g);
+            break;
+        case 29:
+            order_dram_copy(g);
             break;
         case 0:
         case 1:

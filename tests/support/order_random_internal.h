@@ -93,6 +93,8 @@ void order_resident_write(struct gen *g);
 void order_resident_read(struct gen *g);
 void order_multicast(struct gen *g);
 void order_pinned(struct gen *g);
+void order_send(struct gen *g);
+void order_dram_copy(struct gen *g);
 void order_flag_loop(struct gen *g);
 void order_nested_loops(struct gen *g);
 void order_overlapping_loop(struct gen *g);

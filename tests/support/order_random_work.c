@@ -144,11 +144,27 @@ static void consume(struct gen *g, uint32_t from) {
 
 /* ---- FIFOs ---- */
 
-static void push_page(struct gen *g, struct fifo *f, uint32_t site) {
+static void before_access(struct gen *g, uint32_t x, uint32_t site, uint32_t stream, bool write);
+
+/* STORE fills its pages from x0. Returns false if it cannot. */
+static bool push_page(struct gen *g, struct fifo *f, uint32_t site) {
+    bool store = f->from == TW_ENGINE_STORE;
+    if (store && (!g->touch[0][site].written || g->depth || g->care == 0)) {
+        return false;
+    }
+    if (store) {
+        before_access(g, 0, site, site * TW_ENGINE_COUNT + TW_ENGINE_STORE, false);
+    }
     block(g, site, f->from);
     PB_OP(g->b, RESERVE, pb_id(id(g, f->set)), pb_id(1));
-    produce(g, id(g, f->set));
+    if (store) {
+        PB_OP(g->b, COPY, pb_on(id(g, g->plain[X0]), 0), pb_id(PAGE), pb_on(id(g, f->set), 0),
+              pb_id(PAGE), pb_id(PAGE), pb_rows(TW_NONE, 1));
+    } else {
+        produce(g, id(g, f->set));
+    }
     PB_OP(g->b, PUSH, pb_id(id(g, f->set)), pb_id(1));
+    return true;
 }
 
 static void pop_page(struct gen *g, struct fifo *f, uint32_t site) {
@@ -174,8 +190,7 @@ void order_fifo_transaction(struct gen *g) {
     }
     uint32_t level = f->pending >> site * 8 & 0xFF;
     if (level < f->pages && (level == 0 || below(g, 2))) {
-        push_page(g, f, site);
-        f->pending += 1u << site * 8;
+        f->pending += push_page(g, f, site) ? 1u << site * 8 : 0;
     } else if (level > 0) {
         pop_page(g, f, site);
         f->pending -= 1u << site * 8;
@@ -232,7 +247,8 @@ void order_loop_transaction(struct gen *g) {
          two = second != f && below(g, 2);
     two = two && is_usable(g, second, site) && !(second->pending >> site * 8 & 0xFF);
     uint32_t in_flight = f->pending >> site * 8 & 0xFF;
-    if (!is_usable(g, f, site) || in_flight >= f->pages) {
+    two = two && second->from != TW_ENGINE_STORE;
+    if (!is_usable(g, f, site) || in_flight >= f->pages || f->from == TW_ENGINE_STORE) {
         return;
     }
     in[f->from] = in[f->to] = true;
@@ -384,6 +400,58 @@ void order_multicast(struct gen *g) {
             PB_OP(g->b, SEM_WAIT, pb_id(g->flags[k]), pb_num(tw_affine_const(g->flag_count[k][s])));
         }
     }
+}
+
+/* A site sends its x0, or a part of it, to the x1 of the other; the flag is a block of its own, so
+ * that the two may come apart. */
+void order_send(struct gen *g) {
+    uint32_t site = below(g, g->sites), other = 1 - site,
+             store = site * TW_ENGINE_COUNT + TW_ENGINE_STORE;
+    if (g->care == 0 || g->sites != 2 || !is_active(g, site, TW_ENGINE_STORE) ||
+        !g->touch[0][site].written) {
+        return;
+    }
+    uint32_t k = new_flag(g), part = below(g, 6) == 0 ? PAGE / 2 : PAGE;
+    before_access(g, 0, site, store, false);
+    before_access(g, 1, other, store, true);
+    block(g, site, TW_ENGINE_STORE);
+    PB_OP(g->b, SEND, pb_on(id(g, g->plain[X0]), PAGE - part), pb_id(PAGE),
+          pb_on(g->plain[X1] + other, 0), pb_id(PAGE), pb_id(part), pb_rows(TW_NONE, 1));
+    if (below(g, 16) >= g->care) {
+        return;
+    }
+    if (below(g, 2)) {
+        block(g, site, TW_ENGINE_STORE);
+    }
+    PB_OP(g->b, SEM_INC, pb_id(g->flags[k]), pb_id(other), pb_id(1));
+    g->flag_count[k][other]++;
+    for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
+        if (is_active(g, other, e) && below(g, 16) < g->care) {
+            block(g, other, e);
+            PB_OP(g->b, SEM_WAIT, pb_id(g->flags[k]),
+                  pb_num(tw_affine_const(g->flag_count[k][other])));
+        }
+    }
+}
+
+/* LOAD or STORE copies a row to a tensor, or one half of "state" to the other. */
+void order_dram_copy(struct gen *g) {
+    uint32_t site = below(g, g->sites), engine = below(g, 2) ? TW_ENGINE_LOAD : TW_ENGINE_STORE,
+             bytes = PAGE / 2;
+    if (!is_active(g, site, engine)) {
+        return;
+    }
+    block(g, site, engine);
+    if (below(g, 4) == 0) {
+        PB_OP(g->b, DRAM_COPY, pb_of(T_STATE, zero(), zero()), pb_id(bytes),
+              pb_of(T_STATE, zero(), tw_affine_const(bytes)), pb_id(bytes), pb_id(bytes),
+              pb_rows(TW_NONE, 1));
+        return;
+    }
+    uint32_t row = below(g, 4) ? site : below(g, OUT_ROWS);
+    PB_OP(g->b, DRAM_COPY, pb_of(T_IN, zero(), tw_affine_const(below(g, 2) * PAGE)), pb_id(PAGE),
+          pb_of(T_OUT, tw_affine_const(below(g, 2)), tw_affine_const(row * PAGE)), pb_id(PAGE),
+          pb_id(PAGE), pb_rows(TW_NONE, 1));
 }
 
 /* A loop that runs once, with all engines and a flag between two of them. */

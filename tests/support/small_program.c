@@ -27,6 +27,7 @@ static void tables(struct pb *b) {
     pb_tensor(b, "values", TW_ROLE_STATE, TW_DT_F32, TW_PACK_VALUES, 128, 32, 16, LAYERS);
     pb_tensor(b, "logits", TW_ROLE_OUTPUT, TW_DT_F32, TW_PACK_ROW, 1, 32, 0, 1);
     pb_tensor(b, "x", TW_ROLE_ACTIVATION, TW_DT_F32, TW_PACK_ROW, 4, 32, 0, 0);
+    pb_tensor(b, "kept", TW_ROLE_STATE, TW_DT_F32, TW_PACK_ROW, 1, 32, 0, 1);
     pb_buffers(b, "x", TW_BUF_RESIDENT, TW_DT_F32, 1, 512);
     pb_fifos(b, "xf", TW_ENGINE_LOAD, TW_ENGINE_MATH, TW_DT_F32, 1, 512);
     pb_fifos(b, "nf", TW_ENGINE_LOAD, TW_ENGINE_MATH, TW_DT_F32, 2, 128);
@@ -44,6 +45,9 @@ static void tables(struct pb *b) {
     pb_buffers(b, "h", TW_BUF_SCRATCH, TW_DT_F32, 1, 256);
     pb_fifos(b, "of", TW_ENGINE_MATH, TW_ENGINE_STORE, TW_DT_F32, 2, 256);
     pb_fifos(b, "lf", TW_ENGINE_MATH, TW_ENGINE_STORE, TW_DT_F32, 1, 64);
+    pb_buffers(b, "rx", TW_BUF_RESIDENT, TW_DT_F32, 1, 64);
+    pb_buffers(b, "tl", TW_BUF_SCRATCH, TW_DT_U8, 1, 64);
+    pb_buffers(b, "tm", TW_BUF_SCRATCH, TW_DT_U8, 1, 64);
     for (uint32_t s = 0; s < SMALL_SITES; s++) {
         b->buffers[SMALL_BUF(SMALL_X, s)].tensor = SMALL_ACT;
     }
@@ -61,6 +65,7 @@ static void sections(struct pb *b) {
         pb_semaphore(b, "gather", TW_SEM_GATHER, all, 0);
         pb_semaphore(b, "release", TW_SEM_RELEASE, all, 0);
     }
+    pb_semaphore(b, "sent", TW_SEM_VALID, all, 0);
     pb_stages(b, 0, "layer.attn");
     pb_stages(b, 1, "head");
     struct tw_section layers = {pb_string(b, "layers"),
@@ -78,9 +83,9 @@ static void sections(struct pb *b) {
     struct tw_section head = {pb_string(b, "head"),
                               1,
                               SMALL_BUF(SMALL_LF, 0),
-                              SMALL_SITES,
+                              4 * SMALL_SITES,
                               SMALL_HEAD,
-                              3,
+                              4,
                               6,
                               6,
                               SMALL_HEAD,
@@ -214,6 +219,13 @@ static void math_head(struct pb *b) {
     PB_OP(b, LAST_ROW, pb_on(buf(b, SMALL_X), b->site * 64u), pb_id(128),
           pb_on(buf(b, SMALL_LF), 0), pb_id(64), ROWS);
     PB_OP(b, PUSH, pb_id(buf(b, SMALL_LF)), pb_id(1));
+    PB_OP(b, TOPK, pb_on(buf(b, SMALL_X), b->site * 64u), pb_id(128), pb_on(buf(b, SMALL_TL), 0),
+          pb_id(16), pb_id(16), pb_id(2), pb_num(tw_affine_const(b->site * 16u)), ROWS);
+    sem_wait(b, SMALL_SENT, 1, 1);
+    PB_OP(b, TOPK, pb_on(buf(b, SMALL_RX), 0), pb_id(64), pb_on(buf(b, SMALL_TM), 0), pb_id(16),
+          pb_id(16), pb_id(2), pb_num(tw_affine_const((1 - b->site) * 16u)), pb_rows(TW_NONE, 1));
+    PB_OP(b, TOPK_MERGE, pb_on(buf(b, SMALL_TM), 0), pb_id(16), pb_on(buf(b, SMALL_TL), 0),
+          pb_id(16), pb_on(buf(b, SMALL_TM), 0), pb_id(16), pb_id(2), pb_rows(TW_NONE, 1));
 }
 
 static void store(struct pb *b) {
@@ -240,7 +252,13 @@ static void store_head(struct pb *b) {
     PB_OP(b, WRITE, pb_on(buf(b, SMALL_LF), 0), pb_id(64),
           pb_of(SMALL_LOGITS, tw_affine_const(0), tw_affine_const(b->site * 64u)), pb_id(64),
           pb_id(64), pb_rows(TW_NONE, 1));
+    PB_OP(b, SEND, pb_on(buf(b, SMALL_LF), 0), pb_id(64),
+          pb_on(SMALL_BUF(SMALL_RX, 1 - b->site), 0), pb_id(64), pb_id(64), pb_rows(TW_NONE, 1));
     PB_OP(b, POP, pb_id(buf(b, SMALL_LF)), pb_id(1));
+    PB_OP(b, SEM_INC, pb_id(SMALL_SENT), pb_id(1 - b->site), pb_id(1));
+    PB_OP(b, DRAM_COPY, pb_of(SMALL_NORM, tw_affine_const(1), tw_affine_const(b->site * 64u)),
+          pb_id(64), pb_of(SMALL_KEPT, tw_affine_const(0), tw_affine_const(b->site * 64u)),
+          pb_id(64), pb_id(64), pb_rows(TW_NONE, 1));
 }
 
 struct pb *small_program(void) {

@@ -236,7 +236,7 @@ static inline void td_multicast(const struct td *d, const struct td_site *b, uin
     mb_op(m, b->s, S, WAIT, F_(fifo), I_(1));
     for (uint32_t chip = 0; chip < m->p.n_chips; chip++) {
         mb_op(m, b->s, S, MCAST, R_(fifo, mb_at(0)), I_(64),
-              W_(set + b->s, mb_at((uint64_t)b->s * 64)), I_(d->row), I_(64), X_(d->rows, TD_ROWS),
+              D_(set + b->s, mb_at((uint64_t)b->s * 64)), I_(d->row), I_(64), X_(d->rows, TD_ROWS),
               G_(d->chip_sites + chip));
         mb_op(m, b->s, S, MCAST_SET, S_(flag), G_(d->chip_sites + chip));
     }

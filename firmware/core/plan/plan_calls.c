@@ -101,7 +101,7 @@ static void emit_call(struct walk *w, const struct walk_engine *e, const struct 
     }
     emit_patches(w, e->thread, entry, PLAN_PATCH_BLOCK, &b->block_terms);
     w->stats.calls++;
-    w->stats.copies += op->code == TW_OP_READ || op->code == TW_OP_MCAST ? 1u : 0u;
+    w->stats.copies += op->code == TW_OP_READ || op->code == TW_OP_MCAST || op->code == TW_OP_SEND;
 }
 
 /* ---- values known only per step, checked before it begins ---- */
@@ -167,20 +167,20 @@ static int add_pos_check(struct walk *w, const struct walk_op *op) {
 static int emit_multicast(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
                           struct bound *b) {
     const struct tw_program *p = w->program;
-    uint32_t own = op->region[TW_MCAST_REGION_destination].id;
+    uint32_t named = op->region[TW_MCAST_REGION_destination].id;
     struct walk_pointer *to_place = &b->p[TW_MCAST_REGION_destination];
-    if (p->buffers[own].sibling_base == TW_NONE || p->buffers[own].kind != TW_BUF_RESIDENT) {
-        return tw_fault_fail(w->fault, "Role", own, p->buffers[own].kind, TW_BUF_RESIDENT);
+    if (p->buffers[named].sibling_base == TW_NONE || p->buffers[named].kind != TW_BUF_RESIDENT) {
+        return tw_fault_fail(w->fault, "Role", named, p->buffers[named].kind, TW_BUF_RESIDENT);
     }
-    TW_ASSERT(op->n_regions == 2 && b->p[1].at >= w->buffers[own].base);
-    size_t offset = (size_t)(to_place->at - w->buffers[own].base);
+    TW_ASSERT(op->n_regions == 2 && b->p[1].at >= w->buffers[named].base);
+    size_t offset = (size_t)(to_place->at - w->buffers[named].base);
     for (uint32_t site = 0; site < p->n_sites; site++) {
         if (!tw_group_has(p, op->target, site)) {
             continue;
         }
-        uint32_t to = tw_buffer_sibling(p, &p->buffers[own], site);
+        uint32_t to = tw_buffer_sibling(p, &p->buffers[named], site);
         if (to == TW_NONE) {
-            return tw_fault_fail(w->fault, "Role", own, site, p->buffers[own].group);
+            return tw_fault_fail(w->fault, "Role", named, site, p->buffers[named].group);
         }
         /* only once if a chip's siblings share their storage */
         if (tw_walk_storage(w, to) == to) {

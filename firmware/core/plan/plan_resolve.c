@@ -244,8 +244,8 @@ static int find_place(struct walk *w, const struct walk_engine *e, const struct 
     if (rc != 0) {
         return rc;
     }
-    if (b->site != e->site || !max_reach(w, terms, &far) ||
-        !tw_add_u64(far, r->span, &out->bytes)) {
+    bool reachable = r->kind == 'D' ? b->kind == TW_BUF_RESIDENT : b->site == e->site;
+    if (!reachable || !max_reach(w, terms, &far) || !tw_add_u64(far, r->span, &out->bytes)) {
         return set_fault(w, "BadOp", r->id, e->site, b->site);
     }
     if (b->kind == TW_BUF_FIFO) {

@@ -95,7 +95,7 @@ static void find_affines(struct walk_op *out, const struct tw_op *op, const uint
             continue;
         }
         at += kind == 'X' || tw_region_is_tensor(kind) ? 2 : 1;
-        if (tw_letter_in("RWMTU", kind)) {
+        if (tw_letter_in("RWMDTU", kind)) {
             struct walk_region *r = &out->region[region++];
             if (tw_region_is_tensor(kind)) {
                 r->instance = at;
@@ -196,7 +196,7 @@ static void record_writes(struct walk *w, const struct walk_op *op,
     }
     for (uint32_t n = 0; n < op->n_regions; n++) {
         char kind = op->region[n].kind;
-        if (kind == 'W' || kind == 'M') {
+        if (kind == 'W' || kind == 'M' || kind == 'D') {
             bool in_place = op->code == TW_OP_READ && can_replace_destination(w, op, at);
             *buffer_flags(w, op->region[n].id) |=
                 (uint8_t)(in_place ? WALK_BUF_READ : WALK_BUF_WRITTEN);

@@ -20,7 +20,9 @@ static void take_sram(struct tw_strict *s, struct tw_arena *arena) {
         }
         uint8_t *bytes = tw_arena_take(arena, end, 64);
         uint64_t *shadow = tw_arena_zeroed(arena, tw_shadow_words(end), 8, 8);
+        uint64_t *in_flight = tw_arena_zeroed(arena, tw_shadow_words(end), 8, 8);
         if (s->sram) {
+            s->in_flight[site] = in_flight;
             s->sram[site] = bytes;
             s->sram_shadow[site] = shadow;
             s->sram_bytes[site] = end;
@@ -65,6 +67,8 @@ static void take_tables(struct tw_strict *s, uint32_t n_page_uses, struct tw_are
     s->page_written = tw_arena_zeroed(arena, s->n_page_flags, 1, 8);
     s->sram = tw_arena_zeroed(arena, sites * TW_MEM_CLASSES, sizeof *s->sram, 8);
     s->sram_shadow = tw_arena_zeroed(arena, sites * TW_MEM_CLASSES, sizeof *s->sram_shadow, 8);
+    s->in_flight = tw_arena_zeroed(arena, sites * TW_MEM_CLASSES, sizeof *s->in_flight, 8);
+    s->outboxes = tw_arena_zeroed(arena, sites, sizeof *s->outboxes, 8);
     s->sram_bytes = tw_arena_zeroed(arena, sites * TW_MEM_CLASSES, sizeof *s->sram_bytes, 8);
     s->dram_shadow = tw_arena_zeroed(arena, p->n_tensors, sizeof *s->dram_shadow, 8);
     s->words = tw_arena_zeroed(arena, p->n_semaphores * sites, sizeof *s->words, 8);
@@ -251,8 +255,11 @@ static void fill_params(struct tw_strict *s) {
  * reads. */
 void tw_strict_begin(struct tw_strict *s) {
     const struct tw_program *p = s->config.program;
+    memset(s->outboxes, 0, p->n_sites * sizeof *s->outboxes);
     for (uint64_t site = 0; site < (uint64_t)p->n_sites * TW_MEM_CLASSES; site++) {
-        memset(s->sram_shadow[site], 0, (size_t)tw_shadow_words(s->sram_bytes[site]) * 8);
+        size_t shadow_bytes = (size_t)tw_shadow_words(s->sram_bytes[site]) * 8;
+        memset(s->sram_shadow[site], 0, shadow_bytes);
+        memset(s->in_flight[site], 0, shadow_bytes);
     }
     fill_params(s);
     memset(s->page_written, 0, (size_t)s->n_page_flags);
@@ -266,9 +273,25 @@ void tw_strict_begin(struct tw_strict *s) {
     s->ops = 0;
 }
 
+/* Nothing may be on its way when a step ends: the next one would find it in its SRAM. */
+static int check_arrived(const struct tw_strict *s, struct tw_fault *fault) {
+    for (uint32_t site = 0; site < s->config.program->n_sites; site++) {
+        const struct strict_outbox *out = &s->outboxes[site];
+        if (out->n > 0) {
+            fault->site = site;
+            fault->engine = TW_ENGINE_STORE;
+            fault->op_index = fault->stage = TW_NONE;
+            fault->opcode = 0;
+            return tw_fault_fail(fault, "InFlight", TW_NONE, out->n, 0);
+        }
+    }
+    return 0;
+}
+
 int tw_strict_end(struct tw_strict *s, struct tw_fault *fault) {
     int rc = report_deadlock(s, fault);
-    return rc != 0 ? rc : check_drained(s, fault);
+    rc = rc != 0 ? rc : check_drained(s, fault);
+    return rc != 0 ? rc : check_arrived(s, fault);
 }
 
 int tw_strict_step(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t seed,

@@ -33,13 +33,29 @@ struct strict_buffer {
     uint8_t owner;             /* SCRATCH: 1 + the engine that accessed it first; 0: none yet */
 };
 
+/* Data that an engine has sent to another site and that counts as not arrived until the engine's
+ * next flag: the bytes are there, but nobody may use them. The oldest arrives early where there is
+ * no room for another. */
+#define STRICT_IN_FLIGHT 32u
+struct strict_sent {
+    uint64_t memory; /* index of its SRAM: strict_class */
+    struct tw_extent extent;
+    uint64_t offset;
+};
+struct strict_outbox {
+    uint32_t n;
+    struct strict_sent sent[STRICT_IN_FLIGHT];
+};
+
 struct tw_strict {
     struct tw_machine_config config;
     struct strict_engine *engines;
     struct strict_buffer *buffers;
     uint8_t *page_written;
-    uint8_t **sram;         /* bytes of each memory class of each site: strict_class */
-    uint64_t **sram_shadow; /* and their definedness */
+    uint8_t **sram;                 /* bytes of each memory class of each site: strict_class */
+    uint64_t **sram_shadow;         /* and their definedness */
+    uint64_t **in_flight;           /* and which have been sent there and not arrived */
+    struct strict_outbox *outboxes; /* of each site's engine STORE, which alone sends */
     uint64_t *sram_bytes;
     uint64_t **dram_shadow;     /* of each tensor, all instances; NULL: always defined */
     uint32_t *words;            /* semaphore words: [semaphore][site] */
@@ -113,7 +129,9 @@ static inline bool strict_runnable(struct tw_strict *s, const struct strict_engi
     return e->at < e->n_words && !tw_strict_blocked(s, e, &why);
 }
 
-/* strict_data.c: checks and executes one data op. Errors: FAULT. */
+/* strict_data.c: checks and executes one data op. Errors: FAULT. tw_strict_arrive: what the engine
+ * has sent has arrived. */
+void tw_strict_arrive(struct tw_strict *s, const struct strict_engine *e);
 int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const struct tw_op *op,
                    struct tw_fault *fault);
 

@@ -18,6 +18,8 @@ struct region {
     uint8_t *at;
     uint64_t offset;  /* of `at`, from the start of the shadow */
     uint64_t *shadow; /* NULL: always defined */
+    bool in_sram;     /* of `memory` (strict_class); State that is kept there is in its rows */
+    uint64_t memory;
     struct tw_extent extent;
     const int32_t *pages; /* of a cache write: that of position 0 and those after it, or NULL */
 };
@@ -107,8 +109,12 @@ static int buffer_region(const struct access *a, const struct tw_operand *o, uin
     const struct tw_buffer *b = &a->s->config.program->buffers[o->id];
     struct strict_buffer *state = &a->s->buffers[o->id];
     uint64_t at = offset, end;
-    if (b->site != a->e->site) {
+    if (o->kind != 'D' && b->site != a->e->site) {
         return tw_fault_fail(a->fault, "Role", o->id, a->e->site, b->site);
+    }
+    if (o->kind == 'D' &&
+        (b->kind != TW_BUF_RESIDENT || tw_buffer_state(a->s->config.program, b))) {
+        return tw_fault_fail(a->fault, "Role", o->id, b->kind, TW_BUF_RESIDENT);
     }
     if (tw_buffer_param(a->s->config.program, b) &&
         !tw_demand_role(o->kind, demand_of(a, o), TW_ROLE_PARAM)) {
@@ -132,9 +138,11 @@ static int buffer_region(const struct access *a, const struct tw_operand *o, uin
         return state_region(a, o, b, at, r);
     }
     r->offset = b->offset + at;
-    TW_ASSERT(tw_range_ok(r->offset, tw_extent_span(r->extent), a->s->sram_bytes[strict_class(b)]));
-    r->at = a->s->sram[strict_class(b)] + r->offset;
-    r->shadow = a->s->sram_shadow[strict_class(b)];
+    r->memory = strict_class(b);
+    TW_ASSERT(tw_range_ok(r->offset, tw_extent_span(r->extent), a->s->sram_bytes[r->memory]));
+    r->at = a->s->sram[r->memory] + r->offset;
+    r->shadow = a->s->sram_shadow[r->memory];
+    r->in_sram = true;
     return 0;
 }
 
@@ -297,30 +305,115 @@ static void mark_cache(const struct region *r, const struct tw_kargs *k) {
     }
 }
 
-/* The sender's own sibling has been resolved; all others have the same offset and size. */
-static int multicast(const struct access *a, struct tw_kargs *k, const struct region *own) {
-    const struct tw_program *p = a->s->config.program;
-    const struct tw_buffer *b = &p->buffers[own->id];
-    uint32_t group = a->op->operand[TW_MCAST_group].id;
-    if (b->sibling_base == TW_NONE || b->kind != TW_BUF_RESIDENT) {
-        return tw_fault_fail(a->fault, "Role", own->id, b->kind, TW_BUF_RESIDENT);
-    }
-    for (uint32_t site = 0; site < p->n_sites; site++) {
-        if (tw_group_has(p, group, site)) {
-            struct region r = *own;
-            r.id = tw_buffer_sibling(p, b, site);
-            if (r.id == TW_NONE) {
-                return tw_fault_fail(a->fault, "Role", own->id, site, b->group);
-            }
-            uint64_t memory = strict_class(&p->buffers[r.id]);
-            r.at = a->s->sram[memory] + own->offset;
-            r.shadow = a->s->sram_shadow[memory];
-            k->p[TW_MCAST_REGION_destination] = r.at;
-            a->s->config.kernels->fn[TW_OP_MCAST](k);
-            mark_written(a->s, &r);
+/* ---- other sites ---- */
+
+static uint64_t *in_flight(const struct access *a, const struct region *r) {
+    return a->s->in_flight[r->memory];
+}
+
+/* Nobody may use bytes that have been sent and have not arrived. */
+static int check_arrived(const struct access *a, const struct region *r) {
+    for (uint64_t row = 0; row < r->extent.rows; row++) {
+        uint64_t at = r->offset + row * r->extent.stride;
+        if (tw_shadow_any(in_flight(a, r), at, r->extent.row_bytes)) {
+            return tw_fault_fail(a->fault, "InFlight", r->id, row, r->extent.rows);
         }
     }
     return 0;
+}
+
+static void mark_in_flight(struct tw_strict *s, const struct strict_sent *x, bool sent) {
+    for (uint64_t row = 0; row < x->extent.rows; row++) {
+        tw_shadow_mark(s->in_flight[x->memory], x->offset + row * x->extent.stride,
+                       x->extent.row_bytes, sent);
+    }
+}
+
+static void arrive_first(struct tw_strict *s, struct strict_outbox *out) {
+    mark_in_flight(s, &out->sent[0], false);
+    out->n--;
+    memmove(&out->sent[0], &out->sent[1], out->n * sizeof out->sent[0]);
+    for (uint32_t i = 0; i < out->n; i++) { /* what it shared bytes with is still on its way */
+        mark_in_flight(s, &out->sent[i], true);
+    }
+}
+
+void tw_strict_arrive(struct tw_strict *s, const struct strict_engine *e) {
+    struct strict_outbox *out = &s->outboxes[e->site];
+    if (e->engine != TW_ENGINE_STORE) {
+        return;
+    }
+    for (uint32_t i = 0; i < out->n; i++) {
+        mark_in_flight(s, &out->sent[i], false);
+    }
+    memset(out, 0, sizeof *out); /* the explorer compares states by their bytes */
+}
+
+static bool shares_bytes(const struct strict_sent *x, const struct region *r) {
+    return x->memory == r->memory && x->offset < r->offset + tw_extent_span(r->extent) &&
+           r->offset < x->offset + tw_extent_span(x->extent);
+}
+
+/* What one engine sends to one site arrives in order, so it may send there again. */
+static int check_sendable(const struct access *a, const struct region *r) {
+    const struct strict_outbox *out = &a->s->outboxes[a->e->site];
+    for (uint32_t i = 0; i < out->n; i++) {
+        if (shares_bytes(&out->sent[i], r)) {
+            return 0;
+        }
+    }
+    return check_arrived(a, r);
+}
+
+/* Copies the rows to a region of any site. */
+static int deliver(const struct access *a, struct tw_kargs *k, const struct region *r) {
+    struct strict_outbox *out = &a->s->outboxes[a->e->site];
+    struct strict_sent sent;
+    memset(&sent, 0, sizeof sent);
+    sent.memory = r->memory;
+    sent.offset = r->offset;
+    sent.extent = r->extent;
+    int rc = check_sendable(a, r);
+    if (rc != 0) {
+        return rc;
+    }
+    k->p[TW_SEND_REGION_destination] = r->at;
+    a->s->config.kernels->fn[a->op->code](k);
+    mark_written(a->s, r);
+    if (r->memory / TW_MEM_CLASSES == a->e->site) { /* does not leave the site */
+        return 0;
+    }
+    if (out->n == STRICT_IN_FLIGHT) {
+        arrive_first(a->s, out);
+    }
+    out->sent[out->n++] = sent;
+    mark_in_flight(a->s, &sent, true);
+    return 0;
+}
+
+/* A member of the set has been resolved; all others have the same offset and size. */
+static int multicast(const struct access *a, struct tw_kargs *k, const struct region *named) {
+    const struct tw_program *p = a->s->config.program;
+    const struct tw_buffer *b = &p->buffers[named->id];
+    uint32_t group = a->op->operand[TW_MCAST_group].id;
+    int rc = 0;
+    if (b->sibling_base == TW_NONE) {
+        return tw_fault_fail(a->fault, "Role", named->id, b->kind, TW_BUF_RESIDENT);
+    }
+    for (uint32_t site = 0; site < p->n_sites && rc == 0; site++) {
+        if (tw_group_has(p, group, site)) {
+            struct region r = *named;
+            r.id = tw_buffer_sibling(p, b, site);
+            if (r.id == TW_NONE) {
+                return tw_fault_fail(a->fault, "Role", named->id, site, b->group);
+            }
+            r.memory = strict_class(&p->buffers[r.id]);
+            r.at = a->s->sram[r.memory] + named->offset;
+            r.shadow = a->s->sram_shadow[r.memory];
+            rc = deliver(a, k, &r);
+        }
+    }
+    return rc;
 }
 
 static int check_values(const struct access *a, const struct tw_kargs *k) {
@@ -397,11 +490,15 @@ int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const str
     int rc = 0;
     bind_values(&a, &k);
     bool idle = tw_op_rows(op) && k.rows == 0;
+    TW_ASSERT((int)TW_SEND_REGION_destination == (int)TW_MCAST_REGION_destination);
     for (; tw_op_region(op, n) && rc == 0; n++) {
         TW_ASSERT(n < TW_KARGS_REGIONS);
         rc = resolve(&a, n, k.rows, &regions[n]);
         if (rc == 0 && !idle && tw_op_reads(op, tw_op_region(op, n))) {
             rc = check_defined(&a, &regions[n]);
+        }
+        if (rc == 0 && !idle && regions[n].in_sram && regions[n].kind != 'D') {
+            rc = check_arrived(&a, &regions[n]);
         }
         k.p[n] = rc == 0 ? regions[n].at : NULL;
         if (rc == 0 && regions[n].pages) {
@@ -417,6 +514,9 @@ int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const str
     if (!idle && op->code == TW_OP_MCAST) {
         TW_ASSERT(n == 2);
         return multicast(&a, &k, &regions[TW_MCAST_REGION_destination]);
+    }
+    if (!idle && op->code == TW_OP_SEND) {
+        return deliver(&a, &k, &regions[TW_SEND_REGION_destination]);
     }
     if (!idle) {
         rc = call(&a, &k);

@@ -193,6 +193,9 @@ int tw_strict_sync(struct tw_strict *s, struct strict_engine *e, const struct tw
         loop_end(e, op);
         return 0;
     }
+    if (op->code == TW_OP_SEM_INC || op->code == TW_OP_MCAST_SET) {
+        tw_strict_arrive(s, e);
+    }
     int rc = is_fifo_op(op->code) ? fifo_op(s, e, op, fault) : sem_op(s, e, op, fault);
     e->at += op->n_words;
     e->index++;

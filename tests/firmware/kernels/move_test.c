@@ -35,6 +35,8 @@ static void rows_are_copied_with_their_strides(void **state) {
     check_rows(TW_OP_READ, (struct tw_kargs){.i = {4, 5, 8, 12}});
     check_rows(TW_OP_WRITE, (struct tw_kargs){.i = {8, 12, 5}, .rows = 4});
     check_rows(TW_OP_MCAST, (struct tw_kargs){.i = {8, 12, 5}, .rows = 4});
+    check_rows(TW_OP_SEND, (struct tw_kargs){.i = {8, 12, 5}, .rows = 4});
+    check_rows(TW_OP_DRAM_COPY, (struct tw_kargs){.i = {8, 12, 5}, .rows = 4});
     check_rows(TW_OP_COPY, (struct tw_kargs){.i = {8, 12, 5}, .rows = 4});
 }
 

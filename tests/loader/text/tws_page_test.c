@@ -94,6 +94,7 @@ static void expect_operand(const char *op, const struct tw_operand_info *o, cons
     case 'R':
     case 'W':
     case 'M':
+    case 'D':
         expect(op, at, "*[OFFSET]");
         break;
     case 'T':

@@ -12,7 +12,7 @@
         for (const struct tw_operand_info *o = tw_op_operands(code); o->name; o++, i++)
 
 static bool is_region(const struct tw_operand_info *o) {
-    return tw_letter_in("RWMTU", o->kind);
+    return tw_letter_in("RWMDTU", o->kind);
 }
 
 /* tw_demand_text() says only "number" of a demand that is not for numbers. */
@@ -65,6 +65,7 @@ static void an_unknown_number_has_no_operands(void **state) {
 #define VALUE_READ tw_in_buffer(3, tw_affine_plus(tw_affine_const(8), 2, 64))
 #define VALUE_WRITE VALUE_READ
 #define VALUE_UPDATE VALUE_READ
+#define VALUE_REMOTE VALUE_READ
 #define VALUE_TENSOR_READ tw_in_tensor(5, tw_affine_const(1), tw_affine_const(64))
 #define VALUE_TENSOR_WRITE \
     tw_in_page(VALUE_TENSOR_READ, 9, tw_affine_plus(tw_affine_const(6), 1, 2))
@@ -162,6 +163,7 @@ static bool demand_fits_kind(uint32_t code, const struct tw_operand_info *o) {
     case 'R':
     case 'W':
     case 'M':
+    case 'D':
         return is_region_demand(o->demand);
     case 'T':
     case 'U': /* a table, ids, a cache: checked together */
@@ -288,7 +290,7 @@ static bool is_refused(uint32_t engine, uint32_t at, uint32_t i) {
     const struct tw_operand_info *info = &tw_op_operands(op.code)[i];
     uint32_t n_words = op.n_words;
     bool number = info->kind == 'I' && is_number_demand(info->demand),
-         region = tw_letter_in("RWM", info->kind) && info->demand != TW_DEMAND_ANY;
+         region = tw_letter_in("RWMD", info->kind) && info->demand != TW_DEMAND_ANY;
     if (number) {
         op.operand[i].id = bad_number(info->demand);
         snprintf(says, sizeof says, "%s, is %u", tw_demand_text(info->demand), op.operand[i].id);

@@ -280,8 +280,8 @@ static void pages_left_behind_are_found_at_the_end_of_the_step(void **state) {
 static void an_op_of_another_engine_is_refused(void **state) {
     (void)state;
     struct small t = small_create();
-    mb_op(t.m, 0, L, COPY, R_(t.res, mb_at(0)), I_(64), W_(t.res2, mb_at(0)), I_(64), I_(64),
-          X_(TW_NONE, 1));
+    mb_op(t.m, 0, L, ADD, R_(t.res, mb_at(0)), I_(64), R_(t.res, mb_at(0)), I_(64),
+          W_(t.res2, mb_at(0)), I_(64), I_(16), X_(TW_NONE, 1));
     expect_fault(&t, "BadOp", TW_ENGINE_LOAD, 0, TW_NONE);
 }
 
