@@ -52,7 +52,8 @@
     X(ROLE, "roles and bindings", roles)        \
     X(WINDOW, "windows of tensors", windows)    \
     X(CLASS, "memory classes", classes)         \
-    X(PAGES, "page tables", pages)
+    X(PAGES, "page tables", pages)              \
+    X(SUM, "windows and parts of sums", sums)
 
 enum order_op_class {
 #define TW_X(id, name) ORDER_##id,
