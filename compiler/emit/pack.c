@@ -59,12 +59,16 @@ static void clear_block(uint32_t groups, uint32_t zero, uint8_t *quants, uint8_t
     }
 }
 
-static void pack_quants(bool q8, const uint8_t *src, size_t stride, uint32_t rows, uint32_t blocks,
-                        uint8_t *dst) {
+/* Packs the blocks of one segment: quants, scales, zeros up to a whole line. */
+static void pack_segment(enum tw_dtype dtype, const uint8_t *src, size_t stride, uint32_t rows,
+                         uint32_t elems, uint8_t *dst) {
+    const bool q8 = dtype == TW_DT_Q8_0;
     const uint32_t groups = q8 ? 8 : 4, flip = q8 ? 0x80808080u : 0,
-                   zero = q8 ? 0x80808080u : 0x88888888u;
-    const size_t block_bytes = q8 ? 34 : 18, quant_bytes = (size_t)groups * PANEL * 4;
-    uint8_t *scales = dst + blocks * quant_bytes;
+                   zero = q8 ? 0x80808080u : 0x88888888u, blocks = elems / 32;
+    const size_t block_bytes = tw_dtype_block_bytes(dtype),
+                 quant_bytes = (size_t)groups * PANEL * 4;
+    uint8_t *scales = dst + tw_segment_quants_bytes(dtype, elems),
+            *end = scales + (size_t)blocks * PANEL * 2;
     for (uint32_t b = 0; b < blocks; b++) {
         uint8_t *quants = dst + b * quant_bytes, *scale = scales + (size_t)b * PANEL * 2;
         for (uint32_t r = 0; r < rows; r++) {
@@ -75,16 +79,23 @@ static void pack_quants(bool q8, const uint8_t *src, size_t stride, uint32_t row
             clear_block(groups, zero, quants + r * 4, scale + r * 2);
         }
     }
+    memset(end, 0, (size_t)(dst + tw_segment_bytes(dtype, elems) - end));
+}
+
+static void pack_quants(enum tw_dtype dtype, const uint8_t *src, size_t stride, uint32_t rows,
+                        uint32_t k, uint8_t *dst) {
+    for (uint32_t from = 0; from < k; from += TW_SUM_SEGMENT) {
+        uint32_t elems = k - from < TW_SUM_SEGMENT ? k - from : TW_SUM_SEGMENT;
+        pack_segment(dtype, src + tw_row_bytes(dtype, from), stride, rows, elems,
+                     dst + tw_panel_offset(dtype, from));
+    }
 }
 
 void tw_pack_panel(enum tw_dtype dtype, const uint8_t *src_rows, uint64_t src_row_bytes,
                    uint32_t rows, uint32_t k, uint8_t *dst) {
     size_t stride = (size_t)src_row_bytes, bytes = (size_t)tw_panel_bytes(dtype, k);
-    bool quantised = dtype == TW_DT_Q8_0 || dtype == TW_DT_Q4_0;
-    if (quantised) {
-        size_t used = k / 32 * (size_t)(dtype == TW_DT_Q8_0 ? 512 + 32 : 256 + 32);
-        pack_quants(dtype == TW_DT_Q8_0, src_rows, stride, rows, k / 32, dst);
-        memset(dst + used, 0, bytes - used);
+    if (dtype == TW_DT_Q8_0 || dtype == TW_DT_Q4_0) {
+        pack_quants(dtype, src_rows, stride, rows, k, dst);
         return;
     }
     if (rows < PANEL) {

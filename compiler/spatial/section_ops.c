@@ -120,7 +120,7 @@ static void matmul_page(const struct site_call *x, uint64_t first, uint64_t step
         }
         tw_builder_matmul(
             x->u, x->site, MATH, x->math, tw_in_buffer(buffer(x, x->c->in[0]), at(0)), in->stride,
-            tw_in_buffer(buffer(x, weights), at(0)), w->dtype, w->cols, n,
+            tw_in_buffer(buffer(x, weights), at(0)), (uint32_t)panel, w->dtype, w->cols, n,
             tw_in_buffer(buffer(x, x->c->out), results ? at(0) : at_inner(first * 64, step * 64)),
             results ? n * 64 : out->stride, 0, x->rows);
         tw_builder_pop(x->u, x->site, MATH, x->math, buffer(x, weights), 1);

@@ -77,7 +77,8 @@ tw_kernel tw_move_read, tw_move_gather, tw_move_write, tw_move_key_write, tw_mov
                      [TW_OP_ROPE_TABLE] = rope_table, [TW_OP_ROPE] = rope,                        \
                      [TW_OP_ATTN_INIT] = attn_init, [TW_OP_ATTN_STEP] = attn_step,                \
                      [TW_OP_ATTN_DONE] = attn_done, [TW_OP_ADD] = add,                            \
-                     [TW_OP_SILU_MUL] = silu_mul, [TW_OP_TOPK] = topk
+                     [TW_OP_SILU_MUL] = silu_mul, [TW_OP_TOPK] = topk, [TW_OP_FOLD] = fold,       \
+                     [TW_OP_SQUARES] = squares, [TW_OP_RMS_SCALE] = rms_scale
 
 /* Return row r of a region. */
 static inline float *tw_row(void *base, uint32_t stride, uint32_t r) {
@@ -92,8 +93,7 @@ struct tw_matmul {
     const char *x;    /* rows of k floats, or of k/32 blocks of q8s */
     const uint8_t *w; /* panels */
     char *y;          /* rows of 16*panels floats */
-    /* scales: offset of the scales inside a panel */
-    size_t x_stride, y_stride, panel_bytes, scales;
+    size_t x_stride, w_stride, y_stride;
     uint32_t dtype, k, panels, rows;
     bool reload;
 };
@@ -105,14 +105,13 @@ static inline struct tw_matmul tw_matmul_view(const struct tw_kargs *a) {
     m.w = (const uint8_t *)v.w;
     m.y = (char *)v.y;
     m.x_stride = v.x_stride;
+    m.w_stride = v.w_stride;
     m.dtype = v.dtype;
     m.k = v.k;
     m.panels = v.panels;
     m.y_stride = v.y_stride;
     m.reload = v.reload != 0;
     m.rows = v.rows;
-    m.panel_bytes = (size_t)tw_panel_bytes(m.dtype, m.k);
-    m.scales = (size_t)tw_panel_scales_offset(m.dtype, m.k);
     return m;
 }
 

@@ -155,6 +155,17 @@ static void decode_lane_block(unsigned dtype, const uint8_t *quants, const uint8
     }
 }
 
+/* Decodes the first n elements of one row of a segment of `elems` columns. */
+static void decode_lane_segment(unsigned dtype, const uint8_t *segment, uint32_t lane,
+                                uint32_t elems, uint32_t n, float *out) {
+    const uint8_t *quants = segment + lane * 4,
+                  *scale = segment + tw_segment_quants_bytes(dtype, elems) + lane * 2;
+    size_t step = (size_t)tw_segment_quants_bytes(dtype, 32);
+    for (uint32_t c = 0; c < n; c += 32, quants += step, scale += TW_PANEL_ROWS * 2) {
+        decode_lane_block(dtype, quants, scale, out + c);
+    }
+}
+
 static void decode_row(unsigned dtype, const uint8_t *row, uint32_t cols, float *out) {
     if (tw_dtype_block_elems(dtype) == 1) {
         decode_floats(dtype, row, tw_dtype_block_bytes(dtype), cols, out);
@@ -172,11 +183,11 @@ static void decode_lane(unsigned dtype, const uint8_t *panel, uint32_t lane, uin
         decode_floats(dtype, panel + lane * bytes, TW_PANEL_ROWS * bytes, cols, out);
         return;
     }
-    const uint8_t *quants = panel + lane * 4,
-                  *scale = panel + tw_panel_scales_offset(dtype, k) + lane * 2;
-    size_t step = dtype == TW_DT_Q8_0 ? 512 : 256;
-    for (uint32_t c = 0; c < cols; c += 32, quants += step, scale += 32) {
-        decode_lane_block(dtype, quants, scale, out + c);
+    for (uint32_t from = 0; from < cols; from += TW_SUM_SEGMENT) {
+        uint32_t elems = k - from < TW_SUM_SEGMENT ? k - from : TW_SUM_SEGMENT,
+                 n = cols - from < elems ? cols - from : elems;
+        decode_lane_segment(dtype, panel + tw_panel_offset(dtype, from), lane, elems, n,
+                            out + from);
     }
 }
 

@@ -12,8 +12,8 @@ struct pair_sums {
     int32x4_t low[QUANT_ROWS], high[QUANT_ROWS];
 };
 
-TW_INLINE void q8_pairs(struct pair_sums *s, const struct tw_matmul *m, uint32_t row,
-                        const uint8_t *w, size_t b, const int R) {
+TW_INLINE void q8_pairs(struct pair_sums *s, const struct tile_in *in, const uint8_t *w, size_t b,
+                        const int R) {
     TW_UNROLL
     for (int r = 0; r < R; r++) {
         s->low[r] = s->high[r] = vdupq_n_s32(0);
@@ -23,15 +23,15 @@ TW_INLINE void q8_pairs(struct pair_sums *s, const struct tw_matmul *m, uint32_t
         int8x16_t weights = w_signed(w + g * 64);
         TW_UNROLL
         for (int r = 0; r < R; r++) {
-            int8x16_t four = x_four(x_block(m, row + (uint32_t)r, b)->q + 4 * g);
+            int8x16_t four = x_four(x_block(in, r, b)->q + 4 * g);
             s->low[r] = vpadalq_s16(s->low[r], vmull_s8(vget_low_s8(weights), vget_low_s8(four)));
             s->high[r] = vpadalq_s16(s->high[r], vmull_high_s8(weights, four));
         }
     }
 }
 
-TW_INLINE void q4_pairs(struct pair_sums *s, const struct tw_matmul *m, uint32_t row,
-                        const uint8_t *w, size_t b, const int R) {
+TW_INLINE void q4_pairs(struct pair_sums *s, const struct tile_in *in, const uint8_t *w, size_t b,
+                        const int R) {
     int16x8_t low[QUANT_ROWS], high[QUANT_ROWS];
     TW_UNROLL
     for (int r = 0; r < R; r++) {
@@ -42,7 +42,7 @@ TW_INLINE void q4_pairs(struct pair_sums *s, const struct tw_matmul *m, uint32_t
         int8x16_t first = w_low(w + g * 64), second = w_high(w + g * 64);
         TW_UNROLL
         for (int r = 0; r < R; r++) {
-            const int8_t *q = x_block(m, row + (uint32_t)r, b)->q + 4 * g;
+            const int8_t *q = x_block(in, r, b)->q + 4 * g;
             int8x16_t x = x_four(q), y = x_four(q + 16);
             low[r] = vmlal_s8(low[r], vget_low_s8(first), vget_low_s8(x));
             low[r] = vmlal_s8(low[r], vget_low_s8(second), vget_low_s8(y));
@@ -57,23 +57,22 @@ TW_INLINE void q4_pairs(struct pair_sums *s, const struct tw_matmul *m, uint32_t
     }
 }
 
-TW_INLINE void block_sums(struct tile_ints *s, const struct tw_matmul *m, unsigned dtype,
-                          uint32_t row, const uint8_t *w, size_t b, const int R, const int P) {
+TW_INLINE void block_sums(struct tile_ints *s, const struct tile_in *in, unsigned dtype,
+                          const uint8_t *w, size_t b, const int R, const int P) {
     const bool q8 = dtype == TW_DT_Q8_0;
     int32x4_t start[QUANT_ROWS];
     TW_UNROLL
     for (int r = 0; r < R; r++) {
-        start[r] = ints_start(dtype, x_block(m, row + (uint32_t)r, b));
+        start[r] = ints_start(dtype, x_block(in, r, b));
     }
     TW_UNROLL
     for (int i = 0; i < P * QUARTERS; i++) {
-        const uint8_t *quarter =
-            w + m->panel_bytes * (size_t)(i / QUARTERS) + b * (q8 ? 512 : 256) + i % QUARTERS * 16;
+        const uint8_t *quarter = w + in->w_stride * (size_t)(i / QUARTERS) + i % QUARTERS * 16;
         struct pair_sums pairs;
         if (q8) {
-            q8_pairs(&pairs, m, row, quarter, b, R);
+            q8_pairs(&pairs, in, quarter, b, R);
         } else {
-            q4_pairs(&pairs, m, row, quarter, b, R);
+            q4_pairs(&pairs, in, quarter, b, R);
         }
         TW_UNROLL
         for (int r = 0; r < R; r++) {

@@ -10,21 +10,46 @@
 
 /* ---- rows ---- */
 
-static void rms_norm(const struct tw_kargs *a) {
-    const struct tw_args_rms_norm v = tw_args_rms_norm(a);
-    const float *weight = (const float *)v.weight;
-    uint32_t cols = v.cols;
-    for (uint32_t r = 0; r < v.rows; r++) {
-        const float *x = tw_const_row(v.x, v.x_stride, r);
-        float *y = tw_row(v.y, v.y_stride, r);
+static float sum_of_squares(const float *x, uint32_t cols) {
+    struct tw_sum sum = {0};
+    for (uint32_t from = 0; from < cols; from += TW_SUM_SEGMENT) {
         float lane[TW_LANES] = {0};
-        for (uint32_t c = 0; c < cols; c++) {
+        for (uint32_t c = from; c < cols && c - from < TW_SUM_SEGMENT; c++) {
             lane[c % TW_LANES] = __builtin_fmaf(x[c], x[c], lane[c % TW_LANES]);
         }
-        float factor = tw_rms_factor(tw_fold_add(lane), cols, v.epsilon);
-        for (uint32_t c = 0; c < cols; c++) {
-            y[c] = x[c] * factor * weight[c];
-        }
+        tw_sum_add(&sum, tw_fold_add(lane));
+    }
+    return tw_sum_value(&sum);
+}
+
+static void scale_row(const float *x, float factor, const float *weight, uint32_t cols, float *y) {
+    for (uint32_t c = 0; c < cols; c++) {
+        y[c] = x[c] * factor * weight[c];
+    }
+}
+
+static void rms_norm(const struct tw_kargs *a) {
+    const struct tw_args_rms_norm v = tw_args_rms_norm(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        float factor = tw_rms_factor(sum_of_squares(x, v.cols), v.cols, v.epsilon);
+        scale_row(x, factor, (const float *)v.weight, v.cols, tw_row(v.y, v.y_stride, r));
+    }
+}
+
+static void squares(const struct tw_kargs *a) {
+    const struct tw_args_squares v = tw_args_squares(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        *tw_row(v.y, v.y_stride, r) = sum_of_squares(tw_const_row(v.x, v.x_stride, r), v.cols);
+    }
+}
+
+static void rms_scale(const struct tw_kargs *a) {
+    const struct tw_args_rms_scale v = tw_args_rms_scale(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        float factor = tw_rms_factor(*tw_const_row(v.sum, v.sum_stride, r), v.width, v.epsilon);
+        scale_row(tw_const_row(v.x, v.x_stride, r), factor, (const float *)v.weight, v.cols,
+                  tw_row(v.y, v.y_stride, r));
     }
 }
 
@@ -99,12 +124,14 @@ static float weight_at(const struct tw_matmul *m, const uint8_t *panel, uint32_t
     return m->dtype == TW_DT_F16 ? tw_f16_to_f32(half) : tw_bf16_to_f32(half);
 }
 
-static float float_product(const struct tw_matmul *m, const float *x, const uint8_t *panel,
-                           uint32_t lane, float y) {
-    for (uint32_t k = 0; k < m->k; k++) {
-        y = __builtin_fmaf(weight_at(m, panel, k, lane), x[k], y);
+/* Return the sum over a segment of a row of the panel, `elems` columns from number `from` on. */
+static float float_segment(const struct tw_matmul *m, const float *x, const uint8_t *panel,
+                           uint32_t lane, uint32_t from, uint32_t elems) {
+    float sum = 0.0f;
+    for (uint32_t k = from; k < from + elems; k++) {
+        sum = __builtin_fmaf(weight_at(m, panel, k, lane), x[k], sum);
     }
-    return y;
+    return sum;
 }
 
 /* Returns the exact sum of a block: the sum over the weights as stored, corrected for their offset
@@ -126,17 +153,33 @@ static int32_t q4_block(const uint8_t *quants, const struct tw_q8s *x) {
     return (int32_t)(s - 8u * (uint32_t)x->sum);
 }
 
-static float quant_product(const struct tw_matmul *m, const struct tw_q8s *x, const uint8_t *panel,
-                           uint32_t lane, float y) {
+static float quant_segment(const struct tw_matmul *m, const struct tw_q8s *x, const uint8_t *panel,
+                           uint32_t lane, uint32_t from, uint32_t elems) {
     bool q8 = m->dtype == TW_DT_Q8_0;
-    const uint16_t *scales = (const uint16_t *)(const void *)(panel + m->scales);
-    for (uint32_t b = 0; b < m->k / 32; b++) {
-        const uint8_t *quants = panel + (size_t)b * (q8 ? 512 : 256) + lane * 4;
+    const uint8_t *segment = panel + tw_panel_offset(m->dtype, from);
+    const uint16_t *scales =
+        (const uint16_t *)(const void *)(segment + tw_segment_quants_bytes(m->dtype, elems));
+    float sum = 0.0f;
+    x += from / 32;
+    for (uint32_t b = 0; b < elems / 32; b++) {
+        const uint8_t *quants = segment + (size_t)b * (q8 ? 512 : 256) + lane * 4;
         int32_t s = q8 ? q8_block(quants, x + b) : q4_block(quants, x + b);
         float scale = tw_f16_to_f32(scales[(size_t)b * TW_PANEL_ROWS + lane]) * x[b].d;
-        y = __builtin_fmaf((float)s, scale, y);
+        sum = __builtin_fmaf((float)s, scale, sum);
     }
-    return y;
+    return sum;
+}
+
+static float product(const struct tw_matmul *m, unsigned x_dtype, const void *x,
+                     const uint8_t *panel, uint32_t lane) {
+    struct tw_sum sum = {0};
+    for (uint32_t from = 0; from < m->k; from += TW_SUM_SEGMENT) {
+        uint32_t elems = m->k - from < TW_SUM_SEGMENT ? m->k - from : TW_SUM_SEGMENT;
+        tw_sum_add(&sum, x_dtype == TW_DT_Q8S
+                             ? quant_segment(m, (const struct tw_q8s *)x, panel, lane, from, elems)
+                             : float_segment(m, (const float *)x, panel, lane, from, elems));
+    }
+    return tw_sum_value(&sum);
 }
 
 static void matmul(const struct tw_kargs *a) {
@@ -144,14 +187,27 @@ static void matmul(const struct tw_kargs *a) {
     for (uint32_t r = 0; r < m.rows; r++) {
         const void *x = m.x + m.x_stride * r;
         for (uint32_t p = 0; p < m.panels; p++) {
-            const uint8_t *panel = m.w + m.panel_bytes * p;
+            const uint8_t *panel = m.w + m.w_stride * p;
             float *y = tw_matmul_y(&m, r, p);
             for (uint32_t lane = 0; lane < TW_PANEL_ROWS; lane++) {
-                float start = m.reload ? y[lane] : 0.0f;
-                y[lane] = a->x_dtype == TW_DT_Q8S
-                              ? quant_product(&m, (const struct tw_q8s *)x, panel, lane, start)
-                              : float_product(&m, (const float *)x, panel, lane, start);
+                float sum = product(&m, a->x_dtype, x, panel, lane);
+                y[lane] = m.reload ? y[lane] + sum : sum;
             }
+        }
+    }
+}
+
+static void fold(const struct tw_kargs *a) {
+    const struct tw_args_fold v = tw_args_fold(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        float *y = tw_row(v.y, v.y_stride, r);
+        for (uint32_t c = 0; c < v.cols; c++) {
+            struct tw_sum sum = {0};
+            for (uint32_t p = 0; p < v.parts; p++) {
+                tw_sum_add(&sum, x[(size_t)p * v.cols + c]);
+            }
+            y[c] = tw_sum_value(&sum);
         }
     }
 }
@@ -263,5 +319,8 @@ const struct tw_kernel_table tw_kernels_scalar = {
         [TW_OP_ADD] = add,
         [TW_OP_TOPK] = topk,
         [TW_OP_SILU_MUL] = silu_mul,
+        [TW_OP_FOLD] = fold,
+        [TW_OP_SQUARES] = squares,
+        [TW_OP_RMS_SCALE] = rms_scale,
     },
 };

@@ -179,7 +179,7 @@ static inline struct tw_extent tw_extent_matmul(struct tw_numbers_matmul v, stru
         return tw_extent_make(a.rows, a.x_dtype == TW_DT_Q8S ? tw_q8s_bytes(v.k) : v.k * 4,
                               v.x_stride);
     case TW_MATMUL_REGION_w:
-        return tw_extent_make(1, v.panels * tw_panel_bytes((unsigned)v.dtype, v.k), 0);
+        return tw_extent_make(v.panels, tw_panel_bytes((unsigned)v.dtype, v.k), v.w_stride);
     default:
         return tw_extent_make(a.rows, v.panels * TW_PANEL_ROWS * 4, v.y_stride);
     }
@@ -262,6 +262,30 @@ static inline struct tw_extent tw_extent_topk_merge(struct tw_numbers_topk_merge
                           a.region == TW_TOPK_MERGE_REGION_x   ? v.x_stride
                           : a.region == TW_TOPK_MERGE_REGION_y ? v.y_stride
                                                                : v.z_stride);
+}
+
+static inline struct tw_extent tw_extent_fold(struct tw_numbers_fold v, struct tw_extent_of a) {
+    return a.region == TW_FOLD_REGION_x ? tw_extent_make(a.rows, v.parts * v.cols * 4, v.x_stride)
+                                        : tw_extent_make(a.rows, v.cols * 4, v.y_stride);
+}
+
+static inline struct tw_extent tw_extent_squares(struct tw_numbers_squares v,
+                                                 struct tw_extent_of a) {
+    return a.region == TW_SQUARES_REGION_x ? tw_extent_make(a.rows, v.cols * 4, v.x_stride)
+                                           : tw_extent_make(a.rows, 4, v.y_stride);
+}
+
+static inline struct tw_extent tw_extent_rms_scale(struct tw_numbers_rms_scale v,
+                                                   struct tw_extent_of a) {
+    switch (a.region) {
+    case TW_RMS_SCALE_REGION_sum:
+        return tw_extent_make(a.rows, 4, v.sum_stride);
+    case TW_RMS_SCALE_REGION_weight:
+        return tw_extent_make(1, v.cols * 4, 0);
+    default:
+        return tw_extent_make(a.rows, v.cols * 4,
+                              a.region == TW_RMS_SCALE_REGION_x ? v.x_stride : v.y_stride);
+    }
 }
 
 /* Returns the extent of region n (TW_MATMUL_REGION_x) of a data op that runs with `rows` rows; no

@@ -140,14 +140,18 @@ static inline uint64_t tw_row_bytes(unsigned dtype, uint64_t cols) {
 /* ---- packing ---- */
 
 /* Weights of a matrix product are packed in panels of 16 rows, so that a vector lane is an output
- * row and every output element is summed in ascending k in every instruction set. Rows beyond the
- * matrix are zero weights. Panel p holds rows 16p .. 16p+15; panels follow each other without gaps.
+ * row and every output element is summed in the same order in every instruction set. Rows beyond
+ * the matrix are zero weights. Panel p holds rows 16p .. 16p+15; panels follow each other without
+ * gaps. A panel is cut in segments of TW_SUM_SEGMENT columns, which follow each other, too; the
+ * last one may be shorter. So a window of columns that starts at a multiple of TW_SUM_SEGMENT, and
+ * ends at one or with the matrix, is a panel itself, tw_panel_offset() bytes further. A segment:
  *   F32, F16, BF16:  [k][16 rows]
  *   Q8_0:  quants [k/32][8 groups][16 rows][4] as u8 = q + 128 (k = 32*block + 4*group + byte),
  *          then scales [k/32][16 rows] f16, then zero padding to a multiple of 64 bytes
  *   Q4_0:  quants [k/32][4 groups][16 rows][4] as bytes: low nibble k = 4*group + byte, high nibble
  *          k = 16 + 4*group + byte (nibble value as in ggml: weight = d*(nibble - 8)),
  *          then scales [k/32][16 rows] f16, then zero padding to a multiple of 64 bytes
+ * Only a segment with an odd number of blocks needs padding: none but the last.
  * KEYS:   the key cache, in pages of TW_KV_BLOCK positions that follow each other without gaps, so
  *         that a page holds all heads of its positions: [page][head][position/16][head_dim][16
  *         positions] f32 or f16, position counting from the page's first; rows = positions (a
@@ -171,26 +175,45 @@ enum tw_packing {
  * chunk, so a token's logits do not depend on how it was fed. */
 #define TW_KV_BLOCK 64u
 
-/* Returns the bytes of one PANEL16 panel of a matrix with `k` columns; 0 for a dtype that is not
- * packed in panels. */
-static inline uint64_t tw_panel_bytes(unsigned dtype, uint64_t k) {
-    uint64_t quants = dtype == TW_DT_Q8_0 ? 512 : 256;
+/* Elements of a segment: the unit in which sums are cut (tilewright/numerics.h), panels are packed
+ * and windows of columns start. A whole number of blocks of every type that is packed. */
+#define TW_SUM_SEGMENT 256u
+
+/* Returns the bytes of the quants of `elems` columns of a panel; 0 for a dtype without blocks. */
+static inline uint64_t tw_segment_quants_bytes(unsigned dtype, uint64_t elems) {
     switch (dtype) {
-    case TW_DT_F32:
-        return k * 64;
-    case TW_DT_F16:
-    case TW_DT_BF16:
-        return k * 32;
     case TW_DT_Q8_0:
+        return elems / 32 * 512;
     case TW_DT_Q4_0:
-        return (k / 32 * (quants + 32) + 63) / 64 * 64;
+        return elems / 32 * 256;
     default:
         return 0;
     }
 }
-/* Returns the byte offset of the scales inside a quantised panel. */
-static inline uint64_t tw_panel_scales_offset(unsigned dtype, uint64_t k) {
-    return k / 32 * (dtype == TW_DT_Q8_0 ? 512u : 256u);
+/* Returns the bytes of a segment of `elems` columns of a panel, at most TW_SUM_SEGMENT; 0 for a
+ * dtype that is not packed in panels. */
+static inline uint64_t tw_segment_bytes(unsigned dtype, uint64_t elems) {
+    switch (dtype) {
+    case TW_DT_F32:
+        return elems * 64;
+    case TW_DT_F16:
+    case TW_DT_BF16:
+        return elems * 32;
+    case TW_DT_Q8_0:
+    case TW_DT_Q4_0:
+        return (tw_segment_quants_bytes(dtype, elems) + elems / 32 * 32 + 63) / 64 * 64;
+    default:
+        return 0;
+    }
+}
+/* Returns how far into a panel column k begins, a multiple of TW_SUM_SEGMENT. */
+static inline uint64_t tw_panel_offset(unsigned dtype, uint64_t k) {
+    return k / TW_SUM_SEGMENT * tw_segment_bytes(dtype, TW_SUM_SEGMENT);
+}
+/* Returns the bytes of one PANEL16 panel of a matrix, or of a window of one, with `k` columns; 0
+ * for a dtype that is not packed in panels. */
+static inline uint64_t tw_panel_bytes(unsigned dtype, uint64_t k) {
+    return tw_panel_offset(dtype, k) + tw_segment_bytes(dtype, k % TW_SUM_SEGMENT);
 }
 /* Returns the number of panels of a matrix with that many rows. */
 static inline uint64_t tw_panels(uint64_t rows) {

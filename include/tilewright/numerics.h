@@ -13,13 +13,18 @@
  * everywhere, but its sign and payload are not defined.
  *
  * The orders of sums:
- *   matmul      y = 0 (or the old y on reload); for k ascending: y = fmaf(w[k], x[k], y)
- *               quantised, a block of 32 at a time: y = fmaf((float)s, dw * dx, y) with the exact
- *               integer s = sum(w_q * x_q); Q8_0 as stored (q + 128):
- *               s = sum(u * x_q) - 128 * x.sum; Q4_0: s = sum(n * x_q) - 8 * x.sum;
+ *   canonical   sums over k (products, squares): k is cut from 0 in segments of TW_SUM_SEGMENT,
+ *               each has its own sum, and those of segments are added in a fixed tree ("canonical
+ *               sums", below), whatever k is split over
+ *   matmul      a segment: s = 0; for k ascending: s = fmaf(w[k], x[k], s)
+ *               quantised, a block of 32 at a time: s = fmaf((float)i, dw * dx, s) with the exact
+ *               integer i = sum(w_q * x_q); Q8_0 as stored (q + 128):
+ *               i = sum(u * x_q) - 128 * x.sum; Q4_0: i = sum(n * x_q) - 8 * x.sum;
  *               all modulo 2^32
- *   reductions  (rms_norm's squares, softmax's denominator and maximum): 16 lanes, lane l takes
- *               the elements l, l + 16, ... ascending, then tw_fold_add or tw_fold_max
+ *               y = the canonical sum; on reload, y = the old y + that
+ *   squares     a segment: 16 lanes, lane l takes the elements l, l + 16, ... ascending,
+ *               fmaf(x, x, lane), then tw_fold_add
+ *   softmax     (denominator and maximum): 16 lanes as above, then tw_fold_add or tw_fold_max
  *   attention   one step of state (m, l, o) over a block of positions j: s_j = 0, for d ascending
  *               s_j = fmaf(q[d], k[j][d], s_j), then s_j * scale; m' = max(m, s_j);
  *               c = exp(m - m'); p_j = exp(s_j - m'); l = fmaf(l, c, sum of p_j);
@@ -303,6 +308,58 @@ static inline float tw_fold_max(float lane[TW_LANES]) {
         }
     }
     return lane[0];
+}
+
+/* ---- canonical sums ---- */
+
+/* Sums of segments are taken in order and counted in binary: two neighbours that are sums of
+ * equally many segments are added at once, as a carry. What is left in the end is added from the
+ * smallest up. This is the perfect binary tree over the segments, without those that are missing at
+ * the end: the sum of a run of 2^j segments that starts at a multiple of 2^j (the last such run may
+ * be shorter) is one number of the tree, whoever adds it. So runs may be summed in different
+ * places, each by the same rule, and their sums folded by the same rule again (FOLD): the bits are
+ * those of one sum over all.
+ *
+ * Error: with u = 2^-24 and g(n) = n*u / (1 - n*u), a sum of k products is wrong by at most
+ * g(d) * (the sum of |w[i] * x[i]|), where d is the longest way of a product to the result
+ * (Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, sections 3.1 and 4.2):
+ *   d = 256 + ceil(log2(ceil(k / 256)))     for k > 256, else d = k
+ *   d = 9 + ceil(log2(ceil(k / 256)))       with quantised weights: eight blocks, and one rounding
+ *                                           of dw * dx; the sums of blocks are exact
+ * One chain over all k has d = k, quantised d = k / 32 + 1: never less, and more for each k > 257,
+ * quantised k > 288. At k = 14,336 the bound is 262 for 14,336 u, and 15 for 449 u. */
+
+/* Bits of a count of segments: as many as 2^26 elements have. */
+#define TW_SUM_LEVELS 19u
+
+/* A canonical sum on its way: level j holds the sum of 2^j segments where bit j of n is set. Starts
+ * as all zeros. */
+struct tw_sum {
+    uint32_t n;
+    float level[TW_SUM_LEVELS];
+};
+
+/* Takes the sum of the next segment, or of the next of equal runs of 2^j segments. */
+static inline void tw_sum_add(struct tw_sum *s, float x) {
+    uint32_t level = 0;
+    for (; s->n >> level & 1u; level++) {
+        x = s->level[level] + x;
+    }
+    s->level[level] = x;
+    s->n++;
+}
+
+/* Returns the sum of all that was taken: at least one. */
+static inline float tw_sum_value(const struct tw_sum *s) {
+    uint32_t level = 0;
+    while (!(s->n >> level & 1u)) {
+        level++;
+    }
+    float sum = s->level[level];
+    while (s->n >> ++level) {
+        sum = s->n >> level & 1u ? s->level[level] + sum : sum;
+    }
+    return sum;
 }
 
 /* Returns the factor of rms_norm, y = (x * factor) * w, for this sum of squares. A sum that has

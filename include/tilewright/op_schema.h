@@ -93,6 +93,8 @@ extern "C" {
     X(COLS, 1u, 1u << 26, 1u, "columns or depth")                    \
     X(WEIGHT_DTYPE, 0u, 31u, 1u, "weight dtype")                     \
     X(PANELS, 1u, 1u << 22, 1u, "panels")                            \
+    X(W_STRIDE, 0u, 0xFFFFFFC0u, 64u, "stride (a multiple of 64)")   \
+    X(PARTS, 1u, 1u << 18, 1u, "parts")                              \
     X(CACHE_DTYPE, 0u, 1u, 1u, "cache dtype (f32 or f16)")           \
     X(HEADS, 1u, 1u << 16, 1u, "heads")                              \
     X(FIRST_HEAD, 0u, (1u << 16) - 1u, 1u, "heads")                  \

@@ -73,8 +73,15 @@ static bool same_rows(const struct tw_ck_span *s, const struct tw_ck_rect *r) {
                                   : s->trip == TW_NONE && r->max == 1;
 }
 
+/* Returns true if a run of bytes without gaps holds the rectangle, gaps and all. */
+static bool holds_whole(const struct tw_ck_span *s, const struct tw_ck_rect *r) {
+    return s->stride == 0 && s->trip == TW_NONE && s->max == 1 && s->lo <= r->lo &&
+           tw_ck_rect_end(r) <= s->hi;
+}
+
 static bool covers(const struct tw_ck_span *s, const struct tw_ck_rect *r) {
-    return same_rows(s, r) && s->lo <= r->lo && r->lo + r->row_bytes <= s->hi;
+    return holds_whole(s, r) ||
+           (same_rows(s, r) && s->lo <= r->lo && r->lo + r->row_bytes <= s->hi);
 }
 
 static bool is_written(struct tw_checker *c, const struct tw_ck_written *w,

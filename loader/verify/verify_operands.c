@@ -209,7 +209,21 @@ static int check_matmul(struct tw_verifier *v, const struct tw_vf_data *d) {
         return tw_vf_fail(v, TW_RULE_operand_types,
                           "depth %u is not a multiple of 32 with %s weights", k, tw_dtype_name(w));
     }
+    uint32_t panels = v->op.operand[TW_MATMUL_panels].id,
+             stride = v->op.operand[TW_MATMUL_w_stride].id;
+    if (panels > 1 && stride < tw_panel_bytes(w, k)) {
+        return tw_vf_fail(v, TW_RULE_operand_types, "panels of %llu bytes every %u bytes",
+                          (unsigned long long)tw_panel_bytes(w, k), stride);
+    }
     return 0;
+}
+
+static int check_rms_scale(struct tw_verifier *v) {
+    uint32_t cols = v->op.operand[TW_RMS_SCALE_cols].id,
+             width = v->op.operand[TW_RMS_SCALE_width].id;
+    return cols <= width ? 0
+                         : tw_vf_fail(v, TW_RULE_operand_types, "scales %u columns of rows of %u",
+                                      cols, width);
 }
 
 static int check_quant(struct tw_verifier *v) {
@@ -357,6 +371,8 @@ static int check_special(struct tw_verifier *v, const struct tw_vf_data *d) {
         return check_cache_write(v, d);
     case TW_OP_MATMUL:
         return check_matmul(v, d);
+    case TW_OP_RMS_SCALE:
+        return check_rms_scale(v);
     case TW_OP_QUANT:
         return check_quant(v);
     case TW_OP_ROPE:

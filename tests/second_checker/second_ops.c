@@ -86,7 +86,8 @@ static void check_operand(struct second *c, struct walk *w, const struct tw_op *
     uint32_t demand = tw_op_operands(op->code)[i].demand;
     uint64_t bits;
     if (tw_letter_in("RWM", o->kind)) {
-        check_buffer(c, w, o, demand, op->code == TW_OP_MATMUL ? op->operand[3].id : 0);
+        check_buffer(c, w, o, demand,
+                     op->code == TW_OP_MATMUL ? op->operand[TW_MATMUL_dtype].id : 0);
     } else if (tw_letter_in("TU", o->kind)) {
         check_tensor(c, w, o, demand);
     } else if (o->kind == 'X') {
@@ -141,6 +142,10 @@ static void check_data(struct second *c, const struct tw_op *op) {
         uint32_t w = o[TW_MATMUL_dtype].id, x = c->p->buffers[o[TW_MATMUL_x].id].dtype;
         NEED(10, x == tw_dtype_activation(w), "x does not fit the weights");
         NEED(10, o[TW_MATMUL_k].id % tw_dtype_block_elems(w) == 0, "k is not whole blocks");
+        struct tw_numbers_matmul v = tw_numbers_matmul(op);
+        NEED(10, v.panels == 1 || v.w_stride >= tw_panel_bytes(w, v.k), "panels overlap");
+    } else if (op->code == TW_OP_RMS_SCALE) {
+        NEED(10, o[TW_RMS_SCALE_cols].id <= o[TW_RMS_SCALE_width].id, "columns outside the row");
     } else if (op->code == TW_OP_QUANT) {
         NEED(10, o[TW_QUANT_cols].id % 32 == 0, "not whole blocks");
     } else if (op->code == TW_OP_ROPE) {

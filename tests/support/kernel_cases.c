@@ -3,6 +3,7 @@
  * Random and extreme arguments for every kernel (kernel_cases.h).
  */
 #include "tests/support/kernel_cases.h"
+#include "tests/support/panel_layout.h"
 #include "tilewright/numerics.h"
 
 #include <math.h>
@@ -27,8 +28,10 @@ static void check_matmul(kernel_check *check, struct fixture_random *r, unsigned
     uint32_t y_stride = (s.panels * 16 + 4) * 4;
     size_t y_floats = (size_t)s.rows * (y_stride / 4);
     float *y = fixture_floats(r, y_floats);
-    struct tw_kargs a = {
-        .p = {x, w, y}, .i = {x_stride, dtype, s.k, s.panels, y_stride, s.reload}, .rows = s.rows};
+    uint32_t w_stride = (uint32_t)tw_panel_bytes(dtype, s.k);
+    struct tw_kargs a = {.p = {x, w, y},
+                         .i = {x_stride, w_stride, dtype, s.k, s.panels, y_stride, s.reload},
+                         .rows = s.rows};
     a.x_dtype = tw_dtype_block_elems(dtype) > 1 ? TW_DT_Q8S : TW_DT_F32;
     char what[120];
     snprintf(what, sizeof what, "matmul %s%s k %u, %u panels, %u rows, reload %u",
@@ -98,10 +101,55 @@ static void matmul_with_hostile_quants(kernel_check *check) {
                x_bytes = (size_t)s.rows * (s.k / 32) * 40;
         uint8_t *w = fixture_bytes(&r, w_bytes), *x = fixture_bytes(&r, x_bytes);
         if (n % 5 == 0) { /* the largest magnitudes, all at once */
-            memset(w, n % 2 ? 0xFF : 0x00, (size_t)tw_panel_scales_offset(dtype, s.k));
+            memset(w, n % 2 ? 0xFF : 0x00, panel_scales_at(dtype, s.k, 0));
             memset(x, 0x80, x_bytes);
         }
         check_matmul(check, &r, dtype, s, x, s.k / 32 * 40, w, " hostile");
+        free(x);
+        free(w);
+    }
+}
+
+/* Depths around whole segments and around the carries of their count. */
+static const uint32_t depths[] = {224, 256, 288, 480, 512, 544, 768, 992, 1024, 1056, 1792, 2304};
+
+static void matmul_of_many_segments(kernel_check *check) {
+    struct fixture_random r = {SEED + 20};
+    for (uint32_t n = 0; n < 60; n++) {
+        unsigned dtype = n % 5 < 3 ? float_dtypes[n % 5] : quant_dtypes[n % 5 - 3];
+        bool quantised = n % 5 >= 3;
+        struct shape s = {depths[n / 5], 1 + fixture_below(&r, 5), 1 + fixture_below(&r, 14),
+                          n / 2 % 2};
+        s.k += quantised ? 0 : fixture_below(&r, 5);
+        uint8_t *w = fixture_panels(&r, dtype, s.k, s.panels);
+        void *x = quantised ? fixture_q8s(&r, s.rows, s.k)
+                            : (void *)fixture_floats(&r, (size_t)s.rows * s.k);
+        check_matmul(check, &r, dtype, s, x, quantised ? s.k / 32 * 40 : s.k * 4, w, "");
+        free(x);
+        free(w);
+    }
+}
+
+/* A window of the columns of wider panels: from a multiple of 256 to another, or to the end. */
+static void matmul_of_a_window(kernel_check *check) {
+    struct fixture_random r = {SEED + 21};
+    enum { K = 1504, PANELS = 3, ROWS = 5 };
+    for (uint32_t n = 0; n < 40; n++) {
+        unsigned dtype = n % 5 < 3 ? float_dtypes[n % 5] : quant_dtypes[n % 5 - 3];
+        bool quantised = n % 5 >= 3;
+        uint32_t from = 256 * fixture_below(&r, 6), end = from + 256 * (1 + fixture_below(&r, 6));
+        end = end < K ? end : K;
+        uint32_t w_stride = (uint32_t)tw_panel_bytes(dtype, K), x_row = quantised ? 47 * 40 : K * 4;
+        uint8_t *w = fixture_panels(&r, dtype, K, PANELS);
+        char *x = quantised ? fixture_q8s(&r, ROWS, K) : (void *)fixture_floats(&r, ROWS * K);
+        float *y = fixture_floats(&r, ROWS * 16 * PANELS);
+        struct tw_kargs a = {
+            .p = {x + (quantised ? from / 32 * 40 : from * 4), w + tw_panel_offset(dtype, from), y},
+            .i = {x_row, w_stride, dtype, end - from, PANELS, PANELS * 64, n / 2 % 2},
+            .rows = n < 20 ? ROWS : 1};
+        a.x_dtype = quantised ? TW_DT_Q8S : TW_DT_F32;
+        check(TW_OP_MATMUL, &a, 2, ROWS * 16 * PANELS * 4, FIXTURE_FLOATS, "matmul of a window");
+        free(y);
         free(x);
         free(w);
     }
@@ -135,9 +183,44 @@ static float *wild_floats(struct fixture_random *r, size_t n) {
     return f;
 }
 
+static void fold_of_any_number_of_parts(kernel_check *check) {
+    struct fixture_random r = {SEED + 22};
+    for (uint32_t parts = 1; parts < 70; parts += 1 + parts / 12) {
+        uint32_t cols = 1 + fixture_below(&r, 70), rows = 1 + fixture_below(&r, 3),
+                 x_floats = parts * cols + fixture_below(&r, 3), y_floats = cols + 2;
+        float *x = wild_floats(&r, (size_t)rows * x_floats),
+              *y = fixture_floats(&r, (size_t)rows * y_floats);
+        struct tw_kargs a = {
+            .p = {x, y}, .i = {x_floats * 4, parts, y_floats * 4, cols}, .rows = rows};
+        check(TW_OP_FOLD, &a, 1, (size_t)rows * y_floats * 4, FIXTURE_FLOATS, "fold");
+        free(y);
+        free(x);
+    }
+}
+
+static void squares_and_scale_of_any_width(kernel_check *check) {
+    struct fixture_random r = {SEED + 23};
+    for (uint32_t cols = 1; cols < 1600; cols += 1 + cols / 15) {
+        uint32_t rows = 1 + fixture_below(&r, 3), stride = (cols + fixture_below(&r, 4)) * 4;
+        float *x = wild_floats(&r, (size_t)rows * (stride / 4)), *w = fixture_floats(&r, cols),
+              *y = fixture_floats(&r, (size_t)rows * (stride / 4)), *s = fixture_floats(&r, rows);
+        struct tw_kargs sum = {.p = {x, s}, .i = {stride, 4, cols}, .rows = rows};
+        check(TW_OP_SQUARES, &sum, 1, (size_t)rows * 4, FIXTURE_FLOATS, "squares");
+        struct tw_kargs scale = {.p = {x, s, w, y},
+                                 .i = {stride, 4, stride, cols, cols + fixture_below(&r, 2000)},
+                                 .f = 1e-5f,
+                                 .rows = rows};
+        check(TW_OP_RMS_SCALE, &scale, 3, (size_t)rows * stride, FIXTURE_FLOATS, "rms_scale");
+        free(s);
+        free(y);
+        free(w);
+        free(x);
+    }
+}
+
 static void rms_norm_of_any_width(kernel_check *check) {
     struct fixture_random r = {SEED + 6};
-    for (uint32_t cols = 1; cols < 70; cols += 1 + cols / 20) {
+    for (uint32_t cols = 1; cols < 1600; cols += 1 + cols / 20) {
         uint32_t rows = 1 + fixture_below(&r, 4), stride = (cols + 3) * 4;
         float *x = cols % 5 ? fixture_floats(&r, (size_t)rows * (cols + 3))
                             : wild_floats(&r, (size_t)rows * (cols + 3));
@@ -402,8 +485,12 @@ const struct kernel_case kernel_cases[KERNEL_CASES] = {
     CASE(matmul_with_float_weights_of_any_bits),
     CASE(matmul_with_quantised_weights),
     CASE(matmul_with_hostile_quants),
+    CASE(matmul_of_many_segments),
+    CASE(matmul_of_a_window),
     CASE(matmul_of_no_rows_writes_nothing),
+    CASE(fold_of_any_number_of_parts),
     CASE(rms_norm_of_any_width),
+    CASE(squares_and_scale_of_any_width),
     CASE(quant_of_any_floats),
     CASE(add_and_silu_mul_of_any_floats),
     CASE(rope_tables_and_rotations),

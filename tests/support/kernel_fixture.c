@@ -3,6 +3,7 @@
  * Random buffers and comparisons for the kernel tests.
  */
 #include "tests/support/kernel_fixture.h"
+#include "tests/support/panel_layout.h"
 #include "tilewright/numerics.h"
 
 #include <malloc.h>
@@ -73,12 +74,18 @@ uint8_t *fixture_panels(struct fixture_random *r, unsigned dtype, uint32_t k, ui
         }
         return w;
     }
-    for (uint32_t p = 0; p < panels; p++) {
-        bool quantised = tw_dtype_block_elems(dtype) > 1;
-        uint8_t *from = w + panel_bytes * p + (quantised ? tw_panel_scales_offset(dtype, k) : 0);
-        for (uint8_t *at = from; at < w + panel_bytes * (p + 1); at += 2) {
-            float f = quantised ? 0.01f * fixture_unit(r) : fixture_unit(r);
-            store_u16(at, dtype == TW_DT_BF16 ? tw_f32_to_bf16(f) : tw_f32_to_f16(f));
+    if (tw_dtype_block_elems(dtype) == 1) {
+        for (size_t i = 0; i < n; i += 2) {
+            float f = fixture_unit(r);
+            store_u16(w + i, dtype == TW_DT_BF16 ? tw_f32_to_bf16(f) : tw_f32_to_f16(f));
+        }
+        return w;
+    }
+    for (uint32_t b = 0; b < panels * (k / 32); b++) {
+        uint8_t *scales =
+            w + panel_bytes * (b / (k / 32)) + panel_scales_at(dtype, k, b % (k / 32));
+        for (uint32_t i = 0; i < TW_PANEL_ROWS; i++) {
+            store_u16(scales + (size_t)i * 2, tw_f32_to_f16(0.01f * fixture_unit(r)));
         }
     }
     return w;

@@ -4,6 +4,7 @@
  * copy of its initial contents.
  */
 #include "tests/support/order_device.h"
+#include "tests/support/panel_layout.h"
 
 #include "tests/support/random_model.h"
 #include "tilewright/footprint.h"
@@ -54,11 +55,12 @@ static void fill_bfloats(uint8_t *at, uint64_t n, uint64_t *s) {
 
 static void fill_quants(const struct tw_tensor *t, uint8_t *at, uint64_t *s) {
     if (t->packing == TW_PACK_PANEL16) {
-        uint64_t panel = tw_panel_bytes(t->dtype, t->cols),
-                 scales = tw_panel_scales_offset(t->dtype, t->cols);
-        for (uint64_t p = 0; panel && (p + 1) * panel <= t->bytes; p++) {
-            fill_bytes(at + p * panel, scales, s);
-            fill_halves(at + p * panel + scales, t->cols / 32 * 16, s);
+        uint64_t panel = tw_panel_bytes(t->dtype, t->cols);
+        for (uint64_t p = 0; panel && (p + 1) * panel <= t->bytes; p++, at += panel) {
+            for (uint32_t b = 0; b < t->cols / 32; b++) {
+                fill_bytes(at + panel_quants_at(t->dtype, b), panel_quants_bytes(t->dtype), s);
+                fill_halves(at + panel_scales_at(t->dtype, t->cols, b), 16, s);
+            }
         }
         return;
     }

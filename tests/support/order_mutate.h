@@ -53,7 +53,8 @@
     X(WINDOW, "windows of tensors", windows)    \
     X(CLASS, "memory classes", classes)         \
     X(PAGES, "page tables", pages)              \
-    X(SENDS, "sends and copies", sends)
+    X(SENDS, "sends and copies", sends)         \
+    X(SUM, "windows and parts of sums", sums)
 
 enum order_op_class {
 #define TW_X(id, name) ORDER_##id,

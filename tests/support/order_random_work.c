@@ -51,6 +51,26 @@ static bool has_rows(struct gen *g, uint32_t buffer) {
     return rows;
 }
 
+/* Four folds of two parts each, a quarter of a page each, or what a split norm does: squares, and
+ * numbers that are scaled by their sum. */
+static void split_sums(struct gen *g, uint32_t from, uint32_t to) {
+    if (below(g, 2)) {
+        for (uint32_t i = 0; i < 4; i++) {
+            PB_OP(g->b, FOLD, pb_on(from, i % 2 * PAGE / 2), pb_id(PAGE), pb_id(2),
+                  pb_on(to, i * PAGE / 4), pb_id(PAGE), pb_id(PAGE / 16), pb_rows(TW_NONE, 1));
+        }
+        return;
+    }
+    uint32_t half = PAGE / 2;
+    PB_OP(g->b, SQUARES, pb_on(from, 0), pb_id(PAGE), pb_on(to, half), pb_id(4), pb_id(PAGE / 4),
+          pb_rows(TW_NONE, 1));
+    PB_OP(g->b, RMS_SCALE, pb_on(from, half), pb_id(PAGE), pb_on(to, half), pb_id(4),
+          pb_on(from, half), pb_on(to, 0), pb_id(PAGE), pb_id(PAGE / 8), pb_id(PAGE / 4),
+          pb_float(1e-5f), pb_rows(TW_NONE, 1));
+    PB_OP(g->b, FOLD, pb_on(from, 0), pb_id(PAGE), pb_id(2), pb_on(to, half), pb_id(PAGE),
+          pb_id(PAGE / 8), pb_rows(TW_NONE, 1));
+}
+
 static void compute(struct gen *g, uint32_t from, uint32_t to) {
     if (has_rows(g, from)) {
         PB_OP(g->b, COPY, pb_on(from, 0), pb_id(PAGE / 2), pb_on(to, 0), pb_id(PAGE / 2),
@@ -67,6 +87,8 @@ static void compute(struct gen *g, uint32_t from, uint32_t to) {
     } else if (from == to || below(g, 2)) {
         PB_OP(g->b, ADD, pb_on(from, 0), pb_id(PAGE), pb_on(from, 0), pb_id(PAGE), pb_on(to, 0),
               pb_id(PAGE), pb_id(16), pb_rows(TW_NONE, 1));
+    } else if (below(g, 3) == 0) {
+        split_sums(g, from, to);
     } else {
         PB_OP(g->b, COPY, pb_on(from, 0), pb_id(PAGE), pb_on(to, 0), pb_id(PAGE), pb_id(PAGE),
               pb_rows(TW_NONE, 1));

@@ -162,15 +162,27 @@ static void attention(struct pb *b) {
           pb_id(16), ROWS);
 }
 
+/* The norm of the second half of each row, by itself; and the sum of both halves. */
+static void split_norm(struct pb *b) {
+    PB_OP(b, SQUARES, pb_on(buf(b, SMALL_X), 0), pb_id(128), pb_on(buf(b, SMALL_Q), 0), pb_id(64),
+          pb_id(32), ROWS);
+    PB_OP(b, RMS_SCALE, pb_on(buf(b, SMALL_X), 64), pb_id(128), pb_on(buf(b, SMALL_Q), 0),
+          pb_id(64), pb_on(buf(b, SMALL_NF), 64), pb_on(buf(b, SMALL_Y), 0), pb_id(64), pb_id(16),
+          pb_id(32), pb_float(1e-5f), ROWS);
+    PB_OP(b, FOLD, pb_on(buf(b, SMALL_XN), 0), pb_id(128), pb_id(2), pb_on(buf(b, SMALL_H), 0),
+          pb_id(64), pb_id(16), ROWS);
+}
+
 static void project(struct pb *b) {
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_NF)), pb_id(1));
     PB_OP(b, RMS_NORM, pb_on(buf(b, SMALL_X), 0), pb_id(128), pb_on(buf(b, SMALL_NF), 0),
           pb_on(buf(b, SMALL_XN), 0), pb_id(128), pb_id(32), pb_float(1e-5f), ROWS);
+    split_norm(b);
     PB_OP(b, POP, pb_id(buf(b, SMALL_NF)), pb_id(1));
     PB_OP(b, QUANT, pb_on(buf(b, SMALL_XN), 0), pb_id(128), pb_on(buf(b, SMALL_XQ), 0), pb_id(40),
           pb_id(32), ROWS);
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_WF)), pb_id(1));
-    PB_OP(b, MATMUL, pb_on(buf(b, SMALL_XQ), 0), pb_id(40), pb_on(buf(b, SMALL_WF), 0),
+    PB_OP(b, MATMUL, pb_on(buf(b, SMALL_XQ), 0), pb_id(40), pb_on(buf(b, SMALL_WF), 0), pb_id(576),
           pb_id(TW_DT_Q8_0), pb_id(32), pb_id(1), pb_on(buf(b, SMALL_Q), 0), pb_id(64), pb_id(0),
           ROWS);
     PB_OP(b, POP, pb_id(buf(b, SMALL_WF)), pb_id(1));
@@ -185,8 +197,8 @@ static void project(struct pb *b) {
 static void gate(struct pb *b) {
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_GF)), pb_id(1));
     PB_OP(b, MATMUL, pb_on(buf(b, SMALL_XN), 0), pb_id(128), pb_on(buf(b, SMALL_GF), 0),
-          pb_id(TW_DT_F32), pb_id(32), pb_id(1), pb_on(buf(b, SMALL_Q), 0), pb_id(64), pb_id(0),
-          ROWS);
+          pb_id(2048), pb_id(TW_DT_F32), pb_id(32), pb_id(1), pb_on(buf(b, SMALL_Q), 0), pb_id(64),
+          pb_id(0), ROWS);
     PB_OP(b, POP, pb_id(buf(b, SMALL_GF)), pb_id(1));
     PB_OP(b, SILU_MUL, pb_on(buf(b, SMALL_Q), 0), pb_id(64), pb_on(buf(b, SMALL_Y), 0), pb_id(64),
           pb_on(buf(b, SMALL_H), 0), pb_id(64), pb_id(16), ROWS);

@@ -163,8 +163,8 @@ static inline void td_matmul(const struct td *d, const struct td_site *b, struct
                              struct tw_operand y) {
     struct pb *m = d->m;
     mb_op(m, b->s, M, WAIT, F_(b->w), I_(1));
-    mb_op(m, b->s, M, MATMUL, x, I_(d->row), R_(b->w, mb_at(0)), I_(TW_DT_F32), I_(d->dim), I_(1),
-          y, I_(64), I_(0), X_(d->rows, TD_ROWS));
+    mb_op(m, b->s, M, MATMUL, x, I_(d->row), R_(b->w, mb_at(0)), I_(d->dim * 64), I_(TW_DT_F32),
+          I_(d->dim), I_(1), y, I_(64), I_(0), X_(d->rows, TD_ROWS));
     mb_op(m, b->s, M, POP, F_(b->w), I_(1));
 }
 

@@ -6,6 +6,7 @@
 #include "compiler/emit/fill.h"
 #include "compiler/graph/dequant.h"
 #include "tests/support/compile_stages.h"
+#include "tests/support/panel_layout.h"
 #include "tests/support/test.h"
 
 struct world {
@@ -92,12 +93,13 @@ static float panel_element(const struct tw_gvalue *v, const uint8_t *packed, uin
         return x[0];
     }
     one.dtype = TW_DT_F16;
-    one.data = panel + tw_panel_scales_offset(v->dtype, v->cols) + ((size_t)block * 16 + lane) * 2;
+    one.data = panel + panel_scales_at(v->dtype, v->cols, block) + (size_t)lane * 2;
     tw_dequant_row(&one, 0, x);
+    panel += panel_quants_at(v->dtype, block);
     if (v->dtype == TW_DT_Q8_0) {
-        return x[0] * (float)(panel[(((size_t)block * 8 + in / 4) * 16 + lane) * 4 + in % 4] - 128);
+        return x[0] * (float)(panel[(in / 4 * 16 + lane) * 4 + in % 4] - 128);
     }
-    uint8_t both = panel[(((size_t)block * 4 + in % 16 / 4) * 16 + lane) * 4 + in % 4];
+    uint8_t both = panel[(in % 16 / 4 * 16 + lane) * 4 + in % 4];
     return x[0] * (float)((in < 16 ? both & 15 : both >> 4) - 8);
 }
 

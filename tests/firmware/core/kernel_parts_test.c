@@ -48,8 +48,8 @@ static void product_create(struct product *p) {
     load(m, p->x, x);
     load(m, p->w, w);
     mb_op(m, 0, M, RESERVE, F_(y), I_(1));
-    mb_op(m, 0, M, MATMUL, R_(x, mb_at(0)), I_(K * 4), R_(w, mb_at(0)), I_(TW_DT_F32), I_(K),
-          I_(PANELS), mb_region('M', y, mb_at(0)), I_(COLS * 4), I_(0), X_(TW_NONE, ROWS));
+    mb_op(m, 0, M, MATMUL, R_(x, mb_at(0)), I_(K * 4), R_(w, mb_at(0)), I_(K * 64), I_(TW_DT_F32),
+          I_(K), I_(PANELS), mb_region('M', y, mb_at(0)), I_(COLS * 4), I_(0), X_(TW_NONE, ROWS));
     mb_op(m, 0, M, PUSH, F_(y), I_(1));
     mb_op(m, 0, M, POP, F_(x), I_(1));
     mb_op(m, 0, M, POP, F_(w), I_(1));
@@ -94,6 +94,7 @@ static void one_call(struct product *p, float *y) {
     k.p[TW_MATMUL_REGION_w] = mb_data(p->m, p->w, 0);
     k.p[TW_MATMUL_REGION_y] = y;
     k.i[TW_MATMUL_IMM_x_stride] = K * 4;
+    k.i[TW_MATMUL_IMM_w_stride] = K * 64;
     k.i[TW_MATMUL_IMM_dtype] = TW_DT_F32;
     k.i[TW_MATMUL_IMM_k] = K;
     k.i[TW_MATMUL_IMM_panels] = PANELS;

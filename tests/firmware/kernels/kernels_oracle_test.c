@@ -4,6 +4,7 @@
  * and not from the kernels.
  */
 #include "tests/support/kernel_fixture.h"
+#include "tests/support/panel_layout.h"
 #include "tests/support/test.h"
 #include "tilewright/numerics.h"
 
@@ -31,14 +32,14 @@ static double weight(const uint8_t *w, unsigned dtype, uint32_t cols, uint32_t n
         memcpy(&half, panel + ((size_t)k * 16 + lane) * 2, 2);
         return (double)(dtype == TW_DT_F16 ? tw_f16_to_f32(half) : tw_bf16_to_f32(half));
     }
-    memcpy(&half, panel + tw_panel_scales_offset(dtype, cols) + ((size_t)(k / 32) * 16 + lane) * 2,
-           2);
+    memcpy(&half, panel + panel_scales_at(dtype, cols, k / 32) + (size_t)lane * 2, 2);
     double scale = (double)tw_f16_to_f32(half);
     uint32_t i = k % 32;
+    const uint8_t *quants = panel + panel_quants_at(dtype, k / 32) + (size_t)lane * 4;
     if (dtype == TW_DT_Q8_0) {
-        return scale * (panel[(size_t)(k / 32) * 512 + i / 4 * 64 + lane * 4 + i % 4] - 128);
+        return scale * (quants[i / 4 * 64 + i % 4] - 128);
     }
-    uint8_t byte = panel[(size_t)(k / 32) * 256 + i % 16 / 4 * 64 + lane * 4 + i % 4];
+    uint8_t byte = quants[i % 16 / 4 * 64 + i % 4];
     return scale * ((i < 16 ? byte & 15 : byte >> 4) - 8);
 }
 
@@ -52,7 +53,9 @@ static void check_product(struct fixture_random *r, unsigned dtype, uint32_t k, 
           *before = (float *)fixture_alloc((size_t)rows * cols * 4);
     memcpy(before, y, (size_t)rows * cols * 4);
     struct tw_kargs a = {
-        .p = {x, w, y}, .i = {stride, dtype, k, panels, cols * 4, reload}, .rows = rows};
+        .p = {x, w, y},
+        .i = {stride, (uint32_t)tw_panel_bytes(dtype, k), dtype, k, panels, cols * 4, reload},
+        .rows = rows};
     a.x_dtype = quantised ? TW_DT_Q8S : TW_DT_F32;
     fixture_scalar(TW_OP_MATMUL, &a);
     for (uint32_t i = 0; i < rows * cols; i++) {

@@ -43,7 +43,7 @@ static void the_best_table_is_the_last_one_the_processor_supports(void **state) 
 static void matmul_does_not_depend_on_the_chunk(void **state) {
     (void)state;
     struct fixture_random r = {SEED + 5};
-    enum { ROWS = 23, K = 64, PANELS = 3, COLS = 16 * PANELS };
+    enum { ROWS = 23, K = 576, PANELS = 3, COLS = 16 * PANELS };
     for (unsigned dtype = 0; dtype < TW_DT_COUNT; dtype++) {
         if (tw_panel_bytes(dtype, K) == 0) {
             continue;
@@ -54,7 +54,9 @@ static void matmul_does_not_depend_on_the_chunk(void **state) {
         uint8_t *w = fixture_panels(&r, dtype, K, PANELS);
         float chunk[ROWS][COLS], single[ROWS][COLS];
         struct tw_kargs a = {
-            .p = {x, w, chunk}, .i = {stride, dtype, K, PANELS, COLS * 4, 0}, .rows = ROWS};
+            .p = {x, w, chunk},
+            .i = {stride, (uint32_t)tw_panel_bytes(dtype, K), dtype, K, PANELS, COLS * 4, 0},
+            .rows = ROWS};
         a.x_dtype = quantised ? TW_DT_Q8S : TW_DT_F32;
         tw_kernel_table_best()->fn[TW_OP_MATMUL](&a);
         a.rows = 1;

@@ -117,8 +117,8 @@ static const struct {
      "f:7:51: the exponent is more than 999"},
     {BYTES(STREAM "rms_norm b@0[0] s=4 b@0[0] -> b@0[0] s=4 cols=1 nan rows=1\n"), TW_E_FORMAT,
      "f:7:49: found 'nan', expected a number"},
-    {BYTES(STREAM "matmul b@0[0] s=4 b@0[0] f64 k=1\n"), TW_E_FORMAT,
-     "f:7:26: found 'f64', expected 'dtype='"},
+    {BYTES(STREAM "matmul b@0[0] s=4 b@0[0] s=64 f64 k=1\n"), TW_E_FORMAT,
+     "f:7:31: found 'f64', expected 'dtype='"},
     {BYTES(HEAD HEAD), TW_E_FORMAT,
      "f:2:1: found 'program', expected the end of the text after one program"},
 };

@@ -137,6 +137,7 @@ static const struct man_constant constants[] = {
     C(TW_MACHINE_ABI_MAJOR),
     C(TW_MACHINE_ABI_MINOR),
     C(TW_PANEL_ROWS),
+    C(TW_SUM_SEGMENT),
     C(TW_KV_BLOCK),
     C(TW_INIT_NONE),
     C(TW_INIT_ZERO),

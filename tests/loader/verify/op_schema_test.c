@@ -41,8 +41,8 @@ static void names_and_texts_of_an_op_differ(void **state) {
                 fail_msg("%s has two operands %s", tw_op_info(code).name, o->name);
             }
             /* strides follow their regions, so all of them are "s=" */
-            if (o->demand != TW_DEMAND_STRIDE && is_label(o->text) &&
-                strcmp(o->text, other->text) == 0) {
+            if (o->demand != TW_DEMAND_STRIDE && o->demand != TW_DEMAND_W_STRIDE &&
+                is_label(o->text) && strcmp(o->text, other->text) == 0) {
                 fail_msg("%s: %s and %s are both \"%s\"", tw_op_info(code).name, other->name,
                          o->name, o->text);
             }
@@ -135,19 +135,20 @@ static void a_made_op_is_encoded_and_decoded_with_all_its_operands(void **state)
 
 static void each_operand_lies_where_its_name_says(void **state) {
     struct tw_op op = tw_make_matmul(
-        1, tw_in_buffer(10, tw_affine_const(100)), 11, tw_in_buffer(12, tw_affine_const(120)),
+        1, tw_in_buffer(10, tw_affine_const(100)), 11, tw_in_buffer(12, tw_affine_const(120)), 13,
         TW_DT_Q4_0, 64, 3, tw_in_buffer(16, tw_affine_const(160)), 17, 1, tw_count_of(18, 19));
     (void)state;
     assert_int_equal(op.operand[TW_MATMUL_x].id, 10);
     assert_int_equal(op.operand[TW_MATMUL_x_stride].id, 11);
     assert_int_equal(op.operand[TW_MATMUL_w].offset.base, 120);
+    assert_int_equal(op.operand[TW_MATMUL_w_stride].id, 13);
     assert_int_equal(op.operand[TW_MATMUL_k].id, 64);
     assert_int_equal(op.operand[TW_MATMUL_rows].max, 19);
     assert_int_equal(tw_numbers_matmul(&op).panels, 3);
     assert_int_equal(tw_numbers_matmul(&op).y_stride, 17);
     assert_ptr_equal(tw_op_region(&op, TW_MATMUL_REGION_y), &op.operand[TW_MATMUL_y]);
     assert_int_equal(TW_MATMUL_REGION_COUNT, 3);
-    assert_int_equal(TW_MATMUL_IMM_COUNT, 6);
+    assert_int_equal(TW_MATMUL_IMM_COUNT, 7);
     assert_int_equal(tw_op_object(&op), TW_NONE);
     op = tw_make_mcast_set(1, 5, 6);
     assert_int_equal(tw_op_object(&op), 5);
