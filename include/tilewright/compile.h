@@ -36,6 +36,7 @@ struct tw_compile_options {
     /* Or NULL: called on the caller's thread to report progress; total 0: unknown. */
     void (*progress)(void *ctx, const char *what, uint64_t done, uint64_t total);
     void *ctx;
+    const char *kv; /* element type of the keys' and values' cache: "f32" or "f16"; NULL: "f32" */
 };
 
 struct tw_compile_report {

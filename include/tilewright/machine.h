@@ -158,6 +158,9 @@ enum tw_packing {
 /* Positions in one key block of the online softmax. Blocks are cut by position, never by query or
  * chunk, so a token's logits do not depend on how it was fed. */
 #define TW_KV_BLOCK 64u
+/* Positions in one segment of keys, which has a softmax state of its own: a multiple of a block,
+ * and cut by position, too. */
+#define TW_KEY_SEGMENT 512u
 
 /* Returns the bytes of one PANEL16 panel of a matrix with `k` columns; 0 for a dtype that is not
  * packed in panels. */

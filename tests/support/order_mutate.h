@@ -51,7 +51,8 @@
     X(PLACE, "places of binding rows", places)  \
     X(ROLE, "roles and bindings", roles)        \
     X(WINDOW, "windows of tensors", windows)    \
-    X(CLASS, "memory classes", classes)
+    X(CLASS, "memory classes", classes)         \
+    X(KEYS, "segments of keys", keys)
 
 enum order_op_class {
 #define TW_X(id, name) ORDER_##id,

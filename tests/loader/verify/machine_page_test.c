@@ -138,6 +138,7 @@ static const struct man_constant constants[] = {
     C(TW_MACHINE_ABI_MINOR),
     C(TW_PANEL_ROWS),
     C(TW_KV_BLOCK),
+    C(TW_KEY_SEGMENT),
     C(TW_INIT_NONE),
     C(TW_INIT_ZERO),
     C(TW_INIT_BLOB),
