@@ -22,12 +22,25 @@
 #include "loader/base/clock.h"
 #include "loader/base/sized.h"
 #include "loader/verify/verify.h"
+#include "tilewright/op_schema.h"
 #include "tilewright/range.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+static int read_cache_dtype(struct compilation *c, tw_error *err) {
+    const char *kv = c->options.kv ? c->options.kv : tw_dtype_name(TW_DT_F32);
+    for (unsigned dtype = 0; dtype < TW_DT_COUNT; dtype++) {
+        if (strcmp(kv, tw_dtype_name(dtype)) == 0 &&
+            tw_demand_number(TW_DEMAND_CACHE_DTYPE, dtype)) {
+            c->graph.cache_dtype = (enum tw_dtype)dtype;
+            return 0;
+        }
+    }
+    return tw_fail(err, TW_E_USAGE, "a cache of %.32s is not possible; use f32 or f16", kv);
+}
 
 static int check_options(const struct compilation *c, tw_error *err) {
     if (c->options.all_logits > 1) {
@@ -51,6 +64,7 @@ int tw_pipeline_begin(struct compilation *c, const char *function,
     if (!c->options.target) {
         c->options.target = "host";
     }
+    rc = rc ? rc : read_cache_dtype(c, err);
     return rc ? rc : check_options(c, err);
 }
 
@@ -70,8 +84,8 @@ int tw_pipeline_frontend(struct compilation *c, const char *path, tw_error *err)
     c->strings.mem = &c->mem;
     uint32_t trained = c->model.h.n_ctx_train;
     c->n_ctx = c->options.n_ctx ? c->options.n_ctx : trained < DEFAULT_CTX ? trained : DEFAULT_CTX;
-    uint64_t position_bytes =
-                 (uint64_t)c->model.h.n_layers * c->model.h.n_kv_heads * c->model.h.head_dim * 8,
+    uint64_t position_bytes = (uint64_t)c->model.h.n_layers * c->model.h.n_kv_heads *
+                              c->model.h.head_dim * 2 * tw_dtype_block_bytes(c->graph.cache_dtype),
              state_bytes;
     if (!tw_mul_u64(position_bytes, (uint64_t)c->n_ctx + 2 * MAX_PREFILL_ROWS, &state_bytes) ||
         state_bytes >> 46) {
@@ -88,6 +102,7 @@ int tw_pipeline_frontend(struct compilation *c, const char *path, tw_error *err)
             "in DRAM only",
             c->target.name);
     }
+    c->graph.n_ctx = c->n_ctx;
     rc = tw_pipeline_check_memory(c, path, err);
     rc = rc ? rc : tw_arch_build(&c->model, &c->graph, err);
     if (rc == 0) {

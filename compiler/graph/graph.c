@@ -79,7 +79,7 @@ tw_gvalue_id tw_graph_constant(struct tw_graph *g, const char *name, const float
 
 tw_gvalue_id tw_graph_state(struct tw_graph *g, const char *name, uint32_t instances, uint32_t cols,
                             uint32_t head_dim, enum tw_packing packing) {
-    struct tw_gvalue *v = add_value(g, name, TW_GV_STATE, TW_DT_F32);
+    struct tw_gvalue *v = add_value(g, name, TW_GV_STATE, g->cache_dtype);
     v->cols = cols;
     v->instances = instances;
     v->head_dim = head_dim;

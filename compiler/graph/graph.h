@@ -91,6 +91,8 @@ struct tw_graph {
     TW_VEC(struct tw_gregion) regions;
     tw_gvalue_id ids, pos; /* inputs */
     tw_gvalue_id logits;
+    uint32_t n_ctx;            /* positions that may be fed; set before planning */
+    enum tw_dtype cache_dtype; /* F32 or F16: of the states that arch/ adds; set before */
 };
 
 /* Builders used by arch/; they append to the graph and return the new value's id. Names are not
@@ -105,7 +107,7 @@ tw_gvalue_id tw_graph_weight(struct tw_graph *g, const char *name, uint32_t inst
 /* `data` has cols floats; it is not copied and must outlive the graph. */
 tw_gvalue_id tw_graph_constant(struct tw_graph *g, const char *name, const float *data,
                                uint32_t cols);
-/* States are F32; `cols` is n_kv_heads * head_dim. */
+/* States are of the graph's cache_dtype; `cols` is n_kv_heads * head_dim. */
 tw_gvalue_id tw_graph_state(struct tw_graph *g, const char *name, uint32_t instances, uint32_t cols,
                             uint32_t head_dim, enum tw_packing packing);
 tw_gvalue_id tw_graph_input(struct tw_graph *g, const char *name, uint32_t token_rows);

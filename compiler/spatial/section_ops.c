@@ -360,7 +360,8 @@ static void group_heads(const struct site_call *x, uint32_t kv, uint32_t *first,
 static void attention_load(const struct site_call *x, uint32_t first_kv, uint32_t last_kv,
                            struct tw_count blocks) {
     uint32_t fifo = buffer(x, x->b->low->streams[x->site].cache),
-             bytes = TW_KV_BLOCK * x->op->head_dim * 4;
+             row = (uint32_t)tw_row_bytes(value(x, 1)->dtype, x->op->head_dim),
+             bytes = TW_KV_BLOCK * row;
     uint64_t page_bytes = (uint64_t)x->op->n_kv_heads * bytes; /* a block of all heads */
     uint64_t page = storage(x, x->b->low->streams[x->site].cache)->page_bytes;
     tw_builder_sem_wait(x->u, x->site, LOAD, x->load, x->b->cache_sem,
@@ -384,9 +385,10 @@ static void attention_math(const struct site_call *x, uint32_t first_kv, uint32_
     uint32_t fifo = buffer(x, x->b->low->streams[x->site].cache), state = buffer(x, x->c->scratch),
              hd = x->op->head_dim;
     uint64_t page = storage(x, x->b->low->streams[x->site].cache)->page_bytes;
-    uint32_t heads = x->c->cols / hd, first_head = x->c->first_col / hd;
-    tw_builder_attn_init(x->u, x->site, MATH, x->math, tw_in_buffer(state, at(0)), heads, hd,
-                         x->rows);
+    uint32_t heads = x->c->cols / hd, first_head = x->c->first_col / hd,
+             segments = tw_low_segments(x->b->graph);
+    tw_builder_attn_init(x->u, x->site, MATH, x->math, tw_in_buffer(state, at(0)), segments * heads,
+                         hd, x->rows);
     tw_builder_loop(x->u, x->site, MATH, x->math, TW_VAR_INNER, blocks, x->b->step_loop);
     for (uint32_t kv = first_kv; kv <= last_kv; kv++) {
         uint32_t first, n;
@@ -395,13 +397,14 @@ static void attention_math(const struct site_call *x, uint32_t first_kv, uint32_
         tw_builder_attn_step(
             x->u, x->site, MATH, x->math,
             tw_in_buffer(buffer(x, x->c->in[0]), at(tw_storage_col(q, first * hd))), q->stride,
-            tw_in_buffer(fifo, at(0)), tw_in_buffer(fifo, at(page)), tw_in_buffer(state, at(0)), n,
-            first - first_head, heads, hd, x->op->scale, at_inner(0, 1), positions(x), x->rows);
+            tw_in_buffer(fifo, at(0)), tw_in_buffer(fifo, at(page)), value(x, 1)->dtype,
+            tw_in_buffer(state, at(0)), n, first - first_head, heads, segments, 0, hd, x->op->scale,
+            at_inner(0, 1), positions(x), x->rows);
         tw_builder_pop(x->u, x->site, MATH, x->math, fifo, 2);
     }
     emit_end(x, MATH, x->math);
     reserve_output(x);
-    tw_builder_attn_done(x->u, x->site, MATH, x->math, tw_in_buffer(state, at(0)),
+    tw_builder_attn_done(x->u, x->site, MATH, x->math, tw_in_buffer(state, at(0)), segments,
                          columns(x, x->c->out), out->stride, heads, hd, x->rows);
 }
 
@@ -409,7 +412,7 @@ static void emit_attention(struct site_call *x) {
     uint32_t group = x->op->n_heads / x->op->n_kv_heads, hd = x->op->head_dim;
     uint32_t first_kv = x->c->first_col / hd / group,
              last_kv = ((x->c->first_col + x->c->cols) / hd - 1) / group;
-    uint32_t max_blocks = x->b->config->n_positions / TW_KV_BLOCK;
+    uint32_t max_blocks = (x->b->config->n_ctx + TW_KV_BLOCK - 1) / TW_KV_BLOCK;
     struct tw_count blocks =
         tw_count_of(tw_builder_trip(x->u, "blocks", "end", TW_KV_BLOCK, max_blocks), max_blocks);
     add_load_stage(x);

@@ -136,6 +136,19 @@ static int no_entry(const tw_decoder *decoder, const char *table, uint32_t index
                    index, n);
 }
 
+/* Returns the element type of the key caches, or NULL if there are none. */
+static const char *cache_dtype(const struct tw_bundle *b) {
+    for (uint32_t p = 0; p < b->n_programs; p++) {
+        for (uint32_t i = 0; i < b->programs[p].n_tensors; i++) {
+            const struct tw_tensor *t = &b->programs[p].tensors[i];
+            if (t->packing == TW_PACK_KEYS) {
+                return tw_dtype_name(t->dtype);
+            }
+        }
+    }
+    return NULL;
+}
+
 int tw_decoder_get_info(const tw_decoder *decoder, struct tw_decoder_info *info, tw_error *err) {
     int code = check_entry(__func__, decoder, info, err);
     if (code) {
@@ -162,6 +175,7 @@ int tw_decoder_get_info(const tw_decoder *decoder, struct tw_decoder_info *info,
                                 .path = b->path,
                                 .plan = b->plan,
                                 .origin = b->origin,
+                                .kv = cache_dtype(b),
                                 .bytes_per_token = bytes_per_token(b)};
     for (uint32_t s = 0; s < b->n_segments; s++) {
         switch (b->segments[s].kind) {

@@ -71,11 +71,12 @@ bool tw_bad_row(const struct tw_program *p, const struct tw_op *op, uint32_t n,
     if (!computed || op->code == TW_OP_ATTN_INIT || (o->kind != 'W' && o->kind != 'M')) {
         return false;
     }
+    bool state = op->code == TW_OP_ATTN_STEP || op->code == TW_OP_ATTN_MERGE;
     uint32_t dtype = p->buffers[o->id].dtype;
     uint64_t step = dtype == TW_DT_F32 ? 4 : dtype == TW_DT_Q8S ? sizeof(struct tw_q8s) : 0;
     for (uint64_t r = 0; step && r < extent.rows; r++) {
         for (uint64_t i = 0; i + step <= extent.row_bytes; i += step) {
-            if (is_bad(at + r * extent.stride + i, op->code == TW_OP_ATTN_STEP)) {
+            if (is_bad(at + r * extent.stride + i, state)) {
                 *row = r;
                 return true;
             }

@@ -216,21 +216,23 @@ static void fold(const struct tw_kargs *a) {
 
 static void attn_init(const struct tw_kargs *a) {
     const struct tw_args_attn_init v = tw_args_attn_init(a);
-    size_t floats = (size_t)v.head_dim + 2, n = (size_t)v.rows * v.heads;
     float *state = (float *)v.state;
-    memset(state, 0, n * floats * sizeof(float));
-    for (size_t i = 0; i < n; i++) {
-        state[i * floats] = -__builtin_inff();
+    for (size_t i = 0; i < (size_t)v.rows * v.heads; i++, state += (size_t)v.head_dim + 2) {
+        tw_attention_empty(state, v.head_dim);
     }
+}
+
+static float cached(const struct tw_attention *v, const void *cache, size_t at) {
+    return v->half ? tw_f16_to_f32(((const uint16_t *)cache)[at]) : ((const float *)cache)[at];
 }
 
 /* Computes s_j of the first `visible` positions. */
 static void scores(const struct tw_attention *v, const float *q, uint32_t visible, float *s) {
     for (uint32_t j = 0; j < visible; j++) {
-        const float *key = v->keys + (size_t)(j / 16) * v->head_dim * 16 + j % 16;
+        size_t key = (size_t)(j / 16) * v->head_dim * 16 + j % 16;
         float sum = 0.0f;
         for (uint32_t d = 0; d < v->head_dim; d++) {
-            sum = __builtin_fmaf(q[d], key[(size_t)d * 16], sum);
+            sum = __builtin_fmaf(q[d], cached(v, v->keys, key + (size_t)d * 16), sum);
         }
         s[j] = sum * v->scale;
     }
@@ -256,18 +258,32 @@ static float softmax(float *s, uint32_t visible, float *state) {
     return c;
 }
 
+/* Merges x into the state whose m and l are at ml. */
+static void merge(float *ml, float *o, const float *x, uint32_t head_dim) {
+    float factor, later;
+    enum tw_attn_merge how = tw_attn_merge(ml, x, &factor, &later);
+    for (uint32_t d = 0; d < head_dim && how != TW_MERGE_NOTHING; d++) {
+        o[d] = how == TW_MERGE_REPLACE ? x[2 + d] : __builtin_fmaf(x[2 + d], later, o[d] * factor);
+    }
+}
+
 static void attn_query(const struct tw_attention *v, uint32_t r, uint32_t h) {
     float p[TW_KV_BLOCK], *state = tw_attention_state(v, r, h), *o = state + 2;
     uint32_t visible = tw_attention_visible(v, r);
     if (visible == 0) {
         return;
     }
+    if (v->merges) {
+        float *before = state - tw_attention_segment(v);
+        merge(before, before + 2, state, v->head_dim);
+        tw_attention_empty(state, v->head_dim);
+    }
     scores(v, tw_attention_query(v, r, h), visible, p);
     float c = softmax(p, visible, state);
     for (uint32_t d = 0; d < v->head_dim; d++) {
         float sum = o[d] * c;
         for (uint32_t j = 0; j < visible; j++) {
-            sum = __builtin_fmaf(p[j], v->values[(size_t)j * v->head_dim + d], sum);
+            sum = __builtin_fmaf(p[j], cached(v, v->values, (size_t)j * v->head_dim + d), sum);
         }
         o[d] = sum;
     }
@@ -282,16 +298,39 @@ static void attn_step(const struct tw_kargs *a) {
     }
 }
 
+static void attn_merge(const struct tw_kargs *a) {
+    const struct tw_args_attn_merge v = tw_args_attn_merge(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        float *state = tw_row(v.state, v.state_stride, r);
+        for (uint32_t h = 0; h < v.heads; h++) {
+            merge(state, state + 2, x, v.head_dim);
+            state += (size_t)v.head_dim + 2;
+            x += (size_t)v.head_dim + 2;
+        }
+    }
+}
+
+/* Merges the states of a head's segments; o is summed in y. */
+static void done_query(const struct tw_args_attn_done *v, const float *state, float *y) {
+    float ml[2] = {state[0], state[1]};
+    memcpy(y, state + 2, v->head_dim * sizeof *y);
+    for (uint32_t s = 1; s < v->segments; s++) {
+        state += v->heads * ((size_t)v->head_dim + 2);
+        merge(ml, y, state, v->head_dim);
+    }
+    for (uint32_t d = 0; d < v->head_dim; d++) {
+        y[d] /= ml[1];
+    }
+}
+
 static void attn_done(const struct tw_kargs *a) {
     const struct tw_args_attn_done v = tw_args_attn_done(a);
-    uint32_t heads = v.heads, head_dim = v.head_dim;
+    size_t floats = (size_t)v.head_dim + 2;
     const float *state = (const float *)v.state;
-    for (uint32_t r = 0; r < v.rows; r++) {
-        float *y = tw_row(v.y, v.y_stride, r);
-        for (uint32_t h = 0; h < heads; h++, state += (size_t)head_dim + 2, y += head_dim) {
-            for (uint32_t d = 0; d < head_dim; d++) {
-                y[d] = state[2 + d] / state[1];
-            }
+    for (uint32_t r = 0; r < v.rows; r++, state += v.segments * v.heads * floats) {
+        for (uint32_t h = 0; h < v.heads; h++) {
+            done_query(&v, state + h * floats, tw_row(v.y, v.y_stride, r) + h * (size_t)v.head_dim);
         }
     }
 }
@@ -316,6 +355,7 @@ const struct tw_kernel_table tw_kernels_scalar = {
         [TW_OP_ATTN_INIT] = attn_init,
         [TW_OP_ATTN_STEP] = attn_step,
         [TW_OP_ATTN_DONE] = attn_done,
+        [TW_OP_ATTN_MERGE] = attn_merge,
         [TW_OP_ADD] = add,
         [TW_OP_TOPK] = topk,
         [TW_OP_SILU_MUL] = silu_mul,

@@ -39,6 +39,7 @@ struct tw_compile_options {
     /* 1: the bundle also has a program "score.N", which gives the logits of every token of a step
      * (tw_session_score); decoding is the same with and without it */
     uint32_t all_logits;
+    const char *kv; /* element type of the keys' and values' cache: "f32" or "f16"; NULL: "f32" */
 };
 
 struct tw_compile_report {

@@ -101,7 +101,8 @@ struct tw_extent_of {
     uint64_t rows, whole; /* whole: bytes of the region's tensor */
 };
 
-/* Return the bytes of a row of `cols` quantised elements, and of one row's attention state. */
+/* Return the bytes of a row of `cols` quantised elements, and of one row's attention state: `heads`
+ * of all its segments. */
 static inline uint64_t tw_q8s_bytes(uint64_t cols) {
     return cols / 32 * 40;
 }
@@ -205,20 +206,27 @@ static inline struct tw_extent tw_extent_attn_init(struct tw_numbers_attn_init v
 
 static inline struct tw_extent tw_extent_attn_step(struct tw_numbers_attn_step v,
                                                    struct tw_extent_of a) {
-    uint64_t bytes = tw_state_bytes(v.state_heads, v.head_dim);
+    uint64_t bytes = tw_state_bytes(v.segments * v.state_heads, v.head_dim);
     switch (a.region) {
     case TW_ATTN_STEP_REGION_q:
         return tw_extent_make(a.rows, v.heads * v.head_dim * 4, v.q_stride);
     case TW_ATTN_STEP_REGION_state:
         return tw_extent_make(a.rows, bytes, bytes);
     default: /* keys, values */
-        return tw_extent_make(1, TW_KV_BLOCK * v.head_dim * 4, 0);
+        return tw_extent_make(1, TW_KV_BLOCK * v.head_dim * tw_dtype_block_bytes((unsigned)v.dtype),
+                              0);
     }
+}
+
+static inline struct tw_extent tw_extent_attn_merge(struct tw_numbers_attn_merge v,
+                                                    struct tw_extent_of a) {
+    return tw_extent_make(a.rows, tw_state_bytes(v.heads, v.head_dim),
+                          a.region == TW_ATTN_MERGE_REGION_x ? v.x_stride : v.state_stride);
 }
 
 static inline struct tw_extent tw_extent_attn_done(struct tw_numbers_attn_done v,
                                                    struct tw_extent_of a) {
-    uint64_t bytes = tw_state_bytes(v.heads, v.head_dim);
+    uint64_t bytes = tw_state_bytes(v.segments * v.heads, v.head_dim);
     return a.region == TW_ATTN_DONE_REGION_state
                ? tw_extent_make(a.rows, bytes, bytes)
                : tw_extent_make(a.rows, v.heads * v.head_dim * 4, v.y_stride);

@@ -174,6 +174,9 @@ enum tw_packing {
 /* Positions in one key block of the online softmax. Blocks are cut by position, never by query or
  * chunk, so a token's logits do not depend on how it was fed. */
 #define TW_KV_BLOCK 64u
+/* Positions in one segment of keys, which has a softmax state of its own: a multiple of a block,
+ * and cut by position, too. */
+#define TW_KEY_SEGMENT 512u
 
 /* Elements of a segment: the unit in which sums are cut (tilewright/numerics.h), panels are packed
  * and windows of columns start. A whole number of blocks of every type that is packed. */

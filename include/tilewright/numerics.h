@@ -25,10 +25,15 @@
  *   squares     a segment: 16 lanes, lane l takes the elements l, l + 16, ... ascending,
  *               fmaf(x, x, lane), then tw_fold_add
  *   softmax     (denominator and maximum): 16 lanes as above, then tw_fold_add or tw_fold_max
- *   attention   one step of state (m, l, o) over a block of positions j: s_j = 0, for d ascending
- *               s_j = fmaf(q[d], k[j][d], s_j), then s_j * scale; m' = max(m, s_j);
- *               c = exp(m - m'); p_j = exp(s_j - m'); l = fmaf(l, c, sum of p_j);
- *               o[d] = o[d] * c, then for j ascending o[d] = fmaf(p_j, v[j][d], o[d])
+ *   attention   keys are cut by position into blocks of TW_KV_BLOCK and segments of
+ *               TW_KEY_SEGMENT; each segment has a state (m, l, o), empty at first: (-inf, 0, 0).
+ *               One step over a block of positions j, in ascending order of the blocks: s_j = 0,
+ *               for d ascending s_j = fmaf(q[d], k[j][d], s_j), then s_j * scale;
+ *               m' = max(m, s_j); c = exp(m - m'); p_j = exp(s_j - m');
+ *               l = fmaf(l, c, sum of p_j);
+ *               o[d] = o[d] * c, then for j ascending o[d] = fmaf(p_j, v[j][d], o[d]).
+ *               The segments' states merge into the first in ascending order (tw_attn_merge), and
+ *               the result is o / l. k and v of an f16 cache are converted, which is exact.
  */
 #ifndef TILEWRIGHT_NUMERICS_H
 #define TILEWRIGHT_NUMERICS_H
@@ -370,6 +375,44 @@ static inline float tw_rms_factor(float sum_of_squares, uint32_t cols, float eps
         return tw_bits_float(0x7FC00000u);
     }
     return 1.0f / __builtin_sqrtf(sum_of_squares / (float)cols + epsilon);
+}
+
+/* ---- attention ---- */
+
+/* How a state enters the one before it. */
+enum tw_attn_merge { TW_MERGE_NOTHING, TW_MERGE_REPLACE, TW_MERGE_ADD };
+
+/* Merges m and l of a state over some segments of keys, x, into those of the segments before them,
+ * ml, and returns what becomes of o[d]: nothing; o_x[d] in its place; or
+ * fmaf(o_x[d], later, o[d] * factor).
+ *   m' = max(m, m_x); factor = exp(m - m'), later = exp(m_x - m'); l = fmaf(l_x, later, l * factor)
+ * The factor of the larger maximum is exactly 1. A state that has seen no position (l = 0; a
+ * position leaves l >= 1) changes nothing, and is replaced by x. So to merge an empty state is the
+ * exact identity on both sides, and it does not matter which sites hold segments that a context
+ * does not reach yet.
+ *
+ * Bound, with u = 2^-24 and to first order, of o / l relative to sum(p_j |v_j|) / l, from the order
+ * alone (the s_j are given): an element passes at most 512 additions and 8 changes of the maximum
+ * in its segment, each a factor (an exponential, 1.44 u) and a rounding, and one merge for each of
+ * the S = ceil(N / 512) segments, a factor and two roundings: (512 + 8 * 2.44 + 3.44 S) u for o and
+ * less for l. One chain over all N positions: (N + 2.44 N / 64) u. At N = 4,096: 559 u against
+ * 4,252 u. */
+static inline enum tw_attn_merge tw_attn_merge(float *ml, const float *x, float *factor,
+                                               float *later) {
+    if (x[1] == 0.0f) {
+        return TW_MERGE_NOTHING;
+    }
+    if (ml[1] == 0.0f) {
+        ml[0] = x[0];
+        ml[1] = x[1];
+        return TW_MERGE_REPLACE;
+    }
+    float max = tw_max(ml[0], x[0]);
+    *factor = tw_exp(ml[0] - max);
+    *later = tw_exp(x[0] - max);
+    ml[0] = max;
+    ml[1] = __builtin_fmaf(x[1], *later, ml[1] * *factor);
+    return TW_MERGE_ADD;
 }
 
 /* ---- activation blocks ---- */

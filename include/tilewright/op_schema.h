@@ -71,9 +71,9 @@ extern "C" {
     (TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(F16) | TW_DTYPE_BIT(BF16) | TW_DTYPE_BIT(Q8_0) | \
      TW_DTYPE_BIT(Q4_0))
 
-/* X(NAME, dtypes): regions. WEIGHTS: the dtype that the op's WEIGHT_DTYPE names, or untyped pages.
- * F32_PAGE: f32, or untyped pages. IDS: row numbers, which the host gives: an Input. LIST: entries
- * of TOPK (struct tw_top), as untyped bytes. */
+/* X(NAME, dtypes): regions. WEIGHTS, CACHE: the dtype that the op's WEIGHT_DTYPE or CACHE_DTYPE
+ * names, or untyped pages. F32_PAGE: f32, or untyped pages. IDS: row numbers, which the host gives:
+ * an Input. LIST: entries of TOPK (struct tw_top), as untyped bytes. */
 #define TW_REGION_DEMANDS(X)                             \
     X(ANY, ~0u)                                          \
     X(F32, TW_DTYPE_BIT(F32))                            \
@@ -82,6 +82,7 @@ extern "C" {
     X(F32_OR_Q8S, TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(Q8S)) \
     X(WEIGHTS, TW_DTYPE_BIT(U8))                         \
     X(LIST, TW_DTYPE_BIT(U8))                            \
+    X(CACHE, TW_DTYPE_BIT(U8))                           \
     X(IDS, TW_DTYPE_BIT(I32))
 
 /* X(NAME, min, max, multiple of, what it is called): numbers. WEIGHT_DTYPE: one of
@@ -98,9 +99,11 @@ extern "C" {
     X(CACHE_DTYPE, 0u, 1u, 1u, "cache dtype (f32 or f16)")           \
     X(HEADS, 1u, 1u << 16, 1u, "heads")                              \
     X(FIRST_HEAD, 0u, (1u << 16) - 1u, 1u, "heads")                  \
-    X(HEAD_DIM, 2u, 256u, 2u, "head_dim (even, 2..256)")             \
-    X(ROTATED, 2u, 256u, 2u, "rotated dims (even, 2..256)")          \
+    X(HEAD_DIM, 2u, 512u, 2u, "head_dim (even, 2..512)")             \
+    X(ROTATED, 2u, 512u, 2u, "rotated dims (even, 2..512)")          \
     X(TOPS, 1u, TW_MAX_TOPS, 1u, "entries of a list (1..1024)")      \
+    X(SEGMENTS, 1u, 1u << 12, 1u, "segments")                        \
+    X(FIRST_SEGMENT, 0u, (1u << 22) - 1u, 1u, "segments")            \
     X(FLAG, 0u, 1u, 1u, "mode (0 or 1)")
 
 enum tw_demand {
@@ -118,15 +121,20 @@ enum tw_demand {
             TW_DEMAND_COUNT
 };
 
-/* Returns true if a region of that dtype meets the demand; `weights` is the op's WEIGHT_DTYPE, if
- * it has one. True for demands on other than regions. */
-static inline bool tw_demand_dtype(uint32_t demand, uint32_t dtype, uint32_t weights) {
+/* Returns true for numbers that name the dtype of the op's WEIGHTS or CACHE regions. */
+static inline bool tw_demand_names_dtype(uint32_t demand) {
+    return demand == TW_DEMAND_WEIGHT_DTYPE || demand == TW_DEMAND_CACHE_DTYPE;
+}
+
+/* Returns true if a region of that dtype meets the demand; `named` is the op's WEIGHT_DTYPE or
+ * CACHE_DTYPE, if it has one. True for demands on other than regions. */
+static inline bool tw_demand_dtype(uint32_t demand, uint32_t dtype, uint32_t named) {
     switch (demand) {
-#define TW_X(name, dtypes)                                        \
-    case TW_DEMAND_##name: {                                      \
-        uint32_t set = dtypes;                                    \
-        return (dtype < 32 && (set >> dtype & 1u) != 0) ||        \
-               (demand == TW_DEMAND_WEIGHTS && dtype == weights); \
+#define TW_X(name, dtypes)                                                           \
+    case TW_DEMAND_##name: {                                                         \
+        uint32_t set = dtypes;                                                       \
+        bool page = demand == TW_DEMAND_WEIGHTS || demand == TW_DEMAND_CACHE;        \
+        return (dtype < 32 && (set >> dtype & 1u) != 0) || (page && dtype == named); \
     }
         TW_REGION_DEMANDS(TW_X)
 #undef TW_X

@@ -228,6 +228,7 @@ struct tw_decoder_info {
     const char *path, *plan, *origin;
     /* token ids that end generation: end of sequence, of a turn, of a message */
     uint32_t n_ends, end[TW_ENDS_MAX];
+    const char *kv; /* element type of the key and value caches: "f32", "f16"; NULL: no caches */
 };
 /* Describes the bundle. */
 int tw_decoder_get_info(const tw_decoder *decoder, struct tw_decoder_info *info, tw_error *err);

@@ -142,7 +142,7 @@ static int parse_operand(struct tw_parser *p, struct tw_operand *o,
     size_t n = strlen(info->text);
     char mark[32];
     int rc = tw_parse_gap(p);
-    if (rc == 0 && info->demand == TW_DEMAND_WEIGHT_DTYPE && dtype_name(p, &o->id)) {
+    if (rc == 0 && tw_demand_names_dtype(info->demand) && dtype_name(p, &o->id)) {
         return 0; /* a type by name has no text in front */
     }
     if (rc == 0 && n > 0) {

@@ -58,7 +58,7 @@ static void print_float(struct tw_printer *p, uint32_t bits) {
 
 static void print_operand(struct tw_printer *p, const struct tw_operand *o,
                           const struct tw_operand_info *info) {
-    if (info->demand == TW_DEMAND_WEIGHT_DTYPE &&
+    if (tw_demand_names_dtype(info->demand) &&
         o->id < TW_DT_COUNT) { /* a type by name has no text in front */
         tw_print_text(p, " %s", tw_dtype_name(o->id));
         return;

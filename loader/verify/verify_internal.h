@@ -22,6 +22,8 @@
 #define TW_VF_MAX_WORDS_OF_SEMAPHORES (1u << 24)
 #define TW_VF_MAX_SRAM ((uint64_t)1 << 40) /* bytes of a memory class */
 #define TW_VF_MAX_REGIONS 5u
+/* Heads of all segments of an attention state, so that ATTN_INIT can make it. */
+#define TW_VF_MAX_STATE_HEADS (1u << 16)
 
 /* The current place: an op of a stream, or (object != NULL) a record of a table. */
 struct tw_vf_place {

@@ -171,10 +171,10 @@ static int check_immediates(struct tw_verifier *v, const struct tw_vf_data *d) {
     return 0;
 }
 
-/* Returns the dtype of the op's weights, or 0 if it has none. */
-static uint32_t weight_dtype(const struct tw_vf_data *d) {
+/* Returns the dtype of the op's weights or cache, or 0 if it has none. */
+static uint32_t named_dtype(const struct tw_vf_data *d) {
     for (uint32_t i = 0; i < d->n_imm; i++) {
-        if (d->imm_demand[i] == TW_DEMAND_WEIGHT_DTYPE) {
+        if (tw_demand_names_dtype(d->imm_demand[i])) {
             return d->imm[i];
         }
     }
@@ -188,7 +188,7 @@ static unsigned dtype_of(const struct tw_vf_data *d, uint32_t n) {
 static int check_regions(struct tw_verifier *v, const struct tw_vf_data *d) {
     for (uint32_t i = 0; i < d->n_regions; i++) {
         unsigned dtype = dtype_of(d, i);
-        if (!tw_demand_dtype(d->region_demand[i], dtype, weight_dtype(d))) {
+        if (!tw_demand_dtype(d->region_demand[i], dtype, named_dtype(d))) {
             return tw_vf_fail(v, TW_RULE_operand_types, "%s is in a %s %s",
                               tw_vf_region_name(v->op.code, i), tw_dtype_name(dtype),
                               d->buffer[i] ? "buffer" : "tensor");
@@ -279,6 +279,32 @@ static int check_cache_write(struct tw_verifier *v, const struct tw_vf_data *d) 
     return 0;
 }
 
+/* Checks a state of that many segments of that many heads. */
+static int check_segments(struct tw_verifier *v, uint32_t segments, uint32_t heads) {
+    return (uint64_t)segments * heads <= TW_VF_MAX_STATE_HEADS
+               ? 0
+               : tw_vf_fail(v, TW_RULE_operand_types,
+                            "a state of %u segments of %u heads, more than %u in all", segments,
+                            heads, TW_VF_MAX_STATE_HEADS);
+}
+
+/* Checks that a block's segment is one of the state's, or one that a state of two makes room for:
+ * with more, the last but one would not be the sum of all before it, and with one there is none. */
+static int check_segment_range(struct tw_verifier *v, uint64_t lo, uint64_t hi) {
+    const struct tw_operand *o = v->op.operand;
+    uint32_t segments = o[TW_ATTN_STEP_segments].id, first = o[TW_ATTN_STEP_segment].id;
+    uint64_t blocks = TW_KEY_SEGMENT / TW_KV_BLOCK;
+    if (lo / blocks < first || (segments != 2 && hi / blocks - first >= segments)) {
+        return tw_vf_fail(v, TW_RULE_operand_types,
+                          "key blocks %llu to %llu, segments %llu to %llu, in a state of %u "
+                          "segments from %u on",
+                          (unsigned long long)lo, (unsigned long long)hi,
+                          (unsigned long long)(lo / blocks), (unsigned long long)(hi / blocks),
+                          segments, first);
+    }
+    return 0;
+}
+
 static int check_attention(struct tw_verifier *v) {
     const struct tw_operand *o = v->op.operand;
     uint32_t first = o[TW_ATTN_STEP_first].id, heads = o[TW_ATTN_STEP_heads].id,
@@ -293,7 +319,8 @@ static int check_attention(struct tw_verifier *v) {
         v->key_blocks = hi < UINT64_MAX ? hi + 1 : hi;
         v->key_place = v->place;
     }
-    return 0;
+    int rc = check_segments(v, o[TW_ATTN_STEP_segments].id, state_heads);
+    return rc ? rc : check_segment_range(v, lo, hi);
 }
 
 /* Bytes are moved unchanged, so both ends must have one dtype, or one end is untyped. */
@@ -379,6 +406,9 @@ static int check_special(struct tw_verifier *v, const struct tw_vf_data *d) {
         return check_rope(v);
     case TW_OP_ATTN_STEP:
         return check_attention(v);
+    case TW_OP_ATTN_DONE:
+        return check_segments(v, v->op.operand[TW_ATTN_DONE_segments].id,
+                              v->op.operand[TW_ATTN_DONE_heads].id);
     default:
         return 0;
     }

@@ -317,14 +317,18 @@ static void in_tensor(struct second *c, struct engine *e, const struct tw_op *op
     NEED(25, x->write || ready, "reads a tensor without initial value");
 }
 
-/* A block of an attention is inside the longest cache. */
-static void check_block(struct second *c, const struct engine *e, const struct tw_affine *block) {
-    int64_t lo, hi, most = 0;
+/* A block of an attention is inside the longest cache, and in a segment of the state, or a later one
+ * for which a state of two makes room. */
+static void check_block(struct second *c, const struct engine *e, const struct tw_op *op) {
+    const struct tw_affine *block = &op->operand[TW_ATTN_STEP_block].offset;
+    int64_t lo, hi, most = 0, first = op->operand[TW_ATTN_STEP_segment].id;
+    uint32_t segments = op->operand[TW_ATTN_STEP_segments].id;
     for (uint32_t i = 0; i < c->p->n_tensors; i++) {
         const struct tw_tensor *t = &c->p->tensors[i];
         most = t->packing == TW_PACK_KEYS && t->rows > most ? t->rows : most;
     }
     NEED(8, extremes(e, block, &lo, &hi) && hi < most / TW_KV_BLOCK, "a block outside the caches");
+    NEED(10, lo / 8 >= first && (segments == 2 || hi / 8 < first + segments), "segments");
 }
 
 /* What an op writes overlaps nothing else, or is exactly what it reads. */
@@ -384,7 +388,7 @@ void second_data_op(struct second *c, struct engine *e, const struct tw_op *op) 
         }
     }
     if (op->code == TW_OP_ATTN_STEP) {
-        check_block(c, e, &op->operand[TW_ATTN_STEP_block].offset);
+        check_block(c, e, op);
     }
     for (uint32_t i = 0; i < n && !(count && rows == 0); i++) {
         for (uint32_t k = 0; k < n && region[i].write; k++) {

@@ -87,7 +87,9 @@ static void check_operand(struct second *c, struct walk *w, const struct tw_op *
     uint64_t bits;
     if (tw_letter_in("RWM", o->kind)) {
         check_buffer(c, w, o, demand,
-                     op->code == TW_OP_MATMUL ? op->operand[TW_MATMUL_dtype].id : 0);
+                     op->code == TW_OP_MATMUL      ? op->operand[TW_MATMUL_dtype].id
+                     : op->code == TW_OP_ATTN_STEP ? op->operand[TW_ATTN_STEP_dtype].id
+                                                   : 0);
     } else if (tw_letter_in("TU", o->kind)) {
         check_tensor(c, w, o, demand);
     } else if (o->kind == 'X') {
@@ -153,6 +155,9 @@ static void check_data(struct second *c, const struct tw_op *op) {
     } else if (op->code == TW_OP_ATTN_STEP) {
         struct tw_numbers_attn_step v = tw_numbers_attn_step(op);
         NEED(10, v.first + v.heads <= v.state_heads, "heads outside the state");
+        NEED(10, v.segments * v.state_heads <= 65536, "heads of all segments");
+    } else if (op->code == TW_OP_ATTN_DONE) {
+        NEED(10, o[TW_ATTN_DONE_segments].id * (uint64_t)o[TW_ATTN_DONE_heads].id <= 65536, "");
     } else if (op->code == TW_OP_MCAST) {
         const struct tw_buffer *y = &c->p->buffers[o[TW_MCAST_destination].id];
         const struct tw_group *g = &c->p->groups[o[TW_MCAST_group].id];

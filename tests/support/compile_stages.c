@@ -18,6 +18,7 @@ int pipeline_init(struct pipeline *p, const struct tw_model *model, const char *
     p->graph.mem = p->strings.mem = &p->mem;
     int rc = tw_target_open(target, host_sites, &p->target, err);
     rc = rc ? rc : tw_cmem_init(&p->mem, err);
+    p->graph.n_ctx = n_ctx;
     return rc ? rc : tw_arch_build(model, &p->graph, err);
 }
 

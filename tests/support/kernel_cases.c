@@ -296,72 +296,131 @@ static void rope_tables_and_rotations(kernel_check *check) {
 
 struct attention_case {
     uint32_t heads, first, state_heads, head_dim, block, pos, rows;
-    bool wild;
+    bool wild, half;
+    uint32_t segments, segment; /* 0 segments: one, that of the block */
 };
+
+static void set_stale(void *cache, size_t at, bool half) {
+    static const float nan = NAN;
+    static const uint16_t half_nan = 0x7E00;
+    memcpy((char *)cache + at * (half ? 2 : 4), half ? (const void *)&half_nan : &nan,
+           half ? 2 : 4);
+}
 
 /* Keys and values of positions that the last row does not attend to are NaN: stale memory must have
  * no effect. */
-static void stale(float *keys, float *values, const struct attention_case *c) {
+static void stale(void *keys, void *values, const struct attention_case *c) {
     int64_t seen = (int64_t)c->pos + c->rows - (int64_t)c->block * 64;
     for (int64_t j = seen < 0 ? 0 : seen; j < 64; j++) {
         for (uint32_t d = 0; d < c->head_dim; d++) {
-            keys[((size_t)(j / 16) * c->head_dim + d) * 16 + (size_t)(j % 16)] = NAN;
-            values[(size_t)j * c->head_dim + d] = NAN;
+            set_stale(keys, ((size_t)(j / 16) * c->head_dim + d) * 16 + (size_t)(j % 16), c->half);
+            set_stale(values, (size_t)j * c->head_dim + d, c->half);
         }
     }
 }
 
-static void check_attention(kernel_check *check, struct fixture_random *r,
-                            const struct attention_case *c) {
-    uint32_t q_floats = c->heads * c->head_dim + 3;
-    size_t state_floats = (size_t)c->rows * c->state_heads * (c->head_dim + 2),
-           kv = (size_t)64 * c->head_dim;
-    float *q = fixture_floats(r, (size_t)c->rows * q_floats), *keys = fixture_floats(r, kv);
-    for (size_t i = 0; c->wild && i < kv; i += 1 + fixture_below(r, 200)) {
-        keys[i] = fixture_below(r, 2) ? NAN : INFINITY; /* some positions that are seen */
+/* Returns a cache of n elements; `keys` of a wild case are mostly ordinary, so that some positions
+ * that are seen are not. */
+static void *random_cache(struct fixture_random *r, const struct attention_case *c, size_t n,
+                          bool keys) {
+    if (c->wild && !keys) {
+        return c->half ? (void *)fixture_bytes(r, n * 2) : wild_floats(r, n);
     }
-    float *values = c->wild ? wild_floats(r, kv) : fixture_floats(r, kv),
-          *s = fixture_floats(r, state_floats);
-    stale(keys, values, c);
-    struct tw_kargs init = {.p = {s}, .i = {c->state_heads, c->head_dim}, .rows = c->rows};
+    float *floats = fixture_floats(r, n);
+    for (size_t i = 0; c->wild && i < n; i += 1 + fixture_below(r, 200)) {
+        floats[i] = fixture_below(r, 2) ? NAN : INFINITY;
+    }
+    if (!c->half) {
+        return floats;
+    }
+    uint16_t *halves = fixture_alloc(n * 2);
+    for (size_t i = 0; i < n; i++) {
+        halves[i] = tw_f32_to_f16(floats[i]);
+    }
+    free(floats);
+    return halves;
+}
+
+/* Returns n states, some of them empty. l is at least 1, as it is after any position. */
+static float *random_states(struct fixture_random *r, size_t n, uint32_t head_dim, bool wild) {
+    float *s = wild ? wild_floats(r, n * (head_dim + 2)) : fixture_floats(r, n * (head_dim + 2));
+    for (size_t i = 0; i < n; i++) {
+        float *state = s + i * (head_dim + 2);
+        state[0] = wild ? state[0] : 30 * state[0];
+        state[1] = wild ? state[1] : 1 + state[1] * state[1];
+        if (fixture_below(r, 4) == 0) {
+            memset(state, 0, (head_dim + 2) * sizeof *state);
+            state[0] = -INFINITY;
+        }
+    }
+    return s;
+}
+
+static void check_done(kernel_check *check, struct fixture_random *r,
+                       const struct attention_case *c, float *s) {
+    uint32_t y_floats = c->state_heads * c->head_dim + 1;
+    float *y = fixture_floats(r, (size_t)c->rows * y_floats);
+    struct tw_kargs done = {.p = {s, y},
+                            .i = {c->segments, y_floats * 4, c->state_heads, c->head_dim},
+                            .rows = c->rows};
+    check(TW_OP_ATTN_DONE, &done, 1, (size_t)c->rows * y_floats * 4, FIXTURE_FLOATS, "attn_done");
+    free(y);
+}
+
+static void check_attention(kernel_check *check, struct fixture_random *r,
+                            const struct attention_case *of) {
+    struct attention_case c = *of;
+    if (c.segments == 0) {
+        c.segments = 1;
+        c.segment = c.block / 8;
+    }
+    uint32_t q_floats = c.heads * c.head_dim + 3;
+    size_t states = (size_t)c.rows * c.segments * c.state_heads,
+           state_floats = states * (c.head_dim + 2), kv = (size_t)64 * c.head_dim;
+    float *q = fixture_floats(r, (size_t)c.rows * q_floats),
+          *s = random_states(r, states, c.head_dim, c.wild);
+    void *keys = random_cache(r, &c, kv, true), *values = random_cache(r, &c, kv, false);
+    stale(keys, values, &c);
+    struct tw_kargs init = {
+        .p = {s}, .i = {c.segments * c.state_heads, c.head_dim}, .rows = c.rows};
     if (fixture_below(r, 2)) {
         check(TW_OP_ATTN_INIT, &init, 0, state_floats * 4, FIXTURE_EXACT, "attn_init");
     }
-    struct tw_kargs a = {
-        .p = {q, keys, values, s}, .block = c->block, .pos = c->pos, .rows = c->rows};
-    uint32_t imms[] = {q_floats * 4, c->heads, c->first, c->state_heads, c->head_dim};
+    struct tw_kargs a = {.p = {q, keys, values, s}, .block = c.block, .pos = c.pos, .rows = c.rows};
+    uint32_t imms[] = {q_floats * 4,  c.half ? TW_DT_F16 : TW_DT_F32,
+                       c.heads,       c.first,
+                       c.state_heads, c.segments,
+                       c.segment,     c.head_dim};
     memcpy(a.i, imms, sizeof imms);
-    a.f = c->wild ? 30.0f : 0.25f;
-    char what[140];
-    snprintf(what, sizeof what, "attn_step heads %u of %u, dim %u, block %u, pos %u, rows %u",
-             c->heads, c->state_heads, c->head_dim, c->block, c->pos, c->rows);
+    a.f = c.wild ? 30.0f : 0.25f;
+    char what[180];
+    snprintf(what, sizeof what,
+             "attn_step %s heads %u of %u, dim %u, block %u, pos %u, rows %u, segments %u from %u",
+             c.half ? "f16" : "f32", c.heads, c.state_heads, c.head_dim, c.block, c.pos, c.rows,
+             c.segments, c.segment);
     check(TW_OP_ATTN_STEP, &a, 3, state_floats * 4, FIXTURE_FLOATS, what);
-    uint32_t y_floats = c->state_heads * c->head_dim + 1;
-    float *y = fixture_floats(r, (size_t)c->rows * y_floats);
-    struct tw_kargs done = {
-        .p = {s, y}, .i = {y_floats * 4, c->state_heads, c->head_dim}, .rows = c->rows};
-    check(TW_OP_ATTN_DONE, &done, 1, (size_t)c->rows * y_floats * 4, FIXTURE_FLOATS, "attn_done");
-    free(y);
-    free(s);
+    check_done(check, r, &c, s);
     free(values);
     free(keys);
+    free(s);
     free(q);
 }
 
 static void attention_at_every_edge_of_a_block(kernel_check *check) {
     struct fixture_random r = {SEED + 10};
-    static const uint32_t dims[] = {8, 48, 64, 16, 20, 1, 33, 128, 80};
+    static const uint32_t dims[] = {8, 48, 64, 16, 20, 1, 33, 128, 80, 320, 512};
     static const uint32_t edges[] = {0,  1,  14, 15, 16,  17,  31,  32,  47,  48,
                                      62, 63, 64, 65, 100, 127, 128, 129, 191, 192};
     for (uint32_t n = 0; n < 4 * (sizeof edges / sizeof *edges); n++) {
         uint32_t first = fixture_below(&r, 3);
         struct attention_case c = {
-            .heads = 1 + fixture_below(&r, 5), .first = first, .head_dim = dims[n % 9]};
+            .heads = 1 + fixture_below(&r, 5), .first = first, .head_dim = dims[n % 11]};
         c.state_heads = first + c.heads + fixture_below(&r, 2);
         c.block = fixture_below(&r, 3);
         c.pos = edges[n % (sizeof edges / sizeof *edges)];
         c.rows = n % 4 ? 1 + fixture_below(&r, 9) : 1;
         c.wild = n % 5 == 4;
+        c.half = n % 2;
         check_attention(check, &r, &c);
     }
 }
@@ -369,8 +428,53 @@ static void attention_at_every_edge_of_a_block(kernel_check *check) {
 static void attention_of_a_long_chunk(kernel_check *check) {
     struct fixture_random r = {SEED + 11};
     for (uint32_t block = 0; block < 3; block++) {
-        struct attention_case c = {2, 0, 2, 24, block, 7, 130, false};
+        struct attention_case c = {2, 0, 2, 24, block, 7, 130, false, block == 1, 0, 0};
         check_attention(check, &r, &c);
+    }
+}
+
+/* Blocks 6 to 26, that is the segments 0 to 3, by chunks that begin before the block, in it and in
+ * front of it: in states of that segment alone, of two, of three from the block's on, and of
+ * four. */
+static void attention_at_every_edge_of_a_segment(kernel_check *check) {
+    struct fixture_random r = {SEED + 14};
+    static const uint32_t dims[] = {8, 48, 20, 33, 64};
+    for (uint32_t block = 6; block < 27; block++) {
+        for (uint32_t segments = 1; segments < 5; segments++) {
+            struct attention_case c = {.heads = 1 + fixture_below(&r, 4),
+                                       .head_dim = dims[fixture_below(&r, 5)]};
+            c.first = fixture_below(&r, 3);
+            c.state_heads = c.first + c.heads + fixture_below(&r, 2);
+            c.block = block;
+            c.pos = block * 64 - 9 + fixture_below(&r, 80);
+            c.rows = 1 + fixture_below(&r, 20);
+            c.half = fixture_below(&r, 2);
+            c.wild = fixture_below(&r, 6) == 0;
+            c.segments = segments;
+            c.segment = segments == 1 || segments == 3 ? block / 8 : 0;
+            check_attention(check, &r, &c);
+        }
+    }
+}
+
+static void attention_states_merge(kernel_check *check) {
+    struct fixture_random r = {SEED + 15};
+    static const uint32_t dims[] = {8, 48, 2, 33, 64, 512};
+    for (uint32_t n = 0; n < 60; n++) {
+        uint32_t heads = 1 + fixture_below(&r, 4), dim = dims[n % 6],
+                 rows = 1 + fixture_below(&r, 4), floats = heads * (dim + 2),
+                 more = heads + fixture_below(&r, 3);
+        float *x = random_states(&r, (size_t)rows * heads, dim, n % 7 == 6),
+              *s = random_states(&r, (size_t)rows * more, dim, n % 5 == 4);
+        struct tw_kargs a = {
+            .p = {x, s}, .i = {floats * 4, more * (dim + 2) * 4, heads, dim}, .rows = rows};
+        check(TW_OP_ATTN_MERGE, &a, 1, (size_t)rows * more * (dim + 2) * 4, FIXTURE_FLOATS,
+              "attn_merge");
+        struct attention_case c = {.state_heads = more, .head_dim = dim, .rows = rows};
+        c.segments = 1;
+        check_done(check, &r, &c, s);
+        free(s);
+        free(x);
     }
 }
 
@@ -496,6 +600,8 @@ const struct kernel_case kernel_cases[KERNEL_CASES] = {
     CASE(rope_tables_and_rotations),
     CASE(attention_at_every_edge_of_a_block),
     CASE(attention_of_a_long_chunk),
+    CASE(attention_at_every_edge_of_a_segment),
+    CASE(attention_states_merge),
     CASE(gather_of_any_bits),
     CASE(moves_between_rows_and_caches),
     CASE(lists_of_the_largest),

@@ -54,7 +54,8 @@
     X(CLASS, "memory classes", classes)         \
     X(PAGES, "page tables", pages)              \
     X(SENDS, "sends and copies", sends)         \
-    X(SUM, "windows and parts of sums", sums)
+    X(SUM, "windows and parts of sums", sums)   \
+    X(KEYS, "segments of keys", keys)
 
 enum order_op_class {
 #define TW_X(id, name) ORDER_##id,

@@ -40,7 +40,7 @@ static void tables(struct pb *b) {
     pb_buffers(b, "xq", TW_BUF_SCRATCH, TW_DT_Q8S, 1, 160);
     pb_buffers(b, "q", TW_BUF_SCRATCH, TW_DT_F32, 1, 256);
     pb_buffers(b, "cs", TW_BUF_SCRATCH, TW_DT_F32, 1, 256);
-    pb_buffers(b, "st", TW_BUF_SCRATCH, TW_DT_F32, 1, 288);
+    pb_buffers(b, "st", TW_BUF_SCRATCH, TW_DT_F32, 1, 576);
     pb_buffers(b, "y", TW_BUF_SCRATCH, TW_DT_F32, 1, 256);
     pb_buffers(b, "h", TW_BUF_SCRATCH, TW_DT_F32, 1, 256);
     pb_fifos(b, "of", TW_ENGINE_MATH, TW_ENGINE_STORE, TW_DT_F32, 2, 256);
@@ -149,17 +149,21 @@ static void load(struct pb *b) {
 
 static void attention(struct pb *b) {
     PB_OP(b, ATTN_INIT, pb_on(buf(b, SMALL_ST), 0), pb_id(1), pb_id(16), ROWS);
+    PB_OP(b, ATTN_INIT, pb_on(buf(b, SMALL_ST), 288), pb_id(1), pb_id(16), ROWS);
     PB_OP(b, LOOP, pb_id(3), pb_rows(SMALL_BLOCKS, 2), pb_id(7));
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_KF)), pb_id(1));
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_VF)), pb_id(1));
     PB_OP(b, ATTN_STEP, pb_on(buf(b, SMALL_Q), 0), pb_id(64), pb_on(buf(b, SMALL_KF), 0),
-          pb_on(buf(b, SMALL_VF), 0), pb_on(buf(b, SMALL_ST), 0), pb_id(1), pb_id(0), pb_id(1),
-          pb_id(16), pb_float(0.25f), pb_num(pb_v(0, 3, 1)), POS, ROWS);
+          pb_on(buf(b, SMALL_VF), 0), pb_id(TW_DT_F32), pb_on(buf(b, SMALL_ST), 0), pb_id(1),
+          pb_id(0), pb_id(1), pb_id(1), pb_id(0), pb_id(16), pb_float(0.25f), pb_num(pb_v(0, 3, 1)),
+          POS, ROWS);
     PB_OP(b, POP, pb_id(buf(b, SMALL_KF)), pb_id(1));
     PB_OP(b, POP, pb_id(buf(b, SMALL_VF)), pb_id(1));
     pb_end(b);
-    PB_OP(b, ATTN_DONE, pb_on(buf(b, SMALL_ST), 0), pb_on(buf(b, SMALL_Y), 0), pb_id(64), pb_id(1),
-          pb_id(16), ROWS);
+    PB_OP(b, ATTN_MERGE, pb_on(buf(b, SMALL_ST), 0), pb_id(72), pb_on(buf(b, SMALL_ST), 288),
+          pb_id(72), pb_id(1), pb_id(16), ROWS);
+    PB_OP(b, ATTN_DONE, pb_on(buf(b, SMALL_ST), 288), pb_id(1), pb_on(buf(b, SMALL_Y), 0),
+          pb_id(64), pb_id(1), pb_id(16), ROWS);
 }
 
 /* The norm of the second half of each row, by itself; and the sum of both halves. */

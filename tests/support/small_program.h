@@ -39,7 +39,7 @@ enum {
     SMALL_XQ, /* scratch q8s[4, 32] */
     SMALL_Q,  /* scratch f32[4, 16] */
     SMALL_CS, /* scratch f32[4, 16] */
-    SMALL_ST, /* scratch: state of one head for 4 rows */
+    SMALL_ST, /* scratch: state of one head for 4 rows, and one that it is merged into */
     SMALL_Y,  /* scratch f32[4, 16] */
     SMALL_H,  /* scratch f32[4, 16] */
     SMALL_OF, /* f32[4, 16], math -> store */

@@ -183,13 +183,14 @@ static inline void td_attention(const struct td *d, const struct td_site *b) {
     mb_op(m, s, M, WAIT, F_(b->kf), I_(1));
     mb_op(m, s, M, WAIT, F_(b->vf), I_(1));
     mb_op(m, s, M, ATTN_STEP, R_(b->q, mb_at(0)), I_(64), R_(b->kf, mb_at(0)), R_(b->vf, mb_at(0)),
-          M_(b->state, mb_at(0)), I_(1), I_(0), I_(1), I_(TD_HEAD), E_(0.25f),
-          A_(tw_affine_plus(mb_at(0), TD_BLOCK, 1)), X_(d->pos, TD_CTX), X_(d->rows, TD_ROWS));
+          I_(TW_DT_F32), M_(b->state, mb_at(0)), I_(1), I_(0), I_(1), I_(1), I_(0), I_(TD_HEAD),
+          E_(0.25f), A_(tw_affine_plus(mb_at(0), TD_BLOCK, 1)), X_(d->pos, TD_CTX),
+          X_(d->rows, TD_ROWS));
     mb_op(m, s, M, POP, F_(b->kf), I_(1));
     mb_op(m, s, M, POP, F_(b->vf), I_(1));
     mb_end(m, s, TW_ENGINE_MATH);
     mb_op(m, s, M, RESERVE, F_(b->head), I_(1));
-    mb_op(m, s, M, ATTN_DONE, R_(b->state, mb_at(0)), W_(b->head, mb_at(0)), I_(64), I_(1),
+    mb_op(m, s, M, ATTN_DONE, R_(b->state, mb_at(0)), I_(1), W_(b->head, mb_at(0)), I_(64), I_(1),
           I_(TD_HEAD), X_(d->rows, TD_ROWS));
     mb_op(m, s, M, PUSH, F_(b->head), I_(1));
 }

@@ -254,14 +254,14 @@ static void check_attention(uint32_t pos, float scale) {
     for (uint32_t b = 0; b <= (pos + ROWS - 1) / 64; b++) {
         size_t at = (size_t)b * 64 * DIM;
         struct tw_kargs a = {.p = {q, keys + at, values + at, s},
-                             .i = {HEADS * DIM * 4, HEADS, 0, HEADS, DIM}};
+                             .i = {HEADS * DIM * 4, TW_DT_F32, HEADS, 0, HEADS, 1, 0, DIM}};
         a.f = scale;
         a.block = b;
         a.pos = pos;
         a.rows = ROWS;
         fixture_scalar(TW_OP_ATTN_STEP, &a);
     }
-    struct tw_kargs done = {.p = {s, y}, .i = {HEADS * DIM * 4, HEADS, DIM}, .rows = ROWS};
+    struct tw_kargs done = {.p = {s, y}, .i = {1, HEADS * DIM * 4, HEADS, DIM}, .rows = ROWS};
     fixture_scalar(TW_OP_ATTN_DONE, &done);
     for (uint32_t n = 0; n < ROWS * HEADS; n++) {
         double o[DIM];
@@ -284,6 +284,103 @@ static void attention_is_softmax_over_the_visible_positions(void **state) {
     }
 }
 
+/* ---- the order of a long sum ---- */
+
+enum { LONG = 4096, LONG_DIM = 16 };
+
+/* Scores that are exact: q is (1, 0, ...), so that s_j = k[j][0]. They rise, fall or are all equal,
+ * so that the maximum moves in every block, in the first only, or never. */
+static float long_score(int shape, uint32_t j) {
+    return shape == 0 ? 0.0f : (shape == 1 ? 1.0f : -1.0f) * (float)j / 1024.0f;
+}
+
+/* Stores attention over LONG positions, by segments or (one state of one segment takes any number
+ * of blocks) by one chain. */
+static void long_attention(const float *keys, const float *values, bool segments, float *y) {
+    uint32_t n = segments ? 2 : 1;
+    float q[LONG_DIM] = {1.0f}, s[2 * (LONG_DIM + 2)];
+    struct tw_kargs init = {.p = {s}, .i = {n, LONG_DIM}, .rows = 1};
+    fixture_scalar(TW_OP_ATTN_INIT, &init);
+    for (uint32_t b = 0; b < LONG / 64; b++) {
+        size_t at = (size_t)b * 64 * LONG_DIM;
+        struct tw_kargs a = {
+            .p = {q, (void *)(uintptr_t)(keys + at), (void *)(uintptr_t)(values + at), s},
+            .i = {LONG_DIM * 4, TW_DT_F32, 1, 0, 1, n, 0, LONG_DIM}};
+        a.f = 1.0f;
+        a.block = b;
+        a.pos = LONG - 1;
+        a.rows = 1;
+        fixture_scalar(TW_OP_ATTN_STEP, &a);
+    }
+    struct tw_kargs done = {.p = {s, y}, .i = {n, LONG_DIM * 4, 1, LONG_DIM}, .rows = 1};
+    fixture_scalar(TW_OP_ATTN_DONE, &done);
+}
+
+/* Returns the largest error relative to sum(p |v|) / l, in units of 2^-24. */
+static double long_error(const float *keys, const float *values, int shape, bool segments) {
+    float y[LONG_DIM];
+    double worst = 0;
+    long_attention(keys, values, segments, y);
+    for (uint32_t d = 0; d < LONG_DIM; d++) {
+        double high = (double)long_score(shape, shape == 1 ? LONG - 1 : 0), l = 0, o = 0, size = 0;
+        for (uint32_t j = 0; j < LONG; j++) {
+            double p = exp((double)long_score(shape, j) - high),
+                   v = (double)values[(size_t)j * LONG_DIM + d];
+            l += p;
+            o += p * v;
+            size += p * fabs(v);
+        }
+        worst = fmax(worst, fabs((double)y[d] - o / l) / (size / l) * 0x1p24);
+    }
+    return worst;
+}
+
+/* The bound that numerics.h states, for o and l, and the exponentials of the p_j. */
+static void a_long_sum_by_segments_is_within_its_bound(void **state) {
+    (void)state;
+    struct fixture_random r = {SEED + 9};
+    double bound = 512 + 8 * 2.44 + 3.44 * (LONG / 512.0), chain = 0, segments = 0;
+    float *keys = fixture_floats(&r, (size_t)LONG * LONG_DIM),
+          *values = fixture_floats(&r, (size_t)LONG * LONG_DIM);
+    for (int shape = 0; shape < 3; shape++) {
+        for (uint32_t j = 0; j < LONG; j++) {
+            keys[(size_t)(j / 16) * LONG_DIM * 16 + j % 16] = long_score(shape, j);
+            for (uint32_t d = 0; d < LONG_DIM; d++) { /* of one sign: nothing cancels */
+                values[(size_t)j * LONG_DIM + d] = fabsf(values[(size_t)j * LONG_DIM + d]);
+            }
+        }
+        double error = long_error(keys, values, shape, true);
+        assert_true(error <= 2 * bound);
+        segments = fmax(segments, error);
+        chain = fmax(chain, long_error(keys, values, shape, false));
+    }
+    printf("%d positions: error %.1f of 2^-24 by segments, %.1f by one chain\n", LONG, segments,
+           chain);
+    assert_true(segments < chain);
+    free(values);
+    free(keys);
+}
+
+/* To merge an empty state changes no bit, not even the sign of a zero, whichever side it is on. */
+static void merging_an_empty_state_is_the_identity(void **state) {
+    (void)state;
+    float some[6] = {-3.5f, 1.25f, -0.0f, 0.0f, 1e-44f, 7.0f}, empty[6] = {-INFINITY}, a[6], b[6];
+    struct tw_kargs args = {.p = {empty, a}, .i = {24, 24, 1, 4}, .rows = 1};
+    memcpy(a, some, sizeof a);
+    fixture_scalar(TW_OP_ATTN_MERGE, &args);
+    assert_memory_equal(a, some, sizeof some);
+    memcpy(b, empty, sizeof b);
+    args.p[0] = some;
+    args.p[1] = b;
+    fixture_scalar(TW_OP_ATTN_MERGE, &args);
+    assert_memory_equal(b, some, sizeof some);
+    args.p[0] = empty;
+    memcpy(a, empty, sizeof a);
+    args.p[1] = a;
+    fixture_scalar(TW_OP_ATTN_MERGE, &args);
+    assert_memory_equal(a, empty, sizeof empty);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matmul_is_the_sum_of_products),
@@ -293,6 +390,8 @@ int main(void) {
         cmocka_unit_test(rms_norm_and_elementwise_ops_match_their_formulas),
         cmocka_unit_test(rope_rotates_pairs_by_position_times_frequency),
         cmocka_unit_test(attention_is_softmax_over_the_visible_positions),
+        cmocka_unit_test(a_long_sum_by_segments_is_within_its_bound),
+        cmocka_unit_test(merging_an_empty_state_is_the_identity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -139,6 +139,7 @@ static const struct man_constant constants[] = {
     C(TW_PANEL_ROWS),
     C(TW_SUM_SEGMENT),
     C(TW_KV_BLOCK),
+    C(TW_KEY_SEGMENT),
     C(TW_INIT_NONE),
     C(TW_INIT_ZERO),
     C(TW_INIT_BLOB),

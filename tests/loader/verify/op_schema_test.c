@@ -207,6 +207,9 @@ static void demands_of_an_op_are_consistent(void **state) {
         if (o->demand == TW_DEMAND_WEIGHTS) {
             assert_int_equal(count_of(code, TW_DEMAND_WEIGHT_DTYPE), 1);
         }
+        if (o->demand == TW_DEMAND_CACHE) {
+            assert_int_equal(count_of(code, TW_DEMAND_CACHE_DTYPE), 1);
+        }
         if (o->demand == TW_DEMAND_POSITION) {
             assert_int_equal(count_of(code, TW_DEMAND_POSITION), 1);
             assert_string_equal(o[1].name, "rows");
@@ -233,6 +236,8 @@ static void a_number_demand_holds_from_its_minimum_to_its_maximum(void **state) 
         bool weight = dtype == TW_DT_F32 || dtype == TW_DT_F16 || dtype == TW_DT_BF16 ||
                       dtype == TW_DT_Q8_0 || dtype == TW_DT_Q4_0;
         assert_int_equal(tw_demand_number(TW_DEMAND_WEIGHT_DTYPE, dtype), weight);
+        assert_int_equal(tw_demand_number(TW_DEMAND_CACHE_DTYPE, dtype),
+                         dtype == TW_DT_F32 || dtype == TW_DT_F16);
     }
 }
 
@@ -248,6 +253,8 @@ static void a_region_demand_names_its_dtypes(void **state) {
         assert_int_equal(tw_demand_dtype(TW_DEMAND_F32_OR_Q8S, dtype, 0), f32 || q8s);
         assert_int_equal(tw_demand_dtype(TW_DEMAND_WEIGHTS, dtype, TW_DT_Q4_0),
                          dtype == TW_DT_Q4_0 || u8);
+        assert_int_equal(tw_demand_dtype(TW_DEMAND_CACHE, dtype, TW_DT_F16),
+                         dtype == TW_DT_F16 || u8);
     }
     assert_false(tw_demand_dtype(TW_DEMAND_F32, 77, 77));
 }

@@ -44,7 +44,7 @@ BREAK(keys_into_values) {
     CHANGE(b, STORE, KEY_WRITE, 0, op.operand[2].id = SMALL_VALUES);
 }
 BREAK(state_heads) {
-    CHANGE(b, MATH, ATTN_STEP, 0, op.operand[6].id = 1);
+    CHANGE(b, MATH, ATTN_STEP, 0, op.operand[TW_ATTN_STEP_first].id = 1);
 }
 BREAK(gather_cols) {
     CHANGE(b, LOAD, GATHER, 0, op.operand[4].id = 16);

@@ -44,7 +44,7 @@ BREAK(key_block_outside) {
     CHANGE(b, MATH, LOOP, 1, op.operand[1].max = 5);
 }
 BREAK(attn_block_outside) {
-    CHANGE(b, MATH, ATTN_STEP, 0, op.operand[10].offset.base = 1);
+    CHANGE(b, MATH, ATTN_STEP, 0, op.operand[TW_ATTN_STEP_block].offset.base = 1);
 }
 BREAK(position_outside) {
     CHANGE(b, STORE, KEY_WRITE, 0, op.operand[6].max = 125);
