@@ -39,7 +39,7 @@ void tw_dequant_row(const struct tw_model_tensor *t, uint32_t row, float *out) {
             break;
         default: /* importers refuse tensors of other types */
             tw_block_of_file(t->dtype, p, &block);
-            tw_block_floats(&block, out + i);
+            tw_block_floats(&block, block.elems, out + i);
             break;
         }
     }

@@ -63,7 +63,7 @@ static bool is_bad(const uint8_t *at, bool state) {
 }
 
 /* Attention's state begins with a maximum of -infinity. Data that is only moved was checked where
- * it was computed. Blocks (struct tw_q8s) begin with their scale. */
+ * it was computed. Blocks (struct tw_q8s, tw_q8k) begin with their scale. */
 bool tw_bad_row(const struct tw_program *p, const struct tw_op *op, uint32_t n,
                 struct tw_extent extent, const uint8_t *at, uint64_t *row) {
     const struct tw_operand *o = tw_op_region(op, n);
@@ -73,7 +73,8 @@ bool tw_bad_row(const struct tw_program *p, const struct tw_op *op, uint32_t n,
     }
     bool state = op->code == TW_OP_ATTN_STEP || op->code == TW_OP_ATTN_MERGE;
     uint32_t dtype = p->buffers[o->id].dtype;
-    uint64_t step = dtype == TW_DT_F32 ? 4 : dtype == TW_DT_Q8S ? sizeof(struct tw_q8s) : 0;
+    uint64_t step =
+        dtype == TW_DT_F32 || tw_dtype_is_activation(dtype) ? tw_dtype_block_bytes(dtype) : 0;
     for (uint64_t r = 0; step && r < extent.rows; r++) {
         for (uint64_t i = 0; i + step <= extent.row_bytes; i += step) {
             if (is_bad(at + r * extent.stride + i, state)) {

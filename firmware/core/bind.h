@@ -68,7 +68,7 @@ static inline bool tw_region_is_tensor(char kind) {
 void tw_bind_constants(const struct tw_program *p, const struct tw_op *op, struct tw_kargs *k);
 
 /* Returns true if an op has just written an infinity or NaN to its n-th region, and sets *row to
- * the first row with one. Checks only results of computations, in buffers of F32 or Q8S. */
+ * the first row with one. Checks only results of computations, in buffers of F32, Q8S or Q8K. */
 bool tw_bad_row(const struct tw_program *p, const struct tw_op *op, uint32_t n,
                 struct tw_extent extent, const uint8_t *at, uint64_t *row);
 

@@ -80,7 +80,8 @@ tw_kernel tw_move_read, tw_move_gather, tw_move_write, tw_move_key_write, tw_mov
                      [TW_OP_ATTN_INIT] = attn_init, [TW_OP_ATTN_STEP] = attn_step,                \
                      [TW_OP_ATTN_DONE] = attn_done, [TW_OP_ATTN_MERGE] = attn_merge,              \
                      [TW_OP_ADD] = add, [TW_OP_SILU_MUL] = silu_mul, [TW_OP_TOPK] = topk,         \
-                     [TW_OP_FOLD] = fold, [TW_OP_SQUARES] = squares, [TW_OP_RMS_SCALE] = rms_scale
+                     [TW_OP_FOLD] = fold, [TW_OP_SQUARES] = squares,                              \
+                     [TW_OP_RMS_SCALE] = rms_scale, [TW_OP_QUANT_K] = quant_k
 
 /* Return row r of a region. */
 static inline float *tw_row(void *base, uint32_t stride, uint32_t r) {
@@ -92,7 +93,7 @@ static inline const float *tw_const_row(const void *base, uint32_t stride, uint3
 
 /* Operands of MATMUL. */
 struct tw_matmul {
-    const char *x;    /* rows of k floats, or of k/32 blocks of q8s */
+    const char *x;    /* rows of k floats, or of blocks of q8s or q8k */
     const uint8_t *w; /* panels */
     char *y;          /* rows of 16*panels floats */
     size_t x_stride, w_stride, y_stride;

@@ -4,7 +4,7 @@
  * embedding lookup, the writes into the key and value caches and the merge of lists.
  */
 #include "firmware/kernels/internal.h"
-#include "tilewright/numerics.h"
+#include "tilewright/quants.h"
 
 #include <string.h>
 
@@ -134,60 +134,34 @@ static void decode_floats(unsigned dtype, const uint8_t *from, size_t step, uint
     }
 }
 
-static void decode_row_block(unsigned dtype, const uint8_t *block, float *out) {
-    float d = tw_f16_to_f32(load_u16(block));
-    const uint8_t *q = block + 2;
-    for (uint32_t i = 0; i < 32; i++) {
-        int v = dtype == TW_DT_Q8_0 ? (int8_t)q[i] : (i < 16 ? q[i] & 15 : q[i - 16] >> 4) - 8;
-        out[i] = d * (float)v;
-    }
-}
-
-/* Decodes a block of one row of a panel; `quants` and `scale` point to the row's lane. */
-static void decode_lane_block(unsigned dtype, const uint8_t *quants, const uint8_t *scale,
-                              float *out) {
-    float d = tw_f16_to_f32(load_u16(scale));
-    for (uint32_t i = 0; i < 32; i++) {
-        uint32_t j = dtype == TW_DT_Q8_0 ? i : i % 16;
-        uint8_t byte = quants[j / 4 * 64 + j % 4];
-        int v = dtype == TW_DT_Q8_0 ? byte - 128 : (i < 16 ? byte & 15 : byte >> 4) - 8;
-        out[i] = d * (float)v;
-    }
-}
-
-/* Decodes the first n elements of one row of a segment of `elems` columns. */
-static void decode_lane_segment(unsigned dtype, const uint8_t *segment, uint32_t lane,
-                                uint32_t elems, uint32_t n, float *out) {
-    const uint8_t *quants = segment + lane * 4,
-                  *scale = segment + tw_segment_quants_bytes(dtype, elems) + lane * 2;
-    size_t step = (size_t)tw_segment_quants_bytes(dtype, 32);
-    for (uint32_t c = 0; c < n; c += 32, quants += step, scale += TW_PANEL_ROWS * 2) {
-        decode_lane_block(dtype, quants, scale, out + c);
-    }
-}
-
 static void decode_row(unsigned dtype, const uint8_t *row, uint32_t cols, float *out) {
-    if (tw_dtype_block_elems(dtype) == 1) {
-        decode_floats(dtype, row, tw_dtype_block_bytes(dtype), cols, out);
+    uint32_t elems = tw_dtype_block_elems(dtype), bytes = tw_dtype_block_bytes(dtype);
+    if (elems == 1) {
+        decode_floats(dtype, row, bytes, cols, out);
         return;
     }
-    for (uint32_t c = 0; c < cols; c += 32, row += tw_dtype_block_bytes(dtype)) {
-        decode_row_block(dtype, row, out + c);
+    for (uint32_t c = 0; c < cols; c += elems, row += bytes) {
+        struct tw_block b;
+        tw_block_of_file(dtype, row, &b);
+        tw_block_floats(&b, elems, out + c);
     }
 }
 
 static void decode_lane(unsigned dtype, const uint8_t *panel, uint32_t lane, uint32_t k,
                         uint32_t cols, float *out) {
-    if (tw_dtype_block_elems(dtype) == 1) {
-        size_t bytes = tw_dtype_block_bytes(dtype);
-        decode_floats(dtype, panel + lane * bytes, TW_PANEL_ROWS * bytes, cols, out);
+    uint32_t elems = tw_dtype_block_elems(dtype), bytes = tw_dtype_block_bytes(dtype);
+    if (elems == 1) {
+        decode_floats(dtype, panel + (size_t)lane * bytes, (size_t)TW_PANEL_ROWS * bytes, cols,
+                      out);
         return;
     }
-    for (uint32_t from = 0; from < cols; from += TW_SUM_SEGMENT) {
-        uint32_t elems = k - from < TW_SUM_SEGMENT ? k - from : TW_SUM_SEGMENT,
-                 n = cols - from < elems ? cols - from : elems;
-        decode_lane_segment(dtype, panel + tw_panel_offset(dtype, from), lane, elems, n,
-                            out + from);
+    for (uint32_t c = 0; c < cols; c += elems) {
+        uint32_t from = c / TW_SUM_SEGMENT * TW_SUM_SEGMENT,
+                 segment = k - from < TW_SUM_SEGMENT ? k - from : TW_SUM_SEGMENT;
+        struct tw_block b;
+        tw_block_of_panel(dtype, panel + tw_panel_offset(dtype, from), segment, (c - from) / elems,
+                          lane, &b);
+        tw_block_floats(&b, elems, out + c);
     }
 }
 

@@ -81,3 +81,63 @@ TW_INLINE void block_sums(struct tile_ints *s, const struct tile_in *in, unsigne
         }
     }
 }
+
+/* Sums in 16 bits of rows 0 and 1, and of rows 2 and 3. */
+struct plane_words {
+    int16x8_t low, high;
+};
+
+/* The same for quants in planes, one register of rows: 16-bit sums hold a few groups. */
+TW_INLINE void plane_quarter_sums(int32x4_t *sum, const struct tile_in *in, unsigned dtype,
+                                  const uint8_t *w, size_t x, const int from, const int to,
+                                  const int R) {
+    const struct tw_block_type type = tw_block_type(dtype);
+    /* products are at most 128 * (2^bits - 1); in types with an offset of 128, 128 * 127 */
+    const int flush = type.offset == 128 ? 2 : type.bits == 6 ? 4 : 8;
+    struct plane_words words[BLOCK_ROWS];
+    TW_UNROLL
+    for (int r = 0; r < R; r++) {
+        words[r].low = words[r].high = vdupq_n_s16(0);
+    }
+    TW_UNROLL
+    for (int g = from; g < to; g++) {
+        int8x16_t weights = plane_group(dtype, w, g);
+        TW_UNROLL
+        for (int r = 0; r < R; r++) {
+            int8x16_t four = x_four((const int8_t *)in->x[r] + x + 4 * g);
+            if (g % flush == 0) {
+                words[r].low = vmull_s8(vget_low_s8(weights), vget_low_s8(four));
+                words[r].high = vmull_high_s8(weights, four);
+            } else {
+                words[r].low = vmlal_s8(words[r].low, vget_low_s8(weights), vget_low_s8(four));
+                words[r].high = vmlal_high_s8(words[r].high, weights, four);
+            }
+            if ((g + 1) % flush == 0 || g + 1 == to) {
+                sum[r] = vaddq_s32(
+                    sum[r], vpaddq_s32(vpaddlq_s16(words[r].low), vpaddlq_s16(words[r].high)));
+            }
+        }
+    }
+}
+
+/* Adds the products of groups from .. to - 1 of 32 columns in planes; row r's quants are at
+ * in->x[r] + x. */
+TW_INLINE void plane_sums(struct plane_ints *s, const struct tile_in *in, unsigned dtype,
+                          const uint8_t *w, size_t x, const int from, const int to, const int R,
+                          const int P) {
+    TW_UNROLL
+    for (int i = 0; i < P * QUARTERS; i++) {
+        int32x4_t sum[BLOCK_ROWS];
+        TW_UNROLL
+        for (int r = 0; r < R; r++) {
+            sum[r] = s->at[r][i / QUARTERS].at[i % QUARTERS];
+        }
+        plane_quarter_sums(sum, in, dtype,
+                           w + in->w_stride * (size_t)(i / QUARTERS) + i % QUARTERS * 16, x, from,
+                           to, R);
+        TW_UNROLL
+        for (int r = 0; r < R; r++) {
+            s->at[r][i / QUARTERS].at[i % QUARTERS] = sum[r];
+        }
+    }
+}

@@ -42,3 +42,28 @@ TW_INLINE void block_sums(struct tile_ints *s, const struct tile_in *in, unsigne
         }
     }
 }
+
+/* Adds the products of groups from .. to - 1 of 32 columns in planes; row r's quants are at
+ * in->x[r] + x. */
+TW_INLINE void plane_sums(struct plane_ints *s, const struct tile_in *in, unsigned dtype,
+                          const uint8_t *w, size_t x, const int from, const int to, const int R,
+                          const int P) {
+    TW_UNROLL
+    for (int g = from; g < to; g++) {
+        int8x16_t weights[MAX2(BLOCK_PANELS, BLOCK_ROW_PANELS) * QUARTERS];
+        TW_UNROLL
+        for (int i = 0; i < P * QUARTERS; i++) {
+            const uint8_t *panel = w + in->w_stride * (size_t)(i / QUARTERS);
+            weights[i] = plane_group(dtype, panel + i % QUARTERS * 16, g);
+        }
+        TW_UNROLL
+        for (int r = 0; r < R; r++) {
+            int8x16_t four = x_four((const int8_t *)in->x[r] + x + 4 * g);
+            TW_UNROLL
+            for (int i = 0; i < P * QUARTERS; i++) {
+                int32x4_t *sum = &s->at[r][i / QUARTERS].at[i % QUARTERS];
+                *sum = vdotq_s32(*sum, weights[i], four);
+            }
+        }
+    }
+}

@@ -4,7 +4,7 @@
  * read. The sixteen "lanes" of a loop are the lanes of a vector, in the same order.
  */
 #include "firmware/kernels/internal.h"
-#include "tilewright/numerics.h"
+#include "tilewright/quants.h"
 
 #include <string.h>
 
@@ -60,6 +60,17 @@ static void quant(const struct tw_kargs *a) {
         struct tw_q8s *y = (struct tw_q8s *)(void *)tw_row(v.y, v.y_stride, r);
         for (uint32_t b = 0; b < v.cols / 32; b++) {
             tw_quant_block(x + (size_t)b * 32, y + b);
+        }
+    }
+}
+
+static void quant_k(const struct tw_kargs *a) {
+    const struct tw_args_quant_k v = tw_args_quant_k(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        struct tw_q8k *y = (struct tw_q8k *)(void *)tw_row(v.y, v.y_stride, r);
+        for (uint32_t b = 0; b < v.cols / TW_SUPER_BLOCK; b++) {
+            tw_quant_block_q8k(x + (size_t)b * TW_SUPER_BLOCK, y + b);
         }
     }
 }
@@ -134,49 +145,28 @@ static float float_segment(const struct tw_matmul *m, const float *x, const uint
     return sum;
 }
 
-/* Returns the exact sum of a block: the sum over the weights as stored, corrected for their offset
- * by x's sum. */
-static int32_t q8_block(const uint8_t *quants, const struct tw_q8s *x) {
-    uint32_t s = 0;
-    for (uint32_t k = 0; k < 32; k++) {
-        s += (uint32_t)((int32_t)quants[k / 4 * 64 + k % 4] * x->q[k]);
-    }
-    return (int32_t)(s - 128u * (uint32_t)x->sum);
-}
-
-static int32_t q4_block(const uint8_t *quants, const struct tw_q8s *x) {
-    uint32_t s = 0;
-    for (uint32_t k = 0; k < 16; k++) {
-        uint8_t byte = quants[k / 4 * 64 + k % 4];
-        s += (uint32_t)((byte & 15) * x->q[k] + (byte >> 4) * x->q[16 + k]);
-    }
-    return (int32_t)(s - 8u * (uint32_t)x->sum);
-}
-
-static float quant_segment(const struct tw_matmul *m, const struct tw_q8s *x, const uint8_t *panel,
+static float quant_segment(const struct tw_matmul *m, const void *x, const uint8_t *panel,
                            uint32_t lane, uint32_t from, uint32_t elems) {
-    bool q8 = m->dtype == TW_DT_Q8_0;
+    uint32_t block_elems = tw_dtype_block_elems(m->dtype);
     const uint8_t *segment = panel + tw_panel_offset(m->dtype, from);
-    const uint16_t *scales =
-        (const uint16_t *)(const void *)(segment + tw_segment_quants_bytes(m->dtype, elems));
     float sum = 0.0f;
-    x += from / 32;
-    for (uint32_t b = 0; b < elems / 32; b++) {
-        const uint8_t *quants = segment + (size_t)b * (q8 ? 512 : 256) + lane * 4;
-        int32_t s = q8 ? q8_block(quants, x + b) : q4_block(quants, x + b);
-        float scale = tw_f16_to_f32(scales[(size_t)b * TW_PANEL_ROWS + lane]) * x[b].d;
-        sum = __builtin_fmaf((float)s, scale, sum);
+    for (uint32_t n = 0; n < elems / block_elems; n++) {
+        struct tw_block b;
+        size_t at = from / block_elems + n;
+        tw_block_of_panel(m->dtype, segment, elems, n, lane, &b);
+        sum = block_elems == 32 ? tw_block_times_q8s(&b, (const struct tw_q8s *)x + at, sum)
+                                : tw_block_times_q8k(&b, (const struct tw_q8k *)x + at, sum);
     }
     return sum;
 }
 
-static float product(const struct tw_matmul *m, unsigned x_dtype, const void *x,
-                     const uint8_t *panel, uint32_t lane) {
+static float product(const struct tw_matmul *m, const void *x, const uint8_t *panel,
+                     uint32_t lane) {
     struct tw_sum sum = {0};
     for (uint32_t from = 0; from < m->k; from += TW_SUM_SEGMENT) {
         uint32_t elems = m->k - from < TW_SUM_SEGMENT ? m->k - from : TW_SUM_SEGMENT;
-        tw_sum_add(&sum, x_dtype == TW_DT_Q8S
-                             ? quant_segment(m, (const struct tw_q8s *)x, panel, lane, from, elems)
+        tw_sum_add(&sum, tw_dtype_block_elems(m->dtype) > 1
+                             ? quant_segment(m, x, panel, lane, from, elems)
                              : float_segment(m, (const float *)x, panel, lane, from, elems));
     }
     return tw_sum_value(&sum);
@@ -190,7 +180,7 @@ static void matmul(const struct tw_kargs *a) {
             const uint8_t *panel = m.w + m.w_stride * p;
             float *y = tw_matmul_y(&m, r, p);
             for (uint32_t lane = 0; lane < TW_PANEL_ROWS; lane++) {
-                float sum = product(&m, a->x_dtype, x, panel, lane);
+                float sum = product(&m, x, panel, lane);
                 y[lane] = m.reload ? y[lane] + sum : sum;
             }
         }
@@ -359,6 +349,7 @@ const struct tw_kernel_table tw_kernels_scalar = {
         [TW_OP_ADD] = add,
         [TW_OP_TOPK] = topk,
         [TW_OP_SILU_MUL] = silu_mul,
+        [TW_OP_QUANT_K] = quant_k,
         [TW_OP_FOLD] = fold,
         [TW_OP_SQUARES] = squares,
         [TW_OP_RMS_SCALE] = rms_scale,

@@ -115,6 +115,8 @@ TW_INLINE void quant_tile(const struct tw_matmul *m, unsigned dtype, uint32_t ro
     sums_store(&sums, m, row, panel, R, P);
 }
 
+#include "firmware/kernels/vector_blocks.h"
+
 /* Defines `name`, the whole product with weights of one dtype, in terms of tiles: strips of panels,
  * then rows. */
 #define TW_PRODUCT(name, tile, dtype, size)                                                       \
@@ -149,6 +151,17 @@ TW_PRODUCT(product_f16, float_tile, TW_DT_F16, FLOAT)
 TW_PRODUCT(product_bf16, float_tile, TW_DT_BF16, FLOAT)
 TW_PRODUCT(product_q8_0, quant_tile, TW_DT_Q8_0, QUANT)
 TW_PRODUCT(product_q4_0, quant_tile, TW_DT_Q4_0, QUANT)
+TW_PRODUCT(product_q4_1, small_tile, TW_DT_Q4_1, BLOCK)
+TW_PRODUCT(product_q5_0, small_tile, TW_DT_Q5_0, BLOCK)
+TW_PRODUCT(product_q5_1, small_tile, TW_DT_Q5_1, BLOCK)
+TW_PRODUCT(product_iq4_nl, small_tile, TW_DT_IQ4_NL, BLOCK)
+TW_PRODUCT(product_mxfp4, small_tile, TW_DT_MXFP4, BLOCK)
+TW_PRODUCT(product_q2_k, super_tile, TW_DT_Q2_K, BLOCK)
+TW_PRODUCT(product_q3_k, super_tile, TW_DT_Q3_K, BLOCK)
+TW_PRODUCT(product_q4_k, super_tile, TW_DT_Q4_K, BLOCK)
+TW_PRODUCT(product_q5_k, super_tile, TW_DT_Q5_K, BLOCK)
+TW_PRODUCT(product_q6_k, super_tile, TW_DT_Q6_K, BLOCK)
+TW_PRODUCT(product_iq4_xs, super_tile, TW_DT_IQ4_XS, BLOCK)
 
 static void matmul(const struct tw_kargs *a) {
     struct tw_matmul m = tw_matmul_view(a);
@@ -167,6 +180,39 @@ static void matmul(const struct tw_kargs *a) {
         break;
     case TW_DT_Q4_0:
         product_q4_0(&m);
+        break;
+    case TW_DT_Q4_1:
+        product_q4_1(&m);
+        break;
+    case TW_DT_Q5_0:
+        product_q5_0(&m);
+        break;
+    case TW_DT_Q5_1:
+        product_q5_1(&m);
+        break;
+    case TW_DT_IQ4_NL:
+        product_iq4_nl(&m);
+        break;
+    case TW_DT_MXFP4:
+        product_mxfp4(&m);
+        break;
+    case TW_DT_Q2_K:
+        product_q2_k(&m);
+        break;
+    case TW_DT_Q3_K:
+        product_q3_k(&m);
+        break;
+    case TW_DT_Q4_K:
+        product_q4_k(&m);
+        break;
+    case TW_DT_Q5_K:
+        product_q5_k(&m);
+        break;
+    case TW_DT_Q6_K:
+        product_q6_k(&m);
+        break;
+    case TW_DT_IQ4_XS:
+        product_iq4_xs(&m);
         break;
     default: /* no other dtype is packed in panels; the verifier has refused it */
         break;

@@ -139,6 +139,40 @@ static void quant(const struct tw_kargs *a) {
     }
 }
 
+TW_INLINE void quant_block_q8k(const float *x, struct tw_q8k *y) {
+    uint32_t amax = 0;
+    for (uint32_t i = 0; i < TW_SUPER_BLOCK; i += 32) {
+        uint32_t magnitude = v_block_magnitude(x + i);
+        amax = magnitude > amax ? magnitude : amax;
+    }
+    float inverse;
+    y->d = tw_quant_scale_q8k(amax, &inverse);
+    if (inverse == 0.0f) {
+        memset(y->q, 0, sizeof y->q);
+        memset(y->sum, 0, sizeof y->sum);
+        return;
+    }
+    for (uint32_t i = 0; i < TW_SUPER_BLOCK; i += 32) {
+        int32_t both = v_block_quants(x + i, inverse, y->q + i), first = 0;
+        for (uint32_t n = i; n < i + 16; n++) {
+            first += y->q[n];
+        }
+        y->sum[i / 16] = (int16_t)first;
+        y->sum[i / 16 + 1] = (int16_t)(both - first);
+    }
+}
+
+static void quant_k(const struct tw_kargs *a) {
+    const struct tw_args_quant_k v = tw_args_quant_k(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        struct tw_q8k *y = (struct tw_q8k *)(void *)tw_row(v.y, v.y_stride, r);
+        for (uint32_t b = 0; b < v.cols / TW_SUPER_BLOCK; b++) {
+            quant_block_q8k(x + (size_t)b * TW_SUPER_BLOCK, y + b);
+        }
+    }
+}
+
 static void add(const struct tw_kargs *a) {
     const struct tw_args_add v = tw_args_add(a);
     uint32_t end = vectors_end(v.cols), rest = v.cols - end;

@@ -101,11 +101,7 @@ struct tw_extent_of {
     uint64_t rows, whole; /* whole: bytes of the region's tensor */
 };
 
-/* Return the bytes of a row of `cols` quantised elements, and of one row's attention state: `heads`
- * of all its segments. */
-static inline uint64_t tw_q8s_bytes(uint64_t cols) {
-    return cols / 32 * 40;
-}
+/* Returns the bytes of one row's attention state: `heads` of all its segments. */
 static inline uint64_t tw_state_bytes(uint64_t heads, uint64_t head_dim) {
     return heads * (head_dim + 2) * 4;
 }
@@ -170,14 +166,22 @@ static inline struct tw_extent tw_extent_rms_norm(struct tw_numbers_rms_norm v,
 }
 
 static inline struct tw_extent tw_extent_quant(struct tw_numbers_quant v, struct tw_extent_of a) {
-    return a.region == TW_QUANT_REGION_x ? tw_extent_make(a.rows, v.cols * 4, v.x_stride)
-                                         : tw_extent_make(a.rows, tw_q8s_bytes(v.cols), v.y_stride);
+    return a.region == TW_QUANT_REGION_x
+               ? tw_extent_make(a.rows, v.cols * 4, v.x_stride)
+               : tw_extent_make(a.rows, tw_row_bytes(TW_DT_Q8S, v.cols), v.y_stride);
+}
+
+static inline struct tw_extent tw_extent_quant_k(struct tw_numbers_quant_k v,
+                                                 struct tw_extent_of a) {
+    return a.region == TW_QUANT_K_REGION_x
+               ? tw_extent_make(a.rows, v.cols * 4, v.x_stride)
+               : tw_extent_make(a.rows, tw_row_bytes(TW_DT_Q8K, v.cols), v.y_stride);
 }
 
 static inline struct tw_extent tw_extent_matmul(struct tw_numbers_matmul v, struct tw_extent_of a) {
     switch (a.region) {
     case TW_MATMUL_REGION_x:
-        return tw_extent_make(a.rows, a.x_dtype == TW_DT_Q8S ? tw_q8s_bytes(v.k) : v.k * 4,
+        return tw_extent_make(a.rows, tw_row_bytes(tw_dtype_activation((unsigned)v.dtype), v.k),
                               v.x_stride);
     case TW_MATMUL_REGION_w:
         return tw_extent_make(v.panels, tw_panel_bytes((unsigned)v.dtype, v.k), v.w_stride);

@@ -137,6 +137,47 @@ static inline uint64_t tw_row_bytes(unsigned dtype, uint64_t cols) {
     return cols / tw_dtype_block_elems(dtype) * tw_dtype_block_bytes(dtype);
 }
 
+/* Weights in blocks. X(name, bits of a quant, its offset, elements of a sub-block, minima, bytes
+ * of the scales of 16 blocks side by side in a panel): see tilewright/quants.h. */
+#define TW_BLOCK_TYPES(X)        \
+    X(Q8_0, 8, 128, 32, 0, 32)   \
+    X(Q4_0, 4, 8, 32, 0, 32)     \
+    X(Q4_1, 4, 0, 32, 1, 64)     \
+    X(Q5_0, 5, 16, 32, 0, 32)    \
+    X(Q5_1, 5, 0, 32, 1, 64)     \
+    X(IQ4_NL, 4, 128, 32, 0, 32) \
+    X(MXFP4, 4, 128, 32, 0, 16)  \
+    X(Q2_K, 2, 0, 16, 1, 320)    \
+    X(Q3_K, 3, 4, 16, 0, 224)    \
+    X(Q4_K, 4, 0, 32, 1, 320)    \
+    X(Q5_K, 5, 0, 32, 1, 320)    \
+    X(Q6_K, 6, 32, 16, 0, 288)   \
+    X(IQ4_XS, 4, 128, 32, 0, 160)
+
+/* What TW_BLOCK_TYPES says of a type; all zero for a type that is not in it. */
+struct tw_block_type {
+    uint32_t bits, offset, sub_elems, minima, scale_bytes;
+};
+
+static inline struct tw_block_type tw_block_type(unsigned dtype) {
+    struct tw_block_type t = {0, 0, 0, 0, 0};
+    switch (dtype) {
+#define TW_X(name, bits_, offset_, sub_elems_, minima_, scale_bytes_) \
+    case TW_DT_##name:                                                \
+        t.bits = bits_;                                               \
+        t.offset = offset_;                                           \
+        t.sub_elems = sub_elems_;                                     \
+        t.minima = minima_;                                           \
+        t.scale_bytes = scale_bytes_;                                 \
+        break;
+        TW_BLOCK_TYPES(TW_X)
+#undef TW_X
+    default:
+        break;
+    }
+    return t;
+}
+
 /* ---- packing ---- */
 
 /* Weights of a matrix product are packed in panels of 16 rows, so that a vector lane is an output
@@ -146,12 +187,24 @@ static inline uint64_t tw_row_bytes(unsigned dtype, uint64_t cols) {
  * last one may be shorter. So a window of columns that starts at a multiple of TW_SUM_SEGMENT, and
  * ends at one or with the matrix, is a panel itself, tw_panel_offset() bytes further. A segment:
  *   F32, F16, BF16:  [k][16 rows]
- *   Q8_0:  quants [k/32][8 groups][16 rows][4] as u8 = q + 128 (k = 32*block + 4*group + byte),
- *          then scales [k/32][16 rows] f16, then zero padding to a multiple of 64 bytes
- *   Q4_0:  quants [k/32][4 groups][16 rows][4] as bytes: low nibble k = 4*group + byte, high nibble
- *          k = 16 + 4*group + byte (nibble value as in ggml: weight = d*(nibble - 8)),
- *          then scales [k/32][16 rows] f16, then zero padding to a multiple of 64 bytes
- * Only a segment with an odd number of blocks needs padding: none but the last.
+ *   blocks: the planes of the quants, 32 columns after 32; then the scales, block after block; then
+ *           zero padding to a multiple of 64 bytes
+ * The quants of 32 columns, as stored in the file, but those of Q8_0 as q + 128, in planes of lines
+ * [16 rows][4]; element k is in group k / 4, at byte k % 4 of its row:
+ *   8 bits:     8 lines, one for each group
+ *   4, 5, 6:    4 lines of nibbles: line g has group g in the low ones, g + 4 in the high ones
+ *   2, 3:       2 lines: line h has groups 4h .. 4h + 3, the first in the lowest bits
+ *   then 5:     1 line: bit g is the fifth bit of group g
+ *        6:     2 lines as those of 2 bits: bits 4 and 5
+ *        3:     1 line: bit g is the third bit of group g
+ * The scales of a block:
+ *   [16 rows] f16 d (MXFP4: a byte); with minima [16 rows] f16 base; then in blocks of 256
+ *   Q4_K, Q5_K: [8][16 rows] signed bytes of scales, then [8][16 rows] bytes of minima
+ *   Q6_K: [16][16 rows] signed bytes of scales; IQ4_XS: [8][16 rows]
+ *   Q2_K: [16][16 rows] bytes, the scale in the low nibble, the minimum in the high one
+ *   Q3_K: scale + 32 of sub-block j: [8][16 rows] bytes, line j / 2 with low nibbles, that of an
+ *         even j in the low half; then [4][16 rows], line j / 4 with the next two bits, from bit
+ *         2 * (j % 4) on
  * KEYS:   the key cache, in pages of TW_KV_BLOCK positions that follow each other without gaps, so
  *         that a page holds all heads of its positions: [page][head][position/16][head_dim][16
  *         positions] f32 or f16, position counting from the page's first; rows = positions (a
@@ -184,29 +237,22 @@ enum tw_packing {
 
 /* Returns the bytes of the quants of `elems` columns of a panel; 0 for a dtype without blocks. */
 static inline uint64_t tw_segment_quants_bytes(unsigned dtype, uint64_t elems) {
-    switch (dtype) {
-    case TW_DT_Q8_0:
-        return elems / 32 * 512;
-    case TW_DT_Q4_0:
-        return elems / 32 * 256;
-    default:
-        return 0;
-    }
+    return elems * tw_block_type(dtype).bits * (TW_PANEL_ROWS / 8);
 }
 /* Returns the bytes of a segment of `elems` columns of a panel, at most TW_SUM_SEGMENT; 0 for a
  * dtype that is not packed in panels. */
 static inline uint64_t tw_segment_bytes(unsigned dtype, uint64_t elems) {
+    uint64_t blocks = elems / tw_dtype_block_elems(dtype);
     switch (dtype) {
     case TW_DT_F32:
         return elems * 64;
     case TW_DT_F16:
     case TW_DT_BF16:
         return elems * 32;
-    case TW_DT_Q8_0:
-    case TW_DT_Q4_0:
-        return (tw_segment_quants_bytes(dtype, elems) + elems / 32 * 32 + 63) / 64 * 64;
     default:
-        return 0;
+        return (tw_segment_quants_bytes(dtype, elems) + blocks * tw_block_type(dtype).scale_bytes +
+                63) /
+               64 * 64;
     }
 }
 /* Returns how far into a panel column k begins, a multiple of TW_SUM_SEGMENT. */

@@ -67,22 +67,23 @@ extern "C" {
 /* ---- what operands may be ---- */
 
 #define TW_DTYPE_BIT(name) (1u << TW_DT_##name)
-#define TW_WEIGHT_DTYPES                                                               \
-    (TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(F16) | TW_DTYPE_BIT(BF16) | TW_DTYPE_BIT(Q8_0) | \
-     TW_DTYPE_BIT(Q4_0))
+#define TW_WEIGHT_DTYPES \
+    (TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(F16) | TW_DTYPE_BIT(BF16) | TW_BLOCK_TYPES(TW_BLOCK_BIT) 0u)
+#define TW_BLOCK_BIT(name, bits, offset, sub_elems, minima, scale_bytes) TW_DTYPE_BIT(name) |
 
 /* X(NAME, dtypes): regions. WEIGHTS, CACHE: the dtype that the op's WEIGHT_DTYPE or CACHE_DTYPE
  * names, or untyped pages. F32_PAGE: f32, or untyped pages. IDS: row numbers, which the host gives:
  * an Input. LIST: entries of TOPK (struct tw_top), as untyped bytes. */
-#define TW_REGION_DEMANDS(X)                             \
-    X(ANY, ~0u)                                          \
-    X(F32, TW_DTYPE_BIT(F32))                            \
-    X(F32_PAGE, TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(U8))    \
-    X(Q8S, TW_DTYPE_BIT(Q8S))                            \
-    X(F32_OR_Q8S, TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(Q8S)) \
-    X(WEIGHTS, TW_DTYPE_BIT(U8))                         \
-    X(LIST, TW_DTYPE_BIT(U8))                            \
-    X(CACHE, TW_DTYPE_BIT(U8))                           \
+#define TW_REGION_DEMANDS(X)                                             \
+    X(ANY, ~0u)                                                          \
+    X(F32, TW_DTYPE_BIT(F32))                                            \
+    X(F32_PAGE, TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(U8))                    \
+    X(Q8S, TW_DTYPE_BIT(Q8S))                                            \
+    X(Q8K, TW_DTYPE_BIT(Q8K))                                            \
+    X(FACTOR, TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(Q8S) | TW_DTYPE_BIT(Q8K)) \
+    X(WEIGHTS, TW_DTYPE_BIT(U8))                                         \
+    X(LIST, TW_DTYPE_BIT(U8))                                            \
+    X(CACHE, TW_DTYPE_BIT(U8))                                           \
     X(IDS, TW_DTYPE_BIT(I32))
 
 /* X(NAME, min, max, multiple of, what it is called): numbers. WEIGHT_DTYPE: one of

@@ -2,8 +2,8 @@
  *
  * The block formats of quantised weights: what a block of a model file means, and how a row of
  * weights is multiplied with quantised activations. Numerics are part of the machine, so this is
- * the definition, as tilewright/numerics.h is of the rest; a new format is a row of TW_BLOCK_TYPES,
- * a function that takes a file's block apart, and its scales in a panel.
+ * the definition, as tilewright/numerics.h is of the rest; a new format is a row of TW_BLOCK_TYPES
+ * (tilewright/machine.h) and a function that takes a file's block apart.
  *
  * Every format is one structure (struct tw_block): quants u of up to 8 bits, an offset, integer
  * scales of sub-blocks of 16 or 32 elements, and one or two floats. Element i, in sub-block j, is
@@ -19,7 +19,8 @@
  *   blocks of 32, with x in Q8S     s = sum(u * x.q) - offset * x.sum
  *                                   y = fmaf((float)s, d * x.d, y)
  *                with minima, also  y = fmaf(base, x.d * (float)x.sum, y)
- *   blocks of 256, with x in Q8K    s = sum over j of scale[j] * (sum(u * x.q) - offset * sum(x.sum))
+ *   blocks of 256, with x in Q8K    dot_j = sum(u * x.q) - offset * sum(x.sum)
+ *                                   s = sum over j of scale[j] * dot_j
  *                                   y = fmaf((float)s, d * x.d, y)
  *                with minima, also  m = sum over j of minimum[j] * sum(x.sum)
  *                                   y = fmaf((float)m, base * x.d, y)
@@ -34,65 +35,28 @@
 
 #include "tilewright/numerics.h"
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* X(name, bits of a quant as stored in a panel, offset, elements of a sub-block, minima). The 4
- * bits of IQ4_NL, IQ4_XS and MXFP4 select one of 16 values: u = value + offset. */
-#define TW_BLOCK_TYPES(X)    \
-    X(Q8_0, 8, 128, 32, 0)   \
-    X(Q4_0, 4, 8, 32, 0)     \
-    X(Q4_1, 4, 0, 32, 1)     \
-    X(Q5_0, 5, 16, 32, 0)    \
-    X(Q5_1, 5, 0, 32, 1)     \
-    X(IQ4_NL, 4, 128, 32, 0) \
-    X(MXFP4, 4, 128, 32, 0)  \
-    X(Q2_K, 2, 0, 16, 1)     \
-    X(Q3_K, 3, 4, 16, 0)     \
-    X(Q4_K, 4, 0, 32, 1)     \
-    X(Q5_K, 5, 0, 32, 1)     \
-    X(Q6_K, 6, 32, 16, 0)    \
-    X(IQ4_XS, 4, 128, 32, 0)
-
 #define TW_SUPER_BLOCK 256u
-
-/* What TW_BLOCK_TYPES says of a type; all zero for a type that is not in it. */
-struct tw_block_type {
-    uint32_t bits, offset, sub_elems, minima;
-};
-
-static inline struct tw_block_type tw_block_type(unsigned dtype) {
-    struct tw_block_type t = {0, 0, 0, 0};
-    switch (dtype) {
-#define TW_X(name, bits_, offset_, sub_elems_, minima_) \
-    case TW_DT_##name:                                  \
-        t.bits = bits_;                                 \
-        t.offset = offset_;                             \
-        t.sub_elems = sub_elems_;                       \
-        t.minima = minima_;                             \
-        break;
-        TW_BLOCK_TYPES(TW_X)
-#undef TW_X
-    default:
-        break;
-    }
-    return t;
-}
 
 /* A block of weights. scale and minimum have one entry for each 16 elements, whatever the
  * sub-blocks. */
 struct tw_block {
+    unsigned dtype;
+    uint32_t elems;
     float d, base;
-    uint32_t elems, offset, minima;
     int8_t scale[16];
     uint8_t minimum[16];
     uint8_t u[TW_SUPER_BLOCK];
 };
 
-/* Returns the value, plus its offset of 128, that four bits of a type stand for: themselves, except
- * in IQ4_NL, IQ4_XS and MXFP4 (there twice the value of the 4-bit float). */
-static inline uint8_t tw_block_value_of(unsigned dtype, uint32_t nibble) {
+/* Returns the u that the four bits of a quant stand for: themselves, except in IQ4_NL, IQ4_XS and
+ * MXFP4 (there 128 plus twice the value of the 4-bit float). */
+static inline uint8_t tw_block_look_up(unsigned dtype, uint32_t nibble) {
     static const uint8_t iq4[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                     129, 141, 153, 166, 181, 197, 217, 241};
     static const uint8_t fp4[16] = {128, 129, 130, 131, 132, 134, 136, 140,
@@ -122,18 +86,17 @@ static inline float tw_block_half(const uint8_t *p) {
 
 /* Quants of 4 bits, 32 in 16 bytes: low nibbles first; `high`: 32 more bits, a fifth of each, or
  * NULL. */
-static inline void tw_block_nibbles(unsigned dtype, const uint8_t *p, const uint8_t *high,
-                                    uint8_t *u) {
+static inline void tw_block_nibbles(const uint8_t *p, const uint8_t *high, uint8_t *u) {
     for (uint32_t i = 0; i < 32; i++) {
         uint32_t nibble = i < 16 ? p[i] & 15u : p[i - 16] >> 4;
         uint32_t fifth = high ? (uint32_t)(high[i / 8] >> (i % 8) & 1) << 4 : 0;
-        u[i] = tw_block_value_of(dtype, nibble | fifth);
+        u[i] = (uint8_t)(nibble | fifth);
     }
 }
 
 /* Blocks of 32: {d, base where there are minima, high bits of Q5, quants}. */
-static inline void tw_block_small(unsigned dtype, const uint8_t *p, struct tw_block *b) {
-    uint32_t minima = b->minima;
+static inline void tw_block_small(const uint8_t *p, struct tw_block *b) {
+    uint32_t dtype = b->dtype, minima = tw_block_type(dtype).minima;
     const uint8_t *q = p + 2 + 2 * minima;
     b->d = tw_block_half(p);
     b->base = minima ? tw_block_half(p + 2) : 0.0f;
@@ -143,15 +106,11 @@ static inline void tw_block_small(unsigned dtype, const uint8_t *p, struct tw_bl
         }
     } else if (dtype == TW_DT_MXFP4) {
         b->d = tw_mxfp4_scale(p[0]);
-        tw_block_nibbles(dtype, p + 1, NULL, b->u);
+        tw_block_nibbles(p + 1, NULL, b->u);
     } else if (dtype == TW_DT_Q5_0 || dtype == TW_DT_Q5_1) {
-        tw_block_nibbles(dtype, q + 4, q, b->u);
+        tw_block_nibbles(q + 4, q, b->u);
     } else {
-        tw_block_nibbles(dtype, q, NULL, b->u);
-    }
-    for (uint32_t j = 0; j < 2; j++) {
-        b->scale[j] = 1;
-        b->minimum[j] = 1;
+        tw_block_nibbles(q, NULL, b->u);
     }
 }
 
@@ -187,8 +146,9 @@ static inline void tw_block_q3_k(const uint8_t *p, struct tw_block *b) {
 /* {d, base, 12 bytes: 8 scales and 8 minima of 6 bits; Q5_K: 32 bytes, of which bit n of byte l is
  * the fifth bit of element l + 32n; 128 bytes: byte l of each 32 holds elements l and l + 32 of
  * 64}. */
-static inline void tw_block_q45_k(unsigned dtype, const uint8_t *p, struct tw_block *b) {
-    const uint8_t *s = p + 4, *high = p + 16, *q = dtype == TW_DT_Q5_K ? p + 48 : p + 16;
+static inline void tw_block_q45_k(const uint8_t *p, struct tw_block *b) {
+    bool five = b->dtype == TW_DT_Q5_K;
+    const uint8_t *s = p + 4, *high = p + 16, *q = five ? p + 48 : p + 16;
     b->d = tw_block_half(p);
     b->base = -tw_block_half(p + 2);
     for (uint32_t j = 0; j < 8; j++) {
@@ -199,7 +159,7 @@ static inline void tw_block_q45_k(unsigned dtype, const uint8_t *p, struct tw_bl
     }
     for (uint32_t i = 0; i < 256; i++) {
         int nibble = q[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
-        int fifth = dtype == TW_DT_Q5_K ? (high[i % 32] >> (i / 32) & 1) << 4 : 0;
+        int fifth = five ? (high[i % 32] >> (i / 32) & 1) << 4 : 0;
         b->u[i] = (uint8_t)(nibble | fifth);
     }
 }
@@ -225,22 +185,24 @@ static inline void tw_block_iq4_xs(const uint8_t *p, struct tw_block *b) {
     for (uint32_t j = 0; j < 8; j++) {
         int low = p[4 + j / 2] >> (j % 2 * 4) & 15, high = p[2 + j / 4] >> (j % 4 * 2) & 3;
         b->scale[2 * j] = b->scale[2 * j + 1] = (int8_t)((low | high << 4) - 32);
-        tw_block_nibbles(TW_DT_IQ4_XS, p + 8 + 16 * j, NULL, b->u + 32 * j);
+        tw_block_nibbles(p + 8 + 16 * j, NULL, b->u + 32 * j);
     }
 }
 
-/* Sets what a type's blocks have in common. */
+/* Sets what does not depend on a block's bytes. */
 static inline void tw_block_begin(unsigned dtype, struct tw_block *b) {
-    struct tw_block_type t = tw_block_type(dtype);
+    b->dtype = dtype;
     b->elems = tw_dtype_block_elems(dtype);
-    b->offset = t.offset;
-    b->minima = t.minima;
     b->d = b->base = 0.0f;
+    for (uint32_t j = 0; j < 16; j++) {
+        b->scale[j] = 1;
+        b->minimum[j] = 1;
+    }
 }
 
-/* Takes a block of a file apart: tw_dtype_block_bytes(dtype) bytes at any alignment. `dtype` is one
- * of TW_BLOCK_TYPES. */
-static inline void tw_block_of_file(unsigned dtype, const uint8_t *p, struct tw_block *b) {
+/* Takes a block of a file apart, with its quants as they are stored, but those of Q8_0 as q + 128:
+ * tw_dtype_block_bytes(dtype) bytes at any alignment. `dtype` is one of TW_BLOCK_TYPES. */
+static inline void tw_block_parts(unsigned dtype, const uint8_t *p, struct tw_block *b) {
     tw_block_begin(dtype, b);
     switch (dtype) {
     case TW_DT_Q2_K:
@@ -251,7 +213,7 @@ static inline void tw_block_of_file(unsigned dtype, const uint8_t *p, struct tw_
         break;
     case TW_DT_Q4_K:
     case TW_DT_Q5_K:
-        tw_block_q45_k(dtype, p, b);
+        tw_block_q45_k(p, b);
         break;
     case TW_DT_Q6_K:
         tw_block_q6_k(p, b);
@@ -260,36 +222,120 @@ static inline void tw_block_of_file(unsigned dtype, const uint8_t *p, struct tw_
         tw_block_iq4_xs(p, b);
         break;
     default:
-        tw_block_small(dtype, p, b);
+        tw_block_small(p, b);
         break;
+    }
+}
+
+/* Replaces quants as stored by what they stand for. */
+static inline void tw_block_finish(struct tw_block *b) {
+    for (uint32_t i = 0; tw_block_type(b->dtype).bits == 4 && i < b->elems; i++) {
+        b->u[i] = tw_block_look_up(b->dtype, b->u[i]);
+    }
+}
+
+static inline void tw_block_of_file(unsigned dtype, const uint8_t *p, struct tw_block *b) {
+    tw_block_parts(dtype, p, b);
+    tw_block_finish(b);
+}
+
+/* ---- blocks of panels (the layout is described in tilewright/machine.h) ---- */
+
+/* Returns quant i of 32; `p`: the row's four bytes of the first line of their planes. */
+static inline uint8_t tw_panel_quant(uint32_t bits, const uint8_t *p, uint32_t i) {
+    uint32_t g = i / 4;
+    const uint8_t *at = p + i % 4, *pairs = at + (bits == 6 ? 256 : 0) + g / 4 * 64,
+                  *high = at + (bits == 5 ? 256 : 128);
+    int nibble = at[g % 4 * 64] >> (g / 4 * 4) & 15, pair = pairs[0] >> (g % 4 * 2) & 3;
+    switch (bits) {
+    case 2:
+        return (uint8_t)pair;
+    case 3:
+        return (uint8_t)(pair | (high[0] >> g & 1) << 2);
+    case 4:
+        return (uint8_t)nibble;
+    case 5:
+        return (uint8_t)(nibble | (high[0] >> g & 1) << 4);
+    case 6:
+        return (uint8_t)(nibble | pair << 4);
+    default:
+        return at[g * 64];
+    }
+}
+
+/* The integer scales and minima of a block of 256; `t`: the row's byte of their first line. */
+static inline void tw_panel_sub_scales(const uint8_t *t, struct tw_block *b) {
+    uint32_t sub_elems = tw_block_type(b->dtype).sub_elems;
+    for (uint32_t i = 0; i < 16; i++) {
+        uint32_t j = i * 16 / sub_elems;
+        uint8_t byte = t[j * 16];
+        switch (b->dtype) {
+        case TW_DT_Q2_K:
+            b->minimum[i] = byte >> 4;
+            byte &= 15;
+            break;
+        case TW_DT_Q3_K:
+            byte = t[j / 2 * 16] >> (j % 2 * 4) & 15;
+            byte = (uint8_t)((byte | (t[128 + j / 4 * 16] >> (j % 4 * 2) & 3) << 4) - 32);
+            break;
+        case TW_DT_Q4_K:
+        case TW_DT_Q5_K:
+            b->minimum[i] = t[128 + j * 16];
+            break;
+        default:
+            break;
+        }
+        b->scale[i] = (int8_t)byte;
+    }
+}
+
+/* Takes block n of a row of a segment of `elems` columns apart. */
+static inline void tw_block_of_panel(unsigned dtype, const uint8_t *segment, uint32_t elems,
+                                     uint32_t n, uint32_t row, struct tw_block *b) {
+    struct tw_block_type t = tw_block_type(dtype);
+    tw_block_begin(dtype, b);
+    const uint8_t *quants = segment + tw_segment_quants_bytes(dtype, n * b->elems) + row * 4,
+                  *scales = segment + tw_segment_quants_bytes(dtype, elems) + n * t.scale_bytes;
+    for (uint32_t i = 0; i < b->elems; i++) {
+        const uint8_t *part = quants + tw_segment_quants_bytes(dtype, i / 32 * 32);
+        b->u[i] = tw_panel_quant(t.bits, part, i % 32);
+    }
+    tw_block_finish(b);
+    b->d = dtype == TW_DT_MXFP4 ? tw_mxfp4_scale(scales[row]) : tw_block_half(scales + row * 2);
+    b->base = t.minima ? tw_block_half(scales + 32 + row * 2) : 0.0f;
+    if (b->elems == TW_SUPER_BLOCK) {
+        tw_panel_sub_scales(scales + 32 + 32 * t.minima + row, b);
     }
 }
 
 /* ---- values and products ---- */
 
-/* Writes the block's elements as floats. */
-static inline void tw_block_floats(const struct tw_block *b, float *out) {
-    for (uint32_t i = 0; i < b->elems; i++) {
+/* Writes the first n of the block's elements as floats. */
+static inline void tw_block_floats(const struct tw_block *b, uint32_t n, float *out) {
+    struct tw_block_type t = tw_block_type(b->dtype);
+    for (uint32_t i = 0; i < n; i++) {
         float scale = b->d * (float)b->scale[i / 16];
-        float value = scale * (float)((int32_t)b->u[i] - (int32_t)b->offset);
-        out[i] = b->minima ? value + b->base * (float)b->minimum[i / 16] : value;
+        float value = scale * (float)((int32_t)b->u[i] - (int32_t)t.offset);
+        out[i] = t.minima ? value + b->base * (float)b->minimum[i / 16] : value;
     }
 }
 
 /* Return the sum y of a row's product so far, continued by a block of 32, and by one of 256. */
 static inline float tw_block_times_q8s(const struct tw_block *b, const struct tw_q8s *x, float y) {
-    uint32_t s = 0u - b->offset * (uint32_t)x->sum;
+    struct tw_block_type t = tw_block_type(b->dtype);
+    uint32_t s = 0u - t.offset * (uint32_t)x->sum;
     for (uint32_t i = 0; i < 32; i++) {
         s += (uint32_t)(b->u[i] * x->q[i]);
     }
     y = __builtin_fmaf((float)(int32_t)s, b->d * x->d, y);
-    return b->minima ? __builtin_fmaf(b->base, x->d * (float)x->sum, y) : y;
+    return t.minima ? __builtin_fmaf(b->base, x->d * (float)x->sum, y) : y;
 }
 
 static inline float tw_block_times_q8k(const struct tw_block *b, const struct tw_q8k *x, float y) {
+    struct tw_block_type t = tw_block_type(b->dtype);
     uint32_t s = 0, m = 0;
     for (uint32_t j = 0; j < 16; j++) {
-        uint32_t sum = (uint32_t)(int32_t)x->sum[j], dot = 0u - b->offset * sum;
+        uint32_t sum = (uint32_t)(int32_t)x->sum[j], dot = 0u - t.offset * sum;
         for (uint32_t i = 16 * j; i < 16 * j + 16; i++) {
             dot += (uint32_t)(b->u[i] * x->q[i]);
         }
@@ -297,7 +343,7 @@ static inline float tw_block_times_q8k(const struct tw_block *b, const struct tw
         m += b->minimum[j] * sum;
     }
     y = __builtin_fmaf((float)(int32_t)s, b->d * x->d, y);
-    return b->minima ? __builtin_fmaf((float)(int32_t)m, b->base * x->d, y) : y;
+    return t.minima ? __builtin_fmaf((float)(int32_t)m, b->base * x->d, y) : y;
 }
 
 /* ---- activations in blocks of 256 ---- */

@@ -200,14 +200,16 @@ static int check_regions(struct tw_verifier *v, const struct tw_vf_data *d) {
 static int check_matmul(struct tw_verifier *v, const struct tw_vf_data *d) {
     unsigned x = dtype_of(d, TW_MATMUL_REGION_x), w = v->op.operand[TW_MATMUL_dtype].id;
     uint32_t k = v->op.operand[TW_MATMUL_k].id;
-    bool quantised = tw_dtype_block_elems(w) > 1;
-    if ((x == TW_DT_Q8S) != quantised) {
-        return tw_vf_fail(v, TW_RULE_operand_types, "x is %s, which does not go with %s weights",
-                          tw_dtype_name(x), tw_dtype_name(w));
+    uint32_t block = tw_dtype_block_elems(w);
+    if (x != tw_dtype_activation(w)) {
+        return tw_vf_fail(
+            v, TW_RULE_operand_types, "x is %s, which does not go with %s weights (they need %s)",
+            tw_dtype_name(x), tw_dtype_name(w), tw_dtype_name(tw_dtype_activation(w)));
     }
-    if (quantised && k % 32 != 0) {
+    if (k % block != 0) {
         return tw_vf_fail(v, TW_RULE_operand_types,
-                          "depth %u is not a multiple of 32 with %s weights", k, tw_dtype_name(w));
+                          "depth %u is not a multiple of %u with %s weights", k, block,
+                          tw_dtype_name(w));
     }
     uint32_t panels = v->op.operand[TW_MATMUL_panels].id,
              stride = v->op.operand[TW_MATMUL_w_stride].id;
@@ -226,11 +228,10 @@ static int check_rms_scale(struct tw_verifier *v) {
                                       cols, width);
 }
 
-static int check_quant(struct tw_verifier *v) {
-    uint32_t cols = v->op.operand[TW_QUANT_cols].id;
-    return cols % 32 == 0
-               ? 0
-               : tw_vf_fail(v, TW_RULE_operand_types, "%u columns are not a multiple of 32", cols);
+static int check_quant(struct tw_verifier *v, uint32_t cols, uint32_t block) {
+    return cols % block == 0 ? 0
+                             : tw_vf_fail(v, TW_RULE_operand_types,
+                                          "%u columns are not a multiple of %u", cols, block);
 }
 
 static int check_rope(struct tw_verifier *v) {
@@ -401,7 +402,9 @@ static int check_special(struct tw_verifier *v, const struct tw_vf_data *d) {
     case TW_OP_RMS_SCALE:
         return check_rms_scale(v);
     case TW_OP_QUANT:
-        return check_quant(v);
+        return check_quant(v, v->op.operand[TW_QUANT_cols].id, 32);
+    case TW_OP_QUANT_K:
+        return check_quant(v, v->op.operand[TW_QUANT_K_cols].id, 256);
     case TW_OP_ROPE:
         return check_rope(v);
     case TW_OP_ATTN_STEP:

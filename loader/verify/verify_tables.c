@@ -140,7 +140,8 @@ static int check_tensor(struct tw_verifier *v, const struct tw_tensor *t) {
     if (t->role == TW_ROLE_ACTIVATION) {
         return 0; /* its bytes are checked with its buffers */
     }
-    CHECK(t->dtype != TW_DT_Q8S, operand_types, "q8s is never stored in a tensor");
+    CHECK(!tw_dtype_is_activation(t->dtype), operand_types, "%s is never stored in a tensor",
+          tw_dtype_name(t->dtype));
     CHECK(tensor_bytes(t, &bytes), operand_types,
           "%s packed as %u cannot hold %u x %u with heads of %u", tw_dtype_name(t->dtype),
           t->packing, t->rows, t->cols, t->head_dim);

@@ -150,6 +150,8 @@ static void check_data(struct second *c, const struct tw_op *op) {
         NEED(10, o[TW_RMS_SCALE_cols].id <= o[TW_RMS_SCALE_width].id, "columns outside the row");
     } else if (op->code == TW_OP_QUANT) {
         NEED(10, o[TW_QUANT_cols].id % 32 == 0, "not whole blocks");
+    } else if (op->code == TW_OP_QUANT_K) {
+        NEED(10, o[TW_QUANT_K_cols].id % 256 == 0, "not whole blocks");
     } else if (op->code == TW_OP_ROPE) {
         NEED(10, o[TW_ROPE_rotated].id <= o[TW_ROPE_head_dim].id, "rotates too much");
     } else if (op->code == TW_OP_ATTN_STEP) {

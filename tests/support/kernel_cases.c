@@ -13,8 +13,29 @@
 
 enum { SEED = 20240611 };
 
-static const unsigned float_dtypes[] = {TW_DT_F32, TW_DT_F16, TW_DT_BF16},
-                      quant_dtypes[] = {TW_DT_Q8_0, TW_DT_Q4_0};
+static const unsigned float_dtypes[] = {TW_DT_F32, TW_DT_F16, TW_DT_BF16};
+#define TW_X(name, bits, offset, sub_elems, minima, scale_bytes) TW_DT_##name,
+static const unsigned quant_dtypes[] = {TW_BLOCK_TYPES(TW_X)};
+#undef TW_X
+enum { QUANT_DTYPES = sizeof quant_dtypes / sizeof quant_dtypes[0] };
+
+enum { MATMUL_DTYPES = 3 + QUANT_DTYPES };
+
+/* The types of weights in turn. */
+static unsigned weight_dtype(uint32_t n) {
+    n %= MATMUL_DTYPES;
+    return n < 3 ? float_dtypes[n] : quant_dtypes[n - 3];
+}
+
+/* Returns k, widened to whole blocks. */
+static uint32_t whole_blocks(unsigned dtype, uint32_t k) {
+    uint32_t elems = tw_dtype_block_elems(dtype);
+    return (k + elems - 1) / elems * elems;
+}
+
+static uint32_t x_bytes(unsigned dtype, uint32_t k) {
+    return (uint32_t)tw_row_bytes(tw_dtype_activation(dtype), k);
+}
 
 /* ---- matmul ---- */
 
@@ -32,7 +53,7 @@ static void check_matmul(kernel_check *check, struct fixture_random *r, unsigned
     struct tw_kargs a = {.p = {x, w, y},
                          .i = {x_stride, w_stride, dtype, s.k, s.panels, y_stride, s.reload},
                          .rows = s.rows};
-    a.x_dtype = tw_dtype_block_elems(dtype) > 1 ? TW_DT_Q8S : TW_DT_F32;
+    a.x_dtype = tw_dtype_activation(dtype);
     char what[120];
     snprintf(what, sizeof what, "matmul %s%s k %u, %u panels, %u rows, reload %u",
              tw_dtype_name(dtype), note, s.k, s.panels, s.rows, s.reload);
@@ -78,12 +99,12 @@ static void matmul_with_float_weights_of_any_bits(kernel_check *check) {
 
 static void matmul_with_quantised_weights(kernel_check *check) {
     struct fixture_random r = {SEED + 2};
-    for (uint32_t n = 0; n < 40; n++) {
-        struct shape s = some_shape(&r, n, 32, 4);
-        unsigned dtype = quant_dtypes[n % 2];
+    for (uint32_t n = 0; n < 15 * QUANT_DTYPES; n++) {
+        unsigned dtype = quant_dtypes[n % QUANT_DTYPES];
+        struct shape s = some_shape(&r, n / QUANT_DTYPES * 2, tw_dtype_block_elems(dtype), 4);
         uint8_t *w = fixture_panels(&r, dtype, s.k, s.panels);
-        void *x = fixture_q8s(&r, s.rows, s.k);
-        check_matmul(check, &r, dtype, s, x, s.k / 32 * 40, w, "");
+        void *x = fixture_activations(&r, tw_dtype_activation(dtype), s.rows, s.k);
+        check_matmul(check, &r, dtype, s, x, x_bytes(dtype, s.k), w, "");
         free(x);
         free(w);
     }
@@ -93,18 +114,25 @@ static void matmul_with_quantised_weights(kernel_check *check) {
  * result, no undefined behaviour. */
 static void matmul_with_hostile_quants(kernel_check *check) {
     struct fixture_random r = {SEED + 3};
-    for (uint32_t n = 0; n < 30; n++) {
-        struct shape s = {32 * (1 + fixture_below(&r, 2)), 1 + fixture_below(&r, 5),
-                          1 + fixture_below(&r, 9), n % 3 == 0};
-        unsigned dtype = quant_dtypes[n % 2];
-        size_t w_bytes = (size_t)tw_panel_bytes(dtype, s.k) * s.panels,
-               x_bytes = (size_t)s.rows * (s.k / 32) * 40;
-        uint8_t *w = fixture_bytes(&r, w_bytes), *x = fixture_bytes(&r, x_bytes);
-        if (n % 5 == 0) { /* the largest magnitudes, all at once */
-            memset(w, n % 2 ? 0xFF : 0x00, panel_scales_at(dtype, s.k, 0));
-            memset(x, 0x80, x_bytes);
+    for (uint32_t n = 0; n < 15 * QUANT_DTYPES; n++) {
+        unsigned dtype = quant_dtypes[n % QUANT_DTYPES];
+        uint32_t turn = n / QUANT_DTYPES, row = tw_dtype_block_elems(dtype);
+        struct shape s = {row * (1 + fixture_below(&r, 2)), 1 + fixture_below(&r, 5),
+                          1 + fixture_below(&r, 9), turn % 3 == 0};
+        uint8_t *w = fixture_bytes(&r, (size_t)tw_panel_bytes(dtype, s.k) * s.panels);
+        row = x_bytes(dtype, s.k);
+        uint8_t *x = fixture_bytes(&r, (size_t)s.rows * row);
+        if (turn % 5 == 0) { /* the largest magnitudes, all at once */
+            memset(w, turn % 2 ? 0xFF : 0x00, panel_scales_at(dtype, s.k, 0));
+            memset(x, 0x80, (size_t)s.rows * row);
         }
-        check_matmul(check, &r, dtype, s, x, s.k / 32 * 40, w, " hostile");
+        if (turn % 5 == 1) { /* the largest scales, too: all bits set is NaN, so not those in f16 */
+            free(w);
+            w = fixture_panels(&r, dtype, s.k, s.panels);
+            memset(w + panel_scales_at(dtype, s.k, 0) + panel_halves(dtype) * 2,
+                   n % 2 ? 0x7F : 0x80, panel_scales_bytes(dtype) - panel_halves(dtype) * 2);
+        }
+        check_matmul(check, &r, dtype, s, x, row, w, " hostile");
         free(x);
         free(w);
     }
@@ -115,16 +143,14 @@ static const uint32_t depths[] = {224, 256, 288, 480, 512, 544, 768, 992, 1024, 
 
 static void matmul_of_many_segments(kernel_check *check) {
     struct fixture_random r = {SEED + 20};
-    for (uint32_t n = 0; n < 60; n++) {
-        unsigned dtype = n % 5 < 3 ? float_dtypes[n % 5] : quant_dtypes[n % 5 - 3];
-        bool quantised = n % 5 >= 3;
-        struct shape s = {depths[n / 5], 1 + fixture_below(&r, 5), 1 + fixture_below(&r, 14),
-                          n / 2 % 2};
-        s.k += quantised ? 0 : fixture_below(&r, 5);
+    for (uint32_t n = 0; n < 12 * MATMUL_DTYPES; n++) {
+        unsigned dtype = weight_dtype(n);
+        struct shape s = {whole_blocks(dtype, depths[n / MATMUL_DTYPES]), 1 + fixture_below(&r, 5),
+                          1 + fixture_below(&r, 14), n / 2 % 2};
+        s.k += n % MATMUL_DTYPES >= 3 ? 0 : fixture_below(&r, 5);
         uint8_t *w = fixture_panels(&r, dtype, s.k, s.panels);
-        void *x = quantised ? fixture_q8s(&r, s.rows, s.k)
-                            : (void *)fixture_floats(&r, (size_t)s.rows * s.k);
-        check_matmul(check, &r, dtype, s, x, quantised ? s.k / 32 * 40 : s.k * 4, w, "");
+        void *x = fixture_activations(&r, tw_dtype_activation(dtype), s.rows, s.k);
+        check_matmul(check, &r, dtype, s, x, x_bytes(dtype, s.k), w, "");
         free(x);
         free(w);
     }
@@ -133,21 +159,21 @@ static void matmul_of_many_segments(kernel_check *check) {
 /* A window of the columns of wider panels: from a multiple of 256 to another, or to the end. */
 static void matmul_of_a_window(kernel_check *check) {
     struct fixture_random r = {SEED + 21};
-    enum { K = 1504, PANELS = 3, ROWS = 5 };
-    for (uint32_t n = 0; n < 40; n++) {
-        unsigned dtype = n % 5 < 3 ? float_dtypes[n % 5] : quant_dtypes[n % 5 - 3];
-        bool quantised = n % 5 >= 3;
+    enum { PANELS = 3, ROWS = 5 };
+    for (uint32_t n = 0; n < 8 * MATMUL_DTYPES; n++) {
+        unsigned dtype = weight_dtype(n);
+        const uint32_t k = whole_blocks(dtype, 1504);
         uint32_t from = 256 * fixture_below(&r, 6), end = from + 256 * (1 + fixture_below(&r, 6));
-        end = end < K ? end : K;
-        uint32_t w_stride = (uint32_t)tw_panel_bytes(dtype, K), x_row = quantised ? 47 * 40 : K * 4;
-        uint8_t *w = fixture_panels(&r, dtype, K, PANELS);
-        char *x = quantised ? fixture_q8s(&r, ROWS, K) : (void *)fixture_floats(&r, ROWS * K);
+        end = end < k ? end : k;
+        uint32_t w_stride = (uint32_t)tw_panel_bytes(dtype, k), x_row = x_bytes(dtype, k);
+        uint8_t *w = fixture_panels(&r, dtype, k, PANELS);
+        char *x = fixture_activations(&r, tw_dtype_activation(dtype), ROWS, k);
         float *y = fixture_floats(&r, ROWS * 16 * PANELS);
         struct tw_kargs a = {
-            .p = {x + (quantised ? from / 32 * 40 : from * 4), w + tw_panel_offset(dtype, from), y},
+            .p = {x + x_bytes(dtype, from), w + tw_panel_offset(dtype, from), y},
             .i = {x_row, w_stride, dtype, end - from, PANELS, PANELS * 64, n / 2 % 2},
-            .rows = n < 20 ? ROWS : 1};
-        a.x_dtype = quantised ? TW_DT_Q8S : TW_DT_F32;
+            .rows = n < 4 * MATMUL_DTYPES ? ROWS : 1};
+        a.x_dtype = tw_dtype_activation(dtype);
         check(TW_OP_MATMUL, &a, 2, ROWS * 16 * PANELS * 4, FIXTURE_FLOATS, "matmul of a window");
         free(y);
         free(x);
@@ -157,13 +183,12 @@ static void matmul_of_a_window(kernel_check *check) {
 
 static void matmul_of_no_rows_writes_nothing(kernel_check *check) {
     struct fixture_random r = {SEED + 4};
-    struct shape s = {32, 2, 0, 0};
-    for (unsigned dtype = 0; dtype < TW_DT_COUNT; dtype++) {
-        if (tw_panel_bytes(dtype, 32)) {
-            uint8_t *w = fixture_panels(&r, dtype, 32, 2);
-            check_matmul(check, &r, dtype, s, NULL, 40, w, "");
-            free(w);
-        }
+    for (uint32_t n = 0; n < MATMUL_DTYPES; n++) {
+        unsigned dtype = weight_dtype(n);
+        struct shape s = {whole_blocks(dtype, 32), 2, 0, 0};
+        uint8_t *w = fixture_panels(&r, dtype, s.k, 2);
+        check_matmul(check, &r, dtype, s, NULL, 40, w, "");
+        free(w);
     }
 }
 
@@ -247,6 +272,25 @@ static void quant_of_any_floats(kernel_check *check) {
         uint8_t *y = fixture_bytes(&r, (size_t)rows * blocks * 40);
         struct tw_kargs a = {.p = {x, y}, .i = {cols * 4, blocks * 40, cols}, .rows = rows};
         check(TW_OP_QUANT, &a, 1, (size_t)rows * blocks * 40, FIXTURE_EXACT, "quant");
+        free(y);
+        free(x);
+    }
+}
+
+static void quant_k_of_any_floats(kernel_check *check) {
+    struct fixture_random r = {SEED + 22};
+    for (uint32_t n = 0; n < 60; n++) {
+        uint32_t blocks = 1 + fixture_below(&r, 3), rows = 1 + fixture_below(&r, 3),
+                 cols = blocks * 256, bytes = blocks * (uint32_t)sizeof(struct tw_q8k);
+        size_t floats = (size_t)rows * cols;
+        float *x = n % 4 == 1 ? wild_floats(&r, floats) : fixture_floats(&r, floats);
+        float scale = ldexpf(1.0f, (int)fixture_below(&r, 250) - 125);
+        for (size_t i = 0; n % 3 == 0 && i < floats; i++) {
+            x[i] *= scale;
+        }
+        uint8_t *y = fixture_bytes(&r, (size_t)rows * bytes);
+        struct tw_kargs a = {.p = {x, y}, .i = {cols * 4, bytes, cols}, .rows = rows};
+        check(TW_OP_QUANT_K, &a, 1, (size_t)rows * bytes, FIXTURE_EXACT, "quant_k");
         free(y);
         free(x);
     }
@@ -488,7 +532,7 @@ static void gather_of_any_bits(kernel_check *check) {
         struct tw_tensor t = {.dtype = (uint8_t)(n % TW_DT_COUNT),
                               .rows = 48,
                               .packing = (uint8_t)(n / TW_DT_COUNT % 2)};
-        t.cols = 32 * (1 + fixture_below(&r, 3));
+        t.cols = whole_blocks(t.dtype, 32 * (1 + fixture_below(&r, 12)));
         size_t panels = (size_t)tw_panel_bytes(t.dtype, t.cols) * 3;
         if (panels == 0) {
             continue; /* no dtype of tables */
@@ -596,6 +640,7 @@ const struct kernel_case kernel_cases[KERNEL_CASES] = {
     CASE(rms_norm_of_any_width),
     CASE(squares_and_scale_of_any_width),
     CASE(quant_of_any_floats),
+    CASE(quant_k_of_any_floats),
     CASE(add_and_silu_mul_of_any_floats),
     CASE(rope_tables_and_rotations),
     CASE(attention_at_every_edge_of_a_block),

@@ -53,21 +53,46 @@ static void fill_bfloats(uint8_t *at, uint64_t n, uint64_t *s) {
     }
 }
 
+/* The floats of a block as files have it. */
+static void fill_row_floats(unsigned dtype, uint8_t *block, uint64_t *s) {
+    switch (dtype) {
+    case TW_DT_MXFP4:
+        block[0] = 120;
+        break;
+    case TW_DT_Q2_K:
+        fill_halves(block + 80, 2, s);
+        break;
+    case TW_DT_Q3_K:
+        fill_halves(block + 108, 1, s);
+        break;
+    case TW_DT_Q6_K:
+        fill_halves(block + 208, 1, s);
+        break;
+    default:
+        fill_halves(block, panel_halves(dtype) / 16, s);
+        break;
+    }
+}
+
 static void fill_quants(const struct tw_tensor *t, uint8_t *at, uint64_t *s) {
     if (t->packing == TW_PACK_PANEL16) {
         uint64_t panel = tw_panel_bytes(t->dtype, t->cols);
         for (uint64_t p = 0; panel && (p + 1) * panel <= t->bytes; p++, at += panel) {
-            for (uint32_t b = 0; b < t->cols / 32; b++) {
-                fill_bytes(at + panel_quants_at(t->dtype, b), panel_quants_bytes(t->dtype), s);
-                fill_halves(at + panel_scales_at(t->dtype, t->cols, b), 16, s);
+            fill_bytes(at, panel, s);
+            for (uint32_t b = 0; b < t->cols / tw_dtype_block_elems(t->dtype); b++) {
+                uint8_t *scales = at + panel_scales_at(t->dtype, t->cols, b);
+                fill_halves(scales, panel_halves(t->dtype), s);
+                if (t->dtype == TW_DT_MXFP4) {
+                    memset(scales, 120, 16);
+                }
             }
         }
         return;
     }
     uint32_t block = tw_dtype_block_bytes(t->dtype);
+    fill_bytes(at, t->bytes, s);
     for (uint64_t b = 0; (b + 1) * block <= t->bytes; b++) {
-        fill_halves(at + b * block, 1, s);
-        fill_bytes(at + b * block + 2, block - 2, s);
+        fill_row_floats(t->dtype, at + b * block, s);
     }
 }
 
@@ -86,14 +111,15 @@ static void fill_tensor(const struct tw_tensor *t, uint8_t *at, uint64_t seed) {
     case TW_DT_BF16:
         fill_bfloats(at, t->bytes / 2, &s);
         break;
-    case TW_DT_Q8_0:
-    case TW_DT_Q4_0:
-        fill_quants(t, at, &s);
-        break;
     case TW_DT_U8:
         fill_bytes(at, t->bytes, &s);
         break;
-    default: /* ids: 0 is a valid one */
+    case TW_DT_I32: /* ids: 0 is a valid one */
+        break;
+    default:
+        if (tw_block_type(t->dtype).bits) {
+            fill_quants(t, at, &s);
+        }
         break;
     }
 }

@@ -204,7 +204,7 @@ static void check_block(size_t format, const uint8_t *bytes, const char *where) 
     struct tw_block block;
     float found[TW_SUPER_BLOCK], expected[TW_SUPER_BLOCK];
     tw_block_of_file(formats[format].dtype, bytes, &block);
-    tw_block_floats(&block, found);
+    tw_block_floats(&block, block.elems, found);
     formats[format].floats(bytes, expected);
     for (uint32_t i = 0; i < block.elems; i++) {
         if (tw_float_bits(found[i]) != tw_float_bits(expected[i]) &&

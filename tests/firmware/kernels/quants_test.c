@@ -10,7 +10,7 @@
 #include <math.h>
 
 static const unsigned types[] = {
-#define TW_X(name, bits, offset, sub_elems, minima) TW_DT_##name,
+#define TW_X(name, bits, offset, sub_elems, minima, scale_bytes) TW_DT_##name,
     TW_BLOCK_TYPES(TW_X)
 #undef TW_X
 };
@@ -27,7 +27,7 @@ static void random_block(struct fixture_random *r, unsigned type, struct tw_bloc
     uint8_t *bytes = fixture_bytes(r, tw_dtype_block_bytes(type));
     tw_block_of_file(type, bytes, b);
     b->d = fixture_unit(r);
-    b->base = b->minima ? fixture_unit(r) : 0.0f;
+    b->base = tw_block_type(type).minima ? fixture_unit(r) : 0.0f;
     free(bytes);
 }
 
@@ -56,8 +56,9 @@ struct wide_sums {
 
 static struct wide_sums wide_sums(const struct tw_block *b, const int8_t *q) {
     struct wide_sums w = {0, 0};
+    uint32_t offset = tw_block_type(b->dtype).offset;
     for (uint32_t i = 0; i < b->elems; i++) {
-        w.s += (int64_t)b->scale[i / 16] * (b->u[i] - (int32_t)b->offset) * q[i];
+        w.s += (int64_t)b->scale[i / 16] * (b->u[i] - (int32_t)offset) * q[i];
         w.m += (int64_t)b->minimum[i / 16] * q[i];
     }
     return w;
@@ -81,7 +82,7 @@ static float product(const struct tw_block *b, const float *x, float y, struct w
 
 static float expected_product(const struct tw_block *b, struct wide_sums w, float d, float y) {
     y = fmaf((float)w.s, b->d * d, y);
-    if (!b->minima) {
+    if (!tw_block_type(b->dtype).minima) {
         return y;
     }
     return b->elems == 32 ? fmaf(b->base, d * (float)w.m, y) : fmaf((float)w.m, b->base * d, y);
@@ -129,7 +130,7 @@ static void products_are_those_of_the_values(void **state) {
         double exact = 0, magnitude = 0;
         floats_of(&r, 1.0f, x);
         random_block(&r, types[n % N_TYPES], &b);
-        tw_block_floats(&b, value);
+        tw_block_floats(&b, b.elems, value);
         for (uint32_t i = 0; i < b.elems; i++) {
             exact += (double)value[i] * (double)x[i];
             magnitude += fabs((double)value[i]);

@@ -97,7 +97,7 @@ static void types_packings_and_roles_are_those_of_the_header(void **state) {
 
 static void every_type_with_blocks_is_described(void **state) {
     (void)state;
-#define TW_X(name, bits, offset, sub_elems, minima) \
+#define TW_X(name, bits, offset, sub_elems, minima, scale_bytes) \
     row("%s|%d|%d|%d|T{", tw_dtype_name(TW_DT_##name), bits, offset, sub_elems);
     TW_BLOCK_TYPES(TW_X)
 #undef TW_X
@@ -110,7 +110,7 @@ static void the_values_that_nibbles_stand_for_are_listed(void **state) {
     for (uint32_t t = 0; t < 2; t++) {
         man_page_begin();
         for (uint32_t i = 0; i < 16; i++) {
-            man_page_add(i < 15 ? "%u, " : "%u", tw_block_value_of(types[t], i));
+            man_page_add(i < 15 ? "%u, " : "%u", tw_block_look_up(types[t], i));
         }
         man_page_check_found(t ? "the u of mxfp4" : "the u of iq4_nl");
     }

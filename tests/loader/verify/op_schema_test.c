@@ -233,8 +233,8 @@ static void a_number_demand_holds_from_its_minimum_to_its_maximum(void **state) 
     TW_NUMBER_DEMANDS(TW_X)
 #undef TW_X
     for (uint32_t dtype = 0; dtype < 40; dtype++) {
-        bool weight = dtype == TW_DT_F32 || dtype == TW_DT_F16 || dtype == TW_DT_BF16 ||
-                      dtype == TW_DT_Q8_0 || dtype == TW_DT_Q4_0;
+        bool weight = dtype < TW_DT_COUNT && dtype != TW_DT_I32 && dtype != TW_DT_U8 &&
+                      dtype != TW_DT_Q8S && dtype != TW_DT_Q8K;
         assert_int_equal(tw_demand_number(TW_DEMAND_WEIGHT_DTYPE, dtype), weight);
         assert_int_equal(tw_demand_number(TW_DEMAND_CACHE_DTYPE, dtype),
                          dtype == TW_DT_F32 || dtype == TW_DT_F16);
@@ -244,13 +244,15 @@ static void a_number_demand_holds_from_its_minimum_to_its_maximum(void **state) 
 static void a_region_demand_names_its_dtypes(void **state) {
     (void)state;
     for (uint32_t dtype = 0; dtype < TW_DT_COUNT; dtype++) {
-        bool f32 = dtype == TW_DT_F32, u8 = dtype == TW_DT_U8, q8s = dtype == TW_DT_Q8S;
+        bool f32 = dtype == TW_DT_F32, u8 = dtype == TW_DT_U8, q8s = dtype == TW_DT_Q8S,
+             q8k = dtype == TW_DT_Q8K;
         assert_true(tw_demand_dtype(TW_DEMAND_ANY, dtype, 0));
         assert_true(tw_demand_dtype(TW_DEMAND_OWN, dtype, 0));
         assert_int_equal(tw_demand_dtype(TW_DEMAND_F32, dtype, 0), f32);
         assert_int_equal(tw_demand_dtype(TW_DEMAND_F32_PAGE, dtype, 0), f32 || u8);
         assert_int_equal(tw_demand_dtype(TW_DEMAND_Q8S, dtype, 0), q8s);
-        assert_int_equal(tw_demand_dtype(TW_DEMAND_F32_OR_Q8S, dtype, 0), f32 || q8s);
+        assert_int_equal(tw_demand_dtype(TW_DEMAND_Q8K, dtype, 0), q8k);
+        assert_int_equal(tw_demand_dtype(TW_DEMAND_FACTOR, dtype, 0), f32 || q8s || q8k);
         assert_int_equal(tw_demand_dtype(TW_DEMAND_WEIGHTS, dtype, TW_DT_Q4_0),
                          dtype == TW_DT_Q4_0 || u8);
         assert_int_equal(tw_demand_dtype(TW_DEMAND_CACHE, dtype, TW_DT_F16),
