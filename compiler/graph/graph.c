@@ -194,11 +194,10 @@ static int check_shapes(const struct tw_graph *g, const struct tw_gop *op, tw_er
                    ? 0
                    : bad(g, op, err, "the output is not twice as wide as the frequencies");
     case TW_GOP_MATMUL: {
-        int quantised = tw_dtype_block_elems(v[op->in[1]].dtype) > 1;
         if (out != v[op->in[1]].rows || v[op->in[0]].cols != v[op->in[1]].cols) {
             return bad(g, op, err, "inner or outer dimensions do not match");
         }
-        return (v[op->in[0]].dtype == TW_DT_Q8S) == quantised
+        return v[op->in[0]].dtype == tw_dtype_activation(v[op->in[1]].dtype)
                    ? 0
                    : bad(g, op, err, "the activation's type does not match the weight's");
     }

@@ -23,7 +23,7 @@
     X(GATHER, "gather", 2, "out[t, :] = table[ids[t], :]")                      \
     X(ROPE_TABLE, "rope_table", 2, "out[t, :] = cos and sin of (pos + t)*freq") \
     X(RMS_NORM, "rms_norm", 2, "out = x / rms(x) * weight")                     \
-    X(QUANT, "quant", 1, "out = x in blocks of 32 with one scale each")         \
+    X(QUANT, "quant", 1, "out = x in blocks of 32 or 256 with one scale each")  \
     X(MATMUL, "matmul", 2, "out[t, n] = sum over k of x[t, k]*w[n, k]")         \
     X(ROPE, "rope", 2, "out = x with each head's pairs rotated by the table")   \
     X(KV_APPEND, "kv_append", 3, "state[pos + t] = x[t]")                       \

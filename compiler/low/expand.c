@@ -76,7 +76,8 @@ static uint32_t new_storage(struct tw_low *low, const char *name, enum tw_storag
 static void shape_storage(struct tw_low *low, uint32_t id, tw_mvalue_id v, uint32_t first,
                           uint32_t cols) {
     struct tw_storage *s = &low->storages.items[id];
-    uint32_t align = s->dtype == TW_DT_Q8S ? 32 : TW_PANEL_ROWS;
+    uint32_t align =
+        tw_dtype_is_activation(s->dtype) ? tw_dtype_block_elems(s->dtype) : TW_PANEL_ROWS;
     s->value = v;
     s->first_col = first / align * align;
     s->cols = pad(first + cols, align) - s->first_col;

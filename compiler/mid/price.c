@@ -94,8 +94,9 @@ static double link_cycles(double bytes, uint32_t parts, const struct tw_target *
  * once, and each sender raises one flag per chip. */
 double tw_price_exchange(const struct tw_gvalue *v, struct tw_layout from, uint32_t rows,
                          const struct tw_target *t) {
+    uint32_t block = tw_dtype_block_elems(v->dtype);
     double bytes = (double)(v->token_rows ? rows : 1) *
-                   (double)tw_row_bytes(v->dtype, (v->cols + 31) / 32 * 32);
+                   (double)tw_row_bytes(v->dtype, ((uint64_t)v->cols + block - 1) / block * block);
     double on_chip =
         t->sync_cycles + 2.0 * (from.parts + t->n_chips - 1) + bytes / t->link_bytes_per_cycle;
     return t->n_chips > 1 && from.parts ? on_chip + link_cycles(bytes, from.parts, t) : on_chip;

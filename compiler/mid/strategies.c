@@ -107,7 +107,8 @@ void tw_strategies(const struct tw_graph *g, const struct tw_gop *op,
         break;
     case TW_GOP_QUANT:
         add(&l, "everywhere", tw_layout_replicated(), 1, 0, 0);
-        if (in_layout[0].parts > 0 && in_layout[0].unit % 32 == 0) {
+        if (in_layout[0].parts > 0 &&
+            in_layout[0].unit % tw_dtype_block_elems(g->values.items[op->out].dtype) == 0) {
             add(&l, "before_exchange", in_layout[0], 0, 0, 0);
         }
         break;

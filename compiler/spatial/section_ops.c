@@ -263,9 +263,14 @@ static void emit_binary(struct site_call *x) {
 
 static void emit_quant(struct site_call *x) {
     const struct tw_call *c = x->c;
-    tw_builder_quant(x->u, x->site, MATH, x->math, columns(x, c->in[0]),
-                     storage(x, c->in[0])->stride, columns(x, c->out), storage(x, c->out)->stride,
-                     c->cols, x->rows);
+    uint32_t from = storage(x, c->in[0])->stride, to = storage(x, c->out)->stride;
+    if (storage(x, c->out)->dtype == TW_DT_Q8K) {
+        tw_builder_quant_k(x->u, x->site, MATH, x->math, columns(x, c->in[0]), from,
+                           columns(x, c->out), to, c->cols, x->rows);
+    } else {
+        tw_builder_quant(x->u, x->site, MATH, x->math, columns(x, c->in[0]), from,
+                         columns(x, c->out), to, c->cols, x->rows);
+    }
 }
 
 static void emit_last_row(struct site_call *x) {
