@@ -13,7 +13,10 @@
 
 enum { SEED = 90210, ROWS = 2, PANELS = 2, COLS = 16 * PANELS, SEGMENT = 256, MAX_PARTS = 64 };
 
-static const unsigned dtypes[] = {TW_DT_F32, TW_DT_F16, TW_DT_BF16, TW_DT_Q8_0, TW_DT_Q4_0};
+static const unsigned dtypes[] = {TW_DT_F32,  TW_DT_F16,    TW_DT_BF16,   TW_DT_Q8_0,
+                                  TW_DT_Q4_0, TW_DT_Q4_1,   TW_DT_Q5_0,   TW_DT_Q5_1,
+                                  TW_DT_Q2_K, TW_DT_Q3_K,   TW_DT_Q4_K,   TW_DT_Q5_K,
+                                  TW_DT_Q6_K, TW_DT_IQ4_NL, TW_DT_IQ4_XS, TW_DT_MXFP4};
 static const uint32_t depths[] = {300,  512,  768,  1000, 1280, 2048, 2816,  3072,
                                   4096, 4864, 5632, 6912, 8192, 9728, 11008, 14336};
 static const uint32_t owners[] = {2, 3, 4, 8};
@@ -29,12 +32,8 @@ struct product {
     float whole[ROWS * COLS];
 };
 
-static bool is_quantised(unsigned dtype) {
-    return tw_dtype_block_elems(dtype) > 1;
-}
-
 static uint32_t x_bytes(const struct product *p, uint32_t k) {
-    return is_quantised(p->dtype) ? k / 32 * 40 : k * 4;
+    return (uint32_t)tw_row_bytes(tw_dtype_activation(p->dtype), k);
 }
 
 /* The sum of columns [from, end) -> part `part` of `parts` of y, or on top of it. */
@@ -45,7 +44,7 @@ static void window(const struct product *p, uint32_t from, uint32_t end, float *
                          .i = {x_bytes(p, p->k), (uint32_t)tw_panel_bytes(p->dtype, p->k), p->dtype,
                                end - from, PANELS, parts * COLS * 4, reload},
                          .rows = ROWS};
-    a.x_dtype = is_quantised(p->dtype) ? TW_DT_Q8S : TW_DT_F32;
+    a.x_dtype = tw_dtype_activation(p->dtype);
     p->table->fn[TW_OP_MATMUL](&a);
 }
 
@@ -59,10 +58,10 @@ static void fold(const struct tw_kernel_table *table, const float *x, uint32_t p
 
 static void product_start(struct product *p, struct fixture_random *r,
                           const struct tw_kernel_table *table, unsigned dtype, uint32_t k) {
-    k = is_quantised(dtype) ? k / 32 * 32 : k;
+    uint32_t block = tw_dtype_block_elems(dtype);
+    k = k / block * block;
     *p = (struct product){.table = table, .dtype = dtype, .k = k};
-    p->x =
-        is_quantised(dtype) ? fixture_q8s(r, ROWS, k) : (void *)fixture_floats(r, (size_t)ROWS * k);
+    p->x = fixture_activations(r, tw_dtype_activation(dtype), ROWS, k);
     p->w = fixture_panels(r, dtype, k, PANELS);
     window(p, 0, k, p->whole, 0, 1, false);
 }
