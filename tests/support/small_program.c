@@ -43,6 +43,7 @@ static void tables(struct pb *b) {
     pb_buffers(b, "st", TW_BUF_SCRATCH, TW_DT_F32, 1, 576);
     pb_buffers(b, "y", TW_BUF_SCRATCH, TW_DT_F32, 1, 256);
     pb_buffers(b, "h", TW_BUF_SCRATCH, TW_DT_F32, 1, 256);
+    pb_buffers(b, "xk", TW_BUF_SCRATCH, TW_DT_Q8K, 1, 292);
     pb_fifos(b, "of", TW_ENGINE_MATH, TW_ENGINE_STORE, TW_DT_F32, 2, 256);
     pb_fifos(b, "lf", TW_ENGINE_MATH, TW_ENGINE_STORE, TW_DT_F32, 1, 64);
     pb_buffers(b, "rx", TW_BUF_RESIDENT, TW_DT_F32, 1, 64);
@@ -157,6 +158,8 @@ static void attention(struct pb *b) {
           pb_on(buf(b, SMALL_VF), 0), pb_id(TW_DT_F32), pb_on(buf(b, SMALL_ST), 0), pb_id(1),
           pb_id(0), pb_id(1), pb_id(1), pb_id(0), pb_id(16), pb_float(0.25f), pb_num(pb_v(0, 3, 1)),
           POS, ROWS);
+    PB_OP(b, QUANT_K, pb_on(buf(b, SMALL_KF), 0), pb_id(1024), pb_on(buf(b, SMALL_XK), 0),
+          pb_id(292), pb_id(256), pb_rows(TW_NONE, 1));
     PB_OP(b, POP, pb_id(buf(b, SMALL_KF)), pb_id(1));
     PB_OP(b, POP, pb_id(buf(b, SMALL_VF)), pb_id(1));
     pb_end(b);

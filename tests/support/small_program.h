@@ -42,6 +42,7 @@ enum {
     SMALL_ST, /* scratch: state of one head for 4 rows, and one that it is merged into */
     SMALL_Y,  /* scratch f32[4, 16] */
     SMALL_H,  /* scratch f32[4, 16] */
+    SMALL_XK, /* scratch q8k[1, 256] */
     SMALL_OF, /* f32[4, 16], math -> store */
     SMALL_LF, /* f32[1, 16], math -> store */
     SMALL_RX, /* resident f32[1, 16] of the other site */

@@ -315,7 +315,8 @@ static void check_arena(struct random_shape shape, const char *target, uint32_t 
             assert_int_equal(tw_certify(&w.p.mem, &view, &certificate, NULL), 0);
         }
     }
-    uint64_t bound = tw_compile_memory(&w.model.model.h, &w.p.target, 1);
+    uint64_t bound =
+        tw_compile_memory(&w.model.model.h, &w.p.target, (uint32_t)w.p.graph.regions.n - 2);
     if (w.p.mem.used > bound * 3 / 4) {
         fail_msg("%s on %s x %u: %zu bytes used, bound %llu", random_shape_text(&w.shape), target,
                  tw_target_sites(&w.p.target), w.p.mem.used, (unsigned long long)bound);

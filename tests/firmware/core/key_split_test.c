@@ -92,8 +92,9 @@ static void load(const struct keys *k, const struct part *p) {
     mb_op(m, p->s, L, PUSH, F_(p->q), I_(1));
     mb_dynamic(m, p->s, L, BLOCK, p->blocks, 7);
     for (uint32_t kv = 0; kv < KV_HEADS; kv++) {
-        uint64_t first = (uint64_t)kv * (POSITIONS / TW_KV_BLOCK) + p->first * 8;
-        struct tw_affine at = tw_affine_plus(mb_at(first * bytes), BLOCK, bytes);
+        uint64_t first = (uint64_t)p->first * 8 * KV_HEADS + kv; /* a page holds all heads */
+        struct tw_affine at =
+            tw_affine_plus(mb_at(first * bytes), BLOCK, (uint64_t)KV_HEADS * bytes);
         mb_op(m, p->s, L, RESERVE, F_(p->cache), I_(2));
         mb_op(m, p->s, L, READ, T_(k->keys, mb_at(0), at), W_(p->cache, mb_at(0)), I_(1), I_(bytes),
               I_(0), I_(0));
@@ -148,7 +149,7 @@ static void send(const struct keys *k, const struct part *p) {
     mb_op(m, p->s, M, PUSH, F_(p->sent), I_(1));
     mb_op(m, p->s, S, WAIT, F_(p->sent), I_(1));
     mb_op(m, p->s, S, MCAST, R_(p->sent, mb_at(0)), I_(bytes),
-          W_(k->all + p->s, mb_at((uint64_t)p->first * STATE)), I_(N_SEGMENTS * STATE), I_(bytes),
+          D_(k->all + p->s, mb_at((uint64_t)p->first * STATE)), I_(N_SEGMENTS * STATE), I_(bytes),
           rows, G_(k->root));
     mb_op(m, p->s, S, MCAST_SET, S_(k->valid), G_(k->root));
     mb_op(m, p->s, S, POP, F_(p->sent), I_(1));

@@ -365,6 +365,8 @@ static void each_region_of_a_data_op_has_an_extent(void **state) {
         }
         if (code == TW_OP_MATMUL) {
             op.operand[TW_MATMUL_dtype].id = TW_DT_F32;
+        } else if (code == TW_OP_QUANT_K) {
+            op.operand[TW_QUANT_K_cols].id = 256; /* a block */
         }
         assert_true(tw_op_is_data(code));
         assert_ptr_equal(tw_op_region(&op, region), &op.operand[i]);
