@@ -333,10 +333,10 @@ static int fail_param(struct tw_checker *c, uint32_t id) {
 
 /* Rule 25: all that a region reads in any iteration is written. */
 static int check_read(struct tw_checker *c, const struct region *r, uint32_t id) {
-    bool sent = false;
+    bool written = is_written(c, &c->written[id], &r->wide);
+    int rc = written ? 0 : is_sent(c, id, &r->wide, &written);
     tw_ck_count(c, TW_ORDER_defined);
-    int rc = is_written(c, &c->written[id], &r->wide) ? 0 : is_sent(c, id, &r->wide, &sent);
-    if (rc || sent || is_written(c, &c->written[id], &r->wide)) {
+    if (rc || written) {
         return rc;
     }
     return tw_ck_fail(c, TW_ORDER_defined,
