@@ -8,6 +8,7 @@
 #define TW_COMPILER_IMPORT_HPARAMS_H
 
 #include "compiler/import/model.h"
+#include "loader/bundle/vocab_open.h"
 
 #define TW_MAX_DIM (1u << 20)
 #define TW_MAX_HIDDEN (1u << 22)
@@ -15,7 +16,6 @@
 #define TW_MAX_HEADS (1u << 16)
 #define TW_MAX_HEAD_DIM (1u << 16)
 #define TW_MAX_ATTN_DIM (1u << 22) /* heads * head_dim */
-#define TW_MAX_VOCAB (1u << 24)
 #define TW_MAX_CTX (1u << 24)
 
 /* The names of the numbers in the file that they came from ("key llama.embedding_length"). */

@@ -11,7 +11,6 @@
 #include <math.h>
 #include <string.h>
 
-#define MAX_TOKENS (1u << 24)
 #define KNOWN_FLAGS \
     (TW_VOCAB_ADD_BOS | TW_VOCAB_ADD_EOS | TW_VOCAB_SPACE_PREFIX | TW_VOCAB_STOP_AT_BOS)
 
@@ -32,9 +31,9 @@ static int check_header(const void *blob, size_t size, struct tw_vocab_header *h
         return tw_fail(err, TW_E_FORMAT, "vocabulary: kind is %u, expected %d", h->kind,
                        TW_VOCAB_SPM_BPE);
     }
-    if (h->n_tokens == 0 || h->n_tokens > MAX_TOKENS) {
+    if (h->n_tokens == 0 || h->n_tokens > TW_MAX_VOCAB) {
         return tw_fail(err, TW_E_RANGE, "vocabulary: %u tokens, expected 1 to %u", h->n_tokens,
-                       MAX_TOKENS);
+                       TW_MAX_VOCAB);
     }
     if (h->flags & ~(uint32_t)KNOWN_FLAGS) {
         return tw_fail(err, TW_E_FORMAT, "vocabulary: flags are 0x%x, known flags are 0x%x",
