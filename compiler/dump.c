@@ -64,9 +64,12 @@ int tw_compile_dump(const char *model_path, const char *stage,
     } else if (rc == 0) {
         rc = tw_pipeline_plan(&c, err);
         if (rc == 0) {
-            dump_planned(&c, &c.decode, stage, out);
-            fprintf(out, "\n");
-            dump_planned(&c, &c.prefill, stage, out);
+            struct planned *list[MAX_PROGRAMS];
+            uint32_t n = tw_pipeline_programs(&c, list);
+            for (uint32_t i = 0; i < n; i++) {
+                fprintf(out, "%s", i ? "\n" : "");
+                dump_planned(&c, list[i], stage, out);
+            }
         }
     }
     tw_pipeline_finish(&c);

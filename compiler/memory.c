@@ -7,9 +7,13 @@
 
 #include "compiler/pipeline_internal.h"
 
+#include <stdbool.h>
+#include <stdio.h>
+
 #define KIB ((uint64_t)1 << 10)
 
-uint64_t tw_compile_memory(const struct tw_hparams *h, const struct tw_target *t) {
+uint64_t tw_compile_memory(const struct tw_hparams *h, const struct tw_target *t,
+                           uint32_t n_regions) {
     const uint64_t n_sites = tw_target_sites(t), search = 4096 * KIB;
     const uint64_t site =
         128 * KIB +
@@ -21,11 +25,41 @@ uint64_t tw_compile_memory(const struct tw_hparams *h, const struct tw_target *t
     uint64_t widest = (uint64_t)h->dim + h->hidden + (uint64_t)h->n_heads * h->head_dim;
     /* fill.c: panels that are cut by the pieces of the file, and rows to convert */
     uint64_t panels = 2 * widest * TW_PANEL_ROWS * 4;
-    return 2 * (search + n_sites * site + heads * head) + h->n_layers * layer + panels;
+    return 2 * (search + n_regions * (n_sites * site + heads * head)) + h->n_layers * layer +
+           panels;
+}
+
+/* Returns true if a tensor "blk.<i>.<rest>" has another type than that of the layer before. */
+static bool type_changes(const struct tw_model *m, const struct tw_model_tensor *t,
+                         uint32_t *layer) {
+    char before[256];
+    int length = 0;
+    if (sscanf(t->name, "blk.%u.%n", layer, &length) != 1 || length == 0 || *layer == 0) {
+        return false;
+    }
+    snprintf(before, sizeof before, "blk.%u.%s", *layer - 1, t->name + length);
+    const struct tw_model_tensor *other = tw_model_find(m, before);
+    return other && other->dtype != t->dtype;
+}
+
+/* Returns in how many regions the layers are at most: a new one begins where a type changes. */
+static uint32_t layer_regions(const struct tw_model *m) {
+    uint32_t n = 1;
+    for (uint32_t i = 0; i < m->n_tensors && n < m->h.n_layers; i++) {
+        uint32_t layer, other;
+        bool first = type_changes(m, &m->tensors[i], &layer);
+        for (uint32_t k = 0; first && k < i; k++) {
+            first = !type_changes(m, &m->tensors[k], &other) || other != layer;
+        }
+        n += first;
+    }
+    return n;
 }
 
 int tw_pipeline_check_memory(const struct compilation *c, const char *path, tw_error *err) {
-    uint64_t need = tw_compile_memory(&c->model.h, &c->target), have = c->mem.size;
+    uint64_t have = c->mem.size,
+             need = tw_compile_memory(&c->model.h, &c->target, layer_regions(&c->model));
+    need += c->options.all_logits ? need / 2 : 0; /* three programs, not two */
     if (need <= have) {
         return 0;
     }

@@ -9,8 +9,10 @@
 #include "tilewright/target.h"
 
 /* Returns the maximum bytes of the compile arena (arena.h) that a model of that shape can take on
- * that target. A model that may need more than the arena has is refused with NOMEM before planning
+ * that target, with its layers in so many regions of the graph (more than one if types are mixed).
+ * A model that may need more than the arena has is refused with NOMEM before planning
  * starts. */
-uint64_t tw_compile_memory(const struct tw_hparams *h, const struct tw_target *t);
+uint64_t tw_compile_memory(const struct tw_hparams *h, const struct tw_target *t,
+                           uint32_t n_regions);
 
 #endif

@@ -18,16 +18,34 @@
 #include "compiler/spatial/compose.h"
 #include "compiler/spatial/report.h"
 #include "compiler/spatial/section.h"
+#include "compiler/spatial/section_proof.h"
 #include "loader/base/clock.h"
 #include "loader/base/sized.h"
 #include "loader/verify/verify.h"
+#include "tilewright/op_schema.h"
 #include "tilewright/range.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+static int read_cache_dtype(struct compilation *c, tw_error *err) {
+    const char *kv = c->options.kv ? c->options.kv : tw_dtype_name(TW_DT_F32);
+    for (unsigned dtype = 0; dtype < TW_DT_COUNT; dtype++) {
+        if (strcmp(kv, tw_dtype_name(dtype)) == 0 &&
+            tw_demand_number(TW_DEMAND_CACHE_DTYPE, dtype)) {
+            c->graph.cache_dtype = (enum tw_dtype)dtype;
+            return 0;
+        }
+    }
+    return tw_fail(err, TW_E_USAGE, "a cache of %.32s is not possible; use f32 or f16", kv);
+}
+
 static int check_options(const struct compilation *c, tw_error *err) {
+    if (c->options.all_logits > 1) {
+        return tw_fail(err, TW_E_USAGE, "all_logits is %u, expected 0 or 1", c->options.all_logits);
+    }
     if (c->options.n_ctx > MAX_CTX) {
         return tw_fail(err, TW_E_USAGE, "a context of %u tokens is too long; the maximum is %u",
                        c->options.n_ctx, MAX_CTX);
@@ -46,6 +64,7 @@ int tw_pipeline_begin(struct compilation *c, const char *function,
     if (!c->options.target) {
         c->options.target = "host";
     }
+    rc = rc ? rc : read_cache_dtype(c, err);
     return rc ? rc : check_options(c, err);
 }
 
@@ -65,8 +84,8 @@ int tw_pipeline_frontend(struct compilation *c, const char *path, tw_error *err)
     c->strings.mem = &c->mem;
     uint32_t trained = c->model.h.n_ctx_train;
     c->n_ctx = c->options.n_ctx ? c->options.n_ctx : trained < DEFAULT_CTX ? trained : DEFAULT_CTX;
-    uint64_t position_bytes =
-                 (uint64_t)c->model.h.n_layers * c->model.h.n_kv_heads * c->model.h.head_dim * 8,
+    uint64_t position_bytes = (uint64_t)c->model.h.n_layers * c->model.h.n_kv_heads *
+                              c->model.h.head_dim * 2 * tw_dtype_block_bytes(c->graph.cache_dtype),
              state_bytes;
     if (!tw_mul_u64(position_bytes, (uint64_t)c->n_ctx + 2 * MAX_PREFILL_ROWS, &state_bytes) ||
         state_bytes >> 46) {
@@ -76,6 +95,14 @@ int tw_pipeline_frontend(struct compilation *c, const char *path, tw_error *err)
                        path, c->n_ctx, c->model.h.n_layers, c->model.h.n_kv_heads,
                        c->model.h.head_dim);
     }
+    if (c->target.state_in_sram) {
+        return tw_fail(
+            err, TW_E_UNSUPPORTED,
+            "target %s keeps State in SRAM (key \"state\"); the compiler can keep caches "
+            "in DRAM only",
+            c->target.name);
+    }
+    c->graph.n_ctx = c->n_ctx;
     rc = tw_pipeline_check_memory(c, path, err);
     rc = rc ? rc : tw_arch_build(&c->model, &c->graph, err);
     if (rc == 0) {
@@ -95,18 +122,6 @@ static uint32_t n_positions(const struct compilation *c) {
     return (c->n_ctx + MAX_PREFILL_ROWS + TW_KV_BLOCK - 1) / TW_KV_BLOCK * TW_KV_BLOCK;
 }
 
-/* Checks that a section, composed with nothing but itself, obeys the rules. */
-static int check_section(struct tw_builder *section, tw_error *err) {
-    struct tw_builder alone;
-    struct tw_builder *list[1] = {section};
-    int rc = tw_compose(list, 1, section->name, &alone, err);
-    if (rc == 0) {
-        struct tw_program p = tw_builder_program(&alone);
-        rc = tw_verify_program(&p, NULL, err);
-    }
-    return rc;
-}
-
 static int place_region(struct planned *p, uint32_t region, uint64_t budget, tw_error *err) {
     int rc = tw_low_expand(&p->mid, region, budget, &p->lows[region], err);
     return rc ? rc : tw_low_place(&p->lows[region], err);
@@ -117,26 +132,28 @@ static int build_section(struct compilation *c, struct planned *p, uint32_t regi
         .n_ctx = c->n_ctx, .n_positions = n_positions(c), .index = region};
     p->sections[region] = tw_cmem_alloc(&c->mem, sizeof **p->sections);
     int rc = tw_section_build(&p->lows[region], &config, &c->strings, p->sections[region], err);
-    return rc ? rc : check_section(p->sections[region], err);
+    return rc ? rc : tw_section_prove(p->sections[region], err);
 }
 
 /* Carries one plan through to a complete program. */
 static int build_program(struct compilation *c, struct planned *p, const char *name, uint32_t rows,
                          tw_error *err) {
-    uint64_t shared = tw_pin_shared_bytes(&c->graph, rows);
-    if (shared >= c->target.sram_bytes) {
+    uint32_t own = c->target.class_of[TW_HOLDS_PRIVATE];
+    uint64_t shared = tw_pin_shared_bytes(p->graph, &c->target, own, rows),
+             sram = c->target.class_bytes[own];
+    if (shared >= sram) {
         return tw_fail(err, TW_E_PLACEMENT,
                        "program %s: activations of %u rows need %llu bytes of SRAM, but a site "
                        "of target %s has %llu",
                        name, rows, (unsigned long long)shared, c->target.name,
-                       (unsigned long long)c->target.sram_bytes);
+                       (unsigned long long)sram);
     }
     p->lows = tw_cmem_alloc(&c->mem, c->graph.regions.n * sizeof *p->lows);
     p->sections = tw_cmem_alloc(&c->mem, c->graph.regions.n * sizeof *p->sections);
     int rc = 0;
     /* place everything first: a plan that does not fit fails before any code is generated */
     for (uint32_t r = 0; r < c->graph.regions.n && rc == 0; r++) {
-        rc = place_region(p, r, c->target.sram_bytes - shared, err);
+        rc = place_region(p, r, sram - shared, err);
     }
     for (uint32_t r = 0; r < c->graph.regions.n && rc == 0; r++) {
         rc = build_section(c, p, r, err);
@@ -164,7 +181,7 @@ static int plan_program(struct compilation *c, struct planned *p, const char *na
     for (uint32_t i = 0; i <= MAX_FINALISTS; i++) {
         int found;
         discard_attempt(c, used, &strings);
-        rc = tw_mid_plan(&c->graph, &c->target, rows, i < MAX_FINALISTS ? i : TW_PLAN_PLAINEST,
+        rc = tw_mid_plan(p->graph, &c->target, rows, i < MAX_FINALISTS ? i : TW_PLAN_PLAINEST,
                          &p->mid, &found, err);
         if (rc) {
             return rc;
@@ -180,23 +197,45 @@ static int plan_program(struct compilation *c, struct planned *p, const char *na
     return rc;
 }
 
-static int plan_prefill(struct compilation *c, tw_error *err) {
-    uint32_t rows = c->options.prefill_rows ? c->options.prefill_rows : MAX_PREFILL_ROWS;
-    rows = rows < c->n_ctx ? rows : c->n_ctx;
+/* Plans a program of up to `rows` rows, with half as many where they do not fit. The number of rows
+ * is given in *rows, and part of the name; one that the caller has chosen is tried alone. */
+static int plan_rows(struct compilation *c, struct planned *p, const char *name, bool chosen,
+                     uint32_t *rows, tw_error *err) {
     int rc = TW_E_PLACEMENT;
-    for (; rows >= 1 && rc == TW_E_PLACEMENT; rows /= 2) {
-        c->prefill_rows = rows;
-        rc = plan_program(c, &c->prefill, tw_cmem_printf(&c->mem, "prefill.%u", rows), rows, err);
-        if (c->options.prefill_rows) {
-            break; /* the caller's number is tried alone */
+    for (uint32_t n = *rows; n >= 1 && rc == TW_E_PLACEMENT; n /= 2) {
+        *rows = n;
+        rc = plan_program(c, p, tw_cmem_printf(&c->mem, "%s.%u", name, n), n, err);
+        if (chosen) {
+            break;
         }
     }
     return rc;
 }
 
+static int plan_prefill(struct compilation *c, tw_error *err) {
+    uint32_t rows = c->options.prefill_rows ? c->options.prefill_rows : MAX_PREFILL_ROWS;
+    c->prefill_rows = rows < c->n_ctx ? rows : c->n_ctx;
+    c->prefill.graph = &c->graph;
+    return plan_rows(c, &c->prefill, "prefill", c->options.prefill_rows != 0, &c->prefill_rows,
+                     err);
+}
+
+/* The program that gives the logits of all rows. */
+static int plan_score(struct compilation *c, tw_error *err) {
+    if (!c->options.all_logits) {
+        return 0;
+    }
+    tw_graph_all_rows(&c->graph, &c->all_rows);
+    c->score.graph = &c->all_rows;
+    c->score_rows = c->prefill_rows < MAX_SCORE_ROWS ? c->prefill_rows : MAX_SCORE_ROWS;
+    return plan_rows(c, &c->score, "score", false, &c->score_rows, err);
+}
+
 int tw_pipeline_plan(struct compilation *c, tw_error *err) {
+    c->decode.graph = &c->graph;
     int rc = plan_program(c, &c->decode, "decode", 1, err);
     rc = rc ? rc : plan_prefill(c, err);
+    rc = rc ? rc : plan_score(c, err);
     if (rc == 0 && err) {
         memset(err, 0, sizeof *err); /* attempts that did not fit do not count as a failure */
     }
@@ -214,19 +253,23 @@ static int prove_whole(struct compilation *c, struct planned *p, tw_error *err) 
     return rc ? rc : tw_check_order(&program, &p->certificate, NULL, err);
 }
 
-static char *plan_text(const struct compilation *c) {
+static char *plan_text(struct compilation *c) {
+    struct planned *list[MAX_PROGRAMS];
+    uint32_t n = tw_pipeline_programs(c, list);
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     if (!f) {
         return NULL;
     }
-    tw_mid_print(&c->decode.mid, f);
-    fprintf(f, "\n");
-    tw_mid_print(&c->prefill.mid, f);
-    fprintf(f, "\n");
-    int rc = tw_builder_print_report(c->decode.program, f, NULL);
-    rc = rc ? rc : tw_builder_print_report(c->prefill.program, f, NULL);
+    int rc = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        tw_mid_print(&list[i]->mid, f);
+        fprintf(f, "\n");
+    }
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        rc = tw_builder_print_report(list[i]->program, f, NULL);
+    }
     if (fclose(f) != 0 || rc) {
         free(text);
         return NULL;
@@ -242,6 +285,7 @@ static void fill_report(struct compilation *c, const struct tw_emit_totals *tota
     r->n_sites = tw_target_sites(&c->target);
     r->n_ctx = c->n_ctx;
     r->prefill_rows = c->prefill_rows;
+    r->score_rows = c->score_rows;
     r->n_params = totals->n_params;
     r->param_bytes = totals->param_bytes;
     r->state_bytes = totals->state_bytes;
@@ -256,11 +300,17 @@ static void fill_report(struct compilation *c, const struct tw_emit_totals *tota
 
 static int emit_all(struct compilation *c, const char *path, struct tw_emit_totals *totals,
                     tw_error *err) {
-    struct tw_builder *programs[2] = {c->decode.program, c->prefill.program};
+    struct planned *list[MAX_PROGRAMS];
+    struct tw_builder *programs[MAX_PROGRAMS];
+    struct tw_certificate certificates[MAX_PROGRAMS];
+    uint32_t n = tw_pipeline_programs(c, list);
+    for (uint32_t i = 0; i < n; i++) {
+        programs[i] = list[i]->program;
+    }
     char *plan = plan_text(c);
     struct tw_emit_input in = {.graph = &c->graph,
                                .target = &c->target,
-                               .n_programs = 2,
+                               .n_programs = n,
                                .programs = programs,
                                .n_ctx = c->n_ctx,
                                .plan = plan,
@@ -270,12 +320,12 @@ static int emit_all(struct compilation *c, const char *path, struct tw_emit_tota
         return tw_fail(err, TW_E_NOMEM, "%s: no memory for the text of the plan", path);
     }
     struct tw_emit_spec spec = tw_emit_bind(&in, totals);
-    int rc = prove_whole(c, &c->decode, err);
-    if (rc == 0) {
-        rc = prove_whole(c, &c->prefill, err);
+    int rc = 0;
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        rc = prove_whole(c, list[i], err);
+        certificates[i] = list[i]->certificate;
     }
     if (rc == 0) {
-        struct tw_certificate certificates[2] = {c->decode.certificate, c->prefill.certificate};
         in.certificates = certificates;
         rc = tw_emit_bundle(&in, &spec, path, err);
     }

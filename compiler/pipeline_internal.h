@@ -19,10 +19,13 @@
 #define DEFAULT_CTX 2048u
 #define MAX_CTX (1u << 20)
 #define MAX_PREFILL_ROWS 128u
+#define MAX_SCORE_ROWS 32u /* each has room for its logits in every session */
+#define MAX_PROGRAMS 3u
 #define MAX_FINALISTS 4u
 
 /* One planned program with all its stages. */
 struct planned {
+    const struct tw_graph *graph;
     struct tw_mid mid;
     struct tw_low *lows;          /* by region */
     struct tw_builder **sections; /* by region */
@@ -37,11 +40,21 @@ struct compilation {
     struct tw_cmem mem;
     struct tw_model model;
     struct tw_target target;
-    struct tw_graph graph;
+    struct tw_graph graph, all_rows; /* all_rows: of the program "score" */
     struct tw_strpool strings;
-    uint32_t n_ctx, prefill_rows;
-    struct planned decode, prefill;
+    uint32_t n_ctx, prefill_rows, score_rows;
+    struct planned decode, prefill, score;
 };
+
+/* Fills `list` with the programs of a compilation, in the order of the bundle; returns how many
+ * there are. */
+static inline uint32_t tw_pipeline_programs(struct compilation *c,
+                                            struct planned *list[MAX_PROGRAMS]) {
+    list[0] = &c->decode;
+    list[1] = &c->prefill;
+    list[2] = &c->score;
+    return c->options.all_logits ? 3 : 2;
+}
 
 /* Begins a compilation: initialises *c, copies the caller's options, as many bytes of them as their
  * `size` says (`o` may be NULL), fills in defaults and checks them. `function` is the name of the
@@ -53,7 +66,7 @@ int tw_pipeline_begin(struct compilation *c, const char *function,
 /* Opens target, arena and model and builds the graph: all passes before planning. Errors: those of
  * the importers and tw_target_open(), USAGE, UNSUPPORTED, RANGE, NOMEM. */
 int tw_pipeline_frontend(struct compilation *c, const char *path, tw_error *err);
-/* Plans both programs of a compilation that tw_pipeline_frontend() has filled. Errors: PLACEMENT,
+/* Plans the programs of a compilation that tw_pipeline_frontend() has filled. Errors: PLACEMENT,
  * VERIFY, INTERNAL. */
 int tw_pipeline_plan(struct compilation *c, tw_error *err);
 /* Releases the model and all memory. To be called after a failure, too. */

@@ -31,7 +31,7 @@ int tw_target_get_info(const char *target, uint32_t host_sites, struct tw_target
                                .width = t.width,
                                .height = t.height,
                                .n_banks = t.n_banks,
-                               .sram_bytes = t.sram_bytes,
+                               .sram_bytes = tw_target_sram(&t),
                                .clock_hz = t.clock_hz};
     memcpy(i.hash, t.hash, sizeof i.hash);
     memcpy(i.name, t.name, sizeof i.name);

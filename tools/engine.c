@@ -19,7 +19,9 @@ struct tw_compile_options engine_compile_options(const struct engine_options *o,
                                    .prefill_rows = (uint32_t)o->rows,
                                    .host_sites = (uint32_t)o->sites,
                                    .target = o->target,
-                                   .tokenizer = o->tokenizer};
+                                   .tokenizer = o->tokenizer,
+                                   .all_logits = o->logits && strcmp(o->logits, "all") == 0,
+                                   .kv = o->kv};
     if (!c.target && device_target[0]) {
         c.target = device_target;
     }
@@ -31,6 +33,7 @@ struct tw_compile_options engine_compile_options(const struct engine_options *o,
 int engine_check_bundle(const struct engine_options *o, const char *path, tw_error *err) {
     const char *name = o->rows        ? "rows"
                        : o->sites     ? "sites"
+                       : o->kv        ? "kv"
                        : o->fresh     ? "fresh"
                        : o->tokenizer ? "tokenizer"
                                       : NULL;

@@ -9,13 +9,14 @@
 #include "tools/options.h"
 
 struct engine_options {
-    const char *target, *device, *mode, *isa, *tokenizer;
+    const char *target, *device, *mode, *isa, *tokenizer, *kv;
     int64_t ctx, threads, chunk, rows, sites;
+    const char *logits; /* compile: "last" or "all" */
     bool fresh;
     bool text; /* not an option: set if the request needs a tokenizer */
 };
 #define ENGINE_DEFAULTS \
-    { NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, false, false }
+    { NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, false, false }
 
 /* Their rows of an option table; `type` is the verb's structure, whose field `engine` is a struct
  * engine_options. */
@@ -53,6 +54,14 @@ struct engine_options {
          1,                                                                                     \
          256,                                                                                   \
          "sites of target host (one per processor)"},                                           \
+        {OPT_TEXT,                                                                              \
+         0,                                                                                     \
+         "kv",                                                                                  \
+         "T",                                                                                   \
+         ENGINE_OFFSET(type, kv),                                                               \
+         0,                                                                                     \
+         0,                                                                                     \
+         "element type of the key and value caches: f32 or f16 (f32)"},                         \
     {                                                                                           \
         OPT_TEXT, 0, "tokenizer", "FILE", ENGINE_OFFSET(type, tokenizer), 0, 0,                 \
             "tokenizer.bin of a llama2.c checkpoint (the one beside it)"                        \

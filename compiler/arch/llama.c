@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Llama: RMSNorm, rotary positions, grouped-query attention, SwiGLU. Three regions: embed, the
- * layers as one Repeat, head.
+ * layers as one Repeat, head. In files of mixed types, each run of layers whose matrices have the
+ * same types is a Repeat of its own, so that all are multiplied as they are stored.
  */
 #include "compiler/arch/arch.h"
 
@@ -13,19 +14,49 @@ struct builder {
     struct tw_graph *g;
     const struct tw_hparams *h;
     tw_gvalue_id cos_sin; /* of this step's positions */
+    uint32_t first, n;    /* the layers of the current region */
 };
 
-/* Returns the sequence "blk.<i>.<suffix>" over all layers; the importer has checked that all
- * members exist. */
+/* The importer has checked that all layers have all tensors. */
+static const struct tw_model_tensor *layer_tensor(const struct builder *b, uint32_t layer,
+                                                  const char *suffix) {
+    char name[96];
+    snprintf(name, sizeof name, "blk.%u.%s", layer, suffix);
+    return tw_model_find(b->g->model, name);
+}
+
+/* Returns the name of a sequence of the current region's layers: with the first one's number where
+ * the layers have more than one region. */
+static const char *sequence_name(const struct builder *b, const char *name) {
+    return b->n == b->h->n_layers ? tw_cmem_printf(b->g->mem, "%s", name)
+                                  : tw_cmem_printf(b->g->mem, "%s.%u", name, b->first);
+}
+
+/* Returns the sequence "blk.<i>.<suffix>" over the region's layers. */
 static tw_gvalue_id layer_weight(struct builder *b, const char *suffix) {
     struct tw_graph *g = b->g;
-    const struct tw_model_tensor **source = tw_cmem_alloc(g->mem, b->h->n_layers * sizeof *source);
-    for (uint32_t i = 0; i < b->h->n_layers; i++) {
-        char name[96];
-        snprintf(name, sizeof name, "blk.%u.%s", i, suffix);
-        source[i] = tw_model_find(g->model, name);
+    const struct tw_model_tensor **source = tw_cmem_alloc(g->mem, b->n * sizeof *source);
+    for (uint32_t i = 0; i < b->n; i++) {
+        source[i] = layer_tensor(b, b->first + i, suffix);
     }
-    return tw_graph_weight(g, tw_cmem_printf(g->mem, "%s", suffix), b->h->n_layers, source);
+    return tw_graph_weight(g, sequence_name(b, suffix), b->n, source);
+}
+
+/* Returns how many layers from `first` on have matrices of the same types as this one. */
+static uint32_t layers_alike(const struct builder *b, uint32_t first) {
+    static const char *const matrices[] = {"attn_q.weight",      "attn_k.weight",   "attn_v.weight",
+                                           "attn_output.weight", "ffn_gate.weight", "ffn_up.weight",
+                                           "ffn_down.weight"};
+    uint32_t end = first + 1;
+    for (; end < b->h->n_layers; end++) {
+        for (size_t i = 0; i < sizeof matrices / sizeof matrices[0]; i++) {
+            if (layer_tensor(b, end, matrices[i])->dtype !=
+                layer_tensor(b, first, matrices[i])->dtype) {
+                return end - first;
+            }
+        }
+    }
+    return end - first;
 }
 
 static tw_gvalue_id single_weight(struct builder *b, const char *name) {
@@ -34,17 +65,28 @@ static tw_gvalue_id single_weight(struct builder *b, const char *name) {
     return tw_graph_weight(b->g, name, 1, source);
 }
 
-/* Adds x*w^T. Quantised weights take x in quantised blocks, which are made once for all products of
- * the same x and kept in `cache`. */
+/* One value in quantised blocks of 32 and of 256; TW_NONE: not made yet. */
+struct quants {
+    tw_gvalue_id q8s, q8k;
+};
+#define NO_QUANTS \
+    { TW_NONE, TW_NONE }
+
+/* Adds x*w^T. Quantised weights take x in quantised blocks as long as theirs, which are made once
+ * for all products of the same x and kept in `made`. */
 static tw_gvalue_id matmul(struct builder *b, const char *name, tw_gvalue_id x, tw_gvalue_id w,
-                           tw_gvalue_id *cache) {
+                           struct quants *made) {
     struct tw_graph *g = b->g;
     g->values.items[w].packing = TW_PACK_PANEL16; /* even if it has a single row */
     const struct tw_gvalue xv = g->values.items[x], wv = g->values.items[w];
-    if (tw_dtype_block_elems(wv.dtype) > 1) {
+    unsigned dtype = tw_dtype_activation(wv.dtype);
+    if (dtype != TW_DT_F32) {
+        tw_gvalue_id *cache = dtype == TW_DT_Q8S ? &made->q8s : &made->q8k;
         if (*cache == TW_NONE) {
-            const char *quant_name = tw_cmem_printf(g->mem, "%s_q8", xv.name);
-            *cache = tw_graph_activation(g, quant_name, xv.token_rows, xv.cols, TW_DT_Q8S);
+            const char *quant_name =
+                tw_cmem_printf(g->mem, dtype == TW_DT_Q8S ? "%s_q8" : "%s_q8k", xv.name);
+            *cache =
+                tw_graph_activation(g, quant_name, xv.token_rows, xv.cols, (enum tw_dtype)dtype);
             tw_graph_op(g, TW_GOP_QUANT, quant_name, x, TW_NONE, TW_NONE, *cache);
         }
         x = *cache;
@@ -92,11 +134,11 @@ static tw_gvalue_id attention_block(struct builder *b, tw_gvalue_id x) {
     struct tw_graph *g = b->g;
     const struct tw_hparams *h = b->h;
     uint32_t kv_cols = h->n_kv_heads * h->head_dim;
-    tw_gvalue_id quant = TW_NONE, quant_out = TW_NONE;
+    struct quants quant = NO_QUANTS, quant_out = NO_QUANTS;
     tw_gvalue_id keys =
-        tw_graph_state(g, "attn.key", h->n_layers, kv_cols, h->head_dim, TW_PACK_KEYS);
-    tw_gvalue_id values =
-        tw_graph_state(g, "attn.value", h->n_layers, kv_cols, h->head_dim, TW_PACK_VALUES);
+        tw_graph_state(g, sequence_name(b, "attn.key"), b->n, kv_cols, h->head_dim, TW_PACK_KEYS);
+    tw_gvalue_id values = tw_graph_state(g, sequence_name(b, "attn.value"), b->n, kv_cols,
+                                         h->head_dim, TW_PACK_VALUES);
     tw_gvalue_id n = rms_norm(b, "attn_norm", x, layer_weight(b, "attn_norm.weight"));
     tw_gvalue_id k = matmul(b, "attn_k", n, layer_weight(b, "attn_k.weight"), &quant);
     tw_gvalue_id v = matmul(b, "attn_v", n, layer_weight(b, "attn_v.weight"), &quant);
@@ -111,7 +153,7 @@ static tw_gvalue_id attention_block(struct builder *b, tw_gvalue_id x) {
 }
 
 static tw_gvalue_id feed_forward_block(struct builder *b, tw_gvalue_id x) {
-    tw_gvalue_id quant = TW_NONE, quant_down = TW_NONE;
+    struct quants quant = NO_QUANTS, quant_down = NO_QUANTS;
     tw_gvalue_id n = rms_norm(b, "ffn_norm", x, layer_weight(b, "ffn_norm.weight"));
     tw_gvalue_id gate = matmul(b, "ffn_gate", n, layer_weight(b, "ffn_gate.weight"), &quant);
     tw_gvalue_id up = matmul(b, "ffn_up", n, layer_weight(b, "ffn_up.weight"), &quant);
@@ -168,15 +210,18 @@ int tw_arch_llama(const struct tw_model *model, struct tw_graph *g, tw_error *er
     g->values.items[x].shared = g->values.items[b.cos_sin].shared = 1;
     tw_graph_end_region(g, TW_NONE, TW_NONE);
 
-    tw_graph_begin_region(g, "layer", b.h->n_layers);
-    tw_gvalue_id after = feed_forward_block(&b, attention_block(&b, x));
-    tw_graph_end_region(g, x, after);
+    for (; b.first < b.h->n_layers; b.first += b.n) {
+        b.n = layers_alike(&b, b.first);
+        tw_graph_begin_region(g, sequence_name(&b, "layer"), b.n);
+        tw_gvalue_id after = feed_forward_block(&b, attention_block(&b, x));
+        tw_graph_end_region(g, x, after);
+    }
 
     tw_graph_begin_region(g, "head", 1);
     tw_gvalue_id last = tw_graph_activation(g, "last", 0, b.h->dim, TW_DT_F32);
     tw_graph_op(g, TW_GOP_LAST_ROW, "last", x, TW_NONE, TW_NONE, last);
-    tw_gvalue_id n = rms_norm(&b, "output_norm", last, single_weight(&b, "output_norm.weight")),
-                 quant = TW_NONE;
+    tw_gvalue_id n = rms_norm(&b, "output_norm", last, single_weight(&b, "output_norm.weight"));
+    struct quants quant = NO_QUANTS;
     g->logits =
         matmul(&b, "logits", n, model->tied ? table : single_weight(&b, "output.weight"), &quant);
     tw_graph_op(g, TW_GOP_OUTPUT, "logits", g->logits, TW_NONE, TW_NONE, TW_NONE);

@@ -41,36 +41,78 @@ static uint32_t count_half(const uint8_t *row, uint32_t n, uint32_t stride, uint
     return bad;
 }
 
-/* Positions of a type's numbers in a row: `stride` bytes apart, each for `block` columns; stride 4
- * means F32. */
+/* Returns true if byte i of a row of MXFP4 blocks' scales makes the largest value of a block
+ * infinite, 12 * 2^(e - 128). */
+static bool bad_mxfp4(const uint8_t *row, uint32_t i, uint32_t stride) {
+    return row[(size_t)i * stride] >= 253;
+}
+
+static uint32_t count_mxfp4(const uint8_t *row, uint32_t n, uint32_t stride) {
+    uint32_t bad = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        bad += bad_mxfp4(row, i, stride);
+    }
+    return bad;
+}
+
+/* Positions of a type's numbers in a row: one in `block` columns and `stride` bytes, `at` bytes
+ * from the start of these, and perhaps a second one at `second` (else the same). */
 struct layout {
-    uint32_t stride, block, exponent;
+    uint32_t stride, block, at, second;
 };
 
-static struct layout layout_of(enum tw_dtype dtype) {
+static struct layout layout_of(unsigned dtype) {
+    uint32_t stride = tw_dtype_block_bytes(dtype), block = tw_dtype_block_elems(dtype);
     switch (dtype) {
-    case TW_DT_F16:
-        return (struct layout){2, 1, F16_EXPONENT};
-    case TW_DT_BF16:
-        return (struct layout){2, 1, BF16_EXPONENT};
-    case TW_DT_Q8_0:
-        return (struct layout){34, 32, F16_EXPONENT};
-    case TW_DT_Q4_0:
-        return (struct layout){18, 32, F16_EXPONENT};
-    case TW_DT_F32:
-    case TW_DT_I32:
-    case TW_DT_Q8S:
-    case TW_DT_U8:
-    case TW_DT_COUNT:
-        break;
+    case TW_DT_Q4_1:
+    case TW_DT_Q5_1:
+    case TW_DT_Q4_K:
+    case TW_DT_Q5_K:
+        return (struct layout){stride, block, 0, 2};
+    case TW_DT_Q2_K:
+        return (struct layout){stride, block, 80, 82};
+    case TW_DT_Q3_K:
+        return (struct layout){stride, block, 108, 108};
+    case TW_DT_Q6_K:
+        return (struct layout){stride, block, 208, 208};
+    default:
+        return (struct layout){stride, block, 0, 0};
     }
-    return (struct layout){4, 1, F32_EXPONENT};
+}
+
+/* Return true if number i of a row is infinite or NaN, and how many of the first n are. */
+static bool bad_number(unsigned dtype, const uint8_t *row, uint32_t i, struct layout l) {
+    switch (dtype) {
+    case TW_DT_F32:
+        return bad_f32(row, i);
+    case TW_DT_MXFP4:
+        return bad_mxfp4(row, i, l.stride);
+    case TW_DT_BF16:
+        return bad_half(row, i, l.stride, BF16_EXPONENT);
+    default:
+        return bad_half(row + l.at, i, l.stride, F16_EXPONENT) ||
+               bad_half(row + l.second, i, l.stride, F16_EXPONENT);
+    }
+}
+
+static uint32_t count_numbers(unsigned dtype, const uint8_t *row, uint32_t n, struct layout l) {
+    switch (dtype) {
+    case TW_DT_F32:
+        return count_f32(row, n);
+    case TW_DT_MXFP4:
+        return count_mxfp4(row, n, l.stride);
+    case TW_DT_BF16:
+        return count_half(row, n, l.stride, BF16_EXPONENT);
+    default:
+        return count_half(row + l.at, n, l.stride, F16_EXPONENT) +
+               (l.second != l.at ? count_half(row + l.second, n, l.stride, F16_EXPONENT) : 0);
+    }
 }
 
 static int fail_not_finite(const struct tw_model_tensor *t, uint32_t row, const uint8_t *bytes,
                            struct layout l, tw_error *err) {
     uint32_t i = 0;
-    while (!(l.stride == 4 ? bad_f32(bytes, i) : bad_half(bytes, i, l.stride, l.exponent))) {
+    while (!bad_number(t->dtype, bytes, i, l)) {
         i++;
     }
     return tw_fail(err, TW_E_RANGE,
@@ -86,7 +128,7 @@ int tw_check_finite(const struct tw_model_tensor *t, const uint8_t *data, uint32
     uint32_t n = t->cols / l.block;
     for (uint32_t r = first; r < first + rows; r++) {
         const uint8_t *row = data + (r - first) * row_bytes;
-        if (l.stride == 4 ? count_f32(row, n) : count_half(row, n, l.stride, l.exponent)) {
+        if (count_numbers(t->dtype, row, n, l)) {
             return fail_not_finite(t, r, row, l, err);
         }
     }

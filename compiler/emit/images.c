@@ -51,11 +51,13 @@ static void mark_op(uint8_t *fixed, uint32_t at, const struct tw_op *op) {
         }
         at += o->kind == 'A' ? 0 : o->kind == 'X' ? 2 : 1;
         if (o->kind == 'T' || o->kind == 'U') {
+            fixed[at++] = 1; /* the table, without which there is no element */
             at = mark_affine(fixed, at, &o->instance);
         }
-        if (strchr("RWMTUA", o->kind)) {
+        if (strchr("RWMDTUA", o->kind)) {
             at = mark_affine(fixed, at, &o->offset);
         }
+        at = o->paged ? mark_affine(fixed, at, &o->element) : at;
     }
 }
 

@@ -8,11 +8,11 @@
 
 #include "tilewright/machine.h"
 
-/* Packs `rows` (0 to 16) rows of k elements of F32, F16, BF16, Q8_0 or Q4_0 (k a multiple of the
- * dtype's block) into the one panel `dst` of tw_panel_bytes(dtype, k) bytes, all of which are
+/* Packs `rows` (0 to 16) rows of k elements of a type of weights (TW_WEIGHT_DTYPES; k a multiple of
+ * the dtype's block) into the one panel `dst` of tw_panel_bytes(dtype, k) bytes, all of which are
  * written. Row r is at src_rows + r*src_row_bytes, in the file's own format and at any alignment;
- * only tw_row_bytes(dtype, k) bytes of each are read. The missing rows become zero weights (zero
- * quants with scale 0). `dst` is aligned to 64 bytes and does not overlap the source. */
+ * only tw_row_bytes(dtype, k) bytes of each are read. The missing rows become weights with
+ * scale 0. `dst` is aligned to 64 bytes and does not overlap the source. */
 void tw_pack_panel(enum tw_dtype dtype, const uint8_t *src_rows, uint64_t src_row_bytes,
                    uint32_t rows, uint32_t k, uint8_t *dst);
 

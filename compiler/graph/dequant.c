@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Converts weights to floats: one loop per type. Values are read byte by byte because the file
+ * Converts weights to floats. Values are read byte by byte because the file
  * aligns nothing.
  */
 #include "compiler/graph/dequant.h"
 
-#include "tilewright/numerics.h"
+#include "tilewright/quants.h"
 
 #include <string.h>
 
@@ -22,29 +22,12 @@ static float float_at(const uint8_t *p) {
                          (uint32_t)p[3] << 24);
 }
 
-/* {f16 scale d, 32 signed bytes q}: element i is d*q[i] */
-static void q8_0_block(const uint8_t *p, float *out) {
-    float d = half_at(p);
-    for (uint32_t i = 0; i < 32; i++) {
-        out[i] = d * (float)(int8_t)p[2 + i];
-    }
-}
-
-/* {f16 scale d, 16 bytes}: the low nibbles n are elements 0 to 15, the high nibbles 16 to 31; an
- * element is d*(n - 8) */
-static void q4_0_block(const uint8_t *p, float *out) {
-    float d = half_at(p);
-    for (uint32_t i = 0; i < 16; i++) {
-        out[i] = d * (float)((p[2 + i] & 15) - 8);
-        out[16 + i] = d * (float)((p[2 + i] >> 4) - 8);
-    }
-}
-
 void tw_dequant_row(const struct tw_model_tensor *t, uint32_t row, float *out) {
     const uint8_t *p = t->data + tw_row_bytes(t->dtype, t->cols) * row;
     uint32_t step = tw_dtype_block_elems(t->dtype);
     for (uint32_t i = 0; i < t->cols; i += step, p += tw_dtype_block_bytes(t->dtype)) {
-        switch (t->dtype) {
+        struct tw_block block;
+        switch ((unsigned)t->dtype) {
         case TW_DT_F32:
             out[i] = float_at(p);
             break;
@@ -54,17 +37,10 @@ void tw_dequant_row(const struct tw_model_tensor *t, uint32_t row, float *out) {
         case TW_DT_BF16:
             out[i] = bfloat_at(p);
             break;
-        case TW_DT_Q8_0:
-            q8_0_block(p, out + i);
+        default: /* importers refuse tensors of other types */
+            tw_block_of_file(t->dtype, p, &block);
+            tw_block_floats(&block, block.elems, out + i);
             break;
-        case TW_DT_Q4_0:
-            q4_0_block(p, out + i);
-            break;
-        case TW_DT_I32:
-        case TW_DT_Q8S:
-        case TW_DT_U8:
-        case TW_DT_COUNT:
-            break; /* importers refuse tensors of these types */
         }
     }
 }

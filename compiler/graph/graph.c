@@ -5,6 +5,7 @@
 #include "compiler/graph/graph.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <string.h>
 
 const char *tw_gop_name(enum tw_gop_kind kind) {
@@ -78,7 +79,7 @@ tw_gvalue_id tw_graph_constant(struct tw_graph *g, const char *name, const float
 
 tw_gvalue_id tw_graph_state(struct tw_graph *g, const char *name, uint32_t instances, uint32_t cols,
                             uint32_t head_dim, enum tw_packing packing) {
-    struct tw_gvalue *v = add_value(g, name, TW_GV_STATE, TW_DT_F32);
+    struct tw_gvalue *v = add_value(g, name, TW_GV_STATE, g->cache_dtype);
     v->cols = cols;
     v->instances = instances;
     v->head_dim = head_dim;
@@ -193,11 +194,10 @@ static int check_shapes(const struct tw_graph *g, const struct tw_gop *op, tw_er
                    ? 0
                    : bad(g, op, err, "the output is not twice as wide as the frequencies");
     case TW_GOP_MATMUL: {
-        int quantised = tw_dtype_block_elems(v[op->in[1]].dtype) > 1;
         if (out != v[op->in[1]].rows || v[op->in[0]].cols != v[op->in[1]].cols) {
             return bad(g, op, err, "inner or outer dimensions do not match");
         }
-        return (v[op->in[0]].dtype == TW_DT_Q8S) == quantised
+        return v[op->in[0]].dtype == tw_dtype_activation(v[op->in[1]].dtype)
                    ? 0
                    : bad(g, op, err, "the activation's type does not match the weight's");
     }
@@ -329,5 +329,27 @@ void tw_graph_print(const struct tw_graph *g, FILE *out) {
             fprintf(out, "\n");
         }
         fprintf(out, "}\n");
+    }
+}
+
+/* ---- all rows ---- */
+
+void tw_graph_all_rows(const struct tw_graph *g, struct tw_graph *out) {
+    uint32_t n = g->values.n;
+    *out = *g;
+    out->values.items = tw_cmem_alloc(g->mem, n * sizeof *out->values.items);
+    memcpy(out->values.items, g->values.items, n * sizeof *out->values.items);
+    uint8_t *follows = tw_cmem_alloc(g->mem, n); /* values computed from the last row */
+    for (uint32_t i = 0; i < g->ops.n; i++) {
+        const struct tw_gop *op = &g->ops.items[i];
+        bool all = op->kind == TW_GOP_LAST_ROW;
+        for (uint32_t k = 0; k < tw_gop_inputs(op->kind); k++) {
+            all = all || (op->in[k] != TW_NONE && follows[op->in[k]]);
+        }
+        if (all && op->out != TW_NONE) {
+            follows[op->out] = 1;
+            out->values.items[op->out].token_rows = 1;
+            out->values.items[op->out].rows = 0;
+        }
     }
 }

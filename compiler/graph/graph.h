@@ -23,7 +23,7 @@
     X(GATHER, "gather", 2, "out[t, :] = table[ids[t], :]")                      \
     X(ROPE_TABLE, "rope_table", 2, "out[t, :] = cos and sin of (pos + t)*freq") \
     X(RMS_NORM, "rms_norm", 2, "out = x / rms(x) * weight")                     \
-    X(QUANT, "quant", 1, "out = x in blocks of 32 with one scale each")         \
+    X(QUANT, "quant", 1, "out = x in blocks of 32 or 256 with one scale each")  \
     X(MATMUL, "matmul", 2, "out[t, n] = sum over k of x[t, k]*w[n, k]")         \
     X(ROPE, "rope", 2, "out = x with each head's pairs rotated by the table")   \
     X(KV_APPEND, "kv_append", 3, "state[pos + t] = x[t]")                       \
@@ -31,7 +31,7 @@
       "out = softmax(q*k^T*scale, causal)*v over the state, grouped heads")     \
     X(ADD, "add", 2, "out = x + y")                                             \
     X(SILU_MUL, "silu_mul", 2, "out = silu(g)*u")                               \
-    X(LAST_ROW, "last_row", 1, "out[0, :] = x[last token, :]")                  \
+    X(LAST_ROW, "last_row", 1, "out[0, :] = x[last token, :], or all of x")     \
     X(OUTPUT, "output", 1, "the step's result")
 
 enum tw_gop_kind {
@@ -91,6 +91,8 @@ struct tw_graph {
     TW_VEC(struct tw_gregion) regions;
     tw_gvalue_id ids, pos; /* inputs */
     tw_gvalue_id logits;
+    uint32_t n_ctx;            /* positions that may be fed; set before planning */
+    enum tw_dtype cache_dtype; /* F32 or F16: of the states that arch/ adds; set before */
 };
 
 /* Builders used by arch/; they append to the graph and return the new value's id. Names are not
@@ -105,7 +107,7 @@ tw_gvalue_id tw_graph_weight(struct tw_graph *g, const char *name, uint32_t inst
 /* `data` has cols floats; it is not copied and must outlive the graph. */
 tw_gvalue_id tw_graph_constant(struct tw_graph *g, const char *name, const float *data,
                                uint32_t cols);
-/* States are F32; `cols` is n_kv_heads * head_dim. */
+/* States are of the graph's cache_dtype; `cols` is n_kv_heads * head_dim. */
 tw_gvalue_id tw_graph_state(struct tw_graph *g, const char *name, uint32_t instances, uint32_t cols,
                             uint32_t head_dim, enum tw_packing packing);
 tw_gvalue_id tw_graph_input(struct tw_graph *g, const char *name, uint32_t token_rows);
@@ -119,6 +121,11 @@ void tw_graph_end_region(struct tw_graph *g, tw_gvalue_id carry_in, tw_gvalue_id
  * TW_NONE. */
 struct tw_gop *tw_graph_op(struct tw_graph *g, enum tw_gop_kind kind, const char *name,
                            tw_gvalue_id a, tw_gvalue_id b, tw_gvalue_id c, tw_gvalue_id out);
+
+/* Makes *out the graph in which every token of a step gets its logits, not only the last one: where
+ * LAST_ROW chooses a row, all rows pass. Values, operations and regions keep their ids; *out has its
+ * own values and shares the rest with g, which must outlive it. */
+void tw_graph_all_rows(const struct tw_graph *g, struct tw_graph *out);
 
 /* Checks static single assignment inside regions, kinds, shapes, sequence lengths and dtypes.
  * Errors: INTERNAL naming the operation. */

@@ -336,7 +336,8 @@ static int check_type(const struct importer *im, const struct tw_gguf_tensor *t,
     if (type->dtype < 0) {
         return tw_fail(im->err, TW_E_UNSUPPORTED,
                        "%s: tensor %s has type %s, which is not supported (expected F32, F16, "
-                       "BF16, Q8_0 or Q4_0)",
+                       "BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS or "
+                       "MXFP4)",
                        im->gguf->path, t->name, type->name);
     }
     if (vector && type->block_elems != 1) {

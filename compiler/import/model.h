@@ -19,7 +19,7 @@
 struct tw_model_tensor {
     const char *name; /* GGUF names: token_embd.weight, blk.0.attn_q.weight, ... */
     uint32_t rows, cols;
-    enum tw_dtype dtype; /* F32 F16 BF16 Q8_0 Q4_0 */
+    enum tw_dtype dtype; /* one of TW_WEIGHT_DTYPES */
     const uint8_t *data;
     uint64_t bytes;
     const struct tw_file_map *file; /* that contains `data`; NULL: in memory */

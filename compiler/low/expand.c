@@ -27,6 +27,11 @@ uint32_t tw_low_page_panels(const struct tw_low *low, enum tw_dtype dtype, uint3
     return panels ? (uint32_t)panels : 1;
 }
 
+/* Any number of segments pass through a state of two: the sum of the earlier ones, and the last. */
+uint32_t tw_low_segments(const struct tw_graph *g) {
+    return g->n_ctx > TW_KEY_SEGMENT ? 2 : 1;
+}
+
 /* The readers of a value, as far as its storage is concerned. */
 struct uses {
     /* number of readers on MATH and on STORE, and the last step that reads */
@@ -71,7 +76,8 @@ static uint32_t new_storage(struct tw_low *low, const char *name, enum tw_storag
 static void shape_storage(struct tw_low *low, uint32_t id, tw_mvalue_id v, uint32_t first,
                           uint32_t cols) {
     struct tw_storage *s = &low->storages.items[id];
-    uint32_t align = s->dtype == TW_DT_Q8S ? 32 : TW_PANEL_ROWS;
+    uint32_t align =
+        tw_dtype_is_activation(s->dtype) ? tw_dtype_block_elems(s->dtype) : TW_PANEL_ROWS;
     s->value = v;
     s->first_col = first / align * align;
     s->cols = pad(first + cols, align) - s->first_col;
@@ -184,8 +190,8 @@ static void add_streams(struct tw_low *low, const struct tw_gop *op, const struc
         }
         break;
     case TW_GOP_ATTENTION:
-        grow_stream(low, &st->cache, "cache", TW_DT_F32, c->site, 4,
-                    (uint64_t)TW_KV_BLOCK * op->head_dim * 4);
+        grow_stream(low, &st->cache, "cache", values[op->in[1]].dtype, c->site, 4,
+                    TW_KV_BLOCK * tw_row_bytes(values[op->in[1]].dtype, op->head_dim));
         break;
     case TW_GOP_GATHER:
         grow_stream(low, &st->rows, "rows", TW_DT_F32, c->site, 1,
@@ -225,7 +231,7 @@ static void add_call(struct tw_low *low, uint32_t step, uint32_t site, uint32_t 
         uint32_t id = new_storage(low, "attention.state", TW_ST_LOCAL, TW_DT_F32, site);
         struct tw_storage *st = &low->storages.items[id];
         st->rows = low->rows;
-        st->cols = cols / op->head_dim * (op->head_dim + 2);
+        st->cols = tw_low_segments(low->mid->graph) * (cols / op->head_dim) * (op->head_dim + 2);
         st->stride = st->cols * 4;
         st->page_bytes = ((uint64_t)st->stride * st->rows + 63) / 64 * 64;
         st->from = st->to = step;
@@ -327,7 +333,9 @@ static void result_streams(struct tw_low *low) {
                      panels = tw_panels(out->cols);
             out->kind = TW_ST_STREAM;
             out->pages = 2;
-            out->page_bytes = (max_panels < panels ? max_panels : panels) * TW_PANEL_ROWS * 4;
+            /* out->rows: 1, or all rows of a step */
+            out->page_bytes =
+                (max_panels < panels ? max_panels : panels) * TW_PANEL_ROWS * 4 * out->rows;
             low->streams[c->site].results = c->out;
         }
     }

@@ -93,6 +93,9 @@ struct tw_low {
  * `mid` must outlive *out. Errors: INTERNAL. */
 int tw_low_expand(const struct tw_mid *mid, uint32_t region, uint64_t budget_bytes,
                   struct tw_low *out, tw_error *err);
+/* Returns how many segments of keys an attention state holds: 2 serve any number (ATTN_STEP), 1 a
+ * context that has no more. */
+uint32_t tw_low_segments(const struct tw_graph *g);
 /* place.c: assigns offsets, first fit over live ranges. Errors: PLACEMENT, naming section, site and
  * bytes. */
 int tw_low_place(struct tw_low *low, tw_error *err);

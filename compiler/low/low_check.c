@@ -16,23 +16,70 @@ static int window_ok(const struct tw_low *low, uint32_t storage, uint32_t site, 
     }
     const struct tw_storage *s = &low->storages.items[storage];
     int here = s->kind == TW_ST_SET || s->kind == TW_ST_SHARED || s->site == site;
-    return here && first >= s->first_col && first + cols <= s->first_col + s->cols;
+    return here && cols > 0 && first >= s->first_col &&
+           (uint64_t)first + cols <= (uint64_t)s->first_col + s->cols;
+}
+
+/* Returns 1 if input k of the operation is read in the columns of the call alone; 0: in all of its
+ * columns. */
+static int by_columns(enum tw_gop_kind kind, uint32_t k) {
+    switch (kind) {
+    case TW_GOP_QUANT:
+    case TW_GOP_ADD:
+    case TW_GOP_SILU_MUL:
+    case TW_GOP_LAST_ROW:
+    case TW_GOP_OUTPUT:
+        return 1;
+    case TW_GOP_ROPE:
+    case TW_GOP_KV_APPEND:
+    case TW_GOP_ATTENTION:
+        return k == 0;
+    case TW_GOP_GATHER:
+    case TW_GOP_ROPE_TABLE:
+    case TW_GOP_RMS_NORM:
+    case TW_GOP_MATMUL:
+    case TW_GOP_COUNT:
+        return 0;
+    }
+    return 0;
+}
+
+/* Returns 1 if the storage of input k holds, on the call's site, every column that the call
+ * reads. */
+static int reads_inside(const struct tw_low *low, const struct tw_call *c, uint32_t k) {
+    const struct tw_mstep *step = &low->region->steps.items[c->step];
+    const struct tw_graph *g = low->mid->graph;
+    const struct tw_gop *op = &g->ops.items[step->gop];
+    int part = by_columns(op->kind, k);
+    uint32_t cols = g->values.items[op->in[k]].cols;
+    return window_ok(low, c->in[k], c->site, part ? c->first_col : 0, part ? c->cols : cols);
+}
+
+static int check_call(const struct tw_low *low, uint32_t i, tw_error *err) {
+    const struct tw_call *c = &low->calls.items[i];
+    if (c->cols == 0) {
+        return tw_fail(err, TW_E_INTERNAL, "low: %s call %u has no columns", region_name(low), i);
+    }
+    if (c->out != TW_NONE && !window_ok(low, c->out, c->site, c->first_col, c->cols)) {
+        return tw_fail(err, TW_E_INTERNAL, "low: %s call %u writes outside its storage",
+                       region_name(low), i);
+    }
+    for (uint32_t k = 0; k < 3; k++) {
+        if (c->in[k] != TW_NONE && !reads_inside(low, c, k)) {
+            return tw_fail(err, TW_E_INTERNAL,
+                           "low: %s call %u reads columns that its input %u does not hold on site "
+                           "%u",
+                           region_name(low), i, k, c->site);
+        }
+    }
+    return 0;
 }
 
 int tw_low_check(const struct tw_low *low, tw_error *err) {
     for (uint32_t i = 0; i < low->calls.n; i++) {
-        const struct tw_call *c = &low->calls.items[i];
-        if (c->out != TW_NONE && !window_ok(low, c->out, c->site, c->first_col, c->cols)) {
-            return tw_fail(err, TW_E_INTERNAL, "low: %s call %u writes outside its storage",
-                           region_name(low), i);
-        }
-        for (uint32_t k = 0; k < 3; k++) {
-            if (c->in[k] != TW_NONE &&
-                !window_ok(low, c->in[k], c->site, low->storages.items[c->in[k]].first_col, 0)) {
-                return tw_fail(err, TW_E_INTERNAL,
-                               "low: %s call %u reads a storage of another site", region_name(low),
-                               i);
-            }
+        int rc = check_call(low, i, err);
+        if (rc) {
+            return rc;
         }
     }
     for (uint32_t i = 0; i < low->sends.n; i++) {

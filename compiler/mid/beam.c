@@ -189,23 +189,29 @@ static void close_region(struct search *s, struct state *st, uint32_t region) {
     }
 }
 
+struct states {
+    TW_VEC(struct state) v;
+};
+
 /* Expands every state by every strategy of one operation. */
-static uint32_t expand(struct search *s, const struct tw_gop *op, const struct state *from,
-                       uint32_t n, int plainest, struct state *to) {
-    uint32_t made = 0;
-    for (uint32_t i = 0; i < n; i++) {
+static void expand(struct search *s, const struct tw_gop *op, const struct states *from,
+                   int plainest, struct states *to) {
+    struct tw_strategy_list list = {{0}};
+    to->v.n = 0;
+    for (uint32_t i = 0; i < from->v.n; i++) {
+        const struct state *base = &from->v.items[i];
         struct tw_layout in_layout[3] = {{0, 0}, {0, 0}, {0, 0}};
         for (uint32_t k = 0; k < tw_gop_inputs(op->kind); k++) {
-            in_layout[k] = from[i].placed[op->in[k]].layout;
+            in_layout[k] = base->placed[op->in[k]].layout;
         }
-        struct tw_strategy strategies[TW_MAX_STRATEGIES];
-        uint32_t n_strategies = tw_strategies(s->g, op, in_layout, s->t, strategies);
-        for (uint32_t k = 0; k < (plainest && n_strategies ? 1 : n_strategies); k++) {
-            to[made] = clone(s, &from[i]);
-            apply(s, &to[made++], op, &strategies[k], k);
+        tw_strategies(s->g, op, in_layout, s->t, &list);
+        for (uint32_t k = 0; k < (plainest && list.v.n ? 1 : list.v.n); k++) {
+            struct state *next = TW_VEC_PUSH(s->mem, to->v);
+            *next = clone(s, base);
+            apply(s, next, op, &list.v.items[k], k);
         }
     }
-    return prune(s, to, made);
+    to->v.n = prune(s, to->v.items, to->v.n);
 }
 
 static void unroll(struct search *s, const struct state *st, struct tw_mid_region *out) {
@@ -230,26 +236,24 @@ static void unroll(struct search *s, const struct state *st, struct tw_mid_regio
 static int plan_region(struct search *s, uint32_t region, uint32_t rank,
                        struct tw_mid_region *out) {
     const struct tw_gregion *r = &s->g->regions.items[region];
-    struct state *now = tw_cmem_alloc(s->mem, BEAM_WIDTH * TW_MAX_STRATEGIES * sizeof *now);
-    struct state *next = tw_cmem_alloc(s->mem, BEAM_WIDTH * TW_MAX_STRATEGIES * sizeof *next);
-    start(s, region, &now[0]);
-    uint32_t n = 1;
+    struct states now = {{0}}, next = {{0}};
+    start(s, region, TW_VEC_PUSH(s->mem, now.v));
     for (uint32_t i = 0; i < r->n_ops; i++) {
-        n = expand(s, &s->g->ops.items[r->first_op + i], now, n, rank == TW_PLAN_PLAINEST, next);
-        struct state *swap = now;
+        expand(s, &s->g->ops.items[r->first_op + i], &now, rank == TW_PLAN_PLAINEST, &next);
+        struct states swap = now;
         now = next;
         next = swap;
     }
-    for (uint32_t i = 0; i < n; i++) {
-        close_region(s, &now[i], region);
+    for (uint32_t i = 0; i < now.v.n; i++) {
+        close_region(s, &now.v.items[i], region);
     }
-    qsort(now, n, sizeof *now, by_price);
-    uint32_t pick = rank == TW_PLAN_PLAINEST ? 0 : rank;
-    if (n == 0) {
+    if (now.v.n == 0) {
         return -1;
     }
-    unroll(s, &now[pick < n ? pick : n - 1], out);
-    return pick < n;
+    qsort(now.v.items, now.v.n, sizeof *now.v.items, by_price);
+    uint32_t pick = rank == TW_PLAN_PLAINEST ? 0 : rank;
+    unroll(s, &now.v.items[pick < now.v.n ? pick : now.v.n - 1], out);
+    return pick < now.v.n;
 }
 
 int tw_mid_plan(const struct tw_graph *g, const struct tw_target *t, uint32_t rows, uint32_t rank,

@@ -6,8 +6,8 @@
  *   Copy     change of layout: every site receives the whole value (exchange); or, at the end of a
  *            region, the value for the next iteration is copied over the carried one (carry)
  *   Compute  one kernel on every owner
- *   Sum      over an axis of independent partials (part of the type, but no strategy uses it: a
- *            product's sum is defined in ascending k and is never split)
+ *   Sum      over an axis of independent partials (part of the type, but no strategy makes one and
+ *            the checker refuses it)
  * No later stage changes the order of the work or its distribution over sites.
  */
 #ifndef TW_COMPILER_MID_MID_H
@@ -15,6 +15,8 @@
 
 #include "compiler/graph/graph.h"
 #include "tilewright/target.h"
+
+#include <string.h>
 
 /* Columns of a value over sites. parts 0: replicated, every site holds all columns. Otherwise the U
  * = ceil(cols/unit) units of `unit` columns are divided: part p holds the units [p*U/parts,
@@ -43,7 +45,24 @@ struct tw_strategy {
     /* 1: input i must be whole on every owner; 0: in the owners' layout (or a view of the whole) */
     uint8_t needs_all[3];
 };
-#define TW_MAX_STRATEGIES 6u
+
+/* The strategies for an operation, in the arena of its graph: as many as there are. */
+struct tw_strategy_list {
+    TW_VEC(struct tw_strategy) v;
+};
+
+/* Appends a strategy to a list, unless an equal one (same owners, same needs) is in it already. */
+static inline void tw_strategy_add(struct tw_cmem *mem, struct tw_strategy_list *list,
+                                   const struct tw_strategy *strategy) {
+    for (uint32_t i = 0; i < list->v.n; i++) {
+        const struct tw_strategy *known = &list->v.items[i];
+        if (tw_layout_equal(known->owners, strategy->owners) &&
+            !memcmp(known->needs_all, strategy->needs_all, sizeof known->needs_all)) {
+            return;
+        }
+    }
+    *TW_VEC_PUSH(mem, list->v) = *strategy;
+}
 
 typedef uint32_t tw_mvalue_id;
 struct tw_mvalue {
@@ -82,10 +101,10 @@ struct tw_mid {
 };
 
 /* strategies.c: stores the strategies of an operation whose activation inputs have the given
- * layouts, plainest first, and returns their number. Pure. */
-uint32_t tw_strategies(const struct tw_graph *g, const struct tw_gop *op,
-                       const struct tw_layout in_layout[3], const struct tw_target *t,
-                       struct tw_strategy out[TW_MAX_STRATEGIES]);
+ * layouts, plainest first, in *out (whatever it held is forgotten). */
+void tw_strategies(const struct tw_graph *g, const struct tw_gop *op,
+                   const struct tw_layout in_layout[3], const struct tw_target *t,
+                   struct tw_strategy_list *out);
 
 /* price.c: the cost model. Both return cycles, computed from local geometry and the target's
  * constants: of an operation on its slowest owner, and of the exchange that makes a value whole on

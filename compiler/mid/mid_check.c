@@ -14,6 +14,9 @@ static int bad(const struct tw_mid *m, const struct tw_mid_region *r, uint32_t s
 static int check_step(const struct tw_mid *m, const struct tw_mid_region *r, uint32_t i,
                       uint8_t *made, tw_error *err) {
     const struct tw_mstep *s = &r->steps.items[i];
+    if (s->prim == TW_PRIM_SUM) { /* expansion knows Copy and Compute only */
+        return bad(m, r, i, err, "a Sum of partials cannot be expanded");
+    }
     for (uint32_t k = 0; k < 3; k++) {
         if (s->in[k] == TW_NONE) {
             continue;

@@ -31,14 +31,17 @@ static double matmul_cycles(const struct tw_gvalue *w, uint32_t n_cols, uint32_t
     return max_d(load, rows * panels * TW_PANEL_ROWS * (double)w->cols / rate);
 }
 
-static double attention_cycles(const struct tw_gop *op, uint32_t n_cols, uint32_t owners,
-                               uint32_t rows, const struct tw_target *t) {
+static double attention_cycles(const struct tw_graph *g, const struct tw_gop *op, uint32_t n_cols,
+                               uint32_t owners, uint32_t rows, const struct tw_target *t) {
+    double position = (double)tw_row_bytes(g->values.items[op->in[1]].dtype, 2 * op->head_dim);
     double heads = (double)n_cols / op->head_dim, group = (double)op->n_heads / op->n_kv_heads;
     double kv_heads = heads < group ? 1.0 : heads / group;
-    double load = load_cycles(kv_heads * PRICED_KEYS * 8.0 * op->head_dim, owners, t);
+    double load = load_cycles(kv_heads * PRICED_KEYS * position, owners, t);
     double math = rows * heads * PRICED_KEYS *
                   (2.0 * op->head_dim / t->fma_per_cycle + 4.0 / t->vector_per_cycle);
-    return max_d(load, math);
+    /* the states of a longer context's segments are merged at the end */
+    double merge = g->n_ctx > TW_KEY_SEGMENT ? rows * heads * 2.0 * op->head_dim : 0.0;
+    return max_d(load, math) + merge / t->vector_per_cycle;
 }
 
 double tw_price_compute(const struct tw_graph *g, const struct tw_gop *op, struct tw_layout owners,
@@ -58,7 +61,7 @@ double tw_price_compute(const struct tw_graph *g, const struct tw_gop *op, struc
         return t->call_cycles +
                matmul_cycles(&g->values.items[op->in[1]], widest, n_owners, value_rows, t);
     case TW_GOP_ATTENTION:
-        return t->call_cycles + attention_cycles(op, widest, n_owners, value_rows, t);
+        return t->call_cycles + attention_cycles(g, op, widest, n_owners, value_rows, t);
     case TW_GOP_SILU_MUL:
         return t->call_cycles + 4.0 * elements / t->vector_per_cycle; /* the exponential */
     case TW_GOP_RMS_NORM:
@@ -91,8 +94,9 @@ static double link_cycles(double bytes, uint32_t parts, const struct tw_target *
  * once, and each sender raises one flag per chip. */
 double tw_price_exchange(const struct tw_gvalue *v, struct tw_layout from, uint32_t rows,
                          const struct tw_target *t) {
+    uint32_t block = tw_dtype_block_elems(v->dtype);
     double bytes = (double)(v->token_rows ? rows : 1) *
-                   (double)tw_row_bytes(v->dtype, (v->cols + 31) / 32 * 32);
+                   (double)tw_row_bytes(v->dtype, ((uint64_t)v->cols + block - 1) / block * block);
     double on_chip =
         t->sync_cycles + 2.0 * (from.parts + t->n_chips - 1) + bytes / t->link_bytes_per_cycle;
     return t->n_chips > 1 && from.parts ? on_chip + link_cycles(bytes, from.parts, t) : on_chip;

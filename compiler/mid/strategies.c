@@ -23,21 +23,13 @@ uint32_t tw_layout_site(struct tw_layout l, uint32_t part, uint32_t n_sites) {
 }
 
 struct list {
-    struct tw_strategy *strategies;
-    uint32_t n;
+    struct tw_cmem *mem;
+    struct tw_strategy_list *to;
 };
 
 static void add(struct list *l, const char *name, struct tw_layout owners, uint8_t all0,
                 uint8_t all1, uint8_t all2) {
-    for (uint32_t i = 0; i < l->n; i++) {
-        if (tw_layout_equal(l->strategies[i].owners, owners) &&
-            l->strategies[i].needs_all[0] == all0) {
-            return;
-        }
-    }
-    if (l->n < TW_MAX_STRATEGIES) {
-        l->strategies[l->n++] = (struct tw_strategy){name, owners, {all0, all1, all2}};
-    }
+    tw_strategy_add(l->mem, l->to, &(struct tw_strategy){name, owners, {all0, all1, all2}});
 }
 
 static struct tw_layout split(uint32_t parts, uint32_t unit) {
@@ -100,10 +92,11 @@ static void one_or_all(struct list *l, uint32_t cols) {
     add(l, "one_site", split(1, cols), 0, 0, 0);
 }
 
-uint32_t tw_strategies(const struct tw_graph *g, const struct tw_gop *op,
-                       const struct tw_layout in_layout[3], const struct tw_target *t,
-                       struct tw_strategy strategies[TW_MAX_STRATEGIES]) {
-    struct list l = {strategies, 0};
+void tw_strategies(const struct tw_graph *g, const struct tw_gop *op,
+                   const struct tw_layout in_layout[3], const struct tw_target *t,
+                   struct tw_strategy_list *out) {
+    struct list l = {g->mem, out};
+    out->v.n = 0;
     uint32_t sites = tw_target_sites(t);
     uint32_t cols = op->out == TW_NONE ? 0 : g->values.items[op->out].cols;
     switch (op->kind) {
@@ -114,7 +107,8 @@ uint32_t tw_strategies(const struct tw_graph *g, const struct tw_gop *op,
         break;
     case TW_GOP_QUANT:
         add(&l, "everywhere", tw_layout_replicated(), 1, 0, 0);
-        if (in_layout[0].parts > 0 && in_layout[0].unit % 32 == 0) {
+        if (in_layout[0].parts > 0 &&
+            in_layout[0].unit % tw_dtype_block_elems(g->values.items[op->out].dtype) == 0) {
             add(&l, "before_exchange", in_layout[0], 0, 0, 0);
         }
         break;
@@ -144,5 +138,4 @@ uint32_t tw_strategies(const struct tw_graph *g, const struct tw_gop *op,
     case TW_GOP_COUNT:
         break;
     }
-    return l.n;
 }

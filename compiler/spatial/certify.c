@@ -1,71 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Certification by greedy execution. The engines that enter a loop together are derived from the
- * loop's body: engines whose loops have the same count, engines at the other ends of its FIFOs, and
- * all engines if the body uses semaphores.
+ * loop's body: engines whose loops have the same count, engines at the other ends of its FIFOs,
+ * those that raise or wait for its flags in a loop of their own (certify_partners.c), and all
+ * engines if the body is a rendezvous.
  */
-#include "compiler/spatial/certify.h"
+#include "compiler/spatial/certify_internal.h"
 
 #include "tilewright/op_schema.h"
 
 #include <string.h>
-
-/* What a stream waits for. */
-enum waiting { FOR_NOTHING, FOR_FIFO, FOR_WORD };
-
-struct cursor {
-    uint32_t words_at, index;
-    uint32_t run;  /* ops executed since the last turn was written */
-    uint8_t depth; /* loop depth of the group it runs in */
-    uint8_t waiting;
-    bool at_loop;    /* its next op is a LOOP */
-    uint32_t object; /* FIFO, or index of the word */
-};
-
-/* Streams of a group that may be able to run, as bits, and which words of bits are not 0. */
-struct ready {
-    uint64_t *bits, *any;
-};
-
-/* Increments so far. */
-struct counter {
-    uint64_t n, before; /* before: scratch of multiply_words */
-    bool has_before;
-};
-
-/* The words of a semaphore on one chip, as far as multicasts reach all of them. */
-struct flag {
-    struct counter count;
-    uint64_t need;            /* no stream waits for less than so many of them */
-    TW_VEC(uint32_t) waiting; /* streams */
-};
-
-/* A word or flag before an increment. */
-struct saved {
-    struct counter *counter;
-    uint64_t value;
-};
-
-struct certifier {
-    struct tw_cmem *mem;
-    const struct tw_program *p;
-    tw_error *err;
-    uint32_t n_streams, n_active; /* active: with ops */
-    uint32_t n_at_loop;           /* streams that are at a LOOP */
-    uint32_t wants_all;           /* the first of them that needs all others there, or TW_NONE */
-    struct cursor *cursors;
-    uint64_t *levels; /* by FIFO: published pages */
-    struct counter *words;
-    struct flag *flags;
-    uint32_t *word_first, *flag_first;   /* by semaphore */
-    TW_VEC(struct saved) log;            /* increments in open loops with flags */
-    uint32_t n_logging;                  /* such loops */
-    struct ready ready[TW_MAX_VARS + 1]; /* by depth */
-    TW_VEC(uint32_t) members;            /* of open loops */
-    uint32_t vars[TW_MAX_VARS];
-    TW_VEC(uint32_t) turns;
-    struct tw_op op;
-};
 
 static bool peek(struct certifier *c, uint32_t stream) {
     const struct tw_stream *s = &c->p->streams[stream];
@@ -272,29 +216,32 @@ static void advance(struct certifier *c, uint32_t stream) {
 
 /* ---- loops ---- */
 
+/* What the body of a loop synchronises with. */
+enum body { NO_FLAGS, FLAGS, RENDEZVOUS };
+
 /* Marks in `engines` the engines of the site to which the loop at the stream's cursor is connected
- * by FIFOs. Returns true if the loop uses semaphores. */
-static bool scan_body(struct certifier *c, uint32_t stream, uint8_t engines[TW_ENGINE_COUNT]) {
+ * by FIFOs. */
+static enum body scan_body(struct certifier *c, uint32_t stream, uint8_t engines[TW_ENGINE_COUNT]) {
     const struct tw_stream *s = &c->p->streams[stream];
     uint32_t at = c->cursors[stream].words_at, depth = 0;
-    bool semaphores = false;
+    enum body body = NO_FLAGS;
     struct tw_op op;
     while (tw_op_decode(s->words, s->n_words, at, &op)) {
+        uint32_t object = tw_op_object(&op);
         depth += op.code == TW_OP_LOOP;
-        bool flag =
-            op.code == TW_OP_SEM_INC || op.code == TW_OP_SEM_WAIT || op.code == TW_OP_MCAST_SET;
-        uint32_t fifo = flag ? TW_NONE : tw_op_object(&op);
-        if (fifo != TW_NONE) {
-            engines[c->p->buffers[fifo].producer] = 1;
-            engines[c->p->buffers[fifo].consumer] = 1;
+        if (op.code == TW_OP_SEM_INC || op.code == TW_OP_SEM_WAIT || op.code == TW_OP_MCAST_SET) {
+            enum body uses = c->of_rendezvous[object] ? RENDEZVOUS : FLAGS;
+            body = uses > body ? uses : body;
+        } else if (object != TW_NONE) {
+            engines[c->p->buffers[object].producer] = 1;
+            engines[c->p->buffers[object].consumer] = 1;
         }
-        semaphores |= flag;
         at += op.n_words;
         if (op.code == TW_OP_END && --depth == 0) {
             break;
         }
     }
-    return semaphores;
+    return body;
 }
 
 /* Returns true if the stream is at a LOOP with the given trip or count. */
@@ -304,41 +251,104 @@ static bool at_same_loop(struct certifier *c, uint32_t stream, const struct tw_o
            c->op.operand[TW_LOOP_times].max == count->max;
 }
 
-/* Finds the streams that must enter the loop together with `stream`, which is at a LOOP, and adds
- * them to c->members. Returns false while one of them has not reached it. */
-static bool gather(struct certifier *c, uint32_t stream, uint32_t *n, bool *semaphores) {
-    uint8_t engines[TW_ENGINE_COUNT] = {0}, known[TW_ENGINE_COUNT];
-    uint32_t first = c->p->streams[stream].site * TW_ENGINE_COUNT, end = first + TW_ENGINE_COUNT;
-    (void)peek(c, stream);
-    struct tw_operand count = c->op.operand[TW_LOOP_times];
+/* Finds the engines of the stream's site that must enter the loop together with it. */
+static enum body gather_site(struct certifier *c, uint32_t stream, const struct tw_operand *count,
+                             uint8_t engines[TW_ENGINE_COUNT]) {
+    uint8_t known[TW_ENGINE_COUNT];
+    uint32_t first = c->p->streams[stream].site * TW_ENGINE_COUNT;
     engines[c->p->streams[stream].engine] = 1;
-    bool all = scan_body(c, stream, engines);
+    enum body body = scan_body(c, stream, engines);
     do { /* the engines at the other ends may be connected to more engines */
         memcpy(known, engines, sizeof known);
         for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
-            if (engines[e] && at_same_loop(c, first + e, &count)) {
-                all |= scan_body(c, first + e, engines);
+            if (engines[e] && at_same_loop(c, first + e, count)) {
+                enum body other = scan_body(c, first + e, engines);
+                body = other > body ? other : body;
             }
         }
     } while (memcmp(known, engines, sizeof known) != 0);
+    return body;
+}
+
+/* Adds a stream to the members, which begin at `kept`. Returns false if it is not at the loop. */
+static bool add_member(struct certifier *c, uint32_t stream, uint32_t kept, uint32_t depth,
+                       const struct tw_operand *count) {
+    for (uint32_t i = kept; i < c->members.n; i++) {
+        if (c->members.items[i] == stream) {
+            return true;
+        }
+    }
+    if (c->cursors[stream].depth != depth || !at_same_loop(c, stream, count)) {
+        return false;
+    }
+    *TW_VEC_PUSH(c->mem, c->members) = stream;
+    return true;
+}
+
+/* Adds the engines of a site that are marked and have ops. */
+static bool add_engines(struct certifier *c, uint32_t site, const uint8_t engines[TW_ENGINE_COUNT],
+                        uint32_t kept, uint32_t depth, const struct tw_operand *count) {
+    for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
+        uint32_t stream = site * TW_ENGINE_COUNT + e;
+        if (engines[e] && c->p->streams[stream].n_words &&
+            !add_member(c, stream, kept, depth, count)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Adds everybody with whom the members exchange flags in loops. */
+static bool gather_partners(struct certifier *c, uint32_t kept, uint32_t depth,
+                            const struct tw_operand *count) {
+    for (uint32_t i = kept; i < c->members.n; i++) { /* members are added meanwhile */
+        uint32_t stream = c->members.items[i], first = c->partners.n;
+        uint8_t engines[TW_ENGINE_COUNT] = {0};
+        if (gather_site(c, stream, count, engines) == RENDEZVOUS ||
+            !add_engines(c, c->p->streams[stream].site, engines, kept, depth, count) ||
+            !tw_certify_partners(c, stream)) {
+            return false;
+        }
+        for (uint32_t k = first; k < c->partners.n; k++) {
+            if (!add_member(c, c->partners.items[k], kept, depth, count)) {
+                c->partners.n = first;
+                return false;
+            }
+        }
+        c->partners.n = first;
+    }
+    return true;
+}
+
+/* Finds the streams that must enter the loop together with `stream`, which is at a LOOP, and adds
+ * them to c->members. Returns false while one of them has not reached it. */
+static bool gather(struct certifier *c, uint32_t stream, uint32_t *n, bool *semaphores) {
+    uint8_t engines[TW_ENGINE_COUNT] = {0};
+    uint32_t kept = c->members.n, depth = c->cursors[stream].depth;
+    (void)peek(c, stream);
+    struct tw_operand count = c->op.operand[TW_LOOP_times];
+    enum body body = gather_site(c, stream, &count, engines);
+    bool all = body == RENDEZVOUS, here = true;
     c->wants_all = all && stream < c->wants_all ? stream : c->wants_all;
     if (all && c->n_at_loop < c->n_active) { /* so that the search below is made once */
         return false;
     }
-    uint32_t kept = c->members.n;
-    for (uint32_t s = all ? 0 : first; s < (all ? c->n_streams : end); s++) {
-        const struct tw_stream *other = &c->p->streams[s];
-        if (other->n_words && (all || engines[other->engine])) {
-            if (c->cursors[s].depth != c->cursors[stream].depth || !at_same_loop(c, s, &count)) {
-                c->members.n = kept;
-                return false;
-            }
+    if (body == FLAGS) {
+        here =
+            add_member(c, stream, kept, depth, &count) && gather_partners(c, kept, depth, &count);
+    } else if (!all) {
+        here = add_engines(c, c->p->streams[stream].site, engines, kept, depth, &count);
+    }
+    for (uint32_t s = 0; s < c->n_streams && all && here; s++) {
+        if (c->p->streams[s].n_words) {
+            here = c->cursors[s].depth == depth && at_same_loop(c, s, &count);
             *TW_VEC_PUSH(c->mem, c->members) = s;
         }
     }
     *n = c->members.n - kept;
-    *semaphores = all;
-    return true;
+    *semaphores = body != NO_FLAGS;
+    c->members.n = here ? c->members.n : kept;
+    return here;
 }
 
 static int run_group(struct certifier *c, uint32_t first, uint32_t n, bool body);
@@ -490,6 +500,16 @@ static void init(struct certifier *c) {
     c->flags = tw_cmem_alloc(c->mem, ((size_t)n_flags + 1) * sizeof *c->flags);
     for (uint32_t i = 0; i < n_flags; i++) {
         c->flags[i].need = UINT64_MAX;
+    }
+    c->of_rendezvous = tw_cmem_alloc(c->mem, (size_t)p->n_semaphores + 1);
+    for (uint32_t i = 0; i < p->n_sections; i++) {
+        const struct tw_section *x = &p->sections[i];
+        uint32_t ids[] = {x->local, x->gather, x->release};
+        for (uint32_t k = 0; k < 3; k++) {
+            if (ids[k] < p->n_semaphores) {
+                c->of_rendezvous[ids[k]] = 1;
+            }
+        }
     }
     for (uint32_t d = 0; d <= TW_MAX_VARS; d++) {
         c->ready[d].bits = tw_cmem_alloc(c->mem, (c->n_streams / 64 + 1) * sizeof(uint64_t));

@@ -70,7 +70,7 @@ static int check_section(const struct composer *k, uint32_t i) {
     const struct tw_builder *a = k->c.sections[0], *s = k->c.sections[i];
     const struct tw_target *t = a->target, *o = s->target;
     if (t->width != o->width || t->height != o->height || t->n_chips != o->n_chips ||
-        a->rows != s->rows || t->sram_bytes != o->sram_bytes ||
+        a->rows != s->rows || memcmp(t->class_bytes, o->class_bytes, sizeof t->class_bytes) != 0 ||
         memcmp(t->hash, o->hash, sizeof t->hash) != 0 || a->strings != s->strings) {
         return tw_refuse(k->err, TW_REFUSE_target_mismatch,
                          "section %s is for %u rows on target %s with %u x %u sites on %u chips, "
@@ -92,6 +92,10 @@ static int check_section(const struct composer *k, uint32_t i) {
 
 /* ---- records ---- */
 
+static const char *clamped(const struct tw_trip *t) {
+    return t->clamp ? " (clamped)" : "";
+}
+
 static int map_trips(struct join *j) {
     const struct tw_builder *s = j->section;
     struct tw_builder *o = j->out;
@@ -108,11 +112,12 @@ static int map_trips(struct join *j) {
             *TW_VEC_PUSH(o->mem, o->trips) = t;
         } else if (memcmp(&o->trips.items[id], &t, sizeof t) != 0) {
             return tw_refuse(j->k->err, TW_REFUSE_shape_conflict,
-                             "trip %s of section %s is (tensor %u + %u) / %u, max %u, but an "
-                             "earlier section has (tensor %u + %u) / %u, max %u",
-                             string(s, t.name), s->name, t.input, t.add, t.div, t.max,
-                             o->trips.items[id].input, o->trips.items[id].add,
-                             o->trips.items[id].div, o->trips.items[id].max);
+                             "trip %s of section %s is (tensor %u[%u] + %d) / %u, max %u%s, but an "
+                             "earlier section has (tensor %u[%u] + %d) / %u, max %u%s",
+                             string(s, t.name), s->name, t.input, t.element, t.add, t.div, t.max,
+                             clamped(&t), o->trips.items[id].input, o->trips.items[id].element,
+                             o->trips.items[id].add, o->trips.items[id].div, o->trips.items[id].max,
+                             clamped(&o->trips.items[id]));
         }
         j->trip_map[i] = id;
     }
@@ -166,6 +171,11 @@ static bool is_same_set(const struct join *j, const struct tw_buffer *known,
                : known->sibling_base != TW_NONE && known->group == j->group_map[b->group];
 }
 
+static bool same_window(const struct tw_buffer *a, const struct tw_buffer *b) {
+    return a->window_first == b->window_first && a->window_stride == b->window_stride &&
+           a->window_rows == b->window_rows && a->window_row_bytes == b->window_row_bytes;
+}
+
 static int check_same_buffer(struct join *j, const struct tw_buffer *known,
                              const struct tw_buffer *b) {
     if (!is_same_set(j, known, b)) {
@@ -175,7 +185,7 @@ static int check_same_buffer(struct join *j, const struct tw_buffer *known,
                          string(j->section, b->name), j->section->name, b->site);
     }
     if (known->page_bytes == b->page_bytes && known->pages == b->pages && known->kind == b->kind &&
-        known->dtype == b->dtype && known->mem_class == b->mem_class) {
+        known->dtype == b->dtype && known->mem_class == b->mem_class && same_window(known, b)) {
         return 0;
     }
     return tw_refuse(j->k->err, TW_REFUSE_shape_conflict,
@@ -238,16 +248,6 @@ static void append_records(struct join *j, uint32_t phase) {
         *stage = s->stages.items[i];
         stage->section = phase;
     }
-    for (uint32_t i = 0; i < s->edges.n; i++) {
-        struct tw_edge *e = TW_VEC_PUSH(o->mem, o->edges);
-        *e = s->edges.items[i];
-        e->from += j->first_stage;
-        e->to += j->first_stage;
-        TW_ASSERT(e->from < o->stages.n && e->to < o->stages.n && e->buffer < s->buffers.n);
-        TW_ASSERT(e->semaphore == TW_NONE || e->semaphore < s->semaphores.n);
-        e->buffer = j->buffer_map[e->buffer];
-        e->semaphore += e->semaphore == TW_NONE ? 0 : j->first_semaphore;
-    }
 }
 
 /* Loop ids ascend along each stream. A section whose ids are above those used so far keeps its
@@ -284,6 +284,7 @@ static uint32_t mapped_id(const struct join *j, const struct tw_operand *o) {
     case 'R':
     case 'W':
     case 'M':
+    case 'D':
     case 'F':
         return o->id < s->buffers.n ? j->buffer_map[o->id] : TW_NONE;
     case 'T':
@@ -302,7 +303,12 @@ static uint32_t mapped_id(const struct join *j, const struct tw_operand *o) {
 
 static void shift_op(const struct join *j, struct tw_op *op) {
     for (uint32_t i = 0; i < op->n_operands; i++) {
-        op->operand[i].id = mapped_id(j, &op->operand[i]);
+        struct tw_operand *o = &op->operand[i];
+        o->id = mapped_id(j, o);
+        if (o->paged) {
+            o->table = o->table < j->section->tensors.n ? j->tensor_map[o->table] : TW_NONE;
+            o->paged = o->table != TW_NONE;
+        }
     }
     if (op->code == TW_OP_LOOP && op->operand[TW_LOOP_id].id != TW_NONE) {
         op->operand[TW_LOOP_id].id += j->loop_shift;
@@ -427,8 +433,7 @@ static int append_phase(struct composer *k, uint32_t first, uint32_t n) {
                                  .repeat = k->c.sections[first]->repeat,
                                  .first_buffer = o->buffers.n,
                                  .first_semaphore = o->semaphores.n,
-                                 .first_stage = o->stages.n,
-                                 .first_edge = o->edges.n};
+                                 .first_stage = o->stages.n};
     int rc = tw_residency_phase(&k->c, &k->unified, &k->residency, first, n, bases, &private_bytes,
                                 k->err);
     for (uint32_t i = 0; i < n && rc == 0; i++) {
@@ -454,7 +459,6 @@ static int append_phase(struct composer *k, uint32_t first, uint32_t n) {
     phase->n_buffers = o->buffers.n - phase->first_buffer;
     phase->n_semaphores = o->semaphores.n - phase->first_semaphore;
     phase->n_stages = o->stages.n - phase->first_stage;
-    phase->n_edges = o->edges.n - phase->first_edge;
     return rc;
 }
 

@@ -133,7 +133,7 @@ uint32_t tw_builder_trip(struct tw_builder *u, const char *name, const char *inp
         tensor = tw_builder_add_tensor(u, input, &t, TW_NONE);
     }
     struct tw_trip *trip = TW_VEC_PUSH(u->mem, u->trips);
-    *trip = (struct tw_trip){at, tensor, 0, div, max};
+    *trip = (struct tw_trip){.name = at, .input = tensor, .div = div, .max = max};
     return u->trips.n - 1;
 }
 
@@ -185,14 +185,14 @@ struct tw_program tw_builder_program(struct tw_builder *u) {
         .mesh_width = u->target->width,
         .mesh_height = u->target->height,
         .n_chips = u->target->n_chips,
-        .sram_bytes = u->target->sram_bytes,
+        .sram_bytes = {u->target->class_bytes[0], u->target->class_bytes[1],
+                       u->target->class_bytes[2], u->target->class_bytes[3]},
         .n_tensors = u->tensors.n,
         .n_buffers = u->buffers.n,
         .n_semaphores = u->semaphores.n,
         .n_groups = u->groups.n,
         .n_trips = u->trips.n,
         .n_stages = u->stages.n,
-        .n_edges = u->edges.n,
         .n_sections = u->sections.n,
         .tensors = u->tensors.items,
         .buffers = u->buffers.items,
@@ -200,7 +200,6 @@ struct tw_program tw_builder_program(struct tw_builder *u) {
         .groups = u->groups.items,
         .trips = u->trips.items,
         .stages = u->stages.items,
-        .edges = u->edges.items,
         .sections = u->sections.items,
         .streams = streams,
     };

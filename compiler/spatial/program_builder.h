@@ -42,7 +42,6 @@ struct tw_builder {
     TW_VEC(struct tw_group) groups;
     TW_VEC(struct tw_trip) trips;
     TW_VEC(struct tw_stage) stages;
-    TW_VEC(struct tw_edge) edges;
     TW_VEC(struct tw_section) sections;
     TW_VEC(uint32_t) * code;  /* [site * TW_ENGINE_COUNT + engine] */
     TW_VEC(uint32_t) outputs; /* programs: tensors that the host reads after a step */

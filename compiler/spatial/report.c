@@ -5,15 +5,20 @@
  */
 #include "compiler/spatial/report.h"
 
-#include "compiler/spatial/tensor_uses.h"
+#include "tilewright/requirements.h"
 
 static const char *name_of(const struct tw_builder *u, uint32_t tensor) {
     return u->strings->bytes.items + u->tensors.items[tensor].name;
 }
 
-static void print_needs(const struct tw_needs *n, FILE *out) {
-    fprintf(out, "  requires     %llu bytes of SRAM and %u semaphore words per site; types",
-            (unsigned long long)n->sram_bytes, n->words);
+static void print_needs(const struct tw_requirements *n, FILE *out) {
+    fprintf(out, "  requires     %llu", (unsigned long long)n->sram_bytes[0]);
+    for (uint32_t c = 1; c < TW_MEM_CLASSES; c++) {
+        if (n->sram_bytes[c]) {
+            fprintf(out, " + %llu", (unsigned long long)n->sram_bytes[c]);
+        }
+    }
+    fprintf(out, " bytes of SRAM and %u semaphore words per site; types", n->words);
     for (unsigned i = 0; i < TW_DT_COUNT; i++) {
         if (n->dtypes >> i & 1) {
             fprintf(out, " %s", tw_dtype_name(i));
@@ -22,7 +27,7 @@ static void print_needs(const struct tw_needs *n, FILE *out) {
     fprintf(out, "; ops");
     for (unsigned i = 0; i < TW_OP_LIMIT; i++) {
         const char *name = tw_op_info(i).name;
-        if (name && n->ops >> i & 1) {
+        if (name && n->ops[i / 32] >> i % 32 & 1) {
             fprintf(out, " %s", name);
         }
     }
@@ -62,11 +67,11 @@ static void print_dram(const struct tw_builder *u, enum tw_role role, const char
     fprintf(out, "  %-12s %u tensors, %llu bytes, in DRAM\n", what, n, (unsigned long long)bytes);
 }
 
-int tw_builder_print_report(const struct tw_builder *u, FILE *out, tw_error *err) {
-    struct tw_needs needs;
-    int rc = tw_builder_needs(u, &needs, err);
-    if (rc) {
-        return rc;
+int tw_builder_print_report(struct tw_builder *u, FILE *out, tw_error *err) {
+    struct tw_requirements needs;
+    struct tw_program p = tw_builder_program(u);
+    if (!tw_requirements_of(&p, &needs)) {
+        return tw_fail(err, TW_E_INTERNAL, "program %s: its code does not decode", u->name);
     }
     fprintf(out, "program %s: %u phases\n  outputs     ", u->name, u->sections.n);
     for (uint32_t i = 0; i < u->outputs.n; i++) {

@@ -12,6 +12,6 @@
 
 /* Prints the report, the last part of `inspect --plan`. Errors: INTERNAL (code that does not
  * decode). Write errors are left to the caller (ferror). */
-int tw_builder_print_report(const struct tw_builder *program, FILE *out, tw_error *err);
+int tw_builder_print_report(struct tw_builder *program, FILE *out, tw_error *err);
 
 #endif

@@ -33,6 +33,11 @@ static bool has_site(const struct tw_residency *r, uint32_t tensor, uint32_t sit
     return r->sites[tensor] && r->sites[tensor][site / 64] >> site % 64 & 1;
 }
 
+static uint64_t *top_of(const struct tw_residency *r, uint32_t site, uint32_t mem_class) {
+    TW_ASSERT(site < r->n_sites && mem_class < TW_MEM_CLASSES);
+    return &r->top[(size_t)site * TW_MEM_CLASSES + mem_class];
+}
+
 static void add_site(struct tw_residency *r, struct tw_cmem *mem, uint32_t tensor, uint32_t site) {
     TW_ASSERT(site < r->n_sites);
     if (!r->sites[tensor]) {
@@ -44,6 +49,9 @@ static void add_site(struct tw_residency *r, struct tw_cmem *mem, uint32_t tenso
 static bool overlap_in_space(const struct tw_residency *r, uint32_t a, uint32_t b) {
     TW_ASSERT(r->sites[a] && r->sites[b]);
     bool overlap = false;
+    if (r->mem_class[a] != r->mem_class[b]) {
+        return false;
+    }
     for (uint32_t i = 0; i <= r->n_sites / 64 && !overlap; i++) {
         overlap = (r->sites[a][i] & r->sites[b][i]) != 0;
     }
@@ -109,11 +117,12 @@ static uint64_t lowest_free(const struct tw_composition *c, const struct tw_unif
     return best;
 }
 
-/* Returns the lowest offset above everything placed on the tensor's sites so far. */
+/* Returns the lowest offset above everything placed so far in the tensor's class on its sites. */
 static uint64_t top_of_sites(const struct tw_residency *r, uint32_t tensor) {
     uint64_t at = 0;
     for (uint32_t site = 0; site < r->n_sites; site++) {
-        at = has_site(r, tensor, site) && r->top[site] > at ? r->top[site] : at;
+        uint64_t top = *top_of(r, site, r->mem_class[tensor]);
+        at = has_site(r, tensor, site) && top > at ? top : at;
     }
     return at;
 }
@@ -122,7 +131,8 @@ static void raise_top(const struct tw_residency *r, uint32_t tensor) {
     uint64_t end = r->offset[tensor] + r->bytes[tensor];
     TW_ASSERT(end >= r->offset[tensor]);
     for (uint32_t site = 0; site < r->n_sites; site++) {
-        r->top[site] = has_site(r, tensor, site) && end > r->top[site] ? end : r->top[site];
+        uint64_t *top = top_of(r, site, r->mem_class[tensor]);
+        *top = has_site(r, tensor, site) && end > *top ? end : *top;
     }
 }
 
@@ -130,6 +140,7 @@ static void raise_top(const struct tw_residency *r, uint32_t tensor) {
  * adding a section moves nothing that was there before it. */
 static void place(const struct tw_composition *c, const struct tw_unified *n,
                   struct tw_residency *r, struct placed *list, uint32_t n_list) {
+    uint32_t private_class = c->sections[0]->target->class_of[TW_HOLDS_PRIVATE];
     qsort(list, n_list, sizeof *list, c->colour ? larger_first : params_first);
     for (uint32_t i = 0; i < n_list; i++) {
         uint32_t tensor = list[i].tensor;
@@ -138,7 +149,7 @@ static void place(const struct tw_composition *c, const struct tw_unified *n,
         TW_ASSERT(r->offset[tensor] % 64 == 0 && r->bytes[tensor] % 64 == 0);
         raise_top(r, tensor);
         uint64_t end = r->offset[tensor] + r->bytes[tensor];
-        r->shared = end > r->shared ? end : r->shared;
+        r->shared = r->mem_class[tensor] == private_class && end > r->shared ? end : r->shared;
     }
 }
 
@@ -152,7 +163,9 @@ void tw_residency_plan(const struct tw_composition *c, const struct tw_unified *
         .offset = tw_cmem_alloc(mem, (n->tensors.n + 1) * sizeof *out->offset),
         .bytes = tw_cmem_alloc(mem, (n->tensors.n + 1) * sizeof *out->bytes),
         .sites = tw_cmem_alloc(mem, (n->tensors.n + 1) * sizeof *out->sites),
-        .top = tw_cmem_alloc(mem, (c->sections[0]->n_sites + 1) * sizeof *out->top)};
+        .mem_class = tw_cmem_alloc(mem, (n->tensors.n + 1) * sizeof *out->mem_class),
+        .top =
+            tw_cmem_alloc(mem, (c->sections[0]->n_sites + 1) * TW_MEM_CLASSES * sizeof *out->top)};
     for (uint32_t i = 0; i < n->tensors.n; i++) {
         out->offset[i] = UINT64_MAX;
     }
@@ -166,6 +179,7 @@ void tw_residency_plan(const struct tw_composition *c, const struct tw_unified *
             }
             if (tensor != TW_NONE && out->bytes[tensor] == 0) {
                 out->bytes[tensor] = round64(b->pages * b->page_bytes);
+                out->mem_class[tensor] = b->mem_class;
                 const struct tw_unified_tensor *t = &n->tensors.items[tensor];
                 list[n_list] = (struct placed){out->bytes[tensor], tensor,
                                                is_param(t) ? t->value : TW_NONE, n_list};
@@ -183,7 +197,7 @@ void tw_residency_plan(const struct tw_composition *c, const struct tw_unified *
 static void find_floors(const struct tw_composition *c, const struct tw_unified *n,
                         const struct tw_residency *r, uint32_t phase) {
     struct tw_unified_tensor here = {.record.role = TW_ROLE_ACTIVATION, .from = phase, .to = phase};
-    memset(r->top, 0, r->n_sites * sizeof *r->top);
+    memset(r->top, 0, (size_t)r->n_sites * TW_MEM_CLASSES * sizeof *r->top);
     for (uint32_t i = 0; i < n->tensors.n; i++) {
         if (r->bytes[i] && overlap_in_time(c, &n->tensors.items[i], &here)) {
             raise_top(r, i);
@@ -209,7 +223,8 @@ static void extents(const struct tw_builder *s, uint64_t *bytes) {
 static int overflow(const struct tw_composition *c, uint32_t first, uint32_t n, uint64_t floor,
                     uint64_t end, uint32_t site, tw_error *err) {
     const struct tw_target *t = c->sections[0]->target;
-    unsigned long long private = end - floor, have = t->sram_bytes, shared = floor;
+    uint32_t k = t->class_of[TW_HOLDS_PRIVATE];
+    unsigned long long private = end - floor, have = t->class_bytes[k], shared = floor;
     if (n == 1) {
         return tw_refuse(err, TW_REFUSE_residency_overflow,
                          "program %s: section %s needs %llu bytes of SRAM and activations need "
@@ -219,19 +234,38 @@ static int overflow(const struct tw_composition *c, uint32_t first, uint32_t n, 
     return tw_refuse(
         err, TW_REFUSE_phase_overflow,
         "program %s: the %u sections from %s on run at the same time and need %llu bytes of memory "
-        "class 0 on site %u, and activations need %llu, but a site of target %s has %llu",
-        c->name, n, c->sections[first]->name, private, site, shared, t->name, have);
+        "class %u on site %u, and activations need %llu, but a site of target %s has %llu",
+        c->name, n, c->sections[first]->name, private, k, site, shared, t->name, have);
+}
+
+/* Checks what is live in a phase in the memory classes besides that of private memory. */
+static int check_other_classes(const struct tw_composition *c, const struct tw_residency *r,
+                               tw_error *err) {
+    const struct tw_target *t = c->sections[0]->target;
+    for (uint32_t site = 0; site < r->n_sites; site++) {
+        for (uint32_t k = 0; k < TW_MEM_CLASSES; k++) {
+            unsigned long long end = *top_of(r, site, k), have = t->class_bytes[k];
+            if (k != t->class_of[TW_HOLDS_PRIVATE] && end > have) {
+                return tw_refuse(err, TW_REFUSE_residency_overflow,
+                                 "program %s needs %llu bytes of memory class %u (%s) on site %u, "
+                                 "but a site of target %s has %llu",
+                                 c->name, end, k, t->class_name[k], site, t->name, have);
+            }
+        }
+    }
+    return 0;
 }
 
 /* Stacks one more section on top of what is on its sites and returns its base. */
 static uint64_t stack(const struct tw_builder *s, const struct tw_residency *r, uint64_t *bytes) {
+    uint32_t k = s->target->class_of[TW_HOLDS_PRIVATE];
     uint64_t base = 0;
     extents(s, bytes);
     for (uint32_t site = 0; site < r->n_sites; site++) {
-        base = bytes[site] && r->top[site] > base ? r->top[site] : base;
+        base = bytes[site] && *top_of(r, site, k) > base ? *top_of(r, site, k) : base;
     }
     for (uint32_t site = 0; site < r->n_sites; site++) {
-        r->top[site] = bytes[site] ? base + bytes[site] : r->top[site];
+        *top_of(r, site, k) = bytes[site] ? base + bytes[site] : *top_of(r, site, k);
     }
     return base;
 }
@@ -239,23 +273,29 @@ static uint64_t stack(const struct tw_builder *s, const struct tw_residency *r, 
 int tw_residency_phase(const struct tw_composition *c, const struct tw_unified *u,
                        const struct tw_residency *r, uint32_t first, uint32_t n, uint64_t *bases,
                        uint64_t *private_bytes, tw_error *err) {
+    const struct tw_target *t = c->sections[first]->target;
     struct tw_cmem *mem = c->sections[first]->mem;
     uint64_t *bytes = tw_cmem_alloc(mem, (r->n_sites + 1) * sizeof *bytes);
     uint64_t *floor = tw_cmem_alloc(mem, (r->n_sites + 1) * sizeof *floor);
-    uint32_t fullest = 0;
+    uint32_t fullest = 0, k = t->class_of[TW_HOLDS_PRIVATE];
     find_floors(c, u, r, tw_phase_of(c, first));
-    memcpy(floor, r->top, r->n_sites * sizeof *floor);
-    for (uint32_t k = 0; k < n; k++) {
-        bases[k] = stack(c->sections[first + k], r, bytes);
+    int rc = check_other_classes(c, r, err);
+    if (rc) {
+        return rc;
+    }
+    for (uint32_t site = 0; site < r->n_sites; site++) {
+        floor[site] = *top_of(r, site, k);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        bases[i] = stack(c->sections[first + i], r, bytes);
     }
     *private_bytes = 0;
     for (uint32_t site = 0; site < r->n_sites; site++) {
-        TW_ASSERT(r->top[site] >= floor[site]);
-        uint64_t own = r->top[site] - floor[site];
-        *private_bytes = own > *private_bytes ? own : *private_bytes;
-        fullest = r->top[site] > r->top[fullest] ? site : fullest;
+        uint64_t top = *top_of(r, site, k);
+        TW_ASSERT(top >= floor[site]);
+        *private_bytes = top - floor[site] > *private_bytes ? top - floor[site] : *private_bytes;
+        fullest = top > *top_of(r, fullest, k) ? site : fullest;
     }
-    return r->top[fullest] > c->sections[first]->target->sram_bytes
-               ? overflow(c, first, n, floor[fullest], r->top[fullest], fullest, err)
-               : 0;
+    uint64_t end = *top_of(r, fullest, k);
+    return end > t->class_bytes[k] ? overflow(c, first, n, floor[fullest], end, fullest, err) : 0;
 }

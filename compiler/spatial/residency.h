@@ -16,12 +16,13 @@ struct tw_residency {
     uint32_t n_sites;
     uint64_t *offset; /* by tensor of the program; UINT64_MAX: the tensor has no buffer */
     uint64_t *bytes;
-    uint64_t shared;  /* end of the activations, in bytes */
+    uint8_t *mem_class;
+    uint64_t shared;  /* end of the activations in the memory class of private memory, in bytes */
     uint64_t **sites; /* by tensor: one bit per site that holds it; NULL: none does */
-    uint64_t *top;    /* by site: end of what is placed so far (scratch) */
+    uint64_t *top;    /* by site and memory class: end of what is placed so far (scratch) */
 };
 
-/* Places the activations. Two that share no site may overlap. With `colour`, so may two that share
+/* Places the activations, each in its memory class. Two that share no site may overlap. With `colour`, so may two that share
  * no phase, and the private memory of a phase may overlap activations that are not live in it;
  * without, all are disjoint. Does not fail: tw_residency_phase() reports what does not fit. */
 void tw_residency_plan(const struct tw_composition *c, const struct tw_unified *n,

@@ -107,10 +107,6 @@ static void move_stages(struct rewriter *r) {
         s->site = moved_site(r, s->site);
         s->origin = name(r, s->origin);
     }
-    for (uint32_t i = 0; i < f->edges.n; i++) {
-        struct tw_edge *e = TW_VEC_PUSH(r->out->mem, r->out->edges);
-        *e = f->edges.items[i];
-    }
 }
 
 /* ---- code ---- */
@@ -144,12 +140,14 @@ static void map_operand(const struct rewriter *r, struct tw_operand *o) {
     case 'R':
     case 'W':
     case 'M':
+    case 'D':
         cut_affine(r, &o->offset);
         break;
     case 'T':
     case 'U':
         cut_affine(r, &o->instance);
         cut_affine(r, &o->offset);
+        cut_affine(r, &o->element);
         break;
     case 'C':
         o->id = moved_site(r, o->id);
@@ -160,7 +158,7 @@ static void map_operand(const struct rewriter *r, struct tw_operand *o) {
 }
 
 static bool id_in_table(const struct rewriter *r, const struct tw_operand *o) {
-    bool buffer = o->kind == 'R' || o->kind == 'W' || o->kind == 'M' || o->kind == 'F';
+    bool buffer = tw_letter_in("RWMDF", o->kind);
     return buffer ? o->id < r->from->buffers.n : o->kind != 'C' || o->id < r->from->n_sites;
 }
 

@@ -27,7 +27,7 @@ static struct tw_tensor state_tensor(const struct tw_gvalue *v, uint32_t positio
                           .init = TW_INIT_ZERO,
                           .bind_count = v->instances,
                           .head_dim = v->head_dim};
-    t.bytes = (uint64_t)positions * v->cols * 4;
+    t.bytes = positions * tw_row_bytes(v->dtype, v->cols);
     return t;
 }
 
@@ -43,7 +43,8 @@ uint32_t tw_section_tensor(struct tw_section_builder *b, tw_gvalue_id value) {
         t = weight_tensor(v);
         break;
     case TW_GV_STATE:
-        t = state_tensor(v, b->config->n_positions);
+        t = state_tensor(v, b->config->kv_pages ? b->config->kv_pages * TW_KV_BLOCK
+                                                : b->config->n_positions);
         break;
     case TW_GV_INPUT: {
         uint32_t rows = v->token_rows ? b->low->rows : 1;
@@ -67,19 +68,20 @@ uint32_t tw_section_tensor(struct tw_section_builder *b, tw_gvalue_id value) {
 }
 
 uint32_t tw_section_logits(struct tw_section_builder *b) {
-    uint32_t id = tw_builder_tensor(b->u, "logits");
+    const struct tw_gvalue *v = &b->graph->values.items[b->graph->logits];
+    const char *name = v->token_rows ? "scores" : "logits";
+    uint32_t id = tw_builder_tensor(b->u, name), rows = v->token_rows ? b->low->rows : 1;
     if (id != TW_NONE) {
         return id;
     }
-    uint32_t cols =
-        (uint32_t)tw_panels(b->graph->values.items[b->graph->logits].cols) * TW_PANEL_ROWS;
-    struct tw_tensor t = {.rows = 1,
+    uint32_t cols = (uint32_t)tw_panels(v->cols) * TW_PANEL_ROWS;
+    struct tw_tensor t = {.rows = rows,
                           .cols = cols,
                           .dtype = TW_DT_F32,
                           .role = TW_ROLE_OUTPUT,
                           .bind_count = 1,
-                          .bytes = (uint64_t)cols * 4};
-    return tw_builder_add_tensor(b->u, "logits", &t, b->graph->logits);
+                          .bytes = (uint64_t)rows * cols * 4};
+    return tw_builder_add_tensor(b->u, name, &t, b->graph->logits);
 }
 
 static void add_buffer(struct tw_section_builder *b, const struct tw_storage *s, uint32_t site,
@@ -94,6 +96,8 @@ static void add_buffer(struct tw_section_builder *b, const struct tw_storage *s,
                 : local ? TW_BUF_SCRATCH
                         : TW_BUF_RESIDENT,
         .dtype = (uint8_t)s->dtype,
+        .mem_class =
+            b->u->target->class_of[tensor == TW_NONE ? TW_HOLDS_PRIVATE : TW_HOLDS_ACTIVATIONS],
         .producer = (uint8_t)(fifo ? s->producer : TW_ENGINE_MATH),
         .consumer = (uint8_t)(fifo ? s->consumer : TW_ENGINE_MATH),
         .pages = s->pages,
@@ -140,6 +144,7 @@ uint32_t tw_section_resident(struct tw_section_builder *b, tw_gvalue_id value, u
                                .site = s,
                                .kind = TW_BUF_RESIDENT,
                                .dtype = (uint8_t)v->dtype,
+                               .mem_class = b->u->target->class_of[TW_HOLDS_PARAMS],
                                .producer = TW_ENGINE_MATH,
                                .consumer = TW_ENGINE_MATH,
                                .pages = v->instances,
@@ -163,12 +168,6 @@ uint32_t tw_section_stage(struct tw_section_builder *b, enum tw_stage_kind kind,
     *s = (struct tw_stage){kind,      site,   engine, 0, tw_strpool_add(b->u->strings, name),
                            first_col, n_cols, k};
     return b->u->stages.n - 1;
-}
-
-void tw_section_edge(struct tw_section_builder *b, uint32_t from, uint32_t to, uint32_t buffer,
-                     enum tw_handshake handshake, uint32_t semaphore, uint32_t count) {
-    struct tw_edge *e = TW_VEC_PUSH(b->u->mem, b->u->edges);
-    *e = (struct tw_edge){from, to, buffer, handshake, semaphore, count};
 }
 
 static const struct tw_gop *call_op(const struct tw_section_builder *b, const struct tw_call *c) {
@@ -212,12 +211,9 @@ static void make_semaphores(struct tw_section_builder *b) {
     const struct tw_low *low = b->low;
     b->exchange_sem =
         tw_cmem_alloc(b->u->mem, (low->region->steps.n + 1) * sizeof *b->exchange_sem);
-    b->sender_stage =
-        tw_cmem_alloc(b->u->mem, (low->region->steps.n + 1) * sizeof *b->sender_stage);
     b->cache_sem = TW_NONE;
     for (uint32_t i = 0; i < low->region->steps.n; i++) {
         const struct tw_mstep *s = &low->region->steps.items[i];
-        b->sender_stage[i] = TW_NONE;
         if (s->prim == TW_PRIM_COPY && !s->carry) {
             const char *value =
                 b->graph->values.items[low->region->values.items[s->out].value].name;

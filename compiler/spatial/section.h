@@ -17,6 +17,9 @@ struct tw_section_config {
     /* positions of the state: a multiple of TW_KV_BLOCK, at least n_ctx + the largest rows of a
      * program */
     uint32_t n_positions;
+    /* 0: page i of the state holds positions from i * TW_KV_BLOCK on. Else the pages of the state;
+     * the Input "pages", a table of n_positions / TW_KV_BLOCK numbers, says which are used. */
+    uint32_t kv_pages;
     uint32_t index; /* of the section in its program; makes loop ids unique */
 };
 

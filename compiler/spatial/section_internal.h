@@ -16,7 +16,6 @@ struct tw_section_builder {
     uint32_t *buffer_of;        /* storage -> first buffer */
     TW_VEC(uint32_t) pinned;    /* tensor -> 1 + the first buffer that pins it; 0: none does */
     uint32_t *exchange_sem;     /* step -> semaphore */
-    uint32_t *sender_stage;     /* step -> the first sender's stage */
     uint32_t cache_sem;         /* raised by cache writes, waited for by cache reads */
     TW_VEC(uint32_t) attention; /* attention calls of the region */
     uint32_t *cache_writes;     /* site -> appends that its attention waits for */
@@ -31,12 +30,10 @@ uint32_t tw_section_buffer(const struct tw_section_builder *b, uint32_t storage,
 /* Returns the buffer that pins a resident Param on a site; creates the whole set at the first
  * request. */
 uint32_t tw_section_resident(struct tw_section_builder *b, tw_gvalue_id value, uint32_t site);
-/* Appends a stage or an edge to the section's records. A stage's origin is "SECTION.origin". */
+/* Appends a stage to the section's records. A stage's origin is "SECTION.origin". */
 uint32_t tw_section_stage(struct tw_section_builder *b, enum tw_stage_kind kind, uint32_t site,
                           enum tw_engine engine, const char *origin, uint32_t first_col,
                           uint32_t n_cols, uint32_t k);
-void tw_section_edge(struct tw_section_builder *b, uint32_t from, uint32_t to, uint32_t buffer,
-                     enum tw_handshake handshake, uint32_t semaphore, uint32_t count);
 
 /* Returns true if the attention call reads heads of the cache that the append writes. */
 int tw_section_reads_heads(const struct tw_section_builder *b, const struct tw_call *attention,

@@ -35,8 +35,12 @@ static const struct tw_storage *storage(const struct site_call *x, uint32_t id) 
     return &x->b->low->storages.items[id];
 }
 
+static const struct tw_gvalue *value_of(const struct site_call *x, uint32_t id) {
+    return &x->b->graph->values.items[id];
+}
+
 static const struct tw_gvalue *value(const struct site_call *x, uint32_t input) {
-    return &x->b->graph->values.items[x->op->in[input]];
+    return value_of(x, x->op->in[input]);
 }
 
 static uint32_t buffer(const struct site_call *x, uint32_t id) {
@@ -70,10 +74,9 @@ static void reserve_output(const struct site_call *x) {
     }
 }
 
-static void add_load_stage(struct site_call *x, uint32_t stream) {
+static void add_load_stage(struct site_call *x) {
     x->load = tw_section_stage(x->b, TW_STAGE_LOAD, x->site, LOAD, x->op->name, x->c->first_col,
                                x->c->cols, 0);
-    tw_section_edge(x->b, x->load, x->math, buffer(x, stream), TW_HS_CREDIT, TW_NONE, 1);
 }
 
 /* Loads one page of the stream: [offset, offset + bytes) of a tensor. */
@@ -117,7 +120,7 @@ static void matmul_page(const struct site_call *x, uint64_t first, uint64_t step
         }
         tw_builder_matmul(
             x->u, x->site, MATH, x->math, tw_in_buffer(buffer(x, x->c->in[0]), at(0)), in->stride,
-            tw_in_buffer(buffer(x, weights), at(0)), w->dtype, w->cols, n,
+            tw_in_buffer(buffer(x, weights), at(0)), (uint32_t)panel, w->dtype, w->cols, n,
             tw_in_buffer(buffer(x, x->c->out), results ? at(0) : at_inner(first * 64, step * 64)),
             results ? n * 64 : out->stride, 0, x->rows);
         tw_builder_pop(x->u, x->site, MATH, x->math, buffer(x, weights), 1);
@@ -125,12 +128,12 @@ static void matmul_page(const struct site_call *x, uint64_t first, uint64_t step
             tw_builder_push(x->u, x->site, MATH, x->math, buffer(x, x->c->out), 1);
         }
     } else if (results) {
-        uint32_t out_buffer = buffer(x, x->c->out);
+        uint32_t out_buffer = buffer(x, x->c->out), logits = tw_section_logits(x->b);
+        const struct tw_tensor *t = &x->u->tensors.items[logits];
         tw_builder_wait(x->u, x->site, STORE, x->store, out_buffer, 1);
-        tw_builder_write(
-            x->u, x->site, STORE, x->store, tw_in_buffer(out_buffer, at(0)), n * 64,
-            tw_in_tensor(tw_section_logits(x->b), at(0), at_inner((base + first) * 64, step * 64)),
-            n * 64, n * 64, tw_count_const(1));
+        tw_builder_write(x->u, x->site, STORE, x->store, tw_in_buffer(out_buffer, at(0)), n * 64,
+                         tw_in_tensor(logits, at(0), at_inner((base + first) * 64, step * 64)),
+                         t->rows > 1 ? t->cols * 4 : n * 64, n * 64, x->rows);
         tw_builder_pop(x->u, x->site, STORE, x->store, out_buffer, 1);
     }
 }
@@ -142,12 +145,11 @@ static void emit_matmul(struct site_call *x) {
              page = tw_low_page_panels(x->b->low, w->dtype, w->cols);
     uint32_t full = panels / page, rest = panels % page;
     int engines = 2;
-    add_load_stage(x, x->b->low->streams[x->site].weights);
+    add_load_stage(x);
     if (out->kind == TW_ST_STREAM) {
         engines = 3;
         x->store = tw_section_stage(x->b, TW_STAGE_STORE, x->site, STORE, x->op->name,
                                     x->c->first_col, x->c->cols, 0);
-        tw_section_edge(x->b, x->math, x->store, buffer(x, x->c->out), TW_HS_CREDIT, TW_NONE, 1);
     }
     for (int e = 0; e < engines; e++) {
         uint32_t stage = e == LOAD ? x->load : e == MATH ? x->math : x->store;
@@ -184,7 +186,7 @@ static struct vector load_vector(struct site_call *x, uint32_t input) {
         return (struct vector){tw_section_resident(x->b, x->op->in[input], x->site), where, false};
     }
     uint32_t stream = x->b->low->streams[x->site].vectors;
-    add_load_stage(x, stream);
+    add_load_stage(x);
     load_page(x, stream, input, at(0), (uint64_t)v->cols * 4);
     tw_builder_wait(x->u, x->site, MATH, x->math, buffer(x, stream), 1);
     return (struct vector){buffer(x, stream), at(0), true};
@@ -219,7 +221,7 @@ static void emit_rope_table(struct site_call *x) {
 static void emit_gather(struct site_call *x) {
     uint32_t rows = x->b->low->streams[x->site].rows, fifo = buffer(x, rows);
     const struct tw_storage *out = storage(x, x->c->out);
-    add_load_stage(x, rows);
+    add_load_stage(x);
     tw_builder_reserve(x->u, x->site, LOAD, x->load, fifo, 1);
     uint32_t ids = tw_section_tensor(x->b, x->op->in[1]),
              table = tw_section_tensor(x->b, x->op->in[0]);
@@ -261,13 +263,24 @@ static void emit_binary(struct site_call *x) {
 
 static void emit_quant(struct site_call *x) {
     const struct tw_call *c = x->c;
-    tw_builder_quant(x->u, x->site, MATH, x->math, columns(x, c->in[0]),
-                     storage(x, c->in[0])->stride, columns(x, c->out), storage(x, c->out)->stride,
-                     c->cols, x->rows);
+    uint32_t from = storage(x, c->in[0])->stride, to = storage(x, c->out)->stride;
+    if (storage(x, c->out)->dtype == TW_DT_Q8K) {
+        tw_builder_quant_k(x->u, x->site, MATH, x->math, columns(x, c->in[0]), from,
+                           columns(x, c->out), to, c->cols, x->rows);
+    } else {
+        tw_builder_quant(x->u, x->site, MATH, x->math, columns(x, c->in[0]), from,
+                         columns(x, c->out), to, c->cols, x->rows);
+    }
 }
 
 static void emit_last_row(struct site_call *x) {
     struct tw_count rows = count_rows(x->b, 1);
+    if (value_of(x, x->op->out)->token_rows) { /* all rows (tw_graph_all_rows) */
+        tw_builder_copy(x->u, x->site, MATH, x->math, tw_in_buffer(buffer(x, x->c->in[0]), at(0)),
+                        storage(x, x->c->in[0])->stride, tw_in_buffer(buffer(x, x->c->out), at(0)),
+                        storage(x, x->c->out)->stride, x->c->cols * 4, rows);
+        return;
+    }
     tw_builder_last_row(x->u, x->site, MATH, x->math, tw_in_buffer(buffer(x, x->c->in[0]), at(0)),
                         storage(x, x->c->in[0])->stride, tw_in_buffer(buffer(x, x->c->out), at(0)),
                         x->c->cols * 4, rows);
@@ -283,6 +296,35 @@ static void emit_rope(struct site_call *x) {
 
 /* ---- attention ---- */
 
+/* Returns the table of the cache's pages; adds the Input if the section has none yet. */
+static uint32_t page_table(const struct site_call *x) {
+    static const char name[] = "pages";
+    uint32_t table = tw_builder_tensor(x->u, name), slots = x->b->config->n_positions / TW_KV_BLOCK;
+    if (table == TW_NONE) {
+        struct tw_tensor t = {.rows = 1,
+                              .cols = slots,
+                              .dtype = TW_DT_I32,
+                              .role = TW_ROLE_INPUT,
+                              .bind_count = 1,
+                              .bytes = (uint64_t)slots * 4};
+        table = tw_builder_add_tensor(x->u, name, &t, TW_NONE);
+    }
+    return table;
+}
+
+/* Returns a place in the page of a block of positions of a state: the i-th page, or the one that
+ * the table names. */
+static struct tw_tensor_at in_block(const struct site_call *x, uint32_t input, uint64_t offset,
+                                    uint64_t page_bytes, bool inner) {
+    struct tw_tensor_at place = tw_in_tensor(tw_section_tensor(x->b, x->op->in[input]),
+                                             instance(value(x, input)), at(offset));
+    if (x->b->config->kv_pages) {
+        return tw_in_page(place, page_table(x), inner ? at_inner(0, 1) : at(0));
+    }
+    place.offset = inner ? at_inner(offset, page_bytes) : at(offset);
+    return place;
+}
+
 /* Writes rows to the cache, then raises a flag on every site whose attention reads these heads. */
 static void emit_kv_append(struct site_call *x) {
     const struct tw_storage *in = storage(x, x->c->in[0]);
@@ -290,12 +332,10 @@ static void emit_kv_append(struct site_call *x) {
     const struct tw_gvalue *state = value(x, 1);
     uint32_t stage = tw_section_stage(x->b, TW_STAGE_STORE, x->site, STORE, x->op->name,
                                       x->c->first_col, x->c->cols, 0);
-    tw_section_edge(x->b, x->math, stage, fifo, TW_HS_CREDIT, TW_NONE, 1);
     tw_builder_push(x->u, x->site, MATH, x->math, fifo, 1);
     tw_builder_wait(x->u, x->site, STORE, stage, fifo, 1);
     struct tw_count pos = positions(x);
-    struct tw_tensor_at cache =
-        tw_in_tensor(tw_section_tensor(x->b, x->op->in[1]), instance(state), at(0));
+    struct tw_tensor_at cache = in_block(x, 1, 0, 0, false);
     uint32_t first = x->c->first_col / hd, heads = x->c->cols / hd;
     if (state->packing == TW_PACK_KEYS) {
         tw_builder_key_write(x->u, x->site, STORE, stage, columns(x, x->c->in[0]), in->stride,
@@ -325,8 +365,9 @@ static void group_heads(const struct site_call *x, uint32_t kv, uint32_t *first,
 static void attention_load(const struct site_call *x, uint32_t first_kv, uint32_t last_kv,
                            struct tw_count blocks) {
     uint32_t fifo = buffer(x, x->b->low->streams[x->site].cache),
-             bytes = TW_KV_BLOCK * x->op->head_dim * 4;
-    uint64_t head_bytes = (uint64_t)x->b->config->n_positions * x->op->head_dim * 4;
+             row = (uint32_t)tw_row_bytes(value(x, 1)->dtype, x->op->head_dim),
+             bytes = TW_KV_BLOCK * row;
+    uint64_t page_bytes = (uint64_t)x->op->n_kv_heads * bytes; /* a block of all heads */
     uint64_t page = storage(x, x->b->low->streams[x->site].cache)->page_bytes;
     tw_builder_sem_wait(x->u, x->site, LOAD, x->load, x->b->cache_sem,
                         tw_builder_threshold(x->u, x->b->cache_writes[x->site]));
@@ -335,9 +376,7 @@ static void attention_load(const struct site_call *x, uint32_t first_kv, uint32_
         tw_builder_reserve(x->u, x->site, LOAD, x->load, fifo, 2);
         for (uint32_t k = 0; k < 2; k++) { /* keys, then values */
             tw_builder_read(x->u, x->site, LOAD, x->load,
-                            tw_in_tensor(tw_section_tensor(x->b, x->op->in[1 + k]),
-                                         instance(value(x, 1 + k)),
-                                         at_inner(kv * head_bytes, bytes)),
+                            in_block(x, 1 + k, (uint64_t)kv * bytes, page_bytes, true),
                             tw_in_buffer(fifo, at(k * page)), 1, bytes, bytes, bytes);
         }
         tw_builder_push(x->u, x->site, LOAD, x->load, fifo, 2);
@@ -351,9 +390,10 @@ static void attention_math(const struct site_call *x, uint32_t first_kv, uint32_
     uint32_t fifo = buffer(x, x->b->low->streams[x->site].cache), state = buffer(x, x->c->scratch),
              hd = x->op->head_dim;
     uint64_t page = storage(x, x->b->low->streams[x->site].cache)->page_bytes;
-    uint32_t heads = x->c->cols / hd, first_head = x->c->first_col / hd;
-    tw_builder_attn_init(x->u, x->site, MATH, x->math, tw_in_buffer(state, at(0)), heads, hd,
-                         x->rows);
+    uint32_t heads = x->c->cols / hd, first_head = x->c->first_col / hd,
+             segments = tw_low_segments(x->b->graph);
+    tw_builder_attn_init(x->u, x->site, MATH, x->math, tw_in_buffer(state, at(0)), segments * heads,
+                         hd, x->rows);
     tw_builder_loop(x->u, x->site, MATH, x->math, TW_VAR_INNER, blocks, x->b->step_loop);
     for (uint32_t kv = first_kv; kv <= last_kv; kv++) {
         uint32_t first, n;
@@ -362,13 +402,14 @@ static void attention_math(const struct site_call *x, uint32_t first_kv, uint32_
         tw_builder_attn_step(
             x->u, x->site, MATH, x->math,
             tw_in_buffer(buffer(x, x->c->in[0]), at(tw_storage_col(q, first * hd))), q->stride,
-            tw_in_buffer(fifo, at(0)), tw_in_buffer(fifo, at(page)), tw_in_buffer(state, at(0)), n,
-            first - first_head, heads, hd, x->op->scale, at_inner(0, 1), positions(x), x->rows);
+            tw_in_buffer(fifo, at(0)), tw_in_buffer(fifo, at(page)), value(x, 1)->dtype,
+            tw_in_buffer(state, at(0)), n, first - first_head, heads, segments, 0, hd, x->op->scale,
+            at_inner(0, 1), positions(x), x->rows);
         tw_builder_pop(x->u, x->site, MATH, x->math, fifo, 2);
     }
     emit_end(x, MATH, x->math);
     reserve_output(x);
-    tw_builder_attn_done(x->u, x->site, MATH, x->math, tw_in_buffer(state, at(0)),
+    tw_builder_attn_done(x->u, x->site, MATH, x->math, tw_in_buffer(state, at(0)), segments,
                          columns(x, x->c->out), out->stride, heads, hd, x->rows);
 }
 
@@ -376,10 +417,10 @@ static void emit_attention(struct site_call *x) {
     uint32_t group = x->op->n_heads / x->op->n_kv_heads, hd = x->op->head_dim;
     uint32_t first_kv = x->c->first_col / hd / group,
              last_kv = ((x->c->first_col + x->c->cols) / hd - 1) / group;
-    uint32_t max_blocks = x->b->config->n_positions / TW_KV_BLOCK;
+    uint32_t max_blocks = (x->b->config->n_ctx + TW_KV_BLOCK - 1) / TW_KV_BLOCK;
     struct tw_count blocks =
         tw_count_of(tw_builder_trip(x->u, "blocks", "end", TW_KV_BLOCK, max_blocks), max_blocks);
-    add_load_stage(x, x->b->low->streams[x->site].cache);
+    add_load_stage(x);
     attention_load(x, first_kv, last_kv, blocks);
     attention_math(x, first_kv, last_kv, blocks);
 }
@@ -449,9 +490,6 @@ static void emit_send(struct tw_section_builder *b, const struct tw_send *s) {
         tw_section_stage(b, TW_STAGE_STORE, s->site, STORE, origin, s->first_col, s->cols, 0);
     uint32_t math =
         tw_section_stage(b, TW_STAGE_COMPUTE, s->site, MATH, origin, s->first_col, s->cols, 0);
-    tw_section_edge(b, math, stage, fifo, TW_HS_CREDIT, TW_NONE, 1);
-    b->sender_stage[s->step] =
-        b->sender_stage[s->step] == TW_NONE ? stage : b->sender_stage[s->step];
     struct tw_affine from = at(tw_storage_col(src, s->first_col)),
                      to = at(tw_storage_col(dst, s->first_col));
     if (s->staging != TW_NONE) {
@@ -478,12 +516,9 @@ static void emit_send(struct tw_section_builder *b, const struct tw_send *s) {
 static void emit_recv(struct tw_section_builder *b, uint32_t site, uint32_t step) {
     const struct tw_mstep *s = &b->low->region->steps.items[step];
     const struct tw_gvalue *v = &b->graph->values.items[b->low->region->values.items[s->out].value];
-    uint32_t dst = tw_section_buffer(b, b->low->storage_of[s->out * b->low->n_sites + site], site);
     uint32_t stage =
         tw_section_stage(b, TW_STAGE_RECV, site, MATH,
                          tw_cmem_printf(b->u->mem, "%s.exchange", v->name), 0, v->cols, 0);
-    tw_section_edge(b, b->sender_stage[step], stage, dst, TW_HS_SEMAPHORE, b->exchange_sem[step],
-                    b->low->senders[step]);
     tw_builder_sem_wait(b->u, site, MATH, stage, b->exchange_sem[step],
                         tw_builder_threshold(b->u, b->low->senders[step]));
 }

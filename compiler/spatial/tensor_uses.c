@@ -48,8 +48,7 @@ static int visit_tensors(void *ctx, const struct tw_op *op) {
     struct uses_walk *w = ctx;
     for (uint32_t i = 0; i < op->n_operands; i++) {
         const struct tw_operand *o = &op->operand[i];
-        bool dram = o->kind == 'T' || o->kind == 'U',
-             sram = o->kind == 'R' || o->kind == 'W' || o->kind == 'M';
+        bool dram = o->kind == 'T' || o->kind == 'U', sram = tw_letter_in("RWMD", o->kind);
         if (!dram && !sram) {
             continue;
         }
@@ -63,8 +62,13 @@ static int visit_tensors(void *ctx, const struct tw_op *op) {
         if (tensor >= w->u->tensors.n) {
             return 1;
         }
-        record_use(&w->uses[tensor], tw_op_reads(op, o),
-                   o->kind == 'U' || o->kind == 'W' || o->kind == 'M',
+        if (o->paged && o->table >= w->u->tensors.n) {
+            return 1;
+        }
+        if (o->paged) {
+            record_use(&w->uses[o->table], true, false, false);
+        }
+        record_use(&w->uses[tensor], tw_op_reads(op, o), tw_letter_in("UWMD", o->kind),
                    op->code == TW_OP_GATHER && i == TW_GATHER_table);
     }
     return 0;
@@ -83,40 +87,6 @@ int tw_builder_tensor_uses(const struct tw_builder *u, struct tw_use **uses, tw_
     }
     *uses = w.uses;
     return each_op(u, visit_tensors, &w, err);
-}
-
-/* ---- requirements ---- */
-
-static int visit_kinds(void *ctx, const struct tw_op *op) {
-    struct tw_needs *n = ctx;
-    n->ops |= (uint64_t)1 << op->code;
-    return 0;
-}
-
-int tw_builder_needs(const struct tw_builder *u, struct tw_needs *needs, tw_error *err) {
-    memset(needs, 0, sizeof *needs);
-    needs->chips = u->target->n_chips;
-    for (uint32_t i = 0; i < u->tensors.n; i++) {
-        needs->dtypes |= 1u << u->tensors.items[i].dtype;
-    }
-    for (uint32_t i = 0; i < u->buffers.n; i++) {
-        const struct tw_buffer *b = &u->buffers.items[i];
-        uint64_t end = b->offset + b->pages * b->page_bytes;
-        needs->dtypes |= 1u << b->dtype;
-        needs->sram_bytes = end > needs->sram_bytes ? end : needs->sram_bytes;
-    }
-    const struct tw_program mesh = {.mesh_width = u->target->width,
-                                    .mesh_height = u->target->height};
-    uint32_t *words = tw_cmem_alloc(u->mem, (u->n_sites + 1) * sizeof *words);
-    for (uint32_t i = 0; i < u->semaphores.n; i++) {
-        const struct tw_group *g = &u->groups.items[u->semaphores.items[i].group];
-        for (uint32_t k = 0; k < tw_group_size(g); k++) {
-            uint32_t site = tw_group_site(&mesh, g, k);
-            words[site]++;
-            needs->words = words[site] > needs->words ? words[site] : needs->words;
-        }
-    }
-    return each_op(u, visit_kinds, needs, err);
 }
 
 /* ---- loops ---- */

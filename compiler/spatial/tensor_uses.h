@@ -20,19 +20,6 @@ struct tw_use {
  * an id outside its table). */
 int tw_builder_tensor_uses(const struct tw_builder *u, struct tw_use **uses, tw_error *err);
 
-/* What a program needs of a target. In `ops` bit i stands for the op with number i, in `dtypes` for
- * the type. */
-struct tw_needs {
-    uint64_t ops;
-    uint32_t dtypes;
-    uint32_t words; /* semaphore words on the fullest site */
-    uint32_t chips; /* chips that the program spans; more than one need links */
-    /* end of the fullest SRAM */
-    uint64_t sram_bytes;
-};
-/* Errors: INTERNAL (code that does not decode, an id outside its table). */
-int tw_builder_needs(const struct tw_builder *u, struct tw_needs *needs, tw_error *err);
-
 /* Stores the lowest and the highest id of a loop over a trip; returns false if the program has
  * none. The code must decode. */
 bool tw_builder_loop_ids(const struct tw_builder *u, uint32_t *first, uint32_t *last);

@@ -59,8 +59,12 @@ static bool is_int(unsigned dtype) {
 
 /* Returns true if type a can represent every value of type b. */
 static bool is_wider(unsigned a, unsigned b) {
-    static const uint8_t width[TW_DT_COUNT] = {[TW_DT_F32] = 4, [TW_DT_F16] = 3,  [TW_DT_BF16] = 3,
-                                               [TW_DT_Q8S] = 2, [TW_DT_Q8_0] = 2, [TW_DT_Q4_0] = 1};
+    static const uint8_t width[TW_DT_COUNT] = {
+        [TW_DT_F32] = 4,    [TW_DT_F16] = 3,   [TW_DT_BF16] = 3, [TW_DT_Q8S] = 2,
+        [TW_DT_Q8K] = 2,    [TW_DT_Q8_0] = 2,  [TW_DT_Q4_0] = 1, [TW_DT_Q4_1] = 1,
+        [TW_DT_Q5_0] = 1,   [TW_DT_Q5_1] = 1,  [TW_DT_Q2_K] = 1, [TW_DT_Q3_K] = 1,
+        [TW_DT_Q4_K] = 1,   [TW_DT_Q5_K] = 1,  [TW_DT_Q6_K] = 1, [TW_DT_MXFP4] = 1,
+        [TW_DT_IQ4_NL] = 1, [TW_DT_IQ4_XS] = 1};
     return width[a] > width[b];
 }
 

@@ -136,6 +136,19 @@ static int no_entry(const tw_decoder *decoder, const char *table, uint32_t index
                    index, n);
 }
 
+/* Returns the element type of the key caches, or NULL if there are none. */
+static const char *cache_dtype(const struct tw_bundle *b) {
+    for (uint32_t p = 0; p < b->n_programs; p++) {
+        for (uint32_t i = 0; i < b->programs[p].n_tensors; i++) {
+            const struct tw_tensor *t = &b->programs[p].tensors[i];
+            if (t->packing == TW_PACK_KEYS) {
+                return tw_dtype_name(t->dtype);
+            }
+        }
+    }
+    return NULL;
+}
+
 int tw_decoder_get_info(const tw_decoder *decoder, struct tw_decoder_info *info, tw_error *err) {
     int code = check_entry(__func__, decoder, info, err);
     if (code) {
@@ -162,6 +175,7 @@ int tw_decoder_get_info(const tw_decoder *decoder, struct tw_decoder_info *info,
                                 .path = b->path,
                                 .plan = b->plan,
                                 .origin = b->origin,
+                                .kv = cache_dtype(b),
                                 .bytes_per_token = bytes_per_token(b)};
     for (uint32_t s = 0; s < b->n_segments; s++) {
         switch (b->segments[s].kind) {
@@ -200,9 +214,21 @@ static void count_ops(const struct tw_program *p, struct tw_program_info *i) {
             i->n_ops++;
         }
     }
+}
+
+/* Adds the SRAM of a site, and what the fullest one of each memory class uses. */
+static void count_sram(const struct tw_program *p, struct tw_program_info *i) {
+    uint64_t used[TW_MEM_CLASSES] = {0};
     for (uint32_t b = 0; b < p->n_buffers; b++) {
         uint64_t end = p->buffers[b].offset + p->buffers[b].pages * p->buffers[b].page_bytes;
-        i->sram_used = end > i->sram_used ? end : i->sram_used;
+        uint64_t *top = &used[p->buffers[b].mem_class];
+        *top = end > *top ? end : *top;
+    }
+    for (uint32_t c = 0; c < TW_MEM_CLASSES; c++) {
+        i->class_bytes[c] = p->sram_bytes[c];
+        i->class_used[c] = used[c];
+        i->sram_bytes += p->sram_bytes[c];
+        i->sram_used += used[c];
     }
 }
 
@@ -225,11 +251,10 @@ int tw_decoder_get_program(const tw_decoder *decoder, uint32_t index, struct tw_
                                 .n_groups = p->n_groups,
                                 .n_trips = p->n_trips,
                                 .n_stages = p->n_stages,
-                                .n_edges = p->n_edges,
                                 .n_sections = p->n_sections,
-                                .sram_bytes = p->sram_bytes,
                                 .name = p->name};
     count_ops(p, &i);
+    count_sram(p, &i);
     tw_sized_write(info, &i, sizeof i);
     return 0;
 }

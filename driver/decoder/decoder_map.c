@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The SRAM map of a program's site: its buffers by address, with the sections that touch them.
+ * The SRAM map of a program's site: its buffers by memory class and address, with the sections that touch them.
  */
 #include "driver/decoder/decoder.h"
 
@@ -18,6 +18,9 @@ struct place {
 
 static int by_offset(const void *a, const void *b) {
     const struct place *x = a, *y = b;
+    if (x->buffer->mem_class != y->buffer->mem_class) {
+        return x->buffer->mem_class < y->buffer->mem_class ? -1 : 1;
+    }
     if (x->buffer->offset != y->buffer->offset) {
         return x->buffer->offset < y->buffer->offset ? -1 : 1;
     }
@@ -49,6 +52,10 @@ static struct tw_map_info describe(const struct tw_program *p, const struct plac
             b->tensor < p->n_tensors ? tw_program_string(p, p->tensors[b->tensor].name) : NULL,
         .first_name = section_name(p, life->first),
         .last_name = section_name(p, life->last),
+        .window_first = b->window_first,
+        .window_stride = b->window_stride,
+        .window_row_bytes = b->window_row_bytes,
+        .window_rows = b->window_rows,
     };
 }
 

@@ -33,6 +33,85 @@ static int check_target(const struct tw_device *device, const struct tw_decoder 
                          decoder->bundle.path, note->target, device->selector, target);
 }
 
+static const char *name_of(const struct tw_lack *l) {
+    static const char *const features[] = {
+#define TW_X(id, bit, text) [bit] = text,
+        TW_FEATURES(TW_X)
+#undef TW_X
+    };
+    static const char *const packings[] = {
+#define TW_X(name, value, text) [value] = text,
+        TW_PACKINGS(TW_X)
+#undef TW_X
+    };
+    switch (l->kind) {
+    case TW_LACK_OP:
+        return l->number < TW_OP_LIMIT && tw_op_info(l->number).name ? tw_op_info(l->number).name
+                                                                     : "?";
+    case TW_LACK_DTYPE:
+        return tw_dtype_name(l->number);
+    case TW_LACK_PACKING:
+        return l->number < TW_PACK_COUNT ? packings[l->number] : "?";
+    case TW_LACK_FEATURE:
+        return l->number < sizeof features / sizeof *features ? features[l->number] : "?";
+    case TW_LACK_ROWS:
+        return "rows in a step";
+    case TW_LACK_CHIPS:
+        return "chips";
+    case TW_LACK_SITES:
+        return "sites";
+    case TW_LACK_WORDS:
+        return "semaphore words on a site";
+    case TW_LACK_TRIPS:
+        return "trips";
+    case TW_LACK_SRAM:
+        return "bytes of SRAM on a site";
+    case TW_LACK_NOTHING:
+        break;
+    }
+    return "?";
+}
+
+/* Compares what a program needs with what the device says that it has. */
+static int check_needs(const struct tw_device *device, const struct tw_bundle *b,
+                       const struct tw_program *p, tw_error *err) {
+    struct tw_requirements needs;
+    if (!tw_requirements_of(p, &needs)) {
+        return tw_fail(err, TW_E_INTERNAL, "%s: program %s was verified but does not decode",
+                       b->path, p->name);
+    }
+    struct tw_lack l = tw_requirements_lack(&needs, &device->limits);
+    switch (l.kind) {
+    case TW_LACK_NOTHING:
+        return 0;
+    case TW_LACK_OP:
+    case TW_LACK_DTYPE:
+    case TW_LACK_PACKING:
+    case TW_LACK_FEATURE:
+        return tw_fail(err, TW_E_UNSUPPORTED,
+                       "%s: program %s needs %s %s (number %u), which device %s does not have; "
+                       "upgrade the device's firmware, or compile the model for this device",
+                       b->path, p->name,
+                       l.kind == TW_LACK_OP        ? "the op"
+                       : l.kind == TW_LACK_DTYPE   ? "the element type"
+                       : l.kind == TW_LACK_PACKING ? "the packing"
+                                                   : "the feature",
+                       name_of(&l), l.number, device->selector);
+    case TW_LACK_ROWS:
+    case TW_LACK_CHIPS:
+    case TW_LACK_SITES:
+    case TW_LACK_WORDS:
+    case TW_LACK_TRIPS:
+    case TW_LACK_SRAM:
+        break;
+    }
+    return tw_fail(err, TW_E_UNSUPPORTED,
+                   "%s: program %s needs %llu %s, device %s has %llu; compile the model for this "
+                   "device",
+                   b->path, p->name, (unsigned long long)l.need, name_of(&l), device->selector,
+                   (unsigned long long)l.have);
+}
+
 static int check_fit(const struct tw_device *device, const struct tw_decoder *decoder,
                      tw_error *err) {
     const struct tw_bundle_note *note = decoder->bundle.note;
@@ -59,6 +138,10 @@ static int check_fit(const struct tw_device *device, const struct tw_decoder *de
             return tw_fail(err, TW_E_UNSUPPORTED,
                            "%s: program %s spans %u chips, but device %s has no chip-to-chip links",
                            decoder->bundle.path, p->name, p->n_chips, device->selector);
+        }
+        code = check_needs(device, &decoder->bundle, p, err);
+        if (code) {
+            return code;
         }
     }
     return 0;

@@ -160,6 +160,13 @@ static int greet(struct tw_device *d, tw_error *err) {
     return 0;
 }
 
+static int ask_limits(struct tw_device *d, tw_error *err) {
+    struct tw_device_call call = {
+        .opcode = TW_WIRE_LIMITS, .out = &d->limits, .out_bytes = sizeof d->limits};
+    memset(&d->limits, 0xFF, sizeof d->limits);
+    return d->identity.capabilities & TW_WIRE_CAN_LIMITS ? tw_device_call(d, &call, err) : 0;
+}
+
 /* Fetches the device's description of its target. It is untrusted, so it is parsed and checked like
  * a target file. */
 static int describe(struct tw_device *d, tw_error *err) {
@@ -197,6 +204,7 @@ static int open_transport(struct tw_device *d, const struct tw_transport_ops *op
     d->transport->progress_ctx = &d->status;
     d->transport->on_progress = tw_status_progress;
     code = greet(d, err);
+    code = code ? code : ask_limits(d, err);
     code = code ? code : describe(d, err);
     if (code) {
         tw_device_close(d);
@@ -312,6 +320,10 @@ static const char *describe_failure(const struct tw_wire_failure *f, char text[1
     int n = snprintf(text, 160, "%s", f->what);
     if (f->code == TW_E_NOMEM && f->have == f->need && f->need) { /* a table is full */
         snprintf(text + n, (size_t)(160 - n), " (%llu of %llu in use; destroy a session first)",
+                 (unsigned long long)f->have, (unsigned long long)f->need);
+    } else if (strncmp(f->what, "Page", 4) == 0) {
+        snprintf(text + n, (size_t)(160 - n),
+                 " (element %u of page table %u: have %llu, need %llu)", f->element, f->object,
                  (unsigned long long)f->have, (unsigned long long)f->need);
     } else if (f->have || f->need) {
         snprintf(text + n, (size_t)(160 - n), " (have %llu, need %llu)",

@@ -33,7 +33,7 @@ static const char program_text[] =
     "semaphore 1 gather role=gather group=0\n"
     "semaphore 2 release role=release group=0\n"
     "trip 0 rows input=rows@1 add=0 div=1 max=4\n"
-    "section 0 step repeat=1 buffers=0+2 semaphores=0+3 stages=0+6 edges=0+0 local=0 gather=1 "
+    "section 0 step repeat=1 buffers=0+2 semaphores=0+3 stages=0+6 local=0 gather=1 "
     "release=2\n"
     "stage 0 lookup kind=compute site=0 engine=load section=0 cols=0+16\n"
     "stage 1 lookup kind=compute site=0 engine=math section=0 cols=0+16\n"

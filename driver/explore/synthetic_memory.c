@@ -75,37 +75,37 @@ static void fill_floats(uint8_t *at, uint64_t n, uint64_t seed) {
 }
 
 static void fill_tensor(const struct tw_tensor *t, uint8_t *at, uint64_t seed) {
-    switch ((enum tw_dtype)t->dtype) {
+    switch (t->dtype) {
     case TW_DT_F32:
         fill_floats(at, t->bytes / 4, seed);
         break;
     case TW_DT_BF16:
         fill_16bit(at, t->bytes / 2, seed, 0x807F, 121, 7);
         break;
-    case TW_DT_F16:
-    case TW_DT_Q8_0: /* the scales are F16, and any byte is a valid quant */
-    case TW_DT_Q4_0:
-        fill_16bit(at, t->bytes / 2, seed, 0x83FF, 9, 10);
+    case TW_DT_MXFP4: /* a scale is a byte, at most 2^-1 */
+        fill_16bit(at, t->bytes / 2, seed, 0x7F7C, 0, 0);
         break;
     case TW_DT_I32:
     case TW_DT_U8:
-    case TW_DT_Q8S:
-    case TW_DT_COUNT:
+        break;
+    default: /* the scales of blocks are F16, too, and any byte is a valid quant */
+        fill_16bit(at, t->bytes / 2, seed, 0x83FF, 9, 10);
         break;
     }
 }
 
-/* Returns `want`, or the largest value that the trips which read the tensor accept. */
+/* Returns `want`, or the nearest value that the trips which read the tensor accept. */
 static uint32_t trip_value(const struct tw_program *p, uint32_t tensor, uint32_t want) {
+    int64_t value = want;
     for (uint32_t i = 0; i < p->n_trips; i++) {
         const struct tw_trip *t = &p->trips[i];
-        uint64_t max = (uint64_t)t->max * t->div;
-        if (t->input == tensor) {
-            max = max > t->add ? max - t->add : 0;
-            want = want < max ? want : (uint32_t)max;
+        int64_t max = (int64_t)t->max * t->div - t->add, min = -(int64_t)t->add;
+        if (t->input == tensor && !t->clamp) { /* others accept any value */
+            value = value < max ? value : max;
+            value = value > min ? value : min;
         }
     }
-    return want;
+    return value < 0 ? 0 : (uint32_t)(value < INT32_MAX ? value : INT32_MAX);
 }
 
 static bool trip_reads(const struct tw_program *p, uint32_t trip, uint32_t tensor) {
@@ -113,9 +113,9 @@ static bool trip_reads(const struct tw_program *p, uint32_t trip, uint32_t tenso
 }
 
 /* Limits the value to what `op` accepts, if it reads the Input: as the position where it writes, 0
- * is always valid; as row ids, values below *limit are. */
+ * is always valid; as row ids, values below *limit are; as numbers of pages, those below *pages. */
 static void limit_for_op(const struct tw_program *p, const struct tw_op *op, uint32_t tensor,
-                         uint32_t *want, uint32_t *limit) {
+                         uint32_t *want, uint32_t *limit, uint32_t *pages) {
     const struct tw_operand *position = tw_op_position(op);
     if (position && trip_reads(p, position->id, tensor)) {
         *want = 0;
@@ -124,25 +124,33 @@ static void limit_for_op(const struct tw_program *p, const struct tw_op *op, uin
         uint32_t rows = p->tensors[tw_op_region(op, TW_GATHER_REGION_table)->id].rows;
         *limit = rows < *limit ? rows : *limit;
     }
+    for (uint32_t i = 0; i < op->n_operands; i++) {
+        if (op->operand[i].paged && op->operand[i].table == tensor) {
+            uint32_t n = tw_tensor_pages(&p->tensors[op->operand[i].id]);
+            *pages = n < *pages ? n : *pages;
+        }
+    }
 }
 
-/* Row ids step through the table; everything else is one value. */
+/* Row ids step through the table, page numbers count; everything else is one value. */
 static void fill_input(const struct synthetic_memory *m, uint32_t tensor, uint32_t input) {
     const struct tw_program *p = m->program;
     const struct tw_tensor *t = &p->tensors[tensor];
-    uint32_t want = input, limit = UINT32_MAX;
+    uint32_t want = input, limit = UINT32_MAX, pages = UINT32_MAX;
     for (uint32_t s = 0; s < p->n_sites * TW_ENGINE_COUNT; s++) {
         const struct tw_stream *stream = &p->streams[s];
         struct tw_op op;
         for (uint32_t at = 0;
              at < stream->n_words && tw_op_decode(stream->words, stream->n_words, at, &op);
              at += op.n_words) {
-            limit_for_op(p, &op, tensor, &want, &limit);
+            limit_for_op(p, &op, tensor, &want, &limit, &pages);
         }
     }
     want = trip_value(p, tensor, want);
     for (uint32_t i = 0; i < t->bytes / 4; i++) {
-        uint32_t value = limit != UINT32_MAX ? (i * 7 + 1) % limit : want;
+        uint32_t value = pages != UINT32_MAX && pages > 0 ? i % pages
+                         : limit != UINT32_MAX            ? (i * 7 + 1) % limit
+                                                          : want;
         memcpy(row_data(m, t, 0) + (size_t)i * 4, &value, 4);
     }
 }

@@ -82,13 +82,14 @@ static int make_interrupt(struct tw_session *s, tw_error *err) {
 }
 
 static int make_programs(struct tw_session *s, const struct tw_session_options *o, tw_error *err) {
-    int code = tw_session_load_program(s, "decode", o, &s->decode, err);
+    static const struct session_output logits = {"logits", false};
+    int code = tw_session_load_program(s, "decode", &logits, &s->decode, err);
     if (!code && !s->decode.program) {
         return tw_fail(err, TW_E_FORMAT, "%s: it has no program \"decode\"",
                        s->deployment->decoder->bundle.path);
     }
     if (!code && o->chunk != 1) {
-        code = tw_session_load_program(s, "prefill", o, &s->prefill, err);
+        code = tw_session_load_program(s, "prefill", &logits, &s->prefill, err);
     }
     uint32_t max = s->prefill.program ? s->prefill.rows : 1;
     s->chunk = o->chunk && o->chunk < max ? o->chunk : max;
@@ -114,6 +115,7 @@ int tw_session_create(tw_deployment *deployment, const struct tw_session_options
     s->deployment = deployment;
     tw_deployment_retain(deployment);
     s->mode = o->mode;
+    s->options = *o;
     s->stop[0] = o->stop;
     s->n_vocab = note->n_vocab;
     s->n_ctx = o->n_ctx ? o->n_ctx : note->n_ctx;
@@ -149,6 +151,7 @@ void tw_session_destroy(tw_session *s) {
     if (!s) {
         return;
     }
+    tw_session_unload_program(s, &s->score);
     tw_session_unload_program(s, &s->prefill);
     tw_session_unload_program(s, &s->decode);
     free_device_memory(s);

@@ -23,6 +23,7 @@ struct session_program {
     bool loaded;
     uint32_t rows;
     uint64_t logits_address;
+    uint64_t logits_stride;     /* bytes of a row; a program of all logits has `rows` of them */
     const float *logits_mapped; /* or NULL: the device does not share its memory */
     /* 8-byte aligned; TW_DEVICE_IN_FLIGHT copies, `stride` bytes apart, so that several steps can
      * be in flight. */
@@ -31,6 +32,12 @@ struct session_program {
     uint32_t input[IN_COUNT]; /* offsets in a request; TW_NONE: not an input of the program */
     /* in the first copy, after a step's request: the tail that makes it a greedy run's request */
     struct tw_wire_greedy *greedy;
+};
+
+/* The output of a program that gets its logits. */
+struct session_output {
+    const char *name;
+    bool all_rows;
 };
 
 /* Where tw_generate() left off: the bytes of an incomplete character, and the token that must be
@@ -53,8 +60,9 @@ struct tw_session {
     const volatile sig_atomic_t *stop[TW_STOP_WORDS];
     uint64_t *segment_address; /* n_segments: the deployment's and the session's own */
     uint64_t bind_address;
-    uint64_t *bind; /* host copy of the rows */
-    struct session_program decode, prefill;
+    uint64_t *bind;                                /* host copy of the rows */
+    struct session_program decode, prefill, score; /* score: loaded when it is first used */
+    struct tw_session_options options;
     const float *logits; /* of the last step, or NULL */
     float *logits_copy;  /* n_vocab; for devices that do not share memory */
     /* Not 0 ends a greedy run. In device memory if that is shared, so that the device sees it. */
@@ -67,10 +75,11 @@ struct tw_session {
 };
 
 /* Loads the bundle's program of that name, or of that name followed by a dot and anything: finds
- * its tensors, lays out the request, loads it on the device. A bundle without it leaves
+ * its tensors, of which `output` gets the logits (the last row's, or with all_rows one row for each
+ * token), lays out the request, loads it on the device. A bundle without it leaves
  * out->program NULL. Errors: FORMAT (names the tensor), NOMEM, and those of tw_device_call(). */
 int tw_session_load_program(struct tw_session *s, const char *prefix,
-                            const struct tw_session_options *options, struct session_program *out,
+                            const struct session_output *output, struct session_program *out,
                             tw_error *err);
 /* Unloads it from the device and frees the request; legal if it was not loaded. */
 void tw_session_unload_program(struct tw_session *s, struct session_program *p);

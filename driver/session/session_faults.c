@@ -164,9 +164,15 @@ int tw_session_explain(const struct tw_session *s, const struct session_program 
         return explain_overflow(prog, f, err);
     }
     const char *op = tw_op_info(f->opcode).name;
-    return tw_fail(err, code,
-                   "%s: fault %s at site %u, %s, op %u (%s), section %s, %s: have %llu, need %llu",
-                   prog->name, f->what, f->site, tw_engine_name(f->engine), f->op_index,
-                   op ? op : "?", section_of(prog, f->stage), origin_of(prog, f->stage),
-                   (unsigned long long)f->have, (unsigned long long)f->need);
+    char element[80] = "";
+    if (strncmp(f->what, "Page", 4) == 0 && f->object < prog->n_tensors) {
+        snprintf(element, sizeof element, "element %u of page table %.40s, ", f->element,
+                 tw_program_string(prog, prog->tensors[f->object].name));
+    }
+    return tw_fail(
+        err, code,
+        "%s: fault %s at site %u, %s, op %u (%s), section %s, %s: %shave %llu, need %llu",
+        prog->name, f->what, f->site, tw_engine_name(f->engine), f->op_index, op ? op : "?",
+        section_of(prog, f->stage), origin_of(prog, f->stage), element, (unsigned long long)f->have,
+        (unsigned long long)f->need);
 }

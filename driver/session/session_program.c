@@ -139,8 +139,9 @@ static int prepare(struct tw_session *s, uint32_t index, const struct tw_session
 }
 
 int tw_session_load_program(struct tw_session *s, const char *prefix,
-                            const struct tw_session_options *options, struct session_program *out,
+                            const struct session_output *output, struct session_program *out,
                             tw_error *err) {
+    const struct tw_session_options *options = &s->options;
     const struct tw_bundle *b = &s->deployment->decoder->bundle;
     int index = find_program(b, prefix);
     if (index < 0) {
@@ -152,14 +153,21 @@ int tw_session_load_program(struct tw_session *s, const char *prefix,
         return tw_fail(err, TW_E_FORMAT, "%s: program %s takes %u rows, expected 1 to %u", b->path,
                        out->program->name, out->rows, UINT32_MAX / 8);
     }
-    int code = bind_tensor(s, out->program, "logits", TW_ROLE_OUTPUT, TW_DT_F32,
-                           (uint64_t)s->n_vocab * 4, true, &out->logits_address, err);
+    const struct tw_tensor *t = find_tensor(out->program, output->name);
+    out->logits_stride = t && output->all_rows ? (uint64_t)t->cols * 4 : (uint64_t)s->n_vocab * 4;
+    if (out->logits_stride < (uint64_t)s->n_vocab * 4) {
+        return tw_fail(err, TW_E_FORMAT,
+                       "%s: program %s: tensor \"%s\" has %u columns, expected %u", b->path,
+                       out->program->name, output->name, t->cols, s->n_vocab);
+    }
+    uint64_t bytes = out->logits_stride * (output->all_rows ? out->rows : 1);
+    int code = bind_tensor(s, out->program, output->name, TW_ROLE_OUTPUT, TW_DT_F32, bytes, true,
+                           &out->logits_address, err);
     code = code ? code : prepare(s, (uint32_t)index, options, out, err);
     code =
         code ? code : lay_out_request(s, out, options->random_schedule ? 1 : 0, options->seed, err);
     if (!code) {
-        out->logits_mapped =
-            tw_device_map(s->deployment->device, out->logits_address, (uint64_t)s->n_vocab * 4);
+        out->logits_mapped = tw_device_map(s->deployment->device, out->logits_address, bytes);
     }
     return code;
 }

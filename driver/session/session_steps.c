@@ -176,3 +176,92 @@ int tw_session_feed(tw_session *session, const uint32_t *ids, size_t n, tw_error
     }
     return code;
 }
+
+/* ---- the logits of all rows ---- */
+
+static int load_score(struct tw_session *s, tw_error *err) {
+    static const struct session_output scores = {"scores", true};
+    if (s->score.loaded) {
+        return 0;
+    }
+    int code = tw_session_load_program(s, "score", &scores, &s->score, err);
+    if (code) {
+        tw_session_unload_program(s, &s->score);
+        return code;
+    }
+    return s->score.program
+               ? 0
+               : tw_fail(err, TW_E_UNSUPPORTED,
+                         "%s: it has no program that gives the logits of all tokens; compile the "
+                         "model with --logits all",
+                         s->deployment->decoder->bundle.path);
+}
+
+/* Copies the rows of the last step. */
+static int take_rows(struct tw_session *s, uint32_t rows, float *logits, tw_error *err) {
+    const struct session_program *p = &s->score;
+    size_t row_bytes = (size_t)s->n_vocab * sizeof *logits;
+    for (uint32_t i = 0; i < rows; i++) {
+        float *to = logits + (size_t)i * s->n_vocab;
+        uint64_t at = i * p->logits_stride;
+        if (p->logits_mapped) {
+            memcpy(to, (const uint8_t *)p->logits_mapped + at, row_bytes);
+            continue;
+        }
+        int code =
+            tw_device_read(s->deployment->device, p->logits_address + at, to, row_bytes, err);
+        if (code) {
+            return tw_session_break(s, code, err);
+        }
+    }
+    return 0;
+}
+
+static int score_step(struct tw_session *s, const uint32_t *ids, uint32_t rows, float *logits,
+                      tw_error *err) {
+    struct batch r;
+    struct step *t = &r.step[0];
+    memset(t, 0, sizeof *t);
+    r.n_steps = 1;
+    r.prompt = true;
+    r.stop = s->stop;
+    t->program = &s->score;
+    t->rows = rows;
+    t->request = tw_session_set_inputs(t->program, 0, s->position, ids, rows);
+    t->failure = (struct tw_wire_failure){.site = TW_NONE, .stage = TW_NONE};
+    int code = run(s, &r, false, err);
+    code = code ? code : take_rows(s, rows, logits, err);
+    if (code) {
+        return code;
+    }
+    for (uint32_t i = 0; i < rows; i++) {
+        const float *row = logits + (size_t)i * s->n_vocab;
+        if (tw_first_not_finite(row, s->n_vocab) < s->n_vocab) {
+            return tw_session_break(s, explain_numbers(s, &r, err), err);
+        }
+    }
+    memcpy(s->logits_copy, logits + (size_t)(rows - 1) * s->n_vocab,
+           s->n_vocab * sizeof *s->logits_copy);
+    s->logits = s->logits_copy;
+    return 0;
+}
+
+int tw_session_score(tw_session *session, const uint32_t *ids, size_t n, float *logits,
+                     tw_error *err) {
+    struct tw_session *s = session;
+    int code = TW_NEED_3(err, session, ids, logits);
+    code = code ? code : tw_session_check_feed(s, ids, n, err);
+    code = code ? code : load_score(s, err);
+    while (!code && n) {
+        if (tw_session_stopped(s)) {
+            return tw_fail(err, TW_E_INTERRUPTED, "session: interrupted at position %u",
+                           s->position);
+        }
+        uint32_t rows = n < s->score.rows ? (uint32_t)n : s->score.rows;
+        code = score_step(s, ids, rows, logits, err);
+        ids += rows;
+        logits += (size_t)rows * s->n_vocab;
+        n -= rows;
+    }
+    return code;
+}

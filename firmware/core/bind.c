@@ -6,6 +6,7 @@
 #include "firmware/core/bind.h"
 
 #include "firmware/core/machine_arena.h"
+#include "firmware/core/pages.h"
 #include "tilewright/range.h"
 
 void tw_fault_set(struct tw_fault *fault, const char *what, uint32_t object, uint64_t have,
@@ -15,6 +16,7 @@ void tw_fault_set(struct tw_fault *fault, const char *what, uint32_t object, uin
     fault->object = object;
     fault->have = have;
     fault->need = need;
+    fault->element = 0;
 }
 
 void tw_fault_set_nomem(struct tw_fault *fault, uint64_t have, uint64_t need) {
@@ -61,7 +63,7 @@ static bool is_bad(const uint8_t *at, bool state) {
 }
 
 /* Attention's state begins with a maximum of -infinity. Data that is only moved was checked where
- * it was computed. Blocks (struct tw_q8s) begin with their scale. */
+ * it was computed. Blocks (struct tw_q8s, tw_q8k) begin with their scale. */
 bool tw_bad_row(const struct tw_program *p, const struct tw_op *op, uint32_t n,
                 struct tw_extent extent, const uint8_t *at, uint64_t *row) {
     const struct tw_operand *o = tw_op_region(op, n);
@@ -69,11 +71,13 @@ bool tw_bad_row(const struct tw_program *p, const struct tw_op *op, uint32_t n,
     if (!computed || op->code == TW_OP_ATTN_INIT || (o->kind != 'W' && o->kind != 'M')) {
         return false;
     }
+    bool state = op->code == TW_OP_ATTN_STEP || op->code == TW_OP_ATTN_MERGE;
     uint32_t dtype = p->buffers[o->id].dtype;
-    uint64_t step = dtype == TW_DT_F32 ? 4 : dtype == TW_DT_Q8S ? sizeof(struct tw_q8s) : 0;
+    uint64_t step =
+        dtype == TW_DT_F32 || tw_dtype_is_activation(dtype) ? tw_dtype_block_bytes(dtype) : 0;
     for (uint64_t r = 0; step && r < extent.rows; r++) {
         for (uint64_t i = 0; i + step <= extent.row_bytes; i += step) {
-            if (is_bad(at + r * extent.stride + i, op->code == TW_OP_ATTN_STEP)) {
+            if (is_bad(at + r * extent.stride + i, state)) {
                 *row = r;
                 return true;
             }
@@ -89,6 +93,12 @@ uint8_t *tw_bind_tensor(const struct tw_machine_config *config, uint32_t tensor,
         return NULL;
     }
     return config->map(config->ctx, config->bind[t->bind_first + instance], t->bytes);
+}
+
+void tw_bind_copy_window(const struct tw_window *w, const uint8_t *instance, uint8_t *page) {
+    for (uint64_t i = 0; i < w->rows; i++) {
+        memcpy(page + i * w->row_bytes, instance + w->first + i * w->stride, (size_t)w->row_bytes);
+    }
 }
 
 static int find_minimum(void *ctx, const struct tw_text_place *at, const struct tw_op *op,
@@ -166,21 +176,23 @@ static int latch(const struct tw_machine_config *config, uint8_t *const *inputs,
     if (!at || t->div == 0) {
         return tw_fault_fail(fault, "InputRange", index, 0, 0);
     }
-    memcpy(&x, at, sizeof x);
-    uint64_t value = ((uint64_t)(uint32_t)x + t->add + t->div - 1) / t->div;
-    if (x < 0 || value > t->max) {
-        return tw_fault_fail(fault, "InputRange", index, x < 0 ? (uint64_t)(int64_t)x : value,
-                             t->max);
+    memcpy(&x, at + (size_t)t->element * 4, sizeof x);
+    int64_t value = tw_trip_result(t, x);
+    if (t->clamp) {
+        value = value < 0 ? 0 : value > t->max ? t->max : value;
+    } else if (x < 0 || value < 0 || value > t->max) {
+        return tw_fault_fail(fault, "InputRange", index, (uint64_t)(x < 0 ? x : value), t->max);
     }
     if (value < min) {
-        return tw_fault_fail(fault, "InputRange", index, value, min);
+        return tw_fault_fail(fault, "InputRange", index, (uint64_t)value, min);
     }
     *out = (uint32_t)value;
     return 0;
 }
 
 int tw_bind_trips(const struct tw_machine_config *config, uint8_t *const *inputs,
-                  const uint32_t *min, uint32_t *trips, struct tw_fault *fault) {
+                  const uint32_t *min, uint32_t *trips, struct tw_pages *pages,
+                  struct tw_fault *fault) {
     int rc = 0;
     copy_inputs(config, inputs);
     for (uint32_t i = 0; i < config->program->n_trips && rc == 0; i++) {
@@ -190,5 +202,5 @@ int tw_bind_trips(const struct tw_machine_config *config, uint8_t *const *inputs
             fault->opcode = 0;
         }
     }
-    return rc;
+    return rc ? rc : tw_pages_check(config->program, pages, inputs, trips, fault);
 }

@@ -57,7 +57,7 @@ int tw_text_walk(const struct tw_machine_config *config, tw_text_visit *visit, v
                  struct tw_fault *fault);
 
 static inline bool tw_region_writes(char kind) {
-    return kind == 'W' || kind == 'M' || kind == 'U';
+    return kind == 'W' || kind == 'M' || kind == 'D' || kind == 'U';
 }
 static inline bool tw_region_is_tensor(char kind) {
     return kind == 'T' || kind == 'U';
@@ -68,7 +68,7 @@ static inline bool tw_region_is_tensor(char kind) {
 void tw_bind_constants(const struct tw_program *p, const struct tw_op *op, struct tw_kargs *k);
 
 /* Returns true if an op has just written an infinity or NaN to its n-th region, and sets *row to
- * the first row with one. Checks only results of computations, in buffers of F32 or Q8S. */
+ * the first row with one. Checks only results of computations, in buffers of F32, Q8S or Q8K. */
 bool tw_bad_row(const struct tw_program *p, const struct tw_op *op, uint32_t n,
                 struct tw_extent extent, const uint8_t *at, uint64_t *row);
 
@@ -81,6 +81,9 @@ static inline uint32_t tw_bind_count(const struct tw_operand *x, const uint32_t 
 /* Returns the host address of one instance of a tensor, or NULL if there is no such binding row or
  * it does not lie in device memory. */
 uint8_t *tw_bind_tensor(const struct tw_machine_config *config, uint32_t tensor, uint64_t instance);
+
+/* Copies the window of an instance to a page, without gaps. */
+void tw_bind_copy_window(const struct tw_window *w, const uint8_t *instance, uint8_t *page);
 
 /* Finds the minimum of each trip that the program's ops allow: 1 where it is the row count of a
  * LAST_ROW, which needs a last row, else 0. `min` has an entry for each trip. Faults as
@@ -98,8 +101,11 @@ uint8_t *tw_bind_input(const struct tw_machine_config *config, uint8_t *const *i
                        uint32_t tensor, uint8_t *at);
 
 /* Copies the Inputs of the coming step, then reads its trips from the copies and checks them
- * against their minima and maxima. Fault: InputRange. */
+ * against their minima and maxima, and the page numbers that the step uses (pages.h). Faults:
+ * InputRange, PageOutOfRange, PageShared. */
+struct tw_pages;
 int tw_bind_trips(const struct tw_machine_config *config, uint8_t *const *inputs,
-                  const uint32_t *min, uint32_t *trips, struct tw_fault *fault);
+                  const uint32_t *min, uint32_t *trips, struct tw_pages *pages,
+                  struct tw_fault *fault);
 
 #endif

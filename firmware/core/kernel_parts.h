@@ -39,8 +39,7 @@ static inline void tw_part_of(const struct tw_kargs *k, uint32_t first, uint32_t
                               struct tw_kargs *part) {
     const struct tw_args_matmul v = tw_args_matmul(k);
     *part = *k;
-    part->p[TW_MATMUL_REGION_w] =
-        (uint8_t *)k->p[TW_MATMUL_REGION_w] + first * tw_panel_bytes(v.dtype, v.k);
+    part->p[TW_MATMUL_REGION_w] = (uint8_t *)k->p[TW_MATMUL_REGION_w] + (size_t)first * v.w_stride;
     part->p[TW_MATMUL_REGION_y] =
         (uint8_t *)k->p[TW_MATMUL_REGION_y] + (size_t)first * TW_PANEL_ROWS * sizeof(float);
     part->i[TW_MATMUL_IMM_panels] = v.panels - first < n ? v.panels - first : n;

@@ -19,25 +19,40 @@ static int bad(struct tw_fault *fault, const char *what, uint32_t object, uint64
     return tw_fault_fail(fault, what, object, have, need);
 }
 
+/* Returns true if a key or value cache has whole pages with room for all heads. */
+static bool cache_ok(const struct tw_tensor *t) {
+    uint64_t bytes;
+    return (t->packing != TW_PACK_KEYS && t->packing != TW_PACK_VALUES) ||
+           (tw_demand_number(TW_DEMAND_CACHE_DTYPE, t->dtype) && t->head_dim > 0 &&
+            t->cols % t->head_dim == 0 && t->rows % TW_KV_BLOCK == 0 &&
+            tw_mul_u64(t->rows, tw_row_bytes(t->dtype, t->cols), &bytes) && bytes <= t->bytes);
+}
+
 static bool tensor_ok(const struct tw_machine_config *config, const struct tw_tensor *t) {
     uint64_t end = (uint64_t)t->bind_first + t->bind_count;
     return t->role < TW_ROLE_COUNT && t->dtype < TW_DT_COUNT &&
-           (t->bind_count == 0 || end <= config->n_bind);
+           (t->bind_count == 0 || (end <= config->n_bind && cache_ok(t)));
 }
 
-/* Returns true if a RESIDENT buffer has a page for each instance of its Param. */
-static bool param_ok(const struct tw_program *p, const struct tw_buffer *b) {
-    const struct tw_tensor *t = tw_buffer_param(p, b);
-    return !t ||
-           (b->kind == TW_BUF_RESIDENT && b->pages == t->bind_count && b->page_bytes >= t->bytes);
+/* Returns true if a buffer that keeps a Param or State has a page for each instance, and the page
+ * has room for the window, which lies inside the instance. */
+static bool pinned_ok(const struct tw_program *p, const struct tw_buffer *b) {
+    const struct tw_tensor *t = tw_buffer_pinned(p, b);
+    if (!t) {
+        return true;
+    }
+    struct tw_window w = tw_buffer_window(t, b);
+    return b->kind == TW_BUF_RESIDENT && b->pages == t->bind_count &&
+           b->page_bytes >= tw_window_bytes(&w) && tw_window_inside(&w, t->bytes) &&
+           (t->role == TW_ROLE_PARAM || (tw_window_contiguous(&w) && b->sibling_base == TW_NONE));
 }
 
 static bool buffer_ok(const struct tw_program *p, const struct tw_buffer *b) {
     uint64_t bytes;
-    return param_ok(p, b) && b->site < p->n_sites && b->kind <= TW_BUF_SCRATCH && b->pages > 0 &&
-           b->page_bytes > 0 && b->dtype < TW_DT_COUNT &&
+    return pinned_ok(p, b) && b->site < p->n_sites && b->kind <= TW_BUF_SCRATCH && b->pages > 0 &&
+           b->page_bytes > 0 && b->dtype < TW_DT_COUNT && b->mem_class < TW_MEM_CLASSES &&
            tw_mul_u64(b->pages, b->page_bytes, &bytes) &&
-           tw_range_ok(b->offset, bytes, p->sram_bytes) && b->offset % 4 == 0 &&
+           tw_range_ok(b->offset, bytes, p->sram_bytes[b->mem_class]) && b->offset % 4 == 0 &&
            b->page_bytes % 4 == 0 && b->producer < TW_ENGINE_COUNT && b->consumer < TW_ENGINE_COUNT;
 }
 
@@ -60,7 +75,8 @@ static bool siblings_ok(const struct tw_program *p, uint32_t id) {
     const struct tw_buffer *first = &p->buffers[b->sibling_base];
     return first->sibling_base == b->sibling_base && first->group == b->group &&
            first->offset == b->offset && first->page_bytes == b->page_bytes &&
-           first->pages == b->pages && first->dtype == b->dtype && first->kind == b->kind;
+           first->pages == b->pages && first->dtype == b->dtype && first->kind == b->kind &&
+           first->mem_class == b->mem_class;
 }
 
 static int check_tables(const struct tw_machine_config *config, struct tw_fault *fault) {
@@ -76,7 +92,7 @@ static int check_tables(const struct tw_machine_config *config, struct tw_fault 
     }
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         if (!buffer_ok(p, &p->buffers[i]) || !siblings_ok(p, i)) {
-            return bad(fault, "BadTable", i, p->buffers[i].offset, p->sram_bytes);
+            return bad(fault, "BadTable", i, p->buffers[i].offset, p->sram_bytes[0]);
         }
     }
     for (uint32_t i = 0; i < p->n_semaphores; i++) {
@@ -85,8 +101,9 @@ static int check_tables(const struct tw_machine_config *config, struct tw_fault 
         }
     }
     for (uint32_t i = 0; i < p->n_trips; i++) {
-        if (p->trips[i].input >= p->n_tensors || p->tensors[p->trips[i].input].bytes < 4) {
-            return bad(fault, "BadTable", i, p->trips[i].input, p->n_tensors);
+        const struct tw_trip *t = &p->trips[i];
+        if (t->input >= p->n_tensors || p->tensors[t->input].bytes / 4 <= t->element) {
+            return bad(fault, "BadTable", i, t->input, p->n_tensors);
         }
     }
     return 0;
@@ -97,6 +114,7 @@ static uint32_t id_limit(const struct tw_program *p, const struct tw_operand *o)
     case 'R':
     case 'W':
     case 'M':
+    case 'D':
     case 'F':
         return p->n_buffers;
     case 'T':
@@ -124,6 +142,15 @@ static bool vars_open(const struct tw_affine *a, uint32_t vars) {
     return true;
 }
 
+/* Returns true if a paged operand has a table, an Input of numbers, and a tensor with pages. */
+static bool page_ok(const struct tw_program *p, const struct tw_op *op,
+                    const struct tw_operand *o) {
+    const struct tw_tensor *t = o->table < p->n_tensors ? &p->tensors[o->table] : NULL;
+    return t && t->role == TW_ROLE_INPUT && t->dtype == TW_DT_I32 && t->bind_count > 0 &&
+           t->cols > 0 && t->rows <= t->bytes / 4 / t->cols &&
+           tw_tensor_pages(&p->tensors[o->id]) > 0 && op->code != TW_OP_GATHER;
+}
+
 static int check_op(const struct tw_machine_config *config, const struct tw_text_place *at,
                     const struct nest *nest, const struct tw_op *op, struct tw_fault *fault) {
     const struct tw_program *p = config->program;
@@ -137,10 +164,14 @@ static int check_op(const struct tw_machine_config *config, const struct tw_text
         if (limit != TW_NONE && o->id >= limit) {
             return bad(fault, "BadOp", o->id, o->id, limit);
         }
+        if (o->paged && !page_ok(p, op, o)) {
+            return bad(fault, "BadOp", o->table, o->table, p->n_tensors);
+        }
         if (o->kind == 'X' && o->id != TW_NONE && p->trips[o->id].max > o->max) {
             return bad(fault, "BadOp", o->id, p->trips[o->id].max, o->max);
         }
-        if (!vars_open(&o->offset, nest->vars) || !vars_open(&o->instance, nest->vars)) {
+        if (!vars_open(&o->offset, nest->vars) || !vars_open(&o->instance, nest->vars) ||
+            !vars_open(&o->element, nest->vars)) {
             return bad(fault, "BadOp", TW_NONE, nest->vars, n);
         }
     }

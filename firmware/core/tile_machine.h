@@ -28,6 +28,7 @@ struct tw_fault {
     const char *what;
     uint32_t site, engine, op_index, opcode, stage, object;
     uint64_t have, need;
+    uint32_t element; /* of the page table `object`: PageOutOfRange, PageShared; else 0 */
 };
 
 /* The op at which a strict step is, and a progress counter that changes with each op. Written by
@@ -113,11 +114,14 @@ struct tw_strict; /* opaque, inside the arena */
 int tw_strict_init(const struct tw_machine_config *config, struct tw_arena *arena,
                    struct tw_strict **out, struct tw_fault *fault);
 /* Runs one step: latches the trips, then runs all engines to their end in the scheduler's order.
- * After a fault, other than InputRange, every later step is refused (Faulted). Errors: FAULT with
+ * After a fault other than InputRange, PageOutOfRange (when the step begins) and PageShared, with
+ * which nothing has run, every later step is refused (Faulted). Errors: FAULT with
  * what = ReadOutOfRange, WriteOutOfRange, Undefined (a byte never written was read), Role,
  * FifoOverrun, FifoUnderrun, Deadlock (no engine can run; names the first waiter), BadOp,
- * InputRange, IdOutOfRange. INTERRUPTED with what = Cancelled: config.cancel ended the step, at the
- * op that the fault names. */
+ * InputRange, PageOutOfRange, PageShared, IdOutOfRange, InFlight (bytes are used that another
+ * engine has sent to this site and that need not have arrived; in strict execution nothing arrives
+ * before its sender's next flag). INTERRUPTED with what = Cancelled: config.cancel ended the step,
+ * at the op that the fault names. */
 int tw_strict_step(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t seed,
                    struct tw_fault *fault);
 /* Returns the number of ops executed in the last step. */
@@ -134,7 +138,7 @@ struct tw_plan;
 int tw_plan_build(const struct tw_machine_config *config, uint32_t n_threads,
                   struct tw_arena *arena, struct tw_plan **out, struct tw_fault *fault);
 /* Latches the trips of the next step and resets per-step thread state; called by one thread before
- * the others start. Fault: InputRange. */
+ * the others start. Faults: InputRange, PageOutOfRange, PageShared. */
 int tw_plan_begin(struct tw_plan *plan, struct tw_fault *fault);
 /* Runs thread t's part of the step; all threads must run theirs concurrently (or t in ascending
  * order cooperatively where n_threads is 1). No allocation, no system call; waits spin with a pause

@@ -131,6 +131,7 @@ static void describe(struct tw_server_port *port, const struct tw_emu_options *o
     port->verify = options->verify;
     port->interrupt = options->interrupt;
     port->kernels = options->kernels ? options->kernels : tw_kernel_table_best();
+    port->limits = options->limits;
     port->memory_bytes = options->memory_bytes ? options->memory_bytes : host_memory();
     port->max_threads = options->n_threads ? options->n_threads : tw_emu_processors();
     port->max_payload = options->max_payload;

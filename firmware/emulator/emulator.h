@@ -25,6 +25,7 @@ struct tw_emu_options {
     uint32_t max_payload;                  /* of a message; 0: TW_WIRE_MAX_PAYLOAD */
     bool can_cancel;                       /* as in struct tw_server_port */
     const struct tw_kernel_table *kernels; /* NULL: the fastest for this processor */
+    const struct tw_requirements *limits;  /* as in struct tw_server_port */
     /* Checks programs at LOAD, without a context; NULL: the host has checked them, as a driver in
      * this process does when it opens a bundle. */
     tw_server_verifier *verify;

@@ -15,7 +15,7 @@
 struct explore_access {
     uintptr_t at;
     uint64_t rows, row_bytes, stride;
-    bool write;
+    bool write, sent; /* sent: to another site */
 };
 
 /* One op of an unrolled engine. */
@@ -53,9 +53,12 @@ struct explore {
     uint32_t *last;
     /* thresholds and words differ by far less than 2^31, so a wait that has passed stays passed */
     bool monotone;
-    uint32_t *pos;                   /* [engine]: ops executed */
-    uint32_t step;                   /* step that the engines are in; with overlap 0 */
-    uint32_t *pushes, *pops;         /* [buffer], of the engine being unrolled */
+    uint32_t *pos;           /* [engine]: ops executed */
+    uint32_t step;           /* step that the engines are in; with overlap 0 */
+    uint32_t *pushes, *pops; /* [buffer], of the engine being unrolled */
+    /* of the engine being unrolled: accesses before its last flag; those since then that are
+     * sent */
+    uint32_t flagged, n_sent;
     uint32_t *level, *words, *front; /* of the lookahead */
     struct explore_compared *compared;
     uint32_t n_compared;

@@ -36,7 +36,8 @@ static int make_machine(struct explore *x, struct tw_arena *a, struct tw_fault *
     if (rc == 0) {
         x->block = a->base + from;
         x->block_bytes = a->used - from;
-        rc = tw_bind_trips(&x->config, x->s->inputs, x->s->trip_min, x->s->trips, fault);
+        rc = tw_bind_trips(&x->config, x->s->inputs, x->s->trip_min, x->s->trips, &x->s->pages,
+                           fault);
     }
     return rc;
 }

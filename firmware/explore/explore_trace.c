@@ -14,7 +14,7 @@ static void add_access(struct explore *x, const uint8_t *at, struct tw_extent e,
         return;
     }
     if (x->accesses) {
-        struct explore_access a = {(uintptr_t)at, e.rows, e.row_bytes, e.stride, write};
+        struct explore_access a = {(uintptr_t)at, e.rows, e.row_bytes, e.stride, write, false};
         x->accesses[x->n_accesses] = a;
     }
     x->n_accesses++;
@@ -42,33 +42,79 @@ static void buffer_access(struct explore *x, const struct strict_engine *e,
         write = true;
         extent = tw_extent_make(1, b->pages * b->page_bytes, 0);
     }
-    add_access(x, x->s->sram[b->site] + b->offset + at, extent, write);
+    const struct tw_tensor *state = tw_buffer_state(x->config.program, b);
+    if (state) { /* kept in the memory of its binding rows */
+        struct tw_window w = tw_buffer_window(state, b);
+        uint8_t *base = tw_bind_tensor(&x->config, b->tensor, at / b->page_bytes);
+        if (base) { /* else the op will fault whenever it runs */
+            add_access(x, base + w.first + at % b->page_bytes, extent, write);
+        }
+        return;
+    }
+    add_access(x, x->s->sram[strict_class(b)] + b->offset + at, extent, write);
 }
 
-static void multicast_access(struct explore *x, const struct strict_engine *e,
-                             const struct tw_op *op, struct tw_extent extent) {
-    const struct tw_operand *o = &op->operand[TW_MCAST_destination];
-    uint64_t at = x->config.program->buffers[o->id].offset + tw_affine_value(&o->offset, e->vars);
-    for (uint32_t site = 0; site < x->config.program->n_sites; site++) {
-        if (tw_group_has(x->config.program, op->operand[TW_MCAST_group].id, site)) {
-            add_access(x, x->s->sram[site] + at, extent, true);
+/* Adds what an op writes in the SRAM of a site, in the memory class of a buffer at an offset. */
+static void remote_access(struct explore *x, const struct strict_engine *e, uint32_t site,
+                          const struct tw_buffer *b, uint64_t at, struct tw_extent extent) {
+    uint32_t before = x->n_accesses;
+    add_access(x, x->s->sram[(uint64_t)site * TW_MEM_CLASSES + b->mem_class] + at, extent, true);
+    if (site != e->site && x->n_accesses > before) {
+        x->n_sent++;
+        if (x->accesses) {
+            x->accesses[before].sent = true;
         }
     }
 }
 
+/* SEND has its destination where MCAST has it. */
+static void remote_accesses(struct explore *x, const struct strict_engine *e,
+                            const struct tw_op *op, struct tw_extent extent) {
+    const struct tw_program *p = x->config.program;
+    const struct tw_operand *o = &op->operand[TW_MCAST_destination];
+    const struct tw_buffer *b = &p->buffers[o->id];
+    uint64_t at = b->offset + tw_affine_value(&o->offset, e->vars);
+    if (op->code == TW_OP_SEND) {
+        remote_access(x, e, b->site, b, at, extent);
+        return;
+    }
+    for (uint32_t site = 0; site < p->n_sites; site++) {
+        if (tw_group_has(p, op->operand[TW_MCAST_group].id, site)) {
+            remote_access(x, e, site, b, at, extent);
+        }
+    }
+}
+
+/* What the engine has sent since its last flag arrives before this one is raised: the flag counts
+ * as writing it, too. */
+static void arrival_accesses(struct explore *x) {
+    uint32_t end = x->n_accesses;
+    for (uint32_t i = x->flagged; x->accesses && x->n_sent > 0 && i < end; i++) {
+        if (x->accesses[i].sent) {
+            x->accesses[x->n_accesses] = x->accesses[i];
+            x->accesses[x->n_accesses++].sent = false;
+        }
+    }
+    x->n_accesses += x->accesses ? 0 : x->n_sent;
+    x->flagged = x->n_accesses;
+    x->n_sent = 0;
+}
+
 /* Adds the rows that KEY_WRITE and VALUE_WRITE touch: head by head, position by position. */
 static void cache_access(struct explore *x, const struct tw_op *op, uint8_t *base,
-                         const struct tw_tensor *t, uint64_t pos, uint64_t rows) {
+                         const struct tw_tensor *t, const int32_t *pages, uint64_t pos,
+                         uint64_t rows) {
     const struct tw_numbers_key_write v = tw_numbers_key_write(op);
-    uint64_t first = v.first, end = first + v.heads;
-    bool keys = t->packing == TW_PACK_KEYS;
+    uint64_t first = v.first, end = first + v.heads, bytes = tw_dtype_block_bytes(t->dtype);
     for (uint64_t head = first; head < end; head++) {
         for (uint64_t p = pos; p < pos + rows; p++) {
-            uint64_t at = keys ? (head * (t->rows / 16) + p / 16) * t->head_dim * 16 + p % 16
-                               : (head * t->rows + p) * t->head_dim;
-            add_access(x, base + at * 4,
-                       keys ? tw_extent_make(t->head_dim, 4, 64)
-                            : tw_extent_make(1, (uint64_t)t->head_dim * 4, 0),
+            uint32_t next;
+            uint64_t page = pages ? (uint32_t)pages[p / TW_KV_BLOCK] : p / TW_KV_BLOCK;
+            uint64_t at = page * tw_tensor_page_bytes(t) + head * tw_cache_head_bytes(t) +
+                          tw_cache_element(t, p % TW_KV_BLOCK, &next) * bytes;
+            add_access(x, base + at,
+                       next > 1 ? tw_extent_make(t->head_dim, bytes, next * bytes)
+                                : tw_extent_make(1, t->head_dim * bytes, 0),
                        true);
         }
     }
@@ -82,12 +128,21 @@ static void tensor_access(struct explore *x, const struct strict_engine *e, cons
     if (!base) {
         return; /* the op will fault whenever it runs */
     }
+    uint64_t element = o->paged ? tw_affine_value(&o->element, e->vars) : 0;
+    const uint8_t *table = o->paged ? x->s->inputs[o->table] : NULL;
     if (op->code == TW_OP_KEY_WRITE || op->code == TW_OP_VALUE_WRITE) {
-        cache_access(x, op, base, t, pos, rows);
+        cache_access(x, op, base, t, table ? (const int32_t *)(const void *)table + element : NULL,
+                     pos, rows);
         return;
     }
-    add_access(x, base + tw_affine_value(&o->offset, e->vars), tw_op_extent(op, n, rows, 0, t),
-               o->kind == 'U');
+    uint32_t page = 0;
+    struct tw_fault ignored;
+    if (o->paged && tw_pages_look_up(x->config.program, x->s->inputs, o->id, o->table, element,
+                                     &page, &ignored) != 0) {
+        return; /* the op will fault, too */
+    }
+    uint64_t at = page * tw_tensor_page_bytes(t) + tw_affine_value(&o->offset, e->vars);
+    add_access(x, base + at, tw_op_extent(op, n, rows, 0, t), o->kind == 'U');
 }
 
 static void data_accesses(struct explore *x, const struct strict_engine *e,
@@ -104,8 +159,8 @@ static void data_accesses(struct explore *x, const struct strict_engine *e,
         const struct tw_operand *o = tw_op_region(op, n);
         if (tw_region_is_tensor(o->kind)) {
             tensor_access(x, e, op, n, pos, rows);
-        } else if (op->code == TW_OP_MCAST && n == TW_MCAST_REGION_destination) {
-            multicast_access(x, e, op, tw_op_extent(op, n, rows, x_dtype, NULL));
+        } else if (o->kind == 'D') {
+            remote_accesses(x, e, op, tw_op_extent(op, n, rows, x_dtype, NULL));
         } else {
             buffer_access(x, e, o, tw_op_extent(op, n, rows, x_dtype, NULL));
         }
@@ -119,7 +174,7 @@ static void pop_accesses(struct explore *x, const struct tw_op *op) {
     n = n < b->pages ? n : b->pages;
     for (uint32_t i = 0; i < n; i++) {
         uint64_t page = (x->pops[fifo] + i) % b->pages;
-        add_access(x, x->s->sram[b->site] + b->offset + page * b->page_bytes,
+        add_access(x, x->s->sram[strict_class(b)] + b->offset + page * b->page_bytes,
                    tw_extent_make(1, b->page_bytes, 0), true);
     }
 }
@@ -131,6 +186,7 @@ static void describe_sync(struct explore *x, const struct strict_engine *e, cons
     out->object = tw_op_object(op);
     switch (op->code) {
     case TW_OP_SEM_INC:
+        arrival_accesses(x);
         out->target = op->operand[TW_SEM_INC_site].id;
         out->number = op->operand[TW_SEM_INC_by].id;
         return;
@@ -140,6 +196,7 @@ static void describe_sync(struct explore *x, const struct strict_engine *e, cons
             (uint32_t)tw_affine_value(&op->operand[TW_SEM_WAIT_threshold].offset, e->vars);
         return;
     case TW_OP_MCAST_SET:
+        arrival_accesses(x);
         out->target = op->operand[TW_MCAST_SET_group].id;
         out->number = 1;
         return;
@@ -203,6 +260,8 @@ void tw_explore_unroll(struct explore *x) {
         memset(x->pushes, 0, n);
         memset(x->pops, 0, n);
         out->first = x->n_ops;
+        x->flagged = x->n_accesses;
+        x->n_sent = 0;
         for (uint32_t step = 0; step < x->options.steps; step++) {
             unroll_step(x, &e, step);
         }

@@ -52,6 +52,8 @@
     X(older, "HELLO reports a protocol version older than the first")                           \
     X(newer_abi, "HELLO reports the next machine ABI")                                          \
     X(older_abi, "HELLO reports the previous machine ABI")                                      \
+    X(fewer_ops, "LIMITS says that the device has no op matmul")                                \
+    X(fewer_types, "LIMITS says that the device has no element type q8_0")                      \
     X(link, "packets carry the next link version")
 
 struct tw_faults {

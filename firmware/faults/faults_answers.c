@@ -40,6 +40,20 @@ static void change_identity(const struct tw_faults *f, struct tw_faults_answer *
     memcpy(a->bytes + TW_WIRE_HEADER_BYTES, &id, sizeof id);
 }
 
+static void lower_limits(const struct tw_faults *f, struct tw_faults_answer *a) {
+    struct tw_requirements r;
+    if (a->n != TW_WIRE_HEADER_BYTES + sizeof r) {
+        return;
+    }
+    memcpy(&r, a->bytes + TW_WIRE_HEADER_BYTES, sizeof r);
+    if (f->plan == PLAN_fewer_ops) {
+        r.ops[TW_OP_MATMUL / 32] &= ~((uint32_t)1 << TW_OP_MATMUL % 32);
+    } else {
+        r.dtypes &= ~((uint32_t)1 << TW_DT_Q8_0);
+    }
+    memcpy(a->bytes + TW_WIRE_HEADER_BYTES, &r, sizeof r);
+}
+
 static void refuse_for_memory(struct tw_faults_answer *a, struct tw_wire_header *h) {
     struct tw_wire_failure why = {
         .code = TW_E_NOMEM, .site = TW_NONE, .stage = TW_NONE, .need = 1 << 20};
@@ -70,6 +84,12 @@ static void change_answer(struct tw_faults *f, struct tw_faults_answer *a,
     case PLAN_identity:
         if (hello && f->over) { /* the device has "become another machine" */
             change_identity(f, a);
+        }
+        break;
+    case PLAN_fewer_ops:
+    case PLAN_fewer_types:
+        if (h.opcode == TW_WIRE_LIMITS) {
+            lower_limits(f, a);
         }
         break;
     case PLAN_nomem:

@@ -18,7 +18,7 @@
 #pragma GCC target("avx2,fma,f16c")
 #endif
 
-#include "tilewright/numerics.h"
+#include "tilewright/quants.h"
 
 #define FLOAT_ROWS 6
 #define FLOAT_MID_ROWS 2
@@ -28,6 +28,10 @@
 #define QUANT_MID_ROWS 2
 #define QUANT_PANELS 1
 #define QUANT_ROW_PANELS 2
+#define BLOCK_ROWS 4
+#define BLOCK_MID_ROWS 2
+#define BLOCK_PANELS 1
+#define BLOCK_ROW_PANELS 2
 #define ROW_PREFETCH 2048
 #define ATTN_QUERIES 2
 #define ATTN_GROUPS 2
@@ -42,6 +46,8 @@
 #include "firmware/kernels/vector_tile.h"
 
 #include "firmware/kernels/quant_avx2.h"
+
+#include "firmware/kernels/planes_avx2.h"
 
 #include "firmware/kernels/vector_matmul.h"
 

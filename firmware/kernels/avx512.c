@@ -20,7 +20,7 @@
 #pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
 #endif
 
-#include "tilewright/numerics.h"
+#include "tilewright/quants.h"
 
 #define FLOAT_ROWS 12
 #define FLOAT_MID_ROWS 4
@@ -30,6 +30,10 @@
 #define QUANT_MID_ROWS 4
 #define QUANT_PANELS 2
 #define QUANT_ROW_PANELS 4
+#define BLOCK_ROWS 8
+#define BLOCK_MID_ROWS 4
+#define BLOCK_PANELS 1
+#define BLOCK_ROW_PANELS 4
 #define ROW_PREFETCH 2048
 #define ATTN_QUERIES 4
 #define ATTN_GROUPS 4
@@ -44,6 +48,8 @@
 #include "firmware/kernels/vector_tile.h"
 
 #include "firmware/kernels/quant_avx512.h"
+
+#include "firmware/kernels/planes_avx512.h"
 
 #include "firmware/kernels/vector_matmul.h"
 

@@ -9,6 +9,8 @@
 #include "firmware/kernels/kernels.h"
 #include "loader/base/compiler.h"
 
+#include <string.h>
+
 #if defined(__x86_64__) && defined(__GNUC__)
 #define TW_KERNELS_X86 1
 #else
@@ -61,20 +63,25 @@ extern const struct tw_kernel_table tw_kernels_neon_dot;
 
 /* Data movement, in move.c; the same for every table. */
 tw_kernel tw_move_read, tw_move_gather, tw_move_write, tw_move_key_write, tw_move_value_write,
-    tw_move_mcast, tw_move_copy, tw_move_last_row;
+    tw_move_mcast, tw_move_send, tw_move_dram_copy, tw_move_copy, tw_move_last_row,
+    tw_move_topk_merge;
 
 #define TW_MOVE_KERNELS                                                                          \
     [TW_OP_READ] = tw_move_read, [TW_OP_GATHER] = tw_move_gather, [TW_OP_WRITE] = tw_move_write, \
     [TW_OP_KEY_WRITE] = tw_move_key_write, [TW_OP_VALUE_WRITE] = tw_move_value_write,            \
-    [TW_OP_MCAST] = tw_move_mcast, [TW_OP_COPY] = tw_move_copy,                                  \
-    [TW_OP_LAST_ROW] = tw_move_last_row
+    [TW_OP_MCAST] = tw_move_mcast, [TW_OP_SEND] = tw_move_send,                                  \
+    [TW_OP_DRAM_COPY] = tw_move_dram_copy, [TW_OP_COPY] = tw_move_copy,                          \
+    [TW_OP_LAST_ROW] = tw_move_last_row, [TW_OP_TOPK_MERGE] = tw_move_topk_merge
 
 /* The entries of a table that come from vector_*.h. */
 #define TW_VECTOR_KERNELS                                                                         \
     TW_MOVE_KERNELS, [TW_OP_RMS_NORM] = rms_norm, [TW_OP_QUANT] = quant, [TW_OP_MATMUL] = matmul, \
                      [TW_OP_ROPE_TABLE] = rope_table, [TW_OP_ROPE] = rope,                        \
                      [TW_OP_ATTN_INIT] = attn_init, [TW_OP_ATTN_STEP] = attn_step,                \
-                     [TW_OP_ATTN_DONE] = attn_done, [TW_OP_ADD] = add, [TW_OP_SILU_MUL] = silu_mul
+                     [TW_OP_ATTN_DONE] = attn_done, [TW_OP_ATTN_MERGE] = attn_merge,              \
+                     [TW_OP_ADD] = add, [TW_OP_SILU_MUL] = silu_mul, [TW_OP_TOPK] = topk,         \
+                     [TW_OP_FOLD] = fold, [TW_OP_SQUARES] = squares,                              \
+                     [TW_OP_RMS_SCALE] = rms_scale, [TW_OP_QUANT_K] = quant_k
 
 /* Return row r of a region. */
 static inline float *tw_row(void *base, uint32_t stride, uint32_t r) {
@@ -86,11 +93,10 @@ static inline const float *tw_const_row(const void *base, uint32_t stride, uint3
 
 /* Operands of MATMUL. */
 struct tw_matmul {
-    const char *x;    /* rows of k floats, or of k/32 blocks of q8s */
+    const char *x;    /* rows of k floats, or of blocks of q8s or q8k */
     const uint8_t *w; /* panels */
     char *y;          /* rows of 16*panels floats */
-    /* scales: offset of the scales inside a panel */
-    size_t x_stride, y_stride, panel_bytes, scales;
+    size_t x_stride, w_stride, y_stride;
     uint32_t dtype, k, panels, rows;
     bool reload;
 };
@@ -102,14 +108,13 @@ static inline struct tw_matmul tw_matmul_view(const struct tw_kargs *a) {
     m.w = (const uint8_t *)v.w;
     m.y = (char *)v.y;
     m.x_stride = v.x_stride;
+    m.w_stride = v.w_stride;
     m.dtype = v.dtype;
     m.k = v.k;
     m.panels = v.panels;
     m.y_stride = v.y_stride;
     m.reload = v.reload != 0;
     m.rows = v.rows;
-    m.panel_bytes = (size_t)tw_panel_bytes(m.dtype, m.k);
-    m.scales = (size_t)tw_panel_scales_offset(m.dtype, m.k);
     return m;
 }
 
@@ -118,21 +123,25 @@ static inline float *tw_matmul_y(const struct tw_matmul *m, uint32_t row, uint32
     return (float *)(void *)(m->y + m->y_stride * row) + (size_t)panel * TW_PANEL_ROWS;
 }
 
-/* Operands of ATTN_STEP. A query is one (row, head); its state is m, l, o[head_dim]. */
+/* Operands of ATTN_STEP. A query is one (row, head); its state of a segment is m, l,
+ * o[head_dim]. */
 struct tw_attention {
-    const void *q;
-    const float *keys, *values;
+    const void *q, *keys, *values;
     float *state;
     uint32_t q_stride, heads, first, state_heads, head_dim, block, pos, rows;
+    uint32_t segments, at; /* of the state, and the one that the block belongs to */
     float scale;
+    bool half; /* keys and values are f16 */
+    /* the block begins a segment for which the state has no place: the last two are merged first */
+    bool merges;
 };
 
 static inline struct tw_attention tw_attention_view(const struct tw_kargs *a) {
     const struct tw_args_attn_step s = tw_args_attn_step(a);
     struct tw_attention v;
     v.q = s.q;
-    v.keys = (const float *)s.keys;
-    v.values = (const float *)s.values;
+    v.keys = s.keys;
+    v.values = s.values;
     v.state = (float *)s.state;
     v.q_stride = s.q_stride;
     v.heads = s.heads;
@@ -143,6 +152,11 @@ static inline struct tw_attention tw_attention_view(const struct tw_kargs *a) {
     v.block = s.block;
     v.pos = s.pos;
     v.rows = s.rows;
+    v.half = s.dtype == TW_DT_F16;
+    v.segments = s.segments;
+    uint32_t blocks = TW_KEY_SEGMENT / TW_KV_BLOCK, number = s.block / blocks - s.segment;
+    v.at = number < s.segments ? number : s.segments - 1;
+    v.merges = number >= s.segments && s.segments > 1 && s.block % blocks == 0;
     return v;
 }
 
@@ -160,8 +174,19 @@ static inline const float *tw_attention_query(const struct tw_attention *v, uint
                                               uint32_t h) {
     return tw_const_row(v->q, v->q_stride, r) + (size_t)h * v->head_dim;
 }
+/* Returns the floats from a segment's state to the next segment's. */
+static inline size_t tw_attention_segment(const struct tw_attention *v) {
+    return v->state_heads * ((size_t)v->head_dim + 2);
+}
 static inline float *tw_attention_state(const struct tw_attention *v, uint32_t r, uint32_t h) {
-    return v->state + ((size_t)r * v->state_heads + v->first + h) * ((size_t)v->head_dim + 2);
+    return v->state + ((size_t)r * v->segments + v->at) * tw_attention_segment(v) +
+           (v->first + h) * ((size_t)v->head_dim + 2);
+}
+
+/* Makes the state of a query empty. */
+static inline void tw_attention_empty(float *state, uint32_t head_dim) {
+    memset(state, 0, ((size_t)head_dim + 2) * sizeof *state);
+    state[0] = -__builtin_inff();
 }
 
 #endif

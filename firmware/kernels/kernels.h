@@ -22,7 +22,8 @@
  * (TW_MATMUL_REGION_x). i: its immediates, in order (TW_MATMUL_IMM_k). rows: the last COUNT; pos:
  * the first COUNT if an op has two. f: the FLOAT. block: the AFFINE. Regions must not overlap
  * unless the op works in place. All pointers are at least 4-byte aligned, weight pages 64-byte.
- * MCAST is called once for each destination. */
+ * MCAST is called once for each destination. KEY_WRITE and VALUE_WRITE: p[2], int32_t page numbers,
+ * is that of position 0, or NULL: page i is number i. */
 struct tw_kargs {
     void *p[TW_KARGS_REGIONS];
     uint32_t i[TW_KARGS_IMMS];
@@ -41,6 +42,7 @@ typedef void tw_kernel(const struct tw_kargs *);
 #define TW_ARG_READ(name) const void *name;
 #define TW_ARG_WRITE(name) void *name;
 #define TW_ARG_UPDATE(name) void *name;
+#define TW_ARG_REMOTE(name) void *name;
 #define TW_ARG_TENSOR_READ(name) const void *name;
 #define TW_ARG_TENSOR_WRITE(name) void *name;
 #define TW_ARG_GROUP(name)
@@ -52,6 +54,7 @@ typedef void tw_kernel(const struct tw_kargs *);
 #define TW_TAKE_READ(OP, name, DEMAND) v.name = a->p[TW_##OP##_REGION_##name];
 #define TW_TAKE_WRITE(OP, name, DEMAND) TW_TAKE_READ(OP, name, DEMAND)
 #define TW_TAKE_UPDATE(OP, name, DEMAND) TW_TAKE_READ(OP, name, DEMAND)
+#define TW_TAKE_REMOTE(OP, name, DEMAND) TW_TAKE_READ(OP, name, DEMAND)
 #define TW_TAKE_TENSOR_READ(OP, name, DEMAND) TW_TAKE_READ(OP, name, DEMAND)
 #define TW_TAKE_TENSOR_WRITE(OP, name, DEMAND) TW_TAKE_READ(OP, name, DEMAND)
 #define TW_TAKE_GROUP(OP, name, DEMAND)
@@ -105,8 +108,7 @@ static inline const char *tw_isa_name(enum tw_isa isa) {
     return name[isa];
 }
 
-/* One kernel for each data op (READ, GATHER, WRITE, KEY_WRITE, VALUE_WRITE, MCAST and all compute
- * ops); NULL for control and synchronisation. */
+/* One kernel for each data op; NULL for control and synchronisation. */
 struct tw_kernel_table {
     const char *name; /* that of tw_isa_name() */
     tw_kernel *fn[TW_OP_LIMIT];

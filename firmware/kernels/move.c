@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The kernels that move data without computing, shared by every table: strided row copies, the
- * embedding lookup and the writes into the key and value caches.
+ * embedding lookup, the writes into the key and value caches and the merge of lists.
  */
 #include "firmware/kernels/internal.h"
-#include "tilewright/numerics.h"
+#include "tilewright/quants.h"
 
 #include <string.h>
 
@@ -34,6 +34,16 @@ void tw_move_mcast(const struct tw_kargs *a) {
     copy_rows(v.destination, v.destination_stride, v.source, v.source_stride, v.row_bytes, v.rows);
 }
 
+void tw_move_send(const struct tw_kargs *a) {
+    const struct tw_args_send v = tw_args_send(a);
+    copy_rows(v.destination, v.destination_stride, v.source, v.source_stride, v.row_bytes, v.rows);
+}
+
+void tw_move_dram_copy(const struct tw_kargs *a) {
+    const struct tw_args_dram_copy v = tw_args_dram_copy(a);
+    copy_rows(v.destination, v.destination_stride, v.source, v.source_stride, v.row_bytes, v.rows);
+}
+
 void tw_move_copy(const struct tw_kargs *a) {
     const struct tw_args_copy v = tw_args_copy(a);
     copy_rows(v.y, v.y_stride, v.x, v.x_stride, v.row_bytes, v.rows);
@@ -46,35 +56,56 @@ void tw_move_last_row(const struct tw_kargs *a) {
     }
 }
 
-/* The cache is [head][position/16][head_dim][16 positions]. */
-void tw_move_key_write(const struct tw_kargs *a) {
+void tw_move_topk_merge(const struct tw_kargs *a) {
+    const struct tw_args_topk_merge v = tw_args_topk_merge(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        tw_top_merge((const void *)tw_const_row(v.x, v.x_stride, r),
+                     (const void *)tw_const_row(v.y, v.y_stride, r), v.k,
+                     (void *)tw_row(v.z, v.z_stride, r));
+    }
+}
+
+/* Writes n floats to a cache, `step` elements apart: as they are, or to f16, nearest even. */
+static void write_elements(unsigned dtype, void *to, size_t step, const float *from, uint32_t n) {
+    if (dtype == TW_DT_F16) {
+        uint16_t *halves = to;
+        for (uint32_t i = 0; i < n; i++) {
+            halves[i * step] = tw_f32_to_f16(from[i]);
+        }
+        return;
+    }
+    float *floats = to;
+    for (uint32_t i = 0; i < n; i++) {
+        floats[i * step] = from[i];
+    }
+}
+
+/* KEY_WRITE and VALUE_WRITE, which have the same operands and differ in the tensor's packing. */
+static void write_cache(const struct tw_kargs *a) {
     const struct tw_args_key_write v = tw_args_key_write(a);
-    size_t head_floats = (size_t)a->tensor->rows * v.head_dim;
-    for (uint32_t h = 0; h < v.heads; h++) {
-        float *head = (float *)v.cache + (v.first + (size_t)h) * head_floats;
-        for (uint32_t r = 0; r < v.rows; r++) {
-            const float *from = tw_const_row(v.source, v.source_stride, r) + (size_t)h * v.head_dim;
-            size_t position = (size_t)v.pos + r;
-            float *to = head + position / 16 * 16 * v.head_dim + position % 16;
-            for (uint32_t d = 0; d < v.head_dim; d++) {
-                to[(size_t)d * 16] = from[d];
-            }
+    const struct tw_tensor *t = a->tensor;
+    const int32_t *pages = a->p[TW_KEY_WRITE_REGION_COUNT];
+    size_t page_bytes = (size_t)tw_tensor_page_bytes(t),
+           head_bytes = (size_t)tw_cache_head_bytes(t), bytes = tw_dtype_block_bytes(t->dtype);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *from = tw_const_row(v.source, v.source_stride, r);
+        uint32_t position = v.pos + r, block = position / TW_KV_BLOCK, next;
+        size_t page = pages ? (size_t)pages[block] : block;
+        char *to = (char *)v.cache + page * page_bytes + v.first * head_bytes +
+                   tw_cache_element(t, position % TW_KV_BLOCK, &next) * bytes;
+        for (uint32_t h = 0; h < v.heads; h++) {
+            write_elements(t->dtype, to + h * head_bytes, next, from + (size_t)h * v.head_dim,
+                           v.head_dim);
         }
     }
 }
 
-/* The cache is [head][position][head_dim]. */
+void tw_move_key_write(const struct tw_kargs *a) {
+    write_cache(a);
+}
+
 void tw_move_value_write(const struct tw_kargs *a) {
-    const struct tw_args_value_write v = tw_args_value_write(a);
-    uint32_t head_dim = v.head_dim;
-    size_t head_floats = (size_t)a->tensor->rows * head_dim;
-    for (uint32_t h = 0; h < v.heads; h++) {
-        float *to =
-            (float *)v.cache + (v.first + (size_t)h) * head_floats + (size_t)v.pos * head_dim;
-        const float *from = (const float *)v.source + (size_t)h * head_dim;
-        copy_rows(to, head_dim * sizeof(float), from, v.source_stride, head_dim * sizeof(float),
-                  v.rows);
-    }
+    write_cache(a);
 }
 
 /* ---- gather ---- */
@@ -103,49 +134,34 @@ static void decode_floats(unsigned dtype, const uint8_t *from, size_t step, uint
     }
 }
 
-static void decode_row_block(unsigned dtype, const uint8_t *block, float *out) {
-    float d = tw_f16_to_f32(load_u16(block));
-    const uint8_t *q = block + 2;
-    for (uint32_t i = 0; i < 32; i++) {
-        int v = dtype == TW_DT_Q8_0 ? (int8_t)q[i] : (i < 16 ? q[i] & 15 : q[i - 16] >> 4) - 8;
-        out[i] = d * (float)v;
-    }
-}
-
-/* Decodes a block of one row of a panel; `quants` and `scale` point to the row's lane. */
-static void decode_lane_block(unsigned dtype, const uint8_t *quants, const uint8_t *scale,
-                              float *out) {
-    float d = tw_f16_to_f32(load_u16(scale));
-    for (uint32_t i = 0; i < 32; i++) {
-        uint32_t j = dtype == TW_DT_Q8_0 ? i : i % 16;
-        uint8_t byte = quants[j / 4 * 64 + j % 4];
-        int v = dtype == TW_DT_Q8_0 ? byte - 128 : (i < 16 ? byte & 15 : byte >> 4) - 8;
-        out[i] = d * (float)v;
-    }
-}
-
 static void decode_row(unsigned dtype, const uint8_t *row, uint32_t cols, float *out) {
-    if (tw_dtype_block_elems(dtype) == 1) {
-        decode_floats(dtype, row, tw_dtype_block_bytes(dtype), cols, out);
+    uint32_t elems = tw_dtype_block_elems(dtype), bytes = tw_dtype_block_bytes(dtype);
+    if (elems == 1) {
+        decode_floats(dtype, row, bytes, cols, out);
         return;
     }
-    for (uint32_t c = 0; c < cols; c += 32, row += tw_dtype_block_bytes(dtype)) {
-        decode_row_block(dtype, row, out + c);
+    for (uint32_t c = 0; c < cols; c += elems, row += bytes) {
+        struct tw_block b;
+        tw_block_of_file(dtype, row, &b);
+        tw_block_floats(&b, elems, out + c);
     }
 }
 
 static void decode_lane(unsigned dtype, const uint8_t *panel, uint32_t lane, uint32_t k,
                         uint32_t cols, float *out) {
-    if (tw_dtype_block_elems(dtype) == 1) {
-        size_t bytes = tw_dtype_block_bytes(dtype);
-        decode_floats(dtype, panel + lane * bytes, TW_PANEL_ROWS * bytes, cols, out);
+    uint32_t elems = tw_dtype_block_elems(dtype), bytes = tw_dtype_block_bytes(dtype);
+    if (elems == 1) {
+        decode_floats(dtype, panel + (size_t)lane * bytes, (size_t)TW_PANEL_ROWS * bytes, cols,
+                      out);
         return;
     }
-    const uint8_t *quants = panel + lane * 4,
-                  *scale = panel + tw_panel_scales_offset(dtype, k) + lane * 2;
-    size_t step = dtype == TW_DT_Q8_0 ? 512 : 256;
-    for (uint32_t c = 0; c < cols; c += 32, quants += step, scale += 32) {
-        decode_lane_block(dtype, quants, scale, out + c);
+    for (uint32_t c = 0; c < cols; c += elems) {
+        uint32_t from = c / TW_SUM_SEGMENT * TW_SUM_SEGMENT,
+                 segment = k - from < TW_SUM_SEGMENT ? k - from : TW_SUM_SEGMENT;
+        struct tw_block b;
+        tw_block_of_panel(dtype, panel + tw_panel_offset(dtype, from), segment, (c - from) / elems,
+                          lane, &b);
+        tw_block_floats(&b, elems, out + c);
     }
 }
 

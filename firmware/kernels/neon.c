@@ -10,7 +10,7 @@
 #include <arm_neon.h>
 #include <string.h>
 
-#include "tilewright/numerics.h"
+#include "tilewright/quants.h"
 
 #include "firmware/kernels/table_neon.h"
 

@@ -19,7 +19,7 @@
 #pragma GCC target("arch=armv8.2-a+dotprod")
 #endif
 
-#include "tilewright/numerics.h"
+#include "tilewright/quants.h"
 
 #include "firmware/kernels/table_neon.h"
 

@@ -22,11 +22,10 @@ TW_INLINE __m256i w_load(const uint8_t *p) {
     return _mm256_load_si256((const __m256i *)(const void *)p);
 }
 
-TW_INLINE void widen(struct wide_quants *wide, const struct tw_matmul *m, uint32_t row, size_t b,
-                     const int R) {
+TW_INLINE void widen(struct wide_quants *wide, const struct tile_in *in, size_t b, const int R) {
     TW_UNROLL
     for (int r = 0; r < R; r++) {
-        const int8_t *q = x_block(m, row + (uint32_t)r, b)->q;
+        const int8_t *q = x_block(in, r, b)->q;
         __m256i bytes = _mm256_loadu_si256((const __m256i *)(const void *)q);
         __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8),
                 odd = _mm256_srai_epi16(bytes, 8);
@@ -35,14 +34,14 @@ TW_INLINE void widen(struct wide_quants *wide, const struct tw_matmul *m, uint32
     }
 }
 
-TW_INLINE void q8_sums(struct tile_ints *s, const struct tw_matmul *m, uint32_t row,
-                       const uint8_t *w, size_t b, const int R, const int P) {
+TW_INLINE void q8_sums(struct tile_ints *s, const struct tile_in *in, const uint8_t *w, size_t b,
+                       const int R, const int P) {
     struct wide_quants wide;
     const __m256i low = _mm256_set1_epi16(255);
-    widen(&wide, m, row, b, R);
+    widen(&wide, in, b, R);
     TW_UNROLL
     for (int i = 0; i < P * HALVES; i++) {
-        const uint8_t *half = w + m->panel_bytes * (size_t)(i / HALVES) + b * 512 + i % HALVES * 32;
+        const uint8_t *half = w + in->w_stride * (size_t)(i / HALVES) + i % HALVES * 32;
         __m256i sum[QUANT_ROWS];
         TW_UNROLL
         for (int r = 0; r < R; r++) {
@@ -74,8 +73,8 @@ TW_INLINE __m256i x_four(const int8_t *q) {
     return _mm256_set1_epi32(four);
 }
 
-TW_INLINE void q4_sums(struct tile_ints *s, const struct tw_matmul *m, uint32_t row,
-                       const uint8_t *w, size_t b, const int R, const int P) {
+TW_INLINE void q4_sums(struct tile_ints *s, const struct tile_in *in, const uint8_t *w, size_t b,
+                       const int R, const int P) {
     const __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
     TW_UNROLL
     for (int i = 0; i < P * HALVES; i++) {
@@ -86,13 +85,13 @@ TW_INLINE void q4_sums(struct tile_ints *s, const struct tw_matmul *m, uint32_t 
         }
         TW_ROLLED
         for (int g = 0; g < 4; g++) {
-            __m256i bytes = w_load(w + m->panel_bytes * (size_t)(i / HALVES) + b * 256 + g * 64 +
-                                   i % HALVES * 32);
+            __m256i bytes =
+                w_load(w + in->w_stride * (size_t)(i / HALVES) + g * 64 + i % HALVES * 32);
             __m256i low = _mm256_and_si256(bytes, nibble);
             __m256i high = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), nibble);
             TW_UNROLL
             for (int r = 0; r < R; r++) {
-                const int8_t *q = x_block(m, row + (uint32_t)r, b)->q + 4 * g;
+                const int8_t *q = x_block(in, r, b)->q + 4 * g;
                 __m256i pair = _mm256_maddubs_epi16(low, x_four(q));
                 pair = _mm256_add_epi16(pair, _mm256_maddubs_epi16(high, x_four(q + 16)));
                 words[r] = _mm256_add_epi16(words[r], pair);
@@ -107,11 +106,11 @@ TW_INLINE void q4_sums(struct tile_ints *s, const struct tw_matmul *m, uint32_t 
 }
 
 /* Integer sums start at minus the weights' offset times x's sum. */
-TW_INLINE void ints_start(struct tile_ints *s, const struct tw_matmul *m, uint32_t offset,
-                          uint32_t row, size_t b, const int R, const int P) {
+TW_INLINE void ints_start(struct tile_ints *s, const struct tile_in *in, uint32_t offset, size_t b,
+                          const int R, const int P) {
     TW_UNROLL
     for (int r = 0; r < R; r++) {
-        uint32_t start = 0u - offset * (uint32_t)x_block(m, row + (uint32_t)r, b)->sum;
+        uint32_t start = 0u - offset * (uint32_t)x_block(in, r, b)->sum;
         TW_UNROLL
         for (int i = 0; i < P * HALVES; i++) {
             s->at[r][i / HALVES][i % HALVES] = _mm256_set1_epi32((int32_t)start);
@@ -119,13 +118,13 @@ TW_INLINE void ints_start(struct tile_ints *s, const struct tw_matmul *m, uint32
     }
 }
 
-TW_INLINE void block_sums(struct tile_ints *s, const struct tw_matmul *m, unsigned dtype,
-                          uint32_t row, const uint8_t *w, size_t b, const int R, const int P) {
-    ints_start(s, m, dtype == TW_DT_Q8_0 ? 128 : 8, row, b, R, P);
+TW_INLINE void block_sums(struct tile_ints *s, const struct tile_in *in, unsigned dtype,
+                          const uint8_t *w, size_t b, const int R, const int P) {
+    ints_start(s, in, dtype == TW_DT_Q8_0 ? 128 : 8, b, R, P);
     if (dtype == TW_DT_Q8_0) {
-        q8_sums(s, m, row, w, b, R, P);
+        q8_sums(s, in, w, b, R, P);
     } else {
-        q4_sums(s, m, row, w, b, R, P);
+        q4_sums(s, in, w, b, R, P);
     }
 }
 

@@ -26,13 +26,12 @@ TW_INLINE __m512i w_group(unsigned dtype, const uint8_t *block, int g) {
     return _mm512_and_si512(g < 4 ? bytes : _mm512_srli_epi16(bytes, 4), _mm512_set1_epi8(15));
 }
 
-TW_INLINE void block_sums(struct tile_ints *s, const struct tw_matmul *m, unsigned dtype,
-                          uint32_t row, const uint8_t *w, size_t b, const int R, const int P) {
+TW_INLINE void block_sums(struct tile_ints *s, const struct tile_in *in, unsigned dtype,
+                          const uint8_t *w, size_t b, const int R, const int P) {
     const uint32_t offset = dtype == TW_DT_Q8_0 ? 128 : 8;
-    const size_t block_bytes = dtype == TW_DT_Q8_0 ? 512 : 256;
     TW_UNROLL
     for (int r = 0; r < R; r++) {
-        uint32_t start = 0u - offset * (uint32_t)x_block(m, row + (uint32_t)r, b)->sum;
+        uint32_t start = 0u - offset * (uint32_t)x_block(in, r, b)->sum;
         TW_UNROLL
         for (int p = 0; p < P; p++) {
             s->at[r][p] = _mm512_set1_epi32((int32_t)start);
@@ -43,11 +42,11 @@ TW_INLINE void block_sums(struct tile_ints *s, const struct tw_matmul *m, unsign
         __m512i weights[MAX2(QUANT_PANELS, QUANT_ROW_PANELS)];
         TW_UNROLL
         for (int p = 0; p < P; p++) {
-            weights[p] = w_group(dtype, w + m->panel_bytes * (size_t)p + b * block_bytes, g);
+            weights[p] = w_group(dtype, w + in->w_stride * (size_t)p, g);
         }
         TW_UNROLL
         for (int r = 0; r < R; r++) {
-            __m512i four = x_four(x_block(m, row + (uint32_t)r, b)->q + 4 * g);
+            __m512i four = x_four(x_block(in, r, b)->q + 4 * g);
             TW_UNROLL
             for (int p = 0; p < P; p++) {
                 s->at[r][p] = _mm512_dpbusd_epi32(s->at[r][p], weights[p], four);

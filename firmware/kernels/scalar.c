@@ -4,27 +4,52 @@
  * read. The sixteen "lanes" of a loop are the lanes of a vector, in the same order.
  */
 #include "firmware/kernels/internal.h"
-#include "tilewright/numerics.h"
+#include "tilewright/quants.h"
 
 #include <string.h>
 
 /* ---- rows ---- */
 
-static void rms_norm(const struct tw_kargs *a) {
-    const struct tw_args_rms_norm v = tw_args_rms_norm(a);
-    const float *weight = (const float *)v.weight;
-    uint32_t cols = v.cols;
-    for (uint32_t r = 0; r < v.rows; r++) {
-        const float *x = tw_const_row(v.x, v.x_stride, r);
-        float *y = tw_row(v.y, v.y_stride, r);
+static float sum_of_squares(const float *x, uint32_t cols) {
+    struct tw_sum sum = {0};
+    for (uint32_t from = 0; from < cols; from += TW_SUM_SEGMENT) {
         float lane[TW_LANES] = {0};
-        for (uint32_t c = 0; c < cols; c++) {
+        for (uint32_t c = from; c < cols && c - from < TW_SUM_SEGMENT; c++) {
             lane[c % TW_LANES] = __builtin_fmaf(x[c], x[c], lane[c % TW_LANES]);
         }
-        float factor = tw_rms_factor(tw_fold_add(lane), cols, v.epsilon);
-        for (uint32_t c = 0; c < cols; c++) {
-            y[c] = x[c] * factor * weight[c];
-        }
+        tw_sum_add(&sum, tw_fold_add(lane));
+    }
+    return tw_sum_value(&sum);
+}
+
+static void scale_row(const float *x, float factor, const float *weight, uint32_t cols, float *y) {
+    for (uint32_t c = 0; c < cols; c++) {
+        y[c] = x[c] * factor * weight[c];
+    }
+}
+
+static void rms_norm(const struct tw_kargs *a) {
+    const struct tw_args_rms_norm v = tw_args_rms_norm(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        float factor = tw_rms_factor(sum_of_squares(x, v.cols), v.cols, v.epsilon);
+        scale_row(x, factor, (const float *)v.weight, v.cols, tw_row(v.y, v.y_stride, r));
+    }
+}
+
+static void squares(const struct tw_kargs *a) {
+    const struct tw_args_squares v = tw_args_squares(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        *tw_row(v.y, v.y_stride, r) = sum_of_squares(tw_const_row(v.x, v.x_stride, r), v.cols);
+    }
+}
+
+static void rms_scale(const struct tw_kargs *a) {
+    const struct tw_args_rms_scale v = tw_args_rms_scale(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        float factor = tw_rms_factor(*tw_const_row(v.sum, v.sum_stride, r), v.width, v.epsilon);
+        scale_row(tw_const_row(v.x, v.x_stride, r), factor, (const float *)v.weight, v.cols,
+                  tw_row(v.y, v.y_stride, r));
     }
 }
 
@@ -35,6 +60,17 @@ static void quant(const struct tw_kargs *a) {
         struct tw_q8s *y = (struct tw_q8s *)(void *)tw_row(v.y, v.y_stride, r);
         for (uint32_t b = 0; b < v.cols / 32; b++) {
             tw_quant_block(x + (size_t)b * 32, y + b);
+        }
+    }
+}
+
+static void quant_k(const struct tw_kargs *a) {
+    const struct tw_args_quant_k v = tw_args_quant_k(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        struct tw_q8k *y = (struct tw_q8k *)(void *)tw_row(v.y, v.y_stride, r);
+        for (uint32_t b = 0; b < v.cols / TW_SUPER_BLOCK; b++) {
+            tw_quant_block_q8k(x + (size_t)b * TW_SUPER_BLOCK, y + b);
         }
     }
 }
@@ -99,44 +135,41 @@ static float weight_at(const struct tw_matmul *m, const uint8_t *panel, uint32_t
     return m->dtype == TW_DT_F16 ? tw_f16_to_f32(half) : tw_bf16_to_f32(half);
 }
 
-static float float_product(const struct tw_matmul *m, const float *x, const uint8_t *panel,
-                           uint32_t lane, float y) {
-    for (uint32_t k = 0; k < m->k; k++) {
-        y = __builtin_fmaf(weight_at(m, panel, k, lane), x[k], y);
+/* Return the sum over a segment of a row of the panel, `elems` columns from number `from` on. */
+static float float_segment(const struct tw_matmul *m, const float *x, const uint8_t *panel,
+                           uint32_t lane, uint32_t from, uint32_t elems) {
+    float sum = 0.0f;
+    for (uint32_t k = from; k < from + elems; k++) {
+        sum = __builtin_fmaf(weight_at(m, panel, k, lane), x[k], sum);
     }
-    return y;
+    return sum;
 }
 
-/* Returns the exact sum of a block: the sum over the weights as stored, corrected for their offset
- * by x's sum. */
-static int32_t q8_block(const uint8_t *quants, const struct tw_q8s *x) {
-    uint32_t s = 0;
-    for (uint32_t k = 0; k < 32; k++) {
-        s += (uint32_t)((int32_t)quants[k / 4 * 64 + k % 4] * x->q[k]);
+static float quant_segment(const struct tw_matmul *m, const void *x, const uint8_t *panel,
+                           uint32_t lane, uint32_t from, uint32_t elems) {
+    uint32_t block_elems = tw_dtype_block_elems(m->dtype);
+    const uint8_t *segment = panel + tw_panel_offset(m->dtype, from);
+    float sum = 0.0f;
+    for (uint32_t n = 0; n < elems / block_elems; n++) {
+        struct tw_block b;
+        size_t at = from / block_elems + n;
+        tw_block_of_panel(m->dtype, segment, elems, n, lane, &b);
+        sum = block_elems == 32 ? tw_block_times_q8s(&b, (const struct tw_q8s *)x + at, sum)
+                                : tw_block_times_q8k(&b, (const struct tw_q8k *)x + at, sum);
     }
-    return (int32_t)(s - 128u * (uint32_t)x->sum);
+    return sum;
 }
 
-static int32_t q4_block(const uint8_t *quants, const struct tw_q8s *x) {
-    uint32_t s = 0;
-    for (uint32_t k = 0; k < 16; k++) {
-        uint8_t byte = quants[k / 4 * 64 + k % 4];
-        s += (uint32_t)((byte & 15) * x->q[k] + (byte >> 4) * x->q[16 + k]);
+static float product(const struct tw_matmul *m, const void *x, const uint8_t *panel,
+                     uint32_t lane) {
+    struct tw_sum sum = {0};
+    for (uint32_t from = 0; from < m->k; from += TW_SUM_SEGMENT) {
+        uint32_t elems = m->k - from < TW_SUM_SEGMENT ? m->k - from : TW_SUM_SEGMENT;
+        tw_sum_add(&sum, tw_dtype_block_elems(m->dtype) > 1
+                             ? quant_segment(m, x, panel, lane, from, elems)
+                             : float_segment(m, (const float *)x, panel, lane, from, elems));
     }
-    return (int32_t)(s - 8u * (uint32_t)x->sum);
-}
-
-static float quant_product(const struct tw_matmul *m, const struct tw_q8s *x, const uint8_t *panel,
-                           uint32_t lane, float y) {
-    bool q8 = m->dtype == TW_DT_Q8_0;
-    const uint16_t *scales = (const uint16_t *)(const void *)(panel + m->scales);
-    for (uint32_t b = 0; b < m->k / 32; b++) {
-        const uint8_t *quants = panel + (size_t)b * (q8 ? 512 : 256) + lane * 4;
-        int32_t s = q8 ? q8_block(quants, x + b) : q4_block(quants, x + b);
-        float scale = tw_f16_to_f32(scales[(size_t)b * TW_PANEL_ROWS + lane]) * x[b].d;
-        y = __builtin_fmaf((float)s, scale, y);
-    }
-    return y;
+    return tw_sum_value(&sum);
 }
 
 static void matmul(const struct tw_kargs *a) {
@@ -144,14 +177,27 @@ static void matmul(const struct tw_kargs *a) {
     for (uint32_t r = 0; r < m.rows; r++) {
         const void *x = m.x + m.x_stride * r;
         for (uint32_t p = 0; p < m.panels; p++) {
-            const uint8_t *panel = m.w + m.panel_bytes * p;
+            const uint8_t *panel = m.w + m.w_stride * p;
             float *y = tw_matmul_y(&m, r, p);
             for (uint32_t lane = 0; lane < TW_PANEL_ROWS; lane++) {
-                float start = m.reload ? y[lane] : 0.0f;
-                y[lane] = a->x_dtype == TW_DT_Q8S
-                              ? quant_product(&m, (const struct tw_q8s *)x, panel, lane, start)
-                              : float_product(&m, (const float *)x, panel, lane, start);
+                float sum = product(&m, x, panel, lane);
+                y[lane] = m.reload ? y[lane] + sum : sum;
             }
+        }
+    }
+}
+
+static void fold(const struct tw_kargs *a) {
+    const struct tw_args_fold v = tw_args_fold(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        float *y = tw_row(v.y, v.y_stride, r);
+        for (uint32_t c = 0; c < v.cols; c++) {
+            struct tw_sum sum = {0};
+            for (uint32_t p = 0; p < v.parts; p++) {
+                tw_sum_add(&sum, x[(size_t)p * v.cols + c]);
+            }
+            y[c] = tw_sum_value(&sum);
         }
     }
 }
@@ -160,21 +206,23 @@ static void matmul(const struct tw_kargs *a) {
 
 static void attn_init(const struct tw_kargs *a) {
     const struct tw_args_attn_init v = tw_args_attn_init(a);
-    size_t floats = (size_t)v.head_dim + 2, n = (size_t)v.rows * v.heads;
     float *state = (float *)v.state;
-    memset(state, 0, n * floats * sizeof(float));
-    for (size_t i = 0; i < n; i++) {
-        state[i * floats] = -__builtin_inff();
+    for (size_t i = 0; i < (size_t)v.rows * v.heads; i++, state += (size_t)v.head_dim + 2) {
+        tw_attention_empty(state, v.head_dim);
     }
+}
+
+static float cached(const struct tw_attention *v, const void *cache, size_t at) {
+    return v->half ? tw_f16_to_f32(((const uint16_t *)cache)[at]) : ((const float *)cache)[at];
 }
 
 /* Computes s_j of the first `visible` positions. */
 static void scores(const struct tw_attention *v, const float *q, uint32_t visible, float *s) {
     for (uint32_t j = 0; j < visible; j++) {
-        const float *key = v->keys + (size_t)(j / 16) * v->head_dim * 16 + j % 16;
+        size_t key = (size_t)(j / 16) * v->head_dim * 16 + j % 16;
         float sum = 0.0f;
         for (uint32_t d = 0; d < v->head_dim; d++) {
-            sum = __builtin_fmaf(q[d], key[(size_t)d * 16], sum);
+            sum = __builtin_fmaf(q[d], cached(v, v->keys, key + (size_t)d * 16), sum);
         }
         s[j] = sum * v->scale;
     }
@@ -200,18 +248,32 @@ static float softmax(float *s, uint32_t visible, float *state) {
     return c;
 }
 
+/* Merges x into the state whose m and l are at ml. */
+static void merge(float *ml, float *o, const float *x, uint32_t head_dim) {
+    float factor, later;
+    enum tw_attn_merge how = tw_attn_merge(ml, x, &factor, &later);
+    for (uint32_t d = 0; d < head_dim && how != TW_MERGE_NOTHING; d++) {
+        o[d] = how == TW_MERGE_REPLACE ? x[2 + d] : __builtin_fmaf(x[2 + d], later, o[d] * factor);
+    }
+}
+
 static void attn_query(const struct tw_attention *v, uint32_t r, uint32_t h) {
     float p[TW_KV_BLOCK], *state = tw_attention_state(v, r, h), *o = state + 2;
     uint32_t visible = tw_attention_visible(v, r);
     if (visible == 0) {
         return;
     }
+    if (v->merges) {
+        float *before = state - tw_attention_segment(v);
+        merge(before, before + 2, state, v->head_dim);
+        tw_attention_empty(state, v->head_dim);
+    }
     scores(v, tw_attention_query(v, r, h), visible, p);
     float c = softmax(p, visible, state);
     for (uint32_t d = 0; d < v->head_dim; d++) {
         float sum = o[d] * c;
         for (uint32_t j = 0; j < visible; j++) {
-            sum = __builtin_fmaf(p[j], v->values[(size_t)j * v->head_dim + d], sum);
+            sum = __builtin_fmaf(p[j], cached(v, v->values, (size_t)j * v->head_dim + d), sum);
         }
         o[d] = sum;
     }
@@ -226,17 +288,48 @@ static void attn_step(const struct tw_kargs *a) {
     }
 }
 
+static void attn_merge(const struct tw_kargs *a) {
+    const struct tw_args_attn_merge v = tw_args_attn_merge(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        float *state = tw_row(v.state, v.state_stride, r);
+        for (uint32_t h = 0; h < v.heads; h++) {
+            merge(state, state + 2, x, v.head_dim);
+            state += (size_t)v.head_dim + 2;
+            x += (size_t)v.head_dim + 2;
+        }
+    }
+}
+
+/* Merges the states of a head's segments; o is summed in y. */
+static void done_query(const struct tw_args_attn_done *v, const float *state, float *y) {
+    float ml[2] = {state[0], state[1]};
+    memcpy(y, state + 2, v->head_dim * sizeof *y);
+    for (uint32_t s = 1; s < v->segments; s++) {
+        state += v->heads * ((size_t)v->head_dim + 2);
+        merge(ml, y, state, v->head_dim);
+    }
+    for (uint32_t d = 0; d < v->head_dim; d++) {
+        y[d] /= ml[1];
+    }
+}
+
 static void attn_done(const struct tw_kargs *a) {
     const struct tw_args_attn_done v = tw_args_attn_done(a);
-    uint32_t heads = v.heads, head_dim = v.head_dim;
+    size_t floats = (size_t)v.head_dim + 2;
     const float *state = (const float *)v.state;
-    for (uint32_t r = 0; r < v.rows; r++) {
-        float *y = tw_row(v.y, v.y_stride, r);
-        for (uint32_t h = 0; h < heads; h++, state += (size_t)head_dim + 2, y += head_dim) {
-            for (uint32_t d = 0; d < head_dim; d++) {
-                y[d] = state[2 + d] / state[1];
-            }
+    for (uint32_t r = 0; r < v.rows; r++, state += v.segments * v.heads * floats) {
+        for (uint32_t h = 0; h < v.heads; h++) {
+            done_query(&v, state + h * floats, tw_row(v.y, v.y_stride, r) + h * (size_t)v.head_dim);
         }
+    }
+}
+
+static void topk(const struct tw_kargs *a) {
+    const struct tw_args_topk v = tw_args_topk(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        tw_top_row(tw_const_row(v.x, v.x_stride, r), v.cols, v.base, v.k,
+                   (void *)tw_row(v.y, v.y_stride, r));
     }
 }
 
@@ -252,7 +345,13 @@ const struct tw_kernel_table tw_kernels_scalar = {
         [TW_OP_ATTN_INIT] = attn_init,
         [TW_OP_ATTN_STEP] = attn_step,
         [TW_OP_ATTN_DONE] = attn_done,
+        [TW_OP_ATTN_MERGE] = attn_merge,
         [TW_OP_ADD] = add,
+        [TW_OP_TOPK] = topk,
         [TW_OP_SILU_MUL] = silu_mul,
+        [TW_OP_QUANT_K] = quant_k,
+        [TW_OP_FOLD] = fold,
+        [TW_OP_SQUARES] = squares,
+        [TW_OP_RMS_SCALE] = rms_scale,
     },
 };

@@ -12,6 +12,10 @@
 #define QUANT_MID_ROWS 2
 #define QUANT_PANELS 1
 #define QUANT_ROW_PANELS 2
+#define BLOCK_ROWS 4
+#define BLOCK_MID_ROWS 2
+#define BLOCK_PANELS 1
+#define BLOCK_ROW_PANELS 2
 #define ROW_PREFETCH 1024
 #define ATTN_QUERIES 2
 #define ATTN_GROUPS 2
@@ -26,3 +30,5 @@
 #include "firmware/kernels/vector_tile.h"
 
 #include "firmware/kernels/ints_neon.h"
+
+#include "firmware/kernels/planes_neon.h"

@@ -15,12 +15,28 @@ struct query_tile {
     float p[ATTN_QUERIES][TW_KV_BLOCK];
 };
 
+/* Loads elements `at` on of a cache, f16 (`half`) or f32. */
+TW_INLINE vf v_cached(const void *cache, size_t at, const int half) {
+    return half ? v_load_f16((const uint8_t *)cache + at * 2) : v_load((const float *)cache + at);
+}
+
+TW_INLINE vf v_cached_part(const void *cache, size_t at, uint32_t n, const int half) {
+    if (n == TW_LANES) {
+        return v_cached(cache, at, half);
+    }
+    if (!half) {
+        return v_load_n((const float *)cache + at, n);
+    }
+    uint8_t lane[TW_LANES * 2] = {0};
+    memcpy(lane, (const uint8_t *)cache + at * 2, (size_t)n * 2);
+    return v_load_f16(lane);
+}
+
 /* Computes the scores of J groups of 16 positions from `group` on. */
 TW_INLINE void score_groups(const struct tw_attention *v, struct query_tile *tile, uint32_t group,
-                            const int T, const int J) {
+                            const int T, const int J, const int half) {
     vf sum[ATTN_QUERIES][ATTN_GROUPS];
     const size_t step = (size_t)v->head_dim * TW_LANES;
-    const float *keys = v->keys + group * step;
     TW_UNROLL
     for (int t = 0; t < T; t++) {
         TW_UNROLL
@@ -32,7 +48,7 @@ TW_INLINE void score_groups(const struct tw_attention *v, struct query_tile *til
         vf key[ATTN_GROUPS];
         TW_UNROLL
         for (int j = 0; j < J; j++) {
-            key[j] = v_load(keys + (size_t)j * step + d * TW_LANES);
+            key[j] = v_cached(v->keys, (group + (size_t)j) * step + d * TW_LANES, half);
         }
         TW_UNROLL
         for (int t = 0; t < T; t++) {
@@ -85,9 +101,9 @@ TW_INLINE vf v_load_part(const float *p, uint32_t n) {
 /* Updates o in D vectors from dimension d on, in n lanes of the last one (a constant 16 except at
  * the end of odd head sizes). */
 TW_INLINE void value_dims(const struct tw_attention *v, struct query_tile *tile, uint32_t d,
-                          uint32_t n, const int T, const int D) {
+                          uint32_t n, const int T, const int D, const int half) {
     vf sum[ATTN_QUERIES][ATTN_DIMS];
-    const float *value = v->values + d;
+    size_t value = d;
     TW_UNROLL
     for (int t = 0; t < T; t++) {
         TW_UNROLL
@@ -100,7 +116,7 @@ TW_INLINE void value_dims(const struct tw_attention *v, struct query_tile *tile,
         vf x[ATTN_DIMS];
         TW_UNROLL
         for (int i = 0; i < D; i++) {
-            x[i] = v_load_part(value + (uint32_t)i * TW_LANES, n);
+            x[i] = v_cached_part(v->values, value + (uint32_t)i * TW_LANES, n, half);
         }
         TW_UNROLL
         for (int t = 0; t < T; t++) {
@@ -113,12 +129,13 @@ TW_INLINE void value_dims(const struct tw_attention *v, struct query_tile *tile,
     }
     TW_UNROLL
     for (int t = 0; t < T; t++) {
-        const float *own = value;
+        size_t own = value;
         for (uint32_t j = tile->common; j < tile->visible[t]; j++, own += v->head_dim) {
             TW_UNROLL
             for (int i = 0; i < D; i++) {
                 sum[t][i] = v_fma(v_set1(tile->p[t][j]),
-                                  v_load_part(own + (uint32_t)i * TW_LANES, n), sum[t][i]);
+                                  v_cached_part(v->values, own + (uint32_t)i * TW_LANES, n, half),
+                                  sum[t][i]);
             }
         }
         TW_UNROLL
@@ -128,22 +145,43 @@ TW_INLINE void value_dims(const struct tw_attention *v, struct query_tile *tile,
     }
 }
 
-TW_INLINE void attn_values(const struct tw_attention *v, struct query_tile *tile, const int T) {
+TW_INLINE void attn_values(const struct tw_attention *v, struct query_tile *tile, const int T,
+                           const int half) {
     uint32_t d = 0;
     for (; d + ATTN_DIMS * TW_LANES <= v->head_dim; d += ATTN_DIMS * TW_LANES) {
-        value_dims(v, tile, d, TW_LANES, T, ATTN_DIMS);
+        value_dims(v, tile, d, TW_LANES, T, ATTN_DIMS, half);
     }
     for (; d + TW_LANES <= v->head_dim; d += TW_LANES) {
-        value_dims(v, tile, d, TW_LANES, T, 1);
+        value_dims(v, tile, d, TW_LANES, T, 1, half);
     }
     if (d < v->head_dim) {
-        value_dims(v, tile, d, v->head_dim - d, T, 1);
+        value_dims(v, tile, d, v->head_dim - d, T, 1, half);
     }
+}
+
+/* Merges x into the state whose m and l are at ml. */
+static void merge_state(float *ml, float *o, const float *x, uint32_t head_dim) {
+    float factor, later;
+    uint32_t end = vectors_end(head_dim), rest = head_dim - end;
+    enum tw_attn_merge how = tw_attn_merge(ml, x, &factor, &later);
+    x += 2;
+    if (how == TW_MERGE_REPLACE) {
+        memcpy(o, x, head_dim * sizeof *o);
+    }
+    if (how != TW_MERGE_ADD) {
+        return;
+    }
+    vf a = v_set1(factor), b = v_set1(later);
+    for (uint32_t d = 0; d < end; d += TW_LANES) {
+        v_store(o + d, v_fma(v_load(x + d), b, v_mul(v_load(o + d), a)));
+    }
+    v_store_n(o + end, rest, v_fma(v_load_n(x + end, rest), b, v_mul(v_load_n(o + end, rest), a)));
 }
 
 /* Processes queries index, index + 1, ... of the chunk, numbered with the head varying fastest.
  * Each of them sees at least one position. */
-TW_INLINE void attn_tile(const struct tw_attention *v, uint64_t index, const int T) {
+TW_INLINE void attn_tile(const struct tw_attention *v, uint64_t index, const int T,
+                         const int half) {
     struct query_tile tile;
     uint32_t max_visible = 0;
     tile.common = TW_KV_BLOCK;
@@ -155,66 +193,106 @@ TW_INLINE void attn_tile(const struct tw_attention *v, uint64_t index, const int
         uint32_t visible = tile.visible[t] = tw_attention_visible(v, r);
         max_visible = visible > max_visible ? visible : max_visible;
         tile.common = visible < tile.common ? visible : tile.common;
+        if (v->merges) {
+            float *state = tile.o[t] - 2, *before = state - tw_attention_segment(v);
+            merge_state(before, before + 2, state, v->head_dim);
+            tw_attention_empty(state, v->head_dim);
+        }
     }
     uint32_t groups = (max_visible + TW_LANES - 1) / TW_LANES, g = 0;
     for (; g + ATTN_GROUPS <= groups; g += ATTN_GROUPS) {
-        score_groups(v, &tile, g, T, ATTN_GROUPS);
+        score_groups(v, &tile, g, T, ATTN_GROUPS, half);
     }
     for (; g < groups; g++) {
-        score_groups(v, &tile, g, T, 1);
+        score_groups(v, &tile, g, T, 1, half);
     }
     for (int t = 0; t < T; t++) {
         tile.c[t] = softmax(tile.p[t], tile.visible[t], tile.o[t] - 2);
     }
-    attn_values(v, &tile, T);
+    attn_values(v, &tile, T, half);
 }
 
+typedef void attn_tile_fn(const struct tw_attention *v, uint64_t index);
+
 static void attn_tile_many(const struct tw_attention *v, uint64_t index) {
-    attn_tile(v, index, ATTN_QUERIES);
+    attn_tile(v, index, ATTN_QUERIES, 0);
 }
 static void attn_tile_one(const struct tw_attention *v, uint64_t index) {
-    attn_tile(v, index, 1);
+    attn_tile(v, index, 1, 0);
+}
+static void attn_tile_many_f16(const struct tw_attention *v, uint64_t index) {
+    attn_tile(v, index, ATTN_QUERIES, 1);
+}
+static void attn_tile_one_f16(const struct tw_attention *v, uint64_t index) {
+    attn_tile(v, index, 1, 1);
 }
 
 static void attn_step(const struct tw_kargs *a) {
     struct tw_attention v = tw_attention_view(a);
+    attn_tile_fn *many = v.half ? attn_tile_many_f16 : attn_tile_many,
+                 *one = v.half ? attn_tile_one_f16 : attn_tile_one;
     uint64_t index = 0, end = (uint64_t)v.rows * v.heads;
     uint64_t start = (uint64_t)v.block * TW_KV_BLOCK;
     if (start > v.pos) { /* rows before the block do not see any of it */
         index = (start - v.pos) * v.heads;
     }
     for (; index + ATTN_QUERIES <= end; index += ATTN_QUERIES) {
-        attn_tile_many(&v, index);
+        many(&v, index);
     }
     for (; index < end; index++) {
-        attn_tile_one(&v, index);
+        one(&v, index);
     }
 }
 
 static void attn_init(const struct tw_kargs *a) {
     const struct tw_args_attn_init v = tw_args_attn_init(a);
-    size_t floats = (size_t)v.head_dim + 2, n = (size_t)v.rows * v.heads;
     float *state = (float *)v.state;
-    memset(state, 0, n * floats * sizeof(float));
-    for (size_t i = 0; i < n; i++) {
-        state[i * floats] = -__builtin_inff();
+    for (size_t i = 0; i < (size_t)v.rows * v.heads; i++, state += (size_t)v.head_dim + 2) {
+        tw_attention_empty(state, v.head_dim);
     }
+}
+
+static void attn_merge(const struct tw_kargs *a) {
+    const struct tw_args_attn_merge v = tw_args_attn_merge(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        float *state = tw_row(v.state, v.state_stride, r);
+        for (uint32_t h = 0; h < v.heads; h++) {
+            merge_state(state, state + 2, x, v.head_dim);
+            state += (size_t)v.head_dim + 2;
+            x += (size_t)v.head_dim + 2;
+        }
+    }
+}
+
+/* Computes y = o / l of the merged states of a head's segments. One state is divided where it is;
+ * the sum of several is kept in y. */
+static void done_query(const struct tw_args_attn_done *v, const float *state, float *y) {
+    uint32_t head_dim = v->head_dim, end = vectors_end(head_dim), rest = head_dim - end;
+    const float *o = state + 2;
+    float ml[2] = {state[0], state[1]};
+    for (uint32_t s = 1; s < v->segments; s++) {
+        if (s == 1) {
+            memcpy(y, o, head_dim * sizeof *y);
+            o = y;
+        }
+        state += v->heads * ((size_t)head_dim + 2);
+        merge_state(ml, y, state, head_dim);
+    }
+    vf l = v_set1(ml[1]);
+    for (uint32_t d = 0; d < end; d += TW_LANES) {
+        v_store(y + d, v_div(v_load(o + d), l));
+    }
+    v_store_n(y + end, rest, v_div(v_load_n(o + end, rest), l));
 }
 
 static void attn_done(const struct tw_kargs *a) {
     const struct tw_args_attn_done v = tw_args_attn_done(a);
-    uint32_t heads = v.heads, head_dim = v.head_dim, end = vectors_end(head_dim),
-             rest = head_dim - end;
+    size_t floats = (size_t)v.head_dim + 2;
     const float *state = (const float *)v.state;
-    for (uint32_t r = 0; r < v.rows; r++) {
-        float *y = tw_row(v.y, v.y_stride, r);
-        for (uint32_t h = 0; h < heads; h++, state += (size_t)head_dim + 2, y += head_dim) {
-            const float *o = state + 2;
-            vf l = v_set1(state[1]);
-            for (uint32_t d = 0; d < end; d += TW_LANES) {
-                v_store(y + d, v_div(v_load(o + d), l));
-            }
-            v_store_n(y + end, rest, v_div(v_load_n(o + end, rest), l));
+    for (uint32_t r = 0; r < v.rows; r++, state += v.segments * v.heads * floats) {
+        for (uint32_t h = 0; h < v.heads; h++) {
+            done_query(&v, state + h * floats, tw_row(v.y, v.y_stride, r) + h * (size_t)v.head_dim);
         }
     }
 }

@@ -27,25 +27,97 @@ TW_INLINE uint32_t vectors_end(uint32_t cols) {
     return cols / TW_LANES * TW_LANES;
 }
 
+/* The sum of the squares of at most a segment, as lanes. */
+TW_INLINE vf v_squares(const float *x, uint32_t cols) {
+    uint32_t end = vectors_end(cols), rest = cols - end;
+    vf sum = v_zero();
+    for (uint32_t c = 0; c < end; c += TW_LANES) {
+        vf e = v_load(x + c);
+        sum = v_fma(e, e, sum);
+    }
+    if (rest) {
+        vf tail = v_load_n(x + end, rest);
+        sum = v_fma(tail, tail, sum);
+    }
+    return sum;
+}
+
+TW_INLINE float sum_of_squares(const float *x, uint32_t cols) {
+    struct tw_sum sum;
+    sum.n = 0;
+    for (; cols > TW_SUM_SEGMENT; x += TW_SUM_SEGMENT, cols -= TW_SUM_SEGMENT) {
+        tw_sum_add(&sum, v_fold_add(v_squares(x, TW_SUM_SEGMENT)));
+    }
+    tw_sum_add(&sum, v_fold_add(v_squares(x, cols)));
+    return tw_sum_value(&sum);
+}
+
+TW_INLINE void scale_row(const float *x, float f, const float *weight, uint32_t cols, float *y) {
+    uint32_t end = vectors_end(cols), rest = cols - end;
+    vf factor = v_set1(f);
+    for (uint32_t c = 0; c < end; c += TW_LANES) {
+        v_store(y + c, v_mul(v_mul(v_load(x + c), factor), v_load(weight + c)));
+    }
+    v_store_n(y + end, rest,
+              v_mul(v_mul(v_load_n(x + end, rest), factor), v_load_n(weight + end, rest)));
+}
+
 static void rms_norm(const struct tw_kargs *a) {
     const struct tw_args_rms_norm v = tw_args_rms_norm(a);
-    const float *weight = (const float *)v.weight;
-    uint32_t cols = v.cols, end = vectors_end(cols), rest = cols - end;
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        float factor = tw_rms_factor(sum_of_squares(x, v.cols), v.cols, v.epsilon);
+        scale_row(x, factor, (const float *)v.weight, v.cols, tw_row(v.y, v.y_stride, r));
+    }
+}
+
+static void squares(const struct tw_kargs *a) {
+    const struct tw_args_squares v = tw_args_squares(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        *tw_row(v.y, v.y_stride, r) = sum_of_squares(tw_const_row(v.x, v.x_stride, r), v.cols);
+    }
+}
+
+static void rms_scale(const struct tw_kargs *a) {
+    const struct tw_args_rms_scale v = tw_args_rms_scale(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        float factor = tw_rms_factor(*tw_const_row(v.sum, v.sum_stride, r), v.width, v.epsilon);
+        scale_row(tw_const_row(v.x, v.x_stride, r), factor, (const float *)v.weight, v.cols,
+                  tw_row(v.y, v.y_stride, r));
+    }
+}
+
+/* The fold of `parts` vectors, `step` floats apart; of the last one only `n` lanes count. */
+TW_INLINE vf v_fold_parts(const float *x, size_t step, uint32_t parts, uint32_t n) {
+    vf level[TW_SUM_LEVELS];
+    for (uint32_t i = 0;; i++, x += step) {
+        uint32_t j = 0;
+        vf sum = n == TW_LANES ? v_load(x) : v_load_n(x, n);
+        if (i == parts - 1) {
+            for (; i >> j; j++) {
+                sum = i >> j & 1u ? v_add(level[j], sum) : sum;
+            }
+            return sum;
+        }
+        for (; i >> j & 1u; j++) {
+            sum = v_add(level[j], sum);
+        }
+        level[j] = sum;
+    }
+}
+
+static void fold(const struct tw_kargs *a) {
+    const struct tw_args_fold v = tw_args_fold(a);
+    uint32_t end = vectors_end(v.cols), rest = v.cols - end;
     for (uint32_t r = 0; r < v.rows; r++) {
         const float *x = tw_const_row(v.x, v.x_stride, r);
         float *y = tw_row(v.y, v.y_stride, r);
-        vf sum = v_zero();
         for (uint32_t c = 0; c < end; c += TW_LANES) {
-            vf e = v_load(x + c);
-            sum = v_fma(e, e, sum);
+            v_store(y + c, v_fold_parts(x + c, v.cols, v.parts, TW_LANES));
         }
-        vf tail = v_load_n(x + end, rest);
-        sum = v_fma(tail, tail, sum);
-        vf factor = v_set1(tw_rms_factor(v_fold_add(sum), cols, v.epsilon));
-        for (uint32_t c = 0; c < end; c += TW_LANES) {
-            v_store(y + c, v_mul(v_mul(v_load(x + c), factor), v_load(weight + c)));
+        if (rest) {
+            v_store_n(y + end, rest, v_fold_parts(x + end, v.cols, v.parts, rest));
         }
-        v_store_n(y + end, rest, v_mul(v_mul(tail, factor), v_load_n(weight + end, rest)));
     }
 }
 
@@ -63,6 +135,40 @@ static void quant(const struct tw_kargs *a) {
             } else {
                 y->sum = v_block_quants(x, inverse, y->q);
             }
+        }
+    }
+}
+
+TW_INLINE void quant_block_q8k(const float *x, struct tw_q8k *y) {
+    uint32_t amax = 0;
+    for (uint32_t i = 0; i < TW_SUPER_BLOCK; i += 32) {
+        uint32_t magnitude = v_block_magnitude(x + i);
+        amax = magnitude > amax ? magnitude : amax;
+    }
+    float inverse;
+    y->d = tw_quant_scale_q8k(amax, &inverse);
+    if (inverse == 0.0f) {
+        memset(y->q, 0, sizeof y->q);
+        memset(y->sum, 0, sizeof y->sum);
+        return;
+    }
+    for (uint32_t i = 0; i < TW_SUPER_BLOCK; i += 32) {
+        int32_t both = v_block_quants(x + i, inverse, y->q + i), first = 0;
+        for (uint32_t n = i; n < i + 16; n++) {
+            first += y->q[n];
+        }
+        y->sum[i / 16] = (int16_t)first;
+        y->sum[i / 16 + 1] = (int16_t)(both - first);
+    }
+}
+
+static void quant_k(const struct tw_kargs *a) {
+    const struct tw_args_quant_k v = tw_args_quant_k(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        struct tw_q8k *y = (struct tw_q8k *)(void *)tw_row(v.y, v.y_stride, r);
+        for (uint32_t b = 0; b < v.cols / TW_SUPER_BLOCK; b++) {
+            quant_block_q8k(x + (size_t)b * TW_SUPER_BLOCK, y + b);
         }
     }
 }
@@ -158,5 +264,50 @@ static void rope(const struct tw_kargs *a) {
                 rope_adjacent(x, c, c + half, half);
             }
         }
+    }
+}
+
+/* ---- the largest ---- */
+
+/* Returns the largest tw_float_order() of a block; a loop that compilers vectorise. */
+TW_INLINE int32_t max_order(const float *x) {
+    int32_t max = INT32_MIN;
+    for (uint32_t i = 0; i < TW_SCAN_BLOCK; i++) {
+        int32_t order = tw_float_order(x[i]);
+        max = order > max ? order : max;
+    }
+    return max;
+}
+
+/* Takes x[c] for c in [from, to) into a list; *last is the order of its last entry. Columns ascend,
+ * so that of equal values an earlier one is there already. */
+static void take_tops(const float *x, uint32_t from, uint32_t to, uint32_t base, uint32_t k,
+                      struct tw_top *list, int32_t *last) {
+    for (uint32_t c = from; c < to; c++) {
+        if (tw_float_order(x[c]) > *last) {
+            struct tw_top entry = {x[c], base + c};
+            tw_top_insert(list, k, entry);
+            *last = tw_float_order(list[k - 1].value);
+        }
+    }
+}
+
+/* Most blocks hold nothing larger than the list's last entry. */
+static void topk(const struct tw_kargs *a) {
+    const struct tw_args_topk v = tw_args_topk(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        struct tw_top *list = (struct tw_top *)(void *)tw_row(v.y, v.y_stride, r);
+        int32_t last = INT32_MIN;
+        uint32_t c = 0;
+        for (uint32_t i = 0; i < v.k; i++) {
+            list[i] = tw_top_missing();
+        }
+        for (; v.cols - c >= TW_SCAN_BLOCK; c += TW_SCAN_BLOCK) {
+            if (max_order(x + c) > last) {
+                take_tops(x, c, c + TW_SCAN_BLOCK, v.base, v.k, list, &last);
+            }
+        }
+        take_tops(x, c, v.cols, v.base, v.k, list, &last);
     }
 }

@@ -4,7 +4,7 @@
  * quantised products. R and P are constants where these functions are inlined, so that the arrays
  * become registers. Included by each instruction set's file, which defines the sizes FLOAT_ROWS,
  * FLOAT_MID_ROWS, FLOAT_PANELS, FLOAT_ROW_PANELS, the same with QUANT_, and ROW_PREFETCH: how many
- * bytes ahead a product with one row, which is bound by memory, prefetches weights.
+ * bytes ahead a product with one row, which is bound by memory, prefetches float weights.
  */
 
 #define MAX2(a, b) ((a) > (b) ? (a) : (b))
@@ -15,27 +15,85 @@ struct tile_sums {
          [MAX2(MAX2(FLOAT_PANELS, FLOAT_ROW_PANELS), MAX2(QUANT_PANELS, QUANT_ROW_PANELS))];
 };
 
-/* Returns block b of 32 quants of a row of x. */
-TW_INLINE const struct tw_q8s *x_block(const struct tw_matmul *m, uint32_t row, size_t b) {
-    return (const struct tw_q8s *)(const void *)(m->x + m->x_stride * row) + b;
+/* What a tile reads besides its weights: the rows of x, from their start, and the distance of
+ * panels. Pointers, so that a segment begins without computing them again. */
+struct tile_in {
+    const char *x[MAX2(FLOAT_ROWS, QUANT_ROWS)];
+    size_t w_stride;
+};
+
+TW_INLINE void tile_begin(struct tile_in *in, const struct tw_matmul *m, uint32_t row,
+                          const int R) {
+    TW_UNROLL
+    for (int r = 0; r < R; r++) {
+        in->x[r] = m->x + m->x_stride * (row + (uint32_t)r);
+    }
+    in->w_stride = m->w_stride;
 }
 
-/* Prefetches the bytes that the product with one row needs ROW_PREFETCH bytes later. */
-TW_INLINE void prefetch_ahead(const uint8_t *at, const size_t bytes) {
+/* Returns element k, or block b of 32 quants, of row r of the tile. */
+TW_INLINE float x_float(const struct tile_in *in, int r, size_t k) {
+    return ((const float *)(const void *)in->x[r])[k];
+}
+TW_INLINE const struct tw_q8s *x_block(const struct tile_in *in, int r, size_t b) {
+    return (const struct tw_q8s *)(const void *)in->x[r] + b;
+}
+
+/* Prefetches that many bytes. The empty statement makes each line an offset from one register: else
+ * gcc keeps an address per line, and moves it from a vector register each time. */
+TW_INLINE void prefetch(const uint8_t *at, const size_t bytes) {
+    __asm__("" : "+r"(at));
     TW_UNROLL
     for (size_t line = 0; line < bytes; line += 64) {
-        __builtin_prefetch(at + line + ROW_PREFETCH);
+        __builtin_prefetch(at + line);
     }
 }
 
-TW_INLINE void sums_start(struct tile_sums *s, const struct tw_matmul *m, uint32_t row,
-                          uint32_t panel, const int R, const int P) {
+/* The sums of the segments so far, in memory: level j holds the sums of 2^j segments (struct tw_sum
+ * in tilewright/numerics.h), each a tile of R * P vectors. */
+enum {
+    TILE_VECTORS = MAX2(MAX2(FLOAT_ROWS * FLOAT_PANELS, FLOAT_ROW_PANELS),
+                        MAX2(QUANT_ROWS *QUANT_PANELS, QUANT_ROW_PANELS))
+};
+struct tile_levels {
+    vf at[TW_SUM_LEVELS][TILE_VECTORS];
+};
+
+TW_INLINE void sums_zero(struct tile_sums *s, const int R, const int P) {
     TW_UNROLL
-    for (int r = 0; r < R; r++) {
-        TW_UNROLL
-        for (int p = 0; p < P; p++) {
-            s->at[r][p] = m->reload ? v_load(tw_matmul_y(m, row + (uint32_t)r, panel + (uint32_t)p))
-                                    : v_zero();
+    for (int i = 0; i < R * P; i++) {
+        s->at[i / P][i % P] = v_zero();
+    }
+}
+
+TW_INLINE void sums_add(struct tile_sums *s, const vf *level, const int R, const int P) {
+    TW_UNROLL
+    for (int i = 0; i < R * P; i++) {
+        s->at[i / P][i % P] = v_add(level[i], s->at[i / P][i % P]);
+    }
+}
+
+/* Puts away the sums of segment number n, after those of equal size before it were added, and
+ * starts new ones. */
+TW_INLINE void sums_keep(struct tile_sums *s, struct tile_levels *levels, size_t n, const int R,
+                         const int P) {
+    vf *level = levels->at[0];
+    for (; n & 1; n >>= 1, level += TILE_VECTORS) {
+        sums_add(s, level, R, P);
+    }
+    TW_UNROLL
+    for (int i = 0; i < R * P; i++) {
+        level[i] = s->at[i / P][i % P];
+    }
+}
+
+/* Completes the sums of the last segment, number n, with all that was put away. */
+TW_INLINE void sums_finish(struct tile_sums *s, const struct tile_levels *levels, size_t n,
+                           const int R, const int P) {
+    const vf *level = levels->at[0];
+    for (; n; n >>= 1, level += TILE_VECTORS) {
+        if (n & 1) {
+            sums_add(s, level, R, P);
         }
     }
 }
@@ -46,7 +104,8 @@ TW_INLINE void sums_store(const struct tile_sums *s, const struct tw_matmul *m, 
     for (int r = 0; r < R; r++) {
         TW_UNROLL
         for (int p = 0; p < P; p++) {
-            v_store(tw_matmul_y(m, row + (uint32_t)r, panel + (uint32_t)p), s->at[r][p]);
+            float *y = tw_matmul_y(m, row + (uint32_t)r, panel + (uint32_t)p);
+            v_store(y, m->reload ? v_add(v_load(y), s->at[r][p]) : s->at[r][p]);
         }
     }
 }

@@ -55,7 +55,7 @@
 extern "C" {
 #endif
 
-#define TW_BUNDLE_MAJOR 1u
+#define TW_BUNDLE_MAJOR 2u
 #define TW_BUNDLE_MINOR 0u
 #define TW_NOTE_NAME "Tilewright" /* owner; its 11 bytes with NUL are padded to 12 */
 #define TW_NOTE_TYPE 1u           /* NT_VERSION */

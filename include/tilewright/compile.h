@@ -36,6 +36,10 @@ struct tw_compile_options {
     /* Or NULL: called on the caller's thread to report progress; total 0: unknown. */
     void (*progress)(void *ctx, const char *what, uint64_t done, uint64_t total);
     void *ctx;
+    /* 1: the bundle also has a program "score.N", which gives the logits of every token of a step
+     * (tw_session_score); decoding is the same with and without it */
+    uint32_t all_logits;
+    const char *kv; /* element type of the keys' and values' cache: "f32" or "f16"; NULL: "f32" */
 };
 
 struct tw_compile_report {
@@ -46,6 +50,7 @@ struct tw_compile_report {
     double plan_s, emit_s;                  /* wall-clock seconds */
     uint64_t decode_cycles, prefill_cycles; /* predicted, per step */
     double decode_tok_s, prefill_tok_s;     /* predicted tokens per second at the target's clock */
+    uint32_t score_rows; /* tokens per step with all logits; 0: no such program */
 };
 
 /* Compiles a model (GGUF or llama2.c checkpoint) to a bundle, atomically: on failure no file is

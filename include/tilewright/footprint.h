@@ -25,10 +25,10 @@ static inline uint64_t tw_extent_span(struct tw_extent e) {
     return e.rows == 0 ? 0 : (e.rows - 1) * e.stride + e.row_bytes;
 }
 
-/* Returns the n-th operand that is a region (R W M T U), or NULL. */
+/* Returns the n-th operand that is a region (R W M D T U), or NULL. */
 static inline const struct tw_operand *tw_op_region(const struct tw_op *op, uint32_t n) {
     for (uint32_t i = 0; i < op->n_operands; i++) {
-        if (tw_letter_in("RWMTU", op->operand[i].kind) && n-- == 0) {
+        if (tw_letter_in("RWMDTU", op->operand[i].kind) && n-- == 0) {
             return &op->operand[i];
         }
     }
@@ -70,6 +70,7 @@ static inline bool tw_op_reads(const struct tw_op *op, const struct tw_operand *
 #define TW_IF_NUMBER_READ(x)
 #define TW_IF_NUMBER_WRITE(x)
 #define TW_IF_NUMBER_UPDATE(x)
+#define TW_IF_NUMBER_REMOTE(x)
 #define TW_IF_NUMBER_TENSOR_READ(x)
 #define TW_IF_NUMBER_TENSOR_WRITE(x)
 #define TW_IF_NUMBER_GROUP(x)
@@ -100,10 +101,7 @@ struct tw_extent_of {
     uint64_t rows, whole; /* whole: bytes of the region's tensor */
 };
 
-/* Return the bytes of a row of `cols` quantised elements, and of one row's attention state. */
-static inline uint64_t tw_q8s_bytes(uint64_t cols) {
-    return cols / 32 * 40;
-}
+/* Returns the bytes of one row's attention state: `heads` of all its segments. */
 static inline uint64_t tw_state_bytes(uint64_t heads, uint64_t head_dim) {
     return heads * (head_dim + 2) * 4;
 }
@@ -146,6 +144,19 @@ static inline struct tw_extent tw_extent_mcast(struct tw_numbers_mcast v, struct
                                                              : v.destination_stride);
 }
 
+static inline struct tw_extent tw_extent_send(struct tw_numbers_send v, struct tw_extent_of a) {
+    return tw_extent_make(a.rows, v.row_bytes,
+                          a.region == TW_SEND_REGION_source ? v.source_stride
+                                                            : v.destination_stride);
+}
+
+static inline struct tw_extent tw_extent_dram_copy(struct tw_numbers_dram_copy v,
+                                                   struct tw_extent_of a) {
+    return tw_extent_make(a.rows, v.row_bytes,
+                          a.region == TW_DRAM_COPY_REGION_source ? v.source_stride
+                                                                 : v.destination_stride);
+}
+
 static inline struct tw_extent tw_extent_rms_norm(struct tw_numbers_rms_norm v,
                                                   struct tw_extent_of a) {
     return a.region == TW_RMS_NORM_REGION_weight
@@ -155,17 +166,25 @@ static inline struct tw_extent tw_extent_rms_norm(struct tw_numbers_rms_norm v,
 }
 
 static inline struct tw_extent tw_extent_quant(struct tw_numbers_quant v, struct tw_extent_of a) {
-    return a.region == TW_QUANT_REGION_x ? tw_extent_make(a.rows, v.cols * 4, v.x_stride)
-                                         : tw_extent_make(a.rows, tw_q8s_bytes(v.cols), v.y_stride);
+    return a.region == TW_QUANT_REGION_x
+               ? tw_extent_make(a.rows, v.cols * 4, v.x_stride)
+               : tw_extent_make(a.rows, tw_row_bytes(TW_DT_Q8S, v.cols), v.y_stride);
+}
+
+static inline struct tw_extent tw_extent_quant_k(struct tw_numbers_quant_k v,
+                                                 struct tw_extent_of a) {
+    return a.region == TW_QUANT_K_REGION_x
+               ? tw_extent_make(a.rows, v.cols * 4, v.x_stride)
+               : tw_extent_make(a.rows, tw_row_bytes(TW_DT_Q8K, v.cols), v.y_stride);
 }
 
 static inline struct tw_extent tw_extent_matmul(struct tw_numbers_matmul v, struct tw_extent_of a) {
     switch (a.region) {
     case TW_MATMUL_REGION_x:
-        return tw_extent_make(a.rows, a.x_dtype == TW_DT_Q8S ? tw_q8s_bytes(v.k) : v.k * 4,
+        return tw_extent_make(a.rows, tw_row_bytes(tw_dtype_activation((unsigned)v.dtype), v.k),
                               v.x_stride);
     case TW_MATMUL_REGION_w:
-        return tw_extent_make(1, v.panels * tw_panel_bytes((unsigned)v.dtype, v.k), 0);
+        return tw_extent_make(v.panels, tw_panel_bytes((unsigned)v.dtype, v.k), v.w_stride);
     default:
         return tw_extent_make(a.rows, v.panels * TW_PANEL_ROWS * 4, v.y_stride);
     }
@@ -191,20 +210,27 @@ static inline struct tw_extent tw_extent_attn_init(struct tw_numbers_attn_init v
 
 static inline struct tw_extent tw_extent_attn_step(struct tw_numbers_attn_step v,
                                                    struct tw_extent_of a) {
-    uint64_t bytes = tw_state_bytes(v.state_heads, v.head_dim);
+    uint64_t bytes = tw_state_bytes(v.segments * v.state_heads, v.head_dim);
     switch (a.region) {
     case TW_ATTN_STEP_REGION_q:
         return tw_extent_make(a.rows, v.heads * v.head_dim * 4, v.q_stride);
     case TW_ATTN_STEP_REGION_state:
         return tw_extent_make(a.rows, bytes, bytes);
     default: /* keys, values */
-        return tw_extent_make(1, TW_KV_BLOCK * v.head_dim * 4, 0);
+        return tw_extent_make(1, TW_KV_BLOCK * v.head_dim * tw_dtype_block_bytes((unsigned)v.dtype),
+                              0);
     }
+}
+
+static inline struct tw_extent tw_extent_attn_merge(struct tw_numbers_attn_merge v,
+                                                    struct tw_extent_of a) {
+    return tw_extent_make(a.rows, tw_state_bytes(v.heads, v.head_dim),
+                          a.region == TW_ATTN_MERGE_REGION_x ? v.x_stride : v.state_stride);
 }
 
 static inline struct tw_extent tw_extent_attn_done(struct tw_numbers_attn_done v,
                                                    struct tw_extent_of a) {
-    uint64_t bytes = tw_state_bytes(v.heads, v.head_dim);
+    uint64_t bytes = tw_state_bytes(v.segments * v.heads, v.head_dim);
     return a.region == TW_ATTN_DONE_REGION_state
                ? tw_extent_make(a.rows, bytes, bytes)
                : tw_extent_make(a.rows, v.heads * v.head_dim * 4, v.y_stride);
@@ -234,6 +260,44 @@ static inline struct tw_extent tw_extent_last_row(struct tw_numbers_last_row v,
                                                   struct tw_extent_of a) {
     return a.region == TW_LAST_ROW_REGION_x ? tw_extent_make(a.rows, v.row_bytes, v.x_stride)
                                             : tw_extent_make(1, v.row_bytes, 0);
+}
+
+static inline struct tw_extent tw_extent_topk(struct tw_numbers_topk v, struct tw_extent_of a) {
+    return a.region == TW_TOPK_REGION_x
+               ? tw_extent_make(a.rows, v.cols * 4, v.x_stride)
+               : tw_extent_make(a.rows, v.k * sizeof(struct tw_top), v.y_stride);
+}
+
+static inline struct tw_extent tw_extent_topk_merge(struct tw_numbers_topk_merge v,
+                                                    struct tw_extent_of a) {
+    return tw_extent_make(a.rows, v.k * sizeof(struct tw_top),
+                          a.region == TW_TOPK_MERGE_REGION_x   ? v.x_stride
+                          : a.region == TW_TOPK_MERGE_REGION_y ? v.y_stride
+                                                               : v.z_stride);
+}
+
+static inline struct tw_extent tw_extent_fold(struct tw_numbers_fold v, struct tw_extent_of a) {
+    return a.region == TW_FOLD_REGION_x ? tw_extent_make(a.rows, v.parts * v.cols * 4, v.x_stride)
+                                        : tw_extent_make(a.rows, v.cols * 4, v.y_stride);
+}
+
+static inline struct tw_extent tw_extent_squares(struct tw_numbers_squares v,
+                                                 struct tw_extent_of a) {
+    return a.region == TW_SQUARES_REGION_x ? tw_extent_make(a.rows, v.cols * 4, v.x_stride)
+                                           : tw_extent_make(a.rows, 4, v.y_stride);
+}
+
+static inline struct tw_extent tw_extent_rms_scale(struct tw_numbers_rms_scale v,
+                                                   struct tw_extent_of a) {
+    switch (a.region) {
+    case TW_RMS_SCALE_REGION_sum:
+        return tw_extent_make(a.rows, 4, v.sum_stride);
+    case TW_RMS_SCALE_REGION_weight:
+        return tw_extent_make(1, v.cols * 4, 0);
+    default:
+        return tw_extent_make(a.rows, v.cols * 4,
+                              a.region == TW_RMS_SCALE_REGION_x ? v.x_stride : v.y_stride);
+    }
 }
 
 /* Returns the extent of region n (TW_MATMUL_REGION_x) of a data op that runs with `rows` rows; no

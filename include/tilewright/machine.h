@@ -31,32 +31,44 @@ extern "C" {
 
 /* The machine ABI: what a firmware must support to run a program. A reader accepts exactly its own
  * major version. */
-#define TW_MACHINE_ABI_MAJOR 1u
+#define TW_MACHINE_ABI_MAJOR 2u
 #define TW_MACHINE_ABI_MINOR 0u
 
 /* ---- element types ---- */
 
-/* X(name, value, text, elements per block, bytes per block) for row-major storage. Q8_0 and Q4_0
- * are ggml's: 32 elements, one f16 scale d, value = d*q (q int8) and d*(q-8) (q 4 bit). Q8S is the
- * machine's form of activations, never stored in a file: per 32 elements a float d, an int32 sum of
- * the quants, and 32 int8 quants, value = d*q (struct tw_q8s). */
-#define TW_DTYPES(X)           \
-    X(F32, 0, "f32", 1, 4)     \
-    X(F16, 1, "f16", 1, 2)     \
-    X(BF16, 2, "bf16", 1, 2)   \
-    X(I32, 3, "i32", 1, 4)     \
-    X(Q8_0, 4, "q8_0", 32, 34) \
-    X(Q4_0, 5, "q4_0", 32, 18) \
-    X(Q8S, 6, "q8s", 32, 40)   \
-    X(U8, 7, "u8", 1, 1)
+/* X(name, value, text, elements per block, bytes per block) for row-major storage: blocks are those
+ * of model files, as ggml writes them (tilewright/quants.h defines them). Q8S and Q8K are the
+ * machine's forms of activations, never stored in a file: value = d*q (struct tw_q8s, tw_q8k). */
+#define TW_DTYPES(X)                  \
+    X(F32, 0, "f32", 1, 4)            \
+    X(F16, 1, "f16", 1, 2)            \
+    X(BF16, 2, "bf16", 1, 2)          \
+    X(I32, 3, "i32", 1, 4)            \
+    X(Q8_0, 4, "q8_0", 32, 34)        \
+    X(Q4_0, 5, "q4_0", 32, 18)        \
+    X(Q8S, 6, "q8s", 32, 40)          \
+    X(U8, 7, "u8", 1, 1)              \
+    X(Q4_1, 8, "q4_1", 32, 20)        \
+    X(Q5_0, 9, "q5_0", 32, 22)        \
+    X(Q5_1, 10, "q5_1", 32, 24)       \
+    X(IQ4_NL, 11, "iq4_nl", 32, 18)   \
+    X(MXFP4, 12, "mxfp4", 32, 17)     \
+    X(Q2_K, 13, "q2_k", 256, 84)      \
+    X(Q3_K, 14, "q3_k", 256, 110)     \
+    X(Q4_K, 15, "q4_k", 256, 144)     \
+    X(Q5_K, 16, "q5_k", 256, 176)     \
+    X(Q6_K, 17, "q6_k", 256, 210)     \
+    X(IQ4_XS, 18, "iq4_xs", 256, 136) \
+    X(Q8K, 19, "q8k", 256, 292)
 
 enum tw_dtype {
 #define TW_X(name, value, text, elems, bytes) TW_DT_##name = value,
     TW_DTYPES(TW_X)
 #undef TW_X
-        TW_DT_COUNT = 8
+        TW_DT_COUNT = 20
 };
 
+/* 32 activations: `sum` is that of the quants. */
 struct tw_q8s {
     float d;
     int32_t sum;
@@ -64,40 +76,140 @@ struct tw_q8s {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_q8s) == 40, "q8s block");
 
+/* 256 activations: sum[j] is that of quants 16j .. 16j + 15. */
+struct tw_q8k {
+    float d;
+    int16_t sum[16];
+    int8_t q[256];
+};
+TW_STATIC_ASSERT(sizeof(struct tw_q8k) == 292, "q8k block");
+
+/* An entry of a list of TOPK: a value and the id of its column. An entry that is missing, because a
+ * row has fewer numbers than the list has entries, is after all others: the value is a NaN (bits
+ * 0x7FC00000) and the id TW_NONE. */
+#define TW_MAX_TOPS 1024u /* entries of a list */
+struct tw_top {
+    float value;
+    uint32_t id;
+};
+TW_STATIC_ASSERT(sizeof(struct tw_top) == 8, "entry of a list");
+
 /* Properties of an element type. They accept any number and return 1 or "?" for one that is not a
  * type. */
 static inline uint32_t tw_dtype_block_elems(unsigned dtype) {
-    static const uint8_t elems[TW_DT_COUNT] = {1, 1, 1, 1, 32, 32, 32, 1};
-    return dtype < TW_DT_COUNT ? elems[dtype] : 1;
+    static const uint16_t elems_of[TW_DT_COUNT] = {
+#define TW_X(name, value, text, elems, bytes) elems,
+        TW_DTYPES(TW_X)
+#undef TW_X
+    };
+    return dtype < TW_DT_COUNT ? elems_of[dtype] : 1;
 }
 static inline uint32_t tw_dtype_block_bytes(unsigned dtype) {
-    static const uint8_t bytes[TW_DT_COUNT] = {4, 2, 2, 4, 34, 18, 40, 1};
-    return dtype < TW_DT_COUNT ? bytes[dtype] : 1;
+    static const uint16_t bytes_of[TW_DT_COUNT] = {
+#define TW_X(name, value, text, elems, bytes) bytes,
+        TW_DTYPES(TW_X)
+#undef TW_X
+    };
+    return dtype < TW_DT_COUNT ? bytes_of[dtype] : 1;
 }
 static inline const char *tw_dtype_name(unsigned dtype) {
-    static const char *const name[TW_DT_COUNT] = {"f32",  "f16",  "bf16", "i32",
-                                                  "q8_0", "q4_0", "q8s",  "u8"};
-    return dtype < TW_DT_COUNT ? name[dtype] : "?";
+    static const char *const name_of[TW_DT_COUNT] = {
+#define TW_X(name, value, text, elems, bytes) text,
+        TW_DTYPES(TW_X)
+#undef TW_X
+    };
+    return dtype < TW_DT_COUNT ? name_of[dtype] : "?";
+}
+/* Returns 1 for the types of quantised activations, which no tensor is stored in. */
+static inline int tw_dtype_is_activation(unsigned dtype) {
+    return dtype == TW_DT_Q8S || dtype == TW_DT_Q8K;
+}
+/* Returns the type of the activations that weights of a type are multiplied with: that of blocks as
+ * long as theirs, F32 for weights without blocks. */
+static inline unsigned tw_dtype_activation(unsigned dtype) {
+    uint32_t elems = tw_dtype_block_elems(dtype);
+    return elems == 1    ? (unsigned)TW_DT_F32
+           : elems == 32 ? (unsigned)TW_DT_Q8S
+                         : (unsigned)TW_DT_Q8K;
 }
 /* Returns the bytes of one row-major row of `cols` elements (a multiple of the block). */
 static inline uint64_t tw_row_bytes(unsigned dtype, uint64_t cols) {
     return cols / tw_dtype_block_elems(dtype) * tw_dtype_block_bytes(dtype);
 }
 
+/* Weights in blocks. X(name, bits of a quant, its offset, elements of a sub-block, minima, bytes
+ * of the scales of 16 blocks side by side in a panel): see tilewright/quants.h. */
+#define TW_BLOCK_TYPES(X)        \
+    X(Q8_0, 8, 128, 32, 0, 32)   \
+    X(Q4_0, 4, 8, 32, 0, 32)     \
+    X(Q4_1, 4, 0, 32, 1, 64)     \
+    X(Q5_0, 5, 16, 32, 0, 32)    \
+    X(Q5_1, 5, 0, 32, 1, 64)     \
+    X(IQ4_NL, 4, 128, 32, 0, 32) \
+    X(MXFP4, 4, 128, 32, 0, 16)  \
+    X(Q2_K, 2, 0, 16, 1, 320)    \
+    X(Q3_K, 3, 4, 16, 0, 224)    \
+    X(Q4_K, 4, 0, 32, 1, 320)    \
+    X(Q5_K, 5, 0, 32, 1, 320)    \
+    X(Q6_K, 6, 32, 16, 0, 288)   \
+    X(IQ4_XS, 4, 128, 32, 0, 160)
+
+/* What TW_BLOCK_TYPES says of a type; all zero for a type that is not in it. */
+struct tw_block_type {
+    uint32_t bits, offset, sub_elems, minima, scale_bytes;
+};
+
+static inline struct tw_block_type tw_block_type(unsigned dtype) {
+    struct tw_block_type t = {0, 0, 0, 0, 0};
+    switch (dtype) {
+#define TW_X(name, bits_, offset_, sub_elems_, minima_, scale_bytes_) \
+    case TW_DT_##name:                                                \
+        t.bits = bits_;                                               \
+        t.offset = offset_;                                           \
+        t.sub_elems = sub_elems_;                                     \
+        t.minima = minima_;                                           \
+        t.scale_bytes = scale_bytes_;                                 \
+        break;
+        TW_BLOCK_TYPES(TW_X)
+#undef TW_X
+    default:
+        break;
+    }
+    return t;
+}
+
 /* ---- packing ---- */
 
 /* Weights of a matrix product are packed in panels of 16 rows, so that a vector lane is an output
- * row and every output element is summed in ascending k in every instruction set. Rows beyond the
- * matrix are zero weights. Panel p holds rows 16p .. 16p+15; panels follow each other without gaps.
+ * row and every output element is summed in the same order in every instruction set. Rows beyond
+ * the matrix are zero weights. Panel p holds rows 16p .. 16p+15; panels follow each other without
+ * gaps. A panel is cut in segments of TW_SUM_SEGMENT columns, which follow each other, too; the
+ * last one may be shorter. So a window of columns that starts at a multiple of TW_SUM_SEGMENT, and
+ * ends at one or with the matrix, is a panel itself, tw_panel_offset() bytes further. A segment:
  *   F32, F16, BF16:  [k][16 rows]
- *   Q8_0:  quants [k/32][8 groups][16 rows][4] as u8 = q + 128 (k = 32*block + 4*group + byte),
- *          then scales [k/32][16 rows] f16, then zero padding to a multiple of 64 bytes
- *   Q4_0:  quants [k/32][4 groups][16 rows][4] as bytes: low nibble k = 4*group + byte, high nibble
- *          k = 16 + 4*group + byte (nibble value as in ggml: weight = d*(nibble - 8)),
- *          then scales [k/32][16 rows] f16, then zero padding to a multiple of 64 bytes
- * KEYS:   the key cache, [head][position/16][head_dim][16 positions] f32; rows = positions (a
+ *   blocks: the planes of the quants, 32 columns after 32; then the scales, block after block; then
+ *           zero padding to a multiple of 64 bytes
+ * The quants of 32 columns, as stored in the file, but those of Q8_0 as q + 128, in planes of lines
+ * [16 rows][4]; element k is in group k / 4, at byte k % 4 of its row:
+ *   8 bits:     8 lines, one for each group
+ *   4, 5, 6:    4 lines of nibbles: line g has group g in the low ones, g + 4 in the high ones
+ *   2, 3:       2 lines: line h has groups 4h .. 4h + 3, the first in the lowest bits
+ *   then 5:     1 line: bit g is the fifth bit of group g
+ *        6:     2 lines as those of 2 bits: bits 4 and 5
+ *        3:     1 line: bit g is the third bit of group g
+ * The scales of a block:
+ *   [16 rows] f16 d (MXFP4: a byte); with minima [16 rows] f16 base; then in blocks of 256
+ *   Q4_K, Q5_K: [8][16 rows] signed bytes of scales, then [8][16 rows] bytes of minima
+ *   Q6_K: [16][16 rows] signed bytes of scales; IQ4_XS: [8][16 rows]
+ *   Q2_K: [16][16 rows] bytes, the scale in the low nibble, the minimum in the high one
+ *   Q3_K: scale + 32 of sub-block j: [8][16 rows] bytes, line j / 2 with low nibbles, that of an
+ *         even j in the low half; then [4][16 rows], line j / 4 with the next two bits, from bit
+ *         2 * (j % 4) on
+ * KEYS:   the key cache, in pages of TW_KV_BLOCK positions that follow each other without gaps, so
+ *         that a page holds all heads of its positions: [page][head][position/16][head_dim][16
+ *         positions] f32 or f16, position counting from the page's first; rows = positions (a
  *         multiple of TW_KV_BLOCK), cols = heads*head_dim.
- * VALUES: the value cache, [head][position][head_dim] f32. */
+ * VALUES: the value cache, [page][head][position][head_dim] f32 or f16. */
 #define TW_PACKINGS(X)       \
     X(ROW, 0, "row")         \
     X(PANEL16, 1, "panel16") \
@@ -115,27 +227,42 @@ enum tw_packing {
 /* Positions in one key block of the online softmax. Blocks are cut by position, never by query or
  * chunk, so a token's logits do not depend on how it was fed. */
 #define TW_KV_BLOCK 64u
+/* Positions in one segment of keys, which has a softmax state of its own: a multiple of a block,
+ * and cut by position, too. */
+#define TW_KEY_SEGMENT 512u
 
-/* Returns the bytes of one PANEL16 panel of a matrix with `k` columns; 0 for a dtype that is not
- * packed in panels. */
-static inline uint64_t tw_panel_bytes(unsigned dtype, uint64_t k) {
-    uint64_t quants = dtype == TW_DT_Q8_0 ? 512 : 256;
+/* Elements of a segment: the unit in which sums are cut (tilewright/numerics.h), panels are packed
+ * and windows of columns start. A whole number of blocks of every type that is packed. */
+#define TW_SUM_SEGMENT 256u
+
+/* Returns the bytes of the quants of `elems` columns of a panel; 0 for a dtype without blocks. */
+static inline uint64_t tw_segment_quants_bytes(unsigned dtype, uint64_t elems) {
+    return elems * tw_block_type(dtype).bits * (TW_PANEL_ROWS / 8);
+}
+/* Returns the bytes of a segment of `elems` columns of a panel, at most TW_SUM_SEGMENT; 0 for a
+ * dtype that is not packed in panels. */
+static inline uint64_t tw_segment_bytes(unsigned dtype, uint64_t elems) {
+    uint64_t blocks = elems / tw_dtype_block_elems(dtype);
     switch (dtype) {
     case TW_DT_F32:
-        return k * 64;
+        return elems * 64;
     case TW_DT_F16:
     case TW_DT_BF16:
-        return k * 32;
-    case TW_DT_Q8_0:
-    case TW_DT_Q4_0:
-        return (k / 32 * (quants + 32) + 63) / 64 * 64;
+        return elems * 32;
     default:
-        return 0;
+        return (tw_segment_quants_bytes(dtype, elems) + blocks * tw_block_type(dtype).scale_bytes +
+                63) /
+               64 * 64;
     }
 }
-/* Returns the byte offset of the scales inside a quantised panel. */
-static inline uint64_t tw_panel_scales_offset(unsigned dtype, uint64_t k) {
-    return k / 32 * (dtype == TW_DT_Q8_0 ? 512u : 256u);
+/* Returns how far into a panel column k begins, a multiple of TW_SUM_SEGMENT. */
+static inline uint64_t tw_panel_offset(unsigned dtype, uint64_t k) {
+    return k / TW_SUM_SEGMENT * tw_segment_bytes(dtype, TW_SUM_SEGMENT);
+}
+/* Returns the bytes of one PANEL16 panel of a matrix, or of a window of one, with `k` columns; 0
+ * for a dtype that is not packed in panels. */
+static inline uint64_t tw_panel_bytes(unsigned dtype, uint64_t k) {
+    return tw_panel_offset(dtype, k) + tw_segment_bytes(dtype, k % TW_SUM_SEGMENT);
 }
 /* Returns the number of panels of a matrix with that many rows. */
 static inline uint64_t tw_panels(uint64_t rows) {
@@ -163,33 +290,73 @@ enum tw_init { TW_INIT_NONE = 0, TW_INIT_ZERO = 1, TW_INIT_BLOB = 2 };
 /* A named tensor. Param, State, Input and Output are in device DRAM and addressed through binding
  * rows: instance i (one per layer) is at binding row bind_first + i. An Activation is in the SRAM
  * buffers that name it (bind_count 0). `head_dim` is used by KEYS and VALUES. `bytes` is the size
- * of one instance. */
+ * of one instance. `page_rows`: of a State packed as ROW, the rows of one page, of which `rows` is
+ * a multiple; 0 if it has no pages. KEYS and VALUES always have pages, of TW_KV_BLOCK rows, and 0
+ * here (tw_tensor_pages). */
 struct tw_tensor {
     uint32_t name; /* offset in the string table */
     uint32_t rows, cols;
     uint8_t dtype, packing, role, init;
     uint32_t bind_first, bind_count;
     uint32_t head_dim;
-    uint32_t reserved;
+    uint32_t page_rows;
     uint64_t bytes;
 };
 TW_STATIC_ASSERT(sizeof(struct tw_tensor) == 40, "tensor record");
 
+/* Return the number of pages of an instance and the bytes of one; 0 if the tensor has none. Accept
+ * any record. */
+static inline uint32_t tw_tensor_pages(const struct tw_tensor *t) {
+    int cache = t->packing == TW_PACK_KEYS || t->packing == TW_PACK_VALUES;
+    uint32_t rows = cache ? TW_KV_BLOCK : t->page_rows;
+    return rows ? t->rows / rows : 0;
+}
+static inline uint64_t tw_tensor_page_bytes(const struct tw_tensor *t) {
+    uint32_t pages = tw_tensor_pages(t);
+    return pages ? t->bytes / pages : 0;
+}
+
+/* Of KEYS and VALUES: the bytes of one head in a page, which are together, and the index of element
+ * (position, 0) among them; position < TW_KV_BLOCK. The head's next element is *next further. */
+static inline uint64_t tw_cache_head_bytes(const struct tw_tensor *t) {
+    return (uint64_t)TW_KV_BLOCK * t->head_dim * tw_dtype_block_bytes(t->dtype);
+}
+static inline uint64_t tw_cache_element(const struct tw_tensor *t, uint32_t position,
+                                        uint32_t *next) {
+    int keys = t->packing == TW_PACK_KEYS;
+    *next = keys ? 16 : 1;
+    return keys ? (uint64_t)(position / 16) * 16 * t->head_dim + position % 16
+                : (uint64_t)position * t->head_dim;
+}
+
 enum tw_buffer_kind {
     TW_BUF_FIFO = 0, /* ring of pages; one producer engine, one consumer engine on its site */
-    /* one page (a Param: one per instance); accesses are ordered by program order, flags,
+    /* one page (a Param or State: one per instance); accesses are ordered by program order, flags,
      * rendezvous */
     TW_BUF_RESIDENT = 1,
     TW_BUF_SCRATCH = 2 /* one page, used by one engine only */
 };
 
-/* Bytes of a site's SRAM: [offset, offset + pages*page_bytes). If `sibling_base` is not TW_NONE,
- * the buffer belongs to a set with one member on each site of `group`: the members have consecutive
- * ids from sibling_base on, in order of the group's sites (tw_buffer_sibling), and equal offset,
- * dtype and size, so that a multicast can address them by one number; otherwise `group` is 0.
- * `tensor` is the Activation of which the buffer holds a copy, or a Param: the buffer is then
- * RESIDENT with one page per instance, filled by the device before the first step and never written
- * by an op. */
+/* A site's SRAM is divided into memory classes (plain, interleaved: the target names them), each
+ * with addresses of its own from 0 on. Class 0 exists everywhere. */
+#define TW_MEM_CLASSES 4u
+
+/* Bytes of one memory class of a site's SRAM: [offset, offset + pages*page_bytes). If
+ * `sibling_base` is not TW_NONE, the buffer belongs to a set with one member on each site of
+ * `group`: the members have consecutive ids from sibling_base on, in order of the group's sites
+ * (tw_buffer_sibling), and equal class, offset, dtype and size, so that a multicast can address
+ * them by one number; otherwise `group` is 0.
+ *
+ * `tensor` is the Activation of which the buffer holds a copy, or a Param or State that is pinned:
+ * the buffer is then RESIDENT, with one page per instance of the tensor, and a page holds the
+ * window of the instance that the window_ fields describe, without gaps, then padding:
+ *   window_rows rows of window_row_bytes bytes, the first at byte window_first of the instance, the
+ *   next one window_stride bytes further; all 0: the whole instance.
+ * The device fills a pinned Param when it loads the program, and no op writes it. The bytes of a
+ * pinned State live in the buffer, have the State's initial value when the memory that its binding
+ * rows name is new, and stay from step to step; its window is contiguous, no other buffer holds the
+ * same bytes, and no op names the tensor itself. The memory of the rows is where a device keeps the
+ * State of a session while programs of another one run. */
 struct tw_buffer {
     uint32_t name;
     uint32_t site;
@@ -201,8 +368,11 @@ struct tw_buffer {
     uint64_t offset;
     uint32_t sibling_base;
     uint32_t tensor;
+    uint64_t window_first;
+    uint64_t window_stride; /* 0 if there is one row */
+    uint32_t window_rows, window_row_bytes;
 };
-TW_STATIC_ASSERT(sizeof(struct tw_buffer) == 48, "buffer record");
+TW_STATIC_ASSERT(sizeof(struct tw_buffer) == 72, "buffer record");
 
 enum tw_sem_role { TW_SEM_READY = 0, TW_SEM_VALID = 1, TW_SEM_GATHER = 2, TW_SEM_RELEASE = 3 };
 
@@ -225,15 +395,29 @@ struct tw_group {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_group) == 12, "group record");
 
-/* A number that is read from an Input (i32, element 0) when the step starts, before any engine
- * runs, and is constant during the step: ceil((x + add) / div). The step is refused if x < 0 or the
- * result exceeds max. */
+/* A number that is computed from x, an element of an Input (i32), when the step starts, before any
+ * engine runs, and is constant during the step: ceil((x + add) / div). With clamp 1 the result is
+ * limited to 0 .. max, whatever x is: an engine's part of work that is cut into ranges, which may
+ * be none of it. With clamp 0 the step is refused if x or the result is negative, or the result
+ * exceeds max: positions and row counts, which the step must be able to hold. */
 struct tw_trip {
     uint32_t name;
     uint32_t input; /* tensor */
-    uint32_t add, div, max;
+    uint32_t element;
+    int32_t add;
+    uint32_t div, max;
+    uint32_t clamp; /* 0 or 1 */
 };
-TW_STATIC_ASSERT(sizeof(struct tw_trip) == 20, "trip record");
+TW_STATIC_ASSERT(sizeof(struct tw_trip) == 28, "trip record");
+
+/* Returns ceil((x + add) / div), not limited yet; 0 if div is 0. */
+static inline int64_t tw_trip_result(const struct tw_trip *t, int32_t x) {
+    int64_t n = (int64_t)x + t->add, div = t->div;
+    if (div == 0) {
+        return 0;
+    }
+    return n > 0 ? (n - 1) / div + 1 : -(-n / div);
+}
 
 enum tw_stage_kind {
     TW_STAGE_LOAD = 0,
@@ -256,17 +440,6 @@ struct tw_stage {
 };
 TW_STATIC_ASSERT(sizeof(struct tw_stage) == 32, "stage record");
 
-/* An ordering edge between two stages through a buffer, and the handshake that implements it. */
-enum tw_handshake { TW_HS_CREDIT = 0, TW_HS_SEMAPHORE = 1, TW_HS_BARRIER = 2 };
-struct tw_edge {
-    uint32_t from, to; /* stages */
-    uint32_t buffer;
-    uint32_t handshake;
-    uint32_t semaphore; /* TW_NONE for credit */
-    uint32_t count;     /* increments that a receiver waits for in each epoch */
-};
-TW_STATIC_ASSERT(sizeof(struct tw_edge) == 24, "edge record");
-
 /* The ids that belong to a section, and the semaphores of the rendezvous that closes it (TW_NONE:
  * not closed). `repeat` is the number of iterations of the section's loop, one per binding row of
  * its instances; 1: no loop. */
@@ -276,11 +449,10 @@ struct tw_section {
     uint32_t first_buffer, n_buffers;
     uint32_t first_semaphore, n_semaphores;
     uint32_t first_stage, n_stages;
-    uint32_t first_edge, n_edges;
     uint32_t local, gather, release; /* rendezvous semaphores */
     uint32_t reserved;
 };
-TW_STATIC_ASSERT(sizeof(struct tw_section) == 56, "section record");
+TW_STATIC_ASSERT(sizeof(struct tw_section) == 48, "section record");
 
 enum tw_engine { TW_ENGINE_LOAD = 0, TW_ENGINE_MATH = 1, TW_ENGINE_STORE = 2, TW_ENGINE_COUNT = 3 };
 
@@ -311,15 +483,14 @@ struct tw_program {
     uint32_t strings_bytes;
     uint32_t rows; /* maximum number of tokens per step */
     uint32_t n_sites, mesh_width, mesh_height, n_chips;
-    uint64_t sram_bytes; /* SRAM of one site */
-    uint32_t n_tensors, n_buffers, n_semaphores, n_groups, n_trips, n_stages, n_edges, n_sections;
+    uint64_t sram_bytes[TW_MEM_CLASSES]; /* of one site, by memory class; 0: there is none */
+    uint32_t n_tensors, n_buffers, n_semaphores, n_groups, n_trips, n_stages, n_sections;
     const struct tw_tensor *tensors;
     const struct tw_buffer *buffers;
     const struct tw_semaphore *semaphores;
     const struct tw_group *groups;
     const struct tw_trip *trips;
     const struct tw_stage *stages;
-    const struct tw_edge *edges;
     const struct tw_section *sections;
     const struct tw_stream *streams;
 };
@@ -376,11 +547,51 @@ static inline uint32_t tw_buffer_sibling(const struct tw_program *p, const struc
     return b->sibling_base + tw_group_number(p, &p->groups[b->group], site);
 }
 
-/* Returns the Param that a buffer holds in SRAM, or NULL. */
+/* Returns the Param or State that a buffer holds in SRAM; the Param; the State; NULL if it holds
+ * none. */
+static inline const struct tw_tensor *tw_buffer_pinned(const struct tw_program *p,
+                                                       const struct tw_buffer *b) {
+    const struct tw_tensor *t = b->tensor < p->n_tensors ? &p->tensors[b->tensor] : NULL;
+    return t && (t->role == TW_ROLE_PARAM || t->role == TW_ROLE_STATE) ? t : NULL;
+}
 static inline const struct tw_tensor *tw_buffer_param(const struct tw_program *p,
                                                       const struct tw_buffer *b) {
-    const struct tw_tensor *t = b->tensor < p->n_tensors ? &p->tensors[b->tensor] : NULL;
+    const struct tw_tensor *t = tw_buffer_pinned(p, b);
     return t && t->role == TW_ROLE_PARAM ? t : NULL;
+}
+static inline const struct tw_tensor *tw_buffer_state(const struct tw_program *p,
+                                                      const struct tw_buffer *b) {
+    const struct tw_tensor *t = tw_buffer_pinned(p, b);
+    return t && t->role == TW_ROLE_STATE ? t : NULL;
+}
+
+/* What a pinned buffer holds of each instance of its tensor: `rows` rows of row_bytes bytes, from
+ * byte `first` on. */
+struct tw_window {
+    uint64_t first, stride, row_bytes, rows;
+};
+static inline struct tw_window tw_buffer_window(const struct tw_tensor *t,
+                                                const struct tw_buffer *b) {
+    struct tw_window whole = {0, 0, t->bytes, 1};
+    struct tw_window part = {b->window_first, b->window_stride, b->window_row_bytes,
+                             b->window_rows};
+    return b->window_rows ? part : whole;
+}
+/* Returns the bytes of a window; UINT64_MAX if they are that many or more. */
+static inline uint64_t tw_window_bytes(const struct tw_window *w) {
+    return w->row_bytes && w->rows > UINT64_MAX / w->row_bytes ? UINT64_MAX
+                                                               : w->rows * w->row_bytes;
+}
+/* Returns 1 if the window has bytes, and all of them are in an instance of that size. */
+static inline int tw_window_inside(const struct tw_window *w, uint64_t bytes) {
+    uint64_t steps = w->rows ? w->rows - 1 : 0;
+    return w->rows > 0 && w->row_bytes > 0 && w->row_bytes <= bytes &&
+           w->first <= bytes - w->row_bytes &&
+           (steps == 0 || w->stride <= (bytes - w->row_bytes - w->first) / steps);
+}
+/* Returns 1 if the window's rows follow each other without gaps in the instance. */
+static inline int tw_window_contiguous(const struct tw_window *w) {
+    return w->rows == 1 || w->stride == w->row_bytes;
 }
 
 #ifdef __cplusplus

@@ -13,22 +13,34 @@
  * everywhere, but its sign and payload are not defined.
  *
  * The orders of sums:
- *   matmul      y = 0 (or the old y on reload); for k ascending: y = fmaf(w[k], x[k], y)
- *               quantised, a block of 32 at a time: y = fmaf((float)s, dw * dx, y) with the exact
- *               integer s = sum(w_q * x_q); Q8_0 as stored (q + 128):
- *               s = sum(u * x_q) - 128 * x.sum; Q4_0: s = sum(n * x_q) - 8 * x.sum;
+ *   canonical   sums over k (products, squares): k is cut from 0 in segments of TW_SUM_SEGMENT,
+ *               each has its own sum, and those of segments are added in a fixed tree ("canonical
+ *               sums", below), whatever k is split over
+ *   matmul      a segment: s = 0; for k ascending: s = fmaf(w[k], x[k], s)
+ *               quantised, a block of 32 at a time: s = fmaf((float)i, dw * dx, s) with the exact
+ *               integer i = sum(w_q * x_q); Q8_0 as stored (q + 128):
+ *               i = sum(u * x_q) - 128 * x.sum; Q4_0: i = sum(n * x_q) - 8 * x.sum;
  *               all modulo 2^32
- *   reductions  (rms_norm's squares, softmax's denominator and maximum): 16 lanes, lane l takes
- *               the elements l, l + 16, ... ascending, then tw_fold_add or tw_fold_max
- *   attention   one step of state (m, l, o) over a block of positions j: s_j = 0, for d ascending
- *               s_j = fmaf(q[d], k[j][d], s_j), then s_j * scale; m' = max(m, s_j);
- *               c = exp(m - m'); p_j = exp(s_j - m'); l = fmaf(l, c, sum of p_j);
- *               o[d] = o[d] * c, then for j ascending o[d] = fmaf(p_j, v[j][d], o[d])
+ *               y = the canonical sum; on reload, y = the old y + that
+ *   squares     a segment: 16 lanes, lane l takes the elements l, l + 16, ... ascending,
+ *               fmaf(x, x, lane), then tw_fold_add
+ *   softmax     (denominator and maximum): 16 lanes as above, then tw_fold_add or tw_fold_max
+ *   attention   keys are cut by position into blocks of TW_KV_BLOCK and segments of
+ *               TW_KEY_SEGMENT; each segment has a state (m, l, o), empty at first: (-inf, 0, 0).
+ *               One step over a block of positions j, in ascending order of the blocks: s_j = 0,
+ *               for d ascending s_j = fmaf(q[d], k[j][d], s_j), then s_j * scale;
+ *               m' = max(m, s_j); c = exp(m - m'); p_j = exp(s_j - m');
+ *               l = fmaf(l, c, sum of p_j);
+ *               o[d] = o[d] * c, then for j ascending o[d] = fmaf(p_j, v[j][d], o[d]).
+ *               The segments' states merge into the first in ascending order (tw_attn_merge), and
+ *               the result is o / l. k and v of an f16 cache are converted, which is exact.
  */
 #ifndef TILEWRIGHT_NUMERICS_H
 #define TILEWRIGHT_NUMERICS_H
 
 #include "tilewright/machine.h"
+
+#include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -133,6 +145,61 @@ static inline uint32_t tw_argmax(const float *x, uint32_t n) {
         max = order > max ? order : max;
     }
     return best;
+}
+
+/* ---- lists of the largest ---- */
+
+/* Returns true if x comes before y in a list: the larger value (in tw_float_order), of equal ones
+ * the lower id. */
+static inline bool tw_top_before(struct tw_top x, struct tw_top y) {
+    int32_t a = tw_float_order(x.value), b = tw_float_order(y.value);
+    return a > b || (a == b && x.id < y.id);
+}
+
+static inline struct tw_top tw_top_missing(void) {
+    struct tw_top none = {tw_bits_float(0x7FC00000u), TW_NONE};
+    return none;
+}
+
+/* Puts an entry that comes before the last one into its place in a list of k; the last one falls
+ * out. */
+static inline void tw_top_insert(struct tw_top *list, uint32_t k, struct tw_top entry) {
+    uint32_t i = k - 1;
+    for (; i > 0 && tw_top_before(entry, list[i - 1]); i--) {
+        list[i] = list[i - 1];
+    }
+    list[i] = entry;
+}
+
+/* TOPK's row: list[0 .. k) = the k first of x[0 .. cols) in the order above, column c with the id
+ * base + c. NaNs are left out. What is missing is tw_top_missing(). */
+static inline void tw_top_row(const float *x, uint32_t cols, uint32_t base, uint32_t k,
+                              struct tw_top *list) {
+    for (uint32_t i = 0; i < k; i++) {
+        list[i] = tw_top_missing();
+    }
+    for (uint32_t c = 0; c < cols; c++) {
+        struct tw_top entry = {x[c], base + c};
+        if (tw_float_order(x[c]) != INT32_MIN && tw_top_before(entry, list[k - 1])) {
+            tw_top_insert(list, k, entry);
+        }
+    }
+}
+
+/* TOPK_MERGE's row: z[0 .. k) = the k first of x[0 .. k) and y[0 .. k), of equal entries x's first.
+ * z may be x or y: it is filled from its end, where nothing is that is still needed. */
+static inline void tw_top_merge(const struct tw_top *x, const struct tw_top *y, uint32_t k,
+                                struct tw_top *z) {
+    uint32_t from_x = 0, from_y = 0;
+    while (from_x + from_y < k) {
+        bool second = tw_top_before(y[from_y], x[from_x]);
+        from_x += second ? 0 : 1;
+        from_y += second ? 1 : 0;
+    }
+    for (uint32_t i = k; i > 0; i--) {
+        bool second = from_y > 0 && (from_x == 0 || !tw_top_before(y[from_y - 1], x[from_x - 1]));
+        z[i - 1] = second ? y[--from_y] : x[--from_x];
+    }
 }
 
 static inline float tw_bf16_to_f32(uint16_t b) {
@@ -248,6 +315,58 @@ static inline float tw_fold_max(float lane[TW_LANES]) {
     return lane[0];
 }
 
+/* ---- canonical sums ---- */
+
+/* Sums of segments are taken in order and counted in binary: two neighbours that are sums of
+ * equally many segments are added at once, as a carry. What is left in the end is added from the
+ * smallest up. This is the perfect binary tree over the segments, without those that are missing at
+ * the end: the sum of a run of 2^j segments that starts at a multiple of 2^j (the last such run may
+ * be shorter) is one number of the tree, whoever adds it. So runs may be summed in different
+ * places, each by the same rule, and their sums folded by the same rule again (FOLD): the bits are
+ * those of one sum over all.
+ *
+ * Error: with u = 2^-24 and g(n) = n*u / (1 - n*u), a sum of k products is wrong by at most
+ * g(d) * (the sum of |w[i] * x[i]|), where d is the longest way of a product to the result
+ * (Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, sections 3.1 and 4.2):
+ *   d = 256 + ceil(log2(ceil(k / 256)))     for k > 256, else d = k
+ *   d = 9 + ceil(log2(ceil(k / 256)))       with quantised weights: eight blocks, and one rounding
+ *                                           of dw * dx; the sums of blocks are exact
+ * One chain over all k has d = k, quantised d = k / 32 + 1: never less, and more for each k > 257,
+ * quantised k > 288. At k = 14,336 the bound is 262 for 14,336 u, and 15 for 449 u. */
+
+/* Bits of a count of segments: as many as 2^26 elements have. */
+#define TW_SUM_LEVELS 19u
+
+/* A canonical sum on its way: level j holds the sum of 2^j segments where bit j of n is set. Starts
+ * as all zeros. */
+struct tw_sum {
+    uint32_t n;
+    float level[TW_SUM_LEVELS];
+};
+
+/* Takes the sum of the next segment, or of the next of equal runs of 2^j segments. */
+static inline void tw_sum_add(struct tw_sum *s, float x) {
+    uint32_t level = 0;
+    for (; s->n >> level & 1u; level++) {
+        x = s->level[level] + x;
+    }
+    s->level[level] = x;
+    s->n++;
+}
+
+/* Returns the sum of all that was taken: at least one. */
+static inline float tw_sum_value(const struct tw_sum *s) {
+    uint32_t level = 0;
+    while (!(s->n >> level & 1u)) {
+        level++;
+    }
+    float sum = s->level[level];
+    while (s->n >> ++level) {
+        sum = s->n >> level & 1u ? s->level[level] + sum : sum;
+    }
+    return sum;
+}
+
 /* Returns the factor of rms_norm, y = (x * factor) * w, for this sum of squares. A sum that has
  * overflowed gives NaN, not zero: with zero, the whole row would become zeros and hide the
  * overflow. */
@@ -256,6 +375,44 @@ static inline float tw_rms_factor(float sum_of_squares, uint32_t cols, float eps
         return tw_bits_float(0x7FC00000u);
     }
     return 1.0f / __builtin_sqrtf(sum_of_squares / (float)cols + epsilon);
+}
+
+/* ---- attention ---- */
+
+/* How a state enters the one before it. */
+enum tw_attn_merge { TW_MERGE_NOTHING, TW_MERGE_REPLACE, TW_MERGE_ADD };
+
+/* Merges m and l of a state over some segments of keys, x, into those of the segments before them,
+ * ml, and returns what becomes of o[d]: nothing; o_x[d] in its place; or
+ * fmaf(o_x[d], later, o[d] * factor).
+ *   m' = max(m, m_x); factor = exp(m - m'), later = exp(m_x - m'); l = fmaf(l_x, later, l * factor)
+ * The factor of the larger maximum is exactly 1. A state that has seen no position (l = 0; a
+ * position leaves l >= 1) changes nothing, and is replaced by x. So to merge an empty state is the
+ * exact identity on both sides, and it does not matter which sites hold segments that a context
+ * does not reach yet.
+ *
+ * Bound, with u = 2^-24 and to first order, of o / l relative to sum(p_j |v_j|) / l, from the order
+ * alone (the s_j are given): an element passes at most 512 additions and 8 changes of the maximum
+ * in its segment, each a factor (an exponential, 1.44 u) and a rounding, and one merge for each of
+ * the S = ceil(N / 512) segments, a factor and two roundings: (512 + 8 * 2.44 + 3.44 S) u for o and
+ * less for l. One chain over all N positions: (N + 2.44 N / 64) u. At N = 4,096: 559 u against
+ * 4,252 u. */
+static inline enum tw_attn_merge tw_attn_merge(float *ml, const float *x, float *factor,
+                                               float *later) {
+    if (x[1] == 0.0f) {
+        return TW_MERGE_NOTHING;
+    }
+    if (ml[1] == 0.0f) {
+        ml[0] = x[0];
+        ml[1] = x[1];
+        return TW_MERGE_REPLACE;
+    }
+    float max = tw_max(ml[0], x[0]);
+    *factor = tw_exp(ml[0] - max);
+    *later = tw_exp(x[0] - max);
+    ml[0] = max;
+    ml[1] = __builtin_fmaf(x[1], *later, ml[1] * *factor);
+    return TW_MERGE_ADD;
 }
 
 /* ---- activation blocks ---- */
@@ -283,6 +440,13 @@ static inline float tw_quant_scale(uint32_t amax, float *inverse) {
     return exponent >= 1 && exponent <= 30 ? tw_f16_to_f32(half) : d;
 }
 
+/* Returns x/d to nearest even, where `inverse` is 1/d, or 0 for a block without quants. */
+static inline int32_t tw_quant_of(float x, float inverse) {
+    /* The rounded integer is in the low bits, in two's complement. */
+    return inverse != 0.0f ? (int32_t)(tw_float_bits(x * inverse + TW_ROUND_MAGIC) - 0x4B400000u)
+                           : 0;
+}
+
 /* Quantises 32 floats: q = x/d to nearest even, |q| <= 127. */
 static inline void tw_quant_block(const float *x, struct tw_q8s *out) {
     uint32_t amax = 0;
@@ -294,12 +458,7 @@ static inline void tw_quant_block(const float *x, struct tw_q8s *out) {
     out->d = tw_quant_scale(amax, &inverse);
     out->sum = 0;
     for (uint32_t i = 0; i < 32; i++) {
-        int32_t q = 0;
-        if (inverse != 0.0f) {
-            /* The rounded integer is in the low bits, in two's complement. */
-            uint32_t u = tw_float_bits(x[i] * inverse + TW_ROUND_MAGIC);
-            q = (int32_t)(u - 0x4B400000u);
-        }
+        int32_t q = tw_quant_of(x[i], inverse);
         out->q[i] = (int8_t)q;
         out->sum += q;
     }

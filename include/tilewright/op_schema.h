@@ -24,6 +24,7 @@ extern "C" {
 #define TW_IF_REGION_READ(x) x,
 #define TW_IF_REGION_WRITE(x) x,
 #define TW_IF_REGION_UPDATE(x) x,
+#define TW_IF_REGION_REMOTE(x) x,
 #define TW_IF_REGION_TENSOR_READ(x) x,
 #define TW_IF_REGION_TENSOR_WRITE(x) x,
 #define TW_IF_REGION_FIFO(x)
@@ -39,6 +40,7 @@ extern "C" {
 #define TW_IF_IMM_READ(x)
 #define TW_IF_IMM_WRITE(x)
 #define TW_IF_IMM_UPDATE(x)
+#define TW_IF_IMM_REMOTE(x)
 #define TW_IF_IMM_TENSOR_READ(x)
 #define TW_IF_IMM_TENSOR_WRITE(x)
 #define TW_IF_IMM_FIFO(x)
@@ -65,19 +67,23 @@ extern "C" {
 /* ---- what operands may be ---- */
 
 #define TW_DTYPE_BIT(name) (1u << TW_DT_##name)
-#define TW_WEIGHT_DTYPES                                                               \
-    (TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(F16) | TW_DTYPE_BIT(BF16) | TW_DTYPE_BIT(Q8_0) | \
-     TW_DTYPE_BIT(Q4_0))
+#define TW_WEIGHT_DTYPES \
+    (TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(F16) | TW_DTYPE_BIT(BF16) | TW_BLOCK_TYPES(TW_BLOCK_BIT) 0u)
+#define TW_BLOCK_BIT(name, bits, offset, sub_elems, minima, scale_bytes) TW_DTYPE_BIT(name) |
 
-/* X(NAME, dtypes): regions. WEIGHTS: the dtype that the op's WEIGHT_DTYPE names, or untyped pages.
- * F32_PAGE: f32, or untyped pages. IDS: row numbers, which the host gives: an Input. */
-#define TW_REGION_DEMANDS(X)                             \
-    X(ANY, ~0u)                                          \
-    X(F32, TW_DTYPE_BIT(F32))                            \
-    X(F32_PAGE, TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(U8))    \
-    X(Q8S, TW_DTYPE_BIT(Q8S))                            \
-    X(F32_OR_Q8S, TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(Q8S)) \
-    X(WEIGHTS, TW_DTYPE_BIT(U8))                         \
+/* X(NAME, dtypes): regions. WEIGHTS, CACHE: the dtype that the op's WEIGHT_DTYPE or CACHE_DTYPE
+ * names, or untyped pages. F32_PAGE: f32, or untyped pages. IDS: row numbers, which the host gives:
+ * an Input. LIST: entries of TOPK (struct tw_top), as untyped bytes. */
+#define TW_REGION_DEMANDS(X)                                             \
+    X(ANY, ~0u)                                                          \
+    X(F32, TW_DTYPE_BIT(F32))                                            \
+    X(F32_PAGE, TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(U8))                    \
+    X(Q8S, TW_DTYPE_BIT(Q8S))                                            \
+    X(Q8K, TW_DTYPE_BIT(Q8K))                                            \
+    X(FACTOR, TW_DTYPE_BIT(F32) | TW_DTYPE_BIT(Q8S) | TW_DTYPE_BIT(Q8K)) \
+    X(WEIGHTS, TW_DTYPE_BIT(U8))                                         \
+    X(LIST, TW_DTYPE_BIT(U8))                                            \
+    X(CACHE, TW_DTYPE_BIT(U8))                                           \
     X(IDS, TW_DTYPE_BIT(I32))
 
 /* X(NAME, min, max, multiple of, what it is called): numbers. WEIGHT_DTYPE: one of
@@ -89,10 +95,16 @@ extern "C" {
     X(COLS, 1u, 1u << 26, 1u, "columns or depth")                    \
     X(WEIGHT_DTYPE, 0u, 31u, 1u, "weight dtype")                     \
     X(PANELS, 1u, 1u << 22, 1u, "panels")                            \
+    X(W_STRIDE, 0u, 0xFFFFFFC0u, 64u, "stride (a multiple of 64)")   \
+    X(PARTS, 1u, 1u << 18, 1u, "parts")                              \
+    X(CACHE_DTYPE, 0u, 1u, 1u, "cache dtype (f32 or f16)")           \
     X(HEADS, 1u, 1u << 16, 1u, "heads")                              \
     X(FIRST_HEAD, 0u, (1u << 16) - 1u, 1u, "heads")                  \
-    X(HEAD_DIM, 2u, 256u, 2u, "head_dim (even, 2..256)")             \
-    X(ROTATED, 2u, 256u, 2u, "rotated dims (even, 2..256)")          \
+    X(HEAD_DIM, 2u, 512u, 2u, "head_dim (even, 2..512)")             \
+    X(ROTATED, 2u, 512u, 2u, "rotated dims (even, 2..512)")          \
+    X(TOPS, 1u, TW_MAX_TOPS, 1u, "entries of a list (1..1024)")      \
+    X(SEGMENTS, 1u, 1u << 12, 1u, "segments")                        \
+    X(FIRST_SEGMENT, 0u, (1u << 22) - 1u, 1u, "segments")            \
     X(FLAG, 0u, 1u, 1u, "mode (0 or 1)")
 
 enum tw_demand {
@@ -110,15 +122,20 @@ enum tw_demand {
             TW_DEMAND_COUNT
 };
 
-/* Returns true if a region of that dtype meets the demand; `weights` is the op's WEIGHT_DTYPE, if
- * it has one. True for demands on other than regions. */
-static inline bool tw_demand_dtype(uint32_t demand, uint32_t dtype, uint32_t weights) {
+/* Returns true for numbers that name the dtype of the op's WEIGHTS or CACHE regions. */
+static inline bool tw_demand_names_dtype(uint32_t demand) {
+    return demand == TW_DEMAND_WEIGHT_DTYPE || demand == TW_DEMAND_CACHE_DTYPE;
+}
+
+/* Returns true if a region of that dtype meets the demand; `named` is the op's WEIGHT_DTYPE or
+ * CACHE_DTYPE, if it has one. True for demands on other than regions. */
+static inline bool tw_demand_dtype(uint32_t demand, uint32_t dtype, uint32_t named) {
     switch (demand) {
-#define TW_X(name, dtypes)                                        \
-    case TW_DEMAND_##name: {                                      \
-        uint32_t set = dtypes;                                    \
-        return (dtype < 32 && (set >> dtype & 1u) != 0) ||        \
-               (demand == TW_DEMAND_WEIGHTS && dtype == weights); \
+#define TW_X(name, dtypes)                                                           \
+    case TW_DEMAND_##name: {                                                         \
+        uint32_t set = dtypes;                                                       \
+        bool page = demand == TW_DEMAND_WEIGHTS || demand == TW_DEMAND_CACHE;        \
+        return (dtype < 32 && (set >> dtype & 1u) != 0) || (page && dtype == named); \
     }
         TW_REGION_DEMANDS(TW_X)
 #undef TW_X
@@ -217,6 +234,9 @@ struct tw_buffer_at {
 struct tw_tensor_at {
     uint32_t tensor;
     struct tw_affine instance, offset;
+    bool paged; /* then offset counts in the page that the element of the table names */
+    uint32_t table;
+    struct tw_affine element;
 };
 struct tw_count {
     uint32_t trip, max;
@@ -229,7 +249,16 @@ static inline struct tw_buffer_at tw_in_buffer(uint32_t buffer, struct tw_affine
 
 static inline struct tw_tensor_at tw_in_tensor(uint32_t tensor, struct tw_affine instance,
                                                struct tw_affine offset) {
-    struct tw_tensor_at at = {tensor, instance, offset};
+    struct tw_tensor_at at = {tensor, instance, offset, false, TW_NONE, {0, 0, {{0, 0}}}};
+    return at;
+}
+
+/* The same in the page that an element of a table names. */
+static inline struct tw_tensor_at tw_in_page(struct tw_tensor_at at, uint32_t table,
+                                             struct tw_affine element) {
+    at.paged = true;
+    at.table = table;
+    at.element = element;
     return at;
 }
 
@@ -255,6 +284,9 @@ static inline void tw_set_tensor(struct tw_operand *o, char kind, struct tw_tens
     o->id = value.tensor;
     o->instance = value.instance;
     o->offset = value.offset;
+    o->paged = value.paged;
+    o->table = value.table;
+    o->element = value.element;
 }
 
 static inline void tw_set_number(struct tw_operand *o, char kind, uint32_t value) {
@@ -282,6 +314,7 @@ static inline void tw_set_float(struct tw_operand *o, char kind, float value) {
 #define TW_TYPE_READ struct tw_buffer_at
 #define TW_TYPE_WRITE struct tw_buffer_at
 #define TW_TYPE_UPDATE struct tw_buffer_at
+#define TW_TYPE_REMOTE struct tw_buffer_at
 #define TW_TYPE_TENSOR_READ struct tw_tensor_at
 #define TW_TYPE_TENSOR_WRITE struct tw_tensor_at
 #define TW_TYPE_FIFO uint32_t
@@ -297,6 +330,7 @@ static inline void tw_set_float(struct tw_operand *o, char kind, float value) {
 #define TW_SET_READ tw_set_buffer
 #define TW_SET_WRITE tw_set_buffer
 #define TW_SET_UPDATE tw_set_buffer
+#define TW_SET_REMOTE tw_set_buffer
 #define TW_SET_TENSOR_READ tw_set_tensor
 #define TW_SET_TENSOR_WRITE tw_set_tensor
 #define TW_SET_FIFO tw_set_number

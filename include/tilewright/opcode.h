@@ -3,7 +3,9 @@
  * Encoding of ops. A stream is a sequence of 32-bit words. Each op is
  *   word 0: number | total words << 16      word 1: stage id      then the operands of ops.def in
  *   order, by the letter of their kind:
- *   R W M   buffer, affine                  T U   tensor, affine instance, affine byte offset
+ *   R W M D buffer, affine
+ *   T U     tensor, table or TW_NONE, affine instance, affine byte offset; with a table: affine
+ *           element
  *   F S G I C V  one word                   X     trip, max        E   float bits        A  affine
  *   affine: constant low, constant high, number of terms, then for each term variable, step low,
  *   step high
@@ -27,7 +29,7 @@ extern "C" {
 /* Maximum ops that one step may execute, over all engines, loops multiplied out. */
 #define TW_MAX_STEP_OPS (UINT64_C(1) << 28)
 #define TW_MAX_TERMS 4u /* terms of one affine number */
-#define TW_MAX_OPERANDS 14u
+#define TW_MAX_OPERANDS 16u
 
 enum tw_opcode {
 #define TW_OP(NAME, number, name, engines, part) TW_OP_##NAME = number,
@@ -41,6 +43,7 @@ enum tw_operand_kind {
     TW_KIND_READ = 'R',
     TW_KIND_WRITE = 'W',
     TW_KIND_UPDATE = 'M',
+    TW_KIND_REMOTE = 'D', /* destination */
     TW_KIND_TENSOR_READ = 'T',
     TW_KIND_TENSOR_WRITE = 'U',
     TW_KIND_FIFO = 'F',
@@ -142,8 +145,14 @@ struct tw_operand {
     /* buffer, tensor, semaphore, group, site, variable, trip, immediate, float bits */
     uint32_t id;
     uint32_t max;              /* of X */
-    struct tw_affine offset;   /* R W M T U: bytes; A: the number */
+    struct tw_affine offset;   /* R W M D T U: bytes; A: the number */
     struct tw_affine instance; /* of T, U */
+    /* T, U: if `paged`, the region is in the page whose number is that element of the table, an
+     * Input, and the offset counts from the page's begin. A KEY_WRITE or VALUE_WRITE uses the page
+     * of position p from element + p / TW_KV_BLOCK. */
+    bool paged;
+    uint32_t table;
+    struct tw_affine element;
 };
 
 /* One decoded op. */
@@ -190,10 +199,17 @@ static inline bool tw_decode_operand(const uint32_t *w, uint32_t n, uint32_t *at
     switch (o->kind) {
     case 'T':
     case 'U':
-        return tw_decode_affine(w, n, at, &o->instance) && tw_decode_affine(w, n, at, &o->offset);
+        if (*at >= n) {
+            return false;
+        }
+        o->table = w[(*at)++];
+        o->paged = o->table != TW_NONE;
+        return tw_decode_affine(w, n, at, &o->instance) && tw_decode_affine(w, n, at, &o->offset) &&
+               (!o->paged || tw_decode_affine(w, n, at, &o->element));
     case 'R':
     case 'W':
     case 'M':
+    case 'D':
         return tw_decode_affine(w, n, at, &o->offset);
     case 'X':
         if (*at >= n) {
@@ -212,11 +228,11 @@ static inline bool tw_decode_operand(const uint32_t *w, uint32_t n, uint32_t *at
  * its operands; does not check ids. */
 static inline bool tw_op_decode(const uint32_t *words, uint32_t n_words, uint32_t at,
                                 struct tw_op *op) {
+    /* operands and terms beyond their counts are left unset */
+    memset(op, 0, offsetof(struct tw_op, operand));
     if (at >= n_words || n_words - at < 2) {
         return false;
     }
-    /* operands and terms beyond their counts are left unset */
-    memset(op, 0, offsetof(struct tw_op, operand));
     op->code = words[at] & 0xFFFFu;
     op->n_words = words[at] >> 16;
     op->stage = words[at + 1];
@@ -231,8 +247,10 @@ static inline bool tw_op_decode(const uint32_t *words, uint32_t n_words, uint32_
         }
         struct tw_operand *o = &op->operand[op->n_operands++];
         o->kind = *k;
-        o->id = o->max = o->offset.n_terms = o->instance.n_terms = 0;
-        o->offset.base = o->instance.base = 0;
+        o->id = o->max = o->offset.n_terms = o->instance.n_terms = o->element.n_terms = 0;
+        o->offset.base = o->instance.base = o->element.base = 0;
+        o->paged = false;
+        o->table = TW_NONE;
         if (!tw_decode_operand(words, end, &i, o)) {
             return false;
         }
@@ -253,7 +271,7 @@ static inline uint32_t tw_encode_affine(const struct tw_affine *a, uint32_t *w) 
     return n;
 }
 
-#define TW_MAX_OP_WORDS (2u + TW_MAX_OPERANDS * (1u + 2u * (3u + 3u * TW_MAX_TERMS)))
+#define TW_MAX_OP_WORDS (2u + TW_MAX_OPERANDS * (2u + 3u * (3u + 3u * TW_MAX_TERMS)))
 
 /* Encodes an op whose operand kinds are those of the table; `w` has room for TW_MAX_OP_WORDS words.
  * Returns the number of words used and sets op->n_words. */
@@ -268,10 +286,14 @@ static inline uint32_t tw_op_encode(struct tw_op *op, uint32_t *w) {
             w[n++] = o->max;
         }
         if (o->kind == 'T' || o->kind == 'U') {
+            w[n++] = o->paged ? o->table : TW_NONE;
             n += tw_encode_affine(&o->instance, w + n);
         }
-        if (tw_letter_in("RWMTUA", o->kind)) {
+        if (tw_letter_in("RWMDTUA", o->kind)) {
             n += tw_encode_affine(&o->offset, w + n);
+        }
+        if (o->paged && (o->kind == 'T' || o->kind == 'U')) {
+            n += tw_encode_affine(&o->element, w + n);
         }
     }
     op->n_words = n;

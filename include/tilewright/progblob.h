@@ -15,6 +15,7 @@
 #include "tilewright/error.h"
 #include "tilewright/machine.h"
 #include "tilewright/range.h"
+#include "tilewright/requirements.h"
 
 #include <string.h>
 
@@ -22,7 +23,7 @@
 extern "C" {
 #endif
 
-#define TW_PROGBLOB_MAGIC 0x31425754u /* "TWB1" */
+#define TW_PROGBLOB_MAGIC 0x32425754u /* "TWB2" */
 #define TW_PROGRAM_NAME_BYTES 32u     /* of a program's name, including its NUL */
 #define TW_MAX_SITES 65536u
 
@@ -39,7 +40,6 @@ TW_STATIC_ASSERT(sizeof(struct tw_progblob_stream) == 16, "blob stream");
     X(GROUPS, groups, n_groups, struct tw_group)                 \
     X(TRIPS, trips, n_trips, struct tw_trip)                     \
     X(STAGES, stages, n_stages, struct tw_stage)                 \
-    X(EDGES, edges, n_edges, struct tw_edge)                     \
     X(SECTIONS, sections, n_sections, struct tw_section)
 
 enum tw_progblob_table_id {
@@ -58,12 +58,14 @@ struct tw_progblob_header {
     uint32_t rows;
     uint32_t n_sites, mesh_width, mesh_height, n_chips;
     uint32_t with_streams; /* 0 or 1 */
-    uint64_t sram_bytes;
+    uint64_t sram_bytes[TW_MEM_CLASSES];
+    /* what the program needs of a device: tw_requirements_of, zeros where its code does not decode */
+    struct tw_requirements needs;
     struct {
         uint32_t offset, count;
     } table[TW_PB_COUNT];
 };
-TW_STATIC_ASSERT(sizeof(struct tw_progblob_header) == 72 + 8 * 11, "blob header");
+TW_STATIC_ASSERT(sizeof(struct tw_progblob_header) == 96 + 96 + 8 * 10, "blob header");
 
 static inline uint32_t tw_progblob_elem_bytes(unsigned table) {
     static const uint8_t size[TW_PB_COUNT] = {
@@ -158,7 +160,10 @@ static inline void tw_progblob_write(const struct tw_program *program, bool with
     h.mesh_height = program->mesh_height;
     h.n_chips = program->n_chips;
     h.with_streams = with_streams;
-    h.sram_bytes = program->sram_bytes;
+    memcpy(h.sram_bytes, program->sram_bytes, sizeof h.sram_bytes);
+    if (!tw_requirements_of(program, &h.needs)) {
+        memset(&h.needs, 0, sizeof h.needs);
+    }
     memcpy(buf, &h, sizeof h);
 #define TW_X(id, field, n, type)                                 \
     if (program->n) {                                            \
@@ -274,7 +279,7 @@ static inline int tw_progblob_open(const void *buf, size_t size, const char *str
     out->mesh_width = h->mesh_width;
     out->mesh_height = h->mesh_height;
     out->n_chips = h->n_chips;
-    out->sram_bytes = h->sram_bytes;
+    memcpy(out->sram_bytes, h->sram_bytes, sizeof out->sram_bytes);
     out->streams = streams;
 #define TW_X(id, field, n, type)         \
     out->n = h->table[TW_PB_##id].count; \

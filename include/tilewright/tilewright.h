@@ -228,18 +228,24 @@ struct tw_decoder_info {
     const char *path, *plan, *origin;
     /* token ids that end generation: end of sequence, of a turn, of a message */
     uint32_t n_ends, end[TW_ENDS_MAX];
+    const char *kv; /* element type of the key and value caches: "f32", "f16"; NULL: no caches */
 };
 /* Describes the bundle. */
 int tw_decoder_get_info(const tw_decoder *decoder, struct tw_decoder_info *info, tw_error *err);
 
+#define TW_CLASSES_MAX 4u
 struct tw_program_info {
     uint32_t size;
     uint32_t rows; /* maximum tokens per step */
     uint32_t n_sites, mesh_width, mesh_height, n_chips;
-    uint32_t n_tensors, n_buffers, n_semaphores, n_groups, n_trips, n_stages, n_edges, n_sections;
-    uint64_t sram_bytes, sram_used; /* per site; used: by the fullest site */
+    uint32_t n_tensors, n_buffers, n_semaphores, n_groups, n_trips, n_stages;
+    uint32_t n_edges; /* always 0: programs no longer have any */
+    uint32_t n_sections;
+    uint64_t sram_bytes, sram_used; /* per site, all memory classes; used: by the fullest site */
     uint64_t n_ops, n_words;
     const char *name;
+    /* bytes of each memory class of a site (0: there is none), and what the fullest site uses */
+    uint64_t class_bytes[TW_CLASSES_MAX], class_used[TW_CLASSES_MAX];
 };
 struct tw_segment_info {
     uint32_t size;
@@ -270,10 +276,16 @@ struct tw_map_info {
     uint64_t offset, bytes;
     uint32_t first_section, last_section;
     const char *name, *kind, *dtype;
-    const char *tensor; /* the activation that it holds, or NULL */
+    const char *tensor; /* the activation, param or state that it holds, or NULL */
     const char *first_name, *last_name;
+    /* what it holds of each instance of a param or state: window_rows rows of window_row_bytes
+     * bytes from byte window_first on, one every window_stride bytes; window_rows 0: not a
+     * window */
+    uint64_t window_first, window_stride, window_row_bytes;
+    uint32_t window_rows;
 };
-/* Calls found() for each buffer of the site, in order of ascending offset, until it returns false.
+/* Calls found() for each buffer of the site, in order of memory class and
+ * offset, until it returns false.
  * Errors: USAGE (no such program or site), NOMEM. */
 int tw_decoder_map(const tw_decoder *decoder, uint32_t program, uint32_t site,
                    bool (*found)(void *ctx, const struct tw_map_info *info), void *ctx,
@@ -374,6 +386,13 @@ int tw_session_feed(tw_session *session, const uint32_t *ids, size_t n, tw_error
 /* Returns the n_vocab logits that follow the last token fed, valid until the session's next feed.
  * NULL before the first feed, after a rewind, and if `session` is NULL. */
 const float *tw_session_logits(const tw_session *session);
+/* Appends n tokens (n > 0) as tw_session_feed() does, and writes the logits after each of them:
+ * n rows of n_vocab floats. They are, bit for bit, those that feeding the tokens one by one gives;
+ * tw_session_logits() returns the last row. The first call loads a program and allocates. Errors:
+ * those of tw_session_feed(); UNSUPPORTED (the bundle has no program for it: compile with
+ * tw_compile_options.all_logits), and those of tw_session_create() that concern loading it. */
+int tw_session_score(tw_session *session, const uint32_t *ids, size_t n, float *logits,
+                     tw_error *err);
 /* Returns how many tokens the sequence has; 0 if `session` is NULL. */
 uint32_t tw_session_position(const tw_session *session);
 /* Discards the tokens from `position` on. Errors: USAGE (beyond the current position). */

@@ -15,6 +15,7 @@
 
 #include "tilewright/error.h"
 #include "tilewright/machine.h"
+#include "tilewright/requirements.h"
 
 #include <string.h>
 
@@ -49,13 +50,14 @@ extern "C" {
     X(HEARTBEAT, 15, "progress word in the address of the answer")                          \
     X(KEEP, 16, "tw_wire_content: the allocation at the address has that content; keep it") \
     X(FIND, 17, "tw_wire_content -> address of an allocation with that content, or 0")      \
-    X(DESCRIBE, 18, "-> JSON text of the target that the device is, or no payload")
+    X(DESCRIBE, 18, "-> JSON text of the target that the device is, or no payload")         \
+    X(LIMITS, 19, "-> tw_requirements: the most that a program may need of the device")
 
 enum tw_wire_opcode {
 #define TW_X(name, number, text) TW_WIRE_##name = number,
     TW_WIRE_OPCODES(TW_X)
 #undef TW_X
-        TW_WIRE_OPCODE_LIMIT = 19
+        TW_WIRE_OPCODE_LIMIT = 20
 };
 
 /* Returns the opcode's name, "NONE" for 0 and "?" for an unknown one. */
@@ -117,7 +119,8 @@ enum tw_wire_capabilities {
     TW_WIRE_CAN_DESCRIBE = 32, /* DESCRIBE */
     /* LOAD checks program and certificate; without it the device trusts its host to have done so */
     TW_WIRE_CAN_VERIFY = 64,
-    TW_WIRE_CAN_CANCEL = 128 /* CANCEL of tilewright/link.h */
+    TW_WIRE_CAN_CANCEL = 128, /* CANCEL of tilewright/link.h */
+    TW_WIRE_CAN_LIMITS = 256  /* LIMITS */
 };
 
 /* What a device is and can do; the answer to HELLO. */
@@ -139,7 +142,7 @@ TW_STATIC_ASSERT(sizeof(struct tw_wire_identity) == 144, "identity");
 
 /* Longest answer to DESCRIBE: the canonical JSON of a target, not terminated; its name is the
  * identity's. */
-#define TW_WIRE_MAX_DESCRIPTION 1024u
+#define TW_WIRE_MAX_DESCRIPTION 2048u
 
 enum tw_wire_alloc_flags { TW_WIRE_ALLOC_ZERO = 1 };
 /* Request of ALLOC. */
@@ -270,13 +273,14 @@ enum tw_wire_ended {
 };
 
 /* Why a request was refused. `site` to `need` are those of struct tw_fault, or TW_NONE and 0 if
- * there was no fault. */
+ * there was no fault. `element` is that of a page table, with PageOutOfRange and PageShared. */
 struct tw_wire_failure {
     int32_t code;
     uint32_t site, engine, op_index, opcode, stage, object;
     uint32_t program;
     uint64_t have, need;
-    char what[80]; /* text, NUL-terminated */
+    char what[76]; /* text, NUL-terminated */
+    uint32_t element;
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_failure) == 128, "failure");
 

@@ -39,16 +39,30 @@ static int find_certificates(struct tw_bundle *bundle, tw_error *err) {
                                bindings, bundle->certificates, err);
 }
 
+/* A program states what it needs of a device: exactly what its tables and its code say. */
+static int check_needs(const struct tw_bundle *bundle, uint32_t i, tw_error *err) {
+    const struct tw_program *p = &bundle->programs[i];
+    struct tw_requirements needs;
+    bool same = tw_requirements_of(p, &needs) &&
+                memcmp(&needs, tw_owner(bundle)->needs[i], sizeof needs) == 0;
+    return same ? 0
+                : tw_fail(err, TW_E_FORMAT,
+                          ".tw.programs: program %s states requirements that are not those of its "
+                          "code and tables",
+                          p->name);
+}
+
 int tw_bundle_check_rules(struct tw_bundle *bundle, struct tw_verify_report *report,
                           tw_error *err) {
     int rc = 0;
     for (uint32_t i = 0; i < bundle->n_programs && rc == 0; i++) {
         struct tw_verify_report one = {.failed_rule = 0};
         rc = tw_verify_program(&bundle->programs[i], &one, err);
+        rc = rc ? rc : check_needs(bundle, i, err);
         add_report(report, &one);
     }
     if (rc == 0) {
-        rc = tw_same_params(bundle->programs, bundle->n_programs, err);
+        rc = tw_same_pinned(bundle->programs, bundle->n_programs, err);
         if (rc == TW_E_VERIFY && report) {
             report->failed_rule = TW_ORDER_memory_apart;
         }
@@ -186,6 +200,7 @@ void tw_bundle_close(struct tw_bundle *bundle) {
     if (owner) {
         tw_elf_finish(&owner->elf);
         free(owner->streams);
+        free(owner->needs);
         free(owner->words);
         tw_file_map_close(&owner->map);
         free(owner->path);

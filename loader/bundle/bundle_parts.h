@@ -10,6 +10,7 @@
 #include "loader/base/file_map.h"
 #include "loader/bundle/elf_parse.h"
 #include "loader/bundle/loader.h"
+#include "tilewright/requirements.h"
 
 /* The target of tw_bundle.owner: the mapping, the parsed headers and all memory to which the bundle
  * points. */
@@ -19,7 +20,8 @@ struct tw_bundle_owner {
     char *path;
     struct tw_stream *streams; /* of all programs, one after the other */
     uint64_t n_streams;
-    uint32_t *words; /* the expanded streams of images with patches */
+    uint32_t *words;                      /* the expanded streams of images with patches */
+    const struct tw_requirements **needs; /* what each program states that it needs */
 };
 
 /* The passes, in this order. Errors: as tw_bundle_open. */

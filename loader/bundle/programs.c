@@ -83,6 +83,9 @@ static int read_program(struct tw_bundle *bundle, uint32_t i, const uint8_t *sec
     if (rc != 0) {
         return tw_fail(err, rc, "%s: .tw.programs: program %u: %s", bundle->path, i, what);
     }
+    const struct tw_progblob_header *h =
+        (const struct tw_progblob_header *)(const void *)(section + r->offset);
+    tw_owner(bundle)->needs[i] = &h->needs;
     for (uint32_t k = 0; k < i; k++) {
         if (strcmp(bundle->programs[k].name, p->name) == 0) {
             return tw_fail(err, TW_E_FORMAT,
@@ -106,7 +109,8 @@ int tw_parts_programs(struct tw_bundle *bundle, tw_error *err) {
         return rc;
     }
     bundle->programs = calloc(h->n_programs, sizeof *bundle->programs);
-    if (!bundle->programs) {
+    tw_owner(bundle)->needs = calloc(h->n_programs, sizeof *tw_owner(bundle)->needs);
+    if (!bundle->programs || !tw_owner(bundle)->needs) {
         return tw_fail(err, TW_E_NOMEM, "%s: out of memory for %u programs", bundle->path,
                        h->n_programs);
     }

@@ -31,9 +31,9 @@ static void walk(const struct tw_program *p, struct tw_life *lifetimes, bool set
             }
             for (uint32_t i = 0; i < op.n_operands; i++) {
                 const struct tw_operand *o = &op.operand[i];
-                if (!sets && strchr("RWMF", o->kind)) {
+                if (!sets && tw_letter_in("RWMDF", o->kind)) {
                     touch(p, lifetimes, o->id, section);
-                } else if (sets && o->kind == 'W' && o->id < p->n_buffers) {
+                } else if (sets && o->kind == 'D' && o->id < p->n_buffers) {
                     touch(p, lifetimes, p->buffers[o->id].sibling_base, section);
                 }
             }
@@ -51,7 +51,7 @@ void tw_buffer_lifetimes(const struct tw_program *p, struct tw_life *lifetimes) 
         if (set < i) { /* else it is the first one, or none */
             lifetimes[i] = lifetimes[set];
         }
-        if (p->n_sections && tw_buffer_param(p, &p->buffers[i])) {
+        if (p->n_sections && tw_buffer_pinned(p, &p->buffers[i])) {
             lifetimes[i] = (struct tw_life){0, p->n_sections - 1};
         }
     }

@@ -30,14 +30,13 @@ void tw_program_hash(const struct tw_program *p, uint8_t out[TW_HASH_BYTES]) {
     tw_hash_init(&h);
     tw_hash_update(&h, p->name, strlen(p->name) + 1);
     tw_hash_update(&h, shape, sizeof shape);
-    tw_hash_update(&h, &p->sram_bytes, sizeof p->sram_bytes);
+    tw_hash_update(&h, p->sram_bytes, sizeof p->sram_bytes);
     hash_tensors(&h, p);
     hash_table(&h, p->buffers, p->n_buffers, sizeof *p->buffers);
     hash_table(&h, p->semaphores, p->n_semaphores, sizeof *p->semaphores);
     hash_table(&h, p->groups, p->n_groups, sizeof *p->groups);
     hash_table(&h, p->trips, p->n_trips, sizeof *p->trips);
     hash_table(&h, p->stages, p->n_stages, sizeof *p->stages);
-    hash_table(&h, p->edges, p->n_edges, sizeof *p->edges);
     hash_table(&h, p->sections, p->n_sections, sizeof *p->sections);
     for (uint32_t i = 0; i < p->n_sites * TW_ENGINE_COUNT; i++) {
         hash_table(&h, p->streams[i].words, p->streams[i].n_words, sizeof(uint32_t));

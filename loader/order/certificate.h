@@ -22,12 +22,16 @@
  * in the ops; work and memory have budgets, beyond which a program is refused (loader/README.md,
  * "Memory").
  *
+ * In a loop, the list has everybody's first iteration, then everybody's second: iterations that
+ * overlap (a flag of iteration i, waited for in iteration i + d) need no more than that, since no
+ * wait is for a later iteration. When one iteration proves all others is in check_loops.c.
+ *
  * Refused although they could be sound (kept simple on purpose): different loops of engines that
- * communicate with each other; semaphores inside loops that do not end in a rendezvous of all
- * engines; pages in flight where a loop begins; conflicting accesses of two engines inside one open
- * loop, or in an order that only a freed page implies; thresholds below the increments that have
- * arrived; reads of what is written in a loop over a trip, which may run no iteration, or through
- * another buffer.
+ * communicate with each other; flags of a later iteration; pages in flight where a loop begins;
+ * conflicting accesses of two engines inside one open loop without flags, in parts of an object
+ * that move with a loop, or in an order that only a freed page implies; thresholds below the
+ * increments of several engines that have arrived; reads of what is written in a loop over a trip,
+ * which may run no iteration, or through another buffer.
  */
 #ifndef TW_LOADER_ORDER_CERTIFICATE_H
 #define TW_LOADER_ORDER_CERTIFICATE_H
@@ -44,10 +48,11 @@
     X(20, no_deadlock,                                                                            \
       "every wait is satisfied where the certificate's order reaches it, in every iteration")     \
     X(21, exact_threshold,                                                                        \
-      "a threshold equals what has arrived, and nothing more can arrive before the wait is over") \
+      "where several engines increment a word, a threshold equals what has arrived, and nothing " \
+      "more can arrive before the wait is over")                                                  \
     X(22, closed_loop,                                                                            \
-      "a loop restores every FIFO level, and ends in a rendezvous of all engines if it holds "    \
-      "flags")                                                                                    \
+      "a loop restores every FIFO level; its thresholds grow by what arrives in an iteration, "   \
+      "and each iteration begins with what the one before began with")                            \
     X(23, section_order,                                                                          \
       "no engine enters a section before every engine has left the previous one; the last one "   \
       "closes the step")                                                                          \
@@ -58,7 +63,9 @@
     X(26, memory_apart,                                                                           \
       "buffers that share bytes are used by one engine, or in different sections: their "         \
       "lifetimes do not overlap")                                                                 \
-    X(27, flag_after_data, "no engine blocks between a multicast and its flag")                   \
+    X(27, flag_after_data,                                                                        \
+      "no engine blocks between a multicast and its flag, or publishes pages between what it "    \
+      "sends to other sites and its next flag")                                                   \
     X(28, bindings_apart,                                                                         \
       "no two tensors, and no two instances of one, are bound to the same bytes if one is "       \
       "written")                                                                                  \
@@ -120,6 +127,12 @@ int tw_check_order(const struct tw_program *program, const struct tw_certificate
 int tw_check_order_until(const struct tw_program *program, const struct tw_certificate *certificate,
                          const struct tw_interrupt *interrupt, struct tw_verify_report *report,
                          tw_error *err);
+
+/* The same for one section of a program, composed alone, before the others are there: activations
+ * count as written where it begins, and its step is its own. What it refuses is wrong in every
+ * program; that an earlier section writes what this one reads only the whole program shows. */
+int tw_check_section(const struct tw_program *section, const struct tw_certificate *certificate,
+                     struct tw_verify_report *report, tw_error *err);
 
 /* Computes BLAKE2b-256 of a program's tables (without binding rows) and streams. */
 void tw_program_hash(const struct tw_program *program, uint8_t out[TW_HASH_BYTES]);

@@ -177,7 +177,7 @@ static int turn_run(struct tw_checker *c, uint32_t stream) {
         return fail_word(c, "RUN of a stream that is not in the open loop");
     }
     for (uint32_t d = 0; d < c->depth; d++) {
-        TW_ASSERT(c->streams[stream].loop_var[d] < TW_MAX_VARS && c->frames[d].pass <= 1);
+        TW_ASSERT(c->streams[stream].loop_var[d] < TW_MAX_VARS);
         c->vars[c->streams[stream].loop_var[d]] = c->frames[d].pass;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -280,16 +280,15 @@ static int turn_loop(struct tw_checker *c, uint32_t n) {
         c->frame_of[c->cert->words[c->at + 1 + i]] = (uint8_t)(c->depth + 1);
         f->n++;
     }
-    if (f->flags && (f->dynamic || n != streams_with_ops(c))) {
-        return tw_ck_fail(c, TW_ORDER_closed_loop,
-                          "a loop with semaphores is entered by %u of %u engines", n,
-                          streams_with_ops(c));
+    if (f->flags && f->dynamic) {
+        return tw_ck_fail(c, TW_ORDER_closed_loop, "flags in a loop over a trip");
     }
     TW_ASSERT(f->n == n && f->first + n == c->n_members);
     f->fifo_log = c->fifo_log.n;
     f->word_log = c->word_log.n;
     f->flag_log = c->flag_log.n;
     f->pending = c->n_pending;
+    f->waits = c->n_waits;
     c->at += 1 + n;
     f->body = c->at;
     c->depth++;
@@ -310,10 +309,10 @@ static int at_end(struct tw_checker *c, const struct tw_ck_frame *f) {
     return 0;
 }
 
+/* Begins the next iteration. That of a closed loop, or of one without flags, is the last that is
+ * followed. */
 static int repeat_body(struct tw_checker *c, struct tw_ck_frame *f) {
-    if (f->flags) {
-        memset(c->back, 0, c->n_streams * sizeof *c->back);
-    }
+    memset(c->back, 0, c->n_streams * sizeof *c->back);
     for (uint32_t i = 0; i < f->n; i++) {
         struct tw_ck_stream *s = &c->streams[c->members[f->first + i]];
         TW_ASSERT(s->at >= s->open_from[c->depth - 1]);
@@ -321,14 +320,17 @@ static int repeat_body(struct tw_checker *c, struct tw_ck_frame *f) {
         s->at = s->open_from[c->depth - 1];
         s->words_at = s->loop_words[c->depth - 1];
     }
-    f->pass = 1;
+    f->pass++;
     c->at = f->body;
-    if (f->flags) {
-        tw_ck_memory_forget(c);
-        tw_ck_sync_repeat(c, c->back);
-        return 0;
+    if (!f->flags) {
+        return tw_ck_sync_again(c, f);
     }
-    return tw_ck_sync_again(c, f);
+    tw_ck_sync_repeat(c, c->back);
+    if (f->closed) {
+        tw_ck_memory_forget(c);
+        tw_ck_words_forget(c);
+    }
+    return 0;
 }
 
 static int leave_loop(struct tw_checker *c, struct tw_ck_frame *f) {
@@ -350,7 +352,7 @@ static int leave_loop(struct tw_checker *c, struct tw_ck_frame *f) {
     TW_ASSERT(c->n_members == f->first + f->n);
     c->n_members = f->first;
     c->at++;
-    if (f->flags) {
+    if (f->closed) {
         tw_ck_memory_forget(c);
     }
     return 0;
@@ -365,16 +367,16 @@ static int turn_end(struct tw_checker *c) {
     if (rc) {
         return rc;
     }
-    if (f->pass == 0) {
-        rc = tw_ck_sync_balanced(c, f);
-        if (rc) {
-            return rc;
-        }
-        if (f->count > 1) {
-            return repeat_body(c, f);
-        }
+    rc = tw_ck_sync_balanced(c, f);
+    bool settled = f->pass > 0 || f->count == 1;
+    if (rc == 0 && f->flags && f->pass == 0) {
+        rc = tw_ck_loop_first(c, f, streams_with_ops(c));
+        rc = rc ? rc : tw_ck_words_pace(c, f);
+    } else if (rc == 0 && f->flags && !f->closed) {
+        rc = tw_ck_loop_settle(c, f, &settled);
+        settled = settled || f->pass + 1 == f->count;
     }
-    return leave_loop(c, f);
+    return rc ? rc : settled ? leave_loop(c, f) : repeat_body(c, f);
 }
 
 static int follow(struct tw_checker *c) {
@@ -457,6 +459,7 @@ static void next_step(struct tw_checker *c) {
     c->top_section = 0;
     tw_ck_memory_forget(c);
     tw_ck_sync_repeat(c, c->back);
+    tw_ck_words_forget(c);
 }
 
 /* ---- set-up ---- */
@@ -556,6 +559,23 @@ static int init(struct tw_checker *c) {
     return rc ? rc : tw_ck_memory_init(c);
 }
 
+static int check(struct tw_checker *c) {
+    int rc = init(c);
+    for (int step = 0; step < 2 && rc == 0; step++) {
+        rc = follow(c);
+        rc = rc ? rc : check_ends(c);
+        rc = rc || step ? rc : tw_ck_words_bounded(c);
+        if (rc == 0) {
+            next_step(c);
+        }
+    }
+    tw_ck_memory_finish(c);
+    tw_ck_sync_finish(c);
+    tw_ck_clocks_finish(c);
+    finish_streams(c);
+    return rc;
+}
+
 int tw_check_order(const struct tw_program *program, const struct tw_certificate *certificate,
                    struct tw_verify_report *report, tw_error *err) {
     return tw_check_order_until(program, certificate, NULL, report, err);
@@ -566,19 +586,12 @@ int tw_check_order_until(const struct tw_program *program, const struct tw_certi
                          tw_error *err) {
     struct tw_checker c = {.p = program, .cert = certificate, .interrupt = interrupt, .err = err};
     c.report = report ? report : &c.own_report;
-    int rc = init(&c);
-    for (int step = 0; step < 2 && rc == 0; step++) {
-        rc = follow(&c);
-        if (rc == 0) {
-            rc = check_ends(&c);
-        }
-        if (rc == 0) {
-            next_step(&c);
-        }
-    }
-    tw_ck_memory_finish(&c);
-    tw_ck_sync_finish(&c);
-    tw_ck_clocks_finish(&c);
-    finish_streams(&c);
-    return rc;
+    return check(&c);
+}
+
+int tw_check_section(const struct tw_program *section, const struct tw_certificate *certificate,
+                     struct tw_verify_report *report, tw_error *err) {
+    struct tw_checker c = {.p = section, .cert = certificate, .part = true, .err = err};
+    c.report = report ? report : &c.own_report;
+    return check(&c);
 }

@@ -473,6 +473,97 @@ int tw_ck_clocks_lower(struct tw_checker *c, const struct tw_ck_frame *f) {
     return rc;
 }
 
+struct tw_ck_clock **tw_ck_clock_place(struct tw_checker *c, uint32_t stream) {
+    return &c->clocks->of[c->slot[stream]];
+}
+
+/* Returns what others knew of a member where the loop began. */
+static int32_t first_begin(const struct tw_checker *c, uint32_t stream) {
+    const struct tw_ck_stream *s = &c->streams[stream];
+    int32_t body = (int32_t)(s->at - s->open_from[c->depth - 1]);
+    return begin_of(c, stream) - body * (int32_t)c->frames[c->depth - 1].pass;
+}
+
+/* Lowers one number of a clock; *clock is not shared. */
+static int lower(struct tw_checker *c, struct tw_ck_clock *clock, uint32_t slot, int32_t value) {
+    struct tw_ck_base *b = clock->base;
+    if (base_over(b, slot) > value) {
+        int rc = b->refs > 1 ? copy_base(c, b, &clock->base) : 0;
+        if (rc) {
+            return rc;
+        }
+        if (clock->base != b) {
+            drop_base(c, b);
+        }
+        clock->base->over[slot] = value;
+        clock->base->n_below = 0;
+        clock->base->id = ++c->clocks->last_id;
+    }
+    uint32_t at = place(clock, slot);
+    if (at < clock->n && clock->items[at].slot == slot) {
+        clock->items[at].over = value;
+    }
+    return 0;
+}
+
+/* Checks one member's number. */
+static int settle_number(struct tw_checker *c, struct tw_ck_clock **now,
+                         const struct tw_ck_clock *before, uint32_t stream, bool *settled) {
+    const struct tw_ck_stream *s = &c->streams[stream];
+    uint32_t slot = c->slot[stream];
+    int32_t body = (int32_t)(s->at - s->open_from[c->depth - 1]), old = over(before, slot),
+            fresh = over(*now, slot), begin = first_begin(c, stream);
+    if (old <= begin || fresh >= old + body) {
+        return 0;
+    }
+    *settled = false;
+    int rc = own(c, now, 0);
+    return rc ? rc : lower(c, *now, slot, begin);
+}
+
+/* Finds whether a base says nothing of the members' ops in the loop; remembers the last one of which
+ * that is true. */
+static int is_outside(struct tw_checker *c, struct tw_ck_frame *f, const struct tw_ck_base *b,
+                      bool *outside) {
+    *outside = !b || b->id == f->outside;
+    if (*outside) {
+        return 0;
+    }
+    bool any = false;
+    for (uint32_t i = 0; i < f->n && !any; i++) {
+        uint32_t stream = c->members[f->first + i];
+        any = b->over[c->slot[stream]] > first_begin(c, stream);
+    }
+    *outside = !any;
+    f->outside = any ? f->outside : b->id;
+    return spend(c, f->n / 4 + 1);
+}
+
+int tw_ck_clock_settle(struct tw_checker *c, struct tw_ck_clock **now,
+                       const struct tw_ck_clock *before, bool *settled) {
+    struct tw_ck_frame *f = &c->frames[c->depth - 1];
+    int rc = 0;
+    if (!before || !*now) { /* nothing was known: the same, or more now */
+        return 0;
+    }
+    bool few = false;
+    if (before->base == (*now)->base) {
+        rc = is_outside(c, f, before->base, &few);
+    }
+    if (few) { /* only entries can be about the loop */
+        for (uint32_t i = 0; i < before->n && rc == 0; i++) {
+            uint32_t stream = c->stream_of[before->items[i].slot];
+            rc = c->frame_of[stream] == c->depth ? settle_number(c, now, before, stream, settled)
+                                                 : 0;
+        }
+        return rc ? rc : spend(c, before->n + 1u);
+    }
+    for (uint32_t i = 0; i < f->n && rc == 0; i++) {
+        rc = settle_number(c, now, before, c->members[f->first + i], settled);
+    }
+    return rc ? rc : spend(c, f->n);
+}
+
 /* ---- demands ---- */
 
 uint64_t tw_ck_demand_id(struct tw_checker *c) {

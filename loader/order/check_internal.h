@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Shared by the files of the certificate's checker: check.c (turns, loops), check_sync.c (FIFOs),
- * check_words.c (semaphores), check_clocks.c (what engines know of each other), check_memory.c
+ * check_words.c (semaphores), check_loops.c (loops with flags), check_clocks.c (what engines know of each other), check_memory.c
  * (accesses, written bytes), check_races.c (conflicts), check_lanes.c (the logs that these search),
- * check_overlap.c (the memory map), check_bindings.c and check_budget.c (rules 28 and 29).
- * Everything named tw_ck_* is private to them.
+ * check_overlap.c (the memory map), check_bindings.c and check_budget.c (rules 28 and 29). Everything named tw_ck_* is private to
+ * them.
  */
 #ifndef TW_LOADER_ORDER_CHECK_INTERNAL_H
 #define TW_LOADER_ORDER_CHECK_INTERNAL_H
@@ -39,15 +39,24 @@ struct tw_ck_rect {
     bool exact;         /* every byte is accessed, not just some of them */
 };
 
+/* In the group of an access: it is of one site. */
+#define TW_CK_TO_SITE 0x80000000u
+
 /* An access of a stream. Ops have absolute numbers (check_clocks.c), so that those of earlier
  * iterations can be told apart. */
 struct tw_ck_access {
-    int32_t over;   /* number of its stream's ops that are over when it is */
-    uint32_t group; /* a multicast's: the siblings on these sites; TW_NONE: what the stream names */
+    int32_t over; /* number of its stream's ops that are over when it is */
+    /* a multicast's: the siblings on these sites; TW_CK_TO_SITE | site: the one on that site, by a
+     * send; TW_NONE: what the stream names on its own */
+    uint32_t group;
     struct tw_ck_rect rect;
     uint64_t instance; /* tensors: a hash of the instance's affine number */
     bool constant;     /* the instance has no terms */
     bool write;
+    uint32_t at; /* its op's index in the stream */
+    /* elements of the table that name its pages, over all iterations: first to last; no table:
+     * TW_NONE */
+    uint32_t table, first, last;
 };
 /* Accesses of one kind of one stream, by ascending number; all of them are in columns [lo, hi). */
 struct tw_ck_lane {
@@ -85,7 +94,7 @@ struct tw_ck_lanes {
     uint64_t demand;
 };
 /* The accesses of a tensor, a buffer, or all buffers of a set of siblings. Those of a set are of
- * the buffer on the stream's own site, but for multicasts. */
+ * the buffer on the stream's own site, but for multicasts and sends. */
 enum { TW_CK_READS, TW_CK_WRITES, TW_CK_MULTICASTS, TW_CK_KINDS };
 struct tw_ck_log {
     bool by_site; /* not a tensor */
@@ -113,6 +122,7 @@ struct tw_ck_stream {
     uint32_t inner_from;
     /* groups that a multicast went to and whose flag is not raised yet */
     uint32_t in_flight[TW_CK_MAX_IN_FLIGHT], n_in_flight;
+    bool sent; /* data to other sites since the last increment */
 };
 
 struct tw_ck_fifo {
@@ -150,10 +160,27 @@ struct tw_ck_counter {
     uint64_t count, before;
     bool has_before;
 };
+/* The increments from one count to the next, by one op. */
+struct tw_ck_arrival {
+    uint64_t from, to;
+    struct tw_ck_clock *clock; /* the engine's when it made them */
+};
+#define TW_CK_BY_NONE 0u
+#define TW_CK_BY_MANY TW_NONE
+/* The increments of a word, or of all words of a semaphore on a chip. Where one engine makes all of
+ * them, in its program order, a wait for less than has arrived is over after a certain one of them:
+ * the last ones are kept apart. */
+struct tw_ck_arrivals {
+    struct tw_ck_counter counter; /* first */
+    uint32_t by;                  /* in the whole program: 1 + stream, TW_CK_BY_NONE or _MANY */
+    bool live;                    /* listed in `live` of the checker */
+    struct tw_ck_clock *clock;    /* by many: of all of them */
+    struct tw_ck_arrival *items;  /* by one: ascending, the last n */
+    size_t n, cap;
+};
 /* The word of a semaphore on a site. */
 struct tw_ck_word {
-    struct tw_ck_counter counter; /* first; without multicasts to all words (struct tw_ck_flag) */
-    struct tw_ck_clock *clock;    /* of these increments; NULL: none */
+    struct tw_ck_arrivals in; /* first; without multicasts to all words (struct tw_ck_flag) */
     /* by engine of the site: absolute number (check_clocks.c) after its last wait, and its place in
      * the list of the flag; 0: none */
     int32_t waited[TW_ENGINE_COUNT];
@@ -161,8 +188,8 @@ struct tw_ck_word {
 };
 /* All words of a semaphore on a chip: what is multicast to them together. */
 struct tw_ck_flag {
-    struct tw_ck_counter counter; /* first */
-    struct tw_ck_clock *clock;
+    struct tw_ck_arrivals in; /* first */
+    bool mixed;               /* some of the words have other increments, too */
     /* the last waits of all engines for these words, as a demand; its id is 0 until it is first
      * needed */
     uint32_t *slots;
@@ -187,6 +214,12 @@ struct tw_ck_demand {
     const int32_t *over;
 };
 
+/* A wait in a loop with flags. */
+struct tw_ck_wait {
+    uint32_t stream, at, semaphore, word, flag;
+    struct tw_affine threshold;
+};
+
 struct tw_ck_saved {
     uint32_t item;
     uint64_t value;
@@ -207,16 +240,29 @@ struct tw_ck_pending {
     struct tw_ck_rect rect;
 };
 
+struct tw_ck_settled {
+    struct tw_ck_clock *clock;
+    size_t n; /* of a word: how many of its last increments follow */
+};
+
 struct tw_ck_frame {
     uint32_t first, n; /* streams, in `members` */
-    bool flags;        /* holds semaphore ops, so it must end in a rendezvous */
+    bool flags;        /* holds semaphore ops */
+    /* with flags: all engines are in it, and know where the body ends that all have come there */
+    bool closed;
     bool dynamic;
     uint32_t count, trip; /* max. iterations; trip or TW_NONE */
     uint32_t section;     /* of all its ops */
     uint32_t body;        /* certificate word after LOOP */
-    /* 0, 1: the value of the loop's variable; two iterations show that all are alike */
+    /* 0, 1, ...: the value of the loop's variable; two iterations show that all are alike, but
+     * where iterations overlap (check_loops.c) */
     uint32_t pass;
-    size_t fifo_log, word_log, flag_log, pending;
+    size_t fifo_log, word_log, flag_log, pending, waits;
+    size_t end_words, end_flags; /* of the logs, after the first pass */
+    /* overlapping iterations: clocks where the last pass ended, in the order of check_loops.c */
+    struct tw_ck_settled *settled;
+    size_t n_settled;
+    uint64_t outside;           /* id of a base that says nothing of the body */
     struct tw_ck_clock **known; /* dynamic: the members' clocks where the loop began */
 };
 
@@ -233,6 +279,7 @@ struct tw_checker {
     uint32_t *slot, *stream_of; /* streams that have ops are numbered; TW_NONE: it has none */
     int32_t *offset;            /* by stream: ops of earlier iterations; see check_clocks.c */
     uint64_t executed;          /* ops, so far */
+    bool part;                  /* a section alone: activations are written before it */
     bool again;                 /* in the second step: memory is not followed */
     /* of stream s from ends_first[s] to ends_first[s + 1], by ascending section and end */
     struct tw_ck_section_end *section_ends;
@@ -266,10 +313,12 @@ struct tw_checker {
     struct tw_ck_saves fifo_log, word_log, flag_log;
     struct tw_ck_pending *pending;
     size_t n_pending, cap_pending;
+    struct tw_ck_wait *waits; /* in open loops with flags */
+    size_t n_waits, cap_waits;
     /* What the next rendezvous has to reset, so that it costs only the work since the last one. */
-    struct tw_ck_clock ***live_clocks; /* addresses of the clocks of words and flags */
-    struct tw_ck_log ***used_logs;     /* addresses of those with accesses */
-    size_t n_live_clocks, cap_live_clocks, n_used_logs, cap_used_logs;
+    struct tw_ck_arrivals **live;  /* with clocks */
+    struct tw_ck_log ***used_logs; /* addresses of those with accesses */
+    size_t n_live, cap_live, n_used_logs, cap_used_logs;
     uint64_t spent[TW_CK_RESOURCES], accesses; /* so far (check_budget.c) */
     /* the op being executed */
     uint32_t stream;
@@ -308,12 +357,19 @@ int tw_ck_clock_learn(struct tw_checker *c, struct tw_ck_clock *clock);
 /* Clocks are reference-counted; _drop sets *clock to NULL. */
 struct tw_ck_clock *tw_ck_clock_hold(struct tw_ck_clock *clock);
 void tw_ck_clock_drop(struct tw_checker *c, struct tw_ck_clock **clock);
+/* The place of a stream's clock. */
+struct tw_ck_clock **tw_ck_clock_place(struct tw_checker *c, uint32_t stream);
 /* A stream's clock; it may be NULL. _restore takes over the reference. */
 struct tw_ck_clock *tw_ck_clock_of(const struct tw_checker *c, uint32_t stream);
 void tw_ck_clock_restore(struct tw_checker *c, uint32_t stream, struct tw_ck_clock *saved);
 /* Makes each member of the innermost loop forget what it knows of the ops of the other members in
  * the loop's body. */
 int tw_ck_clocks_lower(struct tw_checker *c, const struct tw_ck_frame *f);
+/* Where the body of the innermost loop ends again: compares a clock with what it was one iteration
+ * before. What it says of the members' ops in the loop must have moved on by an iteration;
+ * otherwise it is forgotten, and *settled becomes false. */
+int tw_ck_clock_settle(struct tw_checker *c, struct tw_ck_clock **now,
+                       const struct tw_ck_clock *before, bool *settled);
 /* Returns the id of a new demand. */
 uint64_t tw_ck_demand_id(struct tw_checker *c);
 /* Sets *met to whether a stream knows that every other one is past its number in the demand. Linear
@@ -338,6 +394,26 @@ int tw_ck_words_multicast(struct tw_checker *c);
 void tw_ck_words_forget(struct tw_checker *c);
 /* Multiplies what one body has added by the loop's iterations. */
 void tw_ck_words_multiply(struct tw_checker *c, const struct tw_ck_frame *f);
+/* Rule 22: checks where the body has ended once that the threshold of each wait in it grows with
+ * each iteration by as much as arrives in one. */
+int tw_ck_words_pace(struct tw_checker *c, struct tw_ck_frame *f);
+/* Rule 21: at the end of the first step, checks that no word can be so far ahead of a wait that
+ * their difference wraps. */
+int tw_ck_words_bounded(struct tw_checker *c);
+/* Calls visit() for the increments of each word and flag that the first pass of a loop has raised,
+ * once, in the same order each time. */
+int tw_ck_words_raised(struct tw_checker *c, const struct tw_ck_frame *f,
+                       int (*visit)(struct tw_checker *, struct tw_ck_arrivals *, void *),
+                       void *context);
+
+/* check_loops.c */
+/* Called where the body of a loop with flags has ended once: finds whether it is closed, otherwise
+ * saves what its engines know. `engines`: all that have ops. */
+int tw_ck_loop_first(struct tw_checker *c, struct tw_ck_frame *f, uint32_t engines);
+/* The same after the later passes of one that is not closed: *settled if all later iterations are
+ * like the last one. Saves again. */
+int tw_ck_loop_settle(struct tw_checker *c, struct tw_ck_frame *f, bool *settled);
+void tw_ck_loop_finish(struct tw_checker *c, struct tw_ck_frame *f);
 
 /* check_sync.c */
 /* Saves an item's value when the innermost loop first changes it. A second entry for the same item
@@ -348,8 +424,7 @@ int tw_ck_sync_op(struct tw_checker *c);
 void tw_ck_sync_finish(struct tw_checker *c);
 int tw_ck_sync_enter(struct tw_checker *c, struct tw_ck_frame *f);
 int tw_ck_sync_leave(struct tw_checker *c, struct tw_ck_frame *f);
-/* Checks, at the end of the first pass of a body, that levels are restored and, with flags, that
- * every engine knows that all are there. */
+/* Checks, where a body ends, that levels are restored. */
 int tw_ck_sync_balanced(struct tw_checker *c, const struct tw_ck_frame *f);
 /* Begins the next iteration: back[t] is the number of ops that stream t goes back. Op k of the
  * previous iteration becomes op k - back, before the first of the next one. */

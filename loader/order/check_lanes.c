@@ -253,12 +253,14 @@ static bool merge_access(struct tw_ck_lane *lane, const struct tw_ck_access *now
         struct tw_ck_access a = lane->items[i - 1];
         bool alike = a.group == now->group && a.instance == now->instance &&
                      a.constant == now->constant && a.rect.stride == now->rect.stride &&
-                     a.rect.trip == now->rect.trip && a.rect.max == now->rect.max;
+                     a.rect.trip == now->rect.trip && a.rect.max == now->rect.max &&
+                     a.table == now->table && a.first == now->first && a.last == now->last;
         uint64_t end = a.rect.lo + a.rect.row_bytes, now_end = now->rect.lo + now->rect.row_bytes;
         if (alike && a.rect.lo <= now_end && now->rect.lo <= end) {
             a.rect.lo = a.rect.lo < now->rect.lo ? a.rect.lo : now->rect.lo;
             a.rect.row_bytes = (end > now_end ? end : now_end) - a.rect.lo;
             a.over = now->over;
+            a.at = now->at;
             memmove(&lane->items[i - 1], &lane->items[i], (lane->n - i) * sizeof a);
             lane->items[lane->n - 1] = a;
             return true;

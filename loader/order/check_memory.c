@@ -73,8 +73,15 @@ static bool same_rows(const struct tw_ck_span *s, const struct tw_ck_rect *r) {
                                   : s->trip == TW_NONE && r->max == 1;
 }
 
+/* Returns true if a run of bytes without gaps holds the rectangle, gaps and all. */
+static bool holds_whole(const struct tw_ck_span *s, const struct tw_ck_rect *r) {
+    return s->stride == 0 && s->trip == TW_NONE && s->max == 1 && s->lo <= r->lo &&
+           tw_ck_rect_end(r) <= s->hi;
+}
+
 static bool covers(const struct tw_ck_span *s, const struct tw_ck_rect *r) {
-    return same_rows(s, r) && s->lo <= r->lo && r->lo + r->row_bytes <= s->hi;
+    return holds_whole(s, r) ||
+           (same_rows(s, r) && s->lo <= r->lo && r->lo + r->row_bytes <= s->hi);
 }
 
 static bool is_written(struct tw_checker *c, const struct tw_ck_written *w,
@@ -204,6 +211,7 @@ struct region {
     char kind;
     bool reads, writes;
     const struct tw_affine *offset, *instance;
+    const struct tw_operand *operand;
     struct tw_ck_rect now, wide;
 };
 
@@ -322,7 +330,9 @@ static struct tw_ck_access access_of(const struct tw_checker *c, const struct re
                                  .group = r->group,
                                  .rect = r->wide,
                                  .constant = true,
-                                 .write = r->writes};
+                                 .write = r->writes,
+                                 .at = s->at,
+                                 .table = TW_NONE};
 }
 
 static int fail_param(struct tw_checker *c, uint32_t id) {
@@ -333,9 +343,13 @@ static int fail_param(struct tw_checker *c, uint32_t id) {
 
 /* Rule 25: all that a region reads in any iteration is written. */
 static int check_read(struct tw_checker *c, const struct region *r, uint32_t id) {
+    const struct tw_tensor *state = tw_buffer_state(c->p, &c->p->buffers[id]);
+    tw_ck_count(c, TW_ORDER_defined);
+    if (state && state->init != TW_INIT_NONE) {
+        return 0; /* it is there from the beginning, and stays */
+    }
     bool written = is_written(c, &c->written[id], &r->wide);
     int rc = written ? 0 : is_sent(c, id, &r->wide, &written);
-    tw_ck_count(c, TW_ORDER_defined);
     if (rc || written) {
         return rc;
     }
@@ -356,11 +370,15 @@ static int touch_buffer(struct tw_checker *c, const struct region *r, uint32_t i
         tw_ck_count(c, TW_ORDER_defined);
         return r->writes ? fail_param(c, id) : 0;
     }
-    rc = r->reads ? check_read(c, r, id) : 0;
+    bool before = c->part && c->p->buffers[id].tensor != TW_NONE;
+    rc = r->reads && !before ? check_read(c, r, id) : 0;
     if (rc) {
         return rc;
     }
     struct tw_ck_access access = access_of(c, r);
+    if (r->kind == 'D') { /* a send: not on the stream's own site */
+        access.group = TW_CK_TO_SITE | c->p->buffers[id].site;
+    }
     rc = tw_ck_log_access(c, &c->buffer_log[set_of(c->p, id)], true, &access, buffer_name(c, id));
     if (rc || !r->writes) {
         return rc;
@@ -401,12 +419,61 @@ static int touch_siblings(struct tw_checker *c, struct region *r) {
     return rc ? rc : tw_ck_sync_sent(c, r->group);
 }
 
+static int touch_remote(struct tw_checker *c, struct region *r) {
+    if (c->op.code == TW_OP_MCAST) {
+        return touch_siblings(c, r);
+    }
+    c->streams[c->stream].sent = true;
+    return touch_buffer(c, r, r->id);
+}
+
 static uint64_t instance_key(const struct tw_affine *a) {
     uint64_t key = a->base * 0x9E3779B97F4A7C15u;
     for (uint32_t i = 0; i < a->n_terms; i++) {
         key = (key ^ a->term[i].var ^ a->term[i].step << 8) * 0x9E3779B97F4A7C15u;
     }
     return key;
+}
+
+/* Stores which elements of its table an access may use; the verifier has checked that they
+ * exist. */
+static void find_elements(const struct tw_checker *c, const struct tw_operand *o,
+                          struct tw_ck_access *access) {
+    struct tw_ck_rect one = {0, 1, 0, TW_NONE, 1, true}, all = widen(c, one, &o->element);
+    uint64_t more = 0;
+    if (c->op.code == TW_OP_KEY_WRITE || c->op.code == TW_OP_VALUE_WRITE) {
+        const struct tw_operand *op = c->op.operand;
+        more = ((uint64_t)op[TW_KEY_WRITE_pos].max + op[TW_KEY_WRITE_rows].max - 1) / TW_KV_BLOCK;
+    }
+    access->table = o->table;
+    access->first = (uint32_t)all.lo;
+    access->last = (uint32_t)(all.lo + all.row_bytes - 1 + more);
+}
+
+/* Returns the region of a tensor with pages as columns of all of them: accesses are apart only if
+ * they are at different places in their pages. Terms that step by whole pages choose the page. */
+static struct tw_ck_rect in_pages(const struct tw_checker *c, const struct tw_tensor *t,
+                                  const struct region *r) {
+    uint64_t page = tw_tensor_page_bytes(t);
+    struct tw_ck_rect all = {0, page, page, TW_NONE, tw_tensor_pages(t), false}, in = all;
+    if (c->op.code == TW_OP_KEY_WRITE ||
+        c->op.code == TW_OP_VALUE_WRITE) { /* both packings keep a head's bytes together */
+        struct tw_numbers_key_write v = tw_numbers_key_write(&c->op);
+        in.lo = v.first * tw_cache_head_bytes(t);
+        in.row_bytes = v.heads * tw_cache_head_bytes(t);
+        return in;
+    }
+    struct tw_affine at = tw_affine_const(r->offset->base % page);
+    for (uint32_t i = 0; i < r->offset->n_terms; i++) {
+        uint64_t step = r->offset->term[i].step;
+        if ((step >> 63 ? 0 - step : step) % page != 0) {
+            at = tw_affine_plus(at, r->offset->term[i].var, step);
+        }
+    }
+    struct tw_ck_rect wide = widen(c, r->now, &at);
+    in.lo = wide.lo;
+    in.row_bytes = tw_ck_rect_end(&wide) - wide.lo;
+    return in.lo < page && in.row_bytes <= page - in.lo ? in : all;
 }
 
 static int touch_tensor(struct tw_checker *c, struct region *r) {
@@ -418,15 +485,15 @@ static int touch_tensor(struct tw_checker *c, struct region *r) {
         return tw_ck_fail(c, TW_ORDER_defined, "reads tensor %u (%s), which has no initial value",
                           r->id, tw_program_string(c->p, t->name));
     }
-    if (c->op.code == TW_OP_KEY_WRITE ||
-        c->op.code == TW_OP_VALUE_WRITE) { /* both packings keep a head's bytes together */
-        uint64_t head = (uint64_t)t->rows * t->head_dim * 4;
-        struct tw_numbers_key_write v = tw_numbers_key_write(&c->op);
-        r->wide = (struct tw_ck_rect){v.first * head, v.heads * head, 0, TW_NONE, 1, false};
+    if (tw_tensor_pages(t)) {
+        r->wide = in_pages(c, t, r);
     }
     struct tw_ck_access access = access_of(c, r);
     access.instance = instance_key(r->instance);
     access.constant = r->instance->n_terms == 0;
+    if (r->operand->paged) {
+        find_elements(c, r->operand, &access);
+    }
     return tw_ck_log_access(c, &c->tensor_log[r->id], false, &access,
                             tw_program_string(c->p, t->name));
 }
@@ -442,7 +509,8 @@ static void find_region(const struct tw_checker *c, uint32_t n, struct region *r
                          .group = TW_NONE,
                          .kind = o->kind,
                          .offset = &o->offset,
-                         .instance = &o->instance};
+                         .instance = &o->instance,
+                         .operand = o};
     r->writes = o->kind != 'R' && o->kind != 'T';
     r->reads = tw_op_reads(&c->op, o);
     r->now = rows_of(c, n, x_dtype, tensor ? &c->p->tensors[o->id] : NULL);
@@ -464,10 +532,10 @@ int tw_ck_memory_op(struct tw_checker *c) {
             int rc;
             if (r.kind == 'T' || r.kind == 'U') {
                 rc = touch_tensor(c, &r);
+            } else if (r.kind == 'D') {
+                rc = touch_remote(c, &r);
             } else if (c->p->buffers[r.id].kind == TW_BUF_FIFO) {
                 rc = touch_page(c, &r);
-            } else if (c->op.code == TW_OP_MCAST && r.writes) {
-                rc = touch_siblings(c, &r);
             } else {
                 r.kind = both ? 'M' : r.kind;
                 rc = touch_buffer(c, &r, r.id);

@@ -31,8 +31,19 @@ struct placed {
     bool activation;
     /* for a private buffer only its section, which is checked when the ops are executed */
     struct tw_life life;
-    uint64_t lo, hi;
+    uint64_t lo, hi; /* class_base() of its memory class added, so that classes are apart */
 };
+
+/* An SRAM has less than 2^40 bytes: offsets of different memory classes never meet. */
+#define CLASS_SHIFT 40
+
+static uint64_t class_base(const struct tw_buffer *b) {
+    return (uint64_t)b->mem_class << CLASS_SHIFT;
+}
+
+static unsigned long long offset_of(uint64_t place) {
+    return place & (((uint64_t)1 << CLASS_SHIFT) - 1);
+}
 
 static int by_life(const void *a, const void *b) {
     const struct placed *x = a, *y = b;
@@ -115,9 +126,8 @@ static int refuse_alive(struct tw_checker *c, const struct placed *a, const stru
                       "activation %u (%s) [%llu, %llu) and buffer %u (%s) [%llu, %llu) of site %u "
                       "share bytes and are "
                       "named in sections %u to %u and %u to %u",
-                      a->id, name_of(c, a->id), (unsigned long long)a->lo,
-                      (unsigned long long)a->hi, b->id, name_of(c, b->id),
-                      (unsigned long long)b->lo, (unsigned long long)b->hi, a->site, a->life.first,
+                      a->id, name_of(c, a->id), offset_of(a->lo), offset_of(a->hi), b->id,
+                      name_of(c, b->id), offset_of(b->lo), offset_of(b->hi), a->site, a->life.first,
                       a->life.last, b->life.first, b->life.last);
 }
 
@@ -224,8 +234,8 @@ static int find_overlaps(struct tw_checker *c, struct placed *placed,
                                     section,
                                     activation,
                                     lifetimes[i],
-                                    b->offset,
-                                    b->offset + b->pages * b->page_bytes};
+                                    class_base(b) + b->offset,
+                                    class_base(b) + b->offset + b->pages * b->page_bytes};
     }
     qsort(placed, p->n_buffers, sizeof *placed, by_life);
     int rc = check_activations(c, placed, p->n_buffers, alive);
@@ -244,7 +254,8 @@ static int find_overlaps(struct tw_checker *c, struct placed *placed,
     return rc ? rc : check_privates(c, placed, n, &pairs);
 }
 
-/* Finds the engines that name each buffer; a multicast names all buffers of the set. */
+/* Finds the engines that name each buffer; a multicast names all buffers of the set, and what is
+ * sent or multicast is used by others. */
 static void find_users(struct tw_checker *c) {
     for (uint32_t s = 0; s < c->n_streams; s++) {
         const struct tw_stream *stream = &c->p->streams[s];
@@ -256,8 +267,10 @@ static void find_users(struct tw_checker *c) {
                 if (strchr("RWMF", o->kind)) {
                     c->buffer_users[o->id] |= (uint8_t)(1u << stream->engine);
                 }
-                if (c->op.code == TW_OP_MCAST && o->kind == 'W') {
+                if (o->kind == 'D' && c->op.code == TW_OP_MCAST) {
                     c->buffer_users[c->p->buffers[o->id].sibling_base] |= SET_REACHED;
+                } else if (o->kind == 'D') {
+                    c->buffer_users[o->id] |= BY_OTHERS;
                 }
             }
         }

@@ -47,27 +47,47 @@ static bool groups_meet(const struct tw_group *a, const struct tw_group *b) {
            a->chip < b->chip + b->chips && b->chip < a->chip + a->chips;
 }
 
+/* Returns true if a group of an access, other than TW_NONE, has the site. */
+static bool reaches(const struct tw_checker *c, uint32_t group, uint32_t site) {
+    return group & TW_CK_TO_SITE ? (group & ~TW_CK_TO_SITE) == site
+                                 : tw_group_holds(c->p, &c->p->groups[group], site);
+}
+
 /* Returns true if a buffer, or tensor, is touched by both: `a` of a lane, and the current one. */
 static bool meet(const struct tw_checker *c, const struct tw_ck_access *a, uint32_t stream,
                  const struct tw_ck_access *now) {
-    const struct tw_group *groups = c->p->groups;
     if (a->group == TW_NONE) {
-        return now->group == TW_NONE ||
-               tw_group_holds(c->p, &groups[now->group], tw_ck_site(c, stream));
+        return now->group == TW_NONE || reaches(c, now->group, tw_ck_site(c, stream));
     }
-    return now->group == TW_NONE ? tw_group_holds(c->p, &groups[a->group], tw_ck_site(c, c->stream))
-                                 : groups_meet(&groups[a->group], &groups[now->group]);
+    if (now->group == TW_NONE) {
+        return reaches(c, a->group, tw_ck_site(c, c->stream));
+    }
+    if (now->group & TW_CK_TO_SITE) {
+        return reaches(c, a->group, now->group & ~TW_CK_TO_SITE);
+    }
+    return a->group & TW_CK_TO_SITE
+               ? reaches(c, now->group, a->group & ~TW_CK_TO_SITE)
+               : groups_meet(&c->p->groups[a->group], &c->p->groups[now->group]);
 }
 
 static int report_race(struct tw_checker *c, uint32_t stream, const struct tw_ck_access *a,
                        const struct tw_ck_access *now, const char *name) {
-    int32_t at = a->over - 1 - c->offset[stream];
+    bool earlier = a->over - 1 - c->offset[stream] != (int32_t)a->at;
     return tw_ck_fail(c, TW_ORDER_race_free,
-                      "%s %s bytes [%llu, %llu) while site %u %s op %d may still %s [%llu, %llu)",
+                      "%s %s bytes [%llu, %llu) while site %u %s op %u%s may still %s [%llu, %llu)",
                       now->write ? "writes" : "reads", name, (unsigned long long)now->rect.lo,
                       (unsigned long long)tw_ck_rect_end(&now->rect), tw_ck_site(c, stream),
-                      tw_engine_name(c->p->streams[stream].engine), at, a->write ? "write" : "read",
+                      tw_engine_name(c->p->streams[stream].engine), a->at,
+                      earlier ? " of an earlier iteration" : "", a->write ? "write" : "read",
                       (unsigned long long)a->rect.lo, (unsigned long long)tw_ck_rect_end(&a->rect));
+}
+
+/* Returns true if two accesses, of which one writes, are in different pages because they use
+ * different elements of page tables: the device refuses a step in which two elements name the same
+ * page of a tensor and a write uses one of them. */
+static bool in_other_pages(const struct tw_ck_access *a, const struct tw_ck_access *b) {
+    return a->table != TW_NONE && b->table != TW_NONE &&
+           (a->table != b->table || a->last < b->first || b->last < a->first);
 }
 
 /* Accesses are in the order of their ops, so those that may still be under way are the last. */
@@ -80,7 +100,8 @@ static int compare_lane(struct tw_checker *c, const struct tw_ck_lane *lane,
     size_t i = lane->n;
     for (; i > 0 && lane->items[i - 1].over > over; i--) {
         const struct tw_ck_access *a = &lane->items[i - 1];
-        bool other = a->constant && now->constant && a->instance != now->instance;
+        bool other = (a->constant && now->constant && a->instance != now->instance) ||
+                     in_other_pages(a, now);
         if (!other && overlap(&a->rect, &now->rect) && meet(c, a, lane->stream, now)) {
             return report_race(c, lane->stream, a, now, name);
         }

@@ -37,6 +37,7 @@ int tw_ck_sync_init(struct tw_checker *c) {
 
 void tw_ck_sync_finish(struct tw_checker *c) {
     for (uint32_t d = 0; d < TW_CK_MAX_DEPTH; d++) {
+        tw_ck_loop_finish(c, &c->frames[d]);
         for (uint32_t i = 0; i < c->frames[d].n && c->frames[d].known; i++) {
             tw_ck_clock_drop(c, &c->frames[d].known[i]);
         }
@@ -176,6 +177,7 @@ static uint32_t find_in_flight(const struct tw_ck_stream *s, uint32_t group) {
 
 int tw_ck_sync_sent(struct tw_checker *c, uint32_t group) {
     struct tw_ck_stream *s = &c->streams[c->stream];
+    s->sent = true;
     if (find_in_flight(s, group) < s->n_in_flight) {
         return 0;
     }
@@ -209,6 +211,17 @@ static int check_flag(struct tw_checker *c) {
                       s->in_flight[0]);
 }
 
+/* Rule 27, too: what an engine has sent has arrived when it raises its next flag, so whoever learns
+ * of that flag, from whomever, may use the data. Published pages wait for nothing that was sent,
+ * and would tell of it too early. */
+static int check_publication(struct tw_checker *c) {
+    tw_ck_count(c, TW_ORDER_flag_after_data);
+    return c->streams[c->stream].sent
+               ? tw_ck_fail(c, TW_ORDER_flag_after_data,
+                            "publishes pages after it has sent data to another site, before a flag")
+               : 0;
+}
+
 int tw_ck_sync_op(struct tw_checker *c) {
     TW_ASSERT(c->stream < c->n_streams && c->op.n_operands > 0);
     const struct tw_operand *o = c->op.operand;
@@ -220,11 +233,13 @@ int tw_ck_sync_op(struct tw_checker *c) {
         }
     }
     if (o->kind == 'F') {
-        return fifo_op(c);
+        int rc = code == TW_OP_PUSH ? check_publication(c) : 0;
+        return rc ? rc : fifo_op(c);
     }
     if (code == TW_OP_SEM_WAIT) {
         return tw_ck_words_wait(c);
     }
+    c->streams[c->stream].sent = false;
     return code == TW_OP_SEM_INC ? tw_ck_words_increment(c) : raise_flag(c);
 }
 
@@ -286,25 +301,6 @@ int tw_ck_sync_again(struct tw_checker *c, const struct tw_ck_frame *f) {
     return tw_ck_clocks_lower(c, f);
 }
 
-/* After a body with flags every engine must know that every other is past its last op that is not a
- * semaphore op, in the body or before the loop. */
-static int check_rendezvous(struct tw_checker *c, const struct tw_ck_frame *f) {
-    struct tw_ck_demand d = {tw_ck_demand_id(c), f->n, NULL, c->loop_over};
-    int rc = 0;
-    for (uint32_t i = 0; i < f->n && f->flags;
-         i++) { /* turn_loop checked that these are all streams with ops */
-        uint32_t t = c->members[f->first + i];
-        int32_t last = c->streams[t].last_data;
-        c->loop_over[c->slot[t]] = last > 0 ? last + c->offset[t] : INT32_MIN;
-    }
-    for (uint32_t i = 0; i < f->n && f->flags && rc == 0; i++) {
-        tw_ck_count(c, TW_ORDER_closed_loop);
-        c->stream = c->members[f->first + i];
-        rc = tw_ck_all_known(c, c->stream, &d, "a loop with flags ends", TW_ORDER_closed_loop);
-    }
-    return rc;
-}
-
 /* The log's earliest entry of a FIFO is its level where the loop began. */
 int tw_ck_sync_balanced(struct tw_checker *c, const struct tw_ck_frame *f) {
     int rc = 0;
@@ -324,7 +320,7 @@ int tw_ck_sync_balanced(struct tw_checker *c, const struct tw_ck_frame *f) {
                 fifo->level);
         }
     }
-    return rc ? rc : check_rendezvous(c, f);
+    return rc;
 }
 
 void tw_ck_sync_repeat(struct tw_checker *c, const int32_t *back) {
@@ -332,7 +328,6 @@ void tw_ck_sync_repeat(struct tw_checker *c, const int32_t *back) {
         c->offset[s] += back[s];
     }
     c->ends_section = TW_NONE; /* its numbers were those of the last iteration */
-    tw_ck_words_forget(c);
 }
 
 int tw_ck_sync_leave(struct tw_checker *c, struct tw_ck_frame *f) {
@@ -341,6 +336,7 @@ int tw_ck_sync_leave(struct tw_checker *c, struct tw_ck_frame *f) {
         return rc;
     }
     restore_clocks(c, f);
+    tw_ck_loop_finish(c, f);
     tw_ck_words_multiply(c, f);
     if (c->depth == 1) {
         c->fifo_log.n = c->word_log.n = c->flag_log.n = 0;

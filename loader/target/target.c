@@ -29,7 +29,7 @@ static const struct field {
     {"chips", COUNT, offsetof(struct tw_target, n_chips), 1, 64, false},
     {"width", COUNT, offsetof(struct tw_target, width), 1, TW_TARGET_MAX_SITES, false},
     {"height", COUNT, offsetof(struct tw_target, height), 1, TW_TARGET_MAX_SITES, false},
-    {"sram_bytes", BYTES, offsetof(struct tw_target, sram_bytes), 16384, 4294967296.0, false},
+    {"sram_bytes", BYTES, offsetof(struct tw_target, class_bytes[0]), 16384, 4294967296.0, false},
     {"banks", COUNT, offsetof(struct tw_target, n_banks), 1, TW_MAX_BANKS, false},
     {"clock_hz", RATE, offsetof(struct tw_target, clock_hz), 1e3, 1e12, false},
     {"dram_bytes_per_cycle", RATE, offsetof(struct tw_target, dram_bytes_per_cycle), 1e-3, 1e9,
@@ -83,11 +83,126 @@ static bool has_links(const json_t *root) {
     return any;
 }
 
+/* ---- memory classes and State ---- */
+
+static const char *const holds[TW_HOLDS_COUNT] = {
+#define TW_X(id, text) text,
+    TW_HOLDS(TW_X)
+#undef TW_X
+};
+
+/* Names appear in bundles, lists and error lines: printable ASCII without blanks. */
+static bool name_ok(const char *name, size_t room) {
+    return name && tw_text_is_ascii(name, room - 1) && !strchr(name, ' ');
+}
+
+/* Assigns the kinds of content in the list to class `c`. `taken`: those that a class has. */
+static int read_holds(const char *path, const json_t *list, uint32_t c, struct tw_target *t,
+                      uint32_t *taken, tw_error *err) {
+    if (!json_is_array(list)) {
+        return tw_fail(err, TW_E_FORMAT, "%s: key \"holds\" of memory class %u must be an array",
+                       path, c);
+    }
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *word = json_string_value(json_array_get(list, i));
+        uint32_t k = 0;
+        while (k < TW_HOLDS_COUNT && (!word || strcmp(word, holds[k]) != 0)) {
+            k++;
+        }
+        if (k == TW_HOLDS_COUNT || (*taken >> k & 1)) {
+            return tw_fail(err, TW_E_FORMAT,
+                           "%s: memory class %u holds \"%.32s\", expected params, state, "
+                           "activations or private, each in one class",
+                           path, c, word ? word : "");
+        }
+        *taken |= 1u << k;
+        t->class_of[k] = (uint8_t)c;
+    }
+    return 0;
+}
+
+static int read_class(const char *path, const json_t *o, uint32_t c, struct tw_target *t,
+                      uint32_t *taken, tw_error *err) {
+    const char *name = json_string_value(json_object_get(o, "name"));
+    const json_t *bytes = json_object_get(o, "bytes");
+    double n = json_number_value(bytes);
+    if (!json_is_object(o) || json_object_size(o) != 3 || !name_ok(name, TW_CLASS_NAME_BYTES)) {
+        return tw_fail(err, TW_E_FORMAT,
+                       "%s: memory class %u must have the keys \"name\" (1 to %u printable "
+                       "characters without blanks), \"bytes\" and \"holds\"",
+                       path, c, TW_CLASS_NAME_BYTES - 1);
+    }
+    if (!json_is_integer(bytes) || n < 64 || n > 4294967296.0) {
+        return tw_fail(err, TW_E_RANGE, "%s: memory class %u has %g bytes, expected 64 to %g", path,
+                       c, n, 4294967296.0);
+    }
+    for (uint32_t k = 0; k < c; k++) {
+        if (!strcmp(t->class_name[k], name)) {
+            return tw_fail(err, TW_E_FORMAT, "%s: memory classes %u and %u are both \"%s\"", path,
+                           k, c, name);
+        }
+    }
+    strcpy(t->class_name[c], name);
+    t->class_bytes[c] = (uint64_t)n / 64 * 64;
+    t->n_classes = c + 1;
+    return read_holds(path, json_object_get(o, "holds"), c, t, taken, err);
+}
+
+static int read_classes(const char *path, const json_t *root, struct tw_target *t, tw_error *err) {
+    const json_t *list = json_object_get(root, "sram_classes");
+    uint32_t taken = 0;
+    strcpy(t->class_name[0], "plain");
+    t->n_classes = 1;
+    if (list && (!json_is_array(list) || json_array_size(list) == 0 ||
+                 json_array_size(list) > TW_MEM_CLASSES - 1)) {
+        return tw_fail(err, TW_E_FORMAT,
+                       "%s: key \"sram_classes\" must be an array of 1 to %u memory classes "
+                       "besides the plain one",
+                       path, TW_MEM_CLASSES - 1);
+    }
+    int rc = 0;
+    for (size_t i = 0; i < json_array_size(list) && rc == 0; i++) {
+        rc = read_class(path, json_array_get(list, i), (uint32_t)i + 1, t, &taken, err);
+    }
+    return rc;
+}
+
+static int read_state(const char *path, const json_t *root, struct tw_target *t, tw_error *err) {
+    const json_t *state = json_object_get(root, "state");
+    const char *where = json_string_value(state);
+    if (state && (!where || (strcmp(where, "dram") != 0 && strcmp(where, "sram") != 0))) {
+        return tw_fail(err, TW_E_FORMAT, "%s: key \"state\" must be \"dram\" or \"sram\"", path);
+    }
+    t->state_in_sram = where && !strcmp(where, "sram");
+    return 0;
+}
+
+/* Adds the keys that only targets with several classes or with State in SRAM have, so that the hash
+ * of the others is that of their older files. */
+static int print_classes(json_t *root, const struct tw_target *t) {
+    int failed = t->state_in_sram ? json_object_set_new(root, "state", json_string("sram")) : 0;
+    json_t *list = json_array();
+    for (uint32_t c = 1; c < t->n_classes; c++) {
+        json_t *kinds = json_array();
+        for (uint32_t k = 0; k < TW_HOLDS_COUNT; k++) {
+            failed |= t->class_of[k] == c ? json_array_append_new(kinds, json_string(holds[k])) : 0;
+        }
+        failed |= json_array_append_new(list, json_pack("{s:s, s:I, s:o}", "name", t->class_name[c],
+                                                        "bytes", (json_int_t)t->class_bytes[c],
+                                                        "holds", kinds));
+    }
+    if (t->n_classes > 1) {
+        return failed | json_object_set_new(root, "sram_classes", list);
+    }
+    json_decref(list);
+    return failed;
+}
+
 static int check_keys(const char *path, json_t *root, tw_error *err) {
     const char *key;
     json_t *value;
     json_object_foreach(root, key, value) {
-        bool known = !strcmp(key, "name");
+        bool known = !strcmp(key, "name") || !strcmp(key, "sram_classes") || !strcmp(key, "state");
         for (size_t i = 0; i < N_FIELDS && !known; i++) {
             known = !strcmp(key, fields[i].key);
         }
@@ -113,6 +228,7 @@ static json_t *canonical(const struct tw_target *t) {
                                               : json_real(*(const double *)at);
         failed |= json_object_set_new(root, fields[i].key, v);
     }
+    failed |= print_classes(root, t);
     if (failed) {
         json_decref(root);
         return NULL;
@@ -153,11 +269,6 @@ static int hash_target(struct tw_target *t, tw_error *err) {
     return 0;
 }
 
-/* Names appear in bundles, lists and error lines: printable ASCII without blanks. */
-static bool name_ok(const char *name, size_t room) {
-    return name && tw_text_is_ascii(name, room - 1) && !strchr(name, ' ');
-}
-
 static int read_target(const char *path, json_t *root, struct tw_target *t, tw_error *err) {
     if (!json_is_object(root)) {
         return tw_fail(err, TW_E_FORMAT, "%s: expected a JSON object", path);
@@ -174,6 +285,8 @@ static int read_target(const char *path, json_t *root, struct tw_target *t, tw_e
     for (size_t i = 0; i < N_FIELDS && rc == 0; i++) {
         rc = fields[i].link && !has_links(root) ? 0 : read_field(path, root, &fields[i], t, err);
     }
+    rc = rc ? rc : read_classes(path, root, t, err);
+    rc = rc ? rc : read_state(path, root, t, err);
     if (rc == 0 && (uint64_t)t->n_chips * t->width * t->height > TW_TARGET_MAX_SITES) {
         rc = tw_fail(err, TW_E_RANGE, "%s: %u chips of %u x %u sites; the maximum is %u sites",
                      path, t->n_chips, t->width, t->height, TW_TARGET_MAX_SITES);

@@ -24,7 +24,7 @@ int tw_target_parse(const char *name, const char *text, size_t size, struct tw_t
 /* Writes the canonical JSON of a target, terminated; tw_target_parse reads it back to a target with
  * the same hash. Errors: NOSPACE (it needs more than `room` bytes), NOMEM. */
 int tw_target_print(const struct tw_target *target, char *text, size_t room, tw_error *err);
-#define TW_TARGET_TEXT_BYTES 1024u /* enough for any target, with the NUL */
+#define TW_TARGET_TEXT_BYTES 2048u /* enough for any target, with the NUL */
 
 /* Returns the names of the built-in targets, NULL-terminated. */
 const char *const *tw_target_names(void);

@@ -66,6 +66,14 @@ static int parse_region(struct tw_parser *p, struct tw_operand *o) {
         rc = rc ? rc : tw_parse_gap(p);
     }
     rc = rc ? rc : parse_affine(p, &o->offset);
+    if (rc == 0 && in_tensor && tw_parse_accept(p, ",")) {
+        o->paged = true;
+        rc = tw_parse_gap(p);
+        rc = rc ? rc : tw_parse_reference(p, TW_TEXT_TENSORS, &o->table);
+        rc = rc ? rc : tw_parse_mark(p, "[");
+        rc = rc ? rc : parse_affine(p, &o->element);
+        rc = rc ? rc : tw_parse_mark(p, "]");
+    }
     return rc ? rc : tw_parse_mark(p, "]");
 }
 
@@ -110,6 +118,7 @@ static int parse_value(struct tw_parser *p, struct tw_operand *o) {
     case 'W':
     case 'U':
     case 'M':
+    case 'D':
         return parse_region(p, o);
     case 'F':
         return tw_parse_reference(p, TW_TEXT_BUFFERS, &o->id);
@@ -133,7 +142,7 @@ static int parse_operand(struct tw_parser *p, struct tw_operand *o,
     size_t n = strlen(info->text);
     char mark[32];
     int rc = tw_parse_gap(p);
-    if (rc == 0 && info->demand == TW_DEMAND_WEIGHT_DTYPE && dtype_name(p, &o->id)) {
+    if (rc == 0 && tw_demand_names_dtype(info->demand) && dtype_name(p, &o->id)) {
         return 0; /* a type by name has no text in front */
     }
     if (rc == 0 && n > 0) {

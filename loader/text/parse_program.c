@@ -24,6 +24,12 @@ static int expected_name(struct tw_parser *p, const struct tw_text_field *f) {
 static int parse_value(struct tw_parser *p, const struct tw_text_field *f, uint8_t bytes,
                        uint64_t *value) {
     uint64_t max = bytes == 8 ? UINT64_MAX : (UINT64_C(1) << bytes * 8) - 1;
+    if (f->kind == TW_TEXT_SIGNED) {
+        bool negative = tw_parse_accept(p, "-");
+        int rc = tw_parse_number(p, f->key, (UINT64_C(1) << 31) - !negative, value);
+        *value = negative ? 0 - *value : *value;
+        return rc;
+    }
     if (f->kind != TW_TEXT_NUMBER && tw_parse_accept(p, "-")) {
         *value = TW_NONE;
         return 0;
@@ -266,8 +272,7 @@ static int parse_line(struct tw_parser *p, bool *more) {
             return parse_record(p, (enum tw_text_table)table);
         }
     }
-    return tw_parse_expected(
-        p, "tensor, buffer, group, semaphore, trip, section, stage, edge or stream");
+    return tw_parse_expected(p, "tensor, buffer, group, semaphore, trip, section, stage or stream");
 }
 
 /* Points the view at the tables, which are complete and no longer move. */

@@ -31,6 +31,13 @@ static void print_region(struct tw_printer *p, const struct tw_operand *o) {
         tw_print_text(p, ", ");
     }
     print_affine(p, &o->offset);
+    if (in_tensor && o->paged) {
+        tw_print_text(p, ", ");
+        tw_print_reference(p, TW_TEXT_TENSORS, o->table);
+        tw_print_text(p, "[");
+        print_affine(p, &o->element);
+        tw_print_text(p, "]");
+    }
     tw_print_text(p, "]");
 }
 
@@ -51,7 +58,7 @@ static void print_float(struct tw_printer *p, uint32_t bits) {
 
 static void print_operand(struct tw_printer *p, const struct tw_operand *o,
                           const struct tw_operand_info *info) {
-    if (info->demand == TW_DEMAND_WEIGHT_DTYPE &&
+    if (tw_demand_names_dtype(info->demand) &&
         o->id < TW_DT_COUNT) { /* a type by name has no text in front */
         tw_print_text(p, " %s", tw_dtype_name(o->id));
         return;
@@ -63,6 +70,7 @@ static void print_operand(struct tw_printer *p, const struct tw_operand *o,
     case 'W':
     case 'U':
     case 'M':
+    case 'D':
         print_region(p, o);
         break;
     case 'F':

@@ -123,7 +123,9 @@ void tw_print_reference(struct tw_printer *p, enum tw_text_table table, uint32_t
 /* ---- records ---- */
 
 static void print_value(struct tw_printer *p, const struct tw_text_field *f, uint64_t value) {
-    if (f->kind != TW_TEXT_NUMBER && value == TW_NONE) {
+    if (f->kind == TW_TEXT_SIGNED) {
+        tw_print_text(p, "%d", (int)(int32_t)(uint32_t)value);
+    } else if (f->kind != TW_TEXT_NUMBER && value == TW_NONE) {
         tw_print_text(p, "-");
     } else if (f->kind == TW_TEXT_TENSOR) {
         tw_print_reference(p, TW_TEXT_TENSORS, (uint32_t)value);

@@ -37,8 +37,6 @@ static const char *const stage_kinds[] = {[TW_STAGE_LOAD] = "load",
                                           [TW_STAGE_RECV] = "recv",
                                           [TW_STAGE_COMPUTE] = "compute",
                                           [TW_STAGE_SYNC] = "sync"};
-static const char *const handshakes[] = {
-    [TW_HS_CREDIT] = "credit", [TW_HS_SEMAPHORE] = "semaphore", [TW_HS_BARRIER] = "barrier"};
 static const char *const engines[] = {
     [TW_ENGINE_LOAD] = "load", [TW_ENGINE_MATH] = "math", [TW_ENGINE_STORE] = "store"};
 
@@ -93,7 +91,10 @@ static const struct tw_text_field program_fields[] = {
     NUMBER("sites", n_sites),
     PAIR("mesh", mesh_width, "x", mesh_height),
     NUMBER("chips", n_chips),
-    NUMBER("sram", sram_bytes),
+    NUMBER("sram", sram_bytes[0]),
+    OPTIONAL("sram1", sram_bytes[1]),
+    OPTIONAL("sram2", sram_bytes[2]),
+    OPTIONAL("sram3", sram_bytes[3]),
 };
 #undef RECORD
 
@@ -103,17 +104,25 @@ static const struct tw_text_field tensor_fields[] = {
     PAIR("shape", rows, "x", cols),     ENUM("packing", packing, packings),
     OPTIONAL("head_dim", head_dim),     NUMBER("bytes", bytes),
     OPTIONAL_ENUM("init", init, inits), OPTIONAL_PAIR("bind", bind_first, "+", bind_count),
-    OPTIONAL("reserved", reserved),
+    OPTIONAL("page_rows", page_rows),
 };
 #undef RECORD
 
 #define RECORD tw_buffer
 static const struct tw_text_field buffer_fields[] = {
-    NUMBER("site", site),         ENUM("kind", kind, buffer_kinds),
-    ENUM("dtype", dtype, dtypes), PAIR("pages", pages, "x", page_bytes),
-    NUMBER("offset", offset),     OPTIONAL_ENUM_PAIR("ends", producer, ">", consumer, engines),
-    OPTIONAL("class", mem_class), OPTIONAL_ID("siblings", sibling_base, TW_TEXT_ID),
-    OPTIONAL("group", group),     OPTIONAL_ID("of", tensor, TW_TEXT_TENSOR),
+    NUMBER("site", site),
+    ENUM("kind", kind, buffer_kinds),
+    ENUM("dtype", dtype, dtypes),
+    PAIR("pages", pages, "x", page_bytes),
+    NUMBER("offset", offset),
+    OPTIONAL_ENUM_PAIR("ends", producer, ">", consumer, engines),
+    OPTIONAL("class", mem_class),
+    OPTIONAL_ID("siblings", sibling_base, TW_TEXT_ID),
+    OPTIONAL("group", group),
+    OPTIONAL_ID("of", tensor, TW_TEXT_TENSOR),
+    OPTIONAL("first", window_first),
+    OPTIONAL_PAIR("window", window_rows, "x", window_row_bytes),
+    OPTIONAL("stride", window_stride),
     OPTIONAL("pad", pad),
 };
 #undef RECORD
@@ -138,9 +147,11 @@ static const struct tw_text_field semaphore_fields[] = {
 #define RECORD tw_trip
 static const struct tw_text_field trip_fields[] = {
     {.key = "input", .at = AT(input), .bytes = SIZE(input), .kind = TW_TEXT_TENSOR},
-    NUMBER("add", add),
+    OPTIONAL("element", element),
+    {.key = "add", .at = AT(add), .bytes = SIZE(add), .kind = TW_TEXT_SIGNED},
     NUMBER("div", div),
     NUMBER("max", max),
+    OPTIONAL("clamp", clamp),
 };
 #undef RECORD
 
@@ -150,7 +161,6 @@ static const struct tw_text_field section_fields[] = {
     PAIR("buffers", first_buffer, "+", n_buffers),
     PAIR("semaphores", first_semaphore, "+", n_semaphores),
     PAIR("stages", first_stage, "+", n_stages),
-    PAIR("edges", first_edge, "+", n_edges),
     OPTIONAL_ID("local", local, TW_TEXT_ID),
     OPTIONAL_ID("gather", gather, TW_TEXT_ID),
     OPTIONAL_ID("release", release, TW_TEXT_ID),
@@ -166,16 +176,6 @@ static const struct tw_text_field stage_fields[] = {
     NUMBER("section", section),
     OPTIONAL_PAIR("cols", first_col, "+", n_cols),
     OPTIONAL("k", k),
-};
-#undef RECORD
-
-#define RECORD tw_edge
-static const struct tw_text_field edge_fields[] = {
-    PAIR("stages", from, ">", to),
-    NUMBER("buffer", buffer),
-    ENUM("handshake", handshake, handshakes),
-    OPTIONAL_ID("semaphore", semaphore, TW_TEXT_ID),
-    OPTIONAL("count", count),
 };
 #undef RECORD
 
@@ -217,7 +217,6 @@ static const struct tw_text_record records[TW_TEXT_TABLE_COUNT] = {
     [TW_TEXT_SECTIONS] =
         TABLE_WITH_NAMES("section", tw_section, section_fields, sections, n_sections, name),
     [TW_TEXT_STAGES] = TABLE_WITH_NAMES("stage", tw_stage, stage_fields, stages, n_stages, origin),
-    [TW_TEXT_EDGES] = TABLE("edge", tw_edge, edge_fields, edges, n_edges),
     [TW_TEXT_STREAM] = {.word = "stream",
                         .fields = stream_fields,
                         .n_fields = COUNT(stream_fields),

@@ -12,7 +12,8 @@
 enum tw_text_kind {
     TW_TEXT_NUMBER = 0, /* decimal, or one of `names` */
     TW_TEXT_ID = 1,     /* the same; TW_NONE is '-' */
-    TW_TEXT_TENSOR = 2  /* name@id of a tensor; TW_NONE is '-' */
+    TW_TEXT_TENSOR = 2, /* name@id of a tensor; TW_NONE is '-' */
+    TW_TEXT_SIGNED = 3  /* an int32_t, decimal; '-' in front if negative */
 };
 
 /* One `key=value` of a record; with `between` the value is two members, `first between second`. A
@@ -53,7 +54,6 @@ enum tw_text_table {
     TW_TEXT_TRIPS,
     TW_TEXT_SECTIONS,
     TW_TEXT_STAGES,
-    TW_TEXT_EDGES,
     TW_TEXT_STREAM,
     TW_TEXT_TABLE_COUNT
 };

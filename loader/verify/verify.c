@@ -109,9 +109,12 @@ static int allocate(struct tw_verifier *v) {
     v->sems = zeroed(p->n_semaphores, sizeof v->sems[0]);
     v->sections = zeroed(p->n_sections, sizeof v->sections[0]);
     v->written = zeroed(p->n_tensors, 1);
+    v->in_sram = zeroed(p->n_tensors, 1);
+    v->windows = zeroed(p->n_buffers, sizeof v->windows[0]);
     v->seen = zeroed(p->n_sections, sizeof v->seen[0]);
     v->arrived = zeroed(p->n_sections, sizeof v->arrived[0]);
-    if (!v->buffers || !v->sems || !v->sections || !v->written || !v->seen || !v->arrived) {
+    if (!v->buffers || !v->sems || !v->sections || !v->written || !v->in_sram || !v->windows ||
+        !v->seen || !v->arrived) {
         return tw_fail(v->err, TW_E_NOMEM, "out of memory to verify %s", p->name);
     }
     return 0;
@@ -123,6 +126,8 @@ static void release(struct tw_verifier *v) {
     free(v->sections);
     free(v->words);
     free(v->written);
+    free(v->in_sram);
+    free(v->windows);
     free(v->fifo_log.entry);
     free(v->rendezvous_log.entry);
     for (unsigned e = 0; e < TW_ENGINE_COUNT; e++) {

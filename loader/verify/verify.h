@@ -20,8 +20,8 @@
       "waits")                                                                                     \
     X(3, engine_runs_op, "the engine may run the op")                                              \
     X(4, buffer_placed,                                                                            \
-      "buffers lie inside their site's SRAM, aligned to 64; siblings agree, one on each site of "  \
-      "their group")                                                                               \
+      "buffers lie inside their memory class, aligned to 64; siblings agree, one on each site of " \
+      "their group; windows lie inside their tensor")                                              \
     X(5, fifo_ends,                                                                                \
       "one producer and one consumer engine per FIFO, both on its site; one engine per scratch "   \
       "buffer")                                                                                    \
@@ -36,18 +36,19 @@
       "no binding rows")                                                                           \
     X(10, operand_types, "dtypes, packings, strides and alignments fit the op")                    \
     X(11, trips_sound,                                                                             \
-      "trips read one-element i32 Inputs, div > 0, and counts stay below their bounds")            \
+      "trips read elements of i32 Inputs, div > 0, and counts stay below their bounds")            \
     X(12, loops_agree,                                                                             \
       "engines of one site that share a loop id share trip and nest; ids ascend; no flags inside") \
     X(13, groups_on_chip,                                                                          \
-      "groups are rectangles on chips that exist; multicasts go to resident siblings on one chip") \
+      "groups are rectangles on chips that exist; multicasts go to resident siblings on one "      \
+      "chip, "                                                                                     \
+      "sends to a resident buffer of another site")                                                \
     X(14, thresholds_reachable,                                                                    \
       "each semaphore threshold equals the increments that reach it in its epoch")                 \
     X(15, rendezvous_shape,                                                                        \
       "a closing section's rendezvous gathers every site and releases every engine")               \
     X(16, sections_partition,                                                                      \
-      "sections partition the ids of buffers, semaphores, stages and edges; the last section "     \
-      "closes")                                                                                    \
+      "sections partition the ids of buffers, semaphores and stages; the last section closes")     \
     X(17, regions_apart,                                                                           \
       "what an op writes overlaps nothing else it touches, unless it works in place")
 

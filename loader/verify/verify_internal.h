@@ -20,7 +20,10 @@
 #define TW_VF_WORDS_FREE (1u << 17)
 #define TW_VF_WORDS_PER_STREAM_WORD 4u
 #define TW_VF_MAX_WORDS_OF_SEMAPHORES (1u << 24)
+#define TW_VF_MAX_SRAM ((uint64_t)1 << 40) /* bytes of a memory class */
 #define TW_VF_MAX_REGIONS 5u
+/* Heads of all segments of an attention state, so that ATTN_INIT can make it. */
+#define TW_VF_MAX_STATE_HEADS (1u << 16)
 
 /* The current place: an op of a stream, or (object != NULL) a record of a table. */
 struct tw_vf_place {
@@ -127,9 +130,14 @@ struct tw_verifier {
     struct tw_vf_sem *sems;
     struct tw_vf_section *sections;
     uint64_t *words;
-    uint8_t *written; /* tensor: a WRITE names it */
-    uint32_t n_words;
-    uint32_t key_positions; /* positions that the longest key cache has */
+    uint8_t *written;  /* tensor: a WRITE names it */
+    uint8_t *in_sram;  /* tensor: a State that lives in SRAM */
+    uint32_t *windows; /* buffers that hold windows of State; tw_vf_tables sorts them */
+    uint32_t n_words, n_windows;
+    /* positions that the longest key cache has, or the longest row of a table of its pages; key
+     * blocks that attention reads, and the op that reads the last */
+    uint64_t key_positions, key_blocks;
+    struct tw_vf_place key_place;
     uint32_t n_closing, n_active_sites;
     /* the stream being walked */
     struct tw_op op;

@@ -17,7 +17,7 @@
 
 const char *tw_vf_region_name(uint32_t code, uint32_t n) {
     for (const struct tw_operand_info *o = tw_op_operands(code); o->name; o++) {
-        if (tw_letter_in("RWMTU", o->kind) && n-- == 0) {
+        if (tw_letter_in("RWMDTU", o->kind) && n-- == 0) {
             return o->name;
         }
     }
@@ -86,11 +86,16 @@ static int check_operand(struct tw_verifier *v, const struct tw_operand *o, bool
     case 'M':
         rc = check_buffer(v, o->id);
         return rc ? rc : check_affine(v, &o->offset);
+    case 'D': /* on any site */
+        rc = check_id(v, "buffer", o->id, p->n_buffers);
+        return rc ? rc : check_affine(v, &o->offset);
     case 'T':
     case 'U':
         rc = check_id(v, "tensor", o->id, p->n_tensors);
         rc = rc ? rc : check_affine(v, &o->instance);
-        return rc ? rc : check_affine(v, &o->offset);
+        rc = rc ? rc : check_affine(v, &o->offset);
+        rc = rc || !o->paged ? rc : check_id(v, "page table", o->table, p->n_tensors);
+        return rc || !o->paged ? rc : check_affine(v, &o->element);
     case 'F':
         return check_buffer(v, o->id);
     case 'S':
@@ -115,6 +120,7 @@ static void sort_operand(struct tw_verifier *v, const struct tw_operand *o, uint
     case 'R':
     case 'W':
     case 'M':
+    case 'D':
     case 'T':
     case 'U':
         d->region[n] = o;
@@ -165,10 +171,10 @@ static int check_immediates(struct tw_verifier *v, const struct tw_vf_data *d) {
     return 0;
 }
 
-/* Returns the dtype of the op's weights, or 0 if it has none. */
-static uint32_t weight_dtype(const struct tw_vf_data *d) {
+/* Returns the dtype of the op's weights or cache, or 0 if it has none. */
+static uint32_t named_dtype(const struct tw_vf_data *d) {
     for (uint32_t i = 0; i < d->n_imm; i++) {
-        if (d->imm_demand[i] == TW_DEMAND_WEIGHT_DTYPE) {
+        if (tw_demand_names_dtype(d->imm_demand[i])) {
             return d->imm[i];
         }
     }
@@ -182,7 +188,7 @@ static unsigned dtype_of(const struct tw_vf_data *d, uint32_t n) {
 static int check_regions(struct tw_verifier *v, const struct tw_vf_data *d) {
     for (uint32_t i = 0; i < d->n_regions; i++) {
         unsigned dtype = dtype_of(d, i);
-        if (!tw_demand_dtype(d->region_demand[i], dtype, weight_dtype(d))) {
+        if (!tw_demand_dtype(d->region_demand[i], dtype, named_dtype(d))) {
             return tw_vf_fail(v, TW_RULE_operand_types, "%s is in a %s %s",
                               tw_vf_region_name(v->op.code, i), tw_dtype_name(dtype),
                               d->buffer[i] ? "buffer" : "tensor");
@@ -194,23 +200,38 @@ static int check_regions(struct tw_verifier *v, const struct tw_vf_data *d) {
 static int check_matmul(struct tw_verifier *v, const struct tw_vf_data *d) {
     unsigned x = dtype_of(d, TW_MATMUL_REGION_x), w = v->op.operand[TW_MATMUL_dtype].id;
     uint32_t k = v->op.operand[TW_MATMUL_k].id;
-    bool quantised = tw_dtype_block_elems(w) > 1;
-    if ((x == TW_DT_Q8S) != quantised) {
-        return tw_vf_fail(v, TW_RULE_operand_types, "x is %s, which does not go with %s weights",
-                          tw_dtype_name(x), tw_dtype_name(w));
+    uint32_t block = tw_dtype_block_elems(w);
+    if (x != tw_dtype_activation(w)) {
+        return tw_vf_fail(
+            v, TW_RULE_operand_types, "x is %s, which does not go with %s weights (they need %s)",
+            tw_dtype_name(x), tw_dtype_name(w), tw_dtype_name(tw_dtype_activation(w)));
     }
-    if (quantised && k % 32 != 0) {
+    if (k % block != 0) {
         return tw_vf_fail(v, TW_RULE_operand_types,
-                          "depth %u is not a multiple of 32 with %s weights", k, tw_dtype_name(w));
+                          "depth %u is not a multiple of %u with %s weights", k, block,
+                          tw_dtype_name(w));
+    }
+    uint32_t panels = v->op.operand[TW_MATMUL_panels].id,
+             stride = v->op.operand[TW_MATMUL_w_stride].id;
+    if (panels > 1 && stride < tw_panel_bytes(w, k)) {
+        return tw_vf_fail(v, TW_RULE_operand_types, "panels of %llu bytes every %u bytes",
+                          (unsigned long long)tw_panel_bytes(w, k), stride);
     }
     return 0;
 }
 
-static int check_quant(struct tw_verifier *v) {
-    uint32_t cols = v->op.operand[TW_QUANT_cols].id;
-    return cols % 32 == 0
-               ? 0
-               : tw_vf_fail(v, TW_RULE_operand_types, "%u columns are not a multiple of 32", cols);
+static int check_rms_scale(struct tw_verifier *v) {
+    uint32_t cols = v->op.operand[TW_RMS_SCALE_cols].id,
+             width = v->op.operand[TW_RMS_SCALE_width].id;
+    return cols <= width ? 0
+                         : tw_vf_fail(v, TW_RULE_operand_types, "scales %u columns of rows of %u",
+                                      cols, width);
+}
+
+static int check_quant(struct tw_verifier *v, uint32_t cols, uint32_t block) {
+    return cols % block == 0 ? 0
+                             : tw_vf_fail(v, TW_RULE_operand_types,
+                                          "%u columns are not a multiple of %u", cols, block);
 }
 
 static int check_rope(struct tw_verifier *v) {
@@ -243,7 +264,7 @@ static int check_cache_write(struct tw_verifier *v, const struct tw_vf_data *d) 
     uint32_t first = o[TW_KEY_WRITE_first].id, heads = o[TW_KEY_WRITE_heads].id,
              head_dim = o[TW_KEY_WRITE_head_dim].id;
     uint64_t last = (uint64_t)o[TW_KEY_WRITE_pos].max + d->rows;
-    if (t->packing != packing || t->dtype != TW_DT_F32 || t->head_dim != head_dim) {
+    if (t->packing != packing || t->head_dim != head_dim) {
         return tw_vf_fail(v, TW_RULE_operand_types,
                           "heads of %u into a %s tensor packed as %u with heads of %u", head_dim,
                           tw_dtype_name(t->dtype), t->packing, t->head_dim);
@@ -252,9 +273,35 @@ static int check_cache_write(struct tw_verifier *v, const struct tw_vf_data *d) 
         return tw_vf_fail(v, TW_RULE_region_in_tensor, "heads %u + %u of a cache of %u heads",
                           first, heads, t->cols / t->head_dim);
     }
-    if (last > t->rows) {
+    if (last > t->rows && !o[TW_KEY_WRITE_cache].paged) { /* else its table limits positions */
         return tw_vf_fail(v, TW_RULE_region_in_tensor, "positions up to %llu of a cache of %u",
                           (unsigned long long)last, t->rows);
+    }
+    return 0;
+}
+
+/* Checks a state of that many segments of that many heads. */
+static int check_segments(struct tw_verifier *v, uint32_t segments, uint32_t heads) {
+    return (uint64_t)segments * heads <= TW_VF_MAX_STATE_HEADS
+               ? 0
+               : tw_vf_fail(v, TW_RULE_operand_types,
+                            "a state of %u segments of %u heads, more than %u in all", segments,
+                            heads, TW_VF_MAX_STATE_HEADS);
+}
+
+/* Checks that a block's segment is one of the state's, or one that a state of two makes room for:
+ * with more, the last but one would not be the sum of all before it, and with one there is none. */
+static int check_segment_range(struct tw_verifier *v, uint64_t lo, uint64_t hi) {
+    const struct tw_operand *o = v->op.operand;
+    uint32_t segments = o[TW_ATTN_STEP_segments].id, first = o[TW_ATTN_STEP_segment].id;
+    uint64_t blocks = TW_KEY_SEGMENT / TW_KV_BLOCK;
+    if (lo / blocks < first || (segments != 2 && hi / blocks - first >= segments)) {
+        return tw_vf_fail(v, TW_RULE_operand_types,
+                          "key blocks %llu to %llu, segments %llu to %llu, in a state of %u "
+                          "segments from %u on",
+                          (unsigned long long)lo, (unsigned long long)hi,
+                          (unsigned long long)(lo / blocks), (unsigned long long)(hi / blocks),
+                          segments, first);
     }
     return 0;
 }
@@ -269,21 +316,48 @@ static int check_attention(struct tw_verifier *v) {
                           heads, state_heads);
     }
     tw_vf_range(v, &o[TW_ATTN_STEP_block].offset, &lo, &hi);
-    if (hi >= v->key_positions / TW_KV_BLOCK) {
-        return tw_vf_fail(v, TW_RULE_region_in_tensor,
-                          "key blocks up to %llu of caches of %u positions", (unsigned long long)hi,
-                          v->key_positions);
+    if (hi >= v->key_blocks) { /* how many there may be is known when all ops have been seen */
+        v->key_blocks = hi < UINT64_MAX ? hi + 1 : hi;
+        v->key_place = v->place;
     }
-    return 0;
+    int rc = check_segments(v, o[TW_ATTN_STEP_segments].id, state_heads);
+    return rc ? rc : check_segment_range(v, lo, hi);
 }
 
 /* Bytes are moved unchanged, so both ends must have one dtype, or one end is untyped. */
 static int check_same(struct tw_verifier *v, const struct tw_vf_data *d) {
     unsigned a = dtype_of(d, 0), b = dtype_of(d, 1);
-    bool untyped = v->op.code != TW_OP_MCAST && (a == TW_DT_U8 || b == TW_DT_U8);
-    if (a != b && !untyped) {
+    bool typed =
+        v->op.code == TW_OP_MCAST || v->op.code == TW_OP_SEND || v->op.code == TW_OP_DRAM_COPY;
+    if (a != b && (typed || (a != TW_DT_U8 && b != TW_DT_U8))) {
         return tw_vf_fail(v, TW_RULE_operand_types, "moves %s to %s", tw_dtype_name(a),
                           tw_dtype_name(b));
+    }
+    return 0;
+}
+
+/* Bytes keep their meaning only if both tensors are packed alike. */
+static int check_dram_copy(struct tw_verifier *v, const struct tw_vf_data *d) {
+    const struct tw_tensor *from = d->tensor[TW_DRAM_COPY_REGION_source],
+                           *to = d->tensor[TW_DRAM_COPY_REGION_destination];
+    if (from->packing != to->packing || from->head_dim != to->head_dim) {
+        return tw_vf_fail(v, TW_RULE_operand_types,
+                          "copies a tensor packed as %u with heads of %u to one packed as %u with "
+                          "heads of %u",
+                          from->packing, from->head_dim, to->packing, to->head_dim);
+    }
+    return check_same(v, d);
+}
+
+/* Ids are below 2^31, as token ids are. */
+static int check_topk(struct tw_verifier *v) {
+    const struct tw_operand *o = v->op.operand;
+    uint64_t lo, hi;
+    tw_vf_range(v, &o[TW_TOPK_base].offset, &lo, &hi);
+    if (!tw_range_ok(hi, o[TW_TOPK_cols].id, TW_VF_MAX_COUNT)) {
+        return tw_vf_fail(v, TW_RULE_operand_types,
+                          "%u columns from id %llu on: ids must stay below %u", o[TW_TOPK_cols].id,
+                          (unsigned long long)hi, TW_VF_MAX_COUNT);
     }
     return 0;
 }
@@ -310,9 +384,14 @@ static int check_special(struct tw_verifier *v, const struct tw_vf_data *d) {
     case TW_OP_READ:
     case TW_OP_WRITE:
     case TW_OP_MCAST:
+    case TW_OP_SEND:
     case TW_OP_COPY:
     case TW_OP_LAST_ROW:
         return check_same(v, d);
+    case TW_OP_DRAM_COPY:
+        return check_dram_copy(v, d);
+    case TW_OP_TOPK:
+        return check_topk(v);
     case TW_OP_GATHER:
         return check_gather(v, d);
     case TW_OP_KEY_WRITE:
@@ -320,12 +399,19 @@ static int check_special(struct tw_verifier *v, const struct tw_vf_data *d) {
         return check_cache_write(v, d);
     case TW_OP_MATMUL:
         return check_matmul(v, d);
+    case TW_OP_RMS_SCALE:
+        return check_rms_scale(v);
     case TW_OP_QUANT:
-        return check_quant(v);
+        return check_quant(v, v->op.operand[TW_QUANT_cols].id, 32);
+    case TW_OP_QUANT_K:
+        return check_quant(v, v->op.operand[TW_QUANT_K_cols].id, 256);
     case TW_OP_ROPE:
         return check_rope(v);
     case TW_OP_ATTN_STEP:
         return check_attention(v);
+    case TW_OP_ATTN_DONE:
+        return check_segments(v, v->op.operand[TW_ATTN_DONE_segments].id,
+                              v->op.operand[TW_ATTN_DONE_heads].id);
     default:
         return 0;
     }

@@ -64,8 +64,12 @@ static unsigned long long end_of(const struct tw_vf_data *d, uint32_t n) {
 /* A region of a ring must stay in one page: terms that step by whole pages choose the page, the
  * others stay in it. */
 static int check_one_page(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
-    const struct tw_tensor *param = tw_buffer_param(v->program, d->buffer[n]);
-    uint64_t page = d->buffer[n]->page_bytes, held = param ? param->bytes : page, lo, hi;
+    const struct tw_tensor *pinned = tw_buffer_pinned(v->program, d->buffer[n]);
+    uint64_t page = d->buffer[n]->page_bytes, held = page, lo, hi;
+    if (pinned) {
+        struct tw_window w = tw_buffer_window(pinned, d->buffer[n]);
+        held = tw_window_bytes(&w);
+    }
     struct tw_affine in_page = tw_affine_const(d->region[n]->offset.base % page);
     const struct tw_affine *a = &d->region[n]->offset;
     for (uint32_t i = 0; i < a->n_terms; i++) {
@@ -107,11 +111,13 @@ static int check_fifo_region(struct tw_verifier *v, const struct tw_vf_data *d, 
     return check_one_page(v, d, n);
 }
 
-/* Checks a Param in SRAM: an access stays in one instance and does not write. */
-static int check_resident_param(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
+/* Checks a Param or State in SRAM: an access stays in the window of one instance, and does not
+ * write a Param. */
+static int check_pinned_region(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
     const struct tw_buffer *b = d->buffer[n];
     tw_vf_count(v, TW_RULE_roles_kept);
-    if (!tw_demand_role(d->region[n]->kind, d->region_demand[n], TW_ROLE_PARAM)) {
+    if (tw_buffer_param(v->program, b) &&
+        !tw_demand_role(d->region[n]->kind, d->region_demand[n], TW_ROLE_PARAM)) {
         return tw_vf_fail(v, TW_RULE_roles_kept, "writes buffer %u (%s), which keeps a param",
                           d->region[n]->id, tw_program_string(v->program, b->name));
     }
@@ -164,8 +170,82 @@ static int check_role(struct tw_verifier *v, const struct tw_vf_data *d, uint32_
         return tw_vf_fail(v, TW_RULE_operand_types, "writes rows into a tensor packed as %u",
                           t->packing);
     }
+    if (v->in_sram[d->region[n]->id]) {
+        return tw_vf_fail(v, TW_RULE_roles_kept,
+                          "%s tensor %u (%s), a state that lives in SRAM: only its buffers may be "
+                          "named",
+                          writes ? "writes" : "reads", d->region[n]->id,
+                          tw_program_string(v->program, t->name));
+    }
     v->written[d->region[n]->id] |= writes;
     return 0;
+}
+
+/* Checks which elements of a table an op uses: they exist and are in one row, that of a sequence.
+ * Terms that step by whole rows choose the row. */
+static int check_elements(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n,
+                          const struct tw_tensor *table) {
+    const struct tw_affine *a = &d->region[n]->element;
+    struct tw_affine in_row = tw_affine_const(a->base % table->cols);
+    uint64_t more = 0, lo, hi, end;
+    for (uint32_t i = 0; i < a->n_terms; i++) {
+        uint64_t step = a->term[i].step;
+        if ((is_negative(step) ? 0 - step : step) % table->cols != 0) {
+            in_row = tw_affine_plus(in_row, a->term[i].var, step);
+        }
+    }
+    if (v->op.code == TW_OP_KEY_WRITE || v->op.code == TW_OP_VALUE_WRITE) {
+        more = (v->op.operand[TW_KEY_WRITE_pos].max + d->rows - 1) / TW_KV_BLOCK;
+    }
+    tw_vf_range(v, &in_row, &lo, &hi);
+    if (!tw_add_u64(hi, more, &end) || end >= table->cols) {
+        return tw_vf_fail(v, TW_RULE_region_in_tensor,
+                          "%s uses elements %llu to %llu of a row of page table %s, which has %u",
+                          NAME(v, n), (unsigned long long)lo,
+                          (unsigned long long)(hi == UINT64_MAX ? hi : end),
+                          tw_program_string(v->program, table->name), table->cols);
+    }
+    tw_vf_range(v, a, &lo, &hi);
+    if (!tw_add_u64(hi, more, &end) || end >= (uint64_t)table->rows * table->cols) {
+        return tw_vf_fail(v, TW_RULE_region_in_tensor,
+                          "%s uses elements up to %llu of page table %s, which has %u x %u",
+                          NAME(v, n), (unsigned long long)hi,
+                          tw_program_string(v->program, table->name), table->rows, table->cols);
+    }
+    return 0;
+}
+
+/* Checks a region of a page: the table's role and type, its elements, and that the region stays in
+ * the page; a cache write names whole pages. */
+static int check_page_region(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
+    const struct tw_operand *o = d->region[n];
+    const struct tw_tensor *t = d->tensor[n], *table = &v->program->tensors[o->table];
+    uint64_t page = tw_tensor_page_bytes(t), span = tw_extent_span(d->extent[n]);
+    if (v->op.code == TW_OP_GATHER || page == 0) {
+        return tw_vf_fail(v, TW_RULE_operand_types, "%s is in pages of tensor %u (%s), %s",
+                          NAME(v, n), o->id, tw_program_string(v->program, t->name),
+                          page ? "which a gather cannot use" : "which has none");
+    }
+    if (table->role != TW_ROLE_INPUT || table->dtype != TW_DT_I32 ||
+        table->packing != TW_PACK_ROW || (uint64_t)table->rows * table->cols > TW_VF_MAX_COUNT) {
+        return tw_vf_fail(v, TW_RULE_roles_kept,
+                          "%s takes page numbers from tensor %u (%s), %u x %u %s of role %u packed "
+                          "as %u, not an i32 input of rows",
+                          NAME(v, n), o->table, tw_program_string(v->program, table->name),
+                          table->rows, table->cols, tw_dtype_name(table->dtype), table->role,
+                          table->packing);
+    }
+    bool cache = v->op.code == TW_OP_KEY_WRITE || v->op.code == TW_OP_VALUE_WRITE;
+    if (cache ? d->hi[n] != 0 : !tw_range_ok(d->hi[n], span, page)) {
+        return tw_vf_fail(v, TW_RULE_region_in_tensor,
+                          "%s spans [%llu, %llu) of a page of %llu bytes of %s", NAME(v, n),
+                          (unsigned long long)d->lo[n], end_of(d, n), (unsigned long long)page,
+                          tw_program_string(v->program, t->name));
+    }
+    if (t->packing == TW_PACK_KEYS && (uint64_t)table->cols * TW_KV_BLOCK > v->key_positions) {
+        v->key_positions = (uint64_t)table->cols * TW_KV_BLOCK;
+    }
+    return check_elements(v, d, n, table);
 }
 
 static int check_tensor_region(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
@@ -182,6 +262,9 @@ static int check_tensor_region(struct tw_verifier *v, const struct tw_vf_data *d
                           "%s uses instances up to %llu of %s, which has %u", NAME(v, n),
                           (unsigned long long)hi, tw_program_string(v->program, t->name),
                           t->bind_count);
+    }
+    if (d->region[n]->paged) {
+        return check_page_region(v, d, n);
     }
     if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), t->bytes)) {
         return tw_vf_fail(v, TW_RULE_region_in_tensor,
@@ -219,7 +302,10 @@ static void record_alignment(struct tw_verifier *v) {
     const struct tw_operand *o = v->op.operand;
     struct tw_vf_buffer *b = &v->buffers[o[TW_READ_destination].id];
     bool one = o[TW_READ_rows].id == 1;
-    if (!b->is_unaligned && !(affine_aligned(&o[TW_READ_source].offset, 64) &&
+    uint64_t page = o[TW_READ_source].paged
+                        ? tw_tensor_page_bytes(&v->program->tensors[o[TW_READ_source].id])
+                        : 0;
+    if (!b->is_unaligned && !(affine_aligned(&o[TW_READ_source].offset, 64) && page % 64 == 0 &&
                               affine_aligned(&o[TW_READ_destination].offset, 64) &&
                               (one || (o[TW_READ_source_stride].id % 64 == 0 &&
                                        o[TW_READ_destination_stride].id % 64 == 0)))) {
@@ -228,15 +314,50 @@ static void record_alignment(struct tw_verifier *v) {
     }
 }
 
-/* ---- multicast ---- */
+/* ---- other sites ---- */
+
+/* Only resident buffers are written from other sites: a FIFO has its producer and its consumer, a
+ * scratch buffer its engine, on their site. */
+static int check_remote_region(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
+    const struct tw_buffer *b = d->buffer[n];
+    tw_vf_count(v, TW_RULE_groups_on_chip);
+    if (b->kind != TW_BUF_RESIDENT) {
+        return tw_vf_fail(v, TW_RULE_groups_on_chip, "%s %u (%s) is not a resident buffer",
+                          NAME(v, n), d->region[n]->id, tw_program_string(v->program, b->name));
+    }
+    tw_vf_count(v, TW_RULE_roles_kept);
+    if (tw_buffer_pinned(v->program, b)) { /* State is its own site's */
+        return tw_vf_fail(v, TW_RULE_roles_kept, "writes buffer %u (%s), which keeps a %s",
+                          d->region[n]->id, tw_program_string(v->program, b->name),
+                          tw_buffer_param(v->program, b) ? "param" : "state");
+    }
+    if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), b->page_bytes)) {
+        return tw_vf_fail(v, TW_RULE_region_in_buffer,
+                          "%s spans [%llu, %llu) of a page of %llu bytes", NAME(v, n),
+                          (unsigned long long)d->lo[n], end_of(d, n),
+                          (unsigned long long)b->page_bytes);
+    }
+    return 0;
+}
+
+static int check_send(struct tw_verifier *v, const struct tw_vf_data *d) {
+    const struct tw_buffer *b = d->buffer[TW_SEND_REGION_destination];
+    if (b->site == v->place.site) {
+        return tw_vf_fail(v, TW_RULE_groups_on_chip,
+                          "sends to buffer %u (%s) of its own site: copy moves data inside a site",
+                          v->op.operand[TW_SEND_destination].id,
+                          tw_program_string(v->program, b->name));
+    }
+    return 0;
+}
 
 static int check_mcast(struct tw_verifier *v, const struct tw_vf_data *d) {
     const struct tw_program *p = v->program;
     const struct tw_buffer *b = d->buffer[TW_MCAST_REGION_destination];
     uint32_t group = v->op.operand[TW_MCAST_group].id;
     tw_vf_count(v, TW_RULE_groups_on_chip);
-    if (b->kind != TW_BUF_RESIDENT || b->sibling_base == TW_NONE) {
-        return tw_vf_fail(v, TW_RULE_groups_on_chip, "buffer %u (%s) is not resident with siblings",
+    if (b->sibling_base == TW_NONE) {
+        return tw_vf_fail(v, TW_RULE_groups_on_chip, "buffer %u (%s) has no siblings",
                           v->op.operand[TW_MCAST_destination].id, tw_program_string(p, b->name));
     }
     if (!tw_group_within(&p->groups[group], &p->groups[b->group])) {
@@ -284,9 +405,10 @@ static bool apart(const struct tw_vf_data *d, uint32_t a, uint32_t b) {
 }
 
 /* Returns true for ops that may write exactly where they read: elementwise ones, and the multicast
- * of a site's own part of a buffer to the siblings. */
+ * of a site's own part of a buffer to the siblings, and a merge into its first list. */
 static bool may_be_in_place(uint32_t code) {
-    return code == TW_OP_ADD || code == TW_OP_SILU_MUL || code == TW_OP_MCAST;
+    return code == TW_OP_ADD || code == TW_OP_SILU_MUL || code == TW_OP_MCAST ||
+           code == TW_OP_TOPK_MERGE;
 }
 
 static bool same_place(const struct tw_vf_data *d, uint32_t a, uint32_t b) {
@@ -296,36 +418,66 @@ static bool same_place(const struct tw_vf_data *d, uint32_t a, uint32_t b) {
            d->extent[a].row_bytes == d->extent[b].row_bytes;
 }
 
+/* Returns the buffer of the engine's own site that a region touches, or TW_NONE: a multicast's
+ * destination may be any member of the set, and what it writes here is the sibling. */
+static uint32_t buffer_here(const struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
+    const struct tw_program *p = v->program;
+    if (d->region[n]->kind != 'D') {
+        return d->region[n]->id;
+    }
+    bool here = v->op.code == TW_OP_MCAST &&
+                tw_group_holds(p, &p->groups[v->op.operand[TW_MCAST_group].id], v->place.site);
+    return here ? tw_buffer_sibling(p, d->buffer[n], v->place.site) : TW_NONE;
+}
+
 static bool memory_apart(const struct tw_buffer *a, const struct tw_buffer *b) {
-    return a->offset + a->pages * a->page_bytes <= b->offset ||
+    return a->mem_class != b->mem_class || a->offset + a->pages * a->page_bytes <= b->offset ||
            b->offset + b->pages * b->page_bytes <= a->offset;
 }
 
+static int fail_pair(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t a, uint32_t b) {
+    const char *what = d->buffer[a] ? "buffer" : "tensor";
+    return tw_vf_fail(
+        v, TW_RULE_regions_apart, "%s [%llu, %llu) of %s %u overlaps %s [%llu, %llu) of %s %u",
+        NAME(v, a), (unsigned long long)d->lo[a], end_of(d, a), what, d->region[a]->id, NAME(v, b),
+        (unsigned long long)d->lo[b], end_of(d, b), what, d->region[b]->id);
+}
+
 static int check_pair(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t a, uint32_t b) {
+    uint32_t first = buffer_here(v, d, a), second = buffer_here(v, d, b);
     bool ok;
+    if (first == TW_NONE || second == TW_NONE) {
+        return 0; /* on another site */
+    }
     tw_vf_count(v, TW_RULE_regions_apart);
-    if (d->region[a]->id != d->region[b]->id) {
-        ok = memory_apart(d->buffer[a], d->buffer[b]);
+    if (first != second) {
+        ok = memory_apart(&v->program->buffers[first], &v->program->buffers[second]);
     } else {
         ok = apart(d, a, b) || (may_be_in_place(v->op.code) && same_place(d, a, b));
     }
-    return ok ? 0
-              : tw_vf_fail(v, TW_RULE_regions_apart,
-                           "%s [%llu, %llu) of buffer %u overlaps %s [%llu, %llu) of buffer %u",
-                           NAME(v, a), (unsigned long long)d->lo[a], end_of(d, a), d->region[a]->id,
-                           NAME(v, b), (unsigned long long)d->lo[b], end_of(d, b),
-                           d->region[b]->id);
+    return ok ? 0 : fail_pair(v, d, a, b);
+}
+
+/* Two regions of tensors: other tensors share no bytes (rule 28), nor do other instances. */
+static int check_tensors(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t a,
+                         uint32_t b) {
+    const struct tw_affine *x = &d->region[a]->instance, *y = &d->region[b]->instance;
+    tw_vf_count(v, TW_RULE_regions_apart);
+    bool ok = d->region[a]->id != d->region[b]->id || (same_terms(x, y) && x->base != y->base) ||
+              apart(d, a, b);
+    return ok ? 0 : fail_pair(v, d, a, b);
 }
 
 static int check_apart(struct tw_verifier *v, const struct tw_vf_data *d) {
     int rc = 0;
     for (uint32_t w = 0; w < d->n_regions && !rc; w++) {
-        if (d->region[w]->kind != 'W' && d->region[w]->kind != 'M') {
+        if (d->region[w]->kind == 'R' || d->region[w]->kind == 'T') {
             continue;
         }
         for (uint32_t r = 0; r < d->n_regions && !rc; r++) {
-            if (r != w && d->buffer[r]) {
-                rc = check_pair(v, d, w, r);
+            bool both = r != w && (d->buffer[r] != NULL) == (d->buffer[w] != NULL);
+            if (both) {
+                rc = d->buffer[w] ? check_pair(v, d, w, r) : check_tensors(v, d, w, r);
             }
         }
     }
@@ -348,15 +500,19 @@ int tw_vf_regions(struct tw_verifier *v, struct tw_vf_data *d) {
         }
         tw_vf_count(v, TW_RULE_region_in_buffer);
         TW_ASSERT(d->buffer[n]); /* tw_vf_operands sets one of the two */
-        rc = d->buffer[n]->kind == TW_BUF_FIFO           ? check_fifo_region(v, d, n)
-             : tw_buffer_param(v->program, d->buffer[n]) ? check_resident_param(v, d, n)
-                                                         : check_plain_region(v, d, n);
+        rc = d->region[n]->kind == 'D'                    ? check_remote_region(v, d, n)
+             : d->buffer[n]->kind == TW_BUF_FIFO          ? check_fifo_region(v, d, n)
+             : tw_buffer_pinned(v->program, d->buffer[n]) ? check_pinned_region(v, d, n)
+                                                          : check_plain_region(v, d, n);
     }
     if (!rc && v->op.code == TW_OP_READ) {
         record_alignment(v);
     }
     if (!rc && v->op.code == TW_OP_MCAST) {
         rc = check_mcast(v, d);
+    }
+    if (!rc && v->op.code == TW_OP_SEND) {
+        rc = check_send(v, d);
     }
     return rc ? rc : check_apart(v, d);
 }
@@ -378,6 +534,12 @@ int tw_vf_regions_finish(struct tw_verifier *v) {
                               "holds weights in pages of %llu bytes, not a multiple of 64",
                               (unsigned long long)p->buffers[i].page_bytes);
         }
+    }
+    if (v->key_blocks > v->key_positions / TW_KV_BLOCK) {
+        v->place = v->key_place;
+        return tw_vf_fail(
+            v, TW_RULE_region_in_tensor, "key blocks up to %llu of caches of %llu positions",
+            (unsigned long long)(v->key_blocks - 1), (unsigned long long)v->key_positions);
     }
     for (uint32_t i = 0; i < p->n_tensors; i++) {
         tw_vf_count(v, TW_RULE_roles_kept);

@@ -6,6 +6,8 @@
  */
 #include "loader/verify/verify_internal.h"
 
+#include <stdlib.h>
+
 #define CHECK(cond, rule, ...)                                 \
     do {                                                       \
         tw_vf_count(v, TW_RULE_##rule);                        \
@@ -37,6 +39,11 @@ static int check_mesh(struct tw_verifier *v) {
               p->n_sites <= TW_VF_MAX_COUNT / TW_ENGINE_COUNT,
           table_sizes, "%u sites, but %u chips of %u x %u", p->n_sites, p->n_chips, p->mesh_width,
           p->mesh_height);
+    for (uint32_t c = 0; c < TW_MEM_CLASSES; c++) {
+        CHECK(p->sram_bytes[c] <= TW_VF_MAX_SRAM, table_sizes,
+              "memory class %u has %llu bytes, the maximum is %llu", c,
+              (unsigned long long)p->sram_bytes[c], (unsigned long long)TW_VF_MAX_SRAM);
+    }
     CHECK(p->rows >= 1 && p->rows <= TW_VF_MAX_COUNT, table_sizes,
           "%u rows per step, expected 1 to %u", p->rows, TW_VF_MAX_COUNT);
     return 0;
@@ -54,7 +61,6 @@ static int check_pointers(struct tw_verifier *v) {
              {"groups", p->groups, p->n_groups},
              {"trips", p->trips, p->n_trips},
              {"stages", p->stages, p->n_stages},
-             {"edges", p->edges, p->n_edges},
              {"sections", p->sections, p->n_sections},
              {"streams", p->streams, p->n_sites}};
     for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
@@ -109,8 +115,9 @@ static bool tensor_bytes(const struct tw_tensor *t, uint64_t *bytes) {
                tw_mul_u64(tw_panels(t->rows), tw_panel_bytes(t->dtype, t->cols), bytes);
     case TW_PACK_KEYS:
     case TW_PACK_VALUES:
-        return t->dtype == TW_DT_F32 && t->rows % TW_KV_BLOCK == 0 && t->head_dim > 0 &&
-               t->cols % t->head_dim == 0 && tw_mul_u64(t->rows, (uint64_t)t->cols * 4, bytes);
+        return tw_demand_number(TW_DEMAND_CACHE_DTYPE, t->dtype) && t->rows % TW_KV_BLOCK == 0 &&
+               t->head_dim > 0 && t->cols % t->head_dim == 0 &&
+               tw_mul_u64(t->rows, tw_row_bytes(t->dtype, t->cols), bytes);
     case TW_PACK_COUNT:
         break;
     }
@@ -133,12 +140,19 @@ static int check_tensor(struct tw_verifier *v, const struct tw_tensor *t) {
     if (t->role == TW_ROLE_ACTIVATION) {
         return 0; /* its bytes are checked with its buffers */
     }
-    CHECK(t->dtype != TW_DT_Q8S, operand_types, "q8s is never stored in a tensor");
+    CHECK(!tw_dtype_is_activation(t->dtype), operand_types, "%s is never stored in a tensor",
+          tw_dtype_name(t->dtype));
     CHECK(tensor_bytes(t, &bytes), operand_types,
           "%s packed as %u cannot hold %u x %u with heads of %u", tw_dtype_name(t->dtype),
           t->packing, t->rows, t->cols, t->head_dim);
     CHECK(t->bytes == bytes, operand_types, "%llu bytes, but its shape needs %llu",
           (unsigned long long)t->bytes, (unsigned long long)bytes);
+    CHECK(t->page_rows == 0 || (t->role == TW_ROLE_STATE && t->packing == TW_PACK_ROW &&
+                                t->rows % t->page_rows == 0 && tw_tensor_page_bytes(t) % 4 == 0),
+          operand_types,
+          "pages of %u rows of a tensor of role %u packed as %u with %u rows of %llu bytes; only a "
+          "state of rows can be cut into pages, of equal rows and a multiple of 4 bytes",
+          t->page_rows, t->role, t->packing, t->rows, (unsigned long long)(bytes / t->rows));
     return 0;
 }
 
@@ -185,35 +199,94 @@ static int check_siblings(struct tw_verifier *v, uint32_t id) {
     return 0;
 }
 
+/* Returns the bytes of which the places and sizes of a window are multiples: panels are cut between
+ * rows of quants or scales, other packings between blocks of elements. */
+static uint64_t window_unit(const struct tw_tensor *t) {
+    return t->packing == TW_PACK_PANEL16 ? 32 : tw_dtype_block_bytes(t->dtype);
+}
+
+/* Checks which part of each instance the buffer of a Param or State holds. */
+static int check_window(struct tw_verifier *v, const struct tw_buffer *b,
+                        const struct tw_tensor *t) {
+    struct tw_window w = tw_buffer_window(t, b);
+    uint64_t unit = window_unit(t), bytes = tw_window_bytes(&w);
+    CHECK(b->window_rows || (!b->window_first && !b->window_stride && !b->window_row_bytes),
+          buffer_placed, "a window of no rows at byte %llu, with rows of %u bytes",
+          (unsigned long long)b->window_first, b->window_row_bytes);
+    CHECK(tw_window_inside(&w, t->bytes) && (w.rows == 1 ? w.stride == 0 : w.stride >= w.row_bytes),
+          buffer_placed,
+          "%llu rows of %llu bytes from byte %llu on, one every %llu, are not a window of an "
+          "instance of %llu bytes",
+          (unsigned long long)w.rows, (unsigned long long)w.row_bytes, (unsigned long long)w.first,
+          (unsigned long long)w.stride, (unsigned long long)t->bytes);
+    CHECK(!b->window_rows ||
+              (w.first % unit == 0 && w.stride % unit == 0 && w.row_bytes % unit == 0),
+          buffer_placed,
+          "a window of rows of %llu bytes from byte %llu on, one every %llu, does not consist of "
+          "whole units of %llu bytes of %s",
+          (unsigned long long)w.row_bytes, (unsigned long long)w.first,
+          (unsigned long long)w.stride, (unsigned long long)unit, tw_dtype_name(t->dtype));
+    CHECK(b->page_bytes >= bytes && b->page_bytes - bytes < 64 && b->page_bytes % 64 == 0,
+          buffer_placed,
+          "pages of %llu bytes for a window of %llu, expected it rounded up to a multiple of 64",
+          (unsigned long long)b->page_bytes, (unsigned long long)bytes);
+    return 0;
+}
+
+static int check_pinned(struct tw_verifier *v, const struct tw_buffer *b,
+                        const struct tw_tensor *t) {
+    bool state = t->role == TW_ROLE_STATE;
+    CHECK(b->kind == TW_BUF_RESIDENT && b->pages == t->bind_count && b->dtype == t->dtype,
+          buffer_placed, "%u pages, kind %u, %s, cannot keep %u instances of a %s %s", b->pages,
+          b->kind, tw_dtype_name(b->dtype), t->bind_count, tw_dtype_name(t->dtype),
+          state ? "state" : "param");
+    int rc = check_window(v, b, t);
+    if (rc || !state) {
+        return rc;
+    }
+    struct tw_window w = tw_buffer_window(t, b);
+    CHECK(
+        tw_window_contiguous(&w) && w.first % 64 == 0, buffer_placed,
+        "a window of a state from byte %llu on, %llu rows of %llu bytes, one every %llu: expected "
+        "it to be contiguous and to begin at a multiple of 64",
+        (unsigned long long)w.first, (unsigned long long)w.rows, (unsigned long long)w.row_bytes,
+        (unsigned long long)w.stride);
+    CHECK(b->sibling_base == TW_NONE, buffer_placed,
+          "keeps a state and is in a sibling set: each byte of a state is in one place");
+    v->in_sram[b->tensor] = 1;
+    v->windows[v->n_windows++] = (uint32_t)(b - v->program->buffers);
+    return 0;
+}
+
 static int check_buffer(struct tw_verifier *v, const struct tw_buffer *b) {
     const struct tw_program *p = v->program;
     uint64_t bytes = 0;
     CHECK(b->site < p->n_sites && b->kind <= TW_BUF_SCRATCH && b->dtype < TW_DT_COUNT &&
-              (b->tensor == TW_NONE || b->tensor < p->n_tensors),
-          table_sizes, "site %u, kind %u, dtype %u or tensor %u is unknown", b->site, b->kind,
-          b->dtype, b->tensor);
-    const struct tw_tensor *param = tw_buffer_param(p, b);
-    CHECK(b->pages >= 1 && b->page_bytes >= 1 && (b->kind == TW_BUF_FIFO || b->pages == 1 || param),
+              (b->tensor == TW_NONE || b->tensor < p->n_tensors) && b->mem_class < TW_MEM_CLASSES,
+          table_sizes, "site %u, kind %u, dtype %u, tensor %u or memory class %u is unknown",
+          b->site, b->kind, b->dtype, b->tensor, b->mem_class);
+    const struct tw_tensor *pinned = tw_buffer_pinned(p, b);
+    CHECK(b->pages >= 1 && b->page_bytes >= 1 &&
+              (b->kind == TW_BUF_FIFO || b->pages == 1 || pinned),
           buffer_placed,
-          "%u pages of %llu bytes; only a FIFO and the buffer of a param may have several pages",
+          "%u pages of %llu bytes; only a FIFO and the buffer of a param or state may have several "
+          "pages",
           b->pages, (unsigned long long)b->page_bytes);
-    CHECK(
-        !param ||
-            (b->kind == TW_BUF_RESIDENT && b->pages == param->bind_count &&
-             b->page_bytes >= param->bytes && b->page_bytes % 64 == 0 && b->dtype == param->dtype),
-        buffer_placed,
-        "%u pages of %llu bytes, kind %u, %s, cannot keep %u instances of %llu bytes of a %s param",
-        b->pages, (unsigned long long)b->page_bytes, b->kind, tw_dtype_name(b->dtype),
-        param ? param->bind_count : 0, (unsigned long long)(param ? param->bytes : 0),
-        param ? tw_dtype_name(param->dtype) : "");
+    CHECK(pinned ||
+              (!b->window_first && !b->window_stride && !b->window_rows && !b->window_row_bytes),
+          buffer_placed, "has a window, but is not the buffer of a param or state");
+    int rc = pinned ? check_pinned(v, b, pinned) : 0;
+    if (rc) {
+        return rc;
+    }
     CHECK(b->offset % 64 == 0 && b->page_bytes % 4 == 0, buffer_placed,
           "offset %llu is not a multiple of 64, or page size %llu not of 4",
           (unsigned long long)b->offset, (unsigned long long)b->page_bytes);
     CHECK(tw_mul_u64(b->pages, b->page_bytes, &bytes) &&
-              tw_range_ok(b->offset, bytes, p->sram_bytes),
-          buffer_placed, "%u pages of %llu bytes at %llu do not fit an SRAM of %llu", b->pages,
-          (unsigned long long)b->page_bytes, (unsigned long long)b->offset,
-          (unsigned long long)p->sram_bytes);
+              tw_range_ok(b->offset, bytes, p->sram_bytes[b->mem_class]),
+          buffer_placed, "%u pages of %llu bytes at %llu do not fit memory class %u of %llu bytes",
+          b->pages, (unsigned long long)b->page_bytes, (unsigned long long)b->offset, b->mem_class,
+          (unsigned long long)p->sram_bytes[b->mem_class]);
     if (b->kind == TW_BUF_FIFO) {
         CHECK(b->producer < TW_ENGINE_COUNT && b->consumer < TW_ENGINE_COUNT &&
                   b->producer != b->consumer,
@@ -235,6 +308,54 @@ static int check_buffers(struct tw_verifier *v) {
         }
         v->buffers[i].first_move = v->buffers[i].last_move = TW_NONE;
     }
+    return rc;
+}
+
+/* ---- windows of State ---- */
+
+/* A window is contiguous: its place in the instance. */
+struct span {
+    uint32_t tensor, buffer;
+    uint64_t lo, hi;
+};
+
+static int by_place(const void *a, const void *b) {
+    const struct span *x = a, *y = b;
+    if (x->tensor != y->tensor) {
+        return x->tensor < y->tensor ? -1 : 1;
+    }
+    if (x->lo != y->lo) {
+        return x->lo < y->lo ? -1 : 1;
+    }
+    return x->buffer < y->buffer ? -1 : x->buffer > y->buffer;
+}
+
+/* No two buffers hold the same bytes of a State. */
+static int check_state_windows(struct tw_verifier *v) {
+    const struct tw_program *p = v->program;
+    struct span *list = calloc((size_t)v->n_windows + 1, sizeof *list);
+    if (!list) {
+        return tw_fail(v->err, TW_E_NOMEM, "out of memory to verify %s", p->name);
+    }
+    for (uint32_t i = 0; i < v->n_windows; i++) {
+        const struct tw_buffer *b = &p->buffers[v->windows[i]];
+        struct tw_window w = tw_buffer_window(&p->tensors[b->tensor], b);
+        list[i] = (struct span){b->tensor, v->windows[i], w.first, w.first + tw_window_bytes(&w)};
+    }
+    qsort(list, v->n_windows, sizeof *list, by_place);
+    int rc = 0;
+    for (uint32_t i = 1; i < v->n_windows && !rc; i++) {
+        tw_vf_count(v, TW_RULE_buffer_placed);
+        if (list[i].tensor == list[i - 1].tensor && list[i].lo < list[i - 1].hi) {
+            tw_vf_at_object(v, "buffer", list[i].buffer, p->buffers[list[i].buffer].name);
+            rc =
+                tw_vf_fail(v, TW_RULE_buffer_placed,
+                           "holds bytes of state %u from %llu on, which buffer %u holds up to %llu",
+                           list[i].tensor, (unsigned long long)list[i].lo, list[i - 1].buffer,
+                           (unsigned long long)list[i - 1].hi);
+        }
+    }
+    free(list);
     return rc;
 }
 
@@ -315,12 +436,15 @@ static int check_trips(struct tw_verifier *v) {
         CHECK(t->input < p->n_tensors, table_sizes, "input tensor %u does not exist, there are %u",
               t->input, p->n_tensors);
         const struct tw_tensor *in = &p->tensors[t->input];
-        CHECK(in->role == TW_ROLE_INPUT && in->dtype == TW_DT_I32 && in->rows == 1 && in->cols == 1,
-              trips_sound, "reads tensor %u, %u x %u %s of role %u, not a one-element i32 input",
-              t->input, in->rows, in->cols, tw_dtype_name(in->dtype), in->role);
-        CHECK(t->div >= 1 && t->max <= TW_VF_MAX_COUNT, trips_sound,
-              "div %u, max %u; expected div from 1 and max up to %u", t->div, t->max,
-              TW_VF_MAX_COUNT);
+        CHECK(in->role == TW_ROLE_INPUT && in->dtype == TW_DT_I32 && in->packing == TW_PACK_ROW,
+              trips_sound, "reads tensor %u, %s of role %u packed as %u, not an i32 input of rows",
+              t->input, tw_dtype_name(in->dtype), in->role, in->packing);
+        CHECK(t->element < (uint64_t)in->rows * in->cols, trips_sound,
+              "reads element %u of tensor %u, which has %u x %u", t->element, t->input, in->rows,
+              in->cols);
+        CHECK(t->div >= 1 && t->max <= TW_VF_MAX_COUNT && t->clamp <= 1, trips_sound,
+              "div %u, max %u, clamp %u; expected div from 1, max up to %u, clamp 0 or 1", t->div,
+              t->max, t->clamp, TW_VF_MAX_COUNT);
     }
     return 0;
 }
@@ -342,15 +466,6 @@ static int check_stages(struct tw_verifier *v) {
         CHECK(i >= section->first_stage && i - section->first_stage < section->n_stages,
               sections_partition, "names section %u, which holds stages %u + %u", s->section,
               section->first_stage, section->n_stages);
-    }
-    for (uint32_t i = 0; i < p->n_edges; i++) {
-        const struct tw_edge *e = &p->edges[i];
-        tw_vf_at_object(v, "edge", i, 0);
-        CHECK(e->from < p->n_stages && e->to < p->n_stages && e->buffer < p->n_buffers &&
-                  e->handshake <= TW_HS_BARRIER &&
-                  (e->semaphore == TW_NONE || e->semaphore < p->n_semaphores),
-              table_sizes, "stages %u -> %u, buffer %u, handshake %u or semaphore %u is unknown",
-              e->from, e->to, e->buffer, e->handshake, e->semaphore);
     }
     return 0;
 }
@@ -391,7 +506,7 @@ static int check_closing(struct tw_verifier *v, uint32_t i) {
 
 static int check_sections(struct tw_verifier *v) {
     const struct tw_program *p = v->program;
-    uint64_t buffer = 0, sem = 0, stage = 0, edge = 0;
+    uint64_t buffer = 0, sem = 0, stage = 0;
     CHECK(p->n_sections >= 1, sections_partition, "the program has no sections");
     for (uint32_t i = 0; i < p->n_sections; i++) {
         const struct tw_section *s = &p->sections[i];
@@ -401,29 +516,24 @@ static int check_sections(struct tw_verifier *v) {
             return rc;
         }
         CHECK(s->repeat >= 1, table_sizes, "repeat is 0, expected 1 or more");
-        CHECK(
-            s->first_buffer == buffer && s->first_semaphore == sem && s->first_stage == stage &&
-                s->first_edge == edge,
-            sections_partition,
-            "begins at buffer %u, semaphore %u, stage %u, edge %u, expected %llu, %llu, %llu, %llu",
-            s->first_buffer, s->first_semaphore, s->first_stage, s->first_edge,
-            (unsigned long long)buffer, (unsigned long long)sem, (unsigned long long)stage,
-            (unsigned long long)edge);
+        CHECK(s->first_buffer == buffer && s->first_semaphore == sem && s->first_stage == stage,
+              sections_partition,
+              "begins at buffer %u, semaphore %u, stage %u, expected %llu, %llu, %llu",
+              s->first_buffer, s->first_semaphore, s->first_stage, (unsigned long long)buffer,
+              (unsigned long long)sem, (unsigned long long)stage);
         buffer += s->n_buffers;
         sem += s->n_semaphores;
         stage += s->n_stages;
-        edge += s->n_edges;
         rc = check_closing(v, i);
         if (rc) {
             return rc;
         }
     }
-    CHECK(buffer == p->n_buffers && sem == p->n_semaphores && stage == p->n_stages &&
-              edge == p->n_edges,
+    CHECK(buffer == p->n_buffers && sem == p->n_semaphores && stage == p->n_stages,
           sections_partition,
-          "sections hold %llu buffers, %llu semaphores, %llu stages, %llu edges of %u, %u, %u, %u",
+          "sections hold %llu buffers, %llu semaphores, %llu stages of %u, %u, %u",
           (unsigned long long)buffer, (unsigned long long)sem, (unsigned long long)stage,
-          (unsigned long long)edge, p->n_buffers, p->n_semaphores, p->n_stages, p->n_edges);
+          p->n_buffers, p->n_semaphores, p->n_stages);
     CHECK(p->sections[p->n_sections - 1].release != TW_NONE, sections_partition,
           "the last section does not close: it names no rendezvous semaphores");
     return 0;
@@ -433,6 +543,7 @@ int tw_vf_tables(struct tw_verifier *v) {
     int rc = check_tensors(v);
     rc = rc ? rc : check_buffers(v);
     rc = rc ? rc : check_groups(v);
+    rc = rc ? rc : check_state_windows(v);
     rc = rc ? rc : check_sets(v);
     rc = rc ? rc : check_semaphores(v);
     rc = rc ? rc : check_trips(v);

@@ -164,7 +164,11 @@ static inline void kit_drop_tensor(struct kit *k, const char *name) {
 static inline void kit_append_tensor(struct kit *k, const char *name, uint32_t type,
                                      uint32_t n_dims, uint64_t d0, uint64_t d1) {
     /* bytes per 32-element block of the types that the tests use */
-    uint64_t block = type == 0 ? 128 : type == 1 || type == 30 ? 64 : type == 8 ? 34 : 18;
+    uint64_t block = type == 0                 ? 128
+                     : type == 1 || type == 30 ? 64
+                     : type == 8               ? 34
+                     : type == 24              ? 32
+                                               : 18;
     struct kit_tensor *t = &k->tensors[k->n_tensors++];
     if (k->n_tensors > 64 || strlen(name) >= sizeof t->name) {
         abort();

@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         check(t.name[0] && memchr(t.name, '\0', sizeof t.name) != NULL);
         check(t.n_chips && t.n_chips <= 64 && t.width && t.height &&
               tw_target_sites(&t) <= TW_TARGET_MAX_SITES);
-        check(t.sram_bytes >= 16384 && t.sram_bytes % 64 == 0 && t.n_banks &&
+        check(t.class_bytes[0] >= 16384 && t.class_bytes[0] % 64 == 0 && t.n_banks &&
               t.n_chips * t.n_banks <= TW_MAX_BANKS);
         check(t.clock_hz > 0 && t.dram_bytes_per_cycle > 0 && t.site_load_bytes_per_cycle > 0 &&
               t.fma_per_cycle > 0);

@@ -69,6 +69,14 @@ static const struct subject tinystories_q4_0 = {
     .first = 0.005,
     .error = 0.25};
 
+/* Rows of 128 are no whole super-blocks, so its matrices are Q5_0 and Q8_0, mixed. */
+static const struct subject tinystories_q4_k_m = {
+    .model = "data/models/tinystories656K/derived/ts656k-Q4_K_M.gguf",
+    .golden = "data/models/golden/ts656k-Q4_K_M.json",
+    .shared = true,
+    .first = 0.005,
+    .error = 0.25};
+
 /* ---- one subject, opened ---- */
 
 struct opened {
@@ -405,6 +413,7 @@ OPEN(stories_gguf)
 OPEN(tinystories_f16)
 OPEN(tinystories_q8_0)
 OPEN(tinystories_q4_0)
+OPEN(tinystories_q4_k_m)
 
 #define CASES 7
 static const struct {
@@ -442,6 +451,7 @@ int main(void) {
         failed += run_subject("TinyStories-656K F16", open_tinystories_f16);
         failed += run_subject("TinyStories-656K Q8_0", open_tinystories_q8_0);
         failed += run_subject("TinyStories-656K Q4_0", open_tinystories_q4_0);
+        failed += run_subject("TinyStories-656K Q4_K_M", open_tinystories_q4_k_m);
     }
     command_folder_remove();
     return failed;

@@ -83,7 +83,7 @@ static void make_tables(struct bigram *b) {
                                            .sibling_base = TW_NONE,
                                            .tensor = TW_NONE};
     }
-    b->trip = (struct tw_trip){S_ROWS, 1, 0, 1, BIGRAM_ROWS};
+    b->trip = (struct tw_trip){.name = S_ROWS, .input = 1, .div = 1, .max = BIGRAM_ROWS};
     for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
         b->stages[e] = (struct tw_stage){
             .kind = TW_STAGE_COMPUTE, .engine = e, .origin = S_LOOKUP, .n_cols = BIGRAM_COLS};
@@ -109,7 +109,7 @@ void bigram_init(struct bigram *b) {
                                      .mesh_width = 1,
                                      .mesh_height = 1,
                                      .n_chips = 1,
-                                     .sram_bytes = 4096,
+                                     .sram_bytes = {4096},
                                      .n_tensors = 4,
                                      .n_buffers = 2,
                                      .n_trips = 1,

@@ -110,7 +110,7 @@ static void make_tables(struct bundle_fixture *f) {
         f->buffers[i] = b;
     }
     struct tw_group group = {0, 0, 0, 2, 1, 1};
-    struct tw_trip trip = {S_ROWS, 0, 0, 1, 4};
+    struct tw_trip trip = {.name = S_ROWS, .div = 1, .max = 4};
     f->group = group;
     f->trip = trip;
     for (uint32_t i = 0; i < FIXTURE_STREAMS; i++) {
@@ -128,7 +128,7 @@ static void make_program(struct bundle_fixture *f, uint32_t i) {
     p->rows = i == 0 ? 1 : 4;
     p->n_sites = p->mesh_width = FIXTURE_SITES;
     p->mesh_height = p->n_chips = 1;
-    p->sram_bytes = 65536;
+    p->sram_bytes[0] = 65536;
     p->n_tensors = p->n_buffers = 4;
     p->n_groups = p->n_trips = 1;
     p->n_stages = FIXTURE_STREAMS;

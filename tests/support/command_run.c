@@ -84,6 +84,7 @@ static void add_machine(struct words *w, const struct command_run *run) {
     add(w, "--target", run->target);
     add(w, "--mode", run->mode);
     add(w, "--isa", run->isa);
+    add(w, "--kv", run->kv);
     add_number(w, "-t", run->threads);
     add_number(w, "--chunk", run->chunk);
     add_number(w, "--rows", run->rows);

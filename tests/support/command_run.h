@@ -15,7 +15,7 @@ struct command_run {
     const char *model;
     const uint32_t *ids;
     uint32_t n_ids, n; /* of the prompt; to generate */
-    const char *target, *mode, *isa;
+    const char *target, *mode, *isa, *kv;
     uint32_t threads, chunk, rows, sites;
     bool no_logits; /* then the device chooses the tokens */
 };

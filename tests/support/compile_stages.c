@@ -18,6 +18,7 @@ int pipeline_init(struct pipeline *p, const struct tw_model *model, const char *
     p->graph.mem = p->strings.mem = &p->mem;
     int rc = tw_target_open(target, host_sites, &p->target, err);
     rc = rc ? rc : tw_cmem_init(&p->mem, err);
+    p->graph.n_ctx = n_ctx;
     return rc ? rc : tw_arch_build(model, &p->graph, err);
 }
 
@@ -33,7 +34,7 @@ uint64_t pipeline_budget(const struct pipeline *p, uint32_t rows) {
         shared +=
             g->shared ? (g->token_rows ? rows : 1) * ((uint64_t)g->cols * 4 + 127) / 64 * 64 : 0;
     }
-    return shared < p->target.sram_bytes ? p->target.sram_bytes - shared : 0;
+    return shared < p->target.class_bytes[0] ? p->target.class_bytes[0] - shared : 0;
 }
 
 int pipeline_low(const struct tw_mid *mid, uint32_t region, uint64_t budget, struct tw_low *out,

@@ -105,6 +105,7 @@ static inline struct tw_operand mb_region(char kind, uint32_t id, struct tw_affi
 }
 #define R_(id, at) mb_region('R', id, at)
 #define W_(id, at) mb_region('W', id, at)
+#define D_(id, at) mb_region('D', id, at)
 #define M_(id, at) mb_region('M', id, at)
 #define F_(id) mb_operand('F', id)
 #define S_(id) mb_operand('S', id)
@@ -116,6 +117,14 @@ static inline struct tw_operand mb_tensor_at(char kind, uint32_t id, struct tw_a
                                              struct tw_affine offset) {
     struct tw_operand o = mb_region(kind, id, offset);
     o.instance = instance;
+    return o;
+}
+/* The same in the page that an element of a table names. */
+static inline struct tw_operand mb_paged(struct tw_operand o, uint32_t table,
+                                         struct tw_affine element) {
+    o.paged = true;
+    o.table = table;
+    o.element = element;
     return o;
 }
 #define T_(id, instance, at) mb_tensor_at('T', id, instance, at)

@@ -29,7 +29,6 @@ struct pb {
     struct tw_group groups[PB_MAX];
     struct tw_trip trips[PB_MAX];
     struct tw_stage stages[PB_MAX];
-    struct tw_edge edges[PB_MAX];
     struct tw_section sections[PB_MAX];
     struct tw_stream streams[PB_SITES * TW_ENGINE_COUNT];
     uint32_t (*words)[PB_WORDS]; /* of each stream */
@@ -67,14 +66,13 @@ static inline struct pb *pb_new_chips(const char *name, uint32_t chips, uint32_t
                                .mesh_width = width,
                                .mesh_height = height,
                                .n_chips = chips,
-                               .sram_bytes = 1u << 20,
+                               .sram_bytes = {1u << 20},
                                .tensors = b->tensors,
                                .buffers = b->buffers,
                                .semaphores = b->semaphores,
                                .groups = b->groups,
                                .trips = b->trips,
                                .stages = b->stages,
-                               .edges = b->edges,
                                .sections = b->sections,
                                .streams = b->streams};
     for (uint32_t i = 0; i < n_sites * TW_ENGINE_COUNT; i++) {
@@ -152,7 +150,7 @@ static inline uint32_t pb_buffer(struct pb *b, uint32_t site, enum tw_buffer_kin
                                         .sibling_base = TW_NONE,
                                         .tensor = TW_NONE};
     b->sram_next[site] += (pages * page_bytes + 63) / 64 * 64;
-    pb_require(b->sram_next[site] <= b->p.sram_bytes, "the SRAM of a site is full");
+    pb_require(b->sram_next[site] <= b->p.sram_bytes[0], "the SRAM of a site is full");
     return id;
 }
 
@@ -228,12 +226,19 @@ static inline uint32_t pb_group(struct pb *b, uint32_t x0, uint32_t y0, uint32_t
     return pb_chip_group(b, 0, x0, y0, x1, y1);
 }
 
-static inline uint32_t pb_trip(struct pb *b, const char *name, uint32_t input, uint32_t add,
-                               uint32_t div, uint32_t max) {
+/* Adds the record, with that name. */
+static inline uint32_t pb_trip_of(struct pb *b, const char *name, struct tw_trip trip) {
     uint32_t id = b->p.n_trips++;
     pb_require(id < PB_MAX, "the trip table is full");
-    b->trips[id] = (struct tw_trip){pb_string(b, name), input, add, div, max};
+    trip.name = pb_string(b, name);
+    b->trips[id] = trip;
     return id;
+}
+
+static inline uint32_t pb_trip(struct pb *b, const char *name, uint32_t input, int32_t add,
+                               uint32_t div, uint32_t max) {
+    struct tw_trip trip = {.input = input, .add = add, .div = div, .max = max};
+    return pb_trip_of(b, name, trip);
 }
 
 /* Adds stages of one section, one for each (site, engine), with that origin; returns the first. */
@@ -268,6 +273,14 @@ static inline struct tw_operand pb_of(uint32_t tensor, struct tw_affine instance
                                       struct tw_affine offset) {
     struct tw_operand o = pb_at(tensor, offset);
     o.instance = instance;
+    return o;
+}
+/* The same in the page that an element of a table names. */
+static inline struct tw_operand pb_in_page(struct tw_operand o, uint32_t table,
+                                           struct tw_affine element) {
+    o.paged = true;
+    o.table = table;
+    o.element = element;
     return o;
 }
 static inline struct tw_operand pb_rows(uint32_t trip, uint32_t max) {

@@ -3,7 +3,8 @@
  * Random buffers and comparisons for the kernel tests.
  */
 #include "tests/support/kernel_fixture.h"
-#include "tilewright/numerics.h"
+#include "tests/support/panel_layout.h"
+#include "tilewright/quants.h"
 
 #include <malloc.h>
 #include <stdio.h>
@@ -49,14 +50,24 @@ uint8_t *fixture_bytes(struct fixture_random *r, size_t n) {
     return b;
 }
 
-void *fixture_q8s(struct fixture_random *r, uint32_t rows, uint32_t cols) {
-    float *x = fixture_floats(r, (size_t)rows * cols);
-    struct tw_q8s *q = (struct tw_q8s *)fixture_alloc((size_t)rows * (cols / 32) * sizeof *q);
-    for (size_t b = 0; b < (size_t)rows * (cols / 32); b++) {
-        tw_quant_block(x + b * 32, q + b);
+void *fixture_activations(struct fixture_random *r, unsigned dtype, uint32_t rows, uint32_t cols) {
+    size_t n = (size_t)rows * cols;
+    float *x = fixture_floats(r, n);
+    if (dtype == TW_DT_F32) {
+        return x;
+    }
+    uint32_t elems = tw_dtype_block_elems(dtype), bytes = tw_dtype_block_bytes(dtype);
+    char *blocks = (char *)fixture_alloc(n / elems * bytes);
+    for (size_t b = 0; b < n / elems; b++) {
+        void *to = blocks + b * bytes;
+        if (dtype == TW_DT_Q8S) {
+            tw_quant_block(x + b * elems, (struct tw_q8s *)to);
+        } else {
+            tw_quant_block_q8k(x + b * elems, (struct tw_q8k *)to);
+        }
     }
     free(x);
-    return q;
+    return blocks;
 }
 
 static void store_u16(uint8_t *p, uint16_t v) {
@@ -73,12 +84,21 @@ uint8_t *fixture_panels(struct fixture_random *r, unsigned dtype, uint32_t k, ui
         }
         return w;
     }
-    for (uint32_t p = 0; p < panels; p++) {
-        bool quantised = tw_dtype_block_elems(dtype) > 1;
-        uint8_t *from = w + panel_bytes * p + (quantised ? tw_panel_scales_offset(dtype, k) : 0);
-        for (uint8_t *at = from; at < w + panel_bytes * (p + 1); at += 2) {
-            float f = quantised ? 0.01f * fixture_unit(r) : fixture_unit(r);
-            store_u16(at, dtype == TW_DT_BF16 ? tw_f32_to_bf16(f) : tw_f32_to_f16(f));
+    if (tw_dtype_block_elems(dtype) == 1) {
+        for (size_t i = 0; i < n; i += 2) {
+            float f = fixture_unit(r);
+            store_u16(w + i, dtype == TW_DT_BF16 ? tw_f32_to_bf16(f) : tw_f32_to_f16(f));
+        }
+        return w;
+    }
+    uint32_t blocks = k / tw_dtype_block_elems(dtype);
+    for (uint32_t b = 0; b < panels * blocks; b++) {
+        uint8_t *scales = w + panel_bytes * (b / blocks) + panel_scales_at(dtype, k, b % blocks);
+        for (uint32_t i = 0; i < panel_halves(dtype); i++) {
+            store_u16(scales + (size_t)i * 2, tw_f32_to_f16(0.01f * fixture_unit(r)));
+        }
+        for (uint32_t i = 0; dtype == TW_DT_MXFP4 && i < TW_PANEL_ROWS; i++) {
+            scales[i] = (uint8_t)(110 + fixture_below(r, 20));
         }
     }
     return w;

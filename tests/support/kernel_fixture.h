@@ -25,8 +25,9 @@ void *fixture_alloc(size_t bytes);
 float *fixture_floats(struct fixture_random *r, size_t n);
 uint8_t *fixture_bytes(struct fixture_random *r, size_t n);
 
-/* Rows of cols/32 q8s blocks, quantised by the scalar kernel from random floats. */
-void *fixture_q8s(struct fixture_random *r, uint32_t rows, uint32_t cols);
+/* Rows of random activations of F32, Q8S or Q8K (cols a multiple of the block), which the scalar
+ * definition quantised. */
+void *fixture_activations(struct fixture_random *r, unsigned dtype, uint32_t rows, uint32_t cols);
 
 /* Panels with ordinary values: finite floats or halves; random quants with small scales. */
 uint8_t *fixture_panels(struct fixture_random *r, unsigned dtype, uint32_t k, uint32_t panels);

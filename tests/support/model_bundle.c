@@ -10,7 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-static struct { char target[32], path[96]; } made[8];
+static struct {
+    char target[32], path[96];
+    uint32_t all_logits;
+} made[8];
 static uint32_t n_made;
 static char folder[64];
 
@@ -19,9 +22,9 @@ static void die(const char *what, const tw_error *err) {
     abort();
 }
 
-const char *model_bundle(const char *target) {
+static const char *make(const char *target, uint32_t all_logits) {
     for (uint32_t i = 0; i < n_made; i++) {
-        if (strcmp(made[i].target, target) == 0) {
+        if (strcmp(made[i].target, target) == 0 && made[i].all_logits == all_logits) {
             return made[i].path;
         }
     }
@@ -34,15 +37,28 @@ const char *model_bundle(const char *target) {
     if (n_made == sizeof made / sizeof made[0]) {
         die("too many targets", NULL);
     }
-    struct tw_compile_options o = {
-        .size = sizeof o, .host_sites = 2, .prefill_rows = 32, .target = target};
+    struct tw_compile_options o = {.size = sizeof o,
+                                   .host_sites = 2,
+                                   .prefill_rows = 32,
+                                   .target = target,
+                                   .all_logits = all_logits};
     tw_error err = {0};
+    made[n_made].all_logits = all_logits;
     snprintf(made[n_made].target, sizeof made[0].target, "%s", target);
-    snprintf(made[n_made].path, sizeof made[0].path, "%s/%s.twb", folder, target);
+    snprintf(made[n_made].path, sizeof made[0].path, "%s/%s%s.twb", folder, target,
+             all_logits ? "-all" : "");
     if (tw_compile_file(SHIPPED_MODEL, made[n_made].path, &o, NULL, &err)) {
         die(target, &err);
     }
     return made[n_made++].path;
+}
+
+const char *model_bundle(const char *target) {
+    return make(target, 0);
+}
+
+const char *model_bundle_all_logits(const char *target) {
+    return make(target, 1);
 }
 
 void model_bundle_cleanup(void) {

@@ -12,6 +12,8 @@
 /* Returns the path of the bundle for that target ("host" has two sites), a static string. Aborts
  * the test if it cannot be compiled. */
 const char *model_bundle(const char *target);
+/* The same with a program that gives the logits of all tokens. */
+const char *model_bundle_all_logits(const char *target);
 /* Removes what model_bundle created. */
 void model_bundle_cleanup(void);
 

@@ -4,6 +4,7 @@
  * copy of its initial contents.
  */
 #include "tests/support/order_device.h"
+#include "tests/support/panel_layout.h"
 
 #include "tests/support/random_model.h"
 #include "tilewright/footprint.h"
@@ -52,20 +53,46 @@ static void fill_bfloats(uint8_t *at, uint64_t n, uint64_t *s) {
     }
 }
 
+/* The floats of a block as files have it. */
+static void fill_row_floats(unsigned dtype, uint8_t *block, uint64_t *s) {
+    switch (dtype) {
+    case TW_DT_MXFP4:
+        block[0] = 120;
+        break;
+    case TW_DT_Q2_K:
+        fill_halves(block + 80, 2, s);
+        break;
+    case TW_DT_Q3_K:
+        fill_halves(block + 108, 1, s);
+        break;
+    case TW_DT_Q6_K:
+        fill_halves(block + 208, 1, s);
+        break;
+    default:
+        fill_halves(block, panel_halves(dtype) / 16, s);
+        break;
+    }
+}
+
 static void fill_quants(const struct tw_tensor *t, uint8_t *at, uint64_t *s) {
     if (t->packing == TW_PACK_PANEL16) {
-        uint64_t panel = tw_panel_bytes(t->dtype, t->cols),
-                 scales = tw_panel_scales_offset(t->dtype, t->cols);
-        for (uint64_t p = 0; panel && (p + 1) * panel <= t->bytes; p++) {
-            fill_bytes(at + p * panel, scales, s);
-            fill_halves(at + p * panel + scales, t->cols / 32 * 16, s);
+        uint64_t panel = tw_panel_bytes(t->dtype, t->cols);
+        for (uint64_t p = 0; panel && (p + 1) * panel <= t->bytes; p++, at += panel) {
+            fill_bytes(at, panel, s);
+            for (uint32_t b = 0; b < t->cols / tw_dtype_block_elems(t->dtype); b++) {
+                uint8_t *scales = at + panel_scales_at(t->dtype, t->cols, b);
+                fill_halves(scales, panel_halves(t->dtype), s);
+                if (t->dtype == TW_DT_MXFP4) {
+                    memset(scales, 120, 16);
+                }
+            }
         }
         return;
     }
     uint32_t block = tw_dtype_block_bytes(t->dtype);
+    fill_bytes(at, t->bytes, s);
     for (uint64_t b = 0; (b + 1) * block <= t->bytes; b++) {
-        fill_halves(at + b * block, 1, s);
-        fill_bytes(at + b * block + 2, block - 2, s);
+        fill_row_floats(t->dtype, at + b * block, s);
     }
 }
 
@@ -74,7 +101,7 @@ static void fill_tensor(const struct tw_tensor *t, uint8_t *at, uint64_t seed) {
     if (t->role == TW_ROLE_STATE && t->init == TW_INIT_ZERO) {
         return;
     }
-    switch ((enum tw_dtype)t->dtype) {
+    switch (t->dtype) {
     case TW_DT_F32:
         fill_floats(at, t->bytes / 4, &s);
         break;
@@ -84,16 +111,15 @@ static void fill_tensor(const struct tw_tensor *t, uint8_t *at, uint64_t seed) {
     case TW_DT_BF16:
         fill_bfloats(at, t->bytes / 2, &s);
         break;
-    case TW_DT_Q8_0:
-    case TW_DT_Q4_0:
-        fill_quants(t, at, &s);
-        break;
     case TW_DT_U8:
         fill_bytes(at, t->bytes, &s);
         break;
     case TW_DT_I32: /* ids: 0 is a valid one */
-    case TW_DT_Q8S:
-    case TW_DT_COUNT:
+        break;
+    default:
+        if (tw_block_type(t->dtype).bits) {
+            fill_quants(t, at, &s);
+        }
         break;
     }
 }
@@ -267,39 +293,52 @@ static uint32_t value_of(const char *name, const struct order_inputs *in, uint32
     if (strcmp(name, "ids") == 0) {
         return (i * 7 + in->pos * 3 + 1) % (in->n_ids ? in->n_ids : 1);
     }
+    if (strcmp(name, "pages") == 0) { /* other numbers in each run of a few steps, none twice */
+        return (uint32_t)(i * 3 + in->draw % 5) % ORDER_PAGES;
+    }
     return strcmp(name, "pos") == 0 ? in->pos : strcmp(name, "end") == 0 ? in->end : in->rows;
 }
 
 /* A value of an Input that all trips over it admit. */
 static uint32_t drawn(const struct tw_program *p, uint32_t tensor, uint64_t draw) {
-    uint64_t most = UINT64_MAX, s = draw + tensor * 977u;
+    uint64_t s = draw + tensor * 977u;
+    int64_t least = 0, most = INT32_MAX, clamped = INT64_MIN;
+    bool limited = false;
     for (uint32_t i = 0; i < p->n_trips; i++) {
         const struct tw_trip *t = &p->trips[i];
-        if (t->input == tensor) {
-            uint64_t limit = (uint64_t)t->max * t->div;
-            limit = limit > t->add ? limit - t->add : 0;
-            most = limit < most ? limit : most;
+        int64_t reach = (int64_t)t->max * t->div - t->add;
+        if (t->input == tensor && t->clamp) {
+            clamped = reach > clamped ? reach : clamped;
+        } else if (t->input == tensor) {
+            least = least > -(int64_t)t->add ? least : -(int64_t)t->add;
+            most = most < reach ? most : reach;
+            limited = true;
         }
     }
-    most = most > INT32_MAX ? INT32_MAX : most;
+    if (!limited && clamped != INT64_MIN) { /* below, within and above their ranges */
+        least = random_below(&s, 4) ? -2 : INT32_MIN;
+        most = clamped + 2 < INT32_MAX && random_below(&s, 4) ? clamped + 2 : INT32_MAX;
+    }
+    most = most < least ? least : most;
     switch (random_below(&s, 6)) {
     case 0:
-        return 0;
+        return (uint32_t)least;
     case 1:
-        return most > 0;
+        return (uint32_t)(least + (most > least));
     case 2:
         return (uint32_t)most;
     case 3:
-        return (uint32_t)(most - (most > 0));
+        return (uint32_t)(most - (most > least));
     default:
-        return (uint32_t)(random_next(&s) % (most + 1));
+        return (uint32_t)(least + (int64_t)(random_next(&s) % (uint64_t)(most - least + 1)));
     }
 }
 
 static bool is_drawn(const struct tw_program *p, uint32_t tensor, const struct order_inputs *in) {
     const char *name = tw_program_string(p, p->tensors[tensor].name);
     name = strchr(name, '.') ? strchr(name, '.') + 1 : name;
-    return in->draw && strcmp(name, "ids") != 0 && strcmp(name, "pos") != 0;
+    return in->draw && strcmp(name, "ids") != 0 && strcmp(name, "pos") != 0 &&
+           strcmp(name, "pages") != 0;
 }
 
 void order_device_set(struct order_device *d, const struct order_inputs *in) {
@@ -390,6 +429,7 @@ bool order_fault_is_input(const struct order_device *d, const struct tw_fault *f
     const char *what = fault->what ? fault->what : "";
     bool cache = fault->opcode == TW_OP_KEY_WRITE || fault->opcode == TW_OP_VALUE_WRITE;
     return strcmp(what, "InputRange") == 0 || strcmp(what, "IdOutOfRange") == 0 ||
+           strcmp(what, "PageOutOfRange") == 0 || strcmp(what, "PageShared") == 0 ||
            (cache && strcmp(what, "WriteOutOfRange") == 0 &&
             fault->object < d->program->n_tensors &&
             fault->need == d->program->tensors[fault->object].rows);

@@ -11,7 +11,9 @@
 #include "loader/bundle/loader.h"
 
 /* What the host writes before a step: Inputs by their names. "ids" counts through 0 .. n_ids - 1;
- * an input of another name gets `rows`. */
+ * "pages" has numbers below ORDER_PAGES, the first ORDER_PAGES of them all different; an input of
+ * another name gets `rows`. */
+enum { ORDER_PAGES = 7 };
 struct order_inputs {
     uint32_t pos, rows, end, n_ids;
     /* not 0: a seed. Inputs that trips read get values from the whole range that these admit, its

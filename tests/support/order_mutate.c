@@ -68,6 +68,7 @@ static enum order_op_class class_of(const struct tw_program *p, const uint32_t *
     case TW_OP_MCAST_SET:
         return serves_rendezvous(p, words[2]) ? ORDER_RENDEZVOUS : ORDER_HANDSHAKE;
     case TW_OP_MCAST:
+    case TW_OP_SEND:
         return ORDER_HANDSHAKE;
     case TW_OP_LOOP:
     case TW_OP_END:

@@ -44,11 +44,18 @@
     X(BODY, "a loop around a block", body)      \
     X(GROUP, "a group and its counts", group)   \
     X(COUNT, "increments and waits", handshake) \
+    X(CREDIT, "credits and distances", credit)  \
     X(LAST, "trips and last rows", trips)       \
     X(TIMES, "loop counts", times)              \
     X(BIND, "binding rows", bindings)           \
     X(PLACE, "places of binding rows", places)  \
-    X(ROLE, "roles and bindings", roles)
+    X(ROLE, "roles and bindings", roles)        \
+    X(WINDOW, "windows of tensors", windows)    \
+    X(CLASS, "memory classes", classes)         \
+    X(PAGES, "page tables", pages)              \
+    X(SENDS, "sends and copies", sends)         \
+    X(SUM, "windows and parts of sums", sums)   \
+    X(KEYS, "segments of keys", keys)
 
 enum order_op_class {
 #define TW_X(id, name) ORDER_##id,

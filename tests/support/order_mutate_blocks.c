@@ -70,6 +70,9 @@ static void adopt(const struct tw_program *p, struct tw_op *op, uint32_t from, u
         case 'C':
             o->id = o->id == old ? site : o->id;
             break;
+        case 'D': /* to the site that the block came from, or another one */
+            o->id = p->buffers[o->id].site == site ? buffer_at(p, o->id, old) : o->id;
+            break;
         default:
             break;
         }

@@ -102,6 +102,57 @@ bool order_family_handshake(const struct order_index *x, struct order_mutant *m,
     return true;
 }
 
+/* ---- credits and distances ---- */
+
+struct distance {
+    uint32_t semaphore;
+    uint64_t base, step, only, seed;
+};
+
+/* Waits for more or less, from the first iteration on or by more in each. */
+static bool set_distance(void *ctx, uint32_t stream, struct tw_op *op) {
+    struct distance *x = ctx;
+    (void)stream;
+    if (op->code != TW_OP_SEM_WAIT || op->operand[0].id != x->semaphore ||
+        random_below(&x->seed, (uint32_t)x->only)) {
+        return false;
+    }
+    struct tw_affine *a = &op->operand[1].offset;
+    a->base += x->base;
+    for (uint32_t i = 0; i < a->n_terms; i++) {
+        a->term[i].step += a->term[i].var ? x->step : 0;
+    }
+    return true;
+}
+
+/* What an engine may be ahead of another one: a word's initial value, the thresholds that wait for
+ * it, or both, so that they still agree. */
+bool order_family_credit(const struct order_index *x, struct order_mutant *m, uint64_t *seed) {
+    static const uint32_t wait = TW_OP_SEM_WAIT;
+    struct order_place p;
+    struct tw_op op;
+    if (!order_choose_code(x, &wait, 1, &p, seed)) {
+        return false;
+    }
+    const struct tw_stream *stream = &m->streams[p.stream];
+    tw_op_decode(stream->words, stream->n_words, order_word_of(stream, p.op), &op);
+    struct tw_semaphore *semaphores =
+        order_own(m, m->p.semaphores, m->p.n_semaphores * sizeof *semaphores);
+    uint64_t by = 1 + random_below(seed, 2);
+    by = random_below(seed, 2) ? by : 0 - by;
+    struct distance d = {.semaphore = op.operand[0].id, .only = 1 + random_below(seed, 3)};
+    uint32_t action = random_below(seed, 4);
+    semaphores[d.semaphore].initial += action < 2 ? (uint32_t)by : 0;
+    d.base = action == 1 || action == 2 ? by : 0;
+    d.step = action == 3 ? by : 0;
+    d.seed = random_next(seed);
+    uint32_t n = action == 0 ? 0 : order_each_op(m, set_distance, &d);
+    m->p.semaphores = semaphores;
+    order_describe(m, " [semaphore %u: initial %u, %u thresholds by %d, %d in each iteration]",
+                   d.semaphore, semaphores[d.semaphore].initial, n, (int)d.base, (int)d.step);
+    return true;
+}
+
 /* ---- groups and counts ---- */
 
 /* A multicast and the flags of the same engine to the same group are for another group. */
@@ -250,9 +301,10 @@ static uint32_t small(uint64_t *seed) {
 
 /* Any number of an Input, with any divisor and addend. */
 static void draw_trip(const struct order_mutant *m, struct tw_trip *t, uint64_t *seed) {
-    switch (random_below(seed, 5)) {
+    switch (random_below(seed, 7)) {
     case 0:
-        t->add = random_below(seed, 4) ? small(seed) : (uint32_t)order_tweak(t->add, seed);
+        t->add = (int32_t)(random_below(seed, 4) ? small(seed)
+                                                 : (uint32_t)order_tweak((uint32_t)t->add, seed));
         break;
     case 1:
         t->div = random_below(seed, 4) ? 1 + small(seed) : (uint32_t)order_tweak(t->div, seed);
@@ -263,9 +315,16 @@ static void draw_trip(const struct order_mutant *m, struct tw_trip *t, uint64_t 
     case 3:
         t->input = random_below(seed, m->p.n_tensors);
         break;
+    case 4:
+        t->clamp = random_below(seed, 8) ? !t->clamp : (uint32_t)order_tweak(t->clamp, seed);
+        break;
+    case 5:
+        t->element = random_below(seed, 2) ? small(seed) : (uint32_t)order_tweak(t->element, seed);
+        break;
     default:
-        t->add = small(seed);
+        t->add = (int32_t)small(seed) - (int32_t)small(seed);
         t->div = 1 + small(seed);
+        t->clamp = random_below(seed, 2);
         break;
     }
 }
@@ -329,7 +388,7 @@ static bool count_by_trip(void *ctx, uint32_t stream, struct tw_op *op) {
 static uint32_t add_trip(struct order_mutant *m, uint64_t *seed) {
     struct tw_trip *trips = order_own_table(m, m->p.trips, m->p.n_trips, 1, sizeof *trips);
     uint32_t n = m->p.n_trips;
-    trips[n] = n ? trips[random_below(seed, n)] : (struct tw_trip){0, 0, 0, 1, 2};
+    trips[n] = n ? trips[random_below(seed, n)] : (struct tw_trip){.div = 1, .max = 2};
     draw_trip(m, &trips[n], seed);
     m->p.trips = trips;
     return m->p.n_trips++;
@@ -363,8 +422,8 @@ bool order_family_trips(const struct order_index *x, struct order_mutant *m, uin
     uint32_t n = random_below(seed, 3) ? order_each_op(m, set_count, &r)
                                        : order_each_op(m, count_by_trip, &r);
     const struct tw_trip *t = &m->p.trips[trip];
-    order_describe(m, " [trip %u input %u add %u div %u max %u; %u counts of trip %d]", trip,
-                   t->input, t->add, t->div, t->max, n, (int)r.trip);
+    order_describe(m, " [trip %u input %u[%u] add %d div %u max %u clamp %u; %u counts of trip %d]",
+                   trip, t->input, t->element, t->add, t->div, t->max, t->clamp, n, (int)r.trip);
     return true;
 }
 

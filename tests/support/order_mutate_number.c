@@ -80,6 +80,21 @@ static void alter_region(struct tw_operand *o, uint32_t n_ids, uint64_t *seed) {
     }
 }
 
+/* A region of a tensor, in a page or not. */
+static void alter_tensor_region(const struct tw_program *p, struct tw_operand *o, uint64_t *seed) {
+    uint32_t r = random_below(seed, o->paged ? 4 : 12);
+    if (r == 0) {
+        o->paged = !o->paged;
+        o->table = o->paged ? random_below(seed, p->n_tensors + 1) : TW_NONE;
+    } else if (r == 1 && o->paged) {
+        o->table = other(o->table, p->n_tensors, seed);
+    } else if (r == 2 && o->paged) {
+        alter_affine(&o->element, seed);
+    } else {
+        alter_region(o, p->n_tensors, seed);
+    }
+}
+
 static void alter_count(const struct tw_program *p, struct tw_operand *o, uint64_t *seed) {
     uint32_t r = random_below(seed, 3);
     if (r == 0) {
@@ -94,11 +109,12 @@ static void alter_operand(const struct tw_program *p, struct tw_operand *o, uint
     case 'R':
     case 'W':
     case 'M':
+    case 'D':
         alter_region(o, p->n_buffers, seed);
         break;
     case 'T':
     case 'U':
-        alter_region(o, p->n_tensors, seed);
+        alter_tensor_region(p, o, seed);
         break;
     case 'F':
         o->id = other(o->id, p->n_buffers, seed);
@@ -360,10 +376,10 @@ static void alter_group(struct tw_program *p, struct tw_group *copy, uint64_t *s
 }
 
 static void alter_shape(struct tw_program *p, uint64_t *seed, char *what, size_t size) {
-    uint32_t r = random_below(seed, 4);
+    uint32_t r = random_below(seed, 4), c = random_below(seed, TW_MEM_CLASSES);
     switch (r) {
     case 0:
-        p->sram_bytes = order_tweak(p->sram_bytes, seed);
+        p->sram_bytes[c] = order_tweak(p->sram_bytes[c], seed);
         break;
     case 1:
         p->rows = (uint32_t)order_tweak(p->rows, seed);

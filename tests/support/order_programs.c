@@ -11,28 +11,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CTX = 128, ROWS = 4, VOCAB = 48 };
+enum { CTX = 128, LONG = 640, ROWS = 4, VOCAB = 48 };
 
 /* A step runs the model once; twice, one after the other, so that activations of the one share
  * bytes with those of the other; or at once on sites of its own for each, with sets of siblings on
- * a part of the mesh. */
-enum how { ONCE, TWICE, BESIDE };
+ * a part of the mesh. PAGED: once, with its caches in pages of a table. */
+enum how { ONCE, TWICE, BESIDE, PAGED };
+/* LONG contexts have two segments of keys; their caches are f16. */
 
 static const struct kind {
     const char *target;
     uint32_t host_sites, rows, weight;
     enum tw_dtype dtype;
     enum how how;
+    uint32_t n_ctx; /* 0: CTX */
 } kinds[] = {
-    {"host", 1, 1, 4, TW_DT_F32, ONCE},     {"host", 1, ROWS, 4, TW_DT_Q8_0, ONCE},
-    {"host", 2, 1, 8, TW_DT_Q8_0, ONCE},    {"host", 2, ROWS, 8, TW_DT_F32, ONCE},
-    {"host", 3, 1, 5, TW_DT_F32, ONCE},     {"host", 3, ROWS, 5, TW_DT_F32, ONCE},
-    {"sim4x4", 0, 1, 5, TW_DT_F32, ONCE},   {"sim4x4", 0, ROWS, 4, TW_DT_Q8_0, ONCE},
-    {"grid8x8", 0, 1, 1, TW_DT_F32, ONCE},  {"grid8x8", 0, ROWS, 1, TW_DT_F32, ONCE},
-    {"sim4x4x2", 0, 1, 2, TW_DT_F32, ONCE}, {"sim4x4x2", 0, ROWS, 2, TW_DT_Q8_0, ONCE},
-    {"quad2x2", 0, 1, 3, TW_DT_Q8_0, ONCE}, {"quad2x2", 0, ROWS, 3, TW_DT_F32, ONCE},
-    {"host", 2, 1, 4, TW_DT_F32, TWICE},    {"host", 3, ROWS, 4, TW_DT_Q8_0, TWICE},
-    {"host", 2, 1, 5, TW_DT_F32, BESIDE},   {"host", 1, ROWS, 3, TW_DT_Q8_0, BESIDE},
+    {"host", 1, 1, 4, TW_DT_F32, ONCE, 0},     {"host", 1, ROWS, 4, TW_DT_Q8_0, ONCE, 0},
+    {"host", 2, 1, 8, TW_DT_Q8_0, ONCE, 0},    {"host", 2, ROWS, 8, TW_DT_F32, ONCE, 0},
+    {"host", 3, 1, 5, TW_DT_F32, ONCE, 0},     {"host", 3, ROWS, 5, TW_DT_F32, ONCE, 0},
+    {"sim4x4", 0, 1, 5, TW_DT_F32, ONCE, 0},   {"sim4x4", 0, ROWS, 4, TW_DT_Q8_0, ONCE, 0},
+    {"grid8x8", 0, 1, 1, TW_DT_F32, ONCE, 0},  {"grid8x8", 0, ROWS, 1, TW_DT_F32, ONCE, 0},
+    {"sim4x4x2", 0, 1, 2, TW_DT_F32, ONCE, 0}, {"sim4x4x2", 0, ROWS, 2, TW_DT_Q8_0, ONCE, 0},
+    {"quad2x2", 0, 1, 3, TW_DT_Q8_0, ONCE, 0}, {"quad2x2", 0, ROWS, 3, TW_DT_F32, ONCE, 0},
+    {"host", 2, 1, 4, TW_DT_F32, TWICE, 0},    {"host", 3, ROWS, 4, TW_DT_Q8_0, TWICE, 0},
+    {"host", 2, 1, 5, TW_DT_F32, BESIDE, 0},   {"host", 1, ROWS, 3, TW_DT_Q8_0, BESIDE, 0},
+    {"host", 2, 1, 4, TW_DT_F32, ONCE, LONG},  {"host", 1, ROWS, 4, TW_DT_F32, ONCE, LONG},
+    {"host", 2, 1, 5, TW_DT_F32, PAGED, 0},    {"host", 3, ROWS, 5, TW_DT_Q8_0, PAGED, 0},
+    {"quad2x2", 0, 1, 3, TW_DT_F32, PAGED, 0},
 };
 const uint32_t order_n_programs = sizeof kinds / sizeof *kinds;
 
@@ -46,14 +51,14 @@ static const struct random_shape shape = {.dim = 32,
                                           .n_ctx = CTX,
                                           .seed = 7};
 
-/* Positions on both sides of a border between key blocks, chunks that are full and not; then a loop
- * over no block at all. */
+/* Positions on both sides of a border between key blocks (of segments in LONG contexts), chunks
+ * that are full and not; then a loop over no block at all. */
 static void set_scenarios(struct order_program *x, uint32_t rows) {
-    uint32_t part = rows > 2 ? 2 : 1;
+    uint32_t part = rows > 2 ? 2 : 1, at = x->pipeline.graph.n_ctx == LONG ? 510 : 62;
     x->scenario[0] = (struct order_scenario){3,
                                              {{0, rows, rows, VOCAB, 0},
-                                              {62, rows, 62 + rows, VOCAB, 0},
-                                              {70, part, 70 + part, VOCAB, 0}}};
+                                              {at, rows, at + rows, VOCAB, 0},
+                                              {at + 8, part, at + 8 + part, VOCAB, 0}}};
     x->scenario[1] = (struct order_scenario){2, {{0, rows, 0, VOCAB, 0}, {5, part, 0, VOCAB, 0}}};
     x->scenario[2] =
         (struct order_scenario){2, {{0, rows, rows, VOCAB, 1}, {60, rows, rows, VOCAB, 2}}};
@@ -88,20 +93,28 @@ static bool repeat(struct order_program *x, bool beside, tw_error *err) {
 static bool compile(const struct kind *k, struct order_program *x, tw_error *err) {
     struct random_shape s = shape;
     s.dtype = k->dtype;
-    snprintf(x->name, sizeof x->name, "%s%.0u %s", k->target, k->host_sites,
+    s.n_ctx = k->n_ctx ? k->n_ctx : CTX;
+    snprintf(x->name, sizeof x->name, "%s%.0u %s%s", k->target, k->host_sites,
+             k->n_ctx ? "long " : "",
              k->how == TWICE    ? "twice"
              : k->how == BESIDE ? "beside"
+             : k->how == PAGED  ? "paged"
              : k->rows == 1     ? "decode"
                                 : "prefill");
     if (!random_model_init(&x->model, &s) ||
         pipeline_init(&x->pipeline, &x->model.model, k->target, k->host_sites, err) != 0) {
         return false;
     }
+    x->pipeline.config.kv_pages = k->how == PAGED ? ORDER_PAGES : 0;
+    for (uint32_t v = 0; k->n_ctx && v < x->pipeline.graph.values.n; v++) {
+        struct tw_gvalue *value = &x->pipeline.graph.values.items[v];
+        value->dtype = value->kind == TW_GV_STATE ? TW_DT_F16 : value->dtype;
+    }
     if (k->rows == 1) { /* the others load what these keep */
         (void)tw_pin_params(&x->pipeline.graph, &x->pipeline.target);
     }
     if (pipeline_program(&x->pipeline, k->rows, 0, &x->built, err) != 0 ||
-        (k->how != ONCE && !repeat(x, k->how == BESIDE, err))) {
+        ((k->how == TWICE || k->how == BESIDE) && !repeat(x, k->how == BESIDE, err))) {
         return false;
     }
     x->program = tw_builder_program(&x->built.program);
@@ -164,10 +177,11 @@ bool order_program_make_small(uint64_t seed, struct order_program *x, tw_error *
     snprintf(x->name, sizeof x->name, "small %llu", (unsigned long long)seed);
     x->small = order_small_program(seed);
     x->program = x->small.b->p;
-    x->program.sram_bytes = 0;
+    x->program.sram_bytes[0] = 0;
     for (uint32_t s = 0; s < x->program.n_sites; s++) {
         uint64_t used = x->small.b->sram_next[s] + 256;
-        x->program.sram_bytes = used > x->program.sram_bytes ? used : x->program.sram_bytes;
+        x->program.sram_bytes[0] =
+            used > x->program.sram_bytes[0] ? used : x->program.sram_bytes[0];
     }
     for (uint32_t s = 0; s < ORDER_N_SCENARIOS; s++) {
         x->scenario[s] = (struct order_scenario){2, {{0, 2 - s, 0, 4, 0}, {0, s % 2, 0, 4, 0}}};

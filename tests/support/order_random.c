@@ -17,14 +17,13 @@ static uint32_t active_engines(const struct gen *g, uint32_t site) {
     return n;
 }
 
-/* `base` in the first iteration and step, n more in each. */
-static struct tw_affine threshold(const struct gen *g, uint64_t base, uint32_t n) {
+struct tw_affine order_threshold(const struct gen *g, uint64_t base, uint32_t n) {
     struct tw_affine a = pb_v(base, 0, (uint64_t)n * g->repeat);
     return g->repeat > 1 ? tw_affine_plus(a, V_REPEAT, n) : a;
 }
 
 static void wait_for(struct gen *g, uint32_t semaphore, uint32_t n) {
-    PB_OP(g->b, SEM_WAIT, pb_id(semaphore), pb_num(threshold(g, n, n)));
+    PB_OP(g->b, SEM_WAIT, pb_id(semaphore), pb_num(order_threshold(g, n, n)));
 }
 
 static void release(struct gen *g, uint32_t semaphore) {
@@ -77,12 +76,46 @@ static void close_flags(struct gen *g) {
             for (uint32_t k = 0; op.code == TW_OP_SEM_WAIT && k < g->n_flags; k++) {
                 if (op.operand[0].id == g->flags[k] && op.operand[1].offset.n_terms == 0) {
                     uint32_t old = op.n_words;
-                    op.operand[1].offset = threshold(g, op.operand[1].offset.base,
-                                                     g->flag_count[k][i / TW_ENGINE_COUNT]);
+                    op.operand[1].offset = order_threshold(g, op.operand[1].offset.base,
+                                                           g->flag_count[k][i / TW_ENGINE_COUNT]);
                     pb_splice(g->b, s->site, s->engine, at, old, &op);
                     op.n_words = s->words[at] >> 16;
                 }
             }
+        }
+    }
+}
+
+/* The window has two half rows of T_IN; the State is cut into a row for each site, in two
+ * instances. */
+static void make_pinned(struct gen *g) {
+    struct pb *b = g->b;
+    g->window = b->p.n_buffers;
+    g->kept = g->window + g->sites;
+    for (uint32_t i = 0; i < 2 * g->sites; i++) {
+        bool kept = i >= g->sites;
+        uint32_t site = i % g->sites;
+        struct tw_buffer *f = &b->buffers[pb_buffer(b, site, TW_BUF_RESIDENT, kept ? 2 : 1, PAGE)];
+        b->sram_next[site] -= (kept ? 2u : 1u) * PAGE; /* not in class 0 */
+        f->mem_class = CLASS_PINNED;
+        f->offset = kept ? PAGE : 0;
+        f->tensor = kept ? T_KEPT : T_IN;
+        f->window_first = kept ? site * PAGE : PAGE / 2 + site * PAGE;
+        f->window_rows = kept ? 1 : 2;
+        f->window_row_bytes = kept ? PAGE : PAGE / 2;
+        f->window_stride = kept ? 0 : 2 * PAGE;
+    }
+    b->p.sram_bytes[CLASS_PINNED] = b->p.sram_bytes[CLASS_OTHER] = CLASS_BYTES;
+}
+
+/* Half of the sets of the section go to another class, to the places that they have. */
+static void spread_classes(struct gen *g, const struct tw_section *s) {
+    for (uint32_t i = s->first_buffer; i < g->b->p.n_buffers; i++) {
+        struct tw_buffer *f = &g->b->buffers[i];
+        bool other = (g->b->p.n_buffers + f->sibling_base / g->sites * 7 / 4) & 1;
+        if (f->sibling_base != TW_NONE && other &&
+            f->offset + f->pages * f->page_bytes <= CLASS_BYTES) {
+            f->mem_class = CLASS_OTHER;
         }
     }
 }
@@ -95,6 +128,10 @@ static void begin_section(struct gen *g, const struct tw_section *before) {
     s.first_stage = before ? before->first_stage + before->n_stages : 0;
     uint32_t count = 1 + below(g, MAX_FIFOS - 1);
     bool shared = before && below(g, 2); /* over the memory of the previous section */
+    if (!before) {
+        make_pinned(g);
+    }
+    uint32_t first_set = b->p.n_buffers;
     g->plain[X0] = pb_buffers(b, "x0", TW_BUF_RESIDENT, TW_DT_F32, 1, PAGE);
     g->plain[X1] = pb_buffers(b, "x1", TW_BUF_RESIDENT, TW_DT_F32, 1, PAGE);
     g->plain[SCRATCH] = pb_buffers(b, "s", TW_BUF_SCRATCH, TW_DT_F32, 1, PAGE);
@@ -102,8 +139,9 @@ static void begin_section(struct gen *g, const struct tw_section *before) {
         static const enum tw_engine ends[][2] = {{TW_ENGINE_LOAD, TW_ENGINE_MATH},
                                                  {TW_ENGINE_MATH, TW_ENGINE_STORE},
                                                  {TW_ENGINE_LOAD, TW_ENGINE_STORE},
-                                                 {TW_ENGINE_MATH, TW_ENGINE_LOAD}};
-        uint32_t k = below(g, 7) % 4, pages = 1 + below(g, 2);
+                                                 {TW_ENGINE_MATH, TW_ENGINE_LOAD},
+                                                 {TW_ENGINE_STORE, TW_ENGINE_MATH}};
+        uint32_t k = below(g, 8) % 5, pages = 1 + below(g, 2);
         uint32_t set = pb_fifos(b, "f", ends[k][0], ends[k][1], TW_DT_F32, pages, PAGE);
         g->fifos[g->n_fifos] = (struct fifo){set, 0, ends[k][0], ends[k][1], pages};
     }
@@ -111,19 +149,24 @@ static void begin_section(struct gen *g, const struct tw_section *before) {
         g->fifos[0] = g->before;
     }
     g->before = g->fifos[0];
-    uint64_t base = b->buffers[s.first_buffer].offset;
-    for (uint32_t i = s.first_buffer; shared && i < b->p.n_buffers; i++) {
+    uint64_t base = b->buffers[first_set].offset;
+    for (uint32_t i = first_set; shared && i < b->p.n_buffers; i++) {
         b->buffers[i].offset -= base;
     }
     for (uint32_t site = 0; shared && site < b->p.n_sites; site++) {
         b->sram_next[site] -= base; /* the next buffers are placed after these */
     }
+    spread_classes(g, &s);
     for (g->n_flags = 0; g->n_flags < MAX_FLAGS; g->n_flags++) {
         g->flags[g->n_flags] = pb_semaphore(b, "flag", TW_SEM_VALID, 0, 0);
     }
     g->n_flags = 0;
     memset(g->flag_count, 0, sizeof g->flag_count);
     memset(g->touch, 0, sizeof g->touch);
+    g->streamed = false;
+    g->credit = below(g, 8) ? 1 + below(g, 2) : below(g, 4);
+    g->valid = pb_semaphore(b, "valid", TW_SEM_VALID, 0, 0);
+    g->ready = pb_semaphore(b, "ready", TW_SEM_READY, 0, g->credit);
     g->rendezvous = pb_semaphore(b, "local", TW_SEM_GATHER, 0, 0);
     pb_semaphore(b, "gather", TW_SEM_GATHER, 0, 0);
     pb_semaphore(b, "release", TW_SEM_RELEASE, 0, 0);
@@ -142,7 +185,23 @@ static void begin_section(struct gen *g, const struct tw_section *before) {
 
 static void fill_section(struct gen *g, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
-        switch (below(g, 22)) {
+        switch (below(g, 30)) {
+        case 22:
+        case 23:
+            order_overlapping_loop(g);
+            break;
+        case 24:
+        case 25:
+        case 26:
+            order_pinned(g);
+            break;
+        case 27:
+        case 28:
+            order_send(g);
+            break;
+        case 29:
+            order_dram_copy(g);
+            break;
         case 0:
         case 1:
         case 2:
@@ -240,12 +299,22 @@ static void tables(struct gen *g) {
     }
     pb_tensor(b, "in", TW_ROLE_PARAM, TW_DT_F32, TW_PACK_ROW, 5, 16, 0, 1);
     pb_tensor(b, "out", TW_ROLE_STATE, TW_DT_F32, TW_PACK_ROW, OUT_ROWS, 16, 0, 2);
-    pb_tensor(b, "n", TW_ROLE_INPUT, TW_DT_I32, TW_PACK_ROW, 1, 1, 0, 1);
+    pb_tensor(b, "n", TW_ROLE_INPUT, TW_DT_I32, TW_PACK_ROW, 1, 2, 0, 1);
     pb_tensor(b, "state", TW_ROLE_STATE, TW_DT_F32, TW_PACK_ROW, 1, 16, 0, 1);
     pb_tensor(b, "table", TW_ROLE_PARAM, TW_DT_F32, TW_PACK_ROW, 4, 8, 0, 1);
     pb_tensor(b, "ids", TW_ROLE_INPUT, TW_DT_I32, TW_PACK_ROW, 2, 1, 0, 1);
+    pb_tensor(b, "kept", TW_ROLE_STATE, TW_DT_F32, TW_PACK_ROW, 2, 16, 0, 2);
+    uint32_t ring =
+        pb_tensor(b, "ring", TW_ROLE_STATE, TW_DT_F32, TW_PACK_ROW, 2 * ORDER_PAGES, 16, 0, 1);
+    b->tensors[ring].page_rows = 2;
+    pb_tensor(b, "pages", TW_ROLE_INPUT, TW_DT_I32, TW_PACK_ROW, 1, RING_SLOTS, 0, 1);
     pb_group(b, 0, 0, g->sites, 1);
-    pb_trip(b, "n", T_N, 0, 1, 2);
+    struct tw_trip trip = {.input = T_N, .element = below(g, 2), .div = 1, .max = 2};
+    if (below(g, 3) == 0) { /* any input, and often no iteration */
+        trip.add = (int32_t)below(g, 4) - 2;
+        trip.clamp = 1;
+    }
+    pb_trip_of(b, "n", trip);
 }
 
 struct order_small order_small_program(uint64_t seed) {

@@ -6,11 +6,16 @@
 #ifndef TW_TESTS_SUPPORT_ORDER_RANDOM_INTERNAL_H
 #define TW_TESTS_SUPPORT_ORDER_RANDOM_INTERNAL_H
 
+#include "tests/support/order_device.h"
 #include "tests/support/order_random.h"
 #include "tests/support/random_model.h"
 
-enum { T_IN, T_OUT, T_N, T_STATE, T_TABLE, T_IDS };
+enum { T_IN, T_OUT, T_N, T_STATE, T_TABLE, T_IDS, T_KEPT, T_RING, T_PAGES };
 enum { X0, X1, SCRATCH, N_PLAIN };
+/* In a class of their own: on each site, a window of T_IN and one of the State T_KEPT. Half of the
+ * other sets are in a third class. */
+enum { CLASS_PINNED = 1, CLASS_OTHER = 2, CLASS_BYTES = 4096 };
+enum { RING_SLOTS = 5 }; /* elements of the table of the ring's pages, which have two rows */
 enum { MAX_FIFOS = 4, MAX_BLOCKS = 64, PAGE = 64, OUT_ROWS = 6, MAX_FLAGS = 4, MAX_SETS = 32 };
 enum { V_LOOP = 1, V_PART, V_REPEAT }; /* loop variables */
 
@@ -38,8 +43,12 @@ struct gen {
     uint32_t by_rows;
     uint32_t plain[N_PLAIN];
     struct fifo fifos[MAX_FIFOS];
+    /* flags of a loop whose iterations overlap: data is there, there is room; once in a section */
+    uint32_t valid, ready, credit;
+    bool streamed;
     uint32_t flags[MAX_FLAGS], flag_count[MAX_FLAGS][PB_SITES];
-    struct touch touch[2][PB_SITES];
+    uint32_t window, kept;           /* buffers of site 0; those of other sites follow */
+    struct touch touch[3][PB_SITES]; /* X0, X1, the State in SRAM */
     uint32_t first_stage, rendezvous;
     uint32_t blocks[PB_SITES * TW_ENGINE_COUNT][MAX_BLOCKS], n_blocks[PB_SITES * TW_ENGINE_COUNT];
     struct order_small *out;
@@ -72,6 +81,9 @@ static inline uint32_t id(const struct gen *g, uint32_t set) {
     return set + g->b->site;
 }
 
+/* `base` in the first iteration and step, n more in each. */
+struct tw_affine order_threshold(const struct gen *g, uint64_t base, uint32_t n);
+
 /* Transactions: each adds the ops of a handshake or an access to the engines, or nothing if it is
  * not possible. */
 void order_fifo_transaction(struct gen *g);
@@ -80,7 +92,11 @@ void order_loop_transaction(struct gen *g);
 void order_resident_write(struct gen *g);
 void order_resident_read(struct gen *g);
 void order_multicast(struct gen *g);
+void order_pinned(struct gen *g);
+void order_send(struct gen *g);
+void order_dram_copy(struct gen *g);
 void order_flag_loop(struct gen *g);
 void order_nested_loops(struct gen *g);
+void order_overlapping_loop(struct gen *g);
 
 #endif

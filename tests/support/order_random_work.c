@@ -51,6 +51,26 @@ static bool has_rows(struct gen *g, uint32_t buffer) {
     return rows;
 }
 
+/* Four folds of two parts each, a quarter of a page each, or what a split norm does: squares, and
+ * numbers that are scaled by their sum. */
+static void split_sums(struct gen *g, uint32_t from, uint32_t to) {
+    if (below(g, 2)) {
+        for (uint32_t i = 0; i < 4; i++) {
+            PB_OP(g->b, FOLD, pb_on(from, i % 2 * PAGE / 2), pb_id(PAGE), pb_id(2),
+                  pb_on(to, i * PAGE / 4), pb_id(PAGE), pb_id(PAGE / 16), pb_rows(TW_NONE, 1));
+        }
+        return;
+    }
+    uint32_t half = PAGE / 2;
+    PB_OP(g->b, SQUARES, pb_on(from, 0), pb_id(PAGE), pb_on(to, half), pb_id(4), pb_id(PAGE / 4),
+          pb_rows(TW_NONE, 1));
+    PB_OP(g->b, RMS_SCALE, pb_on(from, half), pb_id(PAGE), pb_on(to, half), pb_id(4),
+          pb_on(from, half), pb_on(to, 0), pb_id(PAGE), pb_id(PAGE / 8), pb_id(PAGE / 4),
+          pb_float(1e-5f), pb_rows(TW_NONE, 1));
+    PB_OP(g->b, FOLD, pb_on(from, 0), pb_id(PAGE), pb_id(2), pb_on(to, half), pb_id(PAGE),
+          pb_id(PAGE / 8), pb_rows(TW_NONE, 1));
+}
+
 static void compute(struct gen *g, uint32_t from, uint32_t to) {
     if (has_rows(g, from)) {
         PB_OP(g->b, COPY, pb_on(from, 0), pb_id(PAGE / 2), pb_on(to, 0), pb_id(PAGE / 2),
@@ -67,14 +87,34 @@ static void compute(struct gen *g, uint32_t from, uint32_t to) {
     } else if (from == to || below(g, 2)) {
         PB_OP(g->b, ADD, pb_on(from, 0), pb_id(PAGE), pb_on(from, 0), pb_id(PAGE), pb_on(to, 0),
               pb_id(PAGE), pb_id(16), pb_rows(TW_NONE, 1));
+    } else if (below(g, 3) == 0) {
+        split_sums(g, from, to);
     } else {
         PB_OP(g->b, COPY, pb_on(from, 0), pb_id(PAGE), pb_on(to, 0), pb_id(PAGE), pb_id(PAGE),
               pb_rows(TW_NONE, 1));
     }
 }
 
+/* A row of a page of the ring: mostly of the page that an element of the table names. */
+static struct tw_operand in_ring(struct gen *g) {
+    uint64_t row = below(g, 2) * PAGE;
+    if (below(g, 6) == 0) {
+        return pb_of(T_RING, zero(), tw_affine_const(below(g, ORDER_PAGES) * 2 * PAGE + row));
+    }
+    struct tw_affine element = tw_affine_const(below(g, RING_SLOTS - 1));
+    if (g->repeat > 1 && below(g, 2)) {
+        element = tw_affine_plus(element, V_REPEAT, 1);
+    }
+    return pb_in_page(pb_of(T_RING, zero(), tw_affine_const(row)), T_PAGES, element);
+}
+
 static void write_out(struct gen *g, uint32_t buffer) {
     bool state = below(g, 6) == 0, rows = has_rows(g, buffer);
+    if (!rows && below(g, 4) == 0) {
+        PB_OP(g->b, WRITE, pb_on(buffer, 0), pb_id(PAGE), in_ring(g), pb_id(PAGE), pb_id(PAGE),
+              pb_rows(TW_NONE, 1));
+        return;
+    }
     uint32_t row = below(g, 2) ? g->b->site : below(g, OUT_ROWS), tensor = state ? T_STATE : T_OUT;
     struct tw_affine instance = state ? zero() : tw_affine_const(below(g, 2)),
                      at = tw_affine_const(state ? 0 : row * PAGE);
@@ -103,6 +143,9 @@ static void produce(struct gen *g, uint32_t to) {
         } else if (below(g, 8) == 0) {
             PB_OP(g->b, READ, pb_of(T_STATE, zero(), zero()), pb_on(to, 0), pb_id(1), pb_id(PAGE),
                   pb_id(PAGE), pb_id(PAGE));
+        } else if (below(g, 6) == 0) {
+            PB_OP(g->b, READ, in_ring(g), pb_on(to, 0), pb_id(1), pb_id(PAGE), pb_id(PAGE),
+                  pb_id(PAGE));
         } else {
             read_into(g, to);
         }
@@ -123,11 +166,27 @@ static void consume(struct gen *g, uint32_t from) {
 
 /* ---- FIFOs ---- */
 
-static void push_page(struct gen *g, struct fifo *f, uint32_t site) {
+static void before_access(struct gen *g, uint32_t x, uint32_t site, uint32_t stream, bool write);
+
+/* STORE fills its pages from x0. Returns false if it cannot. */
+static bool push_page(struct gen *g, struct fifo *f, uint32_t site) {
+    bool store = f->from == TW_ENGINE_STORE;
+    if (store && (!g->touch[0][site].written || g->depth || g->care == 0)) {
+        return false;
+    }
+    if (store) {
+        before_access(g, 0, site, site * TW_ENGINE_COUNT + TW_ENGINE_STORE, false);
+    }
     block(g, site, f->from);
     PB_OP(g->b, RESERVE, pb_id(id(g, f->set)), pb_id(1));
-    produce(g, id(g, f->set));
+    if (store) {
+        PB_OP(g->b, COPY, pb_on(id(g, g->plain[X0]), 0), pb_id(PAGE), pb_on(id(g, f->set), 0),
+              pb_id(PAGE), pb_id(PAGE), pb_rows(TW_NONE, 1));
+    } else {
+        produce(g, id(g, f->set));
+    }
     PB_OP(g->b, PUSH, pb_id(id(g, f->set)), pb_id(1));
+    return true;
 }
 
 static void pop_page(struct gen *g, struct fifo *f, uint32_t site) {
@@ -153,8 +212,7 @@ void order_fifo_transaction(struct gen *g) {
     }
     uint32_t level = f->pending >> site * 8 & 0xFF;
     if (level < f->pages && (level == 0 || below(g, 2))) {
-        push_page(g, f, site);
-        f->pending += 1u << site * 8;
+        f->pending += push_page(g, f, site) ? 1u << site * 8 : 0;
     } else if (level > 0) {
         pop_page(g, f, site);
         f->pending -= 1u << site * 8;
@@ -211,7 +269,8 @@ void order_loop_transaction(struct gen *g) {
          two = second != f && below(g, 2);
     two = two && is_usable(g, second, site) && !(second->pending >> site * 8 & 0xFF);
     uint32_t in_flight = f->pending >> site * 8 & 0xFF;
-    if (!is_usable(g, f, site) || in_flight >= f->pages) {
+    two = two && second->from != TW_ENGINE_STORE;
+    if (!is_usable(g, f, site) || in_flight >= f->pages || f->from == TW_ENGINE_STORE) {
         return;
     }
     in[f->from] = in[f->to] = true;
@@ -310,6 +369,34 @@ void order_resident_read(struct gen *g) {
     consume(g, id(g, g->plain[x]));
 }
 
+/* MATH adds the window of the Param to an instance of the State in SRAM, or the other way to its
+ * scratch; STORE writes an instance out. In a repeated section MATH steps over the instances. */
+void order_pinned(struct gen *g) {
+    uint32_t site = below(g, g->sites), engine = 1 + below(g, 2),
+             scratch = g->plain[SCRATCH] + site, kept = g->kept + site;
+    bool write = engine == TW_ENGINE_MATH && below(g, 3);
+    if (!is_active(g, site, engine)) {
+        return;
+    }
+    struct tw_affine at = tw_affine_const(below(g, 2) * PAGE);
+    if (g->repeat > 1 && g->care && below(g, 2)) {
+        at = pb_v(0, V_REPEAT, PAGE);
+    }
+    before_access(g, 2, site, site * TW_ENGINE_COUNT + engine, write);
+    block(g, site, engine);
+    if (engine == TW_ENGINE_STORE) {
+        PB_OP(g->b, WRITE, pb_at(kept, at), pb_id(PAGE),
+              pb_of(T_OUT, zero(), tw_affine_const(site * PAGE)), pb_id(PAGE), pb_id(PAGE),
+              pb_rows(TW_NONE, 1));
+    } else if (write) {
+        PB_OP(g->b, ADD, pb_at(kept, at), pb_id(PAGE), pb_on(g->window + site, 0), pb_id(PAGE),
+              pb_at(kept, at), pb_id(PAGE), pb_id(16), pb_rows(TW_NONE, 1));
+    } else {
+        PB_OP(g->b, ADD, pb_at(kept, at), pb_id(PAGE), pb_on(g->window + site, 0), pb_id(PAGE),
+              pb_on(scratch, 0), pb_id(PAGE), pb_id(16), pb_rows(TW_NONE, 1));
+    }
+}
+
 /* A site sends its x0 to the x1 of all; MATH of each waits for the flag. */
 void order_multicast(struct gen *g) {
     if (g->care == 0) { /* before a section's loop there are no flags */
@@ -337,6 +424,58 @@ void order_multicast(struct gen *g) {
     }
 }
 
+/* A site sends its x0, or a part of it, to the x1 of the other; the flag is a block of its own, so
+ * that the two may come apart. */
+void order_send(struct gen *g) {
+    uint32_t site = below(g, g->sites), other = 1 - site,
+             store = site * TW_ENGINE_COUNT + TW_ENGINE_STORE;
+    if (g->care == 0 || g->sites != 2 || !is_active(g, site, TW_ENGINE_STORE) ||
+        !g->touch[0][site].written) {
+        return;
+    }
+    uint32_t k = new_flag(g), part = below(g, 6) == 0 ? PAGE / 2 : PAGE;
+    before_access(g, 0, site, store, false);
+    before_access(g, 1, other, store, true);
+    block(g, site, TW_ENGINE_STORE);
+    PB_OP(g->b, SEND, pb_on(id(g, g->plain[X0]), PAGE - part), pb_id(PAGE),
+          pb_on(g->plain[X1] + other, 0), pb_id(PAGE), pb_id(part), pb_rows(TW_NONE, 1));
+    if (below(g, 16) >= g->care) {
+        return;
+    }
+    if (below(g, 2)) {
+        block(g, site, TW_ENGINE_STORE);
+    }
+    PB_OP(g->b, SEM_INC, pb_id(g->flags[k]), pb_id(other), pb_id(1));
+    g->flag_count[k][other]++;
+    for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
+        if (is_active(g, other, e) && below(g, 16) < g->care) {
+            block(g, other, e);
+            PB_OP(g->b, SEM_WAIT, pb_id(g->flags[k]),
+                  pb_num(tw_affine_const(g->flag_count[k][other])));
+        }
+    }
+}
+
+/* LOAD or STORE copies a row to a tensor, or one half of "state" to the other. */
+void order_dram_copy(struct gen *g) {
+    uint32_t site = below(g, g->sites), engine = below(g, 2) ? TW_ENGINE_LOAD : TW_ENGINE_STORE,
+             bytes = PAGE / 2;
+    if (!is_active(g, site, engine)) {
+        return;
+    }
+    block(g, site, engine);
+    if (below(g, 4) == 0) {
+        PB_OP(g->b, DRAM_COPY, pb_of(T_STATE, zero(), zero()), pb_id(bytes),
+              pb_of(T_STATE, zero(), tw_affine_const(bytes)), pb_id(bytes), pb_id(bytes),
+              pb_rows(TW_NONE, 1));
+        return;
+    }
+    uint32_t row = below(g, 4) ? site : below(g, OUT_ROWS);
+    PB_OP(g->b, DRAM_COPY, pb_of(T_IN, zero(), tw_affine_const(below(g, 2) * PAGE)), pb_id(PAGE),
+          pb_of(T_OUT, tw_affine_const(below(g, 2)), tw_affine_const(row * PAGE)), pb_id(PAGE),
+          pb_id(PAGE), pb_rows(TW_NONE, 1));
+}
+
 /* A loop that runs once, with all engines and a flag between two of them. */
 void order_flag_loop(struct gen *g) {
     uint32_t n = g->sites * TW_ENGINE_COUNT, from = below(g, n), to = below(g, n);
@@ -360,6 +499,101 @@ void order_flag_loop(struct gen *g) {
             pb_end(g->b);
         }
     }
+    g->out->has_loop = true;
+}
+
+/* Waits in a loop whose iterations overlap; mostly what the handshake needs. */
+static void overlap_wait(struct gen *g, uint32_t semaphore, uint32_t base, uint32_t each,
+                         uint32_t total) {
+    uint32_t wrong = below(g, 16) < g->care ? 0 : below(g, 4);
+    struct tw_affine a = order_threshold(g, wrong == 1 ? base + 1 : base, total);
+    if (wrong != 2) {
+        PB_OP(g->b, SEM_WAIT, pb_id(semaphore),
+              pb_num(tw_affine_plus(a, V_LOOP, wrong == 3 ? each + 1 : each)));
+    }
+}
+
+/* LOAD writes x0 in each iteration, MATH and STORE read it: only when both have told so, LOAD knows
+ * that either has. */
+static void two_readers(struct gen *g, uint32_t site, uint32_t count) {
+    static const uint32_t readers[] = {TW_ENGINE_MATH, TW_ENGINE_STORE};
+    g->streamed = true;
+    before_access(g, 0, site, site * TW_ENGINE_COUNT + TW_ENGINE_LOAD, true);
+    for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
+        loop_begin(g, site, e, TW_NONE, count);
+    }
+    g->depth++;
+    go(g, site, TW_ENGINE_LOAD);
+    overlap_wait(g, g->ready, g->credit, 2, 2 * count);
+    produce(g, id(g, g->plain[0]));
+    PB_OP(g->b, SEM_INC, pb_id(g->valid), pb_id(site), pb_id(1));
+    for (uint32_t r = 0; r < 2; r++) {
+        go(g, site, readers[r]);
+        overlap_wait(g, g->valid, 1, 1, count);
+        consume(g, id(g, g->plain[0]));
+        PB_OP(g->b, SEM_INC, pb_id(g->ready), pb_id(site), pb_id(1));
+    }
+    g->depth--;
+    for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
+        go(g, site, e);
+        pb_end(g->b);
+    }
+    g->touch[0][site] = (struct touch){.written = true,
+                                       .read = true,
+                                       .writer = site * TW_ENGINE_COUNT + TW_ENGINE_LOAD,
+                                       .reader = site * TW_ENGINE_COUNT + TW_ENGINE_STORE};
+    g->out->has_flag = true;
+    g->out->has_loop = true;
+}
+
+/* One engine writes x0, or x0 and x1 in turn, another one reads it, each in a loop of its own; the
+ * writer is ahead as far as the credit lets it. */
+void order_overlapping_loop(struct gen *g) {
+    uint32_t site = below(g, g->sites), n = 1 + below(g, 2), count = 2 + below(g, 3),
+             from = below(g, 2), to = 1 + below(g, 2), total = n * count, late = below(g, 4);
+    if (g->care == 0 || g->streamed || from == to || !is_active(g, site, from) ||
+        !is_active(g, site, to)) {
+        return;
+    }
+    if (from == TW_ENGINE_LOAD && below(g, 4) == 0 && is_active(g, site, TW_ENGINE_MATH) &&
+        is_active(g, site, TW_ENGINE_STORE)) {
+        two_readers(g, site, count);
+        return;
+    }
+    g->streamed = true;
+    for (uint32_t x = 0; x < n; x++) {
+        before_access(g, x, site, site * TW_ENGINE_COUNT + from, true);
+    }
+    loop_begin(g, site, from, TW_NONE, count);
+    loop_begin(g, site, to, TW_NONE, below(g, 24) ? count : count + 1);
+    g->depth++;
+    for (uint32_t x = 0; x < n; x++) {
+        go(g, site, from);
+        if (late != 1) {
+            overlap_wait(g, g->ready, 1 + x, n, total);
+        }
+        produce(g, id(g, g->plain[x]));
+        PB_OP(g->b, SEM_INC, pb_id(g->valid), pb_id(site), pb_id(1));
+        if (late == 1) { /* for room in the next iteration */
+            overlap_wait(g, g->ready, 1 + x + (g->credit ? 1 : 0), n, total);
+        }
+        go(g, site, to);
+        overlap_wait(g, g->valid, 1 + x, n, total);
+        consume(g, id(g, g->plain[x]));
+        PB_OP(g->b, SEM_INC, pb_id(g->ready), pb_id(site), pb_id(1));
+    }
+    g->depth--;
+    go(g, site, from);
+    pb_end(g->b);
+    go(g, site, to);
+    pb_end(g->b);
+    for (uint32_t x = 0; x < n; x++) {
+        g->touch[x][site] = (struct touch){.written = true,
+                                           .read = true,
+                                           .writer = site * TW_ENGINE_COUNT + from,
+                                           .reader = site * TW_ENGINE_COUNT + to};
+    }
+    g->out->has_flag = true;
     g->out->has_loop = true;
 }
 

@@ -149,6 +149,7 @@ static int hello(tw_device *d, tw_error *err) {
                                   .bytes = sizeof q,
                                   .out = &d->identity,
                                   .out_bytes = sizeof d->identity};
+    memset(&d->limits, 0xFF, sizeof d->limits); /* as of a device that does not say */
     return tw_device_call(d, &call, err);
 }
 

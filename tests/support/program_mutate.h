@@ -45,7 +45,6 @@ static inline struct exact *exact_copy(const struct tw_program *p) {
     x->p.groups = exact_part(x, p->groups, p->n_groups * sizeof *p->groups);
     x->p.trips = exact_part(x, p->trips, p->n_trips * sizeof *p->trips);
     x->p.stages = exact_part(x, p->stages, p->n_stages * sizeof *p->stages);
-    x->p.edges = exact_part(x, p->edges, p->n_edges * sizeof *p->edges);
     x->p.sections = exact_part(x, p->sections, p->n_sections * sizeof *p->sections);
     x->p.strings = exact_part(x, p->strings, p->strings_bytes);
     struct tw_stream *streams =
@@ -77,7 +76,7 @@ static inline void exact_mutate(struct exact *x, uint64_t *seed) {
     static const uint32_t values[] = {0, 1, 0x7FFFFFFF, 0x80000000, TW_NONE, 64, 4096};
     uint64_t r = mutate_random(seed);
     uint32_t n =
-        r & 1 ? (uint32_t)(r >> 8) % x->n_parts : 9 + (uint32_t)(r >> 8) % (x->n_parts - 9);
+        r & 1 ? (uint32_t)(r >> 8) % x->n_parts : 8 + (uint32_t)(r >> 8) % (x->n_parts - 8);
     size_t words = x->part[n].size / 4;
     if (words == 0) {
         return;

@@ -22,7 +22,7 @@ struct tw_reference {
     /* indexed by value: ACTIVATION [cols], STATE [instances][n_ctx][cols], else NULL */
     float **rows;
     float *weights; /* one row of a weight, as floats */
-    float *scores;  /* of one head's attention, [n_ctx] */
+    double *scores; /* of one head's attention, [n_ctx] */
 };
 
 /* ---- the operations ---- */
@@ -100,13 +100,21 @@ static void rope(float *out, const float *x, const float *table, const struct tw
     }
 }
 
-static void softmax(float *x, uint32_t n) {
-    float max = -FLT_MAX, sum = 0.0f;
+static double dot_double(const float *x, const float *y, uint32_t n) {
+    double sum = 0.0;
     for (uint32_t i = 0; i < n; i++) {
-        max = fmaxf(max, x[i]);
+        sum += (double)x[i] * (double)y[i];
+    }
+    return sum;
+}
+
+static void softmax(double *x, uint32_t n) {
+    double max = -DBL_MAX, sum = 0.0;
+    for (uint32_t i = 0; i < n; i++) {
+        max = fmax(max, x[i]);
     }
     for (uint32_t i = 0; i < n; i++) {
-        x[i] = expf(x[i] - max);
+        x[i] = exp(x[i] - max);
         sum += x[i];
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -115,7 +123,8 @@ static void softmax(float *x, uint32_t n) {
 }
 
 /* out[heads, head_dim]: each query head attends to all positions so far, in the keys and values of
- * its group's head */
+ * its group's head. In double, over all positions at once: the machine's blocks and segments, and
+ * what long sums lose, are to be compared with it. */
 static void attention(struct tw_reference *r, float *out, const float *q, const struct tw_gop *op,
                       uint32_t instance) {
     TW_ASSERT(out && q);
@@ -123,16 +132,17 @@ static void attention(struct tw_reference *r, float *out, const float *q, const 
     for (uint32_t head = 0; head < op->n_heads; head++) {
         size_t at = (size_t)head * dim, kv_at = (size_t)(head / group) * dim;
         for (uint32_t t = 0; t <= r->pos; t++) {
-            r->scores[t] =
-                dot(q + at, state_row(r, op->in[1], instance, t) + kv_at, dim) * op->scale;
+            const float *key = state_row(r, op->in[1], instance, t) + kv_at;
+            r->scores[t] = dot_double(q + at, key, dim) * (double)op->scale;
         }
         softmax(r->scores, r->pos + 1);
-        memset(out + at, 0, dim * sizeof *out);
-        for (uint32_t t = 0; t <= r->pos; t++) {
-            const float *value = state_row(r, op->in[2], instance, t) + kv_at;
-            for (uint32_t i = 0; i < dim; i++) {
-                out[at + i] += r->scores[t] * value[i];
+        for (uint32_t i = 0; i < dim; i++) {
+            double sum = 0.0;
+            for (uint32_t t = 0; t <= r->pos; t++) {
+                const float *value = state_row(r, op->in[2], instance, t) + kv_at;
+                sum += r->scores[t] * (double)value[i];
             }
+            out[at + i] = (float)sum;
         }
     }
 }
@@ -279,7 +289,7 @@ static bool alloc_all(struct tw_reference *r) {
         }
     }
     r->weights = alloc_floats(widest, 1, 1);
-    r->scores = alloc_floats(r->n_ctx, 1, 1);
+    r->scores = calloc(r->n_ctx, sizeof *r->scores);
     return r->weights && r->scores;
 }
 

@@ -27,6 +27,7 @@ static void tables(struct pb *b) {
     pb_tensor(b, "values", TW_ROLE_STATE, TW_DT_F32, TW_PACK_VALUES, 128, 32, 16, LAYERS);
     pb_tensor(b, "logits", TW_ROLE_OUTPUT, TW_DT_F32, TW_PACK_ROW, 1, 32, 0, 1);
     pb_tensor(b, "x", TW_ROLE_ACTIVATION, TW_DT_F32, TW_PACK_ROW, 4, 32, 0, 0);
+    pb_tensor(b, "kept", TW_ROLE_STATE, TW_DT_F32, TW_PACK_ROW, 1, 32, 0, 1);
     pb_buffers(b, "x", TW_BUF_RESIDENT, TW_DT_F32, 1, 512);
     pb_fifos(b, "xf", TW_ENGINE_LOAD, TW_ENGINE_MATH, TW_DT_F32, 1, 512);
     pb_fifos(b, "nf", TW_ENGINE_LOAD, TW_ENGINE_MATH, TW_DT_F32, 2, 128);
@@ -39,11 +40,15 @@ static void tables(struct pb *b) {
     pb_buffers(b, "xq", TW_BUF_SCRATCH, TW_DT_Q8S, 1, 160);
     pb_buffers(b, "q", TW_BUF_SCRATCH, TW_DT_F32, 1, 256);
     pb_buffers(b, "cs", TW_BUF_SCRATCH, TW_DT_F32, 1, 256);
-    pb_buffers(b, "st", TW_BUF_SCRATCH, TW_DT_F32, 1, 288);
+    pb_buffers(b, "st", TW_BUF_SCRATCH, TW_DT_F32, 1, 576);
     pb_buffers(b, "y", TW_BUF_SCRATCH, TW_DT_F32, 1, 256);
     pb_buffers(b, "h", TW_BUF_SCRATCH, TW_DT_F32, 1, 256);
+    pb_buffers(b, "xk", TW_BUF_SCRATCH, TW_DT_Q8K, 1, 292);
     pb_fifos(b, "of", TW_ENGINE_MATH, TW_ENGINE_STORE, TW_DT_F32, 2, 256);
     pb_fifos(b, "lf", TW_ENGINE_MATH, TW_ENGINE_STORE, TW_DT_F32, 1, 64);
+    pb_buffers(b, "rx", TW_BUF_RESIDENT, TW_DT_F32, 1, 64);
+    pb_buffers(b, "tl", TW_BUF_SCRATCH, TW_DT_U8, 1, 64);
+    pb_buffers(b, "tm", TW_BUF_SCRATCH, TW_DT_U8, 1, 64);
     for (uint32_t s = 0; s < SMALL_SITES; s++) {
         b->buffers[SMALL_BUF(SMALL_X, s)].tensor = SMALL_ACT;
     }
@@ -61,10 +66,9 @@ static void sections(struct pb *b) {
         pb_semaphore(b, "gather", TW_SEM_GATHER, all, 0);
         pb_semaphore(b, "release", TW_SEM_RELEASE, all, 0);
     }
+    pb_semaphore(b, "sent", TW_SEM_VALID, all, 0);
     pb_stages(b, 0, "layer.attn");
     pb_stages(b, 1, "head");
-    struct tw_edge edge = {1, 2, SMALL_BUF(SMALL_OF, 0), TW_HS_CREDIT, TW_NONE, 0};
-    b->edges[b->p.n_edges++] = edge;
     struct tw_section layers = {pb_string(b, "layers"),
                                 LAYERS,
                                 0,
@@ -73,8 +77,6 @@ static void sections(struct pb *b) {
                                 SMALL_HEAD,
                                 0,
                                 6,
-                                0,
-                                1,
                                 SMALL_LAYERS,
                                 SMALL_LAYERS + 1,
                                 SMALL_LAYERS + 2,
@@ -82,13 +84,11 @@ static void sections(struct pb *b) {
     struct tw_section head = {pb_string(b, "head"),
                               1,
                               SMALL_BUF(SMALL_LF, 0),
-                              SMALL_SITES,
+                              4 * SMALL_SITES,
                               SMALL_HEAD,
-                              3,
+                              4,
                               6,
                               6,
-                              1,
-                              0,
                               SMALL_HEAD,
                               SMALL_HEAD + 1,
                               SMALL_HEAD + 2,
@@ -129,7 +129,7 @@ static void fill(struct pb *b, uint32_t set, uint32_t tensor, struct tw_affine i
 
 static void load(struct pb *b) {
     struct tw_affine zero = tw_affine_const(0), layer = pb_v(0, 1, 1);
-    struct tw_affine block = pb_v(b->site * 8192u, 2, 4096);
+    struct tw_affine block = pb_v(b->site * 4096u, 2, SMALL_SITES * 4096u);
     PB_OP(b, RESERVE, pb_id(buf(b, SMALL_XF)), pb_id(1));
     PB_OP(b, GATHER, pb_of(SMALL_EMBED, zero, zero), pb_of(SMALL_IDS, zero, zero),
           pb_on(buf(b, SMALL_XF), 0), pb_id(128), pb_id(32), ROWS);
@@ -150,28 +150,46 @@ static void load(struct pb *b) {
 
 static void attention(struct pb *b) {
     PB_OP(b, ATTN_INIT, pb_on(buf(b, SMALL_ST), 0), pb_id(1), pb_id(16), ROWS);
+    PB_OP(b, ATTN_INIT, pb_on(buf(b, SMALL_ST), 288), pb_id(1), pb_id(16), ROWS);
     PB_OP(b, LOOP, pb_id(3), pb_rows(SMALL_BLOCKS, 2), pb_id(7));
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_KF)), pb_id(1));
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_VF)), pb_id(1));
     PB_OP(b, ATTN_STEP, pb_on(buf(b, SMALL_Q), 0), pb_id(64), pb_on(buf(b, SMALL_KF), 0),
-          pb_on(buf(b, SMALL_VF), 0), pb_on(buf(b, SMALL_ST), 0), pb_id(1), pb_id(0), pb_id(1),
-          pb_id(16), pb_float(0.25f), pb_num(pb_v(0, 3, 1)), POS, ROWS);
+          pb_on(buf(b, SMALL_VF), 0), pb_id(TW_DT_F32), pb_on(buf(b, SMALL_ST), 0), pb_id(1),
+          pb_id(0), pb_id(1), pb_id(1), pb_id(0), pb_id(16), pb_float(0.25f), pb_num(pb_v(0, 3, 1)),
+          POS, ROWS);
+    PB_OP(b, QUANT_K, pb_on(buf(b, SMALL_KF), 0), pb_id(1024), pb_on(buf(b, SMALL_XK), 0),
+          pb_id(292), pb_id(256), pb_rows(TW_NONE, 1));
     PB_OP(b, POP, pb_id(buf(b, SMALL_KF)), pb_id(1));
     PB_OP(b, POP, pb_id(buf(b, SMALL_VF)), pb_id(1));
     pb_end(b);
-    PB_OP(b, ATTN_DONE, pb_on(buf(b, SMALL_ST), 0), pb_on(buf(b, SMALL_Y), 0), pb_id(64), pb_id(1),
-          pb_id(16), ROWS);
+    PB_OP(b, ATTN_MERGE, pb_on(buf(b, SMALL_ST), 0), pb_id(72), pb_on(buf(b, SMALL_ST), 288),
+          pb_id(72), pb_id(1), pb_id(16), ROWS);
+    PB_OP(b, ATTN_DONE, pb_on(buf(b, SMALL_ST), 288), pb_id(1), pb_on(buf(b, SMALL_Y), 0),
+          pb_id(64), pb_id(1), pb_id(16), ROWS);
+}
+
+/* The norm of the second half of each row, by itself; and the sum of both halves. */
+static void split_norm(struct pb *b) {
+    PB_OP(b, SQUARES, pb_on(buf(b, SMALL_X), 0), pb_id(128), pb_on(buf(b, SMALL_Q), 0), pb_id(64),
+          pb_id(32), ROWS);
+    PB_OP(b, RMS_SCALE, pb_on(buf(b, SMALL_X), 64), pb_id(128), pb_on(buf(b, SMALL_Q), 0),
+          pb_id(64), pb_on(buf(b, SMALL_NF), 64), pb_on(buf(b, SMALL_Y), 0), pb_id(64), pb_id(16),
+          pb_id(32), pb_float(1e-5f), ROWS);
+    PB_OP(b, FOLD, pb_on(buf(b, SMALL_XN), 0), pb_id(128), pb_id(2), pb_on(buf(b, SMALL_H), 0),
+          pb_id(64), pb_id(16), ROWS);
 }
 
 static void project(struct pb *b) {
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_NF)), pb_id(1));
     PB_OP(b, RMS_NORM, pb_on(buf(b, SMALL_X), 0), pb_id(128), pb_on(buf(b, SMALL_NF), 0),
           pb_on(buf(b, SMALL_XN), 0), pb_id(128), pb_id(32), pb_float(1e-5f), ROWS);
+    split_norm(b);
     PB_OP(b, POP, pb_id(buf(b, SMALL_NF)), pb_id(1));
     PB_OP(b, QUANT, pb_on(buf(b, SMALL_XN), 0), pb_id(128), pb_on(buf(b, SMALL_XQ), 0), pb_id(40),
           pb_id(32), ROWS);
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_WF)), pb_id(1));
-    PB_OP(b, MATMUL, pb_on(buf(b, SMALL_XQ), 0), pb_id(40), pb_on(buf(b, SMALL_WF), 0),
+    PB_OP(b, MATMUL, pb_on(buf(b, SMALL_XQ), 0), pb_id(40), pb_on(buf(b, SMALL_WF), 0), pb_id(576),
           pb_id(TW_DT_Q8_0), pb_id(32), pb_id(1), pb_on(buf(b, SMALL_Q), 0), pb_id(64), pb_id(0),
           ROWS);
     PB_OP(b, POP, pb_id(buf(b, SMALL_WF)), pb_id(1));
@@ -186,8 +204,8 @@ static void project(struct pb *b) {
 static void gate(struct pb *b) {
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_GF)), pb_id(1));
     PB_OP(b, MATMUL, pb_on(buf(b, SMALL_XN), 0), pb_id(128), pb_on(buf(b, SMALL_GF), 0),
-          pb_id(TW_DT_F32), pb_id(32), pb_id(1), pb_on(buf(b, SMALL_Q), 0), pb_id(64), pb_id(0),
-          ROWS);
+          pb_id(2048), pb_id(TW_DT_F32), pb_id(32), pb_id(1), pb_on(buf(b, SMALL_Q), 0), pb_id(64),
+          pb_id(0), ROWS);
     PB_OP(b, POP, pb_id(buf(b, SMALL_GF)), pb_id(1));
     PB_OP(b, SILU_MUL, pb_on(buf(b, SMALL_Q), 0), pb_id(64), pb_on(buf(b, SMALL_Y), 0), pb_id(64),
           pb_on(buf(b, SMALL_H), 0), pb_id(64), pb_id(16), ROWS);
@@ -220,6 +238,13 @@ static void math_head(struct pb *b) {
     PB_OP(b, LAST_ROW, pb_on(buf(b, SMALL_X), b->site * 64u), pb_id(128),
           pb_on(buf(b, SMALL_LF), 0), pb_id(64), ROWS);
     PB_OP(b, PUSH, pb_id(buf(b, SMALL_LF)), pb_id(1));
+    PB_OP(b, TOPK, pb_on(buf(b, SMALL_X), b->site * 64u), pb_id(128), pb_on(buf(b, SMALL_TL), 0),
+          pb_id(16), pb_id(16), pb_id(2), pb_num(tw_affine_const(b->site * 16u)), ROWS);
+    sem_wait(b, SMALL_SENT, 1, 1);
+    PB_OP(b, TOPK, pb_on(buf(b, SMALL_RX), 0), pb_id(64), pb_on(buf(b, SMALL_TM), 0), pb_id(16),
+          pb_id(16), pb_id(2), pb_num(tw_affine_const((1 - b->site) * 16u)), pb_rows(TW_NONE, 1));
+    PB_OP(b, TOPK_MERGE, pb_on(buf(b, SMALL_TM), 0), pb_id(16), pb_on(buf(b, SMALL_TL), 0),
+          pb_id(16), pb_on(buf(b, SMALL_TM), 0), pb_id(16), pb_id(2), pb_rows(TW_NONE, 1));
 }
 
 static void store(struct pb *b) {
@@ -246,7 +271,13 @@ static void store_head(struct pb *b) {
     PB_OP(b, WRITE, pb_on(buf(b, SMALL_LF), 0), pb_id(64),
           pb_of(SMALL_LOGITS, tw_affine_const(0), tw_affine_const(b->site * 64u)), pb_id(64),
           pb_id(64), pb_rows(TW_NONE, 1));
+    PB_OP(b, SEND, pb_on(buf(b, SMALL_LF), 0), pb_id(64),
+          pb_on(SMALL_BUF(SMALL_RX, 1 - b->site), 0), pb_id(64), pb_id(64), pb_rows(TW_NONE, 1));
     PB_OP(b, POP, pb_id(buf(b, SMALL_LF)), pb_id(1));
+    PB_OP(b, SEM_INC, pb_id(SMALL_SENT), pb_id(1 - b->site), pb_id(1));
+    PB_OP(b, DRAM_COPY, pb_of(SMALL_NORM, tw_affine_const(1), tw_affine_const(b->site * 64u)),
+          pb_id(64), pb_of(SMALL_KEPT, tw_affine_const(0), tw_affine_const(b->site * 64u)),
+          pb_id(64), pb_id(64), pb_rows(TW_NONE, 1));
 }
 
 struct pb *small_program(void) {

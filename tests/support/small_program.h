@@ -22,7 +22,8 @@ enum {
     SMALL_KEYS,
     SMALL_VALUES,
     SMALL_LOGITS,
-    SMALL_ACT
+    SMALL_ACT,
+    SMALL_KEPT
 };
 /* Sets of sibling buffers, in order: the id on site s is SMALL_BUF(set, s). */
 enum {
@@ -38,18 +39,28 @@ enum {
     SMALL_XQ, /* scratch q8s[4, 32] */
     SMALL_Q,  /* scratch f32[4, 16] */
     SMALL_CS, /* scratch f32[4, 16] */
-    SMALL_ST, /* scratch: state of one head for 4 rows */
+    SMALL_ST, /* scratch: state of one head for 4 rows, and one that it is merged into */
     SMALL_Y,  /* scratch f32[4, 16] */
     SMALL_H,  /* scratch f32[4, 16] */
+    SMALL_XK, /* scratch q8k[1, 256] */
     SMALL_OF, /* f32[4, 16], math -> store */
-    SMALL_LF  /* f32[1, 16], math -> store */
+    SMALL_LF, /* f32[1, 16], math -> store */
+    SMALL_RX, /* resident f32[1, 16] of the other site */
+    SMALL_TL, /* scratch: lists of 2 for 4 rows */
+    SMALL_TM  /* scratch: lists of 2 for 4 rows */
 };
 #define SMALL_SITES 2u
 #define SMALL_BUF(set, site) ((uint32_t)(set)*SMALL_SITES + (site))
 enum { SMALL_ROWS, SMALL_AT, SMALL_BLOCKS }; /* trips */
 enum { SMALL_ALL };                          /* groups */
 /* Semaphores; SMALL_LAYERS and SMALL_HEAD are each the first of a section's three. */
-enum { SMALL_KV, SMALL_VALID, SMALL_LAYERS, SMALL_HEAD = SMALL_LAYERS + 3 };
+enum {
+    SMALL_KV,
+    SMALL_VALID,
+    SMALL_LAYERS,
+    SMALL_HEAD = SMALL_LAYERS + 3,
+    SMALL_SENT = SMALL_HEAD + 3
+};
 
 /* The caller frees it with pb_free. */
 struct pb *small_program(void);

@@ -127,8 +127,7 @@ static inline void td_load_cache(const struct td *d, const struct td_site *b, ui
                                  uint32_t fifo) {
     struct pb *m = d->m;
     uint64_t block = (uint64_t)TW_KV_BLOCK * TD_HEAD * 4;
-    struct tw_affine at =
-        tw_affine_plus(mb_at((uint64_t)b->s * TD_CTX * TD_HEAD * 4), TD_BLOCK, block);
+    struct tw_affine at = tw_affine_plus(mb_at(b->s * block), TD_BLOCK, m->p.n_sites * block);
     mb_op(m, b->s, L, RESERVE, F_(fifo), I_(1));
     mb_op(m, b->s, L, READ, T_(tensor, tw_affine_plus(mb_at(0), TD_LAYER, 1), at),
           W_(fifo, mb_at(0)), I_(1), I_(block), I_(0), I_(0));
@@ -164,8 +163,8 @@ static inline void td_matmul(const struct td *d, const struct td_site *b, struct
                              struct tw_operand y) {
     struct pb *m = d->m;
     mb_op(m, b->s, M, WAIT, F_(b->w), I_(1));
-    mb_op(m, b->s, M, MATMUL, x, I_(d->row), R_(b->w, mb_at(0)), I_(TW_DT_F32), I_(d->dim), I_(1),
-          y, I_(64), I_(0), X_(d->rows, TD_ROWS));
+    mb_op(m, b->s, M, MATMUL, x, I_(d->row), R_(b->w, mb_at(0)), I_(d->dim * 64), I_(TW_DT_F32),
+          I_(d->dim), I_(1), y, I_(64), I_(0), X_(d->rows, TD_ROWS));
     mb_op(m, b->s, M, POP, F_(b->w), I_(1));
 }
 
@@ -184,13 +183,14 @@ static inline void td_attention(const struct td *d, const struct td_site *b) {
     mb_op(m, s, M, WAIT, F_(b->kf), I_(1));
     mb_op(m, s, M, WAIT, F_(b->vf), I_(1));
     mb_op(m, s, M, ATTN_STEP, R_(b->q, mb_at(0)), I_(64), R_(b->kf, mb_at(0)), R_(b->vf, mb_at(0)),
-          M_(b->state, mb_at(0)), I_(1), I_(0), I_(1), I_(TD_HEAD), E_(0.25f),
-          A_(tw_affine_plus(mb_at(0), TD_BLOCK, 1)), X_(d->pos, TD_CTX), X_(d->rows, TD_ROWS));
+          I_(TW_DT_F32), M_(b->state, mb_at(0)), I_(1), I_(0), I_(1), I_(1), I_(0), I_(TD_HEAD),
+          E_(0.25f), A_(tw_affine_plus(mb_at(0), TD_BLOCK, 1)), X_(d->pos, TD_CTX),
+          X_(d->rows, TD_ROWS));
     mb_op(m, s, M, POP, F_(b->kf), I_(1));
     mb_op(m, s, M, POP, F_(b->vf), I_(1));
     mb_end(m, s, TW_ENGINE_MATH);
     mb_op(m, s, M, RESERVE, F_(b->head), I_(1));
-    mb_op(m, s, M, ATTN_DONE, R_(b->state, mb_at(0)), W_(b->head, mb_at(0)), I_(64), I_(1),
+    mb_op(m, s, M, ATTN_DONE, R_(b->state, mb_at(0)), I_(1), W_(b->head, mb_at(0)), I_(64), I_(1),
           I_(TD_HEAD), X_(d->rows, TD_ROWS));
     mb_op(m, s, M, PUSH, F_(b->head), I_(1));
 }
@@ -237,7 +237,7 @@ static inline void td_multicast(const struct td *d, const struct td_site *b, uin
     mb_op(m, b->s, S, WAIT, F_(fifo), I_(1));
     for (uint32_t chip = 0; chip < m->p.n_chips; chip++) {
         mb_op(m, b->s, S, MCAST, R_(fifo, mb_at(0)), I_(64),
-              W_(set + b->s, mb_at((uint64_t)b->s * 64)), I_(d->row), I_(64), X_(d->rows, TD_ROWS),
+              D_(set + b->s, mb_at((uint64_t)b->s * 64)), I_(d->row), I_(64), X_(d->rows, TD_ROWS),
               G_(d->chip_sites + chip));
         mb_op(m, b->s, S, MCAST_SET, S_(flag), G_(d->chip_sites + chip));
     }

@@ -93,8 +93,8 @@ for cut in 0 1 63 64 1000 4095 4096 $((size / 2)) $((size - 1)); do
 done
 cp "$work/a.twb" "$work/bad.twb"
 # Another format: unsupported, with advice. (The format number is the first field of the header at 88.)
-printf '\002' | dd of="$work/bad.twb" bs=1 seek=88 conv=notrunc 2>/dev/null
-refuses 'a bundle of another format' 4 'bundle format 2.0, .* reads 1.x: recompile the model, or upgrade tilewright' run "$work/bad.twb" -n 1
+printf '\003' | dd of="$work/bad.twb" bs=1 seek=88 conv=notrunc 2>/dev/null
+refuses 'a bundle of another format' 4 'bundle format 3.0, .* reads 2.x: recompile the model, or upgrade tilewright' run "$work/bad.twb" -n 1
 cp "$work/a.twb" "$work/bad.twb"
 printf 'zzzz' | dd of="$work/bad.twb" bs=1 seek=$((size * 2 / 3)) conv=notrunc 2>/dev/null
 refuses 'a changed weight fails verify' 3 'hash|bank' verify "$work/bad.twb"

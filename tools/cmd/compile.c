@@ -27,6 +27,8 @@ struct compile_args {
 static const struct opt options[] = {
     {OPT_TEXT, 'o', "output", "BUNDLE", AT(out), 0, 0, "file to write (required)"},
     COMPILE_ROWS(struct compile_args),
+    {OPT_TEXT, 0, "logits", "WHICH", ENGINE_OFFSET(struct compile_args, logits), 0, 0,
+     "last, or all: with a program that gives the logits of all tokens of a prompt (last)"},
     {OPT_FLAG, 'q', "quiet", NULL, AT(quiet), 0, 0, "print nothing"},
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print the report as JSON"},
     {.kind = OPT_END},
@@ -125,8 +127,17 @@ static int note_model(const char *model, const struct compile_args *a, tw_error 
     return 0;
 }
 
+static int check_logits(const struct compile_args *a, tw_error *err) {
+    const char *which = a->engine.logits;
+    return !which || strcmp(which, "last") == 0 || strcmp(which, "all") == 0
+               ? 0
+               : tw_fail(err, TW_E_USAGE, "option --logits: found \"%.40s\", expected last or all",
+                         which);
+}
+
 static int compile(const char *model, const struct compile_args *a, tw_error *err) {
-    int code = check_output(model, a, err);
+    int code = check_logits(a, err);
+    code = code ? code : check_output(model, a, err);
     code = code ? code : engine_check_model(&a->engine, a->engine.target, err);
     code = code ? code : note_model(model, a, err);
     if (code) {

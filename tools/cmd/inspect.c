@@ -44,9 +44,10 @@ static void print_note(const struct tw_decoder_info *i) {
     hex(i->content_hash, hash);
     printf("model     %s (%s, %s)\n", i->model[0] ? i->model : "-", i->arch,
            i->license[0] ? i->license : "no licence stated");
-    printf("          %llu weights, %u layer%s, %u tokens of vocabulary%s, context %u\n",
+    printf("          %llu weights, %u layer%s, %u tokens of vocabulary%s, context %u%s%s\n",
            (unsigned long long)i->n_params, i->n_layers, text_s(i->n_layers), i->n_vocab,
-           i->has_tokenizer ? "" : " (no tokenizer)", i->n_ctx);
+           i->has_tokenizer ? "" : " (no tokenizer)", i->n_ctx, i->kv ? ", cache of " : "",
+           i->kv ? i->kv : "");
     printf("target    %s\n", i->target);
     printf("format    bundle %u.%u, machine ABI %u.%u, made by %s\n", i->bundle_major,
            i->bundle_minor, i->abi_major, i->abi_minor, i->tool);
@@ -154,16 +155,16 @@ static int print_json(const tw_decoder *decoder, const struct tw_decoder_info *i
     hex(i->target_hash, target);
     json_t *version = json_pack("[i, i]", (int)i->bundle_major, (int)i->bundle_minor);
     json_t *abi = json_pack("[i, i]", (int)i->abi_major, (int)i->abi_minor);
-    json_t *o =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:I, s:i, s:i, s:i, s:b, s:I, "
-                  "s:I, s:o, s:o, s:o}",
-                  "model", i->model, "arch", i->arch, "license", i->license, "target", i->target,
-                  "tool", i->tool, "content_hash", content, "target_hash", target, "bundle_version",
-                  version, "abi", abi, "n_params", (json_int_t)i->n_params, "n_layers",
-                  (int)i->n_layers, "n_vocab", (int)i->n_vocab, "n_ctx", (int)i->n_ctx, "tokenizer",
-                  (int)i->has_tokenizer, "bind_rows", (json_int_t)i->n_bind_rows, "bytes_per_token",
-                  (json_int_t)i->bytes_per_token, "programs", programs_json(decoder), "segments",
-                  segments_json(decoder), "tensors", symbols_json(decoder));
+    json_t *o = json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:I, s:i, s:i, s:i, s:b, s:s?, s:I, "
+        "s:I, s:o, s:o, s:o}",
+        "model", i->model, "arch", i->arch, "license", i->license, "target", i->target, "tool",
+        i->tool, "content_hash", content, "target_hash", target, "bundle_version", version, "abi",
+        abi, "n_params", (json_int_t)i->n_params, "n_layers", (int)i->n_layers, "n_vocab",
+        (int)i->n_vocab, "n_ctx", (int)i->n_ctx, "tokenizer", (int)i->has_tokenizer, "kv", i->kv,
+        "bind_rows", (json_int_t)i->n_bind_rows, "bytes_per_token", (json_int_t)i->bytes_per_token,
+        "programs", programs_json(decoder), "segments", segments_json(decoder), "tensors",
+        symbols_json(decoder));
     if (map) {
         json_object_set_new(o, "map", map);
     }

@@ -19,14 +19,31 @@ struct totals {
     uint32_t n[MAX_CLASSES];
     uint64_t bytes[MAX_CLASSES], end[MAX_CLASSES];
     json_t *buffers; /* NULL: print */
+    const tw_decoder *decoder;
+    bool state; /* one of them keeps a State */
 };
+
+static bool is_state(const tw_decoder *decoder, const char *tensor) {
+    struct tw_symbol_info s = {.size = sizeof s};
+    for (uint32_t i = 0; tensor && tw_decoder_get_symbol(decoder, i, &s, NULL) == 0; i++) {
+        if (strcmp(s.name, tensor) == 0) {
+            return strcmp(s.role, "state") == 0;
+        }
+    }
+    return false;
+}
 
 static void count(struct totals *t, const struct tw_map_info *b) {
     uint32_t c = b->mem_class % MAX_CLASSES;
     uint64_t end = b->offset + b->bytes;
     t->n[c]++;
+    t->state = t->state || is_state(t->decoder, b->tensor);
     t->bytes[c] += b->bytes;
     t->end[c] = end > t->end[c] ? end : t->end[c];
+}
+
+static uint64_t class_bytes(const struct tw_program_info *p, uint32_t mem_class) {
+    return mem_class < TW_CLASSES_MAX ? p->class_bytes[mem_class] : 0;
 }
 
 /* "layer", "embed..head", "-" */
@@ -62,19 +79,25 @@ static bool print_buffer(void *ctx, const struct tw_map_info *b) {
     char sections[80];
     count(ctx, b);
     describe_lifetime(b, sections);
-    printf("          %10llu %10llu  class %u %-8s %3u x %-5s %-16s %s%s%s\n",
+    printf("          %10llu %10llu  class %u %-8s %3u x %-5s %-16s %s%s%s",
            (unsigned long long)b->offset, (unsigned long long)b->bytes, b->mem_class, b->kind,
            b->pages, b->dtype, sections, text_clean(b->name).text, b->tensor ? " = " : "",
            text_clean(b->tensor).text);
+    if (b->window_rows) {
+        printf(" [%llu + %u x %llu, every %llu]", (unsigned long long)b->window_first,
+               b->window_rows, (unsigned long long)b->window_row_bytes,
+               (unsigned long long)(b->window_rows > 1 ? b->window_stride : b->window_row_bytes));
+    }
+    printf("\n");
     return true;
 }
 
-static void print_totals(const struct totals *t, uint64_t sram) {
+static void print_totals(const struct totals *t, const struct tw_program_info *p) {
     for (uint32_t c = 0; c < MAX_CLASSES; c++) {
         if (t->n[c]) {
             char used[32], all[32], sum[32];
             printf("          class %u: %s of %s used; %u buffers of %s\n", c,
-                   ui_bytes(t->end[c], used), ui_bytes(sram, all), t->n[c],
+                   ui_bytes(t->end[c], used), ui_bytes(class_bytes(p, c), all), t->n[c],
                    ui_bytes(t->bytes[c], sum));
         }
     }
@@ -134,9 +157,15 @@ static struct state_bytes state_bytes(const tw_decoder *decoder) {
     return state;
 }
 
-static void print_state(const tw_decoder *decoder) {
+static void print_state(const tw_decoder *decoder, bool in_sram) {
     char all[32], a_site[32], left[32];
     struct state_bytes s = state_bytes(decoder);
+    if (in_sram) {
+        printf("map       state lives in SRAM: %s, %s per site; each session has its own, kept in "
+               "DRAM while another one runs\n",
+               ui_bytes(s.all, all), ui_bytes(s.a_site, a_site));
+        return;
+    }
     printf("map       state stays in DRAM, since each session has its own: %s, %s per site; %s of "
            "SRAM "
            "left on the fullest site\n",
@@ -145,18 +174,20 @@ static void print_state(const tw_decoder *decoder) {
 
 int inspect_print_map(const tw_decoder *decoder, uint32_t site, tw_error *err) {
     struct tw_program_info p = {.size = sizeof p};
+    bool state = false;
     for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p, NULL) == 0; i++) {
-        struct totals t = {.buffers = NULL};
+        struct totals t = {.decoder = decoder};
         printf("map       %s, SRAM of site %u: offset, bytes, kind, sections that use it, buffer\n",
                text_clean(p.name).text, site);
         int code = tw_decoder_map(decoder, i, site, print_buffer, &t, err);
         if (code) {
             return code;
         }
-        print_totals(&t, p.sram_bytes);
+        print_totals(&t, &p);
+        state = state || t.state;
     }
     print_banks(decoder);
-    print_state(decoder);
+    print_state(decoder, state);
     return 0;
 }
 
@@ -171,17 +202,24 @@ static bool add_buffer(void *ctx, const struct tw_map_info *b) {
                           (int)b->mem_class, "pages", (int)b->pages, "offset",
                           (json_int_t)b->offset, "bytes", (json_int_t)b->bytes, "first_section",
                           text_json(b->first_name), "last_section", text_json(b->last_name));
+    if (b->window_rows) {
+        json_object_set_new(o, "window",
+                            json_pack("{s:I, s:i, s:I, s:I}", "first", (json_int_t)b->window_first,
+                                      "rows", (int)b->window_rows, "row_bytes",
+                                      (json_int_t)b->window_row_bytes, "stride",
+                                      (json_int_t)b->window_stride));
+    }
     return json_array_append_new(t->buffers, o) == 0;
 }
 
-static json_t *classes_json(const struct totals *t, uint64_t sram) {
+static json_t *classes_json(const struct totals *t, const struct tw_program_info *p) {
     json_t *array = json_array();
     for (uint32_t c = 0; c < MAX_CLASSES; c++) {
         if (t->n[c]) {
             json_array_append_new(
                 array, json_pack("{s:i, s:i, s:I, s:I, s:I}", "class", (int)c, "buffers",
                                  (int)t->n[c], "buffer_bytes", (json_int_t)t->bytes[c], "used",
-                                 (json_int_t)t->end[c], "size", (json_int_t)sram));
+                                 (json_int_t)t->end[c], "size", (json_int_t)class_bytes(p, c)));
         }
     }
     return array;
@@ -211,7 +249,7 @@ int inspect_map_json(const tw_decoder *decoder, uint32_t site, json_t **out, tw_
     struct tw_program_info p = {.size = sizeof p};
     json_t *sram = json_array();
     for (uint32_t i = 0; tw_decoder_get_program(decoder, i, &p, NULL) == 0; i++) {
-        struct totals t = {.buffers = json_array()};
+        struct totals t = {.buffers = json_array(), .decoder = decoder};
         int code = tw_decoder_map(decoder, i, site, add_buffer, &t, err);
         if (code) {
             json_decref(t.buffers);
@@ -220,7 +258,7 @@ int inspect_map_json(const tw_decoder *decoder, uint32_t site, json_t **out, tw_
         }
         json_array_append_new(sram,
                               json_pack("{s:o, s:o, s:o}", "program", text_json(p.name), "classes",
-                                        classes_json(&t, p.sram_bytes), "buffers", t.buffers));
+                                        classes_json(&t, &p), "buffers", t.buffers));
     }
     struct state_bytes state = state_bytes(decoder);
     *out = json_pack("{s:i, s:o, s:o, s:{s:I, s:I, s:I}}", "site", (int)site, "sram", sram, "dram",

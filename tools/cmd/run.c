@@ -22,7 +22,7 @@ enum { N_DEFAULT = -2, N_UNTIL_END = -1, N_DEFAULT_COUNT = 256 };
 struct run_args {
     struct engine_options engine;
     struct prompt_options prompt;
-    const char *logits;
+    const char *logits, *logits_all;
     int64_t n, seed, top_k;
     float temp, top_p, min_p;
     bool print_ids, json, special, ignore_eos, hide_prompt, stats;
@@ -60,6 +60,8 @@ static const struct opt options[] = {
      "print the ids of the generated tokens on one line instead of the text"},
     {OPT_TEXT, 0, "logits", "FILE", AT(logits), 0, 0,
      "write the logits to FILE: float32, one row for each generated token"},
+    {OPT_TEXT, 0, "logits-all", "FILE", AT(logits_all), 0, 0,
+     "generate nothing; write the logits after each token of the prompt to FILE"},
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0,
      "print one JSON object at the end instead of the text"},
     {OPT_FLAG, 0, "stats", NULL, AT(stats), 0, 0,
@@ -245,6 +247,24 @@ static int print_results(const struct engine *e, struct output *out, const struc
     return code;
 }
 
+/* Writes the logits after every token of the prompt, a piece at a time. */
+static int score(struct engine *e, struct output *out, const struct prompt *prompt, tw_error *err) {
+    enum { PIECE = 64 };
+    struct tw_generate_options g = {.size = sizeof g};
+    struct tw_generate_result r = {.size = sizeof r};
+    size_t row_bytes = (size_t)out->n_vocab * sizeof(float);
+    float *logits = malloc(PIECE * row_bytes);
+    int code = logits ? 0 : tw_fail(err, TW_E_NOMEM, "out of memory for the logits of the prompt");
+    for (size_t at = 0; at < prompt->n && !code; at += PIECE) {
+        size_t n = prompt->n - at < PIECE ? prompt->n - at : PIECE;
+        code = tw_session_score(e->session, prompt->ids + at, n, logits, err);
+        code = code ? code : logits_file_write(out->logits, logits, n * row_bytes, err);
+    }
+    free(logits);
+    code = code ? code : print_prompt(out);
+    return code ? code : print_results(e, out, prompt, &g, &r, err);
+}
+
 static int generate(struct engine *e, struct output *out, const struct prompt *prompt,
                     tw_error *err) {
     const struct run_args *a = out->args;
@@ -279,7 +299,8 @@ static int generate(struct engine *e, struct output *out, const struct prompt *p
 
 /* A model without a tokenizer can be used with ids only. */
 static bool needs_tokenizer(const struct run_args *a) {
-    return !a->prompt.ids.given || (a->n != 0 && !a->print_ids && !a->json && !a->logits);
+    return !a->prompt.ids.given ||
+           (a->n != 0 && !a->print_ids && !a->json && !a->logits && !a->logits_all);
 }
 
 /* For bundles and cached models; other models were checked before they were compiled. */
@@ -300,13 +321,13 @@ static int with_engine(struct engine *e, const struct run_args *a, tw_error *err
     struct output out = {.args = a, .n_vocab = e->info.n_vocab, .err = err};
     int code = prompt_read(&a->prompt, a->special, e->source.decoder, &prompt, err);
     out.prompt = &prompt;
-    if (!code && a->logits) {
-        code = logits_file_open(&logits, a->logits, err);
+    if (!code && (a->logits || a->logits_all)) {
+        code = logits_file_open(&logits, a->logits ? a->logits : a->logits_all, err);
         out.logits = code ? NULL : &logits;
     }
     if (!code) {
         ui_catch_interrupts();
-        code = generate(e, &out, &prompt, err);
+        code = a->logits_all ? score(e, &out, &prompt, err) : generate(e, &out, &prompt, err);
     }
     if (out.logits) {
         bool keep = !code || code == TW_E_CONTEXT_FULL || code == TW_E_INTERRUPTED;
@@ -334,9 +355,16 @@ static int check(const struct run_args *a, tw_error *err) {
                        "as given",
                        a->prompt.no_bos ? "no-bos" : "escape");
     }
-    if (a->logits && strcmp(a->logits, "-") == 0) {
+    const char *file = a->logits ? a->logits : a->logits_all;
+    if (file && strcmp(file, "-") == 0) {
         return tw_fail(err, TW_E_USAGE,
-                       "option --logits: standard output carries the text; name a file");
+                       "option --logits%s: standard output carries the text; name a file",
+                       a->logits ? "" : "-all");
+    }
+    if (a->logits_all && (a->logits || (a->n != N_DEFAULT && a->n != 0))) {
+        return tw_fail(err, TW_E_USAGE,
+                       "option --logits-all generates nothing: it does not go with --%s",
+                       a->logits ? "logits" : "n-predict");
     }
     return 0;
 }
@@ -357,6 +385,7 @@ static int run(int argc, char **argv, tw_error *err) {
     } else if (!code) {
         code = check(&a, err);
         a.engine.text = needs_tokenizer(&a);
+        a.engine.logits = a.logits_all ? "all" : NULL;
         struct engine e;
         code = code ? code : engine_open(&e, result.operand[0], &a.engine, err);
         if (!code) {

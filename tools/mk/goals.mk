@@ -11,7 +11,7 @@ TW_MINUTES := 1
 # These scripts call make: they share its job slots, but make -n only prints them.
 SCRIPT := @$(if $(DRY_RUN),,+)
 
-.PHONY: all demo check check-qemu bench bench-order fuzz mutate soak hostile format clean help
+.PHONY: all demo check check-qemu bench bench-order fuzz mutate compare soak hostile format clean help
 all: $(STATIC_LIB) $(SHARED_LIB) $(COMMAND)
 
 demo: all
@@ -37,10 +37,14 @@ bench-order: $(BENCH_BINS)
 
 # The long form of the checker's tests: TW_MUTANTS mutants, each accepted one under more than 100 schedules, and small ones in
 # every order; three random programs a mutant; a false certificate for three.
-mutate: $(BUILD)/tests/loader/order/mutation_test $(BUILD)/tests/loader/order/agreement_test $(BUILD)/tests/loader/order/certificate_test
+mutate: $(BUILD)/tests/loader/order/mutation_test $(BUILD)/tests/loader/order/agreement_test $(BUILD)/tests/loader/order/certificate_test compare
 	@TW_MUTANTS=$(TW_MUTANTS) TW_MUTANT_SEED=$(TW_MUTANT_SEED) $(BUILD)/tests/loader/order/mutation_test
 	@TW_AGREE=$$(($(TW_MUTANTS) * 3)) $(BUILD)/tests/loader/order/agreement_test
 	@TW_FALSE_CERTIFICATES=$$(($(TW_MUTANTS) / 3)) $(BUILD)/tests/loader/order/certificate_test
+
+# Both checkers judge TW_MUTANTS mutants of compiled programs, and twice as many of small random ones.
+compare: $(BUILD)/tests/second_checker/compare_test
+	@TW_MUTANTS=$(TW_MUTANTS) TW_MUTANT_SEED=$(TW_MUTANT_SEED) $(BUILD)/tests/second_checker/compare_test
 
 # Long fuzzing: FUZZ_SECONDS for each target; findings are kept in build/check/fuzz/.
 fuzz:
@@ -75,6 +79,7 @@ help:
 #: make bench        measure decode and prefill, against llama.cpp if it is built
 #: make bench-order  measure the cost of certificates
 #: make mutate       test the checker with TW_MUTANTS (300000) mutated programs, from TW_MUTANT_SEED (1) on
+#: make compare      let a second checker, written from the man pages, judge TW_MUTANTS mutants as well
 #: make fuzz         fuzz each target for FUZZ_SECONDS (600)
 #: make soak         open, kill and reset devices some thousand times
 #: make hostile      attack a served device, and a driver, for TW_MINUTES (1) each, under the sanitizers

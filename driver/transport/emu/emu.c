@@ -37,7 +37,8 @@ static void discover(bool (*found)(void *ctx, const struct tw_transport_info *in
         } else {
             snprintf(info.state, sizeof info.state, "ready");
             snprintf(info.detail, sizeof info.detail, "emulator of %u sites with %llu KiB each",
-                     tw_target_sites(&target), (unsigned long long)(target.sram_bytes / 1024));
+                     tw_target_sites(&target),
+                     (unsigned long long)(tw_target_sram(&target) / 1024));
         }
         more = found(ctx, &info);
     }

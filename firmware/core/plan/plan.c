@@ -10,11 +10,19 @@
 #include "loader/base/assert.h"
 #include "tilewright/range.h"
 
-static uint64_t sram_end(const struct walk *w, uint32_t site) {
+/* The memory classes of all sites, in order of (site, class). */
+static uint64_t n_classes(const struct tw_program *p) {
+    return (uint64_t)p->n_sites * TW_MEM_CLASSES;
+}
+static uint64_t class_of(const struct tw_buffer *b) {
+    return (uint64_t)b->site * TW_MEM_CLASSES + b->mem_class;
+}
+
+static uint64_t class_end(const struct walk *w, uint64_t number) {
     uint64_t end = 0;
     for (uint32_t i = 0; i < w->program->n_buffers; i++) {
         const struct tw_buffer *b = &w->program->buffers[i];
-        if (b->site == site && b->offset + b->pages * b->page_bytes > end) {
+        if (class_of(b) == number && b->offset + b->pages * b->page_bytes > end) {
             end = b->offset + b->pages * b->page_bytes;
         }
     }
@@ -39,7 +47,7 @@ static void alloc_scratch(struct walk *w, struct tw_arena *a) {
     w->last_snapshot = tw_arena_zeroed(a, t, sizeof *w->last_snapshot, 8);
     w->clocks = tw_arena_zeroed(a, t * t, sizeof *w->clocks, 8);
     w->direct = tw_arena_zeroed(a, t, sizeof *w->direct, 8);
-    w->sram = tw_arena_zeroed(a, p->n_sites, sizeof *w->sram, 8);
+    w->sram = tw_arena_zeroed(a, n_classes(p), sizeof *w->sram, 8);
     w->n_entries = tw_arena_zeroed(a, t, sizeof *w->n_entries, 8);
     w->n_patches = tw_arena_zeroed(a, t, sizeof *w->n_patches, 8);
 }
@@ -47,10 +55,10 @@ static void alloc_scratch(struct walk *w, struct tw_arena *a) {
 /* ---- memory of the plan ---- */
 
 static void alloc_sram(struct walk *w, struct tw_arena *a) {
-    for (uint32_t site = 0; site < w->program->n_sites; site++) {
-        uint8_t *bytes = tw_arena_take(a, sram_end(w, site), 64);
+    for (uint64_t i = 0; i < n_classes(w->program); i++) {
+        uint8_t *bytes = tw_arena_take(a, class_end(w, i), 64);
         if (w->sram) {
-            w->sram[site] = bytes;
+            w->sram[i] = bytes;
         }
     }
 }
@@ -62,8 +70,11 @@ static struct tw_plan *alloc_plan(struct walk *w, struct tw_arena *a) {
     struct plan_cursor *cursors = tw_arena_zeroed(a, w->n_threads, sizeof *cursors, 8);
     uint32_t *trips = tw_arena_zeroed(a, w->program->n_trips, sizeof *trips, 8);
     uint32_t *trip_min = tw_arena_zeroed(a, w->program->n_trips, sizeof *trip_min, 8);
+    struct tw_pages pages;
     w->inputs = tw_bind_take_inputs(w->program, a);
+    tw_pages_take(w->program, w->bounds.page_uses, a, &pages);
     if (plan) {
+        plan->pages = pages;
         plan->config = w->config;
         plan->n_threads = w->n_threads;
         plan->progress = progress;
@@ -105,7 +116,7 @@ static void place_buffers(struct walk *w, struct tw_arena *a) {
         state->first_page = page;
         page += b->pages;
         TW_ASSERT(page <= w->bounds.pages && b->site < p->n_sites);
-        state->base = w->sram[b->site] + b->offset;
+        state->base = w->sram[class_of(b)] + b->offset;
         if (state->flags & WALK_BUF_SHARED) {
             uint32_t first = tw_walk_storage(w, i);
             TW_ASSERT(first <= i && b->sibling_base <= first);
@@ -163,7 +174,7 @@ static int count_until_stable(struct walk *w) {
      * finitely many */
     do {
         reset(w);
-        rc = tw_walk_place_params(w);
+        rc = tw_walk_place_pinned(w);
         rc = rc ? rc : tw_walk_step(w);
     } while (rc == 0 && w->marks > 0);
     return rc;
@@ -188,7 +199,7 @@ static int store(struct walk *w, struct tw_plan *plan, struct tw_arena *a) {
     }
     w->plan = plan;
     reset(w);
-    int rc = tw_walk_place_params(w);
+    int rc = tw_walk_place_pinned(w);
     rc = rc ? rc : tw_walk_step(w);
     for (uint32_t t = 0; t < w->n_threads && rc == 0; t++) { /* as the counting pass found */
         TW_ASSERT(w->n_entries[t] == plan->threads[t].n_entries);
@@ -285,6 +296,7 @@ int tw_plan_build(const struct tw_machine_config *config, uint32_t n_threads,
         TW_ASSERT(low.used <= low.size && top.used <= top.size); /* neither exceeded its bound */
         arena->used = low.used;
         rc = tw_bind_trip_minima(config, (*out)->trip_min, fault);
+        rc = rc ? rc : tw_pages_find(config, &(*out)->pages, fault);
     }
     return rc;
 }

@@ -6,7 +6,7 @@
 #ifndef TW_FIRMWARE_CORE_PLAN_PLAN_H
 #define TW_FIRMWARE_CORE_PLAN_PLAN_H
 
-#include "firmware/core/bind.h"
+#include "firmware/core/pages.h"
 
 #include <stdatomic.h>
 
@@ -59,9 +59,14 @@ struct plan_entry {
 };
 TW_STATIC_ASSERT(sizeof(void *) != 8 || sizeof(struct plan_entry) == 128, "plan entry");
 
-/* target += step * iteration of the dynamic loop at nesting level `level`; the target
- * PLAN_PATCH_BLOCK is not a pointer but args.block. */
+/* target += step * iteration of the dynamic loop at nesting level `level`. A target is a pointer
+ * (below TW_KARGS_REGIONS), args.block, or the element of a page table, which ELEMENT_BASE has set
+ * to `step` before; then PAGE + n adds step, the bytes of a page, times the page number at that
+ * element of the latched table `level` to pointer n. */
 #define PLAN_PATCH_BLOCK TW_KARGS_REGIONS
+#define PLAN_PATCH_ELEMENT_BASE (TW_KARGS_REGIONS + 1u)
+#define PLAN_PATCH_ELEMENT (TW_KARGS_REGIONS + 2u)
+#define PLAN_PATCH_PAGE (TW_KARGS_REGIONS + 3u)
 struct plan_patch {
     uint32_t target, level;
     uint64_t step;
@@ -125,6 +130,7 @@ struct tw_plan {
     struct plan_cursor *cursors; /* [n_threads] */
     uint32_t *trips, *trip_min;  /* latched; the minimum of each */
     uint8_t **inputs;            /* tw_bind_take_inputs */
+    struct tw_pages pages;
     struct plan_checks checks;
     struct tw_plan_stats stats;
 };

@@ -26,19 +26,44 @@ struct plan_entry *tw_walk_emit(struct walk *w, uint32_t site, const struct walk
     return entry;
 }
 
+static struct plan_patch *add_patch(struct walk *w, uint32_t thread, struct plan_entry *entry) {
+    uint32_t n = w->n_patches[thread]++;
+    TW_ASSERT(n < w->bounds.patches && (!w->plan || n < w->plan->threads[thread].n_patches));
+    entry->kind = PLAN_PATCHED;
+    entry->n++;
+    return w->plan ? &w->plan->threads[thread].patches[n] : &w->unused_patch;
+}
+
 static void emit_patches(struct walk *w, uint32_t thread, struct plan_entry *entry, uint32_t target,
                          const struct walk_terms *t) {
     for (uint32_t i = 0; i < t->n; i++) {
-        uint32_t n = w->n_patches[thread]++;
-        TW_ASSERT(n < w->bounds.patches && t->level[i] < TW_MAX_VARS);
-        TW_ASSERT(!w->plan || n < w->plan->threads[thread].n_patches);
-        struct plan_patch *patch =
-            w->plan ? &w->plan->threads[thread].patches[n] : &w->unused_patch;
-        patch->target = target;
-        patch->level = t->level[i];
-        patch->step = t->step[i];
-        entry->kind = PLAN_PATCHED;
-        entry->n++;
+        TW_ASSERT(t->level[i] < TW_MAX_VARS);
+        *add_patch(w, thread, entry) = (struct plan_patch){target, t->level[i], t->step[i]};
+    }
+}
+
+/* Moves pointer n into the page that an element of a table names. */
+static void emit_page(struct walk *w, uint32_t thread, struct plan_entry *entry, uint32_t n,
+                      const struct walk_page_of *p) {
+    struct plan_patch base = {PLAN_PATCH_ELEMENT_BASE, 0, p->element},
+                      page = {PLAN_PATCH_PAGE + n, p->table, p->page_bytes};
+    if (p->any) {
+        *add_patch(w, thread, entry) = base;
+        emit_patches(w, thread, entry, PLAN_PATCH_ELEMENT, &p->terms);
+        *add_patch(w, thread, entry) = page;
+    }
+}
+
+/* The page numbers of a cache write are an argument of their own. */
+static void emit_page_numbers(struct walk *w, uint32_t thread, struct plan_entry *entry,
+                              const struct walk_page_of *p) {
+    struct walk_terms bytes = p->terms;
+    if (p->any) {
+        for (uint32_t i = 0; i < bytes.n; i++) {
+            bytes.step[i] *= 4;
+        }
+        entry->u.call.args.p[TW_PAGES_ARG] = w->inputs[p->table] + p->element * 4;
+        emit_patches(w, thread, entry, TW_PAGES_ARG, &bytes);
     }
 }
 
@@ -68,10 +93,15 @@ static void emit_call(struct walk *w, const struct walk_engine *e, const struct 
     for (uint32_t n = 0; n < op->n_regions; n++) {
         entry->u.call.args.p[n] = b->p[n].at;
         emit_patches(w, e->thread, entry, n, &b->p[n].terms);
+        if (walk_is_cache_write(op)) {
+            emit_page_numbers(w, e->thread, entry, &b->p[n].page);
+        } else {
+            emit_page(w, e->thread, entry, n, &b->p[n].page);
+        }
     }
     emit_patches(w, e->thread, entry, PLAN_PATCH_BLOCK, &b->block_terms);
     w->stats.calls++;
-    w->stats.copies += op->code == TW_OP_READ || op->code == TW_OP_MCAST ? 1u : 0u;
+    w->stats.copies += op->code == TW_OP_READ || op->code == TW_OP_MCAST || op->code == TW_OP_SEND;
 }
 
 /* ---- values known only per step, checked before it begins ---- */
@@ -115,6 +145,9 @@ static int add_pos_check(struct walk *w, const struct walk_op *op) {
     if (v.head_dim != t->head_dim || head_end > heads) {
         return tw_fault_fail(w->fault, "WriteOutOfRange", cache, head_end, heads);
     }
+    if (op->region[TW_KEY_WRITE_REGION_cache].paged) {
+        return 0; /* the table limits positions: pages.c */
+    }
     for (uint32_t i = 0; i < c->n_pos; i++) {
         const struct plan_pos_check *o = &c->pos[i];
         if (o->pos == check.pos && o->rows == check.rows && o->limit == check.limit &&
@@ -134,20 +167,20 @@ static int add_pos_check(struct walk *w, const struct walk_op *op) {
 static int emit_multicast(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
                           struct bound *b) {
     const struct tw_program *p = w->program;
-    uint32_t own = op->region[TW_MCAST_REGION_destination].id;
+    uint32_t named = op->region[TW_MCAST_REGION_destination].id;
     struct walk_pointer *to_place = &b->p[TW_MCAST_REGION_destination];
-    if (p->buffers[own].sibling_base == TW_NONE || p->buffers[own].kind != TW_BUF_RESIDENT) {
-        return tw_fault_fail(w->fault, "Role", own, p->buffers[own].kind, TW_BUF_RESIDENT);
+    if (p->buffers[named].sibling_base == TW_NONE || p->buffers[named].kind != TW_BUF_RESIDENT) {
+        return tw_fault_fail(w->fault, "Role", named, p->buffers[named].kind, TW_BUF_RESIDENT);
     }
-    TW_ASSERT(op->n_regions == 2 && b->p[1].at >= w->buffers[own].base);
-    size_t offset = (size_t)(to_place->at - w->buffers[own].base);
+    TW_ASSERT(op->n_regions == 2 && b->p[1].at >= w->buffers[named].base);
+    size_t offset = (size_t)(to_place->at - w->buffers[named].base);
     for (uint32_t site = 0; site < p->n_sites; site++) {
         if (!tw_group_has(p, op->target, site)) {
             continue;
         }
-        uint32_t to = tw_buffer_sibling(p, &p->buffers[own], site);
+        uint32_t to = tw_buffer_sibling(p, &p->buffers[named], site);
         if (to == TW_NONE) {
-            return tw_fault_fail(w->fault, "Role", own, site, p->buffers[own].group);
+            return tw_fault_fail(w->fault, "Role", named, site, p->buffers[named].group);
         }
         /* only once if a chip's siblings share their storage */
         if (tw_walk_storage(w, to) == to) {

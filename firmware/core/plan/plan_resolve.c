@@ -103,37 +103,58 @@ static bool overlaps(uint64_t a_lo, uint64_t a_hi, uint64_t b_lo, uint64_t b_hi)
     return a_lo < b_hi && b_lo < a_hi;
 }
 
+/* Bytes of an instance: [lo, hi). Of a tensor with pages these are bytes of any of its pages, so
+ * that accesses are apart only if they are at different places in their pages. */
+struct bytes {
+    uint64_t lo, hi;
+};
+
 /* Records a write to memory to which pages of this step refer or have referred in place: all uses
  * of the same bytes must be known to be complete. */
 static void record_row_write(struct walk *w, const struct walk_engine *e, struct walk_row *row,
-                             uint64_t lo, uint64_t hi) {
+                             struct bytes b) {
     const struct walk_use *uses = &w->uses[(size_t)(row - w->rows) * w->n_threads];
     const uint32_t *clock = walk_clock(w, e->thread);
     bool refuted = false;
     for (uint32_t i = row->live; i != TW_NONE; i = w->pages[i].next) {
-        refuted = refuted || overlaps(lo, hi, w->pages[i].lo, w->pages[i].hi);
+        refuted = refuted || overlaps(b.lo, b.hi, w->pages[i].lo, w->pages[i].hi);
     }
     for (uint32_t t = 0; t < w->n_threads; t++) {
         refuted = refuted || (t != e->thread && uses[t].last > clock[t] &&
-                              overlaps(lo, hi, uses[t].lo, uses[t].hi));
+                              overlaps(b.lo, b.hi, uses[t].lo, uses[t].hi));
     }
     if (refuted) {
         mark_copy(w, &row->flags, WALK_ROW_COPY);
     }
 }
 
-/* Computes the bytes of the instance that a write may touch. Both cache packings keep the bytes of
- * a head together. */
-static void written_bytes(const struct walk_op *op, uint64_t offset, uint64_t bytes, uint64_t *lo,
-                          uint64_t *hi) {
-    *lo = offset;
-    *hi = offset + bytes;
-    if (op->code == TW_OP_KEY_WRITE || op->code == TW_OP_VALUE_WRITE) {
-        uint64_t head = (uint64_t)op->args.tensor->rows * op->args.tensor->head_dim * 4;
-        const struct tw_args_key_write v = tw_args_key_write(&op->args);
-        *lo = v.first * head;
-        *hi = *lo + v.heads * head;
+/* Returns the bytes [offset, offset + bytes) at every iteration of the terms. */
+static struct bytes bytes_of(const struct walk *w, const struct tw_tensor *t, uint64_t offset,
+                             uint64_t bytes, const struct walk_terms *terms) {
+    uint64_t page = tw_tensor_page_bytes(t), far;
+    struct walk_terms in_page = {.n = 0};
+    for (uint32_t i = 0; i < terms->n; i++) {
+        if (page == 0 || terms->step[i] % page != 0) {
+            in_page.level[in_page.n] = terms->level[i];
+            in_page.step[in_page.n++] = terms->step[i];
+        }
     }
+    (void)max_reach(w, &in_page, &far); /* known to be in range */
+    uint64_t lo = page ? offset % page : offset, hi = lo + far + bytes;
+    return page && hi > page ? (struct bytes){0, page} : (struct bytes){lo, hi};
+}
+
+/* Returns the bytes of the instance that a write may touch. Both cache packings keep the bytes of a
+ * head together. */
+static struct bytes written_bytes(const struct walk *w, const struct walk_op *op, uint32_t n,
+                                  uint64_t offset, const struct walk_terms *terms) {
+    const struct walk_region *r = &op->region[n];
+    if (walk_is_cache_write(op)) {
+        uint64_t head = tw_cache_head_bytes(op->args.tensor);
+        const struct tw_args_key_write v = tw_args_key_write(&op->args);
+        return (struct bytes){v.first * head, (v.first + (uint64_t)v.heads) * head};
+    }
+    return bytes_of(w, &w->program->tensors[r->id], offset, r->span, terms);
 }
 
 static int find_instance(struct walk *w, const struct walk_engine *e, const struct walk_region *r,
@@ -147,12 +168,28 @@ static int find_instance(struct walk *w, const struct walk_engine *e, const stru
     return rc == 0 ? find_row(w, r->id, instance, row) : rc;
 }
 
+/* Resolves the element of a page table. The page number is checked when a step begins. */
+static int resolve_page(struct walk *w, const struct walk_engine *e, const struct walk_region *r,
+                        struct walk_page_of *out) {
+    const struct tw_tensor *table = &w->program->tensors[r->table];
+    uint64_t far, n = (uint64_t)table->rows * table->cols;
+    int rc = tw_walk_eval(w, e, r->element, &out->element, &out->terms);
+    if (rc == 0 && !max_reach(w, &out->terms, &far)) {
+        rc = set_fault(w, "BadOp", r->table, out->terms.n, 0);
+    }
+    rc = rc ? rc : check_range(w, false, r->table, out->element, far + 1, n);
+    out->any = true;
+    out->table = r->table;
+    out->page_bytes = tw_tensor_page_bytes(&w->program->tensors[r->id]);
+    return rc;
+}
+
 static int resolve_tensor(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
                           uint32_t n, struct walk_pointer *out) {
     const struct walk_region *r = &op->region[n];
     const struct tw_tensor *t = &w->program->tensors[r->id];
     struct walk_row *row = NULL;
-    uint64_t offset = 0, far, bytes = 0, lo, hi;
+    uint64_t offset = 0, far, bytes = 0;
     bool write = r->kind == 'U';
     if (!tw_demand_role(r->kind, TW_DEMAND_ANY, t->role)) { /* ids: plan_calls.c */
         return set_fault(w, "Role", r->id, t->role, TW_ROLE_STATE);
@@ -164,15 +201,19 @@ static int resolve_tensor(struct walk *w, const struct walk_engine *e, const str
     if (rc == 0 && (!max_reach(w, &out->terms, &far) || !tw_add_u64(far, r->span, &bytes))) {
         rc = set_fault(w, "BadOp", r->id, out->terms.n, 0);
     }
+    bool in_page = r->paged && !walk_is_cache_write(op);
     if (rc == 0) {
-        rc = check_range(w, write, r->id, offset, bytes, t->bytes);
+        rc = check_range(w, write, r->id, offset, bytes,
+                         in_page ? tw_tensor_page_bytes(t) : t->bytes);
+    }
+    if (rc == 0 && r->paged) {
+        rc = resolve_page(w, e, r, &out->page);
     }
     if (rc != 0) {
         return rc;
     }
     if (write) {
-        written_bytes(op, offset, bytes, &lo, &hi);
-        record_row_write(w, e, row, lo, hi);
+        record_row_write(w, e, row, written_bytes(w, op, n, offset, &out->terms));
     }
     out->at = row->at + offset;
     return 0;
@@ -203,8 +244,8 @@ static int find_place(struct walk *w, const struct walk_engine *e, const struct 
     if (rc != 0) {
         return rc;
     }
-    if (b->site != e->site || !max_reach(w, terms, &far) ||
-        !tw_add_u64(far, r->span, &out->bytes)) {
+    bool reachable = r->kind == 'D' ? b->kind == TW_BUF_RESIDENT : b->site == e->site;
+    if (!reachable || !max_reach(w, terms, &far) || !tw_add_u64(far, r->span, &out->bytes)) {
         return set_fault(w, "BadOp", r->id, e->site, b->site);
     }
     if (b->kind == TW_BUF_FIFO) {
@@ -242,6 +283,11 @@ static bool has_same_terms(const struct walk_terms *a, const struct walk_terms *
     return same;
 }
 
+static bool is_same_page(const struct walk_page_of *a, const struct walk_page_of *b) {
+    return a->any == b->any && (!a->any || (a->table == b->table && a->element == b->element &&
+                                            has_same_terms(&a->terms, &b->terms)));
+}
+
 /* Returns true if the pages of a place are in place as one contiguous piece. Otherwise refutes
  * those that are in place, so that none will be. */
 static bool is_whole_in_place(struct walk *w, uint32_t buffer, const struct place *at) {
@@ -253,7 +299,7 @@ static bool is_whole_in_place(struct walk *w, uint32_t buffer, const struct plac
         uint64_t needed = end - i * page_bytes < page_bytes ? end - i * page_bytes : page_bytes;
         any = any || p->alias;
         whole = whole && p->alias == first->alias + i * page_bytes && p->bytes >= needed &&
-                has_same_terms(&p->terms, &first->terms);
+                has_same_terms(&p->terms, &first->terms) && is_same_page(&p->page, &first->page);
     }
     for (uint32_t i = 0; any && !whole && i < at->n_pages; i++) {
         if (first[i].alias) {
@@ -268,6 +314,7 @@ static bool is_whole_in_place(struct walk *w, uint32_t buffer, const struct plac
 static int use_alias(struct walk *w, const struct walk_engine *e, const struct walk_page *page,
                      uint64_t in_page, uint32_t uses, struct walk_pointer *out) {
     out->at = page->alias + in_page;
+    out->page = page->page;
     for (uint32_t i = 0; i < page->terms.n; i++) {
         if (!add_term(&out->terms, page->terms.level[i], page->terms.step[i])) {
             return set_fault(w, "TooManyTerms", TW_NONE, WALK_TERMS + 1, WALK_TERMS);
@@ -297,8 +344,13 @@ static int resolve_buffer(struct walk *w, const struct walk_engine *e, const str
         return use_alias(w, e, pages, at.in_page, op->code == TW_OP_MCAST ? w->program->n_sites : 1,
                          out);
     }
-    if (tw_buffer_param(w->program, &w->program->buffers[r->id])) {
-        return set_fault(w, "ReadOutOfRange", r->id, at.at, at.bytes);
+    if (tw_buffer_state(w->program, &w->program->buffers[r->id]) &&
+        is_whole_in_place(w, r->id, &at)) { /* written in place, too */
+        return use_alias(w, e, pages, at.in_page, 1, out);
+    }
+    if (tw_buffer_pinned(w->program, &w->program->buffers[r->id])) {
+        return set_fault(w, r->kind == 'R' ? "ReadOutOfRange" : "WriteOutOfRange", r->id, at.at,
+                         at.bytes);
     }
     for (uint32_t i = 0; i < at.n_pages && r->kind != 'R'; i++) {
         if (pages[i].alias) {
@@ -325,26 +377,42 @@ int tw_walk_resolve(struct walk *w, const struct walk_engine *e, const struct wa
 
 /* ---- in-place reads ---- */
 
-/* A Param that stays in SRAM is not copied either: the page of an instance is at the address in its
- * binding row. */
-int tw_walk_place_params(struct walk *w) {
+/* Places one page of a Param or State that stays in SRAM. The bytes of a contiguous window are used
+ * where the instance's binding row has them; other windows, and those that begin where kernels may
+ * not read, are copied when the plan is stored. */
+static int place_pinned(struct walk *w, uint32_t buffer, uint32_t k) {
+    const struct tw_buffer *b = &w->program->buffers[buffer];
+    const struct tw_tensor *t = tw_buffer_pinned(w->program, b);
+    struct walk_page *page = &w->pages[w->buffers[buffer].first_page + k];
+    struct tw_window window = tw_buffer_window(t, b);
+    struct walk_row *row = NULL;
+    int rc = find_row(w, b->tensor, k, &row);
+    if (rc == 0 && (uintptr_t)row->at % IN_PLACE_ALIGN != 0) {
+        rc = set_fault(w, "BadTable", buffer, (uintptr_t)row->at % IN_PLACE_ALIGN, IN_PLACE_ALIGN);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    bool in_place = t->role == TW_ROLE_STATE ||
+                    (tw_window_contiguous(&window) && window.first % IN_PLACE_ALIGN == 0);
+    uint8_t *copy = w->buffers[buffer].base + k * b->page_bytes;
+    if (!in_place && w->plan) {
+        tw_bind_copy_window(&window, row->at, copy);
+    }
+    page->alias = in_place ? row->at + window.first : copy;
+    page->bytes = tw_window_bytes(&window);
+    page->written = true;
+    return 0;
+}
+
+int tw_walk_place_pinned(struct walk *w) {
     const struct tw_program *p = w->program;
     for (uint32_t i = 0; i < p->n_buffers; i++) {
-        const struct tw_tensor *t = tw_buffer_param(p, &p->buffers[i]);
-        for (uint32_t k = 0; t && k < p->buffers[i].pages; k++) {
-            struct walk_page *page = &w->pages[w->buffers[i].first_page + k];
-            struct walk_row *row = NULL;
-            int rc = find_row(w, p->buffers[i].tensor, k, &row);
-            if (rc == 0 && (uintptr_t)row->at % IN_PLACE_ALIGN != 0) {
-                rc = set_fault(w, "BadTable", i, (uintptr_t)row->at % IN_PLACE_ALIGN,
-                               IN_PLACE_ALIGN);
-            }
+        for (uint32_t k = 0; tw_buffer_pinned(p, &p->buffers[i]) && k < p->buffers[i].pages; k++) {
+            int rc = place_pinned(w, i, k);
             if (rc != 0) {
                 return rc;
             }
-            page->alias = row->at;
-            page->bytes = t->bytes;
-            page->written = true;
         }
     }
     return 0;
@@ -359,12 +427,14 @@ void tw_walk_release_page(struct walk *w, struct walk_page *page) {
         *link = page->next;
     }
     page->alias = NULL;
+    page->page.any = false;
     page->op = TW_NONE;
     page->written = false;
 }
 
 static bool is_aligned(const struct walk_pointer *p) {
-    bool ok = (uintptr_t)p->at % IN_PLACE_ALIGN == 0;
+    bool ok = (uintptr_t)p->at % IN_PLACE_ALIGN == 0 &&
+              (!p->page.any || p->page.page_bytes % IN_PLACE_ALIGN == 0);
     for (uint32_t i = 0; i < p->terms.n; i++) {
         ok = ok && p->terms.step[i] % IN_PLACE_ALIGN == 0;
     }
@@ -391,7 +461,7 @@ static bool buffer_allows(const struct walk *w, const struct walk_op *op, const 
                           const struct walk_terms *terms) {
     const struct tw_buffer *b = &w->program->buffers[op->region[TW_READ_REGION_destination].id];
     const struct walk_buffer *state = &w->buffers[op->region[TW_READ_REGION_destination].id];
-    if (terms->n > 0 || at->in_page != 0 || at->bytes == 0) {
+    if (terms->n > 0 || at->in_page != 0 || at->bytes == 0 || tw_buffer_pinned(w->program, b)) {
         return false;
     }
     if (b->kind == TW_BUF_RESIDENT) {
@@ -408,7 +478,8 @@ static bool buffer_allows(const struct walk *w, const struct walk_op *op, const 
 static void put_in_place(struct walk *w, const struct walk_op *op,
                          const struct walk_pointer *source, const struct place *at, uint32_t row) {
     uint64_t page_bytes = w->program->buffers[op->region[TW_READ_REGION_destination].id].page_bytes,
-             left = at->bytes, far;
+             left = at->bytes;
+    const struct tw_tensor *t = &w->program->tensors[op->region[TW_READ_REGION_source].id];
     for (uint32_t i = 0; i < at->n_pages; i++, left -= page_bytes) {
         struct walk_page *page =
             &w->pages[w->buffers[op->region[TW_READ_REGION_destination].id].first_page + at->page +
@@ -416,13 +487,15 @@ static void put_in_place(struct walk *w, const struct walk_op *op,
         page->alias = source->at + i * page_bytes;
         page->bytes = left < page_bytes ? left : page_bytes;
         page->terms = source->terms;
+        page->page = source->page;
         page->row = row;
         page->op = (uint32_t)(op - w->ops);
         page->written = true;
         if (row != TW_NONE) {
-            (void)max_reach(w, &page->terms, &far); /* known to be in range */
-            page->lo = (uint64_t)(page->alias - w->rows[row].at);
-            page->hi = page->lo + far + page->bytes;
+            struct bytes b = bytes_of(w, t, (uint64_t)(page->alias - w->rows[row].at), page->bytes,
+                                      &page->terms);
+            page->lo = b.lo;
+            page->hi = b.hi;
             page->next = w->rows[row].live;
             w->rows[row].live = (uint32_t)(page - w->pages);
         }

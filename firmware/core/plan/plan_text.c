@@ -25,6 +25,14 @@ static uint64_t group_sites(const struct walk *w, const struct tw_op *op) {
     return 1;
 }
 
+static uint32_t count_regions(const struct tw_op *op) {
+    uint32_t n = 0;
+    while (tw_op_region(op, n)) {
+        n++;
+    }
+    return n;
+}
+
 static int count_op(void *ctx, const struct tw_text_place *at, const struct tw_op *op,
                     struct tw_fault *fault) {
     struct walk *w = ctx;
@@ -35,6 +43,10 @@ static int count_op(void *ctx, const struct tw_text_place *at, const struct tw_o
         add(&b->entries, at->times, op->code == TW_OP_MCAST ? group_sites(w, op) : 1);
         if (at->dynamic > 0) {
             add(&b->patches, at->times, (TW_KARGS_REGIONS + 1) * WALK_TERMS);
+        }
+        if (b->page_uses > 0) {
+            add(&b->patches, at->times,
+                (uint64_t)count_regions(op) * (2 + (at->dynamic > 0 ? WALK_TERMS : 0)));
         }
     } else if (op->code == TW_OP_LOOP && op->operand[TW_LOOP_times].id != TW_NONE) {
         add(&b->entries, at->times, 2);
@@ -49,7 +61,8 @@ static int count_op(void *ctx, const struct tw_text_place *at, const struct tw_o
 
 int tw_walk_count_text(struct walk *w) {
     const struct tw_program *p = w->program;
-    int rc = tw_text_walk(&w->config, count_op, w, w->fault);
+    int rc = tw_pages_count(&w->config, &w->bounds.page_uses, w->fault);
+    rc = rc ? rc : tw_text_walk(&w->config, count_op, w, w->fault);
     for (uint32_t i = 0; i < p->n_buffers && rc == 0; i++) {
         add(&w->bounds.pages, p->buffers[i].pages, 1);
         if (p->buffers[i].sibling_base == i) {
@@ -81,8 +94,8 @@ static void find_affines(struct walk_op *out, const struct tw_op *op, const uint
             at = affine_end(at);
             continue;
         }
-        at += kind == 'X' ? 2 : 1;
-        if (tw_letter_in("RWMTU", kind)) {
+        at += kind == 'X' || tw_region_is_tensor(kind) ? 2 : 1;
+        if (tw_letter_in("RWMDTU", kind)) {
             struct walk_region *r = &out->region[region++];
             if (tw_region_is_tensor(kind)) {
                 r->instance = at;
@@ -90,6 +103,10 @@ static void find_affines(struct walk_op *out, const struct tw_op *op, const uint
             }
             r->offset = at;
             at = affine_end(at);
+            if (op->operand[n].paged) {
+                r->element = at;
+                at = affine_end(at);
+            }
         }
     }
 }
@@ -102,6 +119,8 @@ static void decode_regions(const struct walk *w, struct walk_op *out, const stru
         out->region[n].id = o->id;
         out->region[n].kind = o->kind;
         out->region[n].reads = tw_op_reads(op, o);
+        out->region[n].paged = o->paged;
+        out->region[n].table = o->table;
         out->region[n].span =
             tw_extent_span(tw_op_extent(op, n, out->args.rows, out->args.x_dtype, t));
         out->n_regions = (uint8_t)(n + 1);
@@ -177,7 +196,7 @@ static void record_writes(struct walk *w, const struct walk_op *op,
     }
     for (uint32_t n = 0; n < op->n_regions; n++) {
         char kind = op->region[n].kind;
-        if (kind == 'W' || kind == 'M') {
+        if (kind == 'W' || kind == 'M' || kind == 'D') {
             bool in_place = op->code == TW_OP_READ && can_replace_destination(w, op, at);
             *buffer_flags(w, op->region[n].id) |=
                 (uint8_t)(in_place ? WALK_BUF_READ : WALK_BUF_WRITTEN);

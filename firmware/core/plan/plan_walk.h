@@ -23,10 +23,19 @@ struct walk_terms {
     uint32_t level[WALK_TERMS];
     uint64_t step[WALK_TERMS];
 };
-/* An address that is known except for the iterations of open dynamic loops. */
+/* The page in which an address is: the one that an element of a latched table names. */
+struct walk_page_of {
+    bool any; /* false: the address is in no such page */
+    uint32_t table;
+    uint64_t element, page_bytes;
+    struct walk_terms terms; /* of the element */
+};
+/* An address that is known except for the iterations of open dynamic loops, and for the page. Of a
+ * cache write `page` says where its page numbers are, and is not part of the address. */
 struct walk_pointer {
     uint8_t *at;
     struct walk_terms terms;
+    struct walk_page_of page;
 };
 
 /* One region of an op. */
@@ -34,8 +43,10 @@ struct walk_region {
     uint32_t id;
     char kind;
     bool reads;
-    const uint32_t *offset, *instance; /* encoded affine numbers */
-    uint64_t span;                     /* bytes, at the maximum row count */
+    bool paged;
+    uint32_t table;
+    const uint32_t *offset, *instance, *element; /* encoded affine numbers */
+    uint64_t span;                               /* bytes, at the maximum row count */
 };
 
 #define WALK_OP_COPY 1u  /* READ: must be executed as a copy */
@@ -90,9 +101,11 @@ struct walk_page {
     uint8_t *alias; /* NULL: in SRAM */
     uint64_t bytes; /* of the alias */
     struct walk_terms terms;
+    struct walk_page_of page;
     uint32_t row, op; /* binding row of a tensor that may be written, or TW_NONE; the READ */
-    uint64_t lo, hi;  /* bytes of the row that are in use, over all iterations */
-    uint32_t next;    /* next page that is in place in the same row, or TW_NONE */
+    /* bytes of the row that are in use, over all iterations (struct bytes in plan_resolve.c) */
+    uint64_t lo, hi;
+    uint32_t next; /* next page that is in place in the same row, or TW_NONE */
     bool written;
 };
 
@@ -127,6 +140,7 @@ struct walk_event {
  * itself. */
 struct walk_bounds {
     uint64_t ops, pages, entries, patches, events, snapshots, shared_bytes;
+    uint32_t page_uses;
 };
 
 struct walk {
@@ -147,8 +161,8 @@ struct walk {
     uint32_t *snapshots, *snapshot_thread, *last_snapshot;
     /* [thread][thread]: entries of the other thread that are known to be complete */
     uint32_t *clocks;
-    uint32_t *direct; /* [thread], scratch of a wait */
-    uint8_t **sram;
+    uint32_t *direct;                /* [thread], scratch of a wait */
+    uint8_t **sram;                  /* by site and memory class */
     uint8_t **inputs;                /* the plan's */
     uint32_t *n_entries, *n_patches; /* [thread] */
     uint32_t n_events, n_snapshots, n_ops;
@@ -163,6 +177,10 @@ struct walk {
     struct tw_plan_stats stats;
     struct tw_fault *fault;
 };
+
+static inline bool walk_is_cache_write(const struct walk_op *op) {
+    return op->code == TW_OP_KEY_WRITE || op->code == TW_OP_VALUE_WRITE;
+}
 
 /* Returns the host thread that executes a site, and the vector clock of a thread. */
 static inline uint32_t walk_thread(const struct walk *w, uint32_t site) {
@@ -193,14 +211,14 @@ int tw_walk_sem_wait(struct walk *w, const struct walk_engine *e, const struct w
 int tw_walk_check_epochs(struct walk *w);
 
 /* plan_resolve.c: tw_walk_eval() evaluates an encoded affine number; tw_walk_resolve() turns region
- * n of an op into a pointer; tw_walk_place_params() puts resident Params in place;
+ * n of an op into a pointer; tw_walk_place_pinned() finds the pages of Params and State in SRAM;
  * tw_walk_read_in_place() sets *done if the READ need not be executed; tw_walk_release_page()
  * discards the content of a popped page. */
 int tw_walk_eval(struct walk *w, const struct walk_engine *e, const uint32_t *affine,
                  uint64_t *value, struct walk_terms *terms);
 int tw_walk_resolve(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
                     uint32_t n, struct walk_pointer *out);
-int tw_walk_place_params(struct walk *w);
+int tw_walk_place_pinned(struct walk *w);
 int tw_walk_read_in_place(struct walk *w, const struct walk_engine *e, const struct walk_op *op,
                           const struct walk_pointer *source, bool *done);
 void tw_walk_release_page(struct walk *w, struct walk_page *page);

@@ -50,7 +50,8 @@ int tw_plan_begin(struct tw_plan *plan, struct tw_fault *fault) {
     fault = fault ? fault : &ignored;
     memset(fault, 0, sizeof *fault);
     fault->site = fault->engine = fault->op_index = fault->stage = TW_NONE;
-    int rc = tw_bind_trips(&plan->config, plan->inputs, plan->trip_min, plan->trips, fault);
+    int rc = tw_bind_trips(&plan->config, plan->inputs, plan->trip_min, plan->trips, &plan->pages,
+                           fault);
     for (uint32_t i = 0; i < plan->checks.n_ids && rc == 0; i++) {
         rc = check_ids(plan, &plan->checks.ids[i], fault);
     }
@@ -85,6 +86,13 @@ static bool must_end(const struct run *r) {
     return atomic_load_explicit(&r->plan->cut, memory_order_relaxed) != 0;
 }
 
+/* Returns a number of a latched table, which was checked when the step began. */
+static uint32_t page_number(const struct run *r, uint32_t table, uint64_t element) {
+    uint32_t number;
+    memcpy(&number, r->plan->inputs[table] + (size_t)element * 4, sizeof number);
+    return number;
+}
+
 /* Stores the call's arguments in this iteration. Returns false if there are no rows. */
 static bool patch_call(const struct run *r, const struct plan_entry *e, struct tw_kargs *args) {
     const struct plan_patch *patch = &r->thread->patches[e->first_patch];
@@ -98,12 +106,26 @@ static bool patch_call(const struct run *r, const struct plan_entry *e, struct t
     if (e->pos_trip != PLAN_NO_TRIP) {
         args->pos = r->plan->trips[e->pos_trip];
     }
+    uint64_t element = 0;
     for (uint32_t i = 0; i < e->n; i++) {
+        uint32_t target = patch[i].target;
+        if (target >= PLAN_PATCH_PAGE) {
+            target -= PLAN_PATCH_PAGE;
+            args->p[target] = (uint8_t *)args->p[target] +
+                              patch[i].step * page_number(r, patch[i].level, element);
+            continue;
+        }
+        if (target == PLAN_PATCH_ELEMENT_BASE) {
+            element = patch[i].step;
+            continue;
+        }
         uint64_t add = patch[i].step * r->iteration[patch[i].level];
-        if (patch[i].target == PLAN_PATCH_BLOCK) {
+        if (target == PLAN_PATCH_BLOCK) {
             args->block += (uint32_t)add;
+        } else if (target == PLAN_PATCH_ELEMENT) {
+            element += add;
         } else {
-            args->p[patch[i].target] = (uint8_t *)args->p[patch[i].target] + add;
+            args->p[target] = (uint8_t *)args->p[target] + add;
         }
     }
     return true;

@@ -7,6 +7,7 @@
 #include "firmware/core/server/server.h"
 
 #include "loader/base/assert.h"
+#include "tilewright/progblob.h"
 
 static uint32_t copy_text(char *to, uint32_t size, const char *from) {
     uint32_t n = 0;
@@ -44,6 +45,7 @@ int tw_server_fault(struct tw_wire_failure *f, uint32_t program, const struct tw
     f->program = program;
     f->have = fault->have;
     f->need = fault->need;
+    f->element = fault->element;
     copy_text(f->what, sizeof f->what, fault->what ? fault->what : "fault");
     return f->code;
 }
@@ -95,7 +97,7 @@ static int hello(struct tw_server *server, struct tw_server_request *request) {
                        (server->port.description ? (uint32_t)TW_WIRE_CAN_DESCRIBE : 0u) |
                        (server->port.verify ? (uint32_t)TW_WIRE_CAN_VERIFY : 0u) |
                        (server->port.can_cancel ? (uint32_t)TW_WIRE_CAN_CANCEL : 0u) |
-                       TW_WIRE_CAN_LINK;
+                       TW_WIRE_CAN_LINK | TW_WIRE_CAN_LIMITS;
     id->n_threads = server->port.max_threads;
     id->max_allocations = TW_SERVER_ALLOCATIONS;
     id->max_programs = TW_SERVER_PROGRAMS;
@@ -115,6 +117,54 @@ static int describe(struct tw_server *server, struct tw_server_request *request)
         request->out_bytes = copy_text(server->answer.description,
                                        sizeof server->answer.description, server->port.description);
     }
+    return 0;
+}
+
+static uint32_t lower_u32(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+/* Lowers the limits of the firmware to those of its port. */
+static void lower(struct tw_requirements *to, const struct tw_requirements *by) {
+    for (uint32_t w = 0; w < TW_REQ_OP_WORDS; w++) {
+        to->ops[w] &= by->ops[w];
+    }
+    to->dtypes &= by->dtypes;
+    to->packings &= by->packings;
+    to->features &= by->features;
+    to->rows = lower_u32(to->rows, by->rows);
+    to->chips = lower_u32(to->chips, by->chips);
+    to->sites = lower_u32(to->sites, by->sites);
+    to->words = lower_u32(to->words, by->words);
+    to->trips = lower_u32(to->trips, by->trips);
+    for (uint32_t c = 0; c < TW_MEM_CLASSES; c++) {
+        to->sram_bytes[c] =
+            to->sram_bytes[c] < by->sram_bytes[c] ? to->sram_bytes[c] : by->sram_bytes[c];
+    }
+}
+
+void tw_server_limits(const struct tw_server *server, struct tw_requirements *out) {
+    const struct tw_kernel_table *kernels = server->port.kernels;
+    memset(out, 0xFF, sizeof *out); /* no limit of a number */
+    memset(out->ops, 0, sizeof out->ops);
+    for (uint32_t code = 0; code < TW_OP_LIMIT && kernels; code++) {
+        if (tw_op_info(code).name && (!tw_op_is_data(code) || kernels->fn[code])) {
+            (void)tw_require_op(out, code);
+        }
+    }
+    out->dtypes = ((uint32_t)1 << TW_DT_COUNT) - 1;
+    out->packings = ((uint32_t)1 << TW_PACK_COUNT) - 1;
+    out->features = TW_FEATURE_ALL;
+    out->sites = TW_MAX_SITES;
+    if (server->port.limits) {
+        lower(out, server->port.limits);
+    }
+}
+
+static int limits(struct tw_server *server, struct tw_server_request *request) {
+    tw_server_limits(server, &server->answer.limits);
+    request->out = &server->answer.limits;
+    request->out_bytes = sizeof server->answer.limits;
     return 0;
 }
 
@@ -190,6 +240,7 @@ static const struct {
     [TW_WIRE_FIND] = {tw_server_find_content, sizeof(struct tw_wire_content),
                       sizeof(struct tw_wire_content)},
     [TW_WIRE_DESCRIBE] = {describe, 0, 0},
+    [TW_WIRE_LIMITS] = {limits, 0, 0},
 };
 
 static int check_and_handle(struct tw_server *server, struct tw_server_request *request,

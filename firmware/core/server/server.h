@@ -65,6 +65,8 @@ struct tw_server_port {
      * struct tw_cancel says. */
     struct tw_interrupt interrupt;
     const struct tw_kernel_table *kernels; /* NULL: the device cannot run programs */
+    /* What programs may need at most; NULL: all that this firmware knows. Must outlive the server. */
+    const struct tw_requirements *limits;
     uint64_t memory_bytes; /* of the device; the server limits it to what a pointer reaches */
     uint32_t max_threads;
     uint32_t max_payload; /* of a message; 0: TW_WIRE_MAX_PAYLOAD */
@@ -124,6 +126,7 @@ struct tw_server {
     } log;
     union {
         struct tw_wire_identity identity;
+        struct tw_requirements limits;
         struct tw_wire_hash hash;
         struct tw_wire_loaded loaded;
         struct tw_wire_done done;
@@ -238,6 +241,9 @@ int tw_server_check_bindings(struct tw_server *server, const struct tw_server_pr
  * tensors, and to the writers of those that it writes. The bindings must have been checked. */
 void tw_server_use_tensors(struct tw_server *server, const struct tw_server_program *p,
                            uint32_t add);
+
+/* Stores what programs may need at most: of ops those that have a kernel or need none. */
+void tw_server_limits(const struct tw_server *server, struct tw_requirements *out);
 
 int tw_server_load(struct tw_server *server, struct tw_server_request *request);
 int tw_server_unload(struct tw_server *server, struct tw_server_request *request);

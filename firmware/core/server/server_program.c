@@ -88,6 +88,73 @@ static int open_blob(struct tw_server *server, const struct tw_wire_load *q,
     return code ? tw_server_refuse(server, code, what, q->blob_bytes, 0) : 0;
 }
 
+/* Appends text, or a number's digits, to a line of `room` bytes. */
+static void add_text(char *line, uint32_t room, const char *text) {
+    uint32_t n = 0;
+    while (n < room && line[n]) {
+        n++;
+    }
+    for (; *text && n + 1 < room; text++) {
+        line[n++] = *text;
+    }
+    line[n < room ? n : room - 1] = 0;
+}
+
+static void add_number(char *line, uint32_t room, uint32_t number) {
+    char digits[12];
+    uint32_t n = sizeof digits;
+    digits[--n] = 0;
+    do {
+        digits[--n] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number && n > 0);
+    add_text(line, room, digits + n);
+}
+
+/* Compares what the program says that it needs with what this device has: a program of a newer minor
+ * version of the machine is refused by the number of its op, whatever else this firmware would make
+ * of it. */
+static int check_needs(struct tw_server *server, const struct tw_wire_load *q) {
+    static const char *const what[] = {[TW_LACK_OP] = "needs op",
+                                       [TW_LACK_DTYPE] = "needs element type",
+                                       [TW_LACK_PACKING] = "needs packing",
+                                       [TW_LACK_FEATURE] = "needs feature",
+                                       [TW_LACK_ROWS] = "has too many rows in a step",
+                                       [TW_LACK_CHIPS] = "spans too many chips",
+                                       [TW_LACK_SITES] = "spans too many sites",
+                                       [TW_LACK_WORDS] = "has too many semaphores",
+                                       [TW_LACK_TRIPS] = "has too many trips",
+                                       [TW_LACK_SRAM] = "needs too much SRAM of memory class"};
+    const struct tw_progblob_header *h = server->port.map(server->port.ctx, q->blob);
+    struct tw_requirements have;
+    char line[sizeof server->answer.failure.what] = "the program ";
+    tw_server_limits(server, &have);
+    struct tw_lack l = tw_requirements_lack(&h->needs, &have);
+    if (l.kind == TW_LACK_NOTHING) {
+        return 0;
+    }
+    add_text(line, sizeof line, what[l.kind]);
+    if (l.kind <= TW_LACK_FEATURE || l.kind == TW_LACK_SRAM) {
+        add_text(line, sizeof line, " ");
+        add_number(line, sizeof line, l.number);
+    }
+    return tw_server_refuse(server, TW_E_UNSUPPORTED, line, l.have, l.need);
+}
+
+/* The requirements are the program's own, so that what was compared is what will run. Code that does
+ * not decode is refused by the checks that follow. */
+static int check_stated_needs(struct tw_server *server, const struct tw_wire_load *q,
+                              const struct tw_server_program *p) {
+    const struct tw_progblob_header *h = server->port.map(server->port.ctx, q->blob);
+    struct tw_requirements needs;
+    bool same =
+        !tw_requirements_of(&p->program, &needs) || memcmp(&needs, &h->needs, sizeof needs) == 0;
+    return same
+               ? 0
+               : tw_server_refuse(server, TW_E_FORMAT,
+                                  "the requirements that the program states are not its own", 0, 0);
+}
+
 static bool is_cancelled(void *server) {
     tw_server_tick(server);
     return tw_cancelled(&((struct tw_server *)server)->cancel);
@@ -225,7 +292,9 @@ static void choose_team(struct tw_server *server, const struct tw_wire_load *q,
 static int prepare(struct tw_server *server, const struct tw_wire_load *q,
                    struct tw_server_program *p, uint32_t number) {
     int code = open_blob(server, q, p);
+    code = code ? code : check_needs(server, q);
     code = code ? code : verify(server, q, p);
+    code = code ? code : check_stated_needs(server, q, p);
     code = code ? code : tw_server_check_bindings(server, p);
     if (code) {
         return code;

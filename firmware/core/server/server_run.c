@@ -137,7 +137,8 @@ static bool is_fault(const struct tw_fault *fault, const char *name) {
  * its trips were latched has run nothing. A plan can also start again after a number that is not
  * finite; a strict machine is in the middle of its step. */
 static bool is_whole(const struct tw_server_program *p, const struct tw_fault *fault) {
-    return is_fault(fault, "InputRange") || (p->plan && is_fault(fault, "NotFinite"));
+    return is_fault(fault, "InputRange") || is_fault(fault, "PageOutOfRange") ||
+           is_fault(fault, "PageShared") || (p->plan && is_fault(fault, "NotFinite"));
 }
 
 static int run_machine(const struct run *r, struct tw_fault *fault) {
@@ -264,8 +265,15 @@ static bool next_token(const struct run *r, uint32_t *id) {
     const float *logits = map(r, r->greedy.logits);
     uint32_t n = r->greedy.n_vocab, bad = tw_first_not_finite(logits, n);
     if (bad < n) {
-        struct tw_fault fault = {TW_E_FAULT, "NotFinite", TW_NONE, TW_NONE, TW_NONE,
-                                 0,          TW_NONE,     TW_NONE, bad,     n};
+        struct tw_fault fault = {.code = TW_E_FAULT,
+                                 .what = "NotFinite",
+                                 .site = TW_NONE,
+                                 .engine = TW_NONE,
+                                 .op_index = TW_NONE,
+                                 .stage = TW_NONE,
+                                 .object = TW_NONE,
+                                 .have = bad,
+                                 .need = n};
         record_fault(r, &fault, failure);
         return false;
     }

@@ -52,4 +52,18 @@ static inline bool tw_shadow_defined(const uint64_t *bits, uint64_t offset, uint
     return true;
 }
 
+/* Returns true if any word of the range is marked. */
+static inline bool tw_shadow_any(const uint64_t *bits, uint64_t offset, uint64_t bytes) {
+    if (bytes == 0) {
+        return false;
+    }
+    uint64_t first = offset / 4, last = (offset + bytes - 1) / 4;
+    for (uint64_t w = first / 64; w <= last / 64; w++) {
+        if ((bits[w] & tw_shadow_mask(w, first, last)) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 #endif

@@ -11,16 +11,18 @@
 
 static void take_sram(struct tw_strict *s, struct tw_arena *arena) {
     const struct tw_program *p = s->config.program;
-    for (uint32_t site = 0; site < p->n_sites; site++) {
+    for (uint64_t site = 0; site < (uint64_t)p->n_sites * TW_MEM_CLASSES; site++) {
         uint64_t end = 0;
         for (uint32_t i = 0; i < p->n_buffers; i++) {
             const struct tw_buffer *b = &p->buffers[i];
             uint64_t e = b->offset + b->pages * b->page_bytes;
-            end = b->site == site && e > end ? e : end;
+            end = strict_class(b) == site && e > end ? e : end;
         }
         uint8_t *bytes = tw_arena_take(arena, end, 64);
         uint64_t *shadow = tw_arena_zeroed(arena, tw_shadow_words(end), 8, 8);
+        uint64_t *in_flight = tw_arena_zeroed(arena, tw_shadow_words(end), 8, 8);
         if (s->sram) {
+            s->in_flight[site] = in_flight;
             s->sram[site] = bytes;
             s->sram_shadow[site] = shadow;
             s->sram_bytes[site] = end;
@@ -56,21 +58,24 @@ static uint64_t count_pages(const struct tw_program *p) {
     return n;
 }
 
-static void take_tables(struct tw_strict *s, struct tw_arena *arena) {
+static void take_tables(struct tw_strict *s, uint32_t n_page_uses, struct tw_arena *arena) {
     const struct tw_program *p = s->config.program;
     uint64_t sites = p->n_sites;
     s->n_page_flags = count_pages(p);
     s->engines = tw_arena_zeroed(arena, sites * TW_ENGINE_COUNT, sizeof *s->engines, 8);
     s->buffers = tw_arena_zeroed(arena, p->n_buffers, sizeof *s->buffers, 8);
     s->page_written = tw_arena_zeroed(arena, s->n_page_flags, 1, 8);
-    s->sram = tw_arena_zeroed(arena, sites, sizeof *s->sram, 8);
-    s->sram_shadow = tw_arena_zeroed(arena, sites, sizeof *s->sram_shadow, 8);
-    s->sram_bytes = tw_arena_zeroed(arena, sites, sizeof *s->sram_bytes, 8);
+    s->sram = tw_arena_zeroed(arena, sites * TW_MEM_CLASSES, sizeof *s->sram, 8);
+    s->sram_shadow = tw_arena_zeroed(arena, sites * TW_MEM_CLASSES, sizeof *s->sram_shadow, 8);
+    s->in_flight = tw_arena_zeroed(arena, sites * TW_MEM_CLASSES, sizeof *s->in_flight, 8);
+    s->outboxes = tw_arena_zeroed(arena, sites, sizeof *s->outboxes, 8);
+    s->sram_bytes = tw_arena_zeroed(arena, sites * TW_MEM_CLASSES, sizeof *s->sram_bytes, 8);
     s->dram_shadow = tw_arena_zeroed(arena, p->n_tensors, sizeof *s->dram_shadow, 8);
     s->words = tw_arena_zeroed(arena, p->n_semaphores * sites, sizeof *s->words, 8);
     s->trips = tw_arena_zeroed(arena, p->n_trips, sizeof *s->trips, 8);
     s->trip_min = tw_arena_zeroed(arena, p->n_trips, sizeof *s->trip_min, 8);
     s->inputs = tw_bind_take_inputs(p, arena);
+    tw_pages_take(p, n_page_uses, arena, &s->pages);
     s->ready = tw_arena_zeroed(arena, sites * TW_ENGINE_COUNT, sizeof *s->ready, 8);
     s->slot = tw_arena_zeroed(arena, sites * TW_ENGINE_COUNT, sizeof *s->slot, 8);
     take_sram(s, arena);
@@ -125,7 +130,8 @@ int tw_strict_init(const struct tw_machine_config *config, struct tw_arena *aren
                    struct tw_strict **out, struct tw_fault *fault) {
     struct tw_fault ignored = {0};
     fault = fault ? fault : &ignored;
-    int rc = tw_text_walk(config, NULL, NULL, fault);
+    uint32_t n_page_uses;
+    int rc = tw_pages_count(config, &n_page_uses, fault);
     if (rc != 0) {
         return rc;
     }
@@ -135,13 +141,14 @@ int tw_strict_init(const struct tw_machine_config *config, struct tw_arena *aren
     bool kept = s != NULL;
     s = kept ? s : &counting;
     s->config = *config;
-    take_tables(s, arena);
+    take_tables(s, n_page_uses, arena);
     if (!kept || arena->used > arena->size) {
         return tw_fault_nomem(fault, arena->size, arena->used);
     }
     TW_ASSERT(s->engines && s->buffers && s->words && s->ready && s->slot);
     set_up(s);
     rc = tw_bind_trip_minima(config, s->trip_min, fault);
+    rc = rc ? rc : tw_pages_find(config, &s->pages, fault);
     if (rc != 0) {
         return rc;
     }
@@ -216,6 +223,19 @@ static int check_drained(const struct tw_strict *s, struct tw_fault *fault) {
     return 0;
 }
 
+/* Copies the window of an instance of a Param to its page. */
+static void fill_page(struct tw_strict *s, const struct tw_buffer *b, const struct tw_tensor *t,
+                      uint32_t page) {
+    const uint8_t *from = tw_bind_tensor(&s->config, b->tensor, page);
+    struct tw_window w = tw_buffer_window(t, b);
+    uint64_t at = b->offset + page * b->page_bytes, bytes = tw_window_bytes(&w);
+    TW_ASSERT(tw_range_ok(at, bytes, s->sram_bytes[strict_class(b)]));
+    if (from) { /* otherwise it stays undefined, and reading it is a fault */
+        tw_bind_copy_window(&w, from, s->sram[strict_class(b)] + at);
+        tw_shadow_mark(s->sram_shadow[strict_class(b)], at, bytes, true);
+    }
+}
+
 /* Copies the resident Params to SRAM. They may be all the weights, so that this takes as long as a
  * step. */
 static void fill_params(struct tw_strict *s) {
@@ -226,22 +246,20 @@ static void fill_params(struct tw_strict *s) {
         const struct tw_buffer *b = &p->buffers[i];
         const struct tw_tensor *t = tw_buffer_param(p, b);
         for (uint32_t k = 0; t && k < b->pages; k++) {
-            const uint8_t *from = tw_bind_tensor(&s->config, b->tensor, k);
-            uint64_t at = b->offset + k * b->page_bytes;
-            TW_ASSERT(tw_range_ok(at, t->bytes, s->sram_bytes[b->site]));
-            if (from) { /* otherwise it stays undefined, and reading it is a fault */
-                memcpy(s->sram[b->site] + at, from, (size_t)t->bytes);
-                tw_shadow_mark(s->sram_shadow[b->site], at, t->bytes, true);
-            }
+            fill_page(s, b, t, k);
         }
     }
 }
 
-/* All SRAM except Params is undefined when a step begins: each step writes what it reads. */
+/* All SRAM except Params and State is undefined when a step begins: each step writes what it
+ * reads. */
 void tw_strict_begin(struct tw_strict *s) {
     const struct tw_program *p = s->config.program;
-    for (uint32_t site = 0; site < p->n_sites; site++) {
-        memset(s->sram_shadow[site], 0, (size_t)tw_shadow_words(s->sram_bytes[site]) * 8);
+    memset(s->outboxes, 0, p->n_sites * sizeof *s->outboxes);
+    for (uint64_t site = 0; site < (uint64_t)p->n_sites * TW_MEM_CLASSES; site++) {
+        size_t shadow_bytes = (size_t)tw_shadow_words(s->sram_bytes[site]) * 8;
+        memset(s->sram_shadow[site], 0, shadow_bytes);
+        memset(s->in_flight[site], 0, shadow_bytes);
     }
     fill_params(s);
     memset(s->page_written, 0, (size_t)s->n_page_flags);
@@ -255,9 +273,25 @@ void tw_strict_begin(struct tw_strict *s) {
     s->ops = 0;
 }
 
+/* Nothing may be on its way when a step ends: the next one would find it in its SRAM. */
+static int check_arrived(const struct tw_strict *s, struct tw_fault *fault) {
+    for (uint32_t site = 0; site < s->config.program->n_sites; site++) {
+        const struct strict_outbox *out = &s->outboxes[site];
+        if (out->n > 0) {
+            fault->site = site;
+            fault->engine = TW_ENGINE_STORE;
+            fault->op_index = fault->stage = TW_NONE;
+            fault->opcode = 0;
+            return tw_fault_fail(fault, "InFlight", TW_NONE, out->n, 0);
+        }
+    }
+    return 0;
+}
+
 int tw_strict_end(struct tw_strict *s, struct tw_fault *fault) {
     int rc = report_deadlock(s, fault);
-    return rc != 0 ? rc : check_drained(s, fault);
+    rc = rc != 0 ? rc : check_drained(s, fault);
+    return rc != 0 ? rc : check_arrived(s, fault);
 }
 
 int tw_strict_step(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t seed,
@@ -268,7 +302,7 @@ int tw_strict_step(struct tw_strict *s, enum tw_scheduler scheduler, uint64_t se
     if (s->faulted) {
         return tw_fault_fail(fault, "Faulted", TW_NONE, 0, 0);
     }
-    int rc = tw_bind_trips(&s->config, s->inputs, s->trip_min, s->trips, fault);
+    int rc = tw_bind_trips(&s->config, s->inputs, s->trip_min, s->trips, &s->pages, fault);
     if (rc != 0) {
         return rc; /* nothing has run: the step may be retried */
     }

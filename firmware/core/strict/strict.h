@@ -7,7 +7,7 @@
 #ifndef TW_FIRMWARE_CORE_STRICT_STRICT_H
 #define TW_FIRMWARE_CORE_STRICT_STRICT_H
 
-#include "firmware/core/bind.h"
+#include "firmware/core/pages.h"
 #include "firmware/core/strict/shadow.h"
 
 struct strict_loop {
@@ -33,18 +33,35 @@ struct strict_buffer {
     uint8_t owner;             /* SCRATCH: 1 + the engine that accessed it first; 0: none yet */
 };
 
+/* Data that an engine has sent to another site and that counts as not arrived until the engine's
+ * next flag: the bytes are there, but nobody may use them. The oldest arrives early where there is
+ * no room for another. */
+#define STRICT_IN_FLIGHT 32u
+struct strict_sent {
+    uint64_t memory; /* index of its SRAM: strict_class */
+    struct tw_extent extent;
+    uint64_t offset;
+};
+struct strict_outbox {
+    uint32_t n;
+    struct strict_sent sent[STRICT_IN_FLIGHT];
+};
+
 struct tw_strict {
     struct tw_machine_config config;
     struct strict_engine *engines;
     struct strict_buffer *buffers;
     uint8_t *page_written;
-    uint8_t **sram;         /* bytes of each site */
-    uint64_t **sram_shadow; /* and their definedness */
+    uint8_t **sram;                 /* bytes of each memory class of each site: strict_class */
+    uint64_t **sram_shadow;         /* and their definedness */
+    uint64_t **in_flight;           /* and which have been sent there and not arrived */
+    struct strict_outbox *outboxes; /* of each site's engine STORE, which alone sends */
     uint64_t *sram_bytes;
     uint64_t **dram_shadow;     /* of each tensor, all instances; NULL: always defined */
     uint32_t *words;            /* semaphore words: [semaphore][site] */
     uint32_t *trips, *trip_min; /* latched values; the minimum of each */
     uint8_t **inputs;           /* tw_bind_take_inputs */
+    struct tw_pages pages;
     uint32_t epoch;
     uint64_t n_page_flags, ops;
     /* schedulers: runnable engines, unordered; index of each engine in `ready`, or TW_NONE */
@@ -56,6 +73,11 @@ struct tw_strict {
 
 static inline uint32_t strict_n_engines(const struct tw_strict *s) {
     return s->config.program->n_sites * TW_ENGINE_COUNT;
+}
+
+/* Returns the index of a buffer's memory in sram, sram_shadow and sram_bytes. */
+static inline uint64_t strict_class(const struct tw_buffer *b) {
+    return (uint64_t)b->site * TW_MEM_CLASSES + b->mem_class;
 }
 
 static inline uint32_t *strict_word(struct tw_strict *s, uint32_t semaphore, uint32_t site) {
@@ -107,7 +129,9 @@ static inline bool strict_runnable(struct tw_strict *s, const struct strict_engi
     return e->at < e->n_words && !tw_strict_blocked(s, e, &why);
 }
 
-/* strict_data.c: checks and executes one data op. Errors: FAULT. */
+/* strict_data.c: checks and executes one data op. Errors: FAULT. tw_strict_arrive: what the engine
+ * has sent has arrived. */
+void tw_strict_arrive(struct tw_strict *s, const struct strict_engine *e);
 int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const struct tw_op *op,
                    struct tw_fault *fault);
 

@@ -18,7 +18,10 @@ struct region {
     uint8_t *at;
     uint64_t offset;  /* of `at`, from the start of the shadow */
     uint64_t *shadow; /* NULL: always defined */
+    bool in_sram;     /* of `memory` (strict_class); State that is kept there is in its rows */
+    uint64_t memory;
     struct tw_extent extent;
+    const int32_t *pages; /* of a cache write: that of position 0 and those after it, or NULL */
 };
 
 struct access {
@@ -82,13 +85,36 @@ static uint32_t demand_of(const struct access *a, const struct tw_operand *o) {
     return tw_op_operands(a->op->code)[o - a->op->operand].demand;
 }
 
+/* A State in SRAM is kept in the memory of its binding rows, so that each session has its own. */
+static int state_region(const struct access *a, const struct tw_operand *o,
+                        const struct tw_buffer *b, uint64_t at, struct region *r) {
+    const struct tw_tensor *t = tw_buffer_state(a->s->config.program, b);
+    struct tw_window w = tw_buffer_window(t, b);
+    uint64_t page = at / b->page_bytes, end;
+    uint8_t *base = tw_bind_tensor(&a->s->config, b->tensor, page);
+    if (!base || !fits(at % b->page_bytes, r->extent, tw_window_bytes(&w), &end)) {
+        return refuse(a, o->kind != 'R', o->id, at, tw_window_bytes(&w));
+    }
+    r->offset = w.first + at % b->page_bytes;
+    r->at = base + r->offset;
+    r->shadow = a->s->dram_shadow[b->tensor];
+    if (r->shadow) {
+        r->shadow += page * tw_shadow_words(t->bytes);
+    }
+    return 0;
+}
+
 static int buffer_region(const struct access *a, const struct tw_operand *o, uint64_t offset,
                          struct region *r) {
     const struct tw_buffer *b = &a->s->config.program->buffers[o->id];
     struct strict_buffer *state = &a->s->buffers[o->id];
     uint64_t at = offset, end;
-    if (b->site != a->e->site) {
+    if (o->kind != 'D' && b->site != a->e->site) {
         return tw_fault_fail(a->fault, "Role", o->id, a->e->site, b->site);
+    }
+    if (o->kind == 'D' &&
+        (b->kind != TW_BUF_RESIDENT || tw_buffer_state(a->s->config.program, b))) {
+        return tw_fault_fail(a->fault, "Role", o->id, b->kind, TW_BUF_RESIDENT);
     }
     if (tw_buffer_param(a->s->config.program, b) &&
         !tw_demand_role(o->kind, demand_of(a, o), TW_ROLE_PARAM)) {
@@ -108,10 +134,41 @@ static int buffer_region(const struct access *a, const struct tw_operand *o, uin
         }
         state->owner = (uint8_t)(a->e->engine + 1);
     }
+    if (tw_buffer_state(a->s->config.program, b)) {
+        return state_region(a, o, b, at, r);
+    }
     r->offset = b->offset + at;
-    TW_ASSERT(tw_range_ok(r->offset, tw_extent_span(r->extent), a->s->sram_bytes[b->site]));
-    r->at = a->s->sram[b->site] + r->offset;
-    r->shadow = a->s->sram_shadow[b->site];
+    r->memory = strict_class(b);
+    TW_ASSERT(tw_range_ok(r->offset, tw_extent_span(r->extent), a->s->sram_bytes[r->memory]));
+    r->at = a->s->sram[r->memory] + r->offset;
+    r->shadow = a->s->sram_shadow[r->memory];
+    r->in_sram = true;
+    return 0;
+}
+
+static bool is_cache_write(const struct tw_op *op) {
+    return op->code == TW_OP_KEY_WRITE || op->code == TW_OP_VALUE_WRITE;
+}
+
+/* Moves a region into the page that its element names. A cache write finds its pages itself
+ * (check_cache). */
+static int page_region(const struct access *a, const struct tw_operand *o, uint64_t *offset,
+                       struct region *r) {
+    const struct tw_tensor *t = &a->s->config.program->tensors[o->id];
+    uint64_t element = tw_affine_value(&o->element, a->e->vars), end,
+             page_bytes = tw_tensor_page_bytes(t);
+    uint32_t page = 0;
+    int rc = tw_pages_look_up(a->s->config.program, a->s->inputs, o->id, o->table, element, &page,
+                              a->fault);
+    if (rc != 0 || is_cache_write(a->op)) {
+        const uint8_t *numbers = a->s->inputs[o->table];
+        r->pages = rc == 0 ? (const int32_t *)(const void *)numbers + element : NULL;
+        return rc;
+    }
+    if (!fits(*offset, r->extent, page_bytes, &end)) {
+        return refuse(a, o->kind == 'U', o->id, end, page_bytes);
+    }
+    *offset += page * page_bytes;
     return 0;
 }
 
@@ -128,6 +185,10 @@ static int tensor_region(const struct access *a, const struct tw_operand *o, uin
     uint8_t *base = tw_bind_tensor(&a->s->config, o->id, instance);
     if (!base) {
         return refuse(a, write, o->id, instance, t->bind_count);
+    }
+    int rc = o->paged ? page_region(a, o, &offset, r) : 0;
+    if (rc != 0) {
+        return rc;
     }
     if (!fits(offset, r->extent, t->bytes, &end)) {
         return refuse(a, write, o->id, end, t->bytes);
@@ -200,82 +261,172 @@ static int check_ids(const struct access *a, const struct tw_kargs *k) {
     return 0;
 }
 
-/* Returns the index of element (head, position, 0) of a key or value cache, and in *next the
- * distance to the next dimension of that head. VALUE_WRITE has the operands of KEY_WRITE. */
-static uint64_t cache_element(const struct tw_tensor *t, uint64_t head, uint64_t pos,
-                              uint64_t *next) {
-    if (t->packing == TW_PACK_KEYS) {
-        *next = 16;
-        return ((head * (t->rows / 16) + pos / 16) * t->head_dim) * 16 + pos % 16;
-    }
-    *next = 1;
-    return (head * t->rows + pos) * t->head_dim;
-}
-
+/* VALUE_WRITE has the operands of KEY_WRITE. */
 static int check_cache(const struct access *a, const struct tw_kargs *k) {
     const struct tw_tensor *t = k->tensor;
     TW_ASSERT(t);
     uint64_t heads = t->head_dim ? t->cols / t->head_dim : 0;
     const struct tw_args_key_write v = tw_args_key_write(k);
     uint64_t last = (uint64_t)v.pos + v.rows, head_end = (uint64_t)v.first + v.heads;
-    uint32_t cache = a->op->operand[TW_KEY_WRITE_cache].id;
+    const struct tw_operand *o = &a->op->operand[TW_KEY_WRITE_cache];
+    uint32_t cache = o->id;
     if (v.head_dim != t->head_dim || head_end > heads) {
         return refuse(a, true, cache, head_end, heads);
     }
-    return last <= t->rows ? 0 : refuse(a, true, cache, last, t->rows);
+    if (!o->paged) {
+        return last <= t->rows ? 0 : refuse(a, true, cache, last, t->rows);
+    }
+    uint64_t element = tw_affine_value(&o->element, a->e->vars);
+    for (uint64_t i = v.pos / TW_KV_BLOCK; i <= (last - 1) / TW_KV_BLOCK; i++) {
+        uint32_t page;
+        int rc = tw_pages_look_up(a->s->config.program, a->s->inputs, cache, o->table, element + i,
+                                  &page, a->fault);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
 }
 
 static void mark_cache(const struct region *r, const struct tw_kargs *k) {
     const struct tw_args_key_write v = tw_args_key_write(k);
-    uint64_t next;
-    for (uint32_t head = v.first; r->shadow && head < v.first + v.heads; head++) {
-        for (uint32_t row = 0; row < v.rows; row++) {
-            uint64_t at = cache_element(k->tensor, head, (uint64_t)v.pos + row, &next);
+    uint64_t head_bytes = tw_cache_head_bytes(k->tensor),
+             page_bytes = tw_tensor_page_bytes(k->tensor),
+             bytes = tw_dtype_block_bytes(k->tensor->dtype);
+    for (uint32_t row = 0; r->shadow && row < v.rows; row++) {
+        uint32_t position = v.pos + row, block = position / TW_KV_BLOCK, next;
+        uint64_t at = (r->pages ? (uint32_t)r->pages[block] : block) * page_bytes +
+                      tw_cache_element(k->tensor, position % TW_KV_BLOCK, &next) * bytes;
+        for (uint32_t head = v.first; head < v.first + v.heads; head++) {
             for (uint32_t d = 0; d < k->tensor->head_dim; d++) {
-                tw_shadow_mark(r->shadow, (at + d * next) * 4, 4, true);
+                tw_shadow_mark(r->shadow, at + head * head_bytes + d * next * bytes, bytes, true);
             }
         }
     }
 }
 
-/* The sender's own sibling has been resolved; all others have the same offset and size. */
-static int multicast(const struct access *a, struct tw_kargs *k, const struct region *own) {
-    const struct tw_program *p = a->s->config.program;
-    const struct tw_buffer *b = &p->buffers[own->id];
-    uint32_t group = a->op->operand[TW_MCAST_group].id;
-    if (b->sibling_base == TW_NONE || b->kind != TW_BUF_RESIDENT) {
-        return tw_fault_fail(a->fault, "Role", own->id, b->kind, TW_BUF_RESIDENT);
-    }
-    for (uint32_t site = 0; site < p->n_sites; site++) {
-        if (tw_group_has(p, group, site)) {
-            struct region r = *own;
-            r.id = tw_buffer_sibling(p, b, site);
-            if (r.id == TW_NONE) {
-                return tw_fault_fail(a->fault, "Role", own->id, site, b->group);
-            }
-            r.at = a->s->sram[site] + own->offset;
-            r.shadow = a->s->sram_shadow[site];
-            k->p[TW_MCAST_REGION_destination] = r.at;
-            a->s->config.kernels->fn[TW_OP_MCAST](k);
-            mark_written(a->s, &r);
+/* ---- other sites ---- */
+
+static uint64_t *in_flight(const struct access *a, const struct region *r) {
+    return a->s->in_flight[r->memory];
+}
+
+/* Nobody may use bytes that have been sent and have not arrived. */
+static int check_arrived(const struct access *a, const struct region *r) {
+    for (uint64_t row = 0; row < r->extent.rows; row++) {
+        uint64_t at = r->offset + row * r->extent.stride;
+        if (tw_shadow_any(in_flight(a, r), at, r->extent.row_bytes)) {
+            return tw_fault_fail(a->fault, "InFlight", r->id, row, r->extent.rows);
         }
     }
     return 0;
+}
+
+static void mark_in_flight(struct tw_strict *s, const struct strict_sent *x, bool sent) {
+    for (uint64_t row = 0; row < x->extent.rows; row++) {
+        tw_shadow_mark(s->in_flight[x->memory], x->offset + row * x->extent.stride,
+                       x->extent.row_bytes, sent);
+    }
+}
+
+static void arrive_first(struct tw_strict *s, struct strict_outbox *out) {
+    mark_in_flight(s, &out->sent[0], false);
+    out->n--;
+    memmove(&out->sent[0], &out->sent[1], out->n * sizeof out->sent[0]);
+    for (uint32_t i = 0; i < out->n; i++) { /* what it shared bytes with is still on its way */
+        mark_in_flight(s, &out->sent[i], true);
+    }
+}
+
+void tw_strict_arrive(struct tw_strict *s, const struct strict_engine *e) {
+    struct strict_outbox *out = &s->outboxes[e->site];
+    if (e->engine != TW_ENGINE_STORE) {
+        return;
+    }
+    for (uint32_t i = 0; i < out->n; i++) {
+        mark_in_flight(s, &out->sent[i], false);
+    }
+    memset(out, 0, sizeof *out); /* the explorer compares states by their bytes */
+}
+
+static bool shares_bytes(const struct strict_sent *x, const struct region *r) {
+    return x->memory == r->memory && x->offset < r->offset + tw_extent_span(r->extent) &&
+           r->offset < x->offset + tw_extent_span(x->extent);
+}
+
+/* What one engine sends to one site arrives in order, so it may send there again. */
+static int check_sendable(const struct access *a, const struct region *r) {
+    const struct strict_outbox *out = &a->s->outboxes[a->e->site];
+    for (uint32_t i = 0; i < out->n; i++) {
+        if (shares_bytes(&out->sent[i], r)) {
+            return 0;
+        }
+    }
+    return check_arrived(a, r);
+}
+
+/* Copies the rows to a region of any site. */
+static int deliver(const struct access *a, struct tw_kargs *k, const struct region *r) {
+    struct strict_outbox *out = &a->s->outboxes[a->e->site];
+    struct strict_sent sent;
+    memset(&sent, 0, sizeof sent);
+    sent.memory = r->memory;
+    sent.offset = r->offset;
+    sent.extent = r->extent;
+    int rc = check_sendable(a, r);
+    if (rc != 0) {
+        return rc;
+    }
+    k->p[TW_SEND_REGION_destination] = r->at;
+    a->s->config.kernels->fn[a->op->code](k);
+    mark_written(a->s, r);
+    if (r->memory / TW_MEM_CLASSES == a->e->site) { /* does not leave the site */
+        return 0;
+    }
+    if (out->n == STRICT_IN_FLIGHT) {
+        arrive_first(a->s, out);
+    }
+    out->sent[out->n++] = sent;
+    mark_in_flight(a->s, &sent, true);
+    return 0;
+}
+
+/* A member of the set has been resolved; all others have the same offset and size. */
+static int multicast(const struct access *a, struct tw_kargs *k, const struct region *named) {
+    const struct tw_program *p = a->s->config.program;
+    const struct tw_buffer *b = &p->buffers[named->id];
+    uint32_t group = a->op->operand[TW_MCAST_group].id;
+    int rc = 0;
+    if (b->sibling_base == TW_NONE) {
+        return tw_fault_fail(a->fault, "Role", named->id, b->kind, TW_BUF_RESIDENT);
+    }
+    for (uint32_t site = 0; site < p->n_sites && rc == 0; site++) {
+        if (tw_group_has(p, group, site)) {
+            struct region r = *named;
+            r.id = tw_buffer_sibling(p, b, site);
+            if (r.id == TW_NONE) {
+                return tw_fault_fail(a->fault, "Role", named->id, site, b->group);
+            }
+            r.memory = strict_class(&p->buffers[r.id]);
+            r.at = a->s->sram[r.memory] + named->offset;
+            r.shadow = a->s->sram_shadow[r.memory];
+            rc = deliver(a, k, &r);
+        }
+    }
+    return rc;
 }
 
 static int check_values(const struct access *a, const struct tw_kargs *k) {
     if (a->op->code == TW_OP_GATHER) {
         return check_ids(a, k);
     }
-    bool cache = a->op->code == TW_OP_KEY_WRITE || a->op->code == TW_OP_VALUE_WRITE;
-    return cache ? check_cache(a, k) : 0;
+    return is_cache_write(a->op) ? check_cache(a, k) : 0;
 }
 
 static void finish(const struct access *a, const struct tw_kargs *k, const struct region *regions,
                    uint32_t n) {
-    bool cache = a->op->code == TW_OP_KEY_WRITE || a->op->code == TW_OP_VALUE_WRITE;
     for (uint32_t i = 0; i < n; i++) {
-        if (cache && regions[i].kind == 'U') {
+        if (is_cache_write(a->op) && regions[i].kind == 'U') {
             mark_cache(&regions[i], k);
         } else if (tw_region_writes(regions[i].kind)) {
             mark_written(a->s, &regions[i]);
@@ -339,13 +490,20 @@ int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const str
     int rc = 0;
     bind_values(&a, &k);
     bool idle = tw_op_rows(op) && k.rows == 0;
+    TW_ASSERT((int)TW_SEND_REGION_destination == (int)TW_MCAST_REGION_destination);
     for (; tw_op_region(op, n) && rc == 0; n++) {
         TW_ASSERT(n < TW_KARGS_REGIONS);
         rc = resolve(&a, n, k.rows, &regions[n]);
         if (rc == 0 && !idle && tw_op_reads(op, tw_op_region(op, n))) {
             rc = check_defined(&a, &regions[n]);
         }
+        if (rc == 0 && !idle && regions[n].in_sram && regions[n].kind != 'D') {
+            rc = check_arrived(&a, &regions[n]);
+        }
         k.p[n] = rc == 0 ? regions[n].at : NULL;
+        if (rc == 0 && regions[n].pages) {
+            k.p[TW_PAGES_ARG] = (void *)(uintptr_t)regions[n].pages;
+        }
     }
     if (rc == 0 && !idle) {
         rc = check_values(&a, &k);
@@ -356,6 +514,9 @@ int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const str
     if (!idle && op->code == TW_OP_MCAST) {
         TW_ASSERT(n == 2);
         return multicast(&a, &k, &regions[TW_MCAST_REGION_destination]);
+    }
+    if (!idle && op->code == TW_OP_SEND) {
+        return deliver(&a, &k, &regions[TW_SEND_REGION_destination]);
     }
     if (!idle) {
         rc = call(&a, &k);

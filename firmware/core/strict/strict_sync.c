@@ -73,8 +73,8 @@ static int pop(struct tw_strict *s, uint32_t id, uint32_t n, struct tw_fault *fa
     for (uint32_t i = 0; i < n; i++) {
         uint32_t page = (f->head + i) % b->pages;
         s->page_written[f->first_flag + page] = 0;
-        tw_shadow_mark(s->sram_shadow[b->site], b->offset + page * b->page_bytes, b->page_bytes,
-                       false);
+        tw_shadow_mark(s->sram_shadow[strict_class(b)], b->offset + page * b->page_bytes,
+                       b->page_bytes, false);
     }
     f->waited -= n;
     f->level -= n;
@@ -192,6 +192,9 @@ int tw_strict_sync(struct tw_strict *s, struct strict_engine *e, const struct tw
     if (op->code == TW_OP_END) {
         loop_end(e, op);
         return 0;
+    }
+    if (op->code == TW_OP_SEM_INC || op->code == TW_OP_MCAST_SET) {
+        tw_strict_arrive(s, e);
     }
     int rc = is_fifo_op(op->code) ? fifo_op(s, e, op, fault) : sem_op(s, e, op, fault);
     e->at += op->n_words;

@@ -6,7 +6,9 @@
 #include "tests/support/kernel_fixture.h"
 #include "tests/support/test.h"
 
-static const enum tw_dtype packed[] = {TW_DT_F32, TW_DT_F16, TW_DT_BF16, TW_DT_Q8_0, TW_DT_Q4_0};
+#define TW_X(name, bits, offset, sub_elems, minima, scale_bytes) TW_DT_##name,
+static const enum tw_dtype packed[] = {TW_DT_F32, TW_DT_F16, TW_DT_BF16, TW_BLOCK_TYPES(TW_X)};
+#undef TW_X
 enum { N_PACKED = sizeof packed / sizeof *packed };
 
 static void gather(enum tw_dtype dtype, enum tw_packing packing, const uint8_t *table, uint32_t k,
@@ -62,8 +64,21 @@ static void missing_rows_are_zero_weights(void **state) {
     struct fixture_random r = {32};
     for (uint32_t i = 0; i < N_PACKED; i++) {
         for (uint32_t rows = 0; rows < 16; rows += 3) {
-            check_panel(&r, packed[i], 32, rows);
+            uint32_t unit = tw_dtype_block_elems(packed[i]);
+            check_panel(&r, packed[i], unit > 32 ? unit : 32, rows);
         }
+    }
+}
+
+/* Whole segments are lines, so that the next one begins with one, and hardly larger than in the
+ * file. */
+static void panels_are_hardly_larger_than_the_file(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < N_PACKED; i++) {
+        double file = 16.0 * (double)tw_row_bytes(packed[i], 256);
+        uint64_t bytes = tw_panel_bytes(packed[i], 256);
+        assert_int_equal(bytes % 64, 0);
+        assert_true((double)bytes >= file && (double)bytes <= 1.04 * file);
     }
 }
 
@@ -89,6 +104,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_packed_row_reads_as_the_original),
         cmocka_unit_test(missing_rows_are_zero_weights),
+        cmocka_unit_test(panels_are_hardly_larger_than_the_file),
         cmocka_unit_test(missing_quantised_rows_have_the_documented_bytes_and_the_end_is_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -417,9 +417,9 @@ static void unsupported_weight_types_are_refused_by_name(void **state) {
     (void)state;
     struct kit k;
     kit_llama(&k);
-    kit_tensor(&k, "blk.1.ffn_up.weight", 20, KIT_DIM, KIT_HIDDEN);
+    kit_tensor(&k, "blk.1.ffn_up.weight", 24, KIT_DIM, KIT_HIDDEN);
     expect_refused(&k, TW_E_UNSUPPORTED,
-                   "tensor blk.1.ffn_up.weight has type IQ4_NL, which is not supported");
+                   "tensor blk.1.ffn_up.weight has type I8, which is not supported");
     kit_llama(&k);
     kit_tensor(&k, "blk.1.ffn_norm.weight", 8, KIT_DIM, 1);
     expect_refused(&k, TW_E_UNSUPPORTED, "vector blk.1.ffn_norm.weight has type Q8_0");

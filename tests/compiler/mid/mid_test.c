@@ -140,12 +140,11 @@ static void every_strategy_respects_blocks_heads_and_sites(void **state) {
                     in[k] =
                         s->in[k] == TW_NONE ? in[k] : mid.regions[r].values.items[s->in[k]].layout;
                 }
-                struct tw_strategy strategies[TW_MAX_STRATEGIES];
-                uint32_t n = tw_strategies(&w.p.graph, &w.p.graph.ops.items[s->gop], in,
-                                           &w.p.target, strategies);
-                assert_in_range(n, 1, TW_MAX_STRATEGIES);
-                for (uint32_t k = 0; k < n; k++) {
-                    check_strategy(&w, &w.p.graph.ops.items[s->gop], &strategies[k], sites);
+                struct tw_strategy_list list = {{0}};
+                tw_strategies(&w.p.graph, &w.p.graph.ops.items[s->gop], in, &w.p.target, &list);
+                assert_true(list.v.n >= 1);
+                for (uint32_t k = 0; k < list.v.n; k++) {
+                    check_strategy(&w, &w.p.graph.ops.items[s->gop], &list.v.items[k], sites);
                     seen++;
                 }
             }
@@ -153,6 +152,26 @@ static void every_strategy_respects_blocks_heads_and_sites(void **state) {
         close_world(&w);
     }
     assert_true(seen > 20 * N_MODELS);
+}
+
+/* The list once held six and dropped the rest in silence. */
+static void a_list_of_strategies_holds_as_many_as_there_are(void **state) {
+    (void)state;
+    struct world w;
+    struct tw_strategy_list list = {{0}};
+    open_world(&w, 1);
+    for (uint32_t round = 0; round < 2; round++) {
+        for (uint32_t i = 0; i < 100; i++) {
+            struct tw_strategy s = {"way", {1 + i / 4, 16}, {i & 1, i >> 1 & 1, 0}};
+            tw_strategy_add(w.p.graph.mem, &list, &s);
+        }
+        assert_int_equal(list.v.n, 100); /* equal ones are there once */
+    }
+    for (uint32_t i = 0; i < 100; i++) {
+        assert_int_equal(list.v.items[i].owners.parts, 1 + i / 4);
+        assert_int_equal(list.v.items[i].needs_all[1], i >> 1 & 1);
+    }
+    close_world(&w);
 }
 
 /* ---- plans ---- */
@@ -304,6 +323,9 @@ static void a_broken_plan_is_refused(void **state) {
     layer->steps.items[compute].out = layer->steps.items[0].out;
     expect_broken(&mid, "made twice");
     layer->steps.items[compute] = good;
+    layer->steps.items[compute].prim = TW_PRIM_SUM;
+    expect_broken(&mid, "a Sum of partials cannot be expanded");
+    layer->steps.items[compute] = good;
     assert_int_equal(tw_mid_check(&mid, NULL), 0);
     close_world(&w);
 }
@@ -429,6 +451,7 @@ int main(void) {
         cmocka_unit_test(parts_are_on_different_sites_in_order),
         cmocka_unit_test(only_the_unit_of_a_divided_layout_matters),
         cmocka_unit_test(every_strategy_respects_blocks_heads_and_sites),
+        cmocka_unit_test(a_list_of_strategies_holds_as_many_as_there_are),
         cmocka_unit_test(every_plan_is_valid_and_its_cycles_are_the_sum_of_its_steps),
         cmocka_unit_test(the_search_is_never_worse_than_the_plainest_plan_and_ranks_ascend),
         cmocka_unit_test(two_runs_print_equal_text),

@@ -50,7 +50,7 @@ static void open_twins(struct twins *t, uint32_t rows) {
         assert_int_equal(pipeline_init(&t->p[i], &t->model[i].model, "sim4x4", 0, &err), 0);
         t->wide = t->p[i].target;
         t->p[i].target.width = 2;
-        t->p[i].target.sram_bytes = 200000;
+        t->p[i].target.class_bytes[0] = 200000;
         if (pipeline_program(&t->p[i], rows, 0, &t->program[i], &err)) {
             fail_msg("%s", err.message);
         }
@@ -240,7 +240,7 @@ static void memory_of_sections_on_different_sites_does_not_add_up(void **state) 
             struct tw_program p = tw_builder_program(&alone);
             need[i] = bytes_in_columns(&p, 0);
         }
-        t.wide.sram_bytes = need[0] > need[1] ? need[0] : need[1];
+        t.wide.class_bytes[0] = need[0] > need[1] ? need[0] : need[1];
         struct tw_composition c = {
             .name = "twins", .sections = list, .n = 6, .phases = phases, .colour = (bool)colour};
         if (tw_compose_program(&c, &whole, &err)) {
@@ -250,7 +250,7 @@ static void memory_of_sections_on_different_sites_does_not_add_up(void **state) 
         struct tw_program p = tw_builder_program(&whole);
         assert_int_equal(bytes_in_columns(&p, 0), need[0]);
         assert_int_equal(bytes_in_columns(&p, 2), need[1]);
-        t.wide.sram_bytes -= 64;
+        t.wide.class_bytes[0] -= 64;
         expect(&c, TW_E_PLACEMENT, "compose: phase_overflow: ", "run at the same time");
         close_twins(&t);
     }
@@ -344,12 +344,12 @@ static void phases_that_need_too_much_memory_are_refused_with_the_numbers(void *
     side_by_side(&t, (const uint32_t[]){0, 0}, sections, list, phases);
     struct tw_composition c = {.name = "p", .sections = list, .n = 6, .phases = phases};
     assert_int_equal(tw_compose_program(&c, &out, NULL), 0);
-    t.wide.sram_bytes = out.private_bytes + out.shared_bytes;
+    t.wide.class_bytes[0] = out.private_bytes + out.shared_bytes;
     assert_int_equal(tw_compose_program(&c, &out, NULL), 0);
-    t.wide.sram_bytes -= 64;
+    t.wide.class_bytes[0] -= 64;
     snprintf(need, sizeof need, "need %llu bytes of memory class 0",
              (unsigned long long)out.private_bytes);
-    snprintf(available, sizeof available, "has %llu", (unsigned long long)t.wide.sram_bytes);
+    snprintf(available, sizeof available, "has %llu", (unsigned long long)t.wide.class_bytes[0]);
     expect(&c, TW_E_PLACEMENT, "compose: phase_overflow: ", need);
     expect(&c, TW_E_PLACEMENT, "run at the same time", available);
     for (uint32_t k = 0; k < 6; k++) {

@@ -7,6 +7,7 @@
 #include "compiler/spatial/unify.h"
 #include "loader/target/target_open.h"
 #include "tests/compiler/program_kit.h"
+#include "tilewright/requirements.h"
 
 struct kit {
     struct tw_cmem mem;
@@ -400,7 +401,7 @@ static void sections_of_different_targets_or_rows_are_refused(void **state) {
         section(&k, &u[0], "one");
         section(&k, &u[1], "two");
         other = k.target;
-        other.sram_bytes += i == 1 ? 64 : 0;
+        other.class_bytes[0] += i == 1 ? 64 : 0;
         other.hash[3] ^= i == 2;
         u[1].target = &other;
         u[1].rows += i == 0;
@@ -410,7 +411,7 @@ static void sections_of_different_targets_or_rows_are_refused(void **state) {
     }
 }
 
-static char *report(const struct tw_builder *u) {
+static char *report(struct tw_builder *u) {
     char *text = NULL;
     size_t size;
     FILE *f = open_memstream(&text, &size);
@@ -460,7 +461,7 @@ static void sections_that_do_not_fit_a_site_are_refused(void **state) {
     section(&k, &u[0], "one");
     tensor(&u[0], "t", TW_ROLE_ACTIVATION, TW_DT_F32);
     writes(&u[0]);
-    u[0].buffers.items[0].offset = k.target.sram_bytes - 256;
+    u[0].buffers.items[0].offset = k.target.class_bytes[0] - 256;
     expect_refusal(u, 1, true, TW_E_PLACEMENT, "residency_overflow",
                    "section one needs 16777216 bytes of SRAM and activations need 128, but a site "
                    "of target host has 16777216");
@@ -492,7 +493,7 @@ static void outputs_claims_and_requirements_are_joined(void **state) {
     (void)state;
     struct grid_world w;
     struct tw_builder out;
-    struct tw_needs parts[3], whole;
+    struct tw_requirements parts[3], whole;
     open_shape(&w, known_shapes[1], "sim4x4", 0);
     assert_true(build(&w, 7, 0));
     struct tw_composition c = {.name = "p", .sections = w.program.sections, .n = 3};
@@ -501,17 +502,21 @@ static void outputs_claims_and_requirements_are_joined(void **state) {
     assert_string_equal(out.strings->bytes.items + out.tensors.items[out.outputs.items[0]].name,
                         "logits");
     assert_null(out.approx);
-    assert_int_equal(tw_builder_needs(&out, &whole, NULL), 0);
-    uint64_t ops = (uint64_t)1 << TW_OP_LOOP | (uint64_t)1 << TW_OP_END |
-                   (uint64_t)1 << TW_OP_SEM_INC | (uint64_t)1 << TW_OP_SEM_WAIT;
+    struct tw_program p = tw_builder_program(&out);
+    assert_true(tw_requirements_of(&p, &whole));
+    uint32_t ops[TW_REQ_OP_WORDS] = {1u << TW_OP_LOOP | 1u << TW_OP_END | 1u << TW_OP_SEM_INC |
+                                     1u << TW_OP_SEM_WAIT};
     for (uint32_t i = 0; i < 3; i++) {
-        assert_int_equal(tw_builder_needs(w.program.sections[i], &parts[i], NULL), 0);
-        ops |= parts[i].ops;
+        p = tw_builder_program(w.program.sections[i]);
+        assert_true(tw_requirements_of(&p, &parts[i]));
+        for (uint32_t k = 0; k < TW_REQ_OP_WORDS; k++) {
+            ops[k] |= parts[i].ops[k];
+        }
     }
-    assert_int_equal(whole.ops, ops);
+    assert_memory_equal(whole.ops, ops, sizeof ops);
     assert_true(whole.dtypes >> TW_DT_Q8_0 & 1 && whole.dtypes >> TW_DT_Q8S & 1 &&
                 !(whole.dtypes >> TW_DT_F16 & 1));
-    assert_int_equal(whole.sram_bytes, out.private_bytes + out.shared_bytes);
+    assert_int_equal(whole.sram_bytes[0], out.private_bytes + out.shared_bytes);
     char *text = report(&out);
     assert_non_null(strstr(text, "outputs      logits\n"));
     assert_non_null(strstr(text, "claims       exact"));

@@ -160,7 +160,7 @@ static void dead_activations_make_room(void **state) {
     struct tw_builder out;
     open_queue(&q, 32);
     compose_queue(&q, true, &out);
-    q.p[0].target.sram_bytes = out.shared_bytes + out.private_bytes;
+    q.p[0].target.class_bytes[0] = out.shared_bytes + out.private_bytes;
     compose_queue(&q, true, &out);
     struct tw_composition c = {.name = "queue", .sections = q.list, .n = 6};
     tw_error err = {0};

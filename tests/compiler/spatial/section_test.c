@@ -91,10 +91,10 @@ static void thresholds_count_iterations_and_epochs(void **state) {
 static uint32_t cache_waits;
 
 /* Returns 1 if the site reads, with its LOAD engine, a head of [first, first + n) of the tensor. */
-static int reads_heads(const struct grid_world *w, const struct tw_program *p, uint32_t site,
-                       uint32_t tensor, uint32_t first, uint32_t n) {
+static int reads_heads(const struct tw_program *p, uint32_t site, uint32_t tensor, uint32_t first,
+                       uint32_t n) {
     const struct tw_tensor *t = &p->tensors[tensor];
-    uint64_t head_bytes = (uint64_t)w->p.config.n_positions * t->head_dim * 4;
+    uint64_t head_bytes = tw_cache_head_bytes(t); /* of the first page, where all heads are */
     struct tw_op op;
     for (uint32_t at = 0;
          next_op(&p->streams[site * TW_ENGINE_COUNT + TW_ENGINE_LOAD], &at, &op);) {
@@ -108,15 +108,14 @@ static int reads_heads(const struct grid_world *w, const struct tw_program *p, u
 }
 
 /* Counts the appends that write a head which the site reads. */
-static uint32_t count_writers(const struct grid_world *w, const struct tw_program *p,
-                              uint32_t reader) {
+static uint32_t count_writers(const struct tw_program *p, uint32_t reader) {
     uint32_t n = 0;
     for (uint32_t site = 0; site < p->n_sites; site++) {
         struct tw_op op;
         for (uint32_t at = 0;
              next_op(&p->streams[site * TW_ENGINE_COUNT + TW_ENGINE_STORE], &at, &op);) {
             if (op.code == TW_OP_KEY_WRITE || op.code == TW_OP_VALUE_WRITE) {
-                n += (uint32_t)reads_heads(w, p, reader, op.operand[2].id, op.operand[3].id,
+                n += (uint32_t)reads_heads(p, reader, op.operand[2].id, op.operand[3].id,
                                            op.operand[4].id);
             }
         }
@@ -131,7 +130,7 @@ static void check_cache_waits(struct grid_world *w) {
         for (uint32_t at = 0;
              next_op(&p.streams[site * TW_ENGINE_COUNT + TW_ENGINE_LOAD], &at, &op);) {
             if (op.code == TW_OP_SEM_WAIT) {
-                assert_int_equal(op.operand[1].offset.base, count_writers(w, &p, site));
+                assert_int_equal(op.operand[1].offset.base, count_writers(&p, site));
                 cache_waits++;
             }
         }

@@ -229,6 +229,11 @@ static void steps(void) {
     REFUSED(tw_session_feed(NULL, ids, 1, &err));
     REFUSED(tw_session_feed(rig.session, NULL, 1, &err));
     REFUSED(tw_session_feed(rig.session, ids, 0, &err));
+    float row[1];
+    REFUSED(tw_session_score(NULL, ids, 1, row, &err));
+    REFUSED(tw_session_score(rig.session, NULL, 1, row, &err));
+    REFUSED(tw_session_score(rig.session, ids, 0, row, &err));
+    REFUSED(tw_session_score(rig.session, ids, 1, NULL, &err));
     assert_null(tw_session_logits(NULL));
     assert_null(tw_session_logits(rig.session));
     assert_int_equal(tw_session_position(NULL), 0);
@@ -352,8 +357,8 @@ static const struct group {
     {programs, "tw_program_file_verify tw_program_file_print tw_program_file_explore"},
     {sessions, "tw_deploy tw_deployment_destroy tw_session_create tw_session_destroy "
                "tw_session_get_info"},
-    {steps, "tw_session_feed tw_session_logits tw_session_position tw_session_rewind "
-            "tw_session_interrupt"},
+    {steps, "tw_session_feed tw_session_score tw_session_logits tw_session_position "
+            "tw_session_rewind tw_session_interrupt"},
     {greedy_runs, "tw_session_run_greedy"},
     {generation, "tw_generate"},
     {file_guards, "tw_guard_files"},

@@ -21,39 +21,16 @@ struct kept {
     const char *logits_hash;      /* of the rows that they were chosen from */
 };
 
-#define PROMPT_IDS \
-    { 1, 312, 267, 290, 299, 268, 299, 260, 263, 290, 299 }
-#define IDS_OF_0_1_0                                                                           \
-    {                                                                                          \
-        150, 150, 33, 205, 315, 219, 227, 215, 223, 312, 205, 296, 38, 129, 129, 285, 86, 134, \
-            203, 85, 205, 206, 194, 37                                                         \
-    }
-#define LOGITS_OF_0_1_0 "543bd4a58badc02220b91b1b93d7bd7054d4a9e162bf1b762c77360be22443a1"
-
 /* tests/data/bundles/README.md says how each was made. */
 static const struct kept kept[] = {
-    {.path = "tests/data/bundles/0.1.0-host.twb",
-     .content_hash = "b84771dd6adce6cfb0b6e485bf974fd822d77491f626fbd8ca4398bbc179a959",
-     .target = "host",
-     .tool = "tilewright 0.1.0",
-     .prompt = "the hen in a den",
-     .prompt_ids = PROMPT_IDS,
-     .n_prompt = 11,
-     .ids = IDS_OF_0_1_0,
-     .n_ids = 24,
-     .logits_hash = LOGITS_OF_0_1_0},
-    {.path = "tests/data/bundles/0.1.0-sim4x4.twb",
-     .content_hash = "c863708f3dc2556058d6ccff73f7cc330548ab90a051918972fc89138e0f78a7",
-     .target = "sim4x4",
-     .tool = "tilewright 0.1.0",
-     .prompt = "the hen in a den",
-     .prompt_ids = PROMPT_IDS,
-     .n_prompt = 11,
-     .ids = IDS_OF_0_1_0,
-     .n_ids = 24,
-     .logits_hash = LOGITS_OF_0_1_0},
+    {.path = NULL},
 };
-#define N_KEPT (sizeof kept / sizeof kept[0])
+
+/* Bundles of format 1, from before the first release. */
+static const char *const refused[] = {
+    "tests/data/bundles/format-1-host.twb",
+    "tests/data/bundles/format-1-sim4x4.twb",
+};
 
 #define must(call, err)                                            \
     do {                                                           \
@@ -84,7 +61,7 @@ static tw_decoder *open_kept(const struct kept *k) {
 
 static void every_kept_bundle_obeys_the_rules(void **state) {
     (void)state;
-    for (const struct kept *k = kept; k < kept + N_KEPT; k++) {
+    for (const struct kept *k = kept; k->path; k++) {
         tw_decoder *decoder = open_kept(k);
         struct tw_decoder_info info = {.size = sizeof info};
         struct tw_rules_info rules = {.size = sizeof rules};
@@ -103,7 +80,7 @@ static void every_kept_bundle_obeys_the_rules(void **state) {
 
 static void every_kept_tokenizer_gives_the_same_ids(void **state) {
     (void)state;
-    for (const struct kept *k = kept; k < kept + N_KEPT; k++) {
+    for (const struct kept *k = kept; k->path; k++) {
         tw_decoder *decoder = open_kept(k);
         uint32_t ids[MAX_IDS];
         size_t n = 0;
@@ -112,6 +89,18 @@ static void every_kept_tokenizer_gives_the_same_ids(void **state) {
         assert_int_equal(n, k->n_prompt);
         assert_memory_equal(ids, k->prompt_ids, n * sizeof ids[0]);
         tw_decoder_close(decoder);
+    }
+}
+
+static void bundles_of_format_1_are_refused_by_version(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        tw_decoder *decoder = NULL;
+        tw_error err = {0};
+        assert_int_equal(tw_decoder_open(refused[i], 0, &decoder, &err), TW_E_UNSUPPORTED);
+        assert_null(decoder);
+        assert_non_null(strstr(err.message, "bundle format 1.0, this program reads 2.x: "
+                                            "recompile the model"));
     }
 }
 
@@ -172,7 +161,7 @@ static void every_kept_bundle_runs_with_the_same_bits(void **state) {
     const struct tw_session_options fast = {.size = sizeof fast},
                                     single = {.size = sizeof single, .n_threads = 1, .chunk = 1};
     (void)state;
-    for (const struct kept *k = kept; k < kept + N_KEPT; k++) {
+    for (const struct kept *k = kept; k->path; k++) {
         run_kept(k, &fast);
         run_kept(k, &single);
     }
@@ -181,7 +170,7 @@ static void every_kept_bundle_runs_with_the_same_bits(void **state) {
 static void every_kept_bundle_runs_strictly_with_the_same_bits(void **state) {
     const struct tw_session_options strict = {.size = sizeof strict, .mode = TW_MODE_STRICT};
     (void)state;
-    for (const struct kept *k = kept; k < kept + N_KEPT; k++) {
+    for (const struct kept *k = kept; k->path; k++) {
         run_kept(k, &strict);
     }
 }
@@ -189,6 +178,7 @@ static void every_kept_bundle_runs_strictly_with_the_same_bits(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kept_bundle_obeys_the_rules),
+        cmocka_unit_test(bundles_of_format_1_are_refused_by_version),
         cmocka_unit_test(every_kept_tokenizer_gives_the_same_ids),
         cmocka_unit_test(every_kept_bundle_runs_with_the_same_bits),
         cmocka_unit_test(every_kept_bundle_runs_strictly_with_the_same_bits),

@@ -3,7 +3,7 @@
  * The copies of Inputs that a step works on: each instance by itself, aligned as tensors in device
  * memory are, because kernels may read weights from them in place.
  */
-#include "firmware/core/bind.h"
+#include "firmware/core/pages.h"
 #include "tests/support/test.h"
 #include "tilewright/wire.h"
 
@@ -39,13 +39,14 @@ static void copies_of_inputs_are_aligned_as_tensors_are(void **state) {
     static _Alignas(64) uint8_t bytes[4096];
     struct tw_arena arena = {bytes, sizeof bytes, 8};
     struct tw_fault fault = {0};
+    struct tw_pages none = {.n = 0};
     for (uint32_t i = 0; i < 2 * INSTANCES; i++) {
         rows[i] = (uintptr_t)memory[i];
         memset(memory[i], (int)i + 1, sizeof memory[i]);
     }
     uint8_t **inputs = tw_bind_take_inputs(&p, &arena);
     assert_non_null(inputs);
-    assert_int_equal(tw_bind_trips(&config, inputs, NULL, NULL, &fault), 0);
+    assert_int_equal(tw_bind_trips(&config, inputs, NULL, NULL, &none, &fault), 0);
     for (uint32_t i = 0; i < 2 * INSTANCES; i++) {
         uint32_t t = i / INSTANCES;
         uint8_t *copy = tw_bind_input(&config, inputs, t, memory[i]);

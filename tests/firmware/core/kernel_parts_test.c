@@ -35,7 +35,7 @@ static void load(struct pb *m, uint32_t tensor, uint32_t fifo) {
 static void product_create(struct product *p) {
     memset(p, 0, sizeof *p);
     struct pb *m = p->m = mb_create(1, 1);
-    m->p.sram_bytes = 16 << 20;
+    m->p.sram_bytes[0] = 16 << 20;
     p->x = mb_tensor(m, TW_ROLE_PARAM, TW_INIT_BLOB, ROWS, K, 1);
     p->w = mb_tensor_bytes(m, TW_ROLE_PARAM, TW_INIT_BLOB, COLS, K, TW_PACK_PANEL16,
                            PANELS * tw_panel_bytes(TW_DT_F32, K), 1);
@@ -48,8 +48,8 @@ static void product_create(struct product *p) {
     load(m, p->x, x);
     load(m, p->w, w);
     mb_op(m, 0, M, RESERVE, F_(y), I_(1));
-    mb_op(m, 0, M, MATMUL, R_(x, mb_at(0)), I_(K * 4), R_(w, mb_at(0)), I_(TW_DT_F32), I_(K),
-          I_(PANELS), mb_region('M', y, mb_at(0)), I_(COLS * 4), I_(0), X_(TW_NONE, ROWS));
+    mb_op(m, 0, M, MATMUL, R_(x, mb_at(0)), I_(K * 4), R_(w, mb_at(0)), I_(K * 64), I_(TW_DT_F32),
+          I_(K), I_(PANELS), mb_region('M', y, mb_at(0)), I_(COLS * 4), I_(0), X_(TW_NONE, ROWS));
     mb_op(m, 0, M, PUSH, F_(y), I_(1));
     mb_op(m, 0, M, POP, F_(x), I_(1));
     mb_op(m, 0, M, POP, F_(w), I_(1));
@@ -94,6 +94,7 @@ static void one_call(struct product *p, float *y) {
     k.p[TW_MATMUL_REGION_w] = mb_data(p->m, p->w, 0);
     k.p[TW_MATMUL_REGION_y] = y;
     k.i[TW_MATMUL_IMM_x_stride] = K * 4;
+    k.i[TW_MATMUL_IMM_w_stride] = K * 64;
     k.i[TW_MATMUL_IMM_dtype] = TW_DT_F32;
     k.i[TW_MATMUL_IMM_k] = K;
     k.i[TW_MATMUL_IMM_panels] = PANELS;

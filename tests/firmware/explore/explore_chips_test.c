@@ -47,7 +47,7 @@ static void send(struct exchange *x, uint32_t s, enum fault fault) {
         if (early) {
             mb_op(m, s, S, MCAST_SET, S_(x->valid), G_(x->chip_sites + chip));
         }
-        mb_op(m, s, S, MCAST, R_(fifo, mb_at(0)), I_(64), W_(x->set + s, mb_at(s * 64)), I_(64),
+        mb_op(m, s, S, MCAST, R_(fifo, mb_at(0)), I_(64), D_(x->set + s, mb_at(s * 64)), I_(64),
               I_(64), ONE, G_(x->chip_sites + chip));
         if (!early && !(last && fault == ONE_FLAG_LESS)) {
             mb_op(m, s, S, MCAST_SET, S_(x->valid), G_(x->chip_sites + chip));

@@ -248,7 +248,7 @@ static struct base sender_and_receiver(struct tw_affine waits, bool closes) {
     mb_op(m, 0, M, POP, F_(x), I_(2));
     mb_op(m, 0, S, WAIT, F_(b.done), I_(1));
     WRITE_ROW(b, 0, R_(b.done, mb_at(0)), b.zero, mb_at(0));
-    mb_op(m, 0, S, MCAST, R_(b.done, mb_at(0)), I_(64), W_(got, mb_at(0)), I_(64), I_(64), ONE,
+    mb_op(m, 0, S, MCAST, R_(b.done, mb_at(0)), I_(64), D_(got, mb_at(0)), I_(64), I_(64), ONE,
           G_(0));
     mb_op(m, 0, S, MCAST_SET, S_(b.sem), G_(0));
     mb_op(m, 0, S, POP, F_(b.done), I_(1));
@@ -282,7 +282,7 @@ static void a_missing_rendezvous_is_found_from_the_second_step_on(void **state) 
     pb_free(b.m);
     b = sender_and_receiver(by_epoch, false);
     expect(b.m, two, 0);
-    expect(b.m, overlap, TW_EXPLORE_RACE | TW_EXPLORE_DIFFERS);
+    expect(b.m, overlap, TW_EXPLORE_RACE | TW_EXPLORE_DIFFERS | TW_EXPLORE_FAULT);
     pb_free(b.m);
 }
 
@@ -292,7 +292,7 @@ static void a_threshold_that_does_not_grow_is_found_in_the_second_step(void **st
     expect(b.m, (struct tw_explore_options){.steps = 1}, 0);
     expect(b.m, (struct tw_explore_options){.steps = 2}, TW_EXPLORE_RACE | TW_EXPLORE_FAULT);
     expect(b.m, (struct tw_explore_options){.steps = 2, .overlap = true},
-           TW_EXPLORE_RACE | TW_EXPLORE_DIFFERS);
+           TW_EXPLORE_RACE | TW_EXPLORE_DIFFERS | TW_EXPLORE_FAULT);
     pb_free(b.m);
 }
 

@@ -4,8 +4,9 @@
  * and not from the kernels.
  */
 #include "tests/support/kernel_fixture.h"
+#include "tests/support/panel_layout.h"
 #include "tests/support/test.h"
-#include "tilewright/numerics.h"
+#include "tilewright/quants.h"
 
 #include <math.h>
 
@@ -15,6 +16,20 @@ static void assert_near(double found, double expected, double tolerance, const c
     if (!(fabs(found - expected) <= tolerance)) {
         fail_msg("%s: found %.9g, expected %.9g within %.3g", what, found, expected, tolerance);
     }
+}
+
+/* The same of the other types with blocks: that these are read from a panel as from a file is what
+ * pack_test.c and quants_golden_test.c show. */
+static double planes_weight(const uint8_t *panel, unsigned dtype, uint32_t cols, uint32_t lane,
+                            uint32_t k) {
+    uint32_t elems = tw_dtype_block_elems(dtype), from = k / 256 * 256,
+             segment = cols - from < 256 ? cols - from : 256;
+    struct tw_block block;
+    float value[TW_SUPER_BLOCK];
+    tw_block_of_panel(dtype, panel + panel_quants_at(dtype, from / 32), segment, (k - from) / elems,
+                      lane, &block);
+    tw_block_floats(&block, elems, value);
+    return (double)value[k % elems];
 }
 
 /* Returns row n, element k of a matrix packed in panels, by the layout described in machine.h. */
@@ -31,38 +46,49 @@ static double weight(const uint8_t *w, unsigned dtype, uint32_t cols, uint32_t n
         memcpy(&half, panel + ((size_t)k * 16 + lane) * 2, 2);
         return (double)(dtype == TW_DT_F16 ? tw_f16_to_f32(half) : tw_bf16_to_f32(half));
     }
-    memcpy(&half, panel + tw_panel_scales_offset(dtype, cols) + ((size_t)(k / 32) * 16 + lane) * 2,
-           2);
+    if (dtype != TW_DT_Q8_0 && dtype != TW_DT_Q4_0) {
+        return planes_weight(panel, dtype, cols, lane, k);
+    }
+    memcpy(&half, panel + panel_scales_at(dtype, cols, k / 32) + (size_t)lane * 2, 2);
     double scale = (double)tw_f16_to_f32(half);
     uint32_t i = k % 32;
+    const uint8_t *quants = panel + panel_quants_at(dtype, k / 32) + (size_t)lane * 4;
     if (dtype == TW_DT_Q8_0) {
-        return scale * (panel[(size_t)(k / 32) * 512 + i / 4 * 64 + lane * 4 + i % 4] - 128);
+        return scale * (quants[i / 4 * 64 + i % 4] - 128);
     }
-    uint8_t byte = panel[(size_t)(k / 32) * 256 + i % 16 / 4 * 64 + lane * 4 + i % 4];
+    uint8_t byte = quants[i % 16 / 4 * 64 + i % 4];
     return scale * ((i < 16 ? byte & 15 : byte >> 4) - 8);
+}
+
+/* Returns element k of a row of activations. */
+static double activation(unsigned dtype, const char *row, uint32_t k) {
+    const struct tw_q8s *small = (const struct tw_q8s *)(const void *)row + k / 32;
+    const struct tw_q8k *large = (const struct tw_q8k *)(const void *)row + k / 256;
+    return dtype == TW_DT_Q8S   ? (double)small->d * small->q[k % 32]
+           : dtype == TW_DT_Q8K ? (double)large->d * large->q[k % 256]
+                                : (double)((const float *)(const void *)row)[k];
 }
 
 static void check_product(struct fixture_random *r, unsigned dtype, uint32_t k, uint32_t panels,
                           bool reload) {
-    bool quantised = tw_dtype_block_elems(dtype) > 1;
-    uint32_t rows = 3, cols = panels * 16, stride = quantised ? k / 32 * 40 : k * 4;
-    char *x = quantised ? fixture_q8s(r, rows, k) : (void *)fixture_floats(r, (size_t)rows * k);
+    unsigned x_dtype = tw_dtype_activation(dtype);
+    uint32_t rows = 3, cols = panels * 16, stride = (uint32_t)tw_row_bytes(x_dtype, k);
+    char *x = fixture_activations(r, x_dtype, rows, k);
     uint8_t *w = fixture_panels(r, dtype, k, panels);
     float *y = fixture_floats(r, (size_t)rows * cols),
           *before = (float *)fixture_alloc((size_t)rows * cols * 4);
     memcpy(before, y, (size_t)rows * cols * 4);
     struct tw_kargs a = {
-        .p = {x, w, y}, .i = {stride, dtype, k, panels, cols * 4, reload}, .rows = rows};
-    a.x_dtype = quantised ? TW_DT_Q8S : TW_DT_F32;
+        .p = {x, w, y},
+        .i = {stride, (uint32_t)tw_panel_bytes(dtype, k), dtype, k, panels, cols * 4, reload},
+        .rows = rows};
+    a.x_dtype = x_dtype;
     fixture_scalar(TW_OP_MATMUL, &a);
     for (uint32_t i = 0; i < rows * cols; i++) {
         double sum = reload ? (double)before[i] : 0.0, size = fabs(sum);
         for (uint32_t j = 0; j < k; j++) {
-            const struct tw_q8s *block =
-                (const struct tw_q8s *)(void *)(x + (size_t)stride * (i / cols)) + j / 32;
-            const float *row = (const float *)(void *)(x + (size_t)stride * (i / cols));
-            double term = weight(w, dtype, k, i % cols, j);
-            term *= quantised ? (double)block->d * block->q[j % 32] : (double)row[j];
+            double term = weight(w, dtype, k, i % cols, j) *
+                          activation(x_dtype, x + (size_t)stride * (i / cols), j);
             sum += term;
             size += fabs(term);
         }
@@ -78,8 +104,9 @@ static void matmul_is_the_sum_of_products(void **state) {
     (void)state;
     struct fixture_random r = {SEED};
     for (unsigned dtype = 0; dtype < TW_DT_COUNT; dtype++) {
-        for (uint32_t n = 1; tw_panel_bytes(dtype, 32) && n < 4; n++) {
-            check_product(&r, dtype, tw_dtype_block_elems(dtype) > 1 ? 32 * n : 17 * n, n, n == 2);
+        uint32_t elems = tw_dtype_block_elems(dtype);
+        for (uint32_t n = 1; tw_panel_bytes(dtype, 256) && n < 4; n++) {
+            check_product(&r, dtype, elems > 1 ? elems * n : 17 * n, n, n == 2);
         }
     }
 }
@@ -251,14 +278,14 @@ static void check_attention(uint32_t pos, float scale) {
     for (uint32_t b = 0; b <= (pos + ROWS - 1) / 64; b++) {
         size_t at = (size_t)b * 64 * DIM;
         struct tw_kargs a = {.p = {q, keys + at, values + at, s},
-                             .i = {HEADS * DIM * 4, HEADS, 0, HEADS, DIM}};
+                             .i = {HEADS * DIM * 4, TW_DT_F32, HEADS, 0, HEADS, 1, 0, DIM}};
         a.f = scale;
         a.block = b;
         a.pos = pos;
         a.rows = ROWS;
         fixture_scalar(TW_OP_ATTN_STEP, &a);
     }
-    struct tw_kargs done = {.p = {s, y}, .i = {HEADS * DIM * 4, HEADS, DIM}, .rows = ROWS};
+    struct tw_kargs done = {.p = {s, y}, .i = {1, HEADS * DIM * 4, HEADS, DIM}, .rows = ROWS};
     fixture_scalar(TW_OP_ATTN_DONE, &done);
     for (uint32_t n = 0; n < ROWS * HEADS; n++) {
         double o[DIM];
@@ -281,6 +308,103 @@ static void attention_is_softmax_over_the_visible_positions(void **state) {
     }
 }
 
+/* ---- the order of a long sum ---- */
+
+enum { LONG = 4096, LONG_DIM = 16 };
+
+/* Scores that are exact: q is (1, 0, ...), so that s_j = k[j][0]. They rise, fall or are all equal,
+ * so that the maximum moves in every block, in the first only, or never. */
+static float long_score(int shape, uint32_t j) {
+    return shape == 0 ? 0.0f : (shape == 1 ? 1.0f : -1.0f) * (float)j / 1024.0f;
+}
+
+/* Stores attention over LONG positions, by segments or (one state of one segment takes any number
+ * of blocks) by one chain. */
+static void long_attention(const float *keys, const float *values, bool segments, float *y) {
+    uint32_t n = segments ? 2 : 1;
+    float q[LONG_DIM] = {1.0f}, s[2 * (LONG_DIM + 2)];
+    struct tw_kargs init = {.p = {s}, .i = {n, LONG_DIM}, .rows = 1};
+    fixture_scalar(TW_OP_ATTN_INIT, &init);
+    for (uint32_t b = 0; b < LONG / 64; b++) {
+        size_t at = (size_t)b * 64 * LONG_DIM;
+        struct tw_kargs a = {
+            .p = {q, (void *)(uintptr_t)(keys + at), (void *)(uintptr_t)(values + at), s},
+            .i = {LONG_DIM * 4, TW_DT_F32, 1, 0, 1, n, 0, LONG_DIM}};
+        a.f = 1.0f;
+        a.block = b;
+        a.pos = LONG - 1;
+        a.rows = 1;
+        fixture_scalar(TW_OP_ATTN_STEP, &a);
+    }
+    struct tw_kargs done = {.p = {s, y}, .i = {n, LONG_DIM * 4, 1, LONG_DIM}, .rows = 1};
+    fixture_scalar(TW_OP_ATTN_DONE, &done);
+}
+
+/* Returns the largest error relative to sum(p |v|) / l, in units of 2^-24. */
+static double long_error(const float *keys, const float *values, int shape, bool segments) {
+    float y[LONG_DIM];
+    double worst = 0;
+    long_attention(keys, values, segments, y);
+    for (uint32_t d = 0; d < LONG_DIM; d++) {
+        double high = (double)long_score(shape, shape == 1 ? LONG - 1 : 0), l = 0, o = 0, size = 0;
+        for (uint32_t j = 0; j < LONG; j++) {
+            double p = exp((double)long_score(shape, j) - high),
+                   v = (double)values[(size_t)j * LONG_DIM + d];
+            l += p;
+            o += p * v;
+            size += p * fabs(v);
+        }
+        worst = fmax(worst, fabs((double)y[d] - o / l) / (size / l) * 0x1p24);
+    }
+    return worst;
+}
+
+/* The bound that numerics.h states, for o and l, and the exponentials of the p_j. */
+static void a_long_sum_by_segments_is_within_its_bound(void **state) {
+    (void)state;
+    struct fixture_random r = {SEED + 9};
+    double bound = 512 + 8 * 2.44 + 3.44 * (LONG / 512.0), chain = 0, segments = 0;
+    float *keys = fixture_floats(&r, (size_t)LONG * LONG_DIM),
+          *values = fixture_floats(&r, (size_t)LONG * LONG_DIM);
+    for (int shape = 0; shape < 3; shape++) {
+        for (uint32_t j = 0; j < LONG; j++) {
+            keys[(size_t)(j / 16) * LONG_DIM * 16 + j % 16] = long_score(shape, j);
+            for (uint32_t d = 0; d < LONG_DIM; d++) { /* of one sign: nothing cancels */
+                values[(size_t)j * LONG_DIM + d] = fabsf(values[(size_t)j * LONG_DIM + d]);
+            }
+        }
+        double error = long_error(keys, values, shape, true);
+        assert_true(error <= 2 * bound);
+        segments = fmax(segments, error);
+        chain = fmax(chain, long_error(keys, values, shape, false));
+    }
+    printf("%d positions: error %.1f of 2^-24 by segments, %.1f by one chain\n", LONG, segments,
+           chain);
+    assert_true(segments < chain);
+    free(values);
+    free(keys);
+}
+
+/* To merge an empty state changes no bit, not even the sign of a zero, whichever side it is on. */
+static void merging_an_empty_state_is_the_identity(void **state) {
+    (void)state;
+    float some[6] = {-3.5f, 1.25f, -0.0f, 0.0f, 1e-44f, 7.0f}, empty[6] = {-INFINITY}, a[6], b[6];
+    struct tw_kargs args = {.p = {empty, a}, .i = {24, 24, 1, 4}, .rows = 1};
+    memcpy(a, some, sizeof a);
+    fixture_scalar(TW_OP_ATTN_MERGE, &args);
+    assert_memory_equal(a, some, sizeof some);
+    memcpy(b, empty, sizeof b);
+    args.p[0] = some;
+    args.p[1] = b;
+    fixture_scalar(TW_OP_ATTN_MERGE, &args);
+    assert_memory_equal(b, some, sizeof some);
+    args.p[0] = empty;
+    memcpy(a, empty, sizeof a);
+    args.p[1] = a;
+    fixture_scalar(TW_OP_ATTN_MERGE, &args);
+    assert_memory_equal(a, empty, sizeof empty);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matmul_is_the_sum_of_products),
@@ -290,6 +414,8 @@ int main(void) {
         cmocka_unit_test(rms_norm_and_elementwise_ops_match_their_formulas),
         cmocka_unit_test(rope_rotates_pairs_by_position_times_frequency),
         cmocka_unit_test(attention_is_softmax_over_the_visible_positions),
+        cmocka_unit_test(a_long_sum_by_segments_is_within_its_bound),
+        cmocka_unit_test(merging_an_empty_state_is_the_identity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@ static void every_table_has_its_name_all_data_ops_and_no_control_op(void **state
         }
         for (uint32_t op = 0; t && op < TW_OP_LIMIT; op++) {
             bool data = tw_op_info(op).name &&
-                        ((op >= TW_OP_READ && op <= TW_OP_MCAST) || op >= TW_OP_RMS_NORM);
+                        ((op >= TW_OP_READ && op <= TW_OP_MCAST) || op >= TW_OP_SEND);
             if (data != (t->fn[op] != NULL)) {
                 fail_msg("%s: op %u", t->name, op);
             }
@@ -43,19 +43,22 @@ static void the_best_table_is_the_last_one_the_processor_supports(void **state) 
 static void matmul_does_not_depend_on_the_chunk(void **state) {
     (void)state;
     struct fixture_random r = {SEED + 5};
-    enum { ROWS = 23, K = 64, PANELS = 3, COLS = 16 * PANELS };
+    enum { ROWS = 23, PANELS = 3, COLS = 16 * PANELS };
     for (unsigned dtype = 0; dtype < TW_DT_COUNT; dtype++) {
-        if (tw_panel_bytes(dtype, K) == 0) {
+        const uint32_t k = tw_dtype_block_elems(dtype) == 256 ? 768 : 576;
+        unsigned x_dtype = tw_dtype_activation(dtype);
+        if (tw_panel_bytes(dtype, k) == 0) {
             continue;
         }
-        bool quantised = tw_dtype_block_elems(dtype) > 1;
-        char *x = quantised ? fixture_q8s(&r, ROWS, K) : (void *)fixture_floats(&r, ROWS * K);
-        uint32_t stride = quantised ? K / 32 * 40 : K * 4;
-        uint8_t *w = fixture_panels(&r, dtype, K, PANELS);
+        char *x = fixture_activations(&r, x_dtype, ROWS, k);
+        uint32_t stride = (uint32_t)tw_row_bytes(x_dtype, k);
+        uint8_t *w = fixture_panels(&r, dtype, k, PANELS);
         float chunk[ROWS][COLS], single[ROWS][COLS];
         struct tw_kargs a = {
-            .p = {x, w, chunk}, .i = {stride, dtype, K, PANELS, COLS * 4, 0}, .rows = ROWS};
-        a.x_dtype = quantised ? TW_DT_Q8S : TW_DT_F32;
+            .p = {x, w, chunk},
+            .i = {stride, (uint32_t)tw_panel_bytes(dtype, k), dtype, k, PANELS, COLS * 4, 0},
+            .rows = ROWS};
+        a.x_dtype = x_dtype;
         tw_kernel_table_best()->fn[TW_OP_MATMUL](&a);
         a.rows = 1;
         for (uint32_t row = 0; row < ROWS; row++) {

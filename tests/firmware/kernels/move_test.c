@@ -4,6 +4,9 @@
  */
 #include "tests/support/kernel_fixture.h"
 #include "tests/support/test.h"
+#include "tilewright/numerics.h"
+
+#include <math.h>
 
 static void run(uint32_t op, const struct tw_kargs *a) {
     tw_kernel_table_best()->fn[op](a);
@@ -32,6 +35,8 @@ static void rows_are_copied_with_their_strides(void **state) {
     check_rows(TW_OP_READ, (struct tw_kargs){.i = {4, 5, 8, 12}});
     check_rows(TW_OP_WRITE, (struct tw_kargs){.i = {8, 12, 5}, .rows = 4});
     check_rows(TW_OP_MCAST, (struct tw_kargs){.i = {8, 12, 5}, .rows = 4});
+    check_rows(TW_OP_SEND, (struct tw_kargs){.i = {8, 12, 5}, .rows = 4});
+    check_rows(TW_OP_DRAM_COPY, (struct tw_kargs){.i = {8, 12, 5}, .rows = 4});
     check_rows(TW_OP_COPY, (struct tw_kargs){.i = {8, 12, 5}, .rows = 4});
 }
 
@@ -56,31 +61,50 @@ static void last_row_copies_the_last_row_or_nothing(void **state) {
 }
 
 enum {
-    POSITIONS = 64,
+    POSITIONS = 128,
     HEADS = 3,
     DIM = 6,
     FIRST = 1,
     COUNT = 2,
     ROWS = 20,
-    POS = 13,
+    POS = 57,
     STRIDE = COUNT * DIM + 1
 };
 
-/* Offsets of (head, position, d) in the caches. */
+/* Offsets of (head, position, d) in the caches: [page of 64][head]... */
 static size_t key_at(uint32_t h, uint32_t p, uint32_t d) {
-    return (((size_t)h * (POSITIONS / 16) + p / 16) * DIM + d) * 16 + p % 16;
+    return ((((size_t)(p / 64) * HEADS + h) * 4 + p % 64 / 16) * DIM + d) * 16 + p % 16;
 }
 static size_t value_at(uint32_t h, uint32_t p, uint32_t d) {
-    return ((size_t)h * POSITIONS + p) * DIM + d;
+    return (((size_t)(p / 64) * HEADS + h) * 64 + p % 64) * DIM + d;
 }
 
-static void check_cache(uint32_t op, size_t (*at)(uint32_t, uint32_t, uint32_t)) {
+static float cached(unsigned dtype, const uint8_t *cache, size_t at) {
+    uint16_t half;
+    float f;
+    memcpy(&half, cache + at * 2, dtype == TW_DT_F16 ? sizeof half : 0);
+    memcpy(&f, cache + at * 4, dtype == TW_DT_F16 ? 0 : sizeof f);
+    return dtype == TW_DT_F16 ? tw_f16_to_f32(half) : f;
+}
+
+/* Row 0 of the second head begins with two ties, which round to even halves, and the first values
+ * that overflow and underflow a half. */
+static void check_cache(uint32_t op, unsigned dtype, size_t (*at)(uint32_t, uint32_t, uint32_t)) {
+    static const float edges[4] = {1.00048828125f, 1.00146484375f, 65520.0f, 0x1p-25f},
+                       halves[4] = {1.0f, 1.001953125f, INFINITY, 0.0f};
     struct fixture_random r = {12};
-    float *from = fixture_floats(&r, ROWS * STRIDE),
-          *cache = fixture_floats(&r, HEADS * POSITIONS * DIM);
-    float before[HEADS * POSITIONS * DIM];
-    memcpy(before, cache, sizeof before);
-    struct tw_tensor tensor = {.rows = POSITIONS, .cols = HEADS * DIM, .head_dim = DIM};
+    size_t bytes = HEADS * POSITIONS * DIM * tw_dtype_block_bytes(dtype);
+    float *from = fixture_floats(&r, ROWS * STRIDE);
+    uint8_t *cache = fixture_bytes(&r, bytes), before[HEADS * POSITIONS * DIM * 4];
+    memset(cache, 0x31, bytes);
+    memcpy(from + DIM, edges, sizeof edges);
+    memcpy(before, cache, bytes);
+    struct tw_tensor tensor = {.rows = POSITIONS,
+                               .cols = HEADS * DIM,
+                               .head_dim = DIM,
+                               .dtype = (uint8_t)dtype,
+                               .packing = op == TW_OP_KEY_WRITE ? TW_PACK_KEYS : TW_PACK_VALUES,
+                               .bytes = bytes};
     struct tw_kargs a = {
         .p = {from, cache}, .i = {STRIDE * 4, FIRST, COUNT, DIM}, .rows = ROWS, .pos = POS};
     a.tensor = &tensor;
@@ -90,8 +114,13 @@ static void check_cache(uint32_t op, size_t (*at)(uint32_t, uint32_t, uint32_t))
             for (uint32_t d = 0; d < DIM; d++) {
                 bool written = h >= FIRST && h < FIRST + COUNT && p >= POS && p < POS + ROWS;
                 float expected = written ? from[(p - POS) * STRIDE + (h - FIRST) * DIM + d]
-                                         : before[at(h, p, d)];
-                assert_true(cache[at(h, p, d)] == expected);
+                                         : cached(dtype, before, at(h, p, d));
+                if (written && dtype == TW_DT_F16) {
+                    expected = p == POS && h == FIRST + 1 && d < 4
+                                   ? halves[d]
+                                   : tw_f16_to_f32(tw_f32_to_f16(expected));
+                }
+                assert_true(cached(dtype, cache, at(h, p, d)) == expected);
             }
         }
     }
@@ -101,8 +130,14 @@ static void check_cache(uint32_t op, size_t (*at)(uint32_t, uint32_t, uint32_t))
 
 static void keys_and_values_are_written_to_their_caches(void **state) {
     (void)state;
-    check_cache(TW_OP_KEY_WRITE, key_at);
-    check_cache(TW_OP_VALUE_WRITE, value_at);
+    check_cache(TW_OP_KEY_WRITE, TW_DT_F32, key_at);
+    check_cache(TW_OP_VALUE_WRITE, TW_DT_F32, value_at);
+}
+
+static void caches_of_f16_are_rounded_to_nearest_even(void **state) {
+    (void)state;
+    check_cache(TW_OP_KEY_WRITE, TW_DT_F16, key_at);
+    check_cache(TW_OP_VALUE_WRITE, TW_DT_F16, value_at);
 }
 
 /* Embedding tables in the form of files; panels are covered by the pack test. */
@@ -161,6 +196,7 @@ int main(void) {
         cmocka_unit_test(rows_without_gaps_are_copied),
         cmocka_unit_test(last_row_copies_the_last_row_or_nothing),
         cmocka_unit_test(keys_and_values_are_written_to_their_caches),
+        cmocka_unit_test(caches_of_f16_are_rounded_to_nearest_even),
         cmocka_unit_test(gather_decodes_rows_of_a_row_major_table),
         cmocka_unit_test(gather_decodes_floats_and_halves),
     };

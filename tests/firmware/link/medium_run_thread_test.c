@@ -72,6 +72,7 @@ static void open_rig(struct rig *r, struct tw_device *device, int fd, uint32_t d
     assert_int_equal(tw_link_open("medium", tw_pipe_socket(fd), deadline_ms, &link, &r->err), 0);
     link->base.ops = &ops;
     *device = (struct tw_device){.transport = &link->base, .selector = "medium"};
+    memset(&device->limits, 0xFF, sizeof device->limits); /* as of a device that does not say */
     device->identity = (struct tw_wire_identity){
         .abi_major = TW_MACHINE_ABI_MAJOR,
         .abi_minor = TW_MACHINE_ABI_MINOR,

@@ -83,6 +83,7 @@ static tw_device *device_open(struct usbredir_peer *p, uint32_t room) {
                                   .bytes = sizeof hello,
                                   .out = &d->identity,
                                   .out_bytes = sizeof d->identity};
+    memset(&d->limits, 0xFF, sizeof d->limits); /* as of a device that does not say */
     if (tw_device_call(d, &call, &err)) {
         fail_msg("%s", err.message);
     }

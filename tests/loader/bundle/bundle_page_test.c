@@ -103,19 +103,24 @@ MAN_FIELDS(tw_program_record, W(offset), W(bytes));
 #undef W
 #define W(field) MAN_FIELD(tw_progblob_header, field)
 MAN_FIELDS(tw_progblob_header, W(magic), W(bytes), W(name), W(rows), W(n_sites), W(mesh_width),
-           W(mesh_height), W(n_chips), W(with_streams), W(sram_bytes), W(table));
+           W(mesh_height), W(n_chips), W(with_streams), W(sram_bytes), W(needs), W(table));
+#undef W
+#define W(field) MAN_FIELD(tw_requirements, field)
+MAN_FIELDS(tw_requirements, W(ops), W(dtypes), W(packings), W(features), W(rows), W(chips),
+           W(sites), W(words), W(trips), W(sram_bytes));
 #undef W
 #define W(field) MAN_FIELD(tw_progblob_stream, field)
 MAN_FIELDS(tw_progblob_stream, W(site), W(engine), W(first_word), W(n_words));
 #undef W
 #define W(field) MAN_FIELD(tw_tensor, field)
 MAN_FIELDS(tw_tensor, W(name), W(rows), W(cols), W(dtype), W(packing), W(role), W(init),
-           W(bind_first), W(bind_count), W(head_dim), W(reserved), W(bytes));
+           W(bind_first), W(bind_count), W(head_dim), W(page_rows), W(bytes));
 #undef W
 #define W(field) MAN_FIELD(tw_buffer, field)
 MAN_FIELDS(tw_buffer, W(name), W(site), W(kind), W(dtype), W(mem_class), W(producer), W(consumer),
            W(pad), W(group), W(pages), {"padding", 20, 4}, W(page_bytes), W(offset),
-           W(sibling_base), W(tensor));
+           W(sibling_base), W(tensor), W(window_first), W(window_stride), W(window_rows),
+           W(window_row_bytes));
 #undef W
 #define W(field) MAN_FIELD(tw_semaphore, field)
 MAN_FIELDS(tw_semaphore, W(name), W(group), W(role), W(initial));
@@ -124,19 +129,16 @@ MAN_FIELDS(tw_semaphore, W(name), W(group), W(role), W(initial));
 MAN_FIELDS(tw_group, W(chip), W(x0), W(y0), W(x1), W(y1), W(chips));
 #undef W
 #define W(field) MAN_FIELD(tw_trip, field)
-MAN_FIELDS(tw_trip, W(name), W(input), W(add), W(div), W(max));
+MAN_FIELDS(tw_trip, W(name), W(input), W(element), W(add), W(div), W(max), W(clamp));
 #undef W
 #define W(field) MAN_FIELD(tw_stage, field)
 MAN_FIELDS(tw_stage, W(kind), W(site), W(engine), W(section), W(origin), W(first_col), W(n_cols),
            W(k));
 #undef W
-#define W(field) MAN_FIELD(tw_edge, field)
-MAN_FIELDS(tw_edge, W(from), W(to), W(buffer), W(handshake), W(semaphore), W(count));
-#undef W
 #define W(field) MAN_FIELD(tw_section, field)
 MAN_FIELDS(tw_section, W(name), W(repeat), W(first_buffer), W(n_buffers), W(first_semaphore),
-           W(n_semaphores), W(first_stage), W(n_stages), W(first_edge), W(n_edges), W(local),
-           W(gather), W(release), W(reserved));
+           W(n_semaphores), W(first_stage), W(n_stages), W(local), W(gather), W(release),
+           W(reserved));
 #undef W
 #define W(field) MAN_FIELD(tw_sites_header, field)
 MAN_FIELDS(tw_sites_header, W(magic), W(n_images), W(n_streams), W(n_patches), W(n_args),
@@ -166,14 +168,18 @@ MAN_FIELDS(tw_vocab_header, W(magic), W(kind), W(n_tokens), W(flags), W(bos), W(
 #undef W
 
 static const struct man_layout layouts[] = {
-    MAN_LAYOUT(tw_bundle_note),     MAN_LAYOUT(tw_symbol_type),    MAN_LAYOUT(tw_bank_record),
-    MAN_LAYOUT(tw_programs_header), MAN_LAYOUT(tw_program_record), MAN_LAYOUT(tw_progblob_header),
-    MAN_LAYOUT(tw_progblob_stream), MAN_LAYOUT(tw_tensor),         MAN_LAYOUT(tw_buffer),
-    MAN_LAYOUT(tw_semaphore),       MAN_LAYOUT(tw_group),          MAN_LAYOUT(tw_trip),
-    MAN_LAYOUT(tw_stage),           MAN_LAYOUT(tw_edge),           MAN_LAYOUT(tw_section),
-    MAN_LAYOUT(tw_sites_header),    MAN_LAYOUT(tw_image_record),   MAN_LAYOUT(tw_stream_record),
-    MAN_LAYOUT(tw_cert_header),     MAN_LAYOUT(tw_cert_entry),     MAN_LAYOUT(tw_cert_header_1),
-    MAN_LAYOUT(tw_cert_entry_1),    MAN_LAYOUT(tw_vocab_header),
+    MAN_LAYOUT(tw_bundle_note),    MAN_LAYOUT(tw_symbol_type),
+    MAN_LAYOUT(tw_bank_record),    MAN_LAYOUT(tw_programs_header),
+    MAN_LAYOUT(tw_program_record), MAN_LAYOUT(tw_progblob_header),
+    MAN_LAYOUT(tw_requirements),   MAN_LAYOUT(tw_progblob_stream),
+    MAN_LAYOUT(tw_tensor),         MAN_LAYOUT(tw_buffer),
+    MAN_LAYOUT(tw_semaphore),      MAN_LAYOUT(tw_group),
+    MAN_LAYOUT(tw_trip),           MAN_LAYOUT(tw_stage),
+    MAN_LAYOUT(tw_section),        MAN_LAYOUT(tw_sites_header),
+    MAN_LAYOUT(tw_image_record),   MAN_LAYOUT(tw_stream_record),
+    MAN_LAYOUT(tw_cert_header),    MAN_LAYOUT(tw_cert_entry),
+    MAN_LAYOUT(tw_cert_header_1),  MAN_LAYOUT(tw_cert_entry_1),
+    MAN_LAYOUT(tw_vocab_header),
 };
 #define N_LAYOUTS (sizeof layouts / sizeof layouts[0])
 
@@ -213,8 +219,9 @@ static void the_page_documents_everything_in_the_headers(void **state) {
         "include/tilewright/bundle.h", "include/tilewright/progblob.h",
         "include/tilewright/vocab.h", "include/tilewright/machine.h"};
     /* not in a bundle: a block of activations, a place in a running program, views in memory */
-    static const char *const structures[] = {"tw_q8s",   "tw_stream", "tw_program",
-                                             "tw_vocab", "tw_place",  NULL};
+    static const char *const structures[] = {"tw_q8s",    "tw_q8k",     "tw_top",
+                                             "tw_stream", "tw_program", "tw_vocab",
+                                             "tw_place",  "tw_window",  NULL};
     static const char *const others[] = {"TW_NOTE_NAME", "TW_MAX_SITES", NULL};
     (void)state;
     for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {

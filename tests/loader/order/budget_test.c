@@ -62,7 +62,7 @@ static uint64_t program_bytes(const struct tw_program *p) {
     uint64_t n = p->strings_bytes + p->n_tensors * sizeof *p->tensors +
                  p->n_buffers * sizeof *p->buffers + p->n_groups * sizeof *p->groups +
                  p->n_semaphores * sizeof *p->semaphores + p->n_stages * sizeof *p->stages +
-                 p->n_sections * sizeof *p->sections + p->n_edges * sizeof *p->edges;
+                 p->n_sections * sizeof *p->sections;
     for (uint32_t s = 0; s < p->n_sites * TW_ENGINE_COUNT; s++) {
         n += p->streams[s].n_words * sizeof(uint32_t);
     }
@@ -120,7 +120,7 @@ static void expect_text(const char *what, uint32_t side, uint32_t pages, const c
         "semaphore 1 gather role=gather group=0\n"
         "semaphore 2 release role=release group=0\n"
         "%s"
-        "section 0 s0 repeat=1 buffers=0+1 semaphores=0+%u stages=0+2 edges=0+0 local=0 gather=1 "
+        "section 0 s0 repeat=1 buffers=0+1 semaphores=0+%u stages=0+2 local=0 gather=1 "
         "release=2\n"
         "stage 0 demo kind=compute site=0 engine=load section=0\n"
         "stage 1 demo kind=compute site=0 engine=store section=0\n"
@@ -204,7 +204,7 @@ static char *write_multicasts(uint32_t side, uint32_t n, size_t *size) {
             "semaphore 1 local role=gather group=0\n"
             "semaphore 2 gather role=gather group=0\n"
             "semaphore 3 release role=release group=0\n"
-            "section 0 s0 repeat=1 buffers=0+%u semaphores=0+4 stages=0+2 edges=0+0 local=1 "
+            "section 0 s0 repeat=1 buffers=0+%u semaphores=0+4 stages=0+2 local=1 "
             "gather=2 release=3\n"
             "stage 0 demo kind=compute site=0 engine=load section=0\n"
             "stage 1 demo kind=compute site=0 engine=store section=0\n"

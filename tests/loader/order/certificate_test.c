@@ -351,7 +351,8 @@ static bool same_program(const struct tw_program *a, const struct tw_program *b)
             return false;
         }
     }
-    return a->rows == b->rows && a->sram_bytes == b->sram_bytes && a->mesh_width == b->mesh_width &&
+    return a->rows == b->rows && !memcmp(a->sram_bytes, b->sram_bytes, sizeof a->sram_bytes) &&
+           a->mesh_width == b->mesh_width &&
            same_bytes(a->tensors, b->tensors, a->n_tensors * sizeof *a->tensors) &&
            same_bytes(a->buffers, b->buffers, a->n_buffers * sizeof *a->buffers) &&
            same_bytes(a->semaphores, b->semaphores, a->n_semaphores * sizeof *a->semaphores) &&

@@ -226,7 +226,7 @@ static void write_parallel(struct writer *w, uint32_t n, uint32_t stride) {
             "semaphore 1 local role=gather group=0\n"
             "semaphore 2 gather role=gather group=0\n"
             "semaphore 3 release role=release group=0\n"
-            "section 0 a repeat=1 buffers=0+2 semaphores=0+4 stages=0+4 edges=0+0 local=1 gather=2 "
+            "section 0 a repeat=1 buffers=0+2 semaphores=0+4 stages=0+4 local=1 gather=2 "
             "release=3\n");
     for (uint32_t i = 0; i < 2; i++) {
         LINE(w, "stage %u demo kind=load site=%u engine=load section=0\n", 2 * i, i);

@@ -84,7 +84,7 @@ static void every_built_in_target_opens_under_its_own_name(void **state) {
         assert_int_equal(tw_target_open(*name, 0, &t, &err), 0);
         assert_string_equal(t.name, *name);
         assert_in_range(tw_target_sites(&t), 1, TW_TARGET_MAX_SITES);
-        assert_int_equal(t.sram_bytes % 64, 0);
+        assert_int_equal(t.class_bytes[0] % 64, 0);
         assert_true(t.clock_hz > 0 && t.fma_per_cycle > 0 && t.dram_bytes_per_cycle > 0);
         assert_int_equal(t.n_chips > 1, tw_target_has_links(&t));
     }
@@ -99,7 +99,7 @@ static void the_built_in_targets_have_their_documented_shapes(void **state) {
     assert_int_equal(tw_target_open("grid8x8", 7, &t, NULL),
                      0); /* host_sites applies to "host" only */
     assert_int_equal(tw_target_sites(&t), 64);
-    assert_int_equal(t.sram_bytes, 1536 * 1024);
+    assert_int_equal(t.class_bytes[0], 1536 * 1024);
     assert_int_equal(t.n_banks, 12);
     assert_int_equal(tw_target_open("sim4x4x2", 0, &t, NULL), 0);
     assert_true(t.n_chips == 2 && t.width == 4 && t.height == 4);
@@ -146,7 +146,7 @@ static void a_file_gives_its_values(void **state) {
     assert_int_equal(t.width, 3);
     assert_int_equal(t.height, 2);
     assert_int_equal(t.n_banks, 4);
-    assert_int_equal(t.sram_bytes, 1048640 / 64 * 64);
+    assert_int_equal(t.class_bytes[0], 1048640 / 64 * 64);
     assert_true(t.clock_hz == 2e9 && t.fma_per_cycle == 32.5 && t.sync_cycles == 0.0 &&
                 t.call_cycles == 20.0);
 }
@@ -242,6 +242,97 @@ static void a_number_out_of_range_is_named(void **state) {
     expect_text(many, strlen(many), TW_E_RANGE, "4096 x 2 sites");
     const char *banks = text_with("chips", "17");
     expect_text(banks, strlen(banks), TW_E_RANGE, "17 chips with 4 banks each; the maximum is 64");
+}
+
+/* ---- memory classes and State ---- */
+
+static void a_target_may_have_more_memory_classes(void **state) {
+    (void)state;
+    struct tw_target t, again;
+    char printed[TW_TARGET_TEXT_BYTES];
+    const char *text = text_with(
+        "sram_classes", "[{\"name\":\"interleaved\",\"bytes\":65600,\"holds\":[\"params\"]},"
+                        "{\"name\":\"b\",\"bytes\":4294967296,\"holds\":[\"private\","
+                        "\"state\"]}]");
+    assert_int_equal(tw_target_parse("t", text, strlen(text), &t, NULL), 0);
+    assert_int_equal(t.n_classes, 3);
+    assert_string_equal(t.class_name[0], "plain");
+    assert_string_equal(t.class_name[1], "interleaved");
+    assert_int_equal(t.class_bytes[0], 1048640);
+    assert_int_equal(t.class_bytes[1], 65600);
+    assert_true(t.class_bytes[2] == 4294967296u && t.class_bytes[3] == 0);
+    assert_int_equal(t.class_of[TW_HOLDS_PARAMS], 1);
+    assert_int_equal(t.class_of[TW_HOLDS_ACTIVATIONS], 0);
+    assert_int_equal(t.class_of[TW_HOLDS_PRIVATE], 2);
+    assert_int_equal(t.class_of[TW_HOLDS_STATE], 2);
+    assert_true(tw_target_sram(&t) == 1048640 + 65600 + 4294967296u);
+    assert_int_equal(tw_target_print(&t, printed, sizeof printed, NULL), 0);
+    assert_int_equal(tw_target_parse("t", printed, strlen(printed), &again, NULL), 0);
+    assert_memory_equal(&t, &again, sizeof t);
+    /* where things go is part of what a bundle was compiled for */
+    text = text_with("sram_classes",
+                     "[{\"name\":\"interleaved\",\"bytes\":65600,\"holds\":[\"params\"]},"
+                     "{\"name\":\"b\",\"bytes\":4294967296,\"holds\":[\"private\"]}]");
+    assert_int_equal(tw_target_parse("t", text, strlen(text), &again, NULL), 0);
+    assert_true(memcmp(t.hash, again.hash, sizeof t.hash) != 0);
+}
+
+static void a_memory_class_that_is_wrong_is_named(void **state) {
+    (void)state;
+#define CLASS(name, bytes, holds) "{\"name\":" name ",\"bytes\":" bytes ",\"holds\":" holds "}"
+    static const struct {
+        const char *value;
+        int code;
+    } bad[] = {
+        {"1", TW_E_FORMAT},
+        {"[]", TW_E_FORMAT},
+        {"{}", TW_E_FORMAT},
+        {"[1]", TW_E_FORMAT},
+        {"[{}]", TW_E_FORMAT},
+        {"[{\"name\":\"a\",\"bytes\":64}]", TW_E_FORMAT},
+        {"[" CLASS("1", "64", "[]") "]", TW_E_FORMAT},
+        {"[" CLASS("\"\"", "64", "[]") "]", TW_E_FORMAT},
+        {"[" CLASS("\"a b\"", "64", "[]") "]", TW_E_FORMAT},
+        {"[" CLASS("\"sixteen-letters-\"", "64", "[]") "]", TW_E_FORMAT},
+        {"[" CLASS("\"plain\"", "64", "[]") "]", TW_E_FORMAT},
+        {"[" CLASS("\"a\"", "64", "[]") "," CLASS("\"a\"", "64", "[]") "]", TW_E_FORMAT},
+        {"[" CLASS("\"a\"", "63", "[]") "]", TW_E_RANGE},
+        {"[" CLASS("\"a\"", "4294967297", "[]") "]", TW_E_RANGE},
+        {"[" CLASS("\"a\"", "64.5", "[]") "]", TW_E_RANGE},
+        {"[" CLASS("\"a\"", "\"64\"", "[]") "]", TW_E_RANGE},
+        {"[" CLASS("\"a\"", "64", "\"params\"") "]", TW_E_FORMAT},
+        {"[" CLASS("\"a\"", "64", "[1]") "]", TW_E_FORMAT},
+        {"[" CLASS("\"a\"", "64", "[\"weights\"]") "]", TW_E_FORMAT},
+        {"[" CLASS("\"a\"", "64", "[\"params\",\"params\"]") "]", TW_E_FORMAT},
+        {"[" CLASS("\"a\"", "64", "[\"state\"]") "," CLASS("\"b\"", "64", "[\"state\"]") "]",
+         TW_E_FORMAT},
+        {"[" CLASS("\"a\"", "64", "[]") "," CLASS("\"b\"", "64", "[]") "," CLASS(
+             "\"c\"", "64", "[]") "," CLASS("\"d\"", "64", "[]") "]",
+         TW_E_FORMAT},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const char *text = text_with("sram_classes", bad[i].value);
+        expect_text(text, strlen(text), bad[i].code, "class");
+    }
+    expect("state", "\"flash\"", TW_E_FORMAT);
+    expect("state", "1", TW_E_FORMAT);
+    expect("state", "\"dram\"", 0);
+    expect("state", "\"sram\"", 0);
+}
+
+/* A target that names the defaults has the hash of one that says nothing. */
+static void the_defaults_do_not_change_the_hash(void **state) {
+    (void)state;
+    struct tw_target t, u, v;
+    const char *text = text_with(NULL, NULL);
+    assert_int_equal(tw_target_parse("t", text, strlen(text), &t, NULL), 0);
+    text = text_with("state", "\"dram\"");
+    assert_int_equal(tw_target_parse("t", text, strlen(text), &u, NULL), 0);
+    text = text_with("state", "\"sram\"");
+    assert_int_equal(tw_target_parse("t", text, strlen(text), &v, NULL), 0);
+    assert_memory_equal(t.hash, u.hash, sizeof t.hash);
+    assert_true(memcmp(t.hash, v.hash, sizeof t.hash) != 0);
+    assert_int_equal(v.state_in_sram, 1);
 }
 
 static void numbers_at_the_ends_of_their_ranges_are_accepted(void **state) {
@@ -362,6 +453,9 @@ int main(void) {
         cmocka_unit_test(every_missing_key_is_named),
         cmocka_unit_test(a_key_of_a_wrong_type_is_named),
         cmocka_unit_test(a_number_out_of_range_is_named),
+        cmocka_unit_test(a_target_may_have_more_memory_classes),
+        cmocka_unit_test(a_memory_class_that_is_wrong_is_named),
+        cmocka_unit_test(the_defaults_do_not_change_the_hash),
         cmocka_unit_test(numbers_at_the_ends_of_their_ranges_are_accepted),
         cmocka_unit_test(chips_may_have_no_links),
         cmocka_unit_test(unknown_and_repeated_keys_are_refused),

@@ -44,16 +44,17 @@ static const struct {
      "f:1:18: found rows= twice, expected it once"},
     {BYTES("program p rows=1x\n"), TW_E_FORMAT, "f:1:17: found 'x', expected a space"},
     {BYTES("program p colour=1\n"), TW_E_FORMAT,
-     "f:1:11: found 'colour=1', expected a field of a program: rows sites mesh chips sram"},
+     "f:1:11: found 'colour=1', expected a field of a program: rows sites mesh chips sram sram1 "
+     "sram2 sram3"},
     {BYTES("program p rows=1 sites=0 mesh=1x1 chips=1 sram=64\n"), TW_E_RANGE,
      "f:1:1: found 0 sites, expected 1 to 65536"},
     {BYTES("program p rows=1 sites=65537 mesh=1x1 chips=1 sram=64\n"), TW_E_RANGE,
      "f:1:1: found 65537 sites, expected 1 to 65536"},
     {BYTES(HEAD "tensr 0 t\n"), TW_E_FORMAT,
-     "f:2:1: found 'tensr', expected tensor, buffer, group, semaphore, trip, section, stage, edge "
+     "f:2:1: found 'tensr', expected tensor, buffer, group, semaphore, trip, section, stage "
      "or stream"},
     {BYTES(HEAD "copy b@0[0]\n"), TW_E_FORMAT,
-     "f:2:1: found 'copy', expected tensor, buffer, group, semaphore, trip, section, stage, edge "
+     "f:2:1: found 'copy', expected tensor, buffer, group, semaphore, trip, section, stage "
      "or stream"},
     {BYTES(HEAD "group 1 chip=0\n"), TW_E_FORMAT,
      "f:2:7: found group 1, expected group 0: ids count the lines of their table"},
@@ -116,8 +117,8 @@ static const struct {
      "f:7:51: the exponent is more than 999"},
     {BYTES(STREAM "rms_norm b@0[0] s=4 b@0[0] -> b@0[0] s=4 cols=1 nan rows=1\n"), TW_E_FORMAT,
      "f:7:49: found 'nan', expected a number"},
-    {BYTES(STREAM "matmul b@0[0] s=4 b@0[0] f64 k=1\n"), TW_E_FORMAT,
-     "f:7:26: found 'f64', expected 'dtype='"},
+    {BYTES(STREAM "matmul b@0[0] s=4 b@0[0] s=64 f64 k=1\n"), TW_E_FORMAT,
+     "f:7:31: found 'f64', expected 'dtype='"},
     {BYTES(HEAD HEAD), TW_E_FORMAT,
      "f:2:1: found 'program', expected the end of the text after one program"},
 };

@@ -89,7 +89,7 @@ static void assert_same_program(const struct tw_program *a, const struct tw_prog
     assert_int_equal(a->mesh_width, b->mesh_width);
     assert_int_equal(a->mesh_height, b->mesh_height);
     assert_int_equal(a->n_chips, b->n_chips);
-    assert_true(a->sram_bytes == b->sram_bytes);
+    assert_true(!memcmp(a->sram_bytes, b->sram_bytes, sizeof a->sram_bytes));
     ASSERT_SAME_TABLE(a, b, tensors, n_tensors, tw_tensor, name);
     assert_same_buffers(a, b);
     ASSERT_SAME_TABLE(a, b, semaphores, n_semaphores, tw_semaphore, name);
@@ -97,7 +97,6 @@ static void assert_same_program(const struct tw_program *a, const struct tw_prog
     ASSERT_SAME_TABLE(a, b, stages, n_stages, tw_stage, origin);
     ASSERT_SAME_TABLE(a, b, sections, n_sections, tw_section, name);
     ASSERT_SAME_BYTES(a, b, groups, n_groups);
-    ASSERT_SAME_BYTES(a, b, edges, n_edges);
     assert_same_streams(a, b);
 }
 
@@ -290,6 +289,9 @@ static void random_op(struct pb *b) {
         operand[n].max = (uint32_t)any();
         operand[n].offset = random_affine();
         operand[n].instance = random_affine();
+        operand[n].paged = (*k == 'T' || *k == 'U') && below(2);
+        operand[n].table = (uint32_t)any() % TW_NONE;
+        operand[n].element = random_affine();
     }
     b->stage = below(2) ? b->stage : (uint32_t)any();
     pb_append(b, code, operand, n);
@@ -309,12 +311,14 @@ static struct pb *random_program(void) {
     b->p.n_chips = (uint32_t)any();
     b->p.mesh_width = (uint32_t)any();
     b->p.mesh_height = (uint32_t)any();
-    b->p.sram_bytes = any();
+    for (uint32_t c = 0; c < TW_MEM_CLASSES; c++) {
+        b->p.sram_bytes[c] = any();
+    }
     random_strings(b);
     b->p.name = b->strings + below(b->p.strings_bytes);
     uint32_t *const counts[] = {&b->p.n_tensors, &b->p.n_buffers, &b->p.n_semaphores,
                                 &b->p.n_groups,  &b->p.n_trips,   &b->p.n_stages,
-                                &b->p.n_edges,   &b->p.n_sections};
+                                &b->p.n_sections};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         *counts[i] = below(6);
     }
@@ -324,7 +328,6 @@ static struct pb *random_program(void) {
     random_records(b->groups, b->p.n_groups, sizeof b->groups[0]);
     random_records(b->trips, b->p.n_trips, sizeof b->trips[0]);
     random_records(b->stages, b->p.n_stages, sizeof b->stages[0]);
-    random_records(b->edges, b->p.n_edges, sizeof b->edges[0]);
     random_records(b->sections, b->p.n_sections, sizeof b->sections[0]);
     for (uint32_t i = 0; i < b->p.n_sites * TW_ENGINE_COUNT; i++) {
         b->site = i / TW_ENGINE_COUNT;

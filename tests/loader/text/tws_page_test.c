@@ -84,7 +84,7 @@ static void expect(const char *op, const char **at, const char *text) {
 }
 
 static void expect_operand(const char *op, const struct tw_operand_info *o, const char **at) {
-    if (o->demand == TW_DEMAND_WEIGHT_DTYPE) { /* a name, without the text in front of numbers */
+    if (tw_demand_names_dtype(o->demand)) { /* a name, without the text in front of numbers */
         expect(op, at, " DTYPE");
         return;
     }
@@ -94,6 +94,7 @@ static void expect_operand(const char *op, const struct tw_operand_info *o, cons
     case 'R':
     case 'W':
     case 'M':
+    case 'D':
         expect(op, at, "*[OFFSET]");
         break;
     case 'T':

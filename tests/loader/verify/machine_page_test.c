@@ -10,6 +10,7 @@
 #include "tests/support/test.h"
 #include "tilewright/numerics.h"
 #include "tilewright/opcode.h"
+#include "tilewright/quants.h"
 
 static int open_page(void **state) {
     (void)state;
@@ -94,6 +95,27 @@ static void types_packings_and_roles_are_those_of_the_header(void **state) {
 #undef TW_X
 }
 
+static void every_type_with_blocks_is_described(void **state) {
+    (void)state;
+#define TW_X(name, bits, offset, sub_elems, minima, scale_bytes) \
+    row("%s|%d|%d|%d|T{", tw_dtype_name(TW_DT_##name), bits, offset, sub_elems);
+    TW_BLOCK_TYPES(TW_X)
+#undef TW_X
+    check("blocks");
+}
+
+static void the_values_that_nibbles_stand_for_are_listed(void **state) {
+    (void)state;
+    static const unsigned types[] = {TW_DT_IQ4_NL, TW_DT_MXFP4};
+    for (uint32_t t = 0; t < 2; t++) {
+        man_page_begin();
+        for (uint32_t i = 0; i < 16; i++) {
+            man_page_add(i < 15 ? "%u, " : "%u", tw_block_look_up(types[t], i));
+        }
+        man_page_check_found(t ? "the u of mxfp4" : "the u of iq4_nl");
+    }
+}
+
 static void every_rule_has_its_number_name_and_text(void **state) {
     (void)state;
     man_page_begin();
@@ -115,7 +137,9 @@ static const struct man_constant constants[] = {
     C(TW_MACHINE_ABI_MAJOR),
     C(TW_MACHINE_ABI_MINOR),
     C(TW_PANEL_ROWS),
+    C(TW_SUM_SEGMENT),
     C(TW_KV_BLOCK),
+    C(TW_KEY_SEGMENT),
     C(TW_INIT_NONE),
     C(TW_INIT_ZERO),
     C(TW_INIT_BLOB),
@@ -131,14 +155,13 @@ static const struct man_constant constants[] = {
     C(TW_STAGE_RECV),
     C(TW_STAGE_COMPUTE),
     C(TW_STAGE_SYNC),
-    C(TW_HS_CREDIT),
-    C(TW_HS_SEMAPHORE),
-    C(TW_HS_BARRIER),
     /* of tilewright/opcode.h and tilewright/numerics.h: */
+    C(TW_MEM_CLASSES),
     C(TW_MAX_VARS),
     C(TW_MAX_TERMS),
     C(TW_MAX_OPERANDS),
     C(TW_MAX_STEP_OPS),
+    C(TW_MAX_TOPS),
     C(TW_LANES),
 };
 #undef C
@@ -185,12 +208,12 @@ static size_t check_cells(const char *table, const char *file) {
 
 static void faults_are_those_of_the_tile_machine(void **state) {
     (void)state;
-    assert_int_equal(check_cells("faults", "firmware/core/tile_machine.h"), 11);
+    assert_int_equal(check_cells("faults", "firmware/core/tile_machine.h"), 14);
 }
 
-/* Every key in the reader's table, and the name. */
+/* Every key in the reader's table, and those that it reads apart: name, sram_classes, state. */
 static void target_keys_are_those_that_the_reader_knows(void **state) {
-    size_t size, n = 1;
+    size_t size, n = 3;
     char *source = text_read_file("loader/target/target.c", &size);
     (void)state;
     assert_non_null(source);
@@ -207,6 +230,8 @@ int main(void) {
         cmocka_unit_test(every_engine_has_its_number),
         cmocka_unit_test(every_turn_has_its_number),
         cmocka_unit_test(types_packings_and_roles_are_those_of_the_header),
+        cmocka_unit_test(every_type_with_blocks_is_described),
+        cmocka_unit_test(the_values_that_nibbles_stand_for_are_listed),
         cmocka_unit_test(every_rule_has_its_number_name_and_text),
         cmocka_unit_test(every_constant_has_its_value),
         cmocka_unit_test(faults_are_those_of_the_tile_machine),

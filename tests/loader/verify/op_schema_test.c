@@ -12,7 +12,7 @@
         for (const struct tw_operand_info *o = tw_op_operands(code); o->name; o++, i++)
 
 static bool is_region(const struct tw_operand_info *o) {
-    return tw_letter_in("RWMTU", o->kind);
+    return tw_letter_in("RWMDTU", o->kind);
 }
 
 /* tw_demand_text() says only "number" of a demand that is not for numbers. */
@@ -41,8 +41,8 @@ static void names_and_texts_of_an_op_differ(void **state) {
                 fail_msg("%s has two operands %s", tw_op_info(code).name, o->name);
             }
             /* strides follow their regions, so all of them are "s=" */
-            if (o->demand != TW_DEMAND_STRIDE && is_label(o->text) &&
-                strcmp(o->text, other->text) == 0) {
+            if (o->demand != TW_DEMAND_STRIDE && o->demand != TW_DEMAND_W_STRIDE &&
+                is_label(o->text) && strcmp(o->text, other->text) == 0) {
                 fail_msg("%s: %s and %s are both \"%s\"", tw_op_info(code).name, other->name,
                          o->name, o->text);
             }
@@ -65,8 +65,10 @@ static void an_unknown_number_has_no_operands(void **state) {
 #define VALUE_READ tw_in_buffer(3, tw_affine_plus(tw_affine_const(8), 2, 64))
 #define VALUE_WRITE VALUE_READ
 #define VALUE_UPDATE VALUE_READ
+#define VALUE_REMOTE VALUE_READ
 #define VALUE_TENSOR_READ tw_in_tensor(5, tw_affine_const(1), tw_affine_const(64))
-#define VALUE_TENSOR_WRITE VALUE_TENSOR_READ
+#define VALUE_TENSOR_WRITE \
+    tw_in_page(VALUE_TENSOR_READ, 9, tw_affine_plus(tw_affine_const(6), 1, 2))
 #define VALUE_FIFO 3
 #define VALUE_SEMAPHORE 4
 #define VALUE_GROUP 6
@@ -123,6 +125,9 @@ static void a_made_op_is_encoded_and_decoded_with_all_its_operands(void **state)
             assert_int_equal(back.operand[i].max, op.operand[i].max);
             assert_same_affine(&back.operand[i].offset, &op.operand[i].offset);
             assert_same_affine(&back.operand[i].instance, &op.operand[i].instance);
+            assert_int_equal(back.operand[i].paged, info->kind == 'U');
+            assert_int_equal(back.operand[i].table, info->kind == 'U' ? 9 : TW_NONE);
+            assert_same_affine(&back.operand[i].element, &op.operand[i].element);
         }
         assert_null(tw_op_operands(code)[op.n_operands].name);
     }
@@ -130,19 +135,20 @@ static void a_made_op_is_encoded_and_decoded_with_all_its_operands(void **state)
 
 static void each_operand_lies_where_its_name_says(void **state) {
     struct tw_op op = tw_make_matmul(
-        1, tw_in_buffer(10, tw_affine_const(100)), 11, tw_in_buffer(12, tw_affine_const(120)),
+        1, tw_in_buffer(10, tw_affine_const(100)), 11, tw_in_buffer(12, tw_affine_const(120)), 13,
         TW_DT_Q4_0, 64, 3, tw_in_buffer(16, tw_affine_const(160)), 17, 1, tw_count_of(18, 19));
     (void)state;
     assert_int_equal(op.operand[TW_MATMUL_x].id, 10);
     assert_int_equal(op.operand[TW_MATMUL_x_stride].id, 11);
     assert_int_equal(op.operand[TW_MATMUL_w].offset.base, 120);
+    assert_int_equal(op.operand[TW_MATMUL_w_stride].id, 13);
     assert_int_equal(op.operand[TW_MATMUL_k].id, 64);
     assert_int_equal(op.operand[TW_MATMUL_rows].max, 19);
     assert_int_equal(tw_numbers_matmul(&op).panels, 3);
     assert_int_equal(tw_numbers_matmul(&op).y_stride, 17);
     assert_ptr_equal(tw_op_region(&op, TW_MATMUL_REGION_y), &op.operand[TW_MATMUL_y]);
     assert_int_equal(TW_MATMUL_REGION_COUNT, 3);
-    assert_int_equal(TW_MATMUL_IMM_COUNT, 6);
+    assert_int_equal(TW_MATMUL_IMM_COUNT, 7);
     assert_int_equal(tw_op_object(&op), TW_NONE);
     op = tw_make_mcast_set(1, 5, 6);
     assert_int_equal(tw_op_object(&op), 5);
@@ -158,6 +164,7 @@ static bool demand_fits_kind(uint32_t code, const struct tw_operand_info *o) {
     case 'R':
     case 'W':
     case 'M':
+    case 'D':
         return is_region_demand(o->demand);
     case 'T':
     case 'U': /* a table, ids, a cache: checked together */
@@ -200,6 +207,9 @@ static void demands_of_an_op_are_consistent(void **state) {
         if (o->demand == TW_DEMAND_WEIGHTS) {
             assert_int_equal(count_of(code, TW_DEMAND_WEIGHT_DTYPE), 1);
         }
+        if (o->demand == TW_DEMAND_CACHE) {
+            assert_int_equal(count_of(code, TW_DEMAND_CACHE_DTYPE), 1);
+        }
         if (o->demand == TW_DEMAND_POSITION) {
             assert_int_equal(count_of(code, TW_DEMAND_POSITION), 1);
             assert_string_equal(o[1].name, "rows");
@@ -223,24 +233,30 @@ static void a_number_demand_holds_from_its_minimum_to_its_maximum(void **state) 
     TW_NUMBER_DEMANDS(TW_X)
 #undef TW_X
     for (uint32_t dtype = 0; dtype < 40; dtype++) {
-        bool weight = dtype == TW_DT_F32 || dtype == TW_DT_F16 || dtype == TW_DT_BF16 ||
-                      dtype == TW_DT_Q8_0 || dtype == TW_DT_Q4_0;
+        bool weight = dtype < TW_DT_COUNT && dtype != TW_DT_I32 && dtype != TW_DT_U8 &&
+                      dtype != TW_DT_Q8S && dtype != TW_DT_Q8K;
         assert_int_equal(tw_demand_number(TW_DEMAND_WEIGHT_DTYPE, dtype), weight);
+        assert_int_equal(tw_demand_number(TW_DEMAND_CACHE_DTYPE, dtype),
+                         dtype == TW_DT_F32 || dtype == TW_DT_F16);
     }
 }
 
 static void a_region_demand_names_its_dtypes(void **state) {
     (void)state;
     for (uint32_t dtype = 0; dtype < TW_DT_COUNT; dtype++) {
-        bool f32 = dtype == TW_DT_F32, u8 = dtype == TW_DT_U8, q8s = dtype == TW_DT_Q8S;
+        bool f32 = dtype == TW_DT_F32, u8 = dtype == TW_DT_U8, q8s = dtype == TW_DT_Q8S,
+             q8k = dtype == TW_DT_Q8K;
         assert_true(tw_demand_dtype(TW_DEMAND_ANY, dtype, 0));
         assert_true(tw_demand_dtype(TW_DEMAND_OWN, dtype, 0));
         assert_int_equal(tw_demand_dtype(TW_DEMAND_F32, dtype, 0), f32);
         assert_int_equal(tw_demand_dtype(TW_DEMAND_F32_PAGE, dtype, 0), f32 || u8);
         assert_int_equal(tw_demand_dtype(TW_DEMAND_Q8S, dtype, 0), q8s);
-        assert_int_equal(tw_demand_dtype(TW_DEMAND_F32_OR_Q8S, dtype, 0), f32 || q8s);
+        assert_int_equal(tw_demand_dtype(TW_DEMAND_Q8K, dtype, 0), q8k);
+        assert_int_equal(tw_demand_dtype(TW_DEMAND_FACTOR, dtype, 0), f32 || q8s || q8k);
         assert_int_equal(tw_demand_dtype(TW_DEMAND_WEIGHTS, dtype, TW_DT_Q4_0),
                          dtype == TW_DT_Q4_0 || u8);
+        assert_int_equal(tw_demand_dtype(TW_DEMAND_CACHE, dtype, TW_DT_F16),
+                         dtype == TW_DT_F16 || u8);
     }
     assert_false(tw_demand_dtype(TW_DEMAND_F32, 77, 77));
 }
@@ -284,7 +300,7 @@ static bool is_refused(uint32_t engine, uint32_t at, uint32_t i) {
     const struct tw_operand_info *info = &tw_op_operands(op.code)[i];
     uint32_t n_words = op.n_words;
     bool number = info->kind == 'I' && is_number_demand(info->demand),
-         region = tw_letter_in("RWM", info->kind) && info->demand != TW_DEMAND_ANY;
+         region = tw_letter_in("RWMD", info->kind) && info->demand != TW_DEMAND_ANY;
     if (number) {
         op.operand[i].id = bad_number(info->demand);
         snprintf(says, sizeof says, "%s, is %u", tw_demand_text(info->demand), op.operand[i].id);
@@ -349,6 +365,8 @@ static void each_region_of_a_data_op_has_an_extent(void **state) {
         }
         if (code == TW_OP_MATMUL) {
             op.operand[TW_MATMUL_dtype].id = TW_DT_F32;
+        } else if (code == TW_OP_QUANT_K) {
+            op.operand[TW_QUANT_K_cols].id = 256; /* a block */
         }
         assert_true(tw_op_is_data(code));
         assert_ptr_equal(tw_op_region(&op, region), &op.operand[i]);

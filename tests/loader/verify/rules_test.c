@@ -102,9 +102,8 @@ static bool names(const char *text, const char *word) {
  * compared. */
 static void assert_specific(const struct rule_file *f, const struct rule *rule,
                             const char *message) {
-    static const char *const objects[] = {" op ",    " tensor ",    " buffer ",
-                                          " group ", " semaphore ", " trip ",
-                                          " stage ", " section ",   " edge "};
+    static const char *const objects[] = {" op ",        " tensor ", " buffer ", " group ",
+                                          " semaphore ", " trip ",   " stage ",  " section "};
     char begins[64];
     bool object = false;
     snprintf(begins, sizeof begins, "rule %d %s: ", rule->number, rule->name);

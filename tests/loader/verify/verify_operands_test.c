@@ -9,13 +9,13 @@ BREAK(x_not_quantised) {
     CHANGE(b, MATH, MATMUL, 0, op.operand[0].id = SMALL_BUF(SMALL_XN, 0));
 }
 BREAK(depth_odd) {
-    CHANGE(b, MATH, MATMUL, 0, op.operand[4].id = 31);
+    CHANGE(b, MATH, MATMUL, 0, op.operand[TW_MATMUL_k].id = 31);
 }
 BREAK(panels_huge) {
-    CHANGE(b, MATH, MATMUL, 1, op.operand[5].id = TW_NONE);
+    CHANGE(b, MATH, MATMUL, 1, op.operand[TW_MATMUL_panels].id = TW_NONE);
 }
 BREAK(weights_of_other_dtype) {
-    CHANGE(b, MATH, MATMUL, 1, op.operand[3].id = TW_DT_F16);
+    CHANGE(b, MATH, MATMUL, 1, op.operand[TW_MATMUL_dtype].id = TW_DT_F16);
 }
 BREAK(weights_unaligned) {
     CHANGE(b, LOAD, READ, 2, op.operand[0].offset.base = 32);
@@ -44,7 +44,7 @@ BREAK(keys_into_values) {
     CHANGE(b, STORE, KEY_WRITE, 0, op.operand[2].id = SMALL_VALUES);
 }
 BREAK(state_heads) {
-    CHANGE(b, MATH, ATTN_STEP, 0, op.operand[6].id = 1);
+    CHANGE(b, MATH, ATTN_STEP, 0, op.operand[TW_ATTN_STEP_first].id = 1);
 }
 BREAK(gather_cols) {
     CHANGE(b, LOAD, GATHER, 0, op.operand[4].id = 16);

@@ -44,7 +44,7 @@ BREAK(key_block_outside) {
     CHANGE(b, MATH, LOOP, 1, op.operand[1].max = 5);
 }
 BREAK(attn_block_outside) {
-    CHANGE(b, MATH, ATTN_STEP, 0, op.operand[10].offset.base = 1);
+    CHANGE(b, MATH, ATTN_STEP, 0, op.operand[TW_ATTN_STEP_block].offset.base = 1);
 }
 BREAK(position_outside) {
     CHANGE(b, STORE, KEY_WRITE, 0, op.operand[6].max = 125);
@@ -84,7 +84,7 @@ static const struct breakage breakages[] = {
     ROW(region_in_buffer, other_site, "buffer 17 (xn) is on site 1"),
     ROW(region_in_tensor, instance_outside, "uses instances up to 2 of w, which has 2"),
     ROW(region_in_tensor, panel_outside, "source spans [640, 1216) of the 1152 bytes of w"),
-    ROW(region_in_tensor, key_block_outside, "source spans [0, 20480) of the 16384 bytes of keys"),
+    ROW(region_in_tensor, key_block_outside, "source spans [0, 36864) of the 16384 bytes of keys"),
     ROW(region_in_tensor, attn_block_outside, "key blocks up to 2 of caches of 128 positions"),
     ROW(region_in_tensor, position_outside, "positions up to 129 of a cache of 128"),
     ROW(region_in_tensor, head_outside, "heads 2 + 1 of a cache of 2 heads"),

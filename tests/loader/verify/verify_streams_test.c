@@ -44,7 +44,7 @@ BREAK(load_quantises) {
 /* ---- loops_agree ---- */
 BREAK(other_trip) {
     CHANGE(b, MATH, LOOP, 1, op.operand[1] = pb_rows(SMALL_ROWS, 4), op.operand[1].kind = 'X');
-    CHANGE(b, MATH, ATTN_STEP, 0, op.operand[10].offset = tw_affine_const(0));
+    CHANGE(b, MATH, ATTN_STEP, 0, op.operand[TW_ATTN_STEP_block].offset = tw_affine_const(0));
 }
 BREAK(other_depth) {
     INSERT(b, MATH, LOOP, 1, LOOP, pb_id(5), pb_rows(TW_NONE, 1), pb_id(TW_NONE));
@@ -52,7 +52,7 @@ BREAK(other_depth) {
 }
 BREAK(other_max) {
     CHANGE(b, MATH, LOOP, 1, op.operand[1].max = 3);
-    CHANGE(b, MATH, ATTN_STEP, 0, op.operand[10].offset = tw_affine_const(0));
+    CHANGE(b, MATH, ATTN_STEP, 0, op.operand[TW_ATTN_STEP_block].offset = tw_affine_const(0));
 }
 BREAK(ids_descend) {
     CHANGE(b, MATH, LOOP, 0, op.operand[1] = pb_rows(SMALL_BLOCKS, 2), op.operand[1].kind = 'X',
@@ -69,8 +69,8 @@ BREAK(flag_in_trip_loop) {
 }
 
 static const struct breakage breakages[] = {
-    ROW(stream_decodes, op_unknown, "word 0 of 395"),
-    ROW(stream_decodes, op_too_short, "word 0 of 395"),
+    ROW(stream_decodes, op_unknown, "word 0 of 551"),
+    ROW(stream_decodes, op_too_short, "word 0 of 551"),
     ROW(stream_decodes, stream_cut, "0x"),
     ROW(stream_decodes, loop_unclosed, "variable 1 is used by an enclosing loop"),
     ROW(stream_decodes, end_alone, "END without a LOOP"),

@@ -36,16 +36,13 @@ BREAK(site_unknown) {
 BREAK(group_unknown) {
     CHANGE(b, STORE, MCAST, 0, op.operand[6].id = 1);
 }
-BREAK(edge_stage) {
-    b->edges[0].to = 12;
-}
 BREAK(stream_order) {
     b->streams[3].engine = 1;
 }
 
 /* ---- buffer_placed ---- */
 BREAK(sram_small) {
-    b->p.sram_bytes = 25599;
+    b->p.sram_bytes[0] = 25855;
 }
 BREAK(offset_odd) {
     b->buffers[SMALL_BUF(SMALL_Y, 0)].offset += 4;
@@ -89,8 +86,12 @@ BREAK(param_unbound) {
 BREAK(trip_of_state) {
     b->trips[0].input = SMALL_KEYS;
 }
-BREAK(trip_of_many) {
+BREAK(trip_beyond) {
     b->trips[0].input = SMALL_IDS;
+    b->trips[0].element = 4;
+}
+BREAK(trip_clamp) {
+    b->trips[0].clamp = 2;
 }
 BREAK(trip_div) {
     b->trips[0].div = 0;
@@ -172,19 +173,19 @@ static const struct breakage breakages[] = {
     ROW(table_sizes, string_unterminated, "does not begin and end with a zero byte"),
     ROW(table_sizes, site_count, "2 sites, but 2 chips of 2 x 1"),
     ROW(table_sizes, name_outside, "tensor 3"),
-    ROW(table_sizes, dtype_unknown, "dtype 8"),
+    ROW(table_sizes, dtype_unknown, "dtype 20"),
     ROW(table_sizes, stage_unknown, "stage 12 does not exist, there are 12"),
     ROW(table_sizes, stage_of_other_engine, "stage 0 belongs to site 0 load"),
-    ROW(table_sizes, buffer_unknown, "buffer 34 does not exist, there are 34"),
+    ROW(table_sizes, buffer_unknown, "buffer 40 does not exist, there are 40"),
     ROW(table_sizes, trip_unknown, "trip 3 does not exist, there are 3"),
     ROW(table_sizes, site_unknown, "site 2 does not exist, there are 2"),
     ROW(table_sizes, group_unknown, "group 1 does not exist, there are 1"),
-    ROW(table_sizes, edge_stage, "stages 1 -> 12"),
     ROW(table_sizes, stream_order, "stream 3 is site 1 engine 1"),
-    ROW(buffer_placed, sram_small, "1 pages of 64 bytes at 25536 do not fit an SRAM of 25599"),
-    ROW(buffer_placed, offset_odd, "offset 24516"),
-    ROW(buffer_placed, offset_wraps, "do not fit an SRAM of 1048576"),
-    ROW(buffer_placed, pages_wrap, "do not fit an SRAM of 1048576"),
+    ROW(buffer_placed, sram_small,
+        "1 pages of 64 bytes at 25792 do not fit memory class 0 of 25855"),
+    ROW(buffer_placed, offset_odd, "offset 24772"),
+    ROW(buffer_placed, offset_wraps, "do not fit memory class 0 of 1048576"),
+    ROW(buffer_placed, pages_wrap, "do not fit memory class 0 of 1048576"),
     ROW(buffer_placed, sibling_moved, "differs from its sibling 0"),
     ROW(buffer_placed, sibling_missing, "buffer 1 is not its sibling"),
     ROW(buffer_placed, sibling_wrong_site, "is on site 0, where it is not a member of the set"),
@@ -194,7 +195,8 @@ static const struct breakage breakages[] = {
     ROW(roles_kept, activation_read, "reads tensor 11 (x), an activation"),
     ROW(roles_kept, param_unbound, "with 0 binding rows"),
     ROW(trips_sound, trip_of_state, "reads tensor 8"),
-    ROW(trips_sound, trip_of_many, "4 x 1 i32"),
+    ROW(trips_sound, trip_beyond, "reads element 4 of tensor 0, which has 4 x 1"),
+    ROW(trips_sound, trip_clamp, "clamp 2"),
     ROW(trips_sound, trip_div, "div 0"),
     ROW(trips_sound, trip_exceeds, "count is at most 4, but trip 0 (rows) reaches 5"),
     ROW(trips_sound, loop_of_none, "count 0 is out of range"),
@@ -210,9 +212,9 @@ static const struct breakage breakages[] = {
         "(mcast, layer.attn): multicasts to group 0 on 2 chips, expected one chip"),
     ROW(groups_on_chip, flag_to_two_chips,
         "(mcast_set, layer.attn): multicasts to group 0 on 2 chips"),
-    ROW(groups_on_chip, mcast_without_siblings, "buffer 0 (x) is not resident with siblings"),
+    ROW(groups_on_chip, mcast_without_siblings, "buffer 0 (x) has no siblings"),
     ROW(sections_partition, sections_overlap, "begins at buffer 31"),
-    ROW(sections_partition, buffers_left_over, "33 buffers"),
+    ROW(sections_partition, buffers_left_over, "39 buffers"),
     ROW(sections_partition, stage_elsewhere, "names section 0"),
     ROW(sections_partition, last_section_open, "the last section does not close"),
     ROW(sections_partition, work_after_the_end, "does not end with the last section's rendezvous"),

@@ -61,6 +61,8 @@ static const struct {
     {"older", TW_E_VERSION, "upgrade the device's firmware"},
     {"newer_abi", TW_E_VERSION, "upgrade the driver"},
     {"older_abi", TW_E_VERSION, "upgrade the device's firmware"},
+    {"fewer_ops", 0, ""}, /* a_device_without_an_op_or_a_type_is_refused_by_name */
+    {"fewer_types", 0, ""},
     {"link", TW_E_VERSION, "upgrade the driver"},
 };
 #define N_PLANS (sizeof expected / sizeof expected[0])
@@ -211,7 +213,7 @@ static void unknown_plans_are_refused_with_their_names(void **state) {
     tw_error err = {0};
     tw_device *device;
     assert_int_equal(socket_open("emu:?faults=nonsense", 0, &device, &err), TW_E_USAGE);
-    assert_non_null(strstr(err.message, "older_abi, link"));
+    assert_non_null(strstr(err.message, "older_abi, fewer_ops, fewer_types, link"));
     assert_int_equal(socket_open("emu:?faults=drop,x", 0, &device, &err), TW_E_NO_DEVICE);
 }
 
@@ -400,6 +402,23 @@ static void a_device_without_memory_for_programs_reports_it(void **state) {
     assert_int_equal(socket_device_end(&d), 0);
 }
 
+static void a_device_without_an_op_or_a_type_is_refused_by_name(void **state) {
+    (void)state;
+    static const char *const plan[] = {"fewer_ops", "fewer_types"};
+    static const char *const words[] = {"needs the op matmul (number 34), which device socket:",
+                                        "needs the element type q8_0 (number 4), which device "
+                                        "socket:"};
+    for (int i = 0; i < 2; i++) {
+        struct socket_device d;
+        struct rig r;
+        socket_device_start(&d, plan[i], plan[i], 1);
+        assert_int_equal(open_session(d.selector, 0, TW_MODE_FAST, &r), TW_E_UNSUPPORTED);
+        assert_non_null(strstr(r.err.message, words[i]));
+        rig_close(&r);
+        assert_int_equal(socket_device_end(&d), 0);
+    }
+}
+
 static void kept_bytes_are_compared(void **state) {
     (void)state;
     struct socket_device d;
@@ -453,6 +472,7 @@ int main(void) {
         cmocka_unit_test(unknown_plans_are_refused_with_their_names),
         cmocka_unit_test(a_frozen_site_is_named),
         cmocka_unit_test(a_device_without_memory_for_programs_reports_it),
+        cmocka_unit_test(a_device_without_an_op_or_a_type_is_refused_by_name),
         cmocka_unit_test(kept_bytes_are_compared),
         cmocka_unit_test(a_device_that_returns_with_another_identity_is_refused),
         cmocka_unit_test(a_reset_in_the_middle_of_a_run_is_reported),

@@ -102,7 +102,7 @@ static void a_multicast_to_some_leaves_the_others_alone(void **state) {
               I_(64), I_(64), I_(64));
         mb_op(m, 0, L, PUSH, F_(source), I_(1));
         mb_op(m, 0, S, WAIT, F_(source), I_(1));
-        mb_op(m, 0, S, MCAST, R_(source, mb_at(0)), I_(64), W_(set, mb_at(0)), I_(64), I_(64),
+        mb_op(m, 0, S, MCAST, R_(source, mb_at(0)), I_(64), D_(set, mb_at(0)), I_(64), I_(64),
               X_(TW_NONE, 1), G_(page ? second : 0));
         mb_op(m, 0, S, POP, F_(source), I_(1));
     }
@@ -127,7 +127,7 @@ static void multicast_page(struct pb *m, uint32_t source, uint32_t set, uint32_t
     mb_op(m, 0, L, PUSH, F_(source), I_(1));
     mb_op(m, 0, S, WAIT, F_(source), I_(1));
     for (uint32_t chip = 0; chip < (page ? 1u : 2u); chip++) {
-        mb_op(m, 0, S, MCAST, R_(source, mb_at(0)), I_(64), W_(set, mb_at(0)), I_(64), I_(64),
+        mb_op(m, 0, S, MCAST, R_(source, mb_at(0)), I_(64), D_(set, mb_at(0)), I_(64), I_(64),
               X_(TW_NONE, 1), G_(page ? 3 : 1 + chip));
     }
     mb_op(m, 0, S, POP, F_(source), I_(1));
@@ -186,7 +186,7 @@ static struct pb *set_in_the_middle(bool beyond) {
           I_(64), I_(64));
     mb_op(m, 1, L, PUSH, F_(source), I_(1));
     mb_op(m, 1, S, WAIT, F_(source), I_(1));
-    mb_op(m, 1, S, MCAST, R_(source, mb_at(0)), I_(64), W_(set, mb_at(0)), I_(64), I_(64),
+    mb_op(m, 1, S, MCAST, R_(source, mb_at(0)), I_(64), D_(set, mb_at(0)), I_(64), I_(64),
           X_(TW_NONE, 1), G_(beyond ? right : middle));
     mb_op(m, 1, S, POP, F_(source), I_(1));
     mb_op(m, 1, S, MCAST_SET, S_(valid), G_(middle));

@@ -37,7 +37,8 @@ static void hello_returns_the_identity(void **state) {
     assert_int_equal(c->answer.length, sizeof *id);
     assert_string_equal(id->target, "t");
     assert_int_equal(id->capabilities, TW_WIRE_CAN_STRICT | TW_WIRE_CAN_FAST | TW_WIRE_CAN_GREEDY |
-                                           TW_WIRE_CAN_KEEP | TW_WIRE_CAN_LINK);
+                                           TW_WIRE_CAN_KEEP | TW_WIRE_CAN_LINK |
+                                           TW_WIRE_CAN_LIMITS);
     assert_int_equal(id->memory_bytes, MEMORY);
     assert_int_equal(id->protocol_max, TW_WIRE_VERSION_MAX);
 }

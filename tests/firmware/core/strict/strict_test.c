@@ -7,6 +7,8 @@
 #include "tests/support/test.h"
 #include "tests/support/tiny_decoder.h"
 
+#include <math.h>
+
 /* One site with: an Input, a Param, State without and with initial value, an Output of 16 floats
  * each. */
 struct small {
@@ -278,8 +280,8 @@ static void pages_left_behind_are_found_at_the_end_of_the_step(void **state) {
 static void an_op_of_another_engine_is_refused(void **state) {
     (void)state;
     struct small t = small_create();
-    mb_op(t.m, 0, L, COPY, R_(t.res, mb_at(0)), I_(64), W_(t.res2, mb_at(0)), I_(64), I_(64),
-          X_(TW_NONE, 1));
+    mb_op(t.m, 0, L, ADD, R_(t.res, mb_at(0)), I_(64), R_(t.res, mb_at(0)), I_(64),
+          W_(t.res2, mb_at(0)), I_(64), I_(16), X_(TW_NONE, 1));
     expect_fault(&t, "BadOp", TW_ENGINE_LOAD, 0, TW_NONE);
 }
 
@@ -322,7 +324,7 @@ static void a_loop_that_does_not_close_is_refused(void **state) {
 static void a_buffer_outside_sram_is_refused(void **state) {
     (void)state;
     struct small t = small_create();
-    t.m->buffers[t.res].offset = t.m->p.sram_bytes - 32;
+    t.m->buffers[t.res].offset = t.m->p.sram_bytes[0] - 32;
     mb_freeze(t.m);
     struct tw_strict *s = NULL;
     struct tw_fault f;
@@ -369,6 +371,59 @@ static void a_trip_out_of_range_refuses_only_the_step(void **state) {
     assert_int_equal(tw_strict_ops(s), 1 + 10 * 2);
     free(memory);
     pb_free(t.m);
+}
+
+/* Returns the iterations of a loop over the trip when the elements of its Input are 7, x, 7, 7. */
+static uint64_t iterations(struct tw_trip trip, int32_t x, struct tw_fault *f) {
+    struct small t = small_create();
+    const int32_t values[4] = {7, x, 7, 7};
+    trip.input = t.input;
+    mb_dynamic(t.m, 0, L, 1, pb_trip_of(t.m, NULL, trip), 1);
+    mb_op(t.m, 0, L, SEM_INC, S_(0), C_(0), I_(0));
+    mb_end(t.m, 0, TW_ENGINE_LOAD);
+    mb_freeze(t.m);
+    for (uint32_t i = 0; i < 4; i++) {
+        mb_set_i32(t.m, t.input, i, values[i]);
+    }
+    struct tw_strict *s = NULL;
+    void *memory;
+    assert_int_equal(mb_strict(t.m, &memory, &s, f), 0);
+    int rc = tw_strict_step(s, TW_SCHED_CANONICAL, 0, f);
+    uint64_t ops = tw_strict_ops(s);
+    free(memory);
+    pb_free(t.m);
+    assert_int_equal(rc, f->code);
+    return rc ? UINT64_MAX : (ops - 1) / 2;
+}
+
+/* Against the formula in double, at and beyond both ends. */
+static void a_trip_is_signed_and_is_clamped_or_refused(void **state) {
+    (void)state;
+    static const int32_t at[] = {INT32_MIN, -100, -65, -64, -1, 0,  1,   4,   5,        6,
+                                 63,        64,   65,  69,  70, 73, 128, 513, INT32_MAX};
+    static const struct tw_trip trips[] = {
+        {.element = 1, .add = 0, .div = 1, .max = 10},
+        {.element = 1, .add = -5, .div = 1, .max = 10},
+        {.element = 1, .add = -64, .div = 64, .max = 7},
+        {.element = 1, .add = 63, .div = 64, .max = 7},
+        {.element = 1, .add = INT32_MIN, .div = 3, .max = 9},
+        {.element = 1, .add = INT32_MAX, .div = UINT32_MAX, .max = 9},
+    };
+    for (size_t k = 0; k < 2 * sizeof trips / sizeof *trips; k++) {
+        struct tw_trip trip = trips[k / 2];
+        trip.clamp = k % 2;
+        for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+            double exact = ceil(((double)at[i] + trip.add) / trip.div);
+            double limited = fmin(trip.max, fmax(0, exact));
+            bool refused = !trip.clamp && (at[i] < 0 || exact != limited);
+            struct tw_fault f;
+            uint64_t n = iterations(trip, at[i], &f);
+            assert_int_equal(n, refused ? UINT64_MAX : (uint64_t)limited);
+            if (refused) {
+                assert_string_equal(f.what, "InputRange");
+            }
+        }
+    }
 }
 
 static void a_loop_of_no_iterations_skips_its_body_and_nested_loops(void **state) {
@@ -525,6 +580,7 @@ int main(void) {
         cmocka_unit_test(a_buffer_outside_sram_is_refused),
         cmocka_unit_test(an_id_outside_the_table_is_found),
         cmocka_unit_test(a_trip_out_of_range_refuses_only_the_step),
+        cmocka_unit_test(a_trip_is_signed_and_is_clamped_or_refused),
         cmocka_unit_test(a_loop_of_no_iterations_skips_its_body_and_nested_loops),
         cmocka_unit_test(a_faulted_machine_does_not_run_on),
         cmocka_unit_test(state_written_in_one_step_may_be_read_in_the_next),

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where the parts of a quantised panel are, written from tilewright-machine(7) and not from the
+ * code that packs: segments of 256 columns, each its quants and then its scales.
+ */
+#ifndef TW_TESTS_SUPPORT_PANEL_LAYOUT_H
+#define TW_TESTS_SUPPORT_PANEL_LAYOUT_H
+
+#include "tilewright/machine.h"
+
+/* Returns the bytes of the quants of 32 columns for 16 rows: 64 for each bit of a quant. */
+static inline size_t panel_quants_bytes(unsigned dtype) {
+    switch (dtype) {
+    case TW_DT_Q8_0:
+        return 64 * 8;
+    case TW_DT_Q6_K:
+        return 64 * 6;
+    case TW_DT_Q5_0:
+    case TW_DT_Q5_1:
+    case TW_DT_Q5_K:
+        return 64 * 5;
+    case TW_DT_Q3_K:
+        return 64 * 3;
+    case TW_DT_Q2_K:
+        return 64 * 2;
+    default:
+        return 64 * 4;
+    }
+}
+
+/* Returns how many numbers in half precision begin the scales of 16 blocks. */
+static inline size_t panel_halves(unsigned dtype) {
+    switch (dtype) {
+    case TW_DT_MXFP4:
+        return 0;
+    case TW_DT_Q4_1:
+    case TW_DT_Q5_1:
+    case TW_DT_Q2_K:
+    case TW_DT_Q4_K:
+    case TW_DT_Q5_K:
+        return 32;
+    default:
+        return 16;
+    }
+}
+
+/* Returns the bytes of the scales of 16 blocks. */
+static inline size_t panel_scales_bytes(unsigned dtype) {
+    size_t halves = panel_halves(dtype) * 2;
+    switch (dtype) {
+    case TW_DT_MXFP4:
+        return 16;
+    case TW_DT_Q3_K:
+        return halves + 12 * 16;
+    case TW_DT_IQ4_XS:
+        return halves + 8 * 16;
+    case TW_DT_Q2_K:
+    case TW_DT_Q4_K:
+    case TW_DT_Q5_K:
+    case TW_DT_Q6_K:
+        return halves + 16 * 16;
+    default:
+        return halves;
+    }
+}
+
+/* Returns the byte offset of the quants of 32 columns, number n. */
+static inline size_t panel_quants_at(unsigned dtype, uint32_t n) {
+    size_t blocks = 256 / tw_dtype_block_elems(dtype),
+           segment = 8 * panel_quants_bytes(dtype) + blocks * panel_scales_bytes(dtype);
+    return n / 8 * ((segment + 63) / 64 * 64) + n % 8 * panel_quants_bytes(dtype);
+}
+
+/* Returns the byte offset of the scales of a block in a panel of k columns. */
+static inline size_t panel_scales_at(unsigned dtype, uint32_t k, uint32_t block) {
+    uint32_t per_segment = 256 / tw_dtype_block_elems(dtype), first = block / per_segment * 8,
+             left = k / 32 - first;
+    return panel_quants_at(dtype, first) + (left < 8 ? left : 8) * panel_quants_bytes(dtype) +
+           block % per_segment * panel_scales_bytes(dtype);
+}
+
+#endif
