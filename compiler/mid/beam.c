@@ -7,6 +7,7 @@
  */
 #include "compiler/mid/mid.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,29 +23,64 @@ struct node { /* a step and its predecessor */
     struct tw_mstep step;
 };
 
+/* What a state says of the graph's values: as long as the graph, so given back when a state is
+ * dropped. Else a search would take memory with the square of the number of regions. */
+struct facts {
+    struct facts *next_free;
+    struct tw_mvalue *values; /* copied when a state branches */
+    struct placed *placed;    /* indexed by graph value */
+};
+
 struct state {
     double cycles;
     uint32_t order; /* in which the states were created: breaks ties */
     uint32_t n_values;
-    struct tw_mvalue *values; /* copied when a state branches */
-    struct placed *placed;    /* indexed by graph value */
+    struct facts *facts;
     struct node *last;
+};
+
+struct states {
+    TW_VEC(struct state) v;
 };
 
 struct search {
     const struct tw_graph *g;
     const struct tw_target *t;
     struct tw_cmem *mem;
+    struct facts *free;
     uint32_t rows, created;
 };
 
+static struct facts *new_facts(struct search *s) {
+    struct facts *f = s->free;
+    if (f) {
+        s->free = f->next_free;
+        return f;
+    }
+    size_t n = s->g->values.n;
+    f = tw_cmem_alloc(s->mem, sizeof *f);
+    f->values = tw_cmem_alloc(s->mem, 2 * n * sizeof *f->values);
+    f->placed = tw_cmem_alloc(s->mem, n * sizeof *f->placed);
+    return f;
+}
+
+static void drop(struct search *s, const struct state *st) {
+    st->facts->next_free = s->free;
+    s->free = st->facts;
+}
+
+static void drop_all(struct search *s, struct states *all) {
+    for (uint32_t i = 0; i < all->v.n; i++) {
+        drop(s, &all->v.items[i]);
+    }
+    all->v.n = 0;
+}
+
 static struct state clone(struct search *s, const struct state *from) {
     struct state to = *from;
-    size_t n = s->g->values.n;
-    to.values = tw_cmem_alloc(s->mem, 2 * n * sizeof *to.values);
-    to.placed = tw_cmem_alloc(s->mem, n * sizeof *to.placed);
-    memcpy(to.values, from->values, from->n_values * sizeof *to.values);
-    memcpy(to.placed, from->placed, n * sizeof *to.placed);
+    to.facts = new_facts(s);
+    memcpy(to.facts->values, from->facts->values, from->n_values * sizeof *to.facts->values);
+    memcpy(to.facts->placed, from->facts->placed, s->g->values.n * sizeof *to.facts->placed);
     to.order = s->created++;
     return to;
 }
@@ -58,14 +94,14 @@ static void append(struct search *s, struct state *st, const struct tw_mstep *st
 }
 
 static tw_mvalue_id new_value(struct state *st, tw_gvalue_id v, struct tw_layout layout) {
-    st->values[st->n_values] = (struct tw_mvalue){v, layout};
+    st->facts->values[st->n_values] = (struct tw_mvalue){v, layout};
     return st->n_values++;
 }
 
 /* Returns the version of v that is whole on every site, inserting the Copy that makes it if there
  * is none. */
 static tw_mvalue_id whole(struct search *s, struct state *st, tw_gvalue_id v) {
-    struct placed *p = &st->placed[v];
+    struct placed *p = &st->facts->placed[v];
     if (p->whole == TW_NONE) {
         p->whole = new_value(st, v, tw_layout_replicated());
         struct tw_mstep copy = {
@@ -81,7 +117,7 @@ static tw_mvalue_id whole(struct search *s, struct state *st, tw_gvalue_id v) {
 
 static tw_mvalue_id input_version(struct search *s, struct state *st, tw_gvalue_id v,
                                   const struct tw_strategy *strategy, uint32_t i) {
-    const struct placed *p = &st->placed[v];
+    const struct placed *p = &st->facts->placed[v];
     if (p->whole != TW_NONE) {
         return p->whole; /* an owner's columns are a view of the whole */
     }
@@ -108,8 +144,8 @@ static void apply(struct search *s, struct state *st, const struct tw_gop *op,
     }
     if (op->out != TW_NONE) {
         step.out = new_value(st, op->out, strategy->owners);
-        st->placed[op->out] = (struct placed){strategy->owners, step.out,
-                                              strategy->owners.parts ? TW_NONE : step.out};
+        st->facts->placed[op->out] = (struct placed){strategy->owners, step.out,
+                                                     strategy->owners.parts ? TW_NONE : step.out};
     }
     step.cycles = tw_price_compute(s->g, op, strategy->owners, s->rows, s->t);
     append(s, st, &step);
@@ -125,7 +161,7 @@ static int by_price(const void *a, const void *b) {
 
 static int same_future(const struct search *s, const struct state *a, const struct state *b) {
     for (uint32_t v = 0; v < s->g->values.n; v++) {
-        const struct placed *x = &a->placed[v], *y = &b->placed[v];
+        const struct placed *x = &a->facts->placed[v], *y = &b->facts->placed[v];
         if ((x->made == TW_NONE) != (y->made == TW_NONE) ||
             (x->whole == TW_NONE) != (y->whole == TW_NONE) ||
             !tw_layout_equal(x->layout, y->layout)) {
@@ -135,34 +171,41 @@ static int same_future(const struct search *s, const struct state *a, const stru
     return 1;
 }
 
+static bool is_dominated(const struct search *s, const struct state *kept, uint32_t n,
+                         const struct state *st) {
+    uint32_t k = 0;
+    while (k < n && !same_future(s, &kept[k], st)) {
+        k++;
+    }
+    return k < n;
+}
+
 /* Sorts states cheapest first, drops dominated ones, and cuts at the beam's width. */
-static uint32_t prune(const struct search *s, struct state *states, uint32_t n) {
-    qsort(states, n, sizeof *states, by_price);
+static void prune(struct search *s, struct states *all) {
+    struct state *states = all->v.items;
+    qsort(states, all->v.n, sizeof *states, by_price);
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < n && kept < BEAM_WIDTH; i++) {
-        int dominated = 0;
-        for (uint32_t k = 0; k < kept && !dominated; k++) {
-            dominated = same_future(s, &states[k], &states[i]);
-        }
-        if (!dominated) {
+    for (uint32_t i = 0; i < all->v.n; i++) {
+        if (kept == BEAM_WIDTH || is_dominated(s, states, kept, &states[i])) {
+            drop(s, &states[i]);
+        } else {
             states[kept++] = states[i];
         }
     }
-    return kept;
+    all->v.n = kept;
 }
 
 static void start(struct search *s, uint32_t region, struct state *st) {
     const struct tw_graph *g = s->g;
     *st = (struct state){0};
-    st->values = tw_cmem_alloc(s->mem, 2 * g->values.n * sizeof *st->values);
-    st->placed = tw_cmem_alloc(s->mem, g->values.n * sizeof *st->placed);
+    st->facts = new_facts(s);
     for (uint32_t v = 0; v < g->values.n; v++) {
-        st->placed[v].made = st->placed[v].whole = TW_NONE;
+        st->facts->placed[v] = (struct placed){tw_layout_replicated(), TW_NONE, TW_NONE};
         const struct tw_gvalue *value = &g->values.items[v];
         /* values of earlier regions are whole on every site */
         if (value->shared && value->region != region) {
             tw_mvalue_id id = new_value(st, v, tw_layout_replicated());
-            st->placed[v] = (struct placed){tw_layout_replicated(), id, id};
+            st->facts->placed[v] = (struct placed){tw_layout_replicated(), id, id};
         }
     }
 }
@@ -182,27 +225,22 @@ static void close_region(struct search *s, struct state *st, uint32_t region) {
             .prim = TW_PRIM_COPY, .gop = TW_NONE, .strategy_name = "carry", .carry = 1};
         copy.in[0] = whole(s, st, r->carry_out);
         copy.in[1] = copy.in[2] = TW_NONE;
-        copy.out = st->placed[r->carry_in].whole;
+        copy.out = st->facts->placed[r->carry_in].whole;
         copy.cycles = s->t->call_cycles +
                       (double)s->rows * g->values.items[r->carry_in].cols / s->t->vector_per_cycle;
         append(s, st, &copy);
     }
 }
 
-struct states {
-    TW_VEC(struct state) v;
-};
-
 /* Expands every state by every strategy of one operation. */
 static void expand(struct search *s, const struct tw_gop *op, const struct states *from,
                    int plainest, struct states *to) {
     struct tw_strategy_list list = {{0}};
-    to->v.n = 0;
     for (uint32_t i = 0; i < from->v.n; i++) {
         const struct state *base = &from->v.items[i];
         struct tw_layout in_layout[3] = {{0, 0}, {0, 0}, {0, 0}};
         for (uint32_t k = 0; k < tw_gop_inputs(op->kind); k++) {
-            in_layout[k] = base->placed[op->in[k]].layout;
+            in_layout[k] = base->facts->placed[op->in[k]].layout;
         }
         tw_strategies(s->g, op, in_layout, s->t, &list);
         for (uint32_t k = 0; k < (plainest && list.v.n ? 1 : list.v.n); k++) {
@@ -211,7 +249,7 @@ static void expand(struct search *s, const struct tw_gop *op, const struct state
             apply(s, next, op, &list.v.items[k], k);
         }
     }
-    to->v.n = prune(s, to->v.items, to->v.n);
+    prune(s, to);
 }
 
 static void unroll(struct search *s, const struct state *st, struct tw_mid_region *out) {
@@ -226,7 +264,7 @@ static void unroll(struct search *s, const struct state *st, struct tw_mid_regio
         out->steps.items[--n] = k->step;
     }
     for (uint32_t i = 0; i < st->n_values; i++) {
-        *TW_VEC_PUSH(s->mem, out->values) = st->values[i];
+        *TW_VEC_PUSH(s->mem, out->values) = st->facts->values[i];
     }
     out->cycles = st->cycles;
 }
@@ -240,6 +278,7 @@ static int plan_region(struct search *s, uint32_t region, uint32_t rank,
     start(s, region, TW_VEC_PUSH(s->mem, now.v));
     for (uint32_t i = 0; i < r->n_ops; i++) {
         expand(s, &s->g->ops.items[r->first_op + i], &now, rank == TW_PLAN_PLAINEST, &next);
+        drop_all(s, &now);
         struct states swap = now;
         now = next;
         next = swap;
@@ -252,8 +291,10 @@ static int plan_region(struct search *s, uint32_t region, uint32_t rank,
     }
     qsort(now.v.items, now.v.n, sizeof *now.v.items, by_price);
     uint32_t pick = rank == TW_PLAN_PLAINEST ? 0 : rank;
-    unroll(s, &now.v.items[pick < now.v.n ? pick : now.v.n - 1], out);
-    return pick < now.v.n;
+    bool exists = pick < now.v.n;
+    unroll(s, &now.v.items[exists ? pick : now.v.n - 1], out);
+    drop_all(s, &now);
+    return exists;
 }
 
 int tw_mid_plan(const struct tw_graph *g, const struct tw_target *t, uint32_t rows, uint32_t rank,

@@ -7,6 +7,7 @@
 #define TW_TESTS_SUPPORT_VERIFY_KIT_H
 
 #include "loader/verify/verify.h"
+#include "tests/support/named_ids.h"
 #include "tests/support/small_program.h"
 #include "tests/support/test.h"
 
@@ -14,7 +15,8 @@
 struct breakage {
     const char *name;
     enum tw_rule rule;
-    const char *says; /* a part of the message */
+    const char
+        *says; /* a part of the message, with numbers of the program by name: pb_with_ids() */
     void (*apply)(struct pb *b);
 };
 
@@ -54,14 +56,15 @@ static inline void is_refused_by_its_rule(void **state) {
     struct pb *b = small_program();
     struct tw_verify_report report;
     tw_error err = {0};
-    char begins[16];
+    char begins[16], says[256];
+    pb_with_ids(b, x->says, says, sizeof says);
     x->apply(b);
     int rc = tw_verify_program(&b->p, &report, &err);
     pb_free(b);
     snprintf(begins, sizeof begins, "rule %d ", (int)x->rule);
     if (rc != TW_E_VERIFY || report.failed_rule != (int)x->rule ||
-        strncmp(err.message, begins, strlen(begins)) != 0 || !strstr(err.message, x->says)) {
-        fail_msg("expected \"%s... %s\", got %d \"%s\"", begins, x->says, rc, err.message);
+        strncmp(err.message, begins, strlen(begins)) != 0 || !strstr(err.message, says)) {
+        fail_msg("expected \"%s... %s\", got %d \"%s\"", begins, says, rc, err.message);
     }
 }
 

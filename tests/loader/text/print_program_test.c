@@ -3,6 +3,7 @@
  * The printer of programs: what its lines look like, and that it stops when asked.
  */
 #include "loader/text/print_program.h"
+#include "tests/support/named_ids.h"
 #include "tests/support/small_program.h"
 #include "tests/support/test.h"
 
@@ -27,20 +28,22 @@ static void the_printer_shows_ops_with_names_loops_and_steps(void **state) {
     const char *const lines[] = {
         "program decode rows=4 sites=2 mesh=2x1 chips=1 sram=1048576\n",
         "tensor 5 w role=param dtype=q8_0 shape=32x32 packing=panel16 bytes=1152 bind=6+2\n",
-        "buffer 32 of site=0 kind=fifo dtype=f32 pages=2x256 offset=25024 ends=math>store "
-        "siblings=32\n",
+        "buffer $of of site=0 kind=fifo dtype=f32 pages=2x256 offset=$at:of ends=math>store "
+        "siblings=$of\n",
         "trip 2 blocks input=pos@2 add=4 div=64 max=2\n",
-        "    loop v1 < 2 {\n        wait nf@4 1\n",
-        "        loop v3 < blocks@2(2) id=7 {\n            wait kf@12 1\n",
-        "        matmul xq@18[0] s=40 wf@6[0] s=576 q8_0 k=32 panels=1 -> q@20[0] s=64 reload=0 "
+        "    loop v1 < 2 {\n        wait nf@$nf 1\n",
+        "        loop v3 < blocks@2(2) id=7 {\n            wait kf@$kf 1\n",
+        "        matmul xq@$xq[0] s=40 wf@$wf[0] s=576 q8_0 k=32 panels=1 -> q@$q[0] s=64 reload=0 "
         "rows=rows@0(4)\n",
-        "            read keys@8[v1*1, 4096+v2*8192] -> kf@13[0] n=1 b=4096 s=4096 s=4096\n",
+        "            read keys@8[v1*1, 4096+v2*8192] -> kf@$kf+1[0] n=1 b=4096 s=4096 s=4096\n",
         "        sem_wait valid@1 >= 2+v1*2+v0*4\n",
-        "stream 1 site=0 engine=math\n    stage=1  ; layer.attn\n    wait xf@2 1\n",
+        "stream 1 site=0 engine=math\n    stage=1  ; layer.attn\n    wait xf@$xf 1\n",
     };
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
-        if (!strstr(t.bytes, lines[i])) {
-            fail_msg("not printed: %s", lines[i]);
+        char line[256];
+        pb_with_ids(b, lines[i], line, sizeof line);
+        if (!strstr(t.bytes, line)) {
+            fail_msg("not printed: %s", line);
         }
     }
     pb_free(b);

@@ -69,8 +69,8 @@ BREAK(flag_in_trip_loop) {
 }
 
 static const struct breakage breakages[] = {
-    ROW(stream_decodes, op_unknown, "word 0 of 551"),
-    ROW(stream_decodes, op_too_short, "word 0 of 551"),
+    ROW(stream_decodes, op_unknown, "word 0 of $words:1"),
+    ROW(stream_decodes, op_too_short, "word 0 of $words:1"),
     ROW(stream_decodes, stream_cut, "0x"),
     ROW(stream_decodes, loop_unclosed, "variable 1 is used by an enclosing loop"),
     ROW(stream_decodes, end_alone, "END without a LOOP"),

@@ -42,7 +42,7 @@ BREAK(stream_order) {
 
 /* ---- buffer_placed ---- */
 BREAK(sram_small) {
-    b->p.sram_bytes[0] = 25855;
+    b->p.sram_bytes[0] = b->buffers[SMALL_BUF(SMALL_TM, 0)].offset + 63;
 }
 BREAK(offset_odd) {
     b->buffers[SMALL_BUF(SMALL_Y, 0)].offset += 4;
@@ -176,14 +176,14 @@ static const struct breakage breakages[] = {
     ROW(table_sizes, dtype_unknown, "dtype 20"),
     ROW(table_sizes, stage_unknown, "stage 12 does not exist, there are 12"),
     ROW(table_sizes, stage_of_other_engine, "stage 0 belongs to site 0 load"),
-    ROW(table_sizes, buffer_unknown, "buffer 40 does not exist, there are 40"),
+    ROW(table_sizes, buffer_unknown, "buffer $buffers does not exist, there are $buffers"),
     ROW(table_sizes, trip_unknown, "trip 3 does not exist, there are 3"),
     ROW(table_sizes, site_unknown, "site 2 does not exist, there are 2"),
     ROW(table_sizes, group_unknown, "group 1 does not exist, there are 1"),
     ROW(table_sizes, stream_order, "stream 3 is site 1 engine 1"),
     ROW(buffer_placed, sram_small,
-        "1 pages of 64 bytes at 25792 do not fit memory class 0 of 25855"),
-    ROW(buffer_placed, offset_odd, "offset 24772"),
+        "1 pages of 64 bytes at $at:tm do not fit memory class 0 of $at:tm+63"),
+    ROW(buffer_placed, offset_odd, "offset $at:y+4"),
     ROW(buffer_placed, offset_wraps, "do not fit memory class 0 of 1048576"),
     ROW(buffer_placed, pages_wrap, "do not fit memory class 0 of 1048576"),
     ROW(buffer_placed, sibling_moved, "differs from its sibling 0"),
@@ -213,8 +213,8 @@ static const struct breakage breakages[] = {
     ROW(groups_on_chip, flag_to_two_chips,
         "(mcast_set, layer.attn): multicasts to group 0 on 2 chips"),
     ROW(groups_on_chip, mcast_without_siblings, "buffer 0 (x) has no siblings"),
-    ROW(sections_partition, sections_overlap, "begins at buffer 31"),
-    ROW(sections_partition, buffers_left_over, "39 buffers"),
+    ROW(sections_partition, sections_overlap, "begins at buffer $lf-1"),
+    ROW(sections_partition, buffers_left_over, "sections hold $buffers-1 buffers"),
     ROW(sections_partition, stage_elsewhere, "names section 0"),
     ROW(sections_partition, last_section_open, "the last section does not close"),
     ROW(sections_partition, work_after_the_end, "does not end with the last section's rendezvous"),
