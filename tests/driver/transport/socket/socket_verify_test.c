@@ -2,18 +2,19 @@
  *
  * A served device does not trust its host: the programs of a driver run, those of a hostile host
  * are refused with the number of the rule that they break, or run without harm, and the device
- * serves the next host as before. The programs are those of ../shared/data/attack, as blobs, sent
- * by a host that checks nothing.
+ * serves the next host as before. The programs are those of attack_bundles.h, as blobs, sent by a
+ * host that checks nothing.
  */
 #include "driver/device/deploy.h"
 #include "loader/bundle/bundle_parts.h"
-#include "tests/support/golden.h"
+#include "tests/support/attack_bundles.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/socket_device.h"
 #include "tests/support/test.h"
 #include "tilewright/progblob.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 static struct socket_device served;
 
@@ -103,10 +104,10 @@ static void the_emulator_of_this_process_trusts_nobody_else(void **state) {
 static const uint32_t *certificate_of(const struct tw_bundle *b, uint32_t program, uint32_t *n) {
     uint64_t size;
     const uint8_t *at = tw_elf_content(&tw_owner(b)->elf, TW_SEC_CERT, &size);
-    struct tw_cert_entry_1 e;
+    struct tw_cert_entry e;
     assert_non_null(at);
-    assert_int_equal(((const struct tw_cert_header_1 *)(const void *)at)->magic, TW_CERT_MAGIC_1);
-    at += sizeof(struct tw_cert_header_1);
+    assert_int_equal(((const struct tw_cert_header *)(const void *)at)->magic, TW_CERT_MAGIC);
+    at += sizeof(struct tw_cert_header);
     memcpy(&e, at + program * sizeof e, sizeof e);
     *n = e.n_words;
     return (const uint32_t *)(const void *)(at + b->n_programs * sizeof e) + e.first_word;
@@ -202,41 +203,25 @@ static int attack(struct host *h, uint32_t program, uint32_t mode) {
 }
 
 static void attacks_are_refused_by_their_rule_and_the_device_lives_on(void **state) {
-    static const struct {
-        const char *name, *says; /* NULL: it may also run, or fault */
-    } attacks[] = {
-        {"alias2_s2.twb", "rule 28 bindings_apart: "},
-        {"alias2_sim.twb", "rule 28 bindings_apart: "},
-        {"ids_alias.twb", "rule 28 bindings_apart: "},
-        {"loop31.twb", "rule 29 step_budget: "},
-        {"triploop.twb", "rule 29 step_budget: "},
-        {"lastrow_s2.twb", NULL},
-        {"loop100000.twb", NULL},
-    };
     (void)state;
-    for (size_t i = 0; i < sizeof attacks / sizeof attacks[0]; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "data/attack/%s", attacks[i].name);
-        const char *path = golden_shared(name);
-        if (!path) {
-            print_message("skipped: no $TW_SHARED/data/attack\n");
-            return;
-        }
+    for (size_t i = 0; i < n_attack_bundles; i++) {
+        const struct attack_bundle *a = &attack_bundles[i];
+        const char *path = attack_bundle_make(a);
         struct host h;
         bool refused = false;
         open_host(&h, path);
         for (uint32_t k = 0; k < 2 * h.bundle.n_programs; k++) {
             int code = attack(&h, k / 2, k % 2);
-            refused |= code && attacks[i].says && strstr(h.err.message, attacks[i].says);
+            refused |= code && a->says && strstr(h.err.message, a->says);
             if (code && code != TW_E_VERIFY && code != TW_E_RANGE && code != TW_E_FAULT) {
-                fail_msg("%s: program %u: %s", attacks[i].name, k / 2, h.err.message);
+                fail_msg("%s: program %u: %s", a->name, k / 2, h.err.message);
             }
         }
-        if (refused != (attacks[i].says != NULL)) {
-            fail_msg("%s: expected \"%s\", the last was: %s", attacks[i].name, attacks[i].says,
-                     h.err.message);
+        if (refused != (a->says != NULL)) {
+            fail_msg("%s: expected \"%s\", the last was: %s", a->name, a->says, h.err.message);
         }
         close_host(&h);
+        unlink(path);
     }
     assert_served();
 }
