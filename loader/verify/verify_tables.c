@@ -130,6 +130,10 @@ static int check_tensor(struct tw_verifier *v, const struct tw_tensor *t) {
               t->init <= TW_INIT_BLOB,
           table_sizes, "dtype %u, packing %u, role %u, init %u: one is unknown", t->dtype,
           t->packing, t->role, t->init);
+    CHECK(
+        t->init != TW_INIT_BLOB, table_sizes,
+        "its initial value is bytes of the bundle, which this version does not read; expected none "
+        "or zero");
     CHECK(t->rows >= 1 && t->cols >= 1 && t->rows <= TW_VF_MAX_COUNT && t->cols <= TW_VF_MAX_COUNT,
           table_sizes, "invalid shape %u x %u", t->rows, t->cols);
     CHECK((uint64_t)t->bind_first + t->bind_count < TW_NONE, table_sizes,
@@ -516,6 +520,7 @@ static int check_sections(struct tw_verifier *v) {
             return rc;
         }
         CHECK(s->repeat >= 1, table_sizes, "repeat is 0, expected 1 or more");
+        CHECK(s->reserved == 0, table_sizes, "reserved is %u, expected 0", s->reserved);
         CHECK(s->first_buffer == buffer && s->first_semaphore == sem && s->first_stage == stage,
               sections_partition,
               "begins at buffer %u, semaphore %u, stage %u, expected %llu, %llu, %llu",

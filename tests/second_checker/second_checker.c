@@ -2,8 +2,6 @@
  *
  * Memory, verdicts, and the rules of tables: 1, 4, 5, 9 to 11, 13 to 16, 28.
  */
-#include "tests/second_checker/second_checker.h"
-
 #include "tests/second_checker/second_internal.h"
 
 #include <stdio.h>
@@ -16,24 +14,12 @@ void second_refuse(struct second *c, int rule, const char *what) {
     longjmp(c->out, 1);
 }
 
-void *second_alloc(struct second *c, size_t n, size_t bytes) {
-    size_t need = (n * bytes + 15) / 16 * 16;
-    struct block *m = c->memory;
-    if (!m || m->used + need > m->size) {
-        size_t size = need > 65536 ? need : 65536;
-        m = calloc(1, sizeof *m + size);
-        NEED(0, m, "no memory");
-        m->next = c->memory;
-        m->size = size;
-        c->memory = m;
-    }
-    m->used += need;
-    return (char *)(m + 1) + m->used - need;
-}
-
-void *second_copy(struct second *c, const void *from, size_t n, size_t bytes) {
-    void *to = second_alloc(c, n, bytes);
-    return n ? memcpy(to, from, n * bytes) : to;
+void *second_alloc(struct second *c, uint64_t n, size_t bytes) {
+    struct block *b = n > (UINT64_C(1) << 32) / bytes ? NULL : calloc(1, sizeof *b + n * bytes);
+    NEED(0, b, "no memory");
+    b->next = c->memory;
+    c->memory = b;
+    return b + 1;
 }
 
 void second_free_to(struct second *c, struct block *mark) {
@@ -64,22 +50,24 @@ static uint64_t tensor_bytes(const struct tw_tensor *t) {
     uint64_t row = t->cols % tw_dtype_block_elems(t->dtype) ? 0 : tw_row_bytes(t->dtype, t->cols);
     bool cache = (t->dtype == TW_DT_F32 || t->dtype == TW_DT_F16) && t->head_dim > 0 &&
                  t->cols % t->head_dim == 0 && t->rows % TW_KV_BLOCK == 0;
-    return t->packing == TW_PACK_ROW ? t->rows * row
-           : t->packing == TW_PACK_PANEL16
-               ? (row ? tw_panels(t->rows) : 0) * tw_panel_bytes(t->dtype, t->cols)
-           : cache ? t->rows * row
-                   : 0;
+    uint64_t panels = row ? tw_panels(t->rows) * tw_panel_bytes(t->dtype, t->cols) : 0;
+    return t->packing == TW_PACK_PANEL16        ? panels
+           : t->packing == TW_PACK_ROW || cache ? t->rows * row
+                                                : 0;
 }
 
 static void check_tensor(struct second *c, const struct tw_tensor *t) {
     NEED(1, t->name < c->p->strings_bytes, "name");
     NEED(1, t->dtype < TW_DT_COUNT && t->packing < TW_PACK_COUNT, "unknown type");
-    NEED(1, t->role < TW_ROLE_COUNT && t->init <= TW_INIT_BLOB && !t->page_rows, "unknown number");
+    NEED(1, t->role < TW_ROLE_COUNT && t->init < TW_INIT_BLOB, "unknown role or initial value");
     NEED(1, t->rows - 1 < 0x7FFFFFFF && t->cols - 1 < 0x7FFFFFFF, "shape");
     NEED(1, t->bind_first <= UINT32_MAX - t->bind_count, "binding rows");
-    NEED(9, (t->role == TW_ROLE_ACTIVATION) == (t->bind_count == 0), "rows do not fit its role");
-    NEED(10, t->role == TW_ROLE_ACTIVATION || !tw_dtype_is_activation(t->dtype), "stored q8s");
-    NEED(10, t->role == TW_ROLE_ACTIVATION || (t->bytes && tensor_bytes(t) == t->bytes), "bytes");
+    bool stored = t->role != TW_ROLE_ACTIVATION, pages = t->page_rows != 0;
+    NEED(9, stored == (t->bind_count > 0), "binding rows do not fit its role");
+    NEED(10, !stored || !tw_dtype_is_activation(t->dtype), "stores activations");
+    NEED(10, !stored || (t->bytes && tensor_bytes(t) == t->bytes), "bytes");
+    NEED(10, !pages || (t->role == TW_ROLE_STATE && t->packing == TW_PACK_ROW), "has no pages");
+    NEED(10, !pages || (t->rows % t->page_rows == 0 && tw_tensor_page_bytes(t) % 4 == 0), "pages");
 }
 
 static void check_group(struct second *c, const struct tw_group *g) {
@@ -89,16 +77,12 @@ static void check_group(struct second *c, const struct tw_group *g) {
     NEED(13, g->chips > 0 && g->chip + (uint32_t)g->chips <= p->n_chips, "no such chip");
 }
 
-static void check_siblings(struct second *c, const struct tw_buffer *b, uint32_t id) {
+static void check_siblings(struct second *c, const struct tw_buffer *b) {
     const struct tw_program *p = c->p;
-    if (b->sibling_base == TW_NONE) {
-        NEED(4, b->group == 0, "a group without siblings");
-        return;
-    }
     NEED(4, b->group < p->n_groups, "no such group");
     uint64_t n = tw_group_size(&p->groups[b->group]);
     NEED(4, b->sibling_base + n <= p->n_buffers, "siblings missing");
-    NEED(4, tw_buffer_sibling(p, b, b->site) == id, "not the sibling of its site");
+    NEED(4, tw_buffer_sibling(p, b, b->site) == c->index, "not the sibling of its site");
     for (uint32_t k = 0; k < n; k++) {
         const struct tw_buffer *m = &p->buffers[b->sibling_base + k];
         NEED(4, m->kind == b->kind && m->dtype == b->dtype && m->offset == b->offset, "siblings");
@@ -113,18 +97,17 @@ static void check_siblings(struct second *c, const struct tw_buffer *b, uint32_t
 static void check_pinned(struct second *c, const struct tw_buffer *b, const struct tw_tensor *t) {
     struct tw_window w = tw_buffer_window(t, b);
     uint64_t unit = t->packing == TW_PACK_PANEL16 ? 32 : tw_dtype_block_bytes(t->dtype);
-    bool state = t->role == TW_ROLE_STATE;
+    bool state = t->role == TW_ROLE_STATE, untyped = b->dtype == TW_DT_U8 && t->packing == 1;
     NEED(4, b->kind == TW_BUF_RESIDENT && b->pages == t->bind_count, "kind or pages");
-    NEED(4, b->dtype == t->dtype || (b->dtype == TW_DT_U8 && t->packing == TW_PACK_PANEL16),
-         "element type of what it keeps");
+    NEED(4, b->dtype == t->dtype || untyped, "element type of what it keeps");
     NEED(4, tw_window_inside(&w, t->bytes), "a window outside its tensor");
     NEED(4, b->page_bytes == (tw_window_bytes(&w) + 63) / 64 * 64, "page of another size");
     NEED(4, w.rows == 1 ? w.stride == 0 : w.stride >= w.row_bytes, "rows of a window overlap");
-    NEED(4, b->window_rows || !(w.first || b->window_first || b->window_stride), "no window");
-    NEED(4, b->window_rows || !b->window_row_bytes, "a window without rows");
-    NEED(4, !state || b->sibling_base == TW_NONE, "a State with siblings");
-    NEED(4, b->window_rows == 0 || w.row_bytes % unit == 0, "parts of blocks");
+    NEED(4, b->window_rows || !(b->window_first || b->window_stride || b->window_row_bytes),
+         "none");
+    NEED(4, !b->window_rows || w.row_bytes % unit == 0, "parts of blocks");
     NEED(4, w.first % unit == 0 && w.stride % unit == 0, "parts of blocks");
+    NEED(4, !state || b->sibling_base == TW_NONE, "a State with siblings");
     NEED(4, !state || (tw_window_contiguous(&w) && w.first % 64 == 0), "window of a State");
     c->kept[b->tensor] |= state;
     for (const struct tw_buffer *o = c->p->buffers; o < b && state; o++) {
@@ -135,29 +118,29 @@ static void check_pinned(struct second *c, const struct tw_buffer *b, const stru
     }
 }
 
-static void check_buffer(struct second *c, const struct tw_buffer *b, uint32_t id) {
-    uint64_t bytes;
+static void check_buffer(struct second *c, const struct tw_buffer *b) {
+    uint64_t bytes, window = b->window_first | b->window_stride | b->window_rows;
     uint32_t padding;
     memcpy(&padding, (const char *)b + 20, sizeof padding);
-    NEED(1, b->name < c->p->strings_bytes, "name");
+    NEED(1, b->name < c->p->strings_bytes && !b->pad && !padding, "name or padding");
     NEED(1, b->site < c->p->n_sites && b->kind <= TW_BUF_SCRATCH, "site or kind");
-    NEED(1, b->dtype < TW_DT_COUNT && !b->pad && !padding, "unknown number");
+    NEED(1, b->dtype < TW_DT_COUNT && b->mem_class < TW_MEM_CLASSES, "type or memory class");
     NEED(1, b->tensor == TW_NONE || b->tensor < c->p->n_tensors, "no such tensor");
-    NEED(1, b->mem_class < TW_MEM_CLASSES, "no such memory class");
-    const struct tw_tensor *t = tw_buffer_pinned(c->p, b);
-    NEED(5, b->kind != TW_BUF_FIFO || (b->producer < 3 && b->consumer < 3), "ends");
-    NEED(5, b->kind != TW_BUF_FIFO || b->producer != b->consumer, "one engine at both ends");
+    bool ends = b->producer < 3 && b->consumer < 3 && b->producer != b->consumer;
+    NEED(5, b->kind != TW_BUF_FIFO || ends, "ends");
     NEED(4, b->page_bytes > 0 && b->page_bytes % 4 == 0 && b->offset % 64 == 0, "alignment");
     NEED(4, b->pages > 0 && tw_mul_u64(b->pages, b->page_bytes, &bytes), "pages");
     NEED(4, tw_range_ok(b->offset, bytes, c->p->sram_bytes[b->mem_class]), "outside the SRAM");
+    const struct tw_tensor *t = tw_buffer_pinned(c->p, b);
+    NEED(4, t || b->kind == TW_BUF_FIFO || b->pages == 1, "several pages");
+    NEED(4, t || !(window | b->window_row_bytes), "a window of nothing");
+    NEED(4, b->sibling_base != TW_NONE || b->group == 0, "a group without siblings");
     if (t) {
         check_pinned(c, b, t);
-    } else {
-        bool window = b->window_first || b->window_stride || b->window_rows || b->window_row_bytes;
-        NEED(4, b->kind == TW_BUF_FIFO || b->pages == 1, "several pages");
-        NEED(4, !window, "a window of nothing");
     }
-    check_siblings(c, b, id);
+    if (b->sibling_base != TW_NONE) {
+        check_siblings(c, b);
+    }
 }
 
 static void check_trip(struct second *c, const struct tw_trip *t) {
@@ -167,6 +150,18 @@ static void check_trip(struct second *c, const struct tw_trip *t) {
     NEED(11, x->role == TW_ROLE_INPUT && x->dtype == TW_DT_I32, "not an i32 Input");
     NEED(11, x->packing == TW_PACK_ROW && t->element < (uint64_t)x->rows * x->cols, "element");
     NEED(11, t->clamp < 2 && t->max <= 0x7FFFFFFF, "clamp or max");
+}
+
+static void check_semaphore(struct second *c, const struct tw_semaphore *s) {
+    NEED(1, s->name < c->p->strings_bytes && s->group < c->p->n_groups, "no such group");
+    NEED(1, s->role <= TW_SEM_RELEASE, "unknown role");
+    NEED(14, s->initial <= 0x7FFFFFFF, "initial value");
+}
+
+static void check_stage(struct second *c, const struct tw_stage *s) {
+    NEED(1, s->origin < c->p->strings_bytes && s->kind <= TW_STAGE_SYNC, "unknown kind");
+    NEED(1, s->site < c->p->n_sites && s->engine < 3, "no such engine");
+    NEED(1, s->section < c->p->n_sections, "no such section");
 }
 
 /* The ranges of the sections follow each other; `next` is where those of this one begin. */
@@ -191,53 +186,37 @@ static void check_section(struct second *c, const struct tw_section *s, uint64_t
     next[2] += s->n_stages;
 }
 
-static void check_semaphore(struct second *c, const struct tw_semaphore *s) {
-    NEED(1, s->name < c->p->strings_bytes && s->group < c->p->n_groups, "no such group");
-    NEED(1, s->role <= TW_SEM_RELEASE, "unknown role");
-    NEED(14, s->initial <= 0x7FFFFFFF, "initial value");
-}
-
-static void check_stage(struct second *c, const struct tw_stage *s) {
-    NEED(1, s->origin < c->p->strings_bytes && s->kind <= TW_STAGE_SYNC, "unknown kind");
-    NEED(1, s->site < c->p->n_sites && s->engine < 3, "no such engine");
-    NEED(1, s->section < c->p->n_sections, "no such section");
-}
-
 /* Calls the check for each record; c->index counts them. */
-#define EACH(count, name, call)                                          \
-    for (c->what = name, c->index = 0; c->index < (count); c->index++) { \
-        call;                                                            \
-    }
+#define EACH(table, name, check, ...)                                          \
+    for (c->what = name, c->index = 0; c->index < c->p->n_##table; c->index++) \
+        check(c, &c->p->table[c->index] __VA_ARGS__);
 
 static void check_tables(struct second *c) {
-    const struct tw_program *p = c->p;
     uint64_t next[3] = {0, 0, 0};
     check_shape(c);
-    c->kept = second_alloc(c, p->n_tensors, 1);
-    EACH(p->n_tensors, "tensor", check_tensor(c, &p->tensors[c->index]))
-    EACH(p->n_groups, "group", check_group(c, &p->groups[c->index]))
-    EACH(p->n_buffers, "buffer", check_buffer(c, &p->buffers[c->index], c->index))
-    EACH(p->n_trips, "trip", check_trip(c, &p->trips[c->index]))
-    EACH(p->n_semaphores, "semaphore", check_semaphore(c, &p->semaphores[c->index]))
-    EACH(p->n_stages, "stage", check_stage(c, &p->stages[c->index]))
-    EACH(p->n_sections, "section", check_section(c, &p->sections[c->index], next))
-    NEED(16, p->n_sections && next[0] == p->n_buffers && next[1] == p->n_semaphores, "not covered");
-    NEED(16, next[2] == p->n_stages, "tables are not covered");
+    c->kept = second_alloc(c, c->p->n_tensors, 1);
+    EACH(tensors, "tensor", check_tensor)
+    EACH(groups, "group", check_group)
+    EACH(buffers, "buffer", check_buffer)
+    EACH(trips, "trip", check_trip)
+    EACH(semaphores, "semaphore", check_semaphore)
+    EACH(stages, "stage", check_stage)
+    EACH(sections, "section", check_section, , next)
+    NEED(16, c->p->n_sections && next[0] == c->p->n_buffers, "buffers are not covered");
+    NEED(16, next[1] == c->p->n_semaphores && next[2] == c->p->n_stages, "not covered");
 }
 
 /* Without places each binding row has its own bytes. */
 static void rows_apart(struct second *c, const struct tw_tensor *x, const struct tw_tensor *y) {
-    uint64_t x0 = x->bind_first, x1 = x0 + x->bind_count, y0 = y->bind_first,
-             y1 = y0 + y->bind_count;
+    uint64_t x0 = x->bind_first, x1 = x0 + x->bind_count;
+    uint64_t y0 = y->bind_first, y1 = y0 + y->bind_count;
     NEED(28, x == y || x0 >= y1 || y0 >= x1, "shares binding rows");
     NEED(28, !c->rows || (x1 <= c->n_rows && y1 <= c->n_rows), "no such binding rows");
     for (uint64_t i = x0; c->rows && i < x1; i++) {
         for (uint64_t k = x == y ? i + 1 : y0; k < y1; k++) {
             const struct tw_bind_target *a = &c->rows[i], *b = &c->rows[k];
-            NEED(28,
-                 a->segment != b->segment || a->offset >= b->offset + y->bytes ||
-                     b->offset >= a->offset + x->bytes,
-                 "shares bytes with another tensor or instance");
+            bool apart = a->offset >= b->offset + y->bytes || b->offset >= a->offset + x->bytes;
+            NEED(28, a->segment != b->segment || apart, "shares bytes with another instance");
         }
     }
 }
@@ -261,7 +240,7 @@ static void judge(struct second *c) {
 struct second_verdict second_check(const struct tw_program *p, const struct tw_bind_target *rows,
                                    uint64_t n_rows) {
     struct second *c = calloc(1, sizeof *c);
-    struct second_verdict v = {.rule = 25, .unjudged = true};
+    struct second_verdict v = {.unjudged = true};
     if (c) {
         c->p = p;
         c->rows = rows;

@@ -5,15 +5,6 @@
  */
 #include "tests/second_checker/second_internal.h"
 
-/* A region of an op, as bytes of a buffer or tensor. */
-struct region {
-    uint32_t object; /* buffer, or n_buffers + tensor */
-    uint64_t lo;
-    struct tw_extent e, most;  /* most: with the greatest number of rows */
-    bool read, write, one_row; /* one_row: of the rows only the last */
-    uint32_t trip;             /* that counts its rows, or TW_NONE */
-};
-
 /* ---- memory that buffers share ---- */
 
 static bool shares(const struct tw_buffer *a, const struct tw_buffer *b) {
@@ -38,16 +29,22 @@ static uint32_t section_of(const struct second *c, uint32_t buffer) {
 }
 
 void second_uses_begin(struct second *c) {
-    uint32_t n = c->p->n_buffers, *list = second_alloc(c, n, sizeof *list);
+    uint32_t n = c->p->n_buffers;
     c->uses = second_alloc(c, n, sizeof *c->uses);
     for (uint32_t a = 0; a < n; a++) {
         struct uses *u = &c->uses[a];
-        for (uint32_t b = 0; b < n; b++) {
-            if (a != b && shares(&c->p->buffers[a], &c->p->buffers[b])) {
-                list[u->n_over++] = b;
+        for (int fill = 0; fill < 2; fill++) {
+            u->over = fill ? second_alloc(c, u->n_over, sizeof *u->over) : NULL;
+            u->n_over = 0;
+            for (uint32_t b = 0; b < n; b++) {
+                if (a != b && shares(&c->p->buffers[a], &c->p->buffers[b])) {
+                    u->n_over++;
+                    if (fill) {
+                        u->over[u->n_over - 1] = b;
+                    }
+                }
             }
         }
-        u->over = second_copy(c, list, u->n_over, sizeof *list);
         if (c->p->buffers[a].tensor == TW_NONE) {
             u = lifetime(c, a);
             u->first = section_of(c, a);
@@ -56,14 +53,13 @@ void second_uses_begin(struct second *c) {
     }
 }
 
-/* A buffer belongs to a section, unless it holds an Activation: that lives from the first to the
- * last section that names it. */
+/* A buffer belongs to a section, unless it holds a tensor: an Activation lives from the first to
+ * the last section that names it. */
 void second_use(struct second *c, const struct engine *e, uint32_t buffer) {
-    const struct tw_buffer *b = &c->p->buffers[buffer];
-    bool own = b->tensor != TW_NONE || section_of(c, buffer) == e->section;
-    struct uses *l = lifetime(c, buffer);
-    c->uses[buffer].engines |= (uint8_t)(b->site == e->s->site ? 1u << e->s->engine : 8u);
+    struct uses *u = &c->uses[buffer], *l = lifetime(c, buffer);
+    bool own = c->p->buffers[buffer].tensor != TW_NONE || section_of(c, buffer) == e->section;
     NEED(26, own, "a buffer of another section");
+    u->engine = u->engine == 0 || u->engine == e->number + 1 ? e->number + 1 : SECOND_MANY;
     l->first = l->end == 0 || e->section < l->first ? e->section : l->first;
     l->end = e->section < l->end ? l->end : e->section + 1;
 }
@@ -72,17 +68,16 @@ void second_uses_end(struct second *c) {
     for (uint32_t a = 0; a < c->p->n_buffers; a++) {
         const struct uses *u = &c->uses[a], *x = lifetime(c, a);
         for (uint32_t i = 0; i < u->n_over; i++) {
-            const struct uses *y = lifetime(c, u->over[i]);
-            uint32_t engines = u->engines | c->uses[u->over[i]].engines;
-            bool one = (engines & (engines - 1)) == 0 && c->p->buffers[a].tensor == TW_NONE &&
-                       c->p->buffers[u->over[i]].tensor == TW_NONE;
-            const struct tw_tensor *t = tw_buffer_pinned(c->p, &c->p->buffers[a]);
-            const struct tw_tensor *o = tw_buffer_pinned(c->p, &c->p->buffers[u->over[i]]);
-            if ((t && !o && c->uses[u->over[i]].engines == 0) || (o && !t && u->engines == 0)) {
-                continue; /* over a buffer that nobody uses */
-            }
-            NEED(26, !t && !o, "over a Param or State");
-            NEED(26, one || x->first >= y->end || y->first >= x->end, "buffers share bytes");
+            uint32_t b = u->over[i];
+            const struct uses *v = &c->uses[b], *y = lifetime(c, b);
+            const struct tw_buffer *p = &c->p->buffers[a], *q = &c->p->buffers[b];
+            bool one = u->engine != SECOND_MANY && v->engine != SECOND_MANY &&
+                       (!u->engine || !v->engine || u->engine == v->engine) &&
+                       p->tensor == TW_NONE && q->tensor == TW_NONE;
+            bool keeps = tw_buffer_pinned(c->p, p), other = tw_buffer_pinned(c->p, q);
+            bool unused = (keeps && !other && !v->engine) || (other && !keeps && !u->engine);
+            NEED(26, unused || (!keeps && !other), "over a Param or State");
+            NEED(26, unused || one || x->first >= y->end || y->first >= x->end, "share bytes");
         }
     }
 }
@@ -95,13 +90,11 @@ void second_data_begin(struct second *c) {
     c->n_tags = 0;
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         uint64_t bytes = p->buffers[i].pages * p->buffers[i].page_bytes;
-        c->defined[i] = second_alloc(c, bytes / 4, 1);
         const struct tw_tensor *t = tw_buffer_pinned(p, &p->buffers[i]);
-        if (t && (t->role == TW_ROLE_PARAM || t->init != TW_INIT_NONE)) {
-            memset(c->defined[i], 1, bytes / 4);
-        }
+        bool ready = t && (t->role == TW_ROLE_PARAM || t->init != TW_INIT_NONE);
+        c->defined[i] = memset(second_alloc(c, bytes / 4, 1), ready, bytes / 4);
     }
-    c->access = second_alloc(c, (size_t)p->n_buffers + p->n_tensors, sizeof *c->access);
+    c->access = second_alloc(c, (uint64_t)p->n_buffers + p->n_tensors, sizeof(struct access *));
 }
 
 /* As many rows as a trip says are defined by as many rows of the same stride, others by others. */
@@ -119,17 +112,15 @@ static uint8_t tag_of(struct second *c, const struct region *x) {
 }
 
 /* What a loop over a trip defines is forgotten when it is over. */
-static void note_made(struct second *c, const struct engine *e, uint32_t buffer, uint64_t at) {
+static void note_made(struct second *c, const struct engine *e, uint8_t *defined) {
     uint32_t i = e->depth;
     while (i > 0 && e->frame[i - 1].loop->trip == TW_NONE) {
         i--;
     }
-    struct group *g = i ? e->frame[i - 1].group : NULL;
-    if (g && g->made && g->made->buffer == buffer && g->made->at + g->made->n == at) {
-        g->made->n++;
-    } else if (g) {
-        struct bytes *m = second_alloc(c, 1, sizeof *m);
-        *m = (struct bytes){g->made, buffer, at, 1};
+    if (i > 0) {
+        struct group *g = e->frame[i - 1].group;
+        struct made *m = second_alloc(c, 1, sizeof *m);
+        *m = (struct made){g->made, defined};
         g->made = m;
     }
 }
@@ -138,31 +129,39 @@ static void note_made(struct second *c, const struct engine *e, uint32_t buffer,
 static void forget(struct second *c, uint32_t buffer, uint64_t lo, uint64_t bytes) {
     uint64_t from = c->p->buffers[buffer].offset + lo;
     for (uint32_t i = 0; i < c->uses[buffer].n_over; i++) {
-        uint32_t other = c->uses[buffer].over[i];
-        const struct tw_buffer *o = &c->p->buffers[other];
+        const struct tw_buffer *o = &c->p->buffers[c->uses[buffer].over[i]];
         for (uint64_t at = from; at < from + bytes; at += 4) {
             if (at >= o->offset && at < o->offset + o->pages * o->page_bytes) {
-                c->defined[other][(at - o->offset) / 4] = 0;
+                c->defined[c->uses[buffer].over[i]][(at - o->offset) / 4] = 0;
             }
         }
     }
 }
 
+/* Whether no op that a trip counts has to have written the bytes, gaps and all, of the most rows. */
+static bool all_defined(const uint8_t *is, const struct region *x) {
+    for (uint64_t at = x->lo; at < x->lo + tw_extent_span(x->most); at += 4) {
+        if (!(is[at / 4] & 1)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Defines the bytes of a region, or demands that they are defined. */
 static void define(struct second *c, const struct engine *e, const struct region *x, bool write) {
     uint8_t tag = tag_of(c, x), *is = c->defined[x->object];
-    for (uint64_t row = 0; row < x->e.rows; row++) {
+    bool whole = !write && tag != 1 && all_defined(is, x);
+    for (uint64_t row = 0; row < x->e.rows && !whole; row++) {
         uint64_t lo = x->lo + row * x->e.stride;
         for (uint64_t at = lo / 4; at < (lo + x->e.row_bytes + 3) / 4; at++) {
             uint8_t has = tag == 1 ? is[at] & 1 : is[at] & 254;
             bool is_one = x->one_row && (is[at] & 1);
             NEED(25, write || has == tag || is_one, "reads bytes that were not written");
             if (write && is[at] == 0) {
-                note_made(c, e, x->object, at);
+                note_made(c, e, &is[at]);
             }
-            if (write) {
-                is[at] = (uint8_t)(tag == 1 ? is[at] | 1 : (is[at] & 1) | tag);
-            }
+            is[at] = !write ? is[at] : (uint8_t)(tag == 1 ? is[at] | 1 : (is[at] & 1) | tag);
         }
         if (write) {
             forget(c, x->object, lo, x->e.row_bytes);
@@ -172,21 +171,34 @@ static void define(struct second *c, const struct engine *e, const struct region
 
 /* ---- races ---- */
 
-/* Whether rows of bytes share one. */
-static bool meet(uint64_t a, const struct tw_extent *x, uint64_t b, const struct tw_extent *y) {
-    bool near = a < b + tw_extent_span(*y) && b < a + tw_extent_span(*x);
-    for (uint64_t i = 0; i < x->rows && near; i++) {
-        uint64_t lo = a + i * x->stride, hi = lo + x->row_bytes, k = 0;
-        if (y->stride > 0 && lo > b + y->row_bytes) {
-            k = (lo - b - y->row_bytes) / y->stride;
-        }
-        for (; k < y->rows && b + k * y->stride < hi; k++) {
-            if (b + k * y->stride + y->row_bytes > lo) {
+/* Whether two regions share a byte; `page`, if not 0: at their places in a page of so many. */
+static bool rows_meet(uint64_t lo, struct tw_extent x, uint64_t at, struct tw_extent y,
+                      uint64_t page) {
+    bool near = page || (lo < at + tw_extent_span(y) && at < lo + tw_extent_span(x));
+    for (uint64_t i = 0; i < x.rows && near; i++) {
+        for (uint64_t k = 0; k < y.rows; k++) {
+            uint64_t a = lo + i * x.stride, b = at + k * y.stride;
+            if (page ? (b % page + page - a % page) % page < x.row_bytes ||
+                           (a % page + page - b % page) % page < y.row_bytes
+                     : a < b + y.row_bytes && b < a + x.row_bytes) {
                 return true;
             }
         }
     }
     return false;
+}
+
+/* Pages that tables name may be any, but different elements name different ones. */
+static bool meet(const struct second *c, const struct region *a, const struct region *b,
+                 bool most) {
+    bool paged = a->table || b->table;
+    if (a->object != b->object || (paged && a->instance != b->instance) ||
+        (a->table && b->table &&
+         (a->table != b->table || a->last < b->first || b->last < a->first))) {
+        return false;
+    }
+    uint64_t page = paged ? tw_tensor_page_bytes(&c->p->tensors[a->object - c->p->n_buffers]) : 0;
+    return rows_meet(a->lo, most ? a->most : a->e, b->lo, most ? b->most : b->e, page);
 }
 
 /* Whether an access was made in a loop without flags in which the engine still is. */
@@ -203,36 +215,26 @@ static bool in_one_loop(const struct engine *e, const struct group *g) {
 
 /* After a rendezvous all engines know of all accesses. */
 void second_forget_accesses(struct second *c) {
-    for (uint32_t i = 0; i < c->p->n_buffers + c->p->n_tensors; i++) {
-        c->access[i].n = 0;
-    }
+    memset(c->access, 0, (c->p->n_buffers + c->p->n_tensors) * sizeof *c->access);
 }
 
 static void access_bytes(struct second *c, struct engine *e, const struct region *x) {
-    struct accesses *l = &c->access[x->object];
-    struct access a = {x->lo,     x->e,
-                       e->number, e->clock[e->number],
-                       x->write,  e->depth ? e->frame[e->depth - 1].group : NULL};
+    const struct group *group = e->depth ? e->frame[e->depth - 1].group : NULL;
     struct access *same = NULL;
-    for (uint32_t i = 0; i < l->n; i++) {
-        struct access *o = &l->a[i];
-        if (o->engine != a.engine && (o->write || a.write) && meet(o->lo, &o->e, a.lo, &a.e)) {
+    for (struct access *o = c->access[x->object]; o; o = o->next) {
+        if (o->engine != e->number && (o->r.write || x->write) && meet(c, &o->r, x, false)) {
             NEED(24, e->clock[o->engine] >= o->clock, "a race");
             NEED(24, !in_one_loop(e, o->group), "a conflict in one open loop");
         }
-        bool equal = o->engine == a.engine && o->write == a.write && o->group == a.group;
-        same = equal && o->lo == a.lo && !memcmp(&o->e, &a.e, sizeof a.e) ? o : same;
+        bool equal = o->engine == e->number && o->group == group && !memcmp(&o->r, x, sizeof *x);
+        same = equal ? o : same;
     }
-    if (same) {
-        same->clock = a.clock;
-        return;
+    if (!same) {
+        same = second_alloc(c, 1, sizeof *same);
+        *same = (struct access){c->access[x->object], *x, e->number, 0, group};
+        c->access[x->object] = same;
     }
-    if (l->n == l->room) {
-        struct access *more = second_alloc(c, l->room * 2 + 16, sizeof *more);
-        l->a = l->n ? memcpy(more, l->a, l->n * sizeof *more) : more;
-        l->room = l->room * 2 + 16;
-    }
-    l->a[l->n++] = a;
+    same->clock = e->clock[e->number];
 }
 
 static void touch(struct second *c, struct engine *e, const struct region *x) {
@@ -253,8 +255,7 @@ static void touch(struct second *c, struct engine *e, const struct region *x) {
 
 /* ---- regions ---- */
 
-/* The least and the greatest value up to each open loop's maximum; false if one is out of range. */
-static bool extremes(const struct engine *e, const struct tw_affine *a, int64_t *lo, int64_t *hi) {
+bool second_extremes(const struct engine *e, const struct tw_affine *a, int64_t *lo, int64_t *hi) {
     bool fits = true;
     *lo = *hi = (int64_t)a->base;
     for (uint32_t i = 0; i < a->n_terms; i++) {
@@ -277,41 +278,70 @@ static void in_buffer(struct second *c, struct engine *e, const struct tw_operan
                       struct region *x, uint64_t most) {
     const struct tw_buffer *b = &c->p->buffers[o->id];
     const struct fifo *f = &c->fifo[o->id];
-    uint64_t at = tw_affine_value(&o->offset, e->vars), room = b->pages * b->page_bytes;
-    bool producer = e->s->engine == b->producer, fifo = b->kind == TW_BUF_FIFO;
-    int64_t lo, hi;
-    room = !fifo ? room : (producer ? f->reserved : f->waited) * b->page_bytes;
-    NEED(7, extremes(e, &o->offset, &lo, &hi), "an offset out of range");
-    NEED(7, tw_range_ok((uint64_t)hi, most, room), "outside a buffer, or the pages held");
     const struct tw_tensor *t = tw_buffer_pinned(c->p, b);
-    struct tw_window w = {0, 0, b->page_bytes, 1};
+    bool producer = e->s->engine == b->producer, fifo = b->kind == TW_BUF_FIFO;
+    uint64_t held = !fifo ? b->pages : producer ? f->reserved : f->waited, page = b->page_bytes;
+    struct tw_window w = {0, 0, page, 1};
+    int64_t lo, hi;
     w = t ? tw_buffer_window(t, b) : w;
-    bool paged = fifo || t;
-    NEED(7, !paged || tw_range_ok(at % b->page_bytes, most, tw_window_bytes(&w)), "several pages");
+    NEED(7, second_extremes(e, &o->offset, &lo, &hi), "an offset out of range");
+    NEED(7, tw_range_ok((uint64_t)hi, most, held * page), "outside a buffer, or the pages held");
     x->object = o->id;
-    x->lo = at;
+    x->lo = tw_affine_value(&o->offset, e->vars);
+    NEED(7, !(fifo || t) || tw_range_ok(x->lo % page, most, tw_window_bytes(&w)), "several pages");
     if (fifo) {
-        uint64_t page = ((producer ? f->pushed : f->popped) + at / b->page_bytes) % b->pages;
-        x->lo = page * b->page_bytes + at % b->page_bytes;
-        f->filled[page] |= o->kind != 'R';
+        uint64_t first = producer ? f->pushed : f->popped, at = (first + x->lo / page) % b->pages;
+        x->lo = at * page + x->lo % page;
+        f->filled[at] |= o->kind != 'R';
     }
+}
+
+/* The elements of the table are in one row of it: multiples of a row's length choose the row. */
+static void in_table(struct second *c, struct engine *e, const struct tw_op *op,
+                     const struct tw_operand *o, struct region *x) {
+    const struct tw_tensor *t = &c->p->tensors[o->table];
+    const struct tw_operand *pos = tw_op_position(op);
+    struct tw_affine in_row = {.base = o->element.base % t->cols};
+    uint64_t first = tw_affine_value(&o->element, e->vars), more = 0, from = 0;
+    int64_t lo, hi, low, high;
+    if (pos) {
+        from = pos->id == TW_NONE ? pos->max / TW_KV_BLOCK : 0;
+        more = ((uint64_t)pos->max + tw_op_rows(op)->max - 1) / TW_KV_BLOCK;
+    }
+    for (uint32_t i = 0; i < o->element.n_terms; i++) {
+        bool moves = (int64_t)o->element.term[i].step % (int64_t)t->cols != 0;
+        in_row.term[in_row.n_terms] = o->element.term[i];
+        in_row.n_terms += moves;
+    }
+    NEED(8, second_extremes(e, &in_row, &lo, &hi) && (uint64_t)hi + more < t->cols, "a row");
+    NEED(8, second_extremes(e, &o->element, &low, &high), "an element out of range");
+    NEED(8, (uint64_t)high + more < (uint64_t)t->rows * t->cols, "no such element of a table");
+    x->table = o->table + 1;
+    x->first = (uint32_t)(first + from);
+    x->last = (uint32_t)(first + more);
 }
 
 static void in_tensor(struct second *c, struct engine *e, const struct tw_op *op,
                       const struct tw_operand *o, struct region *x, uint64_t most) {
     const struct tw_tensor *t = &c->p->tensors[o->id];
+    bool cache = op->code == TW_OP_KEY_WRITE || op->code == TW_OP_VALUE_WRITE;
+    uint64_t room = o->paged && !cache ? tw_tensor_page_bytes(t) : t->bytes;
     int64_t lo, hi;
-    NEED(8, !o->paged, "a page of a table: not judged yet");
-    NEED(8, extremes(e, &o->instance, &lo, &hi) && hi < t->bind_count, "no such instance");
-    NEED(8, extremes(e, &o->offset, &lo, &hi), "an offset out of range");
-    NEED(8, tw_range_ok((uint64_t)hi, most, t->bytes), "outside a tensor");
+    NEED(8, second_extremes(e, &o->instance, &lo, &hi) && hi < t->bind_count, "no such instance");
+    NEED(8, second_extremes(e, &o->offset, &lo, &hi), "an offset out of range");
+    NEED(8, tw_range_ok((uint64_t)hi, most, room), "outside a tensor or page");
     x->object = c->p->n_buffers + o->id;
-    x->lo = tw_affine_value(&o->instance, e->vars) * t->bytes;
-    x->lo += tw_affine_value(&o->offset, e->vars);
-    if (op->code == TW_OP_KEY_WRITE || op->code == TW_OP_VALUE_WRITE) {
-        struct tw_numbers_key_write v = tw_numbers_key_write(op); /* only these heads */
-        x->lo += v.first * tw_cache_head_bytes(t);
-        x->e = tw_extent_make(1, v.heads * tw_cache_head_bytes(t), 0);
+    x->instance = tw_affine_value(&o->instance, e->vars);
+    x->lo = x->instance * t->bytes + tw_affine_value(&o->offset, e->vars);
+    if (o->paged) {
+        in_table(c, e, op, o, x);
+    }
+    if (cache) { /* only these heads of each page */
+        struct tw_numbers_key_write v = tw_numbers_key_write(op);
+        uint64_t head = tw_cache_head_bytes(t);
+        x->lo += v.first * head;
+        x->e = x->most = tw_extent_make(o->paged ? 1 : tw_tensor_pages(t), v.heads * head,
+                                        tw_tensor_page_bytes(t));
     }
     bool ready = t->role == TW_ROLE_PARAM || t->role == TW_ROLE_INPUT || t->init != TW_INIT_NONE;
     NEED(25, x->write || ready, "reads a tensor without initial value");
@@ -327,68 +357,77 @@ static void check_block(struct second *c, const struct engine *e, const struct t
         const struct tw_tensor *t = &c->p->tensors[i];
         most = t->packing == TW_PACK_KEYS && t->rows > most ? t->rows : most;
     }
-    NEED(8, extremes(e, block, &lo, &hi) && hi < most / TW_KV_BLOCK, "a block outside the caches");
+    NEED(8, second_extremes(e, block, &lo, &hi) && hi < most / TW_KV_BLOCK, "outside the caches");
     NEED(10, lo / 8 >= first && (segments == 2 || hi / 8 < first + segments), "segments");
 }
 
 /* What an op writes overlaps nothing else, or is exactly what it reads. */
 static void check_apart(struct second *c, const struct tw_op *op, const struct region *w,
                         const struct region *x) {
-    bool in_place = op->code == TW_OP_ADD || op->code == TW_OP_SILU_MUL || op->code == TW_OP_MCAST;
-    if (w->object >= c->p->n_buffers || x->object >= c->p->n_buffers) {
-        return;
-    }
-    bool share = shares(&c->p->buffers[w->object], &c->p->buffers[x->object]);
-    NEED(17, w->object == x->object || !share, "uses two buffers that share bytes");
-    bool same = in_place && w->lo == x->lo && w->e.row_bytes == x->e.row_bytes && !x->write &&
-                w->e.stride == x->e.stride;
-    NEED(17, w->object != x->object || same || !meet(w->lo, &w->most, x->lo, &x->most), "overlap");
+    bool in_place = op->code == TW_OP_ADD || op->code == TW_OP_SILU_MUL ||
+                    op->code == TW_OP_MCAST || op->code == TW_OP_TOPK_MERGE;
+    const struct tw_buffer *b = c->p->buffers;
+    bool buffers = w->object < c->p->n_buffers && x->object < c->p->n_buffers;
+    bool share = buffers && w->object != x->object && shares(&b[w->object], &b[x->object]);
+    NEED(17, !share, "uses two buffers that share bytes");
+    bool same = in_place && w->object == x->object && w->lo == x->lo && !x->write &&
+                w->e.row_bytes == x->e.row_bytes && w->e.stride == x->e.stride;
+    NEED(17, same || !meet(c, w, x, true), "overlap");
 }
 
-static void multicast(struct second *c, struct engine *e, const struct tw_op *op,
-                      struct region *x) {
-    const struct tw_group *g = &c->p->groups[op->operand[TW_MCAST_group].id];
+/* Data for other sites: a multicast writes all siblings of the group. */
+static void transmit(struct second *c, struct engine *e, const struct tw_op *op, struct region *x) {
     const struct tw_buffer *b = &c->p->buffers[x->object];
+    e->posted = true;
+    if (op->code == TW_OP_SEND) {
+        touch(c, e, x);
+        return;
+    }
+    const struct tw_group *g = &c->p->groups[op->operand[TW_MCAST_group].id];
     for (uint32_t i = 0; i < tw_group_size(&c->p->groups[b->group]); i++) {
         const struct tw_buffer *m = &c->p->buffers[b->sibling_base + i];
         NEED(26, !tw_buffer_pinned(c->p, m), "a multicast to a set that keeps a Param");
         NEED(26, (m->tensor == TW_NONE) == (b->tensor == TW_NONE), "siblings of two kinds");
         second_use(c, e, b->sibling_base + i);
-        c->uses[b->sibling_base + i].engines |= 24; /* of other sites */
+        c->uses[b->sibling_base + i].engine = SECOND_MANY;
     }
+    e->posted = tw_group_size(g) > 1 || tw_group_site(c->p, g, 0) != e->s->site;
     for (uint32_t i = 0; i < tw_group_size(g); i++) {
         x->object = tw_buffer_sibling(c->p, b, tw_group_site(c->p, g, i));
         touch(c, e, x);
     }
-    NEED(27, e->n_sent < 16, "many multicasts without a flag");
+    NEED(27, e->n_sent < SECOND_SENT, "many multicasts without a flag");
     e->sent[e->n_sent++] = op->operand[TW_MCAST_group].id;
 }
 
 void second_data_op(struct second *c, struct engine *e, const struct tw_op *op) {
-    const struct tw_operand *count = tw_op_rows(op), *o, *x = tw_op_region(op, 0);
+    const struct tw_operand *count = tw_op_rows(op), *o;
     uint64_t rows = !count ? 0 : count->id == TW_NONE ? count->max : c->trip[count->id];
-    unsigned x_dtype = x->kind == 'R' ? c->p->buffers[x->id].dtype : 0;
-    struct region region[TW_MAX_OPERANDS];
+    struct region region[TW_MAX_OPERANDS] = {0};
     uint32_t n = 0;
     for (; (o = tw_op_region(op, n)) != NULL; n++) {
         const struct tw_tensor *t = tw_letter_in("TU", o->kind) ? &c->p->tensors[o->id] : NULL;
         struct region *r = &region[n];
-        r->e = tw_op_extent(op, n, rows, x_dtype, t);
+        r->e = tw_op_extent(op, n, rows, 0, t);
+        r->most = tw_op_extent(op, n, count ? count->max : 0, 0, t);
         r->read = tw_op_reads(op, o);
         r->one_row = op->code == TW_OP_LAST_ROW;
-        r->write = tw_letter_in("WMU", o->kind);
-        bool counted = tw_op_extent(op, n, rows + 1, x_dtype, t).rows != r->e.rows;
+        r->write = tw_letter_in("WMDU", o->kind);
+        bool counted = tw_op_extent(op, n, rows + 1, 0, t).rows != r->e.rows;
         r->trip = count && counted ? count->id : TW_NONE;
-        r->most = tw_op_extent(op, n, count ? count->max : 0, x_dtype, t);
-        uint64_t most = tw_extent_span(r->most);
         if (t) {
-            in_tensor(c, e, op, o, r, most);
+            in_tensor(c, e, op, o, r, tw_extent_span(r->most));
         } else {
-            in_buffer(c, e, o, r, most);
+            in_buffer(c, e, o, r, tw_extent_span(r->most));
         }
     }
     if (op->code == TW_OP_ATTN_STEP) {
         check_block(c, e, op);
+    }
+    if (op->code == TW_OP_TOPK) {
+        int64_t lo, hi, cols = op->operand[TW_TOPK_cols].id;
+        bool ids = second_extremes(e, &op->operand[TW_TOPK_base].offset, &lo, &hi);
+        NEED(10, ids && hi <= 0x7FFFFFFF - cols, "ids of columns");
     }
     for (uint32_t i = 0; i < n && !(count && rows == 0); i++) {
         for (uint32_t k = 0; k < n && region[i].write; k++) {
@@ -401,8 +440,8 @@ void second_data_op(struct second *c, struct engine *e, const struct tw_op *op) 
         }
     }
     for (uint32_t i = 0; i < n && !(count && rows == 0); i++) {
-        if (op->code == TW_OP_MCAST && region[i].write) {
-            multicast(c, e, op, &region[i]);
+        if (tw_op_region(op, i)->kind == 'D') {
+            transmit(c, e, op, &region[i]);
         } else {
             touch(c, e, &region[i]);
         }

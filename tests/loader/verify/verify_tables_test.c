@@ -18,6 +18,12 @@ BREAK(name_outside) {
 BREAK(dtype_unknown) {
     b->tensors[3].dtype = TW_DT_COUNT;
 }
+BREAK(init_blob) {
+    b->tensors[3].init = TW_INIT_BLOB;
+}
+BREAK(section_reserved) {
+    b->sections[0].reserved = 1;
+}
 BREAK(stage_unknown) {
     CHANGE(b, MATH, QUANT, 0, op.stage = 12);
 }
@@ -174,6 +180,8 @@ static const struct breakage breakages[] = {
     ROW(table_sizes, site_count, "2 sites, but 2 chips of 2 x 1"),
     ROW(table_sizes, name_outside, "tensor 3"),
     ROW(table_sizes, dtype_unknown, "dtype 20"),
+    ROW(table_sizes, init_blob, "bytes of the bundle, which this version does not read"),
+    ROW(table_sizes, section_reserved, "reserved is 1, expected 0"),
     ROW(table_sizes, stage_unknown, "stage 12 does not exist, there are 12"),
     ROW(table_sizes, stage_of_other_engine, "stage 0 belongs to site 0 load"),
     ROW(table_sizes, buffer_unknown, "buffer $buffers does not exist, there are $buffers"),
