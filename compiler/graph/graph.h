@@ -123,8 +123,8 @@ struct tw_gop *tw_graph_op(struct tw_graph *g, enum tw_gop_kind kind, const char
                            tw_gvalue_id a, tw_gvalue_id b, tw_gvalue_id c, tw_gvalue_id out);
 
 /* Makes *out the graph in which every token of a step gets its logits, not only the last one: where
- * LAST_ROW chooses a row, all rows pass. Values, operations and regions keep their ids; *out has its
- * own values and shares the rest with g, which must outlive it. */
+ * LAST_ROW chooses a row, all rows pass. Values, operations and regions keep their ids; *out has
+ * its own values and shares the rest with g, which must outlive it. */
 void tw_graph_all_rows(const struct tw_graph *g, struct tw_graph *out);
 
 /* Checks static single assignment inside regions, kinds, shapes, sequence lengths and dtypes.

@@ -86,15 +86,6 @@ void tw_builder_emit(struct tw_builder *u, uint32_t site, enum tw_engine engine,
     }
 }
 
-#define TW_OP(NAME, number, name, engines, part)                                               \
-    void tw_builder_##name(struct tw_builder *to, uint32_t at_site, enum tw_engine engine,     \
-                           uint32_t stage TW_OPERANDS_##NAME(TW_OPERAND_PARAMETER, NAME)) {    \
-        struct tw_op op = tw_make_##name(stage TW_OPERANDS_##NAME(TW_OPERAND_ARGUMENT, NAME)); \
-        tw_builder_emit(to, at_site, engine, &op);                                             \
-    }
-#include "tilewright/ops.def"
-#undef TW_OP
-
 uint32_t tw_builder_tensor(struct tw_builder *u, const char *name) {
     uint32_t at = tw_strpool_add(u->strings, name);
     for (uint32_t i = 0; i < u->tensors.n; i++) {

@@ -57,9 +57,13 @@ void tw_builder_emit(struct tw_builder *u, uint32_t site, enum tw_engine engine,
 
 /* tw_builder_NAME(to, at_site, engine, stage, operands...) for each op of ops.def: appends it, as
  * tw_make_NAME makes it. */
-#define TW_OP(NAME, number, name, engines, part)                                           \
-    void tw_builder_##name(struct tw_builder *to, uint32_t at_site, enum tw_engine engine, \
-                           uint32_t stage TW_OPERANDS_##NAME(TW_OPERAND_PARAMETER, NAME));
+#define TW_OP(NAME, number, name, engines, part)                                               \
+    static inline void tw_builder_##name(                                                      \
+        struct tw_builder *to, uint32_t at_site, enum tw_engine engine,                        \
+        uint32_t stage TW_OPERANDS_##NAME(TW_OPERAND_PARAMETER, NAME)) {                       \
+        struct tw_op op = tw_make_##name(stage TW_OPERANDS_##NAME(TW_OPERAND_ARGUMENT, NAME)); \
+        tw_builder_emit(to, at_site, engine, &op);                                             \
+    }
 #include "tilewright/ops.def"
 #undef TW_OP
 

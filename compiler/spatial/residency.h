@@ -22,9 +22,10 @@ struct tw_residency {
     uint64_t *top;    /* by site and memory class: end of what is placed so far (scratch) */
 };
 
-/* Places the activations, each in its memory class. Two that share no site may overlap. With `colour`, so may two that share
- * no phase, and the private memory of a phase may overlap activations that are not live in it;
- * without, all are disjoint. Does not fail: tw_residency_phase() reports what does not fit. */
+/* Places the activations, each in its memory class. Two that share no site may overlap. With
+ * `colour`, so may two that share no phase, and the private memory of a phase may overlap
+ * activations that are not live in it; without, all are disjoint. Does not fail:
+ * tw_residency_phase() reports what does not fit. */
 void tw_residency_plan(const struct tw_composition *c, const struct tw_unified *n,
                        struct tw_residency *out);
 

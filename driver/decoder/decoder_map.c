@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The SRAM map of a program's site: its buffers by memory class and address, with the sections that touch them.
+ * The SRAM map of a program's site: its buffers by memory class and address, with the sections that
+ * touch them.
  */
 #include "driver/decoder/decoder.h"
 

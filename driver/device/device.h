@@ -26,7 +26,8 @@ struct tw_device {
     int lost;
     char cause[200];
     struct tw_wire_identity identity;
-    /* what programs may need at most; of a device that does not say (no TW_WIRE_CAN_LIMITS) anything */
+    /* what programs may need at most; of a device that does not say (no TW_WIRE_CAN_LIMITS)
+     * anything */
     struct tw_requirements limits;
     /* The device's target, if it describes it in full; else "" and zeros. */
     char target_text[TW_TARGET_TEXT_BYTES];

@@ -59,7 +59,7 @@ struct tw_progblob_header {
     uint32_t n_sites, mesh_width, mesh_height, n_chips;
     uint32_t with_streams; /* 0 or 1 */
     uint64_t sram_bytes[TW_MEM_CLASSES];
-    /* what the program needs of a device: tw_requirements_of, zeros where its code does not decode */
+    /* what the program needs of a device: tw_requirements_of; zeros if its code does not decode */
     struct tw_requirements needs;
     struct {
         uint32_t offset, count;

@@ -109,8 +109,9 @@ static inline bool tw_require_stream(const struct tw_stream *s, struct tw_requir
     return true;
 }
 
-/* Derives what a program needs from its tables and its code. Accepts any program whose tables lie in
- * memory. Returns false if its code does not decode, or names an op that no device could have. */
+/* Derives what a program needs from its tables and its code. Accepts any program whose tables lie
+ * in memory. Returns false if its code does not decode, or names an op that no device could
+ * have. */
 static inline bool tw_requirements_of(const struct tw_program *p, struct tw_requirements *r) {
     memset(r, 0, sizeof *r);
     r->rows = p->rows;

@@ -521,8 +521,8 @@ static int settle_number(struct tw_checker *c, struct tw_ck_clock **now,
     return rc ? rc : lower(c, *now, slot, begin);
 }
 
-/* Finds whether a base says nothing of the members' ops in the loop; remembers the last one of which
- * that is true. */
+/* Finds whether a base says nothing of the members' ops in the loop; remembers the last one of
+ * which that is true. */
 static int is_outside(struct tw_checker *c, struct tw_ck_frame *f, const struct tw_ck_base *b,
                       bool *outside) {
     *outside = !b || b->id == f->outside;

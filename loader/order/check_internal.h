@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Shared by the files of the certificate's checker: check.c (turns, loops), check_sync.c (FIFOs),
- * check_words.c (semaphores), check_loops.c (loops with flags), check_clocks.c (what engines know of each other), check_memory.c
- * (accesses, written bytes), check_races.c (conflicts), check_lanes.c (the logs that these search),
- * check_overlap.c (the memory map), check_bindings.c and check_budget.c (rules 28 and 29). Everything named tw_ck_* is private to
- * them.
+ * check_words.c (semaphores), check_loops.c (loops with flags), check_clocks.c (what engines know
+ * of each other), check_memory.c (accesses, written bytes), check_races.c (conflicts),
+ * check_lanes.c (the logs that these search), check_overlap.c (the memory map), check_bindings.c
+ * and check_budget.c (rules 28 and 29). Everything named tw_ck_* is private to them.
  */
 #ifndef TW_LOADER_ORDER_CHECK_INTERNAL_H
 #define TW_LOADER_ORDER_CHECK_INTERNAL_H

@@ -131,7 +131,7 @@ refuses 'compile without -o' 2 '--output' compile "$model"
 refuses 'an unknown stage' 2 'stage' dump "$model" --stage nothing
 refuses 'inspect of a model' 3 'fairytale' inspect "$model"
 refuses 'verify of a model' 3 'fairytale' verify "$model"
-refuses 'the null device runs nothing' 5 'null' run "$model" --device null -n 1
+refuses 'the null device runs nothing' 4 'program decode needs the op [a-z_]+ \(number [0-9]+\), which device null does not have' run "$model" --device null -n 1
 
 run 0 devices
 check 'devices lists the emulator first' sh -c 'head -n 1 "$1" | grep -q "^ 0  emu "' _ "$work/out"

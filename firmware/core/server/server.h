@@ -65,7 +65,7 @@ struct tw_server_port {
      * struct tw_cancel says. */
     struct tw_interrupt interrupt;
     const struct tw_kernel_table *kernels; /* NULL: the device cannot run programs */
-    /* What programs may need at most; NULL: all that this firmware knows. Must outlive the server. */
+    /* What programs may need at most; NULL: all that this firmware knows. Outlives the server. */
     const struct tw_requirements *limits;
     uint64_t memory_bytes; /* of the device; the server limits it to what a pointer reaches */
     uint32_t max_threads;

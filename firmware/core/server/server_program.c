@@ -111,9 +111,9 @@ static void add_number(char *line, uint32_t room, uint32_t number) {
     add_text(line, room, digits + n);
 }
 
-/* Compares what the program says that it needs with what this device has: a program of a newer minor
- * version of the machine is refused by the number of its op, whatever else this firmware would make
- * of it. */
+/* Compares what the program says that it needs with what this device has: a program of a newer
+ * minor version of the machine is refused by the number of its op, whatever else this firmware
+ * would make of it. */
 static int check_needs(struct tw_server *server, const struct tw_wire_load *q) {
     static const char *const what[] = {[TW_LACK_OP] = "needs op",
                                        [TW_LACK_DTYPE] = "needs element type",
@@ -141,8 +141,8 @@ static int check_needs(struct tw_server *server, const struct tw_wire_load *q) {
     return tw_server_refuse(server, TW_E_UNSUPPORTED, line, l.have, l.need);
 }
 
-/* The requirements are the program's own, so that what was compared is what will run. Code that does
- * not decode is refused by the checks that follow. */
+/* The requirements are the program's own, so that what was compared is what will run. Code that
+ * does not decode is refused by the checks that follow. */
 static int check_stated_needs(struct tw_server *server, const struct tw_wire_load *q,
                               const struct tw_server_program *p) {
     const struct tw_progblob_header *h = server->port.map(server->port.ctx, q->blob);

@@ -320,8 +320,8 @@ static unsigned count_descriptors(void) {
     return n;
 }
 
-/* The count once it is at most `most`, or after 10 s: umockdev's thread closes its end of a connection some time after
- * ours is closed, in this same process. */
+/* The count once it is at most `most`, or after 10 s: umockdev's thread closes its end of a
+ * connection some time after ours is closed, in this same process. */
 static unsigned settled_descriptors(unsigned most) {
     const double until = tw_clock_s() + 10;
     unsigned n = count_descriptors();
