@@ -347,14 +347,14 @@ void order_device_set(struct order_device *d, const struct order_inputs *in) {
         const struct tw_tensor *x = &p->tensors[t];
         for (uint32_t i = 0; x->role == TW_ROLE_INPUT && x->dtype == TW_DT_I32 && i < x->bytes / 4;
              i++) {
-            uint32_t value = is_drawn(p, t, in) ? drawn(p, t, in->draw)
+            uint32_t value = is_drawn(p, t, in) ? drawn(p, t, in->draw + i * UINT64_C(7919))
                                                 : value_of(tw_program_string(p, x->name), in, i);
             memcpy(row_data(d, x, 0) + (size_t)i * 4, &value, 4);
         }
     }
 }
 
-static void keep(const struct order_device *d, uint8_t *to) {
+void order_device_keep(const struct order_device *d, uint8_t *to) {
     const struct tw_program *p = d->program;
     for (uint32_t t = 0; t < p->n_tensors; t++) {
         for (uint32_t i = 0; is_kept(&p->tensors[t]) && i < p->tensors[t].bind_count; i++) {
@@ -402,7 +402,7 @@ struct order_run order_device_run(struct order_device *d, const struct order_inp
         run.rc = tw_strict_step(machine, scheduler,
                                 seed + (scheduler == TW_SCHED_RANDOM ? run.steps : 0), &run.fault);
         if (kept) {
-            keep(d, kept + run.steps * d->kept_bytes);
+            order_device_keep(d, kept + run.steps * d->kept_bytes);
         }
         run.steps += run.rc == 0;
         run.ops = tw_strict_ops(machine);

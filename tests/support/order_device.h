@@ -48,6 +48,8 @@ void order_device_close(struct order_device *d);
 void order_device_rewind(struct order_device *d);
 void order_device_set(struct order_device *d, const struct order_inputs *in);
 struct tw_machine_config order_device_config(struct order_device *d);
+/* Copies what Output and State hold now: kept_bytes. */
+void order_device_keep(const struct order_device *d, uint8_t *to);
 
 struct order_run {
     int rc;     /* of the last step */

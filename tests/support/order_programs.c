@@ -171,18 +171,12 @@ bool order_program_make(uint32_t n, struct order_program *x, tw_error *err) {
     return check_and_run(x, err);
 }
 
-/* The inputs are any that its trip admits. SRAM is no larger than needed: each run clears it. */
+/* The inputs are any that its trips admit. */
 bool order_program_make_small(uint64_t seed, struct order_program *x, tw_error *err) {
     memset(x, 0, sizeof *x);
     snprintf(x->name, sizeof x->name, "small %llu", (unsigned long long)seed);
     x->small = order_small_program(seed);
     x->program = x->small.b->p;
-    x->program.sram_bytes[0] = 0;
-    for (uint32_t s = 0; s < x->program.n_sites; s++) {
-        uint64_t used = x->small.b->sram_next[s] + 256;
-        x->program.sram_bytes[0] =
-            used > x->program.sram_bytes[0] ? used : x->program.sram_bytes[0];
-    }
     for (uint32_t s = 0; s < ORDER_N_SCENARIOS; s++) {
         x->scenario[s] = (struct order_scenario){2, {{0, 2 - s, 0, 4, 0}, {0, s % 2, 0, 4, 0}}};
     }

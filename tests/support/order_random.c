@@ -27,7 +27,7 @@ static void wait_for(struct gen *g, uint32_t semaphore, uint32_t n) {
 }
 
 static void release(struct gen *g, uint32_t semaphore) {
-    if (g->b->engine == TW_ENGINE_STORE && below(g, 2)) {
+    if (g->b->engine == TW_ENGINE_STORE && below(g, 2) && g->b->p.n_chips == 1) {
         PB_OP(g->b, MCAST_SET, pb_id(semaphore), pb_id(0));
         return;
     }
@@ -114,8 +114,9 @@ static void spread_classes(struct gen *g, const struct tw_section *s) {
         struct tw_buffer *f = &g->b->buffers[i];
         bool other = (g->b->p.n_buffers + f->sibling_base / g->sites * 7 / 4) & 1;
         if (f->sibling_base != TW_NONE && other &&
-            f->offset + f->pages * f->page_bytes <= CLASS_BYTES) {
+            f->offset - g->first_byte + f->pages * f->page_bytes <= CLASS_BYTES) {
             f->mem_class = CLASS_OTHER;
+            f->offset -= g->first_byte;
         }
     }
 }
@@ -130,11 +131,13 @@ static void begin_section(struct gen *g, const struct tw_section *before) {
     bool shared = before && below(g, 2); /* over the memory of the previous section */
     if (!before) {
         make_pinned(g);
+        order_math_pinned(g);
     }
     uint32_t first_set = b->p.n_buffers;
     g->plain[X0] = pb_buffers(b, "x0", TW_BUF_RESIDENT, TW_DT_F32, 1, PAGE);
     g->plain[X1] = pb_buffers(b, "x1", TW_BUF_RESIDENT, TW_DT_F32, 1, PAGE);
     g->plain[SCRATCH] = pb_buffers(b, "s", TW_BUF_SCRATCH, TW_DT_F32, 1, PAGE);
+    order_math_buffers(g);
     for (g->n_fifos = 0; g->n_fifos < count; g->n_fifos++) {
         static const enum tw_engine ends[][2] = {{TW_ENGINE_LOAD, TW_ENGINE_MATH},
                                                  {TW_ENGINE_MATH, TW_ENGINE_STORE},
@@ -149,7 +152,8 @@ static void begin_section(struct gen *g, const struct tw_section *before) {
         g->fifos[0] = g->before;
     }
     g->before = g->fifos[0];
-    uint64_t base = b->buffers[first_set].offset;
+    g->first_byte = before ? g->first_byte : b->buffers[first_set].offset;
+    uint64_t base = b->buffers[first_set].offset - g->first_byte;
     for (uint32_t i = first_set; shared && i < b->p.n_buffers; i++) {
         b->buffers[i].offset -= base;
     }
@@ -183,9 +187,18 @@ static void begin_section(struct gen *g, const struct tw_section *before) {
     b->sections[b->p.n_sections++] = s;
 }
 
+static uint32_t all_words(const struct gen *g) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->sites * TW_ENGINE_COUNT; i++) {
+        n += g->b->streams[i].n_words;
+    }
+    return n;
+}
+
+/* About n transactions; those that cannot be are tried again, as others. */
 static void fill_section(struct gen *g, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        switch (below(g, 30)) {
+    for (uint32_t i = 0, tries = 0, before = 0; i < n && tries < 4 * n; tries++) {
+        switch (below(g, 52)) {
         case 22:
         case 23:
             order_overlapping_loop(g);
@@ -200,7 +213,45 @@ static void fill_section(struct gen *g, uint32_t n) {
             order_send(g);
             break;
         case 29:
+        case 30:
             order_dram_copy(g);
+            break;
+        case 31:
+        case 42:
+        case 43:
+            order_send_loop(g);
+            break;
+        case 44:
+        case 45:
+        case 46:
+        case 47:
+            order_kernel(g);
+            break;
+        case 48:
+        case 49:
+        case 50:
+            order_send(g);
+            break;
+        case 51:
+            order_multicast(g);
+            break;
+        case 32:
+            order_copy(g);
+            break;
+        case 33:
+        case 34:
+        case 35:
+            order_keys_load(g);
+            break;
+        case 36:
+        case 37:
+        case 38:
+        case 39:
+            order_attention(g);
+            break;
+        case 40:
+        case 41:
+            order_cache_write(g);
             break;
         case 0:
         case 1:
@@ -237,6 +288,8 @@ static void fill_section(struct gen *g, uint32_t n) {
             order_fifo_transaction(g);
             break;
         }
+        i += all_words(g) != before;
+        before = all_words(g);
     }
     order_drain(g);
 }
@@ -308,25 +361,62 @@ static void tables(struct gen *g) {
         pb_tensor(b, "ring", TW_ROLE_STATE, TW_DT_F32, TW_PACK_ROW, 2 * ORDER_PAGES, 16, 0, 1);
     b->tensors[ring].page_rows = 2;
     pb_tensor(b, "pages", TW_ROLE_INPUT, TW_DT_I32, TW_PACK_ROW, 1, RING_SLOTS, 0, 1);
-    pb_group(b, 0, 0, g->sites, 1);
+    order_math_tensors(g);
+    pb_group(b, 0, 0, b->p.mesh_width, 1);
+    b->groups[0].chips = (uint16_t)b->p.n_chips;
+    for (uint32_t site = 0; site < g->sites; site++) { /* group 1 + site */
+        uint32_t x = site % b->p.mesh_width;
+        pb_chip_group(b, site / b->p.mesh_width, x, 0, x + 1, 1);
+    }
     struct tw_trip trip = {.input = T_N, .element = below(g, 2), .div = 1, .max = 2};
     if (below(g, 3) == 0) { /* any input, and often no iteration */
         trip.add = (int32_t)below(g, 4) - 2;
         trip.clamp = 1;
     }
     pb_trip_of(b, "n", trip);
+    pb_trip_of(b, "half",
+               (struct tw_trip){.input = T_N,
+                                .element = below(g, 2),
+                                .add = below(g, 2) ? 3 : -1,
+                                .div = 2,
+                                .max = 2,
+                                .clamp = 1});
+    pb_trip_of(b, "pos",
+               (struct tw_trip){.input = T_N,
+                                .element = below(g, 2),
+                                .add = below(g, 2) ? 60 : -1,
+                                .div = 1,
+                                .max = POS_MAX,
+                                .clamp = 1});
+    g->trip = below(g, 3) ? 0 : TRIP_HALF;
+    g->has_some = below(g, 2);
+    if (g->has_some) { /* of the element that the first trip does not use */
+        pb_trip_of(b, "some",
+                   (struct tw_trip){
+                       .input = T_N, .element = 1 - trip.element, .add = 1, .div = 1, .max = 3});
+    }
+}
+
+/* SRAM is no larger than needed: each run clears it. */
+static void trim_sram(struct pb *b) {
+    b->p.sram_bytes[0] = 0;
+    for (uint32_t s = 0; s < b->p.n_sites; s++) {
+        uint64_t used = b->sram_next[s] + 256;
+        b->p.sram_bytes[0] = used > b->p.sram_bytes[0] ? used : b->p.sram_bytes[0];
+    }
 }
 
 struct order_small order_small_program(uint64_t seed) {
-    static const uint32_t cares[] = {16, 16, 15, 13, 8};
+    static const uint32_t cares[] = {16, 16, 16, 15, 10};
     struct order_small out = {NULL, false, false, false};
     struct gen *g = calloc(1, sizeof *g);
     assert(g);
     g->seed = seed;
     g->out = &out;
-    g->sites = 1 + (below(g, 5) < 2);
+    g->sites = 1 + (below(g, 2));
     g->care = cares[below(g, 5)];
-    g->b = pb_new("p", g->sites, 1);
+    bool chips = g->sites == 2 && below(g, 3) == 0;
+    g->b = pb_new_chips("p", chips ? 2 : 1, chips ? 1 : g->sites, 1);
     choose_engines(g);
     tables(g);
     uint32_t n_sections = 1 + (below(g, 5) == 0);
@@ -338,11 +428,11 @@ struct order_small order_small_program(uint64_t seed) {
         if (looped) {
             open_section_loop(g);
         }
-        fill_section(g, 3 + below(g, 14));
+        fill_section(g, 3 + below(g, 11));
         for (uint32_t i = 0; i < g->sites * TW_ENGINE_COUNT; i++) {
             block(g, i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT);
         }
-        for (uint32_t k = below(g, 2) ? 0 : 1 + below(g, 4); k > 0; k--) {
+        for (uint32_t k = below(g, 3) ? 0 : 1 + below(g, 4); k > 0; k--) {
             exchange_blocks(g);
         }
         close_flags(g);
@@ -354,6 +444,7 @@ struct order_small order_small_program(uint64_t seed) {
             }
         }
     }
+    trim_sram(g->b);
     out.b = g->b;
     free(g);
     return out;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the files that make random programs share: order_random.c (sections, the program),
- * order_random_work.c (transactions).
+ * order_random_work.c (transactions), order_random_math.c (kernels).
  */
 #ifndef TW_TESTS_SUPPORT_ORDER_RANDOM_INTERNAL_H
 #define TW_TESTS_SUPPORT_ORDER_RANDOM_INTERNAL_H
@@ -11,10 +11,17 @@
 #include "tests/support/random_model.h"
 
 enum { T_IN, T_OUT, T_N, T_STATE, T_TABLE, T_IDS, T_KEPT, T_RING, T_PAGES };
-enum { X0, X1, SCRATCH, N_PLAIN };
+enum { X0, X1, SCRATCH, WIDE, QUANTS, QUANTS_K, LISTS, KV, N_PLAIN };
+/* What handshakes order: x0, x1, the State in SRAM, the keys and values of a site; the caches in
+ * DRAM, which all sites share, in the place of site 0. */
+enum { TOUCH_STATE = 2, TOUCH_KV, TOUCH_CACHE, N_TOUCHES };
+/* Trips over T_N: `trip` of the program is 0 or TRIP_HALF, at most 2. */
+enum { TRIP_HALF = 1, TRIP_POS, TRIP_SOME, POS_MAX = 66 };
+enum { HEAD_DIM = 2, CACHE_HEADS = 2, N_WEIGHTS = 2 };
+enum { WIDE_BYTES = 1024, KV_BYTES = 2048 };
 /* In a class of their own: on each site, a window of T_IN and one of the State T_KEPT. Half of the
  * other sets are in a third class. */
-enum { CLASS_PINNED = 1, CLASS_OTHER = 2, CLASS_BYTES = 4096 };
+enum { CLASS_PINNED = 1, CLASS_OTHER = 2, CLASS_BYTES = 16384 };
 enum { RING_SLOTS = 5 }; /* elements of the table of the ring's pages, which have two rows */
 enum { MAX_FIFOS = 4, MAX_BLOCKS = 64, PAGE = 64, OUT_ROWS = 6, MAX_FLAGS = 4, MAX_SETS = 32 };
 enum { V_LOOP = 1, V_PART, V_REPEAT }; /* loop variables */
@@ -29,6 +36,12 @@ struct fifo {
 struct touch {
     bool written, read;
     uint32_t writer, reader; /* streams */
+};
+
+/* A Param of two panels that stays in SRAM: whole, or one part of its columns. */
+struct weights {
+    uint32_t dtype, tensor, buffer, stride, part; /* buffer: of site 0 */
+    bool whole;
 };
 
 struct gen {
@@ -47,9 +60,14 @@ struct gen {
     uint32_t valid, ready, credit;
     bool streamed;
     uint32_t flags[MAX_FLAGS], flag_count[MAX_FLAGS][PB_SITES];
-    uint32_t window, kept;           /* buffers of site 0; those of other sites follow */
-    struct touch touch[3][PB_SITES]; /* X0, X1, the State in SRAM */
+    uint32_t window, kept; /* buffers of site 0; those of other sites follow */
+    struct touch touch[N_TOUCHES][PB_SITES];
+    /* caches: keys, values, the same in pages of a table */
+    uint32_t trip, cache_dtype, key_blocks, caches[4];
+    bool has_some; /* the trip TRIP_SOME is there */
+    struct weights weights[N_WEIGHTS];
     uint32_t first_stage, rendezvous;
+    uint64_t first_byte; /* of SRAM after what it keeps */
     uint32_t blocks[PB_SITES * TW_ENGINE_COUNT][MAX_BLOCKS], n_blocks[PB_SITES * TW_ENGINE_COUNT];
     struct order_small *out;
 };
@@ -98,5 +116,20 @@ void order_dram_copy(struct gen *g);
 void order_flag_loop(struct gen *g);
 void order_nested_loops(struct gen *g);
 void order_overlapping_loop(struct gen *g);
+void order_send_loop(struct gen *g);
+void order_copy(struct gen *g);
+void order_kernel(struct gen *g);
+void order_keys_load(struct gen *g);
+void order_attention(struct gen *g);
+void order_cache_write(struct gen *g);
+
+/* Flags from the last ones that accessed what the touch is of to the stream. */
+void order_before_access(struct gen *g, uint32_t touch, uint32_t site, uint32_t stream, bool write);
+/* MATH makes the page `to` from the page `from`, in one of many ways. */
+void order_math(struct gen *g, uint32_t from, uint32_t to);
+/* Tensors, buffers that keep some of them in SRAM, buffers of a section, for order_math. */
+void order_math_tensors(struct gen *g);
+void order_math_pinned(struct gen *g);
+void order_math_buffers(struct gen *g);
 
 #endif

@@ -15,7 +15,7 @@ static struct tw_affine zero(void) {
 static struct tw_affine parts_begin(struct gen *g) {
     bool dynamic = below(g, 12) == 0;
     uint32_t n = dynamic || below(g, 12) == 0 ? 2 : 4;
-    PB_OP(g->b, LOOP, pb_id(V_PART), pb_rows(dynamic ? 0 : TW_NONE, n),
+    PB_OP(g->b, LOOP, pb_id(V_PART), pb_rows(dynamic ? g->trip : TW_NONE, n),
           pb_id(dynamic ? g->next_loop++ : TW_NONE));
     g->out->has_trip = g->out->has_trip || dynamic;
     g->out->has_loop = true;
@@ -74,7 +74,7 @@ static void split_sums(struct gen *g, uint32_t from, uint32_t to) {
 static void compute(struct gen *g, uint32_t from, uint32_t to) {
     if (has_rows(g, from)) {
         PB_OP(g->b, COPY, pb_on(from, 0), pb_id(PAGE / 2), pb_on(to, 0), pb_id(PAGE / 2),
-              pb_id(PAGE / 2), pb_rows(0, 2));
+              pb_id(PAGE / 2), pb_rows(g->trip, 2));
     } else if (below(g, 10) == 0) { /* one part only */
         struct tw_affine at = tw_affine_const(below(g, 4) * PAGE / 4);
         PB_OP(g->b, COPY, pb_at(from, at), pb_id(PAGE), pb_at(to, at), pb_id(PAGE), pb_id(PAGE / 4),
@@ -84,6 +84,8 @@ static void compute(struct gen *g, uint32_t from, uint32_t to) {
         PB_OP(g->b, COPY, pb_at(from, at), pb_id(PAGE), pb_at(to, at), pb_id(PAGE), pb_id(PAGE / 4),
               pb_rows(TW_NONE, 1));
         pb_end(g->b);
+    } else if (below(g, 2)) {
+        order_math(g, from, to);
     } else if (from == to || below(g, 2)) {
         PB_OP(g->b, ADD, pb_on(from, 0), pb_id(PAGE), pb_on(from, 0), pb_id(PAGE), pb_on(to, 0),
               pb_id(PAGE), pb_id(16), pb_rows(TW_NONE, 1));
@@ -131,7 +133,7 @@ static void write_out(struct gen *g, uint32_t buffer) {
     }
     uint32_t bytes = rows ? PAGE / 2 : PAGE;
     PB_OP(g->b, WRITE, pb_on(buffer, 0), pb_id(bytes), pb_of(tensor, instance, at), pb_id(bytes),
-          pb_id(bytes), pb_rows(rows ? 0 : TW_NONE, rows ? 2 : 1));
+          pb_id(bytes), pb_rows(rows ? g->trip : TW_NONE, rows ? 2 : 1));
 }
 
 /* Content for a page or buffer by an engine that can make it. */
@@ -139,7 +141,7 @@ static void produce(struct gen *g, uint32_t to) {
     if (g->b->engine == TW_ENGINE_LOAD) {
         if (has_rows(g, to)) {
             PB_OP(g->b, GATHER, pb_of(T_TABLE, zero(), zero()), pb_of(T_IDS, zero(), zero()),
-                  pb_on(to, 0), pb_id(PAGE / 2), pb_id(8), pb_rows(0, 2));
+                  pb_on(to, 0), pb_id(PAGE / 2), pb_id(8), pb_rows(g->trip, 2));
         } else if (below(g, 8) == 0) {
             PB_OP(g->b, READ, pb_of(T_STATE, zero(), zero()), pb_on(to, 0), pb_id(1), pb_id(PAGE),
                   pb_id(PAGE), pb_id(PAGE));
@@ -152,7 +154,7 @@ static void produce(struct gen *g, uint32_t to) {
     } else if (g->b->engine == TW_ENGINE_MATH) {
         bool rows = has_rows(g, to);
         PB_OP(g->b, ATTN_INIT, pb_on(to, 0), pb_id(1), pb_id(rows ? 6 : 14),
-              pb_rows(rows ? 0 : TW_NONE, rows ? 2 : 1));
+              pb_rows(rows ? g->trip : TW_NONE, rows ? 2 : 1));
     }
 }
 
@@ -166,8 +168,6 @@ static void consume(struct gen *g, uint32_t from) {
 
 /* ---- FIFOs ---- */
 
-static void before_access(struct gen *g, uint32_t x, uint32_t site, uint32_t stream, bool write);
-
 /* STORE fills its pages from x0. Returns false if it cannot. */
 static bool push_page(struct gen *g, struct fifo *f, uint32_t site) {
     bool store = f->from == TW_ENGINE_STORE;
@@ -175,7 +175,7 @@ static bool push_page(struct gen *g, struct fifo *f, uint32_t site) {
         return false;
     }
     if (store) {
-        before_access(g, 0, site, site * TW_ENGINE_COUNT + TW_ENGINE_STORE, false);
+        order_before_access(g, 0, site, site * TW_ENGINE_COUNT + TW_ENGINE_STORE, false);
     }
     block(g, site, f->from);
     PB_OP(g->b, RESERVE, pb_id(id(g, f->set)), pb_id(1));
@@ -234,7 +234,8 @@ void order_drain(struct gen *g) {
 static void loop_begin(struct gen *g, uint32_t site, uint32_t engine, uint32_t loop,
                        uint32_t count) {
     block(g, site, engine);
-    PB_OP(g->b, LOOP, pb_id(V_LOOP), pb_rows(loop == TW_NONE ? TW_NONE : 0, count), pb_id(loop));
+    PB_OP(g->b, LOOP, pb_id(V_LOOP), pb_rows(loop == TW_NONE ? TW_NONE : g->trip, count),
+          pb_id(loop));
 }
 
 /* LOAD writes a resident buffer in the loop that no engine reads there. */
@@ -333,7 +334,7 @@ static void sync(struct gen *g, uint32_t from, uint32_t to) {
     PB_OP(g->b, SEM_WAIT, pb_id(g->flags[k]), pb_num(tw_affine_const(g->flag_count[k][site])));
 }
 
-static void before_access(struct gen *g, uint32_t x, uint32_t site, uint32_t stream, bool write) {
+void order_before_access(struct gen *g, uint32_t x, uint32_t site, uint32_t stream, bool write) {
     struct touch *t = &g->touch[x][site];
     if (t->written && t->writer != stream) {
         sync(g, t->writer, stream);
@@ -354,17 +355,17 @@ void order_resident_write(struct gen *g) {
     if (!is_active(g, site, engine)) {
         return;
     }
-    before_access(g, x, site, site * TW_ENGINE_COUNT + engine, true);
+    order_before_access(g, x, site, site * TW_ENGINE_COUNT + engine, true);
     block(g, site, engine);
     produce(g, id(g, g->plain[x]));
 }
 
 void order_resident_read(struct gen *g) {
     uint32_t site = below(g, g->sites), engine = 1 + below(g, 2), x = below(g, 2);
-    if (!is_active(g, site, engine) || (!g->touch[x][site].written && below(g, 16))) {
+    if (!is_active(g, site, engine) || (!g->touch[x][site].written && below(g, 64))) {
         return;
     }
-    before_access(g, x, site, site * TW_ENGINE_COUNT + engine, false);
+    order_before_access(g, x, site, site * TW_ENGINE_COUNT + engine, false);
     block(g, site, engine);
     consume(g, id(g, g->plain[x]));
 }
@@ -382,7 +383,7 @@ void order_pinned(struct gen *g) {
     if (g->repeat > 1 && g->care && below(g, 2)) {
         at = pb_v(0, V_REPEAT, PAGE);
     }
-    before_access(g, 2, site, site * TW_ENGINE_COUNT + engine, write);
+    order_before_access(g, TOUCH_STATE, site, site * TW_ENGINE_COUNT + engine, write);
     block(g, site, engine);
     if (engine == TW_ENGINE_STORE) {
         PB_OP(g->b, WRITE, pb_at(kept, at), pb_id(PAGE),
@@ -397,25 +398,31 @@ void order_pinned(struct gen *g) {
     }
 }
 
-/* A site sends its x0 to the x1 of all; MATH of each waits for the flag. */
+/* A site sends its x0 to the x1 of all, or of one, which may be another one, on another chip; MATH
+ * of each waits for the flag. */
 void order_multicast(struct gen *g) {
     if (g->care == 0) { /* before a section's loop there are no flags */
         return;
     }
     uint32_t site = below(g, g->sites), k = new_flag(g),
-             store = site * TW_ENGINE_COUNT + TW_ENGINE_STORE;
+             store = site * TW_ENGINE_COUNT + TW_ENGINE_STORE, first = 0, end = g->sites;
     if (!is_active(g, site, TW_ENGINE_STORE) || !g->touch[0][site].written) {
         return;
     }
-    before_access(g, 0, site, store, false);
-    for (uint32_t s = 0; s < g->sites; s++) {
-        before_access(g, 1, s, store, true);
+    if (g->b->p.n_chips > 1 || below(g, 4) == 0) {
+        first = below(g, g->sites);
+        end = first + 1;
+    }
+    uint32_t group = end - first < g->sites || g->b->p.n_chips > 1 ? 1 + first : 0;
+    order_before_access(g, 0, site, store, false);
+    for (uint32_t s = first; s < end; s++) {
+        order_before_access(g, 1, s, store, true);
     }
     block(g, site, TW_ENGINE_STORE);
     PB_OP(g->b, MCAST, pb_on(id(g, g->plain[X0]), 0), pb_id(PAGE), pb_on(id(g, g->plain[X1]), 0),
-          pb_id(PAGE), pb_id(PAGE), pb_rows(TW_NONE, 1), pb_id(0));
-    PB_OP(g->b, MCAST_SET, pb_id(g->flags[k]), pb_id(0));
-    for (uint32_t s = 0; s < g->sites; s++) {
+          pb_id(PAGE), pb_id(PAGE), pb_rows(TW_NONE, 1), pb_id(group));
+    PB_OP(g->b, MCAST_SET, pb_id(g->flags[k]), pb_id(group));
+    for (uint32_t s = first; s < end; s++) {
         g->flag_count[k][s]++;
         if (is_active(g, s, TW_ENGINE_MATH) && below(g, 16) < g->care) {
             block(g, s, TW_ENGINE_MATH);
@@ -434,8 +441,8 @@ void order_send(struct gen *g) {
         return;
     }
     uint32_t k = new_flag(g), part = below(g, 6) == 0 ? PAGE / 2 : PAGE;
-    before_access(g, 0, site, store, false);
-    before_access(g, 1, other, store, true);
+    order_before_access(g, 0, site, store, false);
+    order_before_access(g, 1, other, store, true);
     block(g, site, TW_ENGINE_STORE);
     PB_OP(g->b, SEND, pb_on(id(g, g->plain[X0]), PAGE - part), pb_id(PAGE),
           pb_on(g->plain[X1] + other, 0), pb_id(PAGE), pb_id(part), pb_rows(TW_NONE, 1));
@@ -464,6 +471,15 @@ void order_dram_copy(struct gen *g) {
         return;
     }
     block(g, site, engine);
+    if (below(g, 3) == 0) { /* out of a page, or into one, or both */
+        uint32_t which = below(g, 3);
+        PB_OP(g->b, DRAM_COPY,
+              which ? in_ring(g) : pb_of(T_IN, zero(), tw_affine_const(below(g, 2) * PAGE)),
+              pb_id(PAGE),
+              which == 2 ? pb_of(T_OUT, zero(), tw_affine_const(site * PAGE)) : in_ring(g),
+              pb_id(PAGE), pb_id(PAGE), pb_rows(TW_NONE, 1));
+        return;
+    }
     if (below(g, 4) == 0) {
         PB_OP(g->b, DRAM_COPY, pb_of(T_STATE, zero(), zero()), pb_id(bytes),
               pb_of(T_STATE, zero(), tw_affine_const(bytes)), pb_id(bytes), pb_id(bytes),
@@ -518,7 +534,7 @@ static void overlap_wait(struct gen *g, uint32_t semaphore, uint32_t base, uint3
 static void two_readers(struct gen *g, uint32_t site, uint32_t count) {
     static const uint32_t readers[] = {TW_ENGINE_MATH, TW_ENGINE_STORE};
     g->streamed = true;
-    before_access(g, 0, site, site * TW_ENGINE_COUNT + TW_ENGINE_LOAD, true);
+    order_before_access(g, 0, site, site * TW_ENGINE_COUNT + TW_ENGINE_LOAD, true);
     for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
         loop_begin(g, site, e, TW_NONE, count);
     }
@@ -562,7 +578,7 @@ void order_overlapping_loop(struct gen *g) {
     }
     g->streamed = true;
     for (uint32_t x = 0; x < n; x++) {
-        before_access(g, x, site, site * TW_ENGINE_COUNT + from, true);
+        order_before_access(g, x, site, site * TW_ENGINE_COUNT + from, true);
     }
     loop_begin(g, site, from, TW_NONE, count);
     loop_begin(g, site, to, TW_NONE, below(g, 24) ? count : count + 1);
@@ -597,6 +613,56 @@ void order_overlapping_loop(struct gen *g) {
     g->out->has_loop = true;
 }
 
+/* STORE sends its x0 to the other site's x1 in each iteration, as far ahead as the credit lets it;
+ * MATH or STORE there reads it in a loop of its own. */
+void order_send_loop(struct gen *g) {
+    uint32_t site = below(g, g->sites), other = 1 - site, count = 2 + below(g, 3),
+             to = 1 + below(g, 2), store = site * TW_ENGINE_COUNT + TW_ENGINE_STORE,
+             reader = other * TW_ENGINE_COUNT + to;
+    if (g->care == 0 || g->streamed || g->sites != 2 || !g->active[store] || !g->active[reader] ||
+        !g->touch[0][site].written) {
+        return;
+    }
+    g->streamed = true;
+    order_before_access(g, 0, site, store, false);
+    order_before_access(g, 1, other, store, true);
+    loop_begin(g, site, TW_ENGINE_STORE, TW_NONE, count);
+    loop_begin(g, other, to, TW_NONE, count);
+    g->depth++;
+    go(g, site, TW_ENGINE_STORE);
+    overlap_wait(g, g->ready, 1, 1, count);
+    PB_OP(g->b, SEND, pb_on(id(g, g->plain[X0]), 0), pb_id(PAGE), pb_on(g->plain[X1] + other, 0),
+          pb_id(PAGE), pb_id(PAGE), pb_rows(TW_NONE, 1));
+    PB_OP(g->b, SEM_INC, pb_id(g->valid), pb_id(other), pb_id(1));
+    go(g, other, to);
+    overlap_wait(g, g->valid, 1, 1, count);
+    consume(g, id(g, g->plain[X1]));
+    PB_OP(g->b, SEM_INC, pb_id(g->ready), pb_id(site), pb_id(1));
+    g->depth--;
+    go(g, site, TW_ENGINE_STORE);
+    pb_end(g->b);
+    go(g, other, to);
+    pb_end(g->b);
+    g->touch[1][other] =
+        (struct touch){.written = true, .read = true, .writer = store, .reader = reader};
+    g->out->has_flag = true;
+    g->out->has_loop = true;
+}
+
+/* Any engine copies x0 to x1. */
+void order_copy(struct gen *g) {
+    uint32_t site = below(g, g->sites), engine = below(g, 4) % 3,
+             stream = site * TW_ENGINE_COUNT + engine;
+    if (!g->active[stream] || !g->touch[0][site].written) {
+        return;
+    }
+    order_before_access(g, 0, site, stream, false);
+    order_before_access(g, 1, site, stream, true);
+    block(g, site, engine);
+    PB_OP(g->b, COPY, pb_on(id(g, g->plain[X0]), 0), pb_id(PAGE), pb_on(id(g, g->plain[X1]), 0),
+          pb_id(PAGE), pb_id(PAGE), pb_rows(TW_NONE, 1));
+}
+
 /* A loop in a loop: MATH writes a quarter of x0 in each outer iteration, and reads all of it after
  * the loops, or too early. */
 void order_nested_loops(struct gen *g) {
@@ -605,8 +671,8 @@ void order_nested_loops(struct gen *g) {
     if (!is_active(g, site, TW_ENGINE_MATH)) {
         return;
     }
-    bool early = below(g, 3) == 0;
-    before_access(g, 0, site, site * TW_ENGINE_COUNT + TW_ENGINE_MATH, true);
+    bool early = below(g, 10) == 0;
+    order_before_access(g, 0, site, site * TW_ENGINE_COUNT + TW_ENGINE_MATH, true);
     loop_begin(g, site, TW_ENGINE_MATH, TW_NONE, 4);
     PB_OP(g->b, LOOP, pb_id(V_PART), pb_rows(TW_NONE, 2), pb_id(TW_NONE));
     PB_OP(g->b, ATTN_INIT, pb_at(x0, pb_v(0, V_LOOP, PAGE / 4)), pb_id(1), pb_id(2),

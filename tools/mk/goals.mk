@@ -5,13 +5,14 @@ DEMO_MODEL := tests/data/fairytale-1.7m-Q8_0.gguf
 FUZZ_SECONDS := 600
 MUTANTS := 300000
 TW_MUTANTS := $(MUTANTS)
+TW_MACHINES ?= 10000
 TW_MUTANT_SEED := 1
 TW_MINUTES := 1
 
 # These scripts call make: they share its job slots, but make -n only prints them.
 SCRIPT := @$(if $(DRY_RUN),,+)
 
-.PHONY: all demo check check-qemu bench bench-order fuzz mutate compare soak hostile format clean help
+.PHONY: all demo check check-qemu bench bench-order fuzz mutate machines compare soak hostile format clean help
 all: $(STATIC_LIB) $(SHARED_LIB) $(COMMAND)
 
 demo: all
@@ -41,6 +42,10 @@ mutate: $(BUILD)/tests/loader/order/mutation_test $(BUILD)/tests/loader/order/ag
 	@TW_MUTANTS=$(TW_MUTANTS) TW_MUTANT_SEED=$(TW_MUTANT_SEED) $(BUILD)/tests/loader/order/mutation_test
 	@TW_AGREE=$$(($(TW_MUTANTS) * 3)) $(BUILD)/tests/loader/order/agreement_test
 	@TW_FALSE_CERTIFICATES=$$(($(TW_MUTANTS) / 3)) $(BUILD)/tests/loader/order/certificate_test
+
+# Strict execution, the explorer and fast execution of TW_MACHINES random programs, under 21 schedules for each input.
+machines: $(BUILD)/tests/loader/order/machines_test
+	@TW_MACHINES=$(TW_MACHINES) $(BUILD)/tests/loader/order/machines_test
 
 # Both checkers judge TW_MUTANTS mutants of compiled programs, and twice as many of small random ones.
 compare: $(BUILD)/tests/second_checker/compare_test
@@ -79,6 +84,7 @@ help:
 #: make bench        measure decode and prefill, against llama.cpp if it is built
 #: make bench-order  measure the cost of certificates
 #: make mutate       test the checker with TW_MUTANTS (300000) mutated programs, from TW_MUTANT_SEED (1) on
+#: make machines     compare strict, exhaustive and fast execution of TW_MACHINES (10000) random programs
 #: make compare      let a second checker, written from the man pages, judge TW_MUTANTS mutants as well
 #: make fuzz         fuzz each target for FUZZ_SECONDS (600)
 #: make soak         open, kill and reset devices some thousand times

@@ -10,7 +10,7 @@
 #include "tests/support/random_model.h"
 #include "tests/support/test.h"
 
-#define PROGRAMS (TEST_ASAN ? 3000u : 13500u)
+#define PROGRAMS (TEST_ASAN ? 800u : 3500u)
 
 enum { STRUCTURAL = ORDER_RULES, N_ROWS };
 enum { CLEAN, RACE, FAULT, DEADLOCK, UNDECIDED, N_OUTCOMES };
