@@ -55,7 +55,11 @@
     X(PAGES, "page tables", pages)              \
     X(SENDS, "sends and copies", sends)         \
     X(SUM, "windows and parts of sums", sums)   \
-    X(KEYS, "segments of keys", keys)
+    X(KEYS, "segments of keys", keys)           \
+    X(STATES, "states of attention", states)    \
+    X(CACHES, "rows of caches", caches)         \
+    X(LISTS, "lists of the best", lists)        \
+    X(TYPES, "types of weights", types)
 
 enum order_op_class {
 #define TW_X(id, name) ORDER_##id,

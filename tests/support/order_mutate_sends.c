@@ -64,11 +64,73 @@ static uint32_t next_flag(const struct tw_stream *s, uint32_t op) {
     return op;
 }
 
+static void change_copy(struct order_mutant *m, struct order_place p, struct tw_op *op,
+                        uint64_t *seed);
+
+/* Half of the bytes, from or to the other half; or two rows of them, next to each other or not. SEND,
+ * MCAST, COPY and DRAM_COPY begin with the same operands, those of WRITE are in another order. */
+static void other_windows(struct tw_op *op, uint64_t *seed) {
+    struct tw_operand *o = op->operand;
+    uint32_t half = o[TW_SEND_row_bytes].id / 2 & ~3u;
+    bool rows = random_below(seed, 2);
+    o[TW_SEND_row_bytes].id = half;
+    o[TW_SEND_source].offset.base += random_below(seed, 2) * half;
+    o[TW_SEND_destination].offset.base += random_below(seed, 2) * half;
+    if (rows && o[TW_SEND_rows].id == TW_NONE) {
+        o[TW_SEND_rows].max *= 2;
+        o[TW_SEND_source_stride].id = random_below(seed, 3) * half;
+        o[TW_SEND_destination_stride].id = random_below(seed, 3) * half;
+    }
+}
+
+_Static_assert((unsigned)TW_SEND_rows == TW_COPY_rows &&
+                   (unsigned)TW_SEND_rows == TW_DRAM_COPY_rows &&
+                   (unsigned)TW_SEND_rows == TW_MCAST_rows,
+               "they are of one shape");
+
+static void change_copy_or_windows(struct order_mutant *m, struct order_place p, struct tw_op *op,
+                                   uint64_t *seed) {
+    if (random_below(seed, 2)) {
+        change_copy(m, p, op, seed);
+        return;
+    }
+    other_windows(op, seed);
+    order_put_op(m, p.stream, order_word_of(&m->streams[p.stream], p.op), op);
+}
+
+/* A copy between tensors the other way, between other windows, by the other engine. */
+static void change_dram_copy(struct order_mutant *m, struct order_place p, struct tw_op *op,
+                             uint64_t *seed) {
+    struct tw_operand *o = op->operand, from = o[TW_DRAM_COPY_source];
+    switch (random_below(seed, 3)) {
+    case 0:
+        o[TW_DRAM_COPY_source] = o[TW_DRAM_COPY_destination];
+        o[TW_DRAM_COPY_source].kind = TW_KIND_TENSOR_READ;
+        if (random_below(seed, 2)) {
+            o[TW_DRAM_COPY_destination] = from;
+        }
+        o[TW_DRAM_COPY_destination].kind = TW_KIND_TENSOR_WRITE;
+        break;
+    case 1:
+        other_windows(op, seed);
+        break;
+    default:
+        change_copy(m, p, op, seed);
+        return;
+    }
+    order_put_op(m, p.stream, order_word_of(&m->streams[p.stream], p.op), op);
+}
+
 static void change_send(struct order_mutant *m, struct order_place p, struct tw_op *op,
                         uint64_t *seed) {
     uint32_t flag = next_flag(&m->streams[p.stream], p.op), at;
     at = order_word_of(&m->streams[p.stream], p.op);
-    switch (random_below(seed, 4)) {
+    switch (random_below(seed, 5)) {
+    case 4:
+        order_describe(m, " [other windows]");
+        other_windows(op, seed);
+        order_put_op(m, p.stream, at, op);
+        break;
     case 0:
         order_describe(m, " [other transport]");
         other_transport(m, op, seed);
@@ -120,7 +182,8 @@ static void change_write(struct order_mutant *m, struct order_place p, const str
 }
 
 bool order_family_sends(const struct order_index *x, struct order_mutant *m, uint64_t *seed) {
-    static const uint32_t codes[] = {TW_OP_SEND, TW_OP_MCAST, TW_OP_COPY, TW_OP_WRITE};
+    static const uint32_t codes[] = {TW_OP_SEND, TW_OP_MCAST, TW_OP_COPY, TW_OP_WRITE,
+                                     TW_OP_DRAM_COPY};
     struct order_place p;
     struct tw_op op;
     bool found = order_choose_code(x, codes, 2, &p, seed) ||
@@ -133,7 +196,7 @@ bool order_family_sends(const struct order_index *x, struct order_mutant *m, uin
         return false;
     }
     if (random_below(seed, 3) == 0) { /* not only sends */
-        order_choose_code(x, codes + 2, 2, &p, seed);
+        order_choose_code(x, codes + 2, 3, &p, seed);
         s = &m->streams[p.stream];
         if (!tw_op_decode(s->words, s->n_words, order_word_of(s, p.op), &op)) {
             return false;
@@ -141,7 +204,9 @@ bool order_family_sends(const struct order_index *x, struct order_mutant *m, uin
     }
     order_describe(m, " [site %u op %u %s]", s->site, p.op, tw_op_info(op.code).name);
     if (op.code == TW_OP_COPY) {
-        change_copy(m, p, &op, seed);
+        change_copy_or_windows(m, p, &op, seed);
+    } else if (op.code == TW_OP_DRAM_COPY) {
+        change_dram_copy(m, p, &op, seed);
     } else if (op.code == TW_OP_WRITE) {
         change_write(m, p, &op, seed);
     } else if (op.code == TW_OP_SEND || op.code == TW_OP_MCAST) {
