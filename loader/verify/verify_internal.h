@@ -189,13 +189,18 @@ int tw_vf_operands(struct tw_verifier *v, struct tw_vf_data *d);
 int tw_vf_types(struct tw_verifier *v, const struct tw_vf_data *d);
 const char *tw_vf_region_name(uint32_t code, uint32_t n);
 
-/* verify_regions.c: extents of a data op inside buffers and tensors (rules 5, 7, 8, 9, 10, 13,
- * 17). */
+/* verify_regions.c: extents of a data op inside buffers and tensors (rules 5, 7, 8, 9, 10, 13),
+ * and then whether they are apart. */
 int tw_vf_regions(struct tw_verifier *v, struct tw_vf_data *d);
+/* Returns the end of a region for messages: exclusive, saturated. */
+unsigned long long tw_vf_end_of(const struct tw_vf_data *d, uint32_t n);
 int tw_vf_regions_finish(struct tw_verifier *v);
 /* Computes the minimum and maximum over the open loops, with epoch 0; [0, 2^64) if it can wrap. */
 void tw_vf_range(const struct tw_verifier *v, const struct tw_affine *a, uint64_t *lo,
                  uint64_t *hi);
+
+/* verify_apart.c: the regions of an op, which are inside of what they are of (rule 17). */
+int tw_vf_apart(struct tw_verifier *v, const struct tw_vf_data *d);
 
 /* verify_fifo.c: rules 5 and 6. */
 int tw_vf_fifo_op(struct tw_verifier *v);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The verifier's bounds: each region of a data op lies inside its page, buffer or tensor for every
- * value of the loop variables, aligned, in a role that permits it, and without overlap with the
- * op's other regions. An affine number is extreme where each loop variable is at its first or last
+ * value of the loop variables, aligned, and in a role that permits it. An affine number is extreme where each loop variable is at its first or last
  * value, so the extremes are sums of one end per term.
  */
 #include "loader/base/assert.h"
@@ -53,8 +52,7 @@ static bool affine_aligned(const struct tw_affine *a, uint64_t align) {
     return bits % align == 0;
 }
 
-/* Returns the end of a region for messages: exclusive, saturated. */
-static unsigned long long end_of(const struct tw_vf_data *d, uint32_t n) {
+unsigned long long tw_vf_end_of(const struct tw_vf_data *d, uint32_t n) {
     uint64_t end;
     return tw_add_u64(d->hi[n], tw_extent_span(d->extent[n]), &end) ? end : UINT64_MAX;
 }
@@ -105,7 +103,7 @@ static int check_fifo_region(struct tw_verifier *v, const struct tw_vf_data *d, 
     if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), held)) {
         return tw_vf_fail(v, TW_RULE_region_in_buffer,
                           "%s spans [%llu, %llu), but only %u pages of %llu bytes are %s",
-                          NAME(v, n), (unsigned long long)d->lo[n], end_of(d, n), level,
+                          NAME(v, n), (unsigned long long)d->lo[n], tw_vf_end_of(d, n), level,
                           (unsigned long long)b->page_bytes, produces ? "reserved" : "waited for");
     }
     return check_one_page(v, d, n);
@@ -124,7 +122,7 @@ static int check_pinned_region(struct tw_verifier *v, const struct tw_vf_data *d
     if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), b->pages * b->page_bytes)) {
         return tw_vf_fail(v, TW_RULE_region_in_buffer,
                           "%s spans [%llu, %llu) of %u pages of %llu bytes", NAME(v, n),
-                          (unsigned long long)d->lo[n], end_of(d, n), b->pages,
+                          (unsigned long long)d->lo[n], tw_vf_end_of(d, n), b->pages,
                           (unsigned long long)b->page_bytes);
     }
     return check_one_page(v, d, n);
@@ -145,7 +143,7 @@ static int check_plain_region(struct tw_verifier *v, const struct tw_vf_data *d,
     if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), b->page_bytes)) {
         return tw_vf_fail(v, TW_RULE_region_in_buffer,
                           "%s spans [%llu, %llu) of a page of %llu bytes", NAME(v, n),
-                          (unsigned long long)d->lo[n], end_of(d, n),
+                          (unsigned long long)d->lo[n], tw_vf_end_of(d, n),
                           (unsigned long long)b->page_bytes);
     }
     return 0;
@@ -221,10 +219,12 @@ static int check_page_region(struct tw_verifier *v, const struct tw_vf_data *d, 
     const struct tw_operand *o = d->region[n];
     const struct tw_tensor *t = d->tensor[n], *table = &v->program->tensors[o->table];
     uint64_t page = tw_tensor_page_bytes(t), span = tw_extent_span(d->extent[n]);
-    if (v->op.code == TW_OP_GATHER || page == 0) {
+    if (v->op.code == TW_OP_GATHER || page == 0 || t->role != TW_ROLE_STATE) {
         return tw_vf_fail(v, TW_RULE_operand_types, "%s is in pages of tensor %u (%s), %s",
                           NAME(v, n), o->id, tw_program_string(v->program, t->name),
-                          page ? "which a gather cannot use" : "which has none");
+                          page == 0                    ? "which has none"
+                          : v->op.code == TW_OP_GATHER ? "which a gather cannot use"
+                                                       : "which is no state");
     }
     if (table->role != TW_ROLE_INPUT || table->dtype != TW_DT_I32 ||
         table->packing != TW_PACK_ROW || (uint64_t)table->rows * table->cols > TW_VF_MAX_COUNT) {
@@ -239,8 +239,8 @@ static int check_page_region(struct tw_verifier *v, const struct tw_vf_data *d, 
     if (cache ? d->hi[n] != 0 : !tw_range_ok(d->hi[n], span, page)) {
         return tw_vf_fail(v, TW_RULE_region_in_tensor,
                           "%s spans [%llu, %llu) of a page of %llu bytes of %s", NAME(v, n),
-                          (unsigned long long)d->lo[n], end_of(d, n), (unsigned long long)page,
-                          tw_program_string(v->program, t->name));
+                          (unsigned long long)d->lo[n], tw_vf_end_of(d, n),
+                          (unsigned long long)page, tw_program_string(v->program, t->name));
     }
     if (t->packing == TW_PACK_KEYS && (uint64_t)table->cols * TW_KV_BLOCK > v->key_positions) {
         v->key_positions = (uint64_t)table->cols * TW_KV_BLOCK;
@@ -269,8 +269,8 @@ static int check_tensor_region(struct tw_verifier *v, const struct tw_vf_data *d
     if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), t->bytes)) {
         return tw_vf_fail(v, TW_RULE_region_in_tensor,
                           "%s spans [%llu, %llu) of the %llu bytes of %s", NAME(v, n),
-                          (unsigned long long)d->lo[n], end_of(d, n), (unsigned long long)t->bytes,
-                          tw_program_string(v->program, t->name));
+                          (unsigned long long)d->lo[n], tw_vf_end_of(d, n),
+                          (unsigned long long)t->bytes, tw_program_string(v->program, t->name));
     }
     return 0;
 }
@@ -334,7 +334,7 @@ static int check_remote_region(struct tw_verifier *v, const struct tw_vf_data *d
     if (!tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), b->page_bytes)) {
         return tw_vf_fail(v, TW_RULE_region_in_buffer,
                           "%s spans [%llu, %llu) of a page of %llu bytes", NAME(v, n),
-                          (unsigned long long)d->lo[n], end_of(d, n),
+                          (unsigned long long)d->lo[n], tw_vf_end_of(d, n),
                           (unsigned long long)b->page_bytes);
     }
     return 0;
@@ -371,119 +371,6 @@ static int check_mcast(struct tw_verifier *v, const struct tw_vf_data *d) {
 
 /* ---- regions of one op ---- */
 
-static bool same_terms(const struct tw_affine *a, const struct tw_affine *b) {
-    if (a->n_terms != b->n_terms) {
-        return false;
-    }
-    for (uint32_t i = 0; i < a->n_terms; i++) {
-        if (a->term[i].var != b->term[i].var || a->term[i].step != b->term[i].step) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Returns true if two regions of one buffer share no byte: disjoint ranges, or disjoint columns of
- * rows of equal stride. With equal terms the bases decide for every iteration. */
-static bool apart(const struct tw_vf_data *d, uint32_t a, uint32_t b) {
-    const struct tw_affine *fa = &d->region[a]->offset, *fb = &d->region[b]->offset;
-    const struct tw_extent *ea = &d->extent[a], *eb = &d->extent[b];
-    if (!same_terms(fa, fb)) {
-        return d->hi[a] + tw_extent_span(*ea) <= d->lo[b] ||
-               d->hi[b] + tw_extent_span(*eb) <= d->lo[a];
-    }
-    if (fa->base > fb->base) {
-        return apart(d, b, a);
-    }
-    uint64_t distance = fb->base - fa->base;
-    if (distance >= tw_extent_span(*ea)) {
-        return true;
-    }
-    uint64_t column = ea->stride ? distance % ea->stride : 0;
-    return ea->stride == eb->stride && ea->stride > 0 && column >= ea->row_bytes &&
-           column + eb->row_bytes <= ea->stride;
-}
-
-/* Returns true for ops that may write exactly where they read: elementwise ones, and the multicast
- * of a site's own part of a buffer to the siblings, and a merge into its first list. */
-static bool may_be_in_place(uint32_t code) {
-    return code == TW_OP_ADD || code == TW_OP_SILU_MUL || code == TW_OP_MCAST ||
-           code == TW_OP_TOPK_MERGE;
-}
-
-static bool same_place(const struct tw_vf_data *d, uint32_t a, uint32_t b) {
-    return same_terms(&d->region[a]->offset, &d->region[b]->offset) &&
-           d->region[a]->offset.base == d->region[b]->offset.base &&
-           d->extent[a].stride == d->extent[b].stride &&
-           d->extent[a].row_bytes == d->extent[b].row_bytes;
-}
-
-/* Returns the buffer of the engine's own site that a region touches, or TW_NONE: a multicast's
- * destination may be any member of the set, and what it writes here is the sibling. */
-static uint32_t buffer_here(const struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n) {
-    const struct tw_program *p = v->program;
-    if (d->region[n]->kind != 'D') {
-        return d->region[n]->id;
-    }
-    bool here = v->op.code == TW_OP_MCAST &&
-                tw_group_holds(p, &p->groups[v->op.operand[TW_MCAST_group].id], v->place.site);
-    return here ? tw_buffer_sibling(p, d->buffer[n], v->place.site) : TW_NONE;
-}
-
-static bool memory_apart(const struct tw_buffer *a, const struct tw_buffer *b) {
-    return a->mem_class != b->mem_class || a->offset + a->pages * a->page_bytes <= b->offset ||
-           b->offset + b->pages * b->page_bytes <= a->offset;
-}
-
-static int fail_pair(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t a, uint32_t b) {
-    const char *what = d->buffer[a] ? "buffer" : "tensor";
-    return tw_vf_fail(
-        v, TW_RULE_regions_apart, "%s [%llu, %llu) of %s %u overlaps %s [%llu, %llu) of %s %u",
-        NAME(v, a), (unsigned long long)d->lo[a], end_of(d, a), what, d->region[a]->id, NAME(v, b),
-        (unsigned long long)d->lo[b], end_of(d, b), what, d->region[b]->id);
-}
-
-static int check_pair(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t a, uint32_t b) {
-    uint32_t first = buffer_here(v, d, a), second = buffer_here(v, d, b);
-    bool ok;
-    if (first == TW_NONE || second == TW_NONE) {
-        return 0; /* on another site */
-    }
-    tw_vf_count(v, TW_RULE_regions_apart);
-    if (first != second) {
-        ok = memory_apart(&v->program->buffers[first], &v->program->buffers[second]);
-    } else {
-        ok = apart(d, a, b) || (may_be_in_place(v->op.code) && same_place(d, a, b));
-    }
-    return ok ? 0 : fail_pair(v, d, a, b);
-}
-
-/* Two regions of tensors: other tensors share no bytes (rule 28), nor do other instances. */
-static int check_tensors(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t a,
-                         uint32_t b) {
-    const struct tw_affine *x = &d->region[a]->instance, *y = &d->region[b]->instance;
-    tw_vf_count(v, TW_RULE_regions_apart);
-    bool ok = d->region[a]->id != d->region[b]->id || (same_terms(x, y) && x->base != y->base) ||
-              apart(d, a, b);
-    return ok ? 0 : fail_pair(v, d, a, b);
-}
-
-static int check_apart(struct tw_verifier *v, const struct tw_vf_data *d) {
-    int rc = 0;
-    for (uint32_t w = 0; w < d->n_regions && !rc; w++) {
-        if (d->region[w]->kind == 'R' || d->region[w]->kind == 'T') {
-            continue;
-        }
-        for (uint32_t r = 0; r < d->n_regions && !rc; r++) {
-            bool both = r != w && (d->buffer[r] != NULL) == (d->buffer[w] != NULL);
-            if (both) {
-                rc = d->buffer[w] ? check_pair(v, d, w, r) : check_tensors(v, d, w, r);
-            }
-        }
-    }
-    return rc;
-}
-
 int tw_vf_regions(struct tw_verifier *v, struct tw_vf_data *d) {
     unsigned x_dtype = d->buffer[0] ? d->buffer[0]->dtype : 0;
     int rc = 0;
@@ -514,7 +401,7 @@ int tw_vf_regions(struct tw_verifier *v, struct tw_vf_data *d) {
     if (!rc && v->op.code == TW_OP_SEND) {
         rc = check_send(v, d);
     }
-    return rc ? rc : check_apart(v, d);
+    return rc ? rc : tw_vf_apart(v, d);
 }
 
 int tw_vf_regions_finish(struct tw_verifier *v) {
