@@ -171,6 +171,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         .abi_minor = TW_MACHINE_ABI_MINOR,
         .max_payload = how & 1 ? fuzz_u32(&d.in) : TW_LINK_MAX_PAYLOAD,
         .capabilities = TW_WIRE_CAN_GREEDY | TW_WIRE_CAN_FAST | (how & 2 ? TW_WIRE_CAN_KEEP : 0u)};
+    memset(&device.limits, 0xFF, sizeof device.limits); /* as of a device that does not say */
+    if (how & 8) {
+        fuzz_bytes(&d.in, &device.limits, sizeof device.limits);
+    }
     pthread_mutex_init(&device.lock, NULL);
     tw_error err = {0};
     if (how & 4) {

@@ -20,6 +20,7 @@ def save(target, name, data):
 
 
 # ---- what a device does to the driver: one record for each packet that the driver reads ----
+LIMITS_BYTES = 96  # struct tw_requirements
 NOTHING, RAW, OPENED, DATA, ANSWER, PROGRESS, RESEND, GONE, NO_ROOM, OTHER = (bytes([i]) for i in range(10))
 # bits of the first byte; RECOVERY: the pipe has three recovery steps
 PLAIN, RECOVERY, BIG_CHUNK, QUERY = 0, 4 | 3, 8, 16
@@ -108,6 +109,8 @@ def seeds_session():
     deployed = GOOD * 40
     save("session_driver", "good", b"\x00" + deployed * 2)
     save("session_driver", "kept", b"\x02" + deployed * 2)
+    save("session_driver", "limits", b"\x08" + b"\xff" * LIMITS_BYTES + deployed * 2)
+    save("session_driver", "little", b"\x08" + bytes(LIMITS_BYTES) + deployed)
     save("session_driver", "selftest", b"\x04" + deployed)
     save("session_driver", "small_messages", b"\x01" + struct.pack("<I", 4096) + GOOD * 600)
     save("session_driver", "no_memory", b"\x00" + REFUSED + b"\x09" + bytes(128))
