@@ -133,16 +133,16 @@ static void zero_block(enum tw_dtype dtype, struct tw_block *b) {
     memset(b->u, (int)zero, sizeof b->u);
 }
 
-/* Packs the blocks of one segment: quants, scales, zeros up to a whole line. */
+/* Packs the blocks of one segment: scales, zeros up to a whole line, quants. */
 static void pack_segment(enum tw_dtype dtype, const uint8_t *src, size_t stride, uint32_t rows,
                          uint32_t elems, uint8_t *dst) {
     const struct tw_block_type t = tw_block_type(dtype);
-    uint64_t quants = tw_segment_quants_bytes(dtype, elems);
+    uint64_t quants = tw_segment_quants(dtype, elems);
     uint32_t block_elems = tw_dtype_block_elems(dtype), bytes = tw_dtype_block_bytes(dtype);
-    memset(dst + quants, 0, (size_t)(tw_segment_bytes(dtype, elems) - quants));
+    memset(dst, 0, (size_t)quants);
     for (uint32_t n = 0; n < elems / block_elems; n++) {
-        uint8_t *to = dst + tw_segment_quants_bytes(dtype, n * block_elems),
-                *scales = dst + quants + (size_t)n * t.scale_bytes;
+        uint8_t *scales = dst + (size_t)n * t.scale_bytes,
+                *to = dst + quants + tw_segment_quants_bytes(dtype, n * block_elems);
         for (uint32_t r = 0; r < PANEL; r++) {
             const uint8_t *from = src + stride * r + (size_t)n * bytes;
             struct tw_block b;

@@ -43,24 +43,21 @@ TW_INLINE void small_tile(const struct tw_matmul *m, unsigned dtype, uint32_t ro
     struct tile_in in;
     const struct tw_block_type type = tw_block_type(dtype);
     const size_t quants = type.bits * 64, blocks = m->k / 32;
-    const size_t ahead = (size_t)tw_segment_bytes(dtype, TW_SUM_SEGMENT);
-    const uint8_t *w = m->w + m->w_stride * panel;
     size_t n = 0;
-    tile_begin(&in, m, row, R);
+    tile_begin(&in, m, dtype, row, panel, R, P);
+    const uint8_t *w = in.w;
     for (size_t b = 0;; n++) {
         size_t end = segment_end(b, blocks, TW_SUM_SEGMENT / 32);
-        const uint8_t *scales = w + (end - b) * quants;
+        const uint8_t *scales = w;
         sums_zero(&sums, R, P);
-        TW_UNROLL
-        for (int p = 0; R == 1 && p < P; p++) {
-            prefetch(scales + in.w_stride * (size_t)p + ahead,
-                     TW_SUM_SEGMENT / 32 * type.scale_bytes);
+        if (R == 1) {
+            tile_prefetch(&in, scales, TW_SUM_SEGMENT / 32 * type.scale_bytes, P);
         }
+        w += tw_segment_quants(dtype, (end - b) * 32);
         for (; b < end; b++, w += quants, scales += type.scale_bytes) {
             struct plane_ints ints;
-            TW_UNROLL
-            for (int p = 0; R == 1 && p < P; p++) {
-                prefetch(w + in.w_stride * (size_t)p + ahead, quants);
+            if (R == 1) {
+                tile_prefetch(&in, w, quants, P);
             }
             TW_UNROLL
             for (int r = 0; r < R; r++) {
@@ -74,7 +71,6 @@ TW_INLINE void small_tile(const struct tw_matmul *m, unsigned dtype, uint32_t ro
         if (b == blocks) {
             break;
         }
-        w = scales; /* a whole segment is a whole number of lines */
         sums_keep(&sums, &levels, n, R, P);
     }
     sums_finish(&sums, &levels, n, R, P);
@@ -165,16 +161,6 @@ TW_INLINE void super_scales(struct tile_sums *sums, const struct super_ints *int
     }
 }
 
-/* Prefetches an eighth of the next block of each panel. */
-TW_INLINE void super_prefetch(const struct tile_in *in, const uint8_t *w, const size_t segment,
-                              size_t b, const int P) {
-    const size_t bytes = (segment + 511) / 512 * 64;
-    TW_UNROLL
-    for (int p = 0; p < P; p++) {
-        prefetch(w + in->w_stride * (size_t)p + segment + b * bytes, bytes);
-    }
-}
-
 /* A block is a segment. */
 TW_INLINE void super_tile(const struct tw_matmul *m, unsigned dtype, uint32_t row, uint32_t panel,
                           const int R, const int P) {
@@ -182,14 +168,15 @@ TW_INLINE void super_tile(const struct tw_matmul *m, unsigned dtype, uint32_t ro
     struct tile_sums sums;
     struct tile_in in;
     const struct tw_block_type type = tw_block_type(dtype);
-    const size_t quants = type.bits * 64, segment = (size_t)tw_segment_bytes(dtype, TW_SUPER_BLOCK),
-                 blocks = m->k / TW_SUPER_BLOCK;
-    const uint8_t *w = m->w + m->w_stride * panel;
-    tile_begin(&in, m, row, R);
+    const size_t bytes = type.bits * 64, blocks = m->k / TW_SUPER_BLOCK,
+                 quants = (size_t)tw_segment_quants(dtype, TW_SUPER_BLOCK),
+                 segment = quants + 8 * bytes, eighth = (segment + 511) / 512 * 64;
+    tile_begin(&in, m, dtype, row, panel, R, P);
+    const uint8_t *w = in.w;
     for (size_t n = 0;; n++, w += segment) {
         struct super_ints ints;
         const size_t x = n * sizeof(struct tw_q8k);
-        const uint8_t *d = w + 8 * quants, *scales = d + (type.minima ? 64 : 32);
+        const uint8_t *scales = w + (type.minima ? 64 : 32);
         TW_UNROLL
         for (int r = 0; r < R; r++) {
             plane_ints_set(&ints.s, r, 0, P);
@@ -197,15 +184,16 @@ TW_INLINE void super_tile(const struct tw_matmul *m, unsigned dtype, uint32_t ro
         }
         TW_ROLLED
         for (size_t b = 0; b < 8; b++) {
+            const uint8_t *planes = w + quants + b * bytes;
             if (R == 1) {
-                super_prefetch(&in, w, segment, b, P);
+                tile_prefetch(&in, w + b * eighth, eighth, P);
             }
-            super_part(&ints, &in, dtype, w + b * quants, scales, x, b, 0, R, P);
+            super_part(&ints, &in, dtype, planes, scales, x, b, 0, R, P);
             if (type.sub_elems == 16) {
-                super_part(&ints, &in, dtype, w + b * quants, scales, x, b, 1, R, P);
+                super_part(&ints, &in, dtype, planes, scales, x, b, 1, R, P);
             }
         }
-        super_scales(&sums, &ints, &in, dtype, d, x, R, P);
+        super_scales(&sums, &ints, &in, dtype, w, x, R, P);
         if (n + 1 == blocks) {
             sums_finish(&sums, &levels, n, R, P);
             break;

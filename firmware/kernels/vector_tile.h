@@ -4,7 +4,7 @@
  * quantised products. R and P are constants where these functions are inlined, so that the arrays
  * become registers. Included by each instruction set's file, which defines the sizes FLOAT_ROWS,
  * FLOAT_MID_ROWS, FLOAT_PANELS, FLOAT_ROW_PANELS, the same with QUANT_, and ROW_PREFETCH: how many
- * bytes ahead a product with one row, which is bound by memory, prefetches float weights.
+ * bytes ahead a product with one row, which is bound by memory, prefetches weights.
  */
 
 #define MAX2(a, b) ((a) > (b) ? (a) : (b))
@@ -15,20 +15,26 @@ struct tile_sums {
          [MAX2(MAX2(FLOAT_PANELS, FLOAT_ROW_PANELS), MAX2(QUANT_PANELS, QUANT_ROW_PANELS))];
 };
 
-/* What a tile reads besides its weights: the rows of x, from their start, and the distance of
- * panels. Pointers, so that a segment begins without computing them again. */
+/* What a tile reads: the rows of x, from their start, and P panels, from w on. Pointers, so that a
+ * segment begins without computing them again. */
 struct tile_in {
     const char *x[MAX2(FLOAT_ROWS, QUANT_ROWS)];
+    const uint8_t *w, *w_end; /* the first panel */
     size_t w_stride;
+    size_t w_next; /* from a panel's end to where the same panel of the next tile begins */
 };
 
-TW_INLINE void tile_begin(struct tile_in *in, const struct tw_matmul *m, uint32_t row,
-                          const int R) {
+TW_INLINE void tile_begin(struct tile_in *in, const struct tw_matmul *m, unsigned dtype,
+                          uint32_t row, uint32_t panel, const int R, const int P) {
+    size_t bytes = (size_t)tw_panel_bytes(dtype, m->k);
     TW_UNROLL
     for (int r = 0; r < R; r++) {
         in->x[r] = m->x + m->x_stride * (row + (uint32_t)r);
     }
     in->w_stride = m->w_stride;
+    in->w = m->w + m->w_stride * panel;
+    in->w_end = in->w + bytes;
+    in->w_next = m->w_stride * (size_t)P - bytes;
 }
 
 /* Returns element k, or block b of 32 quants, of row r of the tile. */
@@ -39,13 +45,21 @@ TW_INLINE const struct tw_q8s *x_block(const struct tile_in *in, int r, size_t b
     return (const struct tw_q8s *)(const void *)in->x[r] + b;
 }
 
-/* Prefetches that many bytes. The empty statement makes each line an offset from one register: else
+/* Prefetches the bytes of each panel that are read ROW_PREFETCH bytes after those at `at` of the
+ * first, whose tile is followed by the one of the next panels. The empty statement makes each line an offset from one register: else
  * gcc keeps an address per line, and moves it from a vector register each time. */
-TW_INLINE void prefetch(const uint8_t *at, const size_t bytes) {
-    __asm__("" : "+r"(at));
+TW_INLINE void tile_prefetch(const struct tile_in *in, const uint8_t *at, const size_t bytes,
+                             const int P) {
+    at += ROW_PREFETCH;
+    at += at < in->w_end ? 0 : in->w_next;
     TW_UNROLL
-    for (size_t line = 0; line < bytes; line += 64) {
-        __builtin_prefetch(at + line);
+    for (int p = 0; p < P; p++) {
+        const uint8_t *panel = at + in->w_stride * (size_t)p;
+        __asm__("" : "+r"(panel));
+        TW_UNROLL
+        for (size_t line = 0; line < bytes; line += 64) {
+            __builtin_prefetch(panel + line);
+        }
     }
 }
 

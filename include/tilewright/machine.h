@@ -187,8 +187,8 @@ static inline struct tw_block_type tw_block_type(unsigned dtype) {
  * last one may be shorter. So a window of columns that starts at a multiple of TW_SUM_SEGMENT, and
  * ends at one or with the matrix, is a panel itself, tw_panel_offset() bytes further. A segment:
  *   F32, F16, BF16:  [k][16 rows]
- *   blocks: the planes of the quants, 32 columns after 32; then the scales, block after block; then
- *           zero padding to a multiple of 64 bytes
+ *   blocks: the scales, block after block; zero padding to a multiple of 64 bytes; then the planes
+ *           of the quants, 32 columns after 32, so that all is read in the order of addresses
  * The quants of 32 columns, as stored in the file, but those of Q8_0 as q + 128, in planes of lines
  * [16 rows][4]; element k is in group k / 4, at byte k % 4 of its row:
  *   8 bits:     8 lines, one for each group
@@ -239,10 +239,15 @@ enum tw_packing {
 static inline uint64_t tw_segment_quants_bytes(unsigned dtype, uint64_t elems) {
     return elems * tw_block_type(dtype).bits * (TW_PANEL_ROWS / 8);
 }
+/* Returns how far into a segment of `elems` columns its quants begin, after the scales; 0 for a
+ * dtype without blocks. */
+static inline uint64_t tw_segment_quants(unsigned dtype, uint64_t elems) {
+    uint64_t blocks = elems / tw_dtype_block_elems(dtype);
+    return (blocks * tw_block_type(dtype).scale_bytes + 63) / 64 * 64;
+}
 /* Returns the bytes of a segment of `elems` columns of a panel, at most TW_SUM_SEGMENT; 0 for a
  * dtype that is not packed in panels. */
 static inline uint64_t tw_segment_bytes(unsigned dtype, uint64_t elems) {
-    uint64_t blocks = elems / tw_dtype_block_elems(dtype);
     switch (dtype) {
     case TW_DT_F32:
         return elems * 64;
@@ -250,9 +255,7 @@ static inline uint64_t tw_segment_bytes(unsigned dtype, uint64_t elems) {
     case TW_DT_BF16:
         return elems * 32;
     default:
-        return (tw_segment_quants_bytes(dtype, elems) + blocks * tw_block_type(dtype).scale_bytes +
-                63) /
-               64 * 64;
+        return tw_segment_quants(dtype, elems) + tw_segment_quants_bytes(dtype, elems);
     }
 }
 /* Returns how far into a panel column k begins, a multiple of TW_SUM_SEGMENT. */

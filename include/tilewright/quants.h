@@ -294,8 +294,9 @@ static inline void tw_block_of_panel(unsigned dtype, const uint8_t *segment, uin
                                      uint32_t n, uint32_t row, struct tw_block *b) {
     struct tw_block_type t = tw_block_type(dtype);
     tw_block_begin(dtype, b);
-    const uint8_t *quants = segment + tw_segment_quants_bytes(dtype, n * b->elems) + row * 4,
-                  *scales = segment + tw_segment_quants_bytes(dtype, elems) + n * t.scale_bytes;
+    const uint8_t *scales = segment + n * t.scale_bytes,
+                  *quants = segment + tw_segment_quants(dtype, elems) +
+                            tw_segment_quants_bytes(dtype, n * b->elems) + row * 4;
     for (uint32_t i = 0; i < b->elems; i++) {
         const uint8_t *part = quants + tw_segment_quants_bytes(dtype, i / 32 * 32);
         b->u[i] = tw_panel_quant(t.bits, part, i % 32);

@@ -17,6 +17,8 @@
 
 /* Marks a function that must be inlined, whatever its size. */
 #define TW_INLINE static inline __attribute__((always_inline))
+/* A function that is kept apart, so that its registers are its own. */
+#define TW_NOINLINE __attribute__((noinline))
 
 /* Marks a function that uses instructions of certain processors; callers check for them first. */
 #define TW_TARGET(features) __attribute__((target(features)))

@@ -123,14 +123,15 @@ static void matmul_with_hostile_quants(kernel_check *check) {
         row = x_bytes(dtype, s.k);
         uint8_t *x = fixture_bytes(&r, (size_t)s.rows * row);
         if (turn % 5 == 0) { /* the largest magnitudes, all at once */
-            memset(w, turn % 2 ? 0xFF : 0x00, panel_scales_at(dtype, s.k, 0));
+            memset(w + panel_quants_at(dtype, s.k, 0), turn % 2 ? 0xFF : 0x00,
+                   (s.k < 256 ? s.k : 256) / 32 * panel_quants_bytes(dtype));
             memset(x, 0x80, (size_t)s.rows * row);
         }
         if (turn % 5 == 1) { /* the largest scales, too: all bits set is NaN, so not those in f16 */
             free(w);
             w = fixture_panels(&r, dtype, s.k, s.panels);
-            memset(w + panel_scales_at(dtype, s.k, 0) + panel_halves(dtype) * 2,
-                   n % 2 ? 0x7F : 0x80, panel_scales_bytes(dtype) - panel_halves(dtype) * 2);
+            memset(w + panel_scales_at(dtype, 0) + panel_halves(dtype) * 2, n % 2 ? 0x7F : 0x80,
+                   panel_scales_bytes(dtype) - panel_halves(dtype) * 2);
         }
         check_matmul(check, &r, dtype, s, x, row, w, " hostile");
         free(x);

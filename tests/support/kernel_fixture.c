@@ -93,7 +93,7 @@ uint8_t *fixture_panels(struct fixture_random *r, unsigned dtype, uint32_t k, ui
     }
     uint32_t blocks = k / tw_dtype_block_elems(dtype);
     for (uint32_t b = 0; b < panels * blocks; b++) {
-        uint8_t *scales = w + panel_bytes * (b / blocks) + panel_scales_at(dtype, k, b % blocks);
+        uint8_t *scales = w + panel_bytes * (b / blocks) + panel_scales_at(dtype, b % blocks);
         for (uint32_t i = 0; i < panel_halves(dtype); i++) {
             store_u16(scales + (size_t)i * 2, tw_f32_to_f16(0.01f * fixture_unit(r)));
         }

@@ -80,7 +80,7 @@ static void fill_quants(const struct tw_tensor *t, uint8_t *at, uint64_t *s) {
         for (uint64_t p = 0; panel && (p + 1) * panel <= t->bytes; p++, at += panel) {
             fill_bytes(at, panel, s);
             for (uint32_t b = 0; b < t->cols / tw_dtype_block_elems(t->dtype); b++) {
-                uint8_t *scales = at + panel_scales_at(t->dtype, t->cols, b);
+                uint8_t *scales = at + panel_scales_at(t->dtype, b);
                 fill_halves(scales, panel_halves(t->dtype), s);
                 if (t->dtype == TW_DT_MXFP4) {
                     memset(scales, 120, 16);

@@ -64,18 +64,30 @@ static inline size_t panel_scales_bytes(unsigned dtype) {
     }
 }
 
-/* Returns the byte offset of the quants of 32 columns, number n. */
-static inline size_t panel_quants_at(unsigned dtype, uint32_t n) {
-    size_t blocks = 256 / tw_dtype_block_elems(dtype),
-           segment = 8 * panel_quants_bytes(dtype) + blocks * panel_scales_bytes(dtype);
-    return n / 8 * ((segment + 63) / 64 * 64) + n % 8 * panel_quants_bytes(dtype);
+/* Returns the bytes of the scales of a segment with that many blocks, and zeros up to a line. */
+static inline size_t panel_scales_area(unsigned dtype, uint32_t blocks) {
+    return (blocks * panel_scales_bytes(dtype) + 63) / 64 * 64;
 }
 
-/* Returns the byte offset of the scales of a block in a panel of k columns. */
-static inline size_t panel_scales_at(unsigned dtype, uint32_t k, uint32_t block) {
-    uint32_t per_segment = 256 / tw_dtype_block_elems(dtype), first = block / per_segment * 8,
-             left = k / 32 - first;
-    return panel_quants_at(dtype, first) + (left < 8 ? left : 8) * panel_quants_bytes(dtype) +
+/* Returns the byte offset of the segment that 32 columns, number n, belong to. */
+static inline size_t panel_segment_at(unsigned dtype, uint32_t n) {
+    return n / 8 *
+           (panel_scales_area(dtype, 256 / tw_dtype_block_elems(dtype)) +
+            8 * panel_quants_bytes(dtype));
+}
+
+/* Returns the byte offset of the quants of 32 columns, number n, in a panel of k columns. */
+static inline size_t panel_quants_at(unsigned dtype, uint32_t k, uint32_t n) {
+    uint32_t left = k - n / 8 * 256,
+             blocks = (left < 256 ? left : 256) / tw_dtype_block_elems(dtype);
+    return panel_segment_at(dtype, n) + panel_scales_area(dtype, blocks) +
+           n % 8 * panel_quants_bytes(dtype);
+}
+
+/* Returns the byte offset of the scales of a block in a panel. */
+static inline size_t panel_scales_at(unsigned dtype, uint32_t block) {
+    uint32_t per_segment = 256 / tw_dtype_block_elems(dtype);
+    return panel_segment_at(dtype, block / per_segment * 8) +
            block % per_segment * panel_scales_bytes(dtype);
 }
 

@@ -93,9 +93,9 @@ static float panel_element(const struct tw_gvalue *v, const uint8_t *packed, uin
         return x[0];
     }
     one.dtype = TW_DT_F16;
-    one.data = panel + panel_scales_at(v->dtype, v->cols, block) + (size_t)lane * 2;
+    one.data = panel + panel_scales_at(v->dtype, block) + (size_t)lane * 2;
     tw_dequant_row(&one, 0, x);
-    panel += panel_quants_at(v->dtype, block);
+    panel += panel_quants_at(v->dtype, v->cols, block);
     if (v->dtype == TW_DT_Q8_0) {
         return x[0] * (float)(panel[(in / 4 * 16 + lane) * 4 + in % 4] - 128);
     }

@@ -26,8 +26,8 @@ static double planes_weight(const uint8_t *panel, unsigned dtype, uint32_t cols,
              segment = cols - from < 256 ? cols - from : 256;
     struct tw_block block;
     float value[TW_SUPER_BLOCK];
-    tw_block_of_panel(dtype, panel + panel_quants_at(dtype, from / 32), segment, (k - from) / elems,
-                      lane, &block);
+    tw_block_of_panel(dtype, panel + panel_segment_at(dtype, from / 32), segment,
+                      (k - from) / elems, lane, &block);
     tw_block_floats(&block, elems, value);
     return (double)value[k % elems];
 }
@@ -49,10 +49,10 @@ static double weight(const uint8_t *w, unsigned dtype, uint32_t cols, uint32_t n
     if (dtype != TW_DT_Q8_0 && dtype != TW_DT_Q4_0) {
         return planes_weight(panel, dtype, cols, lane, k);
     }
-    memcpy(&half, panel + panel_scales_at(dtype, cols, k / 32) + (size_t)lane * 2, 2);
+    memcpy(&half, panel + panel_scales_at(dtype, k / 32) + (size_t)lane * 2, 2);
     double scale = (double)tw_f16_to_f32(half);
     uint32_t i = k % 32;
-    const uint8_t *quants = panel + panel_quants_at(dtype, k / 32) + (size_t)lane * 4;
+    const uint8_t *quants = panel + panel_quants_at(dtype, cols, k / 32) + (size_t)lane * 4;
     if (dtype == TW_DT_Q8_0) {
         return scale * (quants[i / 4 * 64 + i % 4] - 128);
     }
