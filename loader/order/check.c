@@ -83,7 +83,24 @@ static void step_over(struct tw_checker *c) {
     TW_ASSERT(s->words_at <= c->p->streams[c->stream].n_words && s->at <= s->n_ops);
     c->executed++;
     if (is_data(c->op.code)) {
-        s->last_data = (int32_t)s->at;
+        s->last_data = (int32_t)s->at + c->offset[c->stream];
+    }
+}
+
+/* Returns the number of a stream's section end: bodies that were repeated in later sections have not
+ * moved it. */
+static int32_t end_number(const struct tw_checker *c, uint32_t t,
+                          const struct tw_ck_section_end *e) {
+    const struct tw_ck_stream *s = &c->streams[t];
+    bool left = s->section != TW_NONE && s->section > e->section;
+    return e->end + (left ? e->left : c->offset[t]);
+}
+
+static void leave_sections(struct tw_checker *c, uint32_t t, uint32_t section) {
+    uint32_t from = c->streams[t].section == TW_NONE ? 0 : c->streams[t].section;
+    for (size_t i = c->ends_first[t]; i < c->ends_first[t + 1]; i++) {
+        struct tw_ck_section_end *e = &c->section_ends[i];
+        e->left = e->section >= from && e->section < section ? c->offset[t] : e->left;
     }
 }
 
@@ -105,8 +122,8 @@ static const struct tw_ck_demand *ends_demand(struct tw_checker *c, uint32_t sec
             }
         }
         if (c->slot[t] != TW_NONE) {
-            int32_t end = from > c->ends_first[t] ? c->section_ends[from - 1].end : 0;
-            c->ends_over[n++] = end + c->offset[t];
+            c->ends_over[n++] =
+                from > c->ends_first[t] ? end_number(c, t, &c->section_ends[from - 1]) : INT32_MIN;
         }
     }
     c->ends_section = section;
@@ -133,6 +150,7 @@ static int enter_section(struct tw_checker *c) {
         return tw_ck_fail(c, TW_ORDER_section_order, "an op of section %u after section %u",
                           section, s->section);
     }
+    leave_sections(c, c->stream, section);
     s->section = section;
     if (section == 0) {
         return 0;
@@ -473,7 +491,7 @@ static int add_section_end(struct tw_checker *c, size_t first, uint32_t section,
     int rc = tw_ck_grow(c, &c->section_ends, &c->cap_section_ends, c->n_section_ends,
                         sizeof *c->section_ends);
     if (rc == 0) {
-        c->section_ends[c->n_section_ends++] = (struct tw_ck_section_end){section, (int32_t)end};
+        c->section_ends[c->n_section_ends++] = (struct tw_ck_section_end){section, (int32_t)end, 0};
     }
     return rc;
 }

@@ -112,7 +112,7 @@ struct tw_ck_arena {
 
 struct tw_ck_stream {
     uint32_t words_at, at, n_ops; /* next word; next op */
-    /* index after the last op that is not a semaphore op */
+    /* number after the last op that is not a semaphore op: its index and the stream's offset then */
     int32_t last_data;
     uint32_t section; /* section of the last op, TW_NONE before the first */
     uint32_t open_from[TW_CK_MAX_DEPTH], depth; /* op index after each open LOOP */
@@ -202,7 +202,8 @@ struct tw_ck_flag {
 /* Where the ops of a section, or of those before it, end in a stream. */
 struct tw_ck_section_end {
     uint32_t section;
-    int32_t end; /* op index after the last op that is not a semaphore op */
+    int32_t end;  /* op index after the last op that is not a semaphore op */
+    int32_t left; /* offset of the stream when it entered a later section in this step */
 };
 
 /* What an engine must know: that each stream is past an absolute number. A demand never changes;

@@ -95,7 +95,7 @@ static int find_closed(struct tw_checker *c, struct tw_ck_frame *f, uint32_t eng
     for (uint32_t i = 0; i < f->n && f->closed; i++) {
         uint32_t t = c->members[f->first + i];
         int32_t last = c->streams[t].last_data;
-        c->loop_over[c->slot[t]] = last > 0 ? last + c->offset[t] : INT32_MIN;
+        c->loop_over[c->slot[t]] = last > 0 ? last : INT32_MIN;
     }
     for (uint32_t i = 0; i < f->n && f->closed && rc == 0; i++) {
         tw_ck_count(c, TW_ORDER_closed_loop);
@@ -114,8 +114,12 @@ int tw_ck_loop_first(struct tw_checker *c, struct tw_ck_frame *f, uint32_t engin
 
 int tw_ck_loop_settle(struct tw_checker *c, struct tw_ck_frame *f, bool *settled) {
     tw_ck_count(c, TW_ORDER_closed_loop);
+    if (f->pass + 1 == f->count) { /* all iterations were followed: nothing is left to prove */
+        *settled = true;
+        return 0;
+    }
     int rc = save(c, f, settled);
-    if (rc || *settled || f->pass + 1 < MAX_PASSES || f->pass + 1 == f->count) {
+    if (rc || *settled || f->pass + 1 < MAX_PASSES) {
         return rc;
     }
     return tw_ck_fail(c, TW_ORDER_closed_loop,

@@ -141,6 +141,13 @@ int tw_vf_rendezvous_op(struct tw_verifier *v, uint32_t sem, const struct tw_aff
     }
     int next = next_state(v->rendezvous_state, s->use, threshold != NULL);
     tw_vf_count(v, TW_RULE_rendezvous_shape);
+    uint32_t in =
+        v->op.stage < v->program->n_stages ? v->program->stages[v->op.stage].section : TW_NONE;
+    if (in != TW_NONE && in != s->section) {
+        return tw_vf_fail(v, TW_RULE_rendezvous_shape,
+                          "belongs to section %u, but is about the rendezvous of section %u", in,
+                          s->section);
+    }
     if (next < IDLE || (v->rendezvous_state != IDLE && s->section != v->rendezvous_section)) {
         return fail_order(v, sem);
     }

@@ -83,20 +83,10 @@ static struct order_verdict first_verdict(struct tw_cmem *mem, const struct tw_p
     return v;
 }
 
-/* The second checker executes a step, so it is exact where the first one is not, on purpose: orders
- * that the compiler does not find (20), loops with flags that take more than eight iterations to
- * settle (22), what is known of engines after such a loop (23), bytes by ranges (24, 25). */
-static bool on_purpose(int first, int second) {
-    return second == 0 && (first == 20 || (first >= 22 && first <= 25));
-}
-
-/* Reserved fields of sections, which the first checker does not look at. */
-static bool reserved(const struct tw_program *p, int first, int second) {
-    uint32_t set = 0;
-    for (uint32_t i = 0; i < p->n_sections; i++) {
-        set |= p->sections[i].reserved;
-    }
-    return first == 0 && second == 1 && set != 0;
+/* The second checker executes a step, so it is exact where the first one is not, on purpose, and says
+ * for each such limit of the page whether the program has to do with it. */
+static bool on_purpose(int first, const struct second_verdict *second) {
+    return second->rule == 0 && (second->limits >> first & 1) != 0;
 }
 
 /* Returns true if the two agree whether the program is to be refused, or it is known why not. */
@@ -123,8 +113,12 @@ static bool compare(struct tally *t, struct tw_cmem *mem, const char *name,
         return true;
     }
     (first ? t->first_only : t->second_only)[first ? first : b.rule]++;
-    if (on_purpose(first, b.rule) || reserved(p, first, b.rule)) {
+    if (on_purpose(first, &b)) {
         t->explained++;
+        if (getenv("TW_MUTANT_EXPLAINED")) {
+            printf("# EXPL %s\n#   first %d: %s\n", name, first, a.message);
+            print_program(name, p);
+        }
         return true;
     }
     printf("# %s\n#   first %d: %s\n#   second %d: %s\n", name, first, a.message, b.rule, b.text);

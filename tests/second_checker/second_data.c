@@ -86,43 +86,17 @@ void second_uses_end(struct second *c) {
 
 void second_data_begin(struct second *c) {
     const struct tw_program *p = c->p;
-    c->defined = second_alloc(c, p->n_buffers, sizeof *c->defined);
-    c->n_tags = 0;
+    c->cells = second_alloc(c, p->n_buffers, sizeof *c->cells);
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         uint64_t bytes = p->buffers[i].pages * p->buffers[i].page_bytes;
         const struct tw_tensor *t = tw_buffer_pinned(p, &p->buffers[i]);
         bool ready = t && (t->role == TW_ROLE_PARAM || t->init != TW_INIT_NONE);
-        c->defined[i] = memset(second_alloc(c, bytes / 4, 1), ready, bytes / 4);
+        c->cells[i] = second_alloc(c, bytes / 4, sizeof **c->cells);
+        for (uint64_t k = 0; k < bytes / 4 && ready; k++) {
+            c->cells[i][k].plain = true;
+        }
     }
     c->access = second_alloc(c, (uint64_t)p->n_buffers + p->n_tensors, sizeof(struct access *));
-}
-
-/* As many rows as a trip says are defined by as many rows of the same stride, others by others. */
-static uint8_t tag_of(struct second *c, const struct region *x) {
-    uint32_t stride = (uint32_t)x->e.stride, i = 0;
-    while (i < c->n_tags && (c->tag[i][0] != x->trip || c->tag[i][1] != stride)) {
-        i++;
-    }
-    if (i == c->n_tags && x->trip != TW_NONE && i < SECOND_TAGS) {
-        c->tag[i][0] = x->trip;
-        c->tag[i][1] = stride;
-        c->n_tags++;
-    }
-    return x->trip == TW_NONE ? 1 : (uint8_t)(i * 2 + 2);
-}
-
-/* What a loop over a trip defines is forgotten when it is over. */
-static void note_made(struct second *c, const struct engine *e, uint8_t *defined) {
-    uint32_t i = e->depth;
-    while (i > 0 && e->frame[i - 1].loop->trip == TW_NONE) {
-        i--;
-    }
-    if (i > 0) {
-        struct group *g = e->frame[i - 1].group;
-        struct made *m = second_alloc(c, 1, sizeof *m);
-        *m = (struct made){g->made, defined};
-        g->made = m;
-    }
 }
 
 /* Bytes that were written through another buffer are defined no longer. */
@@ -132,40 +106,47 @@ static void forget(struct second *c, uint32_t buffer, uint64_t lo, uint64_t byte
         const struct tw_buffer *o = &c->p->buffers[c->uses[buffer].over[i]];
         for (uint64_t at = from; at < from + bytes; at += 4) {
             if (at >= o->offset && at < o->offset + o->pages * o->page_bytes) {
-                c->defined[c->uses[buffer].over[i]][(at - o->offset) / 4] = 0;
+                c->cells[c->uses[buffer].over[i]][(at - o->offset) / 4] = (struct cell){0};
             }
         }
     }
 }
 
-/* Whether no op that a trip counts has to have written the bytes, gaps and all, of the most rows. */
-static bool all_defined(const uint8_t *is, const struct region *x) {
-    for (uint64_t at = x->lo; at < x->lo + tw_extent_span(x->most); at += 4) {
-        if (!(is[at / 4] & 1)) {
-            return false;
+/* As many rows as a trip says are defined by as many rows of the same stride, others by others.
+ * Reads of a trip's rows are also served by all bytes, gaps and all, of its most rows. */
+static void read_bytes(struct second *c, const struct region *x) {
+    const struct cell *at = c->cells[x->object] + x->lo / 4, *is;
+    uint64_t n = (tw_extent_span(x->trip ? x->most : x->e) + x->lo % 4 + 3) / 4, plain = 0;
+    for (; plain < n && x->trip && at[plain].plain; plain++) {
+    }
+    for (uint64_t row = 0; row < x->e.rows; row++) {
+        uint64_t lo = x->lo % 4 + row * x->e.stride;
+        for (is = at + lo / 4; is < at + (lo + x->e.row_bytes + 3) / 4; is++) {
+            bool same = is->trip == x->trip && is->stride == x->e.stride;
+            bool other = is->plain && (!x->trip || plain == n || x->one_row);
+            NEED(25, (same && x->trip) || other, "reads bytes that were not written");
+            c->verdict.limits |= (uint32_t)(is->depth > !x->moves) << 25;
         }
     }
-    return true;
 }
 
-/* Defines the bytes of a region, or demands that they are defined. */
-static void define(struct second *c, const struct engine *e, const struct region *x, bool write) {
-    uint8_t tag = tag_of(c, x), *is = c->defined[x->object];
-    bool whole = !write && tag != 1 && all_defined(is, x);
-    for (uint64_t row = 0; row < x->e.rows && !whole; row++) {
-        uint64_t lo = x->lo + row * x->e.stride;
-        for (uint64_t at = lo / 4; at < (lo + x->e.row_bytes + 3) / 4; at++) {
-            uint8_t has = tag == 1 ? is[at] & 1 : is[at] & 254;
-            bool is_one = x->one_row && (is[at] & 1);
-            NEED(25, write || has == tag || is_one, "reads bytes that were not written");
-            if (write && is[at] == 0) {
-                note_made(c, e, &is[at]);
-            }
-            is[at] = !write ? is[at] : (uint8_t)(tag == 1 ? is[at] | 1 : (is[at] & 1) | tag);
+/* What a loop over a trip writes to other than FIFOs is not defined, it may run no iteration. */
+static void write_bytes(struct second *c, const struct engine *e, const struct region *x) {
+    bool dynamic = false;
+    for (uint32_t i = 0; i < e->depth; i++) {
+        dynamic = dynamic || e->frame[i].loop->trip != TW_NONE;
+    }
+    dynamic = dynamic && c->p->buffers[x->object].kind != TW_BUF_FIFO;
+    for (uint64_t row = 0; row < x->e.rows; row++) {
+        uint64_t lo = x->lo + row * x->e.stride, end = lo + x->e.row_bytes;
+        for (uint64_t at = lo / 4; at < (end + 3) / 4 && !dynamic; at++) {
+            struct cell *is = &c->cells[x->object][at];
+            is->plain = is->plain || !x->trip;
+            is->trip = x->trip ? x->trip : is->trip;
+            is->stride = x->trip ? (uint32_t)x->e.stride : is->stride;
+            is->depth = (uint8_t)e->depth;
         }
-        if (write) {
-            forget(c, x->object, lo, x->e.row_bytes);
-        }
+        forget(c, x->object, lo, x->e.row_bytes);
     }
 }
 
@@ -191,13 +172,15 @@ static bool rows_meet(uint64_t lo, struct tw_extent x, uint64_t at, struct tw_ex
 /* Pages that tables name may be any, but different elements name different ones. */
 static bool meet(const struct second *c, const struct region *a, const struct region *b,
                  bool most) {
-    bool paged = a->table || b->table;
+    bool tensor = a->object >= c->p->n_buffers, tables = a->table || b->table;
+    const struct tw_tensor *t = tensor ? &c->p->tensors[a->object - c->p->n_buffers] : NULL;
+    bool paged = tensor && tw_tensor_pages(t) > 0 && (tables || !most);
     if (a->object != b->object || (paged && a->instance != b->instance) ||
         (a->table && b->table &&
          (a->table != b->table || a->last < b->first || b->last < a->first))) {
         return false;
     }
-    uint64_t page = paged ? tw_tensor_page_bytes(&c->p->tensors[a->object - c->p->n_buffers]) : 0;
+    uint64_t page = paged ? tw_tensor_page_bytes(t) : 0;
     return rows_meet(a->lo, most ? a->most : a->e, b->lo, most ? b->most : b->e, page);
 }
 
@@ -222,10 +205,10 @@ static void access_bytes(struct second *c, struct engine *e, const struct region
     const struct group *group = e->depth ? e->frame[e->depth - 1].group : NULL;
     struct access *same = NULL;
     for (struct access *o = c->access[x->object]; o; o = o->next) {
-        if (o->engine != e->number && (o->r.write || x->write) && meet(c, &o->r, x, false)) {
-            NEED(24, e->clock[o->engine] >= o->clock, "a race");
-            NEED(24, !in_one_loop(e, o->group), "a conflict in one open loop");
-        }
+        bool conflict = o->engine != e->number && (o->r.write || x->write);
+        bool apart = e->clock[o->engine] < o->clock || in_one_loop(e, o->group);
+        NEED(24, !conflict || !apart || !meet(c, &o->r, x, false), "a race");
+        c->verdict.limits |= (uint32_t)(conflict && apart) << 24;
         bool equal = o->engine == e->number && o->group == group && !memcmp(&o->r, x, sizeof *x);
         same = equal ? o : same;
     }
@@ -249,7 +232,7 @@ static void touch(struct second *c, struct engine *e, const struct region *x) {
     }
     if (b && x->write) {
         NEED(26, !tw_buffer_param(p, b), "writes a Param");
-        define(c, e, x, true);
+        write_bytes(c, e, x);
     }
 }
 
@@ -292,7 +275,7 @@ static void in_buffer(struct second *c, struct engine *e, const struct tw_operan
     if (fifo) {
         uint64_t first = producer ? f->pushed : f->popped, at = (first + x->lo / page) % b->pages;
         x->lo = at * page + x->lo % page;
-        f->filled[at] |= o->kind != 'R';
+        f->filled[at] = o->kind == 'R' ? f->filled[at] : (uint8_t)(e->depth + 1);
     }
 }
 
@@ -370,6 +353,8 @@ static void check_apart(struct second *c, const struct tw_op *op, const struct r
     bool buffers = w->object < c->p->n_buffers && x->object < c->p->n_buffers;
     bool share = buffers && w->object != x->object && shares(&b[w->object], &b[x->object]);
     NEED(17, !share, "uses two buffers that share bytes");
+    bool moves = w->object == x->object && (w->moves || x->moves);
+    c->verdict.limits |= (uint32_t)moves << 17;
     bool same = in_place && w->object == x->object && w->lo == x->lo && !x->write &&
                 w->e.row_bytes == x->e.row_bytes && w->e.stride == x->e.stride;
     NEED(17, same || !meet(c, w, x, true), "overlap");
@@ -381,6 +366,7 @@ static void transmit(struct second *c, struct engine *e, const struct tw_op *op,
     e->posted = true;
     if (op->code == TW_OP_SEND) {
         touch(c, e, x);
+        c->uses[x->object].engine = SECOND_MANY; /* of other sites */
         return;
     }
     const struct tw_group *g = &c->p->groups[op->operand[TW_MCAST_group].id];
@@ -396,8 +382,13 @@ static void transmit(struct second *c, struct engine *e, const struct tw_op *op,
         x->object = tw_buffer_sibling(c->p, b, tw_group_site(c->p, g, i));
         touch(c, e, x);
     }
-    NEED(27, e->n_sent < SECOND_SENT, "many multicasts without a flag");
-    e->sent[e->n_sent++] = op->operand[TW_MCAST_group].id;
+    uint32_t id = op->operand[TW_MCAST_group].id, k = 0;
+    while (k < e->n_sent && e->sent[k] != id) {
+        k++;
+    }
+    NEED(27, k < SECOND_SENT, "multicasts to many groups without a flag");
+    e->sent[k] = id;
+    e->n_sent += k == e->n_sent;
 }
 
 void second_data_op(struct second *c, struct engine *e, const struct tw_op *op) {
@@ -411,16 +402,19 @@ void second_data_op(struct second *c, struct engine *e, const struct tw_op *op) 
         r->e = tw_op_extent(op, n, rows, 0, t);
         r->most = tw_op_extent(op, n, count ? count->max : 0, 0, t);
         r->read = tw_op_reads(op, o);
+        r->moves = o->offset.n_terms > 0;
         r->one_row = op->code == TW_OP_LAST_ROW;
         r->write = tw_letter_in("WMDU", o->kind);
         bool counted = tw_op_extent(op, n, rows + 1, 0, t).rows != r->e.rows;
-        r->trip = count && counted ? count->id : TW_NONE;
+        r->trip = count && counted ? count->id + 1 : 0; /* TW_NONE + 1 is 0 */
         if (t) {
             in_tensor(c, e, op, o, r, tw_extent_span(r->most));
         } else {
             in_buffer(c, e, o, r, tw_extent_span(r->most));
         }
     }
+    bool below = count && count->id != TW_NONE && c->p->trips[count->id].max < count->max;
+    c->verdict.limits |= below ? 3u << 24 : 0;
     if (op->code == TW_OP_ATTN_STEP) {
         check_block(c, e, op);
     }
@@ -436,7 +430,7 @@ void second_data_op(struct second *c, struct engine *e, const struct tw_op *op) 
             }
         }
         if (region[i].read && region[i].object < c->p->n_buffers) {
-            define(c, e, &region[i], false);
+            read_bytes(c, &region[i]);
         }
     }
     for (uint32_t i = 0; i < n && !(count && rows == 0); i++) {

@@ -13,12 +13,12 @@
 #include <setjmp.h>
 #include <stdlib.h>
 
-enum { SECOND_TAGS = 120, SECOND_KEPT = 32, SECOND_SENT = 16, SECOND_MANY = 99999999 };
+enum { SECOND_KEPT = 32, SECOND_SENT = 16, SECOND_MANY = 99999999 };
 enum { SECOND_HELD = 1, SECOND_MOVED = 2 };
 
 struct loop {
     uint32_t stream, head, end; /* words of LOOP and END */
-    uint32_t trip, max, id;
+    uint32_t trip, max, id, depth;
     uint32_t *adds; /* by word: 0, or 1 and how much one iteration adds */
     uint8_t *pages; /* by buffer: SECOND_HELD, SECOND_MOVED */
 };
@@ -26,10 +26,6 @@ struct group { /* the engines that run a loop together */
     struct group *parent;
     uint32_t times, round, n, arrived, *member;
     bool flags;
-    struct made { /* what a loop over a trip has defined: 4 bytes of a buffer */
-        struct made *next;
-        uint8_t *defined;
-    } * made;
 };
 struct engine {
     const struct tw_stream *s;
@@ -53,7 +49,8 @@ struct fifo {
     uint64_t pushed, popped;
     uint32_t reserved, waited;
     uint32_t *clocks; /* by page */
-    uint8_t *filled;  /* by page: an op has written to it, perhaps no rows */
+    uint8_t
+        *filled; /* by page: 1 + depth of loops where an op has written to it, perhaps no rows */
 };
 struct word {
     /* who increments it: one stream unless `many`, by multicasts to all of a chip (1), others (2) */
@@ -73,13 +70,19 @@ struct word {
     } last[SECOND_KEPT];
     uint32_t n_last;
 };
+struct cell { /* 4 bytes: written, and by an op whose rows a trip (plus 1) counts, so far apart */
+    uint32_t trip, stride;
+    bool plain;
+    uint8_t depth; /* of the loops that they were written in */
+};
 struct region {      /* of an op, as bytes of a buffer or tensor */
     uint32_t object; /* buffer, or n_buffers + tensor */
     uint64_t instance, lo;
     struct tw_extent e, most;    /* most: with the greatest number of rows */
     uint32_t table, first, last; /* table plus 1, and its elements that name the page; or 0 */
     bool read, write, one_row;   /* one_row: of the rows only the last */
-    uint32_t trip;               /* that counts its rows, or TW_NONE */
+    bool moves;                  /* with a loop */
+    uint32_t trip;               /* that counts its rows, plus 1, or 0 */
 };
 struct access {
     struct access *next;
@@ -117,9 +120,9 @@ struct second {
     struct engine *e;
     uint32_t *list, front; /* of engines; the last section that one has entered */
     uint64_t executed;
+    bool alone; /* nobody can go on but by entering a loop that runs once, without its company */
     struct fifo *fifo;
-    uint8_t **defined; /* by buffer, by 4 bytes: 1, and the tag of rows that a trip counts */
-    uint32_t n_tags, tag[SECOND_TAGS][2];
+    struct cell **cells;    /* by buffer */
     struct access **access; /* by buffer, then by tensor */
 };
 

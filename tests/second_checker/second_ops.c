@@ -294,11 +294,12 @@ static void check_meeting(struct second *c, struct walk *w, const struct tw_op *
         bool wait = op->code == TW_OP_SEM_WAIT, border = op->code == TW_OP_END || wait;
         NEED(15, tw_letter_in("wR", w->meeting), "works in the rendezvous");
         NEED(15, w->meeting == 'w' || s->local == TW_NONE || border, "works after the rendezvous");
-        w->late = w->meeting == 'R' && wait;
+        w->late = w->meeting == 'R' && (wait || w->late);
         return;
     }
     NEED(15, strstr(follows, pair), "an op of a rendezvous out of place");
     w->meeting = which;
+    w->late = false;
     if (which == 'l') {
         NEED(15, one && site == here, "local of another site");
         NEED(15, s->repeat == 1 || w->times == s->repeat, "passed another number of times");
@@ -343,6 +344,7 @@ static void enter(struct second *c, struct walk *w, const struct tw_op *op, stru
     l->trip = op->operand[1].id;
     l->max = op->operand[1].max;
     l->id = op->operand[2].id;
+    l->depth = w->depth;
     NEED(12, (l->trip == TW_NONE) == (l->id == TW_NONE), "id of a loop");
     NEED(12, l->id == TW_NONE || w->last_id == TW_NONE || l->id > w->last_id, "ids descend");
     w->last_id = l->id == TW_NONE ? w->last_id : l->id;
@@ -445,6 +447,11 @@ void second_ops(struct second *c) {
         check_stream(c, &w, &next);
     }
     check_meetings(c, &w);
+    for (uint32_t i = 0; i < c->n_loops * c->n_loops; i++) {
+        const struct loop *a = &c->loop[i / c->n_loops], *b = &c->loop[i % c->n_loops];
+        bool one = a->id == b->id && a->id != TW_NONE && a->stream / 3 == b->stream / 3;
+        NEED(12, !one || (a->trip == b->trip && a->max == b->max && a->depth == b->depth), "loops");
+    }
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         NEED(10, !w.weights[i] || !w.unaligned[i], "weights in a buffer that is not filled so");
     }

@@ -105,16 +105,48 @@ static uint32_t after(const struct engine *e, uint32_t at) {
     return at + (e->s->words[at] >> 16);
 }
 
+/* Notes loops that need not be alike, as they run once; a trip that ends below the loop's count; a
+ * word that is waited for but not raised; and engines outside the group that have a loop of its count before them. */
+static void note_order(struct second *c, const struct group *g, const struct loop *l) {
+    bool below = l->trip != TW_NONE && c->p->trips[l->trip].max < l->max;
+    c->verdict.limits |= (uint32_t)(l->max == 1) << 20 | (below ? 49u << 20 : 0);
+    for (uint32_t w = 0; w < c->n_words; w++) {
+        uint32_t most = 0;
+        for (uint32_t i = 0; i < g->n; i++) {
+            uint32_t adds = loop_at(&c->e[g->member[i]])->adds[w];
+            most = adds > most ? adds : most;
+        }
+        c->verdict.limits |= (uint32_t)(most == 1) << 20;
+    }
+    for (uint32_t i = 0; i < c->n; i++) {
+        const struct engine *e = &c->e[i];
+        bool member = innermost(e) != g->parent;
+        for (uint32_t k = 0; k < g->n; k++) {
+            member = member || g->member[k] == i;
+        }
+        for (uint32_t k = 0; k < e->n_loops && !member; k++) {
+            const struct loop *x = &e->loops[k];
+            bool equal = x->head >= e->at && x->trip == l->trip && x->max == l->max;
+            c->verdict.limits |= (uint32_t)equal << 20;
+        }
+    }
+}
+
 static bool enter(struct second *c, struct engine *e) {
     uint32_t n = company(c, e);
     const struct loop *l = loop_at(e);
+    if (n == 0 && c->alone && l->max == 1 && l->trip == TW_NONE) {
+        c->list[n++] = e->number;
+    }
     if (n == 0) {
         return false;
     }
+    c->alone = false;
     struct group *g = second_alloc(c, 1, sizeof *g);
     *g = (struct group){.parent = innermost(e), .n = n};
     g->member = memcpy(second_alloc(c, n, sizeof *c->list), c->list, n * sizeof *c->list);
     g->times = l->trip == TW_NONE ? l->max : c->trip[l->trip];
+    note_order(c, g, l);
     for (uint32_t i = 0; i < n; i++) {
         struct engine *m = &c->e[g->member[i]];
         struct frame *f = &m->frame[m->depth++];
@@ -163,9 +195,6 @@ static void leave(struct second *c, struct group *g) {
             e->clock = f->known;
         }
     }
-    for (struct made *m = over ? g->made : NULL; m; m = m->next) {
-        *m->defined = 0;
-    }
 }
 
 /* ---- pages and words ---- */
@@ -199,11 +228,13 @@ static void give_pages(struct second *c, struct engine *e, const struct tw_op *o
     for (uint32_t i = 0; i < n; i++) {
         uint64_t page = (push ? f->pushed++ : f->popped++) % b->pages;
         NEED(25, !push || f->filled[page], "pushes an unwritten page");
+        c->verdict.limits |= (uint32_t)(push && f->filled[page] > e->depth + 1) << 25;
         f->filled[page] = push;
         if (push) {
             memcpy(f->clocks + page * c->n, e->clock, c->n * sizeof *e->clock);
         } else {
-            memset(c->defined[id] + page * b->page_bytes / 4, 0, b->page_bytes / 4);
+            memset(c->cells[id] + page * b->page_bytes / 4, 0,
+                   b->page_bytes / 4 * sizeof **c->cells);
         }
     }
 }
@@ -461,7 +492,8 @@ static void run_step(struct second *c) {
     for (uint32_t i = 0; i < c->n; i++) {
         most += 64 * (uint64_t)c->e[i].s->n_words;
     }
-    while (progress) {
+    for (uint32_t idle = 0; idle < 2; idle = progress ? 0 : idle + 1) {
+        c->alone = idle > 0;
         progress = false;
         for (uint32_t i = 0; i < c->n; i++) {
             for (; advance(c, &c->e[i]); progress = true) {
@@ -493,6 +525,7 @@ void second_steps(struct second *c) {
     uint64_t size = 0;
     c->trip = second_alloc(c, n, sizeof *c->trip);
     second_uses_begin(c);
+    c->verdict.limits = UINT32_MAX; /* if no step can begin */
     do { /* all choices, the first trip changing fastest; in long steps one or all are not max */
         struct block *mark = c->memory;
         uint32_t changed = 0;
@@ -505,6 +538,7 @@ void second_steps(struct second *c) {
             changed += choice[t] > 0;
             all = all && (choice[t] > 0 || !used);
         }
+        c->verdict.limits = none || size ? c->verdict.limits : 0;
         if (!none && (size < 1000 || changed < 2 || all)) {
             run_step(c);
         }
