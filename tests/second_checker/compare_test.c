@@ -83,7 +83,7 @@ static struct order_verdict first_verdict(struct tw_cmem *mem, const struct tw_p
     return v;
 }
 
-/* The second checker executes a step, so it is exact where the first one is not, on purpose, and says
+/* The second checker executes a step, so it is exact where the first is not, on purpose, and says
  * for each such limit of the page whether the program has to do with it. */
 static bool on_purpose(int first, const struct second_verdict *second) {
     return second->rule == 0 && (second->limits >> first & 1) != 0;

@@ -330,8 +330,8 @@ static void in_tensor(struct second *c, struct engine *e, const struct tw_op *op
     NEED(25, x->write || ready, "reads a tensor without initial value");
 }
 
-/* A block of an attention is inside the longest cache, and in a segment of the state, or a later one
- * for which a state of two makes room. */
+/* A block of an attention is inside the longest cache, and in a segment of the state, or a later
+ * one for which a state of two makes room. */
 static void check_block(struct second *c, const struct engine *e, const struct tw_op *op) {
     const struct tw_affine *block = &op->operand[TW_ATTN_STEP_block].offset;
     int64_t lo, hi, most = 0, first = op->operand[TW_ATTN_STEP_segment].id;

@@ -13,7 +13,7 @@
 #include <setjmp.h>
 #include <stdlib.h>
 
-enum { SECOND_KEPT = 32, SECOND_SENT = 16, SECOND_MANY = 99999999 };
+enum { SECOND_KEPT = 32, SECOND_SENT = 32, SECOND_MANY = 99999999 };
 enum { SECOND_HELD = 1, SECOND_MOVED = 2 };
 
 struct loop {
@@ -53,7 +53,7 @@ struct fifo {
         *filled; /* by page: 1 + depth of loops where an op has written to it, perhaps no rows */
 };
 struct word {
-    /* who increments it: one stream unless `many`, by multicasts to all of a chip (1), others (2) */
+    /* who increments it: one stream unless `many`, by multicasts to a whole chip (1), others (2) */
     uint32_t stream;
     uint8_t kinds;
     bool many;

@@ -264,8 +264,8 @@ static void check_section(struct second *c, struct walk *w, const struct tw_op *
     }
 }
 
-/* Which word of the section's rendezvous an op raises, l(ocal), g(ather) or r(elease), or waits for,
- * L, G or R; '!': one of another section; 0: none. */
+/* Which word of the section's rendezvous an op raises, l(ocal), g(ather) or r(elease), or waits
+ * for, L, G or R; '!': one of another section; 0: none. */
 static char meeting_letter(const struct second *c, const struct walk *w, const struct tw_op *op) {
     bool flag = op->n_operands && op->operand[0].kind == 'S';
     for (uint32_t i = 0; flag && i < c->p->n_sections; i++) {

@@ -106,7 +106,8 @@ static uint32_t after(const struct engine *e, uint32_t at) {
 }
 
 /* Notes loops that need not be alike, as they run once; a trip that ends below the loop's count; a
- * word that is waited for but not raised; and engines outside the group that have a loop of its count before them. */
+ * word that is waited for but not raised; and engines outside the group that have a loop of its
+ * count before them. */
 static void note_order(struct second *c, const struct group *g, const struct loop *l) {
     bool below = l->trip != TW_NONE && c->p->trips[l->trip].max < l->max;
     c->verdict.limits |= (uint32_t)(l->max == 1) << 20 | (below ? 49u << 20 : 0);
@@ -274,7 +275,7 @@ static void raise_words(struct second *c, struct engine *e, const struct tw_op *
     }
     e->n_sent = 0;
     for (uint32_t i = 0; i < sent; i++) {
-        bool over = tw_group_within(&c->p->groups[e->sent[i]], g);
+        bool over = e->sent[i] == op->operand[1].id;
         e->sent[e->n_sent] = e->sent[i];
         e->n_sent += !over;
     }
