@@ -107,7 +107,7 @@ static void wake_flag(struct certifier *c, struct flag *f) {
 
 /* ---- ops ---- */
 
-static uint32_t word_index(const struct certifier *c, uint32_t semaphore, uint32_t site) {
+uint32_t tw_certify_word(const struct certifier *c, uint32_t semaphore, uint32_t site) {
     return c->word_first[semaphore] +
            tw_group_number(c->p, &c->p->groups[c->p->semaphores[semaphore].group], site);
 }
@@ -120,7 +120,7 @@ static struct flag *flag_of(const struct certifier *c, uint32_t semaphore, uint3
 /* Finds whether a wait is over; otherwise notes what the stream waits for. */
 static bool wait_for_word(struct certifier *c, uint32_t stream) {
     uint32_t semaphore = c->op.operand[TW_SEM_WAIT_semaphore].id, site = c->p->streams[stream].site,
-             index = word_index(c, semaphore, site);
+             index = tw_certify_word(c, semaphore, site);
     struct flag *f = flag_of(c, semaphore, site / (c->p->mesh_width * c->p->mesh_height));
     uint64_t arrived = c->p->semaphores[semaphore].initial + c->words[index].n,
              threshold = tw_affine_value(&c->op.operand[TW_SEM_WAIT_threshold].offset, c->vars);
@@ -160,7 +160,7 @@ static void add_to(struct certifier *c, struct counter *counter, uint64_t by) {
 }
 
 static void increment(struct certifier *c, uint32_t semaphore, uint32_t site, uint32_t by) {
-    uint32_t index = word_index(c, semaphore, site);
+    uint32_t index = tw_certify_word(c, semaphore, site);
     add_to(c, &c->words[index], by);
     for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
         wake(c, site * TW_ENGINE_COUNT + e, FOR_WORD, index);
@@ -270,28 +270,26 @@ static enum body gather_site(struct certifier *c, uint32_t stream, const struct 
     return body;
 }
 
-/* Adds a stream to the members, which begin at `kept`. Returns false if it is not at the loop. */
-static bool add_member(struct certifier *c, uint32_t stream, uint32_t kept, uint32_t depth,
+/* Adds a stream to the members that this gathering has. Returns false if it is not at the loop. */
+static bool add_member(struct certifier *c, uint32_t stream, uint32_t depth,
                        const struct tw_operand *count) {
-    for (uint32_t i = kept; i < c->members.n; i++) {
-        if (c->members.items[i] == stream) {
-            return true;
-        }
+    if (c->member_of[stream] == c->gathering) {
+        return true;
     }
     if (c->cursors[stream].depth != depth || !at_same_loop(c, stream, count)) {
         return false;
     }
+    c->member_of[stream] = c->gathering;
     *TW_VEC_PUSH(c->mem, c->members) = stream;
     return true;
 }
 
 /* Adds the engines of a site that are marked and have ops. */
 static bool add_engines(struct certifier *c, uint32_t site, const uint8_t engines[TW_ENGINE_COUNT],
-                        uint32_t kept, uint32_t depth, const struct tw_operand *count) {
+                        uint32_t depth, const struct tw_operand *count) {
     for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
         uint32_t stream = site * TW_ENGINE_COUNT + e;
-        if (engines[e] && c->p->streams[stream].n_words &&
-            !add_member(c, stream, kept, depth, count)) {
+        if (engines[e] && c->p->streams[stream].n_words && !add_member(c, stream, depth, count)) {
             return false;
         }
     }
@@ -302,20 +300,19 @@ static bool add_engines(struct certifier *c, uint32_t site, const uint8_t engine
 static bool gather_partners(struct certifier *c, uint32_t kept, uint32_t depth,
                             const struct tw_operand *count) {
     for (uint32_t i = kept; i < c->members.n; i++) { /* members are added meanwhile */
-        uint32_t stream = c->members.items[i], first = c->partners.n;
+        uint32_t stream = c->members.items[i];
         uint8_t engines[TW_ENGINE_COUNT] = {0};
+        c->partners.n = 0;
         if (gather_site(c, stream, count, engines) == RENDEZVOUS ||
-            !add_engines(c, c->p->streams[stream].site, engines, kept, depth, count) ||
+            !add_engines(c, c->p->streams[stream].site, engines, depth, count) ||
             !tw_certify_partners(c, stream)) {
             return false;
         }
-        for (uint32_t k = first; k < c->partners.n; k++) {
-            if (!add_member(c, c->partners.items[k], kept, depth, count)) {
-                c->partners.n = first;
+        for (uint32_t k = 0; k < c->partners.n; k++) {
+            if (!add_member(c, c->partners.items[k], depth, count)) {
                 return false;
             }
         }
-        c->partners.n = first;
     }
     return true;
 }
@@ -327,6 +324,7 @@ static bool gather(struct certifier *c, uint32_t stream, uint32_t *n, bool *sema
     uint32_t kept = c->members.n, depth = c->cursors[stream].depth;
     (void)peek(c, stream);
     struct tw_operand count = c->op.operand[TW_LOOP_times];
+    c->gathering++;
     enum body body = gather_site(c, stream, &count, engines);
     bool all = body == RENDEZVOUS, here = true;
     c->wants_all = all && stream < c->wants_all ? stream : c->wants_all;
@@ -334,10 +332,9 @@ static bool gather(struct certifier *c, uint32_t stream, uint32_t *n, bool *sema
         return false;
     }
     if (body == FLAGS) {
-        here =
-            add_member(c, stream, kept, depth, &count) && gather_partners(c, kept, depth, &count);
+        here = add_member(c, stream, depth, &count) && gather_partners(c, kept, depth, &count);
     } else if (!all) {
-        here = add_engines(c, c->p->streams[stream].site, engines, kept, depth, &count);
+        here = add_engines(c, c->p->streams[stream].site, engines, depth, &count);
     }
     for (uint32_t s = 0; s < c->n_streams && all && here; s++) {
         if (c->p->streams[s].n_words) {
@@ -496,6 +493,8 @@ static void init(struct certifier *c) {
         n_words += (uint32_t)tw_group_size(g); /* the verifier bounds the sum */
         n_flags += g->chips;
     }
+    c->n_words = n_words;
+    c->member_of = tw_cmem_alloc(c->mem, ((size_t)c->n_streams + 1) * sizeof(uint32_t));
     c->words = tw_cmem_alloc(c->mem, ((size_t)n_words + 1) * sizeof *c->words);
     c->flags = tw_cmem_alloc(c->mem, ((size_t)n_flags + 1) * sizeof *c->flags);
     for (uint32_t i = 0; i < n_flags; i++) {

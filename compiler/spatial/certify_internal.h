@@ -56,21 +56,28 @@ struct certifier {
     struct counter *words;
     struct flag *flags;
     uint32_t *word_first, *flag_first;   /* by semaphore */
+    uint32_t n_words;                    /* of all semaphores */
     TW_VEC(struct saved) log;            /* increments in open loops with flags */
     uint32_t n_logging;                  /* such loops */
     struct ready ready[TW_MAX_VARS + 1]; /* by depth */
     TW_VEC(uint32_t) members;            /* of open loops */
     uint8_t *of_rendezvous;              /* by semaphore */
-    struct touches *touches;             /* by semaphore; NULL: not found yet */
+    struct touches *touches;             /* NULL: not found yet */
+    uint32_t gathering;                  /* number of the search for a loop's members */
+    uint32_t *member_of;                 /* by stream: the last of them that found it */
     TW_VEC(uint32_t) partners;           /* scratch */
     uint32_t vars[TW_MAX_VARS];
     TW_VEC(uint32_t) turns;
     struct tw_op op;
 };
 
+/* Returns the number of a semaphore's word on a site. */
+uint32_t tw_certify_word(const struct certifier *c, uint32_t semaphore, uint32_t site);
+
 /* Adds to c->partners the streams that raise flags for which the loop at the stream's cursor waits,
- * or wait for those that it raises, in a loop of their own that comes next. Returns false if one of
- * them is still before that loop. */
+ * or wait for those that it raises, in a loop of their own that comes next; without some that were
+ * added for another member of the same c->gathering. Returns false if one of them is still before
+ * that loop. */
 bool tw_certify_partners(struct certifier *c, uint32_t stream);
 
 #endif
