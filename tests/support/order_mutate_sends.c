@@ -67,8 +67,8 @@ static uint32_t next_flag(const struct tw_stream *s, uint32_t op) {
 static void change_copy(struct order_mutant *m, struct order_place p, struct tw_op *op,
                         uint64_t *seed);
 
-/* Half of the bytes, from or to the other half; or two rows of them, next to each other or not. SEND,
- * MCAST, COPY and DRAM_COPY begin with the same operands, those of WRITE are in another order. */
+/* Half of the bytes, from or to the other half; or two rows of them, next to each other or not.
+ * SEND, MCAST, COPY and DRAM_COPY begin with the same operands. */
 static void other_windows(struct tw_op *op, uint64_t *seed) {
     struct tw_operand *o = op->operand;
     uint32_t half = o[TW_SEND_row_bytes].id / 2 & ~3u;
