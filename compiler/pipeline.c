@@ -46,6 +46,10 @@ static int check_options(const struct compilation *c, tw_error *err) {
     if (c->options.all_logits > 1) {
         return tw_fail(err, TW_E_USAGE, "all_logits is %u, expected 0 or 1", c->options.all_logits);
     }
+    if (c->options.top_k > TW_MAX_TOPS) {
+        return tw_fail(err, TW_E_USAGE, "lists of the %u best logits are too long; at most %u",
+                       c->options.top_k, TW_MAX_TOPS);
+    }
     if (c->options.n_ctx > MAX_CTX) {
         return tw_fail(err, TW_E_USAGE, "a context of %u tokens is too long; the maximum is %u",
                        c->options.n_ctx, MAX_CTX);
@@ -103,6 +107,7 @@ int tw_pipeline_frontend(struct compilation *c, const char *path, tw_error *err)
             c->target.name);
     }
     c->graph.n_ctx = c->n_ctx;
+    c->graph.top_k = c->options.top_k;
     rc = tw_pipeline_check_memory(c, path, err);
     rc = rc ? rc : tw_arch_build(&c->model, &c->graph, err);
     if (rc == 0) {

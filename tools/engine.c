@@ -21,7 +21,8 @@ struct tw_compile_options engine_compile_options(const struct engine_options *o,
                                    .target = o->target,
                                    .tokenizer = o->tokenizer,
                                    .all_logits = o->logits && strcmp(o->logits, "all") == 0,
-                                   .kv = o->kv};
+                                   .kv = o->kv,
+                                   .top_k = (uint32_t)o->lists};
     if (!c.target && device_target[0]) {
         c.target = device_target;
     }

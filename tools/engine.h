@@ -12,11 +12,12 @@ struct engine_options {
     const char *target, *device, *mode, *isa, *tokenizer, *kv;
     int64_t ctx, threads, chunk, rows, sites;
     const char *logits; /* compile: "last" or "all" */
+    int64_t lists;      /* compile: entries of the lists of the best logits; 0: none */
     bool fresh;
     bool text; /* not an option: set if the request needs a tokenizer */
 };
 #define ENGINE_DEFAULTS \
-    { NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, false, false }
+    { NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, 0, false, false }
 
 /* Their rows of an option table; `type` is the verb's structure, whose field `engine` is a struct
  * engine_options. */

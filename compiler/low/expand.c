@@ -220,7 +220,9 @@ static void add_call(struct tw_low *low, uint32_t step, uint32_t site, uint32_t 
                           .first_col = first,
                           .cols = cols,
                           .out = TW_NONE,
-                          .scratch = TW_NONE};
+                          .scratch = TW_NONE,
+                          .choice = TW_NONE,
+                          .page_choice = TW_NONE};
     for (uint32_t k = 0; k < 3; k++) {
         c->in[k] = s->in[k] == TW_NONE ? TW_NONE : low->storage_of[s->in[k] * low->n_sites + site];
     }
@@ -320,11 +322,29 @@ static void import_shared(struct tw_low *low) {
     }
 }
 
+/* Adds what a product needs to list the best of its logits, and counts the lists before it. */
+static void list_choice(struct tw_low *low, struct tw_call *c) {
+    uint64_t bytes = (uint64_t)low->mid->graph->top_k * sizeof(struct tw_top);
+    c->choice = new_storage(low, "choice", TW_ST_STREAM, TW_DT_U8, c->site);
+    c->page_choice = new_storage(low, "choice.page", TW_ST_LOCAL, TW_DT_U8, c->site);
+    struct tw_storage *list = &low->storages.items[c->choice],
+                      *page = &low->storages.items[c->page_choice];
+    list->page_bytes = page->page_bytes = (bytes + 63) / 64 * 64;
+    list->producer = TW_ENGINE_MATH;
+    list->consumer = TW_ENGINE_STORE;
+    page->from = page->to = c->step;
+    for (uint32_t i = 0; i < low->calls.n; i++) {
+        const struct tw_call *other = &low->calls.items[i];
+        c->parts += other->step == c->step;
+        c->part += other->step == c->step && other < c;
+    }
+}
+
 /* Results that go to DRAM are streamed, as many columns at a time as a weight page produces,
  * instead of being collected first. */
 static void result_streams(struct tw_low *low) {
     for (uint32_t i = 0; i < low->calls.n; i++) {
-        const struct tw_call *c = &low->calls.items[i];
+        struct tw_call *c = &low->calls.items[i];
         const struct tw_gop *op = gop_of(low, &low->region->steps.items[c->step]);
         if (op->kind == TW_GOP_MATMUL && c->out != TW_NONE && op->out == low->mid->graph->logits) {
             struct tw_storage *out = &low->storages.items[c->out];
@@ -337,6 +357,9 @@ static void result_streams(struct tw_low *low) {
             out->page_bytes =
                 (max_panels < panels ? max_panels : panels) * TW_PANEL_ROWS * 4 * out->rows;
             low->streams[c->site].results = c->out;
+            if (low->mid->graph->top_k && !low->mid->graph->values.items[op->out].token_rows) {
+                list_choice(low, c);
+            }
         }
     }
 }

@@ -49,6 +49,9 @@ struct tw_call {
     uint32_t in[3];   /* storages; TW_NONE: a weight, a state, an input or none */
     uint32_t out;     /* storage; TW_NONE: none */
     uint32_t scratch; /* storage of attention's running state; else TW_NONE */
+    /* A product of logits whose best are listed: FIFO to STORE of the list, and memory for the list
+     * of one page; else TW_NONE. The `part`-th of `parts` lists. */
+    uint32_t choice, page_choice, part, parts;
 };
 
 /* A part of a value, sent from `site` to the same columns of the set `dst` on every site. */

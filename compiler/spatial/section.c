@@ -84,6 +84,22 @@ uint32_t tw_section_logits(struct tw_section_builder *b) {
     return tw_builder_add_tensor(b->u, name, &t, b->graph->logits);
 }
 
+uint32_t tw_section_choice(struct tw_section_builder *b, uint32_t lists) {
+    static const char name[] = "choice";
+    uint32_t id = tw_builder_tensor(b->u, name),
+             cols = b->graph->top_k * (uint32_t)sizeof(struct tw_top);
+    if (id != TW_NONE) {
+        return id;
+    }
+    struct tw_tensor t = {.rows = lists,
+                          .cols = cols,
+                          .dtype = TW_DT_U8,
+                          .role = TW_ROLE_OUTPUT,
+                          .bind_count = 1,
+                          .bytes = (uint64_t)lists * cols};
+    return tw_builder_add_tensor(b->u, name, &t, TW_NONE);
+}
+
 static void add_buffer(struct tw_section_builder *b, const struct tw_storage *s, uint32_t site,
                        uint32_t sibling_base, uint32_t tensor) {
     struct tw_buffer *r = TW_VEC_PUSH(b->u->mem, b->u->buffers);

@@ -26,6 +26,8 @@ struct tw_section_builder {
  * storage on a site. */
 uint32_t tw_section_tensor(struct tw_section_builder *b, tw_gvalue_id value);
 uint32_t tw_section_logits(struct tw_section_builder *b);
+/* The Output of so many lists of the best logits, one after the other. */
+uint32_t tw_section_choice(struct tw_section_builder *b, uint32_t lists);
 uint32_t tw_section_buffer(const struct tw_section_builder *b, uint32_t storage, uint32_t site);
 /* Returns the buffer that pins a resident Param on a site; creates the whole set at the first
  * request. */

@@ -32,6 +32,9 @@ struct session_program {
     uint32_t input[IN_COUNT]; /* offsets in a request; TW_NONE: not an input of the program */
     /* in the first copy, after a step's request: the tail that makes it a greedy run's request */
     struct tw_wire_greedy *greedy;
+    /* the lists of the best logits of a step, and how many entries they have together; 0: none */
+    uint64_t choice_address;
+    uint32_t n_choices;
 };
 
 /* The output of a program that gets its logits. */

@@ -36,11 +36,16 @@ static int check(const struct tw_session *s, uint32_t id, const struct tw_greedy
 }
 
 /* Turns the request of a step into that of a run, and back (o NULL). */
-static void set_request(struct session_program *p, const struct tw_greedy_options *o) {
+static void set_request(struct session_program *p, uint32_t n_vocab,
+                        const struct tw_greedy_options *o) {
     struct tw_wire_run *run = (struct tw_wire_run *)(void *)p->request;
     run->n_steps = o ? o->n : 1;
     run->flags = o ? TW_WIRE_RUN_GREEDY : 0;
     if (o) {
+        bool lists = p->n_choices && o->flags & TW_GREEDY_NO_LOGITS;
+        run->flags |= lists ? TW_WIRE_RUN_CHOICE : 0;
+        p->greedy->logits = lists ? p->choice_address : p->logits_address;
+        p->greedy->n_vocab = lists ? p->n_choices : n_vocab;
         p->greedy->n_stops = o->n_stops;
         memcpy(p->greedy->stop, o->stop, sizeof p->greedy->stop);
     }
@@ -62,7 +67,7 @@ static bool is_plausible(const struct tw_session *s, const struct tw_greedy_opti
 static int call_device(struct tw_session *s, const struct tw_greedy_options *o, tw_error *err) {
     struct session_program *p = &s->decode;
     struct tw_wire_failure failure = {.site = TW_NONE, .stage = TW_NONE};
-    set_request(p, o);
+    set_request(p, s->n_vocab, o);
     struct tw_device_call call = {
         .opcode = TW_WIRE_RUN,
         .payload = p->request,
@@ -72,7 +77,7 @@ static int call_device(struct tw_session *s, const struct tw_greedy_options *o, 
         .failure = &failure,
         .stop = s->stop};
     int code = tw_device_call(s->deployment->device, &call, err);
-    set_request(p, NULL);
+    set_request(p, s->n_vocab, NULL);
     code = code ? code : tw_bundle_intact(&s->deployment->decoder->bundle, err);
     if (!code && !is_plausible(s, o)) {
         code = tw_fail(err, TW_E_PROTOCOL,

@@ -50,8 +50,7 @@ static int bind_tensor(const struct tw_session *s, const struct tw_program *p, c
         return tw_fail(err, TW_E_FORMAT,
                        "%s: program %s: tensor \"%s\" of %llu bytes, expected an %s %s of at least "
                        "%llu",
-                       b->path, p->name, name, (unsigned long long)t->bytes,
-                       dtype == TW_DT_F32 ? "f32" : "i32",
+                       b->path, p->name, name, (unsigned long long)t->bytes, tw_dtype_name(dtype),
                        role == TW_ROLE_INPUT ? "input" : "output", (unsigned long long)bytes);
     }
     *address = s->bind[t->bind_first];
@@ -138,6 +137,15 @@ static int prepare(struct tw_session *s, uint32_t index, const struct tw_session
     return 0;
 }
 
+/* Finds the lists of the best logits, which not every program has. */
+static int bind_choice(const struct tw_session *s, struct session_program *p, tw_error *err) {
+    const struct tw_tensor *t = find_tensor(p->program, "choice");
+    uint64_t n = t ? t->bytes / sizeof(struct tw_top) : 0;
+    p->n_choices = n <= UINT32_MAX ? (uint32_t)n : 0;
+    return bind_tensor(s, p->program, "choice", TW_ROLE_OUTPUT, TW_DT_U8, sizeof(struct tw_top),
+                       false, &p->choice_address, err);
+}
+
 int tw_session_load_program(struct tw_session *s, const char *prefix,
                             const struct session_output *output, struct session_program *out,
                             tw_error *err) {
@@ -163,6 +171,7 @@ int tw_session_load_program(struct tw_session *s, const char *prefix,
     uint64_t bytes = out->logits_stride * (output->all_rows ? out->rows : 1);
     int code = bind_tensor(s, out->program, output->name, TW_ROLE_OUTPUT, TW_DT_F32, bytes, true,
                            &out->logits_address, err);
+    code = code ? code : bind_choice(s, out, err);
     code = code ? code : prepare(s, (uint32_t)index, options, out, err);
     code =
         code ? code : lay_out_request(s, out, options->random_schedule ? 1 : 0, options->seed, err);

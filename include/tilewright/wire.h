@@ -216,7 +216,12 @@ enum tw_wire_run_flags {
      * its place; `have` is the first bad row, `need` the iteration of the outermost loop. Slow: a
      * step whose results are worthless is run again in this way, with equal results, to find out
      * why. */
-    TW_WIRE_RUN_CHECK = 2
+    TW_WIRE_RUN_CHECK = 2,
+    /* With GREEDY, of a program that lists the best of its logits (TOPK): tw_wire_greedy's `logits`
+     * is the address of the lists, and n_vocab the number of struct tw_top in them. The token is
+     * that of the first of all entries (tw_top_before); none, or one of an infinity, is the fault
+     * NotFinite. A NaN beside numbers is not noticed. */
+    TW_WIRE_RUN_CHOICE = 4
 };
 struct tw_wire_run {
     uint32_t program;

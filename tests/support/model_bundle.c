@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 static struct {
-    char target[32], path[96];
-    uint32_t all_logits;
-} made[8];
+    char target[512], path[96];
+    uint32_t all_logits, top_k;
+} made[24];
 static uint32_t n_made;
 static char folder[64];
 
@@ -22,9 +22,10 @@ static void die(const char *what, const tw_error *err) {
     abort();
 }
 
-static const char *make(const char *target, uint32_t all_logits) {
+static const char *make(const char *target, uint32_t all_logits, uint32_t top_k) {
     for (uint32_t i = 0; i < n_made; i++) {
-        if (strcmp(made[i].target, target) == 0 && made[i].all_logits == all_logits) {
+        if (strcmp(made[i].target, target) == 0 && made[i].all_logits == all_logits &&
+            made[i].top_k == top_k) {
             return made[i].path;
         }
     }
@@ -41,12 +42,14 @@ static const char *make(const char *target, uint32_t all_logits) {
                                    .host_sites = 2,
                                    .prefill_rows = 32,
                                    .target = target,
-                                   .all_logits = all_logits};
+                                   .all_logits = all_logits,
+                                   .top_k = top_k};
     tw_error err = {0};
     made[n_made].all_logits = all_logits;
+    made[n_made].top_k = top_k;
     snprintf(made[n_made].target, sizeof made[0].target, "%s", target);
-    snprintf(made[n_made].path, sizeof made[0].path, "%s/%s%s.twb", folder, target,
-             all_logits ? "-all" : "");
+    snprintf(made[n_made].path, sizeof made[0].path, "%s/%u%s-%u.twb", folder, n_made,
+             all_logits ? "-all" : "", top_k);
     if (tw_compile_file(SHIPPED_MODEL, made[n_made].path, &o, NULL, &err)) {
         die(target, &err);
     }
@@ -54,11 +57,15 @@ static const char *make(const char *target, uint32_t all_logits) {
 }
 
 const char *model_bundle(const char *target) {
-    return make(target, 0);
+    return make(target, 0, 0);
 }
 
 const char *model_bundle_all_logits(const char *target) {
-    return make(target, 1);
+    return make(target, 1, 0);
+}
+
+const char *model_bundle_lists(const char *target, uint32_t top_k) {
+    return make(target, 0, top_k);
 }
 
 void model_bundle_cleanup(void) {

@@ -14,6 +14,8 @@
 const char *model_bundle(const char *target);
 /* The same with a program that gives the logits of all tokens. */
 const char *model_bundle_all_logits(const char *target);
+/* The same with lists of the top_k best logits of each site. */
+const char *model_bundle_lists(const char *target, uint32_t top_k);
 /* Removes what model_bundle created. */
 void model_bundle_cleanup(void);
 

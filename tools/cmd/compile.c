@@ -29,6 +29,8 @@ static const struct opt options[] = {
     COMPILE_ROWS(struct compile_args),
     {OPT_TEXT, 0, "logits", "WHICH", ENGINE_OFFSET(struct compile_args, logits), 0, 0,
      "last, or all: with a program that gives the logits of all tokens of a prompt (last)"},
+    {OPT_I64, 0, "top-k", "K", ENGINE_OFFSET(struct compile_args, lists), 1, 1024,
+     "have each site list its K best logits, so that greedy runs need not read them all"},
     {OPT_FLAG, 'q', "quiet", NULL, AT(quiet), 0, 0, "print nothing"},
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print the report as JSON"},
     {.kind = OPT_END},

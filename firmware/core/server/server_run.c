@@ -44,8 +44,9 @@ static int check_program(struct run *r) {
         return tw_server_refuse(server, TW_E_UNSUPPORTED, "unknown scheduler", r->q.scheduler,
                                 TW_SCHED_COUNT - 1);
     }
-    bool known =
-        r->q.flags == 0 || r->q.flags == TW_WIRE_RUN_GREEDY || r->q.flags == TW_WIRE_RUN_CHECK;
+    bool known = r->q.flags == 0 || r->q.flags == TW_WIRE_RUN_GREEDY ||
+                 r->q.flags == TW_WIRE_RUN_CHECK ||
+                 r->q.flags == (TW_WIRE_RUN_GREEDY | TW_WIRE_RUN_CHOICE);
     return known ? 0
                  : tw_server_refuse(server, TW_E_UNSUPPORTED,
                                     "RUN: flags that this device does not know", r->q.flags,
@@ -102,8 +103,9 @@ static int check_greedy(const struct run *r) {
                                 "a greedy run names an input that it does not have", g->ids,
                                 r->q.n_inputs);
     }
+    uint64_t bytes = r->q.flags & TW_WIRE_RUN_CHOICE ? sizeof(struct tw_top) : sizeof(float);
     if (g->n_vocab == 0 || g->logits % 4 != 0 ||
-        !tw_server_find(server, g->logits, (uint64_t)g->n_vocab * 4)) {
+        !tw_server_find(server, g->logits, g->n_vocab * bytes)) {
         return tw_server_refuse(server, TW_E_RANGE, "logits outside allocated memory", g->logits,
                                 g->n_vocab);
     }
@@ -256,14 +258,37 @@ static bool aborted(const struct run *r) {
            atomic_load_explicit((_Atomic uint32_t *)map(r, r->greedy.abort), memory_order_relaxed);
 }
 
+/* Chooses the first of all entries of the lists. Returns the index of what is not finite, or n. */
+static uint32_t choose_of_lists(const struct tw_top *list, uint32_t n, uint32_t *id) {
+    struct tw_top best = tw_top_missing();
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (tw_top_before(list[i], best)) {
+            best = list[i];
+            at = i;
+        }
+    }
+    *id = best.id;
+    return tw_first_not_finite(&best.value, 1) ? n : at;
+}
+
+/* The same of all logits. */
+static uint32_t choose_of_logits(const float *logits, uint32_t n, uint32_t *id) {
+    uint32_t bad = tw_first_not_finite(logits, n);
+    *id = bad < n ? 0 : tw_argmax(logits, n);
+    return bad;
+}
+
 /* Runs one step and chooses its token. Returns false on a fault. */
 static bool next_token(const struct run *r, uint32_t *id) {
     struct tw_wire_failure *failure = &r->server->tokens.head.failure;
     if (step(r, failure)) {
         return false;
     }
-    const float *logits = map(r, r->greedy.logits);
-    uint32_t n = r->greedy.n_vocab, bad = tw_first_not_finite(logits, n);
+    const void *from = map(r, r->greedy.logits);
+    uint32_t n = r->greedy.n_vocab, bad = r->q.flags & TW_WIRE_RUN_CHOICE
+                                              ? choose_of_lists(from, n, id)
+                                              : choose_of_logits(from, n, id);
     if (bad < n) {
         struct tw_fault fault = {.code = TW_E_FAULT,
                                  .what = "NotFinite",
@@ -277,7 +302,6 @@ static bool next_token(const struct run *r, uint32_t *id) {
         record_fault(r, &fault, failure);
         return false;
     }
-    *id = tw_argmax(logits, n);
     return true;
 }
 

@@ -5,6 +5,9 @@
  */
 #include "tests/support/server_client.h"
 #include "tests/support/test.h"
+#include "tilewright/numerics.h"
+
+#include <math.h>
 
 /* A bigram whose likeliest successors the test chooses; two words of memory are position and end,
  * one the abort word. */
@@ -311,6 +314,53 @@ static void a_fault_returns_the_tokens_before_it(void **state) {
     }
 }
 
+/* Logits 2i and 2i + 1 of a row are entry i of a list: a value, and the bits of an id. */
+static void set_list(uint32_t r, const struct tw_top *list, uint32_t n) {
+    float logits[BIGRAM_COLS];
+    for (uint32_t i = 0; i < BIGRAM_COLS / 2; i++) {
+        struct tw_top entry = i < n ? list[i] : tw_top_missing();
+        memcpy(logits + 2 * i, &entry, sizeof entry);
+    }
+    set_row(r, logits);
+}
+
+static struct greedy_request request_of_lists(uint32_t id) {
+    struct greedy_request q = request(id, 3, 0);
+    q.run.flags |= TW_WIRE_RUN_CHOICE;
+    q.greedy.n_vocab = BIGRAM_COLS / 2;
+    return q;
+}
+
+static void a_run_chooses_the_first_entry_of_lists(void **state) {
+    (void)state;
+    static const struct tw_top best_last[] = {{1, 7}, {2, 9}, {3, 5}},
+                               equal[] = {{2, 4}, {1, 0}, {2, 1}, {2, 3}},
+                               after_missing[] = {{NAN, TW_NONE}, {NAN, TW_NONE}, {-3, 2}},
+                               infinite[] = {{1, 1}, {INFINITY, 2}};
+    for (int mode = 0; mode < 2; mode++) {
+        open_fixture((enum tw_wire_mode)mode);
+        set_list(0, best_last, 3);
+        set_list(5, equal, 4);
+        set_list(1, after_missing, 3);
+        set_list(2, infinite, 2);
+        struct greedy_request q = request_of_lists(0);
+        static const uint32_t tokens[] = {5, 1, 2};
+        run(&q, TW_WIRE_ENDED_COUNT, 3, tokens);
+        q = request_of_lists(2);
+        const struct tw_wire_tokens *a = run(&q, TW_WIRE_ENDED_FAULT, 0, NULL);
+        assert_string_equal(a->failure.what, "NotFinite");
+        assert_int_equal(a->failure.have, 1);
+        assert_int_equal(a->failure.need, BIGRAM_COLS / 2);
+        close_fixture();
+        open_fixture((enum tw_wire_mode)mode);
+        set_list(2, NULL, 0);
+        q = request_of_lists(2);
+        a = run(&q, TW_WIRE_ENDED_FAULT, 0, NULL);
+        assert_string_equal(a->failure.what, "NotFinite");
+        close_fixture();
+    }
+}
+
 static void every_scheduler_chooses_the_same_tokens(void **state) {
     (void)state;
     static const uint32_t cycle[] = {3, 6, 1, 4, 7};
@@ -335,8 +385,8 @@ static void inconsistent_runs_write_nothing(void **state) {
     open_fixture(TW_WIRE_STRICT);
     set_cycle();
     const struct greedy_request good = request(7, 2, 9);
-    struct greedy_request bad[12];
-    for (size_t i = 0; i < 12; i++) {
+    struct greedy_request bad[15];
+    for (size_t i = 0; i < 15; i++) {
         bad[i] = good;
     }
     bad[0].greedy.ids = 4;
@@ -351,7 +401,11 @@ static void inconsistent_runs_write_nothing(void **state) {
     bad[9].greedy.abort = UINT64_MAX - 3;
     bad[10].run.flags = 3;
     bad[11].in[2].bytes = 0; /* a position without a word; the bytes after it move up */
-    for (size_t i = 0; i < 12; i++) {
+    bad[12].run.flags = TW_WIRE_RUN_CHOICE; /* of what is no greedy run */
+    bad[13].run.flags |= TW_WIRE_RUN_CHOICE | TW_WIRE_RUN_CHECK;
+    bad[14].run.flags |= TW_WIRE_RUN_CHOICE;
+    bad[14].greedy.n_vocab = BIGRAM_COLS; /* 128 bytes of lists in 64 */
+    for (size_t i = 0; i < 15; i++) {
         int code = client_call(&f.c, TW_WIRE_RUN, 0, &bad[i], sizeof bad[i]);
         assert_true(code == TW_E_PROTOCOL || code == TW_E_RANGE || code == TW_E_UNSUPPORTED);
     }
@@ -377,6 +431,7 @@ int main(void) {
         cmocka_unit_test(a_logit_that_is_not_finite_is_a_fault),
         cmocka_unit_test(a_checked_run_names_the_place_of_the_fault),
         cmocka_unit_test(a_fault_returns_the_tokens_before_it),
+        cmocka_unit_test(a_run_chooses_the_first_entry_of_lists),
         cmocka_unit_test(every_scheduler_chooses_the_same_tokens),
         cmocka_unit_test(inconsistent_runs_write_nothing),
     };
