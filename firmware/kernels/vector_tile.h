@@ -45,9 +45,10 @@ TW_INLINE const struct tw_q8s *x_block(const struct tile_in *in, int r, size_t b
     return (const struct tw_q8s *)(const void *)in->x[r] + b;
 }
 
-/* Prefetches the bytes of each panel that are read ROW_PREFETCH bytes after those at `at` of the
- * first, whose tile is followed by the one of the next panels. The empty statement makes each line an offset from one register: else
- * gcc keeps an address per line, and moves it from a vector register each time. */
+/* Prefetches, of each panel, the bytes that are read ROW_PREFETCH bytes after those at `at` in the
+ * first: past a panel's end, those of the next tile. The empty statement makes each line an offset
+ * from one register: else gcc keeps an address per line, and moves it from a vector register each
+ * time. */
 TW_INLINE void tile_prefetch(const struct tile_in *in, const uint8_t *at, const size_t bytes,
                              const int P) {
     at += ROW_PREFETCH;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The verifier's bounds: each region of a data op lies inside its page, buffer or tensor for every
- * value of the loop variables, aligned, and in a role that permits it. An affine number is extreme where each loop variable is at its first or last
- * value, so the extremes are sums of one end per term.
+ * value of the loop variables, aligned, and in a role that permits it. An affine number is extreme
+ * where each loop variable is at its first or last value, so the extremes are sums of one end per
+ * term.
  */
 #include "loader/base/assert.h"
 #include "loader/verify/verify_internal.h"

@@ -12,7 +12,7 @@ TW_MINUTES := 1
 # These scripts call make: they share its job slots, but make -n only prints them.
 SCRIPT := @$(if $(DRY_RUN),,+)
 
-.PHONY: all demo check check-qemu bench bench-order fuzz mutate machines compare soak hostile format clean help
+.PHONY: all demo check check-qemu bench bench-order bench-kernels fuzz mutate machines compare soak hostile format clean help
 all: $(STATIC_LIB) $(SHARED_LIB) $(COMMAND)
 
 demo: all
@@ -31,6 +31,9 @@ check-qemu:
 bench: all
 	@if test -x tools/bench/run; then TW_BIN='$(abspath $(COMMAND))' TW_BUILD='$(abspath $(BUILD))' tools/bench/run; \
 		else echo 'tools/bench/run is missing in this checkout' >&2; exit 1; fi
+
+bench-kernels: $(BENCH_BINS)
+	@$(BUILD)/tests/bench/kernel_bench
 
 # The cost of certificates, also for the models that `make bench` has generated.
 bench-order: $(BENCH_BINS)
@@ -83,6 +86,7 @@ help:
 #:                   SCENARIOS="usb pcie": only these
 #: make bench        measure decode and prefill, against llama.cpp if it is built
 #: make bench-order  measure the cost of certificates
+#: make bench-kernels  measure matrix products; tools/bench/kernels compares two builds
 #: make mutate       test the checker with TW_MUTANTS (300000) mutated programs, from TW_MUTANT_SEED (1) on
 #: make machines     compare strict, exhaustive and fast execution of TW_MACHINES (10000) random programs
 #: make compare      let a second checker, written from the man pages, judge TW_MUTANTS mutants as well
