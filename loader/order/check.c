@@ -87,8 +87,8 @@ static void step_over(struct tw_checker *c) {
     }
 }
 
-/* Returns the number of a stream's section end: bodies that were repeated in later sections have not
- * moved it. */
+/* Returns the number of a stream's section end: bodies that were repeated in later sections have
+ * not moved it. */
 static int32_t end_number(const struct tw_checker *c, uint32_t t,
                           const struct tw_ck_section_end *e) {
     const struct tw_ck_stream *s = &c->streams[t];
