@@ -112,7 +112,7 @@ struct tw_ck_arena {
 
 struct tw_ck_stream {
     uint32_t words_at, at, n_ops; /* next word; next op */
-    /* number after the last op that is not a semaphore op: its index and the stream's offset then */
+    /* number after the last op that is not a semaphore op: its index plus the offset then */
     int32_t last_data;
     uint32_t section; /* section of the last op, TW_NONE before the first */
     uint32_t open_from[TW_CK_MAX_DEPTH], depth; /* op index after each open LOOP */
