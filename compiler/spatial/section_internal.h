@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What section.c and section_ops.c share: the builder of one section.
+ * What section.c, section_ops.c and section_matmul.c share: the builder of one section.
  */
 #ifndef TW_COMPILER_SPATIAL_SECTION_INTERNAL_H
 #define TW_COMPILER_SPATIAL_SECTION_INTERNAL_H

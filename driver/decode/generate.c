@@ -198,7 +198,9 @@ static int generate_on_device(struct loop *l, uint32_t id, tw_error *err) {
 static int generate(struct loop *l, tw_error *err) {
     for (;;) {
         uint32_t id;
-        int code = tw_sampler_sample(&l->sampler, l->session->logits, &id, err);
+        const struct tw_session *s = l->session;
+        int code = s->lists ? tw_sampler_sample_lists(&l->sampler, s->lists, s->n_lists, &id, err)
+                            : tw_sampler_sample(&l->sampler, s->logits, &id, err);
         if (code || take(l, id, &code, err)) {
             return code;
         }
@@ -289,9 +291,13 @@ int tw_generate(tw_session *session, const uint32_t *prompt, size_t n_prompt,
     l.on_device = greedy && o.flags & TW_GENERATE_NO_LOGITS &&
                   session->deployment->device->identity.capabilities & TW_WIRE_CAN_GREEDY;
     code = init_sampler(&l, err);
+    if (o.flags & TW_GENERATE_NO_LOGITS) {
+        (void)tw_session_use_lists(session, o.temperature == 0.0f ? 1 : o.top_k);
+    }
     session->stop[1] = o.stop;
     code = code ? code : run(&l, prompt, n_prompt, err);
     session->stop[1] = NULL;
+    tw_session_use_logits(session);
     tw_sampler_finish(&l.sampler);
     if (result) {
         l.r.size = sizeof l.r;

@@ -168,10 +168,11 @@ static double take_top_k(struct tw_candidate *c, uint32_t n, uint32_t k) {
     return total;
 }
 
-/* Applies top-k, top-p and min-p. Returns how many of the n candidates remain; they are at the end
- * of the array. */
-static uint32_t cut(const struct tw_sampler_params *params, struct tw_candidate *c, uint32_t n) {
-    bool by_k = params->top_k != 0 && params->top_k < n;
+/* Applies top-k, top-p and min-p to n candidates, which are the first of `all`. Returns how many
+ * remain; they are at the end of the array. */
+static uint32_t cut(const struct tw_sampler_params *params, struct tw_candidate *c, uint32_t n,
+                    uint32_t all) {
+    bool by_k = params->top_k != 0 && params->top_k < all;
     bool by_p = params->top_p < 1.0f;
     if (!by_k && !by_p && params->min_p == 0.0f) {
         return n;
@@ -183,7 +184,7 @@ static uint32_t cut(const struct tw_sampler_params *params, struct tw_candidate 
     for (uint32_t i = n / 2; i-- > 0;) {
         sift_down(c, n, i);
     }
-    uint32_t limit = by_k ? params->top_k : n, kept = 0;
+    uint32_t limit = by_k && params->top_k < n ? params->top_k : n, kept = 0;
     if (by_k) {
         total = take_top_k(c, n, limit);
     }
@@ -236,7 +237,34 @@ int tw_sampler_sample(struct tw_sampler *sampler, const float *logits, uint32_t 
         return 0;
     }
     uint32_t n = gather(sampler, logits, logits[best]);
-    uint32_t kept = cut(&sampler->params, sampler->candidates, n);
+    uint32_t kept = cut(&sampler->params, sampler->candidates, n, n);
     *id = draw(sampler, sampler->candidates + (n - kept), kept);
+    return 0;
+}
+
+int tw_sampler_sample_lists(struct tw_sampler *sampler, const struct tw_top *lists, uint32_t n,
+                            uint32_t *id, tw_error *err) {
+    struct tw_candidate *c = sampler->candidates;
+    struct tw_top best = tw_top_missing();
+    uint32_t found = 0;
+    TW_ASSERT(is_greedy(&sampler->params) || (c && sampler->params.top_k > 0));
+    for (uint32_t i = 0; i < n; i++) {
+        best = tw_top_before(lists[i], best) ? lists[i] : best;
+    }
+    if (best.id >= sampler->n_vocab) {
+        return tw_fail(err, TW_E_FAULT, "sampler: all %u logits are NaN", sampler->n_vocab);
+    }
+    *id = best.id;
+    if (is_greedy(&sampler->params)) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < n && found < sampler->n_vocab; i++) {
+        float difference = lists[i].value == best.value ? 0.0f : lists[i].value - best.value;
+        if (lists[i].id < sampler->n_vocab) {
+            c[found++] = (struct tw_candidate){.weight = difference, .id = lists[i].id};
+        }
+    }
+    uint32_t kept = cut(&sampler->params, c, found, sampler->n_vocab);
+    *id = draw(sampler, c + (found - kept), kept);
     return 0;
 }

@@ -17,6 +17,7 @@
 #define TW_DRIVER_DECODE_SAMPLER_H
 
 #include "tilewright/error.h"
+#include "tilewright/machine.h"
 
 #include <stdint.h>
 
@@ -62,5 +63,11 @@ void tw_sampler_finish(struct tw_sampler *sampler);
 
 /* Chooses one of n_vocab logits; does not allocate. Errors: FAULT (every logit is NaN). */
 int tw_sampler_sample(struct tw_sampler *sampler, const float *logits, uint32_t *id, tw_error *err);
+
+/* Chooses as tw_sampler_sample() does of n_vocab numbers, from n <= n_vocab entries that hold the
+ * top_k largest of them, or all, in any order; entries that are missing are left out. For a greedy
+ * choice or top_k above 0. Errors: FAULT (all are missing). */
+int tw_sampler_sample_lists(struct tw_sampler *sampler, const struct tw_top *lists, uint32_t n,
+                            uint32_t *id, tw_error *err);
 
 #endif

@@ -34,7 +34,7 @@ struct session_program {
     struct tw_wire_greedy *greedy;
     /* the lists of the best logits of a step, and how many entries they have together; 0: none */
     uint64_t choice_address;
-    uint32_t n_choices;
+    uint32_t n_choices, choice_k; /* choice_k: of each list */
 };
 
 /* The output of a program that gets its logits. */
@@ -68,6 +68,10 @@ struct tw_session {
     struct tw_session_options options;
     const float *logits; /* of the last step, or NULL */
     float *logits_copy;  /* n_vocab; for devices that do not share memory */
+    /* What is fetched instead of logits while tw_session_use_lists() says so, of the last step;
+     * NULL: logits are fetched. */
+    struct tw_top *lists;
+    uint32_t n_lists;
     /* Not 0 ends a greedy run. In device memory if that is shared, so that the device sees it. */
     uint64_t interrupt_address;
     _Atomic uint32_t *interrupt, own_interrupt;
@@ -76,6 +80,13 @@ struct tw_session {
         uint32_t id[TW_WIRE_MAX_TOKENS];
     } tokens; /* the answer to a greedy run */
 };
+
+/* From now on steps fetch the lists of the best logits, of which they have `top_k` at least, and
+ * not the logits. Returns false, and changes nothing, if the programs have no such lists, or the
+ * device shares its memory, so that logits need not be fetched, or there is no memory. */
+bool tw_session_use_lists(struct tw_session *s, uint32_t top_k);
+/* Ends that; legal without. */
+void tw_session_use_logits(struct tw_session *s);
 
 /* Loads the bundle's program of that name, or of that name followed by a dot and anything: finds
  * its tensors, of which `output` gets the logits (the last row's, or with all_rows one row for each

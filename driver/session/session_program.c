@@ -142,6 +142,7 @@ static int bind_choice(const struct tw_session *s, struct session_program *p, tw
     const struct tw_tensor *t = find_tensor(p->program, "choice");
     uint64_t n = t ? t->bytes / sizeof(struct tw_top) : 0;
     p->n_choices = n <= UINT32_MAX ? (uint32_t)n : 0;
+    p->choice_k = t ? t->cols / (uint32_t)sizeof(struct tw_top) : 0;
     return bind_tensor(s, p->program, "choice", TW_ROLE_OUTPUT, TW_DT_U8, sizeof(struct tw_top),
                        false, &p->choice_address, err);
 }
@@ -179,6 +180,26 @@ int tw_session_load_program(struct tw_session *s, const char *prefix,
         out->logits_mapped = tw_device_map(s->deployment->device, out->logits_address, bytes);
     }
     return code;
+}
+
+/* Lists are worth it if they are shorter than the logits, which also bounds what a sampler takes. */
+static bool has_lists(const struct tw_session *s, const struct session_program *p, uint32_t top_k) {
+    return !p->program || (p->n_choices > 0 && p->choice_k >= top_k && !p->logits_mapped &&
+                           p->n_choices <= s->n_vocab / 2);
+}
+
+bool tw_session_use_lists(struct tw_session *s, uint32_t top_k) {
+    if (top_k == 0 || !has_lists(s, &s->decode, top_k) || !has_lists(s, &s->prefill, top_k)) {
+        return false;
+    }
+    uint32_t a = s->decode.n_choices, b = s->prefill.n_choices;
+    s->lists = calloc(a > b ? a : b, sizeof *s->lists);
+    return s->lists != NULL;
+}
+
+void tw_session_use_logits(struct tw_session *s) {
+    free(s->lists);
+    s->lists = NULL;
 }
 
 void tw_session_unload_program(struct tw_session *s, struct session_program *p) {

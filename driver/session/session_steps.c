@@ -126,12 +126,27 @@ static int explain_numbers(struct tw_session *s, const struct batch *r, tw_error
     return tw_session_explain_numbers(s, programs, requests, r->n_steps, err);
 }
 
-/* Runs the steps, and fetches the logits of the last one if `wanted`. */
+static bool best_is_finite(const struct tw_top *lists, uint32_t n) {
+    struct tw_top best = tw_top_missing();
+    for (uint32_t i = 0; i < n; i++) {
+        best = tw_top_before(lists[i], best) ? lists[i] : best;
+    }
+    return tw_first_not_finite(&best.value, 1) == 1;
+}
+
+/* Runs the steps, and fetches the logits of the last one, or the lists of the best, if
+ * `wanted`. */
 static int run(struct tw_session *s, struct batch *r, bool wanted, tw_error *err) {
     const struct session_program *last = r->step[r->n_steps - 1].program;
     uint64_t reads = 0, n_good;
+    bool lists = wanted && s->lists;
+    wanted = wanted && !lists;
     s->logits = wanted ? last->logits_mapped : NULL;
-    if (wanted && !s->logits) {
+    if (lists) {
+        s->n_lists = last->n_choices;
+        reads = tw_device_read_begin(&r->logits, s->deployment->device, last->choice_address,
+                                     s->lists, s->n_lists * sizeof *s->lists);
+    } else if (wanted && !s->logits) {
         reads = tw_device_read_begin(&r->logits, s->deployment->device, last->logits_address,
                                      s->logits_copy, (uint64_t)s->n_vocab * 4);
         s->logits = s->logits_copy;
@@ -144,7 +159,10 @@ static int run(struct tw_session *s, struct batch *r, bool wanted, tw_error *err
     } else if (n_good < r->n_steps) {
         code = tw_session_explain(s, r->step[n_good].program, &r->step[n_good].failure, code, err);
     }
-    if (!code && wanted && tw_first_not_finite(s->logits, s->n_vocab) < s->n_vocab) {
+    bool bad = !code && (lists    ? !best_is_finite(s->lists, s->n_lists)
+                         : wanted ? tw_first_not_finite(s->logits, s->n_vocab) < s->n_vocab
+                                  : false);
+    if (bad) {
         code = explain_numbers(s, r, err);
     }
     if (code == TW_E_INTERRUPTED && !s->deployment->device->lost && n_good < r->n_steps &&

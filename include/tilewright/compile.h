@@ -41,8 +41,9 @@ struct tw_compile_options {
     uint32_t all_logits;
     const char *kv; /* element type of the keys' and values' cache: "f32" or "f16"; NULL: "f32" */
     /* Not 0, at most 1,024: programs also have an Output "choice", the lists of the top_k best
-     * logits of each site that computes some (struct tw_top, best first), from which greedy runs
-     * choose without reading all logits. Ids are the same with and without it. */
+     * logits of each site that computes some (struct tw_top, best first), from which tokens are
+     * chosen without moving all logits: greedy ones, and drawn ones whose top_k is not above it.
+     * Ids are the same with and without it. */
     uint32_t top_k;
 };
 

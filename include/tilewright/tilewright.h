@@ -404,7 +404,9 @@ enum tw_generate_flags {
     TW_GENERATE_IGNORE_EOS = 1,    /* do not stop at the tokens that end a text */
     TW_GENERATE_PRINT_SPECIAL = 2, /* special tokens appear in the text */
     /* on_token gets NULL for the logits. Greedy tokens are then chosen on the device, a few at a
-     * time; if a callback or *stop ends the text, the session's logits are NULL afterwards. */
+     * time; if a callback or *stop ends the text, the session's logits are NULL afterwards.
+     * Others are drawn from the lists of a bundle that has them (tw_compile_options.top_k, not
+     * below this top_k), if logits would have to be read from the device: they are NULL, too. */
     TW_GENERATE_NO_LOGITS = 4
 };
 

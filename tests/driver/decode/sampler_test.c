@@ -5,6 +5,7 @@
  */
 #include "driver/decode/sampler.h"
 #include "tests/support/test.h"
+#include "tilewright/numerics.h"
 
 #include <math.h>
 
@@ -49,6 +50,73 @@ static void the_generator_gives_the_published_numbers(void **state) {
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         assert_int_equal(tw_random_next(&random), published[i]);
     }
+}
+
+/* The k best of random logits, some of them equal, in two lists of k: as from all logits. */
+static void lists_of_the_best_give_what_all_logits_give(void **state) {
+    (void)state;
+    enum { N = 300, MAX_K = 64 };
+    struct tw_random r;
+    tw_random_init(&r, 20261130, 1);
+    for (uint32_t round = 0; round < 400; round++) {
+        float logits[N];
+        struct tw_top lists[2 * MAX_K];
+        uint32_t k = 1 + tw_random_next(&r) % MAX_K, id;
+        for (uint32_t i = 0; i < N; i++) {
+            logits[i] = (float)(tw_random_next(&r) % (round % 2 ? 40u : 100000u)) /
+                        (round % 2 ? 8.0f : 9000.0f);
+        }
+        tw_top_row(logits, 120, 0, k, lists);
+        tw_top_row(logits + 120, N - 120, 120, k, lists + k);
+        struct tw_sampler_params p = params(round % 7 ? 0.9f : 0.0f, k, round % 3 ? 0.9f : 1.0f,
+                                            round % 5 ? 0.05f : 0, round);
+        struct tw_sampler a, b;
+        tw_error err = {0};
+        open_sampler(&a, p, N);
+        open_sampler(&b, p, N);
+        for (uint32_t i = 0; i < 8; i++) {
+            assert_int_equal(tw_sampler_sample_lists(&b, lists, 2 * k, &id, &err), 0);
+            assert_int_equal(id, sample(&a, logits));
+        }
+        tw_sampler_finish(&a);
+        tw_sampler_finish(&b);
+    }
+}
+
+/* One list of exactly k entries: the sum of their shares runs in their order, as among more. */
+static void a_list_of_exactly_k_is_cut_as_among_more(void **state) {
+    (void)state;
+    enum { N = 200, K = 20 };
+    struct tw_random r;
+    tw_random_init(&r, 7, 1);
+    for (uint32_t round = 0; round < 400; round++) {
+        float logits[N];
+        struct tw_top list[K];
+        uint32_t id;
+        tw_error err = {0};
+        for (uint32_t i = 0; i < N; i++) {
+            logits[i] = (float)(tw_random_next(&r) % 100000u) / 20000.0f;
+        }
+        tw_top_row(logits, N, 0, K, list);
+        struct tw_sampler_params p = params(0.8f, K, 0.6f, 0.0f, round);
+        struct tw_sampler s;
+        open_sampler(&s, p, N);
+        assert_int_equal(tw_sampler_sample_lists(&s, list, K, &id, &err), 0);
+        assert_int_equal(id, sample_once(p, logits, N));
+        tw_sampler_finish(&s);
+    }
+}
+
+static void lists_without_entries_are_a_fault(void **state) {
+    (void)state;
+    const struct tw_top none[] = {tw_top_missing(), tw_top_missing()};
+    struct tw_sampler s;
+    tw_error err = {0};
+    uint32_t id;
+    open_sampler(&s, params(0.8f, 2, 1.0f, 0.0f, 1), 5);
+    assert_int_equal(tw_sampler_sample_lists(&s, none, 2, &id, &err), TW_E_FAULT);
+    assert_string_equal(err.message, "sampler: all 5 logits are NaN");
+    tw_sampler_finish(&s);
 }
 
 static void temperature_zero_takes_the_lowest_of_the_largest(void **state) {
@@ -352,6 +420,9 @@ static void the_defaults_of_llama_cpp_are_valid(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_generator_gives_the_published_numbers),
+        cmocka_unit_test(lists_of_the_best_give_what_all_logits_give),
+        cmocka_unit_test(a_list_of_exactly_k_is_cut_as_among_more),
+        cmocka_unit_test(lists_without_entries_are_a_fault),
         cmocka_unit_test(temperature_zero_takes_the_lowest_of_the_largest),
         cmocka_unit_test(top_k_of_one_is_temperature_zero),
         cmocka_unit_test(a_nan_is_never_chosen),

@@ -104,6 +104,72 @@ static void a_served_device_chooses_from_lists(void **state) {
     socket_folder_remove();
 }
 
+/* ---- drawn tokens ---- */
+
+struct drawn {
+    uint32_t id[N_TOKENS], n;
+    bool had_logits;
+};
+
+static int keep_id(void *ctx, uint32_t id, const float *logits) {
+    struct drawn *d = ctx;
+    assert_null(logits);
+    d->id[d->n++] = id;
+    return 0;
+}
+
+static struct drawn draw(tw_session *session, float temperature, uint32_t top_k, uint64_t seed) {
+    struct drawn d = {.n = 0};
+    tw_error err = {0};
+    struct tw_generate_options o = {
+        .size = sizeof o,
+        .n_predict = N_TOKENS,
+        .flags = TW_GENERATE_NO_LOGITS | TW_GENERATE_IGNORE_EOS,
+        .temperature = temperature,
+        .top_k = top_k,
+        .top_p = seed % 2 ? 0.9f : 1.0f,
+        .min_p = seed % 3 ? 0.02f : 0.0f,
+        .seed = seed,
+        .on_token = keep_id,
+        .ctx = &d,
+    };
+    assert_int_equal(tw_session_rewind(session, 0, &err), 0);
+    if (tw_generate(session, prompt, N_PROMPT, &o, NULL, &err)) {
+        fail_msg("%s", err.message);
+    }
+    d.had_logits = tw_session_logits(session) != NULL;
+    return d;
+}
+
+/* A served device's logits would have to be read; lists are, if they are long enough. */
+static void tokens_are_drawn_from_lists_as_from_all_logits(void **state) {
+    (void)state;
+    static const uint32_t top_k[] = {2, 7, 40, 41, 0};
+    struct socket_device d;
+    struct rig all, lists;
+    socket_folder_make();
+    socket_device_start(&d, "drawn", NULL, 0);
+    open_on(&all, "emu", model_bundle("host"), 1, TW_MODE_FAST);
+    open_on(&lists, d.selector, model_bundle_lists("host", 40), 0, TW_MODE_FAST);
+    for (uint32_t k = 0; k < sizeof top_k / sizeof top_k[0]; k++) {
+        for (uint64_t seed = 0; seed < 6; seed++) {
+            struct drawn a = draw(all.session, 1.1f, top_k[k], seed),
+                         b = draw(lists.session, 1.1f, top_k[k], seed);
+            assert_int_equal(a.n, N_TOKENS);
+            assert_int_equal(b.n, N_TOKENS);
+            assert_memory_equal(a.id, b.id, sizeof a.id);
+            assert_true(a.had_logits);
+            assert_int_equal(b.had_logits, top_k[k] == 0 || top_k[k] > 40);
+        }
+    }
+    struct drawn a = draw(all.session, 0.0f, 0, 1), b = draw(lists.session, 0.0f, 0, 1);
+    assert_memory_equal(a.id, b.id, sizeof a.id);
+    rig_close(&all);
+    rig_close(&lists);
+    assert_int_equal(socket_device_end(&d), 0);
+    socket_folder_remove();
+}
+
 /* ---- lists ---- */
 
 /* Merges the lists of the last step, each of which must be in order, and compares with the logits.
@@ -228,6 +294,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_runs_choose_from_lists_what_logits_say),
         cmocka_unit_test(a_served_device_chooses_from_lists),
+        cmocka_unit_test(tokens_are_drawn_from_lists_as_from_all_logits),
         cmocka_unit_test(merged_lists_are_the_best_of_all_logits),
         cmocka_unit_test(the_lowest_id_among_equals_is_chosen),
         cmocka_unit_test(lists_that_are_too_long_are_refused),
