@@ -182,7 +182,7 @@ int tw_session_load_program(struct tw_session *s, const char *prefix,
     return code;
 }
 
-/* Lists are worth it if they are shorter than the logits, which also bounds what a sampler takes. */
+/* Lists are worth it if they are shorter than the logits; a sampler also takes no more. */
 static bool has_lists(const struct tw_session *s, const struct session_program *p, uint32_t top_k) {
     return !p->program || (p->n_choices > 0 && p->choice_k >= top_k && !p->logits_mapped &&
                            p->n_choices <= s->n_vocab / 2);
