@@ -2,10 +2,10 @@
  *
  * Which engines exchange flags in loops, so that they enter these together. Each op on a semaphore
  * is listed once, with the loops around it, by stream and by the word that it waits for or raises;
- * the partner of a loop is whoever has its next op on the other side of the same word in a loop that
- * it has not entered. What a group raises or waits for together is looked at once for all members of
- * a loop, and from the last stream on: streams come to their loops in ascending order, so one that is
- * not there yet is found soon.
+ * the partner of a loop is whoever has its next op on the other side of the same word in a loop
+ * that it has not entered. What a group raises or waits for together is looked at once for all
+ * members of a loop, and from the last stream on: streams come to their loops in ascending order,
+ * so one that is not there yet is found soon.
  */
 #include "compiler/spatial/certify_internal.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The seeds of the fuzz targets that read programs, texts, bundles and certificates are what this
- * edition of the machine writes: a fuzzer whose seeds are all refused finds nothing. TW_WRITE_SEEDS=1
- * writes them anew, into tests/fuzz/seeds/. (Those of the other targets are scripts' output,
- * tests/fuzz/mkseeds*.py.)
+ * edition of the machine writes: a fuzzer whose seeds are all refused finds nothing.
+ * TW_WRITE_SEEDS=1 writes them anew, into tests/fuzz/seeds/. (Those of the other targets are
+ * scripts' output, tests/fuzz/mkseeds*.py.)
  */
 #include "compiler/spatial/certify.h"
 #include "loader/bundle/loader.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What certifying costs when the engines of many sites exchange flags in a loop that they enter
- * together: processor time in proportion to the flags, not to their square. The programs are text: a
- * chain of sites, each with flags to the next one and back, and sites that all raise flags of all.
+ * together: processor time in proportion to the flags, not to their square. The programs are text:
+ * a chain of sites, each with flags to the next one and back, and sites that all raise flags of
+ * all.
  */
 #include "compiler/spatial/certify.h"
 #include "loader/order/certificate.h"
