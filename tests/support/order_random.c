@@ -374,20 +374,13 @@ static void tables(struct gen *g) {
         trip.clamp = 1;
     }
     pb_trip_of(b, "n", trip);
-    pb_trip_of(b, "half",
-               (struct tw_trip){.input = T_N,
-                                .element = below(g, 2),
-                                .add = below(g, 2) ? 3 : -1,
-                                .div = 2,
-                                .max = 2,
-                                .clamp = 1});
-    pb_trip_of(b, "pos",
-               (struct tw_trip){.input = T_N,
-                                .element = below(g, 2),
-                                .add = below(g, 2) ? 60 : -1,
-                                .div = 1,
-                                .max = POS_MAX,
-                                .clamp = 1});
+    struct tw_trip half = {.input = T_N, .element = below(g, 2), .div = 2, .max = 2, .clamp = 1};
+    half.add = below(g, 2) ? 3 : -1; /* after the element: initialisers have no order */
+    pb_trip_of(b, "half", half);
+    struct tw_trip pos = {
+        .input = T_N, .element = below(g, 2), .div = 1, .max = POS_MAX, .clamp = 1};
+    pos.add = below(g, 2) ? 60 : -1;
+    pb_trip_of(b, "pos", pos);
     g->trip = below(g, 3) ? 0 : TRIP_HALF;
     g->has_some = below(g, 2);
     if (g->has_some) { /* of the element that the first trip does not use */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the files that make random programs share: order_random.c (sections, the program),
- * order_random_work.c (transactions), order_random_math.c (kernels).
+ * order_random_work.c (transactions), order_random_moves.c (movement),
+ * order_random_math.c (kernels).
  */
 #ifndef TW_TESTS_SUPPORT_ORDER_RANDOM_INTERNAL_H
 #define TW_TESTS_SUPPORT_ORDER_RANDOM_INTERNAL_H
@@ -122,6 +123,17 @@ void order_kernel(struct gen *g);
 void order_keys_load(struct gen *g);
 void order_attention(struct gen *g);
 void order_cache_write(struct gen *g);
+
+/* Tools of transactions. The number of a flag of the section, a new one if there is one; a LOOP over
+ * the program's trip (loop: its id) or a number; a wait of a loop whose iterations overlap, mostly
+ * what the handshake needs; what an engine does with a page; a row of a page of the ring, mostly
+ * of one that an element of the table names. */
+uint32_t order_new_flag(struct gen *g);
+void order_loop_begin(struct gen *g, uint32_t site, uint32_t engine, uint32_t loop, uint32_t count);
+void order_overlap_wait(struct gen *g, uint32_t semaphore, uint32_t base, uint32_t each,
+                        uint32_t total);
+void order_consume(struct gen *g, uint32_t from);
+struct tw_operand order_in_ring(struct gen *g);
 
 /* Flags from the last ones that accessed what the touch is of to the stream. */
 void order_before_access(struct gen *g, uint32_t touch, uint32_t site, uint32_t stream, bool write);

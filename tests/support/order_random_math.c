@@ -33,7 +33,9 @@ static uint32_t part_of(uint32_t dtype) {
 void order_math_tensors(struct gen *g) {
     for (uint32_t i = 0; i < N_WEIGHTS; i++) {
         uint32_t n = sizeof weight_types, dtype = weight_types[below(g, n)];
-        g->weights[i] = (struct weights){.dtype = dtype, .whole = below(g, 2), .part = below(g, 2)};
+        g->weights[i].dtype = dtype;
+        g->weights[i].whole = below(g, 2);
+        g->weights[i].part = below(g, 2);
         g->weights[i].tensor = pb_tensor(g->b, "w", TW_ROLE_PARAM, (enum tw_dtype)dtype,
                                          TW_PACK_PANEL16, 32, 2 * part_of(dtype), 0, 1);
     }

@@ -98,7 +98,7 @@ static void compute(struct gen *g, uint32_t from, uint32_t to) {
 }
 
 /* A row of a page of the ring: mostly of the page that an element of the table names. */
-static struct tw_operand in_ring(struct gen *g) {
+struct tw_operand order_in_ring(struct gen *g) {
     uint64_t row = below(g, 2) * PAGE;
     if (below(g, 6) == 0) {
         return pb_of(T_RING, zero(), tw_affine_const(below(g, ORDER_PAGES) * 2 * PAGE + row));
@@ -113,8 +113,8 @@ static struct tw_operand in_ring(struct gen *g) {
 static void write_out(struct gen *g, uint32_t buffer) {
     bool state = below(g, 6) == 0, rows = has_rows(g, buffer);
     if (!rows && below(g, 4) == 0) {
-        PB_OP(g->b, WRITE, pb_on(buffer, 0), pb_id(PAGE), in_ring(g), pb_id(PAGE), pb_id(PAGE),
-              pb_rows(TW_NONE, 1));
+        PB_OP(g->b, WRITE, pb_on(buffer, 0), pb_id(PAGE), order_in_ring(g), pb_id(PAGE),
+              pb_id(PAGE), pb_rows(TW_NONE, 1));
         return;
     }
     uint32_t row = below(g, 2) ? g->b->site : below(g, OUT_ROWS), tensor = state ? T_STATE : T_OUT;
@@ -146,7 +146,7 @@ static void produce(struct gen *g, uint32_t to) {
             PB_OP(g->b, READ, pb_of(T_STATE, zero(), zero()), pb_on(to, 0), pb_id(1), pb_id(PAGE),
                   pb_id(PAGE), pb_id(PAGE));
         } else if (below(g, 6) == 0) {
-            PB_OP(g->b, READ, in_ring(g), pb_on(to, 0), pb_id(1), pb_id(PAGE), pb_id(PAGE),
+            PB_OP(g->b, READ, order_in_ring(g), pb_on(to, 0), pb_id(1), pb_id(PAGE), pb_id(PAGE),
                   pb_id(PAGE));
         } else {
             read_into(g, to);
@@ -158,7 +158,7 @@ static void produce(struct gen *g, uint32_t to) {
     }
 }
 
-static void consume(struct gen *g, uint32_t from) {
+void order_consume(struct gen *g, uint32_t from) {
     if (g->b->engine == TW_ENGINE_STORE) {
         write_out(g, from);
     } else if (g->b->engine == TW_ENGINE_MATH) {
@@ -193,7 +193,7 @@ static void pop_page(struct gen *g, struct fifo *f, uint32_t site) {
     block(g, site, f->to);
     PB_OP(g->b, WAIT, pb_id(id(g, f->set)), pb_id(1));
     if (below(g, 8)) {
-        consume(g, id(g, f->set));
+        order_consume(g, id(g, f->set));
     }
     PB_OP(g->b, POP, pb_id(id(g, f->set)), pb_id(1));
 }
@@ -231,8 +231,8 @@ void order_drain(struct gen *g) {
 
 /* ---- loops ---- */
 
-static void loop_begin(struct gen *g, uint32_t site, uint32_t engine, uint32_t loop,
-                       uint32_t count) {
+void order_loop_begin(struct gen *g, uint32_t site, uint32_t engine, uint32_t loop,
+                      uint32_t count) {
     block(g, site, engine);
     PB_OP(g->b, LOOP, pb_id(V_LOOP), pb_rows(loop == TW_NONE ? TW_NONE : g->trip, count),
           pb_id(loop));
@@ -255,7 +255,7 @@ static void read_aside(struct gen *g, uint32_t site, const bool in[TW_ENGINE_COU
     uint32_t engine = in[TW_ENGINE_STORE] && below(g, 2) ? TW_ENGINE_STORE : TW_ENGINE_MATH;
     if (in[engine] && g->depth == 0) {
         block(g, site, engine);
-        consume(g, id(g, g->plain[X1]));
+        order_consume(g, id(g, g->plain[X1]));
         g->touch[1][site].read = true;
         g->touch[1][site].reader = site * TW_ENGINE_COUNT + engine;
     }
@@ -281,7 +281,7 @@ void order_loop_transaction(struct gen *g) {
     count = dynamic ? 2 : count;
     for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
         if (in[e]) {
-            loop_begin(g, site, e, loop, count);
+            order_loop_begin(g, site, e, loop, count);
         }
     }
     g->depth++;
@@ -315,7 +315,7 @@ void order_loop_transaction(struct gen *g) {
 
 /* ---- flags and resident buffers ---- */
 
-static uint32_t new_flag(struct gen *g) {
+uint32_t order_new_flag(struct gen *g) {
     uint32_t k = g->n_flags < MAX_FLAGS ? g->n_flags++ : below(g, MAX_FLAGS);
     g->out->has_flag = true;
     return k;
@@ -326,7 +326,7 @@ static void sync(struct gen *g, uint32_t from, uint32_t to) {
     if (from == to || below(g, 16) >= g->care) {
         return;
     }
-    uint32_t k = new_flag(g), site = to / TW_ENGINE_COUNT;
+    uint32_t k = order_new_flag(g), site = to / TW_ENGINE_COUNT;
     block(g, from / TW_ENGINE_COUNT, from % TW_ENGINE_COUNT);
     PB_OP(g->b, SEM_INC, pb_id(g->flags[k]), pb_id(site), pb_id(1));
     g->flag_count[k][site]++;
@@ -367,7 +367,7 @@ void order_resident_read(struct gen *g) {
     }
     order_before_access(g, x, site, site * TW_ENGINE_COUNT + engine, false);
     block(g, site, engine);
-    consume(g, id(g, g->plain[x]));
+    order_consume(g, id(g, g->plain[x]));
 }
 
 /* MATH adds the window of the Param to an instance of the State in SRAM, or the other way to its
@@ -398,100 +398,6 @@ void order_pinned(struct gen *g) {
     }
 }
 
-/* A site sends its x0 to the x1 of all, or of one, which may be another one, on another chip; MATH
- * of each waits for the flag. */
-void order_multicast(struct gen *g) {
-    if (g->care == 0) { /* before a section's loop there are no flags */
-        return;
-    }
-    uint32_t site = below(g, g->sites), k = new_flag(g),
-             store = site * TW_ENGINE_COUNT + TW_ENGINE_STORE, first = 0, end = g->sites;
-    if (!is_active(g, site, TW_ENGINE_STORE) || !g->touch[0][site].written) {
-        return;
-    }
-    if (g->b->p.n_chips > 1 || below(g, 4) == 0) {
-        first = below(g, g->sites);
-        end = first + 1;
-    }
-    uint32_t group = end - first < g->sites || g->b->p.n_chips > 1 ? 1 + first : 0;
-    order_before_access(g, 0, site, store, false);
-    for (uint32_t s = first; s < end; s++) {
-        order_before_access(g, 1, s, store, true);
-    }
-    block(g, site, TW_ENGINE_STORE);
-    PB_OP(g->b, MCAST, pb_on(id(g, g->plain[X0]), 0), pb_id(PAGE), pb_on(id(g, g->plain[X1]), 0),
-          pb_id(PAGE), pb_id(PAGE), pb_rows(TW_NONE, 1), pb_id(group));
-    PB_OP(g->b, MCAST_SET, pb_id(g->flags[k]), pb_id(group));
-    for (uint32_t s = first; s < end; s++) {
-        g->flag_count[k][s]++;
-        if (is_active(g, s, TW_ENGINE_MATH) && below(g, 16) < g->care) {
-            block(g, s, TW_ENGINE_MATH);
-            PB_OP(g->b, SEM_WAIT, pb_id(g->flags[k]), pb_num(tw_affine_const(g->flag_count[k][s])));
-        }
-    }
-}
-
-/* A site sends its x0, or a part of it, to the x1 of the other; the flag is a block of its own, so
- * that the two may come apart. */
-void order_send(struct gen *g) {
-    uint32_t site = below(g, g->sites), other = 1 - site,
-             store = site * TW_ENGINE_COUNT + TW_ENGINE_STORE;
-    if (g->care == 0 || g->sites != 2 || !is_active(g, site, TW_ENGINE_STORE) ||
-        !g->touch[0][site].written) {
-        return;
-    }
-    uint32_t k = new_flag(g), part = below(g, 6) == 0 ? PAGE / 2 : PAGE;
-    order_before_access(g, 0, site, store, false);
-    order_before_access(g, 1, other, store, true);
-    block(g, site, TW_ENGINE_STORE);
-    PB_OP(g->b, SEND, pb_on(id(g, g->plain[X0]), PAGE - part), pb_id(PAGE),
-          pb_on(g->plain[X1] + other, 0), pb_id(PAGE), pb_id(part), pb_rows(TW_NONE, 1));
-    if (below(g, 16) >= g->care) {
-        return;
-    }
-    if (below(g, 2)) {
-        block(g, site, TW_ENGINE_STORE);
-    }
-    PB_OP(g->b, SEM_INC, pb_id(g->flags[k]), pb_id(other), pb_id(1));
-    g->flag_count[k][other]++;
-    for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
-        if (is_active(g, other, e) && below(g, 16) < g->care) {
-            block(g, other, e);
-            PB_OP(g->b, SEM_WAIT, pb_id(g->flags[k]),
-                  pb_num(tw_affine_const(g->flag_count[k][other])));
-        }
-    }
-}
-
-/* LOAD or STORE copies a row to a tensor, or one half of "state" to the other. */
-void order_dram_copy(struct gen *g) {
-    uint32_t site = below(g, g->sites), engine = below(g, 2) ? TW_ENGINE_LOAD : TW_ENGINE_STORE,
-             bytes = PAGE / 2;
-    if (!is_active(g, site, engine)) {
-        return;
-    }
-    block(g, site, engine);
-    if (below(g, 3) == 0) { /* out of a page, or into one, or both */
-        uint32_t which = below(g, 3);
-        PB_OP(g->b, DRAM_COPY,
-              which ? in_ring(g) : pb_of(T_IN, zero(), tw_affine_const(below(g, 2) * PAGE)),
-              pb_id(PAGE),
-              which == 2 ? pb_of(T_OUT, zero(), tw_affine_const(site * PAGE)) : in_ring(g),
-              pb_id(PAGE), pb_id(PAGE), pb_rows(TW_NONE, 1));
-        return;
-    }
-    if (below(g, 4) == 0) {
-        PB_OP(g->b, DRAM_COPY, pb_of(T_STATE, zero(), zero()), pb_id(bytes),
-              pb_of(T_STATE, zero(), tw_affine_const(bytes)), pb_id(bytes), pb_id(bytes),
-              pb_rows(TW_NONE, 1));
-        return;
-    }
-    uint32_t row = below(g, 4) ? site : below(g, OUT_ROWS);
-    PB_OP(g->b, DRAM_COPY, pb_of(T_IN, zero(), tw_affine_const(below(g, 2) * PAGE)), pb_id(PAGE),
-          pb_of(T_OUT, tw_affine_const(below(g, 2)), tw_affine_const(row * PAGE)), pb_id(PAGE),
-          pb_id(PAGE), pb_rows(TW_NONE, 1));
-}
-
 /* A loop that runs once, with all engines and a flag between two of them. */
 void order_flag_loop(struct gen *g) {
     uint32_t n = g->sites * TW_ENGINE_COUNT, from = below(g, n), to = below(g, n);
@@ -501,7 +407,7 @@ void order_flag_loop(struct gen *g) {
     uint32_t care = g->care;
     for (uint32_t i = 0; i < n; i++) {
         if (g->active[i]) {
-            loop_begin(g, i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT, TW_NONE, 1);
+            order_loop_begin(g, i / TW_ENGINE_COUNT, i % TW_ENGINE_COUNT, TW_NONE, 1);
         }
     }
     g->depth++;
@@ -519,8 +425,8 @@ void order_flag_loop(struct gen *g) {
 }
 
 /* Waits in a loop whose iterations overlap; mostly what the handshake needs. */
-static void overlap_wait(struct gen *g, uint32_t semaphore, uint32_t base, uint32_t each,
-                         uint32_t total) {
+void order_overlap_wait(struct gen *g, uint32_t semaphore, uint32_t base, uint32_t each,
+                        uint32_t total) {
     uint32_t wrong = below(g, 16) < g->care ? 0 : below(g, 4);
     struct tw_affine a = order_threshold(g, wrong == 1 ? base + 1 : base, total);
     if (wrong != 2) {
@@ -536,17 +442,17 @@ static void two_readers(struct gen *g, uint32_t site, uint32_t count) {
     g->streamed = true;
     order_before_access(g, 0, site, site * TW_ENGINE_COUNT + TW_ENGINE_LOAD, true);
     for (uint32_t e = 0; e < TW_ENGINE_COUNT; e++) {
-        loop_begin(g, site, e, TW_NONE, count);
+        order_loop_begin(g, site, e, TW_NONE, count);
     }
     g->depth++;
     go(g, site, TW_ENGINE_LOAD);
-    overlap_wait(g, g->ready, g->credit, 2, 2 * count);
+    order_overlap_wait(g, g->ready, g->credit, 2, 2 * count);
     produce(g, id(g, g->plain[0]));
     PB_OP(g->b, SEM_INC, pb_id(g->valid), pb_id(site), pb_id(1));
     for (uint32_t r = 0; r < 2; r++) {
         go(g, site, readers[r]);
-        overlap_wait(g, g->valid, 1, 1, count);
-        consume(g, id(g, g->plain[0]));
+        order_overlap_wait(g, g->valid, 1, 1, count);
+        order_consume(g, id(g, g->plain[0]));
         PB_OP(g->b, SEM_INC, pb_id(g->ready), pb_id(site), pb_id(1));
     }
     g->depth--;
@@ -580,22 +486,22 @@ void order_overlapping_loop(struct gen *g) {
     for (uint32_t x = 0; x < n; x++) {
         order_before_access(g, x, site, site * TW_ENGINE_COUNT + from, true);
     }
-    loop_begin(g, site, from, TW_NONE, count);
-    loop_begin(g, site, to, TW_NONE, below(g, 24) ? count : count + 1);
+    order_loop_begin(g, site, from, TW_NONE, count);
+    order_loop_begin(g, site, to, TW_NONE, below(g, 24) ? count : count + 1);
     g->depth++;
     for (uint32_t x = 0; x < n; x++) {
         go(g, site, from);
         if (late != 1) {
-            overlap_wait(g, g->ready, 1 + x, n, total);
+            order_overlap_wait(g, g->ready, 1 + x, n, total);
         }
         produce(g, id(g, g->plain[x]));
         PB_OP(g->b, SEM_INC, pb_id(g->valid), pb_id(site), pb_id(1));
         if (late == 1) { /* for room in the next iteration */
-            overlap_wait(g, g->ready, 1 + x + (g->credit ? 1 : 0), n, total);
+            order_overlap_wait(g, g->ready, 1 + x + (g->credit ? 1 : 0), n, total);
         }
         go(g, site, to);
-        overlap_wait(g, g->valid, 1 + x, n, total);
-        consume(g, id(g, g->plain[x]));
+        order_overlap_wait(g, g->valid, 1 + x, n, total);
+        order_consume(g, id(g, g->plain[x]));
         PB_OP(g->b, SEM_INC, pb_id(g->ready), pb_id(site), pb_id(1));
     }
     g->depth--;
@@ -613,56 +519,6 @@ void order_overlapping_loop(struct gen *g) {
     g->out->has_loop = true;
 }
 
-/* STORE sends its x0 to the other site's x1 in each iteration, as far ahead as the credit lets it;
- * MATH or STORE there reads it in a loop of its own. */
-void order_send_loop(struct gen *g) {
-    uint32_t site = below(g, g->sites), other = 1 - site, count = 2 + below(g, 3),
-             to = 1 + below(g, 2), store = site * TW_ENGINE_COUNT + TW_ENGINE_STORE,
-             reader = other * TW_ENGINE_COUNT + to;
-    if (g->care == 0 || g->streamed || g->sites != 2 || !g->active[store] || !g->active[reader] ||
-        !g->touch[0][site].written) {
-        return;
-    }
-    g->streamed = true;
-    order_before_access(g, 0, site, store, false);
-    order_before_access(g, 1, other, store, true);
-    loop_begin(g, site, TW_ENGINE_STORE, TW_NONE, count);
-    loop_begin(g, other, to, TW_NONE, count);
-    g->depth++;
-    go(g, site, TW_ENGINE_STORE);
-    overlap_wait(g, g->ready, 1, 1, count);
-    PB_OP(g->b, SEND, pb_on(id(g, g->plain[X0]), 0), pb_id(PAGE), pb_on(g->plain[X1] + other, 0),
-          pb_id(PAGE), pb_id(PAGE), pb_rows(TW_NONE, 1));
-    PB_OP(g->b, SEM_INC, pb_id(g->valid), pb_id(other), pb_id(1));
-    go(g, other, to);
-    overlap_wait(g, g->valid, 1, 1, count);
-    consume(g, id(g, g->plain[X1]));
-    PB_OP(g->b, SEM_INC, pb_id(g->ready), pb_id(site), pb_id(1));
-    g->depth--;
-    go(g, site, TW_ENGINE_STORE);
-    pb_end(g->b);
-    go(g, other, to);
-    pb_end(g->b);
-    g->touch[1][other] =
-        (struct touch){.written = true, .read = true, .writer = store, .reader = reader};
-    g->out->has_flag = true;
-    g->out->has_loop = true;
-}
-
-/* Any engine copies x0 to x1. */
-void order_copy(struct gen *g) {
-    uint32_t site = below(g, g->sites), engine = below(g, 4) % 3,
-             stream = site * TW_ENGINE_COUNT + engine;
-    if (!g->active[stream] || !g->touch[0][site].written) {
-        return;
-    }
-    order_before_access(g, 0, site, stream, false);
-    order_before_access(g, 1, site, stream, true);
-    block(g, site, engine);
-    PB_OP(g->b, COPY, pb_on(id(g, g->plain[X0]), 0), pb_id(PAGE), pb_on(id(g, g->plain[X1]), 0),
-          pb_id(PAGE), pb_id(PAGE), pb_rows(TW_NONE, 1));
-}
-
 /* A loop in a loop: MATH writes a quarter of x0 in each outer iteration, and reads all of it after
  * the loops, or too early. */
 void order_nested_loops(struct gen *g) {
@@ -673,7 +529,7 @@ void order_nested_loops(struct gen *g) {
     }
     bool early = below(g, 10) == 0;
     order_before_access(g, 0, site, site * TW_ENGINE_COUNT + TW_ENGINE_MATH, true);
-    loop_begin(g, site, TW_ENGINE_MATH, TW_NONE, 4);
+    order_loop_begin(g, site, TW_ENGINE_MATH, TW_NONE, 4);
     PB_OP(g->b, LOOP, pb_id(V_PART), pb_rows(TW_NONE, 2), pb_id(TW_NONE));
     PB_OP(g->b, ATTN_INIT, pb_at(x0, pb_v(0, V_LOOP, PAGE / 4)), pb_id(1), pb_id(2),
           pb_rows(TW_NONE, 1));
