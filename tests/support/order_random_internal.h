@@ -124,10 +124,10 @@ void order_keys_load(struct gen *g);
 void order_attention(struct gen *g);
 void order_cache_write(struct gen *g);
 
-/* Tools of transactions. The number of a flag of the section, a new one if there is one; a LOOP over
- * the program's trip (loop: its id) or a number; a wait of a loop whose iterations overlap, mostly
- * what the handshake needs; what an engine does with a page; a row of a page of the ring, mostly
- * of one that an element of the table names. */
+/* Tools of transactions. The number of a flag of the section, a new one if there is one; a LOOP
+ * over the program's trip (loop: its id) or a number; a wait of a loop whose iterations overlap,
+ * mostly what the handshake needs; what an engine does with a page; a row of a page of the ring,
+ * mostly of one that an element of the table names. */
 uint32_t order_new_flag(struct gen *g);
 void order_loop_begin(struct gen *g, uint32_t site, uint32_t engine, uint32_t loop, uint32_t count);
 void order_overlap_wait(struct gen *g, uint32_t semaphore, uint32_t base, uint32_t each,
