@@ -21,8 +21,43 @@ struct kept {
     const char *logits_hash;      /* of the rows that they were chosen from */
 };
 
+#define PROMPT_OF_0_1_0           \
+    .prompt = "the hen in a den", \
+    .prompt_ids = {1, 312, 267, 290, 299, 268, 299, 260, 263, 290, 299}, .n_prompt = 11
+#define IDS_OF_0_1_0                                                                           \
+    {                                                                                          \
+        150, 150, 33, 205, 315, 219, 227, 215, 223, 312, 205, 296, 38, 129, 129, 285, 86, 134, \
+            203, 85, 205, 206, 194, 37                                                         \
+    }
+#define LOGITS_OF_0_1_0 "543bd4a58badc02220b91b1b93d7bd7054d4a9e162bf1b762c77360be22443a1"
+
 /* tests/data/bundles/README.md says how each was made. */
 static const struct kept kept[] = {
+    {.path = "tests/data/bundles/0.1.0-host.twb",
+     .content_hash = "71c3d4ba1819914b2176b367a8b0ee4a1c5e5000d4587211a3a4602e33f9e2d2",
+     .target = "host",
+     .tool = "tilewright 0.1.0",
+     PROMPT_OF_0_1_0,
+     .ids = IDS_OF_0_1_0,
+     .n_ids = 24,
+     .logits_hash = LOGITS_OF_0_1_0},
+    {.path = "tests/data/bundles/0.1.0-sim4x4.twb",
+     .content_hash = "7b84c6fa58b7956cb943abcf2da1f58b985f89b0e857b302744e1048ac809f81",
+     .target = "sim4x4",
+     .tool = "tilewright 0.1.0",
+     PROMPT_OF_0_1_0,
+     .ids = IDS_OF_0_1_0,
+     .n_ids = 24,
+     .logits_hash = LOGITS_OF_0_1_0},
+    {.path = "tests/data/bundles/0.1.0-sim4x4-all.twb",
+     .content_hash = "225d52a512a66e9931aff7230715143cebbfd445c600190d5db7675a9082e833",
+     .target = "sim4x4",
+     .tool = "tilewright 0.1.0",
+     PROMPT_OF_0_1_0,
+     .ids = {150, 150, 33,  205, 305, 121, 261, 2,   32,  306, 281, 126,
+             298, 85,  270, 68,  85,  281, 181, 281, 141, 52,  24,  33},
+     .n_ids = 24,
+     .logits_hash = "8d7ba0525a88a8a47ac7f67480ebaf5254861a75163bd77daa7e49b7185c7c13"},
     {.path = NULL},
 };
 
