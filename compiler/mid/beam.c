@@ -183,6 +183,9 @@ static bool is_dominated(const struct search *s, const struct state *kept, uint3
 /* Sorts states cheapest first, drops dominated ones, and cuts at the beam's width. */
 static void prune(struct search *s, struct states *all) {
     struct state *states = all->v.items;
+    if (!states) {
+        return; /* no way to go on */
+    }
     qsort(states, all->v.n, sizeof *states, by_price);
     uint32_t kept = 0;
     for (uint32_t i = 0; i < all->v.n; i++) {

@@ -184,9 +184,7 @@ int tw_session_feed(tw_session *session, const uint32_t *ids, size_t n, tw_error
             return tw_fail(err, TW_E_INTERRUPTED, "session: interrupted at position %u",
                            s->position);
         }
-        struct batch r;
-        r.prompt = prompt;
-        r.stop = s->stop;
+        struct batch r = {.prompt = prompt, .stop = s->stop};
         size_t taken = plan(s, ids, n, &r);
         code = run(s, &r, taken == n, err);
         ids += taken;
@@ -237,12 +235,8 @@ static int take_rows(struct tw_session *s, uint32_t rows, float *logits, tw_erro
 
 static int score_step(struct tw_session *s, const uint32_t *ids, uint32_t rows, float *logits,
                       tw_error *err) {
-    struct batch r;
+    struct batch r = {.n_steps = 1, .prompt = true, .stop = s->stop};
     struct step *t = &r.step[0];
-    memset(t, 0, sizeof *t);
-    r.n_steps = 1;
-    r.prompt = true;
-    r.stop = s->stop;
     t->program = &s->score;
     t->rows = rows;
     t->request = tw_session_set_inputs(t->program, 0, s->position, ids, rows);

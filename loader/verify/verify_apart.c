@@ -4,6 +4,7 @@
  * pairs, by their bases where their terms are equal, by their extremes where not, and at their
  * places in a page where a table names one.
  */
+#include "loader/base/assert.h"
 #include "loader/verify/verify_internal.h"
 
 static bool same_terms(const struct tw_affine *a, const struct tw_affine *b) {
@@ -115,6 +116,7 @@ static bool other_elements(const struct tw_verifier *v, const struct tw_operand 
 static bool to_first_page(const struct tw_verifier *v, struct tw_vf_data *d, uint32_t n,
                           struct tw_operand *copy) {
     uint64_t page = tw_tensor_page_bytes(d->tensor[n]);
+    TW_ASSERT(page); /* one of the two regions is in pages of this tensor */
     struct tw_affine offset = tw_affine_const(d->region[n]->offset.base % page);
     for (uint32_t i = 0; i < d->region[n]->offset.n_terms; i++) {
         uint64_t step = d->region[n]->offset.term[i].step;

@@ -516,6 +516,7 @@ int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const str
         return multicast(&a, &k, &regions[TW_MCAST_REGION_destination]);
     }
     if (!idle && op->code == TW_OP_SEND) {
+        TW_ASSERT(n == 2);
         return deliver(&a, &k, &regions[TW_SEND_REGION_destination]);
     }
     if (!idle) {
@@ -525,8 +526,7 @@ int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const str
         return rc;
     }
     for (uint32_t i = 0; i < n && idle; i++) {
-        regions[i].extent.rows =
-            0; /* nothing becomes defined, but a page without rows may be pushed */
+        regions[i].extent.rows = 0; /* nothing is defined, but a page of no rows may be pushed */
     }
     finish(&a, &k, regions, n);
     return s->check_numbers && !idle ? check_numbers(&a, regions, n) : 0;
