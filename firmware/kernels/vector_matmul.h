@@ -39,8 +39,8 @@ TW_INLINE void float_tile(const struct tw_matmul *m, unsigned dtype, uint32_t ro
         sums_zero(&sums, R, P);
         for (; k < end; k++) {
             vf weights[sizeof sums.at[0] / sizeof(vf)];
-            if (R == 1) {
-                tile_prefetch(&in, in.w + k * line, line, P);
+            if (R == 1 && k % 4 == 0) {
+                tile_prefetch(&in, in.w + k * line, 4 * line, P);
             }
             TW_UNROLL
             for (int p = 0; p < P; p++) {

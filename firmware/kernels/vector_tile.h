@@ -27,9 +27,10 @@ struct tile_in {
 TW_INLINE void tile_begin(struct tile_in *in, const struct tw_matmul *m, unsigned dtype,
                           uint32_t row, uint32_t panel, const int R, const int P) {
     size_t bytes = (size_t)tw_panel_bytes(dtype, m->k);
+    const char *x = m->x + m->x_stride * row;
     TW_UNROLL
-    for (int r = 0; r < R; r++) {
-        in->x[r] = m->x + m->x_stride * (row + (uint32_t)r);
+    for (int r = 0; r < R; r++, x += m->x_stride) {
+        in->x[r] = x;
     }
     in->w_stride = m->w_stride;
     in->w = m->w + m->w_stride * panel;
@@ -113,14 +114,20 @@ TW_INLINE void sums_finish(struct tile_sums *s, const struct tile_levels *levels
     }
 }
 
-TW_INLINE void sums_store(const struct tile_sums *s, const struct tw_matmul *m, uint32_t row,
+TW_INLINE void sums_store(struct tile_sums *s, const struct tw_matmul *m, uint32_t row,
                           uint32_t panel, const int R, const int P) {
-    TW_UNROLL
-    for (int r = 0; r < R; r++) {
+    float *y = tw_matmul_y(m, row, panel);
+    if (m->reload) {
+        const float *old = y;
         TW_UNROLL
-        for (int p = 0; p < P; p++) {
-            float *y = tw_matmul_y(m, row + (uint32_t)r, panel + (uint32_t)p);
-            v_store(y, m->reload ? v_add(v_load(y), s->at[r][p]) : s->at[r][p]);
+        for (int i = 0; i < R * P; i++) {
+            s->at[i / P][i % P] = v_add(v_load(old + i % P * 16), s->at[i / P][i % P]);
+            old = i % P == P - 1 ? tw_const_row(old, (uint32_t)m->y_stride, 1) : old;
         }
+    }
+    TW_UNROLL
+    for (int i = 0; i < R * P; i++) {
+        v_store(y + i % P * 16, s->at[i / P][i % P]);
+        y = i % P == P - 1 ? tw_row(y, (uint32_t)m->y_stride, 1) : y;
     }
 }
