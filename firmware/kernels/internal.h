@@ -50,6 +50,9 @@
 #define TW_ROLLED _Pragma("GCC unroll 1")
 #endif
 
+/* Marks a function into which all that it calls is inlined. */
+#define TW_FLATTEN __attribute__((flatten))
+
 extern const struct tw_kernel_table tw_kernels_scalar;
 #if TW_KERNELS_X86
 extern const struct tw_kernel_table tw_kernels_avx2, tw_kernels_avx512;

@@ -74,6 +74,10 @@ static void write_elements(unsigned dtype, void *to, size_t step, const float *f
         }
         return;
     }
+    if (step == 1) {
+        memcpy(to, from, n * sizeof *from);
+        return;
+    }
     float *floats = to;
     for (uint32_t i = 0; i < n; i++) {
         floats[i * step] = from[i];
@@ -147,14 +151,10 @@ static void decode_row(unsigned dtype, const uint8_t *row, uint32_t cols, float 
     }
 }
 
-static void decode_lane(unsigned dtype, const uint8_t *panel, uint32_t lane, uint32_t k,
-                        uint32_t cols, float *out) {
-    uint32_t elems = tw_dtype_block_elems(dtype), bytes = tw_dtype_block_bytes(dtype);
-    if (elems == 1) {
-        decode_floats(dtype, panel + (size_t)lane * bytes, (size_t)TW_PANEL_ROWS * bytes, cols,
-                      out);
-        return;
-    }
+/* Decodes a lane of a panel with blocks. */
+TW_INLINE void decode_blocks(const unsigned dtype, const uint8_t *panel, uint32_t lane, uint32_t k,
+                             uint32_t cols, float *out) {
+    uint32_t elems = tw_dtype_block_elems(dtype);
     for (uint32_t c = 0; c < cols; c += elems) {
         uint32_t from = c / TW_SUM_SEGMENT * TW_SUM_SEGMENT,
                  segment = k - from < TW_SUM_SEGMENT ? k - from : TW_SUM_SEGMENT;
@@ -162,6 +162,23 @@ static void decode_lane(unsigned dtype, const uint8_t *panel, uint32_t lane, uin
         tw_block_of_panel(dtype, panel + tw_panel_offset(dtype, from), segment, (c - from) / elems,
                           lane, &b);
         tw_block_floats(&b, elems, out + c);
+    }
+}
+
+/* Flattened: most of a block's parts are known where its type is. */
+TW_FLATTEN
+static void decode_lane(unsigned dtype, const uint8_t *panel, uint32_t lane, uint32_t k,
+                        uint32_t cols, float *out) {
+    uint32_t bytes = tw_dtype_block_bytes(dtype);
+    if (tw_dtype_block_elems(dtype) == 1) {
+        decode_floats(dtype, panel + (size_t)lane * bytes, (size_t)TW_PANEL_ROWS * bytes, cols,
+                      out);
+    } else if (dtype == TW_DT_Q8_0) {
+        decode_blocks(TW_DT_Q8_0, panel, lane, k, cols, out);
+    } else if (dtype == TW_DT_Q4_0) {
+        decode_blocks(TW_DT_Q4_0, panel, lane, k, cols, out);
+    } else {
+        decode_blocks(dtype, panel, lane, k, cols, out);
     }
 }
 
