@@ -33,6 +33,14 @@ static uint32_t count_regions(const struct tw_op *op) {
     return n;
 }
 
+/* Returns the most patches that a call of an op can have: of each region the terms of its address,
+ * and those of its page's element with two more (emit_page in plan_calls.c); the terms of a
+ * block. */
+static uint64_t max_patches(const struct walk_bounds *b, const struct tw_op *op, bool dynamic) {
+    uint64_t terms = dynamic ? WALK_TERMS : 0, page = b->page_uses > 0 ? 2 + terms : 0;
+    return count_regions(op) * (terms + page) + terms;
+}
+
 static int count_op(void *ctx, const struct tw_text_place *at, const struct tw_op *op,
                     struct tw_fault *fault) {
     struct walk *w = ctx;
@@ -40,14 +48,9 @@ static int count_op(void *ctx, const struct tw_text_place *at, const struct tw_o
     (void)fault;
     b->ops++;
     if (tw_op_is_data(op->code)) {
-        add(&b->entries, at->times, op->code == TW_OP_MCAST ? group_sites(w, op) : 1);
-        if (at->dynamic > 0) {
-            add(&b->patches, at->times, (TW_KARGS_REGIONS + 1) * WALK_TERMS);
-        }
-        if (b->page_uses > 0) {
-            add(&b->patches, at->times,
-                (uint64_t)count_regions(op) * (2 + (at->dynamic > 0 ? WALK_TERMS : 0)));
-        }
+        uint64_t calls = op->code == TW_OP_MCAST ? group_sites(w, op) : 1;
+        add(&b->entries, at->times, calls);
+        add(&b->patches, at->times, calls * max_patches(b, op, at->dynamic > 0));
     } else if (op->code == TW_OP_LOOP && op->operand[TW_LOOP_times].id != TW_NONE) {
         add(&b->entries, at->times, 2);
     } else if (w->n_threads > 1 && op->code == TW_OP_SEM_WAIT) {

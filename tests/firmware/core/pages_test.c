@@ -317,6 +317,56 @@ static void tables_of_different_states_are_independent(void **state) {
     pb_free(b.m);
 }
 
+/* A page that is read in place and multicast to some of the sites is a call for each of them, with
+ * its page to find in each. */
+static void a_page_goes_to_many_sites(void **state) {
+    (void)state;
+    enum { SITES = 16, TURNS = 64 };
+    struct pb *m = mb_create(SITES, 1);
+    uint32_t table = i32_input(m, 1, TURNS);
+    uint32_t tiles = mb_tensor(m, TW_ROLE_STATE, TW_INIT_ZERO, TURNS, 16, 1);
+    uint32_t out = mb_tensor(m, TW_ROLE_OUTPUT, TW_INIT_NONE, 1, 16, 1);
+    uint32_t set = pb_siblings(m, 64), group = pb_group(m, 1, 0, SITES, 1);
+    uint32_t fifo = pb_fifo(m, 0, TW_ENGINE_LOAD, TW_ENGINE_STORE, 1, 64);
+    uint32_t valid = pb_semaphore(m, NULL, TW_SEM_READY, 0, 0);
+    m->tensors[tiles].page_rows = 1;
+    mb_fill(m, tiles);
+    for (uint32_t i = 0; i < TURNS; i++) {
+        mb_set_i32(m, table, i, (int32_t)(TURNS - 1 - i));
+    }
+    mb_loop(m, 0, L, 1, TURNS);
+    mb_op(m, 0, L, RESERVE, F_(fifo), I_(1));
+    mb_op(m, 0, L, READ,
+          mb_paged(T_(tiles, mb_at(0), mb_at(0)), table, tw_affine_plus(mb_at(0), 1, 1)),
+          W_(fifo, mb_at(0)), I_(1), I_(64), I_(64), I_(64));
+    mb_op(m, 0, L, PUSH, F_(fifo), I_(1));
+    mb_end(m, 0, TW_ENGINE_LOAD);
+    mb_loop(m, 0, S, 1, TURNS);
+    mb_op(m, 0, S, WAIT, F_(fifo), I_(1));
+    mb_op(m, 0, S, MCAST, R_(fifo, mb_at(0)), I_(64), D_(set, mb_at(0)), I_(64), I_(64),
+          X_(TW_NONE, 1), G_(group));
+    mb_op(m, 0, S, POP, F_(fifo), I_(1));
+    mb_end(m, 0, TW_ENGINE_STORE);
+    mb_op(m, 0, S, MCAST_SET, S_(valid), G_(0));
+    mb_op(m, SITES - 1, S, SEM_WAIT, S_(valid), A_(tw_affine_plus(mb_at(1), 0, 1)));
+    mb_op(m, SITES - 1, S, WRITE, R_(set + SITES - 1, mb_at(0)), I_(64),
+          U_(out, mb_at(0), mb_at(0)), I_(64), I_(64), X_(TW_NONE, 1));
+    mb_freeze(m);
+    struct mr_case c = {m, NULL, NULL, 1};
+    struct tw_plan_stats stats;
+    struct mr_result strict = mr_strict(&c, TW_SCHED_CANONICAL, 0), fast = mr_fast(&c, 1, &stats);
+    assert_int_equal(strict.rc, 0);
+    if (fast.rc) {
+        fail_msg("%s", fast.fault.what);
+    }
+    assert_int_equal(stats.in_place_reads, TURNS);
+    assert_memory_equal(strict.bytes, fast.bytes, strict.size);
+    free(strict.bytes);
+    free(fast.bytes);
+    assert_memory_equal(mb_data(m, out, 0), mb_data(m, tiles, 0), 64);
+    pb_free(m);
+}
+
 /* Without its latched copy a table could change after the check. */
 static void the_latched_table_is_used(void **state) {
     (void)state;
@@ -513,6 +563,7 @@ int main(void) {
         cmocka_unit_test(each_bad_entry_is_refused_and_nothing_is_written),
         cmocka_unit_test(a_position_beyond_the_table_is_refused),
         cmocka_unit_test(tables_of_different_states_are_independent),
+        cmocka_unit_test(a_page_goes_to_many_sites),
         cmocka_unit_test(the_latched_table_is_used),
         cmocka_unit_test(strict_finds_what_the_latch_let_pass),
         cmocka_unit_test(without_the_check_rows_would_share_a_page),
