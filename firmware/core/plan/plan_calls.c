@@ -197,6 +197,8 @@ static int emit_read(struct walk *w, const struct walk_engine *e, const struct w
     bool done;
     int rc = tw_walk_resolve(w, e, op, TW_READ_REGION_source, source);
     if (rc == 0) {
+        uint32_t id = op->region[TW_READ_REGION_source].id;
+        source->at = tw_bind_input(&w->config, w->inputs, id, source->at);
         rc = tw_walk_read_in_place(w, e, op, source, &done);
     }
     if (rc != 0) {
