@@ -69,7 +69,13 @@ static int parse_region(struct tw_parser *p, struct tw_operand *o) {
     if (rc == 0 && in_tensor && tw_parse_accept(p, ",")) {
         o->paged = true;
         rc = tw_parse_gap(p);
+        size_t start = p->at;
         rc = rc ? rc : tw_parse_reference(p, TW_TEXT_TENSORS, &o->table);
+        if (rc == 0 && o->table == TW_NONE) { /* encoded, it would mean that there is no table */
+            rc = tw_parse_fail(p, TW_E_FORMAT, start,
+                               "found @%u, which is no id, expected a page table, name@id",
+                               o->table);
+        }
         rc = rc ? rc : tw_parse_mark(p, "[");
         rc = rc ? rc : parse_affine(p, &o->element);
         rc = rc ? rc : tw_parse_mark(p, "]");

@@ -103,6 +103,8 @@ static const struct {
      "f:7:42: found n@0, expected @0 or one of the 0 trips above"},
     {BYTES(STREAM "attn_init b@0[0] heads=1 head_dim=2 rows=1 {\n"), TW_E_FORMAT,
      "f:7:44: found '{', expected the end of the line"},
+    {BYTES(STREAM "dram_copy t@0[0, 0, @4294967295[0]] s=4 -> t@0[0, 0] s=4 b=4 rows=1\n"),
+     TW_E_FORMAT, "f:7:21: found @4294967295, which is no id, expected a page table, name@id"},
     {BYTES(STREAM "loop v0 < 2 {\n"), TW_E_RANGE, "f:7:6: found v0, expected v1 to v7"},
     {BYTES(STREAM "loop v1 < 2\n"), TW_E_FORMAT, "f:7:12: found the end of the line, expected '{'"},
     {BYTES(STREAM "words\n"), TW_E_FORMAT,
