@@ -19,8 +19,9 @@ static bool same_terms(const struct tw_affine *a, const struct tw_affine *b) {
     return true;
 }
 
-/* Returns true if two regions of one buffer share no byte: disjoint ranges, or disjoint columns of
- * rows of equal stride. With equal terms the bases decide for every iteration. */
+/* Returns true if two regions of one buffer share no byte: disjoint ranges, disjoint columns of
+ * rows of equal stride, or one row between those of the other. With equal terms the bases decide
+ * for every iteration. */
 static bool apart(const struct tw_vf_data *d, uint32_t a, uint32_t b) {
     const struct tw_affine *fa = &d->region[a]->offset, *fb = &d->region[b]->offset;
     const struct tw_extent *ea = &d->extent[a], *eb = &d->extent[b];
@@ -36,7 +37,8 @@ static bool apart(const struct tw_vf_data *d, uint32_t a, uint32_t b) {
         return true;
     }
     uint64_t column = ea->stride ? distance % ea->stride : 0;
-    return ea->stride == eb->stride && ea->stride > 0 && column >= ea->row_bytes &&
+    bool one_row = tw_extent_span(*eb) == eb->row_bytes; /* of the one that begins later */
+    return (ea->stride == eb->stride || one_row) && ea->stride > 0 && column >= ea->row_bytes &&
            column + eb->row_bytes <= ea->stride;
 }
 

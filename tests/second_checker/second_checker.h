@@ -15,11 +15,12 @@ struct second_verdict {
     int rule;      /* the violated rule; 0: accepted */
     bool unjudged; /* the step is too long to execute */
     /* Bit n: a program that is accepted has something that the loader's rule n may refuse, though
-     * it is sound, by what the page says is refused on purpose: places in one object that move
-     * (17); loops of equal counts that are not entered together, or that run once (20); accesses
-     * without order of different bytes of one object (24); reads of what nested loops have written,
-     * or of what a loop has written before, at a place that moves (25); counts above a trip's
-     * maximum (20, 24, 25). */
+     * it is sound, by what the page says is refused on purpose: places in one object that move, or
+     * rows of different strides there (17); loops of equal counts that are not entered together
+     * (20, 22), or that run once (20); accesses without order of different bytes of one object
+     * (24); reads of what nested loops have written, or of what a loop has written before, at a
+     * place that moves (25); counts above a trip's maximum: of rows (24, 25), of loops (20 to 27).
+     */
     uint32_t limits;
     char text[256];
 };

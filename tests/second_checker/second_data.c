@@ -223,8 +223,9 @@ static void access_bytes(struct second *c, struct engine *e, const struct region
 static void touch(struct second *c, struct engine *e, const struct region *x) {
     const struct tw_program *p = c->p;
     const struct tw_buffer *b = x->object < p->n_buffers ? &p->buffers[x->object] : NULL;
-    if (b ? b->kind == TW_BUF_RESIDENT && !tw_buffer_param(p, b)
-          : c->written[x->object - p->n_buffers]) {
+    bool shared = b ? b->kind == TW_BUF_RESIDENT && !tw_buffer_param(p, b)
+                    : c->written[x->object - p->n_buffers];
+    if (shared && x->e.rows > 0) {
         access_bytes(c, e, x);
     }
     if (b) {
@@ -353,8 +354,9 @@ static void check_apart(struct second *c, const struct tw_op *op, const struct r
     bool buffers = w->object < c->p->n_buffers && x->object < c->p->n_buffers;
     bool share = buffers && w->object != x->object && shares(&b[w->object], &b[x->object]);
     NEED(17, !share, "uses two buffers that share bytes");
-    bool moves = w->object == x->object && (w->moves || x->moves);
-    c->verdict.limits |= (uint32_t)moves << 17;
+    bool rows = w->most.rows > 1 && x->most.rows > 1 && w->most.stride != x->most.stride;
+    bool unlike = w->object == x->object && (w->moves || x->moves || rows);
+    c->verdict.limits |= (uint32_t)unlike << 17;
     bool same = in_place && w->object == x->object && w->lo == x->lo && !x->write &&
                 w->e.row_bytes == x->e.row_bytes && w->e.stride == x->e.stride;
     NEED(17, same || !meet(c, w, x, true), "overlap");
@@ -400,6 +402,7 @@ void second_data_op(struct second *c, struct engine *e, const struct tw_op *op) 
         const struct tw_tensor *t = tw_letter_in("TU", o->kind) ? &c->p->tensors[o->id] : NULL;
         struct region *r = &region[n];
         r->e = tw_op_extent(op, n, rows, 0, t);
+        r->e.rows = count && rows == 0 ? 0 : r->e.rows;
         r->most = tw_op_extent(op, n, count ? count->max : 0, 0, t);
         r->read = tw_op_reads(op, o);
         r->moves = o->offset.n_terms > 0;

@@ -110,7 +110,7 @@ static uint32_t after(const struct engine *e, uint32_t at) {
  * count before them. */
 static void note_order(struct second *c, const struct group *g, const struct loop *l) {
     bool below = l->trip != TW_NONE && c->p->trips[l->trip].max < l->max;
-    c->verdict.limits |= (uint32_t)(l->max == 1) << 20 | (below ? 49u << 20 : 0);
+    c->verdict.limits |= (uint32_t)(l->max == 1) << 20 | (below ? 255u << 20 : 0);
     for (uint32_t w = 0; w < c->n_words; w++) {
         uint32_t most = 0;
         for (uint32_t i = 0; i < g->n; i++) {
@@ -128,7 +128,7 @@ static void note_order(struct second *c, const struct group *g, const struct loo
         for (uint32_t k = 0; k < e->n_loops && !member; k++) {
             const struct loop *x = &e->loops[k];
             bool equal = x->head >= e->at && x->trip == l->trip && x->max == l->max;
-            c->verdict.limits |= (uint32_t)equal << 20;
+            c->verdict.limits |= equal ? 5u << 20 : 0;
         }
     }
 }
