@@ -399,12 +399,11 @@ void second_data_op(struct second *c, struct engine *e, const struct tw_op *op) 
     struct region region[TW_MAX_OPERANDS] = {0};
     uint32_t n = 0;
     for (; (o = tw_op_region(op, n)) != NULL; n++) {
-        const struct tw_tensor *t = tw_letter_in("TU", o->kind) ? &c->p->tensors[o->id] : NULL;
+        const struct tw_tensor *t = second_tensor(c, o);
         struct region *r = &region[n];
         r->e = tw_op_extent(op, n, rows, 0, t);
         r->e.rows = count && rows == 0 ? 0 : r->e.rows;
         r->most = tw_op_extent(op, n, count ? count->max : 0, 0, t);
-        r->read = tw_op_reads(op, o);
         r->moves = o->offset.n_terms > 0;
         r->one_row = op->code == TW_OP_LAST_ROW;
         r->write = tw_letter_in("WMDU", o->kind);
@@ -432,7 +431,7 @@ void second_data_op(struct second *c, struct engine *e, const struct tw_op *op) 
                 check_apart(c, op, &region[i], &region[k]);
             }
         }
-        if (region[i].read && region[i].object < c->p->n_buffers) {
+        if (tw_op_reads(op, tw_op_region(op, i)) && region[i].object < c->p->n_buffers) {
             read_bytes(c, &region[i]);
         }
     }

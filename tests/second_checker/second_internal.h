@@ -80,7 +80,7 @@ struct region {      /* of an op, as bytes of a buffer or tensor */
     uint64_t instance, lo;
     struct tw_extent e, most;    /* most: with the greatest number of rows */
     uint32_t table, first, last; /* table plus 1, and its elements that name the page; or 0 */
-    bool read, write, one_row;   /* one_row: of the rows only the last */
+    bool write, one_row;         /* one_row: of the rows only the last */
     bool moves;                  /* with a loop */
     uint32_t trip;               /* that counts its rows, plus 1, or 0 */
 };
@@ -127,6 +127,12 @@ struct second {
 };
 
 #define NEED(rule, holds, what) ((holds) ? (void)0 : second_refuse(c, (rule), (what)))
+
+/* Returns the tensor that an operand names, or NULL if it names none. */
+static inline const struct tw_tensor *second_tensor(const struct second *c,
+                                                    const struct tw_operand *o) {
+    return tw_letter_in("TU", o->kind) ? &c->p->tensors[o->id] : NULL;
+}
 
 void second_refuse(struct second *c, int rule, const char *what) __attribute__((noreturn));
 void *second_alloc(struct second *c, uint64_t n, size_t bytes); /* zeroed */

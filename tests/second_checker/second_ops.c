@@ -108,14 +108,13 @@ static void check_operand(struct second *c, struct walk *w, const struct tw_op *
 /* ---- what single ops demand ---- */
 
 static uint32_t dtype_of(const struct second *c, const struct tw_operand *o) {
-    bool tensor = o->kind == 'T' || o->kind == 'U';
-    return tensor ? c->p->tensors[o->id].dtype : c->p->buffers[o->id].dtype;
+    const struct tw_tensor *t = second_tensor(c, o);
+    return t ? t->dtype : c->p->buffers[o->id].dtype;
 }
 
 static void check_move(struct second *c, struct walk *w, const struct tw_op *op) {
     const struct tw_operand *from = tw_op_region(op, 0), *to = tw_op_region(op, 1);
-    const struct tw_tensor *x = from->kind == 'T' ? &c->p->tensors[from->id] : NULL,
-                           *y = to->kind == 'U' ? &c->p->tensors[to->id] : NULL;
+    const struct tw_tensor *x = second_tensor(c, from), *y = second_tensor(c, to);
     uint32_t a = dtype_of(c, from), b = dtype_of(c, to);
     bool typed = to->kind == 'D' || (x && y);
     NEED(10, a == b || (!typed && (a == TW_DT_U8 || b == TW_DT_U8)), "another element type");
@@ -179,9 +178,7 @@ static void check_data(struct second *c, struct walk *w, const struct tw_op *op)
 static void check_rows(struct second *c, const struct tw_op *op) {
     const struct tw_operand *rows = tw_op_rows(op), *o;
     for (uint32_t n = 0; (o = tw_op_region(op, n)) != NULL; n++) {
-        bool tensor = o->kind == 'T' || o->kind == 'U';
-        struct tw_extent e =
-            tw_op_extent(op, n, rows ? rows->max : 0, 0, tensor ? &c->p->tensors[o->id] : NULL);
+        struct tw_extent e = tw_op_extent(op, n, rows ? rows->max : 0, 0, second_tensor(c, o));
         bool reads = o->kind == 'R' || o->kind == 'T';
         NEED(10, reads || e.rows < 2 || e.stride >= e.row_bytes, "rows overlap");
     }
