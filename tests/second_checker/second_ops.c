@@ -39,6 +39,7 @@ static void check_buffer(struct second *c, struct walk *w, const struct tw_opera
     NEED(5, b->site == w->s->site || o->kind == 'D', "a buffer of another site");
     NEED(13, b->kind == TW_BUF_RESIDENT || o->kind != 'D',
          "data for a buffer that is not resident");
+    NEED(9, !tw_buffer_pinned(c->p, b) || o->kind != 'D', "data for what keeps a Param or State");
     NEED(5, b->kind != TW_BUF_FIFO || producer || (consumer && o->kind == 'R'), "not its end");
     if (b->kind == TW_BUF_SCRATCH) {
         NEED(5, w->user[o->id] == 0 || w->user[o->id] == w->s->engine + 1, "not its scratch");

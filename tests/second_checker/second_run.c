@@ -200,6 +200,12 @@ static void leave(struct second *c, struct group *g) {
 
 /* ---- pages and words ---- */
 
+static void clear_page(struct second *c, uint32_t fifo, uint64_t page) {
+    uint64_t cells = c->p->buffers[fifo].page_bytes / 4;
+    c->fifo[fifo].filled[page] = 0;
+    memset(c->cells[fifo] + page * cells, 0, cells * sizeof **c->cells);
+}
+
 static bool take_pages(struct second *c, struct engine *e, const struct tw_op *op) {
     uint32_t id = op->operand[0].id, n = op->operand[1].id;
     struct fifo *f = &c->fifo[id];
@@ -211,6 +217,9 @@ static bool take_pages(struct second *c, struct engine *e, const struct tw_op *o
         return false;
     }
     *holds = *holds > n ? *holds : n;
+    for (uint64_t i = f->pushed; i < f->pushed + n && reserve; i++) {
+        clear_page(c, id, i % pages);
+    }
     for (uint64_t i = f->popped; i < f->popped + n && !reserve; i++) {
         learn(c, e->clock, f->clocks + i % pages * c->n);
     }
@@ -230,12 +239,10 @@ static void give_pages(struct second *c, struct engine *e, const struct tw_op *o
         uint64_t page = (push ? f->pushed++ : f->popped++) % b->pages;
         NEED(25, !push || f->filled[page], "pushes an unwritten page");
         c->verdict.limits |= (uint32_t)(push && f->filled[page] > e->depth + 1) << 25;
-        f->filled[page] = push;
         if (push) {
             memcpy(f->clocks + page * c->n, e->clock, c->n * sizeof *e->clock);
         } else {
-            memset(c->cells[id] + page * b->page_bytes / 4, 0,
-                   b->page_bytes / 4 * sizeof **c->cells);
+            clear_page(c, id, page);
         }
     }
 }
