@@ -49,6 +49,7 @@ struct search {
     struct tw_cmem *mem;
     struct facts *free;
     uint32_t rows, created;
+    tw_gvalue_id first, end; /* the region's values are among first .. end - 1 */
 };
 
 static struct facts *new_facts(struct search *s) {
@@ -160,7 +161,7 @@ static int by_price(const void *a, const void *b) {
 }
 
 static int same_future(const struct search *s, const struct state *a, const struct state *b) {
-    for (uint32_t v = 0; v < s->g->values.n; v++) {
+    for (tw_gvalue_id v = s->first; v < s->end; v++) { /* all others are where start() put them */
         const struct placed *x = &a->facts->placed[v], *y = &b->facts->placed[v];
         if ((x->made == TW_NONE) != (y->made == TW_NONE) ||
             (x->whole == TW_NONE) != (y->whole == TW_NONE) ||
@@ -202,9 +203,15 @@ static void start(struct search *s, uint32_t region, struct state *st) {
     const struct tw_graph *g = s->g;
     *st = (struct state){0};
     st->facts = new_facts(s);
+    s->first = g->values.n;
+    s->end = 0;
     for (uint32_t v = 0; v < g->values.n; v++) {
         st->facts->placed[v] = (struct placed){tw_layout_replicated(), TW_NONE, TW_NONE};
         const struct tw_gvalue *value = &g->values.items[v];
+        if (value->region == region) {
+            s->first = v < s->first ? v : s->first;
+            s->end = v + 1;
+        }
         /* values of earlier regions are whole on every site */
         if (value->shared && value->region != region) {
             tw_mvalue_id id = new_value(st, v, tw_layout_replicated());
