@@ -264,12 +264,14 @@ int tw_session_score(tw_session *session, const uint32_t *ids, size_t n, float *
     int code = TW_NEED_3(err, session, ids, logits);
     code = code ? code : tw_session_check_feed(s, ids, n, err);
     code = code ? code : load_score(s, err);
+    uint32_t most = s->score.rows;
+    most = !code && s->options.chunk && s->options.chunk < most ? s->options.chunk : most;
     while (!code && n) {
         if (tw_session_stopped(s)) {
             return tw_fail(err, TW_E_INTERRUPTED, "session: interrupted at position %u",
                            s->position);
         }
-        uint32_t rows = n < s->score.rows ? (uint32_t)n : s->score.rows;
+        uint32_t rows = n < most ? (uint32_t)n : most;
         code = score_step(s, ids, rows, logits, err);
         ids += rows;
         logits += (size_t)rows * s->n_vocab;

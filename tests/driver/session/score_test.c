@@ -3,6 +3,7 @@
  * The logits of all tokens: bit for bit those that follow each token when they are fed one by one,
  * on every target, in pieces of any size, on a device without shared memory too.
  */
+#include "driver/session/session.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/socket_device.h"
 #include "tests/support/test.h"
@@ -135,6 +136,21 @@ static void scoring_continues_and_is_continued_by_feeding(void **state) {
     free(row);
 }
 
+static void steps_take_no_more_tokens_than_the_chunk(void **state) {
+    (void)state;
+    static const uint32_t chunks[] = {0, 1, 5}, steps[] = {2, N_TOKENS, (N_TOKENS + 4) / 5};
+    struct scored s;
+    open_on(&s, "emu", model_bundle_all_logits("host"), 1, TW_MODE_FAST);
+    for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
+        struct tw_session_options o = {.size = sizeof o, .chunk = chunks[i]};
+        tw_session_destroy(s.session);
+        assert_int_equal(tw_session_create(s.deployment, &o, &s.session, &s.err), 0);
+        check(&s, N_TOKENS);
+        assert_int_equal(s.session->steps, steps[i]); /* a score program here takes 32 tokens */
+    }
+    close_all(&s);
+}
+
 static void a_bundle_without_the_program_says_how_to_get_it(void **state) {
     (void)state;
     struct scored s;
@@ -159,6 +175,7 @@ int main(void) {
         cmocka_unit_test(strict_execution_gives_the_same_rows),
         cmocka_unit_test(a_served_device_gives_the_same_rows),
         cmocka_unit_test(scoring_continues_and_is_continued_by_feeding),
+        cmocka_unit_test(steps_take_no_more_tokens_than_the_chunk),
         cmocka_unit_test(a_bundle_without_the_program_says_how_to_get_it),
     };
     return cmocka_run_group_tests_name("score", tests, socket_folder_set_up, tear_down);
