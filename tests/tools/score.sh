@@ -53,6 +53,13 @@ same 'it prints the prompt' 'Once upon a time' "$out"
 run 0 run "$work/host-all.twb" --ids $prompt --logits-all "$work/json" --json
 check 'as JSON' sh -c 'python3 -c "import json, sys; json.load(sys.stdin)" <"$1"' _ "$work/out"
 
+run 0 run "$work/host-all.twb" --ids $prompt --logits-all "$work/x" --stats
+check '--stats counts the prompt' sh -c 'printf "%s\n" "$1" | grep -q "3 tokens of prompt, [1-9]"' _ "$err"
+rm -f "$work/x"
+
+refuses 'a prompt beyond the context, before the first step' 5 '45 more tokens at position 0 of 40' \
+    run "$work/host-all.twb" -c 40 --ids $chosen --logits-all "$work/x"
+check '... leaves no file' [ ! -e "$work/x" ]
 refuses 'a bundle without it' 4 'compile the model with --logits all' run "$work/host.twb" --ids $prompt --logits-all "$work/x"
 check '... leaves no file' [ ! -e "$work/x" ]
 refuses 'together with a number of tokens' 2 'does not go with --n-predict' \

@@ -2,6 +2,7 @@
  *
  * tilewright run: reads a prompt, generates, and streams the text; or ids, logits, JSON.
  */
+#include "loader/base/clock.h"
 #include "loader/base/grow.h"
 #include "tools/cmd.h"
 #include "tools/engine.h"
@@ -251,13 +252,18 @@ static int print_results(const struct engine *e, struct output *out, const struc
 static int score(struct engine *e, struct output *out, const struct prompt *prompt, tw_error *err) {
     enum { PIECE = 64 };
     struct tw_generate_options g = {.size = sizeof g};
-    struct tw_generate_result r = {.size = sizeof r};
+    struct tw_generate_result r = {.size = sizeof r, .n_prompt = (uint32_t)prompt->n};
     size_t row_bytes = (size_t)out->n_vocab * sizeof(float);
+    if (prompt->n > e->session_info.n_ctx) { /* it is refused, before anything is computed */
+        return tw_session_feed(e->session, prompt->ids, prompt->n, err);
+    }
     float *logits = malloc(PIECE * row_bytes);
     int code = logits ? 0 : tw_fail(err, TW_E_NOMEM, "out of memory for the logits of the prompt");
     for (size_t at = 0; at < prompt->n && !code; at += PIECE) {
         size_t n = prompt->n - at < PIECE ? prompt->n - at : PIECE;
+        double start = tw_clock_s();
         code = tw_session_score(e->session, prompt->ids + at, n, logits, err);
+        r.prefill_s += tw_clock_s() - start;
         code = code ? code : logits_file_write(out->logits, logits, n * row_bytes, err);
     }
     free(logits);
@@ -330,7 +336,8 @@ static int with_engine(struct engine *e, const struct run_args *a, tw_error *err
         code = a->logits_all ? score(e, &out, &prompt, err) : generate(e, &out, &prompt, err);
     }
     if (out.logits) {
-        bool keep = !code || code == TW_E_CONTEXT_FULL || code == TW_E_INTERRUPTED;
+        bool keep =
+            !code || code == TW_E_INTERRUPTED || (code == TW_E_CONTEXT_FULL && !a->logits_all);
         int closed = logits_file_close(&logits, keep, code ? NULL : err);
         code = code ? code : closed;
     }
