@@ -39,7 +39,8 @@ static int read_cache_dtype(struct compilation *c, tw_error *err) {
             return 0;
         }
     }
-    return tw_fail(err, TW_E_USAGE, "a cache of %.32s is not possible; use f32 or f16", kv);
+    return tw_fail(err, TW_E_USAGE, "a cache of type \"%.32s\" is not possible; use f32 or f16",
+                   kv);
 }
 
 static int check_options(const struct compilation *c, tw_error *err) {
