@@ -5,6 +5,7 @@
  */
 #include "compiler/memory.h"
 
+#include "compiler/import/hparams.h"
 #include "compiler/pipeline_internal.h"
 
 #include <stdbool.h>
@@ -44,14 +45,13 @@ static bool type_changes(const struct tw_model *m, const struct tw_model_tensor 
 
 /* Returns in how many regions the layers are at most: a new one begins where a type changes. */
 static uint32_t layer_regions(const struct tw_model *m) {
-    uint32_t n = 1;
-    for (uint32_t i = 0; i < m->n_tensors && n < m->h.n_layers; i++) {
-        uint32_t layer, other;
-        bool first = type_changes(m, &m->tensors[i], &layer);
-        for (uint32_t k = 0; first && k < i; k++) {
-            first = !type_changes(m, &m->tensors[k], &other) || other != layer;
+    uint8_t begins[TW_MAX_LAYERS] = {0};
+    uint32_t n = 1, layer;
+    for (uint32_t i = 0; i < m->n_tensors; i++) {
+        if (type_changes(m, &m->tensors[i], &layer) && layer < TW_MAX_LAYERS && !begins[layer]) {
+            begins[layer] = 1;
+            n++;
         }
-        n += first;
     }
     return n;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where the parts of a quantised panel are, written from tilewright-machine(7) and not from the
- * code that packs: segments of 256 columns, each its quants and then its scales.
+ * code that packs: segments of 256 columns, each its scales and then its quants.
  */
 #ifndef TW_TESTS_SUPPORT_PANEL_LAYOUT_H
 #define TW_TESTS_SUPPORT_PANEL_LAYOUT_H
