@@ -543,7 +543,11 @@ int tw_ck_clock_settle(struct tw_checker *c, struct tw_ck_clock **now,
                        const struct tw_ck_clock *before, bool *settled) {
     struct tw_ck_frame *f = &c->frames[c->depth - 1];
     int rc = 0;
-    if (!before || !*now) { /* nothing was known: the same, or more now */
+    if (!before) { /* nothing was known: the same, or more now */
+        return 0;
+    }
+    if (!*now) { /* a loop in the body is closed now, and has dropped it */
+        *settled = false;
         return 0;
     }
     bool few = false;
