@@ -404,7 +404,7 @@ void second_data_op(struct second *c, struct engine *e, const struct tw_op *op) 
         r->e = tw_op_extent(op, n, rows, 0, t);
         r->e.rows = count && rows == 0 ? 0 : r->e.rows;
         r->most = tw_op_extent(op, n, count ? count->max : 0, 0, t);
-        r->moves = o->offset.n_terms > 0;
+        r->moves = o->offset.n_terms > 0 || (o->paged && o->element.n_terms > 0);
         r->one_row = op->code == TW_OP_LAST_ROW;
         r->write = tw_letter_in("WMDU", o->kind);
         bool counted = tw_op_extent(op, n, rows + 1, 0, t).rows != r->e.rows;
