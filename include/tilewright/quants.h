@@ -241,23 +241,24 @@ static inline void tw_block_of_file(unsigned dtype, const uint8_t *p, struct tw_
 
 /* ---- blocks of panels (the layout is described in tilewright/machine.h) ---- */
 
-/* Returns quant i of 32; `p`: the row's four bytes of the first line of their planes. */
+/* Returns quant i of 32; `p`: the row's four bytes of the first line of their planes. Reads no line
+ * that the planes of so many bits do not have. */
 static inline uint8_t tw_panel_quant(uint32_t bits, const uint8_t *p, uint32_t i) {
-    uint32_t g = i / 4;
-    const uint8_t *at = p + i % 4, *pairs = at + (bits == 6 ? 256 : 0) + g / 4 * 64,
-                  *high = at + (bits == 5 ? 256 : 128);
-    int nibble = at[g % 4 * 64] >> (g / 4 * 4) & 15, pair = pairs[0] >> (g % 4 * 2) & 3;
+    uint32_t g = i / 4, nibble_line = g % 4 * 64, nibble_at = g / 4 * 4, pair_line = g / 4 * 64,
+             pair_at = g % 4 * 2;
+    const uint8_t *at = p + i % 4;
     switch (bits) {
     case 2:
-        return (uint8_t)pair;
+        return (uint8_t)(at[pair_line] >> pair_at & 3);
     case 3:
-        return (uint8_t)(pair | (high[0] >> g & 1) << 2);
+        return (uint8_t)((at[pair_line] >> pair_at & 3) | (at[128] >> g & 1) << 2);
     case 4:
-        return (uint8_t)nibble;
+        return (uint8_t)(at[nibble_line] >> nibble_at & 15);
     case 5:
-        return (uint8_t)(nibble | (high[0] >> g & 1) << 4);
+        return (uint8_t)((at[nibble_line] >> nibble_at & 15) | (at[256] >> g & 1) << 4);
     case 6:
-        return (uint8_t)(nibble | pair << 4);
+        return (uint8_t)((at[nibble_line] >> nibble_at & 15) | (at[256 + pair_line] >> pair_at & 3)
+                                                                   << 4);
     default:
         return at[g * 64];
     }
