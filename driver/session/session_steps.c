@@ -264,8 +264,11 @@ int tw_session_score(tw_session *session, const uint32_t *ids, size_t n, float *
     int code = TW_NEED_3(err, session, ids, logits);
     code = code ? code : tw_session_check_feed(s, ids, n, err);
     code = code ? code : load_score(s, err);
-    uint32_t most = s->score.rows;
-    most = !code && s->options.chunk && s->options.chunk < most ? s->options.chunk : most;
+    if (code) {
+        return code;
+    }
+    uint32_t most = s->score.rows, chunk = s->options.chunk;
+    most = chunk && chunk < most ? chunk : most;
     while (!code && n) {
         if (tw_session_stopped(s)) {
             return tw_fail(err, TW_E_INTERRUPTED, "session: interrupted at position %u",
