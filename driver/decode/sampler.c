@@ -245,15 +245,12 @@ int tw_sampler_sample(struct tw_sampler *sampler, const float *logits, uint32_t 
 int tw_sampler_sample_lists(struct tw_sampler *sampler, const struct tw_top *lists, uint32_t n,
                             uint32_t *id, tw_error *err) {
     struct tw_candidate *c = sampler->candidates;
-    struct tw_top best = tw_top_missing();
-    uint32_t found = 0;
+    uint32_t at = tw_top_first(lists, n), found = 0;
     TW_ASSERT(is_greedy(&sampler->params) || (c && sampler->params.top_k > 0));
-    for (uint32_t i = 0; i < n; i++) {
-        best = tw_top_before(lists[i], best) ? lists[i] : best;
-    }
-    if (best.id >= sampler->n_vocab) {
+    if (at == n || lists[at].id >= sampler->n_vocab) {
         return tw_fail(err, TW_E_FAULT, "sampler: all %u logits are NaN", sampler->n_vocab);
     }
+    const struct tw_top best = lists[at];
     *id = best.id;
     if (is_greedy(&sampler->params)) {
         return 0;

@@ -127,11 +127,8 @@ static int explain_numbers(struct tw_session *s, const struct batch *r, tw_error
 }
 
 static bool best_is_finite(const struct tw_top *lists, uint32_t n) {
-    struct tw_top best = tw_top_missing();
-    for (uint32_t i = 0; i < n; i++) {
-        best = tw_top_before(lists[i], best) ? lists[i] : best;
-    }
-    return tw_first_not_finite(&best.value, 1) == 1;
+    uint32_t at = tw_top_first(lists, n);
+    return at < n && tw_first_not_finite(&lists[at].value, 1) == 1;
 }
 
 /* Runs the steps, and fetches the logits of the last one, or the lists of the best, if

@@ -161,6 +161,20 @@ static inline struct tw_top tw_top_missing(void) {
     return none;
 }
 
+/* Returns the index of the first of n entries in the order above, whatever theirs is; n if all are
+ * missing. */
+static inline uint32_t tw_top_first(const struct tw_top *list, uint32_t n) {
+    struct tw_top best = tw_top_missing();
+    uint32_t at = n;
+    for (uint32_t i = 0; i < n; i++) {
+        if (tw_top_before(list[i], best)) {
+            best = list[i];
+            at = i;
+        }
+    }
+    return at;
+}
+
 /* Puts an entry that comes before the last one into its place in a list of k; the last one falls
  * out. */
 static inline void tw_top_insert(struct tw_top *list, uint32_t k, struct tw_top entry) {

@@ -260,16 +260,12 @@ static bool aborted(const struct run *r) {
 
 /* Chooses the first of all entries of the lists. Returns the index of what is not finite, or n. */
 static uint32_t choose_of_lists(const struct tw_top *list, uint32_t n, uint32_t *id) {
-    struct tw_top best = tw_top_missing();
-    uint32_t at = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (tw_top_before(list[i], best)) {
-            best = list[i];
-            at = i;
-        }
+    uint32_t at = tw_top_first(list, n);
+    if (at == n) {
+        return 0; /* all are missing */
     }
-    *id = best.id;
-    return tw_first_not_finite(&best.value, 1) ? n : at;
+    *id = list[at].id;
+    return tw_first_not_finite(&list[at].value, 1) ? n : at;
 }
 
 /* The same of all logits. */
