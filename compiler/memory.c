@@ -24,8 +24,8 @@ uint64_t tw_compile_memory(const struct tw_hparams *h, const struct tw_target *t
     /* one more per site: the query heads of one key head may be on several sites */
     uint64_t heads = (uint64_t)h->n_kv_heads + n_sites;
     uint64_t widest = (uint64_t)h->dim + h->hidden + (uint64_t)h->n_heads * h->head_dim;
-    /* fill.c: panels that are cut by the pieces of the file, and rows to convert */
-    uint64_t panels = 2 * widest * TW_PANEL_ROWS * 4;
+    /* fill.c: panels that are cut by the pieces of the file, and rows to convert and converted */
+    uint64_t panels = 3 * widest * TW_PANEL_ROWS * 4;
     return 2 * (search + n_regions * (n_sites * site + heads * head)) + h->n_layers * layer +
            panels;
 }
@@ -40,7 +40,7 @@ static bool type_changes(const struct tw_model *m, const struct tw_model_tensor 
     }
     snprintf(before, sizeof before, "blk.%u.%s", *layer - 1, t->name + length);
     const struct tw_model_tensor *other = tw_model_find(m, before);
-    return other && other->dtype != t->dtype;
+    return other && tw_model_type(other) != tw_model_type(t);
 }
 
 /* Returns in how many regions the layers are at most: a new one begins where a type changes. */

@@ -43,6 +43,22 @@ static int read_cache_dtype(struct compilation *c, tw_error *err) {
                    kv);
 }
 
+static int read_quant(struct compilation *c, tw_error *err) {
+    static const enum tw_dtype types[] = {TW_DT_Q8_0, TW_DT_Q4_0, TW_DT_F16};
+    for (size_t i = 0; c->options.quant && i < sizeof types / sizeof types[0]; i++) {
+        if (strcmp(c->options.quant, tw_dtype_name(types[i])) == 0) {
+            c->quant = types[i];
+            c->convert = true;
+            return 0;
+        }
+    }
+    return !c->options.quant
+               ? 0
+               : tw_fail(err, TW_E_USAGE,
+                         "weights cannot be converted to \"%.32s\"; use q8_0, q4_0 or f16",
+                         c->options.quant);
+}
+
 static int check_options(const struct compilation *c, tw_error *err) {
     if (c->options.all_logits > 1) {
         return tw_fail(err, TW_E_USAGE, "all_logits is %u, expected 0 or 1", c->options.all_logits);
@@ -70,6 +86,7 @@ int tw_pipeline_begin(struct compilation *c, const char *function,
         c->options.target = "host";
     }
     rc = rc ? rc : read_cache_dtype(c, err);
+    rc = rc ? rc : read_quant(c, err);
     return rc ? rc : check_options(c, err);
 }
 
@@ -84,6 +101,9 @@ int tw_pipeline_frontend(struct compilation *c, const char *path, tw_error *err)
     }
     if (rc) {
         return rc;
+    }
+    if (c->convert) {
+        tw_model_convert(&c->model, c->quant);
     }
     c->graph.mem = &c->mem;
     c->strings.mem = &c->mem;

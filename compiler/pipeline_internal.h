@@ -42,6 +42,8 @@ struct compilation {
     struct tw_target target;
     struct tw_graph graph, all_rows; /* all_rows: of the program "score" */
     struct tw_strpool strings;
+    bool convert; /* weights, to `quant` */
+    enum tw_dtype quant;
     uint32_t n_ctx, prefill_rows, score_rows;
     struct planned decode, prefill, score;
 };

@@ -22,7 +22,8 @@ struct tw_compile_options engine_compile_options(const struct engine_options *o,
                                    .tokenizer = o->tokenizer,
                                    .all_logits = o->logits && strcmp(o->logits, "all") == 0,
                                    .kv = o->kv,
-                                   .top_k = (uint32_t)o->lists};
+                                   .top_k = (uint32_t)o->lists,
+                                   .quant = o->quant};
     if (!c.target && device_target[0]) {
         c.target = device_target;
     }
@@ -35,6 +36,7 @@ int engine_check_bundle(const struct engine_options *o, const char *path, tw_err
     const char *name = o->rows        ? "rows"
                        : o->sites     ? "sites"
                        : o->kv        ? "kv"
+                       : o->quant     ? "quant"
                        : o->fresh     ? "fresh"
                        : o->tokenizer ? "tokenizer"
                                       : NULL;

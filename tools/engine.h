@@ -9,7 +9,7 @@
 #include "tools/options.h"
 
 struct engine_options {
-    const char *target, *device, *mode, *isa, *tokenizer, *kv;
+    const char *target, *device, *mode, *isa, *tokenizer, *kv, *quant;
     int64_t ctx, threads, chunk, rows, sites;
     const char *logits; /* compile: "last" or "all" */
     int64_t lists;      /* compile: entries of the lists of the best logits; 0: none */
@@ -17,7 +17,7 @@ struct engine_options {
     bool text; /* not an option: set if the request needs a tokenizer */
 };
 #define ENGINE_DEFAULTS \
-    { NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, 0, false, false }
+    { NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, 0, false, false }
 
 /* Their rows of an option table; `type` is the verb's structure, whose field `engine` is a struct
  * engine_options. */
@@ -63,6 +63,14 @@ struct engine_options {
          0,                                                                                     \
          0,                                                                                     \
          "element type of the key and value caches: f32 or f16 (f32)"},                         \
+        {OPT_TEXT,                                                                              \
+         0,                                                                                     \
+         "quant",                                                                               \
+         "T",                                                                                   \
+         ENGINE_OFFSET(type, quant),                                                            \
+         0,                                                                                     \
+         0,                                                                                     \
+         "convert larger weights to q8_0, q4_0 or f16 (as they are stored)"},                   \
     {                                                                                           \
         OPT_TEXT, 0, "tokenizer", "FILE", ENGINE_OFFSET(type, tokenizer), 0, 0,                 \
             "tokenizer.bin of a llama2.c checkpoint (the one beside it)"                        \

@@ -50,8 +50,8 @@ static uint32_t layers_alike(const struct builder *b, uint32_t first) {
     uint32_t end = first + 1;
     for (; end < b->h->n_layers; end++) {
         for (size_t i = 0; i < sizeof matrices / sizeof matrices[0]; i++) {
-            if (layer_tensor(b, end, matrices[i])->dtype !=
-                layer_tensor(b, first, matrices[i])->dtype) {
+            if (tw_model_type(layer_tensor(b, end, matrices[i])) !=
+                tw_model_type(layer_tensor(b, first, matrices[i]))) {
                 return end - first;
             }
         }

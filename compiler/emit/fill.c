@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Packing on demand (compiler/emit/fill.h). A source whose type differs from that of its sequence
- * (mixed layers) is converted to F32 rows first.
+ * (mixed layers) is converted to F32 rows first; one that is to be converted
+ * to another type (tw_model_convert), to that before anything else.
  */
 #include "compiler/emit/fill.h"
 
 #include "compiler/emit/finite.h"
 #include "compiler/emit/pack.h"
 #include "compiler/graph/dequant.h"
+#include "compiler/graph/quantise.h"
 #include "loader/base/assert.h"
 
 #include <string.h>
@@ -39,16 +41,40 @@ static int fetch(struct tw_filler *f, const struct tw_model_tensor *t, uint32_t 
     return tw_model_read(t, first * row_bytes, to, out->bytes, err);
 }
 
+/* Returns room for n rows of a tensor as floats. */
+static float *float_rows(struct tw_filler *f, const struct tw_model_tensor *t, uint32_t n) {
+    uint64_t bytes = (uint64_t)n * t->cols * 4;
+    if (f->row_size < bytes) {
+        f->row = tw_cmem_alloc(f->mem, bytes);
+        f->row_size = bytes;
+    }
+    return f->row;
+}
+
 static void pack_converted(struct tw_filler *f, const struct tw_model_tensor *t, uint8_t *dst) {
     uint64_t row_bytes = (uint64_t)t->cols * 4;
-    if (f->row_size < TW_PANEL_ROWS * row_bytes) {
-        f->row = tw_cmem_alloc(f->mem, TW_PANEL_ROWS * row_bytes);
-        f->row_size = TW_PANEL_ROWS * row_bytes;
-    }
+    float *rows = float_rows(f, t, TW_PANEL_ROWS);
     for (uint32_t r = 0; r < t->rows; r++) {
-        tw_dequant_row(t, r, f->row + (uint64_t)r * t->cols);
+        tw_dequant_row(t, r, rows + (uint64_t)r * t->cols);
     }
-    tw_pack_panel(TW_DT_F32, (const uint8_t *)f->row, row_bytes, t->rows, t->cols, dst);
+    tw_pack_panel(TW_DT_F32, (const uint8_t *)rows, row_bytes, t->rows, t->cols, dst);
+}
+
+/* Replaces rows from `first` on, in memory, by the same in the type that they are compiled as. */
+static int convert(struct tw_filler *f, struct tw_model_tensor *piece, uint32_t first,
+                   tw_error *err) {
+    uint64_t row_bytes = tw_row_bytes(piece->to, piece->cols);
+    float *row = float_rows(f, piece, 1);
+    uint8_t *to = scratch(f, &f->converted, &f->converted_size, piece->rows * row_bytes);
+    for (uint32_t r = 0; r < piece->rows; r++) {
+        tw_dequant_row(piece, r, row);
+        tw_quantise_row(piece->to, row, piece->cols, to + r * row_bytes);
+    }
+    piece->dtype = piece->to;
+    piece->converted = false;
+    piece->data = to;
+    piece->bytes = piece->rows * row_bytes;
+    return tw_check_finite(piece, to, first, piece->rows, err);
 }
 
 static int pack(struct tw_filler *f, const struct tw_fill_source *source, uint64_t panel,
@@ -58,14 +84,18 @@ static int pack(struct tw_filler *f, const struct tw_fill_source *source, uint64
     struct tw_model_tensor piece;
     int code = fetch(f, t, first, left < TW_PANEL_ROWS ? left : TW_PANEL_ROWS, &piece, err);
     code = code ? code : tw_check_finite(t, piece.data, first, piece.rows, err);
+    if (code == 0 && t->converted) {
+        code = convert(f, &piece, first, err);
+    }
     if (code) {
         return code;
     }
-    if (t->dtype != source->value->dtype) {
+    if (piece.dtype != source->value->dtype) {
         pack_converted(f, &piece, dst);
         return 0;
     }
-    tw_pack_panel(t->dtype, piece.data, tw_row_bytes(t->dtype, t->cols), piece.rows, t->cols, dst);
+    tw_pack_panel(piece.dtype, piece.data, tw_row_bytes(piece.dtype, t->cols), piece.rows, t->cols,
+                  dst);
     return 0;
 }
 
@@ -80,12 +110,9 @@ static int fill_vector(struct tw_filler *f, const struct tw_fill_source *source,
         if (code) {
             return code;
         }
-        if (f->row_size < (uint64_t)t->cols * 4) {
-            f->row = tw_cmem_alloc(f->mem, (uint64_t)t->cols * 4);
-            f->row_size = (uint64_t)t->cols * 4;
-        }
-        tw_dequant_row(&piece, 0, f->row);
-        data = f->row;
+        float *row = float_rows(f, t, 1);
+        tw_dequant_row(&piece, 0, row);
+        data = row;
     }
     memcpy(dst, (const uint8_t *)data + offset, size);
     return 0;

@@ -23,6 +23,8 @@ struct tw_filler {
     uint64_t row_size;
     uint8_t *rows; /* rows read from a file, unconverted */
     uint64_t rows_size;
+    uint8_t *converted; /* the same in the type that they are compiled as */
+    uint64_t converted_size;
 };
 
 /* Writes bytes [offset, offset + size) of the source's packed form. Errors: RANGE (a weight is not

@@ -52,14 +52,14 @@ tw_gvalue_id tw_graph_activation(struct tw_graph *g, const char *name, uint32_t 
  * not whole 64-byte lines: half precision with an odd number of columns. */
 tw_gvalue_id tw_graph_weight(struct tw_graph *g, const char *name, uint32_t instances,
                              const struct tw_model_tensor **source) {
-    struct tw_gvalue *v = add_value(g, name, TW_GV_WEIGHT, source[0]->dtype);
+    struct tw_gvalue *v = add_value(g, name, TW_GV_WEIGHT, tw_model_type(source[0]));
     v->rows = source[0]->rows;
     v->cols = source[0]->cols;
     v->instances = instances;
     v->source = source;
     v->packing = v->rows == 1 ? TW_PACK_ROW : TW_PACK_PANEL16;
     for (uint32_t i = 0; i < instances; i++) {
-        if (source[i]->dtype != v->dtype || v->rows == 1 ||
+        if (tw_model_type(source[i]) != v->dtype || v->rows == 1 ||
             tw_panel_bytes(v->dtype, v->cols) % 64 != 0) {
             v->dtype = TW_DT_F32;
         }

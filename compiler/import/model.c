@@ -222,6 +222,28 @@ int tw_model_read(const struct tw_model_tensor *tensor, uint64_t at, void *to, u
     return 0;
 }
 
+/* Bits of 256 elements. */
+static uint32_t bits_of(enum tw_dtype dtype) {
+    return tw_dtype_block_bytes(dtype) * 8 * (256 / tw_dtype_block_elems(dtype));
+}
+
+static void convert(struct tw_model_tensor *t, enum tw_dtype to) {
+    if (t->cols % tw_dtype_block_elems(to)) {
+        to = TW_DT_F16;
+    }
+    if (t->rows > 1 && bits_of(to) < bits_of(t->dtype)) {
+        t->converted = true;
+        t->to = to;
+    }
+}
+
+void tw_model_convert(struct tw_model *model, enum tw_dtype to) {
+    struct tw_model_tensor *tensors = (struct tw_model_tensor *)(uintptr_t)model->tensors;
+    for (uint32_t i = 0; i < model->n_tensors; i++) {
+        convert(&tensors[i], to);
+    }
+}
+
 static int compare_name(const void *name, const void *tensor) {
     return strcmp(name, ((const struct tw_model_tensor *)tensor)->name);
 }

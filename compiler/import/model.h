@@ -20,6 +20,8 @@ struct tw_model_tensor {
     const char *name; /* GGUF names: token_embd.weight, blk.0.attn_q.weight, ... */
     uint32_t rows, cols;
     enum tw_dtype dtype; /* one of TW_WEIGHT_DTYPES */
+    bool converted;      /* it is compiled as `to`, not as it is stored (tw_model_convert) */
+    enum tw_dtype to;
     const uint8_t *data;
     uint64_t bytes;
     const struct tw_file_map *file; /* that contains `data`; NULL: in memory */
@@ -75,6 +77,15 @@ void tw_model_close(struct tw_model *model); /* may be zeroed or NULL */
 
 /* Returns the tensor of that name, or NULL. */
 const struct tw_model_tensor *tw_model_find(const struct tw_model *model, const char *name);
+
+/* Returns the type that the tensor is compiled as. */
+static inline enum tw_dtype tw_model_type(const struct tw_model_tensor *tensor) {
+    return tensor->converted ? tensor->to : tensor->dtype;
+}
+
+/* Has all matrices with more bits per weight than `to` (Q8_0, Q4_0 or F16) compiled as `to`; those
+ * whose rows are not whole blocks of it as F16, unless they are smaller already. */
+void tw_model_convert(struct tw_model *model, enum tw_dtype to);
 
 /* Copies bytes [at, at + n) of the tensor's data, which must be inside it. Errors: TRUNCATED (the
  * file was truncated meanwhile), IO; none if the data is in memory. */

@@ -45,6 +45,10 @@ struct tw_compile_options {
      * chosen without moving all logits: greedy ones, and drawn ones whose top_k is not above it.
      * Ids are the same with and without it. */
     uint32_t top_k;
+    /* "q8_0", "q4_0" or "f16": matrices with more bits per weight than that are converted to it,
+     * rounded as the format's reference does; those whose rows are not multiples of its block, to
+     * f16. NULL: all weights stay as they are stored. */
+    const char *quant;
 };
 
 struct tw_compile_report {

@@ -5,6 +5,7 @@
  */
 #include "compiler/emit/fill.h"
 #include "compiler/graph/dequant.h"
+#include "compiler/graph/quantise.h"
 #include "tests/support/compile_stages.h"
 #include "tests/support/panel_layout.h"
 #include "tests/support/test.h"
@@ -16,7 +17,8 @@ struct world {
 
 static const enum tw_dtype dtypes[] = {TW_DT_F32, TW_DT_F16, TW_DT_BF16, TW_DT_Q8_0, TW_DT_Q4_0};
 
-static void open_world(struct world *w, enum tw_dtype dtype, bool mixed) {
+/* TW_DT_COUNT: converted to nothing. */
+static void open_converted(struct world *w, enum tw_dtype dtype, bool mixed, enum tw_dtype to) {
     struct random_shape shape = {.dim = 64,
                                  .hidden = 160,
                                  .n_layers = 3,
@@ -30,9 +32,16 @@ static void open_world(struct world *w, enum tw_dtype dtype, bool mixed) {
                                  .seed = dtype};
     tw_error err = {0};
     assert_true(random_model_init(&w->model, &shape));
+    if (to != TW_DT_COUNT) {
+        tw_model_convert(&w->model.model, to);
+    }
     if (pipeline_init(&w->p, &w->model.model, "sim4x4", 0, &err)) {
         fail_msg("%s", err.message);
     }
+}
+
+static void open_world(struct world *w, enum tw_dtype dtype, bool mixed) {
+    open_converted(w, dtype, mixed, TW_DT_COUNT);
 }
 
 static void close_world(struct world *w) {
@@ -103,13 +112,25 @@ static float panel_element(const struct tw_gvalue *v, const uint8_t *packed, uin
     return x[0] * (float)((in < 16 ? both & 15 : both >> 4) - 8);
 }
 
+/* Row r of a weight as it is compiled. */
+static void expected_row(const struct tw_model_tensor *t, uint32_t r, float *row) {
+    uint8_t bytes[1024];
+    const struct tw_model_tensor one = {
+        .rows = 1, .cols = t->cols, .dtype = tw_model_type(t), .data = bytes};
+    tw_dequant_row(t, r, row);
+    if (t->converted) {
+        tw_quantise_row(t->to, row, t->cols, bytes);
+        tw_dequant_row(&one, 0, row);
+    }
+}
+
 static void compare_elements(struct world *w, const struct tw_gvalue *v, uint32_t instance) {
     uint8_t *base;
     const uint8_t *packed = fill_whole(w, v, instance, &base);
     float row[256];
     for (uint32_t r = 0; r < tw_panels(v->rows) * 16 && v->packing == TW_PACK_PANEL16; r++) {
         if (r < v->rows) {
-            tw_dequant_row(v->source[instance], r, row);
+            expected_row(v->source[instance], r, row);
         }
         for (uint32_t k = 0; k < v->cols; k++) {
             assert_true(panel_element(v, packed, r, k) == (r < v->rows ? row[k] : 0.0f));
@@ -195,6 +216,74 @@ static void pieces_of_any_size_make_the_whole(void **state) {
     }
 }
 
+/* ---- converted weights ---- */
+
+/* What is stored in fewer bits stays as it is. */
+static void weights_are_converted_to_a_smaller_type_alone(void **state) {
+    (void)state;
+    static const enum tw_dtype to[] = {TW_DT_Q8_0, TW_DT_Q4_0, TW_DT_F16};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes * 3; i++) {
+        struct world w;
+        enum tw_dtype from = dtypes[i / 3];
+        bool smaller = from == TW_DT_F32 ||
+                       (to[i % 3] != TW_DT_F16 && from != TW_DT_Q4_0 && from != to[i % 3]);
+        open_converted(&w, from, i % 2, to[i % 3]);
+        const struct tw_gvalue *table = &w.p.graph.values.items[2]; /* ids, pos, table */
+        assert_string_equal(table->name, "token_embd.weight");
+        assert_int_equal(table->source[0]->converted, smaller);
+        assert_int_equal(table->dtype, smaller ? to[i % 3] : from);
+        each_weight(&w, compare_elements);
+        each_weight(&w, compare_pieces);
+        close_world(&w);
+    }
+}
+
+/* Rows of 80 columns become halves where blocks of 32 were wanted. */
+static void rows_that_are_no_whole_blocks_become_halves(void **state) {
+    (void)state;
+    struct tw_model_tensor tensors[] = {{.name = "a", .rows = 2, .cols = 80, .dtype = TW_DT_F32},
+                                        {.name = "b", .rows = 2, .cols = 80, .dtype = TW_DT_BF16},
+                                        {.name = "c", .rows = 2, .cols = 64, .dtype = TW_DT_BF16},
+                                        {.name = "d", .rows = 1, .cols = 64, .dtype = TW_DT_F32}};
+    struct tw_model m = {.n_tensors = 4, .tensors = tensors};
+    tw_model_convert(&m, TW_DT_Q4_0);
+    assert_int_equal(tw_model_type(&tensors[0]), TW_DT_F16);
+    assert_int_equal(tw_model_type(&tensors[1]), TW_DT_BF16);
+    assert_int_equal(tw_model_type(&tensors[2]), TW_DT_Q4_0);
+    assert_int_equal(tw_model_type(&tensors[3]), TW_DT_F32);
+}
+
+static void a_weight_that_its_new_type_cannot_hold_is_refused(void **state) {
+    (void)state;
+    float x[64] = {[40] = 1e30f};
+    const struct tw_model_tensor t = {.name = "w",
+                                      .rows = 1,
+                                      .cols = 64,
+                                      .dtype = TW_DT_F32,
+                                      .converted = true,
+                                      .to = TW_DT_Q8_0,
+                                      .data = (const uint8_t *)x,
+                                      .bytes = sizeof x};
+    const struct tw_model_tensor *source[] = {&t};
+    const struct tw_gvalue v = {.rows = 1,
+                                .cols = 64,
+                                .dtype = TW_DT_Q8_0,
+                                .instances = 1,
+                                .packing = TW_PACK_PANEL16,
+                                .source = source};
+    struct world w;
+    tw_error err = {0};
+    uint8_t *base, *out = room(4096, 0, &base);
+    open_world(&w, TW_DT_F32, false);
+    struct tw_filler f = {.mem = &w.p.mem};
+    assert_int_equal(tw_fill(&f, &(struct tw_fill_source){&v, 0}, 0, 64, out, &err), TW_E_RANGE);
+    assert_non_null(strstr(err.message, "tensor w: the scale of the block at row 0, column 32"));
+    close_world(&w);
+    free(base);
+}
+
+/* ---- many weights ---- */
+
 /* One filler for random pieces of random weights: what it caches of one weight never shows up in
  * another. */
 static void pieces_of_many_weights_in_any_order_do_not_mix(void **state) {
@@ -242,6 +331,9 @@ int main(void) {
         cmocka_unit_test(every_element_of_every_type_is_where_the_machine_wants_it),
         cmocka_unit_test(layers_of_mixed_types_stay_as_they_are_stored),
         cmocka_unit_test(pieces_of_any_size_make_the_whole),
+        cmocka_unit_test(weights_are_converted_to_a_smaller_type_alone),
+        cmocka_unit_test(rows_that_are_no_whole_blocks_become_halves),
+        cmocka_unit_test(a_weight_that_its_new_type_cannot_hold_is_refused),
         cmocka_unit_test(pieces_of_many_weights_in_any_order_do_not_mix),
     };
     return cmocka_run_group_tests_name("fill", tests, NULL, NULL);

@@ -58,8 +58,12 @@ static void every_weight_that_is_not_finite_is_named(void **state) {
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
         uint64_t bytes = ROWS * tw_row_bytes(types[t].dtype, COLS);
         uint8_t *data = malloc(bytes);
-        struct tw_model_tensor tensor = {
-            "blk.1.ffn_down.weight", ROWS, COLS, types[t].dtype, data, bytes, NULL};
+        struct tw_model_tensor tensor = {.name = "blk.1.ffn_down.weight",
+                                         .rows = ROWS,
+                                         .cols = COLS,
+                                         .dtype = types[t].dtype,
+                                         .data = data,
+                                         .bytes = bytes};
         assert_non_null(data);
         for (size_t k = 0; k < 8; k++) {
             const uint32_t *at = places[k / 2];
