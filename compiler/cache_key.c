@@ -5,6 +5,7 @@
  */
 #include "compiler/pipeline_internal.h"
 
+#include "compiler/import/gguf_split.h"
 #include "loader/base/file_map.h"
 #include "loader/base/hash.h"
 #include "loader/base/sized.h"
@@ -12,6 +13,7 @@
 
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* The build passes a checksum of the compiler's sources, so that a cache entry does not outlive
  * them. */
@@ -55,6 +57,22 @@ static int hash_file(struct tw_hash *h, const char *path, tw_error *err) {
     return failed ? tw_fail(err, TW_E_IO, "%s: cannot read the file", path) : 0;
 }
 
+/* Hashes all parts of a split model, whichever of them `path` is; else the file itself. */
+static int hash_parts(struct tw_hash *h, const char *path, tw_error *err) {
+    struct tw_import_memory memory = {0};
+    uint32_t number, count = tw_split_name(path, &number);
+    int rc = count ? 0 : hash_file(h, path, err);
+    for (uint32_t i = 1; i <= count && i <= TW_MAX_PARTS && rc == 0; i++) {
+        const char *part = tw_split_path(&memory, path, i);
+        rc = part ? 0 : tw_fail(err, TW_E_NOMEM, "%s: out of memory", path);
+        if (rc == 0 && (i == number || access(part, F_OK) == 0)) { /* the compiler reports others */
+            rc = hash_file(h, part, err);
+        }
+    }
+    tw_import_free(&memory);
+    return rc;
+}
+
 /* Hashes the vocabulary of the tokenizer that a llama2.c checkpoint finds next to itself, since it
  * is part of what is compiled. (A checkpoint that does not open is left for the compilation to
  * refuse.) */
@@ -86,13 +104,14 @@ int tw_compile_key(const char *model_path, const struct tw_compile_options *opti
     if (rc) {
         return rc;
     }
-    uint32_t numbers[] = {c.options.n_ctx, c.options.prefill_rows, c.options.all_logits,
-                          c.graph.cache_dtype, c.options.top_k, c.convert ? c.quant + 1u : 0};
+    uint32_t numbers[] = {c.options.n_ctx,      c.options.prefill_rows,
+                          c.options.all_logits, c.graph.cache_dtype,
+                          c.options.top_k,      c.convert ? c.quant + 1u : 0};
     tw_hash_init(&h);
     tw_hash_update(&h, TW_VERSION TW_COMPILER_ID, sizeof TW_VERSION TW_COMPILER_ID);
     tw_hash_update(&h, c.target.hash, sizeof c.target.hash);
     tw_hash_update(&h, numbers, sizeof numbers);
-    rc = hash_file(&h, model_path, err);
+    rc = hash_parts(&h, model_path, err);
     if (rc == 0 && c.options.tokenizer) {
         rc = hash_file(&h, c.options.tokenizer, err);
     } else if (rc == 0) {

@@ -461,6 +461,7 @@ static int place_tensor(struct reader *r, const struct tw_gguf *g, struct tw_ggu
                        r->path, t->name, t->bytes, t->offset, g->data_start, r->size);
     }
     t->data = r->bytes + start;
+    t->file = r->file;
     return 0;
 }
 
@@ -488,7 +489,7 @@ static int parse(struct reader *r, struct tw_gguf *out) {
     static int (*const steps[])(struct reader *, struct tw_gguf *) = {
         read_header, read_metadata, sort_metadata, read_alignment, read_tensor_infos, place_tensors,
     };
-    *out = (struct tw_gguf){.path = r->path, .file = r->file};
+    *out = (struct tw_gguf){.path = r->path, .n_parts = 1};
     int rc = 0;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && rc == 0; i++) {
         rc = steps[i](r, out);

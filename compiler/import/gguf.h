@@ -50,14 +50,15 @@ struct tw_gguf_tensor {
     uint64_t bytes;
     uint64_t offset;                 /* from the start of the data section */
     uint64_t dims[TW_GGUF_MAX_DIMS]; /* fastest first, 1 beyond n_dims */
+    /* the file that the data must be read from (not in place); NULL: the data is in memory */
+    struct tw_file_map *file;
     uint32_t n_dims;
     uint32_t type; /* number in ggml_type.h's table; never one that GGUF has removed */
 };
 
 struct tw_gguf {
     const char *path; /* for messages */
-    /* the file that tensor data must be read from (not in place); NULL: the data is in memory */
-    struct tw_file_map *file;
+    uint32_t n_parts; /* files that it was read from (gguf_split.h) */
     uint32_t version;
     uint64_t alignment, data_start;
     uint64_t n_kv, n_tensors;

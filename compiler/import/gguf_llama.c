@@ -48,10 +48,10 @@ static int check_split(const struct importer *im) {
     uint64_t count = 1, number = 0;
     int rc = tw_gguf_uint(im->gguf, "split.count", false, 0, UINT16_MAX, &count, im->err);
     rc = rc ? rc : tw_gguf_uint(im->gguf, "split.no", false, 0, UINT16_MAX, &number, im->err);
-    if (rc == 0 && count > 1) {
+    if (rc == 0 && count > 1 && im->gguf->n_parts == 1) {
         rc = tw_fail(im->err, TW_E_UNSUPPORTED,
                      "%s: key split.count is %" PRIu64 ": this is part %" PRIu64
-                     " of a split model, expected a single file (merge the parts first)",
+                     " of a split model, expected all of them",
                      im->gguf->path, count, number + 1);
     }
     return rc;
@@ -372,7 +372,7 @@ static int add_tensor(struct importer *im, const struct tw_gguf_tensor *t, enum 
         .dtype = (enum tw_dtype)tw_ggml_type_of(t->type)->dtype,
         .data = t->data,
         .bytes = t->bytes,
-        .file = im->gguf->file,
+        .file = t->file,
     };
     return 0;
 }
@@ -419,7 +419,7 @@ static int add_rope_factors(struct importer *im) {
     if (!factors) {
         return tw_fail(im->err, TW_E_NOMEM, "%s: no memory for tensor %s", im->gguf->path, t->name);
     }
-    const struct tw_model_tensor tensor = {.data = t->data, .file = im->gguf->file};
+    const struct tw_model_tensor tensor = {.data = t->data, .file = t->file};
     rc = tw_model_read(&tensor, 0, factors, count * sizeof *factors, im->err);
     if (rc) {
         return rc;
@@ -517,10 +517,8 @@ int tw_import_gguf(const char *path, const uint8_t *bytes, uint64_t size,
     return rc ? rc : import(&gguf, memory, out, err);
 }
 
-int tw_import_gguf_file(const char *path, struct tw_file_map *file, struct tw_import_memory *memory,
+int tw_import_gguf_keys(const struct tw_gguf *gguf, struct tw_import_memory *memory,
                         struct tw_model *out, tw_error *err) {
-    struct tw_gguf gguf;
-    *out = (struct tw_model){.path = path};
-    int rc = tw_gguf_parse_file(path, file, memory, &gguf, err);
-    return rc ? rc : import(&gguf, memory, out, err);
+    *out = (struct tw_model){.path = gguf->path};
+    return import(gguf, memory, out, err);
 }

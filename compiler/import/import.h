@@ -17,8 +17,8 @@
 int tw_import_gguf(const char *path, const uint8_t *bytes, uint64_t size,
                    struct tw_import_memory *memory, struct tw_model *out, tw_error *err);
 
-/* The same for a mapped file (tw_gguf_parse_file). */
-int tw_import_gguf_file(const char *path, struct tw_file_map *file, struct tw_import_memory *memory,
+/* The same for keys and tensors that were parsed already, which must outlive the model. */
+int tw_import_gguf_keys(const struct tw_gguf *gguf, struct tw_import_memory *memory,
                         struct tw_model *out, tw_error *err);
 
 /* Imports the vocabulary of a parsed GGUF file whose embedding has h.n_vocab rows (gguf_vocab.c).

@@ -6,7 +6,9 @@
 #include "compiler/import/model.h"
 
 #include "compiler/import/bytes.h"
+#include "compiler/import/gguf_split.h"
 #include "compiler/import/import.h"
+#include "compiler/import/model_files.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +20,7 @@
 
 struct owner {
     struct tw_import_memory memory;
-    struct tw_file_map file;
+    struct tw_model_files files;
 };
 
 /* ---- formats ---- */
@@ -113,15 +115,8 @@ static int load_tokenizer(struct owner *owner, const char *path, struct tw_model
 
 /* Returns the path of `name` in the directory of `path` if there is such a file; else NULL. */
 static char *beside(struct tw_import_memory *memory, const char *path, const char *name) {
-    const char *slash = strrchr(path, '/');
-    int directory = slash ? (int)(slash + 1 - path) : 0;
-    size_t bytes = (size_t)directory + strlen(name) + 1;
-    char *result = tw_import_alloc(memory, bytes, 1);
-    if (!result) {
-        return NULL;
-    }
-    snprintf(result, bytes, "%.*s%s", directory, path, name);
-    return access(result, F_OK) == 0 ? result : NULL;
+    char *result = tw_path_beside(memory, path, name);
+    return result && access(result, F_OK) == 0 ? result : NULL;
 }
 
 /* The name with the vocabulary's size is tried first: a directory may hold models with several
@@ -139,19 +134,27 @@ static int find_tokenizer(struct owner *owner, const char *path, struct tw_model
 
 /* ---- models ---- */
 
-static int import_llama2c(struct owner *owner, const char *path, const char *tokenizer,
-                          struct tw_model *model, const char *shown, tw_error *err) {
-    int rc =
-        tw_import_llama2c(shown, owner->file.bytes, owner->file.size, &owner->memory, model, err);
+static int import_llama2c(struct owner *owner, const struct tw_file_map *file, const char *path,
+                          const char *tokenizer, struct tw_model *model, const char *shown,
+                          tw_error *err) {
+    int rc = tw_import_llama2c(shown, file->bytes, file->size, &owner->memory, model, err);
     if (rc) {
         return rc;
     }
     struct tw_model_tensor *tensors = (struct tw_model_tensor *)(uintptr_t)model->tensors;
     for (uint32_t i = 0; i < model->n_tensors; i++) {
-        tensors[i].file = &owner->file; /* the importer only knows memory */
+        tensors[i].file = file; /* the importer only knows memory */
     }
     return tokenizer ? load_tokenizer(owner, tokenizer, model, err)
                      : find_tokenizer(owner, path, model, err);
+}
+
+static int import_gguf(struct owner *owner, struct tw_file_map *file, const char *path,
+                       struct tw_model *model, const char *shown, tw_error *err) {
+    struct tw_gguf gguf;
+    int rc = tw_gguf_parse_file(shown, file, &owner->memory, &gguf, err);
+    rc = rc ? rc : tw_gguf_join(path, &owner->files, &gguf, err);
+    return rc ? rc : tw_import_gguf_keys(&gguf, &owner->memory, model, err);
 }
 
 static int import(struct owner *owner, const char *path, const char *tokenizer,
@@ -159,19 +162,20 @@ static int import(struct owner *owner, const char *path, const char *tokenizer,
     char buffer[TW_SHORT_PATH_BYTES];
     const char *shown = tw_short_path(path, buffer);
     enum format format = FORMAT_GGUF;
-    int rc = tw_file_map_open(path, &owner->file, err);
-    rc = rc ? rc : tw_file_map_own(&owner->file, HEADER_BYTES, err);
-    rc = rc ? rc : detect(shown, owner->file.bytes, owner->file.size, &format, err);
+    struct tw_file_map *file = NULL;
+    int rc = tw_model_files_open(&owner->files, path, &file, err);
+    rc = rc ? rc : tw_file_map_own(file, HEADER_BYTES, err);
+    rc = rc ? rc : detect(shown, file->bytes, file->size, &format, err);
     if (rc) {
         return rc;
     }
     if (format == FORMAT_LLAMA2C) {
-        rc = import_llama2c(owner, path, tokenizer, model, shown, err);
+        rc = import_llama2c(owner, file, path, tokenizer, model, shown, err);
     } else if (tokenizer) {
         rc = tw_fail(err, TW_E_USAGE,
                      "%s: a GGUF file has its own tokenizer; omit the tokenizer file", shown);
     } else {
-        rc = tw_import_gguf_file(shown, &owner->file, &owner->memory, model, err);
+        rc = import_gguf(owner, file, path, model, shown, err);
     }
     if (rc == 0) {
         model->path = tw_import_text(&owner->memory, path, strlen(path));
@@ -182,7 +186,7 @@ static int import(struct owner *owner, const char *path, const char *tokenizer,
 
 static void owner_destroy(struct owner *owner) {
     if (owner) {
-        tw_file_map_close(&owner->file);
+        tw_model_files_close(&owner->files);
         tw_import_free(&owner->memory);
         free(owner);
     }
@@ -195,6 +199,7 @@ int tw_model_open(const char *path, const char *tokenizer, struct tw_model *out,
     if (!owner) {
         return tw_fail(err, TW_E_NOMEM, "out of memory to open a model");
     }
+    owner->files.memory = &owner->memory;
     int rc = import(owner, path, tokenizer, &model, err);
     if (rc) {
         owner_destroy(owner);
