@@ -185,10 +185,10 @@ int tw_file_map_read(const struct tw_file_map *map, uint64_t at, void *to, uint6
 int tw_file_map_own(struct tw_file_map *map, uint64_t bytes, tw_error *err) {
     char buffer[TW_SHORT_PATH_BYTES];
     uint64_t from = map->own_bytes, to = bytes < map->size ? round_to_page(bytes) : map->size;
+    to = to < map->size ? to : map->size;
     if (to <= from) {
         return 0;
     }
-    to = to < map->size ? to : map->size;
     /* `from` is the end of a page: it is the file's end only when all is private */
     uint8_t *at = (uint8_t *)(uintptr_t)map->bytes + from;
     if (mmap(at, (size_t)(to - from), PROT_READ | PROT_WRITE,

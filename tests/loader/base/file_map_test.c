@@ -73,6 +73,7 @@ static void all_of_a_file_can_be_private(void **state) {
     assert_int_equal(tw_file_map_open(path, &map, &err), 0);
     assert_int_equal(tw_file_map_own(&map, UINT64_MAX, &err), 0);
     assert_int_equal(map.own_bytes, PAGES * PAGE - 5);
+    assert_int_equal(tw_file_map_own(&map, PAGES * PAGE - 6, &err), 0); /* in the last page */
     assert_int_equal(truncate(path, 0), 0);
     assert_int_equal(tw_file_map_read(&map, PAGES * PAGE - 13, last, 8, &err), 0);
     assert_int_equal(last[7], PAGES);
