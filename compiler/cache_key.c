@@ -11,6 +11,9 @@
 #include "loader/base/sized.h"
 #include "tilewright/version.h"
 
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -55,6 +58,45 @@ static int hash_file(struct tw_hash *h, const char *path, tw_error *err) {
     int failed = ferror(f);
     fclose(f);
     return failed ? tw_fail(err, TW_E_IO, "%s: cannot read the file", path) : 0;
+}
+
+static int is_part_of_folder(const struct dirent *entry) {
+    const char *dot = strrchr(entry->d_name, '.');
+    return entry->d_name[0] != '.' && dot &&
+           (strcmp(dot, ".json") == 0 || strcmp(dot, ".safetensors") == 0);
+}
+
+/* Hashes the files of a folder that may belong to its model, and their names. */
+static int hash_folder(struct tw_hash *h, const char *path, tw_error *err) {
+    struct dirent **entries = NULL;
+    char file[4096];
+    snprintf(file, sizeof file, "%s/config.json", path);
+    if (access(file, F_OK) != 0) {
+        return tw_fail(err, TW_E_MISSING,
+                       "%.200s: there is no such file; expected the folder of a model with "
+                       "config.json and model.safetensors",
+                       file);
+    }
+    int n = scandir(path, &entries, is_part_of_folder, alphasort),
+        rc = n >= 0 ? 0 : tw_fail(err, TW_E_IO, "%s: cannot read the folder", path);
+    for (int i = 0; i < n; i++) {
+        int length = snprintf(file, sizeof file, "%s/%s", path, entries[i]->d_name);
+        if (rc == 0 && length >= (int)sizeof file) {
+            rc = tw_fail(err, TW_E_IO, "%.200s: the path is too long", path);
+        }
+        if (rc == 0) {
+            tw_hash_update(h, entries[i]->d_name, strlen(entries[i]->d_name) + 1);
+            rc = hash_file(h, file, err);
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    return rc;
+}
+
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
 /* Hashes all parts of a split model, whichever of them `path` is; else the file itself. */
@@ -111,7 +153,7 @@ int tw_compile_key(const char *model_path, const struct tw_compile_options *opti
     tw_hash_update(&h, TW_VERSION TW_COMPILER_ID, sizeof TW_VERSION TW_COMPILER_ID);
     tw_hash_update(&h, c.target.hash, sizeof c.target.hash);
     tw_hash_update(&h, numbers, sizeof numbers);
-    rc = hash_parts(&h, model_path, err);
+    rc = is_folder(model_path) ? hash_folder(&h, model_path, err) : hash_parts(&h, model_path, err);
     if (rc == 0 && c.options.tokenizer) {
         rc = hash_file(&h, c.options.tokenizer, err);
     } else if (rc == 0) {

@@ -32,13 +32,14 @@ static int fetch(struct tw_filler *f, const struct tw_model_tensor *t, uint32_t 
     out->rows = rows;
     out->bytes = rows * row_bytes;
     out->file = NULL;
-    if (!t->file) {
+    out->head_rows = 0;
+    if (!t->file && !t->head_rows) {
         out->data = t->data + first * row_bytes;
         return 0;
     }
     uint8_t *to = scratch(f, &f->rows, &f->rows_size, out->bytes);
     out->data = to;
-    return tw_model_read(t, first * row_bytes, to, out->bytes, err);
+    return tw_model_read_rows(t, first, rows, to, err);
 }
 
 /* Returns room for n rows of a tensor as floats. */

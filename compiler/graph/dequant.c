@@ -23,7 +23,8 @@ static float float_at(const uint8_t *p) {
 }
 
 void tw_dequant_row(const struct tw_model_tensor *t, uint32_t row, float *out) {
-    const uint8_t *p = t->data + tw_row_bytes(t->dtype, t->cols) * row;
+    const uint8_t *p =
+        t->data + tw_row_bytes(t->dtype, t->cols) * tw_model_source_row(row, t->head_rows);
     uint32_t step = tw_dtype_block_elems(t->dtype);
     for (uint32_t i = 0; i < t->cols; i += step, p += tw_dtype_block_bytes(t->dtype)) {
         struct tw_block block;

@@ -52,6 +52,7 @@ struct tw_gguf_tensor {
     uint64_t dims[TW_GGUF_MAX_DIMS]; /* fastest first, 1 beyond n_dims */
     /* the file that the data must be read from (not in place); NULL: the data is in memory */
     struct tw_file_map *file;
+    uint32_t head_rows; /* as in struct tw_model_tensor; 0 in files of this format */
     uint32_t n_dims;
     uint32_t type; /* number in ggml_type.h's table; never one that GGUF has removed */
 };

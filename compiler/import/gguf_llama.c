@@ -373,6 +373,7 @@ static int add_tensor(struct importer *im, const struct tw_gguf_tensor *t, enum 
         .data = t->data,
         .bytes = t->bytes,
         .file = t->file,
+        .head_rows = t->head_rows,
     };
     return 0;
 }

@@ -7,12 +7,14 @@
 
 #include "compiler/import/bytes.h"
 #include "compiler/import/gguf_split.h"
+#include "compiler/import/hf.h"
 #include "compiler/import/import.h"
 #include "compiler/import/model_files.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define HEADER_BYTES 4096u /* enough to detect the format, and a llama2.c checkpoint's header */
@@ -67,9 +69,8 @@ static int detect(const char *path, const uint8_t *bytes, uint64_t size, enum fo
      * by hidden_dim = 0. */
     if (size >= 10 && bytes[8] == '{' && tw_load_u32(bytes + 4) == 0) {
         return tw_fail(err, TW_E_UNSUPPORTED,
-                       "%s: this is a safetensors file, which is not supported; expected a GGUF "
-                       "file or a llama2.c "
-                       "checkpoint",
+                       "%s: this is a safetensors file, which has no sizes or tokenizer: name the "
+                       "folder that holds it and config.json",
                        path);
     }
     *out = size >= 4 && memcmp(bytes, "GGUF", 4) == 0 ? FORMAT_GGUF : FORMAT_LLAMA2C;
@@ -134,6 +135,11 @@ static int find_tokenizer(struct owner *owner, const char *path, struct tw_model
 
 /* ---- models ---- */
 
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 static int import_llama2c(struct owner *owner, const struct tw_file_map *file, const char *path,
                           const char *tokenizer, struct tw_model *model, const char *shown,
                           tw_error *err) {
@@ -157,12 +163,31 @@ static int import_gguf(struct owner *owner, struct tw_file_map *file, const char
     return rc ? rc : tw_import_gguf_keys(&gguf, &owner->memory, model, err);
 }
 
+static int keep_path(struct owner *owner, const char *path, struct tw_model *model,
+                     const char *shown, tw_error *err) {
+    model->path = tw_import_text(&owner->memory, path, strlen(path));
+    return model->path ? 0 : tw_fail(err, TW_E_NOMEM, "%s: no memory for the path", shown);
+}
+
+static int import_folder(struct owner *owner, const char *path, const char *tokenizer,
+                         struct tw_model *model, const char *shown, tw_error *err) {
+    if (tokenizer) {
+        return tw_fail(err, TW_E_USAGE,
+                       "%s: the folder has its own tokenizer; omit the tokenizer file", shown);
+    }
+    int rc = tw_import_hf(path, &owner->files, model, err);
+    return rc ? rc : keep_path(owner, path, model, shown, err);
+}
+
 static int import(struct owner *owner, const char *path, const char *tokenizer,
                   struct tw_model *model, tw_error *err) {
     char buffer[TW_SHORT_PATH_BYTES];
     const char *shown = tw_short_path(path, buffer);
     enum format format = FORMAT_GGUF;
     struct tw_file_map *file = NULL;
+    if (is_folder(path)) {
+        return import_folder(owner, path, tokenizer, model, shown, err);
+    }
     int rc = tw_model_files_open(&owner->files, path, &file, err);
     rc = rc ? rc : tw_file_map_own(file, HEADER_BYTES, err);
     rc = rc ? rc : detect(shown, file->bytes, file->size, &format, err);
@@ -177,11 +202,7 @@ static int import(struct owner *owner, const char *path, const char *tokenizer,
     } else {
         rc = import_gguf(owner, file, path, model, shown, err);
     }
-    if (rc == 0) {
-        model->path = tw_import_text(&owner->memory, path, strlen(path));
-        rc = model->path ? 0 : tw_fail(err, TW_E_NOMEM, "%s: no memory for the path", shown);
-    }
-    return rc;
+    return rc ? rc : keep_path(owner, path, model, shown, err);
 }
 
 static void owner_destroy(struct owner *owner) {
@@ -225,6 +246,20 @@ int tw_model_read(const struct tw_model_tensor *tensor, uint64_t at, void *to, u
     }
     memcpy(to, tensor->data + at, (size_t)n);
     return 0;
+}
+
+int tw_model_read_rows(const struct tw_model_tensor *tensor, uint32_t first, uint32_t n, void *to,
+                       tw_error *err) {
+    uint64_t row_bytes = tw_row_bytes(tensor->dtype, tensor->cols);
+    int rc = 0;
+    if (!tensor->head_rows) {
+        return tw_model_read(tensor, first * row_bytes, to, n * row_bytes, err);
+    }
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        uint64_t row = tw_model_source_row(first + i, tensor->head_rows);
+        rc = tw_model_read(tensor, row * row_bytes, (uint8_t *)to + i * row_bytes, row_bytes, err);
+    }
+    return rc;
 }
 
 /* Bits of 256 elements. */

@@ -25,7 +25,16 @@ struct tw_model_tensor {
     const uint8_t *data;
     uint64_t bytes;
     const struct tw_file_map *file; /* that contains `data`; NULL: in memory */
+    /* 0, or the rows of a head, whose first and second half are to be taken in turns
+     * (tw_model_source_row): rotary pairs of transformers, which lie a half apart */
+    uint32_t head_rows;
 };
+
+/* Returns the row in `data` of row r of a tensor with head_rows. */
+static inline uint32_t tw_model_source_row(uint32_t r, uint32_t head_rows) {
+    uint32_t in = head_rows ? r % head_rows : 0;
+    return head_rows ? r - in + in % 2 * (head_rows / 2) + in / 2 : r;
+}
 
 enum tw_rope_scaling {
     TW_ROPE_SCALING_NONE = 0,
@@ -86,6 +95,10 @@ static inline enum tw_dtype tw_model_type(const struct tw_model_tensor *tensor) 
 /* Has all matrices with more bits per weight than `to` (Q8_0, Q4_0 or F16) compiled as `to`; those
  * whose rows are not whole blocks of it as F16, unless they are smaller already. */
 void tw_model_convert(struct tw_model *model, enum tw_dtype to);
+
+/* Copies rows [first, first + n) of the tensor, in its own order; the contract is that below. */
+int tw_model_read_rows(const struct tw_model_tensor *tensor, uint32_t first, uint32_t n, void *to,
+                       tw_error *err);
 
 /* Copies bytes [at, at + n) of the tensor's data, which must be inside it. Errors: TRUNCATED (the
  * file was truncated meanwhile), IO; none if the data is in memory. */

@@ -62,9 +62,9 @@ struct tw_compile_report {
     uint32_t score_rows; /* tokens per step with all logits; 0: no such program */
 };
 
-/* Compiles a model (a GGUF file, any part of a split one, or a llama2.c checkpoint) to a bundle,
- * atomically: on failure no file is left behind or changed. `report` (may be NULL) is filled on
- * success. Errors:
+/* Compiles a model (a GGUF file, any part of a split one, a folder with config.json and
+ * safetensors, or a llama2.c checkpoint) to a bundle, atomically: on failure no file is left behind
+ * or changed. `report` (may be NULL) is filled on success. Errors:
  *   IO, TRUNCATED, FORMAT, RANGE, MISSING, SHAPE   the model, tokenizer or target file; names the
  *                                                  place in it
  *   UNSUPPORTED   a well-formed model that the compiler does not support; names the key or tensor

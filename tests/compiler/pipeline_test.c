@@ -344,7 +344,8 @@ static void a_key_needs_a_readable_model_and_valid_options(void **state) {
     char key[65];
     assert_int_equal(tw_compile_key("/nonexistent", &w->options, key, &w->err), TW_E_IO);
     assert_non_null(strstr(w->err.message, "/nonexistent"));
-    assert_int_equal(tw_compile_key(w->folder, &w->options, key, &w->err), TW_E_IO);
+    assert_int_equal(tw_compile_key(w->folder, &w->options, key, &w->err), TW_E_MISSING);
+    assert_non_null(strstr(w->err.message, "/config.json"));
     w->options.tokenizer = "/nonexistent.bin";
     assert_int_equal(tw_compile_key(SHIPPED, &w->options, key, &w->err), TW_E_IO);
     w->options.tokenizer = NULL;

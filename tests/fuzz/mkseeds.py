@@ -4,6 +4,7 @@
 
 usage: mkseeds.py [tests/fuzz/seeds]    (standard library only; the output is the same on every run)
 """
+import json
 import os
 import struct
 import sys
@@ -170,6 +171,48 @@ def seeds_vocab():
     save("vocab", "cut", blob()[:-1])
 
 
+# ---- transformers: for the config and the tensors that fuzz_safetensors.c and fuzz_hf_config.c have ----
+def safetensors(kind="F32", drop=(), more=None):
+    size, header, data = {"F32": 4, "F16": 2, "BF16": 2}[kind], {"__metadata__": {"format": "pt"}}, b""
+    layer = "model.layers.0."
+    for name, shape in (("model.embed_tokens", (5, 8)), ("model.norm", (8,)), (layer + "input_layernorm", (8,)),
+                        (layer + "self_attn.q_proj", (8, 8)), (layer + "self_attn.k_proj", (4, 8)),
+                        (layer + "self_attn.v_proj", (4, 8)), (layer + "self_attn.o_proj", (8, 8)),
+                        (layer + "post_attention_layernorm", (8,)), (layer + "mlp.gate_proj", (8, 8)),
+                        (layer + "mlp.up_proj", (8, 8)), (layer + "mlp.down_proj", (8, 8))):
+        count = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        if name not in drop:
+            header[name + ".weight"] = {"dtype": kind, "shape": shape,
+                                        "data_offsets": [len(data), len(data) + count * size]}
+            data += bytes(range(count % 64)) + bytes(count * size - count % 64)
+    header.update(more or {})
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def seeds_hf():
+    for kind in ("F32", "F16", "BF16"):
+        save("safetensors", "llama_" + kind.lower(), safetensors(kind))
+    save("safetensors", "no_norm", safetensors(drop=("model.norm",)))
+    save("safetensors", "bias", safetensors(more={"model.layers.0.self_attn.q_proj.bias": {
+        "dtype": "F32", "shape": [0], "data_offsets": [1632, 1632]}}))
+    save("safetensors", "none", struct.pack("<Q", 2) + b"{}")
+    good = {"model_type": "llama", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 8, "vocab_size": 5,
+            "tie_word_embeddings": True, "rms_norm_eps": 1e-5, "rope_theta": 1e4, "hidden_act": "silu"}
+    for name, more in (("good", {}), ("mistral", {"model_type": "mistral", "sliding_window": 4096}),
+                       ("qwen2", {"model_type": "qwen2", "use_sliding_window": False, "sliding_window": 4}),
+                       ("linear", {"rope_scaling": {"type": "linear", "factor": 2.0}}),
+                       ("llama3", {"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+                                                    "high_freq_factor": 4,
+                                                    "original_max_position_embeddings": 64}}),
+                       ("version5", {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}),
+                       ("quantised", {"quantization_config": {"quant_method": "gptq"}}),
+                       ("head_dim", {"head_dim": 4, "attention_bias": True})):
+        save("hf_config", name, json.dumps({**good, **more}).encode())
+
+
 seeds_gguf()
 seeds_llama2c()
+seeds_hf()
 seeds_vocab()

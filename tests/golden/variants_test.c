@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GGUF variants of a real model (rotary scaling and base, factors, alignment, key order, tied
- * output, ...), which mkvariants.py of the shared data writes, through importer, graph and
+ * Variants of two real models, as GGUF files and as folders of transformers (rotary scaling and
+ * base, factors, types, shards, alignment, key order, tied output, ...), which mkvariants.py of the
+ * shared data writes, through importer, graph and
  * reference evaluator, against the ids and logits that llama.cpp gives for them. A variant that we
  * refuse has to be refused by name.
  */
@@ -98,15 +99,13 @@ static void compare_run(struct model_fixture *f, const char *name, const json_t 
     }
 }
 
-static void compare_variant(const struct variants *v, const char *name) {
+static void compare_model(const struct variants *v, const char *kind, const char *name,
+                          const char *path) {
     struct model_fixture f;
-    char path[1024];
     size_t i;
     json_t *run;
     tw_error err = {0};
-    json_t *runs =
-        json_object_get(json_object_get(json_object_get(v->golden, "gguf"), name), "runs");
-    snprintf(path, sizeof path, "%s/%s.gguf", v->folder, name);
+    json_t *runs = json_object_get(json_object_get(json_object_get(v->golden, kind), name), "runs");
     if (model_fixture_open(path, 512, &f, &err)) {
         fail_msg("%s", err.message);
     }
@@ -115,6 +114,27 @@ static void compare_variant(const struct variants *v, const char *name) {
         compare_run(&f, name, run);
     }
     model_fixture_finish(&f);
+}
+
+static void compare_variant(const struct variants *v, const char *name) {
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s.gguf", v->folder, name);
+    compare_model(v, "gguf", name, path);
+}
+
+/* Returns the path of a folder; one that has only a config gets the real model's weights. */
+static const char *hf_folder(const struct variants *v, const char *name) {
+    static char path[1024];
+    char weights[1100], index[1100], real[2048];
+    snprintf(path, sizeof path, "%s/%s", v->folder, name);
+    snprintf(weights, sizeof weights, "%s/model.safetensors", path);
+    snprintf(index, sizeof index, "%s/model.safetensors.index.json", path);
+    snprintf(real, sizeof real, "%s/data/models/tinystories656K/model.safetensors",
+             getenv("TW_SHARED"));
+    if (access(weights, F_OK) != 0 && access(index, F_OK) != 0) {
+        assert_int_equal(symlink(real, weights), 0);
+    }
+    return path;
 }
 
 static const struct variants *variants_or_skip(void **state) {
@@ -146,6 +166,54 @@ static void the_same_model_in_another_file_gives_llama_cpps_ids(void **state) {
     compare_variant(v, "tied_no_output");
 }
 
+static void folders_of_transformers_give_llama_cpps_ids(void **state) {
+    const struct variants *v = variants_or_skip(state);
+    static const char *const names[] = {"hf_f16",
+                                        "hf_bf16",
+                                        "hf_mixed",
+                                        "hf_both",
+                                        "hf_both_tied",
+                                        "hf_embed_only",
+                                        "hf_shard3",
+                                        "hf_nometa",
+                                        "hf_dtype_v5",
+                                        "hf_eos_list",
+                                        "hf_head_dim16",
+                                        "hf_rope_linear2",
+                                        "hf_rope_linear2_oldkey",
+                                        "hf_rope_llama3",
+                                        "hf_rope_v5"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        compare_model(v, "hf", names[i], hf_folder(v, names[i]));
+    }
+}
+
+static void a_config_that_does_not_fit_is_refused_by_name(void **state) {
+    const struct variants *v = variants_or_skip(state);
+    static const char *const cases[][2] = {
+        {"hf_bad_no_kv_heads", "k_proj.weight has 64 rows, expected 128"},
+        {"hf_bad_no_tie", "model.embed_tokens.weight is missing"},
+        {"hf_bad_act_gelu", "hidden_act is \"gelu\""},
+        {"hf_bad_attn_bias", "attention_bias is true"},
+        {"hf_bad_head_dim32", "k_proj.weight has 64 rows, expected 128"},
+        {"hf_bad_vocab2049", "has 2048 rows, expected 2049, the vocab_size"},
+        {"hf_bad_layers3", "there are no tensors model.layers.2"},
+        {"hf_bad_rope_unknown", "rope_type \"longrope2\""},
+        {"hf_bad_model_type_x", "model_type \"frobnicate\""},
+        {"hf_bad_kv3", "num_key_value_heads is 3"},
+        {"hf_bad_eps_str", "rms_norm_eps is a string"},
+        {"hf_bad_hidden_float", "hidden_size is a fraction"},
+        {"hf_bad_theta_neg", "rope_theta is -1"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tw_model m;
+        tw_error err = {0};
+        assert_true(tw_model_open(hf_folder(v, cases[i][0]), NULL, &m, &err) != 0);
+        if (!strstr(err.message, cases[i][1])) {
+            fail_msg("%s: \"%s\" does not say \"%s\"", cases[i][0], err.message, cases[i][1]);
+        }
+    }
+}
+
 static void expect_refused(const struct variants *v, const char *name, const char *part) {
     struct model_fixture f;
     char path[1024];
@@ -166,6 +234,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rotary_scaling_bases_and_factors_give_llama_cpps_ids),
         cmocka_unit_test(the_same_model_in_another_file_gives_llama_cpps_ids),
+        cmocka_unit_test(folders_of_transformers_give_llama_cpps_ids),
+        cmocka_unit_test(a_config_that_does_not_fit_is_refused_by_name),
         cmocka_unit_test(what_we_do_not_compute_is_refused_by_name),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

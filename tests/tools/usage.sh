@@ -120,7 +120,7 @@ refuses 'device and target that differ' 7 'sim4x4.*grid8x8' run "$model" --devic
 refuses 'an unknown instruction set' 2 "instruction set 'sse9'" run "$model" --isa sse9
 refuses 'a missing model' 3 '/no/such/file' run /no/such/file
 refuses 'a missing model: the reason' 3 '/no/such/file: .*No such file' run /no/such/file
-refuses 'a folder for a model' 3 "$work: is a directory" run "$work"
+refuses 'a folder without a model' 3 "$work/config.json: there is no such file; expected the folder of a model" run "$work"
 mkfifo "$work/pipe"
 for verb in run bench inspect verify dump; do # without a writer, waiting would never end
     refuses "$verb of a pipe" 3 'not a regular file' $verb "$work/pipe"

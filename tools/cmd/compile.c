@@ -38,7 +38,7 @@ static const struct opt options[] = {
 
 static const struct opt_verb verb = {
     "compile", "MODEL",
-    1,         "Compile a model (GGUF, llama2.c) into a bundle for a target.",
+    1,         "Compile a model (GGUF, safetensors, llama2.c) into a bundle for a target.",
     options,   "The bundle appears only when it is complete."};
 
 static int report_json(const struct tw_compile_report *r, const char *out, double seconds,

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Compares every GGUF, llama2.c and tokenizer file of ../shared/data/malformed with the outcome
+ * Compares every GGUF, safetensors, llama2.c and tokenizer file of ../shared/data/malformed with the outcome
  * that its cases.json demands. Each runs in a process of its own, so that a signal, a long run or a
  * large allocation is reported as that file's failure. "accept" means that the container is read; a
  * file without a whole model is still refused as a model.
  */
 #include "compiler/import/gguf.h"
 #include "compiler/import/model.h"
+#include "compiler/import/safetensors.h"
 #include "loader/base/file_map.h"
 #include "tests/support/test.h"
 
@@ -77,6 +78,18 @@ static void parse_container(const char *path, struct outcome *o) {
     tw_file_map_close(&file);
 }
 
+static void parse_safetensors(const char *path, struct outcome *o) {
+    struct tw_import_memory memory = {0};
+    struct tw_file_map file;
+    struct tw_safetensors s;
+    tw_error err = {0};
+    o->rc = tw_file_map_open(path, &file, &err);
+    o->rc = o->rc ? o->rc : tw_st_parse_file(path, &file, &memory, &s, &err);
+    memcpy(o->message, err.message, sizeof o->message);
+    tw_import_free(&memory);
+    tw_file_map_close(&file);
+}
+
 static void open_model(const char *path, const char *tokenizer, struct outcome *o) {
     struct tw_model model;
     tw_error err = {0};
@@ -92,6 +105,8 @@ static void attempt(const struct test_case *c, struct outcome *o) {
     if (strcmp(c->class_, "tokenizer") == 0) {
         snprintf(model, sizeof model, "%s/models/stories260K.bin", shared);
         open_model(model, path, o);
+    } else if (strcmp(c->class_, "safetensors") == 0) {
+        parse_safetensors(path, o);
     } else if (strcmp(c->class_, "gguf") == 0 && strcmp(c->expect, "accept") == 0) {
         parse_container(path, o);
     } else {
@@ -192,10 +207,16 @@ static void llama2c_tokenizers_are_refused_as_listed(void **state) {
     run_class("tokenizer", 4);
 }
 
+static void safetensors_are_accepted_or_refused_as_listed(void **state) {
+    (void)state;
+    run_class("safetensors", 30);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gguf_files_are_accepted_or_refused_as_listed),
         cmocka_unit_test(real_gguf_files_with_one_fault_are_refused_as_listed),
+        cmocka_unit_test(safetensors_are_accepted_or_refused_as_listed),
         cmocka_unit_test(llama2c_checkpoints_are_refused_as_listed),
         cmocka_unit_test(llama2c_tokenizers_are_refused_as_listed),
     };

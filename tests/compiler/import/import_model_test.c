@@ -156,7 +156,7 @@ static void odd_files_are_distinguished(void **state) {
     refuse(shared("models/odd/ggml-fixtures/wi-tiny.gguf"), NULL, TW_E_TRUNCATED,
            "tensor test.weight.0");
     refuse(shared("models/odd/ggml-fixtures/wi-tiny.safetensors"), NULL, TW_E_UNSUPPORTED,
-           "safetensors");
+           "name the folder that holds it and config.json");
     refuse(shared("gguf_vocab/ggml-vocab-llama-spm.gguf"), NULL, TW_E_MISSING, "token_embd.weight");
     refuse(shared("gguf_vocab/ggml-vocab-gpt-2.gguf"), NULL, TW_E_UNSUPPORTED,
            "architecture \"gpt2\"");
@@ -259,7 +259,7 @@ static void folder_destroy(struct folder *f) {
 static void what_cannot_be_mapped_is_an_io_error(void **state) {
     (void)state;
     struct folder f = folder_create();
-    refuse(f.path, NULL, TW_E_IO, "is a directory");
+    refuse(f.path, NULL, TW_E_MISSING, "/config.json: there is no such file");
     refuse(folder_write(&f, 0, "empty", "", 0), NULL, TW_E_TRUNCATED, "the file is empty");
     refuse("/nonexistent/model.gguf", NULL, TW_E_IO, "cannot open: No such file");
     refuse("/dev/null", NULL, TW_E_IO, "not a regular file");

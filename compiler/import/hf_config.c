@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * config.json of transformers as keys of a GGUF file (hf.h). Members that would change the result
+ * and have no key are refused unless they have no effect.
+ */
+#include "compiler/import/hf.h"
+#include "compiler/import/hparams.h"
+#include "compiler/import/json_read.h"
+
+#include <math.h>
+#include <string.h>
+
+struct config {
+    struct tw_hf *hf;
+    const char *path;
+    const json_t *json, *rope; /* rope: rope_scaling or rope_parameters, or NULL */
+    tw_error *err;
+};
+
+static int read_uint(const struct config *c, const char *name, bool needed, uint32_t max,
+                     uint32_t *out) {
+    uint64_t value = *out;
+    int rc = tw_json_uint(c->path, c->json, name, needed, 1, max, &value, c->err);
+    *out = (uint32_t)value;
+    return rc;
+}
+
+/* ---- kind of model ---- */
+
+static int read_arch(const struct config *c) {
+    const char *type = NULL, *method = "?";
+    char list[400];
+    json_t *quantisation = NULL;
+    int rc = tw_json_text(c->path, c->json, "model_type", true, &type, c->err);
+    rc = rc ? rc : tw_json_object(c->path, c->json, "quantization_config", &quantisation, c->err);
+    rc = rc ? rc : tw_json_text(c->path, quantisation, "quant_method", false, &method, c->err);
+    if (rc) {
+        return rc;
+    }
+    c->hf->arch = tw_hf_find_arch(type);
+    if (!c->hf->arch) {
+        return tw_fail(c->err, TW_E_UNSUPPORTED,
+                       "%s: model_type \"%.60s\" is not supported; supported: %s", c->path, type,
+                       tw_hf_arch_list(list, sizeof list));
+    }
+    if (quantisation) {
+        return tw_fail(c->err, TW_E_UNSUPPORTED,
+                       "%s: quantization_config says that the weights are quantised (%.40s), which "
+                       "is not supported in safetensors; use a GGUF file",
+                       c->path, method);
+    }
+    c->hf->build.architecture = c->hf->arch->gguf;
+    tw_gguf_put_text(&c->hf->build, "general.architecture", c->hf->arch->gguf);
+    return 0;
+}
+
+static int check_activation(const struct config *c) {
+    const char *found = c->hf->arch->activation, *expected = found;
+    int rc = tw_json_text(c->path, c->json, "hidden_act", false, &found, c->err);
+    rc = rc ? rc : tw_json_text(c->path, c->json, "hidden_activation", false, &found, c->err);
+    if (rc == 0 && strcmp(found, expected) != 0) {
+        rc = tw_fail(c->err, TW_E_UNSUPPORTED,
+                     "%s: hidden_act is \"%.40s\", which is not supported (expected \"%s\")",
+                     c->path, found, expected);
+    }
+    return rc;
+}
+
+/* A window of qwen2 and qwen3 has an effect only where it is switched on; others have one if they
+ * have a size. */
+static int read_window(const struct config *c) {
+    bool used = strncmp(c->hf->arch->model_type, "qwen", 4) != 0;
+    uint64_t window = 0;
+    int rc = tw_json_bool(c->path, c->json, "use_sliding_window", &used, c->err);
+    rc = rc ? rc
+            : tw_json_uint(c->path, c->json, "sliding_window", false, 0, UINT32_MAX, &window,
+                           c->err);
+    if (rc == 0 && used && window) {
+        tw_gguf_put_uint(&c->hf->build, ".attention.sliding_window", (uint32_t)window);
+    }
+    return rc;
+}
+
+/* ---- sizes ---- */
+
+static int read_heads(const struct config *c) {
+    struct tw_hf *hf = c->hf;
+    uint32_t dim = 0;
+    int rc = read_uint(c, "hidden_size", true, TW_MAX_DIM, &dim);
+    rc = rc ? rc : read_uint(c, "num_attention_heads", true, TW_MAX_HEADS, &hf->n_heads);
+    hf->n_kv_heads = hf->n_heads;
+    rc = rc ? rc : read_uint(c, "num_key_value_heads", false, TW_MAX_HEADS, &hf->n_kv_heads);
+    rc = rc ? rc : read_uint(c, "head_dim", false, TW_MAX_HEAD_DIM, &hf->head_dim);
+    if (rc) {
+        return rc;
+    }
+    if (hf->n_kv_heads > hf->n_heads || hf->n_heads % hf->n_kv_heads != 0) {
+        return tw_fail(c->err, TW_E_RANGE,
+                       "%s: num_key_value_heads is %u, expected a divisor of num_attention_heads, "
+                       "which is %u",
+                       c->path, hf->n_kv_heads, hf->n_heads);
+    }
+    if (hf->head_dim == 0 && dim % hf->n_heads != 0) {
+        return tw_fail(c->err, TW_E_RANGE,
+                       "%s: hidden_size is %u, expected a multiple of num_attention_heads, which "
+                       "is %u",
+                       c->path, dim, hf->n_heads);
+    }
+    hf->head_dim = hf->head_dim ? hf->head_dim : dim / hf->n_heads;
+    tw_gguf_put_uint(&hf->build, ".embedding_length", dim);
+    tw_gguf_put_uint(&hf->build, ".attention.head_count", hf->n_heads);
+    tw_gguf_put_uint(&hf->build, ".attention.head_count_kv", hf->n_kv_heads);
+    tw_gguf_put_uint(&hf->build, ".attention.key_length", hf->head_dim);
+    tw_gguf_put_uint(&hf->build, ".attention.value_length", hf->head_dim);
+    return 0;
+}
+
+static int read_sizes(const struct config *c) {
+    struct tw_hf *hf = c->hf;
+    uint32_t hidden = 0, positions = 0;
+    int rc = read_heads(c);
+    rc = rc ? rc : read_uint(c, "num_hidden_layers", true, TW_MAX_LAYERS, &hf->n_layers);
+    rc = rc ? rc : read_uint(c, "intermediate_size", true, TW_MAX_HIDDEN, &hidden);
+    rc = rc ? rc : read_uint(c, "max_position_embeddings", true, TW_MAX_CTX, &positions);
+    rc = rc ? rc : read_uint(c, "vocab_size", true, TW_MAX_VOCAB, &hf->n_vocab);
+    if (rc == 0) {
+        tw_gguf_put_uint(&hf->build, ".block_count", hf->n_layers);
+        tw_gguf_put_uint(&hf->build, ".feed_forward_length", hidden);
+        tw_gguf_put_uint(&hf->build, ".context_length", positions);
+        tw_gguf_put_uint(&hf->build, ".vocab_size", hf->n_vocab);
+    }
+    return rc;
+}
+
+static int read_norms(const struct config *c) {
+    float epsilon = 1e-6f;
+    int rc = tw_json_float(c->path, c->json, c->hf->arch->epsilon, false, &epsilon, c->err);
+    if (rc == 0) {
+        tw_gguf_put_float(&c->hf->build,
+                          c->hf->arch->layer_norm ? ".attention.layer_norm_epsilon"
+                                                  : ".attention.layer_norm_rms_epsilon",
+                          epsilon);
+    }
+    return rc;
+}
+
+static int read_flags(const struct config *c) {
+    struct tw_hf *hf = c->hf;
+    hf->tied = hf->arch->tied;
+    int rc = tw_json_bool(c->path, c->json, "tie_word_embeddings", &hf->tied, c->err);
+    rc = rc ? rc : tw_json_bool(c->path, c->json, "attention_bias", &hf->attention_bias, c->err);
+    return rc ? rc : tw_json_bool(c->path, c->json, "mlp_bias", &hf->mlp_bias, c->err);
+}
+
+/* ---- rotary positions ---- */
+
+/* The object is called rope_scaling, since version 5 of transformers rope_parameters. */
+static int find_rope(struct config *c) {
+    json_t *old = NULL, *new = NULL;
+    int rc = tw_json_object(c->path, c->json, "rope_scaling", &old, c->err);
+    rc = rc ? rc : tw_json_object(c->path, c->json, "rope_parameters", &new, c->err);
+    c->rope = new ? new : old;
+    return rc;
+}
+
+static int read_rope_base(const struct config *c) {
+    float base = 10000.0f, partial = 1.0f;
+    struct tw_hf *hf = c->hf;
+    int rc = tw_json_float(c->path, c->json, "rope_theta", false, &base, c->err);
+    rc = rc ? rc : tw_json_float(c->path, c->rope, "rope_theta", false, &base, c->err);
+    rc =
+        rc ? rc : tw_json_float(c->path, c->json, "partial_rotary_factor", false, &partial, c->err);
+    rc =
+        rc ? rc : tw_json_float(c->path, c->rope, "partial_rotary_factor", false, &partial, c->err);
+    if (rc) {
+        return rc;
+    }
+    if (!(partial > 0.0f && partial <= 1.0f)) {
+        return tw_fail(c->err, TW_E_RANGE, "%s: partial_rotary_factor is %g, expected up to 1",
+                       c->path, (double)partial);
+    }
+    if (!(base > 0.0f)) {
+        return tw_fail(c->err, TW_E_RANGE, "%s: rope_theta is %g, expected a number above 0",
+                       c->path, (double)base);
+    }
+    hf->rope_dims = (uint32_t)((float)hf->head_dim * partial);
+    tw_gguf_put_float(&hf->build, ".rope.freq_base", base);
+    tw_gguf_put_uint(&hf->build, ".rope.dimension_count", hf->rope_dims);
+    return 0;
+}
+
+/* The divisors of the frequencies that llama3's scaling comes to, in double and then rounded, as
+ * the converter computes them. */
+static int make_llama3(const struct config *c, float base) {
+    float factor = 8, low = 1, high = 4;
+    uint64_t original = 8192;
+    struct tw_hf *hf = c->hf;
+    int rc = tw_json_float(c->path, c->rope, "factor", true, &factor, c->err);
+    rc = rc ? rc : tw_json_float(c->path, c->rope, "low_freq_factor", false, &low, c->err);
+    rc = rc ? rc : tw_json_float(c->path, c->rope, "high_freq_factor", false, &high, c->err);
+    rc = rc ? rc
+            : tw_json_uint(c->path, c->rope, "original_max_position_embeddings", false, 1,
+                           TW_MAX_CTX, &original, c->err);
+    if (rc == 0 && !(low > 0 && high > low && factor >= 1)) {
+        rc = tw_fail(c->err, TW_E_RANGE,
+                     "%s: rope_scaling has factor %g, low_freq_factor %g and high_freq_factor %g, "
+                     "expected at least 1, and the second above 0 and below the third",
+                     c->path, (double)factor, (double)low, (double)high);
+    }
+    if (rc) {
+        return rc;
+    }
+    hf->rope_factors = tw_import_alloc(hf->build.memory, hf->rope_dims / 2 + 1, sizeof(float));
+    hf->build.failed = hf->build.failed || !hf->rope_factors;
+    for (uint32_t i = 0; hf->rope_factors && i < hf->rope_dims / 2; i++) {
+        double turns = pow((double)base, -2.0 * i / hf->rope_dims);
+        double wave = 2 * 3.14159265358979323846 / turns, f = (double)factor;
+        double smooth = ((double)original / wave - (double)low) / ((double)high - (double)low);
+        double middle = 1 / ((1 - smooth) / f + smooth);
+        hf->rope_factors[i] = (float)(wave < (double)original / (double)high  ? 1.0
+                                      : wave > (double)original / (double)low ? f
+                                                                              : middle);
+    }
+    return 0;
+}
+
+static int put_scaling(const struct config *c, const char *type) {
+    float factor = 1;
+    uint64_t original = 0;
+    int rc = tw_json_float(c->path, c->rope, "factor", true, &factor, c->err);
+    rc = rc ? rc
+            : tw_json_uint(c->path, c->rope, "original_max_position_embeddings", false, 1,
+                           TW_MAX_CTX, &original, c->err);
+    if (rc == 0) {
+        tw_gguf_put_text(&c->hf->build, ".rope.scaling.type", type);
+        tw_gguf_put_float(&c->hf->build, ".rope.scaling.factor", factor);
+    }
+    if (rc == 0 && original) {
+        tw_gguf_put_uint(&c->hf->build, ".rope.scaling.original_context_length",
+                         (uint32_t)original);
+    }
+    return rc;
+}
+
+static int read_scaling(const struct config *c) {
+    const char *type = "default";
+    float base = 10000.0f;
+    int rc = tw_json_text(c->path, c->rope, "type", false, &type, c->err);
+    rc = rc ? rc : tw_json_text(c->path, c->rope, "rope_type", false, &type, c->err);
+    rc = rc ? rc : tw_json_float(c->path, c->json, "rope_theta", false, &base, c->err);
+    rc = rc ? rc : tw_json_float(c->path, c->rope, "rope_theta", false, &base, c->err);
+    if (rc || strcmp(type, "default") == 0) {
+        return rc;
+    }
+    if (strcmp(type, "llama3") == 0) {
+        return make_llama3(c, base);
+    }
+    if (strcmp(type, "linear") == 0 || strcmp(type, "yarn") == 0) {
+        return put_scaling(c, type);
+    }
+    return tw_fail(c->err, TW_E_UNSUPPORTED,
+                   "%s: rope_scaling of rope_type \"%.40s\" is not supported (expected default, "
+                   "linear, llama3 or yarn)",
+                   c->path, type);
+}
+
+/* ---- whole files ---- */
+
+static int read_all(struct config *c) {
+    int rc = read_arch(c);
+    rc = rc ? rc : check_activation(c);
+    rc = rc ? rc : read_sizes(c);
+    rc = rc ? rc : read_norms(c);
+    rc = rc ? rc : read_flags(c);
+    rc = rc ? rc : read_window(c);
+    rc = rc ? rc : find_rope(c);
+    rc = rc ? rc : read_rope_base(c);
+    return rc ? rc : read_scaling(c);
+}
+
+int tw_hf_read_config(const char *path, const void *bytes, uint64_t size,
+                      struct tw_import_memory *memory, struct tw_hf *hf, tw_error *err) {
+    json_t *json = NULL;
+    *hf = (struct tw_hf){.build = {.gguf = {.path = path, .n_parts = 1}, .memory = memory}};
+    int rc = tw_json_parse(path, bytes, size, &json, err);
+    if (rc) {
+        return rc;
+    }
+    struct config c = {.hf = hf, .path = path, .json = json, .err = err};
+    rc = read_all(&c);
+    json_decref(json);
+    return rc;
+}
