@@ -166,6 +166,9 @@ static int make_texts(struct tw_emit_layout *layout, tw_error *err) {
     if (rc == 0 && layout->index[TW_SEC_CERT]) {
         rc = copy_content(layout, TW_SEC_CERT, spec->certificate, spec->certificate_bytes, err);
     }
+    if (rc == 0 && spec->chat) {
+        rc = copy_content(layout, TW_SEC_CHAT, spec->chat, strlen(spec->chat) + 1, err);
+    }
     if (rc == 0 && spec->plan) {
         rc = copy_content(layout, TW_SEC_PLAN, spec->plan, strlen(spec->plan) + 1, err);
     }

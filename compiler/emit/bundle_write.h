@@ -37,6 +37,7 @@ struct tw_emit_spec {
     const void *certificate; /* content of .tw.cert, or NULL */
     size_t certificate_bytes;
     const char *plan, *origin; /* text, or NULL */
+    const char *chat;          /* the chat template, or NULL */
     /* Writes bytes [offset, offset + size) of the packed tensor to dst. Called in ascending order
      * of offset, for pieces of at most 8 MiB (multiples of 64 except the last). Returns 0 or an
      * error code with *err set, which ends the writing. */

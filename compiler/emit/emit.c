@@ -198,6 +198,7 @@ int tw_emit_bundle(const struct tw_emit_input *in, const struct tw_emit_spec *bo
     spec.programs = programs;
     spec.vocab = in->graph->model->vocab;
     spec.vocab_bytes = in->graph->model->vocab_bytes;
+    spec.chat = in->graph->model->chat;
     spec.certificate = tw_certificate_pack(in->graph->mem, programs, in->certificates,
                                            in->n_programs, &spec.certificate_bytes);
     spec.plan = in->plan;

@@ -313,6 +313,26 @@ static int read_text(const struct importer *im, const char *key, const char **ou
     return *out ? 0 : tw_fail(im->err, TW_E_NOMEM, "%s: no memory for key %s", im->gguf->path, key);
 }
 
+/* The chat template; it is interpreted when a chat begins, not here. */
+static int read_chat(const struct importer *im) {
+    static const char *const key = "tokenizer.chat_template";
+    const char *text = NULL;
+    uint64_t length = 0;
+    int rc = tw_gguf_string(im->gguf, key, false, &text, &length, im->err);
+    if (rc || !text || length == 0) {
+        return rc;
+    }
+    if (length > TW_CHAT_BYTES_MAX || memchr(text, 0, length)) {
+        return tw_fail(im->err, TW_E_RANGE,
+                       "%s: key %s: %llu bytes, expected at most %u, none of them 0",
+                       im->gguf->path, key, (unsigned long long)length, TW_CHAT_BYTES_MAX);
+    }
+    im->model->chat = tw_import_text(im->memory, text, length);
+    return im->model->chat
+               ? 0
+               : tw_fail(im->err, TW_E_NOMEM, "%s: no memory for key %s", im->gguf->path, key);
+}
+
 /* ---- tensors ---- */
 
 static int check_shape(const struct importer *im, const struct tw_gguf_tensor *t, uint32_t rows,
@@ -507,6 +527,7 @@ static int import(const struct tw_gguf *gguf, struct tw_import_memory *memory, s
     rc = rc ? rc : read_text(&im, "general.name", &out->name);
     rc = rc ? rc : read_text(&im, "general.license", &out->license);
     rc = rc ? rc : read_text(&im, "tokenizer.ggml.model", &out->tokenizer);
+    rc = rc ? rc : read_chat(&im);
     return rc ? rc : tw_import_gguf_vocab(gguf, memory, out, err);
 }
 

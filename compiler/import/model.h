@@ -59,6 +59,9 @@ struct tw_hparams {
     const float *rope_freq_factors;
 };
 
+/* The longest chat template. */
+#define TW_CHAT_BYTES_MAX (1u << 20)
+
 struct tw_model {
     const char *path;
     const char *arch;    /* "llama" */
@@ -66,6 +69,7 @@ struct tw_model {
     const char *license; /* general.license, or "" */
     /* GGUF: the value of key tokenizer.ggml.model, or "" without it; other formats: NULL */
     const char *tokenizer;
+    const char *chat; /* the chat template (tokenizer.chat_template), or NULL */
     struct tw_hparams h;
     uint32_t n_tensors;
     const struct tw_model_tensor *tensors; /* sorted by name */

@@ -176,6 +176,7 @@ int tw_decoder_get_info(const tw_decoder *decoder, struct tw_decoder_info *info,
                                 .plan = b->plan,
                                 .origin = b->origin,
                                 .kv = cache_dtype(b),
+                                .chat_template = b->chat,
                                 .bytes_per_token = bytes_per_token(b)};
     for (uint32_t s = 0; s < b->n_segments; s++) {
         switch (b->segments[s].kind) {

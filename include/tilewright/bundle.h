@@ -23,6 +23,7 @@
  *                     NOBITS: State; Input and Output tensors. One writable PT_LOAD holds .tw.bind
  *                     and these two
  *   .tw.vocab         blob of tilewright/vocab.h (absent if the model has no tokenizer)
+ *   .tw.chat          text: the model's chat template, as in its file (absent if there is none)
  *   .tw.origin        text: one line per stage origin
  *   .tw.plan          text: the chosen plan and its prices
  *   .tw.cert          the programs' order certificates (loader/order/certificate.h), or absent
@@ -56,7 +57,7 @@ extern "C" {
 #endif
 
 #define TW_BUNDLE_MAJOR 2u
-#define TW_BUNDLE_MINOR 0u
+#define TW_BUNDLE_MINOR 1u
 #define TW_NOTE_NAME "Tilewright" /* owner; its 11 bytes with NUL are padded to 12 */
 #define TW_NOTE_TYPE 1u           /* NT_VERSION */
 #define TW_HASH_BYTES 32u         /* BLAKE2b-256 */
@@ -87,6 +88,7 @@ extern "C" {
     X(PROGRAMS, ".tw.programs", SHT_PROGBITS, 0, 1)                 \
     X(SITES, ".tw.sites", SHT_PROGBITS, 0, 1)                       \
     X(VOCAB, ".tw.vocab", SHT_PROGBITS, 0, 0)                       \
+    X(CHAT, ".tw.chat", SHT_PROGBITS, 0, 0)                         \
     X(PLAN, ".tw.plan", SHT_PROGBITS, 0, 0)                         \
     X(ORIGIN, ".tw.origin", SHT_PROGBITS, 0, 0)                     \
     X(INIT, ".tw.init", SHT_PROGBITS, 0, 0)                         \

@@ -229,6 +229,8 @@ struct tw_decoder_info {
     /* token ids that end generation: end of sequence, of a turn, of a message */
     uint32_t n_ends, end[TW_ENDS_MAX];
     const char *kv; /* element type of the key and value caches: "f32", "f16"; NULL: no caches */
+    const char *chat_template; /* the model's, as in its file; NULL: none. Valid as long as the
+                                * decoder */
 };
 /* Describes the bundle. */
 int tw_decoder_get_info(const tw_decoder *decoder, struct tw_decoder_info *info, tw_error *err);
@@ -326,6 +328,44 @@ int tw_tokenize(const tw_decoder *decoder, const char *text, size_t n, unsigned 
  * text. Errors: UNSUPPORTED (the bundle has no tokenizer), RANGE (an id outside the vocabulary). */
 int tw_detokenize(const tw_decoder *decoder, const uint32_t *ids, size_t count, char *text,
                   size_t capacity, size_t *n, tw_error *err);
+
+/* ---- chats: messages to a prompt ---- */
+
+/* A chat template, ready to turn messages into a prompt for one decoder. Immutable. */
+typedef struct tw_chat tw_chat;
+
+struct tw_chat_options {
+    uint32_t size;
+    const char *template_text; /* Jinja, or the name of a built-in template; NULL: the decoder's */
+    /* seconds since 1970 for templates that write the date, in local time; 0: the current time */
+    int64_t now;
+};
+
+/* Reads a template. *out is the caller's: tw_chat_destroy(). Errors: UNSUPPORTED (the bundle has no
+ * template or no tokenizer; the template uses a construct that is not supported, which the message
+ * names with line and column), FORMAT (its syntax), RANGE. */
+int tw_chat_create(const tw_decoder *decoder, const struct tw_chat_options *options, tw_chat **out,
+                   tw_error *err);
+/* Frees it. NULL is legal. */
+void tw_chat_destroy(tw_chat *chat);
+
+/* Renders the template. json[0..n): an object with the template's variables: "messages", an array
+ * of objects with "role" and "content"; "add_generation_prompt", true to have the answer of the
+ * assistant begun; and whatever else the template knows (tools, enable_thinking). bos_token and
+ * eos_token are defined. Stores the first `capacity` bytes in `text`, without a terminator, and the
+ * total length in *length. Errors: FORMAT (the JSON; messages that the template refuses, with its
+ * words), UNSUPPORTED, RANGE (too large, nested too deeply, takes too long). */
+int tw_chat_render(const tw_chat *chat, const char *json, size_t n, char *text, size_t capacity,
+                   size_t *length, tw_error *err);
+/* Renders and converts to token ids, the first `capacity` of them in `ids` and the total number in
+ * *count. Special tokens come from the template only: characters of the messages that spell one
+ * stay text. If the vocabulary asks for BOS there is exactly one at the beginning, whether the
+ * template writes it or not. Errors: those of tw_chat_render() and tw_tokenize(). */
+int tw_chat_tokenize(const tw_chat *chat, const char *json, size_t n, uint32_t *ids,
+                     size_t capacity, size_t *count, tw_error *err);
+
+/* Returns the name of built-in template number `index`; NULL if there are no more. */
+const char *tw_chat_builtin_name(uint32_t index);
 
 /* ---- deployments and sessions ---- */
 

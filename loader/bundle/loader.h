@@ -56,6 +56,7 @@ struct tw_bundle {
     size_t vocab_bytes;
     struct tw_certificate *certificates; /* of each program; NULL if opened with NO_RULES */
     const char *plan, *origin;           /* text, NUL-terminated or NULL */
+    const char *chat;                    /* the chat template, likewise; untrusted */
     void *owner;
 };
 

@@ -28,6 +28,7 @@ static int read_texts(struct tw_bundle *bundle, tw_error *err) {
     bundle->vocab = tw_elf_content(&tw_owner(bundle)->elf, TW_SEC_VOCAB, &size);
     bundle->vocab_bytes = (size_t)size;
     int rc = read_text(bundle, TW_SEC_PLAN, ".tw.plan", &bundle->plan, err);
+    rc = rc ? rc : read_text(bundle, TW_SEC_CHAT, ".tw.chat", &bundle->chat, err);
     return rc ? rc : read_text(bundle, TW_SEC_ORIGIN, ".tw.origin", &bundle->origin, err);
 }
 

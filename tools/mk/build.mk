@@ -13,7 +13,7 @@ FORCE:
 
 # After a change of compiler or flags everything is compiled again.
 $(BUILD)/flags: FORCE
-	@test -n '$(PKG_LIBS)' || { $(PKG_CONFIG) --exists --print-errors $(PACKAGES); \
+	@test -n '$(PKG_LIBS)' -a -n '$(TOOL_LIBS)' || { $(PKG_CONFIG) --exists --print-errors $(PACKAGES) $(TOOL_PACKAGES); \
 		echo 'packages are missing: run tools/bootstrap' >&2; exit 1; }
 	$(call stamp,$(CC) $(ALL_CFLAGS) $(LDFLAGS))
 
@@ -58,6 +58,6 @@ $(SHARED_LIB): $(LIB_OBJS) $(BUILD)/sources $(BUILD)/tilewright.map
 
 $(COMMAND): $(TOOL_OBJS) $(STATIC_LIB) $(BUILD)/sources
 	$(call say,LD,$@)
-	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $(TOOL_OBJS) $(STATIC_LIB) $(ALL_LIBS)
+	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $(TOOL_OBJS) $(STATIC_LIB) $(TOOL_LIBS) $(ALL_LIBS)
 
 -include $(LIB_OBJS:.o=.d) $(TOOL_OBJS:.o=.d)

@@ -1,6 +1,8 @@
 # Packages found by pkg-config. Goals for a fresh machine install missing ones first.
 
-PACKAGES := libelf libbsd jansson libsodium libusb-1.0 libusbredirparser-0.5
+PACKAGES := libelf libbsd jansson libsodium libusb-1.0 libusbredirparser-0.5 libutf8proc
+# For the command alone.
+TOOL_PACKAGES := libedit
 TEST_PACKAGES := cmocka
 
 BOOTSTRAPPED_GOALS := demo check check-qemu bench fuzz
@@ -13,8 +15,9 @@ endif
 endif
 
 PKG_CONFIG := pkg-config
-PKG_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PACKAGES) 2>/dev/null)
+PKG_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PACKAGES) $(TOOL_PACKAGES) 2>/dev/null)
 PKG_LIBS := $(shell $(PKG_CONFIG) --libs $(PACKAGES) 2>/dev/null)
+TOOL_LIBS := $(shell $(PKG_CONFIG) --libs $(TOOL_PACKAGES) 2>/dev/null)
 TEST_CFLAGS = $(shell $(PKG_CONFIG) --cflags $(TEST_PACKAGES) 2>/dev/null) $(MOCK_CFLAGS)
 TEST_LIBS = $(shell $(PKG_CONFIG) --libs $(TEST_PACKAGES) 2>/dev/null)
 

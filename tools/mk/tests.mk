@@ -12,7 +12,7 @@ $(OBJ)/tests/%.o: EXTRA_CFLAGS = $(TEST_CFLAGS)
 $(TEST_BINS) $(BENCH_BINS): $(BUILD)/%: $(OBJ)/%.o $(TEST_ARCHIVE) $(STATIC_LIB)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $< $(TEST_ARCHIVE) $(STATIC_LIB) $(TEST_LIBS) $(ALL_LIBS)
+	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $< $(TEST_ARCHIVE) $(STATIC_LIB) $(TEST_LIBS) $(TOOL_LIBS) $(ALL_LIBS)
 
 $(BUILD)/tests/driver/transport/usb/usb_test $(BUILD)/tests/driver/transport/usb/usb_host_pipe_test: TEST_LIBS += $(MOCK_LIBS)
 
@@ -20,12 +20,12 @@ $(BUILD)/tests/driver/transport/usb/usb_test $(BUILD)/tests/driver/transport/usb
 $(CROSS_BINS): $(BUILD)/%: $(OBJ)/%.o $(TEST_ARCHIVE) $(STATIC_LIB)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $< $(TEST_ARCHIVE) $(STATIC_LIB) $(ALL_LIBS)
+	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $< $(TEST_ARCHIVE) $(STATIC_LIB) $(TOOL_LIBS) $(ALL_LIBS)
 
 $(FUZZ_BINS): $(BUILD)/%: $(OBJ)/%.o $(TEST_ARCHIVE) $(STATIC_LIB)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) -fsanitize=fuzzer,address,undefined $(LDFLAGS) -o $@ $< $(TEST_ARCHIVE) $(STATIC_LIB) $(ALL_LIBS)
+	$(Q)$(CC) -fsanitize=fuzzer,address,undefined $(LDFLAGS) -o $@ $< $(TEST_ARCHIVE) $(STATIC_LIB) $(TOOL_LIBS) $(ALL_LIBS)
 
 # Fuzz targets need clang and a library that reports its coverage.
 FUZZ_BUILD := BUILD=build/fuzz CC=clang SAN=fuzzer-no-link,address,undefined

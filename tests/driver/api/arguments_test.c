@@ -197,6 +197,35 @@ static void texts(void) {
     assert_int_equal(tw_detokenize(rig.decoder, NULL, 0, NULL, 0, &n, NULL), 0);
 }
 
+static void chats(void) {
+    struct tw_chat_options o = {.size = 0};
+    tw_chat *chat;
+    char text[8];
+    uint32_t id;
+    size_t n;
+    REFUSED(tw_chat_create(NULL, NULL, &chat, &err));
+    REFUSED(tw_chat_create(rig.decoder, NULL, NULL, &err));
+    REFUSED(tw_chat_create(rig.decoder, &o, &chat, &err));
+    o = (struct tw_chat_options){.size = sizeof o, .template_text = "chatmI"};
+    REFUSED(tw_chat_create(rig.decoder, &o, &chat, &err));
+    assert_int_equal(tw_chat_create(rig.decoder, NULL, &chat, &err), TW_E_UNSUPPORTED);
+    o.template_text = "chatml";
+    assert_int_equal(tw_chat_create(rig.decoder, &o, &chat, NULL), 0);
+    REFUSED(tw_chat_render(NULL, "{}", 2, text, sizeof text, &n, &err));
+    REFUSED(tw_chat_render(chat, NULL, 2, text, sizeof text, &n, &err));
+    REFUSED(tw_chat_render(chat, "{}", 2, NULL, sizeof text, &n, &err));
+    REFUSED(tw_chat_render(chat, "{}", 2, text, sizeof text, NULL, &err));
+    assert_int_equal(tw_chat_render(chat, "{}", 2, text, sizeof text, &n, NULL), TW_E_FORMAT);
+    REFUSED(tw_chat_tokenize(NULL, "{}", 2, &id, 1, &n, &err));
+    REFUSED(tw_chat_tokenize(chat, NULL, 2, &id, 1, &n, &err));
+    REFUSED(tw_chat_tokenize(chat, "{}", 2, NULL, 1, &n, &err));
+    REFUSED(tw_chat_tokenize(chat, "{}", 2, &id, 1, NULL, &err));
+    tw_chat_destroy(chat);
+    tw_chat_destroy(NULL);
+    assert_string_equal(tw_chat_builtin_name(0), "chatml");
+    assert_null(tw_chat_builtin_name(UINT32_MAX));
+}
+
 static void programs(void) {
     REFUSED(tw_program_file_verify(NULL, NULL, NULL, NULL, NULL, &err));
     REFUSED(tw_program_file_verify("x.tws", NULL, NULL, (void *)&no_size, NULL, &err));
@@ -354,6 +383,7 @@ static const struct group {
     {tables, "tw_decoder_get_program tw_decoder_get_segment tw_decoder_get_symbol"},
     {views, "tw_decoder_map tw_decoder_verify tw_decoder_print tw_rule_name tw_rule_text"},
     {texts, "tw_tokenize tw_detokenize"},
+    {chats, "tw_chat_create tw_chat_destroy tw_chat_render tw_chat_tokenize tw_chat_builtin_name"},
     {programs, "tw_program_file_verify tw_program_file_print tw_program_file_explore"},
     {sessions, "tw_deploy tw_deployment_destroy tw_session_create tw_session_destroy "
                "tw_session_get_info"},

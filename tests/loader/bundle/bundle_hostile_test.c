@@ -301,9 +301,9 @@ static void an_elf_file_of_another_kind_is_refused(void **state) {
 static void versions_that_this_reader_does_not_know_are_refused(void **state) {
     struct world *w = *state;
     refuse(w, NOTE(bundle_major), 2, 3, TW_E_UNSUPPORTED,
-           "bundle format 3.0, this program reads 2.x: recompile the model, or upgrade tilewright");
+           "bundle format 3.1, this program reads 2.x: recompile the model, or upgrade tilewright");
     refuse(w, NOTE(bundle_major), 2, 1, TW_E_UNSUPPORTED,
-           "bundle format 1.0, this program reads 2.x: recompile the model");
+           "bundle format 1.1, this program reads 2.x: recompile the model");
     refuse(w, NOTE(abi_major), 2, 9, TW_E_UNSUPPORTED, "upgrade tilewright");
     refuse(w, NOTE(abi_major), 2, 9, TW_E_UNSUPPORTED, "ABI 9");
     refuse(w, NOTE(abi_min_minor), 2, TW_MACHINE_ABI_MINOR + 1, TW_E_UNSUPPORTED, "ABI");
