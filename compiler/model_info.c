@@ -12,18 +12,13 @@
 #include <string.h>
 
 static void explain(const struct tw_model *m, char *text, size_t size) {
-    char kind[64];
-    if (!m->tokenizer) {
+    if (m->tokenizer_problem) {
+        tw_text_copy(text, size, m->tokenizer_problem, strlen(m->tokenizer_problem));
+    } else if (!m->tokenizer) {
         snprintf(text, size,
                  "it has no tokenizer: give the checkpoint's tokenizer file with --tokenizer");
-    } else if (!*m->tokenizer) {
-        snprintf(text, size, "it has no tokenizer: key tokenizer.ggml.model is missing");
     } else {
-        tw_text_copy(kind, sizeof kind, m->tokenizer, strlen(m->tokenizer));
-        snprintf(text, size,
-                 "key tokenizer.ggml.model is \"%s\", and only \"llama\" (SentencePiece) is "
-                 "supported",
-                 kind);
+        snprintf(text, size, "it has no tokenizer: key tokenizer.ggml.model is missing");
     }
 }
 

@@ -159,7 +159,8 @@ int tw_import_llama2c_vocab(const char *path, const uint8_t *bytes, uint64_t siz
     uint32_t n = model->h.n_vocab;
     uint64_t total;
     int rc = measure(t, n, &total);
-    rc = rc ? rc : tw_vocab_begin(&b, path, n, total, memory, err);
+    struct tw_vocab_sizes sizes = {.kind = TW_VOCAB_SPM_BPE, .n_tokens = n, .bytes = total};
+    rc = rc ? rc : tw_vocab_begin(&b, path, &sizes, memory, err);
     rc = rc ? rc : put_pieces(t, &b);
     if (rc) {
         return rc;

@@ -70,6 +70,8 @@ struct tw_model {
     /* GGUF: the value of key tokenizer.ggml.model, or "" without it; other formats: NULL */
     const char *tokenizer;
     const char *chat; /* the chat template (tokenizer.chat_template), or NULL */
+    /* why there is no vocabulary although the file has a tokenizer, as half a sentence; or NULL */
+    const char *tokenizer_problem;
     struct tw_hparams h;
     uint32_t n_tensors;
     const struct tw_model_tensor *tensors; /* sorted by name */

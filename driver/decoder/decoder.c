@@ -107,17 +107,24 @@ static uint64_t bytes_per_token(const struct tw_bundle *b) {
     return bytes;
 }
 
+static void add_end(const tw_decoder *decoder, uint32_t id, uint32_t end[TW_ENDS_MAX],
+                    uint32_t *n) {
+    bool wanted = *n < TW_ENDS_MAX && tw_tokenizer_is_end(decoder->tokenizer, id);
+    for (uint32_t i = 0; i < *n; i++) {
+        wanted = wanted && end[i] != id;
+    }
+    if (wanted) {
+        end[(*n)++] = id;
+    }
+}
+
 uint32_t tw_decoder_ends(const tw_decoder *decoder, uint32_t end[TW_ENDS_MAX]) {
-    const struct tw_vocab_header *h = &decoder->vocab.header;
-    const uint32_t candidate[TW_ENDS_MAX] = {h->eos, h->bos, h->end[0], h->end[1]};
     uint32_t n = 0;
-    for (uint32_t i = 0; i < TW_ENDS_MAX; i++) {
-        bool wanted = decoder->tokenizer && tw_tokenizer_is_end(decoder->tokenizer, candidate[i]);
-        for (uint32_t j = 0; j < n; j++) {
-            wanted = wanted && end[j] != candidate[i];
-        }
-        if (wanted) {
-            end[n++] = candidate[i];
+    if (decoder->tokenizer) {
+        add_end(decoder, decoder->vocab.header.eos, end, &n);
+        add_end(decoder, decoder->vocab.header.bos, end, &n);
+        for (uint32_t i = 0; i < decoder->vocab.extra.n_ends; i++) {
+            add_end(decoder, decoder->vocab.ends[i], end, &n);
         }
     }
     return n;

@@ -23,7 +23,8 @@ struct tw_decoder {
 /* Adds a reference, which tw_decoder_close() drops. Takes a const pointer because callers see a
  * decoder as immutable; the count is internal. */
 struct tw_decoder *tw_decoder_retain(const tw_decoder *decoder);
-/* Stores the distinct ids that end a text and returns how many: 0 to TW_ENDS_MAX. */
+/* Stores the distinct ids that end a text, the usual ones first, and returns how many: 0 to
+ * TW_ENDS_MAX. A vocabulary may have more: tw_tokenizer_is_end() knows all. */
 uint32_t tw_decoder_ends(const tw_decoder *decoder, uint32_t end[TW_ENDS_MAX]);
 
 #endif

@@ -30,7 +30,8 @@ int tw_tokenize(const tw_decoder *decoder, const char *text, size_t n, unsigned 
         return code;
     }
     unsigned f = (flags & TW_TOKENIZE_NO_BOS ? TW_ENCODE_NO_BOS : 0u) |
-                 (flags & TW_TOKENIZE_SPECIAL ? TW_ENCODE_SPECIAL : 0u) | TW_ENCODE_NO_EOS;
+                 (flags & TW_TOKENIZE_SPECIAL ? TW_ENCODE_SPECIAL : 0u) | TW_ENCODE_NO_EOS |
+                 TW_ENCODE_USER_DEFINED;
     struct tw_token_list list = {0};
     code = tw_tokenizer_encode(decoder->tokenizer, text, n, f, &list, err);
     if (!code) {
@@ -41,6 +42,23 @@ int tw_tokenize(const tw_decoder *decoder, const char *text, size_t n, unsigned 
         }
     }
     tw_token_list_finish(&list);
+    return code;
+}
+
+int tw_decoder_get_token(const tw_decoder *decoder, uint32_t id, struct tw_token_info *info,
+                         tw_error *err) {
+    int code = TW_NEED_2(err, decoder, info);
+    code = code ? code : tw_sized_check(__func__, info, err);
+    code = code ? code : need_tokenizer(decoder, err);
+    struct tw_token_info i = {.size = sizeof i};
+    code = code ? code
+                : tw_tokenizer_piece(decoder->tokenizer, id, TW_PIECE_SPECIAL, &i.text, &i.n_text,
+                                     err);
+    if (!code) {
+        i.is_control = tw_tokenizer_is_control(decoder->tokenizer, id);
+        i.is_end = tw_tokenizer_is_end(decoder->tokenizer, id);
+        tw_sized_write(info, &i, sizeof i);
+    }
     return code;
 }
 

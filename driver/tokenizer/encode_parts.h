@@ -15,9 +15,9 @@ struct tw_text_part {
 };
 
 /* Appends the ids of the parts' text to `out`, without BOS and EOS. What lies between two special
- * tokens is encoded as one text, whatever parts it is from. A special token must lie in one part.
- * USER_DEFINED pieces are recognised everywhere, as the models' own tokenizers do. Errors: those of
- * tw_tokenizer_encode(); then the ids in `out` are unchanged. */
+ * tokens is encoded as one text, whatever parts it is from. A special token must lie in parts that
+ * may have some. USER_DEFINED pieces are recognised everywhere, as the models' own tokenizers do.
+ * Errors: those of tw_tokenizer_encode(); then the ids in `out` are unchanged. */
 int tw_tokenizer_encode_parts(const struct tw_tokenizer *tokenizer,
                               const struct tw_text_part *parts, size_t n_parts,
                               struct tw_token_list *out, tw_error *err);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tokenizer: text to token ids and back, over a vocabulary of tilewright/vocab.h
- * (SentencePiece-style BPE with byte fallback). It produces llama.cpp's ids, with these choices for
- * unusual texts and vocabularies:
+ * The tokenizer: text to token ids and back, over a vocabulary of tilewright/vocab.h. It produces
+ * llama.cpp's ids, with these choices for unusual texts and vocabularies:
  *   - Text may contain any bytes. A byte that is not part of a well-formed UTF-8 character is a
- *     symbol of its own; NUL is a character.
+ *     symbol of its own (and, where words are cut, like a control character); NUL is a character.
  *   - A symbol that no piece spells becomes its byte tokens. If the vocabulary lacks one of them it
- *     becomes the unknown token, one for a run of such symbols (as in SentencePiece).
- *   - Plain text never becomes a CONTROL, UNKNOWN, USER_DEFINED or BYTE token by spelling it
- *     ("</s>" is four ordinary characters). llama.cpp recognises USER_DEFINED pieces in plain text:
- *     set TW_ENCODE_USER_DEFINED for that.
+ *     becomes the unknown token, one for a run of such symbols (as in SentencePiece). In
+ *     byte-level BPE, U+FFFD stands for a character of which a byte has no token.
+ *   - Plain text never becomes a CONTROL, UNKNOWN or BYTE token by spelling it ("</s>" is four
+ *     ordinary characters), nor a USER_DEFINED one unless TW_ENCODE_USER_DEFINED is set, as
+ *     llama.cpp does in any text.
  *   - Of equal pieces the one with the highest id is used.
- *   - U+2581 in the text is the same as a space, as SentencePiece writes spaces that way.
+ *   - Where pieces spell blanks as U+2581, U+2581 in the text is the same as a space.
  * A tokenizer is immutable, so any number of threads may use it.
  */
 #ifndef TW_DRIVER_TOKENIZER_TOKENIZER_H
@@ -27,6 +27,11 @@
 #define TW_MARKER_BYTES_MAX 256u     /* longer special pieces are not recognised in text */
 
 struct tw_tokenizer;
+
+/* Bytes [at, at + n) of a text. */
+struct tw_text_span {
+    size_t at, n;
+};
 
 /* Ids in a growable array. Zero-initialise it. */
 struct tw_token_list {
@@ -53,9 +58,9 @@ enum tw_piece_flags {
 };
 
 /* Builds the tables over `vocab`, whose blob must outlive the tokenizer. Uses 20 to 36 bytes of
- * memory per token, and the pieces. *out is the caller's: tw_tokenizer_destroy(). Errors:
- * UNSUPPORTED (another kind of vocabulary), FORMAT (a malformed byte token, or pieces crafted to
- * collide), NOMEM. */
+ * memory per token, the pieces, and 32 to 64 bytes per merge. *out is the caller's:
+ * tw_tokenizer_destroy(). Errors: UNSUPPORTED (another kind of vocabulary, an unknown
+ * pre-tokenizer), FORMAT (a malformed byte token, pieces or merges crafted to collide), NOMEM. */
 int tw_tokenizer_create(const struct tw_vocab *vocab, struct tw_tokenizer **out, tw_error *err);
 /* Frees a tokenizer. NULL is legal. */
 void tw_tokenizer_destroy(struct tw_tokenizer *tokenizer);
@@ -64,12 +69,24 @@ void tw_tokenizer_destroy(struct tw_tokenizer *tokenizer);
  * vocabulary says so. */
 bool tw_tokenizer_is_end(const struct tw_tokenizer *tokenizer, uint32_t id);
 
-/* Appends the ids of text[0..n) to `out`; `flags` of tw_encode_flags. Takes O(n log n) time and
- * about 32 bytes of temporary memory per character. On failure the ids in `out` are unchanged.
- * Errors: RANGE (text too long), UNSUPPORTED (a character without a token in a vocabulary without
- * an unknown token), NOMEM. */
-int tw_tokenizer_encode(const struct tw_tokenizer *tokenizer, const char *text, size_t n,
-                        unsigned flags, struct tw_token_list *out, tw_error *err);
+/* Returns whether the id is a CONTROL or UNKNOWN token, which has no text of its own. */
+bool tw_tokenizer_is_control(const struct tw_tokenizer *tokenizer, uint32_t id);
+/* Appends the ids of text[0..n) to `out`; `flags` of tw_encode_flags. The spans `literal`, in
+ * ascending order and without overlaps, are what users wrote in a chat template's text: in them,
+ * and across their edges, TW_ENCODE_SPECIAL does not apply. The text is still one text: words go on
+ * across the edges. Takes O(n log n) time and about 36 bytes of temporary memory per character. On
+ * failure the ids in `out` are unchanged. Errors: RANGE (text too long; a span out of order or
+ * outside of the text), UNSUPPORTED (a character without a token in a vocabulary without an unknown
+ * token), NOMEM. */
+int tw_tokenizer_encode_spans(const struct tw_tokenizer *tokenizer, const char *text, size_t n,
+                              const struct tw_text_span *literal, size_t n_literal, unsigned flags,
+                              struct tw_token_list *out, tw_error *err);
+/* The same without spans. */
+static inline int tw_tokenizer_encode(const struct tw_tokenizer *tokenizer, const char *text,
+                                      size_t n, unsigned flags, struct tw_token_list *out,
+                                      tw_error *err) {
+    return tw_tokenizer_encode_spans(tokenizer, text, n, NULL, 0, flags, out, err);
+}
 /* Frees the ids and makes the list empty. */
 void tw_token_list_finish(struct tw_token_list *list);
 

@@ -323,6 +323,19 @@ enum tw_tokenize_flags {
  * bundle has no tokenizer), RANGE (text too long). */
 int tw_tokenize(const tw_decoder *decoder, const char *text, size_t n, unsigned flags,
                 uint32_t *ids, size_t capacity, size_t *count, tw_error *err);
+/* Describes a token. */
+struct tw_token_info {
+    uint32_t size;
+    uint32_t is_control; /* it has no text of its own: tw_detokenize() leaves it out */
+    uint32_t is_end;     /* it ends generation */
+    uint32_t reserved;
+    /* its text, or the name of a control token; not terminated; valid as long as the decoder */
+    const char *text;
+    size_t n_text;
+};
+/* Errors: UNSUPPORTED (the bundle has no tokenizer), RANGE (an id outside the vocabulary). */
+int tw_decoder_get_token(const tw_decoder *decoder, uint32_t id, struct tw_token_info *info,
+                         tw_error *err);
 /* Converts ids to text. Stores the first `capacity` bytes in `text`, without a terminator, and the
  * total length in *n. `ids` and `text` may be NULL if their counts are 0. Special tokens produce no
  * text. Errors: UNSUPPORTED (the bundle has no tokenizer), RANGE (an id outside the vocabulary). */

@@ -44,7 +44,7 @@ int fixture_vocab(const struct fixture_piece *pieces, uint32_t n, int bytes,
                           .offsets = (uint32_t *)(void *)(blob + offsets_at),
                           .types = (uint8_t *)(blob + types_at),
                           .bytes = blob + bytes_at};
-    header.magic = TW_VOCAB_MAGIC;
+    header.magic = TW_VOCAB_MAGIC_1;
     header.kind = TW_VOCAB_SPM_BPE;
     header.n_tokens = n_tokens;
     header.bytes_size = (uint32_t)bytes_size;

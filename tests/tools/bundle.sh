@@ -94,7 +94,7 @@ done
 cp "$work/a.twb" "$work/bad.twb"
 # Another format: unsupported, with advice. (The format number is the first field of the header at 88.)
 printf '\003' | dd of="$work/bad.twb" bs=1 seek=88 conv=notrunc 2>/dev/null
-refuses 'a bundle of another format' 4 'bundle format 3.0, .* reads 2.x: recompile the model, or upgrade tilewright' run "$work/bad.twb" -n 1
+refuses 'a bundle of another format' 4 'bundle format 3.1, .* reads 2.x: recompile the model, or upgrade tilewright' run "$work/bad.twb" -n 1
 cp "$work/a.twb" "$work/bad.twb"
 printf 'zzzz' | dd of="$work/bad.twb" bs=1 seek=$((size * 2 / 3)) conv=notrunc 2>/dev/null
 refuses 'a changed weight fails verify' 3 'hash|bank' verify "$work/bad.twb"

@@ -175,17 +175,22 @@ else
 fi
 
 # A tokenizer that is not supported: reported before anything is compiled.
-python3 tests/tools/gguf_set.py "$model" "$work/gpt2.gguf" tokenizer.ggml.model=gpt2
+python3 tests/tools/gguf_set.py "$model" "$work/rwkv.gguf" tokenizer.ggml.model=rwkv
 before=$(find "$work/cache" -type f | wc -l)
-refuses 'a gpt2 vocabulary and text' 4 \
-    'gpt2.gguf: key tokenizer.ggml.model is "gpt2", and only "llama" .*--ids.*--print-ids' run "$work/gpt2.gguf" -p x
-refuses 'a gpt2 vocabulary and no ids to print' 4 'tokenizer.ggml.model is "gpt2"' run "$work/gpt2.gguf" --ids 1
+refuses 'an rwkv vocabulary and text' 4 \
+    'rwkv.gguf: key tokenizer.ggml.model is "rwkv", expected "llama" .*--ids.*--print-ids' run "$work/rwkv.gguf" -p x
+refuses 'an rwkv vocabulary and no ids to print' 4 'tokenizer.ggml.model is "rwkv"' run "$work/rwkv.gguf" --ids 1
 same 'nothing was compiled' "$before" "$(find "$work/cache" -type f | wc -l)"
-check 'ids in, ids out: it runs' run 0 run "$work/gpt2.gguf" --ids 1 -n 2 --print-ids
-refuses 'from the cache: the same reason' 4 'tokenizer.ggml.model is "gpt2"' run "$work/gpt2.gguf" -p x
-run 0 compile "$work/gpt2.gguf" -o "$work/gpt2.twb"
-check 'compile notes it' grep -q 'tokenizer.ggml.model is "gpt2".*token ids' "$work/err"
-refuses 'its bundle has no tokenizer' 4 'gpt2.twb: it has no tokenizer' run "$work/gpt2.twb" -p x
+check 'ids in, ids out: it runs' run 0 run "$work/rwkv.gguf" --ids 1 -n 2 --print-ids
+refuses 'from the cache: the same reason' 4 'tokenizer.ggml.model is "rwkv"' run "$work/rwkv.gguf" -p x
+run 0 compile "$work/rwkv.gguf" -o "$work/rwkv.twb"
+check 'compile notes it' grep -q 'tokenizer.ggml.model is "rwkv".*token ids' "$work/err"
+refuses 'its bundle has no tokenizer' 4 'rwkv.twb: it has no tokenizer' run "$work/rwkv.twb" -p x
+python3 tests/tools/gguf_set.py "$model" "$work/martian.gguf" tokenizer.ggml.model=gpt2 tokenizer.ggml.pre=martian
+refuses 'a pre-tokenizer that is not known' 4 'tokenizer.ggml.pre is "martian", expected default gpt-2' \
+    run "$work/martian.gguf" -p x
+python3 tests/tools/gguf_set.py "$model" "$work/old.gguf" tokenizer.ggml.model=gpt2 tokenizer.ggml.pre=-
+refuses 'byte-level BPE without a pre-tokenizer' 4 'tokenizer.ggml.pre is missing, .* convert' run "$work/old.gguf" -p x
 python3 tests/tools/gguf_set.py "$model" "$work/none.gguf" tokenizer.ggml.model=-
 refuses 'no tokenizer in a GGUF file' 4 'key tokenizer.ggml.model is missing' run "$work/none.gguf" -p x
 python3 tests/tools/gguf_set.py "$model" "$work/layers.gguf" llama.attention.head_count_kv=u32:2,2,2,2,2,2,2,2

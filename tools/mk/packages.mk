@@ -1,6 +1,6 @@
 # Packages found by pkg-config. Goals for a fresh machine install missing ones first.
 
-PACKAGES := libelf libbsd jansson libsodium libusb-1.0 libusbredirparser-0.5 libutf8proc
+PACKAGES := libelf libbsd jansson libsodium libusb-1.0 libusbredirparser-0.5 libutf8proc libpcre2-8
 # For the command alone.
 TOOL_PACKAGES := libedit
 TEST_PACKAGES := cmocka

@@ -68,23 +68,23 @@ static void every_key_of_an_end_counts(void **state) {
     struct opened o;
     kit_llama(&k);
     accept(&o, &k);
-    assert_int_equal(o.vocab.header.n_ends, 0);
+    assert_int_equal(o.vocab.extra.n_ends, 0);
     finish(&o, &k);
     kit_llama(&k);
     kit_u32(&k, "tokenizer.ggml.eot_token_id", 5);
     kit_u32(&k, "tokenizer.ggml.eom_token_id", 4);
     accept(&o, &k);
-    assert_int_equal(o.vocab.header.n_ends, 2);
-    assert_int_equal(o.vocab.header.end[0], 5);
-    assert_int_equal(o.vocab.header.end[1], 4);
+    assert_int_equal(o.vocab.extra.n_ends, 2);
+    assert_int_equal(o.vocab.ends[0], 5);
+    assert_int_equal(o.vocab.ends[1], 4);
     finish(&o, &k);
     kit_llama(&k);
     kit_u32(&k, "tokenizer.ggml.eot_token_id", 2); /* eos */
     kit_u32(&k, "tokenizer.ggml.eom_token_id", 7);
     kit_drop(&k, "tokenizer.ggml.token_type");
     accept(&o, &k);
-    assert_int_equal(o.vocab.header.n_ends, 1);
-    assert_int_equal(o.vocab.header.end[0], 7);
+    assert_int_equal(o.vocab.extra.n_ends, 1);
+    assert_int_equal(o.vocab.ends[0], 7);
     assert_int_equal(o.vocab.types[7], TW_TOKEN_CONTROL);
     finish(&o, &k);
     kit_llama(&k);
@@ -105,22 +105,117 @@ static void missing_token_types_are_derived(void **state) {
     finish(&o, &k);
 }
 
+static void expect_no_vocabulary(struct kit *k, const char *problem) {
+    struct opened o;
+    accept(&o, k);
+    assert_null(o.model.vocab);
+    assert_non_null(o.model.tokenizer_problem);
+    if (!strstr(o.model.tokenizer_problem, problem)) {
+        fail_msg("problem \"%s\" does not contain \"%s\"", o.model.tokenizer_problem, problem);
+    }
+    assert_true(strlen(o.model.tokenizer_problem) < 200); /* tw_model_info */
+    finish(&o, k);
+}
+
 static void other_tokenizers_are_not_imported(void **state) {
     (void)state;
     struct kit k;
     struct opened o;
     kit_llama(&k);
+    kit_string(&k, "tokenizer.ggml.model", "rwkv");
+    expect_no_vocabulary(&k, "key tokenizer.ggml.model is \"rwkv\", expected \"llama\"");
+    kit_llama(&k);
     kit_string(&k, "tokenizer.ggml.model", "gpt2");
-    accept(&o, &k);
-    assert_null(o.model.vocab);
-    assert_string_equal(o.model.tokenizer, "gpt2");
-    finish(&o, &k);
+    expect_no_vocabulary(&k, "key tokenizer.ggml.pre is missing");
+    kit_llama(&k);
+    kit_string(&k, "tokenizer.ggml.model", "gpt2");
+    kit_string(&k, "tokenizer.ggml.pre", "a-cutter-of-the-year-2030-and-later");
+    expect_no_vocabulary(&k, "key tokenizer.ggml.pre is \"a-cutter-of-the-year-203\", expected "
+                             "default gpt-2 llama-bpe");
     kit_llama(&k);
     kit_drop(&k, "tokenizer.ggml.model");
     accept(&o, &k);
     assert_null(o.model.vocab);
     assert_string_equal(o.model.tokenizer, "");
     finish(&o, &k);
+}
+
+/* The kit's model with a byte-level vocabulary: its ids are those of the array below. */
+static void kit_byte_level(struct kit *k) {
+    static const char *const pieces[KIT_VOCAB] = {"\xC4\xA0",
+                                                  "a",
+                                                  "b",
+                                                  "\xC4\xA0"
+                                                  "a",
+                                                  "<|eot_id|>",
+                                                  "\xC4\xA0"
+                                                  "ab",
+                                                  "<|x y|>",
+                                                  "<|end|>",
+                                                  "[PAD8]"};
+    static const int32_t types[KIT_VOCAB] = {1, 1, 1, 1, 1, 1, 4, 4, 5};
+    static const char *const merges[] = {"\xC4\xA0 a", "\xC4\xA0"
+                                                       "a b"};
+    kit_llama(k);
+    kit_string(k, "tokenizer.ggml.model", "gpt2");
+    kit_string(k, "tokenizer.ggml.pre", "llama-bpe");
+    kit_drop(k, "tokenizer.ggml.scores");
+    kit_strings(k, "tokenizer.ggml.tokens", pieces, KIT_VOCAB);
+    kit_array(k, "tokenizer.ggml.token_type", 5, KIT_VOCAB, types, sizeof types);
+    kit_strings(k, "tokenizer.ggml.merges", merges, 2);
+    kit_drop(k, "tokenizer.ggml.unknown_token_id");
+    kit_u32(k, "tokenizer.ggml.bos_token_id", 6);
+    kit_u32(k, "tokenizer.ggml.eos_token_id", 8);
+    kit_u32(k, "tokenizer.ggml.fim_pre_token_id", 6);
+}
+
+static void a_byte_level_vocabulary_is_imported(void **state) {
+    (void)state;
+    struct kit k;
+    struct opened o;
+    kit_byte_level(&k);
+    accept(&o, &k);
+    const struct tw_vocab *v = &o.vocab;
+    assert_int_equal(v->header.kind, TW_VOCAB_BYTE_BPE);
+    assert_int_equal(v->header.flags, TW_VOCAB_ADD_BOS | TW_VOCAB_IGNORE_MERGES);
+    assert_int_equal(v->header.bos, 6);
+    assert_int_equal(v->header.unk, TW_NONE);
+    assert_string_equal(v->extra.pre, "llama-bpe");
+    assert_memory_equal(v->bytes, " ab a<|eot_id|> ab<|x y|><|end|>[PAD8]", 39);
+    assert_int_equal(v->extra.n_merges, 2);
+    assert_int_equal(v->merges[1].left, 3);
+    assert_int_equal(v->merges[1].right, 2);
+    assert_int_equal(v->merges[1].merged, 5);
+    /* by name, although the file gives them other types: the end of a turn, and another */
+    assert_int_equal(v->types[4], TW_TOKEN_CONTROL);
+    assert_int_equal(v->types[7], TW_TOKEN_CONTROL);
+    assert_int_equal(v->extra.n_ends, 2);
+    assert_int_equal(v->extra.special[TW_SPECIAL_EOT], 4);
+    assert_int_equal(v->extra.special[TW_SPECIAL_FIM_PREFIX], 6);
+    finish(&o, &k);
+}
+
+static void bad_merges_are_refused(void **state) {
+    (void)state;
+    static const char *const bad[][2] = {
+        {"ab", "is not two parts with a space between them"},
+        {"a ", "is not two parts with a space between them"},
+        {" a", "is not two parts with a space between them"},
+        {"a q", "names parts that, alone or together, are not tokens"},
+        {"b a", "names parts that, alone or together, are not tokens"},
+    };
+    struct kit k;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        kit_byte_level(&k);
+        kit_strings(&k, "tokenizer.ggml.merges", &bad[i][0], 1);
+        expect_refused(&k, TW_E_FORMAT, bad[i][1]);
+    }
+    kit_byte_level(&k);
+    kit_drop(&k, "tokenizer.ggml.merges");
+    expect_refused(&k, TW_E_MISSING, "key tokenizer.ggml.merges is missing");
+    kit_byte_level(&k);
+    kit_int(&k, "tokenizer.ggml.eom_token_id", 5, 9);
+    expect_refused(&k, TW_E_RANGE, "key tokenizer.ggml.eom_token_id is 9, expected 0 to 8");
 }
 
 static void bad_vocabularies_are_refused(void **state) {
@@ -162,6 +257,8 @@ int main(void) {
         cmocka_unit_test(every_key_of_an_end_counts),
         cmocka_unit_test(missing_token_types_are_derived),
         cmocka_unit_test(other_tokenizers_are_not_imported),
+        cmocka_unit_test(a_byte_level_vocabulary_is_imported),
+        cmocka_unit_test(bad_merges_are_refused),
         cmocka_unit_test(bad_vocabularies_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -190,6 +190,10 @@ static void texts(void) {
     REFUSED(tw_tokenize(rig.decoder, "a", 1, 0, &id, 1, NULL, &err));
     REFUSED(tw_tokenize(rig.decoder, "a", 1, 4, &id, 1, &n, &err));
     assert_int_equal(tw_tokenize(rig.decoder, NULL, 0, 0, NULL, 0, &n, NULL), 0);
+    struct tw_token_info token = {.size = sizeof token};
+    REFUSED(tw_decoder_get_token(NULL, 1, &token, &err));
+    REFUSED(tw_decoder_get_token(rig.decoder, 1, NULL, &err));
+    REFUSED(tw_decoder_get_token(rig.decoder, 1, (void *)&no_size, &err));
     REFUSED(tw_detokenize(NULL, ids, 1, text, sizeof text, &n, &err));
     REFUSED(tw_detokenize(rig.decoder, NULL, 1, text, sizeof text, &n, &err));
     REFUSED(tw_detokenize(rig.decoder, ids, 1, NULL, 1, &n, &err));
@@ -382,7 +386,7 @@ static const struct group {
     {decoders, "tw_decoder_open tw_decoder_close tw_decoder_get_info"},
     {tables, "tw_decoder_get_program tw_decoder_get_segment tw_decoder_get_symbol"},
     {views, "tw_decoder_map tw_decoder_verify tw_decoder_print tw_rule_name tw_rule_text"},
-    {texts, "tw_tokenize tw_detokenize"},
+    {texts, "tw_tokenize tw_detokenize tw_decoder_get_token"},
     {chats, "tw_chat_create tw_chat_destroy tw_chat_render tw_chat_tokenize tw_chat_builtin_name"},
     {programs, "tw_program_file_verify tw_program_file_print tw_program_file_explore"},
     {sessions, "tw_deploy tw_deployment_destroy tw_session_create tw_session_destroy "

@@ -24,6 +24,7 @@
     X(tw_program_info, 96, name, 8)             \
     X(tw_segment_info, 24, kind, 8)             \
     X(tw_symbol_info, 48, dtype, 8)             \
+    X(tw_token_info, 32, n_text, 8)             \
     X(tw_map_info, 88, last_name, 8)            \
     X(tw_rules_info, 272, checked, 256)         \
     X(tw_session_options, 32, seed, 8)          \
@@ -128,6 +129,9 @@ static int get_segment(void *info) {
 static int get_symbol(void *info) {
     return tw_decoder_get_symbol(rig.decoder, 0, info, NULL);
 }
+static int get_token(void *info) {
+    return tw_decoder_get_token(rig.decoder, 1, info, NULL);
+}
 static int get_rules(void *info) {
     return tw_decoder_verify(rig.decoder, info, NULL);
 }
@@ -148,6 +152,7 @@ static void an_older_callers_info_is_filled_as_far_as_it_goes(void **state) {
     CHECK_INFO(tw_program_info, get_program);
     CHECK_INFO(tw_segment_info, get_segment);
     CHECK_INFO(tw_symbol_info, get_symbol);
+    CHECK_INFO(tw_token_info, get_token);
     CHECK_INFO(tw_rules_info, get_rules);
     CHECK_INFO(tw_rules_info, get_text_rules);
     CHECK_INFO(tw_session_info, get_session);

@@ -3,12 +3,7 @@
  * Tests of the tokenizer on real vocabularies, against ids that llama.cpp and Google's
  * sentencepiece gave.
  */
-#include "compiler/import/import.h"
-#include "driver/tokenizer/tokenizer.h"
-#include "driver/tokenizer/tokenizer_internal.h"
-#include "loader/base/file_map.h"
-#include "loader/bundle/vocab_open.h"
-#include "tests/support/test.h"
+#include "tests/driver/tokenizer/tokenizer_kit.h"
 
 #include <jansson.h>
 
@@ -20,78 +15,6 @@
 #define TINY "models/tinystories656K/TinyStories-656K.f16.gguf"
 #define LLAMA "gguf_vocab/ggml-vocab-llama-spm.gguf"
 #define PHI3 "gguf_vocab/ggml-vocab-phi-3.gguf"
-
-/* Returns the path of a file of ../shared/data, valid until the next call; skips the test if there
- * is no such folder. */
-static const char *shared(const char *name) {
-    static char path[4096];
-    const char *folder = getenv("TW_SHARED");
-    if (folder == NULL) {
-        print_message("skipped: TW_SHARED is not set, so %s is not there\n", name);
-        skip();
-    }
-    snprintf(path, sizeof path, "%s/data/%s", folder, name);
-    return path;
-}
-
-struct real {
-    struct tw_file_map file;
-    struct tw_import_memory memory;
-    struct tw_model model;
-    struct tw_tokenizer *tokenizer;
-};
-
-/* Only the vocabulary of a GGUF file: some have no tensors, or tensors that we do not read. */
-static void read_gguf_vocab(const char *path, struct real *real) {
-    struct tw_gguf gguf = {0};
-    tw_error err = {0};
-    assert_int_equal(tw_file_map_open(path, &real->file, &err), 0);
-    assert_int_equal(
-        tw_gguf_parse(path, real->file.bytes, real->file.size, &real->memory, &gguf, &err), 0);
-    const struct tw_gguf_kv *tokens = tw_gguf_find(&gguf, "tokenizer.ggml.tokens");
-    assert_non_null(tokens);
-    real->model.h.n_vocab = (uint32_t)tokens->count;
-    assert_int_equal(tw_import_gguf_vocab(&gguf, &real->memory, &real->model, &err), 0);
-}
-
-/* With other flags of the vocabulary if `flags` is not negative. */
-static struct real open_with_flags(const char *path, long flags) {
-    struct real real = {.tokenizer = NULL};
-    struct tw_vocab vocab;
-    tw_error err = {0};
-    size_t length = strlen(path);
-    if (length > 4 && !strcmp(path + length - 4, ".bin")) {
-        assert_int_equal(tw_model_open(path, NULL, &real.model, &err), 0);
-    } else {
-        read_gguf_vocab(path, &real);
-    }
-    assert_non_null(real.model.vocab);
-    assert_int_equal(tw_vocab_open(real.model.vocab, real.model.vocab_bytes, &vocab, &err), 0);
-    if (flags >= 0) {
-        vocab.header.flags = (uint32_t)flags;
-    }
-    assert_int_equal(tw_tokenizer_create(&vocab, &real.tokenizer, &err), 0);
-    return real;
-}
-
-static struct real open_real(const char *path) {
-    return open_with_flags(path, -1);
-}
-
-static void close_real(struct real *real) {
-    tw_tokenizer_destroy(real->tokenizer);
-    tw_model_close(&real->model);
-    tw_import_free(&real->memory);
-    tw_file_map_close(&real->file);
-}
-
-static struct tw_token_list encode(const struct real *real, const char *text, size_t n,
-                                   unsigned flags) {
-    struct tw_token_list list = {.n = 0};
-    tw_error err = {0};
-    assert_int_equal(tw_tokenizer_encode(real->tokenizer, text, n, flags, &list, &err), 0);
-    return list;
-}
 
 static json_t *load_json(const char *path) {
     json_error_t error;
@@ -251,50 +174,14 @@ static void odd_lines_give_the_ids_of_sentencepiece(void **state) {
 
 /* ---- llama.cpp's vocabulary tests: texts between separators, a line of ids for each ---- */
 
-static char *load_text(const char *path, size_t *n) {
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    char *text = malloc(1 << 20);
-    assert_non_null(text);
-    *n = fread(text, 1, (1 << 20) - 1, file);
-    text[*n] = 0;
-    fclose(file);
-    return text;
-}
-
-static void expect_inp_out(const char *model) {
-    static const char separator[] = "\n__ggml_vocab_test__\n";
-    char name[256];
-    size_t n, cases = 0;
-    struct real real = open_real(shared(model));
-    snprintf(name, sizeof name, "%s.inp", model);
-    char *inp = load_text(shared(name), &n);
-    snprintf(name, sizeof name, "%s.out", model);
-    char *out = load_text(shared(name), &n), *line = out;
-    for (char *text = inp, *end; (end = strstr(text, separator)) != NULL;
-         text = end + sizeof separator - 1) {
-        struct tw_token_list list = encode(&real, text, (size_t)(end - text), TW_ENCODE_NO_BOS);
-        char *stop = strchr(line, '\n');
-        assert_non_null(stop);
-        for (size_t i = 0; i < list.n; i++) {
-            assert_int_equal(list.ids[i], strtoul(line, &line, 10));
-        }
-        assert_int_equal(strspn(line, " "), stop - line);
-        line = stop + 1;
-        tw_token_list_finish(&list);
-        cases++;
-    }
-    assert_true(cases > 40);
-    assert_int_equal(*line, 0);
-    free(inp);
-    free(out);
-    close_real(&real);
-}
-
 static void the_vocabulary_tests_of_llama_cpp_pass(void **state) {
     (void)state;
-    expect_inp_out(LLAMA);
-    expect_inp_out(PHI3);
+    static const char *const models[] = {LLAMA, PHI3};
+    for (size_t m = 0; m < 2; m++) {
+        struct real real = open_real(shared(models[m]));
+        expect_inp_out(&real, models[m]);
+        close_real(&real);
+    }
 }
 
 /* ---- reports of users ---- */
@@ -331,20 +218,6 @@ static void special_looking_text_stays_plain(void **state) {
     }
 }
 
-static void expect_round_trip(const struct real *real, const char *text, size_t n) {
-    struct tw_token_list list = encode(real, text, n, 0);
-    size_t length;
-    char *back = malloc(n + 1);
-    assert_non_null(back);
-    assert_int_equal(tw_tokenizer_decode(real->tokenizer, list.ids, list.n, TW_PIECE_FIRST, back,
-                                         n + 1, &length, NULL),
-                     0);
-    assert_int_equal(length, n);
-    assert_memory_equal(back, text, n);
-    free(back);
-    tw_token_list_finish(&list);
-}
-
 static void the_text_of_every_id_survives_a_round_trip(void **state) {
     (void)state;
     static const char *models[] = {STORIES, STORIES_BIN, TINY,
@@ -356,7 +229,7 @@ static void the_text_of_every_id_survives_a_round_trip(void **state) {
             const char *text;
             size_t n;
             assert_int_equal(tw_tokenizer_piece(real.tokenizer, id, 0, &text, &n, NULL), 0);
-            expect_round_trip(&real, text, n);
+            expect_round_trip(&real, text, n, 0);
         }
         close_real(&real);
     }
@@ -373,7 +246,7 @@ static void a_long_text_survives_and_costs_n_log_n(void **state) {
     for (size_t i = 0; i < COPIES; i++) {
         memcpy(text + i * n, once, n);
     }
-    expect_round_trip(&real, text, n * COPIES);
+    expect_round_trip(&real, text, n * COPIES, 0);
     struct tw_token_list one = encode(&real, text, n, 0), all = encode(&real, text, n * COPIES, 0);
     assert_true(all.work < 2 * COPIES * one.work);
     assert_true(all.work < 64 * COPIES * n);

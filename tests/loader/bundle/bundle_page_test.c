@@ -166,6 +166,13 @@ MAN_FIELDS(tw_cert_entry_1, W(program_hash), W(first_word), W(n_words));
 MAN_FIELDS(tw_vocab_header, W(magic), W(kind), W(n_tokens), W(flags), W(bos), W(eos), W(unk),
            W(pad), W(bytes_size), W(n_ends), W(end));
 #undef W
+#define W(field) MAN_FIELD(tw_vocab_extra, field)
+MAN_FIELDS(tw_vocab_extra, W(pre), W(n_scores), W(n_merges), W(n_ends), W(charsmap_bytes),
+           W(special), W(reserved));
+#undef W
+#define W(field) MAN_FIELD(tw_vocab_merge, field)
+MAN_FIELDS(tw_vocab_merge, W(left), W(right), W(merged));
+#undef W
 
 static const struct man_layout layouts[] = {
     MAN_LAYOUT(tw_bundle_note),    MAN_LAYOUT(tw_symbol_type),
@@ -179,7 +186,8 @@ static const struct man_layout layouts[] = {
     MAN_LAYOUT(tw_image_record),   MAN_LAYOUT(tw_stream_record),
     MAN_LAYOUT(tw_cert_header),    MAN_LAYOUT(tw_cert_entry),
     MAN_LAYOUT(tw_cert_header_1),  MAN_LAYOUT(tw_cert_entry_1),
-    MAN_LAYOUT(tw_vocab_header),
+    MAN_LAYOUT(tw_vocab_header),   MAN_LAYOUT(tw_vocab_extra),
+    MAN_LAYOUT(tw_vocab_merge),
 };
 #define N_LAYOUTS (sizeof layouts / sizeof layouts[0])
 
@@ -195,15 +203,65 @@ static void every_record_has_its_table(void **state) {
 #define C(name) \
     { #name, name }
 static const struct man_constant constants[] = {
-    C(TW_BUNDLE_MAJOR),       C(TW_BUNDLE_MINOR),   C(TW_NOTE_OFFSET),    C(TW_NOTE_BYTES),
-    C(TW_HEADER_OFFSET),      C(TW_NOTE_TYPE),      C(TW_HASH_BYTES),     C(TW_R_64),
-    C(TW_SHF_REQUIRED),       C(TW_PARAM_ALIGN),    C(TW_SYMBOL_ALIGN),   C(TW_MAX_BANKS),
-    C(TW_MAX_IMAGES),         C(TW_PROGRAMS_MAGIC), C(TW_SITES_MAGIC),    C(TW_PROGBLOB_MAGIC),
-    C(TW_CERT_MAGIC),         C(TW_CERT_MAGIC_1),   C(TW_VOCAB_MAX_ENDS), C(TW_VOCAB_MAGIC),
-    C(TW_PROGRAM_NAME_BYTES), C(TW_VOCAB_NONE),     C(TW_VOCAB_SPM_BPE),  C(TW_TOKEN_NORMAL),
-    C(TW_TOKEN_UNKNOWN),      C(TW_TOKEN_CONTROL),  C(TW_TOKEN_UNUSED),   C(TW_TOKEN_BYTE),
-    C(TW_TOKEN_USER_DEFINED), C(TW_VOCAB_ADD_BOS),  C(TW_VOCAB_ADD_EOS),  C(TW_VOCAB_SPACE_PREFIX),
+    C(TW_BUNDLE_MAJOR),
+    C(TW_BUNDLE_MINOR),
+    C(TW_NOTE_OFFSET),
+    C(TW_NOTE_BYTES),
+    C(TW_HEADER_OFFSET),
+    C(TW_NOTE_TYPE),
+    C(TW_HASH_BYTES),
+    C(TW_R_64),
+    C(TW_SHF_REQUIRED),
+    C(TW_PARAM_ALIGN),
+    C(TW_SYMBOL_ALIGN),
+    C(TW_MAX_BANKS),
+    C(TW_MAX_IMAGES),
+    C(TW_PROGRAMS_MAGIC),
+    C(TW_SITES_MAGIC),
+    C(TW_PROGBLOB_MAGIC),
+    C(TW_CERT_MAGIC),
+    C(TW_CERT_MAGIC_1),
+    C(TW_VOCAB_MAX_ENDS),
+    C(TW_VOCAB_MAGIC),
+    C(TW_PROGRAM_NAME_BYTES),
+    C(TW_VOCAB_NONE),
+    C(TW_VOCAB_SPM_BPE),
+    C(TW_TOKEN_NORMAL),
+    C(TW_TOKEN_UNKNOWN),
+    C(TW_TOKEN_CONTROL),
+    C(TW_TOKEN_UNUSED),
+    C(TW_TOKEN_BYTE),
+    C(TW_TOKEN_USER_DEFINED),
+    C(TW_VOCAB_ADD_BOS),
+    C(TW_VOCAB_ADD_EOS),
+    C(TW_VOCAB_SPACE_PREFIX),
     C(TW_VOCAB_STOP_AT_BOS),
+    C(TW_VOCAB_MAGIC_1),
+    C(TW_VOCAB_MAX_EXTRA_ENDS),
+    C(TW_VOCAB_MAX_CHARSMAP_BYTES),
+    C(TW_PRE_NAME_BYTES),
+    C(TW_VOCAB_BYTE_BPE),
+    C(TW_VOCAB_UNIGRAM),
+    C(TW_VOCAB_MERGE_BPE),
+    C(TW_TOKEN_TYPE_MASK),
+    C(TW_TOKEN_LSTRIP),
+    C(TW_TOKEN_RSTRIP),
+    C(TW_VOCAB_IGNORE_MERGES),
+    C(TW_VOCAB_SQUEEZE),
+    C(TW_VOCAB_PLAIN_SPACES),
+    C(TW_VOCAB_SPACE_SUFFIX),
+    C(TW_SPECIAL_EOT),
+    C(TW_SPECIAL_EOM),
+    C(TW_SPECIAL_SEP),
+    C(TW_SPECIAL_NEWLINE),
+    C(TW_SPECIAL_MASK),
+    C(TW_SPECIAL_FIM_PREFIX),
+    C(TW_SPECIAL_FIM_SUFFIX),
+    C(TW_SPECIAL_FIM_MIDDLE),
+    C(TW_SPECIAL_FIM_PAD),
+    C(TW_SPECIAL_FIM_REPO),
+    C(TW_SPECIAL_FIM_SEP),
+    C(TW_SPECIALS),
 };
 #define N_CONSTANTS (sizeof constants / sizeof constants[0])
 
