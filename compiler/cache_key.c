@@ -63,7 +63,8 @@ static int hash_file(struct tw_hash *h, const char *path, tw_error *err) {
 static int is_part_of_folder(const struct dirent *entry) {
     const char *dot = strrchr(entry->d_name, '.');
     return entry->d_name[0] != '.' && dot &&
-           (strcmp(dot, ".json") == 0 || strcmp(dot, ".safetensors") == 0);
+           (strcmp(dot, ".json") == 0 || strcmp(dot, ".jinja") == 0 ||
+            strcmp(dot, ".safetensors") == 0);
 }
 
 /* Hashes the files of a folder that may belong to its model, and their names. */

@@ -5,6 +5,7 @@
  */
 #include "compiler/import/hf.h"
 
+#include "compiler/import/hf_tokenizer.h"
 #include "compiler/import/import.h"
 #include "compiler/import/json_read.h"
 
@@ -207,6 +208,34 @@ static int read_weights(struct folder *f) {
     return rc;
 }
 
+/* ---- tokenizer ---- */
+
+static int read_optional(struct folder *f, const char *name, uint64_t max, struct tw_hf_file *out) {
+    struct member m;
+    int rc;
+    if (!find(f, name, &m, &rc)) {
+        return rc;
+    }
+    rc = map(f, &m, max);
+    *out = rc ? *out : (struct tw_hf_file){m.shown, m.map->bytes, m.map->size};
+    return rc;
+}
+
+/* The tokenizer, if the folder has one: a model without it runs with token ids. */
+static int read_tokenizer(struct folder *f, struct tw_model *out) {
+    struct tw_hf_tokenizer_files t = {0};
+    int rc = read_optional(f, "tokenizer.json", TW_HF_TOKENIZER_BYTES_MAX, &t.tokenizer);
+    rc = rc ? rc : read_optional(f, "tokenizer_config.json", MAX_INDEX_BYTES, &t.config);
+    rc = rc ? rc
+            : read_optional(f, "generation_config.json", MAX_CONFIG_BYTES, &t.generation_config);
+    rc = rc ? rc : read_optional(f, "chat_template.jinja", TW_CHAT_BYTES_MAX, &t.chat_template);
+    if (rc == 0 && !t.tokenizer.bytes) {
+        out->tokenizer_problem = "it has no tokenizer: there is no tokenizer.json in the folder";
+        return 0;
+    }
+    return rc ? rc : tw_import_hf_tokenizer(&t, f->memory, out, f->err);
+}
+
 int tw_import_hf(const char *path, struct tw_model_files *files, struct tw_model *out,
                  tw_error *err) {
     struct folder f = {.files = files, .memory = files->memory, .err = err};
@@ -225,5 +254,6 @@ int tw_import_hf(const char *path, struct tw_model_files *files, struct tw_model
         return rc ? rc : no_memory(&f);
     }
     *gguf = f.hf.build.gguf;
-    return tw_import_gguf_keys(gguf, f.memory, out, err);
+    rc = tw_import_gguf_keys(gguf, f.memory, out, err);
+    return rc ? rc : read_tokenizer(&f, out);
 }

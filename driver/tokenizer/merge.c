@@ -109,9 +109,9 @@ static uint32_t find_pair(struct pass *pass, const struct tw_symbol *symbol, flo
     const struct tw_symbol *right = &pass->symbols[symbol->next];
     pass->work++;
     if (t->merges) {
-        const struct tw_merge_slot *slot = tw_merge_find(t, symbol->id, right->id);
-        *key = slot ? (float)slot->rank : 0.0f; /* exact: ranks are below 2^24 */
-        return slot ? slot->merged : TW_NONE;
+        uint32_t rank = tw_merge_find(t, symbol->id, right->id);
+        *key = (float)rank; /* exact: ranks are below 2^24 */
+        return rank != TW_NONE ? t->vocab.merges[rank].merged : TW_NONE;
     }
     uint32_t id = tw_piece_find(t, pass->text + symbol->at, symbol->length + right->length);
     *key = id != TW_NONE ? -t->vocab.scores[id] : 0.0f;

@@ -58,7 +58,7 @@ enum tw_piece_flags {
 };
 
 /* Builds the tables over `vocab`, whose blob must outlive the tokenizer. Uses 20 to 36 bytes of
- * memory per token, the pieces, and 32 to 64 bytes per merge. *out is the caller's:
+ * memory per token, the pieces, and 8 to 16 bytes per merge. *out is the caller's:
  * tw_tokenizer_destroy(). Errors: UNSUPPORTED (another kind of vocabulary, an unknown
  * pre-tokenizer), FORMAT (a malformed byte token, pieces or merges crafted to collide), NOMEM. */
 int tw_tokenizer_create(const struct tw_vocab *vocab, struct tw_tokenizer **out, tw_error *err);

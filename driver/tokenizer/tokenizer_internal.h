@@ -19,13 +19,6 @@ struct tw_piece_slot {
     uint32_t id; /* TW_NONE: free */
 };
 
-/* The pair of pieces that merge `rank` joins. */
-struct tw_merge_slot {
-    uint32_t left, right; /* left TW_NONE: free */
-    uint32_t rank;
-    uint32_t merged; /* the piece that they become */
-};
-
 struct tw_tokenizer {
     struct tw_vocab vocab;
     /* the pieces that plain text may become; open addressing, slot_mask + 1 slots */
@@ -34,7 +27,9 @@ struct tw_tokenizer {
     uint32_t longest;                      /* bytes of the longest of them */
     uint8_t lengths[TW_PIECE_LENGTHS / 8]; /* bit n % 8 of [n / 8]: some piece has n bytes */
     uint32_t byte_ids[256];
-    struct tw_merge_slot *merges; /* the same for pairs; NULL: the kind has none */
+    /* the same for merges, by their pairs: numbers of vocab.merges, or TW_NONE; NULL: the kind has
+     * none */
+    uint32_t *merges;
     uint32_t merge_mask;
     uint32_t *markers; /* ids of the special pieces, sorted by their bytes */
     uint32_t n_markers;
@@ -91,9 +86,8 @@ static inline uint64_t tw_piece_hash(uint64_t hash, char byte) {
 uint32_t tw_piece_find_hashed(const struct tw_tokenizer *tokenizer, const char *bytes, uint32_t n,
                               uint64_t hash);
 
-/* Returns the merge of two pieces, or NULL. */
-const struct tw_merge_slot *tw_merge_find(const struct tw_tokenizer *tokenizer, uint32_t left,
-                                          uint32_t right);
+/* Returns the number, which is the rank, of the merge of two pieces, or TW_NONE. */
+uint32_t tw_merge_find(const struct tw_tokenizer *tokenizer, uint32_t left, uint32_t right);
 
 /* Returns the id of the longest marker that `text` begins with, or TW_NONE; of equal ones the
  * highest id. Considers only USER_DEFINED ones if `user_only`. */

@@ -212,58 +212,49 @@ static uint32_t hash_pair(uint32_t left, uint32_t right) {
     return (uint32_t)((x ^ (x >> 29)) * 0xBF58476D1CE4E5B9u >> 32);
 }
 
-const struct tw_merge_slot *tw_merge_find(const struct tw_tokenizer *tokenizer, uint32_t left,
-                                          uint32_t right) {
+/* Returns the slot of the merge, or the free one where it belongs; NULL after PROBES_MAX probes. */
+static uint32_t *merge_slot(const struct tw_tokenizer *tokenizer, uint32_t left, uint32_t right) {
     uint32_t hash = hash_pair(left, right);
     for (uint32_t probe = 0; probe < PROBES_MAX; probe++) {
-        const struct tw_merge_slot *slot =
-            &tokenizer->merges[(hash + probe) & tokenizer->merge_mask];
-        if (slot->left == TW_NONE) {
-            return NULL;
+        uint32_t *slot = &tokenizer->merges[(hash + probe) & tokenizer->merge_mask];
+        if (*slot == TW_NONE) {
+            return slot;
         }
-        if (slot->left == left && slot->right == right) {
+        const struct tw_vocab_merge *merge = &tokenizer->vocab.merges[*slot];
+        if (merge->left == left && merge->right == right) {
             return slot;
         }
     }
     return NULL;
 }
 
-static int add_merge(struct tw_tokenizer *tokenizer, uint32_t rank, tw_error *err) {
-    const struct tw_vocab_merge *merge = &tokenizer->vocab.merges[rank];
-    uint32_t hash = hash_pair(merge->left, merge->right);
-    for (uint32_t probe = 0; probe < PROBES_MAX; probe++) {
-        struct tw_merge_slot *slot = &tokenizer->merges[(hash + probe) & tokenizer->merge_mask];
-        if (slot->left == merge->left && slot->right == merge->right) {
-            return 0; /* the first of equal merges counts */
-        }
-        if (slot->left == TW_NONE) {
-            *slot = (struct tw_merge_slot){merge->left, merge->right, rank, merge->merged};
-            return 0;
-        }
-    }
-    return tw_fail(err, TW_E_FORMAT, "vocabulary: too many merges up to %u have equal hashes",
-                   rank);
+uint32_t tw_merge_find(const struct tw_tokenizer *tokenizer, uint32_t left, uint32_t right) {
+    const uint32_t *slot = merge_slot(tokenizer, left, right);
+    return slot ? *slot : TW_NONE;
 }
 
 static int fill_merges(struct tw_tokenizer *tokenizer, tw_error *err) {
     uint32_t n = tokenizer->vocab.extra.n_merges, kind = tokenizer->vocab.header.kind;
     uint64_t n_slots = slots_for(n);
-    int rc = 0;
     if (kind != TW_VOCAB_BYTE_BPE && kind != TW_VOCAB_MERGE_BPE) {
         return 0;
     }
-    tokenizer->merges = calloc((size_t)n_slots, sizeof *tokenizer->merges);
+    tokenizer->merges = malloc((size_t)n_slots * sizeof *tokenizer->merges);
     if (n_slots > UINT32_MAX || tokenizer->merges == NULL) {
         return tw_fail(err, TW_E_NOMEM, "tokenizer: no memory for the table of %u merges", n);
     }
     tokenizer->merge_mask = (uint32_t)(n_slots - 1);
-    for (uint64_t i = 0; i < n_slots; i++) {
-        tokenizer->merges[i].left = TW_NONE;
+    memset(tokenizer->merges, 0xFF, (size_t)n_slots * sizeof *tokenizer->merges);
+    for (uint32_t rank = 0; rank < n; rank++) {
+        const struct tw_vocab_merge *merge = &tokenizer->vocab.merges[rank];
+        uint32_t *slot = merge_slot(tokenizer, merge->left, merge->right);
+        if (slot == NULL) {
+            return tw_fail(err, TW_E_FORMAT,
+                           "vocabulary: too many merges up to %u have equal hashes", rank);
+        }
+        *slot = *slot == TW_NONE ? rank : *slot; /* the first of equal merges counts */
     }
-    for (uint32_t rank = 0; rank < n && rc == 0; rank++) {
-        rc = add_merge(tokenizer, rank, err);
-    }
-    return rc;
+    return 0;
 }
 
 /* ---- special pieces ---- */

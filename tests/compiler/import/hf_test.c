@@ -136,6 +136,40 @@ static void a_key_covers_every_file_of_the_folder(void **state) {
     close_world(&w);
 }
 
+/* The tokenizer of the folder, and what is said if there is none or it is not supported. */
+static void the_tokenizer_of_the_folder_is_imported(void **state) {
+    (void)state;
+    static const char good[] =
+        "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 3}, \"merges\": []}}";
+    static const char bad[] = "{\"model\": {\"type\": \"WordPiece\"}}";
+    static const char config[] = "{\"eos_token\": \"a\", \"chat_template\": \"{{ x }}\"}";
+    struct world w;
+    struct tw_model m;
+    tw_error err = {0};
+    char path[128];
+    open_world(&w, &shape, 1, NULL);
+    assert_int_equal(tw_model_open(w.folder, NULL, &m, &err), 0);
+    assert_null(m.vocab);
+    assert_non_null(strstr(m.tokenizer_problem, "there is no tokenizer.json"));
+    tw_model_close(&m);
+    assert_true(hf_folder_put(w.folder, "tokenizer.json", good, sizeof good - 1));
+    assert_true(hf_folder_put(w.folder, "tokenizer_config.json", config, sizeof config - 1));
+    assert_int_equal(tw_model_open(w.folder, NULL, &m, &err), 0);
+    assert_non_null(m.vocab);
+    assert_string_equal(m.chat, "{{ x }}");
+    tw_model_close(&m);
+    assert_true(hf_folder_put(w.folder, "tokenizer.json", bad, sizeof bad - 1));
+    assert_int_equal(tw_model_open(w.folder, NULL, &m, &err), 0);
+    assert_null(m.vocab);
+    assert_non_null(strstr(m.tokenizer_problem, "model \"WordPiece\" is not supported"));
+    tw_model_close(&m);
+    snprintf(path, sizeof path, "%s/tokenizer.json", w.folder);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", w.folder);
+    unlink(path);
+    close_world(&w);
+}
+
 /* ---- refusals ---- */
 
 static void refuse_path(const char *path, int code, const char *file, const char *text) {
@@ -364,6 +398,7 @@ int main(void) {
         cmocka_unit_test(a_folder_gives_the_bundle_of_the_gguf_file),
         cmocka_unit_test(weights_can_be_converted),
         cmocka_unit_test(a_key_covers_every_file_of_the_folder),
+        cmocka_unit_test(the_tokenizer_of_the_folder_is_imported),
         cmocka_unit_test(members_that_are_missing_or_wrong_are_named),
         cmocka_unit_test(texts_that_are_not_a_config_are_refused),
         cmocka_unit_test(a_folder_without_a_model_says_what_is_missing),
