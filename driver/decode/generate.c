@@ -5,6 +5,7 @@
  * Text goes through a stream that holds back an incomplete character.
  */
 #include "driver/decode/sampler.h"
+#include "driver/decode/stop_text.h"
 #include "driver/session/session.h"
 #include "driver/tokenizer/utf8_stream.h"
 #include "loader/base/clock.h"
@@ -25,19 +26,36 @@ struct loop {
     uint32_t last;   /* the token chosen last */
     bool begin_text; /* at the beginning of the text: drop the space that the tokenizer added */
     bool on_device;  /* the device chooses tokens */
+    struct tw_stop_text stop_text;
+    bool found; /* the text came to a stop text */
 };
 
 static bool interrupted(const struct loop *l) {
     return tw_session_stopped(l->session);
 }
 
+/* In options 0 means the default, which is 1 for these. */
+static float or_1(float f) {
+    return f != 0.0f ? f : 1.0f;
+}
+
 static int init_sampler(struct loop *l, tw_error *err) {
     struct tw_sampler_params p = {.size = sizeof p,
                                   .temperature = l->o->temperature,
                                   .top_k = l->o->top_k,
-                                  .top_p = l->o->top_p != 0.0f ? l->o->top_p : 1.0f,
+                                  .top_p = or_1(l->o->top_p),
                                   .min_p = l->o->min_p,
-                                  .seed = l->o->seed};
+                                  .seed = l->o->seed,
+                                  .typical = or_1(l->o->typical),
+                                  .repeat_penalty = or_1(l->o->repeat_penalty),
+                                  .presence_penalty = l->o->presence_penalty,
+                                  .frequency_penalty = l->o->frequency_penalty,
+                                  .repeat_last_n = l->o->repeat_last_n ? l->o->repeat_last_n : 64,
+                                  .bias = l->o->logit_bias,
+                                  .n_bias = l->o->n_logit_bias};
+    if (p.repeat_last_n > l->session->n_ctx) {
+        p.repeat_last_n = l->session->n_ctx;
+    }
     return tw_sampler_init(&l->sampler, &p, l->session->n_vocab, err);
 }
 
@@ -78,7 +96,21 @@ static int feed_prompt(struct loop *l, const uint32_t *ids, size_t n, tw_error *
 
 static int pass_text(void *ctx, const char *text, size_t n) {
     const struct loop *l = ctx;
-    return l->o->on_text(l->o->ctx, text, n);
+    return l->o->on_text ? l->o->on_text(l->o->ctx, text, n) : 0;
+}
+
+/* Text on its way to the caller, who gets it once it cannot begin a stop text any more. */
+static int check_text(void *ctx, const char *text, size_t n) {
+    struct loop *l = ctx;
+    if (l->o->n_stop_texts == 0) {
+        return pass_text(l, text, n);
+    }
+    int stopped = tw_stop_text_push(&l->stop_text, text, n, pass_text, l, &l->found);
+    return l->found ? 1 : stopped;
+}
+
+static bool wants_text(const struct loop *l) {
+    return l->o->on_text || l->o->n_stop_texts;
 }
 
 /* Passes a token to the callbacks. Returns true if one of them wants to stop. */
@@ -93,10 +125,10 @@ static bool pass_on(struct loop *l, uint32_t id) {
     unsigned flags = (l->o->flags & TW_GENERATE_PRINT_SPECIAL ? TW_PIECE_SPECIAL : 0u) |
                      (l->begin_text ? TW_PIECE_FIRST : 0u);
     l->begin_text = false;
-    if (!l->o->on_text || !tok || tw_tokenizer_piece(tok, id, flags, &bytes, &n, NULL)) {
+    if (!wants_text(l) || !tok || tw_tokenizer_piece(tok, id, flags, &bytes, &n, NULL)) {
         return false;
     }
-    return tw_utf8_push(&l->session->text.utf8, bytes, n, pass_text, l) != 0;
+    return tw_utf8_push(&l->session->text.utf8, bytes, n, check_text, l) != 0;
 }
 
 static bool ends_text(const struct loop *l, uint32_t id) {
@@ -119,7 +151,7 @@ static bool take(struct loop *l, uint32_t id, int *code, tw_error *err) {
     l->last = id;
     bool stop = pass_on(l, id);
     if (stop || (l->o->n_predict && l->r.n_generated == l->o->n_predict)) {
-        l->r.reason = stop ? TW_STOP_CALLBACK : TW_STOP_COUNT;
+        l->r.reason = l->found ? TW_STOP_TEXT : stop ? TW_STOP_CALLBACK : TW_STOP_COUNT;
         return true;
     }
     if (interrupted(l)) {
@@ -204,6 +236,7 @@ static int generate(struct loop *l, tw_error *err) {
         if (code || take(l, id, &code, err)) {
             return code;
         }
+        tw_sampler_accept(&l->sampler, id);
         if (l->on_device) {
             return generate_on_device(l, id, err);
         }
@@ -237,13 +270,27 @@ static void end_text(struct loop *l, int code) {
     bool cut = l->r.reason != TW_STOP_END && (code == 0 || code == TW_E_INTERRUPTED);
     t->id = l->last;
     t->position = l->session->position;
-    if (!cut && l->o->on_text) {
-        tw_utf8_flush(&t->utf8, pass_text, l);
+    if (!cut && wants_text(l)) {
+        tw_utf8_flush(&t->utf8, check_text, l);
+    }
+    if (!l->found) {
+        tw_stop_text_flush(&l->stop_text, pass_text, l);
+    }
+}
+
+/* Shows the sampler the tokens before the text. */
+static void look_back(struct loop *l, const uint32_t *prompt, size_t n_prompt) {
+    for (uint32_t i = 0; i < l->o->n_history; i++) {
+        tw_sampler_accept(&l->sampler, l->o->history[i]);
+    }
+    for (size_t i = 0; i < n_prompt; i++) {
+        tw_sampler_accept(&l->sampler, prompt[i]);
     }
 }
 
 static int run(struct loop *l, const uint32_t *prompt, size_t n_prompt, tw_error *err) {
     begin_text(l, prompt, n_prompt);
+    look_back(l, prompt, n_prompt);
     int code = feed_prompt(l, prompt, n_prompt, err);
     double prefilled = tw_clock_s();
     l->r.prefill_s = prefilled - l->start;
@@ -271,6 +318,10 @@ static int read_arguments(const struct tw_session *session, const uint32_t *prom
     }
     int code = tw_sized_read("tw_generate", o, sizeof *o, options, err);
     code = code || !result ? code : tw_sized_check("tw_generate", result, err);
+    if (!code && ((o->n_history && !o->history) || (o->n_logit_bias && !o->logit_bias))) {
+        code = tw_fail(err, TW_E_USAGE, "tw_generate: %s is NULL, but its number is not 0",
+                       o->n_history && !o->history ? "history" : "logit_bias");
+    }
     return code ? code : tw_known_flags("tw_generate", o->flags, known, err);
 }
 
@@ -288,10 +339,12 @@ int tw_generate(tw_session *session, const uint32_t *prompt, size_t n_prompt,
     l.begin_text = session->position == 0 && n_prompt == 1 && decoder->tokenizer &&
                    prompt[0] == decoder->vocab.header.bos;
     bool greedy = o.temperature == 0.0f || o.top_k == 1;
-    l.on_device = greedy && o.flags & TW_GENERATE_NO_LOGITS &&
+    code = tw_stop_text_init(&l.stop_text, o.stop_texts, o.n_stop_texts, err);
+    code = code ? code : init_sampler(&l, err);
+    bool chooses = !tw_sampler_adjusts(&l.sampler); /* the device's own choice would do */
+    l.on_device = greedy && chooses && o.flags & TW_GENERATE_NO_LOGITS &&
                   session->deployment->device->identity.capabilities & TW_WIRE_CAN_GREEDY;
-    code = init_sampler(&l, err);
-    if (o.flags & TW_GENERATE_NO_LOGITS) {
+    if (chooses && o.flags & TW_GENERATE_NO_LOGITS) {
         (void)tw_session_use_lists(session, o.temperature == 0.0f ? 1 : o.top_k);
     }
     session->stop[1] = o.stop;

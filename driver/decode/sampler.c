@@ -44,6 +44,39 @@ static double uniform(struct tw_random *random) {
     return u;
 }
 
+static bool is_finite(float f) {
+    return f >= -3.402823466e38f && f <= 3.402823466e38f;
+}
+
+static int check_adjustments(const struct tw_sampler_params *params, uint32_t n_vocab,
+                             tw_error *err) {
+    if (!(params->typical > 0.0f && params->typical <= 1.0f)) {
+        return tw_fail(err, TW_E_USAGE, "sampler: typical is %g, expected above 0 and at most 1",
+                       (double)params->typical);
+    }
+    if (!(params->repeat_penalty > 0.0f && is_finite(params->repeat_penalty))) {
+        return tw_fail(err, TW_E_USAGE,
+                       "sampler: repeat penalty is %g, expected a finite number > 0",
+                       (double)params->repeat_penalty);
+    }
+    if (!is_finite(params->presence_penalty) || !is_finite(params->frequency_penalty)) {
+        return tw_fail(
+            err, TW_E_USAGE,
+            "sampler: presence penalty %g, frequency penalty %g: expected finite numbers",
+            (double)params->presence_penalty, (double)params->frequency_penalty);
+    }
+    for (uint32_t i = 0; i < params->n_bias; i++) {
+        const struct tw_logit_bias *b = &params->bias[i];
+        if (b->id >= n_vocab || b->bias != b->bias) {
+            return tw_fail(err, TW_E_USAGE,
+                           "sampler: logit bias %g of token %u; expected a number, and a token "
+                           "below %u",
+                           (double)b->bias, b->id, n_vocab);
+        }
+    }
+    return 0;
+}
+
 static int check(const struct tw_sampler_params *params, uint32_t n_vocab, tw_error *err) {
     if (params->size != sizeof *params) {
         return tw_fail(err, TW_E_USAGE, "sampler: size of the parameters is %u, expected %u",
@@ -65,11 +98,32 @@ static int check(const struct tw_sampler_params *params, uint32_t n_vocab, tw_er
     if (n_vocab == 0) {
         return tw_fail(err, TW_E_USAGE, "sampler: the vocabulary is empty");
     }
-    return 0;
+    return check_adjustments(params, n_vocab, err);
 }
 
 static bool is_greedy(const struct tw_sampler_params *params) {
     return params->temperature == 0.0f || params->top_k == 1;
+}
+
+static bool has_penalties(const struct tw_sampler_params *params) {
+    return params->repeat_last_n > 0 &&
+           (params->repeat_penalty != 1.0f || params->presence_penalty != 0.0f ||
+            params->frequency_penalty != 0.0f);
+}
+
+/* Allocates what bias and penalties need. */
+static bool make_adjustments(struct tw_sampler *s) {
+    bool penalties = has_penalties(&s->params);
+    if (!penalties && s->params.n_bias == 0) {
+        return true;
+    }
+    s->adjusted = calloc(s->n_vocab, sizeof *s->adjusted);
+    if (penalties) {
+        s->window.size = s->params.repeat_last_n;
+        s->window.ids = calloc(s->window.size, sizeof *s->window.ids);
+        s->window.counts = calloc(s->n_vocab, sizeof *s->window.counts);
+    }
+    return s->adjusted && (!penalties || (s->window.ids && s->window.counts));
 }
 
 int tw_sampler_init(struct tw_sampler *sampler, const struct tw_sampler_params *params,
@@ -82,11 +136,12 @@ int tw_sampler_init(struct tw_sampler *sampler, const struct tw_sampler_params *
     sampler->params = *params;
     sampler->n_vocab = n_vocab;
     tw_random_init(&sampler->random, params->seed, STREAM);
-    if (is_greedy(params)) {
-        return 0;
+    bool draws = !is_greedy(params);
+    if (draws) {
+        sampler->candidates = calloc(n_vocab, sizeof *sampler->candidates);
     }
-    sampler->candidates = calloc(n_vocab, sizeof *sampler->candidates);
-    if (sampler->candidates == NULL) {
+    if ((draws && sampler->candidates == NULL) || !make_adjustments(sampler)) {
+        tw_sampler_finish(sampler);
         return tw_fail(err, TW_E_NOMEM, "sampler: no memory for %u candidates", n_vocab);
     }
     return 0;
@@ -94,8 +149,65 @@ int tw_sampler_init(struct tw_sampler *sampler, const struct tw_sampler_params *
 
 void tw_sampler_finish(struct tw_sampler *sampler) {
     free(sampler->candidates);
+    free(sampler->adjusted);
+    free(sampler->window.ids);
+    free(sampler->window.counts);
     memset(sampler, 0, sizeof *sampler);
 }
+
+/* ---- bias and penalties ---- */
+
+void tw_sampler_accept(struct tw_sampler *sampler, uint32_t id) {
+    struct tw_sampler_window *w = &sampler->window;
+    if (w->size == 0 || id >= sampler->n_vocab) {
+        return;
+    }
+    if (w->n == w->size) {
+        w->counts[w->ids[w->oldest]]--;
+        w->ids[w->oldest] = id;
+        w->oldest = w->oldest + 1 == w->size ? 0 : w->oldest + 1;
+    } else {
+        w->ids[w->n++] = id; /* the ring is not full, so `oldest` is 0 */
+    }
+    w->counts[id]++;
+}
+
+static float penalise(const struct tw_sampler_params *p, float logit, int32_t count) {
+    logit = logit > 0.0f ? logit / p->repeat_penalty : logit * p->repeat_penalty;
+    return logit - ((float)count * p->frequency_penalty + p->presence_penalty);
+}
+
+/* Each token of the window once: its count is negative from then on, until all are done. */
+static void apply_penalties(struct tw_sampler *sampler) {
+    const struct tw_sampler_window *w = &sampler->window;
+    for (uint32_t i = 0; i < w->n; i++) {
+        int32_t *count = &w->counts[w->ids[i]];
+        if (*count > 0) {
+            float *logit = &sampler->adjusted[w->ids[i]];
+            *logit = penalise(&sampler->params, *logit, *count);
+            *count = -*count;
+        }
+    }
+    for (uint32_t i = 0; i < w->n; i++) {
+        int32_t *count = &w->counts[w->ids[i]];
+        *count = *count < 0 ? -*count : *count;
+    }
+}
+
+/* Returns the logits to choose from. */
+static const float *adjust(struct tw_sampler *sampler, const float *logits) {
+    if (!sampler->adjusted) {
+        return logits;
+    }
+    memcpy(sampler->adjusted, logits, sampler->n_vocab * sizeof *logits);
+    for (uint32_t i = 0; i < sampler->params.n_bias; i++) {
+        sampler->adjusted[sampler->params.bias[i].id] += sampler->params.bias[i].bias;
+    }
+    apply_penalties(sampler);
+    return sampler->adjusted;
+}
+
+/* ---- the choice ---- */
 
 /* Returns the id of the largest logit, the lowest among equals; TW_NONE if all are NaN. */
 static uint32_t largest(const float *logits, uint32_t n) {
@@ -204,6 +316,77 @@ static uint32_t cut(const struct tw_sampler_params *params, struct tw_candidate 
     return kept;
 }
 
+/* ---- typical ---- */
+
+/* How a candidate's surprise differs from the entropy, see sampler.h. */
+static double strangeness(double mean, struct tw_candidate c) {
+    double difference = mean - (double)c.weight;
+    return difference < 0 ? -difference : difference;
+}
+
+static bool is_more_typical(double mean, struct tw_candidate a, struct tw_candidate b) {
+    double x = strangeness(mean, a), y = strangeness(mean, b);
+    return x < y || (x == y && before(a, b));
+}
+
+static void sift_typical(double mean, struct tw_candidate *heap, uint32_t n, uint32_t at) {
+    struct tw_candidate moving = heap[at];
+    for (;;) {
+        uint64_t child = 2 * (uint64_t)at + 1;
+        if (child >= n) {
+            break;
+        }
+        child += child + 1 < n && is_more_typical(mean, heap[child + 1], heap[child]);
+        if (!is_more_typical(mean, heap[child], moving)) {
+            break;
+        }
+        heap[at] = heap[child];
+        at = (uint32_t)child;
+    }
+    heap[at] = moving;
+}
+
+/* Applies top-k: moves the first k of n candidates to the beginning, the largest last. Returns how
+ * many there are. */
+static uint32_t keep_top_k(struct tw_candidate *c, uint32_t n, uint32_t k) {
+    if (k == 0 || k >= n) {
+        return n;
+    }
+    for (uint32_t i = n / 2; i-- > 0;) {
+        sift_down(c, n, i);
+    }
+    (void)take_top_k(c, n, k);
+    memmove(c, c + (n - k), k * sizeof *c);
+    return k;
+}
+
+/* Applies top-k and typical to n candidates. Returns how many remain; they are at the beginning of
+ * the array. */
+static uint32_t cut_to_typical(const struct tw_sampler_params *params, struct tw_candidate *c,
+                               uint32_t n) {
+    double total = 0.0, mean = 0.0, reached = 0.0;
+    uint32_t kept = 0;
+    n = keep_top_k(c, n, params->top_k);
+    for (uint32_t i = 0; i < n; i++) {
+        double p = (double)softmax_weight(c[i].weight);
+        total += p;
+        mean += p > 0.0 ? p * (double)c[i].weight : 0.0;
+    }
+    mean /= total;
+    for (uint32_t i = n / 2; i-- > 0;) {
+        sift_typical(mean, c, n, i);
+    }
+    while (kept < n && !(reached > (double)params->typical * total)) {
+        struct tw_candidate first = c[0];
+        c[0] = c[n - 1 - kept];
+        sift_typical(mean, c, n - 1 - kept, 0);
+        c[n - 1 - kept++] = first;
+        reached += (double)softmax_weight(first.weight);
+    }
+    memmove(c, c + (n - kept), kept * sizeof *c);
+    return kept;
+}
+
 /* Draws one of n candidates with the softmax at the temperature. */
 static uint32_t draw(struct tw_sampler *sampler, struct tw_candidate *c, uint32_t n) {
     double total = 0.0, passed = 0.0;
@@ -225,9 +408,23 @@ static uint32_t draw(struct tw_sampler *sampler, struct tw_candidate *c, uint32_
     return c[chosen].id;
 }
 
+/* Chooses one of n candidates, which are the first of `all`. */
+static uint32_t choose(struct tw_sampler *sampler, struct tw_candidate *c, uint32_t n,
+                       uint32_t all) {
+    struct tw_sampler_params params = sampler->params;
+    if (params.typical < 1.0f) {
+        n = cut_to_typical(&params, c, n);
+        params.top_k = 0; /* it is done */
+        all = n;
+    }
+    uint32_t kept = cut(&params, c, n, all);
+    return draw(sampler, c + (n - kept), kept);
+}
+
 int tw_sampler_sample(struct tw_sampler *sampler, const float *logits, uint32_t *id,
                       tw_error *err) {
     TW_ASSERT(sampler->n_vocab > 0 && (sampler->candidates || is_greedy(&sampler->params)));
+    logits = adjust(sampler, logits);
     uint32_t best = largest(logits, sampler->n_vocab);
     if (best == TW_NONE) {
         return tw_fail(err, TW_E_FAULT, "sampler: all %u logits are NaN", sampler->n_vocab);
@@ -237,8 +434,7 @@ int tw_sampler_sample(struct tw_sampler *sampler, const float *logits, uint32_t 
         return 0;
     }
     uint32_t n = gather(sampler, logits, logits[best]);
-    uint32_t kept = cut(&sampler->params, sampler->candidates, n, n);
-    *id = draw(sampler, sampler->candidates + (n - kept), kept);
+    *id = choose(sampler, sampler->candidates, n, n);
     return 0;
 }
 
@@ -261,7 +457,6 @@ int tw_sampler_sample_lists(struct tw_sampler *sampler, const struct tw_top *lis
             c[found++] = (struct tw_candidate){.weight = difference, .id = lists[i].id};
         }
     }
-    uint32_t kept = cut(&sampler->params, c, found, sampler->n_vocab);
-    *id = draw(sampler, c + (found - kept), kept);
+    *id = choose(sampler, c, found, sampler->n_vocab);
     return 0;
 }

@@ -463,6 +463,17 @@ enum tw_generate_flags {
     TW_GENERATE_NO_LOGITS = 4
 };
 
+/* A number to add to the logit of a token; -INFINITY: it is never chosen. */
+struct tw_logit_bias {
+    uint32_t id;
+    float bias;
+};
+
+#define TW_STOP_TEXTS_MAX 16u
+#define TW_STOP_TEXT_BYTES_MAX 256u
+
+/* Sampling takes these steps, in this order (driver/decode/sampler.h defines them): logit bias,
+ * penalties, top_k, typical, top_p, min_p, temperature. */
 struct tw_generate_options {
     uint32_t size;
     uint32_t n_predict; /* maximum tokens; 0: until the text ends or the context is full */
@@ -485,6 +496,21 @@ struct tw_generate_options {
     /* or NULL: called after each part of the prompt; done == total in the last call, before the
      * first token */
     void (*on_prompt)(void *ctx, uint32_t done, uint32_t total);
+    float typical; /* 0 means 1: no limit */
+    /* Of tokens among the last repeat_last_n of history, prompt and text. Penalties 0: none;
+     * repeat_penalty 1: none. repeat_last_n 0 means 64; UINT32_MAX: the whole context. */
+    float repeat_penalty, presence_penalty, frequency_penalty;
+    uint32_t repeat_last_n;
+    /* tokens before the prompt, which the session has; for penalties only */
+    uint32_t n_history;
+    const uint32_t *history;
+    const struct tw_logit_bias *logit_bias;
+    uint32_t n_logit_bias;
+    /* Texts that end the text, where they begin: at most TW_STOP_TEXTS_MAX, of 1 to
+     * TW_STOP_TEXT_BYTES_MAX bytes of UTF-8. on_text does not get them, nor anything that may turn
+     * out to begin one; on_token gets every token. They may span tokens. */
+    uint32_t n_stop_texts;
+    const char *const *stop_texts;
 };
 
 enum tw_stop_reason {
@@ -493,7 +519,8 @@ enum tw_stop_reason {
     TW_STOP_END = 1,
     TW_STOP_CONTEXT = 2,  /* the context is full; tw_generate returns CONTEXT_FULL */
     TW_STOP_CALLBACK = 3, /* a callback asked to stop */
-    TW_STOP_INTERRUPT = 4 /* *stop; tw_generate returns INTERRUPTED */
+    TW_STOP_INTERRUPT = 4, /* *stop; tw_generate returns INTERRUPTED */
+    TW_STOP_TEXT = 5       /* the text came to one of stop_texts */
 };
 
 #define TW_GREEDY_MAX 256u

@@ -121,6 +121,125 @@ static void a_character_that_does_not_continue_is_replaced(void **state) {
     rig_close(&r);
 }
 
+/* ---- ids ---- */
+
+struct ids {
+    uint32_t id[64], n;
+};
+
+static int on_token(void *ctx, uint32_t id, const float *logits) {
+    struct ids *h = ctx;
+    (void)logits;
+    h->id[h->n++] = id;
+    return 0;
+}
+
+/* ---- stop texts ---- */
+
+/* Generates at most n wanted tokens, stopping at these texts. */
+static const char *text_until(struct rig *r, const uint32_t *ids, uint32_t n,
+                              const char *const *stops, uint32_t n_stops,
+                              enum tw_stop_reason expected) {
+    static struct heard h;
+    const uint32_t bos = 1;
+    struct tw_generate_result result = {.size = sizeof result};
+    const struct tw_generate_options o = {.size = sizeof o,
+                                          .n_predict = n,
+                                          .on_text = on_text,
+                                          .ctx = &h,
+                                          .n_stop_texts = n_stops,
+                                          .stop_texts = stops};
+    memset(&h, 0, sizeof h);
+    wanted = ids;
+    assert_int_equal(tw_session_rewind(r->session, 0, &r->err), 0);
+    assert_int_equal(tw_generate(r->session, &bos, 1, &o, &result, &r->err), 0);
+    assert_int_equal(result.reason, expected);
+    return h.text;
+}
+
+static void a_stop_text_ends_the_text_before_it(void **state) {
+    (void)state;
+    struct rig r;
+    open_forced(&r);
+    const uint32_t x = byte_id(&r, 'x'), y = byte_id(&r, 'y'), e1 = byte_id(&r, 0xC3),
+                   e2 = byte_id(&r, 0xA9), eos = 2;
+    const uint32_t ids[] = {x, e1, e2, y, x, y, y, x};
+    const char *const across[] = {"q", "\xC3\xA9yx"}, *const late[] = {"yyx"};
+    const char *const begun[] = {"yxyyxz", "xx"};
+    assert_string_equal(text_until(&r, ids, 8, across, 2, TW_STOP_TEXT), "x");
+    assert_string_equal(text_until(&r, ids, 8, late, 1, TW_STOP_TEXT), "x\xC3\xA9yx");
+    /* what was held back appears if the text ends otherwise: by count, by its own end */
+    assert_string_equal(text_until(&r, ids, 8, begun, 2, TW_STOP_COUNT), "x\xC3\xA9yxyyx");
+    const uint32_t ended[] = {x, y, x, eos};
+    assert_string_equal(text_until(&r, ended, 8, begun, 2, TW_STOP_END), "xyx");
+    rig_close(&r);
+}
+
+/* The device generates several tokens at a time: those after the stop text are not fed. */
+static void a_stop_text_ends_what_the_device_generates(void **state) {
+    (void)state;
+    struct rig r;
+    const uint32_t prompt[] = {1, 403, 407, 261, 378};
+    const char *stop;
+    struct heard all = {.n = 0}, h = {.n = 0};
+    struct tw_generate_options o = {.size = sizeof o,
+                                    .n_predict = 40,
+                                    .on_text = on_text,
+                                    .flags = TW_GENERATE_NO_LOGITS,
+                                    .ctx = &all};
+    struct tw_generate_result result = {.size = sizeof result};
+    rig_open(&r, "host", 1, NULL);
+    assert_int_equal(tw_generate(r.session, prompt, 5, &o, &result, &r.err), 0);
+    assert_true(all.n > 40);
+    char middle[6] = {0};
+    memcpy(middle, all.text + 30, 5);
+    stop = middle;
+    size_t at = (size_t)(strstr(all.text, middle) - all.text);
+    o.ctx = &h;
+    o.n_stop_texts = 1;
+    o.stop_texts = &stop;
+    assert_int_equal(tw_session_rewind(r.session, 0, &r.err), 0);
+    assert_int_equal(tw_generate(r.session, prompt, 5, &o, &result, &r.err), 0);
+    assert_int_equal(result.reason, TW_STOP_TEXT);
+    assert_int_equal(h.n, at);
+    assert_memory_equal(h.text, all.text, at);
+    /* every token but the last one is fed */
+    assert_int_equal(tw_session_position(r.session), 5 + result.n_generated - 1);
+    rig_close(&r);
+}
+
+/* ---- penalties ---- */
+
+/* A presence penalty that no logit survives: greedy text without a token twice, which is chosen on
+ * the host although the logits are not wanted. */
+static void penalised_text_repeats_nothing(void **state) {
+    (void)state;
+    struct rig r;
+    const uint32_t prompt[] = {1, 403, 407, 261, 378}, history[] = {11, 12};
+    struct ids h = {.n = 0};
+    const struct tw_generate_options o = {.size = sizeof o,
+                                          .n_predict = 30,
+                                          .flags = TW_GENERATE_NO_LOGITS | TW_GENERATE_IGNORE_EOS,
+                                          .on_token = on_token,
+                                          .ctx = &h,
+                                          .presence_penalty = 1e6f,
+                                          .repeat_last_n = UINT32_MAX,
+                                          .n_history = 2,
+                                          .history = history};
+    rig_open(&r, "host", 1, NULL);
+    assert_int_equal(tw_generate(r.session, prompt, 5, &o, NULL, &r.err), 0);
+    assert_int_equal(h.n, 30);
+    for (uint32_t i = 0; i < h.n; i++) {
+        for (uint32_t j = 0; j < 5; j++) {
+            assert_int_not_equal(h.id[i], prompt[j]);
+        }
+        for (uint32_t j = 0; j < i; j++) {
+            assert_int_not_equal(h.id[i], h.id[j]);
+        }
+    }
+    rig_close(&r);
+}
+
 /* ---- ends ---- */
 
 /* Saves the shipped model with one more key, and a second one as padding, so that the rest of the
@@ -162,17 +281,6 @@ static void open_bundle(struct rig *r, const char *path) {
     assert_int_equal(tw_decoder_open(path, 0, &r->decoder, &r->err), 0);
     assert_int_equal(tw_deploy(r->device, r->decoder, &r->deployment, &r->err), 0);
     assert_int_equal(tw_session_create(r->deployment, NULL, &r->session, &r->err), 0);
-}
-
-struct ids {
-    uint32_t id[64], n;
-};
-
-static int on_token(void *ctx, uint32_t id, const float *logits) {
-    struct ids *h = ctx;
-    (void)logits;
-    h->id[h->n++] = id;
-    return 0;
 }
 
 static struct ids generate(struct rig *r, unsigned flags, enum tw_stop_reason expected) {
@@ -234,6 +342,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_character_continues_in_the_next_call),
         cmocka_unit_test(a_character_that_does_not_continue_is_replaced),
+        cmocka_unit_test(a_stop_text_ends_the_text_before_it),
+        cmocka_unit_test(a_stop_text_ends_what_the_device_generates),
+        cmocka_unit_test(penalised_text_repeats_nothing),
         cmocka_unit_test(the_end_of_a_turn_or_message_ends_the_text),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,7 +16,9 @@ static struct tw_sampler_params params(float temperature, uint32_t top_k, float 
                                       .top_k = top_k,
                                       .top_p = top_p,
                                       .min_p = min_p,
-                                      .seed = seed};
+                                      .seed = seed,
+                                      .typical = 1.0f,
+                                      .repeat_penalty = 1.0f};
 }
 
 static void open_sampler(struct tw_sampler *sampler, struct tw_sampler_params p, uint32_t n_vocab) {
