@@ -110,7 +110,7 @@ static int open_session(struct engine *e, const struct engine_options *o, enum t
                                    .mode = mode,
                                    .n_threads = (uint32_t)o->threads,
                                    .chunk = (uint32_t)o->chunk,
-                                   .stop = &ui_stop};
+                                   .stop = o->whole_steps ? NULL : &ui_stop};
     double start = tw_clock_s();
     int code = tw_deploy(e->device, e->source.decoder, &e->deployment, err);
     code = code ? code : tw_session_create(e->deployment, &s, &e->session, err);

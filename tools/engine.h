@@ -15,9 +15,12 @@ struct engine_options {
     int64_t lists;      /* compile: entries of the lists of the best logits; 0: none */
     bool fresh;
     bool text; /* not an option: set if the request needs a tokenizer */
+    /* not an option: steps are not ended in their middle when ui_stop is set, so that the session
+     * can go on */
+    bool whole_steps;
 };
 #define ENGINE_DEFAULTS \
-    { NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, 0, false, false }
+    { NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, 0, false, false, false }
 
 /* Their rows of an option table; `type` is the verb's structure, whose field `engine` is a struct
  * engine_options. */

@@ -13,8 +13,9 @@
 #include <unistd.h>
 
 static const struct cmd *const commands[] = {
-    &cmd_compile, &cmd_run,      &cmd_bench, &cmd_inspect, &cmd_dump, &cmd_verify, &cmd_devices,
-    &cmd_emulate, &cmd_selftest, &cmd_reset, &cmd_doctor,  &cmd_top,  &cmd_cache,  NULL};
+    &cmd_compile, &cmd_run,     &cmd_chat,    &cmd_perplexity, &cmd_bench, &cmd_inspect, &cmd_dump,
+    &cmd_verify,  &cmd_devices, &cmd_emulate, &cmd_selftest,   &cmd_reset, &cmd_doctor,  &cmd_top,
+    &cmd_cache,   NULL};
 
 static void print_usage(FILE *out) {
     fputs("usage: tilewright VERB [arguments]\n"
@@ -22,7 +23,7 @@ static void print_usage(FILE *out) {
           "device.\n\n",
           out);
     for (size_t i = 0; commands[i]; i++) {
-        fprintf(out, "  %-9s %s\n", commands[i]->verb->name, commands[i]->verb->summary);
+        fprintf(out, "  %-10s %s\n", commands[i]->verb->name, commands[i]->verb->summary);
     }
     fputs("\ntilewright VERB --help lists the options of a verb; tilewright --version prints the "
           "version.\n",

@@ -9,10 +9,9 @@
 #include <string.h>
 
 const char *option_other_name(const char *name, size_t n) {
-    static const char *const pair[][2] = {{"ctx-size", "ctx"},
-                                          {"predict", "n-predict"},
-                                          {"temperature", "temp"},
-                                          {"repetitions", "repeats"}};
+    static const char *const pair[][2] = {{"ctx-size", "ctx"},      {"predict", "n-predict"},
+                                          {"temperature", "temp"},  {"reverse-prompt", "stop"},
+                                          {"typical-p", "typical"}, {"repetitions", "repeats"}};
     for (size_t i = 0; i < sizeof pair / sizeof pair[0]; i++) {
         if (strlen(pair[i][0]) == n && strncmp(pair[i][0], name, n) == 0) {
             return pair[i][1];
@@ -25,13 +24,10 @@ const char *option_other_name(const char *name, size_t n) {
 static const struct {
     const char *name, *why;
 } llama[] = {
-    {"-cnv", "there is no conversation mode: the prompt is text that is continued"},
-    {"-no-cnv", "there is no conversation mode to switch off: omit it"},
-    {"-st", "there is no conversation mode: leave it out"},
-    {"-sys", "there is no conversation mode: write the whole prompt with -p"},
-    {"-sysf", "there is no conversation mode: write the whole prompt with -f"},
-    {"-if", "there is no interactive mode"},
-    {"-mli", "there is no interactive mode"},
+    {"-no-cnv", "the prompt is continued as text unless -cnv is given: omit it"},
+    {"-sysf", "use -sys with the text"},
+    {"-if", "use -cnv, or the verb chat"},
+    {"-mli", "in a chat, a line that ends with \\ continues on the next one"},
     {"-ngl", "layers are not offloaded one by one: --device selects where all of them run"},
     {"-sm", "layers are not offloaded: --device chooses where all of them run"},
     {"-ts", "layers are not offloaded: --device chooses where all of them run"},
@@ -88,6 +84,17 @@ static const struct {
     {"-ps", ""},
     {"-pps", ""},
 };
+
+const char *option_of_one_dash(const char *word) {
+    static const char *const pair[][2] = {
+        {"-cnv", "conversation"}, {"-sys", "system-prompt"}, {"-st", "single-turn"}};
+    for (size_t i = 0; i < sizeof pair / sizeof pair[0]; i++) {
+        if (strcmp(word, pair[i][0]) == 0) {
+            return pair[i][1];
+        }
+    }
+    return NULL;
+}
 
 const char *option_of_llama(const char *word) {
     size_t n = strcspn(word, "=");

@@ -19,6 +19,9 @@ const char *option_other_name(const char *name, size_t n);
  * a short option with an attached argument. */
 const char *option_of_llama(const char *word);
 
+/* Returns our long name for an option of several letters with one dash that we have, or NULL. */
+const char *option_of_one_dash(const char *word);
+
 /* Returns true if `to` may have been meant: a small edit distance, or `from` is a prefix of it. */
 bool option_is_near(const char *from, const char *to, size_t *distance);
 

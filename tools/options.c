@@ -56,10 +56,20 @@ static int bad_value(const struct opt *o, const char *text, tw_error *err) {
                        text);
     case OPT_FLAG:
     case OPT_TEXT:
+    case OPT_TEXTS:
     case OPT_END:
         break;
     }
     return tw_fail(err, TW_E_INTERNAL, "option --%s", o->name);
+}
+
+static int add_text(const struct opt *o, const char *text, struct opt_texts *out, tw_error *err) {
+    if (out->n == OPT_MAX_TEXTS) {
+        return tw_fail(err, TW_E_USAGE, "option --%s: given more than %u times", o->name,
+                       OPT_MAX_TEXTS);
+    }
+    out->text[out->n++] = text;
+    return 0;
 }
 
 static int parse_ids(const struct opt *o, const char *text, struct opt_ids *out, tw_error *err) {
@@ -133,6 +143,8 @@ static int store(const struct opt *o, const char *text, void *into, tw_error *er
     case OPT_TEXT:
         *(const char **)at = text;
         return 0;
+    case OPT_TEXTS:
+        return add_text(o, text, at, err);
     case OPT_IDS:
         return parse_ids(o, text, at, err);
     case OPT_I64:
@@ -202,6 +214,10 @@ static const struct opt model_option = {
     OPT_TEXT, 'm', "model", "FILE", 0, 0, 0, "same as the operand: the model or bundle"};
 
 static const struct opt *find(const struct opt_verb *verb, const char *word, size_t n) {
+    const char *long_name = option_of_one_dash(word);
+    if (long_name) {
+        return find_long(verb, long_name, strlen(long_name));
+    }
     if (word[1] != '-') {
         const struct opt *o = find_short(verb, word[1]);
         return !o && takes_a_model(verb) && word[1] == 'm' ? &model_option : o;
@@ -226,7 +242,7 @@ static bool is_no_value(const struct opt *o, const char *attached) {
 static int take_option(struct line *l, const struct opt **option, const char **value,
                        tw_error *err) {
     const char *word = l->argv[l->at];
-    bool is_long = word[1] == '-';
+    bool is_long = word[1] == '-' || option_of_one_dash(word);
     const char *equals = is_long ? strchr(word, '=') : NULL;
     size_t n = equals ? (size_t)(equals - word) : strlen(word);
     const struct opt *o = find(l->verb, word, n);
@@ -258,7 +274,14 @@ static int parse_option(struct line *l, void *into, tw_error *err) {
     if (code) {
         return code;
     }
-    return o == &model_option ? take_operand(l, value, err) : store(o, value, into, err);
+    if (o == &model_option) {
+        return take_operand(l, value, err);
+    }
+    size_t row = (size_t)(o - l->verb->options);
+    if (row < 128) {
+        l->result->given[row / 64] |= UINT64_C(1) << row % 64;
+    }
+    return store(o, value, into, err);
 }
 
 int opt_parse(const struct opt_verb *verb, int argc, char **argv, void *into,
@@ -281,6 +304,12 @@ int opt_parse(const struct opt_verb *verb, int argc, char **argv, void *into,
                        verb->name);
     }
     return code;
+}
+
+bool opt_was_given(const struct opt_verb *verb, const struct opt_result *result, const char *name) {
+    const struct opt *o = find_long(verb, name, strlen(name));
+    size_t row = o ? (size_t)(o - verb->options) : 0;
+    return o && row < 128 && (result->given[row / 64] >> row % 64 & 1);
 }
 
 void opt_print_help(const struct opt_verb *verb, FILE *out) {

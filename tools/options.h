@@ -17,6 +17,7 @@ enum opt_kind {
     OPT_TEXT,  /* const char *, the argument as it is */
     OPT_I64,   /* int64_t in [lo, hi] */
     OPT_FLOAT, /* float in [lo, hi] */
+    OPT_TEXTS, /* struct opt_texts: the option may be given several times */
     OPT_IDS,   /* struct opt_ids: numbers separated by commas or spaces */
     OPT_END
 };
@@ -24,6 +25,12 @@ enum opt_kind {
 struct opt_ids {
     bool given;
     uint32_t *ids; /* malloced; the caller frees */
+    size_t n;
+};
+
+#define OPT_MAX_TEXTS 16u
+struct opt_texts {
+    const char *text[OPT_MAX_TEXTS];
     size_t n;
 };
 
@@ -50,7 +57,10 @@ struct opt_verb {
 struct opt_result {
     bool help;
     const char *operand[OPT_MAX_OPERANDS];
+    uint64_t given[2]; /* a bit for each row of the table */
 };
+/* Returns whether the option of that name was given. */
+bool opt_was_given(const struct opt_verb *verb, const struct opt_result *result, const char *name);
 
 /* Parses argv[1..argc). "-n 3", "-n3", "--name 3", "--name=3"; "--" ends the options; the last of
  * equal options counts. The names of tools/option_names.h are accepted for ours, and if the operand

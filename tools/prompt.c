@@ -162,6 +162,20 @@ int prompt_read(const struct prompt_options *options, bool special, const tw_dec
     return code ? code : tokenize(options, special, decoder, out, err);
 }
 
+int prompt_read_text(const struct prompt_options *options, struct prompt *out, tw_error *err) {
+    size_t room = 0;
+    memset(out, 0, sizeof *out);
+    int code = read_text(options, out, err);
+    room = out->n_text;
+    if (!code && !tw_grow(&out->text, &room, out->n_text + 1, 1)) {
+        code = tw_fail(err, TW_E_NOMEM, "no memory for the prompt");
+    }
+    if (!code) {
+        out->text[out->n_text] = 0;
+    }
+    return code;
+}
+
 void prompt_finish(struct prompt *prompt) {
     free(prompt->text);
     free(prompt->ids);

@@ -29,6 +29,8 @@ struct prompt {
  * 64 MiB). */
 int prompt_read(const struct prompt_options *options, bool special, const tw_decoder *decoder,
                 struct prompt *out, tw_error *err);
+/* Reads the text only, terminated: out->ids stays NULL. Errors: IO, RANGE, NOMEM. */
+int prompt_read_text(const struct prompt_options *options, struct prompt *out, tw_error *err);
 void prompt_finish(struct prompt *prompt);
 
 #endif

@@ -24,8 +24,7 @@ static const char *volatile guarded[2], *volatile guarded_folder;
 static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
 
 static void on_signal(int number) {
-    (void)number;
-    ui_stop = 1;
+    ui_stop = number;
 }
 
 static void on_signal_remove(int number) {

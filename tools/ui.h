@@ -17,8 +17,8 @@
 
 /* ---- interrupts ---- */
 
-/* Nonzero after SIGINT, SIGTERM or SIGHUP, once ui_catch_interrupts() was called; a second signal
- * ends the process at once. */
+/* The signal, after SIGINT, SIGTERM or SIGHUP, once ui_catch_interrupts() was called, which may be
+ * called again; a second signal after a call ends the process at once. */
 extern volatile sig_atomic_t ui_stop;
 void ui_catch_interrupts(void);
 /* To be called while files are being written: a signal removes these (`second` and `folder` may be

@@ -85,7 +85,7 @@ refuses 'an option that resembles none' 2 "unknown option '--frobnicate'; see" r
 refuses 'an unknown letter' 2 "unknown option '-z'" run m -z
 refuses 'an option without its argument' 2 'option --n-predict needs an argument: N' run m -n
 refuses 'a flag with an argument' 2 'option --json takes no argument' run m --json=1
-for word in -cnv -no-cnv -ngl -fa -sm -ctk -mg -np -tb -ub -hf -st -sys -mli -dev -nkvo; do
+for word in -no-cnv -ngl -fa -sm -ctk -mg -np -tb -ub -hf -mli -dev -nkvo; do
     refuses "llama.cpp's $word" 2 "unknown option '$word'" run m $word 1
 done
 refuses 'an unknown option of several letters' 2 "unknown option '-cwhatever'" run m -cwhatever

@@ -4,6 +4,7 @@
  */
 #include "loader/base/clock.h"
 #include "loader/base/grow.h"
+#include "tools/chat_loop.h"
 #include "tools/cmd.h"
 #include "tools/engine.h"
 #include "tools/logits_file.h"
@@ -12,20 +13,19 @@
 #include "tools/text.h"
 #include "tools/ui.h"
 
-#include <float.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 enum { N_DEFAULT = -2, N_UNTIL_END = -1, N_DEFAULT_COUNT = 256 };
-#define SEED_MAX 9007199254740992.0 /* 2^53: survives any JSON reader */
 
 struct run_args {
     struct engine_options engine;
     struct prompt_options prompt;
+    struct sampling_options sampling;
+    struct conversation_options conversation;
     const char *logits, *logits_all;
-    int64_t n, seed, top_k;
-    float temp, top_p, min_p;
+    int64_t n;
+    bool talk, single; /* conversation: with the user, or one answer */
     bool print_ids, json, special, ignore_eos, hide_prompt, stats;
 };
 
@@ -45,16 +45,12 @@ static const struct opt options[] = {
      "parse special tokens in the prompt, and print them in the text"},
     {OPT_I64, 'n', "n-predict", "N", AT(n), -1, 1 << 24,
      "tokens to generate; -1: until the text ends (256, or as many as fit into the context)"},
-    {OPT_I64, 's', "seed", "N", AT(seed), -1, SEED_MAX,
-     "the same seed gives the same text; -1: a random seed (-1)"},
-    {OPT_FLOAT, 0, "temp", "T", AT(temp), 0, 100,
-     "temperature; 0: always pick the likeliest token (0.8)"},
-    {OPT_I64, 0, "top-k", "K", AT(top_k), 0, 1 << 24,
-     "sample from the K likeliest tokens; 0: from all (40)"},
-    {OPT_FLOAT, 0, "top-p", "P", AT(top_p), 0, 1,
-     "... from the likeliest ones with a total probability of P (0.95)"},
-    {OPT_FLOAT, 0, "min-p", "P", AT(min_p), 0, 1,
-     "... from those at least P times as likely as the likeliest (0.05)"},
+    SAMPLING_ROWS(struct run_args),
+    CONVERSATION_ROWS(struct run_args),
+    {OPT_FLAG, 0, "conversation", NULL, AT(talk), 0, 0,
+     "talk, as the verb chat does, with the prompt as the first message; also -cnv"},
+    {OPT_FLAG, 0, "single-turn", NULL, AT(single), 0, 0,
+     "the prompt is a message: print the answer to it; also -st, and with -sys"},
     {OPT_FLAG, 0, "ignore-eos", NULL, AT(ignore_eos), 0, 0, "continue past the end of the text"},
     {OPT_FLAG, 0, "no-display-prompt", NULL, AT(hide_prompt), 0, 0, "print only what is generated"},
     {OPT_FLAG, 0, "print-ids", NULL, AT(print_ids), 0, 0,
@@ -144,19 +140,6 @@ static void on_prompt(void *ctx, uint32_t done, uint32_t total) {
     print_prompt(ctx); /* on_token stops where this failed */
 }
 
-static void choose_sampling(const struct run_args *a, struct tw_generate_options *g) {
-    bool greedy = a->temp < 0 && a->prompt.ids.given;
-    g->temperature = greedy ? 0.0f : a->temp < 0 ? 0.8f : a->temp;
-    g->top_k = (uint32_t)a->top_k;
-    g->top_p = a->top_p > 0 ? a->top_p : FLT_MIN; /* the library takes 0 for "no limit" */
-    g->min_p = a->min_p;
-    uint64_t seed = (uint64_t)a->seed;
-    if (a->seed < 0 && getrandom(&seed, sizeof seed, 0) == (ssize_t)sizeof seed) {
-        seed &= (UINT64_C(1) << 53) - 1;
-    }
-    g->seed = seed;
-}
-
 static uint32_t choose_count(const struct run_args *a, const struct engine *e, size_t n_prompt) {
     if (a->n != N_DEFAULT) {
         return a->n == N_UNTIL_END ? 0 : (uint32_t)a->n;
@@ -189,7 +172,8 @@ static json_t *error_json(const struct output *out) {
 static int print_json(const struct engine *e, const struct output *out, const struct prompt *prompt,
                       const struct tw_generate_options *g, const struct tw_generate_result *r,
                       tw_error *err) {
-    static const char *const reason[] = {"count", "end", "context", "callback", "interrupt"};
+    static const char *const reason[] = {"count",    "end",       "context",
+                                         "callback", "interrupt", "stop"};
     json_t *text = out->n_text || e->info.has_tokenizer
                        ? json_stringn(out->text ? out->text : "", out->n_text)
                        : json_null();
@@ -284,8 +268,13 @@ static int generate(struct engine *e, struct output *out, const struct prompt *p
                                     .on_prompt = on_prompt,
                                     .ctx = out,
                                     .stop = &ui_stop};
-    choose_sampling(a, &g);
+    struct sampling sampling;
     struct tw_generate_result r = {.size = sizeof r};
+    int sampled =
+        sampling_apply(&a->sampling, e->source.decoder, a->prompt.ids.given, &sampling, &g, err);
+    if (sampled) {
+        return sampled;
+    }
     if (a->n == 0 || prompt->n > e->session_info.n_ctx) { /* the latter is refused */
         int code = tw_session_feed(e->session, prompt->ids, prompt->n, err);
         code = code ? code : print_prompt(out);
@@ -301,6 +290,34 @@ static int generate(struct engine *e, struct output *out, const struct prompt *p
     bool show = !code || code == TW_E_CONTEXT_FULL || code == TW_E_INTERRUPTED || r.n_generated;
     int printed = show ? print_results(e, out, prompt, &g, &r, code ? NULL : err) : 0;
     return printed == UI_PIPE || !code ? printed : code;
+}
+
+/* ---- conversations ---- */
+
+/* -sys or --template alone: one answer. */
+static bool talks(const struct run_args *a) {
+    return a->talk || a->single || a->conversation.system || a->conversation.template;
+}
+
+static int converse(struct engine *e, const struct run_args *a, tw_error *err) {
+    struct prompt prompt = {.text = NULL};
+    struct conversation_options conversation = a->conversation;
+    struct chat_loop_options o = {.conversation = &conversation,
+                                  .sampling = &a->sampling,
+                                  .single = !a->talk || a->single,
+                                  .stats = a->stats};
+    bool given = a->prompt.text || a->prompt.file || o.single;
+    int code = given ? prompt_read_text(&a->prompt, &prompt, err) : 0;
+    if (!code && given && (!prompt.n_text || memchr(prompt.text, 0, prompt.n_text))) {
+        code = tw_fail(err, TW_E_USAGE,
+                       "the message is empty, or has a byte 0: give it with -p, -f or on standard "
+                       "input");
+    }
+    conversation.n = a->n == N_DEFAULT ? N_UNTIL_END : a->n;
+    o.first = given ? prompt.text : NULL;
+    code = code ? code : chat_loop(e, &o, err);
+    prompt_finish(&prompt);
+    return code;
 }
 
 /* A model without a tokenizer can be used with ids only. */
@@ -347,7 +364,23 @@ static int with_engine(struct engine *e, const struct run_args *a, tw_error *err
     return code;
 }
 
-static int check(const struct run_args *a, tw_error *err) {
+/* Options of text that is continued, and of its tokens. */
+static int check_talk(const struct opt_result *result, tw_error *err) {
+    static const char *const others[] = {"ids",        "no-bos",     "special",
+                                         "print-ids",  "json",       "logits",
+                                         "logits-all", "ignore-eos", "no-display-prompt"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (opt_was_given(&verb, result, others[i])) {
+            return tw_fail(err, TW_E_USAGE,
+                           "option --%s does not go with a conversation (-cnv, -st, -sys, "
+                           "--template), in which messages are exchanged",
+                           others[i]);
+        }
+    }
+    return 0;
+}
+
+static int check(const struct run_args *a, const struct opt_result *result, tw_error *err) {
     if ((a->prompt.text != NULL) + (a->prompt.file != NULL) + a->prompt.ids.given > 1) {
         return tw_fail(err, TW_E_USAGE,
                        "options --prompt, --file and --ids: only one of them can be given");
@@ -373,31 +406,30 @@ static int check(const struct run_args *a, tw_error *err) {
                        "option --logits-all generates nothing: it does not go with --%s",
                        a->logits ? "logits" : "n-predict");
     }
-    return 0;
+    int code = a->logits_all ? sampling_refuse(&verb, result, "logits-all", err) : 0;
+    return code || !talks(a) ? code : check_talk(result, err);
 }
 
 static int run(int argc, char **argv, tw_error *err) {
     struct run_args a = {.engine = ENGINE_DEFAULTS,
                          .n = N_DEFAULT,
-                         .seed = -1,
-                         .temp = -1,
-                         .top_k = 40,
-                         .top_p = 0.95f,
-                         .min_p = 0.05f};
+                         .sampling = SAMPLING_DEFAULTS,
+                         .conversation = CONVERSATION_DEFAULTS};
     struct opt_result result;
     int code = opt_parse(&verb, argc, argv, &a, &result, err);
     if (!code && result.help) {
         opt_print_help(&verb, stdout);
         code = ui_flush(err);
     } else if (!code) {
-        code = check(&a, err);
+        code = check(&a, &result, err);
         a.engine.text = needs_tokenizer(&a);
+        a.engine.whole_steps = talks(&a);
         a.engine.logits = a.logits_all ? "all" : NULL;
         struct engine e;
         code = code ? code : engine_open(&e, result.operand[0], &a.engine, err);
         if (!code) {
             code = check_tokenizer(&e, &a, result.operand[0], err);
-            code = code ? code : with_engine(&e, &a, err);
+            code = code ? code : talks(&a) ? converse(&e, &a, err) : with_engine(&e, &a, err);
             engine_close(&e);
         }
     }
