@@ -517,8 +517,8 @@ enum tw_stop_reason {
     TW_STOP_COUNT = 0, /* n_predict tokens were generated */
     /* a token that ends the text was chosen; tw_generate neither counts it nor passes it on */
     TW_STOP_END = 1,
-    TW_STOP_CONTEXT = 2,  /* the context is full; tw_generate returns CONTEXT_FULL */
-    TW_STOP_CALLBACK = 3, /* a callback asked to stop */
+    TW_STOP_CONTEXT = 2,   /* the context is full; tw_generate returns CONTEXT_FULL */
+    TW_STOP_CALLBACK = 3,  /* a callback asked to stop */
     TW_STOP_INTERRUPT = 4, /* *stop; tw_generate returns INTERRUPTED */
     TW_STOP_TEXT = 5       /* the text came to one of stop_texts */
 };
