@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzzes the safetensors reader and what becomes of its tensors: any bytes as the weights of a model
- * of transformers whose config is good. Whatever is accepted is read as the compiler does.
+ * Fuzzes the safetensors reader and what becomes of its tensors: any bytes as the weights of a
+ * model of transformers whose config is good. Whatever is accepted is read as the compiler does.
  */
 #include "compiler/import/hf.h"
 #include "compiler/import/import.h"

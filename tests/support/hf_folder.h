@@ -19,8 +19,8 @@ char *hf_config_text(const struct tw_model *m, const char *more);
 uint8_t *hf_safetensors(const struct tw_model *m, uint32_t part, uint32_t parts, size_t *size);
 
 /* Writes a folder, which must exist: config.json and, parts = 1, model.safetensors, else shards and
- * their index. False, with errno set, if it cannot be written. hf_folder_remove deletes it with what
- * was written. */
+ * their index. False, with errno set, if it cannot be written. hf_folder_remove deletes it with
+ * what was written. */
 bool hf_folder_write(const struct tw_model *m, const char *folder, uint32_t parts,
                      const char *more);
 void hf_folder_remove(const char *folder, uint32_t parts);

@@ -10,8 +10,8 @@
 
 #include <math.h>
 
-/* The first block of blk.0.attn_k of llama-256x1 (of the shared data, ours), as F32 and as llama.cpp
- * has quantised it. */
+/* The first block of blk.0.attn_k of llama-256x1 (of the shared data, ours), as F32 and as
+ * llama.cpp has quantised it. */
 static const float floats[32] = {
     0x1.ca01dep-3f,  0x1.10c4a8p-5f,  0x1.5c71fep-7f,  0x1.775314p-7f,  -0x1.359f24p-5f,
     -0x1.3dba0cp-3f, 0x1.57730cp-5f,  0x1.2c74e8p-5f,  -0x1.db4282p-3f, 0x1.072556p-5f,
