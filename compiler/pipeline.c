@@ -59,6 +59,15 @@ static int read_quant(struct compilation *c, tw_error *err) {
                          c->options.quant);
 }
 
+static int read_activations(struct compilation *c, tw_error *err) {
+    const char *text = c->options.activations ? c->options.activations : "q8";
+    c->graph.float_activations = strcmp(text, "f32") == 0;
+    return c->graph.float_activations || strcmp(text, "q8") == 0
+               ? 0
+               : tw_fail(err, TW_E_USAGE,
+                         "activations of type \"%.32s\" are not possible; use q8 or f32", text);
+}
+
 static int check_options(const struct compilation *c, tw_error *err) {
     if (c->options.all_logits > 1) {
         return tw_fail(err, TW_E_USAGE, "all_logits is %u, expected 0 or 1", c->options.all_logits);
@@ -87,6 +96,7 @@ int tw_pipeline_begin(struct compilation *c, const char *function,
     }
     rc = rc ? rc : read_cache_dtype(c, err);
     rc = rc ? rc : read_quant(c, err);
+    rc = rc ? rc : read_activations(c, err);
     return rc ? rc : check_options(c, err);
 }
 

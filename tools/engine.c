@@ -23,7 +23,8 @@ struct tw_compile_options engine_compile_options(const struct engine_options *o,
                                    .all_logits = o->logits && strcmp(o->logits, "all") == 0,
                                    .kv = o->kv,
                                    .top_k = (uint32_t)o->lists,
-                                   .quant = o->quant};
+                                   .quant = o->quant,
+                                   .activations = o->activations};
     if (!c.target && device_target[0]) {
         c.target = device_target;
     }
@@ -33,13 +34,14 @@ struct tw_compile_options engine_compile_options(const struct engine_options *o,
 /* ---- options without effect ---- */
 
 int engine_check_bundle(const struct engine_options *o, const char *path, tw_error *err) {
-    const char *name = o->rows        ? "rows"
-                       : o->sites     ? "sites"
-                       : o->kv        ? "kv"
-                       : o->quant     ? "quant"
-                       : o->fresh     ? "fresh"
-                       : o->tokenizer ? "tokenizer"
-                                      : NULL;
+    const char *name = o->rows          ? "rows"
+                       : o->sites       ? "sites"
+                       : o->kv          ? "kv"
+                       : o->quant       ? "quant"
+                       : o->activations ? "activations"
+                       : o->fresh       ? "fresh"
+                       : o->tokenizer   ? "tokenizer"
+                                        : NULL;
     if (!name) {
         return 0;
     }

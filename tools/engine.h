@@ -9,7 +9,7 @@
 #include "tools/options.h"
 
 struct engine_options {
-    const char *target, *device, *mode, *isa, *tokenizer, *kv, *quant;
+    const char *target, *device, *mode, *isa, *tokenizer, *kv, *quant, *activations;
     int64_t ctx, threads, chunk, rows, sites;
     const char *logits; /* compile: "last" or "all" */
     int64_t lists;      /* compile: entries of the lists of the best logits; 0: none */
@@ -20,7 +20,7 @@ struct engine_options {
     bool whole_steps;
 };
 #define ENGINE_DEFAULTS \
-    { NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, 0, false, false, false }
+    { .target = NULL }
 
 /* Their rows of an option table; `type` is the verb's structure, whose field `engine` is a struct
  * engine_options. */
@@ -74,6 +74,14 @@ struct engine_options {
          0,                                                                                     \
          0,                                                                                     \
          "convert larger weights to q8_0, q4_0 or f16 (as they are stored)"},                   \
+        {OPT_TEXT,                                                                              \
+         0,                                                                                     \
+         "activations",                                                                         \
+         "T",                                                                                   \
+         ENGINE_OFFSET(type, activations),                                                      \
+         0,                                                                                     \
+         0,                                                                                     \
+         "type in which activations meet quantised weights: q8 or f32 (q8)"},                   \
     {                                                                                           \
         OPT_TEXT, 0, "tokenizer", "FILE", ENGINE_OFFSET(type, tokenizer), 0, 0,                 \
             "tokenizer.bin of a llama2.c checkpoint (the one beside it)"                        \

@@ -79,7 +79,7 @@ static tw_gvalue_id matmul(struct builder *b, const char *name, tw_gvalue_id x, 
     struct tw_graph *g = b->g;
     g->values.items[w].packing = TW_PACK_PANEL16; /* even if it has a single row */
     const struct tw_gvalue xv = g->values.items[x], wv = g->values.items[w];
-    unsigned dtype = tw_dtype_activation(wv.dtype);
+    unsigned dtype = g->float_activations ? TW_DT_F32 : tw_dtype_activation(wv.dtype);
     if (dtype != TW_DT_F32) {
         tw_gvalue_id *cache = dtype == TW_DT_Q8S ? &made->q8s : &made->q8k;
         if (*cache == TW_NONE) {

@@ -197,7 +197,8 @@ static int check_shapes(const struct tw_graph *g, const struct tw_gop *op, tw_er
         if (out != v[op->in[1]].rows || v[op->in[0]].cols != v[op->in[1]].cols) {
             return bad(g, op, err, "inner or outer dimensions do not match");
         }
-        return v[op->in[0]].dtype == tw_dtype_activation(v[op->in[1]].dtype)
+        return v[op->in[0]].dtype == TW_DT_F32 ||
+                       v[op->in[0]].dtype == tw_dtype_activation(v[op->in[1]].dtype)
                    ? 0
                    : bad(g, op, err, "the activation's type does not match the weight's");
     }

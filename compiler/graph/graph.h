@@ -93,6 +93,7 @@ struct tw_graph {
     tw_gvalue_id logits;
     uint32_t n_ctx;            /* positions that may be fed; set before planning */
     uint32_t top_k;            /* entries of an owner's list of the best logits; 0: no lists */
+    bool float_activations;    /* of products with quantised weights; set before */
     enum tw_dtype cache_dtype; /* F32 or F16: of the states that arch/ adds; set before */
 };
 

@@ -23,11 +23,11 @@ static double load_cycles(double bytes, uint32_t owners, const struct tw_target 
     return bytes / (share < t->site_load_bytes_per_cycle ? share : t->site_load_bytes_per_cycle);
 }
 
-static double matmul_cycles(const struct tw_gvalue *w, uint32_t n_cols, uint32_t owners,
-                            uint32_t rows, const struct tw_target *t) {
+static double matmul_cycles(const struct tw_gvalue *x, const struct tw_gvalue *w, uint32_t n_cols,
+                            uint32_t owners, uint32_t rows, const struct tw_target *t) {
     double panels = (double)tw_panels(n_cols);
     double load = load_cycles(panels * (double)tw_panel_bytes(w->dtype, w->cols), owners, t);
-    double rate = tw_dtype_block_elems(w->dtype) > 1 ? t->int8_mac_per_cycle : t->fma_per_cycle;
+    double rate = tw_dtype_is_activation(x->dtype) ? t->int8_mac_per_cycle : t->fma_per_cycle;
     return max_d(load, rows * panels * TW_PANEL_ROWS * (double)w->cols / rate);
 }
 
@@ -58,8 +58,9 @@ double tw_price_compute(const struct tw_graph *g, const struct tw_gop *op, struc
     double elements = (double)value_rows * widest;
     switch (op->kind) {
     case TW_GOP_MATMUL:
-        return t->call_cycles +
-               matmul_cycles(&g->values.items[op->in[1]], widest, n_owners, value_rows, t);
+        return t->call_cycles + matmul_cycles(&g->values.items[op->in[0]],
+                                              &g->values.items[op->in[1]], widest, n_owners,
+                                              value_rows, t);
     case TW_GOP_ATTENTION:
         return t->call_cycles + attention_cycles(g, op, widest, n_owners, value_rows, t);
     case TW_GOP_SILU_MUL:

@@ -96,7 +96,8 @@ static inline const float *tw_const_row(const void *base, uint32_t stride, uint3
 
 /* Operands of MATMUL. */
 struct tw_matmul {
-    const char *x;    /* rows of k floats, or of blocks of q8s or q8k */
+    const char *x; /* rows of k floats, or of blocks of q8s or q8k */
+    bool x_is_float;
     const uint8_t *w; /* panels */
     char *y;          /* rows of 16*panels floats */
     size_t x_stride, w_stride, y_stride;
@@ -108,6 +109,7 @@ static inline struct tw_matmul tw_matmul_view(const struct tw_kargs *a) {
     const struct tw_args_matmul v = tw_args_matmul(a);
     struct tw_matmul m;
     m.x = (const char *)v.x;
+    m.x_is_float = a->x_dtype == TW_DT_F32;
     m.w = (const uint8_t *)v.w;
     m.y = (char *)v.y;
     m.x_stride = v.x_stride;

@@ -29,7 +29,7 @@ struct tw_kargs {
     uint32_t i[TW_KARGS_IMMS];
     uint32_t rows, pos, block;
     float f;
-    uint32_t x_dtype; /* MATMUL: dtype of x's buffer (F32 or Q8S) */
+    uint32_t x_dtype; /* MATMUL: dtype of x's buffer (F32, Q8S or Q8K) */
     /* the T or U tensor (GATHER: the table): dtype, packing, rows, cols, head_dim */
     const struct tw_tensor *tensor;
 };

@@ -115,6 +115,14 @@ TW_INLINE __m256i plane_group(unsigned dtype, const uint8_t *w, const int g) {
     return tw_block_type(dtype).offset == 128 ? _mm256_shuffle_epi8(plane_table(dtype), low) : low;
 }
 
+/* The same for all 16 rows, four bytes in each lane; also of 8 bits. */
+TW_INLINE vi plane_lanes(unsigned dtype, const uint8_t *w, const int g) {
+    if (tw_block_type(dtype).bits == 8) {
+        return vi_both(w_load(w + g * 64), w_load(w + g * 64 + 32));
+    }
+    return vi_both(plane_group(dtype, w, g), plane_group(dtype, w + 32, g));
+}
+
 /* The sums of one half of a panel's rows: of bytes, four by four. */
 TW_INLINE void plane_wide(__m256i *sum, const struct tile_in *in, __m256i weights, size_t x,
                           const int R) {

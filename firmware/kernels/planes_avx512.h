@@ -98,6 +98,12 @@ TW_INLINE __m512i plane_group(unsigned dtype, const uint8_t *w, const int g) {
     return tw_block_type(dtype).offset == 128 ? _mm512_shuffle_epi8(plane_table(dtype), low) : low;
 }
 
+/* The same, four bytes in each lane; also of 8 bits. */
+TW_INLINE vi plane_lanes(unsigned dtype, const uint8_t *w, const int g) {
+    return tw_block_type(dtype).bits == 8 ? _mm512_load_si512(w + g * 64)
+                                          : plane_group(dtype, w, g);
+}
+
 /* Adds the products of groups from .. to - 1 of 32 columns; row r's quants are at in->x[r] + x. */
 TW_INLINE void plane_sums(struct plane_ints *s, const struct tile_in *in, unsigned dtype,
                           const uint8_t *w, size_t x, const int from, const int to, const int R,

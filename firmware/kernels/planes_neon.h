@@ -126,3 +126,14 @@ TW_INLINE uint8x16_t plane_unsigned(unsigned dtype, const uint8_t *w, const int 
 TW_INLINE int8x16_t plane_group(unsigned dtype, const uint8_t *w, const int g) {
     return vreinterpretq_s8_u8(plane_unsigned(dtype, w, g));
 }
+
+/* The quants of a group as they are stored or looked up, for all 16 rows: four bytes in each lane;
+ * also of 8 bits. */
+TW_INLINE vi plane_lanes(unsigned dtype, const uint8_t *w, const int g) {
+    const struct tw_block_type type = tw_block_type(dtype);
+    if (type.bits == 8) {
+        VI_RETURN(vreinterpretq_s32_u8(vld1q_u8(w + g * 64 + 16 * i)));
+    }
+    const uint8x16_t sign = vdupq_n_u8(type.offset == 128 ? 128 : 0);
+    VI_RETURN(vreinterpretq_s32_u8(veorq_u8(plane_unsigned(dtype, w + 16 * i, g), sign)));
+}

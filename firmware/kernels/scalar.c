@@ -160,14 +160,39 @@ static float quant_segment(const struct tw_matmul *m, const void *x, const uint8
     return sum;
 }
 
+/* Blocks as floats, with float activations. */
+static float unpacked_segment(const struct tw_matmul *m, const float *x, const uint8_t *panel,
+                              uint32_t lane, uint32_t from, uint32_t elems) {
+    uint32_t block_elems = tw_dtype_block_elems(m->dtype);
+    const uint8_t *segment = panel + tw_panel_offset(m->dtype, from);
+    float sum = 0.0f;
+    for (uint32_t n = 0; n < elems / block_elems; n++) {
+        struct tw_block b;
+        float w[TW_SUPER_BLOCK];
+        tw_block_of_panel(m->dtype, segment, elems, n, lane, &b);
+        tw_block_floats(&b, block_elems, w);
+        for (uint32_t k = 0; k < block_elems; k++) {
+            sum = __builtin_fmaf(w[k], x[from + n * block_elems + k], sum);
+        }
+    }
+    return sum;
+}
+
+static float segment_sum(const struct tw_matmul *m, const void *x, const uint8_t *panel,
+                         uint32_t lane, uint32_t from, uint32_t elems) {
+    if (tw_dtype_block_elems(m->dtype) == 1) {
+        return float_segment(m, (const float *)x, panel, lane, from, elems);
+    }
+    return m->x_is_float ? unpacked_segment(m, (const float *)x, panel, lane, from, elems)
+                         : quant_segment(m, x, panel, lane, from, elems);
+}
+
 static float product(const struct tw_matmul *m, const void *x, const uint8_t *panel,
                      uint32_t lane) {
     struct tw_sum sum = {0};
     for (uint32_t from = 0; from < m->k; from += TW_SUM_SEGMENT) {
         uint32_t elems = m->k - from < TW_SUM_SEGMENT ? m->k - from : TW_SUM_SEGMENT;
-        tw_sum_add(&sum, tw_dtype_block_elems(m->dtype) > 1
-                             ? quant_segment(m, x, panel, lane, from, elems)
-                             : float_segment(m, (const float *)x, panel, lane, from, elems));
+        tw_sum_add(&sum, segment_sum(m, x, panel, lane, from, elems));
     }
     return tw_sum_value(&sum);
 }

@@ -112,6 +112,8 @@ TW_INLINE void quant_tile(const struct tw_matmul *m, unsigned dtype, uint32_t ro
 
 #include "firmware/kernels/vector_blocks.h"
 
+#include "firmware/kernels/vector_floats.h"
+
 /* Tiles of one type of weights: of a single row of x, and of strips of the full width and of one
  * panel. Each tile is a function of its own: where several were inlined into one, gcc kept their
  * sums in memory. */
@@ -185,8 +187,21 @@ TW_TILES(tiles_q5_k, super_tile, TW_DT_Q5_K, BLOCK)
 TW_TILES(tiles_q6_k, super_tile, TW_DT_Q6_K, BLOCK)
 TW_TILES(tiles_iq4_xs, super_tile, TW_DT_IQ4_XS, BLOCK)
 
+/* Panels are unpacked for a tile's rows alone: one at a time suffices. */
+static const struct tiles tiles_unpacked = {
+    unpacked_one,
+    {{unpacked_rows, unpacked_mid, unpacked_one}, {unpacked_rows, unpacked_mid, unpacked_one}},
+    1,
+    {FLOAT_ROWS, FLOAT_MID_ROWS, 1},
+    {1, 1},
+};
+
 static void matmul(const struct tw_kargs *a) {
     struct tw_matmul m = tw_matmul_view(a);
+    if (m.x_is_float && segment_functions[m.dtype]) {
+        product(&m, &tiles_unpacked);
+        return;
+    }
     switch (m.dtype) {
     case TW_DT_F32:
         product(&m, &tiles_f32);

@@ -49,6 +49,10 @@ struct tw_compile_options {
      * rounded as the format's reference does; those whose rows are not multiples of its block, to
      * f16. NULL: all weights stay as they are stored. */
     const char *quant;
+    /* "f32": activations stay floats where they are multiplied with quantised weights, which are
+     * unpacked; slower and closer to exact arithmetic. "q8" or NULL: they are quantised to 8 bits in
+     * blocks as long as the weights', and sums of a block are exact integers. */
+    const char *activations;
 };
 
 struct tw_compile_report {

@@ -181,8 +181,7 @@ static inline struct tw_extent tw_extent_quant_k(struct tw_numbers_quant_k v,
 static inline struct tw_extent tw_extent_matmul(struct tw_numbers_matmul v, struct tw_extent_of a) {
     switch (a.region) {
     case TW_MATMUL_REGION_x:
-        return tw_extent_make(a.rows, tw_row_bytes(tw_dtype_activation((unsigned)v.dtype), v.k),
-                              v.x_stride);
+        return tw_extent_make(a.rows, tw_row_bytes(a.x_dtype, v.k), v.x_stride);
     case TW_MATMUL_REGION_w:
         return tw_extent_make(v.panels, tw_panel_bytes((unsigned)v.dtype, v.k), v.w_stride);
     default:

@@ -32,7 +32,7 @@ extern "C" {
 /* The machine ABI: what a firmware must support to run a program. A reader accepts exactly its own
  * major version. */
 #define TW_MACHINE_ABI_MAJOR 2u
-#define TW_MACHINE_ABI_MINOR 0u
+#define TW_MACHINE_ABI_MINOR 1u
 
 /* ---- element types ---- */
 

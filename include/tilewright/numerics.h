@@ -21,6 +21,8 @@
  *               integer i = sum(w_q * x_q); Q8_0 as stored (q + 128):
  *               i = sum(u * x_q) - 128 * x.sum; Q4_0: i = sum(n * x_q) - 8 * x.sum;
  *               all modulo 2^32
+ *               weights in blocks, but x in F32: each weight as a float (tw_block_floats in
+ *               tilewright/quants.h), then as float weights
  *               y = the canonical sum; on reload, y = the old y + that
  *   squares     a segment: 16 lanes, lane l takes the elements l, l + 16, ... ascending,
  *               fmaf(x, x, lane), then tw_fold_add

@@ -201,10 +201,12 @@ static int check_matmul(struct tw_verifier *v, const struct tw_vf_data *d) {
     unsigned x = dtype_of(d, TW_MATMUL_REGION_x), w = v->op.operand[TW_MATMUL_dtype].id;
     uint32_t k = v->op.operand[TW_MATMUL_k].id;
     uint32_t block = tw_dtype_block_elems(w);
-    if (x != tw_dtype_activation(w)) {
-        return tw_vf_fail(
-            v, TW_RULE_operand_types, "x is %s, which does not go with %s weights (they need %s)",
-            tw_dtype_name(x), tw_dtype_name(w), tw_dtype_name(tw_dtype_activation(w)));
+    if (x != TW_DT_F32 && x != tw_dtype_activation(w)) {
+        bool blocks = block > 1;
+        return tw_vf_fail(v, TW_RULE_operand_types,
+                          "x is %s, which does not go with %s weights (they need %s%s)",
+                          tw_dtype_name(x), tw_dtype_name(w), blocks ? "f32 or " : "",
+                          tw_dtype_name(tw_dtype_activation(w)));
     }
     if (k % block != 0) {
         return tw_vf_fail(v, TW_RULE_operand_types,

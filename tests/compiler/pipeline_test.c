@@ -253,6 +253,9 @@ static void options_out_of_range_are_the_callers_mistake(void **state) {
     w->options.tokenizer = NULL;
     w->options.quant = "q4_k";
     expect_error(w, SHIPPED, w->out, TW_E_USAGE, "\"q4_k\"; use q8_0, q4_0 or f16");
+    w->options.quant = NULL;
+    w->options.activations = "f16";
+    expect_error(w, SHIPPED, w->out, TW_E_USAGE, "\"f16\" are not possible; use q8 or f32");
     assert_int_equal(files_in(w), 0);
 }
 
@@ -298,7 +301,7 @@ static void key_of(struct compile_world *w, const char *model, char key[65]) {
 
 static void a_key_depends_on_content_options_and_target_but_not_on_names(void **state) {
     struct compile_world *w = *state;
-    char keys[13][65], again[65];
+    char keys[14][65], again[65];
     uint32_t n = 0;
     size_t size;
     uint8_t *bytes = bundle_fixture_read(SHIPPED, &size);
@@ -327,6 +330,8 @@ static void a_key_depends_on_content_options_and_target_but_not_on_names(void **
     w->options.host_sites = 4;
     key_of(w, SHIPPED, keys[n++]);
     use_target(w, 4, 4, 524288);
+    key_of(w, SHIPPED, keys[n++]);
+    w->options.activations = "f32";
     key_of(w, SHIPPED, keys[n++]);
     for (const char *const *q = (const char *const[]){"q8_0", "q4_0", "f16", NULL}; *q; q++) {
         w->options.quant = *q;

@@ -24,30 +24,35 @@ static void need_data(void) {
     snprintf(folder, sizeof folder, "%s", path ? path : "");
 }
 
-static void check(const char *const names[], size_t n, uint32_t n_targets) {
-    const struct tw_compile_options o = {.size = sizeof o, .host_sites = 2, .n_ctx = 256};
+/* With float activations: against the exact logits. */
+static void check(const char *const names[], size_t n, bool floats, uint32_t n_targets) {
+    const struct tw_compile_options o = {
+        .size = sizeof o, .host_sites = 2, .n_ctx = 256, .activations = floats ? "f32" : NULL};
     need_data();
     for (size_t i = 0; i < n; i++) {
-        double largest = arch_golden_check(folder, names[i], false, &o, targets, n_targets);
-        print_message("%-22s %.3f\n", names[i], largest);
+        double largest = arch_golden_check(folder, names[i], floats, &o, targets, n_targets);
+        print_message("%-22s %g\n", names[i], largest);
     }
 }
 
 /* Their rows are multiples of 256 and others, so each holds three to five types. */
-static void mixtures_of_types_are_within_their_tolerance_on_every_target(void **state) {
+static void mixtures_of_types_meet_their_goldens_on_every_target(void **state) {
     static const char *const names[] = {"llama-256-Q2_K", "llama-256-Q3_K_M", "llama-256-Q4_K_M",
                                         "llama-256-Q5_K_M"};
     (void)state;
-    check(names, sizeof names / sizeof names[0], 3);
+    check(names, sizeof names / sizeof names[0], false, 3);
+    check(names, sizeof names / sizeof names[0], true, 1);
+    check(names + 2, 1, true, 3);
 }
 
-static void each_type_is_within_its_tolerance(void **state) {
+static void each_type_meets_its_goldens(void **state) {
     static const char *const names[] = {
         "llama-256x1-Q4_0", "llama-256x1-Q4_1",   "llama-256x1-Q5_0",  "llama-256x1-Q5_1",
         "llama-256x1-Q8_0", "llama-256x1-Q6_K",   "llama-llama3-Q8_0", "llama-linear-Q8_0",
         "llama-hd-Q8_0",    "llama-256x1-IQ4_NL", "llama-256x1-IQ4_XS"};
     (void)state;
-    check(names, sizeof names / sizeof names[0], 1);
+    check(names, sizeof names / sizeof names[0], false, 1);
+    check(names, sizeof names / sizeof names[0], true, 1);
 }
 
 /* ---- converting weights ---- */
@@ -91,8 +96,8 @@ static void converting_gives_the_bundle_of_the_converted_file(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mixtures_of_types_are_within_their_tolerance_on_every_target),
-        cmocka_unit_test(each_type_is_within_its_tolerance),
+        cmocka_unit_test(mixtures_of_types_meet_their_goldens_on_every_target),
+        cmocka_unit_test(each_type_meets_its_goldens),
         cmocka_unit_test(converting_gives_the_bundle_of_the_converted_file),
     };
     return cmocka_run_group_tests_name("types", tests, NULL, NULL);

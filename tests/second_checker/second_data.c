@@ -397,17 +397,17 @@ void second_data_op(struct second *c, struct engine *e, const struct tw_op *op) 
     const struct tw_operand *count = tw_op_rows(op), *o;
     uint64_t rows = !count ? 0 : count->id == TW_NONE ? count->max : c->trip[count->id];
     struct region region[TW_MAX_OPERANDS] = {0};
-    uint32_t n = 0;
+    uint32_t n = 0, x = second_x_dtype(c, op);
     for (; (o = tw_op_region(op, n)) != NULL; n++) {
         const struct tw_tensor *t = second_tensor(c, o);
         struct region *r = &region[n];
-        r->e = tw_op_extent(op, n, rows, 0, t);
+        r->e = tw_op_extent(op, n, rows, x, t);
         r->e.rows = count && rows == 0 ? 0 : r->e.rows;
-        r->most = tw_op_extent(op, n, count ? count->max : 0, 0, t);
+        r->most = tw_op_extent(op, n, count ? count->max : 0, x, t);
         r->moves = o->offset.n_terms > 0 || (o->paged && o->element.n_terms > 0);
         r->one_row = op->code == TW_OP_LAST_ROW;
         r->write = tw_letter_in("WMDU", o->kind);
-        bool counted = tw_op_extent(op, n, rows + 1, 0, t).rows != r->e.rows;
+        bool counted = tw_op_extent(op, n, rows + 1, x, t).rows != r->e.rows;
         r->trip = count && counted ? count->id + 1 : 0; /* TW_NONE + 1 is 0 */
         if (t) {
             in_tensor(c, e, op, o, r, tw_extent_span(r->most));

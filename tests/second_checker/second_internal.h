@@ -134,6 +134,11 @@ static inline const struct tw_tensor *second_tensor(const struct second *c,
     return tw_letter_in("TU", o->kind) ? &c->p->tensors[o->id] : NULL;
 }
 
+/* Returns the dtype of a MATMUL's x, on which its extent depends; 0 for other ops. */
+static inline uint32_t second_x_dtype(const struct second *c, const struct tw_op *op) {
+    return op->code == TW_OP_MATMUL ? c->p->buffers[op->operand[TW_MATMUL_x].id].dtype : 0;
+}
+
 void second_refuse(struct second *c, int rule, const char *what) __attribute__((noreturn));
 void *second_alloc(struct second *c, uint64_t n, size_t bytes); /* zeroed */
 void second_free_to(struct second *c, struct block *mark);

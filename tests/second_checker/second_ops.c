@@ -148,7 +148,7 @@ static void check_data(struct second *c, struct walk *w, const struct tw_op *op)
     } else if (op->code == TW_OP_MATMUL) {
         struct tw_numbers_matmul v = tw_numbers_matmul(op);
         uint32_t dtype = (uint32_t)v.dtype, x = c->p->buffers[o[TW_MATMUL_x].id].dtype;
-        NEED(10, x == tw_dtype_activation(dtype), "x does not fit the weights");
+        NEED(10, x == TW_DT_F32 || x == tw_dtype_activation(dtype), "x does not fit the weights");
         NEED(10, v.k % tw_dtype_block_elems(dtype) == 0, "k is not whole blocks");
         NEED(10, v.panels == 1 || v.w_stride >= tw_panel_bytes(dtype, v.k), "panels overlap");
     } else if (op->code == TW_OP_RMS_SCALE) {
@@ -179,7 +179,8 @@ static void check_data(struct second *c, struct walk *w, const struct tw_op *op)
 static void check_rows(struct second *c, const struct tw_op *op) {
     const struct tw_operand *rows = tw_op_rows(op), *o;
     for (uint32_t n = 0; (o = tw_op_region(op, n)) != NULL; n++) {
-        struct tw_extent e = tw_op_extent(op, n, rows ? rows->max : 0, 0, second_tensor(c, o));
+        struct tw_extent e =
+            tw_op_extent(op, n, rows ? rows->max : 0, second_x_dtype(c, op), second_tensor(c, o));
         bool reads = o->kind == 'R' || o->kind == 'T';
         NEED(10, reads || e.rows < 2 || e.stride >= e.row_bytes, "rows overlap");
     }

@@ -37,14 +37,29 @@ static uint32_t x_bytes(unsigned dtype, uint32_t k) {
     return (uint32_t)tw_row_bytes(tw_dtype_activation(dtype), k);
 }
 
+/* Floats of every size: mostly near 1, some huge, tiny, subnormal, infinite or NaN. */
+static float *wild_floats(struct fixture_random *r, size_t n) {
+    float *f = fixture_floats(r, n);
+    for (size_t i = 0; i < n; i++) {
+        if (fixture_below(r, 16) == 0) {
+            f[i] = tw_bits_float(fixture_next(r));
+        } else if (fixture_below(r, 64) == 0) {
+            f[i] = fixture_below(r, 2) ? INFINITY : NAN;
+        }
+        f[i] *= fixture_below(r, 8) ? 4.0f : 60.0f;
+    }
+    return f;
+}
+
 /* ---- matmul ---- */
 
 struct shape {
     uint32_t k, panels, rows, reload;
 };
 
-static void check_matmul(kernel_check *check, struct fixture_random *r, unsigned dtype,
-                         struct shape s, void *x, uint32_t x_stride, uint8_t *w, const char *note) {
+static void check_product(kernel_check *check, struct fixture_random *r, unsigned dtype,
+                          unsigned x_dtype, struct shape s, void *x, uint32_t x_stride, uint8_t *w,
+                          const char *note) {
     /* four floats between rows, which must not be written */
     uint32_t y_stride = (s.panels * 16 + 4) * 4;
     size_t y_floats = (size_t)s.rows * (y_stride / 4);
@@ -53,12 +68,17 @@ static void check_matmul(kernel_check *check, struct fixture_random *r, unsigned
     struct tw_kargs a = {.p = {x, w, y},
                          .i = {x_stride, w_stride, dtype, s.k, s.panels, y_stride, s.reload},
                          .rows = s.rows};
-    a.x_dtype = tw_dtype_activation(dtype);
+    a.x_dtype = x_dtype;
     char what[120];
     snprintf(what, sizeof what, "matmul %s%s k %u, %u panels, %u rows, reload %u",
              tw_dtype_name(dtype), note, s.k, s.panels, s.rows, s.reload);
     check(TW_OP_MATMUL, &a, 2, y_floats * 4, FIXTURE_FLOATS, what);
     free(y);
+}
+
+static void check_matmul(kernel_check *check, struct fixture_random *r, unsigned dtype,
+                         struct shape s, void *x, uint32_t x_stride, uint8_t *w, const char *note) {
+    check_product(check, r, dtype, tw_dtype_activation(dtype), s, x, x_stride, w, note);
 }
 
 /* Every number of rows around the tiles' sizes, then any. */
@@ -142,6 +162,25 @@ static void matmul_with_hostile_quants(kernel_check *check) {
 /* Depths around whole segments and around the carries of their count. */
 static const uint32_t depths[] = {224, 256, 288, 480, 512, 544, 768, 992, 1024, 1056, 1792, 2304};
 
+/* Weights in blocks, unpacked to floats: of any number of rows, and of any bits. */
+static void matmul_with_float_activations(kernel_check *check) {
+    struct fixture_random r = {SEED + 40};
+    for (uint32_t n = 0; n < 16 * QUANT_DTYPES; n++) {
+        unsigned dtype = quant_dtypes[n % QUANT_DTYPES];
+        struct shape s =
+            some_shape(&r, n / QUANT_DTYPES * 2, tw_dtype_block_elems(dtype), n % 3 ? 4 : 20);
+        bool any = n / QUANT_DTYPES % 4 == 3;
+        s.rows = s.rows > 20 ? 20 : s.rows;
+        float *x =
+            any ? wild_floats(&r, (size_t)s.rows * s.k) : fixture_floats(&r, (size_t)s.rows * s.k);
+        uint8_t *w = any ? fixture_bytes(&r, s.panels * tw_panel_bytes(dtype, s.k))
+                         : fixture_panels(&r, dtype, s.k, s.panels);
+        check_product(check, &r, dtype, TW_DT_F32, s, x, s.k * 4, w, any ? " any bits" : " floats");
+        free(w);
+        free(x);
+    }
+}
+
 static void matmul_of_many_segments(kernel_check *check) {
     struct fixture_random r = {SEED + 20};
     for (uint32_t n = 0; n < 12 * MATMUL_DTYPES; n++) {
@@ -194,20 +233,6 @@ static void matmul_of_no_rows_writes_nothing(kernel_check *check) {
 }
 
 /* ---- rows ---- */
-
-/* Floats of every size: mostly near 1, some huge, tiny, subnormal, infinite or NaN. */
-static float *wild_floats(struct fixture_random *r, size_t n) {
-    float *f = fixture_floats(r, n);
-    for (size_t i = 0; i < n; i++) {
-        if (fixture_below(r, 16) == 0) {
-            f[i] = tw_bits_float(fixture_next(r));
-        } else if (fixture_below(r, 64) == 0) {
-            f[i] = fixture_below(r, 2) ? INFINITY : NAN;
-        }
-        f[i] *= fixture_below(r, 8) ? 4.0f : 60.0f;
-    }
-    return f;
-}
 
 static void fold_of_any_number_of_parts(kernel_check *check) {
     struct fixture_random r = {SEED + 22};
@@ -634,6 +659,7 @@ const struct kernel_case kernel_cases[KERNEL_CASES] = {
     CASE(matmul_with_float_weights_of_any_bits),
     CASE(matmul_with_quantised_weights),
     CASE(matmul_with_hostile_quants),
+    CASE(matmul_with_float_activations),
     CASE(matmul_of_many_segments),
     CASE(matmul_of_a_window),
     CASE(matmul_of_no_rows_writes_nothing),

@@ -113,6 +113,9 @@ static uint32_t factor(struct gen *g, const struct weights *w, uint32_t from) {
     }
     PB_OP(g->b, COPY, pb_on(from, 0), pb_id(0), pb_on(own(g, WIDE), 0), pb_id(PAGE), pb_id(PAGE),
           pb_rows(TW_NONE, n * 4 / PAGE));
+    if (below(g, 4) == 0) { /* floats go with blocks, too */
+        return own(g, WIDE);
+    }
     if (act == TW_DT_Q8K) {
         PB_OP(g->b, QUANT_K, pb_on(own(g, WIDE), 0), pb_id(4 * n), pb_on(own(g, QUANTS_K), 0),
               pb_id(292), pb_id(n), once());
@@ -130,6 +133,9 @@ static void product(struct gen *g, uint32_t from, uint32_t to) {
     uint32_t panels = 1 + below(g, 2), y = panels == 1 ? to : own(g, WIDE), x = factor(g, w, from);
     if (x == from && from == to) {
         y = own(g, WIDE);
+    } else if (x == own(g, WIDE)) {
+        panels = 1;
+        y = to;
     }
     matmul(g, w, x, panels, y, false);
     if (below(g, 2)) {

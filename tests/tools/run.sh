@@ -198,7 +198,7 @@ refuses 'a value for each layer' 4 'head_count_kv has a value for each layer' ru
 
 # Options that have no effect.
 run 0 compile "$model" -o "$work/small.twb" --target sim4x4 -q
-for o in '--rows 3' '--sites 3' '--kv f16' '--quant q8_0' '--fresh' '--tokenizer x'; do
+for o in '--rows 3' '--sites 3' '--kv f16' '--quant q8_0' '--activations f32' '--fresh' '--tokenizer x'; do
     # shellcheck disable=SC2086 # words
     refuses "a bundle with $o" 2 "option ${o%% *} is for models, but .*small.twb is compiled already" run "$work/small.twb" --ids 1 -n 1 $o
 done

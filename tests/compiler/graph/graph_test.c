@@ -144,9 +144,15 @@ static void a_product_of_mismatched_dimensions_is_refused(void **state) {
     expect_refused(g, "graph: layer.ffn_down (matmul): inner or outer dimensions do not match");
 }
 
-static void quantised_weights_without_quantised_activations_are_refused(void **state) {
+static void quantised_weights_take_float_activations(void **state) {
     struct tw_graph *g = &((struct model_fixture *)*state)->graph;
     op_of(g, TW_GOP_MATMUL, "ffn_gate")->in[0] = id_of(g, "ffn_norm");
+    assert_int_equal(tw_graph_check(g, NULL), 0);
+}
+
+static void activations_in_blocks_of_another_size_are_refused(void **state) {
+    struct tw_graph *g = &((struct model_fixture *)*state)->graph;
+    value_of(g, "ffn_norm_q8")->dtype = TW_DT_Q8K;
     expect_refused(
         g, "graph: layer.ffn_gate (matmul): the activation's type does not match the weight's");
 }
@@ -434,7 +440,8 @@ int main(void) {
         TEST(a_rotary_table_of_the_wrong_width_is_refused),
         TEST(a_norm_with_a_weight_of_the_wrong_width_is_refused),
         TEST(a_product_of_mismatched_dimensions_is_refused),
-        TEST(quantised_weights_without_quantised_activations_are_refused),
+        TEST(quantised_weights_take_float_activations),
+        TEST(activations_in_blocks_of_another_size_are_refused),
         TEST(quantised_activations_with_float_weights_are_refused),
         TEST(a_sum_of_different_widths_is_refused),
         TEST(a_gate_of_the_wrong_width_is_refused),

@@ -69,9 +69,8 @@ static double activation(unsigned dtype, const char *row, uint32_t k) {
                                 : (double)((const float *)(const void *)row)[k];
 }
 
-static void check_product(struct fixture_random *r, unsigned dtype, uint32_t k, uint32_t panels,
-                          bool reload) {
-    unsigned x_dtype = tw_dtype_activation(dtype);
+static void check_product(struct fixture_random *r, unsigned dtype, unsigned x_dtype, uint32_t k,
+                          uint32_t panels, bool reload) {
     uint32_t rows = 3, cols = panels * 16, stride = (uint32_t)tw_row_bytes(x_dtype, k);
     char *x = fixture_activations(r, x_dtype, rows, k);
     uint8_t *w = fixture_panels(r, dtype, k, panels);
@@ -106,7 +105,9 @@ static void matmul_is_the_sum_of_products(void **state) {
     for (unsigned dtype = 0; dtype < TW_DT_COUNT; dtype++) {
         uint32_t elems = tw_dtype_block_elems(dtype);
         for (uint32_t n = 1; tw_panel_bytes(dtype, 256) && n < 4; n++) {
-            check_product(&r, dtype, elems > 1 ? elems * n : 17 * n, n, n == 2);
+            uint32_t k = elems > 1 ? elems * n : 17 * n;
+            check_product(&r, dtype, tw_dtype_activation(dtype), k, n, n == 2);
+            check_product(&r, dtype, TW_DT_F32, k, n, n == 2);
         }
     }
 }

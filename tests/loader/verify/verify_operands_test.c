@@ -5,8 +5,8 @@
 #include "tests/support/verify_kit.h"
 
 /* ---- operand_types ---- */
-BREAK(x_not_quantised) {
-    CHANGE(b, MATH, MATMUL, 0, op.operand[0].id = SMALL_BUF(SMALL_XN, 0));
+BREAK(x_of_other_blocks) {
+    CHANGE(b, MATH, MATMUL, 0, op.operand[0].id = SMALL_BUF(SMALL_XK, 0));
 }
 BREAK(depth_odd) {
     CHANGE(b, MATH, MATMUL, 0, op.operand[TW_MATMUL_k].id = 31);
@@ -69,7 +69,8 @@ BREAK(tensor_shape) {
 }
 
 static const struct breakage breakages[] = {
-    ROW(operand_types, x_not_quantised, "x is f32, which does not go with q8_0 weights"),
+    ROW(operand_types, x_of_other_blocks,
+        "x is q8k, which does not go with q8_0 weights (they need f32 or q8s)"),
     ROW(operand_types, depth_odd, "depth 31 is not a multiple of 32"),
     ROW(operand_types, panels_huge, "panels, is 4294967295"),
     ROW(operand_types, weights_of_other_dtype, "w is in a f32 buffer"),
