@@ -27,6 +27,13 @@ struct tw_hf_arch {
         interleaved; /* GGUF has the rotary pairs of q and k side by side, transformers in halves */
     bool norm_offset; /* transformers stores the weights of norms less 1 */
     bool tied;        /* tie_word_embeddings, where config.json does not say it */
+    /* what the architecture does with sliding_window: reads it as a key, or only if
+     * use_sliding_window says so */
+    enum { TW_HF_WINDOW_NONE, TW_HF_WINDOW_KEY, TW_HF_WINDOW_SWITCH } window;
+    float rope_theta, partial; /* 0: 10000; all of a head */
+    uint32_t head_dim;         /* 0: hidden_size / num_attention_heads */
+    /* of the layers with a window: all but every nth; 0: no layer_types */
+    uint32_t window_period;
     /* names within a layer that are not llama's: {transformers', GGUF's}, up to {NULL, NULL}; or
      * NULL */
     const char *const (*names)[2];
@@ -45,7 +52,8 @@ struct tw_hf {
     struct tw_gguf_build build; /* its path is that of config.json */
     bool tied;
     uint32_t n_layers, n_vocab, n_heads, n_kv_heads, head_dim, rope_dims;
-    float *rope_factors; /* rope_dims / 2 divisors of llama3's scaling, or NULL */
+    /* rope_dims / 2 divisors of llama3's scaling, or of long and short contexts; or NULL */
+    float *rope_factors, *long_factors, *short_factors;
     bool attention_bias, mlp_bias;
     /* what was found: of layers, one entry for each; rows of the matrices, 0: not yet */
     bool *layers;

@@ -7,19 +7,47 @@
 #include <stdio.h>
 #include <string.h>
 
+#define NO_NAME \
+    { NULL, NULL }
+
+/* Norms around each block. */
+static const char *const names_around[][2] = {{"post_attention_layernorm", "post_attention_norm"},
+                                              {"pre_feedforward_layernorm", "ffn_norm"},
+                                              {"post_feedforward_layernorm", "post_ffw_norm"},
+                                              NO_NAME};
+static const char *const names_fused[][2] = {
+    {"self_attn.qkv_proj", "attn_qkv"}, {"mlp.gate_up_proj", "ffn_up"}, NO_NAME};
+static const char *const names_ungated[][2] = {
+    {"mlp.c_fc", "ffn_up"}, {"mlp.c_proj", "ffn_down"}, NO_NAME};
+static const char *const names_query[][2] = {{"self_attn.query_layernorm", "attn_q_norm"},
+                                             {"self_attn.key_layernorm", "attn_k_norm"},
+                                             NO_NAME};
+
+#define SILU .activation = "silu", .epsilon = "rms_norm_eps"
+#define GELU .activation = "gelu_pytorch_tanh", .epsilon = "rms_norm_eps"
+
 static const struct tw_hf_arch archs[] = {
-    {.model_type = "llama",
-     .gguf = "llama",
-     .activation = "silu",
-     .epsilon = "rms_norm_eps",
-     .interleaved = true},
-    {.model_type = "mistral",
-     .gguf = "llama",
-     .activation = "silu",
-     .epsilon = "rms_norm_eps",
-     .interleaved = true},
-    {.model_type = "qwen2", .gguf = "qwen2", .activation = "silu", .epsilon = "rms_norm_eps"},
-    {.model_type = "qwen3", .gguf = "qwen3", .activation = "silu", .epsilon = "rms_norm_eps"},
+    {"llama", "llama", SILU, .interleaved = true},
+    {"mistral", "llama", SILU, .interleaved = true, .window = TW_HF_WINDOW_KEY},
+    {"qwen2", "qwen2", SILU, .window = TW_HF_WINDOW_SWITCH},
+    {"qwen3", "qwen3", SILU, .window = TW_HF_WINDOW_SWITCH},
+    {"gemma2", "gemma2", GELU, .norm_offset = true, .tied = true, .names = names_around,
+     .head_dim = 256, .window = TW_HF_WINDOW_KEY, .window_period = 2},
+    {"gemma3_text", "gemma3", GELU, .norm_offset = true, .tied = true, .names = names_around,
+     .head_dim = 256, .rope_theta = 1e6f, .window = TW_HF_WINDOW_KEY, .window_period = 6},
+    {"phi3", "phi3", SILU, .names = names_fused, .window = TW_HF_WINDOW_KEY},
+    {"granite", "granite", SILU, .interleaved = true},
+    {"smollm3", "smollm3", SILU, .interleaved = true, .tied = true, .rope_theta = 2e6f},
+    {"olmo2", "olmo2", SILU, .names = names_around},
+    {"olmo3", "olmo2", SILU, .names = names_around, .window = TW_HF_WINDOW_KEY, .window_period = 4},
+    {"exaone4", "exaone4", SILU, .names = names_around, .window = TW_HF_WINDOW_KEY,
+     .window_period = 4},
+    {"stablelm", "stablelm", .activation = "silu", .epsilon = "layer_norm_eps", .layer_norm = true,
+     .partial = 0.25f},
+    {"starcoder2", "starcoder2", .activation = "gelu_pytorch_tanh", .epsilon = "norm_epsilon",
+     .layer_norm = true, .tied = true, .names = names_ungated},
+    {"ernie4_5", "ernie4_5", SILU, .interleaved = true, .tied = true, .rope_theta = 5e5f},
+    {"hunyuan_v1_dense", "hunyuan-dense", SILU, .names = names_query},
 };
 
 const struct tw_hf_arch *tw_hf_find_arch(const char *model_type) {

@@ -3,21 +3,13 @@
  * config.json of transformers as keys of a GGUF file (hf.h). Members that would change the result
  * and have no key are refused unless they have no effect.
  */
-#include "compiler/import/hf.h"
+#include "compiler/import/hf_config.h"
 #include "compiler/import/hparams.h"
-#include "compiler/import/json_read.h"
 
 #include <math.h>
 #include <string.h>
 
-struct config {
-    struct tw_hf *hf;
-    const char *path;
-    const json_t *json, *rope; /* rope: rope_scaling or rope_parameters, or NULL */
-    tw_error *err;
-};
-
-static int read_uint(const struct config *c, const char *name, bool needed, uint32_t max,
+static int read_uint(const struct tw_hf_config *c, const char *name, bool needed, uint32_t max,
                      uint32_t *out) {
     uint64_t value = *out;
     int rc = tw_json_uint(c->path, c->json, name, needed, 1, max, &value, c->err);
@@ -27,7 +19,7 @@ static int read_uint(const struct config *c, const char *name, bool needed, uint
 
 /* ---- kind of model ---- */
 
-static int read_arch(const struct config *c) {
+static int read_arch(const struct tw_hf_config *c) {
     const char *type = NULL, *method = "?";
     char list[400];
     json_t *quantisation = NULL;
@@ -54,7 +46,7 @@ static int read_arch(const struct config *c) {
     return 0;
 }
 
-static int check_activation(const struct config *c) {
+static int check_activation(const struct tw_hf_config *c) {
     const char *found = c->hf->arch->activation, *expected = found;
     int rc = tw_json_text(c->path, c->json, "hidden_act", false, &found, c->err);
     rc = rc ? rc : tw_json_text(c->path, c->json, "hidden_activation", false, &found, c->err);
@@ -66,15 +58,16 @@ static int check_activation(const struct config *c) {
     return rc;
 }
 
-/* A window of qwen2 and qwen3 has an effect only where it is switched on; others have one if they
- * have a size. */
-static int read_window(const struct config *c) {
-    bool used = strncmp(c->hf->arch->model_type, "qwen", 4) != 0;
+static int read_window(const struct tw_hf_config *c) {
+    bool used = c->hf->arch->window == TW_HF_WINDOW_KEY;
     uint64_t window = 0;
-    int rc = tw_json_bool(c->path, c->json, "use_sliding_window", &used, c->err);
-    rc = rc ? rc
-            : tw_json_uint(c->path, c->json, "sliding_window", false, 0, UINT32_MAX, &window,
-                           c->err);
+    int rc = 0;
+    if (c->hf->arch->window == TW_HF_WINDOW_SWITCH) {
+        rc = tw_json_bool(c->path, c->json, "use_sliding_window", &used, c->err);
+    }
+    rc =
+        rc ? rc
+           : tw_json_uint(c->path, c->json, "sliding_window", false, 0, INT32_MAX, &window, c->err);
     if (rc == 0 && used && window) {
         tw_gguf_put_uint(&c->hf->build, ".attention.sliding_window", (uint32_t)window);
     }
@@ -83,13 +76,14 @@ static int read_window(const struct config *c) {
 
 /* ---- sizes ---- */
 
-static int read_heads(const struct config *c) {
+static int read_heads(const struct tw_hf_config *c) {
     struct tw_hf *hf = c->hf;
     uint32_t dim = 0;
     int rc = read_uint(c, "hidden_size", true, TW_MAX_DIM, &dim);
     rc = rc ? rc : read_uint(c, "num_attention_heads", true, TW_MAX_HEADS, &hf->n_heads);
     hf->n_kv_heads = hf->n_heads;
     rc = rc ? rc : read_uint(c, "num_key_value_heads", false, TW_MAX_HEADS, &hf->n_kv_heads);
+    hf->head_dim = hf->arch->head_dim;
     rc = rc ? rc : read_uint(c, "head_dim", false, TW_MAX_HEAD_DIM, &hf->head_dim);
     if (rc) {
         return rc;
@@ -115,7 +109,7 @@ static int read_heads(const struct config *c) {
     return 0;
 }
 
-static int read_sizes(const struct config *c) {
+static int read_sizes(struct tw_hf_config *c) {
     struct tw_hf *hf = c->hf;
     uint32_t hidden = 0, positions = 0;
     int rc = read_heads(c);
@@ -127,12 +121,13 @@ static int read_sizes(const struct config *c) {
         tw_gguf_put_uint(&hf->build, ".block_count", hf->n_layers);
         tw_gguf_put_uint(&hf->build, ".feed_forward_length", hidden);
         tw_gguf_put_uint(&hf->build, ".context_length", positions);
+        c->n_positions = positions;
         tw_gguf_put_uint(&hf->build, ".vocab_size", hf->n_vocab);
     }
     return rc;
 }
 
-static int read_norms(const struct config *c) {
+static int read_norms(const struct tw_hf_config *c) {
     float epsilon = 1e-6f;
     int rc = tw_json_float(c->path, c->json, c->hf->arch->epsilon, false, &epsilon, c->err);
     if (rc == 0) {
@@ -144,7 +139,7 @@ static int read_norms(const struct config *c) {
     return rc;
 }
 
-static int read_flags(const struct config *c) {
+static int read_flags(const struct tw_hf_config *c) {
     struct tw_hf *hf = c->hf;
     hf->tied = hf->arch->tied;
     int rc = tw_json_bool(c->path, c->json, "tie_word_embeddings", &hf->tied, c->err);
@@ -154,20 +149,23 @@ static int read_flags(const struct config *c) {
 
 /* ---- rotary positions ---- */
 
-/* The object is called rope_scaling, since version 5 of transformers rope_parameters. */
-static int find_rope(struct config *c) {
-    json_t *old = NULL, *new = NULL;
+/* The object is called rope_scaling, since version 5 of transformers rope_parameters; that may have
+ * one object for each kind of layer. */
+static int find_rope(struct tw_hf_config *c) {
+    json_t *old = NULL, *new = NULL, *full = NULL;
     int rc = tw_json_object(c->path, c->json, "rope_scaling", &old, c->err);
     rc = rc ? rc : tw_json_object(c->path, c->json, "rope_parameters", &new, c->err);
-    c->rope = new ? new : old;
+    rc = rc ? rc : tw_json_object(c->path, new, "full_attention", &full, c->err);
+    c->rope = full ? full : new ? new : old;
     return rc;
 }
 
-static int read_rope_base(const struct config *c) {
-    float base = 10000.0f, partial = 1.0f;
+static int read_rope_base(struct tw_hf_config *c) {
     struct tw_hf *hf = c->hf;
-    int rc = tw_json_float(c->path, c->json, "rope_theta", false, &base, c->err);
-    rc = rc ? rc : tw_json_float(c->path, c->rope, "rope_theta", false, &base, c->err);
+    float partial = hf->arch->partial > 0.0f ? hf->arch->partial : 1.0f;
+    c->rope_theta = hf->arch->rope_theta > 0.0f ? hf->arch->rope_theta : 10000.0f;
+    int rc = tw_json_float(c->path, c->json, "rope_theta", false, &c->rope_theta, c->err);
+    rc = rc ? rc : tw_json_float(c->path, c->rope, "rope_theta", false, &c->rope_theta, c->err);
     rc =
         rc ? rc : tw_json_float(c->path, c->json, "partial_rotary_factor", false, &partial, c->err);
     rc =
@@ -179,19 +177,19 @@ static int read_rope_base(const struct config *c) {
         return tw_fail(c->err, TW_E_RANGE, "%s: partial_rotary_factor is %g, expected up to 1",
                        c->path, (double)partial);
     }
-    if (!(base > 0.0f)) {
+    if (!(c->rope_theta > 0.0f)) {
         return tw_fail(c->err, TW_E_RANGE, "%s: rope_theta is %g, expected a number above 0",
-                       c->path, (double)base);
+                       c->path, (double)c->rope_theta);
     }
-    hf->rope_dims = (uint32_t)((float)hf->head_dim * partial);
-    tw_gguf_put_float(&hf->build, ".rope.freq_base", base);
+    hf->rope_dims = (uint32_t)((double)hf->head_dim * (double)partial);
+    tw_gguf_put_float(&hf->build, ".rope.freq_base", c->rope_theta);
     tw_gguf_put_uint(&hf->build, ".rope.dimension_count", hf->rope_dims);
     return 0;
 }
 
 /* The divisors of the frequencies that llama3's scaling comes to, in double and then rounded, as
  * the converter computes them. */
-static int make_llama3(const struct config *c, float base) {
+static int make_llama3(const struct tw_hf_config *c) {
     float factor = 8, low = 1, high = 4;
     uint64_t original = 8192;
     struct tw_hf *hf = c->hf;
@@ -213,7 +211,7 @@ static int make_llama3(const struct config *c, float base) {
     hf->rope_factors = tw_import_alloc(hf->build.memory, hf->rope_dims / 2 + 1, sizeof(float));
     hf->build.failed = hf->build.failed || !hf->rope_factors;
     for (uint32_t i = 0; hf->rope_factors && i < hf->rope_dims / 2; i++) {
-        double turns = pow((double)base, -2.0 * i / hf->rope_dims);
+        double turns = pow((double)c->rope_theta, -2.0 * i / hf->rope_dims);
         double wave = 2 * 3.14159265358979323846 / turns, f = (double)factor;
         double smooth = ((double)original / wave - (double)low) / ((double)high - (double)low);
         double middle = 1 / ((1 - smooth) / f + smooth);
@@ -224,13 +222,40 @@ static int make_llama3(const struct config *c, float base) {
     return 0;
 }
 
-static int put_scaling(const struct config *c, const char *type) {
+/* What YaRN's numbers are where GGUF has no key for them. */
+static int check_yarn(const struct tw_hf_config *c, float factor) {
+    float usual = 0.1f * logf(factor) + 1.0f;
+    const struct {
+        const char *name;
+        float expected;
+    } numbers[] = {{"beta_fast", 32.0f},
+                   {"beta_slow", 1.0f},
+                   {"mscale", 1.0f},
+                   {"mscale_all_dim", 0.0f},
+                   {"attention_factor", usual}};
+    int rc = 0;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && rc == 0; i++) {
+        float value = numbers[i].expected;
+        rc = tw_json_float(c->path, c->rope, numbers[i].name, false, &value, c->err);
+        if (rc == 0 && !(fabsf(value - numbers[i].expected) <= 1e-5f)) {
+            rc = tw_fail(c->err, TW_E_UNSUPPORTED,
+                         "%s: %s of rope_scaling is %g, which is not supported (expected %g)",
+                         c->path, numbers[i].name, (double)value, (double)numbers[i].expected);
+        }
+    }
+    return rc;
+}
+
+static int put_scaling(const struct tw_hf_config *c, const char *type) {
     float factor = 1;
     uint64_t original = 0;
     int rc = tw_json_float(c->path, c->rope, "factor", true, &factor, c->err);
     rc = rc ? rc
             : tw_json_uint(c->path, c->rope, "original_max_position_embeddings", false, 1,
                            TW_MAX_CTX, &original, c->err);
+    if (rc == 0 && strcmp(type, "yarn") == 0) {
+        rc = check_yarn(c, factor);
+    }
     if (rc == 0) {
         tw_gguf_put_text(&c->hf->build, ".rope.scaling.type", type);
         tw_gguf_put_float(&c->hf->build, ".rope.scaling.factor", factor);
@@ -242,21 +267,25 @@ static int put_scaling(const struct config *c, const char *type) {
     return rc;
 }
 
-static int read_scaling(const struct config *c) {
+static int read_scaling(struct tw_hf_config *c) {
     const char *type = "default";
-    float base = 10000.0f;
     int rc = tw_json_text(c->path, c->rope, "type", false, &type, c->err);
     rc = rc ? rc : tw_json_text(c->path, c->rope, "rope_type", false, &type, c->err);
-    rc = rc ? rc : tw_json_float(c->path, c->json, "rope_theta", false, &base, c->err);
-    rc = rc ? rc : tw_json_float(c->path, c->rope, "rope_theta", false, &base, c->err);
     if (rc || strcmp(type, "default") == 0) {
         return rc;
     }
     if (strcmp(type, "llama3") == 0) {
-        return make_llama3(c, base);
+        return make_llama3(c);
     }
     if (strcmp(type, "linear") == 0 || strcmp(type, "yarn") == 0) {
         return put_scaling(c, type);
+    }
+    if (strcmp(c->hf->arch->gguf, "phi3") == 0 &&
+        (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0)) {
+        return tw_hf_read_longrope(c);
+    }
+    if (strcmp(c->hf->arch->gguf, "hunyuan-dense") == 0 && strcmp(type, "dynamic") == 0) {
+        return 0; /* hf_extra.c reads its factor */
     }
     return tw_fail(c->err, TW_E_UNSUPPORTED,
                    "%s: rope_scaling of rope_type \"%.40s\" is not supported (expected default, "
@@ -266,7 +295,7 @@ static int read_scaling(const struct config *c) {
 
 /* ---- whole files ---- */
 
-static int read_all(struct config *c) {
+static int read_all(struct tw_hf_config *c) {
     int rc = read_arch(c);
     rc = rc ? rc : check_activation(c);
     rc = rc ? rc : read_sizes(c);
@@ -275,7 +304,8 @@ static int read_all(struct config *c) {
     rc = rc ? rc : read_window(c);
     rc = rc ? rc : find_rope(c);
     rc = rc ? rc : read_rope_base(c);
-    return rc ? rc : read_scaling(c);
+    rc = rc ? rc : read_scaling(c);
+    return rc ? rc : tw_hf_read_extra(c);
 }
 
 int tw_hf_read_config(const char *path, const void *bytes, uint64_t size,
@@ -286,7 +316,7 @@ int tw_hf_read_config(const char *path, const void *bytes, uint64_t size,
     if (rc) {
         return rc;
     }
-    struct config c = {.hf = hf, .path = path, .json = json, .err = err};
+    struct tw_hf_config c = {.hf = hf, .path = path, .json = json, .err = err};
     rc = read_all(&c);
     json_decref(json);
     return rc;

@@ -289,6 +289,17 @@ static int check_biases(const struct tw_hf *hf, tw_error *err) {
                          attention ? "self_attn.q_proj.bias" : "mlp.up_proj.bias");
 }
 
+static void put_factors(struct tw_hf *hf, const char *name, const float *factors) {
+    const struct tw_gguf_tensor t = {.name = name,
+                                     .data = (const uint8_t *)factors,
+                                     .bytes = (uint64_t)(hf->rope_dims / 2) * 4,
+                                     .dims = {hf->rope_dims / 2, 1, 1, 1},
+                                     .n_dims = 1};
+    if (factors) {
+        tw_gguf_put_tensor(&hf->build, &t);
+    }
+}
+
 int tw_hf_finish_tensors(struct tw_hf *hf, tw_error *err) {
     int rc = check_embedding(hf, err);
     rc = rc ? rc : check_layers(hf, err);
@@ -299,13 +310,8 @@ int tw_hf_finish_tensors(struct tw_hf *hf, tw_error *err) {
     if (hf->tied && hf->embedding && hf->output) {
         drop_output(hf);
     }
-    if (hf->rope_factors) {
-        const struct tw_gguf_tensor t = {.name = "rope_freqs.weight",
-                                         .data = (const uint8_t *)hf->rope_factors,
-                                         .bytes = (uint64_t)(hf->rope_dims / 2) * 4,
-                                         .dims = {hf->rope_dims / 2, 1, 1, 1},
-                                         .n_dims = 1};
-        tw_gguf_put_tensor(&hf->build, &t);
-    }
+    put_factors(hf, "rope_freqs.weight", hf->rope_factors);
+    put_factors(hf, "rope_factors_long.weight", hf->long_factors);
+    put_factors(hf, "rope_factors_short.weight", hf->short_factors);
     return tw_gguf_build_finish(&hf->build, err);
 }

@@ -236,11 +236,17 @@ double arch_golden_check(const char *folder, const char *name, bool exact,
                          const struct tw_compile_options *options, const char *const targets[],
                          uint32_t n_targets) {
     char model[2048], golden[2048];
+    snprintf(model, sizeof model, "%s/%s.gguf", folder, name);
+    snprintf(golden, sizeof golden, "%s/%s.json", folder, name);
+    return arch_golden_check_model(model, golden, exact, options, targets, n_targets);
+}
+
+double arch_golden_check_model(const char *model, const char *golden, bool exact,
+                               const struct tw_compile_options *options,
+                               const char *const targets[], uint32_t n_targets) {
     struct arch_golden g;
     tw_error err = {0};
     double largest = 0;
-    snprintf(model, sizeof model, "%s/%s.gguf", folder, name);
-    snprintf(golden, sizeof golden, "%s/%s.json", folder, name);
     if (arch_golden_load(golden, exact, &g, &err)) {
         fail_msg("%s", err.message);
     }
@@ -251,7 +257,7 @@ double arch_golden_check(const char *folder, const char *name, bool exact,
         assert_non_null(rows[i]);
     }
     for (uint32_t t = 0; t < n_targets; t++) {
-        double found = compile_and_check(model, name, options, targets[t], &g, t == 0, rows);
+        double found = compile_and_check(model, model, options, targets[t], &g, t == 0, rows);
         largest = found > largest ? found : largest;
     }
     for (uint32_t i = 0; i < g.n_runs; i++) {

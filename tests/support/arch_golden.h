@@ -32,11 +32,16 @@ struct arch_golden {
 int arch_golden_load(const char *path, bool exact, struct arch_golden *out, tw_error *err);
 void arch_golden_finish(struct arch_golden *g);
 
-/* Compiles the model NAME.gguf in `folder` with these options, but for their target, for each of
- * the targets and compares it with NAME.json: logits and best ids of all runs, token by token; and
+/* Compiles a model with these options, but for their target, for each of the targets and compares
+ * it with its golden: logits and best ids of all runs, token by token; and
  * the bits of the logits after 20 and after all tokens, fed as 20 and the rest, with those. The
- * tests fails if they differ. All targets must give the bits of the first. Returns the largest
+ * test fails if they differ. All targets must give the bits of the first. Returns the largest
  * difference to the golden. */
+double arch_golden_check_model(const char *model, const char *golden, bool exact,
+                               const struct tw_compile_options *options,
+                               const char *const targets[], uint32_t n_targets);
+
+/* The same for NAME.gguf and NAME.json in `folder`. */
 double arch_golden_check(const char *folder, const char *name, bool exact,
                          const struct tw_compile_options *options, const char *const targets[],
                          uint32_t n_targets);
