@@ -2,8 +2,8 @@
  *
  * Products of float activations with weights in blocks: each segment of a panel is unpacked to
  * floats (tw_block_floats in tilewright/quants.h gives the same) and then multiplied as a panel of
- * floats is. Included by vector_matmul.h after vector_blocks.h; the planes header of the instruction
- * set defines plane_lanes, four quants of each row.
+ * floats is. Included by vector_matmul.h after vector_blocks.h; the planes header of the
+ * instruction set defines plane_lanes, four quants of each row.
  */
 
 /* The floats of a sub-block: a quant u is (u - offset) * scale, plus minimum. */

@@ -50,8 +50,8 @@ struct tw_compile_options {
      * f16. NULL: all weights stay as they are stored. */
     const char *quant;
     /* "f32": activations stay floats where they are multiplied with quantised weights, which are
-     * unpacked; slower and closer to exact arithmetic. "q8" or NULL: they are quantised to 8 bits in
-     * blocks as long as the weights', and sums of a block are exact integers. */
+     * unpacked; slower and closer to exact arithmetic. "q8" or NULL: they are quantised to 8 bits
+     * in blocks as long as the weights', and sums of a block are exact integers. */
     const char *activations;
 };
 

@@ -2,8 +2,8 @@
  *
  * Compares every GGUF, safetensors, llama2.c and tokenizer file of ../shared/data/malformed with
  * the outcome that its cases.json demands. Each runs in a process of its own, so that a signal, a
- * long run or a large allocation is reported as that file's failure. "accept" means that the container is read; a
- * file without a whole model is still refused as a model.
+ * long run or a large allocation is reported as that file's failure. "accept" means that the
+ * container is read; a file without a whole model is still refused as a model.
  */
 #include "compiler/import/gguf.h"
 #include "compiler/import/model.h"
