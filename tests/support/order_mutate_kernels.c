@@ -207,6 +207,26 @@ static void other_quant(struct order_mutant *m, struct order_place p, struct tw_
     }
 }
 
+/* A product of another buffer of the site: of floats, which go with all weights, or of any type. */
+static void other_factor(struct order_mutant *m, struct order_place p, struct tw_op *op,
+                         uint64_t *seed) {
+    bool any = random_below(seed, 4) == 0;
+    uint32_t from = random_below(seed, m->p.n_buffers);
+    for (uint32_t k = 0; k < m->p.n_buffers; k++) {
+        uint32_t i = (from + k) % m->p.n_buffers;
+        if (m->p.buffers[i].site == p.stream / TW_ENGINE_COUNT &&
+            (any || m->p.buffers[i].dtype == TW_DT_F32)) {
+            op->operand[TW_MATMUL_x].id = i;
+            break;
+        }
+    }
+    if (random_below(seed, 2)) {
+        op->operand[TW_MATMUL_x_stride].id = op->operand[TW_MATMUL_k].id * 4;
+    }
+    put(m, p, op);
+    order_describe(m, " [x is buffer %u]", op->operand[TW_MATMUL_x].id);
+}
+
 bool order_family_types(const struct order_index *x, struct order_mutant *m, uint64_t *seed) {
     static const uint32_t codes[] = {TW_OP_MATMUL, TW_OP_QUANT, TW_OP_QUANT_K};
     struct order_place p;
@@ -224,6 +244,10 @@ bool order_family_types(const struct order_index *x, struct order_mutant *m, uin
             o[TW_QUANT_y_stride].id = (uint32_t)order_tweak(o[TW_QUANT_y_stride].id, seed);
             put(m, p, &op);
         }
+        return true;
+    }
+    if (random_below(seed, 3) == 0) {
+        other_factor(m, p, &op, seed);
         return true;
     }
     struct types t = {
