@@ -122,14 +122,55 @@ long=$(python3 -c 'print("word " * 100)')
 talk "$long\nHello\n" -c 64
 check 'messages beyond the context' sh -c '[ "$1" = 5 ] && printf "%s" "$2" | grep -q "the context has 64: /reset"' _ "$status" "$err"
 
-# Ctrl-C while a long answer is generated, without a terminal: the command ends with 130.
-"$TW_BIN" chat "$chat" -st -p Hello -n 500 --mode strict --temp 0 </dev/null >"$work/out" 2>"$work/err" &
-pid=$!
-sleep 1
-kill -INT "$pid" 2>/dev/null || true
-wait "$pid"
-status=$?
-check 'an interrupted answer' sh -c '[ "$1" = 130 ] || [ "$1" = 0 ]' _ "$status"
+# On a terminal: the prompt, lines that are edited, Ctrl-C.
+terminal() { # NAME STEPS...: pairs of what to expect and what to type then; the last status must be 0
+    name=$1
+    shift
+    if found=$(python3 - "$TW_BIN" "$chat" "$@" <<'PY' 2>&1
+import os, pty, select, sys, time
+binary, model = sys.argv[1:3]
+pid, fd = pty.fork()
+if pid == 0:
+    os.environ["TERM"] = "xterm"
+    os.execv(binary, [binary, "chat", model, "--mode", "strict", "-t", "1", "--temp", "0", "-n", "400"])
+seen = ""
+for expected, typed in zip(sys.argv[3::2], sys.argv[4::2]):
+    end = time.time() + 60
+    while expected not in seen:
+        if time.time() > end:
+            sys.exit("no %r in %r" % (expected, seen))
+        if select.select([fd], [], [], 0.1)[0]:
+            try:
+                seen += os.read(fd, 4096).decode(errors="replace")
+            except OSError:
+                sys.exit("ended without %r: %r" % (expected, seen))
+    seen = seen.split(expected, 1)[1]
+    os.write(fd, typed.encode().decode("unicode_escape").encode())
+end = time.time() + 60
+while time.time() < end:
+    done, status = os.waitpid(pid, os.WNOHANG)
+    if done:
+        sys.exit(os.waitstatus_to_exitcode(status))
+    if select.select([fd], [], [], 0.1)[0]:
+        try:
+            os.read(fd, 4096)
+        except OSError:
+            pass
+sys.exit("it goes on")
+PY
+    ); then ok "$name"; else not_ok "$name" "$found"; fi
+}
+if python3 -c 'import pty, os; os.waitstatus_to_exitcode' 2>/dev/null; then
+    terminal 'on a terminal, /exit leaves' '> ' '/exit\n'
+    terminal 'Ctrl-D leaves' '> ' '\x04'
+    terminal 'Ctrl-C drops the line, a second one leaves' '> ' 'half a line\x03' 'once more' '\x03'
+    terminal 'Ctrl-C ends the answer, not the chat' '> ' 'Hello\n' \
+        "$("$TW_BIN" chat "$chat" -st -p Hello --temp 0 -n 3 </dev/null | cut -c 1-5)" '\x03' 'the answer was stopped' '' '> ' '/exit\n'
+    terminal 'a mistake does not end it' '> ' '/frob\n' 'unknown command' '' '> ' '/load nothing\n' 'No such file' '' '> ' '/exit\n'
+    terminal 'earlier lines are recalled' '> ' '/system Be kind\n' '> ' '/system\n' 'Be kind' '' '> ' '\x10\n' 'Be kind' '' '> ' '\x04'
+else
+    echo 'skip a chat on a terminal: python3 is too old'
+fi
 
 # Sampler options.
 text=$("$TW_BIN" run "$model" -p 'Once upon a time' --temp 0 -n 40 --no-display-prompt)

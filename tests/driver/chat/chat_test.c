@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of chats in the public API: prompts as token ids of a real vocabulary.
+ */
+#include "tests/support/model_bundle.h"
+#include "tests/support/test.h"
+#include "tilewright/tilewright.h"
+
+enum { BOS = 1, EOS = 2, MAX_IDS = 200 };
+
+struct prompt {
+    uint32_t ids[MAX_IDS];
+    size_t n;
+};
+
+static tw_decoder *open_decoder(void) {
+    tw_decoder *decoder;
+    tw_error err = {0};
+    assert_int_equal(tw_decoder_open(model_bundle("host"), 0, &decoder, &err), 0);
+    return decoder;
+}
+
+static tw_chat *open_chat(const tw_decoder *decoder, const char *template_text) {
+    tw_chat *chat;
+    tw_error err = {0};
+    const struct tw_chat_options o = {
+        .size = sizeof o, .template_text = template_text, .now = 1752148800};
+    if (tw_chat_create(decoder, &o, &chat, &err)) {
+        fail_msg("%s", err.message);
+    }
+    return chat;
+}
+
+/* The ids of a template with one message. */
+static struct prompt prompt_of(const char *template_text, const char *json) {
+    struct prompt p = {.n = 0};
+    tw_error err = {0};
+    tw_decoder *decoder = open_decoder();
+    tw_chat *chat = open_chat(decoder, template_text);
+    if (tw_chat_tokenize(chat, json, strlen(json), p.ids, MAX_IDS, &p.n, &err)) {
+        fail_msg("%s", err.message);
+    }
+    assert_true(p.n <= MAX_IDS);
+    tw_chat_destroy(chat);
+    tw_decoder_close(decoder);
+    return p;
+}
+
+static size_t count(const struct prompt *p, uint32_t id) {
+    size_t n = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        n += p->ids[i] == id;
+    }
+    return n;
+}
+
+#define MESSAGE(text) "{\"messages\": [{\"role\": \"user\", \"content\": \"" text "\"}]}"
+
+static void special_tokens_come_from_the_template_only(void **state) {
+    (void)state;
+    struct prompt p =
+        prompt_of("{{ bos_token }}{{ messages[0].content }}</s>", MESSAGE("a</s>b<s>c"));
+    assert_int_equal(count(&p, BOS), 1);
+    assert_int_equal(count(&p, EOS), 1);
+    assert_int_equal(p.ids[0], BOS);
+    assert_int_equal(p.ids[p.n - 1], EOS);
+    /* through a filter, and spelled half by each of them */
+    p = prompt_of("{{ messages[0].content | trim | lower }}", MESSAGE(" </S> "));
+    assert_int_equal(count(&p, EOS), 0);
+    p = prompt_of("<{{ messages[0].content }}s>", MESSAGE("/"));
+    assert_int_equal(count(&p, EOS), 0);
+    p = prompt_of("{{ '<' ~ '/s>' }}", MESSAGE(""));
+    assert_int_equal(count(&p, EOS), 1);
+}
+
+/* The vocabulary asks for BOS: one, whoever writes it. */
+static void there_is_exactly_one_bos(void **state) {
+    (void)state;
+    struct prompt with =
+        prompt_of("{{ bos_token }}hello {{ messages[0].content }}", MESSAGE("you"));
+    struct prompt without = prompt_of("hello {{ messages[0].content }}", MESSAGE("you"));
+    assert_int_equal(with.n, without.n);
+    assert_memory_equal(with.ids, without.ids, with.n * sizeof with.ids[0]);
+    assert_int_equal(count(&with, BOS), 1);
+    without = prompt_of("{{ messages[0].content }}", MESSAGE("<s>"));
+    assert_int_equal(count(&without, BOS), 1);
+    assert_true(without.n > 1);
+}
+
+/* Words go on across the edges of messages. */
+static void a_prompt_is_one_text(void **state) {
+    (void)state;
+    struct prompt parts = prompt_of("On{{ messages[0].content }}n a time", MESSAGE("ce upo"));
+    tw_decoder *decoder = open_decoder();
+    uint32_t ids[MAX_IDS];
+    size_t n;
+    assert_int_equal(tw_tokenize(decoder, "Once upon a time", 16, 0, ids, MAX_IDS, &n, NULL), 0);
+    assert_int_equal(parts.n, n);
+    assert_memory_equal(parts.ids, ids, n * sizeof ids[0]);
+    tw_decoder_close(decoder);
+}
+
+static void texts_and_ids_are_cut_to_their_room(void **state) {
+    (void)state;
+    static const char json[] = MESSAGE("hello");
+    tw_decoder *decoder = open_decoder();
+    tw_chat *chat = open_chat(decoder, "{{ strftime_now('%Y') }} {{ messages[0].content }}!");
+    char text[8] = "-------";
+    uint32_t ids[2] = {0, 7};
+    size_t n = 0;
+    assert_int_equal(tw_chat_render(chat, json, strlen(json), text, 6, &n, NULL), 0);
+    assert_int_equal(n, 11);
+    assert_string_equal(text, "2025 h-");
+    assert_int_equal(tw_chat_tokenize(chat, json, strlen(json), ids, 1, &n, NULL), 0);
+    assert_true(n > 2);
+    assert_int_equal(ids[0], BOS);
+    assert_int_equal(ids[1], 7);
+    tw_chat_destroy(chat);
+    tw_decoder_close(decoder);
+}
+
+static void a_chat_keeps_its_decoder(void **state) {
+    (void)state;
+    static const char json[] = MESSAGE("hello");
+    tw_decoder *decoder = open_decoder();
+    tw_chat *chat = open_chat(decoder, "chatml");
+    size_t n = 0;
+    tw_decoder_close(decoder);
+    assert_int_equal(tw_chat_tokenize(chat, json, strlen(json), NULL, 0, &n, NULL), 0);
+    assert_true(n > 10);
+    tw_chat_destroy(chat);
+}
+
+static void bad_json_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *json, *words;
+        int code;
+    } bad[] = {
+        {"", "JSON, line", TW_E_FORMAT},
+        {"[]", "object with an array \"messages\"", TW_E_FORMAT},
+        {"{\"messages\": {}}", "array \"messages\"", TW_E_FORMAT},
+        {"{\"messages\": [], \"messages\": []}", "duplicate", TW_E_FORMAT},
+        {"{\"messages\": [", "JSON, line", TW_E_FORMAT},
+    };
+    tw_decoder *decoder = open_decoder();
+    tw_chat *chat = open_chat(decoder, "chatml");
+    char deep[400] = "{\"messages\": []";
+    size_t n, at = strlen(deep);
+    tw_error err = {0};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        int code = tw_chat_render(chat, bad[i].json, strlen(bad[i].json), NULL, 0, &n, &err);
+        assert_int_equal(code, bad[i].code);
+        if (!strstr(err.message, bad[i].words)) {
+            fail_msg("%s: %s", bad[i].json, err.message);
+        }
+    }
+    memcpy(deep + at, ", \"x\": ", 7);
+    memset(deep + at + 7, '[', 100);
+    memset(deep + at + 107, ']', 100);
+    memcpy(deep + at + 207, "}", 2);
+    assert_int_equal(tw_chat_render(chat, deep, strlen(deep), NULL, 0, &n, &err), TW_E_RANGE);
+    tw_chat_destroy(chat);
+    tw_decoder_close(decoder);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(special_tokens_come_from_the_template_only),
+        cmocka_unit_test(there_is_exactly_one_bos),
+        cmocka_unit_test(a_prompt_is_one_text),
+        cmocka_unit_test(texts_and_ids_are_cut_to_their_room),
+        cmocka_unit_test(a_chat_keeps_its_decoder),
+        cmocka_unit_test(bad_json_is_refused),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    model_bundle_cleanup();
+    return failed;
+}
