@@ -196,7 +196,7 @@ static bool ends_with(const char *text, size_t n, const char *end) {
     return n >= m && memcmp(text + n - m, end, m) == 0;
 }
 
-/* Adds a line to the message. *more: it continues on the next one. `quoted`: it is inside of """. */
+/* Adds a line to the message. *more: it continues on the next one. *quoted: it is inside """. */
 static bool add_line(struct loop *l, const char *line, size_t n, bool *quoted, bool *more) {
     static const char quotes[] = "\"\"\"";
     if (l->n == 0 && !*quoted && n >= 3 && memcmp(line, quotes, 3) == 0) {

@@ -346,12 +346,14 @@ static void sift_typical(double mean, struct tw_candidate *heap, uint32_t n, uin
     heap[at] = moving;
 }
 
-/* Applies top-k: moves the first k of n candidates to the beginning, the largest last. Returns how
- * many there are. */
-static uint32_t keep_top_k(struct tw_candidate *c, uint32_t n, uint32_t k) {
-    if (k == 0 || k >= n) {
+/* Applies top-k: moves the first k of n candidates, which are the first of `all`, to the beginning,
+ * the largest last. Returns how many there are. If they are all of the first k already they are
+ * only sorted, so that the sums over them run in the same order. */
+static uint32_t keep_top_k(struct tw_candidate *c, uint32_t n, uint32_t k, uint32_t all) {
+    if (k == 0 || k >= all) {
         return n;
     }
+    k = k < n ? k : n;
     for (uint32_t i = n / 2; i-- > 0;) {
         sift_down(c, n, i);
     }
@@ -363,10 +365,10 @@ static uint32_t keep_top_k(struct tw_candidate *c, uint32_t n, uint32_t k) {
 /* Applies top-k and typical to n candidates. Returns how many remain; they are at the beginning of
  * the array. */
 static uint32_t cut_to_typical(const struct tw_sampler_params *params, struct tw_candidate *c,
-                               uint32_t n) {
+                               uint32_t n, uint32_t all) {
     double total = 0.0, mean = 0.0, reached = 0.0;
     uint32_t kept = 0;
-    n = keep_top_k(c, n, params->top_k);
+    n = keep_top_k(c, n, params->top_k, all);
     for (uint32_t i = 0; i < n; i++) {
         double p = (double)softmax_weight(c[i].weight);
         total += p;
@@ -413,7 +415,7 @@ static uint32_t choose(struct tw_sampler *sampler, struct tw_candidate *c, uint3
                        uint32_t all) {
     struct tw_sampler_params params = sampler->params;
     if (params.typical < 1.0f) {
-        n = cut_to_typical(&params, c, n);
+        n = cut_to_typical(&params, c, n, all);
         params.top_k = 0; /* it is done */
         all = n;
     }

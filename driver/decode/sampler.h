@@ -5,9 +5,9 @@
  * The steps, in the order of llama.cpp's default chain:
  *   logit bias   is added to the logits of the tokens named;
  *   penalties    for each token that occurs in the last `repeat_last_n` of the sequence, n times:
- *                its logit is divided by repeat_penalty if positive, else multiplied (Keskar et al.,
- *                "CTRL", 2019), then lowered by n * frequency_penalty + presence_penalty (the API of
- *                OpenAI);
+ *                its logit is divided by repeat_penalty if positive, else multiplied (Keskar et
+ *                al., "CTRL", 2019), then lowered by n * frequency_penalty + presence_penalty (the
+ *                API of OpenAI);
  *   top-k        keeps the k largest logits;
  *   typical      keeps of these the ones whose surprise -log p is nearest to the entropy, up to a
  *                total probability of `typical` (Meister et al., "Locally Typical Sampling", 2022);
@@ -87,8 +87,8 @@ int tw_sampler_init(struct tw_sampler *sampler, const struct tw_sampler_params *
 /* Frees what sampling needed. */
 void tw_sampler_finish(struct tw_sampler *sampler);
 
-/* Returns true if bias or penalties can change logits, so that the device's own choice, or its lists
- * of the best, cannot be used. */
+/* Returns true if bias or penalties can change logits, so that the device's own choice, or its
+ * lists of the best, cannot be used. */
 static inline bool tw_sampler_adjusts(const struct tw_sampler *sampler) {
     return sampler->adjusted != NULL;
 }

@@ -72,6 +72,7 @@ static void lists_of_the_best_give_what_all_logits_give(void **state) {
         tw_top_row(logits + 120, N - 120, 120, k, lists + k);
         struct tw_sampler_params p = params(round % 7 ? 0.9f : 0.0f, k, round % 3 ? 0.9f : 1.0f,
                                             round % 5 ? 0.05f : 0, round);
+        p.typical = round % 4 ? 1.0f : 0.6f;
         struct tw_sampler a, b;
         tw_error err = {0};
         open_sampler(&a, p, N);
@@ -101,6 +102,7 @@ static void a_list_of_exactly_k_is_cut_as_among_more(void **state) {
         }
         tw_top_row(logits, N, 0, K, list);
         struct tw_sampler_params p = params(0.8f, K, 0.6f, 0.0f, round);
+        p.typical = round % 2 ? 1.0f : 0.5f;
         struct tw_sampler s;
         open_sampler(&s, p, N);
         assert_int_equal(tw_sampler_sample_lists(&s, list, K, &id, &err), 0);
