@@ -30,8 +30,9 @@ static const struct pre known_pre[] = {
 struct source {
     const struct tw_gguf *gguf;
     enum tw_vocab_kind kind;
-    const struct pre *pre;                                     /* BYTE_BPE only */
-    const struct tw_gguf_kv *tokens, *scores, *types, *merges; /* all but tokens may be NULL */
+    const struct pre *pre; /* BYTE_BPE only */
+    /* all but tokens may be NULL */
+    const struct tw_gguf_kv *tokens, *scores, *types, *merges, *charsmap;
     tw_error *err;
 };
 
@@ -302,6 +303,20 @@ static int put_merges(const struct source *s, struct tw_vocab_builder *b) {
 
 /* ---- the whole ---- */
 
+/* SentencePiece's table of normalisations, as bytes of either sign. */
+static int read_charsmap(struct source *s) {
+    const struct tw_gguf_kv *kv = tw_gguf_find(s->gguf, "tokenizer.ggml.precompiled_charsmap");
+    if (s->kind != TW_VOCAB_UNIGRAM || !kv) {
+        return 0;
+    }
+    if (kv->type != TW_GGUF_ARRAY || (kv->elem_type != TW_GGUF_U8 && kv->elem_type != TW_GGUF_I8)) {
+        return tw_fail(s->err, TW_E_FORMAT, "%s: key %s is not an array of bytes", s->gguf->path,
+                       kv->key);
+    }
+    s->charsmap = kv;
+    return 0;
+}
+
 static int read_arrays(struct source *s, uint32_t n) {
     bool scored = s->kind != TW_VOCAB_BYTE_BPE;
     int rc = 0;
@@ -314,6 +329,7 @@ static int read_arrays(struct source *s, uint32_t n) {
     rc = rc ? rc
             : tw_gguf_array(s->gguf, "tokenizer.ggml.token_type", false, TW_GGUF_I32, &s->types,
                             s->err);
+    rc = rc ? rc : read_charsmap(s);
     rc = rc ? rc : check_count(s, s->scores, n);
     return rc ? rc : check_count(s, s->types, n);
 }
@@ -343,10 +359,14 @@ static int build(struct source *s, struct tw_import_memory *memory, struct tw_mo
     struct tw_vocab_sizes sizes = {.kind = s->kind,
                                    .n_tokens = n,
                                    .bytes = total_bytes(s->tokens),
-                                   .n_merges = s->merges ? s->merges->count : 0};
+                                   .n_merges = s->merges ? s->merges->count : 0,
+                                   .charsmap_bytes = s->charsmap ? s->charsmap->count : 0};
     rc = tw_vocab_begin(&b, s->gguf->path, &sizes, memory, s->err);
     if (rc == 0 && s->pre) {
         snprintf(b.extra->pre, sizeof b.extra->pre, "%s", s->pre->name);
+    }
+    if (rc == 0 && s->charsmap) {
+        memcpy(b.charsmap, s->charsmap->value, (size_t)s->charsmap->count);
     }
     rc = rc ? rc : fill(s, &b);
     return rc ? rc : tw_vocab_finish(&b, model, s->err);

@@ -23,6 +23,9 @@ struct buffer {
 };
 
 static void put(struct buffer *b, const char *bytes, size_t n) {
+    if (n == 0) {
+        return; /* also of NULL */
+    }
     if (b->failed || !tw_grow(&b->bytes, &b->room, b->n + n, 1)) {
         b->failed = true;
         return;
@@ -153,7 +156,6 @@ char *tw_normalise(const struct tw_tokenizer *tokenizer, const char *text, size_
         text = replaced.bytes;
         n = replaced.n;
     }
-    put(&out, "", 0);
     if (!replaced.failed) {
         spell_blanks(&tokenizer->vocab, text, n, &out);
     }

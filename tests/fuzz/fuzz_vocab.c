@@ -17,7 +17,17 @@ static void use(const struct tw_vocab *v) {
         for (uint32_t b = v->offsets[i]; b < v->offsets[i + 1]; b++) {
             sink += (unsigned char)v->bytes[b];
         }
-        sink += v->types[i] + (v->scores[i] > 0.0f ? 1u : 0u);
+        sink += v->types[i] + (v->scores && v->scores[i] > 0.0f ? 1u : 0u);
+    }
+    for (uint32_t i = 0; i < v->extra.n_merges; i++) {
+        sink += v->offsets[v->merges[i].left] + v->offsets[v->merges[i].right] +
+                v->offsets[v->merges[i].merged];
+    }
+    for (uint32_t i = 0; i < v->extra.n_ends; i++) {
+        sink += v->types[v->ends[i]];
+    }
+    for (uint32_t i = 0; i < v->extra.charsmap_bytes; i++) {
+        sink += v->charsmap[i];
     }
 }
 

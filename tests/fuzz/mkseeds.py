@@ -4,6 +4,7 @@
 
 usage: mkseeds.py [tests/fuzz/seeds]    (standard library only; the output is the same on every run)
 """
+import base64
 import json
 import os
 import struct
@@ -112,6 +113,11 @@ def seeds_gguf():
     nested = [("nested", ARR, (ARR, [(U8, [1, 2]), (STR, ["x", ""])])), ("none", ARR, (STR, []))]
     save("gguf", "every_type", gguf([("general.architecture", STR, "llama")] + every + nested, [("t", (8,), 0)]))
     save("gguf", "gpt2", gguf(keys([("tokenizer.ggml.model", STR, "gpt2")]), tensors(2, True)))
+    save("gguf", "byte_level", gguf(keys([("tokenizer.ggml.model", STR, "gpt2"), ("tokenizer.ggml.pre", STR, "llama-bpe"),
+                                          ("tokenizer.ggml.tokens", ARR, (STR, ["a", "b", "\u0120", "ab", "\u0120ab", "<|end|>"])),
+                                          ("tokenizer.ggml.token_type", ARR, (I32, [1, 1, 1, 1, 1, 4])),
+                                          ("tokenizer.ggml.merges", ARR, (STR, ["a b", "\u0120 ab"]))],
+                                         ["tokenizer.ggml.scores"]), tensors(2, True)))
     save("gguf", "split", gguf(keys([("split.count", U64, 2)]), []))
     save("gguf", "duplicate", gguf([("a", U32, 1), ("a", U32, 2)], []))
 
@@ -212,7 +218,98 @@ def seeds_hf():
         save("hf_config", name, json.dumps({**good, **more}).encode())
 
 
+# ---- vocabularies of the second form ----
+NONE = 0xFFFFFFFF
+
+
+def blob2(kind, pieces, flags=0, pre="", merges=(), charsmap=b"", ends=(), bos=NONE, eos=NONE, unk=NONE):
+    """pieces: of (bytes, score, type)"""
+    offsets = [0]
+    for p, _, _ in pieces:
+        offsets.append(offsets[-1] + len(p))
+    scored = kind in (1, 3)
+    pad = lambda b: b + bytes(-len(b) % 4)
+    head = struct.pack("<12I", 0x32435654, kind, len(pieces), flags, bos, eos, unk, NONE, offsets[-1], 0, 0, 0)
+    extra = struct.pack("<24s4I12I2I", pre.encode(), len(pieces) if scored else 0, len(merges), len(ends), len(charsmap),
+                        *([NONE] * 12), 0, 0)
+    out = head + extra
+    if scored:
+        out += struct.pack("<%df" % len(pieces), *[score for _, score, _ in pieces])
+    out += struct.pack("<%dI" % len(offsets), *offsets)
+    for merge in merges:
+        out += struct.pack("<3I", *merge)
+    out += pad(bytes(kind for _, _, kind in pieces)) + pad(b"".join(p for p, _, _ in pieces)) + pad(charsmap)
+    return out + struct.pack("<%dI" % len(ends), *ends)
+
+
+SPACE = "\u2581".encode()
+BYTES = [(bytes([b]), 0, 1) for b in range(256)]
+WORDS = BYTES + [(b"he", 0, 1), (b"ll", 0, 1), (b"hell", 0, 1), (b"<|end|>", 0, 3), (b"<u>", 0, 4 | 32)]
+BYTE_MERGES = [(108, 108, 257), (104, 101, 256), (256, 257, 258)]
+GRAMS = [(b"<unk>", 0, 2), (SPACE, -3, 1), (b"a", -2, 1), (SPACE + b"ab", -4, 1), (b"b", -2.5, 1), (b"<x>", 0, 4)]
+CHARS = [(SPACE, 0, 1), (b"a", 0, 1), (b"b", 0, 1), (b"ab", 0, 1), (SPACE + b"ab", 0, 1), (b"<0x41>", 0, 6)]
+# a double array with one key, "A", whose value is the text "ab"
+CHARSMAP = (struct.pack("<I", 264) + struct.pack("<66I", 64 << 10, 2 << 10 | 256 | 65, 0, 1 << 31 | 2, *[0] * 62) +
+            b"q\0ab\0")
+
+
+def second_form():
+    return {
+        "bytes": blob2(2, WORDS, 1, "gpt-2", BYTE_MERGES, ends=[259], bos=259),
+        "bytes_whole": blob2(2, WORDS, 16, "qwen2", BYTE_MERGES),
+        "unigram": blob2(3, GRAMS, 4 | 32, unk=0),
+        "unigram_map": blob2(3, GRAMS, 0, charsmap=CHARSMAP, unk=0),
+        "chars": blob2(4, CHARS, 4, merges=[(1, 2, 3), (0, 3, 4)]),
+        "spm_suffix": blob2(1, GRAMS, 4 | 128, unk=0),
+        "spm_plain": blob2(1, GRAMS, 64 | 32, unk=0),
+    }
+
+
+def seeds_second_form():
+    texts = {"bytes": "hello hell<|end|> <u>  \u00e9\n\n42".encode(), "bytes_whole": b"I'll say \xff\xc3 123\r\n x"}
+    for name, b in second_form().items():
+        save("vocab", name, b)
+        text = texts.get(name, "  Ab a<x> ab\u00e9 ".encode())
+        for flags in (0, 16, 32):
+            save("tokenizer", "%s%d" % (name, flags), bytes([flags, 0]) + struct.pack("<H", len(b)) + b + text)
+
+
+# ---- tokenizer.json ----
+def seeds_hf_tokenizer():
+    regex = ("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
+             "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+")
+    split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
+    added = [{"id": 6, "content": "<|im_end|>", "special": True, "rstrip": True}, {"id": 7, "content": "<u>", "special": False}]
+    words = {"added_tokens": added, "normalizer": {"type": "NFC"},
+             "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
+             "post_processor": byte_level, "decoder": byte_level,
+             "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "\u0120": 2, "ab": 3, "\u0120ab": 4},
+                       "merges": ["a b", ["\u0120", "ab"]]}}
+    space = "\u2581"
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": space}
+    chars = {"added_tokens": [], "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": space}, replace]},
+             "pre_tokenizer": None, "post_processor": {"type": "TemplateProcessing", "single": [
+                 {"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]},
+             "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]},
+             "model": {"type": "BPE", "unk_token": "<unk>", "byte_fallback": True,
+                       "vocab": {"<unk>": 0, "<s>": 1, "<0x41>": 2, space: 3, "a": 4, space + "a": 5}, "merges": [space + " a"]}}
+    gram = {"normalizer": {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(CHARSMAP).decode()},
+            "pre_tokenizer": {"type": "Metaspace", "replacement": space, "prepend_scheme": "always"},
+            "model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], [space + "a", -1.5], ["b", -2]]}}
+    config = {"bos_token": "a", "eos_token": {"content": "<|im_end|>"}, "model_max_length": 10 ** 30,
+              "chat_template": [{"name": "default", "template": "{{ x }}"}]}
+    for name, files in (("words", (words, config, {"eos_token_id": [6, 1]}, "{{ y }}")), ("chars", (chars,)), ("gram", (gram,)),
+                        ("digits", (dict(words, pre_tokenizer={"type": "Sequence", "pretokenizers": [
+                            {"type": "Digits", "individual_digits": True}, {"type": "ByteLevel"}]}),)),
+                        ("wordpiece", ({"model": {"type": "WordPiece"}},)), ("cut", ({"model": {"type": "BPE"}}, 3))):
+        parts = [f if isinstance(f, str) else json.dumps(f, separators=(",", ":")) for f in files] + [""] * (4 - len(files))
+        save("hf_tokenizer", name, "\0".join(parts).encode() + b"\0 ab  aA<|im_end|> b 42\n")
+
+
 seeds_gguf()
 seeds_llama2c()
 seeds_hf()
 seeds_vocab()
+seeds_second_form()
+seeds_hf_tokenizer()

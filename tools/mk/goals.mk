@@ -12,7 +12,7 @@ TW_MINUTES := 1
 # These scripts call make: they share its job slots, but make -n only prints them.
 SCRIPT := @$(if $(DRY_RUN),,+)
 
-.PHONY: all demo check check-qemu bench bench-order bench-kernels fuzz mutate machines compare soak hostile format clean help
+.PHONY: all demo check check-qemu bench bench-order bench-kernels bench-tokenizer fuzz mutate machines compare soak hostile format clean help
 all: $(STATIC_LIB) $(SHARED_LIB) $(COMMAND)
 
 demo: all
@@ -34,6 +34,9 @@ bench: all
 
 bench-kernels: $(BENCH_BINS)
 	@$(BUILD)/tests/bench/kernel_bench
+
+bench-tokenizer: $(BENCH_BINS)
+	@$(BUILD)/tests/bench/tokenizer_bench
 
 # The cost of certificates, also for the models that `make bench` has generated.
 bench-order: $(BENCH_BINS)
@@ -87,6 +90,7 @@ help:
 #: make bench        measure decode and prefill, against llama.cpp if it is built
 #: make bench-order  measure the cost of certificates
 #: make bench-kernels  measure matrix products; tools/bench/kernels compares two builds
+#: make bench-tokenizer  measure tokenizers: each pre-tokenizer, and the metadata of 250,000 tokens
 #: make mutate       test the checker with TW_MUTANTS (300000) mutated programs, from TW_MUTANT_SEED (1) on
 #: make machines     compare strict, exhaustive and fast execution of TW_MACHINES (10000) random programs
 #: make compare      let a second checker, written from the man pages, judge TW_MUTANTS mutants as well

@@ -218,6 +218,30 @@ static void bad_merges_are_refused(void **state) {
     expect_refused(&k, TW_E_RANGE, "key tokenizer.ggml.eom_token_id is 9, expected 0 to 8");
 }
 
+static void a_unigram_vocabulary_is_imported(void **state) {
+    (void)state;
+    static const uint8_t map[] = {0, 0, 0, 0, 'x', 0};
+    struct kit k;
+    struct opened o;
+    kit_llama(&k);
+    kit_string(&k, "tokenizer.ggml.model", "t5");
+    kit_array(&k, "tokenizer.ggml.precompiled_charsmap", 1, sizeof map, map, sizeof map);
+    kit_bool(&k, "tokenizer.ggml.remove_extra_whitespaces", 1);
+    accept(&o, &k);
+    assert_int_equal(o.vocab.header.kind, TW_VOCAB_UNIGRAM);
+    assert_int_equal(o.vocab.header.flags,
+                     TW_VOCAB_ADD_EOS | TW_VOCAB_SPACE_PREFIX | TW_VOCAB_SQUEEZE);
+    assert_int_equal(o.vocab.extra.charsmap_bytes, sizeof map);
+    assert_memory_equal(o.vocab.charsmap, map, sizeof map);
+    assert_true(o.vocab.scores[7] == -0.5f);
+    finish(&o, &k);
+    kit_llama(&k);
+    kit_string(&k, "tokenizer.ggml.model", "t5");
+    kit_string(&k, "tokenizer.ggml.precompiled_charsmap", "x");
+    expect_refused(&k, TW_E_FORMAT,
+                   "key tokenizer.ggml.precompiled_charsmap is not an array of bytes");
+}
+
 static void bad_vocabularies_are_refused(void **state) {
     (void)state;
     static const float scores[KIT_VOCAB] = {0};
@@ -259,6 +283,7 @@ int main(void) {
         cmocka_unit_test(other_tokenizers_are_not_imported),
         cmocka_unit_test(a_byte_level_vocabulary_is_imported),
         cmocka_unit_test(bad_merges_are_refused),
+        cmocka_unit_test(a_unigram_vocabulary_is_imported),
         cmocka_unit_test(bad_vocabularies_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
