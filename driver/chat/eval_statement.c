@@ -94,7 +94,7 @@ static int capture_inside(struct tw_jinja_render *r, const struct tw_jinja_node 
 }
 
 static int run_set_block(struct tw_jinja_render *r, const struct tw_jinja_node *s) {
-    struct tw_jinja_value v;
+    struct tw_jinja_value v = tw_jinja_none();
     int code = capture_inside(r, s->list, &v);
     if (!code && s->a) {
         code = tw_jinja_eval_filters(r, s->a, &v, &v);
@@ -108,7 +108,7 @@ static int print(struct tw_jinja_render *r, const struct tw_jinja_value *v) {
 }
 
 static int run_filter_block(struct tw_jinja_render *r, const struct tw_jinja_node *s) {
-    struct tw_jinja_value v;
+    struct tw_jinja_value v = tw_jinja_none();
     int code = capture_inside(r, s->list, &v);
     code = code ? code : tw_jinja_eval_filters(r, s->a, &v, &v);
     return code ? code : print(r, &v);
@@ -167,13 +167,13 @@ static int make_macro(struct tw_jinja_render *r, const struct tw_jinja_node *nod
 }
 
 static int run_macro_definition(struct tw_jinja_render *r, const struct tw_jinja_node *s) {
-    struct tw_jinja_value v;
+    struct tw_jinja_value v = tw_jinja_none();
     int code = make_macro(r, s, &v);
     return code ? code : define(r, s->text, &v);
 }
 
 static int run_call_block(struct tw_jinja_render *r, const struct tw_jinja_node *s) {
-    struct tw_jinja_value caller, callee, v;
+    struct tw_jinja_value caller = tw_jinja_none(), callee = caller, v = caller;
     struct tw_jinja_arguments all;
     int code = make_macro(r, s, &caller);
     code = code ? code : tw_jinja_eval(r, s->a->a, &callee);
@@ -251,7 +251,7 @@ static int run_over(struct tw_jinja_render *r, const struct tw_jinja_node *s,
 }
 
 static int run_for(struct tw_jinja_render *r, const struct tw_jinja_node *s) {
-    struct tw_jinja_value v;
+    struct tw_jinja_value v = tw_jinja_none();
     int code = tw_jinja_eval(r, s->a, &v);
     r->at = s;
     return code ? code : run_over(r, s, &v, 0);
@@ -277,7 +277,7 @@ int tw_jinja_run_loop_again(struct tw_jinja_render *r, const struct tw_jinja_loo
 
 static int run_if(struct tw_jinja_render *r, const struct tw_jinja_node *s) {
     for (;;) {
-        struct tw_jinja_value v;
+        struct tw_jinja_value v = tw_jinja_none();
         int code = tw_jinja_eval(r, s->a, &v);
         if (code || tw_jinja_truth(&v)) {
             return code ? code : tw_jinja_run(r, s->list);
@@ -294,7 +294,7 @@ static int run_with(struct tw_jinja_render *r, const struct tw_jinja_node *s) {
     int code = open_scope(r, outer);
     inner = r->scope;
     for (const struct tw_jinja_node *set = s->other; set && !code; set = set->next) {
-        struct tw_jinja_value v;
+        struct tw_jinja_value v = tw_jinja_none();
         r->scope = outer; /* the values do not see the new names */
         code = tw_jinja_eval(r, set->a, &v);
         r->scope = inner;
@@ -306,7 +306,7 @@ static int run_with(struct tw_jinja_render *r, const struct tw_jinja_node *s) {
 }
 
 static int run_statement(struct tw_jinja_render *r, const struct tw_jinja_node *s) {
-    struct tw_jinja_value v;
+    struct tw_jinja_value v = tw_jinja_none();
     int code;
     switch (s->kind) {
     case TW_JINJA_DATA:

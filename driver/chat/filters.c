@@ -193,7 +193,10 @@ static int sort_list(struct tw_jinja_render *r, struct tw_jinja_list *list,
     size_t bytes = (list->n + 1) * sizeof *s.item;
     s.item = tw_jinja_alloc(r->arena, bytes);
     s.other = tw_jinja_alloc(r->arena, bytes);
-    int code = s.item && s.other ? 0 : tw_jinja_no_memory(r);
+    int code = 0;
+    if (!s.item || !s.other) {
+        return tw_jinja_no_memory(r);
+    }
     for (size_t i = 0; i < list->n && !code; i++) {
         s.item[i].value = list->item[i];
         code = sort_key(r, &list->item[i], path, with_case, &s.item[i].key);

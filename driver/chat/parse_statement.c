@@ -4,6 +4,8 @@
  */
 #include "driver/chat/parser.h"
 
+#include "loader/base/assert.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -341,7 +343,10 @@ static int parse_body(struct tw_jinja_parser *p, const char *const *ends,
             break;
         }
         code = parse_statement(p, tail);
-        tail = code ? tail : &(*tail)->next;
+        if (!code) {
+            TW_ASSERT(*tail);
+            tail = &(*tail)->next;
+        }
     }
     p->nesting--;
     return code;

@@ -71,7 +71,7 @@ static double negative_log(const float *logits, uint32_t n, uint32_t id) {
     for (uint32_t i = 0; i < n; i++) {
         sum += exp((double)logits[i] - max);
     }
-    return max + log(sum) - (double)logits[id];
+    return max + log(fmax(sum, 1.0)) - (double)logits[id]; /* the largest one alone adds 1 */
 }
 
 /* The chunk's tokens, and room for the logits of some of them. */
