@@ -337,6 +337,13 @@ static void close_gap(struct tw_vocab_builder *b) {
     }
 }
 
+/* What begins or ends a text must not be what anybody's text becomes by spelling it. */
+static void protect(struct tw_vocab_builder *b, uint32_t id) {
+    if (id < b->header->n_tokens && (b->types[id] & TW_TOKEN_TYPE_MASK) == TW_TOKEN_USER_DEFINED) {
+        b->types[id] = (uint8_t)(TW_TOKEN_CONTROL | (b->types[id] & ~TW_TOKEN_TYPE_MASK));
+    }
+}
+
 int tw_vocab_finish(struct tw_vocab_builder *b, struct tw_model *model, tw_error *err) {
     struct tw_vocab view;
     if (b->header->bos == TW_NONE) {
@@ -344,6 +351,11 @@ int tw_vocab_finish(struct tw_vocab_builder *b, struct tw_model *model, tw_error
     }
     if (b->header->eos == TW_NONE) {
         b->header->flags &= ~(uint32_t)TW_VOCAB_ADD_EOS;
+    }
+    protect(b, b->header->bos);
+    protect(b, b->header->eos);
+    for (uint32_t i = 0; i < b->extra->n_ends; i++) {
+        protect(b, b->ends[i]);
     }
     close_gap(b);
     size_t size = b->size + b->extra->n_ends * sizeof *b->ends;

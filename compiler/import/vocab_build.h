@@ -61,8 +61,9 @@ void tw_vocab_add_end(struct tw_vocab_builder *b, uint32_t id);
  * middle; sets the `special` that are still TW_NONE by the usual names. */
 int tw_vocab_add_known_names(struct tw_vocab_builder *b, tw_error *err);
 
-/* Drops flags that refer to an absent id and what the pieces left of sizes.bytes, checks the blob
- * with tw_vocab_open and stores it in the model. */
+/* Types what begins or ends a text as CONTROL if it was USER_DEFINED, drops flags that refer to an
+ * absent id and what the pieces left of sizes.bytes, checks the blob with tw_vocab_open and stores
+ * it in the model. */
 int tw_vocab_finish(struct tw_vocab_builder *b, struct tw_model *model, tw_error *err);
 
 /* Guesses the type of a piece if the file gives none: "<0x0A>" is a byte, everything else is

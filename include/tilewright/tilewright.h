@@ -318,9 +318,11 @@ enum tw_tokenize_flags {
     TW_TOKENIZE_SPECIAL = 2 /* parse the names of special tokens in the text as these tokens */
 };
 
-/* Converts text[0..n) to token ids (`text` may be NULL if n is 0). Stores the first `capacity` ids
- * in `ids` (may be NULL if capacity is 0) and the total number in *count. Errors: UNSUPPORTED (the
- * bundle has no tokenizer), RANGE (text too long). */
+/* Converts text[0..n) to token ids (`text` may be NULL if n is 0). Tokens that the model takes
+ * whole from any text (USER_DEFINED) are found; control tokens, such as the end of a turn, are not
+ * unless TW_TOKENIZE_SPECIAL is set. Stores the first `capacity` ids in `ids` (may be NULL if
+ * capacity is 0) and the total number in *count. Errors: UNSUPPORTED (the bundle has no tokenizer),
+ * RANGE (text too long). */
 int tw_tokenize(const tw_decoder *decoder, const char *text, size_t n, unsigned flags,
                 uint32_t *ids, size_t capacity, size_t *count, tw_error *err);
 /* Describes a token. */

@@ -189,6 +189,7 @@ static void a_byte_level_vocabulary_is_imported(void **state) {
     /* by name, although the file gives them other types: the end of a turn, and another */
     assert_int_equal(v->types[4], TW_TOKEN_CONTROL);
     assert_int_equal(v->types[7], TW_TOKEN_CONTROL);
+    assert_int_equal(v->types[6], TW_TOKEN_CONTROL); /* bos, which the file says is USER_DEFINED */
     assert_int_equal(v->extra.n_ends, 2);
     assert_int_equal(v->extra.special[TW_SPECIAL_EOT], 4);
     assert_int_equal(v->extra.special[TW_SPECIAL_FIM_PREFIX], 6);
