@@ -243,6 +243,24 @@ static void a_unigram_vocabulary_is_imported(void **state) {
                    "key tokenizer.ggml.precompiled_charsmap is not an array of bytes");
 }
 
+/* llama.cpp knows the tokens of Phi-3 that take white space with them by the model's name. */
+static void special_tokens_of_phi_3_take_white_space_with_them(void **state) {
+    (void)state;
+    static const char *const names[] = {"Phi-3 mini 4k", "phi3", "Philosopher"};
+    for (size_t i = 0; i < 3; i++) {
+        struct kit k;
+        struct opened o;
+        kit_llama(&k);
+        kit_string(&k, "general.name", names[i]);
+        accept(&o, &k);
+        assert_int_equal(o.vocab.types[1], TW_TOKEN_CONTROL); /* <s> does not */
+        assert_int_equal(o.vocab.types[2], TW_TOKEN_CONTROL | (i < 2 ? TW_TOKEN_RSTRIP : 0));
+        assert_int_equal(o.vocab.types[6], TW_TOKEN_USER_DEFINED | (i < 2 ? TW_TOKEN_RSTRIP : 0));
+        assert_int_equal(o.vocab.types[7], TW_TOKEN_NORMAL);
+        finish(&o, &k);
+    }
+}
+
 static void bad_vocabularies_are_refused(void **state) {
     (void)state;
     static const float scores[KIT_VOCAB] = {0};
@@ -285,6 +303,7 @@ int main(void) {
         cmocka_unit_test(a_byte_level_vocabulary_is_imported),
         cmocka_unit_test(bad_merges_are_refused),
         cmocka_unit_test(a_unigram_vocabulary_is_imported),
+        cmocka_unit_test(special_tokens_of_phi_3_take_white_space_with_them),
         cmocka_unit_test(bad_vocabularies_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
