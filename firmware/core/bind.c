@@ -37,14 +37,14 @@ bool tw_group_has(const struct tw_program *p, uint32_t group, uint32_t site) {
 
 void tw_bind_constants(const struct tw_program *p, const struct tw_op *op, struct tw_kargs *k) {
     const struct tw_operand *rows = tw_op_rows(op), *pos = tw_op_position(op);
-    uint32_t n_imm = 0;
+    uint32_t n_imm = 0, n_float = 0;
     memset(k, 0, sizeof *k);
     for (uint32_t n = 0; n < op->n_operands; n++) {
         const struct tw_operand *o = &op->operand[n];
         if (o->kind == 'I' && n_imm < TW_KARGS_IMMS) {
             k->i[n_imm++] = o->id;
-        } else if (o->kind == 'E') {
-            k->f = tw_operand_float(o);
+        } else if (o->kind == 'E' && n_float < TW_KARGS_FLOATS) {
+            k->f[n_float++] = tw_operand_float(o);
         } else if (tw_region_is_tensor(o->kind) && !k->tensor) {
             k->tensor = &p->tensors[o->id];
         }
@@ -71,7 +71,8 @@ bool tw_bad_row(const struct tw_program *p, const struct tw_op *op, uint32_t n,
     if (!computed || op->code == TW_OP_ATTN_INIT || (o->kind != 'W' && o->kind != 'M')) {
         return false;
     }
-    bool state = op->code == TW_OP_ATTN_STEP || op->code == TW_OP_ATTN_MERGE;
+    bool state = op->code == TW_OP_ATTN_STEP || op->code == TW_OP_ATTN_WINDOW ||
+                 op->code == TW_OP_ATTN_MERGE;
     uint32_t dtype = p->buffers[o->id].dtype;
     uint64_t step =
         dtype == TW_DT_F32 || tw_dtype_is_activation(dtype) ? tw_dtype_block_bytes(dtype) : 0;

@@ -20,7 +20,7 @@ static inline uint64_t tw_call_work(uint32_t code, const struct tw_kargs *k) {
         const struct tw_args_matmul v = tw_args_matmul(k);
         return (uint64_t)v.rows * v.k * v.panels * TW_PANEL_ROWS;
     }
-    if (code == TW_OP_ATTN_STEP) {
+    if (code == TW_OP_ATTN_STEP || code == TW_OP_ATTN_WINDOW) { /* which begins alike */
         const struct tw_args_attn_step v = tw_args_attn_step(k);
         return (uint64_t)v.rows * v.heads * v.head_dim * (2 * TW_KV_BLOCK);
     }

@@ -77,14 +77,17 @@ tw_kernel tw_move_read, tw_move_gather, tw_move_write, tw_move_key_write, tw_mov
     [TW_OP_LAST_ROW] = tw_move_last_row, [TW_OP_TOPK_MERGE] = tw_move_topk_merge
 
 /* The entries of a table that come from vector_*.h. */
-#define TW_VECTOR_KERNELS                                                                         \
-    TW_MOVE_KERNELS, [TW_OP_RMS_NORM] = rms_norm, [TW_OP_QUANT] = quant, [TW_OP_MATMUL] = matmul, \
-                     [TW_OP_ROPE_TABLE] = rope_table, [TW_OP_ROPE] = rope,                        \
-                     [TW_OP_ATTN_INIT] = attn_init, [TW_OP_ATTN_STEP] = attn_step,                \
-                     [TW_OP_ATTN_DONE] = attn_done, [TW_OP_ATTN_MERGE] = attn_merge,              \
-                     [TW_OP_ADD] = add, [TW_OP_SILU_MUL] = silu_mul, [TW_OP_TOPK] = topk,         \
-                     [TW_OP_FOLD] = fold, [TW_OP_SQUARES] = squares,                              \
-                     [TW_OP_RMS_SCALE] = rms_scale, [TW_OP_QUANT_K] = quant_k
+#define TW_VECTOR_KERNELS                                                                          \
+    TW_MOVE_KERNELS,                                                                               \
+        [TW_OP_RMS_NORM] = rms_norm, [TW_OP_QUANT] = quant, [TW_OP_MATMUL] = matmul,               \
+        [TW_OP_ROPE_TABLE] = rope_table, [TW_OP_ROPE] = rope, [TW_OP_ATTN_INIT] = attn_init,       \
+        [TW_OP_ATTN_STEP] = attn_step, [TW_OP_ATTN_DONE] = attn_done,                              \
+        [TW_OP_ATTN_MERGE] = attn_merge, [TW_OP_ADD] = add, [TW_OP_SILU_MUL] = silu_mul,           \
+        [TW_OP_TOPK] = topk, [TW_OP_FOLD] = fold, [TW_OP_SQUARES] = squares,                       \
+        [TW_OP_RMS_SCALE] = rms_scale, [TW_OP_QUANT_K] = quant_k, [TW_OP_LAYER_NORM] = layer_norm, \
+        [TW_OP_GELU] = gelu, [TW_OP_GELU_MUL] = gelu_mul, [TW_OP_SCALE] = scale,                   \
+        [TW_OP_SOFT_CAP] = soft_cap, [TW_OP_POS_SCALE] = pos_scale,                                \
+        [TW_OP_ATTN_WINDOW] = attn_window
 
 /* Return row r of a region. */
 static inline float *tw_row(void *base, uint32_t stride, uint32_t r) {
@@ -92,6 +95,12 @@ static inline float *tw_row(void *base, uint32_t stride, uint32_t r) {
 }
 static inline const float *tw_const_row(const void *base, uint32_t stride, uint32_t r) {
     return (const float *)(const void *)((const char *)base + (size_t)stride * r);
+}
+
+/* Returns the factor of row r of a POS_SCALE. */
+static inline float tw_pos_factor(const struct tw_args_pos_scale *v, uint32_t r) {
+    uint32_t entry = (v->pos + r) / v->period, last = v->entries - 1;
+    return ((const float *)v->factors)[entry < last ? entry : last];
 }
 
 /* Operands of MATMUL. */
@@ -128,7 +137,7 @@ static inline float *tw_matmul_y(const struct tw_matmul *m, uint32_t row, uint32
     return (float *)(void *)(m->y + m->y_stride * row) + (size_t)panel * TW_PANEL_ROWS;
 }
 
-/* Operands of ATTN_STEP. A query is one (row, head); its state of a segment is m, l,
+/* Operands of ATTN_STEP and ATTN_WINDOW. A query is one (row, head); its state of a segment is m, l,
  * o[head_dim]. */
 struct tw_attention {
     const void *q, *keys, *values;
@@ -136,7 +145,9 @@ struct tw_attention {
     uint32_t q_stride, heads, first, state_heads, head_dim, block, pos, rows;
     uint32_t segments, at; /* of the state, and the one that the block belongs to */
     float scale;
-    bool half; /* keys and values are f16 */
+    uint32_t window; /* positions that a query sees; 0: all up to its own */
+    float cap;       /* of the scores; 0: none */
+    bool half;       /* keys and values are f16 */
     /* the block begins a segment for which the state has no place: the last two are merged first */
     bool merges;
 };
@@ -157,6 +168,8 @@ static inline struct tw_attention tw_attention_view(const struct tw_kargs *a) {
     v.block = s.block;
     v.pos = s.pos;
     v.rows = s.rows;
+    v.window = 0;
+    v.cap = 0.0f;
     v.half = s.dtype == TW_DT_F16;
     v.segments = s.segments;
     uint32_t blocks = TW_KEY_SEGMENT / TW_KV_BLOCK, number = s.block / blocks - s.segment;
@@ -165,11 +178,29 @@ static inline struct tw_attention tw_attention_view(const struct tw_kargs *a) {
     return v;
 }
 
+/* The operands of an ATTN_WINDOW begin with those of an ATTN_STEP. */
+static inline struct tw_attention tw_attention_window_view(const struct tw_kargs *a) {
+    const struct tw_args_attn_window s = tw_args_attn_window(a);
+    struct tw_attention v = tw_attention_view(a);
+    v.window = s.window;
+    v.cap = s.cap;
+    return v;
+}
+
 /* Returns how many positions of the block, from its first one, are visible to row r: 0 ..
  * TW_KV_BLOCK. */
 static inline uint32_t tw_attention_visible(const struct tw_attention *v, uint32_t r) {
     uint64_t end = (uint64_t)v->pos + r + 1, start = (uint64_t)v->block * TW_KV_BLOCK;
     if (end <= start) {
+        return 0;
+    }
+    return end - start < TW_KV_BLOCK ? (uint32_t)(end - start) : TW_KV_BLOCK;
+}
+
+/* Returns how many positions of the block are before the window of row r: 0 .. TW_KV_BLOCK. */
+static inline uint32_t tw_attention_before(const struct tw_attention *v, uint32_t r) {
+    uint64_t end = (uint64_t)v->pos + r + 1, start = (uint64_t)v->block * TW_KV_BLOCK + v->window;
+    if (v->window == 0 || end <= start) {
         return 0;
     }
     return end - start < TW_KV_BLOCK ? (uint32_t)(end - start) : TW_KV_BLOCK;

@@ -15,12 +15,13 @@
 #include "tilewright/machine.h"
 #include "tilewright/op_schema.h"
 
-#define TW_KARGS_REGIONS 5u
-#define TW_KARGS_IMMS 8u
+#define TW_KARGS_REGIONS 4u
+#define TW_KARGS_IMMS 9u
+#define TW_KARGS_FLOATS 2u
 
 /* Operands of a kernel. p: the regions of the op, of buffers and tensors, as addresses, in order
- * (TW_MATMUL_REGION_x). i: its immediates, in order (TW_MATMUL_IMM_k). rows: the last COUNT; pos:
- * the first COUNT if an op has two. f: the FLOAT. block: the AFFINE. Regions must not overlap
+ * (TW_MATMUL_REGION_x). i: its immediates, in order (TW_MATMUL_IMM_k). f: its floats, in order. rows:
+ * the last COUNT; pos: the first COUNT if an op has two. block: the AFFINE. Regions must not overlap
  * unless the op works in place. All pointers are at least 4-byte aligned, weight pages 64-byte.
  * MCAST is called once for each destination. KEY_WRITE and VALUE_WRITE: p[2], int32_t page numbers,
  * is that of position 0, or NULL: page i is number i. */
@@ -28,7 +29,7 @@ struct tw_kargs {
     void *p[TW_KARGS_REGIONS];
     uint32_t i[TW_KARGS_IMMS];
     uint32_t rows, pos, block;
-    float f;
+    float f[TW_KARGS_FLOATS];
     uint32_t x_dtype; /* MATMUL: dtype of x's buffer (F32, Q8S or Q8K) */
     /* the T or U tensor (GATHER: the table): dtype, packing, rows, cols, head_dim */
     const struct tw_tensor *tensor;
@@ -63,14 +64,15 @@ typedef void tw_kernel(const struct tw_kargs *);
 #define TW_TAKE_COUNT_POSITION a->pos
 #define TW_TAKE_AFFINE(OP, name, DEMAND) v.name = a->block;
 #define TW_TAKE_IMMEDIATE(OP, name, DEMAND) v.name = a->i[TW_##OP##_IMM_##name];
-#define TW_TAKE_FLOAT(OP, name, DEMAND) v.name = a->f;
+#define TW_TAKE_FLOAT(OP, name, DEMAND) v.name = a->f[TW_##OP##_FLOAT_##name];
 
 #define TW_ARGS_FIELD(OP, KIND, name, DEMAND, text) TW_ARG_##KIND(name)
 #define TW_ARGS_TAKE(OP, KIND, name, DEMAND, text) TW_TAKE_##KIND(OP, name, DEMAND)
 #define TW_ARGS_CONTROL(NAME, name)
 #define TW_ARGS_DATA(NAME, name)                                                   \
     _Static_assert((unsigned)TW_##NAME##_REGION_COUNT <= TW_KARGS_REGIONS &&       \
-                       (unsigned)TW_##NAME##_IMM_COUNT <= TW_KARGS_IMMS,           \
+                       (unsigned)TW_##NAME##_IMM_COUNT <= TW_KARGS_IMMS &&         \
+                       (unsigned)TW_##NAME##_FLOAT_COUNT <= TW_KARGS_FLOATS,       \
                    "struct tw_kargs holds the operands of " #name);                \
     struct tw_args_##name {                                                        \
         TW_OPERANDS_##NAME(TW_ARGS_FIELD, NAME)                                    \

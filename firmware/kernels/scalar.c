@@ -53,6 +53,34 @@ static void rms_scale(const struct tw_kargs *a) {
     }
 }
 
+static float mean(const float *x, uint32_t cols) {
+    struct tw_sum sum = {0};
+    for (uint32_t from = 0; from < cols; from += TW_SUM_SEGMENT) {
+        float lane[TW_LANES] = {0};
+        for (uint32_t c = from; c < cols && c - from < TW_SUM_SEGMENT; c++) {
+            lane[c % TW_LANES] += x[c];
+        }
+        tw_sum_add(&sum, tw_fold_add(lane));
+    }
+    return tw_sum_value(&sum) / (float)cols;
+}
+
+static void layer_norm(const struct tw_kargs *a) {
+    const struct tw_args_layer_norm v = tw_args_layer_norm(a);
+    const float *weight = (const float *)v.weight, *bias = (const float *)v.bias;
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        float *y = tw_row(v.y, v.y_stride, r), m = mean(x, v.cols);
+        for (uint32_t c = 0; c < v.cols; c++) {
+            y[c] = x[c] - m;
+        }
+        float factor = tw_rms_factor(sum_of_squares(y, v.cols), v.cols, v.epsilon);
+        for (uint32_t c = 0; c < v.cols; c++) {
+            y[c] = __builtin_fmaf(y[c] * factor, weight[c], bias[c]);
+        }
+    }
+}
+
 static void quant(const struct tw_kargs *a) {
     const struct tw_args_quant v = tw_args_quant(a);
     for (uint32_t r = 0; r < v.rows; r++) {
@@ -93,6 +121,61 @@ static void silu_mul(const struct tw_kargs *a) {
         float *h = tw_row(v.h, v.h_stride, r);
         for (uint32_t c = 0; c < v.cols; c++) {
             h[c] = tw_silu(g[c]) * u[c];
+        }
+    }
+}
+
+static void gelu_mul(const struct tw_kargs *a) {
+    const struct tw_args_gelu_mul v = tw_args_gelu_mul(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *g = tw_const_row(v.g, v.g_stride, r), *u = tw_const_row(v.u, v.u_stride, r);
+        float *h = tw_row(v.h, v.h_stride, r);
+        for (uint32_t c = 0; c < v.cols; c++) {
+            h[c] = tw_gelu(g[c]) * u[c];
+        }
+    }
+}
+
+static void gelu(const struct tw_kargs *a) {
+    const struct tw_args_gelu v = tw_args_gelu(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        float *y = tw_row(v.y, v.y_stride, r);
+        for (uint32_t c = 0; c < v.cols; c++) {
+            y[c] = tw_gelu(x[c]);
+        }
+    }
+}
+
+static void scale(const struct tw_kargs *a) {
+    const struct tw_args_scale v = tw_args_scale(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        float *y = tw_row(v.y, v.y_stride, r);
+        for (uint32_t c = 0; c < v.cols; c++) {
+            y[c] = x[c] * v.factor;
+        }
+    }
+}
+
+static void soft_cap(const struct tw_kargs *a) {
+    const struct tw_args_soft_cap v = tw_args_soft_cap(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        float *y = tw_row(v.y, v.y_stride, r);
+        for (uint32_t c = 0; c < v.cols; c++) {
+            y[c] = tw_soft_cap(x[c], v.cap);
+        }
+    }
+}
+
+static void pos_scale(const struct tw_kargs *a) {
+    const struct tw_args_pos_scale v = tw_args_pos_scale(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        const float *x = tw_const_row(v.x, v.x_stride, r);
+        float *y = tw_row(v.y, v.y_stride, r), factor = tw_pos_factor(&v, r);
+        for (uint32_t c = 0; c < v.cols; c++) {
+            y[c] = x[c] * factor;
         }
     }
 }
@@ -241,30 +324,34 @@ static float cached(const struct tw_attention *v, const void *cache, size_t at) 
     return v->half ? tw_f16_to_f32(((const uint16_t *)cache)[at]) : ((const float *)cache)[at];
 }
 
-/* Computes s_j of the first `visible` positions. */
-static void scores(const struct tw_attention *v, const float *q, uint32_t visible, float *s) {
-    for (uint32_t j = 0; j < visible; j++) {
+/* Computes s_j of the positions from `before` on. */
+static void scores(const struct tw_attention *v, const float *q, uint32_t before, uint32_t visible,
+                   float *s) {
+    for (uint32_t j = before; j < visible; j++) {
         size_t key = (size_t)(j / 16) * v->head_dim * 16 + j % 16;
         float sum = 0.0f;
         for (uint32_t d = 0; d < v->head_dim; d++) {
             sum = __builtin_fmaf(q[d], cached(v, v->keys, key + (size_t)d * 16), sum);
         }
         s[j] = sum * v->scale;
+        if (v->cap != 0.0f) {
+            s[j] = tw_soft_cap(s[j], v->cap);
+        }
     }
 }
 
 /* Turns the scores into p_j under the new maximum, updates m and l, and returns the factor of the
  * old sums. */
-static float softmax(float *s, uint32_t visible, float *state) {
+static float softmax(float *s, uint32_t before, uint32_t visible, float *state) {
     float high[TW_LANES], sum[TW_LANES] = {0};
     for (uint32_t i = 0; i < TW_LANES; i++) {
         high[i] = -__builtin_inff();
     }
-    for (uint32_t j = 0; j < visible; j++) {
+    for (uint32_t j = before; j < visible; j++) {
         high[j % TW_LANES] = tw_max(high[j % TW_LANES], s[j]);
     }
     float m = tw_max(state[0], tw_fold_max(high)), c = tw_exp(state[0] - m);
-    for (uint32_t j = 0; j < visible; j++) {
+    for (uint32_t j = before; j < visible; j++) {
         s[j] = tw_exp(s[j] - m);
         sum[j % TW_LANES] += s[j];
     }
@@ -284,33 +371,45 @@ static void merge(float *ml, float *o, const float *x, uint32_t head_dim) {
 
 static void attn_query(const struct tw_attention *v, uint32_t r, uint32_t h) {
     float p[TW_KV_BLOCK], *state = tw_attention_state(v, r, h), *o = state + 2;
-    uint32_t visible = tw_attention_visible(v, r);
+    uint32_t visible = tw_attention_visible(v, r), before = tw_attention_before(v, r);
     if (visible == 0) {
         return;
     }
     if (v->merges) {
-        float *before = state - tw_attention_segment(v);
-        merge(before, before + 2, state, v->head_dim);
+        float *earlier = state - tw_attention_segment(v);
+        merge(earlier, earlier + 2, state, v->head_dim);
         tw_attention_empty(state, v->head_dim);
     }
-    scores(v, tw_attention_query(v, r, h), visible, p);
-    float c = softmax(p, visible, state);
+    if (before == TW_KV_BLOCK) {
+        return;
+    }
+    scores(v, tw_attention_query(v, r, h), before, visible, p);
+    float c = softmax(p, before, visible, state);
     for (uint32_t d = 0; d < v->head_dim; d++) {
         float sum = o[d] * c;
-        for (uint32_t j = 0; j < visible; j++) {
+        for (uint32_t j = before; j < visible; j++) {
             sum = __builtin_fmaf(p[j], cached(v, v->values, (size_t)j * v->head_dim + d), sum);
         }
         o[d] = sum;
     }
 }
 
-static void attn_step(const struct tw_kargs *a) {
-    struct tw_attention v = tw_attention_view(a);
-    for (uint32_t r = 0; r < v.rows; r++) {
-        for (uint32_t h = 0; h < v.heads; h++) {
-            attn_query(&v, r, h);
+static void attn_queries(const struct tw_attention *v) {
+    for (uint32_t r = 0; r < v->rows; r++) {
+        for (uint32_t h = 0; h < v->heads; h++) {
+            attn_query(v, r, h);
         }
     }
+}
+
+static void attn_step(const struct tw_kargs *a) {
+    struct tw_attention v = tw_attention_view(a);
+    attn_queries(&v);
+}
+
+static void attn_window(const struct tw_kargs *a) {
+    struct tw_attention v = tw_attention_window_view(a);
+    attn_queries(&v);
 }
 
 static void attn_merge(const struct tw_kargs *a) {
@@ -378,5 +477,12 @@ const struct tw_kernel_table tw_kernels_scalar = {
         [TW_OP_FOLD] = fold,
         [TW_OP_SQUARES] = squares,
         [TW_OP_RMS_SCALE] = rms_scale,
+        [TW_OP_LAYER_NORM] = layer_norm,
+        [TW_OP_GELU] = gelu,
+        [TW_OP_GELU_MUL] = gelu_mul,
+        [TW_OP_SCALE] = scale,
+        [TW_OP_SOFT_CAP] = soft_cap,
+        [TW_OP_POS_SCALE] = pos_scale,
+        [TW_OP_ATTN_WINDOW] = attn_window,
     },
 };

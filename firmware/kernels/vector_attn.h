@@ -10,7 +10,8 @@
 struct query_tile {
     const float *q[ATTN_QUERIES];
     float *o[ATTN_QUERIES];
-    uint32_t visible[ATTN_QUERIES], common; /* common: the smallest `visible` of the tile */
+    /* A query sees the positions [before[t], visible[t]) of the block; all see [first, common). */
+    uint32_t before[ATTN_QUERIES], visible[ATTN_QUERIES], first, common;
     float c[ATTN_QUERIES];
     float p[ATTN_QUERIES][TW_KV_BLOCK];
 };
@@ -69,23 +70,37 @@ TW_INLINE void score_groups(const struct tw_attention *v, struct query_tile *til
     }
 }
 
-static inline uint32_t visible_lanes(uint32_t visible, uint32_t group) {
-    uint32_t left = visible - group * TW_LANES;
+/* Caps the scores of a query in groups [from, to). */
+static void cap_scores(const struct tw_attention *v, float *s, uint32_t from, uint32_t to) {
+    for (uint32_t g = from; g < to; g++) {
+        v_store(s + g * TW_LANES, v_soft_cap(v_load(s + g * TW_LANES), v_set1(v->cap)));
+    }
+}
+
+/* Returns how many lanes of a group are among the first `n` positions of the block. */
+static inline uint32_t lanes_of(uint32_t n, uint32_t group) {
+    uint32_t from = group * TW_LANES, left = n > from ? n - from : 0;
     return left < TW_LANES ? left : TW_LANES;
+}
+
+/* x in the lanes of a group that a query sees, `other` in the rest. */
+TW_INLINE vf v_seen(uint32_t before, uint32_t visible, uint32_t group, vf x, vf other) {
+    vf seen = v_select_n(lanes_of(visible, group), x, other);
+    return before ? v_select_n(lanes_of(before, group), other, seen) : seen;
 }
 
 /* Turns the scores into p_j under the new maximum, updates m and l, and returns the factor of the
  * old sums. */
-static float softmax(float *s, uint32_t visible, float *state) {
-    uint32_t groups = (visible + TW_LANES - 1) / TW_LANES;
+static float softmax(float *s, uint32_t before, uint32_t visible, float *state) {
+    uint32_t first = before / TW_LANES, groups = (visible + TW_LANES - 1) / TW_LANES;
     vf lowest = v_set1(-__builtin_inff()), high = lowest, sum = v_zero();
-    for (uint32_t g = 0; g < groups; g++) {
-        high = v_max(v_select_n(visible_lanes(visible, g), v_load(s + g * TW_LANES), lowest), high);
+    for (uint32_t g = first; g < groups; g++) {
+        high = v_max(v_seen(before, visible, g, v_load(s + g * TW_LANES), lowest), high);
     }
     float m = tw_max(state[0], v_fold_max(high)), c = tw_exp(state[0] - m);
-    for (uint32_t g = 0; g < groups; g++) {
+    for (uint32_t g = first; g < groups; g++) {
         vf p = v_exp(v_sub(v_load(s + g * TW_LANES), v_set1(m)));
-        p = v_select_n(visible_lanes(visible, g), p, v_zero());
+        p = v_seen(before, visible, g, p, v_zero());
         v_store(s + g * TW_LANES, p);
         sum = v_add(sum, p);
     }
@@ -103,7 +118,7 @@ TW_INLINE vf v_load_part(const float *p, uint32_t n) {
 TW_INLINE void value_dims(const struct tw_attention *v, struct query_tile *tile, uint32_t d,
                           uint32_t n, const int T, const int D, const int half) {
     vf sum[ATTN_QUERIES][ATTN_DIMS];
-    size_t value = d;
+    size_t value = d + (size_t)tile->first * v->head_dim;
     TW_UNROLL
     for (int t = 0; t < T; t++) {
         TW_UNROLL
@@ -112,7 +127,20 @@ TW_INLINE void value_dims(const struct tw_attention *v, struct query_tile *tile,
                 v_mul(v_load_part(tile->o[t] + d + (uint32_t)i * TW_LANES, n), v_set1(tile->c[t]));
         }
     }
-    for (uint32_t j = 0; j < tile->common; j++, value += v->head_dim) {
+    TW_UNROLL
+    for (int t = 0; t < T; t++) { /* only of a window that begins in the block */
+        size_t own = d + (size_t)tile->before[t] * v->head_dim;
+        for (uint32_t j = tile->before[t]; j < tile->first && j < tile->visible[t];
+             j++, own += v->head_dim) {
+            TW_UNROLL
+            for (int i = 0; i < D; i++) {
+                sum[t][i] = v_fma(v_set1(tile->p[t][j]),
+                                  v_cached_part(v->values, own + (uint32_t)i * TW_LANES, n, half),
+                                  sum[t][i]);
+            }
+        }
+    }
+    for (uint32_t j = tile->first; j < tile->common; j++, value += v->head_dim) {
         vf x[ATTN_DIMS];
         TW_UNROLL
         for (int i = 0; i < D; i++) {
@@ -178,28 +206,51 @@ static void merge_state(float *ml, float *o, const float *x, uint32_t head_dim) 
     v_store_n(o + end, rest, v_fma(v_load_n(x + end, rest), b, v_mul(v_load_n(o + end, rest), a)));
 }
 
-/* Processes queries index, index + 1, ... of the chunk, numbered with the head varying fastest.
- * Each of them sees at least one position. */
-TW_INLINE void attn_tile(const struct tw_attention *v, uint64_t index, const int T,
-                         const int half) {
-    struct query_tile tile;
+/* Merges the last two segments of a query's state, and empties the last, if the block begins
+ * another. */
+static void make_room(const struct tw_attention *v, float *state) {
+    if (v->merges) {
+        float *before = state - tw_attention_segment(v);
+        merge_state(before, before + 2, state, v->head_dim);
+        tw_attention_empty(state, v->head_dim);
+    }
+}
+
+/* Fills in a tile of the queries from number `index` on, with the head varying fastest, and returns
+ * the last position that one of them sees. */
+TW_INLINE uint32_t take_queries(const struct tw_attention *v, uint64_t index, const int T,
+                                struct query_tile *tile) {
     uint32_t max_visible = 0;
-    tile.common = TW_KV_BLOCK;
+    tile->first = 0;
+    tile->common = TW_KV_BLOCK;
     for (int t = 0; t < T; t++) {
         uint32_t r = (uint32_t)((index + (uint64_t)t) / v->heads),
                  h = (uint32_t)((index + (uint64_t)t) % v->heads);
-        tile.q[t] = tw_attention_query(v, r, h);
-        tile.o[t] = tw_attention_state(v, r, h) + 2;
-        uint32_t visible = tile.visible[t] = tw_attention_visible(v, r);
+        tile->q[t] = tw_attention_query(v, r, h);
+        tile->o[t] = tw_attention_state(v, r, h) + 2;
+        uint32_t visible = tile->visible[t] = tw_attention_visible(v, r),
+                 before = tile->before[t] = tw_attention_before(v, r);
         max_visible = visible > max_visible ? visible : max_visible;
-        tile.common = visible < tile.common ? visible : tile.common;
-        if (v->merges) {
-            float *state = tile.o[t] - 2, *before = state - tw_attention_segment(v);
-            merge_state(before, before + 2, state, v->head_dim);
-            tw_attention_empty(state, v->head_dim);
-        }
+        tile->common = visible < tile->common ? visible : tile->common;
+        tile->first = before > tile->first ? before : tile->first;
+        make_room(v, tile->o[t] - 2);
     }
-    uint32_t groups = (max_visible + TW_LANES - 1) / TW_LANES, g = 0;
+    if (tile->first >= tile->common) { /* each goes its own way */
+        tile->first = tile->common = TW_KV_BLOCK;
+    }
+    return max_visible;
+}
+
+/* Processes queries index, index + 1, ... of the chunk. Each of them sees at least one position up
+ * to its own; those of a window may see none of the block, and are left out. */
+TW_INLINE void attn_tile(const struct tw_attention *v, uint64_t index, const int T,
+                         const int half) {
+    struct query_tile tile;
+    uint32_t max_visible = take_queries(v, index, T, &tile), min_before = tile.before[0];
+    for (int t = 1; t < T; t++) {
+        min_before = tile.before[t] < min_before ? tile.before[t] : min_before;
+    }
+    uint32_t groups = (max_visible + TW_LANES - 1) / TW_LANES, g = min_before / TW_LANES;
     for (; g + ATTN_GROUPS <= groups; g += ATTN_GROUPS) {
         score_groups(v, &tile, g, T, ATTN_GROUPS, half);
     }
@@ -207,7 +258,12 @@ TW_INLINE void attn_tile(const struct tw_attention *v, uint64_t index, const int
         score_groups(v, &tile, g, T, 1, half);
     }
     for (int t = 0; t < T; t++) {
-        tile.c[t] = softmax(tile.p[t], tile.visible[t], tile.o[t] - 2);
+        if (v->cap != 0.0f) {
+            cap_scores(v, tile.p[t], min_before / TW_LANES, groups);
+        }
+        tile.c[t] = tile.before[t] < tile.visible[t]
+                        ? softmax(tile.p[t], tile.before[t], tile.visible[t], tile.o[t] - 2)
+                        : 1.0f;
     }
     attn_values(v, &tile, T, half);
 }
@@ -227,21 +283,37 @@ static void attn_tile_one_f16(const struct tw_attention *v, uint64_t index) {
     attn_tile(v, index, 1, 1);
 }
 
-static void attn_step(const struct tw_kargs *a) {
-    struct tw_attention v = tw_attention_view(a);
-    attn_tile_fn *many = v.half ? attn_tile_many_f16 : attn_tile_many,
-                 *one = v.half ? attn_tile_one_f16 : attn_tile_one;
-    uint64_t index = 0, end = (uint64_t)v.rows * v.heads;
-    uint64_t start = (uint64_t)v.block * TW_KV_BLOCK;
-    if (start > v.pos) { /* rows before the block do not see any of it */
-        index = (start - v.pos) * v.heads;
+static void attn_queries(const struct tw_attention *v) {
+    attn_tile_fn *many = v->half ? attn_tile_many_f16 : attn_tile_many,
+                 *one = v->half ? attn_tile_one_f16 : attn_tile_one;
+    uint64_t index = 0, end = (uint64_t)v->rows * v->heads;
+    uint64_t start = (uint64_t)v->block * TW_KV_BLOCK;
+    if (start > v->pos) { /* rows before the block do not see any of it */
+        index = (start - v->pos) * v->heads;
+    }
+    if (tw_attention_before(v, 0) == TW_KV_BLOCK) { /* nor do any if it is before all windows */
+        for (; index < end && v->merges; index++) {
+            make_room(v, tw_attention_state(v, (uint32_t)(index / v->heads),
+                                            (uint32_t)(index % v->heads)));
+        }
+        return;
     }
     for (; index + ATTN_QUERIES <= end; index += ATTN_QUERIES) {
-        many(&v, index);
+        many(v, index);
     }
     for (; index < end; index++) {
-        one(&v, index);
+        one(v, index);
     }
+}
+
+static void attn_step(const struct tw_kargs *a) {
+    struct tw_attention v = tw_attention_view(a);
+    attn_queries(&v);
+}
+
+static void attn_window(const struct tw_kargs *a) {
+    struct tw_attention v = tw_attention_window_view(a);
+    attn_queries(&v);
 }
 
 static void attn_init(const struct tw_kargs *a) {

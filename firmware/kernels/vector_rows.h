@@ -22,6 +22,30 @@ TW_INLINE vf v_silu(vf x) {
     return v_div(x, v_add(v_set1(1.0f), v_exp(v_neg(x))));
 }
 
+TW_INLINE vf v_gelu(vf x) {
+    vf z = v_mul(x, v_fma(v_set1(TW_GELU_C3), v_mul(x, x), v_set1(TW_GELU_C1)));
+    return v_div(x, v_add(v_set1(1.0f), v_exp(z)));
+}
+
+TW_INLINE vf v_tanh(vf x) {
+    vf a = v_min(v_set1(TW_TANH_LIMIT), v_max(v_set1(-TW_TANH_LIMIT), v_add(x, x)));
+    vf t = v_fma(a, v_set1(TW_EXP_LOG2E), v_set1(TW_ROUND_MAGIC));
+    vf n = v_sub(t, v_set1(TW_ROUND_MAGIC));
+    vf r = v_fma(n, v_set1(-TW_EXP_LN2_LO), v_fma(n, v_set1(-TW_EXP_LN2_HI), a));
+    vf q = v_fma(v_set1(TW_EXP_C6), r, v_set1(TW_EXP_C5));
+    q = v_fma(q, r, v_set1(TW_EXP_C4));
+    q = v_fma(q, r, v_set1(TW_EXP_C3));
+    q = v_fma(q, r, v_set1(TW_EXP_C2));
+    q = v_fma(q, v_mul(r, r), r);
+    vf half = v_exp_scale(t), scale = v_add(half, half);
+    vf e = v_fma(scale, q, v_sub(scale, v_set1(1.0f)));
+    return v_div(e, v_add(e, v_set1(2.0f)));
+}
+
+TW_INLINE vf v_soft_cap(vf x, vf cap) {
+    return v_mul(cap, v_tanh(v_div(x, cap)));
+}
+
 /* Returns where the whole vectors of 16 end in a row. */
 TW_INLINE uint32_t vectors_end(uint32_t cols) {
     return cols / TW_LANES * TW_LANES;
@@ -68,6 +92,53 @@ static void rms_norm(const struct tw_kargs *a) {
         const float *x = tw_const_row(v.x, v.x_stride, r);
         float factor = tw_rms_factor(sum_of_squares(x, v.cols), v.cols, v.epsilon);
         scale_row(x, factor, (const float *)v.weight, v.cols, tw_row(v.y, v.y_stride, r));
+    }
+}
+
+/* The sum of at most a segment, as lanes. */
+TW_INLINE vf v_sums(const float *x, uint32_t cols) {
+    uint32_t end = vectors_end(cols), rest = cols - end;
+    vf sum = v_zero();
+    for (uint32_t c = 0; c < end; c += TW_LANES) {
+        sum = v_add(sum, v_load(x + c));
+    }
+    return rest ? v_add(sum, v_load_n(x + end, rest)) : sum;
+}
+
+TW_INLINE float mean(const float *x, uint32_t cols) {
+    struct tw_sum sum;
+    uint32_t left = cols;
+    sum.n = 0;
+    for (; left > TW_SUM_SEGMENT; x += TW_SUM_SEGMENT, left -= TW_SUM_SEGMENT) {
+        tw_sum_add(&sum, v_fold_add(v_sums(x, TW_SUM_SEGMENT)));
+    }
+    tw_sum_add(&sum, v_fold_add(v_sums(x, left)));
+    return tw_sum_value(&sum) / (float)cols;
+}
+
+/* y is first the distance from the mean, then the result. */
+static void layer_norm_row(const float *x, const float *weight, const float *bias, uint32_t cols,
+                           float epsilon, float *y) {
+    uint32_t end = vectors_end(cols), rest = cols - end;
+    vf m = v_set1(mean(x, cols));
+    for (uint32_t c = 0; c < end; c += TW_LANES) {
+        v_store(y + c, v_sub(v_load(x + c), m));
+    }
+    v_store_n(y + end, rest, v_sub(v_load_n(x + end, rest), m));
+    vf factor = v_set1(tw_rms_factor(sum_of_squares(y, cols), cols, epsilon));
+    for (uint32_t c = 0; c < end; c += TW_LANES) {
+        v_store(y + c, v_fma(v_mul(v_load(y + c), factor), v_load(weight + c), v_load(bias + c)));
+    }
+    v_store_n(y + end, rest,
+              v_fma(v_mul(v_load_n(y + end, rest), factor), v_load_n(weight + end, rest),
+                    v_load_n(bias + end, rest)));
+}
+
+static void layer_norm(const struct tw_kargs *a) {
+    const struct tw_args_layer_norm v = tw_args_layer_norm(a);
+    for (uint32_t r = 0; r < v.rows; r++) {
+        layer_norm_row(tw_const_row(v.x, v.x_stride, r), (const float *)v.weight,
+                       (const float *)v.bias, v.cols, v.epsilon, tw_row(v.y, v.y_stride, r));
     }
 }
 
@@ -186,21 +257,54 @@ static void add(const struct tw_kargs *a) {
     }
 }
 
-static void silu_mul(const struct tw_kargs *a) {
-    const struct tw_args_silu_mul v = tw_args_silu_mul(a);
-    uint32_t end = vectors_end(v.cols), rest = v.cols - end;
-    for (uint32_t r = 0; r < v.rows; r++) {
-        const float *g = tw_const_row(v.g, v.g_stride, r), *u = tw_const_row(v.u, v.u_stride, r);
-        float *h = tw_row(v.h, v.h_stride, r);
-        for (uint32_t c = 0; c < end; c += TW_LANES) {
-            v_store(h + c, v_mul(v_silu(v_load(g + c)), v_load(u + c)));
-        }
-        if (rest) {
-            v_store_n(h + end, rest,
-                      v_mul(v_silu(v_load_n(g + end, rest)), v_load_n(u + end, rest)));
-        }
+/* Defines the kernel of an op whose rows are made of the same columns of one or two others: z[c] =
+ * `of` x[c], or `of` x[c] and y[c], with the operands' names of ops.def. */
+#define UNARY_ROWS(name, of)                                           \
+    static void name(const struct tw_kargs *a) {                       \
+        const struct tw_args_##name v = tw_args_##name(a);             \
+        uint32_t end = vectors_end(v.cols), rest = v.cols - end;       \
+        for (uint32_t r = 0; r < v.rows; r++) {                        \
+            const float *x = tw_const_row(v.x, v.x_stride, r);         \
+            float *y = tw_row(v.y, v.y_stride, r);                     \
+            for (uint32_t c = 0; c < end; c += TW_LANES) {             \
+                v_store(y + c, of(v_load(x + c)));                     \
+            }                                                          \
+            if (rest) {                                                \
+                v_store_n(y + end, rest, of(v_load_n(x + end, rest))); \
+            }                                                          \
+        }                                                              \
     }
-}
+
+#define GATED_ROWS(name, of)                                                            \
+    static void name(const struct tw_kargs *a) {                                        \
+        const struct tw_args_##name v = tw_args_##name(a);                              \
+        uint32_t end = vectors_end(v.cols), rest = v.cols - end;                        \
+        for (uint32_t r = 0; r < v.rows; r++) {                                         \
+            const float *g = tw_const_row(v.g, v.g_stride, r),                          \
+                        *u = tw_const_row(v.u, v.u_stride, r);                          \
+            float *h = tw_row(v.h, v.h_stride, r);                                      \
+            for (uint32_t c = 0; c < end; c += TW_LANES) {                              \
+                v_store(h + c, v_mul(of(v_load(g + c)), v_load(u + c)));                \
+            }                                                                           \
+            if (rest) {                                                                 \
+                v_store_n(h + end, rest,                                                \
+                          v_mul(of(v_load_n(g + end, rest)), v_load_n(u + end, rest))); \
+            }                                                                           \
+        }                                                                               \
+    }
+
+GATED_ROWS(silu_mul, v_silu)
+GATED_ROWS(gelu_mul, v_gelu)
+UNARY_ROWS(gelu, v_gelu)
+
+#define times_factor(x) v_mul(x, v_set1(v.factor))
+UNARY_ROWS(scale, times_factor)
+
+#define capped(x) v_soft_cap(x, v_set1(v.cap))
+UNARY_ROWS(soft_cap, capped)
+
+#define times_pos_factor(x) v_mul(x, v_set1(tw_pos_factor(&v, r)))
+UNARY_ROWS(pos_scale, times_pos_factor)
 
 /* Computed once per token: the scalar formula, with this instruction set's fused multiply-add. */
 static void rope_table(const struct tw_kargs *a) {

@@ -165,6 +165,18 @@ static inline struct tw_extent tw_extent_rms_norm(struct tw_numbers_rms_norm v,
                                 a.region == TW_RMS_NORM_REGION_x ? v.x_stride : v.y_stride);
 }
 
+static inline struct tw_extent tw_extent_layer_norm(struct tw_numbers_layer_norm v,
+                                                    struct tw_extent_of a) {
+    switch (a.region) {
+    case TW_LAYER_NORM_REGION_weight:
+    case TW_LAYER_NORM_REGION_bias:
+        return tw_extent_make(1, v.cols * 4, 0);
+    default:
+        return tw_extent_make(a.rows, v.cols * 4,
+                              a.region == TW_LAYER_NORM_REGION_x ? v.x_stride : v.y_stride);
+    }
+}
+
 static inline struct tw_extent tw_extent_quant(struct tw_numbers_quant v, struct tw_extent_of a) {
     return a.region == TW_QUANT_REGION_x
                ? tw_extent_make(a.rows, v.cols * 4, v.x_stride)
@@ -221,6 +233,20 @@ static inline struct tw_extent tw_extent_attn_step(struct tw_numbers_attn_step v
     }
 }
 
+static inline struct tw_extent tw_extent_attn_window(struct tw_numbers_attn_window v,
+                                                     struct tw_extent_of a) {
+    uint64_t bytes = tw_state_bytes(v.segments * v.state_heads, v.head_dim);
+    switch (a.region) {
+    case TW_ATTN_WINDOW_REGION_q:
+        return tw_extent_make(a.rows, v.heads * v.head_dim * 4, v.q_stride);
+    case TW_ATTN_WINDOW_REGION_state:
+        return tw_extent_make(a.rows, bytes, bytes);
+    default: /* keys, values */
+        return tw_extent_make(1, TW_KV_BLOCK * v.head_dim * tw_dtype_block_bytes((unsigned)v.dtype),
+                              0);
+    }
+}
+
 static inline struct tw_extent tw_extent_attn_merge(struct tw_numbers_attn_merge v,
                                                     struct tw_extent_of a) {
     return tw_extent_make(a.rows, tw_state_bytes(v.heads, v.head_dim),
@@ -248,6 +274,38 @@ static inline struct tw_extent tw_extent_silu_mul(struct tw_numbers_silu_mul v,
                           a.region == TW_SILU_MUL_REGION_g   ? v.g_stride
                           : a.region == TW_SILU_MUL_REGION_u ? v.u_stride
                                                              : v.h_stride);
+}
+
+static inline struct tw_extent tw_extent_gelu_mul(struct tw_numbers_gelu_mul v,
+                                                  struct tw_extent_of a) {
+    return tw_extent_make(a.rows, v.cols * 4,
+                          a.region == TW_GELU_MUL_REGION_g   ? v.g_stride
+                          : a.region == TW_GELU_MUL_REGION_u ? v.u_stride
+                                                             : v.h_stride);
+}
+
+static inline struct tw_extent tw_extent_gelu(struct tw_numbers_gelu v, struct tw_extent_of a) {
+    return tw_extent_make(a.rows, v.cols * 4,
+                          a.region == TW_GELU_REGION_x ? v.x_stride : v.y_stride);
+}
+
+static inline struct tw_extent tw_extent_scale(struct tw_numbers_scale v, struct tw_extent_of a) {
+    return tw_extent_make(a.rows, v.cols * 4,
+                          a.region == TW_SCALE_REGION_x ? v.x_stride : v.y_stride);
+}
+
+static inline struct tw_extent tw_extent_soft_cap(struct tw_numbers_soft_cap v,
+                                                  struct tw_extent_of a) {
+    return tw_extent_make(a.rows, v.cols * 4,
+                          a.region == TW_SOFT_CAP_REGION_x ? v.x_stride : v.y_stride);
+}
+
+static inline struct tw_extent tw_extent_pos_scale(struct tw_numbers_pos_scale v,
+                                                   struct tw_extent_of a) {
+    return a.region == TW_POS_SCALE_REGION_factors
+               ? tw_extent_make(1, v.entries * 4, 0)
+               : tw_extent_make(a.rows, v.cols * 4,
+                                a.region == TW_POS_SCALE_REGION_x ? v.x_stride : v.y_stride);
 }
 
 static inline struct tw_extent tw_extent_copy(struct tw_numbers_copy v, struct tw_extent_of a) {

@@ -26,11 +26,14 @@
  *               y = the canonical sum; on reload, y = the old y + that
  *   squares     a segment: 16 lanes, lane l takes the elements l, l + 16, ... ascending,
  *               fmaf(x, x, lane), then tw_fold_add
+ *   layer_norm  mean = the canonical sum of x / cols, with 16 lanes as for squares, lane + x; then d
+ *               = x - mean, f as of rms_norm from the squares of d, y = fmaf(d * f, weight, bias)
  *   softmax     (denominator and maximum): 16 lanes as above, then tw_fold_add or tw_fold_max
  *   attention   keys are cut by position into blocks of TW_KV_BLOCK and segments of
  *               TW_KEY_SEGMENT; each segment has a state (m, l, o), empty at first: (-inf, 0, 0).
  *               One step over a block of positions j, in ascending order of the blocks: s_j = 0,
- *               for d ascending s_j = fmaf(q[d], k[j][d], s_j), then s_j * scale;
+ *               for d ascending s_j = fmaf(q[d], k[j][d], s_j), then s_j * scale, then capped
+ *               where the op says so; positions before the query's window do not exist for it;
  *               m' = max(m, s_j); c = exp(m - m'); p_j = exp(s_j - m');
  *               l = fmaf(l, c, sum of p_j);
  *               o[d] = o[d] * c, then for j ascending o[d] = fmaf(p_j, v[j][d], o[d]).
@@ -272,6 +275,46 @@ static inline float tw_exp(float x) {
 
 static inline float tw_silu(float x) {
     return x / (1.0f + tw_exp(-x));
+}
+
+/* GELU in its approximation by the hyperbolic tangent (Hendrycks and Gimpel, Gaussian error linear
+ * units, 2016): x/2 * (1 + tanh(z)) with z = sqrt(2/pi) * (x + 0.044715 x^3), which is x / (1 +
+ * e^(-2z)). Relative error below 8e-6 where the result is not negligible: that of e^(-2z) and of
+ * rounding 2z. */
+#define TW_GELU_C1 (-1.59576912f) /* -2 sqrt(2/pi) */
+#define TW_GELU_C3 (-0.0713548163f)
+
+static inline float tw_gelu(float x) {
+    float z = x * __builtin_fmaf(TW_GELU_C3, x * x, TW_GELU_C1);
+    return x / (1.0f + tw_exp(z));
+}
+
+/* tanh(x) = (e^2x - 1) / (e^2x + 1). e^2x - 1 is taken from tw_exp's polynomial before 1 is added, so
+ * that small x keep their precision: e^2x - 1 = 2^n * (e^r - 1) + (2^n - 1). Relative error below
+ * 3e-7; beyond 2x = 40 the result is +-1. */
+#define TW_TANH_LIMIT 40.0f
+
+static inline float tw_tanh(float x) {
+    float a = x + x;
+    a = -TW_TANH_LIMIT > a ? -TW_TANH_LIMIT : a; /* a NaN passes through both */
+    a = TW_TANH_LIMIT < a ? TW_TANH_LIMIT : a;
+    float t = __builtin_fmaf(a, TW_EXP_LOG2E, TW_ROUND_MAGIC);
+    float n = t - TW_ROUND_MAGIC;
+    float r = __builtin_fmaf(n, -TW_EXP_LN2_HI, a);
+    r = __builtin_fmaf(n, -TW_EXP_LN2_LO, r);
+    float q = __builtin_fmaf(TW_EXP_C6, r, TW_EXP_C5);
+    q = __builtin_fmaf(q, r, TW_EXP_C4);
+    q = __builtin_fmaf(q, r, TW_EXP_C3);
+    q = __builtin_fmaf(q, r, TW_EXP_C2);
+    q = __builtin_fmaf(q, r * r, r);
+    float half = tw_bits_float((tw_float_bits(t) << 23) + (126u << 23)), scale = half + half;
+    float e = __builtin_fmaf(scale, q, scale - 1.0f);
+    return e / (e + 2.0f);
+}
+
+/* Keeps x between -cap and cap; cap is not 0. */
+static inline float tw_soft_cap(float x, float cap) {
+    return cap * tw_tanh(x / cap);
 }
 
 /* Sine and cosine of position*frequency: the product and its reduction by multiples of pi/2 (two

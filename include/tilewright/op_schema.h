@@ -19,7 +19,8 @@ extern "C" {
  *   TW_MATMUL_k          index of k in tw_op.operand            TW_MATMUL_COUNT         of operands
  *   TW_MATMUL_REGION_x   which of the regions x is              TW_MATMUL_REGION_COUNT
  *   TW_MATMUL_IMM_k      which of the immediates k is           TW_MATMUL_IMM_COUNT
- * Regions and immediates are numbered from 0 in the order of the operands, as tw_op_region,
+ *   TW_RMS_NORM_FLOAT_epsilon   which of the floats             TW_RMS_NORM_FLOAT_COUNT
+ * Regions, immediates and floats are numbered from 0 in the order of the operands, as tw_op_region,
  * tw_op_extent and a kernel's arguments take them. */
 #define TW_IF_REGION_READ(x) x,
 #define TW_IF_REGION_WRITE(x) x,
@@ -53,14 +54,32 @@ extern "C" {
 #define TW_IF_IMM_IMMEDIATE(x) x,
 #define TW_IF_IMM_FLOAT(x)
 
+#define TW_IF_FLOAT_READ(x)
+#define TW_IF_FLOAT_WRITE(x)
+#define TW_IF_FLOAT_UPDATE(x)
+#define TW_IF_FLOAT_REMOTE(x)
+#define TW_IF_FLOAT_TENSOR_READ(x)
+#define TW_IF_FLOAT_TENSOR_WRITE(x)
+#define TW_IF_FLOAT_FIFO(x)
+#define TW_IF_FLOAT_SEMAPHORE(x)
+#define TW_IF_FLOAT_GROUP(x)
+#define TW_IF_FLOAT_SITE(x)
+#define TW_IF_FLOAT_VARIABLE(x)
+#define TW_IF_FLOAT_COUNT(x)
+#define TW_IF_FLOAT_AFFINE(x)
+#define TW_IF_FLOAT_IMMEDIATE(x)
+#define TW_IF_FLOAT_FLOAT(x) x,
+
 #define TW_OPERAND_INDEX(OP, KIND, name, DEMAND, text) TW_##OP##_##name,
 #define TW_OPERAND_REGION(OP, KIND, name, DEMAND, text) TW_IF_REGION_##KIND(TW_##OP##_REGION_##name)
 #define TW_OPERAND_IMM(OP, KIND, name, DEMAND, text) TW_IF_IMM_##KIND(TW_##OP##_IMM_##name)
+#define TW_OPERAND_FLOAT(OP, KIND, name, DEMAND, text) TW_IF_FLOAT_##KIND(TW_##OP##_FLOAT_##name)
 
 #define TW_OP(NAME, number, name, engines, part)                                   \
     enum { TW_OPERANDS_##NAME(TW_OPERAND_INDEX, NAME) TW_##NAME##_COUNT };         \
     enum { TW_OPERANDS_##NAME(TW_OPERAND_REGION, NAME) TW_##NAME##_REGION_COUNT }; \
-    enum { TW_OPERANDS_##NAME(TW_OPERAND_IMM, NAME) TW_##NAME##_IMM_COUNT };
+    enum { TW_OPERANDS_##NAME(TW_OPERAND_IMM, NAME) TW_##NAME##_IMM_COUNT };       \
+    enum { TW_OPERANDS_##NAME(TW_OPERAND_FLOAT, NAME) TW_##NAME##_FLOAT_COUNT };
 #include "tilewright/ops.def"
 #undef TW_OP
 

@@ -29,7 +29,7 @@ extern "C" {
 /* Maximum ops that one step may execute, over all engines, loops multiplied out. */
 #define TW_MAX_STEP_OPS (UINT64_C(1) << 28)
 #define TW_MAX_TERMS 4u /* terms of one affine number */
-#define TW_MAX_OPERANDS 16u
+#define TW_MAX_OPERANDS 18u
 
 enum tw_opcode {
 #define TW_OP(NAME, number, name, engines, part) TW_OP_##NAME = number,

@@ -45,8 +45,20 @@ static bool apart(const struct tw_vf_data *d, uint32_t a, uint32_t b) {
 /* Returns true for ops that may write exactly where they read: elementwise ones, and the multicast
  * of a site's own part of a buffer to the siblings, and a merge into its first list. */
 static bool may_be_in_place(uint32_t code) {
-    return code == TW_OP_ADD || code == TW_OP_SILU_MUL || code == TW_OP_MCAST ||
-           code == TW_OP_TOPK_MERGE;
+    switch (code) {
+    case TW_OP_ADD:
+    case TW_OP_SILU_MUL:
+    case TW_OP_GELU:
+    case TW_OP_GELU_MUL:
+    case TW_OP_SCALE:
+    case TW_OP_SOFT_CAP:
+    case TW_OP_POS_SCALE:
+    case TW_OP_MCAST:
+    case TW_OP_TOPK_MERGE:
+        return true;
+    default:
+        return false;
+    }
 }
 
 static bool same_place(const struct tw_vf_data *d, uint32_t a, uint32_t b) {

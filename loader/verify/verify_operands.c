@@ -326,6 +326,21 @@ static int check_attention(struct tw_verifier *v) {
     return rc ? rc : check_segment_range(v, lo, hi);
 }
 
+/* A cap is a divisor; an attention may have none. */
+static int check_cap(struct tw_verifier *v, const struct tw_operand *cap, bool needed) {
+    float value = tw_operand_float(cap);
+    if (value > 0.0f || (value == 0.0f && !needed)) {
+        return 0;
+    }
+    return tw_vf_fail(v, TW_RULE_operand_types, "a cap of %g, expected a number above 0",
+                      (double)value);
+}
+
+static int check_window(struct tw_verifier *v) {
+    int rc = check_attention(v); /* an attn_window's operands begin with those of an attn_step */
+    return rc ? rc : check_cap(v, &v->op.operand[TW_ATTN_WINDOW_cap], false);
+}
+
 /* Bytes are moved unchanged, so both ends must have one dtype, or one end is untyped. */
 static int check_same(struct tw_verifier *v, const struct tw_vf_data *d) {
     unsigned a = dtype_of(d, 0), b = dtype_of(d, 1);
@@ -411,6 +426,10 @@ static int check_special(struct tw_verifier *v, const struct tw_vf_data *d) {
         return check_rope(v);
     case TW_OP_ATTN_STEP:
         return check_attention(v);
+    case TW_OP_ATTN_WINDOW:
+        return check_window(v);
+    case TW_OP_SOFT_CAP:
+        return check_cap(v, &v->op.operand[TW_SOFT_CAP_cap], true);
     case TW_OP_ATTN_DONE:
         return check_segments(v, v->op.operand[TW_ATTN_DONE_segments].id,
                               v->op.operand[TW_ATTN_DONE_heads].id);

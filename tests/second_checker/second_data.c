@@ -349,6 +349,7 @@ static void check_block(struct second *c, const struct engine *e, const struct t
 static void check_apart(struct second *c, const struct tw_op *op, const struct region *w,
                         const struct region *x) {
     bool in_place = op->code == TW_OP_ADD || op->code == TW_OP_SILU_MUL ||
+                    (op->code >= TW_OP_GELU && op->code <= TW_OP_POS_SCALE) ||
                     op->code == TW_OP_MCAST || op->code == TW_OP_TOPK_MERGE;
     const struct tw_buffer *b = c->p->buffers;
     bool buffers = w->object < c->p->n_buffers && x->object < c->p->n_buffers;
@@ -417,7 +418,7 @@ void second_data_op(struct second *c, struct engine *e, const struct tw_op *op) 
     }
     bool below = count && count->id != TW_NONE && c->p->trips[count->id].max < count->max;
     c->verdict.limits |= below ? 3u << 24 : 0;
-    if (op->code == TW_OP_ATTN_STEP) {
+    if (op->code == TW_OP_ATTN_STEP || op->code == TW_OP_ATTN_WINDOW) {
         check_block(c, e, op);
     }
     if (op->code == TW_OP_TOPK) {

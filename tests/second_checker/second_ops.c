@@ -157,10 +157,14 @@ static void check_data(struct second *c, struct walk *w, const struct tw_op *op)
         NEED(10, o[TW_QUANT_cols].id % (op->code == TW_OP_QUANT ? 32 : 256) == 0, "part of blocks");
     } else if (op->code == TW_OP_ROPE) {
         NEED(10, o[TW_ROPE_rotated].id <= o[TW_ROPE_head_dim].id, "rotates too much");
-    } else if (op->code == TW_OP_ATTN_STEP) {
+    } else if (op->code == TW_OP_ATTN_STEP || op->code == TW_OP_ATTN_WINDOW) {
         struct tw_numbers_attn_step v = tw_numbers_attn_step(op);
         NEED(10, v.first + v.heads <= v.state_heads, "heads outside the state");
         NEED(10, v.segments * v.state_heads <= 65536, "heads of all segments");
+        bool window = op->code == TW_OP_ATTN_WINDOW;
+        NEED(10, !window || tw_operand_float(&o[TW_ATTN_WINDOW_cap]) >= 0.0f, "a cap");
+    } else if (op->code == TW_OP_SOFT_CAP) {
+        NEED(10, tw_operand_float(&o[TW_SOFT_CAP_cap]) > 0.0f, "a cap");
     } else if (op->code == TW_OP_ATTN_DONE) {
         NEED(10, o[TW_ATTN_DONE_segments].id * (uint64_t)o[TW_ATTN_DONE_heads].id <= 65536,
              "heads");

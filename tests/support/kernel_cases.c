@@ -259,7 +259,7 @@ static void squares_and_scale_of_any_width(kernel_check *check) {
         check(TW_OP_SQUARES, &sum, 1, (size_t)rows * 4, FIXTURE_FLOATS, "squares");
         struct tw_kargs scale = {.p = {x, s, w, y},
                                  .i = {stride, 4, stride, cols, cols + fixture_below(&r, 2000)},
-                                 .f = 1e-5f,
+                                 .f = {1e-5f},
                                  .rows = rows};
         check(TW_OP_RMS_SCALE, &scale, 3, (size_t)rows * stride, FIXTURE_FLOATS, "rms_scale");
         free(s);
@@ -276,9 +276,28 @@ static void rms_norm_of_any_width(kernel_check *check) {
         float *x = cols % 5 ? fixture_floats(&r, (size_t)rows * (cols + 3))
                             : wild_floats(&r, (size_t)rows * (cols + 3));
         float *w = fixture_floats(&r, cols), *y = fixture_floats(&r, (size_t)rows * (cols + 3));
-        struct tw_kargs a = {.p = {x, w, y}, .i = {stride, stride, cols}, .f = 1e-5f, .rows = rows};
+        struct tw_kargs a = {
+            .p = {x, w, y}, .i = {stride, stride, cols}, .f = {1e-5f}, .rows = rows};
         check(TW_OP_RMS_NORM, &a, 2, (size_t)rows * stride, FIXTURE_FLOATS, "rms_norm");
         free(y);
+        free(w);
+        free(x);
+    }
+}
+
+static void layer_norm_of_any_width(kernel_check *check) {
+    struct fixture_random r = {SEED + 30};
+    for (uint32_t cols = 1; cols < 1600; cols += 1 + cols / 20) {
+        uint32_t rows = 1 + fixture_below(&r, 4), stride = (cols + 3) * 4;
+        size_t floats = (size_t)rows * (cols + 3);
+        float *x = cols % 5 ? fixture_floats(&r, floats) : wild_floats(&r, floats);
+        float *w = fixture_floats(&r, cols), *b = fixture_floats(&r, cols),
+              *y = fixture_floats(&r, floats);
+        struct tw_kargs a = {
+            .p = {x, w, b, y}, .i = {stride, stride, cols}, .f = {1e-5f}, .rows = rows};
+        check(TW_OP_LAYER_NORM, &a, 3, (size_t)rows * stride, FIXTURE_FLOATS, "layer_norm");
+        free(y);
+        free(b);
         free(w);
         free(x);
     }
@@ -322,7 +341,7 @@ static void quant_k_of_any_floats(kernel_check *check) {
     }
 }
 
-static void add_and_silu_mul_of_any_floats(kernel_check *check) {
+static void elementwise_ops_of_any_floats(kernel_check *check) {
     struct fixture_random r = {SEED + 8};
     for (uint32_t cols = 1; cols < 300; cols += 1 + cols / 8) {
         uint32_t rows = 1 + fixture_below(&r, 3), stride = (cols + 1) * 4;
@@ -332,6 +351,18 @@ static void add_and_silu_mul_of_any_floats(kernel_check *check) {
         struct tw_kargs a = {.p = {x, y, z}, .i = {stride, stride, stride, cols}, .rows = rows};
         check(TW_OP_ADD, &a, 2, (size_t)rows * stride, FIXTURE_FLOATS, "add");
         check(TW_OP_SILU_MUL, &a, 2, (size_t)rows * stride, FIXTURE_FLOATS, "silu_mul");
+        check(TW_OP_GELU_MUL, &a, 2, (size_t)rows * stride, FIXTURE_FLOATS, "gelu_mul");
+        struct tw_kargs one = {
+            .p = {x, z}, .i = {stride, stride, cols}, .f = {30.0f}, .rows = rows};
+        check(TW_OP_GELU, &one, 1, (size_t)rows * stride, FIXTURE_FLOATS, "gelu");
+        check(TW_OP_SCALE, &one, 1, (size_t)rows * stride, FIXTURE_FLOATS, "scale");
+        check(TW_OP_SOFT_CAP, &one, 1, (size_t)rows * stride, FIXTURE_FLOATS, "soft_cap");
+        uint32_t entries = 1 + fixture_below(&r, cols);
+        struct tw_kargs by_pos = {.p = {x, y, z},
+                                  .i = {stride, stride, cols, entries, 1 + fixture_below(&r, 3)},
+                                  .pos = fixture_below(&r, 2 * entries),
+                                  .rows = rows};
+        check(TW_OP_POS_SCALE, &by_pos, 2, (size_t)rows * stride, FIXTURE_FLOATS, "pos_scale");
         free(z);
         free(y);
         free(x);
@@ -368,6 +399,8 @@ struct attention_case {
     uint32_t heads, first, state_heads, head_dim, block, pos, rows;
     bool wild, half;
     uint32_t segments, segment; /* 0 segments: one, that of the block */
+    uint32_t window;            /* 0: ATTN_STEP */
+    float cap;
 };
 
 static void set_stale(void *cache, size_t at, bool half) {
@@ -377,11 +410,14 @@ static void set_stale(void *cache, size_t at, bool half) {
            half ? 2 : 4);
 }
 
-/* Keys and values of positions that the last row does not attend to are NaN: stale memory must have
- * no effect. */
+/* Keys and values of positions that no row attends to are NaN: stale memory must have no effect. */
 static void stale(void *keys, void *values, const struct attention_case *c) {
-    int64_t seen = (int64_t)c->pos + c->rows - (int64_t)c->block * 64;
-    for (int64_t j = seen < 0 ? 0 : seen; j < 64; j++) {
+    int64_t first = (int64_t)c->pos - (int64_t)c->block * 64, seen = first + c->rows;
+    for (int64_t j = 0; j < 64; j++) {
+        bool old = c->window && j + c->window <= first;
+        if (j < seen && !old) {
+            continue;
+        }
         for (uint32_t d = 0; d < c->head_dim; d++) {
             set_stale(keys, ((size_t)(j / 16) * c->head_dim + d) * 16 + (size_t)(j % 16), c->half);
             set_stale(values, (size_t)j * c->head_dim + d, c->half);
@@ -462,13 +498,16 @@ static void check_attention(kernel_check *check, struct fixture_random *r,
                        c.state_heads, c.segments,
                        c.segment,     c.head_dim};
     memcpy(a.i, imms, sizeof imms);
-    a.f = c.wild ? 30.0f : 0.25f;
+    a.i[TW_ATTN_WINDOW_IMM_window] = c.window;
+    a.f[0] = c.wild ? 30.0f : 0.25f;
+    a.f[1] = c.cap;
     char what[180];
     snprintf(what, sizeof what,
-             "attn_step %s heads %u of %u, dim %u, block %u, pos %u, rows %u, segments %u from %u",
-             c.half ? "f16" : "f32", c.heads, c.state_heads, c.head_dim, c.block, c.pos, c.rows,
-             c.segments, c.segment);
-    check(TW_OP_ATTN_STEP, &a, 3, state_floats * 4, FIXTURE_FLOATS, what);
+             "%s %u %s heads %u of %u, dim %u, block %u, pos %u, rows %u, segments %u from %u",
+             c.window ? "attn_window" : "attn_step", c.window, c.half ? "f16" : "f32", c.heads,
+             c.state_heads, c.head_dim, c.block, c.pos, c.rows, c.segments, c.segment);
+    check(c.window ? TW_OP_ATTN_WINDOW : TW_OP_ATTN_STEP, &a, 3, state_floats * 4, FIXTURE_FLOATS,
+          what);
     check_done(check, r, &c, s);
     free(values);
     free(keys);
@@ -498,7 +537,10 @@ static void attention_at_every_edge_of_a_block(kernel_check *check) {
 static void attention_of_a_long_chunk(kernel_check *check) {
     struct fixture_random r = {SEED + 11};
     for (uint32_t block = 0; block < 3; block++) {
-        struct attention_case c = {2, 0, 2, 24, block, 7, 130, false, block == 1, 0, 0};
+        struct attention_case c = {.heads = 2, .state_heads = 2, .head_dim = 24, .rows = 130};
+        c.block = block;
+        c.pos = 7;
+        c.half = block == 1;
         check_attention(check, &r, &c);
     }
 }
@@ -524,6 +566,30 @@ static void attention_at_every_edge_of_a_segment(kernel_check *check) {
             c.segment = segments == 1 || segments == 3 ? block / 8 : 0;
             check_attention(check, &r, &c);
         }
+    }
+}
+
+/* Windows that begin before, in and behind a block, of chunks that are shorter and longer than it,
+ * with capped scores and without. */
+static void attention_at_every_edge_of_a_window(kernel_check *check) {
+    struct fixture_random r = {SEED + 31};
+    static const uint32_t windows[] = {1, 2, 5, 8, 17, 63, 64, 65, 128, 0x7FFFFFFF};
+    static const uint32_t dims[] = {8, 48, 20, 33, 64};
+    for (uint32_t n = 0; n < 400; n++) {
+        struct attention_case c = {.heads = 1 + fixture_below(&r, 4),
+                                   .head_dim = dims[fixture_below(&r, 5)]};
+        c.first = fixture_below(&r, 3);
+        c.state_heads = c.first + c.heads + fixture_below(&r, 2);
+        c.window = windows[n % 10];
+        c.block = 6 + fixture_below(&r, 4);
+        c.pos = c.block * 64 - 20 + fixture_below(&r, 170);
+        c.rows = 1 + fixture_below(&r, n % 3 ? 9 : 90);
+        c.cap = n % 4 == 1 ? 50.0f : 0.0f;
+        c.half = fixture_below(&r, 2);
+        c.wild = fixture_below(&r, 6) == 0;
+        c.segments = 1 + fixture_below(&r, 2);
+        c.segment = c.segments == 1 ? c.block / 8 : 0;
+        check_attention(check, &r, &c);
     }
 }
 
@@ -668,11 +734,13 @@ const struct kernel_case kernel_cases[KERNEL_CASES] = {
     CASE(squares_and_scale_of_any_width),
     CASE(quant_of_any_floats),
     CASE(quant_k_of_any_floats),
-    CASE(add_and_silu_mul_of_any_floats),
+    CASE(layer_norm_of_any_width),
+    CASE(elementwise_ops_of_any_floats),
     CASE(rope_tables_and_rotations),
     CASE(attention_at_every_edge_of_a_block),
     CASE(attention_of_a_long_chunk),
     CASE(attention_at_every_edge_of_a_segment),
+    CASE(attention_at_every_edge_of_a_window),
     CASE(attention_states_merge),
     CASE(gather_of_any_bits),
     CASE(moves_between_rows_and_caches),

@@ -17,7 +17,7 @@ struct kernel_case {
     void (*run)(kernel_check *check);
 };
 
-#define KERNEL_CASES 22u
+#define KERNEL_CASES 24u
 extern const struct kernel_case kernel_cases[KERNEL_CASES];
 
 #endif

@@ -180,7 +180,8 @@ static void rms_norm_and_elementwise_ops_match_their_formulas(void **state) {
         x[i] *= 8;
         squares += (double)x[i] * (double)x[i];
     }
-    struct tw_kargs norm = {.p = {x, w, y}, .i = {4 * COLS, 4 * COLS, COLS}, .f = 1e-3f, .rows = 1};
+    struct tw_kargs norm = {
+        .p = {x, w, y}, .i = {4 * COLS, 4 * COLS, COLS}, .f = {1e-3f}, .rows = 1};
     fixture_scalar(TW_OP_RMS_NORM, &norm);
     for (int i = 0; i < COLS; i++) {
         double expected = (double)x[i] / sqrt(squares / COLS + (double)1e-3f) * (double)w[i];
@@ -198,6 +199,91 @@ static void rms_norm_and_elementwise_ops_match_their_formulas(void **state) {
     }
     free(w);
     free(x);
+}
+
+static double plain_gelu(double x) {
+    return x / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+}
+
+static void layer_norm_matches_its_formula(void **state) {
+    (void)state;
+    struct fixture_random r = {SEED + 7};
+    enum { COLS = 611 };
+    float *x = fixture_floats(&r, COLS), *w = fixture_floats(&r, COLS),
+          *b = fixture_floats(&r, COLS), y[COLS];
+    double mean = 0, squares = 0;
+    for (int i = 0; i < COLS; i++) {
+        x[i] += 3;
+        mean += (double)x[i] / COLS;
+    }
+    for (int i = 0; i < COLS; i++) {
+        squares += ((double)x[i] - mean) * ((double)x[i] - mean);
+    }
+    struct tw_kargs a = {
+        .p = {x, w, b, y}, .i = {4 * COLS, 4 * COLS, COLS}, .f = {1e-3f}, .rows = 1};
+    fixture_scalar(TW_OP_LAYER_NORM, &a);
+    for (int i = 0; i < COLS; i++) {
+        double expected =
+            ((double)x[i] - mean) / sqrt(squares / COLS + (double)1e-3f) * (double)w[i] +
+            (double)b[i];
+        assert_near((double)y[i], expected, 2e-6, "layer_norm");
+    }
+    free(b);
+    free(w);
+    free(x);
+}
+
+static void activations_and_factors_match_their_formulas(void **state) {
+    (void)state;
+    struct fixture_random r = {SEED + 8};
+    enum { COLS = 4000 };
+    float *x = fixture_floats(&r, COLS), *w = fixture_floats(&r, COLS),
+          *y = fixture_floats(&r, COLS);
+    for (int i = 0; i < COLS; i++) {
+        x[i] *= ldexpf(1.0f, i % 12 - 8);
+    }
+    struct tw_kargs two = {.p = {x, w, y}, .i = {4 * COLS, 4 * COLS, 4 * COLS, COLS}, .rows = 1};
+    fixture_scalar(TW_OP_GELU_MUL, &two);
+    for (int i = 0; i < COLS; i++) {
+        double expected = plain_gelu((double)x[i]) * (double)w[i];
+        assert_near((double)y[i], expected, 8e-6 * fabs(expected) + 1e-9, "gelu_mul");
+    }
+    struct tw_kargs one = {.p = {x, y}, .i = {4 * COLS, 4 * COLS, COLS}, .f = {2.5f}, .rows = 1};
+    fixture_scalar(TW_OP_GELU, &one);
+    for (int i = 0; i < COLS; i++) {
+        double expected = plain_gelu((double)x[i]);
+        assert_near((double)y[i], expected, 8e-6 * fabs(expected) + 1e-9, "gelu");
+    }
+    fixture_scalar(TW_OP_SCALE, &one);
+    for (int i = 0; i < COLS; i++) {
+        assert_true(y[i] == x[i] * 2.5f);
+    }
+    fixture_scalar(TW_OP_SOFT_CAP, &one);
+    for (int i = 0; i < COLS; i++) {
+        double expected = 2.5 * tanh((double)x[i] / 2.5);
+        assert_near((double)y[i], expected, 4e-7 * fabs(expected), "soft_cap");
+    }
+    free(y);
+    free(w);
+    free(x);
+}
+
+static void pos_scale_takes_the_factor_of_each_period(void **state) {
+    (void)state;
+    enum { ROWS = 9, COLS = 3 };
+    float x[ROWS * COLS], factors[] = {2, 3, 5}, y[ROWS * COLS];
+    static const float expected[ROWS] = {2, 3, 3, 3, 3, 5, 5, 5, 5};
+    for (int i = 0; i < ROWS * COLS; i++) {
+        x[i] = (float)(1 + i);
+    }
+    struct tw_kargs a = {.p = {x, factors, y},
+                         .i = {4 * COLS, 4 * COLS, COLS, 3, 4},
+                         .pos = 3,
+                         .rows = ROWS}; /* positions 3 to 11, of which 8 on have the last factor */
+    fixture_scalar(TW_OP_POS_SCALE, &a);
+    for (int i = 0; i < ROWS * COLS; i++) {
+        assert_true(y[i] == x[i] * expected[i / COLS]);
+    }
 }
 
 static void check_rotation(const float *x, const float *y, uint32_t i0, uint32_t i1, double angle) {
@@ -248,16 +334,28 @@ static double score(const float *q, const float *keys, uint32_t j, double scale)
     return s * scale;
 }
 
-/* Computes one query's attention over positions 0 .. last directly. */
+struct attention {
+    uint32_t pos, window; /* window 0: ATTN_STEP */
+    float scale, cap;
+};
+
+static double capped_score(const float *q, const float *keys, uint32_t j,
+                           const struct attention *a) {
+    double s = score(q, keys, j, (double)a->scale);
+    return a->cap != 0.0f ? (double)a->cap * tanh(s / (double)a->cap) : s;
+}
+
+/* Computes one query's attention over positions first .. last directly. */
 static void plain_attention(const float *q, const float *keys, const float *values, uint32_t last,
-                            double scale, double *o) {
+                            const struct attention *a, double *o) {
+    uint32_t first = a->window && last >= a->window ? last - a->window + 1 : 0;
     double high = -INFINITY, l = 0;
-    for (uint32_t j = 0; j <= last; j++) {
-        high = fmax(high, score(q, keys, j, scale));
+    for (uint32_t j = first; j <= last; j++) {
+        high = fmax(high, capped_score(q, keys, j, a));
     }
     memset(o, 0, DIM * sizeof *o);
-    for (uint32_t j = 0; j <= last; j++) {
-        double p = exp(score(q, keys, j, scale) - high);
+    for (uint32_t j = first; j <= last; j++) {
+        double p = exp(capped_score(q, keys, j, a) - high);
         l += p;
         for (uint32_t d = 0; d < DIM; d++) {
             o[d] += p * (double)values[(size_t)j * DIM + d];
@@ -268,7 +366,8 @@ static void plain_attention(const float *q, const float *keys, const float *valu
     }
 }
 
-static void check_attention(uint32_t pos, float scale) {
+static void check_attention(const struct attention *of) {
+    uint32_t pos = of->pos;
     struct fixture_random r = {SEED + 4 + pos};
     float *q = fixture_floats(&r, ROWS * HEADS * DIM),
           *keys = fixture_floats(&r, BLOCKS * 64 * DIM);
@@ -278,19 +377,20 @@ static void check_attention(uint32_t pos, float scale) {
     fixture_scalar(TW_OP_ATTN_INIT, &init);
     for (uint32_t b = 0; b <= (pos + ROWS - 1) / 64; b++) {
         size_t at = (size_t)b * 64 * DIM;
-        struct tw_kargs a = {.p = {q, keys + at, values + at, s},
-                             .i = {HEADS * DIM * 4, TW_DT_F32, HEADS, 0, HEADS, 1, 0, DIM}};
-        a.f = scale;
+        struct tw_kargs a = {
+            .p = {q, keys + at, values + at, s},
+            .i = {HEADS * DIM * 4, TW_DT_F32, HEADS, 0, HEADS, 1, 0, DIM, of->window},
+            .f = {of->scale, of->cap}};
         a.block = b;
         a.pos = pos;
         a.rows = ROWS;
-        fixture_scalar(TW_OP_ATTN_STEP, &a);
+        fixture_scalar(of->window ? TW_OP_ATTN_WINDOW : TW_OP_ATTN_STEP, &a);
     }
     struct tw_kargs done = {.p = {s, y}, .i = {1, HEADS * DIM * 4, HEADS, DIM}, .rows = ROWS};
     fixture_scalar(TW_OP_ATTN_DONE, &done);
     for (uint32_t n = 0; n < ROWS * HEADS; n++) {
         double o[DIM];
-        plain_attention(q + (size_t)n * DIM, keys, values, pos + n / HEADS, (double)scale, o);
+        plain_attention(q + (size_t)n * DIM, keys, values, pos + n / HEADS, of, o);
         for (uint32_t d = 0; d < DIM; d++) {
             assert_near((double)y[n * DIM + d], o[d], 2e-5, "attention");
         }
@@ -304,8 +404,20 @@ static void attention_is_softmax_over_the_visible_positions(void **state) {
     (void)state;
     static const uint32_t positions[] = {0, 1, 15, 60, 63, 64, 100, 127, 128, 187};
     for (size_t i = 0; i < sizeof positions / sizeof *positions; i++) {
-        check_attention(positions[i], 0.3f);
-        check_attention(positions[i], 40.0f);
+        check_attention(&(struct attention){positions[i], 0, 0.3f, 0});
+        check_attention(&(struct attention){positions[i], 0, 40.0f, 0});
+    }
+}
+
+static void attention_sees_its_window_and_caps_its_scores(void **state) {
+    (void)state;
+    static const uint32_t positions[] = {0, 1, 15, 60, 63, 64, 100, 127, 128, 187},
+                          windows[] = {1, 7, 64, 100, 0x7FFFFFFF};
+    for (size_t i = 0; i < sizeof positions / sizeof *positions; i++) {
+        for (size_t w = 0; w < sizeof windows / sizeof *windows; w++) {
+            check_attention(&(struct attention){positions[i], windows[w], 0.3f, 0});
+            check_attention(&(struct attention){positions[i], windows[w], 40.0f, 50.0f});
+        }
     }
 }
 
@@ -331,7 +443,7 @@ static void long_attention(const float *keys, const float *values, bool segments
         struct tw_kargs a = {
             .p = {q, (void *)(uintptr_t)(keys + at), (void *)(uintptr_t)(values + at), s},
             .i = {LONG_DIM * 4, TW_DT_F32, 1, 0, 1, n, 0, LONG_DIM}};
-        a.f = 1.0f;
+        a.f[0] = 1.0f;
         a.block = b;
         a.pos = LONG - 1;
         a.rows = 1;
@@ -413,6 +525,10 @@ int main(void) {
         cmocka_unit_test(quant_of_zero_tiny_and_infinite_blocks),
         cmocka_unit_test(quant_scales_are_halves_if_the_half_is_normal),
         cmocka_unit_test(rms_norm_and_elementwise_ops_match_their_formulas),
+        cmocka_unit_test(layer_norm_matches_its_formula),
+        cmocka_unit_test(activations_and_factors_match_their_formulas),
+        cmocka_unit_test(pos_scale_takes_the_factor_of_each_period),
+        cmocka_unit_test(attention_sees_its_window_and_caps_its_scores),
         cmocka_unit_test(rope_rotates_pairs_by_position_times_frequency),
         cmocka_unit_test(attention_is_softmax_over_the_visible_positions),
         cmocka_unit_test(a_long_sum_by_segments_is_within_its_bound),

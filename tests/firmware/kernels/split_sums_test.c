@@ -236,7 +236,7 @@ static void norm_over(const struct tw_kernel_table *table, struct fixture_random
           *y = fixture_alloc((size_t)ROWS * cols * 4), *s = fixture_alloc((size_t)ROWS * parts * 4),
           sum[ROWS];
     struct tw_kargs norm = {
-        .p = {x, weight, whole}, .i = {cols * 4, cols * 4, cols}, .f = 1e-5f, .rows = ROWS};
+        .p = {x, weight, whole}, .i = {cols * 4, cols * 4, cols}, .f = {1e-5f}, .rows = ROWS};
     table->fn[TW_OP_RMS_NORM](&norm);
     for (uint32_t i = 0; i < parts; i++) {
         uint32_t n = cols - i * step < step ? cols - i * step : step;
@@ -249,7 +249,7 @@ static void norm_over(const struct tw_kernel_table *table, struct fixture_random
         uint32_t n = cols - i * step < step ? cols - i * step : step;
         struct tw_kargs a = {.p = {x + i * step, sum, weight + i * step, y + i * step},
                              .i = {cols * 4, 4, cols * 4, n, cols},
-                             .f = 1e-5f,
+                             .f = {1e-5f},
                              .rows = ROWS};
         table->fn[TW_OP_RMS_SCALE](&a);
     }
