@@ -155,10 +155,12 @@ static int check_inputs(const struct tw_graph *g, const struct tw_gop *op, const
 /* Returns the kind each input must have: A activation, W weight, S state, I input. */
 static const char *input_kinds(enum tw_gop_kind kind) {
     static const char *const kinds[TW_GOP_COUNT] = {
-        [TW_GOP_GATHER] = "WI",     [TW_GOP_ROPE_TABLE] = "IW", [TW_GOP_RMS_NORM] = "AW",
-        [TW_GOP_QUANT] = "A",       [TW_GOP_MATMUL] = "AW",     [TW_GOP_ROPE] = "AA",
-        [TW_GOP_KV_APPEND] = "ASI", [TW_GOP_ATTENTION] = "ASS", [TW_GOP_ADD] = "AA",
-        [TW_GOP_SILU_MUL] = "AA",   [TW_GOP_LAST_ROW] = "A",    [TW_GOP_OUTPUT] = "A",
+        [TW_GOP_GATHER] = "WI",      [TW_GOP_ROPE_TABLE] = "IW", [TW_GOP_RMS_NORM] = "AW",
+        [TW_GOP_QUANT] = "A",        [TW_GOP_MATMUL] = "AW",     [TW_GOP_ROPE] = "AA",
+        [TW_GOP_KV_APPEND] = "ASI",  [TW_GOP_ATTENTION] = "ASS", [TW_GOP_ADD] = "AA",
+        [TW_GOP_SILU_MUL] = "AA",    [TW_GOP_LAST_ROW] = "A",    [TW_GOP_OUTPUT] = "A",
+        [TW_GOP_LAYER_NORM] = "AWW", [TW_GOP_BIAS] = "AW",       [TW_GOP_GELU_MUL] = "AA",
+        [TW_GOP_GELU] = "A",         [TW_GOP_SCALE] = "A",       [TW_GOP_POS_SCALE] = "AWI",
     };
     return kinds[kind];
 }
@@ -183,6 +185,17 @@ static int check_kinds(const struct tw_graph *g, const struct tw_gop *op, tw_err
     return 0;
 }
 
+/* A norm's weights are as wide as a row; those of heads as wide as one, or as all. */
+static int check_norm(const struct tw_graph *g, const struct tw_gop *op, tw_error *err) {
+    const struct tw_gvalue *v = g->values.items;
+    uint32_t out = v[op->out].cols, weight = v[op->in[1]].cols, dim = op->head_dim;
+    bool fits = weight == out || (dim > 0 && weight == dim),
+         bias = op->kind != TW_GOP_LAYER_NORM || v[op->in[2]].cols == weight;
+    return out == v[op->in[0]].cols && fits && bias && (dim == 0 || out % dim == 0)
+               ? 0
+               : bad(g, op, err, "widths differ");
+}
+
 static int check_shapes(const struct tw_graph *g, const struct tw_gop *op, tw_error *err) {
     const struct tw_gvalue *v = g->values.items;
     uint32_t out = op->out == TW_NONE ? 0 : v[op->out].cols;
@@ -203,11 +216,12 @@ static int check_shapes(const struct tw_graph *g, const struct tw_gop *op, tw_er
                    : bad(g, op, err, "the activation's type does not match the weight's");
     }
     case TW_GOP_RMS_NORM:
-        return out == v[op->in[0]].cols && out == v[op->in[1]].cols
-                   ? 0
-                   : bad(g, op, err, "widths differ");
+    case TW_GOP_LAYER_NORM:
+        return check_norm(g, op, err);
     case TW_GOP_ADD:
+    case TW_GOP_BIAS:
     case TW_GOP_SILU_MUL:
+    case TW_GOP_GELU_MUL:
         return out == v[op->in[0]].cols && out == v[op->in[1]].cols
                    ? 0
                    : bad(g, op, err, "widths differ");
@@ -223,6 +237,12 @@ static int check_shapes(const struct tw_graph *g, const struct tw_gop *op, tw_er
                        v[op->in[2]].cols == v[op->in[1]].cols
                    ? 0
                    : bad(g, op, err, "heads do not match the state");
+    case TW_GOP_POS_SCALE:
+        return op->period > 0 && out == v[op->in[0]].cols
+                   ? 0
+                   : bad(g, op, err, "widths differ, or the period is 0");
+    case TW_GOP_GELU:
+    case TW_GOP_SCALE:
     case TW_GOP_QUANT:
     case TW_GOP_LAST_ROW:
         return out == v[op->in[0]].cols ? 0 : bad(g, op, err, "widths differ");

@@ -22,15 +22,24 @@
 #define TW_GOPS(X)                                                              \
     X(GATHER, "gather", 2, "out[t, :] = table[ids[t], :]")                      \
     X(ROPE_TABLE, "rope_table", 2, "out[t, :] = cos and sin of (pos + t)*freq") \
-    X(RMS_NORM, "rms_norm", 2, "out = x / rms(x) * weight")                     \
+    X(RMS_NORM, "rms_norm", 2, "out = x / rms(x) * weight, by rows or heads")   \
+    X(LAYER_NORM, "layer_norm", 3,                                              \
+      "out = (x - mean) / deviation * weight + bias, by rows or heads")         \
     X(QUANT, "quant", 1, "out = x in blocks of 32 or 256 with one scale each")  \
-    X(MATMUL, "matmul", 2, "out[t, n] = sum over k of x[t, k]*w[n, k]")         \
+    X(MATMUL, "matmul", 2,                                                      \
+      "out[t, n] = sum over k of x[t, k]*w[n, k]; then times scale and capped") \
     X(ROPE, "rope", 2, "out = x with each head's pairs rotated by the table")   \
     X(KV_APPEND, "kv_append", 3, "state[pos + t] = x[t]")                       \
     X(ATTENTION, "attention", 3,                                                \
-      "out = softmax(q*k^T*scale, causal)*v over the state, grouped heads")     \
+      "out = softmax(q*k^T*scale, capped, causal, in the window)*v over the "   \
+      "state, grouped heads")                                                   \
     X(ADD, "add", 2, "out = x + y")                                             \
+    X(BIAS, "bias", 2, "out = x + a row for all tokens")                        \
     X(SILU_MUL, "silu_mul", 2, "out = silu(g)*u")                               \
+    X(GELU_MUL, "gelu_mul", 2, "out = gelu(g)*u")                               \
+    X(GELU, "gelu", 1, "out = gelu(x)")                                         \
+    X(SCALE, "scale", 1, "out = x * scale")                                     \
+    X(POS_SCALE, "pos_scale", 3, "out[t] = x[t] * factors[(pos + t) / period]") \
     X(LAST_ROW, "last_row", 1, "out[0, :] = x[last token, :], or all of x")     \
     X(OUTPUT, "output", 1, "the step's result")
 
@@ -70,8 +79,14 @@ struct tw_gop {
     uint32_t region;
     tw_gvalue_id in[3];
     tw_gvalue_id out; /* TW_NONE: none */
-    float eps, scale;
+    /* MATMUL: scale 0: none. cap 0: none; else cap * tanh(x / cap). */
+    float eps, scale, cap;
+    /* head_dim of a norm: that of the heads whose norms they are, each with the same weights or, if
+     * there are so many, with its own; 0: the norm of a row */
     uint32_t n_heads, n_kv_heads, head_dim, rope_dims;
+    uint32_t
+        window; /* ATTENTION: positions that a query sees, its own included; 0: all before it */
+    uint32_t period; /* POS_SCALE */
     enum tw_rope_pairing pairing;
 };
 

@@ -8,9 +8,12 @@
 
 static int check_heads(const char *path, const struct tw_hparam_names *names,
                        const struct tw_hparams *h, tw_error *err) {
-    if (h->n_kv_heads > h->n_heads || h->n_heads % h->n_kv_heads != 0) {
-        return tw_fail(err, TW_E_RANGE, "%s: %s is %u, expected a divisor of %s, which is %u", path,
-                       names->kv_heads, h->n_kv_heads, names->heads, h->n_heads);
+    for (uint32_t i = 0; i < (h->layers ? h->n_layers : 1); i++) {
+        const struct tw_layer l = tw_layer_of(h, i);
+        if (l.n_kv_heads > l.n_heads || l.n_heads % l.n_kv_heads != 0) {
+            return tw_fail(err, TW_E_RANGE, "%s: %s is %u, expected a divisor of %s, which is %u",
+                           path, names->kv_heads, l.n_kv_heads, names->heads, l.n_heads);
+        }
     }
     if (h->head_dim == 0 && h->dim % h->n_heads != 0) {
         return tw_fail(err, TW_E_RANGE, "%s: %s is %u, expected a multiple of %s, which is %u",
@@ -47,9 +50,9 @@ int tw_hparams_check_sizes(const char *path, const struct tw_hparam_names *names
 
 int tw_hparams_check_numbers(const char *path, const struct tw_hparam_names *names,
                              const struct tw_hparams *h, tw_error *err) {
-    if (!isfinite(h->rms_eps) || h->rms_eps < 0.0f) {
+    if (!isfinite(h->norm_eps) || h->norm_eps < 0.0f) {
         return tw_fail(err, TW_E_RANGE, "%s: %s is %g, expected a finite number of at least 0",
-                       path, names->eps, (double)h->rms_eps);
+                       path, names->eps, (double)h->norm_eps);
     }
     if (!isfinite(h->rope_theta) || h->rope_theta <= 0.0f) {
         return tw_fail(err, TW_E_RANGE, "%s: %s is %g, expected a finite number above 0", path,

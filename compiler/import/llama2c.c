@@ -4,9 +4,9 @@
  * so that the layout is a list of parts and the file's size is the only check of the content.
  */
 #include "compiler/import/bytes.h"
+#include "compiler/import/decoder_parts.h"
 #include "compiler/import/hparams.h"
 #include "compiler/import/import.h"
-#include "compiler/import/llama_parts.h"
 #include "tilewright/range.h"
 
 #include <inttypes.h>
@@ -153,9 +153,9 @@ static uint64_t part_bytes(const struct checkpoint *c, int part) {
     if (part == TW_PART_OUTPUT && c->model->tied) {
         return 0;
     }
-    tw_part_shape((enum tw_llama_part)part, h, &rows, &cols);
+    tw_part_shape((enum tw_part)part, h, 0, &rows, &cols);
     return (uint64_t)rows * cols * sizeof(float) *
-           (tw_part_is_per_layer((enum tw_llama_part)part) ? h->n_layers : 1);
+           (tw_part_is_per_layer((enum tw_part)part) ? h->n_layers : 1);
 }
 
 static int file_bytes(const struct checkpoint *c, uint64_t *out) {
@@ -195,11 +195,10 @@ static int check_size(struct checkpoint *c) {
 }
 
 static int add_tensor(struct checkpoint *c, struct tw_import_memory *memory,
-                      struct tw_model_tensor *t, enum tw_llama_part part, uint32_t layer,
-                      uint64_t at) {
+                      struct tw_model_tensor *t, enum tw_part part, uint32_t layer, uint64_t at) {
     char name[TW_PART_NAME_BYTES];
-    tw_part_name(part, layer, name);
-    tw_part_shape(part, &c->model->h, &t->rows, &t->cols);
+    tw_part_name(part, layer, "weight", name);
+    tw_part_shape(part, &c->model->h, layer, &t->rows, &t->cols);
     t->name = tw_import_text(memory, name, strlen(name));
     t->dtype = TW_DT_F32;
     t->bytes = (uint64_t)t->rows * t->cols * sizeof(float);
@@ -215,7 +214,7 @@ static int make_tensors(struct checkpoint *c, struct tw_import_memory *memory) {
         return tw_fail(c->err, TW_E_NOMEM, "%s: no memory for the tensor table", c->path);
     }
     for (size_t i = 0; i < c->n_order; i++) {
-        enum tw_llama_part part = (enum tw_llama_part)c->order[i];
+        enum tw_part part = (enum tw_part)c->order[i];
         uint64_t bytes = part_bytes(c, c->order[i]);
         if (bytes == 0 || c->order[i] == FREQUENCIES) {
             at += bytes;
@@ -239,7 +238,7 @@ int tw_import_llama2c(const char *path, const uint8_t *bytes, uint64_t size,
                       struct tw_import_memory *memory, struct tw_model *out, tw_error *err) {
     struct checkpoint c = {.path = path, .bytes = bytes, .size = size, .model = out, .err = err};
     *out = (struct tw_model){.path = path, .arch = "llama", .name = "", .license = ""};
-    out->h.rms_eps = 1e-5f;
+    out->h.norm_eps = 1e-5f;
     out->h.rope_theta = 10000.0f;
     out->h.rope_pairing = TW_ROPE_INTERLEAVED;
     bool versioned = size >= 4 && tw_load_u32(bytes) == V1_MAGIC;

@@ -36,35 +36,92 @@ static inline uint32_t tw_model_source_row(uint32_t r, uint32_t head_rows) {
     return head_rows ? r - in + in % 2 * (head_rows / 2) + in / 2 : r;
 }
 
+/* ---- the description of a decoder ----
+ *
+ * What an architecture is, as switches; zero is the plain decoder (Llama). An importer reads the
+ * numbers, a file of compiler/arch/ sets the switches, and compiler/arch/decoder.c makes the graph
+ * of them. */
+
 enum tw_rope_scaling {
     TW_ROPE_SCALING_NONE = 0,
     TW_ROPE_SCALING_LINEAR = 1,
-    TW_ROPE_SCALING_LLAMA3 = 2
+    TW_ROPE_SCALING_LLAMA3 = 2,
+    TW_ROPE_SCALING_YARN = 3
 };
 
 /* Pairs of a head's dimensions that rotate together. */
 enum tw_rope_pairing { TW_ROPE_INTERLEAVED = 0, TW_ROPE_HALVES = 1 };
 
+enum tw_norm_kind { TW_NORM_RMS = 0, TW_NORM_LAYER = 1 };
+
+/* Norms stand before a block, on its output before that is added, or both. */
+enum tw_norm_place { TW_NORM_BEFORE = 0, TW_NORM_AFTER = 1, TW_NORM_AROUND = 2 };
+
+/* Norms of queries and keys: of each head with weights that the heads share or with its own, or of
+ * all heads at once. */
+enum tw_qk_norm { TW_QK_NORM_NONE, TW_QK_NORM_HEAD, TW_QK_NORM_HEADS, TW_QK_NORM_ROW };
+
+/* down(silu(gate) * up), down(gelu(gate) * up), down(gelu(up)). */
+enum tw_feed_forward { TW_FFN_SILU = 0, TW_FFN_GELU = 1, TW_FFN_GELU_UNGATED = 2 };
+
+/* The rotation of a layer: the model's; one for layers with a window, by window_rope_theta and
+ * without scaling; none. */
+enum tw_layer_rope { TW_LAYER_ROPE_MODEL = 0, TW_LAYER_ROPE_WINDOW = 1, TW_LAYER_ROPE_NONE = 2 };
+
+/* What may differ from layer to layer. */
+struct tw_layer {
+    uint32_t n_heads, n_kv_heads, hidden;
+    uint32_t window; /* positions that a query sees, its own included; 0: all before it */
+    enum tw_layer_rope rope;
+};
+
 struct tw_hparams {
+    /* the heads and the hidden width are the largest of all layers */
     uint32_t n_vocab, n_ctx_train, dim, n_layers, n_heads, n_kv_heads, head_dim, hidden;
-    float rms_eps;
-    float rope_theta;
+    const struct tw_layer *layers; /* [n_layers]; NULL: all as the numbers above say */
+
+    enum tw_norm_kind norm;
+    enum tw_norm_place norm_place;
+    float norm_eps;
+    enum tw_qk_norm qk_norm;
+    bool qk_norm_after_rope;
+    bool parallel; /* attention and feed-forward read the same norm, and both are added */
+    enum tw_feed_forward feed_forward;
+    bool fused_gate; /* ffn_up.weight holds the gate's rows, then those of up */
+
+    /* Factors; 0: none, or 1/sqrt(head_dim) for the scores. */
+    float embedding_scale, attention_scale, residual_scale, logit_scale;
+    float attention_cap, logit_cap; /* cap * tanh(x / cap); 0: none */
+    /* Queries are multiplied by 1 + slope * ln(1 + floor(position / period)); 0: not. */
+    float query_slope;
+    uint32_t query_period;
+
+    float rope_theta, window_rope_theta;
     uint32_t rope_dims; /* rotated dimensions of a head, even, <= head_dim */
     enum tw_rope_pairing rope_pairing;
     enum tw_rope_scaling rope_scaling;
-    float rope_factor;                                 /* LINEAR, LLAMA3 */
+    float rope_factor;                                 /* LINEAR, LLAMA3, YARN */
     float rope_low_freq_factor, rope_high_freq_factor; /* LLAMA3 */
-    uint32_t rope_original_ctx;                        /* LLAMA3 */
-    /* rope_dims/2 divisors of the frequencies (GGUF rope_freqs.weight), or NULL */
-    const float *rope_freq_factors;
+    float rope_beta_fast, rope_beta_slow;              /* YARN */
+    float rope_magnitude;                              /* of the rotated numbers; 0: 1 */
+    uint32_t rope_original_ctx;                        /* LLAMA3, YARN, long factors */
+    /* rope_dims/2 divisors of the frequencies (GGUF rope_freqs.weight, or rope_factors_short.weight),
+     * or NULL; and those for contexts above rope_original_ctx (rope_factors_long.weight) */
+    const float *rope_freq_factors, *rope_long_factors;
 };
 
 /* The longest chat template. */
 #define TW_CHAT_BYTES_MAX (1u << 20)
 
+/* Returns layer i. */
+static inline struct tw_layer tw_layer_of(const struct tw_hparams *h, uint32_t i) {
+    struct tw_layer plain = {h->n_heads, h->n_kv_heads, h->hidden, 0, TW_LAYER_ROPE_MODEL};
+    return h->layers ? h->layers[i] : plain;
+}
+
 struct tw_model {
     const char *path;
-    const char *arch;    /* "llama" */
+    const char *arch;    /* a name of compiler/arch/arch.h's list */
     const char *name;    /* general.name, or "" */
     const char *license; /* general.license, or "" */
     /* GGUF: the value of key tokenizer.ggml.model, or "" without it; other formats: NULL */

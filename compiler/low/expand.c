@@ -183,7 +183,10 @@ static void add_streams(struct tw_low *low, const struct tw_gop *op, const struc
         break;
     }
     case TW_GOP_RMS_NORM:
+    case TW_GOP_LAYER_NORM:
     case TW_GOP_ROPE_TABLE:
+    case TW_GOP_BIAS:
+    case TW_GOP_POS_SCALE:
         if (!values[op->in[1]].resident) {
             grow_stream(low, &st->vectors, "vectors", TW_DT_F32, c->site, 2,
                         (uint64_t)values[op->in[1]].cols * 4);
@@ -202,11 +205,25 @@ static void add_streams(struct tw_low *low, const struct tw_gop *op, const struc
     case TW_GOP_KV_APPEND:
     case TW_GOP_ADD:
     case TW_GOP_SILU_MUL:
+    case TW_GOP_GELU_MUL:
+    case TW_GOP_GELU:
+    case TW_GOP_SCALE:
     case TW_GOP_LAST_ROW:
     case TW_GOP_OUTPUT:
     case TW_GOP_COUNT:
         break;
     }
+}
+
+/* Gives a call memory of its own on its site, rows of `floats` floats. */
+static void add_scratch(struct tw_low *low, struct tw_call *c, const char *name, uint32_t floats) {
+    c->scratch = new_storage(low, name, TW_ST_LOCAL, TW_DT_F32, c->site);
+    struct tw_storage *st = &low->storages.items[c->scratch];
+    st->rows = low->rows;
+    st->cols = floats;
+    st->stride = floats * 4;
+    st->page_bytes = ((uint64_t)st->stride * st->rows + 63) / 64 * 64;
+    st->from = st->to = c->step;
 }
 
 static void add_call(struct tw_low *low, uint32_t step, uint32_t site, uint32_t first,
@@ -230,14 +247,10 @@ static void add_call(struct tw_low *low, uint32_t step, uint32_t site, uint32_t 
         c->out = low->storage_of[s->out * low->n_sites + site];
     }
     if (op->kind == TW_GOP_ATTENTION) {
-        uint32_t id = new_storage(low, "attention.state", TW_ST_LOCAL, TW_DT_F32, site);
-        struct tw_storage *st = &low->storages.items[id];
-        st->rows = low->rows;
-        st->cols = tw_low_segments(low->mid->graph) * (cols / op->head_dim) * (op->head_dim + 2);
-        st->stride = st->cols * 4;
-        st->page_bytes = ((uint64_t)st->stride * st->rows + 63) / 64 * 64;
-        st->from = st->to = step;
-        low->calls.items[index].scratch = id;
+        add_scratch(low, c, "attention.state",
+                    tw_low_segments(low->mid->graph) * (cols / op->head_dim) * (op->head_dim + 2));
+    } else if (tw_low_norm_of_part(low->mid->graph, op, cols)) {
+        add_scratch(low, c, "norm.sum", 1);
     }
     add_streams(low, op, &low->calls.items[index]);
     add_work(low, site, TW_WORK_CALL, step, index);

@@ -99,6 +99,12 @@ int tw_low_expand(const struct tw_mid *mid, uint32_t region, uint64_t budget_byt
 /* Returns how many segments of keys an attention state holds: 2 serve any number (ATTN_STEP), 1 a
  * context that has no more. */
 uint32_t tw_low_segments(const struct tw_graph *g);
+/* Returns whether a call with so many columns makes a part of the norms of whole rows: the sum over
+ * the row first (in its scratch), then its columns. */
+static inline int tw_low_norm_of_part(const struct tw_graph *g, const struct tw_gop *op,
+                                      uint32_t cols) {
+    return op->kind == TW_GOP_RMS_NORM && op->head_dim == 0 && cols < g->values.items[op->out].cols;
+}
 /* place.c: assigns offsets, first fit over live ranges. Errors: PLACEMENT, naming section, site and
  * bytes. */
 int tw_low_place(struct tw_low *low, tw_error *err);

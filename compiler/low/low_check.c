@@ -22,11 +22,16 @@ static int window_ok(const struct tw_low *low, uint32_t storage, uint32_t site, 
 
 /* Returns 1 if input k of the operation is read in the columns of the call alone; 0: in all of its
  * columns. */
-static int by_columns(enum tw_gop_kind kind, uint32_t k) {
-    switch (kind) {
+static int by_columns(const struct tw_gop *op, uint32_t k) {
+    switch (op->kind) {
     case TW_GOP_QUANT:
     case TW_GOP_ADD:
+    case TW_GOP_BIAS:
     case TW_GOP_SILU_MUL:
+    case TW_GOP_GELU_MUL:
+    case TW_GOP_GELU:
+    case TW_GOP_SCALE:
+    case TW_GOP_POS_SCALE:
     case TW_GOP_LAST_ROW:
     case TW_GOP_OUTPUT:
         return 1;
@@ -34,9 +39,11 @@ static int by_columns(enum tw_gop_kind kind, uint32_t k) {
     case TW_GOP_KV_APPEND:
     case TW_GOP_ATTENTION:
         return k == 0;
+    case TW_GOP_RMS_NORM:
+    case TW_GOP_LAYER_NORM:
+        return op->head_dim > 0;
     case TW_GOP_GATHER:
     case TW_GOP_ROPE_TABLE:
-    case TW_GOP_RMS_NORM:
     case TW_GOP_MATMUL:
     case TW_GOP_COUNT:
         return 0;
@@ -50,7 +57,7 @@ static int reads_inside(const struct tw_low *low, const struct tw_call *c, uint3
     const struct tw_mstep *step = &low->region->steps.items[c->step];
     const struct tw_graph *g = low->mid->graph;
     const struct tw_gop *op = &g->ops.items[step->gop];
-    int part = by_columns(op->kind, k);
+    int part = by_columns(op, k);
     uint32_t cols = g->values.items[op->in[k]].cols;
     return window_ok(low, c->in[k], c->site, part ? c->first_col : 0, part ? c->cols : cols);
 }

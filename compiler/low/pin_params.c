@@ -9,9 +9,11 @@
 
 #define SRAM_DIVISOR 8u
 
+/* Vectors that MATH reads whole or in part; LAYER_NORM takes two in one go, from pages. */
 static bool is_vector(const struct tw_gop *op, const struct tw_gvalue *v) {
-    return (op->kind == TW_GOP_RMS_NORM || op->kind == TW_GOP_ROPE_TABLE) &&
-           v->kind == TW_GV_WEIGHT && v->dtype == TW_DT_F32 && v->packing == TW_PACK_ROW;
+    bool taken = op->kind == TW_GOP_RMS_NORM || op->kind == TW_GOP_ROPE_TABLE ||
+                 op->kind == TW_GOP_BIAS || op->kind == TW_GOP_POS_SCALE;
+    return taken && v->kind == TW_GV_WEIGHT && v->dtype == TW_DT_F32 && v->packing == TW_PACK_ROW;
 }
 
 static uint64_t params_limit(const struct tw_target *t) {

@@ -36,9 +36,10 @@ static double attention_cycles(const struct tw_graph *g, const struct tw_gop *op
     double position = (double)tw_row_bytes(g->values.items[op->in[1]].dtype, 2 * op->head_dim);
     double heads = (double)n_cols / op->head_dim, group = (double)op->n_heads / op->n_kv_heads;
     double kv_heads = heads < group ? 1.0 : heads / group;
-    double load = load_cycles(kv_heads * PRICED_KEYS * position, owners, t);
-    double math = rows * heads * PRICED_KEYS *
-                  (2.0 * op->head_dim / t->fma_per_cycle + 4.0 / t->vector_per_cycle);
+    double keys = op->window && op->window < PRICED_KEYS ? op->window : PRICED_KEYS;
+    double load = load_cycles(kv_heads * keys * position, owners, t);
+    double math =
+        rows * heads * keys * (2.0 * op->head_dim / t->fma_per_cycle + 4.0 / t->vector_per_cycle);
     /* the states of a longer context's segments are merged at the end */
     double merge = g->n_ctx > TW_KEY_SEGMENT ? rows * heads * 2.0 * op->head_dim : 0.0;
     return max_d(load, math) + merge / t->vector_per_cycle;
@@ -64,8 +65,11 @@ double tw_price_compute(const struct tw_graph *g, const struct tw_gop *op, struc
     case TW_GOP_ATTENTION:
         return t->call_cycles + attention_cycles(g, op, widest, n_owners, value_rows, t);
     case TW_GOP_SILU_MUL:
+    case TW_GOP_GELU_MUL:
+    case TW_GOP_GELU:
         return t->call_cycles + 4.0 * elements / t->vector_per_cycle; /* the exponential */
     case TW_GOP_RMS_NORM:
+    case TW_GOP_LAYER_NORM:
         return t->call_cycles + 2.0 * elements / t->vector_per_cycle;
     case TW_GOP_KV_APPEND:
     case TW_GOP_OUTPUT:
@@ -76,6 +80,9 @@ double tw_price_compute(const struct tw_graph *g, const struct tw_gop *op, struc
     case TW_GOP_QUANT:
     case TW_GOP_ROPE:
     case TW_GOP_ADD:
+    case TW_GOP_BIAS:
+    case TW_GOP_SCALE:
+    case TW_GOP_POS_SCALE:
     case TW_GOP_LAST_ROW:
     case TW_GOP_COUNT:
         break;

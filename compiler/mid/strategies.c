@@ -5,6 +5,8 @@
  */
 #include "compiler/mid/mid.h"
 
+#include <stdbool.h>
+
 void tw_layout_window(struct tw_layout l, uint32_t cols, uint32_t part, uint32_t *first,
                       uint32_t *n) {
     if (l.parts == 0) {
@@ -41,14 +43,26 @@ static uint32_t min_u32(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-/* Returns an operation that needs whole heads of v (rotation, caches, attention), or NULL if the
- * columns of v may be cut anywhere. */
+/* Returns true for operations that make each column of their output of the same one of x. */
+static bool keeps_columns(const struct tw_gop *op) {
+    return op->kind == TW_GOP_BIAS || op->kind == TW_GOP_POS_SCALE || op->kind == TW_GOP_SCALE ||
+           ((op->kind == TW_GOP_RMS_NORM || op->kind == TW_GOP_LAYER_NORM) && op->head_dim > 0);
+}
+
+/* Returns an operation that needs whole heads of v (rotation, caches, attention), or of what is
+ * made of v column by column; NULL if the columns of v may be cut anywhere. */
 static const struct tw_gop *head_consumer(const struct tw_graph *g, tw_gvalue_id v) {
     for (uint32_t i = 0; i < g->ops.n; i++) {
         const struct tw_gop *op = &g->ops.items[i];
-        if (op->in[0] == v && (op->kind == TW_GOP_ROPE || op->kind == TW_GOP_KV_APPEND ||
-                               op->kind == TW_GOP_ATTENTION)) {
+        if (op->in[0] != v) {
+            continue;
+        }
+        if (op->kind == TW_GOP_ROPE || op->kind == TW_GOP_KV_APPEND ||
+            op->kind == TW_GOP_ATTENTION) {
             return op;
+        }
+        if (keeps_columns(op)) { /* operations come after what they read */
+            v = op->out;
         }
     }
     return NULL;
@@ -92,6 +106,20 @@ static void one_or_all(struct list *l, uint32_t cols) {
     add(l, "one_site", split(1, cols), 0, 0, 0);
 }
 
+/* A norm of heads stays where they were made. A norm of a row needs all of it: on every site, on
+ * one, or, if heads are made of it, for their columns where they are needed. */
+static void norm_strategies(struct list *l, const struct tw_graph *g, const struct tw_gop *op,
+                            struct tw_layout in, uint32_t sites) {
+    const struct tw_gop *heads = op->kind == TW_GOP_RMS_NORM ? head_consumer(g, op->out) : NULL;
+    if (op->head_dim > 0 && in.parts > 0) {
+        add(l, "as_made", in, 0, 0, 0);
+    } else if (op->head_dim == 0 && heads) {
+        head_strategies(l, heads, sites, 1);
+    } else {
+        one_or_all(l, g->values.items[op->out].cols);
+    }
+}
+
 void tw_strategies(const struct tw_graph *g, const struct tw_gop *op,
                    const struct tw_layout in_layout[3], const struct tw_target *t,
                    struct tw_strategy_list *out) {
@@ -102,8 +130,11 @@ void tw_strategies(const struct tw_graph *g, const struct tw_gop *op,
     switch (op->kind) {
     case TW_GOP_GATHER:
     case TW_GOP_ROPE_TABLE:
-    case TW_GOP_RMS_NORM:
         one_or_all(&l, cols);
+        break;
+    case TW_GOP_RMS_NORM:
+    case TW_GOP_LAYER_NORM:
+        norm_strategies(&l, g, op, in_layout[0], sites);
         break;
     case TW_GOP_QUANT:
         add(&l, "everywhere", tw_layout_replicated(), 1, 0, 0);
@@ -123,7 +154,12 @@ void tw_strategies(const struct tw_graph *g, const struct tw_gop *op,
         add(&l, "as_made", in_layout[0], 0, 0, 0);
         break;
     case TW_GOP_ADD:
+    case TW_GOP_BIAS:
     case TW_GOP_SILU_MUL:
+    case TW_GOP_GELU_MUL:
+    case TW_GOP_GELU:
+    case TW_GOP_SCALE:
+    case TW_GOP_POS_SCALE:
         if (in_layout[0].parts > 0) {
             add(&l, "as_made", in_layout[0], 0, 0, 0);
         }

@@ -202,11 +202,12 @@ int tw_section_reads_heads(const struct tw_section_builder *b, const struct tw_c
            write_first <= last;
 }
 
-/* Counts, for each site, the appends (by any site) of heads that its attention reads; its word of
- * the cache flag counts the same. */
+/* Counts, for each attention on each site, the appends (by any site) of heads that it reads; the
+ * site's word of the attention's semaphore counts the same. */
 static void count_cache_writes(struct tw_section_builder *b) {
     const struct tw_low *low = b->low;
-    b->cache_writes = tw_cmem_alloc(b->u->mem, low->n_sites * sizeof *b->cache_writes);
+    b->cache_writes = tw_cmem_alloc(b->u->mem, (size_t)low->n_sites * low->region->steps.n *
+                                                   sizeof *b->cache_writes);
     for (uint32_t i = 0; i < low->calls.n; i++) {
         if (call_op(b, &low->calls.items[i])->kind == TW_GOP_ATTENTION) {
             *TW_VEC_PUSH(b->u->mem, b->attention) = i;
@@ -217,17 +218,28 @@ static void count_cache_writes(struct tw_section_builder *b) {
         for (uint32_t k = 0; k < b->attention.n && call_op(b, append)->kind == TW_GOP_KV_APPEND;
              k++) {
             const struct tw_call *attention = &low->calls.items[b->attention.items[k]];
-            b->cache_writes[attention->site] +=
+            b->cache_writes[attention->step * low->n_sites + attention->site] +=
                 (uint32_t)tw_section_reads_heads(b, attention, append);
         }
     }
+}
+
+/* "cache.valid", with the attention's name where the region has several. */
+static const char *cache_sem_name(struct tw_section_builder *b, uint32_t step) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < b->low->region->steps.n; i++) {
+        uint32_t gop = b->low->region->steps.items[i].gop;
+        n += gop != TW_NONE && b->graph->ops.items[gop].kind == TW_GOP_ATTENTION;
+    }
+    const char *name = b->graph->ops.items[b->low->region->steps.items[step].gop].name;
+    return n > 1 ? tw_cmem_printf(b->u->mem, "cache.valid.%s", name) : "cache.valid";
 }
 
 static void make_semaphores(struct tw_section_builder *b) {
     const struct tw_low *low = b->low;
     b->exchange_sem =
         tw_cmem_alloc(b->u->mem, (low->region->steps.n + 1) * sizeof *b->exchange_sem);
-    b->cache_sem = TW_NONE;
+    b->cache_sem = tw_cmem_alloc(b->u->mem, (low->region->steps.n + 1) * sizeof *b->cache_sem);
     for (uint32_t i = 0; i < low->region->steps.n; i++) {
         const struct tw_mstep *s = &low->region->steps.items[i];
         if (s->prim == TW_PRIM_COPY && !s->carry) {
@@ -235,9 +247,8 @@ static void make_semaphores(struct tw_section_builder *b) {
                 b->graph->values.items[low->region->values.items[s->out].value].name;
             b->exchange_sem[i] = tw_builder_semaphore(
                 b->u, tw_cmem_printf(b->u->mem, "%s.valid", value), TW_SEM_VALID);
-        } else if (s->gop != TW_NONE && b->graph->ops.items[s->gop].kind == TW_GOP_ATTENTION &&
-                   b->cache_sem == TW_NONE) {
-            b->cache_sem = tw_builder_semaphore(b->u, "cache.valid", TW_SEM_VALID);
+        } else if (s->gop != TW_NONE && b->graph->ops.items[s->gop].kind == TW_GOP_ATTENTION) {
+            b->cache_sem[i] = tw_builder_semaphore(b->u, cache_sem_name(b, i), TW_SEM_VALID);
         }
     }
 }

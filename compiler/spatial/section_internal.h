@@ -16,9 +16,9 @@ struct tw_section_builder {
     uint32_t *buffer_of;        /* storage -> first buffer */
     TW_VEC(uint32_t) pinned;    /* tensor -> 1 + the first buffer that pins it; 0: none does */
     uint32_t *exchange_sem;     /* step -> semaphore */
-    uint32_t cache_sem;         /* raised by cache writes, waited for by cache reads */
+    uint32_t *cache_sem;        /* step of an attention -> semaphore that the cache writes raise */
     TW_VEC(uint32_t) attention; /* attention calls of the region */
-    uint32_t *cache_writes;     /* site -> appends that its attention waits for */
+    uint32_t *cache_writes;     /* [step * sites + site] -> appends that the attention waits for */
     uint32_t next_loop, step_loop;
 };
 

@@ -4,6 +4,7 @@
  * leave page by page through STORE, and with them a list of the best.
  */
 #include "compiler/spatial/section_call.h"
+#include "loader/base/assert.h"
 
 /* ---- the best of the logits ---- */
 
@@ -54,6 +55,22 @@ static void send_choice(const struct site_call *x, int engine) {
 
 /* ---- matrix product ---- */
 
+/* Scales and caps a page of results, in place. */
+static void finish_page(const struct site_call *x, uint32_t n) {
+    struct tw_buffer_at page = tw_in_buffer(buffer(x, x->c->out), at(0));
+    uint32_t cols = n * TW_PANEL_ROWS, stride = n * 64;
+    TW_ASSERT(storage(x, x->c->out)->kind == TW_ST_STREAM ||
+              (x->op->scale == 0.0f && x->op->cap == 0.0f));
+    if (x->op->scale != 0.0f && x->op->scale != 1.0f) {
+        tw_builder_scale(x->u, x->site, MATH, x->math, page, stride, page, stride, cols,
+                         x->op->scale, x->rows);
+    }
+    if (x->op->cap != 0.0f) {
+        tw_builder_soft_cap(x->u, x->site, MATH, x->math, page, stride, page, stride, cols,
+                            x->op->cap, x->rows);
+    }
+}
+
 /* Emits one engine's half of a product of `n` panels, which pass through one weight page. The first
  * panel, of the weights and of the output, is `first` plus `step` per iteration of the loop around
  * it. */
@@ -77,6 +94,7 @@ static void matmul_page(const struct site_call *x, uint64_t first, uint64_t step
             tw_in_buffer(buffer(x, x->c->out), results ? at(0) : at_inner(first * 64, step * 64)),
             results ? n * 64 : out->stride, 0, x->rows);
         tw_builder_pop(x->u, x->site, MATH, x->math, buffer(x, weights), 1);
+        finish_page(x, n);
         if (x->c->choice != TW_NONE) {
             choose_page(x, first, step, n);
         }

@@ -29,19 +29,30 @@ struct vector {
     bool loaded;
 };
 
-/* Emits the load of a vector, unless it is pinned. */
-static struct vector load_vector(struct site_call *x, uint32_t input) {
+/* Emits the load of columns [first, first + cols) of a vector, unless it is pinned. */
+static struct vector load_vector(struct site_call *x, uint32_t input, uint32_t first,
+                                 uint32_t cols) {
     const struct tw_gvalue *v = value(x, input);
     if (v->resident) {
-        struct tw_affine where =
-            v->instances > 1 ? tw_affine_plus(at(0), TW_VAR_INSTANCE, tw_pinned_stride(v)) : at(0);
+        struct tw_affine where = at((uint64_t)first * 4);
+        if (v->instances > 1) {
+            where = tw_affine_plus(where, TW_VAR_INSTANCE, tw_pinned_stride(v));
+        }
         return (struct vector){tw_section_resident(x->b, x->op->in[input], x->site), where, false};
     }
     uint32_t stream = x->b->low->streams[x->site].vectors;
     add_load_stage(x);
-    load_page(x, stream, input, at(0), (uint64_t)v->cols * 4);
+    load_page(x, stream, input, at((uint64_t)first * 4), (uint64_t)cols * 4);
     tw_builder_wait(x->u, x->site, MATH, x->math, buffer(x, stream), 1);
     return (struct vector){buffer(x, stream), at(0), true};
+}
+
+static struct vector load_whole_vector(struct site_call *x, uint32_t input) {
+    return load_vector(x, input, 0, value(x, input)->cols);
+}
+
+static struct tw_buffer_at in_vector(const struct vector *v) {
+    return tw_in_buffer(v->buffer, v->at);
 }
 
 /* Frees the page again. */
@@ -51,18 +62,106 @@ static void release_vector(const struct site_call *x, const struct vector *v) {
     }
 }
 
-static void emit_rms_norm(struct site_call *x) {
+static struct tw_affine column(const struct site_call *x, uint32_t id) {
+    return at(tw_storage_col(storage(x, id), x->c->first_col));
+}
+
+static struct tw_buffer_at columns(const struct site_call *x, uint32_t id) {
+    return tw_in_buffer(buffer(x, id), column(x, id));
+}
+
+/* ---- norms ---- */
+
+/* The norms of the heads of a call, one after the other; `own`: each has its own weights. */
+struct heads {
+    uint32_t n;
+    uint64_t bytes;
+    bool own;
+};
+
+static struct heads heads_of(const struct site_call *x) {
+    uint32_t dim = x->op->head_dim;
+    return (struct heads){x->c->cols / dim, (uint64_t)dim * 4, value(x, 1)->cols > dim};
+}
+
+static struct tw_buffer_at each_head(struct tw_buffer_at first, uint64_t bytes) {
+    first.offset = tw_affine_plus(first.offset, TW_VAR_INNER, bytes);
+    return first;
+}
+
+static void emit_rms_norm_of_heads(struct site_call *x) {
     const struct tw_storage *in = storage(x, x->c->in[0]), *out = storage(x, x->c->out);
-    struct vector weights = load_vector(x, 1);
-    tw_builder_rms_norm(x->u, x->site, MATH, x->math, tw_in_buffer(buffer(x, x->c->in[0]), at(0)),
-                        in->stride, tw_in_buffer(weights.buffer, weights.at),
-                        tw_in_buffer(buffer(x, x->c->out), at(0)), out->stride, x->c->cols,
+    struct heads h = heads_of(x);
+    struct vector weights =
+        h.own ? load_vector(x, 1, x->c->first_col, x->c->cols) : load_whole_vector(x, 1);
+    emit_loop(x, MATH, x->math, h.n);
+    tw_builder_rms_norm(x->u, x->site, MATH, x->math, each_head(columns(x, x->c->in[0]), h.bytes),
+                        in->stride, each_head(in_vector(&weights), h.own ? h.bytes : 0),
+                        each_head(columns(x, x->c->out), h.bytes), out->stride, x->op->head_dim,
                         x->op->eps, x->rows);
+    emit_end(x, MATH, x->math);
     release_vector(x, &weights);
 }
 
+/* The call's columns of the norms of rows that are whole on its site. */
+static void emit_norm_of_part(struct site_call *x) {
+    const struct tw_storage *in = storage(x, x->c->in[0]), *out = storage(x, x->c->out);
+    uint32_t sum = buffer(x, x->c->scratch), width = value(x, 0)->cols;
+    struct vector weights = load_vector(x, 1, x->c->first_col, x->c->cols);
+    tw_builder_squares(x->u, x->site, MATH, x->math, tw_in_buffer(buffer(x, x->c->in[0]), at(0)),
+                       in->stride, tw_in_buffer(sum, at(0)), 4, width, x->rows);
+    tw_builder_rms_scale(x->u, x->site, MATH, x->math, columns(x, x->c->in[0]), in->stride,
+                         tw_in_buffer(sum, at(0)), 4, in_vector(&weights), columns(x, x->c->out),
+                         out->stride, x->c->cols, width, x->op->eps, x->rows);
+    release_vector(x, &weights);
+}
+
+static void emit_rms_norm(struct site_call *x) {
+    const struct tw_storage *in = storage(x, x->c->in[0]), *out = storage(x, x->c->out);
+    if (x->op->head_dim > 0) {
+        emit_rms_norm_of_heads(x);
+        return;
+    }
+    if (tw_low_norm_of_part(x->b->graph, x->op, x->c->cols)) {
+        emit_norm_of_part(x);
+        return;
+    }
+    struct vector weights = load_whole_vector(x, 1);
+    tw_builder_rms_norm(x->u, x->site, MATH, x->math, tw_in_buffer(buffer(x, x->c->in[0]), at(0)),
+                        in->stride, in_vector(&weights), tw_in_buffer(buffer(x, x->c->out), at(0)),
+                        out->stride, x->c->cols, x->op->eps, x->rows);
+    release_vector(x, &weights);
+}
+
+/* Weights and bias are two pages of one stream. */
+static void emit_layer_norm(struct site_call *x) {
+    const struct tw_storage *in = storage(x, x->c->in[0]), *out = storage(x, x->c->out);
+    bool by_head = x->op->head_dim > 0;
+    struct heads h = by_head ? heads_of(x) : (struct heads){1, 0, false};
+    uint32_t stream = x->b->low->streams[x->site].vectors, fifo = buffer(x, stream),
+             first = h.own ? x->c->first_col : 0, cols = h.own ? x->c->cols : value(x, 1)->cols;
+    uint64_t page = storage(x, stream)->page_bytes, step = h.own ? h.bytes : 0;
+    add_load_stage(x);
+    for (uint32_t input = 1; input < 3; input++) {
+        load_page(x, stream, input, at((uint64_t)first * 4), (uint64_t)cols * 4);
+    }
+    tw_builder_wait(x->u, x->site, MATH, x->math, fifo, 2);
+    if (by_head) {
+        emit_loop(x, MATH, x->math, h.n);
+    }
+    tw_builder_layer_norm(x->u, x->site, MATH, x->math, each_head(columns(x, x->c->in[0]), h.bytes),
+                          in->stride, each_head(tw_in_buffer(fifo, at(0)), step),
+                          each_head(tw_in_buffer(fifo, at(page)), step),
+                          each_head(columns(x, x->c->out), h.bytes), out->stride,
+                          by_head ? x->op->head_dim : x->c->cols, x->op->eps, x->rows);
+    if (by_head) {
+        emit_end(x, MATH, x->math);
+    }
+    tw_builder_pop(x->u, x->site, MATH, x->math, fifo, 2);
+}
+
 static void emit_rope_table(struct site_call *x) {
-    struct vector frequencies = load_vector(x, 1);
+    struct vector frequencies = load_whole_vector(x, 1);
     tw_builder_rope_table(x->u, x->site, MATH, x->math,
                           tw_in_buffer(frequencies.buffer, frequencies.at),
                           tw_in_buffer(buffer(x, x->c->out), at(0)), storage(x, x->c->out)->stride,
@@ -90,14 +189,6 @@ static void emit_gather(struct site_call *x) {
 
 /* ---- elementwise ---- */
 
-static struct tw_affine column(const struct site_call *x, uint32_t id) {
-    return at(tw_storage_col(storage(x, id), x->c->first_col));
-}
-
-static struct tw_buffer_at columns(const struct site_call *x, uint32_t id) {
-    return tw_in_buffer(buffer(x, id), column(x, id));
-}
-
 static void emit_binary(struct site_call *x) {
     const struct tw_call *c = x->c;
     struct tw_buffer_at a = columns(x, c->in[0]), b = columns(x, c->in[1]),
@@ -107,10 +198,45 @@ static void emit_binary(struct site_call *x) {
     if (x->op->kind == TW_GOP_ADD) {
         tw_builder_add(x->u, x->site, MATH, x->math, a, a_stride, b, b_stride, out, out_stride,
                        c->cols, x->rows);
+    } else if (x->op->kind == TW_GOP_GELU_MUL) {
+        tw_builder_gelu_mul(x->u, x->site, MATH, x->math, a, a_stride, b, b_stride, out, out_stride,
+                            c->cols, x->rows);
     } else {
         tw_builder_silu_mul(x->u, x->site, MATH, x->math, a, a_stride, b, b_stride, out, out_stride,
                             c->cols, x->rows);
     }
+}
+
+static void emit_unary(struct site_call *x) {
+    const struct tw_call *c = x->c;
+    uint32_t from = storage(x, c->in[0])->stride, to = storage(x, c->out)->stride;
+    if (x->op->kind == TW_GOP_GELU) {
+        tw_builder_gelu(x->u, x->site, MATH, x->math, columns(x, c->in[0]), from,
+                        columns(x, c->out), to, c->cols, x->rows);
+    } else {
+        tw_builder_scale(x->u, x->site, MATH, x->math, columns(x, c->in[0]), from,
+                         columns(x, c->out), to, c->cols, x->op->scale, x->rows);
+    }
+}
+
+/* A row that is added to all: its stride is 0. */
+static void emit_bias(struct site_call *x) {
+    const struct tw_call *c = x->c;
+    struct vector bias = load_vector(x, 1, c->first_col, c->cols);
+    tw_builder_add(x->u, x->site, MATH, x->math, columns(x, c->in[0]), storage(x, c->in[0])->stride,
+                   in_vector(&bias), 0, columns(x, c->out), storage(x, c->out)->stride, c->cols,
+                   x->rows);
+    release_vector(x, &bias);
+}
+
+static void emit_pos_scale(struct site_call *x) {
+    const struct tw_call *c = x->c;
+    struct vector factors = load_whole_vector(x, 1);
+    tw_builder_pos_scale(x->u, x->site, MATH, x->math, columns(x, c->in[0]),
+                         storage(x, c->in[0])->stride, in_vector(&factors), columns(x, c->out),
+                         storage(x, c->out)->stride, c->cols, value(x, 1)->cols, x->op->period,
+                         positions(x), x->rows);
+    release_vector(x, &factors);
 }
 
 static void emit_quant(struct site_call *x) {
@@ -200,7 +326,8 @@ static void emit_kv_append(struct site_call *x) {
     for (uint32_t i = 0; i < x->b->attention.n; i++) {
         const struct tw_call *reader = &x->b->low->calls.items[x->b->attention.items[i]];
         if (tw_section_reads_heads(x->b, reader, x->c)) {
-            tw_builder_sem_inc(x->u, x->site, STORE, stage, x->b->cache_sem, reader->site, 1);
+            tw_builder_sem_inc(x->u, x->site, STORE, stage, x->b->cache_sem[reader->step],
+                               reader->site, 1);
         }
     }
 }
@@ -221,8 +348,9 @@ static void attention_load(const struct site_call *x, uint32_t first_kv, uint32_
              bytes = TW_KV_BLOCK * row;
     uint64_t page_bytes = (uint64_t)x->op->n_kv_heads * bytes; /* a block of all heads */
     uint64_t page = storage(x, x->b->low->streams[x->site].cache)->page_bytes;
-    tw_builder_sem_wait(x->u, x->site, LOAD, x->load, x->b->cache_sem,
-                        tw_builder_threshold(x->u, x->b->cache_writes[x->site]));
+    uint32_t writes = x->b->cache_writes[x->c->step * x->b->low->n_sites + x->site];
+    tw_builder_sem_wait(x->u, x->site, LOAD, x->load, x->b->cache_sem[x->c->step],
+                        tw_builder_threshold(x->u, writes));
     tw_builder_loop(x->u, x->site, LOAD, x->load, TW_VAR_INNER, blocks, x->b->step_loop);
     for (uint32_t kv = first_kv; kv <= last_kv; kv++) {
         tw_builder_reserve(x->u, x->site, LOAD, x->load, fifo, 2);
@@ -251,12 +379,20 @@ static void attention_math(const struct site_call *x, uint32_t first_kv, uint32_
         uint32_t first, n;
         group_heads(x, kv, &first, &n);
         tw_builder_wait(x->u, x->site, MATH, x->math, fifo, 2);
-        tw_builder_attn_step(
-            x->u, x->site, MATH, x->math,
-            tw_in_buffer(buffer(x, x->c->in[0]), at(tw_storage_col(q, first * hd))), q->stride,
-            tw_in_buffer(fifo, at(0)), tw_in_buffer(fifo, at(page)), value(x, 1)->dtype,
-            tw_in_buffer(state, at(0)), n, first - first_head, heads, segments, 0, hd, x->op->scale,
-            at_inner(0, 1), positions(x), x->rows);
+        struct tw_buffer_at from = tw_in_buffer(buffer(x, x->c->in[0]),
+                                                at(tw_storage_col(q, first * hd))),
+                            keys = tw_in_buffer(fifo, at(0)), values = tw_in_buffer(fifo, at(page)),
+                            to = tw_in_buffer(state, at(0));
+        if (x->op->window || x->op->cap != 0.0f) {
+            tw_builder_attn_window(x->u, x->site, MATH, x->math, from, q->stride, keys, values,
+                                   value(x, 1)->dtype, to, n, first - first_head, heads, segments,
+                                   0, hd, x->op->scale, at_inner(0, 1), positions(x), x->rows,
+                                   x->op->window ? x->op->window : INT32_MAX, x->op->cap);
+        } else {
+            tw_builder_attn_step(x->u, x->site, MATH, x->math, from, q->stride, keys, values,
+                                 value(x, 1)->dtype, to, n, first - first_head, heads, segments, 0,
+                                 hd, x->op->scale, at_inner(0, 1), positions(x), x->rows);
+        }
         tw_builder_pop(x->u, x->site, MATH, x->math, fifo, 2);
     }
     emit_end(x, MATH, x->math);
@@ -316,9 +452,23 @@ static void emit_call(struct tw_section_builder *b, const struct tw_call *c) {
     case TW_GOP_ATTENTION:
         emit_attention(&x);
         break;
+    case TW_GOP_LAYER_NORM:
+        emit_layer_norm(&x);
+        break;
     case TW_GOP_ADD:
     case TW_GOP_SILU_MUL:
+    case TW_GOP_GELU_MUL:
         emit_binary(&x);
+        break;
+    case TW_GOP_GELU:
+    case TW_GOP_SCALE:
+        emit_unary(&x);
+        break;
+    case TW_GOP_BIAS:
+        emit_bias(&x);
+        break;
+    case TW_GOP_POS_SCALE:
+        emit_pos_scale(&x);
         break;
     case TW_GOP_LAST_ROW:
         emit_last_row(&x);

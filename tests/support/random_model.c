@@ -192,7 +192,7 @@ bool random_model_init(struct random_model *m, const struct random_shape *s) {
                             .n_kv_heads = s->n_kv_heads,
                             .head_dim = s->head_dim,
                             .hidden = s->hidden,
-                            .rms_eps = 1e-5f,
+                            .norm_eps = 1e-5f,
                             .rope_theta = 10000.0f,
                             .rope_dims = s->rope_dims ? s->rope_dims : s->head_dim,
                             .rope_pairing = s->halves ? TW_ROPE_HALVES : TW_ROPE_INTERLEAVED,
@@ -228,7 +228,7 @@ static void put_u32(FILE *f, const char *key, uint32_t value) {
 
 static void put_header(FILE *f, const struct tw_model *m) {
     const struct tw_hparams *h = &m->h;
-    float eps = h->rms_eps;
+    float eps = h->norm_eps;
     uint32_t bits;
     memcpy(&bits, &eps, sizeof bits);
     fputs("GGUF", f);

@@ -22,6 +22,7 @@ struct tw_reference {
     /* indexed by value: ACTIVATION [cols], STATE [instances][n_ctx][cols], else NULL */
     float **rows;
     float *weights; /* one row of a weight, as floats */
+    float *vector;  /* another one */
     double *scores; /* of one head's attention, [n_ctx] */
 };
 
@@ -72,13 +73,52 @@ static void rms_norm(float *out, const float *x, const float *w, uint32_t n, flo
     }
 }
 
+/* out[n] = (x[n] - mean) / sqrt(mean of (x - mean)^2 + eps) * w[n] + b[n] */
+static void layer_norm(float *out, const float *x, const float *w, const float *b, uint32_t n,
+                       float eps) {
+    double mean = 0, squares = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        mean += (double)x[i] / n;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        squares += ((double)x[i] - mean) * ((double)x[i] - mean);
+    }
+    double factor = 1.0 / sqrt(squares / n + (double)eps);
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = (float)(((double)x[i] - mean) * factor * (double)w[i] + (double)b[i]);
+    }
+}
+
+/* The norm of a row, or of each of its heads, with weights of a head or of all. */
+static void norm(struct tw_reference *r, float *out, const float *x, const struct tw_gop *op,
+                 uint32_t instance, uint32_t cols) {
+    uint32_t n = op->head_dim ? op->head_dim : cols, own = r->g->values.items[op->in[1]].cols;
+    for (uint32_t at = 0; at < cols; at += n) {
+        uint32_t from = own == cols ? at : 0;
+        const float *w = weight_row(r, op->in[1], instance, 0);
+        if (op->kind == TW_GOP_RMS_NORM) {
+            rms_norm(out + at, x + at, w + from, n, op->eps);
+            continue;
+        }
+        memcpy(r->vector, w, own * sizeof *w); /* weight_row has room for one */
+        layer_norm(out + at, x + at, r->vector + from, weight_row(r, op->in[2], instance, 0) + from,
+                   n, op->eps);
+    }
+}
+
+static float capped(float x, float cap) {
+    return cap != 0.0f ? (float)((double)cap * tanh((double)x / (double)cap)) : x;
+}
+
 /* out[rows] = w[rows, cols] * x[cols] */
-static void matmul(struct tw_reference *r, float *out, const float *x, tw_gvalue_id w,
+static void matmul(struct tw_reference *r, float *out, const float *x, const struct tw_gop *op,
                    uint32_t instance) {
+    tw_gvalue_id w = op->in[1];
     const struct tw_gvalue *v = &r->g->values.items[w];
     TW_ASSERT(out && x);
     for (uint32_t n = 0; n < v->rows; n++) {
-        out[n] = dot(weight_row(r, w, instance, n), x, v->cols);
+        float sum = dot(weight_row(r, w, instance, n), x, v->cols);
+        out[n] = capped(op->scale != 0.0f ? sum * op->scale : sum, op->cap);
     }
 }
 
@@ -129,16 +169,18 @@ static void attention(struct tw_reference *r, float *out, const float *q, const 
                       uint32_t instance) {
     TW_ASSERT(out && q);
     const uint32_t dim = op->head_dim, group = op->n_heads / op->n_kv_heads;
+    const uint32_t first = op->window && r->pos >= op->window ? r->pos - op->window + 1 : 0;
     for (uint32_t head = 0; head < op->n_heads; head++) {
         size_t at = (size_t)head * dim, kv_at = (size_t)(head / group) * dim;
-        for (uint32_t t = 0; t <= r->pos; t++) {
+        for (uint32_t t = first; t <= r->pos; t++) {
             const float *key = state_row(r, op->in[1], instance, t) + kv_at;
-            r->scores[t] = dot_double(q + at, key, dim) * (double)op->scale;
+            double s = dot_double(q + at, key, dim) * (double)op->scale, cap = (double)op->cap;
+            r->scores[t] = op->cap != 0.0f ? cap * tanh(s / cap) : s;
         }
-        softmax(r->scores, r->pos + 1);
+        softmax(r->scores + first, r->pos + 1 - first);
         for (uint32_t i = 0; i < dim; i++) {
             double sum = 0.0;
-            for (uint32_t t = 0; t <= r->pos; t++) {
+            for (uint32_t t = first; t <= r->pos; t++) {
                 const float *value = state_row(r, op->in[2], instance, t) + kv_at;
                 sum += r->scores[t] * (double)value[i];
             }
@@ -153,6 +195,32 @@ static void silu_mul(float *out, const float *gate, const float *up, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         out[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
     }
+}
+
+static float gelu(float x) {
+    double z = sqrt(2 / 3.14159265358979323846) *
+               ((double)x + 0.044715 * (double)x * (double)x * (double)x);
+    return (float)((double)x / 2 * (1 + tanh(z)));
+}
+
+/* out[n] = gelu(x) * y, or gelu(x) without y */
+static void gelu_mul(float *out, const float *x, const float *y, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = gelu(x[i]) * (y ? y[i] : 1.0f);
+    }
+}
+
+static void scale(float *out, const float *x, float factor, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = x[i] * factor;
+    }
+}
+
+/* The factor of this position: the last one for all positions beyond the table. */
+static float pos_factor(const struct tw_reference *r, const struct tw_gop *op) {
+    const struct tw_gvalue *factors = &r->g->values.items[op->in[1]];
+    uint32_t at = r->pos / op->period;
+    return factors->constant[at < factors->cols ? at : factors->cols - 1];
 }
 
 static void add(float *out, const float *x, const float *y, uint32_t n) {
@@ -177,7 +245,8 @@ static void evaluate(struct tw_reference *r, const struct tw_gop *op, uint32_t i
         rope_table(out, weight_row(r, op->in[1], instance, 0), cols / 2, r->pos);
         break;
     case TW_GOP_RMS_NORM:
-        rms_norm(out, x, weight_row(r, op->in[1], instance, 0), cols, op->eps);
+    case TW_GOP_LAYER_NORM:
+        norm(r, out, x, op, instance, cols);
         break;
     case TW_GOP_QUANT:    /* another representation of the same value */
     case TW_GOP_LAST_ROW: /* the only row */
@@ -185,7 +254,7 @@ static void evaluate(struct tw_reference *r, const struct tw_gop *op, uint32_t i
         memcpy(out, x, cols * sizeof *out);
         break;
     case TW_GOP_MATMUL:
-        matmul(r, out, x, op->in[1], instance);
+        matmul(r, out, x, op, instance);
         break;
     case TW_GOP_ROPE:
         rope(out, x, y, op);
@@ -202,6 +271,19 @@ static void evaluate(struct tw_reference *r, const struct tw_gop *op, uint32_t i
         break;
     case TW_GOP_SILU_MUL:
         silu_mul(out, x, y, cols);
+        break;
+    case TW_GOP_BIAS:
+        add(out, x, weight_row(r, op->in[1], instance, 0), cols);
+        break;
+    case TW_GOP_GELU:
+    case TW_GOP_GELU_MUL:
+        gelu_mul(out, x, op->kind == TW_GOP_GELU ? NULL : y, cols);
+        break;
+    case TW_GOP_SCALE:
+        scale(out, x, op->scale, cols);
+        break;
+    case TW_GOP_POS_SCALE:
+        scale(out, x, pos_factor(r, op), cols);
         break;
     case TW_GOP_OUTPUT: /* the caller reads the value itself */
     case TW_GOP_COUNT:
@@ -289,8 +371,9 @@ static bool alloc_all(struct tw_reference *r) {
         }
     }
     r->weights = alloc_floats(widest, 1, 1);
+    r->vector = alloc_floats(widest, 1, 1);
     r->scores = calloc(r->n_ctx, sizeof *r->scores);
-    return r->weights && r->scores;
+    return r->weights && r->vector && r->scores;
 }
 
 int tw_reference_create(const struct tw_graph *g, uint32_t n_ctx, struct tw_reference **out,
@@ -323,6 +406,7 @@ void tw_reference_destroy(struct tw_reference *r) {
     }
     free(r->rows);
     free(r->weights);
+    free(r->vector);
     free(r->scores);
     free(r);
 }

@@ -27,7 +27,7 @@ static void a_complete_model_is_imported(void **state) {
     assert_int_equal(h->head_dim, 8);
     assert_int_equal(h->hidden, KIT_HIDDEN);
     assert_int_equal(h->rope_dims, 8);
-    assert_true(h->rms_eps == 1e-6f && h->rope_theta == 10000.0f);
+    assert_true(h->norm_eps == 1e-6f && h->rope_theta == 10000.0f);
     assert_int_equal(h->rope_pairing, TW_ROPE_INTERLEAVED);
     assert_int_equal(h->rope_scaling, TW_ROPE_SCALING_NONE);
     assert_null(h->rope_freq_factors);

@@ -121,7 +121,7 @@ static void tinystories_is_tied_with_its_own_epsilon(void **state) {
         struct tw_vocab v;
         open_good(shared(files[i].name), &m, &v);
         assert_true(m.tied);
-        assert_true(m.h.rms_eps == 1e-6f);
+        assert_true(m.h.norm_eps == 1e-6f);
         assert_int_equal(m.h.n_vocab, 2048);
         assert_int_equal(m.h.head_dim, 16);
         assert_int_equal(tw_model_find(&m, "blk.1.attn_q.weight")->dtype, files[i].dtype);

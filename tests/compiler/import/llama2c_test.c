@@ -149,7 +149,7 @@ static void hyperparameters_are_those_of_run_c(void **state) {
     assert_int_equal(h->head_dim, HEAD_DIM);
     assert_int_equal(h->rope_dims, HEAD_DIM);
     assert_int_equal(h->rope_pairing, TW_ROPE_INTERLEAVED);
-    assert_true(h->rms_eps == 1e-5f && h->rope_theta == 10000.0f);
+    assert_true(h->norm_eps == 1e-5f && h->rope_theta == 10000.0f);
     finish(&o, &f);
 }
 
