@@ -5,7 +5,7 @@
  */
 #include "compiler/memory.h"
 
-#include "compiler/import/hparams.h"
+#include "compiler/arch/layers.h"
 #include "compiler/pipeline_internal.h"
 
 #include <stdbool.h>
@@ -14,7 +14,7 @@
 #define KIB ((uint64_t)1 << 10)
 
 uint64_t tw_compile_memory(const struct tw_hparams *h, const struct tw_target *t,
-                           uint32_t n_regions) {
+                           uint32_t n_bodies) {
     const uint64_t n_sites = tw_target_sites(t), search = 4096 * KIB;
     const uint64_t site =
         128 * KIB +
@@ -26,39 +26,22 @@ uint64_t tw_compile_memory(const struct tw_hparams *h, const struct tw_target *t
     uint64_t widest = (uint64_t)h->dim + h->hidden + (uint64_t)h->n_heads * h->head_dim;
     /* fill.c: panels that are cut by the pieces of the file, and rows to convert and converted */
     uint64_t panels = 3 * widest * TW_PANEL_ROWS * 4;
-    return 2 * (search + n_regions * (n_sites * site + heads * head)) + h->n_layers * layer +
-           panels;
+    return 2 * (search + n_bodies * (n_sites * site + heads * head)) + h->n_layers * layer + panels;
 }
 
-/* Returns true if a tensor "blk.<i>.<rest>" has another type than that of the layer before. */
-static bool type_changes(const struct tw_model *m, const struct tw_model_tensor *t,
-                         uint32_t *layer) {
-    char before[256];
-    int length = 0;
-    if (sscanf(t->name, "blk.%u.%n", layer, &length) != 1 || length == 0 || *layer == 0) {
-        return false;
-    }
-    snprintf(before, sizeof before, "blk.%u.%s", *layer - 1, t->name + length);
-    const struct tw_model_tensor *other = tw_model_find(m, before);
-    return other && tw_model_type(other) != tw_model_type(t);
-}
-
-/* Returns in how many regions the layers are at most: a new one begins where a type changes. */
-static uint32_t layer_regions(const struct tw_model *m) {
-    uint8_t begins[TW_MAX_LAYERS] = {0};
-    uint32_t n = 1, layer;
-    for (uint32_t i = 0; i < m->n_tensors; i++) {
-        if (type_changes(m, &m->tensors[i], &layer) && layer < TW_MAX_LAYERS && !begins[layer]) {
-            begins[layer] = 1;
-            n++;
-        }
+/* Returns how many layers the bodies of the graph's regions are. */
+static uint32_t layer_bodies(struct compilation *c) {
+    struct tw_layer_groups groups = {{0}};
+    uint32_t n = 0;
+    tw_layer_groups(&c->model, &c->mem, &groups);
+    for (uint32_t i = 0; i < groups.v.n; i++) {
+        n += groups.v.items[i].period;
     }
     return n;
 }
 
-int tw_pipeline_check_memory(const struct compilation *c, const char *path, tw_error *err) {
-    uint64_t have = c->mem.size,
-             need = tw_compile_memory(&c->model.h, &c->target, layer_regions(&c->model));
+int tw_pipeline_check_memory(struct compilation *c, const char *path, tw_error *err) {
+    uint64_t have = c->mem.size, need = tw_compile_memory(&c->model.h, &c->target, layer_bodies(c));
     need += c->options.all_logits ? need / 2 : 0; /* three programs, not two */
     if (need <= have) {
         return 0;

@@ -9,10 +9,10 @@
 #include "tilewright/target.h"
 
 /* Returns the maximum bytes of the compile arena (arena.h) that a model of that shape can take on
- * that target, with its layers in so many regions of the graph (more than one if types are mixed).
+ * that target, with so many layers in the bodies of the graph's regions (arch/layers.h).
  * A model that may need more than the arena has is refused with NOMEM before planning
  * starts. */
 uint64_t tw_compile_memory(const struct tw_hparams *h, const struct tw_target *t,
-                           uint32_t n_regions);
+                           uint32_t n_bodies);
 
 #endif

@@ -76,6 +76,6 @@ void tw_pipeline_finish(struct compilation *c);
 
 /* Refuses a model whose planning could exceed the arena. Errors: NOMEM; the message names
  * `path`. */
-int tw_pipeline_check_memory(const struct compilation *c, const char *path, tw_error *err);
+int tw_pipeline_check_memory(struct compilation *c, const char *path, tw_error *err);
 
 #endif

@@ -11,22 +11,24 @@
 #include "compiler/graph/graph.h"
 
 /* X(function, name in general.architecture) */
-#define TW_ARCHS(X)             \
-    X(llama, "llama")           \
-    X(qwen2, "qwen2")           \
-    X(qwen3, "qwen3")           \
-    X(gemma2, "gemma2")         \
-    X(gemma3, "gemma3")         \
-    X(phi3, "phi3")             \
-    X(granite, "granite")       \
-    X(smollm3, "smollm3")       \
-    X(olmo2, "olmo2")           \
-    X(exaone4, "exaone4")       \
-    X(mistral3, "mistral3")     \
-    X(stablelm, "stablelm")     \
-    X(starcoder2, "starcoder2") \
-    X(ernie4_5, "ernie4_5")     \
-    X(hunyuan_dense, "hunyuan-dense")
+#define TW_ARCHS(X)                   \
+    X(llama, "llama")                 \
+    X(qwen2, "qwen2")                 \
+    X(qwen3, "qwen3")                 \
+    X(gemma2, "gemma2")               \
+    X(gemma3, "gemma3")               \
+    X(phi3, "phi3")                   \
+    X(granite, "granite")             \
+    X(smollm3, "smollm3")             \
+    X(olmo2, "olmo2")                 \
+    X(exaone4, "exaone4")             \
+    X(mistral3, "mistral3")           \
+    X(stablelm, "stablelm")           \
+    X(starcoder2, "starcoder2")       \
+    X(ernie4_5, "ernie4_5")           \
+    X(hunyuan_dense, "hunyuan-dense") \
+    X(command_r, "command-r")         \
+    X(cohere2, "cohere2")
 
 /* Each sets the switches of s->h and s->layers. Errors: as tw_arch_uint, UNSUPPORTED. */
 #define TW_X(function, name) int tw_arch_##function(struct tw_arch_source *s);

@@ -110,7 +110,7 @@ static tw_gvalue_id matmul(struct builder *b, const char *name, tw_gvalue_id x, 
     struct tw_graph *g = b->g;
     g->values.items[w].packing = TW_PACK_PANEL16; /* even if it has a single row */
     const struct tw_gvalue xv = g->values.items[x], wv = g->values.items[w];
-    unsigned dtype = tw_dtype_activation(wv.dtype);
+    unsigned dtype = g->float_activations ? TW_DT_F32 : tw_dtype_activation(wv.dtype);
     if (dtype != TW_DT_F32) {
         tw_gvalue_id *cache = dtype == TW_DT_Q8S ? &made->q8s : &made->q8k;
         if (*cache == TW_NONE) {
@@ -226,25 +226,34 @@ static tw_gvalue_id queries(struct builder *b, tw_gvalue_id n, struct quants *qu
     return q;
 }
 
+/* The states of a layer. */
+struct caches {
+    tw_gvalue_id keys, values;
+};
+
+static struct caches make_caches(struct builder *b) {
+    uint32_t cols = b->layer.n_kv_heads * b->h->head_dim, dim = b->h->head_dim;
+    tw_gvalue_id keys = tw_graph_state(b->g, layer_name(b, "attn.key"), b->group.repeat, cols, dim,
+                                       TW_PACK_KEYS),
+                 values = tw_graph_state(b->g, layer_name(b, "attn.value"), b->group.repeat, cols,
+                                         dim, TW_PACK_VALUES);
+    return (struct caches){keys, values};
+}
+
 /* What attention adds to x, from n. */
-static tw_gvalue_id attention(struct builder *b, tw_gvalue_id n, struct quants *quant) {
-    struct tw_graph *g = b->g;
-    const struct tw_hparams *h = b->h;
-    uint32_t kv_cols = b->layer.n_kv_heads * h->head_dim, cols = b->layer.n_heads * h->head_dim;
+static tw_gvalue_id attention(struct builder *b, tw_gvalue_id n, struct caches c,
+                              struct quants *quant) {
     struct quants quant_out = NO_QUANTS;
-    tw_gvalue_id keys = tw_graph_state(g, layer_name(b, "attn.key"), b->group.repeat, kv_cols,
-                                       h->head_dim, TW_PACK_KEYS);
-    tw_gvalue_id values = tw_graph_state(g, layer_name(b, "attn.value"), b->group.repeat, kv_cols,
-                                         h->head_dim, TW_PACK_VALUES);
     tw_gvalue_id k = linear(b, "attn_k", n, quant), v = linear(b, "attn_v", n, quant);
-    kv_append(b, "append_k", turned(b, "attn_k_norm", "rope_k", k, b->layer.n_kv_heads), keys);
-    kv_append(b, "append_v", v, values);
+    kv_append(b, "append_k", turned(b, "attn_k_norm", "rope_k", k, b->layer.n_kv_heads), c.keys);
+    kv_append(b, "append_v", v, c.values);
     tw_gvalue_id q = queries(b, n, quant);
-    tw_gvalue_id a = op(b, TW_GOP_ATTENTION, layer_name(b, "attention"), q, keys, values, cols);
+    tw_gvalue_id a = op(b, TW_GOP_ATTENTION, layer_name(b, "attention"), q, c.keys, c.values,
+                        b->layer.n_heads * b->h->head_dim);
     struct tw_gop *added = last_op(b);
     set_heads(b, added, b->layer.n_heads);
     added->window = b->layer.window;
-    added->cap = h->attention_cap;
+    added->cap = b->h->attention_cap;
     return linear(b, "attn_output", a, &quant_out);
 }
 
@@ -281,9 +290,9 @@ static tw_gvalue_id before(struct builder *b, const char *norm_name, tw_gvalue_i
 
 static tw_gvalue_id layer(struct builder *b, tw_gvalue_id x) {
     struct quants quant = NO_QUANTS, quant_ffn = NO_QUANTS;
-    tw_gvalue_id n = before(b, "attn_norm", x);
-    tw_gvalue_id y =
-        residual(b, "attn_residual", "post_attention_norm", attention(b, n, &quant), x);
+    struct caches caches = make_caches(b);
+    tw_gvalue_id n = before(b, "attn_norm", x), a = attention(b, n, caches, &quant);
+    tw_gvalue_id y = residual(b, "attn_residual", "post_attention_norm", a, x);
     tw_gvalue_id f = b->h->parallel ? feed_forward(b, n, &quant)
                                     : feed_forward(b, before(b, "ffn_norm", y), &quant_ffn);
     return residual(b, "ffn_residual", "post_ffw_norm", f, y);

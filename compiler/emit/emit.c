@@ -136,12 +136,39 @@ static void progress(void *ctx, uint64_t done, uint64_t total) {
     }
 }
 
-static void set_note(struct tw_bundle_note *note, const struct tw_emit_input *in) {
+/* Returns the minor version with which an op came, or a product of floats with weights in blocks. */
+static uint32_t abi_minor(const struct tw_program *p, const struct tw_op *op) {
+    bool floats = op->code == TW_OP_MATMUL &&
+                  p->buffers[op->operand[TW_MATMUL_x].id].dtype == TW_DT_F32 &&
+                  tw_dtype_block_elems(op->operand[TW_MATMUL_dtype].id) > 1;
+    return floats ? 1 : tw_op_abi_minor(op->code);
+}
+
+/* Returns the lowest minor version of the machine that has all ops of the programs, whose streams
+ * the compiler has just made. */
+static uint32_t min_abi_minor(const struct tw_program *programs, uint32_t n) {
+    uint32_t minor = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t k = 0; k < programs[i].n_sites * TW_ENGINE_COUNT; k++) {
+            const struct tw_stream *s = &programs[i].streams[k];
+            struct tw_op op;
+            for (uint32_t at = 0; at < s->n_words && tw_op_decode(s->words, s->n_words, at, &op);
+                 at += op.n_words) {
+                uint32_t own = abi_minor(&programs[i], &op);
+                minor = own > minor ? own : minor;
+            }
+        }
+    }
+    return minor;
+}
+
+static void set_note(struct tw_bundle_note *note, const struct tw_emit_input *in,
+                     const struct tw_program *programs) {
     const struct tw_model *m = in->graph->model;
     note->bundle_major = TW_BUNDLE_MAJOR;
     note->bundle_minor = TW_BUNDLE_MINOR;
     note->abi_major = TW_MACHINE_ABI_MAJOR;
-    note->abi_min_minor = TW_MACHINE_ABI_MINOR;
+    note->abi_min_minor = (uint16_t)min_abi_minor(programs, in->n_programs);
     note->n_programs = in->n_programs;
     note->n_vocab = m->h.n_vocab;
     note->n_ctx = in->n_ctx;
@@ -193,7 +220,7 @@ int tw_emit_bundle(const struct tw_emit_input *in, const struct tw_emit_spec *bo
     }
     struct tw_emit_spec spec = *bound; /* what is added is valid during this call only */
     struct write_context w = {.in = in, .filler = {.mem = in->graph->mem}};
-    set_note(&spec.note, in);
+    set_note(&spec.note, in, programs);
     spec.n_programs = in->n_programs;
     spec.programs = programs;
     spec.vocab = in->graph->model->vocab;

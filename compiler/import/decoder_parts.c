@@ -82,6 +82,14 @@ void tw_part_shape(enum tw_part part, const struct tw_hparams *h, uint32_t layer
     *cols = width_of(parts[part].cols, h, layer);
 }
 
+bool tw_part_is_norm(enum tw_part part) {
+    return parts[part].rows == ONE;
+}
+
+uint32_t tw_part_bias_cols(enum tw_part part, const struct tw_hparams *h, uint32_t layer) {
+    return width_of(tw_part_is_norm(part) ? parts[part].cols : parts[part].rows, h, layer);
+}
+
 struct tw_model_tensor *tw_part_alloc(struct tw_import_memory *memory, const struct tw_hparams *h) {
     uint64_t count = (uint64_t)TW_PART_ATTN_NORM + (uint64_t)h->n_layers * TW_PARTS_PER_LAYER;
     return tw_import_alloc(memory, 2 * count, sizeof(struct tw_model_tensor));

@@ -51,13 +51,14 @@ bool tw_part_exists(enum tw_part part, const struct tw_hparams *h);
 const char *tw_part_name(enum tw_part part, uint32_t layer, const char *kind,
                          char buffer[TW_PART_NAME_BYTES]);
 
-/* The shape of a part's weight; vectors have one row. The bias of a norm is as long as its weight,
- * that of a product has an element for each of its rows. */
+/* Returns true for norms, whose weights are vectors; all others are the matrices of products. */
+bool tw_part_is_norm(enum tw_part part);
+
+/* The shape of a part's weight; vectors have one row. */
 void tw_part_shape(enum tw_part part, const struct tw_hparams *h, uint32_t layer, uint32_t *rows,
                    uint32_t *cols);
-static inline uint32_t tw_part_bias_cols(uint32_t rows, uint32_t cols) {
-    return rows == 1 ? cols : rows;
-}
+/* The elements of its bias: as many as a norm's weight has, or rows of a product's. */
+uint32_t tw_part_bias_cols(enum tw_part part, const struct tw_hparams *h, uint32_t layer);
 
 /* Allocates room for all tensors of a model, biases included. NULL if out of memory. */
 struct tw_model_tensor *tw_part_alloc(struct tw_import_memory *memory, const struct tw_hparams *h);

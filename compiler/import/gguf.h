@@ -4,7 +4,7 @@
  * memory, fully checked.
  *
  * After tw_gguf_parse every string, array and tensor is inside the file, names are unique and
- * tensor sizes are those of their shapes. The keys are interpreted by gguf_llama.c and
+ * tensor sizes are those of their shapes. The keys are interpreted by gguf_decoder.c and
  * gguf_vocab.c.
  */
 #ifndef TW_COMPILER_IMPORT_GGUF_H

@@ -236,6 +236,9 @@ static int read_yarn(struct tw_importer *im) {
     struct tw_arch_source *s = &im->source;
     struct tw_hparams *h = s->h;
     float multiplier = 0.0f;
+    h->rope_original_ctx = h->rope_original_ctx ? h->rope_original_ctx : h->n_ctx_train;
+    h->rope_beta_fast = 32.0f;
+    h->rope_beta_slow = 1.0f;
     int rc = tw_arch_positive(s, "rope.scaling.yarn_beta_fast", false, &h->rope_beta_fast);
     rc = rc ? rc : tw_arch_positive(s, "rope.scaling.yarn_beta_slow", false, &h->rope_beta_slow);
     rc = rc ? rc : tw_arch_float(s, "rope.scaling.yarn_log_multiplier", false, &multiplier);
@@ -256,9 +259,6 @@ static int read_rope_scaling(struct tw_importer *im) {
     const char *type = "linear";
     uint64_t length = strlen(type);
     float factor = 1.0f;
-    h->rope_original_ctx = h->n_ctx_train;
-    h->rope_beta_fast = 32.0f;
-    h->rope_beta_slow = 1.0f;
     int rc = tw_gguf_string(im->gguf, tw_arch_key(s, "rope.scaling.type", key), false, &type,
                             &length, im->err);
     rc = rc ? rc : tw_arch_float(s, "rope.scale_linear", false, &factor);

@@ -94,8 +94,9 @@ static int add_tensor(struct tw_importer *im, const struct tw_gguf_tensor *t, en
     uint32_t rows, cols;
     TW_ASSERT(t); /* the caller has found it */
     tw_part_shape(part, &im->model->h, layer, &rows, &cols);
-    int rc = rows == 1 ? check_vector(im, t, cols) : check_shape(im, t, rows, cols);
-    rc = rc ? rc : check_type(im, t, rows == 1);
+    bool norm = tw_part_is_norm(part);
+    int rc = norm ? check_vector(im, t, cols) : check_shape(im, t, rows, cols);
+    rc = rc ? rc : check_type(im, t, norm);
     return rc ? rc : append(im, t, name, 0, rows, cols);
 }
 
@@ -104,17 +105,12 @@ static int add_tensor(struct tw_importer *im, const struct tw_gguf_tensor *t, en
 /* Adds a part's bias, if there is one. */
 static int add_bias(struct tw_importer *im, enum tw_part part, uint32_t layer) {
     char name[TW_PART_NAME_BYTES];
-    uint32_t rows, cols;
     tw_part_name(part, layer, "bias", name);
     const struct tw_gguf_tensor *t = tw_gguf_find_tensor(im->gguf, name);
-    if (!t) {
-        return 0;
+    if (!t || (tw_part_is_norm(part) && im->model->h.norm == TW_NORM_RMS)) {
+        return 0; /* without a meaning it is left over, and refused by name */
     }
-    tw_part_shape(part, &im->model->h, layer, &rows, &cols);
-    cols = tw_part_bias_cols(rows, cols);
-    if (rows == 1 && im->model->h.norm == TW_NORM_RMS) {
-        return 0; /* left over, and refused by name */
-    }
+    uint32_t cols = tw_part_bias_cols(part, &im->model->h, layer);
     int rc = check_shape(im, t, 1, cols);
     rc = rc ? rc : check_type(im, t, true);
     return rc ? rc : append(im, t, name, 0, 1, cols);
@@ -253,6 +249,9 @@ static int add_rope_factors(struct tw_importer *im) {
     }
     h->rope_freq_factors = brief ? brief : h->rope_freq_factors;
     h->rope_long_factors = lengthy;
+    if (lengthy && !h->rope_original_ctx) {
+        h->rope_original_ctx = h->n_ctx_train;
+    }
     return rc;
 }
 

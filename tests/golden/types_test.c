@@ -55,6 +55,19 @@ static void each_type_meets_its_goldens(void **state) {
     check(names, sizeof names / sizeof names[0], true, 1);
 }
 
+static void types_of_other_architectures_meet_their_goldens(void **state) {
+    static const char *const types[] = {"Q2_K", "Q3_K_M", "Q4_0", "Q4_1", "Q4_K_M", "Q5_0",
+                                        "Q5_1", "Q5_K_M", "Q6_K", "Q8_0", "IQ4_NL", "IQ4_XS"},
+                             *const models[] = {"qwen2-256", "qwen3-256", "gemma3-256"};
+    (void)state;
+    for (size_t i = 0; i < 36; i++) {
+        char name[64];
+        const char *one = name;
+        snprintf(name, sizeof name, "%s-%s", models[i % 3], types[i / 3]);
+        check(&one, 1, i / 3 % 2, 1);
+    }
+}
+
 /* ---- converting weights ---- */
 
 static void compile(const char *name, const char *quant, char bundle[]) {
@@ -98,6 +111,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mixtures_of_types_meet_their_goldens_on_every_target),
         cmocka_unit_test(each_type_meets_its_goldens),
+        cmocka_unit_test(types_of_other_architectures_meet_their_goldens),
         cmocka_unit_test(converting_gives_the_bundle_of_the_converted_file),
     };
     return cmocka_run_group_tests_name("types", tests, NULL, NULL);

@@ -57,6 +57,15 @@ holder_ends() {
     fi
 }
 
+# Has udevd apply its rules, and tells whether a member of the group has access now. On a slow machine a worker of udevd
+# that was busy while the rules were read again may still apply the old ones.
+rule_applies() {
+    udevadm trigger --action=add --subsystem-match=usb --subsystem-match=vfio
+    udevadm settle -t 60
+    run_as member 0 tilewright devices
+    has "$selector +ready"
+}
+
 # With udevd running and our rule not installed a user is told about it; with the rule, members of the group have
 # access.
 permission() {
@@ -71,8 +80,7 @@ permission() {
     mkdir -p /etc/udev/rules.d
     cp /60-tilewright.rules /etc/udev/rules.d/
     udevadm control --reload
-    udevadm trigger --action=add --subsystem-match=usb --subsystem-match=vfio
-    udevadm settle -t 60
+    wait_for 60 rule_applies || echo "# the rule has not been applied after 60 s"
     check "$name, with the rule: a member of the group runs a model" generate member
     refuses "$name, with the rule: others do not" user 6 'rule|group' \
         tilewright run /data/model.twb --device "$selector" --ids "$prompt" -n 1

@@ -199,14 +199,16 @@ static double check_run(struct opened *o, const struct arch_golden *g, uint32_t 
     return largest;
 }
 
-static double check_target(struct opened *o, const struct arch_golden *g, bool first,
-                           float *const *rows) {
+/* n_ctx: of the runs that are checked; 0: all. */
+static double check_target(struct opened *o, const struct arch_golden *g, uint32_t n_ctx,
+                           bool first, float *const *rows) {
     struct tw_session_info info = {.size = sizeof info};
     double largest = 0;
     assert_int_equal(tw_session_get_info(o->session, &info, &o->err), 0);
     assert_int_equal(info.n_vocab, g->n_vocab);
     for (uint32_t i = 0; i < g->n_runs; i++) {
-        double difference = check_run(o, g, i, first, rows[i]);
+        bool checked = n_ctx == 0 || g->runs[i].n_ctx == n_ctx;
+        double difference = checked ? check_run(o, g, i, first, rows[i]) : 0;
         largest = difference > largest ? difference : largest;
     }
     return largest;
@@ -214,7 +216,8 @@ static double check_target(struct opened *o, const struct arch_golden *g, bool f
 
 static double compile_and_check(const char *model, const char *name,
                                 const struct tw_compile_options *options, const char *target,
-                                const struct arch_golden *g, bool first, float *const *rows) {
+                                uint32_t n_ctx, const struct arch_golden *g, bool first,
+                                float *const *rows) {
     char bundle[] = "/tmp/tw-arch-XXXXXX";
     struct tw_compile_options o = *options;
     struct opened opened = {.name = name, .target = target};
@@ -222,13 +225,40 @@ static double compile_and_check(const char *model, const char *name,
     assert_true(fd >= 0);
     close(fd);
     o.target = target;
+    o.n_ctx = n_ctx ? n_ctx : o.n_ctx;
     if (tw_compile_file(model, bundle, &o, NULL, &opened.err)) {
         fail_msg("%s for %s: %s", name, target, opened.err.message);
     }
     open_bundle(&opened, bundle);
     unlink(bundle);
-    double largest = check_target(&opened, g, first, rows);
+    double largest = check_target(&opened, g, n_ctx, first, rows);
     close_bundle(&opened);
+    return largest;
+}
+
+/* Returns whether run i is the first with its context. */
+static bool is_first_with_context(const struct arch_golden *g, uint32_t i) {
+    uint32_t k = 0;
+    while (g->runs[k].n_ctx != g->runs[i].n_ctx) {
+        k++;
+    }
+    return k == i;
+}
+
+static double check_contexts(const char *model, const char *name,
+                             const struct tw_compile_options *options, const char *target,
+                             const struct arch_golden *g, bool first, float *const *rows) {
+    double largest = 0;
+    if (options->n_ctx) {
+        return compile_and_check(model, name, options, target, 0, g, first, rows);
+    }
+    for (uint32_t i = 0; i < g->n_runs; i++) {
+        if (is_first_with_context(g, i)) {
+            double found =
+                compile_and_check(model, name, options, target, g->runs[i].n_ctx, g, first, rows);
+            largest = found > largest ? found : largest;
+        }
+    }
     return largest;
 }
 
@@ -257,7 +287,7 @@ double arch_golden_check_model(const char *model, const char *golden, bool exact
         assert_non_null(rows[i]);
     }
     for (uint32_t t = 0; t < n_targets; t++) {
-        double found = compile_and_check(model, model, options, targets[t], &g, t == 0, rows);
+        double found = check_contexts(model, model, options, targets[t], &g, t == 0, rows);
         largest = found > largest ? found : largest;
     }
     for (uint32_t i = 0; i < g.n_runs; i++) {

@@ -32,8 +32,9 @@ struct arch_golden {
 int arch_golden_load(const char *path, bool exact, struct arch_golden *out, tw_error *err);
 void arch_golden_finish(struct arch_golden *g);
 
-/* Compiles a model with these options, but for their target, for each of the targets and compares
- * it with its golden: logits and best ids of all runs, token by token; and
+/* Compiles a model with these options, but for their target, for each of the targets (n_ctx 0: for
+ * each context that a run of the golden was made with) and compares it with its golden: logits and
+ * best ids of all runs, token by token; and
  * the bits of the logits after 20 and after all tokens, fed as 20 and the rest, with those. The
  * test fails if they differ. All targets must give the bits of the first. Returns the largest
  * difference to the golden. */

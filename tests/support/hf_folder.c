@@ -58,7 +58,7 @@ char *hf_config_text(const struct tw_model *m, const char *more) {
         " \"rms_norm_eps\": %.9g, \"rope_theta\": %.9g, \"rope_scaling\": null,\n"
         " \"tie_word_embeddings\": %s, \"torch_dtype\": \"float32\"%s}\n",
         h->dim, h->hidden, h->n_layers, h->n_heads, h->n_kv_heads, h->head_dim, h->n_ctx_train,
-        h->n_vocab, (double)h->rms_eps, (double)h->rope_theta, m->tied ? "true" : "false",
+        h->n_vocab, (double)h->norm_eps, (double)h->rope_theta, m->tied ? "true" : "false",
         more ? more : "");
     if (fclose(f) != 0) {
         abort();

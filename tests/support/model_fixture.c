@@ -9,6 +9,7 @@
 int model_fixture_open(const char *path, uint32_t n_ctx, struct model_fixture *out, tw_error *err) {
     *out = (struct model_fixture){.n_ctx = n_ctx};
     out->graph.mem = &out->mem;
+    out->graph.n_ctx = n_ctx;
     int rc = tw_cmem_init(&out->mem, err);
     rc = rc ? rc : tw_model_open(path, NULL, &out->model, err);
     rc = rc ? rc : tw_arch_build(&out->model, &out->graph, err);

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-_Static_assert(TW_OP_QUANT_K < 64, "ops fit their part of the table");
+_Static_assert(TW_OP_ATTN_WINDOW < 64, "ops fit their part of the table");
 
 struct walk {
     const struct tw_program *p;
@@ -155,6 +155,7 @@ static void count_special(struct walk *w, const struct tw_op *op) {
         count_send(w, op);
         break;
     case TW_OP_ATTN_STEP:
+    case TW_OP_ATTN_WINDOW: /* which begins alike */
         count_attention(w, op);
         break;
     case TW_OP_TOPK:

@@ -199,8 +199,45 @@ static void norm(struct gen *g, uint32_t from, uint32_t to) {
           pb_on(to, 0), pb_id(PAGE), pb_id(PAGE / 4), pb_float(1e-5f), once());
 }
 
+/* The norms and activations that came with version 2.1. */
+static void elementwise(struct gen *g, uint32_t from, uint32_t to) {
+    uint32_t vector = g->window + g->b->site, cols = PAGE / 4;
+    struct tw_operand pos = below(g, 2) ? pb_rows(TRIP_POS, POS_MAX) : pb_rows(TW_NONE, 3);
+    switch (below(g, 6)) {
+    case 0:
+        PB_OP(g->b, LAYER_NORM, pb_on(from, 0), pb_id(PAGE), pb_on(vector, 0), pb_on(vector, 0),
+              pb_on(to, 0), pb_id(PAGE), pb_id(cols), pb_float(1e-5f), once());
+        break;
+    case 1:
+        PB_OP(g->b, GELU, pb_on(from, 0), pb_id(PAGE), pb_on(to, 0), pb_id(PAGE), pb_id(cols),
+              once());
+        break;
+    case 2:
+        PB_OP(g->b, GELU_MUL, pb_on(from, 0), pb_id(PAGE), pb_on(from, 0), pb_id(PAGE),
+              pb_on(to, 0), pb_id(PAGE), pb_id(cols), once());
+        break;
+    case 3:
+        PB_OP(g->b, SCALE, pb_on(from, 0), pb_id(PAGE), pb_on(to, 0), pb_id(PAGE), pb_id(cols),
+              pb_float(0.5f), once());
+        break;
+    case 4:
+        PB_OP(g->b, SOFT_CAP, pb_on(from, 0), pb_id(PAGE), pb_on(to, 0), pb_id(PAGE), pb_id(cols),
+              pb_float(30.0f), once());
+        break;
+    default:
+        g->out->has_trip = g->out->has_trip || pos.id != TW_NONE;
+        PB_OP(g->b, POS_SCALE, pb_on(from, 0), pb_id(PAGE), pb_on(vector, 0), pb_on(to, 0),
+              pb_id(PAGE), pb_id(cols), pb_id(2), pb_id(2), pos, once());
+        break;
+    }
+}
+
 void order_math(struct gen *g, uint32_t from, uint32_t to) {
-    switch (below(g, 11)) {
+    switch (below(g, 13)) {
+    case 5:
+    case 6:
+        elementwise(g, from, to);
+        break;
     case 0:
         PB_OP(g->b, SILU_MUL, pb_on(from, 0), pb_id(PAGE), pb_on(from, 0), pb_id(PAGE),
               pb_on(to, 0), pb_id(PAGE), pb_id(PAGE / 4), once());
@@ -293,10 +330,20 @@ void order_attention(struct gen *g) {
     block(g, site, TW_ENGINE_MATH);
     uint32_t state = own(g, WIDE);
     PB_OP(g->b, ATTN_INIT, pb_on(state, 0), pb_id(segments * heads), pb_id(HEAD_DIM), once());
-    PB_OP(g->b, ATTN_STEP, pb_on(own(g, X0), 0), pb_id(PAGE), pb_on(own(g, KV), 0),
-          pb_on(own(g, KV), KV_BYTES / 2), pb_id(dtype), pb_on(state, 0), pb_id(heads), pb_id(0),
-          pb_id(heads), pb_id(segments), pb_id(from), pb_id(HEAD_DIM), pb_float(0.5f), pb_num(at),
-          from + second ? pb_rows(TW_NONE, (from + second) * TW_KEY_SEGMENT + 70) : pos, once());
+    struct tw_operand first =
+        from + second ? pb_rows(TW_NONE, (from + second) * TW_KEY_SEGMENT + 70) : pos;
+    if (below(g, 2)) {
+        PB_OP(g->b, ATTN_WINDOW, pb_on(own(g, X0), 0), pb_id(PAGE), pb_on(own(g, KV), 0),
+              pb_on(own(g, KV), KV_BYTES / 2), pb_id(dtype), pb_on(state, 0), pb_id(heads),
+              pb_id(0), pb_id(heads), pb_id(segments), pb_id(from), pb_id(HEAD_DIM), pb_float(0.5f),
+              pb_num(at), first, once(), pb_id(1 + below(g, 40)),
+              pb_float(below(g, 2) ? 20.0f : 0.0f));
+    } else {
+        PB_OP(g->b, ATTN_STEP, pb_on(own(g, X0), 0), pb_id(PAGE), pb_on(own(g, KV), 0),
+              pb_on(own(g, KV), KV_BYTES / 2), pb_id(dtype), pb_on(state, 0), pb_id(heads),
+              pb_id(0), pb_id(heads), pb_id(segments), pb_id(from), pb_id(HEAD_DIM), pb_float(0.5f),
+              pb_num(at), first, once());
+    }
     if (segments == 2 && below(g, 2)) {
         PB_OP(g->b, ATTN_MERGE, pb_on(state, each), pb_id(each), pb_on(state, 0), pb_id(each),
               pb_id(heads), pb_id(HEAD_DIM), once());

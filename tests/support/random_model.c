@@ -47,6 +47,40 @@ struct random_shape random_shape_of(uint64_t seed) {
     return shape;
 }
 
+struct random_shape random_decoder_of(uint64_t seed) {
+    uint64_t s = seed * 104729 + 5;
+    struct random_shape shape = random_shape_of(seed);
+    struct tw_hparams *h = &shape.switches;
+    shape.dim = shape.dim < 8 ? 24 : shape.dim; /* a norm over one element keeps only its sign */
+    h->norm = (enum tw_norm_kind)random_below(&s, 2);
+    h->norm_place = (enum tw_norm_place)random_below(&s, 3);
+    h->parallel = h->norm_place == TW_NORM_BEFORE && random_below(&s, 3) == 0;
+    h->qk_norm = (enum tw_qk_norm)random_below(&s, h->norm == TW_NORM_LAYER ? 3 : 4);
+    h->qk_norm_after_rope = random_below(&s, 3) == 0;
+    h->feed_forward = (enum tw_feed_forward)random_below(&s, 3);
+    h->embedding_scale = random_below(&s, 2) ? 2.5f : 0.0f;
+    h->attention_scale = random_below(&s, 2) ? 0.3f : 0.0f;
+    h->residual_scale = random_below(&s, 2) ? 0.7f : 0.0f;
+    h->logit_scale = random_below(&s, 2) ? 0.6f : 0.0f;
+    h->attention_cap = random_below(&s, 3) ? 0.0f : 3.0f;
+    h->logit_cap = random_below(&s, 3) ? 0.0f : 5.0f;
+    h->query_slope = random_below(&s, 3) ? 0.0f : 0.2f;
+    h->query_period = 1 + random_below(&s, 20);
+    h->rope_scaling = random_below(&s, 2) ? TW_ROPE_SCALING_YARN : TW_ROPE_SCALING_NONE;
+    h->rope_factor = 4.0f;
+    h->rope_beta_fast = 8.0f;
+    h->rope_beta_slow = 0.5f;
+    h->rope_original_ctx = 32;
+    h->rope_magnitude = random_below(&s, 2) ? 1.1f : 0.0f;
+    h->window_rope_theta = random_below(&s, 2) ? 500.0f : 0.0f;
+    shape.window = random_below(&s, 3) ? PICK(&s, 1, 5, 40, 64, 70) : 0;
+    shape.period = PICK(&s, 1, 2, 2, 3, 6);
+    shape.no_rope = random_below(&s, 4) == 0;
+    shape.biases = random_below(&s, 2);
+    shape.n_layers = PICK(&s, 1, 2, 4, 5, 7);
+    return shape;
+}
+
 const char *random_shape_text(const struct random_shape *s) {
     static char text[256];
     snprintf(
@@ -120,18 +154,30 @@ static enum tw_dtype layer_dtype(const struct random_shape *s, uint32_t layer) {
     return s->mixed && layer % 2 ? (s->dtype == TW_DT_F16 ? TW_DT_Q8_0 : TW_DT_F16) : s->dtype;
 }
 
-static void list_layer(struct random_model *m, const struct random_shape *s, uint32_t i) {
-    uint32_t attn = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
-    enum tw_dtype d = layer_dtype(s, i);
-    add_tensor(m, 1, s->dim, d, true, "blk.%u.attn_norm.weight", i);
-    add_tensor(m, attn, s->dim, d, false, "blk.%u.attn_q.weight", i);
-    add_tensor(m, kv, s->dim, d, false, "blk.%u.attn_k.weight", i);
-    add_tensor(m, kv, s->dim, d, false, "blk.%u.attn_v.weight", i);
-    add_tensor(m, s->dim, attn, d, false, "blk.%u.attn_output.weight", i);
-    add_tensor(m, 1, s->dim, d, true, "blk.%u.ffn_norm.weight", i);
-    add_tensor(m, s->hidden, s->dim, d, false, "blk.%u.ffn_gate.weight", i);
-    add_tensor(m, s->hidden, s->dim, d, false, "blk.%u.ffn_up.weight", i);
-    add_tensor(m, s->dim, s->hidden, d, false, "blk.%u.ffn_down.weight", i);
+static void add_bias(struct random_model *m, const struct random_shape *s, enum tw_part part,
+                     uint32_t layer) {
+    char format[TW_PART_NAME_BYTES];
+    tw_part_name(part, layer, "bias", format);
+    bool wanted = tw_part_is_norm(part) ? m->model.h.norm == TW_NORM_LAYER
+                                        : part != TW_PART_OUTPUT && part != TW_PART_EMBEDDING;
+    if (s->biases && wanted) {
+        add_tensor(m, 1, tw_part_bias_cols(part, &m->model.h, layer), TW_DT_F32, true, format, 0);
+    }
+}
+
+static void add_part(struct random_model *m, const struct random_shape *s, enum tw_part part,
+                     uint32_t layer) {
+    char name[TW_PART_NAME_BYTES];
+    uint32_t rows, cols;
+    if (!tw_part_exists(part, &m->model.h)) {
+        return;
+    }
+    tw_part_shape(part, &m->model.h, layer, &rows, &cols);
+    tw_part_name(part, layer, "weight", name);
+    bool vector = tw_part_is_norm(part);
+    add_tensor(m, rows, cols, tw_part_is_per_layer(part) ? layer_dtype(s, layer) : s->dtype, vector,
+               name, 0);
+    add_bias(m, s, part, layer);
 }
 
 static int by_name(const void *a, const void *b) {
@@ -156,21 +202,54 @@ static bool make_data(struct random_model *m, uint64_t seed) {
     return true;
 }
 
+static void describe(struct random_model *m, const struct random_shape *s) {
+    struct tw_hparams *h = &m->model.h;
+    *h = s->switches;
+    h->n_vocab = s->n_vocab;
+    h->n_ctx_train = s->n_ctx;
+    h->dim = s->dim;
+    h->n_layers = s->n_layers;
+    h->n_heads = s->n_heads;
+    h->n_kv_heads = s->n_kv_heads;
+    h->head_dim = s->head_dim;
+    h->hidden = s->hidden;
+    h->norm_eps = 1e-5f;
+    h->rope_theta = 10000.0f;
+    h->rope_dims = s->rope_dims ? s->rope_dims : s->head_dim;
+    h->rope_pairing = s->halves ? TW_ROPE_HALVES : TW_ROPE_INTERLEAVED;
+    h->rope_factor = h->rope_factor > 0.0f ? h->rope_factor : 1.0f;
+    for (uint32_t i = 0; i < s->n_layers; i++) {
+        bool whole = s->window == 0 || i % s->period == s->period - 1;
+        enum tw_layer_rope own =
+            h->window_rope_theta > 0.0f ? TW_LAYER_ROPE_WINDOW : TW_LAYER_ROPE_MODEL;
+        m->layers[i] =
+            (struct tw_layer){s->n_heads, s->n_kv_heads, s->hidden, whole ? 0 : s->window,
+                              !whole       ? own
+                              : s->no_rope ? TW_LAYER_ROPE_NONE
+                                           : TW_LAYER_ROPE_MODEL};
+    }
+    h->layers = m->layers;
+}
+
 bool random_model_init(struct random_model *m, const struct random_shape *s) {
-    size_t max = 3 + 9 * (size_t)s->n_layers;
+    size_t max = 2 * (TW_PART_ATTN_NORM + (size_t)TW_PARTS_PER_LAYER * s->n_layers);
     *m = (struct random_model){.tensors = calloc(max, sizeof *m->tensors),
-                               .names = calloc(max, sizeof *m->names)};
-    if (!m->tensors || !m->names) {
+                               .names = calloc(max, sizeof *m->names),
+                               .layers = calloc(s->n_layers, sizeof *m->layers)};
+    if (!m->tensors || !m->names || !m->layers) {
         random_model_finish(m);
         return false;
     }
-    add_tensor(m, s->n_vocab, s->dim, s->dtype, false, "token_embd.weight", 0);
-    add_tensor(m, 1, s->dim, s->dtype, true, "output_norm.weight", 0);
-    if (!s->tied) {
-        add_tensor(m, s->n_vocab, s->dim, s->dtype, false, "output.weight", 0);
+    describe(m, s);
+    for (int part = 0; part < TW_PART_ATTN_NORM; part++) {
+        if (part != TW_PART_OUTPUT || !s->tied) {
+            add_part(m, s, (enum tw_part)part, 0);
+        }
     }
     for (uint32_t i = 0; i < s->n_layers; i++) {
-        list_layer(m, s, i);
+        for (int part = TW_PART_ATTN_NORM; part < TW_PART_COUNT; part++) {
+            add_part(m, s, (enum tw_part)part, i);
+        }
     }
     qsort(m->tensors, m->model.n_tensors, sizeof *m->tensors, by_name);
     if (!s->hollow && !make_data(m, s->seed)) {
@@ -183,26 +262,13 @@ bool random_model_init(struct random_model *m, const struct random_shape *s) {
     m->model.license = "CC0-1.0";
     m->model.tied = s->tied;
     m->model.tensors = m->tensors;
-    m->model.h =
-        (struct tw_hparams){.n_vocab = s->n_vocab,
-                            .n_ctx_train = s->n_ctx,
-                            .dim = s->dim,
-                            .n_layers = s->n_layers,
-                            .n_heads = s->n_heads,
-                            .n_kv_heads = s->n_kv_heads,
-                            .head_dim = s->head_dim,
-                            .hidden = s->hidden,
-                            .norm_eps = 1e-5f,
-                            .rope_theta = 10000.0f,
-                            .rope_dims = s->rope_dims ? s->rope_dims : s->head_dim,
-                            .rope_pairing = s->halves ? TW_ROPE_HALVES : TW_ROPE_INTERLEAVED,
-                            .rope_factor = 1.0f};
     return true;
 }
 
 void random_model_finish(struct random_model *m) {
     free(m->tensors);
     free(m->names);
+    free(m->layers);
     free(m->data);
     *m = (struct random_model){.data = NULL};
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Llama models of any shape, made in memory without a file: for tests of the stages after the
- * importers. The same shape and seed give the same bytes.
+ * Models of any shape, made in memory without a file: for tests of the stages after the importers.
+ * The same shape and seed give the same bytes.
  */
 #ifndef TW_TESTS_SUPPORT_RANDOM_MODEL_H
 #define TW_TESTS_SUPPORT_RANDOM_MODEL_H
 
-#include "compiler/import/model.h"
+#include "compiler/import/decoder_parts.h"
 
 struct random_shape {
     uint32_t dim, hidden, n_layers, n_heads, n_kv_heads, head_dim, n_vocab, n_ctx;
@@ -19,12 +19,18 @@ struct random_shape {
     /* no data: tensors of any size cost nothing, and a saved file has holes that read as zeros */
     bool hollow;
     uint64_t seed; /* of the data */
+    /* The switches of the description; zeros are a llama. Of windows: every layer but those whose
+     * number is 1 less than a multiple of `period` has one. */
+    struct tw_hparams switches;
+    uint32_t window, period;
+    bool biases, no_rope; /* no_rope: layers without a window do not rotate */
 };
 
 struct random_model {
     struct tw_model model;
     struct tw_model_tensor *tensors;
-    char (*names)[32];
+    char (*names)[TW_PART_NAME_BYTES];
+    struct tw_layer *layers;
     uint8_t *data;
 };
 
@@ -35,6 +41,8 @@ uint32_t random_below(uint64_t *state, uint32_t n);
 /* Returns a small shape with odd sizes more often than in practice; every seed gives a valid
  * one. */
 struct random_shape random_shape_of(uint64_t seed);
+/* The same with all of the description's switches set at random. Models of these cannot be saved. */
+struct random_shape random_decoder_of(uint64_t seed);
 /* Returns a shape as text for messages, in static storage. */
 const char *random_shape_text(const struct random_shape *shape);
 

@@ -158,6 +158,10 @@ static void attention(struct pb *b) {
           pb_on(buf(b, SMALL_VF), 0), pb_id(TW_DT_F32), pb_on(buf(b, SMALL_ST), 0), pb_id(1),
           pb_id(0), pb_id(1), pb_id(1), pb_id(0), pb_id(16), pb_float(0.25f), pb_num(pb_v(0, 3, 1)),
           POS, ROWS);
+    PB_OP(b, ATTN_WINDOW, pb_on(buf(b, SMALL_Q), 0), pb_id(64), pb_on(buf(b, SMALL_KF), 0),
+          pb_on(buf(b, SMALL_VF), 0), pb_id(TW_DT_F32), pb_on(buf(b, SMALL_ST), 0), pb_id(1),
+          pb_id(0), pb_id(1), pb_id(1), pb_id(0), pb_id(16), pb_float(0.25f), pb_num(pb_v(0, 3, 1)),
+          POS, ROWS, pb_id(5), pb_float(20.0f));
     PB_OP(b, QUANT_K, pb_on(buf(b, SMALL_KF), 0), pb_id(1024), pb_on(buf(b, SMALL_XK), 0),
           pb_id(292), pb_id(256), pb_rows(TW_NONE, 1));
     PB_OP(b, POP, pb_id(buf(b, SMALL_KF)), pb_id(1));
@@ -167,6 +171,20 @@ static void attention(struct pb *b) {
           pb_id(72), pb_id(1), pb_id(16), ROWS);
     PB_OP(b, ATTN_DONE, pb_on(buf(b, SMALL_ST), 288), pb_id(1), pb_on(buf(b, SMALL_Y), 0),
           pb_id(64), pb_id(1), pb_id(16), ROWS);
+}
+
+/* What came with version 2.1, on the first half of each row. */
+static void elementwise(struct pb *b) {
+    struct tw_operand y = pb_on(buf(b, SMALL_Y), 0), h = pb_on(buf(b, SMALL_H), 0), s = pb_id(64),
+                      cols = pb_id(16);
+    PB_OP(b, LAYER_NORM, pb_on(buf(b, SMALL_X), 0), pb_id(128), pb_on(buf(b, SMALL_NF), 0),
+          pb_on(buf(b, SMALL_NF), 64), y, s, cols, pb_float(1e-5f), ROWS);
+    PB_OP(b, GELU, y, s, h, s, cols, ROWS);
+    PB_OP(b, GELU_MUL, h, s, y, s, h, s, cols, ROWS);
+    PB_OP(b, SCALE, h, s, h, s, cols, pb_float(0.5f), ROWS);
+    PB_OP(b, SOFT_CAP, h, s, h, s, cols, pb_float(30.0f), ROWS);
+    PB_OP(b, POS_SCALE, h, s, pb_on(buf(b, SMALL_NF), 0), h, s, cols, pb_id(2), pb_id(3), POS,
+          ROWS);
 }
 
 /* The norm of the second half of each row, by itself; and the sum of both halves. */
@@ -184,6 +202,7 @@ static void project(struct pb *b) {
     PB_OP(b, WAIT, pb_id(buf(b, SMALL_NF)), pb_id(1));
     PB_OP(b, RMS_NORM, pb_on(buf(b, SMALL_X), 0), pb_id(128), pb_on(buf(b, SMALL_NF), 0),
           pb_on(buf(b, SMALL_XN), 0), pb_id(128), pb_id(32), pb_float(1e-5f), ROWS);
+    elementwise(b);
     split_norm(b);
     PB_OP(b, POP, pb_id(buf(b, SMALL_NF)), pb_id(1));
     PB_OP(b, QUANT, pb_on(buf(b, SMALL_XN), 0), pb_id(128), pb_on(buf(b, SMALL_XQ), 0), pb_id(40),

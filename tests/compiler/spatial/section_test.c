@@ -107,14 +107,31 @@ static int reads_heads(const struct tw_program *p, uint32_t site, uint32_t tenso
     return 0;
 }
 
-/* Counts the appends that write a head which the site reads. */
-static uint32_t count_writers(const struct tw_program *p, uint32_t reader) {
+/* The two caches that LOAD reads from word `at` of its stream on. */
+struct caches {
+    uint32_t tensor[2];
+};
+
+static struct caches caches_read_from(const struct tw_stream *s, uint32_t at) {
+    struct caches c = {{TW_NONE, TW_NONE}};
+    struct tw_op op;
+    while (c.tensor[1] == TW_NONE && next_op(s, &at, &op)) {
+        if (op.code == TW_OP_READ && op.operand[0].id != c.tensor[0]) {
+            c.tensor[c.tensor[0] != TW_NONE] = op.operand[0].id;
+        }
+    }
+    return c;
+}
+
+/* Counts the appends to the caches that write a head which the site reads. */
+static uint32_t count_writers(const struct tw_program *p, uint32_t reader, struct caches c) {
     uint32_t n = 0;
     for (uint32_t site = 0; site < p->n_sites; site++) {
         struct tw_op op;
         for (uint32_t at = 0;
              next_op(&p->streams[site * TW_ENGINE_COUNT + TW_ENGINE_STORE], &at, &op);) {
-            if (op.code == TW_OP_KEY_WRITE || op.code == TW_OP_VALUE_WRITE) {
+            bool append = op.code == TW_OP_KEY_WRITE || op.code == TW_OP_VALUE_WRITE;
+            if (append && (op.operand[2].id == c.tensor[0] || op.operand[2].id == c.tensor[1])) {
                 n += (uint32_t)reads_heads(p, reader, op.operand[2].id, op.operand[3].id,
                                            op.operand[4].id);
             }
@@ -127,10 +144,11 @@ static void check_cache_waits(struct grid_world *w) {
     struct tw_program p = tw_builder_program(w->program.sections[1]);
     for (uint32_t site = 0; site < p.n_sites && p.n_sites <= 16; site++) {
         struct tw_op op;
-        for (uint32_t at = 0;
-             next_op(&p.streams[site * TW_ENGINE_COUNT + TW_ENGINE_LOAD], &at, &op);) {
+        const struct tw_stream *load = &p.streams[site * TW_ENGINE_COUNT + TW_ENGINE_LOAD];
+        for (uint32_t at = 0; next_op(load, &at, &op);) {
             if (op.code == TW_OP_SEM_WAIT) {
-                assert_int_equal(op.operand[1].offset.base, count_writers(&p, site));
+                assert_int_equal(op.operand[1].offset.base,
+                                 count_writers(&p, site, caches_read_from(load, at)));
                 cache_waits++;
             }
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of what a llama's keys and tensors mean: complete small models of import_kit.h with one key
+ * Tests of what a decoder's keys and tensors mean: complete small models of import_kit.h with one key
  * or tensor changed. The changes follow ../shared/data/variants/mkvariants.py, whose expectations
  * come from other implementations.
  */
@@ -215,6 +215,59 @@ static void neutral_values_of_unsupported_keys_are_accepted(void **state) {
     finish(&o, &k);
 }
 
+static void products_may_have_biases(void **state) {
+    (void)state;
+    struct kit k;
+    struct opened o;
+    kit_llama(&k);
+    kit_tensor(&k, "blk.0.attn_k.bias", 0, KIT_KV_DIM, 1);
+    kit_tensor(&k, "blk.1.ffn_up.bias", 0, KIT_HIDDEN, 1);
+    accept(&o, &k);
+    const struct tw_model_tensor *bias = tw_model_find(&o.model, "blk.1.ffn_up.bias");
+    assert_non_null(bias);
+    assert_true(bias->rows == 1 && bias->cols == KIT_HIDDEN);
+    assert_non_null(tw_model_find(&o.model, "blk.0.attn_k.bias"));
+    finish(&o, &k);
+}
+
+/* q, k and v in one tensor, gate and up in another, are cut by rows. */
+static void tensors_of_several_parts_are_cut(void **state) {
+    (void)state;
+    struct kit k;
+    struct opened o;
+    kit_llama(&k);
+    for (size_t i = 0; i < k.n_kv; i++) { /* the keys of phi3 */
+        if (strncmp(k.kv[i].key, "llama.", 6) == 0) {
+            char rest[80];
+            snprintf(rest, sizeof rest, "phi3.%.70s", k.kv[i].key + 6);
+            snprintf(k.kv[i].key, sizeof k.kv[i].key, "%s", rest);
+        }
+    }
+    kit_string(&k, "general.architecture", "phi3");
+    for (uint32_t n = 0; n < KIT_LAYERS; n++) {
+        static const char *const parts[] = {"attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_up"};
+        char name[80];
+        for (size_t i = 0; i < 5; i++) {
+            snprintf(name, sizeof name, "blk.%u.%s.weight", n, parts[i]);
+            kit_drop_tensor(&k, name);
+        }
+        snprintf(name, sizeof name, "blk.%u.attn_qkv.weight", n);
+        kit_tensor(&k, name, 0, KIT_DIM, KIT_DIM + 2 * KIT_KV_DIM);
+        snprintf(name, sizeof name, "blk.%u.ffn_up.weight", n);
+        kit_tensor(&k, name, 0, KIT_DIM, 2 * KIT_HIDDEN);
+    }
+    accept(&o, &k);
+    const struct tw_model_tensor *q = tw_model_find(&o.model, "blk.1.attn_q.weight"),
+                                 *v = tw_model_find(&o.model, "blk.1.attn_v.weight"),
+                                 *gate = tw_model_find(&o.model, "blk.1.ffn_gate.weight"),
+                                 *up = tw_model_find(&o.model, "blk.1.ffn_up.weight");
+    assert_true(q && v && gate && up);
+    assert_true(v->rows == KIT_KV_DIM && v->bytes == KIT_KV_DIM * KIT_DIM * 4);
+    assert_true(v->data == q->data + (KIT_DIM + KIT_KV_DIM) * KIT_DIM * 4);
+    assert_true(gate->rows == KIT_HIDDEN && up->data == gate->data + KIT_HIDDEN * KIT_DIM * 4);
+    finish(&o, &k);
+}
+
 /* ---- refused ---- */
 
 static void another_architecture_is_named(void **state) {
@@ -319,26 +372,55 @@ static void sizes_outside_their_range_are_refused(void **state) {
     }
 }
 
-static void a_value_for_each_layer_is_well_formed_but_not_supported(void **state) {
+static void sizes_may_have_a_value_for_each_layer(void **state) {
     (void)state;
     static const char *const keys[] = {"llama.attention.head_count_kv",
                                        "llama.attention.head_count", "llama.feed_forward_length"};
-    uint32_t values[KIT_LAYERS + 1] = {0};
-    for (size_t i = 0; i <= KIT_LAYERS; i++) {
-        values[i] = KIT_KV_HEADS;
-    }
+    static const uint32_t values[][KIT_LAYERS + 1] = {
+        {KIT_KV_HEADS, KIT_KV_HEADS, 1}, {KIT_HEADS, KIT_HEADS, 1}, {KIT_HIDDEN, KIT_HIDDEN, 1}};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        for (uint32_t type = TW_GGUF_U32; type <= TW_GGUF_I32; type++) {
-            struct kit k;
-            kit_llama(&k);
-            kit_array(&k, keys[i], type, KIT_LAYERS, values, KIT_LAYERS * sizeof values[0]);
-            expect_refused(&k, TW_E_UNSUPPORTED, "has a value for each layer");
-        }
         struct kit k;
+        struct opened o;
+        for (uint32_t type = TW_GGUF_U32; type <= TW_GGUF_I32; type++) {
+            kit_llama(&k);
+            kit_array(&k, keys[i], type, KIT_LAYERS, values[i], KIT_LAYERS * sizeof values[0][0]);
+            accept(&o, &k);
+            for (uint32_t n = 0; n < KIT_LAYERS; n++) {
+                const struct tw_layer l = tw_layer_of(&o.model.h, n);
+                assert_int_equal(l.n_kv_heads, KIT_KV_HEADS);
+                assert_int_equal(l.n_heads, KIT_HEADS);
+                assert_int_equal(l.hidden, KIT_HIDDEN);
+            }
+            finish(&o, &k);
+        }
         kit_llama(&k); /* more values than layers: malformed */
-        kit_array(&k, keys[i], TW_GGUF_U32, KIT_LAYERS + 1, values, sizeof values);
+        kit_array(&k, keys[i], TW_GGUF_U32, KIT_LAYERS + 1, values[i], sizeof values[i]);
         expect_refused(&k, TW_E_FORMAT, "is an array of u32, expected an integer");
+        kit_llama(&k); /* a layer without */
+        uint32_t none[KIT_LAYERS] = {values[i][0], 0};
+        kit_array(&k, keys[i], TW_GGUF_U32, KIT_LAYERS, none, sizeof none);
+        expect_refused(&k, TW_E_RANGE, "element 1 of key llama.");
     }
+}
+
+/* Layers of different widths: the tensors of each must fit its own. */
+static void layers_of_different_widths_are_checked_each(void **state) {
+    (void)state;
+    static const uint32_t widths[KIT_LAYERS] = {KIT_HIDDEN, KIT_HIDDEN / 2};
+    struct kit k;
+    struct opened o;
+    kit_llama(&k);
+    kit_array(&k, "llama.feed_forward_length", TW_GGUF_U32, KIT_LAYERS, widths, sizeof widths);
+    expect_refused(&k, TW_E_SHAPE, "tensor blk.1.ffn_gate.weight has shape [32, 64], expected");
+    kit_llama(&k);
+    kit_array(&k, "llama.feed_forward_length", TW_GGUF_U32, KIT_LAYERS, widths, sizeof widths);
+    kit_tensor(&k, "blk.1.ffn_gate.weight", 0, KIT_DIM, KIT_HIDDEN / 2);
+    kit_tensor(&k, "blk.1.ffn_up.weight", 0, KIT_DIM, KIT_HIDDEN / 2);
+    kit_tensor(&k, "blk.1.ffn_down.weight", 0, KIT_HIDDEN / 2, KIT_DIM);
+    accept(&o, &k);
+    assert_int_equal(o.model.h.hidden, KIT_HIDDEN);
+    assert_int_equal(tw_layer_of(&o.model.h, 1).hidden, KIT_HIDDEN / 2);
+    finish(&o, &k);
 }
 
 static void numbers_outside_their_range_are_refused(void **state) {
@@ -373,8 +455,8 @@ static void features_that_change_the_result_are_refused_by_name(void **state) {
     (void)state;
     struct kit k;
     kit_llama(&k);
-    kit_string(&k, "llama.rope.scaling.type", "yarn");
-    expect_refused(&k, TW_E_UNSUPPORTED, "key llama.rope.scaling.type is \"yarn\"");
+    kit_string(&k, "llama.rope.scaling.type", "su");
+    expect_refused(&k, TW_E_UNSUPPORTED, "key llama.rope.scaling.type is \"su\"");
     kit_llama(&k);
     kit_u32(&k, "llama.expert_count", 8);
     expect_refused(&k, TW_E_UNSUPPORTED, "key llama.expert_count is 8");
@@ -385,8 +467,8 @@ static void features_that_change_the_result_are_refused_by_name(void **state) {
     kit_bool(&k, "llama.attention.causal", 0);
     expect_refused(&k, TW_E_UNSUPPORTED, "key llama.attention.causal is false");
     kit_llama(&k);
-    kit_u32(&k, "llama.attention.sliding_window", 64);
-    expect_refused(&k, TW_E_UNSUPPORTED, "key llama.attention.sliding_window is 64");
+    kit_f32(&k, "llama.logit_scale", 2.0f);
+    expect_refused(&k, TW_E_UNSUPPORTED, "key llama.logit_scale is 2");
     kit_llama(&k);
     kit_u32(&k, "llama.attention.key_length", 8);
     kit_u32(&k, "llama.attention.value_length", 16);
@@ -401,8 +483,14 @@ static void extra_tensors_are_refused_by_name(void **state) {
     (void)state;
     struct kit k;
     kit_llama(&k);
-    kit_tensor(&k, "blk.0.attn_q.bias", 0, KIT_DIM, 1);
-    expect_refused(&k, TW_E_UNSUPPORTED, "tensor blk.0.attn_q.bias is not part of a plain llama");
+    kit_tensor(&k, "blk.0.attn_sinks.weight", 0, KIT_HEADS, 1);
+    expect_refused(&k, TW_E_UNSUPPORTED, "tensor blk.0.attn_sinks.weight is not part of a llama");
+    kit_llama(&k);
+    kit_tensor(&k, "blk.0.attn_norm.bias", 0, KIT_DIM, 1);
+    expect_refused(&k, TW_E_UNSUPPORTED, "tensor blk.0.attn_norm.bias is not part of a llama");
+    kit_llama(&k);
+    kit_tensor(&k, "blk.0.attn_k.bias", 0, KIT_DIM, 1);
+    expect_refused(&k, TW_E_SHAPE, "tensor blk.0.attn_k.bias has shape [32], expected [16]");
     kit_llama(&k);
     kit_u32(&k, "llama.block_count", 1);
     expect_refused(&k, TW_E_FORMAT, "key llama.block_count is 1, but there is a tensor blk.1.");
@@ -450,12 +538,15 @@ int main(void) {
         cmocka_unit_test(rope_frequency_factors_are_copied),
         cmocka_unit_test(a_head_size_of_its_own_is_read),
         cmocka_unit_test(neutral_values_of_unsupported_keys_are_accepted),
+        cmocka_unit_test(products_may_have_biases),
+        cmocka_unit_test(tensors_of_several_parts_are_cut),
         cmocka_unit_test(another_architecture_is_named),
         cmocka_unit_test(reversed_dimensions_are_refused_with_found_and_expected_shape),
         cmocka_unit_test(missing_tensors_are_named),
         cmocka_unit_test(required_keys_are_named_when_missing),
         cmocka_unit_test(sizes_outside_their_range_are_refused),
-        cmocka_unit_test(a_value_for_each_layer_is_well_formed_but_not_supported),
+        cmocka_unit_test(sizes_may_have_a_value_for_each_layer),
+        cmocka_unit_test(layers_of_different_widths_are_checked_each),
         cmocka_unit_test(numbers_outside_their_range_are_refused),
         cmocka_unit_test(features_that_change_the_result_are_refused_by_name),
         cmocka_unit_test(extra_tensors_are_refused_by_name),
