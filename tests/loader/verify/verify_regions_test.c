@@ -92,7 +92,7 @@ static const struct breakage breakages[] = {
     ROW(regions_apart, norm_in_place, "y [0, 512) of buffer 0 overlaps x [0, 512) of buffer 0"),
     ROW(regions_apart, copy_one_row_down,
         "y [128, 384) of buffer 0 overlaps x [0, 256) of buffer 0"),
-    ROW(regions_apart, memory_shared, "h [0, 256) of buffer 28"),
+    ROW(regions_apart, memory_shared, "y [0, 256) of buffer 28"),
 };
 
 int main(void) {

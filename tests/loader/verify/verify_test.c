@@ -40,7 +40,7 @@ static void a_refusal_names_rule_program_place_and_numbers(void **state) {
     CHANGE(b, MATH, QUANT, 0, op.operand[5].max = 5);
     assert_int_equal(tw_verify_program(&b->p, NULL, &err), TW_E_VERIFY);
     assert_string_equal(err.message,
-                        "rule 7 region_in_buffer: decode site 0 math op 13 (quant, layer.attn): "
+                        "rule 7 region_in_buffer: decode site 0 math op 19 (quant, layer.attn): "
                         "x spans [0, 640) of a page of 512 bytes");
     pb_free(b);
 }
