@@ -232,17 +232,18 @@ static enum line_result read_message(struct loop *l) {
     return LINE_READ;
 }
 
-/* Returns whether the program goes on after a signal at the prompt. */
-static bool goes_on(bool again) {
-    bool on = is_ctrl_c() && !again;
+/* A signal while a message is read. Ctrl-C on a terminal leaves if it comes again; else a signal
+ * ends the program. */
+static int interrupted_at_prompt(struct loop *l, bool again) {
+    bool ctrl_c = is_ctrl_c() && line_input_is_terminal(l->in);
+    l->leave = again || !ctrl_c;
     ui_stop = 0;
-    if (on) {
-        ui_catch_interrupts();
-        fputs("\n(Ctrl-C once more, or /exit, leaves)\n", stderr);
-    } else {
-        fputc('\n', stderr);
+    ui_catch_interrupts();
+    if (!ctrl_c) {
+        return tw_fail(l->err, TW_E_INTERRUPTED, "interrupted");
     }
-    return on;
+    fputs(again ? "\n" : "\n(Ctrl-C once more, or /exit, leaves)\n", stderr);
+    return 0;
 }
 
 static int talk(struct loop *l) {
@@ -252,12 +253,13 @@ static int talk(struct loop *l) {
     while (!code && !l->leave) {
         enum line_result r = read_message(l);
         if (r == LINE_INTERRUPTED) {
-            l->leave = !goes_on(interrupted);
+            code = interrupted_at_prompt(l, interrupted);
             interrupted = true;
             continue;
         }
         interrupted = false;
         if (r == LINE_END) {
+            fputs(line_input_is_terminal(l->in) ? "\n" : "", stderr);
             break;
         }
         code = take(l);

@@ -145,6 +145,8 @@ for expected, typed in zip(sys.argv[3::2], sys.argv[4::2]):
             except OSError:
                 sys.exit("ended without %r: %r" % (expected, seen))
     seen = seen.split(expected, 1)[1]
+    # libedit shows the prompt before it takes over the terminal
+    time.sleep(0.3 if expected == "> " else 0)
     os.write(fd, typed.encode().decode("unicode_escape").encode())
 end = time.time() + 60
 while time.time() < end:
@@ -171,6 +173,17 @@ if python3 -c 'import pty, os; os.waitstatus_to_exitcode' 2>/dev/null; then
 else
     echo 'skip a chat on a terminal: python3 is too old'
 fi
+
+check 'SIGTERM ends a chat that waits for a message' python3 - "$TW_BIN" "$chat" <<'PY'
+import subprocess, sys
+p = subprocess.Popen([sys.argv[1], "chat", sys.argv[2], "-n", "4"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                     stderr=subprocess.DEVNULL)
+p.stdin.write(b"Hello\n")
+p.stdin.flush()
+p.stdout.readline()
+p.terminate()
+sys.exit(p.wait(60) != 130)
+PY
 
 # Sampler options.
 text=$("$TW_BIN" run "$model" -p 'Once upon a time' --temp 0 -n 40 --no-display-prompt)
