@@ -44,7 +44,8 @@ static void models_of_many_shapes_become_bundles_that_the_loader_accepts(void **
         assert_int_equal(b.note->n_vocab, shape.n_vocab);
         assert_non_null(tw_bundle_program(&b, "decode"));
         assert_non_null(strstr(b.plan, "mid rows 1 "));
-        assert_non_null(strstr(b.origin, ".attention")); /* with its layer's number if types differ */
+        assert_non_null(
+            strstr(b.origin, ".attention")); /* with its layer's number if types differ */
         assert_non_null(strstr(b.origin, " attention "));
         tw_bundle_close(&b);
     }

@@ -408,8 +408,9 @@ static void an_unknown_architecture_is_refused_by_name(void **state) {
     tw_error err = {0};
     f->model.arch = "mamba";
     assert_int_equal(tw_arch_build(&f->model, &g, &err), TW_E_UNSUPPORTED);
-    assert_non_null(strstr(err.message, SHIPPED ": architecture \"mamba\" is not supported yet (it "
-                                                "has recurrent layers); supported: llama, qwen2, "));
+    assert_non_null(strstr(err.message,
+                           SHIPPED ": architecture \"mamba\" is not supported yet (it "
+                                   "has recurrent layers); supported: llama, qwen2, "));
 }
 
 static void an_odd_or_huge_head_dimension_is_refused(void **state) {
