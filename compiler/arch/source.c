@@ -94,14 +94,26 @@ bool tw_arch_has_tensor(const struct tw_arch_source *s, const char *name) {
     return tw_gguf_find_tensor(s->gguf, name) != NULL;
 }
 
+/* The pattern, if it is a flag for each layer: in the file, a byte each; else NULL. */
+static const uint8_t *window_flags(const struct tw_arch_source *s) {
+    char key[TW_ARCH_KEY_BYTES];
+    const struct tw_gguf_kv *kv =
+        tw_gguf_find(s->gguf, tw_arch_key(s, "attention.sliding_window_pattern", key));
+    bool flags = kv && kv->type == TW_GGUF_ARRAY && kv->elem_type == TW_GGUF_BOOL &&
+                 kv->count == s->h->n_layers;
+    return flags ? kv->value : NULL;
+}
+
 int tw_arch_windows(struct tw_arch_source *s, uint32_t period, enum tw_layer_rope windowed,
                     enum tw_layer_rope whole) {
+    const uint8_t *flags = window_flags(s);
     uint32_t window = 0;
     int rc = tw_arch_uint(s, "attention.sliding_window", false, 0, INT32_MAX, &window);
-    rc = rc ? rc
-            : tw_arch_uint(s, "attention.sliding_window_pattern", false, 1, UINT32_MAX, &period);
+    if (rc == 0 && !flags) {
+        rc = tw_arch_uint(s, "attention.sliding_window_pattern", false, 1, UINT32_MAX, &period);
+    }
     for (uint32_t i = 0; rc == 0 && window && i < s->h->n_layers; i++) {
-        bool all = i % period == period - 1;
+        bool all = flags ? !flags[i] : i % period == period - 1;
         s->layers[i].window = all ? 0 : window;
         s->layers[i].rope = all ? whole : windowed;
     }

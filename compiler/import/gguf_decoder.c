@@ -305,11 +305,25 @@ static int read_epsilon(struct tw_importer *im) {
         true, &h->norm_eps);
 }
 
+/* Factors that were computed from keys, which may be any numbers. */
+static int check_factors(const struct tw_importer *im) {
+    const struct tw_hparams *h = &im->model->h;
+    const char *what = !isfinite(h->logit_scale)          ? "logits"
+                       : !isfinite(h->rope_magnitude)     ? "rotary positions"
+                       : !(fabsf(h->query_slope) <= 1e6f) ? "queries by position"
+                                                          : NULL;
+    return what ? tw_fail(im->err, TW_E_RANGE,
+                          "%s: the keys of %s give a factor of the %s that is out of range",
+                          im->gguf->path, im->model->arch, what)
+                : 0;
+}
+
 static int describe(struct tw_importer *im) {
     struct tw_hparam_names called = names(im);
     int rc = tw_hparams_check_sizes(im->gguf->path, &called, &im->model->h, im->err);
     rc = rc ? rc : read_numbers(im);
     rc = rc ? rc : tw_arch_describe(&im->source);
+    rc = rc ? rc : check_factors(im);
     rc = rc ? rc : read_epsilon(im);
     called = names(im);
     return rc ? rc : tw_hparams_check_numbers(im->gguf->path, &called, &im->model->h, im->err);

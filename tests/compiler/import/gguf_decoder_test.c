@@ -230,20 +230,77 @@ static void products_may_have_biases(void **state) {
     finish(&o, &k);
 }
 
+/* Makes the kit's model one of another architecture: its keys are renamed. */
+static void rename_arch(struct kit *k, const char *arch) {
+    for (size_t i = 0; i < k->n_kv; i++) {
+        if (strncmp(k->kv[i].key, "llama.", 6) == 0) {
+            char rest[80];
+            snprintf(rest, sizeof rest, "%s.%.60s", arch, k->kv[i].key + 6);
+            snprintf(k->kv[i].key, sizeof k->kv[i].key, "%s", rest);
+        }
+    }
+    kit_string(k, "general.architecture", arch);
+}
+
+static void factors_that_overflow_are_refused(void **state) {
+    (void)state;
+    struct kit k;
+    kit_llama(&k);
+    rename_arch(&k, "granite");
+    kit_f32(&k, "granite.logit_scale", 1e-45f);
+    expect_refused(&k, TW_E_RANGE, "the keys of granite give a factor of the logits");
+    kit_llama(&k);
+    rename_arch(&k, "mistral3");
+    kit_f32(&k, "mistral3.attention.temperature_scale", 1e30f);
+    expect_refused(&k, TW_E_RANGE, "the keys of mistral3 give a factor of the queries");
+    kit_llama(&k);
+    kit_string(&k, "llama.rope.scaling.type", "yarn");
+    kit_f32(&k, "llama.rope.scaling.factor", 8.0f);
+    kit_f32(&k, "llama.rope.scaling.yarn_log_multiplier", -1.0f / 0.207944154f);
+    kit_f32(&k, "llama.rope.scaling.yarn_beta_fast", -1.0f);
+    expect_refused(&k, TW_E_RANGE, "key llama.rope.scaling.yarn_beta_fast is -1");
+}
+
+/* A pattern of windows is a number, or a flag for each layer. */
+static void windows_follow_their_pattern(void **state) {
+    static const uint8_t flags[KIT_LAYERS] = {0, 1};
+    (void)state;
+    for (int array = 0; array < 2; array++) {
+        struct kit k;
+        struct opened o;
+        kit_llama(&k);
+        rename_arch(&k, "cohere2");
+        kit_f32(&k, "cohere2.attention.layer_norm_epsilon", 1e-5f);
+        for (uint32_t n = 0; n < KIT_LAYERS; n++) {
+            char name[80];
+            snprintf(name, sizeof name, "blk.%u.ffn_norm.weight", n);
+            kit_drop_tensor(&k, name);
+        }
+        kit_u32(&k, "cohere2.attention.sliding_window", 5);
+        if (array) {
+            kit_array(&k, "cohere2.attention.sliding_window_pattern", TW_GGUF_BOOL, KIT_LAYERS,
+                      flags, sizeof flags);
+        } else {
+            kit_u32(&k, "cohere2.attention.sliding_window_pattern", 2);
+        }
+        accept(&o, &k);
+        for (uint32_t n = 0; n < KIT_LAYERS; n++) {
+            const struct tw_layer l = tw_layer_of(&o.model.h, n);
+            bool window = array ? n == 1 : n == 0;
+            assert_int_equal(l.window, window ? 5 : 0);
+            assert_int_equal(l.rope, window ? TW_LAYER_ROPE_MODEL : TW_LAYER_ROPE_NONE);
+        }
+        finish(&o, &k);
+    }
+}
+
 /* q, k and v in one tensor, gate and up in another, are cut by rows. */
 static void tensors_of_several_parts_are_cut(void **state) {
     (void)state;
     struct kit k;
     struct opened o;
     kit_llama(&k);
-    for (size_t i = 0; i < k.n_kv; i++) { /* the keys of phi3 */
-        if (strncmp(k.kv[i].key, "llama.", 6) == 0) {
-            char rest[80];
-            snprintf(rest, sizeof rest, "phi3.%.70s", k.kv[i].key + 6);
-            snprintf(k.kv[i].key, sizeof k.kv[i].key, "%s", rest);
-        }
-    }
-    kit_string(&k, "general.architecture", "phi3");
+    rename_arch(&k, "phi3");
     for (uint32_t n = 0; n < KIT_LAYERS; n++) {
         static const char *const parts[] = {"attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_up"};
         char name[80];
@@ -540,6 +597,8 @@ int main(void) {
         cmocka_unit_test(neutral_values_of_unsupported_keys_are_accepted),
         cmocka_unit_test(products_may_have_biases),
         cmocka_unit_test(tensors_of_several_parts_are_cut),
+        cmocka_unit_test(factors_that_overflow_are_refused),
+        cmocka_unit_test(windows_follow_their_pattern),
         cmocka_unit_test(another_architecture_is_named),
         cmocka_unit_test(reversed_dimensions_are_refused_with_found_and_expected_shape),
         cmocka_unit_test(missing_tensors_are_named),
