@@ -122,6 +122,43 @@ def seeds_gguf():
     save("gguf", "duplicate", gguf([("a", U32, 1), ("a", U32, 2)], []))
 
 
+# What the architectures have instead of a llama's tensors: dropped ones, and others with their dims by layer.
+HEAD, ATTN_KV = DIM // HEADS, DIM // HEADS * KV
+QK = [("attn_q_norm.weight", (HEAD,)), ("attn_k_norm.weight", (HEAD,))]
+POST = [("post_attention_norm.weight", (DIM,)), ("post_ffw_norm.weight", (DIM,))]
+LAYER_NORM = [("attn_norm.bias", (DIM,)), ("ffn_norm.bias", (DIM,))]
+ARCHITECTURES = {
+    "qwen2": ((), [("attn_q.bias", (DIM,)), ("attn_k.bias", (ATTN_KV,)), ("attn_v.bias", (ATTN_KV,))], []),
+    "qwen3": ((), QK, []),
+    "gemma2": ((), POST, [("attention.sliding_window", U32, 8), ("final_logit_softcapping", F32, 20.0)]),
+    "gemma3": ((), QK + POST, [("attention.sliding_window", U32, 8)]),
+    "phi3": (("attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_up"),
+             [("attn_qkv.weight", (DIM, DIM + 2 * ATTN_KV)), ("ffn_up.weight", (DIM, 2 * HIDDEN))], []),
+    "granite": ((), [], [("embedding_scale", F32, 2.0), ("logit_scale", F32, 3.0)]),
+    "olmo2": (("attn_norm", "ffn_norm"),
+              POST + [("attn_q_norm.weight", (DIM,)), ("attn_k_norm.weight", (ATTN_KV,))], []),
+    "mistral3": ((), [], [("rope.scaling.type", STR, "yarn"), ("rope.scaling.factor", F32, 4.0),
+                          ("rope.scaling.original_context_length", U32, 16),
+                          ("attention.temperature_scale", F32, 0.1)]),
+    "stablelm": ((), LAYER_NORM, [("attention.layer_norm_epsilon", F32, 1e-5)]),
+    "starcoder2": (("ffn_gate",), LAYER_NORM + [("ffn_up.bias", (HIDDEN,))],
+                   [("attention.layer_norm_epsilon", F32, 1e-5)]),
+    "hunyuan-dense": ((), QK, [("rope.scaling.alpha", F32, 50.0)]),
+    "cohere2": (("ffn_norm",), [], [("attention.layer_norm_epsilon", F32, 1e-5), ("attention.sliding_window", U32, 8),
+                                    ("attention.sliding_window_pattern", ARR, (BOOL, ([1, 0] * LAYERS)[:LAYERS]))]),
+}
+
+
+def seeds_architectures():
+    for name, (drop, more, extra) in ARCHITECTURES.items():
+        own = [(name + k[5:] if k.startswith("llama.") else k, kind, v) for k, kind, v in keys()]
+        own[0] = ("general.architecture", STR, name)
+        own += [(name + "." + k, kind, v) for k, kind, v in extra]
+        parts = [t for t in tensors(0, True) if t[0].split(".")[-2] not in drop]
+        parts += [("blk.%d.%s" % (layer, n), dims, 0) for layer in range(LAYERS) for n, dims in more]
+        save("gguf", "arch_" + name, gguf(own, parts))
+
+
 # ---- llama2.c ----
 def checkpoint(untied=False, tables=True, dim=4, hidden=4, layers=1, heads=2, kv=1, vocab=VOCAB, seq=SEQ):
     hd = dim // heads
@@ -308,6 +345,7 @@ def seeds_hf_tokenizer():
 
 
 seeds_gguf()
+seeds_architectures()
 seeds_llama2c()
 seeds_hf()
 seeds_vocab()
