@@ -104,8 +104,9 @@ static bool is_folder(const char *path) {
 static int hash_parts(struct tw_hash *h, const char *path, tw_error *err) {
     struct tw_import_memory memory = {0};
     uint32_t number, count = tw_split_name(path, &number);
+    count = count <= TW_MAX_PARTS ? count : 0; /* more are refused, or are no parts */
     int rc = count ? 0 : hash_file(h, path, err);
-    for (uint32_t i = 1; i <= count && i <= TW_MAX_PARTS && rc == 0; i++) {
+    for (uint32_t i = 1; i <= count && rc == 0; i++) {
         const char *part = tw_split_path(&memory, path, i);
         rc = part ? 0 : tw_fail(err, TW_E_NOMEM, "%s: out of memory", path);
         if (rc == 0 && (i == number || access(part, F_OK) == 0)) { /* the compiler reports others */

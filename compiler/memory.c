@@ -42,6 +42,7 @@ static uint32_t layer_bodies(struct compilation *c) {
 
 int tw_pipeline_check_memory(struct compilation *c, const char *path, tw_error *err) {
     uint64_t have = c->mem.size, need = tw_compile_memory(&c->model.h, &c->target, layer_bodies(c));
+    need += c->model.h.query_slope != 0.0f ? (uint64_t)c->n_ctx * 8 : 0; /* factors by position */
     need += c->options.all_logits ? need / 2 : 0; /* three programs, not two */
     if (need <= have) {
         return 0;

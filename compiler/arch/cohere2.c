@@ -7,5 +7,5 @@
 
 int tw_arch_cohere2(struct tw_arch_source *s) {
     int rc = tw_arch_command_r(s);
-    return rc ? rc : tw_arch_windows(s, 4, TW_LAYER_ROPE_MODEL, TW_LAYER_ROPE_NONE);
+    return rc ? rc : tw_arch_windows(s, 4096, 4, TW_LAYER_ROPE_MODEL, TW_LAYER_ROPE_NONE);
 }

@@ -15,5 +15,5 @@ int tw_arch_exaone4(struct tw_arch_source *s) {
     if (h->n_layers != 64) {
         return tw_arch_uint(s, "attention.sliding_window", false, 0, INT32_MAX, &ignored);
     }
-    return tw_arch_windows(s, 4, TW_LAYER_ROPE_MODEL, TW_LAYER_ROPE_NONE);
+    return tw_arch_windows(s, 4096, 4, TW_LAYER_ROPE_MODEL, TW_LAYER_ROPE_NONE);
 }

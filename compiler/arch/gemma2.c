@@ -14,9 +14,12 @@ int tw_arch_gemma2(struct tw_arch_source *s) {
     h->norm_place = TW_NORM_AROUND;
     h->feed_forward = TW_FFN_GELU;
     h->embedding_scale = sqrtf((float)h->dim);
+    if (h->n_layers == 46) { /* the largest, 27B: by the width of a head's share of the model */
+        h->attention_scale = 1.0f / sqrtf((float)h->dim / (float)h->n_heads);
+    }
     h->attention_cap = 50.0f;
     h->logit_cap = 30.0f;
     int rc = tw_arch_positive(s, "attn_logit_softcapping", false, &h->attention_cap);
     rc = rc ? rc : tw_arch_positive(s, "final_logit_softcapping", false, &h->logit_cap);
-    return rc ? rc : tw_arch_windows(s, 2, TW_LAYER_ROPE_MODEL, TW_LAYER_ROPE_MODEL);
+    return rc ? rc : tw_arch_windows(s, 4096, 2, TW_LAYER_ROPE_MODEL, TW_LAYER_ROPE_MODEL);
 }

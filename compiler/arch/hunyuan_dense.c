@@ -13,8 +13,8 @@ int tw_arch_hunyuan_dense(struct tw_arch_source *s) {
     h->rope_pairing = TW_ROPE_HALVES;
     h->qk_norm = TW_QK_NORM_HEAD;
     h->qk_norm_after_rope = true;
-    int rc = tw_arch_float(s, "rope.scaling.alpha", false, &alpha);
-    if (rc == 0 && alpha > 0.0f && h->head_dim > 2) {
+    int rc = tw_arch_positive(s, "rope.scaling.alpha", false, &alpha);
+    if (rc == 0 && h->head_dim > 2) {
         double d = h->head_dim;
         h->rope_theta = (float)((double)h->rope_theta * pow((double)alpha, d / (d - 2.0)));
     }

@@ -8,6 +8,6 @@
 int tw_arch_mistral3(struct tw_arch_source *s) {
     struct tw_hparams *h = s->h;
     h->rope_pairing = TW_ROPE_INTERLEAVED;
-    h->query_period = h->rope_original_ctx;
+    h->query_period = h->rope_original_ctx ? h->rope_original_ctx : h->n_ctx_train;
     return tw_arch_float(s, "attention.temperature_scale", false, &h->query_slope);
 }

@@ -11,5 +11,5 @@ int tw_arch_olmo2(struct tw_arch_source *s) {
     h->norm_place = TW_NORM_AFTER;
     h->qk_norm = TW_QK_NORM_ROW;
     h->window_rope_theta = h->rope_theta;
-    return tw_arch_windows(s, 4, TW_LAYER_ROPE_WINDOW, TW_LAYER_ROPE_MODEL);
+    return tw_arch_windows(s, 0, 4, TW_LAYER_ROPE_WINDOW, TW_LAYER_ROPE_MODEL);
 }

@@ -104,10 +104,9 @@ static const uint8_t *window_flags(const struct tw_arch_source *s) {
     return flags ? kv->value : NULL;
 }
 
-int tw_arch_windows(struct tw_arch_source *s, uint32_t period, enum tw_layer_rope windowed,
-                    enum tw_layer_rope whole) {
+int tw_arch_windows(struct tw_arch_source *s, uint32_t window, uint32_t period,
+                    enum tw_layer_rope windowed, enum tw_layer_rope whole) {
     const uint8_t *flags = window_flags(s);
-    uint32_t window = 0;
     int rc = tw_arch_uint(s, "attention.sliding_window", false, 0, INT32_MAX, &window);
     if (rc == 0 && !flags) {
         rc = tw_arch_uint(s, "attention.sliding_window_pattern", false, 1, UINT32_MAX, &period);

@@ -38,9 +38,10 @@ bool tw_arch_has_tensor(const struct tw_arch_source *s, const char *name);
 /* Gives all layers but the last of each `period` the window of the key attention.sliding_window.
  * The key attention.sliding_window_pattern takes the place of `period`: a number, or for each
  * layer whether it has a window. Layers with a window take `windowed` as their rotation, the
- * others `whole`. Without the first key, or if it is 0, nothing is changed. Errors: as above. */
-int tw_arch_windows(struct tw_arch_source *s, uint32_t period, enum tw_layer_rope windowed,
-                    enum tw_layer_rope whole);
+ * others `whole`. Without the first key the window is `window`; if it is 0, nothing is changed.
+ * Errors: as above. */
+int tw_arch_windows(struct tw_arch_source *s, uint32_t window, uint32_t period,
+                    enum tw_layer_rope windowed, enum tw_layer_rope whole);
 
 /* Refuses a key that would change the result and that nobody has read, unless its value changes
  * nothing. Errors: UNSUPPORTED. */

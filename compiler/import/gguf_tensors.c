@@ -63,14 +63,13 @@ static int check_type(const struct tw_importer *im, const struct tw_gguf_tensor 
     return 0;
 }
 
-/* Appends rows [first, first + rows) of a tensor of `cols` columns, or elements of a vector, under
- * `name`. The tensor's shape and type have been checked. */
+/* Appends `rows` rows of a tensor of `cols` columns, from byte `at` of it on, under `name`. The
+ * tensor's shape and type have been checked. */
 static int append(struct tw_importer *im, const struct tw_gguf_tensor *t, const char *name,
-                  uint32_t first, uint32_t rows, uint32_t cols) {
+                  uint64_t at, uint32_t rows, uint32_t cols) {
     enum tw_dtype dtype = (enum tw_dtype)tw_ggml_type_of(t->type)->dtype;
     const char *copy = tw_import_text(im->memory, name, strlen(name));
-    uint64_t row = tw_row_bytes(dtype, cols),
-             at = rows == 1 ? tw_row_bytes(dtype, first) : row * first;
+    uint64_t row = tw_row_bytes(dtype, cols);
     if (!copy) {
         return tw_fail(im->err, TW_E_NOMEM, "%s: no memory for the tensor table", im->gguf->path);
     }
@@ -161,10 +160,12 @@ static int cut(struct tw_importer *im, const char *from, const char *kind, uint3
     }
     int rc = vector ? check_shape(im, t, 1, all) : check_shape(im, t, all, cols);
     rc = rc ? rc : check_type(im, t, vector);
+    enum tw_dtype dtype = (enum tw_dtype)tw_ggml_type_of(t->type)->dtype;
     for (uint32_t i = 0; i < n && rc == 0; i++, first += rows) {
         tw_part_shape(to[i], &im->model->h, layer, &rows, &cols);
         tw_part_name(to[i], layer, kind, name);
-        rc = append(im, t, name, first, vector ? 1 : rows, vector ? rows : cols);
+        uint64_t at = vector ? tw_row_bytes(dtype, first) : tw_row_bytes(dtype, cols) * first;
+        rc = append(im, t, name, at, vector ? 1 : rows, vector ? rows : cols);
     }
     return rc;
 }
@@ -239,17 +240,17 @@ static int add_factors(struct tw_importer *im, const char *name, const float **o
 /* One set of factors for all contexts, or one for short and one for long ones. */
 static int add_rope_factors(struct tw_importer *im) {
     struct tw_hparams *h = &im->model->h;
-    const float *brief = NULL, *lengthy = NULL;
+    const float *for_short = NULL, *for_long = NULL;
     int rc = add_factors(im, "rope_freqs.weight", &h->rope_freq_factors);
-    rc = rc ? rc : add_factors(im, "rope_factors_short.weight", &brief);
-    rc = rc ? rc : add_factors(im, "rope_factors_long.weight", &lengthy);
-    if (rc == 0 && !brief != !lengthy) {
+    rc = rc ? rc : add_factors(im, "rope_factors_short.weight", &for_short);
+    rc = rc ? rc : add_factors(im, "rope_factors_long.weight", &for_long);
+    if (rc == 0 && !for_short != !for_long) {
         rc = tw_fail(im->err, TW_E_MISSING, "%s: tensor rope_factors_%s.weight is missing",
-                     im->gguf->path, brief ? "long" : "short");
+                     im->gguf->path, for_short ? "long" : "short");
     }
-    h->rope_freq_factors = brief ? brief : h->rope_freq_factors;
-    h->rope_long_factors = lengthy;
-    if (lengthy && !h->rope_original_ctx) {
+    h->rope_freq_factors = for_short ? for_short : h->rope_freq_factors;
+    h->rope_long_factors = for_long;
+    if (for_long && !h->rope_original_ctx) {
         h->rope_original_ctx = h->n_ctx_train;
     }
     return rc;

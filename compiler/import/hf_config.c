@@ -128,8 +128,8 @@ static int read_sizes(struct tw_hf_config *c) {
 }
 
 static int read_norms(const struct tw_hf_config *c) {
-    float epsilon = 1e-6f;
-    int rc = tw_json_float(c->path, c->json, c->hf->arch->epsilon, false, &epsilon, c->err);
+    float epsilon = 0.0f;
+    int rc = tw_json_float(c->path, c->json, c->hf->arch->epsilon, true, &epsilon, c->err);
     if (rc == 0) {
         tw_gguf_put_float(&c->hf->build,
                           c->hf->arch->layer_norm ? ".attention.layer_norm_epsilon"

@@ -43,11 +43,33 @@ static bool is_zero(const json_t *kind) {
     return json_is_integer(kind) && json_integer_value(kind) == 0;
 }
 
+/* Checks that there is a kind for each layer, and that it is one of the two. */
+static int check_kinds(struct tw_hf_config *c, json_t *kinds) {
+    size_t i;
+    json_t *kind;
+    if (kinds && json_array_size(kinds) != c->hf->n_layers) {
+        return tw_fail(c->err, TW_E_SHAPE, "%s: layer_types has %zu entries, expected %u", c->path,
+                       json_array_size(kinds), c->hf->n_layers);
+    }
+    json_array_foreach(kinds, i, kind) {
+        const char *text = json_string_value(kind);
+        if (!text || (strcmp(text, "full_attention") && strcmp(text, "sliding_attention"))) {
+            return tw_fail(
+                c->err, TW_E_UNSUPPORTED,
+                "%s: entry %zu of layer_types is %.40s, which is not supported (expected "
+                "full_attention or sliding_attention)",
+                c->path, i, text ? text : "no string");
+        }
+    }
+    return 0;
+}
+
 /* layer_types says which layers have a window; GGUF says only that every nth has none. */
 static int read_layer_types(struct tw_hf_config *c) {
     json_t *kinds = NULL;
     uint64_t period = c->hf->arch->window_period, first = 0;
     int rc = tw_json_array(c->path, c->json, "layer_types", &kinds, c->err);
+    rc = rc ? rc : check_kinds(c, kinds);
     if (rc == 0 && !json_is_string(json_object_get(c->json, "sliding_window_pattern"))) {
         rc = tw_json_uint(c->path, c->json, "sliding_window_pattern", false, 1, TW_MAX_LAYERS,
                           &period, c->err); /* as text, "LLLG", it says no more than layer_types */
@@ -57,6 +79,8 @@ static int read_layer_types(struct tw_hf_config *c) {
     }
     if (kinds && first < json_array_size(kinds)) {
         period = first + 1;
+    } else if (kinds) {
+        period = (uint64_t)c->hf->n_layers + 1; /* all have one */
     }
     if (rc == 0 && kinds && first < json_array_size(kinds) &&
         !every_nth(kinds, (uint32_t)period, is_full)) {
@@ -73,6 +97,20 @@ static int read_layer_types(struct tw_hf_config *c) {
 }
 
 /* ---- architectures ---- */
+
+/* In a config null means no cap; GGUF has no word for it. */
+static int check_caps(struct tw_hf_config *c) {
+    static const char *const names[] = {"attn_logit_softcapping", "final_logit_softcapping"};
+    bool gemma2 = strcmp(c->hf->arch->gguf, "gemma2") == 0;
+    for (size_t i = 0; i < 2 && gemma2; i++) {
+        if (json_is_null(json_object_get(c->json, names[i]))) {
+            return tw_fail(c->err, TW_E_UNSUPPORTED,
+                           "%s: %s is null, which is not supported (expected a number)", c->path,
+                           names[i]);
+        }
+    }
+    return 0;
+}
 
 /* Scores are scaled by the head size; a config may ask for another one. */
 static int check_query_scale(struct tw_hf_config *c) {
@@ -91,6 +129,7 @@ static int read_gemma(struct tw_hf_config *c) {
     json_t *parameters = NULL, *sliding = NULL;
     float local = 10000.0f;
     int rc = check_query_scale(c);
+    rc = rc ? rc : check_caps(c);
     rc = rc ? rc : copy_float(c, "final_logit_softcapping", ".final_logit_softcapping");
     rc = rc ? rc : copy_float(c, "attn_logit_softcapping", ".attn_logit_softcapping");
     rc = rc ? rc : read_layer_types(c);

@@ -37,7 +37,7 @@ static double attention_cycles(const struct tw_graph *g, const struct tw_gop *op
     double heads = (double)n_cols / op->head_dim, group = (double)op->n_heads / op->n_kv_heads;
     double kv_heads = heads < group ? 1.0 : heads / group;
     double keys = op->window && op->window < PRICED_KEYS ? op->window : PRICED_KEYS;
-    double load = load_cycles(kv_heads * keys * position, owners, t);
+    double load = load_cycles(kv_heads * PRICED_KEYS * position, owners, t); /* of all blocks */
     double math =
         rows * heads * keys * (2.0 * op->head_dim / t->fma_per_cycle + 4.0 / t->vector_per_cycle);
     /* the states of a longer context's segments are merged at the end */

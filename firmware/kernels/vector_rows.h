@@ -257,22 +257,24 @@ static void add(const struct tw_kargs *a) {
     }
 }
 
-/* Defines the kernel of an op whose rows are made of the same columns of one or two others: z[c] =
- * `of` x[c], or `of` x[c] and y[c], with the operands' names of ops.def. */
-#define UNARY_ROWS(name, of)                                           \
-    static void name(const struct tw_kargs *a) {                       \
-        const struct tw_args_##name v = tw_args_##name(a);             \
-        uint32_t end = vectors_end(v.cols), rest = v.cols - end;       \
-        for (uint32_t r = 0; r < v.rows; r++) {                        \
-            const float *x = tw_const_row(v.x, v.x_stride, r);         \
-            float *y = tw_row(v.y, v.y_stride, r);                     \
-            for (uint32_t c = 0; c < end; c += TW_LANES) {             \
-                v_store(y + c, of(v_load(x + c)));                     \
-            }                                                          \
-            if (rest) {                                                \
-                v_store_n(y + end, rest, of(v_load_n(x + end, rest))); \
-            }                                                          \
-        }                                                              \
+/* Define the kernel of an op whose rows are made of the same columns of one or two others, with the
+ * operands' names of ops.def: y[c] = of(x[c], factor), where the factor, of the operands v and the
+ * row r, is the same for a row; and h[c] = of(g[c]) * u[c]. */
+#define UNARY_ROWS(name, of, factor)                                      \
+    static void name(const struct tw_kargs *a) {                          \
+        const struct tw_args_##name v = tw_args_##name(a);                \
+        uint32_t end = vectors_end(v.cols), rest = v.cols - end;          \
+        for (uint32_t r = 0; r < v.rows; r++) {                           \
+            const float *x = tw_const_row(v.x, v.x_stride, r);            \
+            float *y = tw_row(v.y, v.y_stride, r);                        \
+            vf f = v_set1(factor);                                        \
+            for (uint32_t c = 0; c < end; c += TW_LANES) {                \
+                v_store(y + c, of(v_load(x + c), f));                     \
+            }                                                             \
+            if (rest) {                                                   \
+                v_store_n(y + end, rest, of(v_load_n(x + end, rest), f)); \
+            }                                                             \
+        }                                                                 \
     }
 
 #define GATED_ROWS(name, of)                                                            \
@@ -295,16 +297,14 @@ static void add(const struct tw_kargs *a) {
 
 GATED_ROWS(silu_mul, v_silu)
 GATED_ROWS(gelu_mul, v_gelu)
-UNARY_ROWS(gelu, v_gelu)
-
-#define times_factor(x) v_mul(x, v_set1(v.factor))
-UNARY_ROWS(scale, times_factor)
-
-#define capped(x) v_soft_cap(x, v_set1(v.cap))
-UNARY_ROWS(soft_cap, capped)
-
-#define times_pos_factor(x) v_mul(x, v_set1(tw_pos_factor(&v, r)))
-UNARY_ROWS(pos_scale, times_pos_factor)
+TW_INLINE vf v_gelu_of(vf x, vf none) {
+    (void)none;
+    return v_gelu(x);
+}
+UNARY_ROWS(gelu, v_gelu_of, 0.0f)
+UNARY_ROWS(scale, v_mul, v.factor)
+UNARY_ROWS(soft_cap, v_soft_cap, v.cap)
+UNARY_ROWS(pos_scale, v_mul, tw_pos_factor(&v, r))
 
 /* Computed once per token: the scalar formula, with this instruction set's fused multiply-add. */
 static void rope_table(const struct tw_kargs *a) {

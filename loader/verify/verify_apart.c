@@ -94,6 +94,12 @@ static int fail_pair(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t
                       (unsigned long long)d->lo[b], tw_vf_end_of(d, b), what, d->region[b]->id);
 }
 
+/* What ops.def demands of a region: an op may write in the place of its like, and not in that of a
+ * vector that is read for each row. */
+static uint32_t demand_of(const struct tw_verifier *v, uint32_t n) {
+    return tw_op_operands(v->op.code)[tw_op_region(&v->op, n) - v->op.operand].demand;
+}
+
 static int check_pair(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t a, uint32_t b) {
     uint32_t first = buffer_here(v, d, a), second = buffer_here(v, d, b);
     bool ok;
@@ -104,7 +110,8 @@ static int check_pair(struct tw_verifier *v, const struct tw_vf_data *d, uint32_
     if (first != second) {
         ok = memory_apart(&v->program->buffers[first], &v->program->buffers[second]);
     } else {
-        ok = apart(d, a, b) || (may_be_in_place(v->op.code) && same_place(d, a, b));
+        bool in_place = may_be_in_place(v->op.code) && demand_of(v, a) == demand_of(v, b);
+        ok = apart(d, a, b) || (in_place && same_place(d, a, b));
     }
     return ok ? 0 : fail_pair(v, d, a, b);
 }

@@ -37,7 +37,8 @@ static const struct {
     {"olmo2", false},         {"olmo2-swa", false},    {"exaone4", false},
     {"exaone4-swa", false},   {"mistral3", false},     {"stablelm", false},
     {"stablelm-par", false},  {"starcoder2", true},    {"ernie4_5", false},
-    {"hunyuan-dense", false}, {"command-r", false},    {"cohere2", false},
+    {"gemma3-full", true},    {"llama-yarn", false},   {"hunyuan-dense", false},
+    {"command-r", false},     {"cohere2", false},
 };
 #define N_MODELS (sizeof models / sizeof models[0])
 

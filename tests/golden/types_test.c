@@ -66,6 +66,10 @@ static void types_of_other_architectures_meet_their_goldens(void **state) {
         snprintf(name, sizeof name, "%s-%s", models[i % 3], types[i / 3]);
         check(&one, 1, i / 3 % 2, 1);
     }
+    static const char *const others[] = {"qwen2-tied-Q8_0", "qwen2-untied-Q8_0",
+                                         "qwen3-tied-Q8_0", "gemma2-Q8_0",
+                                         "gemma3-Q8_0",     "gemma3-linear-Q8_0"};
+    check(others, sizeof others / sizeof others[0], false, 1);
 }
 
 /* ---- converting weights ---- */

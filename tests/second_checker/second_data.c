@@ -358,7 +358,7 @@ static void check_apart(struct second *c, const struct tw_op *op, const struct r
     bool rows = w->most.rows > 1 && x->most.rows > 1 && w->most.stride != x->most.stride;
     bool unlike = w->object == x->object && (w->moves || x->moves || rows);
     c->verdict.limits |= (uint32_t)unlike << 17;
-    bool same = in_place && w->object == x->object && w->lo == x->lo && !x->write &&
+    bool same = in_place && !x->vector && w->object == x->object && w->lo == x->lo && !x->write &&
                 w->e.row_bytes == x->e.row_bytes && w->e.stride == x->e.stride;
     NEED(17, same || !meet(c, w, x, true), "overlap");
 }
@@ -408,6 +408,7 @@ void second_data_op(struct second *c, struct engine *e, const struct tw_op *op) 
         r->moves = o->offset.n_terms > 0 || (o->paged && o->element.n_terms > 0);
         r->one_row = op->code == TW_OP_LAST_ROW;
         r->write = tw_letter_in("WMDU", o->kind);
+        r->vector = tw_op_operands(op->code)[o - op->operand].demand == TW_DEMAND_F32_PAGE;
         bool counted = tw_op_extent(op, n, rows + 1, x, t).rows != r->e.rows;
         r->trip = count && counted ? count->id + 1 : 0; /* TW_NONE + 1 is 0 */
         if (t) {

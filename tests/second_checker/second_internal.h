@@ -82,6 +82,7 @@ struct region {      /* of an op, as bytes of a buffer or tensor */
     uint32_t table, first, last; /* table plus 1, and its elements that name the page; or 0 */
     bool write, one_row;         /* one_row: of the rows only the last */
     bool moves;                  /* with a loop */
+    bool vector;                 /* for all rows */
     uint32_t trip;               /* that counts its rows, plus 1, or 0 */
 };
 struct access {

@@ -569,19 +569,19 @@ static void attention_at_every_edge_of_a_segment(kernel_check *check) {
     }
 }
 
-/* Windows that begin before, in and behind a block, of chunks that are shorter and longer than it,
+/* Windows that begin before, in and after a block, of chunks that are shorter and longer than it,
  * with capped scores and without. */
 static void attention_at_every_edge_of_a_window(kernel_check *check) {
     struct fixture_random r = {SEED + 31};
     static const uint32_t windows[] = {1, 2, 5, 8, 17, 63, 64, 65, 128, 0x7FFFFFFF};
     static const uint32_t dims[] = {8, 48, 20, 33, 64};
-    for (uint32_t n = 0; n < 400; n++) {
+    for (uint32_t n = 0; n < 600; n++) {
         struct attention_case c = {.heads = 1 + fixture_below(&r, 4),
                                    .head_dim = dims[fixture_below(&r, 5)]};
         c.first = fixture_below(&r, 3);
         c.state_heads = c.first + c.heads + fixture_below(&r, 2);
         c.window = windows[n % 10];
-        c.block = 6 + fixture_below(&r, 4);
+        c.block = 6 + fixture_below(&r, 21); /* segments 0 to 3: a state of two merges */
         c.pos = c.block * 64 - 20 + fixture_below(&r, 170);
         c.rows = 1 + fixture_below(&r, n % 3 ? 9 : 90);
         c.cap = n % 4 == 1 ? 50.0f : 0.0f;

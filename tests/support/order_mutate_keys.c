@@ -22,13 +22,18 @@ static bool is_state(const struct tw_op *op, uint32_t operand, const struct keys
     return op->operand[operand].id == k->state;
 }
 
+/* The operands of an attn_window begin with those of an attn_step. */
+static bool is_step(uint32_t code) {
+    return code == TW_OP_ATTN_STEP || code == TW_OP_ATTN_WINDOW;
+}
+
 /* All ops that use the state take other segments; they keep the number of heads. */
 static bool resize(void *ctx, uint32_t stream, struct tw_op *op) {
     const struct keys *k = ctx;
     if (stream != k->stream) {
         return false;
     }
-    if (op->code == TW_OP_ATTN_STEP && is_state(op, TW_ATTN_STEP_state, k)) {
+    if (is_step(op->code) && is_state(op, TW_ATTN_STEP_state, k)) {
         op->operand[TW_ATTN_STEP_segments].id = k->new_segments;
         return true;
     }
@@ -46,7 +51,7 @@ static bool resize(void *ctx, uint32_t stream, struct tw_op *op) {
 
 static bool shift(void *ctx, uint32_t stream, struct tw_op *op) {
     const struct keys *k = ctx;
-    if (stream != k->stream || op->code != TW_OP_ATTN_STEP) {
+    if (stream != k->stream || !is_step(op->code)) {
         return false;
     }
     op->operand[TW_ATTN_STEP_segment].id += k->from;
@@ -85,7 +90,7 @@ static void merge(struct order_mutant *m, const struct tw_op *step, const struct
 static bool set_dtype(void *ctx, uint32_t stream, struct tw_op *op) {
     const struct keys *k = ctx;
     (void)stream;
-    if (op->code != TW_OP_ATTN_STEP) {
+    if (!is_step(op->code)) {
         return false;
     }
     op->operand[TW_ATTN_STEP_dtype].id = k->dtype;
@@ -108,10 +113,10 @@ static void retype(struct order_mutant *m, struct keys *k, uint64_t *seed) {
 }
 
 bool order_family_keys(const struct order_index *x, struct order_mutant *m, uint64_t *seed) {
-    static const uint32_t code = TW_OP_ATTN_STEP;
+    static const uint32_t codes[] = {TW_OP_ATTN_STEP, TW_OP_ATTN_WINDOW};
     struct order_place p;
     struct tw_op op;
-    if (!order_choose_code(x, &code, 1, &p, seed)) {
+    if (!order_choose_code(x, codes, 2, &p, seed)) {
         return false;
     }
     const struct tw_stream *s = &m->streams[p.stream];

@@ -4,6 +4,7 @@
  * or tensor changed. The changes follow ../shared/data/variants/mkvariants.py, whose expectations
  * come from other implementations.
  */
+#include "compiler/arch/arch.h"
 #include "tests/compiler/import_kit_model.h"
 
 /* ---- accepted ---- */
@@ -292,6 +293,49 @@ static void windows_follow_their_pattern(void **state) {
         }
         finish(&o, &k);
     }
+}
+
+/* The largest Gemmas have their own scale, which no key tells. */
+static void the_largest_gemmas_scale_scores_by_their_width(void **state) {
+    static const struct {
+        int (*describe)(struct tw_arch_source *);
+        uint32_t n_layers, dim, n_heads;
+        float expected;
+    } cases[] = {{tw_arch_gemma2, 46, 4608, 32, 0.083333333f},
+                 {tw_arch_gemma2, 42, 3584, 16, 0},
+                 {tw_arch_gemma3, 62, 5376, 32, 0.077151675f},
+                 {tw_arch_gemma3, 48, 3840, 16, 0}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct tw_gguf none = {.path = "t.gguf"};
+        struct tw_layer layers[62] = {{0}};
+        struct tw_hparams h = {.n_layers = cases[i].n_layers,
+                               .dim = cases[i].dim,
+                               .n_heads = cases[i].n_heads,
+                               .head_dim = 128,
+                               .layers = layers};
+        tw_error err = {0};
+        struct tw_arch_source s = {
+            .gguf = &none, .arch = "gemma", .h = &h, .layers = layers, .err = &err};
+        assert_int_equal(cases[i].describe(&s), 0);
+        assert_true(h.attention_scale <= cases[i].expected * 1.0001f &&
+                    h.attention_scale >= cases[i].expected * 0.9999f);
+    }
+}
+
+/* Without a key for it, a window is the one that the architecture has. */
+static void a_window_that_no_key_gives_is_the_usual_one(void **state) {
+    (void)state;
+    const struct tw_gguf none = {.path = "t.gguf"};
+    struct tw_layer layers[64] = {{0}};
+    struct tw_hparams h = {.n_layers = 64, .dim = 64, .n_heads = 2, .layers = layers};
+    tw_error err = {0};
+    struct tw_arch_source s = {
+        .gguf = &none, .arch = "exaone4", .h = &h, .layers = layers, .err = &err};
+    assert_int_equal(tw_arch_exaone4(&s), 0);
+    assert_int_equal(layers[0].window, 4096);
+    assert_int_equal(layers[3].window, 0);
+    assert_int_equal(layers[3].rope, TW_LAYER_ROPE_NONE);
 }
 
 /* q, k and v in one tensor, gate and up in another, are cut by rows. */
@@ -599,6 +643,8 @@ int main(void) {
         cmocka_unit_test(tensors_of_several_parts_are_cut),
         cmocka_unit_test(factors_that_overflow_are_refused),
         cmocka_unit_test(windows_follow_their_pattern),
+        cmocka_unit_test(the_largest_gemmas_scale_scores_by_their_width),
+        cmocka_unit_test(a_window_that_no_key_gives_is_the_usual_one),
         cmocka_unit_test(another_architecture_is_named),
         cmocka_unit_test(reversed_dimensions_are_refused_with_found_and_expected_shape),
         cmocka_unit_test(missing_tensors_are_named),

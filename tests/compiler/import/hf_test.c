@@ -229,6 +229,18 @@ static void members_that_are_missing_or_wrong_are_named(void **state) {
                   "num_hidden_layers is 1, but there is a tensor model.layers.1.");
     refuse_config("tie_word", ", \"tie_word_embeddings\": 1", TW_E_FORMAT,
                   "tie_word_embeddings is a number, expected true or false");
+    refuse_config("rms_norm_eps", NULL, TW_E_MISSING, "rms_norm_eps is missing");
+    refuse_config("model_type",
+                  ", \"model_type\": \"olmo3\", \"layer_types\": [\"full_attention\"]", TW_E_SHAPE,
+                  "layer_types has 1 entries, expected 2");
+    refuse_config("model_type",
+                  ", \"model_type\": \"olmo3\", "
+                  "\"layer_types\": [\"full_attention\", \"chunked_attention\"]",
+                  TW_E_UNSUPPORTED, "entry 1 of layer_types is chunked_attention");
+    refuse_config("model_type",
+                  ", \"model_type\": \"gemma2\", \"hidden_activation\": \"gelu_pytorch_tanh\", "
+                  "\"attn_logit_softcapping\": null",
+                  TW_E_UNSUPPORTED, "attn_logit_softcapping is null");
 }
 
 static void texts_that_are_not_a_config_are_refused(void **state) {
