@@ -136,7 +136,7 @@ static void progress(void *ctx, uint64_t done, uint64_t total) {
     }
 }
 
-/* Returns the minor version with which an op came, or a product of floats with weights in blocks. */
+/* Returns the minor version that brought an op, or products of floats with weights in blocks. */
 static uint32_t abi_minor(const struct tw_program *p, const struct tw_op *op) {
     bool floats = op->code == TW_OP_MATMUL &&
                   p->buffers[op->operand[TW_MATMUL_x].id].dtype == TW_DT_F32 &&

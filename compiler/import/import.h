@@ -12,8 +12,8 @@
 #include "compiler/import/model.h"
 #include "compiler/import/model_memory.h"
 
-/* Imports a GGUF file of a supported architecture (compiler/arch/arch.h), with its vocabulary if that is of a supported kind
- * (gguf_decoder.c). */
+/* Imports a GGUF file of a supported architecture (compiler/arch/arch.h), with its vocabulary if
+ * that is of a supported kind (gguf_decoder.c). */
 int tw_import_gguf(const char *path, const uint8_t *bytes, uint64_t size,
                    struct tw_import_memory *memory, struct tw_model *out, tw_error *err);
 

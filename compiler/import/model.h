@@ -105,8 +105,9 @@ struct tw_hparams {
     float rope_beta_fast, rope_beta_slow;              /* YARN */
     float rope_magnitude;                              /* of the rotated numbers; 0: 1 */
     uint32_t rope_original_ctx;                        /* LLAMA3, YARN, long factors */
-    /* rope_dims/2 divisors of the frequencies (GGUF rope_freqs.weight, or rope_factors_short.weight),
-     * or NULL; and those for contexts above rope_original_ctx (rope_factors_long.weight) */
+    /* rope_dims/2 divisors of the frequencies (GGUF rope_freqs.weight, or
+     * rope_factors_short.weight), or NULL; and those for contexts above rope_original_ctx
+     * (rope_factors_long.weight) */
     const float *rope_freq_factors, *rope_long_factors;
 };
 

@@ -137,8 +137,8 @@ static inline float *tw_matmul_y(const struct tw_matmul *m, uint32_t row, uint32
     return (float *)(void *)(m->y + m->y_stride * row) + (size_t)panel * TW_PANEL_ROWS;
 }
 
-/* Operands of ATTN_STEP and ATTN_WINDOW. A query is one (row, head); its state of a segment is m, l,
- * o[head_dim]. */
+/* Operands of ATTN_STEP and ATTN_WINDOW. A query is one (row, head); its state of a segment is m,
+ * l, o[head_dim]. */
 struct tw_attention {
     const void *q, *keys, *values;
     float *state;

@@ -20,11 +20,11 @@
 #define TW_KARGS_FLOATS 2u
 
 /* Operands of a kernel. p: the regions of the op, of buffers and tensors, as addresses, in order
- * (TW_MATMUL_REGION_x). i: its immediates, in order (TW_MATMUL_IMM_k). f: its floats, in order. rows:
- * the last COUNT; pos: the first COUNT if an op has two. block: the AFFINE. Regions must not overlap
- * unless the op works in place. All pointers are at least 4-byte aligned, weight pages 64-byte.
- * MCAST is called once for each destination. KEY_WRITE and VALUE_WRITE: p[2], int32_t page numbers,
- * is that of position 0, or NULL: page i is number i. */
+ * (TW_MATMUL_REGION_x). i: its immediates, in order (TW_MATMUL_IMM_k). f: its floats, in order.
+ * rows: the last COUNT; pos: the first COUNT if an op has two. block: the AFFINE. Regions must not
+ * overlap unless the op works in place. All pointers are at least 4-byte aligned, weight pages
+ * 64-byte. MCAST is called once for each destination. KEY_WRITE and VALUE_WRITE: p[2], int32_t
+ * page numbers, is that of position 0, or NULL: page i is number i. */
 struct tw_kargs {
     void *p[TW_KARGS_REGIONS];
     uint32_t i[TW_KARGS_IMMS];

@@ -26,8 +26,8 @@
  *               y = the canonical sum; on reload, y = the old y + that
  *   squares     a segment: 16 lanes, lane l takes the elements l, l + 16, ... ascending,
  *               fmaf(x, x, lane), then tw_fold_add
- *   layer_norm  mean = the canonical sum of x / cols, with 16 lanes as for squares, lane + x; then d
- *               = x - mean, f as of rms_norm from the squares of d, y = fmaf(d * f, weight, bias)
+ *   layer_norm  mean = the canonical sum of x / cols, with 16 lanes as for squares, lane + x; then
+ *               d = x - mean, f as of rms_norm from the squares of d, y = fmaf(d * f, weight, bias)
  *   softmax     (denominator and maximum): 16 lanes as above, then tw_fold_add or tw_fold_max
  *   attention   keys are cut by position into blocks of TW_KV_BLOCK and segments of
  *               TW_KEY_SEGMENT; each segment has a state (m, l, o), empty at first: (-inf, 0, 0).
@@ -289,9 +289,9 @@ static inline float tw_gelu(float x) {
     return x / (1.0f + tw_exp(z));
 }
 
-/* tanh(x) = (e^2x - 1) / (e^2x + 1). e^2x - 1 is taken from tw_exp's polynomial before 1 is added, so
- * that small x keep their precision: e^2x - 1 = 2^n * (e^r - 1) + (2^n - 1). Relative error below
- * 3e-7; beyond 2x = 40 the result is +-1. */
+/* tanh(x) = (e^2x - 1) / (e^2x + 1). e^2x - 1 is taken from tw_exp's polynomial before 1 is added,
+ * so that small x keep their precision: e^2x - 1 = 2^n * (e^r - 1) + (2^n - 1). Relative error
+ * below 3e-7; beyond 2x = 40 the result is +-1. */
 #define TW_TANH_LIMIT 40.0f
 
 static inline float tw_tanh(float x) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Folders of transformers of each architecture: the weights of the shared models under its names and
- * in its order, and a config with its members. The logits are those of the goldens. The names and
- * orders here are written from the definitions of transformers, not from the importer.
+ * Folders of transformers of each architecture: the weights of the shared models under its names
+ * and in its order, and a config with its members. The logits are those of the goldens. The names
+ * and orders here are written from the definitions of transformers, not from the importer.
  */
 #include "compiler/import/gguf.h"
 #include "tests/support/arch_golden.h"

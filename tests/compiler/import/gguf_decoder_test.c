@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of what a decoder's keys and tensors mean: complete small models of import_kit.h with one key
- * or tensor changed. The changes follow ../shared/data/variants/mkvariants.py, whose expectations
- * come from other implementations.
+ * Tests of what a decoder's keys and tensors mean: complete small models of import_kit.h with one
+ * key or tensor changed. The changes follow ../shared/data/variants/mkvariants.py, whose
+ * expectations come from other implementations.
  */
 #include "compiler/arch/arch.h"
 #include "tests/compiler/import_kit_model.h"
