@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decoders with every switch of the description at random, compiled for several targets and step
+ * Decoders with the switches of the description at random, compiled for several targets and step
  * sizes, proved, and run on the tile machine strictly and fast: the same bits everywhere, and the
  * reference evaluator's numbers.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random models (random_model.h): the table of a llama's tensors, filled from a counter-based
+ * Random models (random_model.h): the table of a decoder's tensors, filled from a counter-based
  * generator.
  */
 #include "tests/support/random_model.h"

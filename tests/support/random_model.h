@@ -41,8 +41,7 @@ uint32_t random_below(uint64_t *state, uint32_t n);
 /* Returns a small shape with odd sizes more often than in practice; every seed gives a valid
  * one. */
 struct random_shape random_shape_of(uint64_t seed);
-/* The same with all of the description's switches set at random. Models of these cannot be saved.
- * */
+/* The same with the description's switches drawn at random. Such models cannot be saved. */
 struct random_shape random_decoder_of(uint64_t seed);
 /* Returns a shape as text for messages, in static storage. */
 const char *random_shape_text(const struct random_shape *shape);
