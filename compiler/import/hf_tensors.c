@@ -181,6 +181,9 @@ static int convert(struct tw_hf *hf, const char *path, const struct tw_st_tensor
                        path, SHOWN, from->name, from->n_dims, from->bytes);
     }
     int rc = set_order(hf, path, from->name, t, err);
+    if (rc == 0 && t->n_dims == 2 && t->dims[1] == 1 && strstr(t->name, "norm.")) {
+        t->n_dims = 1; /* a norm written as a row */
+    }
     return rc || t->n_dims == 2 ? rc : convert_vector(hf, t, err);
 }
 
