@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-enum { N_TOKENS = 150, N_DECODERS = 24 };
+enum { N_TOKENS = 150, N_DECODERS = 12 };
 
 static const struct {
     const char *target;

@@ -194,7 +194,12 @@ refuses 'byte-level BPE without a pre-tokenizer' 4 'tokenizer.ggml.pre is missin
 python3 tests/tools/gguf_set.py "$model" "$work/none.gguf" tokenizer.ggml.model=-
 refuses 'no tokenizer in a GGUF file' 4 'key tokenizer.ggml.model is missing' run "$work/none.gguf" -p x
 python3 tests/tools/gguf_set.py "$model" "$work/layers.gguf" llama.attention.head_count_kv=u32:2,2,2,2,2,2,2,2
-refuses 'a value for each layer' 4 'head_count_kv has a value for each layer' run "$work/layers.gguf" -p x
+run 0 run "$model" --ids 1,5 -n 4 --print-ids
+ids=$(cat "$work/out")
+run 0 run "$work/layers.gguf" --ids 1,5 -n 4 --print-ids
+same 'a value for each layer, all the same: the same ids' "$ids" "$(cat "$work/out")"
+python3 tests/tools/gguf_set.py "$model" "$work/layers.gguf" llama.attention.head_count_kv=u32:2,2,2,2,2,2,2,0
+refuses 'a layer without key heads' 3 'element 7 of key llama.attention.head_count_kv is 0' run "$work/layers.gguf" -p x
 
 # Options that have no effect.
 run 0 compile "$model" -o "$work/small.twb" --target sim4x4 -q
