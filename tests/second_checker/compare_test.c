@@ -234,7 +234,7 @@ static void compare_mutants(struct tally *t, const struct order_program *x, uint
 
 static void test_mutants(void **state) {
     struct tally t;
-    uint64_t n = number("TW_MUTANTS", 1000),
+    uint64_t n = number("TW_MUTANTS", TEST_ASAN ? 250 : 1000),
              seed = number("TW_MUTANT_SEED", 1) * 0x9E3779B97F4A7C15;
     tw_error err;
     (void)state;
@@ -252,7 +252,7 @@ static void test_mutants(void **state) {
 /* Half of the small random programs are wrong on purpose; some mutants of each. */
 static void test_small(void **state) {
     struct tally t;
-    uint64_t n = number("TW_MUTANTS", 1000), first = number("TW_MUTANT_SEED", 1);
+    uint64_t n = number("TW_MUTANTS", TEST_ASAN ? 250 : 1000), first = number("TW_MUTANT_SEED", 1);
     (void)state;
     begin(&t);
     for (uint64_t i = 0; i < n; i++) {

@@ -144,7 +144,7 @@ static void verdicts_agree_with_every_interleaving(void **state) {
     const char *n = getenv("TW_AGREE"), *seed = getenv("TW_AGREE_SEED");
     uint32_t judged = 0, accepted = 0, undecided = 0, harm[ORDER_RULES] = {0};
     (void)state;
-    w.n = n && atol(n) > 0 ? (uint32_t)atol(n) : PROGRAMS;
+    w.n = n && atol(n) > 0 ? (uint32_t)atol(n) : TEST_ASAN ? PROGRAMS / 4 : PROGRAMS;
     w.seed = seed ? strtoull(seed, NULL, 10) : 1;
     assert_int_equal(tw_cmem_init(&w.mem, NULL), 0);
     for (uint64_t s = w.seed; s < w.seed + w.n; s++) {

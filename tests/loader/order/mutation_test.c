@@ -43,7 +43,7 @@ struct world {
 static void read_environment(struct world *w) {
     const char *n = getenv("TW_MUTANTS"), *seed = getenv("TW_MUTANT_SEED");
     w->is_long = n && atol(n) > 0;
-    w->n = w->is_long ? (uint32_t)atol(n) : TEST_ASAN ? 2000 : 8000;
+    w->n = w->is_long ? (uint32_t)atol(n) : TEST_ASAN ? 1000 : 8000;
     w->n_random = w->is_long ? 42 : 6; /* with adversaries and scenarios more than 100 */
     w->n_adversaries = w->is_long ? 13 : 5;
     w->only = getenv("TW_MUTANT_KIND");
