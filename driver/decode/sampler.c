@@ -362,6 +362,20 @@ static uint32_t keep_top_k(struct tw_candidate *c, uint32_t n, uint32_t k, uint3
     return k;
 }
 
+/* Makes the weights of n candidates differences from the largest of them, since the likeliest one
+ * may be gone: min-p is relative to the first of those that remain, and shares at a low temperature
+ * would all be 0. */
+static void count_from_largest(struct tw_candidate *c, uint32_t n) {
+    float largest_weight = c[0].weight;
+    for (uint32_t i = 1; i < n; i++) {
+        largest_weight = c[i].weight > largest_weight ? c[i].weight : largest_weight;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        /* the difference of two infinities would be NaN */
+        c[i].weight = c[i].weight == largest_weight ? 0.0f : c[i].weight - largest_weight;
+    }
+}
+
 /* Applies top-k and typical to n candidates. Returns how many remain; they are at the beginning of
  * the array. */
 static uint32_t cut_to_typical(const struct tw_sampler_params *params, struct tw_candidate *c,
@@ -386,6 +400,7 @@ static uint32_t cut_to_typical(const struct tw_sampler_params *params, struct tw
         reached += (double)softmax_weight(first.weight);
     }
     memmove(c, c + (n - kept), kept * sizeof *c);
+    count_from_largest(c, kept);
     return kept;
 }
 

@@ -12,7 +12,8 @@
  *   typical      keeps of these the ones whose surprise -log p is nearest to the entropy, up to a
  *                total probability of `typical` (Meister et al., "Locally Typical Sampling", 2022);
  *   top-p        keeps of these the shortest prefix whose softmax (at temperature 1) sums to top_p;
- *   min-p        keeps of these the ones at least min_p times as probable as the first;
+ *   min-p        keeps of these the ones at least min_p times as probable as the first
+ *                that is left;
  *   temperature  divides the logits, and one candidate is drawn with their softmax.
  * Larger logits come first, the lower id among equals. A NaN is never chosen.
  *
@@ -66,7 +67,9 @@ void tw_random_init(struct tw_random *random, uint64_t seed, uint64_t stream);
 uint32_t tw_random_next(struct tw_random *random);
 
 struct tw_candidate {
-    float weight; /* first its logit minus the largest one, finally its softmax weight */
+    /* first its logit minus the largest one, or the largest that typical left; finally its softmax
+     * weight */
+    float weight;
     uint32_t id;
 };
 

@@ -259,6 +259,47 @@ static void top_p_comes_after_typical(void **state) {
     }
 }
 
+/* Draws 300 times of a likeliest token of logit 0, which typical cuts, one of -3.05 and many of
+ * -3.1. Returns how many different ones came; *first is the first. */
+static unsigned draw_without_the_likeliest(float min_p, float temperature, uint32_t *first) {
+    enum { MANY = 1000, BETTER = 500 };
+    float logits[MANY];
+    unsigned seen[MANY] = {0}, different = 0;
+    struct tw_sampler_params p = plain(7);
+    struct tw_sampler s;
+    tw_error err = {0};
+    p.typical = 0.5f;
+    p.min_p = min_p;
+    p.temperature = temperature;
+    for (uint32_t i = 0; i < MANY; i++) {
+        logits[i] = i == 0 ? 0.0f : i == BETTER ? -3.05f : -3.1f;
+    }
+    assert_int_equal(tw_sampler_init(&s, &p, MANY, &err), 0);
+    for (int i = 0; i < 300; i++) {
+        uint32_t id = sample(&s, logits);
+        assert_int_not_equal(id, 0);
+        *first = i ? *first : id;
+        different += seen[id]++ == 0;
+    }
+    tw_sampler_finish(&s);
+    return different;
+}
+
+static void min_p_after_typical_counts_from_what_is_left(void **state) {
+    (void)state;
+    uint32_t first;
+    assert_true(draw_without_the_likeliest(0.05f, 1.0f, &first) > 150);
+    assert_int_equal(draw_without_the_likeliest(0.97f, 1.0f, &first), 1);
+    assert_int_equal(first, 500);
+}
+
+static void a_low_temperature_after_typical_takes_the_best_left(void **state) {
+    (void)state;
+    uint32_t first;
+    assert_int_equal(draw_without_the_likeliest(0.0f, 0.001f, &first), 1);
+    assert_int_equal(first, 500);
+}
+
 /* ---- parameters ---- */
 
 static void expect_refusal(struct tw_sampler_params p, const char *word) {
@@ -304,6 +345,8 @@ int main(void) {
         cmocka_unit_test(typical_keeps_what_the_paper_says),
         cmocka_unit_test(typical_may_drop_the_likeliest),
         cmocka_unit_test(top_p_comes_after_typical),
+        cmocka_unit_test(min_p_after_typical_counts_from_what_is_left),
+        cmocka_unit_test(a_low_temperature_after_typical_takes_the_best_left),
         cmocka_unit_test(bad_parameters_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
